@@ -1,0 +1,106 @@
+package device
+
+import (
+	"runtime"
+	"sync/atomic"
+)
+
+// Buffer is a run of bytes on one device, 64-byte aligned, reference counted. See the package comment for who
+// owns what.
+type Buffer struct {
+	dev  owner
+	n    int
+	blk  *block
+	host bool // the host may look at blk.mem
+
+	refs     atomic.Int32
+	disowned atomic.Bool
+}
+
+// owner is what a buffer needs of its device when the last reference goes.
+type owner interface {
+	Device
+	put(b *block)
+	forget(n int)
+}
+
+// block is the memory behind a buffer; blocks outlive buffers by way of the pool.
+type block struct {
+	mem   []byte
+	class int
+}
+
+// Len is the number of bytes asked for.
+func (b *Buffer) Len() int { return b.n }
+
+// Device is where the bytes are.
+func (b *Buffer) Device() Device { return b.dev }
+
+// Host shows the bytes of a host device's buffer, without a copy. It fails with ErrNotHost on any other device and
+// with ErrReleased after the last Release. The caller must hold a reference for as long as it uses the slice.
+func (b *Buffer) Host() ([]byte, error) {
+	if !b.host {
+		return nil, &Error{b.dev.ID(), "read from the host", ErrNotHost}
+	}
+	if b.refs.Load() <= 0 {
+		return nil, &Error{b.dev.ID(), "read from the host", ErrReleased}
+	}
+	return b.blk.mem[:b.n], nil
+}
+
+// Retain adds a reference and returns b. Only who holds a reference may call it.
+func (b *Buffer) Retain() *Buffer {
+	b.refs.Add(1)
+	return b
+}
+
+// Exclusive says that the caller's reference is the only one, so that it may overwrite the bytes.
+func (b *Buffer) Exclusive() bool { return b.refs.Load() == 1 }
+
+// Release drops a reference. With the last one the bytes go back to the device's pool. It fails with ErrReleased,
+// and does nothing, when there was none left.
+func (b *Buffer) Release() error {
+	for {
+		n := b.refs.Load()
+		if n <= 0 {
+			return &Error{b.dev.ID(), "release", ErrReleased}
+		}
+		if !b.refs.CompareAndSwap(n, n-1) {
+			continue
+		}
+		if n > 1 {
+			return nil
+		}
+		if b.disowned.Load() {
+			return nil // the collector has it
+		}
+		b.dev.forget(b.n)
+		b.dev.put(b.blk)
+		return nil
+	}
+}
+
+// Disown hands the buffer to Go's garbage collector: for tensors that belong to nobody. It is no longer counted in
+// Stats; on a device with memory of its own the block is returned once the buffer is unreachable. Release stays
+// allowed and has no effect on the memory.
+func (b *Buffer) Disown() {
+	if b.disowned.Swap(true) {
+		return
+	}
+	b.dev.forget(b.n)
+	if !b.host {
+		dev := b.dev
+		runtime.AddCleanup(b, func(blk *block) { dev.put(blk) }, b.blk)
+	}
+}
+
+// alive says why a buffer cannot be used by dev, or nil.
+func (b *Buffer) alive(dev Device, op string) error {
+	if b.dev != dev {
+		return &Error{dev.ID(), op, ErrElsewhere}
+	}
+	if b.refs.Load() <= 0 {
+		return &Error{dev.ID(), op, ErrReleased}
+	}
+	return nil
+}

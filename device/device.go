@@ -1,0 +1,59 @@
+package device
+
+// Device is one memory and the pool over it.
+type Device interface {
+	ID() ID
+	// Alloc gives a buffer of n ≥ 0 bytes with one reference, which the caller owns. The content is
+	// undefined. Fails with ErrMemory when the device is full and ErrClosed after Close.
+	Alloc(n int) (*Buffer, error)
+	// Upload copies host bytes into a buffer of this device, starting at byte off of the buffer.
+	Upload(dst *Buffer, off int, src []byte) error
+	// Download copies bytes of a buffer of this device, starting at byte off, to the host.
+	Download(dst []byte, src *Buffer, off int) error
+	// CopyWithin copies all of src to dst, both on this device, of equal length.
+	CopyWithin(dst, src *Buffer) error
+	// Stats tells what is alive. After everything was released, Live and LiveBytes are 0.
+	Stats() Stats
+	// Close frees the pool. Buffers that are alive stay valid until they are released.
+	Close() error
+}
+
+// Launcher is a device on which Go code can play the part of a kernel: the CPU and the simulated devices.
+type Launcher interface {
+	Device
+	// Launch runs fn with the memory of bufs, in order. Every buffer must be alive and lie on this device.
+	// mem is only valid during the call. What fn returns is returned.
+	Launch(bufs []*Buffer, fn func(mem [][]byte) error) error
+}
+
+// Stats counts a device's buffers.
+type Stats struct {
+	Live        int64 // buffers that are allocated and not released; disowned ones are not counted
+	LiveBytes   int64 // their bytes, as asked for
+	Pooled      int64 // released blocks kept for reuse
+	PooledBytes int64
+	Allocs      int64 // calls of Alloc that succeeded
+	Reused      int64 // those served from the pool
+}
+
+// Copy copies all of src to dst, which must have the same length and may lie on another device of the same
+// worker. Between two non-host devices the bytes pass through the host.
+func Copy(dst, src *Buffer) error {
+	if dst.Len() != src.Len() {
+		return &Error{dst.dev.ID(), "copy", ErrBounds}
+	}
+	if dst.dev == src.dev {
+		return dst.dev.CopyWithin(dst, src)
+	}
+	if host, err := src.Host(); err == nil {
+		return dst.dev.Upload(dst, 0, host)
+	}
+	if host, err := dst.Host(); err == nil {
+		return src.dev.Download(host, src, 0)
+	}
+	staged := make([]byte, src.Len())
+	if err := src.dev.Download(staged, src, 0); err != nil {
+		return err
+	}
+	return dst.dev.Upload(dst, 0, staged)
+}

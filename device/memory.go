@@ -1,0 +1,145 @@
+package device
+
+import (
+	"sync"
+	"sync/atomic"
+)
+
+// memory is a Device over Go memory. As the CPU its bytes are visible to the host; as a simulated accelerator they
+// are not.
+type memory struct {
+	id    ID
+	limit int64 // most live bytes; 0: unlimited
+	pool  pool
+
+	live, liveBytes, allocs, reused atomic.Int64
+}
+
+// maxPooled bounds what a pool keeps for reuse.
+const maxPooled = 1 << 30
+
+var _ Launcher = (*memory)(nil)
+
+// Host is the process's own memory and processor, with ID "cpu". There is one per process, as there is one heap.
+func Host() Launcher { return host() }
+
+var host = sync.OnceValue(func() *memory { return &memory{pool: pool{max: maxPooled}} })
+
+// SimConfig describes a simulated accelerator. The zero value is sim:0 without a limit.
+type SimConfig struct {
+	Index int
+	Bytes int64 // memory size; 0 means unlimited
+}
+
+// NewSim makes a simulated accelerator: memory of its own that the host sees only through copies. Two devices made
+// with one index are two devices, as on two machines.
+func NewSim(cfg SimConfig) Launcher {
+	return &memory{id: Sim(cfg.Index), limit: cfg.Bytes, pool: pool{max: maxPooled}}
+}
+
+func (m *memory) ID() ID { return m.id }
+
+func (m *memory) isHost() bool { return m.id.Kind == KindCPU }
+
+func (m *memory) Alloc(n int) (*Buffer, error) {
+	if n < 0 {
+		return nil, &Error{m.id, "alloc", ErrBounds}
+	}
+	if m.limit > 0 && m.liveBytes.Load()+int64(n) > m.limit {
+		return nil, &Error{m.id, "alloc", ErrMemory}
+	}
+	m.pool.mu.Lock()
+	closed := m.pool.closed
+	m.pool.mu.Unlock()
+	if closed {
+		return nil, &Error{m.id, "alloc", ErrClosed}
+	}
+	blk, reused := m.pool.take(n)
+	m.allocs.Add(1)
+	if reused {
+		m.reused.Add(1)
+	}
+	m.live.Add(1)
+	m.liveBytes.Add(int64(n))
+	b := &Buffer{dev: m, n: n, blk: blk, host: m.isHost()}
+	b.refs.Store(1)
+	return b, nil
+}
+
+func (m *memory) put(b *block) { m.pool.put(b) }
+
+func (m *memory) forget(n int) {
+	m.live.Add(-1)
+	m.liveBytes.Add(-int64(n))
+}
+
+// window is the part of b's memory that a transfer of n bytes at off touches.
+func (m *memory) window(b *Buffer, off, n int, op string) ([]byte, error) {
+	if err := b.alive(m, op); err != nil {
+		return nil, err
+	}
+	if off < 0 || n > b.n-off {
+		return nil, &Error{m.id, op, ErrBounds}
+	}
+	return b.blk.mem[off : off+n], nil
+}
+
+func (m *memory) Upload(dst *Buffer, off int, src []byte) error {
+	w, err := m.window(dst, off, len(src), "upload")
+	if err != nil {
+		return err
+	}
+	copy(w, src)
+	return nil
+}
+
+func (m *memory) Download(dst []byte, src *Buffer, off int) error {
+	w, err := m.window(src, off, len(dst), "download")
+	if err != nil {
+		return err
+	}
+	copy(dst, w)
+	return nil
+}
+
+func (m *memory) CopyWithin(dst, src *Buffer) error {
+	if dst.n != src.n {
+		return &Error{m.id, "copy", ErrBounds}
+	}
+	from, err := m.window(src, 0, src.n, "copy")
+	if err != nil {
+		return err
+	}
+	return m.Upload(dst, 0, from)
+}
+
+func (m *memory) Launch(bufs []*Buffer, fn func(mem [][]byte) error) error {
+	var few [8][]byte
+	mem := few[:0]
+	for _, b := range bufs {
+		w, err := m.window(b, 0, b.n, "launch")
+		if err != nil {
+			return err
+		}
+		mem = append(mem, w)
+	}
+	return fn(mem)
+}
+
+func (m *memory) Stats() Stats {
+	m.pool.mu.Lock()
+	defer m.pool.mu.Unlock()
+	return Stats{
+		Live: m.live.Load(), LiveBytes: m.liveBytes.Load(),
+		Pooled: m.pool.blocks, PooledBytes: m.pool.bytes,
+		Allocs: m.allocs.Load(), Reused: m.reused.Load(),
+	}
+}
+
+func (m *memory) Close() error {
+	if m.isHost() {
+		return nil // the host's memory stays for as long as the process
+	}
+	m.pool.close()
+	return nil
+}
