@@ -1,0 +1,25 @@
+// Package transport carries messages between the workers of a job.
+//
+// A [Network] makes authenticated links: [NewQUIC] over the wire, and package simnet in memory, for tests. A [Link] joins two
+// workers and carries many [Stream]s; a stream carries [Message]s both ways, in order, and serves one call. Both ends
+// of a link belong to the job: nobody without its token, or its certificates ([Identity]), gets one.
+//
+// # Who owns what
+//
+// Send borrows the message and its buffers and keeps nothing. Recv gives its caller every buffer of the message, with
+// one reference each; when it fails it has released what it had allocated. Who opens or accepts a stream must finish it:
+// CloseSend and Recv up to io.EOF, or Reset. Reset does nothing to what is finished already, so `defer s.Reset(nil)` is
+// right after every Open and Accept. What is not finished holds one of the peer's [QUICConfig.MaxStreams].
+//
+// # Concurrency
+//
+// Networks, listeners and links are safe for concurrent use. A stream takes one sender and one receiver at a time, which
+// may be two goroutines; Reset and Context may be called at any time by anybody.
+//
+// # What happens on error
+//
+// A stream's failure harms no other stream, and a link's failure no other link. When Send or Recv was interrupted by its
+// context, or failed for any reason but io.EOF, the stream cannot go on and is to be Reset. What a peer sends is checked against
+// [Limits] before memory is set aside for it; what breaks the rules is a [FrameError], and the stream is reset. When a
+// link is gone, everything on it fails with the error that [Link.Err] gives.
+package transport

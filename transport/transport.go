@@ -1,0 +1,93 @@
+package transport
+
+import (
+	"context"
+
+	"github.com/weft-project/weft/device"
+)
+
+// ALPN is the protocol that both ends must speak; it versions the frame.
+const ALPN = "weft/1"
+
+// Tensor is a tensor on a link: its type and its bytes (little-endian, row-major, exactly as many as Dtype and Shape say).
+type Tensor struct {
+	Dtype  device.Dtype
+	Shape  device.Shape
+	Device device.ID      // where it is to land at the receiver, as the sender's device map says
+	Buf    *device.Buffer // nil for an absent tensor (Dtype Invalid, no shape), such as a gradient that does not exist
+}
+
+// Message is what travels: a kind, a header that this package does not look into, and tensors.
+type Message struct {
+	Kind    uint8
+	Header  []byte
+	Tensors []Tensor
+}
+
+// Release drops the message's reference to each of its buffers, and forgets the tensors.
+func (m *Message) Release() {
+	for _, t := range m.Tensors {
+		if t.Buf != nil {
+			_ = t.Buf.Release() // an error here means that it was released before: nothing is held
+		}
+	}
+	m.Tensors = nil
+}
+
+// Place gives the buffer in which an arriving tensor of that many bytes lands. The buffer must have exactly this length.
+type Place func(id device.ID, bytes int) (*device.Buffer, error)
+
+// Network makes links. It is safe for concurrent use and holds nothing that needs closing: what its listeners and links
+// hold goes with them.
+type Network interface {
+	// Listen waits for peers at "host:port"; port 0 picks one. c bounds the call, not the listener's life.
+	Listen(c context.Context, addr string) (Listener, error)
+	// Dial links with the listener at "host:port". It returns once the peer has accepted this end's identity. It
+	// fails with ErrIdentity when the ends are not of one job, and with ErrUnreachable otherwise.
+	Dial(c context.Context, addr string) (Link, error)
+}
+
+// Listener takes the links that peers dial.
+type Listener interface {
+	// Addr is the "host:port" to dial, with the port that was picked.
+	Addr() string
+	// Accept gives the next link whose peer is of this job. It fails with ErrClosed after Close.
+	Accept(c context.Context) (Link, error)
+	// Close refuses further links, and closes those that were not accepted yet. Accepted links live on.
+	Close() error
+}
+
+// Link is one authenticated connection to a peer; many streams.
+type Link interface {
+	// Open makes a stream. The peer learns of it with what is first done on it: Send, CloseSend or Reset. Open waits
+	// while the peer has as many streams open as it allows.
+	Open(c context.Context) (Stream, error)
+	// Accept gives the next stream that the peer opened.
+	Accept(c context.Context) (Stream, error)
+	// RemoteAddr is the peer's address, for messages to people.
+	RemoteAddr() string
+	// Done is closed when the link is gone.
+	Done() <-chan struct{}
+	// Err says why the link is gone, nil while it is not: ErrClosed when it was closed here, ErrPeerClosed when the
+	// peer closed it in good order, ErrPeerLost when the peer fell silent or its process is gone.
+	Err() error
+	// Close ends the link in good order: what was sent and has not arrived may be lost, and the peer gets
+	// ErrPeerClosed with the reason (its first 200 bytes). Closing twice does nothing.
+	Close(reason string) error
+}
+
+// Stream carries messages in both directions, in order; one per call. One sender and one receiver at a time.
+type Stream interface {
+	// Send writes one message. It neither keeps m nor releases its buffers.
+	Send(c context.Context, m *Message) error
+	// Recv reads the next message. place gives the buffer each tensor lands in; nil means host memory. The caller
+	// owns the buffers. io.EOF after the peer's CloseSend.
+	Recv(c context.Context, place Place) (*Message, error)
+	// CloseSend ends what this side sends.
+	CloseSend() error
+	// Reset aborts both directions, as far as they are not finished: pending and later calls fail with ErrReset here
+	// (with the reason) and at the peer (without). What was sent before a CloseSend still arrives if reason is nil.
+	Reset(reason error)
+	// Context is done when the stream is reset, finished or its link is lost; context.Cause says which.
+	Context() context.Context
+}
