@@ -1,0 +1,120 @@
+package kernels
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/weft-project/weft/device"
+)
+
+// cpuBackend runs instructions as Go code on every device that launches Go code.
+type cpuBackend struct{}
+
+func (cpuBackend) Name() string { return "cpu" }
+
+// body computes results from operands; sizes have been checked.
+type body func(outs, ins [][]byte) error
+
+func (cpuBackend) Prepare(i Instr, in []Type) (Kernel, error) {
+	if i == nil {
+		return nil, fmt.Errorf("%w: the instruction is nil", ErrOperands)
+	}
+	out, err := i.Infer(in)
+	if err != nil {
+		return nil, err
+	}
+	run, err := compile(i, in, out)
+	if err != nil {
+		return nil, err
+	}
+	k := &cpuKernel{instr: i, in: cloneTypes(in), out: cloneTypes(out), inPlace: inPlace(i)}
+	n := len(out)
+	k.launch = func(mem [][]byte) error { return run(mem[:n], mem[n:]) }
+	return k, nil
+}
+
+func cloneTypes(ts []Type) []Type {
+	c := slices.Clone(ts)
+	for k := range c {
+		c[k].Shape = c[k].Shape.Clone()
+	}
+	return c
+}
+
+// inPlace says whether results may be written over operands.
+func inPlace(i Instr) bool {
+	switch i.(type) {
+	case Unary, Binary, SGD, Adam:
+		return true
+	}
+	return false
+}
+
+// cpuKernel checks buffers and hands their memory to a body.
+type cpuKernel struct {
+	instr   Instr
+	in, out []Type
+	inPlace bool
+	launch  func(mem [][]byte) error
+}
+
+func (k *cpuKernel) Run(outs, ins []*device.Buffer) error {
+	if err := k.check(outs, ins); err != nil {
+		return err
+	}
+	l, ok := outs[0].Device().(device.Launcher)
+	if !ok {
+		return fmt.Errorf("%w: %v was prepared for the CPU and cannot run on device %v", ErrNoBackend, k.instr, outs[0].Device().ID())
+	}
+	bufs := make([]*device.Buffer, 0, 8)
+	bufs = append(append(bufs, outs...), ins...)
+	if err := l.Launch(bufs, k.launch); err != nil {
+		return fmt.Errorf("%v: %w", k.instr, err)
+	}
+	return nil
+}
+
+// check refuses a wrong number or size of buffers, and sharing that the instruction does not allow.
+func (k *cpuKernel) check(outs, ins []*device.Buffer) error {
+	if len(outs) != len(k.out) || len(ins) != len(k.in) {
+		return k.refuse("expected %d results and %d operands, got %d and %d", len(k.out), len(k.in), len(outs), len(ins))
+	}
+	for n, b := range ins {
+		if err := k.fits("operand", n, b, k.in[n]); err != nil {
+			return err
+		}
+	}
+	for n, b := range outs {
+		if err := k.fits("result", n, b, k.out[n]); err != nil {
+			return err
+		}
+		if slices.Contains(outs[:n], b) {
+			return k.refuse("result %d is the buffer of another result", n)
+		}
+		for m, a := range ins {
+			if a == b && !(k.inPlace && k.in[m].Equal(k.out[n])) {
+				return k.refuse("result %d must not be the buffer of operand %d", n, m)
+			}
+		}
+	}
+	return nil
+}
+
+func (k *cpuKernel) fits(what string, n int, b *device.Buffer, t Type) error {
+	if b == nil {
+		return k.refuse("%s %d is nil", what, n)
+	}
+	if b.Len() != t.Bytes() {
+		return k.refuse("%s %d has %d bytes; %v has %d", what, n, b.Len(), t, t.Bytes())
+	}
+	return nil
+}
+
+func (k *cpuKernel) refuse(format string, args ...any) error {
+	return refuse(k.instr, k.in, format, args...)
+}
+
+// compile chooses the body of an instruction.
+func compile(i Instr, in, out []Type) (body, error) {
+	return nil, fmt.Errorf("%w: the CPU does not know %v", ErrNoBackend, i)
+}

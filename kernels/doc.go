@@ -1,0 +1,23 @@
+// Package kernels says what a device can compute, and computes it.
+//
+// An [Instr] is a description: which operation, with which parameters. [Instr.Infer] checks the types of its
+// operands and gives those of its results, without a device. A [Backend], found by [For], prepares an instruction
+// for given operand types once; the [Kernel] it gives is then run any number of times.
+//
+// Who owns what: the caller owns every buffer, allocates the results (by the types that Infer gave) and keeps its
+// references for as long as Run takes. Kernels keep no buffer. Tensors are contiguous and row-major.
+//
+// Backends, kernels and instructions are immutable and safe for concurrent use; two runs at once must not share a
+// buffer that one of them writes. A result may be the same buffer as an operand only where the package says so
+// (see [Kernel]); every other sharing is refused.
+//
+// Results are deterministic: the same bytes in give the same bytes out, on one machine with one choice of BLAS.
+// Sums of float32 are carried out in float64, except inside matrix products, which are the BLAS library's.
+//
+// On an error the results hold undefined values and the operands are intact, except those that were also results.
+// Wrong operands are [ErrOperands], ids and labels out of range [ErrIndex]; buffers that were released or lie
+// elsewhere give the errors of package device. Nothing panics.
+//
+// Matrix products on the CPU go to OpenBLAS where that library can be opened at run time, and to gonum otherwise;
+// WEFT_BLAS=openblas or WEFT_BLAS=gonum forces one, and [BLASInfo] tells which it is and why.
+package kernels

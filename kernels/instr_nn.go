@@ -1,0 +1,190 @@
+package kernels
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/weft-project/weft/device"
+)
+
+// Gather picks rows of a table: (table [n, d…], ids of any shape, int32 or int64) → ids' shape + d…. An id out of
+// [0, n) is an [IndexError] of Run.
+type Gather struct{}
+
+func (i Gather) String() string { return "Gather" }
+
+// Infer takes a table of floats and ids.
+func (i Gather) Infer(in []Type) ([]Type, error) {
+	if err := expect(i, in, 2); err != nil {
+		return nil, err
+	}
+	table, ids := in[0], in[1]
+	if err := sameFloats(i, in, in[:1]); err != nil {
+		return nil, err
+	}
+	if !isIndex(ids.Dtype) {
+		return nil, refuse(i, in, "ids must be int32 or int64")
+	}
+	if len(table.Shape) == 0 {
+		return nil, refuse(i, in, "the table needs one or more axes")
+	}
+	return result(i, in, table.Dtype, slices.Concat(ids.Shape, table.Shape[1:]))
+}
+
+// ScatterAdd is the gradient of Gather: (ids, gy of ids' shape + d…) → [Rows, d…], each row the sum of the rows of
+// gy with its id. An id out of [0, Rows) is an [IndexError] of Run.
+type ScatterAdd struct{ Rows int }
+
+func (i ScatterAdd) String() string { return fmt.Sprintf("ScatterAdd(rows=%d)", i.Rows) }
+
+// Infer takes ids and a gradient of floats whose first axes are those of ids.
+func (i ScatterAdd) Infer(in []Type) ([]Type, error) {
+	if err := expect(i, in, 2); err != nil {
+		return nil, err
+	}
+	ids, gy := in[0], in[1]
+	if !isIndex(ids.Dtype) {
+		return nil, refuse(i, in, "ids must be int32 or int64")
+	}
+	if err := sameFloats(i, in, in[1:]); err != nil {
+		return nil, err
+	}
+	r := len(ids.Shape)
+	if len(gy.Shape) < r || !gy.Shape[:r].Equal(ids.Shape) {
+		return nil, refuse(i, in, "the gradient's shape must begin with %v", ids.Shape)
+	}
+	return result(i, in, gy.Dtype, slices.Concat(device.Shape{i.Rows}, gy.Shape[r:]))
+}
+
+// Softmax is exp(x)/Σexp(x) along an axis, or its logarithm, computed without overflow: x → like x.
+type Softmax struct {
+	Axis int
+	Log  bool
+}
+
+func (i Softmax) String() string { return fmt.Sprintf("Softmax(axis=%d, log=%t)", i.Axis, i.Log) }
+
+// Infer takes one tensor of floats.
+func (i Softmax) Infer(in []Type) ([]Type, error) {
+	if err := expectFloats(i, in, 1); err != nil {
+		return nil, err
+	}
+	if err := axisOf(i, in, in[0], i.Axis); err != nil {
+		return nil, err
+	}
+	return []Type{in[0]}, nil
+}
+
+// SoftmaxGrad is the gradient of Softmax: (y, gy) → like y, where y is the result and gy its gradient.
+type SoftmaxGrad struct {
+	Axis int
+	Log  bool
+}
+
+func (i SoftmaxGrad) String() string { return fmt.Sprintf("SoftmaxGrad(axis=%d, log=%t)", i.Axis, i.Log) }
+
+// Infer takes two tensors of floats of one type.
+func (i SoftmaxGrad) Infer(in []Type) ([]Type, error) {
+	if err := expectFloats(i, in, 2); err != nil {
+		return nil, err
+	}
+	if err := sameShapes(i, in, in); err != nil {
+		return nil, err
+	}
+	if err := axisOf(i, in, in[0], i.Axis); err != nil {
+		return nil, err
+	}
+	return []Type{in[0]}, nil
+}
+
+// CrossEntropy is the mean over rows of -log softmax(logits)[label]: (logits [n, c], labels [n], int32 or int64) →
+// scalar. A label out of [0, c) is an [IndexError] of Run.
+type CrossEntropy struct{}
+
+func (i CrossEntropy) String() string { return "CrossEntropy" }
+
+// Infer takes logits with one or more rows, and a label for each.
+func (i CrossEntropy) Infer(in []Type) ([]Type, error) {
+	if err := expect(i, in, 2); err != nil {
+		return nil, err
+	}
+	if err := checkLogits(i, in); err != nil {
+		return nil, err
+	}
+	return []Type{{in[0].Dtype, device.Shape{}}}, nil
+}
+
+func checkLogits(i Instr, in []Type) error {
+	logits, labels := in[0], in[1]
+	if err := sameFloats(i, in, in[:1]); err != nil {
+		return err
+	}
+	switch {
+	case !isIndex(labels.Dtype):
+		return refuse(i, in, "labels must be int32 or int64")
+	case len(logits.Shape) != 2 || !labels.Shape.Equal(logits.Shape[:1]):
+		return refuse(i, in, "expected logits (n, c) and labels (n)")
+	case logits.Shape[0] == 0:
+		return refuse(i, in, "no rows have no mean")
+	}
+	return nil
+}
+
+// CrossEntropyGrad is the gradient of CrossEntropy: (logits, labels, gy scalar) → like logits.
+type CrossEntropyGrad struct{}
+
+func (i CrossEntropyGrad) String() string { return "CrossEntropyGrad" }
+
+// Infer takes the operands of CrossEntropy and a scalar of the logits' dtype.
+func (i CrossEntropyGrad) Infer(in []Type) ([]Type, error) {
+	if err := expect(i, in, 3); err != nil {
+		return nil, err
+	}
+	if err := checkLogits(i, in); err != nil {
+		return nil, err
+	}
+	if err := sameFloats(i, in, []Type{in[0], in[2]}); err != nil {
+		return nil, err
+	}
+	if len(in[2].Shape) != 0 {
+		return nil, refuse(i, in, "the gradient must be a scalar")
+	}
+	return []Type{in[0]}, nil
+}
+
+// Normalize is (x-mean)/√(variance+Eps) along the last axis, with the biased variance: layer norm without its
+// affine part. x → like x.
+type Normalize struct{ Eps float64 }
+
+func (i Normalize) String() string { return fmt.Sprintf("Normalize(eps=%v)", i.Eps) }
+
+// Infer takes one tensor of floats with one or more axes.
+func (i Normalize) Infer(in []Type) ([]Type, error) {
+	if err := expectFloats(i, in, 1); err != nil {
+		return nil, err
+	}
+	return inferNormalize(i, in)
+}
+
+func inferNormalize(i Instr, in []Type) ([]Type, error) {
+	if len(in[0].Shape) == 0 {
+		return nil, refuse(i, in, "expected one or more axes")
+	}
+	return []Type{in[0]}, nil
+}
+
+// NormalizeGrad is the gradient of Normalize: (x, gy) → like x.
+type NormalizeGrad struct{ Eps float64 }
+
+func (i NormalizeGrad) String() string { return fmt.Sprintf("NormalizeGrad(eps=%v)", i.Eps) }
+
+// Infer takes two tensors of floats of one type.
+func (i NormalizeGrad) Infer(in []Type) ([]Type, error) {
+	if err := expectFloats(i, in, 2); err != nil {
+		return nil, err
+	}
+	if err := sameShapes(i, in, in); err != nil {
+		return nil, err
+	}
+	return inferNormalize(i, in)
+}

@@ -1,0 +1,165 @@
+package kernels
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/weft-project/weft/device"
+)
+
+// What can go wrong; errors of this package wrap one of these or an error of package device.
+var (
+	// ErrOperands: number, dtypes, shapes or buffers do not fit the instruction, or its parameters are impossible.
+	ErrOperands = errors.New("operands do not fit")
+	// ErrIndex: an id or a label is out of range; the error is an [IndexError].
+	ErrIndex = errors.New("index out of range")
+	// ErrNoBackend: nothing here can compute on that device, or with that instruction or library.
+	ErrNoBackend = errors.New("no kernel backend")
+)
+
+// IndexError tells which id or label was out of range.
+type IndexError struct {
+	Instr string // the instruction, as printed
+	ID    int64  // the offending value
+	At    int    // its position among the ids, counted row-major
+	N     int    // ids must lie in [0, N)
+}
+
+func (e *IndexError) Error() string {
+	return fmt.Sprintf("%s: %v: %d at position %d; expected 0 ≤ id < %d", e.Instr, ErrIndex, e.ID, e.At, e.N)
+}
+
+// Unwrap lets errors.Is find [ErrIndex].
+func (e *IndexError) Unwrap() error { return ErrIndex }
+
+// Type is what is known of a tensor before it has a value.
+type Type struct {
+	Dtype device.Dtype
+	Shape device.Shape
+}
+
+// String prints "float32(2, 3)"; a scalar is "float32()".
+func (t Type) String() string { return t.Dtype.String() + t.Shape.String() }
+
+// Bytes is the size of a buffer that holds such a tensor.
+func (t Type) Bytes() int { return t.Shape.Elems() * t.Dtype.Size() }
+
+// Equal compares dtype and shape.
+func (t Type) Equal(o Type) bool { return t.Dtype == o.Dtype && t.Shape.Equal(o.Shape) }
+
+// Instr is one instruction: what to compute. Instructions are values; two are the same when String is the same.
+// The slices inside must not be changed after the instruction was made.
+type Instr interface {
+	// Infer checks the operands and gives the types of the results. The error wraps [ErrOperands] and shows all
+	// operand types.
+	Infer(in []Type) ([]Type, error)
+	// String prints the name and every parameter that matters.
+	String() string
+}
+
+// Backend prepares instructions for a kind of device. It is safe for concurrent use.
+type Backend interface {
+	Name() string
+	// Prepare fails as [Instr.Infer] does, and with [ErrNoBackend] for an instruction it does not know.
+	Prepare(i Instr, in []Type) (Kernel, error)
+}
+
+// Kernel is a prepared instruction, safe for concurrent runs on different buffers.
+type Kernel interface {
+	// Run computes outs from ins, in the order of [Instr.Infer]; all lie on one device of the backend's kind and
+	// have exactly the sizes of their types. An out may be the same buffer as an in only for [Unary], [Binary],
+	// [SGD] and [Adam], and only where both have the same type; any other sharing is [ErrOperands].
+	Run(outs, ins []*device.Buffer) error
+}
+
+// For finds the backend for a device. Host and simulated devices share the CPU backend, which runs as Go code by
+// way of [device.Launcher].
+func For(d device.Device) (Backend, error) {
+	if d == nil {
+		return nil, fmt.Errorf("%w: the device is nil", ErrNoBackend)
+	}
+	if _, ok := d.(device.Launcher); ok {
+		return cpuBackend{}, nil
+	}
+	return nil, fmt.Errorf("%w for device %v", ErrNoBackend, d.ID())
+}
+
+// refuse is the error of an Infer.
+func refuse(i Instr, in []Type, format string, args ...any) error {
+	names := make([]string, len(in))
+	for k, t := range in {
+		names[k] = t.String()
+	}
+	of := strings.Join(names, ", ")
+	if len(in) == 0 {
+		of = "nothing"
+	}
+	return fmt.Errorf("%w: %v of %s: %s", ErrOperands, i, of, fmt.Sprintf(format, args...))
+}
+
+// expect checks the number of operands and that each can exist.
+func expect(i Instr, in []Type, n int) error {
+	if len(in) != n {
+		return refuse(i, in, "expected %d operands, got %d", n, len(in))
+	}
+	for k, t := range in {
+		if !t.Dtype.Valid() {
+			return refuse(i, in, "operand %d has no valid dtype", k)
+		}
+		if err := t.Shape.Check(); err != nil {
+			return refuse(i, in, "operand %d: %v", k, err)
+		}
+	}
+	return nil
+}
+
+// expectFloats is expect for operands of one floating-point dtype.
+func expectFloats(i Instr, in []Type, n int) error {
+	if err := expect(i, in, n); err != nil {
+		return err
+	}
+	return sameFloats(i, in, in)
+}
+
+// sameFloats checks that all of some operands have one floating-point dtype.
+func sameFloats(i Instr, in, some []Type) error {
+	for _, t := range some {
+		if !t.Dtype.IsFloat() {
+			return refuse(i, in, "expected float32 or float64, got %v", t.Dtype)
+		}
+		if t.Dtype != some[0].Dtype {
+			return refuse(i, in, "the dtypes differ; cast one of them")
+		}
+	}
+	return nil
+}
+
+// sameShapes checks that the operands' shapes are equal.
+func sameShapes(i Instr, in, some []Type) error {
+	for _, t := range some {
+		if !t.Shape.Equal(some[0].Shape) {
+			return refuse(i, in, "the shapes differ: %v and %v", some[0].Shape, t.Shape)
+		}
+	}
+	return nil
+}
+
+// result is the single result of an instruction, checked for size.
+func result(i Instr, in []Type, d device.Dtype, s device.Shape) ([]Type, error) {
+	if err := s.Check(); err != nil {
+		return nil, refuse(i, in, "result: %v", err)
+	}
+	return []Type{{d, s}}, nil
+}
+
+// axisOf checks that axis is one of operand t's.
+func axisOf(i Instr, in []Type, t Type, axis int) error {
+	if axis < 0 || axis >= len(t.Shape) {
+		return refuse(i, in, "axis %d does not exist in %v; axes count from 0 and negative ones are not resolved here", axis, t)
+	}
+	return nil
+}
+
+// isIndex says whether ids and labels may have this dtype.
+func isIndex(d device.Dtype) bool { return d == device.Int32 || d == device.Int64 }
