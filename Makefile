@@ -1,0 +1,52 @@
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.ONESHELL:
+.DEFAULT_GOAL := build
+.PHONY: build run test lint bench fuzz soak cover gpu
+
+FUZZTIME ?= 10m
+SOAKTIME ?= 4h
+# The race detector needs cgo and a C compiler; the rest of the project needs neither.
+RACE := $(shell [ "$$(go env CGO_ENABLED)" = 1 ] && command -v "$$(go env CC)" >/dev/null && echo -race)
+TOOL := go tool -modfile=tools/go.mod
+
+build:
+	go build ./...
+	go build -o bin/ ./cmd/weft ./examples/digits
+
+# Train the digits model on two worker processes of this machine; the plot goes to digits-loss.png.
+run:
+	go build -o bin/ ./cmd/weft ./examples/digits
+	bin/weft run --nproc-per-node 2 bin/digits
+
+test:
+	[ -n "$(RACE)" ] || echo "make test: no C compiler (go env CC, CGO_ENABLED=1), so testing without the race detector" >&2
+	go vet ./...
+	go test $(RACE) -shuffle=on ./...
+
+# The linter is pinned in tools/go.mod; the tests in tools show that its import rules can fail.
+lint:
+	$(TOOL) golangci-lint run ./...
+	cd tools && go test -count=1 ./... # its inputs lie outside its module: never cached
+
+bench:
+	go test -run '^$$' -bench . -benchmem ./...
+
+# Every fuzz target of every package, one after another, FUZZTIME each.
+fuzz:
+	go test -list '^Fuzz' ./... | awk '/^Fuzz/ {name[n++] = $$1} /^ok/ {for (i = 0; i < n; i++) print $$2, name[i]; n = 0}' |
+	while read -r pkg target; do
+		echo "fuzz: $$pkg $$target for $(FUZZTIME)"
+		go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$pkg" </dev/null
+	done
+
+# The tag makes internal/soak multiply the number of random cases.
+soak:
+	go test $(RACE) -tags soak -shuffle=on -count=1 -timeout $(SOAKTIME) ./...
+
+cover:
+	go test -coverprofile=cover.out -coverpkg=./... ./...
+	go tool cover -func=cover.out | tail -1
+
+gpu:
+	CGO_ENABLED=1 go build -tags gpu -o bin/ ./cmd/weft ./examples/digits

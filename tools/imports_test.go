@@ -1,0 +1,153 @@
+// Package tools pins the development tools. Its tests show that the linter's import rules say what docs/design.md
+// says, and that each of them can fail.
+package tools
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/weft-project/weft"
+
+// TestImportRulesAreTheTableOfTheDesign plants, in a module of stubs, an import from every room into every room, and
+// compares what depguard reports with what the table of docs/design.md forbids.
+func TestImportRulesAreTheTableOfTheDesign(t *testing.T) {
+	table := designTable(t)
+	dir := stubModule(t)
+	var want []string
+	for from, may := range table {
+		for to := range table {
+			file := fmt.Sprintf("%s/imports_%s.go", from, strings.ReplaceAll(to, "/", "_"))
+			plant(t, dir, file, module+"/"+to+"/leaf")
+			if from != to && !slices.Contains(may, to) && !slices.Contains(may, "all") {
+				want = append(want, file)
+			}
+		}
+	}
+	if len(want) < len(table) {
+		t.Fatalf("the table forbids %d imports in %d rooms: it was not read right", len(want), len(table))
+	}
+	compare(t, want, depguard(t, dir))
+}
+
+func TestAnUnlistedDependencyAndTestifyOutsideTestsAreRejected(t *testing.T) {
+	dir := stubModule(t)
+	plant(t, dir, "rpc/listed.go", "gorgonia.org/tensor")
+	plant(t, dir, "rpc/unlisted.go", "github.com/pkg/errors")
+	plant(t, dir, "store/testify.go", "github.com/stretchr/testify/require")
+	plant(t, dir, "store/testify_test.go", "github.com/stretchr/testify/require")
+	plant(t, dir, "store/storetest/testify.go", "github.com/stretchr/testify/require")
+	plant(t, dir, "internal/use/up.go", module+"/device/leaf")
+	compare(t, []string{"internal/use/up.go", "rpc/unlisted.go", "store/testify.go"}, depguard(t, dir))
+}
+
+// designTable reads the house's table: room → what it may import.
+func designTable(t *testing.T) map[string][]string {
+	t.Helper()
+	design, err := os.ReadFile("../docs/design.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := regexp.MustCompile("(?m)^\\| `([a-z/]+)/` \\|.*\\| ([^|]*) \\|$")
+	room := regexp.MustCompile(`[a-z]+`)
+	table := map[string][]string{}
+	for _, m := range row.FindAllStringSubmatch(string(design), -1) {
+		if m[1] != "docs" {
+			table[m[1]] = room.FindAllString(m[2], -1)
+		}
+	}
+	if len(table) < 12 {
+		t.Fatalf("docs/design.md lists %d rooms; expected the table of at least 12", len(table))
+	}
+	return table
+}
+
+// stubModule makes a module of the project's name and its lint configuration, with a package "leaf" in every room.
+func stubModule(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	config, err := os.ReadFile("../.golangci.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, dir, ".golangci.yml", string(config))
+	write(t, dir, "go.mod", "module "+module+"\n\ngo 1.26.0\n")
+	for room := range designTable(t) {
+		write(t, dir, room+"/leaf/leaf.go", "// Package leaf is empty.\npackage leaf\n")
+	}
+	return dir
+}
+
+func plant(t *testing.T, dir, file, imported string) {
+	t.Helper()
+	name := filepath.Base(filepath.Dir(file))
+	write(t, dir, file, fmt.Sprintf("package %s\n\nimport _ %q\n", name, imported))
+}
+
+func write(t *testing.T, dir, file, text string) {
+	t.Helper()
+	path := filepath.Join(dir, file)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// depguard runs the pinned linter with depguard alone, and returns the files with findings, sorted.
+func depguard(t *testing.T, dir string) []string {
+	t.Helper()
+	modfile, err := filepath.Abs("go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("go", "tool", "-modfile="+modfile, "golangci-lint", "run", "--enable-only=depguard",
+		"--max-issues-per-linter=0", "--max-same-issues=0", "--show-stats=false", "--issues-exit-code=0",
+		"--output.json.path=stdout", "./...")
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GOWORK=off", "GOLANGCI_LINT_CACHE="+t.TempDir())
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	var report struct {
+		Issues []struct {
+			FromLinter string
+			Pos        struct{ Filename string }
+		}
+	}
+	if err := json.NewDecoder(strings.NewReader(string(out))).Decode(&report); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	var files []string
+	for _, issue := range report.Issues {
+		if issue.FromLinter == "depguard" {
+			files = append(files, issue.Pos.Filename)
+		}
+	}
+	slices.Sort(files)
+	return slices.Compact(files)
+}
+
+func compare(t *testing.T, want, got []string) {
+	t.Helper()
+	slices.Sort(want)
+	for _, file := range want {
+		if !slices.Contains(got, file) {
+			t.Errorf("%s is forbidden, and the linter is silent", file)
+		}
+	}
+	for _, file := range got {
+		if !slices.Contains(want, file) {
+			t.Errorf("%s is allowed, and the linter rejects it", file)
+		}
+	}
+}
