@@ -1,0 +1,142 @@
+package transport
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+
+	"github.com/weft-project/weft/device"
+)
+
+const (
+	smallTensor = 8 << 10  // up to this size a copy is cheaper than a write of its own
+	stageBytes  = 1 << 20  // pieces in which the bytes of other devices pass through the host
+	keepScratch = 64 << 10 // a larger scratch buffer is not kept
+)
+
+// Encode writes m as one frame. It checks the whole message before it writes the first byte: after a FrameError or a
+// device's error from a released buffer nothing was written. Host buffers are written as they are; small ones join the header in one write.
+func (c *Codec) Encode(w io.Writer, m *Message) error {
+	payload, err := c.checkMessage(m)
+	if err != nil {
+		return err
+	}
+	box := c.scratch.Get().(*[]byte)
+	b := (*box)[:0]
+	defer func() {
+		if cap(b) <= keepScratch {
+			*box = b
+			c.scratch.Put(box)
+		}
+	}()
+	b = append(b, m.Kind, 0)
+	b = binary.LittleEndian.AppendUint16(b, uint16(len(m.Tensors)))
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(m.Header)))
+	b = binary.LittleEndian.AppendUint64(b, uint64(payload))
+	b = append(b, m.Header...)
+	for i := range m.Tensors {
+		b = appendEntry(b, &m.Tensors[i])
+	}
+	for i := range m.Tensors {
+		if b, err = writeTensor(w, b, m.Tensors[i].Buf); err != nil {
+			return err
+		}
+	}
+	if len(b) > 0 {
+		_, err = w.Write(b)
+	}
+	return err
+}
+
+// checkMessage says how many bytes the tensors have together, when the message may be sent.
+func (c *Codec) checkMessage(m *Message) (int64, error) {
+	if err := c.checkFixed(len(m.Header), len(m.Tensors), 0); err != nil {
+		return 0, err
+	}
+	var payload int64
+	for i := range m.Tensors {
+		t := &m.Tensors[i]
+		n, err := c.checkTensor(i, t)
+		if err != nil {
+			return 0, err
+		}
+		if err := checkBuffer(i, t, n); err != nil {
+			return 0, err
+		}
+		payload += n // at most 65535 times half of MaxInt64/2: bounded by the check below before it can wrap
+		if err := c.checkFixed(0, 0, payload); err != nil {
+			return 0, err
+		}
+	}
+	return payload, nil
+}
+
+// checkBuffer compares a tensor's buffer with the n bytes that its type asks for.
+func checkBuffer(i int, t *Tensor, n int64) error {
+	part := func() string { return fmt.Sprintf("tensor %d", i) }
+	switch {
+	case t.Buf == nil && t.Dtype == device.Invalid:
+		return nil
+	case t.Buf == nil:
+		return frameErr(part(), fmt.Sprintf("a buffer of %d bytes", n), "none")
+	case t.Dtype == device.Invalid:
+		return frameErr(part(), "no buffer for an absent tensor", "%d bytes", t.Buf.Len())
+	case int64(t.Buf.Len()) != n:
+		return frameErr(part(), fmt.Sprintf("%d bytes for %v of %v", n, t.Dtype, t.Shape), "%d", t.Buf.Len())
+	}
+	// A copy of nothing tells whether the buffer is still alive, on any device.
+	if err := t.Buf.Device().Download(nil, t.Buf, 0); err != nil {
+		return fmt.Errorf("transport: tensor %d: %w", i, err)
+	}
+	return nil
+}
+
+// writeTensor writes a buffer's bytes after what waits in b, or adds them to b. It returns what waits then.
+func writeTensor(w io.Writer, b []byte, buf *device.Buffer) ([]byte, error) {
+	if buf == nil || buf.Len() == 0 {
+		return b, nil
+	}
+	host, err := buf.Host()
+	if err != nil {
+		return writeStaged(w, b, buf)
+	}
+	if len(host) <= smallTensor && len(b)+len(host) <= keepScratch {
+		return append(b, host...), nil
+	}
+	if len(b) > 0 {
+		if _, err := w.Write(b); err != nil {
+			return b, err
+		}
+	}
+	_, err = w.Write(host)
+	return b[:0], err
+}
+
+// writeStaged does the same for a buffer that the host cannot see.
+func writeStaged(w io.Writer, b []byte, buf *device.Buffer) ([]byte, error) {
+	stage, err := device.Host().Alloc(min(buf.Len(), stageBytes))
+	if err != nil {
+		return b, err
+	}
+	defer stage.Release()
+	mem, err := stage.Host()
+	if err != nil {
+		return b, err
+	}
+	for off := 0; off < buf.Len(); off += len(mem) {
+		mem = mem[:min(len(mem), buf.Len()-off)]
+		if err := buf.Device().Download(mem, buf, off); err != nil {
+			return b, err
+		}
+		if len(b) > 0 {
+			if _, err := w.Write(b); err != nil {
+				return b, err
+			}
+			b = b[:0]
+		}
+		if _, err := w.Write(mem); err != nil {
+			return b, err
+		}
+	}
+	return b, nil
+}

@@ -1,0 +1,210 @@
+package transport
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/ed25519"
+	"crypto/hkdf"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math/big"
+	"os"
+	"sync"
+	"time"
+)
+
+const (
+	minToken     = 16             // bytes; less can be guessed
+	leafLife     = 48 * time.Hour // renewed when half is spent, so that what is shown has a day to go
+	leafBackdate = time.Hour      // clocks of workers differ
+)
+
+// Identity proves that a worker belongs to a job, and checks that its peers do: both ends of a link show a certificate
+// of the job's CA. Names of hosts play no part. It is safe for concurrent use.
+type Identity struct {
+	roots *x509.CertPool
+	now   func() time.Time
+	mint  func(now time.Time) (*tls.Certificate, error) // nil when the certificate is the user's own
+
+	mu   sync.Mutex
+	leaf *tls.Certificate
+}
+
+// NewToken makes a job's token: 32 random bytes in hex.
+func NewToken() string {
+	var b [32]byte
+	_, _ = rand.Read(b[:]) // never fails: the runtime stops the program instead
+	return hex.EncodeToString(b[:])
+}
+
+// IdentityFromToken derives the job's CA from its token, the same at every worker, and mints certificates for the worker
+// called name. White space around the token does not count; less than 16 bytes are refused. now is time.Now, or a test's.
+func IdentityFromToken(token []byte, name string, now func() time.Time) (*Identity, error) {
+	token = bytes.TrimSpace(token)
+	if len(token) < minToken {
+		return nil, fmt.Errorf("transport: the job's token has %d bytes; at least %d are needed (%d random bytes in hex are good)", len(token), minToken, 32)
+	}
+	seed, err := hkdf.Key(sha256.New, token, nil, "weft/1 job CA", ed25519.SeedSize)
+	if err != nil {
+		return nil, fmt.Errorf("transport: derive the job's key: %w", err)
+	}
+	key := ed25519.NewKeyFromSeed(seed)
+	ca, err := jobCA(key)
+	if err != nil {
+		return nil, fmt.Errorf("transport: make the job's CA: %w", err)
+	}
+	id := &Identity{roots: x509.NewCertPool(), now: now}
+	id.roots.AddCert(ca)
+	id.mint = func(now time.Time) (*tls.Certificate, error) { return mintLeaf(ca, key, name, now) }
+	if _, err := id.certificate(); err != nil {
+		return nil, err
+	}
+	return id, nil
+}
+
+// IdentityFromFiles uses the user's own CA, certificate and key, all PEM. Every certificate of that CA counts as a member of the job.
+func IdentityFromFiles(ca, cert, key string) (*Identity, error) {
+	pem, err := os.ReadFile(ca)
+	if err != nil {
+		return nil, fmt.Errorf("transport: read the CA: %w", err)
+	}
+	id := &Identity{roots: x509.NewCertPool(), now: time.Now}
+	if !id.roots.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("transport: %s holds no certificate in PEM", ca)
+	}
+	pair, err := tls.LoadX509KeyPair(cert, key)
+	if err != nil {
+		return nil, fmt.Errorf("transport: read the certificate %s with the key %s: %w", cert, key, err)
+	}
+	chain := []*x509.Certificate{pair.Leaf}
+	for _, der := range pair.Certificate[1:] {
+		between, err := x509.ParseCertificate(der)
+		if err != nil {
+			return nil, fmt.Errorf("transport: read %s: %w", cert, err)
+		}
+		chain = append(chain, between)
+	}
+	if err := id.verify(chain); err != nil {
+		return nil, fmt.Errorf("transport: peers would refuse %s: %w", cert, err)
+	}
+	id.leaf = &pair
+	return id, nil
+}
+
+// jobCA is the same certificate, byte for byte, at every worker that has the key.
+func jobCA(key ed25519.PrivateKey) (*x509.Certificate, error) {
+	sum := sha256.Sum256(key.Public().(ed25519.PublicKey))
+	tmpl := &x509.Certificate{
+		SerialNumber:          big.NewInt(1),
+		Subject:               pkix.Name{CommonName: "weft job"},
+		NotBefore:             time.Unix(0, 0),
+		NotAfter:              time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC),
+		IsCA:                  true,
+		MaxPathLenZero:        true,
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageCertSign,
+		SubjectKeyId:          sum[:20],
+	}
+	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, key.Public(), key) // Ed25519 signs without chance
+	if err != nil {
+		return nil, err
+	}
+	return x509.ParseCertificate(der)
+}
+
+// mintLeaf makes a short-lived certificate with a key of its own.
+func mintLeaf(ca *x509.Certificate, caKey crypto.Signer, name string, now time.Time) (*tls.Certificate, error) {
+	pub, key, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		return nil, fmt.Errorf("transport: make a key: %w", err)
+	}
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+	if err != nil {
+		return nil, fmt.Errorf("transport: make a serial number: %w", err)
+	}
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber: serial,
+		Subject:      pkix.Name{CommonName: name},
+		NotBefore:    now.Add(-leafBackdate),
+		NotAfter:     now.Add(leafLife),
+		KeyUsage:     x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}, ca, pub, caKey)
+	if err != nil {
+		return nil, fmt.Errorf("transport: make a certificate: %w", err)
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, fmt.Errorf("transport: make a certificate: %w", err)
+	}
+	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, nil
+}
+
+// certificate is what this worker shows; a minted one is renewed when half its life is over, or the clock was set back.
+func (id *Identity) certificate() (*tls.Certificate, error) {
+	id.mu.Lock()
+	defer id.mu.Unlock()
+	if id.mint == nil {
+		return id.leaf, nil
+	}
+	now := id.now()
+	if id.leaf != nil && now.Before(id.leaf.Leaf.NotAfter.Add(-leafLife/2)) && now.After(id.leaf.Leaf.NotBefore) {
+		return id.leaf, nil
+	}
+	leaf, err := id.mint(now)
+	if err != nil {
+		return nil, err
+	}
+	id.leaf = leaf
+	return leaf, nil
+}
+
+// verify says whether a peer's chain leads to the job's CA. The error wraps ErrIdentity.
+func (id *Identity) verify(chain []*x509.Certificate) error {
+	if len(chain) == 0 {
+		return fmt.Errorf("%w: the peer shows no certificate", ErrIdentity)
+	}
+	between := x509.NewCertPool()
+	for _, c := range chain[1:] {
+		between.AddCert(c)
+	}
+	_, err := chain[0].Verify(x509.VerifyOptions{
+		Roots: id.roots, Intermediates: between, CurrentTime: id.now(),
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}, // both ends dial and listen: membership is what counts
+	})
+	var invalid x509.CertificateInvalidError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		return fmt.Errorf("%w: the certificate of %q is not valid at %v; compare the clocks (%w)", ErrIdentity, chain[0].Subject.CommonName, id.now().UTC().Format(time.RFC3339), err)
+	default:
+		return fmt.Errorf("%w: the certificate of %q is not of this job's CA; compare the tokens (%w)", ErrIdentity, chain[0].Subject.CommonName, err)
+	}
+}
+
+// tlsConfig is for both roles: each end shows its certificate and verifies the other's.
+func (id *Identity) tlsConfig() *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13,
+		NextProtos: []string{ALPN},
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			return id.certificate()
+		},
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			return id.certificate()
+		},
+		ClientAuth: tls.RequireAnyClientCert,
+		// crypto/tls can only check names of hosts, which workers do not have. VerifyConnection checks
+		// the chain in both roles, for every connection.
+		InsecureSkipVerify:     true,
+		SessionTicketsDisabled: true,
+		VerifyConnection:       func(s tls.ConnectionState) error { return id.verify(s.PeerCertificates) },
+	}
+}

@@ -1,0 +1,223 @@
+package transport
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/quic-go/quic-go"
+)
+
+// QUICConfig configures [NewQUIC]. Only Identity is required.
+type QUICConfig struct {
+	Identity *Identity
+	Limits   Limits
+	// IdleTimeout is for how long a peer may be silent before it counts as lost; default 6 s. The shorter one of the
+	// two ends counts. A peer that was killed is noticed after at most IdleTimeout + KeepAlive.
+	IdleTimeout time.Duration
+	// KeepAlive is how often a quiet link is asked for a sign of life; default 1 s. At least every half IdleTimeout.
+	KeepAlive time.Duration
+	// MaxStreams is how many streams a peer may have open on a link at a time; default 1024.
+	MaxStreams int64
+	// Logger hears of refused peers. nil means slog.Default().
+	Logger *slog.Logger
+}
+
+func (cfg QUICConfig) withDefaults() QUICConfig {
+	cfg.IdleTimeout = cmp.Or(cfg.IdleTimeout, 6*time.Second)
+	cfg.KeepAlive = cmp.Or(cfg.KeepAlive, time.Second)
+	cfg.MaxStreams = cmp.Or(cfg.MaxStreams, 1024)
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	return cfg
+}
+
+// Check reports every violation in one error.
+func (cfg QUICConfig) Check() error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("transport: QUICConfig."+format, args...)) }
+	if cfg.Identity == nil {
+		bad("Identity is missing; use IdentityFromToken or IdentityFromFiles")
+	}
+	if cfg.IdleTimeout < 0 {
+		bad("IdleTimeout is %v; it must be positive, or 0 for the default", cfg.IdleTimeout)
+	}
+	if cfg.KeepAlive < 0 {
+		bad("KeepAlive is %v; it must be positive, or 0 for the default", cfg.KeepAlive)
+	}
+	if cfg.MaxStreams < 0 {
+		bad("MaxStreams is %d; it must be positive, or 0 for the default", cfg.MaxStreams)
+	}
+	return errors.Join(append(errs, cfg.Limits.Check())...)
+}
+
+const (
+	handshakeTimeout = 5 * time.Second // without any answer
+	streamWindow     = 16 << 20        // bytes on their way on one stream; a large tensor should not wait for credit
+	linkWindow       = 64 << 20        // and on all streams of a link
+	helloByte        = 1
+)
+
+// quicNet is the Network over QUIC.
+type quicNet struct {
+	cfg      QUICConfig
+	codec    *Codec
+	refusals *refusals
+
+	mu    sync.Mutex
+	dials map[string]*socket // by "udp4" or "udp6": the sockets from which this worker dials
+}
+
+// NewQUIC makes a Network over QUIC: TLS 1.3 with both ends verified, one UDP socket per listener and one for dialling.
+//
+// Where the system's limit keeps UDP buffers small, quic-go prints a warning with package log. This package is silent
+// unless asked, so it sets quic-go's own switch, the environment variable QUIC_GO_DISABLE_RECEIVE_BUFFER_WARNING, where
+// the user has not set it. (On Linux, net.core.rmem_max and wmem_max of 7500000 serve best.)
+func NewQUIC(cfg QUICConfig) (Network, error) {
+	if err := cfg.Check(); err != nil {
+		return nil, err
+	}
+	codec, err := NewCodec(cfg.Limits)
+	if err != nil {
+		return nil, err
+	}
+	const noWarning = "QUIC_GO_DISABLE_RECEIVE_BUFFER_WARNING"
+	if _, set := os.LookupEnv(noWarning); !set {
+		if err := os.Setenv(noWarning, "true"); err != nil {
+			return nil, fmt.Errorf("transport: silence quic-go: %w", err)
+		}
+	}
+	cfg = cfg.withDefaults()
+	return &quicNet{cfg: cfg, codec: codec, refusals: newRefusals(cfg.Logger), dials: map[string]*socket{}}, nil
+}
+
+// quicConfig is quic-go's configuration; hellos is how many one-way streams the peer may open.
+func (n *quicNet) quicConfig(hellos int64) *quic.Config {
+	return &quic.Config{
+		HandshakeIdleTimeout:           handshakeTimeout,
+		MaxIdleTimeout:                 n.cfg.IdleTimeout,
+		KeepAlivePeriod:                n.cfg.KeepAlive,
+		InitialStreamReceiveWindow:     streamWindow / 4,
+		MaxStreamReceiveWindow:         streamWindow,
+		InitialConnectionReceiveWindow: linkWindow / 4,
+		MaxConnectionReceiveWindow:     linkWindow,
+		MaxIncomingStreams:             n.cfg.MaxStreams,
+		MaxIncomingUniStreams:          hellos,
+	}
+}
+
+func (n *quicNet) Listen(c context.Context, addr string) (Listener, error) {
+	if err := c.Err(); err != nil {
+		return nil, &Error{Op: "listen", Peer: addr, Err: err}
+	}
+	var lc net.ListenConfig
+	pc, err := lc.ListenPacket(c, "udp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("transport: listen at %s: %w", addr, err)
+	}
+	s := newSocket(pc, n.refusals.connContext)
+	ql, err := s.tr.Listen(n.cfg.Identity.tlsConfig(), n.quicConfig(-1))
+	if err != nil {
+		s.leave()
+		return nil, fmt.Errorf("transport: listen at %s: %w", addr, err)
+	}
+	return newQUICListener(n, s, ql), nil
+}
+
+func (n *quicNet) Dial(c context.Context, addr string) (Link, error) {
+	fail := func(sentinel, cause error) (Link, error) {
+		return nil, &Error{Op: "dial", Peer: addr, Err: sentinel, Cause: cause}
+	}
+	to, err := resolve(c, addr)
+	if err != nil {
+		return fail(ErrUnreachable, err)
+	}
+	s, err := n.dialSocket(to)
+	if err != nil {
+		return fail(ErrUnreachable, err)
+	}
+	conn, err := s.tr.Dial(c, to, n.cfg.Identity.tlsConfig(), n.quicConfig(1))
+	if err != nil {
+		s.leave()
+		return fail(dialError(err), err)
+	}
+	l := newQUICLink(n, conn, addr)
+	context.AfterFunc(conn.Context(), s.leave)
+	if err := awaitHello(c, conn); err != nil {
+		_ = l.Close("no hello")
+		return fail(dialError(err), err)
+	}
+	return l, nil
+}
+
+// awaitHello waits for the peer's word that it took this end's certificate: in TLS 1.3 the dialling end's handshake is complete before the peer has looked at it.
+func awaitHello(c context.Context, conn *quic.Conn) error {
+	c, cancel := context.WithTimeout(c, handshakeTimeout)
+	defer cancel()
+	r, err := conn.AcceptUniStream(c)
+	if err != nil {
+		return err
+	}
+	if at, ok := c.Deadline(); ok {
+		_ = r.SetReadDeadline(at)
+	}
+	b, err := io.ReadAll(io.LimitReader(r, 2))
+	if err != nil {
+		return err
+	}
+	if len(b) != 1 || b[0] != helloByte {
+		return fmt.Errorf("expected the hello byte %d, found %v", helloByte, b)
+	}
+	return nil
+}
+
+// dialSocket gives the socket for dialling to that kind of address, with a use for the caller.
+func (n *quicNet) dialSocket(to *net.UDPAddr) (*socket, error) {
+	family := "udp6"
+	if to.IP.To4() != nil {
+		family = "udp4"
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if s := n.dials[family]; s != nil && s.join() {
+		return s, nil
+	}
+	udp, err := net.ListenUDP(family, nil)
+	if err != nil {
+		return nil, err
+	}
+	n.dials[family] = newSocket(udp, nil)
+	return n.dials[family], nil
+}
+
+// resolve finds the address to dial; of several, the first IPv4 one, as net.Listen does.
+func resolve(c context.Context, addr string) (*net.UDPAddr, error) {
+	host, service, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, err
+	}
+	port, err := net.DefaultResolver.LookupPort(c, "udp", service)
+	if err != nil {
+		return nil, err
+	}
+	ips, err := net.DefaultResolver.LookupNetIP(c, "ip", cmp.Or(host, "localhost"))
+	if err != nil {
+		return nil, err
+	}
+	best := ips[0]
+	for _, ip := range ips {
+		if ip.Unmap().Is4() {
+			best = ip
+			break
+		}
+	}
+	return &net.UDPAddr{IP: best.Unmap().AsSlice(), Port: port, Zone: best.Zone()}, nil
+}

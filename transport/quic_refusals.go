@@ -1,0 +1,60 @@
+package transport
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"sync"
+
+	"github.com/quic-go/quic-go"
+)
+
+// maxRefusals bounds how many refusals are told and remembered: who keeps knocking must not fill memory or the log.
+const maxRefusals = 256
+
+// refusals tells the operator of the listening side, once per host and cause, that a peer and this worker are not of one job.
+type refusals struct {
+	log *slog.Logger
+
+	mu   sync.Mutex
+	told map[refusal]struct{}
+}
+
+type refusal struct{ host, cause string }
+
+func newRefusals(log *slog.Logger) *refusals {
+	return &refusals{log: log, told: map[refusal]struct{}{}}
+}
+
+// connContext watches a connection from its first packet; quic-go ends the context with the reason.
+func (r *refusals) connContext(c context.Context, info *quic.ClientInfo) (context.Context, error) {
+	context.AfterFunc(c, func() {
+		err := context.Cause(c)
+		if refused, by := identityRefused(err); refused {
+			r.tell(info.RemoteAddr, by, err)
+		}
+	})
+	return c, nil
+}
+
+func (r *refusals) tell(addr net.Addr, cause string, err error) {
+	host, _, splitErr := net.SplitHostPort(addr.String())
+	if splitErr != nil {
+		host = addr.String()
+	}
+	key := refusal{host, cause}
+	r.mu.Lock()
+	_, told := r.told[key]
+	n := len(r.told)
+	if !told && n < maxRefusals {
+		r.told[key] = struct{}{}
+	}
+	r.mu.Unlock()
+	switch {
+	case told || n >= maxRefusals:
+	case n == maxRefusals-1:
+		r.log.Warn("weft: refused a peer; further ones will not be reported", "peer", host, "cause", cause, "detail", err)
+	default:
+		r.log.Warn("weft: refused a peer", "peer", host, "cause", cause, "detail", err)
+	}
+}

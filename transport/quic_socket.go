@@ -1,0 +1,46 @@
+package transport
+
+import (
+	"context"
+	"net"
+	"sync"
+
+	"github.com/quic-go/quic-go"
+)
+
+// socket is a UDP socket with what uses it: a listener, and links. The last to leave closes it.
+type socket struct {
+	pc net.PacketConn
+	tr *quic.Transport
+
+	mu   sync.Mutex
+	uses int
+}
+
+// newSocket gives its first use to the caller.
+func newSocket(pc net.PacketConn, connContext func(context.Context, *quic.ClientInfo) (context.Context, error)) *socket {
+	return &socket{pc: pc, uses: 1, tr: &quic.Transport{Conn: pc, ConnContext: connContext}}
+}
+
+// join adds a use; false when the socket is closed already.
+func (s *socket) join() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.uses == 0 {
+		return false
+	}
+	s.uses++
+	return true
+}
+
+// leave drops a use.
+func (s *socket) leave() {
+	s.mu.Lock()
+	s.uses--
+	last := s.uses == 0
+	s.mu.Unlock()
+	if last {
+		_ = s.tr.Close() // fails only where the socket is gone already
+		_ = s.pc.Close()
+	}
+}
