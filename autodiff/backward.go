@@ -1,0 +1,223 @@
+package autodiff
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/kernels"
+)
+
+// Gradients are the results of a backward, by leaf. Those of [Backward] belong to the owner of the roots, or to nobody; who
+// accumulates his own owns them until Settle or Free. Not safe for concurrent use.
+type Gradients struct {
+	of map[*Tensor]*Tensor
+}
+
+// Settle gives all gradients to an owner, or to nobody.
+func (g *Gradients) Settle(owner *Arena) error {
+	var errs []error
+	for _, d := range g.of {
+		if owner != nil {
+			errs = append(errs, owner.Adopt(d))
+		} else {
+			d.buf.Disown()
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Of is the gradient of a leaf, nil where there is none.
+func (g *Gradients) Of(leaf *Tensor) *Tensor { return g.of[leaf] }
+
+// All is a copy of the table leaf → gradient.
+func (g *Gradients) All() map[*Tensor]*Tensor {
+	all := make(map[*Tensor]*Tensor, len(g.of))
+	for k, v := range g.of {
+		all[k] = v
+	}
+	return all
+}
+
+// Len is the number of leaves with a gradient.
+func (g *Gradients) Len() int { return len(g.of) }
+
+// Accumulate adds a gradient for a leaf; it takes d over.
+func (g *Gradients) Accumulate(leaf, d *Tensor) error {
+	if g.of == nil {
+		g.of = map[*Tensor]*Tensor{}
+	}
+	have := g.of[leaf]
+	delete(g.of, leaf)
+	sum, err := accumulate(have, d)
+	if err != nil {
+		return err
+	}
+	g.of[leaf] = sum
+	return nil
+}
+
+// Free drops all gradients.
+func (g *Gradients) Free() {
+	for _, d := range g.of {
+		d.free()
+	}
+	g.of = nil
+}
+
+// Options of a backward. The zero value frees the saved values as it goes and starts from scalar roots with gradient 1.
+type Options struct {
+	RetainGraph bool      // keep the saved values for another backward
+	Grads       []*Tensor // gradients of the roots, one each; nil entries mean 1 and need a scalar root
+}
+
+// Roots checks the roots of a backward and gives their edges and first gradients, which the caller must deliver or free.
+func Roots(o Options, roots []*Tensor) ([]Edge, []*Tensor, error) {
+	if len(roots) == 0 {
+		return nil, nil, opError("Backward", ErrNoRoots)
+	}
+	if len(o.Grads) > 0 && len(o.Grads) != len(roots) {
+		return nil, nil, opError("Backward", fmt.Errorf("%w: %d output gradients for %d roots", ErrGradient, len(o.Grads), len(roots)))
+	}
+	edges, first := make([]Edge, 0, len(roots)), make([]*Tensor, 0, len(roots))
+	for i, r := range roots {
+		g, err := rootGradient(o, i, r)
+		if err != nil {
+			freeAll(first)
+			return nil, nil, opError("Backward", fmt.Errorf("root %d: %w", i, err))
+		}
+		edges, first = append(edges, r.edge), append(first, g)
+	}
+	return edges, first, nil
+}
+
+func rootGradient(o Options, i int, r *Tensor) (*Tensor, error) {
+	if err := r.Err(); err != nil {
+		return nil, err
+	}
+	if !r.requiresGrad {
+		return nil, fmt.Errorf("%w on %v", ErrNoGrad, r)
+	}
+	if i >= len(o.Grads) || o.Grads[i] == nil {
+		if r.typ.Shape.Elems() != 1 {
+			return nil, fmt.Errorf("%v %w", r.typ, ErrNotScalar)
+		}
+		buf, err := fill(r.dev, r.typ, 1)
+		if err != nil {
+			return nil, err
+		}
+		return manual(r.typ, buf), nil
+	}
+	g := o.Grads[i]
+	if err := g.Err(); err != nil {
+		return nil, err
+	}
+	if !g.typ.Equal(r.typ) || g.dev != r.dev {
+		return nil, fmt.Errorf("%w: %v on %v for a root %v on %v", ErrGradient, g.typ, g.dev.ID(), r.typ, r.dev.ID())
+	}
+	buf, err := g.acquire()
+	if err != nil {
+		return nil, err
+	}
+	return manual(g.typ, buf), nil
+}
+
+// Step runs one ready node of a task and delivers what comes out. A leaf's gradient goes to leaf, which takes it over.
+// It says whether there was anything to run.
+func (t *Task) Step(retain bool, leaf func(of, grad *Tensor) error) (bool, error) {
+	n, gys, ok := t.Next()
+	if !ok {
+		return false, nil
+	}
+	if n.leaf != nil {
+		if gys[0] == nil {
+			return true, nil
+		}
+		return true, leaf(n.leaf, gys[0])
+	}
+	outs, err := n.run(gys, retain)
+	freeAll(gys)
+	if err != nil {
+		return true, &NodeError{Node: n, Err: err}
+	}
+	return true, t.Finish(n, outs)
+}
+
+// Finish delivers the gradients of a node's inputs along its edges; it takes them over. outs may be nil: none anywhere.
+func (t *Task) Finish(n *Node, outs []*Tensor) error {
+	var errs []error
+	for i, e := range n.next {
+		var g *Tensor
+		if outs != nil {
+			g = outs[i]
+		}
+		errs = append(errs, t.Deliver(e, g))
+	}
+	return errors.Join(errs...)
+}
+
+// NodeError says in which recorded function a backward failed.
+type NodeError struct {
+	Node *Node
+	Err  error
+}
+
+func (e *NodeError) Error() string { return fmt.Sprintf("backward of %s: %v", e.Node.name, e.Err) }
+
+// Unwrap lets errors.Is find the cause.
+func (e *NodeError) Unwrap() error { return e.Err }
+
+// Backward computes the gradients of all leaves that the roots depend on, on this worker alone.
+func Backward(roots ...*Tensor) (*Gradients, error) { return BackwardWith(Options{}, roots...) }
+
+// BackwardWith is Backward with options.
+func BackwardWith(o Options, roots ...*Tensor) (*Gradients, error) {
+	edges, first, err := Roots(o, roots)
+	if err != nil {
+		return nil, err
+	}
+	task := NewTask(edges, nil)
+	defer task.Free()
+	grads := &Gradients{}
+	for i, e := range edges {
+		if err := task.Deliver(e, first[i]); err != nil {
+			freeAll(first[i+1:])
+			return nil, err
+		}
+	}
+	for {
+		ran, err := task.Step(o.RetainGraph, grads.Accumulate)
+		if err != nil {
+			grads.Free()
+			return nil, err
+		}
+		if !ran {
+			return grads, grads.Settle(roots[0].owner)
+		}
+	}
+}
+
+// runOne runs a single instruction with one result.
+func runOne(dev device.Device, i kernels.Instr, out kernels.Type, in ...*device.Buffer) (*device.Buffer, error) {
+	backend, err := kernels.For(dev)
+	if err != nil {
+		return nil, err
+	}
+	types := make([]kernels.Type, len(in))
+	for j := range in {
+		types[j] = out
+	}
+	k, err := backend.Prepare(i, types)
+	if err != nil {
+		return nil, err
+	}
+	buf, err := dev.Alloc(out.Bytes())
+	if err != nil {
+		return nil, err
+	}
+	if err := k.Run([]*device.Buffer{buf}, in); err != nil {
+		_ = buf.Release() // ours alone
+		return nil, err
+	}
+	return buf, nil
+}

@@ -1,0 +1,224 @@
+package autodiff
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+
+	"gorgonia.org/gorgonia"
+
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/kernels"
+)
+
+// compiled is a function for one set of input types and wanted gradients: a forward program, and a backward program per set
+// of results that have a gradient. They agree on what is saved: the values that the backward of all results reads.
+type compiled struct {
+	name    string
+	backend kernels.Backend
+	in, out []*gorgonia.Node
+	need    []bool // inputs that require a gradient
+	fwd     *program
+	reads   []int // inputs that the backward reads
+	kept    []*gorgonia.Node
+	grads   bool // some result has a gradient with respect to some needed input
+
+	mu    sync.Mutex
+	graph *Graph              // grows when a backward program is made
+	back  map[uint64]*pulling // by the set of results that have a gradient
+}
+
+// pulling is a backward program and where its results go.
+type pulling struct {
+	prog *program
+	to   []int // input of the function for each result of the program
+}
+
+// maxResults is how many results a function may have: one bit each in the key of backward programs.
+const maxResults = 64
+
+// prepare compiles the forward, and where gradients are wanted the backward of all results, which settles what is saved.
+// The caller holds buildMu.
+func (c *compiled) prepare() error {
+	if len(c.out) == 0 || len(c.out) > maxResults {
+		return fmt.Errorf("%w: it has %d results; 1 to %d are possible", ErrFunction, len(c.out), maxResults)
+	}
+	all := uint64(0)
+	for i, o := range c.out {
+		if c.graph.types[o].Dtype.IsFloat() {
+			all |= 1 << i
+		}
+	}
+	before := len(c.graph.order)
+	var gin, gout []*gorgonia.Node
+	if slices.Contains(c.need, true) {
+		var err error
+		if gin, gout, _, err = c.pull(all); err != nil {
+			return err
+		}
+	}
+	c.grads = len(gout) > 0
+	if c.grads {
+		c.settle(before, gin, gout)
+	}
+	fwd, err := c.graph.compile(c.name, c.backend, c.in, append(slices.Clone(c.out), c.kept...))
+	c.fwd = fwd
+	return err
+}
+
+// pull adds the backward of the results in mask to the graph: nodes for the given gradients (one per result, nil outside
+// mask), the resulting gradients, and the input that each belongs to.
+func (c *compiled) pull(mask uint64) (gin, gout []*gorgonia.Node, to []int, err error) {
+	gin = make([]*gorgonia.Node, len(c.out))
+	for i, o := range c.out {
+		if mask&(1<<i) != 0 {
+			gin[i] = c.graph.input(c.graph.types[o])
+		}
+	}
+	var wrt []*gorgonia.Node
+	for i, n := range c.in {
+		if c.need[i] {
+			wrt = append(wrt, n)
+			to = append(to, i)
+		}
+	}
+	found, err := c.graph.reverse(c.out, gin, wrt)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	have := to[:0]
+	for i, d := range found {
+		if d != nil {
+			gout = append(gout, d)
+			have = append(have, to[i])
+		}
+	}
+	return gin, gout, have, nil
+}
+
+// settle decides what the forward saves: the nodes from before the backward that the backward reads.
+func (c *compiled) settle(before int, gin, gout []*gorgonia.Node) {
+	stop := map[*gorgonia.Node]int{}
+	for _, n := range gin {
+		if n != nil {
+			stop[n] = 0
+		}
+	}
+	for _, n := range c.graph.order[:before] {
+		stop[n] = 0
+	}
+	read := map[*gorgonia.Node]bool{}
+	for n := range c.graph.reachable(stop, gout) {
+		for _, x := range c.graph.operands(n) {
+			read[x] = true
+		}
+	}
+	for i, n := range c.in {
+		if read[n] {
+			c.reads = append(c.reads, i)
+		}
+		delete(read, n)
+	}
+	for _, n := range c.graph.order[:before] {
+		if read[n] {
+			c.kept = append(c.kept, n)
+		}
+	}
+}
+
+// backward finds or compiles the program that pulls the results in mask back.
+func (c *compiled) backward(mask uint64) (*pulling, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if p := c.back[mask]; p != nil {
+		return p, nil
+	}
+	p, err := c.compileBackward(mask)
+	if err != nil {
+		return nil, err
+	}
+	if c.back == nil {
+		c.back = map[uint64]*pulling{}
+	}
+	c.back[mask] = p
+	return p, nil
+}
+
+func (c *compiled) compileBackward(mask uint64) (p *pulling, err error) {
+	buildMu.Lock()
+	defer buildMu.Unlock()
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("%w: panic while building the gradient: %v", ErrFunction, r)
+		}
+	}()
+	gin, gout, to, err := c.pull(mask)
+	if err != nil {
+		return nil, err
+	}
+	var given []*gorgonia.Node
+	for _, i := range c.reads {
+		given = append(given, c.in[i])
+	}
+	given = append(given, c.kept...)
+	for _, n := range gin {
+		if n != nil {
+			given = append(given, n)
+		}
+	}
+	prog, err := c.graph.compile(c.name+" backward", c.backend, given, gout)
+	return &pulling{prog, to}, err
+}
+
+// forward runs the function and records it on the tape where an input requires a gradient.
+func (c *compiled) forward(dev device.Device, owner *Arena, in []*Tensor) ([]*Tensor, error) {
+	bufs := make([]*device.Buffer, 0, len(in))
+	defer func() { releaseAll(bufs) }()
+	for _, t := range in {
+		b, err := t.acquire()
+		if err != nil {
+			return nil, err
+		}
+		bufs = append(bufs, b)
+	}
+	results, err := c.fwd.run(dev, bufs)
+	if err != nil {
+		return nil, err
+	}
+	outs := make([]*Tensor, len(c.out))
+	for i := range outs {
+		outs[i] = newTensor(c.fwd.types[i], results[i], owner)
+	}
+	if !c.grads {
+		return outs, nil
+	}
+	call := &call{fn: c, dev: dev}
+	for _, i := range c.reads {
+		call.saved = append(call.saved, bufs[i].Retain())
+	}
+	call.saved = append(call.saved, results[len(c.out):]...)
+	n := &Node{name: c.name, outs: c.fwd.types[:len(c.out)], call: call}
+	for _, t := range in {
+		n.next = append(n.next, t.edge)
+	}
+	if owner == nil {
+		for _, b := range results[len(c.out):] {
+			b.Disown()
+		}
+	} else if err := owner.adopt(call, 0); err != nil {
+		call.free()
+		return nil, err
+	}
+	for i, t := range outs {
+		if t.typ.Dtype.IsFloat() {
+			t.requiresGrad, t.edge = true, Edge{n, i}
+		}
+	}
+	return outs, nil
+}
+
+func releaseAll(bufs []*device.Buffer) {
+	for _, b := range bufs {
+		_ = b.Release() // references that the caller holds
+	}
+}

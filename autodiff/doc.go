@@ -1,0 +1,28 @@
+// Package autodiff is one worker's mathematics: tensors, differentiable functions, and the engine that runs them
+// backward.
+//
+// # Tensors and owners
+//
+// A [Tensor] is immutable to its users; only an optimizer replaces a parameter's value ([Apply]). A tensor belongs to
+// an [Arena] (a pass) or to nobody. What is computed from an arena's tensors belongs to that arena and is freed with
+// it; mixing two arenas is an error. Nobody's tensors are left to Go's garbage collector.
+//
+// Mathematics returns no errors. A bad operation gives a tensor that carries the error, with the file and line of the
+// caller; what is computed from it carries the same error; [Tensor.Err], [Values] and [Backward] return it.
+//
+// # Functions
+//
+// A [Func] is a Gorgonia graph ([Graph], [Op]) compiled once per set of shapes, dtypes and wanted gradients into flat
+// programs: one forward, and one vector-Jacobian product per set of outputs that have a gradient. A primitive such as
+// [Add] is a function of one op. The gradient of every op stands in one table (rules.go); broadcasting is undone in one
+// place (reverse.go). Ops are applied to graphs under one lock, because Gorgonia keeps state in package variables; compiled
+// programs run without it.
+//
+// # The tape
+//
+// Calling a function on tensors that require gradients records a [Node]. [Backward] runs the nodes in reverse on this
+// worker; package ctx does the same across workers with the same [Task].
+//
+// Everything here is safe for concurrent use, except [Tensor.RequireGrad] and the methods of [Task] and [Graph], which
+// have one user at a time.
+package autodiff

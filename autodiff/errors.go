@@ -1,0 +1,67 @@
+package autodiff
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+)
+
+// What can go wrong in a computation; every error of this package wraps one of these or one of package kernels or device.
+var (
+	ErrFreed       = errors.New("tensor was freed")
+	ErrMixedPasses = errors.New("tensors of two passes meet")
+	ErrDevices     = errors.New("tensors lie on different devices")
+	ErrDtype       = errors.New("wrong dtype")
+	ErrFunction    = errors.New("bad function")
+	ErrNoRoots     = errors.New("no tensors provided for gradient computation")
+	ErrNoGrad      = errors.New("requires grad is not set")
+	ErrNotScalar   = errors.New("is not a scalar; all roots need to be scalar, or be given an output gradient")
+	ErrGradient    = errors.New("bad gradient")
+	ErrGraphFreed  = errors.New("the saved values were freed by an earlier backward; ask that one to retain the graph")
+)
+
+// Error says which operation failed, and where the user called it.
+type Error struct {
+	Op  string // the function or op
+	At  string // file:line of the caller
+	Err error
+}
+
+func (e *Error) Error() string {
+	if e.At == "" {
+		return fmt.Sprintf("%s: %v", e.Op, e.Err)
+	}
+	return fmt.Sprintf("%s: %s: %v", e.At, e.Op, e.Err)
+}
+
+// Unwrap lets errors.Is find the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// opError wraps err once with the op and the nearest caller outside Weft's mathematics.
+func opError(op string, err error) error {
+	var have *Error
+	if errors.As(err, &have) {
+		return err
+	}
+	return &Error{Op: op, At: callerOutside(), Err: err}
+}
+
+// ours are the packages that a user's mistake is never in.
+const ours = "github.com/weft-project/weft/autodiff"
+
+// callerOutside is the file:line of the nearest caller that is not this package or its sub-packages; tests count as users.
+func callerOutside() string {
+	var pcs [24]uintptr
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs[:])])
+	for {
+		f, more := frames.Next()
+		inside := strings.HasPrefix(f.Function, ours) && !strings.HasSuffix(f.File, "_test.go")
+		if !inside && !strings.HasPrefix(f.Function, "reflect.") && !strings.HasPrefix(f.Function, "runtime.") {
+			return fmt.Sprintf("%s:%d", f.File, f.Line)
+		}
+		if !more {
+			return ""
+		}
+	}
+}

@@ -1,0 +1,197 @@
+package autodiff
+
+import (
+	"fmt"
+	"reflect"
+	"sync"
+
+	"gorgonia.org/gorgonia"
+
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/kernels"
+)
+
+// Func is a differentiable function of tensors. It is compiled when it is first called with given dtypes, shapes, kind of
+// device and wanted gradients, and the programs are kept. Safe for concurrent use.
+type Func struct {
+	name  string
+	arity int // −1: any
+	build func(g *Graph, in []*gorgonia.Node) []*gorgonia.Node
+	err   error // what is wrong with the definition
+
+	mu       sync.RWMutex
+	compiled map[string]*compiled
+}
+
+// maxCompiled bounds the programs that one function keeps; beyond it the function starts afresh.
+const maxCompiled = 1024
+
+// Define makes a function of body, which must be
+//
+//	func(g *autodiff.Graph, x, w, … *gorgonia.Node) *gorgonia.Node      // or several results
+//
+// The body runs once for every new set of shapes. What is wrong with it is reported by Call.
+func Define(name string, body any) *Func {
+	f := &Func{name: name}
+	v := reflect.ValueOf(body)
+	nodeT, graphT := reflect.TypeFor[*gorgonia.Node](), reflect.TypeFor[*Graph]()
+	ok := v.IsValid() && v.Kind() == reflect.Func && !v.IsNil() && !v.Type().IsVariadic() &&
+		v.Type().NumIn() >= 1 && v.Type().In(0) == graphT && v.Type().NumOut() >= 1
+	for i := 1; ok && i < v.Type().NumIn(); i++ {
+		ok = v.Type().In(i) == nodeT
+	}
+	for i := 0; ok && i < v.Type().NumOut(); i++ {
+		ok = v.Type().Out(i) == nodeT
+	}
+	if !ok {
+		f.err = &Error{Op: name, At: callerOutside(), Err: fmt.Errorf(
+			"%w: expected func(*autodiff.Graph, ...*gorgonia.Node) *gorgonia.Node with a fixed number of nodes, got %T", ErrFunction, body)}
+		return f
+	}
+	f.arity = v.Type().NumIn() - 1
+	f.build = func(g *Graph, in []*gorgonia.Node) []*gorgonia.Node {
+		args := []reflect.Value{reflect.ValueOf(g)}
+		for _, n := range in {
+			args = append(args, reflect.ValueOf(n))
+		}
+		outs := make([]*gorgonia.Node, 0, 1)
+		for _, o := range v.Call(args) {
+			outs = append(outs, o.Interface().(*gorgonia.Node))
+		}
+		return outs
+	}
+	return f
+}
+
+// Name is the name given to Define.
+func (f *Func) Name() string { return f.name }
+
+// Call calls a function with one result.
+func (f *Func) Call(in ...*Tensor) *Tensor {
+	outs := f.CallAll(in...)
+	if len(outs) != 1 && outs[0].err == nil {
+		return failed(opError(f.name, fmt.Errorf("%w: it has %d results; use CallAll", ErrFunction, len(outs))))
+	}
+	return outs[0]
+}
+
+// CallAll calls the function. The results are as many as the body's; when something is wrong, a single one that carries the error.
+func (f *Func) CallAll(in ...*Tensor) []*Tensor {
+	outs, err := f.call(in)
+	if err != nil {
+		return []*Tensor{failed(opError(f.name, err))}
+	}
+	return outs
+}
+
+func (f *Func) call(in []*Tensor) ([]*Tensor, error) {
+	if f.err != nil {
+		return nil, f.err
+	}
+	if f.arity >= 0 && len(in) != f.arity {
+		return nil, fmt.Errorf("%w: it takes %d tensors, not %d", ErrFunction, f.arity, len(in))
+	}
+	for _, t := range in {
+		if err := t.Err(); err != nil {
+			return nil, err
+		}
+	}
+	dev, owner, err := common(in)
+	if err != nil {
+		return nil, err
+	}
+	prog, err := f.programs(dev, in)
+	if err != nil {
+		return nil, err
+	}
+	return prog.forward(dev, owner, in)
+}
+
+// common is the device and the arena of the inputs.
+func common(in []*Tensor) (dev device.Device, owner *Arena, err error) {
+	dev = device.Host()
+	for i, t := range in {
+		if i > 0 && t.dev != dev {
+			return nil, nil, fmt.Errorf("%w: %v and %v; move one with To", ErrDevices, dev.ID(), t.dev.ID())
+		}
+		dev = t.dev
+		if t.owner == nil {
+			continue
+		}
+		if owner != nil && owner != t.owner {
+			return nil, nil, fmt.Errorf("%w: %s and %s", ErrMixedPasses, owner.label, t.owner.label)
+		}
+		owner = t.owner
+	}
+	return dev, owner, nil
+}
+
+// programs finds or compiles the programs for these inputs.
+func (f *Func) programs(dev device.Device, in []*Tensor) (*compiled, error) {
+	var space [128]byte
+	key := append(space[:0], byte(dev.ID().Kind))
+	for _, t := range in {
+		flag := byte(0)
+		if t.requiresGrad {
+			flag = 0x80
+		}
+		key = append(key, flag|byte(t.typ.Dtype), byte(len(t.typ.Shape)))
+		for _, d := range t.typ.Shape {
+			key = append(key, byte(d), byte(d>>8), byte(d>>16), byte(d>>24), byte(d>>32), byte(d>>40))
+		}
+	}
+	f.mu.RLock()
+	c := f.compiled[string(key)]
+	f.mu.RUnlock()
+	if c != nil {
+		return c, nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if c := f.compiled[string(key)]; c != nil {
+		return c, nil
+	}
+	c, err := f.compile(dev, in)
+	if err != nil {
+		return nil, err
+	}
+	if f.compiled == nil || len(f.compiled) >= maxCompiled {
+		f.compiled = map[string]*compiled{}
+	}
+	f.compiled[string(key)] = c
+	return c, nil
+}
+
+// compile builds the graph of the body. A panic in the body, or in Gorgonia, becomes an error.
+func (f *Func) compile(dev device.Device, in []*Tensor) (c *compiled, err error) {
+	buildMu.Lock()
+	defer buildMu.Unlock()
+	g := newGraph()
+	defer func() {
+		if r := recover(); r != nil {
+			err = g.err // a nil node that the body went on to use is the consequence, not the cause
+			if err == nil {
+				err = fmt.Errorf("%w: panic while building the graph: %v", ErrFunction, r)
+			}
+		}
+	}()
+	backend, err := kernels.For(dev)
+	if err != nil {
+		return nil, err
+	}
+	c = &compiled{name: f.name, graph: g, backend: backend}
+	for _, t := range in {
+		c.in = append(c.in, g.input(t.typ))
+		c.need = append(c.need, t.requiresGrad)
+	}
+	c.out = f.build(g, c.in)
+	if g.err != nil {
+		return nil, g.err
+	}
+	for i, o := range c.out {
+		if _, ok := g.types[o]; !ok {
+			return nil, fmt.Errorf("result %d: %w", i, foreignNode(i, o))
+		}
+	}
+	return c, c.prepare()
+}

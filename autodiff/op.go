@@ -1,0 +1,204 @@
+package autodiff
+
+import (
+	"fmt"
+	"hash"
+	"hash/fnv"
+
+	"github.com/chewxy/hm"
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/kernels"
+)
+
+// Op is an instruction as a node of a Gorgonia graph. It knows the types of its operands, which makes its Hindley–Milner
+// type, its shape and its hash exact. Two ops are never equal, not even with equal parameters: Gorgonia merges nodes by a
+// 32-bit hash, and merging is the compiler's business.
+type Op struct {
+	Instr kernels.Instr
+	In    []kernels.Type
+	Out   kernels.Type
+
+	graph *Graph
+	id    uint32 // unique in the graph
+}
+
+var _ gorgonia.SDOp = (*Op)(nil)
+
+// Arity is the number of operands.
+func (o *Op) Arity() int { return len(o.In) }
+
+// Type is the op's function type over concrete tensor types. Gorgonia wants a fresh one at every call.
+func (o *Op) Type() hm.Type {
+	ts := make([]hm.Type, 0, len(o.In)+1)
+	for _, t := range o.In {
+		ts = append(ts, nodeType(t))
+	}
+	return hm.NewFnType(append(ts, nodeType(o.Out))...)
+}
+
+// InferShape gives the shape that the instruction inferred from its operands' types.
+func (o *Op) InferShape(in ...gorgonia.DimSizer) (tensor.Shape, error) {
+	if len(in) != len(o.In) {
+		return nil, fmt.Errorf("%w: %v takes %d operands, not %d", kernels.ErrOperands, o.Instr, len(o.In), len(in))
+	}
+	return tensor.Shape(o.Out.Shape.Clone()), nil
+}
+
+// Do computes on host values, for use on Gorgonia's own machines; programs do not come here.
+func (o *Op) Do(in ...gorgonia.Value) (gorgonia.Value, error) {
+	host := device.Host()
+	backend, err := kernels.For(host)
+	if err != nil {
+		return nil, err
+	}
+	k, err := backend.Prepare(o.Instr, o.In)
+	if err != nil {
+		return nil, err
+	}
+	bufs := make([]*device.Buffer, 0, len(in)+1)
+	defer func() {
+		for _, b := range bufs {
+			_ = b.Release() // each holds the one reference from Alloc
+		}
+	}()
+	for i, v := range in {
+		b, err := bufferOf(host, v, o.In[i])
+		if err != nil {
+			return nil, fmt.Errorf("%v, operand %d: %w", o.Instr, i, err)
+		}
+		bufs = append(bufs, b)
+	}
+	out, err := host.Alloc(o.Out.Bytes())
+	if err != nil {
+		return nil, err
+	}
+	bufs = append(bufs, out)
+	if err := k.Run([]*device.Buffer{out}, bufs[:len(in)]); err != nil {
+		return nil, err
+	}
+	return valueOf(out, o.Out)
+}
+
+// ReturnsPtr is true: results are tensors.
+func (o *Op) ReturnsPtr() bool { return true }
+
+// CallsExtern is false: Do computes on the host.
+func (o *Op) CallsExtern() bool { return false }
+
+// OverwritesInput is -1: operands are read-only.
+func (o *Op) OverwritesInput() int { return -1 }
+
+// WriteHash writes everything that makes this op what it is.
+func (o *Op) WriteHash(h hash.Hash) { fmt.Fprintf(h, "%v%v#%d", o.Instr, o.In, o.id) }
+
+// Hashcode is unique in the graph, so that Gorgonia never takes one op for another.
+func (o *Op) Hashcode() uint32 {
+	h := fnv.New32a()
+	fmt.Fprint(h, "weft")
+	return h.Sum32() + o.id*2654435761 // odd factor: one-to-one in id
+}
+
+// String prints the instruction with its parameters.
+func (o *Op) String() string { return o.Instr.String() }
+
+// DiffWRT says for which operands the table has a gradient.
+func (o *Op) DiffWRT(n int) []bool {
+	wrt := make([]bool, n)
+	if r := ruleOf(o.Instr); r != nil {
+		for i := range wrt {
+			wrt[i] = o.In[i].Dtype.IsFloat()
+		}
+	}
+	return wrt
+}
+
+// SymDiff applies the op's gradient rule, for every float operand.
+func (o *Op) SymDiff(in gorgonia.Nodes, out, grad *gorgonia.Node) (gorgonia.Nodes, error) {
+	return o.graph.pullback(o, in, out, grad, o.DiffWRT(len(in)))
+}
+
+func nodeType(t kernels.Type) hm.Type {
+	if len(t.Shape) == 0 {
+		return gorgoniaDtype(t.Dtype)
+	}
+	return gorgonia.TensorType{Dims: len(t.Shape), Of: gorgoniaDtype(t.Dtype)}
+}
+
+func gorgoniaDtype(d device.Dtype) tensor.Dtype {
+	switch d {
+	case device.Float32:
+		return tensor.Float32
+	case device.Float64:
+		return tensor.Float64
+	case device.Int32:
+		return tensor.Int32
+	}
+	return tensor.Int64
+}
+
+// bufferOf copies a Gorgonia value to a new buffer; the value's dtype and size must be t's.
+func bufferOf(host device.Device, v gorgonia.Value, t kernels.Type) (*device.Buffer, error) {
+	var raw []byte
+	switch x := v.Data().(type) {
+	case []float32:
+		raw = device.Bytes(x)
+	case []float64:
+		raw = device.Bytes(x)
+	case []int32:
+		raw = device.Bytes(x)
+	case []int64:
+		raw = device.Bytes(x)
+	case float32:
+		raw = device.Bytes([]float32{x})
+	case float64:
+		raw = device.Bytes([]float64{x})
+	default:
+		return nil, fmt.Errorf("%w: a value of %T where %v is expected", ErrDtype, x, t)
+	}
+	if v.Dtype() != gorgoniaDtype(t.Dtype) || len(raw) != t.Bytes() {
+		return nil, fmt.Errorf("%w: a value of %v%v where %v is expected", ErrDtype, v.Dtype(), v.Shape(), t)
+	}
+	b, err := host.Alloc(len(raw))
+	if err != nil {
+		return nil, err
+	}
+	return b, host.Upload(b, 0, raw)
+}
+
+// valueOf copies a buffer to a new Gorgonia value.
+func valueOf(b *device.Buffer, t kernels.Type) (gorgonia.Value, error) {
+	raw, err := b.Host()
+	if err != nil {
+		return nil, err
+	}
+	switch t.Dtype {
+	case device.Float32:
+		return gorgoniaValue(append([]float32{}, device.As[float32](raw)...), t.Shape)
+	case device.Float64:
+		return gorgoniaValue(append([]float64{}, device.As[float64](raw)...), t.Shape)
+	case device.Int32:
+		return gorgoniaValue(append([]int32{}, device.As[int32](raw)...), t.Shape)
+	}
+	return gorgoniaValue(append([]int64{}, device.As[int64](raw)...), t.Shape)
+}
+
+// gorgoniaValue wraps elements; Gorgonia keeps scalars apart from tensors.
+func gorgoniaValue[T device.Number](s []T, shape device.Shape) (gorgonia.Value, error) {
+	if len(shape) > 0 {
+		return tensor.New(tensor.WithShape(shape...), tensor.WithBacking(s)), nil
+	}
+	switch x := any(s[0]).(type) {
+	case float32:
+		return gorgonia.NewF32(x), nil
+	case float64:
+		return gorgonia.NewF64(x), nil
+	case int32:
+		return gorgonia.NewI32(x), nil
+	case int64:
+		return gorgonia.NewI64(x), nil
+	}
+	return nil, fmt.Errorf("%w: %T", ErrDtype, s[0])
+}

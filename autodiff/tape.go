@@ -1,0 +1,172 @@
+package autodiff
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/kernels"
+)
+
+// Edge says where a gradient goes: to result Slot of the function that Node records. The zero Edge goes nowhere.
+type Edge struct {
+	Node *Node
+	Slot int
+}
+
+// Node is a recorded call on the tape: the gradients of its results come in, those of its inputs leave along Next. A leaf
+// has no backward: it is where gradients accumulate. Package ctx makes nodes of its own for what crosses between workers.
+type Node struct {
+	name string
+	next []Edge
+	outs []kernels.Type // types of the results, hence of the gradients that come in
+	leaf *Tensor
+	call *call
+	hook func(grads []*Tensor) error              // a sink's
+	pull func(grads []*Tensor) ([]*Tensor, error) // a copy's: the gradients of the inputs, which the caller must free
+}
+
+// Name is the function's name.
+func (n *Node) Name() string { return n.name }
+
+// Next is where the gradients of the inputs go, one edge per input.
+func (n *Node) Next() []Edge { return n.next }
+
+// Results are the types of the function's results.
+func (n *Node) Results() []kernels.Type { return n.outs }
+
+// Leaf is the tensor whose gradient accumulates here, nil for a function.
+func (n *Node) Leaf() *Tensor { return n.leaf }
+
+// NewSource makes a node without results of its own in this worker's graph: gradients of tensors arrive from elsewhere and
+// leave along the tensors' edges. It is what ctx calls a send function. Gradients for it are given to [Task.Start].
+func NewSource(name string, tensors []*Tensor) *Node {
+	n := &Node{name: name}
+	for _, t := range tensors {
+		n.outs = append(n.outs, t.typ)
+		n.next = append(n.next, t.edge)
+	}
+	return n
+}
+
+// NewSink makes a node at which gradients leave this worker: take gets one gradient per tensor, nil for none, valid during the
+// call. The float tensors become its results: gradients of what is computed from them arrive at the node. It is what ctx
+// calls a recv function. Only the maker of the tensors may call this, before they are used; requires says which of them need a gradient.
+func NewSink(name string, tensors []*Tensor, requires []bool, take func(grads []*Tensor) error) *Node {
+	n := &Node{name: name, hook: take}
+	for i, t := range tensors {
+		n.outs = append(n.outs, t.typ)
+		if requires[i] && t.err == nil && t.typ.Dtype.IsFloat() {
+			t.requiresGrad, t.edge = true, Edge{n, i}
+		}
+	}
+	return n
+}
+
+// run computes the gradients of the node's inputs from those of its results (nil: none). The caller keeps gys and must free
+// what it gets. With retain the saved values stay for another backward.
+func (n *Node) run(gys []*Tensor, retain bool) ([]*Tensor, error) {
+	if n.hook != nil {
+		return nil, n.hook(gys)
+	}
+	if n.pull != nil {
+		return n.pull(gys)
+	}
+	if n.call == nil { // a source passes on what it is given
+		out := make([]*Tensor, len(gys))
+		for i, g := range gys {
+			if g == nil {
+				continue
+			}
+			b, err := g.acquire()
+			if err != nil {
+				freeAll(out)
+				return nil, err
+			}
+			out[i] = manual(g.typ, b)
+		}
+		return out, nil
+	}
+	return n.call.backward(gys, len(n.next), retain)
+}
+
+// call is what a recorded call keeps for its backward.
+type call struct {
+	fn  *compiled
+	dev device.Device
+
+	mu    sync.Mutex
+	saved []*device.Buffer // one reference each: the inputs that are read, then the kept results
+	gone  bool
+}
+
+func (k *call) free() {
+	k.mu.Lock()
+	saved := k.saved
+	k.saved, k.gone = nil, true
+	k.mu.Unlock()
+	releaseAll(saved)
+}
+
+// hold takes references to the saved values, so that a run cannot lose them.
+func (k *call) hold() ([]*device.Buffer, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.gone {
+		return nil, fmt.Errorf("%s: %w", k.fn.name, ErrGraphFreed)
+	}
+	held := make([]*device.Buffer, len(k.saved), len(k.saved)+4)
+	for i, b := range k.saved {
+		held[i] = b.Retain()
+	}
+	return held, nil
+}
+
+func (k *call) backward(gys []*Tensor, inputs int, retain bool) ([]*Tensor, error) {
+	mask := uint64(0)
+	for i, g := range gys {
+		if g != nil {
+			mask |= 1 << i
+		}
+	}
+	out := make([]*Tensor, inputs)
+	if mask == 0 {
+		return out, nil
+	}
+	p, err := k.fn.backward(mask)
+	if err != nil {
+		return nil, err
+	}
+	in, err := k.hold()
+	defer func() { releaseAll(in) }()
+	if err != nil {
+		return nil, err
+	}
+	for _, g := range gys {
+		if g == nil {
+			continue
+		}
+		b, err := g.acquire()
+		if err != nil {
+			return nil, err
+		}
+		in = append(in, b)
+	}
+	bufs, err := p.prog.run(k.dev, in)
+	if err != nil {
+		return nil, err
+	}
+	for i, to := range p.to {
+		out[to] = manual(p.prog.types[i], bufs[i])
+	}
+	if !retain {
+		k.free()
+	}
+	return out, nil
+}
+
+func freeAll(ts []*Tensor) {
+	for _, t := range ts {
+		t.free()
+	}
+}

@@ -1,0 +1,180 @@
+package autodiff
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/kernels"
+)
+
+// Tensor is a value on a device: contiguous, row-major. A nil *Tensor is an absent one.
+type Tensor struct {
+	typ   kernels.Type
+	dev   device.Device
+	err   error  // why there is no value
+	owner *Arena // nil: nobody
+
+	requiresGrad bool
+	edge         Edge // where a gradient of this tensor goes; Node is nil without one
+
+	mu  sync.Mutex
+	buf *device.Buffer // one reference; nil once freed. Apply may replace it.
+}
+
+// newTensor takes over the reference to buf that the caller holds. For nobody (owner nil) the buffer is left to the collector.
+func newTensor(typ kernels.Type, buf *device.Buffer, owner *Arena) *Tensor {
+	t := &Tensor{typ: typ, dev: buf.Device(), buf: buf, owner: owner}
+	if owner == nil {
+		buf.Disown()
+		return t
+	}
+	if err := owner.adopt(t, typ.Bytes()); err != nil {
+		t.free()
+		t.err = err
+	}
+	return t
+}
+
+// manual is a tensor whose holder must call free: a gradient on its way.
+func manual(typ kernels.Type, buf *device.Buffer) *Tensor {
+	return &Tensor{typ: typ, dev: buf.Device(), buf: buf}
+}
+
+// failed is a tensor that only carries an error.
+func failed(err error) *Tensor { return &Tensor{err: err} }
+
+// Failed is a tensor without a value, for functions that return tensors and meet an error.
+func Failed(err error) *Tensor { return failed(opError("tensor", err)) }
+
+// Wrap makes a tensor of typ over a buffer that already holds the value. It takes over the caller's reference. With an
+// owner the arena frees it; without one the collector does.
+func Wrap(typ kernels.Type, buf *device.Buffer, owner *Arena) *Tensor {
+	if buf.Len() != typ.Bytes() {
+		_ = buf.Release() // the reference we were given
+		return failed(opError("wrap", fmt.Errorf("%w: %d bytes where %v needs %d", device.ErrBounds, buf.Len(), typ, typ.Bytes())))
+	}
+	return newTensor(typ, buf, owner)
+}
+
+// Err is why the tensor has no value; nil when it has one.
+func (t *Tensor) Err() error {
+	if t == nil {
+		return opError("tensor", errors.New("a nil tensor"))
+	}
+	return t.err
+}
+
+// Type is the dtype and shape.
+func (t *Tensor) Type() kernels.Type { return t.typ }
+
+// Shape is a copy of the extents.
+func (t *Tensor) Shape() device.Shape { return t.typ.Shape.Clone() }
+
+// Dtype is the type of the elements.
+func (t *Tensor) Dtype() device.Dtype { return t.typ.Dtype }
+
+// Device is where the value lies.
+func (t *Tensor) Device() device.ID {
+	if t.dev == nil {
+		return device.ID{}
+	}
+	return t.dev.ID()
+}
+
+// Owner is the arena that frees the tensor, nil for nobody's.
+func (t *Tensor) Owner() *Arena { return t.owner }
+
+// RequiresGrad says whether gradients are computed for this tensor.
+func (t *Tensor) RequiresGrad() bool { return t != nil && t.requiresGrad }
+
+// IsLeaf says that no function made this tensor, so that its gradient is a result of the backward.
+func (t *Tensor) IsLeaf() bool { return t.edge.Node == nil || t.edge.Node.leaf == t }
+
+// RequireGrad makes a leaf a parameter: gradients are computed for it. Call it before the tensor is used. It returns t.
+func (t *Tensor) RequireGrad() *Tensor {
+	switch {
+	case t.err != nil || t.requiresGrad:
+		return t
+	case !t.typ.Dtype.IsFloat():
+		return failed(opError("RequireGrad", fmt.Errorf("%w: %v has no gradients; only float32 and float64 have", ErrDtype, t.typ)))
+	}
+	t.requiresGrad = true
+	t.edge = Edge{Node: &Node{name: "accumulate", leaf: t, outs: []kernels.Type{t.typ}}}
+	return t
+}
+
+// Detach is the same value without a history: gradients stop here.
+func (t *Tensor) Detach() *Tensor {
+	buf, err := t.acquire()
+	if err != nil {
+		return failed(err)
+	}
+	d := &Tensor{typ: t.typ, dev: t.dev, owner: t.owner, buf: buf}
+	if t.owner != nil {
+		if err := t.owner.adopt(d, 0); err != nil {
+			d.free()
+			return failed(err)
+		}
+	}
+	return d
+}
+
+// String prints the type, the device and what the tensor is.
+func (t *Tensor) String() string {
+	switch {
+	case t == nil:
+		return "tensor(nil)"
+	case t.err != nil:
+		return fmt.Sprintf("tensor(error: %v)", t.err)
+	}
+	s := fmt.Sprintf("tensor %v on %v", t.typ, t.dev.ID())
+	if t.edge.Node != nil && t.edge.Node.leaf == nil {
+		return s + " from " + t.edge.Node.name
+	}
+	if t.requiresGrad {
+		return s + ", requires grad"
+	}
+	return s
+}
+
+// acquire gives a reference to the current value, which the caller must release. The value under it does not change.
+func (t *Tensor) acquire() (*device.Buffer, error) {
+	if t == nil {
+		return nil, t.Err()
+	}
+	if t.err != nil {
+		return nil, t.err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.buf == nil {
+		return nil, opError("tensor", fmt.Errorf("%w: %v belonged to %v", ErrFreed, t.typ, t.ownerName()))
+	}
+	return t.buf.Retain(), nil
+}
+
+// Acquire gives a reference to the value's buffer, for code that moves bytes. Release it. The bytes are read-only.
+func (t *Tensor) Acquire() (*device.Buffer, error) { return t.acquire() }
+
+func (t *Tensor) ownerName() string {
+	if t.owner == nil {
+		return "nobody"
+	}
+	return t.owner.label
+}
+
+// free drops the value.
+func (t *Tensor) free() {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	buf := t.buf
+	t.buf = nil
+	t.mu.Unlock()
+	if buf != nil {
+		_ = buf.Release() // the tensor's own reference
+	}
+}
