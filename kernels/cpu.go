@@ -113,8 +113,3 @@ func (k *cpuKernel) fits(what string, n int, b *device.Buffer, t Type) error {
 func (k *cpuKernel) refuse(format string, args ...any) error {
 	return refuse(k.instr, k.in, format, args...)
 }
-
-// compile chooses the body of an instruction.
-func compile(i Instr, in, out []Type) (body, error) {
-	return nil, fmt.Errorf("%w: the CPU does not know %v", ErrNoBackend, i)
-}

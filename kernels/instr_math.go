@@ -126,7 +126,9 @@ func broadcastShapes(a, b device.Shape) (device.Shape, bool) {
 // TransA and TransB say that an operand's last two axes are stored swapped.
 type MatMul struct{ TransA, TransB bool }
 
-func (i MatMul) String() string { return fmt.Sprintf("MatMul(transA=%t, transB=%t)", i.TransA, i.TransB) }
+func (i MatMul) String() string {
+	return fmt.Sprintf("MatMul(transA=%t, transB=%t)", i.TransA, i.TransB)
+}
 
 // Infer takes two tensors of one floating-point dtype with two or more axes.
 func (i MatMul) Infer(in []Type) ([]Type, error) {
@@ -209,13 +211,22 @@ func (i Reduce) Infer(in []Type) ([]Type, error) {
 	if err != nil {
 		return nil, err
 	}
-	x := in[0].Shape
-	for axis, reduced := range mask {
-		if reduced && x[axis] == 0 && i.Fn != Sum {
-			return nil, refuse(i, in, "axis %d is empty and has no %v", axis, i.Fn)
+	if i.Fn != Sum {
+		if err := noneEmpty(i, in, mask, i.Fn); err != nil {
+			return nil, err
 		}
 	}
-	return result(i, in, in[0].Dtype, reducedShape(x, mask, i.Keep))
+	return result(i, in, in[0].Dtype, reducedShape(in[0].Shape, mask, i.Keep))
+}
+
+// noneEmpty refuses to reduce an empty axis of in[0].
+func noneEmpty(i Instr, in []Type, mask []bool, fn ReduceFn) error {
+	for axis, reduced := range mask {
+		if reduced && in[0].Shape[axis] == 0 {
+			return refuse(i, in, "axis %d is empty and has no %v", axis, fn)
+		}
+	}
+	return nil
 }
 
 // reducedAxes marks the axes of in[0] that a reduction removes.
@@ -269,6 +280,9 @@ func (i MaxGrad) Infer(in []Type) ([]Type, error) {
 	}
 	mask, err := reducedAxes(i, in, i.Axes)
 	if err != nil {
+		return nil, err
+	}
+	if err := noneEmpty(i, in, mask, Max); err != nil {
 		return nil, err
 	}
 	y := reducedShape(in[0].Shape, mask, i.Keep)

@@ -81,7 +81,9 @@ type SoftmaxGrad struct {
 	Log  bool
 }
 
-func (i SoftmaxGrad) String() string { return fmt.Sprintf("SoftmaxGrad(axis=%d, log=%t)", i.Axis, i.Log) }
+func (i SoftmaxGrad) String() string {
+	return fmt.Sprintf("SoftmaxGrad(axis=%d, log=%t)", i.Axis, i.Log)
+}
 
 // Infer takes two tensors of floats of one type.
 func (i SoftmaxGrad) Infer(in []Type) ([]Type, error) {

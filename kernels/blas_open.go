@@ -1,0 +1,124 @@
+//go:build (darwin || freebsd || linux) && (amd64 || arm64)
+
+package kernels
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"unsafe"
+
+	"github.com/ebitengine/purego"
+)
+
+// openBLASPaths are tried in order; plain names are looked up as the system's loader does.
+var openBLASPaths = []string{
+	"libopenblas.so.0", "libopenblas.so",
+	"/usr/lib/x86_64-linux-gnu/libopenblas.so.0", "/usr/lib/aarch64-linux-gnu/libopenblas.so.0",
+	"/usr/lib64/libopenblas.so.0", "/usr/lib/libopenblas.so.0", "/usr/local/lib/libopenblas.so.0",
+	"/opt/OpenBLAS/lib/libopenblas.so.0", "/usr/local/lib/libopenblas.so",
+	"/opt/homebrew/opt/openblas/lib/libopenblas.dylib", "/usr/local/opt/openblas/lib/libopenblas.dylib",
+}
+
+// nativeBLAS calls a CBLAS library with 32-bit integers.
+type nativeBLAS struct {
+	s func(order, ta, tb, m, n, k int32, alpha float32, a unsafe.Pointer, lda int32, b unsafe.Pointer, ldb int32,
+		beta float32, c unsafe.Pointer, ldc int32)
+	d func(order, ta, tb, m, n, k int32, alpha float64, a unsafe.Pointer, lda int32, b unsafe.Pointer, ldb int32,
+		beta float64, c unsafe.Pointer, ldc int32)
+}
+
+// openBLAS looks for OpenBLAS; the choice carries an error where there is none.
+func openBLAS() blasChoice {
+	var errs []error
+	for _, path := range openBLASPaths {
+		found, err := openBLASAt(path)
+		if err == nil {
+			return found
+		}
+		errs = append(errs, err)
+	}
+	// The loader's word on the first name says most; the others are fallbacks.
+	return blasChoice{err: fmt.Errorf("%w (and %d more places)", errs[0], len(errs)-1)}
+}
+
+// openBLASAt opens one library. purego panics where it cannot make a function of a symbol.
+func openBLASAt(path string) (c blasChoice, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%s: %v", path, p)
+		}
+	}()
+	lib, err := purego.Dlopen(path, purego.RTLD_NOW|purego.RTLD_LOCAL)
+	if err != nil {
+		return c, err
+	}
+	var g nativeBLAS
+	var config, core func() string
+	var threads func() int32
+	err = errors.Join(bind(lib, "cblas_sgemm", &g.s), bind(lib, "cblas_dgemm", &g.d))
+	if err != nil {
+		return c, fmt.Errorf("%s: %w", path, err)
+	}
+	details := []string{path}
+	if bind(lib, "openblas_get_config", &config) == nil {
+		details = append(details, config())
+	}
+	if bind(lib, "openblas_get_corename", &core) == nil {
+		details = append(details, "core "+core())
+	}
+	if bind(lib, "openblas_get_num_threads", &threads) == nil {
+		details = append(details, fmt.Sprintf("%d threads", threads()))
+	}
+	return blasChoice{gemmer: g, name: "openblas", detail: strings.Join(details, "; ")}, nil
+}
+
+// bind makes the function that fn points to call a symbol.
+func bind(lib uintptr, symbol string, fn any) error {
+	at, err := purego.Dlsym(lib, symbol)
+	if err == nil {
+		purego.RegisterFunc(fn, at)
+	}
+	return err
+}
+
+// The constants of the CBLAS interface.
+const (
+	cblasRowMajor = 101
+	cblasNoTrans  = 111
+	cblasTrans    = 112
+)
+
+func (g nativeBLAS) sgemm(p product, a, b, c []float32) {
+	if !p.fits32() {
+		gonumBLAS{}.sgemm(p, a, b, c)
+		return
+	}
+	ta, tb, lda, ldb := p.cblas()
+	g.s(cblasRowMajor, ta, tb, int32(p.m), int32(p.n), int32(p.k), 1, unsafe.Pointer(&a[0]), lda,
+		unsafe.Pointer(&b[0]), ldb, 0, unsafe.Pointer(&c[0]), int32(p.n))
+}
+
+func (g nativeBLAS) dgemm(p product, a, b, c []float64) {
+	if !p.fits32() {
+		gonumBLAS{}.dgemm(p, a, b, c)
+		return
+	}
+	ta, tb, lda, ldb := p.cblas()
+	g.d(cblasRowMajor, ta, tb, int32(p.m), int32(p.n), int32(p.k), 1, unsafe.Pointer(&a[0]), lda,
+		unsafe.Pointer(&b[0]), ldb, 0, unsafe.Pointer(&c[0]), int32(p.n))
+}
+
+func (p product) fits32() bool { return max(p.m, p.n, p.k) <= math.MaxInt32 }
+
+func (p product) cblas() (ta, tb, lda, ldb int32) {
+	ta, tb, lda, ldb = cblasNoTrans, cblasNoTrans, int32(p.k), int32(p.n)
+	if p.transA {
+		ta, lda = cblasTrans, int32(p.m)
+	}
+	if p.transB {
+		tb, ldb = cblasTrans, int32(p.k)
+	}
+	return ta, tb, lda, ldb
+}

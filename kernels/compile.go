@@ -1,0 +1,67 @@
+package kernels
+
+import (
+	"fmt"
+
+	"github.com/weft-project/weft/device"
+)
+
+// compile chooses the body of an instruction for operands that Infer has accepted.
+func compile(i Instr, in, out []Type) (body, error) {
+	switch i := i.(type) {
+	case BroadcastTo, Reshape, Transpose, Slice, Pad, Concat:
+		if out[0].Dtype.Size() == 4 {
+			return moveBody[int32](i, in, out[0]), nil
+		}
+		return moveBody[int64](i, in, out[0]), nil
+	case Cast:
+		return castBody(in[0].Dtype, i.To), nil
+	case Fill:
+		return fillBody(i), nil
+	}
+	if out[0].Dtype == device.Float32 {
+		return compileFloat[float32](i, in, out)
+	}
+	return compileFloat[float64](i, in, out)
+}
+
+// compileFloat is compile for the instructions whose results are floats of type T.
+func compileFloat[T device.Float](i Instr, in, out []Type) (body, error) {
+	switch i := i.(type) {
+	case Unary:
+		return unaryBody[T](i), nil
+	case Binary:
+		return binaryBody[T](i, in, out[0]), nil
+	case MatMul:
+		blas := chosenBLAS()
+		if blas.err != nil {
+			return nil, blas.err
+		}
+		return matMulBody[T](i, in, out[0], blas.gemmer), nil
+	case Reduce:
+		return reduceBody[T](i, in[0], out[0]), nil
+	case MaxGrad:
+		return maxGradBody[T](i, in[0]), nil
+	case Gather:
+		return gatherBody[T](i, in), nil
+	case ScatterAdd:
+		return scatterAddBody[T](i, in), nil
+	case Softmax:
+		return softmaxBody[T](i, in[0]), nil
+	case SoftmaxGrad:
+		return softmaxGradBody[T](i, in[0]), nil
+	case CrossEntropy:
+		return crossEntropyBody[T](i, in), nil
+	case CrossEntropyGrad:
+		return crossEntropyGradBody[T](i, in), nil
+	case Normalize:
+		return normalizeBody[T](i, in[0]), nil
+	case NormalizeGrad:
+		return normalizeGradBody[T](i, in[0]), nil
+	case SGD:
+		return sgdBody[T](i), nil
+	case Adam:
+		return adamBody[T](i), nil
+	}
+	return nil, fmt.Errorf("%w: the CPU does not know %v", ErrNoBackend, i)
+}

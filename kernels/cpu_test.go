@@ -1,0 +1,82 @@
+package kernels_test
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/kernels"
+	"github.com/weft-project/weft/kernels/kerneltest"
+)
+
+func TestTheCPUBackendOnTheHost(t *testing.T) {
+	kerneltest.Run(t, func(*testing.T) device.Device { return device.Host() })
+}
+
+func TestTheCPUBackendOnASimulatedDevice(t *testing.T) {
+	kerneltest.Run(t, func(*testing.T) device.Device { return device.NewSim(device.SimConfig{Index: 3}) })
+}
+
+// bytesSource draws random choices from fuzzed bytes, and from a generator seeded with them when they end.
+type bytesSource struct {
+	left []byte
+	then *rand.PCG
+}
+
+func (s *bytesSource) Uint64() uint64 {
+	if len(s.left) == 0 {
+		return s.then.Uint64()
+	}
+	b := s.left[0]
+	s.left = s.left[1:]
+	return uint64(b)<<56 | uint64(b)<<20 // rand looks at the high bits and, for some, at the low ones
+}
+
+func FuzzInstructionsAgreeWithTheOracle(f *testing.F) {
+	families := kerneltest.Families()
+	for k := range families {
+		f.Add([]byte{byte(k), 1, 2, 3, 4})
+	}
+	f.Add([]byte{200, 9, 99, 3})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if len(data) == 0 {
+			return
+		}
+		r := rand.New(&bytesSource{data[1:], rand.NewPCG(uint64(len(data)), uint64(data[0]))})
+		if int(data[0]) >= len(families) {
+			kerneltest.CheckWild(t, device.Host(), r)
+			return
+		}
+		i, in := kerneltest.Case(r, families[data[0]])
+		kerneltest.Check(t, device.Host(), i, in...)
+	})
+}
+
+func TestADeviceWithoutABackendIsNamed(t *testing.T) {
+	_, err := kernels.For(remote{device.Host()})
+	require.ErrorIs(t, err, kernels.ErrNoBackend)
+	require.ErrorContains(t, err, "cuda:7")
+	_, err = kernels.For(nil)
+	require.ErrorIs(t, err, kernels.ErrNoBackend)
+}
+
+// remote is a device that launches no Go code.
+type remote struct{ device.Device }
+
+func (remote) ID() device.ID { return device.CUDA(7) }
+
+type unheardOf struct{ kernels.Unary }
+
+func TestPrepareRefusesWhatItCannotRun(t *testing.T) {
+	b, err := kernels.For(device.Host())
+	require.NoError(t, err)
+	require.Equal(t, "cpu", b.Name())
+	x := kernels.Type{Dtype: device.Float32, Shape: device.Shape{2}}
+	_, err = b.Prepare(unheardOf{}, []kernels.Type{x})
+	require.ErrorIs(t, err, kernels.ErrNoBackend)
+	_, err = b.Prepare(nil, nil)
+	require.ErrorIs(t, err, kernels.ErrOperands)
+	_, err = b.Prepare(kernels.Binary{}, []kernels.Type{x})
+	require.ErrorIs(t, err, kernels.ErrOperands)
+}

@@ -1,0 +1,259 @@
+package kerneltest
+
+import (
+	"math/rand/v2"
+	"slices"
+
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/kernels"
+)
+
+// Families are the names that [Case] knows, one per kind of instruction.
+func Families() []string {
+	return []string{
+		"Unary", "Binary", "MatMul", "Reduce", "MaxGrad", "BroadcastTo", "Reshape", "Transpose", "Slice", "Pad",
+		"Concat", "Gather", "ScatterAdd", "Softmax", "SoftmaxGrad", "CrossEntropy", "CrossEntropyGrad", "Normalize",
+		"NormalizeGrad", "Cast", "Fill", "SGD", "Adam",
+	}
+}
+
+// gen draws random operands.
+type gen struct{ *rand.Rand }
+
+func (g gen) chance(p float64) bool { return g.Float64() < p }
+
+// extent is often 1, seldom 0, and now and then beyond a vector or a tile.
+func (g gen) extent() int {
+	switch p := g.Float64(); {
+	case p < 0.04:
+		return 0
+	case p < 0.25:
+		return 1
+	case p < 0.93:
+		return 2 + g.IntN(5)
+	}
+	return 7 + g.IntN(40)
+}
+
+// shape has at least min axes, and few enough elements for a naive oracle.
+func (g gen) shape(min int) device.Shape {
+	for {
+		s := make(device.Shape, min+g.IntN(4))
+		for k := range s {
+			s[k] = g.extent()
+		}
+		if s.Elems() <= 1500 {
+			return s
+		}
+	}
+}
+
+func (g gen) float() device.Dtype { return device.Float32 + device.Dtype(g.IntN(2)) }
+func (g gen) int() device.Dtype   { return device.Int32 + device.Dtype(g.IntN(2)) }
+func (g gen) dtype() device.Dtype { return device.Float32 + device.Dtype(g.IntN(4)) }
+
+// tensor draws values of a few units; in one case of three only small integers, so that maxima tie.
+func (g gen) tensor(d device.Dtype, s device.Shape) Tensor {
+	whole := g.chance(1. / 3)
+	return g.filled(d, s, func() float64 {
+		if whole {
+			return float64(g.IntN(5) - 2)
+		}
+		return g.NormFloat64() * 2
+	})
+}
+
+func (g gen) filled(d device.Dtype, s device.Shape, fn func() float64) Tensor {
+	t := Tensor{kernels.Type{Dtype: d, Shape: s}, make([]float64, s.Elems())}
+	for k := range t.V {
+		t.V[k] = round(d, fn())
+	}
+	return t
+}
+
+// ids draws from [0, n); with n = 0 there is no good id.
+func (g gen) ids(s device.Shape, n int) Tensor {
+	return g.filled(g.int(), s, func() float64 { return float64(g.IntN(max(n, 1))) })
+}
+
+// thinned is a shape that broadcasts to s.
+func (g gen) thinned(s device.Shape) device.Shape {
+	t := s.Clone()[g.IntN(len(s)/2+1):]
+	for k := range t {
+		if g.chance(0.3) {
+			t[k] = 1
+		}
+	}
+	return t
+}
+
+// pair is two shapes that broadcast with each other, often equal.
+func (g gen) pair() (a, b device.Shape) {
+	s := g.shape(0)
+	switch g.IntN(4) {
+	case 0:
+		return s, s
+	case 1:
+		return s, g.thinned(s)
+	case 2:
+		return g.thinned(s), s
+	}
+	return g.thinned(s), g.thinned(s)
+}
+
+// axes are some of a shape's axes, in any order; nil for all.
+func (g gen) axes(rank int) []int {
+	if g.chance(0.25) {
+		return nil
+	}
+	return g.Perm(rank)[:g.IntN(rank+1)]
+}
+
+// Case draws an instruction of a family and operands that its Infer accepts.
+func Case(r *rand.Rand, family string) (kernels.Instr, []Tensor) {
+	g := gen{r}
+	d := g.float()
+	switch family {
+	case "Unary":
+		i := kernels.Unary{Fn: kernels.UnaryFn(g.IntN(int(kernels.Shift) + 1)), C: g.NormFloat64()}
+		x := g.tensor(d, g.shape(0))
+		if i.Fn == kernels.Log || i.Fn == kernels.Sqrt {
+			for k, v := range x.V {
+				x.V[k] = max(v, -v)
+			}
+		}
+		return i, []Tensor{x}
+	case "Binary":
+		a, b := g.pair()
+		return kernels.Binary{Fn: kernels.BinaryFn(g.IntN(int(kernels.GeluGrad) + 1))}, []Tensor{g.tensor(d, a), g.tensor(d, b)}
+	case "MatMul":
+		return g.matMul(d)
+	case "Cast":
+		return kernels.Cast{To: g.dtype()}, []Tensor{g.tensor(g.dtype(), g.shape(0))}
+	case "Fill":
+		return kernels.Fill{Type: kernels.Type{Dtype: g.dtype(), Shape: g.shape(0)}, C: g.NormFloat64() * 4}, nil
+	case "Reduce", "MaxGrad":
+		return g.reduction(family, d)
+	case "BroadcastTo", "Reshape", "Transpose", "Slice", "Pad", "Concat":
+		return g.move(family)
+	case "SGD", "Adam":
+		return g.update(family, d)
+	}
+	return g.network(family, d)
+}
+
+func (g gen) matMul(d device.Dtype) (kernels.Instr, []Tensor) {
+	a, b := g.pair()
+	a, b = a[:min(len(a), 2)], b[:min(len(b), 2)]
+	if !(len(a) == len(b) || len(a) == 0 || len(b) == 0) || len(a) == 2 && len(b) == 2 && g.chance(0.5) {
+		b = nil
+	}
+	for k := range min(len(a), len(b)) { // cutting may have parted what fitted
+		if a[k] != b[k] && a[k] != 1 && b[k] != 1 {
+			b = b.Clone()
+			b[k] = a[k]
+		}
+	}
+	i := kernels.MatMul{TransA: g.chance(0.5), TransB: g.chance(0.5)}
+	m, n, k := g.extent(), g.extent(), g.extent()
+	am, bm := device.Shape{m, k}, device.Shape{k, n}
+	if i.TransA {
+		slices.Reverse(am)
+	}
+	if i.TransB {
+		slices.Reverse(bm)
+	}
+	return i, []Tensor{g.tensor(d, slices.Concat(a, am)), g.tensor(d, slices.Concat(b, bm))}
+}
+
+func (g gen) reduction(family string, d device.Dtype) (kernels.Instr, []Tensor) {
+	s := g.shape(0)
+	i := kernels.Reduce{Fn: kernels.ReduceFn(g.IntN(3)), Axes: g.axes(len(s)), Keep: g.chance(0.5)}
+	if s.Elems() == 0 {
+		i.Fn = kernels.Sum
+	}
+	x := g.tensor(d, s)
+	if family == "Reduce" {
+		return i, []Tensor{x}
+	}
+	if s.Elems() == 0 {
+		x = g.tensor(d, device.Shape{3, 2})
+		i.Axes = []int{0}
+	}
+	i.Fn = kernels.Max
+	out, err := i.Infer([]kernels.Type{x.Type})
+	if err != nil {
+		panic(err)
+	}
+	y, _ := Oracle(i, []Tensor{x}, out)
+	return kernels.MaxGrad{Axes: i.Axes, Keep: i.Keep}, []Tensor{x, y[0], g.tensor(d, out[0].Shape)}
+}
+
+func (g gen) move(family string) (kernels.Instr, []Tensor) {
+	d, s := g.dtype(), g.shape(1)
+	axis := g.IntN(len(s))
+	x := g.tensor(d, s)
+	switch family {
+	case "BroadcastTo":
+		return kernels.BroadcastTo{Shape: s}, []Tensor{g.tensor(d, g.thinned(s))}
+	case "Reshape":
+		to := s.Clone()
+		g.Shuffle(len(to), func(a, b int) { to[a], to[b] = to[b], to[a] })
+		return kernels.Reshape{Shape: append(to, 1)}, []Tensor{x}
+	case "Transpose":
+		return kernels.Transpose{Perm: g.Perm(len(s))}, []Tensor{x}
+	case "Slice":
+		from := g.IntN(s[axis] + 1)
+		return kernels.Slice{Axis: axis, Start: from, Stop: from + g.IntN(s[axis]-from+1)}, []Tensor{x}
+	case "Pad":
+		return kernels.Pad{Axis: axis, Before: g.IntN(4), After: g.IntN(4)}, []Tensor{x}
+	}
+	in := []Tensor{x}
+	for range g.IntN(3) {
+		t := s.Clone()
+		t[axis] = g.extent()
+		in = append(in, g.tensor(d, t))
+	}
+	return kernels.Concat{Axis: axis}, in
+}
+
+func (g gen) network(family string, d device.Dtype) (kernels.Instr, []Tensor) {
+	s := g.shape(1)
+	axis, eps := g.IntN(len(s)), 1e-5
+	x := g.tensor(d, s)
+	switch family {
+	case "Gather":
+		return kernels.Gather{}, []Tensor{x, g.ids(g.thinned(device.Shape{3, 2, 2}), s[0])}
+	case "ScatterAdd":
+		i := kernels.ScatterAdd{Rows: g.extent()}
+		return i, []Tensor{g.ids(s[:axis], i.Rows), x}
+	case "Softmax":
+		return kernels.Softmax{Axis: axis, Log: g.chance(0.5)}, []Tensor{x}
+	case "SoftmaxGrad":
+		return kernels.SoftmaxGrad{Axis: axis, Log: g.chance(0.5)}, []Tensor{x, g.tensor(d, s)}
+	case "Normalize":
+		return kernels.Normalize{Eps: eps}, []Tensor{x}
+	case "NormalizeGrad":
+		return kernels.NormalizeGrad{Eps: eps}, []Tensor{x, g.tensor(d, s)}
+	}
+	n, c := 1+g.IntN(9), 1+g.IntN(12)
+	in := []Tensor{g.tensor(d, device.Shape{n, c}), g.ids(device.Shape{n}, c)}
+	if family == "CrossEntropy" {
+		return kernels.CrossEntropy{}, in
+	}
+	return kernels.CrossEntropyGrad{}, append(in, g.tensor(d, device.Shape{}))
+}
+
+func (g gen) update(family string, d device.Dtype) (kernels.Instr, []Tensor) {
+	s := g.shape(0)
+	in := []Tensor{g.tensor(d, s), g.tensor(d, s), g.tensor(d, s), g.filled(d, s, g.Float64)}
+	decay := float64(g.IntN(2)) * 0.1
+	if family == "Adam" {
+		return kernels.Adam{LR: 0.01, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: decay,
+			Decoupled: g.chance(0.5), Step: 1 + g.IntN(5)}, in
+	}
+	if g.chance(0.3) {
+		return kernels.SGD{LR: 0.1, WeightDecay: decay}, in[:2]
+	}
+	return kernels.SGD{LR: 0.1, Momentum: 0.9, WeightDecay: decay, Nesterov: g.chance(0.5)}, in[:3]
+}

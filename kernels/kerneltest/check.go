@@ -1,0 +1,89 @@
+package kerneltest
+
+import (
+	"errors"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/kernels"
+)
+
+// Check runs an instruction on a device, twice, and compares with [Oracle]: both runs must give the same bits, the
+// numbers must be within rounding of the oracle's, operands must be as before, and an id out of range must be an
+// error where the oracle has one.
+func Check(t testing.TB, d device.Device, i kernels.Instr, in ...Tensor) {
+	t.Helper()
+	out, err := i.Infer(types(in))
+	require.NoError(t, err)
+	want, wantErr := Oracle(i, in, out)
+	got, err := RunOn(t, d, i, out, in)
+	if wantErr != nil {
+		var at, expected *kernels.IndexError
+		require.ErrorIs(t, err, kernels.ErrIndex, "%v of %v", i, types(in))
+		require.True(t, errors.As(err, &at) && errors.As(wantErr, &expected))
+		require.Equal(t, [3]int64{expected.ID, int64(expected.At), int64(expected.N)}, [3]int64{at.ID, int64(at.At), int64(at.N)})
+		return
+	}
+	require.NoError(t, err, "%v of %v", i, types(in))
+	again, err := RunOn(t, d, i, out, in)
+	require.NoError(t, err)
+	require.Len(t, got, len(want))
+	for k := range want {
+		require.Equal(t, got[k].encode(), again[k].encode(), "%v of %v: result %d changes from run to run", i, types(in), k)
+		if at := Differ(i, got[k], want[k]); at >= 0 {
+			require.Failf(t, "wrong result", "%v of %v: result %d at %v: got %v, want %v",
+				i, types(in), k, index(at, want[k].Shape), got[k].V[at], want[k].V[at])
+		}
+	}
+}
+
+// RunOn runs an instruction on a device with buffers of its own, and checks that the operands are left alone.
+func RunOn(t testing.TB, d device.Device, i kernels.Instr, out []kernels.Type, in []Tensor) ([]Tensor, error) {
+	t.Helper()
+	b, err := kernels.For(d)
+	require.NoError(t, err)
+	k, err := b.Prepare(i, types(in))
+	require.NoError(t, err)
+	var ins, outs []*device.Buffer
+	defer func() { release(t, append(ins, outs...)) }()
+	for _, x := range in {
+		ins = append(ins, upload(t, d, x))
+	}
+	for _, o := range out {
+		outs = append(outs, garbage(t, d, o.Bytes()))
+	}
+	if err := k.Run(outs, ins); err != nil {
+		return nil, err
+	}
+	for n, x := range in {
+		require.Equal(t, string(x.encode()), string(bytesOf(t, ins[n])), "%v of %v: operand %d was changed", i, types(in), n)
+	}
+	got := make([]Tensor, len(out))
+	for n, o := range out {
+		got[n] = decode(o, bytesOf(t, outs[n]))
+	}
+	return got, nil
+}
+
+// Differ is the first position where two results are further apart than rounding explains, or -1.
+func Differ(i kernels.Instr, got, want Tensor) int {
+	tol := 1e-12
+	if want.Dtype == device.Float32 {
+		tol = 4e-6
+	}
+	if _, ok := i.(kernels.MatMul); ok { // sums of products of a few units, in the dtype itself
+		tol *= 20
+	}
+	for k, w := range want.V {
+		w = round(want.Dtype, w)
+		g := got.V[k]
+		switch {
+		case g == w || math.IsNaN(g) && math.IsNaN(w):
+		case !want.Dtype.IsFloat(), !(math.Abs(g-w) <= tol*(1+math.Abs(w))):
+			return k
+		}
+	}
+	return -1
+}

@@ -1,0 +1,224 @@
+// Package kerneltest is the suite that every kernel backend passes: each instruction against an oracle that
+// computes it by its definition, over random shapes and dtypes, and the ways in which a run must be refused.
+//
+// A backend's test calls [Run] with a function that gives a device. [Check] compares one case, and [Case] and
+// [Wild] draw cases.
+package kerneltest
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/kernels"
+)
+
+// cases is how many cases each family is checked with.
+const cases = 80
+
+// Run runs the suite on the devices that newDevice gives. A device may be given more than once, but nothing else
+// may allocate on it meanwhile: the suite checks that all buffers were released.
+func Run(t *testing.T, newDevice func(t *testing.T) device.Device) {
+	on := func(name string, fn func(t *testing.T, d device.Device)) {
+		t.Run(name, func(t *testing.T) {
+			d := newDevice(t)
+			before := d.Stats().Live
+			fn(t, d)
+			require.Equal(t, before, d.Stats().Live, "buffers leak")
+		})
+	}
+	for k, family := range Families() {
+		on(family+"AgreesWithItsDefinition", func(t *testing.T, d device.Device) {
+			r := rand.New(rand.NewPCG(uint64(k), 1))
+			for range cases {
+				i, in := Case(r, family)
+				Check(t, d, i, in...)
+			}
+		})
+	}
+	on("WhatInferAcceptsRuns", func(t *testing.T, d device.Device) {
+		r := rand.New(rand.NewPCG(7, 7))
+		ran := 0
+		for range 6000 {
+			if CheckWild(t, d, r) {
+				ran++
+			}
+		}
+		require.Greater(t, ran, 200, "too few random instructions are accepted to show anything")
+	})
+	on("LargeOperandsAgreeToo", checkLarge)
+	on("Float32SumsAreAccurate", checkAccuracy)
+	on("ExtremeValuesStayStable", checkExtremes)
+	on("ElementwiseAndUpdatesMayRunInPlace", checkInPlace)
+	on("BadIndicesAreNamed", checkIndices)
+	on("BadBuffersAreRefused", checkBuffers)
+}
+
+// checkLarge covers what small shapes do not reach: libraries, tiles, chunks.
+func checkLarge(t *testing.T, d device.Device) {
+	g := gen{rand.New(rand.NewPCG(3, 3))}
+	for _, dt := range []device.Dtype{device.Float32, device.Float64} {
+		for trans := range 4 {
+			i := kernels.MatMul{TransA: trans&1 != 0, TransB: trans&2 != 0}
+			a, b := device.Shape{2, 41, 67}, device.Shape{67, 35}
+			if i.TransA {
+				a = device.Shape{2, 67, 41}
+			}
+			if i.TransB {
+				b = device.Shape{35, 67}
+			}
+			Check(t, d, i, g.tensor(dt, a), g.tensor(dt, b))
+		}
+		Check(t, d, kernels.Transpose{Perm: []int{2, 0, 1}}, g.tensor(dt, device.Shape{35, 3, 70}))
+		Check(t, d, kernels.Binary{Fn: kernels.Sub}, g.tensor(dt, device.Shape{3, 1}), g.tensor(dt, device.Shape{1, 1100}))
+		Check(t, d, kernels.Softmax{Axis: 1}, g.tensor(dt, device.Shape{2, 300}))
+		Check(t, d, kernels.NormalizeGrad{Eps: 1e-5}, g.tensor(dt, device.Shape{2, 300}), g.tensor(dt, device.Shape{2, 300}))
+	}
+}
+
+// checkAccuracy sums enough that sequential float32 would be off in the third digit.
+func checkAccuracy(t *testing.T, d device.Device) {
+	const n = 1 << 20
+	x := New(device.Float32, device.Shape{n}, 0.1)
+	for _, axes := range [][]int{nil, {0}} {
+		out := []kernels.Type{{Dtype: device.Float32}}
+		got, err := RunOn(t, d, kernels.Reduce{Fn: kernels.Sum, Axes: axes}, out, []Tensor{x})
+		require.NoError(t, err)
+		require.Equal(t, float64(float32(n*x.V[0])), got[0].V[0])
+	}
+	column := Tensor{kernels.Type{Dtype: device.Float32, Shape: device.Shape{n / 2, 2}}, x.V}
+	out := []kernels.Type{{Dtype: device.Float32, Shape: device.Shape{2}}}
+	got, err := RunOn(t, d, kernels.Reduce{Fn: kernels.Mean, Axes: []int{0}}, out, []Tensor{column})
+	require.NoError(t, err)
+	require.Equal(t, []float64{x.V[0], x.V[0]}, got[0].V)
+
+	ids := New(device.Int32, device.Shape{n}, 1)
+	out = []kernels.Type{{Dtype: device.Float32, Shape: device.Shape{2}}}
+	got, err = RunOn(t, d, kernels.ScatterAdd{Rows: 2}, out, []Tensor{ids, x})
+	require.NoError(t, err)
+	require.InEpsilon(t, n*x.V[0], got[0].V[1], 1e-5)
+}
+
+func checkExtremes(t *testing.T, d device.Device) {
+	inf, nan := math.Inf(1), math.NaN()
+	for _, dt := range []device.Dtype{device.Float32, device.Float64} {
+		vec := func(v ...float64) Tensor { return New(dt, device.Shape{len(v)}, v...) }
+		apply := func(i kernels.Instr, in ...Tensor) []float64 {
+			out, err := i.Infer(types(in))
+			require.NoError(t, err)
+			got, err := RunOn(t, d, i, out, in)
+			require.NoError(t, err)
+			return got[0].V
+		}
+		require.Equal(t, []float64{0.5, 0.5, 0}, apply(kernels.Softmax{}, vec(1e4, 1e4, -1e4)))
+		require.Equal(t, []float64{0, 1, 1}, apply(kernels.Unary{Fn: kernels.Sigmoid}, vec(-1e4, 1e4, inf)))
+		require.Equal(t, []float64{0, 1e4, inf}, apply(kernels.Unary{Fn: kernels.Gelu}, vec(-inf, 1e4, inf)))
+		require.Equal(t, []float64{0, 1}, apply(kernels.Binary{Fn: kernels.GeluGrad}, vec(-inf, inf), vec(1, 1)))
+		require.True(t, math.IsNaN(apply(kernels.Unary{Fn: kernels.Relu}, vec(nan))[0]))
+		require.True(t, math.IsNaN(apply(kernels.Reduce{Fn: kernels.Max}, vec(1, nan, 2))[0]))
+		require.Equal(t, []float64{-inf}, apply(kernels.Reduce{Fn: kernels.Max}, vec(-inf, -inf)))
+		require.Equal(t, []float64{0, 0, 2}, apply(kernels.MaxGrad{}, vec(-inf, 1, nan), New(dt, nil, nan), New(dt, nil, 2)))
+		require.Equal(t, []float64{0, math.MaxInt32, math.MinInt32, -1}, apply(kernels.Cast{To: device.Int32}, vec(nan, 1e20, -inf, -1.9)))
+		labels := New(device.Int64, device.Shape{1}, 1)
+		require.Equal(t, []float64{2e4}, apply(kernels.CrossEntropy{}, New(dt, device.Shape{1, 2}, 1e4, -1e4), labels))
+	}
+}
+
+// checkInPlace writes results over the operands they resemble.
+func checkInPlace(t *testing.T, d device.Device) {
+	b, err := kernels.For(d)
+	require.NoError(t, err)
+	r := rand.New(rand.NewPCG(9, 9))
+	overlay := map[string][]int{"Unary": {0}, "Binary": {0}, "SGD": {0, 2}, "Adam": {0, 2, 3}}
+	for family, from := range overlay {
+		for range cases {
+			i, in := Case(r, family)
+			out, err := i.Infer(types(in))
+			require.NoError(t, err)
+			want, err := Oracle(i, in, out)
+			require.NoError(t, err)
+			k, err := b.Prepare(i, types(in))
+			require.NoError(t, err)
+			var ins []*device.Buffer
+			for _, x := range in {
+				ins = append(ins, upload(t, d, x))
+			}
+			outs := make([]*device.Buffer, len(out))
+			for n := range outs {
+				outs[n] = ins[from[n]]
+			}
+			err = k.Run(outs, ins)
+			if !out[0].Equal(in[0].Type) {
+				require.ErrorIs(t, err, kernels.ErrOperands)
+			} else {
+				require.NoError(t, err)
+				for n := range want {
+					require.Negative(t, Differ(i, decode(out[n], bytesOf(t, outs[n])), want[n]), "%v in place", i)
+				}
+			}
+			release(t, ins)
+		}
+	}
+}
+
+func checkIndices(t *testing.T, d device.Device) {
+	f := func(s ...int) Tensor { return New(device.Float32, s, 1) }
+	for _, id := range []float64{-1, 3, math.MaxInt32} {
+		for _, dt := range []device.Dtype{device.Int32, device.Int64} {
+			ids := New(dt, device.Shape{2, 2}, 0, 2, id, 1)
+			row := New(dt, device.Shape{4}, 0, 2, id, 1)
+			Check(t, d, kernels.Gather{}, f(3, 5), ids)
+			Check(t, d, kernels.ScatterAdd{Rows: 3}, ids, f(2, 2, 5))
+			Check(t, d, kernels.CrossEntropy{}, f(4, 3), row)
+			Check(t, d, kernels.CrossEntropyGrad{}, f(4, 3), row, f())
+			_, err := RunOn(t, d, kernels.Gather{}, []kernels.Type{{Dtype: device.Float32, Shape: device.Shape{2, 2, 5}}}, []Tensor{f(3, 5), ids})
+			require.ErrorContains(t, err, "position 2")
+		}
+	}
+	Check(t, d, kernels.Gather{}, f(0, 5), New(device.Int32, device.Shape{1}, 0))
+}
+
+func checkBuffers(t *testing.T, d device.Device) {
+	other := device.NewSim(device.SimConfig{Index: 99})
+	x := New(device.Float32, device.Shape{2, 3}, 1, 2, 3)
+	b, err := kernels.For(d)
+	require.NoError(t, err)
+	add, err := b.Prepare(kernels.Binary{Fn: kernels.Add}, types([]Tensor{x, x}))
+	require.NoError(t, err)
+	move, err := b.Prepare(kernels.Reshape{Shape: device.Shape{6}}, types([]Tensor{x}))
+	require.NoError(t, err)
+
+	good, out, away := upload(t, d, x), garbage(t, d, x.Bytes()), upload(t, other, x)
+	short, long, gone := garbage(t, d, x.Bytes()-4), garbage(t, d, x.Bytes()+4), garbage(t, d, x.Bytes())
+	require.NoError(t, gone.Release())
+	defer func() { release(t, []*device.Buffer{good, out, away, short, long}) }()
+	type bufs = []*device.Buffer
+	for _, bad := range []struct {
+		why       string
+		k         kernels.Kernel
+		outs, ins bufs
+		err       error
+	}{
+		{"operand elsewhere", add, bufs{out}, bufs{good, away}, device.ErrElsewhere},
+		{"result elsewhere", add, bufs{away}, bufs{good, good}, nil},
+		{"operand released", add, bufs{out}, bufs{good, gone}, device.ErrReleased},
+		{"result released", add, bufs{gone}, bufs{good, good}, device.ErrReleased},
+		{"operand short", add, bufs{out}, bufs{good, short}, kernels.ErrOperands},
+		{"operand long", add, bufs{out}, bufs{long, good}, kernels.ErrOperands},
+		{"result short", add, bufs{short}, bufs{good, good}, kernels.ErrOperands},
+		{"nil operand", add, bufs{out}, bufs{nil, good}, kernels.ErrOperands},
+		{"nil result", add, bufs{nil}, bufs{good, good}, kernels.ErrOperands},
+		{"too few operands", add, bufs{out}, bufs{good}, kernels.ErrOperands},
+		{"no results", add, nil, bufs{good, good}, kernels.ErrOperands},
+		{"result shared where it may not be", move, bufs{good}, bufs{good}, kernels.ErrOperands},
+	} {
+		err := bad.k.Run(bad.outs, bad.ins)
+		require.Error(t, err, bad.why)
+		if bad.err != nil {
+			require.ErrorIs(t, err, bad.err, bad.why)
+		}
+	}
+	require.NoError(t, add.Run(bufs{out}, bufs{good, good}), "a refused run must not break the kernel")
+}

@@ -1,0 +1,204 @@
+package kerneltest
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/kernels"
+)
+
+// Oracle computes an instruction in float64 by its definition, without regard for speed. The operands are such
+// that Infer accepts them, with the given results.
+func Oracle(i kernels.Instr, in []Tensor, out []kernels.Type) ([]Tensor, error) {
+	one := func(fn func(idx []int) float64) ([]Tensor, error) { return []Tensor{build(out[0], fn)}, nil }
+	switch i := i.(type) {
+	case kernels.Unary:
+		return one(func(idx []int) float64 { return unary(i, in[0].at(idx)) })
+	case kernels.Binary:
+		return one(func(idx []int) float64 { return binary(i.Fn, in[0].at(idx), in[1].at(idx)) })
+	case kernels.MatMul:
+		return one(func(idx []int) float64 { return dot(i, in[0], in[1], idx) })
+	case kernels.Reduce:
+		return one(func(idx []int) float64 { return reduce(i.Fn, group(in[0], i.Axes, i.Keep, idx)) })
+	case kernels.MaxGrad:
+		return one(func(idx []int) float64 { return maxGrad(i, in, idx) })
+	case kernels.Cast:
+		return one(func(idx []int) float64 { return in[0].at(idx) })
+	case kernels.Fill:
+		return one(func([]int) float64 { return i.C })
+	case kernels.SGD:
+		return sgd(i, in), nil
+	case kernels.Adam:
+		return adam(i, in), nil
+	case kernels.BroadcastTo, kernels.Reshape, kernels.Transpose, kernels.Slice, kernels.Pad, kernels.Concat:
+		return one(func(idx []int) float64 { return move(i, in, out[0].Shape, idx) })
+	}
+	return network(i, in, out[0])
+}
+
+func unary(i kernels.Unary, x float64) float64 {
+	switch i.Fn {
+	case kernels.Neg:
+		return -x
+	case kernels.Exp:
+		return math.Exp(x)
+	case kernels.Log:
+		return math.Log(x)
+	case kernels.Sqrt:
+		return math.Sqrt(x)
+	case kernels.Tanh:
+		return math.Tanh(x)
+	case kernels.Sigmoid:
+		return 1 / (1 + math.Exp(-x))
+	case kernels.Relu:
+		return max(x, 0)
+	case kernels.Gelu:
+		return x * (1 + math.Erf(x/math.Sqrt2)) / 2
+	case kernels.Scale:
+		return x * i.C
+	case kernels.Shift:
+		return x + i.C
+	}
+	panic(fmt.Sprint("no oracle for ", i))
+}
+
+func binary(fn kernels.BinaryFn, a, b float64) float64 {
+	switch fn {
+	case kernels.Add:
+		return a + b
+	case kernels.Sub:
+		return a - b
+	case kernels.Mul:
+		return a * b
+	case kernels.Div:
+		return a / b
+	case kernels.TanhGrad:
+		return b * (1 - a*a)
+	case kernels.SigmoidGrad:
+		return b * a * (1 - a)
+	case kernels.ReluGrad:
+		if a > 0 {
+			return b
+		}
+		return 0
+	case kernels.GeluGrad:
+		return b * ((1+math.Erf(a/math.Sqrt2))/2 + a*math.Exp(-a*a/2)/math.Sqrt(2*math.Pi))
+	}
+	panic(fmt.Sprint("no oracle for ", fn))
+}
+
+// dot is one element of a matrix product.
+func dot(i kernels.MatMul, a, b Tensor, idx []int) float64 {
+	r := len(idx) - 2
+	pick := func(t Tensor, trans bool, row, col int) float64 {
+		if trans {
+			row, col = col, row
+		}
+		// An extent of 1 repeats in at; here it only occurs with index 0, so that is harmless.
+		return t.at(append(slices.Clone(idx[:r]), row, col))
+	}
+	k := a.Shape[len(a.Shape)-1]
+	if i.TransA {
+		k = a.Shape[len(a.Shape)-2]
+	}
+	s := 0.0
+	for l := range k {
+		s += pick(a, i.TransA, idx[r], l) * pick(b, i.TransB, l, idx[r+1])
+	}
+	return s
+}
+
+// resultIndex is where an element of the operand falls in the result of a reduction.
+func resultIndex(rank int, axes []int, keep bool, idx []int) []int {
+	var out []int
+	for k := range rank {
+		reduced := axes == nil || slices.Contains(axes, k)
+		switch {
+		case !reduced:
+			out = append(out, idx[k])
+		case keep:
+			out = append(out, 0)
+		}
+	}
+	return out
+}
+
+// group collects the elements that a reduction brings together at idx.
+func group(x Tensor, axes []int, keep bool, idx []int) []float64 {
+	var vs []float64
+	for k, v := range x.V {
+		if slices.Equal(resultIndex(len(x.Shape), axes, keep, index(k, x.Shape)), idx) {
+			vs = append(vs, v)
+		}
+	}
+	return vs
+}
+
+func reduce(fn kernels.ReduceFn, vs []float64) float64 {
+	s := 0.0
+	for _, v := range vs {
+		s += v
+	}
+	switch fn {
+	case kernels.Sum:
+		return s
+	case kernels.Mean:
+		return s / float64(len(vs))
+	}
+	return slices.Max(vs)
+}
+
+func maxGrad(i kernels.MaxGrad, in []Tensor, idx []int) float64 {
+	to := resultIndex(len(idx), i.Axes, i.Keep, idx)
+	y := in[1].at(to)
+	if in[0].at(idx) != y {
+		return 0
+	}
+	ties := 0.0
+	for _, v := range group(in[0], i.Axes, i.Keep, to) {
+		if v == y {
+			ties++
+		}
+	}
+	return in[2].at(to) / ties
+}
+
+func move(i kernels.Instr, in []Tensor, out device.Shape, idx []int) float64 {
+	x := in[0]
+	idx = slices.Clone(idx)
+	switch i := i.(type) {
+	case kernels.BroadcastTo:
+		return x.at(idx)
+	case kernels.Reshape:
+		flat := 0
+		for k, n := range out {
+			flat = flat*n + idx[k]
+		}
+		return x.V[flat]
+	case kernels.Transpose:
+		from := make([]int, len(idx))
+		for k, axis := range i.Perm {
+			from[axis] = idx[k]
+		}
+		return x.at(from)
+	case kernels.Slice:
+		idx[i.Axis] += i.Start
+		return x.at(idx)
+	case kernels.Pad:
+		idx[i.Axis] -= i.Before
+		if idx[i.Axis] < 0 || idx[i.Axis] >= x.Shape[i.Axis] {
+			return 0
+		}
+		return x.at(idx)
+	case kernels.Concat:
+		for _, t := range in {
+			if idx[i.Axis] < t.Shape[i.Axis] {
+				return t.at(idx)
+			}
+			idx[i.Axis] -= t.Shape[i.Axis]
+		}
+	}
+	panic(fmt.Sprint("no oracle for ", i))
+}

@@ -1,0 +1,204 @@
+package kerneltest
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/weft-project/weft/kernels"
+)
+
+// network is Oracle for the instructions that work on lines of elements or on ids.
+func network(i kernels.Instr, in []Tensor, out kernels.Type) ([]Tensor, error) {
+	one := func(fn func(idx []int) float64) ([]Tensor, error) { return []Tensor{build(out, fn)}, nil }
+	switch i := i.(type) {
+	case kernels.Gather:
+		if err := outOfRange(in[1], in[0].Shape[0]); err != nil {
+			return nil, err
+		}
+		r := len(in[1].Shape)
+		return one(func(idx []int) float64 {
+			return in[0].at(append([]int{int(in[1].at(idx[:r]))}, idx[r:]...))
+		})
+	case kernels.ScatterAdd:
+		return scatterAdd(i, in, out)
+	case kernels.CrossEntropy, kernels.CrossEntropyGrad:
+		return crossEntropy(in, out)
+	case kernels.Softmax:
+		return one(func(idx []int) float64 { return softmax(lineOf(in[0], i.Axis, idx), i.Log)[idx[i.Axis]] })
+	case kernels.SoftmaxGrad:
+		return one(func(idx []int) float64 {
+			return softmaxGrad(lineOf(in[0], i.Axis, idx), lineOf(in[1], i.Axis, idx), idx[i.Axis], i.Log)
+		})
+	case kernels.Normalize:
+		last := len(out.Shape) - 1
+		return one(func(idx []int) float64 {
+			hat, _ := normalize(lineOf(in[0], last, idx), i.Eps)
+			return hat[idx[last]]
+		})
+	case kernels.NormalizeGrad:
+		last := len(out.Shape) - 1
+		return one(func(idx []int) float64 {
+			return normalizeGrad(lineOf(in[0], last, idx), lineOf(in[1], last, idx), i.Eps, idx[last])
+		})
+	}
+	panic(fmt.Sprint("no oracle for ", i))
+}
+
+// lineOf collects the elements along an axis through idx.
+func lineOf(x Tensor, axis int, idx []int) []float64 {
+	idx, line := slices.Clone(idx), make([]float64, x.Shape[axis])
+	for k := range line {
+		idx[axis] = k
+		line[k] = x.at(idx)
+	}
+	return line
+}
+
+func outOfRange(ids Tensor, n int) error {
+	for k, id := range ids.V {
+		if id < 0 || id >= float64(n) {
+			return &kernels.IndexError{ID: int64(id), At: k, N: n}
+		}
+	}
+	return nil
+}
+
+func scatterAdd(i kernels.ScatterAdd, in []Tensor, out kernels.Type) ([]Tensor, error) {
+	if err := outOfRange(in[0], i.Rows); err != nil {
+		return nil, err
+	}
+	res := Tensor{out, make([]float64, out.Shape.Elems())}
+	if len(in[1].V) == 0 {
+		return []Tensor{res}, nil
+	}
+	row := len(in[1].V) / len(in[0].V)
+	for k, id := range in[0].V {
+		for j := range row {
+			res.V[int(id)*row+j] += in[1].V[k*row+j]
+		}
+	}
+	return []Tensor{res}, nil
+}
+
+func softmax(x []float64, log bool) []float64 {
+	m, s := slices.Max(x), 0.0
+	for _, v := range x {
+		s += math.Exp(v - m)
+	}
+	y := make([]float64, len(x))
+	for k, v := range x {
+		y[k] = v - m - math.Log(s)
+		if !log {
+			y[k] = math.Exp(y[k])
+		}
+	}
+	return y
+}
+
+// softmaxGrad multiplies gy by the Jacobian, element by element.
+func softmaxGrad(y, gy []float64, at int, log bool) float64 {
+	s := 0.0
+	for k := range y {
+		same := 0.0
+		if k == at {
+			same = 1
+		}
+		if log {
+			s += gy[k] * (same - math.Exp(y[at]))
+		} else {
+			s += gy[k] * y[k] * (same - y[at])
+		}
+	}
+	return s
+}
+
+// crossEntropy is the loss, or with a third operand its gradient.
+func crossEntropy(in []Tensor, out kernels.Type) ([]Tensor, error) {
+	n, c := in[0].Shape[0], in[0].Shape[1]
+	if err := outOfRange(in[1], c); err != nil {
+		return nil, err
+	}
+	res, loss := Tensor{out, make([]float64, out.Shape.Elems())}, 0.0
+	for r, label := range in[1].V {
+		l := softmax(in[0].V[r*c:(r+1)*c], true)
+		loss -= l[int(label)] / float64(n)
+		for k := 0; k < c && len(in) == 3; k++ {
+			g := math.Exp(l[k])
+			if k == int(label) {
+				g--
+			}
+			res.V[r*c+k] = g * in[2].V[0] / float64(n)
+		}
+	}
+	if len(in) == 2 {
+		res.V[0] = loss
+	}
+	return []Tensor{res}, nil
+}
+
+func normalize(x []float64, eps float64) (hat []float64, rstd float64) {
+	n, mean, variance := float64(len(x)), 0.0, 0.0
+	for _, v := range x {
+		mean += v / n
+	}
+	for _, v := range x {
+		variance += (v - mean) * (v - mean) / n
+	}
+	rstd = 1 / math.Sqrt(variance+eps)
+	for _, v := range x {
+		hat = append(hat, (v-mean)*rstd)
+	}
+	return hat, rstd
+}
+
+// normalizeGrad multiplies gy by the Jacobian, element by element.
+func normalizeGrad(x, gy []float64, eps float64, at int) float64 {
+	hat, rstd := normalize(x, eps)
+	n, s := float64(len(x)), 0.0
+	for k := range x {
+		d := -1/n - hat[k]*hat[at]/n
+		if k == at {
+			d++
+		}
+		s += gy[k] * d * rstd
+	}
+	return s
+}
+
+func sgd(i kernels.SGD, in []Tensor) []Tensor {
+	p := build(in[0].Type, func([]int) float64 { return 0 })
+	buf := build(in[0].Type, func([]int) float64 { return 0 })
+	for k := range p.V {
+		g := in[1].V[k] + i.WeightDecay*in[0].V[k]
+		if i.Momentum != 0 {
+			buf.V[k] = i.Momentum*in[2].V[k] + g
+			if i.Nesterov {
+				g += i.Momentum * buf.V[k]
+			} else {
+				g = buf.V[k]
+			}
+		}
+		p.V[k] = in[0].V[k] - i.LR*g
+	}
+	return []Tensor{p, buf}[:len(in)-1]
+}
+
+func adam(i kernels.Adam, in []Tensor) []Tensor {
+	zero := func([]int) float64 { return 0 }
+	p, m, v := build(in[0].Type, zero), build(in[0].Type, zero), build(in[0].Type, zero)
+	for k := range p.V {
+		w, g := in[0].V[k], in[1].V[k]
+		if i.Decoupled {
+			w -= i.LR * i.WeightDecay * w
+		} else {
+			g += i.WeightDecay * w
+		}
+		m.V[k] = i.Beta1*in[2].V[k] + (1-i.Beta1)*g
+		v.V[k] = i.Beta2*in[3].V[k] + (1-i.Beta2)*g*g
+		mHat := m.V[k] / (1 - math.Pow(i.Beta1, float64(i.Step)))
+		vHat := v.V[k] / (1 - math.Pow(i.Beta2, float64(i.Step)))
+		p.V[k] = w - i.LR*mHat/(math.Sqrt(vHat)+i.Eps)
+	}
+	return []Tensor{p, m, v}
+}

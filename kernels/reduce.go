@@ -1,0 +1,122 @@
+package kernels
+
+import (
+	"math"
+
+	"github.com/weft-project/weft/device"
+)
+
+// reduceWalk goes through x in memory order; the two offsets are x's and that of the result it falls to. The
+// result's inner stride is 0 where a run falls to one result, and 1 where it falls to as many.
+func reduceWalk(x device.Shape, axes []int) (w walk, results int) {
+	mask, _ := reducedAxes(Reduce{}, []Type{{Shape: x}}, axes) // Infer has checked the axes
+	kept := reducedShape(x, mask, true)
+	w = newWalk(x, rowMajor(x), broadcastStrides(kept, x))
+	return w, kept.Elems()
+}
+
+func reduceBody[T device.Float](i Reduce, in, out Type) body {
+	w, results := reduceWalk(in.Shape, i.Axes)
+	if i.Fn == Max {
+		return maxBody[T](w)
+	}
+	div := 1.0
+	if i.Fn == Mean && results > 0 {
+		div = float64(in.Shape.Elems() / results)
+	}
+	return func(outs, ins [][]byte) error {
+		o, x := device.As[T](outs[0]), device.As[T](ins[0])
+		acc := make([]float64, len(o))
+		w.runs(func(off []int) {
+			run := x[off[0] : off[0]+w.n]
+			if w.inner[1] == 0 {
+				acc[off[1]] += sum(run)
+				return
+			}
+			into := acc[off[1] : off[1]+w.n]
+			for k, v := range run {
+				into[k] += float64(v)
+			}
+		})
+		for k, v := range acc {
+			o[k] = T(v / div)
+		}
+		return nil
+	}
+}
+
+// sum adds in float64, in four lanes so that the additions need not wait for each other.
+func sum[T device.Float](x []T) float64 {
+	var a, b, c, d float64
+	for ; len(x) >= 4; x = x[4:] {
+		a += float64(x[0])
+		b += float64(x[1])
+		c += float64(x[2])
+		d += float64(x[3])
+	}
+	for _, v := range x {
+		a += float64(v)
+	}
+	return (a + b) + (c + d)
+}
+
+func maxBody[T device.Float](w walk) body {
+	return func(outs, ins [][]byte) error {
+		o, x := device.As[T](outs[0]), device.As[T](ins[0])
+		for k := range o {
+			o[k] = T(math.Inf(-1))
+		}
+		w.runs(func(off []int) {
+			run := x[off[0] : off[0]+w.n]
+			if w.inner[1] == 0 {
+				o[off[1]] = maxOf(o[off[1]], run)
+				return
+			}
+			into := o[off[1] : off[1]+w.n]
+			for k, v := range run {
+				if v > into[k] || v != v {
+					into[k] = v
+				}
+			}
+		})
+		return nil
+	}
+}
+
+// maxOf is the largest of m and x, or NaN where there is one.
+func maxOf[T device.Float](m T, x []T) T {
+	for _, v := range x {
+		if v > m || v != v {
+			m = v
+		}
+	}
+	return m
+}
+
+func maxGradBody[T device.Float](i MaxGrad, x Type) body {
+	w, results := reduceWalk(x.Shape, i.Axes)
+	return func(outs, ins [][]byte) error {
+		o, x, y, gy := device.As[T](outs[0]), device.As[T](ins[0]), device.As[T](ins[1]), device.As[T](ins[2])
+		ties := make([]T, results)
+		w.runs(func(off []int) {
+			for k, v := range x[off[0] : off[0]+w.n] {
+				if at := off[1] + k*w.inner[1]; isMax(v, y[at]) {
+					ties[at]++
+				}
+			}
+		})
+		w.runs(func(off []int) {
+			for k, v := range x[off[0] : off[0]+w.n] {
+				at, g := off[1]+k*w.inner[1], T(0)
+				if isMax(v, y[at]) {
+					g = gy[at] / ties[at]
+				}
+				o[off[0]+k] = g
+			}
+		})
+		return nil
+	}
+}
+
+// isMax says whether v is the maximum y; a NaN is the maximum where there is one.
+func isMax[T device.Float](v, y T) bool { return v == y || v != v && y != y }
