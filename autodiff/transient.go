@@ -1,0 +1,23 @@
+package autodiff
+
+import (
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/kernels"
+)
+
+// Transient is a tensor that nobody frees but its holder, with [Release]: a gradient on its way between engines. It takes
+// over the caller's reference to buf.
+func Transient(typ kernels.Type, buf *device.Buffer) *Tensor { return manual(typ, buf) }
+
+// Release frees transient tensors; nil ones are skipped.
+func Release(ts ...*Tensor) { freeAll(ts) }
+
+// Pull computes the gradients of the node's inputs, nil for none, from those of its results (nil: none). The caller keeps
+// gys and must Release what it gets. With retain the saved values stay for another backward. The error is a [NodeError].
+func (n *Node) Pull(gys []*Tensor, retain bool) ([]*Tensor, error) {
+	outs, err := n.run(gys, retain)
+	if err != nil {
+		return nil, &NodeError{Node: n, Err: err}
+	}
+	return outs, nil
+}

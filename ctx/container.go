@@ -1,0 +1,259 @@
+package ctx
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/weft-project/weft/autodiff"
+	"github.com/weft-project/weft/device"
+)
+
+// Links carries messages between the containers of a job; package rpc implements it. Both calls return when the peer has
+// answered. They keep nothing that they are given.
+type Links interface {
+	SendGradients(c context.Context, to WorkerID, g *GradientMessage) error
+	SendCleanup(c context.Context, to WorkerID, pass PassID) error
+	// Name is the worker's name, for errors.
+	Name(w WorkerID) string
+}
+
+// GradientMessage brings the gradients of one send function.
+type GradientMessage struct {
+	Pass     PassID
+	Message  MessageID
+	Backward BackwardID
+	Retain   bool
+	Grads    []*autodiff.Tensor // one per tensor of the send function; nil for none
+	Targets  []device.ID        // the device each is to land on: where the tensor came from
+}
+
+// Config of a container. Links is required.
+type Config struct {
+	Worker WorkerID
+	Links  Links
+	Logger *slog.Logger // nil: silent
+}
+
+// Container holds the passes of one worker.
+type Container struct {
+	me    WorkerID
+	links Links
+	log   *slog.Logger
+
+	cleanups sync.WaitGroup // clean-ups of other workers under way
+
+	mu        sync.Mutex
+	passes    map[PassID]*Pass
+	gone      tombstones
+	counter   uint64 // of passes, messages and backwards
+	closed    bool
+	cleanCtx  context.Context
+	cleanStop context.CancelFunc
+}
+
+// cleanupTimeout bounds telling one worker to free a pass. A worker that cannot be told in that time is lost, and frees the
+// pass when it notices that its creator is.
+const cleanupTimeout = 10 * time.Second
+
+// NewContainer makes an empty container.
+func NewContainer(cfg Config) *Container {
+	log := cfg.Logger
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	c, stop := context.WithCancel(context.Background())
+	return &Container{me: cfg.Worker, links: cfg.Links, log: log, passes: map[PassID]*Pass{}, cleanCtx: c, cleanStop: stop}
+}
+
+// nextID draws from the worker's counter. The caller holds ct.mu.
+func (ct *Container) nextIDLocked() uint64 {
+	ct.counter++
+	return newID(ct.me, ct.counter)
+}
+
+func (ct *Container) nextID() uint64 {
+	ct.mu.Lock()
+	defer ct.mu.Unlock()
+	return ct.nextIDLocked()
+}
+
+// Open begins a pass. The returned context carries it and ends when the pass is left.
+func (ct *Container) Open(c context.Context) (context.Context, *Pass, error) {
+	ct.mu.Lock()
+	defer ct.mu.Unlock()
+	if ct.closed {
+		return nil, nil, &Error{ct.links.Name(ct.me), 0, "open", ErrLeft}
+	}
+	p := ct.addLocked(PassID(ct.nextIDLocked()))
+	c, p.stop = p.context(c)
+	return c, p, nil
+}
+
+func (ct *Container) addLocked(id PassID) *Pass {
+	p := newPass(ct, id)
+	ct.passes[id] = p
+	return p
+}
+
+// Enter finds the pass of a call that arrived from a worker, or makes it, and gives the context for the work. The caller
+// must call done when the work is finished. It fails with ErrUnknownPass when the pass was left already.
+func (ct *Container) Enter(c context.Context, id PassID, from WorkerID) (in context.Context, p *Pass, done func(), err error) {
+	ct.mu.Lock()
+	defer ct.mu.Unlock()
+	p = ct.passes[id]
+	if p == nil {
+		if ct.closed || ct.gone.has(id) || id.Creator() == ct.me {
+			return nil, nil, nil, ct.unknown(id, "enter")
+		}
+		p = ct.addLocked(id)
+	}
+	p.meet(from)
+	in, stop := p.context(c)
+	return in, p, func() { stop(nil) }, nil
+}
+
+func (ct *Container) find(id PassID, op string) (*Pass, error) {
+	ct.mu.Lock()
+	defer ct.mu.Unlock()
+	if p := ct.passes[id]; p != nil {
+		return p, nil
+	}
+	return nil, ct.unknown(id, op)
+}
+
+func (ct *Container) unknown(id PassID, op string) error {
+	return &Error{ct.links.Name(ct.me), id, op, ErrUnknownPass}
+}
+
+// remove takes a pass out; nil when it is not here.
+func (ct *Container) remove(id PassID) *Pass {
+	ct.mu.Lock()
+	defer ct.mu.Unlock()
+	p := ct.passes[id]
+	if p != nil {
+		delete(ct.passes, id)
+		ct.gone.add(id)
+	}
+	return p
+}
+
+// PassInfo describes a pass that is alive here.
+type PassInfo struct {
+	ID    PassID
+	Sends int   // send functions
+	Recvs int   // recv functions
+	Bytes int64 // what its tensors hold
+}
+
+// Passes lists the passes that are alive on this worker.
+func (ct *Container) Passes() []PassInfo {
+	ct.mu.Lock()
+	defer ct.mu.Unlock()
+	infos := make([]PassInfo, 0, len(ct.passes))
+	for _, p := range ct.passes {
+		infos = append(infos, p.info())
+	}
+	return infos
+}
+
+// HandleCleanup frees a pass because worker from left it, and tells the workers that this one called in it. A pass that is not
+// here is no error: clean-ups may cross, repeat and run in circles.
+func (ct *Container) HandleCleanup(c context.Context, id PassID, from WorkerID) {
+	p := ct.remove(id)
+	if p == nil {
+		return
+	}
+	p.release(fmt.Errorf("%w by %s", ErrLeft, ct.links.Name(from)))
+	var wg sync.WaitGroup
+	for _, w := range p.others(from) {
+		wg.Go(func() { ct.tell(c, w, id) })
+	}
+	wg.Wait()
+}
+
+// tell asks one worker to free a pass.
+func (ct *Container) tell(c context.Context, w WorkerID, id PassID) {
+	c, cancel := context.WithTimeout(c, cleanupTimeout)
+	defer cancel()
+	if err := ct.links.SendCleanup(c, w, id); err != nil {
+		ct.log.Warn("could not tell a worker to free a pass", "pass", id, "peer", ct.links.Name(w), "err", err)
+	}
+}
+
+// PeerLost ends what depends on a lost worker: passes that it opened are freed, and backwards of passes that it took part
+// in fail with ErrPeerLost.
+func (ct *Container) PeerLost(w WorkerID, cause error) {
+	err := fmt.Errorf("%w: %s: %w", ErrPeerLost, ct.links.Name(w), cause)
+	ct.mu.Lock()
+	var orphans, wounded []*Pass
+	for id, p := range ct.passes {
+		if id.Creator() == w {
+			orphans = append(orphans, p)
+		} else if p.knows(w) {
+			wounded = append(wounded, p)
+		}
+	}
+	ct.mu.Unlock()
+	for _, p := range orphans {
+		if ct.remove(p.id) != nil {
+			p.release(err)
+		}
+	}
+	for _, p := range wounded {
+		p.fail(err)
+	}
+}
+
+// Settle waits until every clean-up that this worker began has been answered.
+func (ct *Container) Settle(c context.Context) error {
+	done := make(chan struct{})
+	go func() { ct.cleanups.Wait(); close(done) }()
+	select {
+	case <-done:
+		return nil
+	case <-c.Done():
+		return fmt.Errorf("%s: clean-ups are under way: %w", ct.links.Name(ct.me), context.Cause(c))
+	}
+}
+
+// Close frees every pass here and gives up on clean-ups. The container then opens no more passes.
+func (ct *Container) Close() {
+	ct.mu.Lock()
+	ct.closed = true
+	all := ct.passes
+	ct.passes = map[PassID]*Pass{}
+	ct.mu.Unlock()
+	ct.cleanStop()
+	for _, p := range all {
+		p.release(ErrLeft)
+	}
+	ct.cleanups.Wait()
+}
+
+// tombstones remember the passes that were left lately, so that a straggler does not bring one back to life.
+type tombstones struct {
+	set  map[PassID]struct{}
+	ring []PassID
+	next int
+}
+
+const maxTombstones = 4096
+
+func (t *tombstones) has(id PassID) bool { _, ok := t.set[id]; return ok }
+
+func (t *tombstones) add(id PassID) {
+	if t.set == nil {
+		t.set = map[PassID]struct{}{}
+	}
+	if len(t.ring) < maxTombstones {
+		t.ring = append(t.ring, id)
+	} else {
+		delete(t.set, t.ring[t.next])
+		t.ring[t.next] = id
+		t.next = (t.next + 1) % maxTombstones
+	}
+	t.set[id] = struct{}{}
+}

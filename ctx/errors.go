@@ -1,0 +1,32 @@
+package ctx
+
+import (
+	"errors"
+	"fmt"
+)
+
+// What can go wrong with passes.
+var (
+	ErrNoPass         = errors.New("no pass: this context was not made by Worker.Pass")
+	ErrUnknownPass    = errors.New("unknown pass: it was left, or never was here")
+	ErrUnknownMessage = errors.New("no such send function in this pass")
+	ErrPeerLost       = errors.New("peer lost")
+	ErrLeft           = errors.New("the pass was left")
+	ErrStalled        = errors.New("gradients did not come")
+	ErrProtocol       = errors.New("bad message between passes")
+)
+
+// Error says on which worker and in which pass something failed.
+type Error struct {
+	Worker string // the worker that saw it
+	Pass   PassID
+	Op     string
+	Err    error
+}
+
+func (e *Error) Error() string {
+	return fmt.Sprintf("%s: pass %v: %s: %v", e.Worker, e.Pass, e.Op, e.Err)
+}
+
+// Unwrap lets errors.Is find the cause.
+func (e *Error) Unwrap() error { return e.Err }

@@ -1,0 +1,41 @@
+package ctx
+
+import "fmt"
+
+// WorkerID numbers the workers of a job: their rank.
+type WorkerID uint16
+
+// PassID and MessageID are unique in a job: the worker that made them in the top 16 bits, a counter in the low 48.
+type (
+	PassID     uint64
+	MessageID  uint64
+	BackwardID uint64
+)
+
+const counterBits = 48
+
+// maxCounter is the highest counter; a worker that opened a pass every microsecond would reach it after nine years.
+const maxCounter = 1<<counterBits - 1
+
+func newID(w WorkerID, counter uint64) uint64 {
+	return uint64(w)<<counterBits | counter&maxCounter
+}
+
+// Creator is the worker that opened the pass.
+func (id PassID) Creator() WorkerID { return WorkerID(id >> counterBits) }
+
+// Creator is the worker that sent the message.
+func (id MessageID) Creator() WorkerID { return WorkerID(id >> counterBits) }
+
+// String prints "0.17": creator and counter.
+func (id PassID) String() string { return idString(uint64(id)) }
+
+// String prints "0.17": creator and counter.
+func (id MessageID) String() string { return idString(uint64(id)) }
+
+// String prints "0.17": creator and counter.
+func (id BackwardID) String() string { return idString(uint64(id)) }
+
+func idString(id uint64) string {
+	return fmt.Sprintf("%d.%d", id>>counterBits, id&maxCounter)
+}

@@ -1,0 +1,309 @@
+package ctx
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/weft-project/weft/autodiff"
+	"github.com/weft-project/weft/device"
+)
+
+// Pass is one worker's part of a distributed pass.
+type Pass struct {
+	ct    *Container
+	id    PassID
+	arena *autodiff.Arena
+	life  context.Context // ends with the pass
+	end   context.CancelCauseFunc
+	stop  context.CancelCauseFunc // of the context that Open gave
+
+	mu        sync.Mutex
+	known     map[WorkerID]struct{} // workers that this one exchanged messages with
+	sends     map[MessageID]*sendFunction
+	recvs     map[*autodiff.Node]*recvFunction
+	grads     map[*autodiff.Tensor]*autodiff.Tensor
+	backwards map[BackwardID]*backward
+	ended     []BackwardID // the last few, so that stragglers are told from first comers
+}
+
+func newPass(ct *Container, id PassID) *Pass {
+	life, end := context.WithCancelCause(context.Background())
+	return &Pass{
+		ct: ct, id: id, arena: autodiff.NewArena(fmt.Sprintf("pass %v", id)), life: life, end: end,
+		known: map[WorkerID]struct{}{}, sends: map[MessageID]*sendFunction{}, recvs: map[*autodiff.Node]*recvFunction{},
+		grads: map[*autodiff.Tensor]*autodiff.Tensor{}, backwards: map[BackwardID]*backward{},
+	}
+}
+
+type passKey struct{}
+
+// scope is what a context says of the pass.
+type scope struct {
+	pass   *Pass
+	noGrad bool
+}
+
+// context derives a context that carries the pass and ends with it. The pass of another worker or an outer pass is hidden.
+func (p *Pass) context(c context.Context) (context.Context, context.CancelCauseFunc) {
+	old, _ := c.Value(passKey{}).(scope)
+	c, cancel := context.WithCancelCause(context.WithValue(c, passKey{}, scope{p, old.noGrad}))
+	unhook := context.AfterFunc(p.life, func() { cancel(context.Cause(p.life)) })
+	return c, func(cause error) { unhook(); cancel(cause) }
+}
+
+// From is the pass that c carries.
+func From(c context.Context) (*Pass, bool) {
+	s, ok := c.Value(passKey{}).(scope)
+	return s.pass, ok && s.pass != nil
+}
+
+// NoGrad derives a context in which calls are not recorded: no send and recv functions are attached.
+func NoGrad(c context.Context) context.Context {
+	s, _ := c.Value(passKey{}).(scope)
+	return context.WithValue(c, passKey{}, scope{s.pass, true})
+}
+
+// Recording says whether calls under c are recorded.
+func Recording(c context.Context) bool {
+	s, ok := c.Value(passKey{}).(scope)
+	return ok && s.pass != nil && !s.noGrad
+}
+
+// ID is the pass's number, the same on every worker.
+func (p *Pass) ID() PassID { return p.id }
+
+// Arena owns the tensors that this worker makes in the pass.
+func (p *Pass) Arena() *autodiff.Arena { return p.arena }
+
+// Own gives a tensor of nobody's to the pass that c carries, so that it, and what is computed from it, is freed with the
+// pass. Use it for a batch's input. Only the tensor's maker may call it.
+func Own(c context.Context, t *autodiff.Tensor) *autodiff.Tensor {
+	p, ok := From(c)
+	if !ok {
+		return autodiff.Failed(ErrNoPass)
+	}
+	if err := p.arena.Adopt(t); err != nil {
+		return autodiff.Failed(err)
+	}
+	return t
+}
+
+// Known lists the workers that this one exchanged messages with in the pass, in order.
+func (p *Pass) Known() []WorkerID {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Sorted(maps.Keys(p.known))
+}
+
+// Meet notes that a message of the pass goes to a worker, so that it is told when the pass is left.
+func (p *Pass) Meet(w WorkerID) { p.meet(w) }
+
+func (p *Pass) meet(w WorkerID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.known[w] = struct{}{}
+}
+
+func (p *Pass) knows(w WorkerID) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, ok := p.known[w]
+	return ok
+}
+
+// others lists the known workers without this one and from.
+func (p *Pass) others(from WorkerID) []WorkerID {
+	return slices.DeleteFunc(p.Known(), func(w WorkerID) bool { return w == from || w == p.ct.me })
+}
+
+func (p *Pass) info() PassInfo {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return PassInfo{ID: p.id, Sends: len(p.sends), Recvs: len(p.recvs), Bytes: p.arena.Bytes()}
+}
+
+// Leave ends the pass: everything it made here is freed before Leave returns, and the other workers are told, without
+// waiting for them ([Container.Settle] does). Idempotent.
+func (p *Pass) Leave() {
+	if p.ct.remove(p.id) == nil {
+		return
+	}
+	p.release(ErrLeft)
+	for _, w := range p.others(p.ct.me) {
+		p.ct.cleanups.Go(func() { p.ct.tell(p.ct.cleanCtx, w, p.id) })
+	}
+}
+
+// release frees what this worker holds of the pass.
+func (p *Pass) release(cause error) {
+	p.end(cause)
+	p.fail(cause)
+	p.mu.Lock()
+	p.sends, p.recvs, p.grads = nil, nil, nil
+	p.mu.Unlock()
+	p.arena.Free()
+	if p.stop != nil {
+		p.stop(cause)
+	}
+}
+
+// fail ends the backwards that are under way here.
+func (p *Pass) fail(cause error) {
+	p.mu.Lock()
+	running := slices.Collect(maps.Values(p.backwards))
+	p.mu.Unlock()
+	for _, b := range running {
+		b.abort(cause)
+	}
+}
+
+// err dresses an error with the worker and the pass, once.
+func (p *Pass) err(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &Error{p.ct.links.Name(p.ct.me), p.id, op, err}
+}
+
+// sendFunction is the end of an edge between workers from which gradients enter this worker.
+type sendFunction struct {
+	id      MessageID
+	to      WorkerID
+	node    *autodiff.Node
+	devices []device.ID // where the tensors lie, and their gradients must
+}
+
+// recvFunction is the end at which gradients leave this worker.
+type recvFunction struct {
+	id      MessageID
+	from    WorkerID
+	node    *autodiff.Node
+	origins []device.ID // where the tensors lay at the sender
+}
+
+// NextMessage draws a message id for a call or a response.
+func (p *Pass) NextMessage() MessageID { return MessageID(p.ct.nextID()) }
+
+// AttachSend records that tensors leave for a worker in a message. A send function is attached only where one of them
+// requires a gradient.
+func (p *Pass) AttachSend(id MessageID, to WorkerID, tensors []*autodiff.Tensor) error {
+	p.meet(to)
+	if !slices.ContainsFunc(tensors, (*autodiff.Tensor).RequiresGrad) {
+		return nil
+	}
+	s := &sendFunction{id: id, to: to, node: autodiff.NewSource(fmt.Sprintf("send %v to %s", id, p.ct.links.Name(to)), tensors)}
+	for _, t := range tensors {
+		s.devices = append(s.devices, t.Device())
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.sends == nil {
+		return &Error{p.ct.links.Name(p.ct.me), p.id, "send", ErrLeft}
+	}
+	p.sends[id] = s
+	return nil
+}
+
+// DropSend forgets the send function of a message that could not be sent.
+func (p *Pass) DropSend(id MessageID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.sends, id)
+}
+
+// AttachRecv records that tensors arrived from a worker in a message. requires says which of them required a gradient at the
+// sender, and still do; origins where they lay there.
+func (p *Pass) AttachRecv(id MessageID, from WorkerID, tensors []*autodiff.Tensor, requires []bool, origins []device.ID) error {
+	p.meet(from)
+	if !slices.Contains(requires, true) {
+		return nil
+	}
+	r := &recvFunction{id: id, from: from, origins: origins}
+	name := fmt.Sprintf("recv %v from %s", id, p.ct.links.Name(from))
+	r.node = autodiff.NewSink(name, tensors, requires, func([]*autodiff.Tensor) error {
+		return fmt.Errorf("%s: this tensor came from another worker; use ctx.Backward with the pass's context", name)
+	})
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.recvs == nil {
+		return &Error{p.ct.links.Name(p.ct.me), p.id, "receive", ErrLeft}
+	}
+	p.recvs[r.node] = r
+	return nil
+}
+
+// Edge describes a send or recv function, for inspection.
+type Edge struct {
+	Message MessageID
+	Peer    WorkerID
+	Node    *autodiff.Node
+}
+
+// SendFunctions lists the send functions attached here, by message.
+func (p *Pass) SendFunctions() []Edge {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var es []Edge
+	for _, s := range p.sends {
+		es = append(es, Edge{s.id, s.to, s.node})
+	}
+	slices.SortFunc(es, func(a, b Edge) int { return int(int64(a.Message) - int64(b.Message)) })
+	return es
+}
+
+// RecvFunctions lists the recv functions attached here, by message.
+func (p *Pass) RecvFunctions() []Edge {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var es []Edge
+	for _, r := range p.recvs {
+		es = append(es, Edge{r.id, r.from, r.node})
+	}
+	slices.SortFunc(es, func(a, b Edge) int { return int(int64(a.Message) - int64(b.Message)) })
+	return es
+}
+
+// Gradients is a copy of the table leaf → gradient of the pass that c carries, on this worker. The gradients belong to the
+// pass.
+func Gradients(c context.Context) (map[*autodiff.Tensor]*autodiff.Tensor, error) {
+	p, ok := From(c)
+	if !ok {
+		return nil, ErrNoPass
+	}
+	return p.Gradients()
+}
+
+// Gradients is a copy of the pass's table leaf → gradient on this worker.
+func (p *Pass) Gradients() (map[*autodiff.Tensor]*autodiff.Tensor, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.grads == nil {
+		return nil, &Error{p.ct.links.Name(p.ct.me), p.id, "gradients", ErrUnknownPass}
+	}
+	return maps.Clone(p.grads), nil
+}
+
+// merge adds the gradients of a finished backward to those of the pass, whose property they become.
+func (p *Pass) merge(g *autodiff.Gradients) error {
+	if err := g.Settle(p.arena); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for leaf, d := range g.All() {
+		if p.grads == nil {
+			return ErrLeft
+		}
+		if have := p.grads[leaf]; have != nil {
+			d = autodiff.Add(have, d) // the old one may be in a user's hands
+			if err := d.Err(); err != nil {
+				return err
+			}
+		}
+		p.grads[leaf] = d
+	}
+	return nil
+}
