@@ -2,8 +2,10 @@ package kernels_test
 
 import (
 	"math/rand/v2"
+	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels"
@@ -79,4 +81,40 @@ func TestPrepareRefusesWhatItCannotRun(t *testing.T) {
 	require.ErrorIs(t, err, kernels.ErrOperands)
 	_, err = b.Prepare(kernels.Binary{}, []kernels.Type{x})
 	require.ErrorIs(t, err, kernels.ErrOperands)
+}
+
+func TestOneKernelRunsConcurrentlyOnDifferentBuffers(t *testing.T) {
+	d := device.Host()
+	be, err := kernels.For(d)
+	require.NoError(t, err)
+	for _, shapes := range [][2]device.Shape{{{20, 30}, {1, 30}}, {{20, 30}, {20, 1}}} {
+		k, err := be.Prepare(kernels.Binary{Fn: kernels.Mul}, []kernels.Type{f32(shapes[0]...), f32(shapes[1]...)})
+		require.NoError(t, err)
+		var wg sync.WaitGroup
+		for n := range 4 {
+			wg.Go(func() {
+				var bufs []*device.Buffer
+				for _, s := range []device.Shape{{20, 30}, shapes[0], shapes[1]} {
+					b, err := d.Alloc(f32(s...).Bytes())
+					assert.NoError(t, err)
+					raw, _ := b.Host()
+					for j := range device.As[float32](raw) {
+						device.As[float32](raw)[j] = float32(n)
+					}
+					bufs = append(bufs, b)
+				}
+				for range 50 {
+					assert.NoError(t, k.Run(bufs[:1], bufs[1:]))
+				}
+				raw, _ := bufs[0].Host()
+				for _, v := range device.As[float32](raw) {
+					assert.Equal(t, float32(n*n), v)
+				}
+				for _, b := range bufs {
+					assert.NoError(t, b.Release())
+				}
+			})
+		}
+		wg.Wait()
+	}
 }

@@ -155,7 +155,7 @@ func checkInPlace(t *testing.T, d device.Device) {
 			} else {
 				require.NoError(t, err)
 				for n := range want {
-					require.Negative(t, Differ(i, decode(out[n], bytesOf(t, outs[n])), want[n]), "%v in place", i)
+					require.Negative(t, Differ(i, decode(out[n], bytesOf(t, d, outs[n])), want[n]), "%v in place", i)
 				}
 			}
 			release(t, ins)

@@ -112,9 +112,9 @@ func garbage(t testing.TB, d device.Device, n int) *device.Buffer {
 }
 
 // bytesOf downloads a buffer into aligned memory.
-func bytesOf(t testing.TB, b *device.Buffer) []byte {
+func bytesOf(t testing.TB, d device.Device, b *device.Buffer) []byte {
 	raw := device.Bytes(make([]int64, b.Len()/8+1))[:b.Len()]
-	require.NoError(t, b.Device().Download(raw, b, 0))
+	require.NoError(t, d.Download(raw, b, 0))
 	return raw
 }
 

@@ -1,0 +1,92 @@
+package kernels_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/kernels"
+)
+
+// prepare gives a kernel and buffers for it on the host, filled with small numbers.
+func prepare(b testing.TB, i kernels.Instr, in ...kernels.Type) (kernels.Kernel, []*device.Buffer, []*device.Buffer) {
+	d := device.Host()
+	be, err := kernels.For(d)
+	require.NoError(b, err)
+	k, err := be.Prepare(i, in)
+	require.NoError(b, err)
+	out, err := i.Infer(in)
+	require.NoError(b, err)
+	alloc := func(ts []kernels.Type) (bufs []*device.Buffer) {
+		for _, t := range ts {
+			buf, err := d.Alloc(t.Bytes())
+			require.NoError(b, err)
+			raw, err := buf.Host()
+			require.NoError(b, err)
+			for k := range device.As[float32](raw) {
+				device.As[float32](raw)[k] = float32(k%13)/8 - 0.75
+			}
+			b.Cleanup(func() { require.NoError(b, buf.Release()) })
+			bufs = append(bufs, buf)
+		}
+		return bufs
+	}
+	return k, alloc(out), alloc(in)
+}
+
+func f32(s ...int) kernels.Type { return kernels.Type{Dtype: device.Float32, Shape: s} }
+
+func bench(b *testing.B, flops float64, i kernels.Instr, in ...kernels.Type) {
+	k, outs, ins := prepare(b, i, in...)
+	for b.Loop() {
+		if err := k.Run(outs, ins); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if flops > 0 {
+		b.ReportMetric(flops*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
+	}
+}
+
+// BenchmarkMatMul multiplies with whichever library [kernels.BLASInfo] names; WEFT_BLAS=gonum compares.
+func BenchmarkMatMul(b *testing.B) {
+	for _, s := range [][3]int{{3, 3, 3}, {32, 32, 32}, {64, 784, 1024}, {1024, 1024, 1024}} {
+		m, k, n := s[0], s[1], s[2]
+		b.Run(fmt.Sprintf("m=%d/k=%d/n=%d", m, k, n), func(b *testing.B) {
+			bench(b, 2*float64(m*k*n), kernels.MatMul{}, f32(m, k), f32(k, n))
+		})
+	}
+}
+
+func BenchmarkAdd(b *testing.B) {
+	for _, c := range []struct {
+		name string
+		a, b kernels.Type
+	}{
+		{"same/3x3", f32(3, 3), f32(3, 3)}, {"same/1024x1024", f32(1024, 1024), f32(1024, 1024)},
+		{"row/1024x1024", f32(1024, 1024), f32(1024)}, {"column/1024x1024", f32(1024, 1024), f32(1024, 1)},
+		{"scalar/1024x1024", f32(1024, 1024), f32()},
+	} {
+		b.Run(c.name, func(b *testing.B) { bench(b, 0, kernels.Binary{Fn: kernels.Add}, c.a, c.b) })
+	}
+}
+
+// BenchmarkFamilies goes through a pass over 64×1024 elements of each other kind.
+func BenchmarkFamilies(b *testing.B) {
+	x := f32(64, 1024)
+	for _, c := range []struct {
+		i  kernels.Instr
+		in []kernels.Type
+	}{
+		{kernels.Unary{Fn: kernels.Relu}, []kernels.Type{x}}, {kernels.Unary{Fn: kernels.Gelu}, []kernels.Type{x}},
+		{kernels.Binary{Fn: kernels.GeluGrad}, []kernels.Type{x, x}}, {kernels.Unary{Fn: kernels.Exp}, []kernels.Type{x}},
+		{kernels.Reduce{Fn: kernels.Sum, Axes: []int{0}}, []kernels.Type{x}}, {kernels.Reduce{Fn: kernels.Sum, Axes: []int{1}}, []kernels.Type{x}},
+		{kernels.Softmax{Axis: 1}, []kernels.Type{x}}, {kernels.Normalize{Eps: 1e-5}, []kernels.Type{x}},
+		{kernels.Transpose{Perm: []int{1, 0}}, []kernels.Type{x}},
+		{kernels.SGD{LR: 0.1}, []kernels.Type{x, x}},
+		{kernels.Adam{LR: 0.1, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, Step: 1}, []kernels.Type{x, x, x, x}},
+	} {
+		b.Run(c.i.String(), func(b *testing.B) { bench(b, 0, c.i, c.in...) })
+	}
+}

@@ -1,0 +1,144 @@
+package kernels
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/weft-project/weft/device"
+)
+
+func f32(s ...int) Type { return Type{device.Float32, s} }
+func f64(s ...int) Type { return Type{device.Float64, s} }
+func i32(s ...int) Type { return Type{device.Int32, s} }
+func i64(s ...int) Type { return Type{device.Int64, s} }
+
+func TestInferRefusesOperandsThatDoNotFitAndShowsThem(t *testing.T) {
+	for _, c := range []struct {
+		i   Instr
+		in  []Type
+		why string
+	}{
+		{Unary{Fn: Exp}, []Type{i32(2)}, "expected float32 or float64"},
+		{Unary{Fn: numUnary}, []Type{f32(2)}, "no such function"},
+		{Unary{}, nil, "of nothing: expected 1 operands, got 0"},
+		{Unary{}, []Type{{device.Invalid, nil}}, "no valid dtype"},
+		{Unary{}, []Type{f32(-1)}, "negative extent"},
+		{Unary{}, []Type{f32(math.MaxInt, 2)}, "too many elements"},
+		{Binary{Fn: Add}, []Type{f32(2, 3), f32(4)}, "do not broadcast"},
+		{Binary{Fn: Add}, []Type{f32(2), f64(2)}, "dtypes differ"},
+		{Binary{Fn: numBinary}, []Type{f32(2), f32(2)}, "no such function"},
+		{Binary{}, []Type{f32(math.MaxInt/8, 1), f32(1, 2)}, "too many elements"},
+		{MatMul{}, []Type{f32(2, 3), f32(4, 5)}, "inner extents 3 and 4"},
+		{MatMul{TransB: true}, []Type{f32(2, 3), f32(3, 5)}, "inner extents 3 and 5"},
+		{MatMul{}, []Type{f32(3), f32(3, 5)}, "two or more axes"},
+		{MatMul{}, []Type{f32(2, 2, 3), f32(3, 3, 5)}, "before the last two"},
+		{Reduce{Axes: []int{-1}}, []Type{f32(2, 3)}, "negative ones are not resolved"},
+		{Reduce{Axes: []int{1, 1}}, []Type{f32(2, 3)}, "given twice"},
+		{Reduce{Fn: Mean}, []Type{f32(0, 3)}, "axis 0 is empty and has no Mean"},
+		{Reduce{Fn: Max, Axes: []int{1}}, []Type{f32(3, 0)}, "axis 1 is empty and has no Max"},
+		{Reduce{Fn: numReduce}, []Type{f32(3)}, "no such reduction"},
+		{MaxGrad{Axes: []int{0}}, []Type{f32(2, 3), f32(3), f32(2)}, "operand 2 must have the result's shape (3)"},
+		{MaxGrad{Axes: []int{0}}, []Type{f32(0, 3), f32(3), f32(3)}, "is empty"},
+		{BroadcastTo{device.Shape{2}}, []Type{i64(3)}, "does not broadcast"},
+		{BroadcastTo{device.Shape{1}}, []Type{i64(3)}, "does not broadcast"},
+		{BroadcastTo{device.Shape{3}}, []Type{i64(1, 3)}, "does not broadcast"},
+		{Reshape{device.Shape{4}}, []Type{i64(3)}, "3 elements do not fill (4)"},
+		{Reshape{device.Shape{-1, -3}}, []Type{i64(3)}, "negative"},
+		{Transpose{[]int{0}}, []Type{f32(2, 3)}, "expected 1 axes"},
+		{Transpose{[]int{0, 0}}, []Type{f32(2, 3)}, "given twice"},
+		{Transpose{[]int{0, 2}}, []Type{f32(2, 3)}, "axis 2 does not exist"},
+		{Slice{0, 2, 1}, []Type{f32(3)}, "start ≤ stop ≤ 3"},
+		{Slice{0, 0, 4}, []Type{f32(3)}, "start ≤ stop ≤ 3"},
+		{Pad{0, -1, 0}, []Type{f32(3)}, "0 or more"},
+		{Pad{0, math.MaxInt, math.MaxInt}, []Type{f32(3)}, "small enough"},
+		{Concat{0}, nil, "one or more operands"},
+		{Concat{0}, []Type{f32(3), i32(3)}, "cast operand 1"},
+		{Concat{0}, []Type{f32(3, 2), f32(3, 3)}, "another axis than 0"},
+		{Concat{0}, []Type{f32(3, 2), f32(3)}, "another axis than 0"},
+		{Gather{}, []Type{f32(3, 2), f32(3)}, "ids must be int32 or int64"},
+		{Gather{}, []Type{f32(), i32(3)}, "one or more axes"},
+		{Gather{}, []Type{i32(3), i32(3)}, "expected float32"},
+		{ScatterAdd{3}, []Type{i32(2), f32(3, 4)}, "must begin with (2)"},
+		{ScatterAdd{-1}, []Type{i32(2), f32(2, 4)}, "negative"},
+		{Softmax{Axis: 1}, []Type{f32(3)}, "axis 1 does not exist"},
+		{Softmax{}, []Type{f32()}, "axis 0 does not exist"},
+		{SoftmaxGrad{}, []Type{f32(3), f32(4)}, "shapes differ"},
+		{CrossEntropy{}, []Type{f32(0, 3), i32(0)}, "no rows"},
+		{CrossEntropy{}, []Type{f32(2, 3), i32(3)}, "logits (n, c) and labels (n)"},
+		{CrossEntropy{}, []Type{f32(2, 3), f32(2)}, "labels must be int32 or int64"},
+		{CrossEntropyGrad{}, []Type{f32(2, 3), i32(2), f32(1)}, "must be a scalar"},
+		{CrossEntropyGrad{}, []Type{f32(2, 3), i32(2), f64()}, "dtypes differ"},
+		{Normalize{}, []Type{f32()}, "one or more axes"},
+		{NormalizeGrad{}, []Type{f32(2), f32(3)}, "shapes differ"},
+		{Cast{}, []Type{f32(2)}, "no dtype"},
+		{Fill{Type: f32(-1)}, nil, "negative"},
+		{Fill{}, nil, "no dtype"},
+		{SGD{}, []Type{f32(2), f32(2), f32(2)}, "expected 2 operands, got 3"},
+		{SGD{Momentum: 1}, []Type{f32(2), f32(2)}, "expected 3 operands, got 2"},
+		{SGD{Nesterov: true}, []Type{f32(2), f32(2)}, "Nesterov needs a momentum"},
+		{Adam{}, []Type{f32(2), f32(2), f32(2), f32(2)}, "steps count from 1"},
+		{Adam{Step: 1}, []Type{f32(2), f32(2), f32(2), f32(3)}, "shapes differ"},
+	} {
+		_, err := c.i.Infer(c.in)
+		require.ErrorIs(t, err, ErrOperands, "%v", c.i)
+		require.ErrorContains(t, err, c.why)
+		require.ErrorContains(t, err, c.i.String())
+		for _, in := range c.in {
+			require.ErrorContains(t, err, in.String())
+		}
+	}
+}
+
+func TestInferGivesTheTypesOfResults(t *testing.T) {
+	for _, c := range []struct {
+		i    Instr
+		in   []Type
+		want []Type
+	}{
+		{Binary{}, []Type{f32(5, 1, 3), f32(4, 1)}, []Type{f32(5, 4, 3)}},
+		{Binary{}, []Type{f32(1), f32(0)}, []Type{f32(0)}},
+		{MatMul{TransA: true, TransB: true}, []Type{f64(7, 1, 3, 2), f64(6, 5, 3)}, []Type{f64(7, 6, 2, 5)}},
+		{Reduce{}, []Type{f32(2, 3)}, []Type{f32()}},
+		{Reduce{Axes: []int{}}, []Type{f32(2, 3)}, []Type{f32(2, 3)}},
+		{Reduce{Axes: []int{0}, Keep: true}, []Type{f32(2, 3)}, []Type{f32(1, 3)}},
+		{Reduce{Fn: Mean, Axes: []int{1}}, []Type{f32(0, 3)}, []Type{f32(0)}},
+		{Gather{}, []Type{f32(9, 3), i64(2, 2)}, []Type{f32(2, 2, 3)}},
+		{ScatterAdd{9}, []Type{i32(), f32(3)}, []Type{f32(9, 3)}},
+		{Concat{1}, []Type{i32(2, 3), i32(2, 0), i32(2, 4)}, []Type{i32(2, 7)}},
+		{Pad{0, 1, 2}, []Type{i64(0)}, []Type{i64(3)}},
+		{Transpose{}, []Type{f32()}, []Type{f32()}},
+		{Cast{device.Int64}, []Type{f32(2)}, []Type{i64(2)}},
+		{SGD{Momentum: 0.9}, []Type{f32(2), f32(2), f32(2)}, []Type{f32(2), f32(2)}},
+		{Adam{Step: 1}, []Type{f32(2), f32(2), f32(2), f32(2)}, []Type{f32(2), f32(2), f32(2)}},
+	} {
+		got, err := c.i.Infer(c.in)
+		require.NoError(t, err, "%v", c.i)
+		require.Len(t, got, len(c.want))
+		for k := range got {
+			require.True(t, got[k].Equal(c.want[k]), "%v: got %v, want %v", c.i, got[k], c.want[k])
+		}
+	}
+}
+
+func TestStringTellsInstructionsApart(t *testing.T) {
+	seen := map[string]bool{}
+	for _, i := range []Instr{
+		Unary{Fn: Exp}, Unary{Fn: Scale, C: 2}, Unary{Fn: Scale, C: 2.5}, Unary{Fn: Shift, C: 2}, Unary{Fn: 99},
+		Binary{}, Binary{Fn: Mul}, Binary{Fn: 99}, MatMul{}, MatMul{TransA: true}, MatMul{TransB: true},
+		Reduce{}, Reduce{Axes: []int{}}, Reduce{Axes: []int{0}}, Reduce{Axes: []int{0}, Keep: true}, Reduce{Fn: Max}, Reduce{Fn: 99},
+		MaxGrad{}, MaxGrad{Keep: true}, MaxGrad{Axes: []int{0, 1}}, BroadcastTo{device.Shape{2}}, Reshape{device.Shape{2}},
+		Transpose{[]int{0, 1}}, Transpose{[]int{1, 0}}, Slice{0, 1, 2}, Slice{0, 1, 3}, Slice{1, 1, 2}, Pad{0, 1, 2}, Pad{1, 1, 2},
+		Concat{0}, Concat{1}, Gather{}, ScatterAdd{1}, ScatterAdd{2}, Softmax{}, Softmax{Log: true}, Softmax{Axis: 1},
+		SoftmaxGrad{}, SoftmaxGrad{Log: true}, CrossEntropy{}, CrossEntropyGrad{}, Normalize{1}, Normalize{2}, NormalizeGrad{1},
+		Cast{device.Int32}, Cast{device.Int64}, Fill{f32(2), 1}, Fill{f32(2), 2}, Fill{f64(2), 1},
+		SGD{}, SGD{LR: 1}, SGD{Momentum: 1}, SGD{WeightDecay: 1}, SGD{Nesterov: true},
+		Adam{}, Adam{LR: 1}, Adam{Beta1: 1}, Adam{Beta2: 1}, Adam{Eps: 1}, Adam{WeightDecay: 1}, Adam{Decoupled: true}, Adam{Step: 1},
+	} {
+		require.False(t, seen[i.String()], "%v twice", i)
+		seen[i.String()] = true
+	}
+	require.Equal(t, "float32(2, 3)", f32(2, 3).String())
+	require.Equal(t, 24, f32(2, 3).Bytes())
+	require.Equal(t, 8, f64().Bytes())
+}
