@@ -43,7 +43,9 @@ func (cfg QUICConfig) withDefaults() QUICConfig {
 // Check reports every violation in one error.
 func (cfg QUICConfig) Check() error {
 	var errs []error
-	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("transport: QUICConfig."+format, args...)) }
+	bad := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("transport: QUICConfig."+format, args...))
+	}
 	if cfg.Identity == nil {
 		bad("Identity is missing; use IdentityFromToken or IdentityFromFiles")
 	}

@@ -1,0 +1,33 @@
+package transport_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/weft-project/weft/transport"
+	"github.com/weft-project/weft/transport/transporttest"
+)
+
+const token = "a token that is long enough"
+
+func identity(t testing.TB, token, name string) *transport.Identity {
+	id, err := transport.IdentityFromToken([]byte(token), name, time.Now)
+	require.NoError(t, err)
+	return id
+}
+
+func network(t testing.TB, cfg transport.QUICConfig) transport.Network {
+	if cfg.Identity == nil {
+		cfg.Identity = identity(t, token, "worker")
+	}
+	n, err := transport.NewQUIC(cfg)
+	require.NoError(t, err)
+	return n
+}
+
+func TestQUICIsANetwork(t *testing.T) {
+	transporttest.Run(t, func(t testing.TB) (dialer, listener transport.Network) {
+		return network(t, transport.QUICConfig{}), network(t, transport.QUICConfig{})
+	})
+}

@@ -1,0 +1,116 @@
+// Package transporttest is the suite that every transport.Network passes.
+package transporttest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/weft-project/weft/internal/leak"
+	"github.com/weft-project/weft/transport"
+)
+
+// Make gives two networks of one job: one to dial from, one to listen at. They may be the same.
+type Make func(t testing.TB) (dialer, listener transport.Network)
+
+// patience is for what must not hang; nothing waits for it where all is well.
+const patience = 20 * time.Second
+
+// Run runs the suite. Each test has a link of its own and ends without goroutines or host buffers left.
+func Run(t *testing.T, mk Make) {
+	for _, test := range []struct {
+		name string
+		run  func(t *testing.T, p *Pair)
+	}{
+		{"MessagesOfAStreamArriveInOrder", inOrder},
+		{"BothDirectionsCarryMessagesAtOnce", bothWays},
+		{"TwoHundredStreamsAtOnceGetTheirOwnAnswers", manyStreams},
+		{"TensorsOfEveryTypeArriveAsSent", tensors},
+		{"ATensorLandsWhereTheReceiverPlacesIt", placed},
+		{"ATensorOnASimulatedDeviceTravelsThroughTheHost", simulated},
+		{"AFailingPlaceReleasesWhatHasArrived", failingPlace},
+		{"SendNeitherKeepsNorReleasesABuffer", borrowed},
+		{"AMessageThatMayNotBeSentLeavesTheStreamUsable", refusedMessage},
+		{"AHalfClosedStreamStillCarriesTheOtherDirection", halfClose},
+		{"AFinishedStreamsContextSaysSo", finishedContext},
+		{"AResetIsSeenByAPeerThatReceives", resetSeenByReceiver},
+		{"AResetIsSeenByAPeerThatOnlyWorks", resetSeenByWorker},
+		{"AResetUnblocksThisSide", resetUnblocks},
+		{"ResetAfterTheEndDoesNothing", resetAfterEnd},
+		{"AnAnswerSurvivesAResetWithoutReason", answerSurvives},
+		{"CancellationInterruptsRecv", cancelRecv},
+		{"ADeadlineInterruptsRecv", deadlineRecv},
+		{"CancellationInterruptsASendThatWaits", cancelSend},
+		{"AContextThatEndsAfterTheCallLeavesTheStreamUsable", lateCancel},
+		{"CancellationInterruptsAccept", cancelAccept},
+		{"StreamsThatAreResetMakeRoomForOthers", streamCredit},
+		{"AnOrderlyCloseTellsThePeerWhy", orderlyClose},
+		{"ALinksEndEndsItsStreams", endOfLink},
+		{"AClosedListenerAcceptsNothing", closedListener},
+		{"DialGivesUpWithItsContext", dialContext},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			leak.Check(t)
+			test.run(t, Link(t, mk))
+		})
+	}
+}
+
+// Pair is a link, seen from both ends.
+type Pair struct {
+	C              context.Context // ends with patience
+	Dialer         transport.Network
+	Listener       transport.Listener
+	Dialed, Served transport.Link
+}
+
+// Link makes a link that is closed when the test ends.
+func Link(t testing.TB, mk Make) *Pair {
+	c, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	dialer, network := mk(t)
+	l, err := network.Listen(c, "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, l.Close()) })
+	p := &Pair{C: c, Dialer: dialer, Listener: l}
+	p.Dialed, err = dialer.Dial(c, l.Addr())
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, p.Dialed.Close("the test is over")) })
+	p.Served, err = l.Accept(c)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, p.Served.Close("the test is over")) })
+	return p
+}
+
+// Stream opens a stream and brings it to the other end with a first message.
+func (p *Pair) Stream(t testing.TB) (here, there transport.Stream) {
+	here, err := p.Dialed.Open(p.C)
+	require.NoError(t, err)
+	require.NoError(t, here.Send(p.C, text("first")))
+	there, err = p.Served.Accept(p.C)
+	require.NoError(t, err)
+	p.expect(t, there, "first")
+	return here, there
+}
+
+func text(s string) *transport.Message { return &transport.Message{Kind: 7, Header: []byte(s)} }
+
+// expect receives a message with that header and no tensors.
+func (p *Pair) expect(t testing.TB, s transport.Stream, want string) {
+	m, err := s.Recv(p.C, nil)
+	require.NoError(t, err)
+	require.Equal(t, uint8(7), m.Kind)
+	require.Equal(t, want, string(m.Header))
+	require.Empty(t, m.Tensors)
+}
+
+// done waits for a context.
+func (p *Pair) done(t testing.TB, c context.Context) error {
+	select {
+	case <-c.Done():
+	case <-p.C.Done():
+		require.Fail(t, "the stream's context does not end")
+	}
+	return context.Cause(c)
+}
