@@ -1,0 +1,64 @@
+package store_test
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/store"
+	"github.com/weft-project/weft/store/storetest"
+)
+
+func memory(*testing.T) func() store.Store {
+	m := store.NewMemory()
+	return func() store.Store { return m }
+}
+
+func file(t *testing.T) func() store.Store {
+	path := filepath.Join(t.TempDir(), "store")
+	return func() store.Store {
+		f, err := store.NewFile(path, store.FileConfig{})
+		require.NoError(t, err)
+		return f
+	}
+}
+
+func tcp(t *testing.T) func() store.Store {
+	srv, err := store.Serve(store.ServerConfig{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, srv.Close()) })
+	return func() store.Store { return dial(t, store.ClientConfig{Addr: srv.Addr(), WorldSize: 4}) }
+}
+
+func dial(t *testing.T, cfg store.ClientConfig) *store.Client {
+	t.Helper()
+	cl, err := store.Dial(context.Background(), cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { cl.Close() })
+	return cl
+}
+
+func prefixed(under func(*testing.T) func() store.Store) func(*testing.T) func() store.Store {
+	return func(t *testing.T) func() store.Store {
+		join := under(t)
+		return func() store.Store {
+			s := join()
+			t.Cleanup(func() { s.Close() })
+			return store.NewPrefix("in", store.NewPrefix("out", s))
+		}
+	}
+}
+
+func TestConformance(t *testing.T) {
+	for name, open := range map[string]func(*testing.T) func() store.Store{
+		"Memory": memory, "File": file, "TCP": tcp, "PrefixMemory": prefixed(memory), "PrefixTCP": prefixed(tcp),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			storetest.Run(t, func(t *testing.T) store.Store { return open(t)() })
+			storetest.RunShared(t, open)
+		})
+	}
+}

@@ -1,0 +1,106 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Store is a map from keys to values, shared by the workers of a job, on whose keys one can wait.
+//
+// The package comment says what holds for all methods of all stores: atomicity, deadlines, ownership, errors.
+type Store interface {
+	// Set stores value under key, whether or not there was one.
+	Set(c context.Context, key string, value []byte) error
+
+	// Get waits until key exists and returns its value, which is never nil.
+	Get(c context.Context, key string) ([]byte, error)
+
+	// Add adds delta to the decimal number under key, a missing key counting as 0, and returns the sum. As in PyTorch,
+	// blanks before the number and anything after it are ignored, and the sum wraps around. A value that starts with
+	// no number is left alone: ErrNotANumber.
+	Add(c context.Context, key string, delta int64) (int64, error)
+
+	// CompareSet stores desired if the value under key equals expected, a missing key being equal to the empty value.
+	// It returns the value that is there afterwards, except, as in PyTorch, for a missing key of which a non-empty
+	// value was expected: nothing is stored, and the answer is expected. A caller that asks for desired != expected
+	// has therefore succeeded exactly if it gets desired back.
+	CompareSet(c context.Context, key string, expected, desired []byte) ([]byte, error)
+
+	// Delete removes key and says whether it was there. Waiters are not affected.
+	Delete(c context.Context, key string) (bool, error)
+
+	// Check says whether all keys exist; of no keys that is true.
+	Check(c context.Context, keys ...string) (bool, error)
+
+	// Wait returns when all keys exist; with no keys, at once.
+	Wait(c context.Context, keys ...string) error
+
+	// NumKeys is the number of keys in the whole store, those of other prefixes and of the protocol included.
+	NumKeys(c context.Context) (int64, error)
+
+	// Close ends the use of the store by this client: calls in progress and later ones fail with ErrClosed. It does
+	// not remove keys. Closing twice is no error.
+	Close() error
+}
+
+// DefaultTimeout bounds an operation whose context has no deadline, if the store's configuration says nothing else.
+const DefaultTimeout = 300 * time.Second
+
+// DefaultPort is where PyTorch's jobs keep their store unless told otherwise.
+const DefaultPort = 29500
+
+// Limits bounds what is accepted from a caller, from the network and from a file, in bytes and before any allocation.
+// The zero value means PyTorch's limits.
+type Limits struct {
+	Key   int // longest key, with the slash that is put before every key; 0 means 8 KiB
+	Value int // longest value, and most bytes of all keys of one call together; 0 means 8 MiB
+	Keys  int // most keys in one call, and most keys one client may watch; 0 means 131072
+}
+
+func (l Limits) withDefaults() Limits {
+	if l.Key == 0 {
+		l.Key = 8 << 10
+	}
+	if l.Value == 0 {
+		l.Value = 8 << 20
+	}
+	if l.Keys == 0 {
+		l.Keys = 128 << 10
+	}
+	return l
+}
+
+func (l Limits) validate() error {
+	if l.Key < 0 || l.Value < 0 || l.Keys < 0 {
+		return fmt.Errorf("limits must not be negative, but are %+v", l)
+	}
+	return nil
+}
+
+func (l Limits) checkKeys(keys []string) error {
+	if len(keys) > l.Keys {
+		return fmt.Errorf("%w: %d keys in one call, at most %d allowed", ErrTooLarge, len(keys), l.Keys)
+	}
+	total := 0
+	for _, k := range keys {
+		if k == "" {
+			return fmt.Errorf("%w: it is empty", ErrBadKey)
+		}
+		if len(k)+1 > l.Key {
+			return fmt.Errorf("%w: %w: the key has %d bytes, at most %d allowed", ErrBadKey, ErrTooLarge, len(k), l.Key-1)
+		}
+		total += len(k) + 1
+	}
+	if total > l.Value && len(keys) > 1 {
+		return fmt.Errorf("%w: the keys have %d bytes together, at most %d allowed", ErrTooLarge, total, l.Value)
+	}
+	return nil
+}
+
+func (l Limits) checkValue(v []byte) error {
+	if len(v) > l.Value {
+		return fmt.Errorf("%w: the value has %d bytes, at most %d allowed", ErrTooLarge, len(v), l.Value)
+	}
+	return nil
+}
