@@ -1,0 +1,115 @@
+package elastic
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/term"
+)
+
+// TokenVariable is the environment variable that holds the job's shared secret.
+const TokenVariable = "WEFT_TOKEN"
+
+// workerName is what messages call the worker of a rank.
+func workerName(rank int) string { return "worker" + strconv.Itoa(rank) }
+
+// environ is the environment of the worker with the given local rank. The spec's RunID, Token, MasterAddr and
+// MasterPort are those of the running job.
+func (s Spec) environ(localRank int, terminal bool) []string {
+	base := parseEnv(s.Env)
+	nproc := strconv.Itoa(s.NprocPerNode)
+	world := strconv.Itoa(s.NprocPerNode * s.NNodes)
+	rank := strconv.Itoa(s.rank(localRank))
+	delete(base, "WEFT_TTY") // it speaks of the terminal of an agent above this one
+	if terminal {
+		base["WEFT_TTY"] = "1"
+	}
+	if _, set := base["OMP_NUM_THREADS"]; !set && s.NprocPerNode > 1 {
+		base["OMP_NUM_THREADS"] = "1" // workers share the cores; a thread pool in each would fight over them
+	}
+	maps.Copy(base, map[string]string{
+		"LOCAL_RANK":                      strconv.Itoa(localRank),
+		"RANK":                            rank,
+		"GROUP_RANK":                      strconv.Itoa(s.NodeRank),
+		"ROLE_RANK":                       rank,
+		"ROLE_NAME":                       s.Role,
+		"LOCAL_WORLD_SIZE":                nproc,
+		"WORLD_SIZE":                      world,
+		"GROUP_WORLD_SIZE":                strconv.Itoa(s.NNodes),
+		"ROLE_WORLD_SIZE":                 world,
+		"MASTER_ADDR":                     s.MasterAddr,
+		"MASTER_PORT":                     strconv.Itoa(s.MasterPort),
+		"TORCHELASTIC_RESTART_COUNT":      "0",
+		"TORCHELASTIC_MAX_RESTARTS":       "0",
+		"TORCHELASTIC_RUN_ID":             s.RunID,
+		"TORCHELASTIC_USE_AGENT_STORE":    "True",
+		"TORCH_NCCL_ASYNC_ERROR_HANDLING": valueOr(base, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
+		TokenVariable:                     s.Token,
+	})
+	env := make([]string, 0, len(base))
+	for _, k := range slices.Sorted(maps.Keys(base)) {
+		env = append(env, k+"="+base[k])
+	}
+	return env
+}
+
+// rank is the worker's number in the whole job.
+func (s Spec) rank(localRank int) int { return s.NodeRank*s.NprocPerNode + localRank }
+
+// args are the worker's arguments, with torchrun's one macro filled in.
+func (s Spec) args(localRank int) []string {
+	args := make([]string, len(s.Args))
+	for i, a := range s.Args {
+		args[i] = strings.ReplaceAll(a, "${local_rank}", strconv.Itoa(localRank))
+	}
+	return args
+}
+
+// makeSecrets fills in the token and the run id where they are not given.
+func (s Spec) makeSecrets() Spec {
+	if s.Token == "" {
+		s.Token = parseEnv(s.Env)[TokenVariable]
+	}
+	if s.Token == "" {
+		s.Token = randomHex(32)
+	}
+	if s.RunID == "" {
+		s.RunID = randomHex(8)
+	}
+	return s
+}
+
+// parseEnv makes a map of "KEY=value" entries; as for a process, the last of a key counts.
+func parseEnv(env []string) map[string]string {
+	m := make(map[string]string, len(env))
+	for _, kv := range env {
+		if k, v, ok := strings.Cut(kv, "="); ok && k != "" {
+			m[k] = v
+		}
+	}
+	return m
+}
+
+func valueOr(m map[string]string, key, fallback string) string {
+	if v, ok := m[key]; ok {
+		return v
+	}
+	return fallback
+}
+
+func randomHex(bytes int) string {
+	b := make([]byte, bytes)
+	_, _ = rand.Read(b) // it never fails: crypto/rand ends the process instead
+	return hex.EncodeToString(b)
+}
+
+// isTerminal says whether a writer is a file that is a terminal.
+func isTerminal(w any) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}

@@ -1,0 +1,108 @@
+package elastic
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"sync"
+	"time"
+)
+
+// drain is how long output may still come after the last worker has ended. Only a process that left its worker's
+// process group can hold the pipe open that long.
+const drain = time.Second
+
+// process is one worker: a process that leads its own group, and the two goroutines that read its output.
+type process struct {
+	cmd            *exec.Cmd
+	stdout, stderr *lines
+	pipes          []*os.File // the read ends
+	readers        sync.WaitGroup
+
+	mu   sync.Mutex
+	gone bool // the process is about to be reaped: its id may soon be another's
+}
+
+// start runs cmd and the readers of its output. On an error nothing is left behind.
+func start(cmd *exec.Cmd, stdout, stderr *lines) (*process, error) {
+	p := &process{cmd: cmd, stdout: stdout, stderr: stderr}
+	outR, outW, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("elastic: pipe: %w", err)
+	}
+	errR, errW, err := os.Pipe()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("elastic: pipe: %w", err), outR.Close(), outW.Close())
+	}
+	p.pipes = []*os.File{outR, errR}
+	cmd.Stdout, cmd.Stderr = outW, errW
+	setGroup(cmd)
+	err = cmd.Start()
+	_, _ = outW.Close(), errW.Close()
+	if err != nil {
+		p.closePipes()
+		return nil, fmt.Errorf("elastic: %w", err)
+	}
+	p.read(outR, stdout)
+	p.read(errR, stderr)
+	return p, nil
+}
+
+func (p *process) read(from io.Reader, to *lines) {
+	p.readers.Go(func() {
+		_, _ = io.Copy(to, from)
+		to.Flush()
+	})
+}
+
+// wait blocks until the process has ended, kills what is left of its group, and says how it ended.
+func (p *process) wait() status {
+	early := awaitExit(p.cmd.Process.Pid)
+	if early {
+		p.killRest()
+	}
+	_ = p.cmd.Wait() // the state says more than the error
+	if !early {
+		p.killRest()
+	}
+	return statusOf(p.cmd.ProcessState)
+}
+
+func (p *process) killRest() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	signalGroup(p.cmd.Process.Pid, true)
+	p.gone = true
+}
+
+// signal sends SIGTERM, or SIGKILL, to the whole group, unless the process has ended.
+func (p *process) signal(kill bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.gone {
+		signalGroup(p.cmd.Process.Pid, kill)
+	}
+}
+
+func (p *process) closePipes() {
+	for _, f := range p.pipes {
+		_ = f.Close()
+	}
+}
+
+// finish waits for the output of processes that have ended, for a bounded time, and frees their pipes.
+func finish(procs []*process) {
+	closeAll := func() {
+		for _, p := range procs {
+			p.closePipes()
+		}
+	}
+	late := time.AfterFunc(drain, closeAll)
+	for _, p := range procs {
+		p.readers.Wait()
+	}
+	late.Stop()
+	closeAll()
+}

@@ -1,0 +1,23 @@
+//go:build !unix
+
+package elastic
+
+import (
+	"os"
+	"os/exec"
+	"strconv"
+)
+
+func setGroup(*exec.Cmd) {}
+
+// signalGroup ends the one process: here there are no process groups and no SIGTERM.
+func signalGroup(pid int, _ bool) {
+	if p, err := os.FindProcess(pid); err == nil {
+		_ = p.Kill()
+		_ = p.Release()
+	}
+}
+
+func statusOf(state *os.ProcessState) status { return status{code: state.ExitCode()} }
+
+func signalName(sig int) string { return "signal " + strconv.Itoa(sig) }

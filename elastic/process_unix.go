@@ -1,0 +1,34 @@
+//go:build unix
+
+package elastic
+
+import (
+	"os"
+	"os/exec"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+func setGroup(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	dieWithParent(cmd.SysProcAttr)
+}
+
+// signalGroup signals every process of the group that pid leads. A group that is gone already is what was wanted.
+func signalGroup(pid int, kill bool) {
+	sig := syscall.SIGTERM
+	if kill {
+		sig = syscall.SIGKILL
+	}
+	_ = syscall.Kill(-pid, sig)
+}
+
+func statusOf(state *os.ProcessState) status {
+	if ws, ok := state.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+		return status{code: 128 + int(ws.Signal()), signal: int(ws.Signal())}
+	}
+	return status{code: state.ExitCode()}
+}
+
+func signalName(sig int) string { return unix.SignalName(syscall.Signal(sig)) }

@@ -1,0 +1,75 @@
+package elastic
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestASpecWithManyFaultsListsThemAll(t *testing.T) {
+	_, err := Run(t.Context(), Spec{
+		NNodes: 2, NodeRank: 5, MasterAddr: "host:1", MasterPort: 70000, Grace: -time.Second,
+		Token: "a\x00b", Env: []string{"loose"},
+	})
+	require.ErrorIs(t, err, ErrInvalidSpec)
+	for _, want := range []string{
+		"program: expected the program", "processes per node: expected 1 to 4096, got 0", "1 node so far, got 2",
+		"node rank: expected 0 to 1, got 5", `got "host:1"`, "got 70000", "grace: expected a positive", "token: it holds a zero byte",
+		"environment entry 0",
+	} {
+		require.ErrorContains(t, err, want)
+	}
+}
+
+func TestAProgramThatCannotRunSaysWhatToDo(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	plain := filepath.Join(dir, "plain")
+	require.NoError(t, os.WriteFile(plain, []byte("#!/bin/sh\n"), 0o644))
+	require.NoError(t, os.WriteFile("here", []byte("#!/bin/sh\n"), 0o755))
+	for program, want := range map[string]string{
+		"no-such-program-anywhere": "is not in PATH; give its path, or build it first",
+		"./missing":                "does not exist; give its path, or build it first",
+		plain:                      "is not executable; run chmod +x",
+		dir:                        "is a folder; name the program in it",
+		"here":                     `in the current folder; to run it say "./here"`,
+	} {
+		_, err := Run(t.Context(), Spec{Program: program, NprocPerNode: 1})
+		require.ErrorIs(t, err, ErrInvalidSpec)
+		require.ErrorContains(t, err, want)
+	}
+	_, err := lookup("./here")
+	require.NoError(t, err)
+}
+
+func TestTheTokenIsKeptWhereThereIsOneAndFreshOtherwise(t *testing.T) {
+	given := Spec{Token: "given", Env: []string{"WEFT_TOKEN=inherited"}}
+	require.Equal(t, "given", given.makeSecrets().Token)
+	inherited := Spec{Env: []string{"WEFT_TOKEN=old", "WEFT_TOKEN=inherited"}}
+	require.Equal(t, "inherited", inherited.makeSecrets().Token)
+	a, b := Spec{}.makeSecrets(), Spec{}.makeSecrets()
+	require.Len(t, a.Token, 64)
+	require.NotEqual(t, a.Token, b.Token)
+	require.NotEqual(t, a.RunID, b.RunID)
+}
+
+func TestTheEnvironmentKeepsTheUsersChoices(t *testing.T) {
+	env := func(s Spec, terminal bool) map[string]string { return parseEnv(s.populate().environ(0, terminal)) }
+	two := Spec{NprocPerNode: 2, Env: []string{"OMP_NUM_THREADS=4", "RANK=77", "WEFT_TTY=1", "PATH=/x"}}
+	got := env(two, false)
+	require.Equal(t, "4", got["OMP_NUM_THREADS"])
+	require.Equal(t, "0", got["RANK"], "the job's place wins over the agent's own")
+	require.Equal(t, "/x", got["PATH"])
+	require.NotContains(t, got, "WEFT_TTY")
+	require.Equal(t, "1", env(two, true)["WEFT_TTY"])
+	require.NotContains(t, env(Spec{NprocPerNode: 1, Env: []string{}}, false), "OMP_NUM_THREADS", "one worker has all cores")
+	require.Equal(t, "0", env(Spec{Env: []string{"TORCH_NCCL_ASYNC_ERROR_HANDLING=0"}}, false)["TORCH_NCCL_ASYNC_ERROR_HANDLING"])
+}
+
+func TestArgumentsGetTheLocalRank(t *testing.T) {
+	s := Spec{Args: []string{"--out=${local_rank}/${local_rank}", "${rank}"}}
+	require.Equal(t, []string{"--out=3/3", "${rank}"}, s.args(3))
+}
