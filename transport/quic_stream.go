@@ -165,8 +165,9 @@ func (s *quicStream) fail(op string, err error) error {
 	if s.aborted != nil && (sentinel == ErrReset || sentinel == ErrClosed) {
 		return s.aborted
 	}
+	own := errors.Is(err, quic.ErrStreamClosed) || sentinel == err // after CloseSend, or the caller's context: it can go on
 	err = s.link.fail(op, err)
-	if sentinel == ErrReset {
+	if !own {
 		s.endLocked(err)
 	}
 	return err

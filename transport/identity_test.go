@@ -1,0 +1,138 @@
+package transport
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const testToken = "0123456789abcdef"
+
+// clock is a time that a test sets.
+type clock struct{ t time.Time }
+
+func (c *clock) now() time.Time { return c.t }
+
+func fromToken(t *testing.T, token, name string, now func() time.Time) *Identity {
+	id, err := IdentityFromToken([]byte(token), name, now)
+	require.NoError(t, err)
+	return id
+}
+
+// shows is what a peer of that identity sees.
+func shows(t *testing.T, id *Identity) []*x509.Certificate {
+	pair, err := id.certificate()
+	require.NoError(t, err)
+	return []*x509.Certificate{pair.Leaf}
+}
+
+func TestWorkersWithOneTokenTrustEachOther(t *testing.T) {
+	a, b := fromToken(t, testToken, "a", time.Now), fromToken(t, " "+testToken+"\n", "b", time.Now)
+	require.NoError(t, a.verify(shows(t, b)))
+	require.NoError(t, b.verify(shows(t, a)))
+	require.NotEqual(t, shows(t, a)[0].PublicKey, shows(t, b)[0].PublicKey)
+}
+
+func TestAnotherTokenIsRefused(t *testing.T) {
+	a, b := fromToken(t, testToken, "a", time.Now), fromToken(t, testToken+"x", "b", time.Now)
+	err := a.verify(shows(t, b))
+	require.ErrorIs(t, err, ErrIdentity)
+	require.ErrorContains(t, err, `"b"`)
+	require.ErrorIs(t, a.verify(nil), ErrIdentity)
+}
+
+func TestALeafCannotSignAnotherLeaf(t *testing.T) {
+	a := fromToken(t, testToken, "a", time.Now)
+	pair, err := a.certificate()
+	require.NoError(t, err)
+	forged, err := mintLeaf(pair.Leaf, pair.PrivateKey.(crypto.Signer), "forged", time.Now())
+	require.NoError(t, err)
+	require.ErrorIs(t, a.verify([]*x509.Certificate{forged.Leaf, pair.Leaf}), ErrIdentity)
+}
+
+func TestAShortTokenIsRefusedAndItsLengthTold(t *testing.T) {
+	_, err := IdentityFromToken([]byte("0123456789abcde"), "a", time.Now)
+	require.ErrorContains(t, err, "15 bytes; at least 16")
+	_, err = IdentityFromToken([]byte("  0123456789abcde\n\n"), "a", time.Now)
+	require.Error(t, err, "white space does not count")
+}
+
+func TestNewTokensAreLongAndDiffer(t *testing.T) {
+	require.Regexp(t, "^[0-9a-f]{64}$", NewToken())
+	require.NotEqual(t, NewToken(), NewToken())
+	fromToken(t, NewToken(), "a", time.Now)
+}
+
+func TestALeafIsRenewedWhenHalfSpent(t *testing.T) {
+	c := &clock{time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)}
+	a := fromToken(t, testToken, "a", c.now)
+	first := shows(t, a)[0]
+	require.GreaterOrEqual(t, first.NotAfter.Sub(c.t), 24*time.Hour)
+	require.True(t, first.NotBefore.Before(c.t), "clocks differ")
+	c.t = c.t.Add(leafLife/2 - time.Second)
+	require.Same(t, first, shows(t, a)[0])
+	c.t = c.t.Add(2 * time.Second)
+	second := shows(t, a)[0]
+	require.NotEqual(t, first.SerialNumber, second.SerialNumber)
+	require.NoError(t, a.verify([]*x509.Certificate{first}), "the old one is good for as long again")
+	c.t = first.NotAfter.Add(time.Second)
+	err := a.verify([]*x509.Certificate{first})
+	require.ErrorIs(t, err, ErrIdentity)
+	require.ErrorContains(t, err, "clocks")
+	c.t = first.NotBefore.Add(-time.Hour)
+	require.NoError(t, a.verify(shows(t, a)), "after the clock was set back")
+}
+
+// userCA writes a CA and a certificate of it as a user would have them.
+func userCA(t *testing.T, dir, name string) (ca, cert, key string) {
+	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	caTmpl := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name + " CA"}, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign,
+	}
+	caDER, err := x509.CreateCertificate(rand.Reader, caTmpl, caTmpl, caKey.Public(), caKey)
+	require.NoError(t, err)
+	caCert, err := x509.ParseCertificate(caDER)
+	require.NoError(t, err)
+	leaf, err := mintLeaf(caCert, caKey, name, time.Now())
+	require.NoError(t, err)
+	keyDER, err := x509.MarshalPKCS8PrivateKey(leaf.PrivateKey)
+	require.NoError(t, err)
+	write := func(file, kind string, der []byte) string {
+		path := filepath.Join(dir, name+file)
+		require.NoError(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
+		return path
+	}
+	return write("ca.pem", "CERTIFICATE", caDER), write("cert.pem", "CERTIFICATE", leaf.Certificate[0]), write("key.pem", "PRIVATE KEY", keyDER)
+}
+
+func TestTheUsersOwnCertificatesServe(t *testing.T) {
+	dir := t.TempDir()
+	ca, cert, key := userCA(t, dir, "one")
+	a, err := IdentityFromFiles(ca, cert, key)
+	require.NoError(t, err)
+	b, err := IdentityFromFiles(ca, cert, key)
+	require.NoError(t, err)
+	require.NoError(t, a.verify(shows(t, b)))
+	other, otherCert, otherKey := userCA(t, dir, "two")
+	_, err = IdentityFromFiles(other, cert, key)
+	require.ErrorIs(t, err, ErrIdentity, "the certificate is of another CA")
+	_, err = IdentityFromFiles(ca, cert, otherKey)
+	require.ErrorContains(t, err, otherKey)
+	_, err = IdentityFromFiles(key, otherCert, otherKey)
+	require.ErrorContains(t, err, "no certificate in PEM")
+	_, err = IdentityFromFiles(filepath.Join(dir, "absent"), cert, key)
+	require.ErrorIs(t, err, os.ErrNotExist)
+}

@@ -1,0 +1,272 @@
+package transport
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/quic-go/quic-go"
+	"github.com/stretchr/testify/require"
+	"github.com/weft-project/weft/internal/leak"
+)
+
+// logBook keeps what is logged, and tells when something is.
+type logBook struct {
+	mu   sync.Mutex
+	b    bytes.Buffer
+	told chan struct{}
+}
+
+func newLogBook() (*logBook, *slog.Logger) {
+	l := &logBook{told: make(chan struct{}, 1000)}
+	return l, slog.New(slog.NewTextHandler(l, nil))
+}
+
+func (l *logBook) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.told <- struct{}{}
+	return l.b.Write(b)
+}
+
+func (l *logBook) lines() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Split(strings.TrimSpace(l.b.String()), "\n")
+}
+
+func listen(t *testing.T, cfg QUICConfig) Listener {
+	n, err := NewQUIC(cfg)
+	require.NoError(t, err)
+	l, err := n.Listen(t.Context(), "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, l.Close()) })
+	return l
+}
+
+// refuse dials three times and expects to be refused each time, within a second.
+func refuse(t *testing.T, id *Identity, addr string) error {
+	n, err := NewQUIC(QUICConfig{Identity: id})
+	require.NoError(t, err)
+	for range 3 {
+		c, cancel := context.WithTimeout(t.Context(), time.Second)
+		_, err = n.Dial(c, addr)
+		cancel()
+		require.ErrorIs(t, err, ErrIdentity)
+		require.NotErrorIs(t, err, ErrUnreachable)
+		var e *Error
+		require.ErrorAs(t, err, &e)
+		require.Equal(t, addr, e.Peer)
+	}
+	return err
+}
+
+func TestADialerWithAnotherTokenIsRefusedAndBothSidesAreTold(t *testing.T) {
+	leak.Check(t)
+	book, log := newLogBook()
+	l := listen(t, QUICConfig{Identity: fromToken(t, testToken, "server", time.Now), Logger: log})
+	err := refuse(t, fromToken(t, "another long token", "client", time.Now), l.Addr())
+	require.ErrorContains(t, err, `"server" is not of this job's CA; compare the tokens`)
+	<-book.told
+	require.NoError(t, l.Close())
+	require.Len(t, book.lines(), 1)
+	require.Contains(t, book.lines()[0], "level=WARN")
+	require.Contains(t, book.lines()[0], "the peer does not take this worker's certificate")
+	require.Contains(t, book.lines()[0], "peer=127.0.0.1")
+}
+
+// In TLS 1.3 the dialler's handshake is complete before the listener has seen its certificate.
+func TestADialerThatTrustsAnybodyIsRefusedAllTheSame(t *testing.T) {
+	leak.Check(t)
+	book, log := newLogBook()
+	server := fromToken(t, testToken, "server", time.Now)
+	l := listen(t, QUICConfig{Identity: server, Logger: log})
+	intruder := fromToken(t, "another long token", "intruder", time.Now)
+	intruder.roots = server.roots
+	refuse(t, intruder, l.Addr())
+	<-book.told
+	require.NoError(t, l.Close())
+	require.Len(t, book.lines(), 1)
+	require.Contains(t, book.lines()[0], "this worker does not take the peer's certificate")
+	require.Contains(t, book.lines()[0], "intruder")
+}
+
+func TestAStaleClockIsRefusedAndNamed(t *testing.T) {
+	leak.Check(t)
+	_, log := newLogBook()
+	l := listen(t, QUICConfig{Identity: fromToken(t, testToken, "server", time.Now), Logger: log})
+	err := refuse(t, fromToken(t, testToken, "client", func() time.Time { return time.Now().Add(-10 * 24 * time.Hour) }), l.Addr())
+	require.ErrorContains(t, err, "compare the clocks")
+}
+
+// rawDial speaks QUIC without this package.
+func rawDial(t *testing.T, addr string, conf *tls.Config) (*quic.Conn, error) {
+	udp, err := net.ListenUDP("udp4", nil)
+	require.NoError(t, err)
+	tr := &quic.Transport{Conn: udp}
+	t.Cleanup(func() { _ = tr.Close(); _ = udp.Close() })
+	to, err := net.ResolveUDPAddr("udp", addr)
+	require.NoError(t, err)
+	return tr.Dial(t.Context(), to, conf, &quic.Config{MaxIncomingUniStreams: 1})
+}
+
+func TestWhoShowsNoCertificateGetsNoLink(t *testing.T) {
+	leak.Check(t)
+	book, log := newLogBook()
+	l := listen(t, QUICConfig{Identity: fromToken(t, testToken, "server", time.Now), Logger: log})
+	conn, err := rawDial(t, l.Addr(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{ALPN}})
+	if err == nil {
+		_, err = conn.AcceptUniStream(t.Context())
+	}
+	refused, _ := identityRefused(err)
+	require.True(t, refused, "%v", err)
+	<-book.told
+	c, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	_, err = l.Accept(c)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+}
+
+func TestAnotherProtocolIsNotAQuestionOfIdentity(t *testing.T) {
+	leak.Check(t)
+	id := fromToken(t, testToken, "server", time.Now)
+	l := listen(t, QUICConfig{Identity: id})
+	conf := id.tlsConfig()
+	conf.NextProtos = []string{"weft/2"}
+	_, err := rawDial(t, l.Addr(), conf)
+	require.Error(t, err)
+	require.Equal(t, ErrUnreachable, dialError(err))
+}
+
+func TestTheLogOfRefusalsIsBounded(t *testing.T) {
+	book, log := newLogBook()
+	r := newRefusals(log)
+	for i := range 1000 {
+		addr := &net.UDPAddr{IP: net.IPv4(10, 0, byte(i>>8), byte(i)), Port: i}
+		for range 2 {
+			r.tell(addr, "a cause", errors.New("detail"))
+		}
+	}
+	lines := book.lines()
+	require.Len(t, lines, maxRefusals)
+	require.Contains(t, lines[maxRefusals-1], "further ones will not be reported")
+	require.Len(t, r.told, maxRefusals)
+	r = newRefusals(log)
+	r.tell(&net.UDPAddr{Port: 1}, "one", nil)
+	r.tell(&net.UDPAddr{Port: 2}, "one", nil)
+	r.tell(&net.UDPAddr{Port: 2}, "two", nil)
+	require.Len(t, book.lines(), maxRefusals+2, "once per host and cause; the port is not the host")
+}
+
+func TestGarbageEndsItsStreamAndNothingElse(t *testing.T) {
+	leak.Check(t)
+	id := fromToken(t, testToken, "w", time.Now)
+	l := listen(t, QUICConfig{Identity: id})
+	n, err := NewQUIC(QUICConfig{Identity: id})
+	require.NoError(t, err)
+	here, err := n.Dial(t.Context(), l.Addr())
+	require.NoError(t, err)
+	defer here.Close("")
+	there, err := l.Accept(t.Context())
+	require.NoError(t, err)
+	defer there.Close("")
+
+	bad, err := here.(*quicLink).conn.OpenStreamSync(t.Context())
+	require.NoError(t, err)
+	_, err = bad.Write(bytes.Repeat([]byte{0xff}, 100))
+	require.NoError(t, err)
+	s, err := there.Accept(t.Context())
+	require.NoError(t, err)
+	_, err = s.Recv(t.Context(), nil)
+	require.ErrorIs(t, err, ErrFrame)
+	require.ErrorIs(t, context.Cause(s.Context()), ErrReset)
+	_, err = bad.Read(make([]byte, 1))
+	var reset *quic.StreamError
+	require.ErrorAs(t, err, &reset)
+
+	good, err := here.Open(t.Context())
+	require.NoError(t, err)
+	defer good.Reset(nil)
+	require.NoError(t, good.Send(t.Context(), &Message{Header: []byte("hi")}))
+	s, err = there.Accept(t.Context())
+	require.NoError(t, err)
+	defer s.Reset(nil)
+	m, err := s.Recv(t.Context(), nil)
+	require.NoError(t, err)
+	require.Equal(t, "hi", string(m.Header))
+}
+
+func TestOpenWaitsWhileThePeerHasEnoughStreams(t *testing.T) {
+	leak.Check(t)
+	id := fromToken(t, testToken, "w", time.Now)
+	l := listen(t, QUICConfig{Identity: id, MaxStreams: 2})
+	n, err := NewQUIC(QUICConfig{Identity: id})
+	require.NoError(t, err)
+	here, err := n.Dial(t.Context(), l.Addr())
+	require.NoError(t, err)
+	defer here.Close("")
+	there, err := l.Accept(t.Context())
+	require.NoError(t, err)
+	var open []Stream
+	for range 2 {
+		s, err := here.Open(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, s.Send(t.Context(), &Message{}))
+		open = append(open, s)
+	}
+	c, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	_, err = here.Open(c)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	open[0].Reset(nil)
+	s, err := there.Accept(t.Context())
+	require.NoError(t, err)
+	s.Reset(nil)
+	_, err = here.Open(t.Context())
+	require.NoError(t, err)
+}
+
+func TestNobodyThereIsUnreachable(t *testing.T) {
+	leak.Check(t)
+	n, err := NewQUIC(QUICConfig{Identity: fromToken(t, testToken, "w", time.Now)})
+	require.NoError(t, err)
+	udp, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}) // a port that does not answer
+	require.NoError(t, err)
+	defer udp.Close()
+	c, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	_, err = n.Dial(c, udp.LocalAddr().String())
+	require.ErrorIs(t, err, ErrUnreachable)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	for _, addr := range []string{"", "127.0.0.1", "127.0.0.1:notaport", "127.0.0.1:99999"} {
+		_, err = n.Dial(t.Context(), addr)
+		require.ErrorIs(t, err, ErrUnreachable, addr)
+		_, err = n.Listen(t.Context(), cmp.Or(addr, "?"))
+		require.Error(t, err, addr)
+	}
+}
+
+func TestConfigErrorsAreAllReported(t *testing.T) {
+	_, err := NewQUIC(QUICConfig{IdleTimeout: -1, KeepAlive: -1, MaxStreams: -1, Limits: Limits{MaxHeader: -1}})
+	for _, field := range []string{"Identity", "IdleTimeout", "KeepAlive", "MaxStreams", "MaxHeader"} {
+		require.ErrorContains(t, err, field)
+	}
+	d := QUICConfig{}.withDefaults()
+	require.LessOrEqual(t, d.IdleTimeout+d.KeepAlive, 8*time.Second)
+}
+
+func TestReasonsAreCutBetweenCharacters(t *testing.T) {
+	require.Equal(t, "short", truncate("short"))
+	long := "x" + strings.Repeat("é", 1000)
+	require.Equal(t, long[:199], truncate(long))
+	require.Equal(t, fmt.Sprintf("%0200d", 0), truncate(fmt.Sprintf("%0300d", 0)))
+}
