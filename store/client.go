@@ -107,11 +107,15 @@ func (cl *Client) join(o *operation) error {
 		return err
 	}
 	for n := joined.n; cl.cfg.WaitForWorkers && n < int64(cl.cfg.WorldSize); {
-		if err := pause(o, pollEvery); err != nil {
+		err := pause(o, pollEvery)
+		var r reply
+		if err == nil {
+			r, err = cl.ask(o, command{op: opGet, key: initKey})
+		}
+		if errors.Is(err, ErrTimeout) {
 			return fmt.Errorf("timed out after %v waiting for clients. %d/%d clients joined. %w",
 				o.limit(), n, cl.cfg.WorldSize, err)
 		}
-		r, err := cl.ask(o, command{op: opGet, key: initKey})
 		if err == nil {
 			n, err = parseDecimal(r.value)
 		}

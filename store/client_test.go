@@ -160,7 +160,7 @@ func TestAServerThatAnswersNonsenseIsNotBelieved(t *testing.T) {
 	}{
 		"neither ready nor not":  {"02", ErrProtocol, func(cl *Client) error { _, err := cl.Check(c, "k"); return err }},
 		"a wait cancelled":       {"01", ErrProtocol, func(cl *Client) error { return cl.Wait(c, "k") }},
-		"a value too long":       {"00 01 01 00*6", ErrProtocol, func(cl *Client) error { _, err := cl.Get(c, "k"); return err }},
+		"a value too long":       {"01 01 00*6", ErrProtocol, func(cl *Client) error { _, err := cl.CompareSet(c, "k", nil, nil); return err }},
 		"2^63 bytes":             {"00*7 80", ErrProtocol, func(cl *Client) error { _, err := cl.CompareSet(c, "k", nil, nil); return err }},
 		"half a number":          {"00*3", ErrUnreachable, func(cl *Client) error { _, err := cl.NumKeys(c); return err }},
 		"half a value":           {"05 00*7 'hal'", ErrUnreachable, func(cl *Client) error { _, err := cl.CompareSet(c, "k", nil, nil); return err }},

@@ -64,7 +64,7 @@ func keysTimeout(op string, after time.Duration, keys []string) error {
 	if op == "get" {
 		op = "wait" // what a get does while it does not end
 	}
-	msg := fmt.Sprintf("%s timeout after %dms", op, after.Milliseconds())
+	msg := fmt.Sprintf("%s timeout after %dms", op, after.Round(time.Millisecond).Milliseconds())
 	for i, k := range keys {
 		switch {
 		case i == maxNamed:

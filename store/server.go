@@ -35,8 +35,8 @@ func (cfg ServerConfig) validate() error {
 }
 
 // Server keeps a store for clients over TCP. It speaks the protocol of PyTorch 1.13's TCPStore and differs from that
-// server in three points: a client that sends half a command or reads no replies delays nobody else; lengths are
-// bounded; and a COMPARE_SET that creates a key wakes those who wait for it.
+// server in four points: a client that sends half a command or reads no replies delays nobody else; lengths are bounded;
+// a COMPARE_SET that creates a key wakes those who wait for it; and who watches a key twice gets its news once.
 //
 // An oversized or unknown command, a GET of a missing key and an ADD to what is no number close that client's
 // connection, as the protocol has no way to say more.

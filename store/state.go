@@ -88,11 +88,7 @@ func (s *state) apply(from clientID, cmd command, out []reply) []reply {
 	old, there := s.data[cmd.key]
 	switch cmd.op {
 	case opSet:
-		e := eventCreated
-		if there {
-			e = eventUpdated
-		}
-		return s.store(cmd.key, cmd.value, e, out)
+		return s.store(cmd.key, cmd.value, out)
 	case opCompareSet:
 		if !bytes.Equal(old, cmd.expected) {
 			answer.value = old
@@ -102,7 +98,7 @@ func (s *state) apply(from clientID, cmd command, out []reply) []reply {
 			break
 		}
 		answer.value = cmd.value
-		return s.store(cmd.key, cmd.value, eventUpdated, append(out, answer))
+		return s.store(cmd.key, cmd.value, append(out, answer))
 	case opGet:
 		if !there {
 			answer.err = errNoKey
@@ -114,7 +110,7 @@ func (s *state) apply(from clientID, cmd command, out []reply) []reply {
 		}
 		if answer.err == nil {
 			answer.n += cmd.delta
-			return s.store(cmd.key, strconv.AppendInt(nil, answer.n, 10), eventUpdated, append(out, answer))
+			return s.store(cmd.key, strconv.AppendInt(nil, answer.n, 10), append(out, answer))
 		}
 	case opCheck:
 		answer.ok = !slices.ContainsFunc(cmd.keys, func(k string) bool { return !s.has(k) })
@@ -160,8 +156,12 @@ func (s *state) has(key string) bool {
 }
 
 // store changes a value and tells those who wait for it or watch it.
-func (s *state) store(key string, value []byte, e event, out []reply) []reply {
-	old := s.data[key]
+func (s *state) store(key string, value []byte, out []reply) []reply {
+	old, there := s.data[key]
+	e := eventCreated
+	if there {
+		e = eventUpdated
+	}
 	s.data[key] = value
 	for _, id := range sorted(s.waiters[key]) {
 		if delete(s.missing[id], key); len(s.missing[id]) == 0 {

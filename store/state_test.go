@@ -34,10 +34,10 @@ func (m *model) apply(who clientID, cmd command) []string {
 	v, there := m.data[cmd.key]
 	switch cmd.op {
 	case opSet:
-		return m.put(cmd.key, string(cmd.value), map[bool]int{false: 1, true: 0}[there])
+		return m.put(cmd.key, string(cmd.value))
 	case opCompareSet:
 		if v == string(cmd.expected) {
-			return append(m.put(cmd.key, string(cmd.value), 0), fmt.Sprintf("%d: %s", who, cmd.value))
+			return append(m.put(cmd.key, string(cmd.value)), fmt.Sprintf("%d: %s", who, cmd.value))
 		}
 		if !there {
 			v = string(cmd.expected)
@@ -54,7 +54,7 @@ func (m *model) apply(who clientID, cmd command) []string {
 			return []string{fmt.Sprint(who, ": no number")}
 		}
 		n += cmd.delta
-		return append(m.put(cmd.key, fmt.Sprint(n), 0), fmt.Sprintf("%d: %d", who, n))
+		return append(m.put(cmd.key, fmt.Sprint(n)), fmt.Sprintf("%d: %d", who, n))
 	case opCheck:
 		return []string{fmt.Sprintf("%d: %v", who, len(m.missing(cmd.keys)) == 0)}
 	case opWait:
@@ -91,8 +91,9 @@ func (m *model) missing(keys []string) (out []string) {
 	return out
 }
 
-func (m *model) put(key, value string, event int) []string {
-	out := m.news(key, event, m.data[key], value)
+func (m *model) put(key, value string) []string {
+	old, there := m.data[key]
+	out := m.news(key, map[bool]int{false: 1, true: 0}[there], old, value)
 	m.data[key] = value
 	var still []modelWait
 	for _, w := range m.waits {
