@@ -30,9 +30,11 @@ type nativeBLAS struct {
 }
 
 // openBLAS looks for OpenBLAS; the choice carries an error where there is none.
-func openBLAS() blasChoice {
+func openBLAS() blasChoice { return openFirst(openBLASPaths) }
+
+func openFirst(paths []string) blasChoice {
 	var errs []error
-	for _, path := range openBLASPaths {
+	for _, path := range paths {
 		found, err := openBLASAt(path)
 		if err == nil {
 			return found

@@ -13,6 +13,11 @@ func TestALibraryThatCannotServeIsAnErrorThatNamesIt(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "libnothing.so")
 	_, err := openBLASAt(missing)
 	require.ErrorContains(t, err, missing)
+
+	c := openFirst([]string{missing, missing})
+	require.ErrorContains(t, c.err, missing)
+	require.ErrorContains(t, c.err, "1 more")
+	require.Equal(t, "gonum", chooseBLAS("", c).name)
 }
 
 func TestExtentsBeyond32BitsAreNotHandedToTheLibrary(t *testing.T) {
