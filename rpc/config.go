@@ -1,0 +1,137 @@
+package rpc
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"regexp"
+	"time"
+
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/store"
+	"github.com/weft-project/weft/transport"
+)
+
+// Config of a worker. The zero value joins the job that the environment describes (as weft run and torchrun set it), serves
+// nothing, and has the CPU alone.
+type Config struct {
+	// Name of the worker, unique in the job: letters, digits, "_", ":" and "-", under 128 bytes. Default "worker{rank}".
+	Name string
+	// Init says where the store is: "env://" (the default), "tcp://host:port?rank=R&world_size=N", "file:///path?…".
+	Init string
+	// Store, Rank and WorldSize are used instead of Init where Store is set. The store stays the caller's.
+	Store     store.Store
+	Rank      int
+	WorldSize int
+	// Functions that this worker serves.
+	Functions []Function
+	// Devices beside the CPU, and for each peer by name where this worker's tensors land there.
+	Devices    []device.Device
+	DeviceMaps map[string]device.Map
+	// Token is the job's secret; default $WEFT_TOKEN. Not used where Network is set.
+	Token string
+	// Network makes the links; default QUIC with the token's identity.
+	Network transport.Network
+	// Listen is the address at which peers reach this worker; default "127.0.0.1:0". On several machines give the address
+	// of the interface that the peers see.
+	Listen string
+	// Timeout is the deadline of a call whose context has none; default 60 s, NoTimeout for none.
+	Timeout time.Duration
+	// JoinTimeout bounds Join where its context has no deadline; default 60 s.
+	JoinTimeout time.Duration
+	// Logger hears of refused and lost peers and of panics. Default slog.Default().
+	Logger *slog.Logger
+}
+
+// NoTimeout lets calls take as long as they like.
+const NoTimeout time.Duration = -1
+
+const (
+	defaultTimeout     = 60 * time.Second
+	defaultJoinTimeout = 60 * time.Second
+	helloTimeout       = 5 * time.Second
+)
+
+var nameRule = regexp.MustCompile(`^[A-Za-z0-9_:-]{1,127}$`)
+
+// prepared is a Config with its defaults, checked.
+type prepared struct {
+	Config
+	serves  map[string]*handler
+	devices *device.Set
+}
+
+// prepare fills in defaults and reports every violation at once. Rank and WorldSize are final here.
+func (cfg Config) prepare() (*prepared, error) {
+	p := &prepared{Config: cfg, serves: map[string]*handler{}}
+	var errs []error
+	bad := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%w: %w", ErrConfig, fmt.Errorf(format, args...)))
+	}
+	if p.WorldSize < 1 || p.WorldSize > 1<<16 {
+		bad("world size %d; expected 1 to %d", p.WorldSize, 1<<16)
+	} else if p.Rank < 0 || p.Rank >= p.WorldSize {
+		bad("rank %d; expected 0 to %d for a world of %d", p.Rank, p.WorldSize-1, p.WorldSize)
+	}
+	if p.Name == "" {
+		p.Name = fmt.Sprintf("worker%d", p.Rank)
+	}
+	if !nameRule.MatchString(p.Name) {
+		bad("worker name %q; expected 1 to 127 of A-Z a-z 0-9 _ : -", p.Name)
+	}
+	for _, f := range p.Functions {
+		h, err := f.served()
+		switch {
+		case err != nil:
+			bad("%w", err)
+		case p.serves[h.name] != nil:
+			bad("function %q is listed twice", h.name)
+		default:
+			p.serves[h.name] = h
+		}
+	}
+	set, err := device.NewSet(p.Devices...)
+	if err != nil {
+		bad("%w", err)
+	}
+	p.devices = set
+	if p.Timeout == 0 {
+		p.Timeout = defaultTimeout
+	}
+	if p.Timeout < 0 && p.Timeout != NoTimeout {
+		bad("timeout %v; expected a positive one, or NoTimeout", p.Timeout)
+	}
+	if p.JoinTimeout == 0 {
+		p.JoinTimeout = defaultJoinTimeout
+	}
+	if p.Listen == "" {
+		p.Listen = "127.0.0.1:0"
+	}
+	if p.Logger == nil {
+		p.Logger = slog.Default()
+	}
+	if err := p.network(); err != nil {
+		bad("%w", err)
+	}
+	return p, errors.Join(errs...)
+}
+
+// network makes the default network.
+func (p *prepared) network() error {
+	if p.Network != nil {
+		return nil
+	}
+	if p.Token == "" {
+		p.Token = os.Getenv("WEFT_TOKEN")
+	}
+	if p.Token == "" {
+		return errors.New("the job has no token: start the program with weft run, or set WEFT_TOKEN to the same secret for all workers")
+	}
+	id, err := transport.IdentityFromToken([]byte(p.Token), p.Name, time.Now)
+	if err != nil {
+		return err
+	}
+	p.Network, err = transport.NewQUIC(transport.QUICConfig{Identity: id, Logger: p.Logger})
+	return err
+}

@@ -1,0 +1,21 @@
+// Package rpc is calls between workers: typed functions, futures, references to remote values, and who is there.
+//
+// [Define] declares a function with Go types for argument and result; both may hold tensors and [RRef]s anywhere. A worker
+// serves the functions that its [Config] lists, and no others: no code travels. [Join] makes a [Worker] out of a store,
+// a rank and a world size; it returns when there is a link to every other worker. The worker travels in the context
+// ([Worker.Context], [Worker.Pass]), so that a function is called with
+//
+//	sum, err := Add.Call(c, "worker1", Pair{t1, t2})
+//
+// Inside a pass the tensors of a call are recorded, so that [ctx.Backward] finds its way back through it. A call's deadline
+// is the callee's deadline, and cancelling its context cancels the callee's.
+//
+// Tensors land at the callee on the device that the caller's device map says; results and gradients take the reversed
+// map. A tensor that arrives inside a pass belongs to the pass, otherwise to nobody.
+//
+// Errors are [Error]s that name the worker, the peer and the function; what went wrong at the peer is a [RemoteError]
+// that matches the sentinels of Weft it matched there. A worker that falls silent or dies fails every call to it with
+// [ErrPeerLost]. A handler that panics answers with [ErrPanic]; nothing that a peer sends ends this process.
+//
+// Everything is safe for concurrent use.
+package rpc

@@ -1,0 +1,112 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/weft-project/weft/autodiff"
+	"github.com/weft-project/weft/ctx"
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/kernels"
+)
+
+// What can go wrong with calls and with joining.
+var (
+	ErrConfig        = errors.New("invalid configuration")
+	ErrNoWorker      = errors.New("no worker in this context; make it with Worker.Context or Worker.Pass")
+	ErrUnknownWorker = errors.New("no such worker")
+	ErrNotServed     = errors.New("function is not served")
+	ErrArguments     = errors.New("arguments do not fit the function")
+	ErrTimeout       = errors.New("timed out")
+	ErrPeerLost      = ctx.ErrPeerLost // one sentinel for both: a lost worker fails calls and passes alike
+	ErrPeerLeft      = errors.New("peer has left")
+	ErrPanic         = errors.New("function panicked")
+	ErrLeft          = errors.New("this worker has left")
+	ErrRankTaken     = errors.New("rank is taken")
+	ErrNameTaken     = errors.New("worker name is taken")
+	ErrWorldSize     = errors.New("world sizes differ")
+	ErrRefused       = errors.New("refused by the peer")
+	ErrProtocol      = errors.New("bad message")
+	ErrReleased      = errors.New("reference was released")
+	ErrNotOwner      = errors.New("this worker is not the owner; use ToHere")
+)
+
+// Error says which worker failed to do what with which peer.
+type Error struct {
+	Worker   string // this worker
+	Peer     string // may be empty
+	Function string // or what was attempted
+	Err      error
+}
+
+func (e *Error) Error() string {
+	if e.Peer == "" {
+		return fmt.Sprintf("%s: %s: %v", e.Worker, e.Function, e.Err)
+	}
+	return fmt.Sprintf("%s: %s on %s: %v", e.Worker, e.Function, e.Peer, e.Err)
+}
+
+// Unwrap lets errors.Is find the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+// RemoteError is an error that a peer answered with. It matches (errors.Is) the sentinels that the error matched there.
+type RemoteError struct {
+	Worker string // where it happened
+	Text   string
+	kinds  []error
+}
+
+func (e *RemoteError) Error() string { return fmt.Sprintf("error on %s: %s", e.Worker, e.Text) }
+
+// Unwrap gives the sentinels.
+func (e *RemoteError) Unwrap() []error { return e.kinds }
+
+// portable are the sentinels that survive the trip. The position is part of the wire format: append only.
+var portable = []error{
+	ErrNotServed, ErrArguments, ErrTimeout, ErrPeerLost, ErrPanic, ErrLeft, ErrUnknownWorker, ErrProtocol, ErrReleased, ErrNotOwner,
+	context.Canceled, context.DeadlineExceeded,
+	ctx.ErrUnknownPass, ctx.ErrUnknownMessage, ctx.ErrStalled, ctx.ErrLeft, ctx.ErrProtocol,
+	autodiff.ErrFreed, autodiff.ErrMixedPasses, autodiff.ErrDevices, autodiff.ErrDtype, autodiff.ErrFunction,
+	autodiff.ErrNoGrad, autodiff.ErrNotScalar, autodiff.ErrGradient, autodiff.ErrGraphFreed,
+	kernels.ErrOperands, kernels.ErrIndex, device.ErrBadMap, device.ErrNoDevice, device.ErrMemory, device.ErrBadShape,
+	ErrRankTaken, ErrNameTaken, ErrWorldSize, ErrRefused, ErrPeerLeft, ErrConfig,
+}
+
+// wireError is an error on the wire.
+type wireError struct {
+	Worker string `cbor:"1,keyasint"`
+	Text   string `cbor:"2,keyasint"`
+	Kinds  []int  `cbor:"3,keyasint,omitempty"`
+}
+
+// maxErrorText bounds what an error may carry over the wire.
+const maxErrorText = 16 << 10
+
+func toWire(worker string, err error) *wireError {
+	w := &wireError{Worker: worker, Text: err.Error()}
+	var remote *RemoteError
+	if errors.As(err, &remote) { // the origin is worth more than the last hop
+		w.Worker = remote.Worker
+	}
+	if len(w.Text) > maxErrorText {
+		w.Text = strings.ToValidUTF8(w.Text[:maxErrorText], "") + " …"
+	}
+	for i, s := range portable {
+		if errors.Is(err, s) {
+			w.Kinds = append(w.Kinds, i)
+		}
+	}
+	return w
+}
+
+func (w *wireError) err() error {
+	e := &RemoteError{Worker: w.Worker, Text: w.Text}
+	for _, k := range w.Kinds {
+		if k >= 0 && k < len(portable) {
+			e.kinds = append(e.kinds, portable[k])
+		}
+	}
+	return e
+}

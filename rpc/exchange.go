@@ -1,0 +1,117 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/transport"
+)
+
+// exchange sends one message on a stream of its own and reads the answer, whose tensors become the caller's. When c ends
+// the stream is reset, which cancels the work at the peer.
+func exchange(c context.Context, link transport.Link, m *transport.Message, place transport.Place) (*transport.Message, error) {
+	s, err := link.Open(c)
+	if err != nil {
+		return nil, err
+	}
+	reply, err := converse(c, s, m, place)
+	finish(s, err)
+	return reply, err
+}
+
+// finish ends a stream: in good order, or by resetting it, which cancels the work at the peer.
+func finish(s transport.Stream, err error) {
+	if err == nil {
+		err = s.CloseSend()
+	}
+	s.Reset(err) // with nil: what both sides closed stays delivered, and the stream's resources go
+}
+
+// converse sends and receives on an open stream, which it leaves open.
+func converse(c context.Context, s transport.Stream, m *transport.Message, place transport.Place) (*transport.Message, error) {
+	if err := s.Send(c, m); err != nil {
+		return nil, err
+	}
+	reply, err := s.Recv(c, place)
+	if errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%w: the peer ended the stream without an answer", ErrProtocol)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if reply.Kind != kindReply {
+		reply.Release()
+		return nil, fmt.Errorf("%w: kind %d where an answer is expected", ErrProtocol, reply.Kind)
+	}
+	return reply, nil
+}
+
+// parseReply reads an answer's header; the error is what the peer answered with.
+func parseReply(m *transport.Message) (*replyHeader, error) {
+	h := &replyHeader{}
+	if err := decode(m.Header, h); err != nil {
+		return nil, err
+	}
+	if h.Err != nil {
+		return nil, h.Err.err()
+	}
+	return h, nil
+}
+
+// ask exchanges a message without tensors.
+func (w *Worker) ask(c context.Context, p *peer, kind uint8, header any) (*replyHeader, error) {
+	return w.askWith(c, p, &transport.Message{Kind: kind}, header)
+}
+
+// askWith exchanges a message whose answer carries no tensors.
+func (w *Worker) askWith(c context.Context, p *peer, m *transport.Message, header any) (*replyHeader, error) {
+	var err error
+	if m.Header, err = encode(header); err != nil {
+		return nil, err
+	}
+	link, err := p.connection(c)
+	if err != nil {
+		return nil, err
+	}
+	reply, err := exchange(c, link, m, noTensors)
+	if err != nil {
+		return nil, p.explain(c, err)
+	}
+	return parseReply(reply)
+}
+
+// explain turns what a stream or link says into what it means for the call: the deadline, the cancellation, or the peer.
+func (p *peer) explain(c context.Context, err error) error {
+	if cause := context.Cause(c); cause != nil {
+		return timeoutOr(cause)
+	}
+	var loss error
+	switch {
+	case errors.Is(err, transport.ErrPeerLost):
+		loss = ErrPeerLost
+	case errors.Is(err, transport.ErrPeerClosed):
+		loss = ErrPeerLeft
+	case errors.Is(err, transport.ErrClosed):
+		loss = ErrLeft
+	default:
+		return timeoutOr(err)
+	}
+	return fmt.Errorf("%w: %s: %w", loss, p.name, err)
+}
+
+// noTensors refuses tensors where none belong.
+func noTensors(device.ID, int) (*device.Buffer, error) {
+	return nil, fmt.Errorf("%w: it carries tensors where none belong", ErrProtocol)
+}
+
+// place gives arriving tensors their buffers, on the device that the sender's map named.
+func (w *Worker) place(id device.ID, bytes int) (*device.Buffer, error) {
+	d, err := w.devices.Get(id)
+	if err != nil {
+		return nil, err
+	}
+	return d.Alloc(bytes)
+}

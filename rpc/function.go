@@ -1,0 +1,131 @@
+package rpc
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"runtime/debug"
+)
+
+// Function is a declared function that a worker can serve: what Define returns.
+type Function interface {
+	// Name is what the function is called by.
+	Name() string
+	// served gives the untyped side; an error says what is wrong with the declaration.
+	served() (*handler, error)
+}
+
+// handler is a function as the serving side sees it.
+type handler struct {
+	name    string
+	in, out *codec
+	call    func(c context.Context, in reflect.Value) (reflect.Value, error)
+}
+
+// Func is a function declared with Define. The same declaration serves and calls.
+type Func[In, Out any] struct {
+	name    string
+	in, out *codec
+	fn      func(context.Context, In) (Out, error)
+	err     error // what is wrong with the declaration
+}
+
+// maxName bounds the names of functions and workers.
+const maxName = 128
+
+// Define declares a function. In and Out are Go values that may hold tensors (*autodiff.Tensor) and references (RRef)
+// anywhere but in interfaces. The function runs on a goroutine of its own for every call. What is wrong with the declaration
+// is reported by Join and by calls.
+func Define[In, Out any](name string, fn func(c context.Context, in In) (Out, error)) *Func[In, Out] {
+	f := &Func[In, Out]{name: name, fn: fn}
+	if name == "" || len(name) > maxName {
+		f.err = fmt.Errorf("%w: a function's name has 1 to %d bytes, not %d", ErrConfig, maxName, len(name))
+		return f
+	}
+	if fn == nil {
+		f.err = fmt.Errorf("%w: function %q is nil", ErrConfig, name)
+		return f
+	}
+	if f.in, f.err = codecFor(reflect.TypeFor[In]()); f.err == nil {
+		f.out, f.err = resultCodec(reflect.TypeFor[Out]())
+	}
+	if f.err != nil {
+		f.err = fmt.Errorf("function %q: %w", name, f.err)
+	}
+	return f
+}
+
+// resultCodec is codecFor, but a result that cannot travel is allowed: Remote keeps it where it is made.
+func resultCodec(t reflect.Type) (*codec, error) {
+	c, err := codecFor(t)
+	if err != nil {
+		return &codec{typ: t, kind: stays}, nil //nolint:nilerr // the error is for who asks for the value
+	}
+	return c, nil
+}
+
+// Name is the name given to Define.
+func (f *Func[In, Out]) Name() string { return f.name }
+
+func (f *Func[In, Out]) served() (*handler, error) {
+	if f.err != nil {
+		return nil, f.err
+	}
+	return &handler{name: f.name, in: f.in, out: f.out, call: func(c context.Context, in reflect.Value) (out reflect.Value, err error) {
+		defer func() {
+			if r := recover(); r != nil {
+				err = &panicError{r, debug.Stack()}
+			}
+		}()
+		o, err := f.fn(c, in.Interface().(In))
+		return reflect.ValueOf(&o).Elem(), err
+	}}, nil
+}
+
+// panicError is what a handler's panic becomes; the stack is for the log of the worker where it happened.
+type panicError struct {
+	value any
+	stack []byte
+}
+
+func (e *panicError) Error() string { return fmt.Sprintf("%v: %v", ErrPanic, e.value) }
+func (e *panicError) Unwrap() error { return ErrPanic }
+
+// Call calls the function on a worker and waits for the result. c must come from Worker.Context or Worker.Pass.
+func (f *Func[In, Out]) Call(c context.Context, to string, in In) (out Out, err error) {
+	w, err := from(c)
+	if err != nil {
+		return out, err
+	}
+	if f.err != nil {
+		return out, w.wrap(to, f.name, f.err)
+	}
+	err = w.call(c, to, &request{name: f.name, codec: f.in, arg: reflect.ValueOf(&in).Elem()}, f.out, reflect.ValueOf(&out).Elem())
+	return out, err
+}
+
+// Async starts a call and returns at once. The arguments' tensors are read before it returns.
+func (f *Func[In, Out]) Async(c context.Context, to string, in In) *Future[Out] {
+	return newFuture(func() (Out, error) { return f.Call(c, to, in) })
+}
+
+// Remote starts a call whose result stays at the callee, and returns a reference to it at once. What goes wrong is
+// reported by whoever uses the reference.
+func (f *Func[In, Out]) Remote(c context.Context, to string, in In) RRef[Out] {
+	w, err := from(c)
+	if err == nil && f.err != nil {
+		err = w.wrap(to, f.name, f.err)
+	}
+	if err != nil {
+		return RRef[Out]{failedRef(err)}
+	}
+	return RRef[Out]{w.remote(c, to, &request{name: f.name, codec: f.in, arg: reflect.ValueOf(&in).Elem()})}
+}
+
+// request is a call before it is put on the wire.
+type request struct {
+	name  string
+	codec *codec
+	arg   reflect.Value
+	keep  *refID // the result stays there
+}

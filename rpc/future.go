@@ -1,0 +1,43 @@
+package rpc
+
+import (
+	"context"
+	"fmt"
+)
+
+// Future is a result on its way.
+type Future[T any] struct {
+	done  chan struct{}
+	value T
+	err   error
+}
+
+// newFuture runs work on a goroutine; work must end when its context does.
+func newFuture[T any](work func() (T, error)) *Future[T] {
+	f := &Future[T]{done: make(chan struct{})}
+	go func() {
+		defer close(f.done)
+		f.value, f.err = work()
+	}()
+	return f
+}
+
+// Wait gives the result, every time it is called. When c ends first the call goes on and Wait fails with ErrTimeout or
+// the cancellation.
+func (f *Future[T]) Wait(c context.Context) (T, error) {
+	select {
+	case <-f.done:
+		return f.value, f.err
+	default:
+	}
+	select {
+	case <-f.done:
+		return f.value, f.err
+	case <-c.Done():
+		var none T
+		return none, fmt.Errorf("waiting for a call's result: %w", timeoutOr(context.Cause(c)))
+	}
+}
+
+// Done is closed when the result is there.
+func (f *Future[T]) Done() <-chan struct{} { return f.done }

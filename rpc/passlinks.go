@@ -1,0 +1,51 @@
+package rpc
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/weft-project/weft/ctx"
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/transport"
+)
+
+// passLinks carries the messages of passes over a worker's links.
+type passLinks struct{ w *Worker }
+
+var _ ctx.Links = passLinks{}
+
+func (l passLinks) Name(id ctx.WorkerID) string { return l.w.nameOf(int(id)) }
+
+func (l passLinks) peer(id ctx.WorkerID) (*peer, error) {
+	if int(id) >= len(l.w.peers) {
+		return nil, fmt.Errorf("%w: rank %d", ErrUnknownWorker, id)
+	}
+	return l.w.peers[id], nil
+}
+
+func (l passLinks) SendGradients(c context.Context, to ctx.WorkerID, g *ctx.GradientMessage) error {
+	p, err := l.peer(to)
+	if err != nil {
+		return err
+	}
+	c, cancel := l.w.deadline(c)
+	defer cancel()
+	m := &transport.Message{Kind: kindGradients}
+	if err := outgoing(m, g.Grads, func(i int) (device.ID, error) { return g.Targets[i], nil }); err != nil {
+		return err
+	}
+	defer m.Release()
+	_, err = l.w.askWith(c, p, m, gradientsHeader{
+		Pass: uint64(g.Pass), Message: uint64(g.Message), Backward: uint64(g.Backward), Retain: g.Retain, Timeout: left(c),
+	})
+	return l.w.wrap(p.name, "gradients", err)
+}
+
+func (l passLinks) SendCleanup(c context.Context, to ctx.WorkerID, pass ctx.PassID) error {
+	p, err := l.peer(to)
+	if err != nil {
+		return err
+	}
+	_, err = l.w.ask(c, p, kindCleanup, cleanupHeader{uint64(pass)})
+	return l.w.wrap(p.name, "clean-up", err)
+}

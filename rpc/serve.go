@@ -1,0 +1,250 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"runtime"
+	"time"
+
+	"github.com/weft-project/weft/autodiff"
+	"github.com/weft-project/weft/ctx"
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/transport"
+)
+
+// serveStream answers one request of a peer.
+func (w *Worker) serveStream(p *peer, s transport.Stream) {
+	c := w.Context(s.Context())
+	m, err := s.Recv(c, w.place)
+	if err != nil {
+		if !errors.Is(err, io.EOF) && s.Context().Err() == nil { // what arrived makes no sense; the peer deserves to hear why
+			err = w.reply(c, s, &replyHeader{}, nil, fmt.Errorf("%w: %w", ErrProtocol, err))
+		}
+		s.Reset(err)
+		return
+	}
+	defer m.Release()
+	if err := w.begin(); err != nil {
+		s.Reset(w.reply(c, s, &replyHeader{}, nil, err))
+		return
+	}
+	defer w.finish()
+	switch m.Kind {
+	case kindCall:
+		err = w.serveCall(c, p, s, m)
+	case kindFetch:
+		err = w.serveFetch(c, p, s, m)
+	default:
+		err = w.reply(c, s, &replyHeader{}, nil, w.control(c, p, m))
+	}
+	s.Reset(err)
+}
+
+// control handles the requests whose answer is only whether they succeeded.
+func (w *Worker) control(c context.Context, p *peer, m *transport.Message) error {
+	from := ctx.WorkerID(p.rank)
+	switch m.Kind {
+	case kindGradients:
+		var h gradientsHeader
+		if err := decode(m.Header, &h); err != nil {
+			return err
+		}
+		c, cancel := within(c, h.Timeout)
+		defer cancel()
+		return w.passes.HandleGradients(c, from, &ctx.GradientMessage{
+			Pass: ctx.PassID(h.Pass), Message: ctx.MessageID(h.Message), Backward: ctx.BackwardID(h.Backward), Retain: h.Retain,
+			Grads: transients(m),
+		})
+	case kindCleanup:
+		var h cleanupHeader
+		if err := decode(m.Header, &h); err != nil {
+			return err
+		}
+		w.passes.HandleCleanup(c, ctx.PassID(h.Pass), from)
+		return nil
+	case kindFork, kindDelete:
+		var h refHeader
+		if err := decode(m.Header, &h); err != nil {
+			return err
+		}
+		if m.Kind == kindFork {
+			return w.owned.fork(h.Ref, p.rank)
+		}
+		w.owned.drop(h.Ref)
+		return nil
+	case kindLeaving:
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		p.leaving = true
+		w.changedLocked()
+		return nil
+	}
+	return fmt.Errorf("%w: kind %d is no request", ErrProtocol, m.Kind)
+}
+
+// reply answers. With an error the rest of the answer is left out.
+func (w *Worker) reply(c context.Context, s transport.Stream, h *replyHeader, m *transport.Message, err error) error {
+	if m == nil || err != nil {
+		m = &transport.Message{}
+	}
+	m.Kind = kindReply
+	if err != nil {
+		h = &replyHeader{Err: toWire(w.name, err)}
+	}
+	if m.Header, err = encode(h); err != nil {
+		return err
+	}
+	if err := s.Send(c, m); err != nil {
+		return err
+	}
+	return s.CloseSend()
+}
+
+// within gives the callee what was left of the caller's deadline.
+func within(c context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	if timeout > 0 {
+		return context.WithTimeout(c, timeout)
+	}
+	return context.WithCancel(c)
+}
+
+// serveCall runs a function and answers with its result, or keeps the result for a reference.
+func (w *Worker) serveCall(c context.Context, p *peer, s transport.Stream, m *transport.Message) error {
+	var h callHeader
+	if err := decode(m.Header, &h); err != nil {
+		return w.reply(c, s, &replyHeader{}, nil, err)
+	}
+	c, cancel := within(c, h.Timeout)
+	defer cancel()
+	c, done, err := w.enter(c, p, h.Pass)
+	if err != nil {
+		return w.reply(c, s, &replyHeader{}, nil, err)
+	}
+	defer done()
+	if h.Ref == nil {
+		out, fn, err := w.invoke(c, p, &h, m)
+		return w.answer(c, p, s, fn, out, err)
+	}
+	if h.Ref.Owner != w.rank {
+		return w.reply(c, s, &replyHeader{}, nil, fmt.Errorf("%w: a reference of worker %d", ErrProtocol, h.Ref.Owner))
+	}
+	w.owned.add(*h.Ref, p.rank)
+	out, _, err := w.invoke(c, p, &h, m)
+	w.owned.fill(h.Ref.ID, out, err)
+	if err != nil {
+		w.owned.drop(*h.Ref)
+	}
+	return w.reply(c, s, &replyHeader{}, nil, err)
+}
+
+// enter places the work in the caller's pass, if there is one.
+func (w *Worker) enter(c context.Context, p *peer, info *passInfo) (context.Context, func(), error) {
+	if info == nil {
+		return c, func() {}, nil
+	}
+	in, _, done, err := w.passes.Enter(c, ctx.PassID(info.Pass), ctx.WorkerID(p.rank))
+	if err != nil {
+		return c, nil, err
+	}
+	if info.NoGrad {
+		in = ctx.NoGrad(in)
+	}
+	return in, done, nil
+}
+
+// invoke unpacks the arguments and runs the function.
+func (w *Worker) invoke(c context.Context, p *peer, h *callHeader, m *transport.Message) (reflect.Value, *handler, error) {
+	fn := w.serves[h.Function]
+	if fn == nil {
+		return reflect.Value{}, nil, fmt.Errorf("%w: %q; list it in the rpc.Config of %s", ErrNotServed, h.Function, w.name)
+	}
+	pass, _ := ctx.From(c)
+	tensors := incoming(m, pass)
+	if err := attachRecv(pass, h.Pass, p.rank, tensors); err != nil {
+		return reflect.Value{}, fn, err
+	}
+	arg := reflect.New(fn.in.typ).Elem()
+	if err := w.unpack(c, fn.in, h.Args, tensors, arg); err != nil {
+		return reflect.Value{}, fn, err
+	}
+	out, err := fn.call(c, arg)
+	var panicked *panicError
+	if errors.As(err, &panicked) {
+		w.log.Error("a function panicked", "worker", w.name, "function", h.Function, "caller", p.name, "panic", panicked.value, "stack", string(panicked.stack))
+	}
+	if err == nil && c.Err() != nil { // the result is of no use, and a pass that is gone cannot take it
+		err = timeoutOr(context.Cause(c))
+	}
+	return out, fn, err
+}
+
+// answer packs a result and sends it. References in it are kept until the peer has counted them, which it says by ending
+// its side of the stream.
+func (w *Worker) answer(c context.Context, p *peer, s transport.Stream, fn *handler, out reflect.Value, err error) error {
+	if err != nil {
+		return w.reply(c, s, &replyHeader{}, nil, err)
+	}
+	pack := packing{refs: func(r *ref) (refID, error) { return w.share(c, r, p) }}
+	h := &replyHeader{}
+	tree, err := fn.out.pack(&pack, out, 0)
+	if err == nil {
+		h.Value, err = encode(tree)
+	}
+	if err != nil {
+		return w.reply(c, s, h, nil, err)
+	}
+	m := &transport.Message{}
+	defer m.Release()
+	if err := outgoing(m, pack.tensors, func(i int) (device.ID, error) { return p.back.Target(pack.tensors[i].Device()) }); err != nil {
+		return w.reply(c, s, h, nil, fmt.Errorf("result: %w", err))
+	}
+	info, unsend, err := w.record(c, p, pack.tensors)
+	h.Pass, h.Refs = info, pack.hasRefs
+	if err := w.reply(c, s, h, m, err); err != nil {
+		unsend()
+		return err
+	}
+	if pack.hasRefs {
+		if _, err := s.Recv(c, noTensors); !errors.Is(err, io.EOF) {
+			return err
+		}
+	}
+	runtime.KeepAlive(out.Interface())
+	return nil
+}
+
+// serveFetch answers with the value of a reference that this worker owns.
+func (w *Worker) serveFetch(c context.Context, p *peer, s transport.Stream, m *transport.Message) error {
+	var h fetchHeader
+	if err := decode(m.Header, &h); err != nil {
+		return w.reply(c, s, &replyHeader{}, nil, err)
+	}
+	c, cancel := within(c, h.Timeout)
+	defer cancel()
+	c, done, err := w.enter(c, p, h.Pass)
+	if err != nil {
+		return w.reply(c, s, &replyHeader{}, nil, err)
+	}
+	defer done()
+	v, err := w.owned.value(c, h.Ref.ID)
+	if err != nil {
+		return w.reply(c, s, &replyHeader{}, nil, err)
+	}
+	cd, err := codecFor(v.Type())
+	return w.answer(c, p, s, &handler{name: "fetch", out: cd}, v, err)
+}
+
+// transients makes gradients of a message's tensors; the receiver must release them.
+func transients(m *transport.Message) []*autodiff.Tensor {
+	out := make([]*autodiff.Tensor, len(m.Tensors))
+	for i, t := range m.Tensors {
+		if t.Buf != nil {
+			out[i] = autodiff.Transient(typeOf(t), t.Buf)
+		}
+	}
+	m.Tensors = nil
+	return out
+}

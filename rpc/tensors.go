@@ -1,0 +1,87 @@
+package rpc
+
+import (
+	"fmt"
+
+	"github.com/weft-project/weft/autodiff"
+	"github.com/weft-project/weft/ctx"
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/kernels"
+	"github.com/weft-project/weft/transport"
+)
+
+// outgoing puts tensors into a message, each with the device it is to land on. The message holds a reference to every buffer:
+// call m.Release afterwards. nil tensors travel as absent ones.
+func outgoing(m *transport.Message, tensors []*autodiff.Tensor, target func(i int) (device.ID, error)) error {
+	for i, t := range tensors {
+		if t == nil {
+			m.Tensors = append(m.Tensors, transport.Tensor{})
+			continue
+		}
+		to, err := target(i)
+		if err == nil {
+			var buf *device.Buffer
+			if buf, err = t.Acquire(); err == nil {
+				m.Tensors = append(m.Tensors, transport.Tensor{Dtype: t.Dtype(), Shape: t.Type().Shape, Device: to, Buf: buf})
+			}
+		}
+		if err != nil {
+			m.Release()
+			return fmt.Errorf("tensor %d (%v): %w", i, t, err)
+		}
+	}
+	return nil
+}
+
+// infos describes tensors in a header.
+func infos(tensors []*autodiff.Tensor) []tensorInfo {
+	if len(tensors) == 0 {
+		return nil
+	}
+	out := make([]tensorInfo, len(tensors))
+	for i, t := range tensors {
+		out[i] = tensorInfo{Requires: t.RequiresGrad(), Origin: t.Device()}
+	}
+	return out
+}
+
+// incoming makes tensors of a message's, owned by the pass (nil: nobody). It takes over the message's buffers.
+func incoming(m *transport.Message, p *ctx.Pass) []*autodiff.Tensor {
+	var owner *autodiff.Arena
+	if p != nil {
+		owner = p.Arena()
+	}
+	out := make([]*autodiff.Tensor, len(m.Tensors))
+	for i, t := range m.Tensors {
+		if t.Buf != nil {
+			out[i] = autodiff.Wrap(typeOf(t), t.Buf, owner)
+		}
+	}
+	m.Tensors = nil
+	return out
+}
+
+func typeOf(t transport.Tensor) kernels.Type {
+	return kernels.Type{Dtype: t.Dtype, Shape: t.Shape}
+}
+
+// attachRecv makes the recv function of tensors that arrived in a pass.
+func attachRecv(p *ctx.Pass, info *passInfo, from int, tensors []*autodiff.Tensor) error {
+	if p == nil || info == nil || info.NoGrad {
+		return nil
+	}
+	if len(info.Tensors) != len(tensors) {
+		return fmt.Errorf("%w: %d descriptions for %d tensors", ErrProtocol, len(info.Tensors), len(tensors))
+	}
+	requires, origins := make([]bool, len(tensors)), make([]device.ID, len(tensors))
+	for i, t := range info.Tensors {
+		requires[i], origins[i] = t.Requires, t.Origin
+		if tensors[i] == nil {
+			return fmt.Errorf("%w: tensor %d is absent", ErrProtocol, i)
+		}
+		if t.Requires && !tensors[i].Dtype().IsFloat() {
+			return fmt.Errorf("%w: tensor %d is %v and cannot require a gradient", ErrProtocol, i, tensors[i].Dtype())
+		}
+	}
+	return p.AttachRecv(ctx.MessageID(info.Message), ctx.WorkerID(from), tensors, requires, origins)
+}

@@ -1,0 +1,283 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/weft-project/weft/ctx"
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/store"
+	"github.com/weft-project/weft/transport"
+)
+
+// Worker is one member of a job. Make it with Join and end it with Leave or Close.
+type Worker struct {
+	name    string
+	rank    int
+	world   int
+	timeout time.Duration
+	log     *slog.Logger
+	serves  map[string]*handler
+	devices *device.Set
+	passes  *ctx.Container
+	owned   owners
+
+	store     store.Store
+	ownsStore func() error
+	claims    []string // keys of this worker in the store
+	net       transport.Network
+	listener  transport.Listener
+
+	life context.Context // ends with the worker
+	end  context.CancelCauseFunc
+	work sync.WaitGroup // goroutines of the worker: accept loops, handlers, deletions
+
+	mu      sync.Mutex
+	peers   []*peer // by rank; entry rank is the worker itself
+	byName  map[string]*peer
+	counter uint64
+	changed chan struct{} // closed and replaced when a peer's state changes
+	busy    int           // calls out and handlers in
+	leaving bool
+	closed  bool
+}
+
+// WorkerInfo names a member of the job.
+type WorkerInfo struct {
+	Name string
+	Rank int
+}
+
+type workerKey struct{}
+
+// Context derives a context under which functions are called from this worker.
+func (w *Worker) Context(c context.Context) context.Context {
+	return context.WithValue(c, workerKey{}, w)
+}
+
+// FromContext is the worker that c carries: in a handler, the one that serves it.
+func FromContext(c context.Context) (*Worker, bool) {
+	w, ok := c.Value(workerKey{}).(*Worker)
+	return w, ok
+}
+
+func from(c context.Context) (*Worker, error) {
+	if w, ok := FromContext(c); ok {
+		return w, nil
+	}
+	return nil, ErrNoWorker
+}
+
+// Pass runs fn inside a new pass and leaves the pass afterwards, whatever happens: everything made in it is freed, here and
+// on the workers that it reached.
+func (w *Worker) Pass(c context.Context, fn func(c context.Context) error) error {
+	in, p, err := w.passes.Open(w.Context(c))
+	if err != nil {
+		return err
+	}
+	defer p.Leave()
+	return fn(in)
+}
+
+// Name of this worker.
+func (w *Worker) Name() string { return w.name }
+
+// Rank of this worker, from 0.
+func (w *Worker) Rank() int { return w.rank }
+
+// WorldSize is the number of workers in the job.
+func (w *Worker) WorldSize() int { return w.world }
+
+// Devices are the devices that this worker can use.
+func (w *Worker) Devices() *device.Set { return w.devices }
+
+// Passes lists the passes that are alive on this worker.
+func (w *Worker) Passes() []ctx.PassInfo { return w.passes.Passes() }
+
+// Owned is the number of values that this worker keeps for references.
+func (w *Worker) Owned() int { return w.owned.count() }
+
+// Workers lists the members by rank.
+func (w *Worker) Workers() []WorkerInfo {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	infos := make([]WorkerInfo, len(w.peers))
+	for i, p := range w.peers {
+		infos[i] = WorkerInfo{p.name, p.rank}
+	}
+	return infos
+}
+
+func (w *Worker) nameOf(rank int) string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if rank >= 0 && rank < len(w.peers) {
+		return w.peers[rank].name
+	}
+	return fmt.Sprintf("worker %d", rank)
+}
+
+// find is the peer of that name.
+func (w *Worker) find(name string) (*peer, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if p := w.byName[name]; p != nil {
+		return p, nil
+	}
+	names := make([]string, len(w.peers))
+	for i, p := range w.peers {
+		names[i] = p.name
+	}
+	return nil, fmt.Errorf("%w: %q; there are %v", ErrUnknownWorker, name, names)
+}
+
+func (w *Worker) nextID() uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.counter++
+	return uint64(w.rank)<<48 | w.counter
+}
+
+// wrap dresses an error with this worker, the peer and what was attempted.
+func (w *Worker) wrap(peer, function string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &Error{w.name, peer, function, err}
+}
+
+// timeoutOr makes an expired deadline match ErrTimeout, and leaves other causes as they are.
+func timeoutOr(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ErrTimeout) {
+		return fmt.Errorf("%w: %w", ErrTimeout, err)
+	}
+	return err
+}
+
+// begin counts a call or a handler as outstanding work; it fails when the worker is gone.
+func (w *Worker) begin() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return ErrLeft
+	}
+	w.busy++
+	return nil
+}
+
+func (w *Worker) finish() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.busy--
+	w.changedLocked()
+}
+
+// changedLocked wakes whoever waits for a state. The caller holds w.mu.
+func (w *Worker) changedLocked() {
+	close(w.changed)
+	w.changed = make(chan struct{})
+}
+
+// await waits until ok says so; ok is called with w.mu held.
+func (w *Worker) await(c context.Context, ok func() bool) error {
+	for {
+		w.mu.Lock()
+		done, changed := ok(), w.changed
+		w.mu.Unlock()
+		if done {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-c.Done():
+			return timeoutOr(context.Cause(c))
+		}
+	}
+}
+
+// Settle waits until every clean-up of a left pass that this worker began was answered.
+func (w *Worker) Settle(c context.Context) error { return w.passes.Settle(c) }
+
+// Leave ends this worker in good order: it waits until its calls, its handlers and its clean-ups are finished and every
+// other worker has come to leave too (or is lost), and serves them meanwhile. Then it closes as Close does. When c ends
+// first, Leave closes at once and says what was outstanding.
+func (w *Worker) Leave(c context.Context) error {
+	err := w.settleAll(c)
+	return errors.Join(w.wrap("", "leave", err), w.Close())
+}
+
+func (w *Worker) settleAll(c context.Context) error {
+	if err := w.await(c, func() bool { return w.busy == 0 }); err != nil {
+		return fmt.Errorf("calls are outstanding: %w", err)
+	}
+	if err := w.Settle(c); err != nil {
+		return err
+	}
+	var wg sync.WaitGroup
+	for _, p := range w.others() {
+		wg.Go(func() { w.sayLeaving(c, p) })
+	}
+	wg.Wait()
+	err := w.await(c, func() bool {
+		if w.busy > 0 {
+			return false
+		}
+		for _, p := range w.peers {
+			if p.rank != w.rank && !p.leaving && p.gone == nil {
+				return false
+			}
+		}
+		return true
+	})
+	if err != nil {
+		return fmt.Errorf("other workers have not come to leave: %w", err)
+	}
+	return nil
+}
+
+// Close ends this worker at once: calls fail with ErrLeft, peers see it leave. It is idempotent and returns when all its
+// goroutines have ended; a handler that ignores its context holds it up.
+func (w *Worker) Close() error {
+	w.mu.Lock()
+	if w.closed {
+		w.mu.Unlock()
+		return nil
+	}
+	w.closed = true
+	peers := append([]*peer{}, w.peers...)
+	w.changedLocked()
+	w.mu.Unlock()
+	w.end(ErrLeft)
+	w.passes.Close()
+	var errs []error
+	for _, p := range peers {
+		for _, l := range p.links() {
+			errs = append(errs, l.Close("left"))
+		}
+	}
+	if w.listener != nil {
+		errs = append(errs, w.listener.Close())
+	}
+	w.unclaim()
+	w.work.Wait()
+	if w.ownsStore != nil {
+		errs = append(errs, w.ownsStore())
+	}
+	return errors.Join(errs...)
+}
+
+// unclaim takes this worker's keys out of the store, so that another can take its rank.
+func (w *Worker) unclaim() {
+	c, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	for _, key := range w.claims {
+		if _, err := w.store.Delete(c, key); err != nil {
+			w.log.Debug("could not take a key out of the store", "key", key, "err", err)
+			return // the store is gone with its job
+		}
+	}
+}
