@@ -60,7 +60,7 @@ func TestEveryGemmerMultipliesByTheDefinition(t *testing.T) {
 	for name, g := range gemmers() {
 		t.Run(name, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(1, 2))
-			for range 60 {
+			for range 30 {
 				p := product{r.IntN(2) == 0, r.IntN(2) == 0, 1 + r.IntN(70), 1 + r.IntN(70), 1 + r.IntN(70)}
 				checkProduct(t, p, 2e-5, r, g.sgemm)
 				checkProduct(t, p, 1e-13, r, g.dgemm)
