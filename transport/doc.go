@@ -1,8 +1,9 @@
 // Package transport carries messages between the workers of a job.
 //
-// A [Network] makes authenticated links: [NewQUIC] over the wire, and package simnet in memory, for tests. A [Link] joins two
-// workers and carries many [Stream]s; a stream carries [Message]s both ways, in order, and serves one call. Both ends
-// of a link belong to the job: nobody without its token, or its certificates ([Identity]), gets one.
+// A [Network] makes authenticated links: [NewQUIC] over the wire, and package simnet in memory, for tests. A [Link]
+// joins two workers and carries many [Stream]s; a stream carries [Message]s both ways, in order, and serves one
+// call. Both ends of a link belong to the job: nobody without its token, or its certificates ([Identity]), gets
+// one.
 //
 // # Who owns what
 //
@@ -19,7 +20,7 @@
 // # What happens on error
 //
 // A stream's failure harms no other stream, and a link's failure no other link. When Send or Recv was interrupted by its
-// context, or failed for any reason but io.EOF, the stream cannot go on and is to be Reset. What a peer sends is checked against
-// [Limits] before memory is set aside for it; what breaks the rules is a [FrameError], and the stream is reset. When a
-// link is gone, everything on it fails with the error that [Link.Err] gives.
+// context, or failed for any reason but io.EOF, the stream cannot go on and is to be Reset. What a peer sends is
+// checked against [Limits] before memory is set aside for it; what breaks the rules is a [FrameError], and the
+// stream is reset. When a link is gone, everything on it fails with the error that [Link.Err] gives.
 package transport

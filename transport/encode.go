@@ -15,7 +15,8 @@ const (
 )
 
 // Encode writes m as one frame. It checks the whole message before it writes the first byte: after a FrameError or a
-// device's error from a released buffer nothing was written. Host buffers are written as they are; small ones join the header in one write.
+// device's error from a released buffer nothing was written. Host buffers are written as they are; small ones join
+// the header in one write.
 func (c *Codec) Encode(w io.Writer, m *Message) error {
 	payload, err := c.checkMessage(m)
 	if err != nil {

@@ -68,7 +68,8 @@ func IdentityFromToken(token []byte, name string, now func() time.Time) (*Identi
 	return id, nil
 }
 
-// IdentityFromFiles uses the user's own CA, certificate and key, all PEM. Every certificate of that CA counts as a member of the job.
+// IdentityFromFiles uses the user's own CA, certificate and key, all PEM. Every certificate of that CA counts as a
+// member of the job.
 func IdentityFromFiles(ca, cert, key string) (*Identity, error) {
 	pem, err := os.ReadFile(ca)
 	if err != nil {

@@ -160,7 +160,8 @@ func (n *quicNet) Dial(c context.Context, addr string) (Link, error) {
 	return l, nil
 }
 
-// awaitHello waits for the peer's word that it took this end's certificate: in TLS 1.3 the dialling end's handshake is complete before the peer has looked at it.
+// awaitHello waits for the peer's word that it took this end's certificate: in TLS 1.3 the dialling end's handshake
+// is complete before the peer has looked at it.
 func awaitHello(c context.Context, conn *quic.Conn) error {
 	c, cancel := context.WithTimeout(c, handshakeTimeout)
 	defer cancel()

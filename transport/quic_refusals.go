@@ -12,7 +12,8 @@ import (
 // maxRefusals bounds how many refusals are told and remembered: who keeps knocking must not fill memory or the log.
 const maxRefusals = 256
 
-// refusals tells the operator of the listening side, once per host and cause, that a peer and this worker are not of one job.
+// refusals tells the operator of the listening side, once per host and cause, that a peer and this worker are not
+// of one job.
 type refusals struct {
 	log *slog.Logger
 

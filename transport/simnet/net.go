@@ -19,8 +19,9 @@ type Config struct {
 	MinDelay, MaxDelay time.Duration
 	// Delay, where given, is used in their place. It is called with locks held and must not use the Net.
 	Delay func(from, to string, r *rand.Rand) time.Duration
-	// Drop says that a message is lost. As streams are in order, nothing that follows it on its stream in that direction arrives,
-	// except a Reset. It is called while the message is sent, must not keep it, and must not use the Net.
+	// Drop says that a message is lost. As streams are in order, nothing that follows it on its stream in that
+	// direction arrives, except a Reset. It is called while the message is sent, must not keep it, and must not use
+	// the Net.
 	Drop func(from, to string, m *transport.Message) bool
 	// Detect is after how long silence counts as loss, and for how long a Dial is tried; default 6 s.
 	Detect time.Duration
@@ -83,7 +84,8 @@ func (n *Net) HostWithToken(name, token string) transport.Network {
 	return &host{net: n, name: name, token: token, life: n.lives[name]}
 }
 
-// Cut stops everything between two hosts. What is under way waits; when the cut lasts for Config.Detect, their links are lost.
+// Cut stops everything between two hosts. What is under way waits; when the cut lasts for Config.Detect, their
+// links are lost.
 func (n *Net) Cut(a, b string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
