@@ -46,6 +46,16 @@ func (s *sink) put(prefix string, line []byte, transient bool) {
 	_, _ = s.w.Write(b)
 }
 
+// settle leaves the cursor of a terminal on a row of its own.
+func (s *sink) settle() {
+	s.screen.mu.Lock()
+	defer s.screen.mu.Unlock()
+	if s.terminal && s.screen.dirty {
+		s.screen.dirty = false
+		_, _ = s.w.Write([]byte{'\n'})
+	}
+}
+
 // lines cuts one stream of one worker into lines and gives them to a sink. '\n', "\r\n" and '\r' end a line. On a
 // terminal a line that '\r' ends, or that follows one, is a progress bar: it is shown as it stands and covered by the
 // next; elsewhere it is a line like others. A lines belongs to one goroutine.

@@ -111,6 +111,16 @@ func TestALongLineIsShownInPiecesAndMemoryIsBounded(t *testing.T) {
 	}
 }
 
+func TestABarLeftOnTheTerminalIsNotWrittenOver(t *testing.T) {
+	var got bytes.Buffer
+	l := newLines(&got, true)
+	_, _ = l.Write([]byte("50%\r\r"))
+	l.Flush()
+	l.sink.settle()
+	l.sink.settle()
+	require.Equal(t, "[0] 50%\r\n", got.String())
+}
+
 func TestTheTailIsTheLastLinesThatSaySomething(t *testing.T) {
 	l := newLines(&bytes.Buffer{}, false)
 	_, _ = l.Write([]byte("old\n\n" + strings.Repeat("line\n\n", tailLines-1) + "end"))

@@ -151,6 +151,8 @@ func (a *agent) watch(c context.Context) (*Result, error) {
 	}
 	a.waiters.Wait()
 	finish(a.procs)
+	a.out.settle()
+	a.err.settle()
 	switch {
 	case g.first >= 0:
 		return result, &WorkerError{result.Workers[g.first], a.procs[g.first].stderr.Tail()}

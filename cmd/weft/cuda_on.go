@@ -1,0 +1,5 @@
+//go:build gpu
+
+package main
+
+const cudaBuild = "this binary is built with the tag gpu"

@@ -1,0 +1,195 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/elastic"
+	"github.com/weft-project/weft/kernels"
+)
+
+// quicBuffer is the UDP buffer, in bytes, below which QUIC loses packets in bursts on fast links.
+const quicBuffer = 7_500_000
+
+// listenQueue is the queue of waiting connections that a job of many workers needs when all start at once.
+const listenQueue = 4096
+
+// verdict is how a finding counts.
+type verdict int
+
+const (
+	good verdict = iota
+	poor         // works, but slower or smaller than it could
+	bad          // a job cannot run
+)
+
+func (v verdict) String() string { return [...]string{"ok", "!", "FAIL"}[v] }
+
+// finding is one line of the report.
+type finding struct {
+	verdict    verdict
+	what, text string
+}
+
+func doctorCommand(stdout io.Writer) *cobra.Command {
+	return &cobra.Command{
+		Use:   "doctor",
+		Short: "Say what this machine offers to a job, and what would help",
+		Args:  cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			findings := append(examine(), examineSystem(os.ReadFile)...)
+			if report(stdout, findings) == bad {
+				return &exitError{codeFailed, errors.New("a job cannot run here: see FAIL above")}
+			}
+			return nil
+		},
+	}
+}
+
+// report prints the findings and returns the worst verdict.
+func report(w io.Writer, findings []finding) verdict {
+	worst := good
+	for _, f := range findings {
+		fmt.Fprintf(w, "%-4s %-14s %s\n", f.verdict, f.what, f.text)
+		worst = max(worst, f.verdict)
+	}
+	return worst
+}
+
+// examine looks at what every system has.
+func examine() []finding {
+	blas, detail := kernels.BLASInfo()
+	return []finding{
+		{good, "weft", version()},
+		{good, "processors", fmt.Sprintf("%d, of which Go uses %d", runtime.NumCPU(), runtime.GOMAXPROCS(0))},
+		examineDevices(),
+		{good, "cuda", cudaBuild},
+		{good, "blas", strings.TrimSpace(blas + " " + detail)},
+		examineLoopback(),
+		examineToken(os.Getenv(elastic.TokenVariable)),
+	}
+}
+
+func examineDevices() finding {
+	set, err := device.NewSet()
+	if err != nil {
+		return finding{bad, "devices", err.Error()}
+	}
+	return finding{good, "devices", strings.Trim(fmt.Sprint(set.IDs()), "[]")}
+}
+
+// examineToken says whether there is a token, and never what it is.
+func examineToken(token string) finding {
+	if token == "" {
+		return finding{good, "token", elastic.TokenVariable + " is not set: weft run makes one for each job"}
+	}
+	return finding{good, "token", elastic.TokenVariable + " is set: all jobs started from here share it"}
+}
+
+// examineLoopback sends a byte to itself by TCP, as the store does, and by UDP, as QUIC does.
+func examineLoopback() finding {
+	deadline := time.Now().Add(5 * time.Second)
+	if err := errors.Join(loopTCP(deadline), loopUDP(deadline)); err != nil {
+		return finding{bad, "loopback", fmt.Sprintf("workers on this machine cannot talk: %v", err)}
+	}
+	return finding{good, "loopback", "TCP and UDP on 127.0.0.1 work"}
+}
+
+func loopTCP(deadline time.Time) error {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	from, err := net.DialTimeout("tcp", l.Addr().String(), time.Until(deadline))
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	if err := l.(*net.TCPListener).SetDeadline(deadline); err != nil {
+		return err
+	}
+	to, err := l.Accept()
+	if err != nil {
+		return err
+	}
+	defer to.Close()
+	return passByte(from, to, deadline)
+}
+
+func loopUDP(deadline time.Time) error {
+	to, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		return err
+	}
+	defer to.Close()
+	from, err := net.Dial("udp", to.LocalAddr().String())
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	return passByte(from, to, deadline)
+}
+
+func passByte(from, to net.Conn, deadline time.Time) error {
+	if err := errors.Join(from.SetDeadline(deadline), to.SetDeadline(deadline)); err != nil {
+		return err
+	}
+	if _, err := from.Write([]byte{42}); err != nil {
+		return err
+	}
+	var b [1]byte
+	if _, err := io.ReadFull(to, b[:]); err != nil {
+		return err
+	}
+	if b[0] != 42 {
+		return fmt.Errorf("sent 42, got %d", b[0])
+	}
+	return nil
+}
+
+// judgeBuffer judges one of the kernel's limits for UDP buffers.
+func judgeBuffer(name string, bytes int) finding {
+	text := fmt.Sprintf("net.core.%s is %d bytes", name, bytes)
+	if bytes < quicBuffer {
+		return finding{poor, "udp buffer", fmt.Sprintf("%s; for QUIC at full speed: sysctl -w net.core.%s=%d", text, name, quicBuffer)}
+	}
+	return finding{good, "udp buffer", text}
+}
+
+// judgeQueue judges the kernel's limit for connections that wait to be accepted.
+func judgeQueue(n int) finding {
+	text := fmt.Sprintf("net.core.somaxconn is %d", n)
+	if n < listenQueue {
+		return finding{poor, "listen queue", fmt.Sprintf("%s; for jobs of thousands of workers: sysctl -w net.core.somaxconn=%d", text, listenQueue)}
+	}
+	return finding{good, "listen queue", text}
+}
+
+// judgeShared judges the shared memory of the machine, in bytes.
+func judgeShared(total, free uint64) finding {
+	text := fmt.Sprintf("/dev/shm has %d MiB, %d MiB free", total>>20, free>>20)
+	if free < 256<<20 {
+		return finding{poor, "shared memory", text + "; tensors between workers of this machine may need more (in a container: --shm-size=1g)"}
+	}
+	return finding{good, "shared memory", text}
+}
+
+// readNumber reads a file of the kernel that holds one number.
+func readNumber(read func(string) ([]byte, error), path string) (int, error) {
+	b, err := read(path)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(strings.TrimSpace(string(b)))
+}

@@ -1,0 +1,55 @@
+package main
+
+import (
+	"bytes"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestDoctorReportsOnThisMachineAndKeepsTheToken(t *testing.T) {
+	t.Setenv("WEFT_TOKEN", "do-not-show-me")
+	code, stdout, stderr := weft(t, "doctor")
+	require.Zero(t, code, stderr)
+	for _, what := range []string{"weft", "processors", "devices", "cuda", "blas", "loopback", "token"} {
+		require.Regexp(t, `(?m)^(ok|!)\s+`+what, stdout)
+	}
+	require.Contains(t, stdout, "WEFT_TOKEN is set")
+	require.NotContains(t, stdout+stderr, "do-not-show-me")
+}
+
+func TestTheReportCountsAsItsWorstFinding(t *testing.T) {
+	var out bytes.Buffer
+	require.Equal(t, good, report(&out, nil))
+	require.Equal(t, bad, report(&out, []finding{{good, "a", "fine"}, {bad, "b", "broken"}, {poor, "c", "slow"}}))
+	require.Equal(t, "ok   a              fine\nFAIL b              broken\n!    c              slow\n", out.String())
+}
+
+func TestLowLimitsComeWithAdvice(t *testing.T) {
+	for _, c := range []struct {
+		f    finding
+		want verdict
+		text string
+	}{
+		{judgeBuffer("rmem_max", 212992), poor, "sysctl -w net.core.rmem_max=7500000"},
+		{judgeBuffer("wmem_max", 7_500_000), good, "net.core.wmem_max is 7500000 bytes"},
+		{judgeQueue(128), poor, "sysctl -w net.core.somaxconn=4096"},
+		{judgeQueue(4096), good, "4096"},
+		{judgeShared(64<<20, 64<<20), poor, "--shm-size"},
+		{judgeShared(1<<30, 1<<30), good, "1024 MiB free"},
+	} {
+		require.Equal(t, c.want, c.f.verdict, c.f.text)
+		require.Contains(t, c.f.text, c.text)
+	}
+}
+
+func TestTheLoopbackCheckFailsWhereNothingArrives(t *testing.T) {
+	deadline := time.Now().Add(5 * time.Second)
+	from, to := net.Pipe()
+	require.NoError(t, to.Close())
+	require.Error(t, passByte(from, to, deadline))
+	from, to = net.Pipe()
+	require.Error(t, passByte(from, to, time.Now().Add(-time.Second)), "the deadline is over")
+}

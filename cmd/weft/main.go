@@ -1,0 +1,86 @@
+// Command weft runs jobs and looks after the machines they run on.
+//
+//	weft run --nproc-per-node 2 bin/digits   start two workers here and watch them
+//	weft doctor                              say what this machine offers to a job
+//	weft version
+//
+// The exit code of "weft run" is 0 if every worker succeeded, else that of the first worker that failed (128 plus the
+// signal's number where a signal ended it, or where a signal ended weft), and 2 where the command line is wrong.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+)
+
+const (
+	codeFailed = 1
+	codeUsage  = 2
+)
+
+func main() {
+	os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// exitError is an error of a command that ran; all other errors are about the command line.
+type exitError struct {
+	code int
+	err  error
+}
+
+func (e *exitError) Error() string { return e.err.Error() }
+func (e *exitError) Unwrap() error { return e.err }
+
+// execute runs one command line and returns the exit code.
+func execute(args []string, stdout, stderr io.Writer) int {
+	root := &cobra.Command{
+		Use:           "weft",
+		Short:         "Weft trains one model across many workers",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	root.AddCommand(runCommand(stdout, stderr), doctorCommand(stdout), versionCommand(stdout))
+	cmd, err := root.ExecuteC()
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintf(stderr, "weft: %v\n", err)
+	var exit *exitError
+	if errors.As(err, &exit) {
+		return exit.code
+	}
+	fmt.Fprintf(stderr, "%q tells more\n", cmd.CommandPath()+" --help")
+	return codeUsage
+}
+
+func versionCommand(stdout io.Writer) *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Args:  cobra.NoArgs,
+		Run:   func(*cobra.Command, []string) { fmt.Fprintln(stdout, "weft", version()) },
+	}
+}
+
+// version is the module's version and commit, as far as the build knows them, and Go's.
+func version() string {
+	v := "(unknown)"
+	if info, ok := debug.ReadBuildInfo(); ok {
+		v = info.Main.Version
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				v += " " + s.Value
+			}
+		}
+	}
+	return fmt.Sprintf("%s (%s, %s/%s)", v, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestMain makes the test binary weft itself, or a worker of it, where WEFT_TEST_PART says so.
+func TestMain(m *testing.M) {
+	switch os.Getenv("WEFT_TEST_PART") {
+	case "weft":
+		_ = os.Setenv("WEFT_TEST_PART", "worker")
+		os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr))
+	case "worker":
+		worker(os.Args[1:])
+	default:
+		os.Exit(m.Run())
+	}
+}
+
+func worker(args []string) {
+	rank := os.Getenv("RANK")
+	switch args[0] {
+	case "show":
+		for _, name := range args[1:] {
+			fmt.Printf("%s=%s\n", name, os.Getenv(name))
+		}
+	case "echo":
+		fmt.Printf("%q\n", args[1:])
+	case "fail":
+		if rank == "1" {
+			fmt.Fprintln(os.Stderr, "the reason")
+			os.Exit(7)
+		}
+		wait()
+	case "wait":
+		fmt.Println("pid", os.Getpid(), "ready")
+		wait()
+	}
+}
+
+// wait blocks until a signal ends the process.
+func wait() {
+	never := make(chan os.Signal, 1)
+	signal.Notify(never, syscall.SIGUSR1)
+	<-never
+}
+
+// weft runs a command line in this process, with workers that are this binary.
+func weft(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	t.Setenv("WEFT_TEST_PART", "worker")
+	t.Setenv("GORACE", "atexit_sleep_ms=0") // the race detector makes every exit take a second otherwise
+	var out, err bytes.Buffer
+	code = execute(args, &out, &err)
+	return code, out.String(), err.String()
+}
+
+func TestAWrongCommandLineIsExplainedAndExitsWithTwo(t *testing.T) {
+	self := os.Args[0]
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"weave"}, `unknown command "weave"`},
+		{[]string{"run"}, "expected the program that each worker runs"},
+		{[]string{"run", "--nproc-per-node", "0", self}, `expected a number from 1 up, or auto; got "0"`},
+		{[]string{"run", "--nproc-per-node", "two", self}, `got "two"`},
+		{[]string{"run", "--nproc-per-node", "gpu", self}, "say how many workers"},
+		{[]string{"run", "--nproc-per-node", "9999", self}, "expected 1 to 4096, got 9999"},
+		{[]string{"run", "--nnodes", "2:1", self}, "expected N or MIN:MAX"},
+		{[]string{"run", "--nnodes", "1:4", self}, "1 node so far, got 4"},
+		{[]string{"run", "--node-rank", "1", self}, "node rank: expected 0 to 0, got 1"},
+		{[]string{"run", "--max-restarts", "3", self}, "expected 0, got 3"},
+		{[]string{"run", "--grace", "0s", self}, "expected more than 0"},
+		{[]string{"run", "--master-port", "70000", self}, "got 70000"},
+		{[]string{"run", "--token-file", "/nowhere/token", self}, "--token-file"},
+		{[]string{"run", "--no-such-flag", self}, "unknown flag: --no-such-flag"},
+		{[]string{"run", "./no-such-program"}, "does not exist; give its path, or build it first"},
+		{[]string{"doctor", "me"}, `unknown command "me"`},
+	} {
+		code, stdout, stderr := weft(t, c.args...)
+		require.Equal(t, 2, code, "%v", c.args)
+		require.Contains(t, stderr, c.want, "%v", c.args)
+		require.Empty(t, stdout, "%v", c.args)
+	}
+}
+
+func TestVersionNamesGoAndThePlatform(t *testing.T) {
+	code, stdout, _ := weft(t, "version")
+	require.Zero(t, code)
+	require.Regexp(t, `^weft .* \(go1\.\S+, \w+/\w+\)\n$`, stdout)
+}

@@ -1,0 +1,237 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weft-project/weft/elastic"
+)
+
+// maxTokenFile bounds what is read of a token file: a token is a line, not a document.
+const maxTokenFile = 4 << 10
+
+// runFlags are the flags of "weft run", as they are given.
+type runFlags struct {
+	nproc, nnodes, runID, role, masterAddr, tokenFile string
+	masterPort, nodeRank, maxRestarts                 int
+	noPrefix, standalone                              bool
+	grace                                             time.Duration
+}
+
+// flagNames are the flags that PET_<NAME> sets where the command line does not, as with torchrun.
+var flagNames = [...]string{"nproc-per-node", "nnodes", "rdzv-id", "run-id", "role", "master-addr", "master-port",
+	"node-rank", "max-restarts", "standalone", "token-file", "no-prefix", "grace"}
+
+func runCommand(stdout, stderr io.Writer) *cobra.Command {
+	f := &runFlags{}
+	cmd := &cobra.Command{
+		Use:   "run [flags] PROGRAM [ARGS…]",
+		Short: "Start the workers of a job on this machine and watch them",
+		Long: `Start the workers of a job on this machine and watch them.
+
+Each worker finds its place in torchrun's environment variables (RANK, WORLD_SIZE, MASTER_ADDR, …). The first one that
+fails ends the job, and the last line says which it was and how it ended. In ARGS, ${local_rank} becomes the worker's
+local rank. Flags may be spelled with - or _, and PET_<NAME> sets what the command line does not.`,
+		Example: "  weft run --nproc-per-node 2 bin/digits --epochs 5",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := f.fromEnvironment(cmd); err != nil {
+				return err
+			}
+			spec, err := f.spec(args)
+			if err != nil {
+				return err
+			}
+			spec.Stdout, spec.Stderr = stdout, stderr
+			return runJob(spec)
+		},
+	}
+	cmd.Flags().SetInterspersed(false) // what follows PROGRAM is the program's
+	f.register(cmd)
+	return cmd
+}
+
+// register declares every flag under its name, and hidden under the name with underscores.
+func (f *runFlags) register(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	str := func(p *string, name, value, usage string) {
+		flags.StringVar(p, name, value, usage)
+		if alias := strings.ReplaceAll(name, "-", "_"); alias != name {
+			flags.StringVar(p, alias, value, usage)
+		}
+	}
+	num := func(p *int, name string, value int, usage string) {
+		flags.IntVar(p, name, value, usage)
+		flags.IntVar(p, strings.ReplaceAll(name, "-", "_"), value, usage)
+	}
+	str(&f.nproc, "nproc-per-node", "1", "number of workers to start, or auto for one per CPU")
+	str(&f.nnodes, "nnodes", "1", "number of machines; only 1 so far")
+	str(&f.runID, "rdzv-id", "", "name of the job (default a random one)")
+	str(&f.runID, "run-id", "", "the same as --rdzv-id")
+	str(&f.role, "role", "default", "role of the workers (ROLE_NAME)")
+	str(&f.masterAddr, "master-addr", "127.0.0.1", "address the job's store listens on; beyond loopback it is open to all who reach it")
+	num(&f.masterPort, "master-port", 0, "port of the job's store (default a free one)")
+	num(&f.nodeRank, "node-rank", 0, "number of this machine; only 0 so far")
+	num(&f.maxRestarts, "max-restarts", 0, "restarts after a failure; only 0 so far")
+	flags.BoolVar(&f.standalone, "standalone", false, "accepted for torchrun's sake: a job of one machine always is")
+	str(&f.tokenFile, "token-file", "", "file with the job's shared secret (default $"+elastic.TokenVariable+", else a new one)")
+	flags.BoolVar(&f.noPrefix, "no-prefix", false, "do not put the rank in front of each line")
+	flags.BoolVar(&f.noPrefix, "no_prefix", false, "")
+	flags.DurationVar(&f.grace, "grace", 30*time.Second, "time from SIGTERM to SIGKILL when the job is stopped")
+	for _, name := range flagNames {
+		if alias := strings.ReplaceAll(name, "-", "_"); alias != name {
+			_ = flags.MarkHidden(alias) // it was declared above
+		}
+	}
+}
+
+// fromEnvironment sets what the command line leaves open.
+func (f *runFlags) fromEnvironment(cmd *cobra.Command) error {
+	changed := cmd.Flags().Changed
+	for _, name := range flagNames {
+		alias := strings.ReplaceAll(name, "-", "_")
+		variable := "PET_" + strings.ToUpper(alias)
+		value, set := os.LookupEnv(variable)
+		id := strings.HasSuffix(name, "-id") && (changed("rdzv-id") || changed("rdzv_id") || changed("run-id") || changed("run_id"))
+		if !set || changed(name) || changed(alias) || id {
+			continue
+		}
+		if err := cmd.Flags().Set(name, value); err != nil {
+			return fmt.Errorf("%s: %w", variable, err)
+		}
+	}
+	return nil
+}
+
+// spec turns the flags into the agent's terms; what the agent itself checks is left to it.
+func (f *runFlags) spec(args []string) (elastic.Spec, error) {
+	if len(args) == 0 {
+		return elastic.Spec{}, errors.New("expected the program that each worker runs, as in: weft run --nproc-per-node 2 bin/digits")
+	}
+	nproc, errProc := parseNproc(f.nproc)
+	nnodes, errNodes := parseNnodes(f.nnodes)
+	var errRestarts, errGrace error
+	if f.maxRestarts != 0 {
+		errRestarts = fmt.Errorf("--max-restarts: a failure ends the job so far; expected 0, got %d", f.maxRestarts)
+	}
+	if f.grace <= 0 {
+		errGrace = fmt.Errorf("--grace: expected more than 0, got %v", f.grace)
+	}
+	token, errToken := readToken(f.tokenFile)
+	return elastic.Spec{
+		Program: args[0], Args: args[1:],
+		NprocPerNode: nproc, NNodes: nnodes, NodeRank: f.nodeRank,
+		RunID: f.runID, Role: f.role, Token: token,
+		MasterAddr: f.masterAddr, MasterPort: f.masterPort,
+		NoPrefix: f.noPrefix, Grace: f.grace,
+	}, errors.Join(errProc, errNodes, errRestarts, errGrace, errToken)
+}
+
+func parseNproc(s string) (int, error) {
+	switch s {
+	case "auto", "cpu":
+		return runtime.NumCPU(), nil
+	case "gpu":
+		return 0, errors.New(`--nproc-per-node gpu: weft does not count GPUs yet; say how many workers`)
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 1 {
+		return 0, fmt.Errorf("--nproc-per-node: expected a number from 1 up, or auto; got %q", s)
+	}
+	return n, nil
+}
+
+func parseNnodes(s string) (int, error) {
+	low, high, ranged := strings.Cut(s, ":")
+	if !ranged {
+		high = low
+	}
+	least, errLeast := strconv.Atoi(low)
+	most, errMost := strconv.Atoi(high)
+	if errLeast != nil || errMost != nil || least < 1 || most < least {
+		return 0, fmt.Errorf(`--nnodes: expected N or MIN:MAX with 1 ≤ MIN ≤ MAX; got %q`, s)
+	}
+	return most, nil
+}
+
+// readToken reads the secret; no file means no token, which leaves the choice to the agent.
+func readToken(path string) (string, error) {
+	if path == "" {
+		return "", nil
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return "", fmt.Errorf("--token-file: %w", err)
+	}
+	defer file.Close()
+	b, err := io.ReadAll(io.LimitReader(file, maxTokenFile+1))
+	if err != nil {
+		return "", fmt.Errorf("--token-file: %w", err)
+	}
+	token := strings.TrimSpace(string(b))
+	if token == "" || len(b) > maxTokenFile || strings.ContainsAny(token, "\n\x00") {
+		return "", fmt.Errorf("--token-file %s: expected one line of at most %d bytes with the job's secret", path, maxTokenFile)
+	}
+	return token, nil
+}
+
+// runJob runs the job to its end and turns its error into an exit code.
+func runJob(spec elastic.Spec) error {
+	c, stop := signalContext(context.Background())
+	defer stop()
+	_, err := elastic.Run(c, spec)
+	var worker *elastic.WorkerError
+	var sig signalError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &worker):
+		return &exitError{worker.Code, errors.New("the job failed\n" + worker.Report())}
+	case errors.As(err, &sig):
+		return &exitError{128 + int(sig), err}
+	case errors.Is(err, elastic.ErrInvalidSpec):
+		return err
+	}
+	return &exitError{codeFailed, err}
+}
+
+// signalError says which signal ended the job.
+type signalError syscall.Signal
+
+func (s signalError) Error() string {
+	return fmt.Sprintf("ended by signal %d (%v)", int(s), syscall.Signal(s))
+}
+
+// signalContext is cancelled by the first signal to end. The second one then ends weft at once, and its workers with it.
+func signalContext(parent context.Context) (context.Context, func()) {
+	c, cancel := context.WithCancelCause(parent)
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		select {
+		case s := <-signals:
+			signal.Stop(signals)
+			if sig, ok := s.(syscall.Signal); ok {
+				cancel(signalError(sig))
+			}
+		case <-c.Done():
+		}
+	}()
+	return c, func() {
+		signal.Stop(signals)
+		cancel(context.Canceled)
+		<-done
+	}
+}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestFlagsReachTheWorkersInBothSpellings(t *testing.T) {
+	token := filepath.Join(t.TempDir(), "token")
+	require.NoError(t, os.WriteFile(token, []byte("secret\n"), 0o600))
+	names := []string{"WORLD_SIZE", "TORCHELASTIC_RUN_ID", "ROLE_NAME", "MASTER_ADDR", "WEFT_TOKEN"}
+	want := "WORLD_SIZE=2\nTORCHELASTIC_RUN_ID=seven\nROLE_NAME=trainer\nMASTER_ADDR=127.0.0.1\nWEFT_TOKEN=secret\n"
+	for _, flags := range []string{
+		"--nproc-per-node=2 --rdzv-id=seven --role=trainer --master-addr=127.0.0.1 --no-prefix --token-file=" + token,
+		"--nproc_per_node 2 --rdzv_id seven --role trainer --master_addr 127.0.0.1 --no_prefix --standalone --token_file " + token + " --",
+		"--nproc-per-node 2 --nnodes 1:1 --run_id seven --role trainer --no-prefix --max_restarts 0 --token-file " + token,
+	} {
+		args := append([]string{"run"}, strings.Fields(flags)...)
+		args = append(append(args, os.Args[0], "show"), names...)
+		code, stdout, stderr := weft(t, args...)
+		require.Zero(t, code, stderr)
+		require.Len(t, stdout, 2*len(want), flags)
+		for line := range strings.Lines(want) {
+			require.Equal(t, 2, strings.Count(stdout, line), "%s in %s", line, flags)
+		}
+	}
+}
+
+func TestTheEnvironmentSetsWhatTheCommandLineDoesNot(t *testing.T) {
+	t.Setenv("PET_NPROC_PER_NODE", "3")
+	t.Setenv("PET_ROLE", "reader")
+	t.Setenv("PET_RDZV_ID", "theirs")
+	t.Setenv("PET_NO_PREFIX", "true")
+	code, stdout, stderr := weft(t, "run", "--role", "writer", "--run-id", "ours", os.Args[0], "show", "ROLE_NAME", "TORCHELASTIC_RUN_ID")
+	require.Zero(t, code, stderr)
+	require.Equal(t, 3, strings.Count(stdout, "ROLE_NAME=writer\n"), stdout)
+	require.Equal(t, 3, strings.Count(stdout, "TORCHELASTIC_RUN_ID=ours\n"), stdout)
+
+	t.Setenv("PET_MASTER_PORT", "high")
+	code, _, stderr = weft(t, "run", os.Args[0], "show")
+	require.Equal(t, 2, code)
+	require.Contains(t, stderr, "PET_MASTER_PORT: ")
+}
+
+func TestWhatFollowsTheProgramIsTheProgramsOwn(t *testing.T) {
+	code, stdout, stderr := weft(t, "run", os.Args[0], "echo", "--nproc-per-node", "5", "--", "${local_rank}")
+	require.Zero(t, code, stderr)
+	require.Equal(t, "[0] [\"--nproc-per-node\" \"5\" \"--\" \"0\"]\n", stdout)
+}
+
+func TestTheFirstFailureGivesTheLastLineAndTheExitCode(t *testing.T) {
+	code, _, stderr := weft(t, "run", "--nproc-per-node", "3", os.Args[0], "fail")
+	require.Equal(t, 7, code)
+	require.Contains(t, stderr, "[1] the reason\n")
+	require.Regexp(t, `weft: the job failed\nlast lines of worker1 on stderr:\n    the reason\nworker1 \(rank 1, pid \d+\) exited with code 7\n$`, stderr)
+}
+
+func TestABadTokenFileIsRefused(t *testing.T) {
+	for name, content := range map[string]string{"empty": " \n", "two lines": "a\nb\n", "long": strings.Repeat("x", maxTokenFile+1)} {
+		file := filepath.Join(t.TempDir(), "token")
+		require.NoError(t, os.WriteFile(file, []byte(content), 0o600))
+		_, err := readToken(file)
+		require.ErrorContains(t, err, "expected one line", name)
+	}
+}
+
+// process starts weft as a process of its own, with two waiting workers, and returns their pids when both are ready.
+func process(t *testing.T) (cmd *exec.Cmd, out *bufio.Reader, pids [2]int) {
+	t.Helper()
+	cmd = exec.Command(os.Args[0], "run", "--nproc-per-node", "2", os.Args[0], "wait")
+	cmd.Env = append(os.Environ(), "WEFT_TEST_PART=weft", "GORACE=atexit_sleep_ms=0")
+	pipe, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	cmd.Stderr = cmd.Stdout
+	require.NoError(t, cmd.Start())
+	out = bufio.NewReader(pipe)
+	for range pids {
+		line, err := out.ReadString('\n')
+		require.NoError(t, err)
+		var rank, pid int
+		_, err = fmt.Sscanf(line, "[%d] pid %d ready", &rank, &pid)
+		require.NoError(t, err, line)
+		pids[rank] = pid
+	}
+	return cmd, out, pids
+}
+
+func rest(t *testing.T, out *bufio.Reader) string {
+	t.Helper()
+	var b strings.Builder
+	_, err := out.WriteTo(&b)
+	require.NoError(t, err)
+	return b.String()
+}
+
+func TestAKilledWorkerEndsTheJobAndIsNamedLast(t *testing.T) {
+	cmd, out, pids := process(t)
+	require.NoError(t, syscall.Kill(pids[1], syscall.SIGKILL))
+	text := rest(t, out)
+	require.Error(t, cmd.Wait())
+	require.Equal(t, 137, cmd.ProcessState.ExitCode())
+	require.True(t, strings.HasSuffix(text, fmt.Sprintf("worker1 (rank 1, pid %d) was killed by signal 9 (SIGKILL)\n", pids[1])), text)
+	require.ErrorIs(t, syscall.Kill(pids[0], 0), syscall.ESRCH)
+}
+
+func TestASignalToWeftEndsTheWorkersAndIsTheExitCode(t *testing.T) {
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
+		cmd, out, pids := process(t)
+		require.NoError(t, cmd.Process.Signal(sig))
+		text := rest(t, out)
+		require.Error(t, cmd.Wait())
+		require.Equal(t, 128+int(sig), cmd.ProcessState.ExitCode(), text)
+		require.Contains(t, text, fmt.Sprintf("weft: ended by signal %d", sig))
+		for _, pid := range pids {
+			require.ErrorIs(t, syscall.Kill(pid, 0), syscall.ESRCH)
+		}
+	}
+}
