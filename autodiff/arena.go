@@ -1,6 +1,9 @@
 package autodiff
 
-import "sync"
+import (
+	"fmt"
+	"sync"
+)
 
 // Arena owns tensors and frees them together: a pass has one. Tensors computed from an arena's tensors join it. Safe for
 // concurrent use, also Free while computations are under way: they finish or fail with ErrFreed, and leave nothing.
@@ -24,7 +27,7 @@ func (a *Arena) adopt(f freer, bytes int) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.freed {
-		return &Error{Op: a.label, Err: ErrFreed}
+		return fmt.Errorf("%w: %s", ErrFreed, a.label)
 	}
 	a.owned = append(a.owned, f)
 	a.bytes += int64(bytes)
@@ -33,17 +36,17 @@ func (a *Arena) adopt(f freer, bytes int) error {
 
 // Adopt moves a tensor that belongs to nobody into the arena, which frees it. Only its maker may do that.
 func (a *Arena) Adopt(t *Tensor) error {
-	if t.err != nil {
-		return t.err
+	if err := t.Err(); err != nil {
+		return err
 	}
 	if t.owner == a {
 		return nil
 	}
 	if t.owner != nil {
-		return opError("adopt", ErrMixedPasses)
+		return opError("adopt", fmt.Errorf("%w: %s and %s", ErrMixedPasses, t.owner.label, a.label))
 	}
 	if err := a.adopt(t, t.typ.Bytes()); err != nil {
-		return err
+		return opError("adopt", err)
 	}
 	t.owner = a
 	return nil

@@ -3,6 +3,7 @@ package autodiff
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels"
@@ -14,17 +15,17 @@ type Gradients struct {
 	of map[*Tensor]*Tensor
 }
 
-// Settle gives all gradients to an owner, or to nobody.
+// Settle gives all gradients to an owner, or to nobody. When the owner is freed already, so are they.
 func (g *Gradients) Settle(owner *Arena) error {
-	var errs []error
 	for _, d := range g.of {
-		if owner != nil {
-			errs = append(errs, owner.Adopt(d))
-		} else {
+		if owner == nil {
 			d.buf.Disown()
+		} else if err := owner.Adopt(d); err != nil {
+			g.Free()
+			return err
 		}
 	}
-	return errors.Join(errs...)
+	return nil
 }
 
 // Of is the gradient of a leaf, nil where there is none.
@@ -79,6 +80,9 @@ func Roots(o Options, roots []*Tensor) ([]Edge, []*Tensor, error) {
 	if len(o.Grads) > 0 && len(o.Grads) != len(roots) {
 		return nil, nil, opError("Backward", fmt.Errorf("%w: %d output gradients for %d roots", ErrGradient, len(o.Grads), len(roots)))
 	}
+	if _, err := ownerOf(append(slices.Clone(roots), o.Grads...)); err != nil {
+		return nil, nil, opError("Backward", err)
+	}
 	edges, first := make([]Edge, 0, len(roots)), make([]*Tensor, 0, len(roots))
 	for i, r := range roots {
 		g, err := rootGradient(o, i, r)
@@ -89,6 +93,20 @@ func Roots(o Options, roots []*Tensor) ([]Edge, []*Tensor, error) {
 		edges, first = append(edges, r.edge), append(first, g)
 	}
 	return edges, first, nil
+}
+
+// ownerOf is the one arena among the owners of tensors; nil entries are skipped.
+func ownerOf(ts []*Tensor) (owner *Arena, err error) {
+	for _, t := range ts {
+		switch o := t.Owner(); {
+		case o == nil:
+		case owner == nil:
+			owner = o
+		case owner != o:
+			return nil, fmt.Errorf("%w: %s and %s", ErrMixedPasses, owner.label, o.label)
+		}
+	}
+	return owner, nil
 }
 
 func rootGradient(o Options, i int, r *Tensor) (*Tensor, error) {
@@ -192,9 +210,14 @@ func BackwardWith(o Options, roots ...*Tensor) (*Gradients, error) {
 			return nil, err
 		}
 		if !ran {
-			return grads, grads.Settle(roots[0].owner)
+			break
 		}
 	}
+	owner, _ := ownerOf(roots) // Roots checked it
+	if err := grads.Settle(owner); err != nil {
+		return nil, opError("Backward", err)
+	}
+	return grads, nil
 }
 
 // runOne runs a single instruction with one result.

@@ -21,7 +21,8 @@ type compiled struct {
 	fwd     *program
 	reads   []int // inputs that the backward reads
 	kept    []*gorgonia.Node
-	grads   bool // some result has a gradient with respect to some needed input
+	tracked []bool // results through which gradients flow to a needed input
+	grads   bool   // some result is
 
 	mu    sync.Mutex
 	graph *Graph              // grows when a backward program is made
@@ -43,22 +44,25 @@ func (c *compiled) prepare() error {
 	if len(c.out) == 0 || len(c.out) > maxResults {
 		return fmt.Errorf("%w: it has %d results; 1 to %d are possible", ErrFunction, len(c.out), maxResults)
 	}
-	all := uint64(0)
+	var wrt []*gorgonia.Node
+	for i, n := range c.in {
+		if c.need[i] {
+			wrt = append(wrt, n)
+		}
+	}
+	all, need := uint64(0), c.graph.dependents(c.graph.order, wrt)
 	for i, o := range c.out {
-		if c.graph.types[o].Dtype.IsFloat() {
+		c.tracked = append(c.tracked, need[o])
+		if need[o] {
 			all |= 1 << i
 		}
 	}
-	before := len(c.graph.order)
-	var gin, gout []*gorgonia.Node
-	if slices.Contains(c.need, true) {
-		var err error
-		if gin, gout, _, err = c.pull(all); err != nil {
+	if c.grads = all != 0; c.grads {
+		before := len(c.graph.order)
+		gin, gout, _, err := c.pull(all)
+		if err != nil {
 			return err
 		}
-	}
-	c.grads = len(gout) > 0
-	if c.grads {
 		c.settle(before, gin, gout)
 	}
 	fwd, err := c.graph.compile(c.name, c.backend, c.in, append(slices.Clone(c.out), c.kept...))
@@ -210,7 +214,7 @@ func (c *compiled) forward(dev device.Device, owner *Arena, in []*Tensor) ([]*Te
 		return nil, err
 	}
 	for i, t := range outs {
-		if t.typ.Dtype.IsFloat() {
+		if c.tracked[i] && t.err == nil {
 			t.requiresGrad, t.edge = true, Edge{n, i}
 		}
 	}

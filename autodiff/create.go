@@ -35,7 +35,8 @@ func Zeros(d device.Dtype, shape ...int) *Tensor { return Full(d, 0, shape...) }
 func Ones(d device.Dtype, shape ...int) *Tensor { return Full(d, 1, shape...) }
 
 // Full is a tensor with every element v, on the CPU.
-func Full(d device.Dtype, v float64, shape ...int) *Tensor {
+func Full(d device.Dtype, v float64, shape ...int) (full *Tensor) {
+	defer tooLarge("Full", &full)
 	t := kernels.Type{Dtype: d, Shape: device.Shape(shape).Clone()}
 	if err := t.Shape.Check(); err != nil {
 		return failed(opError("Full", err))
@@ -49,12 +50,12 @@ func Full(d device.Dtype, v float64, shape ...int) *Tensor {
 
 // Rand is float32, uniform over [0, 1), on the CPU, from the process's random source.
 func Rand(shape ...int) *Tensor {
-	return random(shape, rand.Float64)
+	return random(shape, func() float64 { return float64(rand.Float32()) }) // a float64 could round up to 1
 }
 
 // RandFrom is Rand from a source of the caller's.
 func RandFrom(src *rand.Rand, shape ...int) *Tensor {
-	return random(shape, src.Float64)
+	return random(shape, func() float64 { return float64(src.Float32()) })
 }
 
 // NormalFrom is float32, normal with mean 0 and the given standard deviation.
@@ -62,7 +63,8 @@ func NormalFrom(src *rand.Rand, std float64, shape ...int) *Tensor {
 	return random(shape, func() float64 { return std * src.NormFloat64() })
 }
 
-func random(shape []int, next func() float64) *Tensor {
+func random(shape []int, next func() float64) (drawn *Tensor) {
+	defer tooLarge("Rand", &drawn)
 	s := device.Shape(shape).Clone()
 	if err := s.Check(); err != nil {
 		return failed(opError("Rand", err))
@@ -72,6 +74,13 @@ func random(shape []int, next func() float64) *Tensor {
 		data[i] = float32(next())
 	}
 	return create(kernels.Type{Dtype: device.Float32, Shape: s}, device.Bytes(data))
+}
+
+// tooLarge makes the runtime's refusal to allocate an error.
+func tooLarge(op string, t **Tensor) {
+	if r := recover(); r != nil {
+		*t = failed(opError(op, fmt.Errorf("%w: %v", device.ErrMemory, r)))
+	}
 }
 
 func create(t kernels.Type, raw []byte) *Tensor {
@@ -149,4 +158,16 @@ func first[T device.Number](t *Tensor) (float64, error) {
 		return 0, err
 	}
 	return float64(v[0]), nil
+}
+
+// ZerosLike is nobody's tensor of zeros with x's dtype and shape, on x's device.
+func ZerosLike(x *Tensor) *Tensor {
+	if err := x.Err(); err != nil {
+		return failed(err)
+	}
+	buf, err := fill(x.dev, x.typ, 0)
+	if err != nil {
+		return failed(opError("ZerosLike", err))
+	}
+	return newTensor(x.typ, buf, nil)
 }

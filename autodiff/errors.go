@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 )
 
@@ -47,17 +48,22 @@ func opError(op string, err error) error {
 	return &Error{Op: op, At: callerOutside(), Err: err}
 }
 
-// ours are the packages that a user's mistake is never in.
-const ours = "github.com/weft-project/weft/autodiff"
+// ours are the packages, with their sub-packages, that a user's mistake is never in.
+var ours = [...]string{
+	"github.com/weft-project/weft/autodiff",
+	"github.com/weft-project/weft/ctx",
+	"github.com/weft-project/weft/optim",
+	"github.com/weft-project/weft/rpc",
+}
 
-// callerOutside is the file:line of the nearest caller that is not this package or its sub-packages; tests count as users.
+// callerOutside is the file:line of the nearest caller that is not one of ours; tests count as users.
 func callerOutside() string {
-	var pcs [24]uintptr
+	var pcs [64]uintptr
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs[:])])
 	for {
 		f, more := frames.Next()
-		inside := strings.HasPrefix(f.Function, ours) && !strings.HasSuffix(f.File, "_test.go")
-		if !inside && !strings.HasPrefix(f.Function, "reflect.") && !strings.HasPrefix(f.Function, "runtime.") {
+		inside := slices.ContainsFunc(ours[:], func(p string) bool { return strings.HasPrefix(f.Function, p) })
+		if (!inside || strings.HasSuffix(f.File, "_test.go")) && !strings.HasPrefix(f.Function, "reflect.") && !strings.HasPrefix(f.Function, "runtime.") {
 			return fmt.Sprintf("%s:%d", f.File, f.Line)
 		}
 		if !more {

@@ -1,8 +1,11 @@
 package autodiff
 
 import (
+	varint "encoding/binary"
 	"fmt"
 	"reflect"
+	"runtime"
+	"strings"
 	"sync"
 
 	"gorgonia.org/gorgonia"
@@ -30,7 +33,8 @@ const maxCompiled = 1024
 //
 //	func(g *autodiff.Graph, x, w, … *gorgonia.Node) *gorgonia.Node      // or several results
 //
-// The body runs once for every new set of shapes. What is wrong with it is reported by Call.
+// The body runs once for every new set of shapes, and only builds: computing with tensors inside it is an error. What is wrong
+// with it is reported by Call.
 func Define(name string, body any) *Func {
 	f := &Func{name: name}
 	v := reflect.ValueOf(body)
@@ -107,6 +111,11 @@ func (f *Func) call(in []*Tensor) ([]*Tensor, error) {
 	return prog.forward(dev, owner, in)
 }
 
+// body is a frame of its own, which insideBody looks for.
+//
+//go:noinline
+func (g *Graph) body(f *Func, in []*gorgonia.Node) []*gorgonia.Node { return f.build(g, in) }
+
 // common is the device and the arena of the inputs.
 func common(in []*Tensor) (dev device.Device, owner *Arena, err error) {
 	dev = device.Host()
@@ -115,15 +124,9 @@ func common(in []*Tensor) (dev device.Device, owner *Arena, err error) {
 			return nil, nil, fmt.Errorf("%w: %v and %v; move one with To", ErrDevices, dev.ID(), t.dev.ID())
 		}
 		dev = t.dev
-		if t.owner == nil {
-			continue
-		}
-		if owner != nil && owner != t.owner {
-			return nil, nil, fmt.Errorf("%w: %s and %s", ErrMixedPasses, owner.label, t.owner.label)
-		}
-		owner = t.owner
 	}
-	return dev, owner, nil
+	owner, err = ownerOf(in)
+	return dev, owner, err
 }
 
 // programs finds or compiles the programs for these inputs.
@@ -137,10 +140,15 @@ func (f *Func) programs(dev device.Device, in []*Tensor) (*compiled, error) {
 		}
 		key = append(key, flag|byte(t.typ.Dtype), byte(len(t.typ.Shape)))
 		for _, d := range t.typ.Shape {
-			key = append(key, byte(d), byte(d>>8), byte(d>>16), byte(d>>24), byte(d>>32), byte(d>>40))
+			key = varint.AppendUvarint(key, uint64(d))
 		}
 	}
-	f.mu.RLock()
+	if !f.mu.TryRLock() {
+		if insideBody() {
+			return nil, errInBody
+		}
+		f.mu.RLock()
+	}
 	c := f.compiled[string(key)]
 	f.mu.RUnlock()
 	if c != nil {
@@ -162,9 +170,32 @@ func (f *Func) programs(dev device.Device, in []*Tensor) (*compiled, error) {
 	return c, nil
 }
 
+// errInBody is given instead of a deadlock.
+var errInBody = fmt.Errorf("%w: the body of a function was computing with tensors; it may only build its graph", ErrFunction)
+
+// insideBody says whether this goroutine is building a function's graph. It is asked only where a lock is taken already.
+func insideBody() bool {
+	var pcs [128]uintptr
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])]) // from the caller's caller on
+	for {
+		f, more := frames.Next()
+		if strings.HasSuffix(f.Function, "autodiff.(*Graph).body") {
+			return true
+		}
+		if !more {
+			return false
+		}
+	}
+}
+
 // compile builds the graph of the body. A panic in the body, or in Gorgonia, becomes an error.
 func (f *Func) compile(dev device.Device, in []*Tensor) (c *compiled, err error) {
-	buildMu.Lock()
+	if !buildMu.TryLock() {
+		if insideBody() {
+			return nil, errInBody
+		}
+		buildMu.Lock()
+	}
 	defer buildMu.Unlock()
 	g := newGraph()
 	defer func() {
@@ -184,7 +215,7 @@ func (f *Func) compile(dev device.Device, in []*Tensor) (c *compiled, err error)
 		c.in = append(c.in, g.input(t.typ))
 		c.need = append(c.need, t.requiresGrad)
 	}
-	c.out = f.build(g, c.in)
+	c.out = g.body(f, c.in)
 	if g.err != nil {
 		return nil, g.err
 	}

@@ -58,6 +58,9 @@ func (g *Graph) Apply(i kernels.Instr, in ...*gorgonia.Node) *gorgonia.Node {
 	if g.err != nil {
 		return nil
 	}
+	if i == nil {
+		return g.fail("Apply", fmt.Errorf("%w: the instruction is nil", ErrFunction))
+	}
 	ts := make([]kernels.Type, len(in))
 	for j, n := range in {
 		t, ok := g.types[n]
@@ -67,6 +70,9 @@ func (g *Graph) Apply(i kernels.Instr, in ...*gorgonia.Node) *gorgonia.Node {
 		ts[j] = t
 	}
 	outs, err := i.Infer(ts)
+	if err == nil && len(outs) != 1 {
+		err = fmt.Errorf("%w: it has %d results; ops of a graph have one", ErrFunction, len(outs))
+	}
 	if err != nil {
 		return g.fail(i.String(), err)
 	}

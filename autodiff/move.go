@@ -1,6 +1,8 @@
 package autodiff
 
 import (
+	"fmt"
+
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels"
 )
@@ -9,6 +11,9 @@ import (
 func To(x *Tensor, dev device.Device) *Tensor {
 	if err := x.Err(); err != nil {
 		return failed(err)
+	}
+	if dev == nil {
+		return failed(opError("To", fmt.Errorf("%w: the device is nil", device.ErrNoDevice)))
 	}
 	if x.dev == dev {
 		return x

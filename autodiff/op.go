@@ -49,6 +49,9 @@ func (o *Op) InferShape(in ...gorgonia.DimSizer) (tensor.Shape, error) {
 
 // Do computes on host values, for use on Gorgonia's own machines; programs do not come here.
 func (o *Op) Do(in ...gorgonia.Value) (gorgonia.Value, error) {
+	if len(in) != len(o.In) {
+		return nil, fmt.Errorf("%w: %v takes %d operands, not %d", kernels.ErrOperands, o.Instr, len(o.In), len(in))
+	}
 	host := device.Host()
 	backend, err := kernels.For(host)
 	if err != nil {
@@ -104,19 +107,22 @@ func (o *Op) Hashcode() uint32 {
 // String prints the instruction with its parameters.
 func (o *Op) String() string { return o.Instr.String() }
 
-// DiffWRT says for which operands the table has a gradient.
+// DiffWRT says through which operands gradients flow: from a float result to float operands. Where the table has no rule,
+// asking for the gradient is an error, never a silent zero.
 func (o *Op) DiffWRT(n int) []bool {
 	wrt := make([]bool, n)
-	if r := ruleOf(o.Instr); r != nil {
-		for i := range wrt {
-			wrt[i] = o.In[i].Dtype.IsFloat()
-		}
+	for i := range wrt {
+		wrt[i] = o.Out.Dtype.IsFloat() && i < len(o.In) && o.In[i].Dtype.IsFloat()
 	}
 	return wrt
 }
 
-// SymDiff applies the op's gradient rule, for every float operand.
+// SymDiff applies the op's gradient rule, for every float operand. grad may be a node of Gorgonia's own: such gradients run on
+// Gorgonia's machines.
 func (o *Op) SymDiff(in gorgonia.Nodes, out, grad *gorgonia.Node) (gorgonia.Nodes, error) {
+	if _, ours := o.graph.types[grad]; !ours {
+		o.graph.types[grad] = o.Out
+	}
 	return o.graph.pullback(o, in, out, grad, o.DiffWRT(len(in)))
 }
 
@@ -155,6 +161,10 @@ func bufferOf(host device.Device, v gorgonia.Value, t kernels.Type) (*device.Buf
 		raw = device.Bytes([]float32{x})
 	case float64:
 		raw = device.Bytes([]float64{x})
+	case int32:
+		raw = device.Bytes([]int32{x})
+	case int64:
+		raw = device.Bytes([]int64{x})
 	default:
 		return nil, fmt.Errorf("%w: a value of %T where %v is expected", ErrDtype, x, t)
 	}
@@ -165,7 +175,11 @@ func bufferOf(host device.Device, v gorgonia.Value, t kernels.Type) (*device.Buf
 	if err != nil {
 		return nil, err
 	}
-	return b, host.Upload(b, 0, raw)
+	if err := host.Upload(b, 0, raw); err != nil {
+		_ = b.Release() // ours alone
+		return nil, err
+	}
+	return b, nil
 }
 
 // valueOf copies a buffer to a new Gorgonia value.

@@ -1,6 +1,8 @@
 package autodiff
 
 import (
+	"fmt"
+	"reflect"
 	"sync"
 
 	"gorgonia.org/gorgonia"
@@ -12,7 +14,12 @@ import (
 // primitives keeps the function of each instruction that was used eagerly. It is a cache: what it holds changes no result.
 var primitives struct {
 	sync.RWMutex
-	of map[string]*Func
+	of map[primitiveKey]*Func
+}
+
+type primitiveKey struct {
+	kind reflect.Type
+	text string
 }
 
 // maxPrimitives bounds the cache; parameters such as slice bounds may differ at every call.
@@ -20,14 +27,14 @@ const maxPrimitives = 4096
 
 // primitive is the function of one instruction.
 func primitive(i kernels.Instr) *Func {
-	key := i.String()
+	key := primitiveKey{reflect.TypeOf(i), i.String()}
 	primitives.RLock()
 	f := primitives.of[key]
 	primitives.RUnlock()
 	if f != nil {
 		return f
 	}
-	f = &Func{name: key, arity: -1, build: func(g *Graph, in []*gorgonia.Node) []*gorgonia.Node {
+	f = &Func{name: key.text, arity: -1, build: func(g *Graph, in []*gorgonia.Node) []*gorgonia.Node {
 		return []*gorgonia.Node{g.Apply(i, in...)}
 	}}
 	primitives.Lock()
@@ -36,14 +43,19 @@ func primitive(i kernels.Instr) *Func {
 		return have
 	}
 	if primitives.of == nil || len(primitives.of) >= maxPrimitives {
-		primitives.of = map[string]*Func{}
+		primitives.of = map[primitiveKey]*Func{}
 	}
 	primitives.of[key] = f
 	return f
 }
 
 // Run applies one instruction to tensors and records it on the tape.
-func Run(i kernels.Instr, in ...*Tensor) *Tensor { return primitive(i).Call(in...) }
+func Run(i kernels.Instr, in ...*Tensor) *Tensor {
+	if i == nil {
+		return failed(opError("Run", fmt.Errorf("%w: the instruction is nil", ErrFunction)))
+	}
+	return primitive(i).Call(in...)
+}
 
 func unary(fn kernels.UnaryFn, x *Tensor) *Tensor      { return Run(kernels.Unary{Fn: fn}, x) }
 func binary(fn kernels.BinaryFn, a, b *Tensor) *Tensor { return Run(kernels.Binary{Fn: fn}, a, b) }

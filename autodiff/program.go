@@ -52,6 +52,11 @@ func (g *Graph) compile(name string, backend kernels.Backend, given, outs []*gor
 			return nil, fmt.Errorf("%w: %s: the result depends on %s, which is not an input", ErrFunction, name, n.Name())
 		}
 		in := g.operands(n)
+		for j, x := range in {
+			if _, have := slot[x]; !have {
+				return nil, fmt.Errorf("%s: %v: %w", name, op, foreignNode(j, x))
+			}
+		}
 		if _, alias := op.Instr.(kernels.Reshape); alias {
 			slot[n] = slot[in[0]]
 			continue

@@ -70,6 +70,8 @@ func ruleOf(i kernels.Instr) rule {
 		return one(func(v *vjp) node {
 			return v.Apply(kernels.ScatterAdd{Rows: v.types[v.in[0]].Shape[0]}, v.in[1], v.gy)
 		})
+	case kernels.ScatterAdd:
+		return func(v *vjp) []node { return []node{nil, v.Apply(kernels.Gather{}, v.gy, v.in[0])} }
 	case kernels.Softmax:
 		return one(func(v *vjp) node { return v.Apply(kernels.SoftmaxGrad{Axis: i.Axis, Log: i.Log}, v.y, v.gy) })
 	case kernels.CrossEntropy:

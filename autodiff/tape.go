@@ -131,6 +131,9 @@ func (k *call) backward(gys []*Tensor, inputs int, retain bool) ([]*Tensor, erro
 	}
 	out := make([]*Tensor, inputs)
 	if mask == 0 {
+		if !retain {
+			k.free()
+		}
 		return out, nil
 	}
 	p, err := k.fn.backward(mask)

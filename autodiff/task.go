@@ -51,7 +51,9 @@ func NewTask(roots []Edge, sources []*Node) *Task {
 		}
 	}
 	for _, n := range sources {
-		enter(n)
+		if t.nodes[n] == nil { // no edge leads to a source, but it may be listed twice
+			enter(n)
+		}
 	}
 	for len(stack) > 0 {
 		n := stack[len(stack)-1]
@@ -78,6 +80,9 @@ func (t *Task) Deliver(e Edge, g *Tensor) error {
 		return &Error{Op: e.Node.name, Err: fmt.Errorf("%w: it came when none was expected", ErrGradient)}
 	}
 	if g != nil {
+		if err := g.err; err != nil {
+			return &Error{Op: e.Node.name, Err: fmt.Errorf("%w: %w", ErrGradient, err)}
+		}
 		if want := e.Node.outs[e.Slot]; !g.typ.Equal(want) {
 			g.free()
 			return &Error{Op: e.Node.name, Err: fmt.Errorf("%w: %v for result %d, which is %v", ErrGradient, g.typ, e.Slot, want)}

@@ -32,7 +32,7 @@ func newTensor(typ kernels.Type, buf *device.Buffer, owner *Arena) *Tensor {
 	}
 	if err := owner.adopt(t, typ.Bytes()); err != nil {
 		t.free()
-		t.err = err
+		t.err = opError("tensor", err)
 	}
 	return t
 }
@@ -66,35 +66,47 @@ func (t *Tensor) Err() error {
 	return t.err
 }
 
-// Type is the dtype and shape.
-func (t *Tensor) Type() kernels.Type { return t.typ }
+// Type is the dtype and shape; zero for an absent tensor or one without a value.
+func (t *Tensor) Type() kernels.Type {
+	if t == nil {
+		return kernels.Type{}
+	}
+	return t.typ
+}
 
 // Shape is a copy of the extents.
-func (t *Tensor) Shape() device.Shape { return t.typ.Shape.Clone() }
+func (t *Tensor) Shape() device.Shape { return t.Type().Shape.Clone() }
 
 // Dtype is the type of the elements.
-func (t *Tensor) Dtype() device.Dtype { return t.typ.Dtype }
+func (t *Tensor) Dtype() device.Dtype { return t.Type().Dtype }
 
 // Device is where the value lies.
 func (t *Tensor) Device() device.ID {
-	if t.dev == nil {
+	if t == nil || t.dev == nil {
 		return device.ID{}
 	}
 	return t.dev.ID()
 }
 
 // Owner is the arena that frees the tensor, nil for nobody's.
-func (t *Tensor) Owner() *Arena { return t.owner }
+func (t *Tensor) Owner() *Arena {
+	if t == nil {
+		return nil
+	}
+	return t.owner
+}
 
 // RequiresGrad says whether gradients are computed for this tensor.
 func (t *Tensor) RequiresGrad() bool { return t != nil && t.requiresGrad }
 
 // IsLeaf says that no function made this tensor, so that its gradient is a result of the backward.
-func (t *Tensor) IsLeaf() bool { return t.edge.Node == nil || t.edge.Node.leaf == t }
+func (t *Tensor) IsLeaf() bool { return t == nil || t.edge.Node == nil || t.edge.Node.leaf == t }
 
 // RequireGrad makes a leaf a parameter: gradients are computed for it. Call it before the tensor is used. It returns t.
 func (t *Tensor) RequireGrad() *Tensor {
 	switch {
+	case t == nil:
+		return failed(t.Err())
 	case t.err != nil || t.requiresGrad:
 		return t
 	case !t.typ.Dtype.IsFloat():
@@ -115,7 +127,7 @@ func (t *Tensor) Detach() *Tensor {
 	if t.owner != nil {
 		if err := t.owner.adopt(d, 0); err != nil {
 			d.free()
-			return failed(err)
+			return failed(opError("Detach", err))
 		}
 	}
 	return d
