@@ -44,7 +44,8 @@ func TestAnUnlistedDependencyAndTestifyOutsideTestsAreRejected(t *testing.T) {
 	plant(t, dir, "store/testify.go", "github.com/stretchr/testify/require")
 	plant(t, dir, "store/testify_test.go", "github.com/stretchr/testify/require")
 	plant(t, dir, "store/storetest/testify.go", "github.com/stretchr/testify/require")
-	plant(t, dir, "internal/use/up.go", module+"/device/leaf")
+	plant(t, dir, "internal/use/bottom.go", module+"/device/leaf")
+	plant(t, dir, "internal/use/up.go", module+"/rpc/leaf")
 	compare(t, []string{"internal/use/up.go", "rpc/unlisted.go", "store/testify.go"}, depguard(t, dir))
 }
 
