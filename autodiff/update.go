@@ -10,44 +10,13 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// Apply replaces the values of targets by the results of an instruction whose first operands are the targets and whose
-// further operands are extra: an optimizer's step. Result i becomes the value of targets[i]. Whoever holds the old value —
-// a forward under way, the tape — keeps it: the bytes are overwritten only where nobody else can see them. Concurrent calls
-// on one target follow one another. On an error no target has changed.
-func Apply(i kernels.Instr, targets, extra []*Tensor) error {
-	all := append(slices.Clone(targets), extra...)
-	for _, t := range all {
-		if err := t.Err(); err != nil {
-			return opError(i.String(), err)
-		}
-	}
-	dev, _, err := common(all)
-	if err != nil {
-		return opError(i.String(), err)
-	}
-	backend, err := kernels.For(dev)
-	if err != nil {
-		return opError(i.String(), err)
-	}
-	types := make([]kernels.Type, len(all))
-	for j, t := range all {
-		types[j] = t.typ
-	}
-	outs, err := i.Infer(types)
-	if err == nil && len(outs) != len(targets) {
-		err = fmt.Errorf("%w: it has %d results for %d targets", ErrFunction, len(outs), len(targets))
-	}
-	for j := 0; err == nil && j < len(outs); j++ {
-		if !outs[j].Equal(types[j]) {
-			err = fmt.Errorf("%w: result %v for a target %v", ErrDtype, outs[j], types[j])
-		}
-	}
-	if err != nil {
-		return opError(i.String(), err)
-	}
-	k, err := backend.Prepare(i, types)
+// Apply replaces values: result j of the instruction becomes the value of operands[targets[j]], as in an optimizer's step.
+// Whoever holds the old value — a forward under way, the tape — keeps it: the bytes are overwritten only where nobody else
+// can see them. Concurrent calls on one target follow one another. On an error no target has changed.
+func Apply(i kernels.Instr, operands []*Tensor, targets ...int) error {
+	k, err := prepareUpdate(i, operands, targets)
 	if err == nil {
-		err = replace(k, targets, extra)
+		err = replace(k, operands, targets)
 	}
 	if err != nil {
 		return opError(i.String(), err)
@@ -55,35 +24,75 @@ func Apply(i kernels.Instr, targets, extra []*Tensor) error {
 	return nil
 }
 
+// prepareUpdate checks the operands and that every result has its target's type.
+func prepareUpdate(i kernels.Instr, operands []*Tensor, targets []int) (kernels.Kernel, error) {
+	for _, t := range operands {
+		if err := t.Err(); err != nil {
+			return nil, err
+		}
+	}
+	dev, _, err := common(operands)
+	if err != nil {
+		return nil, err
+	}
+	backend, err := kernels.For(dev)
+	if err != nil {
+		return nil, err
+	}
+	types := make([]kernels.Type, len(operands))
+	for j, t := range operands {
+		types[j] = t.typ
+	}
+	outs, err := i.Infer(types)
+	if err != nil {
+		return nil, err
+	}
+	if len(outs) != len(targets) {
+		return nil, fmt.Errorf("%w: it has %d results for %d targets", ErrFunction, len(outs), len(targets))
+	}
+	for j, at := range targets {
+		if at < 0 || at >= len(operands) {
+			return nil, fmt.Errorf("%w: target %d of %d operands", ErrFunction, at, len(operands))
+		}
+		if !outs[j].Equal(types[at]) {
+			return nil, fmt.Errorf("%w: result %v for a target %v", ErrDtype, outs[j], types[at])
+		}
+		if slices.ContainsFunc(targets[:j], func(b int) bool { return operands[b] == operands[at] }) {
+			return nil, fmt.Errorf("%w: a target is given twice", ErrFunction)
+		}
+	}
+	return backend.Prepare(i, types)
+}
+
 // replace runs k under the targets' locks, taken in the order of their addresses.
-func replace(k kernels.Kernel, targets, extra []*Tensor) error {
-	ins := make([]*device.Buffer, len(targets), len(targets)+len(extra))
+func replace(k kernels.Kernel, operands []*Tensor, targets []int) error {
+	ins, outs := make([]*device.Buffer, len(operands)), make([]*device.Buffer, len(targets))
 	var held []*device.Buffer
 	defer func() { releaseAll(held) }()
-	for _, t := range extra {
+	for j, t := range operands {
+		if slices.Contains(targets, j) {
+			continue
+		}
 		b, err := t.acquire()
 		if err != nil {
 			return err
 		}
-		held = append(held, b)
+		ins[j], held = b, append(held, b)
 	}
 	order := slices.Clone(targets)
-	slices.SortFunc(order, func(a, b *Tensor) int {
-		return cmp.Compare(uintptr(unsafe.Pointer(a)), uintptr(unsafe.Pointer(b)))
+	slices.SortFunc(order, func(a, b int) int {
+		return cmp.Compare(uintptr(unsafe.Pointer(operands[a])), uintptr(unsafe.Pointer(operands[b])))
 	})
-	for j, t := range order {
-		if j > 0 && order[j-1] == t {
-			return fmt.Errorf("%w: a target is given twice", ErrFunction)
-		}
-		t.mu.Lock()
-		defer t.mu.Unlock()
+	for _, at := range order {
+		operands[at].mu.Lock()
+		defer operands[at].mu.Unlock()
 	}
-	outs := make([]*device.Buffer, len(targets))
-	for j, t := range targets {
+	for j, at := range targets {
+		t := operands[at]
 		if t.buf == nil {
 			return ErrFreed
 		}
-		ins[j], outs[j] = t.buf, t.buf
+		ins[at], outs[j] = t.buf, t.buf
 		if t.buf.Exclusive() {
 			continue
 		}
@@ -98,10 +107,11 @@ func replace(k kernels.Kernel, targets, extra []*Tensor) error {
 			}
 		}()
 	}
-	if err := k.Run(outs, append(ins, held...)); err != nil {
+	if err := k.Run(outs, ins); err != nil {
 		return err
 	}
-	for j, t := range targets {
+	for j, at := range targets {
+		t := operands[at]
 		if outs[j] == t.buf {
 			continue
 		}
