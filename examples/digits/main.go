@@ -1,0 +1,140 @@
+// Digits trains a classifier that is split between two worker processes on handwritten digits: the first half of the network
+// lives on worker 0, the second on worker 1. Activations go one way and gradients the other; each half is stepped where it
+// lives.
+//
+//	weft run --nproc-per-node 2 digits      # two processes, as on two machines
+//	digits                                  # the same: it starts its two workers itself
+//	digits --workers 1                      # the same model in one process
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strconv"
+	"syscall"
+
+	"github.com/weft-project/weft/elastic"
+)
+
+// settings are the command line.
+type settings struct {
+	workers  int
+	data     string
+	epochs   int
+	maxSteps int
+	batch    int
+	lr       float64
+	hidden   int
+	seed     uint64
+	json     bool
+	plot     string
+}
+
+func main() {
+	c, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	os.Exit(run(c, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// run is the program: 0 for success, 1 for a failure, 2 for a wrong command line; a failed worker's own code where it started
+// workers.
+func run(c context.Context, args []string, stdout, stderr io.Writer) int {
+	s, err := parse(args, stderr)
+	if errors.Is(err, flag.ErrHelp) {
+		return 0
+	}
+	if err != nil {
+		fmt.Fprintln(stderr, "digits:", err)
+		return 2
+	}
+	switch {
+	case s.workers == 1:
+		err = trainHere(c, s, stdout)
+	case os.Getenv("RANK") != "":
+		err = trainSplit(c, s, stdout)
+	default:
+		return launch(c, args, stdout, stderr)
+	}
+	if err != nil {
+		fmt.Fprintln(stderr, "digits:", err)
+		return 1
+	}
+	return 0
+}
+
+// launch starts this program again as two workers, as weft run would.
+func launch(c context.Context, args []string, stdout, stderr io.Writer) int {
+	self, err := os.Executable()
+	if err != nil {
+		fmt.Fprintln(stderr, "digits:", err)
+		return 1
+	}
+	_, err = elastic.Run(c, elastic.Spec{Program: self, Args: args, NprocPerNode: 2, Stdout: stdout, Stderr: stderr, NoPrefix: true})
+	var failed *elastic.WorkerError
+	switch {
+	case errors.As(err, &failed):
+		fmt.Fprintln(stderr, "the job failed\n"+failed.Report())
+		return failed.Code
+	case err != nil:
+		fmt.Fprintln(stderr, "digits:", err)
+		return 1
+	}
+	return 0
+}
+
+func parse(args []string, stderr io.Writer) (settings, error) {
+	var s settings
+	f := flag.NewFlagSet("digits", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	f.IntVar(&s.workers, "workers", 0, "worker processes, 1 or 2; default: as many as the launcher started, or 2")
+	f.StringVar(&s.data, "data", "", "a CSV or CSV.gz of numbers whose last column is the class; default: the built-in digits")
+	f.IntVar(&s.epochs, "epochs", 20, "times to go through the training part")
+	f.IntVar(&s.maxSteps, "steps", 0, "stop after so many steps; 0: no limit")
+	f.IntVar(&s.batch, "batch", 32, "rows per step")
+	f.Float64Var(&s.lr, "lr", 0.05, "learning rate of SGD with momentum 0.9")
+	f.IntVar(&s.hidden, "hidden", 128, "width of the hidden layers")
+	f.Uint64Var(&s.seed, "seed", 1, "fixes the split into train and test, the first weights and the order")
+	f.BoolVar(&s.json, "json", false, "print the losses and the result as one JSON object")
+	f.StringVar(&s.plot, "plot", "digits-loss.png", "where to write the loss curve; empty: nowhere")
+	if err := f.Parse(args); err != nil {
+		return s, err
+	}
+	var errs []error
+	bad := func(format string, v ...any) { errs = append(errs, fmt.Errorf(format, v...)) }
+	if f.NArg() > 0 {
+		bad("unexpected argument %q; options begin with --", f.Arg(0))
+	}
+	started, launched := 2, os.Getenv("RANK") != ""
+	if launched {
+		var err error
+		if started, err = strconv.Atoi(os.Getenv("WORLD_SIZE")); err != nil {
+			bad("WORLD_SIZE is %q; expected a number, as weft run sets it", os.Getenv("WORLD_SIZE"))
+		}
+	}
+	if s.workers == 0 {
+		s.workers = started
+	}
+	if s.workers < 1 || s.workers > 2 {
+		bad("%d workers; the model has two halves: use 1 or 2", s.workers)
+	}
+	if launched && s.workers != started {
+		bad("--workers %d, but the launcher started %d; leave --workers out, or use weft run --nproc-per-node %d", s.workers, started, s.workers)
+	}
+	for name, v := range map[string]int{"epochs": s.epochs, "batch": s.batch, "hidden": s.hidden} {
+		if v < 1 || v > 1<<20 {
+			bad("--%s %d; expected 1 to %d", name, v, 1<<20)
+		}
+	}
+	if s.maxSteps < 0 {
+		bad("--steps %d; expected 0 or more", s.maxSteps)
+	}
+	if !(s.lr > 0) {
+		bad("--lr %g; expected a positive number", s.lr)
+	}
+	return s, errors.Join(errs...)
+}

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"github.com/weft-project/weft/rpc"
+)
+
+// result is what --json prints.
+type result struct {
+	Workers      int       `json:"workers"`
+	Rows         int       `json:"rows"`
+	Features     int       `json:"features"`
+	Classes      int       `json:"classes"`
+	Seed         uint64    `json:"seed"`
+	Steps        int       `json:"steps"`
+	Losses       []float64 `json:"losses"` // of each step, before it
+	TestAccuracy float64   `json:"test_accuracy"`
+	Seconds      float64   `json:"seconds"` // of training
+}
+
+// trainHere trains the whole model in this process.
+func trainHere(c context.Context, s settings, stdout io.Writer) error {
+	d, err := load(s.data, s.seed)
+	if err != nil {
+		return err
+	}
+	m, err := newWhole(s.sizes(d), s.lr)
+	if err != nil {
+		return err
+	}
+	return train(c, s, d, m, stdout)
+}
+
+// trainSplit is one worker of two: worker 0 trains, worker 1 serves its half until worker 0 has finished.
+func trainSplit(c context.Context, s settings, stdout io.Writer) error {
+	w, err := rpc.Join(c, rpc.Config{Functions: functions()})
+	if err != nil {
+		return err
+	}
+	if w.Rank() == 0 {
+		if err = lead(c, w, s, stdout); err != nil {
+			_ = w.Close() // the error says more
+			return err
+		}
+	}
+	return w.Leave(c)
+}
+
+// lead reads the data, trains, and reports.
+func lead(c context.Context, w *rpc.Worker, s settings, stdout io.Writer) error {
+	d, err := load(s.data, s.seed)
+	if err != nil {
+		return err
+	}
+	m, err := newHalves(c, w, w.Workers()[1].Name, s.sizes(d), s.lr)
+	if err != nil {
+		return err
+	}
+	return train(c, s, d, m, stdout)
+}
+
+func (s settings) sizes(d *dataset) sizes { return sizes{d.features, s.hidden, d.classes, s.seed} }
+
+// train runs the steps, measures the accuracy on the test part, and writes what was asked for.
+func train(c context.Context, s settings, d *dataset, m model, stdout io.Writer) error {
+	out := newReporter(s, d, stdout)
+	began := time.Now()
+	losses, err := steps(c, s, d, m, out)
+	if err != nil {
+		return fmt.Errorf("step %d: %w", len(losses)+1, err)
+	}
+	took := time.Since(began)
+	x, y := d.test.all()
+	accuracy, err := m.accuracy(c, x, y)
+	if err != nil {
+		return fmt.Errorf("test: %w", err)
+	}
+	if s.plot != "" {
+		if err := plotLosses(s.plot, losses, accuracy); err != nil {
+			return fmt.Errorf("plot: %w", err)
+		}
+	}
+	if s.json {
+		return json.NewEncoder(stdout).Encode(result{
+			Workers: s.workers, Rows: len(d.train.y) + len(d.test.y), Features: d.features, Classes: d.classes, Seed: s.seed,
+			Steps: len(losses), Losses: losses, TestAccuracy: accuracy, Seconds: took.Seconds(),
+		})
+	}
+	out.finish(accuracy, len(losses), took)
+	return nil
+}
+
+// steps goes through the training part epoch by epoch, in an order that the seed fixes; a last, shorter batch counts too.
+func steps(c context.Context, s settings, d *dataset, m model, out *reporter) ([]float64, error) {
+	src := rand.New(rand.NewPCG(s.seed, 4))
+	var losses []float64
+	for epoch := range s.epochs {
+		order := src.Perm(len(d.train.y))
+		sum, from := 0.0, len(losses)
+		for at := 0; at < len(order); at += s.batch {
+			if s.maxSteps > 0 && len(losses) == s.maxSteps {
+				return losses, nil
+			}
+			x, y := d.train.batch(order[at:min(at+s.batch, len(order))])
+			loss, err := m.step(c, x, y)
+			if err != nil {
+				return losses, err
+			}
+			if math.IsNaN(loss) || math.IsInf(loss, 0) {
+				return losses, fmt.Errorf("the loss is %v; a smaller --lr than %g may help", loss, s.lr)
+			}
+			losses, sum = append(losses, loss), sum+loss
+			out.step(loss)
+		}
+		out.epoch(epoch+1, sum/float64(len(losses)-from))
+	}
+	return losses, nil
+}
