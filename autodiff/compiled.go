@@ -178,7 +178,11 @@ func (c *compiled) compileBackward(mask uint64) (p *pulling, err error) {
 func (c *compiled) forward(dev device.Device, owner *Arena, in []*Tensor) ([]*Tensor, error) {
 	bufs := make([]*device.Buffer, 0, len(in))
 	defer func() { releaseAll(bufs) }()
-	for _, t := range in {
+	for i, t := range in {
+		if j := slices.Index(in[:i], t); j >= 0 { // one value, also where an update comes between
+			bufs = append(bufs, bufs[j].Retain())
+			continue
+		}
 		b, err := t.acquire()
 		if err != nil {
 			return nil, err

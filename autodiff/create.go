@@ -35,8 +35,7 @@ func Zeros(d device.Dtype, shape ...int) *Tensor { return Full(d, 0, shape...) }
 func Ones(d device.Dtype, shape ...int) *Tensor { return Full(d, 1, shape...) }
 
 // Full is a tensor with every element v, on the CPU.
-func Full(d device.Dtype, v float64, shape ...int) (full *Tensor) {
-	defer tooLarge("Full", &full)
+func Full(d device.Dtype, v float64, shape ...int) *Tensor {
 	t := kernels.Type{Dtype: d, Shape: device.Shape(shape).Clone()}
 	if err := t.Shape.Check(); err != nil {
 		return failed(opError("Full", err))
@@ -63,24 +62,32 @@ func NormalFrom(src *rand.Rand, std float64, shape ...int) *Tensor {
 	return random(shape, func() float64 { return std * src.NormFloat64() })
 }
 
-func random(shape []int, next func() float64) (drawn *Tensor) {
-	defer tooLarge("Rand", &drawn)
+func random(shape []int, next func() float64) *Tensor {
 	s := device.Shape(shape).Clone()
 	if err := s.Check(); err != nil {
 		return failed(opError("Rand", err))
 	}
-	data := make([]float32, s.Elems())
-	for i := range data {
-		data[i] = float32(next())
+	t := kernels.Type{Dtype: device.Float32, Shape: s}
+	buf, err := alloc(device.Host(), t.Bytes())
+	if err != nil {
+		return failed(opError("Rand", err))
 	}
-	return create(kernels.Type{Dtype: device.Float32, Shape: s}, device.Bytes(data))
+	if raw, err := buf.Host(); err == nil { // it is the host's
+		for i, data := 0, device.As[float32](raw); i < len(data); i++ {
+			data[i] = float32(next())
+		}
+	}
+	return newTensor(t, buf, nil)
 }
 
-// tooLarge makes the runtime's refusal to allocate an error.
-func tooLarge(op string, t **Tensor) {
-	if r := recover(); r != nil {
-		*t = failed(opError(op, fmt.Errorf("%w: %v", device.ErrMemory, r)))
-	}
+// alloc is dev.Alloc, with the runtime's refusal to allocate as an error.
+func alloc(dev device.Device, n int) (b *device.Buffer, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			b, err = nil, &device.Error{Device: dev.ID(), Op: "alloc", Err: fmt.Errorf("%w: %d bytes: %v", device.ErrMemory, n, r)}
+		}
+	}()
+	return dev.Alloc(n)
 }
 
 func create(t kernels.Type, raw []byte) *Tensor {
@@ -105,7 +112,7 @@ func fill(dev device.Device, t kernels.Type, v float64) (*device.Buffer, error) 
 	if err != nil {
 		return nil, err
 	}
-	buf, err := dev.Alloc(t.Bytes())
+	buf, err := alloc(dev, t.Bytes())
 	if err != nil {
 		return nil, err
 	}

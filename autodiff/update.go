@@ -14,6 +14,9 @@ import (
 // Whoever holds the old value — a forward under way, the tape — keeps it: the bytes are overwritten only where nobody else
 // can see them. Concurrent calls on one target follow one another. On an error no target has changed.
 func Apply(i kernels.Instr, operands []*Tensor, targets ...int) error {
+	if i == nil {
+		return opError("Apply", fmt.Errorf("%w: the instruction is nil", ErrFunction))
+	}
 	k, err := prepareUpdate(i, operands, targets)
 	if err == nil {
 		err = replace(k, operands, targets)

@@ -1,0 +1,160 @@
+package autodiff
+
+import (
+	"math"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/kernels"
+)
+
+var sgd = kernels.SGD{LR: 0.5}
+
+// bytesOf is where a tensor's value lies.
+func bytesOf(t *testing.T, x *Tensor) *byte {
+	t.Helper()
+	b, err := x.Acquire()
+	require.NoError(t, err)
+	defer b.Release()
+	raw, err := b.Host()
+	require.NoError(t, err)
+	return &raw[0]
+}
+
+func TestAnUpdateIsInPlaceWhereNobodyElseSeesTheValue(t *testing.T) {
+	w := New([]float64{1, 2})
+	at := bytesOf(t, w)
+	require.NoError(t, Apply(sgd, []*Tensor{w, New([]float64{2, 4})}, 0))
+	require.Equal(t, []float64{0, 0}, numbers(t, w))
+	require.Same(t, at, bytesOf(t, w))
+}
+
+func TestTheTapeKeepsTheOldValueOfAParameter(t *testing.T) {
+	w := New([]float64{3}).RequireGrad()
+	old := w.Detach()
+	y := Sum(Mul(w, w))
+	at := bytesOf(t, w)
+	require.NoError(t, Apply(sgd, []*Tensor{w, New([]float64{2})}, 0))
+	require.NotSame(t, at, bytesOf(t, w), "it was copied on write")
+	require.Equal(t, []float64{2}, numbers(t, w))
+	require.Equal(t, []float64{3}, numbers(t, old))
+	g, err := Backward(y)
+	require.NoError(t, err)
+	require.Equal(t, []float64{6}, numbers(t, g.Of(w)), "the gradient is that of the value that the forward saw")
+	require.Equal(t, []float64{2}, numbers(t, w))
+	g, err = Backward(Sum(Mul(w, w)))
+	require.NoError(t, err)
+	require.Equal(t, []float64{4}, numbers(t, g.Of(w)))
+}
+
+func TestAnUpdateMayReadItsTargetTwice(t *testing.T) {
+	w := New([]float64{8})
+	require.NoError(t, Apply(sgd, []*Tensor{w, w}, 0))
+	require.Equal(t, []float64{4}, numbers(t, w))
+}
+
+func TestAnUpdateOfSeveralTargetsWritesThemAll(t *testing.T) {
+	p, g, m, v := New([]float64{1}), New([]float64{2}), New([]float64{0}), New([]float64{0})
+	adam := kernels.Adam{LR: 0.1, Beta1: 0.9, Beta2: 0.99, Step: 1}
+	require.NoError(t, Apply(adam, []*Tensor{p, g, m, v}, 0, 2, 3))
+	requireClose(t, []float64{0.9, 0.2, 0.04}, []float64{numbers(t, p)[0], numbers(t, m)[0], numbers(t, v)[0]}, 1e-9, "p, m, v")
+	require.Equal(t, []float64{2}, numbers(t, g))
+}
+
+func TestARefusedUpdateChangesNothing(t *testing.T) {
+	a := NewArena("pass")
+	gone := owned(t, a, device.Host(), 2)
+	a.Free()
+	w, g := New([]float64{1, 2}), New([]float64{1, 1})
+	at := bytesOf(t, w)
+	for name, c := range map[string]struct {
+		i        kernels.Instr
+		operands []*Tensor
+		targets  []int
+		want     error
+	}{
+		"wrong shape":    {sgd, []*Tensor{w, New([]float64{1})}, []int{0}, kernels.ErrOperands},
+		"wrong result":   {kernels.Unary{Fn: kernels.Neg}, []*Tensor{w}, []int{0, 0}, ErrFunction},
+		"wrong type":     {kernels.Cast{To: device.Float32}, []*Tensor{w}, []int{0}, ErrDtype},
+		"no such target": {sgd, []*Tensor{w, g}, []int{2}, ErrFunction},
+		"twice":          {kernels.SGD{LR: 1, Momentum: 1}, []*Tensor{w, g, w}, []int{0, 2}, ErrFunction},
+		"freed operand":  {sgd, []*Tensor{w, gone}, []int{0}, ErrFreed},
+		"freed target":   {sgd, []*Tensor{gone, g}, []int{0}, ErrFreed},
+		"failed":         {sgd, []*Tensor{w, Failed(errKernel)}, []int{0}, errKernel},
+		"elsewhere":      {sgd, []*Tensor{w, To(g, device.NewSim(device.SimConfig{}))}, []int{0}, ErrDevices},
+		"no instruction": {nil, []*Tensor{w, g}, []int{0}, ErrFunction},
+		"no operands":    {sgd, nil, nil, kernels.ErrOperands},
+	} {
+		err := Apply(c.i, c.operands, c.targets...)
+		require.ErrorIs(t, err, c.want, name)
+		require.ErrorContains(t, err, "update_test.go:", name)
+	}
+	require.Equal(t, []float64{1, 2}, numbers(t, w))
+	require.Same(t, at, bytesOf(t, w))
+}
+
+func TestAnUpdateWithoutMemoryChangesNothing(t *testing.T) {
+	sim := device.NewSim(device.SimConfig{Bytes: 3 * 16})
+	a := NewArena("pass")
+	defer a.Free()
+	w, g := owned(t, a, sim, 2), owned(t, a, sim, 2)
+	held := w.Detach()
+	fill := owned(t, a, sim, 2)
+	require.ErrorIs(t, Apply(sgd, []*Tensor{w, g}, 0), device.ErrMemory)
+	require.Equal(t, []float64{1, 1}, numbers(t, w))
+	held.free()
+	require.NoError(t, Apply(sgd, []*Tensor{w, fill}, 0), "alone, it needs no memory")
+	require.Equal(t, []float64{0.5, 0.5}, numbers(t, w))
+}
+
+func TestUpdatesAndForwardsAtTheSameTimeSeeWholeValues(t *testing.T) {
+	w, v := Full(device.Float64, 64, 500).RequireGrad(), Full(device.Float64, 64, 500).RequireGrad()
+	one := Full(device.Float64, 2, 500)
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() { // two targets in either order: locks must not deadlock
+			for range 16 {
+				if err := Apply(sgd, []*Tensor{w, one}, 0); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		wg.Go(func() {
+			m := kernels.SGD{LR: 0, Momentum: 1}
+			for range 16 {
+				if err := Apply(m, []*Tensor{v, one, w}, 0, 2); err != nil {
+					t.Error(err)
+				}
+				if err := Apply(m, []*Tensor{w, one, v}, 0, 2); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		wg.Go(func() {
+			for range 40 {
+				y := Mean(Mul(w, w))
+				got, err := y.Item()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				g, err := Backward(y)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				d, _ := Values[float64](g.Of(w))
+				for _, x := range d { // 2w/500 of the very value that the forward saw
+					if math.Abs(x*500/2*x*500/2-got) > 1e-6 {
+						t.Errorf("gradient %v of a value whose square is %v", x, got)
+						return
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
