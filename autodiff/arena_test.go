@@ -185,7 +185,8 @@ func TestABackwardThatFailsHalfWayFreesEveryGradient(t *testing.T) {
 	x, w := owned(t, a, device.Host(), 4, 4).RequireGrad(), owned(t, a, device.Host(), 4, 4).RequireGrad()
 	y := MatMul(x, w)
 	z := Exp(y)
-	loss := Add(Sum(Mul(z, Tanh(y))), Sum(x))
+	early := owned(t, a, device.Host(), 2).RequireGrad() // it has its gradient when the failure comes
+	loss := Add(Sum(early), Add(Sum(Mul(z, Tanh(y))), Sum(x)))
 	y.edge.Node.call.free() // what an earlier backward would have done
 	_, err := Backward(loss)
 	require.ErrorIs(t, err, ErrGraphFreed)
@@ -222,3 +223,27 @@ func TestFreeingAnArenaUnderComputationsIsSafe(t *testing.T) {
 		require.Equal(t, host, device.Host().Stats().Live)
 	}
 }
+
+func TestNobodysValuesAreLeftToTheCollector(t *testing.T) {
+	host := device.Host().Stats().Live
+	x, w := normal(rng(1), 4, 4).tensor(device.Float64), normal(rng(2), 4, 4).tensor(device.Float64).RequireGrad()
+	y := Sum(network.Call(x, w)) // keeps values between its ops
+	require.Equal(t, host, device.Host().Stats().Live)
+	g, err := Backward(y)
+	require.NoError(t, err)
+	require.Nil(t, g.Of(w).Owner())
+	require.Equal(t, host, device.Host().Stats().Live)
+}
+
+func TestACallKeepsOnlyWhatItsBackwardReads(t *testing.T) {
+	x, w := New([]float64{1, 2}), New([]float64{3, 4}).RequireGrad()
+	saved := func(y *Tensor) (n int) { return len(y.edge.Node.call.saved) }
+	require.Equal(t, 1, saved(Mul(x, w)), "x, for the gradient of w")
+	require.Equal(t, 2, saved(Mul(another(w), w)))
+	require.Zero(t, saved(Add(x, w)))
+	require.Equal(t, 1, saved(Exp(w)), "its result")
+	require.Nil(t, Mul(x, x).edge.Node, "nobody wants a gradient")
+}
+
+// another is another parameter with the value of w.
+func another(w *Tensor) *Tensor { return w.Detach().RequireGrad() }

@@ -149,6 +149,7 @@ func TestAnOpIsADescriptionThatGorgoniaCanAskAbout(t *testing.T) {
 	b := build(t, opCase{body: func(g *Graph, in []node) node { return g.Embedding(in[0], in[1]) }}, device.Float32,
 		[]arg{normal(rng(1), 3, 2), ids(rng(1), device.Int32, 3, 4)})
 	op := b.y.Op().(*Op)
+	require.Len(t, b.g.ExprGraph().AllNodes(), 3)
 	require.Equal(t, 2, op.Arity())
 	require.Equal(t, []bool{true, false}, op.DiffWRT(2))
 	require.Equal(t, -1, op.OverwritesInput())

@@ -110,6 +110,18 @@ func TestAnUpdateWithoutMemoryChangesNothing(t *testing.T) {
 	require.Equal(t, []float64{0.5, 0.5}, numbers(t, w))
 }
 
+func TestAnUpdateThatRunsOutOfMemoryAtItsSecondTargetFreesTheFirst(t *testing.T) {
+	sim := device.NewSim(device.SimConfig{Bytes: 5 * 16})
+	a := NewArena("pass")
+	p, g, m, v := owned(t, a, sim, 2), owned(t, a, sim, 2), owned(t, a, sim, 2), owned(t, a, sim, 2)
+	_, _, _ = p.Detach(), m.Detach(), v.Detach()
+	err := Apply(kernels.Adam{LR: 1, Step: 1}, []*Tensor{p, g, m, v}, 0, 2, 3)
+	require.ErrorIs(t, err, device.ErrMemory)
+	require.EqualValues(t, 4, sim.Stats().Live)
+	a.Free()
+	require.Zero(t, sim.Stats().Live)
+}
+
 func TestUpdatesAndForwardsAtTheSameTimeSeeWholeValues(t *testing.T) {
 	w, v := Full(device.Float64, 64, 500).RequireGrad(), Full(device.Float64, 64, 500).RequireGrad()
 	one := Full(device.Float64, 2, 500)
