@@ -1,0 +1,149 @@
+// Simple trains two parameters that lie on another process, for one step. Each of two workers makes two 3×3 parameters on
+// the other, adds them there, fetches the sum, runs the backward across both processes, lets the other step its
+// parameters, and checks that each has moved by exactly −0.05 × its gradient.
+//
+//	go run ./examples/simple [--json]                  # starts its two workers itself
+//	weft run --nproc-per-node 2 bin/simple [--json]    # the same under weft run
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/weft-project/weft/autodiff"
+	"github.com/weft-project/weft/ctx"
+	"github.com/weft-project/weft/elastic"
+	"github.com/weft-project/weft/optim"
+	"github.com/weft-project/weft/rpc"
+)
+
+const lr = 0.05
+
+// What a worker serves to the other.
+var (
+	newParam = rpc.Define("param", func(context.Context, struct{}) (*autodiff.Tensor, error) {
+		return autodiff.Rand(3, 3).RequireGrad(), nil
+	})
+	add = rpc.Define("add", func(c context.Context, refs []optim.Param) (*autodiff.Tensor, error) {
+		t, err := locals(c, refs)
+		return autodiff.Add(t[0], t[1]), err
+	})
+	inspect = rpc.Define("inspect", func(c context.Context, refs []optim.Param) (states []state, _ error) {
+		params, err := locals(c, refs)
+		grads, errG := ctx.Gradients(c) // they lie in the pass, on the worker that owns the parameters
+		for _, p := range params {
+			v, errV := autodiff.Values[float32](p)
+			g, errG := autodiff.Values[float32](grads[p])
+			states, err = append(states, state{v, g}), errors.Join(err, errV, errG)
+		}
+		return states, errors.Join(err, errG)
+	})
+)
+
+type state struct{ Value, Gradient []float32 }
+
+// locals are the tensors that references name, here on their owner. References that arrive are the callee's to release.
+func locals(c context.Context, refs []optim.Param) (ts []*autodiff.Tensor, err error) {
+	for _, r := range refs {
+		t, errT := r.LocalValue(c)
+		ts, err = append(ts, t), errors.Join(err, errT)
+		r.Release()
+	}
+	return ts, err
+}
+
+// move is what one step did to a parameter.
+type move struct {
+	Worker, Owner, Param    string
+	Before, Gradient, After []float32
+}
+
+// check says where the parameter did not move by exactly −lr × its gradient, in float32 arithmetic.
+func (m move) check() error {
+	for i, g := range m.Gradient {
+		if want := m.Before[i] - float32(lr*g); m.After[i] != want {
+			return fmt.Errorf("%s on %s: element %d went from %v to %v with gradient %v; expected %v", m.Param, m.Owner, i, m.Before[i], m.After[i], g, want)
+		}
+	}
+	return nil
+}
+
+// train makes two parameters on the other worker and steps them once.
+func train(c context.Context, w *rpc.Worker) (moves []move, err error) {
+	other := w.Workers()[1-w.Rank()].Name
+	params := []optim.Param{newParam.Remote(c, other, struct{}{}), newParam.Remote(c, other, struct{}{})}
+	opt, err := optim.NewDistributed(c, optim.SGD{LR: lr}, params...)
+	if err != nil {
+		return nil, err
+	}
+	err = w.Pass(c, func(c context.Context) error {
+		sum, err := add.Remote(c, other, params).ToHere(c) // the sum stays there until it is fetched
+		if err != nil {
+			return err
+		}
+		if err := ctx.Backward(c, autodiff.Sum(autodiff.Mul(sum, sum))); err != nil {
+			return err
+		}
+		before, err := inspect.Call(c, other, params)
+		if err != nil {
+			return err
+		}
+		if err := opt.Step(c); err != nil {
+			return err
+		}
+		after, err := inspect.Call(c, other, params)
+		for i := range after {
+			moves = append(moves, move{w.Name(), other, "AB"[i : i+1], before[i].Value, before[i].Gradient, after[i].Value})
+		}
+		return err
+	})
+	return moves, err
+}
+
+// work joins the job that the environment describes, trains, and prints and checks the outcome.
+func work(c context.Context, asJSON bool) error {
+	w, err := rpc.Join(c, rpc.Config{Functions: append(optim.Functions(), newParam, add, inspect)})
+	if err != nil {
+		return err
+	}
+	if w.WorldSize() != 2 {
+		return errors.Join(fmt.Errorf("expected two workers, not %d: weft run --nproc-per-node 2 bin/simple", w.WorldSize()), w.Close())
+	}
+	moves, err := train(w.Context(c), w)
+	if err != nil {
+		return errors.Join(err, w.Close()) // the other hears of it at once
+	}
+	for _, m := range moves {
+		err = errors.Join(err, m.check())
+		if asJSON {
+			err = errors.Join(err, json.NewEncoder(os.Stdout).Encode(m))
+		} else if err == nil {
+			fmt.Printf("%s: %s on %s moved by exactly -%v × its gradient\n  before   %.4f\n  gradient %.4f\n  after    %.4f\n",
+				m.Worker, m.Param, m.Owner, lr, m.Before, m.Gradient, m.After)
+		}
+	}
+	return errors.Join(err, w.Leave(c)) // serves the other until it comes to leave too
+}
+
+func main() {
+	asJSON := flag.Bool("json", false, "print one line of JSON per parameter")
+	flag.Parse()
+	c, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	self, err := os.Executable()
+	if _, worker := os.LookupEnv("RANK"); worker {
+		err = work(c, *asJSON)
+	} else if err == nil {
+		_, err = elastic.Run(c, elastic.Spec{Program: self, Args: os.Args[1:], NprocPerNode: 2, NoPrefix: *asJSON, Stdout: os.Stdout, Stderr: os.Stderr})
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "simple:", err)
+		os.Exit(1)
+	}
+}
