@@ -18,16 +18,22 @@ func exchange(c context.Context, link transport.Link, m *transport.Message, plac
 		return nil, err
 	}
 	reply, err := converse(c, s, m, place)
-	finish(s, err)
+	finish(c, s, err)
 	return reply, err
 }
 
-// finish ends a stream: in good order, or by resetting it, which cancels the work at the peer.
-func finish(s transport.Stream, err error) {
+// finish ends a stream: by resetting it where something failed, which cancels the work at the peer; otherwise in good order.
+// Then the peer's end is awaited: to reset before it has come would tell the peer that its answer failed.
+func finish(c context.Context, s transport.Stream, err error) {
 	if err == nil {
 		err = s.CloseSend()
 	}
-	s.Reset(err) // with nil: what both sides closed stays delivered, and the stream's resources go
+	if err == nil {
+		if _, end := s.Recv(c, noTensors); !errors.Is(end, io.EOF) {
+			err = fmt.Errorf("%w: more than one answer: %w", ErrProtocol, end)
+		}
+	}
+	s.Reset(err) // with nil only the stream's resources go
 }
 
 // converse sends and receives on an open stream, which it leaves open.
@@ -49,14 +55,14 @@ func converse(c context.Context, s transport.Stream, m *transport.Message, place
 	return reply, nil
 }
 
-// parseReply reads an answer's header; the error is what the peer answered with.
+// parseReply reads an answer's header, nil where it makes no sense; the error may be what the peer answered with.
 func parseReply(m *transport.Message) (*replyHeader, error) {
 	h := &replyHeader{}
 	if err := decode(m.Header, h); err != nil {
 		return nil, err
 	}
 	if h.Err != nil {
-		return nil, h.Err.err()
+		return h, h.Err.err()
 	}
 	return h, nil
 }

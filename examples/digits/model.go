@@ -29,7 +29,12 @@ func newTail(s sizes) nn.Sequential {
 	return nn.NewMLP(src, autodiff.ReLU, s.Hidden, max(s.Hidden/2, 1), s.Classes)
 }
 
-func rule(lr float64) optim.Rule { return optim.SGD{LR: lr, Momentum: 0.9} }
+func rule(lr float64) optim.Rule { return optim.SGD{LR: lr, Momentum: momentum, WeightDecay: decay} }
+
+const (
+	momentum = 0.9
+	decay    = 5e-4
+)
 
 // model is the network with its optimizer, wherever its halves are.
 type model interface {

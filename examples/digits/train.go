@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"math/rand/v2"
+	"os"
 	"time"
 
 	"github.com/weft-project/weft/rpc"
@@ -40,12 +41,19 @@ func trainHere(c context.Context, s settings, stdout io.Writer) error {
 
 // trainSplit is one worker of two: worker 0 trains, worker 1 serves its half until worker 0 has finished.
 func trainSplit(c context.Context, s settings, stdout io.Writer) error {
+	var d *dataset
+	var err error
+	if os.Getenv("RANK") == "0" { // a bad file should not cost anybody a join
+		if d, err = load(s.data, s.seed); err != nil {
+			return err
+		}
+	}
 	w, err := rpc.Join(c, rpc.Config{Functions: functions()})
 	if err != nil {
 		return err
 	}
 	if w.Rank() == 0 {
-		if err = lead(c, w, s, stdout); err != nil {
+		if err = lead(c, w, s, d, stdout); err != nil {
 			_ = w.Close() // the error says more
 			return err
 		}
@@ -53,12 +61,8 @@ func trainSplit(c context.Context, s settings, stdout io.Writer) error {
 	return w.Leave(c)
 }
 
-// lead reads the data, trains, and reports.
-func lead(c context.Context, w *rpc.Worker, s settings, stdout io.Writer) error {
-	d, err := load(s.data, s.seed)
-	if err != nil {
-		return err
-	}
+// lead trains and reports.
+func lead(c context.Context, w *rpc.Worker, s settings, d *dataset, stdout io.Writer) error {
 	m, err := newHalves(c, w, w.Workers()[1].Name, s.sizes(d), s.lr)
 	if err != nil {
 		return err
