@@ -16,7 +16,8 @@
 // programs: one forward, and one vector-Jacobian product per set of outputs that have a gradient. A primitive such as
 // [Add] is a function of one op. The gradient of every op stands in one table (rules.go); broadcasting is undone in one
 // place (reverse.go). Ops are applied to graphs under one lock, because Gorgonia keeps state in package variables; compiled
-// programs run without it.
+// programs run without it. A body only builds: it must not compute with tensors. An op without a gradient rule is an error
+// where a gradient would have to pass through it, and harmless elsewhere.
 //
 // # The tape
 //
