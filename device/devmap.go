@@ -32,16 +32,13 @@ func (m Map) Reverse() Map {
 }
 
 // Validate reports every violation in one error: sources must be among local, targets among remote, and no two
-// sources may share a target. The CPU counts as mapped to itself where it is not named.
+// sources may share a target.
 func (m Map) Validate(local, remote []ID) error {
 	var errs []error
 	bad := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("%w: %s", ErrBadMap, fmt.Sprintf(format, args...)))
 	}
 	from := map[ID]ID{}
-	if _, named := m[ID{}]; !named {
-		from[ID{}] = ID{} // the CPU stays the CPU unless the map says otherwise
-	}
 	for _, src := range slices.SortedFunc(maps.Keys(m), ID.Compare) {
 		dst := m[src]
 		if !slices.Contains(local, src) {

@@ -1,0 +1,2 @@
+// Package devicetest is the conformance suite of device.Device: a new device adds only its constructor.
+package devicetest
