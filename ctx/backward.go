@@ -2,10 +2,12 @@ package ctx
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/weft-project/weft/autodiff"
 )
@@ -37,6 +39,11 @@ func BackwardWith(c context.Context, o autodiff.Options, roots ...*autodiff.Tens
 	if !ok {
 		return ErrNoPass
 	}
+	for _, r := range roots {
+		if owner := r.Owner(); owner != nil && owner != p.arena {
+			return p.err("backward", fmt.Errorf("%w: %v is not of this one", autodiff.ErrMixedPasses, r))
+		}
+	}
 	edges, first, err := autodiff.Roots(o, roots)
 	if err != nil {
 		return p.err("backward", err)
@@ -46,7 +53,14 @@ func BackwardWith(c context.Context, o autodiff.Options, roots ...*autodiff.Tens
 		autodiff.Release(first...)
 		return p.err("backward", err)
 	}
-	b.eng.start(edges, first) // nobody else knows the id yet
+	if _, bounded := c.Deadline(); !bounded && p.ct.wait > 0 {
+		var cancel context.CancelFunc
+		c, cancel = context.WithTimeout(c, p.ct.wait)
+		defer cancel()
+	}
+	b.mu.Lock() // the pass may be left meanwhile
+	b.eng.start(edges, first)
+	b.mu.Unlock()
 	return p.err("backward", b.drive(c))
 }
 
@@ -65,12 +79,26 @@ func (ct *Container) HandleGradients(c context.Context, from WorkerID, m *Gradie
 	}
 	b.mu.Lock()
 	err = b.eng.arrived(m.Message, m.Grads)
+	if first && err != nil { // nothing that would follow can be right
+		b.eng.fail(err)
+	}
 	b.mu.Unlock()
 	b.poke()
 	if first {
+		c, cancel := sooner(c)
+		defer cancel()
 		return p.err("gradients", b.drive(c))
 	}
 	return p.err("gradients", err)
+}
+
+// sooner gives a participant nine tenths of the time that is left, so that what it waited for reaches the root before the
+// root itself runs out of time.
+func sooner(c context.Context) (context.Context, context.CancelFunc) {
+	if d, ok := c.Deadline(); ok {
+		return context.WithTimeout(c, time.Until(d)/10*9)
+	}
+	return context.WithCancel(c)
 }
 
 // join finds a backward that is under way here, or begins it over the roots and all send functions that the pass has now. The
@@ -130,6 +158,7 @@ func (b *backward) poke() {
 
 // drive runs the engine until it is finished.
 func (b *backward) drive(c context.Context) (err error) {
+	caller := c
 	c, cancel := context.WithCancelCause(c)
 	defer cancel(nil)
 	var out sync.WaitGroup
@@ -153,14 +182,16 @@ func (b *backward) drive(c context.Context) (err error) {
 		case <-b.wake:
 		case <-c.Done():
 			b.mu.Lock()
-			b.eng.fail(withReason(context.Cause(c), b.eng.stalled()))
+			b.eng.fail(context.Cause(c))
 			b.mu.Unlock()
 		}
 	}
 	out.Wait()
 	b.mu.Lock()
 	b.eng.drop()
-	err = b.eng.err
+	if err = b.eng.err; err != nil && errors.Is(caller.Err(), context.DeadlineExceeded) {
+		err = withReason(err, b.eng.stalled())
+	}
 	b.mu.Unlock()
 	if err == nil {
 		err = b.pass.merge(&b.grads)

@@ -34,22 +34,25 @@ type GradientMessage struct {
 type Config struct {
 	Worker WorkerID
 	Links  Links
-	Logger *slog.Logger // nil: silent
+	// Timeout is the deadline of a backward whose context has none; 0 for none.
+	Timeout time.Duration
+	Logger  *slog.Logger // nil: silent
 }
 
 // Container holds the passes of one worker.
 type Container struct {
 	me    WorkerID
 	links Links
+	wait  time.Duration // of a backward without a deadline; 0: for ever
 	log   *slog.Logger
-
-	cleanups sync.WaitGroup // clean-ups of other workers under way
 
 	mu        sync.Mutex
 	passes    map[PassID]*Pass
 	gone      tombstones
 	counter   uint64 // of passes, messages and backwards
 	closed    bool
+	cleaning  int           // clean-ups of other workers under way
+	settled   chan struct{} // closed and replaced when none is
 	cleanCtx  context.Context
 	cleanStop context.CancelFunc
 }
@@ -65,10 +68,10 @@ func NewContainer(cfg Config) *Container {
 		log = slog.New(slog.DiscardHandler)
 	}
 	c, stop := context.WithCancel(context.Background())
-	return &Container{me: cfg.Worker, links: cfg.Links, log: log, passes: map[PassID]*Pass{}, cleanCtx: c, cleanStop: stop}
+	return &Container{me: cfg.Worker, links: cfg.Links, wait: cfg.Timeout, log: log, passes: map[PassID]*Pass{}, settled: make(chan struct{}), cleanCtx: c, cleanStop: stop}
 }
 
-// nextID draws from the worker's counter. The caller holds ct.mu.
+// nextIDLocked draws from the worker's counter. The caller holds ct.mu.
 func (ct *Container) nextIDLocked() uint64 {
 	ct.counter++
 	return newID(ct.me, ct.counter)
@@ -128,15 +131,13 @@ func (ct *Container) unknown(id PassID, op string) error {
 	return &Error{ct.links.Name(ct.me), id, op, ErrUnknownPass}
 }
 
-// remove takes a pass out; nil when it is not here.
+// remove takes a pass out; nil when it is not here. It stays away: a clean-up may overtake the call that would have made it.
 func (ct *Container) remove(id PassID) *Pass {
 	ct.mu.Lock()
 	defer ct.mu.Unlock()
 	p := ct.passes[id]
-	if p != nil {
-		delete(ct.passes, id)
-		ct.gone.add(id)
-	}
+	delete(ct.passes, id)
+	ct.gone.add(id)
 	return p
 }
 
@@ -174,6 +175,27 @@ func (ct *Container) HandleCleanup(c context.Context, id PassID, from WorkerID) 
 	wg.Wait()
 }
 
+// spread tells workers to free a pass, without waiting for them.
+func (ct *Container) spread(id PassID, to []WorkerID) {
+	ct.mu.Lock()
+	defer ct.mu.Unlock()
+	if ct.closed {
+		return // they see this worker leave
+	}
+	ct.cleaning += len(to)
+	for _, w := range to {
+		go func() {
+			ct.tell(ct.cleanCtx, w, id)
+			ct.mu.Lock()
+			defer ct.mu.Unlock()
+			if ct.cleaning--; ct.cleaning == 0 {
+				close(ct.settled)
+				ct.settled = make(chan struct{})
+			}
+		}()
+	}
+}
+
 // tell asks one worker to free a pass.
 func (ct *Container) tell(c context.Context, w WorkerID, id PassID) {
 	c, cancel := context.WithTimeout(c, cleanupTimeout)
@@ -184,7 +206,7 @@ func (ct *Container) tell(c context.Context, w WorkerID, id PassID) {
 }
 
 // PeerLost ends what depends on a lost worker: passes that it opened are freed, and backwards of passes that it took part
-// in fail with ErrPeerLost.
+// in fail with ErrPeerLost. Workers that this one called in the passes it frees are told, as they may hear of such a pass only now.
 func (ct *Container) PeerLost(w WorkerID, cause error) {
 	err := fmt.Errorf("%w: %s: %w", ErrPeerLost, ct.links.Name(w), cause)
 	ct.mu.Lock()
@@ -200,6 +222,7 @@ func (ct *Container) PeerLost(w WorkerID, cause error) {
 	for _, p := range orphans {
 		if ct.remove(p.id) != nil {
 			p.release(err)
+			ct.spread(p.id, p.others(w))
 		}
 	}
 	for _, p := range wounded {
@@ -209,10 +232,14 @@ func (ct *Container) PeerLost(w WorkerID, cause error) {
 
 // Settle waits until every clean-up that this worker began has been answered.
 func (ct *Container) Settle(c context.Context) error {
-	done := make(chan struct{})
-	go func() { ct.cleanups.Wait(); close(done) }()
+	ct.mu.Lock()
+	busy, settled := ct.cleaning > 0, ct.settled
+	ct.mu.Unlock()
+	if !busy {
+		return nil
+	}
 	select {
-	case <-done:
+	case <-settled:
 		return nil
 	case <-c.Done():
 		return fmt.Errorf("%s: clean-ups are under way: %w", ct.links.Name(ct.me), context.Cause(c))
@@ -230,7 +257,7 @@ func (ct *Container) Close() {
 	for _, p := range all {
 		p.release(ErrLeft)
 	}
-	ct.cleanups.Wait()
+	_ = ct.Settle(context.Background()) // it ends: nothing more is begun, and what is under way was stopped
 }
 
 // tombstones remember the passes that were left lately, so that a straggler does not bring one back to life.
@@ -245,6 +272,9 @@ const maxTombstones = 4096
 func (t *tombstones) has(id PassID) bool { _, ok := t.set[id]; return ok }
 
 func (t *tombstones) add(id PassID) {
+	if t.has(id) {
+		return
+	}
 	if t.set == nil {
 		t.set = map[PassID]struct{}{}
 	}

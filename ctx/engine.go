@@ -50,7 +50,7 @@ func (e *engine) arrived(id MessageID, grads []*autodiff.Tensor) error {
 	s := e.sends[id]
 	if s == nil {
 		autodiff.Release(grads...)
-		return fmt.Errorf("%w: %v, or its gradients came twice", ErrUnknownMessage, id)
+		return fmt.Errorf("%w: %v; or its gradients came twice, or an earlier backward used its graph up", ErrUnknownMessage, id)
 	}
 	delete(e.sends, id)
 	if e.err != nil || e.closed {

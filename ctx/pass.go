@@ -1,6 +1,7 @@
 package ctx
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -98,13 +99,20 @@ func (p *Pass) Known() []WorkerID {
 	return slices.Sorted(maps.Keys(p.known))
 }
 
-// Meet notes that a message of the pass goes to a worker, so that it is told when the pass is left.
-func (p *Pass) Meet(w WorkerID) { p.meet(w) }
+// Meet notes that a message of the pass goes to a worker, so that it is told when the pass is left. A pass that was left
+// already has told its workers; this one is told now, before or after the message.
+func (p *Pass) Meet(w WorkerID) {
+	if p.meet(w) && w != p.ct.me {
+		p.ct.spread(p.id, []WorkerID{w})
+	}
+}
 
-func (p *Pass) meet(w WorkerID) {
+// meet says whether the pass was left.
+func (p *Pass) meet(w WorkerID) (left bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.known[w] = struct{}{}
+	return p.sends == nil
 }
 
 func (p *Pass) knows(w WorkerID) bool {
@@ -132,18 +140,16 @@ func (p *Pass) Leave() {
 		return
 	}
 	p.release(ErrLeft)
-	for _, w := range p.others(p.ct.me) {
-		p.ct.cleanups.Go(func() { p.ct.tell(p.ct.cleanCtx, w, p.id) })
-	}
+	p.ct.spread(p.id, p.others(p.ct.me))
 }
 
 // release frees what this worker holds of the pass.
 func (p *Pass) release(cause error) {
 	p.end(cause)
-	p.fail(cause)
 	p.mu.Lock()
-	p.sends, p.recvs, p.grads = nil, nil, nil
+	p.sends, p.recvs, p.grads = nil, nil, nil // no further backward begins
 	p.mu.Unlock()
+	p.fail(cause)
 	p.arena.Free()
 	if p.stop != nil {
 		p.stop(cause)
@@ -190,7 +196,9 @@ func (p *Pass) NextMessage() MessageID { return MessageID(p.ct.nextID()) }
 // AttachSend records that tensors leave for a worker in a message. A send function is attached only where one of them
 // requires a gradient.
 func (p *Pass) AttachSend(id MessageID, to WorkerID, tensors []*autodiff.Tensor) error {
-	p.meet(to)
+	if p.meet(to) {
+		return p.err("send", ErrLeft)
+	}
 	if !slices.ContainsFunc(tensors, (*autodiff.Tensor).RequiresGrad) {
 		return nil
 	}
@@ -201,7 +209,7 @@ func (p *Pass) AttachSend(id MessageID, to WorkerID, tensors []*autodiff.Tensor)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.sends == nil {
-		return &Error{p.ct.links.Name(p.ct.me), p.id, "send", ErrLeft}
+		return p.err("send", ErrLeft)
 	}
 	p.sends[id] = s
 	return nil
@@ -217,7 +225,9 @@ func (p *Pass) DropSend(id MessageID) {
 // AttachRecv records that tensors arrived from a worker in a message. requires says which of them required a gradient at the
 // sender, and still do; origins where they lay there.
 func (p *Pass) AttachRecv(id MessageID, from WorkerID, tensors []*autodiff.Tensor, requires []bool, origins []device.ID) error {
-	p.meet(from)
+	if p.meet(from) {
+		return p.err("receive", ErrLeft)
+	}
 	if !slices.Contains(requires, true) {
 		return nil
 	}
@@ -229,7 +239,7 @@ func (p *Pass) AttachRecv(id MessageID, from WorkerID, tensors []*autodiff.Tenso
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.recvs == nil {
-		return &Error{p.ct.links.Name(p.ct.me), p.id, "receive", ErrLeft}
+		return p.err("receive", ErrLeft)
 	}
 	p.recvs[r.node] = r
 	return nil
@@ -250,7 +260,7 @@ func (p *Pass) SendFunctions() []Edge {
 	for _, s := range p.sends {
 		es = append(es, Edge{s.id, s.to, s.node})
 	}
-	slices.SortFunc(es, func(a, b Edge) int { return int(int64(a.Message) - int64(b.Message)) })
+	slices.SortFunc(es, func(a, b Edge) int { return cmp.Compare(a.Message, b.Message) })
 	return es
 }
 
@@ -262,7 +272,7 @@ func (p *Pass) RecvFunctions() []Edge {
 	for _, r := range p.recvs {
 		es = append(es, Edge{r.id, r.from, r.node})
 	}
-	slices.SortFunc(es, func(a, b Edge) int { return int(int64(a.Message) - int64(b.Message)) })
+	slices.SortFunc(es, func(a, b Edge) int { return cmp.Compare(a.Message, b.Message) })
 	return es
 }
 
@@ -281,27 +291,40 @@ func (p *Pass) Gradients() (map[*autodiff.Tensor]*autodiff.Tensor, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.grads == nil {
-		return nil, &Error{p.ct.links.Name(p.ct.me), p.id, "gradients", ErrUnknownPass}
+		return nil, p.err("gradients", ErrUnknownPass)
 	}
 	return maps.Clone(p.grads), nil
 }
 
-// merge adds the gradients of a finished backward to those of the pass, whose property they become.
+// merge adds the gradients of a finished backward to those of the pass, whose property they become: all of them or, with an
+// error, none.
 func (p *Pass) merge(g *autodiff.Gradients) error {
-	if err := g.Settle(p.arena); err != nil {
-		return err
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for leaf, d := range g.All() {
-		if p.grads == nil {
-			return ErrLeft
+	if p.grads == nil {
+		g.Free()
+		return ErrLeft
+	}
+	all, sums := g.All(), map[*autodiff.Tensor]*autodiff.Tensor{}
+	for leaf, d := range all {
+		have := p.grads[leaf]
+		if have == nil {
+			continue
 		}
-		if have := p.grads[leaf]; have != nil {
-			d = autodiff.Add(have, d) // the old one may be in a user's hands
-			if err := d.Err(); err != nil {
-				return err
-			}
+		sum := autodiff.Add(have, d) // the old one may be in a user's hands
+		if err := sum.Err(); err != nil {
+			g.Free()
+			return err
+		}
+		sums[leaf] = sum
+	}
+	for leaf, d := range all {
+		if sums[leaf] != nil {
+			autodiff.Release(d)
+			d = sums[leaf]
+		} else if err := p.arena.Adopt(d); err != nil { // the pass is being left
+			g.Free()
+			return err
 		}
 		p.grads[leaf] = d
 	}
