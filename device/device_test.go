@@ -6,6 +6,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"runtime"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -68,6 +70,33 @@ func TestAFullDeviceRefusesAndServesAgainAfterARelease(t *testing.T) {
 	b, err = d.Alloc(100)
 	require.NoError(t, err)
 	require.NoError(t, b.Release())
+}
+
+func TestConcurrentAllocationsNeverExceedTheDevicesSize(t *testing.T) {
+	d := device.NewSim(device.SimConfig{Bytes: 1000})
+	var got atomic.Int64
+	var wg sync.WaitGroup
+	for range 16 {
+		wg.Go(func() {
+			for range 100 {
+				if b, err := d.Alloc(300); err == nil {
+					got.Add(1)
+					require.LessOrEqual(t, d.Stats().Live, int64(3))
+					require.NoError(t, b.Release())
+				}
+			}
+		})
+	}
+	wg.Wait()
+	require.Positive(t, got.Load())
+	require.Zero(t, d.Stats().LiveBytes)
+}
+
+func TestASizeThatNoMachineHasIsRefused(t *testing.T) {
+	for _, n := range []int{1 << 50, math.MaxInt} {
+		_, err := device.Host().Alloc(n)
+		require.ErrorIs(t, err, device.ErrMemory)
+	}
 }
 
 func TestADisownedBufferOfAnAcceleratorGoesBackWhenItIsUnreachable(t *testing.T) {

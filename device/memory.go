@@ -18,6 +18,9 @@ type memory struct {
 // maxPooled bounds what a pool keeps for reuse.
 const maxPooled = 1 << 30
 
+// maxLive bounds what is asked of Go's allocator, which ends the process where it cannot serve: more than any machine of today has.
+const maxLive = 1 << 43
+
 var _ Launcher = (*memory)(nil)
 
 // Host is the process's own memory and processor, with ID "cpu". There is one per process, as there is one heap.
@@ -45,14 +48,14 @@ func (m *memory) Alloc(n int) (*Buffer, error) {
 	if n < 0 {
 		return nil, &Error{m.id, "alloc", ErrBounds}
 	}
-	if m.limit > 0 && m.liveBytes.Load()+int64(n) > m.limit {
-		return nil, &Error{m.id, "alloc", ErrMemory}
-	}
 	m.pool.mu.Lock()
 	closed := m.pool.closed
 	m.pool.mu.Unlock()
 	if closed {
 		return nil, &Error{m.id, "alloc", ErrClosed}
+	}
+	if !m.reserve(int64(n)) {
+		return nil, &Error{m.id, "alloc", ErrMemory}
 	}
 	blk, reused := m.pool.take(n)
 	m.allocs.Add(1)
@@ -60,10 +63,24 @@ func (m *memory) Alloc(n int) (*Buffer, error) {
 		m.reused.Add(1)
 	}
 	m.live.Add(1)
-	m.liveBytes.Add(int64(n))
 	b := &Buffer{dev: m, n: n, blk: blk, host: m.isHost()}
 	b.refs.Store(1)
 	return b, nil
+}
+
+// reserve counts n bytes as live, if they fit.
+func (m *memory) reserve(n int64) bool {
+	limit := m.limit
+	if limit == 0 {
+		limit = maxLive
+	}
+	if n > limit || m.liveBytes.Add(n) > limit {
+		if n <= limit {
+			m.liveBytes.Add(-n)
+		}
+		return false
+	}
+	return true
 }
 
 func (m *memory) put(b *block) { m.pool.put(b) }
