@@ -5,12 +5,14 @@ import "fmt"
 // WorkerID numbers the workers of a job: their rank.
 type WorkerID uint16
 
-// PassID and MessageID are unique in a job: the worker that made them in the top 16 bits, a counter in the low 48.
-type (
-	PassID     uint64
-	MessageID  uint64
-	BackwardID uint64
-)
+// PassID is unique in a job: the worker that opened the pass in the top 16 bits, a counter in the low 48.
+type PassID uint64
+
+// MessageID names a send function and its recv function; it is made as a PassID is.
+type MessageID uint64
+
+// BackwardID names one backward of a pass; it is made as a PassID is.
+type BackwardID uint64
 
 const counterBits = 48
 

@@ -45,7 +45,7 @@ func (cl *Client) with(o *operation, f func(*link) error) error {
 	if err != nil {
 		return err
 	}
-	stop := context.AfterFunc(o.c, func() { l.nc.SetDeadline(time.Unix(1, 0)) })
+	stop := context.AfterFunc(o.c, func() { _ = l.nc.SetDeadline(time.Unix(1, 0)) })
 	err = f(l)
 	if inTime := stop(); err == nil && inTime {
 		cl.put(l)
@@ -145,7 +145,7 @@ func (cl *Client) connectUntil(o *operation) (*link, error) {
 		}
 		// Many workers start at the same moment; the jitter keeps them from knocking at the same moment too.
 		if over := pause(o, wait/2+rand.N(wait)); over != nil {
-			return nil, fmt.Errorf("%w: client socket has timed out after %v while trying to connect to %s (%v): %w",
+			return nil, fmt.Errorf("%w: client socket has timed out after %v while trying to connect to %s (%w): %w",
 				ErrUnreachable, o.limit(), cl.addr, err, over)
 		}
 	}

@@ -110,7 +110,7 @@ func (p *peer) flush() error {
 
 // bye sends what was answered before the client broke a rule, for a moment, and closes.
 func (p *peer) bye() {
-	p.nc.SetWriteDeadline(time.Now().Add(byeTime))
+	_ = p.nc.SetWriteDeadline(time.Now().Add(byeTime))
 	p.flush()
 	p.nc.Close()
 }

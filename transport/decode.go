@@ -145,7 +145,7 @@ func readBuffer(r io.Reader, buf *device.Buffer) error {
 	if err != nil {
 		return err
 	}
-	defer stage.Release()
+	defer stage.Release() //nolint:errcheck // the one reference from Alloc
 	mem, err := stage.Host()
 	if err != nil {
 		return err

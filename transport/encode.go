@@ -119,7 +119,7 @@ func writeStaged(w io.Writer, b []byte, buf *device.Buffer) ([]byte, error) {
 	if err != nil {
 		return b, err
 	}
-	defer stage.Release()
+	defer stage.Release() //nolint:errcheck // the one reference from Alloc
 	mem, err := stage.Host()
 	if err != nil {
 		return b, err

@@ -66,20 +66,25 @@ func truncate(s string) string {
 
 // fail says in this package's words why op failed.
 func (l *quicLink) fail(op string, err error) error {
-	sentinel, reason := classify(err)
+	reason, sentinel := classify(err)
 	if sentinel == nil {
 		sentinel = ErrPeerLost
 	}
 	e := &Error{Op: op, Peer: l.peer, Err: sentinel, Reason: reason}
-	if reason == "" && sentinel != err {
+	if reason == "" && !isContextEnd(err) {
 		e.Cause = err
 	}
 	return e
 }
 
+// isContextEnd says that err is a context's own error, as interrupted calls return it.
+func isContextEnd(err error) bool {
+	return err == context.Canceled || err == context.DeadlineExceeded //nolint:errorlint // a wrapped one is somebody else's
+}
+
 // classify finds the sentinel for an error of quic-go or a context, and the words of who closed the link. A nil sentinel
 // means that the error is neither's.
-func classify(err error) (sentinel error, reason string) {
+func classify(err error) (reason string, sentinel error) {
 	var (
 		app       *quic.ApplicationError
 		stream    *quic.StreamError
@@ -89,22 +94,22 @@ func classify(err error) (sentinel error, reason string) {
 		broken    *quic.TransportError
 	)
 	switch refused, _ := identityRefused(err); {
-	case err == context.Canceled, err == context.DeadlineExceeded:
-		return err, ""
+	case isContextEnd(err):
+		return "", err
 	case errors.As(err, &app) && app.Remote:
-		return ErrPeerClosed, app.ErrorMessage
+		return app.ErrorMessage, ErrPeerClosed
 	case errors.As(err, &app):
-		return ErrClosed, app.ErrorMessage
+		return app.ErrorMessage, ErrClosed
 	case errors.As(err, &stream):
-		return ErrReset, ""
+		return "", ErrReset
 	case refused:
-		return ErrIdentity, ""
+		return "", ErrIdentity
 	case errors.As(err, &idle), errors.As(err, &handshake), errors.As(err, &restarted), errors.As(err, &broken):
-		return ErrPeerLost, ""
+		return "", ErrPeerLost
 	case errors.Is(err, quic.ErrStreamClosed), errors.Is(err, net.ErrClosed):
-		return ErrClosed, ""
+		return "", ErrClosed
 	}
-	return nil, ""
+	return "", nil
 }
 
 // identityRefused says whether a handshake failed over a certificate, and whose: the listening side's words.

@@ -156,16 +156,16 @@ func (s *quicStream) fail(op string, err error) error {
 	if err == nil {
 		return nil
 	}
-	sentinel, _ := classify(err)
+	_, sentinel := classify(err)
 	if sentinel == nil {
 		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.aborted != nil && (sentinel == ErrReset || sentinel == ErrClosed) {
+	if s.aborted != nil && (errors.Is(sentinel, ErrReset) || errors.Is(sentinel, ErrClosed)) {
 		return s.aborted
 	}
-	own := errors.Is(err, quic.ErrStreamClosed) || sentinel == err // after CloseSend, or the caller's context: it can go on
+	own := errors.Is(err, quic.ErrStreamClosed) || isContextEnd(err) // after CloseSend, or the caller's context: it can go on
 	err = s.link.fail(op, err)
 	if !own {
 		s.endLocked(err)

@@ -141,7 +141,7 @@ func (p *Pair) ask(question string) error {
 	}
 	_, err = s.Recv(p.C, nil)
 	if err != io.EOF {
-		return fmt.Errorf("after the answer: %v", err)
+		return fmt.Errorf("after the answer: %w", err)
 	}
 	return nil
 }
