@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/cpu"
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/elastic"
@@ -74,10 +75,22 @@ func examine() []finding {
 		{good, "processors", fmt.Sprintf("%d, of which Go uses %d", runtime.NumCPU(), runtime.GOMAXPROCS(0))},
 		examineDevices(),
 		{good, "cuda", cudaBuild},
-		{good, "blas", strings.TrimSpace(blas + " " + detail)},
+		examineBLAS(blas, detail, cpu.X86.HasAVX2),
 		examineLoopback(),
 		examineToken(os.Getenv(elastic.TokenVariable)),
 	}
+}
+
+// examineBLAS notices an OpenBLAS that does not know the processor and took the kernels of the oldest it has.
+func examineBLAS(name, detail string, avx2 bool) finding {
+	text := strings.TrimSpace(name + " " + detail)
+	switch {
+	case name == "none":
+		return finding{bad, "blas", text}
+	case avx2 && strings.Contains(detail, "core Prescott"):
+		return finding{poor, "blas", text + "; this processor has AVX2, which these kernels do not use: set OPENBLAS_CORETYPE=Haswell (or SkylakeX with AVX-512) to be several times faster"}
+	}
+	return finding{good, "blas", text}
 }
 
 func examineDevices() finding {

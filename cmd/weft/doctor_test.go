@@ -33,6 +33,10 @@ func TestLowLimitsComeWithAdvice(t *testing.T) {
 		want verdict
 		text string
 	}{
+		{examineBLAS("openblas", "core Prescott; 2 threads", true), poor, "OPENBLAS_CORETYPE=Haswell"},
+		{examineBLAS("openblas", "core Prescott; 2 threads", false), good, "Prescott"},
+		{examineBLAS("openblas", "core Haswell; 2 threads", true), good, "Haswell"},
+		{examineBLAS("none", "WEFT_BLAS=openblas, but", true), bad, "WEFT_BLAS"},
 		{judgeBuffer("rmem_max", 212992), poor, "sysctl -w net.core.rmem_max=7500000"},
 		{judgeBuffer("wmem_max", 7_500_000), good, "net.core.wmem_max is 7500000 bytes"},
 		{judgeQueue(128), poor, "sysctl -w net.core.somaxconn=4096"},
