@@ -21,8 +21,15 @@ func sgdBody[T device.Float](i SGD) body {
 	if i.Momentum == 0 {
 		return func(outs, ins [][]byte) error {
 			po, p, g := device.As[T](outs[0]), device.As[T](ins[0]), device.As[T](ins[1])
+			p, g = p[:len(po)], g[:len(po)]
+			if wd == 0 { // by far the most common; the conversion keeps the product and the difference apart on every processor
+				for k := range po {
+					po[k] = p[k] - T(lr*g[k])
+				}
+				return nil
+			}
 			for k := range po {
-				po[k] = p[k] - lr*decayed(g[k], p[k], wd)
+				po[k] = p[k] - T(lr*(g[k]+wd*p[k]))
 			}
 			return nil
 		}
