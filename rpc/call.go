@@ -3,7 +3,6 @@ package rpc
 import (
 	"context"
 	"reflect"
-	"runtime"
 	"time"
 
 	"github.com/fxamacker/cbor/v2"
@@ -14,30 +13,75 @@ import (
 	"github.com/weft-project/weft/transport"
 )
 
-// call makes one call and stores the result in out.
-func (w *Worker) call(c context.Context, to string, r *request, result *codec, out reflect.Value) error {
-	if err := w.begin(); err != nil {
-		return w.wrap(to, r.name, err)
-	}
-	defer w.finish()
-	p, err := w.find(to)
-	if err != nil {
-		return w.wrap(to, r.name, err)
-	}
-	c, cancel := w.deadline(c)
-	defer cancel()
-	err = w.send(c, p, r, func(m *transport.Message, h *replyHeader) error {
-		return w.receive(c, p, m, h, result, out)
-	})
-	return w.wrap(p.name, r.name, err)
+// outbound is a request whose arguments are packed: their tensors and references are held until it ends.
+type outbound struct {
+	w      *Worker
+	p      *peer
+	what   string
+	c      context.Context
+	cancel context.CancelFunc
+	m      *transport.Message
+	pack   packing
+	header func(*passInfo) (any, error) // called when the references are shared
 }
 
-// deadline gives a call its default deadline where its context has none.
-func (w *Worker) deadline(c context.Context) (context.Context, context.CancelFunc) {
-	if _, has := c.Deadline(); has || w.timeout == NoTimeout {
-		return context.WithCancel(c)
+// start counts a request as outstanding and packs it. What it gives must be run; it fails with the error for the user.
+func (w *Worker) start(c context.Context, to, what string, kind uint8, pack func(*outbound) error) (*outbound, error) {
+	if err := w.begin(); err != nil {
+		return nil, w.wrap(to, what, err)
 	}
-	return context.WithTimeout(c, w.timeout)
+	o := &outbound{w: w, what: what, m: &transport.Message{Kind: kind}}
+	o.c, o.cancel = w.deadline(c)
+	var err error
+	if o.p, err = w.find(to); err == nil {
+		err = pack(o)
+	}
+	if err == nil {
+		there := func(i int) (device.ID, error) { return o.p.there.Target(o.pack.tensors[i].Device()) }
+		err = outgoing(o.m, o.pack.tensors, there)
+	}
+	if err != nil {
+		o.end()
+		return nil, w.wrap(to, what, err)
+	}
+	return o, nil
+}
+
+// end lets go of everything.
+func (o *outbound) end() {
+	o.m.Release()
+	o.pack.unpin()
+	o.cancel()
+	o.w.finish()
+}
+
+// startCall packs a call.
+func (w *Worker) startCall(c context.Context, to string, r *request) (*outbound, error) {
+	return w.start(c, to, r.name, kindCall, func(o *outbound) error {
+		tree, err := r.codec.pack(&o.pack, r.arg, 0)
+		if err != nil {
+			return err
+		}
+		if r.keep != nil {
+			r.keep.Owner = o.p.rank
+		}
+		o.header = func(info *passInfo) (any, error) {
+			args, err := encode(tree)
+			return callHeader{Function: r.name, Timeout: left(o.c), Ref: r.keep, Args: args, Pass: info}, err
+		}
+		return nil
+	})
+}
+
+// deadline gives a call its default deadline where its context has none, and ends it with the worker.
+func (w *Worker) deadline(c context.Context) (context.Context, context.CancelFunc) {
+	stopTimer := func() {}
+	if _, has := c.Deadline(); !has && w.timeout != NoTimeout {
+		c, stopTimer = context.WithTimeout(c, w.timeout)
+	}
+	c, stop := context.WithCancelCause(c)
+	unhook := context.AfterFunc(w.life, func() { stop(context.Cause(w.life)) })
+	return c, func() { unhook(); stop(nil); stopTimer() }
 }
 
 // left is what remains of the deadline, 0 for none.
@@ -48,64 +92,63 @@ func left(c context.Context) time.Duration {
 	return 0
 }
 
-// send packs a request, sends it, and hands the answer to take. References in the request are held until then.
-func (w *Worker) send(c context.Context, p *peer, r *request, take func(*transport.Message, *replyHeader) error) error {
-	pack := packing{refs: func(ref *ref) (refID, error) { return w.share(c, ref, p) }}
-	tree, err := r.codec.pack(&pack, r.arg, 0)
-	if err != nil {
-		return err
+// run sends the request and stores the answer's value in out; an invalid out takes no value.
+func (o *outbound) run(result *codec, out reflect.Value) error {
+	defer o.end()
+	err := o.pack.share(o.c, o.w, o.p)
+	took := false
+	if err == nil {
+		took, err = o.roundTrip(result, out)
 	}
-	h := callHeader{Function: r.name, Timeout: left(c), Ref: r.keep}
-	if h.Args, err = encode(tree); err != nil {
-		return err
+	if !took {
+		o.pack.takeBack(o.w, o.p)
 	}
-	defer runtime.KeepAlive(r.arg.Interface())
-	return w.roundTrip(c, p, kindCall, pack.tensors, func(info *passInfo) any { h.Pass = info; return h }, take)
+	return o.w.wrap(o.p.name, o.what, err)
 }
 
-// roundTrip is the common part of calls and fetches: it records the tensors in the pass, sends, and has the answer taken before
-// the stream is closed, so that the peer keeps what the answer refers to until it is counted here.
-func (w *Worker) roundTrip(c context.Context, p *peer, kind uint8, tensors []*autodiff.Tensor,
-	header func(*passInfo) any, take func(*transport.Message, *replyHeader) error,
-) error {
-	m := &transport.Message{Kind: kind}
-	if err := outgoing(m, tensors, func(i int) (device.ID, error) { return p.there.Target(tensors[i].Device()) }); err != nil {
-		return err
-	}
-	defer m.Release()
-	info, unsend, err := w.record(c, p, tensors)
+// roundTrip records the tensors in the pass, sends, and takes the answer before the stream is closed, so that the peer keeps
+// what the answer refers to until it is counted here. took says that the peer holds the references that were sent.
+func (o *outbound) roundTrip(result *codec, out reflect.Value) (took bool, err error) {
+	w, p, c := o.w, o.p, o.c
+	info, unsend, err := w.record(c, p, o.pack.tensors)
 	if err != nil {
-		return err
+		return false, err
 	}
-	if m.Header, err = encode(header(info)); err != nil {
-		unsend()
-		return err
+	defer func() {
+		if err != nil {
+			unsend()
+		}
+	}()
+	header, err := o.header(info)
+	if err != nil {
+		return false, err
+	}
+	if o.m.Header, err = encode(header); err != nil {
+		return false, err
 	}
 	link, err := p.connection(c)
 	if err != nil {
-		unsend()
-		return err
+		return false, err
 	}
 	s, err := link.Open(c)
 	if err != nil {
-		unsend()
-		return p.explain(c, err)
+		return false, p.explain(c, err)
 	}
-	reply, err := converse(c, s, m, w.place)
+	reply, err := converse(c, s, o.m, w.place)
 	if err != nil {
 		s.Reset(err)
-		unsend()
-		return p.explain(c, err)
+		return false, p.explain(c, err)
 	}
 	defer reply.Release()
 	h, err := parseReply(reply)
-	if err != nil {
-		unsend()
-	} else {
-		err = take(reply, h)
+	if h != nil {
+		took = h.Took
 	}
-	finish(s, nil)
-	return err
+	if err == nil && out.IsValid() {
+		err = w.receive(c, p, reply, h, result, out)
+	}
+	finish(c, s, err)
+	return took, err
 }
 
 // record attaches the send function of a message that leaves in a pass. unsend takes it back when nobody will ever send
@@ -143,37 +186,28 @@ func (w *Worker) unpack(c context.Context, cd *codec, raw cbor.RawMessage, tenso
 
 // remote starts a call whose result stays at the callee.
 func (w *Worker) remote(c context.Context, to string, r *request) *ref {
-	p, err := w.find(to)
-	if err == nil {
-		err = w.begin()
-	}
+	r.keep = &refID{ID: w.nextID(), Fork: w.nextID()}
+	o, err := w.startCall(c, to, r)
 	if err != nil {
-		return failedRef(w.wrap(to, r.name, err))
+		return failedRef(err)
 	}
-	id := refID{Owner: p.rank, ID: w.nextID(), Fork: w.nextID()}
-	r.keep = &id
-	ref := w.newRef(id, true)
-	c, cancel := w.deadline(c)
+	ref := w.newRef(*r.keep, true)
+	ref.state.users = 1 // the call: the share is not given back while it is under way
 	go func() {
-		defer w.finish()
-		defer cancel()
-		err := w.send(c, p, r, func(*transport.Message, *replyHeader) error { return nil })
-		ref.settle(w.wrap(p.name, r.name, err))
+		ref.settle(o.run(nil, reflect.Value{}))
+		ref.unpin()
 	}()
 	return ref
 }
 
 // fetch copies a reference's value from its owner.
 func (w *Worker) fetch(c context.Context, r *ref, result *codec, out reflect.Value) error {
-	if err := w.begin(); err != nil {
-		return w.wrap(r.Owner(), "fetch", err)
+	o, err := w.start(c, r.Owner(), "fetch", kindFetch, func(o *outbound) error {
+		o.header = func(info *passInfo) (any, error) { return fetchHeader{r.id, info, left(o.c)}, nil }
+		return nil
+	})
+	if err != nil {
+		return err
 	}
-	defer w.finish()
-	p := w.peers[r.id.Owner]
-	c, cancel := w.deadline(c)
-	defer cancel()
-	h := fetchHeader{Ref: r.id, Timeout: left(c)}
-	err := w.roundTrip(c, p, kindFetch, nil, func(info *passInfo) any { h.Pass = info; return h },
-		func(m *transport.Message, rh *replyHeader) error { return w.receive(c, p, m, rh, result, out) })
-	return w.wrap(p.name, "fetch", err)
+	return o.run(result, out)
 }

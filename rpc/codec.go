@@ -1,6 +1,8 @@
 package rpc
 
 import (
+	"context"
+	"encoding"
 	"fmt"
 	"maps"
 	"reflect"
@@ -43,6 +45,9 @@ const (
 var (
 	tensorType = reflect.TypeFor[*autodiff.Tensor]()
 	refType    = reflect.TypeFor[anyRef]()
+	selfMade   = []reflect.Type{
+		reflect.TypeFor[cbor.Marshaler](), reflect.TypeFor[encoding.TextMarshaler](), reflect.TypeFor[encoding.BinaryMarshaler](),
+	}
 )
 
 // codecFor makes the codec of a type, or says what in it cannot travel.
@@ -53,7 +58,7 @@ func codecFor(t reflect.Type) (*codec, error) {
 		return nil, err
 	}
 	for _, part := range m.made { // only now, when recursive types are whole
-		if !part.carries(map[*codec]bool{}) {
+		if !part.carries(map[*codec]bool{}) && !part.reaches(part, map[*codec]bool{}) {
 			part.kind = plain
 		}
 	}
@@ -75,13 +80,16 @@ func (m *codecMaker) make(t reflect.Type, path string) (*codec, error) {
 		c.kind = tensorValue
 		return c, nil
 	}
-	if t.Implements(refType) && t.Kind() == reflect.Struct {
+	if isRef(t) {
 		c.kind = refValue
 		return c, nil
 	}
+	if t == tensorType.Elem() {
+		return nil, fmt.Errorf("%w: %s: tensors travel as %v", ErrArguments, path, tensorType)
+	}
 	var err error
 	switch t.Kind() {
-	case reflect.Chan, reflect.Func, reflect.UnsafePointer, reflect.Uintptr, reflect.Interface:
+	case reflect.Chan, reflect.Func, reflect.UnsafePointer, reflect.Uintptr, reflect.Interface, reflect.Complex64, reflect.Complex128:
 		return nil, fmt.Errorf("%w: %s: a %v cannot travel; use concrete types", ErrArguments, path, t)
 	case reflect.Pointer:
 		c.kind = pointer
@@ -102,11 +110,19 @@ func (m *codecMaker) make(t reflect.Type, path string) (*codec, error) {
 	return c, err
 }
 
+// isRef says whether t is an RRef itself, and not a struct that embeds one.
+func isRef(t reflect.Type) bool {
+	return t.Kind() == reflect.Struct && t.Implements(refType) && reflect.Zero(t).Interface().(anyRef).self() == t
+}
+
 func (m *codecMaker) fields(c *codec, t reflect.Type, path string) error {
+	if t.NumField() > 0 && !marshals(t) && !slices.ContainsFunc(reflect.VisibleFields(t), reflect.StructField.IsExported) {
+		return fmt.Errorf("%w: %s: a %v has no exported field", ErrArguments, path, t)
+	}
 	for i := range t.NumField() {
 		f := t.Field(i)
 		if !f.IsExported() {
-			if holdsTensor(f.Type) {
+			if holdsTensor(f.Type, map[reflect.Type]bool{}) {
 				return fmt.Errorf("%w: %s.%s: a field that holds tensors must be exported", ErrArguments, path, f.Name)
 			}
 			continue
@@ -120,9 +136,53 @@ func (m *codecMaker) fields(c *codec, t reflect.Type, path string) error {
 	return nil
 }
 
-func holdsTensor(t reflect.Type) bool {
-	return t == tensorType || (t.Kind() == reflect.Struct && t.Implements(refType)) ||
-		((t.Kind() == reflect.Slice || t.Kind() == reflect.Map) && holdsTensor(t.Elem()))
+func holdsTensor(t reflect.Type, seen map[reflect.Type]bool) bool {
+	if seen[t] {
+		return false
+	}
+	seen[t] = true
+	if t == tensorType || t == tensorType.Elem() || isRef(t) {
+		return true
+	}
+	switch t.Kind() {
+	case reflect.Slice, reflect.Array, reflect.Map, reflect.Pointer:
+		return holdsTensor(t.Elem(), seen)
+	case reflect.Struct:
+		for i := range t.NumField() {
+			if holdsTensor(t.Field(i).Type, seen) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// marshals says whether t knows its own form on the wire.
+func marshals(t reflect.Type) bool {
+	return slices.ContainsFunc(selfMade, func(i reflect.Type) bool { return t.Implements(i) || reflect.PointerTo(t).Implements(i) })
+}
+
+// reaches says whether a type holds itself: only such values can be cyclic, and the CBOR library would not notice.
+func (c *codec) reaches(goal *codec, seen map[*codec]bool) bool {
+	next := []*codec{}
+	if c.elem != nil {
+		next = append(next, c.elem)
+	}
+	for _, f := range c.fields {
+		next = append(next, f.codec)
+	}
+	for _, n := range next {
+		if n == goal {
+			return true
+		}
+		if !seen[n] {
+			seen[n] = true
+			if n.reaches(goal, seen) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // carries says whether a tensor or a reference can be reached.
@@ -149,8 +209,40 @@ const maxDepth = 48
 type packing struct {
 	tensors []*autodiff.Tensor
 	index   map[*autodiff.Tensor]int
-	refs    func(*ref) (refID, error)
-	hasRefs bool
+	refs    []*sharing
+}
+
+// sharing is a reference in a value on its way out; id is known once it is shared with the receiver.
+type sharing struct {
+	ref *ref
+	id  refID
+}
+
+// share counts the receiver's shares, or says under which name it can ask for them.
+func (p *packing) share(c context.Context, w *Worker, to *peer) (err error) {
+	for _, s := range p.refs {
+		if s.id, err = w.share(c, s.ref, to); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// takeBack drops the shares that were counted for a receiver that did not take them.
+func (p *packing) takeBack(w *Worker, from *peer) {
+	for _, s := range p.refs {
+		if s.id.Fork != 0 {
+			w.owned.drop(s.id, from.rank)
+		}
+	}
+}
+
+// unpin ends the use of the references.
+func (p *packing) unpin() {
+	for _, s := range p.refs {
+		s.ref.unpin()
+	}
+	p.refs = nil
 }
 
 // pack gives the CBOR form of v. A tensor appears once, however often the value holds it.
@@ -166,8 +258,12 @@ func (c *codec) pack(p *packing, v reflect.Value, depth int) (any, error) {
 		if r == nil {
 			return nil, nil
 		}
-		p.hasRefs = true
-		return p.refs(r)
+		if err := r.pin(); err != nil {
+			return nil, err
+		}
+		s := &sharing{ref: r}
+		p.refs = append(p.refs, s)
+		return &s.id, nil
 	case pointer:
 		if v.IsNil() {
 			return nil, nil
@@ -193,7 +289,7 @@ func (c *codec) pack(p *packing, v reflect.Value, depth int) (any, error) {
 			if err != nil {
 				return nil, err
 			}
-			out[fmt.Sprint(k.Interface())] = e
+			out[keyText(k)] = e
 		}
 		return out, nil
 	case record:
@@ -208,13 +304,17 @@ func (c *codec) pack(p *packing, v reflect.Value, depth int) (any, error) {
 		return out, nil
 	}
 	if c.kind == stays {
-		return nil, fmt.Errorf("%w: a %v cannot travel; use Remote and keep it where it is", ErrArguments, c.typ)
+		return nil, c.cannotTravel()
 	}
 	raw, err := encode(v.Interface())
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrArguments, err)
 	}
 	return cbor.RawMessage(raw), nil
+}
+
+func (c *codec) cannotTravel() error {
+	return fmt.Errorf("%w: a %v cannot travel; use Remote and keep it where it is", ErrArguments, c.typ)
 }
 
 func (p *packing) tensor(t *autodiff.Tensor) (any, error) {
@@ -250,7 +350,7 @@ func (c *codec) unpack(u *unpacking, raw cbor.RawMessage, v reflect.Value, depth
 	null := len(raw) == 1 && raw[0] == 0xf6
 	switch {
 	case c.kind == stays:
-		return fmt.Errorf("%w: a %v cannot travel; use Remote and keep it where it is", ErrArguments, c.typ)
+		return c.cannotTravel()
 	case c.kind == plain:
 		return c.decode(raw, v.Addr().Interface())
 	case null && c.kind != record && c.typ.Kind() != reflect.Array:
@@ -306,11 +406,15 @@ func (c *codec) unpackList(u *unpacking, raw cbor.RawMessage, v reflect.Value, d
 		return err
 	}
 	if v.Kind() == reflect.Slice {
-		v.Set(reflect.MakeSlice(c.typ, len(parts), len(parts)))
+		v.Set(reflect.MakeSlice(c.typ, 0, 0))
 	} else if v.Len() != len(parts) {
 		return fmt.Errorf("%w: %d elements for a %v", ErrArguments, len(parts), c.typ)
 	}
 	for i, part := range parts {
+		if v.Kind() == reflect.Slice { // grow with what is decoded, not with what is claimed
+			v.Grow(1)
+			v.SetLen(i + 1)
+		}
 		if err := c.elem.unpack(u, part, v.Index(i), depth+1); err != nil {
 			return fmt.Errorf("[%d]: %w", i, err)
 		}
@@ -323,17 +427,11 @@ func (c *codec) unpackTable(u *unpacking, raw cbor.RawMessage, v reflect.Value, 
 	if err := c.decode(raw, &parts); err != nil {
 		return err
 	}
-	v.Set(reflect.MakeMapWithSize(c.typ, len(parts)))
+	v.Set(reflect.MakeMap(c.typ))
 	for name, part := range parts {
 		key := reflect.New(c.typ.Key()).Elem()
-		if key.Kind() == reflect.String {
-			key.SetString(name)
-		} else {
-			n, err := strconv.ParseInt(name, 10, 64)
-			if err != nil {
-				return fmt.Errorf("%w: %q is no key of a %v", ErrArguments, name, c.typ)
-			}
-			key.Set(reflect.ValueOf(n).Convert(c.typ.Key()))
+		if err := setKey(key, name); err != nil {
+			return fmt.Errorf("%w: %q is no key of a %v", ErrArguments, name, c.typ)
 		}
 		e := reflect.New(c.typ.Elem()).Elem()
 		if err := c.elem.unpack(u, part, e, depth+1); err != nil {
@@ -351,12 +449,39 @@ func (c *codec) decode(raw []byte, into any) error {
 	return nil
 }
 
+// keyText is a map's key on the wire; a String method of its type has no say.
+func keyText(k reflect.Value) string {
+	switch {
+	case k.CanInt():
+		return strconv.FormatInt(k.Int(), 10)
+	case k.CanUint():
+		return strconv.FormatUint(k.Uint(), 10)
+	}
+	return k.String()
+}
+
+// setKey is the inverse of keyText.
+func setKey(k reflect.Value, text string) error {
+	switch {
+	case k.CanInt():
+		n, err := strconv.ParseInt(text, 10, k.Type().Bits())
+		k.SetInt(n)
+		return err
+	case k.CanUint():
+		n, err := strconv.ParseUint(text, 10, k.Type().Bits())
+		k.SetUint(n)
+		return err
+	}
+	k.SetString(text)
+	return nil
+}
+
 // sortedKeys gives a map's keys in an order that does not change from run to run.
 func sortedKeys(v reflect.Value) []reflect.Value {
 	keys := v.MapKeys()
 	names := make(map[string]reflect.Value, len(keys))
 	for _, k := range keys {
-		names[fmt.Sprint(k.Interface())] = k
+		names[keyText(k)] = k
 	}
 	out := make([]reflect.Value, 0, len(keys))
 	for _, n := range slices.Sorted(maps.Keys(names)) {

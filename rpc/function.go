@@ -97,16 +97,44 @@ func (f *Func[In, Out]) Call(c context.Context, to string, in In) (out Out, err 
 	if err != nil {
 		return out, err
 	}
-	if f.err != nil {
-		return out, w.wrap(to, f.name, f.err)
+	o, err := f.start(c, w, to, in)
+	if err != nil {
+		return out, err
 	}
-	err = w.call(c, to, &request{name: f.name, codec: f.in, arg: reflect.ValueOf(&in).Elem()}, f.out, reflect.ValueOf(&out).Elem())
+	err = o.run(f.out, reflect.ValueOf(&out).Elem())
 	return out, err
 }
 
-// Async starts a call and returns at once. The arguments' tensors are read before it returns.
+// start packs a call that brings its result here.
+func (f *Func[In, Out]) start(c context.Context, w *Worker, to string, in In) (*outbound, error) {
+	err := f.err
+	if err == nil && f.out.kind == stays {
+		err = f.out.cannotTravel()
+	}
+	if err != nil {
+		return nil, w.wrap(to, f.name, err)
+	}
+	return w.startCall(c, to, f.request(&in))
+}
+
+func (f *Func[In, Out]) request(in *In) *request {
+	return &request{name: f.name, codec: f.in, arg: reflect.ValueOf(in).Elem()}
+}
+
+// Async starts a call and returns at once. The arguments are read before it returns.
 func (f *Func[In, Out]) Async(c context.Context, to string, in In) *Future[Out] {
-	return newFuture(func() (Out, error) { return f.Call(c, to, in) })
+	w, err := from(c)
+	var o *outbound
+	if err == nil {
+		o, err = f.start(c, w, to, in)
+	}
+	if err != nil {
+		return newFuture(func() (out Out, _ error) { return out, err })
+	}
+	return newFuture(func() (out Out, err error) {
+		err = o.run(f.out, reflect.ValueOf(&out).Elem())
+		return out, err
+	})
 }
 
 // Remote starts a call whose result stays at the callee, and returns a reference to it at once. What goes wrong is
@@ -119,7 +147,7 @@ func (f *Func[In, Out]) Remote(c context.Context, to string, in In) RRef[Out] {
 	if err != nil {
 		return RRef[Out]{failedRef(err)}
 	}
-	return RRef[Out]{w.remote(c, to, &request{name: f.name, codec: f.in, arg: reflect.ValueOf(&in).Elem()})}
+	return RRef[Out]{w.remote(c, to, f.request(&in))}
 }
 
 // request is a call before it is put on the wire.

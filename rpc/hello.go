@@ -34,9 +34,20 @@ func (w *Worker) acceptLinks() {
 		w.work.Go(func() {
 			if err := w.welcome(link); err != nil {
 				w.log.Warn("refused a link", "worker", w.name, "from", link.RemoteAddr(), "err", err)
+				w.linger(link)
 				_ = link.Close("refused") // the peer got the reason as its answer
 			}
 		})
+	}
+}
+
+// linger gives a refused peer the time to read why, and to close the link itself: closing it here could overtake the answer.
+func (w *Worker) linger(link transport.Link) {
+	c, cancel := context.WithTimeout(w.life, helloTimeout)
+	defer cancel()
+	select {
+	case <-link.Done():
+	case <-c.Done():
 	}
 }
 
@@ -48,16 +59,16 @@ func (w *Worker) welcome(link transport.Link) error {
 	if err != nil {
 		return err
 	}
+	defer s.Reset(nil)
 	m, err := s.Recv(c, noTensors)
 	if err != nil {
-		s.Reset(err)
 		return err
 	}
 	p, err := w.admit(m)
 	if err == nil && p.rank != w.rank {
-		err = w.adoptOnce(p, link)
+		err = w.adopt(p, link, true)
 	}
-	if serr := w.reply(c, s, &replyHeader{}, nil, err); serr != nil && err == nil {
+	if serr := w.reply(s, &replyHeader{}, nil, err); serr != nil && err == nil {
 		err = serr
 	}
 	if err != nil || p.rank != w.rank {
@@ -88,17 +99,6 @@ func (w *Worker) admit(m *transport.Message) (*peer, error) {
 		return nil, fmt.Errorf("%w: rank %d is %s, not %s", ErrRefused, h.Rank, p.name, h.Name)
 	}
 	return p, nil
-}
-
-// adoptOnce is adopt for a peer that must not be linked yet.
-func (w *Worker) adoptOnce(p *peer, link transport.Link) error {
-	w.mu.Lock()
-	linked := p.link != nil
-	w.mu.Unlock()
-	if linked {
-		return fmt.Errorf("%w: %s is linked already", ErrRankTaken, p.name)
-	}
-	return w.adopt(p, link)
 }
 
 // adoptSelf serves the far end of this worker's link to itself.

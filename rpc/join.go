@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/weft-project/weft/ctx"
@@ -80,9 +82,9 @@ func newWorker(p *prepared, closeStore func() error) *Worker {
 		byName: map[string]*peer{}, changed: make(chan struct{}),
 	}
 	w.life, w.end = context.WithCancelCause(context.Background())
-	w.passes = ctx.NewContainer(ctx.Config{Worker: ctx.WorkerID(p.Rank), Links: passLinks{w}, Logger: p.Logger})
+	w.passes = ctx.NewContainer(ctx.Config{Worker: ctx.WorkerID(p.Rank), Links: passLinks{w}, Timeout: max(p.Timeout, 0), Logger: p.Logger})
 	for rank := range p.WorldSize {
-		w.peers = append(w.peers, &peer{w: w, rank: rank, name: fmt.Sprintf("rank %d", rank)})
+		w.peers = append(w.peers, &peer{w: w, rank: rank, name: fmt.Sprintf("rank %d", rank), dial: make(chan struct{}, 1)})
 	}
 	return w
 }
@@ -96,30 +98,62 @@ func (w *Worker) join(c context.Context, p *prepared) error {
 	}
 	me := memberRecord{
 		Name: w.name, Rank: w.rank, World: w.world, Addr: w.listener.Addr(), Devices: w.devices.IDs(), Maps: p.DeviceMaps,
-		Nonce: uint64(time.Now().UnixNano()),
+		Nonce: rand.Uint64(),
 	}
 	leader, err := w.authenticate(c)
 	if err != nil {
 		return err
 	}
-	if err := w.claim(c, me); err != nil {
+	if err := w.meetAll(c, me, leader); err != nil {
 		if leader != nil {
-			_ = leader.Close("the claim failed") // the error tells
+			_ = leader.Close("joining failed") // the error tells
 		}
+		return err
+	}
+	return nil
+}
+
+// meetAll takes this worker's place among the others and links with them.
+func (w *Worker) meetAll(c context.Context, me memberRecord, leader transport.Link) error {
+	if err := w.claim(c, me); err != nil {
 		return err
 	}
 	records, err := w.roster(c)
 	if err != nil {
-		if leader != nil {
-			_ = leader.Close("the roster failed") // the error tells
-		}
 		return err
 	}
 	if err := w.enrol(records); err != nil {
+		w.part(c, records[0].Nonce)
 		return err
 	}
 	w.work.Go(w.acceptLinks)
 	return w.linkAll(c, leader)
+}
+
+// part holds a worker that refuses the job, as all do that see the same records, until every other has seen them too:
+// who went at once would take its record along, and the others would wait for it. generation tells attempts apart.
+func (w *Worker) part(c context.Context, generation uint64) {
+	c, cancel := context.WithTimeout(c, helloTimeout)
+	defer cancel()
+	count, all := fmt.Sprintf("%sparting/%x/count", keyPrefix, generation), fmt.Sprintf("%sparting/%x/all", keyPrefix, generation)
+	n, err := w.store.Add(c, count, 1)
+	if err == nil && n == int64(w.world) {
+		err = w.store.Set(c, all, []byte("1"))
+	}
+	if err == nil {
+		err = w.store.Wait(c, all)
+	}
+	if err == nil {
+		n, err = w.store.Add(c, count, -1)
+	}
+	for _, key := range []string{count, all} {
+		if err == nil && n == 0 { // the last to go
+			_, err = w.store.Delete(c, key)
+		}
+	}
+	if err != nil {
+		w.log.Debug("could not wait for the others before refusing", "worker", w.name, "err", err)
+	}
 }
 
 // authenticate links with rank 0 before anything is claimed, so that a worker that is not of this job takes nobody's place.
@@ -136,11 +170,6 @@ func (w *Worker) authenticate(c context.Context) (transport.Link, error) {
 
 // claim takes the rank and the name.
 func (w *Worker) claim(c context.Context, me memberRecord) error {
-	if err := w.take(c, keyPrefix+"world", fmt.Sprint(w.world), func(have string) error {
-		return fmt.Errorf("%w: this worker was told %d, the job has %s", ErrWorldSize, w.world, have)
-	}); err != nil {
-		return err
-	}
 	raw, err := encode(me)
 	if err != nil {
 		return err
@@ -211,8 +240,11 @@ func (w *Worker) member(c context.Context, rank int) (*memberRecord, error) {
 	if err := decode(raw, r); err != nil {
 		return nil, fmt.Errorf("record of rank %d: %w", rank, err)
 	}
-	if r.Rank != rank {
+	switch {
+	case r.Rank != rank:
 		return nil, fmt.Errorf("%w: the record of rank %d says %d", ErrProtocol, rank, r.Rank)
+	case r.World != w.world:
+		return nil, fmt.Errorf("%w: this worker was told %d, %s %d", ErrWorldSize, w.world, r.Name, r.World)
 	}
 	return r, nil
 }
@@ -223,11 +255,27 @@ func (w *Worker) roster(c context.Context) ([]*memberRecord, error) {
 	for rank := range records {
 		r, err := w.member(c, rank)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%w%s", err, w.missing(rank+1))
 		}
 		records[rank] = r
 	}
 	return records, nil
+}
+
+// missing names the ranks from one on that have not come, as far as the store tells.
+func (w *Worker) missing(from int) string {
+	c, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	var names []string
+	for rank := from; rank < w.world; rank++ {
+		if there, err := w.store.Check(c, rankKey(rank)); err == nil && !there {
+			names = append(names, fmt.Sprint(rank))
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return "; nor did rank " + strings.Join(names, ", ") + " come"
 }
 
 // enrol fills in the peers and checks every worker's device maps, so that all refuse an invalid one.
@@ -274,7 +322,7 @@ func (w *Worker) linkAll(c context.Context, leader transport.Link) error {
 			_ = link.Close("greeting failed") // the error tells
 			return fmt.Errorf("link with %s: %w", p.name, err)
 		}
-		if err := w.adopt(p, link); err != nil {
+		if err := w.adopt(p, link, true); err != nil {
 			return err
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
@@ -13,13 +12,12 @@ import (
 
 // peer is another worker, or this one as the target of its own calls.
 type peer struct {
-	w       *Worker
-	name    string
-	rank    int
-	addr    string
-	there   device.Map // mine → the peer's, for what leaves in calls
-	back    device.Map // mine → the peer's, for what leaves in responses to its calls
-	claimed bool
+	w     *Worker
+	name  string
+	rank  int
+	addr  string
+	there device.Map // mine → the peer's, for what leaves in calls
+	back  device.Map // mine → the peer's, for what leaves in responses to its calls
 
 	// guarded by w.mu
 	link    transport.Link   // nil until linked
@@ -27,7 +25,7 @@ type peer struct {
 	gone    error            // why the peer cannot be called any more
 	leaving bool             // the peer has come to leave
 
-	dial sync.Mutex // one dial to oneself at a time
+	dial chan struct{} // holds one: one dial to oneself at a time
 }
 
 func (p *peer) links() []transport.Link {
@@ -46,11 +44,18 @@ func (p *peer) connection(c context.Context) (transport.Link, error) {
 	if link != nil || err != nil {
 		return link, err
 	}
-	if p.rank != p.w.rank {
-		return nil, fmt.Errorf("%w: there is no link", ErrPeerLost)
+	if p.rank != p.w.rank { // this worker is still joining, and the peer is about to link with it
+		if err := p.w.await(c, func() bool { return p.link != nil || p.gone != nil || p.w.closed }); err != nil {
+			return nil, fmt.Errorf("there is no link yet: %w", err)
+		}
+		return p.current()
 	}
-	p.dial.Lock()
-	defer p.dial.Unlock()
+	select {
+	case p.dial <- struct{}{}:
+	case <-c.Done():
+		return nil, timeoutOr(context.Cause(c))
+	}
+	defer func() { <-p.dial }()
 	if link, err := p.current(); link != nil || err != nil {
 		return link, err
 	}
@@ -62,7 +67,14 @@ func (p *peer) connection(c context.Context) (transport.Link, error) {
 		_ = link.Close("greeting failed") // the error tells
 		return nil, err
 	}
-	return link, p.w.adopt(p, link)
+	return link, p.w.adopt(p, link, false)
+}
+
+// lost says why the peer cannot be called any more, nil while it can.
+func (p *peer) lost() error {
+	p.w.mu.Lock()
+	defer p.w.mu.Unlock()
+	return p.gone
 }
 
 func (p *peer) current() (transport.Link, error) {
@@ -74,13 +86,16 @@ func (p *peer) current() (transport.Link, error) {
 	return p.link, p.gone
 }
 
-// adopt makes a greeted link the one for calls, and serves what the peer sends over it.
-func (w *Worker) adopt(p *peer, link transport.Link) error {
+// adopt makes a greeted link the one for calls, and serves what the peer sends over it. With first it refuses a second one.
+func (w *Worker) adopt(p *peer, link transport.Link, first bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {
 		_ = link.Close("left") // too late
 		return ErrLeft
+	}
+	if first && p.link != nil {
+		return fmt.Errorf("%w: %s is linked already", ErrRankTaken, p.name)
 	}
 	p.link = link
 	w.changedLocked()
@@ -105,7 +120,7 @@ func (w *Worker) serveLink(p *peer, link transport.Link) {
 	w.mu.Lock()
 	expected := w.closed || p.leaving
 	if p.gone == nil {
-		p.gone = fmt.Errorf("%w: %w", lossOf(cause), cause)
+		p.gone = fmt.Errorf("%w: %s: %w", lossOf(cause), p.name, cause)
 	}
 	gone := p.gone
 	w.changedLocked()

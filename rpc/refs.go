@@ -9,11 +9,11 @@ import (
 // share gives a reference its form on the wire. The owner counts the receiver's share at once; from anybody else the receiver
 // asks the owner for a share, while the message that brings the reference keeps the sender's alive.
 func (w *Worker) share(c context.Context, r *ref, to *peer) (refID, error) {
-	if err := r.wait(c); err != nil {
-		return refID{}, err
-	}
-	if r.w != w {
+	if r.w != nil && r.w != w {
 		return refID{}, fmt.Errorf("%w: %v belongs to another worker of this process", ErrArguments, r)
+	}
+	if err := r.settled(c); err != nil {
+		return refID{}, err
 	}
 	id := refID{Owner: r.id.Owner, ID: r.id.ID}
 	if id.Owner == w.rank && to.rank != w.rank {
@@ -48,13 +48,20 @@ func (w *Worker) hold(c context.Context, id refID) (*ref, error) {
 // this worker when it notices.
 const deleteTimeout = 10 * time.Second
 
-// drop gives a share back, once; it does not wait for the owner.
+// drop gives a share back, once: now, or when the last call that carries it ends.
 func (w *Worker) drop(id refID, state *refState) {
-	if state.released.Swap(true) || state.err != nil {
-		return
+	if state.release() {
+		w.giveBack(id, state)
+	}
+}
+
+// giveBack tells the owner; it does not wait for it.
+func (w *Worker) giveBack(id refID, state *refState) {
+	if state.err != nil {
+		return // there never was a value
 	}
 	if id.Owner == w.rank {
-		w.owned.drop(id)
+		w.owned.drop(id, w.rank)
 		return
 	}
 	if w.begin() != nil {

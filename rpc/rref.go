@@ -6,7 +6,6 @@ import (
 	"reflect"
 	"runtime"
 	"sync"
-	"sync/atomic"
 )
 
 // RRef is a reference to a value that stays at its owner. It may be passed to and returned from any function. Copies of an RRef
@@ -14,12 +13,16 @@ import (
 type RRef[T any] struct{ *ref }
 
 // anyRef is an RRef of any type.
-type anyRef interface{ core() *ref }
+type anyRef interface {
+	core() *ref
+	self() reflect.Type // a struct that embeds an RRef has the RRef's, not its own
+}
 
 type settableRef interface{ setCore(*ref) }
 
-func (r RRef[T]) core() *ref      { return r.ref }
-func (r *RRef[T]) setCore(c *ref) { r.ref = c }
+func (r RRef[T]) core() *ref         { return r.ref }
+func (r RRef[T]) self() reflect.Type { return reflect.TypeFor[RRef[T]]() }
+func (r *RRef[T]) setCore(c *ref)    { r.ref = c }
 
 // ref is one holder's share in a value.
 type ref struct {
@@ -31,8 +34,41 @@ type ref struct {
 
 // refState outlives ref where the collector finds that it was not released.
 type refState struct {
-	err      error // why there is no value; set before ready is closed
-	released atomic.Bool
+	err error // why there is no value; set before ready is closed
+
+	mu       sync.Mutex
+	users    int // calls that carry the reference, or make its value
+	released bool
+}
+
+// release notes that the share is not wanted any more; it says whether to give it back now.
+func (s *refState) release() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	first := !s.released
+	s.released = true
+	return first && s.users == 0
+}
+
+// pin keeps the share, also when it is released meanwhile, until unpin.
+func (r *ref) pin() error {
+	r.state.mu.Lock()
+	defer r.state.mu.Unlock()
+	if r.state.released {
+		return fmt.Errorf("%w: %v", ErrReleased, r)
+	}
+	r.state.users++
+	return nil
+}
+
+func (r *ref) unpin() {
+	r.state.mu.Lock()
+	r.state.users--
+	last := r.state.released && r.state.users == 0
+	r.state.mu.Unlock()
+	if last && r.w != nil {
+		r.w.giveBack(r.id, r.state)
+	}
 }
 
 func failedRef(err error) *ref {
@@ -58,21 +94,32 @@ func (r *ref) settle(err error) {
 	close(r.ready)
 }
 
-// wait waits until the owner has the value.
-func (r *ref) wait(c context.Context) error {
-	if r == nil {
-		return fmt.Errorf("%w: the reference refers to nothing", ErrReleased)
+// settled waits until the owner has the value.
+func (r *ref) settled(c context.Context) error {
+	select {
+	case <-r.ready:
+		return r.state.err
+	default:
 	}
 	select {
 	case <-r.ready:
+		return r.state.err
 	case <-c.Done():
 		return timeoutOr(context.Cause(c))
 	}
-	if r.state.err != nil {
-		return r.state.err
+}
+
+// use waits until the owner has the value and pins the share; the caller must unpin it where use succeeds.
+func (r *ref) use(c context.Context) error {
+	if r == nil {
+		return fmt.Errorf("%w: the reference refers to nothing", ErrReleased)
 	}
-	if r.state.released.Load() {
-		return fmt.Errorf("%w: %v", ErrReleased, r)
+	if err := r.pin(); err != nil {
+		return err
+	}
+	if err := r.settled(c); err != nil {
+		r.unpin()
+		return err
 	}
 	return nil
 }
@@ -86,7 +133,13 @@ func (r *ref) Owner() string {
 }
 
 // Ready waits until the owner has the value; it fails as the call that makes the value did.
-func (r *ref) Ready(c context.Context) error { return r.wait(c) }
+func (r *ref) Ready(c context.Context) error {
+	if err := r.use(c); err != nil {
+		return err
+	}
+	r.unpin()
+	return nil
+}
 
 // String prints the owner and the number.
 func (r *ref) String() string {
@@ -96,42 +149,34 @@ func (r *ref) String() string {
 	return fmt.Sprintf("RRef(%s, %d.%d)", r.Owner(), r.id.ID>>48, r.id.ID&(1<<48-1))
 }
 
-// Release gives the share back. The value is dropped when all shares are. Uses after it fail with ErrReleased; a second Release
-// does nothing.
+// Release gives the share back. The value is dropped when all shares are. Calls under way keep it for as long as they need
+// it. Uses after it fail with ErrReleased; a second Release does nothing.
 func (r *ref) Release() {
-	if r == nil || r.w == nil {
-		return
-	}
-	select {
-	case <-r.ready:
+	if r != nil && r.w != nil {
 		r.w.drop(r.id, r.state)
-	default: // the call that makes the value is under way, and counts until it ends
-		go func() {
-			<-r.ready
-			r.w.drop(r.id, r.state)
-		}()
 	}
 }
 
 // ToHere copies the value from its owner. In a pass, tensors in it are recorded as a call's result would be.
 func (r RRef[T]) ToHere(c context.Context) (v T, err error) {
-	if err := r.ref.wait(c); err != nil {
+	if err := r.use(c); err != nil {
 		return v, err
 	}
+	defer r.unpin()
 	cd, err := codecFor(reflect.TypeFor[T]())
 	if err != nil {
 		return v, r.w.wrap(r.Owner(), "fetch", err)
 	}
 	err = r.w.fetch(c, r.ref, cd, reflect.ValueOf(&v).Elem())
-	runtime.KeepAlive(r.ref)
 	return v, err
 }
 
 // LocalValue is the value itself, on its owner; elsewhere it fails with ErrNotOwner.
 func (r RRef[T]) LocalValue(c context.Context) (v T, err error) {
-	if err := r.ref.wait(c); err != nil {
+	if err := r.use(c); err != nil {
 		return v, err
 	}
+	defer r.unpin()
 	if r.id.Owner != r.w.rank {
 		return v, r.w.wrap(r.Owner(), "local value", fmt.Errorf("%w: %s is", ErrNotOwner, r.Owner()))
 	}
@@ -153,7 +198,9 @@ func NewRRef[T any](c context.Context, v T) (RRef[T], error) {
 		return RRef[T]{}, err
 	}
 	id := refID{Owner: w.rank, ID: w.nextID(), Fork: w.nextID()}
-	w.owned.add(id, w.rank)
+	if err := w.owned.add(id, w.rank); err != nil {
+		return RRef[T]{}, err
+	}
 	w.owned.fill(id.ID, reflect.ValueOf(&v).Elem(), nil)
 	return RRef[T]{w.newRef(id, false)}, nil
 }
@@ -171,19 +218,18 @@ type owned struct {
 	err   error
 }
 
-// add counts a fork, making room for the value with the first.
-func (o *owners) add(id refID, holder int) {
+// add makes room for a value that its creator holds the first share in.
+func (o *owners) add(id refID, holder int) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.of == nil {
 		o.of = map[uint64]*owned{}
 	}
-	v := o.of[id.ID]
-	if v == nil {
-		v = &owned{forks: map[uint64]int{}, ready: make(chan struct{})}
-		o.of[id.ID] = v
+	if o.of[id.ID] != nil || int(id.ID>>48) != holder {
+		return fmt.Errorf("%w: value %x of worker %d is here already, or not its to name", ErrProtocol, id.ID, holder)
 	}
-	v.forks[id.Fork] = holder
+	o.of[id.ID] = &owned{forks: map[uint64]int{id.Fork: holder}, ready: make(chan struct{})}
+	return nil
 }
 
 // fork counts a further share in a value that is here.
@@ -193,6 +239,9 @@ func (o *owners) fork(id refID, holder int) error {
 	v := o.of[id.ID]
 	if v == nil {
 		return fmt.Errorf("%w: the value is gone", ErrReleased)
+	}
+	if _, counted := v.forks[id.Fork]; counted {
+		return fmt.Errorf("%w: share %x is counted already", ErrProtocol, id.Fork)
 	}
 	v.forks[id.Fork] = holder
 	return nil
@@ -224,12 +273,15 @@ func (o *owners) value(c context.Context, id uint64) (reflect.Value, error) {
 	}
 }
 
-// drop takes a share back; the value goes with the last. Unknown shares are no error: deletions may repeat.
-func (o *owners) drop(id refID) {
+// drop takes a share back from its holder; the value goes with the last. Unknown shares are no error: deletions may repeat.
+func (o *owners) drop(id refID, holder int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	v := o.of[id.ID]
 	if v == nil {
+		return
+	}
+	if who, counted := v.forks[id.Fork]; !counted || who != holder {
 		return
 	}
 	delete(v.forks, id.Fork)

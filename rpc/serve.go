@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
-	"runtime"
+	"runtime/debug"
 	"time"
 
 	"github.com/weft-project/weft/autodiff"
@@ -17,31 +17,40 @@ import (
 
 // serveStream answers one request of a peer.
 func (w *Worker) serveStream(p *peer, s transport.Stream) {
+	defer s.Reset(errUnanswered) // does nothing to a stream that was ended in good order
 	c := w.Context(s.Context())
 	m, err := s.Recv(c, w.place)
 	if err != nil {
-		if !errors.Is(err, io.EOF) && s.Context().Err() == nil { // what arrived makes no sense; the peer deserves to hear why
-			err = w.reply(c, s, &replyHeader{}, nil, fmt.Errorf("%w: %w", ErrProtocol, err))
+		if !errors.Is(err, io.EOF) && s.Context().Err() == nil { // what arrived cannot be taken; the peer deserves to hear why
+			err = w.reply(s, &replyHeader{}, nil, err)
 		}
 		s.Reset(err)
 		return
 	}
 	defer m.Release()
 	if err := w.begin(); err != nil {
-		s.Reset(w.reply(c, s, &replyHeader{}, nil, err))
+		s.Reset(w.reply(s, &replyHeader{}, nil, err))
 		return
 	}
 	defer w.finish()
+	defer func() {
+		if r := recover(); r != nil { // a bug of ours, which must not be a peer's weapon
+			w.log.Error("a request made this worker panic", "worker", w.name, "peer", p.name, "kind", m.Kind, "panic", r, "stack", string(debug.Stack()))
+			s.Reset(w.reply(s, &replyHeader{}, nil, &panicError{value: r}))
+		}
+	}()
 	switch m.Kind {
 	case kindCall:
 		err = w.serveCall(c, p, s, m)
 	case kindFetch:
 		err = w.serveFetch(c, p, s, m)
 	default:
-		err = w.reply(c, s, &replyHeader{}, nil, w.control(c, p, m))
+		err = w.reply(s, &replyHeader{}, nil, w.control(c, p, m))
 	}
 	s.Reset(err)
 }
+
+var errUnanswered = errors.New("the function ended its goroutine")
 
 // control handles the requests whose answer is only whether they succeeded.
 func (w *Worker) control(c context.Context, p *peer, m *transport.Message) error {
@@ -73,7 +82,7 @@ func (w *Worker) control(c context.Context, p *peer, m *transport.Message) error
 		if m.Kind == kindFork {
 			return w.owned.fork(h.Ref, p.rank)
 		}
-		w.owned.drop(h.Ref)
+		w.owned.drop(h.Ref, p.rank)
 		return nil
 	case kindLeaving:
 		w.mu.Lock()
@@ -85,23 +94,31 @@ func (w *Worker) control(c context.Context, p *peer, m *transport.Message) error
 	return fmt.Errorf("%w: kind %d is no request", ErrProtocol, m.Kind)
 }
 
-// reply answers. With an error the rest of the answer is left out.
-func (w *Worker) reply(c context.Context, s transport.Stream, h *replyHeader, m *transport.Message, err error) error {
+// reply answers. With an error the rest of the answer is left out. An answer that is beyond the wire's limits becomes an error.
+// The work's deadline does not bound it: that the deadline has passed is what it may have to say.
+func (w *Worker) reply(s transport.Stream, h *replyHeader, m *transport.Message, err error) error {
 	if m == nil || err != nil {
 		m = &transport.Message{}
 	}
 	m.Kind = kindReply
 	if err != nil {
-		h = &replyHeader{Err: toWire(w.name, err)}
+		h = &replyHeader{Err: toWire(w.name, timeoutOr(err)), Took: h.Took}
 	}
 	if m.Header, err = encode(h); err != nil {
 		return err
 	}
-	if err := s.Send(c, m); err != nil {
+	err = s.Send(s.Context(), m)
+	if errors.Is(err, transport.ErrFrame) && h.Err == nil && s.Context().Err() == nil {
+		return errors.Join(w.reply(s, h, nil, fmt.Errorf("%w: the result: %w", ErrArguments, err)), errNotDelivered)
+	}
+	if err != nil {
 		return err
 	}
 	return s.CloseSend()
 }
+
+// errNotDelivered: the peer got an error in place of the result.
+var errNotDelivered = errors.New("the result was not delivered")
 
 // within gives the callee what was left of the caller's deadline.
 func within(c context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
@@ -115,29 +132,41 @@ func within(c context.Context, timeout time.Duration) (context.Context, context.
 func (w *Worker) serveCall(c context.Context, p *peer, s transport.Stream, m *transport.Message) error {
 	var h callHeader
 	if err := decode(m.Header, &h); err != nil {
-		return w.reply(c, s, &replyHeader{}, nil, err)
+		return w.reply(s, &replyHeader{}, nil, err)
 	}
 	c, cancel := within(c, h.Timeout)
 	defer cancel()
 	c, done, err := w.enter(c, p, h.Pass)
 	if err != nil {
-		return w.reply(c, s, &replyHeader{}, nil, err)
+		return w.reply(s, &replyHeader{}, nil, err)
 	}
 	defer done()
+	reply := &replyHeader{}
 	if h.Ref == nil {
-		out, fn, err := w.invoke(c, p, &h, m)
-		return w.answer(c, p, s, fn, out, err)
+		out, fn, err := w.invoke(c, p, &h, m, reply)
+		return w.answer(c, p, s, fn, out, reply, err)
 	}
 	if h.Ref.Owner != w.rank {
-		return w.reply(c, s, &replyHeader{}, nil, fmt.Errorf("%w: a reference of worker %d", ErrProtocol, h.Ref.Owner))
+		return w.reply(s, reply, nil, fmt.Errorf("%w: a reference of worker %d", ErrProtocol, h.Ref.Owner))
 	}
-	w.owned.add(*h.Ref, p.rank)
-	out, _, err := w.invoke(c, p, &h, m)
+	if err := w.owned.add(*h.Ref, p.rank); err != nil {
+		return w.reply(s, reply, nil, err)
+	}
+	out, _, err := w.invoke(c, p, &h, m, reply)
 	w.owned.fill(h.Ref.ID, out, err)
-	if err != nil {
-		w.owned.drop(*h.Ref)
+	failed := err != nil
+	err = w.reply(s, reply, nil, err)
+	if failed || err != nil || !taken(s) {
+		w.owned.drop(*h.Ref, p.rank)
 	}
-	return w.reply(c, s, &replyHeader{}, nil, err)
+	return err
+}
+
+// taken waits until the peer says, by ending its side of the stream, that it holds what the answer refers to. It resets the
+// stream instead when it gave up; so no deadline is needed.
+func taken(s transport.Stream) bool {
+	_, err := s.Recv(s.Context(), noTensors)
+	return errors.Is(err, io.EOF)
 }
 
 // enter places the work in the caller's pass, if there is one.
@@ -145,9 +174,18 @@ func (w *Worker) enter(c context.Context, p *peer, info *passInfo) (context.Cont
 	if info == nil {
 		return c, func() {}, nil
 	}
-	in, _, done, err := w.passes.Enter(c, ctx.PassID(info.Pass), ctx.WorkerID(p.rank))
+	id := ctx.PassID(info.Pass)
+	if int(id.Creator()) >= w.world {
+		return c, nil, fmt.Errorf("%w: pass %v in a world of %d", ErrProtocol, id, w.world)
+	}
+	in, _, done, err := w.passes.Enter(c, id, ctx.WorkerID(p.rank))
 	if err != nil {
 		return c, nil, err
+	}
+	if gone := w.peers[id.Creator()].lost(); gone != nil { // nobody would ever free the pass
+		done()
+		w.passes.PeerLost(id.Creator(), gone)
+		return c, nil, fmt.Errorf("%w: the worker that opened it: %w", ctx.ErrUnknownPass, gone)
 	}
 	if info.NoGrad {
 		in = ctx.NoGrad(in)
@@ -156,7 +194,7 @@ func (w *Worker) enter(c context.Context, p *peer, info *passInfo) (context.Cont
 }
 
 // invoke unpacks the arguments and runs the function.
-func (w *Worker) invoke(c context.Context, p *peer, h *callHeader, m *transport.Message) (reflect.Value, *handler, error) {
+func (w *Worker) invoke(c context.Context, p *peer, h *callHeader, m *transport.Message, reply *replyHeader) (reflect.Value, *handler, error) {
 	fn := w.serves[h.Function]
 	if fn == nil {
 		return reflect.Value{}, nil, fmt.Errorf("%w: %q; list it in the rpc.Config of %s", ErrNotServed, h.Function, w.name)
@@ -170,6 +208,7 @@ func (w *Worker) invoke(c context.Context, p *peer, h *callHeader, m *transport.
 	if err := w.unpack(c, fn.in, h.Args, tensors, arg); err != nil {
 		return reflect.Value{}, fn, err
 	}
+	reply.Took = true
 	out, err := fn.call(c, arg)
 	var panicked *panicError
 	if errors.As(err, &panicked) {
@@ -181,60 +220,64 @@ func (w *Worker) invoke(c context.Context, p *peer, h *callHeader, m *transport.
 	return out, fn, err
 }
 
-// answer packs a result and sends it. References in it are kept until the peer has counted them, which it says by ending
-// its side of the stream.
-func (w *Worker) answer(c context.Context, p *peer, s transport.Stream, fn *handler, out reflect.Value, err error) error {
+// answer packs a result and sends it. References in it are kept until the peer holds its own.
+func (w *Worker) answer(c context.Context, p *peer, s transport.Stream, fn *handler, out reflect.Value, h *replyHeader, err error) error {
 	if err != nil {
-		return w.reply(c, s, &replyHeader{}, nil, err)
+		return w.reply(s, h, nil, err)
 	}
-	pack := packing{refs: func(r *ref) (refID, error) { return w.share(c, r, p) }}
-	h := &replyHeader{}
+	var pack packing
+	defer pack.unpin()
 	tree, err := fn.out.pack(&pack, out, 0)
+	if err == nil {
+		err = pack.share(c, w, p)
+	}
 	if err == nil {
 		h.Value, err = encode(tree)
 	}
-	if err != nil {
-		return w.reply(c, s, h, nil, err)
-	}
 	m := &transport.Message{}
 	defer m.Release()
-	if err := outgoing(m, pack.tensors, func(i int) (device.ID, error) { return p.back.Target(pack.tensors[i].Device()) }); err != nil {
-		return w.reply(c, s, h, nil, fmt.Errorf("result: %w", err))
+	if err == nil {
+		err = outgoing(m, pack.tensors, func(i int) (device.ID, error) { return p.back.Target(pack.tensors[i].Device()) })
 	}
-	info, unsend, err := w.record(c, p, pack.tensors)
-	h.Pass, h.Refs = info, pack.hasRefs
-	if err := w.reply(c, s, h, m, err); err != nil {
+	unsend := func() {}
+	if err == nil {
+		h.Pass, unsend, err = w.record(c, p, pack.tensors)
+	}
+	if err != nil {
+		pack.takeBack(w, p)
+		return w.reply(s, h, nil, fmt.Errorf("result: %w", err))
+	}
+	if err = w.reply(s, h, m, nil); err != nil {
 		unsend()
-		return err
 	}
-	if pack.hasRefs {
-		if _, err := s.Recv(c, noTensors); !errors.Is(err, io.EOF) {
-			return err
-		}
+	if len(pack.refs) > 0 && (err != nil || !taken(s)) {
+		pack.takeBack(w, p)
 	}
-	runtime.KeepAlive(out.Interface())
-	return nil
+	if errors.Is(err, errNotDelivered) {
+		return nil
+	}
+	return err
 }
 
 // serveFetch answers with the value of a reference that this worker owns.
 func (w *Worker) serveFetch(c context.Context, p *peer, s transport.Stream, m *transport.Message) error {
 	var h fetchHeader
 	if err := decode(m.Header, &h); err != nil {
-		return w.reply(c, s, &replyHeader{}, nil, err)
+		return w.reply(s, &replyHeader{}, nil, err)
 	}
 	c, cancel := within(c, h.Timeout)
 	defer cancel()
 	c, done, err := w.enter(c, p, h.Pass)
 	if err != nil {
-		return w.reply(c, s, &replyHeader{}, nil, err)
+		return w.reply(s, &replyHeader{}, nil, err)
 	}
 	defer done()
 	v, err := w.owned.value(c, h.Ref.ID)
 	if err != nil {
-		return w.reply(c, s, &replyHeader{}, nil, err)
+		return w.reply(s, &replyHeader{}, nil, err)
 	}
 	cd, err := codecFor(v.Type())
-	return w.answer(c, p, s, &handler{name: "fetch", out: cd}, v, err)
+	return w.answer(c, p, s, &handler{name: "fetch", out: cd}, v, &replyHeader{}, err)
 }
 
 // transients makes gradients of a message's tensors; the receiver must release them.

@@ -49,7 +49,7 @@ type replyHeader struct {
 	Err   *wireError      `cbor:"1,keyasint,omitempty"`
 	Value cbor.RawMessage `cbor:"2,keyasint,omitempty"`
 	Pass  *passInfo       `cbor:"3,keyasint,omitempty"`
-	Refs  bool            `cbor:"4,keyasint,omitempty"` // the value holds references: close the stream only when they are counted
+	Took  bool            `cbor:"4,keyasint,omitempty"` // the request's references are held by this end now
 }
 
 type helloHeader struct {
@@ -94,12 +94,12 @@ var modes = sync.OnceValue(func() (m struct {
 	enc cbor.EncMode
 	dec cbor.DecMode
 }) {
-	enc, err := cbor.EncOptions{Sort: cbor.SortCanonical, TextMarshaler: cbor.TextMarshalerTextString}.EncMode()
+	enc, err := cbor.EncOptions{Sort: cbor.SortCanonical, TextMarshaler: cbor.TextMarshalerTextString, Time: cbor.TimeRFC3339Nano}.EncMode()
 	if err == nil {
 		m.enc = enc
 		m.dec, err = cbor.DecOptions{
 			DupMapKey: cbor.DupMapKeyEnforcedAPF, MaxNestedLevels: 64, MaxArrayElements: 1 << 20, MaxMapPairs: 1 << 20,
-			TextUnmarshaler: cbor.TextUnmarshalerTextString,
+			TextUnmarshaler: cbor.TextUnmarshalerTextString, UTF8: cbor.UTF8DecodeInvalid, // Go strings hold any bytes
 		}.DecMode()
 	}
 	if err != nil {

@@ -34,7 +34,8 @@ type Worker struct {
 
 	life context.Context // ends with the worker
 	end  context.CancelCauseFunc
-	work sync.WaitGroup // goroutines of the worker: accept loops, handlers, deletions
+	work sync.WaitGroup // goroutines of the worker, and calls
+	over sync.Once      // guards Close
 
 	mu      sync.Mutex
 	peers   []*peer // by rank; entry rank is the worker itself
@@ -166,10 +167,12 @@ func (w *Worker) begin() error {
 		return ErrLeft
 	}
 	w.busy++
+	w.work.Add(1)
 	return nil
 }
 
 func (w *Worker) finish() {
+	defer w.work.Done()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.busy--
@@ -217,36 +220,37 @@ func (w *Worker) settleAll(c context.Context) error {
 	if err := w.Settle(c); err != nil {
 		return err
 	}
+	w.unclaim() // before the others hear of it, so that whoever has left can join again with the same store
 	var wg sync.WaitGroup
 	for _, p := range w.others() {
 		wg.Go(func() { w.sayLeaving(c, p) })
 	}
 	wg.Wait()
+	var staying []string
 	err := w.await(c, func() bool {
-		if w.busy > 0 {
-			return false
-		}
+		staying = nil
 		for _, p := range w.peers {
 			if p.rank != w.rank && !p.leaving && p.gone == nil {
-				return false
+				staying = append(staying, p.name)
 			}
 		}
-		return true
+		return w.busy == 0 && len(staying) == 0
 	})
 	if err != nil {
-		return fmt.Errorf("other workers have not come to leave: %w", err)
+		return fmt.Errorf("these workers have not come to leave, or are still served: %v: %w", staying, err)
 	}
 	return nil
 }
 
 // Close ends this worker at once: calls fail with ErrLeft, peers see it leave. It is idempotent and returns when all its
 // goroutines have ended; a handler that ignores its context holds it up.
-func (w *Worker) Close() error {
+func (w *Worker) Close() (err error) {
+	w.over.Do(func() { err = w.close() })
+	return err
+}
+
+func (w *Worker) close() error {
 	w.mu.Lock()
-	if w.closed {
-		w.mu.Unlock()
-		return nil
-	}
 	w.closed = true
 	peers := append([]*peer{}, w.peers...)
 	w.changedLocked()
@@ -274,7 +278,11 @@ func (w *Worker) Close() error {
 func (w *Worker) unclaim() {
 	c, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	for _, key := range w.claims {
+	w.mu.Lock()
+	claims := w.claims
+	w.claims = nil
+	w.mu.Unlock()
+	for _, key := range claims {
 		if _, err := w.store.Delete(c, key); err != nil {
 			w.log.Debug("could not take a key out of the store", "key", key, "err", err)
 			return // the store is gone with its job

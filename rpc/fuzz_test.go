@@ -1,0 +1,138 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/autodiff"
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/transport"
+)
+
+var fuzzedTypes = []reflect.Type{
+	reflect.TypeFor[everything](), reflect.TypeFor[tensorTree](), reflect.TypeFor[chain](), reflect.TypeFor[wide](),
+	reflect.TypeFor[map[int8]*autodiff.Tensor](), reflect.TypeFor[[]RRef[int]](), reflect.TypeFor[timed](), reflect.TypeFor[*autodiff.Tensor](),
+	reflect.TypeFor[[3][]*inner](), reflect.TypeFor[map[string][]float64](), reflect.TypeFor[recursiveMap](), reflect.TypeFor[[]struct{}](),
+}
+
+// Whatever arrives as arguments: no panic, memory in proportion to what arrived, and what is accepted can be sent on.
+func FuzzArguments(f *testing.F) {
+	m := &maker{tensors: []*autodiff.Tensor{nil, autodiff.Rand(2)}}
+	for i := range fuzzedTypes {
+		v := reflect.New(fuzzedTypes[i]).Elem()
+		cd, err := codecFor(v.Type())
+		require.NoError(f, err)
+		tree, err := cd.pack(&packing{}, v, 0)
+		require.NoError(f, err)
+		raw, err := encode(tree)
+		require.NoError(f, err)
+		f.Add(byte(i), raw)
+	}
+	f.Add(byte(3), []byte{0xa1, 0x61, 'L', 0x85, 0xf6, 0xf6, 0xf6, 0xf6, 0xf6})
+	f.Add(byte(4), []byte{0xa1, 0x63, '3', '0', '0', 0x00})
+	f.Add(byte(5), []byte{0x81, 0xa2, 1, 1, 2, 3})
+	f.Fuzz(func(t *testing.T, which byte, raw []byte) {
+		typ := fuzzedTypes[int(which)%len(fuzzedTypes)]
+		cd, err := codecFor(typ)
+		require.NoError(t, err)
+		u := &unpacking{tensors: m.tensors, refs: func(id refID) (*ref, error) {
+			r := failedRef(nil)
+			r.id = id
+			return r, nil
+		}}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		v := reflect.New(typ).Elem()
+		err = cd.unpack(u, raw, v, 0)
+		runtime.ReadMemStats(&after)
+		if got, most := after.TotalAlloc-before.TotalAlloc, uint64(4<<20+4096*len(raw)); got > most {
+			t.Fatalf("%d bytes allocated for %d", got, len(raw))
+		}
+		if err != nil {
+			require.True(t, errors.Is(err, ErrArguments) || errors.Is(err, ErrProtocol), "%v", err)
+			return
+		}
+		_, err = cd.pack(&packing{}, v, 0)
+		require.NoError(t, err)
+	})
+}
+
+func FuzzHeaders(f *testing.F) {
+	for _, h := range sampleHeaders() {
+		raw, err := encode(h)
+		require.NoError(f, err)
+		f.Add(raw)
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		for _, h := range sampleHeaders() {
+			into := reflect.New(reflect.TypeOf(h))
+			if err := decode(raw, into.Interface()); err != nil {
+				require.ErrorIs(t, err, ErrProtocol)
+				continue
+			}
+			again, err := encode(into.Interface())
+			require.NoError(t, err)
+			require.NoError(t, decode(again, reflect.New(reflect.TypeOf(h)).Interface()))
+			if r, ok := into.Interface().(*replyHeader); ok && r.Err != nil {
+				require.NotNil(t, r.Err.err().Error())
+			}
+		}
+	})
+}
+
+func sampleHeaders() []any {
+	pass := &passInfo{Pass: 1, Message: 2, Tensors: []tensorInfo{{Requires: true, Origin: device.Sim(1)}}}
+	id := refID{Owner: 1, ID: 5, Fork: 7}
+	return []any{
+		helloHeader{"worker0", 0, 2, "worker1"}, callHeader{Function: "add", Args: []byte{0xa0}, Pass: pass, Timeout: time.Second, Ref: &id},
+		replyHeader{Err: &wireError{"worker1", "text", []int{0, 99, -1}}}, replyHeader{Value: []byte{1}, Pass: pass, Took: true},
+		gradientsHeader{1, 2, 3, true, time.Second}, cleanupHeader{1}, fetchHeader{id, pass, time.Second}, refHeader{id},
+		memberRecord{Name: "worker0", Maps: map[string]device.Map{"worker1": {device.Sim(0): device.Sim(1)}}}, struct{}{},
+	}
+}
+
+// A peer of the job that sends nonsense harms nobody: the worker answers, does not panic, and serves others.
+func FuzzRequests(f *testing.F) {
+	for kind := range byte(12) {
+		for _, h := range sampleHeaders() {
+			raw, err := encode(h)
+			require.NoError(f, err)
+			f.Add(kind, raw, kind%3)
+		}
+	}
+	var logs journal
+	ws := sim(f, 2, func(_ int, cfg *Config) { cfg.Functions, cfg.Logger = []Function{addFn, double, echo}, logs.logger() })
+	link, err := ws[0].peers[1].connection(f.Context())
+	require.NoError(f, err)
+	f.Fuzz(func(t *testing.T, kind byte, header []byte, tensors byte) {
+		if kind == kindLeaving {
+			return // a proper message, after which the peer is free to go
+		}
+		c, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		m := &transport.Message{Kind: kind, Header: header}
+		for range tensors % 4 {
+			buf, err := device.Host().Alloc(8)
+			require.NoError(t, err)
+			m.Tensors = append(m.Tensors, transport.Tensor{Dtype: device.Float32, Shape: device.Shape{2}, Buf: buf})
+		}
+		defer m.Release()
+		s, err := link.Open(c)
+		require.NoError(t, err)
+		reply, err := converse(c, s, m, ws[0].place)
+		s.Reset(err)
+		if err == nil {
+			reply.Release()
+		}
+		n, err := double.Call(ws[0].Context(c), "worker1", 21)
+		require.NoError(t, err)
+		require.Equal(t, 42, n)
+		require.Zero(t, logs.count("panic"), logs.String())
+	})
+}

@@ -1,0 +1,422 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/internal/leak"
+	"github.com/weft-project/weft/store"
+	"github.com/weft-project/weft/transport"
+	"github.com/weft-project/weft/transport/simnet"
+)
+
+var discard = slog.New(slog.DiscardHandler)
+
+// memory is a store that is closed when t ends.
+func memory(t testing.TB) store.Store {
+	st := store.NewMemory()
+	t.Cleanup(func() { require.NoError(t, st.Close()) })
+	return st
+}
+
+func leaveAll(t testing.TB, ws []*Worker) {
+	t.Helper()
+	var wg sync.WaitGroup
+	for _, w := range ws {
+		wg.Go(func() {
+			if err := w.Leave(t.Context()); err != nil {
+				t.Errorf("%s: %v", w.Name(), err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestWorldsOfEverySizeJoinKnowEachOtherAndLeave(t *testing.T) {
+	for _, n := range []int{1, 2, 4, 16} {
+		for name, quic := range map[string]bool{"simnet": false, "quic": true} {
+			if quic && n > 4 {
+				continue // every pair costs two handshakes
+			}
+			t.Run(fmt.Sprintf("%s/%d", name, n), func(t *testing.T) {
+				var ws []*Worker
+				if quic {
+					ws = world(t, n, nil, serve(double))
+				} else {
+					ws = sim(t, n, serve(double))
+				}
+				for i, w := range ws {
+					require.Equal(t, fmt.Sprintf("worker%d", i), w.Name())
+					require.Equal(t, i, w.Rank())
+					require.Equal(t, n, w.WorldSize())
+					require.Equal(t, ws[0].Workers(), w.Workers())
+					got, err := double.Call(w.Context(t.Context()), fmt.Sprintf("worker%d", (i+1)%n), i)
+					require.NoError(t, err)
+					require.Equal(t, 2*i, got)
+				}
+				leaveAll(t, ws)
+				keys, err := ws[0].store.NumKeys(t.Context())
+				require.NoError(t, err)
+				require.Zero(t, keys, "nothing is left in the store")
+			})
+		}
+	}
+}
+
+func TestWorkersMayHaveNamesOfTheirOwnAndJoinAgainWithTheSameStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		leak.Check(t)
+		st := memory(t)
+		n := simnet.New(simnet.Config{MinDelay: time.Millisecond})
+		for round := range 3 {
+			size := 2 + round
+			ws, errs := joinAll(t.Context(), st, size, onSim(n), func(i int, cfg *Config) { cfg.Name, cfg.Functions = fmt.Sprintf("w:%d_-", i), []Function{double} })
+			for i := range ws {
+				require.NoError(t, errs[i])
+			}
+			got, err := double.Call(ws[0].Context(t.Context()), "w:1_-", 2)
+			require.NoError(t, err)
+			require.Equal(t, 4, got)
+			leaveAll(t, ws)
+		}
+	})
+}
+
+// pretender is the configuration of a second worker of rank 1 of a world of 2.
+func pretender(st store.Store, n transport.Network) Config {
+	return Config{Store: st, Rank: 1, WorldSize: 2, Network: n, Listen: "late:0", Logger: discard, JoinTimeout: 5 * time.Second}
+}
+
+func TestATakenRankNameOrAnotherWorldSizeIsRefusedAndLeavesTheOthersAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		leak.Check(t)
+		st := memory(t)
+		n := simnet.New(simnet.Config{})
+		three := func(i int, cfg *Config) { cfg.Functions = []Function{double}; cfg.WorldSize = 3 }
+		var ws []*Worker
+		joined := make(chan []error)
+		go func() {
+			var errs []error
+			ws, errs = joinAll(t.Context(), st, 2, onSim(n), three)
+			joined <- errs
+		}()
+		synctest.Wait() // two of three have come
+		for _, c := range []struct {
+			change func(*Config)
+			err    error
+			says   []string
+		}{
+			{func(cfg *Config) {}, ErrRankTaken, []string{"worker1: join", "1, by worker1 at host1:"}},
+			{func(cfg *Config) { cfg.Name = "other" }, ErrRankTaken, []string{"other: join", "by worker1"}},
+			{func(cfg *Config) { cfg.Rank, cfg.Name = 2, "worker0" }, ErrNameTaken, []string{`"worker0" by the worker of rank 0`}},
+			{func(cfg *Config) { cfg.Rank, cfg.WorldSize = 2, 4 }, ErrWorldSize, []string{"told 4, worker0 3"}},
+		} {
+			cfg := pretender(st, n.Host("late"))
+			cfg.WorldSize = 3
+			c.change(&cfg)
+			start := time.Now()
+			_, err := Join(t.Context(), cfg)
+			require.ErrorIs(t, err, c.err)
+			for _, s := range c.says {
+				require.ErrorContains(t, err, s)
+			}
+			require.Zero(t, time.Since(start))
+		}
+		cfg := pretender(st, n.Host("late"))
+		cfg.Rank, cfg.WorldSize = 2, 3
+		last, err := Join(t.Context(), cfg)
+		require.NoError(t, err)
+		for _, err := range <-joined {
+			require.NoError(t, err)
+		}
+		leaveAll(t, append(ws, last))
+	})
+}
+
+func TestTwoWorkersThatClaimOneRankAtOnceNeverBothGetIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		leak.Check(t)
+		st := memory(t)
+		n := simnet.New(simnet.Config{})
+		ws := make([]*Worker, 3)
+		errs := make([]error, 3)
+		var wg sync.WaitGroup
+		for i := range 3 {
+			wg.Go(func() {
+				cfg := pretender(st, n.Host(fmt.Sprintf("host%d", i)))
+				cfg.Rank = min(i, 1)
+				ws[i], errs[i] = Join(t.Context(), cfg)
+			})
+		}
+		wg.Wait()
+		require.NoError(t, errs[0])
+		require.True(t, (errs[1] == nil) != (errs[2] == nil), "%v, %v", errs[1], errs[2])
+		for i, err := range errs {
+			if err != nil { // which of its two claims was first to be seen
+				require.True(t, errors.Is(err, ErrRankTaken) || errors.Is(err, ErrNameTaken), "%v", err)
+			} else {
+				require.NoError(t, ws[i].Close())
+			}
+		}
+	})
+}
+
+func TestAnotherTokenIsRefusedAtOnceAndTakesNobodysPlace(t *testing.T) {
+	leak.Check(t)
+	st := memory(t)
+	var logs journal
+	leader := make(chan error, 1)
+	var w0 *Worker
+	base := Config{Store: st, WorldSize: 2, Token: testToken, JoinTimeout: 20 * time.Second, Logger: discard}
+	go func() {
+		cfg := base
+		cfg.Logger = logs.logger()
+		var err error
+		w0, err = Join(t.Context(), cfg)
+		leader <- err
+	}()
+	cfg := base
+	cfg.Rank = 1
+	for range 2 {
+		cfg.Token = strings.Repeat("x", 32)
+		start := time.Now()
+		_, err := Join(t.Context(), cfg)
+		require.ErrorIs(t, err, transport.ErrIdentity)
+		require.Less(t, time.Since(start), 3*time.Second)
+	}
+	require.GreaterOrEqual(t, logs.count("level=WARN"), 1)
+	require.LessOrEqual(t, logs.count("level=WARN"), 2, logs.String())
+	cfg.Token = testToken
+	w1, err := Join(t.Context(), cfg)
+	require.NoError(t, err)
+	require.NoError(t, <-leader)
+	leaveAll(t, []*Worker{w0, w1})
+}
+
+func TestAJobWithoutATokenIsToldWhatToDo(t *testing.T) {
+	t.Setenv("WEFT_TOKEN", "")
+	_, err := Join(t.Context(), Config{Store: memory(t), WorldSize: 1})
+	require.ErrorIs(t, err, ErrConfig)
+	require.ErrorContains(t, err, "weft run")
+	require.ErrorContains(t, err, "WEFT_TOKEN")
+	t.Setenv("WEFT_TOKEN", testToken)
+	w, err := Join(t.Context(), Config{Store: memory(t), WorldSize: 1, Logger: discard})
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+}
+
+func TestABadConfigurationIsReportedWhole(t *testing.T) {
+	two := device.NewSim(device.SimConfig{})
+	_, err := Join(t.Context(), Config{
+		Store: memory(t), Rank: 7, WorldSize: 3, Name: "no spaces", Timeout: -5, Network: simnet.New(simnet.Config{}).Host("h"),
+		Functions: []Function{double, double, declare[any]("bad"), declare[int]("")}, Devices: []device.Device{two, two},
+	})
+	require.ErrorIs(t, err, ErrConfig)
+	for _, s := range []string{
+		"rank 7; expected 0 to 2", `"no spaces"; expected 1 to 127`, `"double" is listed twice`, `function "bad"`, "1 to 128 bytes", "sim:0",
+		"timeout -5ns; expected a positive one, or NoTimeout",
+	} {
+		require.ErrorContains(t, err, s)
+	}
+	for _, n := range []int{0, -1, 1<<16 + 1} {
+		_, err = Join(t.Context(), Config{Store: memory(t), WorldSize: n, Network: simnet.New(simnet.Config{}).Host("h")})
+		require.ErrorContains(t, err, "expected 1 to 65536")
+	}
+	_, err = Join(t.Context(), Config{Store: memory(t), WorldSize: 1, Name: strings.Repeat("x", 128), Token: testToken})
+	require.ErrorContains(t, err, "1 to 127")
+}
+
+func TestMissingWorkersAreNamedWhenTheTimeIsUpAndNothingIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		leak.Check(t)
+		st := memory(t)
+		n := simnet.New(simnet.Config{})
+		start := time.Now()
+		_, errs := joinAll(t.Context(), st, 5, onSim(n), func(i int, cfg *Config) {
+			if i == 2 || i == 4 {
+				cfg.Functions = []Function{declare[any]("bad")} // fails before it comes
+			}
+		})
+		for _, i := range []int{0, 1, 3} {
+			require.ErrorIs(t, errs[i], ErrTimeout)
+			require.ErrorIs(t, errs[i], context.DeadlineExceeded)
+			require.ErrorContains(t, errs[i], fmt.Sprintf("worker%d: join: ", i))
+			require.ErrorContains(t, errs[i], "rank 2 of 5")
+			require.ErrorContains(t, errs[i], "4")
+		}
+		require.Equal(t, 10*time.Second, time.Since(start))
+		keys, err := st.NumKeys(t.Context())
+		require.NoError(t, err)
+		require.Zero(t, keys, "the claims are taken back")
+	})
+}
+
+func TestAMissingLeaderIsNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		leak.Check(t)
+		_, err := Join(t.Context(), pretender(memory(t), simnet.New(simnet.Config{}).Host("late")))
+		require.ErrorIs(t, err, ErrTimeout)
+		require.ErrorContains(t, err, "rank 0 of 2")
+	})
+}
+
+func TestCancellingAJoinEndsItAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		leak.Check(t)
+		c, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		start := time.Now()
+		_, err := Join(c, pretender(memory(t), simnet.New(simnet.Config{}).Host("late")))
+		require.ErrorIs(t, err, context.Canceled)
+		require.Equal(t, time.Second, time.Since(start))
+	})
+}
+
+func TestInvalidDeviceMapsAreRefusedByAllWorkersWithEveryViolation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		leak.Check(t)
+		st := memory(t)
+		_, errs := joinAll(t.Context(), st, 3, onSim(simnet.New(simnet.Config{})), func(i int, cfg *Config) {
+			cfg.Devices = []device.Device{device.NewSim(device.SimConfig{}), device.NewSim(device.SimConfig{Index: 1})}
+			switch i {
+			case 0:
+				cfg.DeviceMaps = map[string]device.Map{"nobody": {}, "worker1": {device.Sim(5): device.Sim(0), device.Sim(0): device.Sim(6)}}
+			case 2:
+				cfg.DeviceMaps = map[string]device.Map{"worker0": {device.Sim(0): device.Sim(1), device.Sim(1): device.Sim(1)}}
+			}
+		})
+		for _, err := range errs {
+			require.ErrorIs(t, err, device.ErrBadMap)
+			require.ErrorIs(t, err, ErrUnknownWorker)
+			for _, s := range []string{`worker0 maps devices to "nobody"`, "worker0 to worker1", "sim:5", "sim:6", "worker2 to worker0", "sim:1"} {
+				require.ErrorContains(t, err, s)
+			}
+		}
+		keys, err := st.NumKeys(t.Context())
+		require.NoError(t, err)
+		require.Zero(t, keys)
+	})
+}
+
+func TestWorkersMeetAtAURL(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	port := l.Addr().(*net.TCPAddr).Port
+	require.NoError(t, l.Close())
+	for scheme, url := range map[string]string{
+		"tcp":  "tcp://127.0.0.1:" + strconv.Itoa(port) + "?rank=%d&world_size=2",
+		"file": "file://" + filepath.ToSlash(filepath.Join(t.TempDir(), "store")) + "?rank=%d&world_size=2",
+		"env":  "env://?rank=%d&world_size=2",
+	} {
+		t.Run(scheme, func(t *testing.T) {
+			t.Setenv("MASTER_ADDR", "127.0.0.1")
+			t.Setenv("MASTER_PORT", strconv.Itoa(port))
+			leak.Check(t)
+			ws, errs := joinAll(t.Context(), nil, 2, onSim(simnet.New(simnet.Config{})), func(i int, cfg *Config) {
+				cfg.Init, cfg.Functions = fmt.Sprintf(url, i), []Function{double}
+			})
+			for i := range ws {
+				require.NoError(t, errs[i])
+			}
+			n, err := double.Call(ws[0].Context(t.Context()), "worker1", 2)
+			require.NoError(t, err)
+			require.Equal(t, 4, n)
+			leaveAll(t, ws)
+		})
+	}
+	_, err = Join(t.Context(), Config{Init: "gopher://x"})
+	require.ErrorIs(t, err, store.ErrBadURL)
+}
+
+func TestAStrangersGreetingIsAnsweredWithTheReason(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var logs journal
+		ws, n := simWith(t, 2, simnet.Config{MinDelay: time.Millisecond}, func(_ int, cfg *Config) { cfg.Logger, cfg.Functions = logs.logger(), []Function{double} })
+		addr := ws[0].listener.Addr()
+		for _, c := range []struct {
+			kind   uint8
+			header any
+			err    error
+		}{
+			{kindHello, helloHeader{"worker1", 1, 2, "worker0"}, ErrRankTaken},
+			{kindHello, helloHeader{"other", 1, 2, "worker0"}, ErrRefused},
+			{kindHello, helloHeader{"worker1", 1, 2, "worker9"}, ErrRefused},
+			{kindHello, helloHeader{"worker1", 1, 3, "worker0"}, ErrWorldSize},
+			{kindHello, helloHeader{"worker7", 7, 2, "worker0"}, ErrRefused},
+			{kindHello, helloHeader{"worker7", -1, 2, "worker0"}, ErrRefused},
+			{kindHello, "nonsense", ErrProtocol},
+			{kindCall, callHeader{Function: "double"}, ErrProtocol},
+		} {
+			link, err := n.Host("stranger").Dial(t.Context(), addr)
+			require.NoError(t, err)
+			raw, err := encode(c.header)
+			require.NoError(t, err)
+			reply, err := exchange(t.Context(), link, &transport.Message{Kind: c.kind, Header: raw}, nil)
+			require.NoError(t, err)
+			_, err = parseReply(reply)
+			require.ErrorIs(t, err, c.err)
+			require.NoError(t, link.Close(""))
+		}
+		silent, err := n.Host("stranger").Dial(t.Context(), addr)
+		require.NoError(t, err)
+		start := time.Now()
+		<-silent.Done()
+		require.Less(t, time.Since(start), 3*helloTimeout, "who says nothing is shown the door")
+		require.Equal(t, 9, logs.count("refused a link"))
+		got, err := double.Call(ws[1].Context(t.Context()), "worker0", 1)
+		require.NoError(t, err)
+		require.Equal(t, 2, got)
+	})
+}
+
+// A worker that has joined may call one that still waits for others, and that one may call on.
+func TestACallMadeWhileOthersStillLinkWaitsForTheLink(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		relay := Define("relay", func(c context.Context, n int) (int, error) { return double.Call(c, "worker2", n) })
+		ws := make([]*Worker, 3)
+		errs := make([]error, 3)
+		leak.Check(t)
+		st := memory(t)
+		slow := func(from, to string, _ *rand.Rand) time.Duration {
+			if min(from, to) == "host1" { // host1 and host2 link late
+				return time.Second
+			}
+			return time.Millisecond
+		}
+		n := simnet.New(simnet.Config{Delay: slow})
+		var wg sync.WaitGroup
+		for i := range 3 {
+			wg.Go(func() {
+				ws[i], errs[i] = Join(t.Context(), Config{
+					Store: st, Rank: i, WorldSize: 3, Network: n.Host(fmt.Sprintf("host%d", i)), Listen: "x:0", Logger: discard,
+					Functions: []Function{relay, double},
+				})
+				if i == 0 && errs[0] == nil {
+					n, err := relay.Call(ws[0].Context(t.Context()), "worker1", 3)
+					if err != nil || n != 6 {
+						t.Errorf("%d, %v", n, err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		for i := range ws {
+			require.NoError(t, errs[i])
+		}
+		leaveAll(t, ws)
+	})
+}
