@@ -153,9 +153,12 @@ func TestLeavingEndsABackwardThatIsUnderWay(t *testing.T) {
 			} else {
 				w.part(t, p, 1).Leave()
 			}
-			w.settle(t)
+			require.NoError(t, w.cts[leaver].Settle(t.Context()))
 			close(goOn)
 			require.ErrorIs(t, <-failed, ErrLeft)
+			require.Empty(t, w.cts[1].Passes())
+			p.Leave()
+			w.settle(t)
 			_, err := p.Gradients()
 			require.ErrorIs(t, err, ErrUnknownPass)
 		})

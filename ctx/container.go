@@ -90,13 +90,14 @@ func (ct *Container) Open(c context.Context) (context.Context, *Pass, error) {
 	if ct.closed {
 		return nil, nil, &Error{ct.links.Name(ct.me), 0, "open", ErrLeft}
 	}
-	p := ct.addLocked(PassID(ct.nextIDLocked()))
+	p := ct.addLocked(PassID(ct.nextIDLocked()), ct.me)
 	c, p.stop = p.context(c)
 	return c, p, nil
 }
 
-func (ct *Container) addLocked(id PassID) *Pass {
+func (ct *Container) addLocked(id PassID, parent WorkerID) *Pass {
 	p := newPass(ct, id)
+	p.parent = parent
 	ct.passes[id] = p
 	return p
 }
@@ -111,7 +112,10 @@ func (ct *Container) Enter(c context.Context, id PassID, from WorkerID) (in cont
 		if ct.closed || ct.gone.has(id) || id.Creator() == ct.me {
 			return nil, nil, nil, ct.unknown(id, "enter")
 		}
-		p = ct.addLocked(id)
+		p = ct.addLocked(id, from)
+	}
+	if from == id.Creator() {
+		p.parent = from
 	}
 	p.meet(from)
 	in, stop := p.context(c)
@@ -131,11 +135,15 @@ func (ct *Container) unknown(id PassID, op string) error {
 	return &Error{ct.links.Name(ct.me), id, op, ErrUnknownPass}
 }
 
-// remove takes a pass out; nil when it is not here. It stays away: a clean-up may overtake the call that would have made it.
-func (ct *Container) remove(id PassID) *Pass {
+// remove takes a pass out because worker by says so; nil when it is not here, or by has no say. It stays away: a clean-up may
+// overtake the call that would have made it.
+func (ct *Container) remove(id PassID, by WorkerID) *Pass {
 	ct.mu.Lock()
 	defer ct.mu.Unlock()
 	p := ct.passes[id]
+	if by != ct.me && (id.Creator() == ct.me || p != nil && by != id.Creator() && by != p.parent) {
+		return nil
+	}
 	delete(ct.passes, id)
 	ct.gone.add(id)
 	return p
@@ -160,10 +168,10 @@ func (ct *Container) Passes() []PassInfo {
 	return infos
 }
 
-// HandleCleanup frees a pass because worker from left it, and tells the workers that this one called in it. A pass that is not
-// here is no error: clean-ups may cross, repeat and run in circles.
+// HandleCleanup frees a pass because worker from left it, and tells the workers that this one called in it. Only who opened
+// the pass or brought it here has a say. A pass that is not here is no error: clean-ups may cross, repeat and run in circles.
 func (ct *Container) HandleCleanup(c context.Context, id PassID, from WorkerID) {
-	p := ct.remove(id)
+	p := ct.remove(id, from)
 	if p == nil {
 		return
 	}
@@ -205,14 +213,15 @@ func (ct *Container) tell(c context.Context, w WorkerID, id PassID) {
 	}
 }
 
-// PeerLost ends what depends on a lost worker: passes that it opened are freed, and backwards of passes that it took part
-// in fail with ErrPeerLost. Workers that this one called in the passes it frees are told, as they may hear of such a pass only now.
+// PeerLost ends what depends on a lost worker. Passes that it opened, or brought here on another's behalf, are freed, as
+// nobody else will; the workers that this one called in them are told. Backwards of other passes that it took part in fail with
+// ErrPeerLost.
 func (ct *Container) PeerLost(w WorkerID, cause error) {
 	err := fmt.Errorf("%w: %s: %w", ErrPeerLost, ct.links.Name(w), cause)
 	ct.mu.Lock()
 	var orphans, wounded []*Pass
 	for id, p := range ct.passes {
-		if id.Creator() == w {
+		if id.Creator() == w || p.parent == w {
 			orphans = append(orphans, p)
 		} else if p.knows(w) {
 			wounded = append(wounded, p)
@@ -220,7 +229,7 @@ func (ct *Container) PeerLost(w WorkerID, cause error) {
 	}
 	ct.mu.Unlock()
 	for _, p := range orphans {
-		if ct.remove(p.id) != nil {
+		if ct.remove(p.id, ct.me) != nil {
 			p.release(err)
 			ct.spread(p.id, p.others(w))
 		}

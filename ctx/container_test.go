@@ -236,6 +236,64 @@ func TestALostWorkersPassesAreFreedWhereverTheyReached(t *testing.T) {
 	w.cts[0].Close()
 }
 
+func TestAWorkerThatALostOneBroughtIntoAPassFreesItsPart(t *testing.T) {
+	leak.Check(t)
+	w := newWorld(t, 4)
+	c, p := w.open(t, 0)
+	defer p.Leave()
+	hop := func(to int, then function) function {
+		return func(c context.Context, in []*autodiff.Tensor) []*autodiff.Tensor {
+			return w.call(t, c, to, then, in...)
+		}
+	}
+	same := func(_ context.Context, in []*autodiff.Tensor) []*autodiff.Tensor { return in }
+	// worker 1 brings 2, which brings 3 and is called back by it; the opener calls 3 itself later
+	w.call(t, c, 1, hop(2, hop(3, hop(2, same))), Own(c, ones()))
+	w.call(t, c, 3, same, Own(c, ones()))
+	for _, ct := range w.cts[2:] {
+		ct.PeerLost(1, errors.New("no answer"))
+		require.NoError(t, ct.Settle(t.Context()))
+	}
+	require.Empty(t, w.cts[2].Passes(), "nobody else would tell it")
+	require.Len(t, w.cts[3].Passes(), 1, "the opener called it, and will tell it")
+	require.Len(t, w.cts[0].Passes(), 1)
+	p.Leave()
+	require.NoError(t, w.cts[0].Settle(t.Context()))
+	require.Empty(t, w.cts[3].Passes())
+
+	c, p = w.open(t, 0)
+	defer p.Leave()
+	w.call(t, c, 1, hop(2, hop(3, same)), Own(c, ones()))
+	w.cts[2].PeerLost(1, errors.New("no answer"))
+	require.NoError(t, w.cts[2].Settle(t.Context()))
+	require.Empty(t, w.cts[3].Passes(), "worker 2 brought it and told it")
+	require.Len(t, w.cts[0].Passes(), 1)
+}
+
+func TestOnlyWhoOpenedAPassOrBroughtItEndsIt(t *testing.T) {
+	w := newWorld(t, 4)
+	c, p := w.open(t, 0)
+	w.call1(t, c, 1, add, ones(), ones())
+	_, _, done, err := w.cts[2].Enter(t.Context(), p.ID(), 1)
+	require.NoError(t, err)
+	done()
+	for _, stranger := range []WorkerID{0, 1, 2, 3} {
+		w.cts[0].HandleCleanup(t.Context(), p.ID(), stranger+1)
+	}
+	w.cts[1].HandleCleanup(t.Context(), p.ID(), 2)
+	w.cts[2].HandleCleanup(t.Context(), p.ID(), 3)
+	for _, ct := range w.cts[:3] {
+		require.Len(t, ct.Passes(), 1)
+	}
+	w.cts[2].HandleCleanup(t.Context(), p.ID(), 1)
+	require.Empty(t, w.cts[2].Passes())
+	w.cts[1].HandleCleanup(t.Context(), p.ID(), 0)
+	require.Empty(t, w.cts[1].Passes())
+	require.Len(t, w.cts[0].Passes(), 1)
+	p.Leave()
+	w.settle(t)
+}
+
 func TestSettleWaitsForTheAnswersAndSaysWhoseAreMissing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		leak.Check(t)

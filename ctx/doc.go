@@ -6,11 +6,12 @@
 // to send. [Backward] runs the local engine and, through [Links], the engines of the workers that took part.
 //
 // FAST mode: every send function of a pass gets exactly one gradient message per backward, so a remote result that the
-// loss does not use keeps the backward waiting until its deadline; the error then matches [ErrStalled] and names the send functions that waited.
+// loss does not use keeps the backward waiting until its deadline. The error then matches [ErrStalled] and names the send
+// functions that waited.
 //
 // Gradients lie in the pass, never in the tensors: [Gradients]. Leaving the pass ([Pass.Leave]) frees everything it made on
-// every worker that it reached; so does the loss of the worker that opened it. A message for a pass that is gone is answered
-// with [ErrUnknownPass].
+// every worker that it reached; so does the loss of the worker that opened it. Who was brought into the pass by a worker that
+// is lost frees its part. A message for a pass that is gone is answered with [ErrUnknownPass].
 //
 // Everything is safe for concurrent use. Errors are [Error]s that name the worker and the pass.
 package ctx

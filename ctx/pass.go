@@ -21,6 +21,10 @@ type Pass struct {
 	end   context.CancelCauseFunc
 	stop  context.CancelCauseFunc // of the context that Open gave
 
+	// parent will tell this worker when the pass is left: its opener if it called here, otherwise the first caller. Guarded by
+	// Container.mu.
+	parent WorkerID
+
 	mu        sync.Mutex
 	known     map[WorkerID]struct{} // workers that this one exchanged messages with
 	sends     map[MessageID]*sendFunction
@@ -134,9 +138,10 @@ func (p *Pass) info() PassInfo {
 }
 
 // Leave ends the pass: everything it made here is freed before Leave returns, and the other workers are told, without
-// waiting for them ([Container.Settle] does). Idempotent.
+// waiting for them ([Container.Settle] does). On a worker that did not open the pass it ends this worker's part, and the parts
+// of those that it brought into the pass. Idempotent.
 func (p *Pass) Leave() {
-	if p.ct.remove(p.id) == nil {
+	if p.ct.remove(p.id, p.ct.me) == nil {
 		return
 	}
 	p.release(ErrLeft)

@@ -1,0 +1,152 @@
+package disttest
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/autodiff"
+	"github.com/weft-project/weft/ctx"
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/internal/leak"
+	"github.com/weft-project/weft/rpc"
+	"github.com/weft-project/weft/store"
+	"github.com/weft-project/weft/transport/simnet"
+)
+
+// world is the workers of a job on a simulated network.
+type world struct {
+	net  *simnet.Net
+	ws   []*rpc.Worker
+	look *rpc.Func[struct{}, struct{}] // puts the pass that arrives into seen
+
+	mu   sync.Mutex
+	seen *ctx.Pass
+}
+
+var delays = simnet.Config{Seed: 1, MaxDelay: 5 * time.Millisecond}
+
+// bubble runs a test with n workers that serve fns, on a clock of its own.
+func bubble(t *testing.T, n int, cfg simnet.Config, run func(t *testing.T, w *world), fns ...rpc.Function) {
+	synctest.Test(t, func(t *testing.T) {
+		leak.Check(t)
+		silent := slog.New(slog.DiscardHandler)
+		cfg.Logger = silent
+		w := &world{net: simnet.New(cfg), ws: make([]*rpc.Worker, n)}
+		w.look = rpc.Define("look", func(c context.Context, _ struct{}) (struct{}, error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.seen = current(c)
+			return struct{}{}, nil
+		})
+		st := store.NewMemory()
+		var wg sync.WaitGroup
+		for i := range n {
+			wg.Go(func() {
+				var err error
+				w.ws[i], err = rpc.Join(t.Context(), rpc.Config{
+					Store: st, Rank: i, WorldSize: n, Network: w.net.Host(host(i)), Logger: silent,
+					Functions: append([]rpc.Function{w.look}, fns...),
+				})
+				if err != nil {
+					t.Errorf("worker %d: %v", i, err)
+				}
+			})
+		}
+		wg.Wait()
+		require.False(t, t.Failed())
+		defer func() {
+			for _, worker := range w.ws {
+				require.NoError(t, worker.Close())
+			}
+			require.NoError(t, st.Close())
+		}()
+		run(t, w)
+	})
+}
+
+func host(i int) string { return fmt.Sprintf("host%d", i) }
+func name(i int) string { return fmt.Sprintf("worker%d", i) }
+
+// part is a worker's part of the pass that c carries; its gradients, send and recv functions are as they were before.
+func (w *world) part(t testing.TB, c context.Context, i int) *ctx.Pass { //nolint:revive // t is first in tests
+	t.Helper()
+	_, err := w.look.Call(ctx.NoGrad(c), name(i), struct{}{})
+	require.NoError(t, err)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.seen
+}
+
+// pass runs fn in a pass of worker i, and checks that leaving it leaves nothing anywhere.
+func (w *world) pass(t *testing.T, i int, fn func(c context.Context)) {
+	t.Helper()
+	before := device.Host().Stats().Live
+	require.NoError(t, w.ws[i].Pass(t.Context(), func(c context.Context) error { fn(c); return nil }))
+	w.requireNothingLeft(t, before)
+}
+
+func (w *world) requireNothingLeft(t *testing.T, before int64) {
+	t.Helper()
+	for _, worker := range w.ws {
+		require.NoError(t, worker.Settle(t.Context()))
+	}
+	synctest.Wait() // for the ends of handlers whose answers are out
+	for _, worker := range w.ws {
+		require.Empty(t, worker.Passes(), worker.Name())
+		require.Zero(t, worker.Owned(), worker.Name())
+	}
+	require.Equal(t, before, device.Host().Stats().Live, "host buffers")
+}
+
+type pair struct{ A, B *autodiff.Tensor }
+
+func apply(name string, f func(a, b *autodiff.Tensor) *autodiff.Tensor) *rpc.Func[pair, *autodiff.Tensor] {
+	return rpc.Define(name, func(_ context.Context, in pair) (*autodiff.Tensor, error) { return f(in.A, in.B), nil })
+}
+
+func addFn() *rpc.Func[pair, *autodiff.Tensor]    { return apply("add", autodiff.Add) }
+func mulFn() *rpc.Func[pair, *autodiff.Tensor]    { return apply("mul", autodiff.Mul) }
+func matmulFn() *rpc.Func[pair, *autodiff.Tensor] { return apply("matmul", autodiff.MatMul) }
+
+// must gives a call's result.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func param(v ...float64) *autodiff.Tensor { return autodiff.New(v).RequireGrad() }
+
+func ones(shape ...int) *autodiff.Tensor { return autodiff.Ones(device.Float64, shape...) }
+
+func values(t testing.TB, x *autodiff.Tensor) []float64 {
+	t.Helper()
+	require.NotNil(t, x)
+	v, err := autodiff.Values[float64](x)
+	require.NoError(t, err)
+	return v
+}
+
+// requireGradients compares the gradients of a worker's part of a pass.
+func requireGradients(t testing.TB, p *ctx.Pass, want map[*autodiff.Tensor][]float64) {
+	t.Helper()
+	have, err := p.Gradients()
+	require.NoError(t, err)
+	require.Len(t, have, len(want))
+	for leaf, v := range want {
+		require.InDeltaSlice(t, v, values(t, have[leaf]), 1e-9)
+	}
+}
+
+func current(c context.Context) *ctx.Pass {
+	p, _ := ctx.From(c)
+	return p
+}
