@@ -165,6 +165,9 @@ func TestTwoWorkersThatClaimOneRankAtOnceNeverBothGetIt(t *testing.T) {
 		wg.Wait()
 		require.NoError(t, errs[0])
 		require.True(t, (errs[1] == nil) != (errs[2] == nil), "%v, %v", errs[1], errs[2])
+		kept, err := st.Check(t.Context(), keyPrefix+"name/worker1", rankKey(1))
+		require.NoError(t, err)
+		require.True(t, kept, "the loser takes back nothing of the winner's")
 		for i, err := range errs {
 			if err != nil { // which of its two claims was first to be seen
 				require.True(t, errors.Is(err, ErrRankTaken) || errors.Is(err, ErrNameTaken), "%v", err)

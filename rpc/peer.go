@@ -61,11 +61,11 @@ func (p *peer) connection(c context.Context) (transport.Link, error) {
 	}
 	link, err = p.w.dial(c, p)
 	if err != nil {
-		return nil, err
+		return nil, p.explain(c, err)
 	}
 	if err := p.w.greet(c, link, p); err != nil {
 		_ = link.Close("greeting failed") // the error tells
-		return nil, err
+		return nil, p.explain(c, err)
 	}
 	return link, p.w.adopt(p, link, false)
 }

@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -97,36 +98,55 @@ func TestPassesOfALostWorkerAreFreedWhereverTheyReached(t *testing.T) {
 	})
 }
 
-// worker2 hears from worker1 in a pass whose opener it knows to be gone: nobody would ever tell it to free that pass.
+// Nobody would ever tell worker2 to free a pass whose opener is gone.
 func TestAStragglerOfALostWorkersPassIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		entered, gate := make(chan struct{}), make(chan struct{})
-		result := make(chan error, 1)
-		relay := Define("relay", func(c context.Context, x *autodiff.Tensor) (*autodiff.Tensor, error) {
-			close(entered)
-			<-gate
-			c, cancel := context.WithTimeout(context.WithoutCancel(c), time.Second)
-			defer cancel()
-			y, err := twice.Call(c, "worker2", x)
-			result <- err
-			return y, err
-		})
-		ws, n := simWith(t, 3, simnet.Config{MinDelay: time.Millisecond}, serve(relay, twice))
-		p := make(chan error)
-		go func() {
-			p <- ws[0].Pass(t.Context(), func(c context.Context) error {
-				_, err := relay.Call(c, "worker1", autodiff.Rand(2))
-				return err
-			})
-		}()
-		<-entered
+		ws, n := simWith(t, 3, simnet.Config{MinDelay: time.Millisecond}, serve(double))
 		n.Kill("host0")
-		require.Error(t, <-p)
 		time.Sleep(7 * time.Second)
-		synctest.Wait()
-		close(gate)
-		require.Error(t, <-result)
+		raw, err := encode(callHeader{Function: "double", Args: []byte{1}, Pass: &passInfo{Pass: 1234, Message: 1}})
+		require.NoError(t, err)
+		reply, err := exchange(t.Context(), ws[1].peers[2].link, &transport.Message{Kind: kindCall, Header: raw}, nil)
+		require.NoError(t, err)
+		_, err = parseReply(reply)
+		require.ErrorIs(t, err, ctx.ErrUnknownPass)
+		require.ErrorIs(t, err, ErrPeerLost)
+		require.ErrorContains(t, err, "worker0")
 		require.Empty(t, ws[2].Passes())
+	})
+}
+
+func TestCloseDoesNotWaitForACallThatIsStillDialling(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ws, _ := simWith(t, 1, simnet.Config{MinDelay: time.Second}, serve(double))
+		f := double.Async(ws[0].Context(t.Context()), "worker0", 1)
+		synctest.Wait()
+		start := time.Now()
+		require.NoError(t, ws[0].Close())
+		_, err := f.Wait(t.Context())
+		require.ErrorIs(t, err, ErrLeft)
+		require.Zero(t, time.Since(start))
+	})
+}
+
+func TestWhenOneHasLeftAllNamesAndRanksAreFree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ws, _ := simWith(t, 3, simnet.Config{Delay: func(from, to string, _ *rand.Rand) time.Duration {
+			if from == "host2" && to == "host1" { // worker1 hears late that worker2 leaves
+				return time.Second
+			}
+			return time.Millisecond
+		}}, nil)
+		done := make(chan error, 2)
+		for _, w := range ws[1:] {
+			go func() { done <- w.Leave(t.Context()) }()
+		}
+		require.NoError(t, ws[0].Leave(t.Context()))
+		keys, err := ws[0].store.NumKeys(t.Context())
+		require.NoError(t, err)
+		require.Zero(t, keys)
+		require.NoError(t, <-done)
+		require.NoError(t, <-done)
 	})
 }
 

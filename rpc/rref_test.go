@@ -7,11 +7,13 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/autodiff"
+	"github.com/weft-project/weft/transport"
 	"github.com/weft-project/weft/transport/simnet"
 )
 
@@ -156,24 +158,67 @@ func TestEveryUseAfterReleaseFails(t *testing.T) {
 }
 
 func TestAReferenceReleasedDuringACallThatCarriesItStaysGoodForThatCall(t *testing.T) {
-	entered, gate := make(chan struct{}), make(chan struct{})
-	late := Define("late", func(c context.Context, r RRef[int]) (int, error) {
-		defer r.Release()
-		close(entered)
-		<-gate
-		return r.ToHere(c)
+	synctest.Test(t, func(t *testing.T) {
+		ws, _ := simWith(t, 3, simnet.Config{MinDelay: time.Millisecond}, refFunctions)
+		c := ws[0].Context(t.Context())
+		for _, settled := range []bool{true, false} {
+			r := constant.Remote(c, "worker2", 4)
+			if settled {
+				require.NoError(t, r.Ready(c))
+			}
+			f := readRef.Async(c, "worker1", r)
+			r.Release() // reaches worker2 before worker1 asks for its share, if it is not kept back
+			n, err := f.Wait(c)
+			require.NoError(t, err)
+			require.Equal(t, 4, n)
+			time.Sleep(time.Second)
+			require.Zero(t, ws[2].Owned())
+		}
 	})
-	ws := sim(t, 3, serve(late, constant))
-	c := ws[0].Context(t.Context())
-	r := constant.Remote(c, "worker2", 4)
-	f := late.Async(c, "worker1", r)
-	r.Release() // perhaps before the value exists, before worker1 has its share
-	<-entered
-	close(gate)
-	n, err := f.Wait(c)
+}
+
+func TestAValueWhoseCallerGaveUpBeforeTheAnswerCameIsNotKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ws, _ := simWith(t, 2, simnet.Config{MinDelay: time.Second}, refFunctions)
+		c, cancel := context.WithTimeout(ws[0].Context(t.Context()), 1500*time.Millisecond)
+		defer cancel()
+		r := constant.Remote(c, "worker1", 1)
+		require.ErrorIs(t, r.Ready(t.Context()), ErrTimeout)
+		require.Equal(t, 1, ws[1].Owned(), "its answer is on the way")
+		time.Sleep(10 * time.Second)
+		require.Zero(t, ws[1].Owned())
+	})
+}
+
+func TestAValueIsNamedOnceAndByItsCreator(t *testing.T) {
+	ws := sim(t, 2, refFunctions)
+	link, err := ws[0].peers[1].connection(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, 4, n)
-	owns(t, ws[2], 0)
+	ask := func(kind uint8, header any) error {
+		raw, err := encode(header)
+		require.NoError(t, err)
+		reply, err := exchange(t.Context(), link, &transport.Message{Kind: kind, Header: raw}, nil)
+		require.NoError(t, err)
+		_, err = parseReply(reply)
+		return err
+	}
+	call := callHeader{Function: "constant", Args: []byte{1}, Ref: &refID{Owner: 1, ID: 77, Fork: 78}}
+	require.NoError(t, ask(kindCall, call))
+	require.ErrorIs(t, ask(kindCall, call), ErrProtocol, "a name that is in use")
+	call.Ref = &refID{Owner: 1, ID: 1<<48 | 5, Fork: 1}
+	require.ErrorIs(t, ask(kindCall, call), ErrProtocol, "the name of another's value")
+	call.Ref = &refID{Owner: 0, ID: 99, Fork: 1}
+	require.ErrorIs(t, ask(kindCall, call), ErrProtocol, "a value of another owner")
+	require.ErrorIs(t, ask(kindFork, refHeader{refID{Owner: 1, ID: 77, Fork: 78}}), ErrProtocol, "a share that is counted")
+	require.ErrorIs(t, ask(kindFork, refHeader{refID{Owner: 1, ID: 76, Fork: 1}}), ErrReleased)
+	mine, err := NewRRef(ws[1].Context(t.Context()), 1)
+	require.NoError(t, err)
+	require.NoError(t, ask(kindDelete, refHeader{mine.id}))
+	require.Equal(t, 2, ws[1].Owned(), "only the holder gives a share back")
+	mine.Release()
+	require.NoError(t, ask(kindDelete, refHeader{refID{Owner: 1, ID: 77, Fork: 78}}))
+	require.NoError(t, ask(kindDelete, refHeader{refID{Owner: 1, ID: 77, Fork: 78}}))
+	require.Zero(t, ws[1].Owned())
 }
 
 func TestAReferenceReleasedBeforeItsValueExistsLeavesNothing(t *testing.T) {

@@ -1,0 +1,185 @@
+package rpc
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+
+	"github.com/fxamacker/cbor/v2"
+
+	"github.com/weft-project/weft/autodiff"
+)
+
+// maxDepth bounds how deep a value may nest, so that a cycle of pointers is an error.
+const maxDepth = 48
+
+// packing is one value on its way out.
+type packing struct {
+	tensors []*autodiff.Tensor
+	index   map[*autodiff.Tensor]int
+	refs    []*sharing
+}
+
+// sharing is a reference in a value on its way out; id is known once it is shared with the receiver.
+type sharing struct {
+	ref *ref
+	id  refID
+}
+
+// share counts the receiver's shares, or says under which name it can ask for them.
+func (p *packing) share(c context.Context, w *Worker, to *peer) (err error) {
+	for _, s := range p.refs {
+		if s.id, err = w.share(c, s.ref, to); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// takeBack drops the shares that were counted for a receiver that did not take them.
+func (p *packing) takeBack(w *Worker, from *peer) {
+	for _, s := range p.refs {
+		if s.id.Fork != 0 {
+			w.owned.drop(s.id, from.rank)
+		}
+	}
+}
+
+// unpin ends the use of the references.
+func (p *packing) unpin() {
+	for _, s := range p.refs {
+		s.ref.unpin()
+	}
+	p.refs = nil
+}
+
+// pack gives the CBOR form of v. A tensor appears once, however often the value holds it.
+func (c *codec) pack(p *packing, v reflect.Value, depth int) (any, error) {
+	if depth > maxDepth {
+		return nil, fmt.Errorf("%w: a %v nests deeper than %d; is there a cycle?", ErrArguments, c.typ, maxDepth)
+	}
+	switch c.kind {
+	case tensorValue:
+		return p.tensor(v.Interface().(*autodiff.Tensor))
+	case refValue:
+		r := v.Interface().(anyRef).core()
+		if r == nil {
+			return nil, nil
+		}
+		if err := r.pin(); err != nil {
+			return nil, err
+		}
+		s := &sharing{ref: r}
+		p.refs = append(p.refs, s)
+		return &s.id, nil
+	case pointer:
+		if v.IsNil() {
+			return nil, nil
+		}
+		return c.elem.pack(p, v.Elem(), depth+1)
+	case list:
+		if v.Kind() == reflect.Slice && v.IsNil() {
+			return nil, nil
+		}
+		out := make([]any, v.Len())
+		var err error
+		for i := 0; i < len(out) && err == nil; i++ {
+			out[i], err = c.elem.pack(p, v.Index(i), depth+1)
+		}
+		return out, err
+	case table:
+		if v.IsNil() {
+			return nil, nil
+		}
+		out := make(map[string]any, v.Len())
+		for _, k := range sortedKeys(v) {
+			e, err := c.elem.pack(p, v.MapIndex(k), depth+1)
+			if err != nil {
+				return nil, err
+			}
+			out[keyText(k)] = e
+		}
+		return out, nil
+	case record:
+		out := make(map[string]any, len(c.fields))
+		for _, f := range c.fields {
+			e, err := f.codec.pack(p, v.Field(f.index), depth+1)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", f.name, err)
+			}
+			out[f.name] = e
+		}
+		return out, nil
+	}
+	if c.kind == stays {
+		return nil, c.cannotTravel()
+	}
+	raw, err := encode(v.Interface())
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrArguments, err)
+	}
+	return cbor.RawMessage(raw), nil
+}
+
+func (p *packing) tensor(t *autodiff.Tensor) (any, error) {
+	if t == nil {
+		return nil, nil
+	}
+	if err := t.Err(); err != nil {
+		return nil, err
+	}
+	if i, have := p.index[t]; have {
+		return i, nil
+	}
+	if p.index == nil {
+		p.index = map[*autodiff.Tensor]int{}
+	}
+	i := len(p.tensors)
+	p.index[t] = i
+	p.tensors = append(p.tensors, t)
+	return i, nil
+}
+
+// keyText is a map's key on the wire; a String method of its type has no say.
+func keyText(k reflect.Value) string {
+	switch {
+	case k.CanInt():
+		return strconv.FormatInt(k.Int(), 10)
+	case k.CanUint():
+		return strconv.FormatUint(k.Uint(), 10)
+	}
+	return k.String()
+}
+
+// setKey is the inverse of keyText.
+func setKey(k reflect.Value, text string) error {
+	switch {
+	case k.CanInt():
+		n, err := strconv.ParseInt(text, 10, k.Type().Bits())
+		k.SetInt(n)
+		return err
+	case k.CanUint():
+		n, err := strconv.ParseUint(text, 10, k.Type().Bits())
+		k.SetUint(n)
+		return err
+	}
+	k.SetString(text)
+	return nil
+}
+
+// sortedKeys gives a map's keys in an order that does not change from run to run.
+func sortedKeys(v reflect.Value) []reflect.Value {
+	keys := v.MapKeys()
+	names := make(map[string]reflect.Value, len(keys))
+	for _, k := range keys {
+		names[keyText(k)] = k
+	}
+	out := make([]reflect.Value, 0, len(keys))
+	for _, n := range slices.Sorted(maps.Keys(names)) {
+		out = append(out, names[n])
+	}
+	return out
+}

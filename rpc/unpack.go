@@ -1,0 +1,123 @@
+package rpc
+
+import (
+	"fmt"
+	"reflect"
+
+	"github.com/fxamacker/cbor/v2"
+
+	"github.com/weft-project/weft/autodiff"
+)
+
+// unpacking is one value on its way in.
+type unpacking struct {
+	tensors []*autodiff.Tensor
+	refs    func(refID) (*ref, error)
+}
+
+// unpack fills v from its CBOR form.
+func (c *codec) unpack(u *unpacking, raw cbor.RawMessage, v reflect.Value, depth int) error {
+	if depth > maxDepth {
+		return fmt.Errorf("%w: a %v nests deeper than %d", ErrArguments, c.typ, maxDepth)
+	}
+	null := len(raw) == 1 && raw[0] == 0xf6
+	switch {
+	case c.kind == stays:
+		return c.cannotTravel()
+	case c.kind == plain:
+		return c.decode(raw, v.Addr().Interface())
+	case null && c.kind != record && c.typ.Kind() != reflect.Array:
+		v.SetZero()
+		return nil
+	}
+	switch c.kind {
+	case tensorValue:
+		var i int
+		if err := c.decode(raw, &i); err != nil {
+			return err
+		}
+		if i < 0 || i >= len(u.tensors) {
+			return fmt.Errorf("%w: tensor %d of %d", ErrProtocol, i, len(u.tensors))
+		}
+		v.Set(reflect.ValueOf(u.tensors[i]))
+	case refValue:
+		var id refID
+		if err := c.decode(raw, &id); err != nil {
+			return err
+		}
+		r, err := u.refs(id)
+		if err != nil {
+			return err
+		}
+		v.Addr().Interface().(settableRef).setCore(r)
+	case pointer:
+		v.Set(reflect.New(c.typ.Elem()))
+		return c.elem.unpack(u, raw, v.Elem(), depth+1)
+	case list:
+		return c.unpackList(u, raw, v, depth)
+	case table:
+		return c.unpackTable(u, raw, v, depth)
+	case record:
+		var parts map[string]cbor.RawMessage
+		if err := c.decode(raw, &parts); err != nil {
+			return err
+		}
+		for _, f := range c.fields {
+			if part, ok := parts[f.name]; ok {
+				if err := f.codec.unpack(u, part, v.Field(f.index), depth+1); err != nil {
+					return fmt.Errorf("%s: %w", f.name, err)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func (c *codec) unpackList(u *unpacking, raw cbor.RawMessage, v reflect.Value, depth int) error {
+	var parts []cbor.RawMessage
+	if err := c.decode(raw, &parts); err != nil {
+		return err
+	}
+	if v.Kind() == reflect.Slice {
+		v.Set(reflect.MakeSlice(c.typ, 0, 0))
+	} else if v.Len() != len(parts) {
+		return fmt.Errorf("%w: %d elements for a %v", ErrArguments, len(parts), c.typ)
+	}
+	for i, part := range parts {
+		if v.Kind() == reflect.Slice { // grow with what is decoded, not with what is claimed
+			v.Grow(1)
+			v.SetLen(i + 1)
+		}
+		if err := c.elem.unpack(u, part, v.Index(i), depth+1); err != nil {
+			return fmt.Errorf("[%d]: %w", i, err)
+		}
+	}
+	return nil
+}
+
+func (c *codec) unpackTable(u *unpacking, raw cbor.RawMessage, v reflect.Value, depth int) error {
+	var parts map[string]cbor.RawMessage
+	if err := c.decode(raw, &parts); err != nil {
+		return err
+	}
+	v.Set(reflect.MakeMap(c.typ))
+	for name, part := range parts {
+		key := reflect.New(c.typ.Key()).Elem()
+		if err := setKey(key, name); err != nil {
+			return fmt.Errorf("%w: %q is no key of a %v", ErrArguments, name, c.typ)
+		}
+		e := reflect.New(c.typ.Elem()).Elem()
+		if err := c.elem.unpack(u, part, e, depth+1); err != nil {
+			return fmt.Errorf("[%s]: %w", name, err)
+		}
+		v.SetMapIndex(key, e)
+	}
+	return nil
+}
+
+func (c *codec) decode(raw []byte, into any) error {
+	if err := modes().dec.Unmarshal(raw, into); err != nil {
+		return fmt.Errorf("%w: %v: %w", ErrArguments, c.typ, err)
+	}
+	return nil
+}
