@@ -165,6 +165,28 @@ func TestLeavingEndsABackwardThatIsUnderWay(t *testing.T) {
 	}
 }
 
+func TestLeavingEndsABackwardThatWaitsForGradients(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		leak.Check(t)
+		w := newWorld(t, 2)
+		c, p := w.open(t, 1)
+		for range 2 {
+			w.call(t, c, 0, func(context.Context, []*autodiff.Tensor) []*autodiff.Tensor { return nil }, param(1, 2))
+		}
+		answered := make(chan error)
+		go func() {
+			answered <- w.cts[1].HandleGradients(context.Background(), 0, &GradientMessage{
+				Pass: p.ID(), Message: p.SendFunctions()[0].Message, Backward: 77, Grads: tensors(gradient(t, 1, 1)),
+			})
+		}()
+		synctest.Wait()
+		start := time.Now()
+		p.Leave()
+		require.ErrorIs(t, <-answered, ErrLeft)
+		require.Zero(t, time.Since(start))
+	})
+}
+
 func TestALostWorkerFailsTheBackwardsItTookPartIn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		leak.Check(t)

@@ -154,13 +154,14 @@ type schedule struct {
 	mail    []post
 	parents map[int]int // worker → who waits for it
 	over    []bool
+	busy    []int // actions that worker's engine waits for
 	arrived []map[MessageID]bool
 }
 
 func (s *schedule) run(t testing.TB) {
 	n := len(s.d.parts)
 	s.engines, s.grads, s.over, s.parents = make([]*engine, n), make([]autodiff.Gradients, n), make([]bool, n), map[int]int{}
-	s.arrived = make([]map[MessageID]bool, n)
+	s.arrived, s.busy = make([]map[MessageID]bool, n), make([]int, n)
 	edges, first, err := autodiff.Roots(autodiff.Options{}, tensors(s.d.loss.here))
 	require.NoError(t, err)
 	s.engines[0] = s.engine(0, edges)
@@ -224,7 +225,11 @@ func (s *schedule) take(at int) {
 	if !ok {
 		panic("nothing was ready")
 	}
+	s.busy[at]++
 	s.acts = append(s.acts, func() {
+		if a.recv == nil {
+			s.busy[at]--
+		}
 		switch {
 		case a.recv != nil:
 			s.mail = append(s.mail, post{at, int(a.recv.from), a.recv.id, a.grads})
@@ -247,7 +252,7 @@ func (s *schedule) deliver(p post) {
 	first := s.engines[p.to] == nil
 	if first && s.cause != nil { // cancelled with its sender
 		autodiff.Release(p.grads...)
-		s.engines[p.from].done(s.cause)
+		s.answer(p.from, s.cause)
 		return
 	}
 	if first {
@@ -257,16 +262,25 @@ func (s *schedule) deliver(p post) {
 	s.arrived[p.to][p.id] = true
 	err := s.engines[p.to].arrived(p.id, p.grads)
 	if !first {
-		s.engines[p.from].done(err)
+		s.answer(p.from, err)
 	}
+}
+
+// answer ends the wait of a worker for one that it sent gradients to.
+func (s *schedule) answer(to int, err error) {
+	s.busy[to]--
+	s.engines[to].done(err)
 }
 
 // finish ends a worker's part and answers who waits for it.
 func (s *schedule) finish(at int) {
+	if s.busy[at] > 0 {
+		panic("finished while something is under way")
+	}
 	s.engines[at].drop()
 	s.over[at] = true
 	if parent, ok := s.parents[at]; ok {
-		s.engines[parent].done(s.engines[at].err)
+		s.answer(parent, s.engines[at].err)
 	}
 }
 
@@ -279,7 +293,7 @@ func (s *schedule) fail(t testing.TB) {
 		p := s.mail[0]
 		s.mail = s.mail[1:]
 		autodiff.Release(p.grads...)
-		s.engines[p.from].done(s.cause)
+		s.answer(p.from, s.cause)
 	default:
 		s.engines[0].fail(s.cause)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -22,13 +23,51 @@ func TestRandomDistributedGraphsHaveTheGradientsOfOneProcess(t *testing.T) {
 	}
 }
 
+// The random programs must hold what they are to test.
+func TestRandomProgramsCallInEveryWay(t *testing.T) {
+	var calls [viaEnds]int
+	deepest, self, back := 0, 0, 0
+	var walk func(p *program, stack []int)
+	walk = func(p *program, stack []int) {
+		deepest = max(deepest, len(stack)-1)
+		for _, s := range p.Steps {
+			if s.Kind != callOut {
+				continue
+			}
+			calls[s.Via]++
+			if s.To == stack[len(stack)-1] {
+				self++
+			} else if slices.Contains(stack, s.To) {
+				back++
+			}
+			walk(s.Body, append(slices.Clone(stack), s.To))
+		}
+	}
+	for i := range uint64(200) {
+		r := rand.New(rand.NewPCG(i, 0))
+		workers := 2 + r.IntN(3)
+		root := r.IntN(workers)
+		p, _ := (&writer{r: r, workers: workers, budget: budget}).body(nil, maxDepth)
+		walk(p, []int{root})
+	}
+	t.Logf("calls by way %v, to oneself %d, back %d, depth %d", calls, self, back, deepest)
+	require.Greater(t, slices.Min(calls[:]), 50)
+	require.Greater(t, min(self, back), 50)
+	require.Equal(t, maxDepth, deepest)
+}
+
+const (
+	budget   = 24 // steps
+	maxDepth = 3
+)
+
 // randomGraph runs one random program twice, by itself and over workers, and compares.
 func randomGraph(t *testing.T, seed uint64) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	workers := 2 + r.IntN(3)
 	root := r.IntN(workers)
-	w := &writer{r: r, workers: workers, budget: 14}
-	p, _ := w.body(nil, 3)
+	w := &writer{r: r, workers: workers, budget: budget}
+	p, _ := w.body(nil, maxDepth)
 
 	alone := local(seed, workers)
 	outs, err := alone.run(t.Context(), root, p, nil)
