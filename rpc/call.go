@@ -23,6 +23,7 @@ type outbound struct {
 	m      *transport.Message
 	pack   packing
 	header func(*passInfo) (any, error) // called when the references are shared
+	holds  bool                         // end the stream only when what the answer refers to is counted here
 }
 
 // start counts a request as outstanding and packs it. What it gives must be run; it fails with the error for the user.
@@ -63,11 +64,11 @@ func (w *Worker) startCall(c context.Context, to string, r *request) (*outbound,
 			return err
 		}
 		if r.keep != nil {
-			r.keep.Owner = o.p.rank
+			r.keep.Owner, o.holds = o.p.rank, true
 		}
 		o.header = func(info *passInfo) (any, error) {
 			args, err := encode(tree)
-			return callHeader{Function: r.name, Timeout: left(o.c), Ref: r.keep, Args: args, Pass: info}, err
+			return callHeader{Function: r.name, Timeout: left(o.c), Ref: r.keep, Args: args, Pass: info, Holds: o.holds}, err
 		}
 		return nil
 	})
@@ -95,6 +96,7 @@ func left(c context.Context) time.Duration {
 // run sends the request and stores the answer's value in out; an invalid out takes no value.
 func (o *outbound) run(result *codec, out reflect.Value) error {
 	defer o.end()
+	o.holds = o.holds || (result != nil && result.refers)
 	err := o.pack.share(o.c, o.w, o.p)
 	took := false
 	if err == nil {
@@ -134,7 +136,7 @@ func (o *outbound) roundTrip(result *codec, out reflect.Value) (took bool, err e
 	if err != nil {
 		return false, p.explain(c, err)
 	}
-	reply, err := converse(c, s, o.m, w.place)
+	reply, err := converse(c, s, o.m, w.place, !o.holds)
 	if err != nil {
 		s.Reset(err)
 		return false, p.explain(c, err)
@@ -146,6 +148,9 @@ func (o *outbound) roundTrip(result *codec, out reflect.Value) (took bool, err e
 	}
 	if err == nil && out.IsValid() {
 		err = w.receive(c, p, reply, h, result, out)
+	}
+	if o.holds && err == nil {
+		err = s.CloseSend()
 	}
 	finish(c, s, err)
 	return took, err
@@ -203,7 +208,7 @@ func (w *Worker) remote(c context.Context, to string, r *request) *ref {
 // fetch copies a reference's value from its owner.
 func (w *Worker) fetch(c context.Context, r *ref, result *codec, out reflect.Value) error {
 	o, err := w.start(c, r.Owner(), "fetch", kindFetch, func(o *outbound) error {
-		o.header = func(info *passInfo) (any, error) { return fetchHeader{r.id, info, left(o.c)}, nil }
+		o.header = func(info *passInfo) (any, error) { return fetchHeader{r.id, info, left(o.c), o.holds}, nil }
 		return nil
 	})
 	if err != nil {

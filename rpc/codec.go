@@ -18,6 +18,7 @@ type codec struct {
 	kind   codecKind
 	elem   *codec  // of pointers, slices, arrays and maps
 	fields []field // of structs
+	refers bool    // a reference can be reached; set on the codec of a whole value
 }
 
 type field struct {
@@ -55,10 +56,11 @@ func codecFor(t reflect.Type) (*codec, error) {
 		return nil, err
 	}
 	for _, part := range m.made { // only now, when recursive types are whole
-		if !part.carries(map[*codec]bool{}) && !part.reaches(part, map[*codec]bool{}) {
+		if !part.carries(map[*codec]bool{}, tensorValue, refValue) && !part.reaches(part, map[*codec]bool{}) {
 			part.kind = plain
 		}
 	}
+	c.refers = c.carries(map[*codec]bool{}, refValue)
 	return c, nil
 }
 
@@ -182,17 +184,17 @@ func (c *codec) reaches(goal *codec, seen map[*codec]bool) bool {
 	return false
 }
 
-// carries says whether a tensor or a reference can be reached.
-func (c *codec) carries(seen map[*codec]bool) bool {
+// carries says whether a value of one of some kinds can be reached.
+func (c *codec) carries(seen map[*codec]bool, kinds ...codecKind) bool {
 	if seen[c] {
 		return false
 	}
 	seen[c] = true
-	if c.kind == tensorValue || c.kind == refValue || (c.elem != nil && c.elem.carries(seen)) {
+	if slices.Contains(kinds, c.kind) || (c.elem != nil && c.elem.carries(seen, kinds...)) {
 		return true
 	}
 	for _, f := range c.fields {
-		if f.codec.carries(seen) {
+		if f.codec.carries(seen, kinds...) {
 			return true
 		}
 	}

@@ -17,17 +17,15 @@ func exchange(c context.Context, link transport.Link, m *transport.Message, plac
 	if err != nil {
 		return nil, err
 	}
-	reply, err := converse(c, s, m, place)
+	reply, err := converse(c, s, m, place, true)
 	finish(c, s, err)
 	return reply, err
 }
 
-// finish ends a stream: by resetting it where something failed, which cancels the work at the peer; otherwise in good order.
-// Then the peer's end is awaited: to reset before it has come would tell the peer that its answer failed.
+// finish ends a stream on which this side has sent all: by resetting it where something failed, which cancels the work at the
+// peer; otherwise in good order. Then the peer's end is awaited: to reset before it has come would tell the peer that its
+// answer failed.
 func finish(c context.Context, s transport.Stream, err error) {
-	if err == nil {
-		err = s.CloseSend()
-	}
 	if err == nil {
 		if _, end := s.Recv(c, noTensors); !errors.Is(end, io.EOF) {
 			err = fmt.Errorf("%w: more than one answer: %w", ErrProtocol, end)
@@ -36,10 +34,14 @@ func finish(c context.Context, s transport.Stream, err error) {
 	s.Reset(err) // with nil only the stream's resources go
 }
 
-// converse sends and receives on an open stream, which it leaves open.
-func converse(c context.Context, s transport.Stream, m *transport.Message, place transport.Place) (*transport.Message, error) {
+// converse sends a request and receives the answer. With last it ends its side of the stream at once, which saves a packet;
+// otherwise the caller ends it when it holds what the answer refers to.
+func converse(c context.Context, s transport.Stream, m *transport.Message, place transport.Place, last bool) (*transport.Message, error) {
 	if err := s.Send(c, m); err != nil {
 		return nil, err
+	}
+	if last {
+		_ = s.CloseSend() // where it fails, Recv tells why
 	}
 	reply, err := s.Recv(c, place)
 	if errors.Is(err, io.EOF) {

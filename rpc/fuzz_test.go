@@ -92,7 +92,7 @@ func sampleHeaders() []any {
 	return []any{
 		helloHeader{"worker0", 0, 2, "worker1"}, callHeader{Function: "add", Args: []byte{0xa0}, Pass: pass, Timeout: time.Second, Ref: &id},
 		replyHeader{Err: &wireError{"worker1", "text", []int{0, 99, -1}}}, replyHeader{Value: []byte{1}, Pass: pass, Took: true},
-		gradientsHeader{1, 2, 3, true, time.Second}, cleanupHeader{1}, fetchHeader{id, pass, time.Second}, refHeader{id},
+		gradientsHeader{1, 2, 3, true, time.Second}, cleanupHeader{1}, fetchHeader{id, pass, time.Second, true}, refHeader{id},
 		memberRecord{Name: "worker0", Maps: map[string]device.Map{"worker1": {device.Sim(0): device.Sim(1)}}}, struct{}{},
 	}
 }
@@ -125,7 +125,7 @@ func FuzzRequests(f *testing.F) {
 		defer m.Release()
 		s, err := link.Open(c)
 		require.NoError(t, err)
-		reply, err := converse(c, s, m, ws[0].place)
+		reply, err := converse(c, s, m, ws[0].place, true)
 		s.Reset(err)
 		if err == nil {
 			reply.Release()

@@ -68,7 +68,9 @@ func (w *Worker) welcome(link transport.Link) error {
 	if err == nil && p.rank != w.rank {
 		err = w.adopt(p, link, true)
 	}
-	if serr := w.reply(s, &replyHeader{}, nil, err); serr != nil && err == nil {
+	if serr := w.reply(s, &replyHeader{}, nil, err); serr == nil {
+		_, _ = s.Recv(c, noTensors) // the peer's end, so that nothing is reset under it
+	} else if err == nil {
 		err = serr
 	}
 	if err != nil || p.rank != w.rank {

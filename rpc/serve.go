@@ -47,6 +47,10 @@ func (w *Worker) serveStream(p *peer, s transport.Stream) {
 	default:
 		err = w.reply(s, &replyHeader{}, nil, w.control(c, p, m))
 	}
+	m.Release()
+	if err == nil {
+		taken(s) // the peer's end, mostly there already: to reset before it costs both sides a packet and an error
+	}
 	s.Reset(err)
 }
 
@@ -141,7 +145,7 @@ func (w *Worker) serveCall(c context.Context, p *peer, s transport.Stream, m *tr
 		return w.reply(s, &replyHeader{}, nil, err)
 	}
 	defer done()
-	reply := &replyHeader{}
+	reply := &replyHeader{holds: h.Holds}
 	if h.Ref == nil {
 		out, fn, err := w.invoke(c, p, &h, m, reply)
 		return w.answer(c, p, s, fn, out, reply, err)
@@ -228,6 +232,9 @@ func (w *Worker) answer(c context.Context, p *peer, s transport.Stream, fn *hand
 	var pack packing
 	defer pack.unpin()
 	tree, err := fn.out.pack(&pack, out, 0)
+	if err == nil && len(pack.refs) > 0 && !h.holds {
+		err = fmt.Errorf("%w: it holds references, which the caller's declaration does not", ErrArguments)
+	}
 	if err == nil {
 		err = pack.share(c, w, p)
 	}
@@ -277,7 +284,7 @@ func (w *Worker) serveFetch(c context.Context, p *peer, s transport.Stream, m *t
 		return w.reply(s, &replyHeader{}, nil, err)
 	}
 	cd, err := codecFor(v.Type())
-	return w.answer(c, p, s, &handler{name: "fetch", out: cd}, v, &replyHeader{}, err)
+	return w.answer(c, p, s, &handler{name: "fetch", out: cd}, v, &replyHeader{holds: h.Holds}, err)
 }
 
 // transients makes gradients of a message's tensors; the receiver must release them.

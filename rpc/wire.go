@@ -43,6 +43,7 @@ type callHeader struct {
 	Pass     *passInfo       `cbor:"3,keyasint,omitempty"`
 	Timeout  time.Duration   `cbor:"4,keyasint,omitempty"` // what is left of the caller's; 0: none
 	Ref      *refID          `cbor:"5,keyasint,omitempty"` // keep the result under this id instead of sending it
+	Holds    bool            `cbor:"6,keyasint,omitempty"` // the caller ends the stream only when it holds what the answer refers to
 }
 
 type replyHeader struct {
@@ -50,6 +51,8 @@ type replyHeader struct {
 	Value cbor.RawMessage `cbor:"2,keyasint,omitempty"`
 	Pass  *passInfo       `cbor:"3,keyasint,omitempty"`
 	Took  bool            `cbor:"4,keyasint,omitempty"` // the request's references are held by this end now
+
+	holds bool // what the request says; it does not travel
 }
 
 type helloHeader struct {
@@ -75,6 +78,7 @@ type fetchHeader struct {
 	Ref     refID         `cbor:"1,keyasint"`
 	Pass    *passInfo     `cbor:"2,keyasint,omitempty"`
 	Timeout time.Duration `cbor:"3,keyasint,omitempty"`
+	Holds   bool          `cbor:"4,keyasint,omitempty"` // as in a call
 }
 
 // refHeader adds or removes a fork of a reference.
