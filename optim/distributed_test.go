@@ -2,8 +2,6 @@ package optim_test
 
 import (
 	"context"
-	"fmt"
-	"log/slog"
 	"sync"
 	"testing"
 
@@ -12,42 +10,18 @@ import (
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
-	"github.com/weft-project/weft/internal/leak"
 	"github.com/weft-project/weft/optim"
 	"github.com/weft-project/weft/rpc"
-	"github.com/weft-project/weft/store"
-	"github.com/weft-project/weft/transport/simnet"
+	"github.com/weft-project/weft/rpc/rpctest"
 )
 
 var makeParam = rpc.Define("param", func(_ context.Context, v []float64) (*autodiff.Tensor, error) {
 	return autodiff.New(v).RequireGrad(), nil
 })
 
-// world joins n workers on a simulated network; all serve the optimizers.
+// world joins workers that serve the optimizers.
 func world(t *testing.T, n int) []*rpc.Worker {
-	t.Helper()
-	leak.Check(t)
-	st, net := store.NewMemory(), simnet.New(simnet.Config{Seed: 1})
-	ws := make([]*rpc.Worker, n)
-	var wg sync.WaitGroup
-	for i := range n {
-		wg.Go(func() {
-			w, err := rpc.Join(t.Context(), rpc.Config{
-				Store: st, Rank: i, WorldSize: n, Network: net.Host(fmt.Sprintf("host%d", i)), Listen: fmt.Sprintf("host%d:0", i),
-				Functions: append(optim.Functions(), makeParam), Logger: slog.New(slog.DiscardHandler),
-			})
-			require.NoError(t, err)
-			ws[i] = w
-		})
-	}
-	wg.Wait()
-	t.Cleanup(func() {
-		for _, w := range ws {
-			require.NoError(t, w.Close())
-		}
-		require.NoError(t, st.Close())
-	})
-	return ws
+	return rpctest.World(t, rpctest.Net(), n, append(optim.Functions(), makeParam)...)
 }
 
 func TestParametersOnThreeWorkersAreSteppedAsInOneProcess(t *testing.T) {

@@ -285,8 +285,8 @@ func TestErrorsKeepTheirKindAndTheirOriginOverTwoHops(t *testing.T) {
 func TestAPanicIsAnErrorOfThatCallAloneAndItsStackIsInTheLogThere(t *testing.T) {
 	for name, boom := range map[string]func(){
 		"value": func() { panic("kaboom") },
-		"error": func() { var m map[string]int; m["kaboom"] = 1 },
-		"nil":   func() { panic(nil) }, //nolint:govet // the case
+		"error": func() { var m map[string]int; m["kaboom"] = 1 }, //nolint:staticcheck // the case
+		"nil":   func() { panic(nil) },                            //nolint:govet // the case
 	} {
 		t.Run(name, func(t *testing.T) {
 			var logs journal

@@ -156,16 +156,16 @@ type (
 		ByName      map[string]*tensorTree
 		T           *autodiff.Tensor
 	}
-	hidden     struct{ t *autodiff.Tensor }
+	hidden     struct{ t *autodiff.Tensor } //nolint:unused // the type is the case
 	hiddenDeep struct {
-		Name, x string
-		in      map[string][2]*hidden
-	} //nolint:unused // the type is the case
+		Name, x string                //nolint:unused // the type is the case
+		in      map[string][2]*hidden //nolint:unused // the type is the case
+	}
 	closed    struct{ a, b int } //nolint:unused // the type is the case
 	hiddenRef struct {
 		N int
-		r []RRef[int]
-	} //nolint:unused // the type is the case
+		r []RRef[int] //nolint:unused // the type is the case
+	}
 	timed struct {
 		At time.Time
 		T  *autodiff.Tensor

@@ -108,8 +108,8 @@ var echoTensors = Define("echo tensors", func(_ context.Context, in []*autodiff.
 func TestTensorsOfEveryDtypeAndRankTravelBitByBit(t *testing.T) {
 	nan := math.Float32frombits(0x7fc12345)
 	in := []*autodiff.Tensor{
-		autodiff.New([]float32{nan, float32(math.Inf(-1)), -0.0, 1e-45}, 2, 2),
-		autodiff.New([]float64{math.NaN(), math.MaxFloat64, -0.0}, 3, 1),
+		autodiff.New([]float32{nan, float32(math.Inf(-1)), float32(math.Copysign(0, -1)), 1e-45}, 2, 2),
+		autodiff.New([]float64{math.NaN(), math.MaxFloat64, math.Copysign(0, -1)}, 3, 1),
 		autodiff.New([]int32{math.MinInt32, math.MaxInt32}, 1, 1, 2),
 		autodiff.New([]int64{math.MinInt64}, 1, 1, 1, 1),
 		autodiff.Scalar[float64](7), autodiff.Scalar[int32](-7),

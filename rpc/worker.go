@@ -43,7 +43,6 @@ type Worker struct {
 	counter uint64
 	changed chan struct{} // closed and replaced when a peer's state changes
 	busy    int           // calls out and handlers in
-	leaving bool
 	closed  bool
 }
 

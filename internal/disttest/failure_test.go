@@ -11,6 +11,7 @@ import (
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/rpc/rpctest"
 )
 
 func TestAWorkerKilledInABackwardFailsItAndIsNamed(t *testing.T) {
@@ -26,7 +27,7 @@ func TestAWorkerKilledInABackwardFailsItAndIsNamed(t *testing.T) {
 					failed := make(chan error)
 					go func() { failed <- ctx.Backward(c, loss) }()
 					time.Sleep(time.Second) // of the bubble: the gradients are at worker3 now
-					w.net.Kill(host(victim))
+					w.net.Kill(rpctest.Host(victim))
 					if victim == 3 { // its goroutine is of this process, and would hold up its Close
 						close(goOn)
 					}
@@ -66,7 +67,7 @@ func TestALostRootLeavesNothingOnTheOthers(t *testing.T) {
 			})
 		}()
 		time.Sleep(time.Second)
-		w.net.Kill(host(0))
+		w.net.Kill(rpctest.Host(0))
 		require.Error(t, <-failed)
 		time.Sleep(10 * time.Second) // until the others have noticed
 		close(goOn)

@@ -14,9 +14,8 @@ import (
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
-	"github.com/weft-project/weft/internal/leak"
 	"github.com/weft-project/weft/rpc"
-	"github.com/weft-project/weft/store"
+	"github.com/weft-project/weft/rpc/rpctest"
 	"github.com/weft-project/weft/transport/simnet"
 )
 
@@ -35,43 +34,19 @@ var delays = simnet.Config{Seed: 1, MaxDelay: 5 * time.Millisecond}
 // bubble runs a test with n workers that serve fns, on a clock of its own.
 func bubble(t *testing.T, n int, cfg simnet.Config, run func(t *testing.T, w *world), fns ...rpc.Function) {
 	synctest.Test(t, func(t *testing.T) {
-		leak.Check(t)
-		silent := slog.New(slog.DiscardHandler)
-		cfg.Logger = silent
-		w := &world{net: simnet.New(cfg), ws: make([]*rpc.Worker, n)}
+		cfg.Logger = slog.New(slog.DiscardHandler)
+		w := &world{net: simnet.New(cfg)}
 		w.look = rpc.Define("look", func(c context.Context, _ struct{}) (struct{}, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.seen = current(c)
 			return struct{}{}, nil
 		})
-		st := store.NewMemory()
-		var wg sync.WaitGroup
-		for i := range n {
-			wg.Go(func() {
-				var err error
-				w.ws[i], err = rpc.Join(t.Context(), rpc.Config{
-					Store: st, Rank: i, WorldSize: n, Network: w.net.Host(host(i)), Logger: silent,
-					Functions: append([]rpc.Function{w.look}, fns...),
-				})
-				if err != nil {
-					t.Errorf("worker %d: %v", i, err)
-				}
-			})
-		}
-		wg.Wait()
-		require.False(t, t.Failed())
-		defer func() {
-			for _, worker := range w.ws {
-				require.NoError(t, worker.Close())
-			}
-			require.NoError(t, st.Close())
-		}()
+		w.ws = rpctest.World(t, w.net, n, append([]rpc.Function{w.look}, fns...)...)
 		run(t, w)
 	})
 }
 
-func host(i int) string { return fmt.Sprintf("host%d", i) }
 func name(i int) string { return fmt.Sprintf("worker%d", i) }
 
 // part is a worker's part of the pass that c carries; its gradients, send and recv functions are as they were before.

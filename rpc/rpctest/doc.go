@@ -1,0 +1,2 @@
+// Package rpctest makes worlds of workers for the tests of the rooms above rpc.
+package rpctest
