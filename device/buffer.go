@@ -14,7 +14,7 @@ type Buffer struct {
 	host bool // the host may look at blk.mem
 
 	refs     atomic.Int32
-	disowned atomic.Bool
+	disowned atomic.Pointer[runtime.Cleanup] // nil while somebody owns it; the zero Cleanup for host memory
 }
 
 // owner is what a buffer needs of its device when the last reference goes.
@@ -71,27 +71,32 @@ func (b *Buffer) Release() error {
 		if n > 1 {
 			return nil
 		}
-		if b.disowned.Load() {
-			return nil // the collector has it
+		if c := b.disowned.Load(); c == nil {
+			b.dev.forget(b.n)
+		} else if !b.host {
+			c.Stop()
 		}
-		b.dev.forget(b.n)
 		b.dev.put(b.blk)
 		return nil
 	}
 }
 
-// Disown hands the buffer to Go's garbage collector: for tensors that belong to nobody. It is no longer counted in
-// Stats; on a device with memory of its own the block is returned once the buffer is unreachable. Release stays
-// allowed and has no effect on the memory.
+// Disown leaves the buffer to Go's garbage collector: for tensors that belong to nobody. It is no longer counted in Stats;
+// on a device with memory of its own the block is returned once the buffer is unreachable. Where the last reference
+// is released nevertheless, the bytes go back to the pool at once.
 func (b *Buffer) Disown() {
-	if b.disowned.Swap(true) {
+	var c runtime.Cleanup
+	if !b.host {
+		dev := b.dev
+		c = runtime.AddCleanup(b, func(blk *block) { dev.put(blk) }, b.blk)
+	}
+	if !b.disowned.CompareAndSwap(nil, &c) {
+		if !b.host {
+			c.Stop()
+		}
 		return
 	}
 	b.dev.forget(b.n)
-	if !b.host {
-		dev := b.dev
-		runtime.AddCleanup(b, func(blk *block) { dev.put(blk) }, b.blk)
-	}
 }
 
 // alive says why a buffer cannot be used by dev, or nil.

@@ -162,6 +162,11 @@ func disowned(t *testing.T, d device.Device) {
 	require.Equal(t, before, d.Stats().Live)
 	require.NoError(t, d.Upload(b, 0, []byte{1}), "it stays usable")
 	require.NoError(t, b.Release())
+	require.ErrorIs(t, b.Release(), device.ErrReleased)
+	reused := d.Stats().Reused
+	again := alloc(t, d, 10)
+	require.Equal(t, reused+1, d.Stats().Reused, "the last release gives it back")
+	require.NoError(t, again.Release())
 }
 
 func concurrent(t *testing.T, d device.Device) {
