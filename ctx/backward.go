@@ -72,7 +72,12 @@ func (ct *Container) HandleGradients(c context.Context, from WorkerID, m *Gradie
 		autodiff.Release(m.Grads...)
 		return err
 	}
-	b, first, err := p.join(m.Backward, m.Retain, nil)
+	err = p.expects(m.Message, from)
+	var b *backward
+	var first bool
+	if err == nil {
+		b, first, err = p.join(m.Backward, m.Retain, nil)
+	}
 	if err != nil {
 		autodiff.Release(m.Grads...)
 		return p.err("gradients", err)
@@ -101,6 +106,16 @@ func sooner(c context.Context) (context.Context, context.CancelFunc) {
 	return context.WithCancel(c)
 }
 
+// expects refuses gradients from a worker that did not get the tensors.
+func (p *Pass) expects(id MessageID, from WorkerID) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s := p.sends[id]; s != nil && s.to != from {
+		return fmt.Errorf("%w: gradients of %v come from %s", ErrProtocol, id, p.ct.links.Name(from))
+	}
+	return nil
+}
+
 // join finds a backward that is under way here, or begins it over the roots and all send functions that the pass has now. The
 // first to come must drive it.
 func (p *Pass) join(id BackwardID, retain bool, roots []autodiff.Edge) (b *backward, first bool, err error) {
@@ -114,6 +129,11 @@ func (p *Pass) join(id BackwardID, retain bool, roots []autodiff.Edge) (b *backw
 		return nil, false, ErrLeft
 	case slices.Contains(p.ended, id):
 		return nil, false, fmt.Errorf("%w: backward %v is over here", ErrUnknownMessage, id)
+	}
+	for _, s := range p.sends {
+		if gone := p.lost[s.to]; gone != nil { // its gradients will never come
+			return nil, false, gone
+		}
 	}
 	b = &backward{pass: p, id: id, retain: retain, wake: make(chan struct{}, 1), sends: sortedIDs(p.sends)}
 	b.eng = newEngine(roots, maps.Clone(p.sends), maps.Clone(p.recvs))

@@ -394,3 +394,27 @@ func TestACallToOneselfTakesPartOnce(t *testing.T) {
 	w.settle(t)
 	require.Equal(t, []string{"gradients 0>0", "gradients 0>0"}, w.messages())
 }
+
+func TestGradientsOfAWorkerThatDidNotGetTheTensorsAreRefused(t *testing.T) {
+	leak.Check(t)
+	w := newWorld(t, 3)
+	p, id := remoteBackward(t, w, param(1, 2)) // sent to worker 0
+	defer p.Leave()
+	err := w.cts[1].HandleGradients(t.Context(), 2, &GradientMessage{Pass: p.ID(), Message: id, Backward: 77, Grads: tensors(gradient(t, 1, 1))})
+	require.ErrorIs(t, err, ErrProtocol)
+	require.ErrorContains(t, err, "come from worker2")
+	require.Empty(t, p.backwards)
+}
+
+func TestABackwardThatNeedsALostWorkerFailsAtOnce(t *testing.T) {
+	leak.Check(t)
+	w := newWorld(t, 3)
+	c, p := w.open(t, 0)
+	defer p.Leave()
+	x := param(1, 2)
+	w.call(t, c, 2, func(context.Context, []*autodiff.Tensor) []*autodiff.Tensor { return nil }, x) // its gradient will never come
+	w.cts[0].PeerLost(2, errors.New("no answer"))
+	err := Backward(c, autodiff.Sum(w.call1(t, c, 1, mul, x, x)))
+	require.ErrorIs(t, err, ErrPeerLost)
+	require.ErrorContains(t, err, "worker2: no answer")
+}

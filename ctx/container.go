@@ -235,7 +235,7 @@ func (ct *Container) PeerLost(w WorkerID, cause error) {
 		}
 	}
 	for _, p := range wounded {
-		p.fail(err)
+		p.lose(w, err)
 	}
 }
 

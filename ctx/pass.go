@@ -27,6 +27,7 @@ type Pass struct {
 
 	mu        sync.Mutex
 	known     map[WorkerID]struct{} // workers that this one exchanged messages with
+	lost      map[WorkerID]error    // those of them that are gone
 	sends     map[MessageID]*sendFunction
 	recvs     map[*autodiff.Node]*recvFunction
 	grads     map[*autodiff.Tensor]*autodiff.Tensor
@@ -38,7 +39,7 @@ func newPass(ct *Container, id PassID) *Pass {
 	life, end := context.WithCancelCause(context.Background())
 	return &Pass{
 		ct: ct, id: id, arena: autodiff.NewArena(fmt.Sprintf("pass %v", id)), life: life, end: end,
-		known: map[WorkerID]struct{}{}, sends: map[MessageID]*sendFunction{}, recvs: map[*autodiff.Node]*recvFunction{},
+		known: map[WorkerID]struct{}{}, lost: map[WorkerID]error{}, sends: map[MessageID]*sendFunction{}, recvs: map[*autodiff.Node]*recvFunction{},
 		grads: map[*autodiff.Tensor]*autodiff.Tensor{}, backwards: map[BackwardID]*backward{},
 	}
 }
@@ -159,6 +160,14 @@ func (p *Pass) release(cause error) {
 	if p.stop != nil {
 		p.stop(cause)
 	}
+}
+
+// lose ends what needs a worker that is gone, now and later.
+func (p *Pass) lose(w WorkerID, cause error) {
+	p.mu.Lock()
+	p.lost[w] = cause
+	p.mu.Unlock()
+	p.fail(cause)
 }
 
 // fail ends the backwards that are under way here.
