@@ -138,9 +138,7 @@ func (w *Worker) serveCall(c context.Context, p *peer, s transport.Stream, m *tr
 	if err := decode(m.Header, &h); err != nil {
 		return w.reply(s, &replyHeader{}, nil, err)
 	}
-	c, cancel := within(c, h.Timeout)
-	defer cancel()
-	c, done, err := w.enter(c, p, h.Pass)
+	c, done, err := w.enter(c, p, h.Pass, h.Timeout)
 	if err != nil {
 		return w.reply(s, &replyHeader{}, nil, err)
 	}
@@ -173,11 +171,22 @@ func taken(s transport.Stream) bool {
 	return errors.Is(err, io.EOF)
 }
 
-// enter places the work in the caller's pass, if there is one.
-func (w *Worker) enter(c context.Context, p *peer, info *passInfo) (context.Context, func(), error) {
+// enter gives the work what was left of the caller's deadline, and places it in the caller's pass, if there is one.
+func (w *Worker) enter(c context.Context, p *peer, info *passInfo, timeout time.Duration) (context.Context, func(), error) {
+	c, cancel := within(c, timeout)
 	if info == nil {
-		return c, func() {}, nil
+		return c, cancel, nil
 	}
+	in, leave, err := w.enterPass(c, p, info)
+	if err != nil {
+		cancel()
+		return c, nil, err
+	}
+	return in, func() { leave(); cancel() }, nil
+}
+
+// enterPass finds or makes the pass of a request.
+func (w *Worker) enterPass(c context.Context, p *peer, info *passInfo) (context.Context, func(), error) {
 	id := ctx.PassID(info.Pass)
 	if int(id.Creator()) >= w.world {
 		return c, nil, fmt.Errorf("%w: pass %v in a world of %d", ErrProtocol, id, w.world)
@@ -272,9 +281,7 @@ func (w *Worker) serveFetch(c context.Context, p *peer, s transport.Stream, m *t
 	if err := decode(m.Header, &h); err != nil {
 		return w.reply(s, &replyHeader{}, nil, err)
 	}
-	c, cancel := within(c, h.Timeout)
-	defer cancel()
-	c, done, err := w.enter(c, p, h.Pass)
+	c, done, err := w.enter(c, p, h.Pass, h.Timeout)
 	if err != nil {
 		return w.reply(s, &replyHeader{}, nil, err)
 	}

@@ -96,19 +96,22 @@ func read(file string, raw io.Reader) ([][]float64, error) {
 	table := csv.NewReader(text)
 	table.ReuseRecord, table.TrimLeadingSpace, table.Comment = true, true, '#'
 	var rows [][]float64
-	values := 0
+	values, line := 0, 0
 	for first := true; ; first = false {
 		record, err := table.Read()
 		if errors.Is(err, io.EOF) {
 			return rows, nil
 		}
-		line, _ := table.FieldPos(0)
-		if errors.Is(err, io.ErrUnexpectedEOF) {
-			return nil, &DataError{File: file, Line: line, Err: fmt.Errorf("the file is truncated: %w", err)}
-		}
 		if err != nil {
+			if errors.Is(err, io.ErrUnexpectedEOF) {
+				err = fmt.Errorf("the file is truncated after this line: %w", err)
+			}
+			if bad := (*csv.ParseError)(nil); errors.As(err, &bad) {
+				line = bad.Line
+			}
 			return nil, &DataError{File: file, Line: line, Err: err}
 		}
+		line, _ = table.FieldPos(0)
 		row, numbers, err := parseRow(record)
 		if first && numbers == 0 && len(record) > 1 {
 			continue

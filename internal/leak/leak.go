@@ -1,4 +1,3 @@
-// Package leak fails tests that leave goroutines or host buffers behind.
 package leak
 
 import (

@@ -1,4 +1,3 @@
-// Package transporttest is the suite that every transport.Network passes.
 package transporttest
 
 import (

@@ -1,0 +1,2 @@
+// Package leak fails tests that leave goroutines or host buffers behind.
+package leak

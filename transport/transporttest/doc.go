@@ -1,0 +1,2 @@
+// Package transporttest is the suite that every transport.Network passes.
+package transporttest
