@@ -5,6 +5,7 @@ import (
 	"image/color"
 	"io"
 	"os"
+	"strconv"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
@@ -82,6 +83,15 @@ func plotLosses(file string, losses []float64, accuracy float64) error {
 	p.Title.Text = fmt.Sprintf("test accuracy %.4f", accuracy)
 	p.X.Label.Text, p.Y.Label.Text = "step", "cross-entropy"
 	p.Y.Min = 0
+	p.X.Tick.Marker = plot.TickerFunc(func(low, high float64) []plot.Tick { // steps are whole numbers
+		ticks := plot.DefaultTicks{}.Ticks(low, high)
+		for i, t := range ticks {
+			if t.Label != "" {
+				ticks[i].Label = strconv.Itoa(int(t.Value))
+			}
+		}
+		return ticks
+	})
 	each, mean := make(plotter.XYs, len(losses)), make(plotter.XYs, len(losses))
 	smooth := 0.0
 	for i, l := range losses {
@@ -105,6 +115,6 @@ func plotLosses(file string, losses []float64, accuracy float64) error {
 	p.Add(plotter.NewGrid(), thin, thick)
 	p.Legend.Add("each step", thin)
 	p.Legend.Add("running mean over 20", thick)
-	p.Legend.Top = true
+	p.Legend.Top, p.Legend.Padding, p.Legend.XOffs, p.Legend.YOffs = true, vg.Points(3), vg.Points(-6), vg.Points(-6)
 	return p.Save(16*vg.Centimeter, 10*vg.Centimeter, file)
 }
