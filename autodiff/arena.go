@@ -22,6 +22,9 @@ type freer interface{ free() }
 // NewArena makes an arena; label names it in errors ("pass 281474976710657").
 func NewArena(label string) *Arena { return &Arena{label: label} }
 
+// String is the label.
+func (a *Arena) String() string { return a.label }
+
 // adopt puts something under the arena's ownership. It fails with ErrFreed, and then owns nothing.
 func (a *Arena) adopt(f freer, bytes int) error {
 	a.mu.Lock()

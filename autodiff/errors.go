@@ -63,7 +63,7 @@ func callerOutside() string {
 	for {
 		f, more := frames.Next()
 		inside := slices.ContainsFunc(ours[:], func(p string) bool { return strings.HasPrefix(f.Function, p) })
-		if (!inside || strings.HasSuffix(f.File, "_test.go")) && !strings.HasPrefix(f.Function, "reflect.") && !strings.HasPrefix(f.Function, "runtime.") {
+		if (!inside || strings.HasSuffix(f.File, "_test.go")) && !strings.HasPrefix(f.Function, "reflect.") && !strings.HasPrefix(f.Function, "runtime.") && !strings.HasPrefix(f.Function, "sync.") {
 			return fmt.Sprintf("%s:%d", f.File, f.Line)
 		}
 		if !more {

@@ -1,6 +1,8 @@
 package autodiff
 
 import (
+	"gorgonia.org/gorgonia"
+
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels"
 )
@@ -8,94 +10,124 @@ import (
 // The ops of a graph. Shapes broadcast as in NumPy. A negative axis counts from the last one.
 
 // Add is a + b.
-func (g *Graph) Add(a, b node) node { return g.Apply(kernels.Binary{Fn: kernels.Add}, a, b) }
+func (g *Graph) Add(a, b *gorgonia.Node) *gorgonia.Node {
+	return g.Apply(kernels.Binary{Fn: kernels.Add}, a, b)
+}
 
 // Sub is a − b.
-func (g *Graph) Sub(a, b node) node { return g.Apply(kernels.Binary{Fn: kernels.Sub}, a, b) }
+func (g *Graph) Sub(a, b *gorgonia.Node) *gorgonia.Node {
+	return g.Apply(kernels.Binary{Fn: kernels.Sub}, a, b)
+}
 
 // Mul is the elementwise product a·b.
-func (g *Graph) Mul(a, b node) node { return g.Apply(kernels.Binary{Fn: kernels.Mul}, a, b) }
+func (g *Graph) Mul(a, b *gorgonia.Node) *gorgonia.Node {
+	return g.Apply(kernels.Binary{Fn: kernels.Mul}, a, b)
+}
 
 // Div is the elementwise quotient a/b.
-func (g *Graph) Div(a, b node) node { return g.Apply(kernels.Binary{Fn: kernels.Div}, a, b) }
+func (g *Graph) Div(a, b *gorgonia.Node) *gorgonia.Node {
+	return g.Apply(kernels.Binary{Fn: kernels.Div}, a, b)
+}
 
 // Neg is −x.
-func (g *Graph) Neg(x node) node { return g.Apply(kernels.Unary{Fn: kernels.Neg}, x) }
+func (g *Graph) Neg(x *gorgonia.Node) *gorgonia.Node {
+	return g.Apply(kernels.Unary{Fn: kernels.Neg}, x)
+}
 
 // Exp is e to the x.
-func (g *Graph) Exp(x node) node { return g.Apply(kernels.Unary{Fn: kernels.Exp}, x) }
+func (g *Graph) Exp(x *gorgonia.Node) *gorgonia.Node {
+	return g.Apply(kernels.Unary{Fn: kernels.Exp}, x)
+}
 
 // Log is the natural logarithm.
-func (g *Graph) Log(x node) node { return g.Apply(kernels.Unary{Fn: kernels.Log}, x) }
+func (g *Graph) Log(x *gorgonia.Node) *gorgonia.Node {
+	return g.Apply(kernels.Unary{Fn: kernels.Log}, x)
+}
 
 // Sqrt is the square root.
-func (g *Graph) Sqrt(x node) node { return g.Apply(kernels.Unary{Fn: kernels.Sqrt}, x) }
+func (g *Graph) Sqrt(x *gorgonia.Node) *gorgonia.Node {
+	return g.Apply(kernels.Unary{Fn: kernels.Sqrt}, x)
+}
 
 // Tanh is the hyperbolic tangent.
-func (g *Graph) Tanh(x node) node { return g.Apply(kernels.Unary{Fn: kernels.Tanh}, x) }
+func (g *Graph) Tanh(x *gorgonia.Node) *gorgonia.Node {
+	return g.Apply(kernels.Unary{Fn: kernels.Tanh}, x)
+}
 
 // Sigmoid is 1/(1+e^−x).
-func (g *Graph) Sigmoid(x node) node { return g.Apply(kernels.Unary{Fn: kernels.Sigmoid}, x) }
+func (g *Graph) Sigmoid(x *gorgonia.Node) *gorgonia.Node {
+	return g.Apply(kernels.Unary{Fn: kernels.Sigmoid}, x)
+}
 
 // ReLU is max(x, 0).
-func (g *Graph) ReLU(x node) node { return g.Apply(kernels.Unary{Fn: kernels.Relu}, x) }
+func (g *Graph) ReLU(x *gorgonia.Node) *gorgonia.Node {
+	return g.Apply(kernels.Unary{Fn: kernels.Relu}, x)
+}
 
 // GELU is x·Φ(x), exact (Hendrycks and Gimpel, arXiv:1606.08415).
-func (g *Graph) GELU(x node) node { return g.Apply(kernels.Unary{Fn: kernels.Gelu}, x) }
+func (g *Graph) GELU(x *gorgonia.Node) *gorgonia.Node {
+	return g.Apply(kernels.Unary{Fn: kernels.Gelu}, x)
+}
 
 // Scale is c·x.
-func (g *Graph) Scale(x node, c float64) node {
+func (g *Graph) Scale(x *gorgonia.Node, c float64) *gorgonia.Node {
 	return g.Apply(kernels.Unary{Fn: kernels.Scale, C: c}, x)
 }
 
 // Shift is x + c.
-func (g *Graph) Shift(x node, c float64) node {
+func (g *Graph) Shift(x *gorgonia.Node, c float64) *gorgonia.Node {
 	return g.Apply(kernels.Unary{Fn: kernels.Shift, C: c}, x)
 }
 
 // MatMul is the matrix product over the last two axes; the axes before them are a batch and broadcast.
-func (g *Graph) MatMul(a, b node) node { return g.Apply(kernels.MatMul{}, a, b) }
+func (g *Graph) MatMul(a, b *gorgonia.Node) *gorgonia.Node { return g.Apply(kernels.MatMul{}, a, b) }
 
 // MatMulT is MatMul with either operand's last two axes swapped first.
-func (g *Graph) MatMulT(a, b node, transA, transB bool) node {
+func (g *Graph) MatMulT(a, b *gorgonia.Node, transA, transB bool) *gorgonia.Node {
 	return g.Apply(kernels.MatMul{TransA: transA, TransB: transB}, a, b)
 }
 
 // Sum adds over axes and drops them; over all axes where none are given.
-func (g *Graph) Sum(x node, axes ...int) node { return g.reduce(kernels.Sum, x, axes) }
+func (g *Graph) Sum(x *gorgonia.Node, axes ...int) *gorgonia.Node {
+	return g.reduce(kernels.Sum, x, axes)
+}
 
 // Mean averages over axes and drops them.
-func (g *Graph) Mean(x node, axes ...int) node { return g.reduce(kernels.Mean, x, axes) }
+func (g *Graph) Mean(x *gorgonia.Node, axes ...int) *gorgonia.Node {
+	return g.reduce(kernels.Mean, x, axes)
+}
 
 // Max is the largest over axes, which it drops; where several are largest the gradient is shared.
-func (g *Graph) Max(x node, axes ...int) node { return g.reduce(kernels.Max, x, axes) }
+func (g *Graph) Max(x *gorgonia.Node, axes ...int) *gorgonia.Node {
+	return g.reduce(kernels.Max, x, axes)
+}
 
-func (g *Graph) reduce(fn kernels.ReduceFn, x node, axes []int) node {
+func (g *Graph) reduce(fn kernels.ReduceFn, x *gorgonia.Node, axes []int) *gorgonia.Node {
 	return g.Apply(kernels.Reduce{Fn: fn, Axes: normalised(axes, g.rank(x))}, x)
 }
 
 // Reshape keeps the elements in order under another shape; one extent may be −1.
-func (g *Graph) Reshape(x node, shape ...int) node {
+func (g *Graph) Reshape(x *gorgonia.Node, shape ...int) *gorgonia.Node {
 	return g.Apply(kernels.Reshape{Shape: inferredShape(g.types[x].Shape, shape)}, x)
 }
 
 // BroadcastTo repeats x along new axes and along axes of extent 1.
-func (g *Graph) BroadcastTo(x node, shape ...int) node {
+func (g *Graph) BroadcastTo(x *gorgonia.Node, shape ...int) *gorgonia.Node {
 	return g.Apply(kernels.BroadcastTo{Shape: device.Shape(shape).Clone()}, x)
 }
 
 // Transpose permutes axes; without perm it reverses them.
-func (g *Graph) Transpose(x node, perm ...int) node {
+func (g *Graph) Transpose(x *gorgonia.Node, perm ...int) *gorgonia.Node {
 	return g.Apply(kernels.Transpose{Perm: permutation(perm, g.rank(x))}, x)
 }
 
 // Slice keeps start ≤ index < stop of one axis.
-func (g *Graph) Slice(x node, axis, start, stop int) node {
+func (g *Graph) Slice(x *gorgonia.Node, axis, start, stop int) *gorgonia.Node {
 	return g.Apply(kernels.Slice{Axis: wrap(axis, g.rank(x)), Start: start, Stop: stop}, x)
 }
 
 // Concat joins along one axis.
-func (g *Graph) Concat(axis int, xs ...node) node {
+func (g *Graph) Concat(axis int, xs ...*gorgonia.Node) *gorgonia.Node {
 	if len(xs) > 0 {
 		axis = wrap(axis, g.rank(xs[0]))
 	}
@@ -103,34 +135,38 @@ func (g *Graph) Concat(axis int, xs ...node) node {
 }
 
 // Embedding picks rows of table (n, d…) by int32 or int64 ids of any shape.
-func (g *Graph) Embedding(table, ids node) node { return g.Apply(kernels.Gather{}, table, ids) }
+func (g *Graph) Embedding(table, ids *gorgonia.Node) *gorgonia.Node {
+	return g.Apply(kernels.Gather{}, table, ids)
+}
 
 // Softmax normalises e^x along one axis.
-func (g *Graph) Softmax(x node, axis int) node {
+func (g *Graph) Softmax(x *gorgonia.Node, axis int) *gorgonia.Node {
 	return g.Apply(kernels.Softmax{Axis: wrap(axis, g.rank(x))}, x)
 }
 
 // LogSoftmax is log(Softmax(x)), computed without overflow.
-func (g *Graph) LogSoftmax(x node, axis int) node {
+func (g *Graph) LogSoftmax(x *gorgonia.Node, axis int) *gorgonia.Node {
 	return g.Apply(kernels.Softmax{Axis: wrap(axis, g.rank(x)), Log: true}, x)
 }
 
 // CrossEntropy is the mean over rows of −log softmax(logits)[label]: logits (n, classes), labels (n) int32 or int64.
-func (g *Graph) CrossEntropy(logits, labels node) node {
+func (g *Graph) CrossEntropy(logits, labels *gorgonia.Node) *gorgonia.Node {
 	return g.Apply(kernels.CrossEntropy{}, logits, labels)
 }
 
 // LayerNorm normalises the last axis to mean 0 and variance 1, then scales by gamma and shifts by beta (Ba, Kiros and
 // Hinton, arXiv:1607.06450).
-func (g *Graph) LayerNorm(x, gamma, beta node, eps float64) node {
+func (g *Graph) LayerNorm(x, gamma, beta *gorgonia.Node, eps float64) *gorgonia.Node {
 	return g.Add(g.Mul(g.Apply(kernels.Normalize{Eps: eps}, x), gamma), beta)
 }
 
 // Linear is x·w + b with w (in, out).
-func (g *Graph) Linear(x, w, b node) node { return g.Add(g.MatMul(x, w), b) }
+func (g *Graph) Linear(x, w, b *gorgonia.Node) *gorgonia.Node { return g.Add(g.MatMul(x, w), b) }
 
 // Cast converts the dtype.
-func (g *Graph) Cast(x node, to device.Dtype) node { return g.Apply(kernels.Cast{To: to}, x) }
+func (g *Graph) Cast(x *gorgonia.Node, to device.Dtype) *gorgonia.Node {
+	return g.Apply(kernels.Cast{To: to}, x)
+}
 
 // wrap makes a negative axis count from the end; what is out of range stays so, for Infer to refuse.
 func wrap(axis, rank int) int {

@@ -208,7 +208,7 @@ func (ct *Container) spread(id PassID, to []WorkerID) {
 func (ct *Container) tell(c context.Context, w WorkerID, id PassID) {
 	c, cancel := context.WithTimeout(c, cleanupTimeout)
 	defer cancel()
-	if err := ct.links.SendCleanup(c, w, id); err != nil {
+	if err := ct.links.SendCleanup(c, w, id); err != nil && ct.cleanCtx.Err() == nil { // a worker that is closing is seen to leave
 		ct.log.Warn("could not tell a worker to free a pass", "pass", id, "peer", ct.links.Name(w), "err", err)
 	}
 }

@@ -206,7 +206,7 @@ func TestAMessageThatLeavesAfterThePassDoesNotMakeItAnew(t *testing.T) {
 	w.settle(t)
 	_, _, _, err = w.cts[2].Enter(t.Context(), p.ID(), 1)
 	require.ErrorIs(t, err, ErrUnknownPass)
-	require.ErrorIs(t, q.AttachSend(q.NextMessage(), 2, tensors(ones())), ErrLeft)
+	require.ErrorIs(t, q.AttachSend(q.NextMessage(), 2, "test", tensors(ones())), ErrLeft)
 	require.ErrorIs(t, q.AttachRecv(q.NextMessage(), 2, tensors(ones()), []bool{true}, nil), ErrLeft)
 	require.ErrorIs(t, Own(c, ones()).Err(), autodiff.ErrFreed)
 }
@@ -422,7 +422,7 @@ func TestADroppedSendFunctionIsForgotten(t *testing.T) {
 	w := newWorld(t, 2)
 	_, p := w.open(t, 0)
 	id := p.NextMessage()
-	require.NoError(t, p.AttachSend(id, 1, tensors(param(1))))
+	require.NoError(t, p.AttachSend(id, 1, "test", tensors(param(1))))
 	require.Len(t, p.SendFunctions(), 1)
 	p.DropSend(id)
 	p.DropSend(id)

@@ -135,7 +135,7 @@ func (e *engine) stalled() error {
 	for _, id := range sortedIDs(e.sends) {
 		who = append(who, e.sends[id].node.Name())
 	}
-	return fmt.Errorf("%w for %s; FAST mode needs every remote result to be used by the loss", ErrStalled, strings.Join(who, ", "))
+	return fmt.Errorf("%w for %s; FAST mode needs every remote result to be used by the loss: use it, or make the call under ctx.NoGrad", ErrStalled, strings.Join(who, ", "))
 }
 
 func sortedIDs(sends map[MessageID]*sendFunction) []MessageID {

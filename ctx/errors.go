@@ -11,6 +11,7 @@ var (
 	ErrUnknownPass    = errors.New("unknown pass: it was left, or never was here")
 	ErrUnknownMessage = errors.New("no such send function in this pass")
 	ErrPeerLost       = errors.New("peer lost")
+	ErrTimeout        = errors.New("timed out")
 	ErrLeft           = errors.New("the pass was left")
 	ErrStalled        = errors.New("gradients did not come")
 	ErrProtocol       = errors.New("bad message between passes")

@@ -66,7 +66,9 @@ func From(c context.Context) (*Pass, bool) {
 	return s.pass, ok && s.pass != nil
 }
 
-// NoGrad derives a context in which calls are not recorded: no send and recv functions are attached.
+// NoGrad derives a context in which calls are not recorded: no send and recv functions are attached, here or further on.
+// Mathematics on this worker takes no context, and is recorded where its inputs require gradients; [autodiff.Tensor.Detach]
+// stops that.
 func NoGrad(c context.Context) context.Context {
 	s, _ := c.Value(passKey{}).(scope)
 	return context.WithValue(c, passKey{}, scope{s.pass, true})
@@ -207,16 +209,16 @@ type recvFunction struct {
 // NextMessage draws a message id for a call or a response.
 func (p *Pass) NextMessage() MessageID { return MessageID(p.ct.nextID()) }
 
-// AttachSend records that tensors leave for a worker in a message. A send function is attached only where one of them
+// AttachSend records that tensors leave for a worker in a message; what says with what, for errors. A send function is attached only where one of them
 // requires a gradient.
-func (p *Pass) AttachSend(id MessageID, to WorkerID, tensors []*autodiff.Tensor) error {
+func (p *Pass) AttachSend(id MessageID, to WorkerID, what string, tensors []*autodiff.Tensor) error {
 	if p.meet(to) {
 		return p.err("send", ErrLeft)
 	}
 	if !slices.ContainsFunc(tensors, (*autodiff.Tensor).RequiresGrad) {
 		return nil
 	}
-	s := &sendFunction{id: id, to: to, node: autodiff.NewSource(fmt.Sprintf("send %v to %s", id, p.ct.links.Name(to)), tensors)}
+	s := &sendFunction{id: id, to: to, node: autodiff.NewSource(fmt.Sprintf("send %v to %s (%s)", id, p.ct.links.Name(to), what), tensors)}
 	for _, t := range tensors {
 		s.devices = append(s.devices, t.Device())
 	}

@@ -104,7 +104,7 @@ func carry(t testing.TB, p, q *Pass, ts []*autodiff.Tensor) []*autodiff.Tensor {
 	t.Helper()
 	id := p.NextMessage()
 	p.Meet(q.ct.me)
-	require.NoError(t, p.AttachSend(id, q.ct.me, ts))
+	require.NoError(t, p.AttachSend(id, q.ct.me, "test", ts))
 	out, requires, origins := make([]*autodiff.Tensor, len(ts)), make([]bool, len(ts)), make([]device.ID, len(ts))
 	for i, x := range ts {
 		buf, err := x.Acquire()

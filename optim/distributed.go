@@ -19,7 +19,7 @@ type Distributed struct {
 	parts []rpc.RRef[*Local]
 }
 
-// Functions are what a worker must serve for its parameters to be stepped from elsewhere.
+// Functions are what a worker must serve for its parameters to be stepped by other workers: list them in its rpc.Config.
 func Functions() []rpc.Function { return []rpc.Function{newLocal, stepLocal} }
 
 // making is a request for an optimizer. Exactly one rule is set.
@@ -31,6 +31,14 @@ type making struct {
 }
 
 var newLocal = rpc.Define("weft.optim.new", func(c context.Context, in making) (*Local, error) {
+	local, err := build(c, in)
+	for _, p := range in.Params {
+		p.Release() // what arrives is the callee's to release
+	}
+	return local, err
+})
+
+func build(c context.Context, in making) (*Local, error) {
 	var rule Rule
 	switch {
 	case in.SGD != nil:
@@ -47,10 +55,9 @@ var newLocal = rpc.Define("weft.optim.new", func(c context.Context, in making) (
 			return nil, fmt.Errorf("parameter %d: %w", i, err)
 		}
 		params[i] = t
-		p.Release()
 	}
 	return New(rule, params...)
-})
+}
 
 var stepLocal = rpc.Define("weft.optim.step", func(c context.Context, in rpc.RRef[*Local]) (struct{}, error) {
 	defer in.Release()
@@ -86,13 +93,14 @@ func NewDistributed(c context.Context, rule Rule, params ...Param) (*Distributed
 		byOwner[p.Owner()] = append(byOwner[p.Owner()], p)
 	}
 	d := &Distributed{}
+	var errs []error
 	for _, owner := range owners {
 		request.Params = byOwner[owner]
-		d.parts = append(d.parts, newLocal.Remote(ctx.NoGrad(c), owner, request))
+		part, err := makePart(ctx.NoGrad(c), owner, request)
+		d.parts, errs = append(d.parts, part), append(errs, err)
 	}
-	var errs []error
 	for i, part := range d.parts {
-		if err := part.Ready(c); err != nil {
+		if err := part.Ready(c); errs[i] == nil && err != nil {
 			errs = append(errs, fmt.Errorf("error creating optimizer on %s: %w", owners[i], err))
 		}
 	}
@@ -101,6 +109,18 @@ func NewDistributed(c context.Context, rule Rule, params ...Param) (*Distributed
 		return nil, err
 	}
 	return d, nil
+}
+
+// makePart makes one owner's optimizer, without a call where the owner is this worker.
+func makePart(c context.Context, owner string, request making) (part rpc.RRef[*Local], err error) {
+	if w, ok := rpc.FromContext(c); !ok || w.Name() != owner {
+		return newLocal.Remote(c, owner, request), nil
+	}
+	local, err := build(c, request)
+	if err != nil {
+		return part, fmt.Errorf("error creating optimizer on %s: %w", owner, err)
+	}
+	return rpc.NewRRef(c, local)
 }
 
 func requestFor(rule Rule) (making, error) {

@@ -6,5 +6,5 @@
 // Gradients are read from the pass of a step's context, never from tensors, so that concurrent passes may step the same
 // parameters: steps on one parameter follow one another, and a forward under way keeps the value it began with.
 //
-// Workers whose parameters are stepped from elsewhere serve [Functions].
+// Workers whose parameters are stepped by others serve [Functions].
 package optim

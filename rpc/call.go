@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"fmt"
 	"reflect"
 	"time"
 
@@ -112,7 +113,7 @@ func (o *outbound) run(result *codec, out reflect.Value) error {
 // what the answer refers to until it is counted here. took says that the peer holds the references that were sent.
 func (o *outbound) roundTrip(result *codec, out reflect.Value) (took bool, err error) {
 	w, p, c := o.w, o.p, o.c
-	info, unsend, err := w.record(c, p, o.pack.tensors)
+	info, unsend, err := w.record(c, p, o.what, o.pack.tensors)
 	if err != nil {
 		return false, err
 	}
@@ -158,8 +159,11 @@ func (o *outbound) roundTrip(result *codec, out reflect.Value) (took bool, err e
 
 // record attaches the send function of a message that leaves in a pass. unsend takes it back when nobody will ever send
 // its gradients.
-func (w *Worker) record(c context.Context, p *peer, tensors []*autodiff.Tensor) (info *passInfo, unsend func(), err error) {
+func (w *Worker) record(c context.Context, p *peer, what string, tensors []*autodiff.Tensor) (info *passInfo, unsend func(), err error) {
 	pass, ok := ctx.From(c)
+	if err := ofPass(pass, tensors); err != nil {
+		return nil, nil, err
+	}
 	if !ok {
 		return nil, func() {}, nil
 	}
@@ -170,7 +174,18 @@ func (w *Worker) record(c context.Context, p *peer, tensors []*autodiff.Tensor) 
 		return info, func() {}, nil
 	}
 	info.Tensors = infos(tensors)
-	return info, func() { pass.DropSend(id) }, pass.AttachSend(id, ctx.WorkerID(p.rank), tensors)
+	return info, func() { pass.DropSend(id) }, pass.AttachSend(id, ctx.WorkerID(p.rank), what, tensors)
+}
+
+// ofPass refuses tensors of a pass that the context does not carry: their gradients would be lost without a word.
+func ofPass(pass *ctx.Pass, tensors []*autodiff.Tensor) error {
+	for _, t := range tensors {
+		if owner := t.Owner(); owner != nil && (pass == nil || pass.Arena() != owner) {
+			return fmt.Errorf("%w: %v belongs to %v, which the call's context does not carry; use the context that Worker.Pass gives to its function",
+				autodiff.ErrMixedPasses, t, owner)
+		}
+	}
+	return nil
 }
 
 // receive unpacks an answer into out.

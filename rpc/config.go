@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -62,25 +63,25 @@ type prepared struct {
 	devices *device.Set
 }
 
-// prepare fills in defaults and reports every violation at once. Rank and WorldSize are final here.
+// prepare fills in defaults and reports every violation at once. Where the store is still to be found, the rank and the world
+// size are checked by place.
 func (cfg Config) prepare() (*prepared, error) {
 	p := &prepared{Config: cfg, serves: map[string]*handler{}}
 	var errs []error
 	bad := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("%w: %w", ErrConfig, fmt.Errorf(format, args...)))
 	}
-	if p.WorldSize < 1 || p.WorldSize > 1<<16 {
-		bad("world size %d; expected 1 to %d", p.WorldSize, 1<<16)
-	} else if p.Rank < 0 || p.Rank >= p.WorldSize {
-		bad("rank %d; expected 0 to %d for a world of %d", p.Rank, p.WorldSize-1, p.WorldSize)
-	}
-	if p.Name == "" {
-		p.Name = fmt.Sprintf("worker%d", p.Rank)
-	}
-	if !nameRule.MatchString(p.Name) {
+	if p.Name != "" && !nameRule.MatchString(p.Name) {
 		bad("worker name %q; expected 1 to 127 of A-Z a-z 0-9 _ : -", p.Name)
 	}
+	if p.Store != nil {
+		errs = append(errs, p.place())
+	}
 	for _, f := range p.Functions {
+		if f == nil {
+			bad("a function is nil")
+			continue
+		}
 		h, err := f.served()
 		switch {
 		case err != nil:
@@ -117,6 +118,20 @@ func (cfg Config) prepare() (*prepared, error) {
 	return p, errors.Join(errs...)
 }
 
+// place checks the rank and the world size, and fills in the name that follows from them.
+func (p *prepared) place() error {
+	if p.WorldSize < 1 || p.WorldSize > 1<<16 {
+		return fmt.Errorf("%w: world size %d; expected 1 to %d", ErrConfig, p.WorldSize, 1<<16)
+	}
+	if p.Rank < 0 || p.Rank >= p.WorldSize {
+		return fmt.Errorf("%w: rank %d; expected 0 to %d for a world of %d", ErrConfig, p.Rank, p.WorldSize-1, p.WorldSize)
+	}
+	if p.Name == "" {
+		p.Name = fmt.Sprintf("worker%d", p.Rank)
+	}
+	return nil
+}
+
 // network makes the default network.
 func (p *prepared) network() error {
 	if p.Network != nil {
@@ -128,7 +143,7 @@ func (p *prepared) network() error {
 	if p.Token == "" {
 		return errors.New("the job has no token: start the program with weft run, or set WEFT_TOKEN to the same secret for all workers")
 	}
-	id, err := transport.IdentityFromToken([]byte(p.Token), p.Name, time.Now)
+	id, err := transport.IdentityFromToken([]byte(p.Token), cmp.Or(p.Name, "worker"), time.Now)
 	if err != nil {
 		return err
 	}

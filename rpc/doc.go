@@ -7,6 +7,9 @@
 //
 //	sum, err := Add.Call(c, "worker1", Pair{t1, t2})
 //
+// Unexported fields of arguments and results do not travel. References that arrive are the receiver's: release them, or leave
+// them to the garbage collector.
+//
 // Inside a pass the tensors of a call are recorded, so that [ctx.Backward] finds its way back through it. A call's deadline
 // is the callee's deadline, and cancelling its context cancels the callee's.
 //

@@ -19,8 +19,8 @@ var (
 	ErrUnknownWorker = errors.New("no such worker")
 	ErrNotServed     = errors.New("function is not served")
 	ErrArguments     = errors.New("arguments do not fit the function")
-	ErrTimeout       = errors.New("timed out")
-	ErrPeerLost      = ctx.ErrPeerLost // one sentinel for both: a lost worker fails calls and passes alike
+	ErrTimeout       = ctx.ErrTimeout
+	ErrPeerLost      = ctx.ErrPeerLost // one sentinel for calls and passes, as for timeouts
 	ErrPeerLeft      = errors.New("peer has left")
 	ErrPanic         = errors.New("function panicked")
 	ErrLeft          = errors.New("this worker has left")

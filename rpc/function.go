@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"runtime/debug"
@@ -68,6 +69,9 @@ func resultCodec(t reflect.Type) (*codec, error) {
 func (f *Func[In, Out]) Name() string { return f.name }
 
 func (f *Func[In, Out]) served() (*handler, error) {
+	if f == nil {
+		return nil, errors.New("a function is nil")
+	}
 	if f.err != nil {
 		return nil, f.err
 	}
@@ -95,7 +99,7 @@ func (e *panicError) Unwrap() error { return ErrPanic }
 func (f *Func[In, Out]) Call(c context.Context, to string, in In) (out Out, err error) {
 	w, err := from(c)
 	if err != nil {
-		return out, err
+		return out, fmt.Errorf("%s on %s: %w", f.name, to, err)
 	}
 	o, err := f.start(c, w, to, in)
 	if err != nil {
@@ -129,9 +133,9 @@ func (f *Func[In, Out]) Async(c context.Context, to string, in In) *Future[Out] 
 		o, err = f.start(c, w, to, in)
 	}
 	if err != nil {
-		return newFuture(func() (out Out, _ error) { return out, err })
+		return newFuture(f.name, func() (out Out, _ error) { return out, err })
 	}
-	return newFuture(func() (out Out, err error) {
+	return newFuture(f.name+" on "+to, func() (out Out, err error) {
 		err = o.run(f.out, reflect.ValueOf(&out).Elem())
 		return out, err
 	})

@@ -10,11 +10,12 @@ type Future[T any] struct {
 	done  chan struct{}
 	value T
 	err   error
+	what  string // for errors
 }
 
 // newFuture runs work on a goroutine; work must end when its context does.
-func newFuture[T any](work func() (T, error)) *Future[T] {
-	f := &Future[T]{done: make(chan struct{})}
+func newFuture[T any](what string, work func() (T, error)) *Future[T] {
+	f := &Future[T]{done: make(chan struct{}), what: what}
 	go func() {
 		defer close(f.done)
 		f.value, f.err = work()
@@ -35,7 +36,7 @@ func (f *Future[T]) Wait(c context.Context) (T, error) {
 		return f.value, f.err
 	case <-c.Done():
 		var none T
-		return none, fmt.Errorf("waiting for a call's result: %w", timeoutOr(context.Cause(c)))
+		return none, fmt.Errorf("waiting for the result of %s: %w", f.what, timeoutOr(context.Cause(c)))
 	}
 }
 

@@ -42,12 +42,15 @@ func Join(c context.Context, cfg Config) (*Worker, error) {
 		c, cancel = context.WithTimeout(c, joinTimeout)
 		defer cancel()
 	}
-	closeStore, err := cfg.meet(c)
+	p, err := cfg.prepare()
 	if err != nil {
 		return nil, fmt.Errorf("rpc: join: %w", err)
 	}
-	p, err := cfg.prepare()
+	closeStore, err := p.meet(c)
 	if err != nil {
+		return nil, fmt.Errorf("rpc: join: %w", err)
+	}
+	if err := p.place(); err != nil {
 		return nil, errors.Join(fmt.Errorf("rpc: join: %w", err), closeStore())
 	}
 	w := newWorker(p, closeStore)
@@ -59,19 +62,22 @@ func Join(c context.Context, cfg Config) (*Worker, error) {
 }
 
 // meet finds the store, rank and world size where the caller gave no store.
-func (cfg *Config) meet(c context.Context) (closeStore func() error, err error) {
-	if cfg.Store != nil {
+func (p *prepared) meet(c context.Context) (closeStore func() error, err error) {
+	if p.Store != nil {
 		return func() error { return nil }, nil
 	}
-	url := cfg.Init
+	url := p.Init
 	if url == "" {
 		url = "env://"
 	}
-	r, err := store.Open(c, url, store.OpenConfig{})
+	r, err := store.Open(c, url, store.OpenConfig{NoWait: true, Logger: p.Logger}) // Join waits, and says for whom
+	if errors.Is(err, store.ErrBadURL) && url == "env://" {
+		return nil, fmt.Errorf("%w; start the program with weft run, or set these variables for each worker", err)
+	}
 	if err != nil {
 		return nil, err
 	}
-	cfg.Store, cfg.Rank, cfg.WorldSize = r.Store, r.Rank, r.WorldSize
+	p.Store, p.Rank, p.WorldSize = r.Store, r.Rank, r.WorldSize
 	return r.Close, nil
 }
 
@@ -230,8 +236,15 @@ func rankOf(claim string) string {
 	return claim
 }
 
+// noticeAfter is how long Join waits in silence.
+const noticeAfter = 5 * time.Second
+
 // member waits for a worker's record.
 func (w *Worker) member(c context.Context, rank int) (*memberRecord, error) {
+	notice := time.AfterFunc(noticeAfter, func() {
+		w.log.Warn("still waiting for a worker to join", "worker", w.name, "rank", rank, "world", w.world)
+	})
+	defer notice.Stop()
 	raw, err := w.store.Get(c, rankKey(rank))
 	if err != nil {
 		return nil, fmt.Errorf("waiting for the worker of rank %d of %d: %w", rank, w.world, err)

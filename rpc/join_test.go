@@ -341,8 +341,58 @@ func TestWorkersMeetAtAURL(t *testing.T) {
 			leaveAll(t, ws)
 		})
 	}
-	_, err = Join(t.Context(), Config{Init: "gopher://x"})
+	_, err = Join(t.Context(), Config{Init: "gopher://x", Token: testToken})
 	require.ErrorIs(t, err, store.ErrBadURL)
+}
+
+func TestWhatIsWrongWithoutAStoreIsSaidBeforeOneIsSought(t *testing.T) {
+	t.Setenv("WEFT_TOKEN", "")
+	var none *Func[int, int]
+	_, err := Join(t.Context(), Config{Init: "tcp://127.0.0.1:1?rank=1&world_size=2", Name: "no blanks", Functions: []Function{nil, none}})
+	require.ErrorIs(t, err, ErrConfig)
+	for _, part := range []string{"no token", `worker name "no blanks"`, "a function is nil"} {
+		require.ErrorContains(t, err, part)
+	}
+}
+
+func TestAProgramThatNobodyLaunchedIsToldHow(t *testing.T) {
+	t.Setenv("RANK", "")
+	_, err := Join(t.Context(), Config{Token: testToken})
+	require.ErrorIs(t, err, store.ErrBadURL)
+	require.ErrorContains(t, err, "weft run")
+}
+
+func TestDifferentWorldSizesInTheEnvironmentAreToldAtOnce(t *testing.T) {
+	server, err := store.Serve(store.ServerConfig{Addr: "127.0.0.1:0"})
+	require.NoError(t, err)
+	defer server.Close() //nolint:errcheck // the end of the test
+	c, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var wg sync.WaitGroup
+	for rank, size := range []int{3, 2} {
+		wg.Go(func() {
+			st, err := store.Dial(c, store.ClientConfig{Addr: server.Addr(), WorldSize: size})
+			require.NoError(t, err)
+			defer st.Close() //nolint:errcheck // the end of the test
+			_, err = Join(c, Config{Store: st, Rank: rank, WorldSize: size, Token: testToken, Logger: discard})
+			if rank == 1 {
+				require.ErrorIs(t, err, ErrWorldSize)
+				cancel() // worker 0 waits for a worker that may still come
+			}
+			require.Error(t, err)
+		})
+	}
+	wg.Wait()
+}
+
+func TestJoinSaysForWhomItWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var logs journal
+		_, err := Join(t.Context(), Config{Store: memory(t), WorldSize: 2, Network: simnet.New(simnet.Config{}).Host("a"), Listen: "a:0", Logger: logs.logger()})
+		require.ErrorIs(t, err, ErrTimeout)
+		require.Equal(t, 1, logs.count("still waiting for a worker to join"))
+		require.Contains(t, logs.String(), "rank=1 world=2")
+	})
 }
 
 func TestAStrangersGreetingIsAnsweredWithTheReason(t *testing.T) {

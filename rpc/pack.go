@@ -124,6 +124,17 @@ func (c *codec) pack(p *packing, v reflect.Value, depth int) (any, error) {
 	return cbor.RawMessage(raw), nil
 }
 
+// check says what is wrong with the tensors in a value that is kept here for references.
+func (c *codec) check(v reflect.Value) error {
+	if c.kind == plain || c.kind == stays {
+		return nil
+	}
+	var p packing
+	defer p.unpin()
+	_, err := c.pack(&p, v, 0)
+	return err
+}
+
 func (p *packing) tensor(t *autodiff.Tensor) (any, error) {
 	if t == nil {
 		return nil, nil

@@ -206,3 +206,35 @@ func TestAFunctionThatBreaksOffInAPassFreesEverything(t *testing.T) {
 	require.Empty(t, ws[0].Passes())
 	require.Empty(t, ws[1].Passes())
 }
+
+func TestATensorOfAPassThatTheContextDoesNotCarryIsRefused(t *testing.T) {
+	ws := sim(t, 2, serve(addFn))
+	outer := ws[0].Context(t.Context())
+	require.NoError(t, ws[0].Pass(outer, func(c context.Context) error {
+		x := ctx.Own(c, autodiff.Rand(2))
+		_, err := addFn.Call(outer, "worker1", pair{x, x})
+		require.ErrorIs(t, err, autodiff.ErrMixedPasses)
+		require.ErrorContains(t, err, "use the context that Worker.Pass gives")
+		_, err = addFn.Call(c, "worker1", pair{x, x})
+		require.NoError(t, err)
+		return nil
+	}))
+}
+
+func TestAnUnusedResultIsNamedByItsFunctionWhenTheBackwardTimesOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ws := sim(t, 2, serve(addFn))
+		x := autodiff.Rand(2).RequireGrad()
+		require.NoError(t, ws[0].Pass(t.Context(), func(c context.Context) error {
+			_, err := addFn.Call(c, "worker1", pair{x, x})
+			require.NoError(t, err)
+			c, cancel := context.WithTimeout(c, time.Second)
+			defer cancel()
+			err = ctx.Backward(c, autodiff.Sum(x))
+			require.ErrorIs(t, err, ctx.ErrStalled)
+			require.ErrorIs(t, err, ErrTimeout)
+			require.ErrorContains(t, err, "to worker1 (add)")
+			return nil
+		}))
+	})
+}

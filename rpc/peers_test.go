@@ -259,8 +259,11 @@ func TestLeaveDoesNotWaitForTheLost(t *testing.T) {
 		synctest.Wait()
 		start := time.Now()
 		n.Kill("host2")
-		require.NoError(t, <-done)
-		require.NoError(t, <-done)
+		for range 2 {
+			err := <-done
+			require.ErrorIs(t, err, ErrPeerLost, "they leave, and say so")
+			require.ErrorContains(t, err, "worker2")
+		}
 		require.Less(t, time.Since(start), 7*time.Second)
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/autodiff"
+	"github.com/weft-project/weft/kernels"
 	"github.com/weft-project/weft/transport"
 	"github.com/weft-project/weft/transport/simnet"
 )
@@ -251,6 +252,14 @@ func TestAForgottenReferenceIsReleasedByTheCollector(t *testing.T) {
 		require.NoError(t, err)
 	}()
 	collected(t, "the owners drop", func() bool { return ws[0].Owned() == 0 && ws[1].Owned() == 0 })
+}
+
+func TestARemoteWhoseTensorCarriesAnErrorHasFailed(t *testing.T) {
+	ws := sim(t, 2, serve(addFn))
+	c := ws[0].Context(t.Context())
+	r := addFn.Remote(c, "worker1", pair{autodiff.Rand(2), autodiff.Rand(3)})
+	require.ErrorIs(t, r.Ready(c), kernels.ErrOperands)
+	require.Zero(t, ws[1].Owned())
 }
 
 func TestAFailedRemoteFailsWhoeverUsesItsReference(t *testing.T) {

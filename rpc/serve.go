@@ -154,7 +154,10 @@ func (w *Worker) serveCall(c context.Context, p *peer, s transport.Stream, m *tr
 	if err := w.owned.add(*h.Ref, p.rank); err != nil {
 		return w.reply(s, reply, nil, err)
 	}
-	out, _, err := w.invoke(c, p, &h, m, reply)
+	out, fn, err := w.invoke(c, p, &h, m, reply)
+	if err == nil {
+		err = fn.out.check(out)
+	}
 	w.owned.fill(h.Ref.ID, out, err)
 	failed := err != nil
 	err = w.reply(s, reply, nil, err)
@@ -257,7 +260,7 @@ func (w *Worker) answer(c context.Context, p *peer, s transport.Stream, fn *hand
 	}
 	unsend := func() {}
 	if err == nil {
-		h.Pass, unsend, err = w.record(c, p, pack.tensors)
+		h.Pass, unsend, err = w.record(c, p, "the result of "+fn.name, pack.tensors)
 	}
 	if err != nil {
 		pack.takeBack(w, p)

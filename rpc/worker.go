@@ -205,8 +205,8 @@ func (w *Worker) await(c context.Context, ok func() bool) error {
 func (w *Worker) Settle(c context.Context) error { return w.passes.Settle(c) }
 
 // Leave ends this worker in good order: it waits until its calls, its handlers and its clean-ups are finished and every
-// other worker has come to leave too (or is lost), and serves them meanwhile. Then it closes as Close does. When c ends
-// first, Leave closes at once and says what was outstanding.
+// other worker has come to leave too (or is lost), and serves them meanwhile. Then it closes as Close does. It fails with
+// ErrPeerLost where a worker was lost before it came to leave. When c ends first, Leave closes at once and says what was outstanding.
 func (w *Worker) Leave(c context.Context) error {
 	err := w.settleAll(c)
 	return errors.Join(w.wrap("", "leave", err), w.Close())
@@ -238,7 +238,20 @@ func (w *Worker) settleAll(c context.Context) error {
 	if err != nil {
 		return fmt.Errorf("these workers have not come to leave, or are still served: %v: %w", staying, err)
 	}
-	return nil
+	return w.losses()
+}
+
+// losses says which workers were lost, and not left.
+func (w *Worker) losses() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var errs []error
+	for _, p := range w.peers {
+		if errors.Is(p.gone, ErrPeerLost) {
+			errs = append(errs, fmt.Errorf("%s: %w", p.name, p.gone))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // Close ends this worker at once: calls fail with ErrLeft, peers see it leave. It is idempotent and returns when all its

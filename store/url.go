@@ -22,6 +22,9 @@ type OpenConfig struct {
 	// Bind is the host on which rank 0 listens if it is not the one in the URL: "0.0.0.0" for a name that only others
 	// can resolve to this machine. See ServerConfig.Addr.
 	Bind string
+
+	// NoWait lets the rank that hosts the store go on before the others have come; torch's waits for them.
+	NoWait bool
 }
 
 // Rendezvous is a store and one's place among those who use it.
@@ -112,7 +115,7 @@ func (r *Rendezvous) connect(c context.Context, p place, cfg OpenConfig) error {
 		}
 		addr = r.server.Addr()
 	}
-	client, err := Dial(c, ClientConfig{Addr: addr, WorldSize: p.world, WaitForWorkers: host, Timeout: cfg.Timeout,
+	client, err := Dial(c, ClientConfig{Addr: addr, WorldSize: p.world, WaitForWorkers: host && !cfg.NoWait, Timeout: cfg.Timeout,
 		Limits: cfg.Limits})
 	if err != nil {
 		if r.server != nil {

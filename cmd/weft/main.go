@@ -41,6 +41,7 @@ func (e *exitError) Unwrap() error { return e.err }
 func execute(args []string, stdout, stderr io.Writer) int {
 	root := &cobra.Command{
 		Use:           "weft",
+		Version:       version(),
 		Short:         "Weft trains one model across many workers",
 		SilenceErrors: true,
 		SilenceUsage:  true,

@@ -21,6 +21,9 @@ import (
 // maxTokenFile bounds what is read of a token file: a token is a line, not a document.
 const maxTokenFile = 4 << 10
 
+// minToken is what the workers will insist on (transport.IdentityFromToken).
+const minToken = 16
+
 // runFlags are the flags of "weft run", as they are given.
 type runFlags struct {
 	nproc, nnodes, runID, role, masterAddr, tokenFile string
@@ -181,6 +184,9 @@ func readToken(path string) (string, error) {
 	token := strings.TrimSpace(string(b))
 	if token == "" || len(b) > maxTokenFile || strings.ContainsAny(token, "\n\x00") {
 		return "", fmt.Errorf("--token-file %s: expected one line of at most %d bytes with the job's secret", path, maxTokenFile)
+	}
+	if len(token) < minToken {
+		return "", fmt.Errorf("--token-file %s: the secret has %d bytes; at least %d are needed (64 random hex digits are good)", path, len(token), minToken)
 	}
 	return token, nil
 }

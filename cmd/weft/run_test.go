@@ -15,9 +15,9 @@ import (
 
 func TestFlagsReachTheWorkersInBothSpellings(t *testing.T) {
 	token := filepath.Join(t.TempDir(), "token")
-	require.NoError(t, os.WriteFile(token, []byte("secret\n"), 0o600))
+	require.NoError(t, os.WriteFile(token, []byte("a-secret-of-a-job\n"), 0o600))
 	names := []string{"WORLD_SIZE", "TORCHELASTIC_RUN_ID", "ROLE_NAME", "MASTER_ADDR", "WEFT_TOKEN"}
-	want := "WORLD_SIZE=2\nTORCHELASTIC_RUN_ID=seven\nROLE_NAME=trainer\nMASTER_ADDR=127.0.0.1\nWEFT_TOKEN=secret\n"
+	want := "WORLD_SIZE=2\nTORCHELASTIC_RUN_ID=seven\nROLE_NAME=trainer\nMASTER_ADDR=127.0.0.1\nWEFT_TOKEN=a-secret-of-a-job\n"
 	for _, flags := range []string{
 		"--nproc-per-node=2 --rdzv-id=seven --role=trainer --master-addr=127.0.0.1 --no-prefix --token-file=" + token,
 		"--nproc_per_node 2 --rdzv_id seven --role trainer --master_addr 127.0.0.1 --no_prefix --standalone --token_file " + token + " --",
@@ -70,6 +70,11 @@ func TestABadTokenFileIsRefused(t *testing.T) {
 		_, err := readToken(file)
 		require.ErrorContains(t, err, "expected one line", name)
 	}
+	short := filepath.Join(t.TempDir(), "short")
+	require.NoError(t, os.WriteFile(short, []byte("hello\n"), 0o600))
+	_, err := readToken(short)
+	require.ErrorContains(t, err, short)
+	require.ErrorContains(t, err, "5 bytes; at least 16 are needed")
 }
 
 // process starts weft as a process of its own, with two waiting workers, and returns their pids when both are ready.

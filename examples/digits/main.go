@@ -60,7 +60,11 @@ func run(c context.Context, args []string, stdout, stderr io.Writer) int {
 	default:
 		return launch(c, args, stdout, stderr)
 	}
-	if err != nil {
+	switch {
+	case err != nil && c.Err() != nil:
+		fmt.Fprintln(stderr, "digits:", context.Cause(c)) // stopped from outside: what broke then is no news
+		return 1
+	case err != nil:
 		fmt.Fprintln(stderr, "digits:", err)
 		return 1
 	}
@@ -117,12 +121,12 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 		}
 	}
 	if s.workers == 0 {
-		s.workers = started
+		s.workers = max(started, 1)
 	}
 	if s.workers < 1 || s.workers > 2 {
 		bad("%d workers; the model has two halves: use 1 or 2", s.workers)
 	}
-	if launched && s.workers != started {
+	if launched && started > 0 && s.workers != started {
 		bad("--workers %d, but the launcher started %d; leave --workers out, or use weft run --nproc-per-node %d", s.workers, started, s.workers)
 	}
 	for name, v := range map[string]int{"epochs": s.epochs, "batch": s.batch, "hidden": s.hidden} {
@@ -133,8 +137,11 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 	if s.maxSteps < 0 {
 		bad("--steps %d; expected 0 or more", s.maxSteps)
 	}
-	if !(s.lr > 0) {
-		bad("--lr %g; expected a positive number", s.lr)
+	if !(s.lr > 0 && s.lr <= 1e6) {
+		bad("--lr %g; expected a positive number up to 1e6", s.lr)
+	}
+	if err := checkPlot(s.plot); err != nil {
+		bad("--plot %s: %w", s.plot, err)
 	}
 	return s, errors.Join(errs...)
 }

@@ -91,8 +91,8 @@ func TestTheSplitModelReachesItsAccuracyAndDrawsItsLoss(t *testing.T) {
 
 func TestAWrongCommandLineIsRefusedWithAllThatIsWrong(t *testing.T) {
 	var out, errs bytes.Buffer
-	require.Equal(t, 2, run(t.Context(), []string{"--workers", "3", "--epochs", "0", "--lr", "-1", "extra"}, &out, &errs))
-	for _, part := range []string{"3 workers", "--epochs 0", "--lr -1", `"extra"`} {
+	require.Equal(t, 2, run(t.Context(), []string{"--workers", "3", "--epochs", "0", "--lr", "-1", "--plot", "no/such/folder.png", "extra"}, &out, &errs))
+	for _, part := range []string{"3 workers", "--epochs 0", "--lr -1", "no/such", `"extra"`} {
 		require.Contains(t, errs.String(), part)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"image/color"
 	"io"
 	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -71,10 +73,23 @@ func (r *reporter) finish(accuracy float64, steps int, took time.Duration) {
 		fmt.Fprintln(r.out)
 	}
 	fmt.Fprintf(r.out, "%d steps in %.1f s, %.0f steps/s\n", steps, took.Seconds(), float64(steps)/took.Seconds())
-	if r.s.plot != "" {
-		fmt.Fprintf(r.out, "loss curve in %s\n", r.s.plot)
-	}
 	fmt.Fprintf(r.out, "test accuracy %.4f\n", accuracy)
+}
+
+// checkPlot refuses, before the training, a file that could not be written after it.
+func checkPlot(file string) error {
+	if file == "" {
+		return nil
+	}
+	if ext := filepath.Ext(file); !slices.Contains([]string{".png", ".svg", ".pdf", ".jpg", ".eps", ".tif"}, ext) {
+		return fmt.Errorf("a picture's name ends in .png, .svg or .pdf, not %q", ext)
+	}
+	if info, err := os.Stat(filepath.Dir(file)); err != nil {
+		return err
+	} else if !info.IsDir() {
+		return fmt.Errorf("%s is not a folder", filepath.Dir(file))
+	}
+	return nil
 }
 
 // plotLosses draws the loss of every step and its running mean.

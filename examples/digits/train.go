@@ -58,7 +58,7 @@ func trainSplit(c context.Context, s settings, stdout io.Writer) error {
 			return err
 		}
 	}
-	return w.Leave(c)
+	return w.Leave(c) // fails where worker 0 was lost
 }
 
 // lead trains and reports.
@@ -86,10 +86,14 @@ func train(c context.Context, s settings, d *dataset, m model, stdout io.Writer)
 	if err != nil {
 		return fmt.Errorf("test: %w", err)
 	}
+	if !s.json {
+		out.finish(accuracy, len(losses), took)
+	}
 	if s.plot != "" {
 		if err := plotLosses(s.plot, losses, accuracy); err != nil {
 			return fmt.Errorf("plot: %w", err)
 		}
+		fmt.Fprintf(out.out, "loss curve in %s\n", s.plot)
 	}
 	if s.json {
 		return json.NewEncoder(stdout).Encode(result{
@@ -97,7 +101,6 @@ func train(c context.Context, s settings, d *dataset, m model, stdout io.Writer)
 			Steps: len(losses), Losses: losses, TestAccuracy: accuracy, Seconds: took.Seconds(),
 		})
 	}
-	out.finish(accuracy, len(losses), took)
 	return nil
 }
 
