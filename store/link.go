@@ -144,7 +144,11 @@ func (cl *Client) connectUntil(o *operation) (*link, error) {
 			return l, nil
 		}
 		// Many workers start at the same moment; the jitter keeps them from knocking at the same moment too.
-		if over := pause(o, wait/2+rand.N(wait)); over != nil {
+		over := pause(o, wait/2+rand.N(wait))
+		if errors.Is(over, context.Canceled) {
+			return nil, fmt.Errorf("%w: gave up trying to connect to %s (%w): %w", ErrUnreachable, cl.addr, err, over)
+		}
+		if over != nil {
 			return nil, fmt.Errorf("%w: client socket has timed out after %v while trying to connect to %s (%w): %w",
 				ErrUnreachable, o.limit(), cl.addr, err, over)
 		}
