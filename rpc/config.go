@@ -112,7 +112,7 @@ func (cfg Config) prepare() (*prepared, error) {
 	if p.Logger == nil {
 		p.Logger = slog.Default()
 	}
-	if err := p.network(); err != nil {
+	if _, err := p.identity(); err != nil {
 		bad("%w", err)
 	}
 	return p, errors.Join(errs...)
@@ -132,19 +132,24 @@ func (p *prepared) place() error {
 	return nil
 }
 
-// network makes the default network.
-func (p *prepared) network() error {
+// identity is this worker's proof of being of the job; nil where the caller brings a network.
+func (p *prepared) identity() (*transport.Identity, error) {
 	if p.Network != nil {
-		return nil
+		return nil, nil
 	}
 	if p.Token == "" {
 		p.Token = os.Getenv("WEFT_TOKEN")
 	}
 	if p.Token == "" {
-		return errors.New("the job has no token: start the program with weft run, or set WEFT_TOKEN to the same secret for all workers")
+		return nil, errors.New("the job has no token: start the program with weft run, or set WEFT_TOKEN to the same secret for all workers")
 	}
-	id, err := transport.IdentityFromToken([]byte(p.Token), cmp.Or(p.Name, "worker"), time.Now)
-	if err != nil {
+	return transport.IdentityFromToken([]byte(p.Token), cmp.Or(p.Name, "worker"), time.Now)
+}
+
+// network makes the default network, when the worker's name is known.
+func (p *prepared) network() error {
+	id, err := p.identity()
+	if id == nil || err != nil {
 		return err
 	}
 	p.Network, err = transport.NewQUIC(transport.QUICConfig{Identity: id, Logger: p.Logger})

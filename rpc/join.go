@@ -50,7 +50,10 @@ func Join(c context.Context, cfg Config) (*Worker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("rpc: join: %w", err)
 	}
-	if err := p.place(); err != nil {
+	if err = p.place(); err == nil {
+		err = p.network()
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("rpc: join: %w", err), closeStore())
 	}
 	w := newWorker(p, closeStore)
