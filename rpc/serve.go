@@ -159,9 +159,11 @@ func (w *Worker) serveCall(c context.Context, p *peer, s transport.Stream, m *tr
 		err = fn.out.check(out)
 	}
 	w.owned.fill(h.Ref.ID, out, err)
-	failed := err != nil
-	err = w.reply(s, reply, nil, err)
-	if failed || err != nil || !taken(s) {
+	if err != nil { // dropped before the caller hears of it, so that nothing is left when it does
+		w.owned.drop(*h.Ref, p.rank)
+		return w.reply(s, reply, nil, err)
+	}
+	if err = w.reply(s, reply, nil, nil); err != nil || !taken(s) {
 		w.owned.drop(*h.Ref, p.rank)
 	}
 	return err
