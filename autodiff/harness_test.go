@@ -196,7 +196,7 @@ func (b built) oracle(args []arg) nd {
 	for _, a := range args {
 		in = append(in, a.nd)
 	}
-	return interpret(b, in, func(op *Op, in []nd) nd { return evaluate(op.Instr, in, op.Out.Shape) })
+	return interpret(b, in, evaluate)
 }
 
 // eager runs the case one op at a time.
