@@ -68,7 +68,7 @@ func random(shape []int, next func() float64) *Tensor {
 		return failed(opError("Rand", err))
 	}
 	t := kernels.Type{Dtype: device.Float32, Shape: s}
-	buf, err := alloc(device.Host(), t.Bytes())
+	buf, err := device.Host().Alloc(t.Bytes())
 	if err != nil {
 		return failed(opError("Rand", err))
 	}
@@ -78,16 +78,6 @@ func random(shape []int, next func() float64) *Tensor {
 		}
 	}
 	return newTensor(t, buf, nil)
-}
-
-// alloc is dev.Alloc, with the runtime's refusal to allocate as an error.
-func alloc(dev device.Device, n int) (b *device.Buffer, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			b, err = nil, &device.Error{Device: dev.ID(), Op: "alloc", Err: fmt.Errorf("%w: %d bytes: %v", device.ErrMemory, n, r)}
-		}
-	}()
-	return dev.Alloc(n)
 }
 
 func create(t kernels.Type, raw []byte) *Tensor {
@@ -112,7 +102,7 @@ func fill(dev device.Device, t kernels.Type, v float64) (*device.Buffer, error) 
 	if err != nil {
 		return nil, err
 	}
-	buf, err := alloc(dev, t.Bytes())
+	buf, err := dev.Alloc(t.Bytes())
 	if err != nil {
 		return nil, err
 	}

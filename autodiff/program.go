@@ -153,7 +153,7 @@ func (p *program) run(dev device.Device, in []*device.Buffer) (out []*device.Buf
 	for i := range p.steps {
 		s := &p.steps[i]
 		at = i
-		if bufs[s.out], err = alloc(dev, s.bytes); err != nil {
+		if bufs[s.out], err = dev.Alloc(s.bytes); err != nil {
 			return nil, err
 		}
 		owned[s.out] = true

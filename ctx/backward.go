@@ -97,14 +97,6 @@ func (ct *Container) HandleGradients(c context.Context, from WorkerID, m *Gradie
 	return p.err("gradients", err)
 }
 
-// timeoutOr makes an expired deadline match ErrTimeout, and leaves other causes as they are.
-func timeoutOr(err error) error {
-	if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ErrTimeout) {
-		return fmt.Errorf("%w: %w", ErrTimeout, err)
-	}
-	return err
-}
-
 // sooner gives a participant nine tenths of the time that is left, so that what it waited for reaches the root before the
 // root itself runs out of time.
 func sooner(c context.Context) (context.Context, context.CancelFunc) {
@@ -210,7 +202,7 @@ func (b *backward) drive(c context.Context) (err error) {
 		case <-b.wake:
 		case <-c.Done():
 			b.mu.Lock()
-			b.eng.fail(timeoutOr(context.Cause(c)))
+			b.eng.fail(AsTimeout(context.Cause(c)))
 			b.mu.Unlock()
 		}
 	}

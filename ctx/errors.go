@@ -1,6 +1,7 @@
 package ctx
 
 import (
+	"context"
 	"errors"
 	"fmt"
 )
@@ -31,3 +32,11 @@ func (e *Error) Error() string {
 
 // Unwrap lets errors.Is find the cause.
 func (e *Error) Unwrap() error { return e.Err }
+
+// AsTimeout makes an expired deadline match ErrTimeout, and leaves other causes as they are.
+func AsTimeout(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ErrTimeout) {
+		return fmt.Errorf("%w: %w", ErrTimeout, err)
+	}
+	return err
+}

@@ -272,7 +272,7 @@ func TestErrorsKeepTheirKindAndTheirOriginOverTwoHops(t *testing.T) {
 			require.Equal(t, "worker0", e.Worker)
 			for k, s := range sentinels {
 				if i < len(sentinels) {
-					require.Equal(t, errors.Is(timeoutOr(sentinels[i]), s), errors.Is(err, s), "%v: %v", err, s)
+					require.Equal(t, errors.Is(ctx.AsTimeout(sentinels[i]), s), errors.Is(err, s), "%v: %v", err, s)
 				} else {
 					require.NotErrorIs(t, err, sentinels[k])
 					require.ErrorContains(t, err, "one of mine")

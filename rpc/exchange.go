@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/transport"
 )
@@ -94,7 +95,7 @@ func (w *Worker) askWith(c context.Context, p *peer, m *transport.Message, heade
 // explain turns what a stream or link says into what it means for the call: the deadline, the cancellation, or the peer.
 func (p *peer) explain(c context.Context, err error) error {
 	if cause := context.Cause(c); cause != nil {
-		return timeoutOr(cause)
+		return ctx.AsTimeout(cause)
 	}
 	var loss error
 	switch {
@@ -105,7 +106,7 @@ func (p *peer) explain(c context.Context, err error) error {
 	case errors.Is(err, transport.ErrClosed):
 		loss = ErrLeft
 	default:
-		return timeoutOr(err)
+		return ctx.AsTimeout(err)
 	}
 	return fmt.Errorf("%w: %s: %w", loss, p.name, err)
 }

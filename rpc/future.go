@@ -3,6 +3,8 @@ package rpc
 import (
 	"context"
 	"fmt"
+
+	"github.com/weft-project/weft/ctx"
 )
 
 // Future is a result on its way.
@@ -36,7 +38,7 @@ func (f *Future[T]) Wait(c context.Context) (T, error) {
 		return f.value, f.err
 	case <-c.Done():
 		var none T
-		return none, fmt.Errorf("waiting for the result of %s: %w", f.what, timeoutOr(context.Cause(c)))
+		return none, fmt.Errorf("waiting for the result of %s: %w", f.what, ctx.AsTimeout(context.Cause(c)))
 	}
 }
 

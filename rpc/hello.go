@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/transport"
 )
 
@@ -17,7 +18,7 @@ func (w *Worker) greet(c context.Context, link transport.Link, p *peer) error {
 	}
 	reply, err := exchange(c, link, &transport.Message{Kind: kindHello, Header: header}, nil)
 	if err != nil {
-		return timeoutOr(err)
+		return ctx.AsTimeout(err)
 	}
 	defer reply.Release()
 	_, err = parseReply(reply)

@@ -58,7 +58,7 @@ func Join(c context.Context, cfg Config) (*Worker, error) {
 	}
 	w := newWorker(p, closeStore)
 	if err := w.join(c, p); err != nil {
-		err = w.wrap("", "join", timeoutOr(err))
+		err = w.wrap("", "join", ctx.AsTimeout(err))
 		return nil, errors.Join(err, w.Close())
 	}
 	return w, nil

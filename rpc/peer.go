@@ -53,7 +53,7 @@ func (p *peer) connection(c context.Context) (transport.Link, error) {
 	select {
 	case p.dial <- struct{}{}:
 	case <-c.Done():
-		return nil, timeoutOr(context.Cause(c))
+		return nil, ctx.AsTimeout(context.Cause(c))
 	}
 	defer func() { <-p.dial }()
 	if link, err := p.current(); link != nil || err != nil {

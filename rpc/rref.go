@@ -6,6 +6,8 @@ import (
 	"reflect"
 	"runtime"
 	"sync"
+
+	"github.com/weft-project/weft/ctx"
 )
 
 // RRef is a reference to a value that stays at its owner. It may be passed to and returned from any function. Copies of an RRef
@@ -105,7 +107,7 @@ func (r *ref) settled(c context.Context) error {
 	case <-r.ready:
 		return r.state.err
 	case <-c.Done():
-		return timeoutOr(context.Cause(c))
+		return ctx.AsTimeout(context.Cause(c))
 	}
 }
 
@@ -269,7 +271,7 @@ func (o *owners) value(c context.Context, id uint64) (reflect.Value, error) {
 	case <-v.ready:
 		return v.value, v.err
 	case <-c.Done():
-		return reflect.Value{}, timeoutOr(context.Cause(c))
+		return reflect.Value{}, ctx.AsTimeout(context.Cause(c))
 	}
 }
 

@@ -106,7 +106,7 @@ func (w *Worker) reply(s transport.Stream, h *replyHeader, m *transport.Message,
 	}
 	m.Kind = kindReply
 	if err != nil {
-		h = &replyHeader{Err: toWire(w.name, timeoutOr(err)), Took: h.Took}
+		h = &replyHeader{Err: toWire(w.name, ctx.AsTimeout(err)), Took: h.Took}
 	}
 	if m.Header, err = encode(h); err != nil {
 		return err
@@ -233,7 +233,7 @@ func (w *Worker) invoke(c context.Context, p *peer, h *callHeader, m *transport.
 		w.log.Error("a function panicked", "worker", w.name, "function", h.Function, "caller", p.name, "panic", panicked.value, "stack", string(panicked.stack))
 	}
 	if err == nil && c.Err() != nil { // the result is of no use, and a pass that is gone cannot take it
-		err = timeoutOr(context.Cause(c))
+		err = ctx.AsTimeout(context.Cause(c))
 	}
 	return out, fn, err
 }

@@ -150,14 +150,6 @@ func (w *Worker) wrap(peer, function string, err error) error {
 	return &Error{w.name, peer, function, err}
 }
 
-// timeoutOr makes an expired deadline match ErrTimeout, and leaves other causes as they are.
-func timeoutOr(err error) error {
-	if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ErrTimeout) {
-		return fmt.Errorf("%w: %w", ErrTimeout, err)
-	}
-	return err
-}
-
 // begin counts a call or a handler as outstanding work; it fails when the worker is gone.
 func (w *Worker) begin() error {
 	w.mu.Lock()
@@ -196,7 +188,7 @@ func (w *Worker) await(c context.Context, ok func() bool) error {
 		select {
 		case <-changed:
 		case <-c.Done():
-			return timeoutOr(context.Cause(c))
+			return ctx.AsTimeout(context.Cause(c))
 		}
 	}
 }
