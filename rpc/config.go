@@ -152,6 +152,6 @@ func (p *prepared) network() error {
 	if id == nil || err != nil {
 		return err
 	}
-	p.Network, err = transport.NewQUIC(transport.QUICConfig{Identity: id, Logger: p.Logger})
+	p.Network, err = transport.New(transport.Config{Identity: id, Logger: p.Logger})
 	return err
 }

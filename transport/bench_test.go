@@ -40,7 +40,7 @@ func echoes(l transport.Link) {
 
 func BenchmarkQUICEcho(b *testing.B) {
 	p := transporttest.Link(b, func(b testing.TB) (dialer, listener transport.Network) {
-		return network(b, transport.QUICConfig{}), network(b, transport.QUICConfig{})
+		return network(b, transport.Config{}), network(b, transport.Config{})
 	})
 	go echoes(p.Served)
 	c := context.Background()

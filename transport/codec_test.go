@@ -161,7 +161,7 @@ func TestClaimsThatBreakTheRulesAreNamed(t *testing.T) {
 		frame []byte
 		says  string
 	}{
-		"a reserved byte":          {append([]byte{1, 9}, make([]byte, 14)...), "fixed part: expected a zero byte, found 9"},
+		"a reserved byte":          {append([]byte{1, 9}, make([]byte, 14)...), "fixed part: expected known flags, found 0x9"},
 		"a long header":            {claim(0, 101, 0), "header: expected at most 100 bytes, found 101"},
 		"the longest header":       {claim(0, math.MaxUint32, 0), "found 4294967295"},
 		"many tensors":             {claim(4, 0, 0), "table: expected at most 3 tensors, found 4"},

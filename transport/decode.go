@@ -25,8 +25,8 @@ func (c *Codec) Decode(r io.Reader, place Place) (m *Message, err error) {
 		}
 		return nil, cutShort(err, "fixed part")
 	}
-	if fixed[1] != 0 {
-		return nil, frameErr("fixed part", "a zero byte", "%d", fixed[1])
+	if fixed[1]&^flagEnd != 0 {
+		return nil, frameErr("fixed part", "known flags", "%#x", fixed[1])
 	}
 	tensors := int(binary.LittleEndian.Uint16(fixed[2:]))
 	header := int(binary.LittleEndian.Uint32(fixed[4:]))
@@ -34,7 +34,7 @@ func (c *Codec) Decode(r io.Reader, place Place) (m *Message, err error) {
 	if err := c.checkFixed(header, tensors, payload); err != nil {
 		return nil, err
 	}
-	m = &Message{Kind: fixed[0]}
+	m = &Message{Kind: fixed[0], End: fixed[1]&flagEnd != 0}
 	if m.Header, err = readHeader(r, header); err != nil {
 		return nil, err
 	}

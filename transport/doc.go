@@ -1,6 +1,6 @@
 // Package transport carries messages between the workers of a job.
 //
-// A [Network] makes authenticated links: [NewQUIC] over the wire, and package simnet in memory, for tests. A [Link]
+// A [Network] makes authenticated links: [New] over the wire, and package simnet in memory, for tests. A [Link]
 // joins two workers and carries many [Stream]s; a stream carries [Message]s both ways, in order, and serves one
 // call. Both ends of a link belong to the job: nobody without its token, or its certificates ([Identity]), gets
 // one.
@@ -10,7 +10,7 @@
 // Send borrows the message and its buffers and keeps nothing. Recv gives its caller every buffer of the message, with
 // one reference each; when it fails it has released what it had allocated. Who opens or accepts a stream must finish it:
 // CloseSend and Recv up to io.EOF, or Reset. Reset does nothing to what is finished already, so `defer s.Reset(nil)` is
-// right after every Open and Accept. What is not finished holds one of the peer's [QUICConfig.MaxStreams].
+// right after every Open and Accept. What is not finished holds one of the peer's [Config.MaxStreams].
 //
 // # Concurrency
 //

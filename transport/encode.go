@@ -30,7 +30,11 @@ func (c *Codec) Encode(w io.Writer, m *Message) error {
 			c.scratch.Put(box)
 		}
 	}()
-	b = append(b, m.Kind, 0)
+	var flags byte
+	if m.End {
+		flags |= flagEnd
+	}
+	b = append(b, m.Kind, flags)
 	b = binary.LittleEndian.AppendUint16(b, uint16(len(m.Tensors)))
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(m.Header)))
 	b = binary.LittleEndian.AppendUint64(b, uint64(payload))

@@ -12,7 +12,7 @@ import (
 
 // A frame is one message on a stream; all numbers are little-endian:
 //
-//	fixed part   16 bytes: kind 1, zero 1, number of tensors 2, header bytes 4, bytes of all tensors 8
+//	fixed part   16 bytes: kind 1, flags 1, number of tensors 2, header bytes 4, bytes of all tensors 8
 //	header       as many bytes as the fixed part says
 //	table        per tensor 8 bytes: dtype 1, rank 1, device kind 1, zero 1, device index 4; then rank × 8: extents
 //	payload      the tensors' bytes, in order, without padding
@@ -20,6 +20,8 @@ import (
 // A tensor's length is not written: it follows from dtype and extents, and the fixed part's sum must agree. ALPN
 // versions the frame, so there is no version in it.
 const (
+	flagEnd = 1 // Message.End
+
 	fixedSize = 16
 	entrySize = 8
 	extent    = 8 // bytes of one extent

@@ -36,7 +36,7 @@ func child() error {
 	if err != nil {
 		return err
 	}
-	n, err := transport.NewQUIC(transport.QUICConfig{Identity: id})
+	n, err := transport.New(transport.Config{Identity: id})
 	if err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func TestAKilledPeerIsLostWithinEightSeconds(t *testing.T) {
 	addr, err := lines.ReadString('\n')
 	require.NoError(t, err)
 
-	link, err := network(t, transport.QUICConfig{}).Dial(t.Context(), strings.TrimSpace(addr))
+	link, err := network(t, transport.Config{}).Dial(t.Context(), strings.TrimSpace(addr))
 	require.NoError(t, err)
 	s, err := link.Open(t.Context())
 	require.NoError(t, err)

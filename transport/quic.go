@@ -15,8 +15,8 @@ import (
 	"github.com/quic-go/quic-go"
 )
 
-// QUICConfig configures [NewQUIC]. Only Identity is required.
-type QUICConfig struct {
+// Config configures [New]. Only Identity is required.
+type Config struct {
 	Identity *Identity
 	Limits   Limits
 	// IdleTimeout is for how long a peer may be silent before it counts as lost; default 6 s. The shorter one of the
@@ -26,11 +26,14 @@ type QUICConfig struct {
 	KeepAlive time.Duration
 	// MaxStreams is how many streams a peer may have open on a link at a time; default 1024.
 	MaxStreams int64
+	// Lanes that may be used, of LaneLocal, LaneBulk and LaneQUIC; nil means all. LaneQUIC is always used where no other
+	// one serves.
+	Lanes []string
 	// Logger hears of refused peers. nil means slog.Default().
 	Logger *slog.Logger
 }
 
-func (cfg QUICConfig) withDefaults() QUICConfig {
+func (cfg Config) withDefaults() Config {
 	cfg.IdleTimeout = cmp.Or(cfg.IdleTimeout, 6*time.Second)
 	cfg.KeepAlive = cmp.Or(cfg.KeepAlive, time.Second)
 	cfg.MaxStreams = cmp.Or(cfg.MaxStreams, 1024)
@@ -41,10 +44,10 @@ func (cfg QUICConfig) withDefaults() QUICConfig {
 }
 
 // Check reports every violation in one error.
-func (cfg QUICConfig) Check() error {
+func (cfg Config) Check() error {
 	var errs []error
 	bad := func(format string, args ...any) {
-		errs = append(errs, fmt.Errorf("transport: QUICConfig."+format, args...))
+		errs = append(errs, fmt.Errorf("transport: Config."+format, args...))
 	}
 	if cfg.Identity == nil {
 		bad("Identity is missing; use IdentityFromToken or IdentityFromFiles")
@@ -70,7 +73,7 @@ const (
 
 // quicNet is the Network over QUIC.
 type quicNet struct {
-	cfg      QUICConfig
+	cfg      Config
 	codec    *Codec
 	refusals *refusals
 
@@ -78,12 +81,12 @@ type quicNet struct {
 	dials map[string]*socket // by "udp4" or "udp6": the sockets from which this worker dials
 }
 
-// NewQUIC makes a Network over QUIC: TLS 1.3 with both ends verified, one UDP socket per listener and one for dialling.
+// New makes a Network over QUIC: TLS 1.3 with both ends verified, one UDP socket per listener and one for dialling.
 //
 // Where the system's limit keeps UDP buffers small, quic-go prints a warning with package log. This package is silent
 // unless asked, so it sets quic-go's own switch, the environment variable QUIC_GO_DISABLE_RECEIVE_BUFFER_WARNING, where
 // the user has not set it. (On Linux, net.core.rmem_max and wmem_max of 7500000 serve best.)
-func NewQUIC(cfg QUICConfig) (Network, error) {
+func New(cfg Config) (Network, error) {
 	if err := cfg.Check(); err != nil {
 		return nil, err
 	}

@@ -39,6 +39,8 @@ func (l *quicLink) Accept(c context.Context) (Stream, error) {
 
 func (l *quicLink) RemoteAddr() string { return l.peer }
 
+func (l *quicLink) Lanes() []LaneState { return []LaneState{{Name: LaneQUIC}} }
+
 func (l *quicLink) Done() <-chan struct{} { return l.conn.Context().Done() }
 
 func (l *quicLink) Err() error {

@@ -41,6 +41,9 @@ func (s *quicStream) Send(c context.Context, m *Message) error {
 	if err == nil {
 		err = release(s.link.net.codec.Encode(s.s, m))
 	}
+	if err == nil && m.End {
+		return s.CloseSend()
+	}
 	return s.fail("send to", err)
 }
 
@@ -52,6 +55,9 @@ func (s *quicStream) Recv(c context.Context, place Place) (m *Message, err error
 	}
 	switch {
 	case err == nil:
+		if m.End {
+			s.finish(false, true)
+		}
 		return m, nil
 	case err == io.EOF:
 		s.finish(false, true)

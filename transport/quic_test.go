@@ -17,17 +17,17 @@ func identity(t testing.TB, token, name string) *transport.Identity {
 	return id
 }
 
-func network(t testing.TB, cfg transport.QUICConfig) transport.Network {
+func network(t testing.TB, cfg transport.Config) transport.Network {
 	if cfg.Identity == nil {
 		cfg.Identity = identity(t, token, "worker")
 	}
-	n, err := transport.NewQUIC(cfg)
+	n, err := transport.New(cfg)
 	require.NoError(t, err)
 	return n
 }
 
 func TestQUICIsANetwork(t *testing.T) {
 	transporttest.Run(t, func(t testing.TB) (dialer, listener transport.Network) {
-		return network(t, transport.QUICConfig{}), network(t, transport.QUICConfig{})
+		return network(t, transport.Config{}), network(t, transport.Config{})
 	})
 }

@@ -44,8 +44,8 @@ func (l *logBook) lines() []string {
 	return strings.Split(strings.TrimSpace(l.b.String()), "\n")
 }
 
-func listen(t *testing.T, cfg QUICConfig) Listener {
-	n, err := NewQUIC(cfg)
+func listen(t *testing.T, cfg Config) Listener {
+	n, err := New(cfg)
 	require.NoError(t, err)
 	l, err := n.Listen(t.Context(), "127.0.0.1:0")
 	require.NoError(t, err)
@@ -55,7 +55,7 @@ func listen(t *testing.T, cfg QUICConfig) Listener {
 
 // refuse dials three times and expects to be refused each time, within a second.
 func refuse(t *testing.T, id *Identity, addr string) error {
-	n, err := NewQUIC(QUICConfig{Identity: id})
+	n, err := New(Config{Identity: id})
 	require.NoError(t, err)
 	for range 3 {
 		c, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -73,7 +73,7 @@ func refuse(t *testing.T, id *Identity, addr string) error {
 func TestADialerWithAnotherTokenIsRefusedAndBothSidesAreTold(t *testing.T) {
 	leak.Check(t)
 	book, log := newLogBook()
-	l := listen(t, QUICConfig{Identity: fromToken(t, testToken, "server", time.Now), Logger: log})
+	l := listen(t, Config{Identity: fromToken(t, testToken, "server", time.Now), Logger: log})
 	err := refuse(t, fromToken(t, "another long token", "client", time.Now), l.Addr())
 	require.ErrorContains(t, err, `"server" is not of this job's CA; compare the tokens`)
 	<-book.told
@@ -89,7 +89,7 @@ func TestADialerThatTrustsAnybodyIsRefusedAllTheSame(t *testing.T) {
 	leak.Check(t)
 	book, log := newLogBook()
 	server := fromToken(t, testToken, "server", time.Now)
-	l := listen(t, QUICConfig{Identity: server, Logger: log})
+	l := listen(t, Config{Identity: server, Logger: log})
 	intruder := fromToken(t, "another long token", "intruder", time.Now)
 	intruder.roots = server.roots
 	refuse(t, intruder, l.Addr())
@@ -103,7 +103,7 @@ func TestADialerThatTrustsAnybodyIsRefusedAllTheSame(t *testing.T) {
 func TestAStaleClockIsRefusedAndNamed(t *testing.T) {
 	leak.Check(t)
 	_, log := newLogBook()
-	l := listen(t, QUICConfig{Identity: fromToken(t, testToken, "server", time.Now), Logger: log})
+	l := listen(t, Config{Identity: fromToken(t, testToken, "server", time.Now), Logger: log})
 	err := refuse(t, fromToken(t, testToken, "client", func() time.Time { return time.Now().Add(-10 * 24 * time.Hour) }), l.Addr())
 	require.ErrorContains(t, err, "compare the clocks")
 }
@@ -122,7 +122,7 @@ func rawDial(t *testing.T, addr string, conf *tls.Config) (*quic.Conn, error) {
 func TestWhoShowsNoCertificateGetsNoLink(t *testing.T) {
 	leak.Check(t)
 	book, log := newLogBook()
-	l := listen(t, QUICConfig{Identity: fromToken(t, testToken, "server", time.Now), Logger: log})
+	l := listen(t, Config{Identity: fromToken(t, testToken, "server", time.Now), Logger: log})
 	conn, err := rawDial(t, l.Addr(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{ALPN}})
 	if err == nil {
 		_, err = conn.AcceptUniStream(t.Context())
@@ -139,7 +139,7 @@ func TestWhoShowsNoCertificateGetsNoLink(t *testing.T) {
 func TestAnotherProtocolIsNotAQuestionOfIdentity(t *testing.T) {
 	leak.Check(t)
 	id := fromToken(t, testToken, "server", time.Now)
-	l := listen(t, QUICConfig{Identity: id})
+	l := listen(t, Config{Identity: id})
 	conf := id.tlsConfig()
 	conf.NextProtos = []string{"weft/2"}
 	_, err := rawDial(t, l.Addr(), conf)
@@ -170,8 +170,8 @@ func TestTheLogOfRefusalsIsBounded(t *testing.T) {
 func TestGarbageEndsItsStreamAndNothingElse(t *testing.T) {
 	leak.Check(t)
 	id := fromToken(t, testToken, "w", time.Now)
-	l := listen(t, QUICConfig{Identity: id})
-	n, err := NewQUIC(QUICConfig{Identity: id})
+	l := listen(t, Config{Identity: id})
+	n, err := New(Config{Identity: id})
 	require.NoError(t, err)
 	here, err := n.Dial(t.Context(), l.Addr())
 	require.NoError(t, err)
@@ -208,8 +208,8 @@ func TestGarbageEndsItsStreamAndNothingElse(t *testing.T) {
 func TestOpenWaitsWhileThePeerHasEnoughStreams(t *testing.T) {
 	leak.Check(t)
 	id := fromToken(t, testToken, "w", time.Now)
-	l := listen(t, QUICConfig{Identity: id, MaxStreams: 2})
-	n, err := NewQUIC(QUICConfig{Identity: id})
+	l := listen(t, Config{Identity: id, MaxStreams: 2})
+	n, err := New(Config{Identity: id})
 	require.NoError(t, err)
 	here, err := n.Dial(t.Context(), l.Addr())
 	require.NoError(t, err)
@@ -237,7 +237,7 @@ func TestOpenWaitsWhileThePeerHasEnoughStreams(t *testing.T) {
 
 func TestNobodyThereIsUnreachable(t *testing.T) {
 	leak.Check(t)
-	n, err := NewQUIC(QUICConfig{Identity: fromToken(t, testToken, "w", time.Now)})
+	n, err := New(Config{Identity: fromToken(t, testToken, "w", time.Now)})
 	require.NoError(t, err)
 	udp, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}) // a port that does not answer
 	require.NoError(t, err)
@@ -256,11 +256,11 @@ func TestNobodyThereIsUnreachable(t *testing.T) {
 }
 
 func TestConfigErrorsAreAllReported(t *testing.T) {
-	_, err := NewQUIC(QUICConfig{IdleTimeout: -1, KeepAlive: -1, MaxStreams: -1, Limits: Limits{MaxHeader: -1}})
+	_, err := New(Config{IdleTimeout: -1, KeepAlive: -1, MaxStreams: -1, Limits: Limits{MaxHeader: -1}})
 	for _, field := range []string{"Identity", "IdleTimeout", "KeepAlive", "MaxStreams", "MaxHeader"} {
 		require.ErrorContains(t, err, field)
 	}
-	d := QUICConfig{}.withDefaults()
+	d := Config{}.withDefaults()
 	require.LessOrEqual(t, d.IdleTimeout+d.KeepAlive, 8*time.Second)
 }
 

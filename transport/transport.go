@@ -22,6 +22,7 @@ type Message struct {
 	Kind    uint8
 	Header  []byte
 	Tensors []Tensor
+	End     bool // nothing follows from who sends it: Send does what CloseSend does too, and Recv gives io.EOF next
 }
 
 // Release drops the message's reference to each of its buffers, and forgets the tensors.
@@ -66,6 +67,9 @@ type Link interface {
 	Accept(c context.Context) (Stream, error)
 	// RemoteAddr is the peer's address, for messages to people.
 	RemoteAddr() string
+	// Lanes says by which ways messages travel on this link, in the order in which they are preferred, and why others
+	// cannot.
+	Lanes() []LaneState
 	// Done is closed when the link is gone.
 	Done() <-chan struct{}
 	// Err says why the link is gone, nil while it is not: ErrClosed when it was closed here, ErrPeerClosed when the
@@ -78,7 +82,8 @@ type Link interface {
 
 // Stream carries messages in both directions, in order; one per call. One sender and one receiver at a time.
 type Stream interface {
-	// Send writes one message. It neither keeps m nor releases its buffers.
+	// Send writes one message. It neither keeps m nor releases its buffers; it may keep references of its own to
+	// them, until the peer has what it needs.
 	Send(c context.Context, m *Message) error
 	// Recv reads the next message. place gives the buffer each tensor lands in; nil means host memory. The caller
 	// owns the buffers. io.EOF after the peer's CloseSend.

@@ -75,7 +75,11 @@ func (s *stream) Send(c context.Context, m *transport.Message) error {
 		return err
 	}
 	s.out.stalled = s.out.stalled || drop
-	s.out.postLocked(packet{frame: b.Bytes()})
+	s.out.postLocked(packet{frame: b.Bytes(), fin: m.End})
+	if m.End {
+		s.sent = true
+		s.settleLocked()
+	}
 	return nil
 }
 
@@ -145,6 +149,8 @@ func (s *stream) tryNext() (p packet, change <-chan struct{}, err error) {
 	if p.fin {
 		s.read = true
 		s.settleLocked()
+	}
+	if p.frame == nil {
 		return p, nil, io.EOF
 	}
 	return p, nil, nil

@@ -203,3 +203,25 @@ func streamCredit(t *testing.T, p *Pair) {
 		here.Reset(nil)
 	}
 }
+
+func endInMessage(t *testing.T, p *Pair) {
+	here, err := p.Dialed.Open(p.C)
+	require.NoError(t, err)
+	last := text("all of it")
+	last.End = true
+	require.NoError(t, here.Send(p.C, last))
+	require.NoError(t, here.CloseSend(), "it is closed already")
+	there, err := p.Served.Accept(p.C)
+	require.NoError(t, err)
+	p.expect(t, there, "all of it")
+	_, err = there.Recv(p.C, nil)
+	require.ErrorIs(t, err, io.EOF)
+	require.NoError(t, there.Send(p.C, last))
+	require.ErrorIs(t, p.done(t, there.Context()), transport.ErrFinished)
+	m, err := here.Recv(p.C, nil)
+	require.NoError(t, err)
+	require.True(t, m.End)
+	_, err = here.Recv(p.C, nil)
+	require.ErrorIs(t, err, io.EOF)
+	require.ErrorIs(t, p.done(t, here.Context()), transport.ErrFinished)
+}

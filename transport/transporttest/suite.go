@@ -32,6 +32,7 @@ func Run(t *testing.T, mk Make) {
 		{"SendNeitherKeepsNorReleasesABuffer", borrowed},
 		{"AMessageThatMayNotBeSentLeavesTheStreamUsable", refusedMessage},
 		{"AHalfClosedStreamStillCarriesTheOtherDirection", halfClose},
+		{"AMessageThatSaysEndEndsItsDirection", endInMessage},
 		{"AFinishedStreamsContextSaysSo", finishedContext},
 		{"AResetIsSeenByAPeerThatReceives", resetSeenByReceiver},
 		{"AResetIsSeenByAPeerThatOnlyWorks", resetSeenByWorker},
