@@ -3,6 +3,8 @@ package transport
 import (
 	"context"
 	"io"
+	"net"
+	"sync/atomic"
 )
 
 // The lanes of a link: ways by which its bytes travel. Every link has LaneQUIC.
@@ -20,10 +22,72 @@ type LaneState struct {
 	Received uint64
 }
 
+// A link is set up over its QUIC connection, in four words: the dialler's offers, the acceptor's answers to them, which
+// lanes the dialler has joined, and which of those the acceptor has. Offers and answers are opaque to all but the lane
+// (at most maxOffer bytes); instead of one, an end says why it has none, in words for people.
+
+const maxOffer = 1024
+
+// laneMaker makes one lane for the links of a Network. It is safe for concurrent use. Only makers of lanes that the
+// configuration allows are made.
+type laneMaker interface {
+	// lane is the lane's name.
+	lane() string
+	// offer is the dialler's first word. An error says why the lane cannot be used from here.
+	offer() ([]byte, error)
+	// serve makes what a listener at that address (of UDP, its port known) needs. It fails where the lane cannot be served; that
+	// fails the lane, not the listener.
+	serve(at net.Addr) (laneServer, error)
+	// join connects the dialler's end with the server that gave the answer. The answer comes from the peer and may hold
+	// anything. When c ends join must return soon and leave nothing.
+	join(c context.Context, with laneWith, answer []byte) (*laneEnd, error)
+}
+
+// laneServer is a lane at one listener. It is safe for concurrent use.
+type laneServer interface {
+	// expect answers a dialler's offer, which may hold anything; an error says why the lane cannot be used with it. What is
+	// returned is ready for the dialler's join at once. wait is called exactly once, also where the dialler has not joined:
+	// then its context has ended already. It gives this end of the lane, or leaves nothing.
+	expect(with laneWith, offer []byte) (answer []byte, wait func(c context.Context) (*laneEnd, error), err error)
+	// close ends what listens. Lanes that are up live on; waits fail.
+	close()
+}
+
+// laneWith is what both ends know of a link before it has lanes.
+type laneWith struct {
+	// secret is known to the two ends of this link alone, and differs for each lane: it is exported from the link's TLS session. Who
+	// knows it is the peer.
+	secret [32]byte
+	peer   net.Addr // the other end of the QUIC connection
+}
+
+// laneEnd is one end of a lane that is up. Its owner calls newHauler at most once, and then closes the hauler; or else
+// calls drop. A conduit is closed by the link that uses it.
+type laneEnd struct {
+	conduit   conduit // for the link's frames; nil when they stay on QUIC
+	newHauler func(laneEnv) hauler
+	drop      func() // for a lane that is not used after all; closes the conduit too
+}
+
+// laneEnv is what a link gives to a hauler.
+type laneEnv struct {
+	say say
+	// suspect asks the link to find out whether the peer is still there, because a connection of the lane has broken. The link
+	// ends as lost if it does not answer soon. It does not wait.
+	suspect func(err error)
+	count   *traffic // what the hauler has moved: it counts tensors' bytes as they go and come
+}
+
+// traffic counts the bytes of a lane.
+type traffic struct{ sent, received atomic.Uint64 }
+
 // conduit is an ordered stream of bytes on which a link's frames travel: a kept QUIC stream, or a unix socket. Reads come
-// from one goroutine; so do writes. Close interrupts both.
+// from one goroutine; so do writes. Close interrupts both. A Read that fails means that the peer's process is gone, or
+// that the link is.
 type conduit interface {
 	io.ReadWriteCloser
+	// TryWrite writes what can be written without waiting, perhaps nothing. It is a write: it does not run beside Write.
+	TryWrite(b []byte) (int, error)
 }
 
 // hauler moves the bytes of a message's large tensors beside the frames. One hauler serves all streams of a link at
@@ -31,34 +95,42 @@ type conduit interface {
 //
 // The sender asks begin for a ticket, which travels in the message's frame in the tensors' stead. When the frame is on
 // its way the sender calls deliver, which returns when the tensors may be changed again, or abandon. The receiver gives the
-// ticket to fetch.
+// ticket to fetch, or to refuse, in no order and perhaps never. It is the link that bounds how many bytes are fetched at a time.
 type hauler interface {
 	// lane is the lane's name.
 	lane() string
 	// takes says whether tensors of that many bytes in all should go this way.
 	takes(tensors []Tensor, bytes int64) bool
-	// begin prepares to move the tensors; it does not wait for the peer.
+	// begin prepares to move the tensors; it does not wait for the peer. When it fails, the next lane is asked.
 	begin(tensors []Tensor) (transfer, error)
 	// fetch fills in the buffers of arriving tensors, whose other fields came with the frame and are checked. On failure it
-	// has released what it had allocated. The ticket comes from the peer and may hold anything.
+	// has released what it had allocated, and cleared Buf. The ticket comes from the peer and may hold anything. c ends with the
+	// caller's context, with its stream's, and with the link.
 	fetch(c context.Context, ticket []byte, tensors []Tensor, place Place) error
 	// refuse tells the peer that nobody will fetch a ticket.
 	refuse(ticket []byte)
-	// control takes what the peer's hauler said with the say of newHauler. It must not wait.
+	// control takes what the peer's hauler said with the say of newHauler. It must not wait, nor keep b. An error ends the link:
+	// the peer breaks the rules.
 	control(b []byte) error
 	// close ends the hauler with its link; pending calls fail with err.
 	close(err error)
 }
 
+const maxTicket = 512 // bytes
+
 // transfer is a message's tensors on their way.
 type transfer interface {
+	// ticket has at most maxTicket bytes.
 	ticket() []byte
-	// deliver returns when the tensors are not needed any more, or c has ended.
+	// deliver returns when the tensors are not needed any more, or c has ended. c ends with the sender's context, with its
+	// stream's, and with the link. When it fails nothing is held.
 	deliver(c context.Context) error
-	// abandon gives up, before or instead of deliver.
+	// abandon gives up, instead of deliver.
 	abandon()
 }
 
-// say sends a hauler's word to the peer's hauler of the same lane; it does not wait. The words arrive in order, and in order
-// with the frames of messages.
+// say sends a hauler's word to the peer's hauler of the same lane, at most maxWord bytes; it does not wait. The words arrive in
+// order, and in order with the frames of messages.
 type say func(b []byte) error
+
+const maxWord = 1024 // bytes
