@@ -25,34 +25,32 @@ func (l *latencies) add(since time.Time) {
 	}
 }
 
-// report gives the median and the 99th percentile, in microseconds.
-func (l latencies) report(b *testing.B) {
+// at is the p-th percentile, in microseconds. It sorts.
+func (l latencies) at(p int) float64 {
 	slices.Sort(l)
+	return float64(l[min(len(l)*p/100, len(l)-1)].Nanoseconds()) / 1e3
+}
+
+// report gives the median and the 99th percentile.
+func (l latencies) report(b *testing.B, prefix string) {
 	for _, p := range []int{50, 99} {
-		b.ReportMetric(float64(l[min(len(l)*p/100, len(l)-1)].Nanoseconds())/1e3, fmt.Sprintf("p%d-µs", p))
+		b.ReportMetric(l.at(p), fmt.Sprintf("%sp%d-µs", prefix, p))
 	}
 }
 
-// BenchmarkCall is a call to the other process and back: of a function that does nothing (one at a time, and 64 at once), of
-// one that adds two tensors, and of one that says how many elements a large tensor has.
+// BenchmarkCall is a call to the other process and back: of a function that does nothing (one at a time, and 64 at once), and of
+// one that adds two tensors.
 func BenchmarkCall(b *testing.B) {
 	overLanes(b, func(b *testing.B, w *rpc.Worker) {
 		c := w.Context(b.Context())
 		b.Run("empty", func(b *testing.B) {
 			timed(b, func() error { _, err := empty.Call(c, peer, struct{}{}); return err })
 		})
-		b.Run("in-flight=64", func(b *testing.B) { inFlight(b, w, 64) })
+		b.Run("inflight=64", func(b *testing.B) { inFlight(b, w, 64) })
 		b.Run("tensor=3x3", func(b *testing.B) {
 			t := autodiff.Ones(device.Float32, 3, 3)
 			timed(b, func() error { _, err := add.Call(c, peer, pair{t, t}); return err })
 		})
-		for _, mib := range []int{1, 16} {
-			b.Run(fmt.Sprintf("tensor=%dMiB", mib), func(b *testing.B) {
-				t := autodiff.Ones(device.Float32, mib<<18)
-				timed(b, func() error { _, err := numel.Call(c, peer, t); return err })
-				perSecond(b, float64(mib<<20)/1e9, "GB")
-			})
-		}
 	})
 }
 
@@ -70,7 +68,7 @@ func timed(b *testing.B, call func() error) {
 		}
 		took.add(start)
 	}
-	took.report(b)
+	took.report(b, "")
 }
 
 // inFlight keeps a number of empty calls under way; one iteration is one call.

@@ -30,7 +30,7 @@ type linearSize struct {
 
 // functions are what worker1 serves. References that arrive are the callee's to release.
 func functions() []rpc.Function {
-	return []rpc.Function{empty, add, numel, newLinear, params, forward}
+	return []rpc.Function{empty, add, numel, readAll, sinkTLS, newLinear, params, forward}
 }
 
 var (

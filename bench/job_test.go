@@ -18,6 +18,7 @@ import (
 	"github.com/weft-project/weft/optim"
 	"github.com/weft-project/weft/rpc"
 	"github.com/weft-project/weft/store"
+	"github.com/weft-project/weft/transport"
 )
 
 // The process that tests is worker0 and hosts the store. worker1 is the same binary, started again with the store's address
@@ -48,47 +49,16 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// lane is a way for bytes to travel between the two workers.
-type lane struct {
-	name   string            // "" for the default, which stands in no benchmark's name
-	config func(*rpc.Config) // what is special about either worker; nil for nothing
-}
-
-var lanes = [...]lane{{}}
-
-func (l lane) of(cfg rpc.Config) rpc.Config {
-	cfg.Functions = append(optim.Functions(), functions()...)
-	if l.config != nil {
-		l.config(&cfg)
-	}
-	return cfg
-}
-
-// overLanes runs fn once per lane, as t or as t/lane=…, with a job of two processes that ends with it.
-func overLanes[T interface {
-	testing.TB
-	Run(string, func(T)) bool
-}](t T, fn func(t T, w *rpc.Worker)) {
-	t.Helper()
-	for _, l := range lanes {
-		with := func(t T) { t.Helper(); fn(t, startJob(t, l).worker) }
-		if l.name == "" {
-			with(t)
-		} else {
-			t.Run("lane="+l.name, with)
-		}
-	}
-}
-
 // job is worker0 and what ends with it.
 type job struct {
 	worker *rpc.Worker
+	net    *watched
 	pid    int           // of worker1
 	ended  chan struct{} // closed when worker1 has ended and is reaped
 }
 
 // startJob starts worker1 and joins it. The end of the test ends both, and fails where that did not go well.
-func startJob(t testing.TB, l lane) *job {
+func startJob(t testing.TB, l string) *job {
 	t.Helper()
 	server, err := store.Serve(store.ServerConfig{})
 	require.NoError(t, err)
@@ -99,7 +69,7 @@ func startJob(t testing.TB, l lane) *job {
 	require.NoError(t, err)
 	token := rand.Text()
 	peer := exec.CommandContext(life, self)
-	peer.Env = append(os.Environ(), storeVariable+"="+server.Addr(), laneVariable+"="+l.name, tokenVariable+"="+token,
+	peer.Env = append(os.Environ(), storeVariable+"="+server.Addr(), laneVariable+"="+l, tokenVariable+"="+token,
 		"GORACE=atexit_sleep_ms=0") // the race detector makes every exit take a second otherwise
 	peer.Stdout, peer.Stderr = os.Stderr, os.Stderr
 	hold, err := peer.StdinPipe()
@@ -120,7 +90,9 @@ func startJob(t testing.TB, l lane) *job {
 	st, err := store.Dial(joining, store.ClientConfig{Addr: server.Addr()})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = st.Close() })
-	j.worker, err = rpc.Join(joining, l.of(rpc.Config{Store: st, Rank: 0, WorldSize: 2, Token: token}))
+	j.net, err = watch(token, l)
+	require.NoError(t, err)
+	j.worker, err = rpc.Join(joining, rpc.Config{Store: st, Rank: 0, WorldSize: 2, Network: j.net, Functions: serves()})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		_ = hold.Close() // worker1 comes to leave too
@@ -132,7 +104,7 @@ func startJob(t testing.TB, l lane) *job {
 }
 
 // serve is worker1.
-func serve(addr, laneName string) error {
+func serve(addr, lane string) error {
 	if path := os.Getenv(profileVariable); path != "" {
 		f, err := os.Create(path)
 		if err != nil {
@@ -144,28 +116,28 @@ func serve(addr, laneName string) error {
 		}
 		defer pprof.StopCPUProfile()
 	}
-	for _, l := range lanes {
-		if l.name != laneName {
-			continue
-		}
-		c, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		w, err := rpc.Join(c, l.of(rpc.Config{Init: "tcp://" + addr + "?rank=1&world_size=2"}))
-		if err != nil {
-			return err
-		}
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		c, cancel = context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		return w.Leave(c)
+	net, err := watch(os.Getenv(tokenVariable), lane)
+	if err != nil {
+		return err
 	}
-	return fmt.Errorf("no lane %q", laneName)
+	c, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	w, err := rpc.Join(c, rpc.Config{Init: "tcp://" + addr + "?rank=1&world_size=2", Network: net, Functions: serves()})
+	if err != nil {
+		return err
+	}
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	c, cancel = context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	return w.Leave(c)
 }
+
+func serves() []rpc.Function { return append(optim.Functions(), functions()...) }
 
 func TestTheOtherProcessIsReapedWhenItsJobEnds(t *testing.T) {
 	var j *job
 	t.Run("job", func(t *testing.T) {
-		j = startJob(t, lanes[0])
+		j = startJob(t, transport.LaneQUIC)
 		_, err := empty.Call(j.worker.Context(t.Context()), peer, struct{}{})
 		require.NoError(t, err)
 	})
