@@ -17,28 +17,8 @@ const (
 // the limits before memory is set aside for it, headers and tables grow as they arrive, and a tensor's buffer is asked
 // of place when all before it has arrived. nil for place means host memory. On failure every buffer is released.
 func (c *Codec) Decode(r io.Reader, place Place) (m *Message, err error) {
-	var b [device.MaxRank * extent]byte
-	fixed := b[:fixedSize]
-	if n, err := io.ReadFull(r, fixed); err != nil {
-		if n == 0 && err == io.EOF {
-			return nil, io.EOF
-		}
-		return nil, cutShort(err, "fixed part")
-	}
-	if fixed[1]&^flagEnd != 0 {
-		return nil, frameErr("fixed part", "known flags", "%#x", fixed[1])
-	}
-	tensors := int(binary.LittleEndian.Uint16(fixed[2:]))
-	header := int(binary.LittleEndian.Uint32(fixed[4:]))
-	payload := int64(binary.LittleEndian.Uint64(fixed[8:])) // a negative one is refused
-	if err := c.checkFixed(header, tensors, payload); err != nil {
-		return nil, err
-	}
-	m = &Message{Kind: fixed[0], End: fixed[1]&flagEnd != 0}
-	if m.Header, err = readHeader(r, header); err != nil {
-		return nil, err
-	}
-	if m.Tensors, err = c.readTable(r, tensors, payload, &b); err != nil {
+	m, _, err = c.decodeHead(r)
+	if err != nil {
 		return nil, err
 	}
 	if err := readPayload(r, m.Tensors, place); err != nil {
@@ -46,6 +26,39 @@ func (c *Codec) Decode(r io.Reader, place Place) (m *Message, err error) {
 		return nil, err
 	}
 	return m, nil
+}
+
+// entryScratch is memory for a line of the table, or the fixed part.
+type entryScratch = [device.MaxRank * extent]byte
+
+// decodeHead reads all of a frame but its payload, and says how long that is. The tensors have no buffers.
+func (c *Codec) decodeHead(r io.Reader) (m *Message, payload int64, err error) {
+	b := c.entries.Get().(*entryScratch)
+	defer c.entries.Put(b)
+	fixed := b[:fixedSize]
+	if n, err := io.ReadFull(r, fixed); err != nil {
+		if n == 0 && err == io.EOF {
+			return nil, 0, io.EOF
+		}
+		return nil, 0, cutShort(err, "fixed part")
+	}
+	if fixed[1]&^flagEnd != 0 {
+		return nil, 0, frameErr("fixed part", "known flags", "%#x", fixed[1])
+	}
+	tensors := int(binary.LittleEndian.Uint16(fixed[2:]))
+	header := int(binary.LittleEndian.Uint32(fixed[4:]))
+	payload = int64(binary.LittleEndian.Uint64(fixed[8:])) // a negative one is refused
+	if err := c.checkFixed(header, tensors, payload); err != nil {
+		return nil, 0, err
+	}
+	m = &Message{Kind: fixed[0], End: fixed[1]&flagEnd != 0}
+	if m.Header, err = readHeader(r, header); err != nil {
+		return nil, 0, err
+	}
+	if m.Tensors, err = c.readTable(r, tensors, payload, b); err != nil {
+		return nil, 0, err
+	}
+	return m, payload, nil
 }
 
 // readHeader reads n bytes into a slice that grows as they come.
@@ -67,7 +80,7 @@ func readHeader(r io.Reader, n int) ([]byte, error) {
 }
 
 // readTable reads n lines, and compares their sum with payload.
-func (c *Codec) readTable(r io.Reader, n int, payload int64, b *[device.MaxRank * extent]byte) ([]Tensor, error) {
+func (c *Codec) readTable(r io.Reader, n int, payload int64, b *entryScratch) ([]Tensor, error) {
 	if n == 0 && payload == 0 {
 		return nil, nil
 	}

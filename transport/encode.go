@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/weft-project/weft/device"
 )
@@ -23,13 +24,31 @@ func (c *Codec) Encode(w io.Writer, m *Message) error {
 		return err
 	}
 	box := c.scratch.Get().(*[]byte)
-	b := (*box)[:0]
+	b := appendHead((*box)[:0], m, payload)
 	defer func() {
-		if cap(b) <= keepScratch {
-			*box = b
-			c.scratch.Put(box)
-		}
+		*box = b
+		c.keep(box)
 	}()
+	for i := range m.Tensors {
+		if b, err = writeTensor(w, b, m.Tensors[i].Buf); err != nil {
+			return err
+		}
+	}
+	if len(b) > 0 {
+		_, err = w.Write(b)
+	}
+	return err
+}
+
+// keep takes scratch memory back.
+func (c *Codec) keep(box *[]byte) {
+	if cap(*box) <= keepScratch {
+		c.scratch.Put(box)
+	}
+}
+
+// appendHead writes all of a frame but its payload.
+func appendHead(b []byte, m *Message, payload int64) []byte {
 	var flags byte
 	if m.End {
 		flags |= flagEnd
@@ -42,15 +61,24 @@ func (c *Codec) Encode(w io.Writer, m *Message) error {
 	for i := range m.Tensors {
 		b = appendEntry(b, &m.Tensors[i])
 	}
+	return b
+}
+
+// appendFrame writes a frame with its payload, from wherever the tensors are.
+func appendFrame(b []byte, m *Message, payload int64) ([]byte, error) {
+	b = appendHead(b, m, payload)
 	for i := range m.Tensors {
-		if b, err = writeTensor(w, b, m.Tensors[i].Buf); err != nil {
-			return err
+		buf := m.Tensors[i].Buf
+		if buf == nil {
+			continue
+		}
+		at := len(b)
+		b = slices.Grow(b, buf.Len())[:at+buf.Len()]
+		if err := buf.Device().Download(b[at:], buf, 0); err != nil {
+			return b[:at], err
 		}
 	}
-	if len(b) > 0 {
-		_, err = w.Write(b)
-	}
-	return err
+	return b, nil
 }
 
 // checkMessage says how many bytes the tensors have together, when the message may be sent.

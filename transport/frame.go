@@ -15,7 +15,7 @@ import (
 //	fixed part   16 bytes: kind 1, flags 1, number of tensors 2, header bytes 4, bytes of all tensors 8
 //	header       as many bytes as the fixed part says
 //	table        per tensor 8 bytes: dtype 1, rank 1, device kind 1, zero 1, device index 4; then rank × 8: extents
-//	payload      the tensors' bytes, in order, without padding
+//	payload      the tensors' bytes, in order, without padding; it may travel beside the frame, see hauler
 //
 // A tensor's length is not written: it follows from dtype and extents, and the fixed part's sum must agree. ALPN
 // versions the frame, so there is no version in it.
@@ -33,6 +33,7 @@ const (
 type Codec struct {
 	lim     Limits
 	scratch sync.Pool // of *[]byte: what small frames are put together in
+	entries sync.Pool // of *entryScratch
 }
 
 // NewCodec makes a codec. The zero Limits are the defaults.
@@ -42,6 +43,7 @@ func NewCodec(l Limits) (*Codec, error) {
 	}
 	c := &Codec{lim: l.withDefaults()}
 	c.scratch.New = func() any { return new(make([]byte, 0, 4096)) }
+	c.entries.New = func() any { return new(entryScratch) }
 	return c, nil
 }
 
@@ -103,7 +105,7 @@ func appendEntry(b []byte, t *Tensor) []byte {
 }
 
 // readEntry reads a tensor's line of the table. What it says is checked by checkTensor.
-func readEntry(r io.Reader, i int, b *[device.MaxRank * extent]byte) (t Tensor, err error) {
+func readEntry(r io.Reader, i int, b *entryScratch) (t Tensor, err error) {
 	if _, err = io.ReadFull(r, b[:entrySize]); err != nil {
 		return t, cutShort(err, "table")
 	}

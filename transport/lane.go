@@ -104,7 +104,7 @@ type hauler interface {
 	// begin prepares to move the tensors; it does not wait for the peer. When it fails, the next lane is asked.
 	begin(tensors []Tensor) (transfer, error)
 	// fetch fills in the buffers of arriving tensors, whose other fields came with the frame and are checked. On failure it
-	// has released what it had allocated, and cleared Buf. The ticket comes from the peer and may hold anything. c ends with the
+	// has released what it had allocated, cleared Buf, and refused the ticket. The ticket comes from the peer and may hold anything. c ends with the
 	// caller's context, with its stream's, and with the link.
 	fetch(c context.Context, ticket []byte, tensors []Tensor, place Place) error
 	// refuse tells the peer that nobody will fetch a ticket.

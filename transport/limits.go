@@ -7,12 +7,13 @@ import (
 	"math"
 )
 
-// Limits bounds what one message may claim, in both directions. The zero value of a field means its default.
+// Limits bounds what messages may claim, in both directions. The zero value of a field means its default.
 type Limits struct {
 	MaxHeader       int   // bytes; default 1 MiB
 	MaxTensors      int   // at most 65535; default 4096
 	MaxTensorBytes  int64 // of one tensor; default 4 GiB
 	MaxMessageBytes int64 // of all tensors of a message; default 16 GiB
+	MaxPeerBytes    int64 // of all large tensors that are being received on a link at a time; further ones wait; default 64 GiB
 }
 
 func (l Limits) withDefaults() Limits {
@@ -21,6 +22,7 @@ func (l Limits) withDefaults() Limits {
 		MaxTensors:      cmp.Or(l.MaxTensors, 4096),
 		MaxTensorBytes:  cmp.Or(l.MaxTensorBytes, 4<<30),
 		MaxMessageBytes: cmp.Or(l.MaxMessageBytes, 16<<30),
+		MaxPeerBytes:    cmp.Or(l.MaxPeerBytes, 64<<30),
 	}
 }
 
@@ -36,5 +38,6 @@ func (l Limits) Check() error {
 	check("MaxTensors", int64(l.MaxTensors), math.MaxUint16)
 	check("MaxTensorBytes", l.MaxTensorBytes, math.MaxInt64/2)
 	check("MaxMessageBytes", l.MaxMessageBytes, math.MaxInt64/2)
+	check("MaxPeerBytes", l.MaxPeerBytes, math.MaxInt64/2)
 	return errors.Join(errs...)
 }

@@ -5,8 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
+	"math"
 	"net"
 	"os"
 	"sync"
@@ -19,12 +19,12 @@ import (
 type Config struct {
 	Identity *Identity
 	Limits   Limits
-	// IdleTimeout is for how long a peer may be silent before it counts as lost; default 6 s. The shorter one of the
+	// IdleTimeout is for how long a peer may be silent before it counts as lost; default 2.4 s. The shorter one of the
 	// two ends counts. A peer that was killed is noticed after at most IdleTimeout + KeepAlive.
 	IdleTimeout time.Duration
-	// KeepAlive is how often a quiet link is asked for a sign of life; default 1 s. At least every half IdleTimeout.
+	// KeepAlive is how often a quiet link is asked for a sign of life; default 500 ms. At least every half IdleTimeout.
 	KeepAlive time.Duration
-	// MaxStreams is how many streams a peer may have open on a link at a time; default 1024.
+	// MaxStreams is how many streams a peer may have open on a link at a time; default 4096.
 	MaxStreams int64
 	// Lanes that may be used, of LaneLocal, LaneBulk and LaneQUIC; nil means all. LaneQUIC is always used where no other
 	// one serves.
@@ -34,9 +34,9 @@ type Config struct {
 }
 
 func (cfg Config) withDefaults() Config {
-	cfg.IdleTimeout = cmp.Or(cfg.IdleTimeout, 6*time.Second)
-	cfg.KeepAlive = cmp.Or(cfg.KeepAlive, time.Second)
-	cfg.MaxStreams = cmp.Or(cfg.MaxStreams, 1024)
+	cfg.IdleTimeout = cmp.Or(cfg.IdleTimeout, 2400*time.Millisecond)
+	cfg.KeepAlive = cmp.Or(cfg.KeepAlive, 500*time.Millisecond)
+	cfg.MaxStreams = cmp.Or(cfg.MaxStreams, 4096)
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
@@ -58,8 +58,13 @@ func (cfg Config) Check() error {
 	if cfg.KeepAlive < 0 {
 		bad("KeepAlive is %v; it must be positive, or 0 for the default", cfg.KeepAlive)
 	}
-	if cfg.MaxStreams < 0 {
-		bad("MaxStreams is %d; it must be positive, or 0 for the default", cfg.MaxStreams)
+	if cfg.MaxStreams < 0 || cfg.MaxStreams > math.MaxInt32 {
+		bad("MaxStreams is %d; it must be from 0 (the default) to %d", cfg.MaxStreams, math.MaxInt32)
+	}
+	for _, lane := range cfg.Lanes {
+		if laneCode(lane) == 0 {
+			bad("Lanes has %q; there are %q, %q and %q", lane, LaneLocal, LaneBulk, LaneQUIC)
+		}
 	}
 	return errors.Join(append(errs, cfg.Limits.Check())...)
 }
@@ -68,13 +73,13 @@ const (
 	handshakeTimeout = 5 * time.Second // without any answer
 	streamWindow     = 16 << 20        // bytes on their way on one stream; a large tensor should not wait for credit
 	linkWindow       = 64 << 20        // and on all streams of a link
-	helloByte        = 1
 )
 
 // quicNet is the Network over QUIC.
 type quicNet struct {
 	cfg      Config
 	codec    *Codec
+	makers   []laneMaker
 	refusals *refusals
 
 	mu    sync.Mutex
@@ -101,11 +106,11 @@ func New(cfg Config) (Network, error) {
 		}
 	}
 	cfg = cfg.withDefaults()
-	return &quicNet{cfg: cfg, codec: codec, refusals: newRefusals(cfg.Logger), dials: map[string]*socket{}}, nil
+	return &quicNet{cfg: cfg, codec: codec, makers: laneMakers(cfg), refusals: newRefusals(cfg.Logger), dials: map[string]*socket{}}, nil
 }
 
-// quicConfig is quic-go's configuration; hellos is how many one-way streams the peer may open.
-func (n *quicNet) quicConfig(hellos int64) *quic.Config {
+// quicConfig is quic-go's configuration; kept is how many two-way streams the peer may open: the dialler opens one.
+func (n *quicNet) quicConfig(kept int64) *quic.Config {
 	return &quic.Config{
 		HandshakeIdleTimeout:           handshakeTimeout,
 		MaxIdleTimeout:                 n.cfg.IdleTimeout,
@@ -114,8 +119,8 @@ func (n *quicNet) quicConfig(hellos int64) *quic.Config {
 		MaxStreamReceiveWindow:         streamWindow,
 		InitialConnectionReceiveWindow: linkWindow / 4,
 		MaxConnectionReceiveWindow:     linkWindow,
-		MaxIncomingStreams:             n.cfg.MaxStreams,
-		MaxIncomingUniStreams:          hellos,
+		MaxIncomingStreams:             kept,
+		MaxIncomingUniStreams:          haulStreams,
 	}
 }
 
@@ -129,12 +134,12 @@ func (n *quicNet) Listen(c context.Context, addr string) (Listener, error) {
 		return nil, fmt.Errorf("transport: listen at %s: %w", addr, err)
 	}
 	s := newSocket(pc, n.refusals.connContext)
-	ql, err := s.tr.Listen(n.cfg.Identity.tlsConfig(), n.quicConfig(-1))
+	ql, err := s.tr.Listen(n.cfg.Identity.tlsConfig(), n.quicConfig(1))
 	if err != nil {
 		s.leave()
 		return nil, fmt.Errorf("transport: listen at %s: %w", addr, err)
 	}
-	return newQUICListener(n, s, ql), nil
+	return newQUICListener(n, s, ql, n.serveLanes(ql.Addr())), nil
 }
 
 func (n *quicNet) Dial(c context.Context, addr string) (Link, error) {
@@ -149,40 +154,18 @@ func (n *quicNet) Dial(c context.Context, addr string) (Link, error) {
 	if err != nil {
 		return fail(ErrUnreachable, err)
 	}
-	conn, err := s.tr.Dial(c, to, n.cfg.Identity.tlsConfig(), n.quicConfig(1))
+	conn, err := s.tr.Dial(c, to, n.cfg.Identity.tlsConfig(), n.quicConfig(-1))
 	if err != nil {
 		s.leave()
 		return fail(dialError(err), err)
 	}
-	l := newQUICLink(n, conn, addr)
 	context.AfterFunc(conn.Context(), s.leave)
-	if err := awaitHello(c, conn); err != nil {
-		_ = l.Close("no hello")
+	l, err := n.setUpDialled(c, conn, addr)
+	if err != nil {
+		_ = conn.CloseWithError(codeClosed, "the link was not set up")
 		return fail(dialError(err), err)
 	}
 	return l, nil
-}
-
-// awaitHello waits for the peer's word that it took this end's certificate: in TLS 1.3 the dialling end's handshake
-// is complete before the peer has looked at it.
-func awaitHello(c context.Context, conn *quic.Conn) error {
-	c, cancel := context.WithTimeout(c, handshakeTimeout)
-	defer cancel()
-	r, err := conn.AcceptUniStream(c)
-	if err != nil {
-		return err
-	}
-	if at, ok := c.Deadline(); ok {
-		_ = r.SetReadDeadline(at)
-	}
-	b, err := io.ReadAll(io.LimitReader(r, 2))
-	if err != nil {
-		return err
-	}
-	if len(b) != 1 || b[0] != helloByte {
-		return fmt.Errorf("expected the hello byte %d, found %v", helloByte, b)
-	}
-	return nil
 }
 
 // dialSocket gives the socket for dialling to that kind of address, with a use for the caller.

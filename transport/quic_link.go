@@ -3,7 +3,9 @@ package transport
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
+	"time"
 	"unicode/utf8"
 
 	"github.com/quic-go/quic-go"
@@ -11,47 +13,113 @@ import (
 
 const maxReason = 200 // bytes; a reason must fit into one packet
 
+// quicLink is a session whose life hangs on a QUIC connection.
 type quicLink struct {
-	net  *quicNet
-	conn *quic.Conn
-	peer string
+	*session
+	conn  *quic.Conn
+	lanes []LaneState // as they were negotiated, in order of preference; LaneQUIC last
+	quic  *traffic    // of frames, where they travel on the kept stream
 }
 
-func newQUICLink(n *quicNet, conn *quic.Conn, peer string) *quicLink {
-	return &quicLink{net: n, conn: conn, peer: peer}
-}
+// Code and reason with which a connection is closed.
+const (
+	codeClosed = 0
+	codeBreach = 2
+)
 
-func (l *quicLink) Open(c context.Context) (Stream, error) {
-	s, err := l.conn.OpenStreamSync(c)
-	if err != nil {
-		return nil, l.fail("open a stream to", err)
+// newQUICLink makes the link of a connection that is set up. lanes are the ends of those that are up, by name.
+func newQUICLink(conn *quic.Conn, kept *quic.Stream, cfg sessionConfig, said []LaneState, ends map[string]*laneEnd) *quicLink {
+	l := &quicLink{conn: conn, lanes: append(said, LaneState{Name: LaneQUIC}), quic: &traffic{}}
+	cfg.conduit, cfg.count, cfg.inline = quicConduit{kept}, l.quic, inlineQUIC
+	for _, lane := range said {
+		if end := ends[lane.Name]; end != nil && end.conduit != nil {
+			cfg.conduit, cfg.count, cfg.inline = end.conduit, &traffic{}, inlineLocal
+			break
+		}
 	}
-	return newQUICStream(l, s), nil
-}
-
-func (l *quicLink) Accept(c context.Context) (Stream, error) {
-	s, err := l.conn.AcceptStream(c)
-	if err != nil {
-		return nil, l.fail("accept a stream from", err)
+	cfg.explain = func(op string, err error) error { return l.explain(op, err) }
+	cfg.gone = l.gone
+	cfg.rtt = func() time.Duration { return conn.ConnectionStats().SmoothedRTT }
+	l.session = newSession(cfg)
+	for _, lane := range said {
+		if end := ends[lane.Name]; end != nil && end.newHauler != nil {
+			l.haul(end.newHauler)
+		}
 	}
-	return newQUICStream(l, s), nil
+	l.haul(func(env laneEnv) hauler { return newQUICHauler(conn, env) })
+	context.AfterFunc(conn.Context(), func() { l.end(linkError(cfg.peer, "link with", context.Cause(conn.Context()))) })
+	return l
 }
 
-func (l *quicLink) RemoteAddr() string { return l.peer }
-
-func (l *quicLink) Lanes() []LaneState { return []LaneState{{Name: LaneQUIC}} }
-
-func (l *quicLink) Done() <-chan struct{} { return l.conn.Context().Done() }
-
-func (l *quicLink) Err() error {
-	if l.conn.Context().Err() == nil {
-		return nil
+// explain says what a failed read or write of frames means.
+func (l *quicLink) explain(op string, err error) error {
+	if _, own := l.conduit.(quicConduit); own {
+		var gaveUp *quic.StreamError
+		if cause := context.Cause(l.conn.Context()); cause != nil {
+			err = cause
+		}
+		if err != io.EOF && !errors.As(err, &gaveUp) {
+			return linkError(l.peer, op, err)
+		}
 	}
-	return l.fail("link with", context.Cause(l.conn.Context()))
+	return &Error{Op: op, Peer: l.peer, Err: ErrPeerLost, Cause: err}
 }
 
-func (l *quicLink) Close(reason string) error {
-	return l.conn.CloseWithError(0, truncate(reason))
+// gone closes the connection, with the reason for the peer.
+func (l *quicLink) gone(err error) {
+	code, reason := codeClosed, err.Error()
+	var e *Error
+	switch {
+	case errors.Is(err, ErrFrame):
+		code = codeBreach
+	case errors.As(err, &e) && e.Err == ErrClosed:
+		reason = e.Reason
+	}
+	_ = l.conn.CloseWithError(quic.ApplicationErrorCode(code), truncate(reason)) // does nothing where it is gone already
+}
+
+func (l *quicLink) Lanes() []LaneState {
+	all := append([]LaneState(nil), l.lanes...)
+	for i := range all {
+		for k, h := range l.haulers {
+			if h.lane() == all[i].Name {
+				all[i].Sent += l.counts[k].sent.Load()
+				all[i].Received += l.counts[k].received.Load()
+			}
+		}
+	}
+	frames := &all[len(all)-1]
+	if l.count != l.quic {
+		for i := range all {
+			if all[i].Name == LaneLocal {
+				frames = &all[i]
+			}
+		}
+	}
+	frames.Sent += l.count.sent.Load()
+	frames.Received += l.count.received.Load()
+	return all
+}
+
+// quicConduit is the kept stream of a connection.
+type quicConduit struct{ *quic.Stream }
+
+func (k quicConduit) TryWrite(b []byte) (int, error) {
+	switch err := k.TryWriteAll(b); err {
+	case nil:
+		return len(b), nil
+	case quic.ErrWouldBlock:
+		return 0, nil
+	default:
+		return 0, err
+	}
+}
+
+// Close is for the end of the link only: the connection is closed.
+func (k quicConduit) Close() error {
+	k.CancelRead(resetCode)
+	k.CancelWrite(resetCode)
+	return nil
 }
 
 // truncate cuts a reason to its bound, between characters.
@@ -66,13 +134,13 @@ func truncate(s string) string {
 	return s[:n]
 }
 
-// fail says in this package's words why op failed.
-func (l *quicLink) fail(op string, err error) error {
+// linkError says in this package's words why op failed.
+func linkError(peer, op string, err error) error {
 	reason, sentinel := classify(err)
 	if sentinel == nil {
 		sentinel = ErrPeerLost
 	}
-	e := &Error{Op: op, Peer: l.peer, Err: sentinel, Reason: reason}
+	e := &Error{Op: op, Peer: peer, Err: sentinel, Reason: reason}
 	if reason == "" && !isContextEnd(err) {
 		e.Cause = err
 	}

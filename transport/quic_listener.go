@@ -10,27 +10,42 @@ import (
 // acceptQueue is how many links may wait for Accept; further ones wait in quic-go, which bounds them.
 const acceptQueue = 64
 
+// setUps is how many links may be set up at a time; further ones wait in quic-go too.
+const setUps = 128
+
 type quicListener struct {
 	net    *quicNet
 	ql     *quic.Listener
 	sock   *socket
+	lanes  []servedLane
 	queue  chan Link
-	cancel context.CancelFunc // ends greet
-	done   chan struct{}      // closed when greet has ended
+	slots  chan struct{}      // one for each set-up that is under way
+	cancel context.CancelFunc // ends greet and what it started
+	done   chan struct{}      // closed when they have ended
 	once   sync.Once
 }
 
-func newQUICListener(n *quicNet, s *socket, ql *quic.Listener) *quicListener {
+func newQUICListener(n *quicNet, s *socket, ql *quic.Listener, lanes []servedLane) *quicListener {
 	c, cancel := context.WithCancel(context.Background())
-	l := &quicListener{net: n, ql: ql, sock: s, queue: make(chan Link, acceptQueue), cancel: cancel, done: make(chan struct{})}
+	l := &quicListener{
+		net: n, ql: ql, sock: s, lanes: lanes, queue: make(chan Link, acceptQueue), slots: make(chan struct{}, setUps),
+		cancel: cancel, done: make(chan struct{}),
+	}
 	go l.greet(c)
 	return l
 }
 
-// greet tells every peer whose certificate was accepted that it was, and queues its link.
+// greet sets up the links of the peers whose certificates were accepted.
 func (l *quicListener) greet(c context.Context) {
 	defer close(l.done)
+	var under sync.WaitGroup
+	defer under.Wait()
 	for {
+		select {
+		case l.slots <- struct{}{}:
+		case <-c.Done():
+			return
+		}
 		conn, err := l.ql.Accept(c)
 		if err != nil {
 			return
@@ -39,30 +54,30 @@ func (l *quicListener) greet(c context.Context) {
 			return // the socket was closed under the listener, by a failure of the system
 		}
 		context.AfterFunc(conn.Context(), l.sock.leave)
-		link := newQUICLink(l.net, conn, conn.RemoteAddr().String())
-		if err := hello(conn); err != nil {
-			_ = link.Close("no hello")
-			continue
-		}
-		select {
-		case l.queue <- link:
-		case <-c.Done():
-			_ = link.Close("the listener was closed")
-			return
-		}
+		under.Go(func() {
+			l.setUp(c, conn)
+			<-l.slots
+		})
 	}
 }
 
-// hello never waits: the peer allows one such stream, and a byte needs no credit.
-func hello(conn *quic.Conn) error {
-	s, err := conn.OpenUniStream()
-	if err != nil {
-		return err
+// setUp sets up a link and queues it.
+func (l *quicListener) setUp(c context.Context, conn *quic.Conn) {
+	link, err := l.net.setUpAccepted(c, conn, l.lanes)
+	switch {
+	case c.Err() != nil && err != nil:
+		_ = conn.CloseWithError(codeClosed, "the listener was closed")
+		return
+	case err != nil:
+		_ = conn.CloseWithError(codeBreach, truncate(err.Error()))
+		return
 	}
-	if _, err := s.Write([]byte{helloByte}); err != nil {
-		return err
+	select {
+	case l.queue <- link:
+	case <-c.Done():
+		_ = link.Close("the listener was closed")
+	case <-link.Done():
 	}
-	return s.Close()
 }
 
 func (l *quicListener) Addr() string { return l.ql.Addr().String() }
@@ -98,6 +113,9 @@ func (l *quicListener) Close() error {
 			break
 		}
 		l.drain()
+		for _, lane := range l.lanes {
+			lane.close()
+		}
 		l.sock.leave()
 	})
 	return nil

@@ -6,8 +6,8 @@ import (
 	"github.com/weft-project/weft/device"
 )
 
-// ALPN is the protocol that both ends must speak; it versions the frame.
-const ALPN = "weft/1"
+// ALPN is the protocol that both ends must speak; it versions the frames and the set-up of links.
+const ALPN = "weft/2"
 
 // Tensor is a tensor on a link: its type and its bytes (little-endian, row-major, exactly as many as Dtype and Shape say).
 type Tensor struct {
@@ -60,7 +60,7 @@ type Listener interface {
 
 // Link is one authenticated connection to a peer; many streams.
 type Link interface {
-	// Open makes a stream. The peer learns of it with what is first done on it: Send, CloseSend or Reset. Open waits
+	// Open makes a stream. The peer learns of it with the first Send or CloseSend. Open waits
 	// while the peer has as many streams open as it allows.
 	Open(c context.Context) (Stream, error)
 	// Accept gives the next stream that the peer opened.

@@ -1,0 +1,133 @@
+package transport
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+)
+
+// What travels on a conduit: chunks of 16 bytes and a body; all numbers are little-endian:
+//
+//	kind 1, flags 1, lane 1, zero 1, bytes of the body 4, number 8
+//
+// Streams are numbered from 0 in the order in which their first chunks are sent, in the upper 63 bits; the lowest bit is 1
+// where the dialler opened it. A message is one chunk, or several with flagMore on all but the last.
+const (
+	chunkMessage = 1 + iota // of the stream: a frame's bytes; with flagExternal, see below
+	chunkEnd                // of the stream: CloseSend
+	chunkReset              // of the stream: flagStop: nothing more will be received; flagAbort: what was sent is void
+	chunkCredit             // of the stream: the body's 4 bytes say how much more may be sent
+	chunkStreams            // the number is how many streams the peer may have opened in all
+	chunkWord               // a hauler's word, for the hauler of the same lane
+	chunkPing               // the peer answers with chunkPong and the same number
+	chunkPong
+	chunkClose // the link ends in good order; the body is the reason
+	chunkKinds
+)
+
+const (
+	flagMore     = 1
+	flagExternal = 2 // the lane carries the tensors: before the frame, which has no payload, stand a ticket's length (2 bytes) and the ticket
+	flagStop     = 4
+	flagAbort    = 8
+)
+
+const (
+	chunkSize = 16
+	pieceMax  = 32 << 10 // bytes of a message in one chunk
+	pieceCost = 64       // what a chunk counts against the window beside its bytes
+	window    = 128 << 10
+
+	// Messages whose tensors have at most that many bytes travel in frames: both ends know this.
+	inlineQUIC  = 16 << 10
+	inlineLocal = 32 << 10
+)
+
+// laneCodes are the lanes' numbers on the wire.
+func laneCode(name string) byte {
+	switch name {
+	case LaneQUIC:
+		return 1
+	case LaneLocal:
+		return 2
+	case LaneBulk:
+		return 3
+	}
+	return 0
+}
+
+// chunk is a chunk's fixed part.
+type chunk struct {
+	kind, flags, lane byte
+	size              int
+	number            uint64
+}
+
+func (h chunk) append(b []byte) []byte {
+	b = append(b, h.kind, h.flags, h.lane, 0)
+	b = binary.LittleEndian.AppendUint32(b, uint32(h.size))
+	return binary.LittleEndian.AppendUint64(b, h.number)
+}
+
+// chunkRules says what each kind may have: flags, and the least and the most bytes of its body.
+var chunkRules = [chunkKinds]struct { //nolint:gochecknoglobals // a constant
+	flags       byte
+	least, most int
+}{
+	chunkMessage: {flagMore | flagExternal, 1, pieceMax},
+	chunkEnd:     {},
+	chunkReset:   {flags: flagStop | flagAbort},
+	chunkCredit:  {0, 4, 4},
+	chunkStreams: {},
+	chunkWord:    {0, 0, maxWord},
+	chunkPing:    {},
+	chunkPong:    {},
+	chunkClose:   {0, 0, maxReason},
+}
+
+// parseChunk reads a chunk's fixed part and checks it.
+func parseChunk(b *[chunkSize]byte) (chunk, error) {
+	h := chunk{kind: b[0], flags: b[1], lane: b[2], number: binary.LittleEndian.Uint64(b[8:])}
+	if h.kind == 0 || h.kind >= chunkKinds {
+		return h, frameErr("chunk", "a known kind", "%d", h.kind)
+	}
+	rule := chunkRules[h.kind]
+	if h.flags&^rule.flags != 0 || b[3] != 0 {
+		return h, frameErr("chunk", "known flags and a zero byte", "%#x and %d", h.flags, b[3])
+	}
+	if laned := h.kind == chunkWord || h.flags&flagExternal != 0; (h.lane != 0) != laned {
+		return h, frameErr("chunk", "a lane where there is a word or a ticket, and only there", "%d", h.lane)
+	}
+	size := binary.LittleEndian.Uint32(b[4:])
+	if size < uint32(rule.least) || size > uint32(rule.most) {
+		return h, frameErr("chunk", fmt.Sprintf("a body of %d to %d bytes", rule.least, rule.most), "%d", size)
+	}
+	h.size = int(size)
+	return h, nil
+}
+
+// appendTicket puts a ticket before the frame that follows.
+func appendTicket(b, ticket []byte) []byte {
+	b = binary.LittleEndian.AppendUint16(b, uint16(len(ticket)))
+	return append(b, ticket...)
+}
+
+// cutTicket takes the ticket off the first chunk of a message with flagExternal.
+func cutTicket(b []byte) (ticket, rest []byte, err error) {
+	if len(b) < 2 {
+		return nil, nil, frameErr("ticket", "a length of 2 bytes", "%d", len(b))
+	}
+	n := int(binary.LittleEndian.Uint16(b))
+	if b = b[2:]; n > maxTicket || n > len(b) {
+		return nil, nil, frameErr("ticket", fmt.Sprintf("at most %d bytes, in the first chunk", min(maxTicket, len(b))), "%d", n)
+	}
+	return b[:n], b[n:], nil
+}
+
+// readChunk reads a fixed part. It gives io.EOF where the conduit ends between chunks.
+func readChunk(r io.Reader, b *[chunkSize]byte) (chunk, error) {
+	if _, err := io.ReadFull(r, b[:]); err != nil {
+		return chunk{}, err
+	}
+	return parseChunk(b)
+}

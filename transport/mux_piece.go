@@ -1,0 +1,86 @@
+package transport
+
+import (
+	"context"
+	"io"
+	"sync"
+)
+
+const keepPiece = 1 << 10 // larger memory of a piece is not kept
+
+// piece is a chunk that waits on its stream: a message or a part of it, or the end.
+type piece struct {
+	kind, flags, lane byte
+	b                 []byte
+	next              *piece
+}
+
+// pieces are made often, and most are small.
+var pieces = sync.Pool{New: func() any { return &piece{b: make([]byte, 0, 256)} }} //nolint:gochecknoglobals // it holds nothing but free memory
+
+// newPiece makes a piece with room for its body.
+func newPiece(h chunk) *piece {
+	p := pieces.Get().(*piece)
+	p.kind, p.flags, p.lane = h.kind, h.flags, h.lane
+	if cap(p.b) < h.size {
+		p.b = make([]byte, h.size)
+	}
+	p.b = p.b[:h.size]
+	return p
+}
+
+func (p *piece) free() {
+	if cap(p.b) > keepPiece {
+		return
+	}
+	p.next, p.b = nil, p.b[:0]
+	pieces.Put(p)
+}
+
+// cost is what a piece counts against its stream's window.
+func cost(size int) int64 { return int64(size) + pieceCost }
+
+// pieceReader reads a message that may have come in several pieces. It is the receiver's.
+type pieceReader struct {
+	s    *stream
+	c    context.Context
+	p    *piece
+	left []byte // of p
+	err  error  // why there is no further piece
+}
+
+func (r *pieceReader) Read(b []byte) (int, error) {
+	for len(r.left) == 0 {
+		if r.err != nil {
+			return 0, r.err
+		}
+		if r.p.flags&flagMore == 0 {
+			return 0, io.EOF
+		}
+		r.drop()
+		p, err := r.s.next(r.c)
+		if err == nil && (p.kind != chunkMessage || p.flags&flagExternal != 0) {
+			r.s.link.discard(p)
+			err = frameErr("message", "its rest", "kind %d", p.kind)
+		}
+		if err != nil {
+			r.err = err
+			return 0, err
+		}
+		r.p, r.left = p, p.b
+	}
+	n := copy(b, r.left)
+	r.left = r.left[n:]
+	return n, nil
+}
+
+// drop frees the piece.
+func (r *pieceReader) drop() {
+	if r.p != nil {
+		r.p.free()
+		r.p, r.left = nil, nil
+	}
+}
+
+// whole says whether the message was read to its end and not beyond.
+func (r *pieceReader) whole() bool { return len(r.left) == 0 && r.p.flags&flagMore == 0 }

@@ -1,0 +1,358 @@
+package transport
+
+import (
+	"context"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/quic-go/quic-go"
+)
+
+const (
+	laneTimeout   = time.Second      // for joining a lane
+	setUpTimeout  = handshakeTimeout // for all words of a set-up together
+	secretContext = "EXPORTER-weft-lane-"
+)
+
+// laneNames are the lanes beside QUIC, in order of preference.
+func laneNames() []string { return []string{LaneLocal, LaneBulk} }
+
+// servedLane is a lane at a listener, or why it is not served there.
+type servedLane struct {
+	name   string
+	server laneServer
+	why    string
+}
+
+func (s servedLane) close() {
+	if s.server != nil {
+		s.server.close()
+	}
+}
+
+// maker finds the maker of a lane, or says why there is none.
+func (n *quicNet) maker(lane string) (laneMaker, string) {
+	for _, m := range n.makers {
+		if m.lane() == lane {
+			return m, ""
+		}
+	}
+	if n.cfg.Lanes != nil && !slices.Contains(n.cfg.Lanes, lane) {
+		return nil, "it was not asked for"
+	}
+	return nil, "it is not to be had on this system"
+}
+
+// serveLanes starts what the lanes need at a listener.
+func (n *quicNet) serveLanes(at net.Addr) []servedLane {
+	var served []servedLane
+	for _, name := range laneNames() {
+		s := servedLane{name: name}
+		var m laneMaker
+		if m, s.why = n.maker(name); m != nil {
+			var err error
+			if s.server, err = m.serve(at); err != nil {
+				s.server, s.why = nil, err.Error()
+			}
+		}
+		served = append(served, s)
+	}
+	return served
+}
+
+// laneWith exports a lane's secret.
+func withLane(conn *quic.Conn, lane string) (laneWith, error) {
+	w := laneWith{peer: conn.RemoteAddr()}
+	tls := conn.ConnectionState().TLS
+	key, err := tls.ExportKeyingMaterial(secretContext+lane, nil, len(w.secret))
+	if err != nil {
+		return w, err
+	}
+	copy(w.secret[:], key)
+	return w, nil
+}
+
+// setUp is a link's set-up, at one end.
+type setUp struct {
+	net  *quicNet
+	conn *quic.Conn
+	kept *quic.Stream
+	ends map[string]*laneEnd // that are up here, by name
+	said []LaneState         // of all lanes but QUIC
+}
+
+// exchange bounds the words of a set-up by c, and runs them.
+func (u *setUp) exchange(c context.Context, words func(c context.Context) error) error {
+	c, cancel := context.WithTimeout(c, setUpTimeout)
+	defer cancel()
+	stop := context.AfterFunc(c, func() { _ = u.conn.CloseWithError(codeClosed, "the link was not set up") })
+	err := words(c)
+	if !stop() && err == nil {
+		err = c.Err()
+	}
+	if err == nil {
+		return nil
+	}
+	for _, end := range u.ends {
+		end.drop()
+	}
+	if c.Err() != nil {
+		return c.Err()
+	}
+	return err
+}
+
+func (u *setUp) say(d *descriptor) error {
+	_, err := u.kept.Write(d.append(nil))
+	return err
+}
+
+func (u *setUp) mine() *descriptor { return &descriptor{streams: uint32(u.net.cfg.MaxStreams)} }
+
+// link makes the link, when both ends have agreed.
+func (u *setUp) link(dialler bool, peer string, theirs descriptor) *quicLink {
+	cfg := sessionConfig{
+		codec: u.net.codec, dialler: dialler, peer: peer, accepts: uint64(u.net.cfg.MaxStreams), opens: uint64(theirs.streams),
+	}
+	l := newQUICLink(u.conn, u.kept, cfg, u.said, u.ends)
+	l.start()
+	return l
+}
+
+// setUpDialled sets up a link at the dialler. That the acceptor answers says that it took this end's certificate: in TLS
+// 1.3 the dialler's handshake is complete before the peer has looked at it.
+func (n *quicNet) setUpDialled(c context.Context, conn *quic.Conn, addr string) (Link, error) {
+	u := &setUp{net: n, conn: conn, ends: map[string]*laneEnd{}}
+	var theirs descriptor
+	err := u.exchange(c, func(c context.Context) (err error) {
+		if u.kept, err = conn.OpenStreamSync(c); err != nil {
+			return err
+		}
+		u.kept.SetPriority(frameUrgency, true)
+		mine := u.mine()
+		makers := map[string]laneMaker{}
+		for _, name := range laneNames() {
+			w := laneWord{code: laneCode(name)}
+			m, why := n.maker(name)
+			if w.why = why; m != nil {
+				makers[name] = m
+				if w.offer, err = m.offer(); err != nil {
+					w.offer, w.why = nil, err.Error()
+				} else if w.offer == nil {
+					w.offer = []byte{}
+				}
+			}
+			mine.lanes = append(mine.lanes, w)
+		}
+		if err := u.say(mine); err != nil {
+			return err
+		}
+		if theirs, err = readDescriptor(u.kept); err != nil {
+			return err
+		}
+		return u.joinLanes(c, makers, mine, &theirs)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return u.link(true, addr, theirs), nil
+}
+
+// joinLanes joins the lanes that both ends offer, all at once, tells the acceptor, and hears from it.
+func (u *setUp) joinLanes(c context.Context, makers map[string]laneMaker, mine, theirs *descriptor) error {
+	var wg sync.WaitGroup
+	words := make([]laneWord, len(mine.lanes))
+	ends := make([]*laneEnd, len(mine.lanes))
+	both := false
+	for i, name := range laneNames() {
+		own, other := mine.lanes[i], theirs.of(name)
+		words[i] = laneWord{code: own.code}
+		switch {
+		case own.offer == nil:
+			words[i].why = own.why
+		case other.offer == nil:
+			words[i].why = "the peer says: " + other.why
+		default:
+			both = true
+			wg.Go(func() {
+				end, err := u.joinLane(c, makers[name], other.offer)
+				if err != nil {
+					words[i].why = err.Error()
+					return
+				}
+				ends[i], words[i].offer = end, []byte{}
+			})
+		}
+	}
+	wg.Wait()
+	var agreed descriptor
+	var err error
+	for i, name := range laneNames() {
+		if ends[i] != nil {
+			u.ends[name] = ends[i]
+		}
+	}
+	if both {
+		verdict := &descriptor{streams: mine.streams, lanes: words}
+		if err = u.say(verdict); err == nil {
+			agreed, err = readDescriptor(u.kept)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for i, name := range laneNames() {
+		state := LaneState{Name: name, Why: words[i].why}
+		if end := ends[i]; end != nil {
+			if w := agreed.of(name); w.offer == nil {
+				state.Why = "the peer says: " + w.why
+				end.drop()
+				delete(u.ends, name)
+			}
+		}
+		u.said = append(u.said, state)
+	}
+	return nil
+}
+
+func (u *setUp) joinLane(c context.Context, m laneMaker, answer []byte) (*laneEnd, error) {
+	c, cancel := context.WithTimeout(c, laneTimeout)
+	defer cancel()
+	with, err := withLane(u.conn, m.lane())
+	if err != nil {
+		return nil, err
+	}
+	return m.join(c, with, answer)
+}
+
+// setUpAccepted sets up a link at the acceptor.
+func (n *quicNet) setUpAccepted(c context.Context, conn *quic.Conn, lanes []servedLane) (Link, error) {
+	u := &setUp{net: n, conn: conn, ends: map[string]*laneEnd{}}
+	var theirs descriptor
+	err := u.exchange(c, func(c context.Context) (err error) {
+		if u.kept, err = conn.AcceptStream(c); err != nil {
+			return err
+		}
+		u.kept.SetPriority(frameUrgency, true)
+		if theirs, err = readDescriptor(u.kept); err != nil {
+			return err
+		}
+		return u.serveJoins(c, lanes, &theirs)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return u.link(false, conn.RemoteAddr().String(), theirs), nil
+}
+
+// awaited is a lane that the dialler may join.
+type awaited struct {
+	end    *laneEnd
+	err    error
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+// serveJoins answers the dialler's offers, and agrees with it on what it has joined.
+func (u *setUp) serveJoins(c context.Context, lanes []servedLane, theirs *descriptor) error {
+	answer := u.mine()
+	waits := map[string]*awaited{}
+	defer func() {
+		for _, a := range waits { // of those that were not agreed upon
+			a.cancel()
+			<-a.done
+			if a.end != nil {
+				a.end.drop()
+			}
+		}
+	}()
+	for _, lane := range lanes {
+		w := laneWord{code: laneCode(lane.name), why: lane.why}
+		switch other := theirs.of(lane.name); {
+		case lane.server == nil:
+		case other.offer == nil:
+			w.why = "the peer says: " + other.why
+		default:
+			if err := u.await(c, lane, other.offer, &w, waits); err != nil {
+				w.offer, w.why = nil, err.Error()
+			}
+		}
+		answer.lanes = append(answer.lanes, w)
+	}
+	if err := u.say(answer); err != nil {
+		return err
+	}
+	var joined descriptor
+	if len(waits) > 0 {
+		var err error
+		if joined, err = readDescriptor(u.kept); err != nil {
+			return err
+		}
+	}
+	agreed := u.mine()
+	for _, w := range answer.lanes {
+		agreed.lanes = append(agreed.lanes, u.agree(w, &joined, waits))
+	}
+	if len(joined.lanes) == 0 {
+		return nil
+	}
+	return u.say(agreed)
+}
+
+// await lets the dialler join a lane.
+func (u *setUp) await(c context.Context, lane servedLane, offer []byte, w *laneWord, waits map[string]*awaited) error {
+	with, err := withLane(u.conn, lane.name)
+	if err != nil {
+		return err
+	}
+	mine, wait, err := lane.server.expect(with, offer)
+	if err != nil {
+		return err
+	}
+	c, cancel := context.WithCancel(c)
+	a := &awaited{cancel: cancel, done: make(chan struct{})}
+	go func() {
+		defer close(a.done)
+		a.end, a.err = wait(c)
+	}()
+	waits[lane.name] = a
+	w.why = ""
+	if w.offer = mine; mine == nil {
+		w.offer = []byte{}
+	}
+	return nil
+}
+
+// agree says whether a lane that was answered by w is up at both ends, and notes it.
+func (u *setUp) agree(w laneWord, joined *descriptor, waits map[string]*awaited) laneWord {
+	for _, name := range laneNames() {
+		if laneCode(name) != w.code {
+			continue
+		}
+		a, verdict := waits[name], laneWord{code: w.code, why: w.why}
+		if a != nil {
+			theirs := joined.of(name)
+			if theirs.offer == nil {
+				a.cancel()
+			}
+			timer := time.AfterFunc(laneTimeout, a.cancel)
+			<-a.done
+			timer.Stop()
+			switch {
+			case theirs.offer == nil:
+				verdict.why = "the peer says: " + theirs.why
+			case a.err != nil:
+				verdict.why = a.err.Error()
+			default:
+				verdict.offer = []byte{}
+				u.ends[name] = a.end
+				delete(waits, name)
+			}
+		}
+		u.said = append(u.said, LaneState{Name: name, Why: verdict.why})
+		return verdict
+	}
+	return w
+}
