@@ -3,6 +3,7 @@ package autodiff
 import (
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels"
@@ -76,6 +77,7 @@ func random(shape []int, next func() float64) *Tensor {
 		for i, data := 0, device.As[float32](raw); i < len(data); i++ {
 			data[i] = float32(next())
 		}
+		runtime.KeepAlive(buf)
 	}
 	return newTensor(t, buf, nil)
 }

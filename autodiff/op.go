@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"hash"
 	"hash/fnv"
+	"runtime"
 
 	"github.com/chewxy/hm"
 	"gorgonia.org/gorgonia"
@@ -188,6 +189,7 @@ func valueOf(b *device.Buffer, t kernels.Type) (gorgonia.Value, error) {
 	if err != nil {
 		return nil, err
 	}
+	defer runtime.KeepAlive(b)
 	switch t.Dtype {
 	case device.Float32:
 		return gorgoniaValue(append([]float32{}, device.As[float32](raw)...), t.Shape)

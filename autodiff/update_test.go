@@ -32,6 +32,23 @@ func TestAnUpdateIsInPlaceWhereNobodyElseSeesTheValue(t *testing.T) {
 	require.Same(t, at, bytesOf(t, w))
 }
 
+// A value that lies in another process's memory is a parameter like any other; its memory goes back with the first update.
+func TestAnUpdateOfForeignMemoryCopiesItFirst(t *testing.T) {
+	mem, gone := device.Bytes([]float64{1, 2}), 0
+	buf := device.Foreign(mem, func() { gone++ })
+	w := Wrap(kernels.Type{Dtype: device.Float64, Shape: device.Shape{2}}, buf, nil)
+	k, err := prepareUpdate(sgd, []*Tensor{w, w}, []int{0})
+	require.NoError(t, err)
+	require.ErrorIs(t, k.Run([]*device.Buffer{buf}, []*device.Buffer{buf, buf}), device.ErrReadOnly)
+	require.NoError(t, Apply(sgd, []*Tensor{w, New([]float64{2, 4})}, 0))
+	require.Equal(t, []float64{0, 0}, numbers(t, w))
+	require.Equal(t, []float64{1, 2}, device.As[float64](mem))
+	require.Equal(t, 1, gone)
+	at := bytesOf(t, w)
+	require.NoError(t, Apply(sgd, []*Tensor{w, New([]float64{2, 4})}, 0))
+	require.Same(t, at, bytesOf(t, w))
+}
+
 func TestTheTapeKeepsTheOldValueOfAParameter(t *testing.T) {
 	w := New([]float64{3}).RequireGrad()
 	old := w.Detach()

@@ -14,7 +14,7 @@ type Buffer struct {
 	host bool // the host may look at blk.mem
 
 	refs     atomic.Int32
-	disowned atomic.Pointer[runtime.Cleanup] // nil while somebody owns it; the zero Cleanup for host memory
+	disowned atomic.Pointer[runtime.Cleanup] // nil while somebody owns it; the zero Cleanup where the collector frees the memory
 }
 
 // owner is what a buffer needs of its device when the last reference goes.
@@ -22,13 +22,23 @@ type owner interface {
 	Device
 	put(b *block)
 	forget(n int)
+	discard(b *block)   // left to the collector
+	collected(b *block) // and not any more
 }
 
 // block is the memory behind a buffer; blocks outlive buffers by way of the pool.
 type block struct {
-	mem   []byte
-	class int
+	mem    []byte
+	class  int
+	vacant bool // kept without its pages; guarded by the pool's lock
+
+	seg  *Segment // where the block lies, with off; nil for memory of Go's heap
+	off  int
+	done func() // for memory of another process: gives it back
 }
+
+// onHeap says that Go's collector frees the memory.
+func (b *block) onHeap() bool { return b.seg == nil && b.done == nil }
 
 // Len is the number of bytes asked for.
 func (b *Buffer) Len() int { return b.n }
@@ -37,7 +47,9 @@ func (b *Buffer) Len() int { return b.n }
 func (b *Buffer) Device() Device { return b.dev }
 
 // Host shows the bytes of a host device's buffer, without a copy. It fails with ErrNotHost on any other device and
-// with ErrReleased after the last Release. The caller must hold a reference for as long as it uses the slice.
+// with ErrReleased after the last Release. The caller must hold a reference for as long as it uses the slice, and keep the
+// Buffer reachable (runtime.KeepAlive): the slice does not, and the memory may not be the collector's. What is ReadOnly
+// must not be written: that ends the process.
 func (b *Buffer) Host() ([]byte, error) {
 	if !b.host {
 		return nil, &Error{b.dev.ID(), "read from the host", ErrNotHost}
@@ -54,8 +66,24 @@ func (b *Buffer) Retain() *Buffer {
 	return b
 }
 
-// Exclusive says that the caller's reference is the only one, so that it may overwrite the bytes.
-func (b *Buffer) Exclusive() bool { return b.refs.Load() == 1 }
+// Exclusive says that the caller's reference is the only one, so that it may overwrite the bytes. It is never true of what is
+// ReadOnly.
+func (b *Buffer) Exclusive() bool { return b.refs.Load() == 1 && !b.ReadOnly() }
+
+// ReadOnly says that the bytes are another process's, and must not be written.
+func (b *Buffer) ReadOnly() bool { return b.blk.done != nil }
+
+// Foreign makes a host buffer over memory of another process, which is mapped for reading. The caller owns the one reference.
+// done is called once, when the buffer is released for the last time or, disowned, found by the collector; from then on mem
+// may be unmapped. It must not wait. mem must be aligned as buffers are.
+func Foreign(mem []byte, done func()) *Buffer {
+	m := host()
+	m.live.Add(1)
+	m.liveBytes.Add(int64(len(mem)))
+	b := &Buffer{dev: m, n: len(mem), blk: &block{mem: mem, class: len(mem), done: done}, host: true}
+	b.refs.Store(1)
+	return b
+}
 
 // Release drops a reference. With the last one the bytes go back to the device's pool. It fails with ErrReleased,
 // and does nothing, when there was none left.
@@ -73,8 +101,9 @@ func (b *Buffer) Release() error {
 		}
 		if c := b.disowned.Load(); c == nil {
 			b.dev.forget(b.n)
-		} else if !b.host {
+		} else {
 			c.Stop()
+			b.dev.collected(b.blk)
 		}
 		b.dev.put(b.blk)
 		return nil
@@ -82,21 +111,20 @@ func (b *Buffer) Release() error {
 }
 
 // Disown leaves the buffer to Go's garbage collector: for tensors that belong to nobody. It is no longer counted in Stats;
-// on a device with memory of its own the block is returned once the buffer is unreachable. Where the last reference
-// is released nevertheless, the bytes go back to the pool at once.
+// memory that is not of Go's heap is returned once the buffer is unreachable, and the collector is made to look in time.
+// Where the last reference is released nevertheless, the bytes go back to the pool at once.
 func (b *Buffer) Disown() {
 	var c runtime.Cleanup
-	if !b.host {
+	if !b.host || !b.blk.onHeap() {
 		dev := b.dev
-		c = runtime.AddCleanup(b, func(blk *block) { dev.put(blk) }, b.blk)
+		c = runtime.AddCleanup(b, func(blk *block) { dev.collected(blk); dev.put(blk) }, b.blk)
 	}
 	if !b.disowned.CompareAndSwap(nil, &c) {
-		if !b.host {
-			c.Stop()
-		}
+		c.Stop()
 		return
 	}
 	b.dev.forget(b.n)
+	b.dev.discard(b.blk)
 }
 
 // alive says why a buffer cannot be used by dev, or nil.

@@ -1,5 +1,7 @@
 package device
 
+import "runtime"
+
 // Device is one memory and the pool over it.
 type Device interface {
 	ID() ID
@@ -22,7 +24,7 @@ type Device interface {
 type Launcher interface {
 	Device
 	// Launch runs fn with the memory of bufs, in order. Every buffer must be alive and lie on this device.
-	// mem is only valid during the call. What fn returns is returned.
+	// mem is only valid during the call. What fn returns is returned. fn must not write what is [Buffer.ReadOnly].
 	Launch(bufs []*Buffer, fn func(mem [][]byte) error) error
 }
 
@@ -34,6 +36,7 @@ type Stats struct {
 	PooledBytes int64
 	Allocs      int64 // calls of Alloc that succeeded
 	Reused      int64 // those served from the pool
+	SharedBytes int64 // set aside for memory that other processes can map; most of it may never have been touched
 }
 
 // Copy copies all of src to dst, which must have the same length and may lie on another device of the same
@@ -46,9 +49,11 @@ func Copy(dst, src *Buffer) error {
 		return dst.dev.CopyWithin(dst, src)
 	}
 	if host, err := src.Host(); err == nil {
+		defer runtime.KeepAlive(src)
 		return dst.dev.Upload(dst, 0, host)
 	}
-	if host, err := dst.Host(); err == nil {
+	if host, err := dst.Host(); err == nil && !dst.ReadOnly() {
+		defer runtime.KeepAlive(dst)
 		return src.dev.Download(host, src, 0)
 	}
 	staged := make([]byte, src.Len())

@@ -15,6 +15,7 @@ var (
 	ErrNotHost   = errors.New("memory is not visible to the host")
 	ErrElsewhere = errors.New("buffer lies on another device")
 	ErrBounds    = errors.New("out of the buffer's bounds")
+	ErrReadOnly  = errors.New("memory of another process cannot be written")
 	ErrMemory    = errors.New("out of device memory")
 	ErrClosed    = errors.New("device is closed")
 )

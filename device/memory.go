@@ -1,6 +1,7 @@
 package device
 
 import (
+	"runtime"
 	"sync"
 	"sync/atomic"
 )
@@ -12,6 +13,7 @@ type memory struct {
 	limit int64 // most live bytes; 0: unlimited
 	pool  pool
 
+	garbage                         garbage
 	live, liveBytes, allocs, reused atomic.Int64
 }
 
@@ -26,7 +28,7 @@ var _ Launcher = (*memory)(nil)
 // Host is the process's own memory and processor, with ID "cpu". There is one per process, as there is one heap.
 func Host() Launcher { return host() }
 
-var host = sync.OnceValue(func() *memory { return &memory{pool: pool{max: maxPooled}} })
+var host = sync.OnceValue(func() *memory { return &memory{pool: pool{max: maxPooled, shared: shared{max: maxShared()}}} })
 
 // SimConfig describes a simulated accelerator. The zero value is sim:0 without a limit.
 type SimConfig struct {
@@ -83,7 +85,25 @@ func (m *memory) reserve(n int64) bool {
 	return true
 }
 
-func (m *memory) put(b *block) { m.pool.put(b) }
+func (m *memory) put(b *block) {
+	if b.done != nil {
+		b.done()
+		return
+	}
+	m.pool.put(b)
+}
+
+func (m *memory) discard(b *block) {
+	if !b.onHeap() {
+		m.garbage.add(int64(b.class))
+	}
+}
+
+func (m *memory) collected(b *block) {
+	if !b.onHeap() {
+		m.garbage.sub(int64(b.class))
+	}
+}
 
 func (m *memory) forget(n int) {
 	m.live.Add(-1)
@@ -106,7 +126,11 @@ func (m *memory) Upload(dst *Buffer, off int, src []byte) error {
 	if err != nil {
 		return err
 	}
+	if dst.ReadOnly() {
+		return &Error{m.id, "upload", ErrReadOnly}
+	}
 	copy(w, src)
+	runtime.KeepAlive(dst)
 	return nil
 }
 
@@ -116,6 +140,7 @@ func (m *memory) Download(dst []byte, src *Buffer, off int) error {
 		return err
 	}
 	copy(dst, w)
+	runtime.KeepAlive(src)
 	return nil
 }
 
@@ -127,7 +152,9 @@ func (m *memory) CopyWithin(dst, src *Buffer) error {
 	if err != nil {
 		return err
 	}
-	return m.Upload(dst, 0, from)
+	err = m.Upload(dst, 0, from)
+	runtime.KeepAlive(src)
+	return err
 }
 
 func (m *memory) Launch(bufs []*Buffer, fn func(mem [][]byte) error) error {
@@ -140,7 +167,9 @@ func (m *memory) Launch(bufs []*Buffer, fn func(mem [][]byte) error) error {
 		}
 		mem = append(mem, w)
 	}
-	return fn(mem)
+	err := fn(mem)
+	runtime.KeepAlive(bufs)
+	return err
 }
 
 func (m *memory) Stats() Stats {
@@ -150,6 +179,7 @@ func (m *memory) Stats() Stats {
 		Live: m.live.Load(), LiveBytes: m.liveBytes.Load(),
 		Pooled: m.pool.blocks, PooledBytes: m.pool.bytes,
 		Allocs: m.allocs.Load(), Reused: m.reused.Load(),
+		SharedBytes: m.pool.shared.bytes,
 	}
 }
 

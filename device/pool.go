@@ -2,6 +2,7 @@ package device
 
 import (
 	"math/bits"
+	"slices"
 	"sync"
 	"unsafe"
 )
@@ -13,7 +14,8 @@ type pool struct {
 	free   map[int][]*block // by class
 	bytes  int64
 	blocks int64
-	max    int64 // most bytes kept; what comes beyond is dropped
+	max    int64  // most bytes kept; what comes beyond is dropped
+	shared shared // where large blocks come from
 	closed bool
 }
 
@@ -37,32 +39,72 @@ func classOf(n int) int {
 // take gives a block for n bytes and says whether it was used before.
 func (p *pool) take(n int) (*block, bool) {
 	class := classOf(n)
+	if b, used := p.find(class); b != nil {
+		return b, used
+	}
+	return &block{mem: alignedBytes(class), class: class}, false
+}
+
+// find takes a block that was released, or else one from shared memory; nil where there is none.
+func (p *pool) find(class int) (b *block, used bool) {
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	if l := p.free[class]; len(l) > 0 {
-		b := l[len(l)-1]
+		b, used = l[len(l)-1], true
 		l[len(l)-1] = nil
 		p.free[class] = l[:len(l)-1]
-		p.bytes -= int64(class)
-		p.blocks--
-		p.mu.Unlock()
-		return b, true
+		p.forget(b)
+	} else if class >= sharedFrom {
+		b = p.shared.cut(class, p)
 	}
-	p.mu.Unlock()
-	return &block{mem: alignedBytes(class), class: class}, false
+	if b != nil && b.seg != nil {
+		b.seg.live++
+	}
+	return b, used
+}
+
+// forget counts a block as no longer kept.
+func (p *pool) forget(b *block) {
+	p.blocks--
+	if !b.vacant {
+		p.bytes -= int64(b.class)
+	}
+	b.vacant = false
 }
 
 func (p *pool) put(b *block) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed || p.bytes+int64(b.class) > p.max {
-		return
+	if b.seg != nil {
+		b.seg.live--
+	}
+	if p.bytes+int64(b.class) > p.max || p.closed {
+		if b.seg == nil {
+			return
+		}
+		vacate(b.mem) // its place is kept
+		b.vacant = true
+	} else {
+		p.bytes += int64(b.class)
 	}
 	if p.free == nil {
 		p.free = map[int][]*block{}
 	}
 	p.free[b.class] = append(p.free[b.class], b)
-	p.bytes += int64(b.class)
 	p.blocks++
+}
+
+// recall takes a segment's blocks out of what is kept; none is in use.
+func (p *pool) recall(g *Segment) {
+	for class, l := range p.free {
+		p.free[class] = slices.DeleteFunc(l, func(b *block) bool {
+			if b.seg != g {
+				return false
+			}
+			p.forget(b)
+			return true
+		})
+	}
 }
 
 func (p *pool) close() {

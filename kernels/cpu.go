@@ -91,6 +91,9 @@ func (k *cpuKernel) check(outs, ins []*device.Buffer) error {
 		if slices.Contains(outs[:n], b) {
 			return k.refuse("result %d is the buffer of another result", n)
 		}
+		if b.ReadOnly() {
+			return fmt.Errorf("%v: result %d: %w", k.instr, n, device.ErrReadOnly)
+		}
 		for m, a := range ins {
 			if a == b && !(k.inPlace && k.in[m].Equal(k.out[n])) {
 				return k.refuse("result %d must not be the buffer of operand %d", n, m)

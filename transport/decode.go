@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"runtime"
 
 	"github.com/weft-project/weft/device"
 )
@@ -147,7 +148,8 @@ func placeTensor(place Place, id device.ID, n int) (*device.Buffer, error) {
 
 // readBuffer fills buf: directly where the host sees it, piece by piece through the host elsewhere.
 func readBuffer(r io.Reader, buf *device.Buffer) error {
-	if host, err := buf.Host(); err == nil {
+	if host, err := buf.Host(); err == nil && !buf.ReadOnly() {
+		defer runtime.KeepAlive(buf)
 		_, err := io.ReadFull(r, host)
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"runtime"
 	"slices"
 
 	"github.com/weft-project/weft/device"
@@ -133,6 +134,7 @@ func writeTensor(w io.Writer, b []byte, buf *device.Buffer) ([]byte, error) {
 	if err != nil {
 		return writeStaged(w, b, buf)
 	}
+	defer runtime.KeepAlive(buf)
 	if len(host) <= smallTensor && len(b)+len(host) <= keepScratch {
 		return append(b, host...), nil
 	}

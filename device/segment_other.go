@@ -1,0 +1,22 @@
+//go:build !linux
+
+package device
+
+import (
+	"errors"
+	"os"
+)
+
+// Elsewhere no memory is shared: every block comes from Go's heap.
+
+type memfile struct{}
+
+func newMemfile(int) (memfile, []byte, error) { return memfile{}, nil, errors.ErrUnsupported }
+
+func (memfile) open() (*os.File, error) { return nil, errors.ErrUnsupported }
+
+func (memfile) unmap([]byte) {}
+
+func maxShared() int64 { return 0 }
+
+func vacate([]byte) {}
