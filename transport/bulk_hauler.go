@@ -1,0 +1,180 @@
+package transport
+
+import (
+	"fmt"
+	"net"
+	"sort"
+	"sync"
+	"time"
+
+	"github.com/weft-project/weft/device"
+)
+
+// bulkLeast is from how many bytes a message's tensors go by stripes: below, the round trip that a transfer begins with, and its
+// share of the frames' connection, cost more than they save.
+const bulkLeast = 256 << 10
+
+// maxOwed is how many transfers may be ended here while the peer has not said how many of their blocks are to come.
+const maxOwed = 4096
+
+// verdict is for how long what is under way waits, when a stripe has broken, to hear why its link ends. A link that lives on
+// fails it then.
+const verdict = 2 * time.Second
+
+// bulkHauler moves tensors over stripes: connections that carry blocks of tensors and nothing else, so that calls never wait
+// behind them. Each stripe has a writer, which takes the next block of any transfer, and a reader, which puts it where
+// its transfer's tensors lie. What haulers say to each other goes with the link's frames.
+type bulkHauler struct {
+	env     laneEnv
+	stripes []*stripe
+
+	mu   sync.Mutex
+	more sync.Cond // ready has grown, or the hauler has ended
+	err  error     // why nothing moves any more
+	// broken is the first failure of a stripe. Nothing begins after it; what is under way learns from close why the link ended.
+	broken error
+	nextID uint64
+	out    map[uint64]*bulkOut // begun here, and not ended
+	ready  []*bulkOut          // those that have a go and blocks to take, in turn
+	in     map[uint64]*bulkIn  // fetched here, while blocks may come
+	owed   int                 // how many of in have ended
+}
+
+// stripe is one connection. Only its writer writes, and only its reader reads.
+type stripe struct {
+	conn    net.Conn
+	scratch []byte // the reader's; made when it is needed
+}
+
+func newBulkHauler(env laneEnv, conns []net.Conn) *bulkHauler {
+	h := &bulkHauler{env: env, out: map[uint64]*bulkOut{}, in: map[uint64]*bulkIn{}}
+	h.more.L = &h.mu
+	for _, conn := range conns {
+		s := &stripe{conn: conn}
+		h.stripes = append(h.stripes, s)
+		go h.write(s)
+		go h.read(s)
+	}
+	return h
+}
+
+func (h *bulkHauler) lane() string { return LaneBulk }
+
+func (h *bulkHauler) takes(_ []Tensor, bytes int64) bool { return bytes >= bulkLeast }
+
+// sayLocked tells the peer's hauler. Where it cannot the link has ended, and so does this hauler.
+func (h *bulkHauler) sayLocked(what byte, id, n uint64) {
+	_ = h.env.say(bulkWord{what, id, n}.append(make([]byte, 0, wordSize)))
+}
+
+func (h *bulkHauler) control(b []byte) error {
+	w, err := parseWord(b)
+	if err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if w.what == bulkOver {
+		return h.overLocked(w)
+	}
+	t := h.out[w.id]
+	switch {
+	case w.id >= h.nextID:
+		return frameErr("word of lane bulk", fmt.Sprintf("a transfer below %d", h.nextID), "%d", w.id)
+	case t == nil && w.what == bulkGo:
+		h.sayLocked(bulkOver, w.id, 0) // given up before
+	case t == nil: // all its blocks are on their way, or it was given up
+	case w.what == bulkStop:
+		t.endLocked(fmt.Errorf("transport: %w: the peer does not want the tensors", ErrReset))
+	case t.gone:
+		return frameErr("word of lane bulk", "one go for each transfer", "two for %d", w.id)
+	default:
+		t.gone = true
+		t.readyLocked()
+	}
+	return nil
+}
+
+// breaks is how a writer or a reader ends: it is the peer that was lost, or that breaks the rules.
+func (h *bulkHauler) breaks(err error) {
+	h.mu.Lock()
+	if h.err != nil || h.broken != nil {
+		h.mu.Unlock()
+		return
+	}
+	h.broken = fmt.Errorf("transport: a connection of lane bulk broke: %w", err)
+	h.mu.Unlock()
+	time.AfterFunc(verdict, func() { h.close(fmt.Errorf("%w (%w)", ErrReset, h.broken)) })
+	h.env.suspect(h.broken)
+}
+
+func (h *bulkHauler) close(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.err != nil {
+		return
+	}
+	h.err = err
+	for _, s := range h.stripes {
+		closeStripe(s.conn)
+	}
+	for _, t := range h.out {
+		t.endLocked(err)
+	}
+	for _, t := range h.in {
+		t.endLocked(err)
+	}
+	h.more.Broadcast()
+}
+
+// usableLocked says why nothing can begin.
+func (h *bulkHauler) usableLocked() error {
+	if h.err != nil {
+		return h.err
+	}
+	return h.broken
+}
+
+// span is a tensor's place among the bytes of its transfer.
+type span struct {
+	at  int64
+	buf *device.Buffer
+}
+
+// spansOf lays out the buffers of tensors that have bytes.
+func spansOf(ts []Tensor) (spans []span, bytes int64) {
+	for _, t := range ts {
+		if t.Buf != nil && t.Buf.Len() > 0 {
+			spans = append(spans, span{bytes, t.Buf})
+			bytes += int64(t.Buf.Len())
+		}
+	}
+	return spans, bytes
+}
+
+// each calls f with the parts of buffers that n bytes from at lie in.
+func each(spans []span, at int64, n int, f func(buf *device.Buffer, off, n int) error) error {
+	i := sort.Search(len(spans), func(i int) bool { return spans[i].at > at }) - 1
+	for ; n > 0; i++ {
+		off := int(at - spans[i].at)
+		k := min(n, spans[i].buf.Len()-off)
+		if err := f(spans[i].buf, off, k); err != nil {
+			return err
+		}
+		at, n = at+int64(k), n-k
+	}
+	return nil
+}
+
+// blockLen is the length of a block of a transfer.
+func blockLen(bytes int64, block uint64) int {
+	return int(min(blockBytes, bytes-int64(block)*blockBytes))
+}
+
+// closeStripe closes a connection without a word: a word of TLS would wait for room on the connection.
+func closeStripe(conn net.Conn) {
+	if under, ok := conn.(interface{ NetConn() net.Conn }); ok {
+		conn = under.NetConn()
+	}
+	_ = conn.Close()
+}

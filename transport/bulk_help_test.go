@@ -1,0 +1,157 @@
+package transport
+
+import (
+	"context"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/weft-project/weft/device"
+)
+
+// words carries what a hauler says to its peer, in order and without waiting.
+type words struct {
+	mu     sync.Mutex
+	more   sync.Cond
+	queue  [][]byte
+	closed bool
+}
+
+func newWords() *words {
+	w := &words{}
+	w.more.L = &w.mu
+	return w
+}
+
+func (w *words) say(b []byte) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return ErrClosed
+	}
+	w.queue = append(w.queue, slices.Clone(b))
+	w.more.Signal()
+	return nil
+}
+
+func (w *words) close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closed = true
+	w.more.Signal()
+}
+
+// carry gives what is said to h.
+func (w *words) carry(h hauler, failed func(error)) {
+	for {
+		w.mu.Lock()
+		for len(w.queue) == 0 && !w.closed {
+			w.more.Wait()
+		}
+		if len(w.queue) == 0 {
+			w.mu.Unlock()
+			return
+		}
+		b := w.queue[0]
+		w.queue = w.queue[1:]
+		w.mu.Unlock()
+		if err := h.control(b); err != nil {
+			failed(err)
+		}
+	}
+}
+
+// haulers are the two ends of a lane, with what their links would have been told.
+type haulers struct {
+	ends    [2]hauler
+	count   [2]traffic
+	suspect chan error // what either end suspected, and words that were refused
+}
+
+// join joins two ends.
+func join(t testing.TB, ends [2]*laneEnd) *haulers {
+	p := &haulers{suspect: make(chan error, 100)}
+	tell := func(err error) { p.suspect <- err }
+	said := [2]*words{newWords(), newWords()}
+	for i, end := range ends {
+		p.ends[i] = end.newHauler(laneEnv{say: said[i].say, suspect: tell, count: &p.count[i]})
+	}
+	for i := range said {
+		go said[i].carry(p.ends[1-i], tell)
+	}
+	t.Cleanup(func() {
+		for i, h := range p.ends {
+			h.close(ErrClosed)
+			said[i].close()
+		}
+	})
+	return p
+}
+
+// overPipes are ends over connections in memory.
+func overPipes(n int) [2]*laneEnd {
+	var here, there []net.Conn
+	for range n {
+		a, b := net.Pipe()
+		here, there = append(here, a), append(there, b)
+	}
+	return [2]*laneEnd{newBulkEnd(here), newBulkEnd(there)}
+}
+
+// overTLS are ends over TLS connections on this machine, made as links make them.
+func overTLS(t testing.TB, n int) [2]*laneEnd {
+	id, err := IdentityFromToken([]byte(testToken), "w", time.Now)
+	require.NoError(t, err)
+	m := newBulkLane(Config{Identity: id}.withDefaults())
+	m.stripes = n
+	s, err := m.serve(&net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	require.NoError(t, err)
+	defer s.close()
+	with := laneWith{secret: [32]byte{1}, peer: &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}}
+	offer, err := m.offer()
+	require.NoError(t, err)
+	answer, wait, err := s.expect(with, offer)
+	require.NoError(t, err)
+	c := t.Context()
+	joined := make(chan *laneEnd, 1)
+	go func() {
+		end, err := m.join(c, with, answer)
+		if err != nil {
+			t.Error(err)
+		}
+		joined <- end
+	}()
+	served, err := wait(c)
+	require.NoError(t, err)
+	dialled := <-joined
+	require.NotNil(t, dialled)
+	return [2]*laneEnd{dialled, served}
+}
+
+// tensorOn makes a tensor of n numbers.
+func tensorOn(t testing.TB, d device.Device, n int) Tensor {
+	buf, err := d.Alloc(4 * n)
+	require.NoError(t, err)
+	raw, r := make([]byte, 4*n), rand.NewPCG(uint64(n), 7)
+	for i := range raw {
+		raw[i] = byte(r.Uint64())
+	}
+	require.NoError(t, d.Upload(buf, 0, raw))
+	return Tensor{Dtype: device.Float32, Shape: device.Shape{n}, Device: d.ID(), Buf: buf}
+}
+
+// move sends tensors from one end to the other.
+func (p *haulers) move(c context.Context, from int, ts, got []Tensor, place Place) (sent, fetched error) {
+	t, err := p.ends[from].begin(ts)
+	if err != nil {
+		return err, nil
+	}
+	done := make(chan error, 1)
+	go func() { done <- t.deliver(c) }()
+	fetched = p.ends[1-from].fetch(c, t.ticket(), got, place)
+	return <-done, fetched
+}

@@ -1,0 +1,210 @@
+package transport
+
+import (
+	"container/list"
+	"context"
+	"crypto/hmac"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"time"
+)
+
+// maxStrangers is how many connections may be about to prove themselves. The oldest gives way to the next: an honest one is done within
+// a few round trips.
+const maxStrangers = 128
+
+// bulkServer takes the stripes of the links of one listener. While no link expects any, connections are closed unheard.
+type bulkServer struct {
+	m    *bulkMaker
+	ln   net.Listener
+	port uint16
+
+	mu        sync.Mutex
+	closed    chan struct{} // closed with mu held
+	expected  map[[16]byte]*bulkExpected
+	strangers list.List // of net.Conn, the oldest first
+}
+
+// bulkExpected is a link whose dialler has been told to come.
+type bulkExpected struct {
+	secret [32]byte
+	conns  []net.Conn    // by number; nil until it is there
+	left   int           // how many are not
+	full   chan struct{} // closed when none is missing
+}
+
+// serve listens on the port of at, or on another one if that is taken.
+func (m *bulkMaker) serve(at net.Addr) (laneServer, error) {
+	udp, ok := at.(*net.UDPAddr)
+	if !ok {
+		return nil, fmt.Errorf("transport: no TCP address belongs to %v", at)
+	}
+	tcp := &net.TCPAddr{IP: udp.IP, Port: udp.Port, Zone: udp.Zone}
+	ln, err := net.ListenTCP("tcp", tcp)
+	if err != nil {
+		tcp.Port = 0
+		ln, err = net.ListenTCP("tcp", tcp)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("transport: listen for lane bulk: %w", err)
+	}
+	s := &bulkServer{m: m, ln: ln, port: uint16(ln.Addr().(*net.TCPAddr).Port), closed: make(chan struct{}), expected: map[[16]byte]*bulkExpected{}}
+	go s.accept()
+	return s, nil
+}
+
+func (s *bulkServer) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.isClosedLocked() {
+		return
+	}
+	close(s.closed)
+	_ = s.ln.Close()
+	for e := s.strangers.Front(); e != nil; e = e.Next() {
+		_ = e.Value.(net.Conn).Close()
+	}
+}
+
+func (s *bulkServer) isClosedLocked() bool {
+	select {
+	case <-s.closed:
+		return true
+	default:
+		return false
+	}
+}
+
+func (s *bulkServer) expect(with laneWith, offer []byte) ([]byte, func(context.Context) (*laneEnd, error), error) {
+	offered, err := parseOffer(offer)
+	if err != nil {
+		return nil, nil, err
+	}
+	n := min(offered, s.m.stripes)
+	e := &bulkExpected{secret: with.secret, conns: make([]net.Conn, n), left: n, full: make(chan struct{})}
+	tag := linkTag(&e.secret)
+	s.mu.Lock()
+	s.expected[tag] = e
+	s.mu.Unlock()
+	wait := func(c context.Context) (*laneEnd, error) { return s.wait(c, tag, e) }
+	return bulkAnswer{n, s.port}.append(nil), wait, nil
+}
+
+func (s *bulkServer) wait(c context.Context, tag [16]byte, e *bulkExpected) (*laneEnd, error) {
+	var why error
+	select {
+	case <-e.full:
+	case <-c.Done():
+		why = c.Err()
+	case <-s.closed:
+		why = ErrClosed
+	}
+	s.mu.Lock()
+	delete(s.expected, tag) // nobody is added any more
+	s.mu.Unlock()
+	if e.left > 0 {
+		closeAll(e.conns)
+		return nil, fmt.Errorf("transport: %d of %d connections of lane bulk did not come: %w", e.left, len(e.conns), why)
+	}
+	return newBulkEnd(e.conns), nil
+}
+
+// accept takes connections until the server is closed.
+func (s *bulkServer) accept() {
+	for {
+		conn, err := s.ln.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			time.Sleep(10 * time.Millisecond) // the connection is gone already, or the system is out of descriptors
+			continue
+		}
+		s.greet(conn)
+	}
+}
+
+// greet has a connection prove itself, if any is expected.
+func (s *bulkServer) greet(conn net.Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.expected) == 0 || s.isClosedLocked() {
+		_ = conn.Close()
+		return
+	}
+	if s.strangers.Len() == maxStrangers {
+		_ = s.strangers.Remove(s.strangers.Front()).(net.Conn).Close()
+	}
+	here := s.strangers.PushBack(conn)
+	go func() {
+		if s.admit(conn, here) {
+			return
+		}
+		_ = conn.Close()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.strangers.Remove(here) // does nothing where it gave way
+	}()
+}
+
+// admit says whether the connection, which stands there among the strangers, has become a link's stripe.
+func (s *bulkServer) admit(tcp net.Conn, here *list.Element) bool {
+	_ = tcp.SetDeadline(time.Now().Add(handshakeTimeout))
+	conn := tls.Server(tcp, s.m.tlsConfig())
+	if err := conn.Handshake(); err != nil {
+		if cause := stripeRefused(err); cause != "" {
+			s.m.refusals.tell(tcp.RemoteAddr(), cause, err)
+		}
+		return false
+	}
+	var b [preambleSize]byte
+	if _, err := io.ReadFull(conn, b[:]); err != nil {
+		return false
+	}
+	bound, err := binding(conn)
+	if err != nil {
+		return false
+	}
+	tag, stripe := [16]byte(b[:16]), int(b[16])
+	s.mu.Lock()
+	e := s.expected[tag]
+	s.mu.Unlock()
+	if e == nil || !hmac.Equal(b[17:], prove(&e.secret, "dialler", stripe, bound)) {
+		s.m.refusals.tell(tcp.RemoteAddr(), "the peer does not know the link that it names", ErrIdentity)
+		return false
+	}
+	if _, err := conn.Write(prove(&e.secret, "listener", stripe, bound)); err != nil {
+		return false
+	}
+	_ = tcp.SetDeadline(time.Time{})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	strangers := s.strangers.Len()
+	s.strangers.Remove(here)
+	gaveWay := s.strangers.Len() == strangers
+	if gaveWay || s.isClosedLocked() || s.expected[tag] != e || stripe >= len(e.conns) || e.conns[stripe] != nil {
+		return false
+	}
+	e.conns[stripe] = conn
+	if e.left--; e.left == 0 {
+		close(e.full)
+	}
+	return true
+}
+
+// stripeRefused says whose certificate was refused, if a handshake failed for that.
+func stripeRefused(err error) string {
+	var op *net.OpError
+	switch {
+	case errors.Is(err, ErrIdentity):
+		return "this worker does not take the peer's certificate"
+	case errors.As(err, &op) && op.Op == "remote error" && strings.Contains(err.Error(), "certificate"):
+		return "the peer does not take this worker's certificate"
+	}
+	return ""
+}
