@@ -2,6 +2,7 @@ package transport
 
 import (
 	"context"
+	"encoding/binary"
 	"math/rand/v2"
 	"net"
 	"slices"
@@ -132,15 +133,20 @@ func overTLS(t testing.TB, n int) [2]*laneEnd {
 	return [2]*laneEnd{dialled, served}
 }
 
-// tensorOn makes a tensor of n numbers.
+// pattern is n bytes that look random, and are the same for the same n.
+func pattern(n int) []byte {
+	b, r := make([]byte, 0, n+8), rand.NewPCG(uint64(n), 7)
+	for len(b) < n {
+		b = binary.LittleEndian.AppendUint64(b, r.Uint64())
+	}
+	return b[:n]
+}
+
+// tensorOn makes a tensor of n numbers, whose bytes are a pattern.
 func tensorOn(t testing.TB, d device.Device, n int) Tensor {
 	buf, err := d.Alloc(4 * n)
 	require.NoError(t, err)
-	raw, r := make([]byte, 4*n), rand.NewPCG(uint64(n), 7)
-	for i := range raw {
-		raw[i] = byte(r.Uint64())
-	}
-	require.NoError(t, d.Upload(buf, 0, raw))
+	require.NoError(t, d.Upload(buf, 0, pattern(4*n)))
 	return Tensor{Dtype: device.Float32, Shape: device.Shape{n}, Device: d.ID(), Buf: buf}
 }
 

@@ -1,0 +1,264 @@
+package transport
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/internal/leak"
+)
+
+var localhost = &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}
+
+// bulkPair is a maker for each end, and the listener's server.
+func bulkPair(t *testing.T, stripes int) (dialler *bulkMaker, s *bulkServer, book *logBook) {
+	book, log := newLogBook()
+	dialler = newBulkLane(Config{Identity: fromToken(t, testToken, "dialler", time.Now)}.withDefaults())
+	listener := newBulkLane(Config{Identity: fromToken(t, testToken, "listener", time.Now), Logger: log})
+	dialler.stripes, listener.stripes = stripes, stripes
+	served, err := listener.serve(localhost)
+	require.NoError(t, err)
+	t.Cleanup(served.close)
+	return dialler, served.(*bulkServer), book
+}
+
+func TestManyLinksJoinAtOnceAndNoneGetsAnothersStripes(t *testing.T) {
+	leak.Check(t)
+	m, s, _ := bulkPair(t, 3)
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			with := laneWith{secret: [32]byte{byte(i)}, peer: localhost}
+			answer, wait, err := s.expect(with, []byte{byte(1 + i%4)})
+			if i%4 == 3 {
+				answer[0] = 3 // four were offered; bulkPair has three
+			}
+			require.NoError(t, err)
+			ends := make(chan *laneEnd, 1)
+			go func() {
+				m := *m
+				m.stripes = 1 + i%4
+				end, err := m.join(t.Context(), with, answer)
+				if err != nil {
+					t.Error(err)
+				}
+				ends <- end
+			}()
+			served, err := wait(t.Context())
+			require.NoError(t, err)
+			p := join(t, [2]*laneEnd{<-ends, served})
+			require.Len(t, p.ends[0].(*bulkHauler).stripes, min(3, 1+i%4))
+			x := []Tensor{tensorOn(t, device.Host(), 1<<16+i)}
+			got := blank(x)
+			defer releaseAll(x)
+			defer releaseAll(got)
+			sent, fetched := p.move(t.Context(), i%2, x, got, nil)
+			require.NoError(t, sent)
+			require.NoError(t, fetched)
+			require.Equal(t, pattern(4*(1<<16+i)), contents(t, got[0]))
+		})
+	}
+	wg.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	require.Empty(t, s.expected)
+	require.Zero(t, s.strangers.Len())
+}
+
+func TestTheLaneListensOnTheLinksPortWhereItCan(t *testing.T) {
+	leak.Check(t)
+	m := newBulkLane(Config{Identity: fromToken(t, testToken, "w", time.Now)}.withDefaults())
+	udp, err := net.ListenUDP("udp4", localhost)
+	require.NoError(t, err)
+	defer udp.Close()
+	first, err := m.serve(udp.LocalAddr())
+	require.NoError(t, err)
+	defer first.close()
+	second, err := m.serve(udp.LocalAddr())
+	require.NoError(t, err)
+	defer second.close()
+	require.NotEqual(t, first.(*bulkServer).port, second.(*bulkServer).port, "it is taken")
+	_, err = m.serve(&net.UDPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1})
+	require.ErrorContains(t, err, "listen for lane bulk")
+	_, err = m.serve(&net.UnixAddr{})
+	require.Error(t, err)
+}
+
+func TestWhileNoLinkExpectsStripesConnectionsAreClosedUnheard(t *testing.T) {
+	leak.Check(t)
+	_, s, _ := bulkPair(t, 1)
+	conn, err := net.Dial("tcp", s.ln.Addr().String())
+	require.NoError(t, err)
+	defer conn.Close()
+	_, err = io.ReadAll(conn)
+	require.NoError(t, err)
+}
+
+func TestAStrangerGetsNoStripeAndIsToldOfOnce(t *testing.T) {
+	leak.Check(t)
+	m, s, book := bulkPair(t, 1)
+	with := laneWith{secret: [32]byte{1}, peer: localhost}
+	answer, wait, err := s.expect(with, []byte{1})
+	require.NoError(t, err)
+	stranger := newBulkLane(Config{Identity: fromToken(t, "another long token", "stranger", time.Now)}.withDefaults())
+	stranger.stripes = 1
+	gullible := newBulkLane(Config{Identity: fromToken(t, "another long token", "stranger", time.Now)}.withDefaults())
+	gullible.id.roots = m.id.roots
+	for range 3 {
+		_, err = stranger.join(t.Context(), with, answer)
+		require.ErrorIs(t, err, ErrIdentity)
+		_, err = gullible.join(t.Context(), with, answer)
+		require.Error(t, err, "it trusts anybody, but is not trusted")
+		nobody, err := tls.Dial("tcp", s.ln.Addr().String(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{bulkALPN}})
+		if err == nil {
+			_, err = nobody.Read(make([]byte, 1))
+			nobody.Close()
+		}
+		require.Error(t, err, "it shows no certificate")
+	}
+	<-book.told
+	<-book.told
+	c, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = wait(c)
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorContains(t, err, "1 of 1 connections")
+	s.close()
+	require.Len(t, book.lines(), 2)
+}
+
+func TestAMemberOfTheJobCannotTakeAnothersStripe(t *testing.T) {
+	leak.Check(t)
+	m, s, book := bulkPair(t, 2)
+	with := laneWith{secret: [32]byte{1}, peer: localhost}
+	answer, wait, err := s.expect(with, []byte{2})
+	require.NoError(t, err)
+	_, err = m.join(t.Context(), laneWith{secret: [32]byte{2}, peer: localhost}, answer)
+	require.Error(t, err, "another link's secret")
+	<-book.told
+	require.Contains(t, book.lines()[0], "does not know the link")
+	for name, preamble := range map[string]func(bound []byte) []byte{
+		"a proof of another connection": func([]byte) []byte { return prove(&with.secret, "dialler", 0, make([]byte, 32)) },
+		"the listener's proof":          func(bound []byte) []byte { return prove(&with.secret, "listener", 0, bound) },
+		"the proof of another stripe":   func(bound []byte) []byte { return prove(&with.secret, "dialler", 1, bound) },
+	} {
+		conn, err := tls.Dial("tcp", s.ln.Addr().String(), m.tlsConfig())
+		require.NoError(t, err)
+		bound, err := binding(conn)
+		require.NoError(t, err)
+		tag := linkTag(&with.secret)
+		_, err = conn.Write(append(append(tag[:], 0), preamble(bound)...))
+		require.NoError(t, err)
+		_, err = conn.Read(make([]byte, 1))
+		require.Error(t, err, name)
+		conn.Close()
+	}
+	answer[0] = 1
+	_, err = m.join(t.Context(), with, answer) // the first of two
+	require.NoError(t, err)
+	_, err = m.join(t.Context(), with, answer) // again: it is answered, and then closed
+	require.NoError(t, err)
+	s.close()
+	_, err = wait(t.Context())
+	require.ErrorIs(t, err, ErrClosed)
+	require.ErrorContains(t, err, "1 of 2")
+}
+
+func TestTheDiallerIsNotFooledEither(t *testing.T) {
+	leak.Check(t)
+	m, s, _ := bulkPair(t, 1)
+	answers := make(chan error, 1)
+	ln, err := tls.Listen("tcp", "127.0.0.1:0", s.m.tlsConfig()) // a member of the job, but not the one that was dialled
+	require.NoError(t, err)
+	defer ln.Close()
+	go func() {
+		conn, err := ln.Accept()
+		if err == nil {
+			defer conn.Close()
+			var b [preambleSize]byte
+			_, err = io.ReadFull(conn, b[:])
+			_, _ = conn.Write(b[17:])
+		}
+		answers <- err
+	}()
+	with := laneWith{secret: [32]byte{1}, peer: localhost}
+	_, err = m.join(t.Context(), with, bulkAnswer{1, uint16(ln.Addr().(*net.TCPAddr).Port)}.append(nil))
+	require.ErrorIs(t, err, ErrIdentity)
+	require.NoError(t, <-answers)
+	for _, answer := range [][]byte{nil, {1, 2}, {0, 1, 1}, {2, 1, 1}, {1, 0, 0}, {1, 1, 1, 1}} {
+		_, err = m.join(t.Context(), with, answer)
+		require.ErrorIs(t, err, ErrFrame)
+	}
+	_, _, err = s.expect(with, nil)
+	require.ErrorIs(t, err, ErrFrame)
+	_, err = m.join(t.Context(), laneWith{peer: &net.UnixAddr{}}, bulkAnswer{1, 1}.append(nil))
+	require.Error(t, err)
+}
+
+func TestJoiningEndsWithItsContext(t *testing.T) {
+	leak.Check(t)
+	m, _, _ := bulkPair(t, 1)
+	ln, err := net.Listen("tcp", "127.0.0.1:0") // accepts, and never says a word
+	require.NoError(t, err)
+	defer ln.Close()
+	c, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	_, err = m.join(c, laneWith{peer: localhost}, bulkAnswer{1, uint16(ln.Addr().(*net.TCPAddr).Port)}.append(nil))
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+}
+
+func TestWhoTricklesGivesWayToWhoCanProveItself(t *testing.T) {
+	leak.Check(t)
+	m, s, _ := bulkPair(t, 1)
+	with := laneWith{secret: [32]byte{1}, peer: localhost}
+	answer, wait, err := s.expect(with, []byte{1})
+	require.NoError(t, err)
+	var slow []net.Conn
+	for range maxStrangers + 20 {
+		conn, err := net.Dial("tcp", s.ln.Addr().String())
+		require.NoError(t, err)
+		defer conn.Close()
+		_, err = conn.Write([]byte{22, 3, 1})
+		if !errors.Is(err, net.ErrClosed) {
+			slow = append(slow, conn)
+		}
+	}
+	end, err := m.join(t.Context(), with, answer)
+	require.NoError(t, err)
+	end.drop()
+	served, err := wait(t.Context())
+	require.NoError(t, err)
+	served.drop()
+	for _, conn := range slow[:20] { // those gave way
+		_, err = conn.Read(make([]byte, 1))
+		require.Error(t, err)
+	}
+	s.mu.Lock()
+	strangers := s.strangers.Len()
+	s.mu.Unlock()
+	require.LessOrEqual(t, strangers, maxStrangers)
+	s.close() // ends the others; leak.Check looks
+}
+
+func TestProofsDifferByAllThatTheyProve(t *testing.T) {
+	a, b := [32]byte{1}, [32]byte{2}
+	proof := prove(&a, "dialler", 0, []byte("x"))
+	require.True(t, hmac.Equal(proof, prove(&a, "dialler", 0, []byte("x"))))
+	for _, other := range [][]byte{prove(&b, "dialler", 0, []byte("x")), prove(&a, "listener", 0, []byte("x")), prove(&a, "dialler", 1, []byte("x")), prove(&a, "dialler", 0, []byte("y"))} {
+		require.NotEqual(t, proof, other)
+	}
+}
+
+func TestStripesGrowWithTheProcessorsUpToABound(t *testing.T) {
+	for procs, stripes := range map[int]int{1: 1, 2: 1, 4: 1, 8: 2, 16: 4, 128: 4} {
+		require.Equal(t, stripes, stripesFor(procs))
+	}
+}
