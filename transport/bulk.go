@@ -22,10 +22,11 @@ type bulkMaker struct {
 	id       *Identity
 	refusals *refusals
 	stripes  int
+	local    bool // LaneLocal may be used, where both ends are on one host
 }
 
 func newBulkLane(cfg Config) *bulkMaker {
-	return &bulkMaker{id: cfg.Identity, refusals: newRefusals(cfg.Logger), stripes: stripesFor(runtime.GOMAXPROCS(0))}
+	return &bulkMaker{id: cfg.Identity, refusals: newRefusals(cfg.Logger), stripes: stripesFor(runtime.GOMAXPROCS(0)), local: cfg.allows(LaneLocal)}
 }
 
 // stripesFor says how many stripes make use of that many processors: one keeps two of them busy, at one end encryption, at the

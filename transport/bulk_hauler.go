@@ -38,6 +38,7 @@ type bulkHauler struct {
 	ready  []*bulkOut          // those that have a go and blocks to take, in turn
 	in     map[uint64]*bulkIn  // fetched here, while blocks may come
 	owed   int                 // how many of in have ended
+	words  []bulkWord          // to be said
 }
 
 // stripe is one connection. Only its writer writes, and only its reader reads.
@@ -62,9 +63,24 @@ func (h *bulkHauler) lane() string { return LaneBulk }
 
 func (h *bulkHauler) takes(_ []Tensor, bytes int64) bool { return bytes >= bulkLeast }
 
-// sayLocked tells the peer's hauler. Where it cannot the link has ended, and so does this hauler.
+// sayLocked has unlock tell the peer's hauler.
 func (h *bulkHauler) sayLocked(what byte, id, n uint64) {
-	_ = h.env.say(bulkWord{what, id, n}.append(make([]byte, 0, wordSize)))
+	h.words = append(h.words, bulkWord{what, id, n})
+}
+
+// unlock releases mu and says what is to be said. That may end the link, and with it this hauler: it is not for who holds mu.
+func (h *bulkHauler) unlock() {
+	words := h.words
+	h.words = nil
+	if h.err != nil {
+		words = nil
+	}
+	h.mu.Unlock()
+	for _, w := range words {
+		if h.env.say(w.append(make([]byte, 0, wordSize))) != nil {
+			return // the link has ended
+		}
+	}
 }
 
 func (h *bulkHauler) control(b []byte) error {
@@ -73,7 +89,7 @@ func (h *bulkHauler) control(b []byte) error {
 		return err
 	}
 	h.mu.Lock()
-	defer h.mu.Unlock()
+	defer h.unlock()
 	if w.what == bulkOver {
 		return h.overLocked(w)
 	}
@@ -99,18 +115,18 @@ func (h *bulkHauler) control(b []byte) error {
 func (h *bulkHauler) breaks(err error) {
 	h.mu.Lock()
 	if h.err != nil || h.broken != nil {
-		h.mu.Unlock()
+		h.unlock()
 		return
 	}
 	h.broken = fmt.Errorf("transport: a connection of lane bulk broke: %w", err)
-	h.mu.Unlock()
+	h.unlock()
 	time.AfterFunc(verdict, func() { h.close(fmt.Errorf("%w (%w)", ErrReset, h.broken)) })
 	h.env.suspect(h.broken)
 }
 
 func (h *bulkHauler) close(err error) {
 	h.mu.Lock()
-	defer h.mu.Unlock()
+	defer h.unlock()
 	if h.err != nil {
 		return
 	}

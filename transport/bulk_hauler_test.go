@@ -409,3 +409,14 @@ func TestAFrozenPeerKeepsNobodyWhoGivesUp(t *testing.T) {
 	require.ErrorIs(t, <-sent, why)
 	require.Equal(t, bulkWord{bulkOver, 0, 1}, <-said, "a block is on its way")
 }
+
+func TestALinkThatEndsWhileAWordIsSaidEndsTheHauler(t *testing.T) {
+	leak.Check(t)
+	here, there := net.Pipe()
+	defer there.Close()
+	var h *bulkHauler
+	h = newBulkHauler(laneEnv{say: func([]byte) error { h.close(ErrPeerLost); return ErrPeerLost }, suspect: func(error) {}, count: &traffic{}}, []net.Conn{here})
+	ts := []Tensor{{Dtype: device.Float32, Shape: device.Shape{1}}}
+	require.ErrorIs(t, h.fetch(t.Context(), bulkTicket{7, 4}.append(nil), ts, nil), ErrPeerLost)
+	require.Nil(t, ts[0].Buf)
+}

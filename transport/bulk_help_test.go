@@ -107,7 +107,7 @@ func overPipes(n int) [2]*laneEnd {
 func overTLS(t testing.TB, n int) [2]*laneEnd {
 	id, err := IdentityFromToken([]byte(testToken), "w", time.Now)
 	require.NoError(t, err)
-	m := newBulkLane(Config{Identity: id}.withDefaults())
+	m := newBulkLane(Config{Identity: id, Lanes: []string{LaneBulk}}.withDefaults())
 	m.stripes = n
 	s, err := m.serve(&net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	require.NoError(t, err)

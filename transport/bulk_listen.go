@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -84,6 +85,9 @@ func (s *bulkServer) expect(with laneWith, offer []byte) ([]byte, func(context.C
 	offered, err := parseOffer(offer)
 	if err != nil {
 		return nil, nil, err
+	}
+	if s.m.local && onThisHost(with.peer) {
+		return nil, nil, errSameHost
 	}
 	n := min(offered, s.m.stripes)
 	e := &bulkExpected{secret: with.secret, conns: make([]net.Conn, n), left: n, full: make(chan struct{})}
@@ -195,6 +199,24 @@ func (s *bulkServer) admit(tcp net.Conn, here *list.Element) bool {
 		close(e.full)
 	}
 	return true
+}
+
+var errSameHost = errors.New("both ends are on one host, which is for lane local")
+
+// onThisHost says whether an address is one of this host's own.
+func onThisHost(addr net.Addr) bool {
+	udp, ok := addr.(*net.UDPAddr)
+	if !ok {
+		return false
+	}
+	if udp.IP.IsLoopback() {
+		return true
+	}
+	own, _ := net.InterfaceAddrs() // none where it fails
+	return slices.ContainsFunc(own, func(a net.Addr) bool {
+		ip, ok := a.(*net.IPNet)
+		return ok && ip.IP.Equal(udp.IP)
+	})
 }
 
 // stripeRefused says whose certificate was refused, if a handshake failed for that.

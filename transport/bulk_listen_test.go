@@ -22,7 +22,7 @@ var localhost = &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}
 func bulkPair(t *testing.T, stripes int) (dialler *bulkMaker, s *bulkServer, book *logBook) {
 	book, log := newLogBook()
 	dialler = newBulkLane(Config{Identity: fromToken(t, testToken, "dialler", time.Now)}.withDefaults())
-	listener := newBulkLane(Config{Identity: fromToken(t, testToken, "listener", time.Now), Logger: log})
+	listener := newBulkLane(Config{Identity: fromToken(t, testToken, "listener", time.Now), Logger: log, Lanes: []string{LaneBulk}})
 	dialler.stripes, listener.stripes = stripes, stripes
 	served, err := listener.serve(localhost)
 	require.NoError(t, err)
@@ -261,4 +261,41 @@ func TestStripesGrowWithTheProcessorsUpToABound(t *testing.T) {
 	for procs, stripes := range map[int]int{1: 1, 2: 1, 4: 1, 8: 2, 16: 4, 128: 4} {
 		require.Equal(t, stripes, stripesFor(procs))
 	}
+}
+
+func TestOnOneHostTheLaneLeavesItToTheLocalOne(t *testing.T) {
+	leak.Check(t)
+	_, s, _ := bulkPair(t, 1)
+	s.m.local = true
+	_, _, err := s.expect(laneWith{peer: localhost}, []byte{1})
+	require.ErrorIs(t, err, errSameHost)
+	_, _, err = s.expect(laneWith{peer: &net.UDPAddr{IP: net.IPv4(192, 0, 2, 1)}}, []byte{1})
+	require.NoError(t, err)
+	own, err := net.InterfaceAddrs()
+	require.NoError(t, err)
+	for _, a := range own {
+		require.True(t, onThisHost(&net.UDPAddr{IP: a.(*net.IPNet).IP}), "%v", a)
+	}
+	require.False(t, onThisHost(&net.UnixAddr{}))
+}
+
+func TestAPeerThatBreaksTheRulesOnAStripeLosesItsLink(t *testing.T) {
+	leak.Check(t)
+	cfg := Config{Identity: fromToken(t, testToken, "w", time.Now), Lanes: []string{LaneBulk}}
+	l := listen(t, cfg)
+	n, err := New(cfg)
+	require.NoError(t, err)
+	here, err := n.Dial(t.Context(), l.Addr())
+	require.NoError(t, err)
+	defer here.Close("")
+	there, err := l.Accept(t.Context())
+	require.NoError(t, err)
+	defer there.Close("")
+	h := here.(*quicLink).hauler(laneCode(LaneBulk)).(*bulkHauler)
+	_, err = h.stripes[0].conn.Write(head(4711, 0))
+	require.NoError(t, err)
+	<-there.Done()
+	require.ErrorIs(t, there.Err(), ErrPeerLost)
+	require.ErrorIs(t, there.Err(), ErrFrame)
+	<-here.Done()
 }

@@ -57,7 +57,7 @@ func (h *bulkHauler) fetch(c context.Context, ticket []byte, ts []Tensor, place 
 	case <-c.Done():
 		h.mu.Lock()
 		t.endLocked(context.Cause(c))
-		h.mu.Unlock()
+		h.unlock()
 		<-t.quiet
 	}
 	if t.err != nil {
@@ -72,7 +72,7 @@ func (h *bulkHauler) refuse(ticket []byte) {
 		return // it is of no transfer
 	}
 	h.mu.Lock()
-	defer h.mu.Unlock()
+	defer h.unlock()
 	if h.in[t.id] == nil {
 		h.sayLocked(bulkStop, t.id, 0)
 	}
@@ -118,7 +118,7 @@ func (h *bulkHauler) expect(tk bulkTicket, ts []Tensor) (*bulkIn, error) {
 	t := &bulkIn{h: h, id: tk.id, bytes: tk.bytes, most: blocks, came: make([]uint64, (blocks+63)/64), quiet: make(chan struct{})}
 	t.spans, _ = spansOf(ts)
 	h.mu.Lock()
-	defer h.mu.Unlock()
+	defer h.unlock()
 	if err := h.usableLocked(); err != nil {
 		return nil, err
 	}
@@ -221,7 +221,7 @@ func (h *bulkHauler) readBlock(s *stripe, id, block uint64) error {
 			t.endLocked(fmt.Errorf("transport: a tensor that arrives by lane bulk: %w", failed))
 		}
 		t.quietLocked()
-		h.mu.Unlock()
+		h.unlock()
 		if err != nil && failed == nil && !errors.Is(err, errStopped) {
 			return err
 		}
@@ -232,7 +232,7 @@ func (h *bulkHauler) readBlock(s *stripe, id, block uint64) error {
 // head checks a block's head. The spans are where its bytes go; nil where nobody wants them.
 func (h *bulkHauler) head(s *stripe, id, block uint64) (*bulkIn, []span, error) {
 	h.mu.Lock()
-	defer h.mu.Unlock()
+	defer h.unlock()
 	t := h.in[id]
 	switch {
 	case t == nil:
@@ -287,7 +287,7 @@ func (t *bulkIn) readFull(s *stripe, b []byte) (k int, err error) {
 			_ = s.conn.SetReadDeadline(time.Time{})
 			t.h.mu.Lock()
 			stopped := t.ended
-			t.h.mu.Unlock()
+			t.h.unlock()
 			if stopped {
 				return k, errStopped
 			}

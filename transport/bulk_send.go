@@ -36,7 +36,7 @@ func (h *bulkHauler) begin(ts []Tensor) (transfer, error) {
 		return nil, errNothing
 	}
 	h.mu.Lock()
-	defer h.mu.Unlock()
+	defer h.unlock()
 	if err := h.usableLocked(); err != nil {
 		return nil, err
 	}
@@ -54,7 +54,7 @@ func (t *bulkOut) deliver(c context.Context) error {
 	t.h.mu.Lock()
 	t.delivering = true
 	t.readyLocked()
-	t.h.mu.Unlock()
+	t.h.unlock()
 	select {
 	case <-t.done:
 	case <-c.Done():
@@ -68,7 +68,7 @@ func (t *bulkOut) abandon() { t.end(context.Canceled) }
 
 func (t *bulkOut) end(err error) {
 	t.h.mu.Lock()
-	defer t.h.mu.Unlock()
+	defer t.h.unlock()
 	t.endLocked(err)
 }
 
@@ -107,7 +107,7 @@ func (t *bulkOut) quietLocked() {
 // take waits for a block to send. false: the hauler has ended.
 func (h *bulkHauler) take() (t *bulkOut, block uint64, ok bool) {
 	h.mu.Lock()
-	defer h.mu.Unlock()
+	defer h.unlock()
 	for len(h.ready) == 0 {
 		if h.usableLocked() != nil {
 			return nil, 0, false
@@ -127,7 +127,7 @@ func (h *bulkHauler) take() (t *bulkOut, block uint64, ok bool) {
 // taken notes that a block was copied off the tensors, or that it could not be.
 func (t *bulkOut) taken(err error) {
 	t.h.mu.Lock()
-	defer t.h.mu.Unlock()
+	defer t.h.unlock()
 	t.busy--
 	if err == nil {
 		t.sent++

@@ -73,7 +73,7 @@ type laneEnd struct {
 type laneEnv struct {
 	say say
 	// suspect asks the link to find out whether the peer is still there, because a connection of the lane has broken. The link
-	// ends as lost if it does not answer soon. It does not wait.
+	// ends as lost if it does not answer soon, and at once where err is a FrameError. It does not wait.
 	suspect func(err error)
 	count   *traffic // what the hauler has moved: it counts tensors' bytes as they go and come
 }

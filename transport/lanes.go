@@ -1,9 +1,19 @@
 package transport
 
+import "slices"
+
 // laneMakers gives the makers of the lanes that cfg allows, in order of preference; LaneQUIC needs none. cfg has its
 // defaults.
-func laneMakers(_ Config) []laneMaker {
+func laneMakers(cfg Config) []laneMaker {
 	var all []laneMaker
-	// all = append(all, newLocalLane(cfg)) goes here, and newBulkLane(cfg) after it.
+	// if cfg.allows(LaneLocal) { all = append(all, newLocalLane(cfg)) } goes here.
+	if cfg.allows(LaneBulk) {
+		all = append(all, newBulkLane(cfg))
+	}
 	return all
+}
+
+// allows says whether a lane may be used.
+func (cfg Config) allows(lane string) bool {
+	return cfg.Lanes == nil || slices.Contains(cfg.Lanes, lane)
 }

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -225,8 +226,12 @@ func (l *session) Close(reason string) error {
 	return nil
 }
 
-// suspect asks the peer for a sign of life, and ends the link where none comes.
+// suspect asks the peer for a sign of life, and ends the link where none comes, or where the peer broke the rules.
 func (l *session) suspect(why error) {
+	if errors.Is(why, ErrFrame) {
+		l.breach(why)
+		return
+	}
 	const least = 500 * time.Millisecond
 	patience := least
 	if l.rtt != nil {
