@@ -52,6 +52,7 @@ type session struct {
 	granted uint64             // streams that it may have opened in all
 	ended   uint64             // its streams that are finished here, and were not granted anew
 	over    bool
+	closing error // Close was called
 }
 
 // newSession makes a session. It does nothing before start.
@@ -189,6 +190,9 @@ func (l *session) end(err error) {
 		return
 	}
 	l.over = true
+	if l.closing != nil {
+		err = l.closing // and the peer was quick
+	}
 	l.arrived = nil
 	clear(l.streams)
 	l.mu.Unlock()
@@ -218,11 +222,18 @@ func (l *session) goodbye(reason string) {
 
 // Close ends the link in good order.
 func (l *session) Close(reason string) error {
-	if l.Err() == nil {
-		reason = truncate(reason)
-		l.goodbye(reason)
-		l.end(&Error{Op: "link with", Peer: l.peer, Err: ErrClosed, Reason: reason})
+	reason = truncate(reason)
+	l.mu.Lock()
+	first := !l.over && l.closing == nil
+	if first {
+		l.closing = &Error{Op: "link with", Peer: l.peer, Err: ErrClosed, Reason: reason}
 	}
+	l.mu.Unlock()
+	if first {
+		l.goodbye(reason)
+		l.end(l.closing)
+	}
+	<-l.ctx.Done()
 	return nil
 }
 

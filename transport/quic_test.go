@@ -1,6 +1,7 @@
 package transport_test
 
 import (
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -30,4 +31,21 @@ func TestQUICIsANetwork(t *testing.T) {
 	transporttest.Run(t, func(t testing.TB) (dialer, listener transport.Network) {
 		return network(t, transport.Config{}), network(t, transport.Config{})
 	})
+}
+
+func TestSessionsInMemoryAreANetwork(t *testing.T) {
+	for name, cfg := range map[string]transport.MemConfig{
+		"whole":              {},
+		"one byte at a time": {Chop: func(_ *rand.Rand, most int) int { return 1 + most/4096*1024 }},
+		"in random pieces":   {Chop: func(r *rand.Rand, most int) int { return 1 + r.IntN(min(most, 1000)) }},
+		"hauled":             {Haul: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			transporttest.Run(t, func(t testing.TB) (dialer, listener transport.Network) {
+				n, err := transport.NewMemNetwork(cfg)
+				require.NoError(t, err)
+				return n, n
+			})
+		})
+	}
 }

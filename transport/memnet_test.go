@@ -1,0 +1,388 @@
+package transport
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+)
+
+// memNet is a Network whose links are sessions over conduits in memory.
+type memNet struct {
+	cfg   MemConfig
+	codec *Codec
+
+	mu        sync.Mutex
+	listeners map[string]*memListener
+}
+
+// MemConfig says how the conduits of a network in memory behave.
+type MemConfig struct {
+	Limits  Limits
+	Streams uint64                           // default 4096
+	Chop    func(r *rand.Rand, most int) int // how many bytes a read gives, or TryWrite takes; nil: all
+	Unix    bool                             // they are unix sockets
+	Haul    bool                             // large tensors go by a hauler
+}
+
+func NewMemNetwork(cfg MemConfig) (Network, error) {
+	codec, err := NewCodec(cfg.Limits)
+	if cfg.Streams == 0 {
+		cfg.Streams = 4096
+	}
+	return &memNet{cfg: cfg, codec: codec, listeners: map[string]*memListener{}}, err
+}
+
+type memListener struct {
+	net   *memNet
+	addr  string
+	queue chan Link
+	done  chan struct{}
+	once  sync.Once
+}
+
+func (n *memNet) Listen(_ context.Context, addr string) (Listener, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	l := &memListener{net: n, addr: fmt.Sprintf("%s#%d", addr, len(n.listeners)), queue: make(chan Link, 100), done: make(chan struct{})}
+	n.listeners[l.addr] = l
+	return l, nil
+}
+
+func (n *memNet) Dial(c context.Context, addr string) (Link, error) {
+	n.mu.Lock()
+	l := n.listeners[addr]
+	n.mu.Unlock()
+	if c.Err() != nil || l == nil {
+		return nil, &Error{Op: "dial", Peer: addr, Err: ErrUnreachable, Cause: c.Err()}
+	}
+	a, b := n.pair()
+	l.queue <- b
+	return a, nil
+}
+
+func (l *memListener) Addr() string { return l.addr }
+
+func (l *memListener) Accept(c context.Context) (Link, error) {
+	select {
+	case s := <-l.queue:
+		return s, nil
+	case <-l.done:
+		return nil, &Error{Op: "accept at", Peer: l.addr, Err: ErrClosed}
+	case <-c.Done():
+		return nil, &Error{Op: "accept at", Peer: l.addr, Err: c.Err()}
+	}
+}
+
+func (l *memListener) Close() error {
+	l.once.Do(func() { close(l.done) })
+	return nil
+}
+
+// memLink makes a session a Link.
+type memLink struct{ *session }
+
+func (memLink) Lanes() []LaneState { return []LaneState{{Name: "memory"}} }
+
+// pair makes both ends of a link.
+func (n *memNet) pair() (a, b memLink) {
+	x, y := n.conduits()
+	a, b = n.end(x, true), n.end(y, false)
+	if n.cfg.Haul {
+		d := &depot{has: map[uint64][]byte{}}
+		a.haul(func(env laneEnv) hauler { return newDepotHauler(d, env) })
+		b.haul(func(env laneEnv) hauler { return newDepotHauler(d, env) })
+	}
+	a.start()
+	b.start()
+	return a, b
+}
+
+func (n *memNet) conduits() (a, b conduit) {
+	if n.cfg.Unix {
+		return unixPair()
+	}
+	ab, ba := newMemPipe(n.cfg.Chop), newMemPipe(n.cfg.Chop)
+	return &memConduit{r: ba, w: ab}, &memConduit{r: ab, w: ba}
+}
+
+// unixPair makes conduits of two connected sockets.
+func unixPair() (a, b conduit) {
+	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC|syscall.SOCK_NONBLOCK, 0)
+	if err != nil {
+		panic(err)
+	}
+	wrap := func(fd int) conduit {
+		f := os.NewFile(uintptr(fd), "")
+		defer f.Close()
+		k, err := net.FileConn(f)
+		if err != nil {
+			panic(err)
+		}
+		raw, err := k.(*net.UnixConn).SyscallConn()
+		if err != nil {
+			panic(err)
+		}
+		return unixTestConduit{k, raw}
+	}
+	return wrap(fds[0]), wrap(fds[1])
+}
+
+type unixTestConduit struct {
+	net.Conn
+	raw syscall.RawConn
+}
+
+func (k unixTestConduit) TryWrite(b []byte) (n int, err error) {
+	rerr := k.raw.Write(func(fd uintptr) bool {
+		n, err = syscall.Write(int(fd), b)
+		return true
+	})
+	if err == syscall.EAGAIN {
+		n, err = 0, nil
+	}
+	return max(n, 0), errors.Join(err, rerr)
+}
+
+func (n *memNet) end(k conduit, dialler bool) memLink {
+	cfg := sessionConfig{
+		codec: n.codec, dialler: dialler, peer: map[bool]string{true: "listener", false: "dialler"}[dialler],
+		accepts: n.cfg.Streams, opens: n.cfg.Streams, inline: math.MaxInt64, conduit: k, count: &traffic{},
+		gone: func(error) {},
+	}
+	if n.cfg.Haul {
+		cfg.inline = inlineQUIC
+	}
+	cfg.explain = func(op string, err error) error { return &Error{Op: op, Peer: cfg.peer, Err: ErrPeerLost, Cause: err} }
+	return memLink{newSession(cfg)}
+}
+
+const memPipeRoom = 32 << 10
+
+// memPipe is one direction of a conduit: a bounded buffer.
+type memPipe struct {
+	mu     sync.Mutex
+	change *sync.Cond
+	b      []byte
+	closed bool
+	chop   func(*rand.Rand, int) int
+	rand   *rand.Rand
+}
+
+func newMemPipe(chop func(*rand.Rand, int) int) *memPipe {
+	p := &memPipe{chop: chop, rand: rand.New(rand.NewPCG(1, 2))}
+	p.change = sync.NewCond(&p.mu)
+	return p
+}
+
+func (p *memPipe) some(n int) int {
+	if p.chop == nil || n == 0 {
+		return n
+	}
+	return min(n, max(1, p.chop(p.rand, n)))
+}
+
+func (p *memPipe) read(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for len(p.b) == 0 && !p.closed {
+		p.change.Wait()
+	}
+	if len(p.b) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(b[:p.some(min(len(b), len(p.b)))], p.b)
+	p.b = p.b[n:]
+	p.change.Broadcast()
+	return n, nil
+}
+
+func (p *memPipe) write(b []byte, wait bool) (n int, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for len(b) > 0 {
+		if p.closed {
+			return n, io.ErrClosedPipe
+		}
+		k := min(len(b), memPipeRoom-len(p.b))
+		if !wait {
+			k = p.some(k)
+		}
+		p.b = append(p.b, b[:k]...)
+		b, n = b[k:], n+k
+		p.change.Broadcast()
+		if !wait {
+			return n, nil
+		}
+		if len(b) > 0 {
+			p.change.Wait()
+		}
+	}
+	return n, nil
+}
+
+func (p *memPipe) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	p.change.Broadcast()
+}
+
+type memConduit struct{ r, w *memPipe }
+
+func (k *memConduit) Read(b []byte) (int, error)     { return k.r.read(b) }
+func (k *memConduit) Write(b []byte) (int, error)    { return k.w.write(b, true) }
+func (k *memConduit) TryWrite(b []byte) (int, error) { return k.w.write(b, false) }
+func (k *memConduit) Close() error                   { k.r.close(); k.w.close(); return nil }
+
+// depot is where haulers in memory leave their tensors' bytes, by number.
+type depot struct {
+	mu  sync.Mutex
+	has map[uint64][]byte
+	n   uint64
+}
+
+// depotHauler is the simplest hauler: the bytes lie in the depot until the peer says that it has them, or does not want them.
+type depotHauler struct {
+	d   *depot
+	env laneEnv
+
+	mu  sync.Mutex
+	err error
+	out map[uint64]chan error
+}
+
+func newDepotHauler(d *depot, env laneEnv) hauler {
+	return &depotHauler{d: d, env: env, out: map[uint64]chan error{}}
+}
+
+func (h *depotHauler) lane() string { return LaneBulk }
+
+func (h *depotHauler) takes(_ []Tensor, n int64) bool { return n > inlineQUIC }
+
+type depotTransfer struct {
+	h    *depotHauler
+	id   uint64
+	done chan error
+}
+
+func (h *depotHauler) begin(ts []Tensor) (transfer, error) {
+	var b []byte
+	for _, t := range ts {
+		if t.Buf == nil {
+			continue
+		}
+		part := make([]byte, t.Buf.Len())
+		if err := t.Buf.Device().Download(part, t.Buf, 0); err != nil {
+			return nil, err
+		}
+		b = append(b, part...)
+	}
+	h.d.mu.Lock()
+	h.d.n++
+	t := &depotTransfer{h: h, id: h.d.n, done: make(chan error, 1)}
+	h.d.has[t.id] = b
+	h.d.mu.Unlock()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.out[t.id] = t.done
+	return t, h.err
+}
+
+func (t *depotTransfer) ticket() []byte { return binary.LittleEndian.AppendUint64(nil, t.id) }
+
+func (t *depotTransfer) deliver(c context.Context) error {
+	defer t.abandon()
+	select {
+	case err := <-t.done:
+		return err
+	case <-c.Done():
+		return context.Cause(c)
+	}
+}
+
+func (t *depotTransfer) abandon() {
+	t.h.mu.Lock()
+	delete(t.h.out, t.id)
+	t.h.mu.Unlock()
+	t.h.d.mu.Lock()
+	defer t.h.d.mu.Unlock()
+	delete(t.h.d.has, t.id)
+}
+
+type onceReader struct{ b []byte }
+
+func (r *onceReader) Read(b []byte) (int, error) {
+	if len(r.b) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(b, r.b)
+	r.b = r.b[n:]
+	return n, nil
+}
+
+func (h *depotHauler) fetch(_ context.Context, ticket []byte, ts []Tensor, place Place) error {
+	id, err := ticketNumber(ticket)
+	if err != nil {
+		return err
+	}
+	h.d.mu.Lock()
+	b, ok := h.d.has[id]
+	h.d.mu.Unlock()
+	if !ok {
+		return errors.New("the ticket is void")
+	}
+	if err := readPayload(&onceReader{b}, ts, place); err != nil {
+
+		for i := range ts {
+			if ts[i].Buf != nil {
+				_ = ts[i].Buf.Release()
+				ts[i].Buf = nil
+			}
+		}
+
+		h.refuse(ticket)
+		return err
+	}
+	return h.env.say(append([]byte{1}, ticket...))
+}
+
+func (h *depotHauler) refuse(ticket []byte) { _ = h.env.say(append([]byte{0}, ticket...)) }
+
+func (h *depotHauler) control(b []byte) error {
+	if len(b) != 9 {
+		return frameErr("word", "9 bytes", "%d", len(b))
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if done := h.out[binary.LittleEndian.Uint64(b[1:])]; done != nil {
+		var err error
+		if b[0] == 0 {
+			err = &Error{Op: "send to", Err: ErrReset}
+		}
+		select {
+		case done <- err:
+		default:
+		}
+	}
+	return nil
+}
+
+func (h *depotHauler) close(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.err = err
+	for _, done := range h.out {
+		select {
+		case done <- err:
+		default:
+		}
+	}
+}
