@@ -2,7 +2,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DEFAULT_GOAL := build
-.PHONY: build run test lint bench fuzz soak cover gpu
+.PHONY: build run test lint bench peers fuzz soak cover gpu
 
 FUZZTIME ?= 10m
 SOAKTIME ?= 4h
@@ -31,6 +31,10 @@ lint:
 
 bench:
 	go test -run '^$$' -bench . -benchmem ./...
+
+# Weft, gRPC-Go and torch RPC in turns, and one table; bench/README.md says what compares.
+peers:
+	go run ./bench/peers $(PEERS)
 
 # Every fuzz target of every package, one after another, FUZZTIME each.
 fuzz:

@@ -1,0 +1,227 @@
+// Peers runs Weft, gRPC-Go and torch RPC on the same calls and tensors, in turns, and prints one table of medians.
+//
+//	go run ./bench/peers [-rounds 5] [-time 1s] [-python /usr/bin/python3]
+//
+// Machines drift, so a round runs every system once before the next round begins, and only figures of one table compare. A system
+// that cannot run here is left out, with the reason.
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// system is one program that prints lines in the format of Go's benchmarks.
+type system struct {
+	name string
+	dir  string
+	argv []string
+}
+
+func main() {
+	rounds := flag.Int("rounds", 5, "how often each system runs")
+	each := flag.Duration("time", time.Second, "for how long one benchmark runs in a round")
+	python := flag.String("python", "/usr/bin/python3", "an interpreter that has torch; empty leaves torch out")
+	flag.Parse()
+	var all samples
+	for round := range *rounds {
+		for _, s := range systems(*each, *python) {
+			fmt.Fprintf(os.Stderr, "round %d of %d: %s\n", round+1, *rounds, s.name)
+			if err := all.run(s); err != nil {
+				fmt.Fprintf(os.Stderr, "peers: %s is left out of this round: %v\n", s.name, err)
+			}
+		}
+	}
+	all.table(os.Stdout)
+}
+
+func systems(each time.Duration, python string) []system {
+	test := []string{"go", "test", "-run", "^$", "-bench", "^Benchmark(Call|Tensor|TLS)$", "-benchtime", each.String(), "."}
+	all := []system{{"weft", "bench", test}, {"grpc", "bench/grpc", test}}
+	if python == "" {
+		return all
+	}
+	for _, mode := range []string{"default", "uv"} {
+		all = append(all, system{"torch " + mode, "bench/torch", []string{python, "rpc_call.py", mode, fmt.Sprint(each.Seconds())}})
+	}
+	return all
+}
+
+// samples are what was measured: row, column and metric, in the order of first sight.
+type samples struct {
+	rows, columns []string
+	of            map[[3]string][]float64
+}
+
+func (all *samples) run(s system) error {
+	cmd := exec.Command(s.argv[0], s.argv[1:]...)
+	cmd.Dir = s.dir
+	// The same kernels and one thread for everybody. They matter little here, where nobody multiplies matrices.
+	cmd.Env = append(os.Environ(), "OPENBLAS_CORETYPE=SkylakeX", "ATEN_CPU_CAPABILITY=avx512", "OMP_NUM_THREADS=1", "OPENBLAS_NUM_THREADS=1")
+	var errors bytes.Buffer
+	cmd.Stderr = &errors
+	out, err := cmd.Output()
+	for line := range strings.Lines(string(out)) {
+		all.line(line)
+	}
+	if err != nil {
+		return fmt.Errorf("%w\n%s%s", err, out[max(0, len(out)-2000):], errors.Bytes())
+	}
+	return nil
+}
+
+// line takes in "BenchmarkCall/lane=quic/empty-2  100  12345 ns/op  12.3 p50-µs …"; others are skipped.
+func (all *samples) line(line string) {
+	fields := strings.Fields(line)
+	if len(fields) < 4 || !strings.HasPrefix(fields[0], "Benchmark") {
+		return
+	}
+	name := strings.TrimPrefix(fields[0], "Benchmark")
+	if i := strings.LastIndexByte(name, '-'); i > 0 { // the number of processors
+		if _, err := strconv.Atoi(name[i+1:]); err == nil {
+			name = name[:i]
+		}
+	}
+	kind, rest, _ := strings.Cut(name, "/")
+	column := "go-tls"
+	if lane, ok := strings.CutPrefix(rest, "lane="); ok {
+		column, rest, _ = strings.Cut(lane, "/")
+	}
+	row := kind + "/" + rest
+	if kind == "TLS" {
+		row = "Tensor/" + rest
+	}
+	for i := 2; i+1 < len(fields); i += 2 {
+		v, err := strconv.ParseFloat(fields[i], 64)
+		if err != nil {
+			return
+		}
+		all.add(row, column, fields[i+1], v)
+	}
+}
+
+func (all *samples) add(row, column, metric string, v float64) {
+	if all.of == nil {
+		all.of = map[[3]string][]float64{}
+	}
+	if !slices.Contains(all.rows, row) {
+		all.rows = append(all.rows, row)
+	}
+	if !slices.Contains(all.columns, column) {
+		all.columns = append(all.columns, column)
+	}
+	key := [3]string{row, column, metric}
+	all.of[key] = append(all.of[key], v)
+}
+
+// median of what was measured, with its range; n is 0 where nothing was.
+func (all *samples) median(row, column, metric string) (mid, least, most float64, n int) {
+	v := slices.Sorted(slices.Values(all.of[[3]string{row, column, metric}]))
+	if len(v) == 0 {
+		return 0, 0, 0, 0
+	}
+	return v[len(v)/2], v[0], v[len(v)-1], len(v)
+}
+
+// table prints, per row, the metric that counts: GB/s of tensors, calls/s of many calls, and the median time of one. "to beat" is the peers' best.
+func (all *samples) table(w io.Writer) {
+	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	defer out.Flush()
+	fmt.Fprintln(out, "benchmark\tmetric\tlane\tmedian\trange\trounds\tagainst the best of the peers")
+	for _, row := range all.rows {
+		metric, higher := "p50-µs", false
+		switch {
+		case strings.HasPrefix(row, "Tensor/"):
+			metric, higher = "GB/s", true
+		case strings.Contains(row, "inflight"):
+			metric, higher = "calls/s", true
+		}
+		best := all.bestPeer(row, metric, higher)
+		for _, column := range all.columns {
+			mid, least, most, n := all.median(row, column, metric)
+			if n == 0 {
+				continue
+			}
+			ratio := ""
+			if best > 0 && !isPeer(column) {
+				better := best / mid
+				if higher {
+					better = mid / best
+				}
+				ratio = fmt.Sprintf("%.2f× as good", better)
+			}
+			fmt.Fprintf(out, "%s\t%s\t%s\t%.4g\t%.4g..%.4g\t%d\t%s\n", row, metric, column, mid, least, most, n, ratio)
+		}
+	}
+	ratios(out, all)
+}
+
+func isPeer(column string) bool {
+	return strings.HasPrefix(column, "grpc") || strings.HasPrefix(column, "torch")
+}
+
+func (all *samples) bestPeer(row, metric string, higher bool) float64 {
+	var meds []float64
+	for _, column := range all.columns {
+		if mid, _, _, n := all.median(row, column, metric); n > 0 && isPeer(column) {
+			meds = append(meds, mid)
+		}
+	}
+	if len(meds) == 0 {
+		return 0
+	}
+	if higher {
+		return slices.MaxFunc(meds, cmp.Compare[float64])
+	}
+	return slices.MinFunc(meds, cmp.Compare[float64])
+}
+
+// ratio is one of the promises: ours over theirs, at most or at least a bound.
+type ratio struct {
+	row, metric, ours string
+	theirRow, theirs  string
+	bound             float64
+	atLeast           bool
+}
+
+var promises = []ratio{
+	{"Call/empty", "p50-µs", "local", "Call/empty", "torch-default", 1.0 / 6, false},
+	{"Call/empty", "p50-µs", "local", "Call/empty-torchscript", "torch-default", 1.0 / 3, false},
+	{"Call/empty", "p50-µs", "quic", "Call/empty", "torch-uv", 1.0 / 4, false},
+	{"Call/empty", "p50-µs", "quic", "Call/empty-torchscript", "torch-uv", 1.0 / 2, false},
+	{"Call/inflight=64", "calls/s", "local", "Call/inflight=64", "torch-default", 6, true},
+	{"Call/inflight=64", "calls/s", "local", "Call/inflight=64-torchscript", "torch-default", 3, true},
+	{"Tensor/bytes=16MiB", "GB/s", "local", "Tensor/bytes=16MiB", "torch-default", 1.5, true},
+	{"Tensor/bytes=16MiB", "GB/s", "bulk", "Tensor/bytes=16MiB", "go-tls", 0.8, true},
+}
+
+func ratios(out io.Writer, all *samples) {
+	fmt.Fprintln(out, "\nours\tover\tis\twanted\t")
+	for _, r := range promises {
+		a, _, _, n := all.median(r.row, r.ours, r.metric)
+		b, _, _, m := all.median(r.theirRow, r.theirs, r.metric)
+		if n == 0 || m == 0 {
+			fmt.Fprintf(out, "%s %s\t%s %s\tnot measured\t\t\n", r.ours, r.row, r.theirs, r.theirRow)
+			continue
+		}
+		word, kept := "at most", a/b <= r.bound
+		if r.atLeast {
+			word, kept = "at least", a/b >= r.bound
+		}
+		verdict := "yes"
+		if !kept {
+			verdict = "NO"
+		}
+		fmt.Fprintf(out, "%s %s\t%s %s\t%.3g\t%s %.3g\t%s\n", r.ours, r.row, r.theirs, r.theirRow, a/b, word, r.bound, verdict)
+	}
+}
