@@ -11,6 +11,7 @@ import (
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/rpc/refs"
 	"github.com/weft-project/weft/transport"
 )
 
@@ -23,8 +24,8 @@ type outbound struct {
 	cancel context.CancelFunc
 	m      *transport.Message
 	pack   packing
-	header func(*passInfo) (any, error) // called when the references are shared
-	holds  bool                         // end the stream only when what the answer refers to is counted here
+	header func(*passInfo) any // called when the references are shared
+	ticket uint64              // where the answer may bring references
 }
 
 // start counts a request as outstanding and packs it. What it gives must be run; it fails with the error for the user.
@@ -64,12 +65,20 @@ func (w *Worker) startCall(c context.Context, to string, r *request) (*outbound,
 		if err != nil {
 			return err
 		}
-		if r.keep != nil {
-			r.keep.Owner, o.holds = o.p.rank, true
+		args, err := encode(tree)
+		if err != nil {
+			return err
 		}
-		o.header = func(info *passInfo) (any, error) {
-			args, err := encode(tree)
-			return callHeader{Function: r.name, Timeout: left(o.c), Ref: r.keep, Args: args, Pass: info, Holds: o.holds}, err
+		h := callHeader{Function: r.name, Args: args}
+		if r.keep != nil {
+			if err := r.keep.begin(w, o.p); err != nil {
+				return err
+			}
+			h.Keep = &r.keep.id
+		}
+		o.header = func(info *passInfo) any {
+			h.Timeout, h.Pass, h.Ticket, h.Refs = left(o.c), info, o.ticket, o.pack.shares
+			return h
 		}
 		return nil
 	})
@@ -97,64 +106,49 @@ func left(c context.Context) time.Duration {
 // run sends the request and stores the answer's value in out; an invalid out takes no value.
 func (o *outbound) run(result *codec, out reflect.Value) error {
 	defer o.end()
-	o.holds = o.holds || (result != nil && result.refers)
-	err := o.pack.share(o.c, o.w, o.p)
-	took := false
-	if err == nil {
-		took, err = o.roundTrip(result, out)
+	if result != nil && result.refers {
+		o.ticket = o.w.ticket(o.p)
 	}
-	if !took {
-		o.pack.takeBack(o.w, o.p)
+	err := o.pack.share(o.c, o.w, o.p, 0)
+	if err == nil {
+		err = o.roundTrip(result, out)
+	}
+	if err != nil {
+		o.pack.recall(o.w, o.p)
+		o.w.abandon(o.p, o.ticket)
 	}
 	return o.w.wrap(o.p.name, o.what, err)
 }
 
-// roundTrip records the tensors in the pass, sends, and takes the answer before the stream is closed, so that the peer keeps
-// what the answer refers to until it is counted here. took says that the peer holds the references that were sent.
-func (o *outbound) roundTrip(result *codec, out reflect.Value) (took bool, err error) {
+// roundTrip records the tensors in the pass, sends, and takes the answer.
+func (o *outbound) roundTrip(result *codec, out reflect.Value) (err error) {
 	w, p, c := o.w, o.p, o.c
 	info, unsend, err := w.record(c, p, o.what, o.pack.tensors)
 	if err != nil {
-		return false, err
+		return err
 	}
 	defer func() {
 		if err != nil {
 			unsend()
 		}
 	}()
-	header, err := o.header(info)
-	if err != nil {
-		return false, err
-	}
-	if o.m.Header, err = encode(header); err != nil {
-		return false, err
+	if o.m.Header, err = encode(o.header(info)); err != nil {
+		return err
 	}
 	link, err := p.connection(c)
 	if err != nil {
-		return false, err
+		return err
 	}
-	s, err := link.Open(c)
+	reply, err := exchange(c, link, o.m, w.place)
 	if err != nil {
-		return false, p.explain(c, err)
-	}
-	reply, err := converse(c, s, o.m, w.place, !o.holds)
-	if err != nil {
-		s.Reset(err)
-		return false, p.explain(c, err)
+		return p.explain(c, err)
 	}
 	defer reply.Release()
 	h, err := parseReply(reply)
-	if h != nil {
-		took = h.Took
-	}
 	if err == nil && out.IsValid() {
 		err = w.receive(c, p, reply, h, result, out)
 	}
-	if o.holds && err == nil {
-		err = s.CloseSend()
-	}
-	finish(c, s, err)
-	return took, err
+	return err
 }
 
 // record attaches the send function of a message that leaves in a pass. unsend takes it back when nobody will ever send
@@ -195,26 +189,35 @@ func (w *Worker) receive(c context.Context, p *peer, m *transport.Message, h *re
 	if err := attachRecv(pass, h.Pass, p.rank, tensors); err != nil {
 		return err
 	}
-	return w.unpack(c, result, h.Value, tensors, out)
+	return w.unpack(c, p, result, h.Value, tensors, h.Refs, out)
 }
 
-// unpack fills a value from the wire; references in it are counted before it returns.
-func (w *Worker) unpack(c context.Context, cd *codec, raw cbor.RawMessage, tensors []*autodiff.Tensor, into reflect.Value) error {
-	u := unpacking{tensors: tensors, refs: func(id refID) (*ref, error) { return w.hold(c, id) }}
-	return cd.unpack(&u, raw, into, 0)
+// unpack fills a value from the wire; references in it are confirmed by their owners before it returns.
+func (w *Worker) unpack(c context.Context, from *peer, cd *codec, raw cbor.RawMessage, tensors []*autodiff.Tensor, shares []refs.Share, into reflect.Value) error {
+	held, err := w.hold(c, from, shares)
+	if err != nil {
+		return err
+	}
+	u := unpacking{tensors: tensors, refs: held, used: make([]bool, len(held))}
+	err = cd.unpack(&u, raw, into, 0)
+	u.leave(err != nil)
+	return err
 }
 
 // remote starts a call whose result stays at the callee.
 func (w *Worker) remote(c context.Context, to string, r *request) *ref {
-	r.keep = &refID{ID: w.nextID(), Fork: w.nextID()}
+	r.keep = &creation{}
 	o, err := w.startCall(c, to, r)
 	if err != nil {
+		err = r.keep.end(w, err)
+		w.refs.release(r.keep.hold)
 		return failedRef(err)
 	}
-	ref := w.newRef(*r.keep, true)
+	ref := w.newRef(r.keep.hold, r.keep.id, false)
 	ref.state.users = 1 // the call: the share is not given back while it is under way
 	go func() {
-		ref.settle(o.run(nil, reflect.Value{}))
+		err := o.run(nil, reflect.Value{})
+		ref.settle(r.keep.end(w, err))
 		ref.unpin()
 	}()
 	return ref
@@ -223,7 +226,7 @@ func (w *Worker) remote(c context.Context, to string, r *request) *ref {
 // fetch copies a reference's value from its owner.
 func (w *Worker) fetch(c context.Context, r *ref, result *codec, out reflect.Value) error {
 	o, err := w.start(c, r.Owner(), "fetch", kindFetch, func(o *outbound) error {
-		o.header = func(info *passInfo) (any, error) { return fetchHeader{r.id, info, left(o.c), o.holds}, nil }
+		o.header = func(info *passInfo) any { return fetchHeader{r.id, info, left(o.c), o.ticket} }
 		return nil
 	})
 	if err != nil {

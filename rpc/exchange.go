@@ -18,7 +18,7 @@ func exchange(c context.Context, link transport.Link, m *transport.Message, plac
 	if err != nil {
 		return nil, err
 	}
-	reply, err := converse(c, s, m, place, true)
+	reply, err := converse(c, s, m, place)
 	finish(c, s, err)
 	return reply, err
 }
@@ -35,14 +35,11 @@ func finish(c context.Context, s transport.Stream, err error) {
 	s.Reset(err) // with nil only the stream's resources go
 }
 
-// converse sends a request and receives the answer. With last it ends its side of the stream at once, which saves a packet;
-// otherwise the caller ends it when it holds what the answer refers to.
-func converse(c context.Context, s transport.Stream, m *transport.Message, place transport.Place, last bool) (*transport.Message, error) {
+// converse sends a request, which is all that this side has to say, and receives the answer.
+func converse(c context.Context, s transport.Stream, m *transport.Message, place transport.Place) (*transport.Message, error) {
+	m.End = true
 	if err := s.Send(c, m); err != nil {
 		return nil, err
-	}
-	if last {
-		_ = s.CloseSend() // where it fails, Recv tells why
 	}
 	reply, err := s.Recv(c, place)
 	if errors.Is(err, io.EOF) {

@@ -159,5 +159,5 @@ type request struct {
 	name  string
 	codec *codec
 	arg   reflect.Value
-	keep  *refID // the result stays there
+	keep  *creation // the result stays there
 }

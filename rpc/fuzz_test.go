@@ -12,6 +12,7 @@ import (
 
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/rpc/refs"
 	"github.com/weft-project/weft/transport"
 )
 
@@ -36,16 +37,12 @@ func FuzzArguments(f *testing.F) {
 	}
 	f.Add(byte(3), []byte{0xa1, 0x61, 'L', 0x85, 0xf6, 0xf6, 0xf6, 0xf6, 0xf6})
 	f.Add(byte(4), []byte{0xa1, 0x63, '3', '0', '0', 0x00})
-	f.Add(byte(5), []byte{0x81, 0xa2, 1, 1, 2, 3})
+	f.Add(byte(5), []byte{0x82, 1, 3})
 	f.Fuzz(func(t *testing.T, which byte, raw []byte) {
 		typ := fuzzedTypes[int(which)%len(fuzzedTypes)]
 		cd, err := codecFor(typ)
 		require.NoError(t, err)
-		u := &unpacking{tensors: m.tensors, refs: func(id refID) (*ref, error) {
-			r := failedRef(nil)
-			r.id = id
-			return r, nil
-		}}
+		u := &unpacking{tensors: m.tensors, refs: []*ref{failedRef(nil), failedRef(nil), failedRef(nil)}, used: make([]bool, 3)}
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		v := reflect.New(typ).Elem()
@@ -88,11 +85,13 @@ func FuzzHeaders(f *testing.F) {
 
 func sampleHeaders() []any {
 	pass := &passInfo{Pass: 1, Message: 2, Tensors: []tensorInfo{{Requires: true, Origin: device.Sim(1)}}}
-	id := refID{Owner: 1, ID: 5, Fork: 7}
+	id := refs.ID{Owner: refs.Node{Rank: 1, Epoch: 5}, By: refs.Node{Rank: 0, Epoch: 7}, N: 1}
+	shares := []refs.Share{{ID: id, N: 1}, {ID: id, N: 3}}
+	control := []refs.Message{{Op: refs.Fork, N: 1, ID: id}, {Op: refs.Delete, N: 2, Given: true}, {Op: refs.Recall, N: 9}, {Op: refs.Abandon, N: 1}}
 	return []any{
-		helloHeader{"worker0", 0, 2, "worker1"}, callHeader{Function: "add", Args: []byte{0xa0}, Pass: pass, Timeout: time.Second, Ref: &id},
-		replyHeader{Err: &wireError{"worker1", "text", []int{0, 99, -1}}}, replyHeader{Value: []byte{1}, Pass: pass, Took: true},
-		gradientsHeader{1, 2, 3, true, time.Second}, cleanupHeader{1}, fetchHeader{id, pass, time.Second, true}, refHeader{id},
+		helloHeader{"worker0", 0, 2, "worker1"}, callHeader{Function: "add", Args: []byte{0xa0}, Pass: pass, Timeout: time.Second, Keep: &id, Refs: shares, Ticket: 1},
+		replyHeader{Err: &wireError{"worker1", "text", []int{0, 99, -1}}}, replyHeader{Value: []byte{1}, Pass: pass, Refs: shares},
+		gradientsHeader{1, 2, 3, true, time.Second}, cleanupHeader{1}, fetchHeader{id, pass, time.Second, 1}, refsHeader{control},
 		memberRecord{Name: "worker0", Maps: map[string]device.Map{"worker1": {device.Sim(0): device.Sim(1)}}}, struct{}{},
 	}
 }
@@ -125,7 +124,7 @@ func FuzzRequests(f *testing.F) {
 		defer m.Release()
 		s, err := link.Open(c)
 		require.NoError(t, err)
-		reply, err := converse(c, s, m, ws[0].place, true)
+		reply, err := converse(c, s, m, ws[0].place)
 		s.Reset(err)
 		if err == nil {
 			reply.Release()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/rpc/refs"
 	"github.com/weft-project/weft/store"
 	"github.com/weft-project/weft/transport"
 )
@@ -24,7 +25,7 @@ type memberRecord struct {
 	Addr    string                `cbor:"4,keyasint"`
 	Devices []device.ID           `cbor:"5,keyasint"`
 	Maps    map[string]device.Map `cbor:"6,keyasint,omitempty"`
-	Nonce   uint64                `cbor:"7,keyasint"` // tells two workers with equal records apart
+	Nonce   uint64                `cbor:"7,keyasint"` // tells two workers with equal records apart, and the lives of one
 }
 
 // Join makes this process, or this part of it, a member of the job: it claims its rank and name in the store, links with
@@ -88,8 +89,9 @@ func newWorker(p *prepared, closeStore func() error) *Worker {
 	w := &Worker{
 		name: p.Name, rank: p.Rank, world: p.WorldSize, timeout: p.Timeout, log: p.Logger,
 		serves: p.serves, devices: p.devices, store: p.Store, ownsStore: closeStore, net: p.Network,
-		byName: map[string]*peer{}, changed: make(chan struct{}),
+		epoch: rand.Uint64(), byName: map[string]*peer{}, changed: make(chan struct{}),
 	}
+	w.refs = newReferences(w)
 	w.life, w.end = context.WithCancelCause(context.Background())
 	w.passes = ctx.NewContainer(ctx.Config{Worker: ctx.WorkerID(p.Rank), Links: passLinks{w}, Timeout: max(p.Timeout, 0), Logger: p.Logger})
 	for rank := range p.WorldSize {
@@ -107,7 +109,7 @@ func (w *Worker) join(c context.Context, p *prepared) error {
 	}
 	me := memberRecord{
 		Name: w.name, Rank: w.rank, World: w.world, Addr: w.listener.Addr(), Devices: w.devices.IDs(), Maps: p.DeviceMaps,
-		Nonce: rand.Uint64(),
+		Nonce: w.epoch,
 	}
 	leader, err := w.authenticate(c)
 	if err != nil {
@@ -300,8 +302,9 @@ func (w *Worker) enrol(records []*memberRecord) error {
 	defer w.mu.Unlock()
 	for rank, r := range records {
 		p := w.peers[rank]
-		p.name, p.addr = r.Name, r.Addr
+		p.name, p.addr, p.node = r.Name, r.Addr, refs.Node{Rank: rank, Epoch: r.Nonce}
 		w.byName[r.Name] = p
+		w.refs.meet(p.node)
 	}
 	var errs []error
 	for _, from := range records {

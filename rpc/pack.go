@@ -7,10 +7,12 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/fxamacker/cbor/v2"
 
 	"github.com/weft-project/weft/autodiff"
+	"github.com/weft-project/weft/rpc/refs"
 )
 
 // maxDepth bounds how deep a value may nest, so that a cycle of pointers is an error.
@@ -20,43 +22,42 @@ const maxDepth = 48
 type packing struct {
 	tensors []*autodiff.Tensor
 	index   map[*autodiff.Tensor]int
-	refs    []*sharing
+	refs    []*ref
+	shares  []refs.Share // the receiver's, once share has run
 }
 
-// sharing is a reference in a value on its way out; id is known once it is shared with the receiver.
-type sharing struct {
-	ref *ref
-	id  refID
-}
-
-// share counts the receiver's shares, or says under which name it can ask for them.
-func (p *packing) share(c context.Context, w *Worker, to *peer) (err error) {
-	for _, s := range p.refs {
-		if s.id, err = w.share(c, s.ref, to); err != nil {
+// share gives the receiver a share in each reference. ticket is the call's where this is an answer.
+func (p *packing) share(c context.Context, w *Worker, to *peer, ticket uint64) error {
+	for _, r := range p.refs {
+		s, err := w.share(c, r, to, ticket)
+		if err != nil {
 			return err
 		}
+		p.shares = append(p.shares, s)
 	}
 	return nil
 }
 
-// takeBack drops the shares that were counted for a receiver that did not take them.
-func (p *packing) takeBack(w *Worker, from *peer) {
-	for _, s := range p.refs {
-		if s.id.Fork != 0 {
-			w.owned.drop(s.id, from.rank)
-		}
+// recall asks the shares back from a receiver that may not have got them.
+func (p *packing) recall(w *Worker, from *peer) {
+	if len(p.shares) > 0 {
+		w.refs.do(func(m *refs.Machine, now time.Time) {
+			for _, s := range p.shares {
+				m.Recall(now, from.node, s)
+			}
+		})
 	}
 }
 
 // unpin ends the use of the references.
 func (p *packing) unpin() {
-	for _, s := range p.refs {
-		s.ref.unpin()
+	for _, r := range p.refs {
+		r.unpin()
 	}
 	p.refs = nil
 }
 
-// pack gives the CBOR form of v. A tensor appears once, however often the value holds it.
+// pack gives the CBOR form of v. A tensor or reference travels once, however often the value holds it.
 func (c *codec) pack(p *packing, v reflect.Value, depth int) (any, error) {
 	if depth > maxDepth {
 		return nil, fmt.Errorf("%w: a %v nests deeper than %d; is there a cycle?", ErrArguments, c.typ, maxDepth)
@@ -65,16 +66,7 @@ func (c *codec) pack(p *packing, v reflect.Value, depth int) (any, error) {
 	case tensorValue:
 		return p.tensor(v.Interface().(*autodiff.Tensor))
 	case refValue:
-		r := v.Interface().(anyRef).core()
-		if r == nil {
-			return nil, nil
-		}
-		if err := r.pin(); err != nil {
-			return nil, err
-		}
-		s := &sharing{ref: r}
-		p.refs = append(p.refs, s)
-		return &s.id, nil
+		return p.reference(v.Interface().(anyRef).core())
 	case pointer:
 		if v.IsNil() {
 			return nil, nil
@@ -152,6 +144,20 @@ func (p *packing) tensor(t *autodiff.Tensor) (any, error) {
 	p.index[t] = i
 	p.tensors = append(p.tensors, t)
 	return i, nil
+}
+
+func (p *packing) reference(r *ref) (any, error) {
+	if r == nil {
+		return nil, nil
+	}
+	if i := slices.Index(p.refs, r); i >= 0 {
+		return i, nil
+	}
+	if err := r.pin(); err != nil {
+		return nil, err
+	}
+	p.refs = append(p.refs, r)
+	return len(p.refs) - 1, nil
 }
 
 // keyText is a map's key on the wire; a String method of its type has no say.

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/rpc/refs"
 	"github.com/weft-project/weft/transport"
 )
 
@@ -15,6 +17,7 @@ type peer struct {
 	w     *Worker
 	name  string
 	rank  int
+	node  refs.Node // for references
 	addr  string
 	there device.Map // mine → the peer's, for what leaves in calls
 	back  device.Map // mine → the peer's, for what leaves in responses to its calls
@@ -128,7 +131,7 @@ func (w *Worker) serveLink(p *peer, link transport.Link) {
 	if !expected {
 		w.log.Warn("lost a worker", "worker", w.name, "peer", p.name, "err", cause)
 	}
-	w.owned.lost(p.rank)
+	w.refs.do(func(m *refs.Machine, now time.Time) { m.Lose(now, p.node) })
 	w.passes.PeerLost(ctx.WorkerID(p.rank), gone)
 }
 

@@ -2,77 +2,323 @@ package rpc
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"reflect"
+	"sync"
 	"time"
+
+	"github.com/weft-project/weft/ctx"
+	"github.com/weft-project/weft/rpc/refs"
 )
 
-// share gives a reference its form on the wire. The owner counts the receiver's share at once; from anybody else the receiver
-// asks the owner for a share, while the message that brings the reference keeps the sender's alive.
-func (w *Worker) share(c context.Context, r *ref, to *peer) (refID, error) {
-	if r.w != nil && r.w != w {
-		return refID{}, fmt.Errorf("%w: %v belongs to another worker of this process", ErrArguments, r)
-	}
-	if err := r.settled(c); err != nil {
-		return refID{}, err
-	}
-	id := refID{Owner: r.id.Owner, ID: r.id.ID}
-	if id.Owner == w.rank && to.rank != w.rank {
-		id.Fork = w.nextID()
-		return id, w.owned.fork(id, to.rank)
-	}
-	return id, nil
+// references is the shell around a worker's refs.Machine: values, goroutines that wait for them, and messages.
+type references struct {
+	w  *Worker
+	me refs.Node
+
+	// mu guards what follows. Worker.mu may not be taken with it held.
+	mu      sync.Mutex
+	m       *refs.Machine
+	values  map[refs.ID]*owned
+	waiting map[refs.Hold]*ref // arrived, and not confirmed by the owner yet
+	timer   *time.Timer        // wakes the machine
+	changed chan struct{}      // made by who waits, closed when anything happens
+	closed  bool
 }
 
-// hold makes this worker's share of a reference that arrived.
-func (w *Worker) hold(c context.Context, id refID) (*ref, error) {
-	if id.Owner < 0 || id.Owner >= w.world {
-		return nil, fmt.Errorf("%w: a reference to a value of worker %d", ErrProtocol, id.Owner)
+// owned is a value that this worker keeps for references.
+type owned struct {
+	ready chan struct{} // closed when value or err is set
+	value reflect.Value
+	err   error
+}
+
+func newReferences(w *Worker) *references {
+	me := refs.Node{Rank: w.rank, Epoch: w.epoch}
+	return &references{
+		w: w, me: me, m: refs.New(me, 0), values: map[refs.ID]*owned{}, waiting: map[refs.Hold]*ref{},
 	}
-	if id.Fork != 0 && id.Owner != w.rank {
-		return w.newRef(id, false), nil // the owner counted it when it sent it
-	}
-	id.Fork = w.nextID()
-	if id.Owner == w.rank {
-		if err := w.owned.fork(id, w.rank); err != nil {
-			return nil, err
+}
+
+// meet says that there is a worker.
+func (r *references) meet(n refs.Node) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.m.Meet(n)
+}
+
+// do tells the machine what happened, and does what it says.
+func (r *references) do(event func(m *refs.Machine, now time.Time)) {
+	r.mu.Lock()
+	event(r.m, time.Now())
+	todo := r.m.Actions()
+	var settled []*ref
+	var errs []error
+	for _, a := range todo {
+		switch a.Kind {
+		case refs.Freed:
+			delete(r.values, a.ID)
+		case refs.Confirmed, refs.Denied:
+			if ref := r.waiting[a.Hold]; ref != nil {
+				settled, errs = append(settled, ref), append(errs, a.Err)
+				delete(r.waiting, a.Hold)
+			}
 		}
-		return w.newRef(id, false), nil
 	}
-	if _, err := w.ask(c, w.peers[id.Owner], kindFork, refHeader{id}); err != nil {
-		return nil, fmt.Errorf("asking %s for a share: %w", w.nameOf(id.Owner), err)
+	r.wakeLocked()
+	if r.changed != nil {
+		close(r.changed)
+		r.changed = nil
 	}
-	return w.newRef(id, false), nil
-}
-
-// deleteTimeout bounds telling an owner that a share is given back. An owner that cannot be told is lost, and drops the shares of
-// this worker when it notices.
-const deleteTimeout = 10 * time.Second
-
-// drop gives a share back, once: now, or when the last call that carries it ends.
-func (w *Worker) drop(id refID, state *refState) {
-	if state.release() {
-		w.giveBack(id, state)
+	r.mu.Unlock()
+	for i, ref := range settled {
+		ref.settle(r.w.why(ref.id.Owner, errs[i]))
+	}
+	for _, a := range todo {
+		if a.Kind == refs.Send {
+			r.send(a)
+		}
 	}
 }
 
-// giveBack tells the owner; it does not wait for it.
-func (w *Worker) giveBack(id refID, state *refState) {
-	if state.err != nil {
-		return // there never was a value
-	}
-	if id.Owner == w.rank {
-		w.owned.drop(id, w.rank)
+// wakeLocked sets the timer for what the machine waits for.
+func (r *references) wakeLocked() {
+	if r.closed {
 		return
 	}
-	if w.begin() != nil {
-		return // this worker has left; the owner drops its shares
+	at, ok := r.m.Next()
+	switch {
+	case !ok && r.timer != nil:
+		r.timer.Stop()
+	case !ok:
+	case r.timer == nil:
+		r.timer = time.AfterFunc(time.Until(at), func() { r.do((*refs.Machine).Tick) })
+	default:
+		r.timer.Reset(time.Until(at))
 	}
-	go func() {
-		defer w.finish()
-		c, cancel := context.WithTimeout(w.life, deleteTimeout)
+}
+
+// tryTimeout is how long an answer to control messages is awaited before they are sent again.
+const tryTimeout = 3 * time.Second
+
+// send tries once to deliver control messages.
+func (r *references) send(a refs.Action) {
+	w := r.w
+	p := w.at(a.To)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed || p == nil {
+		return
+	}
+	w.work.Go(func() {
+		c, cancel := context.WithTimeout(w.life, tryTimeout)
 		defer cancel()
-		if _, err := w.ask(c, w.peers[id.Owner], kindDelete, refHeader{id}); err != nil {
-			w.log.Debug("could not give a share back", "worker", w.name, "owner", w.nameOf(id.Owner), "err", err)
+		var answers []refs.Answer
+		reply, err := w.ask(c, p, kindRefs, refsHeader{a.Messages})
+		if err == nil {
+			err = decode(reply.Value, &answers)
 		}
-	}()
+		r.do(func(m *refs.Machine, now time.Time) {
+			if err != nil {
+				m.Failed(now, a.To, a.Packet)
+			} else {
+				m.Answered(now, a.To, a.Packet, answers)
+			}
+		})
+		if err != nil {
+			w.log.Debug("could not tell of references", "worker", w.name, "peer", p.name, "err", err)
+		}
+	})
+}
+
+// at is the peer in that life of it, nil where it is not known.
+func (w *Worker) at(n refs.Node) *peer {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if n.Rank < 0 || n.Rank >= len(w.peers) || w.peers[n.Rank].node != n {
+		return nil
+	}
+	return w.peers[n.Rank]
+}
+
+// close ends all waits for values, and sends nothing more.
+func (r *references) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+	if r.timer != nil {
+		r.timer.Stop()
+	}
+}
+
+// why says what the machine's errors about a worker mean to the user.
+func (w *Worker) why(owner refs.Node, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, refs.ErrLost):
+		if p := w.at(owner); p != nil {
+			if gone := p.lost(); gone != nil {
+				return gone
+			}
+		}
+		return fmt.Errorf("%w: worker %d of the reference", ErrPeerLost, owner.Rank)
+	case errors.Is(err, refs.ErrGone), errors.Is(err, refs.ErrUnready):
+		return fmt.Errorf("%w: %w", ErrReleased, err)
+	}
+	return fmt.Errorf("%w: %w", ErrProtocol, err)
+}
+
+// receive takes a peer's control messages.
+func (r *references) receive(from *peer, msgs []refs.Message) (answers []refs.Answer, err error) {
+	r.do(func(m *refs.Machine, now time.Time) { answers, err = m.Receive(now, from.node, msgs) })
+	return answers, r.w.why(from.node, err)
+}
+
+// own makes this worker the owner of a value.
+func (r *references) own(v reflect.Value) (h refs.Hold, id refs.ID) {
+	r.do(func(m *refs.Machine, _ time.Time) {
+		h, id = m.Own()
+		o := &owned{ready: make(chan struct{}), value: v}
+		close(o.ready)
+		r.values[id] = o
+	})
+	return h, id
+}
+
+func (r *references) release(h refs.Hold) {
+	r.do(func(m *refs.Machine, now time.Time) { m.Release(now, h) })
+}
+
+// serve makes room for a value that a call is about to make; made must follow.
+func (r *references) serve(from *peer, id refs.ID) (err error) {
+	r.do(func(m *refs.Machine, _ time.Time) {
+		if err = m.Serve(from.node, id); err == nil {
+			r.values[id] = &owned{ready: make(chan struct{})}
+		}
+	})
+	return r.w.why(from.node, err)
+}
+
+// made gives the value, or why there is none; only the first time counts.
+func (r *references) made(id refs.ID, v reflect.Value, err error) {
+	r.do(func(m *refs.Machine, _ time.Time) {
+		o := r.values[id]
+		if o == nil || o.value.IsValid() || o.err != nil {
+			return
+		}
+		if o.value, o.err = v, err; err != nil {
+			o.value = reflect.Value{}
+		}
+		close(o.ready)
+		m.Made(id, err == nil)
+	})
+}
+
+// value waits for a value that is here.
+func (r *references) value(c context.Context, id refs.ID) (reflect.Value, error) {
+	r.mu.Lock()
+	o := r.values[id]
+	r.mu.Unlock()
+	if o == nil {
+		return reflect.Value{}, fmt.Errorf("%w: the value is gone", ErrReleased)
+	}
+	select {
+	case <-o.ready:
+		return o.value, o.err
+	case <-c.Done():
+		return reflect.Value{}, ctx.AsTimeout(context.Cause(c))
+	}
+}
+
+// answer marks a caller's ticket as used; it fails where the caller has given up.
+func (r *references) answer(to *peer, ticket uint64) (err error) {
+	r.do(func(m *refs.Machine, _ time.Time) { err = m.Answer(to.node, ticket) })
+	return r.w.why(to.node, err)
+}
+
+// ticket numbers a call whose answer may bring references.
+func (w *Worker) ticket(to *peer) (n uint64) {
+	w.refs.do(func(m *refs.Machine, _ time.Time) { n = m.Ticket(to.node) })
+	return n
+}
+
+// abandon says that such a call failed; what its answer brings, or would, is not taken.
+func (w *Worker) abandon(to *peer, ticket uint64) {
+	if ticket != 0 {
+		w.refs.do(func(m *refs.Machine, now time.Time) { m.Abandon(now, to.node, ticket) })
+	}
+}
+
+// creation is the share of a worker that asks another to make a value.
+type creation struct {
+	hold refs.Hold
+	id   refs.ID
+}
+
+func (k *creation) begin(w *Worker, owner *peer) (err error) {
+	w.refs.do(func(m *refs.Machine, _ time.Time) { k.hold, k.id, err = m.Create(owner.node) })
+	return w.why(owner.node, err)
+}
+
+// end says how the call ended, and gives the error for whoever uses the reference.
+func (k *creation) end(w *Worker, err error) error {
+	w.refs.do(func(m *refs.Machine, now time.Time) { m.Created(now, k.hold, err == nil) })
+	var there *RemoteError
+	if err != nil && !errors.As(err, &there) {
+		return fmt.Errorf("the creation of the value may have failed: %w", err)
+	}
+	return err
+}
+
+// share gives the receiver of a message a share in a reference, as soon as this worker's own is confirmed.
+func (w *Worker) share(c context.Context, r *ref, to *peer, ticket uint64) (s refs.Share, err error) {
+	if r.w != nil && r.w != w {
+		return s, fmt.Errorf("%w: %v belongs to another worker of this process", ErrArguments, r)
+	}
+	if err := r.settled(c); err != nil {
+		return s, err
+	}
+	w.refs.do(func(m *refs.Machine, _ time.Time) { s, err = m.Share(r.hold, to.node, ticket) })
+	return s, w.why(to.node, err)
+}
+
+// hold takes the shares that a message brings, and waits until their owners have confirmed them.
+func (w *Worker) hold(c context.Context, from *peer, shares []refs.Share) (held []*ref, err error) {
+	if len(shares) == 0 {
+		return nil, nil
+	}
+	var lost refs.Node
+	w.refs.do(func(m *refs.Machine, now time.Time) {
+		for _, s := range shares {
+			h, confirmed, aerr := m.Arrive(now, from.node, s)
+			if aerr != nil {
+				err, lost = aerr, s.ID.Owner
+				return
+			}
+			r := w.newRef(h, s.ID, confirmed)
+			if !confirmed {
+				w.refs.waiting[h] = r
+			}
+			held = append(held, r)
+		}
+	})
+	if err != nil {
+		err = fmt.Errorf("a reference that %s sent: %w", from.name, w.why(lost, err))
+	}
+	for _, r := range held {
+		if err == nil {
+			if err = r.settled(c); err != nil {
+				err = fmt.Errorf("asking %s for a share: %w", r.Owner(), err)
+			}
+		}
+	}
+	if err != nil {
+		for _, r := range held {
+			r.Release()
+		}
+		return nil, err
+	}
+	return held, nil
 }

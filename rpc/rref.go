@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/weft-project/weft/ctx"
+	"github.com/weft-project/weft/rpc/refs"
 )
 
 // RRef is a reference to a value that stays at its owner. It may be passed to and returned from any function. Copies of an RRef
@@ -29,8 +30,9 @@ func (r *RRef[T]) setCore(c *ref)    { r.ref = c }
 // ref is one holder's share in a value.
 type ref struct {
 	w     *Worker
-	id    refID
-	ready chan struct{} // closed when the owner has the value, or failed
+	id    refs.ID
+	hold  refs.Hold
+	ready chan struct{} // closed when the owner has the value and counts this share, or failed
 	state *refState
 }
 
@@ -69,7 +71,7 @@ func (r *ref) unpin() {
 	last := r.state.released && r.state.users == 0
 	r.state.mu.Unlock()
 	if last && r.w != nil {
-		r.w.giveBack(r.id, r.state)
+		r.w.refs.release(r.hold)
 	}
 }
 
@@ -79,15 +81,22 @@ func failedRef(err error) *ref {
 	return r
 }
 
-// newRef makes a holder's share, which counts at the owner already (or will, when pending is true).
-func (w *Worker) newRef(id refID, pending bool) *ref {
-	r := &ref{w: w, id: id, ready: make(chan struct{}), state: &refState{}}
-	if !pending {
+// newRef makes a holder's share; settle must follow where it is not confirmed yet.
+func (w *Worker) newRef(h refs.Hold, id refs.ID, confirmed bool) *ref {
+	r := &ref{w: w, id: id, hold: h, ready: make(chan struct{}), state: &refState{}}
+	if confirmed {
 		close(r.ready)
 	}
 	state := r.state
-	runtime.AddCleanup(r, func(id refID) { w.drop(id, state) }, id)
+	runtime.AddCleanup(r, func(h refs.Hold) { w.drop(h, state) }, h)
 	return r
+}
+
+// drop gives a share back, once: now, or when the last call that carries it ends.
+func (w *Worker) drop(h refs.Hold, state *refState) {
+	if state.release() {
+		w.refs.release(h)
+	}
 }
 
 // settle ends the wait for the value.
@@ -131,7 +140,21 @@ func (r *ref) Owner() string {
 	if r == nil || r.w == nil {
 		return ""
 	}
-	return r.w.nameOf(r.id.Owner)
+	return r.w.nameOf(r.id.Owner.Rank)
+}
+
+// Confirmed says whether the owner has the value and counts this reference. It is true of every reference that arrives in a
+// call, and of one that Remote gives when Ready returns without an error.
+func (r *ref) Confirmed() bool {
+	if r == nil {
+		return false
+	}
+	select {
+	case <-r.ready:
+		return r.state.err == nil
+	default:
+		return false
+	}
 }
 
 // Ready waits until the owner has the value; it fails as the call that makes the value did.
@@ -143,19 +166,19 @@ func (r *ref) Ready(c context.Context) error {
 	return nil
 }
 
-// String prints the owner and the number.
+// String prints the owner, and the creator's rank and number.
 func (r *ref) String() string {
 	if r == nil || r.w == nil {
 		return "RRef(none)"
 	}
-	return fmt.Sprintf("RRef(%s, %d.%d)", r.Owner(), r.id.ID>>48, r.id.ID&(1<<48-1))
+	return r.w.refName(r.id)
 }
 
 // Release gives the share back. The value is dropped when all shares are. Calls under way keep it for as long as they need
 // it. Uses after it fail with ErrReleased; a second Release does nothing.
 func (r *ref) Release() {
 	if r != nil && r.w != nil {
-		r.w.drop(r.id, r.state)
+		r.w.drop(r.hold, r.state)
 	}
 }
 
@@ -179,10 +202,10 @@ func (r RRef[T]) LocalValue(c context.Context) (v T, err error) {
 		return v, err
 	}
 	defer r.unpin()
-	if r.id.Owner != r.w.rank {
+	if r.id.Owner != r.w.refs.me {
 		return v, r.w.wrap(r.Owner(), "local value", fmt.Errorf("%w: %s is", ErrNotOwner, r.Owner()))
 	}
-	got, err := r.w.owned.value(c, r.id.ID)
+	got, err := r.w.refs.value(c, r.id)
 	if err != nil {
 		return v, r.w.wrap("", "local value", err)
 	}
@@ -199,118 +222,6 @@ func NewRRef[T any](c context.Context, v T) (RRef[T], error) {
 	if err != nil {
 		return RRef[T]{}, err
 	}
-	id := refID{Owner: w.rank, ID: w.nextID(), Fork: w.nextID()}
-	if err := w.owned.add(id, w.rank); err != nil {
-		return RRef[T]{}, err
-	}
-	w.owned.fill(id.ID, reflect.ValueOf(&v).Elem(), nil)
-	return RRef[T]{w.newRef(id, false)}, nil
-}
-
-// owners is what this worker owns for its references: values and who holds shares in them.
-type owners struct {
-	mu sync.Mutex
-	of map[uint64]*owned
-}
-
-type owned struct {
-	forks map[uint64]int // fork → rank of its holder
-	ready chan struct{}
-	value reflect.Value
-	err   error
-}
-
-// add makes room for a value that its creator holds the first share in.
-func (o *owners) add(id refID, holder int) error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.of == nil {
-		o.of = map[uint64]*owned{}
-	}
-	if o.of[id.ID] != nil || int(id.ID>>48) != holder {
-		return fmt.Errorf("%w: value %x of worker %d is here already, or not its to name", ErrProtocol, id.ID, holder)
-	}
-	o.of[id.ID] = &owned{forks: map[uint64]int{id.Fork: holder}, ready: make(chan struct{})}
-	return nil
-}
-
-// fork counts a further share in a value that is here.
-func (o *owners) fork(id refID, holder int) error {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	v := o.of[id.ID]
-	if v == nil {
-		return fmt.Errorf("%w: the value is gone", ErrReleased)
-	}
-	if _, counted := v.forks[id.Fork]; counted {
-		return fmt.Errorf("%w: share %x is counted already", ErrProtocol, id.Fork)
-	}
-	v.forks[id.Fork] = holder
-	return nil
-}
-
-// fill gives the value, or why there is none.
-func (o *owners) fill(id uint64, value reflect.Value, err error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if v := o.of[id]; v != nil {
-		v.value, v.err = value, err
-		close(v.ready)
-	}
-}
-
-// value waits for a value.
-func (o *owners) value(c context.Context, id uint64) (reflect.Value, error) {
-	o.mu.Lock()
-	v := o.of[id]
-	o.mu.Unlock()
-	if v == nil {
-		return reflect.Value{}, fmt.Errorf("%w: the value is gone", ErrReleased)
-	}
-	select {
-	case <-v.ready:
-		return v.value, v.err
-	case <-c.Done():
-		return reflect.Value{}, ctx.AsTimeout(context.Cause(c))
-	}
-}
-
-// drop takes a share back from its holder; the value goes with the last. Unknown shares are no error: deletions may repeat.
-func (o *owners) drop(id refID, holder int) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	v := o.of[id.ID]
-	if v == nil {
-		return
-	}
-	if who, counted := v.forks[id.Fork]; !counted || who != holder {
-		return
-	}
-	delete(v.forks, id.Fork)
-	if len(v.forks) == 0 {
-		delete(o.of, id.ID)
-	}
-}
-
-// lost drops the shares of a worker that is gone.
-func (o *owners) lost(rank int) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for id, v := range o.of {
-		for f, holder := range v.forks {
-			if holder == rank {
-				delete(v.forks, f)
-			}
-		}
-		if len(v.forks) == 0 {
-			delete(o.of, id)
-		}
-	}
-}
-
-// count is the number of values.
-func (o *owners) count() int {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return len(o.of)
+	h, id := w.refs.own(reflect.ValueOf(&v).Elem())
+	return RRef[T]{w.newRef(h, id, true)}, nil
 }

@@ -14,7 +14,7 @@ import (
 
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/kernels"
-	"github.com/weft-project/weft/transport"
+	"github.com/weft-project/weft/rpc/refs"
 	"github.com/weft-project/weft/transport/simnet"
 )
 
@@ -193,33 +193,37 @@ func TestAValueWhoseCallerGaveUpBeforeTheAnswerCameIsNotKept(t *testing.T) {
 
 func TestAValueIsNamedOnceAndByItsCreator(t *testing.T) {
 	ws := sim(t, 2, refFunctions)
-	link, err := ws[0].peers[1].connection(t.Context())
-	require.NoError(t, err)
 	ask := func(kind uint8, header any) error {
-		raw, err := encode(header)
-		require.NoError(t, err)
-		reply, err := exchange(t.Context(), link, &transport.Message{Kind: kind, Header: raw}, nil)
-		require.NoError(t, err)
-		_, err = parseReply(reply)
+		_, err := ws[0].ask(t.Context(), ws[0].peers[1], kind, header)
 		return err
 	}
-	call := callHeader{Function: "constant", Args: []byte{1}, Ref: &refID{Owner: 1, ID: 77, Fork: 78}}
+	here, there := ws[0].refs.me, ws[1].refs.me
+	call := callHeader{Function: "constant", Args: []byte{1}, Keep: &refs.ID{Owner: there, By: here, N: 77}}
 	require.NoError(t, ask(kindCall, call))
+	require.Equal(t, 1, ws[1].Owned())
 	require.ErrorIs(t, ask(kindCall, call), ErrProtocol, "a name that is in use")
-	call.Ref = &refID{Owner: 1, ID: 1<<48 | 5, Fork: 1}
-	require.ErrorIs(t, ask(kindCall, call), ErrProtocol, "the name of another's value")
-	call.Ref = &refID{Owner: 0, ID: 99, Fork: 1}
-	require.ErrorIs(t, ask(kindCall, call), ErrProtocol, "a value of another owner")
-	require.ErrorIs(t, ask(kindFork, refHeader{refID{Owner: 1, ID: 77, Fork: 78}}), ErrProtocol, "a share that is counted")
-	require.ErrorIs(t, ask(kindFork, refHeader{refID{Owner: 1, ID: 76, Fork: 1}}), ErrReleased)
+	for name, id := range map[string]refs.ID{
+		"the name of another's value":  {Owner: there, By: there, N: 78},
+		"a value of another owner":     {Owner: here, By: here, N: 78},
+		"a value of an earlier life":   {Owner: refs.Node{Rank: 1, Epoch: 1}, By: here, N: 78},
+		"a creator of an earlier life": {Owner: there, By: refs.Node{Rank: 0, Epoch: 1}, N: 78},
+		"a value without a number":     {Owner: there, By: here},
+	} {
+		call.Keep = &id
+		require.ErrorIs(t, ask(kindCall, call), ErrProtocol, name)
+	}
 	mine, err := NewRRef(ws[1].Context(t.Context()), 1)
 	require.NoError(t, err)
-	require.NoError(t, ask(kindDelete, refHeader{mine.id}))
+	tell := func(msg refs.Message) { require.NoError(t, ask(kindRefs, refsHeader{[]refs.Message{msg}})) }
+	tell(refs.Message{Op: refs.Delete, N: mine.id.N})
 	require.Equal(t, 2, ws[1].Owned(), "only the holder gives a share back")
 	mine.Release()
-	require.NoError(t, ask(kindDelete, refHeader{refID{Owner: 1, ID: 77, Fork: 78}}))
-	require.NoError(t, ask(kindDelete, refHeader{refID{Owner: 1, ID: 77, Fork: 78}}))
+	tell(refs.Message{Op: refs.Delete, N: 77})
+	tell(refs.Message{Op: refs.Delete, N: 77})
 	require.Zero(t, ws[1].Owned())
+	require.ErrorIs(t, ask(kindRefs, refsHeader{make([]refs.Message, 1000)}), ErrProtocol, "more than a worker sends at once")
+	_, err = readRef.Call(ws[0].Context(t.Context()), "worker1", RRef[int]{ws[0].newRef(99, refs.ID{Owner: refs.Node{Rank: -5}}, true)})
+	require.ErrorIs(t, err, ErrReleased)
 }
 
 func TestAReferenceReleasedBeforeItsValueExistsLeavesNothing(t *testing.T) {
@@ -302,14 +306,10 @@ func TestSharesOfCallsThatFailAreTakenBack(t *testing.T) {
 	c := ws[0].Context(t.Context())
 	r, err := NewRRef(c, 1)
 	require.NoError(t, err)
-	forks := func() int {
-		ws[0].owned.mu.Lock()
-		defer ws[0].owned.mu.Unlock()
-		return len(ws[0].owned.of[r.id.ID].forks)
-	}
+	forks := func() int { return ws[0].References().Forks }
 	_, err = readRef.Call(c, "worker1", r)
 	require.ErrorIs(t, err, ErrNotServed)
-	require.Equal(t, 1, forks(), "the function was not served")
+	eventually(t, "the function was not served", func() bool { return forks() == 1 })
 	_, err = refuse.Call(c, "worker1", r)
 	require.ErrorContains(t, err, "refused it")
 	eventually(t, "the callee gave its share back", func() bool { return forks() == 1 })

@@ -44,6 +44,8 @@ func (w *Worker) serveStream(p *peer, s transport.Stream) {
 		err = w.serveCall(c, p, s, m)
 	case kindFetch:
 		err = w.serveFetch(c, p, s, m)
+	case kindRefs:
+		err = w.serveRefs(p, s, m)
 	default:
 		err = w.reply(s, &replyHeader{}, nil, w.control(c, p, m))
 	}
@@ -78,16 +80,6 @@ func (w *Worker) control(c context.Context, p *peer, m *transport.Message) error
 		}
 		w.passes.HandleCleanup(c, ctx.PassID(h.Pass), from)
 		return nil
-	case kindFork, kindDelete:
-		var h refHeader
-		if err := decode(m.Header, &h); err != nil {
-			return err
-		}
-		if m.Kind == kindFork {
-			return w.owned.fork(h.Ref, p.rank)
-		}
-		w.owned.drop(h.Ref, p.rank)
-		return nil
 	case kindLeaving:
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -106,7 +98,7 @@ func (w *Worker) reply(s transport.Stream, h *replyHeader, m *transport.Message,
 	}
 	m.Kind = kindReply
 	if err != nil {
-		h = &replyHeader{Err: toWire(w.name, ctx.AsTimeout(err)), Took: h.Took}
+		h = &replyHeader{Err: toWire(w.name, ctx.AsTimeout(err))}
 	}
 	if m.Header, err = encode(h); err != nil {
 		return err
@@ -143,34 +135,27 @@ func (w *Worker) serveCall(c context.Context, p *peer, s transport.Stream, m *tr
 		return w.reply(s, &replyHeader{}, nil, err)
 	}
 	defer done()
-	reply := &replyHeader{holds: h.Holds}
-	if h.Ref == nil {
-		out, fn, err := w.invoke(c, p, &h, m, reply)
-		return w.answer(c, p, s, fn, out, reply, err)
+	if h.Keep == nil {
+		out, fn, err := w.invoke(c, p, &h, m)
+		return w.answer(c, p, s, fn, out, h.Ticket, err)
 	}
-	if h.Ref.Owner != w.rank {
-		return w.reply(s, reply, nil, fmt.Errorf("%w: a reference of worker %d", ErrProtocol, h.Ref.Owner))
+	if err := w.refs.serve(p, *h.Keep); err != nil {
+		return w.reply(s, &replyHeader{}, nil, err)
 	}
-	if err := w.owned.add(*h.Ref, p.rank); err != nil {
-		return w.reply(s, reply, nil, err)
-	}
-	out, fn, err := w.invoke(c, p, &h, m, reply)
+	made := errUnanswered
+	var out reflect.Value
+	defer func() { w.refs.made(*h.Keep, out, made) }() // also where the function ends its goroutine
+	out, fn, err := w.invoke(c, p, &h, m)
 	if err == nil {
 		err = fn.out.check(out)
 	}
-	w.owned.fill(h.Ref.ID, out, err)
-	if err != nil { // dropped before the caller hears of it, so that nothing is left when it does
-		w.owned.drop(*h.Ref, p.rank)
-		return w.reply(s, reply, nil, err)
-	}
-	if err = w.reply(s, reply, nil, nil); err != nil || !taken(s) {
-		w.owned.drop(*h.Ref, p.rank)
-	}
-	return err
+	made = err
+	w.refs.made(*h.Keep, out, made) // where it failed, it is dropped before the caller hears of it
+	return w.reply(s, &replyHeader{}, nil, err)
 }
 
-// taken waits until the peer says, by ending its side of the stream, that it holds what the answer refers to. It resets the
-// stream instead when it gave up; so no deadline is needed.
+// taken waits until the peer ends its side of the stream. It resets the stream instead when it gave up; so no deadline is
+// needed.
 func taken(s transport.Stream) bool {
 	_, err := s.Recv(s.Context(), noTensors)
 	return errors.Is(err, io.EOF)
@@ -212,7 +197,7 @@ func (w *Worker) enterPass(c context.Context, p *peer, info *passInfo) (context.
 }
 
 // invoke unpacks the arguments and runs the function.
-func (w *Worker) invoke(c context.Context, p *peer, h *callHeader, m *transport.Message, reply *replyHeader) (reflect.Value, *handler, error) {
+func (w *Worker) invoke(c context.Context, p *peer, h *callHeader, m *transport.Message) (reflect.Value, *handler, error) {
 	fn := w.serves[h.Function]
 	if fn == nil {
 		return reflect.Value{}, nil, fmt.Errorf("%w: %q; list it in the rpc.Config of %s", ErrNotServed, h.Function, w.name)
@@ -223,10 +208,9 @@ func (w *Worker) invoke(c context.Context, p *peer, h *callHeader, m *transport.
 		return reflect.Value{}, fn, err
 	}
 	arg := reflect.New(fn.in.typ).Elem()
-	if err := w.unpack(c, fn.in, h.Args, tensors, arg); err != nil {
+	if err := w.unpack(c, p, fn.in, h.Args, tensors, h.Refs, arg); err != nil {
 		return reflect.Value{}, fn, err
 	}
-	reply.Took = true
 	out, err := fn.call(c, arg)
 	var panicked *panicError
 	if errors.As(err, &panicked) {
@@ -238,21 +222,26 @@ func (w *Worker) invoke(c context.Context, p *peer, h *callHeader, m *transport.
 	return out, fn, err
 }
 
-// answer packs a result and sends it. References in it are kept until the peer holds its own.
-func (w *Worker) answer(c context.Context, p *peer, s transport.Stream, fn *handler, out reflect.Value, h *replyHeader, err error) error {
+// answer packs a result and sends it.
+func (w *Worker) answer(c context.Context, p *peer, s transport.Stream, fn *handler, out reflect.Value, ticket uint64, err error) error {
+	h := &replyHeader{}
 	if err != nil {
 		return w.reply(s, h, nil, err)
 	}
 	var pack packing
 	defer pack.unpin()
 	tree, err := fn.out.pack(&pack, out, 0)
-	if err == nil && len(pack.refs) > 0 && !h.holds {
+	if err == nil && len(pack.refs) > 0 && ticket == 0 {
 		err = fmt.Errorf("%w: it holds references, which the caller's declaration does not", ErrArguments)
 	}
-	if err == nil {
-		err = pack.share(c, w, p)
+	if err == nil && ticket != 0 {
+		err = w.refs.answer(p, ticket)
 	}
 	if err == nil {
+		err = pack.share(c, w, p, ticket)
+	}
+	if err == nil {
+		h.Refs = pack.shares
 		h.Value, err = encode(tree)
 	}
 	m := &transport.Message{}
@@ -265,14 +254,12 @@ func (w *Worker) answer(c context.Context, p *peer, s transport.Stream, fn *hand
 		h.Pass, unsend, err = w.record(c, p, "the result of "+fn.name, pack.tensors)
 	}
 	if err != nil {
-		pack.takeBack(w, p)
+		pack.recall(w, p)
 		return w.reply(s, h, nil, fmt.Errorf("result: %w", err))
 	}
 	if err = w.reply(s, h, m, nil); err != nil {
 		unsend()
-	}
-	if len(pack.refs) > 0 && (err != nil || !taken(s)) {
-		pack.takeBack(w, p)
+		pack.recall(w, p)
 	}
 	if errors.Is(err, errNotDelivered) {
 		return nil
@@ -291,12 +278,26 @@ func (w *Worker) serveFetch(c context.Context, p *peer, s transport.Stream, m *t
 		return w.reply(s, &replyHeader{}, nil, err)
 	}
 	defer done()
-	v, err := w.owned.value(c, h.Ref.ID)
+	v, err := w.refs.value(c, h.Ref)
 	if err != nil {
 		return w.reply(s, &replyHeader{}, nil, err)
 	}
 	cd, err := codecFor(v.Type())
-	return w.answer(c, p, s, &handler{name: "fetch", out: cd}, v, &replyHeader{holds: h.Holds}, err)
+	return w.answer(c, p, s, &handler{name: "fetch", out: cd}, v, h.Ticket, err)
+}
+
+// serveRefs takes control messages of references.
+func (w *Worker) serveRefs(p *peer, s transport.Stream, m *transport.Message) error {
+	var h refsHeader
+	if err := decode(m.Header, &h); err != nil {
+		return w.reply(s, &replyHeader{}, nil, err)
+	}
+	answers, err := w.refs.receive(p, h.Messages)
+	reply := &replyHeader{}
+	if err == nil {
+		reply.Value, err = encode(answers)
+	}
+	return w.reply(s, reply, nil, err)
 }
 
 // transients makes gradients of a message's tensors; the receiver must release them.

@@ -12,7 +12,17 @@ import (
 // unpacking is one value on its way in.
 type unpacking struct {
 	tensors []*autodiff.Tensor
-	refs    func(refID) (*ref, error)
+	refs    []*ref
+	used    []bool // which of refs the value has
+}
+
+// leave releases the references that the value does not have: all of them where it failed.
+func (u *unpacking) leave(failed bool) {
+	for i, r := range u.refs {
+		if failed || !u.used[i] {
+			r.Release()
+		}
+	}
 }
 
 // unpack fills v from its CBOR form.
@@ -41,15 +51,15 @@ func (c *codec) unpack(u *unpacking, raw cbor.RawMessage, v reflect.Value, depth
 		}
 		v.Set(reflect.ValueOf(u.tensors[i]))
 	case refValue:
-		var id refID
-		if err := c.decode(raw, &id); err != nil {
+		var i int
+		if err := c.decode(raw, &i); err != nil {
 			return err
 		}
-		r, err := u.refs(id)
-		if err != nil {
-			return err
+		if i < 0 || i >= len(u.refs) {
+			return fmt.Errorf("%w: reference %d of %d", ErrProtocol, i, len(u.refs))
 		}
-		v.Addr().Interface().(settableRef).setCore(r)
+		u.used[i] = true
+		v.Addr().Interface().(settableRef).setCore(u.refs[i])
 	case pointer:
 		v.Set(reflect.New(c.typ.Elem()))
 		return c.elem.unpack(u, raw, v.Elem(), depth+1)

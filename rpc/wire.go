@@ -8,6 +8,7 @@ import (
 	"github.com/fxamacker/cbor/v2"
 
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/rpc/refs"
 )
 
 // Kinds of messages. The numbers are part of the wire format.
@@ -18,8 +19,7 @@ const (
 	kindGradients = 4
 	kindCleanup   = 5
 	kindFetch     = 6
-	kindFork      = 7
-	kindDelete    = 8
+	kindRefs      = 7
 	kindLeaving   = 9
 )
 
@@ -42,17 +42,16 @@ type callHeader struct {
 	Args     cbor.RawMessage `cbor:"2,keyasint"`
 	Pass     *passInfo       `cbor:"3,keyasint,omitempty"`
 	Timeout  time.Duration   `cbor:"4,keyasint,omitempty"` // what is left of the caller's; 0: none
-	Ref      *refID          `cbor:"5,keyasint,omitempty"` // keep the result under this id instead of sending it
-	Holds    bool            `cbor:"6,keyasint,omitempty"` // the caller ends the stream only when it holds what the answer refers to
+	Keep     *refs.ID        `cbor:"5,keyasint,omitempty"` // keep the result under this id instead of sending it
+	Ticket   uint64          `cbor:"6,keyasint,omitempty"` // under which the answer may bring references
+	Refs     []refs.Share    `cbor:"7,keyasint,omitempty"` // the references among the arguments
 }
 
 type replyHeader struct {
 	Err   *wireError      `cbor:"1,keyasint,omitempty"`
 	Value cbor.RawMessage `cbor:"2,keyasint,omitempty"`
 	Pass  *passInfo       `cbor:"3,keyasint,omitempty"`
-	Took  bool            `cbor:"4,keyasint,omitempty"` // the request's references are held by this end now
-
-	holds bool // what the request says; it does not travel
+	Refs  []refs.Share    `cbor:"4,keyasint,omitempty"`
 }
 
 type helloHeader struct {
@@ -75,22 +74,15 @@ type cleanupHeader struct {
 }
 
 type fetchHeader struct {
-	Ref     refID         `cbor:"1,keyasint"`
+	Ref     refs.ID       `cbor:"1,keyasint"`
 	Pass    *passInfo     `cbor:"2,keyasint,omitempty"`
 	Timeout time.Duration `cbor:"3,keyasint,omitempty"`
-	Holds   bool          `cbor:"4,keyasint,omitempty"` // as in a call
+	Ticket  uint64        `cbor:"4,keyasint,omitempty"` // as in a call
 }
 
-// refHeader adds or removes a fork of a reference.
-type refHeader struct {
-	Ref refID `cbor:"1,keyasint"`
-}
-
-// refID names one holder's share in a value: the value by its creator's counter, the fork by the holder's.
-type refID struct {
-	Owner int    `cbor:"1,keyasint"`
-	ID    uint64 `cbor:"2,keyasint"`
-	Fork  uint64 `cbor:"3,keyasint,omitempty"`
+// refsHeader carries control messages of references. The answer's value is a list of as many refs.Answer.
+type refsHeader struct {
+	Messages []refs.Message `cbor:"1,keyasint"`
 }
 
 // modes are the CBOR modes: deterministic out, bounded and strict in; unknown keys are ignored, so that headers can grow.

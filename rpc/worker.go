@@ -24,7 +24,8 @@ type Worker struct {
 	serves  map[string]*handler
 	devices *device.Set
 	passes  *ctx.Container
-	owned   owners
+	epoch   uint64 // of this life of the worker, at random
+	refs    *references
 
 	store     store.Store
 	ownsStore func() error
@@ -40,7 +41,6 @@ type Worker struct {
 	mu      sync.Mutex
 	peers   []*peer // by rank; entry rank is the worker itself
 	byName  map[string]*peer
-	counter uint64
 	changed chan struct{} // closed and replaced when a peer's state changes
 	busy    int           // calls out and handlers in
 	closed  bool
@@ -98,9 +98,6 @@ func (w *Worker) Devices() *device.Set { return w.devices }
 // Passes lists the passes that are alive on this worker.
 func (w *Worker) Passes() []ctx.PassInfo { return w.passes.Passes() }
 
-// Owned is the number of values that this worker keeps for references.
-func (w *Worker) Owned() int { return w.owned.count() }
-
 // Workers lists the members by rank.
 func (w *Worker) Workers() []WorkerInfo {
 	w.mu.Lock()
@@ -133,13 +130,6 @@ func (w *Worker) find(name string) (*peer, error) {
 		names[i] = p.name
 	}
 	return nil, fmt.Errorf("%w: %q; there are %v", ErrUnknownWorker, name, names)
-}
-
-func (w *Worker) nextID() uint64 {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.counter++
-	return uint64(w.rank)<<48 | w.counter
 }
 
 // wrap dresses an error with this worker, the peer and what was attempted.
@@ -197,8 +187,9 @@ func (w *Worker) await(c context.Context, ok func() bool) error {
 func (w *Worker) Settle(c context.Context) error { return w.passes.Settle(c) }
 
 // Leave ends this worker in good order: it waits until its calls, its handlers and its clean-ups are finished and every
-// other worker has come to leave too (or is lost), and serves them meanwhile. Then it closes as Close does. It fails with
-// ErrPeerLost where a worker was lost before it came to leave. When c ends first, Leave closes at once and says what was outstanding.
+// other worker has come to leave too (or is lost), and serves them meanwhile. Then it gives back the references that it still
+// holds, waits until the others have done so, and closes as Close does. It fails with ErrPeerLost where a worker was lost before
+// it came to leave. When c ends first, Leave closes at once and says what was outstanding, references by ErrLeaked.
 func (w *Worker) Leave(c context.Context) error {
 	err := w.settleAll(c)
 	return errors.Join(w.wrap("", "leave", err), w.Close())
@@ -261,6 +252,7 @@ func (w *Worker) close() error {
 	w.mu.Unlock()
 	w.end(ErrLeft)
 	w.passes.Close()
+	w.refs.close()
 	var errs []error
 	for _, p := range peers {
 		for _, l := range p.links() {

@@ -1,0 +1,111 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/weft-project/weft/ctx"
+	"github.com/weft-project/weft/rpc/refs"
+)
+
+// ErrLeaked: a worker has left while references were held that should have been given back. The error is a *LeakError.
+var ErrLeaked = errors.New("references leaked")
+
+// LeakError says which references were held when a worker left.
+type LeakError struct {
+	Worker string
+	Theirs []Leak // values of this worker, held by others
+	Mine   []Leak // values of others, held by this worker
+}
+
+// Leak is a reference that was not given back.
+type Leak struct {
+	Reference string // as RRef.String prints it
+	Type      string // of the value; empty where it is another worker's
+	Holder    string // name of the worker
+}
+
+func (e *LeakError) Error() string {
+	var parts []string
+	for _, l := range append(append([]Leak{}, e.Theirs...), e.Mine...) {
+		parts = append(parts, strings.TrimSpace(fmt.Sprintf("%s %s", l.Reference, l.Type))+" held by "+l.Holder)
+	}
+	return fmt.Sprintf("%v: %s: %s", ErrLeaked, e.Worker, strings.Join(parts, "; "))
+}
+
+// Is matches ErrLeaked.
+func (e *LeakError) Is(target error) bool { return target == ErrLeaked }
+
+// References counts what a worker keeps for references.
+type References struct {
+	Owners          int // values kept here
+	Forks           int // references to them, here and elsewhere
+	PendingUsers    int // references of this worker that their owners have not confirmed
+	PendingChildren int // references given to others that these have not settled
+}
+
+// References counts what this worker keeps for references now.
+func (w *Worker) References() References {
+	w.refs.mu.Lock()
+	defer w.refs.mu.Unlock()
+	s := w.refs.m.Stats()
+	return References{Owners: s.Owned, Forks: s.Forks, PendingUsers: s.PendingUsers, PendingChildren: s.PendingChildren}
+}
+
+// Owned is the number of values that this worker keeps for references.
+func (w *Worker) Owned() int { return w.References().Owners }
+
+// settle gives back what this worker holds of others and waits until these hold nothing of it.
+func (r *references) settle(c context.Context) error {
+	for {
+		r.do((*refs.Machine).ReleaseAll)
+		r.mu.Lock()
+		theirs, mine := r.m.Holdings()
+		idle := len(theirs)+len(mine)+r.m.Stats().Waiting == 0
+		if r.changed == nil {
+			r.changed = make(chan struct{})
+		}
+		changed := r.changed
+		r.mu.Unlock()
+		if idle {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-c.Done():
+			return errors.Join(r.leaks(), ctx.AsTimeout(context.Cause(c)))
+		}
+	}
+}
+
+// leaks reports what is held now, nil where that is nothing.
+func (r *references) leaks() error {
+	r.mu.Lock()
+	theirs, mine := r.m.Holdings()
+	types := map[refs.ID]string{}
+	for id, o := range r.values {
+		if o.value.IsValid() {
+			types[id] = o.value.Type().String()
+		}
+	}
+	r.mu.Unlock()
+	if len(theirs)+len(mine) == 0 {
+		return nil
+	}
+	list := func(hs []refs.Holding) (ls []Leak) {
+		for _, h := range hs {
+			ls = append(ls, Leak{r.w.refName(h.ID), types[h.ID], r.w.nameOf(h.Holder.Rank)})
+		}
+		return ls
+	}
+	err := &LeakError{r.w.name, list(theirs), list(mine)}
+	r.w.log.Warn("references were not given back", "worker", r.w.name, "err", err)
+	return err
+}
+
+// refName is how a reference reads.
+func (w *Worker) refName(id refs.ID) string {
+	return fmt.Sprintf("RRef(%s, %d.%d)", w.nameOf(id.Owner.Rank), id.By.Rank, id.N)
+}
