@@ -133,13 +133,14 @@ func (n *quicNet) Listen(c context.Context, addr string) (Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("transport: listen at %s: %w", addr, err)
 	}
-	s := newSocket(pc, n.refusals.connContext)
+	g := newGate(n.refusals.connContext)
+	s := newSocket(pc, g)
 	ql, err := s.tr.Listen(n.cfg.Identity.tlsConfig(), n.quicConfig(1))
 	if err != nil {
 		s.leave()
 		return nil, fmt.Errorf("transport: listen at %s: %w", addr, err)
 	}
-	return newQUICListener(n, s, ql, n.serveLanes(ql.Addr())), nil
+	return newQUICListener(n, s, g, ql, n.serveLanes(ql.Addr())), nil
 }
 
 func (n *quicNet) Dial(c context.Context, addr string) (Link, error) {

@@ -17,6 +17,7 @@ type quicListener struct {
 	net    *quicNet
 	ql     *quic.Listener
 	sock   *socket
+	gate   *gate
 	lanes  []servedLane
 	queue  chan Link
 	slots  chan struct{}      // one for each set-up that is under way
@@ -25,10 +26,10 @@ type quicListener struct {
 	once   sync.Once
 }
 
-func newQUICListener(n *quicNet, s *socket, ql *quic.Listener, lanes []servedLane) *quicListener {
+func newQUICListener(n *quicNet, s *socket, g *gate, ql *quic.Listener, lanes []servedLane) *quicListener {
 	c, cancel := context.WithCancel(context.Background())
 	l := &quicListener{
-		net: n, ql: ql, sock: s, lanes: lanes, queue: make(chan Link, acceptQueue), slots: make(chan struct{}, setUps),
+		net: n, ql: ql, sock: s, gate: g, lanes: lanes, queue: make(chan Link, acceptQueue), slots: make(chan struct{}, setUps),
 		cancel: cancel, done: make(chan struct{}),
 	}
 	go l.greet(c)
@@ -50,6 +51,7 @@ func (l *quicListener) greet(c context.Context) {
 		if err != nil {
 			return
 		}
+		l.gate.accepted(conn)
 		if !l.sock.join() {
 			return // the socket was closed under the listener, by a failure of the system
 		}

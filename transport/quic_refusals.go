@@ -39,10 +39,7 @@ func (r *refusals) connContext(c context.Context, info *quic.ClientInfo) (contex
 }
 
 func (r *refusals) tell(addr net.Addr, cause string, err error) {
-	host, _, splitErr := net.SplitHostPort(addr.String())
-	if splitErr != nil {
-		host = addr.String()
-	}
+	host := hostOf(addr)
 	key := refusal{host, cause}
 	r.mu.Lock()
 	_, told := r.told[key]

@@ -1,7 +1,6 @@
 package transport
 
 import (
-	"context"
 	"net"
 	"sync"
 
@@ -17,9 +16,13 @@ type socket struct {
 	uses int
 }
 
-// newSocket gives its first use to the caller.
-func newSocket(pc net.PacketConn, connContext func(context.Context, *quic.ClientInfo) (context.Context, error)) *socket {
-	return &socket{pc: pc, uses: 1, tr: &quic.Transport{Conn: pc, ConnContext: connContext}}
+// newSocket gives its first use to the caller. gate is for who dials to it; nil where nobody may.
+func newSocket(pc net.PacketConn, g *gate) *socket {
+	s := &socket{pc: pc, uses: 1, tr: &quic.Transport{Conn: pc}}
+	if g != nil {
+		s.tr.ConnContext, s.tr.VerifySourceAddress = g.connContext, g.verify
+	}
+	return s
 }
 
 // join adds a use; false when the socket is closed already.
