@@ -131,11 +131,14 @@ func (t *quicTransfer) deliver(c context.Context) error {
 	if !t.eager { // else it is remembered until the peer has asked
 		delete(h.out, t.id)
 	}
+	var unwanted *quic.StreamError // this may come before the peer's word
 	switch {
-	case err == nil || h.err == nil && !t.refused:
-		return err
+	case err == nil:
+		return nil
 	case h.err != nil:
 		return h.err
+	case !t.refused && !errors.As(err, &unwanted):
+		return err
 	}
 	return &Error{Op: "send to", Peer: h.conn.RemoteAddr().String(), Err: ErrReset, Reason: "the peer does not want the tensors"}
 }

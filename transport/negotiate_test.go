@@ -1,0 +1,304 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/internal/leak"
+)
+
+// fakeLane is a lane in memory, which fails where it is told to.
+type fakeLane struct {
+	name                                       string
+	noOffer, noServe, noJoin, noExpect, noWait error
+	answer                                     []byte
+
+	mu      sync.Mutex
+	waiting map[[32]byte]chan *laneEnd
+	up      int // ends that were made and not closed or dropped
+}
+
+func (f *fakeLane) lane() string                       { return f.name }
+func (f *fakeLane) offer() ([]byte, error)             { return []byte("offer"), f.noOffer }
+func (f *fakeLane) serve(net.Addr) (laneServer, error) { return f, f.noServe }
+func (f *fakeLane) close()                             {}
+
+func (f *fakeLane) end(k conduit) *laneEnd {
+	f.mu.Lock()
+	f.up++
+	f.mu.Unlock()
+	once := sync.OnceFunc(func() {
+		_ = k.Close()
+		f.mu.Lock()
+		f.up--
+		f.mu.Unlock()
+	})
+	return &laneEnd{conduit: &closing{k, once}, drop: once}
+}
+
+type closing struct {
+	conduit
+	done func()
+}
+
+func (k *closing) Close() error { k.done(); return nil }
+
+func (f *fakeLane) join(c context.Context, with laneWith, answer []byte) (*laneEnd, error) {
+	if string(answer) != "answer" {
+		return nil, fmt.Errorf("a strange answer %q", answer)
+	}
+	if f.noJoin != nil {
+		return nil, f.noJoin
+	}
+	f.mu.Lock()
+	to := f.waiting[with.secret]
+	f.mu.Unlock()
+	if to == nil {
+		return nil, errors.New("the secrets differ")
+	}
+	ab, ba := newMemPipe(nil), newMemPipe(nil)
+	to <- f.end(&memConduit{r: ab, w: ba})
+	return f.end(&memConduit{r: ba, w: ab}), nil
+}
+
+func (f *fakeLane) expect(with laneWith, offer []byte) ([]byte, func(context.Context) (*laneEnd, error), error) {
+	if string(offer) != "offer" || f.noExpect != nil {
+		return nil, nil, errors.Join(f.noExpect, io.ErrUnexpectedEOF)
+	}
+	ch := make(chan *laneEnd, 1)
+	f.mu.Lock()
+	f.waiting[with.secret] = ch
+	f.mu.Unlock()
+	return []byte("answer"), func(c context.Context) (*laneEnd, error) {
+		select {
+		case end := <-ch:
+			if f.noWait != nil {
+				end.drop()
+				return nil, f.noWait
+			}
+			return end, nil
+		case <-c.Done():
+			return nil, c.Err()
+		}
+	}, nil
+}
+
+func TestALaneIsUsedWhereBothEndsHaveItAndElseSaysWhy(t *testing.T) {
+	no := errors.New("no way")
+	for name, test := range map[string]struct {
+		lane            *fakeLane
+		dialled, served string // why not
+	}{
+		"both have it":               {&fakeLane{}, "", ""},
+		"the dialler has none":       {&fakeLane{noOffer: no}, "no way", "the peer says: no way"},
+		"the listener has none":      {&fakeLane{noServe: no}, "the peer says: no way", "no way"},
+		"the listener does not like": {&fakeLane{noExpect: no}, "the peer says: no way", "no way"},
+		"it cannot be joined":        {&fakeLane{noJoin: no}, "no way", "the peer says: no way"},
+		"it fails at the listener":   {&fakeLane{noWait: no}, "the peer says: no way", "no way"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			leak.Check(t)
+			lane := test.lane
+			lane.name, lane.waiting = LaneLocal, map[[32]byte]chan *laneEnd{}
+			n, err := New(Config{Identity: fromToken(t, testToken, "w", time.Now)})
+			require.NoError(t, err)
+			n.(*quicNet).makers = []laneMaker{lane}
+			l, err := n.Listen(t.Context(), "127.0.0.1:0")
+			require.NoError(t, err)
+			defer l.Close()
+			here, err := n.Dial(t.Context(), l.Addr())
+			require.NoError(t, err)
+			there, err := l.Accept(t.Context())
+			require.NoError(t, err)
+
+			for i, link := range []Link{here, there} {
+				lanes := link.Lanes()
+				require.Len(t, lanes, 3)
+				require.Equal(t, LaneLocal, lanes[0].Name)
+				require.Contains(t, lanes[0].Why, []string{test.dialled, test.served}[i])
+				require.Equal(t, test.dialled == "", lanes[0].Why == "")
+				require.Equal(t, LaneBulk, lanes[1].Name)
+				require.Contains(t, lanes[1].Why, "not to be had")
+				require.Equal(t, LaneQUIC, lanes[2].Name)
+				require.Empty(t, lanes[2].Why)
+			}
+			s, err := here.Open(t.Context())
+			require.NoError(t, err)
+			require.NoError(t, s.Send(t.Context(), &Message{Header: []byte("hi"), End: true}))
+			other, err := there.Accept(t.Context())
+			require.NoError(t, err)
+			_, err = other.Recv(t.Context(), nil)
+			require.NoError(t, err)
+			used := map[bool]int{true: 0, false: 2}[test.dialled == ""]
+			for i, state := range here.Lanes() {
+				require.Equal(t, i == used, state.Sent > 0, state.Name)
+			}
+			require.NoError(t, here.Close("done"))
+			<-there.Done()
+			require.ErrorIs(t, there.Err(), ErrPeerClosed)
+			require.ErrorContains(t, there.Err(), "done")
+			require.NoError(t, there.Close(""))
+			require.Eventually(t, func() bool {
+				lane.mu.Lock()
+				defer lane.mu.Unlock()
+				return lane.up == 0
+			}, time.Second, time.Millisecond, "every end is closed")
+		})
+	}
+}
+
+func TestALaneThatWasNotAskedForSaysSo(t *testing.T) {
+	_, err := New(Config{Identity: fromToken(t, testToken, "w", time.Now), Lanes: []string{"tin can"}})
+	require.ErrorContains(t, err, `"tin can"`)
+	here, there := quicPair(t, Config{Lanes: []string{LaneQUIC}})
+	for _, link := range []Link{here, there} {
+		for _, state := range link.Lanes()[:2] {
+			require.Equal(t, "it was not asked for", state.Why)
+		}
+	}
+}
+
+// quicPair makes a link over QUIC that ends with the test.
+func quicPair(t testing.TB, cfg Config) (here, there *quicLink) {
+	id, err := IdentityFromToken([]byte(testToken), "w", time.Now)
+	require.NoError(t, err)
+	cfg.Identity = id
+	n, err := New(cfg)
+	require.NoError(t, err)
+	l, err := n.Listen(context.Background(), "127.0.0.1:0")
+	require.NoError(t, err)
+	a, err := n.Dial(context.Background(), l.Addr())
+	require.NoError(t, err)
+	b, err := l.Accept(context.Background())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = a.Close(""); _ = b.Close(""); _ = l.Close() })
+	return a.(*quicLink), b.(*quicLink)
+}
+
+func floats(t testing.TB, n int) *Message {
+	b, err := device.Host().Alloc(4 * n)
+	require.NoError(t, err)
+	return &Message{Tensors: []Tensor{{Dtype: device.Float32, Shape: device.Shape{n}, Buf: b}}}
+}
+
+// hauls says what the QUIC haulers of a link's ends hold.
+func hauls(t testing.TB, l *quicLink) (out, wanted, arrived, count int, bytes int64) {
+	h := l.haulers[len(l.haulers)-1].(*quicHauler)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.out), len(h.wanted), len(h.arrived), h.count, h.bytes
+}
+
+func TestTensorsThatNobodyReceivesAreFewAndDoNotKeepOthersFromTravelling(t *testing.T) {
+	leak.Check(t)
+	here, there := quicPair(t, Config{Lanes: []string{LaneQUIC}})
+	c, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for range 100 { // 100 MB that nobody receives
+		s, err := here.Open(c)
+		require.NoError(t, err)
+		wg.Go(func() {
+			m := floats(t, 1<<18)
+			defer m.Release()
+			s.Reset(s.Send(c, m))
+		})
+	}
+	var ignored []Stream
+	for range 100 {
+		s, err := there.Accept(t.Context())
+		require.NoError(t, err)
+		ignored = append(ignored, s)
+	}
+	_, _, _, count, bytes := hauls(t, here)
+	require.LessOrEqual(t, count, eagerCount)
+	require.LessOrEqual(t, bytes, int64(eagerBytes))
+
+	mine, err := here.Open(t.Context())
+	require.NoError(t, err)
+	m := floats(t, 1<<20)
+	defer m.Release()
+	m.End = true
+	sent := make(chan error, 1)
+	go func() { sent <- mine.Send(t.Context(), m) }()
+	theirs, err := there.Accept(t.Context())
+	require.NoError(t, err)
+	got, err := theirs.Recv(t.Context(), nil)
+	require.NoError(t, err)
+	got.Release()
+	require.NoError(t, <-sent)
+	mine.Reset(nil)
+	theirs.Reset(nil)
+
+	cancel()
+	wg.Wait()
+	for i, s := range ignored {
+		if i%2 == 0 {
+			m, err := s.Recv(t.Context(), nil)
+			if err == nil {
+				m.Release()
+			}
+		}
+		s.Reset(nil)
+	}
+	require.Eventually(t, func() bool {
+		for _, l := range []*quicLink{here, there} {
+			out, wanted, arrived, count, bytes := hauls(t, l)
+			if out+wanted+arrived+count+int(bytes) > 0 {
+				return false
+			}
+		}
+		return true
+	}, 10*time.Second, time.Millisecond, "nothing is left")
+	require.NoError(t, here.Err())
+	require.NoError(t, there.Err())
+}
+
+func TestAFetchThatIsInterruptedHoldsNothing(t *testing.T) {
+	leak.Check(t)
+	here, there := quicPair(t, Config{Lanes: []string{LaneQUIC}})
+	for i := range 20 {
+		s, err := here.Open(t.Context())
+		require.NoError(t, err)
+		sent := make(chan error, 1)
+		m := floats(t, 4<<20)
+		go func() { sent <- s.Send(t.Context(), m) }()
+		other, err := there.Accept(t.Context())
+		require.NoError(t, err)
+		c, cancel := context.WithTimeout(t.Context(), time.Duration(i)*time.Millisecond)
+		got, err := other.Recv(c, nil)
+		if err == nil {
+			got.Release()
+			require.NoError(t, <-sent)
+		} else {
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			other.Reset(err)
+			require.ErrorIs(t, <-sent, ErrReset)
+		}
+		cancel()
+		m.Release()
+		s.Reset(nil)
+		other.Reset(nil)
+	}
+	require.NoError(t, here.Err())
+}
+
+func TestTicketsThatWereRefusedAreRememberedWithinBounds(t *testing.T) {
+	r := refusedTickets{has: map[uint64]bool{}}
+	for i := range uint64(10_000) {
+		r.add(i)
+		r.add(i)
+	}
+	require.Len(t, r.has, refusedCount)
+	require.True(t, r.cut(9_999))
+	require.False(t, r.cut(9_999))
+	require.False(t, r.cut(0))
+}
