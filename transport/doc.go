@@ -2,7 +2,8 @@
 //
 // A [Network] makes authenticated links: [New] over the wire, and package simnet in memory, for tests. A [Link]
 // joins two workers and carries many [Stream]s; a stream carries [Message]s both ways, in order, and serves one
-// call. Both ends of a link belong to the job: nobody without its token, or its certificates ([Identity]), gets
+// call. To open a stream sends nothing, and a message that is the last says so itself ([Message.End]), so a call is two
+// messages. Large tensors travel beside the messages, by the lanes that the link has ([Link.Lanes]), and delay none. Both ends of a link belong to the job: nobody without its token, or its certificates ([Identity]), gets
 // one.
 //
 // # Who owns what
@@ -21,6 +22,7 @@
 //
 // A stream's failure harms no other stream, and a link's failure no other link. When Send or Recv was interrupted by its
 // context, or failed for any reason but io.EOF, the stream cannot go on and is to be Reset. What a peer sends is
-// checked against [Limits] before memory is set aside for it; what breaks the rules is a [FrameError], and the
-// stream is reset. When a link is gone, everything on it fails with the error that [Link.Err] gives.
+// checked against [Limits] before memory is set aside for it; a message that breaks the rules is a [FrameError], and its
+// stream is reset; where a peer breaks the rules of the link, such as its credit, the link ends. When a link is gone, what has
+// arrived may still be received, and everything else on it fails with the error that [Link.Err] gives.
 package transport
