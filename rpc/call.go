@@ -15,7 +15,7 @@ import (
 	"github.com/weft-project/weft/transport"
 )
 
-// outbound is a request whose arguments are packed: their tensors and references are held until it ends.
+// outbound is a request whose arguments are packed: their tensors are held until it ends, their references until they are shared.
 type outbound struct {
 	w      *Worker
 	p      *peer

@@ -26,7 +26,7 @@ type packing struct {
 	shares  []refs.Share // the receiver's, once share has run
 }
 
-// share gives the receiver a share in each reference. ticket is the call's where this is an answer.
+// share gives the receiver a share in each reference, which may be released then. ticket is the call's where this is an answer.
 func (p *packing) share(c context.Context, w *Worker, to *peer, ticket uint64) error {
 	for _, r := range p.refs {
 		s, err := w.share(c, r, to, ticket)
@@ -35,6 +35,7 @@ func (p *packing) share(c context.Context, w *Worker, to *peer, ticket uint64) e
 		}
 		p.shares = append(p.shares, s)
 	}
+	p.unpin() // the shares stand in for them
 	return nil
 }
 

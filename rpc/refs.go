@@ -99,7 +99,8 @@ func (r *references) wakeLocked() {
 	}
 }
 
-// tryTimeout is how long an answer to control messages is awaited before they are sent again.
+// tryTimeout is how long an answer to control messages is awaited before they are sent again; it doubles with each failure, a
+// few times, for the path may be slow.
 const tryTimeout = 3 * time.Second
 
 // send tries once to deliver control messages.
@@ -112,7 +113,7 @@ func (r *references) send(a refs.Action) {
 		return
 	}
 	w.work.Go(func() {
-		c, cancel := context.WithTimeout(w.life, tryTimeout)
+		c, cancel := context.WithTimeout(w.life, tryTimeout<<min(a.Failures, 3))
 		defer cancel()
 		var answers []refs.Answer
 		reply, err := w.ask(c, p, kindRefs, refsHeader{a.Messages})

@@ -219,9 +219,9 @@ func (w *Worker) settleAll(c context.Context) error {
 		return w.busy == 0 && len(staying) == 0
 	})
 	if err != nil {
-		return fmt.Errorf("these workers have not come to leave, or are still served: %v: %w", staying, err)
+		return errors.Join(fmt.Errorf("these workers have not come to leave, or are still served: %v: %w", staying, err), w.refs.leaks())
 	}
-	return w.losses()
+	return errors.Join(w.losses(), w.refs.settle(c))
 }
 
 // losses says which workers were lost, and not left.

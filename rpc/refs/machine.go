@@ -93,6 +93,7 @@ type Action struct {
 	To       Node
 	Packet   uint64
 	Messages []Message
+	Failures int // how often in a row packets to To have failed
 	ID       ID
 	Hold     Hold
 	Err      error

@@ -38,7 +38,7 @@ func (m *Machine) flush(now time.Time, p *peer) {
 		n := min(len(o.queue), maxPacket)
 		m.packets++
 		o.flying[m.packets] = o.queue[:n:n]
-		m.act(Action{Kind: Send, To: p.node, Packet: m.packets, Messages: o.queue[:n:n]})
+		m.act(Action{Kind: Send, To: p.node, Packet: m.packets, Messages: o.queue[:n:n], Failures: o.failures})
 		if o.queue = o.queue[n:]; len(o.queue) == 0 {
 			o.queue = nil
 		}
