@@ -1,0 +1,79 @@
+package process
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/internal/disttest/proctest"
+	"github.com/weft-project/weft/internal/disttest/workload"
+	"github.com/weft-project/weft/rpc"
+	"github.com/weft-project/weft/store"
+)
+
+// patience bounds what a test waits for another process.
+const patience = 60 * time.Second
+
+func TestMain(m *testing.M) {
+	var here inhabitant
+	proctest.Main(m, map[string]proctest.Command{
+		"join":  proctest.Do(here.join),
+		"leave": proctest.Do(here.leave),
+		"close": proctest.Do(here.close),
+	})
+}
+
+// inhabitant is the worker of another process.
+type inhabitant struct{ m *workload.Member }
+
+func (h *inhabitant) join(c context.Context, p workload.Place) (_ struct{}, err error) {
+	h.m, err = p.Join(c, hold)
+	return struct{}{}, err
+}
+
+func (h *inhabitant) leave(c context.Context, _ struct{}) (struct{}, error) {
+	return struct{}{}, errors.Join(h.m.Leave(c), h.m.Close())
+}
+
+func (h *inhabitant) close(context.Context, struct{}) (struct{}, error) {
+	return struct{}{}, h.m.Close()
+}
+
+// town is a store and processes with one worker each, beside worker 0 in the test's own.
+type town struct {
+	place workload.Place
+	procs []*proctest.Proc // by rank; nil at 0
+	*workload.Member
+}
+
+func settle(t testing.TB, size int, more ...rpc.Function) *town {
+	t.Helper()
+	server, err := store.Serve(store.ServerConfig{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, server.Close()) })
+	to := &town{place: workload.Place{Store: server.Addr(), World: "0/", Size: size, Token: rand.Text()}, procs: make([]*proctest.Proc, size)}
+	c, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	joined := make(chan error, size)
+	for i := 1; i < size; i++ {
+		to.procs[i] = proctest.Start(t, nil)
+		go func() { joined <- to.procs[i].Ask(c, "join", to.at(i), nil) }()
+	}
+	to.Member, err = to.at(0).Join(c, append([]rpc.Function{hold}, more...)...)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, to.Close()) })
+	for i := 1; i < size; i++ {
+		require.NoError(t, <-joined)
+	}
+	return to
+}
+
+func (to *town) at(rank int) workload.Place {
+	p := to.place
+	p.Rank = rank
+	return p
+}
