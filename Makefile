@@ -2,7 +2,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DEFAULT_GOAL := build
-.PHONY: build run test lint bench peers fuzz soak cover gpu
+.PHONY: build run test lint bench peers netns fuzz soak cover gpu
 
 FUZZTIME ?= 10m
 SOAKTIME ?= 4h
@@ -47,6 +47,10 @@ fuzz:
 # The tag makes internal/soak multiply the number of random cases.
 soak:
 	go test $(RACE) -tags soak -shuffle=on -count=1 -timeout $(SOAKTIME) ./...
+
+# Three hosts as network namespaces behind a switch that delays, loses and cuts. Needs root and /dev/net/tun.
+netns:
+	go test -tags netns -count=1 -v -timeout 10m ./internal/disttest/netns
 
 cover:
 	go test -coverprofile=cover.out -coverpkg=./... ./...
