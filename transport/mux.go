@@ -43,16 +43,16 @@ type session struct {
 	pongs   atomic.Uint64 // the last ping that was answered
 	pinged  atomic.Uint64 // the last ping that was sent
 
-	mu      sync.Mutex
-	streams map[uint64]*stream // by number on the wire
-	arrived []*stream          // not accepted yet
-	free    uint64             // streams that this end may still open
-	allowed uint64             // how many the peer said that this end may open in all
-	seen    uint64             // streams that the peer has opened
-	granted uint64             // streams that it may have opened in all
-	ended   uint64             // its streams that are finished here, and were not granted anew
-	over    bool
-	closing error // Close was called
+	mu       sync.Mutex
+	streams  map[uint64]*stream // by number on the wire
+	arrived  []*stream          // not accepted yet
+	openable uint64             // streams that this end may still open
+	allowed  uint64             // how many the peer said that this end may open in all
+	seen     uint64             // streams that the peer has opened
+	granted  uint64             // streams that it may have opened in all
+	ended    uint64             // its streams that are finished here, and were not granted anew
+	over     bool
+	closing  error // Close was called
 }
 
 // newSession makes a session. It does nothing before start.
@@ -60,7 +60,7 @@ func newSession(cfg sessionConfig) *session {
 	l := &session{
 		sessionConfig: cfg, streams: map[uint64]*stream{},
 		arrival: make(chan struct{}, 1), opening: make(chan struct{}, 1),
-		free: cfg.opens, allowed: cfg.opens, granted: cfg.accepts,
+		openable: cfg.opens, allowed: cfg.opens, granted: cfg.accepts,
 	}
 	l.ctx, l.cancel = context.WithCancelCause(context.Background())
 	l.budget.total = cfg.codec.lim.MaxPeerBytes
@@ -123,10 +123,10 @@ func (l *session) tryOpen(c context.Context) (Stream, error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.free == 0 {
+	if l.openable == 0 {
 		return nil, nil //nolint:nilnil // as said above
 	}
-	if l.free--; l.free > 0 {
+	if l.openable--; l.openable > 0 {
 		wake(l.opening)
 	}
 	return newStream(l), nil
@@ -135,7 +135,7 @@ func (l *session) tryOpen(c context.Context) (Stream, error) {
 // unopened takes back a stream of which the peer never heard.
 func (l *session) unopened() {
 	l.mu.Lock()
-	l.free++
+	l.openable++
 	l.mu.Unlock()
 	wake(l.opening)
 }

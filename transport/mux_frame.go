@@ -69,20 +69,21 @@ func (h chunk) append(b []byte) []byte {
 	return binary.LittleEndian.AppendUint64(b, h.number)
 }
 
-// chunkRules says what each kind may have: flags, and the least and the most bytes of its body.
-var chunkRules = [chunkKinds]struct { //nolint:gochecknoglobals // a constant
-	flags       byte
-	least, most int
-}{
-	chunkMessage: {flagMore | flagExternal, 1, pieceMax},
-	chunkEnd:     {},
-	chunkReset:   {flags: flagStop | flagAbort},
-	chunkCredit:  {0, 4, 4},
-	chunkStreams: {},
-	chunkWord:    {0, 0, maxWord},
-	chunkPing:    {},
-	chunkPong:    {},
-	chunkClose:   {0, 0, maxReason},
+// chunkRule says what a kind may have: flags, and the least and the most bytes of its body.
+func chunkRule(kind byte) (flags byte, least, most int) {
+	switch kind {
+	case chunkMessage:
+		return flagMore | flagExternal, 1, pieceMax
+	case chunkReset:
+		return flagStop | flagAbort, 0, 0
+	case chunkCredit:
+		return 0, 4, 4
+	case chunkWord:
+		return 0, 0, maxWord
+	case chunkClose:
+		return 0, 0, maxReason
+	}
+	return 0, 0, 0
 }
 
 // parseChunk reads a chunk's fixed part and checks it.
@@ -91,16 +92,16 @@ func parseChunk(b *[chunkSize]byte) (chunk, error) {
 	if h.kind == 0 || h.kind >= chunkKinds {
 		return h, frameErr("chunk", "a known kind", "%d", h.kind)
 	}
-	rule := chunkRules[h.kind]
-	if h.flags&^rule.flags != 0 || b[3] != 0 {
+	flags, least, most := chunkRule(h.kind)
+	if h.flags&^flags != 0 || b[3] != 0 {
 		return h, frameErr("chunk", "known flags and a zero byte", "%#x and %d", h.flags, b[3])
 	}
 	if laned := h.kind == chunkWord || h.flags&flagExternal != 0; (h.lane != 0) != laned {
 		return h, frameErr("chunk", "a lane where there is a word or a ticket, and only there", "%d", h.lane)
 	}
 	size := binary.LittleEndian.Uint32(b[4:])
-	if size < uint32(rule.least) || size > uint32(rule.most) {
-		return h, frameErr("chunk", fmt.Sprintf("a body of %d to %d bytes", rule.least, rule.most), "%d", size)
+	if size < uint32(least) || size > uint32(most) {
+		return h, frameErr("chunk", fmt.Sprintf("a body of %d to %d bytes", least, most), "%d", size)
 	}
 	h.size = int(size)
 	return h, nil

@@ -3,7 +3,6 @@ package transport
 import (
 	"context"
 	"io"
-	"sync"
 )
 
 const keepPiece = 1 << 10 // larger memory of a piece is not kept
@@ -15,12 +14,9 @@ type piece struct {
 	next              *piece
 }
 
-// pieces are made often, and most are small.
-var pieces = sync.Pool{New: func() any { return &piece{b: make([]byte, 0, 256)} }} //nolint:gochecknoglobals // it holds nothing but free memory
-
-// newPiece makes a piece with room for its body.
-func newPiece(h chunk) *piece {
-	p := pieces.Get().(*piece)
+// newPiece makes a piece with room for its body. Pieces are made often, and most are small.
+func (l *session) newPiece(h chunk) *piece {
+	p := l.codec.pieces.Get().(*piece)
 	p.kind, p.flags, p.lane = h.kind, h.flags, h.lane
 	if cap(p.b) < h.size {
 		p.b = make([]byte, h.size)
@@ -29,12 +25,13 @@ func newPiece(h chunk) *piece {
 	return p
 }
 
-func (p *piece) free() {
+// free takes a piece back.
+func (l *session) free(p *piece) {
 	if cap(p.b) > keepPiece {
 		return
 	}
 	p.next, p.b = nil, p.b[:0]
-	pieces.Put(p)
+	l.codec.pieces.Put(p)
 }
 
 // cost is what a piece counts against its stream's window.
@@ -77,7 +74,7 @@ func (r *pieceReader) Read(b []byte) (int, error) {
 // drop frees the piece.
 func (r *pieceReader) drop() {
 	if r.p != nil {
-		r.p.free()
+		r.s.link.free(r.p)
 		r.p, r.left = nil, nil
 	}
 }

@@ -79,7 +79,7 @@ func (l *session) allow(total uint64) error {
 		return frameErr("streams", "a number of streams", "%d", total)
 	}
 	if total > l.allowed { // an older word may come later
-		l.free += total - l.allowed
+		l.openable += total - l.allowed
 		l.allowed = total
 		wake(l.opening)
 	}
@@ -94,9 +94,9 @@ func (l *session) takeForStream(h chunk, r *bufio.Reader) error {
 	}
 	switch {
 	case h.kind == chunkMessage:
-		p := newPiece(h)
+		p := l.newPiece(h)
 		if _, err := io.ReadFull(r, p.b); err != nil {
-			p.free()
+			l.free(p)
 			return err
 		}
 		return l.deliver(s, p)
@@ -110,7 +110,7 @@ func (l *session) takeForStream(h chunk, r *bufio.Reader) error {
 		}
 	case s == nil:
 	case h.kind == chunkEnd:
-		return l.deliver(s, newPiece(h))
+		return l.deliver(s, l.newPiece(h))
 	case h.kind == chunkReset:
 		s.resetByPeer(h.flags&flagStop != 0, h.flags&flagAbort != 0)
 	}
@@ -138,7 +138,7 @@ func (l *session) discard(p *piece) {
 			}
 		}
 	}
-	p.free()
+	l.free(p)
 }
 
 // find gives the stream of a chunk: nil for a finished one, and a new one where the peer opens it.

@@ -331,7 +331,7 @@ func (s *stream) Recv(c context.Context, place Place) (*Message, error) {
 		return nil, err
 	}
 	if p.kind == chunkEnd {
-		p.free()
+		s.link.free(p)
 		s.finish(false, true)
 		return nil, io.EOF
 	}

@@ -292,7 +292,7 @@ func TestRandomSchedulesLoseAndConfuseNothing(t *testing.T) {
 				require.NoError(t, l.Err(), "seed %d", seed)
 				l.mu.Lock()
 				require.Empty(t, l.streams, "seed %d", seed)
-				require.Equal(t, cfg.Streams, l.free+(map[memLink]memLink{a: b, b: a}[l]).ended, "seed %d", seed)
+				require.Equal(t, cfg.Streams, l.openable+(map[memLink]memLink{a: b, b: a}[l]).ended, "seed %d", seed)
 				require.Zero(t, l.budget.used)
 				l.mu.Unlock()
 				for _, h := range l.haulers {

@@ -20,7 +20,6 @@ import (
 type fakeLane struct {
 	name                                       string
 	noOffer, noServe, noJoin, noExpect, noWait error
-	answer                                     []byte
 
 	mu      sync.Mutex
 	waiting map[[32]byte]chan *laneEnd

@@ -72,7 +72,7 @@ func (l *quicLink) gone(err error) {
 	switch {
 	case errors.Is(err, ErrFrame):
 		code = codeBreach
-	case errors.As(err, &e) && e.Err == ErrClosed:
+	case errors.As(err, &e) && errors.Is(e.Err, ErrClosed):
 		reason = e.Reason
 	}
 	_ = l.conn.CloseWithError(quic.ApplicationErrorCode(code), truncate(reason)) // does nothing where it is gone already
@@ -105,14 +105,14 @@ func (l *quicLink) Lanes() []LaneState {
 type quicConduit struct{ *quic.Stream }
 
 func (k quicConduit) TryWrite(b []byte) (int, error) {
-	switch err := k.TryWriteAll(b); err {
-	case nil:
+	err := k.TryWriteAll(b)
+	switch {
+	case err == nil:
 		return len(b), nil
-	case quic.ErrWouldBlock:
+	case errors.Is(err, quic.ErrWouldBlock):
 		return 0, nil
-	default:
-		return 0, err
 	}
+	return 0, err
 }
 
 // Close is for the end of the link only: the connection is closed.

@@ -1,0 +1,138 @@
+package transport
+
+import (
+	"context"
+	"time"
+
+	"github.com/quic-go/quic-go"
+)
+
+// setUpAccepted sets up a link at the acceptor.
+func (n *quicNet) setUpAccepted(c context.Context, conn *quic.Conn, lanes []servedLane) (Link, error) {
+	u := &setUp{net: n, conn: conn, ends: map[string]*laneEnd{}}
+	var theirs descriptor
+	err := u.exchange(c, func(c context.Context) (err error) {
+		if u.kept, err = conn.AcceptStream(c); err != nil {
+			return err
+		}
+		u.kept.SetPriority(frameUrgency, true)
+		if theirs, err = readDescriptor(u.kept); err != nil {
+			return err
+		}
+		return u.serveJoins(c, lanes, &theirs)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return u.link(false, conn.RemoteAddr().String(), theirs), nil
+}
+
+// awaited is a lane that the dialler may join.
+type awaited struct {
+	end    *laneEnd
+	err    error
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+// serveJoins answers the dialler's offers, and agrees with it on what it has joined.
+func (u *setUp) serveJoins(c context.Context, lanes []servedLane, theirs *descriptor) error {
+	answer := u.mine()
+	waits := map[string]*awaited{}
+	defer func() {
+		for _, a := range waits { // of those that were not agreed upon
+			a.cancel()
+			<-a.done
+			if a.end != nil {
+				a.end.drop()
+			}
+		}
+	}()
+	for _, lane := range lanes {
+		w := laneWord{code: laneCode(lane.name), why: lane.why}
+		switch other := theirs.of(lane.name); {
+		case lane.server == nil:
+		case other.offer == nil:
+			w.why = "the peer says: " + other.why
+		default:
+			if err := u.await(c, lane, other.offer, &w, waits); err != nil {
+				w.offer, w.why = nil, err.Error()
+			}
+		}
+		answer.lanes = append(answer.lanes, w)
+	}
+	if err := u.say(answer); err != nil {
+		return err
+	}
+	var joined descriptor
+	if len(waits) > 0 {
+		var err error
+		if joined, err = readDescriptor(u.kept); err != nil {
+			return err
+		}
+	}
+	agreed := u.mine()
+	for _, w := range answer.lanes {
+		agreed.lanes = append(agreed.lanes, u.agree(w, &joined, waits))
+	}
+	if len(joined.lanes) == 0 {
+		return nil
+	}
+	return u.say(agreed)
+}
+
+// await lets the dialler join a lane.
+func (u *setUp) await(c context.Context, lane servedLane, offer []byte, w *laneWord, waits map[string]*awaited) error {
+	with, err := withLane(u.conn, lane.name)
+	if err != nil {
+		return err
+	}
+	mine, wait, err := lane.server.expect(with, offer)
+	if err != nil {
+		return err
+	}
+	c, cancel := context.WithCancel(c)
+	a := &awaited{cancel: cancel, done: make(chan struct{})}
+	go func() {
+		defer close(a.done)
+		a.end, a.err = wait(c)
+	}()
+	waits[lane.name] = a
+	w.why = ""
+	if w.offer = mine; mine == nil {
+		w.offer = []byte{}
+	}
+	return nil
+}
+
+// agree says whether a lane that was answered by w is up at both ends, and notes it.
+func (u *setUp) agree(w laneWord, joined *descriptor, waits map[string]*awaited) laneWord {
+	for _, name := range laneNames() {
+		if laneCode(name) != w.code {
+			continue
+		}
+		a, verdict := waits[name], laneWord{code: w.code, why: w.why}
+		if a != nil {
+			theirs := joined.of(name)
+			if theirs.offer == nil {
+				a.cancel()
+			}
+			timer := time.AfterFunc(laneTimeout, a.cancel)
+			<-a.done
+			timer.Stop()
+			switch {
+			case theirs.offer == nil:
+				verdict.why = "the peer says: " + theirs.why
+			case a.err != nil:
+				verdict.why = a.err.Error()
+			default:
+				verdict.offer = []byte{}
+				u.ends[name] = a.end
+				delete(waits, name)
+			}
+		}
+		u.said = append(u.said, LaneState{Name: name, Why: verdict.why})
+		return verdict
+	}
+	return w
+}

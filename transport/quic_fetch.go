@@ -1,0 +1,193 @@
+package transport
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+
+	"github.com/quic-go/quic-go"
+)
+
+// accept takes the peer's one-way streams.
+func (h *quicHauler) accept() {
+	for {
+		s, err := h.conn.AcceptUniStream(context.Background())
+		if err != nil {
+			return // the link is gone
+		}
+		go h.arrive(s)
+	}
+}
+
+// arrive reads a stream's ticket, and gives it to who waits for it or will.
+func (h *quicHauler) arrive(s *quic.ReceiveStream) {
+	var b [8]byte
+	if _, err := io.ReadFull(s, b[:]); err != nil {
+		s.CancelRead(resetCode)
+		return
+	}
+	id := binary.LittleEndian.Uint64(b[:])
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	want := h.wanted[id]
+	switch {
+	case want != nil:
+		delete(h.wanted, id)
+		want <- s // it has room for the one
+	case h.err != nil || h.refused.cut(id) || h.arrived[id] != nil || len(h.arrived) >= haulStreams:
+		s.CancelRead(resetCode)
+	default:
+		h.arrived[id] = s
+	}
+}
+
+// ticketNumber reads a ticket.
+func ticketNumber(ticket []byte) (uint64, error) {
+	if len(ticket) != 8 {
+		return 0, frameErr("ticket", "8 bytes", "%d", len(ticket))
+	}
+	return binary.LittleEndian.Uint64(ticket), nil
+}
+
+func (h *quicHauler) fetch(c context.Context, ticket []byte, ts []Tensor, place Place) error {
+	id, err := ticketNumber(ticket)
+	if err != nil {
+		return err
+	}
+	s, err := h.stream(c, id)
+	if err != nil {
+		return err
+	}
+	stop := context.AfterFunc(c, func() { s.CancelRead(resetCode) })
+	err = readPayload(s, ts, place)
+	if err == nil {
+		err = atEnd(s)
+	}
+	if stop() && err == nil {
+		for i := range ts {
+			if ts[i].Buf != nil {
+				h.env.count.received.Add(uint64(ts[i].Buf.Len()))
+			}
+		}
+		return nil
+	}
+	s.CancelRead(resetCode)
+	m := Message{Tensors: ts}
+	m.Release()
+	for i := range ts {
+		ts[i].Buf = nil
+	}
+	var reset *quic.StreamError
+	switch {
+	case c.Err() != nil:
+		return context.Cause(c)
+	case errors.As(err, &reset):
+		return &Error{Op: "receive from", Peer: h.conn.RemoteAddr().String(), Err: ErrReset, Reason: "by the peer"}
+	}
+	h.tell(haulRefuse, id)
+	return err
+}
+
+// atEnd checks that nothing follows.
+func atEnd(r io.Reader) error {
+	var b [1]byte
+	switch _, err := io.ReadFull(r, b[:]); {
+	case err == io.EOF:
+		return nil
+	case err != nil:
+		return err
+	}
+	return frameErr("payload", "its end", "more")
+}
+
+// stream gives the stream of a ticket, when it comes.
+func (h *quicHauler) stream(c context.Context, id uint64) (*quic.ReceiveStream, error) {
+	h.mu.Lock()
+	if h.err != nil {
+		defer h.mu.Unlock()
+		return nil, h.err
+	}
+	if h.wanted[id] != nil {
+		h.mu.Unlock()
+		return nil, frameErr("ticket", "a new one", "%d again", id)
+	}
+	s := h.arrived[id]
+	delete(h.arrived, id)
+	var want chan *quic.ReceiveStream
+	if s == nil {
+		want = make(chan *quic.ReceiveStream, 1)
+		h.wanted[id] = want
+	}
+	h.mu.Unlock()
+	h.tell(haulAsk, id)
+	if s != nil {
+		return s, nil
+	}
+	select {
+	case s := <-want:
+		if s == nil {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			return nil, h.err
+		}
+		return s, nil
+	case <-c.Done():
+		h.refuse(binary.LittleEndian.AppendUint64(nil, id))
+		select {
+		case s := <-want: // it came at the last moment
+			if s != nil {
+				s.CancelRead(resetCode)
+			}
+		default:
+		}
+		return nil, context.Cause(c)
+	}
+}
+
+func (h *quicHauler) refuse(ticket []byte) {
+	id, err := ticketNumber(ticket)
+	if err != nil {
+		return
+	}
+	h.mu.Lock()
+	s := h.arrived[id]
+	delete(h.wanted, id)
+	delete(h.arrived, id)
+	if s == nil {
+		h.refused.add(id)
+	}
+	h.mu.Unlock()
+	if s != nil {
+		s.CancelRead(resetCode)
+	}
+	h.tell(haulRefuse, id)
+}
+
+// refusedTickets remembers the last tickets that were refused before their stream had come.
+type refusedTickets struct {
+	has  map[uint64]bool
+	ring []uint64
+	next int
+}
+
+func (r *refusedTickets) add(id uint64) {
+	if r.has[id] {
+		return
+	}
+	r.has[id] = true
+	if len(r.ring) < refusedCount {
+		r.ring = append(r.ring, id)
+		return
+	}
+	delete(r.has, r.ring[r.next])
+	r.ring[r.next] = id
+	r.next = (r.next + 1) % refusedCount
+}
+
+// cut says whether a ticket was refused, and forgets it.
+func (r *refusedTickets) cut(id uint64) bool {
+	was := r.has[id]
+	delete(r.has, id)
+	return was
+}
