@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/weft-project/weft/device"
@@ -151,5 +153,61 @@ func calls(b *testing.B, l transport.Link, left chan struct{}) {
 			b.Error(err)
 			return
 		}
+	}
+}
+
+// BenchmarkCallBeside makes small calls while large tensors flow on the same link.
+func BenchmarkCallBeside(b *testing.B) {
+	for _, busy := range []bool{false, true} {
+		b.Run(fmt.Sprintf("busy=%v", busy), func(b *testing.B) {
+			p := transporttest.Link(b, func(b testing.TB) (dialer, listener transport.Network) {
+				cfg := transport.Config{Lanes: []string{transport.LaneQUIC}}
+				return network(b, cfg), network(b, cfg)
+			})
+			go answers(p.Served)
+			c, cancel := context.WithCancel(context.Background())
+			var wg sync.WaitGroup
+			if busy {
+				m := &transport.Message{Tensors: []transport.Tensor{transporttest.Tensor(b, rand.New(rand.NewPCG(1, 1)), device.Host(), device.Float32, 4<<20)}, End: true}
+				defer m.Release()
+				wg.Go(func() {
+					for c.Err() == nil {
+						s, err := p.Dialed.Open(c)
+						if err == nil {
+							err = s.Send(c, m)
+						}
+						if err == nil {
+							var got *transport.Message
+							if got, err = s.Recv(c, nil); err == nil {
+								got.Release()
+							}
+						}
+						if err != nil {
+							return
+						}
+					}
+				})
+			}
+			left := make(chan struct{}, b.N)
+			for range b.N {
+				left <- struct{}{}
+			}
+			close(left)
+			times := make([]time.Duration, 0, b.N)
+			b.ResetTimer()
+			for range left {
+				one := make(chan struct{}, 1)
+				one <- struct{}{}
+				close(one)
+				began := time.Now()
+				calls(b, p.Dialed, one)
+				times = append(times, time.Since(began))
+			}
+			b.StopTimer()
+			cancel()
+			wg.Wait()
+			slices.Sort(times)
+			b.ReportMetric(float64(times[len(times)*99/100].Microseconds()), "p99-µs")
+		})
 	}
 }
