@@ -54,7 +54,7 @@ func (p *pool) find(class int) (b *block, used bool) {
 		l[len(l)-1] = nil
 		p.free[class] = l[:len(l)-1]
 		p.forget(b)
-	} else if class >= sharedFrom {
+	} else if class >= SharedFrom {
 		b = p.shared.cut(class, p)
 	}
 	if b != nil && b.seg != nil {

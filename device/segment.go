@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// Segment is a stretch of the host's memory that another process can map: buffers of sharedFrom bytes and more lie in
+// Segment is a stretch of the host's memory that another process can map: buffers of SharedFrom bytes and more lie in
 // one, where the system can do that. It lives as long as a buffer lies in it, and then as the pool likes.
 type Segment struct {
 	mem     []byte
@@ -15,10 +15,11 @@ type Segment struct {
 	retired atomic.Bool
 }
 
-const (
-	sharedFrom   = 64 << 10 // smaller blocks come from Go's heap: a copy of them is cheaper than what sharing costs
-	segmentBytes = 64 << 20 // a larger block has a segment of its own; untouched pages cost nothing
-)
+// SharedFrom is the least size of a buffer that lies in a segment: a copy of a smaller one is cheaper than what sharing
+// costs.
+const SharedFrom = 64 << 10
+
+const segmentBytes = 64 << 20 // a larger block has a segment of its own; untouched pages cost nothing
 
 // Segment says where in shared memory the buffer lies, if it does. The segment stays as long as the caller holds
 // a reference to the buffer.

@@ -29,7 +29,7 @@ func network(t testing.TB, cfg transport.Config) transport.Network {
 
 func TestQUICIsANetwork(t *testing.T) {
 	transporttest.Run(t, func(t testing.TB) (dialer, listener transport.Network) {
-		return network(t, transport.Config{}), network(t, transport.Config{})
+		return network(t, transport.Config{Lanes: []string{transport.LaneQUIC}}), network(t, transport.Config{Lanes: []string{transport.LaneQUIC}})
 	})
 }
 

@@ -1,0 +1,33 @@
+package transport
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// localConduit is a unix socket that carries a link's frames.
+type localConduit struct{ *eagerConn }
+
+func (k *localConduit) TryWrite(b []byte) (n int, err error) {
+	rerr := k.eagerConn.raw.Write(func(fd uintptr) bool {
+		for n < len(b) {
+			var m int
+			if m, err = unix.Write(int(fd), b[n:]); err == unix.EINTR { //nolint:errorlint // an errno of our own call
+				continue
+			}
+			if err != nil {
+				break
+			}
+			n += m
+		}
+		return true
+	})
+	switch {
+	case rerr != nil:
+		return n, rerr
+	case err == unix.EAGAIN: //nolint:errorlint // likewise
+		return n, nil
+	}
+	return n, os.NewSyscallError("write", err)
+}

@@ -1,0 +1,295 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+
+	"github.com/weft-project/weft/device"
+)
+
+var errNoShared = errors.New("transport: no memory that could be shared is left")
+
+// localHauler lends the receiver the sender's own memory. What does not lie in a segment is copied to one first. A loan lasts until
+// the receiver has released its buffer and said so, also beyond the link; or until the receiver's process is gone.
+// For that the two ends keep a connection, the ledger: segments' descriptors go one way and what was given back the
+// other. Who owes nothing any more, its link being gone, closes its direction.
+type localHauler struct {
+	env  laneEnv
+	conn *net.UnixConn // the ledger
+
+	mu       sync.Mutex
+	err      error // why the link is gone
+	gone     bool  // the peer owes nothing any more, and will borrow nothing
+	last     uint64
+	loans    map[uint64]*device.Buffer  // lent, with a reference
+	told     map[*device.Segment]uint32 // the segments that the peer knows, by number
+	segments uint32                     // how many it was told
+	maps     map[uint32]*mapping        // the peer's segments
+	mapped   int64                      // their bytes
+	heard    uint32                     // how many it told
+	bell     chan struct{}              // closed when heard has changed, or the ledger has ended
+	fetched  map[uint64]int             // borrowed, by ticket: how many buffers are not released
+	revoked  refusedTickets             // tickets that are void
+	queue    []ledgerEntry              // to be written
+	writing  bool                       // somebody does
+	finished bool                       // our direction of the ledger is closed
+}
+
+func newLocalHauler(env laneEnv, conn *net.UnixConn) *localHauler {
+	h := &localHauler{
+		env: env, conn: conn, loans: map[uint64]*device.Buffer{}, told: map[*device.Segment]uint32{},
+		maps: map[uint32]*mapping{}, bell: make(chan struct{}), fetched: map[uint64]int{}, revoked: refusedTickets{has: map[uint64]bool{}},
+	}
+	go h.read()
+	return h
+}
+
+func (h *localHauler) lane() string { return LaneLocal }
+
+func (h *localHauler) takes([]Tensor, int64) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.err == nil && !h.gone
+}
+
+// lending is one tensor's memory, with a reference.
+type lending struct {
+	buf *device.Buffer
+	seg *device.Segment
+	off int
+}
+
+// lend finds or makes a copy in shared memory of every tensor that is not empty.
+func lend(ts []Tensor) (all []lending, bytes int, err error) {
+	defer func() {
+		if err != nil {
+			giveUp(all)
+		}
+	}()
+	need := 0
+	for i := range ts {
+		b := ts[i].Buf
+		if b == nil || b.Len() == 0 {
+			continue
+		}
+		bytes += b.Len()
+		l := lending{buf: b.Retain()}
+		var ok bool
+		if l.seg, l.off, ok = b.Segment(); !ok {
+			need += (b.Len() + spotUnit - 1) &^ (spotUnit - 1)
+		}
+		all = append(all, l)
+	}
+	if need == 0 {
+		return all, bytes, nil
+	}
+	stage, mem, err := shared(need)
+	if err != nil {
+		return all, 0, err
+	}
+	defer stage.buf.Release() //nolint:errcheck // the one of Alloc; each that lies there has its own
+	at := 0
+	for i := range all {
+		l := &all[i]
+		if l.seg != nil {
+			continue
+		}
+		n := l.buf.Len()
+		if err := l.buf.Device().Download(mem[at:at+n], l.buf, 0); err != nil {
+			return all, 0, err
+		}
+		_ = l.buf.Release() // ours
+		*l = lending{stage.buf.Retain(), stage.seg, stage.off + at}
+		at += (n + spotUnit - 1) &^ (spotUnit - 1)
+	}
+	return all, bytes, nil
+}
+
+// shared allocates n bytes of a segment.
+func shared(n int) (lending, []byte, error) {
+	buf, err := device.Host().Alloc(max(n, device.SharedFrom))
+	if err != nil {
+		return lending{}, nil, err
+	}
+	seg, off, ok := buf.Segment()
+	mem, err := buf.Host()
+	if !ok || err != nil {
+		_ = buf.Release() // ours alone
+		return lending{}, nil, errors.Join(errNoShared, err)
+	}
+	return lending{buf, seg, off}, mem, nil
+}
+
+func giveUp(all []lending) {
+	for _, l := range all {
+		_ = l.buf.Release() // the reference that we took
+	}
+}
+
+// localTransfer is a message's tensors, lent.
+type localTransfer struct {
+	h     *localHauler
+	t     localTicket
+	bytes int
+}
+
+func (h *localHauler) begin(ts []Tensor) (transfer, error) {
+	all, bytes, err := lend(ts)
+	if err != nil {
+		return nil, err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	t, all, err := h.ticketLocked(all)
+	if err != nil {
+		giveUp(all)
+		return nil, err
+	}
+	for i, l := range all {
+		h.loans[t.first+uint64(i)] = l.buf
+	}
+	h.last += uint64(len(all))
+	return &localTransfer{h: h, t: t, bytes: bytes}, nil
+}
+
+// ticketLocked writes a ticket; with a long table it lends that too.
+func (h *localHauler) ticketLocked(all []lending) (t localTicket, _ []lending, err error) {
+	if h.err != nil {
+		return t, all, h.err
+	}
+	if h.gone {
+		return t, all, fmt.Errorf("transport: the peer's end of the %s lane is gone", LaneLocal)
+	}
+	t = localTicket{first: h.last + 1, loans: len(all)}
+	for _, l := range all {
+		n, err := h.tellLocked(l.seg)
+		if err != nil {
+			return t, all, err
+		}
+		t.spots = append(t.spots, spot{n, int64(l.off)})
+	}
+	table := appendSpots(nil, t.spots)
+	if len(table) <= tableInOne {
+		return t, all, nil
+	}
+	l, mem, err := shared(len(table))
+	if err != nil {
+		return t, all, err
+	}
+	all = append(all, l)
+	n, err := h.tellLocked(l.seg)
+	t.size, t.table = copy(mem, table), spot{n, int64(l.off)}
+	t.loans++
+	return t, all, err
+}
+
+// tellLocked makes a segment known to the peer, and gives its number.
+func (h *localHauler) tellLocked(s *device.Segment) (uint32, error) {
+	if n, ok := h.told[s]; ok {
+		return n, nil
+	}
+	for old, n := range h.told {
+		if old.Retired() {
+			delete(h.told, old)
+			h.enterLocked(ledgerEntry{kind: ledgerRetire, number: n})
+		}
+	}
+	f, err := s.Open()
+	if err != nil {
+		return 0, err
+	}
+	h.segments++
+	h.told[s] = h.segments
+	h.enterLocked(ledgerEntry{kind: ledgerSegment, number: h.segments, value: uint64(s.Bytes()), file: f})
+	return h.segments, nil
+}
+
+func (t *localTransfer) ticket() []byte { return t.t.append(nil) }
+
+// deliver does not wait: who lent memory does not write it.
+func (t *localTransfer) deliver(context.Context) error {
+	t.h.env.count.sent.Add(uint64(t.bytes))
+	return nil
+}
+
+// abandon asks for the loans back: the peer may have got the ticket nevertheless.
+func (t *localTransfer) abandon() {
+	_ = t.h.env.say((&localTicket{first: t.t.first, loans: t.t.loans, size: 1}).append(nil)) // fails only with the link
+}
+
+// control takes a ticket that is void. It comes after the ticket itself, if that comes at all.
+func (h *localHauler) control(b []byte) error {
+	t, err := parseLocalTicket(b)
+	if err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.fetched[t.first] == 0 {
+		h.revoked.add(t.first)
+		h.giveBackLocked(t.first, t.loans)
+	}
+	return nil
+}
+
+func (h *localHauler) refuse(ticket []byte) {
+	if t, err := parseLocalTicket(ticket); err == nil {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.giveBackLocked(t.first, t.loans)
+	}
+}
+
+// returned ends loans; those that are not known were ended before.
+func (h *localHauler) returned(first uint64, n uint32) {
+	var back []*device.Buffer
+	h.mu.Lock()
+	for i := range uint64(n) {
+		if b := h.loans[first+i]; b != nil {
+			back = append(back, b)
+			delete(h.loans, first+i)
+		}
+	}
+	h.mu.Unlock()
+	for _, b := range back {
+		_ = b.Release() // the loan's
+	}
+}
+
+func (h *localHauler) close(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.err != nil {
+		return
+	}
+	h.err = err
+	h.ringLocked()
+	for _, m := range h.maps {
+		m.dropLocked()
+	}
+	clear(h.maps)
+	clear(h.told)
+	h.finishLocked()
+}
+
+func (h *localHauler) ringLocked() {
+	close(h.bell)
+	h.bell = make(chan struct{})
+}
+
+// finishLocked closes this end's direction of the ledger when it will not be needed any more.
+func (h *localHauler) finishLocked() {
+	if h.err == nil || len(h.fetched) > 0 || h.writing || len(h.queue) > 0 || h.finished {
+		return
+	}
+	h.finished = true
+	if h.gone {
+		_ = h.conn.Close()
+	} else if err := h.conn.CloseWrite(); err != nil && !errors.Is(err, os.ErrClosed) {
+		_ = h.conn.Close() // the peer is gone; read sees it
+	}
+}
