@@ -6,7 +6,9 @@ import "slices"
 // defaults.
 func laneMakers(cfg Config) []laneMaker {
 	var all []laneMaker
-	// if cfg.allows(LaneLocal) { all = append(all, newLocalLane(cfg)) } goes here.
+	if m := newLocalLane(); m != nil && cfg.allows(LaneLocal) {
+		all = append(all, m)
+	}
 	if cfg.allows(LaneBulk) {
 		all = append(all, newBulkLane(cfg))
 	}

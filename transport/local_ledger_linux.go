@@ -106,7 +106,7 @@ func (h *localHauler) read() {
 
 func (h *localHauler) readLedger() error {
 	var fds []int
-	defer func() { closeAll(fds) }()
+	defer func() { closeFiles(fds) }()
 	b, oob := make([]byte, 4096), make([]byte, unix.CmsgSpace(4*maxRights))
 	have := 0
 	for {
@@ -206,7 +206,7 @@ func rights(oob []byte) (fds []int, err error) {
 	return fds, err
 }
 
-func closeAll(fds []int) {
+func closeFiles(fds []int) {
 	for _, fd := range fds {
 		_ = unix.Close(fd)
 	}
