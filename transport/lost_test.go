@@ -19,8 +19,12 @@ const childEnv = "WEFT_TEST_LISTENER"
 
 // TestMain lets the test binary play a peer in a process of its own.
 func TestMain(m *testing.M) {
-	if os.Getenv(childEnv) != "" {
-		if err := child(); err != nil {
+	if mode := os.Getenv(childEnv); mode != "" {
+		play := child
+		if mode == "local" {
+			play = localChild
+		}
+		if err := play(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

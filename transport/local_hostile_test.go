@@ -1,0 +1,303 @@
+//go:build linux
+
+package transport
+
+import (
+	"context"
+	"encoding/binary"
+	"net"
+	"os"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/internal/leak"
+)
+
+func localEnv() laneEnv {
+	return laneEnv{say: func([]byte) error { return nil }, suspect: func(error) {}, count: &traffic{}}
+}
+
+// ledgerPair gives two ends of a socket.
+func ledgerPair(t testing.TB) (a, b *net.UnixConn) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	var conns [2]*net.UnixConn
+	for i, fd := range fds {
+		f := os.NewFile(uintptr(fd), "socketpair")
+		c, err := net.FileConn(f)
+		require.NoError(t, err)
+		require.NoError(t, f.Close())
+		conns[i] = c.(*net.UnixConn)
+		t.Cleanup(func() { _ = c.Close() })
+	}
+	return conns[0], conns[1]
+}
+
+// hostileLedger gives a hauler and the ledger's other end, where the test plays the peer. broken counts suspicions.
+func hostileLedger(t testing.TB) (h *localHauler, peer *net.UnixConn, broken *atomic.Int32) {
+	here, there := ledgerPair(t)
+	env := localEnv()
+	broken = &atomic.Int32{}
+	env.suspect = func(error) { broken.Add(1) }
+	h = newLocalHauler(env, here)
+	t.Cleanup(func() { h.close(ErrClosed); _ = there.Close() })
+	return h, there, broken
+}
+
+// memfd makes a file of n bytes with these seals.
+func memfd(t testing.TB, n int64, seals int) *os.File {
+	fd, err := unix.MemfdCreate("hostile", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	require.NoError(t, err)
+	require.NoError(t, unix.Ftruncate(fd, n))
+	_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals)
+	require.NoError(t, err)
+	f := os.NewFile(uintptr(fd), "memfd")
+	t.Cleanup(func() { _ = f.Close() })
+	return f
+}
+
+const sealed = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW
+
+func tell(t testing.TB, peer *net.UnixConn, number uint32, size uint64, f *os.File) {
+	_, _, err := peer.WriteMsgUnix(ledgerEntry{kind: ledgerSegment, number: number, value: size}.append(nil), unix.UnixRights(int(f.Fd())), nil)
+	require.NoError(t, err)
+}
+
+func TestASegmentThatCouldVanishIsRefused(t *testing.T) {
+	leak.Check(t)
+	plain, err := os.Create(t.TempDir() + "/plain")
+	require.NoError(t, err)
+	defer plain.Close()
+	require.NoError(t, plain.Truncate(1<<16))
+	for name, bad := range map[string]struct {
+		f      *os.File
+		number uint32
+		size   uint64
+	}{
+		"not sealed":       {memfd(t, 1<<16, unix.F_SEAL_SHRINK), 1, 1 << 16},
+		"of another size":  {memfd(t, 1<<16, sealed), 1, 1 << 17},
+		"empty":            {memfd(t, 0, sealed), 1, 0},
+		"absurd":           {memfd(t, 1<<43, sealed), 1, 1 << 43},
+		"a file":           {plain, 1, 1 << 16},
+		"number not next":  {memfd(t, 1<<16, sealed), 7, 1 << 16},
+		"number 0 is none": {memfd(t, 1<<16, sealed), 0, 1 << 16},
+	} {
+		h, peer, broken := hostileLedger(t)
+		tell(t, peer, bad.number, bad.size, bad.f)
+		require.Eventually(t, func() bool { return broken.Load() == 1 }, 10*time.Second, time.Millisecond, name)
+		require.False(t, h.takes(nil, 0), name)
+		_, err := h.begin(nil)
+		require.Error(t, err, name)
+	}
+}
+
+// oneTensor is what a frame says of a tensor of n bytes.
+func oneTensor(n int) []Tensor {
+	return []Tensor{{Dtype: device.Float32, Shape: device.Shape{n / 4}}}
+}
+
+func TestATicketBeyondItsSegmentIsABadFrame(t *testing.T) {
+	leak.Check(t)
+	h, peer, _ := hostileLedger(t)
+	tell(t, peer, 1, 1<<16, memfd(t, 1<<16, sealed))
+	good := localTicket{first: 1, loans: 1, spots: []spot{{1, 64}}}
+	ts := oneTensor(1<<16 - 64)
+	require.NoError(t, h.fetch(t.Context(), good.append(nil), ts, nil))
+	require.ErrorIs(t, h.fetch(t.Context(), good.append(nil), oneTensor(4), nil), ErrFrame, "a second time")
+	require.NoError(t, ts[0].Buf.Release())
+	for name, bad := range map[string]localTicket{
+		"too long":         {first: 2, loans: 1, spots: []spot{{1, 128}}},
+		"far away":         {first: 2, loans: 1, spots: []spot{{1, 1 << 60}}},
+		"two for one":      {first: 2, loans: 2, spots: []spot{{1, 0}, {1, 0}}},
+		"no segment 0":     {first: 2, loans: 1, spots: []spot{{0, 0}}},
+		"table beyond":     {first: 2, loans: 2, table: spot{1, 65472}, size: 100},
+		"table of nothing": {first: 2, loans: 2, table: spot{1, 0}, size: 100},
+	} {
+		ts := oneTensor(1<<16 - 64)
+		require.ErrorIs(t, h.fetch(t.Context(), bad.append(nil), ts, nil), ErrFrame, name)
+		require.Nil(t, ts[0].Buf)
+	}
+	c, cancel := context.WithCancel(t.Context())
+	cancel()
+	never := localTicket{first: 9, loans: 1, spots: []spot{{8, 0}}}
+	require.ErrorIs(t, h.fetch(c, never.append(nil), oneTensor(64), nil), context.Canceled)
+	require.NoError(t, peer.CloseWrite())
+	require.ErrorIs(t, h.fetch(t.Context(), never.append(nil), oneTensor(64), nil), ErrFrame, "the ledger has ended")
+}
+
+func TestATicketThatWasGivenUpIsNotFetchedAfterwards(t *testing.T) {
+	leak.Check(t)
+	a, b := ledgerPair(t)
+	toB := make(chan []byte, 1)
+	env := localEnv()
+	env.say = func(w []byte) error { toB <- append([]byte(nil), w...); return nil }
+	sender, receiver := newLocalHauler(env, a), newLocalHauler(localEnv(), b)
+	defer receiver.close(ErrClosed)
+	defer sender.close(ErrClosed)
+	x, err := device.Host().Alloc(1 << 20)
+	require.NoError(t, err)
+	ts := []Tensor{{Dtype: device.Float32, Shape: device.Shape{1 << 18}, Buf: x}}
+	for _, fetched := range []bool{false, true} {
+		tr, err := sender.begin(ts)
+		require.NoError(t, err)
+		require.False(t, x.Exclusive())
+		got := oneTensor(1 << 20)
+		if fetched {
+			require.NoError(t, receiver.fetch(t.Context(), tr.ticket(), got, nil))
+		}
+		tr.abandon()
+		require.NoError(t, receiver.control(<-toB))
+		if fetched {
+			require.False(t, x.Exclusive(), "it is in use")
+			require.NoError(t, got[0].Buf.Release())
+		}
+		require.Eventually(t, x.Exclusive, 10*time.Second, time.Millisecond)
+		if !fetched {
+			require.ErrorIs(t, receiver.fetch(t.Context(), tr.ticket(), got, nil), ErrReset)
+		}
+	}
+	require.NoError(t, x.Release())
+}
+
+func TestALaneThatCannotBeSaysWhy(t *testing.T) {
+	leak.Check(t)
+	lane := newLocalLane()
+	s, err := lane.serve(nil)
+	require.NoError(t, err)
+	defer s.close()
+	_, _, err = s.expect(laneWith{}, []byte("0b5d7d2e-another-boot"))
+	require.ErrorContains(t, err, "another host")
+	_, err = lane.join(t.Context(), laneWith{}, append(make([]byte, localKey), localPrefix+"nobody"...))
+	require.ErrorIs(t, err, unix.ECONNREFUSED)
+	require.ErrorContains(t, err, "not in this network namespace")
+	for _, bad := range []string{"", "short", "0123456789abcdef/tmp/a-file", "0123456789abcdef@other"} {
+		_, err = lane.join(t.Context(), laneWith{}, []byte(bad))
+		require.ErrorIs(t, err, ErrFrame)
+	}
+}
+
+func TestWhoDoesNotKnowTheSecretGetsNoConnection(t *testing.T) {
+	leak.Check(t)
+	lane := newLocalLane()
+	offer, err := lane.offer()
+	require.NoError(t, err)
+	s, err := lane.serve(nil)
+	require.NoError(t, err)
+	defer s.close()
+	answer, wait, err := s.expect(laneWith{secret: [32]byte{1}}, offer)
+	require.NoError(t, err)
+	_, err = lane.join(t.Context(), laneWith{secret: [32]byte{2}}, answer)
+	require.Error(t, err)
+	for range maxGreeting + 10 { // who says nothing keeps nobody out for long
+		conn, err := net.Dial("unix", string(answer[localKey:]))
+		require.NoError(t, err)
+		require.NoError(t, conn.Close())
+	}
+	c, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	var end *laneEnd
+	require.Eventually(t, func() bool {
+		end, err = lane.join(c, laneWith{secret: [32]byte{1}}, answer)
+		return err == nil
+	}, 10*time.Second, 10*time.Millisecond)
+	there, err := wait(c)
+	require.NoError(t, err)
+	end.drop()
+	there.drop()
+	_, wait, err = s.expect(laneWith{}, offer)
+	require.NoError(t, err)
+	c, cancel = context.WithCancel(t.Context())
+	cancel()
+	_, err = wait(c)
+	require.Error(t, err)
+}
+
+func TestAProofServesOneEndOfOneConnection(t *testing.T) {
+	secret, key := [32]byte{7}, make([]byte, localKey)
+	seen := map[string]bool{}
+	for _, end := range []string{"dialler", "listener"} {
+		for role := range byte(2) {
+			seen[string(localProof(secret, end, key, role))] = true
+		}
+	}
+	require.Len(t, seen, 4)
+	a, b := ledgerPair(t)
+	_, err := a.Write(make([]byte, 32)) // what is no proof
+	require.NoError(t, err)
+	require.ErrorIs(t, greetServer(b, secret, key, localFrames), errGreeting)
+}
+
+func FuzzALocalTicket(f *testing.F) {
+	f.Add((&localTicket{first: 1, loans: 2, spots: []spot{{1, 64}, {2, 128}}}).append(nil), 2)
+	f.Add((&localTicket{first: 1 << 40, loans: 200, table: spot{1, 0}, size: 900}).append(nil), 199)
+	f.Fuzz(func(t *testing.T, b []byte, n int) {
+		tk, err := parseLocalTicket(b)
+		if err != nil {
+			require.ErrorIs(t, err, ErrFrame)
+		} else {
+			again, err := parseLocalTicket(tk.append(nil))
+			require.NoError(t, err)
+			require.Equal(t, tk, again)
+			require.LessOrEqual(t, tk.loans, loansMost)
+			require.LessOrEqual(t, len(tk.spots), tk.loans)
+		}
+		spots, err := parseSpots(b, n&loansMost)
+		if err == nil {
+			require.Len(t, spots, n&loansMost)
+		}
+	})
+}
+
+func FuzzALocalLedgerAndItsTickets(f *testing.F) {
+	back := ledgerEntry{kind: ledgerBack, number: 3, value: 1}.append(nil)
+	f.Add(back, (&localTicket{first: 1, loans: 1, spots: []spot{{1, 64}}}).append(nil), 1)
+	f.Add(ledgerEntry{kind: ledgerSegment, number: 1, value: 1 << 16}.append(nil), []byte{}, 0)
+	f.Add(append(ledgerEntry{kind: ledgerRetire, number: 1}.append(nil), back...), []byte{1, 1, 0, 1, 1}, 1)
+	f.Fuzz(func(t *testing.T, ledger, ticket []byte, files int) {
+		h, peer, _ := hostileLedger(t)
+		x, err := device.Host().Alloc(device.SharedFrom)
+		require.NoError(t, err)
+		_, err = h.begin([]Tensor{{Dtype: device.Float32, Shape: device.Shape{device.SharedFrom / 4}, Buf: x}})
+		require.NoError(t, err)
+		if files&1 == 1 {
+			tell(t, peer, 1, 1<<16, memfd(t, 1<<16, sealed))
+		}
+		if len(ledger) > 0 {
+			_, err = peer.Write(ledger)
+			require.NoError(t, err)
+		}
+		require.NoError(t, peer.CloseWrite())
+		ts := oneTensor(1 << 12)
+		if err := h.fetch(t.Context(), ticket, ts, nil); err == nil {
+			require.NoError(t, ts[0].Buf.Release())
+		} else {
+			require.Nil(t, ts[0].Buf)
+		}
+		_ = h.control(ticket)
+		h.refuse(ticket)
+		require.Eventually(t, x.Exclusive, 10*time.Second, 100*time.Microsecond, "all loans end with the peer")
+		require.NoError(t, x.Release())
+	})
+}
+
+func FuzzALocalHello(f *testing.F) {
+	secret := [32]byte{9}
+	key := make([]byte, localKey)
+	f.Add(append(append(append([]byte{}, key...), localLedger), localProof(secret, "dialler", key, localLedger)...))
+	f.Add([]byte("hello"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		a, c := ledgerPair(t)
+		_, err := a.Write(binary.LittleEndian.AppendUint32(b, 0))
+		require.NoError(t, err)
+		require.NoError(t, a.CloseWrite())
+		_, role, err := greetDialler(c, func([localKey]byte) ([32]byte, bool) { return secret, true })
+		if err == nil {
+			require.LessOrEqual(t, role, byte(localLedger))
+		}
+	})
+}
