@@ -21,7 +21,7 @@ const maxDepth = 48
 // packing is one value on its way out.
 type packing struct {
 	tensors []*autodiff.Tensor
-	index   map[*autodiff.Tensor]int
+	index   map[any]int // of tensors and references, each in its list
 	refs    []*ref
 	shares  []refs.Share // the receiver's, once share has run
 }
@@ -138,27 +138,34 @@ func (p *packing) tensor(t *autodiff.Tensor) (any, error) {
 	if i, have := p.index[t]; have {
 		return i, nil
 	}
-	if p.index == nil {
-		p.index = map[*autodiff.Tensor]int{}
-	}
-	i := len(p.tensors)
-	p.index[t] = i
 	p.tensors = append(p.tensors, t)
-	return i, nil
+	return p.at(t, len(p.tensors)-1), nil
 }
 
 func (p *packing) reference(r *ref) (any, error) {
 	if r == nil {
 		return nil, nil
 	}
-	if i := slices.Index(p.refs, r); i >= 0 {
+	if i, have := p.index[r]; have {
 		return i, nil
+	}
+	if len(p.refs) == maxRefs {
+		return nil, fmt.Errorf("%w: more than %d references", ErrArguments, maxRefs)
 	}
 	if err := r.pin(); err != nil {
 		return nil, err
 	}
 	p.refs = append(p.refs, r)
-	return len(p.refs) - 1, nil
+	return p.at(r, len(p.refs)-1), nil
+}
+
+// at notes the place of something in its list.
+func (p *packing) at(what any, i int) int {
+	if p.index == nil {
+		p.index = map[any]int{}
+	}
+	p.index[what] = i
+	return i
 }
 
 // keyText is a map's key on the wire; a String method of its type has no say.

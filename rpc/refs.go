@@ -23,6 +23,7 @@ type references struct {
 	values  map[refs.ID]*owned
 	waiting map[refs.Hold]*ref // arrived, and not confirmed by the owner yet
 	timer   *time.Timer        // wakes the machine
+	wakes   time.Time          // when; zero where it does not
 	changed chan struct{}      // made by who waits, closed when anything happens
 	closed  bool
 }
@@ -87,16 +88,26 @@ func (r *references) wakeLocked() {
 	if r.closed {
 		return
 	}
-	at, ok := r.m.Next()
+	at, _ := r.m.Next()
+	if at.Equal(r.wakes) {
+		return
+	}
+	r.wakes = at
 	switch {
-	case !ok && r.timer != nil:
+	case at.IsZero():
 		r.timer.Stop()
-	case !ok:
 	case r.timer == nil:
-		r.timer = time.AfterFunc(time.Until(at), func() { r.do((*refs.Machine).Tick) })
+		r.timer = time.AfterFunc(time.Until(at), r.tick)
 	default:
 		r.timer.Reset(time.Until(at))
 	}
+}
+
+func (r *references) tick() {
+	r.mu.Lock()
+	r.wakes = time.Time{}
+	r.mu.Unlock()
+	r.do((*refs.Machine).Tick)
 }
 
 // tryTimeout is how long an answer to control messages is awaited before they are sent again; it doubles with each failure, a
@@ -285,10 +296,16 @@ func (w *Worker) share(c context.Context, r *ref, to *peer, ticket uint64) (s re
 	return s, w.why(to.node, err)
 }
 
+// maxRefs bounds the references in one message.
+const maxRefs = 1 << 16
+
 // hold takes the shares that a message brings, and waits until their owners have confirmed them.
 func (w *Worker) hold(c context.Context, from *peer, shares []refs.Share) (held []*ref, err error) {
 	if len(shares) == 0 {
 		return nil, nil
+	}
+	if len(shares) > maxRefs {
+		return nil, fmt.Errorf("%w: %d references in one message; %d are allowed", ErrProtocol, len(shares), maxRefs)
 	}
 	var lost refs.Node
 	w.refs.do(func(m *refs.Machine, now time.Time) {

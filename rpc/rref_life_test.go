@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weft-project/weft/rpc/refs"
 	"github.com/weft-project/weft/transport/simnet"
 )
 
@@ -208,6 +209,46 @@ func TestReferencesOfArgumentsThatDoNotFitAreGivenBack(t *testing.T) {
 	r := constant.Remote(c, "worker2", 1)
 	_, err := sent.Call(c, "worker1", one{r, 1})
 	require.ErrorIs(t, err, ErrArguments)
+	r.Release()
+	nothing(t, ws)
+}
+
+func TestAMessageHoldsABoundedNumberOfReferences(t *testing.T) {
+	ws := sim(t, 2, refFunctions)
+	c := ws[0].Context(t.Context())
+	many := make([]RRef[int], maxRefs+1)
+	for i := range many {
+		many[i] = RRef[int]{failedRef(nil)}
+	}
+	count := Define("count", func(_ context.Context, in []RRef[int]) (int, error) { return len(in), nil })
+	_, err := count.Call(c, "worker1", many)
+	require.ErrorIs(t, err, ErrArguments)
+	_, err = ws[1].hold(c, ws[1].peers[0], make([]refs.Share, maxRefs+1))
+	require.ErrorIs(t, err, ErrProtocol)
+}
+
+func TestReferencesOfAWorkerThatIsClosedAreOfNoUse(t *testing.T) {
+	ws := sim(t, 2, refFunctions)
+	c := ws[0].Context(t.Context())
+	r := constant.Remote(c, "worker1", 1)
+	require.NoError(t, r.Ready(c))
+	require.NoError(t, ws[0].Close())
+	_, err := r.ToHere(c)
+	require.ErrorIs(t, err, ErrLeft)
+	_, err = readRef.Call(c, "worker1", r)
+	require.ErrorIs(t, err, ErrLeft)
+	require.ErrorIs(t, constant.Remote(c, "worker1", 1).Ready(c), ErrLeft)
+	r.Release()
+	owns(t, ws[1], 0)
+}
+
+func TestReferencesOfOneWorkerAreNotSentByAnother(t *testing.T) {
+	ws := sim(t, 2, refFunctions)
+	r, err := NewRRef(ws[0].Context(t.Context()), 1)
+	require.NoError(t, err)
+	_, err = readRef.Call(ws[1].Context(t.Context()), "worker0", r)
+	require.ErrorIs(t, err, ErrArguments)
+	require.ErrorContains(t, err, "belongs to another worker of this process")
 	r.Release()
 	nothing(t, ws)
 }
