@@ -34,6 +34,28 @@ func localPair(t testing.TB) *transporttest.Pair {
 
 func TestTheLocalLaneIsANetwork(t *testing.T) { transporttest.Run(t, onLocal) }
 
+// The writer may find the socket closed before the reader has read why.
+func TestAnOrderlyCloseIsNeverTakenForALoss(t *testing.T) {
+	leak.Check(t)
+	for range 50 {
+		p := transporttest.Link(t, onLocal)
+		here, _ := p.Stream(t)
+		sent := make(chan error, 1)
+		go func() {
+			for {
+				if err := here.Send(p.C, &transport.Message{}); err != nil {
+					sent <- err
+					return
+				}
+			}
+		}()
+		require.NoError(t, p.Served.Close("done"))
+		<-p.Dialed.Done()
+		require.ErrorIs(t, <-sent, transport.ErrPeerClosed)
+		require.ErrorIs(t, p.Dialed.Err(), transport.ErrPeerClosed)
+	}
+}
+
 // send brings tensors to the other end of a stream of their own.
 func send(t testing.TB, p *transporttest.Pair, ts ...transport.Tensor) *transport.Message {
 	here, there := p.Stream(t)

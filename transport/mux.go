@@ -64,7 +64,7 @@ func newSession(cfg sessionConfig) *session {
 	}
 	l.ctx, l.cancel = context.WithCancelCause(context.Background())
 	l.budget.total = cfg.codec.lim.MaxPeerBytes
-	l.out = outbox{conduit: cfg.conduit, count: cfg.count, fail: func(err error) { l.end(cfg.explain("write to", err)) }}
+	l.out = outbox{conduit: cfg.conduit, count: cfg.count, fail: l.unwritten}
 	return l
 }
 
@@ -78,6 +78,14 @@ func (l *session) haul(make func(laneEnv) hauler) {
 		count:   count,
 	})
 	l.haulers, l.counts = append(l.haulers, h), append(l.counts, count)
+}
+
+// unwritten is told of a failed write. Where the peer has closed the conduit, it is the reader who finds out why: there
+// may be its last words.
+func (l *session) unwritten(err error) {
+	if !isHangUp(err) {
+		l.end(l.explain("write to", err))
+	}
 }
 
 func (l *session) start() { go l.read() }

@@ -38,6 +38,9 @@ func (s *stream) Send(c context.Context, m *Message) error {
 
 // sendError puts this package's words in the place of a context's error.
 func (s *stream) sendError(err error) error {
+	if s.link.out.hungUp() {
+		<-s.link.ctx.Done() // the reader is about to see it, and knows more
+	}
 	s.mu.Lock()
 	why := s.maySendLocked()
 	s.mu.Unlock()

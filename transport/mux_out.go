@@ -5,6 +5,7 @@ import (
 	"errors"
 	"runtime"
 	"sync"
+	"syscall"
 )
 
 const (
@@ -184,6 +185,17 @@ func (o *outbox) end(err error) {
 	if first {
 		o.fail(err)
 	}
+}
+
+// isHangUp says that a write failed because the peer has closed its end.
+func isHangUp(err error) bool {
+	return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
+}
+
+func (o *outbox) hungUp() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return isHangUp(o.err)
 }
 
 // idle says whether all has been written.
