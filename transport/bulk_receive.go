@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"runtime"
 	"slices"
 	"time"
 
@@ -181,6 +180,7 @@ func (h *bulkHauler) overLocked(w bulkWord) error {
 // read puts what comes on a stripe in its place, until the stripe or the hauler ends.
 func (h *bulkHauler) read(s *stripe) {
 	var head [blockHead]byte
+	polite := courtesy{frames: h.env.frames}
 	for {
 		if _, err := io.ReadFull(awake{s.conn}, head[:]); err != nil {
 			h.breaks(err)
@@ -190,7 +190,7 @@ func (h *bulkHauler) read(s *stripe) {
 			h.breaks(err)
 			return
 		}
-		runtime.Gosched() // whoever has a small call to make goes first
+		polite.pause()
 	}
 }
 

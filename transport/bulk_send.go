@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"runtime"
 	"slices"
 
 	"github.com/weft-project/weft/device"
@@ -144,6 +143,7 @@ func (t *bulkOut) taken(err error) {
 // the network takes, and whoever gives up need not wait; next to the encryption the copy costs little.
 func (h *bulkHauler) write(s *stripe) {
 	var stage []byte
+	polite := courtesy{frames: h.env.frames}
 	for {
 		t, block, ok := h.take()
 		if !ok {
@@ -170,6 +170,6 @@ func (h *bulkHauler) write(s *stripe) {
 			return
 		}
 		h.env.count.sent.Add(uint64(n))
-		runtime.Gosched() // whoever has a small call to make goes first
+		polite.pause()
 	}
 }

@@ -76,6 +76,7 @@ type laneEnv struct {
 	// ends as lost if it does not answer soon, and at once where err is a FrameError. It does not wait.
 	suspect func(err error)
 	count   *traffic // what the hauler has moved: it counts tensors' bytes as they go and come
+	frames  *traffic // what has moved on the link's conduit; may be nil
 }
 
 // traffic counts the bytes of a lane.

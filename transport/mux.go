@@ -76,6 +76,7 @@ func (l *session) haul(make func(laneEnv) hauler) {
 		say:     func(b []byte) error { return l.out.control(chunk{kind: chunkWord, lane: laneCode(h.lane())}, b) },
 		suspect: l.suspect,
 		count:   count,
+		frames:  l.count,
 	})
 	l.haulers, l.counts = append(l.haulers, h), append(l.counts, count)
 }

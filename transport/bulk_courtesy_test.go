@@ -1,0 +1,24 @@
+package transport
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestAStripeGivesTurnsAwayWhileFramesComeAndGoAndNotElse(t *testing.T) {
+	now := time.Unix(1000, 0)
+	frames := &traffic{}
+	k := courtesy{frames: frames}
+	require.False(t, k.due(now), "no frames yet")
+	frames.received.Add(1)
+	require.True(t, k.due(now))
+	require.False(t, k.due(now.Add(courtesyTurn-1)), "not so soon again")
+	require.True(t, k.due(now.Add(courtesyTurn)))
+	require.False(t, k.due(now.Add(courtesyRecent+1)), "all is quiet")
+	frames.sent.Add(1)
+	require.True(t, k.due(now.Add(courtesyRecent+2)))
+	require.False(t, (&courtesy{}).due(now), "no link")
+	yieldProcessor()
+}
