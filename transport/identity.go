@@ -14,7 +14,6 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
-	"os"
 	"sync"
 	"time"
 )
@@ -28,12 +27,13 @@ const (
 // Identity proves that a worker belongs to a job, and checks that its peers do: both ends of a link show a certificate
 // of the job's CA. Names of hosts play no part. It is safe for concurrent use.
 type Identity struct {
-	roots *x509.CertPool
 	now   func() time.Time
 	mint  func(now time.Time) (*tls.Certificate, error) // nil when the certificate is the user's own
+	files *identityFiles                                // nil when it is not
 
-	mu   sync.Mutex
-	leaf *tls.Certificate
+	mu    sync.Mutex
+	roots *x509.CertPool
+	leaf  *tls.Certificate
 }
 
 // NewToken makes a job's token: 32 random bytes in hex.
@@ -65,36 +65,6 @@ func IdentityFromToken(token []byte, name string, now func() time.Time) (*Identi
 	if _, err := id.certificate(); err != nil {
 		return nil, err
 	}
-	return id, nil
-}
-
-// IdentityFromFiles uses the user's own CA, certificate and key, all PEM. Every certificate of that CA counts as a
-// member of the job.
-func IdentityFromFiles(ca, cert, key string) (*Identity, error) {
-	pem, err := os.ReadFile(ca)
-	if err != nil {
-		return nil, fmt.Errorf("transport: read the CA: %w", err)
-	}
-	id := &Identity{roots: x509.NewCertPool(), now: time.Now}
-	if !id.roots.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("transport: %s holds no certificate in PEM", ca)
-	}
-	pair, err := tls.LoadX509KeyPair(cert, key)
-	if err != nil {
-		return nil, fmt.Errorf("transport: read the certificate %s with the key %s: %w", cert, key, err)
-	}
-	chain := []*x509.Certificate{pair.Leaf}
-	for _, der := range pair.Certificate[1:] {
-		between, err := x509.ParseCertificate(der)
-		if err != nil {
-			return nil, fmt.Errorf("transport: read %s: %w", cert, err)
-		}
-		chain = append(chain, between)
-	}
-	if err := id.verify(chain); err != nil {
-		return nil, fmt.Errorf("transport: peers would refuse %s: %w", cert, err)
-	}
-	id.leaf = &pair
 	return id, nil
 }
 
@@ -149,12 +119,13 @@ func mintLeaf(ca *x509.Certificate, caKey crypto.Signer, name string, now time.T
 
 // certificate is what this worker shows; a minted one is renewed when half its life is over, or the clock was set back.
 func (id *Identity) certificate() (*tls.Certificate, error) {
+	id.refresh()
 	id.mu.Lock()
 	defer id.mu.Unlock()
-	if id.mint == nil {
-		return id.leaf, nil
-	}
 	now := id.now()
+	if id.files != nil {
+		return id.files.own(id.leaf, now)
+	}
 	if id.leaf != nil && now.Before(id.leaf.Leaf.NotAfter.Add(-leafLife/2)) && now.After(id.leaf.Leaf.NotBefore) {
 		return id.leaf, nil
 	}
@@ -168,6 +139,14 @@ func (id *Identity) certificate() (*tls.Certificate, error) {
 
 // verify says whether a peer's chain leads to the job's CA. The error wraps ErrIdentity.
 func (id *Identity) verify(chain []*x509.Certificate) error {
+	id.refresh()
+	id.mu.Lock()
+	roots := id.roots
+	id.mu.Unlock()
+	return verifyChain(chain, roots, id.now())
+}
+
+func verifyChain(chain []*x509.Certificate, roots *x509.CertPool, now time.Time) error {
 	if len(chain) == 0 {
 		return fmt.Errorf("%w: the peer shows no certificate", ErrIdentity)
 	}
@@ -176,7 +155,7 @@ func (id *Identity) verify(chain []*x509.Certificate) error {
 		between.AddCert(c)
 	}
 	_, err := chain[0].Verify(x509.VerifyOptions{
-		Roots: id.roots, Intermediates: between, CurrentTime: id.now(),
+		Roots: roots, Intermediates: between, CurrentTime: now,
 		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}, // both ends dial and listen: membership is what counts
 	})
 	var invalid x509.CertificateInvalidError
@@ -184,7 +163,7 @@ func (id *Identity) verify(chain []*x509.Certificate) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
-		return fmt.Errorf("%w: the certificate of %q is not valid at %v; compare the clocks (%w)", ErrIdentity, chain[0].Subject.CommonName, id.now().UTC().Format(time.RFC3339), err)
+		return fmt.Errorf("%w: the certificate of %q is not valid at %v; compare the clocks (%w)", ErrIdentity, chain[0].Subject.CommonName, now.UTC().Format(time.RFC3339), err)
 	default:
 		return fmt.Errorf("%w: the certificate of %q is not of this job's CA; compare the tokens (%w)", ErrIdentity, chain[0].Subject.CommonName, err)
 	}

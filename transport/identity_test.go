@@ -2,15 +2,7 @@ package transport
 
 import (
 	"crypto"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
-	"math/big"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -92,47 +84,4 @@ func TestALeafIsRenewedWhenHalfSpent(t *testing.T) {
 	require.ErrorContains(t, err, "clocks")
 	c.t = first.NotBefore.Add(-time.Hour)
 	require.NoError(t, a.verify(shows(t, a)), "after the clock was set back")
-}
-
-// userCA writes a CA and a certificate of it as a user would have them.
-func userCA(t *testing.T, dir, name string) (ca, cert, key string) {
-	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	caTmpl := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name + " CA"}, IsCA: true, BasicConstraintsValid: true,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign,
-	}
-	caDER, err := x509.CreateCertificate(rand.Reader, caTmpl, caTmpl, caKey.Public(), caKey)
-	require.NoError(t, err)
-	caCert, err := x509.ParseCertificate(caDER)
-	require.NoError(t, err)
-	leaf, err := mintLeaf(caCert, caKey, name, time.Now())
-	require.NoError(t, err)
-	keyDER, err := x509.MarshalPKCS8PrivateKey(leaf.PrivateKey)
-	require.NoError(t, err)
-	write := func(file, kind string, der []byte) string {
-		path := filepath.Join(dir, name+file)
-		require.NoError(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
-		return path
-	}
-	return write("ca.pem", "CERTIFICATE", caDER), write("cert.pem", "CERTIFICATE", leaf.Certificate[0]), write("key.pem", "PRIVATE KEY", keyDER)
-}
-
-func TestTheUsersOwnCertificatesServe(t *testing.T) {
-	dir := t.TempDir()
-	ca, cert, key := userCA(t, dir, "one")
-	a, err := IdentityFromFiles(ca, cert, key)
-	require.NoError(t, err)
-	b, err := IdentityFromFiles(ca, cert, key)
-	require.NoError(t, err)
-	require.NoError(t, a.verify(shows(t, b)))
-	other, otherCert, otherKey := userCA(t, dir, "two")
-	_, err = IdentityFromFiles(other, cert, key)
-	require.ErrorIs(t, err, ErrIdentity, "the certificate is of another CA")
-	_, err = IdentityFromFiles(ca, cert, otherKey)
-	require.ErrorContains(t, err, otherKey)
-	_, err = IdentityFromFiles(key, otherCert, otherKey)
-	require.ErrorContains(t, err, "no certificate in PEM")
-	_, err = IdentityFromFiles(filepath.Join(dir, "absent"), cert, key)
-	require.ErrorIs(t, err, os.ErrNotExist)
 }
