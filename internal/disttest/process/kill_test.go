@@ -10,6 +10,7 @@ import (
 
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/internal/disttest/workload"
 	"github.com/weft-project/weft/internal/leak"
 	"github.com/weft-project/weft/rpc"
 )
@@ -55,7 +56,7 @@ func TestKillingTheCalleeOfAHundredCallsFailsThemAllAndLeavesNothing(t *testing.
 		var here sync.WaitGroup
 		here.Add(calls)
 		arrived.wait = here.Done
-		to := settle(t, 2, noted)
+		to := settle(t, workload.Place{Size: 2}, noted)
 		c, cancel := context.WithTimeout(to.Context(t.Context()), patience)
 		defer cancel()
 		before = look(t)

@@ -4,11 +4,13 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"runtime"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weft-project/weft/internal/disttest/hostile"
 	"github.com/weft-project/weft/internal/disttest/proctest"
 	"github.com/weft-project/weft/internal/disttest/workload"
 	"github.com/weft-project/weft/rpc"
@@ -21,9 +23,14 @@ const patience = 60 * time.Second
 func TestMain(m *testing.M) {
 	var here inhabitant
 	proctest.Main(m, map[string]proctest.Command{
-		"join":  proctest.Do(here.join),
-		"leave": proctest.Do(here.leave),
-		"close": proctest.Do(here.close),
+		"join":   proctest.Do(here.join),
+		"leave":  proctest.Do(here.leave),
+		"close":  proctest.Do(here.close),
+		"attack": proctest.Do(func(c context.Context, a hostile.Attack) (hostile.Report, error) { return a.Run(c) }),
+		"look": proctest.Do(func(context.Context, struct{}) (resources, error) {
+			runtime.GC()
+			return resourcesNow()
+		}),
 	})
 }
 
@@ -50,12 +57,14 @@ type town struct {
 	*workload.Member
 }
 
-func settle(t testing.TB, size int, more ...rpc.Function) *town {
+func settle(t testing.TB, place workload.Place, more ...rpc.Function) *town {
 	t.Helper()
+	size := place.Size
 	server, err := store.Serve(store.ServerConfig{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, server.Close()) })
-	to := &town{place: workload.Place{Store: server.Addr(), World: "0/", Size: size, Token: rand.Text()}, procs: make([]*proctest.Proc, size)}
+	place.Store, place.World, place.Token = server.Addr(), "0/", rand.Text()
+	to := &town{place: place, procs: make([]*proctest.Proc, size)}
 	c, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	joined := make(chan error, size)
@@ -75,5 +84,8 @@ func settle(t testing.TB, size int, more ...rpc.Function) *town {
 func (to *town) at(rank int) workload.Place {
 	p := to.place
 	p.Rank = rank
+	if rank != 1 { // a given address is worker1's
+		p.Listen = ""
+	}
 	return p
 }

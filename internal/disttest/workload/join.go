@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/weft-project/weft/internal/disttest/hostile"
 	"github.com/weft-project/weft/rpc"
 	"github.com/weft-project/weft/store"
 	"github.com/weft-project/weft/transport"
@@ -18,13 +19,14 @@ type Place struct {
 	Rank   int
 	Size   int
 	Token  string
-	Listen string   // "" for loopback
-	Lanes  []string // nil for all
+	Files  hostile.Files // used instead of the token where given
+	Listen string        // "" for loopback
+	Lanes  []string      // nil for all
 }
 
 // Join joins, with all functions of this package and those given. The store's connection ends with Close.
 func (p Place) Join(c context.Context, more ...rpc.Function) (*Member, error) {
-	id, err := transport.IdentityFromToken([]byte(p.Token), "worker", time.Now)
+	id, err := p.identity()
 	if err != nil {
 		return nil, err
 	}
@@ -44,6 +46,13 @@ func (p Place) Join(c context.Context, more ...rpc.Function) (*Member, error) {
 		return nil, errors.Join(err, st.Close())
 	}
 	return &Member{w, st}, nil
+}
+
+func (p Place) identity() (*transport.Identity, error) {
+	if p.Files.CA != "" {
+		return transport.IdentityFromFiles(p.Files.CA, p.Files.Cert, p.Files.Key)
+	}
+	return transport.IdentityFromToken([]byte(p.Token), "worker", time.Now)
 }
 
 // Member is a worker with its connection to the store.

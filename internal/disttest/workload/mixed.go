@@ -24,7 +24,8 @@ type byRef struct{ T rpc.RRef[*autodiff.Tensor] }
 
 // What every worker serves.
 var (
-	double = rpc.Define("workload/double", func(_ context.Context, n int) (int, error) { return 2 * n, nil })
+	// Double gives twice its argument.
+	Double = rpc.Define("workload/double", func(_ context.Context, n int) (int, error) { return 2 * n, nil })
 	sum    = rpc.Define("workload/sum", func(_ context.Context, t *autodiff.Tensor) (float64, error) { return total(t) })
 	add    = rpc.Define("workload/add", func(_ context.Context, in pair) (*autodiff.Tensor, error) { return autodiff.Add(in.A, in.B), nil })
 	count  = rpc.Define("workload/count", func(_ context.Context, n int) (*autodiff.Tensor, error) { return numbers(n), nil })
@@ -44,7 +45,7 @@ var (
 
 // Functions are what every worker serves.
 func Functions() []rpc.Function {
-	return []rpc.Function{double, sum, add, count, sumOf, hang, followed()}
+	return []rpc.Function{Double, sum, add, count, sumOf, hang, followed()}
 }
 
 // followed calls itself along a path of workers, and adds one at each.
@@ -96,7 +97,7 @@ func (m *Mix) Step(c context.Context) error {
 	third := others[m.Rand.IntN(len(others))]
 	n := 1 + m.size()
 	steps := []func() error{
-		func() error { v, err := double.Call(c, to, n); return equal("double", v, 2*n, err) },
+		func() error { v, err := Double.Call(c, to, n); return equal("double", v, 2*n, err) },
 		func() error { v, err := sum.Call(c, to, numbers(n)); return equal("sum", v, sumOfNumbers(n), err) },
 		func() error { return m.fetch(c, to, n) },
 		func() error { return m.lend(c, to, third, n) },
@@ -204,7 +205,7 @@ func (m *Mix) cancel(c context.Context, to string) error {
 func (m *Mix) many(c context.Context, to string) error {
 	futures := make([]*rpc.Future[int], 64)
 	for i := range futures {
-		futures[i] = double.Async(c, to, i)
+		futures[i] = Double.Async(c, to, i)
 	}
 	errs := make([]error, len(futures))
 	for i, f := range futures {
