@@ -44,8 +44,10 @@ fuzz:
 		go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$pkg" </dev/null
 	done
 
-# The tag makes internal/soak multiply the number of random cases.
+# Ten minutes of calls between processes that are killed and join again; then every random test a hundred times as long:
+# the tag makes internal/soak multiply the number of its cases.
 soak:
+	WEFT_SOAK=$${WEFT_SOAK:-10m} go test -count=1 -v -timeout $(SOAKTIME) -run '^TestSoak$$' ./internal/disttest/process
 	go test $(RACE) -tags soak -shuffle=on -count=1 -timeout $(SOAKTIME) ./...
 
 # Three hosts as network namespaces behind a switch that delays, loses and cuts. Needs root and /dev/net/tun.

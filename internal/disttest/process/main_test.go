@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,6 +26,8 @@ func TestMain(m *testing.M) {
 	proctest.Main(m, map[string]proctest.Command{
 		"join":   proctest.Do(here.join),
 		"leave":  proctest.Do(here.leave),
+		"mix":    proctest.Do(here.mix),
+		"rest":   proctest.Do(here.rest),
 		"close":  proctest.Do(here.close),
 		"attack": proctest.Do(func(c context.Context, a hostile.Attack) (hostile.Report, error) { return a.Run(c) }),
 		"look": proctest.Do(func(context.Context, struct{}) (resources, error) {
@@ -35,7 +38,10 @@ func TestMain(m *testing.M) {
 }
 
 // inhabitant is the worker of another process.
-type inhabitant struct{ m *workload.Member }
+type inhabitant struct {
+	m    *workload.Member
+	stop atomic.Pointer[context.CancelFunc] // ends the mix
+}
 
 func (h *inhabitant) join(c context.Context, p workload.Place) (_ struct{}, err error) {
 	h.m, err = p.Join(c, hold)
