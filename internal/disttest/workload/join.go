@@ -50,7 +50,7 @@ func (p Place) Join(c context.Context, more ...rpc.Function) (*Member, error) {
 
 func (p Place) identity() (*transport.Identity, error) {
 	if p.Files.CA != "" {
-		return transport.IdentityFromFiles(p.Files.CA, p.Files.Cert, p.Files.Key)
+		return transport.IdentityFromFiles(transport.IdentityFiles{CA: p.Files.CA, Cert: p.Files.Cert, Key: p.Files.Key})
 	}
 	return transport.IdentityFromToken([]byte(p.Token), "worker", time.Now)
 }
