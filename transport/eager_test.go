@@ -99,3 +99,51 @@ func TestNoMoreReadersLookThanThereAreProcessorsToSpare(t *testing.T) {
 	require.True(t, l.watch(func() bool { return true }))
 	require.False(t, (&lookout{}).watch(func() bool { return true }), "nobody to spare")
 }
+
+// livesWith runs a habit through n waits whose length wait gives, and says how many of them looked.
+func livesWith(h *habit, n int, wait func(looks bool) time.Duration) (looked int) {
+	for range n {
+		if h.looks {
+			looked++
+		}
+		h.took(wait(h.looks))
+	}
+	return looked
+}
+
+func TestAReaderLooksWhereThatMakesTheWaitsShorterAndSleepsWhereItDoesNot(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	around := func(d time.Duration) time.Duration { return d/2 + time.Duration(r.Int64N(int64(d))) }
+	idle := func(looks bool) time.Duration { // processors to spare
+		if looks {
+			return around(6 * time.Microsecond)
+		}
+		return around(40 * time.Microsecond)
+	}
+	busy := func(looks bool) time.Duration { // the looking keeps the peer from answering
+		if looks {
+			return around(90 * time.Microsecond)
+		}
+		return around(15 * time.Microsecond)
+	}
+	var h habit
+	require.Greater(t, livesWith(&h, 4000, idle), 3600)
+	livesWith(&h, 1000, busy) // it has to be noticed
+	require.Less(t, livesWith(&h, 4000, busy), 400)
+	livesWith(&h, 1000, idle)
+	require.Greater(t, livesWith(&h, 4000, idle), 3600)
+}
+
+func TestAReaderOfAQuietLinkSleeps(t *testing.T) {
+	var h habit
+	require.Zero(t, livesWith(&h, 1000, func(bool) time.Duration { return time.Second }))
+	livesWith(&h, 1000, func(looks bool) time.Duration {
+		if looks {
+			return time.Microsecond
+		}
+		return 50 * time.Microsecond
+	})
+	require.True(t, h.looks)
+	h.took(time.Second)
+	require.Zero(t, livesWith(&h, 1000, func(bool) time.Duration { return time.Second }))
+}
