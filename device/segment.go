@@ -31,14 +31,14 @@ func (b *Buffer) Segment() (s *Segment, off int, ok bool) {
 }
 
 // Bytes is the segment's size, which never changes.
-func (s *Segment) Bytes() int { return len(s.mem) }
+func (g *Segment) Bytes() int { return len(g.mem) }
 
 // Open gives a descriptor with which another process can map the segment, for reading only. The file is the caller's to
 // close; it never changes in size. Only who holds a buffer in the segment may call it.
-func (s *Segment) Open() (*os.File, error) { return s.file.open() }
+func (g *Segment) Open() (*os.File, error) { return g.file.open() }
 
 // Retired says that the segment's memory was given back: nothing will lie there again. Who passed it on tells.
-func (s *Segment) Retired() bool { return s.retired.Load() }
+func (g *Segment) Retired() bool { return g.retired.Load() }
 
 // shared cuts blocks out of segments. The pool's lock guards it.
 type shared struct {

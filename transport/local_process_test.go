@@ -23,6 +23,7 @@ import (
 const (
 	doKeep = iota // nothing, and keeps it
 	doEcho        // sends it back
+	doDrop        // reads all of it, drops it and answers
 	doLend        // keeps it, and answers with a tensor of its own
 )
 
@@ -62,6 +63,14 @@ func localChild() error {
 			case doEcho:
 				err = s.Send(c, m)
 				m.Release()
+			case doDrop:
+				for _, x := range m.Tensors {
+					if mem, err := x.Buf.Host(); err == nil {
+						touch(mem)
+					}
+				}
+				m.Release()
+				err = s.Send(c, &transport.Message{})
 			case doKeep:
 				kept = append(kept, m)
 				err = s.Send(c, &transport.Message{})
@@ -82,6 +91,18 @@ func localChild() error {
 	}
 }
 
+// touch reads something of every page.
+func touch(mem []byte) (sum byte) {
+	for i := 0; i < len(mem); i += 4096 {
+		sum += mem[i]
+	}
+	return sum
+}
+
+func startChildOn(t testing.TB, lane string) (*exec.Cmd, transport.Link) {
+	return startChild(t, transport.Config{Lanes: []string{lane}})
+}
+
 // startChild starts a peer in a process of its own, and links with it.
 func startChild(t testing.TB, cfg transport.Config) (*exec.Cmd, transport.Link) {
 	cmd := exec.Command(os.Args[0])
@@ -96,7 +117,9 @@ func startChild(t testing.TB, cfg transport.Config) (*exec.Cmd, transport.Link) 
 	link, err := network(t, cfg).Dial(t.Context(), strings.TrimSpace(addr))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = link.Close("the test is over") })
-	require.Empty(t, link.Lanes()[0].Why)
+	if cfg.Lanes == nil {
+		require.Empty(t, link.Lanes()[0].Why)
+	}
 	return cmd, link
 }
 
