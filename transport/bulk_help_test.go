@@ -93,16 +93,6 @@ func join(t testing.TB, ends [2]*laneEnd) *haulers {
 	return p
 }
 
-// overPipes are ends over connections in memory.
-func overPipes(n int) [2]*laneEnd {
-	var here, there []net.Conn
-	for range n {
-		a, b := net.Pipe()
-		here, there = append(here, a), append(there, b)
-	}
-	return [2]*laneEnd{newBulkEnd(here), newBulkEnd(there)}
-}
-
 // overTLS are ends over TLS connections on this machine, made as links make them.
 func overTLS(t testing.TB, n int) [2]*laneEnd {
 	id, err := IdentityFromToken([]byte(testToken), "w", time.Now)

@@ -20,9 +20,12 @@ const childEnv = "WEFT_TEST_LISTENER"
 // TestMain lets the test binary play a peer in a process of its own.
 func TestMain(m *testing.M) {
 	if mode := os.Getenv(childEnv); mode != "" {
-		play := child
-		if mode == "local" {
+		play := func() error { return child() }
+		switch mode {
+		case "local":
 			play = localChild
+		case "bulk":
+			play = func() error { return child(transport.LaneBulk) }
 		}
 		if err := play(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -34,13 +37,13 @@ func TestMain(m *testing.M) {
 }
 
 // child listens, says where, takes one stream and never answers.
-func child() error {
+func child(lanes ...string) error {
 	c := context.Background()
 	id, err := transport.IdentityFromToken([]byte(token), "child", time.Now)
 	if err != nil {
 		return err
 	}
-	n, err := transport.New(transport.Config{Identity: id})
+	n, err := transport.New(transport.Config{Identity: id, Lanes: lanes})
 	if err != nil {
 		return err
 	}
