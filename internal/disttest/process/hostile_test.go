@@ -15,9 +15,11 @@ import (
 	"github.com/weft-project/weft/internal/disttest/proctest"
 	"github.com/weft-project/weft/internal/disttest/workload"
 	"github.com/weft-project/weft/rpc"
+	"github.com/weft-project/weft/transport"
 )
 
-// besieged is a world of two whose worker1 listens where a third process, the attacker, knows it.
+// besieged is a world of two whose worker1 listens where a third process, the attacker, knows it. The two talk over QUIC, through
+// the same socket that is attacked.
 type besieged struct {
 	*town
 	attacker *proctest.Proc
@@ -28,7 +30,7 @@ func besiege(t testing.TB) *besieged {
 	t.Helper()
 	files, err := hostile.Certificates(t.TempDir())
 	require.NoError(t, err)
-	to := settle(t, workload.Place{Size: 2, Files: files, Listen: free(t)})
+	to := settle(t, workload.Place{Size: 2, Files: files, Listen: free(t), Lanes: []string{transport.LaneQUIC}})
 	return &besieged{to, proctest.Start(t, nil), hostile.Attack{Addr: to.place.Listen, Cert: files.Cert, Key: files.Key}}
 }
 
