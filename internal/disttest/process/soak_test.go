@@ -86,11 +86,13 @@ func TestSoak(t *testing.T) {
 	s := &soak{t: t, rand: mathrand.New(mathrand.NewPCG(uint64(time.Now().UnixNano()), 0)), round: round,
 		place: workload.Place{Store: server.Addr(), Size: 4, Token: rand.Text()}}
 	s.once() // fills pools, and starts what is started once
+	s.fill()
 	before := rested(t)
 	start := time.Now()
 	for first := true; first || time.Since(start) < length; first = false {
 		s.once()
 	}
+	s.fill() // a process more or less is pipes and a goroutine more or less here
 	after := rested(t)
 	summary := fmt.Sprintf("soak: %d rounds, %d steps, %d kills; before: %v; after: %v", s.rounds, s.steps, s.kills, before, after)
 	t.Log(summary)
@@ -174,13 +176,20 @@ func (s *soak) once() {
 	s.leave(c, here, killed)
 }
 
-// join starts who is not there and joins all.
-func (s *soak) join(c context.Context) *inhabitant {
-	errs := make(chan error, s.place.Size)
+// fill starts who is not there.
+func (s *soak) fill() {
 	for i := 1; i < s.place.Size; i++ {
 		if s.procs[i] == nil {
 			s.procs[i] = proctest.Start(s.t, nil)
 		}
+	}
+}
+
+// join joins all.
+func (s *soak) join(c context.Context) *inhabitant {
+	errs := make(chan error, s.place.Size)
+	s.fill()
+	for i := 1; i < s.place.Size; i++ {
 		p := s.place
 		p.Rank = i
 		go func() { errs <- s.procs[i].Ask(c, "join", p, nil) }()
