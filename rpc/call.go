@@ -1,9 +1,12 @@
 package rpc
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"reflect"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fxamacker/cbor/v2"
@@ -15,84 +18,151 @@ import (
 	"github.com/weft-project/weft/transport"
 )
 
+// calling is what a worker needs for calls, its own and its peers'.
+type calling struct {
+	timeout   atomic.Int64 // nanoseconds, or NoTimeout
+	errors    errorTypes
+	gate      gate
+	crew      crew
+	outbounds sync.Pool // of *outbound
+}
+
+func (c *calling) init(p *prepared) {
+	c.timeout.Store(int64(p.Timeout))
+	c.errors = p.errors
+	c.gate.a.maxRunning, c.gate.a.maxQueued = p.MaxRunning, p.MaxQueued
+	c.crew = newCrew()
+}
+
+// request is a call or a fetch before it is put on the wire.
+type request struct {
+	kind  uint8
+	name  string
+	codec *codec    // of the argument
+	arg   any       // points to the argument; nil in a fetch
+	keep  *creation // the result stays there
+	fetch *refs.ID  // what is wanted in a fetch
+}
+
 // outbound is a request whose arguments are packed: their tensors are held until it ends, their references until they are shared.
 type outbound struct {
 	w      *Worker
 	p      *peer
 	what   string
 	c      context.Context
-	cancel context.CancelFunc
-	m      *transport.Message
+	cancel context.CancelFunc // nil where there is nothing to cancel
+	m      transport.Message
+	h      callHeader
 	pack   packing
-	header func(*passInfo) any // called when the references are shared
-	ticket uint64              // where the answer may bring references
+	args   bytes.Buffer // the encoded arguments
+	head   []byte
 }
 
 // start counts a request as outstanding and packs it. What it gives must be run; it fails with the error for the user.
-func (w *Worker) start(c context.Context, to, what string, kind uint8, pack func(*outbound) error) (*outbound, error) {
+func (w *Worker) start(c context.Context, to string, r request) (*outbound, error) {
 	if err := w.begin(); err != nil {
-		return nil, w.wrap(to, what, err)
+		return nil, w.wrap(to, r.name, err)
 	}
-	o := &outbound{w: w, what: what, m: &transport.Message{Kind: kind}}
+	o := w.calls.outbound()
+	o.w, o.what, o.m.Kind = w, r.name, r.kind
 	o.c, o.cancel = w.deadline(c)
 	var err error
 	if o.p, err = w.find(to); err == nil {
-		err = pack(o)
-	}
-	if err == nil {
-		there := func(i int) (device.ID, error) { return o.p.there.Target(o.pack.tensors[i].Device()) }
-		err = outgoing(o.m, o.pack.tensors, there)
+		err = o.packUp(r)
 	}
 	if err != nil {
 		o.end()
-		return nil, w.wrap(to, what, err)
+		return nil, w.wrap(to, r.name, err)
 	}
 	return o, nil
 }
 
-// end lets go of everything.
+// packUp reads the arguments: they may change when it has returned.
+func (o *outbound) packUp(r request) error {
+	if r.kind == kindFetch {
+		o.h.Ref = r.fetch
+		return nil
+	}
+	o.h.Function = r.name
+	if err := r.codec.packTo(&o.pack, r.arg, &o.args); err != nil {
+		return err
+	}
+	if r.keep != nil {
+		if err := r.keep.begin(o.w, o.p); err != nil {
+			return err
+		}
+		o.h.Ref = &r.keep.id
+	}
+	there := func(i int) (device.ID, error) { return o.p.there.Target(o.pack.tensors[i].Device()) }
+	return outgoing(&o.m, o.pack.tensors, there)
+}
+
+// maxKept bounds the memory that an idle outbound keeps.
+const maxKept = 64 << 10
+
+// end lets go of everything; o is somebody else's afterwards.
 func (o *outbound) end() {
+	w := o.w
+	if o.cancel != nil {
+		o.cancel()
+	}
+	w.calls.reuse(o)
+	w.finish()
+}
+
+// outbound gives what a message is put together in.
+func (c *calling) outbound() *outbound {
+	o, _ := c.outbounds.Get().(*outbound)
+	if o == nil {
+		o = &outbound{}
+	}
+	return o
+}
+
+// reuse lets go of what a message held, and keeps its memory.
+func (c *calling) reuse(o *outbound) {
 	o.m.Release()
 	o.pack.unpin()
-	o.cancel()
-	o.w.finish()
-}
-
-// startCall packs a call.
-func (w *Worker) startCall(c context.Context, to string, r *request) (*outbound, error) {
-	return w.start(c, to, r.name, kindCall, func(o *outbound) error {
-		tree, err := r.codec.pack(&o.pack, r.arg, 0)
-		if err != nil {
-			return err
-		}
-		args, err := encode(tree)
-		if err != nil {
-			return err
-		}
-		h := callHeader{Function: r.name, Args: args}
-		if r.keep != nil {
-			if err := r.keep.begin(w, o.p); err != nil {
-				return err
-			}
-			h.Keep = &r.keep.id
-		}
-		o.header = func(info *passInfo) any {
-			h.Timeout, h.Pass, h.Ticket, h.Refs = left(o.c), info, o.ticket, o.pack.shares
-			return h
-		}
-		return nil
-	})
-}
-
-// deadline gives a call its default deadline where its context has none, and ends it with the worker.
-func (w *Worker) deadline(c context.Context) (context.Context, context.CancelFunc) {
-	stopTimer := func() {}
-	if _, has := c.Deadline(); !has && w.timeout != NoTimeout {
-		c, stopTimer = context.WithTimeout(c, w.timeout)
+	if o.args.Cap()+cap(o.head) <= maxKept {
+		o.args.Reset()
+		*o = outbound{args: o.args, head: o.head[:0]}
+		c.outbounds.Put(o)
 	}
-	c, stop := context.WithCancelCause(c)
-	unhook := context.AfterFunc(w.life, func() { stop(context.Cause(w.life)) })
-	return c, func() { unhook(); stop(nil); stopTimer() }
+}
+
+type timeoutKey struct{}
+
+// WithTimeout gives the calls made under c a deadline of their own, counted from when each is made; NoTimeout lets them take as
+// long as they like. It beats the worker's default. A deadline that c has holds as well.
+func WithTimeout(c context.Context, d time.Duration) context.Context {
+	return context.WithValue(c, timeoutKey{}, d)
+}
+
+// SetTimeout changes the deadline of calls whose context has none, for calls made from now on; NoTimeout for none.
+func (w *Worker) SetTimeout(d time.Duration) error {
+	if d <= 0 && d != NoTimeout {
+		return w.wrap("", "set timeout", fmt.Errorf("%w: timeout %v; expected a positive one, or NoTimeout", ErrConfig, d))
+	}
+	w.calls.timeout.Store(int64(d))
+	return nil
+}
+
+// Timeout is the deadline of a call whose context has none.
+func (w *Worker) Timeout() time.Duration { return time.Duration(w.calls.timeout.Load()) }
+
+// deadline gives a call its deadline. A call also ends with the worker, as its link does.
+func (w *Worker) deadline(c context.Context) (context.Context, context.CancelFunc) {
+	d, own := c.Value(timeoutKey{}).(time.Duration)
+	if !own {
+		if _, has := c.Deadline(); has {
+			return c, nil
+		}
+		d = w.Timeout()
+	}
+	if d == NoTimeout {
+		return c, nil
+	}
+	return context.WithTimeout(c, d)
 }
 
 // left is what remains of the deadline, 0 for none.
@@ -103,11 +173,11 @@ func left(c context.Context) time.Duration {
 	return 0
 }
 
-// run sends the request and stores the answer's value in out; an invalid out takes no value.
-func (o *outbound) run(result *codec, out reflect.Value) error {
+// run sends the request and stores the answer's value in what out points to; a nil out takes no value.
+func (o *outbound) run(result *codec, out any) error {
 	defer o.end()
 	if result != nil && result.refers {
-		o.ticket = o.w.ticket(o.p)
+		o.h.Ticket = o.w.ticket(o.p)
 	}
 	err := o.pack.share(o.c, o.w, o.p, 0)
 	if err == nil {
@@ -115,57 +185,63 @@ func (o *outbound) run(result *codec, out reflect.Value) error {
 	}
 	if err != nil {
 		o.pack.recall(o.w, o.p)
-		o.w.abandon(o.p, o.ticket)
+		o.w.abandon(o.p, o.h.Ticket)
 	}
 	return o.w.wrap(o.p.name, o.what, err)
 }
 
 // roundTrip records the tensors in the pass, sends, and takes the answer.
-func (o *outbound) roundTrip(result *codec, out reflect.Value) (err error) {
+func (o *outbound) roundTrip(result *codec, out any) (err error) {
 	w, p, c := o.w, o.p, o.c
 	info, unsend, err := w.record(c, p, o.what, o.pack.tensors)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			unsend()
-		}
-	}()
-	if o.m.Header, err = encode(o.header(info)); err != nil {
+	if unsend != nil {
+		defer func() {
+			if err != nil {
+				unsend()
+			}
+		}()
+	}
+	o.h.Timeout, o.h.Pass, o.h.Refs = left(c), info, o.pack.shares
+	if o.head, err = o.h.append(o.head[:0]); err != nil {
 		return err
 	}
+	o.head = append(o.head, o.args.Bytes()...)
+	o.m.Header = o.head
 	link, err := p.connection(c)
 	if err != nil {
 		return err
 	}
-	reply, err := exchange(c, link, o.m, w.place)
+	reply, err := exchange(c, link, &o.m, w.place)
 	if err != nil {
 		return p.explain(c, err)
 	}
 	defer reply.Release()
-	h, err := parseReply(reply)
-	if err == nil && out.IsValid() {
-		err = w.receive(c, p, reply, h, result, out)
+	var h replyHeader
+	err = w.parseReply(reply, &h)
+	if err == nil && out != nil {
+		err = w.receive(c, p, reply, &h, result, out)
 	}
 	return err
 }
 
-// record attaches the send function of a message that leaves in a pass. unsend takes it back when nobody will ever send
-// its gradients.
+// record attaches the send function of a message that leaves in a pass. unsend, where there is one, takes it back when nobody will
+// ever send its gradients.
 func (w *Worker) record(c context.Context, p *peer, what string, tensors []*autodiff.Tensor) (info *passInfo, unsend func(), err error) {
 	pass, ok := ctx.From(c)
 	if err := ofPass(pass, tensors); err != nil {
 		return nil, nil, err
 	}
 	if !ok {
-		return nil, func() {}, nil
+		return nil, nil, nil
 	}
 	id := pass.NextMessage()
 	info = &passInfo{Pass: uint64(pass.ID()), Message: uint64(id), NoGrad: !ctx.Recording(c)}
 	pass.Meet(ctx.WorkerID(p.rank))
 	if info.NoGrad {
-		return info, func() {}, nil
+		return info, nil, nil
 	}
 	info.Tensors = infos(tensors)
 	return info, func() { pass.DropSend(id) }, pass.AttachSend(id, ctx.WorkerID(p.rank), what, tensors)
@@ -182,8 +258,8 @@ func ofPass(pass *ctx.Pass, tensors []*autodiff.Tensor) error {
 	return nil
 }
 
-// receive unpacks an answer into out.
-func (w *Worker) receive(c context.Context, p *peer, m *transport.Message, h *replyHeader, result *codec, out reflect.Value) error {
+// receive unpacks an answer into what out points to.
+func (w *Worker) receive(c context.Context, p *peer, m *transport.Message, h *replyHeader, result *codec, out any) error {
 	pass, _ := ctx.From(c)
 	tensors := incoming(m, pass)
 	if err := attachRecv(pass, h.Pass, p.rank, tensors); err != nil {
@@ -193,42 +269,44 @@ func (w *Worker) receive(c context.Context, p *peer, m *transport.Message, h *re
 }
 
 // unpack fills a value from the wire; references in it are confirmed by their owners before it returns.
-func (w *Worker) unpack(c context.Context, from *peer, cd *codec, raw cbor.RawMessage, tensors []*autodiff.Tensor, shares []refs.Share, into reflect.Value) error {
+func (w *Worker) unpack(c context.Context, from *peer, cd *codec, raw cbor.RawMessage, tensors []*autodiff.Tensor, shares []refs.Share, into any) error {
 	held, err := w.hold(c, from, shares)
 	if err != nil {
 		return err
 	}
 	u := unpacking{tensors: tensors, refs: held, used: make([]bool, len(held))}
-	err = cd.unpack(&u, raw, into, 0)
+	if cd.kind == plain {
+		err = cd.decodePlain(raw, into)
+	} else {
+		err = cd.unpack(&u, raw, reflect.ValueOf(into).Elem(), 0)
+	}
 	u.leave(err != nil)
 	return err
 }
 
 // remote starts a call whose result stays at the callee.
-func (w *Worker) remote(c context.Context, to string, r *request) *ref {
-	r.keep = &creation{}
-	o, err := w.startCall(c, to, r)
+func (w *Worker) remote(c context.Context, to string, r request) *ref {
+	keep := &creation{}
+	r.keep = keep
+	o, err := w.start(c, to, r)
 	if err != nil {
-		err = r.keep.end(w, err)
-		w.refs.release(r.keep.hold)
+		err = keep.end(w, err)
+		w.refs.release(keep.hold)
 		return failedRef(err)
 	}
-	ref := w.newRef(r.keep.hold, r.keep.id, false)
+	ref := w.newRef(keep.hold, keep.id, false)
 	ref.state.users = 1 // the call: the share is not given back while it is under way
-	go func() {
-		err := o.run(nil, reflect.Value{})
-		ref.settle(r.keep.end(w, err))
+	w.calls.crew.do(w, func() {
+		err := o.run(nil, nil)
+		ref.settle(keep.end(w, err))
 		ref.unpin()
-	}()
+	})
 	return ref
 }
 
-// fetch copies a reference's value from its owner.
-func (w *Worker) fetch(c context.Context, r *ref, result *codec, out reflect.Value) error {
-	o, err := w.start(c, r.Owner(), "fetch", kindFetch, func(o *outbound) error {
-		o.header = func(info *passInfo) any { return fetchHeader{r.id, info, left(o.c), o.ticket} }
-		return nil
-	})
+// fetch copies a reference's value from its owner into what out points to.
+func (w *Worker) fetch(c context.Context, r *ref, result *codec, out any) error {
+	o, err := w.start(c, r.Owner(), request{kind: kindFetch, name: "fetch", fetch: &r.id})
 	if err != nil {
 		return err
 	}

@@ -19,6 +19,7 @@ type codec struct {
 	elem   *codec  // of pointers, slices, arrays and maps
 	fields []field // of structs
 	refers bool    // a reference can be reached; set on the codec of a whole value
+	empty  bool    // a struct{}: nothing travels
 }
 
 type field struct {
@@ -43,6 +44,7 @@ const (
 var (
 	tensorType = reflect.TypeFor[*autodiff.Tensor]()
 	refType    = reflect.TypeFor[anyRef]()
+	futureType = reflect.TypeFor[pending]()
 	selfMade   = []reflect.Type{
 		reflect.TypeFor[cbor.Marshaler](), reflect.TypeFor[encoding.TextMarshaler](), reflect.TypeFor[encoding.BinaryMarshaler](),
 	}
@@ -61,6 +63,7 @@ func codecFor(t reflect.Type) (*codec, error) {
 		}
 	}
 	c.refers = c.carries(map[*codec]bool{}, refValue)
+	c.empty = t.Kind() == reflect.Struct && t.NumField() == 0 && !marshals(t)
 	return c, nil
 }
 
@@ -82,6 +85,9 @@ func (m *codecMaker) make(t reflect.Type, path string) (*codec, error) {
 	if isRef(t) {
 		c.kind = refValue
 		return c, nil
+	}
+	if t.Implements(futureType) {
+		return nil, fmt.Errorf("%w: %s: a %v cannot travel; declare the function with DefineAsync", ErrArguments, path, t)
 	}
 	if t == tensorType.Elem() {
 		return nil, fmt.Errorf("%w: %s: tensors travel as %v", ErrArguments, path, tensorType)

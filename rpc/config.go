@@ -27,6 +27,15 @@ type Config struct {
 	WorldSize int
 	// Functions that this worker serves.
 	Functions []Function
+	// Errors are the types of errors that travel whole, between workers that list them under the same name: see ErrorType.
+	Errors []TypedError
+	// MaxRunning is how many calls this worker runs at a time; default 1024. A call that waits for a nested one counts all the
+	// while, so a chain of calls that comes back here needs a place for each of its visits: where all places are taken by calls
+	// that wait for such visits, they wait until their deadline. Declare such functions with DefineAsync: a call whose future
+	// is pending does not count. Fetching values, gradients and what keeps the job together never wait for a place.
+	MaxRunning int
+	// MaxQueued is how many calls wait for their turn, default 2048; the peers take turns. Beyond it callers get ErrBusy.
+	MaxQueued int
 	// Devices beside the CPU, and for each peer by name where this worker's tensors land there.
 	Devices    []device.Device
 	DeviceMaps map[string]device.Map
@@ -49,6 +58,8 @@ type Config struct {
 const NoTimeout time.Duration = -1
 
 const (
+	defaultMaxRunning  = 1024
+	defaultMaxQueued   = 2048
 	defaultTimeout     = 60 * time.Second
 	defaultJoinTimeout = 60 * time.Second
 	helloTimeout       = 5 * time.Second
@@ -60,6 +71,7 @@ var nameRule = regexp.MustCompile(`^[A-Za-z0-9_:-]{1,127}$`)
 type prepared struct {
 	Config
 	serves  map[string]*handler
+	errors  errorTypes
 	devices *device.Set
 }
 
@@ -91,6 +103,13 @@ func (cfg Config) prepare() (*prepared, error) {
 		default:
 			p.serves[h.name] = h
 		}
+	}
+	if p.MaxRunning < 0 || p.MaxQueued < 0 {
+		bad("at most %d calls running and %d waiting; expected positive numbers, or 0 for the defaults", p.MaxRunning, p.MaxQueued)
+	}
+	p.MaxRunning, p.MaxQueued = cmp.Or(p.MaxRunning, defaultMaxRunning), cmp.Or(p.MaxQueued, defaultMaxQueued)
+	for _, err := range p.errors.list(p.Errors) {
+		bad("%w", err)
 	}
 	set, err := device.NewSet(p.Devices...)
 	if err != nil {

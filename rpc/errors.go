@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/ctx"
@@ -30,6 +29,7 @@ var (
 	ErrRefused       = errors.New("refused by the peer")
 	ErrProtocol      = errors.New("bad message")
 	ErrReleased      = errors.New("reference was released")
+	ErrBusy          = errors.New("too busy")
 	ErrNotOwner      = errors.New("this worker is not the owner; use ToHere")
 )
 
@@ -51,16 +51,19 @@ func (e *Error) Error() string {
 // Unwrap lets errors.Is find the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// RemoteError is an error that a peer answered with. It matches (errors.Is) the sentinels that the error matched there.
+// RemoteError is an error that a peer answered with. It matches (errors.Is) the sentinels that the error matched there, and
+// (errors.As) the errors in it whose types this worker has listed in Config.Errors.
 type RemoteError struct {
 	Worker string // where it happened
+	Type   string // what it was there, as a Go type
 	Text   string
 	kinds  []error
+	causes []wireCause // as they came: to be passed on by workers that do not know the types
 }
 
 func (e *RemoteError) Error() string { return fmt.Sprintf("error on %s: %s", e.Worker, e.Text) }
 
-// Unwrap gives the sentinels.
+// Unwrap gives the sentinels, and the errors that could be rebuilt.
 func (e *RemoteError) Unwrap() []error { return e.kinds }
 
 // portable are the sentinels that survive the trip. The position is part of the wire format: append only.
@@ -71,42 +74,5 @@ var portable = []error{
 	autodiff.ErrFreed, autodiff.ErrMixedPasses, autodiff.ErrDevices, autodiff.ErrDtype, autodiff.ErrFunction,
 	autodiff.ErrNoGrad, autodiff.ErrNotScalar, autodiff.ErrGradient, autodiff.ErrGraphFreed,
 	kernels.ErrOperands, kernels.ErrIndex, device.ErrBadMap, device.ErrNoDevice, device.ErrMemory, device.ErrBadShape,
-	ErrRankTaken, ErrNameTaken, ErrWorldSize, ErrRefused, ErrPeerLeft, ErrConfig,
-}
-
-// wireError is an error on the wire.
-type wireError struct {
-	Worker string `cbor:"1,keyasint"`
-	Text   string `cbor:"2,keyasint"`
-	Kinds  []int  `cbor:"3,keyasint,omitempty"`
-}
-
-// maxErrorText bounds what an error may carry over the wire.
-const maxErrorText = 16 << 10
-
-func toWire(worker string, err error) *wireError {
-	w := &wireError{Worker: worker, Text: err.Error()}
-	var remote *RemoteError
-	if errors.As(err, &remote) { // the origin is worth more than the last hop
-		w.Worker = remote.Worker
-	}
-	if len(w.Text) > maxErrorText {
-		w.Text = strings.ToValidUTF8(w.Text[:maxErrorText], "") + " …"
-	}
-	for i, s := range portable {
-		if errors.Is(err, s) {
-			w.Kinds = append(w.Kinds, i)
-		}
-	}
-	return w
-}
-
-func (w *wireError) err() error {
-	e := &RemoteError{Worker: w.Worker, Text: w.Text}
-	for _, k := range w.Kinds {
-		if k >= 0 && k < len(portable) {
-			e.kinds = append(e.kinds, portable[k])
-		}
-	}
-	return e
+	ErrRankTaken, ErrNameTaken, ErrWorldSize, ErrRefused, ErrPeerLeft, ErrConfig, ErrBusy, ErrResolved,
 }

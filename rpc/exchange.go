@@ -19,13 +19,14 @@ func exchange(c context.Context, link transport.Link, m *transport.Message, plac
 		return nil, err
 	}
 	reply, err := converse(c, s, m, place)
-	finish(c, s, err)
+	if err != nil || !reply.End {
+		finish(c, s, err)
+	}
 	return reply, err
 }
 
 // finish ends a stream on which this side has sent all: by resetting it where something failed, which cancels the work at the
-// peer; otherwise in good order. Then the peer's end is awaited: to reset before it has come would tell the peer that its
-// answer failed.
+// peer; otherwise when the peer has said that it has sent all, too.
 func finish(c context.Context, s transport.Stream, err error) {
 	if err == nil {
 		if _, end := s.Recv(c, noTensors); !errors.Is(end, io.EOF) {
@@ -55,16 +56,15 @@ func converse(c context.Context, s transport.Stream, m *transport.Message, place
 	return reply, nil
 }
 
-// parseReply reads an answer's header, nil where it makes no sense; the error may be what the peer answered with.
-func parseReply(m *transport.Message) (*replyHeader, error) {
-	h := &replyHeader{}
-	if err := decode(m.Header, h); err != nil {
-		return nil, err
+// parseReply reads an answer's header; the error may be what the peer answered with.
+func (w *Worker) parseReply(m *transport.Message, h *replyHeader) error {
+	if err := h.parse(m.Header); err != nil {
+		return err
 	}
 	if h.Err != nil {
-		return h, h.Err.err()
+		return h.Err.err(w.calls.errors)
 	}
-	return h, nil
+	return nil
 }
 
 // ask exchanges a message without tensors.
@@ -86,7 +86,8 @@ func (w *Worker) askWith(c context.Context, p *peer, m *transport.Message, heade
 	if err != nil {
 		return nil, p.explain(c, err)
 	}
-	return parseReply(reply)
+	h := &replyHeader{}
+	return h, w.parseReply(reply, h)
 }
 
 // explain turns what a stream or link says into what it means for the call: the deadline, the cancellation, or the peer.

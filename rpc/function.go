@@ -5,10 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"runtime/debug"
 )
 
-// Function is a declared function that a worker can serve: what Define returns.
+// Function is a declared function that a worker can serve: what Define and its like return.
 type Function interface {
 	// Name is what the function is called by.
 	Name() string
@@ -20,14 +19,15 @@ type Function interface {
 type handler struct {
 	name    string
 	in, out *codec
-	call    func(c context.Context, in reflect.Value) (reflect.Value, error)
+	// call runs the function. It gives what points to the result, or what will give it.
+	call func(c context.Context, in *inbound) (out any, later pending, err error)
 }
 
-// Func is a function declared with Define. The same declaration serves and calls.
+// Func is a function declared with Define or DefineAsync. The same declaration serves and calls.
 type Func[In, Out any] struct {
 	name    string
 	in, out *codec
-	fn      func(context.Context, In) (Out, error)
+	fn      func(context.Context, In) (Out, *Future[Out], error)
 	err     error // what is wrong with the declaration
 }
 
@@ -38,12 +38,31 @@ const maxName = 128
 // anywhere but in interfaces. The function runs on a goroutine of its own for every call. What is wrong with the declaration
 // is reported by Join and by calls.
 func Define[In, Out any](name string, fn func(c context.Context, in In) (Out, error)) *Func[In, Out] {
+	return define(name, fn == nil, func(c context.Context, in In) (Out, *Future[Out], error) {
+		out, err := fn(c, in)
+		return out, nil, err
+	})
+}
+
+// DefineAsync declares a function that may give its result later. No goroutine waits while the future is pending, and the call
+// does not count against Config.MaxRunning; the context lives until the future is done or the deadline has passed. Callers see
+// no difference.
+func DefineAsync[In, Out any](name string, fn func(c context.Context, in In) (*Future[Out], error)) *Func[In, Out] {
+	return define(name, fn == nil, func(c context.Context, in In) (out Out, later *Future[Out], err error) {
+		if later, err = fn(c, in); err == nil && later == nil {
+			err = fmt.Errorf("%s returned neither a future nor an error", name)
+		}
+		return out, later, err
+	})
+}
+
+func define[In, Out any](name string, none bool, fn func(context.Context, In) (Out, *Future[Out], error)) *Func[In, Out] {
 	f := &Func[In, Out]{name: name, fn: fn}
 	if name == "" || len(name) > maxName {
 		f.err = fmt.Errorf("%w: a function's name has 1 to %d bytes, not %d", ErrConfig, maxName, len(name))
 		return f
 	}
-	if fn == nil {
+	if none {
 		f.err = fmt.Errorf("%w: function %q is nil", ErrConfig, name)
 		return f
 	}
@@ -59,6 +78,9 @@ func Define[In, Out any](name string, fn func(c context.Context, in In) (Out, er
 // resultCodec is codecFor, but a result that cannot travel is allowed: Remote keeps it where it is made.
 func resultCodec(t reflect.Type) (*codec, error) {
 	c, err := codecFor(t)
+	if err != nil && t.Implements(futureType) {
+		return nil, err
+	}
 	if err != nil {
 		return &codec{typ: t, kind: stays}, nil //nolint:nilerr // the error is for who asks for the value
 	}
@@ -75,42 +97,58 @@ func (f *Func[In, Out]) served() (*handler, error) {
 	if f.err != nil {
 		return nil, f.err
 	}
-	return &handler{name: f.name, in: f.in, out: f.out, call: func(c context.Context, in reflect.Value) (out reflect.Value, err error) {
-		defer func() {
-			if r := recover(); r != nil {
-				err = &panicError{r, debug.Stack()}
-			}
-		}()
-		o, err := f.fn(c, in.Interface().(In))
-		return reflect.ValueOf(&o).Elem(), err
-	}}, nil
+	return &handler{name: f.name, in: f.in, out: f.out, call: f.handle}, nil
+}
+
+func (f *Func[In, Out]) handle(c context.Context, in *inbound) (any, pending, error) {
+	args := new(In)
+	if err := in.unpack(c, args); err != nil {
+		return nil, nil, err
+	}
+	out := new(Out)
+	later, err := f.protect(c, *args, out)
+	if later != nil && err == nil {
+		return nil, later, nil
+	}
+	return out, nil, err
+}
+
+// protect turns a panic of the function into an error.
+func (f *Func[In, Out]) protect(c context.Context, in In, out *Out) (later *Future[Out], err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = &panicError{r, stack()}
+		}
+	}()
+	*out, later, err = f.fn(c, in)
+	return later, err
 }
 
 // panicError is what a handler's panic becomes; the stack is for the log of the worker where it happened.
 type panicError struct {
 	value any
-	stack []byte
+	stack []string // a line for each function
 }
 
 func (e *panicError) Error() string { return fmt.Sprintf("%v: %v", ErrPanic, e.value) }
 func (e *panicError) Unwrap() error { return ErrPanic }
 
-// Call calls the function on a worker and waits for the result. c must come from Worker.Context or Worker.Pass.
+// Call calls the function on a worker (by name, or by Rank) and waits for the result. c must come from Worker.Context or Worker.Pass.
 func (f *Func[In, Out]) Call(c context.Context, to string, in In) (out Out, err error) {
 	w, err := from(c)
 	if err != nil {
 		return out, fmt.Errorf("%s on %s: %w", f.name, to, err)
 	}
-	o, err := f.start(c, w, to, in)
+	o, err := f.start(c, w, to, &in)
 	if err != nil {
 		return out, err
 	}
-	err = o.run(f.out, reflect.ValueOf(&out).Elem())
+	err = o.run(f.out, &out)
 	return out, err
 }
 
 // start packs a call that brings its result here.
-func (f *Func[In, Out]) start(c context.Context, w *Worker, to string, in In) (*outbound, error) {
+func (f *Func[In, Out]) start(c context.Context, w *Worker, to string, in *In) (*outbound, error) {
 	err := f.err
 	if err == nil && f.out.kind == stays {
 		err = f.out.cannotTravel()
@@ -118,11 +156,11 @@ func (f *Func[In, Out]) start(c context.Context, w *Worker, to string, in In) (*
 	if err != nil {
 		return nil, w.wrap(to, f.name, err)
 	}
-	return w.startCall(c, to, f.request(&in))
+	return w.start(c, to, f.request(in))
 }
 
-func (f *Func[In, Out]) request(in *In) *request {
-	return &request{name: f.name, codec: f.in, arg: reflect.ValueOf(in).Elem()}
+func (f *Func[In, Out]) request(in *In) request {
+	return request{kind: kindCall, name: f.name, codec: f.in, arg: in}
 }
 
 // Async starts a call and returns at once. The arguments are read before it returns.
@@ -130,15 +168,19 @@ func (f *Func[In, Out]) Async(c context.Context, to string, in In) *Future[Out] 
 	w, err := from(c)
 	var o *outbound
 	if err == nil {
-		o, err = f.start(c, w, to, in)
+		o, err = f.start(c, w, to, &in)
 	}
+	future := &Future[Out]{what: f.name, on: to}
 	if err != nil {
-		return newFuture(f.name, func() (out Out, _ error) { return out, err })
+		future.settle(nil, err)
+		return future
 	}
-	return newFuture(f.name+" on "+to, func() (out Out, err error) {
-		err = o.run(f.out, reflect.ValueOf(&out).Elem())
-		return out, err
+	w.calls.crew.do(w, func() {
+		var out Out
+		err := o.run(f.out, &out)
+		future.settle(&out, err)
 	})
+	return future
 }
 
 // Remote starts a call whose result stays at the callee, and returns a reference to it at once. What goes wrong is
@@ -152,12 +194,4 @@ func (f *Func[In, Out]) Remote(c context.Context, to string, in In) RRef[Out] {
 		return RRef[Out]{failedRef(err)}
 	}
 	return RRef[Out]{w.remote(c, to, f.request(&in))}
-}
-
-// request is a call before it is put on the wire.
-type request struct {
-	name  string
-	codec *codec
-	arg   reflect.Value
-	keep  *creation // the result stays there
 }

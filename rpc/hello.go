@@ -21,8 +21,7 @@ func (w *Worker) greet(c context.Context, link transport.Link, p *peer) error {
 		return ctx.AsTimeout(err)
 	}
 	defer reply.Release()
-	_, err = parseReply(reply)
-	return err
+	return w.parseReply(reply, &replyHeader{})
 }
 
 // acceptLinks takes links until the worker ends. Each must greet before anything else is read from it.

@@ -87,10 +87,11 @@ func (p *prepared) meet(c context.Context) (closeStore func() error, err error) 
 
 func newWorker(p *prepared, closeStore func() error) *Worker {
 	w := &Worker{
-		name: p.Name, rank: p.Rank, world: p.WorldSize, timeout: p.Timeout, log: p.Logger,
+		name: p.Name, rank: p.Rank, world: p.WorldSize, log: p.Logger,
 		serves: p.serves, devices: p.devices, store: p.Store, ownsStore: closeStore, net: p.Network,
-		epoch: rand.Uint64(), byName: map[string]*peer{}, changed: make(chan struct{}),
+		epoch: rand.Uint64(), byName: map[string]*peer{},
 	}
+	w.calls.init(p)
 	w.refs = newReferences(w)
 	w.life, w.end = context.WithCancelCause(context.Background())
 	w.passes = ctx.NewContainer(ctx.Config{Worker: ctx.WorkerID(p.Rank), Links: passLinks{w}, Timeout: max(p.Timeout, 0), Logger: p.Logger})

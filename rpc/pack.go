@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"maps"
@@ -57,6 +58,29 @@ func (p *packing) unpin() {
 	}
 	p.refs = nil
 }
+
+// packTo writes the CBOR form of what ptr points to.
+func (c *codec) packTo(p *packing, ptr any, b *bytes.Buffer) error {
+	what := ptr
+	switch {
+	case c.kind == stays:
+		return c.cannotTravel()
+	case c.empty:
+		return nil
+	case c.kind != plain:
+		var err error
+		if what, err = c.pack(p, reflect.ValueOf(ptr).Elem(), 0); err != nil {
+			return err
+		}
+	}
+	if err := modes().enc.MarshalToBuffer(what, b); err != nil {
+		return fmt.Errorf("%w: %w", ErrArguments, err)
+	}
+	return nil
+}
+
+// cborNull is nil in CBOR.
+const cborNull = 0xf6
 
 // pack gives the CBOR form of v. A tensor or reference travels once, however often the value holds it.
 func (c *codec) pack(p *packing, v reflect.Value, depth int) (any, error) {

@@ -29,7 +29,9 @@ func (l passLinks) SendGradients(c context.Context, to ctx.WorkerID, g *ctx.Grad
 		return err
 	}
 	c, cancel := l.w.deadline(c)
-	defer cancel()
+	if cancel != nil {
+		defer cancel()
+	}
 	m := &transport.Message{Kind: kindGradients}
 	if err := outgoing(m, g.Grads, func(i int) (device.ID, error) { return g.Targets[i], nil }); err != nil {
 		return err

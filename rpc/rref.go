@@ -192,7 +192,7 @@ func (r RRef[T]) ToHere(c context.Context) (v T, err error) {
 	if err != nil {
 		return v, r.w.wrap(r.Owner(), "fetch", err)
 	}
-	err = r.w.fetch(c, r.ref, cd, reflect.ValueOf(&v).Elem())
+	err = r.w.fetch(c, r.ref, cd, &v)
 	return v, err
 }
 

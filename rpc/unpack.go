@@ -30,7 +30,7 @@ func (c *codec) unpack(u *unpacking, raw cbor.RawMessage, v reflect.Value, depth
 	if depth > maxDepth {
 		return fmt.Errorf("%w: a %v nests deeper than %d", ErrArguments, c.typ, maxDepth)
 	}
-	null := len(raw) == 1 && raw[0] == 0xf6
+	null := len(raw) == 1 && raw[0] == cborNull
 	switch {
 	case c.kind == stays:
 		return c.cannotTravel()
@@ -123,6 +123,14 @@ func (c *codec) unpackTable(u *unpacking, raw cbor.RawMessage, v reflect.Value, 
 		v.SetMapIndex(key, e)
 	}
 	return nil
+}
+
+// decodePlain fills what into points to, of a type without tensors and references.
+func (c *codec) decodePlain(raw []byte, into any) error {
+	if c.empty && len(raw) == 0 {
+		return nil
+	}
+	return c.decode(raw, into)
 }
 
 func (c *codec) decode(raw []byte, into any) error {

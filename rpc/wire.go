@@ -25,33 +25,16 @@ const (
 
 // tensorInfo is what a header says of each tensor of its message, beyond what the frame says.
 type tensorInfo struct {
-	Requires bool      `cbor:"1,keyasint,omitempty"`
-	Origin   device.ID `cbor:"2,keyasint"` // where it lay at the sender
+	Requires bool
+	Origin   device.ID // where it lay at the sender
 }
 
 // passInfo places a message in a pass.
 type passInfo struct {
-	Pass    uint64       `cbor:"1,keyasint"`
-	Message uint64       `cbor:"2,keyasint"`
-	Tensors []tensorInfo `cbor:"3,keyasint,omitempty"`
-	NoGrad  bool         `cbor:"4,keyasint,omitempty"`
-}
-
-type callHeader struct {
-	Function string          `cbor:"1,keyasint"`
-	Args     cbor.RawMessage `cbor:"2,keyasint"`
-	Pass     *passInfo       `cbor:"3,keyasint,omitempty"`
-	Timeout  time.Duration   `cbor:"4,keyasint,omitempty"` // what is left of the caller's; 0: none
-	Keep     *refs.ID        `cbor:"5,keyasint,omitempty"` // keep the result under this id instead of sending it
-	Ticket   uint64          `cbor:"6,keyasint,omitempty"` // under which the answer may bring references
-	Refs     []refs.Share    `cbor:"7,keyasint,omitempty"` // the references among the arguments
-}
-
-type replyHeader struct {
-	Err   *wireError      `cbor:"1,keyasint,omitempty"`
-	Value cbor.RawMessage `cbor:"2,keyasint,omitempty"`
-	Pass  *passInfo       `cbor:"3,keyasint,omitempty"`
-	Refs  []refs.Share    `cbor:"4,keyasint,omitempty"`
+	Pass    uint64
+	Message uint64
+	Tensors []tensorInfo
+	NoGrad  bool
 }
 
 type helloHeader struct {
@@ -73,13 +56,6 @@ type cleanupHeader struct {
 	Pass uint64 `cbor:"1,keyasint"`
 }
 
-type fetchHeader struct {
-	Ref     refs.ID       `cbor:"1,keyasint"`
-	Pass    *passInfo     `cbor:"2,keyasint,omitempty"`
-	Timeout time.Duration `cbor:"3,keyasint,omitempty"`
-	Ticket  uint64        `cbor:"4,keyasint,omitempty"` // as in a call
-}
-
 // refsHeader carries control messages of references. The answer's value is a list of as many refs.Answer.
 type refsHeader struct {
 	Messages []refs.Message `cbor:"1,keyasint"`
@@ -87,10 +63,10 @@ type refsHeader struct {
 
 // modes are the CBOR modes: deterministic out, bounded and strict in; unknown keys are ignored, so that headers can grow.
 var modes = sync.OnceValue(func() (m struct {
-	enc cbor.EncMode
+	enc cbor.UserBufferEncMode
 	dec cbor.DecMode
 }) {
-	enc, err := cbor.EncOptions{Sort: cbor.SortCanonical, TextMarshaler: cbor.TextMarshalerTextString, Time: cbor.TimeRFC3339Nano}.EncMode()
+	enc, err := cbor.EncOptions{Sort: cbor.SortCanonical, TextMarshaler: cbor.TextMarshalerTextString, Time: cbor.TimeRFC3339Nano}.UserBufferEncMode()
 	if err == nil {
 		m.enc = enc
 		m.dec, err = cbor.DecOptions{

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -19,10 +21,10 @@ type Worker struct {
 	name    string
 	rank    int
 	world   int
-	timeout time.Duration
 	log     *slog.Logger
 	serves  map[string]*handler
 	devices *device.Set
+	calls   calling
 	passes  *ctx.Container
 	epoch   uint64 // of this life of the worker, at random
 	refs    *references
@@ -41,7 +43,7 @@ type Worker struct {
 	mu      sync.Mutex
 	peers   []*peer // by rank; entry rank is the worker itself
 	byName  map[string]*peer
-	changed chan struct{} // closed and replaced when a peer's state changes
+	changed chan struct{} // closed when a peer's state changes, or no work is left; made by who waits
 	busy    int           // calls out and handlers in
 	closed  bool
 }
@@ -118,12 +120,24 @@ func (w *Worker) nameOf(rank int) string {
 	return fmt.Sprintf("worker %d", rank)
 }
 
-// find is the peer of that name.
+// rankMark begins what Rank gives; no name may.
+const rankMark = "#"
+
+// Rank names a worker by its rank, wherever calls take a name.
+func Rank(n int) string { return rankMark + strconv.Itoa(n) }
+
+// find is the peer of that name, or of that Rank.
 func (w *Worker) find(name string) (*peer, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if p := w.byName[name]; p != nil {
 		return p, nil
+	}
+	if n, err := strconv.Atoi(strings.TrimPrefix(name, rankMark)); err == nil && strings.HasPrefix(name, rankMark) {
+		if n >= 0 && n < len(w.peers) {
+			return w.peers[n], nil
+		}
+		return nil, fmt.Errorf("%w: rank %d in a world of %d", ErrUnknownWorker, n, len(w.peers))
 	}
 	names := make([]string, len(w.peers))
 	for i, p := range w.peers {
@@ -156,20 +170,26 @@ func (w *Worker) finish() {
 	defer w.work.Done()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.busy--
-	w.changedLocked()
+	if w.busy--; w.busy == 0 {
+		w.changedLocked()
+	}
 }
 
 // changedLocked wakes whoever waits for a state. The caller holds w.mu.
 func (w *Worker) changedLocked() {
-	close(w.changed)
-	w.changed = make(chan struct{})
+	if w.changed != nil {
+		close(w.changed)
+		w.changed = nil
+	}
 }
 
 // await waits until ok says so; ok is called with w.mu held.
 func (w *Worker) await(c context.Context, ok func() bool) error {
 	for {
 		w.mu.Lock()
+		if w.changed == nil {
+			w.changed = make(chan struct{})
+		}
 		done, changed := ok(), w.changed
 		w.mu.Unlock()
 		if done {

@@ -1,0 +1,311 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"runtime"
+	"strings"
+	"sync/atomic"
+
+	"github.com/weft-project/weft/autodiff"
+	"github.com/weft-project/weft/ctx"
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/transport"
+)
+
+// inbound is a call that this worker serves, from its arrival to its answer.
+type inbound struct {
+	callContext
+	p     *peer
+	m     *transport.Message
+	h     callHeader
+	fn    *handler
+	work  context.Context // the handler's: the call's, in the pass
+	leave func()          // the pass; nil where there is none
+
+	claimed atomic.Bool // somebody answers
+	unhook  func() bool // from waiting; guarded by mu
+}
+
+// serveCall checks a call and lets it run, wait its turn, or refuses it. It takes over the message and what begin counted.
+func (w *Worker) serveCall(p *peer, s transport.Stream, m *transport.Message) {
+	in := &inbound{p: p, m: m}
+	in.w, in.s = w, s
+	err := in.h.parse(m.Header)
+	if err == nil {
+		if in.fn = w.serves[in.h.Function]; in.fn == nil {
+			err = fmt.Errorf("%w: %q; list it in the rpc.Config of %s", ErrNotServed, in.h.Function, w.name)
+		}
+	}
+	if err != nil {
+		in.refuse(err)
+		return
+	}
+	in.start(in.h.Timeout)
+	runs, refused := w.calls.gate.arrive(in)
+	if runs {
+		in.run()
+		return
+	}
+	if refused != in {
+		in.wait()
+	}
+	if refused != nil {
+		refused.refuse(fmt.Errorf("%w: %s has %d calls running and %d waiting, as many as it may; %q was refused",
+			ErrBusy, w.name, w.calls.gate.a.maxRunning, w.calls.gate.a.maxQueued, refused.h.Function))
+	}
+}
+
+// wait gives the call up where it ends before its turn has come.
+func (in *inbound) wait() {
+	gate := &in.w.calls.gate
+	stop := context.AfterFunc(in.full(), func() {
+		if gate.leave(in) {
+			in.refuse(fmt.Errorf("waiting for its turn: %w", ctx.AsTimeout(context.Cause(in.full()))))
+		}
+	})
+	in.mu.Lock()
+	in.unhook = stop
+	in.mu.Unlock()
+}
+
+// refuse answers a call that never ran.
+func (in *inbound) refuse(err error) {
+	in.close(in.w.reply(in.s, &replyHeader{}, nil, err))
+}
+
+// close lets go of everything. err says why the stream cannot end in good order.
+func (in *inbound) close(err error) {
+	in.mu.Lock()
+	if in.unhook != nil {
+		in.unhook()
+	}
+	in.mu.Unlock()
+	if in.leave != nil {
+		in.leave()
+	}
+	in.end()
+	in.m.Release()
+	in.s.Reset(err)
+	in.w.finish()
+}
+
+// next frees the place of a call that ran.
+func (w *Worker) next() {
+	if in := w.calls.gate.done(); in != nil {
+		w.calls.crew.do(w, in.run)
+	}
+}
+
+// run runs the function on this goroutine, and answers where the result is there.
+func (in *inbound) run() {
+	defer in.w.next()
+	ran := false
+	defer func() { // a function that ends its goroutine
+		if !ran {
+			in.finish(nil, in.recovered(recover()))
+		}
+	}()
+	out, later, err := in.invoke()
+	ran = true
+	if later == nil {
+		in.finish(out, err)
+		return
+	}
+	stop := context.AfterFunc(in.work, func() { in.finish(nil, ctx.AsTimeout(context.Cause(in.work))) })
+	later.whenDone(func() {
+		in.w.calls.crew.do(in.w, func() {
+			stop()
+			in.finish(in.result(later))
+		})
+	})
+}
+
+// recovered is the error for a request that made this worker panic: a bug of ours, which must not be a peer's weapon.
+func (in *inbound) recovered(r any) error {
+	if r == nil {
+		return errUnanswered
+	}
+	err := &panicError{r, stack()}
+	in.w.logPanic("a request made this worker panic", in.p, in.h.Function, err)
+	return err
+}
+
+// finish answers, once, and ends the call.
+func (in *inbound) finish(out any, err error) {
+	if !in.claimed.CompareAndSwap(false, true) {
+		return
+	}
+	end, answered := errUnanswered, false
+	defer func() {
+		if !answered {
+			err := in.recovered(recover())
+			in.made(nil, err)
+			end = errors.Join(err, in.w.reply(in.s, &replyHeader{}, nil, err))
+		}
+		in.close(end)
+	}()
+	end = in.answer(out, err)
+	answered = true
+}
+
+// result is a future's; the same rules hold for it as for a function's own.
+func (in *inbound) result(later pending) (any, error) {
+	out, err := later.result()
+	if err == nil {
+		err = in.stale()
+	}
+	in.w.logPanic("a function panicked", in.p, in.h.Function, err)
+	return out, err
+}
+
+// stale says that a result is of no use any more: a pass that is gone cannot take it.
+func (in *inbound) stale() error {
+	cause := in.cause()
+	if cause == nil && in.work != nil && in.work != context.Context(&in.callContext) {
+		cause = context.Cause(in.work)
+	}
+	return ctx.AsTimeout(cause)
+}
+
+// invoke enters the pass, unpacks the arguments and runs the function.
+func (in *inbound) invoke() (out any, later pending, err error) {
+	in.work = &in.callContext
+	if in.h.Pass != nil {
+		if in.work, in.leave, err = in.w.enterPass(in.work, in.p, in.h.Pass); err != nil {
+			return nil, nil, err
+		}
+	}
+	if in.h.Ref != nil {
+		if err := in.w.refs.serve(in.p, *in.h.Ref); err != nil {
+			in.h.Ref = nil // it is not this call's
+			return nil, nil, err
+		}
+	}
+	out, later, err = in.fn.call(in.work, in)
+	in.w.logPanic("a function panicked", in.p, in.h.Function, err)
+	if err == nil && later == nil {
+		err = in.stale()
+	}
+	return out, later, err
+}
+
+// unpack fills what into points to with the arguments.
+func (in *inbound) unpack(c context.Context, into any) error {
+	var tensors []*autodiff.Tensor
+	if len(in.m.Tensors) > 0 || in.h.Pass != nil {
+		pass, _ := ctx.From(c)
+		tensors = incoming(in.m, pass)
+		if err := attachRecv(pass, in.h.Pass, in.p.rank, tensors); err != nil {
+			return err
+		}
+	}
+	return in.w.unpack(c, in.p, in.fn.in, in.h.Args, tensors, in.h.Refs, into)
+}
+
+// made gives the result to the references of a call that keeps it here.
+func (in *inbound) made(out any, err error) {
+	if in.h.Ref == nil {
+		return
+	}
+	var v reflect.Value
+	if err == nil {
+		v = reflect.ValueOf(out).Elem()
+	}
+	in.w.refs.made(*in.h.Ref, v, err)
+}
+
+// answer sends the result, or keeps it and says so. A value that failed is dropped before the caller hears of it.
+func (in *inbound) answer(out any, err error) error {
+	if errors.Is(err, errUnanswered) {
+		in.made(nil, err)
+		return err
+	}
+	if in.h.Ref == nil {
+		return in.w.answer(in.work, in.p, in.s, in.fn, out, in.h.Ticket, err)
+	}
+	if err == nil {
+		err = in.fn.out.check(reflect.ValueOf(out).Elem())
+	}
+	in.made(out, err)
+	return in.w.reply(in.s, &replyHeader{}, nil, err)
+}
+
+// answer packs the result that out points to and sends it.
+func (w *Worker) answer(c context.Context, p *peer, s transport.Stream, fn *handler, out any, ticket uint64, err error) error {
+	h := &replyHeader{}
+	if err != nil {
+		return w.reply(s, h, nil, err)
+	}
+	o := w.calls.outbound()
+	defer w.calls.reuse(o)
+	m, pack := &o.m, &o.pack
+	err = fn.out.packTo(pack, out, &o.args)
+	if err == nil && len(pack.refs) > 0 && ticket == 0 {
+		err = fmt.Errorf("%w: it holds references, which the caller's declaration does not", ErrArguments)
+	}
+	if err == nil && ticket != 0 {
+		err = w.refs.answer(p, ticket)
+	}
+	if err == nil {
+		err = pack.share(c, w, p, ticket)
+	}
+	if err == nil && len(pack.tensors) > 0 {
+		err = outgoing(m, pack.tensors, func(i int) (device.ID, error) { return p.back.Target(pack.tensors[i].Device()) })
+	}
+	h.Refs, h.Value = pack.shares, o.args.Bytes()
+	var unsend func()
+	if _, plain := c.(*callContext); err == nil && (!plain || len(pack.tensors) > 0) { // without a pass there is nothing to record
+		h.Pass, unsend, err = w.record(c, p, "the result of "+fn.name, pack.tensors)
+	}
+	if err != nil {
+		pack.recall(w, p)
+		return w.reply(s, &replyHeader{}, nil, fmt.Errorf("result: %w", err))
+	}
+	m.Header = o.head[:0]
+	err = w.reply(s, h, m, nil)
+	o.head = m.Header
+	if err != nil {
+		if unsend != nil {
+			unsend()
+		}
+		pack.recall(w, p)
+	}
+	if errors.Is(err, errNotDelivered) {
+		return nil
+	}
+	return err
+}
+
+// maxStack is how many lines of a panic's stack the log gets.
+const maxStack = 64
+
+// stack is where the goroutine is, a line for each function, without those of the runtime and of recovering.
+func stack() []string {
+	pcs := make([]uintptr, maxStack)
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs)])
+	var lines []string
+	for {
+		f, more := frames.Next()
+		if !strings.HasPrefix(f.Function, "runtime.") {
+			lines = append(lines, fmt.Sprintf("%s (%s:%d)", f.Function, f.File, f.Line))
+		}
+		if !more {
+			return lines
+		}
+	}
+}
+
+// logPanic puts a panic and its stack into the log, a line for each function; other errors are not its business.
+func (w *Worker) logPanic(what string, p *peer, function string, err error) {
+	var panicked *panicError
+	if err == nil || !errors.As(err, &panicked) {
+		return
+	}
+	w.log.Error(what, "worker", w.name, "function", function, "caller", p.name, "panic", fmt.Sprint(panicked.value))
+	for _, line := range panicked.stack {
+		w.log.Error("\tat " + line)
+	}
+}
