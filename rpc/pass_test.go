@@ -169,11 +169,10 @@ func TestARootThatIsNotScalarAndAPassThatIsGoneAreErrorsThatSaySo(t *testing.T) 
 	link, err := ws[0].peers[1].connection(t.Context())
 	require.NoError(t, err)
 	for pass, want := range map[uint64]error{uint64(id.ID()): ctx.ErrUnknownPass, 1<<48 | 99: ctx.ErrUnknownPass, 77 << 48: ErrProtocol} {
-		raw, err := encode(callHeader{Function: "remember", Args: []byte{0xf6}, Pass: &passInfo{Pass: pass, Message: 1}})
-		require.NoError(t, err)
+		raw := rawHeader(t, callHeader{Function: "remember", Args: []byte{0xf6}, Pass: &passInfo{Pass: pass, Message: 1}})
 		reply, err := exchange(t.Context(), link, &transport.Message{Kind: kindCall, Header: raw}, nil)
 		require.NoError(t, err)
-		_, err = parseReply(reply)
+		err = answered(reply)
 		require.ErrorIs(t, err, want)
 		require.ErrorContains(t, err, "worker1")
 	}

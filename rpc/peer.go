@@ -62,6 +62,9 @@ func (p *peer) connection(c context.Context) (transport.Link, error) {
 	if link, err := p.current(); link != nil || err != nil {
 		return link, err
 	}
+	c, stop := context.WithCancelCause(c)
+	defer stop(nil)
+	defer context.AfterFunc(p.w.life, func() { stop(context.Cause(p.w.life)) })() // a call ends with its link, but there is none yet
 	link, err = p.w.dial(c, p)
 	if err != nil {
 		return nil, p.explain(c, err)

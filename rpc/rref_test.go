@@ -15,6 +15,7 @@ import (
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/kernels"
 	"github.com/weft-project/weft/rpc/refs"
+	"github.com/weft-project/weft/transport"
 	"github.com/weft-project/weft/transport/simnet"
 )
 
@@ -194,11 +195,14 @@ func TestAValueWhoseCallerGaveUpBeforeTheAnswerCameIsNotKept(t *testing.T) {
 func TestAValueIsNamedOnceAndByItsCreator(t *testing.T) {
 	ws := sim(t, 2, refFunctions)
 	ask := func(kind uint8, header any) error {
-		_, err := ws[0].ask(t.Context(), ws[0].peers[1], kind, header)
-		return err
+		link, err := ws[0].peers[1].connection(t.Context())
+		require.NoError(t, err)
+		reply, err := exchange(t.Context(), link, &transport.Message{Kind: kind, Header: rawHeader(t, header)}, nil)
+		require.NoError(t, err)
+		return answered(reply)
 	}
 	here, there := ws[0].refs.me, ws[1].refs.me
-	call := callHeader{Function: "constant", Args: []byte{1}, Keep: &refs.ID{Owner: there, By: here, N: 77}}
+	call := callHeader{Function: "constant", Args: []byte{1}, Ref: &refs.ID{Owner: there, By: here, N: 77}}
 	require.NoError(t, ask(kindCall, call))
 	require.Equal(t, 1, ws[1].Owned())
 	require.ErrorIs(t, ask(kindCall, call), ErrProtocol, "a name that is in use")
@@ -209,7 +213,7 @@ func TestAValueIsNamedOnceAndByItsCreator(t *testing.T) {
 		"a creator of an earlier life": {Owner: there, By: refs.Node{Rank: 0, Epoch: 1}, N: 78},
 		"a value without a number":     {Owner: there, By: here},
 	} {
-		call.Keep = &id
+		call.Ref = &id
 		require.ErrorIs(t, ask(kindCall, call), ErrProtocol, name)
 	}
 	mine, err := NewRRef(ws[1].Context(t.Context()), 1)
