@@ -15,7 +15,7 @@ import (
 // patience is for how long a reader that has just had something looks again before it goes to sleep. To be woken costs
 // 10 to 50 µs, about as long as the answer to a small call takes: who looks for that long mostly finds it, and spends no more
 // than the waking would have.
-const patience = 40 * time.Microsecond
+const patience = 50 * time.Microsecond
 
 // lookout bounds how many readers of a network look at a time: more than the machine has processors to spare would keep each
 // other, and the peer, from running.
@@ -46,43 +46,48 @@ func (l *lookout) watch(ready func() bool) bool {
 	}
 }
 
-// habit decides whether a reader looks before it sleeps. Where processors are idle looking halves the wait; where other
-// processes want them it only keeps the peer from answering. So both are tried again and again, and the one
-// with the shorter waits of late is kept. The zero habit begins by sleeping.
+// habit decides whether a reader looks before it sleeps. Where processors are idle looking shortens the wait to a quarter, if both
+// ends do it; where other processes want them it only keeps the peer from answering. So both ways are measured: one
+// is kept, and the other tried at times that both ends, being on one host, read off the same clock. The zero habit sleeps.
 type habit struct {
 	mean  [2]time.Duration // of the waits that slept at once, and of those that looked first; 0: not known
-	looks bool             // what is done now
-	turns int              // waits since it was decided
+	looks bool             // what is done outside trials
+	trial bool
 }
 
 const (
-	keepHabit = 400                    // waits until the other way is tried
-	tryHabit  = 16                     // and for how many
-	longWait  = 500 * time.Microsecond // a longer one says nothing about either
+	trialEvery = 128 * time.Millisecond
+	trialFor   = 4 * time.Millisecond
+	longWait   = 500 * time.Microsecond // a longer one says nothing about either way
 )
 
-// took notes how long a wait was.
-func (h *habit) took(wait time.Duration) {
-	if wait > longWait {
-		h.looks, h.turns = false, 0 // nothing is going on
-		return
+// way says whether a wait that begins now looks first.
+func (h *habit) way(now time.Time) bool {
+	trial := time.Duration(now.UnixNano())%trialEvery < trialFor
+	switch {
+	case trial && !h.trial:
+		h.mean[index(!h.looks)] = 0
+	case !trial && h.trial && h.mean[0] != 0 && h.mean[1] != 0:
+		h.looks = h.mean[1] < h.mean[0]
 	}
-	way := &h.mean[btoi(h.looks)]
-	if *way == 0 {
-		*way = wait
-	}
-	*way += (wait - *way) / 8
-	h.turns++
-	switch better := h.mean[1] != 0 && h.mean[1] < h.mean[0]; {
-	case h.looks != better && h.turns >= tryHabit:
-		h.looks, h.turns = better, 0
-	case h.turns >= keepHabit || h.mean[1] == 0 && h.turns >= tryHabit:
-		h.looks, h.turns = !h.looks, 0
+	h.trial = trial
+	return h.looks != trial
+}
+
+// took notes how long a wait of that way was.
+func (h *habit) took(looked bool, wait time.Duration) {
+	mean := &h.mean[index(looked)]
+	switch {
+	case wait > longWait:
+	case *mean == 0:
+		*mean = wait
+	default:
+		*mean += (wait - *mean) / 8
 	}
 }
 
-func btoi(b bool) int {
-	if b {
+func index(looks bool) int {
+	if looks {
 		return 1
 	}
 	return 0
@@ -97,6 +102,7 @@ type eagerRaw struct {
 
 func (r *eagerRaw) Read(try func(fd uintptr) bool) error {
 	var since time.Time
+	looks := false
 	err := r.RawConn.Read(func(fd uintptr) bool {
 		if try(fd) {
 			return true
@@ -105,10 +111,11 @@ func (r *eagerRaw) Read(try func(fd uintptr) bool) error {
 			return false
 		}
 		since = time.Now()
-		return r.habit.looks && r.lookout.watch(func() bool { return try(fd) })
+		looks = r.habit.way(since)
+		return looks && r.lookout.watch(func() bool { return try(fd) })
 	})
 	if !since.IsZero() {
-		r.habit.took(time.Since(since))
+		r.habit.took(looks, time.Since(since))
 	}
 	return err
 }

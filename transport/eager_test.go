@@ -100,50 +100,55 @@ func TestNoMoreReadersLookThanThereAreProcessorsToSpare(t *testing.T) {
 	require.False(t, (&lookout{}).watch(func() bool { return true }), "nobody to spare")
 }
 
-// livesWith runs a habit through n waits whose length wait gives, and says how many of them looked.
-func livesWith(h *habit, n int, wait func(looks bool) time.Duration) (looked int) {
-	for range n {
-		if h.looks {
-			looked++
-		}
-		h.took(wait(h.looks))
-	}
-	return looked
+// pairOfReaders are the habits of two ends that take turns, on one clock.
+type pairOfReaders struct {
+	ends [2]habit
+	now  time.Time
 }
 
-func TestAReaderLooksWhereThatMakesTheWaitsShorterAndSleepsWhereItDoesNot(t *testing.T) {
+// live runs both for a while; wait says how long a wait takes when this end looks, and the other. It gives the share of waits
+// in which both looked.
+func (p *pairOfReaders) live(d time.Duration, wait func(looks, peerLooks bool) time.Duration) float64 {
+	looked, n := 0, 0
+	for end := p.now.Add(d); p.now.Before(end); n++ {
+		a, b := p.ends[0].way(p.now), p.ends[1].way(p.now)
+		p.ends[0].took(a, wait(a, b))
+		p.ends[1].took(b, wait(b, a))
+		p.now = p.now.Add(wait(a, b))
+		if a && b {
+			looked++
+		}
+	}
+	return float64(looked) / float64(n)
+}
+
+func TestReadersLookWhereThatMakesTheWaitsShorterAndSleepWhereItDoesNot(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	around := func(d time.Duration) time.Duration { return d/2 + time.Duration(r.Int64N(int64(d))) }
-	idle := func(looks bool) time.Duration { // processors to spare
-		if looks {
+	idle := func(looks, peerLooks bool) time.Duration { // processors to spare: but one that looks alone has slept when the answer comes
+		if looks && peerLooks {
 			return around(6 * time.Microsecond)
 		}
-		return around(40 * time.Microsecond)
+		return around(90 * time.Microsecond)
 	}
-	busy := func(looks bool) time.Duration { // the looking keeps the peer from answering
-		if looks {
+	busy := func(looks, peerLooks bool) time.Duration { // looking keeps the peer from answering
+		if looks || peerLooks {
 			return around(90 * time.Microsecond)
 		}
 		return around(15 * time.Microsecond)
 	}
-	var h habit
-	require.Greater(t, livesWith(&h, 4000, idle), 3600)
-	livesWith(&h, 1000, busy) // it has to be noticed
-	require.Less(t, livesWith(&h, 4000, busy), 400)
-	livesWith(&h, 1000, idle)
-	require.Greater(t, livesWith(&h, 4000, idle), 3600)
+	p := &pairOfReaders{now: time.Unix(1000, 0)}
+	p.live(time.Second, idle)
+	require.Greater(t, p.live(time.Second, idle), 0.9)
+	p.live(time.Second, busy)
+	require.Less(t, p.live(time.Second, busy), 0.1)
+	p.live(time.Second, idle)
+	require.Greater(t, p.live(time.Second, idle), 0.9)
 }
 
 func TestAReaderOfAQuietLinkSleeps(t *testing.T) {
-	var h habit
-	require.Zero(t, livesWith(&h, 1000, func(bool) time.Duration { return time.Second }))
-	livesWith(&h, 1000, func(looks bool) time.Duration {
-		if looks {
-			return time.Microsecond
-		}
-		return 50 * time.Microsecond
-	})
-	require.True(t, h.looks)
-	h.took(time.Second)
-	require.Zero(t, livesWith(&h, 1000, func(bool) time.Duration { return time.Second }))
+	p := &pairOfReaders{now: time.Unix(1000, 0)}
+	seldom := func(bool, bool) time.Duration { return 20 * time.Millisecond }
+	require.Less(t, p.live(time.Minute, seldom), 0.1)
+	require.False(t, p.ends[0].looks)
 }
