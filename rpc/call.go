@@ -93,7 +93,7 @@ func (o *outbound) packUp(r request) error {
 		}
 		o.h.Ref = &r.keep.id
 	}
-	there := func(i int) (device.ID, error) { return o.p.there.Target(o.pack.tensors[i].Device()) }
+	there := func(i int) (device.ID, error) { return o.p.target(o.p.there, o.pack.tensors[i].Device()) }
 	return outgoing(&o.m, o.pack.tensors, there)
 }
 

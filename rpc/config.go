@@ -89,7 +89,7 @@ func (cfg Config) prepare() (*prepared, error) {
 	if p.Store != nil {
 		errs = append(errs, p.place())
 	}
-	for _, f := range p.Functions {
+	for _, f := range append([]Function{gather}, p.Functions...) {
 		if f == nil {
 			bad("a function is nil")
 			continue

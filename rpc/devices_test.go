@@ -113,6 +113,7 @@ func TestAnUnmappedDeviceIsAnImmediateErrorAndTheNextCallWorks(t *testing.T) {
 	}
 	_, err := twice.Call(ws[1].Context(t.Context()), "worker0", autodiff.To(autodiff.Rand(2), simOf(t, ws[1], 1)))
 	require.ErrorIs(t, err, device.ErrBadMap, "a map is for calls of its own worker")
+	require.ErrorContains(t, err, "calls from worker1 to worker0 use {}, answers to calls from worker0 the reverse of its map, {sim:1→sim:0}")
 }
 
 func TestACalleeWithoutMemoryAnswersSoAndLivesOn(t *testing.T) {

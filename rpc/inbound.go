@@ -253,7 +253,7 @@ func (w *Worker) answer(c context.Context, p *peer, s transport.Stream, fn *hand
 		err = pack.share(c, w, p, ticket)
 	}
 	if err == nil && len(pack.tensors) > 0 {
-		err = outgoing(m, pack.tensors, func(i int) (device.ID, error) { return p.back.Target(pack.tensors[i].Device()) })
+		err = outgoing(m, pack.tensors, func(i int) (device.ID, error) { return p.target(p.back, pack.tensors[i].Device()) })
 	}
 	h.Refs, h.Value = pack.shares, o.args.Bytes()
 	var unsend func()

@@ -22,6 +22,7 @@ type Worker struct {
 	rank    int
 	world   int
 	log     *slog.Logger
+	groups  groups
 	serves  map[string]*handler
 	devices *device.Set
 	calls   calling

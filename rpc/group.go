@@ -1,0 +1,229 @@
+package rpc
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weft-project/weft/ctx"
+)
+
+// AllGather gives every worker of a group the values of all, by name. Each of them must call it, with the same names in any order; without
+// names the group is all workers of a static world. Values travel as arguments do, but hold neither tensors nor references.
+//
+// A worker that takes part in several gatherings of one group must do so in the same order as the others. When the deadline passes,
+// or c is cancelled, the error names who has not come; whoever comes later finds nobody and fails at its own deadline, and the next gathering
+// works again.
+func AllGather[T any](c context.Context, value T, names ...string) (map[string]T, error) {
+	w, err := from(c)
+	if err != nil {
+		return nil, fmt.Errorf("all-gather: %w", err)
+	}
+	cd, err := codecFor(reflect.TypeFor[T]())
+	if err == nil && cd.kind != plain {
+		err = fmt.Errorf("%w: a %v holds tensors or references, which a gathering does not carry", ErrArguments, cd.typ)
+	}
+	var raw []byte
+	if err == nil {
+		raw, err = encode(value)
+	}
+	var all map[string][]byte
+	if err == nil {
+		all, err = w.gather(c, raw, names)
+	}
+	out := make(map[string]T, len(all))
+	for name, raw := range all {
+		var v T
+		if derr := decode(raw, &v); derr != nil {
+			err = errors.Join(err, fmt.Errorf("the value of %s: %w", name, derr))
+		}
+		out[name] = v
+	}
+	if err != nil {
+		return nil, w.wrap("", "all-gather", err)
+	}
+	return out, nil
+}
+
+// Barrier waits until every worker of a group has come to it; see [AllGather].
+func Barrier(c context.Context, names ...string) error {
+	_, err := AllGather(c, struct{}{}, names...)
+	return err
+}
+
+// gathering is what a worker brings to the leader of its group: the first by name.
+type gathering struct {
+	Key      string        // the group, and how often it has gathered before
+	Names    []string      // sorted
+	From     string        // who brings the value
+	Patience time.Duration // for how long it waits; 0: for as long as the call does
+	Value    []byte
+}
+
+var gather = DefineAsync("weft.gather", func(c context.Context, in gathering) (*Future[map[string][]byte], error) {
+	w, err := from(c)
+	if err != nil {
+		return nil, err
+	}
+	return w.groups.join(c, in)
+})
+
+// gather brings this worker's value to the leader.
+func (w *Worker) gather(c context.Context, value []byte, names []string) (map[string][]byte, error) {
+	if len(names) == 0 {
+		for _, info := range w.Workers() {
+			names = append(names, info.Name)
+		}
+	}
+	names = slices.Sorted(slices.Values(names))
+	if !slices.Contains(names, w.name) {
+		return nil, fmt.Errorf("%w: this worker is not of the group %v", ErrArguments, names)
+	}
+	sum := sha256.New()
+	for i, name := range names {
+		p, err := w.find(name)
+		if err == nil {
+			err = p.lost()
+		}
+		if err == nil && i > 0 && names[i-1] == name {
+			err = fmt.Errorf("%w: %s is twice in the group", ErrArguments, name)
+		}
+		if err != nil {
+			return nil, err
+		}
+		fmt.Fprintf(sum, "%s %v\n", name, p.node) // who came back under an old name makes another group
+	}
+	in := gathering{Key: w.groups.next(fmt.Sprintf("%x", sum.Sum(nil))), Names: names, From: w.name, Value: value}
+	c, cancel := w.gatherDeadline(c)
+	defer cancel()
+	if at, has := c.Deadline(); has { // a little less, so that the leader's error, which has the names, comes in time
+		left := time.Until(at)
+		in.Patience = max(left-min(left/10, 200*time.Millisecond), 1)
+	}
+	return gather.Call(c, names[0], in)
+}
+
+// gatherDeadline gives a gathering the default deadline of calls.
+func (w *Worker) gatherDeadline(c context.Context) (context.Context, context.CancelFunc) {
+	if _, has := c.Deadline(); has || w.Timeout() == NoTimeout {
+		return context.WithCancel(c)
+	}
+	return context.WithTimeout(c, w.Timeout())
+}
+
+// maxGatherings bounds the gatherings that wait at a leader.
+const maxGatherings = 4096
+
+// groups is a worker's part in gatherings: how often it took part in each group's, and those that it leads.
+type groups struct {
+	mu    sync.Mutex
+	times map[string]uint64
+	open  map[string]map[string]*participant // by key and name
+}
+
+type participant struct {
+	value   []byte
+	promise *Promise[map[string][]byte]
+}
+
+// next is the key of the group's next gathering.
+func (g *groups) next(group string) string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.times == nil {
+		g.times = map[string]uint64{}
+	}
+	g.times[group]++
+	return fmt.Sprintf("%s/%d", group, g.times[group])
+}
+
+// join takes a participant in, and gives all the values when the last has come.
+func (g *groups) join(c context.Context, in gathering) (*Future[map[string][]byte], error) {
+	if !slices.Contains(in.Names, in.From) {
+		return nil, fmt.Errorf("%w: %s is not of the group %v", ErrArguments, in.From, in.Names)
+	}
+	me := &participant{in.Value, NewPromise[map[string][]byte]("a gathering")}
+	all, err := g.add(in, me)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range all {
+		values := make(map[string][]byte, len(all))
+		for name, p := range all {
+			values[name] = p.value
+		}
+		_ = p.promise.Resolve(values) // who has given up meanwhile needs it no more
+	}
+	g.bound(c, in, me)
+	return me.promise.Future(), nil
+}
+
+// add gives everybody when the last has come.
+func (g *groups) add(in gathering, me *participant) (map[string]*participant, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.open == nil {
+		g.open = map[string]map[string]*participant{}
+	}
+	here := g.open[in.Key]
+	switch {
+	case here == nil && len(g.open) >= maxGatherings:
+		return nil, fmt.Errorf("%w: %d gatherings wait here", ErrBusy, len(g.open))
+	case here == nil:
+		here = map[string]*participant{}
+		g.open[in.Key] = here
+	case here[in.From] != nil:
+		return nil, fmt.Errorf("%w: %s has come to this gathering before", ErrArguments, in.From)
+	}
+	here[in.From] = me
+	if len(here) < len(in.Names) {
+		return nil, nil
+	}
+	delete(g.open, in.Key)
+	return here, nil
+}
+
+// bound lets a participant give up when its patience, or its call, ends.
+func (g *groups) bound(c context.Context, in gathering, me *participant) {
+	giveUp := func(cause error) {
+		if missing := g.withdraw(in, me); missing != nil {
+			_ = me.promise.Fail(fmt.Errorf("%w: these workers have not come: %s", cause, strings.Join(missing, ", ")))
+		}
+	}
+	stop := context.AfterFunc(c, func() { giveUp(ctx.AsTimeout(context.Cause(c))) })
+	var timer *time.Timer
+	if in.Patience > 0 {
+		timer = time.AfterFunc(in.Patience, func() { giveUp(ErrTimeout) })
+	}
+	me.promise.Future().OnDone(func(map[string][]byte, error) {
+		stop()
+		if timer != nil {
+			timer.Stop()
+		}
+	})
+}
+
+// withdraw takes a participant out and says who was missing; nil where the gathering is over.
+func (g *groups) withdraw(in gathering, me *participant) (missing []string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	here := g.open[in.Key]
+	if here[in.From] != me {
+		return nil
+	}
+	for _, name := range in.Names {
+		if here[name] == nil {
+			missing = append(missing, name)
+		}
+	}
+	if delete(here, in.From); len(here) == 0 {
+		delete(g.open, in.Key)
+	}
+	return missing
+}
