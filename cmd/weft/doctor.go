@@ -7,8 +7,10 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,6 +23,9 @@ import (
 
 // quicBuffer is the UDP buffer, in bytes, below which QUIC loses packets in bursts on fast links.
 const quicBuffer = 7_500_000
+
+// descriptors is how many files and connections a worker among hundreds needs: two to eight for each link.
+const descriptors = 4096
 
 // listenQueue is the queue of waiting connections that a job of many workers needs when all start at once.
 const listenQueue = 4096
@@ -43,18 +48,21 @@ type finding struct {
 }
 
 func doctorCommand(stdout io.Writer) *cobra.Command {
-	return &cobra.Command{
+	quick := false
+	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Say what this machine offers to a job, and what would help",
 		Args:  cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			findings := append(examine(), examineSystem(os.ReadFile)...)
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			findings := slices.Concat(examine(), examineLanes(cmd.Context(), quick), examineSystem(os.ReadFile))
 			if report(stdout, findings) == bad {
 				return &exitError{codeFailed, errors.New("a job cannot run here: see FAIL above")}
 			}
 			return nil
 		},
 	}
+	cmd.Flags().BoolVar(&quick, "quick", false, "look, but do not measure")
+	return cmd
 }
 
 // report prints the findings and returns the worst verdict.
@@ -189,13 +197,31 @@ func judgeQueue(n int) finding {
 	return finding{good, "listen queue", text}
 }
 
-// judgeShared judges the shared memory of the machine, in bytes.
-func judgeShared(total, free uint64) finding {
-	text := fmt.Sprintf("/dev/shm has %d MiB, %d MiB free", total>>20, free>>20)
-	if free < 256<<20 {
-		return finding{poor, "shared memory", text + "; tensors between workers of this machine may need more (in a container: --shm-size=1g)"}
+// judgeDescriptors judges for how many files and connections a process may ask.
+func judgeDescriptors(n uint64) finding {
+	if n < descriptors {
+		return finding{poor, "descriptors", fmt.Sprintf("a process may have %d; for jobs of 64 workers and more: ulimit -n %d (in a container: --ulimit nofile=%d)",
+			n, descriptors, descriptors)}
 	}
-	return finding{good, "shared memory", text}
+	return finding{good, "descriptors", fmt.Sprintf("a process may have %d", n)}
+}
+
+// judgeShared judges the attempt to make a file in memory, as large tensors lie in one.
+func judgeShared(err error, noexec int) finding {
+	text := "memory files work: workers of this machine lend each other tensors, up to half of its memory"
+	if err == nil {
+		return finding{good, "shared memory", text}
+	}
+	text = fmt.Sprintf("no memory files (%v): tensors between workers of this machine are copied", err)
+	switch {
+	case noexec == 2:
+		text += "; allow them: sysctl -w vm.memfd_noexec=1"
+	case errors.Is(err, syscall.EPERM), errors.Is(err, syscall.ENOSYS):
+		text += "; allow memfd_create in the container's seccomp profile"
+	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
+		text += "; raise ulimit -n"
+	}
+	return finding{poor, "shared memory", text}
 }
 
 // readNumber reads a file of the kernel that holds one number.

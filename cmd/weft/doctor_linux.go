@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 
 	"golang.org/x/sys/unix"
 )
@@ -21,10 +22,38 @@ func examineSystem(read func(string) ([]byte, error)) []finding {
 		limit("udp buffer", name, func(n int) finding { return judgeBuffer(name, n) })
 	}
 	limit("listen queue", "somaxconn", judgeQueue)
-	var fs unix.Statfs_t
-	if err := unix.Statfs("/dev/shm", &fs); err != nil {
-		return append(out, finding{poor, "shared memory", fmt.Sprintf("/dev/shm: %v", err)})
+	if n, err := mostDescriptors(); err != nil {
+		out = append(out, finding{poor, "descriptors", "their limit cannot be read: " + err.Error()})
+	} else {
+		out = append(out, judgeDescriptors(n))
 	}
-	block := uint64(fs.Bsize)
-	return append(out, judgeShared(fs.Blocks*block, fs.Bavail*block))
+	noexec, _ := readNumber(read, "/proc/sys/vm/memfd_noexec") // older systems do not have it
+	return append(out, judgeShared(tryMemfile(), noexec))
+}
+
+// mostDescriptors is the hard limit: Go's programs, as workers are, raise the soft one to it when they start.
+func mostDescriptors() (uint64, error) {
+	var limit unix.Rlimit
+	err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit)
+	return limit.Max, err
+}
+
+// tryMemfile makes a file in memory as package device does, and opens it as a worker that lends it.
+func tryMemfile() error {
+	fd, err := unix.MemfdCreate("weft-doctor", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return os.NewSyscallError("memfd_create", err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Ftruncate(fd, 1<<12); err != nil {
+		return os.NewSyscallError("ftruncate", err)
+	}
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL); err != nil {
+		return os.NewSyscallError("seal", err)
+	}
+	f, err := os.Open(fmt.Sprintf("/proc/self/fd/%d", fd))
+	if err != nil {
+		return err
+	}
+	return f.Close()
 }

@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"net"
+	"os"
+	"syscall"
 	"testing"
 	"time"
 
@@ -11,9 +13,9 @@ import (
 
 func TestDoctorReportsOnThisMachineAndKeepsTheToken(t *testing.T) {
 	t.Setenv("WEFT_TOKEN", "do-not-show-me")
-	code, stdout, stderr := weft(t, "doctor")
+	code, stdout, stderr := weft(t, "doctor", "--quick")
 	require.Zero(t, code, stderr)
-	for _, what := range []string{"weft", "processors", "devices", "cuda", "blas", "loopback", "token"} {
+	for _, what := range []string{"weft", "processors", "devices", "cuda", "blas", "loopback", "token", "lane local", "lane bulk", "lane quic"} {
 		require.Regexp(t, `(?m)^(ok|!)\s+`+what, stdout)
 	}
 	require.Contains(t, stdout, "WEFT_TOKEN is set")
@@ -41,8 +43,13 @@ func TestLowLimitsComeWithAdvice(t *testing.T) {
 		{judgeBuffer("wmem_max", 7_500_000), good, "net.core.wmem_max is 7500000 bytes"},
 		{judgeQueue(128), poor, "sysctl -w net.core.somaxconn=4096"},
 		{judgeQueue(4096), good, "4096"},
-		{judgeShared(64<<20, 64<<20), poor, "--shm-size"},
-		{judgeShared(1<<30, 1<<30), good, "1024 MiB free"},
+		{judgeDescriptors(1024), poor, "ulimit -n 4096"},
+		{judgeDescriptors(1 << 20), good, "1048576"},
+		{judgeShared(nil, 0), good, "lend"},
+		{judgeShared(syscall.EACCES, 2), poor, "vm.memfd_noexec=1"},
+		{judgeShared(os.NewSyscallError("memfd_create", syscall.EPERM), 0), poor, "memfd_create: operation not permitted): tensors between workers of this machine are copied; allow memfd_create"},
+		{judgeShared(syscall.EMFILE, 0), poor, "raise ulimit -n"},
+		{judgeShared(syscall.ENOMEM, 1), poor, "copied"},
 	} {
 		require.Equal(t, c.want, c.f.verdict, c.f.text)
 		require.Contains(t, c.f.text, c.text)
