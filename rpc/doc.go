@@ -19,6 +19,10 @@
 // Tensors land at the callee on the device that the caller's device map says; results and gradients take the reversed
 // map. A tensor that arrives inside a pass belongs to the pass, otherwise to nobody.
 //
+// A function declared with [DefineAsync] may give a [Future] in place of its result; [DefineMethod] declares a function on what a
+// reference refers to. A worker runs a bounded number of calls at a time, its peers in turns, and refuses what is beyond with
+// [ErrBusy]. A call's time is bounded by [WithTimeout], by its context, or by default by [Config].
+//
 // Errors are [Error]s that name the worker, the peer and the function; what went wrong at the peer is a [RemoteError]
 // that matches the sentinels of Weft it matched there. A worker that falls silent or dies fails every call to it with
 // [ErrPeerLost]. A handler that panics answers with [ErrPanic]; nothing that a peer sends ends this process.

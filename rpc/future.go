@@ -116,7 +116,7 @@ func (f *Future[T]) OnDone(fn func(T, error)) {
 // Promise is a future that the program resolves itself.
 type Promise[T any] struct{ f *Future[T] }
 
-// ErrResolved: a promise was resolved before.
+// ErrResolved says that a promise was resolved before.
 var ErrResolved = errors.New("the promise is resolved already")
 
 // NewPromise makes a promise; what says what it is of, for errors.
