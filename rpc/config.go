@@ -43,6 +43,9 @@ type Config struct {
 	Token string
 	// Network makes the links; default QUIC with the token's identity.
 	Network transport.Network
+	// Lanes that links may use, of transport.LaneLocal, LaneBulk and LaneQUIC, which serves where no other does; default
+	// $WEFT_LANES (separated by commas), or all. Not used where Network is set.
+	Lanes []string
 	// Listen is the address at which peers reach this worker; default "127.0.0.1:0". On several machines give the address
 	// of the interface that the peers see.
 	Listen string
@@ -131,6 +134,9 @@ func (cfg Config) prepare() (*prepared, error) {
 	if p.Logger == nil {
 		p.Logger = slog.Default()
 	}
+	if err := p.allowLanes(); err != nil {
+		bad("%w", err)
+	}
 	if _, err := p.identity(); err != nil {
 		bad("%w", err)
 	}
@@ -171,6 +177,6 @@ func (p *prepared) network() error {
 	if id == nil || err != nil {
 		return err
 	}
-	p.Network, err = transport.New(transport.Config{Identity: id, Logger: p.Logger})
+	p.Network, err = transport.New(transport.Config{Identity: id, Lanes: p.Lanes, Logger: p.Logger})
 	return err
 }

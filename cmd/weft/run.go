@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weft-project/weft/elastic"
+	"github.com/weft-project/weft/rpc"
 )
 
 // maxTokenFile bounds what is read of a token file: a token is a line, not a document.
@@ -26,15 +27,15 @@ const minToken = 16
 
 // runFlags are the flags of "weft run", as they are given.
 type runFlags struct {
-	nproc, nnodes, runID, role, masterAddr, tokenFile string
-	masterPort, nodeRank, maxRestarts                 int
-	noPrefix, standalone                              bool
-	grace                                             time.Duration
+	nproc, nnodes, runID, role, masterAddr, tokenFile, lanes string
+	masterPort, nodeRank, maxRestarts                        int
+	noPrefix, standalone                                     bool
+	grace                                                    time.Duration
 }
 
 // flagNames are the flags that PET_<NAME> sets where the command line does not, as with torchrun.
 var flagNames = [...]string{"nproc-per-node", "nnodes", "rdzv-id", "run-id", "role", "master-addr", "master-port",
-	"node-rank", "max-restarts", "standalone", "token-file", "no-prefix", "grace"}
+	"node-rank", "max-restarts", "standalone", "token-file", "lanes", "no-prefix", "grace"}
 
 func runCommand(stdout, stderr io.Writer) *cobra.Command {
 	f := &runFlags{}
@@ -88,6 +89,7 @@ func (f *runFlags) register(cmd *cobra.Command) {
 	num(&f.maxRestarts, "max-restarts", 0, "restarts after a failure; only 0 so far")
 	flags.BoolVar(&f.standalone, "standalone", false, "accepted for torchrun's sake: a job of one machine always is")
 	str(&f.tokenFile, "token-file", "", "file with the job's shared secret (default $"+elastic.TokenVariable+", else a new one)")
+	str(&f.lanes, "lanes", "", "ways for bytes between workers, of local, bulk and quic, separated by commas (default $"+rpc.LanesVariable+", else all)")
 	flags.BoolVar(&f.noPrefix, "no-prefix", false, "do not put the rank in front of each line")
 	flags.BoolVar(&f.noPrefix, "no_prefix", false, "")
 	flags.DurationVar(&f.grace, "grace", 30*time.Second, "time from SIGTERM to SIGKILL when the job is stopped")
@@ -131,13 +133,26 @@ func (f *runFlags) spec(args []string) (elastic.Spec, error) {
 		errGrace = fmt.Errorf("--grace: expected more than 0, got %v", f.grace)
 	}
 	token, errToken := readToken(f.tokenFile)
+	env, errEnv := f.environ()
 	return elastic.Spec{
 		Program: args[0], Args: args[1:],
 		NprocPerNode: nproc, NNodes: nnodes, NodeRank: f.nodeRank,
 		RunID: f.runID, Role: f.role, Token: token,
 		MasterAddr: f.masterAddr, MasterPort: f.masterPort,
-		NoPrefix: f.noPrefix, Grace: f.grace,
-	}, errors.Join(errProc, errNodes, errRestarts, errGrace, errToken)
+		NoPrefix: f.noPrefix, Grace: f.grace, Env: env,
+	}, errors.Join(errProc, errNodes, errRestarts, errGrace, errToken, errEnv)
+}
+
+// environ is what the workers inherit: this process's environment, and what the flags say to the workers.
+func (f *runFlags) environ() ([]string, error) {
+	env := os.Environ()
+	if f.lanes != "" {
+		if _, err := rpc.ParseLanes(f.lanes); err != nil {
+			return nil, fmt.Errorf("--lanes: %w", err)
+		}
+		env = append(env, rpc.LanesVariable+"="+f.lanes)
+	}
+	return env, nil
 }
 
 func parseNproc(s string) (int, error) {

@@ -50,6 +50,18 @@ func TestTheEnvironmentSetsWhatTheCommandLineDoesNot(t *testing.T) {
 	require.Contains(t, stderr, "PET_MASTER_PORT: ")
 }
 
+func TestLanesReachTheWorkersAndUnknownOnesAreRefused(t *testing.T) {
+	code, stdout, stderr := weft(t, "run", "--lanes", "local,quic", "--no-prefix", os.Args[0], "show", "WEFT_LANES")
+	require.Zero(t, code, stderr)
+	require.Equal(t, "WEFT_LANES=local,quic\n", stdout)
+	t.Setenv("PET_LANES", "quic")
+	_, stdout, _ = weft(t, "run", "--no-prefix", os.Args[0], "show", "WEFT_LANES")
+	require.Equal(t, "WEFT_LANES=quic\n", stdout)
+	code, _, stderr = weft(t, "run", "--lanes=avian", os.Args[0], "show")
+	require.Equal(t, 2, code)
+	require.Contains(t, stderr, `--lanes: transport: Config.Lanes has "avian"`)
+}
+
 func TestWhatFollowsTheProgramIsTheProgramsOwn(t *testing.T) {
 	code, stdout, stderr := weft(t, "run", os.Args[0], "echo", "--nproc-per-node", "5", "--", "${local_rank}")
 	require.Zero(t, code, stderr)

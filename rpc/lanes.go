@@ -1,0 +1,101 @@
+package rpc
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/weft-project/weft/transport"
+)
+
+// LanesVariable names the lanes that links may use where Config.Lanes does not, separated by commas; weft run --lanes sets it.
+const LanesVariable = "WEFT_LANES"
+
+// PeerLanes says how messages travel between this worker and a peer.
+type PeerLanes struct {
+	Peer    string
+	Calls   string                // the lane of calls and small tensors; empty while there is no link
+	Tensors string                // the lane of large tensors
+	Lanes   []transport.LaneState // all, in order of preference, with why those that are not used are not, and their bytes
+}
+
+// Lanes says how messages travel to each of the other workers, by rank. This worker is among them once it has called itself.
+func (w *Worker) Lanes() []PeerLanes {
+	var all []PeerLanes
+	for _, at := range w.linked() {
+		all = append(all, lanesOf(at.name, at.link))
+	}
+	return all
+}
+
+// linkedPeer is a peer as it was when somebody looked.
+type linkedPeer struct {
+	name string
+	link transport.Link // nil: none
+}
+
+// linked lists the peers and their links; this worker only where it has a link to itself.
+func (w *Worker) linked() []linkedPeer {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var all []linkedPeer
+	for _, p := range w.peers {
+		if p.rank == w.rank && p.link == nil {
+			continue
+		}
+		link := p.link
+		if p.gone != nil {
+			link = nil
+		}
+		all = append(all, linkedPeer{p.name, link})
+	}
+	return all
+}
+
+// lanesOf asks a link. What is small travels on the best lane that is up, but lane bulk, which has no place for it.
+func lanesOf(peer string, link transport.Link) PeerLanes {
+	l := PeerLanes{Peer: peer}
+	if link == nil {
+		return l
+	}
+	l.Lanes = link.Lanes()
+	for _, s := range l.Lanes {
+		if s.Why != "" {
+			continue
+		}
+		if l.Tensors == "" {
+			l.Tensors = s.Name
+		}
+		if l.Calls == "" && s.Name != transport.LaneBulk {
+			l.Calls = s.Name
+		}
+	}
+	return l
+}
+
+// ParseLanes reads a list of lanes as LanesVariable has it; an empty one is nil, for all lanes.
+func ParseLanes(list string) ([]string, error) {
+	if strings.TrimSpace(list) == "" {
+		return nil, nil
+	}
+	var lanes []string
+	for name := range strings.SplitSeq(list, ",") {
+		lanes = append(lanes, strings.TrimSpace(name))
+	}
+	return lanes, checkLanes(lanes)
+}
+
+func checkLanes(lanes []string) error {
+	return transport.Config{Identity: &transport.Identity{}, Lanes: lanes}.Check()
+}
+
+// allowLanes fills in the lanes, and checks them.
+func (p *prepared) allowLanes() (err error) {
+	if p.Lanes != nil || p.Network != nil {
+		return checkLanes(p.Lanes)
+	}
+	if p.Lanes, err = ParseLanes(os.Getenv(LanesVariable)); err != nil {
+		return fmt.Errorf("$%s: %w", LanesVariable, err)
+	}
+	return nil
+}
