@@ -29,7 +29,7 @@ func exchange(c context.Context, link transport.Link, m *transport.Message, plac
 // peer; otherwise when the peer has said that it has sent all, too.
 func finish(c context.Context, s transport.Stream, err error) {
 	if err == nil {
-		if _, end := s.Recv(c, noTensors); !errors.Is(end, io.EOF) {
+		if _, end := s.Recv(c, noTensors); end != io.EOF { // a lost link may wrap it
 			err = fmt.Errorf("%w: more than one answer: %w", ErrProtocol, end)
 		}
 	}
@@ -43,7 +43,7 @@ func converse(c context.Context, s transport.Stream, m *transport.Message, place
 		return nil, err
 	}
 	reply, err := s.Recv(c, place)
-	if errors.Is(err, io.EOF) {
+	if err == io.EOF { // a lost link may wrap it
 		return nil, fmt.Errorf("%w: the peer ended the stream without an answer", ErrProtocol)
 	}
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 func (w *Worker) serveStream(p *peer, s transport.Stream) {
 	m, err := s.Recv(context.Background(), w.place) // ends with the stream, and with the link
 	if err != nil {
-		if !errors.Is(err, io.EOF) && !ended(err) { // what arrived cannot be taken; the peer deserves to hear why
+		if err != io.EOF && !ended(err) { // what arrived cannot be taken; the peer deserves to hear why
 			err = w.reply(s, &replyHeader{}, nil, err)
 		}
 		s.Reset(err)
