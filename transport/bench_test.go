@@ -43,7 +43,8 @@ func echoes(l transport.Link) {
 
 func BenchmarkQUICEcho(b *testing.B) {
 	p := transporttest.Link(b, func(b testing.TB) (dialer, listener transport.Network) {
-		return network(b, transport.Config{}), network(b, transport.Config{})
+		cfg := transport.Config{Lanes: []string{transport.LaneQUIC}}
+		return network(b, cfg), network(b, cfg)
 	})
 	go echoes(p.Served)
 	c := context.Background()
@@ -110,7 +111,8 @@ func BenchmarkCall(b *testing.B) {
 		b.Run("lane="+lane, func(b *testing.B) {
 			p := transporttest.Link(b, func(b testing.TB) (dialer, listener transport.Network) {
 				if lane == "quic" {
-					return network(b, transport.Config{}), network(b, transport.Config{})
+					cfg := transport.Config{Lanes: []string{transport.LaneQUIC}}
+					return network(b, cfg), network(b, cfg)
 				}
 				n, err := transport.NewMemNetwork(transport.MemConfig{Unix: lane == "unix"})
 				require.NoError(b, err)

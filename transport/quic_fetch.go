@@ -22,7 +22,7 @@ func (h *quicHauler) accept() {
 
 // arrive reads a stream's ticket, and gives it to who waits for it or will.
 func (h *quicHauler) arrive(s *quic.ReceiveStream) {
-	var b [8]byte
+	var b [ticketBytes]byte
 	if _, err := io.ReadFull(s, b[:]); err != nil {
 		s.CancelRead(resetCode)
 		return
@@ -44,7 +44,7 @@ func (h *quicHauler) arrive(s *quic.ReceiveStream) {
 
 // ticketNumber reads a ticket.
 func ticketNumber(ticket []byte) (uint64, error) {
-	if len(ticket) != 8 {
+	if len(ticket) != ticketBytes {
 		return 0, frameErr("ticket", "8 bytes", "%d", len(ticket))
 	}
 	return binary.LittleEndian.Uint64(ticket), nil
@@ -60,7 +60,8 @@ func (h *quicHauler) fetch(c context.Context, ticket []byte, ts []Tensor, place 
 		return err
 	}
 	stop := context.AfterFunc(c, func() { s.CancelRead(resetCode) })
-	err = readPayload(s, ts, place)
+	r := &creditReader{h: h, id: id, r: s, read: ticketBytes}
+	err = readPayload(r, ts, place)
 	if err == nil {
 		err = atEnd(s)
 	}
@@ -70,6 +71,7 @@ func (h *quicHauler) fetch(c context.Context, ticket []byte, ts []Tensor, place 
 				h.env.count.received.Add(uint64(ts[i].Buf.Len()))
 			}
 		}
+		r.say()
 		return nil
 	}
 	s.CancelRead(resetCode)
@@ -78,6 +80,7 @@ func (h *quicHauler) fetch(c context.Context, ticket []byte, ts []Tensor, place 
 	for i := range ts {
 		ts[i].Buf = nil
 	}
+	h.tell(haulRefuse, id, 0)
 	var reset *quic.StreamError
 	switch {
 	case c.Err() != nil:
@@ -85,7 +88,6 @@ func (h *quicHauler) fetch(c context.Context, ticket []byte, ts []Tensor, place 
 	case errors.As(err, &reset):
 		return &Error{Op: "receive from", Peer: h.conn.RemoteAddr().String(), Err: ErrReset, Reason: "by the peer"}
 	}
-	h.tell(haulRefuse, id)
 	return err
 }
 
@@ -120,7 +122,7 @@ func (h *quicHauler) stream(c context.Context, id uint64) (*quic.ReceiveStream, 
 		h.wanted[id] = want
 	}
 	h.mu.Unlock()
-	h.tell(haulAsk, id)
+	h.tell(haulAsk, id, 0)
 	if s != nil {
 		return s, nil
 	}
@@ -161,7 +163,7 @@ func (h *quicHauler) refuse(ticket []byte) {
 	if s != nil {
 		s.CancelRead(resetCode)
 	}
-	h.tell(haulRefuse, id)
+	h.tell(haulRefuse, id, 0)
 }
 
 // refusedTickets remembers the last tickets that were refused before their stream had come.

@@ -10,33 +10,37 @@ import (
 )
 
 const (
-	haulStreams  = 256     // one-way streams that a peer may have open at a time
-	eagerBytes   = 4 << 20 // tensors on their way that the peer has not asked for
-	eagerCount   = 32
+	haulStreams  = 256  // one-way streams that a peer may have open at a time
+	eagerCount   = 32   // transfers on their way that the peer has not asked for
 	refusedCount = 4096 // tickets that were refused and may still come
 
-	haulAsk    = 1 // words: one of these and the ticket
+	// Words: one of these and the ticket.
+	haulAsk    = 1
 	haulRefuse = 2
+	haulRead   = 3 // and how many bytes of its stream have been read, at any time and at its end
 
-	resetCode = 1
+	ticketBytes = 8
+	resetCode   = 1
 
 	frameUrgency = 0 // the kept stream goes before what is hauled
 	haulUrgency  = 5
 )
 
 // quicHauler moves large tensors over one-way streams of the link's QUIC connection, one for each message: the ticket, and the
-// tensors' bytes. A ticket is a number. The receiver says when it fetches; a few tensors go before, to save a round trip: so few that
-// they cannot fill the connection's window when nobody fetches them.
+// tensors' bytes. A ticket is a number. The receiver says when it fetches, and how far it has read; a little goes before, to
+// save a round trip: so little that it cannot fill the connection's window when nobody fetches it.
 type quicHauler struct {
 	env  laneEnv
 	conn *quic.Conn
+	size func() int64 // of the window
 
 	mu      sync.Mutex
 	err     error
 	last    uint64
 	out     map[uint64]*quicTransfer
-	bytes   int64 // of eager transfers
+	bytes   int64 // that eager transfers may write
 	count   int   // of eager transfers
+	window  haulWindow
 	wanted  map[uint64]chan *quic.ReceiveStream
 	arrived map[uint64]*quic.ReceiveStream
 	refused refusedTickets
@@ -44,7 +48,7 @@ type quicHauler struct {
 
 func newQUICHauler(conn *quic.Conn, env laneEnv) *quicHauler {
 	h := &quicHauler{
-		env: env, conn: conn, out: map[uint64]*quicTransfer{},
+		env: env, conn: conn, size: func() int64 { return windowFor(conn.ConnectionStats().MinRTT) }, out: map[uint64]*quicTransfer{},
 		wanted: map[uint64]chan *quic.ReceiveStream{}, arrived: map[uint64]*quic.ReceiveStream{}, refused: refusedTickets{has: map[uint64]bool{}},
 	}
 	go h.accept()
@@ -55,21 +59,31 @@ func (h *quicHauler) lane() string { return LaneQUIC }
 
 func (h *quicHauler) takes([]Tensor, int64) bool { return true }
 
-// quicTransfer is a message's tensors on their way. Its fields but asked are guarded by the hauler's mu.
+// quicTransfer is a message's tensors on their way. Of its fields those from eager to read, and cancel, are guarded by the
+// hauler's mu.
 type quicTransfer struct {
 	h       *quicHauler
 	id      uint64
 	tensors []Tensor
-	bytes   int64
-	eager   bool // it counts as such
-	over    bool // deliver has ended
+	bytes   int64 // of its stream
+
+	eager   bool  // it counts as such
+	early   int64 // how many bytes may be written before it is asked for
+	wanted  bool  // it was asked for
+	over    bool  // deliver has ended well
 	refused bool
-	asked   chan struct{}      // closed when the peer has asked or refused
+	wants   int64              // how many bytes it waits to write
+	written int64              // or about to be
+	read    int64              // by the peer
 	cancel  context.CancelFunc // of deliver
+
+	asked   chan struct{} // closed when the peer has asked
+	turn    chan struct{} // a token: granted is set
+	granted int64
 }
 
 func (h *quicHauler) begin(ts []Tensor) (transfer, error) {
-	t := &quicTransfer{h: h, tensors: ts, asked: make(chan struct{})}
+	t := &quicTransfer{h: h, tensors: ts, bytes: ticketBytes, asked: make(chan struct{}), turn: make(chan struct{}, 1)}
 	for i := range ts {
 		if ts[i].Buf != nil {
 			t.bytes += int64(ts[i].Buf.Len())
@@ -83,9 +97,9 @@ func (h *quicHauler) begin(ts []Tensor) (transfer, error) {
 	h.last++
 	t.id = h.last
 	h.out[t.id] = t
-	if h.bytes+t.bytes <= eagerBytes && h.count < eagerCount {
-		t.eager = true
-		h.bytes += t.bytes
+	if room := eagerFor(h.size()) - h.bytes; room >= min(t.bytes, grantLeast) && h.count < eagerCount {
+		t.eager, t.early = true, min(t.bytes, room)
+		h.bytes += t.early
 		h.count++
 	}
 	return t, nil
@@ -97,7 +111,7 @@ func (t *quicTransfer) ticket() []byte { return binary.LittleEndian.AppendUint64
 func (t *quicTransfer) calmLocked() {
 	if t.eager {
 		t.eager = false
-		t.h.bytes -= t.bytes
+		t.h.bytes -= t.early
 		t.h.count--
 	}
 }
@@ -105,8 +119,7 @@ func (t *quicTransfer) calmLocked() {
 func (t *quicTransfer) abandon() {
 	t.h.mu.Lock()
 	defer t.h.mu.Unlock()
-	t.calmLocked()
-	delete(t.h.out, t.id)
+	t.leaveLocked()
 }
 
 func (t *quicTransfer) deliver(c context.Context) error {
@@ -115,20 +128,16 @@ func (t *quicTransfer) deliver(c context.Context) error {
 	defer cancel()
 	h.mu.Lock()
 	t.cancel = cancel
-	eager := t.eager
 	if t.refused {
 		cancel()
 	}
 	h.mu.Unlock()
-	err := t.write(c, eager)
+	err := t.write(c)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	t.over, t.tensors, t.cancel = true, nil, nil
-	if err != nil {
-		t.calmLocked()
-	}
-	if !t.eager { // else it is remembered until the peer has asked
-		delete(h.out, t.id)
+	if err != nil || t.refused || t.read == t.bytes { // else it is remembered until the peer has read it
+		t.leaveLocked()
 	}
 	var unwanted *quic.StreamError // this may come before the peer's word
 	switch {
@@ -143,8 +152,8 @@ func (t *quicTransfer) deliver(c context.Context) error {
 }
 
 // write waits for its turn and writes.
-func (t *quicTransfer) write(c context.Context, eager bool) error {
-	if !eager {
+func (t *quicTransfer) write(c context.Context) error {
+	if t.early == 0 {
 		select {
 		case <-t.asked:
 		case <-c.Done():
@@ -158,17 +167,18 @@ func (t *quicTransfer) write(c context.Context, eager bool) error {
 	s.SetPriority(haulUrgency, true)
 	stop := context.AfterFunc(c, func() { s.CancelWrite(resetCode) })
 	defer stop()
+	w := pacedWriter{t, c, s}
 	b := t.ticket()
 	for i := range t.tensors {
-		if b, err = writeTensor(s, b, t.tensors[i].Buf); err != nil {
+		if b, err = writeTensor(w, b, t.tensors[i].Buf); err != nil {
 			break
 		}
 	}
 	if err == nil && len(b) > 0 {
-		_, err = s.Write(b)
+		_, err = w.Write(b)
 	}
 	if err == nil && stop() {
-		t.h.env.count.sent.Add(uint64(t.bytes))
+		t.h.env.count.sent.Add(uint64(t.bytes - ticketBytes))
 		return s.Close()
 	}
 	s.CancelWrite(resetCode)
@@ -179,8 +189,8 @@ func (t *quicTransfer) write(c context.Context, eager bool) error {
 }
 
 func (h *quicHauler) control(b []byte) error {
-	if len(b) != 9 || b[0] != haulAsk && b[0] != haulRefuse {
-		return frameErr("word", "9 bytes, of which the first is 1 or 2", "%x", b)
+	if len(b) != 17 || b[0] < haulAsk || b[0] > haulRead {
+		return frameErr("word", "17 bytes, of which the first is 1 to 3", "%x", b)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -188,26 +198,29 @@ func (h *quicHauler) control(b []byte) error {
 	if t == nil {
 		return nil // it is over
 	}
-	t.calmLocked()
-	if b[0] == haulRefuse {
+	switch b[0] {
+	case haulAsk:
+		t.wantLocked()
+	case haulRead:
+		if err := t.readLocked(binary.LittleEndian.Uint64(b[9:])); err != nil {
+			return err
+		}
+	case haulRefuse:
 		t.refused = true
 		if t.cancel != nil {
 			t.cancel()
 		}
 	}
-	select {
-	case <-t.asked:
-	default:
-		close(t.asked)
-	}
-	if t.over {
-		delete(h.out, t.id)
+	if t.over && (t.refused || t.read == t.bytes) {
+		t.leaveLocked()
 	}
 	return nil
 }
 
-func (h *quicHauler) tell(what byte, id uint64) {
-	_ = h.env.say(binary.LittleEndian.AppendUint64([]byte{what}, id)) // fails only with the link
+// tell says a word of the transfer with that ticket. It fails only with the link.
+func (h *quicHauler) tell(what byte, id, n uint64) {
+	b := binary.LittleEndian.AppendUint64([]byte{what}, id)
+	_ = h.env.say(binary.LittleEndian.AppendUint64(b, n))
 }
 
 func (h *quicHauler) close(err error) {
