@@ -14,6 +14,9 @@ type Limits struct {
 	MaxTensorBytes  int64 // of one tensor; default 4 GiB
 	MaxMessageBytes int64 // of all tensors of a message; default 16 GiB
 	MaxPeerBytes    int64 // of all large tensors that are being received on a link at a time; further ones wait; default 64 GiB
+	// MaxQueued is how many bytes of messages, without their large tensors, may wait on a link to be received; default
+	// 64 MiB. Beyond it the stream that holds the most is reset.
+	MaxQueued int64
 }
 
 func (l Limits) withDefaults() Limits {
@@ -23,6 +26,7 @@ func (l Limits) withDefaults() Limits {
 		MaxTensorBytes:  cmp.Or(l.MaxTensorBytes, 4<<30),
 		MaxMessageBytes: cmp.Or(l.MaxMessageBytes, 16<<30),
 		MaxPeerBytes:    cmp.Or(l.MaxPeerBytes, 64<<30),
+		MaxQueued:       cmp.Or(l.MaxQueued, 64<<20),
 	}
 }
 
@@ -39,5 +43,6 @@ func (l Limits) Check() error {
 	check("MaxTensorBytes", l.MaxTensorBytes, math.MaxInt64/2)
 	check("MaxMessageBytes", l.MaxMessageBytes, math.MaxInt64/2)
 	check("MaxPeerBytes", l.MaxPeerBytes, math.MaxInt64/2)
+	check("MaxQueued", l.MaxQueued, math.MaxInt64/2)
 	return errors.Join(errs...)
 }

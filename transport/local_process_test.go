@@ -34,7 +34,7 @@ func localChild() error {
 	if err != nil {
 		return err
 	}
-	n, err := transport.New(transport.Config{Identity: id})
+	n, err := transport.New(transport.Config{Identity: id, IdleTimeout: time.Hour}) // the other end may have less
 	if err != nil {
 		return err
 	}
@@ -151,7 +151,7 @@ func descriptors(t testing.TB) (open []string) {
 func TestNothingIsLeftOfAPeerThatIsKilledWithLoansInItsHands(t *testing.T) {
 	leak.Check(t)
 	before, open := mappings(t), descriptors(t)
-	cmd, link := startChild(t, transport.Config{})
+	cmd, link := startChild(t, transport.Config{IdleTimeout: time.Hour}) // it is the socket that tells of its end
 	var lent []*transport.Message
 	s, err := link.Open(t.Context())
 	require.NoError(t, err)

@@ -42,6 +42,7 @@ type session struct {
 	opening chan struct{} // a token: a stream may be opened
 	pongs   atomic.Uint64 // the last ping that was answered
 	pinged  atomic.Uint64 // the last ping that was sent
+	queued  atomic.Int64  // bytes of pieces that live
 
 	mu       sync.Mutex
 	streams  map[uint64]*stream // by number on the wire

@@ -14,7 +14,8 @@ type piece struct {
 	next              *piece
 }
 
-// newPiece makes a piece with room for its body. Pieces are made often, and most are small.
+// newPiece makes a piece with room for its body. Pieces are made often, and most are small. All that live count against
+// MaxQueued.
 func (l *session) newPiece(h chunk) *piece {
 	p := l.codec.pieces.Get().(*piece)
 	p.kind, p.flags, p.lane = h.kind, h.flags, h.lane
@@ -22,11 +23,15 @@ func (l *session) newPiece(h chunk) *piece {
 		p.b = make([]byte, h.size)
 	}
 	p.b = p.b[:h.size]
+	l.queued.Add(p.memory())
 	return p
 }
 
+func (p *piece) memory() int64 { return int64(cap(p.b)) + pieceCost }
+
 // free takes a piece back.
 func (l *session) free(p *piece) {
+	l.queued.Add(-p.memory())
 	if cap(p.b) > keepPiece {
 		return
 	}

@@ -4,7 +4,9 @@ import (
 	"bufio"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
+	"slices"
 )
 
 const readAhead = 64 << 10
@@ -122,11 +124,34 @@ func (l *session) deliver(s *stream, p *piece) error {
 	if s != nil {
 		taken, err := s.arrive(p)
 		if taken || err != nil {
+			if most := l.codec.lim.MaxQueued; l.queued.Load() > most {
+				l.relieve(most)
+			}
 			return err
 		}
 	}
 	l.discard(p)
 	return nil
+}
+
+// relieve resets the stream on which the most waits. To stop reading instead would hold up heartbeats, and those who could
+// make room again.
+func (l *session) relieve(most int64) {
+	var largest *stream
+	var size int64
+	l.mu.Lock()
+	for _, s := range l.streams {
+		if n := s.queued.Load(); n > size {
+			largest, size = s, n
+		}
+	}
+	if i := slices.Index(l.arrived, largest); i >= 0 {
+		l.arrived = slices.Delete(l.arrived, i, i+1)
+	}
+	l.mu.Unlock()
+	if largest != nil {
+		largest.Reset(fmt.Errorf("transport: more than %d bytes wait on its link to be received, as MaxQueued says, and most of them here", most))
+	}
 }
 
 // discard drops a piece, and tells the peer where tensors need not come.

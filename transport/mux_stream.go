@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"sync/atomic"
 )
 
 // stream is one end of a stream of a session.
@@ -25,16 +26,16 @@ type stream struct {
 	mu      sync.Mutex
 	first   *piece // arrived, not received
 	last    *piece
-	queued  int64 // what first to last cost
-	unsaid  int64 // what was received and not credited
-	credit  int64 // what the peer will take
-	sent    bool  // CloseSend was called
-	read    bool  // Recv gave io.EOF, or will
-	aborted error // what Send and Recv give once Reset was called
-	cutoff  error // the peer's Reset took what this end would receive
-	stopped error // the peer's Reset refuses what this end sends
-	settled bool  // this end has done its part
-	ended   error // the context's cause
+	queued  atomic.Int64 // what first to last cost; may be read by anybody
+	unsaid  int64        // what was received and not credited
+	credit  int64        // what the peer will take
+	sent    bool         // CloseSend was called
+	read    bool         // Recv gave io.EOF, or will
+	aborted error        // what Send and Recv give once Reset was called
+	cutoff  error        // the peer's Reset took what this end would receive
+	stopped error        // the peer's Reset refuses what this end sends
+	settled bool         // this end has done its part
+	ended   error        // the context's cause
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
 	fetches context.CancelCauseFunc // ends a fetch that is under way
@@ -190,7 +191,8 @@ func (s *stream) Reset(reason error) {
 // takeAllLocked takes what has arrived.
 func (s *stream) takeAllLocked() *piece {
 	p := s.first
-	s.first, s.last, s.queued = nil, nil, 0
+	s.first, s.last = nil, nil
+	s.queued.Store(0)
 	return p
 }
 
@@ -266,9 +268,8 @@ func (s *stream) arrive(p *piece) (taken bool, err error) {
 	if s.aborted != nil || s.cutoff != nil || s.settled {
 		return false, nil
 	}
-	s.queued += cost(len(p.b))
-	if s.queued+s.unsaid > window+pieceCost { // an end is free
-		return false, frameErr("stream", "no more bytes than were allowed", "%d of %d", s.queued+s.unsaid, window)
+	if n := s.queued.Add(cost(len(p.b))) + s.unsaid; n > window+pieceCost { // an end is free
+		return false, frameErr("stream", "no more bytes than were allowed", "%d of %d", n, window)
 	}
 	if s.last == nil {
 		s.first = p
@@ -289,7 +290,7 @@ func (s *stream) next(c context.Context) (*piece, error) {
 				s.last = nil
 			}
 			p.next = nil
-			s.queued -= cost(len(p.b))
+			s.queued.Add(-cost(len(p.b)))
 			s.unsaid += cost(len(p.b))
 			say := s.unsaid
 			if say < window/2 {

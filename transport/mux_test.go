@@ -294,6 +294,7 @@ func TestRandomSchedulesLoseAndConfuseNothing(t *testing.T) {
 				require.Empty(t, l.streams, "seed %d", seed)
 				require.Equal(t, cfg.Streams, l.openable+(map[memLink]memLink{a: b, b: a}[l]).ended, "seed %d", seed)
 				require.Zero(t, l.budget.used)
+				require.Zero(t, l.queued.Load(), "seed %d", seed)
 				l.mu.Unlock()
 				for _, h := range l.haulers {
 					require.Empty(t, h.(*depotHauler).out, "seed %d", seed)

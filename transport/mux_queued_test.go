@@ -1,0 +1,63 @@
+package transport
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+)
+
+const queuedMost = 1 << 20
+
+func TestWhatAPeerSendsAndNobodyReceivesIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, peer := hostile(t, MemConfig{Limits: Limits{MaxQueued: queuedMost}})
+		write(t, peer, chunk{kind: chunkMessage, number: 1}, []byte("small"))
+		small, err := l.Accept(t.Context())
+		require.NoError(t, err)
+		for i := range uint64(10_000) { // more than may be open at a time
+			for range 3 {
+				write(t, peer, chunk{kind: chunkMessage, flags: flagMore, number: (i+1)<<1 | 1}, make([]byte, pieceMax))
+			}
+			if i%100 == 0 {
+				synctest.Wait() // all was read: who waits for room on the conduit has it
+				require.NoError(t, l.Err())
+				require.LessOrEqual(t, l.queued.Load(), int64(queuedMost))
+				l.mu.Lock()
+				require.Len(t, l.arrived, len(l.streams)-1, "what was reset need not be accepted")
+				l.mu.Unlock()
+			}
+		}
+		require.NoError(t, small.(*stream).maySend(), "it is the largest that is reset")
+		for range queuedMost / (4 * pieceMax) {
+			s, err := l.Accept(t.Context())
+			require.NoError(t, err)
+			s.Reset(nil)
+		}
+		small.Reset(nil)
+	})
+}
+
+func TestAStreamThatIsResetForItsSizeSaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, peer := hostile(t, MemConfig{Limits: Limits{MaxQueued: queuedMost}})
+		for range 2 {
+			write(t, peer, chunk{kind: chunkMessage, number: 1}, make([]byte, pieceMax))
+		}
+		s, err := l.Accept(t.Context())
+		require.NoError(t, err)
+		const others = queuedMost / (pieceMax / 2)
+		for i := range uint64(others) {
+			write(t, peer, chunk{kind: chunkMessage, number: (i+1)<<1 | 1}, make([]byte, pieceMax/2))
+		}
+		synctest.Wait()
+		_, err = s.Recv(t.Context(), nil)
+		require.ErrorIs(t, err, ErrReset)
+		require.ErrorContains(t, err, "MaxQueued")
+		require.ErrorIs(t, context.Cause(s.Context()), ErrReset)
+		l.mu.Lock()
+		require.Greater(t, len(l.arrived), others-6, "the others are as they were")
+		l.mu.Unlock()
+	})
+}
