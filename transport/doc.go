@@ -23,7 +23,8 @@
 //
 // A stream's failure harms no other stream, and a link's failure no other link. When Send or Recv was interrupted by its
 // context, or failed for any reason but io.EOF, the stream cannot go on and is to be Reset. What a peer sends is
-// checked against [Limits] before memory is set aside for it; a message that breaks the rules is a [FrameError], and its
+// checked against [Limits] before memory is set aside for it; where too much waits that nobody receives, the stream that
+// holds the most is reset; a message that breaks the rules is a [FrameError], and its
 // stream is reset; where a peer breaks the rules of the link, such as its credit, the link ends. When a link is gone, what has
 // arrived may still be received, and everything else on it fails with the error that [Link.Err] gives.
 package transport
