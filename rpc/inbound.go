@@ -300,8 +300,11 @@ func stack() []string {
 
 // logPanic puts a panic and its stack into the log, a line for each function; other errors are not its business.
 func (w *Worker) logPanic(what string, p *peer, function string, err error) {
-	var panicked *panicError
-	if err == nil || !errors.As(err, &panicked) {
+	if err == nil {
+		return
+	}
+	var panicked *panicError // here, so that a call that succeeds allocates nothing
+	if !errors.As(err, &panicked) {
 		return
 	}
 	w.log.Error(what, "worker", w.name, "function", function, "caller", p.name, "panic", fmt.Sprint(panicked.value))
