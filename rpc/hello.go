@@ -64,6 +64,9 @@ func (w *Worker) welcome(link transport.Link) error {
 	if err != nil {
 		return err
 	}
+	if m.Kind == kindStatus {
+		return w.observed(link, s, m)
+	}
 	p, err := w.admit(m)
 	if err == nil && p.rank != w.rank {
 		err = w.adopt(p, link, true)

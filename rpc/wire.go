@@ -21,6 +21,7 @@ const (
 	kindFetch     = 6
 	kindRefs      = 7
 	kindLeaving   = 9
+	kindStatus    = 32 // in place of a greeting too: see observed
 )
 
 // tensorInfo is what a header says of each tensor of its message, beyond what the frame says.

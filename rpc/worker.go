@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weft-project/weft/ctx"
@@ -40,6 +41,8 @@ type Worker struct {
 	end  context.CancelCauseFunc
 	work sync.WaitGroup // goroutines of the worker, and calls
 	over sync.Once      // guards Close
+
+	observers atomic.Int32 // how many are being answered
 
 	mu      sync.Mutex
 	peers   []*peer // by rank; entry rank is the worker itself

@@ -1,0 +1,186 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"unicode"
+
+	"github.com/fxamacker/cbor/v2"
+
+	"github.com/weft-project/weft/transport"
+)
+
+// Status is what a worker says of itself and of its links, to whoever of the job asks: see [Observe].
+type Status struct {
+	Name    string       `cbor:"1,keyasint"`
+	Rank    int          `cbor:"2,keyasint"`
+	World   int          `cbor:"3,keyasint"`
+	Peers   []PeerStatus `cbor:"4,keyasint"` // by rank, without itself
+	Omitted int          `cbor:"5,keyasint"` // how many peers did not fit
+}
+
+// PeerStatus is how a worker stands to another one.
+type PeerStatus struct {
+	Name    string `cbor:"1,keyasint"`
+	Rank    int    `cbor:"2,keyasint"`
+	Addr    string `cbor:"3,keyasint"`
+	Calls   string `cbor:"4,keyasint"` // the lane of small calls; empty where there is no link
+	Tensors string `cbor:"5,keyasint"` // the lane of large tensors
+	Why     string `cbor:"6,keyasint"` // why those are not the best there are; empty where they are
+	Gone    string `cbor:"7,keyasint"` // why the peer cannot be called any more; empty while it can
+}
+
+const (
+	maxStatus      = 256 << 10 // bytes
+	maxStatusPeers = 2048
+	maxStatusText  = 300 // bytes of one text
+	maxObservers   = 8   // at a time, at one worker
+	maxStatusAsk   = 64  // bytes of a request
+	maxLaneName    = 16
+)
+
+// status is this worker's, as far as it fits.
+func (w *Worker) status() Status {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	st := Status{Name: w.name, Rank: w.rank, World: w.world}
+	size := 0
+	for _, p := range w.peers {
+		if p.rank == w.rank {
+			continue
+		}
+		ps := PeerStatus{Name: p.name, Rank: p.rank, Addr: bounded(p.addr, maxStatusText)}
+		if p.gone != nil {
+			ps.Gone = bounded(p.gone.Error(), maxStatusText)
+		} else if p.link != nil {
+			ps.Calls, ps.Tensors, ps.Why = lanesInUse(p.link.Lanes())
+		}
+		size += 64 + len(ps.Name) + len(ps.Addr) + len(ps.Why) + len(ps.Gone)
+		if size > maxStatus || len(st.Peers) == maxStatusPeers {
+			st.Omitted++
+			continue
+		}
+		st.Peers = append(st.Peers, ps)
+	}
+	return st
+}
+
+// lanesInUse says which lanes of a link small calls and large tensors take, and why not those before them.
+func lanesInUse(lanes []transport.LaneState) (calls, tensors, why string) {
+	var reasons []string
+	for _, l := range lanes {
+		switch {
+		case l.Why != "":
+			if tensors == "" || calls == "" && l.Name != transport.LaneBulk {
+				reasons = append(reasons, l.Name+": "+l.Why)
+			}
+			continue
+		case tensors == "":
+			tensors = l.Name
+		}
+		if calls == "" && l.Name != transport.LaneBulk { // it moves tensors alone
+			calls = l.Name
+		}
+	}
+	return calls, tensors, bounded(strings.Join(reasons, "; "), maxStatusText)
+}
+
+// statusMode is for what comes from another worker: as modes, but a list of more peers than fit is refused before there is
+// memory for them.
+var statusMode = sync.OnceValue(func() cbor.DecMode {
+	dec, err := cbor.DecOptions{
+		DupMapKey: cbor.DupMapKeyEnforcedAPF, MaxNestedLevels: 8, MaxArrayElements: maxStatusPeers, MaxMapPairs: 64,
+	}.DecMode()
+	if err != nil {
+		panic(fmt.Sprintf("rpc: the CBOR options are wrong: %v", err)) // fixed at compile time, seen by every test
+	}
+	return dec
+})
+
+// decodeStatus reads a status. What it says is printable, and its names are workers' names.
+func decodeStatus(b []byte) (*Status, error) {
+	if len(b) > maxStatus+maxStatus/2 {
+		return nil, fmt.Errorf("%w: a status of %d bytes", ErrProtocol, len(b))
+	}
+	st := &Status{}
+	if err := statusMode().Unmarshal(b, st); err != nil {
+		return nil, fmt.Errorf("%w: status: %w", ErrProtocol, err)
+	}
+	if !nameRule.MatchString(st.Name) || !isRank(st.Rank) || st.World < 0 || st.World > 1<<16 || st.Omitted < 0 {
+		return nil, fmt.Errorf("%w: a status of %q, rank %d of %d", ErrProtocol, bounded(st.Name, maxStatusText), st.Rank, st.World)
+	}
+	for i := range st.Peers {
+		p := &st.Peers[i]
+		if !nameRule.MatchString(p.Name) || !isRank(p.Rank) || len(p.Calls) > maxLaneName || len(p.Tensors) > maxLaneName {
+			return nil, fmt.Errorf("%w: the status of a peer %q, rank %d", ErrProtocol, bounded(p.Name, maxStatusText), p.Rank)
+		}
+		for _, text := range []*string{&p.Addr, &p.Calls, &p.Tensors, &p.Why, &p.Gone} {
+			*text = printable(*text)
+		}
+	}
+	return st, nil
+}
+
+func isRank(n int) bool { return n >= 0 && n < 1<<16 }
+
+// printable makes a text of a peer's fit for a terminal: bounded, on one line, and without what would steer it.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, bounded(s, maxStatusText))
+}
+
+// observed answers a dialler that is of the job, but no member: it asked for the status first, and may ask nothing else. m is
+// its first request, on s. The link lasts a while at most, and counts nowhere.
+func (w *Worker) observed(link transport.Link, s transport.Stream, m *transport.Message) error {
+	if w.observers.Add(1) > maxObservers {
+		w.observers.Add(-1)
+		return errors.Join(fmt.Errorf("%w: %s has %d observers already; ask again in some seconds", ErrBusy, w.name, maxObservers),
+			w.reply(s, &replyHeader{}, nil, fmt.Errorf("%w: %d observers are here already; ask again in some seconds", ErrBusy, maxObservers)))
+	}
+	defer w.observers.Add(-1)
+	c, cancel := context.WithTimeout(w.life, helloTimeout)
+	defer cancel()
+	for {
+		if err := w.answerObserver(c, s, m); err != nil {
+			return err
+		}
+		var err error
+		if s, err = link.Accept(c); err != nil { // it has gone, or its time is over
+			return link.Close("observed")
+		}
+		if m, err = s.Recv(c, noTensors); err != nil {
+			s.Reset(err)
+			return link.Close("observed")
+		}
+	}
+}
+
+// answerObserver ends the stream too.
+func (w *Worker) answerObserver(c context.Context, s transport.Stream, m *transport.Message) error {
+	defer s.Reset(nil)
+	defer m.Release()
+	var h replyHeader
+	var err error
+	switch {
+	case m.Kind != kindStatus:
+		err = fmt.Errorf("%w: an observer may ask for the status and nothing else; kind %d needs a member of the job", ErrRefused, m.Kind)
+	case len(m.Header) > maxStatusAsk:
+		err = fmt.Errorf("%w: a request for the status of %d bytes", ErrProtocol, len(m.Header))
+	default:
+		h.Value, err = encode(w.status())
+	}
+	if serr := w.reply(s, &h, nil, err); serr != nil || err != nil {
+		return errors.Join(err, serr)
+	}
+	if _, err = s.Recv(c, noTensors); err == nil { // the observer's end, so that nothing is reset under it
+		return fmt.Errorf("%w: an observer said more than one thing", ErrProtocol)
+	}
+	return nil
+}
