@@ -37,6 +37,8 @@ type Config struct {
 	// Timeout is the deadline of a backward whose context has none; 0 for none.
 	Timeout time.Duration
 	Logger  *slog.Logger // nil: silent
+	// First is where the counter of ids begins: a worker that comes back must not draw those of its life before.
+	First uint64
 }
 
 // Container holds the passes of one worker.
@@ -68,7 +70,7 @@ func NewContainer(cfg Config) *Container {
 		log = slog.New(slog.DiscardHandler)
 	}
 	c, stop := context.WithCancel(context.Background())
-	return &Container{me: cfg.Worker, links: cfg.Links, wait: cfg.Timeout, log: log, passes: map[PassID]*Pass{}, settled: make(chan struct{}), cleanCtx: c, cleanStop: stop}
+	return &Container{me: cfg.Worker, links: cfg.Links, wait: cfg.Timeout, log: log, counter: cfg.First, passes: map[PassID]*Pass{}, settled: make(chan struct{}), cleanCtx: c, cleanStop: stop}
 }
 
 // nextIDLocked draws from the worker's counter. The caller holds ct.mu.

@@ -67,7 +67,7 @@ func (w *Worker) start(c context.Context, to string, r request) (*outbound, erro
 	o.w, o.what, o.m.Kind = w, r.name, r.kind
 	o.c, o.cancel = w.deadline(c)
 	var err error
-	if o.p, err = w.find(to); err == nil {
+	if o.p, err = w.lookup(o.c, to); err == nil {
 		err = o.packUp(r)
 	}
 	if err != nil {

@@ -25,6 +25,9 @@ type Config struct {
 	Store     store.Store
 	Rank      int
 	WorldSize int
+	// Dynamic makes, or joins, a world that workers join and leave while others run, in a Store of its own (or a store.Prefix).
+	// WorldSize is 0 then, and Rank the rank that is wanted, or 0 for the lowest that is free.
+	Dynamic bool
 	// Functions that this worker serves.
 	Functions []Function
 	// Errors are the types of errors that travel whole, between workers that list them under the same name: see ErrorType.
@@ -66,6 +69,8 @@ const (
 	defaultTimeout     = 60 * time.Second
 	defaultJoinTimeout = 60 * time.Second
 	helloTimeout       = 5 * time.Second
+
+	maxWorld = 1 << 16 // ranks have 16 bits in the ids of passes
 )
 
 var nameRule = regexp.MustCompile(`^[A-Za-z0-9_:-]{1,127}$`)
@@ -91,6 +96,8 @@ func (cfg Config) prepare() (*prepared, error) {
 	}
 	if p.Store != nil {
 		errs = append(errs, p.place())
+	} else if p.Dynamic {
+		bad("a dynamic world needs a Store")
 	}
 	for _, f := range append([]Function{gather}, p.Functions...) {
 		if f == nil {
@@ -145,8 +152,14 @@ func (cfg Config) prepare() (*prepared, error) {
 
 // place checks the rank and the world size, and fills in the name that follows from them.
 func (p *prepared) place() error {
-	if p.WorldSize < 1 || p.WorldSize > 1<<16 {
-		return fmt.Errorf("%w: world size %d; expected 1 to %d", ErrConfig, p.WorldSize, 1<<16)
+	if p.Dynamic {
+		if p.WorldSize != 0 || p.Rank < 0 || p.Rank >= maxWorld {
+			return fmt.Errorf("%w: world size %d, rank %d in a dynamic world; expected 0, and 0 to %d", ErrConfig, p.WorldSize, p.Rank, maxWorld-1)
+		}
+		return nil
+	}
+	if p.WorldSize < 1 || p.WorldSize > maxWorld {
+		return fmt.Errorf("%w: world size %d; expected 1 to %d", ErrConfig, p.WorldSize, maxWorld)
 	}
 	if p.Rank < 0 || p.Rank >= p.WorldSize {
 		return fmt.Errorf("%w: rank %d; expected 0 to %d for a world of %d", ErrConfig, p.Rank, p.WorldSize-1, p.WorldSize)

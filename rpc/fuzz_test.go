@@ -13,6 +13,7 @@ import (
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/rpc/refs"
+	"github.com/weft-project/weft/rpc/roster"
 	"github.com/weft-project/weft/transport"
 )
 
@@ -123,10 +124,10 @@ func sampleHeaders() []any {
 	shares := []refs.Share{{ID: id, N: 1}, {ID: id, N: 3}}
 	control := []refs.Message{{Op: refs.Fork, N: 1, ID: id}, {Op: refs.Delete, N: 2, Given: true}, {Op: refs.Recall, N: 9}, {Op: refs.Abandon, N: 1}}
 	return []any{
-		helloHeader{"worker0", 0, 2, "worker1"}, callHeader{Function: "add", Args: []byte{0xa0}, Pass: pass, Timeout: time.Second, Ref: &id, Refs: shares, Ticket: 1},
+		helloHeader{Member: roster.Member{Name: "worker0", World: 2}, To: "worker1"}, callHeader{Function: "add", Args: []byte{0xa0}, Pass: pass, Timeout: time.Second, Ref: &id, Refs: shares, Ticket: 1},
 		replyHeader{Err: &wireError{Worker: "worker1", Text: "text", Kinds: []int{0, 99, -1}, Causes: []wireCause{{"quota", []byte{0xa0}}}}}, replyHeader{Value: []byte{1}, Pass: pass, Refs: shares},
 		gradientsHeader{1, 2, 3, true, time.Second}, cleanupHeader{1}, callHeader{Ref: &id, Pass: pass, Timeout: time.Second, Ticket: 1}, refsHeader{control},
-		memberRecord{Name: "worker0", Maps: map[string]device.Map{"worker1": {device.Sim(0): device.Sim(1)}}}, struct{}{},
+		roster.Member{Name: "worker0", Maps: map[string]device.Map{"worker1": {device.Sim(0): device.Sim(1)}}}, struct{}{},
 	}
 }
 
@@ -142,8 +143,8 @@ func FuzzRequests(f *testing.F) {
 	link, err := ws[0].peers[1].connection(f.Context())
 	require.NoError(f, err)
 	f.Fuzz(func(t *testing.T, kind byte, header []byte, tensors byte) {
-		if kind == kindLeaving {
-			return // a proper message, after which the peer is free to go
+		if kind == kindNews {
+			return // may well say, in good form, that worker0 has another life: see FuzzNews
 		}
 		c, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()

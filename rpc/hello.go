@@ -2,26 +2,33 @@ package rpc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/weft-project/weft/ctx"
+	"github.com/weft-project/weft/rpc/roster"
 	"github.com/weft-project/weft/transport"
 )
 
 // greet tells the worker at the other end of a new link who dialled, and hears whether it agrees.
-func (w *Worker) greet(c context.Context, link transport.Link, p *peer) error {
-	c, cancel := context.WithTimeout(c, helloTimeout)
-	defer cancel()
-	header, err := encode(helloHeader{Name: w.name, Rank: w.rank, World: w.world, To: p.name})
+func (w *Worker) greet(c context.Context, link transport.Link, p *peer) (answer helloAnswer, err error) {
+	w.mu.Lock()
+	h := helloHeader{Member: w.me, To: p.name, Life: p.node.Epoch, Digest: w.roster.Digest()}
+	w.mu.Unlock()
+	header, err := encode(h)
 	if err != nil {
-		return err
+		return answer, err
 	}
 	reply, err := exchange(c, link, &transport.Message{Kind: kindHello, Header: header}, nil)
 	if err != nil {
-		return ctx.AsTimeout(err)
+		return answer, ctx.AsTimeout(err)
 	}
 	defer reply.Release()
-	return w.parseReply(reply, &replyHeader{})
+	var rh replyHeader
+	if err := w.parseReply(reply, &rh); err != nil {
+		return answer, err
+	}
+	return answer, decode(rh.Value, &answer)
 }
 
 // acceptLinks takes links until the worker ends. Each must greet before anything else is read from it.
@@ -32,7 +39,11 @@ func (w *Worker) acceptLinks() {
 			return
 		}
 		w.work.Go(func() {
-			if err := w.welcome(link); err != nil {
+			err := w.welcome(link)
+			switch {
+			case errors.Is(err, transport.ErrPeerClosed) || errors.Is(err, transport.ErrClosed): // who only looked whether somebody is here
+				_ = link.Close("nothing was said")
+			case err != nil:
 				w.log.Warn("refused a link", "worker", w.name, "from", link.RemoteAddr(), "err", err)
 				w.linger(link)
 				_ = link.Close("refused") // the peer got the reason as its answer
@@ -67,53 +78,84 @@ func (w *Worker) welcome(link transport.Link) error {
 	if m.Kind == kindStatus {
 		return w.observed(link, s, m)
 	}
-	p, err := w.admit(m)
-	if err == nil && p.rank != w.rank {
-		err = w.adopt(p, link, true)
+	p, answer, err := w.admit(m)
+	if err == nil && !answer.Crossed && p.rank != w.rank {
+		err = w.adopt(p, link, answer.Sync)
 	}
-	if serr := w.reply(s, &replyHeader{}, nil, err); serr == nil {
+	var h replyHeader
+	if err == nil {
+		h.Value, err = encode(answer)
+	}
+	if serr := w.reply(s, &h, nil, err); serr == nil {
 		_, _ = s.Recv(c, noTensors) // the peer's end, so that nothing is reset under it
 	} else if err == nil {
 		err = serr
 	}
-	if err != nil || p.rank != w.rank {
-		return err
+	switch {
+	case err == nil && answer.Crossed:
+		w.linger(link)
+		return link.Close("crossed")
+	case err == nil && p.rank == w.rank:
+		return w.adoptSelf(p, link)
 	}
-	return w.adoptSelf(p, link)
+	return err
 }
 
-// admit checks a greeting.
-func (w *Worker) admit(m *transport.Message) (*peer, error) {
+// admit checks a greeting. Who has not been heard of yet is taken in.
+func (w *Worker) admit(m *transport.Message) (*peer, helloAnswer, error) {
 	var h helloHeader
+	no := func(format string, args ...any) (*peer, helloAnswer, error) {
+		return nil, helloAnswer{}, fmt.Errorf(format, args...)
+	}
 	if m.Kind != kindHello {
-		return nil, fmt.Errorf("%w: a link must begin with a greeting, not kind %d", ErrProtocol, m.Kind)
+		return no("%w: a link must begin with a greeting, not kind %d", ErrProtocol, m.Kind)
 	}
 	if err := decode(m.Header, &h); err != nil {
-		return nil, err
+		return nil, helloAnswer{}, err
 	}
 	switch {
 	case h.World != w.world:
-		return nil, fmt.Errorf("%w: %s was told %d, %s %d", ErrWorldSize, h.Name, h.World, w.name, w.world)
-	case h.To != w.name:
-		return nil, fmt.Errorf("%w: %s means to reach %s; this is %s", ErrRefused, h.Name, h.To, w.name)
-	case h.Rank < 0 || h.Rank >= w.world:
-		return nil, fmt.Errorf("%w: rank %d in a world of %d", ErrRefused, h.Rank, w.world)
+		return no("%w: %s was told %s, %s %s", ErrWorldSize, h.Name, worldText(h.World), w.name, worldText(w.world))
+	case h.To != w.name || h.Life != w.epoch:
+		return no("%w: %s means to reach %s; this is %s, in another life perhaps", ErrRefused, h.Name, h.To, w.name)
+	case w.world > 0 && h.Rank >= w.world:
+		return no("%w: rank %d in a world of %d", ErrRefused, h.Rank, w.world)
 	}
-	p := w.peers[h.Rank]
-	if p.name != h.Name {
-		return nil, fmt.Errorf("%w: rank %d is %s, not %s", ErrRefused, h.Rank, p.name, h.Name)
+	if err := checkMember(&h.Member); err != nil {
+		return no("%w: %w", ErrRefused, err)
 	}
-	return p, nil
-}
-
-// adoptSelf serves the far end of this worker's link to itself.
-func (w *Worker) adoptSelf(p *peer, link transport.Link) error {
+	if err := w.hear(&h.Member); err != nil {
+		return nil, helloAnswer{}, err
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.closed {
-		return ErrLeft
+	p := w.peers[h.Rank]
+	if p == nil || p.node.Epoch != h.Incarnation || p.gone != nil {
+		return no("%w: %s of rank %d is gone", ErrRefused, h.Name, h.Rank)
 	}
-	p.served = append(p.served, link)
-	w.work.Go(func() { w.serveLink(p, link) })
-	return nil
+	crossed := p.rank != w.rank && (p.link != nil || p.dial != nil && w.rank < p.rank)
+	return p, helloAnswer{Crossed: crossed, Sync: h.Digest != w.roster.Digest()}, nil
+}
+
+// hear takes in who greets. A newcomer must fit this worker's device maps, and this worker its.
+func (w *Worker) hear(m *roster.Member) (err error) {
+	if p := w.peerAt(m.Rank); p == nil || p.node.Epoch != m.Incarnation {
+		if err := checkMaps([]*roster.Member{&w.me, m}, false); err != nil {
+			return err
+		}
+	}
+	w.event(func(r *roster.Roster) {
+		if err = r.Hear(*m); err != nil {
+			err = fmt.Errorf("%w: %s of rank %d: %w", ErrRefused, m.Name, m.Rank, err)
+		}
+	})
+	return err
+}
+
+// worldText says what kind of world that is.
+func worldText(n int) string {
+	if n == 0 {
+		return "that workers come and go (a dynamic world)"
+	}
+	return fmt.Sprint(n)
 }

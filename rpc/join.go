@@ -4,35 +4,23 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/weft-project/weft/ctx"
-	"github.com/weft-project/weft/device"
-	"github.com/weft-project/weft/rpc/refs"
+	"github.com/weft-project/weft/rpc/roster"
 	"github.com/weft-project/weft/store"
 	"github.com/weft-project/weft/transport"
 )
 
-// memberRecord is what a worker tells the others through the store.
-type memberRecord struct {
-	Name    string                `cbor:"1,keyasint"`
-	Rank    int                   `cbor:"2,keyasint"`
-	World   int                   `cbor:"3,keyasint"`
-	Addr    string                `cbor:"4,keyasint"`
-	Devices []device.ID           `cbor:"5,keyasint"`
-	Maps    map[string]device.Map `cbor:"6,keyasint,omitempty"`
-	Nonce   uint64                `cbor:"7,keyasint"` // tells two workers with equal records apart, and the lives of one
-}
-
 // Join makes this process, or this part of it, a member of the job: it claims its rank and name in the store, links with
-// every other worker and checks the device maps of all. It returns when all links are there.
+// other workers (all of them in a small world, some in a large one) and checks the device maps of all. It returns when all workers
+// of the world are known, and these links are there; others are made when they are needed. A worker that was lost can join again, under
+// the same name and rank, as soon as one of the others has noticed the loss.
 //
-// It fails with ErrConfig (all violations at once), ErrRankTaken, ErrNameTaken, ErrWorldSize, transport.ErrIdentity when
-// the job has another token, device.ErrBadMap, and ErrTimeout naming the workers that did not come.
+// It fails with ErrConfig (all violations at once), ErrRankTaken, ErrNameTaken, ErrWorldSize (also where a dynamic world meets a
+// static one), transport.ErrIdentity when the job has another token, device.ErrBadMap, and ErrTimeout naming the workers that did not come.
 func Join(c context.Context, cfg Config) (*Worker, error) {
 	joinTimeout := cfg.JoinTimeout
 	if joinTimeout <= 0 {
@@ -89,57 +77,92 @@ func newWorker(p *prepared, closeStore func() error) *Worker {
 	w := &Worker{
 		name: p.Name, rank: p.Rank, world: p.WorldSize, log: p.Logger,
 		serves: p.serves, devices: p.devices, store: p.Store, ownsStore: closeStore, net: p.Network,
-		epoch: rand.Uint64(), byName: map[string]*peer{},
+		peers: map[int]*peer{}, byName: map[string]*peer{}, watchers: map[*watcher]struct{}{},
 	}
 	w.calls.init(p)
-	w.refs = newReferences(w)
 	w.life, w.end = context.WithCancelCause(context.Background())
-	w.passes = ctx.NewContainer(ctx.Config{Worker: ctx.WorkerID(p.Rank), Links: passLinks{w}, Timeout: max(p.Timeout, 0), Logger: p.Logger})
-	for rank := range p.WorldSize {
-		w.peers = append(w.peers, &peer{w: w, rank: rank, name: fmt.Sprintf("rank %d", rank), dial: make(chan struct{}, 1)})
-	}
 	return w
 }
 
-const keyPrefix = "weft/rpc/"
+// become gives this worker its place, before anybody else can see it.
+func (w *Worker) become(me roster.Member, timeout time.Duration) {
+	w.name, w.rank, w.epoch, w.me = me.Name, me.Rank, me.Incarnation, me
+	w.refs = newReferences(w)
+	w.passes = ctx.NewContainer(ctx.Config{
+		Worker: ctx.WorkerID(w.rank), Links: passLinks{w}, Timeout: max(timeout, 0), Logger: w.log, First: firstID(w.epoch),
+	})
+	w.roster = roster.New(me, meshUpTo)
+	self := w.newPeer(me)
+	w.peers[w.rank], w.byName[w.name] = self, self
+	w.refs.meet(self.node)
+}
 
-func (w *Worker) join(c context.Context, p *prepared) error {
-	var err error
+func (w *Worker) join(c context.Context, p *prepared) (err error) {
 	if w.listener, err = w.net.Listen(c, p.Listen); err != nil {
 		return err
 	}
-	me := memberRecord{
+	me := roster.Member{
 		Name: w.name, Rank: w.rank, World: w.world, Addr: w.listener.Addr(), Devices: w.devices.IDs(), Maps: p.DeviceMaps,
-		Nonce: w.epoch,
 	}
-	leader, err := w.authenticate(c)
+	if me.Incarnation, err = w.newIncarnation(c); err != nil {
+		return err
+	}
+	if p.Dynamic {
+		return w.joinDynamic(c, me, p)
+	}
+	return w.joinStatic(c, me, p)
+}
+
+// voucher is a link with a member of the job, made before anything is claimed: it shows that this worker is of the job.
+type voucher struct {
+	link   transport.Link // nil where nobody is there yet
+	member *roster.Member
+}
+
+func (v voucher) close() {
+	if v.link != nil {
+		_ = v.link.Close("joining failed") // the error tells
+	}
+}
+
+func (w *Worker) joinStatic(c context.Context, me roster.Member, p *prepared) error {
+	if dynamic, err := w.store.Check(c, keyRanks); err != nil {
+		return err
+	} else if dynamic {
+		members, err := w.scan(c)
+		if i := slices.IndexFunc(members, func(m *roster.Member) bool { return m.World == 0 }); i >= 0 {
+			err = fmt.Errorf("%w: this worker was told %d, %s %s", ErrWorldSize, w.world, members[i].Name, worldText(0))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	v, err := w.authenticate(c)
 	if err != nil {
 		return err
 	}
-	if err := w.meetAll(c, me, leader); err != nil {
-		if leader != nil {
-			_ = leader.Close("joining failed") // the error tells
-		}
+	w.become(me, p.Timeout)
+	if err := w.joinRest(c, v); err != nil {
+		v.close()
 		return err
 	}
 	return nil
 }
 
-// meetAll takes this worker's place among the others and links with them.
-func (w *Worker) meetAll(c context.Context, me memberRecord, leader transport.Link) error {
-	if err := w.claim(c, me); err != nil {
+// joinRest takes this worker's place in a static world and links with the others.
+func (w *Worker) joinRest(c context.Context, v voucher) error {
+	if err := w.claimStatic(c, &w.me); err != nil {
 		return err
 	}
-	records, err := w.roster(c)
+	records, err := w.readAll(c)
 	if err != nil {
 		return err
 	}
-	if err := w.enrol(records); err != nil {
-		w.part(c, records[0].Nonce)
+	if err := checkMaps(records, true); err != nil {
+		w.part(c, records[0].Incarnation)
 		return err
 	}
-	w.work.Go(w.acceptLinks)
-	return w.linkAll(c, leader)
+	return w.linkUp(c, records, v)
 }
 
 // part holds a worker that refuses the job, as all do that see the same records, until every other has seen them too:
@@ -168,205 +191,188 @@ func (w *Worker) part(c context.Context, generation uint64) {
 	}
 }
 
-// authenticate links with rank 0 before anything is claimed, so that a worker that is not of this job takes nobody's place.
-func (w *Worker) authenticate(c context.Context) (transport.Link, error) {
-	if w.rank == 0 {
-		return nil, nil
-	}
-	r, err := w.member(c, 0)
-	if err != nil {
-		return nil, err
-	}
-	return w.net.Dial(c, r.Addr)
-}
-
-// claim takes the rank and the name.
-func (w *Worker) claim(c context.Context, me memberRecord) error {
-	raw, err := encode(me)
-	if err != nil {
-		return err
-	}
-	nameKey, rankKey := keyPrefix+"name/"+w.name, rankKey(w.rank)
-	err = w.take(c, nameKey, fmt.Sprintf("%d/%d", me.Rank, me.Nonce), func(have string) error {
-		return fmt.Errorf("%w: %q by the worker of rank %s", ErrNameTaken, w.name, rankOf(have))
-	})
-	if err != nil {
-		return w.rankFirst(c, rankKey, raw, err)
-	}
-	w.claims = append(w.claims, nameKey)
-	if err := w.take(c, rankKey, string(raw), w.rankTaken); err != nil {
-		return err
-	}
-	w.claims = append(w.claims, rankKey)
-	return nil
-}
-
-// rankFirst prefers to report a taken rank over a taken name: a worker started twice has both.
-func (w *Worker) rankFirst(c context.Context, key string, raw []byte, err error) error {
-	if taken, cerr := w.store.Check(c, key); cerr == nil && taken {
-		if have, gerr := w.store.Get(c, key); gerr == nil && string(have) != string(raw) {
-			return w.rankTaken(string(have))
+// authenticate links with rank 0 before anything is claimed, so that a worker that is not of this job takes nobody's place. Rank 0
+// itself, when it comes back, links with any that is there.
+func (w *Worker) authenticate(c context.Context) (v voucher, err error) {
+	for w.rank > 0 {
+		if v.member, err = w.member(c, 0, 0); err != nil {
+			return v, err
+		}
+		if v.link, err = w.net.Dial(c, v.member.Addr); err == nil || errors.Is(err, transport.ErrIdentity) {
+			return v, err
+		}
+		// It may have died, and come back elsewhere.
+		if perr := pause(c, pollEvery); perr != nil {
+			return v, errors.Join(fmt.Errorf("%s of rank 0: %w", v.member.Name, err), ctx.AsTimeout(perr))
 		}
 	}
-	return err
-}
-
-func (w *Worker) rankTaken(have string) error {
-	var r memberRecord
-	if err := decode([]byte(have), &r); err != nil {
-		return err
-	}
-	return fmt.Errorf("%w: %d, by %s at %s", ErrRankTaken, w.rank, r.Name, r.Addr)
-}
-
-// take sets a key that must be free, or hold the same already.
-func (w *Worker) take(c context.Context, key, value string, taken func(have string) error) error {
-	have, err := w.store.CompareSet(c, key, nil, []byte(value))
-	if err != nil {
-		return err
-	}
-	if string(have) != value {
-		return taken(string(have))
-	}
-	return nil
-}
-
-func rankKey(rank int) string { return fmt.Sprintf("%srank/%d", keyPrefix, rank) }
-
-func rankOf(claim string) string {
-	for i := range claim {
-		if claim[i] == '/' {
-			return claim[:i]
+	if old, err := w.peek(c, rankKey(0)); err != nil || old == "" {
+		there, err := w.store.Check(c, rankKey(0))
+		if err != nil || !there {
+			return v, err
 		}
 	}
-	return claim
+	records := make([]*roster.Member, w.world)
+	err = parallel(w.world-1, func(i int) (err error) { records[i+1], _, err = w.recordOf(c, i+1); return err })
+	if err == nil {
+		v, err = w.vouch(c, records[1:])
+	}
+	if !errors.Is(err, transport.ErrIdentity) {
+		err = nil // nobody answers: there is nobody whose place could be taken
+	}
+	return v, err
+}
+
+// vouch links with the first of them that answers.
+func (w *Worker) vouch(c context.Context, members []*roster.Member) (voucher, error) {
+	var errs []error
+	for _, m := range members {
+		if m == nil {
+			continue
+		}
+		within, cancel := context.WithTimeout(c, helloTimeout)
+		link, err := w.net.Dial(within, m.Addr)
+		cancel()
+		if err == nil {
+			return voucher{link, m}, nil
+		}
+		errs = append(errs, fmt.Errorf("%s of rank %d: %w", m.Name, m.Rank, err))
+		if errors.Is(err, transport.ErrIdentity) {
+			break
+		}
+	}
+	return voucher{}, errors.Join(errs...)
 }
 
 // noticeAfter is how long Join waits in silence.
 const noticeAfter = 5 * time.Second
 
-// member waits for a worker's record.
-func (w *Worker) member(c context.Context, rank int) (*memberRecord, error) {
+// member waits for the record of a life after the one given.
+func (w *Worker) member(c context.Context, rank int, after uint64) (*roster.Member, error) {
 	notice := time.AfterFunc(noticeAfter, func() {
 		w.log.Warn("still waiting for a worker to join", "worker", w.name, "rank", rank, "world", w.world)
 	})
 	defer notice.Stop()
-	raw, err := w.store.Get(c, rankKey(rank))
-	if err != nil {
-		return nil, fmt.Errorf("waiting for the worker of rank %d of %d: %w", rank, w.world, err)
+	for {
+		_, err := w.store.Get(c, rankKey(rank)) // waits
+		var m *roster.Member
+		if err == nil {
+			m, _, err = w.recordOf(c, rank)
+		}
+		switch {
+		case err == nil && m != nil && m.World != w.world:
+			return nil, fmt.Errorf("%w: this worker was told %s, %s %s", ErrWorldSize, worldText(w.world), m.Name, worldText(m.World))
+		case err == nil && m != nil && m.Incarnation > after:
+			return m, nil
+		case err == nil: // it is not there any more, and may come back
+			err = pause(c, pollEvery)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("waiting for the worker of rank %d of %d: %w", rank, w.world, err)
+		}
 	}
-	r := &memberRecord{}
-	if err := decode(raw, r); err != nil {
-		return nil, fmt.Errorf("record of rank %d: %w", rank, err)
-	}
-	switch {
-	case r.Rank != rank:
-		return nil, fmt.Errorf("%w: the record of rank %d says %d", ErrProtocol, rank, r.Rank)
-	case r.World != w.world:
-		return nil, fmt.Errorf("%w: this worker was told %d, %s %d", ErrWorldSize, w.world, r.Name, r.World)
-	}
-	return r, nil
 }
 
-// roster waits for the records of all workers.
-func (w *Worker) roster(c context.Context) ([]*memberRecord, error) {
-	records := make([]*memberRecord, w.world)
-	for rank := range records {
-		r, err := w.member(c, rank)
-		if err != nil {
-			return nil, fmt.Errorf("%w%s", err, w.missing(rank+1))
+// readAll waits for the records of all workers of a static world.
+func (w *Worker) readAll(c context.Context) ([]*roster.Member, error) {
+	c, stop := context.WithCancelCause(c)
+	defer stop(nil)
+	records := make([]*roster.Member, w.world)
+	err := parallel(w.world, func(rank int) (err error) {
+		records[rank], err = w.member(c, rank, 0)
+		if err != nil && c.Err() == nil {
+			stop(err)
 		}
-		records[rank] = r
+		return err
+	})
+	if cause := context.Cause(c); err != nil && cause != nil && !errors.Is(err, context.DeadlineExceeded) {
+		err = cause
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w%s", err, w.missing(records))
 	}
 	return records, nil
 }
 
-// missing names the ranks from one on that have not come, as far as the store tells.
-func (w *Worker) missing(from int) string {
+// missing names the ranks that have not come, as far as the store tells.
+func (w *Worker) missing(records []*roster.Member) string {
 	c, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	var names []string
-	for rank := from; rank < w.world; rank++ {
-		if there, err := w.store.Check(c, rankKey(rank)); err == nil && !there {
-			names = append(names, fmt.Sprint(rank))
+	for rank, m := range records {
+		if m == nil {
+			if have, err := w.peek(c, rankKey(rank)); err == nil && have == "" {
+				names = append(names, fmt.Sprint(rank))
+			}
 		}
 	}
 	if len(names) == 0 {
 		return ""
 	}
-	return "; nor did rank " + strings.Join(names, ", ") + " come"
+	return "; these ranks are missing: " + strings.Join(names, ", ")
 }
 
-// enrol fills in the peers and checks every worker's device maps, so that all refuse an invalid one.
-func (w *Worker) enrol(records []*memberRecord) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for rank, r := range records {
-		p := w.peers[rank]
-		p.name, p.addr, p.node = r.Name, r.Addr, refs.Node{Rank: rank, Epoch: r.Nonce}
-		w.byName[r.Name] = p
-		w.refs.meet(p.node)
-	}
-	var errs []error
-	for _, from := range records {
-		for _, name := range slices.Sorted(maps.Keys(from.Maps)) {
-			to := w.byName[name]
-			if to == nil {
-				errs = append(errs, fmt.Errorf("%w: %s maps devices to %q; %w", device.ErrBadMap, from.Name, name, ErrUnknownWorker))
-				continue
-			}
-			if err := from.Maps[name].Validate(from.Devices, records[to.rank].Devices); err != nil {
-				errs = append(errs, fmt.Errorf("%s to %s: %w", from.Name, name, err))
-			}
+// linkUp opens the door, takes the others in, and links with those that it is to have links with.
+func (w *Worker) linkUp(c context.Context, records []*roster.Member, v voucher) error {
+	w.event(func(r *roster.Roster) {
+		for _, m := range records {
+			_ = r.Hear(*m) // where it is older than what a namesake wrote, that one is there
 		}
-	}
-	mine := records[w.rank]
-	for rank, r := range records {
-		w.peers[rank].there = mine.Maps[r.Name]
-		w.peers[rank].back = r.Maps[w.name].Reverse()
-	}
-	return errors.Join(errs...)
-}
-
-// linkAll dials the workers of lower rank and waits for those of higher rank to dial.
-func (w *Worker) linkAll(c context.Context, leader transport.Link) error {
-	for _, p := range w.peers[:w.rank] {
-		link := leader
-		if p.rank > 0 || link == nil {
-			var err error
-			if link, err = w.dial(c, p); err != nil {
-				return fmt.Errorf("link with %s: %w", p.name, err)
-			}
-		}
-		if err := w.greet(c, link, p); err != nil {
-			_ = link.Close("greeting failed") // the error tells
-			return fmt.Errorf("link with %s: %w", p.name, err)
-		}
-		if err := w.adopt(p, link, true); err != nil {
-			return err
-		}
-	}
-	err := w.await(c, func() bool {
-		return !slices.ContainsFunc(w.peers, func(p *peer) bool { return p.rank != w.rank && p.link == nil })
 	})
-	if err == nil {
-		return nil
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	var missing []string
-	for _, p := range w.peers {
-		if p.rank != w.rank && p.link == nil {
-			missing = append(missing, p.name)
+	w.work.Go(w.acceptLinks)
+	if v.link != nil {
+		if p := w.peerAt(v.member.Rank); p == nil || p.node.Epoch != v.member.Incarnation || w.introduce(c, p, v.link) != nil {
+			_ = v.link.Close("not wanted")
 		}
 	}
-	return fmt.Errorf("no link from %v: %w", missing, err)
+	var fingers []*peer
+	w.event(func(r *roster.Roster) {
+		r.Start()
+		for _, rank := range r.Fingers() {
+			p := w.peers[rank]
+			fingers = append(fingers, p)
+			w.dialLocked(p, p.node.Epoch > w.epoch) // the younger dials
+		}
+	})
+	return w.awaitLinks(c, fingers)
 }
 
-func (w *Worker) dial(c context.Context, p *peer) (transport.Link, error) {
-	addr := p.addr
-	if p.rank == w.rank {
-		addr = w.listener.Addr()
+// awaitLinks waits for links. In a static world, who is lost meanwhile is awaited in its next life.
+func (w *Worker) awaitLinks(c context.Context, with []*peer) error {
+	for _, p := range with {
+		for {
+			if err := w.await(c, func() bool { return p.link != nil || p.gone != nil }); err != nil {
+				return fmt.Errorf("no link with %s: %w", w.unlinkedOf(with), err)
+			}
+			if p.lost() == nil || w.world == 0 {
+				break
+			}
+			m, err := w.member(c, p.rank, p.node.Epoch)
+			if err != nil {
+				return errors.Join(p.lost(), err)
+			}
+			if err := checkMaps([]*roster.Member{&w.me, m}, false); err != nil {
+				return err
+			}
+			w.event(func(r *roster.Roster) { _ = r.Hear(*m) })
+			if p = w.peerAt(p.rank); p.lost() == nil {
+				w.mu.Lock()
+				w.dialLocked(p, p.node.Epoch > w.epoch)
+				w.mu.Unlock()
+			}
+		}
 	}
-	return w.net.Dial(c, addr)
+	return nil
+}
+
+func (w *Worker) unlinkedOf(with []*peer) []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var names []string
+	for _, p := range with {
+		if p.link == nil {
+			names = append(names, p.name)
+		}
+	}
+	return names
 }

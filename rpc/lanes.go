@@ -39,7 +39,7 @@ func (w *Worker) linked() []linkedPeer {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var all []linkedPeer
-	for _, p := range w.peers {
+	for _, p := range w.sortedLocked() {
 		if p.rank == w.rank && p.link == nil {
 			continue
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weft-project/weft/ctx"
+	"github.com/weft-project/weft/rpc/roster"
 	"github.com/weft-project/weft/store"
 	"github.com/weft-project/weft/transport"
 )
@@ -91,7 +92,7 @@ func (o *observer) look(c context.Context, st store.Store) error {
 }
 
 // joined is what the worker of that rank has written, nil where there is none.
-func joined(c context.Context, st store.Store, rank int) (*memberRecord, error) {
+func joined(c context.Context, st store.Store, rank int) (*roster.Member, error) {
 	there, err := st.Check(c, rankKey(rank))
 	if err != nil || !there {
 		return nil, err
@@ -105,7 +106,10 @@ func joined(c context.Context, st store.Store, rank int) (*memberRecord, error) 
 		}
 		return nil, err
 	}
-	r := &memberRecord{}
+	if len(raw) == 0 || string(raw) == going { // it was lost, or leaves
+		return nil, nil
+	}
+	r := &roster.Member{}
 	if err := decode(raw, r); err != nil {
 		return nil, fmt.Errorf("its record in the store: %w", err)
 	}

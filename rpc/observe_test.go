@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/internal/leak"
+	"github.com/weft-project/weft/rpc/roster"
 	"github.com/weft-project/weft/store"
 	"github.com/weft-project/weft/transport"
 	"github.com/weft-project/weft/transport/simnet"
@@ -78,12 +79,12 @@ func TestAnObserverMayAskAgainButNothingElse(t *testing.T) {
 		ran := false
 		touch := Define("touch", func(context.Context, int) (int, error) { ran = true; return 0, nil })
 		ws, n := simWith(t, 2, simnet.Config{MinDelay: time.Millisecond}, serve(touch))
-		hello, err := encode(helloHeader{Name: "worker1", Rank: 1, World: 2, To: "worker0"})
+		hello, err := encode(helloHeader{Member: roster.Member{Name: "worker1", Rank: 1, World: 2}, To: "worker0"})
 		require.NoError(t, err)
 		for _, m := range []*transport.Message{
 			{Kind: kindCall, Header: rawHeader(t, callHeader{Function: "touch", Args: []byte{1}})},
 			{Kind: kindHello, Header: hello},
-			{Kind: kindLeaving}, {Kind: kindCleanup}, {Kind: kindFetch}, {Kind: kindRefs}, {Kind: kindGradients}, {Kind: 255},
+			{Kind: kindNews}, {Kind: kindCleanup}, {Kind: kindFetch}, {Kind: kindRefs}, {Kind: kindGradients}, {Kind: 255},
 		} {
 			link, err := peep(t, n, ws[0], kindStatus)
 			require.NoError(t, err)
@@ -149,14 +150,14 @@ func TestAWorkerThatAcceptsAndSaysNothingIsListedToo(t *testing.T) {
 		l, err := n.Host("mute").Listen(t.Context(), "mute:0")
 		require.NoError(t, err)
 		defer l.Close()
-		put(t, st, memberRecord{Name: "mute", Rank: 0, World: 1, Addr: l.Addr()})
+		put(t, st, roster.Member{Name: "mute", Rank: 0, World: 1, Addr: l.Addr()})
 		all := watch(t, n, st)
 		require.Len(t, all, 1)
 		require.ErrorIs(t, all[0].Err, ErrTimeout)
 	})
 }
 
-func put(t testing.TB, st store.Store, r memberRecord) {
+func put(t testing.TB, st store.Store, r roster.Member) {
 	raw, err := encode(r)
 	require.NoError(t, err)
 	require.NoError(t, st.Set(t.Context(), rankKey(r.Rank), raw))
@@ -216,8 +217,8 @@ func TestAWorkerThatHasNotJoinedIsListedByItsRank(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		leak.Check(t)
 		st, n := memory(t), simnet.New(simnet.Config{MinDelay: time.Millisecond})
-		put(t, st, memberRecord{Name: "one", Rank: 1, World: 3, Addr: "nobody:1"})
-		put(t, st, memberRecord{Name: "two\x1b[2J", Rank: 2, World: 3, Addr: "nobody:2"})
+		put(t, st, roster.Member{Name: "one", Rank: 1, World: 3, Addr: "nobody:1"})
+		put(t, st, roster.Member{Name: "two\x1b[2J", Rank: 2, World: 3, Addr: "nobody:2"})
 		all := watch(t, n, st)
 		require.Len(t, all, 3)
 		require.ErrorContains(t, all[0].Err, "has not joined yet, or has left")
@@ -237,7 +238,7 @@ func TestAnObserversErrorIsTheStores(t *testing.T) {
 func TestAWorkersAddressAnswersForThatWorkerOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ws, n := simWith(t, 2, simnet.Config{MinDelay: time.Millisecond}, nil)
-		put(t, ws[0].store, memberRecord{Name: "worker0", Rank: 0, World: 2, Addr: ws[1].listener.Addr()})
+		put(t, ws[0].store, roster.Member{Name: "worker0", Rank: 0, World: 2, Addr: ws[1].listener.Addr()})
 		all := watch(t, n, ws[0].store)
 		require.ErrorIs(t, all[0].Err, ErrProtocol)
 		require.ErrorContains(t, all[0].Err, "worker1 of rank 1 answers at the address of worker0 of rank 0")
@@ -281,9 +282,9 @@ func TestTheLanesInUseComeWithTheReasonsOfBetterOnes(t *testing.T) {
 }
 
 func TestAStatusThatDoesNotFitSaysHowManyItLeavesOut(t *testing.T) {
-	w := &Worker{name: "w", rank: 1, world: 5000}
+	w := &Worker{name: "w", rank: 1, world: 5000, peers: map[int]*peer{}}
 	for rank := range 5000 {
-		w.peers = append(w.peers, &peer{w: w, rank: rank, name: fmt.Sprintf("worker%d", rank), addr: "host:1", gone: errors.New(strings.Repeat("x", 40))})
+		w.peers[rank] = &peer{w: w, rank: rank, name: fmt.Sprintf("worker%d", rank), addr: "host:1", gone: errors.New(strings.Repeat("x", 40))}
 	}
 	st := w.status()
 	require.Equal(t, 4999, len(st.Peers)+st.Omitted)

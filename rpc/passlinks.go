@@ -17,10 +17,10 @@ var _ ctx.Links = passLinks{}
 func (l passLinks) Name(id ctx.WorkerID) string { return l.w.nameOf(int(id)) }
 
 func (l passLinks) peer(id ctx.WorkerID) (*peer, error) {
-	if int(id) >= len(l.w.peers) {
-		return nil, fmt.Errorf("%w: rank %d", ErrUnknownWorker, id)
+	if p := l.w.peerAt(int(id)); p != nil {
+		return p, nil
 	}
-	return l.w.peers[id], nil
+	return nil, fmt.Errorf("%w: rank %d", ErrUnknownWorker, id)
 }
 
 func (l passLinks) SendGradients(c context.Context, to ctx.WorkerID, g *ctx.GradientMessage) error {

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/rpc/refs"
+	"github.com/weft-project/weft/rpc/roster"
 	"github.com/weft-project/weft/transport"
 )
 
@@ -27,8 +27,15 @@ type peer struct {
 	served  []transport.Link // the other ends of links to oneself
 	gone    error            // why the peer cannot be called any more
 	leaving bool             // the peer has come to leave
+	dial    *attempt         // to link with it, under way
+	outbox  []roster.News    // to be told
+	telling bool             // somebody tells it
+}
 
-	dial chan struct{} // holds one: one dial to oneself at a time
+// attempt is a dial, for all who wait for it.
+type attempt struct {
+	done chan struct{}
+	err  error // set before done is closed
 }
 
 func (p *peer) links() []transport.Link {
@@ -41,39 +48,99 @@ func (p *peer) links() []transport.Link {
 	return append(ls, p.served...)
 }
 
-// connection is the link for calls. A link to oneself is made when it is first needed.
+// connection is the link for calls. One that is not there yet is made.
 func (p *peer) connection(c context.Context) (transport.Link, error) {
-	link, err := p.current()
-	if link != nil || err != nil {
-		return link, err
-	}
-	if p.rank != p.w.rank { // this worker is still joining, and the peer is about to link with it
-		if err := p.w.await(c, func() bool { return p.link != nil || p.gone != nil || p.w.closed }); err != nil {
-			return nil, fmt.Errorf("there is no link yet: %w", err)
+	for range maxFails {
+		p.w.mu.Lock()
+		if p.w.closed || p.link != nil || p.gone != nil {
+			defer p.w.mu.Unlock()
+			if p.w.closed {
+				return nil, ErrLeft
+			}
+			return p.link, p.gone
 		}
-		return p.current()
+		a := p.attemptLocked()
+		p.w.mu.Unlock()
+		select {
+		case <-a.done:
+		case <-c.Done():
+			return nil, ctx.AsTimeout(context.Cause(c))
+		}
+		if a.err != nil {
+			return nil, a.err
+		}
 	}
-	select {
-	case p.dial <- struct{}{}:
-	case <-c.Done():
-		return nil, ctx.AsTimeout(context.Cause(c))
+	return nil, fmt.Errorf("%w: %s: its links do not last", ErrPeerLost, p.name)
+}
+
+const maxFails = 3
+
+// attemptLocked dials, where nobody does yet. The caller holds w.mu, and the worker is not closed.
+func (p *peer) attemptLocked() *attempt {
+	if p.dial == nil {
+		a := &attempt{done: make(chan struct{})}
+		p.dial = a
+		p.w.work.Go(func() {
+			err := p.connect()
+			p.w.event(func(r *roster.Roster) {
+				a.err, p.dial = p.unlinked(err), nil
+				if err != nil && p.w.life.Err() == nil && p.link == nil {
+					r.DialFailed(p.rank, p.node.Epoch, err)
+				}
+				p.w.changedLocked()
+			})
+			close(a.done)
+		})
 	}
-	defer func() { <-p.dial }()
-	if link, err := p.current(); link != nil || err != nil {
-		return link, err
+	return p.dial
+}
+
+// unlinked is what the failure of a dial means to calls. The caller holds w.mu.
+func (p *peer) unlinked(err error) error {
+	switch {
+	case err == nil || p.link != nil:
+		return nil
+	case p.w.closed:
+		return ErrLeft
+	case p.gone != nil:
+		return p.gone
+	case errors.Is(err, transport.ErrIdentity), errors.Is(err, ErrRefused):
+		return err
 	}
-	c, stop := context.WithCancelCause(c)
-	defer stop(nil)
-	defer context.AfterFunc(p.w.life, func() { stop(context.Cause(p.w.life)) })() // a call ends with its link, but there is none yet
-	link, err = p.w.dial(c, p)
+	return fmt.Errorf("%w: %s: it does not answer: %w", ErrPeerLost, p.name, ctx.AsTimeout(err))
+}
+
+// connect makes the link. Where both ends dial at once, the link of the lower rank's stays.
+func (p *peer) connect() error {
+	w := p.w
+	c, cancel := context.WithTimeout(w.life, helloTimeout)
+	defer cancel()
+	addr := p.addr
+	if p.rank == w.rank {
+		addr = w.listener.Addr()
+	}
+	link, err := w.net.Dial(c, addr)
 	if err != nil {
-		return nil, p.explain(c, err)
+		return err
 	}
-	if err := p.w.greet(c, link, p); err != nil {
-		_ = link.Close("greeting failed") // the error tells
-		return nil, p.explain(c, err)
+	return w.introduce(c, p, link)
+}
+
+// introduce greets the peer at the other end of a new link, and puts the link to use.
+func (w *Worker) introduce(c context.Context, p *peer, link transport.Link) error {
+	answer, err := w.greet(c, link, p)
+	if err == nil && !answer.Crossed {
+		err = w.adopt(p, link, answer.Sync)
 	}
-	return link, p.w.adopt(p, link, false)
+	if err != nil || answer.Crossed {
+		_ = link.Close("not wanted") // the error tells
+	}
+	if err == nil && answer.Crossed {
+		if err = w.await(c, func() bool { return p.link != nil || p.gone != nil || w.closed }); err != nil {
+			err = fmt.Errorf("%s has said that it dials, and did not: %w", p.name, err)
+		}
+	}
+	return err
 }
 
 // lost says why the peer cannot be called any more, nil while it can.
@@ -83,33 +150,53 @@ func (p *peer) lost() error {
 	return p.gone
 }
 
-func (p *peer) current() (transport.Link, error) {
-	p.w.mu.Lock()
-	defer p.w.mu.Unlock()
-	if p.w.closed {
-		return nil, ErrLeft
+// adopt makes a greeted link the one for calls, and serves what the peer sends over it. With sync the peer is told of everybody.
+func (w *Worker) adopt(p *peer, link transport.Link, sync bool) (err error) {
+	if p.rank == w.rank {
+		return w.adoptSelf(p, link)
 	}
-	return p.link, p.gone
+	w.mu.Lock()
+	var over []*peer
+	switch {
+	case w.closed:
+		err = ErrLeft
+	case p.gone != nil:
+		err = p.gone
+	case p.link != nil:
+		err = fmt.Errorf("%w: %s is linked already", ErrRefused, p.name)
+	default:
+		if err = w.roster.LinkUp(p.rank, p.node.Epoch); err == nil {
+			p.link = link
+			if sync {
+				w.tellLocked(p, w.roster.All()...)
+			}
+			w.work.Go(func() { w.serveLink(p, link) })
+		}
+		over = w.applyLocked()
+	}
+	w.mu.Unlock()
+	w.mourn(over)
+	return err
 }
 
-// adopt makes a greeted link the one for calls, and serves what the peer sends over it. With first it refuses a second one.
-func (w *Worker) adopt(p *peer, link transport.Link, first bool) error {
+// adoptSelf takes an end of this worker's link to itself: the first is for calls, the other serves them.
+func (w *Worker) adoptSelf(p *peer, link transport.Link) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {
-		_ = link.Close("left") // too late
 		return ErrLeft
 	}
-	if first && p.link != nil {
-		return fmt.Errorf("%w: %s is linked already", ErrRankTaken, p.name)
+	if p.link == nil {
+		p.link = link
+	} else {
+		p.served = append(p.served, link)
 	}
-	p.link = link
 	w.changedLocked()
 	w.work.Go(func() { w.serveLink(p, link) })
 	return nil
 }
 
-// serveLink handles the peer's streams until the link is gone, and then tells whom it concerns.
+// serveLink handles the peer's streams until the link is gone.
 func (w *Worker) serveLink(p *peer, link transport.Link) {
 	for {
 		s, err := link.Accept(w.life)
@@ -123,45 +210,6 @@ func (w *Worker) serveLink(p *peer, link transport.Link) {
 		return
 	}
 	cause := link.Err()
-	w.mu.Lock()
-	expected := w.closed || p.leaving
-	if p.gone == nil {
-		p.gone = fmt.Errorf("%w: %s: %w", lossOf(cause), p.name, cause)
-	}
-	gone := p.gone
-	w.changedLocked()
-	w.mu.Unlock()
-	if !expected {
-		w.log.Warn("lost a worker", "worker", w.name, "peer", p.name, "err", cause)
-	}
-	w.refs.do(func(m *refs.Machine, now time.Time) { m.Lose(now, p.node) })
-	w.passes.PeerLost(ctx.WorkerID(p.rank), gone)
-}
-
-// lossOf tells a peer that left from one that was lost.
-func lossOf(cause error) error {
-	if errors.Is(cause, transport.ErrPeerClosed) || errors.Is(cause, transport.ErrClosed) {
-		return ErrPeerLeft
-	}
-	return ErrPeerLost
-}
-
-// others lists the peers that are linked, without this worker.
-func (w *Worker) others() []*peer {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	var ps []*peer
-	for _, p := range w.peers {
-		if p.rank != w.rank && p.link != nil && p.gone == nil {
-			ps = append(ps, p)
-		}
-	}
-	return ps
-}
-
-// sayLeaving tells a peer that this worker has nothing more to ask of it. A peer that is gone needs no telling.
-func (w *Worker) sayLeaving(c context.Context, p *peer) {
-	if _, err := w.ask(c, p, kindLeaving, struct{}{}); err != nil {
-		w.log.Debug("could not say goodbye", "worker", w.name, "peer", p.name, "err", err)
-	}
+	left := errors.Is(cause, transport.ErrPeerClosed) || errors.Is(cause, transport.ErrClosed)
+	w.event(func(r *roster.Roster) { r.LinkDown(p.rank, p.node.Epoch, left, cause) })
 }

@@ -146,12 +146,10 @@ func (r *references) send(a refs.Action) {
 
 // at is the peer in that life of it, nil where it is not known.
 func (w *Worker) at(n refs.Node) *peer {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if n.Rank < 0 || n.Rank >= len(w.peers) || w.peers[n.Rank].node != n {
-		return nil
+	if p := w.peerAt(n.Rank); p != nil && p.node == n {
+		return p
 	}
-	return w.peers[n.Rank]
+	return nil
 }
 
 // close ends all waits for values, and sends nothing more.
@@ -306,6 +304,9 @@ func (w *Worker) hold(c context.Context, from *peer, shares []refs.Share) (held 
 	}
 	if len(shares) > maxRefs {
 		return nil, fmt.Errorf("%w: %d references in one message; %d are allowed", ErrProtocol, len(shares), maxRefs)
+	}
+	for _, s := range shares {
+		w.seek(c, s.ID.Owner.Rank) // who has just joined may not have been heard of yet
 	}
 	var lost refs.Node
 	w.refs.do(func(m *refs.Machine, now time.Time) {

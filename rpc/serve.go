@@ -23,7 +23,7 @@ func (w *Worker) serveStream(p *peer, s transport.Stream) {
 		s.Reset(err)
 		return
 	}
-	if err := w.begin(); err != nil {
+	if err := w.beginFor(m.Kind); err != nil {
 		m.Release()
 		s.Reset(w.reply(s, &replyHeader{}, nil, err))
 		return
@@ -87,12 +87,8 @@ func (w *Worker) control(c context.Context, p *peer, m *transport.Message) error
 		}
 		w.passes.HandleCleanup(c, ctx.PassID(h.Pass), from)
 		return nil
-	case kindLeaving:
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		p.leaving = true
-		w.changedLocked()
-		return nil
+	case kindNews:
+		return w.serveNews(p, m)
 	}
 	return fmt.Errorf("%w: kind %d is no request", ErrProtocol, m.Kind)
 }
@@ -132,14 +128,18 @@ func within(c context.Context, timeout time.Duration) (context.Context, context.
 // enterPass finds or makes the pass of a request.
 func (w *Worker) enterPass(c context.Context, p *peer, info *passInfo) (context.Context, func(), error) {
 	id := ctx.PassID(info.Pass)
-	if int(id.Creator()) >= w.world {
-		return c, nil, fmt.Errorf("%w: pass %v in a world of %d", ErrProtocol, id, w.world)
+	opener := w.seek(c, int(id.Creator()))
+	if opener == nil {
+		return c, nil, fmt.Errorf("%w: pass %v of a worker that nobody knows", ErrProtocol, id)
+	}
+	if opener.lost() == nil && !ofLife(info.Pass, opener.node.Epoch) {
+		return c, nil, fmt.Errorf("%w: pass %v is not of this life of %s", ctx.ErrUnknownPass, id, opener.name)
 	}
 	in, _, done, err := w.passes.Enter(c, id, ctx.WorkerID(p.rank))
 	if err != nil {
 		return c, nil, err
 	}
-	if gone := w.peers[id.Creator()].lost(); gone != nil { // nobody would ever free the pass
+	if gone := opener.lost(); gone != nil { // nobody would ever free the pass
 		done()
 		w.passes.PeerLost(id.Creator(), gone)
 		return c, nil, fmt.Errorf("%w: the worker that opened it: %w", ctx.ErrUnknownPass, gone)

@@ -48,7 +48,7 @@ func (w *Worker) status() Status {
 	defer w.mu.Unlock()
 	st := Status{Name: w.name, Rank: w.rank, World: w.world}
 	size := 0
-	for _, p := range w.peers {
+	for _, p := range w.sortedLocked() {
 		if p.rank == w.rank {
 			continue
 		}

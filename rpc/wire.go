@@ -9,6 +9,7 @@ import (
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/rpc/refs"
+	"github.com/weft-project/weft/rpc/roster"
 )
 
 // Kinds of messages. The numbers are part of the wire format.
@@ -20,7 +21,7 @@ const (
 	kindCleanup   = 5
 	kindFetch     = 6
 	kindRefs      = 7
-	kindLeaving   = 9
+	kindNews      = 9
 	kindStatus    = 32 // in place of a greeting too: see observed
 )
 
@@ -39,10 +40,15 @@ type passInfo struct {
 }
 
 type helloHeader struct {
-	Name  string `cbor:"1,keyasint"`
-	Rank  int    `cbor:"2,keyasint"`
-	World int    `cbor:"3,keyasint"`
-	To    string `cbor:"4,keyasint"` // whom the dialler means to reach
+	roster.Member        // who dialled
+	To            string `cbor:"11,keyasint"` // whom it means to reach
+	Life          uint64 `cbor:"12,keyasint"` // and in which life
+	Digest        uint64 `cbor:"13,keyasint"` // of the workers that it knows
+}
+
+type helloAnswer struct {
+	Crossed bool `cbor:"1,keyasint,omitempty"` // the callee has linked, or is about to: its link is the one
+	Sync    bool `cbor:"2,keyasint,omitempty"` // the two do not know the same workers: each is to tell the other of all
 }
 
 type gradientsHeader struct {

@@ -9,10 +9,10 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/rpc/roster"
 	"github.com/weft-project/weft/store"
 	"github.com/weft-project/weft/transport"
 )
@@ -28,12 +28,12 @@ type Worker struct {
 	devices *device.Set
 	calls   calling
 	passes  *ctx.Container
-	epoch   uint64 // of this life of the worker, at random
+	epoch   uint64        // of this life of the worker: its incarnation
+	me      roster.Member // what the others are told; it does not change
 	refs    *references
 
 	store     store.Store
 	ownsStore func() error
-	claims    []string // keys of this worker in the store
 	net       transport.Network
 	listener  transport.Listener
 
@@ -44,18 +44,23 @@ type Worker struct {
 
 	observers atomic.Int32 // how many are being answered
 
-	mu      sync.Mutex
-	peers   []*peer // by rank; entry rank is the worker itself
-	byName  map[string]*peer
-	changed chan struct{} // closed when a peer's state changes, or no work is left; made by who waits
-	busy    int           // calls out and handlers in
-	closed  bool
+	mu       sync.Mutex
+	roster   *roster.Roster
+	claims   []claim       // keys of this worker in the store
+	peers    map[int]*peer // by rank, the latest life there; this worker is one of them
+	byName   map[string]*peer
+	watchers map[*watcher]struct{}
+	leaving  bool          // calls of others are not begun any more
+	changed  chan struct{} // closed when a peer's state changes, or no work is left; made by who waits
+	busy     int           // calls out and handlers in
+	closed   bool
 }
 
 // WorkerInfo names a member of the job.
 type WorkerInfo struct {
-	Name string
-	Rank int
+	Name        string
+	Rank        int
+	Incarnation uint64 // of its life: who comes back under the same name or rank has a higher one
 }
 
 type workerKey struct{}
@@ -95,7 +100,7 @@ func (w *Worker) Name() string { return w.name }
 // Rank of this worker, from 0.
 func (w *Worker) Rank() int { return w.rank }
 
-// WorldSize is the number of workers in the job.
+// WorldSize is the number of workers in the job; in a dynamic world 0.
 func (w *Worker) WorldSize() int { return w.world }
 
 // Devices are the devices that this worker can use.
@@ -104,22 +109,36 @@ func (w *Worker) Devices() *device.Set { return w.devices }
 // Passes lists the passes that are alive on this worker.
 func (w *Worker) Passes() []ctx.PassInfo { return w.passes.Passes() }
 
-// Workers lists the members by rank.
+// Workers lists the members by rank, this worker included. In a dynamic world these are the ones that this worker knows to be there;
+// in a static one all, also who has left or is lost.
 func (w *Worker) Workers() []WorkerInfo {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	infos := make([]WorkerInfo, len(w.peers))
-	for i, p := range w.peers {
-		infos[i] = WorkerInfo{p.name, p.rank}
+	var infos []WorkerInfo
+	for _, p := range w.sortedLocked() {
+		if w.world > 0 || p.gone == nil {
+			infos = append(infos, p.info())
+		}
 	}
 	return infos
 }
 
+// Find is the worker of that name, or of that [Rank]. In a dynamic world it may have joined just now. It fails with ErrUnknownWorker,
+// and as calls to it do where it is gone.
+func (w *Worker) Find(c context.Context, name string) (WorkerInfo, error) {
+	p, err := w.lookup(c, name)
+	if err == nil {
+		err = p.lost()
+	}
+	if err != nil {
+		return WorkerInfo{}, w.wrap("", "find", err)
+	}
+	return p.info(), nil
+}
+
 func (w *Worker) nameOf(rank int) string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if rank >= 0 && rank < len(w.peers) {
-		return w.peers[rank].name
+	if p := w.peerAt(rank); p != nil {
+		return p.name
 	}
 	return fmt.Sprintf("worker %d", rank)
 }
@@ -137,17 +156,27 @@ func (w *Worker) find(name string) (*peer, error) {
 	if p := w.byName[name]; p != nil {
 		return p, nil
 	}
-	if n, err := strconv.Atoi(strings.TrimPrefix(name, rankMark)); err == nil && strings.HasPrefix(name, rankMark) {
-		if n >= 0 && n < len(w.peers) {
-			return w.peers[n], nil
+	if n, ok := rankOf(name); ok {
+		if p := w.peers[n]; p != nil {
+			return p, nil
 		}
-		return nil, fmt.Errorf("%w: rank %d in a world of %d", ErrUnknownWorker, n, len(w.peers))
+		if w.world == 0 {
+			return nil, fmt.Errorf("%w: rank %d", ErrUnknownWorker, n)
+		}
+		return nil, fmt.Errorf("%w: rank %d in a world of %d", ErrUnknownWorker, n, w.world)
 	}
-	names := make([]string, len(w.peers))
-	for i, p := range w.peers {
-		names[i] = p.name
+	var names []string
+	for _, p := range w.sortedLocked() {
+		names = append(names, p.name)
 	}
 	return nil, fmt.Errorf("%w: %q; there are %v", ErrUnknownWorker, name, names)
+}
+
+// rankOf reads what Rank gives.
+func rankOf(name string) (int, bool) {
+	digits, ok := strings.CutPrefix(name, rankMark)
+	n, err := strconv.Atoi(digits)
+	return n, ok && err == nil
 }
 
 // wrap dresses an error with this worker, the peer and what was attempted.
@@ -168,6 +197,17 @@ func (w *Worker) begin() error {
 	w.busy++
 	w.work.Add(1)
 	return nil
+}
+
+// beginFor is begin for a request of a peer: who leaves finishes what it has begun, and begins no calls.
+func (w *Worker) beginFor(kind uint8) error {
+	w.mu.Lock()
+	leaving := w.leaving && kind == kindCall
+	w.mu.Unlock()
+	if leaving {
+		return fmt.Errorf("%w: %s is about to", ErrPeerLeft, w.name)
+	}
+	return w.begin()
 }
 
 func (w *Worker) finish() {
@@ -210,9 +250,10 @@ func (w *Worker) await(c context.Context, ok func() bool) error {
 // Settle waits until every clean-up of a left pass that this worker began was answered.
 func (w *Worker) Settle(c context.Context) error { return w.passes.Settle(c) }
 
-// Leave ends this worker in good order: it waits until its calls, its handlers and its clean-ups are finished and every
-// other worker has come to leave too (or is lost), and serves them meanwhile. Then it gives back the references that it still
-// holds, waits until the others have done so, and closes as Close does. It fails with ErrPeerLost where a worker was lost before
+// Leave ends this worker in good order: it waits until its calls, its handlers and its clean-ups are finished. In a static world it
+// then waits until every other worker has come to leave too (or is lost), and serves them meanwhile; in a dynamic one the others
+// go on, and calls of theirs that come now fail with ErrPeerLeft. Then it gives back the references that it still holds, waits
+// until the others have done so, and closes as Close does. In a static world it fails with ErrPeerLost where a worker was lost before
 // it came to leave. When c ends first, Leave closes at once and says what was outstanding, references by ErrLeaked.
 func (w *Worker) Leave(c context.Context) error {
 	err := w.settleAll(c)
@@ -220,23 +261,25 @@ func (w *Worker) Leave(c context.Context) error {
 }
 
 func (w *Worker) settleAll(c context.Context) error {
-	if err := w.await(c, func() bool { return w.busy == 0 }); err != nil {
+	err := w.await(c, func() bool {
+		w.leaving = w.world == 0 && w.busy == 0
+		return w.busy == 0
+	})
+	if err != nil {
 		return fmt.Errorf("calls are outstanding: %w", err)
 	}
 	if err := w.Settle(c); err != nil {
 		return err
 	}
-	w.unclaim() // before the others hear of it, so that whoever has left can join again with the same store
-	var wg sync.WaitGroup
-	for _, p := range w.others() {
-		wg.Go(func() { w.sayLeaving(c, p) })
+	if w.world > 0 {
+		w.unclaim() // before the others hear of it, so that whoever has left can join again with the same store
 	}
-	wg.Wait()
+	w.event((*roster.Roster).Leave)
 	var staying []string
-	err := w.await(c, func() bool {
+	err = w.await(c, func() bool {
 		staying = nil
-		for _, p := range w.peers {
-			if p.rank != w.rank && !p.leaving && p.gone == nil {
+		for _, p := range w.sortedLocked() {
+			if p.rank != w.rank && !p.leaving && p.gone == nil && w.world > 0 {
 				staying = append(staying, p.name)
 			}
 		}
@@ -245,15 +288,28 @@ func (w *Worker) settleAll(c context.Context) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("these workers have not come to leave, or are still served: %v: %w", staying, err), w.refs.leaks())
 	}
-	return errors.Join(w.losses(), w.refs.settle(c))
+	if err := errors.Join(w.losses(), w.refs.settle(c)); err != nil {
+		return err
+	}
+	return w.await(c, func() bool { // whoever hears news through this worker has it
+		for _, p := range w.peers {
+			if p.telling && p.gone == nil {
+				return false
+			}
+		}
+		return true
+	})
 }
 
 // losses says which workers were lost, and not left.
 func (w *Worker) losses() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.world == 0 {
+		return nil // the others go on, and so does this worker's leaving
+	}
 	var errs []error
-	for _, p := range w.peers {
+	for _, p := range w.sortedLocked() {
 		if errors.Is(p.gone, ErrPeerLost) {
 			errs = append(errs, fmt.Errorf("%s: %w", p.name, p.gone))
 		}
@@ -271,12 +327,14 @@ func (w *Worker) Close() (err error) {
 func (w *Worker) close() error {
 	w.mu.Lock()
 	w.closed = true
-	peers := append([]*peer{}, w.peers...)
+	peers := w.sortedLocked()
 	w.changedLocked()
 	w.mu.Unlock()
 	w.end(ErrLeft)
-	w.passes.Close()
-	w.refs.close()
+	if w.passes != nil {
+		w.passes.Close()
+		w.refs.close()
+	}
 	var errs []error
 	for _, p := range peers {
 		for _, l := range p.links() {
@@ -292,20 +350,4 @@ func (w *Worker) close() error {
 		errs = append(errs, w.ownsStore())
 	}
 	return errors.Join(errs...)
-}
-
-// unclaim takes this worker's keys out of the store, so that another can take its rank.
-func (w *Worker) unclaim() {
-	c, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	w.mu.Lock()
-	claims := w.claims
-	w.claims = nil
-	w.mu.Unlock()
-	for _, key := range claims {
-		if _, err := w.store.Delete(c, key); err != nil {
-			w.log.Debug("could not take a key out of the store", "key", key, "err", err)
-			return // the store is gone with its job
-		}
-	}
 }

@@ -126,6 +126,9 @@ func (r *Roster) learn(m Member, from int) (*entry, error) {
 		}
 	}
 	if old != nil && old.Incarnation == m.Incarnation {
+		if old.Name != m.Name {
+			return nil, fmt.Errorf("that is %s, not %s", old.Name, m.Name)
+		}
 		return old, nil
 	}
 	for _, e := range []*entry{old, namesake} {

@@ -1,0 +1,284 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/weft-project/weft/rpc/roster"
+	"github.com/weft-project/weft/transport"
+)
+
+// What is in the store, under keyPrefix: rank/R holds the record of the worker that has rank R, name/N who has the name N; both are
+// taken by compare-and-set. Empty, they were a lost worker's and are free. joins counts all joinings for ever, and ranks bounds the
+// ranks of a dynamic world.
+const (
+	keyPrefix = "weft/rpc/"
+	keyJoins  = keyPrefix + "joins"
+	keyRanks  = keyPrefix + "ranks"
+)
+
+func rankKey(rank int) string    { return fmt.Sprintf("%srank/%d", keyPrefix, rank) }
+func nameKey(name string) string { return keyPrefix + "name/" + name }
+
+// going is what a claim holds while its worker takes it back.
+const going = "-"
+
+// claim is a key that this worker has taken, and what it holds.
+type claim struct{ key, value string }
+
+// nameClaim is what the key of a name holds: the rank, the incarnation, the address.
+func nameClaim(m *roster.Member) string {
+	return fmt.Sprintf("%d/%d/%s", m.Rank, m.Incarnation, m.Addr)
+}
+
+func parseNameClaim(s string) (rank int, incarnation uint64, addr string, err error) {
+	parts := strings.SplitN(s, "/", 3)
+	if len(parts) == 3 {
+		rank, err = strconv.Atoi(parts[0])
+		if err == nil {
+			incarnation, err = strconv.ParseUint(parts[1], 10, 64)
+		}
+		addr = parts[2]
+	}
+	if len(parts) != 3 || err != nil {
+		return 0, 0, "", fmt.Errorf("%w: %q is no claim of a name", ErrProtocol, s)
+	}
+	return rank, incarnation, addr, nil
+}
+
+// newIncarnation draws a number that grows with every joining; its low half keeps apart what a store that was emptied counts twice.
+func (w *Worker) newIncarnation(c context.Context) (uint64, error) {
+	n, err := w.store.Add(c, keyJoins, 1)
+	return uint64(n)<<32 | uint64(rand.Uint32()), err
+}
+
+// firstID is where the ids of passes begin in a life, so that they do not meet those of the life before at the same rank.
+func firstID(incarnation uint64) uint64 { return incarnation >> 32 & 0xffff << 32 }
+
+// ofLife says whether a pass can have been opened in that life. Many more ids than fit between two lives may have been drawn in it.
+func ofLife(id, incarnation uint64) bool { return (id-firstID(incarnation))>>32&0xffff < 1<<12 }
+
+// peek reads a key without waiting; empty where there is none.
+func (w *Worker) peek(c context.Context, key string) (string, error) {
+	const never = "\x00"
+	have, err := w.store.CompareSet(c, key, []byte(never), []byte(never))
+	if err != nil || string(have) == never || string(have) == going {
+		return "", err
+	}
+	return string(have), nil
+}
+
+// pollEvery is how often is looked for a claim that its holder, or who has lost it, is to give up.
+const pollEvery = 50 * time.Millisecond
+
+// pause waits for d, and fails where c ends first.
+func pause(c context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-c.Done():
+		return context.Cause(c)
+	}
+}
+
+// take claims a key. Where its holder answers at its address the key is taken; where it does not, it is about to be declared lost by
+// those that had a link with it.
+func (w *Worker) take(c context.Context, key, value string, addr func(have string) (string, error), taken func(have string) error) error {
+	for {
+		have, err := w.store.CompareSet(c, key, nil, []byte(value))
+		if err != nil {
+			return err
+		}
+		switch string(have) {
+		case value:
+			w.mu.Lock()
+			w.claims = append(w.claims, claim{key, value})
+			w.mu.Unlock()
+			return nil
+		case going:
+		default:
+			at, err := addr(string(have))
+			if err != nil {
+				return err
+			}
+			if w.answers(c, at) {
+				return taken(string(have))
+			}
+		}
+		if err := pause(c, pollEvery); err != nil {
+			return fmt.Errorf("%w; it does not answer, but nobody has declared it lost: %w", taken(string(have)), err)
+		}
+	}
+}
+
+// answers says whether somebody listens at an address.
+func (w *Worker) answers(c context.Context, addr string) bool {
+	c, cancel := context.WithTimeout(c, helloTimeout)
+	defer cancel()
+	link, err := w.net.Dial(c, addr)
+	if err == nil {
+		_ = link.Close("only looked")
+	}
+	return err == nil || errors.Is(err, transport.ErrIdentity)
+}
+
+func recordAddr(have string) (string, error) {
+	var m roster.Member
+	err := decode([]byte(have), &m)
+	return m.Addr, err
+}
+
+func nameAddr(have string) (string, error) {
+	_, _, addr, err := parseNameClaim(have)
+	return addr, err
+}
+
+func (w *Worker) takeName(c context.Context, me *roster.Member) error {
+	return w.take(c, nameKey(me.Name), nameClaim(me), nameAddr, func(have string) error {
+		rank, _, _, _ := parseNameClaim(have)
+		return fmt.Errorf("%w: %q by the worker of rank %d", ErrNameTaken, me.Name, rank)
+	})
+}
+
+func (w *Worker) takeRank(c context.Context, me *roster.Member) error {
+	raw, err := encode(me)
+	if err != nil {
+		return err
+	}
+	return w.take(c, rankKey(me.Rank), string(raw), recordAddr, rankTaken)
+}
+
+func rankTaken(have string) error {
+	var m roster.Member
+	if err := decode([]byte(have), &m); err != nil {
+		return err
+	}
+	return fmt.Errorf("%w: %d, by %s at %s", ErrRankTaken, m.Rank, m.Name, m.Addr)
+}
+
+// claimStatic takes the name and the rank. It prefers to report a taken rank: a worker started twice has both.
+func (w *Worker) claimStatic(c context.Context, me *roster.Member) error {
+	err := w.takeName(c, me)
+	if err == nil {
+		return w.takeRank(c, me)
+	}
+	if have, perr := w.peek(c, rankKey(me.Rank)); perr == nil && have != "" && errors.Is(err, ErrNameTaken) {
+		return rankTaken(have)
+	}
+	return err
+}
+
+// record reads the record of a rank without waiting; nil where there is none.
+func (w *Worker) recordOf(c context.Context, rank int) (*roster.Member, string, error) {
+	raw, err := w.peek(c, rankKey(rank))
+	if err != nil || raw == "" {
+		return nil, "", err
+	}
+	m := &roster.Member{}
+	if err := decode([]byte(raw), m); err != nil {
+		return nil, "", fmt.Errorf("record of rank %d: %w", rank, err)
+	}
+	if err := checkMember(m); err != nil || m.Rank != rank {
+		return nil, "", fmt.Errorf("%w: the record of rank %d is of %s, %d: %w", ErrProtocol, rank, m.Name, m.Rank, err)
+	}
+	return m, raw, nil
+}
+
+// checkMember refuses what cannot be a worker.
+func checkMember(m *roster.Member) error {
+	if !nameRule.MatchString(m.Name) || m.Rank < 0 || m.Rank >= maxWorld || len(m.Addr) > 512 || len(m.Devices) > 1<<10 || len(m.Maps) > maxWorld {
+		return fmt.Errorf("%w: no worker can be %q of rank %d", ErrProtocol, m.Name, m.Rank)
+	}
+	return nil
+}
+
+// scan reads the records of a dynamic world.
+func (w *Worker) scan(c context.Context) ([]*roster.Member, error) {
+	n, err := w.store.Add(c, keyRanks, 0)
+	if err != nil {
+		return nil, err
+	}
+	found := make([]*roster.Member, min(max(n, 0), maxWorld))
+	if err := parallel(len(found), func(rank int) (err error) { found[rank], _, err = w.recordOf(c, rank); return err }); err != nil {
+		return nil, err
+	}
+	var members []*roster.Member
+	for _, m := range found {
+		if m != nil {
+			members = append(members, m)
+		}
+	}
+	return members, nil
+}
+
+// storeLanes is how many requests a worker has at the store at a time.
+const storeLanes = 8
+
+// parallel calls do for 0 to n-1, several at a time, and gives the first error.
+func parallel(n int, do func(i int) error) error {
+	var wg sync.WaitGroup
+	errs := make([]error, n)
+	next := make(chan int)
+	for range min(n, storeLanes) {
+		wg.Go(func() {
+			for i := range next {
+				errs[i] = do(i)
+			}
+		})
+	}
+	for i := range n {
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bury frees the claims of a lost life, so that the worker can come back. The store may be gone with the lost.
+func (w *Worker) bury(m roster.Member) {
+	c, cancel := context.WithTimeout(w.life, helloTimeout)
+	defer cancel()
+	have, raw, err := w.recordOf(c, m.Rank)
+	if err == nil && have != nil && have.Incarnation == m.Incarnation {
+		_, err = w.store.CompareSet(c, rankKey(m.Rank), []byte(raw), nil)
+	}
+	if err == nil {
+		_, err = w.store.CompareSet(c, nameKey(m.Name), []byte(nameClaim(&m)), nil)
+	}
+	if err != nil && w.life.Err() == nil {
+		w.log.Debug("could not free the place of a lost worker", "worker", w.name, "peer", m.Name, "err", err)
+	}
+}
+
+// unclaim takes this worker's keys out of the store, where they are still its own, so that another can have its place.
+func (w *Worker) unclaim() {
+	c, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	w.mu.Lock()
+	claims := w.claims
+	w.claims = nil
+	w.mu.Unlock()
+	for _, k := range claims {
+		have, err := w.store.CompareSet(c, k.key, []byte(k.value), []byte(going))
+		if err == nil && string(have) == going { // whoever wants the key waits until it is gone
+			_, err = w.store.Delete(c, k.key)
+		}
+		if err != nil {
+			w.log.Debug("could not take a key out of the store", "key", k.key, "err", err)
+			return // the store is gone with its job
+		}
+	}
+}
