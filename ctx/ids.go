@@ -5,7 +5,8 @@ import "fmt"
 // WorkerID numbers the workers of a job: their rank.
 type WorkerID uint16
 
-// PassID is unique in a job: the worker that opened the pass in the top 16 bits, a counter in the low 48.
+// PassID is unique in a job: the worker that opened the pass in the top 16 bits, a counter in the low 48. The counter begins where
+// [Config].First says: each life of a worker draws ids of its own.
 type PassID uint64
 
 // MessageID names a send function and its recv function; it is made as a PassID is.
@@ -38,6 +39,7 @@ func (id MessageID) String() string { return idString(uint64(id)) }
 // String prints "0.17": creator and counter.
 func (id BackwardID) String() string { return idString(uint64(id)) }
 
+// idString leaves out the upper 16 bits of the counter, which tell the lives of a worker apart.
 func idString(id uint64) string {
-	return fmt.Sprintf("%d.%d", id>>counterBits, id&maxCounter)
+	return fmt.Sprintf("%d.%d", id>>counterBits, id&(1<<32-1))
 }

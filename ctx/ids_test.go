@@ -25,11 +25,28 @@ func TestIDsSayWhoMadeThemAndNeverRepeat(t *testing.T) {
 	}
 }
 
+func TestTheLivesOfAWorkerDrawDifferentIDsThatReadAlike(t *testing.T) {
+	ids := map[PassID]string{}
+	for life := range uint64(3) {
+		ct := NewContainer(Config{Worker: 7, Links: wires{nil, 7}, First: life << 32})
+		defer ct.Close()
+		_, p, err := ct.Open(t.Context())
+		require.NoError(t, err)
+		ids[p.ID()] = p.ID().String()
+		p.Leave()
+	}
+	require.Len(t, ids, 3)
+	for id, text := range ids {
+		require.Equal(t, "7.1", text)
+		require.Equal(t, WorkerID(7), id.Creator())
+	}
+}
+
 func TestAnIDIsSixteenBitsOfWorkerAndFortyEightOfCounter(t *testing.T) {
 	require.Equal(t, uint64(0x0007_000000000001), newID(7, 1))
 	require.Equal(t, uint64(281474976710655), newID(0, maxCounter))
 	require.Equal(t, ^uint64(0), newID(65535, maxCounter))
-	require.Equal(t, "65535.281474976710655", PassID(^uint64(0)).String())
+	require.Equal(t, "65535.4294967295", PassID(^uint64(0)).String())
 	require.Equal(t, "7.1", MessageID(newID(7, 1)).String())
 	require.Equal(t, "7.1", BackwardID(newID(7, 1)).String())
 }

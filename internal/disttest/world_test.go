@@ -72,7 +72,8 @@ func (w *world) requireNothingLeft(t *testing.T, before int64) {
 	for _, worker := range w.ws {
 		require.NoError(t, worker.Settle(t.Context()))
 	}
-	synctest.Wait() // for the ends of handlers whose answers are out
+	time.Sleep(time.Second) // of the bubble: references are given back without waiting for the answer
+	synctest.Wait()         // for the ends of handlers whose answers are out
 	for _, worker := range w.ws {
 		require.Empty(t, worker.Passes(), worker.Name())
 		require.Zero(t, worker.Owned(), worker.Name())
