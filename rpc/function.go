@@ -19,6 +19,7 @@ type Function interface {
 type handler struct {
 	name    string
 	in, out *codec
+	stats   *callStats
 	// call runs the function. It gives what points to the result, or what will give it.
 	call func(c context.Context, in *inbound) (out any, later pending, err error)
 }

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/ctx"
@@ -27,6 +28,9 @@ type inbound struct {
 
 	claimed atomic.Bool // somebody answers
 	unhook  func() bool // from waiting; guarded by mu
+
+	began time.Duration // when the function began, by the worker's clock
+	err   error         // what the call ended with
 }
 
 // serveCall checks a call and lets it run, wait its turn, or refuses it. It takes over the message and what begin counted.
@@ -40,9 +44,11 @@ func (w *Worker) serveCall(p *peer, s transport.Stream, m *transport.Message) {
 		}
 	}
 	if err != nil {
+		w.calls.unserved.Add(1)
 		in.refuse(err)
 		return
 	}
+	in.fn.stats.inFlight.Add(1)
 	in.start(in.h.Timeout)
 	runs, refused := w.calls.gate.arrive(in)
 	if runs {
@@ -73,11 +79,13 @@ func (in *inbound) wait() {
 
 // refuse answers a call that never ran.
 func (in *inbound) refuse(err error) {
+	in.err = err
 	in.close(in.w.reply(in.s, &replyHeader{}, nil, err))
 }
 
 // close lets go of everything. err says why the stream cannot end in good order.
 func (in *inbound) close(err error) {
+	in.count(err)
 	in.mu.Lock()
 	if in.unhook != nil {
 		in.unhook()
@@ -92,6 +100,17 @@ func (in *inbound) close(err error) {
 	in.w.finish()
 }
 
+// count counts how the call ended. answer says what went wrong with the answer.
+func (in *inbound) count(answer error) {
+	if in.fn == nil {
+		return
+	}
+	if in.err == nil {
+		in.err = answer
+	}
+	in.fn.stats.end(outcomeOf(in.err))
+}
+
 // next frees the place of a call that ran.
 func (w *Worker) next() {
 	if in := w.calls.gate.done(); in != nil {
@@ -102,6 +121,7 @@ func (w *Worker) next() {
 // run runs the function on this goroutine, and answers where the result is there.
 func (in *inbound) run() {
 	defer in.w.next()
+	in.began = in.w.calls.clock.now()
 	ran := false
 	defer func() { // a function that ends its goroutine
 		if !ran {
@@ -138,10 +158,13 @@ func (in *inbound) finish(out any, err error) {
 	if !in.claimed.CompareAndSwap(false, true) {
 		return
 	}
+	in.fn.stats.observe(in.w.calls.clock.now() - in.began)
+	in.err = err
 	end, answered := errUnanswered, false
 	defer func() {
 		if !answered {
 			err := in.recovered(recover())
+			in.err = err
 			in.made(nil, err)
 			end = errors.Join(err, in.w.reply(in.s, &replyHeader{}, nil, err))
 		}
@@ -224,20 +247,22 @@ func (in *inbound) answer(out any, err error) error {
 		return err
 	}
 	if in.h.Ref == nil {
-		return in.w.answer(in.work, in.p, in.s, in.fn, out, in.h.Ticket, err)
+		in.err, err = in.w.answer(in.work, in.p, in.s, in.fn, out, in.h.Ticket, err)
+		return err
 	}
 	if err == nil {
 		err = in.fn.out.check(reflect.ValueOf(out).Elem())
 	}
+	in.err = err
 	in.made(out, err)
 	return in.w.reply(in.s, &replyHeader{}, nil, err)
 }
 
-// answer packs the result that out points to and sends it.
-func (w *Worker) answer(c context.Context, p *peer, s transport.Stream, fn *handler, out any, ticket uint64, err error) error {
+// answer packs the result that out points to and sends it. wrong is what the peer is told instead, err why it cannot be told.
+func (w *Worker) answer(c context.Context, p *peer, s transport.Stream, fn *handler, out any, ticket uint64, failed error) (wrong, err error) {
 	h := &replyHeader{}
-	if err != nil {
-		return w.reply(s, h, nil, err)
+	if failed != nil {
+		return failed, w.reply(s, h, nil, failed)
 	}
 	o := w.calls.outbound()
 	defer w.calls.reuse(o)
@@ -262,7 +287,8 @@ func (w *Worker) answer(c context.Context, p *peer, s transport.Stream, fn *hand
 	}
 	if err != nil {
 		pack.recall(w, p)
-		return w.reply(s, &replyHeader{}, nil, fmt.Errorf("result: %w", err))
+		err = fmt.Errorf("result: %w", err)
+		return err, w.reply(s, &replyHeader{}, nil, err)
 	}
 	m.Header = o.head[:0]
 	err = w.reply(s, h, m, nil)
@@ -274,9 +300,9 @@ func (w *Worker) answer(c context.Context, p *peer, s transport.Stream, fn *hand
 		pack.recall(w, p)
 	}
 	if errors.Is(err, errNotDelivered) {
-		return nil
+		return err, nil
 	}
-	return err
+	return nil, err
 }
 
 // maxStack is how many lines of a panic's stack the log gets.
