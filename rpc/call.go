@@ -27,6 +27,7 @@ type calling struct {
 	outbounds sync.Pool // of *outbound
 
 	clock    clock
+	trace    *tracer
 	out, in  functionStats // this worker's calls, and its peers'
 	unserved atomic.Uint64 // calls of peers that are of no function
 }
@@ -65,6 +66,7 @@ type outbound struct {
 	args   bytes.Buffer // the encoded arguments
 	head   []byte
 	stats  *callStats
+	span   *span
 	began  time.Duration // by the worker's clock
 }
 
@@ -77,6 +79,9 @@ func (w *Worker) start(c context.Context, to string, r request) (*outbound, erro
 	o.w, o.what, o.m.Kind = w, r.name, r.kind
 	o.count(r)
 	o.c, o.cancel = w.deadline(c)
+	if o.span = w.calls.trace.beginIn(c); o.span != nil {
+		o.h.Span = uint64(o.span.id)
+	}
 	var err error
 	if o.p, err = w.find(to); err == nil {
 		err = o.packUp(r)
@@ -127,6 +132,7 @@ func (o *outbound) end(err error) {
 	w := o.w
 	o.stats.observe(w.calls.clock.now() - o.began)
 	o.stats.end(outcomeOf(err))
+	o.endSpan(err)
 	if o.cancel != nil {
 		o.cancel()
 	}
@@ -241,6 +247,9 @@ func (o *outbound) roundTrip(result *codec, out any) (err error) {
 	reply, err := exchange(c, link, &o.m, w.place)
 	if err != nil {
 		return p.explain(c, err)
+	}
+	if o.span != nil {
+		o.span.sent, o.span.received = sizeOf(&o.m), sizeOf(reply)
 	}
 	defer reply.Release()
 	var h replyHeader

@@ -38,6 +38,9 @@ func (w *Worker) serveCall(p *peer, s transport.Stream, m *transport.Message) {
 	in := &inbound{p: p, m: m}
 	in.w, in.s = w, s
 	err := in.h.parse(m.Header)
+	if in.span = w.calls.trace.begin(in.h.Span); in.span != nil {
+		in.span.received = sizeOf(m)
+	}
 	if err == nil {
 		if in.fn = w.serves[in.h.Function]; in.fn == nil {
 			err = fmt.Errorf("%w: %q; list it in the rpc.Config of %s", ErrNotServed, in.h.Function, w.name)
@@ -102,11 +105,12 @@ func (in *inbound) close(err error) {
 
 // count counts how the call ended. answer says what went wrong with the answer.
 func (in *inbound) count(answer error) {
-	if in.fn == nil {
-		return
-	}
 	if in.err == nil {
 		in.err = answer
+	}
+	in.endSpan()
+	if in.fn == nil {
+		return
 	}
 	in.fn.stats.end(outcomeOf(in.err))
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/ctx"
+	"github.com/weft-project/weft/rpc/trace"
 	"github.com/weft-project/weft/transport"
 )
 
@@ -156,7 +157,10 @@ func (w *Worker) serveFetch(p *peer, s transport.Stream, m *transport.Message) (
 	stats, began := w.calls.in.of(fetchLabel), w.calls.clock.now()
 	stats.inFlight.Add(1)
 	var refused error
+	var h callHeader
+	own := &callContext{w: w, s: s}
 	defer func() {
+		w.calls.trace.end(own.span, trace.Callee, spanFetch, "", p.name, h.pass(), cmp.Or(refused, err))
 		stats.observe(w.calls.clock.now() - began)
 		stats.end(outcomeOf(cmp.Or(refused, err)))
 	}()
@@ -164,15 +168,14 @@ func (w *Worker) serveFetch(p *peer, s transport.Stream, m *transport.Message) (
 		refused = err
 		return w.reply(s, &replyHeader{}, nil, err)
 	}
-	var h callHeader
 	err = h.parse(m.Header)
+	own.span = w.calls.trace.begin(h.Span)
 	if err == nil && h.Ref == nil {
 		err = fmt.Errorf("%w: a fetch of nothing", ErrProtocol)
 	}
 	if err != nil {
 		return refuse(err)
 	}
-	own := &callContext{w: w, s: s}
 	own.start(h.Timeout)
 	defer own.end()
 	var c context.Context = own

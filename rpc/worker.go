@@ -33,6 +33,7 @@ type Worker struct {
 
 	store     store.Store
 	ownsStore func() error
+	endTrace  func() error
 	claims    []string // keys of this worker in the store
 	net       transport.Network
 	listener  transport.Listener
@@ -288,6 +289,9 @@ func (w *Worker) close() error {
 	}
 	w.unclaim()
 	w.work.Wait()
+	if w.endTrace != nil {
+		errs = append(errs, w.endTrace())
+	}
 	if w.ownsStore != nil {
 		errs = append(errs, w.ownsStore())
 	}
