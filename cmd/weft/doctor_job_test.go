@@ -37,7 +37,7 @@ func job(t *testing.T, world, n int) string {
 		st, err := store.Dial(t.Context(), store.ClientConfig{Addr: srv.Addr()})
 		require.NoError(t, err)
 		t.Cleanup(func() { st.Close() })
-		cfg := rpc.Config{Store: st, Rank: i, WorldSize: world, Logger: quiet, JoinTimeout: 20 * time.Second}
+		cfg := rpc.Config{Store: st, Rank: i, WorldSize: world, Logger: quiet, JoinTimeout: time.Minute}
 		if i == world-1 {
 			cfg.Lanes = []string{transport.LaneQUIC}
 		}
@@ -55,7 +55,7 @@ func job(t *testing.T, world, n int) string {
 
 func TestDoctorShowsTheLanesOfARunningJobsPairs(t *testing.T) {
 	url := job(t, 3, 3)
-	code, stdout, stderr := weft(t, "doctor", "--init", url, "--timeout", "10s")
+	code, stdout, stderr := weft(t, "doctor", "--init", url, "--timeout", "1m")
 	require.Zero(t, code, stderr)
 	require.Contains(t, stdout, "workers 3, linked pairs 3\n")
 	require.Regexp(t, `(?m)^WORKER +WORKER +CALLS +TENSORS +WHY NOT BETTER$`, stdout)
@@ -68,15 +68,15 @@ func TestDoctorShowsTheLanesOfARunningJobsPairs(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(file, []byte(jobSecret+"\n"), 0o600))
 	t.Setenv("WEFT_TOKEN", "")
-	code, _, stderr = weft(t, "doctor", "--init", url, "--timeout", "10s")
+	code, _, stderr = weft(t, "doctor", "--init", url, "--timeout", "1m")
 	require.Equal(t, codeUsage, code)
 	require.Contains(t, stderr, "set $WEFT_TOKEN, or give --token-file")
-	code, again, stderr := weft(t, "doctor", "--init", url, "--timeout", "10s", "--token-file", file)
+	code, again, stderr := weft(t, "doctor", "--init", url, "--timeout", "1m", "--token-file", file)
 	require.Zero(t, code, stderr)
 	require.Equal(t, stdout, again)
 
 	t.Setenv("WEFT_TOKEN", "another job's secret")
-	code, stdout, stderr = weft(t, "doctor", "--init", url, "--timeout", "10s")
+	code, stdout, stderr = weft(t, "doctor", "--init", url, "--timeout", "1m")
 	require.Equal(t, codeFailed, code)
 	require.Contains(t, stderr, "do not take this token: give the job's own")
 	require.Empty(t, stdout)
