@@ -337,8 +337,9 @@ func (w *Worker) logPanic(what string, p *peer, function string, err error) {
 	if !errors.As(err, &panicked) {
 		return
 	}
-	w.log.Error(what, "worker", w.name, "function", function, "caller", p.name, "panic", fmt.Sprint(panicked.value))
+	log := w.log.With("worker", w.name, "peer", p.name)
+	log.Error(what, "function", function, "panic", fmt.Sprint(panicked.value))
 	for _, line := range panicked.stack {
-		w.log.Error("\tat " + line)
+		log.Error("\tat " + line)
 	}
 }

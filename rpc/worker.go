@@ -308,7 +308,7 @@ func (w *Worker) unclaim() {
 	w.mu.Unlock()
 	for _, key := range claims {
 		if _, err := w.store.Delete(c, key); err != nil {
-			w.log.Debug("could not take a key out of the store", "key", key, "err", err)
+			w.log.Debug("could not take a key out of the store", "worker", w.name, "key", key, "err", err)
 			return // the store is gone with its job
 		}
 	}
