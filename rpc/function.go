@@ -185,7 +185,8 @@ func (f *Func[In, Out]) Async(c context.Context, to string, in In) *Future[Out] 
 }
 
 // Remote starts a call whose result stays at the callee, and returns a reference to it at once. What goes wrong is
-// reported by whoever uses the reference.
+// reported by whoever uses the reference. In a function, such a call ends with it, unless the reference is a part of the result: wait
+// with [RRef.Ready] before you keep the reference elsewhere.
 func (f *Func[In, Out]) Remote(c context.Context, to string, in In) RRef[Out] {
 	w, err := from(c)
 	if err == nil && f.err != nil {

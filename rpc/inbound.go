@@ -255,7 +255,7 @@ func (in *inbound) answer(out any, err error) error {
 		return err
 	}
 	if err == nil {
-		err = in.fn.out.check(reflect.ValueOf(out).Elem())
+		err = in.fn.out.check(in.work, reflect.ValueOf(out).Elem())
 	}
 	in.err = err
 	in.made(out, err)
