@@ -25,6 +25,11 @@ type calling struct {
 	gate      gate
 	crew      crew
 	outbounds sync.Pool // of *outbound
+
+	clock    clock
+	trace    *tracer
+	out, in  functionStats // this worker's calls, and its peers'
+	unserved atomic.Uint64 // calls of peers that are of no function
 }
 
 func (c *calling) init(p *prepared) {
@@ -32,6 +37,10 @@ func (c *calling) init(p *prepared) {
 	c.errors = p.errors
 	c.gate.a.maxRunning, c.gate.a.maxQueued = p.MaxRunning, p.MaxQueued
 	c.crew = newCrew()
+	c.clock = newClock()
+	for _, h := range p.serves {
+		h.stats = c.in.of(h.name)
+	}
 }
 
 // request is a call or a fetch before it is put on the wire.
@@ -56,6 +65,9 @@ type outbound struct {
 	pack   packing
 	args   bytes.Buffer // the encoded arguments
 	head   []byte
+	stats  *callStats
+	span   *span
+	began  time.Duration // by the worker's clock
 }
 
 // start counts a request as outstanding and packs it. What it gives must be run; it fails with the error for the user.
@@ -65,13 +77,17 @@ func (w *Worker) start(c context.Context, to string, r request) (*outbound, erro
 	}
 	o := w.calls.outbound()
 	o.w, o.what, o.m.Kind = w, r.name, r.kind
+	o.count(r)
 	o.c, o.cancel = w.deadline(c)
+	if o.span = w.calls.trace.beginIn(c); o.span != nil {
+		o.h.Span = uint64(o.span.id)
+	}
 	var err error
 	if o.p, err = w.lookup(o.c, to); err == nil {
 		err = o.packUp(r)
 	}
 	if err != nil {
-		o.end()
+		o.end(err)
 		return nil, w.wrap(to, r.name, err)
 	}
 	return o, nil
@@ -100,9 +116,23 @@ func (o *outbound) packUp(r request) error {
 // maxKept bounds the memory that an idle outbound keeps.
 const maxKept = 64 << 10
 
-// end lets go of everything; o is somebody else's afterwards.
-func (o *outbound) end() {
+// count counts a call that begins.
+func (o *outbound) count(r request) {
+	name := r.name
+	if r.kind == kindFetch {
+		name = fetchLabel
+	}
+	o.stats = o.w.calls.out.of(name)
+	o.stats.inFlight.Add(1)
+	o.began = o.w.calls.clock.now()
+}
+
+// end counts how the call ended and lets go of everything; o is somebody else's afterwards.
+func (o *outbound) end(err error) {
 	w := o.w
+	o.stats.observe(w.calls.clock.now() - o.began)
+	o.stats.end(outcomeOf(err))
+	o.endSpan(err)
 	if o.cancel != nil {
 		o.cancel()
 	}
@@ -174,12 +204,12 @@ func left(c context.Context) time.Duration {
 }
 
 // run sends the request and stores the answer's value in what out points to; a nil out takes no value.
-func (o *outbound) run(result *codec, out any) error {
-	defer o.end()
+func (o *outbound) run(result *codec, out any) (err error) {
+	defer func() { o.end(err) }()
 	if result != nil && result.refers {
 		o.h.Ticket = o.w.ticket(o.p)
 	}
-	err := o.pack.share(o.c, o.w, o.p, 0)
+	err = o.pack.share(o.c, o.w, o.p, 0)
 	if err == nil {
 		err = o.roundTrip(result, out)
 	}
@@ -217,6 +247,9 @@ func (o *outbound) roundTrip(result *codec, out any) (err error) {
 	reply, err := exchange(c, link, &o.m, w.place)
 	if err != nil {
 		return p.explain(c, err)
+	}
+	if o.span != nil {
+		o.span.sent, o.span.received = sizeOf(&o.m), sizeOf(reply)
 	}
 	defer reply.Release()
 	var h replyHeader

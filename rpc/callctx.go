@@ -14,6 +14,7 @@ type callContext struct {
 	w        *Worker
 	s        transport.Stream
 	deadline time.Time // zero: none
+	span     *span     // the parent of calls that the handler makes
 
 	mu     sync.Mutex
 	inner  context.Context
@@ -86,6 +87,11 @@ func (c *callContext) Value(key any) any {
 	switch key.(type) {
 	case workerKey:
 		return c.w
+	case spanKey:
+		if c.span != nil {
+			return c.span.id
+		}
+		return nil
 	case timeoutKey:
 		return nil
 	}

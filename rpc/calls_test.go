@@ -15,26 +15,6 @@ import (
 	"github.com/weft-project/weft/transport/simnet"
 )
 
-// Where the behaviours of PyTorch's rpc_test.py are tested here (numbers of the reference list; what has no meaning in Go is left out):
-//
-//	17, 20, 23–25  TestEveryWayToCallGivesTheSameResultHereAndThere, TestValuesOfEverySortTravelThereAndBack
-//	18, 19         TestAWorkerIsCalledByItsRankAsByItsName
-//	21, 29         TestAThousandLightCallsInARow, TestHundredsOfCallsAreInFlightTogether
-//	22             TestCallsFromManyWorkersAtOnceFindTheirWay
-//	26, 28         TestCallsNestOverWorkersAndComeBackToTheirCaller, TestValuesOfEverySortTravelThereAndBack
-//	30             TestTwentyLayersOfNestedAsyncCalls
-//	31, 36         TestWrongCallsFailWithAnErrorThatTellsWhatIsWrong
-//	32, 33, 34, 35 TestErrorsOfListedTypesArriveWholeAlsoOverHopsThatDoNotKnowThem
-//	37, 85, 87     TestAPromiseIsResolvedOnce
-//	38             TestAKilledWorkerFailsItsCallsAndNobodyElses
-//	39, 40         TestWaitingForAllEndsWithTheFirstErrorAlthoughOneIsStuck
-//	41–43          TestTheTimeoutIsThatOfTheCallThenTheContextsThenTheWorkers
-//	44, 45         TestTheContextsDeadlineBeatsTheDefault, TestAPendingFutureEndsAtTheDeadlineAndItsContextWithIt
-//	61, 62, 89     TestMethodsRunWhereTheValueIs, TestAMethodOnNothingOrOnAnotherTypeIsAnErrorThatSaysSo
-//	83, 84         TestWhatFollowsAFutureGetsItsValueOrItsError, TestAFunctionMayBeCalledFromWhatFollowsACall
-//	86, 90         TestAFutureCannotTravel
-//	88             TestAsyncFunctionsGiveTheirResultInEveryWayOfCalling
-
 func TestAWorkerIsCalledByItsRankAsByItsName(t *testing.T) {
 	ws := sim(t, 2, serve(double))
 	c := ws[0].Context(t.Context())

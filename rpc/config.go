@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/rpc/trace"
 	"github.com/weft-project/weft/store"
 	"github.com/weft-project/weft/transport"
 )
@@ -56,6 +57,9 @@ type Config struct {
 	Timeout time.Duration
 	// JoinTimeout bounds Join where its context has no deadline; default 60 s.
 	JoinTimeout time.Duration
+	// Trace gets a span of every call that this worker makes or serves, until Close; the caller ends the sink afterwards. Default:
+	// where $WEFT_TRACE names a folder, the file NAME.json in it (of the last worker of that name), else none.
+	Trace trace.Sink
 	// Logger hears of refused and lost peers and of panics. Default slog.Default().
 	Logger *slog.Logger
 }

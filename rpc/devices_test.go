@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -131,4 +132,114 @@ func TestACalleeWithoutMemoryAnswersSoAndLivesOn(t *testing.T) {
 	id, err := where.Call(c, "worker1", autodiff.To(autodiff.Rand(5), simOf(t, ws[0], 0)))
 	require.NoError(t, err)
 	require.Equal(t, device.Sim(0), id)
+}
+
+// mapped is a world where worker0 maps devices to a worker, which may be itself.
+func mapped(t *testing.T, to string, m device.Map, fns ...Function) []*Worker {
+	t.Helper()
+	return sim(t, 2, func(i int, cfg *Config) {
+		cfg.Functions = fns
+		cfg.Devices = []device.Device{device.NewSim(device.SimConfig{}), device.NewSim(device.SimConfig{Index: 1})}
+		if i == 0 {
+			cfg.DeviceMaps = map[string]device.Map{to: m}
+		}
+	})
+}
+
+func TestEveryAcceleratorCanBeMappedToEveryOtherBesideTheHost(t *testing.T) {
+	type two struct{ Mapped, Host *autodiff.Tensor }
+	places := Define("places", func(_ context.Context, in two) ([]device.ID, error) {
+		return []device.ID{in.Mapped.Device(), in.Host.Device()}, nil
+	})
+	doubled := Define("doubled", func(_ context.Context, in two) (two, error) {
+		return two{autodiff.Scale(in.Mapped, 2), autodiff.Scale(in.Host, 2)}, nil
+	})
+	for _, to := range []string{"worker0", "worker1"} {
+		for _, pair := range [][2]device.ID{
+			{{}, {}}, {device.Sim(0), device.Sim(0)}, {device.Sim(0), device.Sim(1)}, {device.Sim(1), device.Sim(0)}, {device.Sim(1), device.Sim(1)},
+		} {
+			src, dst := pair[0], pair[1]
+			t.Run(fmt.Sprintf("%v/%v/%s", src, dst, to), func(t *testing.T) {
+				ws := mapped(t, to, device.Map{src: dst}, places, doubled)
+				c := ws[0].Context(t.Context())
+				in := two{autodiff.To(autodiff.New([]float32{1, 2}), deviceOf(t, ws[0], src)), autodiff.New([]float32{3})}
+				got, err := places.Call(c, to, in)
+				require.NoError(t, err)
+				require.Equal(t, []device.ID{dst, {}}, got)
+				out, err := doubled.Call(c, to, in)
+				require.NoError(t, err)
+				require.Equal(t, src, out.Mapped.Device())
+				require.Equal(t, device.ID{}, out.Host.Device())
+				values, err := autodiff.Values[float32](out.Mapped)
+				require.NoError(t, err)
+				require.Equal(t, []float32{2, 4}, values)
+			})
+		}
+	}
+}
+
+func TestTheHostMayBeMappedToAnAcceleratorAndBack(t *testing.T) {
+	for name, m := range map[string]device.Map{
+		"host to accelerator": {{}: device.Sim(1)}, "swapped": {{}: device.Sim(0), device.Sim(0): {}},
+		"in a circle": {{}: device.Sim(0), device.Sim(0): device.Sim(1), device.Sim(1): {}},
+	} {
+		for _, to := range []string{"worker0", "worker1"} {
+			t.Run(name+"/"+to, func(t *testing.T) {
+				ws := mapped(t, to, m, where, twice)
+				c := ws[0].Context(t.Context())
+				for src, dst := range m {
+					x := autodiff.To(autodiff.New([]float32{1, 2}), deviceOf(t, ws[0], src))
+					got, err := where.Call(c, to, x)
+					require.NoError(t, err)
+					require.Equal(t, dst, got)
+					y, err := twice.Call(c, to, x)
+					require.NoError(t, err)
+					require.Equal(t, src, y.Device())
+				}
+			})
+		}
+	}
+}
+
+func deviceOf(t *testing.T, w *Worker, id device.ID) device.Device {
+	t.Helper()
+	d, err := w.Devices().Get(id)
+	require.NoError(t, err)
+	return d
+}
+
+func TestUnmappedDevicesTakeNoPlacesOfOtherCalls(t *testing.T) {
+	ws := sim(t, 2, func(i int, cfg *Config) {
+		limited(1, 1, twice, stray)(i, cfg)
+		cfg.Devices = []device.Device{device.NewSim(device.SimConfig{Index: 2})}
+	})
+	c := ws[0].Context(t.Context())
+	x := autodiff.To(autodiff.Rand(2), simOf(t, ws[0], 2))
+	for range 20 {
+		everyWay(t, twice, func(t *testing.T, call func(context.Context, string, *autodiff.Tensor) (*autodiff.Tensor, error)) {
+			_, err := call(c, "worker1", x)
+			require.ErrorIs(t, err, device.ErrBadMap)
+		})
+		everyWay(t, stray, func(t *testing.T, call func(context.Context, string, int) (*autodiff.Tensor, error)) {
+			_, err := call(c, "worker1", 0)
+			require.ErrorIs(t, err, device.ErrBadMap)
+		})
+	}
+	_, err := twice.Call(c, "worker1", autodiff.Rand(2))
+	require.NoError(t, err)
+	owns(t, ws[1], 0)
+}
+
+func TestTensorsOnTwoDevicesFailTheOpAtTheCalleeWithBothNames(t *testing.T) {
+	ws := sim(t, 2, func(_ int, cfg *Config) {
+		cfg.Functions = []Function{addFn}
+		cfg.Devices = []device.Device{device.NewSim(device.SimConfig{})}
+		cfg.DeviceMaps = map[string]device.Map{"worker1": {device.Sim(0): device.Sim(0)}}
+	})
+	_, err := addFn.Call(ws[0].Context(t.Context()), "worker1", pair{autodiff.Rand(2), autodiff.To(autodiff.Rand(2), simOf(t, ws[0], 0))})
+	require.ErrorIs(t, err, autodiff.ErrDevices)
+	var remote *RemoteError
+	require.ErrorAs(t, err, &remote)
+	require.ErrorContains(t, err, "cpu")
+	require.ErrorContains(t, err, "sim:0")
 }

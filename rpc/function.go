@@ -19,6 +19,7 @@ type Function interface {
 type handler struct {
 	name    string
 	in, out *codec
+	stats   *callStats
 	// call runs the function. It gives what points to the result, or what will give it.
 	call func(c context.Context, in *inbound) (out any, later pending, err error)
 }
@@ -184,7 +185,8 @@ func (f *Func[In, Out]) Async(c context.Context, to string, in In) *Future[Out] 
 }
 
 // Remote starts a call whose result stays at the callee, and returns a reference to it at once. What goes wrong is
-// reported by whoever uses the reference.
+// reported by whoever uses the reference. In a function, such a call ends with it, unless the reference is a part of the result: wait
+// with [RRef.Ready] before you keep the reference elsewhere.
 func (f *Func[In, Out]) Remote(c context.Context, to string, in In) RRef[Out] {
 	w, err := from(c)
 	if err == nil && f.err != nil {

@@ -184,3 +184,37 @@ func TestAGatheringWithALostWorkerFailsAtOnce(t *testing.T) {
 		}
 	})
 }
+
+func TestBarriersOfManyGoroutinesOfTheSameWorkersAllPass(t *testing.T) {
+	ws := sim(t, 3, nil)
+	var wg sync.WaitGroup
+	for _, w := range ws {
+		for range 8 {
+			wg.Go(func() {
+				for range 5 {
+					if err := Barrier(w.Context(t.Context())); err != nil {
+						t.Errorf("%s: %v", w.Name(), err)
+					}
+				}
+			})
+		}
+	}
+	wg.Wait()
+	nobodyWaits(t, ws)
+}
+
+func TestAWorkerThatWaitsAtABarrierServesCalls(t *testing.T) {
+	ws := sim(t, 2, limited(1, 1, double))
+	passed := make(chan error, 1)
+	go func() { passed <- Barrier(ws[0].Context(t.Context())) }()
+	eventually(t, "it waits", func() bool {
+		ws[0].groups.mu.Lock()
+		defer ws[0].groups.mu.Unlock()
+		return len(ws[0].groups.open) == 1
+	})
+	n, err := double.Call(ws[1].Context(t.Context()), "worker0", 3)
+	require.NoError(t, err)
+	require.Equal(t, 6, n)
+	require.NoError(t, Barrier(ws[1].Context(t.Context())))
+	require.NoError(t, <-passed)
+}

@@ -13,7 +13,7 @@ import (
 // The headers of calls, fetches and answers are written by hand, for speed; what follows the last field is the value, in CBOR.
 // Numbers are varints, ids 8 bytes, little-endian:
 //
-//	call, fetch  flags 1, function (length, bytes; empty in a fetch), [timeout], [ticket], [reference], [shares], [pass], arguments
+//	call, fetch  flags 1, function (length, bytes; empty in a fetch), [timeout], [ticket], [span], [reference], [shares], [pass], arguments
 //	answer       flags 1, [error], [shares], [pass], value
 //	reference, shares, error: length, CBOR
 //	pass         pass id, message id, tensors, and per tensor: device kind 1 (its highest bit: requires a gradient), device index
@@ -24,7 +24,8 @@ const (
 	flagShares
 	flagPass
 	flagNoGrad
-	callFlags = flagNoGrad<<1 - 1
+	flagSpan
+	callFlags = flagSpan<<1 - 1
 )
 
 const (
@@ -42,6 +43,7 @@ type callHeader struct {
 	Function string
 	Timeout  time.Duration // what is left of the caller's; 0: none
 	Ticket   uint64        // under which the answer may bring references; 0: it may not
+	Span     uint64        // the caller's, for the callee's trace; 0: none
 	Ref      *refs.ID      // call: keep the result under this id instead of sending it; fetch: what to send
 	Refs     []refs.Share  // the references among the arguments
 	Pass     *passInfo
@@ -66,6 +68,7 @@ func (h *callHeader) append(b []byte) (_ []byte, err error) {
 	}
 	set(flagTimeout, h.Timeout > 0)
 	set(flagTicket, h.Ticket != 0)
+	set(flagSpan, h.Span != 0)
 	set(flagRef, h.Ref != nil)
 	set(flagShares, len(h.Refs) > 0)
 	set(flagPass, h.Pass != nil)
@@ -78,6 +81,9 @@ func (h *callHeader) append(b []byte) (_ []byte, err error) {
 	}
 	if h.Ticket != 0 {
 		b = binary.AppendUvarint(b, h.Ticket)
+	}
+	if h.Span != 0 {
+		b = binary.LittleEndian.AppendUint64(b, h.Span)
 	}
 	if h.Ref != nil {
 		if b, err = appendCBOR(b, h.Ref); err != nil {
@@ -102,6 +108,9 @@ func (h *callHeader) parse(b []byte) error {
 	}
 	if flags&flagTicket != 0 {
 		h.Ticket = r.uvarint()
+	}
+	if flags&flagSpan != 0 {
+		h.Span = r.id()
 	}
 	if flags&flagRef != 0 {
 		h.Ref = &refs.ID{}

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/ctx"
@@ -27,6 +28,9 @@ type inbound struct {
 
 	claimed atomic.Bool // somebody answers
 	unhook  func() bool // from waiting; guarded by mu
+
+	began time.Duration // when the function began, by the worker's clock
+	err   error         // what the call ended with
 }
 
 // serveCall checks a call and lets it run, wait its turn, or refuses it. It takes over the message and what begin counted.
@@ -34,15 +38,20 @@ func (w *Worker) serveCall(p *peer, s transport.Stream, m *transport.Message) {
 	in := &inbound{p: p, m: m}
 	in.w, in.s = w, s
 	err := in.h.parse(m.Header)
+	if in.span = w.calls.trace.begin(in.h.Span); in.span != nil {
+		in.span.received = sizeOf(m)
+	}
 	if err == nil {
 		if in.fn = w.serves[in.h.Function]; in.fn == nil {
 			err = fmt.Errorf("%w: %q; list it in the rpc.Config of %s", ErrNotServed, in.h.Function, w.name)
 		}
 	}
 	if err != nil {
+		w.calls.unserved.Add(1)
 		in.refuse(err)
 		return
 	}
+	in.fn.stats.inFlight.Add(1)
 	in.start(in.h.Timeout)
 	runs, refused := w.calls.gate.arrive(in)
 	if runs {
@@ -73,11 +82,13 @@ func (in *inbound) wait() {
 
 // refuse answers a call that never ran.
 func (in *inbound) refuse(err error) {
+	in.err = err
 	in.close(in.w.reply(in.s, &replyHeader{}, nil, err))
 }
 
 // close lets go of everything. err says why the stream cannot end in good order.
 func (in *inbound) close(err error) {
+	in.count(err)
 	in.mu.Lock()
 	if in.unhook != nil {
 		in.unhook()
@@ -92,6 +103,18 @@ func (in *inbound) close(err error) {
 	in.w.finish()
 }
 
+// count counts how the call ended. answer says what went wrong with the answer.
+func (in *inbound) count(answer error) {
+	if in.err == nil {
+		in.err = answer
+	}
+	in.endSpan()
+	if in.fn == nil {
+		return
+	}
+	in.fn.stats.end(outcomeOf(in.err))
+}
+
 // next frees the place of a call that ran.
 func (w *Worker) next() {
 	if in := w.calls.gate.done(); in != nil {
@@ -102,6 +125,7 @@ func (w *Worker) next() {
 // run runs the function on this goroutine, and answers where the result is there.
 func (in *inbound) run() {
 	defer in.w.next()
+	in.began = in.w.calls.clock.now()
 	ran := false
 	defer func() { // a function that ends its goroutine
 		if !ran {
@@ -138,10 +162,13 @@ func (in *inbound) finish(out any, err error) {
 	if !in.claimed.CompareAndSwap(false, true) {
 		return
 	}
+	in.fn.stats.observe(in.w.calls.clock.now() - in.began)
+	in.err = err
 	end, answered := errUnanswered, false
 	defer func() {
 		if !answered {
 			err := in.recovered(recover())
+			in.err = err
 			in.made(nil, err)
 			end = errors.Join(err, in.w.reply(in.s, &replyHeader{}, nil, err))
 		}
@@ -224,20 +251,22 @@ func (in *inbound) answer(out any, err error) error {
 		return err
 	}
 	if in.h.Ref == nil {
-		return in.w.answer(in.work, in.p, in.s, in.fn, out, in.h.Ticket, err)
+		in.err, err = in.w.answer(in.work, in.p, in.s, in.fn, out, in.h.Ticket, err)
+		return err
 	}
 	if err == nil {
-		err = in.fn.out.check(reflect.ValueOf(out).Elem())
+		err = in.fn.out.check(in.work, reflect.ValueOf(out).Elem())
 	}
+	in.err = err
 	in.made(out, err)
 	return in.w.reply(in.s, &replyHeader{}, nil, err)
 }
 
-// answer packs the result that out points to and sends it.
-func (w *Worker) answer(c context.Context, p *peer, s transport.Stream, fn *handler, out any, ticket uint64, err error) error {
+// answer packs the result that out points to and sends it. wrong is what the peer is told instead, err why it cannot be told.
+func (w *Worker) answer(c context.Context, p *peer, s transport.Stream, fn *handler, out any, ticket uint64, failed error) (wrong, err error) {
 	h := &replyHeader{}
-	if err != nil {
-		return w.reply(s, h, nil, err)
+	if failed != nil {
+		return failed, w.reply(s, h, nil, failed)
 	}
 	o := w.calls.outbound()
 	defer w.calls.reuse(o)
@@ -262,7 +291,8 @@ func (w *Worker) answer(c context.Context, p *peer, s transport.Stream, fn *hand
 	}
 	if err != nil {
 		pack.recall(w, p)
-		return w.reply(s, &replyHeader{}, nil, fmt.Errorf("result: %w", err))
+		err = fmt.Errorf("result: %w", err)
+		return err, w.reply(s, &replyHeader{}, nil, err)
 	}
 	m.Header = o.head[:0]
 	err = w.reply(s, h, m, nil)
@@ -274,9 +304,9 @@ func (w *Worker) answer(c context.Context, p *peer, s transport.Stream, fn *hand
 		pack.recall(w, p)
 	}
 	if errors.Is(err, errNotDelivered) {
-		return nil
+		return err, nil
 	}
-	return err
+	return nil, err
 }
 
 // maxStack is how many lines of a panic's stack the log gets.
@@ -307,8 +337,9 @@ func (w *Worker) logPanic(what string, p *peer, function string, err error) {
 	if !errors.As(err, &panicked) {
 		return
 	}
-	w.log.Error(what, "worker", w.name, "function", function, "caller", p.name, "panic", fmt.Sprint(panicked.value))
+	log := w.log.With("worker", w.name, "peer", p.name)
+	log.Error(what, "function", function, "panic", fmt.Sprint(panicked.value))
 	for _, line := range panicked.stack {
-		w.log.Error("\tat " + line)
+		log.Error("\tat " + line)
 	}
 }

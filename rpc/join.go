@@ -46,7 +46,10 @@ func Join(c context.Context, cfg Config) (*Worker, error) {
 		return nil, errors.Join(fmt.Errorf("rpc: join: %w", err), closeStore())
 	}
 	w := newWorker(p, closeStore)
-	if err := w.join(c, p); err != nil {
+	if w.calls.trace, w.endTrace, err = newTracer(p, w.epoch); err == nil {
+		err = w.join(c, p)
+	}
+	if err != nil {
 		err = w.wrap("", "join", ctx.AsTimeout(err))
 		return nil, errors.Join(err, w.Close())
 	}

@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"fmt"
+	"reflect"
 )
 
 // Method is a function on a value that a reference refers to; it runs where the value is.
@@ -16,8 +17,11 @@ type methodArgs[T, In any] struct {
 // DefineMethod declares a method of values of type T: fn gets the value itself at its owner, which must serve the method. The
 // reference is good for as long as fn runs.
 func DefineMethod[T, In, Out any](name string, fn func(c context.Context, self T, in In) (Out, error)) *Method[T, In, Out] {
+	args, aerr := codecFor(reflect.TypeFor[In]())
 	f := define(name, fn == nil, func(c context.Context, a methodArgs[T, In]) (out Out, _ *Future[Out], err error) {
-		defer a.Self.Release()
+		if aerr != nil || !args.has(reflect.ValueOf(&a.In).Elem(), a.Self.ref) { // or they share one count, and it is fn's
+			defer a.Self.Release()
+		}
 		self, err := a.Self.LocalValue(c)
 		if err != nil {
 			return out, nil, err

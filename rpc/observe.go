@@ -15,7 +15,7 @@ import (
 	"github.com/weft-project/weft/transport"
 )
 
-// ErrNoJob: the store knows of no worker.
+// ErrNoJob is what Observe fails with where the store knows of no worker.
 var ErrNoJob = errors.New("no worker has joined a job in this store")
 
 // Observed is a worker of a running job, as an observer sees it.

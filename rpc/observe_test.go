@@ -253,14 +253,22 @@ func TestObservingOverQUICShowsTheLanesOfRealLinks(t *testing.T) {
 	require.NoError(t, err)
 	all, err := Observe(t.Context(), ws[0].store, net, 10*time.Second)
 	require.NoError(t, err)
-	calls, tensors, why := lanesInUse(ws[0].peers[1].link.Lanes())
+	l := ws[0].Lanes()[0]
 	for i, o := range all {
 		require.NoError(t, o.Err)
 		p := o.Status.Peers[0]
-		require.Equal(t, []string{calls, tensors}, []string{p.Calls, p.Tensors})
-		require.Equal(t, why == "", p.Why == "", "worker %d: %q, %q", i, why, p.Why)
+		require.Equal(t, []string{l.Calls, l.Tensors}, []string{p.Calls, p.Tensors})
+		require.Equal(t, l.whyNotBetter() == "", p.Why == "", "worker %d: %q", i, p.Why)
 	}
 }
+
+// fixedLanes is a link that has these.
+type fixedLanes struct {
+	transport.Link
+	lanes []transport.LaneState
+}
+
+func (l fixedLanes) Lanes() []transport.LaneState { return l.lanes }
 
 func TestTheLanesInUseComeWithTheReasonsOfBetterOnes(t *testing.T) {
 	state := func(name, why string) transport.LaneState { return transport.LaneState{Name: name, Why: why} }
@@ -276,8 +284,8 @@ func TestTheLanesInUseComeWithTheReasonsOfBetterOnes(t *testing.T) {
 		{[]transport.LaneState{state("bulk", ""), state("local", "late"), state("quic", "")}, "quic", "bulk", "local: late"},
 		{[]transport.LaneState{state("local", strings.Repeat("é", 1000)), state("quic", "")}, "quic", "quic", bounded("local: "+strings.Repeat("é", 1000), maxStatusText)},
 	} {
-		calls, tensors, why := lanesInUse(c.lanes)
-		require.Equal(t, []string{c.calls, c.tensors, c.why}, []string{calls, tensors, why})
+		l := lanesOf("peer", fixedLanes{lanes: c.lanes})
+		require.Equal(t, []string{c.calls, c.tensors, c.why}, []string{l.Calls, l.Tensors, l.whyNotBetter()})
 	}
 }
 

@@ -141,15 +141,32 @@ func (c *codec) pack(p *packing, v reflect.Value, depth int) (any, error) {
 	return cbor.RawMessage(raw), nil
 }
 
-// check says what is wrong with the tensors in a value that is kept here for references.
-func (c *codec) check(v reflect.Value) error {
+// check says what is wrong with the tensors and references in a value that is kept here for references. It waits for the values
+// that calls under in make, as an answer does: they would end with it.
+func (c *codec) check(in context.Context, v reflect.Value) error {
 	if c.kind == plain || c.kind == stays {
 		return nil
 	}
 	var p packing
 	defer p.unpin()
 	_, err := c.pack(&p, v, 0)
+	for _, r := range p.refs {
+		if err == nil {
+			err = r.settled(in)
+		}
+	}
 	return err
+}
+
+// has says whether a value holds a reference.
+func (c *codec) has(v reflect.Value, r *ref) bool {
+	if !c.refers {
+		return false
+	}
+	var p packing
+	defer p.unpin()
+	_, _ = c.pack(&p, v, 0) // what did not fit would not have arrived
+	return slices.Contains(p.refs, r)
 }
 
 func (p *packing) tensor(t *autodiff.Tensor) (any, error) {

@@ -170,6 +170,25 @@ func TestADroppedRemoteCallIsReportedByWhoeverUsesItsReference(t *testing.T) {
 	})
 }
 
+func TestACallWhoseMessageIsLostEndsAtItsDeadlineAndTheNextOneWorks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &faults{call: 2}
+		ws, _ := simWith(t, 2, simnet.Config{MinDelay: time.Millisecond, Drop: f.drop}, refFunctions)
+		c := ws[0].Context(t.Context())
+		for _, to := range []string{"worker0", "worker1"} {
+			start := time.Now()
+			_, err := constant.Call(WithTimeout(c, time.Second), to, 1)
+			require.ErrorIs(t, err, ErrTimeout)
+			require.Equal(t, time.Second, time.Since(start))
+		}
+		for _, to := range []string{"worker0", "worker1"} {
+			n, err := constant.Call(c, to, 2)
+			require.NoError(t, err)
+			require.Equal(t, 2, n)
+		}
+	})
+}
+
 func TestARemoteThatTimedOutIsFreedAtItsOwnerWhenTheCallEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		deaf := Define("deaf", func(_ context.Context, d time.Duration) (int, error) { time.Sleep(d); return 1, nil })

@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/ctx"
+	"github.com/weft-project/weft/rpc/trace"
 	"github.com/weft-project/weft/transport"
 )
 
@@ -151,35 +153,49 @@ func (w *Worker) enterPass(c context.Context, p *peer, info *passInfo) (context.
 }
 
 // serveFetch answers with the value of a reference that this worker owns.
-func (w *Worker) serveFetch(p *peer, s transport.Stream, m *transport.Message) error {
+func (w *Worker) serveFetch(p *peer, s transport.Stream, m *transport.Message) (err error) {
+	stats, began := w.calls.in.of(fetchLabel), w.calls.clock.now()
+	stats.inFlight.Add(1)
+	var refused error
 	var h callHeader
-	err := h.parse(m.Header)
+	own := &callContext{w: w, s: s}
+	defer func() {
+		w.calls.trace.end(own.span, trace.Callee, spanFetch, "", p.name, h.pass(), cmp.Or(refused, err))
+		stats.observe(w.calls.clock.now() - began)
+		stats.end(outcomeOf(cmp.Or(refused, err)))
+	}()
+	refuse := func(err error) error {
+		refused = err
+		return w.reply(s, &replyHeader{}, nil, err)
+	}
+	err = h.parse(m.Header)
+	own.span = w.calls.trace.begin(h.Span)
 	if err == nil && h.Ref == nil {
 		err = fmt.Errorf("%w: a fetch of nothing", ErrProtocol)
 	}
 	if err != nil {
-		return w.reply(s, &replyHeader{}, nil, err)
+		return refuse(err)
 	}
-	own := &callContext{w: w, s: s}
 	own.start(h.Timeout)
 	defer own.end()
 	var c context.Context = own
 	if h.Pass != nil {
 		in, leave, err := w.enterPass(c, p, h.Pass)
 		if err != nil {
-			return w.reply(s, &replyHeader{}, nil, err)
+			return refuse(err)
 		}
 		defer leave()
 		c = in
 	}
 	v, err := w.refs.value(c, *h.Ref)
 	if err != nil {
-		return w.reply(s, &replyHeader{}, nil, err)
+		return refuse(err)
 	}
 	cd, err := codecFor(v.Type())
 	at := reflect.New(v.Type())
 	at.Elem().Set(v)
-	return w.answer(c, p, s, &handler{name: "fetch", out: cd}, at.Interface(), h.Ticket, err)
+	refused, err = w.answer(c, p, s, &handler{name: "fetch", out: cd}, at.Interface(), h.Ticket, err)
+	return err
 }
 
 // serveRefs takes control messages of references.

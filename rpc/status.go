@@ -55,8 +55,9 @@ func (w *Worker) status() Status {
 		ps := PeerStatus{Name: p.name, Rank: p.rank, Addr: bounded(p.addr, maxStatusText)}
 		if p.gone != nil {
 			ps.Gone = bounded(p.gone.Error(), maxStatusText)
-		} else if p.link != nil {
-			ps.Calls, ps.Tensors, ps.Why = lanesInUse(p.link.Lanes())
+		} else {
+			l := lanesOf(p.name, p.link)
+			ps.Calls, ps.Tensors, ps.Why = l.Calls, l.Tensors, l.whyNotBetter()
 		}
 		size += 64 + len(ps.Name) + len(ps.Addr) + len(ps.Why) + len(ps.Gone)
 		if size > maxStatus || len(st.Peers) == maxStatusPeers {
@@ -68,24 +69,17 @@ func (w *Worker) status() Status {
 	return st
 }
 
-// lanesInUse says which lanes of a link small calls and large tensors take, and why not those before them.
-func lanesInUse(lanes []transport.LaneState) (calls, tensors, why string) {
+// whyNotBetter gives the reasons of the lanes that would be preferred to those in use.
+func (l PeerLanes) whyNotBetter() string {
 	var reasons []string
-	for _, l := range lanes {
-		switch {
-		case l.Why != "":
-			if tensors == "" || calls == "" && l.Name != transport.LaneBulk {
-				reasons = append(reasons, l.Name+": "+l.Why)
-			}
-			continue
-		case tensors == "":
-			tensors = l.Name
-		}
-		if calls == "" && l.Name != transport.LaneBulk { // it moves tensors alone
-			calls = l.Name
+	var calls, tensors bool // their lanes are passed
+	for _, s := range l.Lanes {
+		calls, tensors = calls || s.Name == l.Calls, tensors || s.Name == l.Tensors
+		if s.Why != "" && (!tensors || !calls && s.Name != transport.LaneBulk) { // which moves tensors alone
+			reasons = append(reasons, s.Name+": "+s.Why)
 		}
 	}
-	return calls, tensors, bounded(strings.Join(reasons, "; "), maxStatusText)
+	return bounded(strings.Join(reasons, "; "), maxStatusText)
 }
 
 // statusMode is for what comes from another worker: as modes, but a list of more peers than fit is refused before there is

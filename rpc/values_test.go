@@ -188,3 +188,38 @@ func TestAResultBeyondTheWiresLimitsGivesAnErrorThatSaysSo(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, got, 1<<19)
 }
+
+func TestResultsMayBePartsOfArgumentsAndAsLargeAsTheDataSays(t *testing.T) {
+	parts := Define("parts", func(_ context.Context, x *autodiff.Tensor) ([]*autodiff.Tensor, error) {
+		return []*autodiff.Tensor{x, autodiff.Reshape(x, 6), autodiff.Transpose(x), autodiff.Slice(x, 0, 1, 2)}, nil
+	})
+	nonzero := Define("nonzero", func(_ context.Context, x *autodiff.Tensor) (*autodiff.Tensor, error) {
+		values, err := autodiff.Values[float32](x)
+		var at []int64
+		for i, v := range values {
+			if v != 0 {
+				at = append(at, int64(i))
+			}
+		}
+		return autodiff.New(at, len(at)), err
+	})
+	ws := sim(t, 2, serve(parts, nonzero))
+	c := ws[0].Context(t.Context())
+	x := autodiff.New([]float32{1, 0, 3, 4, 0, 6}, 2, 3)
+	for _, to := range []string{"worker1", "worker0"} {
+		got, err := parts.Call(c, to, x)
+		require.NoError(t, err)
+		for i, want := range [][]float32{{1, 0, 3, 4, 0, 6}, {1, 0, 3, 4, 0, 6}, {1, 4, 0, 0, 3, 6}, {4, 0, 6}} {
+			values, err := autodiff.Values[float32](got[i])
+			require.NoError(t, err)
+			require.Equal(t, want, values)
+		}
+		for in, want := range map[*autodiff.Tensor][]int64{x: {0, 2, 3, 5}, autodiff.New([]float32{0}): {}} {
+			found, err := nonzero.Call(c, to, in)
+			require.NoError(t, err)
+			values, err := autodiff.Values[int64](found)
+			require.NoError(t, err)
+			require.Equal(t, want, values)
+		}
+	}
+}

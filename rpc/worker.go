@@ -34,6 +34,7 @@ type Worker struct {
 
 	store     store.Store
 	ownsStore func() error
+	endTrace  func() error
 	net       transport.Network
 	listener  transport.Listener
 
@@ -346,6 +347,9 @@ func (w *Worker) close() error {
 	}
 	w.unclaim()
 	w.work.Wait()
+	if w.endTrace != nil {
+		errs = append(errs, w.endTrace())
+	}
 	if w.ownsStore != nil {
 		errs = append(errs, w.ownsStore())
 	}

@@ -101,7 +101,7 @@ func (l *session) hauler(lane byte) hauler {
 	return nil
 }
 
-// wake puts a token where one is missing.
+// wake puts a token where one is missing. Where nobody ever waited there may be no channel.
 func wake(ch chan struct{}) {
 	select {
 	case ch <- struct{}{}:

@@ -197,9 +197,7 @@ func (s *stream) credited(n int64) error {
 	if s.credit += n; s.credit > window {
 		return frameErr("credit", "no more than was spent", "%d bytes too many", s.credit-window)
 	}
-	if s.writable != nil {
-		wake(s.writable)
-	}
+	wake(s.writable)
 	return nil
 }
 

@@ -20,8 +20,8 @@ type stream struct {
 	dead   bool // nothing more may be sent
 
 	in       pieceReader   // the receiver's
-	readable chan struct{} // a token: look again, for the receiver
-	writable chan struct{} // likewise for the sender; made when it waits
+	readable chan struct{} // a token: look again, for the receiver; made when it waits
+	writable chan struct{} // likewise for the sender
 
 	mu      sync.Mutex
 	first   *piece // arrived, not received
@@ -43,7 +43,7 @@ type stream struct {
 }
 
 func newStream(l *session) *stream {
-	return &stream{link: l, credit: window, readable: make(chan struct{}, 1)}
+	return &stream{link: l, credit: window}
 }
 
 func (s *stream) errorf(op string, sentinel error, reason string, cause error) error {
@@ -213,9 +213,7 @@ func (s *stream) interruptLocked(fetches, gives error) {
 		s.gives(gives)
 	}
 	wake(s.readable)
-	if s.writable != nil {
-		wake(s.writable)
-	}
+	wake(s.writable)
 }
 
 // Context is made on demand: most streams are used by callers, who have a context of their own.
@@ -304,12 +302,16 @@ func (s *stream) next(c context.Context) (*piece, error) {
 			return p, nil
 		}
 		err := s.mayRecvLocked()
+		if s.readable == nil {
+			s.readable = make(chan struct{}, 1)
+		}
+		again := s.readable
 		s.mu.Unlock()
 		if err != nil {
 			return nil, err
 		}
 		select {
-		case <-s.readable:
+		case <-again:
 		case <-s.link.ctx.Done():
 		case <-c.Done():
 			return nil, s.errorf("receive from", c.Err(), "", nil)

@@ -48,12 +48,25 @@ type finding struct {
 }
 
 func doctorCommand(stdout io.Writer) *cobra.Command {
-	quick := false
+	quick, job := false, jobFlags{}
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Say what this machine offers to a job, and what would help",
-		Args:  cobra.NoArgs,
+		Long: `Say what this machine offers to a job, and what would help.
+
+With --init, and the job's secret, say which lanes each pair of workers of a running job uses instead, and who does not answer.
+The job is not disturbed.`,
+		Example: "  weft doctor\n  weft doctor --init tcp://127.0.0.1:29500 --token-file job.token",
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if job.init != "" {
+				return examineJob(cmd.Context(), stdout, job)
+			}
+			for _, name := range []string{"token-file", "timeout", "all"} {
+				if cmd.Flags().Changed(name) {
+					return fmt.Errorf("--%s is about a running job: give its store with --init tcp://host:port", name)
+				}
+			}
 			findings := slices.Concat(examine(), examineLanes(cmd.Context(), quick), examineSystem(os.ReadFile))
 			if report(stdout, findings) == bad {
 				return &exitError{codeFailed, errors.New("a job cannot run here: see FAIL above")}
@@ -62,6 +75,10 @@ func doctorCommand(stdout io.Writer) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&quick, "quick", false, "look, but do not measure")
+	cmd.Flags().StringVar(&job.init, "init", "", "tcp://host:port of a running job's store: show its workers' lanes")
+	cmd.Flags().StringVar(&job.tokenFile, "token-file", "", "file with the job's shared secret (default $"+elastic.TokenVariable+")")
+	cmd.Flags().DurationVar(&job.timeout, "timeout", 2*time.Second, "for the job's store and for each of its workers to answer")
+	cmd.Flags().BoolVar(&job.all, "all", false, "list all pairs, however many")
 	return cmd
 }
 

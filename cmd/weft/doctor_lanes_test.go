@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -13,15 +12,13 @@ import (
 
 func TestEveryLaneIsMeasuredAndNothingIsLeft(t *testing.T) {
 	leak.Check(t)
-	c, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
 	want := map[string]string{
 		transport.LaneLocal: `^a small call there and back takes \d+ µs, a tensor of 16 MiB, lent in shared memory, \d+ µs$`,
 		transport.LaneBulk:  `^a tensor of 16 MiB moves at \d+\.\d\d GB/s$`,
 		transport.LaneQUIC:  `^a small call there and back takes \d+ µs, a tensor of 16 MiB moves at \d+\.\d\d GB/s$`,
 	}
 	for lane, text := range want {
-		f := examineLane(c, lane, false)
+		f := examineLane(t.Context(), lane, false)
 		require.Equal(t, "lane "+lane, f.what)
 		if f.verdict == poor { // not to be had on this system
 			require.Contains(t, f.text, "instead, which is slower")

@@ -2,6 +2,8 @@
 //
 //	weft run --nproc-per-node 2 bin/digits   start two workers here and watch them
 //	weft doctor                              say what this machine offers to a job
+//	weft doctor --init tcp://host:port       say which lanes the workers of a running job use
+//	weft trace merge out.json a.json b.json  make one trace of the workers' own
 //	weft version
 //
 // The exit code of "weft run" is 0 if every worker succeeded, else that of the first worker that failed (128 plus the
@@ -50,7 +52,7 @@ func execute(args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	root.AddCommand(runCommand(stdout, stderr), doctorCommand(stdout), versionCommand(stdout))
+	root.AddCommand(runCommand(stdout, stderr), doctorCommand(stdout), traceCommand(stdout), versionCommand(stdout))
 	cmd, err := root.ExecuteContextC(context.Background())
 	if err == nil {
 		return 0

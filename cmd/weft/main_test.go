@@ -84,6 +84,10 @@ func TestAWrongCommandLineIsExplainedAndExitsWithTwo(t *testing.T) {
 		{[]string{"run", "--no-such-flag", self}, "unknown flag: --no-such-flag"},
 		{[]string{"run", "./no-such-program"}, "does not exist; give its path, or build it first"},
 		{[]string{"doctor", "me"}, `unknown command "me"`},
+		{[]string{"doctor", "--all"}, "--all is about a running job: give its store with --init"},
+		{[]string{"doctor", "--init", "localhost:29500"}, "--init: expected tcp://host:port"},
+		{[]string{"doctor", "--init", "tcp://localhost:29500", "--token-file", "/nowhere/token"}, "--token-file"},
+		{[]string{"doctor", "--init", "tcp://localhost:29500", "--timeout", "0s"}, "--timeout: expected more than 0"},
 	} {
 		code, stdout, stderr := weft(t, c.args...)
 		require.Equal(t, 2, code, "%v", c.args)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -27,15 +28,15 @@ const minToken = 16
 
 // runFlags are the flags of "weft run", as they are given.
 type runFlags struct {
-	nproc, nnodes, runID, role, masterAddr, tokenFile, lanes string
-	masterPort, nodeRank, maxRestarts                        int
-	noPrefix, standalone                                     bool
-	grace                                                    time.Duration
+	nproc, nnodes, runID, role, masterAddr, tokenFile, lanes, trace string
+	masterPort, nodeRank, maxRestarts                               int
+	noPrefix, standalone                                            bool
+	grace                                                           time.Duration
 }
 
 // flagNames are the flags that PET_<NAME> sets where the command line does not, as with torchrun.
 var flagNames = [...]string{"nproc-per-node", "nnodes", "rdzv-id", "run-id", "role", "master-addr", "master-port",
-	"node-rank", "max-restarts", "standalone", "token-file", "lanes", "no-prefix", "grace"}
+	"node-rank", "max-restarts", "standalone", "token-file", "lanes", "trace", "no-prefix", "grace"}
 
 func runCommand(stdout, stderr io.Writer) *cobra.Command {
 	f := &runFlags{}
@@ -90,6 +91,7 @@ func (f *runFlags) register(cmd *cobra.Command) {
 	flags.BoolVar(&f.standalone, "standalone", false, "accepted for torchrun's sake: a job of one machine always is")
 	str(&f.tokenFile, "token-file", "", "file with the job's shared secret (default $"+elastic.TokenVariable+", else a new one)")
 	str(&f.lanes, "lanes", "", "ways for bytes between workers, of local, bulk and quic, separated by commas (default $"+rpc.LanesVariable+", else all)")
+	str(&f.trace, "trace", "", "folder in which every worker writes the spans of its calls, for weft trace merge (default $"+rpc.TraceVariable+")")
 	flags.BoolVar(&f.noPrefix, "no-prefix", false, "do not put the rank in front of each line")
 	flags.BoolVar(&f.noPrefix, "no_prefix", false, "")
 	flags.DurationVar(&f.grace, "grace", 30*time.Second, "time from SIGTERM to SIGKILL when the job is stopped")
@@ -151,6 +153,16 @@ func (f *runFlags) environ() ([]string, error) {
 			return nil, fmt.Errorf("--lanes: %w", err)
 		}
 		env = append(env, rpc.LanesVariable+"="+f.lanes)
+	}
+	if f.trace != "" {
+		dir, err := filepath.Abs(f.trace)
+		if err == nil {
+			err = os.MkdirAll(dir, 0o755)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("--trace: %w", err)
+		}
+		env = append(env, rpc.TraceVariable+"="+dir)
 	}
 	return env, nil
 }

@@ -1,0 +1,250 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
+
+	"github.com/weft-project/weft/elastic"
+	"github.com/weft-project/weft/rpc"
+	"github.com/weft-project/weft/store"
+	"github.com/weft-project/weft/transport"
+)
+
+const maxRows = 40 // of pairs, unless all are asked for
+
+// jobFlags are those of "weft doctor --init".
+type jobFlags struct {
+	init, tokenFile string
+	timeout         time.Duration
+	all             bool
+}
+
+// examineJob asks the workers of a running job, and prints which lanes each pair uses.
+func examineJob(c context.Context, w io.Writer, f jobFlags) error {
+	addr, errInit := storeAddress(f.init)
+	token, errToken := jobToken(f.tokenFile)
+	var errTimeout error
+	if f.timeout <= 0 {
+		errTimeout = fmt.Errorf("--timeout: expected more than 0, got %v", f.timeout)
+	}
+	if err := errors.Join(errInit, errToken, errTimeout); err != nil {
+		return err
+	}
+	workers, err := observeJob(c, addr, token, f.timeout)
+	if err != nil {
+		return &exitError{codeFailed, err}
+	}
+	answered, strangers := 0, 0
+	for _, o := range workers {
+		switch {
+		case o.Err == nil:
+			answered++
+		case errors.Is(o.Err, transport.ErrIdentity):
+			strangers++
+		}
+	}
+	if answered == 0 && strangers > 0 {
+		return &exitError{codeFailed, fmt.Errorf("the workers at %s do not take this token: give the job's own, in $%s or --token-file (weft run without either makes one that nobody else has)",
+			addr, elastic.TokenVariable)}
+	}
+	printPairs(w, workers, f.all)
+	printSilent(w, workers, addr)
+	if answered == 0 {
+		return &exitError{codeFailed, fmt.Errorf("no worker of the job at %s answered: are they still running? where they are on another machine, run this there", addr)}
+	}
+	return nil
+}
+
+// storeAddress reads tcp://host:port.
+func storeAddress(init string) (string, error) {
+	u, err := url.Parse(init)
+	if err != nil || u.Scheme != "tcp" || u.Hostname() == "" || u.Port() == "" {
+		return "", fmt.Errorf("--init: expected tcp://host:port of the job's store (MASTER_ADDR and MASTER_PORT of its workers), got %q", init)
+	}
+	return net.JoinHostPort(u.Hostname(), u.Port()), nil
+}
+
+// jobToken is the job's secret, from the file or the environment.
+func jobToken(file string) (string, error) {
+	token, err := readToken(file)
+	if err != nil {
+		return "", err
+	}
+	if token == "" {
+		token = os.Getenv(elastic.TokenVariable)
+	}
+	if token == "" {
+		return "", fmt.Errorf("--init needs the job's secret: set $%s, or give --token-file, as for the job's workers", elastic.TokenVariable)
+	}
+	return token, nil
+}
+
+func observeJob(c context.Context, addr, token string, timeout time.Duration) ([]rpc.Observed, error) {
+	id, err := transport.IdentityFromToken([]byte(token), "doctor", time.Now)
+	if err != nil {
+		return nil, err
+	}
+	n, err := transport.New(transport.Config{Identity: id, Lanes: []string{transport.LaneQUIC}, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return nil, err
+	}
+	within, cancel := context.WithTimeout(c, timeout)
+	defer cancel()
+	st, err := store.Dial(within, store.ClientConfig{Addr: addr, Timeout: timeout})
+	if err != nil {
+		return nil, fmt.Errorf("no store at %s: is the job running, and is this its MASTER_ADDR and MASTER_PORT? (%w)", addr, err)
+	}
+	defer st.Close()
+	workers, err := rpc.Observe(c, st, n, timeout)
+	if errors.Is(err, rpc.ErrNoJob) {
+		return nil, fmt.Errorf("there is a store at %s, but no worker has joined there: they have not come to rpc.Join yet, have left, or use a prefix in the store", addr)
+	}
+	return workers, err
+}
+
+// pair is two workers that have a link, or had one.
+type pair struct {
+	a, b                      string
+	calls, tensors, why, gone string
+}
+
+// fine says that there is nothing to say.
+func (p pair) fine() bool { return p.why == "" && p.gone == "" }
+
+// pairs lists them by rank, and counts those that have no link. What either end says of a lost link counts; of lanes, what the
+// first one says.
+func pairs(workers []rpc.Observed) (list []pair, unlinked int) {
+	type key struct{ low, high int }
+	at := map[key]int{}
+	none := map[key]bool{}
+	for _, o := range workers {
+		if o.Status == nil {
+			continue
+		}
+		for _, p := range o.Status.Peers {
+			k := key{min(o.Rank, p.Rank), max(o.Rank, p.Rank)}
+			if p.Calls == "" && p.Gone == "" {
+				none[k] = true
+				continue
+			}
+			i, there := at[k]
+			if !there {
+				i = len(list)
+				at[k] = i
+				first := pair{a: o.Name, b: p.Name, calls: p.Calls, tensors: p.Tensors, why: p.Why}
+				if p.Rank < o.Rank {
+					first.a, first.b = first.b, first.a
+				}
+				list = append(list, first)
+			}
+			if p.Gone != "" && list[i].gone == "" {
+				list[i].gone = p.Gone
+			}
+		}
+	}
+	for k := range none {
+		if _, linked := at[k]; !linked {
+			unlinked++
+		}
+	}
+	return list, unlinked
+}
+
+// printPairs prints all pairs, or where they are many those that are not at their best first.
+func printPairs(w io.Writer, workers []rpc.Observed, all bool) {
+	list, unlinked := pairs(workers)
+	fmt.Fprintf(w, "workers %d, linked pairs %d", len(workers), len(list))
+	if unlinked > 0 {
+		fmt.Fprintf(w, ", and %d without a link so far", unlinked)
+	}
+	fmt.Fprintln(w)
+	shown, left := list, 0
+	if !all && len(list) > maxRows {
+		shown = nil
+		for _, want := range []bool{false, true} {
+			for _, p := range list {
+				if p.fine() == want && len(shown) < maxRows {
+					shown = append(shown, p)
+				}
+			}
+		}
+		left = len(list) - len(shown)
+	}
+	if len(shown) > 0 {
+		tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(tw, "\nWORKER\tWORKER\tCALLS\tTENSORS\tWHY NOT BETTER")
+		for _, p := range shown {
+			if p.gone != "" {
+				p.calls, p.tensors, p.why = "-", "-", p.gone
+			}
+			if p.why != "" {
+				p.tensors += "\t" + p.why
+			}
+			fmt.Fprintf(tw, "%s\t%s\t%s\t%s\n", p.a, p.b, p.calls, p.tensors)
+		}
+		_ = tw.Flush()
+	}
+	if left > 0 {
+		fmt.Fprintf(w, "… and %d more; --all shows them\n", left)
+	}
+}
+
+// printSilent says who did not answer. at is the address of the job's store.
+func printSilent(w io.Writer, workers []rpc.Observed, at string) {
+	heading := "\nnot reached:\n"
+	for _, o := range workers {
+		if o.Err == nil {
+			if o.Status.Omitted > 0 {
+				fmt.Fprintf(w, "%s left out %d of its peers\n", o.Name, o.Status.Omitted)
+			}
+			continue
+		}
+		fmt.Fprint(w, heading)
+		heading = ""
+		name := fmt.Sprintf("rank %d", o.Rank)
+		if o.Name != "" {
+			name += ", " + o.Name + " at " + o.Addr
+		}
+		fmt.Fprintf(w, "  %s: %s%s\n", name, oneLine(o.Err.Error()), whyUnreachable(o, at))
+	}
+}
+
+// whyUnreachable guesses. A store on loopback is on this machine, and so are workers that are.
+func whyUnreachable(o rpc.Observed, store string) string {
+	silent := errors.Is(o.Err, rpc.ErrTimeout)
+	switch {
+	case !silent && !errors.Is(o.Err, transport.ErrUnreachable):
+		return ""
+	case loopback(o.Addr) && !loopback(store):
+		return "; only its own machine reaches that address: run this there, or set rpc.Config.Listen"
+	case silent:
+		return "; it hangs, is still joining, or something on the way drops UDP"
+	}
+	return ""
+}
+
+func loopback(addr string) bool {
+	host, _, _ := net.SplitHostPort(addr)
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// oneLine leaves out what would steer a terminal: a part of the text may be a peer's.
+func oneLine(s string) string {
+	return strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return ' '
+		}
+		return r
+	}, s)
+}

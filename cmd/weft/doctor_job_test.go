@@ -1,0 +1,165 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/internal/leak"
+	"github.com/weft-project/weft/rpc"
+	"github.com/weft-project/weft/store"
+	"github.com/weft-project/weft/transport"
+)
+
+const jobSecret = "0123456789abcdef0123456789abcdef"
+
+// job starts n workers of a world in this process, and gives the URL of their store. The last one has no lane but QUIC.
+func job(t *testing.T, world, n int) string {
+	t.Helper()
+	leak.Check(t)
+	t.Setenv("WEFT_TOKEN", jobSecret)
+	quiet := slog.New(slog.DiscardHandler)
+	srv, err := store.Serve(store.ServerConfig{Addr: "127.0.0.1:0", Logger: quiet})
+	require.NoError(t, err)
+	t.Cleanup(func() { srv.Close() })
+	var wg sync.WaitGroup
+	errs := make([]error, n)
+	for i := range n {
+		st, err := store.Dial(t.Context(), store.ClientConfig{Addr: srv.Addr()})
+		require.NoError(t, err)
+		t.Cleanup(func() { st.Close() })
+		cfg := rpc.Config{Store: st, Rank: i, WorldSize: world, Logger: quiet, JoinTimeout: time.Minute}
+		if i == world-1 {
+			cfg.Lanes = []string{transport.LaneQUIC}
+		}
+		wg.Go(func() {
+			w, err := rpc.Join(t.Context(), cfg)
+			if errs[i] = err; err == nil {
+				t.Cleanup(func() { w.Close() })
+			}
+		})
+	}
+	wg.Wait()
+	require.NoError(t, errors.Join(errs...))
+	return "tcp://" + srv.Addr()
+}
+
+func TestDoctorShowsTheLanesOfARunningJobsPairs(t *testing.T) {
+	url := job(t, 3, 3)
+	code, stdout, stderr := weft(t, "doctor", "--init", url, "--timeout", "1m")
+	require.Zero(t, code, stderr)
+	require.Contains(t, stdout, "workers 3, linked pairs 3\n")
+	require.Regexp(t, `(?m)^WORKER +WORKER +CALLS +TENSORS +WHY NOT BETTER$`, stdout)
+	require.Regexp(t, `(?m)^worker0 +worker1 +(local +local|quic +bulk)`, stdout)
+	require.Regexp(t, `(?m)^worker0 +worker2 +quic +quic +local: .*it was not asked for; bulk: .*it was not asked for$`, stdout)
+	require.Regexp(t, `(?m)^worker1 +worker2 +quic +quic +local`, stdout)
+	require.NotContains(t, stdout, "not reached")
+	require.NotContains(t, stdout+stderr, jobSecret)
+
+	file := filepath.Join(t.TempDir(), "token")
+	require.NoError(t, os.WriteFile(file, []byte(jobSecret+"\n"), 0o600))
+	t.Setenv("WEFT_TOKEN", "")
+	code, _, stderr = weft(t, "doctor", "--init", url, "--timeout", "1m")
+	require.Equal(t, codeUsage, code)
+	require.Contains(t, stderr, "set $WEFT_TOKEN, or give --token-file")
+	code, again, stderr := weft(t, "doctor", "--init", url, "--timeout", "1m", "--token-file", file)
+	require.Zero(t, code, stderr)
+	require.Equal(t, stdout, again)
+
+	t.Setenv("WEFT_TOKEN", "another job's secret")
+	code, stdout, stderr = weft(t, "doctor", "--init", url, "--timeout", "1m")
+	require.Equal(t, codeFailed, code)
+	require.Contains(t, stderr, "do not take this token: give the job's own")
+	require.Empty(t, stdout)
+	t.Setenv("WEFT_TOKEN", "short")
+	code, _, stderr = weft(t, "doctor", "--init", url)
+	require.Equal(t, codeFailed, code)
+	require.Contains(t, stderr, "at least 16 are needed")
+}
+
+func TestDoctorSaysWhatIsMissingWhereThereIsNoJob(t *testing.T) {
+	url := job(t, 1, 0)
+	code, _, stderr := weft(t, "doctor", "--init", url)
+	require.Equal(t, codeFailed, code)
+	require.Contains(t, stderr, "there is a store at "+strings.TrimPrefix(url, "tcp://")+", but no worker has joined there")
+	code, _, stderr = weft(t, "doctor", "--init", "tcp://127.0.0.1:1", "--timeout", "50ms")
+	require.Equal(t, codeFailed, code)
+	require.Contains(t, stderr, "no store at 127.0.0.1:1: is the job running, and is this its MASTER_ADDR and MASTER_PORT?")
+}
+
+// status is that of a worker of a world whose workers are all linked.
+func status(world, rank int) *rpc.Status {
+	st := &rpc.Status{Name: fmt.Sprintf("w%d", rank), Rank: rank, World: world}
+	for peer := range world {
+		if peer != rank {
+			st.Peers = append(st.Peers, rpc.PeerStatus{Name: fmt.Sprintf("w%d", peer), Rank: peer, Calls: "local", Tensors: "local"})
+		}
+	}
+	return st
+}
+
+func observed(sts ...*rpc.Status) (all []rpc.Observed) {
+	for _, st := range sts {
+		all = append(all, rpc.Observed{Name: st.Name, Rank: st.Rank, Addr: "127.0.0.1:9", Status: st})
+	}
+	return all
+}
+
+func TestAPairIsListedOnceAndALossSeenByEitherEndCounts(t *testing.T) {
+	a, b, c := status(4, 0), status(4, 1), status(4, 2)
+	b.Peers[0] = rpc.PeerStatus{Name: "w0", Rank: 0, Gone: "peer lost"}
+	a.Peers[1].Calls, c.Peers[0].Calls = "", ""
+	c.Peers[2] = rpc.PeerStatus{Name: "w3", Rank: 3, Calls: "quic", Tensors: "bulk", Why: "local: far"}
+	list, unlinked := pairs(observed(c, a, b))
+	require.Equal(t, 1, unlinked)
+	require.ElementsMatch(t, []pair{
+		{"w1", "w2", "local", "local", "", ""}, {"w2", "w3", "quic", "bulk", "local: far", ""},
+		{"w0", "w1", "local", "local", "", "peer lost"}, {"w0", "w3", "local", "local", "", ""}, {"w1", "w3", "local", "local", "", ""},
+	}, list)
+}
+
+func TestOfManyPairsTheOnesThatCouldBeBetterComeFirst(t *testing.T) {
+	sts := make([]*rpc.Status, 30)
+	for i := range sts {
+		sts[i] = status(30, i)
+	}
+	sts[28].Peers[28] = rpc.PeerStatus{Name: "w29", Rank: 29, Calls: "quic", Tensors: "quic", Why: "local: far"}
+	var out bytes.Buffer
+	printPairs(&out, observed(sts...), false)
+	lines := strings.Split(out.String(), "\n")
+	require.Equal(t, "workers 30, linked pairs 435", lines[0])
+	require.Equal(t, "w28     w29     quic   quic     local: far", lines[3])
+	require.Contains(t, out.String(), "… and 395 more; --all shows them\n")
+	out.Reset()
+	printPairs(&out, observed(sts...), true)
+	require.Equal(t, 3+435, strings.Count(out.String(), "\n"))
+}
+
+func TestWhoIsNotReachedIsNamedWithAGuess(t *testing.T) {
+	fine := observed(status(2, 0))
+	fine[0].Status.Omitted = 7
+	var out bytes.Buffer
+	printSilent(&out, append(fine,
+		rpc.Observed{Rank: 1, Err: errors.New("it has not joined")},
+		rpc.Observed{Name: "w2", Rank: 2, Addr: "127.0.0.1:9", Err: fmt.Errorf("no\x1b[2Jroute: %w", transport.ErrUnreachable)},
+		rpc.Observed{Name: "w3", Rank: 3, Addr: "10.0.0.1:9", Err: rpc.ErrTimeout},
+	), "10.0.0.1:29500")
+	require.Equal(t, `w0 left out 7 of its peers
+
+not reached:
+  rank 1: it has not joined
+  rank 2, w2 at 127.0.0.1:9: no [2Jroute: unreachable; only its own machine reaches that address: run this there, or set rpc.Config.Listen
+  rank 3, w3 at 10.0.0.1:9: `+rpc.ErrTimeout.Error()+"; it hangs, is still joining, or something on the way drops UDP\n", out.String())
+	for _, here := range []string{"127.0.0.1:29500", "localhost:29500", "[::1]:29500"} {
+		require.NotContains(t, whyUnreachable(rpc.Observed{Addr: "127.0.0.1:9", Err: rpc.ErrTimeout}, here), "its own machine")
+	}
+}

@@ -1,0 +1,147 @@
+package rpc
+
+import (
+	"errors"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Metrics gives what this worker counts, for Prometheus. Several workers of a process can be registered together: every metric
+// has the label worker. Functions are told apart where this worker serves or calls them; what peers ask for beyond that is one count.
+func (w *Worker) Metrics() prometheus.Collector {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc("weft_rpc_"+name, help, labels, prometheus.Labels{"worker": w.name})
+	}
+	return &collector{
+		w:              w,
+		clientCalls:    desc("client_calls_total", "Calls that this worker made and that have ended.", "function", "outcome"),
+		clientSeconds:  desc("client_call_seconds", "From a call until its result is here, as its caller sees it.", "function"),
+		clientInFlight: desc("client_calls_in_flight", "Calls that this worker made and that have not ended.", "function"),
+		serverCalls:    desc("server_calls_total", "Calls that this worker has answered.", "function", "outcome"),
+		serverSeconds:  desc("server_handler_seconds", "How long functions worked, without waiting for their turn.", "function"),
+		serverInFlight: desc("server_calls_in_flight", "Calls that have arrived and are not answered: waiting, running or pending.", "function"),
+		unserved:       desc("server_unserved_calls_total", "Calls of functions that this worker does not serve, or that it could not read."),
+		running:        desc("server_handlers_running", "Functions that run now; Config.MaxRunning bounds them."),
+		queued:         desc("server_calls_queued", "Calls that wait for their turn; Config.MaxQueued bounds them."),
+		laneSent:       desc("lane_sent_bytes_total", "Bytes of frames and tensors sent on the link with a peer.", "peer", "lane"),
+		laneReceived:   desc("lane_received_bytes_total", "Bytes of frames and tensors received on the link with a peer.", "peer", "lane"),
+		laneUsed:       desc("lane_used", "1 for the lanes that carry the calls and the tensors of a pair of workers.", "peer", "lane", "use"),
+		peers:          desc("peers", "The other workers, by state.", "state"),
+		passes:         desc("passes", "Passes that are alive here."),
+		passBytes:      desc("pass_tensor_bytes", "Bytes of the tensors of all passes that are alive here."),
+		references:     desc("references", "What is kept for references.", "kind"),
+	}
+}
+
+type collector struct {
+	w *Worker
+
+	clientCalls, clientSeconds, clientInFlight *prometheus.Desc
+	serverCalls, serverSeconds, serverInFlight *prometheus.Desc
+	unserved, running, queued                  *prometheus.Desc
+	laneSent, laneReceived, laneUsed           *prometheus.Desc
+	peers, passes, passBytes, references       *prometheus.Desc
+}
+
+// Describe lists the metrics.
+func (m *collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		m.clientCalls, m.clientSeconds, m.clientInFlight, m.serverCalls, m.serverSeconds, m.serverInFlight, m.unserved, m.running, m.queued,
+		m.laneSent, m.laneReceived, m.laneUsed, m.peers, m.passes, m.passBytes, m.references,
+	} {
+		ch <- d
+	}
+}
+
+// Collect gives the values now.
+func (m *collector) Collect(ch chan<- prometheus.Metric) {
+	counter := func(d *prometheus.Desc, v uint64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v), labels...)
+	}
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	calls := &m.w.calls
+	functions := func(f *functionStats, total, seconds, inFlight *prometheus.Desc) {
+		for name, s := range f.list() {
+			if name != s.label {
+				continue
+			}
+			for o := range outcomes {
+				counter(total, s.ended[o].Load(), s.label, o.String())
+			}
+			gauge(inFlight, float64(s.inFlight.Load()), s.label)
+			ch <- s.histogram(seconds)
+		}
+	}
+	functions(&calls.out, m.clientCalls, m.clientSeconds, m.clientInFlight)
+	functions(&calls.in, m.serverCalls, m.serverSeconds, m.serverInFlight)
+	counter(m.unserved, calls.unserved.Load())
+	running, queued := calls.gate.load()
+	gauge(m.running, float64(running))
+	gauge(m.queued, float64(queued))
+
+	for _, l := range m.w.Lanes() {
+		for _, s := range l.Lanes {
+			if s.Why == "" {
+				counter(m.laneSent, s.Sent, l.Peer, s.Name)
+				counter(m.laneReceived, s.Received, l.Peer, s.Name)
+			}
+		}
+		if l.Calls != "" {
+			gauge(m.laneUsed, 1, l.Peer, l.Calls, "calls")
+			gauge(m.laneUsed, 1, l.Peer, l.Tensors, "tensors")
+		}
+	}
+	for state, n := range m.w.peerStates() {
+		gauge(m.peers, float64(n), state)
+	}
+	var bytes int64
+	passes := m.w.Passes()
+	for _, p := range passes {
+		bytes += p.Bytes
+	}
+	gauge(m.passes, float64(len(passes)))
+	gauge(m.passBytes, float64(bytes))
+	r := m.w.References()
+	for kind, n := range map[string]int{
+		"owners": r.Owners, "forks": r.Forks, "pending_users": r.PendingUsers, "pending_children": r.PendingChildren,
+	} {
+		gauge(m.references, float64(n), kind)
+	}
+}
+
+// histogram is what the durations are for Prometheus. A call that ends meanwhile is in all buckets or in none.
+func (s *callStats) histogram(d *prometheus.Desc) prometheus.Metric {
+	buckets := make(map[float64]uint64, len(bounds))
+	var n uint64
+	for i := range s.buckets {
+		n += s.buckets[i].Load()
+		if i < len(bounds) {
+			buckets[bounds[i].Seconds()] = n
+		}
+	}
+	return prometheus.MustNewConstHistogram(d, n, time.Duration(s.took.Load()).Seconds(), buckets, s.label)
+}
+
+// peerStates counts the other workers by what is known of them.
+func (w *Worker) peerStates() map[string]int {
+	n := map[string]int{"joining": 0, "linked": 0, "left": 0, "lost": 0}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, p := range w.peers {
+		switch {
+		case p.rank == w.rank:
+		case errors.Is(p.gone, ErrPeerLost):
+			n["lost"]++
+		case p.gone != nil:
+			n["left"]++
+		case p.link == nil:
+			n["joining"]++
+		default:
+			n["linked"]++
+		}
+	}
+	return n
+}

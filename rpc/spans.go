@@ -1,0 +1,143 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/weft-project/weft/ctx"
+	"github.com/weft-project/weft/rpc/trace"
+	"github.com/weft-project/weft/transport"
+)
+
+// TraceVariable names a folder into which every worker without Config.Trace writes its trace, as NAME.json; weft run --trace sets it.
+const TraceVariable = "WEFT_TRACE"
+
+// tracer gives spans to a sink; a nil one does nothing.
+type tracer struct {
+	sink   trace.Sink
+	worker string
+	rank   uint64
+	last   atomic.Uint64 // begins at random: of two lives of a worker every span is another
+}
+
+// span is a call at one end while it lasts; nil where nobody traces.
+type span struct {
+	id, parent     trace.ID
+	start          time.Time
+	sent, received int64
+}
+
+type spanKey struct{}
+
+// begin begins a span.
+func (t *tracer) begin(parent uint64) *span {
+	if t == nil {
+		return nil
+	}
+	return &span{id: trace.ID(t.rank<<48 | t.last.Add(1)&(1<<48-1)), parent: trace.ID(parent), start: time.Now()}
+}
+
+// beginIn begins the span of a call that is made under c.
+func (t *tracer) beginIn(c context.Context) *span {
+	if t == nil {
+		return nil
+	}
+	parent, _ := c.Value(spanKey{}).(trace.ID)
+	return t.begin(uint64(parent))
+}
+
+// end gives the span to the sink.
+func (t *tracer) end(s *span, side trace.Side, kind, function, peer string, pass ctx.PassID, err error) {
+	if s == nil {
+		return
+	}
+	t.sink.Span(trace.Span{
+		ID: s.id, Parent: s.parent, Side: side, Worker: t.worker, Peer: peer, Kind: kind, Function: function,
+		Start: s.start, End: time.Now(), Pass: pass, Outcome: outcomeOf(err).String(), Sent: s.sent, Received: s.received,
+	})
+}
+
+// kinds of spans.
+const (
+	spanCall   = "call"
+	spanRemote = "remote"
+	spanFetch  = "fetch"
+)
+
+// endSpan ends the caller's span.
+func (o *outbound) endSpan(err error) {
+	if o.span == nil {
+		return
+	}
+	kind, function, to := spanCall, o.what, ""
+	switch {
+	case o.m.Kind == kindFetch:
+		kind, function = spanFetch, ""
+	case o.h.Ref != nil:
+		kind = spanRemote
+	}
+	if o.p != nil {
+		to = o.p.name
+	}
+	pass, _ := ctx.From(o.c)
+	var id ctx.PassID
+	if pass != nil {
+		id = pass.ID()
+	}
+	o.w.calls.trace.end(o.span, trace.Caller, kind, function, to, id, err)
+}
+
+// endSpan ends the callee's span.
+func (in *inbound) endSpan() {
+	kind := spanCall
+	if in.h.Ref != nil {
+		kind = spanRemote
+	}
+	in.w.calls.trace.end(in.span, trace.Callee, kind, in.h.Function, in.p.name, in.h.pass(), in.err)
+}
+
+// pass is the call's, 0 where it has none.
+func (h *callHeader) pass() ctx.PassID {
+	if h.Pass == nil {
+		return 0
+	}
+	return ctx.PassID(h.Pass.Pass)
+}
+
+// sizeOf is how many bytes of header and tensors a message has.
+func sizeOf(m *transport.Message) int64 {
+	n := int64(len(m.Header))
+	for _, t := range m.Tensors {
+		if t.Buf != nil {
+			n += int64(t.Buf.Len())
+		}
+	}
+	return n
+}
+
+// newTracer gives the tracer of a worker, and what ends it. Without Config.Trace the environment decides.
+func newTracer(p *prepared, epoch uint64) (*tracer, func() error, error) {
+	sink, end := p.Trace, func() error { return nil }
+	if dir := os.Getenv(TraceVariable); sink == nil && dir != "" {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return nil, nil, fmt.Errorf("$%s: %w", TraceVariable, err)
+		}
+		f, err := os.Create(filepath.Join(dir, p.Name+".json"))
+		if err != nil {
+			return nil, nil, fmt.Errorf("$%s: %w", TraceVariable, err)
+		}
+		chrome := trace.NewChrome(f)
+		sink, end = chrome, func() error { return errors.Join(chrome.Close(), f.Close()) }
+	}
+	if sink == nil {
+		return nil, end, nil
+	}
+	t := &tracer{sink: sink, worker: p.Name, rank: uint64(p.Rank)}
+	t.last.Store(epoch)
+	return t, end, nil
+}

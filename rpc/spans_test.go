@@ -1,0 +1,128 @@
+package rpc
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/rpc/trace"
+)
+
+// spans is a sink that keeps what it gets.
+type spans struct {
+	mu  sync.Mutex
+	all []trace.Span
+}
+
+func (s *spans) Span(x trace.Span) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all = append(s.all, x)
+}
+
+// relay calls double on the worker that called.
+var relay = Define("relay", func(c context.Context, n int) (int, error) { return double.Call(c, "worker0", n) })
+
+func TestTheSpansOfNestedCallsFormATreeAcrossWorkers(t *testing.T) {
+	sink := &spans{}
+	ws := sim(t, 2, func(_ int, cfg *Config) { cfg.Functions, cfg.Trace = []Function{double, relay}, sink })
+	require.NoError(t, ws[0].Pass(t.Context(), func(c context.Context) error {
+		_, err := relay.Call(c, "worker1", 4)
+		require.NoError(t, err)
+		ref := double.Remote(c, "worker1", 4)
+		_, err = ref.ToHere(c)
+		require.NoError(t, err)
+		ref.Release()
+		_, err = Define("none", func(context.Context, int) (int, error) { return 0, nil }).Call(c, "worker1", 4)
+		require.ErrorIs(t, err, ErrNotServed)
+		return nil
+	}))
+	leaveAll(t, ws)
+	type key struct{ worker, side, kind, function, outcome string }
+	byKey, byID := map[key]trace.Span{}, map[trace.ID]trace.Span{}
+	for _, s := range sink.all {
+		byKey[key{s.Worker, s.Side.String(), s.Kind, s.Function, s.Outcome}] = s
+		require.NotContains(t, byID, s.ID)
+		byID[s.ID] = s
+		require.False(t, s.End.Before(s.Start))
+		require.NotZero(t, s.Pass)
+	}
+	require.Len(t, sink.all, 10)
+	for _, k := range []key{
+		{"worker1", "callee", "call", "relay", "ok"}, {"worker0", "callee", "call", "double", "ok"},
+		{"worker1", "callee", "remote", "double", "ok"}, {"worker1", "callee", "fetch", "", "ok"}, {"worker1", "callee", "call", "none", "error"},
+	} {
+		callee, ok := byKey[k]
+		require.True(t, ok, "%v", k)
+		caller := byID[callee.Parent]
+		require.Equal(t, callee.Peer, caller.Worker)
+		require.Equal(t, trace.Caller, caller.Side)
+		require.Equal(t, callee.Function, caller.Function)
+		require.False(t, callee.Start.Before(caller.Start))
+		if k.outcome == "ok" {
+			require.NotZero(t, caller.Sent)
+			require.NotZero(t, caller.Received)
+		}
+	}
+	nested := byKey[key{"worker1", "caller", "call", "double", "ok"}]
+	require.Equal(t, byKey[key{"worker1", "callee", "call", "relay", "ok"}].ID, nested.Parent)
+}
+
+func TestWorkersWriteTracesThatMergeIntoOneWithoutLooseEnds(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "spans")
+	t.Setenv(TraceVariable, dir)
+	ws := sim(t, 2, serve(double, relay))
+	for range 5 {
+		_, err := relay.Call(ws[0].Context(t.Context()), "worker1", 4)
+		require.NoError(t, err)
+	}
+	leaveAll(t, ws)
+	var inputs []trace.Input
+	for _, w := range ws {
+		b, err := os.ReadFile(filepath.Join(dir, w.Name()+".json"))
+		require.NoError(t, err)
+		inputs = append(inputs, trace.Input{Name: w.Name(), Reader: bytes.NewReader(b)})
+	}
+	var out bytes.Buffer
+	m, err := trace.Merge(&out, inputs...)
+	require.NoError(t, err)
+	require.Equal(t, trace.Merged{Workers: 2, Spans: 20, Flows: 10}, m)
+	var events []struct{ Ph, ID string }
+	require.NoError(t, json.Unmarshal(out.Bytes(), &events))
+	loose := map[string]int{}
+	for _, e := range events {
+		loose[e.ID] += map[string]int{"s": 1, "f": -1}[e.Ph]
+	}
+	for id, n := range loose {
+		require.Zero(t, n, "flow %s", id)
+	}
+}
+
+func TestATraceThatCannotBeWrittenFailsTheJoin(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	t.Setenv(TraceVariable, file)
+	_, err := Join(t.Context(), Config{Store: memory(t), WorldSize: 1, Token: testToken})
+	require.ErrorContains(t, err, "$WEFT_TRACE")
+}
+
+func TestOnlyATracedCallHasASpanInItsHeader(t *testing.T) {
+	h := callHeader{Function: "f", Ticket: 3}
+	plain, err := h.append(nil)
+	require.NoError(t, err)
+	require.Len(t, plain, 4)
+	h.Span = 1<<63 | 5
+	traced, err := h.append(nil)
+	require.NoError(t, err)
+	require.Len(t, traced, len(plain)+8)
+	var back callHeader
+	require.NoError(t, back.parse(traced))
+	require.Equal(t, h.Span, back.Span)
+	require.Error(t, (&callHeader{}).parse(traced[:len(traced)-1]))
+}
