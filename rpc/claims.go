@@ -15,7 +15,8 @@ import (
 )
 
 // What is in the store, under keyPrefix: rank/R holds the record of the worker that has rank R, name/N who has the name N; both are
-// taken by compare-and-set. Empty, they were a lost worker's and are free. joins counts all joinings for ever, and ranks bounds the
+// taken by compare-and-set. Where somebody has lost that worker its claim is marked: then it is free, unless the worker answers after
+// all. joins counts all joinings for ever, and ranks bounds the
 // ranks of a dynamic world.
 const (
 	keyPrefix = "weft/rpc/"
@@ -28,6 +29,9 @@ func nameKey(name string) string { return keyPrefix + "name/" + name }
 
 // going is what a claim holds while its worker takes it back.
 const going = "-"
+
+// lostMark precedes the claims of a worker that another has lost.
+const lostMark = "!"
 
 // claim is a key that this worker has taken, and what it holds.
 type claim struct{ key, value string }
@@ -92,29 +96,34 @@ func pause(c context.Context, d time.Duration) error {
 // take claims a key. Where its holder answers at its address the key is taken; where it does not, it is about to be declared lost by
 // those that had a link with it.
 func (w *Worker) take(c context.Context, key, value string, addr func(have string) (string, error), taken func(have string) error) error {
+	expected := ""
 	for {
-		have, err := w.store.CompareSet(c, key, nil, []byte(value))
+		raw, err := w.store.CompareSet(c, key, []byte(expected), []byte(value))
 		if err != nil {
 			return err
 		}
-		switch string(have) {
-		case value:
+		if string(raw) == value {
 			w.mu.Lock()
+			defer w.mu.Unlock()
 			w.claims = append(w.claims, claim{key, value})
-			w.mu.Unlock()
 			return nil
-		case going:
-		default:
-			at, err := addr(string(have))
+		}
+		have, lost := strings.CutPrefix(string(raw), lostMark)
+		if have != going && have != "" {
+			at, err := addr(have)
 			if err != nil {
 				return err
 			}
 			if w.answers(c, at) {
-				return taken(string(have))
+				return taken(have)
 			}
 		}
+		if expected = ""; lost {
+			expected = string(raw)
+			continue
+		}
 		if err := pause(c, pollEvery); err != nil {
-			return fmt.Errorf("%w; it does not answer, but nobody has declared it lost: %w", taken(string(have)), err)
+			return fmt.Errorf("%w; it does not answer, but nobody has declared it lost: %w", taken(have), err)
 		}
 	}
 }
@@ -170,26 +179,40 @@ func (w *Worker) claimStatic(c context.Context, me *roster.Member) error {
 	if err == nil {
 		return w.takeRank(c, me)
 	}
-	if have, perr := w.peek(c, rankKey(me.Rank)); perr == nil && have != "" && errors.Is(err, ErrNameTaken) {
-		return rankTaken(have)
+	if r, perr := w.recordOf(c, me.Rank); perr == nil && r.Member != nil && !r.lost && errors.Is(err, ErrNameTaken) {
+		return rankTaken(r.raw)
 	}
 	return err
 }
 
-// record reads the record of a rank without waiting; nil where there is none.
-func (w *Worker) recordOf(c context.Context, rank int) (*roster.Member, string, error) {
-	raw, err := w.peek(c, rankKey(rank))
-	if err != nil || raw == "" {
-		return nil, "", err
+// found is what the store has of a rank.
+type found struct {
+	*roster.Member        // nil where nobody has it
+	lost           bool   // somebody has lost it
+	raw            string // as it is in the store
+}
+
+// recordOf reads the record of a rank without waiting.
+func (w *Worker) recordOf(c context.Context, rank int) (r found, err error) {
+	if r.raw, err = w.peek(c, rankKey(rank)); err != nil || r.raw == "" {
+		return r, err
 	}
+	var text string
+	text, r.lost = strings.CutPrefix(r.raw, lostMark)
+	m, err := parseRecord([]byte(text), rank)
+	r.Member = m
+	return r, err
+}
+
+func parseRecord(raw []byte, rank int) (*roster.Member, error) {
 	m := &roster.Member{}
-	if err := decode([]byte(raw), m); err != nil {
-		return nil, "", fmt.Errorf("record of rank %d: %w", rank, err)
+	if err := decode(raw, m); err != nil {
+		return nil, fmt.Errorf("record of rank %d: %w", rank, err)
 	}
 	if err := checkMember(m); err != nil || m.Rank != rank {
-		return nil, "", fmt.Errorf("%w: the record of rank %d is of %s, %d: %w", ErrProtocol, rank, m.Name, m.Rank, err)
+		return nil, fmt.Errorf("%w: the record of rank %d is of %q, rank %d", ErrProtocol, rank, bounded(m.Name, maxStatusText), m.Rank)
 	}
-	return m, raw, nil
+	return m, nil
 }
 
 // checkMember refuses what cannot be a worker.
@@ -200,23 +223,22 @@ func checkMember(m *roster.Member) error {
 	return nil
 }
 
-// scan reads the records of a dynamic world.
-func (w *Worker) scan(c context.Context) ([]*roster.Member, error) {
+// scan reads the records of a dynamic world: who is there, and who was lost, as far as somebody said so.
+func (w *Worker) scan(c context.Context) (there, lost []*roster.Member, err error) {
 	n, err := w.store.Add(c, keyRanks, 0)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	found := make([]*roster.Member, min(max(n, 0), maxWorld))
-	if err := parallel(len(found), func(rank int) (err error) { found[rank], _, err = w.recordOf(c, rank); return err }); err != nil {
-		return nil, err
-	}
-	var members []*roster.Member
-	for _, m := range found {
-		if m != nil {
-			members = append(members, m)
+	all := make([]found, min(max(n, 0), maxWorld))
+	err = parallel(len(all), func(rank int) (err error) { all[rank], err = w.recordOf(c, rank); return err })
+	for _, r := range all {
+		if r.Member != nil && r.lost {
+			lost = append(lost, r.Member)
+		} else if r.Member != nil {
+			there = append(there, r.Member)
 		}
 	}
-	return members, nil
+	return there, lost, err
 }
 
 // storeLanes is how many requests a worker has at the store at a time.
@@ -247,16 +269,16 @@ func parallel(n int, do func(i int) error) error {
 	return nil
 }
 
-// bury frees the claims of a lost life, so that the worker can come back. The store may be gone with the lost.
+// bury marks the claims of a lost life, so that the worker can come back. The store may be gone with the lost.
 func (w *Worker) bury(m roster.Member) {
 	c, cancel := context.WithTimeout(w.life, helloTimeout)
 	defer cancel()
-	have, raw, err := w.recordOf(c, m.Rank)
-	if err == nil && have != nil && have.Incarnation == m.Incarnation {
-		_, err = w.store.CompareSet(c, rankKey(m.Rank), []byte(raw), nil)
+	r, err := w.recordOf(c, m.Rank)
+	if err == nil && r.Member != nil && r.Incarnation == m.Incarnation && !r.lost {
+		_, err = w.store.CompareSet(c, rankKey(m.Rank), []byte(r.raw), []byte(lostMark+r.raw))
 	}
-	if err == nil {
-		_, err = w.store.CompareSet(c, nameKey(m.Name), []byte(nameClaim(&m)), nil)
+	if name := nameClaim(&m); err == nil {
+		_, err = w.store.CompareSet(c, nameKey(m.Name), []byte(name), []byte(lostMark+name))
 	}
 	if err != nil && w.life.Err() == nil {
 		w.log.Debug("could not free the place of a lost worker", "worker", w.name, "peer", m.Name, "err", err)
@@ -273,6 +295,9 @@ func (w *Worker) unclaim() {
 	w.mu.Unlock()
 	for _, k := range claims {
 		have, err := w.store.CompareSet(c, k.key, []byte(k.value), []byte(going))
+		if err == nil && string(have) == lostMark+k.value { // somebody has lost this worker, and nobody has come in its place
+			have, err = w.store.CompareSet(c, k.key, have, []byte(going))
+		}
 		if err == nil && string(have) == going { // whoever wants the key waits until it is gone
 			_, err = w.store.Delete(c, k.key)
 		}

@@ -2,30 +2,34 @@ package rpc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/weft-project/weft/rpc/roster"
+	"github.com/weft-project/weft/transport"
 )
 
 // joinDynamic joins a world that workers come to and leave while others run.
 func (w *Worker) joinDynamic(c context.Context, me roster.Member, p *prepared) error {
-	there, err := w.scan(c)
+	there, lost, err := w.scan(c)
 	if err != nil {
 		return err
 	}
-	if first, _, err := w.recordOf(c, 0); err != nil {
+	first, err := w.recordOf(c, 0)
+	if err != nil {
 		return err
-	} else if first != nil {
-		there = append(there, first)
+	}
+	if first.Member != nil && !first.lost {
+		there = append(there, first.Member)
 	}
 	for _, m := range there {
 		if m.World != 0 {
 			return fmt.Errorf("%w: this worker was told %s, %s %d", ErrWorldSize, worldText(0), m.Name, m.World)
 		}
 	}
-	v, err := w.vouch(c, there)
-	if err != nil {
+	v, err := w.vouch(c, slices.Concat(there, lost))
+	if err != nil && (len(there) > 0 || errors.Is(err, transport.ErrIdentity)) {
 		return fmt.Errorf("none of the workers in the store answers; where they are gone for good, the job needs another prefix: %w", err)
 	}
 	if err := w.joinOpen(c, me, p, v); err != nil {
@@ -41,7 +45,7 @@ func (w *Worker) joinOpen(c context.Context, me roster.Member, p *prepared, v vo
 		return err
 	}
 	w.become(me, p.Timeout)
-	members, err := w.scan(c)
+	members, _, err := w.scan(c)
 	if err != nil {
 		return err
 	}
@@ -55,51 +59,27 @@ func (w *Worker) joinOpen(c context.Context, me roster.Member, p *prepared, v vo
 func (w *Worker) claimAny(c context.Context, me *roster.Member) error {
 	named := me.Name != ""
 	for rank := me.Rank; rank < maxWorld; rank++ {
+		mine := *me
+		if mine.Rank = rank; !named {
+			mine.Name = fmt.Sprintf("worker%d", rank)
+		}
 		if err := w.raise(c, rank); err != nil {
 			return err
 		}
-		if me.Rank == 0 {
-			if have, err := w.peek(c, rankKey(rank)); err != nil {
-				return err
-			} else if have != "" {
-				continue
-			}
-		}
-		mine := *me
-		mine.Rank = rank
-		if !named {
-			mine.Name = fmt.Sprintf("worker%d", rank)
-		}
-		taken, err := w.tryRank(c, &mine, me.Rank > 0)
-		if err != nil {
-			return err
-		}
-		if !taken {
+		if r, err := w.recordOf(c, rank); me.Rank == 0 && err == nil && r.Member != nil && !r.lost {
 			continue
 		}
+		err := w.takeRank(c, &mine)
+		if errors.Is(err, ErrRankTaken) && me.Rank == 0 && c.Err() == nil {
+			continue
+		}
+		if err == nil {
+			err = w.takeName(c, &mine)
+		}
 		*me = mine
-		return w.takeName(c, me)
+		return err
 	}
 	return fmt.Errorf("%w: all of them", ErrRankTaken)
-}
-
-// tryRank takes a rank; where any will do, it says whether it got it.
-func (w *Worker) tryRank(c context.Context, me *roster.Member, only bool) (bool, error) {
-	if only {
-		return true, w.takeRank(c, me)
-	}
-	raw, err := encode(me)
-	if err != nil {
-		return false, err
-	}
-	have, err := w.store.CompareSet(c, rankKey(me.Rank), nil, raw)
-	if err != nil || !slices.Equal(have, raw) {
-		return false, err
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.claims = append(w.claims, claim{rankKey(me.Rank), string(raw)})
-	return true, nil
 }
 
 // raise makes sure that who reads all ranks reads this one.

@@ -31,7 +31,8 @@ func (w *Worker) greet(c context.Context, link transport.Link, p *peer) (answer 
 	return answer, decode(rh.Value, &answer)
 }
 
-// acceptLinks takes links until the worker ends. Each must greet before anything else is read from it.
+// acceptLinks takes links until the worker ends: from the start, as who dials waits for it, but nobody is heard before this worker knows
+// the others. Each link must greet before anything else is read from it.
 func (w *Worker) acceptLinks() {
 	for {
 		link, err := w.listener.Accept(w.life)
@@ -39,6 +40,14 @@ func (w *Worker) acceptLinks() {
 			return
 		}
 		w.work.Go(func() {
+			select {
+			case <-w.ready:
+			case <-w.life.Done():
+				_ = link.Close("left")
+				return
+			case <-link.Done():
+				return
+			}
 			err := w.welcome(link)
 			switch {
 			case errors.Is(err, transport.ErrPeerClosed) || errors.Is(err, transport.ErrClosed): // who only looked whether somebody is here

@@ -80,7 +80,7 @@ func newWorker(p *prepared, closeStore func() error) *Worker {
 	w := &Worker{
 		name: p.Name, rank: p.Rank, world: p.WorldSize, log: p.Logger,
 		serves: p.serves, devices: p.devices, store: p.Store, ownsStore: closeStore, net: p.Network,
-		peers: map[int]*peer{}, byName: map[string]*peer{}, watchers: map[*watcher]struct{}{},
+		peers: map[int]*peer{}, byName: map[string]*peer{}, watchers: map[*watcher]struct{}{}, ready: make(chan struct{}),
 	}
 	w.calls.init(p)
 	w.life, w.end = context.WithCancelCause(context.Background())
@@ -104,6 +104,7 @@ func (w *Worker) join(c context.Context, p *prepared) (err error) {
 	if w.listener, err = w.net.Listen(c, p.Listen); err != nil {
 		return err
 	}
+	w.work.Go(w.acceptLinks)
 	me := roster.Member{
 		Name: w.name, Rank: w.rank, World: w.world, Addr: w.listener.Addr(), Devices: w.devices.IDs(), Maps: p.DeviceMaps,
 	}
@@ -132,7 +133,7 @@ func (w *Worker) joinStatic(c context.Context, me roster.Member, p *prepared) er
 	if dynamic, err := w.store.Check(c, keyRanks); err != nil {
 		return err
 	} else if dynamic {
-		members, err := w.scan(c)
+		members, _, err := w.scan(c)
 		if i := slices.IndexFunc(members, func(m *roster.Member) bool { return m.World == 0 }); i >= 0 {
 			err = fmt.Errorf("%w: this worker was told %d, %s %s", ErrWorldSize, w.world, members[i].Name, worldText(0))
 		}
@@ -209,14 +210,15 @@ func (w *Worker) authenticate(c context.Context) (v voucher, err error) {
 			return v, errors.Join(fmt.Errorf("%s of rank 0: %w", v.member.Name, err), ctx.AsTimeout(perr))
 		}
 	}
-	if old, err := w.peek(c, rankKey(0)); err != nil || old == "" {
-		there, err := w.store.Check(c, rankKey(0))
-		if err != nil || !there {
-			return v, err
-		}
+	if before, err := w.store.Check(c, rankKey(0)); err != nil || !before {
+		return v, err
 	}
 	records := make([]*roster.Member, w.world)
-	err = parallel(w.world-1, func(i int) (err error) { records[i+1], _, err = w.recordOf(c, i+1); return err })
+	err = parallel(w.world-1, func(i int) error {
+		r, err := w.recordOf(c, i+1)
+		records[i+1] = r.Member
+		return err
+	})
 	if err == nil {
 		v, err = w.vouch(c, records[1:])
 	}
@@ -258,15 +260,15 @@ func (w *Worker) member(c context.Context, rank int, after uint64) (*roster.Memb
 	defer notice.Stop()
 	for {
 		_, err := w.store.Get(c, rankKey(rank)) // waits
-		var m *roster.Member
+		var r found
 		if err == nil {
-			m, _, err = w.recordOf(c, rank)
+			r, err = w.recordOf(c, rank)
 		}
 		switch {
-		case err == nil && m != nil && m.World != w.world:
-			return nil, fmt.Errorf("%w: this worker was told %s, %s %s", ErrWorldSize, worldText(w.world), m.Name, worldText(m.World))
-		case err == nil && m != nil && m.Incarnation > after:
-			return m, nil
+		case err == nil && r.Member != nil && r.World != w.world:
+			return nil, fmt.Errorf("%w: this worker was told %s, %s %s", ErrWorldSize, worldText(w.world), r.Name, worldText(r.World))
+		case err == nil && r.Member != nil && r.Incarnation > after && (!r.lost || w.answers(c, r.Addr)):
+			return r.Member, nil
 		case err == nil: // it is not there any more, and may come back
 			err = pause(c, pollEvery)
 		}
@@ -304,7 +306,7 @@ func (w *Worker) missing(records []*roster.Member) string {
 	var names []string
 	for rank, m := range records {
 		if m == nil {
-			if have, err := w.peek(c, rankKey(rank)); err == nil && have == "" {
+			if r, err := w.recordOf(c, rank); err == nil && (r.Member == nil || r.lost) {
 				names = append(names, fmt.Sprint(rank))
 			}
 		}
@@ -322,7 +324,7 @@ func (w *Worker) linkUp(c context.Context, records []*roster.Member, v voucher) 
 			_ = r.Hear(*m) // where it is older than what a namesake wrote, that one is there
 		}
 	})
-	w.work.Go(w.acceptLinks)
+	close(w.ready)
 	if v.link != nil {
 		if p := w.peerAt(v.member.Rank); p == nil || p.node.Epoch != v.member.Incarnation || w.introduce(c, p, v.link) != nil {
 			_ = v.link.Close("not wanted")
@@ -332,11 +334,10 @@ func (w *Worker) linkUp(c context.Context, records []*roster.Member, v voucher) 
 	w.event(func(r *roster.Roster) {
 		r.Start()
 		for _, rank := range r.Fingers() {
-			p := w.peers[rank]
-			fingers = append(fingers, p)
-			w.dialLocked(p, p.node.Epoch > w.epoch) // the younger dials
+			fingers = append(fingers, w.peers[rank])
 		}
 	})
+	w.dialInTurn(fingers)
 	return w.awaitLinks(c, fingers)
 }
 
@@ -359,9 +360,7 @@ func (w *Worker) awaitLinks(c context.Context, with []*peer) error {
 			}
 			w.event(func(r *roster.Roster) { _ = r.Hear(*m) })
 			if p = w.peerAt(p.rank); p.lost() == nil {
-				w.mu.Lock()
-				w.dialLocked(p, p.node.Epoch > w.epoch)
-				w.mu.Unlock()
+				w.dialInTurn([]*peer{p})
 			}
 		}
 	}

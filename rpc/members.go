@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/weft-project/weft/ctx"
@@ -16,8 +17,8 @@ import (
 // meshUpTo is how large a world may be in which all link with all at once.
 const meshUpTo = 8
 
-// laterBy is how long a worker waits for one that is expected to dial.
-const laterBy = 500 * time.Millisecond
+// laterBy is how long a worker waits for one that is expected to dial: on a machine that is busy with the joining of many, long.
+const laterBy = 3 * time.Second
 
 // event tells the roster what happened, and does what it says.
 func (w *Worker) event(happened func(r *roster.Roster)) {
@@ -108,6 +109,29 @@ func (w *Worker) dialLocked(p *peer, later bool) {
 			}
 		})
 	}
+}
+
+// dialInTurn links with the older of some peers, one after the other: a host on which many workers join has so much to do for each
+// link that all at once would take longer than any of them may. The younger are expected to dial.
+func (w *Worker) dialInTurn(peers []*peer) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var mine []*peer
+	for _, p := range peers {
+		if p.node.Epoch < w.epoch {
+			mine = append(mine, p)
+		} else {
+			w.dialLocked(p, true)
+		}
+	}
+	if w.closed {
+		return
+	}
+	w.work.Go(func() {
+		for _, p := range mine {
+			_, _ = p.connection(w.life) // where it fails, the roster knows
+		}
+	})
 }
 
 // newsHeader carries news of members.
@@ -202,7 +226,7 @@ func (w *Worker) lookup(c context.Context, name string) (*peer, error) {
 		if perr != nil || have == "" {
 			return nil, err
 		}
-		if rank, _, _, perr = parseNameClaim(have); perr != nil {
+		if rank, _, _, perr = parseNameClaim(strings.TrimPrefix(have, lostMark)); perr != nil {
 			return nil, err
 		}
 	}
@@ -222,8 +246,9 @@ func (w *Worker) seek(c context.Context, rank int) *peer {
 	}
 	c, cancel := context.WithTimeout(c, lookupTimeout)
 	defer cancel()
-	if m, _, err := w.recordOf(c, rank); err == nil && m != nil && m.World == 0 {
-		w.event(func(r *roster.Roster) { _ = r.Hear(*m) }) // where it is of a life that is over, there is nobody
+	if r, err := w.recordOf(c, rank); err == nil && r.Member != nil && r.World == 0 {
+		m := *r.Member
+		w.event(func(r *roster.Roster) { _ = r.Hear(m) }) // where it is of a life that is over, there is nobody
 	}
 	return w.peerAt(rank)
 }

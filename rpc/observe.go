@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -106,11 +107,11 @@ func joined(c context.Context, st store.Store, rank int) (*roster.Member, error)
 		}
 		return nil, err
 	}
-	if len(raw) == 0 || string(raw) == going { // it was lost, or leaves
+	if string(raw) == going { // it leaves
 		return nil, nil
 	}
 	r := &roster.Member{}
-	if err := decode(raw, r); err != nil {
+	if err := decode(bytes.TrimPrefix(raw, []byte(lostMark)), r); err != nil {
 		return nil, fmt.Errorf("its record in the store: %w", err)
 	}
 	if r.Rank != rank || !nameRule.MatchString(r.Name) {

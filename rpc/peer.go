@@ -50,7 +50,7 @@ func (p *peer) links() []transport.Link {
 
 // connection is the link for calls. One that is not there yet is made.
 func (p *peer) connection(c context.Context) (transport.Link, error) {
-	for range maxFails {
+	for range maxTries {
 		p.w.mu.Lock()
 		if p.w.closed || p.link != nil || p.gone != nil {
 			defer p.w.mu.Unlock()
@@ -73,7 +73,10 @@ func (p *peer) connection(c context.Context) (transport.Link, error) {
 	return nil, fmt.Errorf("%w: %s: its links do not last", ErrPeerLost, p.name)
 }
 
-const maxFails = 3
+const maxTries = 3
+
+// dialTimeout bounds a dial and its greeting. The network itself gives up earlier where nobody answers.
+const dialTimeout = 2 * helloTimeout
 
 // attemptLocked dials, where nobody does yet. The caller holds w.mu, and the worker is not closed.
 func (p *peer) attemptLocked() *attempt {
@@ -113,7 +116,7 @@ func (p *peer) unlinked(err error) error {
 // connect makes the link. Where both ends dial at once, the link of the lower rank's stays.
 func (p *peer) connect() error {
 	w := p.w
-	c, cancel := context.WithTimeout(w.life, helloTimeout)
+	c, cancel := context.WithTimeout(w.life, dialTimeout)
 	defer cancel()
 	addr := p.addr
 	if p.rank == w.rank {

@@ -37,6 +37,7 @@ type Worker struct {
 	endTrace  func() error
 	net       transport.Network
 	listener  transport.Listener
+	ready     chan struct{} // closed when this worker knows the others, and hears who links with it
 
 	life context.Context // ends with the worker
 	end  context.CancelCauseFunc

@@ -23,7 +23,7 @@ type Config struct {
 	// direction arrives, except a Reset. It is called while the message is sent, must not keep it, and must not use
 	// the Net.
 	Drop func(from, to string, m *transport.Message) bool
-	// Detect is after how long silence counts as loss, and for how long a Dial is tried; default 6 s.
+	// Detect is after how long silence counts as loss, and for how long a Dial is tried; default 2.4 s.
 	Detect time.Duration
 	// MaxStreams is how many unfinished streams each end of a link may have opened; default 1024.
 	MaxStreams int
@@ -57,7 +57,7 @@ func between(a, b string) way { return way{min(a, b), max(a, b)} }
 
 // New makes a network. What is wrong with cfg is told by the first Listen or Dial.
 func New(cfg Config) *Net {
-	cfg.Detect = cmp.Or(cfg.Detect, 6*time.Second)
+	cfg.Detect = cmp.Or(cfg.Detect, 2400*time.Millisecond)
 	cfg.MaxStreams = cmp.Or(cfg.MaxStreams, 1024)
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()

@@ -1,0 +1,314 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/autodiff"
+	"github.com/weft-project/weft/transport"
+	"github.com/weft-project/weft/transport/simnet"
+)
+
+// rejoin brings a worker of a static world back from another host.
+func rejoin(t *testing.T, ws []*Worker, n *simnet.Net, rank int, host string) *Worker {
+	t.Helper()
+	w, err := Join(t.Context(), Config{
+		Store: ws[0].store, Rank: rank, WorldSize: len(ws), Network: n.Host(host), Listen: host + ":0",
+		Functions: []Function{double, wait, twice}, Logger: discard, JoinTimeout: 20 * time.Second,
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, w.Close()) })
+	return w
+}
+
+func TestALostWorkerOfAStaticWorldComesBackUnderItsRank(t *testing.T) {
+	for _, size := range []int{2, 3, 12} {
+		for _, rank := range []int{0, 1, size - 1} {
+			t.Run(fmt.Sprintf("%d of %d", rank, size), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					ws, n := simWith(t, size, simnet.Config{MinDelay: time.Millisecond}, serve(double, wait, twice))
+					other := ws[(rank+1)%size]
+					old := ws[rank]
+					pending := wait.Async(other.Context(t.Context()), old.Name(), 0)
+					time.Sleep(time.Second)
+					n.Kill(fmt.Sprintf("host%d", rank))
+					back := rejoin(t, ws, n, rank, "again")
+					_, err := pending.Wait(t.Context())
+					require.ErrorIs(t, err, ErrPeerLost)
+					require.ErrorContains(t, err, old.Name())
+					time.Sleep(time.Second)
+					x := autodiff.Rand(2).RequireGrad()
+					for i, w := range ws {
+						if i == rank {
+							continue
+						}
+						require.Greater(t, w.Workers()[rank].Incarnation, old.epoch)
+						requireCall(t, w, back.Name())
+						requireCall(t, back, w.Name())
+						require.NoError(t, back.Pass(t.Context(), func(c context.Context) error {
+							_, err := twice.Call(c, w.Name(), x)
+							return err
+						}))
+					}
+					require.NoError(t, back.Settle(t.Context()))
+				})
+			})
+		}
+	}
+}
+
+func TestAPlaceIsNotTakenFromAWorkerThatAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ws, n := simWith(t, 2, simnet.Config{MinDelay: time.Millisecond}, serve(double))
+		_, err := Join(t.Context(), Config{Store: ws[0].store, Rank: 1, WorldSize: 2, Network: n.Host("x"), Listen: "x:0", Logger: discard})
+		require.ErrorIs(t, err, ErrRankTaken)
+		requireCall(t, ws[0], "worker1")
+	})
+}
+
+func TestAPartitionIsALossOnBothSidesAndTheMinorityComesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ws, n := simWith(t, 3, simnet.Config{MinDelay: time.Millisecond}, serve(double, wait, twice))
+		there := wait.Async(ws[0].Context(t.Context()), "worker2", 0)
+		back := wait.Async(ws[2].Context(t.Context()), "worker0", 0)
+		synctest.Wait()
+		start := time.Now()
+		n.Cut("host0", "host2")
+		n.Cut("host1", "host2")
+		for _, f := range []*Future[int]{there, back} {
+			_, err := f.Wait(t.Context())
+			require.ErrorIs(t, err, ErrPeerLost)
+		}
+		require.Less(t, time.Since(start), 3*time.Second)
+		time.Sleep(10*time.Second - time.Since(start))
+		n.Heal("host0", "host2")
+		n.Heal("host1", "host2")
+		_, err := double.Call(ws[2].Context(t.Context()), "worker0", 1)
+		require.ErrorIs(t, err, ErrPeerLost, "a loss is final")
+		require.NoError(t, ws[2].Close())
+		again := rejoin(t, ws, n, 2, "host2")
+		time.Sleep(time.Second)
+		requireCall(t, ws[0], "worker2")
+		requireCall(t, again, "worker1")
+	})
+}
+
+func TestALargeWorldHasFewLinksAndMakesOthersWhenTheyAreNeeded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const size = 64
+		ws, n := simWith(t, size, simnet.Config{MinDelay: time.Millisecond}, serve(double))
+		links := func() (sum int) {
+			for _, w := range ws {
+				w.mu.Lock()
+				for _, p := range w.peers {
+					if p.link != nil && p.gone == nil && p.rank != w.rank {
+						sum++
+					}
+				}
+				w.mu.Unlock()
+			}
+			return sum / 2
+		}
+		require.Less(t, links(), 64*13/2)
+		for i, w := range ws {
+			require.Len(t, w.Workers(), size)
+			requireCall(t, w, Rank((i+21)%size)) // no finger
+		}
+		many := links()
+		require.Greater(t, many, 64*7)
+		requireCall(t, ws[0], Rank(21))
+		require.Equal(t, many, links(), "it is kept")
+
+		n.Kill("host40")
+		start := time.Now()
+		time.Sleep(10 * time.Second)
+		for i, w := range ws {
+			if i != 40 {
+				_, err := double.Call(w.Context(t.Context()), "worker40", 1)
+				require.ErrorIs(t, err, ErrPeerLost, "all have heard")
+				require.ErrorContains(t, err, "worker40")
+			}
+		}
+		require.Equal(t, 10*time.Second, time.Since(start), "and fail at once")
+		require.NoError(t, ws[40].Close())
+		done := make(chan error, size)
+		for i, w := range ws {
+			if i != 40 {
+				go func() { done <- w.Leave(t.Context()) }()
+			}
+		}
+		for range size - 1 {
+			err := <-done
+			require.ErrorIs(t, err, ErrPeerLost)
+			require.ErrorContains(t, err, "worker40")
+		}
+	})
+}
+
+func TestALargeWorldLeavesTogetherWithoutALoss(t *testing.T) {
+	for seed := range uint64(3) {
+		synctest.Test(t, func(t *testing.T) {
+			ws, _ := simWith(t, 40, simnet.Config{Seed: seed, MaxDelay: 30 * time.Millisecond}, nil)
+			done := make(chan error, len(ws))
+			for _, w := range ws {
+				go func() {
+					time.Sleep(time.Duration(rand.IntN(2000)) * time.Millisecond)
+					done <- w.Leave(t.Context())
+				}()
+			}
+			for range ws {
+				require.NoError(t, <-done)
+			}
+		})
+	}
+}
+
+func TestTwoThatDialEachOtherAtOnceEndWithOneLink(t *testing.T) {
+	for seed := range uint64(20) {
+		synctest.Test(t, func(t *testing.T) {
+			ws, _ := simWith(t, 20, simnet.Config{Seed: seed, MaxDelay: 100 * time.Millisecond}, serve(double))
+			a, b := ws[1], ws[6] // no fingers of each other
+			require.Nil(t, a.peers[6].link)
+			calls := []*Future[int]{double.Async(a.Context(t.Context()), "worker6", 1), double.Async(b.Context(t.Context()), "worker1", 1)}
+			for _, f := range calls {
+				_, err := f.Wait(t.Context())
+				require.NoError(t, err)
+			}
+			time.Sleep(time.Minute)
+			for range 3 {
+				requireCall(t, a, "worker6")
+				requireCall(t, b, "worker1")
+			}
+			require.NoError(t, a.peers[6].link.Err())
+			require.NoError(t, b.peers[1].link.Err())
+		})
+	}
+}
+
+func TestACallToADeadWorkerThatWasNeverLinkedFailsSoonAndNamesIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ws, n := simWith(t, 20, simnet.Config{MinDelay: time.Millisecond}, serve(double))
+		n.Kill("host6")
+		start := time.Now()
+		_, err := double.Call(ws[1].Context(t.Context()), "worker6", 1)
+		require.ErrorIs(t, err, ErrPeerLost)
+		require.ErrorContains(t, err, "worker6")
+		require.Less(t, time.Since(start), 6*time.Second)
+	})
+}
+
+// drain takes the events that are there.
+func drain(events <-chan PeerEvent) (es []PeerEvent) {
+	for {
+		synctest.Wait()
+		select {
+		case e, ok := <-events:
+			if !ok {
+				return es
+			}
+			es = append(es, e)
+		default:
+			return es
+		}
+	}
+}
+
+func TestWatchersHearWhoIsThereAndThenWhoComesAndGoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newOpen(t)
+		a, _ := o.join(nil)
+		o.join(nil)
+		c, cancel := context.WithCancel(t.Context())
+		events := a.Peers(c)
+		text := func() (out []string) {
+			for _, e := range drain(events) {
+				require.Zero(t, e.Missed)
+				require.Equal(t, e.Change >= PeerHasLeft, e.Cause != nil)
+				out = append(out, fmt.Sprintf("%s %d", e.Name, e.Change))
+			}
+			return out
+		}
+		require.Equal(t, []string{"worker1 1"}, text())
+		b, _ := o.join(nil)
+		d, host := o.join(nil)
+		time.Sleep(time.Second)
+		require.Equal(t, []string{"worker2 1", "worker2 2", "worker3 1", "worker3 2"}, text())
+		require.NoError(t, b.Leave(t.Context()))
+		time.Sleep(time.Second)
+		require.Equal(t, []string{"worker2 3", "worker2 4"}, text())
+		o.net.Kill(host)
+		require.NoError(t, d.Close())
+		time.Sleep(4 * time.Second)
+		es := drain(events)
+		require.Len(t, es, 1)
+		require.Equal(t, PeerWasLost, es[0].Change)
+		require.ErrorIs(t, es[0].Cause, ErrPeerLost)
+		cancel()
+		_, more := <-events
+		require.False(t, more, "it ends with its context")
+		_, more = <-d.Peers(t.Context())
+		require.False(t, more, "and with the worker")
+	})
+}
+
+func TestASlowWatcherIsToldHowMuchItMissed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ws := sim(t, 2, nil)
+		events := ws[0].Peers(t.Context())
+		synctest.Wait() // the first is being handed over
+		p := ws[0].peers[1]
+		ws[0].mu.Lock()
+		for i := range maxWatched + 5 {
+			ws[0].notifyLocked(p, 1, errors.New(fmt.Sprint(i)))
+		}
+		ws[0].mu.Unlock()
+		es := drain(events)
+		require.Len(t, es, maxWatched+1)
+		require.Zero(t, es[0].Missed)
+		require.Equal(t, 5, es[1].Missed)
+		require.ErrorContains(t, es[1].Cause, "5")
+		for _, e := range es[2:] {
+			require.Zero(t, e.Missed)
+		}
+	})
+}
+
+func TestAJoinOf64OverQUICWorks(t *testing.T) {
+	start := time.Now()
+	ws := world(t, 64, nil, func(_ int, cfg *Config) { cfg.Functions, cfg.JoinTimeout = []Function{double}, time.Minute })
+	t.Logf("joined in %v", time.Since(start))
+	for i, w := range ws {
+		require.Len(t, w.Workers(), 64)
+		requireCall(t, w, Rank((i+21)%64))
+	}
+}
+
+// FuzzNews feeds a worker news of members.
+func FuzzNews(f *testing.F) {
+	ws := sim(f, 2, serve(double))
+	for _, n := range ws[0].roster.All() {
+		raw, err := encode(newsHeader{News: ws[1].roster.All()})
+		require.NoError(f, err)
+		f.Add(raw)
+		n.Member.Rank = 1 << 20
+		raw, err = encode(n)
+		require.NoError(f, err)
+		f.Add(raw)
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		w := newWorker(&prepared{Config: Config{Logger: discard}}, nil)
+		w.become(ws[0].me, 0)
+		w.closed = true // it does nothing of what it is asked for
+		p := w.newPeer(ws[1].me)
+		_ = w.serveNews(p, &transport.Message{Kind: kindNews, Header: raw})
+		require.NotNil(t, w.peerAt(0), "this worker stays")
+		w.passes.Close()
+	})
+}
