@@ -20,13 +20,17 @@ func (w *Worker) joinDynamic(c context.Context, me roster.Member, p *prepared) e
 	if err != nil {
 		return err
 	}
-	if first.Member != nil && !first.lost {
+	if first.Member != nil && !first.lost && first.World != 0 { // a static world has no bound of ranks
 		there = append(there, first.Member)
 	}
 	for _, m := range there {
 		if m.World != 0 {
 			return fmt.Errorf("%w: this worker was told %s, %s %d", ErrWorldSize, worldText(0), m.Name, m.World)
 		}
+	}
+	if n := uint64(len(there)); n > 0 { // not the same one for all
+		i := me.Incarnation >> 32 % n
+		there = slices.Concat(there[i:], there[:i])
 	}
 	v, err := w.vouch(c, slices.Concat(there, lost))
 	if err != nil && (len(there) > 0 || errors.Is(err, transport.ErrIdentity)) {
