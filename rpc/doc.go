@@ -2,7 +2,8 @@
 //
 // [Define] declares a function with Go types for argument and result; both may hold tensors and [RRef]s anywhere. A worker
 // serves the functions that its [Config] lists, and no others: no code travels. [Join] makes a [Worker] out of a store,
-// a rank and a world size; it returns when there is a link to every other worker. The worker travels in the context
+// a rank and a world size (or Config.Dynamic, for a world in which workers come and go; [Worker.Peers] tells who is there); it returns
+// when it is linked with the workers that it watches. Links with others are made by the first call. The worker travels in the context
 // ([Worker.Context], [Worker.Pass]), so that a function is called with
 //
 //	sum, err := Add.Call(c, "worker1", Pair{t1, t2})
