@@ -96,7 +96,7 @@ func pause(c context.Context, d time.Duration) error {
 // take claims a key. Where its holder answers at its address the key is taken; where it does not, it is about to be declared lost by
 // those that had a link with it.
 func (w *Worker) take(c context.Context, key, value string, addr func(have string) (string, error), taken func(have string) error) error {
-	expected := ""
+	expected, mute := "", "" // mute is an address where nobody answered
 	for {
 		raw, err := w.store.CompareSet(c, key, []byte(expected), []byte(value))
 		if err != nil {
@@ -114,9 +114,10 @@ func (w *Worker) take(c context.Context, key, value string, addr func(have strin
 			if err != nil {
 				return err
 			}
-			if w.answers(c, at) {
+			if !(lost && at == mute) && w.answers(c, at) {
 				return taken(have)
 			}
+			mute = at
 		}
 		if expected = ""; lost {
 			expected = string(raw)
@@ -128,9 +129,13 @@ func (w *Worker) take(c context.Context, key, value string, addr func(have strin
 	}
 }
 
+// lookTimeout is how long the holder of a claim has to answer. One that was given up for lost has no longer; of any other it is found
+// out again and again.
+const lookTimeout = time.Second
+
 // answers says whether somebody listens at an address.
 func (w *Worker) answers(c context.Context, addr string) bool {
-	c, cancel := context.WithTimeout(c, helloTimeout)
+	c, cancel := context.WithTimeout(c, lookTimeout)
 	defer cancel()
 	link, err := w.net.Dial(c, addr)
 	if err == nil {

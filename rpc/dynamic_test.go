@@ -349,3 +349,50 @@ func TestADynamicNewcomerWhoseDeviceMapsDoNotFitIsRefusedAndTheOthersGoOn(t *tes
 		requireCall(t, fits, "worker0")
 	})
 }
+
+func TestGroupsOfADynamicWorldGatherAndAreNewWithEachLife(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newOpen(t)
+		a, _ := o.join(nil)
+		for range 3 { // b is another one each time
+			b, _ := o.join(nil)
+			done := make(chan error, 1)
+			go func() { done <- Barrier(b.Context(t.Context()), "worker0", "worker1") }()
+			got, err := AllGather(a.Context(t.Context()), struct{}{}, "worker0", "worker1")
+			require.NoError(t, err)
+			require.Len(t, got, 2)
+			require.NoError(t, <-done)
+			require.NoError(t, b.Leave(t.Context()))
+			time.Sleep(time.Second)
+		}
+		c, cancel := context.WithTimeout(a.Context(t.Context()), time.Second)
+		defer cancel()
+		o.join(nil)
+		err := Barrier(c, "worker0", "worker1")
+		require.ErrorIs(t, err, ErrTimeout)
+		require.ErrorContains(t, err, "worker1", "who has not come is named")
+	})
+}
+
+var keepOpen = Define("keep-open", func(_ context.Context, n int) (int, error) { return n, nil })
+
+func TestReferencesGoToAndFromNewcomersAndALeaverWaitsForThoseToItsValues(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newOpen(t)
+		serves := func(cfg *Config) { cfg.Functions = []Function{keepOpen} }
+		a, _ := o.join(serves)
+		b, _ := o.join(serves)
+		r := keepOpen.Remote(a.Context(t.Context()), "worker1", 5)
+		require.NoError(t, r.Ready(t.Context()))
+		left := make(chan error, 1)
+		start := time.Now()
+		go func() { left <- b.Leave(t.Context()) }()
+		time.Sleep(5 * time.Second)
+		n, err := r.ToHere(a.Context(t.Context()))
+		require.NoError(t, err, "it serves its values until they are given back")
+		require.Equal(t, 5, n)
+		r.Release()
+		require.NoError(t, <-left)
+		require.GreaterOrEqual(t, time.Since(start), 5*time.Second)
+	})
+}
