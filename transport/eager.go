@@ -13,9 +13,9 @@ import (
 )
 
 // patience is for how long a reader that has just had something looks again before it goes to sleep. To be woken costs
-// 10 to 50 µs, about as long as the answer to a small call takes: who looks for that long mostly finds it, and spends no more
-// than the waking would have.
-const patience = 50 * time.Microsecond
+// 10 to 50 µs at each end where processors are idle, as long as a small call itself: who looks for that long mostly finds the
+// answer. It is more than twice the waking, so that two ends of which one has slept meet again.
+const patience = 120 * time.Microsecond
 
 // lookout bounds how many readers of a network look at a time: more than the machine has processors to spare would keep each
 // other, and the peer, from running.
@@ -48,7 +48,7 @@ func (l *lookout) watch(ready func() bool) bool {
 
 // habit decides whether a reader looks before it sleeps. Where processors are idle looking shortens the wait to a quarter, if both
 // ends do it; where other processes want them it only keeps the peer from answering. So both ways are measured: one
-// is kept, and the other tried at times that both ends, being on one host, read off the same clock. The zero habit sleeps.
+// is kept, and the other tried at times that both ends read off their clocks. The zero habit sleeps.
 type habit struct {
 	mean  [2]time.Duration // of the waits that slept at once, and of those that looked first; 0: not known
 	looks bool             // what is done outside trials
@@ -155,4 +155,20 @@ func (c *eagerConn) Read(b []byte) (n int, err error) {
 		return 0, io.EOF
 	}
 	return n, nil
+}
+
+// eagerUDP is a UDP socket that looks again before it waits, for quic-go, which reads by way of SyscallConn.
+type eagerUDP struct {
+	*net.UDPConn
+	lookout *lookout
+}
+
+func eager(c *net.UDPConn) net.PacketConn { return &eagerUDP{c, newLookout()} }
+
+func (c *eagerUDP) SyscallConn() (syscall.RawConn, error) {
+	raw, err := c.UDPConn.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	return &eagerRaw{RawConn: raw, lookout: c.lookout}, nil
 }
