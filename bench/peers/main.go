@@ -1,9 +1,3 @@
-// Peers runs Weft, gRPC-Go and torch RPC on the same calls and tensors, in turns, and prints one table of medians.
-//
-//	go run ./bench/peers [-rounds 5] [-time 1s] [-python /usr/bin/python3]
-//
-// Machines drift, so a round runs every system once before the next round begins, and only figures of one table compare. A system
-// that cannot run here is left out, with the reason.
 package main
 
 import (
