@@ -72,7 +72,7 @@ func TestTwoArenasDoNotMix(t *testing.T) {
 	require.NoError(t, Add(x, Scalar(1.0)).Err())
 	require.ErrorContains(t, b.Adopt(nil), "nil tensor")
 	require.ErrorIs(t, b.Adopt(Failed(errKernel)), errKernel)
-	require.ErrorIs(t, Apply(kernels.SGD{LR: 1}, []*Tensor{x, y}, 0), ErrMixedPasses)
+	require.ErrorIs(t, Apply(kernels.Update{Rule: kernels.SGD, LR: 1, Step: 1}, []*Tensor{x, y}, 0), ErrMixedPasses)
 }
 
 func TestWrapTakesTheReferenceAlsoWhenItRefuses(t *testing.T) {

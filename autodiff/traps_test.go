@@ -69,7 +69,7 @@ func TestEqualOpsOnEqualShapesStayDistinctNodes(t *testing.T) {
 func TestANonDifferentiableOpOnTheSideDoesNotBreakTheGradient(t *testing.T) {
 	f := Define("side", func(g *Graph, x node) (node, node) {
 		h := g.Tanh(x)
-		_ = g.Apply(kernels.SGD{LR: 1}, h, x) // has no rule, and nobody uses it
+		_ = g.Apply(kernels.Update{Rule: kernels.SGD, LR: 1, Step: 1}, h, x) // has no rule, and nobody uses it
 		return g.Mul(h, x), g.Cast(h, device.Int32)
 	})
 	x := New([]float64{0.5, -1}).RequireGrad()

@@ -11,7 +11,7 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-var sgd = kernels.SGD{LR: 0.5}
+var sgd = kernels.Update{Rule: kernels.SGD, LR: 0.5, Step: 1}
 
 // bytesOf is where a tensor's value lies.
 func bytesOf(t *testing.T, x *Tensor) *byte {
@@ -75,7 +75,7 @@ func TestAnUpdateMayReadItsTargetTwice(t *testing.T) {
 
 func TestAnUpdateOfSeveralTargetsWritesThemAll(t *testing.T) {
 	p, g, m, v := New([]float64{1}), New([]float64{2}), New([]float64{0}), New([]float64{0})
-	adam := kernels.Adam{LR: 0.1, Beta1: 0.9, Beta2: 0.99, Step: 1}
+	adam := kernels.Update{Rule: kernels.Adam, LR: 0.1, Beta1: 0.9, Beta2: 0.99, Step: 1}
 	require.NoError(t, Apply(adam, []*Tensor{p, g, m, v}, 0, 2, 3))
 	requireClose(t, []float64{0.9, 0.2, 0.04}, []float64{numbers(t, p)[0], numbers(t, m)[0], numbers(t, v)[0]}, 1e-9, "p, m, v")
 	require.Equal(t, []float64{2}, numbers(t, g))
@@ -97,7 +97,7 @@ func TestARefusedUpdateChangesNothing(t *testing.T) {
 		"wrong result":   {kernels.Unary{Fn: kernels.Neg}, []*Tensor{w}, []int{0, 0}, ErrFunction},
 		"wrong type":     {kernels.Cast{To: device.Float32}, []*Tensor{w}, []int{0}, ErrDtype},
 		"no such target": {sgd, []*Tensor{w, g}, []int{2}, ErrFunction},
-		"twice":          {kernels.SGD{LR: 1, Momentum: 1}, []*Tensor{w, g, w}, []int{0, 2}, ErrFunction},
+		"twice":          {kernels.Update{Rule: kernels.SGD, LR: 1, Momentum: 1, Step: 1}, []*Tensor{w, g, w}, []int{0, 2}, ErrFunction},
 		"freed operand":  {sgd, []*Tensor{w, gone}, []int{0}, ErrFreed},
 		"freed target":   {sgd, []*Tensor{gone, g}, []int{0}, ErrFreed},
 		"failed":         {sgd, []*Tensor{w, Failed(errKernel)}, []int{0}, errKernel},
@@ -132,7 +132,7 @@ func TestAnUpdateThatRunsOutOfMemoryAtItsSecondTargetFreesTheFirst(t *testing.T)
 	a := NewArena("pass")
 	p, g, m, v := owned(t, a, sim, 2), owned(t, a, sim, 2), owned(t, a, sim, 2), owned(t, a, sim, 2)
 	_, _, _ = p.Detach(), m.Detach(), v.Detach()
-	err := Apply(kernels.Adam{LR: 1, Step: 1}, []*Tensor{p, g, m, v}, 0, 2, 3)
+	err := Apply(kernels.Update{Rule: kernels.Adam, LR: 1, Step: 1}, []*Tensor{p, g, m, v}, 0, 2, 3)
 	require.ErrorIs(t, err, device.ErrMemory)
 	require.EqualValues(t, 4, sim.Stats().Live)
 	a.Free()
@@ -152,7 +152,7 @@ func TestUpdatesAndForwardsAtTheSameTimeSeeWholeValues(t *testing.T) {
 			}
 		})
 		wg.Go(func() {
-			m := kernels.SGD{LR: 0, Momentum: 1}
+			m := kernels.Update{Rule: kernels.SGD, LR: 0, Momentum: 1, Step: 1}
 			for range 16 {
 				if err := Apply(m, []*Tensor{v, one, w}, 0, 2); err != nil {
 					t.Error(err)

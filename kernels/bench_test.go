@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels"
+	"github.com/weft-project/weft/kernels/kerneltest"
 )
 
 // prepare gives a kernel and buffers for it on the host, filled with small numbers.
@@ -84,9 +85,19 @@ func BenchmarkFamilies(b *testing.B) {
 		{kernels.Reduce{Fn: kernels.Sum, Axes: []int{0}}, []kernels.Type{x}}, {kernels.Reduce{Fn: kernels.Sum, Axes: []int{1}}, []kernels.Type{x}},
 		{kernels.Softmax{Axis: 1}, []kernels.Type{x}}, {kernels.Normalize{Eps: 1e-5}, []kernels.Type{x}},
 		{kernels.Transpose{Perm: []int{1, 0}}, []kernels.Type{x}},
-		{kernels.SGD{LR: 0.1}, []kernels.Type{x, x}},
-		{kernels.Adam{LR: 0.1, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, Step: 1}, []kernels.Type{x, x, x, x}},
+		{kernels.SumSquares{}, []kernels.Type{x, {Dtype: device.Float64}}},
 	} {
 		b.Run(c.i.String(), func(b *testing.B) { bench(b, 0, c.i, c.in...) })
+	}
+}
+
+// BenchmarkUpdate steps 64×1024 elements by each rule.
+func BenchmarkUpdate(b *testing.B) {
+	for _, i := range kerneltest.Updates() {
+		in := []kernels.Type{f32(64, 1024), f32(64, 1024)}
+		for range i.Slots() {
+			in = append(in, in[0])
+		}
+		b.Run(i.String(), func(b *testing.B) { bench(b, 0, i, in...) })
 	}
 }

@@ -18,6 +18,8 @@ func compile(i Instr, in, out []Type) (body, error) {
 		return castBody(in[0].Dtype, i.To), nil
 	case Fill:
 		return fillBody(i), nil
+	case SumSquares:
+		return sumSquaresBody(in[0]), nil
 	}
 	if out[0].Dtype == device.Float32 {
 		return compileFloat[float32](i, in, out)
@@ -58,10 +60,8 @@ func compileFloat[T device.Float](i Instr, in, out []Type) (body, error) {
 		return normalizeBody[T](i, in[0]), nil
 	case NormalizeGrad:
 		return normalizeGradBody[T](i, in[0]), nil
-	case SGD:
-		return sgdBody[T](i), nil
-	case Adam:
-		return adamBody[T](i), nil
+	case Update:
+		return updateBody[T](i), nil
 	}
 	return nil, fmt.Errorf("%w: the CPU does not know %v", ErrNoBackend, i)
 }

@@ -44,7 +44,7 @@ func cloneTypes(ts []Type) []Type {
 // inPlace says whether results may be written over operands.
 func inPlace(i Instr) bool {
 	switch i.(type) {
-	case Unary, Binary, SGD, Adam:
+	case Unary, Binary, Update, SumSquares:
 		return true
 	}
 	return false
@@ -66,7 +66,7 @@ func (k *cpuKernel) Run(outs, ins []*device.Buffer) error {
 	if !ok {
 		return fmt.Errorf("%w: %v was prepared for the CPU and cannot run on device %v", ErrNoBackend, k.instr, outs[0].Device().ID())
 	}
-	bufs := make([]*device.Buffer, 0, 8)
+	bufs := make([]*device.Buffer, 0, 12)
 	bufs = append(append(bufs, outs...), ins...)
 	if err := l.Launch(bufs, k.launch); err != nil {
 		return fmt.Errorf("%v: %w", k.instr, err)

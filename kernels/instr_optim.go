@@ -1,63 +1,211 @@
 package kernels
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
 
-// SGD is one step of stochastic gradient descent as PyTorch defines it, with dampening 0: (p, g) → p, and with
-// momentum (p, g, buf) → (p, buf). buf starts as zeros. Results may be written over p and buf.
-type SGD struct {
-	LR, Momentum, WeightDecay float64
-	Nesterov                  bool // needs Momentum
+	"github.com/weft-project/weft/device"
+)
+
+// UpdateRule names an optimizer. It is a string because it travels and is saved.
+type UpdateRule string
+
+// The rules of [Update], each as torch.optim's of that name.
+const (
+	SGD      UpdateRule = "SGD"
+	Adam     UpdateRule = "Adam"
+	AdamW    UpdateRule = "AdamW" // Adam that decays the weights themselves, not by way of the gradient
+	Adagrad  UpdateRule = "Adagrad"
+	Adadelta UpdateRule = "Adadelta"
+	RMSprop  UpdateRule = "RMSprop"
+	Rprop    UpdateRule = "Rprop"
+	Adamax   UpdateRule = "Adamax"
+)
+
+// UpdateRules lists the rules.
+func UpdateRules() []UpdateRule {
+	return []UpdateRule{SGD, Adam, AdamW, Adagrad, Adadelta, RMSprop, Rprop, Adamax}
 }
 
-func (i SGD) String() string {
-	return fmt.Sprintf("SGD(lr=%v, momentum=%v, weightDecay=%v, nesterov=%t)", i.LR, i.Momentum, i.WeightDecay, i.Nesterov)
+// Update is one step of an optimizer as PyTorch defines it: (p, g, state…) → (p, state…), with a tensor of state for each of
+// [Update.Slots]. Results may be written over p and the state. A rule reads only the fields that it names here.
+type Update struct {
+	Rule        UpdateRule
+	LR          float64
+	WeightDecay float64 // all but Rprop
+
+	Momentum  float64 // SGD, RMSprop
+	Dampening float64 // SGD
+	Nesterov  bool    // SGD; needs Momentum and no Dampening
+
+	Beta1    float64 // Adam, AdamW, Adamax: decay of the mean of gradients
+	Beta2    float64 // the same and RMSprop (alpha), Adadelta (rho): decay of the mean of squares, or of the maximum
+	Eps      float64 // all but SGD and Rprop
+	AMSGrad  bool    // Adam, AdamW
+	Centered bool    // RMSprop
+
+	LRDecay float64 // Adagrad
+	Initial float64 // Adagrad: what the sum of squares begins with
+
+	EtaMinus, EtaPlus float64 // Rprop: how step sizes shrink and grow
+	MinStep, MaxStep  float64 // Rprop: their bounds; they begin with LR
+
+	Scale float64 // the gradient is multiplied by it first; 0 means 1, a negative one climbs
+	Step  int     // counts from 1
 }
 
-// Infer takes tensors of floats of one type: two, or three with momentum.
-func (i SGD) Infer(in []Type) ([]Type, error) {
-	n, outs := 2, []int{0}
-	if i.Momentum != 0 {
-		n, outs = 3, []int{0, 2}
+// Slot is a tensor of state, like the parameter: torch's name for it, and what it is filled with before the first step.
+type Slot struct {
+	Name string
+	Init float64
+}
+
+// Slots lists the state that the rule keeps, in the order of the operands.
+func (i Update) Slots() []Slot {
+	var s []Slot
+	add := func(when bool, name string, init float64) {
+		if when {
+			s = append(s, Slot{name, init})
+		}
 	}
-	if i.Nesterov && i.Momentum == 0 {
-		return nil, refuse(i, in, "Nesterov needs a momentum")
+	switch i.Rule {
+	case SGD:
+		add(i.Momentum != 0, "momentum_buffer", 0)
+	case Adam, AdamW:
+		add(true, "exp_avg", 0)
+		add(true, "exp_avg_sq", 0)
+		add(i.AMSGrad, "max_exp_avg_sq", 0)
+	case Adagrad:
+		add(true, "sum", i.Initial)
+	case Adadelta:
+		add(true, "square_avg", 0)
+		add(true, "acc_delta", 0)
+	case RMSprop:
+		add(true, "square_avg", 0)
+		add(i.Momentum != 0, "momentum_buffer", 0)
+		add(i.Centered, "grad_avg", 0)
+	case Rprop:
+		add(true, "prev", 0)
+		add(true, "step_size", i.LR)
+	case Adamax:
+		add(true, "exp_avg", 0)
+		add(true, "exp_inf", 0)
 	}
-	return inferUpdate(i, in, n, outs)
+	return s
 }
 
-// Adam is one step of Adam as PyTorch defines it, or of AdamW where Decoupled: (p, g, m, v) → (p, m, v). m and v
-// start as zeros. Results may be written over p, m and v.
-type Adam struct {
-	LR, Beta1, Beta2, Eps, WeightDecay float64
-
-	Decoupled bool // AdamW: decay the weights themselves, not by way of the gradient
-	Step      int  // counts from 1
+// coefficient is a field of Update with the numbers that it may be: low ≤ v < high.
+type coefficient struct {
+	name         string
+	v, low, high float64
 }
 
-func (i Adam) String() string {
-	return fmt.Sprintf("Adam(lr=%v, beta1=%v, beta2=%v, eps=%v, weightDecay=%v, decoupled=%t, step=%d)",
-		i.LR, i.Beta1, i.Beta2, i.Eps, i.WeightDecay, i.Decoupled, i.Step)
+// coefficients lists the numbers that the rule reads.
+func (i Update) coefficients() []coefficient {
+	inf := math.Inf(1)
+	lr, decay := coefficient{"learning rate", i.LR, 0, inf}, coefficient{"weight decay", i.WeightDecay, 0, inf}
+	beta1, beta2 := coefficient{"beta1", i.Beta1, 0, 1}, coefficient{"beta2", i.Beta2, 0, 1}
+	momentum, eps := coefficient{"momentum", i.Momentum, 0, inf}, coefficient{"eps", i.Eps, 0, inf}
+	switch i.Rule {
+	case SGD:
+		return []coefficient{lr, decay, momentum, {"dampening", i.Dampening, 0, inf}}
+	case Adam, AdamW, Adamax:
+		return []coefficient{lr, decay, beta1, beta2, eps}
+	case Adagrad:
+		return []coefficient{lr, decay, eps, {"learning rate decay", i.LRDecay, 0, inf}, {"initial accumulator", i.Initial, 0, inf}}
+	case Adadelta:
+		beta2.name = "rho"
+		return []coefficient{lr, decay, beta2, eps}
+	case RMSprop:
+		beta2.name = "alpha"
+		return []coefficient{lr, decay, beta2, eps, momentum}
+	case Rprop:
+		return []coefficient{lr, {"eta minus", i.EtaMinus, math.SmallestNonzeroFloat64, 1}, {"eta plus", i.EtaPlus, 1, inf},
+			{"smallest step", i.MinStep, 0, inf}, {"largest step", i.MaxStep, i.MinStep, inf}}
+	}
+	return nil
 }
 
-// Infer takes four tensors of floats of one type.
-func (i Adam) Infer(in []Type) ([]Type, error) {
+// Check reports all settings that make no sense, at once; Step is not looked at.
+func (i Update) Check() error {
+	all := i.coefficients()
+	if all == nil {
+		return fmt.Errorf("no such rule as %.40q; there are %v", string(i.Rule), UpdateRules())
+	}
+	var errs []error
+	for _, x := range all {
+		if !(x.v >= x.low && x.v < x.high) { // a NaN is nowhere
+			errs = append(errs, fmt.Errorf("%v: %s %g; expected %g or more, and less than %g", i.Rule, x.name, x.v, x.low, x.high))
+		}
+	}
+	if i.Rule == SGD && i.Nesterov && (i.Momentum == 0 || i.Dampening != 0) {
+		errs = append(errs, errors.New("SGD: Nesterov needs a momentum and no dampening"))
+	}
+	if math.IsNaN(i.Scale) || math.IsInf(i.Scale, 0) {
+		errs = append(errs, fmt.Errorf("%v: gradients cannot be scaled by %g", i.Rule, i.Scale))
+	}
+	return errors.Join(errs...)
+}
+
+func (i Update) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s(", string(i.Rule))
+	for _, x := range i.coefficients() {
+		if x.v != 0 {
+			fmt.Fprintf(&b, "%s=%v, ", x.name, x.v)
+		}
+	}
+	for _, f := range []struct {
+		name string
+		on   bool
+	}{{"Nesterov", i.Nesterov}, {"AMSGrad", i.AMSGrad}, {"centered", i.Centered}} {
+		if f.on {
+			b.WriteString(f.name + ", ")
+		}
+	}
+	if i.Scale != 0 && i.Scale != 1 {
+		fmt.Fprintf(&b, "scale=%v, ", i.Scale)
+	}
+	fmt.Fprintf(&b, "step=%d)", i.Step)
+	return b.String()
+}
+
+// Infer takes tensors of floats of one type: the parameter, the gradient, and the state.
+func (i Update) Infer(in []Type) ([]Type, error) {
+	if err := i.Check(); err != nil {
+		return nil, refuse(i, in, "%v", err)
+	}
 	if i.Step < 1 {
 		return nil, refuse(i, in, "steps count from 1")
 	}
-	return inferUpdate(i, in, 4, []int{0, 2, 3})
-}
-
-// inferUpdate checks n tensors of one type; outs are the operands that have a result like them.
-func inferUpdate(i Instr, in []Type, n int, outs []int) ([]Type, error) {
-	if err := expectFloats(i, in, n); err != nil {
+	n := len(i.Slots())
+	if err := expectFloats(i, in, 2+n); err != nil {
 		return nil, err
 	}
 	if err := sameShapes(i, in, in); err != nil {
 		return nil, err
 	}
-	res := make([]Type, len(outs))
-	for k, o := range outs {
-		res[k] = in[o]
+	return append([]Type{in[0]}, in[2:]...), nil
+}
+
+// SumSquares adds the squares of all elements to a float64: (x, sum) → sum. Squares and sums are float64 whatever x is. The
+// result may be written over the sum.
+type SumSquares struct{}
+
+func (SumSquares) String() string { return "SumSquares" }
+
+// Infer takes a tensor of floats and a float64 scalar.
+func (i SumSquares) Infer(in []Type) ([]Type, error) {
+	if err := expect(i, in, 2); err != nil {
+		return nil, err
 	}
-	return res, nil
+	if err := sameFloats(i, in, in[:1]); err != nil {
+		return nil, err
+	}
+	if sum := (Type{Dtype: device.Float64}); !in[1].Equal(sum) {
+		return nil, refuse(i, in, "the sum must be %v", sum)
+	}
+	return in[1:], nil
 }

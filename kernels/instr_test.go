@@ -74,11 +74,18 @@ func TestInferRefusesOperandsThatDoNotFitAndShowsThem(t *testing.T) {
 		{Cast{}, []Type{f32(2)}, "no dtype"},
 		{Fill{Type: f32(-1)}, nil, "negative"},
 		{Fill{}, nil, "no dtype"},
-		{SGD{}, []Type{f32(2), f32(2), f32(2)}, "expected 2 operands, got 3"},
-		{SGD{Momentum: 1}, []Type{f32(2), f32(2)}, "expected 3 operands, got 2"},
-		{SGD{Nesterov: true}, []Type{f32(2), f32(2)}, "Nesterov needs a momentum"},
-		{Adam{}, []Type{f32(2), f32(2), f32(2), f32(2)}, "steps count from 1"},
-		{Adam{Step: 1}, []Type{f32(2), f32(2), f32(2), f32(3)}, "shapes differ"},
+		{Update{Rule: SGD, Step: 1}, []Type{f32(2), f32(2), f32(2)}, "expected 2 operands, got 3"},
+		{Update{Rule: SGD, Step: 1, Momentum: 1}, []Type{f32(2), f32(2)}, "expected 3 operands, got 2"},
+		{Update{Rule: SGD, Step: 1, Nesterov: true}, []Type{f32(2), f32(2)}, "Nesterov needs a momentum"},
+		{Update{Rule: Adam}, []Type{f32(2), f32(2), f32(2), f32(2)}, "steps count from 1"},
+		{Update{Rule: Adam, Step: 1}, []Type{f32(2), f32(2), f32(2), f32(3)}, "shapes differ"},
+		{Update{Rule: Adam, Step: 1, AMSGrad: true}, []Type{f32(2), f32(2), f32(2), f32(2)}, "expected 5 operands, got 4"},
+		{Update{Rule: Adam, Step: 1}, []Type{i32(2), i32(2), i32(2), i32(2)}, "expected float32 or float64"},
+		{Update{Rule: "Lion", Step: 1}, []Type{f32(2), f32(2)}, "no such rule as \"Lion\""},
+		{Update{Step: 1}, []Type{f32(2), f32(2)}, "no such rule"},
+		{SumSquares{}, []Type{f32(2)}, "expected 2 operands"},
+		{SumSquares{}, []Type{f32(2), f32()}, "the sum must be float64()"},
+		{SumSquares{}, []Type{i32(2), f64()}, "expected float32 or float64"},
 	} {
 		_, err := c.i.Infer(c.in)
 		require.ErrorIs(t, err, ErrOperands, "%v", c.i)
@@ -109,8 +116,9 @@ func TestInferGivesTheTypesOfResults(t *testing.T) {
 		{Pad{0, 1, 2}, []Type{i64(0)}, []Type{i64(3)}},
 		{Transpose{}, []Type{f32()}, []Type{f32()}},
 		{Cast{device.Int64}, []Type{f32(2)}, []Type{i64(2)}},
-		{SGD{Momentum: 0.9}, []Type{f32(2), f32(2), f32(2)}, []Type{f32(2), f32(2)}},
-		{Adam{Step: 1}, []Type{f32(2), f32(2), f32(2), f32(2)}, []Type{f32(2), f32(2), f32(2)}},
+		{Update{Rule: SGD, Step: 1, Momentum: 0.9}, []Type{f32(2), f32(2), f32(2)}, []Type{f32(2), f32(2)}},
+		{Update{Rule: Adam, Step: 1}, []Type{f32(2), f32(2), f32(2), f32(2)}, []Type{f32(2), f32(2), f32(2)}},
+		{SumSquares{}, []Type{f32(2), f64()}, []Type{f64()}},
 	} {
 		got, err := c.i.Infer(c.in)
 		require.NoError(t, err, "%v", c.i)
@@ -120,6 +128,35 @@ func TestInferGivesTheTypesOfResults(t *testing.T) {
 		}
 	}
 }
+
+func TestSettingsOfAnUpdateThatMakeNoSenseAreAllNamed(t *testing.T) {
+	nan, inf := math.NaN(), math.Inf(1)
+	for _, c := range []struct {
+		i   Update
+		why []string
+	}{
+		{sgd(Update{LR: -1, Momentum: -2, Dampening: nan, WeightDecay: inf}), []string{"learning rate -1", "momentum -2", "dampening NaN", "weight decay +Inf"}},
+		{sgd(Update{LR: 1, Momentum: 1, Dampening: 1, Nesterov: true}), []string{"Nesterov needs a momentum and no dampening"}},
+		{adam(Update{Beta1: 1, Beta2: 2, Eps: -1, Scale: inf}), []string{"beta1 1", "beta2 2", "eps -1", "scaled by +Inf"}},
+		{Update{Rule: AdamW, Beta1: -0.1}, []string{"AdamW: beta1 -0.1"}},
+		{Update{Rule: Adagrad, LRDecay: -1, Initial: -1}, []string{"learning rate decay -1", "initial accumulator -1"}},
+		{Update{Rule: Adadelta, Beta2: 1}, []string{"rho 1"}},
+		{Update{Rule: RMSprop, Beta2: 1, Momentum: -1}, []string{"alpha 1", "momentum -1"}},
+		{Update{Rule: Rprop, EtaMinus: 1, EtaPlus: 0.5, MinStep: -1, MaxStep: -2}, []string{"eta minus 1", "eta plus 0.5", "smallest step -1", "largest step -2"}},
+		{Update{Rule: Adamax, Beta1: 1}, []string{"Adamax: beta1 1"}},
+	} {
+		err := c.i.Check()
+		for _, why := range c.why {
+			require.ErrorContains(t, err, why)
+		}
+	}
+	for _, rule := range UpdateRules() {
+		require.NoError(t, Update{Rule: rule, EtaMinus: 0.5, EtaPlus: 1.2, MaxStep: 1}.Check())
+	}
+}
+
+func sgd(i Update) Update  { i.Rule = SGD; return i }
+func adam(i Update) Update { i.Rule = Adam; return i }
 
 func TestStringTellsInstructionsApart(t *testing.T) {
 	seen := map[string]bool{}
@@ -132,8 +169,11 @@ func TestStringTellsInstructionsApart(t *testing.T) {
 		Concat{0}, Concat{1}, Gather{}, ScatterAdd{1}, ScatterAdd{2}, Softmax{}, Softmax{Log: true}, Softmax{Axis: 1},
 		SoftmaxGrad{}, SoftmaxGrad{Log: true}, CrossEntropy{}, CrossEntropyGrad{}, Normalize{1}, Normalize{2}, NormalizeGrad{1},
 		Cast{device.Int32}, Cast{device.Int64}, Fill{f32(2), 1}, Fill{f32(2), 2}, Fill{f64(2), 1},
-		SGD{}, SGD{LR: 1}, SGD{Momentum: 1}, SGD{WeightDecay: 1}, SGD{Nesterov: true},
-		Adam{}, Adam{LR: 1}, Adam{Beta1: 1}, Adam{Beta2: 1}, Adam{Eps: 1}, Adam{WeightDecay: 1}, Adam{Decoupled: true}, Adam{Step: 1},
+		sgd(Update{}), sgd(Update{LR: 1}), sgd(Update{Momentum: 1}), sgd(Update{Dampening: 1}), sgd(Update{WeightDecay: 1}), sgd(Update{Nesterov: true}),
+		sgd(Update{Scale: -1}), sgd(Update{Step: 1}), adam(Update{}), adam(Update{Beta1: 1}), adam(Update{Beta2: 1}), adam(Update{Eps: 1}),
+		adam(Update{AMSGrad: true}), Update{Rule: AdamW}, Update{Rule: Adagrad}, Update{Rule: Adagrad, LRDecay: 1}, Update{Rule: Adagrad, Initial: 1},
+		Update{Rule: Adadelta}, Update{Rule: RMSprop}, Update{Rule: RMSprop, Centered: true}, Update{Rule: Rprop}, Update{Rule: Rprop, EtaMinus: 1},
+		Update{Rule: Rprop, EtaPlus: 1}, Update{Rule: Rprop, MinStep: 1}, Update{Rule: Rprop, MaxStep: 1}, Update{Rule: Adamax}, SumSquares{},
 	} {
 		require.False(t, seen[i.String()], "%v twice", i)
 		seen[i.String()] = true

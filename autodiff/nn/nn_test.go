@@ -51,7 +51,7 @@ func checkGradients(t *testing.T, params []*autodiff.Tensor, loss func() *autodi
 			move := func(by float64) {
 				push[i] = -by
 				step := autodiff.New(push, p.Shape()...)
-				require.NoError(t, autodiff.Apply(kernels.SGD{LR: 1}, []*autodiff.Tensor{p, step}, 0))
+				require.NoError(t, autodiff.Apply(kernels.Update{Rule: kernels.SGD, LR: 1, Step: 1}, []*autodiff.Tensor{p, step}, 0))
 			}
 			move(h)
 			up := at()
@@ -128,7 +128,7 @@ func TestAModelLearns(t *testing.T) {
 		g, err := autodiff.Backward(CrossEntropy(m.Forward(x), labels))
 		require.NoError(t, err)
 		for _, p := range m.Params() {
-			require.NoError(t, autodiff.Apply(kernels.SGD{LR: 0.5}, []*autodiff.Tensor{p, g.Of(p)}, 0))
+			require.NoError(t, autodiff.Apply(kernels.Update{Rule: kernels.SGD, LR: 0.5, Step: 1}, []*autodiff.Tensor{p, g.Of(p)}, 0))
 		}
 	}
 	share, err := Accuracy(m.Forward(x), labels)

@@ -13,7 +13,7 @@ func Families() []string {
 	return []string{
 		"Unary", "Binary", "MatMul", "Reduce", "MaxGrad", "BroadcastTo", "Reshape", "Transpose", "Slice", "Pad",
 		"Concat", "Gather", "ScatterAdd", "Softmax", "SoftmaxGrad", "CrossEntropy", "CrossEntropyGrad", "Normalize",
-		"NormalizeGrad", "Cast", "Fill", "SGD", "Adam",
+		"NormalizeGrad", "Cast", "Fill", "Update", "SumSquares",
 	}
 }
 
@@ -136,8 +136,11 @@ func Case(r *rand.Rand, family string) (kernels.Instr, []Tensor) {
 		return g.reduction(family, d)
 	case "BroadcastTo", "Reshape", "Transpose", "Slice", "Pad", "Concat":
 		return g.move(family)
-	case "SGD", "Adam":
-		return g.update(family, d)
+	case "Update":
+		all := Updates()
+		return g.update(all[g.IntN(len(all))], d)
+	case "SumSquares":
+		return kernels.SumSquares{}, []Tensor{g.tensor(d, g.shape(0)), g.filled(device.Float64, nil, g.Float64)}
 	}
 	return g.network(family, d)
 }
@@ -244,16 +247,43 @@ func (g gen) network(family string, d device.Dtype) (kernels.Instr, []Tensor) {
 	return kernels.CrossEntropyGrad{}, append(in, g.tensor(d, device.Shape{}))
 }
 
-func (g gen) update(family string, d device.Dtype) (kernels.Instr, []Tensor) {
+// Updates is every rule with its options one by one, and some together.
+func Updates() []kernels.Update {
+	adam := kernels.Update{Rule: kernels.Adam, LR: 0.01, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8}
+	amsgrad, adamW := adam, adam
+	amsgrad.AMSGrad, adamW.Rule = true, kernels.AdamW
+	rms := kernels.Update{Rule: kernels.RMSprop, LR: 0.01, Beta2: 0.9, Eps: 1e-8}
+	centered, moving, both := rms, rms, rms
+	centered.Centered, moving.Momentum, both.Centered, both.Momentum = true, 0.9, true, 0.9
+	all := []kernels.Update{
+		{Rule: kernels.SGD, LR: 0.1}, {Rule: kernels.SGD, LR: 0.1, Momentum: 0.9}, {Rule: kernels.SGD, LR: 0.1, Momentum: 0.9, Nesterov: true},
+		{Rule: kernels.SGD, LR: 0.1, Momentum: 0.9, Dampening: 0.3}, adam, amsgrad, adamW,
+		{Rule: kernels.Adagrad, LR: 0.1, LRDecay: 0.1, Initial: 0.1, Eps: 1e-10}, {Rule: kernels.Adadelta, LR: 1, Beta2: 0.9, Eps: 1e-6},
+		rms, centered, moving, both, {Rule: kernels.Rprop, LR: 0.1, EtaMinus: 0.5, EtaPlus: 1.2, MinStep: 0.2, MaxStep: 0.7},
+		{Rule: kernels.Adamax, LR: 0.1, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8},
+	}
+	for k := range all {
+		all[k].Step = 1
+	}
+	return all
+}
+
+// update draws what a rule's options leave open, and operands.
+func (g gen) update(i kernels.Update, d device.Dtype) (kernels.Update, []Tensor) {
+	i.WeightDecay, i.Scale, i.Step = float64(g.IntN(2))*0.1, []float64{0, 1, -1, 0.3}[g.IntN(4)], 1+g.IntN(5)
 	s := g.shape(0)
-	in := []Tensor{g.tensor(d, s), g.tensor(d, s), g.tensor(d, s), g.filled(d, s, g.Float64)}
-	decay := float64(g.IntN(2)) * 0.1
-	if family == "Adam" {
-		return kernels.Adam{LR: 0.01, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: decay,
-			Decoupled: g.chance(0.5), Step: 1 + g.IntN(5)}, in
+	return i, append([]Tensor{g.tensor(d, s), g.tensor(d, s)}, g.state(i, d, s)...)
+}
+
+// state draws state that a rule may have come to: a mean's square is less than the mean square.
+func (g gen) state(i kernels.Update, d device.Dtype, s device.Shape) (state []Tensor) {
+	for _, slot := range i.Slots() {
+		fn := func() float64 { return 1 + g.Float64() }
+		switch slot.Name {
+		case "momentum_buffer", "exp_avg", "grad_avg", "prev":
+			fn = func() float64 { return 1.8*g.Float64() - 0.9 }
+		}
+		state = append(state, g.filled(d, s, fn))
 	}
-	if g.chance(0.3) {
-		return kernels.SGD{LR: 0.1, WeightDecay: decay}, in[:2]
-	}
-	return kernels.SGD{LR: 0.1, Momentum: 0.9, WeightDecay: decay, Nesterov: g.chance(0.5)}, in[:3]
+	return state
 }

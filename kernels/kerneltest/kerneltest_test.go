@@ -104,12 +104,12 @@ func TestTheOracleKnowsKnownNumbers(t *testing.T) {
 		{kernels.MaxGrad{}, []Tensor{vec(3, 1, 3), New(device.Float64, nil, 3), New(device.Float64, nil, 1)}, []float64{0.5, 0, 0.5}},
 		{kernels.Normalize{}, []Tensor{vec(1, 3)}, []float64{-1, 1}},
 		// The first step of Adam moves by the learning rate, whatever the gradient's size.
-		{kernels.Adam{LR: 0.1, Beta1: 0.9, Beta2: 0.999, Step: 1}, []Tensor{vec(1, 1), vec(5, -0.01), vec(0, 0), vec(0, 0)}, []float64{0.9, 1.1}},
-		{kernels.Adam{LR: 0.1, Beta1: 0.9, Beta2: 0.999, Step: 1, WeightDecay: 0.5, Decoupled: true},
+		{kernels.Update{Rule: kernels.Adam, LR: 0.1, Beta1: 0.9, Beta2: 0.999, Step: 1}, []Tensor{vec(1, 1), vec(5, -0.01), vec(0, 0), vec(0, 0)}, []float64{0.9, 1.1}},
+		{kernels.Update{Rule: kernels.AdamW, LR: 0.1, Beta1: 0.9, Beta2: 0.999, Step: 1, WeightDecay: 0.5},
 			[]Tensor{vec(2), vec(5), vec(0), vec(0)}, []float64{2*0.95 - 0.1}},
 		// p - lr·(g + wd·p + momentum·buf), buf = momentum·1 + (g + wd·p)
-		{kernels.SGD{LR: 0.1, Momentum: 0.5, WeightDecay: 0.5, Nesterov: true}, []Tensor{vec(2), vec(3), vec(1)}, []float64{2 - 0.1*(4+0.5*4.5)}},
-		{kernels.SGD{LR: 0.1, Momentum: 0.5}, []Tensor{vec(2), vec(3), vec(1)}, []float64{2 - 0.1*3.5}},
+		{kernels.Update{Rule: kernels.SGD, Step: 2, LR: 0.1, Momentum: 0.5, WeightDecay: 0.5, Nesterov: true}, []Tensor{vec(2), vec(3), vec(1)}, []float64{2 - 0.1*(4+0.5*4.5)}},
+		{kernels.Update{Rule: kernels.SGD, Step: 2, LR: 0.1, Momentum: 0.5}, []Tensor{vec(2), vec(3), vec(1)}, []float64{2 - 0.1*3.5}},
 	} {
 		out, err := c.i.Infer(types(c.in))
 		require.NoError(t, err)

@@ -74,10 +74,19 @@ func (g wild) instr() kernels.Instr {
 		kernels.ScatterAdd{Rows: n()}, kernels.Softmax{Axis: n(), Log: b}, kernels.SoftmaxGrad{Axis: n(), Log: b},
 		kernels.CrossEntropy{}, kernels.CrossEntropyGrad{}, kernels.Normalize{Eps: 1}, kernels.NormalizeGrad{Eps: 1},
 		kernels.Cast{To: device.Dtype(g.IntN(6))}, kernels.Fill{Type: g.typ(), C: c},
-		kernels.SGD{LR: c, Momentum: float64(g.IntN(2)), Nesterov: b},
-		kernels.Adam{LR: c, Beta1: 0.5, Beta2: 0.5, Eps: 1, WeightDecay: c, Decoupled: b, Step: n()},
+		g.update(), g.update(), g.update(), kernels.SumSquares{},
 	}
 	return all[g.IntN(len(all))]
+}
+
+func (g wild) update() kernels.Update {
+	all := Updates()
+	i := all[g.IntN(len(all))]
+	i.LR, i.WeightDecay, i.Eps, i.Step, i.AMSGrad, i.Nesterov = g.NormFloat64()+1, g.Float64(), 0.1, g.num(), g.chance(0.5), g.chance(0.5)
+	if g.chance(0.1) {
+		i.Rule = "none"
+	}
+	return i
 }
 
 // CheckWild draws with [Wild]. A refusal must show the operands; what Infer accepts must run and agree with the
@@ -104,8 +113,9 @@ func CheckWild(t testing.TB, d device.Device, r *rand.Rand) bool {
 	}
 	for k, ty := range in {
 		xs[k] = g.tensor(ty.Dtype, ty.Shape)
-		if _, isAdam := i.(kernels.Adam); isAdam && k == 3 {
-			xs[k] = g.filled(ty.Dtype, ty.Shape, g.Float64)
+		if u, isUpdate := i.(kernels.Update); isUpdate && k == 2 {
+			copy(xs[2:], g.state(u, ty.Dtype, ty.Shape))
+			break
 		}
 		if mg, isMaxGrad := i.(kernels.MaxGrad); isMaxGrad && k == 1 {
 			y, err := Oracle(kernels.Reduce{Fn: kernels.Max, Axes: mg.Axes, Keep: mg.Keep}, xs[:1], in[1:2])
