@@ -160,13 +160,16 @@ func first[T device.Number](t *Tensor) (float64, error) {
 }
 
 // ZerosLike is nobody's tensor of zeros with x's dtype and shape, on x's device.
-func ZerosLike(x *Tensor) *Tensor {
+func ZerosLike(x *Tensor) *Tensor { return FullLike(x, 0) }
+
+// FullLike is nobody's tensor with every element v, and with x's dtype and shape, on x's device.
+func FullLike(x *Tensor, v float64) *Tensor {
 	if err := x.Err(); err != nil {
 		return failed(err)
 	}
-	buf, err := fill(x.dev, x.typ, 0)
+	buf, err := fill(x.dev, x.typ, v)
 	if err != nil {
-		return failed(opError("ZerosLike", err))
+		return failed(opError("FullLike", err))
 	}
 	return newTensor(x.typ, buf, nil)
 }

@@ -150,8 +150,8 @@ func (i Update) Check() error {
 }
 
 func (i Update) String() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s(", string(i.Rule))
+	b := strings.Builder{}
+	fmt.Fprintf(&b, "%.40s(", string(i.Rule))
 	for _, x := range i.coefficients() {
 		if x.v != 0 {
 			fmt.Fprintf(&b, "%s=%v, ", x.name, x.v)
@@ -168,8 +168,10 @@ func (i Update) String() string {
 	if i.Scale != 0 && i.Scale != 1 {
 		fmt.Fprintf(&b, "scale=%v, ", i.Scale)
 	}
-	fmt.Fprintf(&b, "step=%d)", i.Step)
-	return b.String()
+	if i.Step != 0 {
+		fmt.Fprintf(&b, "step=%d, ", i.Step)
+	}
+	return strings.TrimSuffix(b.String(), ", ") + ")"
 }
 
 // Infer takes tensors of floats of one type: the parameter, the gradient, and the state.

@@ -4,104 +4,99 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/ctx"
+	"github.com/weft-project/weft/kernels"
 	"github.com/weft-project/weft/rpc"
 )
 
 // Param is a reference to a parameter on any worker.
 type Param = rpc.RRef[*autodiff.Tensor]
 
-// Distributed steps parameters on the workers that own them, with one optimizer per owner.
+// Distributed steps parameters on the workers that own them, with one optimizer per owner. Safe for concurrent use. Learning rates and the
+// schedule are kept here and travel with each step, so that a step is made at one rate on all owners.
 type Distributed struct {
-	parts []rpc.RRef[*Local]
+	rates
+	groups []kernels.Update
+	sizes  []int // parameters per group
+	parts  []part
 }
 
-// Functions are what a worker must serve for its parameters to be stepped by other workers: list them in its rpc.Config.
-func Functions() []rpc.Function { return []rpc.Function{newLocal, stepLocal} }
+// part is the optimizer on one owner.
+type part struct {
+	rpc.RRef[*Local]
+	owner  string
+	params []int // the numbers of its parameters, counted over all groups as they were given
+}
 
-// making is a request for an optimizer. Exactly one rule is set.
+// making is a request for an optimizer: rules with all defaults filled in, and the parameters of each that are the owner's.
 type making struct {
-	SGD    *SGD
-	Adam   *Adam
-	AdamW  *AdamW
-	Params []Param
+	Rules  []kernels.Update
+	Params [][]Param
 }
 
 var newLocal = rpc.Define("weft.optim.new", func(c context.Context, in making) (*Local, error) {
 	local, err := build(c, in)
-	for _, p := range in.Params {
-		p.Release() // what arrives is the callee's to release
+	for _, ps := range in.Params {
+		for _, p := range ps {
+			p.Release() // what arrives is the callee's to release
+		}
 	}
 	return local, err
 })
 
+// build makes an owner's optimizer. The request may come from anybody: all of it is checked.
 func build(c context.Context, in making) (*Local, error) {
-	var rule Rule
-	switch {
-	case in.SGD != nil:
-		rule = *in.SGD
-	case in.Adam != nil:
-		rule = *in.Adam
-	case in.AdamW != nil:
-		rule = *in.AdamW
+	if len(in.Rules) != len(in.Params) {
+		return nil, fmt.Errorf("%w: %d rules for %d groups", ErrRule, len(in.Rules), len(in.Params))
 	}
-	params := make([]*autodiff.Tensor, len(in.Params))
-	for i, p := range in.Params {
-		t, err := p.LocalValue(c)
-		if err != nil {
-			return nil, fmt.Errorf("parameter %d: %w", i, err)
+	groups := make([][]*autodiff.Tensor, len(in.Params))
+	for g, ps := range in.Params {
+		if _, err := checked(in.Rules[g]); err != nil {
+			return nil, err
 		}
-		params[i] = t
+		for i, p := range ps {
+			t, err := p.LocalValue(c)
+			if err != nil {
+				return nil, fmt.Errorf("%w: parameter %d of group %d: %w", ErrParameters, i, g, err)
+			}
+			groups[g] = append(groups[g], t)
+		}
 	}
-	return New(rule, params...)
+	return newOptimizer(in.Rules, groups)
 }
-
-var stepLocal = rpc.Define("weft.optim.step", func(c context.Context, in rpc.RRef[*Local]) (struct{}, error) {
-	defer in.Release()
-	local, err := in.LocalValue(c)
-	if err != nil {
-		return struct{}{}, err
-	}
-	grads, err := ctx.Gradients(c)
-	if err != nil {
-		return struct{}{}, err
-	}
-	return struct{}{}, local.Step(grads)
-})
 
 // NewDistributed makes an optimizer on every owner of a parameter. c must carry this worker. The parameters' references stay the
 // caller's. The error joins what failed on any owner.
 func NewDistributed(c context.Context, rule Rule, params ...Param) (*Distributed, error) {
-	if len(params) == 0 {
-		return nil, fmt.Errorf("%w: optimizer got an empty parameter list", ErrParameters)
-	}
-	request, err := requestFor(rule)
+	return NewDistributedGroups(c, Group[Param]{rule, params})
+}
+
+// NewDistributedGroups is NewDistributed for groups of parameters, each with a rule of its own.
+func NewDistributedGroups(c context.Context, groups ...Group[Param]) (*Distributed, error) {
+	rules, err := rulesOf(groups)
 	if err != nil {
 		return nil, err
 	}
-	byOwner, owners := map[string][]Param{}, []string{}
-	for i, p := range params {
-		if err := p.Ready(c); err != nil {
-			return nil, fmt.Errorf("%w: parameter %d: %w", ErrParameters, i, err)
-		}
-		if byOwner[p.Owner()] == nil {
-			owners = append(owners, p.Owner())
-		}
-		byOwner[p.Owner()] = append(byOwner[p.Owner()], p)
+	d := &Distributed{groups: rules}
+	d.begin(rules)
+	requests, err := d.divide(c, groups)
+	if err != nil {
+		return nil, err
 	}
-	d := &Distributed{}
-	var errs []error
-	for _, owner := range owners {
-		request.Params = byOwner[owner]
-		part, err := makePart(ctx.NoGrad(c), owner, request)
-		d.parts, errs = append(d.parts, part), append(errs, err)
+	errs := make([]error, len(d.parts))
+	for i := range d.parts { // all begin before the first is waited for
+		d.parts[i].RRef, errs[i] = makePart(ctx.NoGrad(c), d.parts[i].owner, requests[i])
 	}
-	for i, part := range d.parts {
-		if err := part.Ready(c); errs[i] == nil && err != nil {
-			errs = append(errs, fmt.Errorf("error creating optimizer on %s: %w", owners[i], err))
+	for i, p := range d.parts {
+		if errs[i] == nil {
+			errs[i] = p.Ready(c)
+		}
+		if errs[i] != nil {
+			errs[i] = fmt.Errorf("error creating optimizer on %s: %w", p.owner, errs[i])
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -111,70 +106,151 @@ func NewDistributed(c context.Context, rule Rule, params ...Param) (*Distributed
 	return d, nil
 }
 
+// divide makes a part, and a request for it, for every owner.
+func (d *Distributed) divide(c context.Context, groups []Group[Param]) (requests []making, err error) {
+	at, number := map[string]int{}, 0
+	for g, group := range groups {
+		d.sizes = append(d.sizes, len(group.Params))
+		for _, p := range group.Params {
+			if err := p.Ready(c); err != nil {
+				return nil, fmt.Errorf("%w: parameter %d: %w", ErrParameters, number, err)
+			}
+			i, known := at[p.Owner()]
+			if !known {
+				i = len(d.parts)
+				at[p.Owner()], d.parts = i, append(d.parts, part{owner: p.Owner()})
+				requests = append(requests, making{d.groups, make([][]Param, len(groups))})
+			}
+			d.parts[i].params = append(d.parts[i].params, number)
+			requests[i].Params[g] = append(requests[i].Params[g], p)
+			number++
+		}
+	}
+	return requests, nil
+}
+
 // makePart makes one owner's optimizer, without a call where the owner is this worker.
-func makePart(c context.Context, owner string, request making) (part rpc.RRef[*Local], err error) {
+func makePart(c context.Context, owner string, request making) (ref rpc.RRef[*Local], err error) {
 	if w, ok := rpc.FromContext(c); !ok || w.Name() != owner {
 		return newLocal.Remote(c, owner, request), nil
 	}
 	local, err := build(c, request)
 	if err != nil {
-		return part, fmt.Errorf("error creating optimizer on %s: %w", owner, err)
+		return ref, err
 	}
 	return rpc.NewRRef(c, local)
 }
 
-func requestFor(rule Rule) (making, error) {
-	switch r := rule.(type) {
-	case SGD:
-		return making{SGD: &r}, r.Check()
-	case Adam:
-		return making{Adam: &r}, r.Check()
-	case AdamW:
-		return making{AdamW: &r}, r.Check()
-	}
-	return making{}, fmt.Errorf("%w: %v has no distributed form; use SGD, Adam or AdamW", ErrRule, rule)
+// Step steps the parameters on all owners at once, by the gradients of the pass that c carries; parameters without one stay as they
+// are. It returns when all are done; the error joins what failed anywhere.
+func (d *Distributed) Step(c context.Context) error { return d.StepScaled(c, 1) }
+
+// StepScaled is Step with every gradient multiplied by a factor, which must be positive. The gradients themselves stay as they are.
+func (d *Distributed) StepScaled(c context.Context, factor float64) error {
+	return d.step(c, pace{d.LR(), factor})
 }
 
-// Step steps the parameters on all owners at once, by the gradients of the pass that c carries. It returns when all are
-// done; the error joins what failed anywhere.
-func (d *Distributed) Step(c context.Context) error {
-	if _, ok := ctx.From(c); !ok {
-		return fmt.Errorf("%w: %w", ErrStep, ctx.ErrNoPass)
-	}
-	c = ctx.NoGrad(c)
-	errs := make([]error, len(d.parts))
-	var wg sync.WaitGroup
-	for i, part := range d.parts {
-		wg.Go(func() {
-			if err := step(c, part); err != nil {
-				errs[i] = fmt.Errorf("%w on %s: %w", ErrStep, part.Owner(), err)
-			}
-		})
-	}
-	wg.Wait()
-	return errors.Join(errs...)
-}
-
-// step steps one owner's part, without a call where the owner is this worker.
-func step(c context.Context, part rpc.RRef[*Local]) error {
-	if w, ok := rpc.FromContext(c); ok && w.Name() == part.Owner() {
-		local, err := part.LocalValue(c)
-		if err != nil {
-			return err
-		}
-		grads, err := ctx.Gradients(c)
-		if err != nil {
-			return err
-		}
-		return local.Step(grads)
-	}
-	_, err := stepLocal.Call(c, part.Owner(), part)
+func (d *Distributed) step(c context.Context, how pace) error {
+	_, err := onAll(c, d, true, ErrStep, stepLocal, func(int) pace { return how })
 	return err
+}
+
+// GradNorm is the Euclidean norm of the gradients of all the optimizer's parameters on all owners together, in the pass that c
+// carries. Each owner adds up its own, all at once.
+func (d *Distributed) GradNorm(c context.Context) (float64, error) {
+	sums, err := onAll(c, d, true, errNorm, sumLocal, func(int) struct{} { return struct{}{} })
+	total := 0.0
+	for _, s := range sums {
+		total += s
+	}
+	return math.Sqrt(total), err
+}
+
+var errNorm = errors.New("error adding up gradients")
+
+// StepClipped is Step with the gradients clipped so that their norm over all owners is at most max; see [ClipFactor]. It gives the norm
+// that they had. It costs one more round to the owners than Step. The gradients themselves stay as they are.
+func (d *Distributed) StepClipped(c context.Context, max float64) (norm float64, err error) {
+	rate := d.LR()
+	if norm, err = d.GradNorm(c); err != nil {
+		return norm, err
+	}
+	factor, err := ClipFactor(norm, max)
+	if err != nil {
+		return norm, err
+	}
+	return norm, d.step(c, pace{rate, factor})
 }
 
 // Release drops the optimizers on all owners.
 func (d *Distributed) Release() {
-	for _, part := range d.parts {
-		part.Release()
+	for _, p := range d.parts {
+		p.Release()
 	}
+}
+
+// Functions are what a worker must serve for its parameters to be stepped by other workers: list them in its rpc.Config.
+func Functions() []rpc.Function {
+	return []rpc.Function{newLocal, stepLocal.method, sumLocal.method, keepLocal.method, restoreLocal.method}
+}
+
+// action is something that an owner's optimizer does.
+type action[In, Out any] struct {
+	do     func(context.Context, *Local, In) (Out, error)
+	method *rpc.Method[*Local, In, Out]
+}
+
+func define[In, Out any](name string, do func(context.Context, *Local, In) (Out, error)) action[In, Out] {
+	return action[In, Out]{do, rpc.DefineMethod(name, do)}
+}
+
+var stepLocal = define("weft.optim.step", func(c context.Context, o *Local, how pace) (struct{}, error) {
+	grads, err := ctx.Gradients(c)
+	if err != nil {
+		return struct{}{}, err
+	}
+	return struct{}{}, o.step(grads, how)
+})
+
+var sumLocal = define("weft.optim.norm", func(c context.Context, o *Local, _ struct{}) (float64, error) {
+	grads, err := ctx.Gradients(c)
+	if err != nil {
+		return 0, err
+	}
+	return o.sumSquares(grads)
+})
+
+// onAll does something on all owners at once, in a pass or outside of any; errors are named by what failed and where.
+func onAll[In, Out any](c context.Context, d *Distributed, inPass bool, what error, a action[In, Out], in func(part int) In) ([]Out, error) {
+	if _, ok := ctx.From(c); ok != inPass {
+		if inPass {
+			return nil, fmt.Errorf("%w: %w", what, ctx.ErrNoPass)
+		}
+		return nil, fmt.Errorf("%w: the state of an optimizer outlives passes; use a context without one", what)
+	}
+	c = ctx.NoGrad(c)
+	outs, errs := make([]Out, len(d.parts)), make([]error, len(d.parts))
+	var wg sync.WaitGroup
+	for i, p := range d.parts {
+		wg.Go(func() {
+			var err error
+			if outs[i], err = a.on(c, p, in(i)); err != nil {
+				errs[i] = fmt.Errorf("%w on %s: %w", what, p.owner, err)
+			}
+		})
+	}
+	wg.Wait()
+	return outs, errors.Join(errs...)
+}
+
+// on does it on one owner, without a call where that is this worker.
+func (a action[In, Out]) on(c context.Context, p part, in In) (out Out, err error) {
+	if w, ok := rpc.FromContext(c); !ok || w.Name() != p.owner {
+		return a.method.Call(c, p.RRef, in)
+	}
+	local, err := p.LocalValue(c)
+	if err != nil {
+		return out, err
+	}
+	return a.do(c, local, in)
 }

@@ -1,10 +1,17 @@
 // Package optim steps parameters: with a [Local] on this worker's tensors, or with a [Distributed] where they live.
 //
-// A [Rule] says how: [SGD], [Adam], [AdamW], with torch's formulas and defaults. An optimizer keeps the rule's state per
+// A [Rule] says how: torch's eight, with torch's formulas, names and defaults, each the options of one instruction
+// ([kernels.Update]). Groups of parameters may have rules of their own. An optimizer keeps the rule's state per
 // parameter, on the parameter's device. A parameter without a gradient in a step is left alone, with its state.
 //
 // Gradients are read from the pass of a step's context, never from tensors, so that concurrent passes may step the same
-// parameters: steps on one parameter follow one another, and a forward under way keeps the value it began with.
+// parameters: steps on one parameter follow one another, and a forward under way keeps the value it began with. A step never
+// writes to a gradient, also when it clips.
+//
+// Learning rates, and the [Schedule] that multiplies them, belong to the optimizer's holder and travel with each step: the rates of a step
+// are those in force when it is called.
+//
+// What an optimizer keeps can be taken as a [State] and loaded; training then goes on bit for bit.
 //
 // Workers whose parameters are stepped by others serve [Functions].
 package optim

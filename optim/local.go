@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/weft-project/weft/autodiff"
+	"github.com/weft-project/weft/kernels"
 )
 
 // What can go wrong with optimizers.
@@ -16,79 +17,147 @@ var (
 
 // Local steps this worker's tensors. Safe for concurrent use: steps on one parameter follow one another.
 type Local struct {
-	rule   Rule
+	rates
+	groups []kernels.Update
 	params []*parameter
+}
+
+// Group is some parameters with a rule of their own; P is *autodiff.Tensor or [Param].
+type Group[P any] struct {
+	Rule   Rule
+	Params []P
 }
 
 // parameter is a tensor with the rule's state.
 type parameter struct {
-	of *autodiff.Tensor
+	of    *autodiff.Tensor
+	group int
 
-	mu    sync.Mutex
-	steps int
-	state []*autodiff.Tensor
+	mu sync.Mutex
+	kept
+}
+
+// kept is what an optimizer keeps of a parameter between steps; it travels.
+type kept struct {
+	Steps int
+	Slots []*autodiff.Tensor // of the rule's slots; none before the first step
 }
 
 // New makes an optimizer for leaves that require gradients.
 func New(rule Rule, params ...*autodiff.Tensor) (*Local, error) {
-	if rule == nil {
-		return nil, fmt.Errorf("%w: no rule is given; use SGD, Adam or AdamW", ErrRule)
-	}
-	if err := rule.Check(); err != nil {
+	return NewGroups(Group[*autodiff.Tensor]{rule, params})
+}
+
+// NewGroups makes an optimizer for groups of leaves that require gradients, each with a rule of its own.
+func NewGroups(groups ...Group[*autodiff.Tensor]) (*Local, error) {
+	rules, err := rulesOf(groups)
+	if err != nil {
 		return nil, err
 	}
-	if len(params) == 0 {
-		return nil, fmt.Errorf("%w: optimizer got an empty parameter list", ErrParameters)
+	params := make([][]*autodiff.Tensor, len(groups))
+	for i, g := range groups {
+		params[i] = g.Params
 	}
-	o := &Local{rule: rule}
-	seen := map[*autodiff.Tensor]bool{}
-	for i, t := range params {
-		switch {
-		case t.Err() != nil:
-			return nil, fmt.Errorf("%w: parameter %d: %w", ErrParameters, i, t.Err())
-		case !t.RequiresGrad() || !t.IsLeaf():
-			return nil, fmt.Errorf("%w: parameter %d (%v) must be a leaf that requires a gradient", ErrParameters, i, t)
-		case seen[t]:
-			return nil, fmt.Errorf("%w: parameter %d (%v) is given twice", ErrParameters, i, t)
+	return newOptimizer(rules, params)
+}
+
+// rulesOf checks all groups.
+func rulesOf[P any](groups []Group[P]) ([]kernels.Update, error) {
+	rules, errs, n := make([]kernels.Update, len(groups)), make([]error, len(groups)), 0
+	for i, g := range groups {
+		n += len(g.Params)
+		if g.Rule == nil {
+			errs[i] = fmt.Errorf("%w: no rule is given", ErrRule)
+			continue
 		}
-		seen[t] = true
-		o.params = append(o.params, &parameter{of: t})
+		rules[i], errs[i] = checked(g.Rule.Update())
+	}
+	if n == 0 {
+		errs = append(errs, fmt.Errorf("%w: optimizer got an empty parameter list", ErrParameters))
+	}
+	return rules, errors.Join(errs...)
+}
+
+// newOptimizer makes an optimizer of rules that were checked.
+func newOptimizer(rules []kernels.Update, params [][]*autodiff.Tensor) (*Local, error) {
+	o := &Local{groups: rules}
+	o.begin(rules)
+	seen := map[*autodiff.Tensor]bool{}
+	for g, ts := range params {
+		for _, t := range ts {
+			i := len(o.params)
+			switch {
+			case t.Err() != nil:
+				return nil, fmt.Errorf("%w: parameter %d: %w", ErrParameters, i, t.Err())
+			case !t.RequiresGrad() || !t.IsLeaf():
+				return nil, fmt.Errorf("%w: parameter %d (%v) must be a leaf that requires a gradient", ErrParameters, i, t)
+			case seen[t]:
+				return nil, fmt.Errorf("%w: parameter %d (%v) is given twice", ErrParameters, i, t)
+			}
+			seen[t] = true
+			o.params = append(o.params, &parameter{of: t, group: g})
+		}
 	}
 	return o, nil
 }
 
-// Rule is the rule that the optimizer was made with.
-func (o *Local) Rule() Rule { return o.rule }
-
 // Step steps every parameter that grads holds a gradient for. All parameters are tried; the error joins what failed.
 func (o *Local) Step(grads map[*autodiff.Tensor]*autodiff.Tensor) error {
+	return o.StepScaled(grads, 1)
+}
+
+// StepScaled is Step with every gradient multiplied by a factor, which must be positive. The gradients themselves stay as they are.
+func (o *Local) StepScaled(grads map[*autodiff.Tensor]*autodiff.Tensor, factor float64) error {
+	return o.step(grads, pace{o.LR(), factor})
+}
+
+// pace is how a step is made; it travels.
+type pace struct {
+	LR     []float64 // per group
+	Factor float64   // of gradients
+}
+
+func (o *Local) step(grads map[*autodiff.Tensor]*autodiff.Tensor, how pace) error {
+	if len(how.LR) != len(o.groups) {
+		return fmt.Errorf("%w: %d learning rates for %d groups", ErrStep, len(how.LR), len(o.groups))
+	}
+	if !(how.Factor > 0) {
+		return fmt.Errorf("%w: gradients cannot be multiplied by %g", ErrStep, how.Factor)
+	}
 	var errs []error
 	for i, p := range o.params {
-		if g := grads[p.of]; g != nil {
-			if err := p.step(o.rule, g); err != nil {
-				errs = append(errs, fmt.Errorf("%w %v: parameter %d: %w", ErrStep, o.rule, i, err))
-			}
+		g := grads[p.of]
+		if g == nil {
+			continue
+		}
+		u := o.groups[p.group]
+		u.LR = how.LR[p.group]
+		u.Scale *= how.Factor
+		if err := p.step(u, g); err != nil {
+			errs = append(errs, fmt.Errorf("%w: parameter %d: %w", ErrStep, i, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// step runs the rule's instruction on the parameter and its state.
-func (p *parameter) step(rule Rule, g *autodiff.Tensor) error {
+// step runs the rule's instruction on the parameter and its state, by a dense gradient.
+func (p *parameter) step(u kernels.Update, g *autodiff.Tensor) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.state == nil {
-		for range rule.states() {
-			p.state = append(p.state, autodiff.ZerosLike(p.of))
+	if p.Steps == 0 {
+		p.Slots = nil // an earlier first step may have failed at another rate
+		for _, slot := range u.Slots() {
+			p.Slots = append(p.Slots, autodiff.FullLike(p.of, slot.Init))
 		}
 	}
+	u.Step = p.Steps + 1
 	operands, targets := []*autodiff.Tensor{p.of, g}, []int{0}
-	for i, s := range p.state {
+	for i, s := range p.Slots {
 		operands, targets = append(operands, s), append(targets, 2+i)
 	}
-	if err := autodiff.Apply(rule.instr(p.steps+1), operands, targets...); err != nil {
+	if err := autodiff.Apply(u, operands, targets...); err != nil {
 		return err
 	}
-	p.steps++
+	p.Steps++
 	return nil
 }

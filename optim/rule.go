@@ -10,119 +10,158 @@ import (
 // ErrRule wraps everything that is wrong with a rule's settings.
 var ErrRule = errors.New("invalid optimizer settings")
 
-// Rule is how a parameter is stepped: SGD, Adam or AdamW.
+// Rule is how a parameter is stepped: [SGD], [Adam], [AdamW], [Adagrad], [Adadelta], [RMSprop], [Rprop] or [Adamax], with the
+// formulas, names and defaults of torch.optim. A field that is zero takes torch's default; where 0 itself is meant and the default
+// is another, 1e-300 does the same.
 type Rule interface {
-	// Check reports all violations at once.
-	Check() error
-	fmt.Stringer
-
-	states() int // tensors of state per parameter, like the parameter and zero at first
-	instr(step int) kernels.Instr
+	// Update is the rule's instruction with all defaults filled in: what travels, and is saved. Step is 0, and Scale 1, or −1 to
+	// climb instead of descend.
+	Update() kernels.Update
 }
 
-// SGD is stochastic gradient descent, as torch.optim.SGD without dampening. LR must be given.
+// SGD is stochastic gradient descent. LR must be given.
 type SGD struct {
 	LR          float64 // learning rate
 	Momentum    float64 // 0: none
+	Dampening   float64 // of momentum
 	WeightDecay float64 // L2 penalty
-	Nesterov    bool    // needs Momentum
+	Nesterov    bool    // needs Momentum and no Dampening
+	Maximize    bool    // climb
 }
 
-// Adam is Kingma and Ba's optimizer (arXiv:1412.6980), as torch.optim.Adam. Zero fields take torch's defaults.
+// Update implements Rule.
+func (r SGD) Update() kernels.Update {
+	return kernels.Update{Rule: kernels.SGD, LR: r.LR, Momentum: r.Momentum, Dampening: r.Dampening, WeightDecay: r.WeightDecay,
+		Nesterov: r.Nesterov, Scale: sign(r.Maximize)}
+}
+
+// Adam is Kingma and Ba's optimizer (arXiv:1412.6980).
 type Adam struct {
 	LR           float64 // default 1e-3
 	Beta1, Beta2 float64 // default 0.9, 0.999
 	Eps          float64 // default 1e-8
 	WeightDecay  float64 // L2 penalty; default 0
+	AMSGrad      bool    // divide by the largest mean of squares so far
+	Maximize     bool    // climb
 }
 
-// AdamW is Adam with decoupled weight decay (Loshchilov and Hutter, arXiv:1711.05101), as torch.optim.AdamW, but its
-// WeightDecay is 0 unless given (torch: 0.01).
+// Update implements Rule.
+func (r Adam) Update() kernels.Update {
+	return kernels.Update{Rule: kernels.Adam, LR: or(r.LR, 1e-3), Beta1: or(r.Beta1, 0.9), Beta2: or(r.Beta2, 0.999), Eps: or(r.Eps, 1e-8),
+		WeightDecay: r.WeightDecay, AMSGrad: r.AMSGrad, Scale: sign(r.Maximize)}
+}
+
+// AdamW is Adam with decoupled weight decay (Loshchilov and Hutter, arXiv:1711.05101), by default 0.01; without any it is Adam.
 type AdamW Adam
 
-// Check implements Rule.
-func (r SGD) Check() error {
-	return check("SGD",
-		r.LR > 0, fmt.Sprintf("learning rate %g; expected a positive one", r.LR),
-		r.Momentum >= 0, fmt.Sprintf("momentum %g; expected 0 or more", r.Momentum),
-		r.WeightDecay >= 0, fmt.Sprintf("weight decay %g; expected 0 or more", r.WeightDecay),
-		!r.Nesterov || r.Momentum > 0, "Nesterov needs a momentum")
+// Update implements Rule.
+func (r AdamW) Update() kernels.Update {
+	u := Adam(r).Update()
+	u.Rule, u.WeightDecay = kernels.AdamW, or(r.WeightDecay, 0.01)
+	return u
 }
 
-// Check implements Rule.
-func (r Adam) Check() error { return r.filled().check("Adam") }
-
-// Check implements Rule.
-func (r AdamW) Check() error { return Adam(r).filled().check("AdamW") }
-
-func (r Adam) check(name string) error {
-	return check(name,
-		r.LR > 0, fmt.Sprintf("learning rate %g; expected a positive one", r.LR),
-		r.Beta1 > 0 && r.Beta1 < 1, fmt.Sprintf("beta1 %g; expected it between 0 and 1", r.Beta1),
-		r.Beta2 > 0 && r.Beta2 < 1, fmt.Sprintf("beta2 %g; expected it between 0 and 1", r.Beta2),
-		r.Eps > 0, fmt.Sprintf("eps %g; expected a positive one", r.Eps),
-		r.WeightDecay >= 0, fmt.Sprintf("weight decay %g; expected 0 or more", r.WeightDecay))
+// Adagrad is Duchi, Hazan and Singer's optimizer.
+type Adagrad struct {
+	LR                 float64 // default 1e-2
+	LRDecay            float64 // the rate of step n is LR / (1 + (n-1)·LRDecay)
+	WeightDecay        float64 // L2 penalty
+	InitialAccumulator float64 // what the sum of squares begins with
+	Eps                float64 // default 1e-10
+	Maximize           bool    // climb
 }
 
-// check takes pairs of a condition and what to say where it does not hold.
-func check(name string, pairs ...any) error {
-	var errs []error
-	for i := 0; i < len(pairs); i += 2 {
-		if !pairs[i].(bool) {
-			errs = append(errs, fmt.Errorf("%w: %s: %s", ErrRule, name, pairs[i+1]))
-		}
+// Update implements Rule.
+func (r Adagrad) Update() kernels.Update {
+	return kernels.Update{Rule: kernels.Adagrad, LR: or(r.LR, 1e-2), LRDecay: r.LRDecay, WeightDecay: r.WeightDecay, Initial: r.InitialAccumulator,
+		Eps: or(r.Eps, 1e-10), Scale: sign(r.Maximize)}
+}
+
+// Adadelta is Zeiler's optimizer (arXiv:1212.5701).
+type Adadelta struct {
+	LR          float64 // default 1
+	Rho         float64 // decay of the mean of squares; default 0.9
+	Eps         float64 // default 1e-6
+	WeightDecay float64 // L2 penalty
+	Maximize    bool    // climb
+}
+
+// Update implements Rule.
+func (r Adadelta) Update() kernels.Update {
+	return kernels.Update{Rule: kernels.Adadelta, LR: or(r.LR, 1), Beta2: or(r.Rho, 0.9), Eps: or(r.Eps, 1e-6), WeightDecay: r.WeightDecay, Scale: sign(r.Maximize)}
+}
+
+// RMSprop is Hinton's optimizer.
+type RMSprop struct {
+	LR          float64 // default 1e-2
+	Alpha       float64 // decay of the mean of squares; default 0.99
+	Eps         float64 // default 1e-8
+	WeightDecay float64 // L2 penalty
+	Momentum    float64 // 0: none
+	Centered    bool    // divide by an estimate of the deviation
+	Maximize    bool    // climb
+}
+
+// Update implements Rule.
+func (r RMSprop) Update() kernels.Update {
+	return kernels.Update{Rule: kernels.RMSprop, LR: or(r.LR, 1e-2), Beta2: or(r.Alpha, 0.99), Eps: or(r.Eps, 1e-8), WeightDecay: r.WeightDecay,
+		Momentum: r.Momentum, Centered: r.Centered, Scale: sign(r.Maximize)}
+}
+
+// Rprop is resilient backpropagation, for full batches. A learning rate set after a parameter's first step changes nothing for it.
+type Rprop struct {
+	LR                float64 // the first step's size; default 1e-2
+	EtaMinus, EtaPlus float64 // how steps shrink and grow; default 0.5, 1.2
+	MinStep, MaxStep  float64 // default 1e-6, 50
+	Maximize          bool    // climb
+}
+
+// Update implements Rule.
+func (r Rprop) Update() kernels.Update {
+	return kernels.Update{Rule: kernels.Rprop, LR: or(r.LR, 1e-2), EtaMinus: or(r.EtaMinus, 0.5), EtaPlus: or(r.EtaPlus, 1.2),
+		MinStep: or(r.MinStep, 1e-6), MaxStep: or(r.MaxStep, 50), Scale: sign(r.Maximize)}
+}
+
+// Adamax is Adam with the largest gradient in place of the mean of squares (arXiv:1412.6980, section 7).
+type Adamax struct {
+	LR           float64 // default 2e-3
+	Beta1, Beta2 float64 // default 0.9, 0.999
+	Eps          float64 // default 1e-8
+	WeightDecay  float64 // L2 penalty
+	Maximize     bool    // climb
+}
+
+// Update implements Rule.
+func (r Adamax) Update() kernels.Update {
+	return kernels.Update{Rule: kernels.Adamax, LR: or(r.LR, 2e-3), Beta1: or(r.Beta1, 0.9), Beta2: or(r.Beta2, 0.999), Eps: or(r.Eps, 1e-8),
+		WeightDecay: r.WeightDecay, Scale: sign(r.Maximize)}
+}
+
+func or(v, otherwise float64) float64 {
+	if v == 0 {
+		return otherwise
 	}
-	return errors.Join(errs...)
+	return v
 }
 
-func (r Adam) filled() Adam {
-	fill := func(v *float64, d float64) {
-		if *v == 0 {
-			*v = d
-		}
+func sign(climb bool) float64 {
+	if climb {
+		return -1
 	}
-	fill(&r.LR, 1e-3)
-	fill(&r.Beta1, 0.9)
-	fill(&r.Beta2, 0.999)
-	fill(&r.Eps, 1e-8)
-	return r
+	return 1
 }
 
-// String prints the settings.
-func (r SGD) String() string {
-	type plain SGD // without String
-	return fmt.Sprintf("SGD%+v", plain(r))
-}
-
-// String prints the settings, with the defaults filled in.
-func (r Adam) String() string { return r.print("Adam") }
-
-// String prints the settings, with the defaults filled in.
-func (r AdamW) String() string { return Adam(r).print("AdamW") }
-
-func (r Adam) print(name string) string {
-	type plain Adam // without String
-	return fmt.Sprintf("%s%+v", name, plain(r.filled()))
-}
-
-func (r SGD) states() int {
-	if r.Momentum != 0 {
-		return 1
+// checked is the instruction of a rule, wherever it came from, or all that is wrong with it.
+func checked(u kernels.Update) (kernels.Update, error) {
+	errs := []error{u.Check()}
+	if u.LR == 0 {
+		errs = append(errs, fmt.Errorf("%.40s: learning rate 0; expected a positive one", string(u.Rule)))
 	}
-	return 0
-}
-func (Adam) states() int  { return 2 }
-func (AdamW) states() int { return 2 }
-
-func (r SGD) instr(int) kernels.Instr {
-	return kernels.SGD{LR: r.LR, Momentum: r.Momentum, WeightDecay: r.WeightDecay, Nesterov: r.Nesterov}
-}
-func (r Adam) instr(step int) kernels.Instr  { return r.filled().at(step, false) }
-func (r AdamW) instr(step int) kernels.Instr { return Adam(r).filled().at(step, true) }
-
-func (r Adam) at(step int, decoupled bool) kernels.Instr {
-	return kernels.Adam{
-		LR: r.LR, Beta1: r.Beta1, Beta2: r.Beta2, Eps: r.Eps, WeightDecay: r.WeightDecay,
-		Decoupled: decoupled, Step: step,
+	if u.Scale != 1 && u.Scale != -1 || u.Step != 0 {
+		errs = append(errs, fmt.Errorf("%.40s: scale %g and step %d; expected 1 or -1, and 0", string(u.Rule), u.Scale, u.Step))
 	}
+	if err := errors.Join(errs...); err != nil {
+		return u, fmt.Errorf("%w: %w", ErrRule, err)
+	}
+	return u, nil
 }
