@@ -18,7 +18,7 @@ import (
 	"strconv"
 	"syscall"
 
-	"github.com/weft-project/weft/elastic"
+	"github.com/weft-project/weft/examples/internal/show"
 )
 
 // settings are the command line.
@@ -58,32 +58,12 @@ func run(c context.Context, args []string, stdout, stderr io.Writer) int {
 	case os.Getenv("RANK") != "":
 		err = trainSplit(c, s, stdout)
 	default:
-		return launch(c, args, stdout, stderr)
+		return show.Workers(c, "digits", 2, args, stdout, stderr)
 	}
 	switch {
 	case err != nil && c.Err() != nil:
 		fmt.Fprintln(stderr, "digits:", context.Cause(c)) // stopped from outside: what broke then is no news
 		return 1
-	case err != nil:
-		fmt.Fprintln(stderr, "digits:", err)
-		return 1
-	}
-	return 0
-}
-
-// launch starts this program again as two workers, as weft run would.
-func launch(c context.Context, args []string, stdout, stderr io.Writer) int {
-	self, err := os.Executable()
-	if err != nil {
-		fmt.Fprintln(stderr, "digits:", err)
-		return 1
-	}
-	_, err = elastic.Run(c, elastic.Spec{Program: self, Args: args, NprocPerNode: 2, Stdout: stdout, Stderr: stderr, NoPrefix: true})
-	var failed *elastic.WorkerError
-	switch {
-	case errors.As(err, &failed):
-		fmt.Fprintln(stderr, "the job failed\n"+failed.Report())
-		return failed.Code
 	case err != nil:
 		fmt.Fprintln(stderr, "digits:", err)
 		return 1
@@ -140,7 +120,7 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 	if !(s.lr > 0 && s.lr <= 1e6) {
 		bad("--lr %g; expected a positive number up to 1e6", s.lr)
 	}
-	if err := checkPlot(s.plot); err != nil {
+	if err := show.CheckPlot(s.plot); err != nil {
 		bad("--plot %s: %w", s.plot, err)
 	}
 	return s, errors.Join(errs...)

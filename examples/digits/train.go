@@ -10,6 +10,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/weft-project/weft/examples/internal/show"
 	"github.com/weft-project/weft/rpc"
 )
 
@@ -90,7 +91,7 @@ func train(c context.Context, s settings, d *dataset, m model, stdout io.Writer)
 		out.finish(accuracy, len(losses), took)
 	}
 	if s.plot != "" {
-		if err := plotLosses(s.plot, losses, accuracy); err != nil {
+		if err := show.PlotLosses(s.plot, fmt.Sprintf("test accuracy %.4f", accuracy), losses); err != nil {
 			return fmt.Errorf("plot: %w", err)
 		}
 		fmt.Fprintf(out.out, "loss curve in %s\n", s.plot)
@@ -124,7 +125,7 @@ func steps(c context.Context, s settings, d *dataset, m model, out *reporter) ([
 				return losses, fmt.Errorf("the loss is %v; a smaller --lr than %g may help", loss, s.lr)
 			}
 			losses, sum = append(losses, loss), sum+loss
-			out.step(loss)
+			out.Step(loss)
 		}
 		out.epoch(epoch+1, sum/float64(len(losses)-from))
 	}

@@ -1,0 +1,32 @@
+package show
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/weft-project/weft/elastic"
+)
+
+// Workers starts this program again as n workers, with args, as weft run would; name is for messages. It gives the exit code: that of
+// the worker that failed first, which it reports on stderr.
+func Workers(c context.Context, name string, n int, args []string, stdout, stderr io.Writer) int {
+	self, err := os.Executable()
+	if err != nil {
+		fmt.Fprintf(stderr, "%s: %v\n", name, err)
+		return 1
+	}
+	_, err = elastic.Run(c, elastic.Spec{Program: self, Args: args, NprocPerNode: n, Stdout: stdout, Stderr: stderr, NoPrefix: true})
+	var failed *elastic.WorkerError
+	switch {
+	case errors.As(err, &failed):
+		fmt.Fprintln(stderr, "the job failed\n"+failed.Report())
+		return failed.Code
+	case err != nil:
+		fmt.Fprintf(stderr, "%s: %v\n", name, err)
+		return 1
+	}
+	return 0
+}
