@@ -4,14 +4,16 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels"
 )
 
 // Gradients are the results of a backward, by leaf. Those of [Backward] belong to the owner of the roots, or to nobody; who
-// accumulates his own owns them until Settle or Free. Not safe for concurrent use.
+// accumulates his own owns them until Settle or Free. Only Accumulate is safe for concurrent use, with itself.
 type Gradients struct {
+	mu sync.Mutex // for Accumulate
 	of map[*Tensor]*Tensor
 }
 
@@ -43,8 +45,26 @@ func (g *Gradients) All() map[*Tensor]*Tensor {
 // Len is the number of leaves with a gradient.
 func (g *Gradients) Len() int { return len(g.of) }
 
-// Accumulate adds a gradient for a leaf; it takes d over.
+// Accumulate adds a gradient for a leaf, and runs the leaf's hooks before and after; it takes d over.
 func (g *Gradients) Accumulate(leaf, d *Tensor) error {
+	n := leaf.edge.Node
+	if n == nil {
+		return g.add(leaf, d)
+	}
+	ds := [1]*Tensor{d}
+	if err := n.RunHooks(ds[:]); err != nil {
+		ds[0].free()
+		return err
+	}
+	if err := g.add(leaf, ds[0]); err != nil {
+		return err
+	}
+	return n.accumulated(g, leaf)
+}
+
+func (g *Gradients) add(leaf, d *Tensor) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	if g.of == nil {
 		g.of = map[*Tensor]*Tensor{}
 	}
@@ -69,8 +89,18 @@ func (g *Gradients) Free() {
 // Options of a backward. The zero value frees the saved values as it goes and starts from scalar roots with gradient 1.
 type Options struct {
 	RetainGraph bool      // keep the saved values for another backward
+	Anomaly     bool      // fail with an AnomalyError where a gradient becomes NaN or infinite
 	Grads       []*Tensor // gradients of the roots, one each; nil entries mean 1 and need a scalar root
 }
+
+// Pull says how nodes are run.
+type Pull struct {
+	Retain  bool // the saved values stay for another backward
+	Anomaly bool // look for NaN and infinity in what the node makes
+}
+
+// Pull is how these options run nodes.
+func (o Options) Pull() Pull { return Pull{Retain: o.RetainGraph, Anomaly: o.Anomaly} }
 
 // Roots checks the roots of a backward and gives their edges and first gradients, which the caller must deliver or free.
 func Roots(o Options, roots []*Tensor) ([]Edge, []*Tensor, error) {
@@ -98,12 +128,8 @@ func Roots(o Options, roots []*Tensor) ([]Edge, []*Tensor, error) {
 // ownerOf is the one arena among the owners of tensors; nil entries are skipped.
 func ownerOf(ts []*Tensor) (owner *Arena, err error) {
 	for _, t := range ts {
-		switch o := t.Owner(); {
-		case o == nil:
-		case owner == nil:
-			owner = o
-		case owner != o:
-			return nil, fmt.Errorf("%w: %s and %s", ErrMixedPasses, owner.label, o.label)
+		if owner, err = mix(owner, t.Owner()); err != nil {
+			return nil, err
 		}
 	}
 	return owner, nil
@@ -142,7 +168,7 @@ func rootGradient(o Options, i int, r *Tensor) (*Tensor, error) {
 
 // Step runs one ready node of a task and delivers what comes out. A leaf's gradient goes to leaf, which takes it over.
 // It says whether there was anything to run.
-func (t *Task) Step(retain bool, leaf func(of, grad *Tensor) error) (bool, error) {
+func (t *Task) Step(how Pull, leaf func(of, grad *Tensor) error) (bool, error) {
 	n, gys, ok := t.Next()
 	if !ok {
 		return false, nil
@@ -153,10 +179,10 @@ func (t *Task) Step(retain bool, leaf func(of, grad *Tensor) error) (bool, error
 		}
 		return true, leaf(n.leaf, gys[0])
 	}
-	outs, err := n.run(gys, retain)
+	outs, err := n.PullWith(gys, how)
 	freeAll(gys)
 	if err != nil {
-		return true, &NodeError{Node: n, Err: err}
+		return true, err
 	}
 	return true, t.Finish(n, outs)
 }
@@ -180,7 +206,9 @@ type NodeError struct {
 	Err  error
 }
 
-func (e *NodeError) Error() string { return fmt.Sprintf("backward of %s: %v", e.Node.name, e.Err) }
+func (e *NodeError) Error() string {
+	return fmt.Sprintf("backward of %s%s: %v", e.Node.name, e.Node.Site().calledAt(), e.Err)
+}
 
 // Unwrap lets errors.Is find the cause.
 func (e *NodeError) Unwrap() error { return e.Err }
@@ -204,7 +232,7 @@ func BackwardWith(o Options, roots ...*Tensor) (*Gradients, error) {
 		}
 	}
 	for {
-		ran, err := task.Step(o.RetainGraph, grads.Accumulate)
+		ran, err := task.Step(o.Pull(), grads.Accumulate)
 		if err != nil {
 			grads.Free()
 			return nil, err
@@ -220,15 +248,20 @@ func BackwardWith(o Options, roots ...*Tensor) (*Gradients, error) {
 	return grads, nil
 }
 
-// runOne runs a single instruction with one result.
+// runOne runs a single instruction with one result, of the type of all operands.
 func runOne(dev device.Device, i kernels.Instr, out kernels.Type, in ...*device.Buffer) (*device.Buffer, error) {
-	backend, err := kernels.For(dev)
-	if err != nil {
-		return nil, err
-	}
 	types := make([]kernels.Type, len(in))
 	for j := range in {
 		types[j] = out
+	}
+	return runTyped(dev, i, types, out, in...)
+}
+
+// runTyped is runOne with operands of other types.
+func runTyped(dev device.Device, i kernels.Instr, types []kernels.Type, out kernels.Type, in ...*device.Buffer) (*device.Buffer, error) {
+	backend, err := kernels.For(dev)
+	if err != nil {
+		return nil, err
 	}
 	k, err := backend.Prepare(i, types)
 	if err != nil {

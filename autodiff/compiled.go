@@ -23,6 +23,7 @@ type compiled struct {
 	kept    []*gorgonia.Node
 	tracked []bool // results through which gradients flow to a needed input
 	grads   bool   // some result is
+	sites   sites
 
 	mu    sync.Mutex
 	graph *Graph              // grows when a backward program is made
@@ -205,7 +206,7 @@ func (c *compiled) forward(dev device.Device, owner *Arena, in []*Tensor) ([]*Te
 		call.saved = append(call.saved, bufs[i].Retain())
 	}
 	call.saved = append(call.saved, results[len(c.out):]...)
-	n := &Node{name: c.name, outs: c.fwd.types[:len(c.out)], call: call}
+	n := &Node{name: c.name, outs: c.fwd.types[:len(c.out)], at: c.sites.here(), call: call}
 	for _, t := range in {
 		n.next = append(n.next, t.edge)
 	}

@@ -22,7 +22,9 @@
 // # The tape
 //
 // Calling a function on tensors that require gradients records a [Node]. [Backward] runs the nodes in reverse on this
-// worker; package ctx does the same across workers with the same [Task].
+// worker; package ctx does the same across workers with the same [Task]. A node knows where the user called its function, and
+// its errors say so ([NodeError]); with Options.Anomaly a gradient that becomes NaN or infinite is one ([AnomalyError]).
+// Hooks ([Tensor.OnGrad], [Tensor.OnAccumulated]) run inside the backward, on whichever goroutine drives it, of every pass.
 //
 // Everything here is safe for concurrent use, except [Tensor.RequireGrad] and the methods of [Task] and [Graph], which
 // have one user at a time.

@@ -3,9 +3,6 @@ package autodiff
 import (
 	"errors"
 	"fmt"
-	"runtime"
-	"slices"
-	"strings"
 )
 
 // What can go wrong in a computation; every error of this package wraps one of these or one of package kernels or device.
@@ -46,28 +43,4 @@ func opError(op string, err error) error {
 		return err
 	}
 	return &Error{Op: op, At: callerOutside(), Err: err}
-}
-
-// ours are the packages, with their sub-packages, that a user's mistake is never in.
-var ours = [...]string{
-	"github.com/weft-project/weft/autodiff",
-	"github.com/weft-project/weft/ctx",
-	"github.com/weft-project/weft/optim",
-	"github.com/weft-project/weft/rpc",
-}
-
-// callerOutside is the file:line of the nearest caller that is not one of ours; tests count as users.
-func callerOutside() string {
-	var pcs [64]uintptr
-	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs[:])])
-	for {
-		f, more := frames.Next()
-		inside := slices.ContainsFunc(ours[:], func(p string) bool { return strings.HasPrefix(f.Function, p) })
-		if (!inside || strings.HasSuffix(f.File, "_test.go")) && !strings.HasPrefix(f.Function, "reflect.") && !strings.HasPrefix(f.Function, "runtime.") && !strings.HasPrefix(f.Function, "sync.") {
-			return fmt.Sprintf("%s:%d", f.File, f.Line)
-		}
-		if !more {
-			return ""
-		}
-	}
 }

@@ -27,7 +27,8 @@ func To(x *Tensor, dev device.Device) *Tensor {
 		return t
 	}
 	home := x.dev
-	n := &Node{name: "to " + dev.ID().String(), outs: []kernels.Type{x.typ}, next: []Edge{x.edge}}
+	at := siteOutside()
+	n := &Node{name: "to " + dev.ID().String(), at: &at, outs: []kernels.Type{x.typ}, next: []Edge{x.edge}}
 	n.pull = func(gys []*Tensor) ([]*Tensor, error) {
 		if gys[0] == nil {
 			return []*Tensor{nil}, nil

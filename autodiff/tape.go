@@ -3,6 +3,7 @@ package autodiff
 import (
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels"
@@ -21,9 +22,20 @@ type Node struct {
 	next []Edge
 	outs []kernels.Type // types of the results, hence of the gradients that come in
 	leaf *Tensor
+	at   *Site // where the user called the function; nil where that is not known
 	call *call
 	hook func(grads []*Tensor) error              // a sink's
 	pull func(grads []*Tensor) ([]*Tensor, error) // a copy's: the gradients of the inputs, which the caller must free
+
+	hooks atomic.Pointer[[]*hook] // never changed, only replaced
+}
+
+// Site is where the user called the function; zero for what was not a function's call.
+func (n *Node) Site() Site {
+	if n.at == nil {
+		return Site{}
+	}
+	return *n.at
 }
 
 // Name is the function's name.

@@ -15,9 +15,24 @@ func Release(ts ...*Tensor) { freeAll(ts) }
 // Pull computes the gradients of the node's inputs, nil for none, from those of its results (nil: none). The caller keeps
 // gys and must Release what it gets. With retain the saved values stay for another backward. The error is a [NodeError].
 func (n *Node) Pull(gys []*Tensor, retain bool) ([]*Tensor, error) {
-	outs, err := n.run(gys, retain)
+	return n.PullWith(gys, Pull{Retain: retain})
+}
+
+// PullWith is Pull with options. Hooks on the results run first, and may replace what gys holds. The error is a [NodeError], a
+// [HookError] or an [AnomalyError].
+func (n *Node) PullWith(gys []*Tensor, how Pull) ([]*Tensor, error) {
+	if err := n.RunHooks(gys); err != nil {
+		return nil, err
+	}
+	outs, err := n.run(gys, how.Retain)
 	if err != nil {
 		return nil, &NodeError{Node: n, Err: err}
+	}
+	if how.Anomaly {
+		if err := n.inspect(gys, outs); err != nil {
+			freeAll(outs)
+			return nil, err
+		}
 	}
 	return outs, nil
 }

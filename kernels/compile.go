@@ -20,6 +20,8 @@ func compile(i Instr, in, out []Type) (body, error) {
 		return fillBody(i), nil
 	case SumSquares:
 		return sumSquaresBody(in[0]), nil
+	case NonFinite:
+		return nonFiniteBody(in[0].Dtype), nil
 	}
 	if out[0].Dtype == device.Float32 {
 		return compileFloat[float32](i, in, out)

@@ -86,6 +86,7 @@ func TestInferRefusesOperandsThatDoNotFitAndShowsThem(t *testing.T) {
 		{SumSquares{}, []Type{f32(2)}, "expected 2 operands"},
 		{SumSquares{}, []Type{f32(2), f32()}, "the sum must be float64()"},
 		{SumSquares{}, []Type{i32(2), f64()}, "expected float32 or float64"},
+		{NonFinite{}, []Type{i32(2)}, "expected float32 or float64"},
 	} {
 		_, err := c.i.Infer(c.in)
 		require.ErrorIs(t, err, ErrOperands, "%v", c.i)
@@ -167,7 +168,7 @@ func TestStringTellsInstructionsApart(t *testing.T) {
 		MaxGrad{}, MaxGrad{Keep: true}, MaxGrad{Axes: []int{0, 1}}, BroadcastTo{device.Shape{2}}, Reshape{device.Shape{2}},
 		Transpose{[]int{0, 1}}, Transpose{[]int{1, 0}}, Slice{0, 1, 2}, Slice{0, 1, 3}, Slice{1, 1, 2}, Pad{0, 1, 2}, Pad{1, 1, 2},
 		Concat{0}, Concat{1}, Gather{}, ScatterAdd{1}, ScatterAdd{2}, Softmax{}, Softmax{Log: true}, Softmax{Axis: 1},
-		SoftmaxGrad{}, SoftmaxGrad{Log: true}, CrossEntropy{}, CrossEntropyGrad{}, Normalize{1}, Normalize{2}, NormalizeGrad{1},
+		SoftmaxGrad{}, SoftmaxGrad{Log: true}, CrossEntropy{}, CrossEntropyGrad{}, Normalize{1}, Normalize{2}, NormalizeGrad{1}, NonFinite{},
 		Cast{device.Int32}, Cast{device.Int64}, Fill{f32(2), 1}, Fill{f32(2), 2}, Fill{f64(2), 1},
 		sgd(Update{}), sgd(Update{LR: 1}), sgd(Update{Momentum: 1}), sgd(Update{Dampening: 1}), sgd(Update{WeightDecay: 1}), sgd(Update{Nesterov: true}),
 		sgd(Update{Scale: -1}), sgd(Update{Step: 1}), adam(Update{}), adam(Update{Beta1: 1}), adam(Update{Beta2: 1}), adam(Update{Eps: 1}),

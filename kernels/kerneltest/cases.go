@@ -1,6 +1,7 @@
 package kerneltest
 
 import (
+	"math"
 	"math/rand/v2"
 	"slices"
 
@@ -13,7 +14,7 @@ func Families() []string {
 	return []string{
 		"Unary", "Binary", "MatMul", "Reduce", "MaxGrad", "BroadcastTo", "Reshape", "Transpose", "Slice", "Pad",
 		"Concat", "Gather", "ScatterAdd", "Softmax", "SoftmaxGrad", "CrossEntropy", "CrossEntropyGrad", "Normalize",
-		"NormalizeGrad", "Cast", "Fill", "Update", "SumSquares",
+		"NormalizeGrad", "Cast", "Fill", "Update", "SumSquares", "NonFinite",
 	}
 }
 
@@ -130,6 +131,8 @@ func Case(r *rand.Rand, family string) (kernels.Instr, []Tensor) {
 		return g.matMul(d)
 	case "Cast":
 		return kernels.Cast{To: g.dtype()}, []Tensor{g.tensor(g.dtype(), g.shape(0))}
+	case "NonFinite":
+		return kernels.NonFinite{}, []Tensor{g.spoiled(g.tensor(d, g.shape(0)))}
 	case "Fill":
 		return kernels.Fill{Type: kernels.Type{Dtype: g.dtype(), Shape: g.shape(0)}, C: g.NormFloat64() * 4}, nil
 	case "Reduce", "MaxGrad":
@@ -143,6 +146,15 @@ func Case(r *rand.Rand, family string) (kernels.Instr, []Tensor) {
 		return kernels.SumSquares{}, []Tensor{g.tensor(d, g.shape(0)), g.filled(device.Float64, nil, g.Float64)}
 	}
 	return g.network(family, d)
+}
+
+// spoiled has NaN and infinities among its elements, in three cases of four.
+func (g gen) spoiled(x Tensor) Tensor {
+	bad := []float64{math.NaN(), math.Inf(1), math.Inf(-1), math.NaN()}
+	for range min(g.IntN(4), len(x.V)) {
+		x.V[g.IntN(len(x.V))] = bad[g.IntN(len(bad))]
+	}
+	return x
 }
 
 func (g gen) matMul(d device.Dtype) (kernels.Instr, []Tensor) {

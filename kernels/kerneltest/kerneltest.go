@@ -116,6 +116,17 @@ func checkExtremes(t *testing.T, d device.Device) {
 		require.Equal(t, []float64{-inf}, apply(kernels.Reduce{Fn: kernels.Max}, vec(-inf, -inf)))
 		require.Equal(t, []float64{0, 0, 2}, apply(kernels.MaxGrad{}, vec(-inf, 1, nan), New(dt, nil, nan), New(dt, nil, 2)))
 		require.Equal(t, []float64{0, math.MaxInt32, math.MinInt32, -1}, apply(kernels.Cast{To: device.Int32}, vec(nan, 1e20, -inf, -1.9)))
+		for n := 0; n < 2100; n += 41 { // wherever it stands, also among the largest numbers
+			x := make([]float64, n+1)
+			for k := range x {
+				x[k] = math.MaxFloat32
+			}
+			require.Equal(t, []float64{float64(kernels.AllFinite)}, apply(kernels.NonFinite{}, vec(x...)))
+			for v, want := range map[float64]kernels.Finiteness{inf: kernels.HasInfinity, -inf: kernels.HasInfinity, nan: kernels.HasNaN} {
+				x[(n*7)%len(x)] = v
+				require.Equal(t, []float64{float64(want)}, apply(kernels.NonFinite{}, vec(x...)))
+			}
+		}
 		labels := New(device.Int64, device.Shape{1}, 1)
 		require.Equal(t, []float64{2e4}, apply(kernels.CrossEntropy{}, New(dt, device.Shape{1, 2}, 1e4, -1e4), labels))
 	}

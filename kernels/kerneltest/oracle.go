@@ -26,6 +26,8 @@ func Oracle(i kernels.Instr, in []Tensor, out []kernels.Type) ([]Tensor, error) 
 		return one(func(idx []int) float64 { return maxGrad(i, in, idx) })
 	case kernels.Cast:
 		return one(func(idx []int) float64 { return in[0].at(idx) })
+	case kernels.NonFinite:
+		return one(func([]int) float64 { return finiteness(in[0].V) })
 	case kernels.Fill:
 		return one(func([]int) float64 { return i.C })
 	case kernels.Update:
@@ -207,4 +209,17 @@ func move(i kernels.Instr, in []Tensor, out device.Shape, idx []int) float64 {
 		}
 	}
 	panic(fmt.Sprint("no oracle for ", i))
+}
+
+func finiteness(x []float64) float64 {
+	found := kernels.AllFinite
+	for _, v := range x {
+		if math.IsNaN(v) {
+			return float64(kernels.HasNaN)
+		}
+		if math.IsInf(v, 0) {
+			found = kernels.HasInfinity
+		}
+	}
+	return float64(found)
 }

@@ -74,7 +74,7 @@ func (g wild) instr() kernels.Instr {
 		kernels.ScatterAdd{Rows: n()}, kernels.Softmax{Axis: n(), Log: b}, kernels.SoftmaxGrad{Axis: n(), Log: b},
 		kernels.CrossEntropy{}, kernels.CrossEntropyGrad{}, kernels.Normalize{Eps: 1}, kernels.NormalizeGrad{Eps: 1},
 		kernels.Cast{To: device.Dtype(g.IntN(6))}, kernels.Fill{Type: g.typ(), C: c},
-		g.update(), g.update(), g.update(), kernels.SumSquares{},
+		g.update(), g.update(), g.update(), kernels.SumSquares{}, kernels.NonFinite{},
 	}
 	return all[g.IntN(len(all))]
 }

@@ -1,0 +1,90 @@
+package autodiff
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/kernels"
+)
+
+// AnomalyError says which recorded call first turned gradients into something that is not finite.
+type AnomalyError struct {
+	Function string // that was recorded
+	File     string // where the user called it; empty where that is not known
+	Line     int
+	What     string // "NaN" or "infinity"
+	Input    int    // of the function, whose gradient it is; −1: it came so, as the gradient of a result
+	Result   int    // that result, where Input is −1
+}
+
+func (e *AnomalyError) Error() string {
+	of := fmt.Sprintf("made %s in the gradient of input %d", e.What, e.Input)
+	if e.Input < 0 {
+		of = fmt.Sprintf("was given %s as the gradient of result %d, by a hook, by the backward's caller, or by adding up finite ones", e.What, e.Result)
+	}
+	return fmt.Sprintf("backward of %s%s: %v: it %s", e.Function, Site{e.File, e.Line}.calledAt(), ErrAnomaly, of)
+}
+
+// Unwrap is [ErrAnomaly].
+func (e *AnomalyError) Unwrap() error { return ErrAnomaly }
+
+// ErrAnomaly is what every AnomalyError is.
+var ErrAnomaly = errors.New("a gradient is not finite")
+
+// inspect looks for what is not finite in the gradients that a node made, and then in those that it was given.
+func (n *Node) inspect(gys, outs []*Tensor) error {
+	made, what, err := firstAnomaly(outs)
+	if err != nil || made < 0 {
+		return err
+	}
+	at := n.Site()
+	e := &AnomalyError{Function: n.name, File: at.File, Line: at.Line, What: what, Input: made}
+	given, what, err := firstAnomaly(gys)
+	if err != nil {
+		return err
+	}
+	if given >= 0 {
+		e.Input, e.Result, e.What = -1, given, what
+	}
+	return e
+}
+
+// firstAnomaly is the first gradient that is not finite, −1 for none.
+func firstAnomaly(gs []*Tensor) (at int, what string, err error) {
+	for i, g := range gs {
+		if g == nil {
+			continue
+		}
+		what, err := anomalyOf(g)
+		if err != nil || what != "" {
+			return i, what, err
+		}
+	}
+	return -1, "", nil
+}
+
+// anomalyOf is "NaN", "infinity" or nothing.
+func anomalyOf(g *Tensor) (string, error) {
+	b, err := g.acquire()
+	if err != nil {
+		return "", err
+	}
+	defer b.Release() //nolint:errcheck // ours
+	found, err := runTyped(b.Device(), kernels.NonFinite{}, []kernels.Type{g.typ}, kernels.Type{Dtype: device.Int32}, b)
+	if err != nil {
+		return "", err
+	}
+	defer found.Release() //nolint:errcheck // ours alone
+	var v [1]int32
+	if err := b.Device().Download(device.Bytes(v[:]), found, 0); err != nil {
+		return "", err
+	}
+	switch kernels.Finiteness(v[0]) {
+	case kernels.HasNaN:
+		return "NaN", nil
+	case kernels.HasInfinity:
+		return "infinity", nil
+	}
+	return "", nil
+}

@@ -1,0 +1,83 @@
+package autodiff
+
+import (
+	"fmt"
+	"maps"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+)
+
+// Site is a place in a user's code; zero where it is not known.
+type Site struct {
+	File string
+	Line int
+}
+
+// String is file:line, or nothing.
+func (s Site) String() string {
+	if s == (Site{}) {
+		return ""
+	}
+	return fmt.Sprintf("%s:%d", s.File, s.Line)
+}
+
+// calledAt is " called at file:line" for an error's text, or nothing.
+func (s Site) calledAt() string {
+	if s == (Site{}) {
+		return ""
+	}
+	return ", called at " + s.String()
+}
+
+// ours are the packages, with their sub-packages, that a user's mistake is never in.
+var ours = [...]string{
+	"github.com/weft-project/weft/autodiff",
+	"github.com/weft-project/weft/ctx",
+	"github.com/weft-project/weft/optim",
+	"github.com/weft-project/weft/rpc",
+}
+
+// siteOutside is the nearest caller that is not one of ours; tests count as users.
+func siteOutside() Site {
+	var pcs [64]uintptr
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs[:])])
+	for {
+		f, more := frames.Next()
+		inside := slices.ContainsFunc(ours[:], func(p string) bool { return strings.HasPrefix(f.Function, p) })
+		if (!inside || strings.HasSuffix(f.File, "_test.go")) && !strings.HasPrefix(f.Function, "reflect.") && !strings.HasPrefix(f.Function, "runtime.") && !strings.HasPrefix(f.Function, "sync.") {
+			return Site{f.File, f.Line}
+		}
+		if !more {
+			return Site{}
+		}
+	}
+}
+
+func callerOutside() string { return siteOutside().String() }
+
+// sites remembers from where a function is called, by a hash of the stack: to name a place costs as much as a small op, to
+// recognise it a hundredth of that.
+type sites struct {
+	of atomic.Pointer[map[uint64]*Site] // never changed, only replaced
+}
+
+// maxSites bounds the places that one function knows; beyond it the table starts afresh.
+const maxSites = 256
+
+func (s *sites) here() *Site {
+	h := stackHash()
+	if known := s.of.Load(); known != nil {
+		if at := (*known)[h]; at != nil {
+			return at
+		}
+	}
+	at := siteOutside()
+	next := map[uint64]*Site{h: &at}
+	if known := s.of.Load(); known != nil && len(*known) < maxSites {
+		maps.Copy(next, *known)
+	}
+	s.of.Store(&next) // another one's addition may be lost: it will be made again
+	return &at
+}
