@@ -78,6 +78,32 @@ func (g *Gradients) add(leaf, d *Tensor) error {
 	return nil
 }
 
+// Merge accumulates all gradients of another table, which is empty afterwards.
+func (g *Gradients) Merge(other *Gradients) error {
+	for leaf, d := range other.of {
+		delete(other.of, leaf)
+		if err := g.Accumulate(leaf, d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Take takes a gradient out: it is the caller's.
+func (g *Gradients) Take(leaf *Tensor) *Tensor {
+	d := g.of[leaf]
+	delete(g.of, leaf)
+	return d
+}
+
+// Bytes is what the gradients hold.
+func (g *Gradients) Bytes() (n int64) {
+	for _, d := range g.of {
+		n += int64(d.typ.Bytes())
+	}
+	return n
+}
+
 // Free drops all gradients.
 func (g *Gradients) Free() {
 	for _, d := range g.of {

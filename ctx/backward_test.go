@@ -16,7 +16,10 @@ import (
 	"github.com/weft-project/weft/internal/leak"
 )
 
-var retain = autodiff.Options{RetainGraph: true}
+var (
+	retain = Options{RetainGraph: true}
+	fast   = Options{Mode: Fast}
+)
 
 func TestGradientsOfAllWorkersLieInThePassAndNowhereElse(t *testing.T) {
 	leak.Check(t)
@@ -95,7 +98,7 @@ func TestGradientsOfSeveralBackwardsAddUp(t *testing.T) {
 	require.Equal(t, []float64{3, 4}, values(t, first[x]), "a table that was read does not change")
 	require.LessOrEqual(t, len(w.part(t, p, 1).ended), maxEnded)
 	err = Backward(c, loss)
-	require.ErrorIs(t, err, ErrUnknownMessage, "the graph is used up")
+	require.ErrorIs(t, err, autodiff.ErrGraphFreed, "the graph is used up")
 	requireGradients(t, p, map[*autodiff.Tensor][]float64{x: {303, 404}, y: {101, 202}})
 }
 
@@ -121,7 +124,7 @@ func TestAPassOutlivesBackwardsThatFail(t *testing.T) {
 	for range 10 {
 		err := BackwardWith(c, retain, loss)
 		require.ErrorIs(t, err, cause)
-		require.ErrorContains(t, err, "worker2: pass 0.1: gradients: backward of trap: simulated")
+		require.ErrorContains(t, err, "failed on worker2 in trap: simulated")
 		requireGradients(t, p, nil)
 	}
 	broken.Store(false)
@@ -176,7 +179,7 @@ func TestLeavingEndsABackwardThatWaitsForGradients(t *testing.T) {
 		answered := make(chan error)
 		go func() {
 			answered <- w.cts[1].HandleGradients(context.Background(), 0, &GradientMessage{
-				Pass: p.ID(), Message: p.SendFunctions()[0].Message, Backward: 77, Grads: tensors(gradient(t, 1, 1)),
+				Pass: p.ID(), Message: p.SendFunctions()[0].Message, Backward: 77, Mode: Fast, Grads: tensors(gradient(t, 1, 1)),
 			})
 		}()
 		synctest.Wait()
@@ -255,7 +258,7 @@ func TestAGradientMessageThatDoesNotFitFailsTheBackward(t *testing.T) {
 			p, id := remoteBackward(t, w, bad.of...)
 			defer p.Leave()
 			err := w.cts[1].HandleGradients(t.Context(), 0, &GradientMessage{
-				Pass: p.ID(), Message: id + bad.message, Backward: 77, Grads: bad.grads(t),
+				Pass: p.ID(), Message: id + bad.message, Backward: 77, Mode: Fast, Grads: bad.grads(t),
 			})
 			require.ErrorIs(t, err, bad.want)
 			require.ErrorContains(t, err, "worker1: pass 1.1: gradients: ")
@@ -279,7 +282,7 @@ func TestGradientsThatComeTwiceOrLateAreRefused(t *testing.T) {
 		ids := p.SendFunctions()
 		bring := func(i int, retain bool, g *autodiff.Tensor) error {
 			return w.cts[1].HandleGradients(t.Context(), 0, &GradientMessage{
-				Pass: p.ID(), Message: ids[i].Message, Backward: 77, Retain: retain, Grads: tensors(g),
+				Pass: p.ID(), Message: ids[i].Message, Backward: 77, Mode: Fast, Retain: retain, Grads: tensors(g),
 			})
 		}
 		first := make(chan error)
@@ -296,7 +299,7 @@ func TestGradientsThatComeTwiceOrLateAreRefused(t *testing.T) {
 	})
 }
 
-func TestAnUnusedRemoteResultEndsTheBackwardAtItsDeadlineAndIsNamed(t *testing.T) {
+func TestInFastModeAnUnusedRemoteResultEndsTheBackwardAtItsDeadlineAndIsNamed(t *testing.T) {
 	for name, deadline := range map[string]time.Duration{"OfTheContext": 10 * time.Second, "OfTheContainer": 0} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -314,7 +317,7 @@ func TestAnUnusedRemoteResultEndsTheBackwardAtItsDeadlineAndIsNamed(t *testing.T
 				}
 				w.call1(t, c, 1, add, param(1, 2), ones())
 				start := time.Now()
-				err := Backward(c, autodiff.Sum(param(1, 2)))
+				err := BackwardWith(c, fast, autodiff.Sum(param(1, 2)))
 				require.ErrorIs(t, err, ErrStalled)
 				require.ErrorIs(t, err, context.DeadlineExceeded)
 				require.ErrorContains(t, err, "send 0.2 to worker1")
@@ -325,7 +328,7 @@ func TestAnUnusedRemoteResultEndsTheBackwardAtItsDeadlineAndIsNamed(t *testing.T
 	}
 }
 
-func TestAParticipantSaysWhatItWaitedForBeforeTheRootRunsOutOfTime(t *testing.T) {
+func TestInFastModeAParticipantSaysWhatItWaitedForBeforeTheRootRunsOutOfTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		leak.Check(t)
 		w := newWorld(t, 3)
@@ -339,9 +342,9 @@ func TestAParticipantSaysWhatItWaitedForBeforeTheRootRunsOutOfTime(t *testing.T)
 		c, cancel := context.WithTimeout(c, 10*time.Second)
 		defer cancel()
 		start := time.Now()
-		err := Backward(c, autodiff.Sum(y[0]))
+		err := BackwardWith(c, fast, autodiff.Sum(y[0]))
 		require.ErrorIs(t, err, ErrStalled)
-		require.ErrorContains(t, err, "worker1: pass 0.1: gradients: ")
+		require.ErrorContains(t, err, "failed on worker1")
 		require.ErrorContains(t, err, "send 1.1 to worker2")
 		require.NotContains(t, err.Error(), "to worker0")
 		require.Equal(t, 9*time.Second, time.Since(start))
@@ -359,7 +362,7 @@ func TestACancelledBackwardEndsAtOnce(t *testing.T) {
 		stop := errors.New("stop")
 		time.AfterFunc(time.Second, func() { cancel(stop) })
 		start := time.Now()
-		err := Backward(c, autodiff.Sum(param(1, 2)))
+		err := BackwardWith(c, fast, autodiff.Sum(param(1, 2))) // it would wait for ever
 		require.ErrorIs(t, err, stop)
 		require.NotErrorIs(t, err, ErrStalled)
 		require.Equal(t, time.Second, time.Since(start))
@@ -400,7 +403,7 @@ func TestGradientsOfAWorkerThatDidNotGetTheTensorsAreRefused(t *testing.T) {
 	w := newWorld(t, 3)
 	p, id := remoteBackward(t, w, param(1, 2)) // sent to worker 0
 	defer p.Leave()
-	err := w.cts[1].HandleGradients(t.Context(), 2, &GradientMessage{Pass: p.ID(), Message: id, Backward: 77, Grads: tensors(gradient(t, 1, 1))})
+	err := w.cts[1].HandleGradients(t.Context(), 2, &GradientMessage{Pass: p.ID(), Message: id, Backward: 77, Mode: Fast, Grads: tensors(gradient(t, 1, 1))})
 	require.ErrorIs(t, err, ErrProtocol)
 	require.ErrorContains(t, err, "come from worker2")
 	require.Empty(t, p.backwards)
@@ -414,7 +417,10 @@ func TestABackwardThatNeedsALostWorkerFailsAtOnce(t *testing.T) {
 	x := param(1, 2)
 	w.call(t, c, 2, func(context.Context, []*autodiff.Tensor) []*autodiff.Tensor { return nil }, x) // its gradient will never come
 	w.cts[0].PeerLost(2, errors.New("no answer"))
-	err := Backward(c, autodiff.Sum(w.call1(t, c, 1, mul, x, x)))
+	loss := autodiff.Sum(w.call1(t, c, 1, mul, x, x))
+	err := BackwardWith(c, fast, loss)
 	require.ErrorIs(t, err, ErrPeerLost)
 	require.ErrorContains(t, err, "worker2: no answer")
+	require.NoError(t, Backward(c, loss), "in SMART mode it is known that worker 2 takes no part")
+	requireGradients(t, p, map[*autodiff.Tensor][]float64{x: {2, 4}})
 }

@@ -2,6 +2,7 @@ package ctx
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -11,10 +12,12 @@ import (
 	"github.com/weft-project/weft/device"
 )
 
-// Links carries messages between the containers of a job; package rpc implements it. Both calls return when the peer has
+// Links carries messages between the containers of a job; package rpc implements it. The calls return when the peer has
 // answered. They keep nothing that they are given.
 type Links interface {
+	// SendGradients gives a [Failure] that the peer answered with as one.
 	SendGradients(c context.Context, to WorkerID, g *GradientMessage) error
+	SendAbort(c context.Context, to WorkerID, f *Failure) error
 	SendCleanup(c context.Context, to WorkerID, pass PassID) error
 	// Name is the worker's name, for errors.
 	Name(w WorkerID) string
@@ -25,6 +28,8 @@ type GradientMessage struct {
 	Pass     PassID
 	Message  MessageID
 	Backward BackwardID
+	Mode     Mode
+	Plan     Plan // nil where the receiver has it, and in FAST mode
 	Retain   bool
 	Grads    []*autodiff.Tensor // one per tensor of the send function; nil for none
 	Targets  []device.ID        // the device each is to land on: where the tensor came from
@@ -53,7 +58,7 @@ type Container struct {
 	gone      tombstones
 	counter   uint64 // of passes, messages and backwards
 	closed    bool
-	cleaning  int           // clean-ups of other workers under way
+	telling   int           // messages to other workers under way that nobody waits for
 	settled   chan struct{} // closed and replaced when none is
 	cleanCtx  context.Context
 	cleanStop context.CancelFunc
@@ -153,10 +158,11 @@ func (ct *Container) remove(id PassID, by WorkerID) *Pass {
 
 // PassInfo describes a pass that is alive here.
 type PassInfo struct {
-	ID    PassID
-	Sends int   // send functions
-	Recvs int   // recv functions
-	Bytes int64 // what its tensors hold
+	ID        PassID
+	Sends     int   // send functions
+	Recvs     int   // recv functions
+	Backwards int   // under way
+	Bytes     int64 // what its tensors and gradients hold
 }
 
 // Passes lists the passes that are alive on this worker.
@@ -180,25 +186,32 @@ func (ct *Container) HandleCleanup(c context.Context, id PassID, from WorkerID) 
 	p.release(fmt.Errorf("%w by %s", ErrLeft, ct.links.Name(from)))
 	var wg sync.WaitGroup
 	for _, w := range p.others(from) {
-		wg.Go(func() { ct.tell(c, w, id) })
+		wg.Go(func() {
+			ct.tell(c, id, "a pass was left", w, func(c context.Context, w WorkerID) error { return ct.links.SendCleanup(c, w, id) })
+		})
 	}
 	wg.Wait()
 }
 
-// spread tells workers to free a pass, without waiting for them.
-func (ct *Container) spread(id PassID, to []WorkerID) {
+// clean tells workers to free a pass, without waiting for them.
+func (ct *Container) clean(id PassID, to []WorkerID) {
+	ct.spread(id, "a pass was left", to, func(c context.Context, w WorkerID) error { return ct.links.SendCleanup(c, w, id) })
+}
+
+// spread brings news of a pass to workers, without waiting for them.
+func (ct *Container) spread(id PassID, news string, to []WorkerID, send func(c context.Context, w WorkerID) error) {
 	ct.mu.Lock()
 	defer ct.mu.Unlock()
 	if ct.closed {
 		return // they see this worker leave
 	}
-	ct.cleaning += len(to)
+	ct.telling += len(to)
 	for _, w := range to {
 		go func() {
-			ct.tell(ct.cleanCtx, w, id)
+			ct.tell(ct.cleanCtx, id, news, w, send)
 			ct.mu.Lock()
 			defer ct.mu.Unlock()
-			if ct.cleaning--; ct.cleaning == 0 {
+			if ct.telling--; ct.telling == 0 {
 				close(ct.settled)
 				ct.settled = make(chan struct{})
 			}
@@ -206,13 +219,15 @@ func (ct *Container) spread(id PassID, to []WorkerID) {
 	}
 }
 
-// tell asks one worker to free a pass.
-func (ct *Container) tell(c context.Context, w WorkerID, id PassID) {
+// tell brings news to one worker.
+func (ct *Container) tell(c context.Context, id PassID, news string, w WorkerID, send func(c context.Context, w WorkerID) error) {
 	c, cancel := context.WithTimeout(c, cleanupTimeout)
 	defer cancel()
-	if err := ct.links.SendCleanup(c, w, id); err != nil && ct.cleanCtx.Err() == nil { // a worker that is closing is seen to leave
-		ct.log.Warn("could not tell a worker to free a pass", "pass", id, "peer", ct.links.Name(w), "err", err)
+	err := send(c, w)
+	if err == nil || ct.cleanCtx.Err() != nil || errors.Is(err, ErrUnknownPass) { // a worker that is closing is seen to leave
+		return
 	}
+	ct.log.Warn("could not tell a worker that "+news, "pass", id, "peer", ct.links.Name(w), "err", err)
 }
 
 // PeerLost ends what depends on a lost worker. Passes that it opened, or brought here on another's behalf, are freed, as
@@ -225,7 +240,7 @@ func (ct *Container) PeerLost(w WorkerID, cause error) {
 	for id, p := range ct.passes {
 		if id.Creator() == w || p.parent == w {
 			orphans = append(orphans, p)
-		} else if p.knows(w) {
+		} else {
 			wounded = append(wounded, p)
 		}
 	}
@@ -233,7 +248,7 @@ func (ct *Container) PeerLost(w WorkerID, cause error) {
 	for _, p := range orphans {
 		if ct.remove(p.id, ct.me) != nil {
 			p.release(err)
-			ct.spread(p.id, p.others(w))
+			ct.clean(p.id, p.others(w))
 		}
 	}
 	for _, p := range wounded {
@@ -244,7 +259,7 @@ func (ct *Container) PeerLost(w WorkerID, cause error) {
 // Settle waits until every clean-up that this worker began has been answered.
 func (ct *Container) Settle(c context.Context) error {
 	ct.mu.Lock()
-	busy, settled := ct.cleaning > 0, ct.settled
+	busy, settled := ct.telling > 0, ct.settled
 	ct.mu.Unlock()
 	if !busy {
 		return nil
@@ -253,7 +268,7 @@ func (ct *Container) Settle(c context.Context) error {
 	case <-settled:
 		return nil
 	case <-c.Done():
-		return fmt.Errorf("%s: clean-ups are under way: %w", ct.links.Name(ct.me), context.Cause(c))
+		return fmt.Errorf("%s: messages of passes are under way: %w", ct.links.Name(ct.me), context.Cause(c))
 	}
 }
 

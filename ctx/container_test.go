@@ -206,8 +206,9 @@ func TestAMessageThatLeavesAfterThePassDoesNotMakeItAnew(t *testing.T) {
 	w.settle(t)
 	_, _, _, err = w.cts[2].Enter(t.Context(), p.ID(), 1)
 	require.ErrorIs(t, err, ErrUnknownPass)
-	require.ErrorIs(t, q.AttachSend(q.NextMessage(), 2, "test", tensors(ones())), ErrLeft)
-	require.ErrorIs(t, q.AttachRecv(q.NextMessage(), 2, tensors(ones()), []bool{true}, nil), ErrLeft)
+	_, err = q.AttachSend(q.NextMessage(), 2, "test", tensors(ones()))
+	require.ErrorIs(t, err, ErrLeft)
+	require.ErrorIs(t, q.AttachRecv(q.NextMessage(), 2, tensors(ones()), []bool{true}, nil, Lineage{}), ErrLeft)
 	require.ErrorIs(t, Own(c, ones()).Err(), autodiff.ErrFreed)
 }
 
@@ -422,7 +423,8 @@ func TestADroppedSendFunctionIsForgotten(t *testing.T) {
 	w := newWorld(t, 2)
 	_, p := w.open(t, 0)
 	id := p.NextMessage()
-	require.NoError(t, p.AttachSend(id, 1, "test", tensors(param(1))))
+	_, err := p.AttachSend(id, 1, "test", tensors(param(1)))
+	require.NoError(t, err)
 	require.Len(t, p.SendFunctions(), 1)
 	p.DropSend(id)
 	p.DropSend(id)

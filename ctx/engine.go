@@ -9,8 +9,9 @@ import (
 	"github.com/weft-project/weft/autodiff"
 )
 
-// engine is the FAST backward of one worker in one pass, as a state machine: events in, actions out. It does no I/O, runs
-// nothing and knows no time. Every gradient it is given it either holds or hands out in an action; drop frees the rest.
+// engine is the backward of one worker in one pass, as a state machine: events in, actions out. It does no I/O, runs
+// nothing and knows no time. Every gradient it is given it either holds or hands out in an action; drop frees the rest. Each of the
+// send functions that it is made with gets its gradients exactly once: the mode says only which those are.
 type engine struct {
 	task   *autodiff.Task
 	sends  map[MessageID]*sendFunction // whose gradients have not come
@@ -28,8 +29,7 @@ type action struct {
 	grads []*autodiff.Tensor
 }
 
-// newEngine plans a backward over the roots and every send function of the pass: FAST mode assumes that each will get
-// a gradient message.
+// newEngine plans a backward over the roots and the send functions that take part.
 func newEngine(roots []autodiff.Edge, sends map[MessageID]*sendFunction, recvs map[*autodiff.Node]*recvFunction) *engine {
 	sources := make([]*autodiff.Node, 0, len(sends))
 	for _, id := range sortedIDs(sends) {
@@ -127,7 +127,7 @@ func (e *engine) drop() {
 }
 
 // stalled says which send functions no gradient came for.
-func (e *engine) stalled() error {
+func (e *engine) stalled(m Mode) error {
 	if len(e.sends) == 0 {
 		return nil
 	}
@@ -135,7 +135,10 @@ func (e *engine) stalled() error {
 	for _, id := range sortedIDs(e.sends) {
 		who = append(who, e.sends[id].node.Name())
 	}
-	return fmt.Errorf("%w for %s; FAST mode needs every remote result to be used by the loss: use it, or make the call under ctx.NoGrad", ErrStalled, strings.Join(who, ", "))
+	if m == Fast {
+		return fmt.Errorf("%w for %s; FAST mode needs every remote result to be used by the loss: use it, make the call under ctx.NoGrad, or choose SMART", ErrStalled, strings.Join(who, ", "))
+	}
+	return fmt.Errorf("%w for %s", ErrStalled, strings.Join(who, ", "))
 }
 
 func sortedIDs(sends map[MessageID]*sendFunction) []MessageID {

@@ -311,7 +311,7 @@ func (s *schedule) fail(t testing.TB) {
 // requireStalled holds what an engine says it waits for against the messages that came.
 func requireStalled(t testing.TB, p *Pass, e *engine, arrived map[MessageID]bool) {
 	t.Helper()
-	err := e.stalled()
+	err := e.stalled(Fast)
 	if len(arrived) == len(p.sends) {
 		require.NoError(t, err)
 		return
@@ -338,14 +338,14 @@ func (s *schedule) requireOver(t testing.TB) {
 		if e != nil {
 			require.True(t, s.over[at], "worker %d waits for %v", at, e.task.Waiting())
 			require.NoError(t, errors.Join(e.err, s.cause))
-			require.NoError(t, e.stalled())
+			require.NoError(t, e.stalled(Fast))
 		}
 	}
 }
 
 func (s *schedule) requireSums(t testing.TB) {
 	t.Helper()
-	want, err := autodiff.BackwardWith(retain, s.d.loss.oracle)
+	want, err := autodiff.BackwardWith(autodiff.Options{RetainGraph: true}, s.d.loss.oracle)
 	require.NoError(t, err)
 	n := 0
 	for _, leaf := range s.d.leaves {

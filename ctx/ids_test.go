@@ -60,8 +60,9 @@ func TestFunctionsAreListedByMessageWhoeverMadeIt(t *testing.T) {
 		want = append([]MessageID{}, append(want, id)...)
 	}
 	for _, i := range []int{2, 0, 3, 1} {
-		require.NoError(t, p.AttachSend(want[i], 1, "test", tensors(param(1))))
-		require.NoError(t, p.AttachRecv(want[i], 1, tensors(ones()), []bool{true}, nil))
+		_, err := p.AttachSend(want[i], 1, "test", tensors(param(1)))
+		require.NoError(t, err)
+		require.NoError(t, p.AttachRecv(want[i], 1, tensors(ones()), []bool{true}, nil, Lineage{}))
 	}
 	var sends, recvs []MessageID
 	for i := range want {

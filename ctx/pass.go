@@ -30,16 +30,19 @@ type Pass struct {
 	lost      map[WorkerID]error    // those of them that are gone
 	sends     map[MessageID]*sendFunction
 	recvs     map[*autodiff.Node]*recvFunction
-	grads     map[*autodiff.Tensor]*autodiff.Tensor
+	arrived   map[MessageID]*recvFunction // the same
+	past      lineage
 	backwards map[BackwardID]*backward
-	ended     []BackwardID // the last few, so that stragglers are told from first comers
+	ended     []ended                               // the last few, so that stragglers are told from first comers
+	sum       autodiff.Gradients                    // of backwards that ended before those; nobody has seen it
+	grads     map[*autodiff.Tensor]*autodiff.Tensor // what was read: belongs to the arena
 }
 
 func newPass(ct *Container, id PassID) *Pass {
 	life, end := context.WithCancelCause(context.Background())
 	return &Pass{
 		ct: ct, id: id, arena: autodiff.NewArena(fmt.Sprintf("pass %v", id)), life: life, end: end,
-		known: map[WorkerID]struct{}{}, lost: map[WorkerID]error{}, sends: map[MessageID]*sendFunction{}, recvs: map[*autodiff.Node]*recvFunction{},
+		known: map[WorkerID]struct{}{}, lost: map[WorkerID]error{}, sends: map[MessageID]*sendFunction{}, recvs: map[*autodiff.Node]*recvFunction{}, arrived: map[MessageID]*recvFunction{},
 		grads: map[*autodiff.Tensor]*autodiff.Tensor{}, backwards: map[BackwardID]*backward{},
 	}
 }
@@ -110,7 +113,7 @@ func (p *Pass) Known() []WorkerID {
 // already has told its workers; this one is told now, before or after the message.
 func (p *Pass) Meet(w WorkerID) {
 	if p.meet(w) && w != p.ct.me {
-		p.ct.spread(p.id, []WorkerID{w})
+		p.ct.clean(p.id, []WorkerID{w})
 	}
 }
 
@@ -122,13 +125,6 @@ func (p *Pass) meet(w WorkerID) (left bool) {
 	return p.sends == nil
 }
 
-func (p *Pass) knows(w WorkerID) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	_, ok := p.known[w]
-	return ok
-}
-
 // others lists the known workers without this one and from.
 func (p *Pass) others(from WorkerID) []WorkerID {
 	return slices.DeleteFunc(p.Known(), func(w WorkerID) bool { return w == from || w == p.ct.me })
@@ -137,7 +133,11 @@ func (p *Pass) others(from WorkerID) []WorkerID {
 func (p *Pass) info() PassInfo {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return PassInfo{ID: p.id, Sends: len(p.sends), Recvs: len(p.recvs), Bytes: p.arena.Bytes()}
+	bytes := p.arena.Bytes() + p.sum.Bytes()
+	for i := range p.ended {
+		bytes += p.ended[i].grads.Bytes()
+	}
+	return PassInfo{ID: p.id, Sends: len(p.sends), Recvs: len(p.recvs), Backwards: len(p.backwards), Bytes: bytes}
 }
 
 // Leave ends the pass: everything it made here is freed before Leave returns, and the other workers are told, without
@@ -148,14 +148,18 @@ func (p *Pass) Leave() {
 		return
 	}
 	p.release(ErrLeft)
-	p.ct.spread(p.id, p.others(p.ct.me))
+	p.ct.clean(p.id, p.others(p.ct.me))
 }
 
 // release frees what this worker holds of the pass.
 func (p *Pass) release(cause error) {
 	p.end(cause)
 	p.mu.Lock()
-	p.sends, p.recvs, p.grads = nil, nil, nil // no further backward begins
+	p.sends, p.recvs, p.arrived, p.grads = nil, nil, nil, nil // no further backward begins, none that is under way succeeds
+	for i := range p.ended {
+		p.ended[i].grads.Free()
+	}
+	p.sum.Free()
 	p.mu.Unlock()
 	p.fail(cause)
 	p.arena.Free()
@@ -164,12 +168,18 @@ func (p *Pass) release(cause error) {
 	}
 }
 
-// lose ends what needs a worker that is gone, now and later.
+// lose ends what needs a worker that is gone, now and later. In FAST mode that is everything, if the worker is known in the pass.
 func (p *Pass) lose(w WorkerID, cause error) {
 	p.mu.Lock()
 	p.lost[w] = cause
+	_, known := p.known[w]
+	running := slices.Collect(maps.Values(p.backwards))
 	p.mu.Unlock()
-	p.fail(cause)
+	for _, b := range running {
+		if b.mode == Fast && known || b.id.Creator() == w || len(b.plan.of(w)) > 0 {
+			b.abort(cause)
+		}
+	}
 }
 
 // fail ends the backwards that are under way here.
@@ -210,14 +220,15 @@ type recvFunction struct {
 func (p *Pass) NextMessage() MessageID { return MessageID(p.ct.nextID()) }
 
 // AttachSend records that tensors leave for a worker in a message; what says with what, for errors. A send function is attached only where one of them
-// requires a gradient.
-func (p *Pass) AttachSend(id MessageID, to WorkerID, what string, tensors []*autodiff.Tensor) error {
+// requires a gradient. What it gives must travel with the message, for [Pass.AttachRecv].
+func (p *Pass) AttachSend(id MessageID, to WorkerID, what string, tensors []*autodiff.Tensor) (Lineage, error) {
 	if p.meet(to) {
-		return p.err("send", ErrLeft)
+		return Lineage{}, p.err("send", ErrLeft)
 	}
 	if !slices.ContainsFunc(tensors, (*autodiff.Tensor).RequiresGrad) {
-		return nil
+		return Lineage{}, nil
 	}
+	parents := p.reached(autodiff.EdgesOf(tensors...))
 	s := &sendFunction{id: id, to: to, node: autodiff.NewSource(fmt.Sprintf("send %v to %s (%s)", id, p.ct.links.Name(to), what), tensors)}
 	for _, t := range tensors {
 		s.devices = append(s.devices, t.Device())
@@ -225,10 +236,31 @@ func (p *Pass) AttachSend(id MessageID, to WorkerID, what string, tensors []*aut
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.sends == nil {
-		return p.err("send", ErrLeft)
+		return Lineage{}, p.err("send", ErrLeft)
 	}
 	p.sends[id] = s
-	return nil
+	parents = p.past.reduce(parents)
+	p.past.add(id, parents)
+	return p.past.tell(to, parents), nil
+}
+
+// reached lists the messages whose tensors those of the edges were computed from here.
+func (p *Pass) reached(from []autodiff.Edge) []MessageID {
+	var sinks []*autodiff.Node
+	autodiff.Walk(from, func(n *autodiff.Node) {
+		if len(n.Next()) == 0 && n.Leaf() == nil {
+			sinks = append(sinks, n)
+		}
+	})
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var ids []MessageID
+	for _, n := range sinks {
+		if r := p.recvs[n]; r != nil {
+			ids = append(ids, r.id)
+		}
+	}
+	return ids
 }
 
 // DropSend forgets the send function of a message that could not be sent.
@@ -239,8 +271,8 @@ func (p *Pass) DropSend(id MessageID) {
 }
 
 // AttachRecv records that tensors arrived from a worker in a message. requires says which of them required a gradient at the
-// sender, and still do; origins where they lay there.
-func (p *Pass) AttachRecv(id MessageID, from WorkerID, tensors []*autodiff.Tensor, requires []bool, origins []device.ID) error {
+// sender, and still do; origins where they lay there, and past what the sender said of where they come from.
+func (p *Pass) AttachRecv(id MessageID, from WorkerID, tensors []*autodiff.Tensor, requires []bool, origins []device.ID, past Lineage) error {
 	if p.meet(from) {
 		return p.err("receive", ErrLeft)
 	}
@@ -257,7 +289,10 @@ func (p *Pass) AttachRecv(id MessageID, from WorkerID, tensors []*autodiff.Tenso
 	if p.recvs == nil {
 		return p.err("receive", ErrLeft)
 	}
-	p.recvs[r.node] = r
+	if err := p.past.learn(from, id, past); err != nil {
+		return p.err("receive", err)
+	}
+	p.recvs[r.node], p.arrived[id] = r, r
 	return nil
 }
 
@@ -290,59 +325,4 @@ func (p *Pass) RecvFunctions() []Edge {
 	}
 	slices.SortFunc(es, func(a, b Edge) int { return cmp.Compare(a.Message, b.Message) })
 	return es
-}
-
-// Gradients is a copy of the table leaf → gradient of the pass that c carries, on this worker. The gradients belong to the
-// pass.
-func Gradients(c context.Context) (map[*autodiff.Tensor]*autodiff.Tensor, error) {
-	p, ok := From(c)
-	if !ok {
-		return nil, ErrNoPass
-	}
-	return p.Gradients()
-}
-
-// Gradients is a copy of the pass's table leaf → gradient on this worker.
-func (p *Pass) Gradients() (map[*autodiff.Tensor]*autodiff.Tensor, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.grads == nil {
-		return nil, p.err("gradients", ErrUnknownPass)
-	}
-	return maps.Clone(p.grads), nil
-}
-
-// merge adds the gradients of a finished backward to those of the pass, whose property they become: all of them or, with an
-// error, none.
-func (p *Pass) merge(g *autodiff.Gradients) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.grads == nil {
-		g.Free()
-		return ErrLeft
-	}
-	all, sums := g.All(), map[*autodiff.Tensor]*autodiff.Tensor{}
-	for leaf, d := range all {
-		have := p.grads[leaf]
-		if have == nil {
-			continue
-		}
-		sum := autodiff.Add(have, d) // the old one may be in a user's hands
-		if err := sum.Err(); err != nil {
-			g.Free()
-			return err
-		}
-		sums[leaf] = sum
-	}
-	for leaf, d := range all {
-		if sums[leaf] != nil {
-			autodiff.Release(d)
-			d = sums[leaf]
-		} else if err := p.arena.Adopt(d); err != nil { // the pass is being left
-			g.Free()
-			return err
-		}
-		p.grads[leaf] = d
-	}
-	return nil
 }

@@ -84,6 +84,13 @@ func (l wires) SendGradients(c context.Context, to WorkerID, g *GradientMessage)
 	return l.w.cts[to].HandleGradients(c, l.me, &m)
 }
 
+func (l wires) SendAbort(c context.Context, to WorkerID, f *Failure) error {
+	if err := l.w.note(c, "abort", l.me, to); err != nil {
+		return err
+	}
+	return l.w.cts[to].HandleAbort(c, f)
+}
+
 func (l wires) SendCleanup(c context.Context, to WorkerID, pass PassID) error {
 	if err := l.w.note(c, "clean-up", l.me, to); err != nil {
 		return err
@@ -104,14 +111,15 @@ func carry(t testing.TB, p, q *Pass, ts []*autodiff.Tensor) []*autodiff.Tensor {
 	t.Helper()
 	id := p.NextMessage()
 	p.Meet(q.ct.me)
-	require.NoError(t, p.AttachSend(id, q.ct.me, "test", ts))
+	past, err := p.AttachSend(id, q.ct.me, "test", ts)
+	require.NoError(t, err)
 	out, requires, origins := make([]*autodiff.Tensor, len(ts)), make([]bool, len(ts)), make([]device.ID, len(ts))
 	for i, x := range ts {
 		buf, err := x.Acquire()
 		require.NoError(t, err)
 		out[i], requires[i], origins[i] = autodiff.Wrap(x.Type(), buf, q.Arena()), x.RequiresGrad(), x.Device()
 	}
-	require.NoError(t, q.AttachRecv(id, p.ct.me, out, requires, origins))
+	require.NoError(t, q.AttachRecv(id, p.ct.me, out, requires, origins, past))
 	return out
 }
 

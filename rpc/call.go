@@ -277,7 +277,8 @@ func (w *Worker) record(c context.Context, p *peer, what string, tensors []*auto
 		return info, nil, nil
 	}
 	info.Tensors = infos(tensors)
-	return info, func() { pass.DropSend(id) }, pass.AttachSend(id, ctx.WorkerID(p.rank), what, tensors)
+	info.Past, err = pass.AttachSend(id, ctx.WorkerID(p.rank), what, tensors)
+	return info, func() { pass.DropSend(id) }, err
 }
 
 // ofPass refuses tensors of a pass that the context does not carry: their gradients would be lost without a word.

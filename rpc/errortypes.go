@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+
+	"github.com/weft-project/weft/ctx"
 )
 
 // wireError is an error on the wire.
@@ -85,7 +87,7 @@ type errorTypes struct {
 // list takes declarations, and says what is wrong with them.
 func (t *errorTypes) list(types []TypedError) (errs []error) {
 	t.byName, t.names = map[string]TypedError{}, map[reflect.Type]string{}
-	for _, e := range types {
+	for _, e := range append([]TypedError{ErrorType[*ctx.Failure]("weft.failure")}, types...) {
 		_, named := t.byName[e.name]
 		_, typed := t.names[e.typ]
 		switch {

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/autodiff"
+	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/rpc/refs"
 	"github.com/weft-project/weft/rpc/roster"
@@ -119,14 +120,16 @@ func answered(reply *transport.Message) error {
 }
 
 func sampleHeaders() []any {
-	pass := &passInfo{Pass: 1, Message: 2, Tensors: []tensorInfo{{Requires: true, Origin: device.Sim(1)}}}
+	pass := &passInfo{Pass: 1, Message: 2, Tensors: []tensorInfo{{Requires: true, Origin: device.Sim(1)}},
+		Past: ctx.Lineage{Parents: []ctx.MessageID{1}, Ancestors: []ctx.Ancestor{{ID: 1, Parents: []ctx.MessageID{5, 6}}}}}
 	id := refs.ID{Owner: refs.Node{Rank: 1, Epoch: 5}, By: refs.Node{Rank: 0, Epoch: 7}, N: 1}
 	shares := []refs.Share{{ID: id, N: 1}, {ID: id, N: 3}}
 	control := []refs.Message{{Op: refs.Fork, N: 1, ID: id}, {Op: refs.Delete, N: 2, Given: true}, {Op: refs.Recall, N: 9}, {Op: refs.Abandon, N: 1}}
 	return []any{
 		helloHeader{Member: roster.Member{Name: "worker0", World: 2}, To: "worker1"}, callHeader{Function: "add", Args: []byte{0xa0}, Pass: pass, Timeout: time.Second, Ref: &id, Refs: shares, Ticket: 1},
 		replyHeader{Err: &wireError{Worker: "worker1", Text: "text", Kinds: []int{0, 99, -1}, Causes: []wireCause{{"quota", []byte{0xa0}}}}}, replyHeader{Value: []byte{1}, Pass: pass, Refs: shares},
-		gradientsHeader{1, 2, 3, true, time.Second}, cleanupHeader{1}, callHeader{Ref: &id, Pass: pass, Timeout: time.Second, Ticket: 1}, refsHeader{control},
+		gradientsHeader{Pass: 1, Message: 2, Backward: 3, Retain: true, Timeout: time.Second, Plan: ctx.Plan{2, 9}.Append(nil)}, cleanupHeader{1},
+		abortHeader{ctx.Failure{Worker: "worker1", Pass: 1, Backward: 3, Cause: "text"}, &wireError{Worker: "worker1", Text: "text"}}, callHeader{Ref: &id, Pass: pass, Timeout: time.Second, Ticket: 1}, refsHeader{control},
 		roster.Member{Name: "worker0", Maps: map[string]device.Map{"worker1": {device.Sim(0): device.Sim(1)}}}, struct{}{},
 	}
 }

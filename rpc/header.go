@@ -6,6 +6,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/rpc/refs"
 )
@@ -16,7 +17,8 @@ import (
 //	call, fetch  flags 1, function (length, bytes; empty in a fetch), [timeout], [ticket], [span], [reference], [shares], [pass], arguments
 //	answer       flags 1, [error], [shares], [pass], value
 //	reference, shares, error: length, CBOR
-//	pass         pass id, message id, tensors, and per tensor: device kind 1 (its highest bit: requires a gradient), device index
+//	pass         pass id, message id, tensors, and per tensor: device kind 1 (its highest bit: requires a gradient), device index;
+//	             the messages they come from (ids), ancestors, and per ancestor: id, those it comes from (ids)
 const (
 	flagTimeout = 1 << iota
 	flagTicket
@@ -188,6 +190,19 @@ func (p *passInfo) append(b []byte) []byte {
 		b = append(b, kind)
 		b = binary.AppendUvarint(b, uint64(t.Origin.Index))
 	}
+	b = appendIDs(b, p.Past.Parents)
+	b = binary.AppendUvarint(b, uint64(len(p.Past.Ancestors)))
+	for _, a := range p.Past.Ancestors {
+		b = appendIDs(binary.LittleEndian.AppendUint64(b, uint64(a.ID)), a.Parents)
+	}
+	return b
+}
+
+func appendIDs(b []byte, ids []ctx.MessageID) []byte {
+	b = binary.AppendUvarint(b, uint64(len(ids)))
+	for _, id := range ids {
+		b = binary.LittleEndian.AppendUint64(b, uint64(id))
+	}
 	return b
 }
 
@@ -290,5 +305,24 @@ func (r *cursor) pass(present, noGrad bool) *passInfo {
 			Origin:   device.ID{Kind: device.Kind(kind[0] &^ requiresBit), Index: r.bounded(math.MaxInt32)},
 		}
 	}
+	p.Past.Parents = r.ids()
+	if n := r.bounded(uint64(len(r.b) / 9)); n > 0 { // an ancestor has nine bytes at least
+		p.Past.Ancestors = make([]ctx.Ancestor, n)
+	}
+	for i := range p.Past.Ancestors {
+		p.Past.Ancestors[i] = ctx.Ancestor{ID: ctx.MessageID(r.id()), Parents: r.ids()}
+	}
 	return p
+}
+
+func (r *cursor) ids() []ctx.MessageID {
+	n := r.bounded(uint64(len(r.b) / 8))
+	if n == 0 {
+		return nil
+	}
+	ids := make([]ctx.MessageID, n)
+	for i := range ids {
+		ids[i] = ctx.MessageID(r.id())
+	}
+	return ids
 }

@@ -119,21 +119,18 @@ func TestOnlyTensorsThatNeedAGradientGetSendAndRecvFunctions(t *testing.T) {
 	})
 }
 
-func TestAResultThatTheLossDoesNotUseKeepsTheBackwardUntilItsDeadline(t *testing.T) {
+func TestAResultThatTheLossDoesNotUseCostsTheBackwardNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ws := sim(t, 2, serve(addFn))
-		p := autodiff.Rand(2).RequireGrad()
+		p, q := autodiff.Rand(2).RequireGrad(), autodiff.Rand(2).RequireGrad()
 		require.NoError(t, ws[0].Pass(t.Context(), func(c context.Context) error {
-			used, unused := addHere(c, t, p, p), addHere(c, t, p, p)
-			c, cancel := context.WithTimeout(c, 7*time.Second)
-			defer cancel()
-			start := time.Now()
-			err := ctx.Backward(c, autodiff.Sum(used))
-			require.LessOrEqual(t, time.Since(start), 7*time.Second)
-			require.Greater(t, time.Since(start), 5*time.Second)
-			require.ErrorIs(t, err, context.DeadlineExceeded)
-			require.ErrorContains(t, err, "worker0")
-			_ = unused
+			used, unused := addHere(c, t, p, p), addHere(c, t, q, q)
+			require.NotNil(t, unused)
+			require.NoError(t, ctx.Backward(c, autodiff.Sum(used)))
+			grads, err := ctx.Gradients(c)
+			require.NoError(t, err)
+			require.Len(t, grads, 1)
+			require.Contains(t, grads, p)
 			return nil
 		}))
 	})
@@ -220,7 +217,7 @@ func TestATensorOfAPassThatTheContextDoesNotCarryIsRefused(t *testing.T) {
 	}))
 }
 
-func TestAnUnusedResultIsNamedByItsFunctionWhenTheBackwardTimesOut(t *testing.T) {
+func TestInFastModeAnUnusedResultIsNamedByItsFunctionWhenTheBackwardTimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ws := sim(t, 2, serve(addFn))
 		x := autodiff.Rand(2).RequireGrad()
@@ -229,7 +226,7 @@ func TestAnUnusedResultIsNamedByItsFunctionWhenTheBackwardTimesOut(t *testing.T)
 			require.NoError(t, err)
 			c, cancel := context.WithTimeout(c, time.Second)
 			defer cancel()
-			err = ctx.Backward(c, autodiff.Sum(x))
+			err = ctx.BackwardWith(c, ctx.Options{Mode: ctx.Fast}, autodiff.Sum(x))
 			require.ErrorIs(t, err, ctx.ErrStalled)
 			require.ErrorIs(t, err, ErrTimeout)
 			require.ErrorContains(t, err, "to worker1 (add)")

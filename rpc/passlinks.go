@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/weft-project/weft/ctx"
@@ -37,10 +38,27 @@ func (l passLinks) SendGradients(c context.Context, to ctx.WorkerID, g *ctx.Grad
 		return err
 	}
 	defer m.Release()
-	_, err = l.w.askWith(c, p, m, gradientsHeader{
-		Pass: uint64(g.Pass), Message: uint64(g.Message), Backward: uint64(g.Backward), Retain: g.Retain, Timeout: left(c),
-	})
+	h := gradientsHeader{
+		Pass: uint64(g.Pass), Message: uint64(g.Message), Backward: uint64(g.Backward), Retain: g.Retain, Timeout: left(c), Mode: g.Mode,
+	}
+	if g.Plan != nil {
+		h.Plan = g.Plan.Append(nil)
+	}
+	_, err = l.w.askWith(c, p, m, h)
+	var f *ctx.Failure // as the peer knows it; the cause is what came over the wire
+	if errors.As(err, &f) {
+		return f.Because(err)
+	}
 	return l.w.wrap(p.name, "gradients", err)
+}
+
+func (l passLinks) SendAbort(c context.Context, to ctx.WorkerID, f *ctx.Failure) error {
+	p, err := l.peer(to)
+	if err != nil {
+		return err
+	}
+	_, err = l.w.ask(c, p, kindAbort, abortHeader{*f, l.w.calls.errors.toWire(f.Worker, f.Unwrap())})
+	return l.w.wrap(p.name, "news of a failure", err)
 }
 
 func (l passLinks) SendCleanup(c context.Context, to ctx.WorkerID, pass ctx.PassID) error {

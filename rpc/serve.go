@@ -76,12 +76,28 @@ func (w *Worker) control(c context.Context, p *peer, m *transport.Message) error
 		if err := decode(m.Header, &h); err != nil {
 			return err
 		}
+		g := &ctx.GradientMessage{
+			Pass: ctx.PassID(h.Pass), Message: ctx.MessageID(h.Message), Backward: ctx.BackwardID(h.Backward), Retain: h.Retain, Mode: h.Mode,
+		}
+		var err error
+		if h.Plan != nil {
+			if g.Plan, err = ctx.ParsePlan(h.Plan); err != nil {
+				return err
+			}
+		}
 		c, cancel := within(c, h.Timeout)
 		defer cancel()
-		return w.passes.HandleGradients(c, from, &ctx.GradientMessage{
-			Pass: ctx.PassID(h.Pass), Message: ctx.MessageID(h.Message), Backward: ctx.BackwardID(h.Backward), Retain: h.Retain,
-			Grads: transients(m),
-		})
+		g.Grads = transients(m)
+		return w.passes.HandleGradients(c, from, g)
+	case kindAbort:
+		var h abortHeader
+		if err := decode(m.Header, &h); err != nil {
+			return err
+		}
+		if h.Err == nil {
+			return fmt.Errorf("%w: a failure without a cause", ErrProtocol)
+		}
+		return w.passes.HandleAbort(c, h.Failure.Because(h.Err.err(w.calls.errors)))
 	case kindCleanup:
 		var h cleanupHeader
 		if err := decode(m.Header, &h); err != nil {

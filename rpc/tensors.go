@@ -93,5 +93,5 @@ func attachRecv(p *ctx.Pass, info *passInfo, from int, tensors []*autodiff.Tenso
 			return fmt.Errorf("%w: tensor %d is %v and cannot require a gradient", ErrProtocol, i, tensors[i].Dtype())
 		}
 	}
-	return p.AttachRecv(ctx.MessageID(info.Message), ctx.WorkerID(from), tensors, requires, origins)
+	return p.AttachRecv(ctx.MessageID(info.Message), ctx.WorkerID(from), tensors, requires, origins, info.Past)
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/fxamacker/cbor/v2"
 
+	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/rpc/refs"
 	"github.com/weft-project/weft/rpc/roster"
@@ -22,6 +23,7 @@ const (
 	kindFetch     = 6
 	kindRefs      = 7
 	kindNews      = 9
+	kindAbort     = 10
 	kindStatus    = 32 // in place of a greeting too: see observed
 )
 
@@ -36,6 +38,7 @@ type passInfo struct {
 	Pass    uint64
 	Message uint64
 	Tensors []tensorInfo
+	Past    ctx.Lineage
 	NoGrad  bool
 }
 
@@ -57,6 +60,14 @@ type gradientsHeader struct {
 	Backward uint64        `cbor:"3,keyasint"`
 	Retain   bool          `cbor:"4,keyasint,omitempty"`
 	Timeout  time.Duration `cbor:"5,keyasint,omitempty"`
+	Mode     ctx.Mode      `cbor:"6,keyasint,omitempty"`
+	Plan     []byte        `cbor:"7,keyasint,omitempty"` // ctx.Plan
+}
+
+// abortHeader tells of a failure; Err is its cause.
+type abortHeader struct {
+	Failure ctx.Failure `cbor:"1,keyasint"`
+	Err     *wireError  `cbor:"2,keyasint"`
 }
 
 type cleanupHeader struct {

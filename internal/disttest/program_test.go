@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -77,7 +78,8 @@ const sideElems = 9
 type writer struct {
 	r       *rand.Rand
 	workers int
-	budget  int // steps
+	budget  int  // steps
+	waste   bool // results may stay unused
 }
 
 const perWorker = 3 // parameters, and constants
@@ -159,16 +161,17 @@ func (w *writer) call(d *draft, depth int) {
 }
 
 // finish makes one result of all that nobody used, and returns some others too. What came in a message of which something is
-// used may be forgotten.
+// used may be forgotten, and anything where waste is allowed.
 func (w *writer) finish(d *draft) (*program, []bool) {
 	for range w.r.IntN(3) {
 		v := w.pick(d)
 		d.use(v)
 		d.Out = append(d.Out, v)
 	}
-	sum := w.compute(d, 0, w.pick(d), w.pick(d))
+	a := slices.IndexFunc(d.vals, func(k known) bool { return k.requires }) // body begins with a parameter
+	sum := w.compute(d, 0, a, w.pick(d))
 	for v := range sum {
-		if !d.vals[v].used && !(d.spare(v) && w.r.IntN(2) == 0) {
+		if !d.vals[v].used && !((w.waste || d.spare(v)) && w.r.IntN(2) == 0) {
 			sum = w.compute(d, 0, sum, v)
 		}
 	}

@@ -61,39 +61,74 @@ const (
 	maxDepth = 3
 )
 
-// randomGraph runs one random program twice, by itself and over workers, and compares.
-func randomGraph(t *testing.T, seed uint64) {
-	r := rand.New(rand.NewPCG(seed, 0))
-	workers := 2 + r.IntN(3)
-	root := r.IntN(workers)
-	w := &writer{r: r, workers: workers, budget: budget}
-	p, _ := w.body(nil, maxDepth)
-
-	alone := local(seed, workers)
-	outs, err := alone.run(t.Context(), root, p, nil)
-	require.NoError(t, err)
-	want, err := autodiff.Backward(loss(outs))
-	require.NoError(t, err)
-
-	m := distributed(seed, workers)
-	cfg := simnet.Config{Seed: seed, MaxDelay: time.Duration(1+r.IntN(20)) * time.Millisecond}
-	bubble(t, workers, cfg, func(t *testing.T, w *world) {
-		w.pass(t, root, func(c context.Context) {
-			c, cancel := context.WithTimeout(c, time.Minute)
-			defer cancel()
-			outs, err := m.run(c, root, p, nil)
-			require.NoError(t, err)
-			require.NoError(t, ctx.Backward(c, loss(outs)))
-			m.requireSame(t, alone, want, func(at int) *ctx.Pass { return w.part(t, c, at) })
-		})
-	}, m.eval)
+// randomCase is a random program, what it gives on one worker, and a machine to run it on many.
+type randomCase struct {
+	seed    uint64
+	r       *rand.Rand
+	workers int
+	root    int
+	program *program
+	mode    ctx.Mode
+	alone   *machine
+	want    *autodiff.Gradients
+	*machine
 }
 
-// loss is a scalar of all results.
-func loss(outs []*autodiff.Tensor) *autodiff.Tensor {
-	sum := autodiff.Sum(outs[0])
-	for _, o := range outs[1:] {
-		sum = autodiff.Add(sum, autodiff.Mean(autodiff.Mul(o, o)))
+// newCase writes a program for 2–8 workers. FAST mode needs one whose results are used, on a few workers.
+func newCase(t *testing.T, seed uint64, mode ctx.Mode) *randomCase {
+	k := &randomCase{seed: seed, r: rand.New(rand.NewPCG(seed, 0)), mode: mode}
+	k.workers = 2 + k.r.IntN(7)
+	if mode == ctx.Fast {
+		k.workers = 2 + k.r.IntN(3)
 	}
-	return sum
+	k.root = k.r.IntN(k.workers)
+	w := &writer{r: k.r, workers: k.workers, budget: budget, waste: mode == ctx.Smart}
+	k.program, _ = w.body(nil, maxDepth)
+	k.alone = local(seed, k.workers)
+	outs, err := k.alone.run(t.Context(), k.root, k.program, nil)
+	require.NoError(t, err)
+	k.want, err = autodiff.Backward(roots(outs)...)
+	require.NoError(t, err)
+	k.machine = distributed(seed, k.workers)
+	return k
+}
+
+// config is a network on which messages are delayed and overtake each other.
+func (k *randomCase) config() simnet.Config {
+	return simnet.Config{Seed: k.seed, MaxDelay: time.Duration(1+k.seed%20) * time.Millisecond}
+}
+
+// pass runs the program and its backward in a pass.
+func (k *randomCase) pass(c context.Context) error {
+	c, cancel := context.WithTimeout(c, time.Minute)
+	defer cancel()
+	outs, err := k.run(c, k.root, k.program, nil)
+	if err != nil {
+		return err
+	}
+	return ctx.BackwardWith(c, ctx.Options{Mode: k.mode}, roots(outs)...)
+}
+
+// randomGraph runs one random program twice, by itself and over workers, and compares.
+func randomGraph(t *testing.T, seed uint64) {
+	k := newCase(t, seed, ctx.Mode(seed%4/3)) // a quarter in FAST mode
+	bubble(t, k.workers, k.config(), func(t *testing.T, w *world) {
+		w.pass(t, k.root, func(c context.Context) {
+			require.NoError(t, k.pass(c))
+			k.requireSame(t, k.alone, k.want, func(at int) *ctx.Pass { return w.part(t, c, at) })
+		})
+	}, k.eval)
+}
+
+// roots are scalars of all results: one, and another of all further ones.
+func roots(outs []*autodiff.Tensor) []*autodiff.Tensor {
+	all := []*autodiff.Tensor{autodiff.Sum(outs[len(outs)-1])}
+	for i, o := range outs[:len(outs)-1] {
+		if m := autodiff.Mean(autodiff.Mul(o, o)); i == 0 && m.RequiresGrad() {
+			all = append(all, m)
+		} else {
+			all[0] = autodiff.Add(all[0], m)
+		}
+	}
+	return all
 }

@@ -1,0 +1,123 @@
+package ctx
+
+import (
+	"context"
+	"sync"
+
+	"github.com/weft-project/weft/autodiff"
+)
+
+// drive runs the engine until it is finished.
+func (b *backward) drive(c context.Context) error {
+	c, cancel := context.WithCancelCause(c)
+	defer cancel(nil)
+	var out sync.WaitGroup
+	told := false
+	for {
+		a, ok, over, failed := b.poll()
+		if ok {
+			b.do(c, &out, a)
+			continue
+		}
+		if failed != nil && !told {
+			told = true
+			b.announce(failed)
+			cancel(failed) // what is on the wire ends now
+		}
+		if over {
+			break
+		}
+		if failed != nil {
+			<-b.wake
+			continue
+		}
+		select {
+		case <-b.wake:
+		case <-c.Done():
+			b.abort(AsTimeout(context.Cause(c)))
+		}
+	}
+	out.Wait()
+	return b.end()
+}
+
+// end takes the backward out of the pass, with what it found.
+func (b *backward) end() error {
+	b.mu.Lock()
+	b.eng.drop()
+	f := b.failureLocked()
+	b.mu.Unlock()
+	if f == nil {
+		err := b.pass.conclude(b)
+		if err == nil {
+			return nil
+		}
+		b.mu.Lock()
+		b.eng.fail(err)
+		f = b.failureLocked()
+		b.mu.Unlock()
+		b.announce(f)
+	}
+	b.grads.Free()
+	b.pass.forget(b, f)
+	return f
+}
+
+func (b *backward) poll() (a action, ok, over bool, failed *Failure) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	a, ok = b.eng.next()
+	return a, ok, b.eng.finished(), b.failureLocked()
+}
+
+// do performs one action. Gradients leave on goroutines of their own, so that communication overlaps computation. The root knows by itself
+// whether its gradients came: nobody waits for its answer.
+func (b *backward) do(c context.Context, out *sync.WaitGroup, a action) {
+	switch {
+	case a.recv != nil:
+		out.Go(func() {
+			err := b.send(c, a)
+			autodiff.Release(a.grads...)
+			b.report(err)
+			b.poke()
+		})
+	case a.leaf != nil:
+		var err error
+		if a.grads[0] != nil {
+			err = b.grads.Accumulate(a.leaf, a.grads[0])
+		}
+		b.report(err)
+	default:
+		outs, err := a.node.Pull(a.grads, b.retain)
+		autodiff.Release(a.grads...)
+		b.mu.Lock()
+		b.eng.ran(a.node, outs, err)
+		b.mu.Unlock()
+	}
+}
+
+func (b *backward) report(err error) {
+	b.mu.Lock()
+	b.eng.done(err)
+	b.mu.Unlock()
+}
+
+func (b *backward) send(c context.Context, a action) error {
+	m := &GradientMessage{
+		Pass: b.pass.id, Message: a.recv.id, Backward: b.id, Mode: b.mode, Retain: b.retain,
+		Grads: a.grads, Targets: a.recv.origins,
+	}
+	b.mu.Lock()
+	if _, has := b.has[a.recv.from]; !has {
+		m.Plan = b.plan
+	}
+	b.mu.Unlock()
+	return b.pass.ct.links.SendGradients(c, a.recv.from, m)
+}
+
+func (b *backward) poke() {
+	select {
+	case b.wake <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,100 @@
+package ctx
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/weft-project/weft/autodiff"
+)
+
+// Failure is why a backward ended without gradients. Every worker that took part gets the same one.
+type Failure struct {
+	Worker   string     `cbor:"1,keyasint"` // where it began
+	Pass     PassID     `cbor:"2,keyasint"`
+	Backward BackwardID `cbor:"3,keyasint"`
+	Op       string     `cbor:"4,keyasint,omitempty"` // the function, send or recv function that failed, where there is one
+	Cause    string     `cbor:"5,keyasint"`           // in words
+
+	err error // the cause itself, or what came of it over the wire
+}
+
+func (f *Failure) Error() string {
+	if f.Op == "" {
+		return fmt.Sprintf("backward %v failed on %s: %s", f.Backward, f.Worker, f.Cause)
+	}
+	return fmt.Sprintf("backward %v failed on %s in %s: %s", f.Backward, f.Worker, f.Op, f.Cause)
+}
+
+// Unwrap lets errors.Is find the cause.
+func (f *Failure) Unwrap() error { return f.err }
+
+// Because is the failure with its cause, for who rebuilds one that came over a wire.
+func (f *Failure) Because(cause error) *Failure {
+	g := *f
+	g.err = cause
+	return &g
+}
+
+// abort ends the backward from outside; the first cause counts.
+func (b *backward) abort(cause error) {
+	b.mu.Lock()
+	b.eng.fail(cause)
+	b.mu.Unlock()
+	b.poke()
+}
+
+// failureLocked is why the backward fails, nil while it does not; heard says that it began elsewhere. The caller holds b.mu.
+func (b *backward) failureLocked() *Failure {
+	if b.failed != nil || b.eng.err == nil {
+		return b.failed
+	}
+	if errors.As(b.eng.err, &b.failed) && b.failed.Backward == b.id {
+		b.heard = true
+		return b.failed
+	}
+	ct, err := b.pass.ct, b.eng.err
+	b.failed = &Failure{Worker: ct.links.Name(ct.me), Pass: b.pass.id, Backward: b.id, err: err}
+	var node *autodiff.NodeError
+	if errors.As(err, &node) {
+		b.failed.Op, err = node.Node.Name(), node.Err
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		b.failed.err = withReason(b.failed.err, b.eng.stalled(b.mode))
+		err = b.failed.err
+	}
+	b.failed.Cause = err.Error()
+	return b.failed
+}
+
+// announce tells all who take part of a failure that began here. The root tells them also of what it heard: who began may be gone.
+func (b *backward) announce(f *Failure) {
+	p := b.pass
+	b.mu.Lock()
+	heard := b.heard
+	b.mu.Unlock()
+	if heard && b.id.Creator() != p.ct.me && b.mode != Fast {
+		return
+	}
+	to := append(b.plan.workers(), b.id.Creator())
+	if b.mode == Fast {
+		to = p.Known() // who takes part is not known: the news goes on from each that had not heard
+	}
+	to = slices.DeleteFunc(to, func(w WorkerID) bool { return w == p.ct.me })
+	slices.Sort(to)
+	p.ct.spread(p.id, "a backward failed", slices.Compact(to), func(c context.Context, w WorkerID) error { return p.ct.links.SendAbort(c, w, f) })
+}
+
+// HandleAbort ends a backward because of a failure elsewhere. What it added to the pass's gradients already is taken back. Where the
+// backward has not begun it will not.
+func (ct *Container) HandleAbort(_ context.Context, f *Failure) error {
+	p, err := ct.find(f.Pass, "abort")
+	if err != nil {
+		return err
+	}
+	if b := p.revoke(f.Backward, f); b != nil {
+		b.abort(f)
+	}
+	return nil
+}

@@ -1,0 +1,139 @@
+package ctx
+
+import (
+	"context"
+	"maps"
+
+	"github.com/weft-project/weft/autodiff"
+)
+
+// ended is a backward that is over. Its gradients are added to the pass's when those are read, or when a few more backwards have ended:
+// until then a failure elsewhere takes them back, so that a backward which is tried again does not count twice.
+type ended struct {
+	id      BackwardID
+	failure *Failure // nil: it went well here
+	grads   autodiff.Gradients
+}
+
+// maxEnded is how many finished backwards a pass remembers; maxPending how many of them could still take their gradients back.
+const (
+	maxEnded   = 64
+	maxPending = 4
+)
+
+func (p *Pass) endedAs(id BackwardID) *ended {
+	for i := range p.ended {
+		if p.ended[i].id == id {
+			return &p.ended[i]
+		}
+	}
+	return nil
+}
+
+// noteLocked remembers a backward that is over. The caller holds p.mu.
+func (p *Pass) noteLocked(e ended) error {
+	p.ended = append(p.ended, e)
+	if len(p.ended) > maxEnded {
+		p.ended = p.ended[1:]
+	}
+	return p.mergeLocked(maxPending)
+}
+
+// conclude keeps what a backward found. Send functions whose graph is used up are forgotten: no later backward can use them.
+func (p *Pass) conclude(b *backward) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.grads == nil {
+		return ErrLeft
+	}
+	delete(p.backwards, b.id)
+	if !b.retain {
+		for _, id := range b.sends {
+			delete(p.sends, id)
+		}
+	}
+	return p.noteLocked(ended{id: b.id, grads: b.grads})
+}
+
+// forget takes out a backward that failed.
+func (p *Pass) forget(b *backward, f *Failure) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.backwards, b.id)
+	_ = p.noteLocked(ended{id: b.id, failure: f}) // it brings nothing that could fail
+}
+
+// revoke takes back what a backward found here, or keeps it from beginning. It gives the backward if it is under way.
+func (p *Pass) revoke(id BackwardID, f *Failure) *backward {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if b := p.backwards[id]; b != nil {
+		return b
+	}
+	e := p.endedAs(id)
+	if e == nil {
+		_ = p.noteLocked(ended{id: id, failure: f}) // as in forget
+		return nil
+	}
+	e.failure = f
+	e.grads.Free()
+	return nil
+}
+
+// mergeLocked adds up the gradients of ended backwards, except those of the last few.
+func (p *Pass) mergeLocked(except int) error {
+	for i := range max(0, len(p.ended)-except) {
+		if err := p.sum.Merge(&p.ended[i].grads); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Gradients is a copy of the table leaf → gradient of the pass that c carries, on this worker. The gradients belong to the
+// pass.
+func Gradients(c context.Context) (map[*autodiff.Tensor]*autodiff.Tensor, error) {
+	p, ok := From(c)
+	if !ok {
+		return nil, ErrNoPass
+	}
+	return p.Gradients()
+}
+
+// Gradients is a copy of the pass's table leaf → gradient on this worker. What it has given cannot be taken back by a failure of a backward
+// that has ended on this worker and not yet on others.
+func (p *Pass) Gradients() (map[*autodiff.Tensor]*autodiff.Tensor, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.grads == nil {
+		return nil, p.err("gradients", ErrUnknownPass)
+	}
+	if err := p.readLocked(); err != nil {
+		return nil, p.err("gradients", err)
+	}
+	return maps.Clone(p.grads), nil
+}
+
+// readLocked makes the sum of all backwards the pass's table. The caller holds p.mu.
+func (p *Pass) readLocked() error {
+	if err := p.mergeLocked(0); err != nil {
+		return err
+	}
+	for leaf, d := range p.sum.All() {
+		if have := p.grads[leaf]; have != nil {
+			sum := autodiff.Add(have, d) // the old one may be in a user's hands
+			if err := sum.Err(); err != nil {
+				return err
+			}
+			p.grads[leaf] = sum
+			continue
+		}
+		if err := p.arena.Adopt(d); err != nil {
+			return err
+		}
+		p.grads[leaf] = d
+		p.sum.Take(leaf)
+	}
+	p.sum.Free()
+	return nil
+}
