@@ -282,7 +282,7 @@ func TestASlowWatcherIsToldHowMuchItMissed(t *testing.T) {
 
 func TestAJoinOf64OverQUICWorks(t *testing.T) {
 	start := time.Now()
-	ws := world(t, 64, nil, func(_ int, cfg *Config) { cfg.Functions, cfg.JoinTimeout = []Function{double}, time.Minute })
+	ws := world(t, 64, nil, func(_ int, cfg *Config) { cfg.Functions, cfg.JoinTimeout = []Function{double}, 5*time.Minute })
 	t.Logf("joined in %v", time.Since(start))
 	for i, w := range ws {
 		require.Len(t, w.Workers(), 64)
