@@ -4,16 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels"
 )
 
 // Gradients are the results of a backward, by leaf. Those of [Backward] belong to the owner of the roots, or to nobody; who
-// accumulates his own owns them until Settle or Free. Only Accumulate is safe for concurrent use, with itself.
+// accumulates his own owns them until Settle or Free. Not safe for concurrent use.
 type Gradients struct {
-	mu sync.Mutex // for Accumulate
 	of map[*Tensor]*Tensor
 }
 
@@ -63,8 +61,6 @@ func (g *Gradients) Accumulate(leaf, d *Tensor) error {
 }
 
 func (g *Gradients) add(leaf, d *Tensor) error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
 	if g.of == nil {
 		g.of = map[*Tensor]*Tensor{}
 	}
@@ -78,11 +74,11 @@ func (g *Gradients) add(leaf, d *Tensor) error {
 	return nil
 }
 
-// Merge accumulates all gradients of another table, which is empty afterwards.
+// Merge adds all gradients of another table, which is empty afterwards. No hooks run: they have.
 func (g *Gradients) Merge(other *Gradients) error {
 	for leaf, d := range other.of {
 		delete(other.of, leaf)
-		if err := g.Accumulate(leaf, d); err != nil {
+		if err := g.add(leaf, d); err != nil {
 			return err
 		}
 	}

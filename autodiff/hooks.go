@@ -122,10 +122,7 @@ func (n *Node) accumulated(gs *Gradients, leaf *Tensor) error {
 		if h.done == nil {
 			continue
 		}
-		gs.mu.Lock()
-		g := gs.of[leaf]
-		gs.mu.Unlock()
-		if err := n.runHook(h, g, func(g *Tensor) error { return h.done(leaf, g) }); err != nil {
+		if err := n.runHook(h, gs.of[leaf], func(g *Tensor) error { return h.done(leaf, g) }); err != nil {
 			return err
 		}
 	}

@@ -248,24 +248,18 @@ func TestAHookOnAParameterRunsForEveryPassAlsoAtTheSameTime(t *testing.T) {
 	require.EqualValues(t, passes, after.Load())
 }
 
-func TestGradientsOfSeveralLeavesMayBeAccumulatedAtOnce(t *testing.T) {
-	var g Gradients
-	var all sync.WaitGroup
-	leaves := make([]*Tensor, 20)
-	for i := range leaves {
-		leaves[i] = Scalar(1.0).RequireGrad()
-		for range 5 {
-			d := transient(t, 2)
-			all.Go(func() {
-				if err := g.Accumulate(leaves[i], d); err != nil {
-					panic(err)
-				}
-			})
-		}
+func TestMergedGradientsDoNotRunHooksAgain(t *testing.T) {
+	x := Scalar(1.0).RequireGrad()
+	calls := 0
+	onGrad(t, x, func(g *Tensor) *Tensor { calls++; return Scale(g, 3) })
+	_, err := x.OnAccumulated(func(_, _ *Tensor) error { calls++; return nil })
+	require.NoError(t, err)
+	var sum, part Gradients
+	for range 2 {
+		require.NoError(t, part.Accumulate(x, transient(t, 2)))
+		require.NoError(t, sum.Merge(&part))
 	}
-	all.Wait()
-	for _, l := range leaves {
-		require.Equal(t, []float64{10}, numbers(t, g.Of(l)))
-	}
-	g.Free()
+	require.Equal(t, 4, calls)
+	require.Equal(t, []float64{12}, numbers(t, sum.Of(x)))
+	sum.Free()
 }

@@ -76,7 +76,10 @@ func (b *backward) do(c context.Context, out *sync.WaitGroup, a action) {
 	switch {
 	case a.recv != nil:
 		out.Go(func() {
-			err := b.send(c, a)
+			err := a.recv.node.RunHooks(a.grads)
+			if err == nil {
+				err = b.send(c, a)
+			}
 			autodiff.Release(a.grads...)
 			b.report(err)
 			b.poke()
