@@ -71,7 +71,7 @@ func anomalyOf(g *Tensor) (string, error) {
 		return "", err
 	}
 	defer b.Release() //nolint:errcheck // ours
-	found, err := runTyped(b.Device(), kernels.NonFinite{}, []kernels.Type{g.typ}, kernels.Type{Dtype: device.Int32}, b)
+	found, err := runOne(b.Device(), kernels.NonFinite{}, []kernels.Type{g.typ}, b)
 	if err != nil {
 		return "", err
 	}

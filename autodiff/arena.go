@@ -50,7 +50,7 @@ func (a *Arena) Adopt(t *Tensor) error {
 	if t.owner != nil {
 		return opError("adopt", fmt.Errorf("%w: %s and %s", ErrMixedPasses, t.owner.label, a.label))
 	}
-	if err := a.adopt(t, t.typ.Bytes()); err != nil {
+	if err := a.adopt(t, t.held()); err != nil {
 		return opError("adopt", err)
 	}
 	t.owner = a

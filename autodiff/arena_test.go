@@ -156,7 +156,7 @@ func stepOn(dev device.Device, x, w *Tensor) error {
 	if err != nil {
 		return err
 	}
-	gys := []*Tensor{manual(outs[0].typ, one)}
+	gys := []*Tensor{one}
 	defer freeAll(gys)
 	ds, err := outs[0].edge.Node.Pull(gys, false)
 	freeAll(ds)

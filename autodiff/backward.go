@@ -18,9 +18,7 @@ type Gradients struct {
 // Settle gives all gradients to an owner, or to nobody. When the owner is freed already, so are they.
 func (g *Gradients) Settle(owner *Arena) error {
 	for _, d := range g.of {
-		if owner == nil {
-			d.buf.Disown()
-		} else if err := owner.Adopt(d); err != nil {
+		if err := d.settle(owner); err != nil {
 			g.Free()
 			return err
 		}
@@ -181,11 +179,7 @@ func rootGradient(o Options, i int, r *Tensor) (*Tensor, error) {
 	if !g.typ.Equal(r.typ) || g.dev != r.dev {
 		return nil, fmt.Errorf("%w: %v on %v for a root %v on %v", ErrGradient, g.typ, g.dev.ID(), r.typ, r.dev.ID())
 	}
-	buf, err := g.acquire()
-	if err != nil {
-		return nil, err
-	}
-	return manual(g.typ, buf), nil
+	return g.share()
 }
 
 // Step runs one ready node of a task and delivers what comes out. A leaf's gradient goes to leaf, which takes it over.
@@ -270,17 +264,8 @@ func BackwardWith(o Options, roots ...*Tensor) (*Gradients, error) {
 	return grads, nil
 }
 
-// runOne runs a single instruction with one result, of the type of all operands.
-func runOne(dev device.Device, i kernels.Instr, out kernels.Type, in ...*device.Buffer) (*device.Buffer, error) {
-	types := make([]kernels.Type, len(in))
-	for j := range in {
-		types[j] = out
-	}
-	return runTyped(dev, i, types, out, in...)
-}
-
-// runTyped is runOne with operands of other types.
-func runTyped(dev device.Device, i kernels.Instr, types []kernels.Type, out kernels.Type, in ...*device.Buffer) (*device.Buffer, error) {
+// runOne runs a single instruction with one result.
+func runOne(dev device.Device, i kernels.Instr, types []kernels.Type, in ...*device.Buffer) (*device.Buffer, error) {
 	backend, err := kernels.For(dev)
 	if err != nil {
 		return nil, err
@@ -289,7 +274,11 @@ func runTyped(dev device.Device, i kernels.Instr, types []kernels.Type, out kern
 	if err != nil {
 		return nil, err
 	}
-	buf, err := dev.Alloc(out.Bytes())
+	out, err := i.Infer(types)
+	if err != nil {
+		return nil, err
+	}
+	buf, err := dev.Alloc(out[0].Bytes())
 	if err != nil {
 		return nil, err
 	}

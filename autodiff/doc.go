@@ -19,6 +19,11 @@
 // programs run without it. A body only builds: it must not compute with tensors. An op without a gradient rule is an error
 // where a gradient would have to pass through it, and harmless elsewhere.
 //
+// # Sparse gradients
+//
+// [EmbeddingSparse] gives its table a gradient that is kept as rows, through sums, passes and the wire, until an optimizer takes them:
+// [Tensor.Rows]. It has the type of the table, and what needs all of it gets a dense copy. Inside of a [Func] gradients are dense.
+//
 // # The tape
 //
 // Calling a function on tensors that require gradients records a [Node]. [Backward] runs the nodes in reverse on this

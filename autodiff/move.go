@@ -18,12 +18,11 @@ func To(x *Tensor, dev device.Device) *Tensor {
 	if x.dev == dev {
 		return x
 	}
-	y, err := x.copyTo(dev)
+	t, err := x.copyTo(dev)
 	if err != nil {
 		return failed(opError("To", err))
 	}
-	t := newTensor(x.typ, y, x.owner)
-	if t.err != nil || !x.requiresGrad {
+	if t = t.owned("To", x.owner); t.err != nil || !x.requiresGrad {
 		return t
 	}
 	home := x.dev
@@ -33,23 +32,49 @@ func To(x *Tensor, dev device.Device) *Tensor {
 		if gys[0] == nil {
 			return []*Tensor{nil}, nil
 		}
-		b, err := gys[0].copyTo(home)
-		if err != nil {
-			return nil, err
-		}
-		return []*Tensor{manual(gys[0].typ, b)}, nil
+		g, err := gys[0].copyTo(home)
+		return []*Tensor{g}, err
 	}
 	t.requiresGrad, t.edge = true, Edge{Node: n}
 	return t
 }
 
-// copyTo copies the value into a new buffer, of which the caller owns the reference.
-func (t *Tensor) copyTo(dev device.Device) (*device.Buffer, error) {
+// copyTo is a transient with the same value on another device; sparse where t is.
+func (t *Tensor) copyTo(dev device.Device) (*Tensor, error) {
+	if t.sparse {
+		return t.copyRowsTo(dev)
+	}
 	src, err := t.acquire()
 	if err != nil {
 		return nil, err
 	}
 	defer src.Release() //nolint:errcheck // ours
+	dst, err := copyOf(src, dev)
+	if err != nil {
+		return nil, err
+	}
+	return manual(t.typ, dst), nil
+}
+
+func (t *Tensor) copyRowsTo(dev device.Device) (*Tensor, error) {
+	r, err := t.acquireRows()
+	if err != nil {
+		return nil, err
+	}
+	defer r.release()
+	ids, err := copyOf(r.ids, dev)
+	if err != nil {
+		return nil, err
+	}
+	values, err := copyOf(r.values, dev)
+	if err != nil {
+		_ = ids.Release() // ours alone
+		return nil, err
+	}
+	return sparse(t.typ, &rows{ids, values, r.n, r.distinct}), nil
+}
+
+func copyOf(src *device.Buffer, dev device.Device) (*device.Buffer, error) {
 	dst, err := dev.Alloc(src.Len())
 	if err != nil {
 		return nil, err

@@ -18,14 +18,15 @@ type Edge struct {
 // Node is a recorded call on the tape: the gradients of its results come in, those of its inputs leave along Next. A leaf
 // has no backward: it is where gradients accumulate. Package ctx makes nodes of its own for what crosses between workers.
 type Node struct {
-	name string
-	next []Edge
-	outs []kernels.Type // types of the results, hence of the gradients that come in
-	leaf *Tensor
-	at   *Site // where the user called the function; nil where that is not known
-	call *call
-	hook func(grads []*Tensor) error              // a sink's
-	pull func(grads []*Tensor) ([]*Tensor, error) // a copy's: the gradients of the inputs, which the caller must free
+	name   string
+	next   []Edge
+	outs   []kernels.Type // types of the results, hence of the gradients that come in
+	leaf   *Tensor
+	at     *Site // where the user called the function; nil where that is not known
+	call   *call
+	gather *gather                                  // with a call: its one gradient is sparse
+	hook   func(grads []*Tensor) error              // a sink's
+	pull   func(grads []*Tensor) ([]*Tensor, error) // a copy's: the gradients of the inputs, which the caller must free
 
 	hooks atomic.Pointer[[]*hook] // never changed, only replaced
 }
@@ -90,14 +91,17 @@ func (n *Node) run(gys []*Tensor, retain bool) ([]*Tensor, error) {
 			if g == nil {
 				continue
 			}
-			b, err := g.acquire()
+			s, err := g.share()
 			if err != nil {
 				freeAll(out)
 				return nil, err
 			}
-			out[i] = manual(g.typ, b)
+			out[i] = s
 		}
 		return out, nil
+	}
+	if n.gather != nil {
+		return n.gather.backward(n.call, gys[0], retain)
 	}
 	return n.call.backward(gys, len(n.next), retain)
 }

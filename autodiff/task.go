@@ -2,8 +2,6 @@ package autodiff
 
 import (
 	"fmt"
-
-	"github.com/weft-project/weft/kernels"
 )
 
 // Task is one backward over one worker's part of the graph, as a state machine: who takes part, what each still waits for,
@@ -166,19 +164,5 @@ func accumulate(sum, g *Tensor) (*Tensor, error) {
 	}
 	defer sum.free()
 	defer g.free()
-	a, err := sum.acquire()
-	if err != nil {
-		return nil, err
-	}
-	defer a.Release() //nolint:errcheck // ours
-	b, err := g.acquire()
-	if err != nil {
-		return nil, err
-	}
-	defer b.Release() //nolint:errcheck // ours
-	out, err := runOne(sum.dev, kernels.Binary{Fn: kernels.Add}, sum.typ, a, b)
-	if err != nil {
-		return nil, err
-	}
-	return manual(sum.typ, out), nil
+	return sumOf(sum, g)
 }

@@ -19,8 +19,11 @@ type Tensor struct {
 	requiresGrad bool
 	edge         Edge // where a gradient of this tensor goes; Node is nil without one
 
-	mu  sync.Mutex
-	buf *device.Buffer // one reference; nil once freed. Apply may replace it.
+	sparse bool // a gradient that is kept as rows
+
+	mu   sync.Mutex
+	buf  *device.Buffer // one reference; nil once freed, and where sparse. Apply may replace it.
+	rows *rows          // where sparse; nil once freed
 }
 
 // newTensor takes over the reference to buf that the caller holds. For nobody (owner nil) the buffer is left to the collector.
@@ -119,12 +122,11 @@ func (t *Tensor) RequireGrad() *Tensor {
 
 // Detach is the same value without a history: gradients stop here.
 func (t *Tensor) Detach() *Tensor {
-	buf, err := t.acquire()
+	d, err := t.share()
 	if err != nil {
 		return failed(err)
 	}
-	d := &Tensor{typ: t.typ, dev: t.dev, owner: t.owner, buf: buf}
-	if t.owner != nil {
+	if d.owner = t.owner; t.owner != nil {
 		if err := t.owner.adopt(d, 0); err != nil {
 			d.free()
 			return failed(opError("Detach", err))
@@ -142,6 +144,9 @@ func (t *Tensor) String() string {
 		return fmt.Sprintf("tensor(error: %v)", t.err)
 	}
 	s := fmt.Sprintf("tensor %v on %v", t.typ, t.dev.ID())
+	if t.sparse {
+		s += ", sparse"
+	}
 	if t.edge.Node != nil && t.edge.Node.leaf == nil {
 		return s + " from " + t.edge.Node.name
 	}
@@ -159,15 +164,23 @@ func (t *Tensor) acquire() (*device.Buffer, error) {
 	if t.err != nil {
 		return nil, t.err
 	}
+	if t.sparse {
+		return t.densified()
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.buf == nil {
-		return nil, opError("tensor", fmt.Errorf("%w: %v belonged to %v", ErrFreed, t.typ, t.ownerName()))
+		return nil, t.errFreed()
 	}
 	return t.buf.Retain(), nil
 }
 
-// Acquire gives a reference to the value's buffer, for code that moves bytes. Release it. The bytes are read-only.
+func (t *Tensor) errFreed() error {
+	return opError("tensor", fmt.Errorf("%w: %v belonged to %v", ErrFreed, t.typ, t.ownerName()))
+}
+
+// Acquire gives a reference to the value's buffer, for code that moves bytes. Release it. The bytes are read-only. Of a sparse
+// gradient it is a copy.
 func (t *Tensor) Acquire() (*device.Buffer, error) { return t.acquire() }
 
 func (t *Tensor) ownerName() string {
@@ -183,10 +196,13 @@ func (t *Tensor) free() {
 		return
 	}
 	t.mu.Lock()
-	buf := t.buf
-	t.buf = nil
+	buf, r := t.buf, t.rows
+	t.buf, t.rows = nil, nil
 	t.mu.Unlock()
 	if buf != nil {
 		_ = buf.Release() // the tensor's own reference
+	}
+	if r != nil {
+		r.release()
 	}
 }

@@ -57,6 +57,9 @@ func prepareUpdate(i kernels.Instr, operands []*Tensor, targets []int) (kernels.
 		if at < 0 || at >= len(operands) {
 			return nil, fmt.Errorf("%w: target %d of %d operands", ErrFunction, at, len(operands))
 		}
+		if operands[at].sparse {
+			return nil, fmt.Errorf("%w: target %d (%v) is a sparse gradient", ErrFunction, at, operands[at])
+		}
 		if !outs[j].Equal(types[at]) {
 			return nil, fmt.Errorf("%w: result %v for a target %v", ErrDtype, outs[j], types[at])
 		}

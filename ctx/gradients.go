@@ -121,7 +121,7 @@ func (p *Pass) readLocked() error {
 	}
 	for leaf, d := range p.sum.All() {
 		if have := p.grads[leaf]; have != nil {
-			sum := autodiff.Add(have, d) // the old one may be in a user's hands
+			sum := autodiff.AddGradients(have, d) // the old one may be in a user's hands
 			if err := sum.Err(); err != nil {
 				return err
 			}

@@ -64,6 +64,8 @@ func compileFloat[T device.Float](i Instr, in, out []Type) (body, error) {
 		return normalizeGradBody[T](i, in[0]), nil
 	case Update:
 		return updateBody[T](i), nil
+	case OnRows:
+		return onRowsBody[T](i, in, out)
 	}
 	return nil, fmt.Errorf("%w: the CPU does not know %v", ErrNoBackend, i)
 }

@@ -44,10 +44,16 @@ func cloneTypes(ts []Type) []Type {
 // inPlace says whether results may be written over operands.
 func inPlace(i Instr) bool {
 	switch i.(type) {
-	case Unary, Binary, Update, SumSquares:
+	case Unary, Binary, Update, SumSquares, OnRows:
 		return true
 	}
 	return false
+}
+
+// over says whether result n may be written over operand m, which has its type.
+func (k *cpuKernel) over(n, m int) bool {
+	_, rows := k.instr.(OnRows)
+	return k.inPlace && (!rows || m == table(n))
 }
 
 // cpuKernel checks buffers and hands their memory to a body.
@@ -95,7 +101,7 @@ func (k *cpuKernel) check(outs, ins []*device.Buffer) error {
 			return fmt.Errorf("%v: result %d: %w", k.instr, n, device.ErrReadOnly)
 		}
 		for m, a := range ins {
-			if a == b && !(k.inPlace && k.in[m].Equal(k.out[n])) {
+			if a == b && !(k.over(n, m) && k.in[m].Equal(k.out[n])) {
 				return k.refuse("result %d must not be the buffer of operand %d", n, m)
 			}
 		}

@@ -87,6 +87,17 @@ func TestInferRefusesOperandsThatDoNotFitAndShowsThem(t *testing.T) {
 		{SumSquares{}, []Type{f32(2), f32()}, "the sum must be float64()"},
 		{SumSquares{}, []Type{i32(2), f64()}, "expected float32 or float64"},
 		{NonFinite{}, []Type{i32(2)}, "expected float32 or float64"},
+		{OnRows{}, []Type{f32(5, 2), f32(3, 2), i64(3)}, "no update"},
+		{OnRows{OnRows{Binary{}}}, []Type{f32(5, 2), f32(3, 2), i64(3)}, "no update"},
+		{OnRows{Unary{}}, []Type{f32(5, 2), f32(3, 2), i64(3)}, "no update"},
+		{OnRows{Update{Rule: SGD, Step: 1}}, []Type{f32(5, 2), f32(3, 2), i64(3, 1)}, "one axis"},
+		{OnRows{Update{Rule: SGD, Step: 1}}, []Type{f32(5, 2), f32(3, 2), f32(3)}, "int32 or int64"},
+		{OnRows{Update{Rule: SGD, Step: 1}}, []Type{f32(5, 2), f32(2, 2), i64(3)}, "operand 1 has not the rows"},
+		{OnRows{Binary{}}, []Type{f32(5, 2), f32(3, 1), i64(3)}, "operand 1 has not the rows"},
+		{OnRows{Update{Rule: SGD, Step: 1}}, []Type{f32(), f32(3), i64(3)}, "operand 0 has not the rows"},
+		{OnRows{Update{Rule: SGD, Step: 1}}, []Type{f32(5), i64(3)}, "expected 3 operands"},
+		{OnRows{Update{Rule: SGD, Step: 1}}, []Type{f32(5), f64(3), i64(3)}, "dtypes differ"},
+		{OnRows{Update{Rule: Adam, Step: 1}}, []Type{f32(5), f32(3), f32(5), f32(4), i64(3)}, "operand 3 has not the rows"},
 	} {
 		_, err := c.i.Infer(c.in)
 		require.ErrorIs(t, err, ErrOperands, "%v", c.i)
@@ -120,6 +131,7 @@ func TestInferGivesTheTypesOfResults(t *testing.T) {
 		{Update{Rule: SGD, Step: 1, Momentum: 0.9}, []Type{f32(2), f32(2), f32(2)}, []Type{f32(2), f32(2)}},
 		{Update{Rule: Adam, Step: 1}, []Type{f32(2), f32(2), f32(2), f32(2)}, []Type{f32(2), f32(2), f32(2)}},
 		{SumSquares{}, []Type{f32(2), f64()}, []Type{f64()}},
+		{OnRows{Update{Rule: SGD, Step: 1, Momentum: 1}}, []Type{f32(5, 2), f32(3, 2), f32(5, 2), i64(3)}, []Type{f32(5, 2), f32(5, 2)}},
 	} {
 		got, err := c.i.Infer(c.in)
 		require.NoError(t, err, "%v", c.i)
@@ -175,6 +187,7 @@ func TestStringTellsInstructionsApart(t *testing.T) {
 		adam(Update{AMSGrad: true}), Update{Rule: AdamW}, Update{Rule: Adagrad}, Update{Rule: Adagrad, LRDecay: 1}, Update{Rule: Adagrad, Initial: 1},
 		Update{Rule: Adadelta}, Update{Rule: RMSprop}, Update{Rule: RMSprop, Centered: true}, Update{Rule: Rprop}, Update{Rule: Rprop, EtaMinus: 1},
 		Update{Rule: Rprop, EtaPlus: 1}, Update{Rule: Rprop, MinStep: 1}, Update{Rule: Rprop, MaxStep: 1}, Update{Rule: Adamax}, SumSquares{},
+		OnRows{}, OnRows{sgd(Update{})}, OnRows{sgd(Update{LR: 1})}, OnRows{Binary{}},
 	} {
 		require.False(t, seen[i.String()], "%v twice", i)
 		seen[i.String()] = true

@@ -35,7 +35,10 @@ func (l *Linear) Forward(x *autodiff.Tensor) *autodiff.Tensor { return autodiff.
 func (l *Linear) Params() []*autodiff.Tensor { return []*autodiff.Tensor{l.W, l.B} }
 
 // Embedding picks rows of Table (rows, d) by int32 or int64 ids.
-type Embedding struct{ Table *autodiff.Tensor }
+type Embedding struct {
+	Table  *autodiff.Tensor
+	Sparse bool // the table's gradient is kept as the rows that were picked: autodiff.EmbeddingSparse
+}
 
 // NewEmbedding draws the table from the standard normal distribution, as PyTorch does.
 func NewEmbedding(src *rand.Rand, rows, dim int) *Embedding {
@@ -44,6 +47,9 @@ func NewEmbedding(src *rand.Rand, rows, dim int) *Embedding {
 
 // Forward gives a tensor of the ids' shape with one more axis, d.
 func (l *Embedding) Forward(ids *autodiff.Tensor) *autodiff.Tensor {
+	if l.Sparse {
+		return autodiff.EmbeddingSparse(l.Table, ids)
+	}
 	return autodiff.Embedding(l.Table, ids)
 }
 

@@ -79,9 +79,11 @@ func TestTheGradientsOfLayersAndLossesAgreeWithFiniteDifferences(t *testing.T) {
 	table := &Embedding{Table: double(src, 5, 2)}
 	norm := &LayerNorm{Gamma: double(src, 2), Beta: double(src, 2), Eps: 0.5}
 	words := Sequential{table, norm}
-	checkGradients(t, words.Params(), func() *autodiff.Tensor {
-		return autodiff.Mean(autodiff.Tanh(words.Forward(ids)))
-	})
+	for _, table.Sparse = range []bool{false, true} {
+		checkGradients(t, words.Params(), func() *autodiff.Tensor {
+			return autodiff.Mean(autodiff.Tanh(words.Forward(ids)))
+		})
+	}
 }
 
 func TestLayersComputeWhatTheySay(t *testing.T) {

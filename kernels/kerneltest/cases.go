@@ -14,7 +14,7 @@ func Families() []string {
 	return []string{
 		"Unary", "Binary", "MatMul", "Reduce", "MaxGrad", "BroadcastTo", "Reshape", "Transpose", "Slice", "Pad",
 		"Concat", "Gather", "ScatterAdd", "Softmax", "SoftmaxGrad", "CrossEntropy", "CrossEntropyGrad", "Normalize",
-		"NormalizeGrad", "Cast", "Fill", "Update", "SumSquares", "NonFinite",
+		"NormalizeGrad", "Cast", "Fill", "Update", "SumSquares", "NonFinite", "OnRows",
 	}
 }
 
@@ -144,6 +144,8 @@ func Case(r *rand.Rand, family string) (kernels.Instr, []Tensor) {
 		return g.update(all[g.IntN(len(all))], d)
 	case "SumSquares":
 		return kernels.SumSquares{}, []Tensor{g.tensor(d, g.shape(0)), g.filled(device.Float64, nil, g.Float64)}
+	case "OnRows":
+		return g.onRows(d)
 	}
 	return g.network(family, d)
 }
@@ -298,4 +300,19 @@ func (g gen) state(i kernels.Update, d device.Dtype, s device.Shape) (state []Te
 		state = append(state, g.filled(d, s, fn))
 	}
 	return state
+}
+
+// onRows draws an update of some rows, some of them more than once.
+func (g gen) onRows(d device.Dtype) (kernels.Instr, []Tensor) {
+	v, row := g.extent(), g.shape(0)
+	row = row[:min(len(row), 2)]
+	n := min(v, 1) * g.extent() // no row of no rows
+	table := slices.Concat(device.Shape{v}, row)
+	in := []Tensor{g.tensor(d, table), g.tensor(d, slices.Concat(device.Shape{n}, row))}
+	of := kernels.Instr(kernels.Binary{Fn: kernels.Add})
+	if all := Updates(); g.chance(0.7) {
+		u, _ := g.update(all[g.IntN(len(all))], d)
+		of, in = u, append(in, g.state(u, d, table)...)
+	}
+	return kernels.OnRows{Of: of}, append(in, g.ids(device.Shape{n}, v))
 }

@@ -137,7 +137,7 @@ func checkInPlace(t *testing.T, d device.Device) {
 	b, err := kernels.For(d)
 	require.NoError(t, err)
 	r := rand.New(rand.NewPCG(9, 9))
-	overlay := map[string][]int{"Unary": {0}, "Binary": {0}, "Update": {0, 2, 3, 4}, "SumSquares": {1}}
+	overlay := map[string][]int{"Unary": {0}, "Binary": {0}, "Update": {0, 2, 3, 4}, "SumSquares": {1}, "OnRows": {0, 2, 3, 4}}
 	for family, from := range overlay {
 		for range cases {
 			i, in := Case(r, family)
@@ -179,6 +179,7 @@ func checkIndices(t *testing.T, d device.Device) {
 			Check(t, d, kernels.ScatterAdd{Rows: 3}, ids, f(2, 2, 5))
 			Check(t, d, kernels.CrossEntropy{}, f(4, 3), row)
 			Check(t, d, kernels.CrossEntropyGrad{}, f(4, 3), row, f())
+			Check(t, d, kernels.OnRows{Of: kernels.Update{Rule: kernels.SGD, LR: 1, Step: 1}}, f(3, 5), f(4, 5), row)
 			_, err := RunOn(t, d, kernels.Gather{}, []kernels.Type{{Dtype: device.Float32, Shape: device.Shape{2, 2, 5}}}, []Tensor{f(3, 5), ids})
 			require.ErrorContains(t, err, "position 2")
 		}
@@ -196,10 +197,15 @@ func checkBuffers(t *testing.T, d device.Device) {
 	move, err := b.Prepare(kernels.Reshape{Shape: device.Shape{6}}, types([]Tensor{x}))
 	require.NoError(t, err)
 
+	one := New(device.Int64, device.Shape{1}, 0)
+	rows, err := b.Prepare(kernels.OnRows{Of: kernels.Update{Rule: kernels.SGD, LR: 1, Momentum: 1, Step: 1}}, types([]Tensor{x, New(device.Float32, device.Shape{1, 3}, 1), x, one}))
+	require.NoError(t, err)
+
 	good, out, away := upload(t, d, x), garbage(t, d, x.Bytes()), upload(t, other, x)
 	short, long, gone := garbage(t, d, x.Bytes()-4), garbage(t, d, x.Bytes()+4), garbage(t, d, x.Bytes())
 	require.NoError(t, gone.Release())
-	defer func() { release(t, []*device.Buffer{good, out, away, short, long}) }()
+	good2, row, id := upload(t, d, x), garbage(t, d, 12), upload(t, d, one)
+	defer func() { release(t, []*device.Buffer{good, out, away, short, long, good2, row, id}) }()
 	type bufs = []*device.Buffer
 	for _, bad := range []struct {
 		why       string
@@ -219,6 +225,7 @@ func checkBuffers(t *testing.T, d device.Device) {
 		{"too few operands", add, bufs{out}, bufs{good}, kernels.ErrOperands},
 		{"no results", add, nil, bufs{good, good}, kernels.ErrOperands},
 		{"result shared where it may not be", move, bufs{good}, bufs{good}, kernels.ErrOperands},
+		{"results over each other's tables", rows, bufs{good2, good}, bufs{good, row, good2, id}, kernels.ErrOperands},
 	} {
 		err := bad.k.Run(bad.outs, bad.ins)
 		require.Error(t, err, bad.why)

@@ -30,6 +30,8 @@ func Oracle(i kernels.Instr, in []Tensor, out []kernels.Type) ([]Tensor, error) 
 		return one(func([]int) float64 { return finiteness(in[0].V) })
 	case kernels.Fill:
 		return one(func([]int) float64 { return i.C })
+	case kernels.OnRows:
+		return onRows(i, in, out)
 	case kernels.Update:
 		return updateAll(i, in), nil
 	case kernels.SumSquares:
@@ -222,4 +224,50 @@ func finiteness(x []float64) float64 {
 		}
 	}
 	return float64(found)
+}
+
+// onRows takes one row after another out, updates it alone, and puts it back.
+func onRows(i kernels.OnRows, in []Tensor, out []kernels.Type) ([]Tensor, error) {
+	last := len(in) - 1
+	tables := make([]Tensor, last)
+	for k := range tables {
+		tables[k] = Tensor{in[k].Type, slices.Clone(in[k].V)}
+	}
+	size := in[0].Shape[1:].Elems()
+	row := func(k, n int) Tensor {
+		return Tensor{kernels.Type{Dtype: in[k].Dtype, Shape: in[k].Shape[1:]}, tables[k].V[n*size : (n+1)*size]}
+	}
+	var res []Tensor
+	for k := range tables {
+		if k != 1 {
+			res = append(res, tables[k])
+		}
+	}
+	for n, id := range in[last].V {
+		if id < 0 || int(id) >= in[0].Shape[0] {
+			return nil, &kernels.IndexError{Instr: i.String(), ID: int64(id), At: n, N: in[0].Shape[0]}
+		}
+		var operands []Tensor
+		var types []kernels.Type
+		for k := range tables {
+			at := int(id)
+			if k == 1 {
+				at = n
+			} else {
+				types = append(types, row(k, at).Type)
+			}
+			operands = append(operands, row(k, at))
+		}
+		made, err := Oracle(i.Of, operands, types)
+		if err != nil {
+			return nil, err
+		}
+		for k, m := range made {
+			to := res[k].V[int(id)*size:]
+			for e, v := range m.V {
+				to[e] = round(m.Dtype, v)
+			}
+		}
+	}
+	return res, nil
 }

@@ -75,6 +75,7 @@ func (g wild) instr() kernels.Instr {
 		kernels.CrossEntropy{}, kernels.CrossEntropyGrad{}, kernels.Normalize{Eps: 1}, kernels.NormalizeGrad{Eps: 1},
 		kernels.Cast{To: device.Dtype(g.IntN(6))}, kernels.Fill{Type: g.typ(), C: c},
 		g.update(), g.update(), g.update(), kernels.SumSquares{}, kernels.NonFinite{},
+		kernels.OnRows{Of: kernels.Binary{Fn: kernels.Add}}, kernels.OnRows{Of: g.update()}, kernels.OnRows{},
 	}
 	return all[g.IntN(len(all))]
 }

@@ -1,0 +1,104 @@
+package kernels
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/weft-project/weft/device"
+)
+
+// OnRows is an update of some rows of tables, the others left as they are: (t₀ [v, d…], g [n, d…], t₁ [v, d…] …, ids [n]) → t₀, t₁ …
+// For each k in turn, row ids[k] of every table becomes what Of, a [Binary] or an [Update], makes of those rows and of row k of g;
+// so a row whose id occurs twice is updated twice. The results may be written over their tables, and then only those rows are
+// touched. An id out of [0, v) is an [IndexError] of Run, before anything is written.
+type OnRows struct{ Of Instr }
+
+func (i OnRows) String() string { return fmt.Sprintf("OnRows(%v)", i.Of) }
+
+// Infer takes the operands of Of, the second of n rows and the others of v, and ids, int32 or int64.
+func (i OnRows) Infer(in []Type) ([]Type, error) {
+	switch i.Of.(type) {
+	case Binary, Update:
+	default:
+		return nil, refuse(i, in, "%v is no update of a row", i.Of)
+	}
+	if err := expect(i, in, max(len(in), 3)); err != nil {
+		return nil, err
+	}
+	last := len(in) - 1
+	if ids := in[last]; !isIndex(ids.Dtype) || len(ids.Shape) != 1 {
+		return nil, refuse(i, in, "ids must be int32 or int64, with one axis")
+	}
+	for k, t := range in[:last] {
+		rows := in[0]
+		if k == 1 {
+			rows = in[last]
+		}
+		if len(t.Shape) == 0 || len(in[0].Shape) == 0 || t.Shape[0] != rows.Shape[0] || !t.Shape[1:].Equal(in[0].Shape[1:]) {
+			return nil, refuse(i, in, "operand %d has not the rows that it needs", k)
+		}
+	}
+	of, err := i.Of.Infer(rowTypes(in[:last]))
+	if err != nil {
+		return nil, refuse(i, in, "%v", err)
+	}
+	if len(of) != last-1 {
+		return nil, refuse(i, in, "%v has %d results", i.Of, len(of))
+	}
+	out := make([]Type, len(of))
+	for k := range of {
+		out[k] = in[table(k)]
+	}
+	return out, nil
+}
+
+// table is the operand that result k of an update replaces: each but the second.
+func table(k int) int {
+	if k == 0 {
+		return 0
+	}
+	return k + 1
+}
+
+// rowTypes are the types of one row of each.
+func rowTypes(in []Type) []Type {
+	rows := slices.Clone(in)
+	for k := range rows {
+		rows[k].Shape = rows[k].Shape[1:]
+	}
+	return rows
+}
+
+// onRowsBody runs the update's body once per id, in the memory of the results.
+func onRowsBody[T device.Float](i OnRows, in, out []Type) (body, error) {
+	last := len(in) - 1
+	of, err := compileFloat[T](i.Of, rowTypes(in[:last]), rowTypes(out))
+	if err != nil {
+		return nil, err
+	}
+	v, size := in[0].Shape[0], Type{in[0].Dtype, in[0].Shape[1:]}.Bytes()
+	index := indexReader(in[last].Dtype)
+	return func(outs, ins [][]byte) error {
+		ids, err := index(i, ins[last], v)
+		if err != nil || size == 0 {
+			return err
+		}
+		for k, o := range outs {
+			if from := ins[table(k)]; len(o) > 0 && &o[0] != &from[0] {
+				copy(o, from)
+			}
+		}
+		row, operands := make([][]byte, len(outs)), make([][]byte, last)
+		for n, id := range ids {
+			for k, o := range outs {
+				row[k] = o[id*size : (id+1)*size]
+				operands[table(k)] = row[k]
+			}
+			operands[1] = ins[1][n*size : (n+1)*size]
+			if err := of(row, operands); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, nil
+}
