@@ -128,7 +128,7 @@ func sampleHeaders() []any {
 	return []any{
 		helloHeader{Member: roster.Member{Name: "worker0", World: 2}, To: "worker1"}, callHeader{Function: "add", Args: []byte{0xa0}, Pass: pass, Timeout: time.Second, Ref: &id, Refs: shares, Ticket: 1},
 		replyHeader{Err: &wireError{Worker: "worker1", Text: "text", Kinds: []int{0, 99, -1}, Causes: []wireCause{{"quota", []byte{0xa0}}}}}, replyHeader{Value: []byte{1}, Pass: pass, Refs: shares},
-		gradientsHeader{Pass: 1, Message: 2, Backward: 3, Retain: true, Timeout: time.Second, Plan: ctx.Plan{2, 9}.Append(nil)}, cleanupHeader{1},
+		gradientsHeader{Pass: 1, Message: 2, Backward: 3, Retain: true, Timeout: time.Second, Plan: ctx.Plan{2, 9}.Append(nil), Sparse: []sparseInfo{{0, 9}, {2, 1}}}, cleanupHeader{1},
 		abortHeader{ctx.Failure{Worker: "worker1", Pass: 1, Backward: 3, Cause: "text"}, &wireError{Worker: "worker1", Text: "text"}}, callHeader{Ref: &id, Pass: pass, Timeout: time.Second, Ticket: 1}, refsHeader{control},
 		roster.Member{Name: "worker0", Maps: map[string]device.Map{"worker1": {device.Sim(0): device.Sim(1)}}}, struct{}{},
 	}

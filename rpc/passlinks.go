@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/weft-project/weft/ctx"
-	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/transport"
 )
 
@@ -34,12 +33,13 @@ func (l passLinks) SendGradients(c context.Context, to ctx.WorkerID, g *ctx.Grad
 		defer cancel()
 	}
 	m := &transport.Message{Kind: kindGradients}
-	if err := outgoing(m, g.Grads, func(i int) (device.ID, error) { return g.Targets[i], nil }); err != nil {
+	sparse, err := outgoingGradients(m, g.Grads, g.Targets)
+	if err != nil {
 		return err
 	}
 	defer m.Release()
 	h := gradientsHeader{
-		Pass: uint64(g.Pass), Message: uint64(g.Message), Backward: uint64(g.Backward), Retain: g.Retain, Timeout: left(c), Mode: g.Mode,
+		Pass: uint64(g.Pass), Message: uint64(g.Message), Backward: uint64(g.Backward), Retain: g.Retain, Timeout: left(c), Mode: g.Mode, Sparse: sparse,
 	}
 	if g.Plan != nil {
 		h.Plan = g.Plan.Append(nil)

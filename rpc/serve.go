@@ -9,7 +9,6 @@ import (
 	"reflect"
 	"time"
 
-	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/rpc/trace"
 	"github.com/weft-project/weft/transport"
@@ -85,9 +84,11 @@ func (w *Worker) control(c context.Context, p *peer, m *transport.Message) error
 				return err
 			}
 		}
+		if g.Grads, err = incomingGradients(m, h.Sparse); err != nil {
+			return err
+		}
 		c, cancel := within(c, h.Timeout)
 		defer cancel()
-		g.Grads = transients(m)
 		return w.passes.HandleGradients(c, from, g)
 	case kindAbort:
 		var h abortHeader
@@ -226,16 +227,4 @@ func (w *Worker) serveRefs(p *peer, s transport.Stream, m *transport.Message) er
 		reply.Value, err = encode(answers)
 	}
 	return w.reply(s, reply, nil, err)
-}
-
-// transients makes gradients of a message's tensors; the receiver must release them.
-func transients(m *transport.Message) []*autodiff.Tensor {
-	out := make([]*autodiff.Tensor, len(m.Tensors))
-	for i, t := range m.Tensors {
-		if t.Buf != nil {
-			out[i] = autodiff.Transient(typeOf(t), t.Buf)
-		}
-	}
-	m.Tensors = nil
-	return out
 }

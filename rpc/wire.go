@@ -62,6 +62,7 @@ type gradientsHeader struct {
 	Timeout  time.Duration `cbor:"5,keyasint,omitempty"`
 	Mode     ctx.Mode      `cbor:"6,keyasint,omitempty"`
 	Plan     []byte        `cbor:"7,keyasint,omitempty"` // ctx.Plan
+	Sparse   []sparseInfo  `cbor:"8,keyasint,omitempty"`
 }
 
 // abortHeader tells of a failure; Err is its cause.
