@@ -97,12 +97,12 @@ func (n *Node) RunHooks(gys []*Tensor) error {
 			if to.dev != g.dev || !to.typ.Equal(g.typ) {
 				return fmt.Errorf("%w: %v on %v in place of %v on %v", ErrGradient, to.typ, to.dev.ID(), g.typ, g.dev.ID())
 			}
-			b, err := to.acquire()
+			next, err := to.share()
 			if err != nil {
 				return err
 			}
 			gys[h.slot].free()
-			gys[h.slot] = manual(to.typ, b)
+			gys[h.slot] = next
 			return nil
 		})
 		if err != nil {
@@ -142,11 +142,11 @@ func (n *Node) runHook(h *hook, g *Tensor, f func(g *Tensor) error) (err error) 
 			err = &HookError{Function: n.what(), File: at.File, Line: at.Line, Hook: h.at.String(), Err: err}
 		}
 	}()
-	b, err := g.acquire()
+	view, err := g.share()
 	if err != nil {
 		return err
 	}
-	return f(newTensor(g.typ, b, scope))
+	return f(view.owned("hook", scope))
 }
 
 // what names the node's function in an error.

@@ -198,6 +198,24 @@ func TestASparseGradientBelongsToItsPassWithAllThatIsMadeOfIt(t *testing.T) {
 	require.ErrorIs(t, err, ErrFreed)
 }
 
+func TestHooksSeeAndReplaceSparseGradients(t *testing.T) {
+	before := device.Host().Stats().Live
+	table := Ones(device.Float64, 4, 1).RequireGrad()
+	_, err := table.OnGrad(func(g *Tensor) *Tensor {
+		at, v, ok := g.Rows()
+		require.True(t, ok)
+		return Sparse(4, at, Scale(v, 10))
+	})
+	require.NoError(t, err)
+	_, err = table.OnAccumulated(func(_, g *Tensor) error { require.True(t, g.IsSparse()); return nil })
+	require.NoError(t, err)
+	g, err := Backward(Sum(EmbeddingSparse(table, New([]int64{1, 3}))))
+	require.NoError(t, err)
+	require.True(t, g.Of(table).IsSparse())
+	require.Equal(t, []float64{0, 10, 0, 10}, numbers(t, g.Of(table)))
+	require.Equal(t, before, device.Host().Stats().Live)
+}
+
 func TestASparseGradientMovesBetweenDevicesAsRows(t *testing.T) {
 	sim := device.NewSim(device.SimConfig{})
 	table := Ones(device.Float64, 4, 1).RequireGrad()

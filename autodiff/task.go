@@ -1,8 +1,6 @@
 package autodiff
 
-import (
-	"fmt"
-)
+import "fmt"
 
 // Task is one backward over one worker's part of the graph, as a state machine: who takes part, what each still waits for,
 // and which nodes are ready. It does no I/O and runs nothing by itself; it is not safe for concurrent use.
