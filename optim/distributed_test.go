@@ -19,9 +19,15 @@ var makeParam = rpc.Define("param", func(_ context.Context, v []float64) (*autod
 	return autodiff.New(v).RequireGrad(), nil
 })
 
+var makeFrozen = rpc.Define("frozen", func(_ context.Context, v []float64) (*autodiff.Tensor, error) {
+	return autodiff.New(v), nil
+})
+
+func functions() []rpc.Function { return append(optim.Functions(), makeParam, makeFrozen) }
+
 // world joins workers that serve the optimizers.
 func world(t *testing.T, n int) []*rpc.Worker {
-	return rpctest.World(t, rpctest.Net(), n, append(optim.Functions(), makeParam)...)
+	return rpctest.World(t, rpctest.Net(), n, functions()...)
 }
 
 func TestParametersOnThreeWorkersAreSteppedAsInOneProcess(t *testing.T) {

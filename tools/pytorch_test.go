@@ -32,7 +32,7 @@ func TestATestThatDoesNotExistAndAMissingNumberAreFound(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "rpc/a_test.go", "package rpc\n\nfunc TestHere(t *testing.T) {}\n\nfunc (s suite) TestMethod() {}\n")
 	write(t, dir, "rpc/b.go", "package rpc\n\nfunc TestNotATest() {}\n")
-	doc := "| 1, 3 | x | y | `rpc.TestHere`, `rpc.TestGone` |\n| 4 | x | y | `rpc.TestMethod`: `ctx.TestHere` |\n| 5 | x | y | |\n| f1 | x | y | `rpc.TestNotATest`, `TestHere` |\n"
+	doc := "| 1, 3 | x | y | `rpc.TestHere`, `rpc.TestGone` |\n| 4 | x | y | `rpc.TestMethod`: `ctx.TestHere` |\n| 5 | x | y | |\n| f1, o2 | x | y | `rpc.TestNotATest`, `TestHere` |\n"
 	got := faultsOf(doc, 5, testsOf(t, dir))
 	for _, want := range []string{"rpc.TestGone ", "rpc.TestMethod ", "ctx.TestHere ", "rpc.TestNotATest ", " TestHere ", "number 5 has nothing", "number 2 is"} {
 		if found := strings.Count(" "+strings.Join(got, "\n "), want); found != 1 {
@@ -70,7 +70,7 @@ func testsOf(t *testing.T, root string) map[string]bool {
 
 var (
 	testFunc  = regexp.MustCompile(`(?m)^func (Test[A-Z]\w*)\(`)
-	tableRow  = regexp.MustCompile(`(?m)^\| ([0-9f, ]+) \|(?:[^|]*\|){2} *([^|]*)\|$`)
+	tableRow  = regexp.MustCompile(`(?m)^\| ([0-9a-z, ]+) \|(?:[^|]*\|){2} *([^|]*)\|$`)
 	namedTest = regexp.MustCompile("`((?:[a-z/]+\\.)?Test[A-Z]\\w*)`")
 )
 
