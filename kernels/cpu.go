@@ -36,7 +36,11 @@ func (cpuBackend) Prepare(i Instr, in []Type) (Kernel, error) {
 func cloneTypes(ts []Type) []Type {
 	c := slices.Clone(ts)
 	for k := range c {
-		c[k].Shape = c[k].Shape.Clone()
+		if k > 0 && c[k].Shape.Equal(c[k-1].Shape) {
+			c[k].Shape = c[k-1].Shape
+		} else {
+			c[k].Shape = c[k].Shape.Clone()
+		}
 	}
 	return c
 }

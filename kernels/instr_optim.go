@@ -64,10 +64,16 @@ type Slot struct {
 
 // Slots lists the state that the rule keeps, in the order of the operands.
 func (i Update) Slots() []Slot {
-	var s []Slot
+	s, n := i.slots()
+	return s[:n]
+}
+
+// slots is Slots without memory of its own, as a step for each of many small parameters asks for it.
+func (i Update) slots() (s [3]Slot, n int) {
 	add := func(when bool, name string, init float64) {
 		if when {
-			s = append(s, Slot{name, init})
+			s[n] = Slot{name, init}
+			n++
 		}
 	}
 	switch i.Rule {
@@ -93,7 +99,7 @@ func (i Update) Slots() []Slot {
 		add(true, "exp_avg", 0)
 		add(true, "exp_inf", 0)
 	}
-	return s
+	return s, n
 }
 
 // coefficient is a field of Update with the numbers that it may be: low ≤ v < high.
@@ -102,40 +108,60 @@ type coefficient struct {
 	v, low, high float64
 }
 
-// coefficients lists the numbers that the rule reads.
-func (i Update) coefficients() []coefficient {
+// coefficients lists the numbers that the rule reads, none for a rule that there is not.
+func (i Update) coefficients() (c [6]coefficient, n int) {
 	inf := math.Inf(1)
-	lr, decay := coefficient{"learning rate", i.LR, 0, inf}, coefficient{"weight decay", i.WeightDecay, 0, inf}
-	beta1, beta2 := coefficient{"beta1", i.Beta1, 0, 1}, coefficient{"beta2", i.Beta2, 0, 1}
-	momentum, eps := coefficient{"momentum", i.Momentum, 0, inf}, coefficient{"eps", i.Eps, 0, inf}
+	add := func(name string, v, low, high float64) {
+		c[n] = coefficient{name, v, low, high}
+		n++
+	}
+	common := func(eps, decay bool) {
+		add("learning rate", i.LR, 0, inf)
+		if eps {
+			add("eps", i.Eps, 0, inf)
+		}
+		if decay {
+			add("weight decay", i.WeightDecay, 0, inf)
+		}
+	}
 	switch i.Rule {
 	case SGD:
-		return []coefficient{lr, decay, momentum, {"dampening", i.Dampening, 0, inf}}
+		common(false, true)
+		add("momentum", i.Momentum, 0, inf)
+		add("dampening", i.Dampening, 0, inf)
 	case Adam, AdamW, Adamax:
-		return []coefficient{lr, decay, beta1, beta2, eps}
+		common(true, true)
+		add("beta1", i.Beta1, 0, 1)
+		add("beta2", i.Beta2, 0, 1)
 	case Adagrad:
-		return []coefficient{lr, decay, eps, {"learning rate decay", i.LRDecay, 0, inf}, {"initial accumulator", i.Initial, 0, inf}}
+		common(true, true)
+		add("learning rate decay", i.LRDecay, 0, inf)
+		add("initial accumulator", i.Initial, 0, inf)
 	case Adadelta:
-		beta2.name = "rho"
-		return []coefficient{lr, decay, beta2, eps}
+		common(true, true)
+		add("rho", i.Beta2, 0, 1)
 	case RMSprop:
-		beta2.name = "alpha"
-		return []coefficient{lr, decay, beta2, eps, momentum}
+		common(true, true)
+		add("alpha", i.Beta2, 0, 1)
+		add("momentum", i.Momentum, 0, inf)
 	case Rprop:
-		return []coefficient{lr, {"eta minus", i.EtaMinus, math.SmallestNonzeroFloat64, 1}, {"eta plus", i.EtaPlus, 1, inf},
-			{"smallest step", i.MinStep, 0, inf}, {"largest step", i.MaxStep, i.MinStep, inf}}
+		common(false, false)
+		add("eta minus", i.EtaMinus, math.SmallestNonzeroFloat64, 1)
+		add("eta plus", i.EtaPlus, 1, inf)
+		add("smallest step", i.MinStep, 0, inf)
+		add("largest step", i.MaxStep, i.MinStep, inf)
 	}
-	return nil
+	return c, n
 }
 
 // Check reports all settings that make no sense, at once; Step is not looked at.
 func (i Update) Check() error {
-	all := i.coefficients()
-	if all == nil {
+	c, n := i.coefficients()
+	if n == 0 {
 		return fmt.Errorf("no such rule as %.40q; there are %v", string(i.Rule), UpdateRules())
 	}
 	var errs []error
-	for _, x := range all {
+	for _, x := range c[:n] {
 		if !(x.v >= x.low && x.v < x.high) { // a NaN is nowhere
 			errs = append(errs, fmt.Errorf("%v: %s %g; expected %g or more, and less than %g", i.Rule, x.name, x.v, x.low, x.high))
 		}
@@ -152,7 +178,8 @@ func (i Update) Check() error {
 func (i Update) String() string {
 	b := strings.Builder{}
 	fmt.Fprintf(&b, "%.40s(", string(i.Rule))
-	for _, x := range i.coefficients() {
+	c, n := i.coefficients()
+	for _, x := range c[:n] {
 		if x.v != 0 {
 			fmt.Fprintf(&b, "%s=%v, ", x.name, x.v)
 		}
@@ -182,14 +209,18 @@ func (i Update) Infer(in []Type) ([]Type, error) {
 	if i.Step < 1 {
 		return nil, refuse(i, in, "steps count from 1")
 	}
-	n := len(i.Slots())
-	if err := expectFloats(i, in, 2+n); err != nil {
+	_, n := i.slots()
+	var self Instr = i
+	if err := expectFloats(self, in, 2+n); err != nil {
 		return nil, err
 	}
-	if err := sameShapes(i, in, in); err != nil {
+	if err := sameShapes(self, in, in); err != nil {
 		return nil, err
 	}
-	return append([]Type{in[0]}, in[2:]...), nil
+	out := make([]Type, 1+n)
+	out[0] = in[0]
+	copy(out[1:], in[2:])
+	return out, nil
 }
 
 // SumSquares adds the squares of all elements to a float64: (x, sum) → sum. Squares and sums are float64 whatever x is. The

@@ -151,7 +151,7 @@ func (p *parameter) step(u kernels.Update, g *autodiff.Tensor) error {
 		}
 	}
 	u.Step = p.Steps + 1
-	operands, targets := []*autodiff.Tensor{p.of, g}, []int{0}
+	operands, targets := append(make([]*autodiff.Tensor, 0, 5), p.of, g), append(make([]int, 0, 4), 0)
 	for i, s := range p.Slots {
 		operands, targets = append(operands, s), append(targets, 2+i)
 	}
