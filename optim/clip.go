@@ -10,7 +10,7 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// ErrNorm: the norm of the gradients is not a number or infinite. Nothing was stepped.
+// ErrNorm says that the norm of the gradients is not a number or infinite. Nothing was stepped.
 var ErrNorm = errors.New("the norm of the gradients is not finite")
 
 // ClipFactor is what gradients of a norm must be multiplied by so that it is at most max: torch.nn.utils.clip_grad_norm_'s

@@ -17,7 +17,6 @@ import (
 	"github.com/weft-project/weft/optim"
 	"github.com/weft-project/weft/rpc"
 	"github.com/weft-project/weft/rpc/rpctest"
-	"github.com/weft-project/weft/transport/simnet"
 )
 
 // spread is the golden problem with its parameters on several workers.
@@ -176,7 +175,7 @@ func (s *spread) at(t *testing.T, j int) float64 {
 func TestAStepIsOneCallPerOwnerAndAllOwnersAtOnce(t *testing.T) {
 	const delay = 10 * time.Millisecond
 	synctest.Test(t, func(t *testing.T) {
-		ws := rpctest.World(t, simnet.New(simnet.Config{MinDelay: delay, MaxDelay: delay}), 5, functions()...)
+		ws := rpctest.World(t, rpctest.SlowNet(delay), 5, functions()...)
 		s := newSpread(t, ws, [][]float64{{1}, {1}, {1}, {1}, {1}, {1}, {1}, {1}, {1}})
 		dist, err := optim.NewDistributed(ws[0].Context(t.Context()), optim.Adam{}, s.params...)
 		require.NoError(t, err)

@@ -10,7 +10,7 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// ErrState: a state does not fit the optimizer, or could not be had.
+// ErrState says that a state does not fit the optimizer, or could not be had.
 var ErrState = errors.New("bad optimizer state")
 
 // State is all that an optimizer keeps: an optimizer of the same rules and parameters that loads it goes on bit for bit as the one that it

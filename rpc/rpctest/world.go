@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -50,3 +51,8 @@ func Host(i int) string { return fmt.Sprintf("host%d", i) }
 
 // Net is a simulated network that delivers at once and says nothing.
 func Net() *simnet.Net { return simnet.New(simnet.Config{Logger: slog.New(slog.DiscardHandler)}) }
+
+// SlowNet is a simulated network on which every message takes so long; use it in a synctest bubble.
+func SlowNet(delay time.Duration) *simnet.Net {
+	return simnet.New(simnet.Config{MinDelay: delay, MaxDelay: delay, Logger: slog.New(slog.DiscardHandler)})
+}
