@@ -89,7 +89,7 @@ func TestTwoBackwardsOfARemoteEmbeddingBagAccumulateItsSparseGradients(t *testin
 		want := values(t, must(autodiff.Backward(loss(autodiff.Sum(dense.Forward(ids), 1)))).Of(emb.Table))
 		w.pass(t, 0, func(c context.Context) {
 			y := loss(must(bag.Call(c, "worker1", ids)))
-			require.NoError(t, ctx.BackwardWith(c, autodiff.Options{RetainGraph: true}, y))
+			require.NoError(t, ctx.BackwardWith(c, ctx.Options{RetainGraph: true}, y))
 			require.NoError(t, ctx.Backward(c, y))
 			require.Empty(t, must(ctx.Gradients(c)), "the table is not here")
 			g := must(w.part(t, c, 1).Gradients())[emb.Table]
