@@ -136,6 +136,9 @@ func (t *Task) Next() (n *Node, grads []*Tensor, ok bool) {
 // Left is the number of nodes that have not been taken.
 func (t *Task) Left() int { return t.left }
 
+// Ready is the number of nodes that Next would give.
+func (t *Task) Ready() int { return len(t.ready) }
+
 // Waiting names the nodes that still wait for a gradient, for a report.
 func (t *Task) Waiting() []*Node {
 	var ns []*Node

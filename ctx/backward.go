@@ -13,13 +13,13 @@ import (
 // backward is the shell around an engine: it computes, sends, and waits. One goroutine drives it (Backward's caller at the
 // root, the handler of the first gradient message elsewhere); others bring events.
 type backward struct {
-	pass   *Pass
-	id     BackwardID
-	mode   Mode
-	retain bool
-	plan   Plan               // all that take part, on all workers; nil in FAST mode
-	grads  autodiff.Gradients // of the driving goroutine
-	sends  []MessageID        // those of this worker
+	pass            *Pass
+	id              BackwardID
+	mode            Mode
+	retain, anomaly bool
+	plan            Plan // all that take part, on all workers; nil in FAST mode
+	grads           autodiff.Gradients
+	sends           []MessageID // those of this worker
 
 	wake chan struct{} // an event came
 
@@ -76,7 +76,7 @@ func (p *Pass) begin(o Options, roots []autodiff.Edge) (*backward, error) {
 	if p.sends == nil {
 		return nil, ErrLeft
 	}
-	b := &backward{pass: p, id: BackwardID(p.ct.nextID()), mode: o.Mode, retain: o.RetainGraph}
+	b := &backward{pass: p, id: BackwardID(p.ct.nextID()), mode: o.Mode, retain: o.RetainGraph, anomaly: o.Anomaly}
 	if o.Mode == Smart {
 		var err error
 		if b.plan, err = p.past.plan(reached); err != nil {
@@ -150,7 +150,7 @@ func (p *Pass) join(from WorkerID, m *GradientMessage) (b *backward, first bool,
 		case m.Mode == Smart && m.Plan == nil:
 			return nil, false, fmt.Errorf("%w: the first gradients of backward %v come without its plan", ErrProtocol, m.Backward)
 		}
-		b = &backward{pass: p, id: m.Backward, mode: m.Mode, plan: m.Plan, retain: m.Retain}
+		b = &backward{pass: p, id: m.Backward, mode: m.Mode, plan: m.Plan, retain: m.Retain, anomaly: m.Anomaly}
 		if err := p.addLocked(b, nil); err != nil {
 			return nil, false, err
 		}

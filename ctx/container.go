@@ -1,6 +1,7 @@
 package ctx
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +20,8 @@ type Links interface {
 	SendGradients(c context.Context, to WorkerID, g *GradientMessage) error
 	SendAbort(c context.Context, to WorkerID, f *Failure) error
 	SendCleanup(c context.Context, to WorkerID, pass PassID) error
+	// SendRenew asks the opener of passes which of them it has left.
+	SendRenew(c context.Context, to WorkerID, passes []PassID) (left []PassID, err error)
 	// Name is the worker's name, for errors.
 	Name(w WorkerID) string
 }
@@ -31,6 +34,7 @@ type GradientMessage struct {
 	Mode     Mode
 	Plan     Plan // nil where the receiver has it, and in FAST mode
 	Retain   bool
+	Anomaly  bool
 	Grads    []*autodiff.Tensor // one per tensor of the send function; nil for none
 	Targets  []device.ID        // the device each is to land on: where the tensor came from
 }
@@ -41,7 +45,9 @@ type Config struct {
 	Links  Links
 	// Timeout is the deadline of a backward whose context has none; 0 for none.
 	Timeout time.Duration
-	Logger  *slog.Logger // nil: silent
+	// Lease is how long a part of a pass stays without word from the worker that opened it; 0 for 30 seconds. It asks three times as often.
+	Lease  time.Duration
+	Logger *slog.Logger // nil: silent
 	// First is where the counter of ids begins: a worker that comes back must not draw those of its life before.
 	First uint64
 }
@@ -51,6 +57,7 @@ type Container struct {
 	me    WorkerID
 	links Links
 	wait  time.Duration // of a backward without a deadline; 0: for ever
+	lease time.Duration
 	log   *slog.Logger
 
 	mu        sync.Mutex
@@ -60,13 +67,19 @@ type Container struct {
 	closed    bool
 	telling   int           // messages to other workers under way that nobody waits for
 	settled   chan struct{} // closed and replaced when none is
+	watching  bool          // a look at the leases is to come, or under way
+	watch     *time.Timer
 	cleanCtx  context.Context
 	cleanStop context.CancelFunc
 }
 
-// cleanupTimeout bounds telling one worker to free a pass. A worker that cannot be told in that time is lost, and frees the
-// pass when it notices that its creator is.
-const cleanupTimeout = 10 * time.Second
+// Bounds on telling one worker something. A worker that cannot be told in that time frees the pass by itself: when it notices that the
+// opener is lost, or when the lease runs out.
+const (
+	tellTimeout = 10 * time.Second
+	tryTimeout  = 3 * time.Second
+	firstPause  = 20 * time.Millisecond
+)
 
 // NewContainer makes an empty container.
 func NewContainer(cfg Config) *Container {
@@ -75,7 +88,7 @@ func NewContainer(cfg Config) *Container {
 		log = slog.New(slog.DiscardHandler)
 	}
 	c, stop := context.WithCancel(context.Background())
-	return &Container{me: cfg.Worker, links: cfg.Links, wait: cfg.Timeout, log: log, counter: cfg.First, passes: map[PassID]*Pass{}, settled: make(chan struct{}), cleanCtx: c, cleanStop: stop}
+	return &Container{me: cfg.Worker, links: cfg.Links, wait: cfg.Timeout, lease: cmp.Or(cfg.Lease, defaultLease), log: log, counter: cfg.First, passes: map[PassID]*Pass{}, settled: make(chan struct{}), cleanCtx: c, cleanStop: stop}
 }
 
 // nextIDLocked draws from the worker's counter. The caller holds ct.mu.
@@ -106,6 +119,10 @@ func (ct *Container) addLocked(id PassID, parent WorkerID) *Pass {
 	p := newPass(ct, id)
 	p.parent = parent
 	ct.passes[id] = p
+	if id.Creator() != ct.me {
+		p.heard = time.Now()
+		ct.watchLocked()
+	}
 	return p
 }
 
@@ -138,13 +155,18 @@ func (ct *Container) find(id PassID, op string) (*Pass, error) {
 	return nil, ct.unknown(id, op)
 }
 
+// unknown is the error for a pass that is not here, with why where that is known. The caller holds ct.mu.
 func (ct *Container) unknown(id PassID, op string) error {
-	return &Error{ct.links.Name(ct.me), id, op, ErrUnknownPass}
+	err := ErrUnknownPass
+	if why := ct.gone.set[id]; why != nil {
+		err = fmt.Errorf("%w: %w", ErrUnknownPass, why)
+	}
+	return &Error{ct.links.Name(ct.me), id, op, err}
 }
 
 // remove takes a pass out because worker by says so; nil when it is not here, or by has no say. It stays away: a clean-up may
-// overtake the call that would have made it.
-func (ct *Container) remove(id PassID, by WorkerID) *Pass {
+// overtake the call that would have made it. why is for who asks for it later, nil where there is nothing to explain.
+func (ct *Container) remove(id PassID, by WorkerID, why error) *Pass {
 	ct.mu.Lock()
 	defer ct.mu.Unlock()
 	p := ct.passes[id]
@@ -152,7 +174,7 @@ func (ct *Container) remove(id PassID, by WorkerID) *Pass {
 		return nil
 	}
 	delete(ct.passes, id)
-	ct.gone.add(id)
+	ct.gone.add(id, why)
 	return p
 }
 
@@ -179,7 +201,7 @@ func (ct *Container) Passes() []PassInfo {
 // HandleCleanup frees a pass because worker from left it, and tells the workers that this one called in it. Only who opened
 // the pass or brought it here has a say. A pass that is not here is no error: clean-ups may cross, repeat and run in circles.
 func (ct *Container) HandleCleanup(c context.Context, id PassID, from WorkerID) {
-	p := ct.remove(id, from)
+	p := ct.remove(id, from, nil)
 	if p == nil {
 		return
 	}
@@ -211,23 +233,42 @@ func (ct *Container) spread(id PassID, news string, to []WorkerID, send func(c c
 			ct.tell(ct.cleanCtx, id, news, w, send)
 			ct.mu.Lock()
 			defer ct.mu.Unlock()
-			if ct.telling--; ct.telling == 0 {
-				close(ct.settled)
-				ct.settled = make(chan struct{})
-			}
+			ct.telling--
+			ct.toldLocked()
 		}()
 	}
 }
 
-// tell brings news to one worker.
-func (ct *Container) tell(c context.Context, id PassID, news string, w WorkerID, send func(c context.Context, w WorkerID) error) {
-	c, cancel := context.WithTimeout(c, cleanupTimeout)
-	defer cancel()
-	err := send(c, w)
-	if err == nil || ct.cleanCtx.Err() != nil || errors.Is(err, ErrUnknownPass) { // a worker that is closing is seen to leave
-		return
+// toldLocked wakes who waits until nothing is under way. The caller holds ct.mu.
+func (ct *Container) toldLocked() {
+	if ct.telling == 0 {
+		close(ct.settled)
+		ct.settled = make(chan struct{})
 	}
-	ct.log.Warn("could not tell a worker that "+news, "pass", id, "peer", ct.links.Name(w), "err", err)
+}
+
+// tell brings news to one worker. A message that gets lost is sent again; so is one that fails, unless the worker is lost.
+func (ct *Container) tell(c context.Context, id PassID, news string, w WorkerID, send func(c context.Context, w WorkerID) error) {
+	c, cancel := context.WithTimeout(c, tellTimeout)
+	defer cancel()
+	for pause := firstPause; ; pause *= 2 {
+		try, cancel := context.WithTimeout(c, tryTimeout)
+		err := send(try, w)
+		cancel()
+		switch {
+		case err == nil || ct.cleanCtx.Err() != nil || errors.Is(err, ErrUnknownPass): // a worker that is closing is seen to leave
+			return
+		case c.Err() != nil || errors.Is(err, ErrPeerLost):
+			ct.log.Warn("could not tell a worker that "+news, "pass", id, "peer", ct.links.Name(w), "err", err)
+			return
+		}
+		wait := time.NewTimer(pause)
+		select {
+		case <-wait.C:
+		case <-c.Done():
+			wait.Stop()
+		}
+	}
 }
 
 // PeerLost ends what depends on a lost worker. Passes that it opened, or brought here on another's behalf, are freed, as
@@ -246,7 +287,7 @@ func (ct *Container) PeerLost(w WorkerID, cause error) {
 	}
 	ct.mu.Unlock()
 	for _, p := range orphans {
-		if ct.remove(p.id, ct.me) != nil {
+		if ct.remove(p.id, ct.me, err) != nil {
 			p.release(err)
 			ct.clean(p.id, p.others(w))
 		}
@@ -276,6 +317,9 @@ func (ct *Container) Settle(c context.Context) error {
 func (ct *Container) Close() {
 	ct.mu.Lock()
 	ct.closed = true
+	if ct.watch != nil {
+		ct.watch.Stop()
+	}
 	all := ct.passes
 	ct.passes = map[PassID]*Pass{}
 	ct.mu.Unlock()
@@ -288,7 +332,7 @@ func (ct *Container) Close() {
 
 // tombstones remember the passes that were left lately, so that a straggler does not bring one back to life.
 type tombstones struct {
-	set  map[PassID]struct{}
+	set  map[PassID]error // why it is gone, nil where it was just left
 	ring []PassID
 	next int
 }
@@ -297,12 +341,12 @@ const maxTombstones = 4096
 
 func (t *tombstones) has(id PassID) bool { _, ok := t.set[id]; return ok }
 
-func (t *tombstones) add(id PassID) {
+func (t *tombstones) add(id PassID, why error) {
 	if t.has(id) {
 		return
 	}
 	if t.set == nil {
-		t.set = map[PassID]struct{}{}
+		t.set = map[PassID]error{}
 	}
 	if len(t.ring) < maxTombstones {
 		t.ring = append(t.ring, id)
@@ -311,5 +355,5 @@ func (t *tombstones) add(id PassID) {
 		t.ring[t.next] = id
 		t.next = (t.next + 1) % maxTombstones
 	}
-	t.set[id] = struct{}{}
+	t.set[id] = why
 }

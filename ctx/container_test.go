@@ -82,11 +82,11 @@ func TestAStragglerDoesNotReviveAPass(t *testing.T) {
 func TestOnlyTheOldestLeftPassesAreForgotten(t *testing.T) {
 	var g tombstones
 	for i := range PassID(maxTombstones) {
-		g.add(i)
-		g.add(i) // counts once
+		g.add(i, nil)
+		g.add(i, nil) // counts once
 	}
 	require.True(t, g.has(0))
-	g.add(maxTombstones)
+	g.add(maxTombstones, nil)
 	require.False(t, g.has(0))
 	for i := range PassID(maxTombstones) {
 		require.True(t, g.has(i+1))
@@ -333,7 +333,7 @@ func TestAWorkerThatCannotBeToldIsGivenUp(t *testing.T) {
 		start := time.Now()
 		p.Leave()
 		require.NoError(t, w.cts[0].Settle(t.Context()))
-		require.Equal(t, cleanupTimeout, time.Since(start))
+		require.Equal(t, tellTimeout, time.Since(start))
 	})
 }
 

@@ -70,8 +70,8 @@ func (b *backward) poll() (a action, ok, over bool, failed *Failure) {
 	return a, ok, b.eng.finished(), b.failureLocked()
 }
 
-// do performs one action. Gradients leave on goroutines of their own, so that communication overlaps computation. The root knows by itself
-// whether its gradients came: nobody waits for its answer.
+// do performs one action. Gradients leave on goroutines of their own, so that communication overlaps computation; so do large nodes that
+// are not alone.
 func (b *backward) do(c context.Context, out *sync.WaitGroup, a action) {
 	switch {
 	case a.recv != nil:
@@ -84,19 +84,48 @@ func (b *backward) do(c context.Context, out *sync.WaitGroup, a action) {
 			b.report(err)
 			b.poke()
 		})
-	case a.leaf != nil:
+	case a.leaf == nil && b.beside(a.node):
+		out.Go(func() {
+			b.run(a)
+			b.poke()
+		})
+	default:
+		b.run(a)
+	}
+}
+
+// heavy is from how many bytes of results on a node is worth a goroutine.
+const heavy = 64 << 10
+
+// beside says that a node should run beside others.
+func (b *backward) beside(n *autodiff.Node) bool {
+	bytes := 0
+	for _, t := range n.Results() {
+		bytes += t.Bytes()
+	}
+	if bytes < heavy {
+		return false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.eng.task.Ready() > 0
+}
+
+// run computes the gradients of a node's inputs, or accumulates a leaf's.
+func (b *backward) run(a action) {
+	if a.leaf != nil {
 		var err error
 		if a.grads[0] != nil {
 			err = b.grads.Accumulate(a.leaf, a.grads[0])
 		}
 		b.report(err)
-	default:
-		outs, err := a.node.Pull(a.grads, b.retain)
-		autodiff.Release(a.grads...)
-		b.mu.Lock()
-		b.eng.ran(a.node, outs, err)
-		b.mu.Unlock()
+		return
 	}
+	outs, err := a.node.PullWith(a.grads, autodiff.Pull{Retain: b.retain, Anomaly: b.anomaly})
+	autodiff.Release(a.grads...)
+	b.mu.Lock()
+	b.eng.ran(a.node, outs, err)
+	b.mu.Unlock()
 }
 
 func (b *backward) report(err error) {
@@ -107,7 +136,7 @@ func (b *backward) report(err error) {
 
 func (b *backward) send(c context.Context, a action) error {
 	m := &GradientMessage{
-		Pass: b.pass.id, Message: a.recv.id, Backward: b.id, Mode: b.mode, Retain: b.retain,
+		Pass: b.pass.id, Message: a.recv.id, Backward: b.id, Mode: b.mode, Retain: b.retain, Anomaly: b.anomaly,
 		Grads: a.grads, Targets: a.recv.origins,
 	}
 	b.mu.Lock()

@@ -15,16 +15,21 @@ type Failure struct {
 	Pass     PassID     `cbor:"2,keyasint"`
 	Backward BackwardID `cbor:"3,keyasint"`
 	Op       string     `cbor:"4,keyasint,omitempty"` // the function, send or recv function that failed, where there is one
+	At       string     `cbor:"6,keyasint,omitempty"` // file and line of its forward call, where they are known
 	Cause    string     `cbor:"5,keyasint"`           // in words
 
 	err error // the cause itself, or what came of it over the wire
 }
 
 func (f *Failure) Error() string {
-	if f.Op == "" {
-		return fmt.Sprintf("backward %v failed on %s: %s", f.Backward, f.Worker, f.Cause)
+	where := f.Worker
+	if f.Op != "" {
+		where += " in " + f.Op
 	}
-	return fmt.Sprintf("backward %v failed on %s in %s: %s", f.Backward, f.Worker, f.Op, f.Cause)
+	if f.At != "" {
+		where += " (" + f.At + ")"
+	}
+	return fmt.Sprintf("backward %v failed on %s: %s", f.Backward, where, f.Cause)
 }
 
 // Unwrap lets errors.Is find the cause.
@@ -57,8 +62,12 @@ func (b *backward) failureLocked() *Failure {
 	ct, err := b.pass.ct, b.eng.err
 	b.failed = &Failure{Worker: ct.links.Name(ct.me), Pass: b.pass.id, Backward: b.id, err: err}
 	var node *autodiff.NodeError
-	if errors.As(err, &node) {
-		b.failed.Op, err = node.Node.Name(), node.Err
+	var odd *autodiff.AnomalyError
+	switch {
+	case errors.As(err, &node):
+		b.failed.Op, b.failed.At, err = node.Node.Name(), node.Node.Site().String(), node.Err
+	case errors.As(err, &odd):
+		b.failed.Op, b.failed.At = odd.Function, autodiff.Site{File: odd.File, Line: odd.Line}.String()
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		b.failed.err = withReason(b.failed.err, b.eng.stalled(b.mode))

@@ -11,8 +11,8 @@ import (
 // until then a failure elsewhere takes them back, so that a backward which is tried again does not count twice.
 type ended struct {
 	id      BackwardID
-	failure *Failure // nil: it went well here
-	grads   autodiff.Gradients
+	failure *Failure            // nil: it went well here
+	grads   *autodiff.Gradients // nil: none
 }
 
 // maxEnded is how many finished backwards a pass remembers; maxPending how many of them could still take their gradients back.
@@ -20,6 +20,13 @@ const (
 	maxEnded   = 64
 	maxPending = 4
 )
+
+func (e *ended) free() {
+	if e.grads != nil {
+		e.grads.Free()
+	}
+	e.grads = nil
+}
 
 func (p *Pass) endedAs(id BackwardID) *ended {
 	for i := range p.ended {
@@ -52,7 +59,7 @@ func (p *Pass) conclude(b *backward) error {
 			delete(p.sends, id)
 		}
 	}
-	return p.noteLocked(ended{id: b.id, grads: b.grads})
+	return p.noteLocked(ended{id: b.id, grads: &b.grads})
 }
 
 // forget takes out a backward that failed.
@@ -76,15 +83,18 @@ func (p *Pass) revoke(id BackwardID, f *Failure) *backward {
 		return nil
 	}
 	e.failure = f
-	e.grads.Free()
+	e.free()
 	return nil
 }
 
 // mergeLocked adds up the gradients of ended backwards, except those of the last few.
 func (p *Pass) mergeLocked(except int) error {
 	for i := range max(0, len(p.ended)-except) {
-		if err := p.sum.Merge(&p.ended[i].grads); err != nil {
-			return err
+		if e := &p.ended[i]; e.grads != nil {
+			if err := p.sum.Merge(e.grads); err != nil {
+				return err
+			}
+			e.grads = nil
 		}
 	}
 	return nil

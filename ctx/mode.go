@@ -27,5 +27,6 @@ func (m Mode) String() string {
 type Options struct {
 	Mode        Mode
 	RetainGraph bool               // keep the saved values for another backward
+	Anomaly     bool               // fail with an autodiff.AnomalyError, which names the forward call, where a gradient becomes NaN or infinite on any worker
 	Grads       []*autodiff.Tensor // gradients of the roots, one each; nil entries mean 1 and need a scalar root
 }

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/device"
@@ -24,6 +25,7 @@ type Pass struct {
 	// parent will tell this worker when the pass is left: its opener if it called here, otherwise the first caller. Guarded by
 	// Container.mu.
 	parent WorkerID
+	heard  time.Time // when the opener last was known to have the pass; likewise
 
 	mu        sync.Mutex
 	known     map[WorkerID]struct{} // workers that this one exchanged messages with
@@ -135,7 +137,9 @@ func (p *Pass) info() PassInfo {
 	defer p.mu.Unlock()
 	bytes := p.arena.Bytes() + p.sum.Bytes()
 	for i := range p.ended {
-		bytes += p.ended[i].grads.Bytes()
+		if g := p.ended[i].grads; g != nil {
+			bytes += g.Bytes()
+		}
 	}
 	return PassInfo{ID: p.id, Sends: len(p.sends), Recvs: len(p.recvs), Backwards: len(p.backwards), Bytes: bytes}
 }
@@ -144,7 +148,7 @@ func (p *Pass) info() PassInfo {
 // waiting for them ([Container.Settle] does). On a worker that did not open the pass it ends this worker's part, and the parts
 // of those that it brought into the pass. Idempotent.
 func (p *Pass) Leave() {
-	if p.ct.remove(p.id, p.ct.me) == nil {
+	if p.ct.remove(p.id, p.ct.me, nil) == nil {
 		return
 	}
 	p.release(ErrLeft)
@@ -157,7 +161,7 @@ func (p *Pass) release(cause error) {
 	p.mu.Lock()
 	p.sends, p.recvs, p.arrived, p.grads = nil, nil, nil, nil // no further backward begins, none that is under way succeeds
 	for i := range p.ended {
-		p.ended[i].grads.Free()
+		p.ended[i].free()
 	}
 	p.sum.Free()
 	p.mu.Unlock()

@@ -99,6 +99,13 @@ func (l wires) SendCleanup(c context.Context, to WorkerID, pass PassID) error {
 	return nil
 }
 
+func (l wires) SendRenew(c context.Context, to WorkerID, passes []PassID) ([]PassID, error) {
+	if err := l.w.note(c, "renew", l.me, to); err != nil {
+		return nil, err
+	}
+	return l.w.cts[to].HandleRenew(passes), nil
+}
+
 func (w *world) open(t testing.TB, worker int) (context.Context, *Pass) {
 	t.Helper()
 	c, p, err := w.cts[worker].Open(t.Context())

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"strings"
 
+	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/ctx"
 )
 
@@ -84,10 +85,15 @@ type errorTypes struct {
 	names  map[reflect.Type]string
 }
 
+// ownTypes are the types of errors that Weft's own messages carry.
+func ownTypes() []TypedError {
+	return []TypedError{ErrorType[*ctx.Failure]("weft.failure"), ErrorType[*autodiff.AnomalyError]("weft.anomaly")}
+}
+
 // list takes declarations, and says what is wrong with them.
 func (t *errorTypes) list(types []TypedError) (errs []error) {
 	t.byName, t.names = map[string]TypedError{}, map[reflect.Type]string{}
-	for _, e := range append([]TypedError{ErrorType[*ctx.Failure]("weft.failure")}, types...) {
+	for _, e := range append(ownTypes(), types...) {
 		_, named := t.byName[e.name]
 		_, typed := t.names[e.typ]
 		switch {

@@ -39,7 +39,7 @@ func (l passLinks) SendGradients(c context.Context, to ctx.WorkerID, g *ctx.Grad
 	}
 	defer m.Release()
 	h := gradientsHeader{
-		Pass: uint64(g.Pass), Message: uint64(g.Message), Backward: uint64(g.Backward), Retain: g.Retain, Timeout: left(c), Mode: g.Mode, Sparse: sparse,
+		Pass: uint64(g.Pass), Message: uint64(g.Message), Backward: uint64(g.Backward), Retain: g.Retain, Timeout: left(c), Mode: g.Mode, Anomaly: g.Anomaly, Sparse: sparse,
 	}
 	if g.Plan != nil {
 		h.Plan = g.Plan.Append(nil)
@@ -68,4 +68,16 @@ func (l passLinks) SendCleanup(c context.Context, to ctx.WorkerID, pass ctx.Pass
 	}
 	_, err = l.w.ask(c, p, kindCleanup, cleanupHeader{uint64(pass)})
 	return l.w.wrap(p.name, "clean-up", err)
+}
+
+func (l passLinks) SendRenew(c context.Context, to ctx.WorkerID, passes []ctx.PassID) (left []ctx.PassID, err error) {
+	p, err := l.peer(to)
+	if err != nil {
+		return nil, err
+	}
+	reply, err := l.w.ask(c, p, kindRenew, renewHeader{passes})
+	if err == nil {
+		err = decode(reply.Value, &left)
+	}
+	return left, l.w.wrap(p.name, "renewal of passes", err)
 }

@@ -48,6 +48,8 @@ func (w *Worker) serveStream(p *peer, s transport.Stream) {
 		err = w.serveFetch(p, s, m)
 	case kindRefs:
 		err = w.serveRefs(p, s, m)
+	case kindRenew:
+		err = w.serveRenew(s, m)
 	default:
 		err = w.reply(s, &replyHeader{}, nil, w.control(w.Context(s.Context()), p, m))
 	}
@@ -76,7 +78,7 @@ func (w *Worker) control(c context.Context, p *peer, m *transport.Message) error
 			return err
 		}
 		g := &ctx.GradientMessage{
-			Pass: ctx.PassID(h.Pass), Message: ctx.MessageID(h.Message), Backward: ctx.BackwardID(h.Backward), Retain: h.Retain, Mode: h.Mode,
+			Pass: ctx.PassID(h.Pass), Message: ctx.MessageID(h.Message), Backward: ctx.BackwardID(h.Backward), Retain: h.Retain, Mode: h.Mode, Anomaly: h.Anomaly,
 		}
 		var err error
 		if h.Plan != nil {
@@ -225,6 +227,17 @@ func (w *Worker) serveRefs(p *peer, s transport.Stream, m *transport.Message) er
 	reply := &replyHeader{}
 	if err == nil {
 		reply.Value, err = encode(answers)
+	}
+	return w.reply(s, reply, nil, err)
+}
+
+// serveRenew says which passes of this worker's are over.
+func (w *Worker) serveRenew(s transport.Stream, m *transport.Message) error {
+	var h renewHeader
+	reply := &replyHeader{}
+	err := decode(m.Header, &h)
+	if err == nil {
+		reply.Value, err = encode(w.passes.HandleRenew(h.Passes))
 	}
 	return w.reply(s, reply, nil, err)
 }

@@ -24,6 +24,7 @@ const (
 	kindRefs      = 7
 	kindNews      = 9
 	kindAbort     = 10
+	kindRenew     = 11
 	kindStatus    = 32 // in place of a greeting too: see observed
 )
 
@@ -63,6 +64,7 @@ type gradientsHeader struct {
 	Mode     ctx.Mode      `cbor:"6,keyasint,omitempty"`
 	Plan     []byte        `cbor:"7,keyasint,omitempty"` // ctx.Plan
 	Sparse   []sparseInfo  `cbor:"8,keyasint,omitempty"`
+	Anomaly  bool          `cbor:"9,keyasint,omitempty"`
 }
 
 // abortHeader tells of a failure; Err is its cause.
@@ -73,6 +75,11 @@ type abortHeader struct {
 
 type cleanupHeader struct {
 	Pass uint64 `cbor:"1,keyasint"`
+}
+
+// renewHeader asks for passes that the callee opened. The answer's value is a list of those that it has left.
+type renewHeader struct {
+	Passes []ctx.PassID `cbor:"1,keyasint"`
 }
 
 // refsHeader carries control messages of references. The answer's value is a list of as many refs.Answer.

@@ -1,0 +1,170 @@
+package ctx
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/autodiff"
+	"github.com/weft-project/weft/internal/leak"
+)
+
+// fan is a pass of worker 0 in which worker 1 computes x·z, worker 2 computes y·trap, and the loss is their sum.
+func fan(t testing.TB, w *world, z *autodiff.Tensor, take func() error) (c context.Context, p *Pass, loss *autodiff.Tensor) {
+	c, p = w.open(t, 0)
+	a := w.call1(t, c, 1, func(in []*autodiff.Tensor) *autodiff.Tensor { return autodiff.Mul(in[0], z) }, param(1, 2))
+	b := w.call1(t, c, 2, func(in []*autodiff.Tensor) *autodiff.Tensor { return autodiff.Mul(in[0], trap(take)) }, param(1, 2))
+	return c, p, autodiff.Sum(autodiff.Add(a, b))
+}
+
+func TestAFailureTakesBackWhatOtherWorkersHaveFoundAlready(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		leak.Check(t)
+		w := newWorld(t, 3)
+		var broken atomic.Bool
+		broken.Store(true)
+		z := param(3, 4)
+		c, p, loss := fan(t, w, z, func() error {
+			if broken.Load() {
+				time.Sleep(time.Second) // worker 1 is done long since
+				return errors.New("simulated")
+			}
+			return nil
+		})
+		defer p.Leave()
+		for range 2 * maxPending {
+			require.ErrorContains(t, BackwardWith(c, retain, loss), "failed on worker2 in trap: simulated")
+			require.NoError(t, w.cts[0].Settle(c))
+		}
+		broken.Store(false)
+		require.NoError(t, BackwardWith(c, retain, loss))
+		requireGradients(t, w.part(t, p, 1), map[*autodiff.Tensor][]float64{z: {1, 2}})
+	})
+}
+
+func TestEveryWorkerHearsOfAFailureWithItsCause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		leak.Check(t)
+		w := newWorld(t, 4)
+		c, p := w.open(t, 0)
+		defer p.Leave()
+		x := param(1, 2)
+		// worker 3 waits for gradients from worker 2, which get stuck there, and from worker 1, where the backward fails
+		var shared *autodiff.Tensor
+		y := w.call(t, c, 1, func(c context.Context, in []*autodiff.Tensor) []*autodiff.Tensor {
+			return w.call(t, c, 3, func(_ context.Context, in []*autodiff.Tensor) []*autodiff.Tensor {
+				shared = autodiff.Tanh(in[0])
+				return tensors(autodiff.Mul(shared, trap(func() error { time.Sleep(time.Second); return errors.New("simulated") })))
+			}, in...)
+		}, x)[0]
+		z := w.call(t, c, 2, func(c context.Context, in []*autodiff.Tensor) []*autodiff.Tensor {
+			return tensors(autodiff.Mul(in[0], trap(func() error { time.Sleep(time.Minute); return nil })))
+		}, x)[0]
+		start := time.Now()
+		err := Backward(c, autodiff.Sum(autodiff.Add(y, z)))
+		require.Less(t, time.Since(start), 2*time.Minute)
+		var f *Failure
+		require.ErrorAs(t, err, &f)
+		require.Equal(t, Failure{Worker: "worker3", Pass: p.ID(), Backward: f.Backward, Op: "trap", Cause: "simulated", err: f.err}, *f)
+		require.NoError(t, w.cts[0].Settle(c))
+		synctest.Wait()
+		for at := 1; at < 4; at++ {
+			require.Empty(t, w.part(t, p, at).backwards)
+			over := w.part(t, p, at).endedAs(f.Backward)
+			require.NotNil(t, over, "worker%d has heard", at)
+			require.Equal(t, *f, *over.failure)
+		}
+	})
+}
+
+func TestABackwardThatFailedBeforeItReachedAWorkerDoesNotBeginThere(t *testing.T) {
+	leak.Check(t)
+	w := newWorld(t, 2)
+	p, id := remoteBackward(t, w, param(1, 2))
+	defer p.Leave()
+	f := &Failure{Worker: "worker0", Pass: p.ID(), Backward: 77, Cause: "simulated", err: errors.New("simulated")}
+	require.NoError(t, w.cts[1].HandleAbort(t.Context(), f))
+	err := w.cts[1].HandleGradients(t.Context(), 0, &GradientMessage{Pass: p.ID(), Message: id, Backward: 77, Plan: Plan{id}, Grads: tensors(gradient(t, 1, 1))})
+	require.ErrorIs(t, err, f)
+	require.Empty(t, p.backwards)
+	err = w.cts[1].HandleGradients(t.Context(), 0, &GradientMessage{Pass: p.ID(), Message: id, Backward: 78, Plan: Plan{id}, Grads: tensors(gradient(t, 1, 1))})
+	require.NoError(t, err, "another may")
+	require.ErrorIs(t, w.cts[1].HandleAbort(t.Context(), &Failure{Pass: 99}), ErrUnknownPass)
+}
+
+func TestAParticipantDoesNotEndBecauseItsSenderStopsListening(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		leak.Check(t)
+		w := newWorld(t, 2)
+		c, p := w.open(t, 1)
+		defer p.Leave()
+		for range 2 {
+			w.call(t, c, 0, func(context.Context, []*autodiff.Tensor) []*autodiff.Tensor { return nil }, param(1, 2))
+		}
+		ids := p.SendFunctions()
+		listens, stop := context.WithTimeout(t.Context(), time.Minute)
+		answered := make(chan error, 1)
+		go func() {
+			answered <- w.cts[1].HandleGradients(listens, 0, &GradientMessage{
+				Pass: p.ID(), Message: ids[0].Message, Backward: 77, Plan: Plan{ids[0].Message, ids[1].Message}, Grads: tensors(gradient(t, 1, 1)),
+			})
+		}()
+		synctest.Wait()
+		stop()
+		synctest.Wait()
+		require.Len(t, p.backwards, 1)
+		time.Sleep(2 * time.Minute)
+		err := <-answered
+		require.ErrorIs(t, err, ErrTimeout, "but at its deadline")
+		require.ErrorIs(t, err, ErrStalled)
+		require.ErrorContains(t, err, ids[1].Node.Name())
+	})
+}
+
+func TestBackwardsBeginWhileOtherCallsOfThePassAreUnderWay(t *testing.T) {
+	leak.Check(t)
+	w := newWorld(t, 3)
+	c, p := w.open(t, 0)
+	defer p.Leave()
+	x, z := param(1, 2), param(3, 4)
+	var wg sync.WaitGroup
+	const n = 30
+	for range n {
+		wg.Go(func() {
+			y := w.call(t, c, 1, func(c context.Context, in []*autodiff.Tensor) []*autodiff.Tensor {
+				return w.call(t, c, 2, func(_ context.Context, in []*autodiff.Tensor) []*autodiff.Tensor {
+					return tensors(autodiff.Mul(in[0], z))
+				}, in...)
+			}, x)
+			require.NoError(t, Backward(c, autodiff.Sum(y[0])))
+		})
+	}
+	wg.Wait()
+	requireGradients(t, p, map[*autodiff.Tensor][]float64{x: {3 * n, 4 * n}})
+	requireGradients(t, w.part(t, p, 2), map[*autodiff.Tensor][]float64{z: {1 * n, 2 * n}})
+}
+
+func TestALostWorkerThatTakesNoPartDisturbsNobody(t *testing.T) {
+	leak.Check(t)
+	w := newWorld(t, 3)
+	c, p := w.open(t, 0)
+	defer p.Leave()
+	goOn, inside := make(chan struct{}), make(chan struct{})
+	w.call1(t, c, 2, mul, param(1), param(2))
+	y := w.call1(t, c, 1, func(in []*autodiff.Tensor) *autodiff.Tensor {
+		return autodiff.Mul(in[0], trap(func() error { close(inside); <-goOn; return nil }))
+	}, param(1, 2))
+	failed := make(chan error)
+	go func() { failed <- Backward(c, autodiff.Sum(y)) }()
+	<-inside
+	w.cts[0].PeerLost(2, errors.New("no answer"))
+	w.cts[1].PeerLost(2, errors.New("no answer"))
+	close(goOn)
+	require.NoError(t, <-failed)
+}
