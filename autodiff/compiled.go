@@ -207,6 +207,7 @@ func (c *compiled) forward(dev device.Device, owner *Arena, in []*Tensor) ([]*Te
 	}
 	call.saved = append(call.saved, results[len(c.out):]...)
 	n := &Node{name: c.name, outs: c.fwd.types[:len(c.out)], at: c.sites.here(), call: call}
+	call.node = n
 	for _, t := range in {
 		n.next = append(n.next, t.edge)
 	}

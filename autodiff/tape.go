@@ -108,8 +108,9 @@ func (n *Node) run(gys []*Tensor, retain bool) ([]*Tensor, error) {
 
 // call is what a recorded call keeps for its backward.
 type call struct {
-	fn  *compiled
-	dev device.Device
+	node *Node // whose it is
+	fn   *compiled
+	dev  device.Device
 
 	mu    sync.Mutex
 	saved []*device.Buffer // one reference each: the inputs that are read, then the kept results

@@ -195,6 +195,7 @@ func (p *Pass) addLocked(b *backward, roots []autodiff.Edge) error {
 			return gone
 		}
 	}
+	p.shown.began(roots)
 	b.sends = sortedIDs(sends)
 	b.eng = newEngine(roots, sends, recvs)
 	p.backwards[b.id] = b

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weft-project/weft/autodiff"
+	"github.com/weft-project/weft/ctx/passgraph"
 	"github.com/weft-project/weft/device"
 )
 
@@ -22,6 +23,8 @@ type Links interface {
 	SendCleanup(c context.Context, to WorkerID, pass PassID) error
 	// SendRenew asks the opener of passes which of them it has left.
 	SendRenew(c context.Context, to WorkerID, passes []PassID) (left []PassID, err error)
+	// AskGraph gets what [Container.GraphPart] gives there. The part need not be checked.
+	AskGraph(c context.Context, to WorkerID, pass PassID) (passgraph.Worker, error)
 	// Name is the worker's name, for errors.
 	Name(w WorkerID) string
 }

@@ -56,6 +56,7 @@ func (p *Pass) conclude(b *backward) error {
 	delete(p.backwards, b.id)
 	if !b.retain {
 		for _, id := range b.sends {
+			p.shown.spend(p.sends[id])
 			delete(p.sends, id)
 		}
 	}

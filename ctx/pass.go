@@ -38,6 +38,7 @@ type Pass struct {
 	ended     []ended                               // the last few, so that stragglers are told from first comers
 	sum       autodiff.Gradients                    // of backwards that ended before those; nobody has seen it
 	grads     map[*autodiff.Tensor]*autodiff.Tensor // what was read: belongs to the arena
+	shown     record
 }
 
 func newPass(ct *Container, id PassID) *Pass {
@@ -159,7 +160,7 @@ func (p *Pass) Leave() {
 func (p *Pass) release(cause error) {
 	p.end(cause)
 	p.mu.Lock()
-	p.sends, p.recvs, p.arrived, p.grads = nil, nil, nil, nil // no further backward begins, none that is under way succeeds
+	p.sends, p.recvs, p.arrived, p.grads, p.shown = nil, nil, nil, nil, record{} // no further backward begins, none that is under way succeeds
 	for i := range p.ended {
 		p.ended[i].free()
 	}
@@ -208,6 +209,7 @@ func (p *Pass) err(op string, err error) error {
 type sendFunction struct {
 	id      MessageID
 	to      WorkerID
+	what    string // it was for
 	node    *autodiff.Node
 	devices []device.ID // where the tensors lie, and their gradients must
 }
@@ -233,7 +235,7 @@ func (p *Pass) AttachSend(id MessageID, to WorkerID, what string, tensors []*aut
 		return Lineage{}, nil
 	}
 	parents := p.reached(autodiff.EdgesOf(tensors...))
-	s := &sendFunction{id: id, to: to, node: autodiff.NewSource(fmt.Sprintf("send %v to %s (%s)", id, p.ct.links.Name(to), what), tensors)}
+	s := &sendFunction{id: id, to: to, what: what, node: autodiff.NewSource(fmt.Sprintf("send %v to %s (%s)", id, p.ct.links.Name(to), what), tensors)}
 	for _, t := range tensors {
 		s.devices = append(s.devices, t.Device())
 	}

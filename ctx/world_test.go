@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/autodiff"
+	"github.com/weft-project/weft/ctx/passgraph"
 	"github.com/weft-project/weft/device"
 )
 
@@ -104,6 +105,13 @@ func (l wires) SendRenew(c context.Context, to WorkerID, passes []PassID) ([]Pas
 		return nil, err
 	}
 	return l.w.cts[to].HandleRenew(passes), nil
+}
+
+func (l wires) AskGraph(c context.Context, to WorkerID, pass PassID) (passgraph.Worker, error) {
+	if err := l.w.note(c, "graph", l.me, to); err != nil {
+		return passgraph.Worker{}, err
+	}
+	return l.w.cts[to].GraphPart(pass)
 }
 
 func (w *world) open(t testing.TB, worker int) (context.Context, *Pass) {

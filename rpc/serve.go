@@ -50,6 +50,8 @@ func (w *Worker) serveStream(p *peer, s transport.Stream) {
 		err = w.serveRefs(p, s, m)
 	case kindRenew:
 		err = w.serveRenew(s, m)
+	case kindGraph:
+		err = w.serveGraph(s, m)
 	default:
 		err = w.reply(s, &replyHeader{}, nil, w.control(w.Context(s.Context()), p, m))
 	}

@@ -25,6 +25,7 @@ const (
 	kindNews      = 9
 	kindAbort     = 10
 	kindRenew     = 11
+	kindGraph     = 12
 	kindStatus    = 32 // in place of a greeting too: see observed
 )
 

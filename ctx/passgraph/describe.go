@@ -39,16 +39,20 @@ func (b *box) describe(g *Graph, nodes []At, params map[At]int, long time.Durati
 	types, size, times := typesText(last.Results), bytesText(last.Bytes()), timesText(forward, backward)
 	switch b.kind {
 	case Send:
-		b.text = []string{"send → " + peerName(g, last.Peer), types + dot + size}
+		b.text = []string{"send → " + peerName(g, last.Peer)}
+		if name != "" {
+			b.text = append(b.text, name)
+		}
+		b.text = append(b.text, types+dot+size)
 		name = fmt.Sprintf("send %s to %s: %s", idText(last.Message), peerName(g, last.Peer), name)
 	case Recv:
 		b.text = []string{"recv ← " + peerName(g, last.Peer)}
 		name = fmt.Sprintf("recv %s from %s", idText(last.Message), peerName(g, last.Peer))
 	default:
-		b.text = []string{name, types + dot + size}
+		b.text = []string{short(name), types + dot + size}
 		if len(nodes) > 1 {
 			many := fmt.Sprintf(" ×%d", len(nodes))
-			b.text[0] = cut(name, maxColumns-columns(many)) + many
+			b.text[0] = cut(short(name), maxColumns-columns(many)) + many
 			name += many
 		}
 	}
@@ -57,6 +61,9 @@ func (b *box) describe(g *Graph, nodes []At, params map[At]int, long time.Durati
 		b.text = append(b.text, times)
 		hint = append(hint, times)
 	}
+	if last.Site != "" {
+		hint = append(hint, "called at "+printable(last.Site))
+	}
 	if b.root {
 		hint = append(hint, "a backward begins here")
 	}
@@ -64,6 +71,14 @@ func (b *box) describe(g *Graph, nodes []At, params map[At]int, long time.Durati
 		b.text[i] = cut(b.text[i], maxColumns+4*min(i, 1)) // what follows the first is smaller
 	}
 	b.hint = strings.Join(hint, "\n")
+}
+
+// short is a function's name without its parameters, which the hint has.
+func short(name string) string {
+	if at := strings.IndexByte(name, '('); at > 0 {
+		return name[:at]
+	}
+	return name
 }
 
 // maxListed is how many parameters a box lists.

@@ -19,6 +19,8 @@ const (
 	MaxLinks = 1 << 14 // results and inputs of all its nodes
 	MaxText  = 120     // bytes of a name
 	MaxRank  = 1<<16 - 1
+
+	maxBytes = 700 << 10 // of what Bound leaves, in CBOR: a header holds it
 )
 
 // Graph is what the workers of a pass recorded.
@@ -61,6 +63,8 @@ type Node struct {
 
 	Forward  time.Duration `cbor:"8,keyasint,omitempty"` // how long its call took; 0 where nobody measured
 	Backward time.Duration `cbor:"9,keyasint,omitempty"` // how long its gradients took, in all backwards so far; 0 as above
+
+	Site string `cbor:"10,keyasint,omitempty"` // file and line of the call, where that is known
 }
 
 // Input is a result of an earlier node of the same worker.
@@ -94,11 +98,16 @@ func Lose(rank int, name string, why error) Worker {
 // Bound cuts texts, and leaves out the last nodes, where they are beyond the limits.
 func (w *Worker) Bound() {
 	w.Name, w.Lost = bounded(w.Name), bounded(w.Lost)
-	links := 0
+	w.Peers = w.Peers[:min(len(w.Peers), MaxNodes)]
+	links, bytes := 0, 6*len(w.Peers)
 	for i := range w.Nodes {
 		n := &w.Nodes[i]
-		n.Name = bounded(n.Name)
-		if links += len(n.Results) + len(n.Inputs); i == MaxNodes || links > MaxLinks {
+		n.Name, n.Site = bounded(n.Name), bounded(n.Site)
+		bytes += 64 + len(n.Name) + len(n.Site) + 24*len(n.Inputs)
+		for _, t := range n.Results {
+			bytes += 8 + 9*len(t.Shape)
+		}
+		if links += len(n.Results) + len(n.Inputs); i == MaxNodes || links > MaxLinks || bytes > maxBytes {
 			w.Omitted += len(w.Nodes) - i
 			w.Nodes = w.Nodes[:i]
 			return
@@ -108,7 +117,7 @@ func (w *Worker) Bound() {
 
 // Check says what is wrong with a part; the error matches ErrPart.
 func (w *Worker) Check() error {
-	if w.Rank < 0 || w.Rank > MaxRank || w.Omitted < 0 || w.Held < 0 || len(w.Nodes) > MaxNodes || len(w.Name) > MaxText || len(w.Lost) > MaxText || len(w.Peers) > MaxRank+1 {
+	if w.Rank < 0 || w.Rank > MaxRank || w.Omitted < 0 || w.Held < 0 || len(w.Nodes) > MaxNodes || len(w.Name) > MaxText || len(w.Lost) > MaxText || len(w.Peers) > MaxNodes {
 		return fmt.Errorf("%w: rank %d, %d nodes, a name of %d bytes, a loss of %d", ErrPart, w.Rank, len(w.Nodes), len(w.Name), len(w.Lost))
 	}
 	for _, p := range w.Peers {
@@ -130,7 +139,7 @@ func (w *Worker) Check() error {
 }
 
 func (w *Worker) checkNode(i int, n *Node) error {
-	if n.Kind < Function || n.Kind > Recv || len(n.Name) > MaxText || n.Peer < 0 || n.Peer > MaxRank || n.Forward < 0 || n.Backward < 0 {
+	if n.Kind < Function || n.Kind > Recv || len(n.Name) > MaxText || len(n.Site) > MaxText || n.Peer < 0 || n.Peer > MaxRank || n.Forward < 0 || n.Backward < 0 {
 		return fmt.Errorf("kind %d, a name of %d bytes, peer %d, %v and %v", n.Kind, len(n.Name), n.Peer, n.Forward, n.Backward)
 	}
 	for _, in := range n.Inputs {

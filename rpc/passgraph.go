@@ -1,0 +1,66 @@
+package rpc
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/fxamacker/cbor/v2"
+
+	"github.com/weft-project/weft/ctx"
+	"github.com/weft-project/weft/ctx/passgraph"
+	"github.com/weft-project/weft/transport"
+)
+
+// graphHeader asks for a worker's part of a pass's graph; the answer's value is a passgraph.Worker.
+type graphHeader struct {
+	Pass uint64 `cbor:"1,keyasint"`
+}
+
+// AskGraph asks a worker for its part of a pass's graph.
+func (l passLinks) AskGraph(c context.Context, to ctx.WorkerID, pass ctx.PassID) (passgraph.Worker, error) {
+	var part passgraph.Worker
+	p := l.w.seek(c, int(to))
+	if p == nil {
+		return part, fmt.Errorf("%w: rank %d", ErrUnknownWorker, to)
+	}
+	h, err := l.w.ask(c, p, kindGraph, graphHeader{uint64(pass)})
+	if err == nil {
+		err = decodeGraph(h.Value, &part)
+	}
+	return part, l.w.wrap(p.name, "graph", err)
+}
+
+// serveGraph answers with this worker's part.
+func (w *Worker) serveGraph(s transport.Stream, m *transport.Message) error {
+	var h graphHeader
+	if err := decode(m.Header, &h); err != nil {
+		return w.reply(s, &replyHeader{}, nil, err)
+	}
+	part, err := w.passes.GraphPart(ctx.PassID(h.Pass))
+	reply := &replyHeader{}
+	if err == nil {
+		reply.Value, err = encode(part)
+	}
+	return w.reply(s, reply, nil, err)
+}
+
+// graphMode is for what comes from another worker: as modes, but a list that is too long is refused before there is memory for it.
+var graphMode = sync.OnceValue(func() cbor.DecMode {
+	dec, err := cbor.DecOptions{
+		DupMapKey: cbor.DupMapKeyEnforcedAPF, MaxNestedLevels: 8, MaxArrayElements: passgraph.MaxLinks, MaxMapPairs: 64,
+		UTF8: cbor.UTF8DecodeInvalid,
+	}.DecMode()
+	if err != nil {
+		panic(fmt.Sprintf("rpc: the CBOR options are wrong: %v", err)) // fixed at compile time, seen by every test
+	}
+	return dec
+})
+
+// decodeGraph reads a part; ctx checks what it says.
+func decodeGraph(b []byte, into *passgraph.Worker) error {
+	if err := graphMode().Unmarshal(b, into); err != nil {
+		return fmt.Errorf("%w: a part of a pass's graph: %w", ErrProtocol, err)
+	}
+	return nil
+}
