@@ -55,6 +55,7 @@ func (o *Local) sumSquares(grads map[*autodiff.Tensor]*autodiff.Tensor) (total f
 		if g == nil {
 			continue
 		}
+		g = squares(g)
 		sum := at[g.Device()]
 		if sum == nil {
 			sum = onto(autodiff.Scalar(0.0), g)

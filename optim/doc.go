@@ -8,6 +8,9 @@
 // parameters: steps on one parameter follow one another, and a forward under way keeps the value it began with. A step never
 // writes to a gradient, also when it clips.
 //
+// A sparse gradient (autodiff.EmbeddingSparse) steps the rows that it has and leaves the others alone, with their state: [SGD],
+// [Adagrad] and, as torch's SparseAdam, [Adam] take it; other rules, and weight decay, fail with [ErrSparse].
+//
 // Learning rates, and the [Schedule] that multiplies them, belong to the optimizer's holder and travel with each step: the rates of a step
 // are those in force when it is called.
 //

@@ -140,7 +140,7 @@ func (o *Local) step(grads map[*autodiff.Tensor]*autodiff.Tensor, how pace) erro
 	return errors.Join(errs...)
 }
 
-// step runs the rule's instruction on the parameter and its state, by a dense gradient.
+// step runs the rule's instruction on the parameter and its state.
 func (p *parameter) step(u kernels.Update, g *autodiff.Tensor) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -155,7 +155,14 @@ func (p *parameter) step(u kernels.Update, g *autodiff.Tensor) error {
 	for i, s := range p.Slots {
 		operands, targets = append(operands, s), append(targets, 2+i)
 	}
-	if err := autodiff.Apply(u, operands, targets...); err != nil {
+	var instr kernels.Instr = u
+	if g.IsSparse() {
+		var err error
+		if instr, operands, err = sparsely(u, operands); err != nil {
+			return err
+		}
+	}
+	if err := autodiff.Apply(instr, operands, targets...); err != nil {
 		return err
 	}
 	p.Steps++
