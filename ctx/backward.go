@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,8 +27,8 @@ type backward struct {
 	mu     sync.Mutex
 	eng    *engine
 	failed *Failure
-	heard  bool                  // it began elsewhere
-	has    map[WorkerID]struct{} // who sent gradients, and hence has the plan
+	heard  bool       // it began elsewhere
+	has    []WorkerID // who sent gradients, and hence has the plan
 }
 
 // Backward computes the gradients of every parameter that the roots depend on, on all workers of the pass that c
@@ -158,21 +159,23 @@ func (p *Pass) join(from WorkerID, m *GradientMessage) (b *backward, first bool,
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.has[from] = struct{}{}
+	if !slices.Contains(b.has, from) {
+		b.has = append(b.has, from)
+	}
 	return b, first, nil
 }
 
 // addLocked gives a backward its engine over the roots and the send functions that take part here. The caller holds p.mu.
 func (p *Pass) addLocked(b *backward, roots []autodiff.Edge) error {
-	b.wake, b.has = make(chan struct{}, 1), map[WorkerID]struct{}{b.id.Creator(): {}}
+	b.wake, b.has = make(chan struct{}, 1), []WorkerID{b.id.Creator()}
 	for _, w := range b.plan.workers() {
 		if gone := p.lost[w]; gone != nil {
 			return gone
 		}
 	}
-	sends := map[MessageID]*sendFunction{}
+	sends, recvs := map[MessageID]*sendFunction{}, map[*autodiff.Node]*recvFunction{}
 	if b.mode == Fast {
-		sends = maps.Clone(p.sends)
+		sends, recvs = maps.Clone(p.sends), maps.Clone(p.recvs)
 	}
 	for _, id := range b.plan.of(p.ct.me) {
 		s := p.sends[id]
@@ -180,10 +183,6 @@ func (p *Pass) addLocked(b *backward, roots []autodiff.Edge) error {
 			return fmt.Errorf("%w: that of message %v", autodiff.ErrGraphFreed, id)
 		}
 		sends[id] = s
-	}
-	recvs := map[*autodiff.Node]*recvFunction{}
-	if b.mode == Fast {
-		recvs = maps.Clone(p.recvs)
 	}
 	for _, id := range b.plan {
 		if r := p.arrived[id]; r != nil {

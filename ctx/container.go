@@ -69,7 +69,7 @@ type Container struct {
 	counter   uint64 // of passes, messages and backwards
 	closed    bool
 	telling   int           // messages to other workers under way that nobody waits for
-	settled   chan struct{} // closed and replaced when none is
+	settled   chan struct{} // closed when none is; nil where nobody waits
 	watching  bool          // a look at the leases is to come, or under way
 	watch     *time.Timer
 	cleanCtx  context.Context
@@ -79,9 +79,10 @@ type Container struct {
 // Bounds on telling one worker something. A worker that cannot be told in that time frees the pass by itself: when it notices that the
 // opener is lost, or when the lease runs out.
 const (
-	tellTimeout = 10 * time.Second
+	maxTries    = 4
 	tryTimeout  = 3 * time.Second
 	firstPause  = 20 * time.Millisecond
+	tellTimeout = maxTries * tryTimeout
 )
 
 // NewContainer makes an empty container.
@@ -91,7 +92,7 @@ func NewContainer(cfg Config) *Container {
 		log = slog.New(slog.DiscardHandler)
 	}
 	c, stop := context.WithCancel(context.Background())
-	return &Container{me: cfg.Worker, links: cfg.Links, wait: cfg.Timeout, lease: cmp.Or(cfg.Lease, defaultLease), log: log, counter: cfg.First, passes: map[PassID]*Pass{}, settled: make(chan struct{}), cleanCtx: c, cleanStop: stop}
+	return &Container{me: cfg.Worker, links: cfg.Links, wait: cfg.Timeout, lease: cmp.Or(cfg.Lease, defaultLease), log: log, counter: cfg.First, passes: map[PassID]*Pass{}, cleanCtx: c, cleanStop: stop}
 }
 
 // nextIDLocked draws from the worker's counter. The caller holds ct.mu.
@@ -225,43 +226,46 @@ func (ct *Container) clean(id PassID, to []WorkerID) {
 
 // spread brings news of a pass to workers, without waiting for them.
 func (ct *Container) spread(id PassID, news string, to []WorkerID, send func(c context.Context, w WorkerID) error) {
-	ct.mu.Lock()
-	defer ct.mu.Unlock()
-	if ct.closed {
-		return // they see this worker leave
-	}
-	ct.telling += len(to)
 	for _, w := range to {
+		if !ct.begin() {
+			return // they see this worker leave
+		}
 		go func() {
+			defer ct.done()
 			ct.tell(ct.cleanCtx, id, news, w, send)
-			ct.mu.Lock()
-			defer ct.mu.Unlock()
-			ct.telling--
-			ct.toldLocked()
 		}()
 	}
 }
 
-// toldLocked wakes who waits until nothing is under way. The caller holds ct.mu.
-func (ct *Container) toldLocked() {
-	if ct.telling == 0 {
+// begin counts something that Settle waits for, until done is called. It says no when the container is closed.
+func (ct *Container) begin() bool {
+	ct.mu.Lock()
+	defer ct.mu.Unlock()
+	if !ct.closed {
+		ct.telling++
+	}
+	return !ct.closed
+}
+
+func (ct *Container) done() {
+	ct.mu.Lock()
+	defer ct.mu.Unlock()
+	if ct.telling--; ct.telling == 0 && ct.settled != nil {
 		close(ct.settled)
-		ct.settled = make(chan struct{})
+		ct.settled = nil
 	}
 }
 
 // tell brings news to one worker. A message that gets lost is sent again; so is one that fails, unless the worker is lost.
 func (ct *Container) tell(c context.Context, id PassID, news string, w WorkerID, send func(c context.Context, w WorkerID) error) {
-	c, cancel := context.WithTimeout(c, tellTimeout)
-	defer cancel()
-	for pause := firstPause; ; pause *= 2 {
-		try, cancel := context.WithTimeout(c, tryTimeout)
-		err := send(try, w)
+	for try, pause := 0, firstPause; ; try, pause = try+1, 2*pause {
+		once, cancel := context.WithTimeout(c, tryTimeout)
+		err := send(once, w)
 		cancel()
 		switch {
 		case err == nil || ct.cleanCtx.Err() != nil || errors.Is(err, ErrUnknownPass): // a worker that is closing is seen to leave
 			return
-		case c.Err() != nil || errors.Is(err, ErrPeerLost):
+		case c.Err() != nil || try == maxTries-1 || errors.Is(err, ErrPeerLost):
 			ct.log.Warn("could not tell a worker that "+news, "pass", id, "peer", ct.links.Name(w), "err", err)
 			return
 		}
@@ -303,7 +307,11 @@ func (ct *Container) PeerLost(w WorkerID, cause error) {
 // Settle waits until every clean-up that this worker began has been answered.
 func (ct *Container) Settle(c context.Context) error {
 	ct.mu.Lock()
-	busy, settled := ct.telling > 0, ct.settled
+	busy := ct.telling > 0
+	if busy && ct.settled == nil {
+		ct.settled = make(chan struct{})
+	}
+	settled := ct.settled
 	ct.mu.Unlock()
 	if !busy {
 		return nil

@@ -2,6 +2,7 @@ package ctx
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"github.com/weft-project/weft/autodiff"
@@ -74,14 +75,19 @@ func (b *backward) poll() (a action, ok, over bool, failed *Failure) {
 // are not alone.
 func (b *backward) do(c context.Context, out *sync.WaitGroup, a action) {
 	switch {
+	case a.recv != nil && a.recv.from == b.id.Creator() && b.pass.ct.begin():
+		go func() { // the root knows by itself what it waits for: nobody needs its answer
+			defer b.pass.ct.done()
+			c, cancel := context.WithTimeout(context.WithoutCancel(c), tellTimeout)
+			defer cancel()
+			if err := b.send(c, a); err != nil {
+				b.abort(err)
+			}
+		}()
+		b.report(nil)
 	case a.recv != nil:
 		out.Go(func() {
-			err := a.recv.node.RunHooks(a.grads)
-			if err == nil {
-				err = b.send(c, a)
-			}
-			autodiff.Release(a.grads...)
-			b.report(err)
+			b.report(b.send(c, a))
 			b.poke()
 		})
 	case a.leaf == nil && b.beside(a.node):
@@ -134,13 +140,18 @@ func (b *backward) report(err error) {
 	b.mu.Unlock()
 }
 
+// send brings gradients to the worker whose tensors they are of, and releases them.
 func (b *backward) send(c context.Context, a action) error {
+	defer func() { autodiff.Release(a.grads...) }() // hooks may replace them
+	if err := a.recv.node.RunHooks(a.grads); err != nil {
+		return err
+	}
 	m := &GradientMessage{
 		Pass: b.pass.id, Message: a.recv.id, Backward: b.id, Mode: b.mode, Retain: b.retain, Anomaly: b.anomaly,
 		Grads: a.grads, Targets: a.recv.origins,
 	}
 	b.mu.Lock()
-	if _, has := b.has[a.recv.from]; !has {
+	if !slices.Contains(b.has, a.recv.from) {
 		m.Plan = b.plan
 	}
 	b.mu.Unlock()

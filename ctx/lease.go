@@ -44,12 +44,11 @@ func (ct *Container) watchLocked() {
 
 // renew is one look at all leases.
 func (ct *Container) renew() {
-	ct.mu.Lock()
-	if ct.closed {
-		ct.mu.Unlock()
+	if !ct.begin() {
 		return
 	}
-	ct.telling++
+	defer ct.done()
+	ct.mu.Lock()
 	ask, over := ct.dueLocked(time.Now())
 	ct.mu.Unlock()
 	for _, p := range over {
@@ -70,8 +69,6 @@ func (ct *Container) renew() {
 	if foreign {
 		ct.watchLocked()
 	}
-	ct.telling--
-	ct.toldLocked()
 }
 
 // askFor renews the leases of passes that their opener still has, and frees the others.
