@@ -126,7 +126,7 @@ func adamLoop[T device.Float](i Update) func(x updateArgs[T]) {
 		for k := range po {
 			w := p[k]
 			d := s.at(g[k], w)
-			m, v := T(b1*a[k])+T(c1*d), T(b2*b[k])+T(c2*d)*d
+			m, v := T(b1*a[k])+T(c1*d), T(b2*b[k])+T(T(c2*d)*d)
 			ao[k], bo[k] = m, v
 			if i.AMSGrad {
 				v = max(v, x.c[k])
@@ -158,9 +158,9 @@ func adadeltaLoop[T device.Float](i Update) func(x updateArgs[T]) {
 		for k := range po {
 			w := p[k]
 			d := s.at(g[k], w)
-			square := T(rho*a[k]) + T(rest*d)*d
+			square := T(rho*a[k]) + T(T(rest*d)*d)
 			delta := root(b[k]+eps) / root(square+eps) * d
-			po[k], ao[k], bo[k] = w-T(lr*delta), square, T(rho*b[k])+T(rest*delta)*delta
+			po[k], ao[k], bo[k] = w-T(lr*delta), square, T(rho*b[k])+T(T(rest*delta)*delta)
 		}
 	}
 }
@@ -176,7 +176,7 @@ func rmspropLoop[T device.Float](i Update) func(x updateArgs[T]) {
 		for k := range po {
 			w := p[k]
 			d := s.at(g[k], w)
-			square := T(alpha*a[k]) + T(rest*d)*d
+			square := T(alpha*a[k]) + T(T(rest*d)*d)
 			ao[k] = square
 			if i.Centered {
 				m := T(alpha*mean[k]) + T(rest*d)
@@ -195,12 +195,11 @@ func rmspropLoop[T device.Float](i Update) func(x updateArgs[T]) {
 
 func rpropLoop[T device.Float](i Update) func(x updateArgs[T]) {
 	shrink, grow, low, high, s := T(i.EtaMinus), T(i.EtaPlus), T(i.MinStep), T(i.MaxStep), slopeOf[T](i)
-	s.decay = 0
 	return func(x updateArgs[T]) {
 		po, p, g := x.po, x.p[:len(x.po)], x.g[:len(x.po)]
 		a, b, ao, bo := x.a[:len(x.po)], x.b[:len(x.po)], x.ao[:len(x.po)], x.bo[:len(x.po)]
 		for k := range po {
-			d, size := s.at(g[k], 0), b[k]
+			d, size := s.at(g[k], 0), b[k] // no weight, so no decay
 			switch turn := d * a[k]; {
 			case turn > 0:
 				size *= grow
