@@ -334,3 +334,22 @@ func TestADistributedStateThatDoesNotFitIsRefusedWithTheOwnersName(t *testing.T)
 	require.ErrorContains(t, err, "a context without one")
 	require.ErrorIs(t, s.pass(t, 5, func(c context.Context) error { return dist.Load(c, state) }), optim.ErrState)
 }
+
+func TestAClippedStepIsMadeAtTheRateOfWhenItWasCalled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ws := rpctest.World(t, rpctest.SlowNet(10*time.Millisecond), 2, functions()...)
+		s := newSpread(t, ws, [][]float64{{1}, {1}})
+		dist, err := optim.NewDistributed(ws[0].Context(t.Context()), optim.SGD{LR: 1}, s.params...)
+		require.NoError(t, err)
+		defer dist.Release()
+		require.NoError(t, s.pass(t, 5, func(c context.Context) error {
+			time.AfterFunc(15*time.Millisecond, func() { _ = dist.SetLR(1000) }) // in the round of norms
+			_, err := dist.StepClipped(c, 1)
+			return err
+		}))
+		require.Equal(t, []float64{1000}, dist.LR())
+		for j := range s.params {
+			require.InDelta(t, 1, s.at(t, j), 1.01)
+		}
+	})
+}
