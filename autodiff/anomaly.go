@@ -66,12 +66,12 @@ func firstAnomaly(gs []*Tensor) (at int, what string, err error) {
 
 // anomalyOf is "NaN", "infinity" or nothing.
 func anomalyOf(g *Tensor) (string, error) {
-	b, err := g.acquire()
+	typ, b, err := g.kept()
 	if err != nil {
 		return "", err
 	}
 	defer b.Release() //nolint:errcheck // ours
-	found, err := runOne(b.Device(), kernels.NonFinite{}, []kernels.Type{g.typ}, b)
+	found, err := runOne(b.Device(), kernels.NonFinite{}, []kernels.Type{typ}, b)
 	if err != nil {
 		return "", err
 	}
@@ -87,4 +87,18 @@ func anomalyOf(g *Tensor) (string, error) {
 		return "infinity", nil
 	}
 	return "", nil
+}
+
+// kept is what there is of a gradient: of a sparse one its rows, as the others are zero. The caller owns the reference.
+func (t *Tensor) kept() (kernels.Type, *device.Buffer, error) {
+	if !t.sparse {
+		b, err := t.acquire()
+		return t.typ, b, err
+	}
+	r, err := t.acquireRows()
+	if err != nil {
+		return t.typ, nil, err
+	}
+	_ = r.ids.Release() // ours
+	return valuesType(t.typ, r.n), r.values, nil
 }

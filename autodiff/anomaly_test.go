@@ -180,6 +180,27 @@ func TestAnomalyModeLetsFiniteGradientsPass(t *testing.T) {
 	require.Equal(t, numbers(t, want.Of(w)), numbers(t, got.Of(w)))
 }
 
+func TestAnomaliesInSparseGradientsAreFoundWithoutMakingThemDense(t *testing.T) {
+	table := normal(rng(1), 5, 2).tensor(device.Float64).RequireGrad()
+	ids := New([]int32{3, 1})
+	y := EmbeddingSparse(table, ids)
+	g, err := BackwardWith(Options{Anomaly: true, RetainGraph: true}, Sum(y))
+	require.NoError(t, err)
+	require.True(t, g.Of(table).IsSparse())
+	onGrad(t, y, func(g *Tensor) *Tensor { return Scale(g, math.NaN()) })
+	_, err = BackwardWith(Options{Anomaly: true}, Sum(y))
+	var ae *AnomalyError
+	require.ErrorAs(t, err, &ae)
+	require.Equal(t, "Gather", ae.Function)
+	require.Equal(t, -1, ae.Input)
+
+	out := checkpointed(t, func(in ...*Tensor) *Tensor { return EmbeddingSparse(table, in[0]) }, ids)
+	g, err = BackwardWith(Options{Anomaly: true}, Sum(out))
+	require.NoError(t, err)
+	require.True(t, g.Of(table).IsSparse(), "also out of a checkpoint")
+	require.Equal(t, []float64{0, 0, 1, 1, 0, 0, 1, 1, 0, 0}, numbers(t, g.Of(table)))
+}
+
 func BenchmarkWhatRecordingACallCosts(b *testing.B) {
 	x, y := Rand(3, 3).RequireGrad(), Rand(3, 3)
 	b.Run("part=op", func(b *testing.B) {

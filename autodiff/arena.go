@@ -3,7 +3,6 @@ package autodiff
 import (
 	"fmt"
 	"sync"
-	"sync/atomic"
 )
 
 // Arena owns tensors and frees them together: a pass has one. Tensors computed from an arena's tensors join it. Safe for
@@ -80,63 +79,4 @@ func (a *Arena) Freed() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.freed
-}
-
-// scope makes an arena a short-lived part of another one, or of any: its tensors mix with those of the arena around it, and what
-// is computed from both belongs to the scope. It is freed before the other.
-type scope struct {
-	outer *Arena                // nil: of any one arena
-	depth int                   // scopes around it, and itself
-	met   atomic.Pointer[Arena] // the first arena, of those that are no scopes, that its tensors were mixed with
-}
-
-func newScope(label string, outer *Arena) *Arena {
-	return &Arena{label: label, scope: &scope{outer: outer, depth: outer.depth() + 1}}
-}
-
-func (a *Arena) depth() int {
-	if a == nil || a.scope == nil {
-		return 0
-	}
-	return a.scope.depth
-}
-
-// root is the arena that is no scope around a, nil where none is known yet.
-func (a *Arena) root() *Arena {
-	for a != nil && a.scope != nil {
-		if a.scope.outer == nil {
-			return a.scope.met.Load()
-		}
-		a = a.scope.outer
-	}
-	return a
-}
-
-// mix is the owner of what is computed from tensors of two owners: the inner one.
-func mix(a, b *Arena) (*Arena, error) {
-	if a == b || b == nil {
-		return a, nil
-	}
-	if a == nil {
-		return b, nil
-	}
-	ra, rb := a.root(), b.root()
-	if ra != nil && rb != nil && ra != rb {
-		return nil, fmt.Errorf("%w: %s and %s", ErrMixedPasses, a.label, b.label)
-	}
-	if b.depth() > a.depth() {
-		a, ra, rb = b, rb, ra
-	}
-	if ra == nil && rb != nil {
-		a.meet(rb)
-	}
-	return a, nil
-}
-
-// meet notes an arena in the outermost scope, which knows of none.
-func (a *Arena) meet(root *Arena) {
-	for a.scope.outer != nil {
-		a = a.scope.outer
-	}
-	a.scope.met.CompareAndSwap(nil, root)
 }

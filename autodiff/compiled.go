@@ -184,7 +184,7 @@ func (c *compiled) forward(dev device.Device, owner *Arena, in []*Tensor) ([]*Te
 			bufs = append(bufs, bufs[j].Retain())
 			continue
 		}
-		b, err := t.acquire()
+		b, err := owner.acquire(t)
 		if err != nil {
 			return nil, err
 		}
@@ -206,7 +206,7 @@ func (c *compiled) forward(dev device.Device, owner *Arena, in []*Tensor) ([]*Te
 		call.saved = append(call.saved, bufs[i].Retain())
 	}
 	call.saved = append(call.saved, results[len(c.out):]...)
-	n := &Node{name: c.name, outs: c.fwd.types[:len(c.out)], at: c.sites.here(), call: call}
+	n := &Node{name: c.name, outs: c.fwd.types[:len(c.out)], at: c.sites.here(), of: owner, call: call}
 	call.node = n
 	for _, t := range in {
 		n.next = append(n.next, t.edge)

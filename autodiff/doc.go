@@ -31,6 +31,9 @@
 // its errors say so ([NodeError]); with Options.Anomaly a gradient that becomes NaN or infinite is one ([AnomalyError]).
 // Hooks ([Tensor.OnGrad], [Tensor.OnAccumulated]) run inside the backward, on whichever goroutine drives it, of every pass.
 //
+// A [Checkpoint] keeps the inputs and results of a piece of the forward, and computes the piece anew when gradients arrive. What its
+// function computes belongs to a scope, an arena within that of the pass.
+//
 // Everything here is safe for concurrent use, except [Tensor.RequireGrad] and the methods of [Task] and [Graph], which
 // have one user at a time.
 package autodiff

@@ -16,6 +16,7 @@ var (
 	ErrNoGrad      = errors.New("requires grad is not set")
 	ErrNotScalar   = errors.New("is not a scalar; all roots need to be scalar, or be given an output gradient")
 	ErrGradient    = errors.New("bad gradient")
+	ErrRecompute   = errors.New("a checkpoint's function did not repeat itself")
 	ErrGraphFreed  = errors.New("the saved values were freed by an earlier backward; ask that one to retain the graph")
 )
 

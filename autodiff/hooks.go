@@ -131,7 +131,7 @@ func (n *Node) accumulated(gs *Gradients, leaf *Tensor) error {
 
 // runHook calls f with a view of g that lasts as long as the call.
 func (n *Node) runHook(h *hook, g *Tensor, f func(g *Tensor) error) (err error) {
-	scope := newScope("a hook", nil)
+	scope := newScope("a hook", n.of)
 	defer scope.Free()
 	defer func() {
 		if r := recover(); r != nil {

@@ -7,7 +7,10 @@ func (a *Arena) Nodes() []*Node {
 	defer a.mu.Unlock()
 	var ns []*Node
 	for _, f := range a.owned {
-		if k, ok := f.(*call); ok && k.node != nil {
+		switch k := f.(type) {
+		case *call:
+			ns = append(ns, k.node)
+		case *checkpoint:
 			ns = append(ns, k.node)
 		}
 	}

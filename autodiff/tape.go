@@ -22,11 +22,12 @@ type Node struct {
 	next   []Edge
 	outs   []kernels.Type // types of the results, hence of the gradients that come in
 	leaf   *Tensor
-	at     *Site // where the user called the function; nil where that is not known
+	at     *Site  // where the user called the function; nil where that is not known
+	of     *Arena // that the results belong to
 	call   *call
-	gather *gather                                  // with a call: its one gradient is sparse
-	hook   func(grads []*Tensor) error              // a sink's
-	pull   func(grads []*Tensor) ([]*Tensor, error) // a copy's: the gradients of the inputs, which the caller must free
+	gather *gather                                            // with a call: its one gradient is sparse
+	hook   func(grads []*Tensor) error                        // a sink's
+	pull   func(grads []*Tensor, how Pull) ([]*Tensor, error) // a copy's or checkpoint's: the gradients of the inputs, which the caller must free
 
 	hooks atomic.Pointer[[]*hook] // never changed, only replaced
 }
@@ -77,13 +78,13 @@ func NewSink(name string, tensors []*Tensor, requires []bool, take func(grads []
 }
 
 // run computes the gradients of the node's inputs from those of its results (nil: none). The caller keeps gys and must free
-// what it gets. With retain the saved values stay for another backward.
-func (n *Node) run(gys []*Tensor, retain bool) ([]*Tensor, error) {
+// what it gets.
+func (n *Node) run(gys []*Tensor, how Pull) ([]*Tensor, error) {
 	if n.hook != nil {
 		return nil, n.hook(gys)
 	}
 	if n.pull != nil {
-		return n.pull(gys)
+		return n.pull(gys, how)
 	}
 	if n.call == nil { // a source passes on what it is given
 		out := make([]*Tensor, len(gys))
@@ -101,9 +102,9 @@ func (n *Node) run(gys []*Tensor, retain bool) ([]*Tensor, error) {
 		return out, nil
 	}
 	if n.gather != nil {
-		return n.gather.backward(n.call, gys[0], retain)
+		return n.gather.backward(n.call, gys[0], how.Retain)
 	}
-	return n.call.backward(gys, len(n.next), retain)
+	return n.call.backward(gys, len(n.next), how.Retain)
 }
 
 // call is what a recorded call keeps for its backward.

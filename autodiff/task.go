@@ -28,7 +28,10 @@ const (
 )
 
 // NewTask finds all nodes reachable from the roots and the sources.
-func NewTask(roots []Edge, sources []*Node) *Task {
+func NewTask(roots []Edge, sources []*Node) *Task { return newTask(roots, sources, nil) }
+
+// newTask is NewTask that does not look beyond the nodes at which it stops. Those take part, and are not to be run.
+func newTask(roots []Edge, sources []*Node, stop map[*Node]bool) *Task {
 	t := &Task{nodes: map[*Node]*waiting{}}
 	var stack []*Node
 	enter := func(n *Node) {
@@ -54,6 +57,9 @@ func NewTask(roots []Edge, sources []*Node) *Task {
 	for len(stack) > 0 {
 		n := stack[len(stack)-1]
 		stack = stack[:len(stack)-1]
+		if stop[n] {
+			continue
+		}
 		for _, e := range n.next {
 			if e.Node != nil {
 				enter(e.Node)

@@ -54,7 +54,7 @@ func randomDAG(t *testing.T, r *rand.Rand) *dag {
 			}
 			d.weights[n] = append(d.weights[n], row)
 		}
-		n.pull = func(gys []*Tensor) ([]*Tensor, error) { d.ran[n]++; return d.pull(t, n, gys), nil }
+		n.pull = func(gys []*Tensor, _ Pull) ([]*Tensor, error) { d.ran[n]++; return d.pull(t, n, gys), nil }
 		d.nodes = append(d.nodes, n)
 	}
 	isSource := func(n *Node) bool { // nothing leads there

@@ -24,7 +24,7 @@ func (n *Node) PullWith(gys []*Tensor, how Pull) ([]*Tensor, error) {
 	if err := n.RunHooks(gys); err != nil {
 		return nil, err
 	}
-	outs, err := n.run(gys, how.Retain)
+	outs, err := n.run(gys, how)
 	if err != nil {
 		return nil, &NodeError{Node: n, Err: err}
 	}

@@ -1,0 +1,124 @@
+package autodiff
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/weft-project/weft/device"
+)
+
+// scope makes an arena a short-lived part of another one, or of any: its tensors mix with those of the arenas around it, and what
+// is computed from both belongs to the scope. It is freed before them.
+type scope struct {
+	outer *Arena                // nil: of any one arena that is no scope
+	met   atomic.Pointer[Arena] // that arena, once its tensors were mixed with some
+	pins  *pins                 // nil: none are kept
+}
+
+func newScope(label string, outer *Arena) *Arena {
+	return &Arena{label: label, scope: &scope{outer: outer}}
+}
+
+// root is the arena around a that is no scope, nil where none is known yet.
+func (a *Arena) root() *Arena {
+	for a != nil && a.scope != nil {
+		if a.scope.outer == nil {
+			return a.scope.met.Load()
+		}
+		a = a.scope.outer
+	}
+	return a
+}
+
+// within says that a is o or a scope in it.
+func (a *Arena) within(o *Arena) bool {
+	for a != o && a != nil && a.scope != nil {
+		a = a.scope.outer
+	}
+	return a == o
+}
+
+// mix is the owner of what is computed from tensors of two owners: the inner one.
+func mix(a, b *Arena) (*Arena, error) {
+	switch {
+	case b == nil || a == b:
+		return a, nil
+	case a == nil || b.within(a):
+		return b, nil
+	case a.within(b):
+		return a, nil
+	case a.meets(b):
+		return a, nil
+	case b.meets(a):
+		return b, nil
+	case a.scope != nil && b.scope != nil:
+		return nil, fmt.Errorf("%w: %s and %s; a checkpoint inside another is told so by its inputs: give it what it reads", ErrMixedPasses, a.label, b.label)
+	}
+	return nil, fmt.Errorf("%w: %s and %s", ErrMixedPasses, a.label, b.label)
+}
+
+// meets says that a is a scope whose tensors may be mixed with those of o, which is none.
+func (a *Arena) meets(o *Arena) bool {
+	if a.scope == nil || o.scope != nil {
+		return false
+	}
+	if root := a.root(); root != nil {
+		return root == o
+	}
+	for a.scope.outer != nil {
+		a = a.scope.outer
+	}
+	return a.scope.met.CompareAndSwap(nil, o) || a.scope.met.Load() == o
+}
+
+// pins are the values of the parameters that a scope's computations read from outside: a second run is given the values of the first, also
+// where an optimizer has stepped in between.
+type pins struct {
+	replay bool // take values from here, and add none
+
+	mu sync.Mutex
+	of map[*Tensor]*device.Buffer // one reference each
+}
+
+// copy gives a second run what is pinned.
+func (p *pins) copy() *pins {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c := &pins{replay: true, of: make(map[*Tensor]*device.Buffer, len(p.of))}
+	for t, b := range p.of {
+		c.of[t] = b.Retain()
+	}
+	return c
+}
+
+func (p *pins) free() {
+	p.mu.Lock()
+	of := p.of
+	p.of, p.replay = nil, true
+	p.mu.Unlock()
+	for _, b := range of {
+		_ = b.Release() // the pin's own
+	}
+}
+
+// acquire gives a reference to the value of t that a computation whose results belong to a is to read.
+func (a *Arena) acquire(t *Tensor) (*device.Buffer, error) {
+	if a == nil || a.scope == nil || !t.requiresGrad || t.edge.Node.leaf != t || t.owner == a {
+		return t.acquire()
+	}
+	p := a.scope.pins
+	if p == nil {
+		return a.scope.outer.acquire(t)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if b := p.of[t]; b != nil {
+		return b.Retain(), nil
+	}
+	b, err := a.scope.outer.acquire(t)
+	if err == nil && !p.replay {
+		p.of[t] = b.Retain()
+	}
+	return b, err
+}
