@@ -103,7 +103,7 @@ func (cfg Config) prepare() (*prepared, error) {
 	} else if p.Dynamic {
 		bad("a dynamic world needs a Store")
 	}
-	for _, f := range append([]Function{gather}, p.Functions...) {
+	for _, f := range append([]Function{gather, backwardAt}, p.Functions...) {
 		if f == nil {
 			bad("a function is nil")
 			continue
