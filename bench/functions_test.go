@@ -3,7 +3,7 @@ package bench
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
+	"math"
 	"testing"
 
 	"github.com/weft-project/weft/autodiff"
@@ -22,7 +22,7 @@ type forwarding struct {
 	X     *autodiff.Tensor
 }
 
-// linearSize is a linear layer with the weights that a seed gives.
+// linearSize is a linear layer with the weights that a seed gives, as torch/dist_autograd.py makes them.
 type linearSize struct {
 	Seed    uint64
 	In, Out int
@@ -63,7 +63,23 @@ var (
 )
 
 func (l linearSize) layer() *nn.Linear {
-	return nn.NewLinear(rand.New(rand.NewPCG(l.Seed, 0)), l.In, l.Out)
+	bound := 1 / math.Sqrt(float64(l.In))
+	return &nn.Linear{
+		W: autodiff.New(hashed(l.Seed, bound, l.In*l.Out), l.In, l.Out).RequireGrad(),
+		B: autodiff.New(hashed(l.Seed+1, bound, l.Out)).RequireGrad(),
+	}
+}
+
+// hashed is numbers in [−bound, bound) from a hash of their index.
+func hashed(seed uint64, bound float64, n int) []float32 {
+	out := make([]float32, n)
+	for i := range out {
+		h := (uint64(i) + seed<<32) * 0x9E3779B97F4A7C15
+		h = (h ^ h>>32) * 0xD6E8FEB86659FD93
+		h ^= h >> 32
+		out[i] = float32((2*float64(h>>40)/(1<<24) - 1) * bound)
+	}
+	return out
 }
 
 // refs are references to a layer's parameters, on the worker that has it.

@@ -2,7 +2,8 @@ package bench
 
 import (
 	"context"
-	"math/rand/v2"
+	"encoding/json"
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -13,12 +14,13 @@ import (
 	"github.com/weft-project/weft/kernels"
 	"github.com/weft-project/weft/optim"
 	"github.com/weft-project/weft/rpc"
+	"github.com/weft-project/weft/transport"
 )
 
 // The model: 784-1024 here, 1024-10 on the other worker (or here too), cross-entropy here, SGD on both.
 var (
-	firstLayer  = linearSize{Seed: 1, In: 784, Out: 1024}
-	secondLayer = linearSize{Seed: 2, In: 1024, Out: 10}
+	firstLayer  = linearSize{Seed: 10, In: 784, Out: 1024}
+	secondLayer = linearSize{Seed: 20, In: 1024, Out: 10}
 	rule        = optim.SGD{LR: 0.05}
 )
 
@@ -29,17 +31,11 @@ type batch struct {
 }
 
 func newBatch() batch {
-	src := rand.New(rand.NewPCG(3, 0))
-	d := batch{x: make([]float32, 64*784)}
-	for i := range d.x {
-		d.x[i] = float32(src.NormFloat64())
-	}
 	labels := make([]int64, 64)
 	for i := range labels {
-		labels[i] = src.Int64N(10)
+		labels[i] = int64(i * 7 % 10)
 	}
-	d.labels = autodiff.New(labels)
-	return d
+	return batch{hashed(30, 1.7, 64*784), autodiff.New(labels)}
 }
 
 // input is the batch as a tensor, made anew for every step as a program that reads its data does.
@@ -56,7 +52,7 @@ func lossOf(t *autodiff.Tensor, want bool) (float64, error) {
 }
 
 // pipeline makes the model on two workers.
-func pipeline(t testing.TB, w *rpc.Worker) stepper {
+func pipeline(t testing.TB, w *rpc.Worker, mode ctx.Mode) stepper {
 	t.Helper()
 	c := w.Context(t.Context())
 	first, data := firstLayer.layer(), newBatch()
@@ -77,7 +73,7 @@ func pipeline(t testing.TB, w *rpc.Worker) stepper {
 				return err
 			}
 			l := autodiff.CrossEntropy(logits, data.labels)
-			if err := ctx.Backward(c, l); err != nil {
+			if err := ctx.BackwardWith(c, ctx.Options{Mode: mode}, l); err != nil {
 				return err
 			}
 			if loss, err = lossOf(l, want); err != nil {
@@ -117,7 +113,8 @@ func oneProcess(t testing.TB) stepper {
 // BenchmarkPipelineMLP is a training step of the model on two workers: forward, backward and the distributed optimizer.
 func BenchmarkPipelineMLP(b *testing.B) {
 	overLanes(b, func(b *testing.B, w *rpc.Worker) {
-		benchmarkSteps(b, pipeline(b, w), w.Settle)
+		benchmarkSteps(b, pipeline(b, w, ctx.Smart), w.Settle)
+		b.Run("mode=fast", func(b *testing.B) { benchmarkSteps(b, pipeline(b, w, ctx.Fast), w.Settle) })
 	})
 }
 
@@ -148,7 +145,7 @@ func benchmarkSteps(b *testing.B, step stepper, settle func(context.Context) err
 
 func TestThePipelinesLossesAreThoseOfOneProcessAndFall(t *testing.T) {
 	overLanes(t, func(t *testing.T, w *rpc.Worker) {
-		split, whole := pipeline(t, w), oneProcess(t)
+		split, whole := pipeline(t, w, ctx.Smart), oneProcess(t)
 		var losses []float64
 		for range 8 {
 			got, err := split(t.Context(), true)
@@ -162,6 +159,22 @@ func TestThePipelinesLossesAreThoseOfOneProcessAndFall(t *testing.T) {
 		require.NoError(t, w.Settle(t.Context()))
 		require.Empty(t, w.Passes())
 	})
+}
+
+// testdata/mlp_losses.json is what torch/dist_autograd.py writes.
+func TestTheSplitModelLosesAsTorchsDoes(t *testing.T) {
+	raw, err := os.ReadFile("testdata/mlp_losses.json")
+	require.NoError(t, err)
+	var want []float64
+	require.NoError(t, json.Unmarshal(raw, &want))
+	require.Len(t, want, 100)
+	w := startLane(t, transport.LaneQUIC).worker
+	step := pipeline(t, w, ctx.Smart)
+	for i := range want {
+		got, err := step(t.Context(), true)
+		require.NoError(t, err)
+		require.InDelta(t, want[i], got, 1e-4, "step %d", i)
+	}
 }
 
 func TestProductsAreComputedOnOneThread(t *testing.T) {

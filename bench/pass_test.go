@@ -14,10 +14,13 @@ import (
 
 // example is the pass of PyTorch's documentation: two tensors are added on the other worker, the sum is multiplied by a third
 // here, and the product summed.
-type example struct{ a, b, c *autodiff.Tensor }
+type example struct {
+	a, b, c *autodiff.Tensor
+	mode    ctx.Mode
+}
 
 func newExample(n int) example {
-	return example{autodiff.Rand(n, n).RequireGrad(), autodiff.Rand(n, n).RequireGrad(), autodiff.Rand(n, n).RequireGrad()}
+	return example{a: autodiff.Rand(n, n).RequireGrad(), b: autodiff.Rand(n, n).RequireGrad(), c: autodiff.Rand(n, n).RequireGrad()}
 }
 
 // pass opens a pass, runs it forward and backward, reads the gradients and leaves it. The other worker is told to clean up
@@ -28,7 +31,7 @@ func (e example) pass(c context.Context, w *rpc.Worker, look func(map[*autodiff.
 		if err != nil {
 			return err
 		}
-		if err := ctx.Backward(c, autodiff.Sum(autodiff.Mul(t3, e.c))); err != nil {
+		if err := ctx.BackwardWith(c, ctx.Options{Mode: e.mode}, autodiff.Sum(autodiff.Mul(t3, e.c))); err != nil {
 			return err
 		}
 		grads, err := ctx.Gradients(c)
@@ -47,18 +50,21 @@ func lookAway(map[*autodiff.Tensor]*autodiff.Tensor) {}
 
 // BenchmarkPass is a whole pass including its clean-up on both workers. Without settle=each a pass is left as a program leaves
 // it: the next one begins while the other worker cleans up, and the clock stops when all are cleaned up. With it, every
-// iteration waits for the other worker's word that it has cleaned up.
+// iteration waits for the other worker's word that it has cleaned up. mode=fast is FAST mode, for what SMART costs.
 func BenchmarkPass(b *testing.B) {
 	overLanes(b, func(b *testing.B, w *rpc.Worker) {
 		for _, n := range []int{3, 1024} {
-			b.Run(fmt.Sprintf("size=%dx%d", n, n), func(b *testing.B) { benchmarkPass(b, w, n, false) })
-			b.Run(fmt.Sprintf("size=%dx%d/settle=each", n, n), func(b *testing.B) { benchmarkPass(b, w, n, true) })
+			b.Run(fmt.Sprintf("size=%dx%d", n, n), func(b *testing.B) { benchmarkPass(b, w, newExample(n), false) })
+			b.Run(fmt.Sprintf("size=%dx%d/settle=each", n, n), func(b *testing.B) { benchmarkPass(b, w, newExample(n), true) })
+			fast := newExample(n)
+			fast.mode = ctx.Fast
+			b.Run(fmt.Sprintf("size=%dx%d/mode=fast", n, n), func(b *testing.B) { benchmarkPass(b, w, fast, false) })
 		}
 	})
 }
 
-func benchmarkPass(b *testing.B, w *rpc.Worker, n int, settleEach bool) {
-	c, e := b.Context(), newExample(n)
+func benchmarkPass(b *testing.B, w *rpc.Worker, e example, settleEach bool) {
+	c, n := b.Context(), e.a.Shape()[0]
 	for range 3 {
 		require.NoError(b, e.pass(c, w, lookAway))
 	}

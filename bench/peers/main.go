@@ -40,13 +40,15 @@ func main() {
 }
 
 func systems(each time.Duration, python string) []system {
-	test := []string{"go", "test", "-run", "^$", "-bench", "^Benchmark(Call|Tensor|TLS)$", "-benchtime", each.String(), "."}
+	test := []string{"go", "test", "-run", "^$", "-bench", "^Benchmark(Call|Tensor|TLS|Pass|PipelineMLP)$", "-benchtime", each.String(), "."}
 	all := []system{{"weft", "bench", test}, {"grpc", "bench/grpc", test}}
 	if python == "" {
 		return all
 	}
 	for _, mode := range []string{"default", "uv"} {
-		all = append(all, system{"torch " + mode, "bench/torch", []string{python, "rpc_call.py", mode, fmt.Sprint(each.Seconds())}})
+		for _, program := range []string{"rpc_call.py", "dist_autograd.py"} {
+			all = append(all, system{"torch " + mode + ", " + program, "bench/torch", []string{python, program, mode, fmt.Sprint(each.Seconds())}})
+		}
 	}
 	return all
 }
@@ -91,7 +93,7 @@ func (all *samples) line(line string) {
 	if lane, ok := strings.CutPrefix(rest, "lane="); ok {
 		column, rest, _ = strings.Cut(lane, "/")
 	}
-	row := kind + "/" + rest
+	row := strings.TrimSuffix(kind+"/"+rest, "/")
 	if kind == "TLS" {
 		row = "Tensor/" + rest
 	}
@@ -139,6 +141,10 @@ func (all *samples) table(w io.Writer) {
 			metric, higher = "GB/s", true
 		case strings.Contains(row, "inflight"):
 			metric, higher = "calls/s", true
+		case strings.HasPrefix(row, "Pass/"):
+			metric, higher = "passes/s", true
+		case strings.HasPrefix(row, "PipelineMLP"):
+			metric, higher = "steps/s", true
 		}
 		best := all.bestPeer(row, metric, higher)
 		for _, column := range all.columns {
@@ -197,6 +203,13 @@ var promises = []ratio{
 	{"Call/inflight=64", "calls/s", "local", "Call/inflight=64-torchscript", "torch-default", 3, true},
 	{"Tensor/bytes=16MiB", "GB/s", "local", "Tensor/bytes=16MiB", "torch-default", 1.5, true},
 	{"Tensor/bytes=16MiB", "GB/s", "bulk", "Tensor/bytes=16MiB", "go-tls", 0.8, true},
+	{"Pass/size=3x3", "passes/s", "local", "Pass/size=3x3", "torch-default", 8, true},
+	{"Pass/size=3x3", "passes/s", "quic", "Pass/size=3x3", "torch-uv", 4, true},
+	{"Pass/size=1024x1024", "passes/s", "local", "Pass/size=1024x1024", "torch-default", 2, true},
+	{"PipelineMLP", "steps/s", "local", "PipelineMLP", "torch-default", 1.5, true},
+	{"PipelineMLP", "steps/s", "quic", "PipelineMLP", "torch-uv", 1.5, true},
+	{"Pass/size=3x3", "passes/s", "local", "Pass/size=3x3/mode=fast", "local", 0.9, true},
+	{"PipelineMLP", "steps/s", "local", "PipelineMLP/mode=fast", "local", 0.9, true},
 }
 
 func ratios(out io.Writer, all *samples) {

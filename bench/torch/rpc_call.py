@@ -5,21 +5,13 @@
 "default" lets TensorPipe choose (shared memory on one host), "uv" holds it to TCP. It prints lines in the format of Go's benchmarks, with
 the lane torch-default or torch-uv; a call of a TorchScript function stands beside that of a Python function.
 """
-import os
 import sys
 import time
 from collections import deque
 
-for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-    os.environ.setdefault(name, "1")
-os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-
+from common import PEER, emit, timed, two_processes
 import torch
 import torch.distributed.rpc as rpc
-import torch.multiprocessing as mp
-
-PEER = "worker1"
-OPTIONS = {"default": {}, "uv": {"_transports": ["uv"], "_channels": ["basic"]}}
 
 
 def nothing():
@@ -35,24 +27,12 @@ def scripted(x: int) -> int:
     return x
 
 
-def emit(lane, name, took, **metrics):
-    nanoseconds = 1e9 * sum(took) / len(took)
-    extra = "".join(f"\t{value:.6g} {unit}" for unit, value in metrics.items())
-    print(f"Benchmark{name.replace('/', f'/lane={lane}/', 1)}\t{len(took)}\t{nanoseconds:.0f} ns/op{extra}", flush=True)
-
-
 def percentile(took, p):
     return 1e6 * sorted(took)[min(len(took) * p // 100, len(took) - 1)]
 
 
 def one_at_a_time(lane, name, seconds, call, size=0):
-    for _ in range(3):
-        call()
-    took, end = [], time.perf_counter() + seconds
-    while time.perf_counter() < end or not took:
-        start = time.perf_counter()
-        call()
-        took.append(time.perf_counter() - start)
+    took = timed(seconds, call)
     metrics = {"p50-µs": percentile(took, 50), "p99-µs": percentile(took, 99)}
     if size:
         metrics["GB/s"] = size * len(took) / sum(took) / 1e9
@@ -84,24 +64,6 @@ def measure(lane, seconds):
         one_at_a_time(lane, f"Tensor/bytes={mib}MiB", seconds, lambda: rpc.rpc_sync(PEER, count, args=(t,)), mib << 20)
 
 
-def run(rank, mode, port, seconds):
-    torch.set_num_threads(1)
-    options = rpc.TensorPipeRpcBackendOptions(init_method=f"tcp://127.0.0.1:{port}", **OPTIONS[mode])
-    rpc.init_rpc(f"worker{rank}", rank=rank, world_size=2, rpc_backend_options=options)
-    if rank == 0:
-        measure("torch-" + mode, seconds)
-    rpc.shutdown()
-
-
-def free_port():
-    import socket
-
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
 if __name__ == "__main__":
     mode = sys.argv[1] if len(sys.argv) > 1 else "default"
-    seconds = float(sys.argv[2]) if len(sys.argv) > 2 else 1.0
-    mp.spawn(run, args=(mode, free_port(), seconds), nprocs=2)
+    two_processes(mode, measure, float(sys.argv[2]) if len(sys.argv) > 2 else 1.0)
