@@ -92,7 +92,7 @@ func (c *callContext) Value(key any) any {
 			return c.span.id
 		}
 		return nil
-	case timeoutKey:
+	case timeoutKey, checkpointKey:
 		return nil
 	}
 	return c.full().Value(key)

@@ -30,6 +30,7 @@ var (
 	ErrProtocol      = errors.New("bad message")
 	ErrReleased      = errors.New("reference was released")
 	ErrBusy          = errors.New("too busy")
+	ErrCheckpoint    = errors.New("a checkpointed function must not call: it is run again when gradients arrive")
 	ErrNotOwner      = errors.New("this worker is not the owner; use ToHere")
 )
 
@@ -75,5 +76,5 @@ var portable = []error{
 	autodiff.ErrNoGrad, autodiff.ErrNotScalar, autodiff.ErrGradient, autodiff.ErrGraphFreed,
 	kernels.ErrOperands, kernels.ErrIndex, device.ErrBadMap, device.ErrNoDevice, device.ErrMemory, device.ErrBadShape,
 	ErrRankTaken, ErrNameTaken, ErrWorldSize, ErrRefused, ErrPeerLeft, ErrConfig, ErrBusy, ErrResolved,
-	autodiff.ErrAnomaly,
+	autodiff.ErrAnomaly, autodiff.ErrRecompute, ErrCheckpoint,
 }

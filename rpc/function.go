@@ -29,6 +29,7 @@ type Func[In, Out any] struct {
 	name    string
 	in, out *codec
 	fn      func(context.Context, In) (Out, *Future[Out], error)
+	options options
 	err     error // what is wrong with the declaration
 }
 
@@ -38,11 +39,20 @@ const maxName = 128
 // Define declares a function. In and Out are Go values that may hold tensors (*autodiff.Tensor) and references (RRef)
 // anywhere but in interfaces. The function runs on a goroutine of its own for every call. What is wrong with the declaration
 // is reported by Join and by calls.
-func Define[In, Out any](name string, fn func(c context.Context, in In) (Out, error)) *Func[In, Out] {
-	return define(name, fn == nil, func(c context.Context, in In) (Out, *Future[Out], error) {
+func Define[In, Out any](name string, fn func(c context.Context, in In) (Out, error), opts ...Option) *Func[In, Out] {
+	f := define(name, fn == nil, func(c context.Context, in In) (Out, *Future[Out], error) {
 		out, err := fn(c, in)
 		return out, nil, err
 	})
+	for _, o := range opts {
+		o(&f.options)
+	}
+	if f.err == nil && f.options.checkpoint {
+		if err := checkpointable(f.in, f.out); err != nil {
+			f.err = fmt.Errorf("function %q: %w", name, err)
+		}
+	}
+	return f
 }
 
 // DefineAsync declares a function that may give its result later. No goroutine waits while the future is pending, and the call
@@ -105,6 +115,9 @@ func (f *Func[In, Out]) handle(c context.Context, in *inbound) (any, pending, er
 	args := new(In)
 	if err := in.unpack(c, args); err != nil {
 		return nil, nil, err
+	}
+	if f.options.checkpoints(c) {
+		return f.handleAgain(c, args)
 	}
 	out := new(Out)
 	later, err := f.protect(c, *args, out)

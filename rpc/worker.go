@@ -79,6 +79,9 @@ func FromContext(c context.Context) (*Worker, bool) {
 }
 
 func from(c context.Context) (*Worker, error) {
+	if f, ok := c.Value(checkpointKey{}).(string); ok {
+		return nil, fmt.Errorf("%w: %s", ErrCheckpoint, f)
+	}
 	if w, ok := FromContext(c); ok {
 		return w, nil
 	}
