@@ -44,10 +44,11 @@ fuzz:
 		go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$pkg" </dev/null
 	done
 
-# Ten minutes of calls between processes that are killed and join again; then every random test a hundred times as long:
+# Ten minutes of calls between processes that are killed and join again; five of 64 passes at once; then every random test a hundred times as long:
 # the tag makes internal/soak multiply the number of its cases.
 soak:
 	WEFT_SOAK=$${WEFT_SOAK:-10m} go test -count=1 -v -timeout $(SOAKTIME) -run '^TestSoak$$' ./internal/disttest/process
+	WEFT_SOAK=$${WEFT_SOAK:-5m} go test -count=1 -v -timeout $(SOAKTIME) -run 'SixtyFourPasses' ./internal/disttest
 	go test $(RACE) -tags soak -shuffle=on -count=1 -timeout $(SOAKTIME) ./...
 
 # Three hosts as network namespaces behind a switch that delays, loses and cuts. Needs root and /dev/net/tun.

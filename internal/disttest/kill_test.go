@@ -26,7 +26,9 @@ func TestARandomWorkerKilledAtARandomMessageLeavesNothingOnTheOthers(t *testing.
 		seed := uint64(i)
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 			k := newCase(t, seed, ctx.Mode(seed%4/3))
-			messages := k.count(t)
+			messages := k.count(t, func(t *testing.T, w *world) {
+				w.pass(t, k.root, func(c context.Context) { require.NoError(t, k.pass(c)) })
+			})
 			if k.kill(t, k.r.IntN(k.workers), 1+k.r.IntN(max(1, messages))) != nil {
 				failed++
 			} else {
@@ -42,7 +44,7 @@ func TestARandomWorkerKilledAtARandomMessageLeavesNothingOnTheOthers(t *testing.
 func (k *randomCase) counted(t *testing.T, at func(n int64), run func(t *testing.T, w *world)) {
 	var n atomic.Int64
 	n.Store(1 << 40) // joining and leaving do not count
-	cfg := k.config()
+	cfg := k.net
 	cfg.Drop = func(string, string, *transport.Message) bool { at(n.Add(1)); return false }
 	bubble(t, k.workers, cfg, func(t *testing.T, w *world) {
 		n.Store(0)
@@ -51,16 +53,14 @@ func (k *randomCase) counted(t *testing.T, at func(n int64), run func(t *testing
 	}, k.eval)
 }
 
-// count counts the messages of a pass.
-func (k *randomCase) count(t *testing.T) int {
+// count counts the messages of what is run.
+func (k *randomCase) count(t *testing.T, run func(t *testing.T, w *world)) int {
 	var last atomic.Int64
 	k.counted(t, func(n int64) {
 		if n < 1<<40 {
 			last.Store(n)
 		}
-	}, func(t *testing.T, w *world) {
-		w.pass(t, k.root, func(c context.Context) { require.NoError(t, k.pass(c)) })
-	})
+	}, run)
 	return int(last.Load())
 }
 

@@ -69,6 +69,7 @@ type randomCase struct {
 	root    int
 	program *program
 	mode    ctx.Mode
+	net     simnet.Config // on which messages are delayed and overtake each other
 	alone   *machine
 	want    *autodiff.Gradients
 	*machine
@@ -81,6 +82,7 @@ func newCase(t *testing.T, seed uint64, mode ctx.Mode) *randomCase {
 	if mode == ctx.Fast {
 		k.workers = 2 + k.r.IntN(3)
 	}
+	k.net = simnet.Config{Seed: seed, MaxDelay: time.Duration(1+seed%20) * time.Millisecond}
 	k.root = k.r.IntN(k.workers)
 	w := &writer{r: k.r, workers: k.workers, budget: budget, waste: mode == ctx.Smart}
 	k.program, _ = w.body(nil, maxDepth)
@@ -91,11 +93,6 @@ func newCase(t *testing.T, seed uint64, mode ctx.Mode) *randomCase {
 	require.NoError(t, err)
 	k.machine = distributed(seed, k.workers)
 	return k
-}
-
-// config is a network on which messages are delayed and overtake each other.
-func (k *randomCase) config() simnet.Config {
-	return simnet.Config{Seed: k.seed, MaxDelay: time.Duration(1+k.seed%20) * time.Millisecond}
 }
 
 // pass runs the program and its backward in a pass.
@@ -112,7 +109,7 @@ func (k *randomCase) pass(c context.Context) error {
 // randomGraph runs one random program twice, by itself and over workers, and compares.
 func randomGraph(t *testing.T, seed uint64) {
 	k := newCase(t, seed, ctx.Mode(seed%4/3)) // a quarter in FAST mode
-	bubble(t, k.workers, k.config(), func(t *testing.T, w *world) {
+	bubble(t, k.workers, k.net, func(t *testing.T, w *world) {
 		w.pass(t, k.root, func(c context.Context) {
 			require.NoError(t, k.pass(c))
 			k.requireSame(t, k.alone, k.want, func(at int) *ctx.Pass { return w.part(t, c, at) })
