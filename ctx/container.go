@@ -3,7 +3,6 @@ package ctx
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -75,15 +74,6 @@ type Container struct {
 	cleanCtx  context.Context
 	cleanStop context.CancelFunc
 }
-
-// Bounds on telling one worker something. A worker that cannot be told in that time frees the pass by itself: when it notices that the
-// opener is lost, or when the lease runs out.
-const (
-	maxTries    = 4
-	tryTimeout  = 3 * time.Second
-	firstPause  = 20 * time.Millisecond
-	tellTimeout = maxTries * tryTimeout
-)
 
 // NewContainer makes an empty container.
 func NewContainer(cfg Config) *Container {
@@ -219,65 +209,6 @@ func (ct *Container) HandleCleanup(c context.Context, id PassID, from WorkerID) 
 	wg.Wait()
 }
 
-// clean tells workers to free a pass, without waiting for them.
-func (ct *Container) clean(id PassID, to []WorkerID) {
-	ct.spread(id, "a pass was left", to, func(c context.Context, w WorkerID) error { return ct.links.SendCleanup(c, w, id) })
-}
-
-// spread brings news of a pass to workers, without waiting for them.
-func (ct *Container) spread(id PassID, news string, to []WorkerID, send func(c context.Context, w WorkerID) error) {
-	for _, w := range to {
-		if !ct.begin() {
-			return // they see this worker leave
-		}
-		go func() {
-			defer ct.done()
-			ct.tell(ct.cleanCtx, id, news, w, send)
-		}()
-	}
-}
-
-// begin counts something that Settle waits for, until done is called. It says no when the container is closed.
-func (ct *Container) begin() bool {
-	ct.mu.Lock()
-	defer ct.mu.Unlock()
-	if !ct.closed {
-		ct.telling++
-	}
-	return !ct.closed
-}
-
-func (ct *Container) done() {
-	ct.mu.Lock()
-	defer ct.mu.Unlock()
-	if ct.telling--; ct.telling == 0 && ct.settled != nil {
-		close(ct.settled)
-		ct.settled = nil
-	}
-}
-
-// tell brings news to one worker. A message that gets lost is sent again; so is one that fails, unless the worker is lost.
-func (ct *Container) tell(c context.Context, id PassID, news string, w WorkerID, send func(c context.Context, w WorkerID) error) {
-	for try, pause := 0, firstPause; ; try, pause = try+1, 2*pause {
-		once, cancel := context.WithTimeout(c, tryTimeout)
-		err := send(once, w)
-		cancel()
-		switch {
-		case err == nil || ct.cleanCtx.Err() != nil || errors.Is(err, ErrUnknownPass): // a worker that is closing is seen to leave
-			return
-		case c.Err() != nil || try == maxTries-1 || errors.Is(err, ErrPeerLost):
-			ct.log.Warn("could not tell a worker that "+news, "pass", id, "peer", ct.links.Name(w), "err", err)
-			return
-		}
-		wait := time.NewTimer(pause)
-		select {
-		case <-wait.C:
-		case <-c.Done():
-			wait.Stop()
-		}
-	}
-}
-
 // PeerLost ends what depends on a lost worker. Passes that it opened, or brought here on another's behalf, are freed, as
 // nobody else will; the workers that this one called in them are told. Backwards of other passes that it took part in fail with
 // ErrPeerLost.
@@ -304,26 +235,6 @@ func (ct *Container) PeerLost(w WorkerID, cause error) {
 	}
 }
 
-// Settle waits until every clean-up that this worker began has been answered.
-func (ct *Container) Settle(c context.Context) error {
-	ct.mu.Lock()
-	busy := ct.telling > 0
-	if busy && ct.settled == nil {
-		ct.settled = make(chan struct{})
-	}
-	settled := ct.settled
-	ct.mu.Unlock()
-	if !busy {
-		return nil
-	}
-	select {
-	case <-settled:
-		return nil
-	case <-c.Done():
-		return fmt.Errorf("%s: messages of passes are under way: %w", ct.links.Name(ct.me), context.Cause(c))
-	}
-}
-
 // Close frees every pass here and gives up on clean-ups. The container then opens no more passes.
 func (ct *Container) Close() {
 	ct.mu.Lock()
@@ -339,32 +250,4 @@ func (ct *Container) Close() {
 		p.release(ErrLeft)
 	}
 	_ = ct.Settle(context.Background()) // it ends: nothing more is begun, and what is under way was stopped
-}
-
-// tombstones remember the passes that were left lately, so that a straggler does not bring one back to life.
-type tombstones struct {
-	set  map[PassID]error // why it is gone, nil where it was just left
-	ring []PassID
-	next int
-}
-
-const maxTombstones = 4096
-
-func (t *tombstones) has(id PassID) bool { _, ok := t.set[id]; return ok }
-
-func (t *tombstones) add(id PassID, why error) {
-	if t.has(id) {
-		return
-	}
-	if t.set == nil {
-		t.set = map[PassID]error{}
-	}
-	if len(t.ring) < maxTombstones {
-		t.ring = append(t.ring, id)
-	} else {
-		delete(t.set, t.ring[t.next])
-		t.ring[t.next] = id
-		t.next = (t.next + 1) % maxTombstones
-	}
-	t.set[id] = why
 }
