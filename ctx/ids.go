@@ -1,6 +1,6 @@
 package ctx
 
-import "fmt"
+import "strconv"
 
 // WorkerID numbers the workers of a job: their rank.
 type WorkerID uint16
@@ -44,5 +44,11 @@ func (id BackwardID) String() string { return idString(uint64(id)) }
 
 // idString leaves out the upper 16 bits of the counter, which tell the lives of a worker apart.
 func idString(id uint64) string {
-	return fmt.Sprintf("%d.%d", id>>counterBits, id&(1<<32-1))
+	var space [24]byte
+	return string(appendID(space[:0], id))
+}
+
+func appendID(b []byte, id uint64) []byte {
+	b = append(strconv.AppendUint(b, id>>counterBits, 10), '.')
+	return strconv.AppendUint(b, id&(1<<32-1), 10)
 }

@@ -235,7 +235,7 @@ func (p *Pass) AttachSend(id MessageID, to WorkerID, what string, tensors []*aut
 		return Lineage{}, nil
 	}
 	parents := p.reached(autodiff.EdgesOf(tensors...))
-	s := &sendFunction{id: id, to: to, what: what, node: autodiff.NewSource(fmt.Sprintf("send %v to %s (%s)", id, p.ct.links.Name(to), what), tensors)}
+	s := &sendFunction{id: id, to: to, what: what, node: autodiff.NewSource(p.label("send ", id, " to ", to, what), tensors)}
 	for _, t := range tensors {
 		s.devices = append(s.devices, t.Device())
 	}
@@ -269,6 +269,17 @@ func (p *Pass) reached(from []autodiff.Edge) []MessageID {
 	return ids
 }
 
+// label is what a send or recv function is called: "send 0.2 to worker1 (add)".
+func (p *Pass) label(kind string, id MessageID, way string, peer WorkerID, what string) string {
+	var space [96]byte
+	b := append(appendID(append(space[:0], kind...), uint64(id)), way...)
+	b = append(b, p.ct.links.Name(peer)...)
+	if what != "" {
+		b = append(append(append(b, " ("...), what...), ')')
+	}
+	return string(b)
+}
+
 // DropSend forgets the send function of a message that could not be sent.
 func (p *Pass) DropSend(id MessageID) {
 	p.mu.Lock()
@@ -286,7 +297,7 @@ func (p *Pass) AttachRecv(id MessageID, from WorkerID, tensors []*autodiff.Tenso
 		return nil
 	}
 	r := &recvFunction{id: id, from: from, origins: origins}
-	name := fmt.Sprintf("recv %v from %s", id, p.ct.links.Name(from))
+	name := p.label("recv ", id, " from ", from, "")
 	r.node = autodiff.NewSink(name, tensors, requires, func([]*autodiff.Tensor) error {
 		return fmt.Errorf("%s: this tensor came from another worker; use ctx.Backward with the pass's context", name)
 	})
