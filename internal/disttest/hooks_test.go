@@ -77,7 +77,9 @@ func TestHooksAfterAccumulationRunOncePerBackwardHoweverManyWorkersSendAGradient
 			return nil
 		}))
 	}
-	mul := rpc.Define("mul", func(_ context.Context, x *autodiff.Tensor) (*autodiff.Tensor, error) { return autodiff.Mul(x, there), nil })
+	mul := rpc.Define("mul", func(_ context.Context, x *autodiff.Tensor) (*autodiff.Tensor, error) {
+		return autodiff.Mul(x, there), nil
+	})
 	bubble(t, 3, delays, func(t *testing.T, w *world) {
 		order = nil
 		x := param(1, 2)
@@ -114,7 +116,9 @@ func TestAHookThatFailsOnAnotherWorkerFailsTheBackwardWithWorkerAndPlaceOfTheHoo
 	var onArrival, onLeaf bool
 	var at int
 	there := param(5, 6)
-	bad := func(*autodiff.Tensor) *autodiff.Tensor { return autodiff.Failed(errors.New("the hook does not like it")) }
+	bad := func(*autodiff.Tensor) *autodiff.Tensor {
+		return autodiff.Failed(errors.New("the hook does not like it"))
+	}
 	f := rpc.Define("mul", func(_ context.Context, in pair) (*autodiff.Tensor, error) {
 		y := autodiff.Mul(in.A, there)
 		on := y
