@@ -10,6 +10,7 @@ import (
 type Arena struct {
 	label string
 	scope *scope // nil for an arena of its own
+	timed bool   // the calls of its tensors are
 
 	mu    sync.Mutex
 	owned []freer

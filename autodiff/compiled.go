@@ -190,10 +190,12 @@ func (c *compiled) forward(dev device.Device, owner *Arena, in []*Tensor) ([]*Te
 		}
 		bufs = append(bufs, b)
 	}
+	began := owner.now()
 	results, err := c.fwd.run(dev, bufs)
 	if err != nil {
 		return nil, err
 	}
+	took := since(began)
 	outs := make([]*Tensor, len(c.out))
 	for i := range outs {
 		outs[i] = newTensor(c.fwd.types[i], results[i], owner)
@@ -206,7 +208,7 @@ func (c *compiled) forward(dev device.Device, owner *Arena, in []*Tensor) ([]*Te
 		call.saved = append(call.saved, bufs[i].Retain())
 	}
 	call.saved = append(call.saved, results[len(c.out):]...)
-	n := &Node{name: c.name, outs: c.fwd.types[:len(c.out)], at: c.sites.here(), of: owner, call: call}
+	n := &Node{name: c.name, took: took, outs: c.fwd.types[:len(c.out)], at: c.sites.here(), of: owner, call: call}
 	call.node = n
 	for _, t := range in {
 		n.next = append(n.next, t.edge)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels"
@@ -22,8 +23,9 @@ type Node struct {
 	next   []Edge
 	outs   []kernels.Type // types of the results, hence of the gradients that come in
 	leaf   *Tensor
-	at     *Site  // where the user called the function; nil where that is not known
-	of     *Arena // that the results belong to
+	took   time.Duration // the call; 0 where it was not timed
+	at     *Site         // where the user called the function; nil where that is not known
+	of     *Arena        // that the results belong to
 	call   *call
 	gather *gather                                            // with a call: its one gradient is sparse
 	hook   func(grads []*Tensor) error                        // a sink's
@@ -31,6 +33,9 @@ type Node struct {
 
 	hooks atomic.Pointer[[]*hook] // never changed, only replaced
 }
+
+// Took is how long the call took, 0 where nobody measured: see [Arena.Time].
+func (n *Node) Took() time.Duration { return n.took }
 
 // Site is where the user called the function; zero for what was not a function's call.
 func (n *Node) Site() Site {

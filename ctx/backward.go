@@ -23,6 +23,7 @@ type backward struct {
 	sends           []MessageID // those of this worker
 
 	wake chan struct{} // an event came
+	line *timeline     // nil where nobody observes; drive sets it
 
 	mu     sync.Mutex
 	eng    *engine

@@ -50,17 +50,20 @@ type Config struct {
 	// Lease is how long a part of a pass stays without word from the worker that opened it; 0 for 30 seconds. It asks three times as often.
 	Lease  time.Duration
 	Logger *slog.Logger // nil: silent
+	// Observer is told of backwards, nil for nobody. With one the functions of passes are timed, for [Graph].
+	Observer Observer
 	// First is where the counter of ids begins: a worker that comes back must not draw those of its life before.
 	First uint64
 }
 
 // Container holds the passes of one worker.
 type Container struct {
-	me    WorkerID
-	links Links
-	wait  time.Duration // of a backward without a deadline; 0: for ever
-	lease time.Duration
-	log   *slog.Logger
+	me       WorkerID
+	links    Links
+	wait     time.Duration // of a backward without a deadline; 0: for ever
+	lease    time.Duration
+	log      *slog.Logger
+	observer Observer // nil: nobody
 
 	mu        sync.Mutex
 	passes    map[PassID]*Pass
@@ -82,7 +85,7 @@ func NewContainer(cfg Config) *Container {
 		log = slog.New(slog.DiscardHandler)
 	}
 	c, stop := context.WithCancel(context.Background())
-	return &Container{me: cfg.Worker, links: cfg.Links, wait: cfg.Timeout, lease: cmp.Or(cfg.Lease, defaultLease), log: log, counter: cfg.First, passes: map[PassID]*Pass{}, cleanCtx: c, cleanStop: stop}
+	return &Container{me: cfg.Worker, links: cfg.Links, wait: cfg.Timeout, lease: cmp.Or(cfg.Lease, defaultLease), log: log, observer: cfg.Observer, counter: cfg.First, passes: map[PassID]*Pass{}, cleanCtx: c, cleanStop: stop}
 }
 
 // nextIDLocked draws from the worker's counter. The caller holds ct.mu.
@@ -111,6 +114,9 @@ func (ct *Container) Open(c context.Context) (context.Context, *Pass, error) {
 
 func (ct *Container) addLocked(id PassID, parent WorkerID) *Pass {
 	p := newPass(ct, id)
+	if ct.observer != nil {
+		p.arena.Time()
+	}
 	p.parent = parent
 	ct.passes[id] = p
 	if id.Creator() != ct.me {

@@ -12,6 +12,7 @@ import (
 func (b *backward) drive(c context.Context) error {
 	c, cancel := context.WithCancelCause(c)
 	defer cancel(nil)
+	c = b.observe(c)
 	var out sync.WaitGroup
 	told := false
 	for {
@@ -28,18 +29,22 @@ func (b *backward) drive(c context.Context) error {
 		if over {
 			break
 		}
+		b.line.work(-1)
 		if failed != nil {
 			<-b.wake
-			continue
+		} else {
+			select {
+			case <-b.wake:
+			case <-c.Done():
+				b.abort(AsTimeout(context.Cause(c)))
+			}
 		}
-		select {
-		case <-b.wake:
-		case <-c.Done():
-			b.abort(AsTimeout(context.Cause(c)))
-		}
+		b.line.work(1)
 	}
 	out.Wait()
-	return b.end()
+	err := b.end()
+	b.line.end(err)
+	return err
 }
 
 // end takes the backward out of the pass, with what it found.
@@ -91,8 +96,10 @@ func (b *backward) do(c context.Context, out *sync.WaitGroup, a action) {
 			b.poke()
 		})
 	case a.leaf == nil && b.beside(a.node):
+		b.line.work(1)
 		out.Go(func() {
 			b.run(a)
+			b.line.work(-1)
 			b.poke()
 		})
 	default:
@@ -127,7 +134,7 @@ func (b *backward) run(a action) {
 		b.report(err)
 		return
 	}
-	outs, err := a.node.PullWith(a.grads, autodiff.Pull{Retain: b.retain, Anomaly: b.anomaly})
+	outs, err := b.pull(a.node, a.grads)
 	autodiff.Release(a.grads...)
 	b.mu.Lock()
 	b.eng.ran(a.node, outs, err)

@@ -123,6 +123,16 @@ func (r *record) spend(s *sendFunction) {
 	}
 }
 
+// took notes how long the gradients of a function took; of as many functions as a part can have.
+func (r *record) took(n *autodiff.Node, d time.Duration) {
+	if r.times == nil {
+		r.times = map[*autodiff.Node]time.Duration{}
+	}
+	if _, have := r.times[n]; have || len(r.times) < passgraph.MaxNodes {
+		r.times[n] += d
+	}
+}
+
 func newest[T any](of []T) []T { return of[max(0, len(of)-passgraph.MaxNodes):] }
 
 // graphPart describes what this worker recorded: all that leads to what it sent, to roots, and to tensors of the pass.
@@ -140,7 +150,7 @@ func (p *Pass) graphPart(roots []autodiff.Edge) (passgraph.Worker, error) {
 		d.part.Peers = append(d.part.Peers, int(w))
 	}
 	p.mu.Unlock()
-	d.part.Rank, d.part.Name, d.part.Held = int(p.ct.me), p.ct.links.Name(p.ct.me), p.arena.Bytes()
+	d.part.Rank, d.part.Name, d.part.Held = int(p.ct.me), p.ct.links.Name(p.ct.me), p.info().Bytes
 	slices.Sort(d.part.Peers)
 	slices.SortFunc(sends, func(a, b *sendFunction) int { return cmp.Compare(a.id, b.id) })
 	for _, s := range sends {
@@ -202,9 +212,10 @@ func (d *describer) add(n *autodiff.Node) {
 }
 
 func (d *describer) node(n *autodiff.Node) passgraph.Node {
-	out := passgraph.Node{Kind: passgraph.Function, Name: n.Name(), Backward: d.times[n]}
+	out := passgraph.Node{Kind: passgraph.Function, Name: n.Name(), Forward: n.Took(), Backward: d.times[n]}
 	if s := d.sends[n]; s != nil {
 		out.Kind, out.Name, out.Message, out.Peer = passgraph.Send, s.what, uint64(s.id), int(s.to)
+		out.Backward = 0 // it passes on
 	} else if r := d.recvs[n]; r != nil {
 		out.Kind, out.Name, out.Message, out.Peer = passgraph.Recv, "", uint64(r.id), int(r.from)
 	} else if n.Leaf() != nil {

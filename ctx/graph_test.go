@@ -60,6 +60,7 @@ func TestTheGraphOfAPassIsThatOfAllItsWorkersBeforeAndAfterItsBackward(t *testin
 	require.NoError(t, Backward(c, loss))
 	g, err = Graph(c)
 	require.NoError(t, err)
+	require.Equal(t, []int64{24 + 16 + 3*16, 48}, []int64{g.Workers[0].Held, g.Workers[1].Held}, "and the gradients of three parameters")
 	require.Equal(t, want, lines(g), "that the graph is used up does not take it out of the picture")
 	require.Equal(t, 2, strings.Count(strings.Join(w.messages(), " "), "graph"), "worker2 has no part")
 }

@@ -92,7 +92,7 @@ func (w *Worker) become(me roster.Member, timeout time.Duration) {
 	w.name, w.rank, w.epoch, w.me = me.Name, me.Rank, me.Incarnation, me
 	w.refs = newReferences(w)
 	w.passes = ctx.NewContainer(ctx.Config{
-		Worker: ctx.WorkerID(w.rank), Links: passLinks{w}, Timeout: max(timeout, 0), Logger: w.log, First: firstID(w.epoch),
+		Worker: ctx.WorkerID(w.rank), Links: passLinks{w}, Timeout: max(timeout, 0), Logger: w.log, First: firstID(w.epoch), Observer: w.calls.trace.observes(),
 	})
 	w.roster = roster.New(me, meshUpTo)
 	self := w.newPeer(me)

@@ -1,7 +1,11 @@
 package rpc
 
 import (
+	"bytes"
 	"context"
+	"flag"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -12,6 +16,7 @@ import (
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/ctx/passgraph"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/rpc/trace"
 	"github.com/weft-project/weft/transport/simnet"
 )
 
@@ -52,6 +57,34 @@ func TestTheGraphOfTheDesignsExampleShowsBothWorkersAndTheirMessages(t *testing.
 	var b strings.Builder
 	require.NoError(t, g.WriteSVG(&b))
 	require.Contains(t, b.String(), "f32[3×3] · 36 B")
+}
+
+var update = flag.Bool("update", false, "write the picture of the README")
+
+// Its times are another machine's: what is compared are the first lines of its boxes.
+func TestThePictureOfTheReadmeIsThatOfTheDesignsExample(t *testing.T) {
+	ws := world(t, 2, nil, func(_ int, cfg *Config) { cfg.Functions, cfg.Trace = []Function{addFn}, trace.Discard{} })
+	var g *passgraph.Graph
+	for range 20 { // the first one compiles
+		g = exampleGraph(t, ws)
+	}
+	var b bytes.Buffer
+	require.NoError(t, g.WriteSVG(&b))
+	const file = "../docs/pass.svg"
+	if *update {
+		require.NoError(t, os.WriteFile(file, b.Bytes(), 0o644))
+	}
+	have, err := os.ReadFile(file)
+	require.NoError(t, err)
+	names := regexp.MustCompile(`<text class="n"[^>]*>[^<]*</text>`)
+	text := func(svg []byte) (out []string) {
+		for _, s := range names.FindAllString(string(svg), -1) {
+			out = append(out, s[strings.Index(s, ">"):])
+		}
+		return out
+	}
+	require.Len(t, text(have), 10, "three parameters, three functions, two messages")
+	require.Equal(t, text(have), text(b.Bytes()), "run the test with -update")
 }
 
 func TestTheGraphOfAPassIsGatheredThroughOthersAndWithoutWhoIsLost(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/weft-project/weft/ctx"
+	"github.com/weft-project/weft/rpc/trace"
 	"github.com/weft-project/weft/transport"
 )
 
@@ -23,7 +24,7 @@ func (l passLinks) peer(id ctx.WorkerID) (*peer, error) {
 	return nil, fmt.Errorf("%w: rank %d", ErrUnknownWorker, id)
 }
 
-func (l passLinks) SendGradients(c context.Context, to ctx.WorkerID, g *ctx.GradientMessage) error {
+func (l passLinks) SendGradients(c context.Context, to ctx.WorkerID, g *ctx.GradientMessage) (err error) {
 	p, err := l.peer(to)
 	if err != nil {
 		return err
@@ -43,6 +44,10 @@ func (l passLinks) SendGradients(c context.Context, to ctx.WorkerID, g *ctx.Grad
 	}
 	if g.Plan != nil {
 		h.Plan = g.Plan.Append(nil)
+	}
+	if s := l.w.calls.trace.beginIn(c); s != nil {
+		h.Span, s.sent = uint64(s.id), sizeOf(m)
+		defer func() { l.w.calls.trace.end(s, trace.Caller, spanGradients, g.Message.String(), p.name, g.Pass, err) }()
 	}
 	_, err = l.w.askWith(c, p, m, h)
 	var f *ctx.Failure // as the peer knows it; the cause is what came over the wire

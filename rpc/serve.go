@@ -88,12 +88,13 @@ func (w *Worker) control(c context.Context, p *peer, m *transport.Message) error
 				return err
 			}
 		}
+		size := sizeOf(m)
 		if g.Grads, err = incomingGradients(m, h.Sparse); err != nil {
 			return err
 		}
 		c, cancel := within(c, h.Timeout)
 		defer cancel()
-		return w.passes.HandleGradients(c, from, g)
+		return w.handleGradients(c, p, g, h.Span, size)
 	case kindAbort:
 		var h abortHeader
 		if err := decode(m.Header, &h); err != nil {

@@ -64,9 +64,11 @@ func (t *tracer) end(s *span, side trace.Side, kind, function, peer string, pass
 
 // kinds of spans.
 const (
-	spanCall   = "call"
-	spanRemote = "remote"
-	spanFetch  = "fetch"
+	spanCall      = "call"
+	spanRemote    = "remote"
+	spanFetch     = "fetch"
+	spanGradients = "gradients" // of one message, from when they are sent until they are answered
+	spanBackward  = "backward"  // one worker's part of it
 )
 
 // endSpan ends the caller's span.

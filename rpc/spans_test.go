@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weft-project/weft/ctx/passgraph"
 	"github.com/weft-project/weft/rpc/trace"
 )
 
@@ -125,4 +126,49 @@ func TestOnlyATracedCallHasASpanInItsHeader(t *testing.T) {
 	require.NoError(t, back.parse(traced))
 	require.Equal(t, h.Span, back.Span)
 	require.Error(t, (&callHeader{}).parse(traced[:len(traced)-1]))
+}
+
+func TestTheSpansOfABackwardLieInThePartsOfItsWorkersAndFollowItsGradients(t *testing.T) {
+	sink := &spans{}
+	ws := sim(t, 2, func(_ int, cfg *Config) { cfg.Functions, cfg.Trace = []Function{addFn}, sink })
+	g := exampleGraph(t, ws)
+	leaveAll(t, ws)
+	byID, kinds := map[trace.ID]trace.Span{}, map[string]int{}
+	for _, s := range sink.all {
+		byID[s.ID] = s
+		kinds[s.Worker+" "+s.Side.String()+" "+s.Kind]++
+	}
+	for _, k := range []string{"worker0 local backward", "worker1 local backward"} {
+		require.Equal(t, 1, kinds[k], k)
+	}
+	for _, k := range []string{"worker0 caller gradients", "worker1 callee gradients", "worker1 caller gradients", "worker0 callee gradients"} {
+		require.Equal(t, 1, kinds[k], "one message each way: %s", k)
+	}
+	require.Positive(t, kinds["worker0 local compute"])
+	require.Positive(t, kinds["worker0 local wait"])
+	for _, s := range sink.all {
+		parent := byID[s.Parent]
+		switch {
+		case s.Kind == "gradients" && s.Side == trace.Callee:
+			require.Equal(t, trace.Caller, parent.Side)
+			require.Equal(t, s.Function, parent.Function)
+			require.NotZero(t, s.Received)
+			require.GreaterOrEqual(t, parent.Sent, int64(36))
+			require.False(t, s.Start.Before(parent.Start))
+		case s.Kind == "backward" && s.Worker == "worker1":
+			require.Equal(t, "gradients", parent.Kind, "they began it")
+			fallthrough
+		case s.Kind == "compute", s.Kind == "wait", s.Kind == "gradients":
+			require.Equal(t, s.Worker, parent.Worker)
+			require.False(t, s.Start.Before(parent.Start))
+			require.True(t, s.Kind == "gradients" || !s.End.After(parent.End), "nobody waits for the root's answer")
+		}
+		require.NotZero(t, s.Pass)
+		require.Equal(t, "ok", s.Outcome)
+	}
+	for _, w := range g.Workers {
+		for _, n := range w.Nodes {
+			require.Equal(t, n.Kind == passgraph.Function, n.Forward > 0 && n.Backward > 0, n.Name)
+		}
+	}
 }

@@ -66,6 +66,7 @@ type gradientsHeader struct {
 	Plan     []byte        `cbor:"7,keyasint,omitempty"` // ctx.Plan
 	Sparse   []sparseInfo  `cbor:"8,keyasint,omitempty"`
 	Anomaly  bool          `cbor:"9,keyasint,omitempty"`
+	Span     uint64        `cbor:"10,keyasint,omitempty"` // the sender's; 0 where it does not trace
 }
 
 // abortHeader tells of a failure; Err is its cause.

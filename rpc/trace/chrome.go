@@ -140,7 +140,7 @@ func (t *Chrome) write(s Span) {
 	switch {
 	case s.Side == Caller:
 		t.event(event{Name: flow, Cat: flow, Phase: "s", TS: start, PID: pid, TID: tid, ID: s.ID.String()})
-	case s.Parent != 0:
+	case s.Side == Callee && s.Parent != 0:
 		t.event(event{Name: flow, Cat: flow, Phase: "f", Bind: "e", TS: start, PID: pid, TID: tid, ID: s.Parent.String()})
 	}
 }

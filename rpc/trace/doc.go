@@ -4,6 +4,9 @@
 // caller's as its parent, and a call that a function makes has the function's span as its parent, so the spans of all
 // workers of a job form trees.
 //
+// A backward gives each worker that takes part a span for its part, in which lie spans for computing, for waiting, and for each message
+// of gradients from when it is sent until it is answered. The first message that a worker gets is answered when its part is over.
+//
 // [NewChrome] writes spans as Chrome trace events, which ui.perfetto.dev and chrome://tracing open; [Merge] makes one file of
 // those of several workers. Worker clocks are taken as they are: hosts whose clocks differ show it.
 //

@@ -348,3 +348,19 @@ func FuzzMergeTakesAnyBytesAndWritesWhatItTakesAgain(f *testing.F) {
 		require.Equal(t, m.Spans, again.Spans)
 	})
 }
+
+func TestWhatAWorkerDoesByItselfLiesInItsPartAndHasNoArrow(t *testing.T) {
+	leak.Check(t)
+	f := read(t, write(t,
+		span(Local, 0, 2, 1, 2, 3), // compute
+		span(Local, 0, 3, 1, 3, 6), // wait
+		span(Caller, 0, 4, 1, 3, 6),
+		span(Local, 0, 1, 0, 1, 7), // the backward
+	))
+	require.Len(t, f.slices, 4)
+	require.Equal(t, f.slices[0].tid, f.slices[1].tid)
+	require.Equal(t, f.slices[0].tid, f.slices[3].tid, "inside of the backward")
+	require.NotEqual(t, f.slices[2].tid, f.slices[3].tid, "a message is on its way beside")
+	require.Len(t, f.starts, 1)
+	require.Empty(t, f.ends)
+}

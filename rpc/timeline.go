@@ -1,0 +1,57 @@
+package rpc
+
+import (
+	"context"
+	"time"
+
+	"github.com/weft-project/weft/ctx"
+	"github.com/weft-project/weft/rpc/trace"
+)
+
+// observes gives the container's observer, nil where nobody traces.
+func (t *tracer) observes() ctx.Observer {
+	if t == nil {
+		return nil
+	}
+	return passObserver{t}
+}
+
+// passObserver makes spans of backwards: one for this worker's part, and in it one for each time that it computed or waited.
+type passObserver struct{ t *tracer }
+
+// Backward begins the span of a part. Its parent is that of the gradients which began it, or at the root of the function that did.
+func (o passObserver) Backward(c context.Context, pass ctx.PassID, id ctx.BackwardID) (context.Context, ctx.Timeline) {
+	s := o.t.beginIn(c)
+	return context.WithValue(c, spanKey{}, s.id), &passTimeline{o.t, s, pass, id.String()}
+}
+
+type passTimeline struct {
+	t    *tracer
+	s    *span
+	pass ctx.PassID
+	name string
+}
+
+func (l *passTimeline) Did(a ctx.Activity, what string, start, end time.Time) {
+	s := l.t.begin(uint64(l.s.id))
+	l.t.sink.Span(trace.Span{
+		ID: s.id, Parent: s.parent, Side: trace.Local, Worker: l.t.worker, Kind: string(a), Function: what,
+		Start: start, End: end, Pass: l.pass, Outcome: outcomeOf(nil).String(),
+	})
+}
+
+func (l *passTimeline) End(err error) {
+	l.t.end(l.s, trace.Local, spanBackward, l.name, "", l.pass, err)
+}
+
+// handleGradients gives gradients to their pass. The span of the first of a backward lasts as long as this worker's part of it.
+func (w *Worker) handleGradients(c context.Context, p *peer, g *ctx.GradientMessage, parent uint64, size int64) error {
+	s := w.calls.trace.begin(parent)
+	if s != nil {
+		s.received = size
+		c = context.WithValue(c, spanKey{}, s.id)
+	}
+	err := w.passes.HandleGradients(c, ctx.WorkerID(p.rank), g)
+	w.calls.trace.end(s, trace.Callee, spanGradients, g.Message.String(), p.name, g.Pass, err)
+	return err
+}
