@@ -111,19 +111,17 @@ func (u *setUp) say(d *descriptor) error {
 
 func (u *setUp) mine() *descriptor { return &descriptor{streams: uint32(u.net.cfg.MaxStreams)} }
 
-// link makes the link, when both ends have agreed.
+// link makes the link, when both ends have agreed. It is to be started.
 func (u *setUp) link(dialler bool, peer string, theirs descriptor) *quicLink {
 	cfg := sessionConfig{
 		codec: u.net.codec, dialler: dialler, peer: peer, accepts: uint64(u.net.cfg.MaxStreams), opens: uint64(theirs.streams),
 	}
-	l := newQUICLink(u.conn, u.kept, cfg, u.said, u.ends)
-	l.start()
-	return l
+	return newQUICLink(u.conn, u.kept, cfg, u.said, u.ends)
 }
 
 // setUpDialled sets up a link at the dialler. That the acceptor answers says that it took this end's certificate: in TLS
 // 1.3 the dialler's handshake is complete before the peer has looked at it.
-func (n *quicNet) setUpDialled(c context.Context, conn *quic.Conn, addr string) (Link, error) {
+func (n *quicNet) setUpDialled(c context.Context, s *socket, conn *quic.Conn, addr string) (Link, error) {
 	u := &setUp{net: n, conn: conn, ends: map[string]*laneEnd{}}
 	var theirs descriptor
 	err := u.exchange(c, func(c context.Context) (err error) {
@@ -157,7 +155,10 @@ func (n *quicNet) setUpDialled(c context.Context, conn *quic.Conn, addr string) 
 	if err != nil {
 		return nil, err
 	}
-	return u.link(true, addr, theirs), nil
+	l := u.link(true, addr, theirs)
+	l.hauls.dial = func(c context.Context) (*quic.Conn, error) { return n.dialHaul(c, s, conn) }
+	l.start()
+	return l, nil
 }
 
 // joinLanes joins the lanes that both ends offer, all at once, tells the acceptor, and hears from it.

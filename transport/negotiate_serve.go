@@ -8,10 +8,16 @@ import (
 )
 
 // setUpAccepted sets up a link at the acceptor.
-func (n *quicNet) setUpAccepted(c context.Context, conn *quic.Conn, lanes []servedLane) (Link, error) {
+func (n *quicNet) setUpAccepted(c context.Context, conn *quic.Conn, lanes []servedLane, seats *seats) (Link, error) {
+	with, err := withLane(conn, LaneQUIC)
+	if err != nil {
+		return nil, err
+	}
+	st, leave := seats.add(with.secret)
+	context.AfterFunc(conn.Context(), leave)
 	u := &setUp{net: n, conn: conn, ends: map[string]*laneEnd{}}
 	var theirs descriptor
-	err := u.exchange(c, func(c context.Context) (err error) {
+	err = u.exchange(c, func(c context.Context) (err error) {
 		if u.kept, err = conn.AcceptStream(c); err != nil {
 			return err
 		}
@@ -24,7 +30,10 @@ func (n *quicNet) setUpAccepted(c context.Context, conn *quic.Conn, lanes []serv
 	if err != nil {
 		return nil, err
 	}
-	return u.link(false, conn.RemoteAddr().String(), theirs), nil
+	l := u.link(false, conn.RemoteAddr().String(), theirs)
+	l.start()
+	seats.settle(st, l.hauls.use)
+	return l, nil
 }
 
 // awaited is a lane that the dialler may join.

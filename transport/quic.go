@@ -135,7 +135,9 @@ func (n *quicNet) Listen(c context.Context, addr string) (Listener, error) {
 	}
 	g := newGate(n.refusals.connContext)
 	s := newSocket(pc, g)
-	ql, err := s.tr.Listen(n.cfg.Identity.tlsConfig(), n.quicConfig(1))
+	conf := n.cfg.Identity.tlsConfig()
+	conf.NextProtos = append(conf.NextProtos, haulALPN)
+	ql, err := s.tr.Listen(conf, n.quicConfig(1))
 	if err != nil {
 		s.leave()
 		return nil, fmt.Errorf("transport: listen at %s: %w", addr, err)
@@ -161,7 +163,7 @@ func (n *quicNet) Dial(c context.Context, addr string) (Link, error) {
 		return fail(dialError(err), err)
 	}
 	context.AfterFunc(conn.Context(), s.leave)
-	l, err := n.setUpDialled(c, conn, addr)
+	l, err := n.setUpDialled(c, s, conn, addr)
 	if err != nil {
 		_ = conn.CloseWithError(codeClosed, "the link was not set up")
 		return fail(dialError(err), err)

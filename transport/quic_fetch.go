@@ -9,12 +9,12 @@ import (
 	"github.com/quic-go/quic-go"
 )
 
-// accept takes the peer's one-way streams.
-func (h *quicHauler) accept() {
+// accept takes the peer's one-way streams of a connection.
+func (h *quicHauler) accept(conn *quic.Conn) {
 	for {
-		s, err := h.conn.AcceptUniStream(context.Background())
+		s, err := conn.AcceptUniStream(context.Background())
 		if err != nil {
-			return // the link is gone
+			return // the connection is gone
 		}
 		go h.arrive(s)
 	}
@@ -81,6 +81,7 @@ func (h *quicHauler) fetch(c context.Context, ticket []byte, ts []Tensor, place 
 		ts[i].Buf = nil
 	}
 	h.tell(haulRefuse, id, 0)
+	err = h.verdict(c, err)
 	var reset *quic.StreamError
 	switch {
 	case c.Err() != nil:
@@ -114,6 +115,7 @@ func (h *quicHauler) stream(c context.Context, id uint64) (*quic.ReceiveStream, 
 		h.mu.Unlock()
 		return nil, frameErr("ticket", "a new one", "%d again", id)
 	}
+	h.dialLocked()
 	s := h.arrived[id]
 	delete(h.arrived, id)
 	var want chan *quic.ReceiveStream

@@ -26,16 +26,19 @@ const (
 	haulUrgency  = 5
 )
 
-// quicHauler moves large tensors over one-way streams of the link's QUIC connection, one for each message: the ticket, and the
+// quicHauler moves large tensors over one-way streams of a QUIC connection, one for each message: the ticket, and the
 // tensors' bytes. A ticket is a number. The receiver says when it fetches, and how far it has read; a little goes before, to
 // save a round trip: so little that it cannot fill the connection's window when nobody fetches it.
 type quicHauler struct {
 	env  laneEnv
-	conn *quic.Conn
-	size func() int64 // of the window
+	conn *quic.Conn    // the link's
+	size func() int64  // of the window
+	over chan struct{} // closed when err is set
 
 	mu      sync.Mutex
 	err     error
+	beside  *quic.Conn                                // for the tensors alone; nil while there is none
+	dial    func(context.Context) (*quic.Conn, error) // makes one; nil where the peer does, and after the first time
 	last    uint64
 	out     map[uint64]*quicTransfer
 	bytes   int64 // that eager transfers may write
@@ -48,10 +51,10 @@ type quicHauler struct {
 
 func newQUICHauler(conn *quic.Conn, env laneEnv) *quicHauler {
 	h := &quicHauler{
-		env: env, conn: conn, size: func() int64 { return windowFor(conn.ConnectionStats().MinRTT) }, out: map[uint64]*quicTransfer{},
+		env: env, conn: conn, over: make(chan struct{}), size: func() int64 { return windowFor(conn.ConnectionStats().MinRTT) }, out: map[uint64]*quicTransfer{},
 		wanted: map[uint64]chan *quic.ReceiveStream{}, arrived: map[uint64]*quic.ReceiveStream{}, refused: refusedTickets{has: map[uint64]bool{}},
 	}
-	go h.accept()
+	go h.accept(conn)
 	return h
 }
 
@@ -94,6 +97,7 @@ func (h *quicHauler) begin(ts []Tensor) (transfer, error) {
 	if h.err != nil {
 		return nil, h.err
 	}
+	h.dialLocked()
 	h.last++
 	t.id = h.last
 	h.out[t.id] = t
@@ -132,7 +136,7 @@ func (t *quicTransfer) deliver(c context.Context) error {
 		cancel()
 	}
 	h.mu.Unlock()
-	err := t.write(c)
+	err := h.verdict(c, t.write(c))
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	t.over, t.tensors, t.cancel = true, nil, nil
@@ -160,7 +164,10 @@ func (t *quicTransfer) write(c context.Context) error {
 			return c.Err()
 		}
 	}
-	s, err := t.h.conn.OpenUniStreamSync(c)
+	t.h.mu.Lock()
+	conn := t.h.routeLocked()
+	t.h.mu.Unlock()
+	s, err := conn.OpenUniStreamSync(c)
 	if err != nil {
 		return err
 	}
@@ -230,6 +237,7 @@ func (h *quicHauler) close(err error) {
 		return
 	}
 	h.err = err
+	close(h.over)
 	for _, t := range h.out {
 		if t.cancel != nil {
 			t.cancel()

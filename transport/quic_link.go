@@ -18,7 +18,8 @@ type quicLink struct {
 	*session
 	conn  *quic.Conn
 	lanes []LaneState // as they were negotiated, in order of preference; LaneQUIC last
-	quic  *traffic    // of frames, where they travel on the kept stream
+	hauls *quicHauler
+	quic  *traffic // of frames, where they travel on the kept stream
 }
 
 // Code and reason with which a connection is closed.
@@ -46,7 +47,10 @@ func newQUICLink(conn *quic.Conn, kept *quic.Stream, cfg sessionConfig, said []L
 			l.haul(end.newHauler)
 		}
 	}
-	l.haul(func(env laneEnv) hauler { return newQUICHauler(conn, env) })
+	l.haul(func(env laneEnv) hauler {
+		l.hauls = newQUICHauler(conn, env)
+		return l.hauls
+	})
 	context.AfterFunc(conn.Context(), func() { l.end(linkError(cfg.peer, "link with", context.Cause(conn.Context()))) })
 	return l
 }

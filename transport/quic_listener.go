@@ -2,6 +2,7 @@ package transport
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"github.com/quic-go/quic-go"
@@ -19,6 +20,7 @@ type quicListener struct {
 	sock   *socket
 	gate   *gate
 	lanes  []servedLane
+	seats  *seats
 	queue  chan Link
 	slots  chan struct{}      // one for each set-up that is under way
 	cancel context.CancelFunc // ends greet and what it started
@@ -29,7 +31,7 @@ type quicListener struct {
 func newQUICListener(n *quicNet, s *socket, g *gate, ql *quic.Listener, lanes []servedLane) *quicListener {
 	c, cancel := context.WithCancel(context.Background())
 	l := &quicListener{
-		net: n, ql: ql, sock: s, gate: g, lanes: lanes, queue: make(chan Link, acceptQueue), slots: make(chan struct{}, setUps),
+		net: n, ql: ql, sock: s, gate: g, lanes: lanes, seats: &seats{has: map[[16]byte]*seat{}}, queue: make(chan Link, acceptQueue), slots: make(chan struct{}, setUps),
 		cancel: cancel, done: make(chan struct{}),
 	}
 	go l.greet(c)
@@ -65,7 +67,11 @@ func (l *quicListener) greet(c context.Context) {
 
 // setUp sets up a link and queues it.
 func (l *quicListener) setUp(c context.Context, conn *quic.Conn) {
-	link, err := l.net.setUpAccepted(c, conn, l.lanes)
+	if conn.ConnectionState().TLS.NegotiatedProtocol == haulALPN {
+		l.seat(c, conn)
+		return
+	}
+	link, err := l.net.setUpAccepted(c, conn, l.lanes, l.seats)
 	switch {
 	case c.Err() != nil && err != nil:
 		_ = conn.CloseWithError(codeClosed, "the listener was closed")
@@ -79,6 +85,23 @@ func (l *quicListener) setUp(c context.Context, conn *quic.Conn) {
 	case <-c.Done():
 		_ = link.Close("the listener was closed")
 	case <-link.Done():
+	}
+}
+
+// seat gives a connection for hauling to its link.
+func (l *quicListener) seat(c context.Context, conn *quic.Conn) {
+	c, cancel := context.WithTimeout(c, setUpTimeout)
+	defer cancel()
+	stop := context.AfterFunc(c, func() { _ = conn.CloseWithError(codeClosed, "no greeting came") })
+	err := l.seats.admit(c, conn)
+	if !stop() && err == nil {
+		err = c.Err()
+	}
+	if err != nil {
+		_ = conn.CloseWithError(codeBreach, truncate(err.Error()))
+	}
+	if errors.Is(err, ErrIdentity) {
+		l.net.refusals.tell(conn.RemoteAddr(), "the peer does not know the link that it names", err)
 	}
 }
 

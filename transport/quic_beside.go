@@ -1,0 +1,115 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/quic-go/quic-go"
+)
+
+// dialHaul makes the connection for hauling of a dialled link. It has its own use of the link's socket.
+func (n *quicNet) dialHaul(c context.Context, s *socket, link *quic.Conn) (*quic.Conn, error) {
+	with, err := withLane(link, LaneQUIC)
+	if err != nil {
+		return nil, err
+	}
+	if !s.join() {
+		return nil, ErrClosed
+	}
+	conf := n.cfg.Identity.tlsConfig()
+	conf.NextProtos = []string{haulALPN}
+	conn, err := s.tr.Dial(c, link.RemoteAddr(), conf, n.quicConfig(-1))
+	if err != nil {
+		s.leave()
+		return nil, err
+	}
+	context.AfterFunc(conn.Context(), s.leave)
+	stop := context.AfterFunc(c, func() { _ = conn.CloseWithError(codeClosed, "no answer came") })
+	err = greetHaul(c, conn, &with.secret)
+	if !stop() && err == nil {
+		err = c.Err()
+	}
+	if err != nil {
+		_ = conn.CloseWithError(codeBreach, truncate(err.Error()))
+		return nil, err
+	}
+	return conn, nil
+}
+
+// route gives the connection for the next transfer, and has one dialled where there might be one.
+func (h *quicHauler) routeLocked() *quic.Conn {
+	if h.beside != nil {
+		return h.beside
+	}
+	return h.conn
+}
+
+// dialLocked begins to dial, once.
+func (h *quicHauler) dialLocked() {
+	dial := h.dial
+	if dial == nil || h.err != nil {
+		return
+	}
+	h.dial = nil
+	go func() {
+		c, cancel := context.WithTimeout(h.conn.Context(), setUpTimeout)
+		defer cancel()
+		if conn, err := dial(c); err == nil {
+			h.use(conn)
+		}
+	}()
+}
+
+// use has further transfers go by a connection of their own, which ends with the link's.
+func (h *quicHauler) use(conn *quic.Conn) {
+	context.AfterFunc(h.conn.Context(), func() { _ = conn.CloseWithError(codeClosed, "the link has ended") })
+	context.AfterFunc(conn.Context(), func() { h.lose(conn) })
+	h.mu.Lock()
+	h.beside = conn
+	h.mu.Unlock()
+	go h.accept(conn)
+}
+
+// lose goes on without a connection that has ended: mostly because the link is about to.
+func (h *quicHauler) lose(conn *quic.Conn) {
+	h.mu.Lock()
+	if h.beside == conn {
+		h.beside = nil
+	}
+	over := h.err != nil
+	h.mu.Unlock()
+	if !over {
+		h.env.suspect(fmt.Errorf("transport: the connection for tensors broke: %w", context.Cause(conn.Context())))
+	}
+}
+
+// verdict says why a transfer failed: where its connection has ended, what became of the link.
+func (h *quicHauler) verdict(c context.Context, err error) error {
+	if !connEnded(err) {
+		return err
+	}
+	timer := time.NewTimer(verdict)
+	defer timer.Stop()
+	select {
+	case <-h.over:
+		return h.err // it was set before
+	case <-c.Done():
+		return context.Cause(c)
+	case <-timer.C:
+		return fmt.Errorf("%w (%w)", ErrReset, err)
+	}
+}
+
+// connEnded says whether an error of a stream is that of its connection.
+func connEnded(err error) bool {
+	var (
+		app       *quic.ApplicationError
+		transport *quic.TransportError
+		idle      *quic.IdleTimeoutError
+		restarted *quic.StatelessResetError
+	)
+	return errors.As(err, &app) || errors.As(err, &transport) || errors.As(err, &idle) || errors.As(err, &restarted) || errors.Is(err, net.ErrClosed)
+}
