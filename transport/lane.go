@@ -9,7 +9,7 @@ import (
 
 // The lanes of a link: ways by which its bytes travel. Every link has LaneQUIC.
 const (
-	LaneQUIC  = "quic"  // everything, over one QUIC connection
+	LaneQUIC  = "quic"  // everything, over QUIC
 	LaneLocal = "local" // both ends on one host: frames over a unix socket, tensors in shared memory
 	LaneBulk  = "bulk"  // large tensors over several TLS connections
 )

@@ -9,12 +9,10 @@ import (
 
 // setUpAccepted sets up a link at the acceptor.
 func (n *quicNet) setUpAccepted(c context.Context, conn *quic.Conn, lanes []servedLane, seats *seats) (Link, error) {
-	with, err := withLane(conn, LaneQUIC)
+	st, err := seats.add(conn)
 	if err != nil {
 		return nil, err
 	}
-	st, leave := seats.add(with.secret)
-	context.AfterFunc(conn.Context(), leave)
 	u := &setUp{net: n, conn: conn, ends: map[string]*laneEnd{}}
 	var theirs descriptor
 	err = u.exchange(c, func(c context.Context) (err error) {

@@ -10,6 +10,9 @@ import (
 	"github.com/quic-go/quic-go"
 )
 
+// redial is how long to wait before another connection for hauling is dialled, where one was lost or could not be had.
+const redial = 2 * setUpTimeout
+
 // dialHaul makes the connection for hauling of a dialled link. It has its own use of the link's socket.
 func (n *quicNet) dialHaul(c context.Context, s *socket, link *quic.Conn) (*quic.Conn, error) {
 	with, err := withLane(link, LaneQUIC)
@@ -27,6 +30,7 @@ func (n *quicNet) dialHaul(c context.Context, s *socket, link *quic.Conn) (*quic
 		return nil, err
 	}
 	context.AfterFunc(conn.Context(), s.leave)
+	endWith(link, conn)
 	stop := context.AfterFunc(c, func() { _ = conn.CloseWithError(codeClosed, "no answer came") })
 	err = greetHaul(c, conn, &with.secret)
 	if !stop() && err == nil {
@@ -39,33 +43,39 @@ func (n *quicNet) dialHaul(c context.Context, s *socket, link *quic.Conn) (*quic
 	return conn, nil
 }
 
-// route gives the connection for the next transfer, and has one dialled where there might be one.
-func (h *quicHauler) routeLocked() *quic.Conn {
-	if h.beside != nil {
-		return h.beside
-	}
-	return h.conn
+// endWith has a connection for hauling end with its link's.
+func endWith(link, conn *quic.Conn) {
+	stop := context.AfterFunc(link.Context(), func() { _ = conn.CloseWithError(codeClosed, "the link has ended") })
+	context.AfterFunc(conn.Context(), func() { stop() })
 }
 
-// dialLocked begins to dial, once.
-func (h *quicHauler) dialLocked() {
-	dial := h.dial
-	if dial == nil || h.err != nil {
+// dialLocked begins to dial, where there is nothing yet and it was not tried lately.
+func (h *quicHauler) dialLocked(now time.Time) {
+	if h.dial == nil || h.beside != nil || h.err != nil || now.Before(h.dialAfter) {
 		return
 	}
-	h.dial = nil
+	h.dialAfter = now.Add(redial)
 	go func() {
 		c, cancel := context.WithTimeout(h.conn.Context(), setUpTimeout)
 		defer cancel()
-		if conn, err := dial(c); err == nil {
+		if conn, err := h.dial(c); err == nil {
 			h.use(conn)
 		}
 	}()
 }
 
-// use has further transfers go by a connection of their own, which ends with the link's.
+// route gives the connection for a transfer.
+func (h *quicHauler) route() *quic.Conn {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.beside != nil && h.beside.Context().Err() == nil {
+		return h.beside
+	}
+	return h.conn
+}
+
+// use has further transfers go by a connection of their own.
 func (h *quicHauler) use(conn *quic.Conn) {
-	context.AfterFunc(h.conn.Context(), func() { _ = conn.CloseWithError(codeClosed, "the link has ended") })
 	context.AfterFunc(conn.Context(), func() { h.lose(conn) })
 	h.mu.Lock()
 	h.beside = conn

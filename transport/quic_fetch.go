@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"time"
 
 	"github.com/quic-go/quic-go"
 )
@@ -115,7 +116,7 @@ func (h *quicHauler) stream(c context.Context, id uint64) (*quic.ReceiveStream, 
 		h.mu.Unlock()
 		return nil, frameErr("ticket", "a new one", "%d again", id)
 	}
-	h.dialLocked()
+	h.dialLocked(time.Now())
 	s := h.arrived[id]
 	delete(h.arrived, id)
 	var want chan *quic.ReceiveStream

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/quic-go/quic-go"
 )
@@ -35,18 +36,21 @@ type quicHauler struct {
 	size func() int64  // of the window
 	over chan struct{} // closed when err is set
 
-	mu      sync.Mutex
-	err     error
-	beside  *quic.Conn                                // for the tensors alone; nil while there is none
-	dial    func(context.Context) (*quic.Conn, error) // makes one; nil where the peer does, and after the first time
-	last    uint64
-	out     map[uint64]*quicTransfer
-	bytes   int64 // that eager transfers may write
-	count   int   // of eager transfers
-	window  haulWindow
-	wanted  map[uint64]chan *quic.ReceiveStream
-	arrived map[uint64]*quic.ReceiveStream
-	refused refusedTickets
+	// dial makes a connection for tensors alone; nil where the peer does.
+	dial func(context.Context) (*quic.Conn, error)
+
+	mu        sync.Mutex
+	err       error
+	beside    *quic.Conn // for tensors alone; nil while there is none
+	dialAfter time.Time
+	last      uint64
+	out       map[uint64]*quicTransfer
+	bytes     int64 // that eager transfers may write
+	count     int   // of eager transfers
+	window    haulWindow
+	wanted    map[uint64]chan *quic.ReceiveStream
+	arrived   map[uint64]*quic.ReceiveStream
+	refused   refusedTickets
 }
 
 func newQUICHauler(conn *quic.Conn, env laneEnv) *quicHauler {
@@ -97,7 +101,7 @@ func (h *quicHauler) begin(ts []Tensor) (transfer, error) {
 	if h.err != nil {
 		return nil, h.err
 	}
-	h.dialLocked()
+	h.dialLocked(time.Now())
 	h.last++
 	t.id = h.last
 	h.out[t.id] = t
@@ -164,10 +168,7 @@ func (t *quicTransfer) write(c context.Context) error {
 			return c.Err()
 		}
 	}
-	t.h.mu.Lock()
-	conn := t.h.routeLocked()
-	t.h.mu.Unlock()
-	s, err := conn.OpenUniStreamSync(c)
+	s, err := t.h.route().OpenUniStreamSync(c)
 	if err != nil {
 		return err
 	}

@@ -64,29 +64,30 @@ type seats struct {
 // seat is a link's place for one connection for hauling, at the listener, from before the dialler may dial it. Fields are guarded by
 // the seats' mu.
 type seat struct {
+	link   *quic.Conn
 	secret [32]byte
-	taken  bool             // there has been one; there is no second
+	taken  bool             // there is one; there is no second
 	conn   *quic.Conn       // that came before the link was set up
 	use    func(*quic.Conn) // nil until it is
 }
 
-// add makes a link's seat; leave takes it away, with what waits there.
-func (s *seats) add(secret [32]byte) (st *seat, leave func()) {
-	st = &seat{secret: secret}
-	tag := linkTag(&secret)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.has[tag] = st
-	return st, func() {
-		s.mu.Lock()
-		conn := st.conn
-		st.conn = nil
-		delete(s.has, tag)
-		s.mu.Unlock()
-		if conn != nil {
-			_ = conn.CloseWithError(codeClosed, "the link has ended")
-		}
+// add makes the seat of a link, which goes with it.
+func (s *seats) add(link *quic.Conn) (*seat, error) {
+	with, err := withLane(link, LaneQUIC)
+	if err != nil {
+		return nil, err
 	}
+	st := &seat{link: link, secret: with.secret}
+	tag := linkTag(&st.secret)
+	s.mu.Lock()
+	s.has[tag] = st
+	s.mu.Unlock()
+	context.AfterFunc(link.Context(), func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.has, tag)
+	})
+	return st, nil
 }
 
 // settle says what uses the connection.
@@ -114,35 +115,37 @@ func (s *seats) admit(c context.Context, conn *quic.Conn) error {
 	if _, err := io.ReadFull(stream, b[:]); err != nil {
 		return err
 	}
-	st := s.take([16]byte(b[:16]), b[16:], bound)
+	st := s.take(b, bound)
 	if st == nil {
 		return fmt.Errorf("%w: it does not know the link that it names, or has one already", ErrIdentity)
 	}
+	endWith(st.link, conn)
+	context.AfterFunc(conn.Context(), func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		st.taken = false
+	})
 	if _, err := stream.Write(prove(&st.secret, "listener", 0, bound)); err != nil {
 		return err
 	}
 	s.mu.Lock()
 	use := st.use
-	gone := s.has[[16]byte(b[:16])] != st
-	if use == nil && !gone {
+	if use == nil {
 		st.conn = conn
 	}
 	s.mu.Unlock()
-	switch {
-	case gone:
-		return ErrClosed
-	case use != nil:
+	if use != nil {
 		use(conn)
 	}
 	return nil
 }
 
-// take gives the seat of a tag to who proves that it knows the link's secret; nil where it does not, or where the seat is taken.
-func (s *seats) take(tag [16]byte, proof, bound []byte) *seat {
+// take gives a link's seat to who proves that it knows the link's secret; nil where it does not, or where the seat is taken.
+func (s *seats) take(greeting [greetingSize]byte, bound []byte) *seat {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st := s.has[tag]
-	if st == nil || st.taken || !hmac.Equal(proof, prove(&st.secret, "dialler", 0, bound)) {
+	st := s.has[[16]byte(greeting[:16])]
+	if st == nil || st.taken || !hmac.Equal(greeting[16:], prove(&st.secret, "dialler", 0, bound)) {
 		return nil
 	}
 	st.taken = true
