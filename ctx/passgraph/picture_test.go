@@ -37,6 +37,22 @@ func TestThePicturesAreAsTheyWereWhenAPersonLookedAtThem(t *testing.T) {
 	}
 }
 
+func TestTheNameOfAFileSaysWhatIsWrittenToIt(t *testing.T) {
+	g, dir := documented(t), t.TempDir()
+	for ext, write := range map[string]func(io.Writer) error{".svg": g.WriteSVG, ".dot": g.WriteDOT} {
+		var b bytes.Buffer
+		require.NoError(t, write(&b))
+		file := filepath.Join(dir, "pass"+ext)
+		require.NoError(t, g.WriteFile(file))
+		have, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.Equal(t, b.String(), string(have))
+	}
+	require.ErrorContains(t, g.WriteFile(filepath.Join(dir, "pass.png")), ".svg or .dot")
+	require.Error(t, g.WriteFile(filepath.Join(dir, "nowhere", "pass.svg")))
+	require.NoFileExists(t, filepath.Join(dir, "pass.png"))
+}
+
 // some are random graphs of all sizes.
 func some(t *testing.T, each func(g *Graph)) {
 	r := rand.New(rand.NewPCG(7, 7))

@@ -2,8 +2,8 @@
 // the other, adds them there, fetches the sum, runs the backward across both processes, lets the other step its
 // parameters, and checks that each has moved by exactly −0.05 × its gradient.
 //
-//	go run ./examples/simple [--json]                  # starts its two workers itself
-//	weft run --nproc-per-node 2 bin/simple [--json]    # the same under weft run
+//	go run ./examples/simple [--json] [--graph pass.svg]    # starts its two workers itself
+//	weft run --nproc-per-node 2 bin/simple [--json]         # the same under weft run
 package main
 
 import (
@@ -21,6 +21,7 @@ import (
 	"github.com/weft-project/weft/elastic"
 	"github.com/weft-project/weft/optim"
 	"github.com/weft-project/weft/rpc"
+	"github.com/weft-project/weft/rpc/trace"
 )
 
 const lr = 0.05
@@ -74,8 +75,8 @@ func (m move) check() error {
 	return nil
 }
 
-// train makes two parameters on the other worker and steps them once.
-func train(c context.Context, w *rpc.Worker) (moves []move, err error) {
+// train makes two parameters on the other worker and steps them once. With a file for it rank 0 writes the graph of the pass there.
+func train(c context.Context, w *rpc.Worker, graph string) (moves []move, err error) {
 	other := w.Workers()[1-w.Rank()].Name
 	params := []optim.Param{newParam.Remote(c, other, struct{}{}), newParam.Remote(c, other, struct{}{})}
 	opt, err := optim.NewDistributed(c, optim.SGD{LR: lr}, params...)
@@ -89,6 +90,15 @@ func train(c context.Context, w *rpc.Worker) (moves []move, err error) {
 		}
 		if err := ctx.Backward(c, autodiff.Sum(autodiff.Mul(sum, sum))); err != nil {
 			return err
+		}
+		if graph != "" && w.Rank() == 0 {
+			g, err := ctx.Graph(c)
+			if err == nil {
+				err = g.WriteFile(graph)
+			}
+			if err != nil {
+				return err
+			}
 		}
 		before, err := inspect.Call(c, other, params)
 		if err != nil {
@@ -107,15 +117,19 @@ func train(c context.Context, w *rpc.Worker) (moves []move, err error) {
 }
 
 // work joins the job that the environment describes, trains, and prints and checks the outcome.
-func work(c context.Context, asJSON bool) error {
-	w, err := rpc.Join(c, rpc.Config{Functions: append(optim.Functions(), newParam, add, inspect)})
+func work(c context.Context, asJSON bool, graph string) error {
+	cfg := rpc.Config{Functions: append(optim.Functions(), newParam, add, inspect)}
+	if graph != "" {
+		cfg.Trace = trace.Discard{} // takes the times that the graph shows
+	}
+	w, err := rpc.Join(c, cfg)
 	if err != nil {
 		return err
 	}
 	if w.WorldSize() != 2 {
 		return errors.Join(fmt.Errorf("expected two workers, not %d: weft run --nproc-per-node 2 bin/simple", w.WorldSize()), w.Close())
 	}
-	moves, err := train(w.Context(c), w)
+	moves, err := train(w.Context(c), w, graph)
 	if err != nil {
 		return errors.Join(err, w.Close()) // the other hears of it at once
 	}
@@ -133,12 +147,13 @@ func work(c context.Context, asJSON bool) error {
 
 func main() {
 	asJSON := flag.Bool("json", false, "print one line of JSON per parameter")
+	graph := flag.String("graph", "", "write the graph of rank 0's pass to this file, .svg or .dot")
 	flag.Parse()
 	c, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	self, err := os.Executable()
 	if _, worker := os.LookupEnv("RANK"); worker {
-		err = work(c, *asJSON)
+		err = work(c, *asJSON, *graph)
 	} else if err == nil {
 		_, err = elastic.Run(c, elastic.Spec{Program: self, Args: os.Args[1:], NprocPerNode: 2, NoPrefix: *asJSON, Stdout: os.Stdout, Stderr: os.Stderr})
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -77,6 +78,20 @@ func TestTheOutputForPeopleSaysItOfEachParameterOfEachRank(t *testing.T) {
 	} {
 		require.Equal(t, 1, strings.Count(stdout, line+"\n"), stdout)
 	}
+}
+
+func TestTheGraphOfTheFirstRanksPassIsWrittenWhereItIsAskedFor(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "pass.svg")
+	_, stderr, err := simple(t, []string{"--json", "--graph", file})
+	require.NoError(t, err, stderr)
+	svg, err := os.ReadFile(file)
+	require.NoError(t, err)
+	for _, text := range []string{"worker0", "worker1", "Add", "Mul", "params 1–2", "send → worker0"} {
+		require.Contains(t, string(svg), text)
+	}
+	_, stderr, err = simple(t, []string{"--graph", "pass.png"})
+	require.Error(t, err)
+	require.Contains(t, stderr, ".svg or .dot")
 }
 
 func TestAnotherNumberOfWorkersIsRefused(t *testing.T) {
