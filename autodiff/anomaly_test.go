@@ -215,3 +215,43 @@ func BenchmarkWhatRecordingACallCosts(b *testing.B) {
 		}
 	})
 }
+
+func BenchmarkBackwardOfSmallNodes(b *testing.B) {
+	x, w := Rand(3, 3).RequireGrad(), Rand(3, 3).RequireGrad()
+	for _, ops := range []int{1, 3, 100} {
+		b.Run(fmt.Sprint("nodes=", ops), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				a := NewArena("pass")
+				y := Rand(3, 3)
+				_ = a.Adopt(y)
+				y = Add(x, y)
+				for range ops - 1 {
+					y = Mul(y, w)
+				}
+				if _, err := Backward(Sum(y)); err != nil {
+					b.Fatal(err)
+				}
+				a.Free()
+			}
+		})
+	}
+	b.Run("part=pull", func(b *testing.B) {
+		y := Mul(x, w)
+		g, err := oneLike(Sum(y))
+		if err != nil {
+			b.Fatal(err)
+		}
+		g.free()
+		gy := ZerosLike(y)
+		n := y.edge.Node
+		b.ReportAllocs()
+		for b.Loop() {
+			outs, err := n.Pull([]*Tensor{gy}, true)
+			if err != nil {
+				b.Fatal(err)
+			}
+			freeAll(outs)
+		}
+	})
+}

@@ -166,11 +166,7 @@ func rootGradient(o Options, i int, r *Tensor) (*Tensor, error) {
 		if r.typ.Shape.Elems() != 1 {
 			return nil, fmt.Errorf("%v %w", r.typ, ErrNotScalar)
 		}
-		buf, err := fill(r.dev, r.typ, 1)
-		if err != nil {
-			return nil, err
-		}
-		return manual(r.typ, buf), nil
+		return oneLike(r)
 	}
 	g := o.Grads[i]
 	if err := g.Err(); err != nil {
@@ -180,6 +176,23 @@ func rootGradient(o Options, i int, r *Tensor) (*Tensor, error) {
 		return nil, fmt.Errorf("%w: %v on %v for a root %v on %v", ErrGradient, g.typ, g.dev.ID(), r.typ, r.dev.ID())
 	}
 	return g.share()
+}
+
+// oneLike is 1, for a root with one element.
+func oneLike(r *Tensor) (*Tensor, error) {
+	raw := device.Bytes([]float64{1})
+	if r.typ.Dtype == device.Float32 {
+		raw = device.Bytes([]float32{1})
+	}
+	buf, err := r.dev.Alloc(len(raw))
+	if err != nil {
+		return nil, err
+	}
+	if err := r.dev.Upload(buf, 0, raw); err != nil {
+		_ = buf.Release() // ours alone
+		return nil, err
+	}
+	return manual(r.typ, buf), nil
 }
 
 // Step runs one ready node of a task and delivers what comes out. A leaf's gradient goes to leaf, which takes it over.

@@ -175,9 +175,18 @@ func (c *compiled) compileBackward(mask uint64) (p *pulling, err error) {
 	return &pulling{prog, to}, err
 }
 
+// recorded is all that a small call leaves on the tape, in one piece of memory.
+type recorded struct {
+	node  Node
+	call  call
+	next  [3]Edge
+	saved [3]*device.Buffer
+}
+
 // forward runs the function and records it on the tape where an input requires a gradient.
 func (c *compiled) forward(dev device.Device, owner *Arena, in []*Tensor) ([]*Tensor, error) {
-	bufs := make([]*device.Buffer, 0, len(in))
+	var few [4]*device.Buffer
+	bufs := few[:0]
 	defer func() { releaseAll(bufs) }()
 	for i, t := range in {
 		if j := slices.Index(in[:i], t); j >= 0 { // one value, also where an update comes between
@@ -203,13 +212,15 @@ func (c *compiled) forward(dev device.Device, owner *Arena, in []*Tensor) ([]*Te
 	if !c.grads {
 		return outs, nil
 	}
-	call := &call{fn: c, dev: dev}
+	r := &recorded{}
+	call, n := &r.call, &r.node
+	call.node, call.fn, call.dev, call.saved = n, c, dev, r.saved[:0]
 	for _, i := range c.reads {
 		call.saved = append(call.saved, bufs[i].Retain())
 	}
 	call.saved = append(call.saved, results[len(c.out):]...)
-	n := &Node{name: c.name, took: took, outs: c.fwd.types[:len(c.out)], at: c.sites.here(), of: owner, call: call}
-	call.node = n
+	n.name, n.outs, n.at, n.of, n.call, n.next = c.name, c.fwd.types[:len(c.out)], c.sites.here(), owner, call, r.next[:0]
+	n.took = took
 	for _, t := range in {
 		n.next = append(n.next, t.edge)
 	}

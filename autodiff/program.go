@@ -2,6 +2,7 @@ package autodiff
 
 import (
 	"fmt"
+	"sync"
 
 	"gorgonia.org/gorgonia"
 
@@ -18,6 +19,36 @@ type program struct {
 	steps []step
 	outs  []int // slot of each output; the same slot may appear twice, and may be an input
 	types []kernels.Type
+	idle  sync.Pool // of *scratch
+}
+
+// scratch is what a run needs and does not give away.
+type scratch struct {
+	bufs  []*device.Buffer // by slot
+	owned []bool           // by slot: the run holds a reference of its own
+	ins   []*device.Buffer
+}
+
+func (p *program) scratch() *scratch {
+	if s, ok := p.idle.Get().(*scratch); ok {
+		return s
+	}
+	return &scratch{bufs: make([]*device.Buffer, p.slots), owned: make([]bool, p.slots)}
+}
+
+// release drops what the run holds of a slot.
+func (s *scratch) release(slot int) {
+	if s.owned[slot] {
+		s.owned[slot] = false
+		_ = s.bufs[slot].Release() // the reference from Alloc
+	}
+}
+
+// end gives the scratch back, without the references in it.
+func (p *program) end(s *scratch) {
+	clear(s.bufs)
+	clear(s.ins)
+	p.idle.Put(s)
 }
 
 type step struct {
@@ -122,14 +153,8 @@ func (p *program) plan(borrowed int) {
 // run computes the outputs on dev. The inputs stay the caller's; each output carries one reference for the caller, also
 // where it is an input or appears twice. No panic of a kernel gets past here.
 func (p *program) run(dev device.Device, in []*device.Buffer) (out []*device.Buffer, err error) {
-	bufs := make([]*device.Buffer, p.slots)
-	owned := make([]bool, p.slots)
-	release := func(s int) {
-		if owned[s] {
-			owned[s] = false
-			_ = bufs[s].Release() // the reference from Alloc
-		}
-	}
+	s := p.scratch()
+	defer p.end(s)
 	at := -1
 	defer func() {
 		if r := recover(); r != nil {
@@ -138,43 +163,42 @@ func (p *program) run(dev device.Device, in []*device.Buffer) (out []*device.Buf
 		if err == nil {
 			return
 		}
-		for s := range owned {
-			release(s)
+		for slot := range s.owned {
+			s.release(slot)
 		}
 		if at >= 0 {
 			err = fmt.Errorf("%s, instruction %d (%v): %w", p.name, at, p.steps[at].instr, err)
 		}
 		out = nil
 	}()
-	for i, s := range p.given {
-		bufs[s] = in[i]
+	for i, slot := range p.given {
+		s.bufs[slot] = in[i]
 	}
-	var args [4]*device.Buffer
 	for i := range p.steps {
-		s := &p.steps[i]
+		step := &p.steps[i]
 		at = i
-		if bufs[s.out], err = dev.Alloc(s.bytes); err != nil {
+		if s.bufs[step.out], err = dev.Alloc(step.bytes); err != nil {
 			return nil, err
 		}
-		owned[s.out] = true
-		ins := args[:0]
-		for _, x := range s.ins {
-			ins = append(ins, bufs[x])
+		s.owned[step.out] = true
+		s.ins = s.ins[:0]
+		for _, x := range step.ins {
+			s.ins = append(s.ins, s.bufs[x])
 		}
-		if err = s.kernel.Run(bufs[s.out:s.out+1], ins); err != nil {
+		if err = step.kernel.Run(s.bufs[step.out:step.out+1], s.ins); err != nil {
 			return nil, err
 		}
-		for _, x := range s.dead {
-			release(x)
+		for _, x := range step.dead {
+			s.release(x)
 		}
 	}
 	out = make([]*device.Buffer, len(p.outs))
-	for i, s := range p.outs {
-		if owned[s] {
-			owned[s] = false // the run's reference becomes the caller's
-			out[i] = bufs[s]
+	for i, slot := range p.outs {
+		if s.owned[slot] {
+			s.owned[slot] = false // the run's reference becomes the caller's
+			out[i] = s.bufs[slot]
 		} else {
-			out[i] = bufs[s].Retain()
+			out[i] = s.bufs[slot].Retain()
 		}
 	}
 	return out, nil

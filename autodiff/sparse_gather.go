@@ -20,7 +20,7 @@ type gather struct{ table, ids kernels.Type }
 
 // backward gives the gradient of the table: the ids that the call saved, and the gradient of the result.
 func (g *gather) backward(k *call, gy *Tensor, retain bool) ([]*Tensor, error) {
-	saved, err := k.hold()
+	saved, err := k.hold(nil)
 	defer func() { releaseAll(saved) }()
 	if err != nil {
 		return nil, err

@@ -70,6 +70,10 @@ func sumOf(a, b *Tensor) (*Tensor, error) {
 }
 
 func sumDense(a, b *Tensor) (*Tensor, error) {
+	p, err := addition(a)
+	if err != nil {
+		return nil, err
+	}
 	x, err := a.acquire()
 	if err != nil {
 		return nil, err
@@ -80,11 +84,40 @@ func sumDense(a, b *Tensor) (*Tensor, error) {
 		return nil, err
 	}
 	defer y.Release() //nolint:errcheck // ours
-	out, err := runOne(a.dev, kernels.Binary{Fn: kernels.Add}, []kernels.Type{a.typ, b.typ}, x, y)
+	out, err := p.run(a.dev, []*device.Buffer{x, y})
 	if err != nil {
 		return nil, err
 	}
-	return manual(a.typ, out), nil
+	return manual(a.typ, out[0]), nil
+}
+
+// addition is the program that adds two values like t.
+func addition(t *Tensor) (*program, error) {
+	if t.requiresGrad {
+		t = &Tensor{typ: t.typ, dev: t.dev}
+	}
+	c, err := primitive(kernels.Binary{Fn: kernels.Add}).programs(t.dev, []*Tensor{t, t})
+	if err != nil {
+		return nil, err
+	}
+	return c.fwd, nil
+}
+
+// addInPlace adds g to a transient that nobody else sees, where that can be done without another buffer.
+func addInPlace(sum, g *Tensor) (done bool, err error) {
+	if sum.sparse || g.sparse || sum.err != nil || sum.dev != g.dev || !sum.typ.Equal(g.typ) || sum.buf == nil || !sum.buf.Exclusive() {
+		return false, nil
+	}
+	p, err := addition(sum)
+	if err != nil {
+		return false, err
+	}
+	b, err := g.acquire()
+	if err != nil {
+		return false, err
+	}
+	defer b.Release() //nolint:errcheck // ours
+	return true, p.steps[0].kernel.Run([]*device.Buffer{sum.buf}, []*device.Buffer{sum.buf, b})
 }
 
 // join is all rows of both, coalesced where they are more than the tensor has: sums stay bounded however many are added.

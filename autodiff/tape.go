@@ -131,16 +131,15 @@ func (k *call) free() {
 	releaseAll(saved)
 }
 
-// hold takes references to the saved values, so that a run cannot lose them.
-func (k *call) hold() ([]*device.Buffer, error) {
+// hold appends references to the saved values to held, so that a run cannot lose them.
+func (k *call) hold(held []*device.Buffer) ([]*device.Buffer, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.gone {
-		return nil, fmt.Errorf("%s: %w", k.fn.name, ErrGraphFreed)
+		return held, fmt.Errorf("%s: %w", k.fn.name, ErrGraphFreed)
 	}
-	held := make([]*device.Buffer, len(k.saved), len(k.saved)+4)
-	for i, b := range k.saved {
-		held[i] = b.Retain()
+	for _, b := range k.saved {
+		held = append(held, b.Retain())
 	}
 	return held, nil
 }
@@ -163,7 +162,8 @@ func (k *call) backward(gys []*Tensor, inputs int, retain bool) ([]*Tensor, erro
 	if err != nil {
 		return nil, err
 	}
-	in, err := k.hold()
+	var few [6]*device.Buffer
+	in, err := k.hold(few[:0])
 	defer func() { releaseAll(in) }()
 	if err != nil {
 		return nil, err

@@ -8,14 +8,23 @@ import "fmt"
 // A node is ready when as many gradients (or notices that there is none) have arrived as there are edges into it from nodes
 // that take part. Sources are ready when Start gives them their gradients.
 type Task struct {
-	nodes map[*Node]*waiting
-	ready []*Node
-	left  int // nodes that have not been taken
+	nodes []waiting
+	where map[*Node]int32 // of nodes; nil while they are few
+	queue []*waiting      // those that are or were ready, in order
+	head  int             // of the queue
+	left  int             // nodes that have not been taken
+
+	few struct { // what a small task needs, in one piece of memory
+		nodes [8]waiting
+		queue [8]*waiting
+		grads [12]*Tensor
+	}
 }
 
 type waiting struct {
-	edges int // gradients still to come
+	node  *Node
 	grads []*Tensor
+	edges int32 // gradients still to come
 	state nodeState
 }
 
@@ -27,46 +36,84 @@ const (
 	taken
 )
 
+// maxFew is up to how many nodes looking through them is faster than a map.
+const maxFew = 16
+
 // NewTask finds all nodes reachable from the roots and the sources.
 func NewTask(roots []Edge, sources []*Node) *Task { return newTask(roots, sources, nil) }
 
 // newTask is NewTask that does not look beyond the nodes at which it stops. Those take part, and are not to be run.
 func newTask(roots []Edge, sources []*Node, stop map[*Node]bool) *Task {
-	t := &Task{nodes: map[*Node]*waiting{}}
-	var stack []*Node
-	enter := func(n *Node) {
-		w := t.nodes[n]
-		if w == nil {
-			w = &waiting{grads: make([]*Tensor, len(n.outs))}
-			t.nodes[n] = w
-			stack = append(stack, n)
-			t.left++
-		}
-		w.edges++
-	}
+	t := &Task{}
+	t.nodes, t.queue = t.few.nodes[:0], t.few.queue[:0]
 	for _, e := range roots {
-		if e.Node != nil {
-			enter(e.Node)
-		}
+		t.enter(e.Node)
 	}
 	for _, n := range sources {
-		if t.nodes[n] == nil { // no edge leads to a source, but it may be listed twice
-			enter(n)
+		if t.find(n) == nil { // no edge leads to a source, but it may be listed twice
+			t.enter(n)
 		}
 	}
-	for len(stack) > 0 {
-		n := stack[len(stack)-1]
-		stack = stack[:len(stack)-1]
+	slots := 0
+	for i := 0; i < len(t.nodes); i++ {
+		n := t.nodes[i].node
+		slots += len(n.outs)
 		if stop[n] {
 			continue
 		}
 		for _, e := range n.next {
-			if e.Node != nil {
-				enter(e.Node)
-			}
+			t.enter(e.Node)
 		}
 	}
+	grads := t.few.grads[:]
+	if slots > len(grads) {
+		grads = make([]*Tensor, slots)
+	}
+	for i := range t.nodes {
+		n := len(t.nodes[i].node.outs)
+		t.nodes[i].grads, grads = grads[:n:n], grads[n:]
+	}
+	if t.left = len(t.nodes); t.left > cap(t.queue) {
+		t.queue = make([]*waiting, 0, t.left)
+	}
 	return t
+}
+
+// enter notes an edge into n.
+func (t *Task) enter(n *Node) {
+	if n == nil {
+		return
+	}
+	if w := t.find(n); w != nil {
+		w.edges++
+		return
+	}
+	t.nodes = append(t.nodes, waiting{node: n, edges: 1})
+	switch at := int32(len(t.nodes) - 1); {
+	case t.where != nil:
+		t.where[n] = at
+	case at == maxFew:
+		t.where = make(map[*Node]int32, 4*maxFew)
+		for i := range t.nodes {
+			t.where[t.nodes[i].node] = int32(i)
+		}
+	}
+}
+
+// find is what is known of a node, nil where it does not take part.
+func (t *Task) find(n *Node) *waiting {
+	if t.where != nil {
+		if at, ok := t.where[n]; ok {
+			return &t.nodes[at]
+		}
+		return nil
+	}
+	for i := range t.nodes {
+		if t.nodes[i].node == n {
+			return &t.nodes[i]
+		}
+	}
+	return nil
 }
 
 // Deliver brings a gradient to one edge, or nil for none. The task takes over g. It fails with ErrGradient when the type is not
@@ -76,7 +123,7 @@ func (t *Task) Deliver(e Edge, g *Tensor) error {
 		g.free()
 		return nil
 	}
-	w := t.nodes[e.Node]
+	w := t.find(e.Node)
 	if w == nil || w.state != waits || e.Slot >= len(w.grads) {
 		g.free()
 		return &Error{Op: e.Node.name, Err: fmt.Errorf("%w: it came when none was expected", ErrGradient)}
@@ -95,13 +142,13 @@ func (t *Task) Deliver(e Edge, g *Tensor) error {
 		}
 		w.grads[e.Slot] = sum
 	}
-	t.arrived(e.Node, w)
+	t.arrived(w)
 	return nil
 }
 
 // Start gives a source its gradients, one per tensor, nil for none. The task takes them over.
 func (t *Task) Start(source *Node, grads []*Tensor) error {
-	w := t.nodes[source]
+	w := t.find(source)
 	if w == nil || w.state != waits || len(grads) != len(source.outs) {
 		freeAll(grads)
 		return &Error{Op: source.name, Err: fmt.Errorf("%w: %d gradients came for %d tensors, or a second time", ErrGradient, len(grads), len(source.outs))}
@@ -114,43 +161,42 @@ func (t *Task) Start(source *Node, grads []*Tensor) error {
 		}
 	}
 	w.grads = grads
-	t.arrived(source, w)
+	t.arrived(w)
 	return nil
 }
 
-func (t *Task) arrived(n *Node, w *waiting) {
+func (t *Task) arrived(w *waiting) {
 	if w.edges--; w.edges == 0 {
 		w.state = queued
-		t.ready = append(t.ready, n)
+		t.queue = append(t.queue, w)
 	}
 }
 
 // Next takes a ready node and the gradients of its results, which the caller must free. Nodes become ready in a fixed order
 // for a fixed order of deliveries.
 func (t *Task) Next() (n *Node, grads []*Tensor, ok bool) {
-	if len(t.ready) == 0 {
+	if t.Ready() == 0 {
 		return nil, nil, false
 	}
-	n = t.ready[0]
-	t.ready = t.ready[1:]
-	w := t.nodes[n]
-	grads, w.grads, w.state = w.grads, nil, taken
+	w := t.queue[t.head]
+	t.head++
 	t.left--
-	return n, grads, true
+	grads, w.grads, w.state = w.grads, nil, taken
+	return w.node, grads, true
 }
 
 // Left is the number of nodes that have not been taken.
 func (t *Task) Left() int { return t.left }
 
 // Ready is the number of nodes that Next would give.
-func (t *Task) Ready() int { return len(t.ready) }
+func (t *Task) Ready() int { return len(t.queue) - t.head }
 
 // Waiting names the nodes that still wait for a gradient, for a report.
 func (t *Task) Waiting() []*Node {
 	var ns []*Node
-	for n, w := range t.nodes {
-		if w.state == waits {
-			ns = append(ns, n)
+	for i := range t.nodes {
+		if t.nodes[i].state == waits {
+			ns = append(ns, t.nodes[i].node)
 		}
 	}
 	return ns
@@ -158,9 +204,9 @@ func (t *Task) Waiting() []*Node {
 
 // Free drops every gradient that the task holds.
 func (t *Task) Free() {
-	for _, w := range t.nodes {
-		freeAll(w.grads)
-		w.grads = nil
+	for i := range t.nodes {
+		freeAll(t.nodes[i].grads)
+		t.nodes[i].grads = nil
 	}
 }
 
@@ -169,7 +215,14 @@ func accumulate(sum, g *Tensor) (*Tensor, error) {
 	if sum == nil {
 		return g, nil
 	}
-	defer sum.free()
 	defer g.free()
+	switch done, err := addInPlace(sum, g); {
+	case err != nil:
+		sum.free()
+		return nil, err
+	case done:
+		return sum, nil
+	}
+	defer sum.free()
 	return sumOf(sum, g)
 }

@@ -12,6 +12,7 @@ type memory struct {
 	id    ID
 	limit int64 // most live bytes; 0: unlimited
 	pool  pool
+	idle  sync.Pool // of *[][]byte, for Launch
 
 	garbage                         garbage
 	live, liveBytes, allocs, reused atomic.Int64
@@ -158,8 +159,11 @@ func (m *memory) CopyWithin(dst, src *Buffer) error {
 }
 
 func (m *memory) Launch(bufs []*Buffer, fn func(mem [][]byte) error) error {
-	var few [8][]byte
-	mem := few[:0]
+	idle, _ := m.idle.Get().(*[][]byte)
+	if idle == nil {
+		idle = new([][]byte)
+	}
+	mem := (*idle)[:0]
 	for _, b := range bufs {
 		w, err := m.window(b, 0, b.n, "launch")
 		if err != nil {
@@ -169,6 +173,9 @@ func (m *memory) Launch(bufs []*Buffer, fn func(mem [][]byte) error) error {
 	}
 	err := fn(mem)
 	runtime.KeepAlive(bufs)
+	clear(mem)
+	*idle = mem
+	m.idle.Put(idle)
 	return err
 }
 

@@ -3,6 +3,7 @@ package kernels
 import (
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/weft-project/weft/device"
 )
@@ -66,6 +67,7 @@ type cpuKernel struct {
 	in, out []Type
 	inPlace bool
 	launch  func(mem [][]byte) error
+	idle    sync.Pool // of *[]*device.Buffer, for Run
 }
 
 func (k *cpuKernel) Run(outs, ins []*device.Buffer) error {
@@ -76,9 +78,15 @@ func (k *cpuKernel) Run(outs, ins []*device.Buffer) error {
 	if !ok {
 		return fmt.Errorf("%w: %v was prepared for the CPU and cannot run on device %v", ErrNoBackend, k.instr, outs[0].Device().ID())
 	}
-	bufs := make([]*device.Buffer, 0, 12)
-	bufs = append(append(bufs, outs...), ins...)
-	if err := l.Launch(bufs, k.launch); err != nil {
+	bufs, _ := k.idle.Get().(*[]*device.Buffer)
+	if bufs == nil {
+		bufs = new([]*device.Buffer)
+	}
+	*bufs = append(append((*bufs)[:0], outs...), ins...)
+	err := l.Launch(*bufs, k.launch)
+	clear(*bufs)
+	k.idle.Put(bufs)
+	if err != nil {
 		return fmt.Errorf("%v: %w", k.instr, err)
 	}
 	return nil
