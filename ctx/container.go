@@ -200,16 +200,20 @@ func (ct *Container) Passes() []PassInfo {
 
 // HandleCleanup frees a pass because worker from left it, and tells the workers that this one called in it. Only who opened
 // the pass or brought it here has a say. A pass that is not here is no error: clean-ups may cross, repeat and run in circles.
-func (ct *Container) HandleCleanup(c context.Context, id PassID, from WorkerID) {
+func (ct *Container) HandleCleanup(_ context.Context, id PassID, from WorkerID) {
 	p := ct.remove(id, from, nil)
 	if p == nil {
 		return
 	}
 	p.release(fmt.Errorf("%w by %s", ErrLeft, ct.links.Name(from)))
+	if !ct.begin() {
+		return
+	}
+	defer ct.done()
 	var wg sync.WaitGroup
 	for _, w := range p.others(from) {
-		wg.Go(func() {
-			ct.tell(c, id, "a pass was left", w, func(c context.Context, w WorkerID) error { return ct.links.SendCleanup(c, w, id) })
+		wg.Go(func() { // also when from no longer waits for the answer: it will not be heard a second time
+			ct.tell(ct.cleanCtx, id, "a pass was left", w, func(c context.Context, w WorkerID) error { return ct.links.SendCleanup(c, w, id) })
 		})
 	}
 	wg.Wait()
