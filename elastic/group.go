@@ -46,9 +46,9 @@ func newGroup(workers int, grace time.Duration) *group {
 // done says that every worker has ended.
 func (g *group) done() bool { return g.left == 0 }
 
-// exited takes a worker's end. The first failure stops the others; ends after that are their consequence.
+// exited takes a worker's end. The first failure stops the others, unless it is spared; ends after that are their consequence.
 // Text says for people how it ended.
-func (g *group) exited(now time.Time, rank int, st status, text string) decision {
+func (g *group) exited(now time.Time, rank int, st status, spared bool, text string) decision {
 	if !g.alive[rank] {
 		return decision{}
 	}
@@ -59,6 +59,9 @@ func (g *group) exited(now time.Time, rank int, st status, text string) decision
 	}
 	if st.ok() || g.stopping {
 		return decision{}
+	}
+	if spared {
+		return decision{reason: fmt.Sprintf("%s; %s left", text, plural(g.left))}
 	}
 	g.first = rank
 	return g.terminate(now, text)

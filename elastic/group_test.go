@@ -17,7 +17,7 @@ func TestAJobWhoseWorkersAllSucceedGivesNoOrders(t *testing.T) {
 	g := newGroup(3, 30*time.Second)
 	for rank := range 3 {
 		require.False(t, g.done())
-		require.Empty(t, g.exited(at(rank), rank, status{}, "").orders)
+		require.Empty(t, g.exited(at(rank), rank, status{}, false, "").orders)
 	}
 	require.True(t, g.done())
 	require.False(t, g.stopping)
@@ -26,12 +26,12 @@ func TestAJobWhoseWorkersAllSucceedGivesNoOrders(t *testing.T) {
 
 func TestTheFirstFailureStopsTheOthersAndLaterOnesChangeNothing(t *testing.T) {
 	g := newGroup(4, 30*time.Second)
-	require.Empty(t, g.exited(at(0), 3, status{}, "").orders)
-	d := g.exited(at(5), 2, status{code: 3}, "worker2 exited with code 3")
+	require.Empty(t, g.exited(at(0), 3, status{}, false, "").orders)
+	d := g.exited(at(5), 2, status{code: 3}, false, "worker2 exited with code 3")
 	require.Equal(t, []order{{rank: 0}, {rank: 1}}, d.orders)
 	require.Equal(t, "worker2 exited with code 3; stopping 2 workers", d.reason)
 	require.Equal(t, at(35), g.deadline)
-	require.Empty(t, g.exited(at(6), 0, status{code: 1}, "worker0 exited with code 1").orders)
+	require.Empty(t, g.exited(at(6), 0, status{code: 1}, false, "worker0 exited with code 1").orders)
 	require.Equal(t, 2, g.first)
 
 	require.Empty(t, g.expire(at(34)).orders, "a second too early")
@@ -39,7 +39,7 @@ func TestTheFirstFailureStopsTheOthersAndLaterOnesChangeNothing(t *testing.T) {
 	require.Equal(t, []order{{rank: 1, kill: true}}, d.orders)
 	require.Equal(t, "1 worker did not end within 30s of SIGTERM; killing", d.reason)
 	require.Empty(t, g.expire(at(36)).orders, "killing once is enough")
-	g.exited(at(36), 1, status{code: 137, signal: 9}, "")
+	g.exited(at(36), 1, status{code: 137, signal: 9}, false, "")
 	require.True(t, g.done())
 }
 
@@ -47,15 +47,15 @@ func TestAFailureAfterARequestToStopIsNotTheCause(t *testing.T) {
 	g := newGroup(2, time.Second)
 	require.Equal(t, []order{{rank: 0}, {rank: 1}}, g.stop(at(0), "interrupted").orders)
 	require.Empty(t, g.stop(at(0), "interrupted again").orders)
-	require.Empty(t, g.exited(at(1), 0, status{code: 143, signal: 15}, "").orders)
-	require.Empty(t, g.exited(at(1), 0, status{code: 1}, "").orders, "a worker ends once")
+	require.Empty(t, g.exited(at(1), 0, status{code: 143, signal: 15}, false, "").orders)
+	require.Empty(t, g.exited(at(1), 0, status{code: 1}, false, "").orders, "a worker ends once")
 	require.False(t, g.done())
 	require.Equal(t, -1, g.first)
 }
 
 func TestTheLastWorkersFailureNeedsNoOrders(t *testing.T) {
 	g := newGroup(1, time.Second)
-	require.Equal(t, decision{}, g.exited(at(0), 0, status{code: 1}, "worker0 exited with code 1"))
+	require.Equal(t, decision{}, g.exited(at(0), 0, status{code: 1}, false, "worker0 exited with code 1"))
 	require.Equal(t, 0, g.first)
 	require.True(t, g.done())
 }
@@ -110,11 +110,11 @@ func simulate(t *testing.T, workers []simulated, grace, stopAt int, what string)
 			switch {
 			case !g.alive[k]:
 			case killed[k]:
-				obey(g.exited(at(now), k, status{code: 137, signal: 9}, ""))
+				obey(g.exited(at(now), k, status{code: 137, signal: 9}, false, ""))
 			case w.ends == now:
-				obey(g.exited(at(now), k, status{code: w.code}, "failed"))
+				obey(g.exited(at(now), k, status{code: w.code}, false, "failed"))
 			case asked && w.heeds >= 0 && now >= since+w.heeds:
-				obey(g.exited(at(now), k, status{code: 143, signal: 15}, ""))
+				obey(g.exited(at(now), k, status{code: 143, signal: 15}, false, ""))
 			}
 		}
 		if now == stopAt {

@@ -25,7 +25,7 @@ type Result struct {
 }
 
 // Run runs one node's part of a job to its end: it hosts the store, starts the workers, and returns when all of them and
-// all that they started have ended. The error is nil if every worker exited with code 0; a *WorkerError for the
+// all that they started have ended. The error is nil if every worker exited with code 0, or was spared by Spec.GoesOn; a *WorkerError for the
 // first that did not; context.Cause(c) if c ended the job first; and one that matches ErrInvalidSpec if nothing was
 // started because of the spec. The Result is nil only if the job did not start.
 func Run(c context.Context, spec Spec) (*Result, error) {
@@ -141,7 +141,8 @@ func (a *agent) watch(c context.Context) (*Result, error) {
 		case e := <-a.exits:
 			w := a.exit(e)
 			result.Workers[e.localRank] = w
-			a.do(g.exited(time.Now(), e.localRank, e.status, w.String()))
+			spared := !e.status.ok() && !g.stopping && a.spec.GoesOn != nil && a.spec.GoesOn(w)
+			a.do(g.exited(time.Now(), e.localRank, e.status, spared, w.String()))
 		case <-cancelled:
 			cancelled = nil
 			a.do(g.stop(time.Now(), context.Cause(c).Error()))

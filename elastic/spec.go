@@ -46,6 +46,9 @@ type Spec struct {
 	NoPrefix bool
 	// Grace is how long a worker may take to end after SIGTERM before it gets SIGKILL; zero means 30 seconds.
 	Grace time.Duration
+	// GoesOn is asked when a worker has failed, before anything else is done about it: where it says so the job goes on, and the failure
+	// is only told of in the Result. nil means that the first failure ends the job. It must not wait.
+	GoesOn func(Exit) bool
 	// Env is the environment that the workers inherit, as "KEY=value"; nil means this process's own.
 	Env []string
 }

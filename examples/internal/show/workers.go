@@ -13,12 +13,17 @@ import (
 // Workers starts this program again as n workers, with args, as weft run would; name is for messages. It gives the exit code: that of
 // the worker that failed first, which it reports on stderr.
 func Workers(c context.Context, name string, n int, args []string, stdout, stderr io.Writer) int {
+	return WorkersWhile(c, name, n, nil, args, stdout, stderr)
+}
+
+// WorkersWhile is Workers for a job that may go on after a worker has failed; nil: it never does.
+func WorkersWhile(c context.Context, name string, n int, goesOn func(elastic.Exit) bool, args []string, stdout, stderr io.Writer) int {
 	self, err := os.Executable()
 	if err != nil {
 		fmt.Fprintf(stderr, "%s: %v\n", name, err)
 		return 1
 	}
-	_, err = elastic.Run(c, elastic.Spec{Program: self, Args: args, NprocPerNode: n, Stdout: stdout, Stderr: stderr, NoPrefix: true})
+	_, err = elastic.Run(c, elastic.Spec{Program: self, Args: args, NprocPerNode: n, Stdout: stdout, Stderr: stderr, NoPrefix: true, GoesOn: goesOn})
 	var failed *elastic.WorkerError
 	switch {
 	case errors.As(err, &failed):
