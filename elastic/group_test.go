@@ -43,6 +43,17 @@ func TestTheFirstFailureStopsTheOthersAndLaterOnesChangeNothing(t *testing.T) {
 	require.True(t, g.done())
 }
 
+func TestASparedFailureGivesNoOrdersAndTheNextOneDoes(t *testing.T) {
+	g := newGroup(3, time.Second)
+	d := g.exited(at(0), 1, status{code: 137, signal: 9}, true, "worker1 was killed")
+	require.Empty(t, d.orders)
+	require.Equal(t, "worker1 was killed; 2 workers left", d.reason)
+	require.Equal(t, -1, g.first)
+	require.False(t, g.stopping)
+	require.Equal(t, []order{{rank: 2}}, g.exited(at(1), 0, status{code: 1}, false, "worker0 exited with code 1").orders)
+	require.Equal(t, 0, g.first)
+}
+
 func TestAFailureAfterARequestToStopIsNotTheCause(t *testing.T) {
 	g := newGroup(2, time.Second)
 	require.Equal(t, []order{{rank: 0}, {rank: 1}}, g.stop(at(0), "interrupted").orders)

@@ -64,6 +64,31 @@ func TestEveryWorkerGetsItsPlaceInTheJob(t *testing.T) {
 	}
 }
 
+func TestAJobGoesOnAfterAFailureThatItsSpecSpares(t *testing.T) {
+	spec := job(t, "fail", 3)
+	out := newOutput()
+	spec.Stdout, spec.Stderr = out, out
+	path := fifo(t, &spec)
+	c, cancel := context.WithCancelCause(t.Context())
+	var spared []Exit
+	spec.GoesOn = func(e Exit) bool { spared = append(spared, e); return true }
+	go func() { // open the way for rank 1 when the others wait
+		defer cancel(errTestStop)
+		out.await(t, "] ready", 2)
+		if f, err := os.OpenFile(path, os.O_WRONLY, 0); err == nil {
+			_ = f.Close()
+			out.await(t, "2 workers left", 1)
+		}
+	}()
+	result, err := run(t, c, spec)
+	require.ErrorIs(t, err, errTestStop, "not the failure")
+	require.Len(t, spared, 1, "ends on request are no failures")
+	require.Equal(t, 3, spared[0].Code)
+	require.Equal(t, spared[0], result.Workers[1])
+}
+
+var errTestStop = errors.New("the test stops the job")
+
 func TestTheFirstFailureEndsTheJobAndIsReportedWithItsLastWords(t *testing.T) {
 	spec := job(t, "fail", 3)
 	out := newOutput()

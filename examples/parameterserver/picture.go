@@ -137,6 +137,7 @@ func (d *corpus) draw(file string, x [][]float64) error {
 	}
 	p := plot.New()
 	p.Title.Text = "words of the text, near those that they are like"
+	p.Title.Padding = vg.Points(12)
 	p.HideAxes()
 	for k, i := range shown {
 		l, err := plotter.NewLabels(plotter.XYLabels{XYs: at[k : k+1], Labels: []string{d.words[i]}})
