@@ -9,7 +9,7 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// ErrSparse: the rule takes no sparse gradients.
+// ErrSparse says that the rule takes no sparse gradients.
 var ErrSparse = errors.New("the gradient is sparse")
 
 // sparsely makes of a step by a sparse gradient one of the rows that it has, in which each occurs once. Rows without a gradient keep their
