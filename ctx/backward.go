@@ -75,7 +75,7 @@ func (p *Pass) begin(o Options, roots []autodiff.Edge) (*backward, error) {
 	reached := p.reached(roots)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.sends == nil {
+	if p.left {
 		return nil, ErrLeft
 	}
 	b := &backward{pass: p, id: BackwardID(p.ct.nextID()), mode: o.Mode, retain: o.RetainGraph, anomaly: o.Anomaly}
@@ -143,7 +143,7 @@ func (p *Pass) join(from WorkerID, m *GradientMessage) (b *backward, first bool,
 	}
 	if b = p.backwards[m.Backward]; b == nil {
 		switch over := p.endedAs(m.Backward); {
-		case p.sends == nil:
+		case p.left:
 			return nil, false, ErrLeft
 		case over != nil && over.failure != nil:
 			return nil, false, over.failure
@@ -174,7 +174,8 @@ func (p *Pass) addLocked(b *backward, roots []autodiff.Edge) error {
 			return gone
 		}
 	}
-	sends, recvs := map[MessageID]*sendFunction{}, map[*autodiff.Node]*recvFunction{}
+	var sends map[MessageID]*sendFunction
+	var recvs map[*autodiff.Node]*recvFunction
 	if b.mode == Fast {
 		sends, recvs = maps.Clone(p.sends), maps.Clone(p.recvs)
 	}
@@ -183,11 +184,11 @@ func (p *Pass) addLocked(b *backward, roots []autodiff.Edge) error {
 		if s == nil {
 			return fmt.Errorf("%w: that of message %v", autodiff.ErrGraphFreed, id)
 		}
-		sends[id] = s
+		put(&sends, id, s)
 	}
 	for _, id := range b.plan {
 		if r := p.arrived[id]; r != nil {
-			recvs[r.node] = r
+			put(&recvs, r.node, r)
 		}
 	}
 	for _, s := range sends {
@@ -198,6 +199,6 @@ func (p *Pass) addLocked(b *backward, roots []autodiff.Edge) error {
 	p.shown.began(roots)
 	b.sends = sortedIDs(sends)
 	b.eng = newEngine(roots, sends, recvs)
-	p.backwards[b.id] = b
+	put(&p.backwards, b.id, b)
 	return nil
 }

@@ -50,7 +50,7 @@ func (p *Pass) noteLocked(e ended) error {
 func (p *Pass) conclude(b *backward) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.grads == nil {
+	if p.left {
 		return ErrLeft
 	}
 	delete(p.backwards, b.id)
@@ -116,7 +116,7 @@ func Gradients(c context.Context) (map[*autodiff.Tensor]*autodiff.Tensor, error)
 func (p *Pass) Gradients() (map[*autodiff.Tensor]*autodiff.Tensor, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.grads == nil {
+	if p.left {
 		return nil, p.err("gradients", ErrUnknownPass)
 	}
 	if err := p.readLocked(); err != nil {
@@ -136,13 +136,13 @@ func (p *Pass) readLocked() error {
 			if err := sum.Err(); err != nil {
 				return err
 			}
-			p.grads[leaf] = sum
+			put(&p.grads, leaf, sum)
 			continue
 		}
 		if err := p.arena.Adopt(d); err != nil {
 			return err
 		}
-		p.grads[leaf] = d
+		put(&p.grads, leaf, d)
 		p.sum.Take(leaf)
 	}
 	p.sum.Free()

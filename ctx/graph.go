@@ -139,14 +139,14 @@ func newest[T any](of []T) []T { return of[max(0, len(of)-passgraph.MaxNodes):] 
 func (p *Pass) graphPart(roots []autodiff.Edge) (passgraph.Worker, error) {
 	d := describer{place: map[*autodiff.Node]int{}, recvs: map[*autodiff.Node]*recvFunction{}, sends: map[*autodiff.Node]*sendFunction{}}
 	p.mu.Lock()
-	if p.sends == nil {
+	if p.left {
 		p.mu.Unlock()
 		return d.part, ErrLeft
 	}
 	sends := slices.Concat(p.shown.spent, slices.Collect(maps.Values(p.sends)))
 	roots = slices.Concat(p.shown.roots, roots)
 	d.recvs, d.times = maps.Clone(p.recvs), maps.Clone(p.shown.times)
-	for w := range p.known {
+	for _, w := range p.known {
 		d.part.Peers = append(d.part.Peers, int(w))
 	}
 	p.mu.Unlock()

@@ -28,8 +28,9 @@ type Pass struct {
 	heard  time.Time // when the opener last was known to have the pass; likewise
 
 	mu        sync.Mutex
-	known     map[WorkerID]struct{} // workers that this one exchanged messages with
-	lost      map[WorkerID]error    // those of them that are gone
+	left      bool               // no further backward begins, none that is under way succeeds
+	known     []WorkerID         // that this one exchanged messages with, in order
+	lost      map[WorkerID]error // who is gone. Maps are made when something is put into them: most passes are small
 	sends     map[MessageID]*sendFunction
 	recvs     map[*autodiff.Node]*recvFunction
 	arrived   map[MessageID]*recvFunction // the same
@@ -43,11 +44,15 @@ type Pass struct {
 
 func newPass(ct *Container, id PassID) *Pass {
 	life, end := context.WithCancelCause(context.Background())
-	return &Pass{
-		ct: ct, id: id, arena: autodiff.NewArena(fmt.Sprintf("pass %v", id)), life: life, end: end,
-		known: map[WorkerID]struct{}{}, lost: map[WorkerID]error{}, sends: map[MessageID]*sendFunction{}, recvs: map[*autodiff.Node]*recvFunction{}, arrived: map[MessageID]*recvFunction{},
-		grads: map[*autodiff.Tensor]*autodiff.Tensor{}, backwards: map[BackwardID]*backward{},
+	return &Pass{ct: ct, id: id, arena: autodiff.NewArena("pass " + id.String()), life: life, end: end}
+}
+
+// put adds to a map, which it makes where there is none.
+func put[K comparable, V any](m *map[K]V, k K, v V) {
+	if *m == nil {
+		*m = map[K]V{}
 	}
+	(*m)[k] = v
 }
 
 type passKey struct{}
@@ -109,7 +114,7 @@ func Own(c context.Context, t *autodiff.Tensor) *autodiff.Tensor {
 func (p *Pass) Known() []WorkerID {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return slices.Sorted(maps.Keys(p.known))
+	return slices.Clone(p.known)
 }
 
 // Meet notes that a message of the pass goes to a worker, so that it is told when the pass is left. A pass that was left
@@ -124,8 +129,10 @@ func (p *Pass) Meet(w WorkerID) {
 func (p *Pass) meet(w WorkerID) (left bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.known[w] = struct{}{}
-	return p.sends == nil
+	if at, known := slices.BinarySearch(p.known, w); !known {
+		p.known = slices.Insert(p.known, at, w)
+	}
+	return p.left
 }
 
 // others lists the known workers without this one and from.
@@ -160,7 +167,8 @@ func (p *Pass) Leave() {
 func (p *Pass) release(cause error) {
 	p.end(cause)
 	p.mu.Lock()
-	p.sends, p.recvs, p.arrived, p.grads, p.shown = nil, nil, nil, nil, record{} // no further backward begins, none that is under way succeeds
+	p.left = true
+	p.sends, p.recvs, p.arrived, p.grads, p.shown = nil, nil, nil, nil, record{}
 	for i := range p.ended {
 		p.ended[i].free()
 	}
@@ -176,8 +184,8 @@ func (p *Pass) release(cause error) {
 // lose ends what needs a worker that is gone, now and later. In FAST mode that is everything, if the worker is known in the pass.
 func (p *Pass) lose(w WorkerID, cause error) {
 	p.mu.Lock()
-	p.lost[w] = cause
-	_, known := p.known[w]
+	put(&p.lost, w, cause)
+	_, known := slices.BinarySearch(p.known, w)
 	running := slices.Collect(maps.Values(p.backwards))
 	p.mu.Unlock()
 	for _, b := range running {
@@ -236,15 +244,16 @@ func (p *Pass) AttachSend(id MessageID, to WorkerID, what string, tensors []*aut
 	}
 	parents := p.reached(autodiff.EdgesOf(tensors...))
 	s := &sendFunction{id: id, to: to, what: what, node: autodiff.NewSource(p.label("send ", id, " to ", to, what), tensors)}
-	for _, t := range tensors {
-		s.devices = append(s.devices, t.Device())
+	s.devices = make([]device.ID, len(tensors))
+	for i, t := range tensors {
+		s.devices[i] = t.Device()
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.sends == nil {
+	if p.left {
 		return Lineage{}, p.err("send", ErrLeft)
 	}
-	p.sends[id] = s
+	put(&p.sends, id, s)
 	parents = p.past.reduce(parents)
 	p.past.add(id, parents)
 	return p.past.tell(to, parents), nil
@@ -303,13 +312,14 @@ func (p *Pass) AttachRecv(id MessageID, from WorkerID, tensors []*autodiff.Tenso
 	})
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.recvs == nil {
+	if p.left {
 		return p.err("receive", ErrLeft)
 	}
 	if err := p.past.learn(from, id, past); err != nil {
 		return p.err("receive", err)
 	}
-	p.recvs[r.node], p.arrived[id] = r, r
+	put(&p.recvs, r.node, r)
+	put(&p.arrived, id, r)
 	return nil
 }
 
