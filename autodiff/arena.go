@@ -34,6 +34,9 @@ func (a *Arena) adopt(f freer, bytes int) error {
 	if a.freed {
 		return fmt.Errorf("%w: %s", ErrFreed, a.label)
 	}
+	if a.owned == nil {
+		a.owned = make([]freer, 0, 16)
+	}
 	a.owned = append(a.owned, f)
 	a.bytes += int64(bytes)
 	return nil

@@ -3,7 +3,6 @@ package autodiff
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels"
@@ -130,7 +129,14 @@ func Roots(o Options, roots []*Tensor) ([]Edge, []*Tensor, error) {
 	if len(o.Grads) > 0 && len(o.Grads) != len(roots) {
 		return nil, nil, opError("Backward", fmt.Errorf("%w: %d output gradients for %d roots", ErrGradient, len(o.Grads), len(roots)))
 	}
-	if _, err := ownerOf(append(slices.Clone(roots), o.Grads...)); err != nil {
+	owner, err := ownerOf(roots)
+	if err == nil && len(o.Grads) > 0 {
+		var of *Arena
+		if of, err = ownerOf(o.Grads); err == nil {
+			_, err = mix(owner, of)
+		}
+	}
+	if err != nil {
 		return nil, nil, opError("Backward", err)
 	}
 	edges, first := make([]Edge, 0, len(roots)), make([]*Tensor, 0, len(roots))
@@ -224,7 +230,9 @@ func (t *Task) Finish(n *Node, outs []*Tensor) error {
 		if outs != nil {
 			g = outs[i]
 		}
-		errs = append(errs, t.Deliver(e, g))
+		if err := t.Deliver(e, g); err != nil {
+			errs = append(errs, err)
+		}
 	}
 	return errors.Join(errs...)
 }

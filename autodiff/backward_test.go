@@ -244,3 +244,32 @@ func TestGradientsAreAccumulatedByTheirHolderUntilHeSettles(t *testing.T) {
 	require.NoError(t, g.Settle(nil))
 	require.Equal(t, before, device.Host().Stats().Live)
 }
+
+func TestSumsAreMadeInPlaceOnlyWhereNobodyElseSeesTheValue(t *testing.T) {
+	before := device.Host().Stats().Live
+	for _, seen := range []bool{false, true} {
+		sum := transient(t, 2)
+		was := sum.buf
+		var other *Tensor
+		if seen {
+			var err error
+			other, err = sum.share()
+			require.NoError(t, err)
+		}
+		got, err := accumulate(sum, transient(t, 3))
+		require.NoError(t, err)
+		require.Equal(t, []float64{5}, numbers(t, got))
+		require.Equal(t, !seen, got.buf == was)
+		if seen {
+			require.Equal(t, []float64{2}, numbers(t, other))
+			other.free()
+		}
+		self, err := got.share()
+		require.NoError(t, err)
+		twice, err := accumulate(got, self)
+		require.NoError(t, err)
+		require.Equal(t, []float64{10}, numbers(t, twice))
+		twice.free()
+	}
+	require.Equal(t, before, device.Host().Stats().Live)
+}

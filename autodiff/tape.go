@@ -60,21 +60,27 @@ func (n *Node) Leaf() *Tensor { return n.leaf }
 // NewSource makes a node without results of its own in this worker's graph: gradients of tensors arrive from elsewhere and
 // leave along the tensors' edges. It is what ctx calls a send function. Gradients for it are given to [Task.Start].
 func NewSource(name string, tensors []*Tensor) *Node {
-	n := &Node{name: name}
-	for _, t := range tensors {
-		n.outs = append(n.outs, t.typ)
-		n.next = append(n.next, t.edge)
+	n := &Node{name: name, outs: typesOf(tensors), next: make([]Edge, len(tensors))}
+	for i, t := range tensors {
+		n.next[i] = t.edge
 	}
 	return n
+}
+
+func typesOf(tensors []*Tensor) []kernels.Type {
+	types := make([]kernels.Type, len(tensors))
+	for i, t := range tensors {
+		types[i] = t.typ
+	}
+	return types
 }
 
 // NewSink makes a node at which gradients leave this worker: take gets one gradient per tensor, nil for none, valid during the
 // call. The float tensors become its results: gradients of what is computed from them arrive at the node. It is what ctx
 // calls a recv function. Only the maker of the tensors may call this, before they are used; requires says which of them need a gradient.
 func NewSink(name string, tensors []*Tensor, requires []bool, take func(grads []*Tensor) error) *Node {
-	n := &Node{name: name, hook: take}
+	n := &Node{name: name, outs: typesOf(tensors), hook: take}
 	for i, t := range tensors {
-		n.outs = append(n.outs, t.typ)
 		if requires[i] && t.err == nil && t.typ.Dtype.IsFloat() {
 			t.requiresGrad, t.edge = true, Edge{n, i}
 		}

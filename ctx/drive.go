@@ -79,6 +79,13 @@ func (b *backward) poll() (a action, ok, over bool, failed *Failure) {
 // do performs one action. Gradients leave on goroutines of their own, so that communication overlaps computation; so do large nodes that
 // are not alone.
 func (b *backward) do(c context.Context, out *sync.WaitGroup, a action) {
+	if a.recv != nil { // before the backward can count as done here
+		if err := a.recv.node.RunHooks(a.grads); err != nil {
+			autodiff.Release(a.grads...)
+			b.report(err)
+			return
+		}
+	}
 	switch {
 	case a.recv != nil && a.recv.from == b.id.Creator() && b.pass.ct.begin():
 		go func() { // the root knows by itself what it waits for: nobody needs its answer
@@ -149,10 +156,7 @@ func (b *backward) report(err error) {
 
 // send brings gradients to the worker whose tensors they are of, and releases them.
 func (b *backward) send(c context.Context, a action) error {
-	defer func() { autodiff.Release(a.grads...) }() // hooks may replace them
-	if err := a.recv.node.RunHooks(a.grads); err != nil {
-		return err
-	}
+	defer autodiff.Release(a.grads...)
 	m := &GradientMessage{
 		Pass: b.pass.id, Message: a.recv.id, Backward: b.id, Mode: b.mode, Retain: b.retain, Anomaly: b.anomaly,
 		Grads: a.grads, Targets: a.recv.origins,
