@@ -3,7 +3,7 @@
 //	weft run --nproc-per-node 2 bin/digits   start two workers here and watch them
 //	weft doctor                              say what this machine offers to a job
 //	weft doctor --init tcp://host:port       say which lanes the workers of a running job use
-//	weft trace merge out.json a.json b.json  make one trace of the workers' own
+//	weft trace merge -o all.json a.json …    make one trace of the workers' own
 //	weft version
 //
 // The exit code of "weft run" is 0 if every worker succeeded, else that of the first worker that failed (128 plus the

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -154,17 +155,35 @@ func (f *runFlags) environ() ([]string, error) {
 		}
 		env = append(env, rpc.LanesVariable+"="+f.lanes)
 	}
-	if f.trace != "" {
-		dir, err := filepath.Abs(f.trace)
-		if err == nil {
-			err = os.MkdirAll(dir, 0o755)
-		}
+	if folder := cmp.Or(f.trace, os.Getenv(rpc.TraceVariable)); folder != "" {
+		dir, err := traceFolder(folder)
 		if err != nil {
 			return nil, fmt.Errorf("--trace: %w", err)
 		}
 		env = append(env, rpc.TraceVariable+"="+dir)
 	}
 	return env, nil
+}
+
+// traceFolder makes a folder for traces. One that holds a trace is refused: it would be taken for one of this job.
+func traceFolder(name string) (string, error) {
+	dir, err := filepath.Abs(name)
+	if err == nil {
+		err = os.MkdirAll(dir, 0o755)
+	}
+	if err != nil {
+		return "", err
+	}
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		return "", err
+	}
+	for _, f := range files {
+		if filepath.Ext(f.Name()) == ".json" {
+			return "", fmt.Errorf("%s holds %s of another job; remove it, or name another folder", dir, f.Name())
+		}
+	}
+	return dir, nil
 }
 
 func parseNproc(s string) (int, error) {

@@ -16,23 +16,35 @@ func traceCommand(stdout io.Writer) *cobra.Command {
 		RunE: func(*cobra.Command, []string) error {
 			return errors.New("expected what to do, as in: weft trace merge")
 		}}
-	cmd.AddCommand(&cobra.Command{
-		Use:     "merge OUT.json IN.json…",
+	var out string
+	var force bool
+	merge := &cobra.Command{
+		Use:     "merge -o OUT.json IN.json…",
 		Short:   "Make one trace of several workers' for ui.perfetto.dev",
-		Example: "  weft run --nproc-per-node 2 --trace spans bin/digits && weft trace merge all.json spans/*.json",
-		Args:    cobra.MinimumNArgs(2),
+		Example: "  weft run --nproc-per-node 2 --trace spans bin/digits && " + mergeExample,
 		RunE: func(_ *cobra.Command, args []string) error {
-			if err := mergeTraces(stdout, args[0], args[1:]); err != nil {
+			if out == "" || len(args) == 0 {
+				return errors.New("expected the file to write and the files to read, as in: " + mergeExample)
+			}
+			if err := mergeTraces(stdout, out, force, args); err != nil {
 				return &exitError{codeFailed, err}
 			}
 			return nil
 		},
-	})
+	}
+	merge.Flags().StringVarP(&out, "output", "o", "", "file to write")
+	merge.Flags().BoolVar(&force, "force", false, "write it also where it exists")
+	cmd.AddCommand(merge)
 	return cmd
 }
 
-// mergeTraces writes to a new file beside out first: out may be one of the inputs, and is left alone where something fails.
-func mergeTraces(stdout io.Writer, out string, in []string) (err error) {
+const mergeExample = "weft trace merge -o all.json spans/*.json"
+
+// mergeTraces writes to a new file beside out first: what is there is left alone where something fails.
+func mergeTraces(stdout io.Writer, out string, force bool, in []string) (err error) {
+	if err := mayWrite(out, force, in); err != nil {
+		return err
+	}
 	var inputs []trace.Input
 	for _, name := range in {
 		f, err := os.Open(name)
@@ -57,6 +69,23 @@ func mergeTraces(stdout io.Writer, out string, in []string) (err error) {
 	fmt.Fprintf(stdout, "%s: %d spans of %d workers, %d calls with both ends\n", out, m.Spans, m.Workers, m.Flows)
 	for _, name := range m.Cut {
 		fmt.Fprintf(stdout, "%s ends too early, as that of a killed worker does\n", name)
+	}
+	return nil
+}
+
+// mayWrite refuses to write over an input, and over anything else that was not meant.
+func mayWrite(out string, force bool, in []string) error {
+	there, err := os.Stat(out)
+	if err != nil {
+		return nil //nolint:nilerr // there is nothing; creating it tells what else is wrong
+	}
+	for _, name := range in {
+		if info, err := os.Stat(name); err == nil && os.SameFile(there, info) {
+			return fmt.Errorf("--output: %s is one of the files to read (%s)", out, name)
+		}
+	}
+	if !force {
+		return fmt.Errorf("--output: %s is there already; --force replaces it", out)
 	}
 	return nil
 }
