@@ -1,6 +1,7 @@
 package device
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,19 +11,24 @@ import (
 // A Set is immutable.
 type Set struct{ devs map[ID]Device }
 
-// NewSet collects devices; the host is added where it is missing. Two devices with one ID are refused.
+// NewSet collects devices; the host is added where it is missing. Two devices with one ID are refused, and nil; the set with the others is
+// given all the same.
 func NewSet(devs ...Device) (*Set, error) {
 	s := &Set{devs: map[ID]Device{}}
+	var errs []error
 	for _, d := range devs {
-		if _, dup := s.devs[d.ID()]; dup {
-			return nil, fmt.Errorf("device: %v is given twice", d.ID())
+		if d == nil {
+			errs = append(errs, errors.New("device: a device is nil"))
+		} else if _, dup := s.devs[d.ID()]; dup {
+			errs = append(errs, fmt.Errorf("device: %v is given twice", d.ID()))
+		} else {
+			s.devs[d.ID()] = d
 		}
-		s.devs[d.ID()] = d
 	}
 	if _, ok := s.devs[ID{}]; !ok {
 		s.devs[ID{}] = Host()
 	}
-	return s, nil
+	return s, errors.Join(errs...)
 }
 
 // Get finds a device by ID. The error lists what there is.

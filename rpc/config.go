@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"net"
 	"os"
 	"regexp"
+	"slices"
 	"time"
 
 	"github.com/weft-project/weft/device"
@@ -40,7 +43,7 @@ type Config struct {
 	MaxRunning int
 	// MaxQueued is how many calls wait for their turn, default 2048; the peers take turns. Beyond it callers get ErrBusy.
 	MaxQueued int
-	// Devices beside the CPU, and for each peer by name where this worker's tensors land there.
+	// Devices beside the CPU, and for each peer where this worker's tensors land there: by its name (a Rank does not serve here).
 	Devices    []device.Device
 	DeviceMaps map[string]device.Map
 	// Token is the job's secret; default $WEFT_TOKEN. Not used where Network is set.
@@ -98,10 +101,11 @@ func (cfg Config) prepare() (*prepared, error) {
 	if p.Name != "" && !nameRule.MatchString(p.Name) {
 		bad("worker name %q; expected 1 to 127 of A-Z a-z 0-9 _ : -", p.Name)
 	}
-	if p.Store != nil {
-		errs = append(errs, p.place())
-	} else if p.Dynamic {
+	if p.Store == nil && p.Dynamic {
 		bad("a dynamic world needs a Store")
+	}
+	if p.Store != nil || p.Dynamic {
+		errs = append(errs, p.place())
 	}
 	for _, f := range append([]Function{gather, backwardAt}, p.Functions...) {
 		if f == nil {
@@ -130,17 +134,25 @@ func (cfg Config) prepare() (*prepared, error) {
 		bad("%w", err)
 	}
 	p.devices = set
+	for name, m := range p.DeviceMaps {
+		if !nameRule.MatchString(name) {
+			bad("device map for %q; expected a worker's name", name)
+		} else if err := m.Validate(set.IDs(), slices.Collect(maps.Values(m))); err != nil { // where the peer has those devices
+			bad("device map for %s: %w", name, err)
+		}
+	}
 	if p.Timeout == 0 {
 		p.Timeout = defaultTimeout
 	}
 	if p.Timeout < 0 && p.Timeout != NoTimeout {
 		bad("timeout %v; expected a positive one, or NoTimeout", p.Timeout)
 	}
-	if p.JoinTimeout == 0 {
-		p.JoinTimeout = defaultJoinTimeout
+	if p.JoinTimeout < 0 {
+		bad("join timeout %v; expected a positive one", p.JoinTimeout)
 	}
-	if p.Listen == "" {
-		p.Listen = "127.0.0.1:0"
+	p.JoinTimeout, p.Listen = cmp.Or(p.JoinTimeout, defaultJoinTimeout), cmp.Or(p.Listen, "127.0.0.1:0")
+	if _, _, err := net.SplitHostPort(p.Listen); err != nil {
+		bad("listen at %q; expected host:port, where port 0 is any that is free", p.Listen)
 	}
 	if p.Logger == nil {
 		p.Logger = slog.Default()

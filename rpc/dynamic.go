@@ -56,6 +56,9 @@ func (w *Worker) joinOpen(c context.Context, me roster.Member, p *prepared, v vo
 	if err := checkMaps(members, false); err != nil {
 		return err
 	}
+	if err := w.startTrace(p.Trace); err != nil {
+		return err
+	}
 	return w.linkUp(c, members, v)
 }
 

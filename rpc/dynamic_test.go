@@ -1,9 +1,13 @@
 package rpc
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -16,6 +20,7 @@ import (
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/internal/leak"
+	"github.com/weft-project/weft/rpc/trace"
 	"github.com/weft-project/weft/store"
 	"github.com/weft-project/weft/transport"
 	"github.com/weft-project/weft/transport/simnet"
@@ -394,5 +399,45 @@ func TestReferencesGoToAndFromNewcomersAndALeaverWaitsForThoseToItsValues(t *tes
 		r.Release()
 		require.NoError(t, <-left)
 		require.GreaterOrEqual(t, time.Since(start), 5*time.Second)
+	})
+}
+
+func TestWorkersOfADynamicWorldWriteTracesUnderTheNamesThatTheyGetAndThatMerge(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv(TraceVariable, dir)
+	synctest.Test(t, func(t *testing.T) {
+		o := newOpen(t)
+		a, _ := o.join(nil)
+		b, _ := o.join(nil)
+		requireCall(t, a, "worker1")
+		requireCall(t, b, "worker0")
+		require.NoError(t, b.Leave(t.Context()))
+		require.NoError(t, a.Leave(t.Context()))
+	})
+	var inputs []trace.Input
+	for _, name := range []string{"worker0.json", "worker1.json"} {
+		raw, err := os.ReadFile(filepath.Join(dir, name))
+		require.NoError(t, err)
+		inputs = append(inputs, trace.Input{Name: name, Reader: bytes.NewReader(raw)})
+	}
+	m, err := trace.Merge(io.Discard, inputs...)
+	require.NoError(t, err)
+	require.Equal(t, trace.Merged{Workers: 2, Spans: 4, Flows: 2}, m)
+}
+
+func TestTwoLivesOfAWorkerShareNoSpan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sink := &spans{}
+		for range 2 {
+			o := newOpen(t)
+			w, _ := o.join(func(cfg *Config) { cfg.Trace = sink })
+			requireCall(t, w, "worker0")
+			require.NoError(t, w.Leave(t.Context()))
+		}
+		ids := map[trace.ID]bool{}
+		for _, s := range sink.all {
+			ids[s.ID] = true
+		}
+		require.Len(t, ids, 4, "each life has a caller's and a callee's")
 	})
 }

@@ -96,6 +96,13 @@ func TestErrorTypesThatCannotTravelAreRefusedOnJoining(t *testing.T) {
 	}
 }
 
+func TestAnErrorFromACallWithoutAWorkerIsKnownAtTheCaller(t *testing.T) {
+	forgot := Define("forgot", func(_ context.Context, n int) (int, error) { return double.Call(context.Background(), "worker0", n) })
+	ws := sim(t, 2, serve(forgot))
+	_, err := forgot.Call(ws[0].Context(t.Context()), "worker1", 1)
+	require.ErrorIs(t, err, ErrNoWorker)
+}
+
 func TestWhatAnErrorCarriesIsBounded(t *testing.T) {
 	var types errorTypes
 	require.Empty(t, types.list([]TypedError{ErrorType[plainError]("plain"), ErrorType[*quotaError]("quota")}))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 
 	"github.com/weft-project/weft/ctx"
@@ -108,9 +109,17 @@ func (f *Future[T]) String() string {
 }
 
 // OnDone calls fn with the result when it is there, at once if it is. fn must not wait: it runs on the goroutine that brings the
-// result, after what was registered before it.
+// result, after what was registered before it. Nobody can be told of its panic, so that goes to slog.Default; what [Then] and [Handle]
+// give tells of theirs.
 func (f *Future[T]) OnDone(fn func(T, error)) {
-	f.whenDone(func() { fn(f.value, f.err) })
+	f.whenDone(func() {
+		defer func() {
+			if r := recover(); r != nil {
+				logPanic(slog.Default(), "a callback panicked", &panicError{r, stack()}, "of", f.String())
+			}
+		}()
+		fn(f.value, f.err)
+	})
 }
 
 // Promise is a future that the program resolves itself.

@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -137,4 +138,21 @@ func TestAFunctionMayBeCalledFromWhatFollowsACall(t *testing.T) {
 	_, err2 := again.Wait(c)
 	require.Equal(t, err.Error(), err2.Error())
 	require.True(t, errors.Is(err2, ErrUnknownWorker))
+}
+
+func TestAPanicOfACallbackIsLoggedAndTheOthersAreCalled(t *testing.T) {
+	var logs journal
+	before := slog.Default()
+	slog.SetDefault(logs.logger())
+	defer slog.SetDefault(before)
+	p := NewPromise[int]("a value")
+	got := 0
+	p.Future().OnDone(func(int, error) { panic("oops") })
+	p.Future().OnDone(func(n int, _ error) { got = n })
+	require.NoError(t, p.Resolve(7))
+	require.Equal(t, 7, got)
+	p.Future().OnDone(func(int, error) { panic("again") })
+	require.Equal(t, 2, logs.count("a callback panicked"))
+	require.Contains(t, logs.String(), "a value")
+	require.Contains(t, logs.String(), "future_test.go")
 }

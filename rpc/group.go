@@ -14,8 +14,8 @@ import (
 	"github.com/weft-project/weft/ctx"
 )
 
-// AllGather gives every worker of a group the values of all, by name. Each of them must call it, with the same names in any order; without
-// names the group is all workers of a static world. Values travel as arguments do, but hold neither tensors nor references.
+// AllGather gives every worker of a group the values of all, by name. Each of them must call it, with the same names (or [Rank]s) in any
+// order; without names the group is all workers of a static world. Values travel as arguments do, but hold neither tensors nor references.
 //
 // A worker that takes part in several gatherings of one group must do so in the same order as the others. When the deadline passes,
 // or c is cancelled, the error names who has not come; whoever comes later finds nobody and fails at its own deadline, and the next gathering
@@ -81,40 +81,40 @@ func (w *Worker) gather(c context.Context, value []byte, names []string) (map[st
 			names = append(names, info.Name)
 		}
 	}
-	names = slices.Sorted(slices.Values(names))
-	if !slices.Contains(names, w.name) {
-		return nil, fmt.Errorf("%w: this worker is not of the group %v", ErrArguments, names)
-	}
-	sum := sha256.New()
+	group := make([]*peer, len(names))
 	for i, name := range names {
-		p, err := w.find(name)
+		p, err := w.lookup(c, name)
 		if err == nil {
 			err = p.lost()
-		}
-		if err == nil && i > 0 && names[i-1] == name {
-			err = fmt.Errorf("%w: %s is twice in the group", ErrArguments, name)
 		}
 		if err != nil {
 			return nil, err
 		}
-		fmt.Fprintf(sum, "%s %v\n", name, p.node) // who came back under an old name makes another group
+		group[i] = p
+	}
+	slices.SortFunc(group, func(a, b *peer) int { return strings.Compare(a.name, b.name) })
+	names = nil
+	sum := sha256.New()
+	for i, p := range group {
+		if i > 0 && group[i-1] == p {
+			return nil, fmt.Errorf("%w: %s is twice in the group", ErrArguments, p.name)
+		}
+		names = append(names, p.name)
+		fmt.Fprintf(sum, "%s %v\n", p.name, p.node) // who came back under an old name makes another group
+	}
+	if !slices.Contains(names, w.name) {
+		return nil, fmt.Errorf("%w: this worker is not of the group %v", ErrArguments, names)
 	}
 	in := gathering{Key: w.groups.next(fmt.Sprintf("%x", sum.Sum(nil))), Names: names, From: w.name, Value: value}
-	c, cancel := w.gatherDeadline(c)
-	defer cancel()
+	c, cancel := w.deadline(c)
+	if cancel != nil {
+		defer cancel()
+	}
 	if at, has := c.Deadline(); has { // a little less, so that the leader's error, which has the names, comes in time
 		left := time.Until(at)
 		in.Patience = max(left-min(left/10, 200*time.Millisecond), 1)
 	}
 	return gather.Call(c, names[0], in)
-}
-
-// gatherDeadline gives a gathering the default deadline of calls.
-func (w *Worker) gatherDeadline(c context.Context) (context.Context, context.CancelFunc) {
-	if _, has := c.Deadline(); has || w.Timeout() == NoTimeout {
-		return context.WithCancel(c)
-	}
-	return context.WithTimeout(c, w.Timeout())
 }
 
 // maxGatherings bounds the gatherings that wait at a leader.

@@ -218,3 +218,34 @@ func TestAWorkerThatWaitsAtABarrierServesCalls(t *testing.T) {
 	require.NoError(t, Barrier(ws[1].Context(t.Context())))
 	require.NoError(t, <-passed)
 }
+
+func TestAGatheringUnderACallsOwnTimeoutNamesWhoHasNotCome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ws := sim(t, 3, nil)
+		start := time.Now()
+		for _, err := range each(ws[:2], func(w *Worker) error {
+			return Barrier(WithTimeout(w.Context(t.Context()), 100*time.Millisecond))
+		}) {
+			require.ErrorIs(t, err, ErrTimeout)
+			require.ErrorContains(t, err, "have not come: ")
+			require.ErrorContains(t, err, "worker2")
+		}
+		require.LessOrEqual(t, time.Since(start), 100*time.Millisecond)
+		synctest.Wait()
+		nobodyWaits(t, ws)
+	})
+}
+
+func TestAGroupMayBeNamedByRanksAndByNamesMixed(t *testing.T) {
+	ws := sim(t, 3, nil)
+	group := [][]string{{Rank(0), Rank(2)}, nil, {"worker0", Rank(2)}}
+	for _, err := range each([]*Worker{ws[0], ws[2]}, func(w *Worker) error {
+		got, err := AllGather(w.Context(t.Context()), w.Rank(), group[w.Rank()]...)
+		require.Equal(t, map[string]int{"worker0": 0, "worker2": 2}, got)
+		return err
+	}) {
+		require.NoError(t, err)
+	}
+	require.ErrorContains(t, Barrier(ws[0].Context(t.Context()), "worker0", Rank(0)), "worker0 is twice")
+	require.ErrorIs(t, Barrier(ws[0].Context(t.Context()), Rank(0), Rank(3)), ErrUnknownWorker)
+}

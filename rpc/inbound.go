@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"reflect"
 	"runtime"
 	"strings"
@@ -328,18 +329,18 @@ func stack() []string {
 	}
 }
 
-// logPanic puts a panic and its stack into the log, a line for each function; other errors are not its business.
+// logPanic puts a panic and its stack into the log; other errors are not its business.
 func (w *Worker) logPanic(what string, p *peer, function string, err error) {
 	if err == nil {
 		return
 	}
 	var panicked *panicError // here, so that a call that succeeds allocates nothing
-	if !errors.As(err, &panicked) {
-		return
+	if errors.As(err, &panicked) {
+		logPanic(w.log, what, panicked, "worker", w.name, "peer", p.name, "function", function)
 	}
-	log := w.log.With("worker", w.name, "peer", p.name)
-	log.Error(what, "function", function, "panic", fmt.Sprint(panicked.value))
-	for _, line := range panicked.stack {
-		log.Error("\tat " + line)
-	}
+}
+
+// logPanic makes one record: the stack is an attribute, with a line for each function.
+func logPanic(log *slog.Logger, what string, p *panicError, where ...any) {
+	log.Error(what, append(where, "panic", fmt.Sprint(p.value), "stack", strings.Join(p.stack, "\n"))...)
 }

@@ -22,18 +22,14 @@ import (
 // It fails with ErrConfig (all violations at once), ErrRankTaken, ErrNameTaken, ErrWorldSize (also where a dynamic world meets a
 // static one), transport.ErrIdentity when the job has another token, device.ErrBadMap, and ErrTimeout naming the workers that did not come.
 func Join(c context.Context, cfg Config) (*Worker, error) {
-	joinTimeout := cfg.JoinTimeout
-	if joinTimeout <= 0 {
-		joinTimeout = defaultJoinTimeout
-	}
-	if _, bounded := c.Deadline(); !bounded {
-		var cancel context.CancelFunc
-		c, cancel = context.WithTimeout(c, joinTimeout)
-		defer cancel()
-	}
 	p, err := cfg.prepare()
 	if err != nil {
 		return nil, fmt.Errorf("rpc: join: %w", err)
+	}
+	if _, bounded := c.Deadline(); !bounded {
+		var cancel context.CancelFunc
+		c, cancel = context.WithTimeout(c, p.JoinTimeout)
+		defer cancel()
 	}
 	closeStore, err := p.meet(c)
 	if err != nil {
@@ -46,10 +42,7 @@ func Join(c context.Context, cfg Config) (*Worker, error) {
 		return nil, errors.Join(fmt.Errorf("rpc: join: %w", err), closeStore())
 	}
 	w := newWorker(p, closeStore)
-	if w.calls.trace, w.endTrace, err = newTracer(p, w.epoch); err == nil {
-		err = w.join(c, p)
-	}
-	if err != nil {
+	if err = w.join(c, p); err != nil {
 		err = w.wrap("", "join", ctx.AsTimeout(err))
 		return nil, errors.Join(err, w.Close())
 	}
@@ -146,7 +139,7 @@ func (w *Worker) joinStatic(c context.Context, me roster.Member, p *prepared) er
 		return err
 	}
 	w.become(me, p.Timeout)
-	if err := w.joinRest(c, v); err != nil {
+	if err := w.joinRest(c, v, p); err != nil {
 		v.close()
 		return err
 	}
@@ -154,7 +147,7 @@ func (w *Worker) joinStatic(c context.Context, me roster.Member, p *prepared) er
 }
 
 // joinRest takes this worker's place in a static world and links with the others.
-func (w *Worker) joinRest(c context.Context, v voucher) error {
+func (w *Worker) joinRest(c context.Context, v voucher, p *prepared) error {
 	if err := w.claimStatic(c, &w.me); err != nil {
 		return err
 	}
@@ -164,6 +157,9 @@ func (w *Worker) joinRest(c context.Context, v voucher) error {
 	}
 	if err := checkMaps(records, true); err != nil {
 		w.part(c, records[0].Incarnation)
+		return err
+	}
+	if err := w.startTrace(p.Trace); err != nil {
 		return err
 	}
 	return w.linkUp(c, records, v)

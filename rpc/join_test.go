@@ -226,12 +226,17 @@ func TestABadConfigurationIsReportedWhole(t *testing.T) {
 	two := device.NewSim(device.SimConfig{})
 	_, err := Join(t.Context(), Config{
 		Store: memory(t), Rank: 7, WorldSize: 3, Name: "no spaces", Timeout: -5, Network: simnet.New(simnet.Config{}).Host("h"),
-		Functions: []Function{double, double, declare[any]("bad"), declare[int]("")}, Devices: []device.Device{two, two},
+		Functions: []Function{double, double, declare[any]("bad"), declare[int]("")}, Devices: []device.Device{two, two, nil},
+		JoinTimeout: -3, Listen: "nohost", DeviceMaps: map[string]device.Map{
+			"": {}, Rank(1): {}, "worker1": {device.Sim(0): device.Sim(1), {}: device.Sim(1), device.Sim(7): device.Sim(0)},
+		},
 	})
 	require.ErrorIs(t, err, ErrConfig)
 	for _, s := range []string{
 		"rank 7; expected 0 to 2", `"no spaces"; expected 1 to 127`, `"double" is listed twice`, `function "bad"`, "1 to 128 bytes", "sim:0",
-		"timeout -5ns; expected a positive one, or NoTimeout",
+		"timeout -5ns; expected a positive one, or NoTimeout", "a device is nil", "join timeout -3ns; expected a positive one",
+		`listen at "nohost"; expected host:port`, `device map for ""; expected a worker's name`, `device map for "#1"; expected a worker's name`,
+		"device map for worker1: ", "source sim:7 does not exist here", "cpu and sim:0 both map to sim:1",
 	} {
 		require.ErrorContains(t, err, s)
 	}
@@ -239,6 +244,9 @@ func TestABadConfigurationIsReportedWhole(t *testing.T) {
 		_, err = Join(t.Context(), Config{Store: memory(t), WorldSize: n, Network: simnet.New(simnet.Config{}).Host("h")})
 		require.ErrorContains(t, err, "expected 1 to 65536")
 	}
+	_, err = Join(t.Context(), Config{Init: "env://", Dynamic: true, WorldSize: 3, Rank: -1, Token: testToken})
+	require.ErrorContains(t, err, "a dynamic world needs a Store")
+	require.ErrorContains(t, err, "world size 3, rank -1 in a dynamic world")
 	_, err = Join(t.Context(), Config{Store: memory(t), WorldSize: 1, Name: strings.Repeat("x", 128), Token: testToken})
 	require.ErrorContains(t, err, "1 to 127")
 }
@@ -297,15 +305,15 @@ func TestInvalidDeviceMapsAreRefusedByAllWorkersWithEveryViolation(t *testing.T)
 			cfg.Devices = []device.Device{device.NewSim(device.SimConfig{}), device.NewSim(device.SimConfig{Index: 1})}
 			switch i {
 			case 0:
-				cfg.DeviceMaps = map[string]device.Map{"nobody": {}, "worker1": {device.Sim(5): device.Sim(0), device.Sim(0): device.Sim(6)}}
+				cfg.DeviceMaps = map[string]device.Map{"nobody": {}, "worker1": {device.Sim(1): device.Sim(5), device.Sim(0): device.Sim(6)}}
 			case 2:
-				cfg.DeviceMaps = map[string]device.Map{"worker0": {device.Sim(0): device.Sim(1), device.Sim(1): device.Sim(1)}}
+				cfg.DeviceMaps = map[string]device.Map{"worker0": {device.Sim(0): device.Sim(7)}}
 			}
 		})
 		for _, err := range errs {
 			require.ErrorIs(t, err, device.ErrBadMap)
 			require.ErrorIs(t, err, ErrUnknownWorker)
-			for _, s := range []string{`worker0 maps devices to "nobody"`, "worker0 to worker1", "sim:5", "sim:6", "worker2 to worker0", "sim:1"} {
+			for _, s := range []string{`worker0 maps devices to "nobody"`, "worker0 to worker1", "sim:5", "sim:6", "worker2 to worker0", "sim:7"} {
 				require.ErrorContains(t, err, s)
 			}
 		}

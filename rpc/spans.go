@@ -22,7 +22,7 @@ type tracer struct {
 	sink   trace.Sink
 	worker string
 	rank   uint64
-	last   atomic.Uint64 // begins at random: of two lives of a worker every span is another
+	last   atomic.Uint64 // begins with the incarnation: of two lives of a worker every span is another
 }
 
 // span is a call at one end while it lasts; nil where nobody traces.
@@ -122,24 +122,22 @@ func sizeOf(m *transport.Message) int64 {
 	return n
 }
 
-// newTracer gives the tracer of a worker, and what ends it. Without Config.Trace the environment decides.
-func newTracer(p *prepared, epoch uint64) (*tracer, func() error, error) {
-	sink, end := p.Trace, func() error { return nil }
+// startTrace begins to trace, when this worker has its place. Without Config.Trace the environment decides.
+func (w *Worker) startTrace(sink trace.Sink) error {
 	if dir := os.Getenv(TraceVariable); sink == nil && dir != "" {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return nil, nil, fmt.Errorf("$%s: %w", TraceVariable, err)
+			return fmt.Errorf("$%s: %w", TraceVariable, err)
 		}
-		f, err := os.Create(filepath.Join(dir, p.Name+".json"))
+		f, err := os.Create(filepath.Join(dir, w.name+".json"))
 		if err != nil {
-			return nil, nil, fmt.Errorf("$%s: %w", TraceVariable, err)
+			return fmt.Errorf("$%s: %w", TraceVariable, err)
 		}
 		chrome := trace.NewChrome(f)
-		sink, end = chrome, func() error { return errors.Join(chrome.Close(), f.Close()) }
+		sink, w.endTrace = chrome, func() error { return errors.Join(chrome.Close(), f.Close()) }
 	}
-	if sink == nil {
-		return nil, end, nil
+	if sink != nil {
+		w.calls.trace = &tracer{sink: sink, worker: w.name, rank: uint64(w.rank)}
+		w.calls.trace.last.Store(w.epoch)
 	}
-	t := &tracer{sink: sink, worker: p.Name, rank: uint64(p.Rank)}
-	t.last.Store(epoch)
-	return t, end, nil
+	return nil
 }

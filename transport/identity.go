@@ -44,8 +44,11 @@ func NewToken() string {
 }
 
 // IdentityFromToken derives the job's CA from its token, the same at every worker, and mints certificates for the worker
-// called name. White space around the token does not count; less than 16 bytes are refused. now is time.Now, or a test's.
+// called name. White space around the token does not count; less than 16 bytes are refused. now is time.Now (so is nil), or a test's.
 func IdentityFromToken(token []byte, name string, now func() time.Time) (*Identity, error) {
+	if now == nil {
+		now = time.Now
+	}
 	token = bytes.TrimSpace(token)
 	if len(token) < minToken {
 		return nil, fmt.Errorf("transport: the job's token has %d bytes; at least %d are needed (%d random bytes in hex are good)", len(token), minToken, 32)
