@@ -315,6 +315,10 @@ func (w *Worker) missing(records []*roster.Member) string {
 
 // linkUp opens the door, takes the others in, and links with those that it is to have links with.
 func (w *Worker) linkUp(c context.Context, records []*roster.Member, v voucher) error {
+	if at, bounded := c.Deadline(); bounded && w.world > 0 { // what is left after half of the time is for who comes in a lost one's place
+		w.endure(time.Now().Add(time.Until(at) / 2))
+		defer w.endure(time.Time{})
+	}
 	w.event(func(r *roster.Roster) {
 		for _, m := range records {
 			_ = r.Hear(*m) // where it is older than what a namesake wrote, that one is there
@@ -335,6 +339,13 @@ func (w *Worker) linkUp(c context.Context, records []*roster.Member, v voucher) 
 	})
 	w.dialInTurn(fingers)
 	return w.awaitLinks(c, fingers)
+}
+
+// endure says until when a dial that fails is no loss.
+func (w *Worker) endure(until time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.patience = until
 }
 
 // awaitLinks waits for links. In a static world, who is lost meanwhile is awaited in its next life.

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/autodiff"
+	"github.com/weft-project/weft/internal/leak"
 	"github.com/weft-project/weft/transport"
 	"github.com/weft-project/weft/transport/simnet"
 )
@@ -287,6 +288,28 @@ func TestAJoinOf64OverQUICWorks(t *testing.T) {
 	for i, w := range ws {
 		require.Len(t, w.Workers(), 64)
 		requireCall(t, w, Rank((i+21)%64))
+	}
+}
+
+func TestAWorkerThatDoesNotAnswerForAWhileDuringAJoinIsNotLost(t *testing.T) {
+	for outage, joins := range map[time.Duration]bool{15 * time.Second: true, time.Hour: false} {
+		synctest.Test(t, func(t *testing.T) {
+			leak.Check(t)
+			n := simnet.New(simnet.Config{MinDelay: time.Millisecond, Logger: discard})
+			n.Cut("host1", "host2")
+			time.AfterFunc(outage, func() { n.Heal("host1", "host2") })
+			ws, errs := joinAll(t.Context(), memory(t), 3, onSim(n), func(_ int, cfg *Config) { cfg.Functions, cfg.JoinTimeout = []Function{double}, time.Minute })
+			require.NoError(t, errs[0])
+			if !joins {
+				require.ErrorIs(t, errors.Join(errs...), ErrPeerLost)
+				require.ErrorIs(t, errors.Join(errs...), ErrTimeout)
+				require.NoError(t, ws[0].Close())
+				return
+			}
+			require.NoError(t, errors.Join(errs...))
+			requireCall(t, ws[1], "worker2")
+			leaveAll(t, ws)
+		})
 	}
 }
 

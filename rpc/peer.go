@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
@@ -85,6 +86,9 @@ func (p *peer) attemptLocked() *attempt {
 		p.dial = a
 		p.w.work.Go(func() {
 			err := p.connect()
+			for err != nil && p.w.patientWith(p, err) {
+				err = p.connect()
+			}
 			p.w.event(func(r *roster.Roster) {
 				a.err, p.dial = p.unlinked(err), nil
 				if err != nil && p.w.life.Err() == nil && p.link == nil {
@@ -96,6 +100,18 @@ func (p *peer) attemptLocked() *attempt {
 		})
 	}
 	return p.dial
+}
+
+// patientWith says whether to dial once more. While a static world joins, who does not answer and was lost by nobody is rather busy
+// than gone: a machine on which many join is.
+func (w *Worker) patientWith(p *peer, err error) bool {
+	if errors.Is(err, transport.ErrIdentity) || errors.Is(err, ErrRefused) {
+		return false
+	}
+	w.mu.Lock()
+	again := time.Now().Before(w.patience) && p.link == nil && p.gone == nil && !w.closed && !w.roster.Doubted(p.rank, p.node.Epoch)
+	w.mu.Unlock()
+	return again && pause(w.life, pollEvery) == nil
 }
 
 // unlinked is what the failure of a dial means to calls. The caller holds w.mu.

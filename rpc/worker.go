@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
@@ -52,6 +53,7 @@ type Worker struct {
 	peers    map[int]*peer // by rank, the latest life there; this worker is one of them
 	byName   map[string]*peer
 	watchers map[*watcher]struct{}
+	patience time.Time     // until when a dial that fails is no loss
 	leaving  bool          // calls of others are not begun any more
 	changed  chan struct{} // closed when a peer's state changes, or no work is left; made by who waits
 	busy     int           // calls out and handlers in

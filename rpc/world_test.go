@@ -30,10 +30,10 @@ func world(t testing.TB, n int, network func(i int) transport.Network, change fu
 	st := store.NewMemory()
 	t.Cleanup(func() { _ = st.Close() })
 	workers, errs := joinAll(t.Context(), st, n, network, change)
+	closeAtEnd(t, workers) // also where one of them did not join, or what they left would hide why
 	for i, err := range errs {
 		require.NoError(t, err, "worker %d", i)
 	}
-	closeAtEnd(t, workers)
 	return workers
 }
 
@@ -54,6 +54,9 @@ func simWith(t testing.TB, n int, cfg simnet.Config, change func(i int, cfg *Con
 func closeAtEnd(t testing.TB, workers []*Worker) {
 	t.Cleanup(func() {
 		for i, w := range workers {
+			if w == nil {
+				continue
+			}
 			require.NoError(t, w.Close())
 			for _, d := range w.devices.IDs() {
 				dev, err := w.devices.Get(d)

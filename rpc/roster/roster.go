@@ -185,6 +185,12 @@ func (r *Roster) LinkDown(rank int, incarnation uint64, left bool, cause error) 
 	r.end(e, state, cause, -1)
 }
 
+// Doubted says that others have lost that life.
+func (r *Roster) Doubted(rank int, incarnation uint64) bool {
+	e := r.life(rank, incarnation)
+	return e != nil && e.rumour != ""
+}
+
 // DialFailed says that no link came about. Once may be chance; not twice, nor where others have lost the member.
 func (r *Roster) DialFailed(rank int, incarnation uint64, cause error) {
 	e := r.life(rank, incarnation)
