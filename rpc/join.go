@@ -327,7 +327,7 @@ func (w *Worker) linkUp(c context.Context, records []*roster.Member, v voucher) 
 	close(w.ready)
 	if v.link != nil {
 		if p := w.peerAt(v.member.Rank); p == nil || p.node.Epoch != v.member.Incarnation || w.introduce(c, p, v.link) != nil {
-			_ = v.link.Close("not wanted")
+			w.giveUp(v.link)
 		}
 	}
 	var fingers []*peer

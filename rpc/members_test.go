@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -282,8 +283,17 @@ func TestASlowWatcherIsToldHowMuchItMissed(t *testing.T) {
 }
 
 func TestAJoinOf64OverQUICWorks(t *testing.T) {
+	patient := func(int) transport.Network { // on a machine that is busy with other tests, who is silent for long lives on
+		id, err := transport.IdentityFromToken([]byte(testToken), "worker", nil)
+		require.NoError(t, err)
+		n, err := transport.New(transport.Config{Identity: id, IdleTimeout: time.Minute, Logger: discard})
+		require.NoError(t, err)
+		return n
+	}
 	start := time.Now()
-	ws := world(t, 64, nil, func(_ int, cfg *Config) { cfg.Functions, cfg.JoinTimeout = []Function{double}, 5*time.Minute })
+	ws := world(t, 64, patient, func(_ int, cfg *Config) {
+		cfg.Functions, cfg.Listen, cfg.JoinTimeout = []Function{double}, "", 5*time.Minute
+	})
 	t.Logf("joined in %v", time.Since(start))
 	for i, w := range ws {
 		require.Len(t, w.Workers(), 64)
@@ -311,6 +321,39 @@ func TestAWorkerThatDoesNotAnswerForAWhileDuringAJoinIsNotLost(t *testing.T) {
 			leaveAll(t, ws)
 		})
 	}
+}
+
+func TestALinkThatTheOtherEndGaveUpBeforeItHeardTheAnswerIsNoDeparture(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		leak.Check(t)
+		start := time.Now()
+		late := func(from, to string, _ *rand.Rand) time.Duration { // the dial takes a second, and the answer to the greeting too long
+			switch at := time.Since(start); {
+			case from != "host1" || to != "host2" || at > 20*time.Second:
+				return time.Millisecond
+			case at < 2900*time.Millisecond:
+				return time.Second
+			}
+			return dialTimeout + time.Second
+		}
+		n := simnet.New(simnet.Config{Delay: late, Logger: discard})
+		st := memory(t)
+		ws, errs := make([]*Worker, 3), make([]error, 3)
+		var wg sync.WaitGroup
+		for i := range ws {
+			wg.Go(func() {
+				time.Sleep(time.Duration(i) * time.Second) // worker2 is the youngest, and dials worker1
+				ws[i], errs[i] = Join(t.Context(), Config{
+					Store: st, Rank: i, WorldSize: 3, Network: n.Host(fmt.Sprintf("host%d", i)), Listen: "x:0", Logger: discard, Functions: []Function{double},
+				})
+			})
+		}
+		wg.Wait()
+		require.NoError(t, errors.Join(errs...))
+		requireCall(t, ws[1], "worker2")
+		requireCall(t, ws[2], "worker1")
+		leaveAll(t, ws)
+	})
 }
 
 // FuzzNews feeds a worker news of members.

@@ -152,7 +152,7 @@ func (w *Worker) introduce(c context.Context, p *peer, link transport.Link) erro
 		err = w.adopt(p, link, answer.Sync)
 	}
 	if err != nil || answer.Crossed {
-		_ = link.Close("not wanted") // the error tells
+		w.giveUp(link)
 	}
 	if err == nil && answer.Crossed {
 		if err = w.await(c, func() bool { return p.link != nil || p.gone != nil || w.closed }); err != nil {
@@ -160,6 +160,24 @@ func (w *Worker) introduce(c context.Context, p *peer, link transport.Link) erro
 		}
 	}
 	return err
+}
+
+// notWanted is why a link is closed whose greeting was not answered in time, or did not please: the other end may have put it to use.
+const notWanted = "not wanted"
+
+// giveUp closes a link that never became the one for calls.
+func (w *Worker) giveUp(link transport.Link) {
+	reason := notWanted
+	if w.life.Err() != nil {
+		reason = "left"
+	}
+	_ = link.Close(reason) // an error tells, where there is one
+}
+
+// givenUp says that the other end has closed a link that it never used.
+func givenUp(cause error) bool {
+	var e *transport.Error
+	return errors.Is(cause, transport.ErrPeerClosed) && errors.As(cause, &e) && e.Reason == notWanted
 }
 
 // lost says why the peer cannot be called any more, nil while it can.
@@ -186,6 +204,7 @@ func (w *Worker) adopt(p *peer, link transport.Link, sync bool) (err error) {
 	default:
 		if err = w.roster.LinkUp(p.rank, p.node.Epoch); err == nil {
 			p.link = link
+			w.changedLocked()
 			if sync {
 				w.tellLocked(p, w.roster.All()...)
 			}
@@ -230,5 +249,12 @@ func (w *Worker) serveLink(p *peer, link transport.Link) {
 	}
 	cause := link.Err()
 	left := errors.Is(cause, transport.ErrPeerClosed) || errors.Is(cause, transport.ErrClosed)
-	w.event(func(r *roster.Roster) { r.LinkDown(p.rank, p.node.Epoch, left, cause) })
+	w.event(func(r *roster.Roster) {
+		if givenUp(cause) && p.gone == nil {
+			p.link = nil
+			r.Unlinked(p.rank, p.node.Epoch)
+			return
+		}
+		r.LinkDown(p.rank, p.node.Epoch, left, cause)
+	})
 }

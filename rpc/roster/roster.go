@@ -159,8 +159,8 @@ func (r *Roster) LinkUp(rank int, incarnation uint64) error {
 	e.linked, e.fails, e.rumour, e.dialled = true, 0, "", false
 	if e.state == Known {
 		e.state = Linked
+		r.acts = append(r.acts, Action{Kind: Changed, Member: e.Member, State: Linked})
 	}
-	r.acts = append(r.acts, Action{Kind: Changed, Member: e.Member, State: Linked})
 	if r.leaving {
 		r.acts = append(r.acts, Action{Kind: Tell, To: rank, News: News{State: Leaving, Member: r.me}})
 	}
@@ -183,6 +183,15 @@ func (r *Roster) LinkDown(rank int, incarnation uint64, left bool, cause error) 
 		state = Left
 	}
 	r.end(e, state, cause, -1)
+}
+
+// Unlinked says that a link is gone that the other end never took for one: no life is over by it.
+func (r *Roster) Unlinked(rank int, incarnation uint64) {
+	if e := r.life(rank, incarnation); e != nil && e.linked {
+		r.links--
+		e.linked = false
+		r.mend()
+	}
 }
 
 // Doubted says that others have lost that life.

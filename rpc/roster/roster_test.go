@@ -386,6 +386,23 @@ func TestLeavingIsAnnouncedOnceToAllAndToWhoComesLater(t *testing.T) {
 	require.Empty(t, r.Actions(), "what makes no sense is nothing")
 }
 
+func TestALinkThatTheOtherEndGaveUpIsNoEndAndIsMadeAgain(t *testing.T) {
+	r := linked(t, 2)
+	r.Start()
+	r.Actions()
+	r.Unlinked(2, 2)
+	acts := r.Actions()
+	require.Len(t, acts, 1)
+	require.Equal(t, Dial, acts[0].Kind, "a neighbour is linked with again")
+	r.Unlinked(2, 2)
+	r.LinkDown(2, 2, true, errCut)
+	require.Empty(t, r.Actions(), "there is no link to lose")
+	require.NoError(t, r.LinkUp(2, 2))
+	require.Empty(t, did(r, Changed), "a life is linked once")
+	r.LinkDown(2, 2, true, errCut)
+	require.Equal(t, []string{"w2.2 4 →0"}, did(r, Changed))
+}
+
 func TestADialThatFailsTwiceIsALoss(t *testing.T) {
 	r := linked(t, 1)
 	require.NoError(t, r.Hear(member(5, 5)))
