@@ -48,15 +48,14 @@ func (w *Worker) joinOpen(c context.Context, me roster.Member, p *prepared, v vo
 	if err := w.claimAny(c, &me); err != nil {
 		return err
 	}
-	w.become(me, p.Timeout)
+	if err := w.become(me, p); err != nil {
+		return err
+	}
 	members, _, err := w.scan(c)
 	if err != nil {
 		return err
 	}
 	if err := checkMaps(members, false); err != nil {
-		return err
-	}
-	if err := w.startTrace(p.Trace); err != nil {
 		return err
 	}
 	return w.linkUp(c, members, v)

@@ -80,17 +80,21 @@ func newWorker(p *prepared, closeStore func() error) *Worker {
 	return w
 }
 
-// become gives this worker its place, before anybody else can see it.
-func (w *Worker) become(me roster.Member, timeout time.Duration) {
+// become gives this worker its place, before anybody else can see it; under its name it begins to trace.
+func (w *Worker) become(me roster.Member, p *prepared) error {
 	w.name, w.rank, w.epoch, w.me = me.Name, me.Rank, me.Incarnation, me
+	if err := w.startTrace(p.Trace); err != nil {
+		return err
+	}
 	w.refs = newReferences(w)
 	w.passes = ctx.NewContainer(ctx.Config{
-		Worker: ctx.WorkerID(w.rank), Links: passLinks{w}, Timeout: max(timeout, 0), Logger: w.log, First: firstID(w.epoch), Observer: w.calls.trace.observes(),
+		Worker: ctx.WorkerID(w.rank), Links: passLinks{w}, Timeout: max(p.Timeout, 0), Logger: w.log, First: firstID(w.epoch), Observer: w.calls.trace.observes(),
 	})
 	w.roster = roster.New(me, meshUpTo)
 	self := w.newPeer(me)
 	w.peers[w.rank], w.byName[w.name] = self, self
 	w.refs.meet(self.node)
+	return nil
 }
 
 func (w *Worker) join(c context.Context, p *prepared) (err error) {
@@ -138,8 +142,11 @@ func (w *Worker) joinStatic(c context.Context, me roster.Member, p *prepared) er
 	if err != nil {
 		return err
 	}
-	w.become(me, p.Timeout)
-	if err := w.joinRest(c, v, p); err != nil {
+	if err := w.become(me, p); err != nil {
+		v.close()
+		return err
+	}
+	if err := w.joinRest(c, v); err != nil {
 		v.close()
 		return err
 	}
@@ -147,7 +154,7 @@ func (w *Worker) joinStatic(c context.Context, me roster.Member, p *prepared) er
 }
 
 // joinRest takes this worker's place in a static world and links with the others.
-func (w *Worker) joinRest(c context.Context, v voucher, p *prepared) error {
+func (w *Worker) joinRest(c context.Context, v voucher) error {
 	if err := w.claimStatic(c, &w.me); err != nil {
 		return err
 	}
@@ -157,9 +164,6 @@ func (w *Worker) joinRest(c context.Context, v voucher, p *prepared) error {
 	}
 	if err := checkMaps(records, true); err != nil {
 		w.part(c, records[0].Incarnation)
-		return err
-	}
-	if err := w.startTrace(p.Trace); err != nil {
 		return err
 	}
 	return w.linkUp(c, records, v)

@@ -369,8 +369,9 @@ func FuzzNews(f *testing.F) {
 		f.Add(raw)
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		w := newWorker(&prepared{Config: Config{Logger: discard}}, nil)
-		w.become(ws[0].me, 0)
+		cfg := &prepared{Config: Config{Logger: discard}}
+		w := newWorker(cfg, nil)
+		require.NoError(t, w.become(ws[0].me, cfg))
 		w.closed = true // it does nothing of what it is asked for
 		p := w.newPeer(ws[1].me)
 		_ = w.serveNews(p, &transport.Message{Kind: kindNews, Header: raw})

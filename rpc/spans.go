@@ -122,7 +122,7 @@ func sizeOf(m *transport.Message) int64 {
 	return n
 }
 
-// startTrace begins to trace, when this worker has its place. Without Config.Trace the environment decides.
+// startTrace begins to trace. Without Config.Trace the environment decides.
 func (w *Worker) startTrace(sink trace.Sink) error {
 	if dir := os.Getenv(TraceVariable); sink == nil && dir != "" {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
