@@ -287,14 +287,6 @@ func BackwardWith(o Options, roots ...*Tensor) (*Gradients, error) {
 
 // runOne runs a single instruction with one result.
 func runOne(dev device.Device, i kernels.Instr, types []kernels.Type, in ...*device.Buffer) (*device.Buffer, error) {
-	backend, err := kernels.For(dev)
-	if err != nil {
-		return nil, err
-	}
-	k, err := backend.Prepare(i, types)
-	if err != nil {
-		return nil, err
-	}
 	out, err := i.Infer(types)
 	if err != nil {
 		return nil, err
@@ -303,9 +295,22 @@ func runOne(dev device.Device, i kernels.Instr, types []kernels.Type, in ...*dev
 	if err != nil {
 		return nil, err
 	}
-	if err := k.Run([]*device.Buffer{buf}, in); err != nil {
+	if err := runInto(buf, i, types, in...); err != nil {
 		_ = buf.Release() // ours alone
 		return nil, err
 	}
 	return buf, nil
+}
+
+// runInto is runOne with a buffer for the result.
+func runInto(out *device.Buffer, i kernels.Instr, types []kernels.Type, in ...*device.Buffer) error {
+	backend, err := kernels.For(out.Device())
+	if err != nil {
+		return err
+	}
+	k, err := backend.Prepare(i, types)
+	if err != nil {
+		return err
+	}
+	return k.Run([]*device.Buffer{out}, in)
 }

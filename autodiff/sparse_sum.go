@@ -61,12 +61,17 @@ func sumOf(a, b *Tensor) (*Tensor, error) {
 		return nil, err
 	}
 	defer x.Release() //nolint:errcheck // ours
-	add := kernels.OnRows{Of: kernels.Binary{Fn: kernels.Add}}
-	out, err := runOne(a.dev, add, []kernels.Type{a.typ, valuesType(a.typ, s.n), idsType(s.n)}, x, s.values, s.ids)
+	add, types := addingRows(a, s)
+	out, err := runOne(a.dev, add, types, x, s.values, s.ids)
 	if err != nil {
 		return nil, err
 	}
 	return manual(a.typ, out), nil
+}
+
+// addingRows is how rows are added to a whole: (whole, values, ids).
+func addingRows(whole *Tensor, r *rows) (kernels.Instr, []kernels.Type) {
+	return kernels.OnRows{Of: kernels.Binary{Fn: kernels.Add}}, []kernels.Type{whole.typ, valuesType(whole.typ, r.n), idsType(r.n)}
 }
 
 func sumDense(a, b *Tensor) (*Tensor, error) {
@@ -105,8 +110,17 @@ func addition(t *Tensor) (*program, error) {
 
 // addInPlace adds g to a transient that nobody else sees, where that can be done without another buffer.
 func addInPlace(sum, g *Tensor) (done bool, err error) {
-	if sum.sparse || g.sparse || sum.err != nil || sum.dev != g.dev || !sum.typ.Equal(g.typ) || sum.buf == nil || !sum.buf.Exclusive() {
+	if sum.sparse || sum.err != nil || sum.dev != g.dev || !sum.typ.Equal(g.typ) || sum.buf == nil || !sum.buf.Exclusive() {
 		return false, nil
+	}
+	if g.sparse {
+		r, err := g.acquireRows()
+		if err != nil {
+			return false, err
+		}
+		defer r.release()
+		add, types := addingRows(sum, r)
+		return true, runInto(sum.buf, add, types, sum.buf, r.values, r.ids)
 	}
 	p, err := addition(sum)
 	if err != nil {

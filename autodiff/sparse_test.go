@@ -155,6 +155,33 @@ func TestAnySumOfGradientsHoldsNoMoreRowsThanTheTensorHas(t *testing.T) {
 	require.Equal(t, []float64{14, 14, 63, 63}, numbers(t, AddGradients(Ones(device.Float64, 4, 1), sum)))
 }
 
+func TestRowsAreAddedToAWholeThatNobodyElseSeesWithoutACopyOfIt(t *testing.T) {
+	whole := Full(device.Float64, 1, 3, 1)
+	rows := Sparse(3, New([]int64{2, 2}), New([]float64{5, 6}, 2, 1))
+	transient := func(x *Tensor) *Tensor {
+		s, err := x.share()
+		require.NoError(t, err)
+		return s
+	}
+	for _, sum := range []func(w, r *Tensor) (*Tensor, error){accumulate, func(w, r *Tensor) (*Tensor, error) { return accumulate(r, w) }} {
+		alone, err := whole.copyTo(device.Host())
+		require.NoError(t, err)
+		at := bytesOf(t, alone)
+		s, err := sum(alone, transient(rows))
+		require.NoError(t, err)
+		require.Same(t, at, bytesOf(t, s))
+		require.Equal(t, []float64{1, 1, 12}, numbers(t, s))
+		s.free()
+		s, err = sum(transient(whole), transient(rows))
+		require.NoError(t, err)
+		require.Equal(t, []float64{1, 1, 12}, numbers(t, s))
+		s.free()
+		require.Equal(t, []float64{1, 1, 1}, numbers(t, whole))
+	}
+	_, v, _ := rows.Rows()
+	require.Equal(t, []float64{5, 6}, numbers(t, v))
+}
+
 func TestASparseGraphCanBeRetainedAndIsOtherwiseUsedUp(t *testing.T) {
 	table := Ones(device.Float64, 4, 1).RequireGrad()
 	y := Sum(EmbeddingSparse(table, New([]int64{1, 1})))

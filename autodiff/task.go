@@ -215,6 +215,9 @@ func accumulate(sum, g *Tensor) (*Tensor, error) {
 	if sum == nil {
 		return g, nil
 	}
+	if sum.sparse && !g.sparse { // rows are added to the whole
+		sum, g = g, sum
+	}
 	defer g.free()
 	switch done, err := addInPlace(sum, g); {
 	case err != nil:

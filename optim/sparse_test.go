@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"os"
 	"strconv"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/autodiff"
+	"github.com/weft-project/weft/autodiff/nn"
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/optim"
@@ -208,5 +210,34 @@ func TestAServersTableIsSteppedByTheRowsThatTrainersLookedUp(t *testing.T) {
 	for i := range v {
 		want := map[int]float64{1: -2 * steps, 2: -2 * steps, 3: -2 * steps, 99: -3 * steps}[i]
 		require.Equal(t, want, v[i], fmt.Sprint("row ", i))
+	}
+}
+
+// BenchmarkEmbeddingStep looks 1024 rows up in a table of 100,000 and steps it.
+func BenchmarkEmbeddingStep(b *testing.B) {
+	for _, kind := range []string{"dense", "sparse"} {
+		for _, rule := range []optim.Rule{optim.SGD{LR: 0.1}, optim.Adam{}} {
+			b.Run(fmt.Sprintf("gradient=%s/rule=%v", kind, rule.Update().Rule), func(b *testing.B) {
+				src := rand.New(rand.NewPCG(1, 1))
+				table := nn.NewEmbedding(src, 100_000, 64)
+				table.Sparse = kind == "sparse"
+				opt, err := optim.New(rule, table.Table)
+				require.NoError(b, err)
+				ids := make([]int64, 1024)
+				for i := range ids {
+					ids[i] = src.Int64N(100_000)
+				}
+				at := autodiff.New(ids)
+				for b.Loop() {
+					arena := autodiff.NewArena("step")
+					rows := table.Forward(at)
+					require.NoError(b, arena.Adopt(rows))
+					grads, err := autodiff.Backward(autodiff.Sum(rows))
+					require.NoError(b, err)
+					require.NoError(b, opt.Step(grads.All()))
+					arena.Free()
+				}
+			})
+		}
 	}
 }
