@@ -12,7 +12,7 @@ TOOL := go tool -modfile=tools/go.mod
 
 build:
 	go build ./...
-	go build -o bin/ ./cmd/weft ./examples/digits ./examples/simple ./examples/parameterserver
+	go build -o bin/ ./cmd/weft ./examples/digits ./examples/simple ./examples/parameterserver ./examples/pipeline
 
 # Train the digits model on two worker processes of this machine; the plot goes to digits-loss.png.
 run:

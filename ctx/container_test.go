@@ -36,10 +36,14 @@ func TestACallMakesThePassWhereItArrivesAndTheNextCallFindsIt(t *testing.T) {
 	require.Error(t, c.Err())
 	done2()
 	require.Len(t, w.cts[1].Passes(), 1, "the pass lives on between calls")
+	require.NoError(t, q.Life().Err(), "and so does what was set up in them")
 	_, self, done3, err := w.cts[0].Enter(t.Context(), p.ID(), 0)
 	require.NoError(t, err)
 	require.Same(t, p, self)
 	done3()
+	p.Leave()
+	require.ErrorIs(t, context.Cause(p.Life()), ErrLeft)
+	<-q.Life().Done()
 }
 
 func TestWorkersThatExchangedMessagesAreKnownAlsoWithoutGradients(t *testing.T) {

@@ -94,6 +94,9 @@ func Recording(c context.Context) bool {
 // ID is the pass's number, the same on every worker.
 func (p *Pass) ID() PassID { return p.id }
 
+// Life ends with the pass on this worker, and its cause says why. It is for what a call sets up and outlives it, such as a hook.
+func (p *Pass) Life() context.Context { return p.life }
+
 // Arena owns the tensors that this worker makes in the pass.
 func (p *Pass) Arena() *autodiff.Arena { return p.arena }
 

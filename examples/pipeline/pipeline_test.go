@@ -1,0 +1,134 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/autodiff"
+	"github.com/weft-project/weft/rpc/rpctest"
+)
+
+// draws gives the same random micro-batches every time.
+func draws(s sizes, micros int) func() []micro {
+	src := rand.New(rand.NewPCG(1, 1))
+	tokens := make([]int32, 200)
+	for i := range tokens {
+		tokens[i] = int32(i*i) % int32(s.Vocab)
+	}
+	return func() []micro { return batch(src, tokens, micros, 2, s.Context) }
+}
+
+func TestEverySplitWithAnyNumberInFlightTrainsAsOneProcessDoes(t *testing.T) {
+	for _, c := range []struct {
+		blocks          []int
+		inFlight, steps int
+	}{{[]int{1, 2, 0}, 3, 22}, {[]int{1, 1, 1}, 8, 3}, {[]int{0, 0, 3}, 1, 3}, {[]int{2, 1}, 2, 3}, {[]int{1, 0, 1, 1}, 4, 3}} {
+		t.Run(fmt.Sprintf("blocks=%v", c.blocks), func(t *testing.T) {
+			s := tiny
+			s.Blocks = c.blocks
+			schedule := rates(c.steps)
+			m, err := newWhole(s, 1e-2, schedule)
+			require.NoError(t, err)
+			ws := rpctest.World(t, rpctest.Net(), len(c.blocks), functions()...)
+			p, err := newPipeline(t.Context(), ws[0], s, 1e-2, schedule, c.inFlight)
+			require.NoError(t, err)
+			here, there := draws(s, 5), draws(s, 5)
+			for step := range c.steps {
+				want, err := m.step(t.Context(), here())
+				require.NoError(t, err)
+				got, err := p.step(t.Context(), there())
+				require.NoError(t, err)
+				require.InEpsilon(t, want, got, 1e-5, "%v, step %d", c.blocks, step)
+			}
+			ids := autodiff.New([]int32{1, 2, 3, 4, 5}, 1, 5)
+			want, err := m.values(t.Context(), autodiff.New([]int32{1, 2, 3, 4, 5}, 1, 5), nil)
+			require.NoError(t, err)
+			got, err := p.values(t.Context(), ids, nil)
+			require.NoError(t, err)
+			require.InDeltaSlice(t, want, got, 1e-4)
+			require.NoError(t, ws[0].Settle(t.Context()))
+			for _, w := range ws {
+				require.Empty(t, w.Passes(), w.Name())
+			}
+		})
+	}
+}
+
+func TestNoStageHoldsMoreMicroBatchesThanAreInFlightAndEachStageIsBusy(t *testing.T) {
+	s := tiny
+	s.Blocks = []int{1, 1, 1}
+	var mu sync.Mutex
+	now, most := 0, 0
+	ws := rpctest.World(t, rpctest.Net(), 3, functions()...)
+	p, err := newPipeline(t.Context(), ws[0], s, 1e-2, nil, 2)
+	require.NoError(t, err)
+	next := p.first.next
+	p.first.next = func(c context.Context, in hop) (*autodiff.Tensor, error) {
+		mu.Lock()
+		now++
+		most = max(most, now)
+		mu.Unlock()
+		return next(c, in)
+	}
+	_, err = p.first.embedding[0].OnAccumulated(func(_, _ *autodiff.Tensor) error {
+		mu.Lock()
+		defer mu.Unlock()
+		now--
+		return nil
+	})
+	require.NoError(t, err)
+	_, err = p.step(t.Context(), draws(s, 12)())
+	require.NoError(t, err)
+	require.Equal(t, 2, most)
+	all, err := p.busy(ws[0].Context(t.Context()))
+	require.NoError(t, err)
+	require.Len(t, all, 3)
+	for _, b := range all {
+		require.Positive(t, b.Forward)
+		require.Positive(t, b.Backward)
+	}
+}
+
+func TestAStepThatFailsSaysWhereAndLeavesTheDesksFree(t *testing.T) {
+	s := tiny
+	s.Blocks = []int{1, 1, 1}
+	ws := rpctest.World(t, rpctest.Net(), 3, functions()...)
+	p, err := newPipeline(t.Context(), ws[0], s, 1e-2, nil, 3)
+	require.NoError(t, err)
+	draw := draws(s, 8)
+	bad := draw()
+	bad[4].next = autodiff.New(make([]int32, 4), 2, 2)
+	_, err = p.step(t.Context(), bad)
+	require.ErrorContains(t, err, "micro-batch 5")
+	require.ErrorContains(t, err, "worker2")
+	remove, err := p.first.blocks[0][0].OnGrad(func(*autodiff.Tensor) *autodiff.Tensor { panic("a hook of this test") })
+	require.NoError(t, err)
+	_, err = p.step(t.Context(), draw()) // the backward holds a desk
+	require.ErrorContains(t, err, "a hook of this test")
+	remove()
+	_, err = p.step(t.Context(), draw())
+	require.NoError(t, err)
+}
+
+func TestTheFiguresAreOfAllStages(t *testing.T) {
+	s := tiny
+	s.Blocks = []int{1, 2, 0}
+	ws := rpctest.World(t, rpctest.Net(), 3, functions()...)
+	p, err := newPipeline(t.Context(), ws[0], s, 1e-2, nil, 3)
+	require.NoError(t, err)
+	f, err := measure(t.Context(), p, 3, draws(s, 6))
+	require.NoError(t, err)
+	require.Len(t, f.Busy, 3)
+	require.Equal(t, 6*2*s.Context, f.PerStep)
+	require.InDelta(t, 6.0/8, f.Even, 1e-12)
+	require.InDelta(t, f.Alone[f.Slowest]/f.Step, f.Ratio, 1e-12)
+	require.True(t, f.AtBest > 0 && f.AtBest < 1, "%v", f)
+	for i, b := range f.Busy {
+		require.True(t, b.all() > 0 && b.all() < f.Step && f.Alone[i] > 0, "%v", f)
+	}
+}
