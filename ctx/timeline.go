@@ -24,7 +24,7 @@ type Observer interface {
 	Backward(c context.Context, pass PassID, id BackwardID) (context.Context, Timeline)
 }
 
-// Timeline is told what one part of a backward did.
+// Timeline is told what one part of a backward did; its methods are called one at a time.
 type Timeline interface {
 	// Did is told of one activity after the other; what names the functions, and the send functions whose gradients came.
 	Did(a Activity, what string, start, end time.Time)

@@ -22,25 +22,43 @@ type passObserver struct{ t *tracer }
 // Backward begins the span of a part. Its parent is that of the gradients which began it, or at the root of the function that did.
 func (o passObserver) Backward(c context.Context, pass ctx.PassID, id ctx.BackwardID) (context.Context, ctx.Timeline) {
 	s := o.t.beginIn(c)
-	return context.WithValue(c, spanKey{}, s.id), &passTimeline{o.t, s, pass, id.String()}
+	return context.WithValue(c, spanKey{}, s.id), &passTimeline{t: o.t, s: s, pass: pass, name: id.String()}
 }
 
+// passTimeline keeps the spans of its activities until it ends, so that they come one after the other and are drawn in one row. Its methods are
+// called one at a time.
 type passTimeline struct {
 	t    *tracer
 	s    *span
 	pass ctx.PassID
 	name string
+	did  []trace.Span
 }
 
+// maxDid bounds the spans that wait for the end of their part.
+const maxDid = 256
+
+// Did strips the monotonic clock's readings: one activity ends when the next begins, which two clocks may see differently by some nanoseconds.
 func (l *passTimeline) Did(a ctx.Activity, what string, start, end time.Time) {
 	s := l.t.begin(uint64(l.s.id))
-	l.t.sink.Span(trace.Span{
+	if len(l.did) == maxDid {
+		l.flush()
+	}
+	l.did = append(l.did, trace.Span{
 		ID: s.id, Parent: s.parent, Side: trace.Local, Worker: l.t.worker, Kind: string(a), Function: what,
-		Start: start, End: end, Pass: l.pass, Outcome: outcomeOf(nil).String(),
+		Start: start.Round(0), End: end.Round(0), Pass: l.pass, Outcome: outcomeOf(nil).String(),
 	})
 }
 
+func (l *passTimeline) flush() {
+	for _, s := range l.did {
+		l.t.sink.Span(s)
+	}
+	l.did = l.did[:0]
+}
+
 func (l *passTimeline) End(err error) {
+	l.flush()
 	l.t.end(l.s, trace.Local, spanBackward, l.name, "", l.pass, err)
 }
 
