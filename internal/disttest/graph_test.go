@@ -235,3 +235,52 @@ func TestAParameterThatOnlyTheCalleeKnowsGetsItsGradientThere(t *testing.T) {
 		})
 	}, get)
 }
+
+func TestACallAndItsResultAreRecordedOnBothSidesInTheOrderOfTheirTensors(t *testing.T) {
+	for how, remote := range map[string]bool{"ByCall": false, "ThroughAReference": true} {
+		t.Run(how, func(t *testing.T) {
+			relay := relayFn(remote)
+			bubble(t, 2, delays, func(t *testing.T, w *world) {
+				t1, t2 := param(1, 2), param(3, 4)
+				w.pass(t, 0, func(c context.Context) {
+					out := must(send(c, relay, route{[]string{"worker1"}, t1, t2}, remote))
+					here, there := current(c), w.part(t, c, 1)
+					for i, e := range one(t, here.SendFunctions()).Node.Next() {
+						require.Same(t, []*autodiff.Tensor{t1, t2}[i], e.Node.Leaf())
+						require.Zero(t, e.Slot)
+					}
+					require.Same(t, one(t, here.RecvFunctions()).Node, autodiff.EdgesOf(out)[0].Node)
+					add := one(t, one(t, there.SendFunctions()).Node.Next()).Node
+					require.Equal(t, "Add", add.Name())
+					for slot, e := range add.Next() {
+						require.Same(t, one(t, there.RecvFunctions()).Node, e.Node)
+						require.Equal(t, slot, e.Slot)
+					}
+					require.Equal(t, one(t, here.SendFunctions()).Message, one(t, there.RecvFunctions()).Message)
+					require.Equal(t, one(t, there.SendFunctions()).Message, one(t, here.RecvFunctions()).Message)
+				})
+			}, relay)
+		})
+	}
+}
+
+// PyTorch's test_mixed_requires_grad.
+func TestACalleeSeesWhichArgumentsRequireAGradient(t *testing.T) {
+	ask := rpc.Define("ask", func(_ context.Context, in pair) (*autodiff.Tensor, error) {
+		if in.B.RequiresGrad() {
+			return autodiff.Sub(in.A, in.B), nil
+		}
+		return autodiff.Mul(in.A, in.B), nil
+	})
+	bubble(t, 2, delays, func(t *testing.T, w *world) {
+		x, y := param(1, 2), autodiff.New([]float64{3, 4})
+		w.pass(t, 0, func(c context.Context) {
+			require.NoError(t, ctx.Backward(c, autodiff.Sum(must(ask.Call(c, "worker1", pair{x, y})))))
+			requireGradients(t, current(c), map[*autodiff.Tensor][]float64{x: {3, 4}})
+		})
+		w.pass(t, 0, func(c context.Context) {
+			require.NoError(t, ctx.Backward(c, autodiff.Sum(must(ask.Call(c, "worker1", pair{x, y.RequireGrad()})))))
+			requireGradients(t, current(c), map[*autodiff.Tensor][]float64{x: {1, 1}, y: {-1, -1}})
+		})
+	}, ask)
+}

@@ -33,6 +33,11 @@ var delays = simnet.Config{Seed: 1, MaxDelay: 5 * time.Millisecond}
 
 // bubble runs a test with n workers that serve fns, on a clock of its own.
 func bubble(t *testing.T, n int, cfg simnet.Config, run func(t *testing.T, w *world), fns ...rpc.Function) {
+	bubbleWith(t, n, cfg, func(int, *rpc.Config) {}, run, fns...)
+}
+
+// bubbleWith is bubble with a configuration for each worker.
+func bubbleWith(t *testing.T, n int, cfg simnet.Config, change func(i int, cfg *rpc.Config), run func(t *testing.T, w *world), fns ...rpc.Function) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 		w := &world{net: simnet.New(cfg)}
@@ -42,7 +47,10 @@ func bubble(t *testing.T, n int, cfg simnet.Config, run func(t *testing.T, w *wo
 			w.seen = current(c)
 			return struct{}{}, nil
 		})
-		w.ws = rpctest.World(t, w.net, n, append([]rpc.Function{w.look}, fns...)...)
+		w.ws = rpctest.WorldWith(t, w.net, n, func(i int, cfg *rpc.Config) {
+			cfg.Functions = append([]rpc.Function{w.look}, fns...)
+			change(i, cfg)
+		})
 		run(t, w)
 	})
 }
@@ -77,6 +85,11 @@ func (w *world) requireNothingLeft(t *testing.T, before int64) {
 	for _, worker := range w.ws {
 		require.Empty(t, worker.Passes(), worker.Name())
 		require.Zero(t, worker.Owned(), worker.Name())
+		for _, id := range worker.Devices().IDs() {
+			if id != (device.ID{}) {
+				require.Zero(t, must(worker.Devices().Get(id)).Stats().Live, "%v of %s", id, worker.Name())
+			}
+		}
 	}
 	require.Equal(t, before, device.Host().Stats().Live, "host buffers")
 }

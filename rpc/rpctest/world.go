@@ -19,16 +19,23 @@ import (
 // closed at the end of the test, and must have left no goroutine and no buffer.
 func World(t *testing.T, net *simnet.Net, n int, serves ...rpc.Function) []*rpc.Worker {
 	t.Helper()
+	return WorldWith(t, net, n, func(_ int, cfg *rpc.Config) { cfg.Functions = serves })
+}
+
+// WorldWith is World with a configuration for each worker.
+func WorldWith(t *testing.T, net *simnet.Net, n int, change func(i int, cfg *rpc.Config)) []*rpc.Worker {
+	t.Helper()
 	leak.Check(t)
 	st := store.NewMemory()
 	ws, errs := make([]*rpc.Worker, n), make([]error, n)
 	var wg sync.WaitGroup
 	for i := range n {
 		wg.Go(func() {
-			ws[i], errs[i] = rpc.Join(t.Context(), rpc.Config{
-				Store: st, Rank: i, WorldSize: n, Network: net.Host(Host(i)), Listen: Host(i) + ":0", Functions: serves,
-				Logger: slog.New(slog.DiscardHandler),
-			})
+			cfg := rpc.Config{
+				Store: st, Rank: i, WorldSize: n, Network: net.Host(Host(i)), Listen: Host(i) + ":0", Logger: slog.New(slog.DiscardHandler),
+			}
+			change(i, &cfg)
+			ws[i], errs[i] = rpc.Join(t.Context(), cfg)
 		})
 	}
 	wg.Wait()
