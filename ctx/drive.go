@@ -90,7 +90,7 @@ func (b *backward) do(c context.Context, out *sync.WaitGroup, a action) {
 	case a.recv != nil && a.recv.from == b.id.Creator() && b.pass.ct.begin():
 		go func() { // the root knows by itself what it waits for: nobody needs its answer
 			defer b.pass.ct.done()
-			c, cancel := context.WithTimeout(context.WithoutCancel(c), tellTimeout)
+			c, cancel := b.alone(c)
 			defer cancel()
 			if err := b.send(c, a); err != nil {
 				b.abort(err)
@@ -112,6 +112,19 @@ func (b *backward) do(c context.Context, out *sync.WaitGroup, a action) {
 	default:
 		b.run(a)
 	}
+}
+
+// alone is a context that ends at the deadline, and when the worker gives up what nobody waits for, but not with the backward.
+func (b *backward) alone(c context.Context) (context.Context, context.CancelFunc) {
+	d, bounded := c.Deadline()
+	c, cancel := context.WithCancel(context.WithoutCancel(c))
+	stop := context.AfterFunc(b.pass.ct.cleanCtx, cancel)
+	end := func() { stop(); cancel() }
+	if !bounded {
+		return c, end
+	}
+	c, over := context.WithDeadline(c, d)
+	return c, func() { over(); end() }
 }
 
 // heavy is from how many bytes of results on a node is worth a goroutine.
