@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -56,7 +57,7 @@ func TestTheNameOfAFileSaysWhatIsWrittenToIt(t *testing.T) {
 // some are random graphs of all sizes.
 func some(t *testing.T, each func(g *Graph)) {
 	r := rand.New(rand.NewPCG(7, 7))
-	for range 80 {
+	for range 30 {
 		g := random(r, 1+r.IntN(8), r.IntN(100)).graph(t)
 		if w := r.IntN(3 * len(g.Workers)); w < len(g.Workers) {
 			g.Workers[w] = Lose(w, g.Workers[w].Name, io.ErrUnexpectedEOF)
@@ -189,7 +190,8 @@ func requireXML(t *testing.T, b []byte) {
 			case "marker-end":
 				refs[strings.TrimSuffix(strings.TrimPrefix(a.Value, "url(#"), ")")] = true
 			case "x", "y", "width", "height", "textLength":
-				require.Regexp(t, `^\d+$`, a.Value, "%s of %s", a.Name.Local, e.Name.Local)
+				_, err := strconv.ParseUint(a.Value, 10, 31)
+				require.NoError(t, err, "%s of %s", a.Name.Local, e.Name.Local)
 			}
 		}
 	}
@@ -212,7 +214,9 @@ func requireDOT(t *testing.T, g *Graph, dot string) {
 	nodes, want, edges, depth := map[string]bool{}, 0, 0, 0
 	for line := range strings.Lines(dot) {
 		line = strings.TrimSuffix(line, "\n")
-		require.Regexp(t, dotLine, line)
+		if !dotLine.MatchString(line) {
+			require.Regexp(t, dotLine, line)
+		}
 		depth += strings.Count(line[max(0, len(line)-1):], "{")
 		if strings.TrimSpace(line) == "}" {
 			depth--
@@ -277,7 +281,7 @@ func TestAGraphThatIsTooLargeIsRefusedAsAPictureAndWrittenAsDOT(t *testing.T) {
 	g := s.graph(t)
 	require.ErrorIs(t, g.WriteSVG(io.Discard), ErrTooLarge)
 	require.NoError(t, g.WriteDOT(io.Discard))
-	g.Workers = g.Workers[:2]
+	g.Workers = g.Workers[:1]
 	require.NoError(t, g.WriteSVG(io.Discard))
 
 	s = newScript(1) // few nodes whose lines pass each other's rows
