@@ -56,6 +56,8 @@ type Config struct {
 	// Listen is the address at which peers reach this worker; default "127.0.0.1:0". On several machines give the address
 	// of the interface that the peers see.
 	Listen string
+	// PassLease is how long this worker keeps its part of a pass without word from the worker that opened it; default 30 s.
+	PassLease time.Duration
 	// Timeout is the deadline of a call whose context has none; default 60 s, NoTimeout for none.
 	Timeout time.Duration
 	// JoinTimeout bounds Join where its context has no deadline; default 60 s.
@@ -143,6 +145,9 @@ func (cfg Config) prepare() (*prepared, error) {
 	}
 	if p.Timeout == 0 {
 		p.Timeout = defaultTimeout
+	}
+	if p.PassLease < 0 {
+		bad("a lease of %v for passes; expected a positive one, or 0 for the default", p.PassLease)
 	}
 	if p.Timeout < 0 && p.Timeout != NoTimeout {
 		bad("timeout %v; expected a positive one, or NoTimeout", p.Timeout)

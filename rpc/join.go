@@ -88,7 +88,7 @@ func (w *Worker) become(me roster.Member, p *prepared) error {
 	}
 	w.refs = newReferences(w)
 	w.passes = ctx.NewContainer(ctx.Config{
-		Worker: ctx.WorkerID(w.rank), Links: passLinks{w}, Timeout: max(p.Timeout, 0), Logger: w.log, First: firstID(w.epoch), Observer: w.calls.trace.observes(),
+		Worker: ctx.WorkerID(w.rank), Links: passLinks{w}, Timeout: max(p.Timeout, 0), Lease: p.PassLease, Logger: w.log, First: firstID(w.epoch), Observer: w.calls.trace.observes(),
 	})
 	w.roster = roster.New(me, meshUpTo)
 	self := w.newPeer(me)

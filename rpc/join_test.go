@@ -227,14 +227,14 @@ func TestABadConfigurationIsReportedWhole(t *testing.T) {
 	_, err := Join(t.Context(), Config{
 		Store: memory(t), Rank: 7, WorldSize: 3, Name: "no spaces", Timeout: -5, Network: simnet.New(simnet.Config{}).Host("h"),
 		Functions: []Function{double, double, declare[any]("bad"), declare[int]("")}, Devices: []device.Device{two, two, nil},
-		JoinTimeout: -3, Listen: "nohost", DeviceMaps: map[string]device.Map{
+		JoinTimeout: -3, PassLease: -1, Listen: "nohost", DeviceMaps: map[string]device.Map{
 			"": {}, Rank(1): {}, "worker1": {device.Sim(0): device.Sim(1), {}: device.Sim(1), device.Sim(7): device.Sim(0)},
 		},
 	})
 	require.ErrorIs(t, err, ErrConfig)
 	for _, s := range []string{
 		"rank 7; expected 0 to 2", `"no spaces"; expected 1 to 127`, `"double" is listed twice`, `function "bad"`, "1 to 128 bytes", "sim:0",
-		"timeout -5ns; expected a positive one, or NoTimeout", "a device is nil", "join timeout -3ns; expected a positive one",
+		"timeout -5ns; expected a positive one, or NoTimeout", "a device is nil", "a lease of -1ns for passes", "join timeout -3ns; expected a positive one",
 		`listen at "nohost"; expected host:port`, `device map for ""; expected a worker's name`, `device map for "#1"; expected a worker's name`,
 		"device map for worker1: ", "source sim:7 does not exist here", "cpu and sim:0 both map to sim:1",
 	} {
