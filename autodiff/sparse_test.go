@@ -21,7 +21,7 @@ func lookups(r *rand.Rand, owner *Arena, table *Tensor, lookup func(table, ids *
 		n := r.IntN(8)
 		kind := []device.Dtype{device.Int32, device.Int64}[r.IntN(2)]
 		var x *Tensor
-		switch r.IntN(8) {
+		switch r.IntN(9) {
 		case 0: // the table itself
 			x, dense = Mul(table, tensorOf(normal(r, v, d).nd, device.Float64)), true
 		case 1: // an op between the table and its rows
@@ -29,6 +29,9 @@ func lookups(r *rand.Rand, owner *Arena, table *Tensor, lookup func(table, ids *
 		case 2: // an unused one
 			lookup(table, tensorOf(ids(r, kind, v, n).nd, kind))
 			continue
+		case 3: // one that is made twice, of a table that is not an input
+			rows := Checkpoint(func(in ...*Tensor) []*Tensor { return []*Tensor{Tanh(lookup(table, in[0]))} }, tensorOf(ids(r, kind, v, n).nd, kind))
+			x = Mul(rows[0], tensorOf(normal(r, n, d).nd, device.Float64))
 		default:
 			rows := lookup(table, tensorOf(ids(r, kind, v, n).nd, kind))
 			x = Mul(Tanh(rows), tensorOf(normal(r, n, d).nd, device.Float64))

@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -178,6 +179,33 @@ func TestAKilledTrainerLeavesNoPassOnTheServerAndTheOthersGoOn(t *testing.T) {
 	require.Empty(t, tr.w.Passes())
 	require.Eventually(t, func() bool { return tr.w.Owned() == 0 }, lease, time.Millisecond, "tables and optimizers that the trainers referred to")
 	require.NoError(t, tr.v.finish(end.lost, time.Second, io.Discard))
+}
+
+// killer is a writer that kills a trainer as soon as the server says which process it is.
+type killer struct {
+	bytes.Buffer
+	trainer string
+	killed  bool
+}
+
+func (k *killer) Write(p []byte) (int, error) {
+	n, _ := k.Buffer.Write(p)
+	var pid int
+	if _, after, ok := strings.Cut(k.String(), k.trainer+" is here, process "); ok && !k.killed && strings.Contains(after, "\n") {
+		if _, err := fmt.Sscan(after, &pid); err == nil {
+			k.killed = syscall.Kill(pid, syscall.SIGKILL) == nil
+		}
+	}
+	return n, nil
+}
+
+func TestTheProgramSucceedsWithoutATrainerThatIsKilled(t *testing.T) {
+	out, errs := &killer{trainer: "trainer2"}, &bytes.Buffer{}
+	require.Equal(t, 0, run(t.Context(), append(small, "2000", "--plot", ""), out, errs), "%s\n%s", out, errs)
+	require.True(t, out.killed)
+	require.Contains(t, out.String(), "trainer2 is lost")
+	require.Contains(t, out.String(), "trainers that go on: ")
+	require.Contains(t, errs.String(), "was killed by signal 9 (SIGKILL); 3 workers left")
 }
 
 // Who starts the lost trainer again has its place filled: the world is open.
