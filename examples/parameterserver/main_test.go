@@ -201,7 +201,7 @@ func (k *killer) Write(p []byte) (int, error) {
 
 func TestTheProgramSucceedsWithoutATrainerThatIsKilled(t *testing.T) {
 	out, errs := &killer{trainer: "trainer2"}, &bytes.Buffer{}
-	require.Equal(t, 0, run(t.Context(), append(small, "2000", "--plot", ""), out, errs), "%s\n%s", out, errs)
+	require.Equal(t, 0, run(t.Context(), append(small, "600", "--plot", ""), out, errs), "%s\n%s", out, errs)
 	require.True(t, out.killed)
 	require.Contains(t, out.String(), "trainer2 is lost")
 	require.Contains(t, out.String(), "trainers that go on: ")
