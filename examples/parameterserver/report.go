@@ -53,8 +53,7 @@ func (r *reporter) lost(trainer string, took time.Duration, left int) {
 func (r *reporter) say(format string, v ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.bar.Done() // a line of its own, below the bar
-	fmt.Fprintf(r.out, format+"\n", v...)
+	r.bar.Say(format, v...)
 }
 
 // step takes the loss of the n-th step of all.
@@ -87,6 +86,7 @@ func (v *server) finish(lost []string, took time.Duration, stdout io.Writer) err
 		nearest[v.d.words[w]] = v.d.nearest(x, w, 6)
 	}
 	kin := v.d.kinship(x)
+	v.out.bar.Done()
 	v.out.say("%d steps in %.1f s, %.0f steps/s; words like each other are %.2f more alike than others", len(v.losses), took.Seconds(), float64(len(v.losses))/took.Seconds(), kin)
 	for _, w := range v.d.askedFor() {
 		fmt.Fprintf(v.out.out, "%10s: %s\n", v.d.words[w], strings.Join(nearest[v.d.words[w]], ", "))

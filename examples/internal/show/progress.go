@@ -48,6 +48,14 @@ func (p *Progress) Line(format string, v ...any) {
 	}
 }
 
+// Say prints a line, in place of the bar until its next step.
+func (p *Progress) Say(format string, v ...any) {
+	if p.bar != nil {
+		_ = p.bar.Clear() // it cannot be drawn then: no reason to stop
+	}
+	fmt.Fprintf(p.out, format+"\n", v...)
+}
+
 // Done ends the bar's line.
 func (p *Progress) Done() {
 	if p.bar != nil {

@@ -15,8 +15,9 @@ func TestProgressIsLinesWhereThereIsNoTerminal(t *testing.T) {
 	p := NewProgress(&out, 2)
 	p.Step(1)
 	p.Line("step %d", 2)
+	p.Say("news")
 	p.Done()
-	require.Equal(t, "step 2\n", out.String())
+	require.Equal(t, "step 2\nnews\n", out.String())
 }
 
 func TestProgressIsABarWhereTheLauncherSaysThatThereIsATerminal(t *testing.T) {
@@ -26,10 +27,12 @@ func TestProgressIsABarWhereTheLauncherSaysThatThereIsATerminal(t *testing.T) {
 	p.Step(1)
 	p.Step(0.5)
 	p.Line("never")
+	p.Say("news")
 	p.Done()
 	require.Contains(t, out.String(), "loss 0.5000")
 	require.Contains(t, out.String(), "2/2")
 	require.NotContains(t, out.String(), "never")
+	require.Contains(t, out.String(), "\rnews\n")
 }
 
 func TestAPictureThatCouldNotBeWrittenIsRefusedBefore(t *testing.T) {
