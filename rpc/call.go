@@ -163,7 +163,8 @@ func (c *calling) reuse(o *outbound) {
 type timeoutKey struct{}
 
 // WithTimeout gives the calls made under c a deadline of their own, counted from when each is made; NoTimeout lets them take as
-// long as they like. It beats the worker's default. A deadline that c has holds as well.
+// long as they like. It beats the worker's default. A deadline that c has holds as well. Where d is 0 or less the time is up already, as
+// with context.WithTimeout: the calls fail at once with ErrTimeout.
 func WithTimeout(c context.Context, d time.Duration) context.Context {
 	return context.WithValue(c, timeoutKey{}, d)
 }

@@ -71,7 +71,7 @@ func TestEveryWayToCallGivesTheSameResultHereAndThere(t *testing.T) {
 					require.Equal(t, 12, n)
 				} else {
 					require.ErrorIs(t, err, ErrNotOwner)
-					require.ErrorContains(t, err, "worker0 is")
+					require.ErrorContains(t, err, "the value is on worker0")
 				}
 				r.Release()
 			}

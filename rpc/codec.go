@@ -95,7 +95,7 @@ func (m *codecMaker) make(t reflect.Type, path string) (*codec, error) {
 	var err error
 	switch t.Kind() {
 	case reflect.Chan, reflect.Func, reflect.UnsafePointer, reflect.Uintptr, reflect.Interface, reflect.Complex64, reflect.Complex128:
-		return nil, fmt.Errorf("%w: %s: a %v cannot travel; use concrete types", ErrArguments, path, t)
+		return nil, fmt.Errorf("%w: %s: %v cannot travel; use concrete types", ErrArguments, path, t)
 	case reflect.Pointer:
 		c.kind = pointer
 		c.elem, err = m.make(t.Elem(), path)

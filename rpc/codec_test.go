@@ -218,12 +218,12 @@ func TestDeclarationsThatCannotTravelSayWhatAndWhere(t *testing.T) {
 		f    Function
 		says string
 	}{
-		{declare[any]("any"), "interface {}: a interface {} cannot travel; use concrete types"},
-		{declare[struct{ E []error }]("error"), ".E[]: a error cannot travel"},
-		{declare[chan int]("chan"), "a chan int cannot travel"},
-		{declare[map[string]func()]("func"), "a func() cannot travel"},
-		{declare[struct{ P uintptr }]("uintptr"), ".P: a uintptr"},
-		{declare[complex64]("complex"), "a complex64 cannot travel"},
+		{declare[any]("any"), "interface {}: interface {} cannot travel; use concrete types"},
+		{declare[struct{ E []error }]("error"), ".E[]: error cannot travel"},
+		{declare[chan int]("chan"), "chan int cannot travel"},
+		{declare[map[string]func()]("func"), "func() cannot travel"},
+		{declare[struct{ P uintptr }]("uintptr"), ".P: uintptr"},
+		{declare[complex64]("complex"), "complex64 cannot travel"},
 		{declare[hidden]("hidden"), "has no exported field"},
 		{declare[hiddenDeep]("deep"), "hiddenDeep.in: a field that holds tensors must be exported"},
 		{declare[hiddenRef]("ref"), "hiddenRef.r: a field that holds tensors must be exported"},

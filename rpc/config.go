@@ -98,7 +98,7 @@ func (cfg Config) prepare() (*prepared, error) {
 	p := &prepared{Config: cfg, serves: map[string]*handler{}}
 	var errs []error
 	bad := func(format string, args ...any) {
-		errs = append(errs, fmt.Errorf("%w: %w", ErrConfig, fmt.Errorf(format, args...)))
+		errs = append(errs, fmt.Errorf(format, args...))
 	}
 	if p.Name != "" && !nameRule.MatchString(p.Name) {
 		bad("worker name %q; expected 1 to 127 of A-Z a-z 0-9 _ : -", p.Name)
@@ -107,7 +107,9 @@ func (cfg Config) prepare() (*prepared, error) {
 		bad("a dynamic world needs a Store")
 	}
 	if p.Store != nil || p.Dynamic {
-		errs = append(errs, p.place())
+		if err := p.place(); err != nil {
+			bad("%w", err)
+		}
 	}
 	for _, f := range append([]Function{gather, backwardAt}, p.Functions...) {
 		if f == nil {
@@ -168,22 +170,25 @@ func (cfg Config) prepare() (*prepared, error) {
 	if _, err := p.identity(); err != nil {
 		bad("%w", err)
 	}
-	return p, errors.Join(errs...)
+	if errs != nil {
+		return nil, fmt.Errorf("%w: %w", ErrConfig, errors.Join(errs...))
+	}
+	return p, nil
 }
 
 // place checks the rank and the world size, and fills in the name that follows from them.
 func (p *prepared) place() error {
 	if p.Dynamic {
 		if p.WorldSize != 0 || p.Rank < 0 || p.Rank >= maxWorld {
-			return fmt.Errorf("%w: world size %d, rank %d in a dynamic world; expected 0, and 0 to %d", ErrConfig, p.WorldSize, p.Rank, maxWorld-1)
+			return fmt.Errorf("world size %d, rank %d in a dynamic world; expected 0, and 0 to %d", p.WorldSize, p.Rank, maxWorld-1)
 		}
 		return nil
 	}
 	if p.WorldSize < 1 || p.WorldSize > maxWorld {
-		return fmt.Errorf("%w: world size %d; expected 1 to %d", ErrConfig, p.WorldSize, maxWorld)
+		return fmt.Errorf("world size %d; expected 1 to %d", p.WorldSize, maxWorld)
 	}
 	if p.Rank < 0 || p.Rank >= p.WorldSize {
-		return fmt.Errorf("%w: rank %d; expected 0 to %d for a world of %d", ErrConfig, p.Rank, p.WorldSize-1, p.WorldSize)
+		return fmt.Errorf("rank %d; expected 0 to %d for a world of %d", p.Rank, p.WorldSize-1, p.WorldSize)
 	}
 	if p.Name == "" {
 		p.Name = fmt.Sprintf("worker%d", p.Rank)

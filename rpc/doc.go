@@ -12,7 +12,8 @@
 // them to the garbage collector; so are those that a function returns still the function's. They are confirmed by their owners
 // before the function runs, or the call returns. A value is dropped when nobody refers to it any more; what a lost worker held
 // is dropped with it. Where a reference's sender was lost on the way, and nobody else held the value, the call that carried it fails
-// with [ErrReleased]. [Worker.Leave] reports with [ErrLeaked] what was not given back. Package refs has the protocol.
+// with [ErrReleased]. [Worker.Leave] gives back what this worker
+// still holds, and reports with [ErrLeaked] what is held when its context ends first. Package refs has the protocol.
 //
 // Inside a pass the tensors of a call are recorded, so that [ctx.Backward] finds its way back through it. A call's deadline
 // is the callee's deadline, and cancelling its context cancels the callee's.

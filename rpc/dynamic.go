@@ -25,7 +25,7 @@ func (w *Worker) joinDynamic(c context.Context, me roster.Member, p *prepared) e
 	}
 	for _, m := range there {
 		if m.World != 0 {
-			return fmt.Errorf("%w: this worker was told %s, %s %d", ErrWorldSize, worldText(0), m.Name, m.World)
+			return fmt.Errorf("%w: this worker was told of %s, %s of %s", ErrWorldSize, worldText(0), m.Name, worldText(m.World))
 		}
 	}
 	if n := uint64(len(there)); n > 0 { // not the same one for all

@@ -238,7 +238,7 @@ func TestDynamicAndStaticWorldsDoNotMix(t *testing.T) {
 			cfg, _ := o.config(func(cfg *Config) { cfg.Dynamic, cfg.Rank, cfg.WorldSize = false, rank, 2 })
 			_, err := Join(t.Context(), cfg)
 			require.ErrorIs(t, err, ErrWorldSize)
-			require.ErrorContains(t, err, "told 2, worker0 that workers come and go")
+			require.ErrorContains(t, err, "told of a world of 2, worker0 of a dynamic world")
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
@@ -247,7 +247,7 @@ func TestDynamicAndStaticWorldsDoNotMix(t *testing.T) {
 		cfg, _ := o.config(nil)
 		_, err := Join(t.Context(), cfg)
 		require.ErrorIs(t, err, ErrWorldSize)
-		require.ErrorContains(t, err, "that workers come and go (a dynamic world), worker0 1")
+		require.ErrorContains(t, err, "told of a dynamic world, worker0 of a world of 1")
 	})
 	for _, bad := range []Config{{Dynamic: true}, {Dynamic: true, WorldSize: 2, Store: memory(t)}, {Dynamic: true, Rank: -1, Store: memory(t)}} {
 		bad.Token = testToken
@@ -423,6 +423,14 @@ func TestWorkersOfADynamicWorldWriteTracesUnderTheNamesThatTheyGetAndThatMerge(t
 	m, err := trace.Merge(io.Discard, inputs...)
 	require.NoError(t, err)
 	require.Equal(t, trace.Merged{Workers: 2, Spans: 4, Flows: 2}, m)
+}
+
+func TestAGroupOfADynamicWorldNeedsNames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := newOpen(t).join(nil)
+		require.ErrorIs(t, Barrier(w.Context(t.Context())), ErrArguments)
+		require.NoError(t, Barrier(w.Context(t.Context()), w.Name()))
+	})
 }
 
 func TestTwoLivesOfAWorkerShareNoSpan(t *testing.T) {

@@ -17,7 +17,7 @@ var (
 	ErrNoWorker      = errors.New("no worker in this context; make it with Worker.Context or Worker.Pass")
 	ErrUnknownWorker = errors.New("no such worker")
 	ErrNotServed     = errors.New("function is not served")
-	ErrArguments     = errors.New("arguments do not fit the function")
+	ErrArguments     = errors.New("bad arguments")
 	ErrTimeout       = ctx.ErrTimeout
 	ErrPeerLost      = ctx.ErrPeerLost // one sentinel for calls and passes, as for timeouts
 	ErrPeerLeft      = errors.New("peer has left")
@@ -31,7 +31,7 @@ var (
 	ErrReleased      = errors.New("reference was released")
 	ErrBusy          = errors.New("too busy")
 	ErrCheckpoint    = errors.New("a checkpointed function must not call: it is run again when gradients arrive")
-	ErrNotOwner      = errors.New("this worker is not the owner; use ToHere")
+	ErrNotOwner      = errors.New("not the owner; use ToHere")
 )
 
 // Error says which worker failed to do what with which peer.
@@ -43,6 +43,9 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
+	if e.Worker == "" { // it has no name yet
+		return fmt.Sprintf("%s: %v", e.Function, e.Err)
+	}
 	if e.Peer == "" {
 		return fmt.Sprintf("%s: %s: %v", e.Worker, e.Function, e.Err)
 	}

@@ -40,6 +40,9 @@ func finish(c context.Context, s transport.Stream, err error) {
 func converse(c context.Context, s transport.Stream, m *transport.Message, place transport.Place) (*transport.Message, error) {
 	m.End = true
 	if err := s.Send(c, m); err != nil {
+		if errors.Is(err, transport.ErrFrame) && m.Kind == kindCall && !ended(err) {
+			err = fmt.Errorf("%w: they are beyond the limits that both ends must raise in the transport of Config.Network: %w", ErrArguments, err)
+		}
 		return nil, err
 	}
 	reply, err := s.Recv(c, place)

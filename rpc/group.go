@@ -15,7 +15,7 @@ import (
 )
 
 // AllGather gives every worker of a group the values of all, by name. Each of them must call it, with the same names (or [Rank]s) in any
-// order; without names the group is all workers of a static world. Values travel as arguments do, but hold neither tensors nor references.
+// order; without names the group is all workers of a static world (in a dynamic one names are needed). Values travel as arguments do, but hold neither tensors nor references.
 //
 // A worker that takes part in several gatherings of one group must do so in the same order as the others. When the deadline passes,
 // or c is cancelled, the error names who has not come; whoever comes later finds nobody and fails at its own deadline, and the next gathering
@@ -76,6 +76,9 @@ var gather = DefineAsync("weft.gather", func(c context.Context, in gathering) (*
 
 // gather brings this worker's value to the leader.
 func (w *Worker) gather(c context.Context, value []byte, names []string) (map[string][]byte, error) {
+	if len(names) == 0 && w.world == 0 {
+		return nil, fmt.Errorf("%w: in a world in which workers come and go, a group needs names", ErrArguments)
+	}
 	if len(names) == 0 {
 		for _, info := range w.Workers() {
 			names = append(names, info.Name)

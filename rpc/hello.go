@@ -50,7 +50,7 @@ func (w *Worker) acceptLinks() {
 			}
 			err := w.welcome(link)
 			switch {
-			case errors.Is(err, transport.ErrPeerClosed) || errors.Is(err, transport.ErrClosed): // who only looked whether somebody is here
+			case errors.Is(err, transport.ErrPeerClosed) || errors.Is(err, transport.ErrClosed), w.life.Err() != nil: // who only looked whether somebody is here
 				_ = link.Close("nothing was said")
 			case err != nil:
 				w.log.Warn("refused a link", "worker", w.name, "from", link.RemoteAddr(), "err", err)
@@ -124,7 +124,7 @@ func (w *Worker) admit(m *transport.Message) (*peer, helloAnswer, error) {
 	}
 	switch {
 	case h.World != w.world:
-		return no("%w: %s was told %s, %s %s", ErrWorldSize, h.Name, worldText(h.World), w.name, worldText(w.world))
+		return no("%w: %s was told of %s, %s of %s", ErrWorldSize, h.Name, worldText(h.World), w.name, worldText(w.world))
 	case h.To != w.name || h.Life != w.epoch:
 		return no("%w: %s means to reach %s; this is %s, in another life perhaps", ErrRefused, h.Name, h.To, w.name)
 	case w.world > 0 && h.Rank >= w.world:
@@ -164,7 +164,7 @@ func (w *Worker) hear(m *roster.Member) (err error) {
 // worldText says what kind of world that is.
 func worldText(n int) string {
 	if n == 0 {
-		return "that workers come and go (a dynamic world)"
+		return "a dynamic world"
 	}
-	return fmt.Sprint(n)
+	return fmt.Sprintf("a world of %d", n)
 }

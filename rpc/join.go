@@ -35,7 +35,9 @@ func Join(c context.Context, cfg Config) (*Worker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("rpc: join: %w", err)
 	}
-	if err = p.place(); err == nil {
+	if err = p.place(); err != nil {
+		err = fmt.Errorf("%w: %w", ErrConfig, err)
+	} else {
 		err = p.network()
 	}
 	if err != nil {
@@ -132,7 +134,7 @@ func (w *Worker) joinStatic(c context.Context, me roster.Member, p *prepared) er
 	} else if dynamic {
 		members, _, err := w.scan(c)
 		if i := slices.IndexFunc(members, func(m *roster.Member) bool { return m.World == 0 }); i >= 0 {
-			err = fmt.Errorf("%w: this worker was told %d, %s %s", ErrWorldSize, w.world, members[i].Name, worldText(0))
+			err = fmt.Errorf("%w: this worker was told of %s, %s of %s", ErrWorldSize, worldText(w.world), members[i].Name, worldText(0))
 		}
 		if err != nil {
 			return err
@@ -266,7 +268,7 @@ func (w *Worker) member(c context.Context, rank int, after uint64) (*roster.Memb
 		}
 		switch {
 		case err == nil && r.Member != nil && r.World != w.world:
-			return nil, fmt.Errorf("%w: this worker was told %s, %s %s", ErrWorldSize, worldText(w.world), r.Name, worldText(r.World))
+			return nil, fmt.Errorf("%w: this worker was told of %s, %s of %s", ErrWorldSize, worldText(w.world), r.Name, worldText(r.World))
 		case err == nil && r.Member != nil && r.Incarnation > after && (!r.lost || w.answers(c, r.Addr)):
 			return r.Member, nil
 		case err == nil: // it is not there any more, and may come back

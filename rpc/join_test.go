@@ -123,7 +123,7 @@ func TestATakenRankNameOrAnotherWorldSizeIsRefusedAndLeavesTheOthersAlone(t *tes
 			{func(cfg *Config) {}, ErrRankTaken, []string{"worker1: join", "1, by worker1 at host1:"}},
 			{func(cfg *Config) { cfg.Name = "other" }, ErrRankTaken, []string{"other: join", "by worker1"}},
 			{func(cfg *Config) { cfg.Rank, cfg.Name = 2, "worker0" }, ErrNameTaken, []string{`"worker0" by the worker of rank 0`}},
-			{func(cfg *Config) { cfg.Rank, cfg.WorldSize = 2, 4 }, ErrWorldSize, []string{"told 4, worker0 3"}},
+			{func(cfg *Config) { cfg.Rank, cfg.WorldSize = 2, 4 }, ErrWorldSize, []string{"told of a world of 4, worker0 of a world of 3"}},
 		} {
 			cfg := pretender(st, n.Host("late"))
 			cfg.WorldSize = 3

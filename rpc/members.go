@@ -171,7 +171,9 @@ func (w *Worker) deliver(p *peer) {
 		_, err := w.ask(c, p, kindNews, newsHeader{batch})
 		cancel()
 		var refused *RemoteError
-		if errors.As(err, &refused) {
+		if errors.As(err, &refused) && errors.Is(err, ErrLeft) {
+			w.log.Debug("a worker that leaves takes no news", "worker", w.name, "peer", p.name, "err", err)
+		} else if errors.As(err, &refused) {
 			w.log.Warn("a worker does not take news", "worker", w.name, "peer", p.name, "err", err)
 		} else if err != nil && p.lost() == nil { // it may be slow; a link that is gone makes it gone
 			w.mu.Lock()

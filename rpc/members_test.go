@@ -233,18 +233,18 @@ func TestWatchersHearWhoIsThereAndThenWhoComesAndGoes(t *testing.T) {
 			for _, e := range drain(events) {
 				require.Zero(t, e.Missed)
 				require.Equal(t, e.Change >= PeerHasLeft, e.Cause != nil)
-				out = append(out, fmt.Sprintf("%s %d", e.Name, e.Change))
+				out = append(out, fmt.Sprintf("%s %v", e.Name, e.Change))
 			}
 			return out
 		}
-		require.Equal(t, []string{"worker1 1"}, text())
+		require.Equal(t, []string{"worker1 joined"}, text())
 		b, _ := o.join(nil)
 		d, host := o.join(nil)
 		time.Sleep(time.Second)
-		require.Equal(t, []string{"worker2 1", "worker2 2", "worker3 1", "worker3 2"}, text())
+		require.Equal(t, []string{"worker2 joined", "worker2 linked", "worker3 joined", "worker3 linked"}, text())
 		require.NoError(t, b.Leave(t.Context()))
 		time.Sleep(time.Second)
-		require.Equal(t, []string{"worker2 3", "worker2 4"}, text())
+		require.Equal(t, []string{"worker2 leaving", "worker2 left"}, text())
 		o.net.Kill(host)
 		require.NoError(t, d.Close())
 		time.Sleep(4 * time.Second)

@@ -203,7 +203,7 @@ func (r RRef[T]) LocalValue(c context.Context) (v T, err error) {
 	}
 	defer r.unpin()
 	if r.id.Owner != r.w.refs.me {
-		return v, r.w.wrap(r.Owner(), "local value", fmt.Errorf("%w: %s is", ErrNotOwner, r.Owner()))
+		return v, r.w.wrap(r.Owner(), "local value", fmt.Errorf("%w: the value is on %s", ErrNotOwner, r.Owner()))
 	}
 	got, err := r.w.refs.value(c, r.id)
 	if err != nil {

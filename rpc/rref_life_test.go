@@ -81,7 +81,7 @@ func TestALocalValueIsForItsOwnerAlone(t *testing.T) {
 	theirs := constant.Remote(c, "worker1", 2)
 	_, err = theirs.LocalValue(c)
 	require.ErrorIs(t, err, ErrNotOwner)
-	require.EqualError(t, err, "worker0: local value on worker1: this worker is not the owner; use ToHere: worker1 is")
+	require.EqualError(t, err, "worker0: local value on worker1: not the owner; use ToHere: the value is on worker1")
 	mine.Release()
 	theirs.Release()
 }

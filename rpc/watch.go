@@ -3,6 +3,7 @@ package rpc
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/weft-project/weft/rpc/roster"
@@ -19,6 +20,14 @@ const (
 	PeerHasLeft
 	PeerWasLost
 )
+
+// String is a word for logs.
+func (p PeerChange) String() string {
+	if p < PeerJoined || p > PeerWasLost {
+		return fmt.Sprintf("PeerChange(%d)", uint8(p))
+	}
+	return [...]string{"joined", "linked", "leaving", "left", "lost"}[p-PeerJoined]
+}
 
 // PeerEvent tells a watcher of a change.
 type PeerEvent struct {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -273,7 +274,7 @@ func (w *Worker) settleAll(c context.Context) error {
 		return w.busy == 0
 	})
 	if err != nil {
-		return fmt.Errorf("calls are outstanding: %w", err)
+		return fmt.Errorf("calls are outstanding (%s): %w", w.outstanding(), err)
 	}
 	if err := w.Settle(c); err != nil {
 		return err
@@ -306,6 +307,23 @@ func (w *Worker) settleAll(c context.Context) error {
 		}
 		return true
 	})
+}
+
+// outstanding says which calls are under way, by function.
+func (w *Worker) outstanding() string {
+	var parts []string
+	for _, way := range []struct {
+		name string
+		of   *functionStats
+	}{{"to others", &w.calls.out}, {"from others", &w.calls.in}} {
+		for label, s := range way.of.list() {
+			if n := s.inFlight.Load(); n > 0 && label == s.label {
+				parts = append(parts, fmt.Sprintf("%s: %d %s", label, n, way.name))
+			}
+		}
+	}
+	slices.Sort(parts)
+	return strings.Join(parts, ", ")
 }
 
 // losses says which workers were lost, and not left.

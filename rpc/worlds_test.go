@@ -132,3 +132,35 @@ func TestLeavingWithCallsUnderWayBetweenAllFinishesThemAll(t *testing.T) {
 		}
 	})
 }
+
+func TestALeaveThatEndsTooEarlySaysWhichCallsAreOutstanding(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ws, _ := simWith(t, 2, simnet.Config{}, serve(wait))
+		wait.Async(ws[0].Context(t.Context()), "worker1", 0)
+		synctest.Wait()
+		for _, err := range each(ws, func(w *Worker) error {
+			c, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			return w.Leave(c)
+		}) {
+			require.ErrorContains(t, err, "calls are outstanding (wait: 1 ")
+		}
+	})
+}
+
+func TestArgumentsBeyondTheLimitsAreRefusedWithTheLimitThatHelps(t *testing.T) {
+	length := Define("length", func(_ context.Context, b []byte) (int, error) { return len(b), nil })
+	large := Define("large", func(context.Context, int) ([]byte, error) { return make([]byte, 2<<20), nil })
+	ws := world(t, 2, nil, serve(length, large))
+	c := ws[0].Context(t.Context())
+	_, err := length.Call(c, "worker1", make([]byte, 2<<20))
+	require.ErrorIs(t, err, ErrArguments)
+	require.ErrorContains(t, err, "at most 1048576 bytes (Limits.MaxHeader)")
+	require.ErrorContains(t, err, "Config.Network")
+	_, err = large.Call(c, "worker1", 0)
+	require.ErrorIs(t, err, ErrArguments)
+	require.ErrorContains(t, err, "Limits.MaxHeader")
+	n, err := length.Call(c, "worker1", make([]byte, 1000))
+	require.NoError(t, err)
+	require.Equal(t, 1000, n)
+}

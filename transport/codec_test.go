@@ -162,10 +162,10 @@ func TestClaimsThatBreakTheRulesAreNamed(t *testing.T) {
 		says  string
 	}{
 		"a reserved byte":          {append([]byte{1, 9}, make([]byte, 14)...), "fixed part: expected known flags, found 0x9"},
-		"a long header":            {claim(0, 101, 0), "header: expected at most 100 bytes, found 101"},
+		"a long header":            {claim(0, 101, 0), "header: expected at most 100 bytes (Limits.MaxHeader), found 101"},
 		"the longest header":       {claim(0, math.MaxUint32, 0), "found 4294967295"},
-		"many tensors":             {claim(4, 0, 0), "table: expected at most 3 tensors, found 4"},
-		"a large payload":          {claim(1, 0, 1501), "payload: expected at most 1500 bytes, found 1501"},
+		"many tensors":             {claim(4, 0, 0), "table: expected at most 3 tensors (Limits.MaxTensors), found 4"},
+		"a large payload":          {claim(1, 0, 1501), "payload: expected at most 1500 bytes (Limits.MaxMessageBytes), found 1501"},
 		"a payload beyond int64":   {claim(1, 0, math.MaxUint64), "found 18446744073709551615"},
 		"a payload of no tensor":   {claim(0, 0, 5), "payload: expected 0 bytes, as the table says, found 5"},
 		"an unknown dtype":         {claim(1, 0, 4, entry(99, cpu, 0)...), "tensor 0: expected a known dtype, found dtype(99)"},

@@ -57,13 +57,13 @@ func frameErr(part, want, found string, args ...any) *FrameError {
 // checkFixed bounds what the fixed part claims, for both directions.
 func (c *Codec) checkFixed(header, tensors int, payload int64) error {
 	if header > c.lim.MaxHeader {
-		return frameErr("header", fmt.Sprintf("at most %d bytes", c.lim.MaxHeader), "%d", header)
+		return frameErr("header", fmt.Sprintf("at most %d bytes (Limits.MaxHeader)", c.lim.MaxHeader), "%d", header)
 	}
 	if tensors > c.lim.MaxTensors {
-		return frameErr("table", fmt.Sprintf("at most %d tensors", c.lim.MaxTensors), "%d", tensors)
+		return frameErr("table", fmt.Sprintf("at most %d tensors (Limits.MaxTensors)", c.lim.MaxTensors), "%d", tensors)
 	}
 	if payload < 0 || payload > c.lim.MaxMessageBytes {
-		return frameErr("payload", fmt.Sprintf("at most %d bytes", c.lim.MaxMessageBytes), "%d", uint64(payload))
+		return frameErr("payload", fmt.Sprintf("at most %d bytes (Limits.MaxMessageBytes)", c.lim.MaxMessageBytes), "%d", uint64(payload))
 	}
 	return nil
 }
@@ -91,7 +91,8 @@ func (c *Codec) checkTensor(i int, t *Tensor) (int64, error) {
 	}
 	elems, size := int64(t.Shape.Elems()), int64(t.Dtype.Size())
 	if elems > c.lim.MaxTensorBytes/size {
-		return 0, frameErr(part("tensor %d", i), fmt.Sprintf("at most %d bytes", c.lim.MaxTensorBytes), "%v of %v", t.Dtype, t.Shape)
+		return 0, frameErr(part("tensor %d", i), fmt.Sprintf("at most %d bytes (Limits.MaxTensorBytes)", c.lim.MaxTensorBytes),
+			"%.0f, for %v of %v", float64(elems)*float64(size), t.Dtype, t.Shape)
 	}
 	return elems * size, nil
 }

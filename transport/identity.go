@@ -146,10 +146,15 @@ func (id *Identity) verify(chain []*x509.Certificate) error {
 	id.mu.Lock()
 	roots := id.roots
 	id.mu.Unlock()
-	return verifyChain(chain, roots, id.now())
+	compare := "the tokens"
+	if id.files != nil {
+		compare = "the CA files"
+	}
+	return verifyChain(chain, roots, id.now(), compare)
 }
 
-func verifyChain(chain []*x509.Certificate, roots *x509.CertPool, now time.Time) error {
+// verifyChain verifies a chain; compare is what differs where it is of another CA.
+func verifyChain(chain []*x509.Certificate, roots *x509.CertPool, now time.Time, compare string) error {
 	if len(chain) == 0 {
 		return fmt.Errorf("%w: the peer shows no certificate", ErrIdentity)
 	}
@@ -168,7 +173,7 @@ func verifyChain(chain []*x509.Certificate, roots *x509.CertPool, now time.Time)
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return fmt.Errorf("%w: the certificate of %q is not valid at %v; compare the clocks (%w)", ErrIdentity, chain[0].Subject.CommonName, now.UTC().Format(time.RFC3339), err)
 	default:
-		return fmt.Errorf("%w: the certificate of %q is not of this job's CA; compare the tokens (%w)", ErrIdentity, chain[0].Subject.CommonName, err)
+		return fmt.Errorf("%w: the certificate of %q is not of this job's CA; compare %s (%w)", ErrIdentity, chain[0].Subject.CommonName, compare, err)
 	}
 }
 

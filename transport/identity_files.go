@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -34,6 +35,15 @@ func IdentityFromFiles(files IdentityFiles) (*Identity, error) {
 
 func identityFromFiles(names IdentityFiles, read func(string) ([]byte, error), now func() time.Time) (*Identity, error) {
 	names.Logger = cmp.Or(names.Logger, slog.Default())
+	var missing []error
+	for i, name := range []string{names.CA, names.Cert, names.Key} {
+		if name == "" {
+			missing = append(missing, fmt.Errorf("transport: IdentityFiles.%s is empty; expected a file in PEM", []string{"CA", "Cert", "Key"}[i]))
+		}
+	}
+	if missing != nil {
+		return nil, errors.Join(missing...)
+	}
 	f := &identityFiles{IdentityFiles: names, read: read}
 	f.current, f.why = f.readAll()
 	id := &Identity{now: now, files: f}
@@ -94,7 +104,7 @@ func (f *identityFiles) load(found [3]string, now time.Time) (*x509.CertPool, *t
 	if err := f.checkOwn(&pair, now); err != nil {
 		return nil, nil, err
 	}
-	if err := verifyChain(chain, roots, now); err != nil {
+	if err := verifyChain(chain, roots, now, "it with "+f.CA); err != nil {
 		return nil, nil, fmt.Errorf("transport: peers would refuse %s: %w", f.Cert, err)
 	}
 	return roots, &pair, nil

@@ -323,3 +323,10 @@ func TestDiallingWithAnEndedCertificateSaysSo(t *testing.T) {
 	require.ErrorIs(t, err, ErrIdentity)
 	require.ErrorContains(t, err, "b.cert, ended at")
 }
+
+func TestAllFilesThatAreNotNamedAreToldAtOnce(t *testing.T) {
+	_, err := IdentityFromFiles(IdentityFiles{Cert: "x"})
+	require.ErrorContains(t, err, "IdentityFiles.CA is empty")
+	require.ErrorContains(t, err, "IdentityFiles.Key is empty")
+	require.NotContains(t, err.Error(), "Cert is empty")
+}

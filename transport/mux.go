@@ -87,8 +87,13 @@ func (l *session) haul(make func(laneEnv) hauler) {
 func (l *session) unwritten(err error) {
 	if !isHangUp(err) {
 		l.end(l.explain("write to", err))
+		return
 	}
+	time.AfterFunc(lastWords, func() { l.end(l.explain("write to", err)) }) // does nothing to a link that has ended
 }
+
+// lastWords is how long the reader may take to find out why a peer has hung up.
+const lastWords = 2 * time.Second
 
 func (l *session) start() { go l.read() }
 

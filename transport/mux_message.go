@@ -28,7 +28,7 @@ func (s *stream) Send(c context.Context, m *Message) error {
 		}
 	}
 	if err != nil {
-		return s.sendError(err)
+		return s.sendError(c, err)
 	}
 	if m.End {
 		s.finish(true, false)
@@ -37,9 +37,12 @@ func (s *stream) Send(c context.Context, m *Message) error {
 }
 
 // sendError puts this package's words in the place of a context's error.
-func (s *stream) sendError(err error) error {
+func (s *stream) sendError(c context.Context, err error) error {
 	if s.link.out.hungUp() {
-		<-s.link.ctx.Done() // the reader is about to see it, and knows more
+		select {
+		case <-s.link.ctx.Done(): // the reader is about to see it, and knows more
+		case <-c.Done():
+		}
 	}
 	s.mu.Lock()
 	why := s.maySendLocked()

@@ -2,8 +2,10 @@ package transport
 
 import (
 	"context"
+	"syscall"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -59,5 +61,29 @@ func TestAStreamThatIsResetForItsSizeSaysSo(t *testing.T) {
 		l.mu.Lock()
 		require.Greater(t, len(l.arrived), others-6, "the others are as they were")
 		l.mu.Unlock()
+	})
+}
+
+// hungUp is a conduit on which writes fail as where the peer has closed it, and reads hear nothing of it.
+type hungUp struct{ conduit }
+
+func (hungUp) Write([]byte) (int, error)    { return 0, syscall.EPIPE }
+func (hungUp) TryWrite([]byte) (int, error) { return 0, syscall.EPIPE }
+
+func TestASendOnALinkThatHungUpEndsWithItsContextAndTheLinkSoonAfter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, _ := hostile(t, MemConfig{})
+		l.out.conduit = hungUp{l.conduit}
+		s, err := l.Open(t.Context())
+		require.NoError(t, err)
+		c, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		start := time.Now()
+		require.NoError(t, s.Send(c, &Message{Header: []byte("x")}), "it finds out")
+		require.Error(t, s.Send(c, &Message{Header: []byte("x")}))
+		require.Equal(t, time.Second, time.Since(start))
+		<-l.Done()
+		require.Equal(t, lastWords, time.Since(start))
+		require.Error(t, s.CloseSend())
 	})
 }

@@ -94,7 +94,7 @@ func (s *stream) CloseSend() error {
 	}
 	s.mu.Unlock()
 	if err := s.signal(chunk{kind: chunkEnd}); err != nil {
-		return s.sendError(err)
+		return s.sendError(context.Background(), err) // lastWords bounds it
 	}
 	s.finish(true, false)
 	return nil

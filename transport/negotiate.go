@@ -62,8 +62,8 @@ func (n *quicNet) serveLanes(at net.Addr) []servedLane {
 	return served
 }
 
-// laneWith exports a lane's secret.
-func withLane(conn *quic.Conn, lane string) (laneWith, error) {
+// exportSecret takes a lane's secret from the link's TLS session.
+func exportSecret(conn *quic.Conn, lane string) (laneWith, error) {
 	w := laneWith{peer: conn.RemoteAddr()}
 	tls := conn.ConnectionState().TLS
 	key, err := tls.ExportKeyingMaterial(secretContext+lane, nil, len(w.secret))
@@ -221,7 +221,7 @@ func (u *setUp) joinLanes(c context.Context, makers map[string]laneMaker, mine, 
 func (u *setUp) joinLane(c context.Context, m laneMaker, answer []byte) (*laneEnd, error) {
 	c, cancel := context.WithTimeout(c, laneTimeout)
 	defer cancel()
-	with, err := withLane(u.conn, m.lane())
+	with, err := exportSecret(u.conn, m.lane())
 	if err != nil {
 		return nil, err
 	}

@@ -90,7 +90,7 @@ func (u *setUp) serveJoins(c context.Context, lanes []servedLane, theirs *descri
 
 // await lets the dialler join a lane.
 func (u *setUp) await(c context.Context, lane servedLane, offer []byte, w *laneWord, waits map[string]*awaited) error {
-	with, err := withLane(u.conn, lane.name)
+	with, err := exportSecret(u.conn, lane.name)
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ const redial = 2 * setUpTimeout
 
 // dialHaul makes the connection for hauling of a dialled link. It has its own use of the link's socket.
 func (n *quicNet) dialHaul(c context.Context, s *socket, link *quic.Conn) (*quic.Conn, error) {
-	with, err := withLane(link, LaneQUIC)
+	with, err := exportSecret(link, LaneQUIC)
 	if err != nil {
 		return nil, err
 	}

@@ -73,7 +73,7 @@ type seat struct {
 
 // add makes the seat of a link, which goes with it.
 func (s *seats) add(link *quic.Conn) (*seat, error) {
-	with, err := withLane(link, LaneQUIC)
+	with, err := exportSecret(link, LaneQUIC)
 	if err != nil {
 		return nil, err
 	}

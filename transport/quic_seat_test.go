@@ -70,7 +70,7 @@ func dialForHauling(t *testing.T, id *Identity, addr string) (*quic.Conn, error)
 }
 
 func secretOf(t *testing.T, conn *quic.Conn) *[32]byte {
-	with, err := withLane(conn, LaneQUIC)
+	with, err := exportSecret(conn, LaneQUIC)
 	require.NoError(t, err)
 	return &with.secret
 }

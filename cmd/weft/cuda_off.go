@@ -2,4 +2,4 @@
 
 package main
 
-const cudaBuild = "this binary is built without it; make gpu builds one that has it"
+const cudaBuild = "not yet: everything runs on CPUs"

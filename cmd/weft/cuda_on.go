@@ -2,4 +2,4 @@
 
 package main
 
-const cudaBuild = "this binary is built with the tag gpu"
+const cudaBuild = "not yet: this binary is built with the tag gpu, which adds nothing so far"

@@ -99,7 +99,7 @@ func examine() []finding {
 		{good, "weft", version()},
 		{good, "processors", fmt.Sprintf("%d, of which Go uses %d", runtime.NumCPU(), runtime.GOMAXPROCS(0))},
 		examineDevices(),
-		{good, "cuda", cudaBuild},
+		{poor, "cuda", cudaBuild},
 		examineBLAS(blas, detail, cpu.X86.HasAVX2),
 		examineLoopback(),
 		examineToken(os.Getenv(elastic.TokenVariable)),

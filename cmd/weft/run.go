@@ -136,6 +136,9 @@ func (f *runFlags) spec(args []string) (elastic.Spec, error) {
 		errGrace = fmt.Errorf("--grace: expected more than 0, got %v", f.grace)
 	}
 	token, errToken := readToken(f.tokenFile)
+	if n := len(strings.TrimSpace(os.Getenv(elastic.TokenVariable))); f.tokenFile == "" && n > 0 && n < minToken {
+		errToken = fmt.Errorf("$%s has %d bytes; at least %d are needed (64 random hex digits are good)", elastic.TokenVariable, n, minToken)
+	}
 	env, errEnv := f.environ()
 	return elastic.Spec{
 		Program: args[0], Args: args[1:],

@@ -141,3 +141,11 @@ func TestASignalToWeftEndsTheWorkersAndIsTheExitCode(t *testing.T) {
 		}
 	}
 }
+
+func TestASecretThatIsTooShortIsRefusedBeforeAnyWorkerStarts(t *testing.T) {
+	t.Setenv("WEFT_TOKEN", "abc")
+	code, stdout, stderr := weft(t, "run", os.Args[0], "show", "RANK")
+	require.Equal(t, 2, code)
+	require.Contains(t, stderr, "$WEFT_TOKEN has 3 bytes; at least 16 are needed")
+	require.Empty(t, stdout)
+}
