@@ -160,7 +160,7 @@ func TestAKilledTrainerLeavesNoPassOnTheServerAndTheOthersGoOn(t *testing.T) {
 	}()
 	one, two, three := tr.start(1), tr.start(2), tr.start(3)
 	<-arrived
-	require.Equal(t, 1, tr.passesOf(2))
+	require.Positive(t, tr.passesOf(2), "this one, and perhaps the one before, whose end the server is still to hear of")
 	require.NoError(t, two.Process.Kill())
 	require.Error(t, two.Wait())
 	const lease = 30 * time.Second
