@@ -2,7 +2,9 @@ package disttest
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/internal/soak"
 )
 
 // leaveIn runs a backward over a chain of four workers whose last node waits in the middle, has worker at leave its part of the pass then, lets
@@ -151,4 +154,65 @@ func TestLeavingOnePassDoesNotDisturbABackwardOfAnother(t *testing.T) {
 			requireGradients(t, current(c), map[*autodiff.Tensor][]float64{x: {1, 1}})
 		})
 	}, f)
+}
+
+// leave runs the pass, has a worker leave its part of it at message number at, if it has one then, and checks that nothing is left anywhere.
+func (k *randomCase) leave(t *testing.T, leaver, at int) (err error) {
+	var now chan struct{}
+	var part atomic.Pointer[ctx.Pass]
+	k.entered = func(rank int, p *ctx.Pass) {
+		if rank == leaver {
+			part.Store(p)
+		}
+	}
+	k.counted(t, func(n int64) {
+		if n == int64(at) {
+			close(now)
+		}
+	}, func(t *testing.T, w *world) {
+		now = make(chan struct{})
+		before := device.Host().Stats().Live
+		over := make(chan struct{})
+		go func() {
+			select {
+			case <-now:
+				if p := part.Load(); p != nil {
+					p.Leave()
+				}
+			case <-over:
+			}
+		}()
+		start := time.Now()
+		err = w.ws[k.root].Pass(t.Context(), func(c context.Context) error {
+			k.entered(k.root, current(c))
+			return k.pass(c)
+		})
+		close(over)
+		if err != nil {
+			require.True(t, errors.Is(err, ctx.ErrLeft) || errors.Is(err, ctx.ErrUnknownPass) || errors.Is(err, autodiff.ErrFreed), "%v", err)
+			require.Less(t, time.Since(start), 20*time.Second, "long before the deadline of a minute")
+		}
+		w.requireNothingLeft(t, before)
+	})
+	return err
+}
+
+func TestARandomWorkerThatLeavesAPassAtARandomMessageEndsItAndLeavesNothing(t *testing.T) {
+	var failed, survived int
+	for i := range soak.Cases(100) {
+		seed := uint64(i)
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
+			k := newCase(t, seed, ctx.Mode(seed%4/3))
+			messages := k.count(t, func(t *testing.T, w *world) {
+				w.pass(t, k.root, func(c context.Context) { require.NoError(t, k.pass(c)) })
+			})
+			if k.leave(t, k.r.IntN(k.workers), 1+k.r.IntN(max(1, messages))) != nil {
+				failed++
+			} else {
+				survived++
+			}
+		})
+	}
+	t.Logf("%d passes failed, %d did not need who left", failed, survived)
+	require.Greater(t, failed, soak.Cases(100)/5)
 }

@@ -201,6 +201,7 @@ func (d *draft) spare(v int) bool {
 type machine struct {
 	params, constants [][]*autodiff.Tensor // by worker
 	eval              *rpc.Func[task, []*autodiff.Tensor]
+	entered           func(rank int, p *ctx.Pass) // hears of every call
 	call              func(c context.Context, s *step, args []*autodiff.Tensor) func() ([]*autodiff.Tensor, error)
 }
 
@@ -250,6 +251,9 @@ func distributed(seed uint64, workers int) *machine {
 	m := newMachine(seed, workers)
 	m.eval = rpc.Define("eval", func(c context.Context, in task) ([]*autodiff.Tensor, error) {
 		w, _ := rpc.FromContext(c)
+		if m.entered != nil {
+			m.entered(w.Rank(), current(c))
+		}
 		return m.run(c, w.Rank(), in.Program, in.In)
 	})
 	m.call = func(c context.Context, s *step, args []*autodiff.Tensor) func() ([]*autodiff.Tensor, error) {
