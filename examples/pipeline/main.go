@@ -101,7 +101,7 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 	f.IntVar(&s.inFlight, "in-flight", 0, "micro-batches under way at a time; default: as many as stages")
 	f.Float64Var(&s.lr, "lr", 3e-3, "highest learning rate of AdamW; it rises for a tenth of the steps and falls after")
 	f.Uint64Var(&s.seed, "seed", 1, "fixes the first weights, what is learned when, and the sample")
-	f.IntVar(&s.rounds, "measure", 10, "steps to measure afterwards, in turns with the slowest stage alone; 0: none")
+	f.IntVar(&s.rounds, "measure", 10, "steps to measure afterwards, in turns with each stage alone; 0: none")
 	f.StringVar(&s.prompt, "prompt", "The Rays of Light", "what the sample begins with")
 	f.IntVar(&s.sample, "sample", 150, "tokens to write at the end")
 	f.Float64Var(&s.temperature, "temperature", 0.7, "how freely the sample is drawn; 0: always the likeliest")

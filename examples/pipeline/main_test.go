@@ -69,7 +69,7 @@ func TestTheOutputForPeopleHasTheBubbleTheSampleAndThePicture(t *testing.T) {
 	args := small(t, "--steps", "20", "--sample", "5", "--measure", "2", "--plot", file, "--prompt", "Opticks")
 	require.Equal(t, 0, run(t.Context(), args, &out, &errs), "%s", &errs)
 	for _, part := range []string{"3 stages of [1 1 0] blocks", "step   20/20  loss", "tokens/s", "stage 0, embedding and 1 block: busy", "stage 2, head: busy",
-		"throughput, a bubble of", "m/(m+p-1) = 66.7 %", "\nOpticks", "loss curve in " + file} {
+		"throughput, a bubble of", "slowest stage alone", "m/(m+p-1) = 66.7 %", "\nOpticks", "loss curve in " + file} {
 		require.Contains(t, out.String(), part)
 	}
 	info, err := os.Stat(file)

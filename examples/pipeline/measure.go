@@ -11,70 +11,85 @@ import (
 	"github.com/weft-project/weft/ctx"
 )
 
-// figures say how busy the pipeline kept its stages. Times are seconds per step.
+// figures say how busy the pipeline kept its stages. Times are seconds per step, medians over some steps.
 type figures struct {
-	Step    float64   `json:"step"`     // of the pipeline
-	Busy    []busy    `json:"busy"`     // of each stage in it
-	Alone   []float64 `json:"alone"`    // of each stage, with all that it needs at hand
-	Slowest int       `json:"slowest"`  // stage
-	Ratio   float64   `json:"ratio"`    // throughput of the pipeline to that of the slowest stage alone
-	Even    float64   `json:"even"`     // what 1F1B gives at best where all stages are alike: m/(m+p−1)
-	AtBest  float64   `json:"at_best"`  // and with these stages: the others' time for one micro-batch passes before and after the slowest's m
-	PerStep int       `json:"per_step"` // tokens
+	PerStep int     `json:"per_step"` // tokens
+	Step    float64 `json:"step"`     // of the pipeline
+	Stages  []spent `json:"stages"`
+	Slowest int     `json:"slowest"` // stage, alone
+	Ratio   float64 `json:"ratio"`   // throughput of the pipeline to that of the slowest stage alone
+	AtBest  float64 `json:"at_best"` // what 1F1B gives at best with these stages: the slowest's m micro-batches, before and after them the others' one
+	Even    float64 `json:"even"`    // and where all stages are alike: m/(m+p−1)
 }
 
-// measure lets the pipeline and its slowest stage alone take turns, so that both meet the same disturbances.
-func measure(c context.Context, p *pipeline, rounds int, draw func() []micro) (f figures, err error) {
+// spent is what a stage takes for a step: forward and backward in the pipeline, and all of it alone, with all that it needs at hand.
+type spent struct {
+	busy
+	Alone float64
+}
+
+// measure lets the pipeline and each of its stages alone take turns, so that all meet the same disturbances.
+func measure(c context.Context, p *pipeline, rounds int, draw func() []micro) (figures, error) {
 	c = p.w.Context(c)
 	stages := len(p.others) + 1
-	f.Busy, f.Alone = make([]busy, stages), make([]float64, stages)
-	for i := range stages {
-		for range 2 { // the first makes the copy
-			if f.Alone[i], err = p.alone(c, i, draw()); err != nil {
-				return f, err
-			}
-		}
-	}
-	f.Slowest = slices.Index(f.Alone, slices.Max(f.Alone))
-	took := 0.0
-	for range rounds {
+	var steps []float64
+	all := make([][]spent, stages)
+	f := figures{Stages: make([]spent, stages)}
+	m := 0.0
+	for round := range 1 + rounds {
 		if _, err := p.busy(c); err != nil { // from now on
 			return f, err
 		}
 		ms := draw()
-		f.PerStep = len(ms) * ms[0].ids.Type().Shape.Elems()
+		m, f.PerStep = float64(len(ms)), len(ms)*ms[0].ids.Type().Shape.Elems()
 		began := time.Now()
 		if _, err := p.step(c, ms); err != nil {
 			return f, err
 		}
-		f.Step += time.Since(began).Seconds() / float64(rounds)
-		b, err := p.busy(c)
+		step := time.Since(began).Seconds()
+		bs, err := p.busy(c)
 		if err != nil {
 			return f, err
 		}
-		for i := range b {
-			f.Busy[i].Forward += b[i].Forward / float64(rounds)
-			f.Busy[i].Backward += b[i].Backward / float64(rounds)
+		for i, b := range bs {
+			alone, err := p.alone(c, i, draw())
+			if err != nil {
+				return f, err
+			}
+			if round > 0 { // the first makes the copies
+				all[i] = append(all[i], spent{b, alone})
+			}
 		}
-		s, err := p.alone(c, f.Slowest, draw())
-		if err != nil {
-			return f, err
+		if round > 0 {
+			steps = append(steps, step)
 		}
-		took += s / float64(rounds)
-		m := float64(len(ms))
-		f.Even = m / (m + float64(stages) - 1)
 	}
-	f.Alone[f.Slowest] = took
-	f.Ratio = took / f.Step
+	f.Step = median(steps, func(s float64) float64 { return s })
 	others := 0.0
-	for i, s := range f.Alone {
-		if i != f.Slowest {
-			others += s
+	for i := range f.Stages {
+		s := spent{busy{median(all[i], func(s spent) float64 { return s.Forward }), median(all[i], func(s spent) float64 { return s.Backward })},
+			median(all[i], func(s spent) float64 { return s.Alone })}
+		f.Stages[i] = s
+		others += s.Alone
+		if s.Alone > f.Stages[f.Slowest].Alone {
+			f.Slowest = i
 		}
 	}
-	m := float64(len(draw()))
-	f.AtBest = m * took / (m*took + others)
+	slowest := f.Stages[f.Slowest].Alone
+	f.Ratio = slowest / f.Step
+	f.AtBest = m * slowest / (m*slowest + others - slowest)
+	f.Even = m / (m + float64(stages) - 1)
 	return f, nil
+}
+
+// median of one number of each.
+func median[T any](of []T, number func(T) float64) float64 {
+	var all []float64
+	for _, x := range of {
+		all = append(all, number(x))
+	}
+	slices.Sort(all)
+	return (all[len(all)/2] + all[(len(all)-1)/2]) / 2
 }
 
 // alone is how long one stage takes for a step's micro-batches, as they come from the stages before it.
@@ -116,11 +131,13 @@ func (p *pipeline) busy(c context.Context) ([]busy, error) {
 }
 
 func (f figures) print(out io.Writer, s sizes) {
-	for i, b := range f.Busy {
+	for i, b := range f.Stages {
 		fmt.Fprintf(out, "stage %d, %s: busy %.0f ms of a step, %.0f forward and %.0f backward; idle %.0f %%; alone %.0f ms\n",
-			i, s.part(i), 1e3*b.all(), 1e3*b.Forward, 1e3*b.Backward, 100*(1-b.all()/f.Step), 1e3*f.Alone[i])
+			i, s.part(i), 1e3*b.all(), 1e3*b.Forward, 1e3*b.Backward, 100*(1-b.all()/f.Step), 1e3*b.Alone)
 	}
-	fmt.Fprintf(out, "a step of %d tokens takes the pipeline %.0f ms and its slowest stage alone %.0f ms: it reaches %.1f %% of that stage's throughput, a bubble of %.1f %%\n",
-		f.PerStep, 1e3*f.Step, 1e3*f.Alone[f.Slowest], 100*f.Ratio, 100*(1-f.Ratio))
-	fmt.Fprintf(out, "1F1B reaches at best %.1f %% with these stages, and m/(m+p-1) = %.1f %% with equal ones\n", 100*f.AtBest, 100*f.Even)
+	slowest := f.Stages[f.Slowest].Alone
+	fmt.Fprintf(out, "a step of %d tokens takes the pipeline %.0f ms, %.0f tokens/s, and its slowest stage alone %.0f ms, %.0f tokens/s\n",
+		f.PerStep, 1e3*f.Step, float64(f.PerStep)/f.Step, 1e3*slowest, float64(f.PerStep)/slowest)
+	fmt.Fprintf(out, "that is %.1f %% of that stage's throughput, a bubble of %.1f %%; 1F1B gives %.1f %% at best with these stages, and m/(m+p-1) = %.1f %% with equal ones\n",
+		100*f.Ratio, 100*(1-f.Ratio), 100*f.AtBest, 100*f.Even)
 }

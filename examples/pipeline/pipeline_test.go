@@ -123,12 +123,14 @@ func TestTheFiguresAreOfAllStages(t *testing.T) {
 	require.NoError(t, err)
 	f, err := measure(t.Context(), p, 3, draws(s, 6))
 	require.NoError(t, err)
-	require.Len(t, f.Busy, 3)
+	require.Len(t, f.Stages, 3)
 	require.Equal(t, 6*2*s.Context, f.PerStep)
 	require.InDelta(t, 6.0/8, f.Even, 1e-12)
-	require.InDelta(t, f.Alone[f.Slowest]/f.Step, f.Ratio, 1e-12)
-	require.True(t, f.AtBest > 0 && f.AtBest < 1, "%v", f)
-	for i, b := range f.Busy {
-		require.True(t, b.all() > 0 && b.all() < f.Step && f.Alone[i] > 0, "%v", f)
+	require.InDelta(t, f.Stages[f.Slowest].Alone/f.Step, f.Ratio, 1e-12)
+	require.True(t, f.AtBest > 6.0/8 && f.AtBest < 1, "the slowest does at least as much as each of two others: %v", f)
+	for _, b := range f.Stages {
+		require.True(t, b.Forward > 0 && b.Backward > 0 && b.Forward < f.Step && b.Alone > 0 && b.Alone <= f.Stages[f.Slowest].Alone, "%v", f)
 	}
+	require.Equal(t, 2.0, median([]float64{3, 1, 2}, func(x float64) float64 { return x }))
+	require.Equal(t, 2.5, median([]float64{4, 3, 1, 2}, func(x float64) float64 { return x }))
 }

@@ -47,20 +47,18 @@ func alone(_ context.Context, s *stage, in replay) (seconds float64, err error) 
 
 // accumulate adds up the gradients of n losses, each of which is computed after the backward of the one before, and steps.
 func accumulate(opt *optim.Local, n int, loss func(i int) *autodiff.Tensor) error {
-	sums := map[*autodiff.Tensor]*autodiff.Tensor{}
+	var sum autodiff.Gradients
+	defer sum.Free()
 	for i := range n {
 		grads, err := autodiff.Backward(loss(i))
 		if err != nil {
 			return err
 		}
-		for leaf, g := range grads.All() {
-			if have := sums[leaf]; have != nil {
-				g = autodiff.AddGradients(have, g)
-			}
-			sums[leaf] = g
+		if err := sum.Merge(grads); err != nil {
+			return err
 		}
 	}
-	_, err := opt.StepClipped(sums, clip)
+	_, err := opt.StepClipped(sum.All(), clip)
 	opt.Advance()
 	return err
 }
