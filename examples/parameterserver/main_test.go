@@ -250,16 +250,19 @@ func TestATrainerThatIsStartedAgainTakesItsPlace(t *testing.T) {
 func TestTheServerIsDoneWhenAllHaveComeAndGone(t *testing.T) {
 	var a attendance
 	require.False(t, a.over(2))
-	a.come("trainer1")
+	a.come("trainer1", true)
 	a.leave("trainer1")
 	require.False(t, a.over(2), "another is still to come")
-	a.come("trainer2")
+	a.come("trainer2", true)
+	a.come("trainer2", true)
 	require.False(t, a.over(2))
-	a.come("trainer1")
+	a.come("trainer1", true)
 	a.leave("trainer2")
 	require.False(t, a.over(2), "one came again")
 	a.leave("trainer1")
 	require.True(t, a.over(2))
+	a.come("trainer3", false)
+	require.True(t, a.over(3), "it was gone before anybody looked")
 }
 
 func TestAWrongCommandLineIsRefusedWithAllThatIsWrong(t *testing.T) {

@@ -26,6 +26,7 @@ type server struct {
 	near nn.Embedding
 	out  *reporter
 	hook func(c context.Context) // in every lookup, for tests; nil: none
+	came chan string             // trainers that greeted
 
 	mu     sync.Mutex
 	losses []float64      // of all trainers, as they came
@@ -37,7 +38,7 @@ func newServer(s settings, d *corpus, stdout io.Writer) *server {
 	table := func() nn.Embedding {
 		return nn.Embedding{Table: autodiff.NormalFrom(src, 0.1, len(d.words), s.dim).RequireGrad(), Sparse: true}
 	}
-	return &server{s: s, d: d, word: table(), near: table(), out: newReporter(s, d, stdout), steps: map[string]int{}}
+	return &server{s: s, d: d, word: table(), near: table(), out: newReporter(s, d, stdout), steps: map[string]int{}, came: make(chan string, 64)}
 }
 
 // greeting is what a trainer says when it comes.
@@ -69,6 +70,11 @@ func newAPI(v *server) api {
 	return api{
 		tables: rpc.Define("tables", func(c context.Context, in greeting) ([]optim.Param, error) {
 			v.out.joined(in)
+			select {
+			case v.came <- in.Trainer:
+			case <-c.Done():
+				return nil, context.Cause(c)
+			}
 			return references(c, v.word.Table, v.near.Table)
 		}),
 		lookup: rpc.Define("lookup", func(c context.Context, in query) (rows, error) {
@@ -133,45 +139,70 @@ func (v *server) join(c context.Context, place store.Rendezvous) (*rpc.Worker, e
 	return rpc.Join(c, rpc.Config{Name: serverName, Store: place.Store, Dynamic: true, Functions: newAPI(v).functions()})
 }
 
+// patience is how long the server waits for trainers where none is there.
+const patience = time.Minute
+
 // attend waits until as many trainers as are expected have come, and all have gone again. It gives the names of the lost.
 func (v *server) attend(c context.Context, w *rpc.Worker, expected int) (lost []string, err error) {
 	var a attendance
-	for e := range w.Peers(c) {
-		switch e.Change {
-		case rpc.PeerJoined:
-			a.come(e.Name)
-		case rpc.PeerHasLeft:
-			a.leave(e.Name)
-		case rpc.PeerWasLost:
-			a.leave(e.Name)
-			lost = append(lost, e.Name)
-			took, err := passesGone(c, w, e.Rank)
-			if err != nil {
-				return lost, err
-			}
-			v.out.lost(e.Name, took, len(a.here))
+	c, cancel := context.WithCancel(c)
+	defer cancel()
+	events, alone := w.Peers(c), time.NewTimer(patience)
+	defer alone.Stop()
+	for !a.over(expected) {
+		if len(a.here) > 0 {
+			alone.Reset(patience)
 		}
-		if a.over(expected) {
-			return lost, nil
+		select {
+		case name := <-v.came: // it may have gone before anybody looked
+			there := slices.ContainsFunc(w.Workers(), func(i rpc.WorkerInfo) bool { return i.Name == name })
+			if !there && !slices.Contains(a.seen, name) {
+				lost = append(lost, name)
+				v.out.lost(name, 0, len(a.here))
+			}
+			a.come(name, there)
+		case <-alone.C:
+			return lost, fmt.Errorf("of %d trainers only these came: %v", expected, a.seen)
+		case e, ok := <-events:
+			switch {
+			case !ok:
+				return lost, context.Cause(c)
+			case e.Change == rpc.PeerJoined:
+				a.come(e.Name, true)
+			case e.Change == rpc.PeerHasLeft:
+				a.leave(e.Name)
+			case e.Change == rpc.PeerWasLost:
+				a.leave(e.Name)
+				lost = append(lost, e.Name)
+				took, err := passesGone(c, w, e.Rank)
+				if err != nil {
+					return lost, err
+				}
+				v.out.lost(e.Name, took, len(a.here))
+			}
 		}
 	}
-	return lost, context.Cause(c)
+	return lost, nil
 }
 
-// attendance is who is here.
-type attendance struct {
-	here []string
-	seen int
-}
+// attendance is who is here, and who ever was.
+type attendance struct{ here, seen []string }
 
-func (a *attendance) come(name string) { a.here, a.seen = append(a.here, name), a.seen+1 }
+func (a *attendance) come(name string, there bool) {
+	if !slices.Contains(a.seen, name) {
+		a.seen = append(a.seen, name)
+	}
+	if there && !slices.Contains(a.here, name) {
+		a.here = append(a.here, name)
+	}
+}
 
 func (a *attendance) leave(name string) {
 	a.here = slices.DeleteFunc(a.here, func(n string) bool { return n == name })
 }
 
 // over says that enough have come, and nobody is left. One who was lost may come again while others are here.
-func (a *attendance) over(expected int) bool { return a.seen >= expected && len(a.here) == 0 }
+func (a *attendance) over(expected int) bool { return len(a.seen) >= expected && len(a.here) == 0 }
 
 // passesGone waits until this worker holds no pass of a lost one.
 func passesGone(c context.Context, w *rpc.Worker, rank int) (time.Duration, error) {
