@@ -98,7 +98,7 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 	f.IntVar(&s.steps, "steps", 500, "steps to train")
 	f.IntVar(&s.micros, "micro", 16, "micro-batches in a step")
 	f.IntVar(&s.rows, "rows", 2, "windows of text in a micro-batch")
-	f.IntVar(&s.inFlight, "in-flight", 0, "micro-batches under way at a time; default: as many as stages")
+	f.IntVar(&s.inFlight, "in-flight", 0, "micro-batches under way at a time; default: twice as many as stages, so that none waits for the wire")
 	f.Float64Var(&s.lr, "lr", 3e-3, "highest learning rate of AdamW; it rises for a tenth of the steps and falls after")
 	f.Uint64Var(&s.seed, "seed", 1, "fixes the first weights, what is learned when, and the sample")
 	f.IntVar(&s.rounds, "measure", 10, "steps to measure afterwards, in turns with each stage alone; 0: none")
@@ -111,7 +111,7 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 		return s, err
 	}
 	if s.inFlight == 0 {
-		s.inFlight = len(s.blocks)
+		s.inFlight = 2 * len(s.blocks)
 	}
 	return s, errors.Join(s.check(f.Args()), s.place())
 }

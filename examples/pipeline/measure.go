@@ -18,7 +18,7 @@ type figures struct {
 	Stages  []spent `json:"stages"`
 	Slowest int     `json:"slowest"` // stage, alone
 	Ratio   float64 `json:"ratio"`   // throughput of the pipeline to that of the slowest stage alone
-	AtBest  float64 `json:"at_best"` // what 1F1B gives at best with these stages: the slowest's m micro-batches, before and after them the others' one
+	AtBest  float64 `json:"at_best"` // what any schedule gives at best with these stages: see leastStep
 	Even    float64 `json:"even"`    // and where all stages are alike: m/(m+p−1)
 }
 
@@ -65,21 +65,29 @@ func measure(c context.Context, p *pipeline, rounds int, draw func() []micro) (f
 		}
 	}
 	f.Step = median(steps, func(s float64) float64 { return s })
-	others := 0.0
+	alone := make([]float64, stages)
 	for i := range f.Stages {
-		s := spent{busy{median(all[i], func(s spent) float64 { return s.Forward }), median(all[i], func(s spent) float64 { return s.Backward })},
+		f.Stages[i] = spent{busy{median(all[i], func(s spent) float64 { return s.Forward }), median(all[i], func(s spent) float64 { return s.Backward })},
 			median(all[i], func(s spent) float64 { return s.Alone })}
-		f.Stages[i] = s
-		others += s.Alone
-		if s.Alone > f.Stages[f.Slowest].Alone {
+		if alone[i] = f.Stages[i].Alone; alone[i] > alone[f.Slowest] {
 			f.Slowest = i
 		}
 	}
-	slowest := f.Stages[f.Slowest].Alone
-	f.Ratio = slowest / f.Step
-	f.AtBest = m * slowest / (m*slowest + others - slowest)
+	f.Ratio = alone[f.Slowest] / f.Step
+	f.AtBest = alone[f.Slowest] / leastStep(alone, m)
 	f.Even = m / (m + float64(stages) - 1)
 	return f, nil
+}
+
+// leastStep is the least time for m micro-batches, where each stage takes so long for them alone: a stage waits for the first forward of
+// the stages before it, and they for its last backward. With equal stages that is 1F1B's (m+p−1)/m.
+func leastStep(alone []float64, m float64) (least float64) {
+	before := 0.0
+	for _, s := range alone {
+		least = max(least, s+before/m)
+		before += s
+	}
+	return least
 }
 
 // median of one number of each.
@@ -138,6 +146,6 @@ func (f figures) print(out io.Writer, s sizes) {
 	slowest := f.Stages[f.Slowest].Alone
 	fmt.Fprintf(out, "a step of %d tokens takes the pipeline %.0f ms, %.0f tokens/s, and its slowest stage alone %.0f ms, %.0f tokens/s\n",
 		f.PerStep, 1e3*f.Step, float64(f.PerStep)/f.Step, 1e3*slowest, float64(f.PerStep)/slowest)
-	fmt.Fprintf(out, "that is %.1f %% of that stage's throughput, a bubble of %.1f %%; 1F1B gives %.1f %% at best with these stages, and m/(m+p-1) = %.1f %% with equal ones\n",
+	fmt.Fprintf(out, "that is %.1f %% of that stage's throughput, a bubble of %.1f %%; %.1f %% is the most with these stages, and m/(m+p-1) = %.1f %% with equal ones\n",
 		100*f.Ratio, 100*(1-f.Ratio), 100*f.AtBest, 100*f.Even)
 }

@@ -119,6 +119,9 @@ func newPipeline(c context.Context, w *rpc.Worker, s sizes, lr float64, schedule
 	if p.opt, err = optim.NewDistributed(c, rule(lr), all...); err == nil {
 		p.opt.SetSchedule(schedule)
 	}
+	for _, ref := range all {
+		ref.Release()
+	}
 	return p, err
 }
 

@@ -16,6 +16,7 @@ type stage struct {
 	index int
 	sizes sizes
 	solo  solo
+	spend func(work) // tests let it take time
 	// next hands activations to the stage that follows; nil in the last one.
 	next func(c context.Context, in hop) (*autodiff.Tensor, error)
 }
@@ -89,6 +90,9 @@ func (s *stage) compute(c context.Context, in hop) (*autodiff.Tensor, error) {
 		return nil, err
 	}
 	y := s.layers.forward(in.X, in.Labels)
+	if s.spend != nil {
+		s.spend(forwards)
+	}
 	s.desk.leave(turn)
 	if !ctx.Recording(c) || y.Err() != nil {
 		return y, y.Err()
@@ -107,6 +111,9 @@ func (s *stage) backAtDesk(c context.Context, x, y *autodiff.Tensor) error {
 			return autodiff.Failed(err)
 		}
 		context.AfterFunc(pass.Life(), func() { s.desk.leave(turn) })
+		if s.spend != nil {
+			s.spend(backwards)
+		}
 		return nil
 	}); err != nil {
 		return err
