@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"maps"
 	"net"
-	"os"
 	"regexp"
 	"slices"
 	"time"
@@ -48,7 +47,10 @@ type Config struct {
 	DeviceMaps map[string]device.Map
 	// Token is the job's secret; default $WEFT_TOKEN. Not used where Network is set.
 	Token string
-	// Network makes the links; default QUIC with the token's identity.
+	// Certificates of the user's own, instead of a Token: three files that may be renewed while the job runs (transport.IdentityFromFiles).
+	// Default, where Token is empty too, what CertificatesFromEnv finds. Not used where Network is set.
+	Certificates transport.IdentityFiles
+	// Network makes the links; default QUIC with the identity that Certificates or Token give.
 	Network transport.Network
 	// Lanes that links may use, of transport.LaneLocal, LaneBulk and LaneQUIC, which serves where no other does; default
 	// $WEFT_LANES (separated by commas), or all. Not used where Network is set.
@@ -194,28 +196,4 @@ func (p *prepared) place() error {
 		p.Name = fmt.Sprintf("worker%d", p.Rank)
 	}
 	return nil
-}
-
-// identity is this worker's proof of being of the job; nil where the caller brings a network.
-func (p *prepared) identity() (*transport.Identity, error) {
-	if p.Network != nil {
-		return nil, nil
-	}
-	if p.Token == "" {
-		p.Token = os.Getenv("WEFT_TOKEN")
-	}
-	if p.Token == "" {
-		return nil, errors.New("the job has no token: start the program with weft run, or set WEFT_TOKEN to the same secret for all workers")
-	}
-	return transport.IdentityFromToken([]byte(p.Token), cmp.Or(p.Name, "worker"), time.Now)
-}
-
-// network makes the default network, when the worker's name is known.
-func (p *prepared) network() error {
-	id, err := p.identity()
-	if id == nil || err != nil {
-		return err
-	}
-	p.Network, err = transport.New(transport.Config{Identity: id, Lanes: p.Lanes, Logger: p.Logger})
-	return err
 }

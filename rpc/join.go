@@ -20,7 +20,7 @@ import (
 // the same name and rank, as soon as one of the others has noticed the loss.
 //
 // It fails with ErrConfig (all violations at once), ErrRankTaken, ErrNameTaken, ErrWorldSize (also where a dynamic world meets a
-// static one), transport.ErrIdentity when the job has another token, device.ErrBadMap, and ErrTimeout naming the workers that did not come.
+// static one), transport.ErrIdentity when the job has another token or CA, device.ErrBadMap, and ErrTimeout naming the workers that did not come.
 func Join(c context.Context, cfg Config) (*Worker, error) {
 	p, err := cfg.prepare()
 	if err != nil {

@@ -267,10 +267,9 @@ func (l *session) suspect(why error) {
 	if l.out.control(chunk{kind: chunkPing, number: n}, nil) != nil {
 		return
 	}
-	timer := time.AfterFunc(patience, func() {
+	time.AfterFunc(patience, func() { // does nothing to a link that has ended
 		if l.pongs.Load() < n {
 			l.end(&Error{Op: "link with", Peer: l.peer, Err: ErrPeerLost, Reason: fmt.Sprintf("a connection broke, and no answer came within %v", patience), Cause: why})
 		}
 	})
-	context.AfterFunc(l.ctx, func() { timer.Stop() })
 }

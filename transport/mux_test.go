@@ -197,6 +197,10 @@ func TestASuspectedPeerIsLostWhenItDoesNotAnswer(t *testing.T) {
 		time.Sleep(time.Minute)
 		require.NoError(t, a.Err(), "it answers")
 		require.NoError(t, b.Err())
+		a.suspect(io.EOF)
+		require.NoError(t, a.Close("done"))
+		time.Sleep(time.Minute)
+		require.ErrorIs(t, a.Err(), ErrClosed, "what has ended is not lost too")
 
 		l, _ := hostile(t, MemConfig{})
 		began := time.Now()

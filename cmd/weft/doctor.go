@@ -19,6 +19,7 @@ import (
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/elastic"
 	"github.com/weft-project/weft/kernels"
+	"github.com/weft-project/weft/rpc"
 )
 
 // quicBuffer is the UDP buffer, in bytes, below which QUIC loses packets in bursts on fast links.
@@ -54,7 +55,7 @@ func doctorCommand(stdout io.Writer) *cobra.Command {
 		Short: "Say what this machine offers to a job, and what would help",
 		Long: `Say what this machine offers to a job, and what would help.
 
-With --init, and the job's secret, say which lanes each pair of workers of a running job uses instead, and who does not answer.
+With --init, and the job's secret or certificates, say which lanes each pair of workers of a running job uses instead, and who does not answer.
 The job is not disturbed.`,
 		Example: "  weft doctor\n  weft doctor --init tcp://127.0.0.1:29500 --token-file job.token",
 		Args:    cobra.NoArgs,
@@ -62,7 +63,7 @@ The job is not disturbed.`,
 			if job.init != "" {
 				return examineJob(cmd.Context(), stdout, job)
 			}
-			for _, name := range []string{"token-file", "timeout", "all"} {
+			for _, name := range []string{"token-file", "ca", "cert", "key", "timeout", "all"} {
 				if cmd.Flags().Changed(name) {
 					return fmt.Errorf("--%s is about a running job: give its store with --init tcp://host:port", name)
 				}
@@ -77,7 +78,12 @@ The job is not disturbed.`,
 	cmd.Flags().BoolVar(&quick, "quick", false, "look, but do not measure")
 	cmd.Flags().StringVar(&job.init, "init", "", "tcp://host:port of a running job's store: show its workers' lanes")
 	cmd.Flags().StringVar(&job.tokenFile, "token-file", "", "file with the job's shared secret (default $"+elastic.TokenVariable+")")
+	cmd.Flags().StringVar(&job.files.CA, "ca", "", "the job's CA in PEM, with --cert and --key in place of the secret (default $"+rpc.CAVariable+")")
+	cmd.Flags().StringVar(&job.files.Cert, "cert", "", "a certificate of that CA (default $"+rpc.CertVariable+")")
+	cmd.Flags().StringVar(&job.files.Key, "key", "", "its key (default $"+rpc.KeyVariable+")")
 	cmd.Flags().DurationVar(&job.timeout, "timeout", 2*time.Second, "for the job's store and for each of its workers to answer")
+	cmd.MarkFlagsRequiredTogether("ca", "cert", "key")
+	cmd.MarkFlagsMutuallyExclusive("token-file", "ca")
 	cmd.Flags().BoolVar(&job.all, "all", false, "list all pairs, however many")
 	return cmd
 }

@@ -25,6 +25,7 @@ const maxRows = 40 // of pairs, unless all are asked for
 // jobFlags are those of "weft doctor --init".
 type jobFlags struct {
 	init, tokenFile string
+	files           transport.IdentityFiles // instead of the token
 	timeout         time.Duration
 	all             bool
 }
@@ -32,15 +33,15 @@ type jobFlags struct {
 // examineJob asks the workers of a running job, and prints which lanes each pair uses.
 func examineJob(c context.Context, w io.Writer, f jobFlags) error {
 	addr, errInit := storeAddress(f.init)
-	token, errToken := jobToken(f.tokenFile)
+	id, errID := f.identity()
 	var errTimeout error
 	if f.timeout <= 0 {
 		errTimeout = fmt.Errorf("--timeout: expected more than 0, got %v", f.timeout)
 	}
-	if err := errors.Join(errInit, errToken, errTimeout); err != nil {
+	if err := errors.Join(errInit, errID, errTimeout); err != nil {
 		return err
 	}
-	workers, err := observeJob(c, addr, token, f.timeout)
+	workers, err := observeJob(c, addr, id, f.timeout)
 	if err != nil {
 		return &exitError{codeFailed, err}
 	}
@@ -54,7 +55,7 @@ func examineJob(c context.Context, w io.Writer, f jobFlags) error {
 		}
 	}
 	if answered == 0 && strangers > 0 {
-		return &exitError{codeFailed, fmt.Errorf("the workers at %s do not take this token: give the job's own, in $%s or --token-file (weft run without either makes one that nobody else has)",
+		return &exitError{codeFailed, fmt.Errorf("the workers at %s do not take this token, or these certificates: give the job's own, in $%s or --token-file (weft run without either makes one that nobody else has), or by --ca, --cert and --key",
 			addr, elastic.TokenVariable)}
 	}
 	printPairs(w, workers, f.all)
@@ -74,6 +75,33 @@ func storeAddress(init string) (string, error) {
 	return net.JoinHostPort(u.Hostname(), u.Port()), nil
 }
 
+// identity is that of a member of the job: by its files where they are given, else as its workers find theirs.
+func (f jobFlags) identity() (*transport.Identity, error) {
+	files := f.files
+	if files.CA == "" && f.tokenFile == "" {
+		var err error
+		if files, err = rpc.CertificatesFromEnv(); err != nil {
+			return nil, err
+		}
+	}
+	var id *transport.Identity
+	var err error
+	if files.CA != "" {
+		files.Logger = slog.New(slog.DiscardHandler)
+		id, err = transport.IdentityFromFiles(files)
+	} else {
+		token, errToken := jobToken(f.tokenFile)
+		if errToken != nil {
+			return nil, errToken
+		}
+		id, err = transport.IdentityFromToken([]byte(token), "doctor", time.Now)
+	}
+	if err != nil {
+		return nil, &exitError{codeFailed, err}
+	}
+	return id, nil
+}
+
 // jobToken is the job's secret, from the file or the environment.
 func jobToken(file string) (string, error) {
 	token, err := readToken(file)
@@ -84,16 +112,12 @@ func jobToken(file string) (string, error) {
 		token = os.Getenv(elastic.TokenVariable)
 	}
 	if token == "" {
-		return "", fmt.Errorf("--init needs the job's secret: set $%s, or give --token-file, as for the job's workers", elastic.TokenVariable)
+		return "", fmt.Errorf("--init needs the job's secret: set $%s, or give --token-file (or --ca, --cert and --key), as for the job's workers", elastic.TokenVariable)
 	}
 	return token, nil
 }
 
-func observeJob(c context.Context, addr, token string, timeout time.Duration) ([]rpc.Observed, error) {
-	id, err := transport.IdentityFromToken([]byte(token), "doctor", time.Now)
-	if err != nil {
-		return nil, err
-	}
+func observeJob(c context.Context, addr string, id *transport.Identity, timeout time.Duration) ([]rpc.Observed, error) {
 	n, err := transport.New(transport.Config{Identity: id, Lanes: []string{transport.LaneQUIC}, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return nil, err

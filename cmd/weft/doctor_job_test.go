@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weft-project/weft/internal/disttest/hostile"
 	"github.com/weft-project/weft/internal/leak"
 	"github.com/weft-project/weft/rpc"
 	"github.com/weft-project/weft/store"
@@ -70,7 +71,7 @@ func TestDoctorShowsTheLanesOfARunningJobsPairs(t *testing.T) {
 	t.Setenv("WEFT_TOKEN", "")
 	code, _, stderr = weft(t, "doctor", "--init", url, "--timeout", "1m")
 	require.Equal(t, codeUsage, code)
-	require.Contains(t, stderr, "set $WEFT_TOKEN, or give --token-file")
+	require.Contains(t, stderr, "set $WEFT_TOKEN, or give --token-file (or --ca, --cert and --key)")
 	code, again, stderr := weft(t, "doctor", "--init", url, "--timeout", "1m", "--token-file", file)
 	require.Zero(t, code, stderr)
 	require.Equal(t, stdout, again)
@@ -78,12 +79,43 @@ func TestDoctorShowsTheLanesOfARunningJobsPairs(t *testing.T) {
 	t.Setenv("WEFT_TOKEN", "another job's secret")
 	code, stdout, stderr = weft(t, "doctor", "--init", url, "--timeout", "1m")
 	require.Equal(t, codeFailed, code)
-	require.Contains(t, stderr, "do not take this token: give the job's own")
+	require.Contains(t, stderr, "do not take this token, or these certificates: give the job's own")
 	require.Empty(t, stdout)
 	t.Setenv("WEFT_TOKEN", "short")
 	code, _, stderr = weft(t, "doctor", "--init", url)
 	require.Equal(t, codeFailed, code)
 	require.Contains(t, stderr, "at least 16 are needed")
+}
+
+func TestDoctorAsksAJobThatHasCertificatesOfItsOwn(t *testing.T) {
+	set := func(f hostile.Files) {
+		t.Setenv(rpc.CAVariable, f.CA)
+		t.Setenv(rpc.CertVariable, f.Cert)
+		t.Setenv(rpc.KeyVariable, f.Key)
+	}
+	files, err := hostile.Certificates(t.TempDir())
+	require.NoError(t, err)
+	others, err := hostile.Certificates(t.TempDir())
+	require.NoError(t, err)
+	set(files)
+	url := job(t, 2, 2)
+	ask := func(more ...string) (int, string, string) {
+		return weft(t, append([]string{"doctor", "--init", url, "--timeout", "1m"}, more...)...)
+	}
+	code, stdout, stderr := ask()
+	require.Zero(t, code, stderr)
+	require.Contains(t, stdout, "workers 2, linked pairs 1\n")
+	set(others)
+	code, again, stderr := ask("--ca", files.CA, "--cert", files.Cert, "--key", files.Key)
+	require.Zero(t, code, stderr)
+	require.Equal(t, stdout, again)
+	code, _, stderr = ask()
+	require.Equal(t, codeFailed, code)
+	require.Contains(t, stderr, "do not take this token, or these certificates")
+	for _, flags := range [][]string{{"--ca", files.CA}, {"--token-file", "x", "--ca", files.CA, "--cert", files.Cert, "--key", files.Key}} {
+		code, _, stderr = ask(flags...)
+		require.Equal(t, codeUsage, code, stderr)
+	}
 }
 
 func TestDoctorSaysWhatIsMissingWhereThereIsNoJob(t *testing.T) {

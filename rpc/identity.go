@@ -1,0 +1,77 @@
+package rpc
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/weft-project/weft/transport"
+)
+
+// These variables name the files of a worker whose Config has neither a token nor certificates; they come before WEFT_TOKEN, which
+// weft run always sets.
+const (
+	CAVariable   = "WEFT_CA"
+	CertVariable = "WEFT_CERT"
+	KeyVariable  = "WEFT_KEY"
+)
+
+// CertificatesFromEnv reads the variables. Where one is set, all are needed.
+func CertificatesFromEnv() (transport.IdentityFiles, error) {
+	files := transport.IdentityFiles{CA: os.Getenv(CAVariable), Cert: os.Getenv(CertVariable), Key: os.Getenv(KeyVariable)}
+	if certified(files) && (files.CA == "" || files.Cert == "" || files.Key == "") {
+		return files, fmt.Errorf("$%s is %q, $%s %q, $%s %q; expected a file in PEM for each, or none", CAVariable, files.CA, CertVariable, files.Cert, KeyVariable, files.Key)
+	}
+	return files, nil
+}
+
+// certified says whether there are certificates.
+func certified(files transport.IdentityFiles) bool {
+	return files.CA != "" || files.Cert != "" || files.Key != ""
+}
+
+// identity is this worker's proof of being of the job; nil where the caller brings a network.
+func (p *prepared) identity() (*transport.Identity, error) {
+	if p.Network != nil {
+		return nil, nil
+	}
+	files, token := p.Certificates, p.Token
+	var errs []error
+	switch {
+	case certified(files) && token != "":
+		errs = append(errs, errors.New("both a token and certificates; expected one of them"))
+	case !certified(files) && token == "":
+		var err error
+		if files, err = CertificatesFromEnv(); err != nil {
+			return nil, err
+		}
+		token = os.Getenv("WEFT_TOKEN")
+	}
+	var id *transport.Identity
+	var err error
+	switch {
+	case certified(files):
+		files.Logger = cmp.Or(files.Logger, p.Logger)
+		id, err = transport.IdentityFromFiles(files)
+	case token != "":
+		id, err = transport.IdentityFromToken([]byte(token), cmp.Or(p.Name, "worker"), time.Now)
+	default:
+		err = errors.New("the job has no token: start the program with weft run, or set WEFT_TOKEN to the same secret for all workers, or give Certificates")
+	}
+	if errs = append(errs, err); errors.Join(errs...) != nil {
+		return nil, errors.Join(errs...)
+	}
+	return id, nil
+}
+
+// network makes the default network, when the worker's name is known.
+func (p *prepared) network() error {
+	id, err := p.identity()
+	if id == nil || err != nil {
+		return err
+	}
+	p.Network, err = transport.New(transport.Config{Identity: id, Lanes: p.Lanes, Logger: p.Logger})
+	return err
+}

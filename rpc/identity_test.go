@@ -1,0 +1,81 @@
+package rpc
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/internal/disttest/hostile"
+	"github.com/weft-project/weft/internal/leak"
+	"github.com/weft-project/weft/transport"
+)
+
+// certificates makes a CA and a member's files.
+func certificates(t *testing.T) transport.IdentityFiles {
+	t.Helper()
+	f, err := hostile.Certificates(t.TempDir())
+	require.NoError(t, err)
+	return transport.IdentityFiles{CA: f.CA, Cert: f.Cert, Key: f.Key}
+}
+
+func setCertificates(t *testing.T, f transport.IdentityFiles) {
+	t.Helper()
+	t.Setenv(CAVariable, f.CA)
+	t.Setenv(CertVariable, f.Cert)
+	t.Setenv(KeyVariable, f.Key)
+}
+
+func TestWorkersWithTheUsersCertificatesJoinAndOthersAreRefused(t *testing.T) {
+	leak.Check(t)
+	t.Setenv("WEFT_TOKEN", testToken) // as weft run does; it must not open another way in
+	st, files := memory(t), certificates(t)
+	setCertificates(t, files)
+	type joined struct {
+		w   *Worker
+		err error
+	}
+	leader := make(chan joined, 1)
+	cfg := Config{Store: st, WorldSize: 2, Functions: []Function{double}, JoinTimeout: time.Minute, Logger: discard}
+	byEnv := cfg
+	go func() {
+		w, err := Join(t.Context(), byEnv)
+		leader <- joined{w, err}
+	}()
+	cfg.Rank = 1
+	cfg.Certificates = certificates(t)
+	_, err := Join(t.Context(), cfg)
+	require.ErrorIs(t, err, transport.ErrIdentity, "another CA")
+	require.ErrorContains(t, err, "compare the CA files")
+	cfg.Certificates, cfg.Token = transport.IdentityFiles{}, testToken
+	_, err = Join(t.Context(), cfg)
+	require.ErrorIs(t, err, transport.ErrIdentity, "the token of the same job's environment")
+	cfg.Certificates, cfg.Token = files, ""
+	w1, err := Join(t.Context(), cfg)
+	require.NoError(t, err)
+	w0 := <-leader
+	require.NoError(t, w0.err)
+	n, err := double.Call(w1.Context(t.Context()), "worker0", 21)
+	require.NoError(t, err)
+	require.Equal(t, 42, n)
+	leaveAll(t, []*Worker{w0.w, w1})
+}
+
+func TestBadCertificatesAreReportedWithAllElse(t *testing.T) {
+	t.Setenv("WEFT_TOKEN", testToken)
+	cfg := Config{Store: memory(t), WorldSize: 1, Token: testToken, Listen: "nohost", Certificates: transport.IdentityFiles{CA: "x"}}
+	_, err := Join(t.Context(), cfg)
+	require.ErrorIs(t, err, ErrConfig)
+	for _, part := range []string{"both a token and certificates", "IdentityFiles.Cert is empty", "IdentityFiles.Key is empty", `listen at "nohost"`} {
+		require.ErrorContains(t, err, part)
+	}
+	cfg = Config{Store: cfg.Store, WorldSize: 1, Certificates: certificates(t)}
+	cfg.Certificates.CA = certificates(t).CA
+	_, err = Join(t.Context(), cfg)
+	require.ErrorIs(t, err, ErrConfig)
+	require.ErrorIs(t, err, transport.ErrIdentity, "peers would refuse it")
+	setCertificates(t, transport.IdentityFiles{Cert: "c.pem"})
+	_, err = Join(t.Context(), Config{Store: cfg.Store, WorldSize: 1})
+	require.ErrorIs(t, err, ErrConfig, "the token does not stand in")
+	require.ErrorContains(t, err, `$WEFT_CA is "", $WEFT_CERT "c.pem", $WEFT_KEY ""`)
+}
