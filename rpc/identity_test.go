@@ -1,6 +1,9 @@
 package rpc
 
 import (
+	"context"
+	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -8,6 +11,7 @@ import (
 
 	"github.com/weft-project/weft/internal/disttest/hostile"
 	"github.com/weft-project/weft/internal/leak"
+	"github.com/weft-project/weft/store"
 	"github.com/weft-project/weft/transport"
 )
 
@@ -78,4 +82,32 @@ func TestBadCertificatesAreReportedWithAllElse(t *testing.T) {
 	_, err = Join(t.Context(), Config{Store: cfg.Store, WorldSize: 1})
 	require.ErrorIs(t, err, ErrConfig, "the token does not stand in")
 	require.ErrorContains(t, err, `$WEFT_CA is "", $WEFT_CERT "c.pem", $WEFT_KEY ""`)
+}
+
+// blind cannot read one key, and notes who wants another.
+type blind struct {
+	store.Store
+	cannot, notes string
+	noted         atomic.Int32
+}
+
+var errBlind = errors.New("the disk is gone")
+
+func (b *blind) CompareSet(c context.Context, key string, expected, desired []byte) ([]byte, error) {
+	switch key {
+	case b.cannot:
+		return nil, errBlind
+	case b.notes:
+		b.noted.Add(1)
+	}
+	return b.Store.CompareSet(c, key, expected, desired)
+}
+
+func TestRankZeroThatCannotReadWhoIsThereClaimsNothing(t *testing.T) {
+	leak.Check(t)
+	st := &blind{Store: memory(t), cannot: rankKey(1), notes: rankKey(0)}
+	require.NoError(t, st.Set(t.Context(), rankKey(0), []byte(going))) // it was there before
+	_, err := Join(t.Context(), Config{Store: st, WorldSize: 2, Token: testToken, JoinTimeout: time.Minute, Logger: discard})
+	require.ErrorIs(t, err, errBlind)
+	require.Zero(t, st.noted.Load(), "claims of its rank")
 }

@@ -197,37 +197,47 @@ func (w *Worker) part(c context.Context, generation uint64) {
 	}
 }
 
-// authenticate links with rank 0 before anything is claimed, so that a worker that is not of this job takes nobody's place. Rank 0
-// itself, when it comes back, links with any that is there.
-func (w *Worker) authenticate(c context.Context) (v voucher, err error) {
-	for w.rank > 0 {
-		if v.member, err = w.member(c, 0, 0); err != nil {
-			return v, err
+// authenticate links with a member of the job before anything is claimed, so that a worker that is not of this job takes nobody's place.
+func (w *Worker) authenticate(c context.Context) (voucher, error) {
+	if w.rank == 0 {
+		return w.vouchForFirst(c)
+	}
+	for {
+		m, err := w.member(c, 0, 0)
+		if err != nil {
+			return voucher{}, err
 		}
-		if v.link, err = w.net.Dial(c, v.member.Addr); err == nil || errors.Is(err, transport.ErrIdentity) {
-			return v, err
+		link, err := w.net.Dial(c, m.Addr)
+		if err == nil || errors.Is(err, transport.ErrIdentity) {
+			return voucher{link, m}, err
 		}
 		// It may have died, and come back elsewhere.
 		if perr := pause(c, pollEvery); perr != nil {
-			return v, errors.Join(fmt.Errorf("%s of rank 0: %w", v.member.Name, err), ctx.AsTimeout(perr))
+			return voucher{}, errors.Join(fmt.Errorf("%s of rank 0: %w", m.Name, err), ctx.AsTimeout(perr))
 		}
 	}
-	if before, err := w.store.Check(c, rankKey(0)); err != nil || !before {
+}
+
+// vouchForFirst links rank 0, when it comes back, with any that is there. Where nobody answers, there is nobody whose place could be
+// taken.
+func (w *Worker) vouchForFirst(c context.Context) (voucher, error) {
+	before, err := w.store.Check(c, rankKey(0))
+	if err != nil || !before {
+		return voucher{}, err
+	}
+	records := make([]*roster.Member, w.world-1)
+	if err := parallel(len(records), func(i int) error {
+		r, err := w.recordOf(c, i+1)
+		records[i] = r.Member
+		return err
+	}); err != nil {
+		return voucher{}, err
+	}
+	v, err := w.vouch(c, records)
+	if errors.Is(err, transport.ErrIdentity) {
 		return v, err
 	}
-	records := make([]*roster.Member, w.world)
-	err = parallel(w.world-1, func(i int) error {
-		r, err := w.recordOf(c, i+1)
-		records[i+1] = r.Member
-		return err
-	})
-	if err == nil {
-		v, err = w.vouch(c, records[1:])
-	}
-	if !errors.Is(err, transport.ErrIdentity) {
-		err = nil // nobody answers: there is nobody whose place could be taken
-	}
-	return v, err
+	return v, nil
 }
 
 // vouch links with the first of them that answers.
