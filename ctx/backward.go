@@ -29,6 +29,7 @@ type backward struct {
 	eng    *engine
 	failed *Failure
 	heard  bool       // it began elsewhere
+	over   bool       // it has gone well here
 	has    []WorkerID // who sent gradients, and hence has the plan
 }
 
@@ -49,6 +50,9 @@ func BackwardWith(c context.Context, o Options, roots ...*autodiff.Tensor) error
 		if owner := r.Owner(); owner != nil && owner != p.arena {
 			return p.err("backward", fmt.Errorf("%w: %v is not of this one", autodiff.ErrMixedPasses, r))
 		}
+	}
+	if err := context.Cause(c); err != nil {
+		return p.err("backward", AsTimeout(err))
 	}
 	edges, first, err := autodiff.Roots(autodiff.Options{RetainGraph: o.RetainGraph, Grads: o.Grads}, roots)
 	if err != nil {
@@ -85,7 +89,10 @@ func (p *Pass) begin(o Options, roots []autodiff.Edge) (*backward, error) {
 			return nil, err
 		}
 	}
-	return b, p.addLocked(b, roots)
+	if err := p.addLocked(b, roots); err != nil {
+		return nil, b.failure(err)
+	}
+	return b, nil
 }
 
 // HandleGradients takes the gradients of a send function from the worker that got the tensors. The message's tensors become the
@@ -100,6 +107,9 @@ func (ct *Container) HandleGradients(c context.Context, from WorkerID, m *Gradie
 	b, first, err := p.join(from, m)
 	if err != nil {
 		autodiff.Release(m.Grads...)
+		if b != nil {
+			err = b.refuse(err)
+		}
 		return p.err("gradients", err)
 	}
 	b.mu.Lock()
@@ -134,7 +144,8 @@ func (b *backward) patience(c context.Context) (context.Context, context.CancelF
 	return context.WithDeadline(c, d)
 }
 
-// join finds a backward that is under way here, or begins this worker's part of it. The first to come must drive it.
+// join finds a backward that is under way here, or begins this worker's part of it. The first to come must drive it. With an error it gives the
+// backward where that cannot begin, and nil where only the message is wrong.
 func (p *Pass) join(from WorkerID, m *GradientMessage) (b *backward, first bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -154,7 +165,7 @@ func (p *Pass) join(from WorkerID, m *GradientMessage) (b *backward, first bool,
 		}
 		b = &backward{pass: p, id: m.Backward, mode: m.Mode, plan: m.Plan, retain: m.Retain, anomaly: m.Anomaly}
 		if err := p.addLocked(b, nil); err != nil {
-			return nil, false, err
+			return b, false, err
 		}
 		first = true
 	}

@@ -3,9 +3,11 @@ package ctx
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weft-project/weft/autodiff"
@@ -65,10 +67,11 @@ type Container struct {
 	log      *slog.Logger
 	observer Observer // nil: nobody
 
-	mu        sync.Mutex
+	counter atomic.Uint64 // of passes, messages and backwards
+
+	mu        sync.Mutex // may be held when Pass.mu is taken, never the other way round
 	passes    map[PassID]*Pass
 	gone      tombstones
-	counter   uint64 // of passes, messages and backwards
 	closed    bool
 	telling   int           // messages to other workers under way that nobody waits for
 	settled   chan struct{} // closed when none is; nil where nobody waits
@@ -85,20 +88,13 @@ func NewContainer(cfg Config) *Container {
 		log = slog.New(slog.DiscardHandler)
 	}
 	c, stop := context.WithCancel(context.Background())
-	return &Container{me: cfg.Worker, links: cfg.Links, wait: cfg.Timeout, lease: cmp.Or(cfg.Lease, defaultLease), log: log, observer: cfg.Observer, counter: cfg.First, passes: map[PassID]*Pass{}, cleanCtx: c, cleanStop: stop}
+	ct := &Container{me: cfg.Worker, links: cfg.Links, wait: cfg.Timeout, lease: cmp.Or(cfg.Lease, defaultLease), log: log, observer: cfg.Observer, passes: map[PassID]*Pass{}, cleanCtx: c, cleanStop: stop}
+	ct.counter.Store(cfg.First)
+	return ct
 }
 
-// nextIDLocked draws from the worker's counter. The caller holds ct.mu.
-func (ct *Container) nextIDLocked() uint64 {
-	ct.counter++
-	return newID(ct.me, ct.counter)
-}
-
-func (ct *Container) nextID() uint64 {
-	ct.mu.Lock()
-	defer ct.mu.Unlock()
-	return ct.nextIDLocked()
-}
+// nextID draws from the worker's counter.
+func (ct *Container) nextID() uint64 { return newID(ct.me, ct.counter.Add(1)) }
 
 // Open begins a pass. The returned context carries it and ends when the pass is left.
 func (ct *Container) Open(c context.Context) (context.Context, *Pass, error) {
@@ -107,7 +103,7 @@ func (ct *Container) Open(c context.Context) (context.Context, *Pass, error) {
 	if ct.closed {
 		return nil, nil, &Error{ct.links.Name(ct.me), 0, "open", ErrLeft}
 	}
-	p := ct.addLocked(PassID(ct.nextIDLocked()), ct.me)
+	p := ct.addLocked(PassID(ct.nextID()), ct.me)
 	c, p.stop = p.context(c)
 	return c, p, nil
 }
@@ -223,7 +219,10 @@ func (ct *Container) HandleCleanup(_ context.Context, id PassID, from WorkerID) 
 // nobody else will; the workers that this one called in them are told. Backwards of other passes that it took part in fail with
 // ErrPeerLost.
 func (ct *Container) PeerLost(w WorkerID, cause error) {
-	err := fmt.Errorf("%w: %s: %w", ErrPeerLost, ct.links.Name(w), cause)
+	err := cause
+	if !errors.Is(err, ErrPeerLost) {
+		err = fmt.Errorf("%w: %s: %w", ErrPeerLost, ct.links.Name(w), cause)
+	}
 	ct.mu.Lock()
 	var orphans, wounded []*Pass
 	for id, p := range ct.passes {
@@ -259,5 +258,5 @@ func (ct *Container) Close() {
 	for _, p := range all {
 		p.release(ErrLeft)
 	}
-	_ = ct.Settle(context.Background()) // it ends: nothing more is begun, and what is under way was stopped
+	_ = ct.Settle(context.Background()) // it ends: nothing more is begun, and what is under way ends with cleanCtx
 }

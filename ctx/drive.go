@@ -16,6 +16,9 @@ func (b *backward) drive(c context.Context) error {
 	var out sync.WaitGroup
 	told := false
 	for {
+		if !told && c.Err() != nil { // also where there is always something to do
+			b.abort(AsTimeout(context.Cause(c)))
+		}
 		a, ok, over, failed := b.poll()
 		if ok {
 			b.do(c, &out, a)
@@ -35,8 +38,7 @@ func (b *backward) drive(c context.Context) error {
 		} else {
 			select {
 			case <-b.wake:
-			case <-c.Done():
-				b.abort(AsTimeout(context.Cause(c)))
+			case <-c.Done(): // seen above
 			}
 		}
 		b.line.work(1)
@@ -93,7 +95,7 @@ func (b *backward) do(c context.Context, out *sync.WaitGroup, a action) {
 			c, cancel := b.alone(c)
 			defer cancel()
 			if err := b.send(c, a); err != nil {
-				b.abort(err)
+				b.late(err)
 			}
 		}()
 		b.report(nil)

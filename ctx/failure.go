@@ -59,22 +59,57 @@ func (b *backward) failureLocked() *Failure {
 		b.heard = true
 		return b.failed
 	}
-	ct, err := b.pass.ct, b.eng.err
-	b.failed = &Failure{Worker: ct.links.Name(ct.me), Pass: b.pass.id, Backward: b.id, err: err}
+	b.failed = b.failure(b.eng.err)
+	return b.failed
+}
+
+// failure makes a failure of what went wrong on this worker.
+func (b *backward) failure(err error) *Failure {
+	f := &Failure{Worker: b.pass.ct.links.Name(b.pass.ct.me), Pass: b.pass.id, Backward: b.id, err: err}
 	var node *autodiff.NodeError
 	var odd *autodiff.AnomalyError
+	var hook *autodiff.HookError
 	switch {
-	case errors.As(err, &node):
-		b.failed.Op, b.failed.At, err = node.Node.Name(), node.Node.Site().String(), node.Err
 	case errors.As(err, &odd):
-		b.failed.Op, b.failed.At = odd.Function, autodiff.Site{File: odd.File, Line: odd.Line}.String()
+		f.Op, f.At = odd.Function, autodiff.Site{File: odd.File, Line: odd.Line}.String()
+	case errors.As(err, &hook):
+		f.Op, f.At = hook.Function, autodiff.Site{File: hook.File, Line: hook.Line}.String()
+	case errors.As(err, &node):
+		f.Op, f.At, err = node.Node.Name(), node.Node.Site().String(), node.Err
 	}
-	if errors.Is(err, context.DeadlineExceeded) {
-		b.failed.err = withReason(b.failed.err, b.eng.stalled(b.mode))
-		err = b.failed.err
+	if errors.Is(err, context.DeadlineExceeded) && b.eng != nil {
+		f.err = withReason(f.err, b.eng.stalled(b.mode))
+		err = f.err
 	}
-	b.failed.Cause = err.Error()
-	return b.failed
+	f.Cause = err.Error()
+	return f
+}
+
+// late is a failure to bring gradients to the root, which may come when the backward is over here.
+func (b *backward) late(err error) {
+	p := b.pass
+	p.mu.Lock()
+	b.mu.Lock()
+	b.eng.fail(err)
+	f, over := b.failureLocked(), b.over
+	b.mu.Unlock()
+	if e := p.endedAs(b.id); over && e != nil {
+		e.failure = f
+		e.free()
+	}
+	p.mu.Unlock()
+	b.poke()
+	if over { // nobody drives it any more
+		b.announce(f)
+	}
+}
+
+// refuse tells all of a backward that cannot begin here.
+func (b *backward) refuse(err error) *Failure {
+	f := b.failure(err)
+	b.pass.forget(b, f)
+	b.announce(f)
+	return f
 }
 
 // announce tells all who take part of a failure that began here. The root tells them also of what it heard: who began may be gone.
@@ -90,7 +125,9 @@ func (b *backward) announce(f *Failure) {
 	if b.mode == Fast {
 		to = p.Known() // who takes part is not known: the news goes on from each that had not heard
 	}
-	to = slices.DeleteFunc(to, func(w WorkerID) bool { return w == p.ct.me })
+	p.mu.Lock()
+	to = slices.DeleteFunc(to, func(w WorkerID) bool { return w == p.ct.me || p.lost[w] != nil })
+	p.mu.Unlock()
 	slices.Sort(to)
 	p.ct.spread(p.id, "a backward failed", slices.Compact(to), func(c context.Context, w WorkerID) error { return p.ct.links.SendAbort(c, w, f) })
 }

@@ -2,6 +2,7 @@ package ctx
 
 import (
 	"context"
+	"fmt"
 	"maps"
 
 	"github.com/weft-project/weft/autodiff"
@@ -53,6 +54,13 @@ func (p *Pass) conclude(b *backward) error {
 	if p.left {
 		return ErrLeft
 	}
+	b.mu.Lock()
+	b.over = b.eng.err == nil
+	failed := b.eng.err
+	b.mu.Unlock()
+	if failed != nil {
+		return failed
+	}
 	delete(p.backwards, b.id)
 	if !b.retain {
 		for _, id := range b.sends {
@@ -68,6 +76,11 @@ func (p *Pass) forget(b *backward, f *Failure) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.backwards, b.id)
+	if e := p.endedAs(b.id); e != nil { // it went well, but for the sum of its gradients
+		e.failure = f
+		e.free()
+		return
+	}
 	_ = p.noteLocked(ended{id: b.id, failure: f}) // it brings nothing that could fail
 }
 
@@ -90,12 +103,16 @@ func (p *Pass) revoke(id BackwardID, f *Failure) *backward {
 
 // mergeLocked adds up the gradients of ended backwards, except those of the last few.
 func (p *Pass) mergeLocked(except int) error {
+	if p.broken != nil {
+		return p.broken
+	}
 	for i := range max(0, len(p.ended)-except) {
 		if e := &p.ended[i]; e.grads != nil {
-			if err := p.sum.Merge(e.grads); err != nil {
-				return err
+			p.broken = p.sum.Merge(e.grads)
+			e.free()
+			if p.broken != nil {
+				return p.broken
 			}
-			e.grads = nil
 		}
 	}
 	return nil
@@ -112,12 +129,13 @@ func Gradients(c context.Context) (map[*autodiff.Tensor]*autodiff.Tensor, error)
 }
 
 // Gradients is a copy of the pass's table leaf → gradient on this worker. What it has given cannot be taken back by a failure of a backward
-// that has ended on this worker and not yet on others.
+// that has ended on this worker and not yet on others. What a reader was given stays until the pass is left, also when later backwards add to it:
+// read when all are done.
 func (p *Pass) Gradients() (map[*autodiff.Tensor]*autodiff.Tensor, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.left {
-		return nil, p.err("gradients", ErrUnknownPass)
+		return nil, p.err("gradients", fmt.Errorf("%w: %w", ErrUnknownPass, ErrLeft))
 	}
 	if err := p.readLocked(); err != nil {
 		return nil, p.err("gradients", err)
@@ -130,20 +148,22 @@ func (p *Pass) readLocked() error {
 	if err := p.mergeLocked(0); err != nil {
 		return err
 	}
-	for leaf, d := range p.sum.All() {
+	for leaf := range p.sum.All() {
+		d := p.sum.Take(leaf)
 		if have := p.grads[leaf]; have != nil {
 			sum := autodiff.AddGradients(have, d) // the old one may be in a user's hands
-			if err := sum.Err(); err != nil {
-				return err
+			autodiff.Release(d)
+			if p.broken = sum.Err(); p.broken != nil {
+				return p.broken
 			}
 			put(&p.grads, leaf, sum)
 			continue
 		}
 		if err := p.arena.Adopt(d); err != nil {
+			autodiff.Release(d)
 			return err
 		}
 		put(&p.grads, leaf, d)
-		p.sum.Take(leaf)
 	}
 	p.sum.Free()
 	return nil

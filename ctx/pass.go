@@ -38,6 +38,7 @@ type Pass struct {
 	backwards map[BackwardID]*backward
 	ended     []ended                               // the last few, so that stragglers are told from first comers
 	sum       autodiff.Gradients                    // of backwards that ended before those; nobody has seen it
+	broken    error                                 // a sum could not be made: the gradients would lack something
 	grads     map[*autodiff.Tensor]*autodiff.Tensor // what was read: belongs to the arena
 	shown     record
 }

@@ -62,7 +62,10 @@ func (ct *Container) tell(c context.Context, id PassID, news string, w WorkerID,
 		switch {
 		case err == nil || ct.cleanCtx.Err() != nil || errors.Is(err, ErrUnknownPass): // a worker that is closing is seen to leave
 			return
-		case c.Err() != nil || try == maxTries-1 || errors.Is(err, ErrPeerLost):
+		case errors.Is(err, ErrPeerLost):
+			ct.log.Debug("could not tell a lost worker that "+news, "pass", id, "peer", ct.links.Name(w), "err", err)
+			return
+		case c.Err() != nil || try == maxTries-1:
 			ct.log.Warn("could not tell a worker that "+news, "pass", id, "peer", ct.links.Name(w), "err", err)
 			return
 		}
@@ -75,7 +78,8 @@ func (ct *Container) tell(c context.Context, id PassID, news string, w WorkerID,
 	}
 }
 
-// Settle waits until every clean-up that this worker began has been answered.
+// Settle waits until nothing is under way that this worker tells others of passes: clean-ups, news of failures, gradients for roots that have
+// them already, and questions about leases.
 func (ct *Container) Settle(c context.Context) error {
 	ct.mu.Lock()
 	busy := ct.telling > 0
