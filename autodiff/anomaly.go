@@ -50,6 +50,30 @@ func (n *Node) inspect(gys, outs []*Tensor) error {
 	return e
 }
 
+// inspectLeaf looks for what is not finite in the sum that a leaf has.
+func inspectLeaf(leaf, sum *Tensor) error {
+	if sum.IsSparse() {
+		r, err := sum.acquireRows()
+		if err != nil {
+			return err
+		}
+		defer r.release()
+		if !r.distinct { // the rows of one id may be finite and their sum not
+			one, err := r.coalesced(sum.typ)
+			if err != nil {
+				return err
+			}
+			sum = sparse(sum.typ, one)
+			defer sum.free()
+		}
+	}
+	what, err := anomalyOf(sum)
+	if err != nil || what == "" {
+		return err
+	}
+	return &AnomalyError{Function: "the leaf " + leaf.typ.String(), What: what, Input: -1}
+}
+
 // firstAnomaly is the first gradient that is not finite, −1 for none.
 func firstAnomaly(gs []*Tensor) (at int, what string, err error) {
 	for i, g := range gs {

@@ -247,11 +247,36 @@ func BenchmarkBackwardOfSmallNodes(b *testing.B) {
 		n := y.edge.Node
 		b.ReportAllocs()
 		for b.Loop() {
-			outs, err := n.Pull([]*Tensor{gy}, true)
+			outs, err := n.PullWith([]*Tensor{gy}, Pull{Retain: true})
 			if err != nil {
 				b.Fatal(err)
 			}
 			freeAll(outs)
 		}
 	})
+}
+
+func TestALeafsSumThatIsNotFiniteIsAnAnomalyOfTheLeaf(t *testing.T) {
+	before := device.Host().Stats().Live
+	a := Scalar(float32(1)).RequireGrad()
+	big := func() *Tensor { return Scale(a, 3e38) }
+	hooked := Scalar(float32(1)).RequireGrad()
+	onGrad(t, hooked, func(g *Tensor) *Tensor { return Scale(Scale(g, 3e38), 10) })
+	table := Ones(device.Float32, 4, 1).RequireGrad()
+	twice := Scale(Sum(EmbeddingSparse(table, New([]int64{1, 1}))), 3e38)
+	for name, roots := range map[string][]*Tensor{"two roots": {big(), big()}, "a hook": {hooked}, "rows of one id": {twice}} {
+		g, err := BackwardWith(Options{RetainGraph: true}, roots...)
+		require.NoError(t, err, name)
+		g.Free()
+		g, err = BackwardWith(Options{Anomaly: true}, roots...)
+		require.Nil(t, g)
+		var odd *AnomalyError
+		require.ErrorAs(t, err, &odd, name)
+		require.Equal(t, "infinity", odd.What)
+		require.Equal(t, -1, odd.Input)
+		require.Contains(t, odd.Function, "the leaf float32", name)
+	}
+	_, err := BackwardWith(Options{Anomaly: true}, big(), a)
+	require.NoError(t, err)
+	require.Equal(t, before, device.Host().Stats().Live)
 }

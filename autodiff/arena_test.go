@@ -158,7 +158,7 @@ func stepOn(dev device.Device, x, w *Tensor) error {
 	}
 	gys := []*Tensor{one}
 	defer freeAll(gys)
-	ds, err := outs[0].edge.Node.Pull(gys, false)
+	ds, err := outs[0].edge.Node.PullWith(gys, Pull{})
 	freeAll(ds)
 	return err
 }

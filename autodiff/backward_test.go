@@ -273,3 +273,30 @@ func TestSumsAreMadeInPlaceOnlyWhereNobodyElseSeesTheValue(t *testing.T) {
 	}
 	require.Equal(t, before, device.Host().Stats().Live)
 }
+
+func TestAfterASumThatFailedTheTableGivesItsErrorAndLeaksNothing(t *testing.T) {
+	before := device.Host().Stats().Live
+	x, y := Scalar(1.0).RequireGrad(), Scalar(1.0).RequireGrad()
+	var sum, part, other Gradients
+	require.NoError(t, sum.Accumulate(x, transient(t, 2)))
+	bad := transient(t, 3)
+	bad.free() // it cannot be added
+	part.of = map[*Tensor]*Tensor{x: bad}
+	require.ErrorIs(t, sum.Merge(&part), ErrFreed)
+	require.Nil(t, sum.Of(x))
+	require.ErrorIs(t, sum.Merge(&part), ErrFreed, "also where there is nothing more to add")
+	require.ErrorIs(t, sum.Accumulate(y, transient(t, 4)), ErrFreed)
+	require.ErrorIs(t, other.Merge(&sum), ErrFreed, "it spreads")
+	require.ErrorIs(t, other.Settle(nil), ErrFreed)
+	sum.Free()
+	require.Equal(t, before, device.Host().Stats().Live)
+	require.NoError(t, sum.Accumulate(x, transient(t, 2)), "a freed table is a new one")
+	sum.Free()
+}
+
+func TestSparseGradientsCountAsTheirRows(t *testing.T) {
+	table := Ones(device.Float64, 1000, 2).RequireGrad()
+	g, err := Backward(Sum(EmbeddingSparse(table, New([]int64{1, 3, 1}))))
+	require.NoError(t, err)
+	require.EqualValues(t, 3*(8+2*8), g.Bytes())
+}

@@ -21,16 +21,16 @@ import (
 // first. What fn computes from such tensors alone, without its inputs, lives as long as without a checkpoint and is read anew: where that
 // is much, make them inputs.
 func Checkpoint(fn func(in ...*Tensor) []*Tensor, in ...*Tensor) []*Tensor {
-	outs, err := CheckpointFunc("checkpoint", func(in []*Tensor) ([]*Tensor, error) { return fn(in...), nil }, in...)
+	outs, err := CheckpointFunc("checkpoint", siteOutside(), func(in []*Tensor) ([]*Tensor, error) { return fn(in...), nil }, in...)
 	if err != nil {
 		return []*Tensor{failed(opError("checkpoint", err))}
 	}
 	return outs
 }
 
-// CheckpointFunc is Checkpoint for a function that may fail; name is its node's in the graph.
-func CheckpointFunc(name string, fn func(in []*Tensor) ([]*Tensor, error), in ...*Tensor) ([]*Tensor, error) {
-	k := &checkpoint{name: name, fn: fn}
+// CheckpointFunc is Checkpoint for a function that may fail; name and at are its node's in the graph and in errors.
+func CheckpointFunc(name string, at Site, fn func(in []*Tensor) ([]*Tensor, error), in ...*Tensor) ([]*Tensor, error) {
+	k := &checkpoint{name: name, at: at, fn: fn}
 	defer func() {
 		if k.node == nil {
 			k.free()
@@ -63,6 +63,7 @@ func CheckpointFunc(name string, fn func(in []*Tensor) ([]*Tensor, error), in ..
 // checkpoint is what a node needs to run its function again.
 type checkpoint struct {
 	name     string
+	at       Site
 	fn       func(in []*Tensor) ([]*Tensor, error)
 	outer    *Arena
 	in       []input
@@ -179,8 +180,7 @@ func (k *checkpoint) record(p *played, edges []Edge) ([]*Tensor, error) {
 		return outs, nil
 	}
 	k.captured = p.captured
-	at := siteOutside()
-	k.node = &Node{name: k.name, at: &at, of: k.outer, next: slices.Concat(edges, p.captured), pull: k.pull}
+	k.node = &Node{name: k.name, at: &k.at, of: k.outer, next: slices.Concat(edges, p.captured), pull: k.pull}
 	for i, o := range k.out {
 		k.node.outs = append(k.node.outs, o.typ)
 		if o.has {

@@ -75,7 +75,7 @@ func (n *Node) editHooks(edit func([]*hook) []*hook) {
 }
 
 // RunHooks lets the hooks on the results' tensors see and replace the gradients of the node's results, in place: the caller frees
-// what gys holds afterwards. [Node.PullWith] and [Gradients.Accumulate] call it; who does neither with a node's gradients, because
+// what gys holds afterwards. [Node.PullWith] and [Gradients.AccumulateWith] call it; who does neither with a node's gradients, because
 // they leave this worker, calls it himself. The error is a [HookError].
 func (n *Node) RunHooks(gys []*Tensor) error {
 	hs := n.hooks.Load()
@@ -139,7 +139,7 @@ func (n *Node) runHook(h *hook, g *Tensor, f func(g *Tensor) error) (err error) 
 		}
 		if err != nil {
 			at := n.Site()
-			err = &HookError{Function: n.what(), File: at.File, Line: at.Line, Hook: h.at.String(), Err: err}
+			err = &HookError{Function: n.what(), File: at.File, Line: at.Line, Hook: h.at.String(), Text: err.Error(), err: err}
 		}
 	}()
 	view, err := g.share()
@@ -163,12 +163,13 @@ type HookError struct {
 	File     string // where the function was called; empty where it is not known, as for a leaf
 	Line     int
 	Hook     string // file:line where the hook was registered
-	Err      error
+	Text     string // what went wrong
+	err      error  // itself; nil where the hook ran on another worker
 }
 
 func (e *HookError) Error() string {
-	return fmt.Sprintf("%s: hook on the gradient of %s%s: %v", e.Hook, e.Function, Site{e.File, e.Line}.calledAt(), e.Err)
+	return fmt.Sprintf("%s: hook on the gradient of %s%s: %v", e.Hook, e.Function, Site{e.File, e.Line}.calledAt(), e.Text)
 }
 
-// Unwrap lets errors.Is find the cause.
-func (e *HookError) Unwrap() error { return e.Err }
+// Unwrap lets errors.Is find the cause, where the hook ran on this worker.
+func (e *HookError) Unwrap() error { return e.err }

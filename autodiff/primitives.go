@@ -163,7 +163,16 @@ func Concat(axis int, xs ...*Tensor) *Tensor {
 }
 
 // Embedding picks rows of table (n, d…) by int32 or int64 ids of any shape.
-func Embedding(table, ids *Tensor) *Tensor { return Run(kernels.Gather{}, table, ids) }
+func Embedding(table, ids *Tensor) *Tensor { return embed("Embedding", table, ids) }
+
+// embed is Gather under the name that the user called.
+func embed(op string, table, ids *Tensor) *Tensor {
+	y := Run(kernels.Gather{}, table, ids)
+	if e, ok := y.err.(*Error); ok && table.Err() == nil && ids.Err() == nil { //nolint:errorlint // it was made here
+		e.Op = op
+	}
+	return y
+}
 
 // Softmax normalises e^x along one axis.
 func Softmax(x *Tensor, axis int) *Tensor {

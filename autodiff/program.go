@@ -166,7 +166,7 @@ func (p *program) run(dev device.Device, in []*device.Buffer) (out []*device.Buf
 		for slot := range s.owned {
 			s.release(slot)
 		}
-		if at >= 0 {
+		if at >= 0 && len(p.steps) > 1 { // a single one is the function itself
 			err = fmt.Errorf("%s, instruction %d (%v): %w", p.name, at, p.steps[at].instr, err)
 		}
 		out = nil

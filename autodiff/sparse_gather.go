@@ -8,7 +8,7 @@ import (
 // EmbeddingSparse is [Embedding] with a sparse gradient of the table: the rows that ids name, in their order, so that neither the
 // backward nor what comes after it costs more than those rows. See [Tensor.Rows].
 func EmbeddingSparse(table, ids *Tensor) *Tensor {
-	y := Embedding(table, ids)
+	y := embed("EmbeddingSparse", table, ids)
 	if n := y.edge.Node; y.err == nil && n != nil { // nobody else has seen it
 		n.gather = &gather{table.typ, ids.typ}
 	}

@@ -327,3 +327,17 @@ func TestADeviceThatIsFullAtAnyMomentLeavesNothingOfSparseGradients(t *testing.T
 		require.Equal(t, host, device.Host().Stats().Live, "%d bytes", size)
 	}
 }
+
+func TestABadIdIsToldOnceAndUnderTheNameThatWasCalled(t *testing.T) {
+	table, ids := Ones(device.Float32, 4, 1).RequireGrad(), New([]int64{1, 9})
+	for name, y := range map[string]*Tensor{"Embedding": Embedding(table, ids), "EmbeddingSparse": EmbeddingSparse(table, ids)} {
+		var e *Error
+		require.ErrorAs(t, y.Err(), &e)
+		require.Equal(t, name, e.Op)
+		index := &kernels.IndexError{Instr: "Gather", ID: 9, At: 1, N: 4}
+		require.Equal(t, e.At+": "+name+": "+index.Error(), y.Err().Error())
+		require.ErrorAs(t, y.Err(), &index)
+	}
+	bad := Exp(New([]int32{1}))
+	require.ErrorContains(t, EmbeddingSparse(bad, ids).Err(), "Exp", "an error of an operand keeps its name")
+}

@@ -172,7 +172,7 @@ func TestATaskOverRandomGraphsGivesWhatTheRecursionGivesWhateverTheOrder(t *test
 					got[Edge{n, s}] = &v
 				}
 			}
-			outs, err := n.Pull(gys, false)
+			outs, err := n.PullWith(gys, Pull{})
 			require.NoError(t, err)
 			freeAll(gys)
 			require.NoError(t, task.Finish(n, outs))

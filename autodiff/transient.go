@@ -12,13 +12,8 @@ func Transient(typ kernels.Type, buf *device.Buffer) *Tensor { return manual(typ
 // Release frees transient tensors; nil ones are skipped.
 func Release(ts ...*Tensor) { freeAll(ts) }
 
-// Pull computes the gradients of the node's inputs, nil for none, from those of its results (nil: none). The caller keeps
-// gys and must Release what it gets. With retain the saved values stay for another backward. The error is a [NodeError].
-func (n *Node) Pull(gys []*Tensor, retain bool) ([]*Tensor, error) {
-	return n.PullWith(gys, Pull{Retain: retain})
-}
-
-// PullWith is Pull with options. Hooks on the results run first, and may replace what gys holds. The error is a [NodeError], a
+// PullWith computes the gradients of the node's inputs, nil for none, from those of its results (nil: none). The caller keeps
+// gys and must Release what it gets. Hooks on the results run first, and may replace what gys holds. The error is a [NodeError], a
 // [HookError] or an [AnomalyError].
 func (n *Node) PullWith(gys []*Tensor, how Pull) ([]*Tensor, error) {
 	if err := n.RunHooks(gys); err != nil {

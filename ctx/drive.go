@@ -151,7 +151,7 @@ func (b *backward) run(a action) {
 	if a.leaf != nil {
 		var err error
 		if a.grads[0] != nil {
-			err = b.grads.Accumulate(a.leaf, a.grads[0])
+			err = b.grads.AccumulateWith(a.leaf, a.grads[0], autodiff.Pull{Anomaly: b.anomaly})
 		}
 		b.report(err)
 		return

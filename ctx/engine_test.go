@@ -240,7 +240,7 @@ func (s *schedule) take(at int) {
 				e.done(nil)
 			}
 		default:
-			outs, err := a.node.Pull(a.grads, s.retain)
+			outs, err := a.node.PullWith(a.grads, autodiff.Pull{Retain: s.retain})
 			autodiff.Release(a.grads...)
 			e.ran(a.node, outs, err)
 		}

@@ -1,6 +1,7 @@
 package kernels
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -86,6 +87,9 @@ func (k *cpuKernel) Run(outs, ins []*device.Buffer) error {
 	err := l.Launch(*bufs, k.launch)
 	clear(*bufs)
 	k.idle.Put(bufs)
+	if index := (*IndexError)(nil); errors.As(err, &index) {
+		return err // it names the instruction itself
+	}
 	if err != nil {
 		return fmt.Errorf("%v: %w", k.instr, err)
 	}

@@ -44,7 +44,7 @@ func (f *Func[In, Out]) handleAgain(c context.Context, args *In) (any, pending, 
 	c = context.WithValue(c, checkpointKey{}, f.name)
 	var out []byte // the result of the first run, but for the tensors
 	again := false // the first run is over before the node is known to anybody
-	results, err := autodiff.CheckpointFunc(f.name, func(ts []*autodiff.Tensor) ([]*autodiff.Tensor, error) {
+	results, err := autodiff.CheckpointFunc(f.name, f.at, func(ts []*autodiff.Tensor) ([]*autodiff.Tensor, error) {
 		if again {
 			_, results, err := f.replay(context.WithoutCancel(c), in, ts)
 			return results, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync/atomic"
 	"testing"
 
@@ -165,6 +166,7 @@ func TestAnErrorInTheSecondRunEndsTheBackwardEverywhere(t *testing.T) {
 		func(*autodiff.Tensor) (*autodiff.Tensor, error) { panic("changed my mind") },
 		func(x *autodiff.Tensor) (*autodiff.Tensor, error) { return autodiff.Sum(x), nil },
 	}
+	_, file, line, _ := runtime.Caller(0)
 	f := Define("f", func(_ context.Context, x *autodiff.Tensor) (*autodiff.Tensor, error) {
 		if n := runs.Add(1); n%2 == 0 {
 			return ways[n/2-1](x)
@@ -177,7 +179,10 @@ func TestAnErrorInTheSecondRunEndsTheBackwardEverywhere(t *testing.T) {
 			y, err := f.Call(c, "worker1", autodiff.Rand(2).RequireGrad())
 			require.NoError(t, err)
 			err = ctx.Backward(c, autodiff.Sum(y))
-			require.ErrorContains(t, err, "failed on worker1 in f: ", "%d", i)
+			require.ErrorContains(t, err, "failed on worker1 in f (", "%d", i)
+			var failure *ctx.Failure
+			require.ErrorAs(t, err, &failure)
+			require.Equal(t, autodiff.Site{File: file, Line: line + 1}.String(), failure.At, "where the function was defined")
 			if want != nil {
 				require.ErrorIs(t, err, want)
 			} else {
@@ -206,6 +211,27 @@ func TestASecondRunOnAnotherWorkerReadsTheParametersOfTheFirst(t *testing.T) {
 		got, err := autodiff.Values[float64](grads[x])
 		require.NoError(t, err)
 		require.Equal(t, []float64{9, 16}, got)
+		return nil
+	}))
+}
+
+func TestAHookErrorOfAnotherWorkerIsKnownHere(t *testing.T) {
+	f := Define("f", func(_ context.Context, x *autodiff.Tensor) (*autodiff.Tensor, error) {
+		y := autodiff.Exp(x)
+		_, err := y.OnGrad(func(*autodiff.Tensor) *autodiff.Tensor { panic("no more") })
+		return y, err
+	})
+	ws := sim(t, 2, serve(f))
+	require.NoError(t, ws[0].Pass(t.Context(), func(c context.Context) error {
+		y, err := f.Call(c, "worker1", autodiff.Rand(2).RequireGrad())
+		require.NoError(t, err)
+		var hook *autodiff.HookError
+		require.ErrorAs(t, ctx.Backward(c, autodiff.Sum(y)), &hook)
+		require.Equal(t, "Exp", hook.Function)
+		require.Equal(t, "panic: no more", hook.Text)
+		require.Contains(t, hook.Hook, "checkpoint_test.go:")
+		require.Contains(t, hook.Error(), "no more")
+		require.NoError(t, errors.Unwrap(hook))
 		return nil
 	}))
 }

@@ -87,7 +87,9 @@ type errorTypes struct {
 
 // ownTypes are the types of errors that Weft's own messages carry.
 func ownTypes() []TypedError {
-	return []TypedError{ErrorType[*ctx.Failure]("weft.failure"), ErrorType[*autodiff.AnomalyError]("weft.anomaly")}
+	return []TypedError{
+		ErrorType[*ctx.Failure]("weft.failure"), ErrorType[*autodiff.AnomalyError]("weft.anomaly"), ErrorType[*autodiff.HookError]("weft.hook"),
+	}
 }
 
 // list takes declarations, and says what is wrong with them.

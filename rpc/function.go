@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"runtime"
+
+	"github.com/weft-project/weft/autodiff"
 )
 
 // Function is a declared function that a worker can serve: what Define and its like return.
@@ -30,7 +33,8 @@ type Func[In, Out any] struct {
 	in, out *codec
 	fn      func(context.Context, In) (Out, *Future[Out], error)
 	options options
-	err     error // what is wrong with the declaration
+	at      autodiff.Site // of the function's code
+	err     error         // what is wrong with the declaration
 }
 
 // maxName bounds the names of functions and workers.
@@ -48,6 +52,8 @@ func Define[In, Out any](name string, fn func(c context.Context, in In) (Out, er
 		o(&f.options)
 	}
 	if f.err == nil && f.options.checkpoint {
+		code := reflect.ValueOf(fn).Pointer()
+		f.at.File, f.at.Line = runtime.FuncForPC(code).FileLine(code)
 		if err := checkpointable(f.in, f.out); err != nil {
 			f.err = fmt.Errorf("function %q: %w", name, err)
 		}

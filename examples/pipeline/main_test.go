@@ -69,7 +69,7 @@ func TestTheOutputForPeopleHasTheBubbleTheSampleAndThePicture(t *testing.T) {
 	args := small(t, "--steps", "20", "--sample", "5", "--measure", "2", "--plot", file, "--prompt", "Opticks")
 	require.Equal(t, 0, run(t.Context(), args, &out, &errs), "%s", &errs)
 	for _, part := range []string{"3 stages of [1 1 0] blocks", "step   20/20  loss", "tokens/s", "stage 0, embedding and 1 block: busy", "stage 2, head: busy",
-		"throughput, a bubble of", "slowest stage alone", "m/(m+p-1) = 66.7 %", "\nOpticks", "loss curve in " + file} {
+		"slowest stage alone", "% of that stage's throughput, ", "\nOpticks", "loss curve in " + file} {
 		require.Contains(t, out.String(), part)
 	}
 	info, err := os.Stat(file)
@@ -134,4 +134,17 @@ func TestAStageThatIsKilledInTrainingEndsTheJobWithItsName(t *testing.T) {
 	require.ErrorAs(t, err, &failed)
 	require.Equal(t, 128+9, failed.Code)
 	require.Contains(t, failed.Report(), "worker2")
+}
+
+func TestARatioThatCannotBeIsCalledNoise(t *testing.T) {
+	f := figures{PerStep: 8, Step: 1, Stages: make([]spent, 3), Ratio: 0.6, AtBest: 0.7, Even: 2. / 3}
+	s := sizes{Blocks: []int{1, 1, 0}}
+	var out bytes.Buffer
+	f.print(&out, s)
+	require.Contains(t, out.String(), "60.0 % of that stage's throughput, a bubble of 40.0 %; 70.0 % is the most with these stages, and m/(m+p-1) = 66.7 %")
+	out.Reset()
+	f.Ratio = 1.294
+	f.print(&out, s)
+	require.Contains(t, out.String(), "129.4 % of that stage's throughput, more than can be: the machine is too noisy")
+	require.NotContains(t, out.String(), "bubble of")
 }

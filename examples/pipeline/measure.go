@@ -146,6 +146,10 @@ func (f figures) print(out io.Writer, s sizes) {
 	slowest := f.Stages[f.Slowest].Alone
 	fmt.Fprintf(out, "a step of %d tokens takes the pipeline %.0f ms, %.0f tokens/s, and its slowest stage alone %.0f ms, %.0f tokens/s\n",
 		f.PerStep, 1e3*f.Step, float64(f.PerStep)/f.Step, 1e3*slowest, float64(f.PerStep)/slowest)
+	if f.Ratio > 1 {
+		fmt.Fprintf(out, "that is %.1f %% of that stage's throughput, more than can be: the machine is too noisy, or the steps too few, to tell the bubble\n", 100*f.Ratio)
+		return
+	}
 	fmt.Fprintf(out, "that is %.1f %% of that stage's throughput, a bubble of %.1f %%; %.1f %% is the most with these stages, and m/(m+p-1) = %.1f %% with equal ones\n",
 		100*f.Ratio, 100*(1-f.Ratio), 100*f.AtBest, 100*f.Even)
 }

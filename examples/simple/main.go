@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 
 	"github.com/weft-project/weft/autodiff"
@@ -149,6 +150,10 @@ func main() {
 	asJSON := flag.Bool("json", false, "print one line of JSON per parameter")
 	graph := flag.String("graph", "", "write the graph of rank 0's pass to this file, .svg or .dot")
 	flag.Parse()
+	if ext := filepath.Ext(*graph); *graph != "" && ext != ".svg" && ext != ".dot" {
+		fmt.Fprintf(os.Stderr, "simple: --graph %s: the name must end in .svg or .dot\n", *graph)
+		os.Exit(2)
+	}
 	c, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	self, err := os.Executable()
