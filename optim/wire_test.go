@@ -34,16 +34,16 @@ func TestAnOwnerRefusesRequestsThatMakeNoSenseAndServesTheNextOne(t *testing.T) 
 	}
 	one := [][]Param{{p}}
 	for why, bad := range map[string]making{
-		"no such rule as":            {with(func(u *kernels.Update) { u.Rule = kernels.UpdateRule(strings.Repeat("x", 1<<16)) }), one},
-		"no such rule as \"\"":       {[]kernels.Update{{}}, one},
-		"learning rate NaN":          {with(func(u *kernels.Update) { u.LR = math.NaN() }), one},
-		"beta2 1":                    {with(func(u *kernels.Update) { u.Beta2 = 1 }), one},
-		"scale 0 and step 0":         {with(func(u *kernels.Update) { u.Scale = 0 }), one},
-		"scale 1 and step 7":         {with(func(u *kernels.Update) { u.Step = 7 }), one},
-		"1 rules for 2 groups":       {[]kernels.Update{adam}, [][]Param{{p}, {p}}},
-		"1 rules for 0 groups":       {[]kernels.Update{adam}, nil},
-		"is given twice":             {[]kernels.Update{adam, adam}, [][]Param{{p}, {p}}},
-		"this worker is not the own": {[]kernels.Update{adam}, [][]Param{{here}}},
+		"no such rule as":      {with(func(u *kernels.Update) { u.Rule = kernels.UpdateRule(strings.Repeat("x", 1<<16)) }), one},
+		"no such rule as \"\"": {[]kernels.Update{{}}, one},
+		"learning rate NaN":    {with(func(u *kernels.Update) { u.LR = math.NaN() }), one},
+		"beta2 1":              {with(func(u *kernels.Update) { u.Beta2 = 1 }), one},
+		"scale 0 and step 0":   {with(func(u *kernels.Update) { u.Scale = 0 }), one},
+		"scale 1 and step 7":   {with(func(u *kernels.Update) { u.Step = 7 }), one},
+		"1 rules for 2 groups": {[]kernels.Update{adam}, [][]Param{{p}, {p}}},
+		"1 rules for 0 groups": {[]kernels.Update{adam}, nil},
+		"is given twice":       {[]kernels.Update{adam, adam}, [][]Param{{p}, {p}}},
+		"not the owner":        {[]kernels.Update{adam}, [][]Param{{here}}},
 	} {
 		err := newLocal.Remote(c, "worker1", bad).Ready(c)
 		require.ErrorContains(t, err, why)

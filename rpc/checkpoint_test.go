@@ -235,3 +235,22 @@ func TestAHookErrorOfAnotherWorkerIsKnownHere(t *testing.T) {
 		return nil
 	}))
 }
+
+func TestAnAnomalyOfALeafOnAnotherWorkerIsKnownHere(t *testing.T) {
+	a := autodiff.Scalar(float32(1)).RequireGrad()
+	f := Define("f", func(context.Context, int) (*autodiff.Tensor, error) { return autodiff.Scale(a, 3e38), nil })
+	ws := sim(t, 2, serve(f))
+	require.NoError(t, ws[0].Pass(t.Context(), func(c context.Context) error {
+		var roots []*autodiff.Tensor
+		for range 2 {
+			y, err := f.Call(c, "worker1", 0)
+			require.NoError(t, err)
+			roots = append(roots, y)
+		}
+		require.NoError(t, ctx.BackwardWith(c, ctx.Options{RetainGraph: true}, roots...))
+		var odd *autodiff.AnomalyError
+		require.ErrorAs(t, ctx.BackwardWith(c, ctx.Options{Anomaly: true}, roots...), &odd)
+		require.Equal(t, "the leaf float32()", odd.Function)
+		return nil
+	}))
+}
