@@ -13,9 +13,9 @@ import (
 // link would stand behind them. So the receiver says how far it has read, and no more than a window is under way in all
 // transfers of a link: as much as the path needs to be full, and little where it is short.
 const (
-	windowLeast = 256 << 10
+	windowLeast = 64 << 10
 	windowRate  = 600 // bytes per microsecond that a connection may move at best
-	creditEvery = 64 << 10
+	creditEvery = 16 << 10
 	grantLeast  = 16 << 10
 	eagerMost   = 4 << 20
 )
