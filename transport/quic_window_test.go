@@ -44,7 +44,7 @@ func hear(h *quicHauler, what byte, id uint64, n int64) error {
 }
 
 func TestAPeerThatClaimsToHaveReadWhatWasNotWrittenBreaksTheRules(t *testing.T) {
-	h := sender(windowLeast)
+	h := sender(4 * 64 << 10)
 	x := transferOf(t, h, 1<<20)
 	require.NoError(t, hear(h, haulAsk, x.id, 0))
 	n, err := x.room(t.Context(), 100_000)
