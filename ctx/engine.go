@@ -3,6 +3,7 @@ package ctx
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -142,12 +143,7 @@ func (e *engine) stalled(m Mode) error {
 }
 
 func sortedIDs(sends map[MessageID]*sendFunction) []MessageID {
-	ids := make([]MessageID, 0, len(sends))
-	for id := range sends {
-		ids = append(ids, id)
-	}
-	slices.Sort(ids)
-	return ids
+	return slices.Sorted(maps.Keys(sends))
 }
 
 // withReason keeps a cause and adds what waited, where there is something to add.

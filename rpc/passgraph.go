@@ -45,16 +45,9 @@ func (w *Worker) serveGraph(s transport.Stream, m *transport.Message) error {
 	return w.reply(s, reply, nil, err)
 }
 
-// graphMode is for what comes from another worker: as modes, but a list that is too long is refused before there is memory for it.
+// graphMode is for parts, whose lists are shorter than those of other messages.
 var graphMode = sync.OnceValue(func() cbor.DecMode {
-	dec, err := cbor.DecOptions{
-		DupMapKey: cbor.DupMapKeyEnforcedAPF, MaxNestedLevels: 8, MaxArrayElements: passgraph.MaxLinks, MaxMapPairs: 64,
-		UTF8: cbor.UTF8DecodeInvalid,
-	}.DecMode()
-	if err != nil {
-		panic(fmt.Sprintf("rpc: the CBOR options are wrong: %v", err)) // fixed at compile time, seen by every test
-	}
-	return dec
+	return decoding(cbor.DecOptions{MaxNestedLevels: 8, MaxArrayElements: passgraph.MaxLinks, MaxMapPairs: 64, UTF8: cbor.UTF8DecodeInvalid})
 })
 
 // decodeGraph reads a part; ctx checks what it says.

@@ -82,16 +82,9 @@ func (l PeerLanes) whyNotBetter() string {
 	return bounded(strings.Join(reasons, "; "), maxStatusText)
 }
 
-// statusMode is for what comes from another worker: as modes, but a list of more peers than fit is refused before there is
-// memory for them.
+// statusMode is for statuses, which list no more peers than fit, in printable text.
 var statusMode = sync.OnceValue(func() cbor.DecMode {
-	dec, err := cbor.DecOptions{
-		DupMapKey: cbor.DupMapKeyEnforcedAPF, MaxNestedLevels: 8, MaxArrayElements: maxStatusPeers, MaxMapPairs: 64,
-	}.DecMode()
-	if err != nil {
-		panic(fmt.Sprintf("rpc: the CBOR options are wrong: %v", err)) // fixed at compile time, seen by every test
-	}
-	return dec
+	return decoding(cbor.DecOptions{MaxNestedLevels: 8, MaxArrayElements: maxStatusPeers, MaxMapPairs: 64})
 })
 
 // decodeStatus reads a status. What it says is printable, and its names are workers' names.

@@ -95,18 +95,29 @@ var modes = sync.OnceValue(func() (m struct {
 	dec cbor.DecMode
 }) {
 	enc, err := cbor.EncOptions{Sort: cbor.SortCanonical, TextMarshaler: cbor.TextMarshalerTextString, Time: cbor.TimeRFC3339Nano}.UserBufferEncMode()
-	if err == nil {
-		m.enc = enc
-		m.dec, err = cbor.DecOptions{
-			DupMapKey: cbor.DupMapKeyEnforcedAPF, MaxNestedLevels: 64, MaxArrayElements: 1 << 20, MaxMapPairs: 1 << 20,
-			TextUnmarshaler: cbor.TextUnmarshalerTextString, UTF8: cbor.UTF8DecodeInvalid, // Go strings hold any bytes
-		}.DecMode()
-	}
-	if err != nil {
-		panic(fmt.Sprintf("rpc: the CBOR options are wrong: %v", err)) // fixed at compile time, seen by every test
-	}
+	m.enc = fixed(enc, err)
+	m.dec = decoding(cbor.DecOptions{
+		MaxNestedLevels: 64, MaxArrayElements: 1 << 20, MaxMapPairs: 1 << 20,
+		TextUnmarshaler: cbor.TextUnmarshalerTextString, UTF8: cbor.UTF8DecodeInvalid, // Go strings hold any bytes
+	})
 	return m
 })
+
+// decoding makes the mode for what comes from another worker: a key given twice, or a list beyond the bounds, is refused before there is
+// memory for it.
+func decoding(o cbor.DecOptions) cbor.DecMode {
+	o.DupMapKey = cbor.DupMapKeyEnforcedAPF
+	dec, err := o.DecMode()
+	return fixed(dec, err)
+}
+
+// fixed is a mode whose options stand in the code.
+func fixed[M any](mode M, err error) M {
+	if err != nil {
+		panic(fmt.Sprintf("rpc: the CBOR options are wrong: %v", err)) // seen by every test
+	}
+	return mode
+}
 
 func encode(v any) ([]byte, error) { return modes().enc.Marshal(v) }
 
