@@ -1,0 +1,140 @@
+package kernels
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/weft-project/weft/device"
+)
+
+// Map computes an expression for every element of Shape, to which all operands broadcast, and gives any number of results. Values in it
+// are registers, numbered from 0: first the operands, then what the steps make. Every operand, register and result has one dtype.
+type Map struct {
+	Shape device.Shape
+	Steps []Step
+	Outs  []Out
+}
+
+// Step makes a register of earlier ones.
+type Step struct {
+	Op   Instr  // a Unary or a Binary
+	Args [2]int // registers; a Unary reads the first
+}
+
+// Out is a result of a Map: a register, of the map's shape, or what a reduction makes of it.
+type Out struct {
+	Reg  int
+	Fold *Reduce // nil: every element
+}
+
+func (i Map) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "Map%v{", i.Shape)
+	for _, s := range i.Steps {
+		fmt.Fprintf(&b, "%v", s.Op)
+		if _, unary := s.Op.(Unary); unary {
+			fmt.Fprintf(&b, " r%d; ", s.Args[0])
+		} else {
+			fmt.Fprintf(&b, " r%d r%d; ", s.Args[0], s.Args[1])
+		}
+	}
+	for k, o := range i.Outs {
+		if k > 0 {
+			b.WriteString(", ")
+		}
+		if o.Fold != nil {
+			fmt.Fprintf(&b, "%v ", o.Fold)
+		}
+		fmt.Fprintf(&b, "r%d", o.Reg)
+	}
+	b.WriteString("}")
+	return b.String()
+}
+
+// Infer takes one or more tensors of one floating-point dtype that broadcast to Shape.
+func (i Map) Infer(in []Type) ([]Type, error) {
+	if len(in) == 0 {
+		return nil, refuse(i, in, "expected one or more operands")
+	}
+	if err := expectFloats(i, in, len(in)); err != nil {
+		return nil, err
+	}
+	if err := i.Shape.Check(); err != nil {
+		return nil, refuse(i, in, "%v", err)
+	}
+	for k, t := range in {
+		if s, ok := broadcastShapes(t.Shape, i.Shape); !ok || !s.Equal(i.Shape) {
+			return nil, refuse(i, in, "operand %d does not broadcast to %v", k, i.Shape)
+		}
+	}
+	whole := Type{in[0].Dtype, i.Shape}
+	for k, s := range i.Steps {
+		if err := i.checkStep(in, k, s, whole); err != nil {
+			return nil, err
+		}
+	}
+	if len(i.Outs) == 0 {
+		return nil, refuse(i, in, "it has no results")
+	}
+	out := make([]Type, len(i.Outs))
+	for k, o := range i.Outs {
+		if o.Reg < 0 || o.Reg >= len(in)+len(i.Steps) {
+			return nil, refuse(i, in, "result %d reads register %d, which there is not", k, o.Reg)
+		}
+		out[k] = whole
+		if o.Fold == nil {
+			continue
+		}
+		folded, err := o.Fold.Infer([]Type{whole})
+		if err != nil {
+			return nil, refuse(i, in, "result %d: %v", k, err)
+		}
+		out[k] = folded[0]
+	}
+	return out, nil
+}
+
+// checkStep checks that step k is a function of registers that are there before it.
+func (i Map) checkStep(in []Type, k int, s Step, whole Type) error {
+	args := s.Args[:]
+	switch s.Op.(type) {
+	case Unary:
+		args = args[:1]
+	case Binary:
+	default:
+		return refuse(i, in, "step %d is %v; expected a Unary or a Binary", k, s.Op)
+	}
+	types := make([]Type, len(args))
+	for n, r := range args {
+		if r < 0 || r >= len(in)+k {
+			return refuse(i, in, "step %d reads register %d, which there is not yet", k, r)
+		}
+		types[n] = whole
+	}
+	_, err := s.Op.Infer(types)
+	return err
+}
+
+// MatMulThen is a matrix product followed by a Map, done while the product is still in the cache: (a, b, the map's operands but the first…)
+// → the map's results. The map's first operand is the product. With it come biases, activations and their gradients.
+type MatMulThen struct {
+	MatMul
+	Then Map
+}
+
+func (i MatMulThen) String() string { return fmt.Sprintf("%v then %v", i.MatMul, i.Then) }
+
+// Infer takes the operands of the product, and those of the map after its first.
+func (i MatMulThen) Infer(in []Type) ([]Type, error) {
+	if len(in) < 2 {
+		return nil, refuse(i, in, "expected two or more operands")
+	}
+	c, err := i.MatMul.Infer(in[:2])
+	if err != nil {
+		return nil, err
+	}
+	if !c[0].Shape.Equal(i.Then.Shape) {
+		return nil, refuse(i, in, "the map has not the product's shape %v", c[0].Shape)
+	}
+	return i.Then.Infer(append(c, in[2:]...))
+}

@@ -1,0 +1,37 @@
+package kernels
+
+import (
+	"fmt"
+
+	"github.com/weft-project/weft/device"
+)
+
+// Place is where an operand or a result of a [Call] lies: Len bytes, from Off, of one of the routine's buffers.
+type Place struct{ Buf, Off, Len int }
+
+// Call is one instruction of a routine, with places for what it reads and writes.
+type Call struct {
+	Instr     Instr
+	In        []Type
+	Outs, Ins []Place
+}
+
+// Routine is a list of calls over one set of buffers, prepared together, so that running it costs one launch. It is safe for concurrent
+// runs on different buffers; buffers that it only reads may be shared.
+type Routine interface {
+	// Run runs the calls in order. The buffers lie on one device and are as long as the routine was told. The error is a [CallError]
+	// where a call failed.
+	Run(bufs []*device.Buffer) error
+}
+
+// CallError tells which call of a routine failed.
+type CallError struct {
+	At    int
+	Instr Instr
+	Err   error
+}
+
+func (e *CallError) Error() string { return fmt.Sprintf("instruction %d: %v", e.At, e.Err) }
+
+// Unwrap lets errors.Is find the cause.
+func (e *CallError) Unwrap() error { return e.Err }

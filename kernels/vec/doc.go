@@ -1,0 +1,10 @@
+// Package vec is the loops that kernels are made of: functions of one or two rows of elements, sums and maxima, written for the
+// processor's vectors. It knows nothing of tensors: a row is a Go slice.
+//
+// [Best] is the fastest set of loops that this processor can run, and [Plain] the same in plain Go, which is the oracle of the others.
+// Vectors need a build with GOEXPERIMENT=simd (the Makefile sets it) on amd64 with AVX2 or AVX-512; without, Best is Plain.
+//
+// All rows of a call have the length of the first, or more; a result may be the same row as an operand, and must not overlap one
+// otherwise. NaN and infinities go through as in package math. Results do not depend on where a row lies in memory, nor on how a caller
+// cuts a row into pieces, except those of sums. Nothing allocates. Everything is safe for concurrent use.
+package vec

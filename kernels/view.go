@@ -1,0 +1,92 @@
+package kernels
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/weft-project/weft/device"
+)
+
+// View reads a buffer's elements in another order, without a copy: element (i, j, …) lies Offset + i·Strides[0] + j·Strides[1] + … elements
+// from the first. A stride may be 0, and none is negative.
+type View struct {
+	Shape   device.Shape
+	Offset  int
+	Strides []int
+}
+
+// String prints shape, strides and offset.
+func (v *View) String() string { return fmt.Sprintf("%v@%d%v", v.Shape, v.Offset, v.Strides) }
+
+// Whole is the view of a contiguous tensor.
+func Whole(s device.Shape) *View { return &View{Shape: s, Strides: rowMajor(s)} }
+
+// Equal compares everything.
+func (v *View) Equal(o *View) bool {
+	return v.Offset == o.Offset && v.Shape.Equal(o.Shape) && slices.Equal(v.Strides, o.Strides)
+}
+
+// within says whether every element lies among the first n.
+func (v *View) within(n int) bool {
+	if len(v.Strides) != len(v.Shape) || v.Offset < 0 || v.Shape.Check() != nil {
+		return false
+	}
+	if v.Shape.Elems() == 0 {
+		return true
+	}
+	last := v.Offset
+	for k, s := range v.Strides {
+		if s < 0 || v.Shape[k] > 1 && s > (n-1)/(v.Shape[k]-1) {
+			return false
+		}
+		last += s * (v.Shape[k] - 1)
+	}
+	return last < n
+}
+
+// Viewed is an instruction that reads some operands through views, so that slices and transposes need no copy. Of is a Map, a MatMul or
+// a MatMulThen.
+type Viewed struct {
+	Of Instr
+	In []*View // one per operand; nil: as it is
+}
+
+func (i Viewed) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%v on", i.Of)
+	for k, v := range i.In {
+		if v != nil {
+			fmt.Fprintf(&b, " %d:%v", k, v)
+		}
+	}
+	return b.String()
+}
+
+// Infer takes the buffers' types; views must lie within them.
+func (i Viewed) Infer(in []Type) ([]Type, error) {
+	switch i.Of.(type) {
+	case Map, MatMul, MatMulThen:
+	default:
+		return nil, refuse(i, in, "only a Map and a product read through views")
+	}
+	if err := expect(i, in, len(i.In)); err != nil {
+		return nil, err
+	}
+	return i.Of.Infer(i.seen(in))
+}
+
+// seen are the types that the instruction sees; invalid for a view that does not lie within its operand.
+func (i Viewed) seen(in []Type) []Type {
+	seen := slices.Clone(in)
+	for k, v := range i.In {
+		switch {
+		case v == nil:
+		case v.within(in[k].Shape.Elems()):
+			seen[k].Shape = v.Shape
+		default:
+			seen[k] = Type{} // which Of refuses
+		}
+	}
+	return seen
+}
