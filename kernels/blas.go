@@ -58,22 +58,25 @@ func chooseBLAS(want string, found blasChoice) blasChoice {
 type gonumBLAS struct{}
 
 func (gonumBLAS) sgemm(p product, a, b, c []float32) {
-	ta, tb, lda, ldb := p.gonum()
-	gonum.Implementation{}.Sgemm(ta, tb, p.m, p.n, p.k, 1, a, lda, b, ldb, 0, c, p.n)
+	ta, tb, beta := p.gonum()
+	gonum.Implementation{}.Sgemm(ta, tb, p.m, p.n, p.k, 1, a, p.lda, b, p.ldb, float32(beta), c, p.ldc)
 }
 
 func (gonumBLAS) dgemm(p product, a, b, c []float64) {
-	ta, tb, lda, ldb := p.gonum()
-	gonum.Implementation{}.Dgemm(ta, tb, p.m, p.n, p.k, 1, a, lda, b, ldb, 0, c, p.n)
+	ta, tb, beta := p.gonum()
+	gonum.Implementation{}.Dgemm(ta, tb, p.m, p.n, p.k, 1, a, p.lda, b, p.ldb, beta, c, p.ldc)
 }
 
-func (p product) gonum() (ta, tb blas.Transpose, lda, ldb int) {
-	ta, tb, lda, ldb = blas.NoTrans, blas.NoTrans, p.k, p.n
+func (p product) gonum() (ta, tb blas.Transpose, beta float64) {
+	ta, tb = blas.NoTrans, blas.NoTrans
 	if p.transA {
-		ta, lda = blas.Trans, p.m
+		ta = blas.Trans
 	}
 	if p.transB {
-		tb, ldb = blas.Trans, p.k
+		tb = blas.Trans
 	}
-	return ta, tb, lda, ldb
+	if p.add {
+		beta = 1
+	}
+	return ta, tb, beta
 }

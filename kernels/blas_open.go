@@ -97,9 +97,9 @@ func (g nativeBLAS) sgemm(p product, a, b, c []float32) {
 		gonumBLAS{}.sgemm(p, a, b, c)
 		return
 	}
-	ta, tb, lda, ldb := p.cblas()
-	g.s(cblasRowMajor, ta, tb, int32(p.m), int32(p.n), int32(p.k), 1, unsafe.Pointer(&a[0]), lda,
-		unsafe.Pointer(&b[0]), ldb, 0, unsafe.Pointer(&c[0]), int32(p.n))
+	ta, tb, beta := p.cblas()
+	g.s(cblasRowMajor, ta, tb, int32(p.m), int32(p.n), int32(p.k), 1, unsafe.Pointer(&a[0]), int32(p.lda),
+		unsafe.Pointer(&b[0]), int32(p.ldb), float32(beta), unsafe.Pointer(&c[0]), int32(p.ldc))
 }
 
 func (g nativeBLAS) dgemm(p product, a, b, c []float64) {
@@ -107,20 +107,23 @@ func (g nativeBLAS) dgemm(p product, a, b, c []float64) {
 		gonumBLAS{}.dgemm(p, a, b, c)
 		return
 	}
-	ta, tb, lda, ldb := p.cblas()
-	g.d(cblasRowMajor, ta, tb, int32(p.m), int32(p.n), int32(p.k), 1, unsafe.Pointer(&a[0]), lda,
-		unsafe.Pointer(&b[0]), ldb, 0, unsafe.Pointer(&c[0]), int32(p.n))
+	ta, tb, beta := p.cblas()
+	g.d(cblasRowMajor, ta, tb, int32(p.m), int32(p.n), int32(p.k), 1, unsafe.Pointer(&a[0]), int32(p.lda),
+		unsafe.Pointer(&b[0]), int32(p.ldb), beta, unsafe.Pointer(&c[0]), int32(p.ldc))
 }
 
-func (p product) fits32() bool { return max(p.m, p.n, p.k) <= math.MaxInt32 }
+func (p product) fits32() bool { return max(p.m, p.n, p.k, p.lda, p.ldb, p.ldc) <= math.MaxInt32 }
 
-func (p product) cblas() (ta, tb, lda, ldb int32) {
-	ta, tb, lda, ldb = cblasNoTrans, cblasNoTrans, int32(p.k), int32(p.n)
+func (p product) cblas() (ta, tb int32, beta float64) {
+	ta, tb = cblasNoTrans, cblasNoTrans
 	if p.transA {
-		ta, lda = cblasTrans, int32(p.m)
+		ta = cblasTrans
 	}
 	if p.transB {
-		tb, ldb = cblasTrans, int32(p.k)
+		tb = cblasTrans
 	}
-	return ta, tb, lda, ldb
+	if p.add {
+		beta = 1
+	}
+	return ta, tb, beta
 }

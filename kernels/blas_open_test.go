@@ -24,7 +24,10 @@ func TestExtentsBeyond32BitsAreNotHandedToTheLibrary(t *testing.T) {
 	require.True(t, product{m: 1<<31 - 1, n: 1, k: 1}.fits32())
 	require.False(t, product{m: 1 << 31, n: 1, k: 1}.fits32())
 	// The library's functions are nil: a call that reached them would panic.
-	p := product{m: 1 << 31, n: 1, k: 1}
-	require.Panics(t, func() { nativeBLAS{}.sgemm(product{m: 1, n: 1, k: 1}, []float32{1}, []float32{1}, []float32{1}) })
+	p := contiguous(false, false, 1<<31, 1, 1)
+	require.False(t, product{m: 1, n: 1, k: 1, ldb: 1 << 31}.fits32())
+	require.Panics(t, func() {
+		nativeBLAS{}.sgemm(contiguous(false, false, 1, 1, 1), []float32{1}, []float32{1}, []float32{1})
+	})
 	require.PanicsWithValue(t, "blas: insufficient length of a", func() { nativeBLAS{}.sgemm(p, []float32{1}, []float32{1}, []float32{1}) })
 }

@@ -2,7 +2,9 @@ package kernels
 
 import (
 	"errors"
+	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -18,41 +20,69 @@ func gemmers() map[string]gemmer {
 	return all
 }
 
-// definition multiplies by the definition, in float64.
-func definition[T device.Float](p product, a, b []T) []float64 {
-	c := make([]float64, p.m*p.n)
+// definition multiplies by the definition, in float64, into a copy of c.
+func definition[T device.Float](p product, a, b, c []T) []T {
+	c = slices.Clone(c)
 	for i := range p.m {
 		for j := range p.n {
+			var sum float64
 			for l := range p.k {
-				x, y := i*p.k+l, l*p.n+j
+				x, y := i*p.lda+l, l*p.ldb+j
 				if p.transA {
-					x = l*p.m + i
+					x = l*p.lda + i
 				}
 				if p.transB {
-					y = j*p.k + l
+					y = j*p.ldb + l
 				}
-				c[i*p.n+j] += float64(a[x]) * float64(b[y])
+				sum += float64(a[x]) * float64(b[y])
 			}
+			if p.add {
+				sum += float64(c[i*p.ldc+j])
+			}
+			c[i*p.ldc+j] = T(sum)
 		}
 	}
 	return c
 }
 
+// randomProduct is a product of up to most in each extent, with gaps between rows.
+func randomProduct(r *rand.Rand, most int) product {
+	p := contiguous(r.IntN(2) == 0, r.IntN(2) == 0, 1+r.IntN(most), 1+r.IntN(most), 1+r.IntN(most))
+	p.lda, p.ldb, p.ldc = p.lda+r.IntN(9), p.ldb+r.IntN(9), p.ldc+r.IntN(9)
+	p.add = r.IntN(2) == 0
+	return p
+}
+
+// drawn is a stored matrix of random numbers whose last row has no gap after it.
+func drawn[T device.Float](r *rand.Rand, rows, cols, ld int) []T {
+	x := make([]T, (rows-1)*ld+cols)
+	for k := range x {
+		x[k] = T(r.Float64()*2 - 1)
+	}
+	return x
+}
+
 func checkProduct[T device.Float](t *testing.T, p product, delta float64, r *rand.Rand, mul func(p product, a, b, c []T)) {
-	draw := func(n int) []T {
-		x := make([]T, n)
-		for k := range x {
-			x[k] = T(r.Float64()*2 - 1)
-		}
-		return x
-	}
-	a, b, c, again := draw(p.m*p.k), draw(p.k*p.n), draw(p.m*p.n), draw(p.m*p.n+1)
+	ra, ca := p.storedA()
+	rb, cb := p.storedB()
+	a, b, c := drawn[T](r, ra, ca, p.lda), drawn[T](r, rb, cb, p.ldb), drawn[T](r, p.m, p.n, p.ldc)
+	want, again := definition(p, a, b, c), append([]T{0}, c...)
 	mul(p, a, b, c)
-	want := definition(p, a, b)
 	for k := range c {
-		require.InDelta(t, want[k], float64(c[k]), delta, "%+v at %d", p, k)
+		if k%p.ldc < p.n {
+			require.InDelta(t, want[k], c[k], delta, "%+v at %d", p, k)
+		} else {
+			require.Equal(t, want[k], c[k], "%+v wrote between the rows, at %d", p, k)
+		}
 	}
-	mul(p, a, b, again[1:]) // elsewhere in memory, over other garbage
+	if !p.add {
+		for k := range again {
+			if k > 0 && (k-1)%p.ldc < p.n {
+				again[k] = T(math.NaN()) // garbage is no operand
+			}
+		}
+	}
+	mul(p, a, b, again[1:]) // elsewhere in memory
 	require.Equal(t, c, again[1:], "%+v", p)
 }
 
@@ -60,8 +90,8 @@ func TestEveryGemmerMultipliesByTheDefinition(t *testing.T) {
 	for name, g := range gemmers() {
 		t.Run(name, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(1, 2))
-			for range 30 {
-				p := product{r.IntN(2) == 0, r.IntN(2) == 0, 1 + r.IntN(70), 1 + r.IntN(70), 1 + r.IntN(70)}
+			for range 60 {
+				p := randomProduct(r, 70)
 				checkProduct(t, p, 2e-5, r, g.sgemm)
 				checkProduct(t, p, 1e-13, r, g.dgemm)
 			}
@@ -80,13 +110,13 @@ func TestMatMulWithEveryGemmerIsTheSameProduct(t *testing.T) {
 	}
 	out, err := MatMul{}.Infer(in)
 	require.NoError(t, err)
-	want := definition(product{m: 120, n: 60, k: 50}, a, b)
+	want := definition(contiguous(false, false, 120, 60, 50), a, b, make([]float32, 120*60))
 	for name, g := range gemmers() {
 		c := make([]float32, out[0].Shape.Elems())
 		run := matMulBody[float32](MatMul{}, in, out[0], g)
 		require.NoError(t, run([][]byte{device.Bytes(c)}, [][]byte{device.Bytes(a), device.Bytes(b)}))
 		for k := range c {
-			require.Equal(t, float32(want[k]), c[k], name) // small integers are exact
+			require.Equal(t, want[k], c[k], name) // small integers are exact
 		}
 	}
 }

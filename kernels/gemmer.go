@@ -1,0 +1,102 @@
+package kernels
+
+import (
+	"github.com/weft-project/weft/device"
+)
+
+// product is one matrix product c = op(a)·op(b), or c += op(a)·op(b): op(a) is m×k, op(b) is k×n. Matrices are stored by rows; a row
+// begins lda, ldb, ldc elements after the one before, which is at least the length of a stored row. The last row need not be padded.
+type product struct {
+	transA, transB bool
+	m, n, k        int
+	lda, ldb, ldc  int
+	add            bool
+}
+
+// contiguous is the product of matrices without gaps.
+func contiguous(transA, transB bool, m, n, k int) product {
+	p := product{transA: transA, transB: transB, m: m, n: n, k: k, ldc: n}
+	_, p.lda = p.storedA()
+	_, p.ldb = p.storedB()
+	return p
+}
+
+// storedA and storedB are the rows and columns of a and b as they lie in memory.
+func (p product) storedA() (rows, cols int) {
+	if p.transA {
+		return p.k, p.m
+	}
+	return p.m, p.k
+}
+
+func (p product) storedB() (rows, cols int) {
+	if p.transB {
+		return p.n, p.k
+	}
+	return p.k, p.n
+}
+
+// gemmer computes matrix products; m, n and k are not 0. Without add, what is in c before does not matter. Elements between the rows of c
+// are left alone.
+type gemmer interface {
+	sgemm(p product, a, b, c []float32)
+	dgemm(p product, a, b, c []float64)
+}
+
+// tiny says whether a plain loop beats the call of a library. It depends on the extents only, so that a result
+// does not depend on anything else either.
+func (p product) tiny() bool {
+	const most = 32 * 32 * 32
+	return p.m <= most && p.n <= most && p.k <= most && p.m*p.n <= most && p.m*p.n*p.k <= most
+}
+
+// gemmOf chooses between the plain loop and a library.
+func gemmOf[T device.Float](p product, g gemmer) func(a, b, c []T) {
+	if p.tiny() {
+		return func(a, b, c []T) { plainGemm(p, a, b, c) }
+	}
+	return func(a, b, c []T) {
+		switch a := any(a).(type) {
+		case []float32:
+			g.sgemm(p, a, any(b).([]float32), any(c).([]float32))
+		case []float64:
+			g.dgemm(p, a, any(b).([]float64), any(c).([]float64))
+		}
+	}
+}
+
+// plainGemm goes along the rows of b, or, where b is stored transposed, takes dot products with them.
+func plainGemm[T device.Float](p product, a, b, c []T) {
+	row, col := p.lda, 1
+	if p.transA {
+		row, col = 1, p.lda
+	}
+	for i := range p.m {
+		ci := c[i*p.ldc:][:p.n]
+		if !p.add {
+			clear(ci)
+		}
+		if !p.transB {
+			for l := range p.k {
+				v := a[i*row+l*col]
+				for j, w := range b[l*p.ldb:][:p.n] {
+					ci[j] += v * w
+				}
+			}
+			continue
+		}
+		for j := range ci {
+			var s T
+			for l, w := range b[j*p.ldb:][:p.k] {
+				s += a[i*row+l*col] * w
+			}
+			ci[j] += s
+		}
+	}
+}
+
+// plain is the gemmer of plain loops.
+type plain struct{}
+
+func (plain) sgemm(p product, a, b, c []float32) { plainGemm(p, a, b, c) }
+func (plain) dgemm(p product, a, b, c []float64) { plainGemm(p, a, b, c) }
