@@ -29,7 +29,7 @@ func (cpuBackend) Prepare(i Instr, in []Type) (Kernel, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &cpuKernel{instr: i, in: cloneTypes(in), out: cloneTypes(out), inPlace: inPlace(i)}
+	k := &cpuKernel{instr: i, in: cloneTypes(in), out: cloneTypes(out)}
 	n := len(out)
 	k.launch = func(mem [][]byte) error { return run(mem[:n], mem[n:]) }
 	return k, nil
@@ -47,26 +47,10 @@ func cloneTypes(ts []Type) []Type {
 	return c
 }
 
-// inPlace says whether results may be written over operands.
-func inPlace(i Instr) bool {
-	switch i.(type) {
-	case Unary, Binary, Update, SumSquares, OnRows:
-		return true
-	}
-	return false
-}
-
-// over says whether result n may be written over operand m, which has its type.
-func (k *cpuKernel) over(n, m int) bool {
-	_, rows := k.instr.(OnRows)
-	return k.inPlace && (!rows || m == table(n))
-}
-
 // cpuKernel checks buffers and hands their memory to a body.
 type cpuKernel struct {
 	instr   Instr
 	in, out []Type
-	inPlace bool
 	launch  func(mem [][]byte) error
 	idle    sync.Pool // of *[]*device.Buffer, for Run
 }
@@ -117,7 +101,7 @@ func (k *cpuKernel) check(outs, ins []*device.Buffer) error {
 			return fmt.Errorf("%v: result %d: %w", k.instr, n, device.ErrReadOnly)
 		}
 		for m, a := range ins {
-			if a == b && !(k.over(n, m) && k.in[m].Equal(k.out[n])) {
+			if a == b && !overwrites(k.instr, k.in, k.out, n, m) {
 				return k.refuse("result %d must not be the buffer of operand %d", n, m)
 			}
 		}

@@ -1,0 +1,18 @@
+package kernels
+
+// Overwrites says whether a result of an instruction may be written over an operand: they have one type then, and the instruction has read
+// an element before it writes it. A memory planner asks this; [Kernel.Run] and routines hold to it.
+func Overwrites(i Instr, in []Type, result, operand int) bool {
+	out, err := i.Infer(in)
+	return err == nil && overwrites(i, in, out, result, operand)
+}
+
+func overwrites(i Instr, in, out []Type, result, operand int) bool {
+	switch i.(type) {
+	case OnRows:
+		return operand == table(result) && in[operand].Equal(out[result])
+	case Unary, Binary, Update, SumSquares:
+		return in[operand].Equal(out[result])
+	}
+	return false
+}
