@@ -33,6 +33,11 @@ func elementCases() []opCase {
 		{"Log", positive, (*Graph).Log, gorgonia.Log}, {"Sqrt", positive, (*Graph).Sqrt, gorgonia.Sqrt},
 		{"Tanh", normal, (*Graph).Tanh, gorgonia.Tanh}, {"Sigmoid", normal, (*Graph).Sigmoid, gorgonia.Sigmoid},
 		{"ReLU", nonzero, (*Graph).ReLU, gorgonia.Rectify}, {"GELU", normal, (*Graph).GELU, nil},
+		{"Abs", nonzero, (*Graph).Abs, gorgonia.Abs}, {"Sin", normal, (*Graph).Sin, gorgonia.Sin}, {"Cos", normal, (*Graph).Cos, gorgonia.Cos},
+		{"Log1p", positive, (*Graph).Log1p, gorgonia.Log1p}, {"Expm1", normal, (*Graph).Expm1, gorgonia.Expm1},
+		{"Softplus", normal, (*Graph).Softplus, gorgonia.Softplus},
+		{"Ceil", normal, func(g *Graph, x node) node { return g.Mul(x, g.Ceil(x)) }, nil},
+		{"Floor", normal, func(g *Graph, x node) node { return g.Mul(x, g.Floor(x)) }, nil},
 		{"Scale", normal, func(g *Graph, x node) node { return g.Scale(x, -2.5) }, nil},
 		{"Shift", normal, func(g *Graph, x node) node { return g.Shift(x, 1.25) }, nil},
 		{"Cast to float64 and back", normal, func(g *Graph, x node) node {
@@ -80,6 +85,21 @@ func elementCases() []opCase {
 		cs = append(cs, opCase{b.name + " with itself", fixed(nonzero, []int{2, 3}), func(g *Graph, in []node) node {
 			return b.f(g, in[0], in[0])
 		}, nil})
+	}
+	step := func(f func(g *Graph, a, b node) node) func(g *Graph, a, b node) node {
+		return func(g *Graph, a, b node) node { return g.Mul(g.Add(a, b), f(g, a, b)) }
+	}
+	for _, b := range []struct {
+		name string
+		f    func(g *Graph, a, b node) node
+	}{
+		{"Pow", (*Graph).Pow}, {"Maximum", (*Graph).Maximum}, {"Minimum", (*Graph).Minimum},
+		{"Less", step((*Graph).Less)}, {"LessEqual", step((*Graph).LessEqual)}, {"Equal", step((*Graph).Equal)},
+	} {
+		body := func(g *Graph, in []node) node { return b.f(g, in[0], in[1]) }
+		for _, s := range [][2][]int{{{3, 4}, {3, 4}}, {{3, 1}, {4}}, {{}, {2, 3}}, {{}, {}}, {{0, 3}, {1}}} {
+			cs = append(cs, opCase{fmt.Sprint(b.name, s), fixed(positive, s[0], s[1]), body, nil})
+		}
 	}
 	return cs
 }

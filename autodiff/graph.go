@@ -77,8 +77,10 @@ func (g *Graph) Apply(i kernels.Instr, in ...*gorgonia.Node) *gorgonia.Node {
 		return g.fail(i.String(), err)
 	}
 	op := &Op{Instr: i, In: ts, Out: outs[0], graph: g, id: uint32(len(g.order))}
-	n, err := gorgonia.ApplyOp(op, in...)
-	if err != nil {
+	var n *gorgonia.Node
+	if len(in) == 0 { // ApplyOp takes the graph from the operands
+		n = gorgonia.NewUniqueNode(gorgonia.WithType(nodeType(op.Out)), gorgonia.WithOp(op), gorgonia.In(g.expr), gorgonia.WithShape(op.Out.Shape...))
+	} else if n, err = gorgonia.ApplyOp(op, in...); err != nil {
 		return g.fail(i.String(), fmt.Errorf("%w: %w", ErrFunction, err))
 	}
 	g.add(n, outs[0])

@@ -108,12 +108,12 @@ func (o *Op) Hashcode() uint32 {
 // String prints the instruction with its parameters.
 func (o *Op) String() string { return o.Instr.String() }
 
-// DiffWRT says through which operands gradients flow: from a float result to float operands. Where the table has no rule,
+// DiffWRT says through which operands gradients flow: from a float result to float operands, but not through steps. Where the table has no rule,
 // asking for the gradient is an error, never a silent zero.
 func (o *Op) DiffWRT(n int) []bool {
 	wrt := make([]bool, n)
 	for i := range wrt {
-		wrt[i] = o.Out.Dtype.IsFloat() && i < len(o.In) && o.In[i].Dtype.IsFloat()
+		wrt[i] = !flat(o.Instr) && o.Out.Dtype.IsFloat() && i < len(o.In) && o.In[i].Dtype.IsFloat()
 	}
 	return wrt
 }

@@ -107,7 +107,7 @@ func unaryRule(i kernels.Unary) rule {
 	case kernels.Shift:
 		return one(func(v *vjp) node { return v.gy })
 	}
-	return nil
+	return moreUnaryRules[i.Fn]
 }
 
 // binaryRules has no entry for the functions that are gradients themselves.
@@ -136,6 +136,9 @@ var binaryRules = map[kernels.BinaryFn]rule{
 		}
 		return d
 	},
+	kernels.Pow:     powRule,
+	kernels.Maximum: chosenRule(func(v *vjp) node { return v.LessEqual(v.in[1], v.in[0]) }),
+	kernels.Minimum: chosenRule(func(v *vjp) node { return v.LessEqual(v.in[0], v.in[1]) }),
 }
 
 // matmulRule: with C = op(A)·op(B), dop(A) = dC·op(B)ᵀ and dop(B) = op(A)ᵀ·dC; a transposed operand takes the transpose.

@@ -57,7 +57,12 @@ func unaryLoop[T device.Float](i Unary) func(o, x []T) {
 // unaryMath holds the functions that are computed in float64.
 var unaryMath = [numUnary]func(float64) float64{
 	Exp: math.Exp, Log: math.Log, Sqrt: math.Sqrt, Tanh: math.Tanh, Sigmoid: sigmoid, Gelu: gelu,
+	Abs: math.Abs, Ceil: math.Ceil, Floor: math.Floor, Sin: math.Sin, Cos: math.Cos,
+	Log1p: math.Log1p, Expm1: math.Expm1, Softplus: softplus,
 }
+
+// softplus never computes the exponential of a positive number.
+func softplus(x float64) float64 { return max(x, 0) + math.Log1p(math.Exp(-math.Abs(x))) }
 
 // sigmoid never computes the exponential of a large positive number.
 func sigmoid(x float64) float64 {
@@ -117,6 +122,9 @@ func binaryLoop[T device.Float](fn BinaryFn) func(o, a, b []T) {
 				o[k] = a[k] / b[k]
 			}
 		}
+	}
+	if fn >= Pow {
+		return compareLoop[T](fn)
 	}
 	return gradLoop[T](fn)
 }

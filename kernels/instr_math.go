@@ -22,10 +22,19 @@ const (
 	Gelu  // exact: x·Φ(x), by the error function
 	Scale // x·C
 	Shift // x+C
+	Abs
+	Ceil
+	Floor
+	Sin
+	Cos
+	Log1p    // log(1+x)
+	Expm1    // eˣ-1
+	Softplus // log(1+eˣ)
 	numUnary
 )
 
-var unaryNames = [numUnary]string{"Neg", "Exp", "Log", "Sqrt", "Tanh", "Sigmoid", "Relu", "Gelu", "Scale", "Shift"}
+var unaryNames = [numUnary]string{"Neg", "Exp", "Log", "Sqrt", "Tanh", "Sigmoid", "Relu", "Gelu", "Scale", "Shift",
+	"Abs", "Ceil", "Floor", "Sin", "Cos", "Log1p", "Expm1", "Softplus"}
 
 func (f UnaryFn) String() string {
 	if f < numUnary {
@@ -71,10 +80,17 @@ const (
 	SigmoidGrad // (y, gy) → gy·y·(1-y)
 	ReluGrad    // (x, gy) → gy where x > 0, else 0
 	GeluGrad    // (x, gy) → gy·(Φ(x) + x·φ(x))
+	Pow         // a to the b
+	Maximum     // NaN where either is
+	Minimum     // NaN where either is
+	Less        // 1 where a < b, else 0
+	LessEqual   // 1 where a ≤ b, else 0
+	Equal       // 1 where a = b, else 0
 	numBinary
 )
 
-var binaryNames = [numBinary]string{"Add", "Sub", "Mul", "Div", "TanhGrad", "SigmoidGrad", "ReluGrad", "GeluGrad"}
+var binaryNames = [numBinary]string{"Add", "Sub", "Mul", "Div", "TanhGrad", "SigmoidGrad", "ReluGrad", "GeluGrad",
+	"Pow", "Maximum", "Minimum", "Less", "LessEqual", "Equal"}
 
 func (f BinaryFn) String() string {
 	if f < numBinary {

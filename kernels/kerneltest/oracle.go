@@ -70,6 +70,25 @@ func unary(i kernels.Unary, x float64) float64 {
 		return x * i.C
 	case kernels.Shift:
 		return x + i.C
+	case kernels.Abs:
+		return math.Abs(x)
+	case kernels.Ceil:
+		return math.Ceil(x)
+	case kernels.Floor:
+		return math.Floor(x)
+	case kernels.Sin:
+		return math.Sin(x)
+	case kernels.Cos:
+		return math.Cos(x)
+	case kernels.Log1p:
+		return math.Log1p(x)
+	case kernels.Expm1:
+		return math.Expm1(x)
+	case kernels.Softplus:
+		if x > 700 { // the exponential overflows
+			return x
+		}
+		return math.Log1p(math.Exp(x))
 	}
 	panic(fmt.Sprint("no oracle for ", i))
 }
@@ -95,8 +114,32 @@ func binary(fn kernels.BinaryFn, a, b float64) float64 {
 		return 0
 	case kernels.GeluGrad:
 		return b * ((1+math.Erf(a/math.Sqrt2))/2 + a*math.Exp(-a*a/2)/math.Sqrt(2*math.Pi))
+	case kernels.Pow:
+		return math.Pow(a, b)
+	case kernels.Maximum:
+		return max(a, b)
+	case kernels.Minimum:
+		return min(a, b)
 	}
-	panic(fmt.Sprint("no oracle for ", fn))
+	return compare(fn, a, b)
+}
+
+func compare(fn kernels.BinaryFn, a, b float64) float64 {
+	is := false
+	switch fn {
+	case kernels.Less:
+		is = a < b
+	case kernels.LessEqual:
+		is = a <= b
+	case kernels.Equal:
+		is = a == b
+	default:
+		panic(fmt.Sprint("no oracle for ", fn))
+	}
+	if is {
+		return 1
+	}
+	return 0
 }
 
 // dot is one element of a matrix product.

@@ -66,7 +66,7 @@ func (g wild) instr() kernels.Instr {
 	b, c, e := g.chance(0.5), g.NormFloat64(), g.chance(0.5)
 	n := g.num
 	all := []kernels.Instr{
-		kernels.Unary{Fn: kernels.UnaryFn(g.IntN(12)), C: c}, kernels.Binary{Fn: kernels.BinaryFn(g.IntN(10))},
+		kernels.Unary{Fn: kernels.UnaryFn(g.IntN(20)), C: c}, kernels.Binary{Fn: kernels.BinaryFn(g.IntN(16))},
 		kernels.MatMul{TransA: b, TransB: e}, kernels.Reduce{Fn: kernels.ReduceFn(g.IntN(4)), Axes: g.nums(), Keep: b},
 		kernels.MaxGrad{Axes: g.nums(), Keep: b}, kernels.BroadcastTo{Shape: g.nums()}, kernels.Reshape{Shape: g.nums()},
 		kernels.Transpose{Perm: g.nums()}, kernels.Slice{Axis: n(), Start: n(), Stop: n()},
