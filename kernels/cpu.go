@@ -18,6 +18,16 @@ func (cpuBackend) Name() string { return "cpu" }
 type body func(outs, ins [][]byte) error
 
 func (cpuBackend) Prepare(i Instr, in []Type) (Kernel, error) {
+	k, err := newCPUKernel(i, in)
+	if err != nil {
+		return nil, err
+	}
+	n, run := len(k.out), k.run
+	k.launch = func(mem [][]byte) error { return run(mem[:n], mem[n:]) }
+	return k, nil
+}
+
+func newCPUKernel(i Instr, in []Type) (*cpuKernel, error) {
 	if i == nil {
 		return nil, fmt.Errorf("%w: the instruction is nil", ErrOperands)
 	}
@@ -29,10 +39,7 @@ func (cpuBackend) Prepare(i Instr, in []Type) (Kernel, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &cpuKernel{instr: i, in: cloneTypes(in), out: cloneTypes(out)}
-	n := len(out)
-	k.launch = func(mem [][]byte) error { return run(mem[:n], mem[n:]) }
-	return k, nil
+	return &cpuKernel{instr: i, in: cloneTypes(in), out: cloneTypes(out), run: run}, nil
 }
 
 func cloneTypes(ts []Type) []Type {
@@ -51,6 +58,7 @@ func cloneTypes(ts []Type) []Type {
 type cpuKernel struct {
 	instr   Instr
 	in, out []Type
+	run     body
 	launch  func(mem [][]byte) error
 	idle    sync.Pool // of *[]*device.Buffer, for Run
 }
@@ -71,13 +79,15 @@ func (k *cpuKernel) Run(outs, ins []*device.Buffer) error {
 	err := l.Launch(*bufs, k.launch)
 	clear(*bufs)
 	k.idle.Put(bufs)
-	if index := (*IndexError)(nil); errors.As(err, &index) {
-		return err // it names the instruction itself
+	return named(k.instr, err)
+}
+
+// named puts the instruction before an error; an [IndexError] names it itself.
+func named(i Instr, err error) error {
+	if index := (*IndexError)(nil); err == nil || errors.As(err, &index) {
+		return err
 	}
-	if err != nil {
-		return fmt.Errorf("%v: %w", k.instr, err)
-	}
-	return nil
+	return fmt.Errorf("%v: %w", i, err)
 }
 
 // check refuses a wrong number or size of buffers, and sharing that the instruction does not allow.

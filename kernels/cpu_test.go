@@ -41,11 +41,16 @@ func FuzzInstructionsAgreeWithTheOracle(f *testing.F) {
 		f.Add([]byte{byte(k), 1, 2, 3, 4})
 	}
 	f.Add([]byte{200, 9, 99, 3})
+	f.Add([]byte{255, 9, 99, 3})
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if len(data) == 0 {
 			return
 		}
 		r := rand.New(&bytesSource{data[1:], rand.NewPCG(uint64(len(data)), uint64(data[0]))})
+		if data[0] == 255 {
+			kerneltest.CheckRoutine(t, device.Host(), r, r.IntN(12))
+			return
+		}
 		if int(data[0]) >= len(families) {
 			kerneltest.CheckWild(t, device.Host(), r)
 			return

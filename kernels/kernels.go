@@ -63,6 +63,10 @@ type Backend interface {
 	Name() string
 	// Prepare fails as [Instr.Infer] does, and with [ErrNoBackend] for an instruction it does not know.
 	Prepare(i Instr, in []Type) (Kernel, error)
+	// Assemble prepares calls over buffers of the given sizes in bytes, of which it may write those that written marks. Places are aligned
+	// to [PlaceAlign] and as long as their types. A result of a call may lie over an operand or another result of the same call only
+	// as [Kernel.Run] has it, and then exactly. The error is a [CallError] where a call is wrong, and wraps what Prepare gives.
+	Assemble(calls []Call, bufs []int, written []bool) (Routine, error)
 }
 
 // Kernel is a prepared instruction, safe for concurrent runs on different buffers.

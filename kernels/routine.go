@@ -6,8 +6,16 @@ import (
 	"github.com/weft-project/weft/device"
 )
 
+// PlaceAlign divides the Off of every [Place], in bytes.
+const PlaceAlign = 8
+
 // Place is where an operand or a result of a [Call] lies: Len bytes, from Off, of one of the routine's buffers.
 type Place struct{ Buf, Off, Len int }
+
+// overlaps says whether two places share a byte.
+func (p Place) overlaps(q Place) bool {
+	return p.Buf == q.Buf && p.Len > 0 && q.Len > 0 && p.Off < q.Off+q.Len && q.Off < p.Off+p.Len
+}
 
 // Call is one instruction of a routine, with places for what it reads and writes.
 type Call struct {
@@ -19,8 +27,8 @@ type Call struct {
 // Routine is a list of calls over one set of buffers, prepared together, so that running it costs one launch. It is safe for concurrent
 // runs on different buffers; buffers that it only reads may be shared.
 type Routine interface {
-	// Run runs the calls in order. The buffers lie on one device and are as long as the routine was told. The error is a [CallError]
-	// where a call failed.
+	// Run runs the calls in order. The buffers lie on one device and are as long as the routine was told; what is read may be given twice,
+	// what is written only once. The error is a [CallError] where a call failed, [ErrOperands] where the buffers do not fit.
 	Run(bufs []*device.Buffer) error
 }
 

@@ -49,6 +49,15 @@ func Run(t *testing.T, newDevice func(t *testing.T) device.Device) {
 	on("ElementwiseAndUpdatesMayRunInPlace", checkInPlace)
 	on("BadIndicesAreNamed", checkIndices)
 	on("BadBuffersAreRefused", checkBuffers)
+	on("RoutinesAgreeWithTheirInstructions", func(t *testing.T, d device.Device) {
+		r := rand.New(rand.NewPCG(11, 11))
+		for range 60 {
+			CheckRoutine(t, d, r, r.IntN(12))
+		}
+	})
+	on("BadPlacesAreRefused", checkPlaces)
+	on("BadBuffersOfRoutinesAreRefused", checkRoutineBuffers)
+	on("ABadIndexStopsARoutineAndNamesTheCall", checkRoutineIndex)
 }
 
 // checkLarge covers what small shapes do not reach: libraries, tiles, chunks.

@@ -43,7 +43,9 @@ type liar struct {
 func (l *liar) Download(dst []byte, src *device.Buffer, off int) error {
 	err := l.Launcher.Download(dst, src, off)
 	if l.n--; l.n == 0 {
-		dst[len(dst)-1] ^= 0x08 // in the exponent
+		for k := len(dst) - 1; k >= 0; k -= 4 {
+			dst[k] ^= 0x08 // in the exponent
+		}
 	}
 	return err
 }
@@ -60,6 +62,21 @@ func TestCheckFailsWhenAnythingItReadsIsWrong(t *testing.T) {
 		require.True(t, check(n), "download %d was spoiled", n)
 	}
 	require.False(t, check(7), "there are but six downloads")
+}
+
+func TestCheckRoutineFailsWhenTheArenaIsWrong(t *testing.T) {
+	downloads := 0
+	check := func(n int) bool {
+		l := &liar{device.NewSim(device.SimConfig{}), n}
+		failed := fails(t, func(t testing.TB) { CheckRoutine(t, l, rand.New(rand.NewPCG(2, 5)), 8) })
+		downloads = n - l.n
+		return failed
+	}
+	require.False(t, check(0), "an honest device must pass")
+	for last := range 4 { // two runs: what was given, then the arena
+		require.True(t, check(downloads-last))
+		check(0)
+	}
 }
 
 func TestCheckFailsWithoutTheIndexError(t *testing.T) {
