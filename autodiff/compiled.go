@@ -7,6 +7,7 @@ import (
 
 	"gorgonia.org/gorgonia"
 
+	"github.com/weft-project/weft/autodiff/program"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels"
 )
@@ -18,7 +19,7 @@ type compiled struct {
 	backend kernels.Backend
 	in, out []*gorgonia.Node
 	need    []bool // inputs that require a gradient
-	fwd     *program
+	fwd     *program.Program
 	reads   []int // inputs that the backward reads
 	kept    []*gorgonia.Node
 	tracked []bool // results through which gradients flow to a needed input
@@ -32,7 +33,7 @@ type compiled struct {
 
 // pulling is a backward program and where its results go.
 type pulling struct {
-	prog *program
+	prog *program.Program
 	to   []int // input of the function for each result of the program
 }
 
@@ -99,36 +100,6 @@ func (c *compiled) pull(mask uint64) (gin, gout []*gorgonia.Node, to []int, err 
 		}
 	}
 	return gin, gout, have, nil
-}
-
-// settle decides what the forward saves: the nodes from before the backward that the backward reads.
-func (c *compiled) settle(before int, gin, gout []*gorgonia.Node) {
-	stop := map[*gorgonia.Node]int{}
-	for _, n := range gin {
-		if n != nil {
-			stop[n] = 0
-		}
-	}
-	for _, n := range c.graph.order[:before] {
-		stop[n] = 0
-	}
-	read := map[*gorgonia.Node]bool{}
-	for n := range c.graph.reachable(stop, gout) {
-		for _, x := range c.graph.operands(n) {
-			read[x] = true
-		}
-	}
-	for i, n := range c.in {
-		if read[n] {
-			c.reads = append(c.reads, i)
-		}
-		delete(read, n)
-	}
-	for _, n := range c.graph.order[:before] {
-		if read[n] {
-			c.kept = append(c.kept, n)
-		}
-	}
 }
 
 // backward finds or compiles the program that pulls the results in mask back.
@@ -200,14 +171,15 @@ func (c *compiled) forward(dev device.Device, owner *Arena, in []*Tensor) ([]*Te
 		bufs = append(bufs, b)
 	}
 	began := owner.now()
-	results, err := c.fwd.run(dev, bufs)
-	if err != nil {
+	var some [4]*device.Buffer
+	results := append(some[:0], make([]*device.Buffer, len(c.fwd.Types()))...)
+	if err := c.fwd.Run(dev, bufs, results); err != nil {
 		return nil, err
 	}
 	took := since(began)
 	outs := make([]*Tensor, len(c.out))
 	for i := range outs {
-		outs[i] = newTensor(c.fwd.types[i], results[i], owner)
+		outs[i] = newTensor(c.fwd.Types()[i], results[i], owner)
 	}
 	if !c.grads {
 		return outs, nil
@@ -219,7 +191,7 @@ func (c *compiled) forward(dev device.Device, owner *Arena, in []*Tensor) ([]*Te
 		call.saved = append(call.saved, bufs[i].Retain())
 	}
 	call.saved = append(call.saved, results[len(c.out):]...)
-	n.name, n.outs, n.at, n.of, n.call, n.next = c.name, c.fwd.types[:len(c.out)], c.sites.here(), owner, call, r.next[:0]
+	n.name, n.outs, n.at, n.of, n.call, n.next = c.name, c.fwd.Types()[:len(c.out)], c.sites.here(), owner, call, r.next[:0]
 	n.took = took
 	for _, t := range in {
 		n.next = append(n.next, t.edge)

@@ -53,38 +53,53 @@ func (g *Graph) add(n *gorgonia.Node, t kernels.Type) {
 	g.types[n] = t
 }
 
-// Apply applies an instruction to nodes of g.
+// Apply applies an instruction with one result to nodes of g.
 func (g *Graph) Apply(i kernels.Instr, in ...*gorgonia.Node) *gorgonia.Node {
+	outs := g.ApplyAll(i, in...)
+	switch {
+	case g.err != nil:
+		return nil
+	case len(outs) != 1:
+		return g.fail(i.String(), fmt.Errorf("%w: it has %d results; use ApplyAll", ErrFunction, len(outs)))
+	}
+	return outs[0]
+}
+
+// ApplyAll applies an instruction to nodes of g and gives a node for each of its results.
+func (g *Graph) ApplyAll(i kernels.Instr, in ...*gorgonia.Node) []*gorgonia.Node {
 	if g.err != nil {
 		return nil
 	}
 	if i == nil {
-		return g.fail("Apply", fmt.Errorf("%w: the instruction is nil", ErrFunction))
+		g.fail("Apply", fmt.Errorf("%w: the instruction is nil", ErrFunction))
+		return nil
 	}
 	ts := make([]kernels.Type, len(in))
 	for j, n := range in {
 		t, ok := g.types[n]
 		if !ok {
-			return g.fail(i.String(), foreignNode(j, n))
+			g.fail(i.String(), foreignNode(j, n))
+			return nil
 		}
 		ts[j] = t
 	}
 	outs, err := i.Infer(ts)
-	if err == nil && len(outs) != 1 {
-		err = fmt.Errorf("%w: it has %d results; ops of a graph have one", ErrFunction, len(outs))
-	}
 	if err != nil {
-		return g.fail(i.String(), err)
+		g.fail(i.String(), err)
+		return nil
 	}
-	op := &Op{Instr: i, In: ts, Out: outs[0], graph: g, id: uint32(len(g.order))}
-	var n *gorgonia.Node
-	if len(in) == 0 { // ApplyOp takes the graph from the operands
-		n = gorgonia.NewUniqueNode(gorgonia.WithType(nodeType(op.Out)), gorgonia.WithOp(op), gorgonia.In(g.expr), gorgonia.WithShape(op.Out.Shape...))
-	} else if n, err = gorgonia.ApplyOp(op, in...); err != nil {
-		return g.fail(i.String(), fmt.Errorf("%w: %w", ErrFunction, err))
+	nodes := make([]*gorgonia.Node, len(outs))
+	for k, t := range outs {
+		op := &Op{Instr: i, In: ts, Out: t, Result: k, graph: g, id: uint32(len(g.order))}
+		if len(in) == 0 { // ApplyOp takes the graph from the operands
+			nodes[k] = gorgonia.NewUniqueNode(gorgonia.WithType(nodeType(t)), gorgonia.WithOp(op), gorgonia.In(g.expr), gorgonia.WithShape(t.Shape...))
+		} else if nodes[k], err = gorgonia.ApplyOp(op, in...); err != nil {
+			g.fail(i.String(), fmt.Errorf("%w: %w", ErrFunction, err))
+			return nil
+		}
+		g.add(nodes[k], t)
 	}
-	g.add(n, outs[0])
-	return n
+	return nodes
 }
 
 func foreignNode(j int, n *gorgonia.Node) error {

@@ -21,9 +21,11 @@ type Op struct {
 	Instr kernels.Instr
 	In    []kernels.Type
 	Out   kernels.Type
+	// Result says which of the instruction's results this is: an instruction with several is as many nodes with the same operands.
+	Result int
 
 	graph *Graph
-	id    uint32 // unique in the graph
+	id    uint32 // unique in the graph; the results of one instruction follow one another
 }
 
 var _ gorgonia.SDOp = (*Op)(nil)
@@ -75,15 +77,21 @@ func (o *Op) Do(in ...gorgonia.Value) (gorgonia.Value, error) {
 		}
 		bufs = append(bufs, b)
 	}
-	out, err := host.Alloc(o.Out.Bytes())
+	outs, err := o.Instr.Infer(o.In)
 	if err != nil {
 		return nil, err
 	}
-	bufs = append(bufs, out)
-	if err := k.Run([]*device.Buffer{out}, bufs[:len(in)]); err != nil {
+	for _, t := range outs {
+		b, err := host.Alloc(t.Bytes())
+		if err != nil {
+			return nil, err
+		}
+		bufs = append(bufs, b)
+	}
+	if err := k.Run(bufs[len(in):], bufs[:len(in)]); err != nil {
 		return nil, err
 	}
-	return valueOf(out, o.Out)
+	return valueOf(bufs[len(in)+o.Result], o.Out)
 }
 
 // ReturnsPtr is true: results are tensors.
@@ -96,7 +104,7 @@ func (o *Op) CallsExtern() bool { return false }
 func (o *Op) OverwritesInput() int { return -1 }
 
 // WriteHash writes everything that makes this op what it is.
-func (o *Op) WriteHash(h hash.Hash) { fmt.Fprintf(h, "%v%v#%d", o.Instr, o.In, o.id) }
+func (o *Op) WriteHash(h hash.Hash) { fmt.Fprintf(h, "%v%v.%d#%d", o.Instr, o.In, o.Result, o.id) }
 
 // Hashcode is unique in the graph, so that Gorgonia never takes one op for another.
 func (o *Op) Hashcode() uint32 {
@@ -106,7 +114,12 @@ func (o *Op) Hashcode() uint32 {
 }
 
 // String prints the instruction with its parameters.
-func (o *Op) String() string { return o.Instr.String() }
+func (o *Op) String() string {
+	if o.Result > 0 {
+		return fmt.Sprintf("%v.%d", o.Instr, o.Result)
+	}
+	return o.Instr.String()
+}
 
 // DiffWRT says through which operands gradients flow: from a float result to float operands, but not through steps. Where the table has no rule,
 // asking for the gradient is an error, never a silent zero.

@@ -14,7 +14,7 @@ func (g *Graph) pullback(op *Op, in []*gorgonia.Node, y, gy *gorgonia.Node, need
 	if r == nil {
 		return nil, fmt.Errorf("%w: %v has no gradient rule", ErrGradient, op.Instr)
 	}
-	d := r(&vjp{Graph: g, in: in, y: y, gy: gy, need: need})
+	d := r(&vjp{Graph: g, in: in, y: y, gy: gy, need: need, result: op.Result})
 	for j, x := range in {
 		if !need[j] || j >= len(d) || d[j] == nil {
 			continue

@@ -20,6 +20,8 @@ type vjp struct {
 	y    *gorgonia.Node // the result
 	gy   *gorgonia.Node // its gradient
 	need []bool
+
+	result int // which of the instruction's results y is
 }
 
 type node = *gorgonia.Node
@@ -99,7 +101,8 @@ func unaryRule(i kernels.Unary) rule {
 	case kernels.Sigmoid:
 		return one(func(v *vjp) node { return v.Apply(kernels.Binary{Fn: kernels.SigmoidGrad}, v.y, v.gy) })
 	case kernels.Relu:
-		return one(func(v *vjp) node { return v.Apply(kernels.Binary{Fn: kernels.ReluGrad}, v.in[0], v.gy) })
+		// y is positive where x is, and is kept anyway by whatever reads it.
+		return one(func(v *vjp) node { return v.Apply(kernels.Binary{Fn: kernels.ReluGrad}, v.y, v.gy) })
 	case kernels.Gelu:
 		return one(func(v *vjp) node { return v.Apply(kernels.Binary{Fn: kernels.GeluGrad}, v.in[0], v.gy) })
 	case kernels.Scale:

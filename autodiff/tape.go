@@ -184,12 +184,13 @@ func (k *call) backward(gys []*Tensor, inputs int, retain bool) ([]*Tensor, erro
 		}
 		in = append(in, b)
 	}
-	bufs, err := p.prog.run(k.dev, in)
-	if err != nil {
+	var some [4]*device.Buffer
+	bufs := append(some[:0], make([]*device.Buffer, len(p.to))...)
+	if err := p.prog.Run(k.dev, in, bufs); err != nil {
 		return nil, err
 	}
 	for i, to := range p.to {
-		out[to] = manual(p.prog.types[i], bufs[i])
+		out[to] = manual(p.prog.Types()[i], bufs[i])
 	}
 	if !retain {
 		k.free()
