@@ -20,16 +20,25 @@ type system struct {
 	name string
 	dir  string
 	argv []string
+	env  []string // on top of one thread for everybody
 }
 
 func main() {
 	rounds := flag.Int("rounds", 5, "how often each system runs")
 	each := flag.Duration("time", time.Second, "for how long one benchmark runs in a round")
 	python := flag.String("python", "/usr/bin/python3", "an interpreter that has torch; empty leaves torch out")
+	only := flag.String("only", "", "jobs: two processes; local: one; empty: both")
 	flag.Parse()
+	var run []system
+	if *only != "local" {
+		run = jobs(*each, *python)
+	}
+	if *only != "jobs" {
+		run = append(run, locals(*each, *python)...)
+	}
 	var all samples
 	for round := range *rounds {
-		for _, s := range systems(*each, *python) {
+		for _, s := range run {
 			fmt.Fprintf(os.Stderr, "round %d of %d: %s\n", round+1, *rounds, s.name)
 			if err := all.run(s); err != nil {
 				fmt.Fprintf(os.Stderr, "peers: %s is left out of this round: %v\n", s.name, err)
@@ -39,15 +48,31 @@ func main() {
 	all.table(os.Stdout)
 }
 
-func systems(each time.Duration, python string) []system {
+// widest asks both sides for the same kernels. Products matter little between processes, and much in one.
+var widest = []string{"OPENBLAS_CORETYPE=SkylakeX", "ATEN_CPU_CAPABILITY=avx512"}
+
+// locals are programs of one process: Weft, torch as it is installed, and torch told to use the widest vectors.
+func locals(each time.Duration, python string) []system {
+	all := []system{{"weft, one process", "bench/local", []string{"go", "test", "-run", "^$", "-bench", "^BenchmarkLocal$", "-benchtime", each.String(), "."}, nil}}
+	if python == "" {
+		return all
+	}
+	argv := []string{python, "local.py", fmt.Sprint(each.Seconds())}
+	return append(all,
+		system{"torch, one process", "bench/torch", append(slices.Clone(argv), "default"), nil},
+		system{"torch, one process, AVX-512", "bench/torch", append(slices.Clone(argv), "avx512"), widest})
+}
+
+// jobs are programs of two processes.
+func jobs(each time.Duration, python string) []system {
 	test := []string{"go", "test", "-run", "^$", "-bench", "^Benchmark(Call|Tensor|TLS|Pass|(Fast)?PipelineMLP)$", "-benchtime", each.String(), "."}
-	all := []system{{"weft", "bench", test}, {"grpc", "bench/grpc", test}}
+	all := []system{{"weft", "bench", test, widest}, {"grpc", "bench/grpc", test, widest}}
 	if python == "" {
 		return all
 	}
 	for _, mode := range []string{"default", "uv"} {
 		for _, program := range []string{"rpc_call.py", "dist_autograd.py"} {
-			all = append(all, system{"torch " + mode + ", " + program, "bench/torch", []string{python, program, mode, fmt.Sprint(each.Seconds())}})
+			all = append(all, system{"torch " + mode + ", " + program, "bench/torch", []string{python, program, mode, fmt.Sprint(each.Seconds())}, widest})
 		}
 	}
 	return all
@@ -62,8 +87,7 @@ type samples struct {
 func (all *samples) run(s system) error {
 	cmd := exec.Command(s.argv[0], s.argv[1:]...)
 	cmd.Dir = s.dir
-	// The same kernels and one thread for everybody. They matter little here, where nobody multiplies matrices.
-	cmd.Env = append(os.Environ(), "OPENBLAS_CORETYPE=SkylakeX", "ATEN_CPU_CAPABILITY=avx512", "OMP_NUM_THREADS=1", "OPENBLAS_NUM_THREADS=1")
+	cmd.Env = append(append(os.Environ(), "OMP_NUM_THREADS=1", "OPENBLAS_NUM_THREADS=1"), s.env...)
 	var errors bytes.Buffer
 	cmd.Stderr = &errors
 	out, err := cmd.Output()
@@ -145,6 +169,8 @@ func (all *samples) table(w io.Writer) {
 			metric, higher = "passes/s", true
 		case strings.HasSuffix(row, "PipelineMLP"):
 			metric, higher = "steps/s", true
+		case strings.HasPrefix(row, "Local/"):
+			metric = "ns/op"
 		}
 		best := all.bestPeer(row, metric, higher)
 		for _, column := range all.columns {
@@ -210,6 +236,14 @@ var promises = []ratio{
 	{"PipelineMLP", "steps/s", "quic", "PipelineMLP", "torch-uv", 1.5, true},
 	{"Pass/size=3x3", "passes/s", "local", "Pass/size=3x3/mode=fast", "local", 0.9, true},
 	{"PipelineMLP", "steps/s", "local", "FastPipelineMLP", "local", 0.9, true},
+	{"Local/mlp", "ns/op", "weft", "Local/mlp", "torch-default", 0.8, false},
+	{"Local/mlp", "ns/op", "weft", "Local/mlp", "torch-avx512", 1, false},
+	{"Local/block", "ns/op", "weft", "Local/block", "torch-default", 0.9, false},
+	{"Local/block", "ns/op", "weft", "Local/block", "torch-avx512", 0.9, false},
+	{"Local/convnet", "ns/op", "weft", "Local/convnet", "torch-default", 1, false},
+	{"Local/convnet", "ns/op", "weft", "Local/convnet", "torch-avx512", 1, false},
+	{"Local/add3x3-taped", "ns/op", "weft", "Local/add3x3-taped", "torch-default", 1.0 / 3, false},
+	{"Local/chain100-backward", "ns/op", "weft", "Local/chain100-backward", "torch-default", 1.0 / 3, false},
 }
 
 func ratios(out io.Writer, all *samples) {
