@@ -143,42 +143,6 @@ func TestAPanicInABodyBecomesAnErrorAndLeavesTheLocksFree(t *testing.T) {
 	require.NoError(t, Add(Scalar(float32(1)), New([]float32{1, 2, 3, 4, 5, 6, 7})).Err())
 }
 
-// panicking is a kernel that breaks its contract.
-type panicking struct{ with any }
-
-func (k panicking) Run([]*device.Buffer, []*device.Buffer) error {
-	if err, ok := k.with.(error); ok && errors.Is(err, errKernel) {
-		return err
-	}
-	panic(k.with)
-}
-
-var errKernel = errors.New("kernel failed")
-
-func TestAPanicOrAnErrorInAKernelEndsTheProgramAndFreesItsMemory(t *testing.T) {
-	before := device.Host().Stats().Live
-	for _, with := range []any{"oh", errKernel} {
-		p := &program{name: "f", slots: 2, outs: []int{1}, types: []kernels.Type{{Dtype: device.Float32}}, steps: []step{
-			{kernel: fillKernel(t), instr: kernels.Fill{}, bytes: 4, out: 0},
-			{kernel: panicking{with}, instr: kernels.Unary{Fn: kernels.Exp}, bytes: 4, out: 1, ins: []int{0}, dead: []int{0}},
-		}}
-		out, err := p.run(device.Host(), nil)
-		require.Nil(t, out)
-		require.ErrorContains(t, err, "f, instruction 1 (Exp): ")
-		require.ErrorContains(t, err, fmt.Sprint(with))
-		require.Equal(t, before, device.Host().Stats().Live)
-	}
-}
-
-func fillKernel(t *testing.T) kernels.Kernel {
-	t.Helper()
-	b, err := kernels.For(device.Host())
-	require.NoError(t, err)
-	k, err := b.Prepare(kernels.Fill{Type: kernels.Type{Dtype: device.Float32}, C: 1}, nil)
-	require.NoError(t, err)
-	return k
-}
-
 func TestOneFunctionRunsOnManyGoroutinesWithTheBitsOfASerialRun(t *testing.T) {
 	f := Define("mlp", func(g *Graph, x, w1, b1, w2 node) node {
 		return g.Mean(g.LogSoftmax(g.MatMul(g.GELU(g.Linear(x, w1, b1)), w2), -1))

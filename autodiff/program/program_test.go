@@ -1,0 +1,123 @@
+package program
+
+import (
+	"errors"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/internal/soak"
+	"github.com/weft-project/weft/kernels"
+)
+
+// hold puts bytes into buffers of the host.
+func hold(t testing.TB, in [][]byte) []*device.Buffer {
+	t.Helper()
+	var bufs []*device.Buffer
+	for _, x := range in {
+		b, err := device.Host().Alloc(len(x))
+		require.NoError(t, err)
+		require.NoError(t, device.Host().Upload(b, 0, x))
+		bufs = append(bufs, b)
+	}
+	return bufs
+}
+
+func drop(t testing.TB, bufs []*device.Buffer) {
+	t.Helper()
+	for _, b := range bufs {
+		require.NoError(t, b.Release())
+	}
+}
+
+func backend(t testing.TB) kernels.Backend {
+	t.Helper()
+	b, err := kernels.For(device.Host())
+	require.NoError(t, err)
+	return b
+}
+
+func TestAProgramAsItIsGivesTheBitsOfItsInstructionsOneByOne(t *testing.T) {
+	before := device.Host().Stats().Live
+	for seed := range soak.Cases(300) {
+		r := rand.New(rand.NewPCG(uint64(seed), 2))
+		u := randomUnit(r)
+		raw := randomInputs(r, u)
+		want := oracle(t, u, raw)
+		p, err := assemble(u, backend(t))
+		require.NoError(t, err)
+		in, out := hold(t, raw), make([]*device.Buffer, len(u.Results))
+		for range 2 {
+			require.NoError(t, p.Run(device.Host(), in, out))
+			for k, b := range out {
+				got := make([]byte, b.Len())
+				require.NoError(t, device.Host().Download(got, b, 0))
+				require.Equal(t, string(want[k]), string(got), "seed %d, result %d of\n%v", seed, k, u)
+				require.Equal(t, u.Types[u.Results[k]], p.Types()[k])
+			}
+			drop(t, out)
+		}
+		drop(t, in)
+	}
+	require.Equal(t, before, device.Host().Stats().Live)
+}
+
+// broken is a backend whose routines fail.
+type broken struct {
+	kernels.Backend
+	err error
+}
+
+func (b broken) Assemble([]kernels.Call, []int, []bool) (kernels.Routine, error) { return b, nil }
+func (b broken) Run([]*device.Buffer) error                                    { return b.err }
+
+func TestAnErrorNamesTheInstructionAndFreesTheMemory(t *testing.T) {
+	before := device.Host().Stats().Live
+	cause := errors.New("oh")
+	u := &Unit{Name: "f"}
+	x := u.Input(vectors(4))
+	y := apply(t, u, kernels.Reduce{Fn: kernels.Sum}, apply(t, u, kernels.Unary{Fn: kernels.Exp}, x))
+	u.Results = []Value{y}
+	p, err := assemble(u, broken{err: &kernels.CallError{At: 1, Instr: u.Insts[1].Instr, Err: cause}})
+	require.NoError(t, err)
+	in, out := hold(t, [][]byte{make([]byte, 16)}), make([]*device.Buffer, 1)
+	err = p.Run(device.Host(), in, out)
+	require.ErrorIs(t, err, cause)
+	require.EqualError(t, err, "f, instruction 1 (Sum(axes=all, keep=false)): oh")
+	require.Nil(t, out[0])
+	drop(t, in)
+	require.Equal(t, before, device.Host().Stats().Live)
+}
+
+func TestTheOnlyInstructionOfAProgramSpeaksForItself(t *testing.T) {
+	cause := errors.New("oh")
+	u := &Unit{Name: "f"}
+	u.Results = []Value{apply(t, u, kernels.Unary{Fn: kernels.Exp}, u.Input(vectors(4)))}
+	p, err := assemble(u, broken{err: &kernels.CallError{Instr: u.Insts[0].Instr, Err: cause}})
+	require.NoError(t, err)
+	in := hold(t, [][]byte{make([]byte, 16)})
+	defer drop(t, in)
+	require.Equal(t, cause, p.Run(device.Host(), in, make([]*device.Buffer, 1)))
+}
+
+func TestARunOfAProgramAllocatesNothing(t *testing.T) {
+	u := &Unit{Name: "f"}
+	x := u.Input(vectors(64))
+	y := apply(t, u, kernels.Unary{Fn: kernels.Neg}, apply(t, u, kernels.Binary{Fn: kernels.Add}, x, x))
+	u.Results = []Value{y, x, y}
+	p, err := assemble(u, backend(t))
+	require.NoError(t, err)
+	in, out := hold(t, [][]byte{make([]byte, 256)}), make([]*device.Buffer, 3)
+	defer drop(t, in)
+	n := testing.AllocsPerRun(100, func() {
+		if err := p.Run(device.Host(), in, out); err != nil {
+			t.Fatal(err)
+		}
+		for _, b := range out {
+			_ = b.Release()
+		}
+	})
+	require.LessOrEqual(t, n, 3., "the results' buffers alone")
+}
