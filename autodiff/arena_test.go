@@ -139,7 +139,7 @@ func TestEveryAllocationMayFailAndNothingLeaks(t *testing.T) {
 		require.ErrorIs(t, err, device.ErrMemory)
 		tried++
 	}
-	require.Greater(t, tried, 8)
+	require.Greater(t, tried, 5)
 }
 
 // stepOn is a function of many ops, forward and backward, whose every allocation is dev's.

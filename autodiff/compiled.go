@@ -20,7 +20,8 @@ type compiled struct {
 	in, out []*gorgonia.Node
 	need    []bool // inputs that require a gradient
 	fwd     *program.Program
-	reads   []int // inputs that the backward reads
+	sole    kernels.Kernel // of a function that is one instruction on its inputs
+	reads   []int          // inputs that the backward reads
 	kept    []*gorgonia.Node
 	tracked []bool // results through which gradients flow to a needed input
 	grads   bool   // some result is
@@ -67,9 +68,25 @@ func (c *compiled) prepare() error {
 		}
 		c.settle(before, gin, gout)
 	}
-	fwd, err := c.graph.compile(c.name, c.backend, c.in, append(slices.Clone(c.out), c.kept...))
-	c.fwd = fwd
+	u, err := c.graph.lower(c.name, c.in, append(slices.Clone(c.out), c.kept...))
+	if err != nil {
+		return err
+	}
+	if len(u.Insts) == 1 && len(c.in) == len(u.Insts[0].In) {
+		if c.sole, err = c.backend.Prepare(u.Insts[0].Instr, c.inTypes()); err != nil {
+			return fmt.Errorf("%s: %w", c.name, err)
+		}
+	}
+	c.fwd, err = program.Compile(u, c.backend)
 	return err
+}
+
+func (c *compiled) inTypes() []kernels.Type {
+	ts := make([]kernels.Type, len(c.in))
+	for i, n := range c.in {
+		ts[i] = c.graph.types[n]
+	}
+	return ts
 }
 
 // pull adds the backward of the results in mask to the graph: nodes for the given gradients (one per result, nil outside

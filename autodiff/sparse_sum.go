@@ -75,7 +75,7 @@ func addingRows(whole *Tensor, r *rows) (kernels.Instr, []kernels.Type) {
 }
 
 func sumDense(a, b *Tensor) (*Tensor, error) {
-	p, err := addition(a)
+	add, err := addition(a)
 	if err != nil {
 		return nil, err
 	}
@@ -89,15 +89,19 @@ func sumDense(a, b *Tensor) (*Tensor, error) {
 		return nil, err
 	}
 	defer y.Release() //nolint:errcheck // ours
-	out, err := p.run(a.dev, []*device.Buffer{x, y})
+	sum, err := a.dev.Alloc(a.typ.Bytes())
 	if err != nil {
 		return nil, err
 	}
-	return manual(a.typ, out[0]), nil
+	if err := add.Run([]*device.Buffer{sum}, []*device.Buffer{x, y}); err != nil {
+		_ = sum.Release() // ours alone
+		return nil, err
+	}
+	return manual(a.typ, sum), nil
 }
 
-// addition is the program that adds two values like t.
-func addition(t *Tensor) (*program, error) {
+// addition is the kernel that adds two values like t.
+func addition(t *Tensor) (kernels.Kernel, error) {
 	if t.requiresGrad {
 		t = &Tensor{typ: t.typ, dev: t.dev}
 	}
@@ -105,7 +109,7 @@ func addition(t *Tensor) (*program, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.fwd, nil
+	return c.sole, nil
 }
 
 // addInPlace adds g to a transient that nobody else sees, where that can be done without another buffer.
@@ -122,7 +126,7 @@ func addInPlace(sum, g *Tensor) (done bool, err error) {
 		add, types := addingRows(sum, r)
 		return true, runInto(sum.buf, add, types, sum.buf, r.values, r.ids)
 	}
-	p, err := addition(sum)
+	add, err := addition(sum)
 	if err != nil {
 		return false, err
 	}
@@ -131,7 +135,7 @@ func addInPlace(sum, g *Tensor) (done bool, err error) {
 		return false, err
 	}
 	defer b.Release() //nolint:errcheck // ours
-	return true, p.steps[0].kernel.Run([]*device.Buffer{sum.buf}, []*device.Buffer{sum.buf, b})
+	return true, add.Run([]*device.Buffer{sum.buf}, []*device.Buffer{sum.buf, b})
 }
 
 // join is all rows of both, coalesced where they are more than the tensor has: sums stay bounded however many are added.

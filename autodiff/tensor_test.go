@@ -152,7 +152,7 @@ func TestDefineRefusesWhatIsNotABody(t *testing.T) {
 	require.ErrorContains(t, many.CallAll()[0].Err(), "it has 0 results; 1 to 64 are possible")
 	require.ErrorContains(t, Define("adam", func(g *Graph, p, d, m, v node) node {
 		return g.Apply(kernels.Update{Rule: kernels.Adam, Step: 1}, p, d, m, v)
-	}).Call(Scalar(1.0), Scalar(1.0), Scalar(1.0), Scalar(1.0)).Err(), "it has 3 results; ops of a graph have one")
+	}).Call(Scalar(1.0), Scalar(1.0), Scalar(1.0), Scalar(1.0)).Err(), "it has 3 results; use ApplyAll")
 }
 
 func TestAFunctionMayReturnItsInputsAndOneResultTwice(t *testing.T) {

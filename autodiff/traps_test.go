@@ -143,6 +143,8 @@ func TestAPanicInABodyBecomesAnErrorAndLeavesTheLocksFree(t *testing.T) {
 	require.NoError(t, Add(Scalar(float32(1)), New([]float32{1, 2, 3, 4, 5, 6, 7})).Err())
 }
 
+var errKernel = errors.New("kernel failed")
+
 func TestOneFunctionRunsOnManyGoroutinesWithTheBitsOfASerialRun(t *testing.T) {
 	f := Define("mlp", func(g *Graph, x, w1, b1, w2 node) node {
 		return g.Mean(g.LogSoftmax(g.MatMul(g.GELU(g.Linear(x, w1, b1)), w2), -1))

@@ -71,7 +71,7 @@ type broken struct {
 }
 
 func (b broken) Assemble([]kernels.Call, []int, []bool) (kernels.Routine, error) { return b, nil }
-func (b broken) Run([]*device.Buffer) error                                    { return b.err }
+func (b broken) Run([]*device.Buffer) error                                      { return b.err }
 
 func TestAnErrorNamesTheInstructionAndFreesTheMemory(t *testing.T) {
 	before := device.Host().Stats().Live
