@@ -13,8 +13,11 @@ func rowMajor(s device.Shape) []int {
 }
 
 // broadcastStrides are the strides with which a tensor of shape from is read as shape to; 0 where it repeats.
-func broadcastStrides(from, to device.Shape) []int {
-	st, own := make([]int, len(to)), rowMajor(from)
+func broadcastStrides(from, to device.Shape) []int { return stretched(rowMajor(from), from, to) }
+
+// stretched is broadcastStrides for a tensor with strides of its own.
+func stretched(own []int, from, to device.Shape) []int {
+	st := make([]int, len(to))
 	for k, n := range from {
 		if n != 1 {
 			st[len(to)-len(from)+k] = own[k]

@@ -1,0 +1,180 @@
+package kernels
+
+import (
+	"sync"
+
+	"github.com/weft-project/weft/device"
+)
+
+// mapBody runs a map over all of its elements.
+func mapBody[T device.Float](i Map, in []Type, views []*View) body {
+	p := planMap[T](i, in, views)
+	return func(outs, ins [][]byte) error {
+		r := p.begin(outs, ins, 1)
+		r.units(0, 0, p.units, nil)
+		r.end()
+		return nil
+	}
+}
+
+// mapRun is one run of a plan. Its rows, of everything along the shape's last axis, may be run in pieces. Sums are kept per part: parts
+// may be run at once by goroutines of their own, the rows of one part in order. So what comes out depends on the cut into parts, and
+// not on who runs them.
+type mapRun[T device.Float] struct {
+	p         *mapPlan[T]
+	outs, ins [][]T
+	acc       []float64 // of all parts
+}
+
+// begin starts a run of some parts; the memory is the run's until end. An operand that [mapRun.rows] is given may be nil.
+func (p *mapPlan[T]) begin(outs, ins [][]byte, parts int) *mapRun[T] {
+	r := take[mapRun[T]](p.pools.run)
+	r.p = p
+	for _, b := range outs {
+		r.outs = append(r.outs, device.As[T](b))
+	}
+	for _, b := range ins {
+		r.ins = append(r.ins, device.As[T](b))
+	}
+	r.acc = grown(r.acc, parts*p.sums)
+	for at := 0; at < len(r.acc); at += p.sums {
+		for k := range p.folds {
+			p.folds[k].begin(r.acc[at:])
+		}
+	}
+	return r
+}
+
+// rows computes rows [from, to). Where first is not nil, it holds those of operand 0.
+func (r *mapRun[T]) rows(part, from, to int, first []T) {
+	r.units(part, from*r.p.row/r.p.inner, to*r.p.row/r.p.inner, first)
+}
+
+// end writes what was folded, and lets go of the memory.
+func (r *mapRun[T]) end() {
+	for k := range r.p.folds {
+		f := &r.p.folds[k]
+		finish(f, r.outs[f.out], r.acc, r.p.sums)
+	}
+	clear(r.outs)
+	clear(r.ins)
+	r.outs, r.ins = r.outs[:0], r.ins[:0]
+	r.p.pools.run.Put(r)
+}
+
+// units computes units [from, to) of the tiling.
+func (r *mapRun[T]) units(part, from, to int, first []T) {
+	p := r.p
+	s := take[tiles[T]](p.pools.tiles)
+	s.begin(p)
+	acc := r.acc[part*p.sums:]
+	for u, m := from, 0; u < to; u += m {
+		m = min(p.step, to-u, p.dims[p.axis]-u%p.dims[p.axis])
+		p.at(u, &s.idx)
+		s.load(r, m, first)
+		if first != nil {
+			s.regs[0], first = first, first[m*p.inner:]
+		}
+		s.compute(r, u*p.inner, m*p.inner)
+		for k := range p.folds {
+			f := &p.folds[k]
+			foldRows(p.loops, f.fn, acc[f.at+p.offset(&s.idx, f.strides):], s.regs[f.reg][:m*p.inner], m*f.in.mul, f.in.step, f.in.dims, f.in.strides)
+		}
+	}
+	s.end()
+	p.pools.tiles.Put(s)
+}
+
+// tiles is the scratch of one goroutine that runs tiles of a plan.
+type tiles[T device.Float] struct {
+	idx  tileIndex
+	mem  []T
+	regs [][]T  // by register, of the present tile
+	laid []laid // by operand
+}
+
+// laid is what lies in an operand's row of scratch: m units from off.
+type laid struct{ off, m int }
+
+func (s *tiles[T]) begin(p *mapPlan[T]) {
+	s.mem = grown(s.mem, p.rows*p.step*p.inner)
+	s.regs, s.laid = grown(s.regs, p.regs), grown(s.laid, len(p.ins))
+	clear(s.laid)
+}
+
+// end forgets the memory of others.
+func (s *tiles[T]) end() { clear(s.regs) }
+
+// row is a row of scratch of n elements.
+func (s *tiles[T]) row(p *mapPlan[T], k, n int) []T {
+	at := k * p.step * p.inner
+	return s.mem[at : at+n]
+}
+
+// load finds or lays out the operands of a tile of m units.
+func (s *tiles[T]) load(r *mapRun[T], m int, first []T) {
+	n := m * r.p.inner
+	for k := range r.p.ins {
+		if k == 0 && first != nil {
+			continue
+		}
+		o := &r.p.ins[k]
+		off := o.base + r.p.offset(&s.idx, o.strides)
+		if o.scratch < 0 {
+			s.regs[k] = r.ins[k][off : off+n]
+			continue
+		}
+		row := s.row(r.p, o.scratch, n)
+		if l := s.laid[k]; l.off != off || l.m < m {
+			gather(row, r.ins[k][off:], m*o.in.mul, o.in.step, o.in.dims, o.in.strides)
+			s.laid[k] = laid{off, m}
+		}
+		s.regs[k] = row
+	}
+}
+
+// compute does the steps of a tile of n elements, the first of which is at.
+func (s *tiles[T]) compute(r *mapRun[T], at, n int) {
+	for k := range r.p.steps {
+		st := &r.p.steps[k]
+		var o []T
+		if st.place < 0 {
+			o = r.outs[-1-st.place][at : at+n]
+		} else {
+			o = s.row(r.p, st.place, n)
+		}
+		switch {
+		case st.two != nil:
+			st.two(o, s.regs[st.a], s.regs[st.b])
+		case st.one != nil:
+			st.one(o, s.regs[st.a])
+		default:
+			st.with(o, s.regs[st.a], st.c)
+		}
+		s.regs[st.reg] = o
+	}
+	for _, c := range r.p.copies {
+		copy(r.outs[c.out][at:at+n], s.regs[c.reg])
+	}
+}
+
+// pools keep scratch between runs. They are the process's, as the heap is: so all maps of a program work in the same few kilobytes,
+// which stay in the first cache.
+type pools struct{ run, tiles *sync.Pool }
+
+var poolsOf = [2]pools{{new(sync.Pool), new(sync.Pool)}, {new(sync.Pool), new(sync.Pool)}}
+
+func take[E any](p *sync.Pool) *E {
+	if e, ok := p.Get().(*E); ok {
+		return e
+	}
+	return new(E)
+}
+
+// grown is a slice of length n, on the same memory where that is large enough.
+func grown[E any](s []E, n int) []E {
+	if cap(s) < n {
+		return make([]E, n)
+	}
+	return s[:n]
+}

@@ -1,0 +1,191 @@
+package kernels
+
+import (
+	"slices"
+
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/kernels/vec"
+)
+
+// mapPlan is a [Map] made ready for operands of some types. It goes through the elements in tiles that stay in the first cache; each step
+// is one loop over a tile. In a tile first all steps are done, then copies, then folds.
+type mapPlan[T device.Float] struct {
+	tiling
+	row    int // elements along the last axis of the shape, which are a row of [mapRun.rows]
+	loops  *vec.Loops[T]
+	ins    []mapOperand
+	steps  []mapStep[T]
+	copies []mapOut // results that are operands, or the same as other results
+	folds  []fold
+	regs   int // registers, operands first
+	rows   int // rows of scratch
+	sums   int // of all folds
+}
+
+// mapOperand is an operand: read in place where a tile of it is one row, and laid out in scratch otherwise.
+type mapOperand struct {
+	base    int // its first element
+	strides []int
+	in      inTile
+	scratch int // row of scratch; −1: read in place
+}
+
+// mapStep makes a register; one of the three loops is there.
+type mapStep[T device.Float] struct {
+	two   func(o, a, b []T)
+	one   func(o, x []T)
+	with  func(o, x []T, c T)
+	c     T
+	a, b  int // registers that it reads
+	reg   int // the register that it makes
+	place int // where that lies: a row of scratch, or −1−k for result k
+}
+
+// mapOut is a result that is a copy of a register.
+type mapOut struct{ out, reg int }
+
+// planMap prepares a map whose operands are read by views, nil for those that are contiguous.
+func planMap[T device.Float](i Map, in []Type, views []*View) *mapPlan[T] {
+	p := &mapPlan[T]{loops: loopsOf[T](), regs: len(in) + len(i.Steps), row: 1}
+	if n := len(i.Shape); n > 0 {
+		p.row = i.Shape[n-1]
+	}
+	strides := make([][]int, len(in), len(in)+len(i.Outs))
+	for k, t := range in {
+		v := Whole(t.Shape)
+		if k < len(views) && views[k] != nil {
+			v = views[k]
+		}
+		strides[k] = stretched(v.Strides, v.Shape, i.Shape)
+		p.ins = append(p.ins, mapOperand{base: v.Offset})
+	}
+	for k, o := range i.Outs {
+		if o.Fold == nil {
+			continue
+		}
+		f, st := newFold(*o.Fold, i.Shape)
+		f.out, f.at = k, p.sums
+		p.sums += f.n
+		p.folds, strides = append(p.folds, f), append(strides, st)
+	}
+	p.cut(i.Shape, strides)
+	p.allot(i, len(in))
+	return p
+}
+
+// cut chooses the tiles, and how everything steps through them.
+func (p *mapPlan[T]) cut(s device.Shape, strides [][]int) {
+	dims, st := collapse(s, strides...)
+	if len(dims) == 0 { // one element
+		dims = []int{1}
+		for k := range st {
+			st[k] = []int{1}
+		}
+	}
+	p.tiling = newTiling(dims, tileBytes/device.DtypeOf[T]().Size(), max(p.row, 1))
+	for k := range p.ins {
+		o := &p.ins[k]
+		o.strides, o.in, o.scratch = st[k], p.within(st[k]), -1
+		if !o.in.contiguous() {
+			o.scratch = p.rows
+			p.rows++
+		}
+	}
+	for k := range p.folds {
+		p.folds[k].strides = st[len(p.ins)+k]
+		p.folds[k].in = p.within(p.folds[k].strides)
+	}
+}
+
+// allot makes the steps that are needed, and finds places for their registers: the result that a register is, or a row of scratch, which
+// is free again after the last step that reads it.
+func (p *mapPlan[T]) allot(i Map, n int) {
+	last := i.lastReads(n)
+	place := map[int]int{}
+	for k, o := range i.Outs {
+		if o.Fold != nil {
+			continue
+		}
+		if _, taken := place[o.Reg]; taken || o.Reg < n {
+			p.copies = append(p.copies, mapOut{k, o.Reg})
+		} else {
+			place[o.Reg] = -1 - k
+		}
+	}
+	for k := range p.folds {
+		p.folds[k].reg = i.Outs[p.folds[k].out].Reg
+	}
+	var free []int
+	for k, s := range i.Steps {
+		if last[n+k] < 0 {
+			continue
+		}
+		for _, r := range slices.Compact(slices.Clone(stepArgs(s))) {
+			if at, made := place[r]; made && at >= 0 && last[r] == k {
+				free = append(free, at)
+			}
+		}
+		if _, fixed := place[n+k]; !fixed {
+			if len(free) == 0 {
+				free = append(free, p.rows)
+				p.rows++
+			}
+			place[n+k], free = free[len(free)-1], free[:len(free)-1]
+		}
+		p.steps = append(p.steps, newStep(p.loops, s, n+k, place[n+k]))
+	}
+}
+
+// lastReads gives for each register the last step that reads it: len(Steps) where a result does, −1 where nothing does that matters.
+func (i Map) lastReads(n int) []int {
+	last := slices.Repeat([]int{-1}, n+len(i.Steps))
+	for _, o := range i.Outs {
+		last[o.Reg] = len(i.Steps)
+	}
+	for k := len(i.Steps) - 1; k >= 0; k-- {
+		if last[n+k] < 0 {
+			continue
+		}
+		for _, r := range stepArgs(i.Steps[k]) {
+			last[r] = max(last[r], k)
+		}
+	}
+	return last
+}
+
+// overwrites says whether result may lie where an operand does, which is read in place: no step reads the operand after the one
+// that writes the result.
+func (i Map) overwrites(in []Type, result, operand int) bool {
+	n, o := len(in), i.Outs[result]
+	if o.Fold != nil || o.Reg < n || !in[operand].Shape.Equal(i.Shape) {
+		return false
+	}
+	first := slices.IndexFunc(i.Outs, func(p Out) bool { return p.Fold == nil && p.Reg == o.Reg })
+	return first == result && i.lastReads(n)[operand] <= o.Reg-n
+}
+
+// stepArgs are the registers that a step reads.
+func stepArgs(s Step) []int {
+	if _, unary := s.Op.(Unary); unary {
+		return s.Args[:1]
+	}
+	return s.Args[:]
+}
+
+func newStep[T device.Float](l *vec.Loops[T], s Step, reg, place int) mapStep[T] {
+	st := mapStep[T]{a: s.Args[0], b: s.Args[1], reg: reg, place: place}
+	switch op := s.Op.(type) {
+	case Binary:
+		st.two = binaryLoop(l, op.Fn)
+	case Unary:
+		switch op.Fn {
+		case Scale:
+			st.with, st.c = l.Scale, T(op.C)
+		case Shift:
+			st.with, st.c = l.Shift, T(op.C)
+		default:
+			st.one = unaryLoop(l, op.Fn)
+		}
+	}
+	return st
+}

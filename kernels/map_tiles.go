@@ -1,0 +1,112 @@
+package kernels
+
+import "github.com/weft-project/weft/device"
+
+// tileBytes is the size of a row of scratch: several of them fit the first cache together.
+const tileBytes = 8 << 10
+
+// tiling cuts the elements of a shape into tiles, in order: some indices of one axis, with all of the axes after it.
+type tiling struct {
+	dims  []int // the axes, collapsed
+	axis  int   // the axis that is cut
+	inner int   // elements per index of it
+	step  int   // indices of it in a tile
+	units int   // indices of it in all, over all axes before it
+}
+
+// newTiling makes tiles of at most n elements, each beginning at a multiple of inner, of which row is a multiple.
+func newTiling(dims []int, n, row int) tiling {
+	t := tiling{dims: dims, axis: len(dims) - 1, inner: 1, units: 1}
+	for ; t.axis > 0; t.axis-- {
+		more := t.inner * dims[t.axis]
+		if more > n/2 || more == 0 || row%more != 0 {
+			break
+		}
+		t.inner = more
+	}
+	for _, d := range dims[:t.axis+1] {
+		t.units *= d
+	}
+	extent := max(dims[t.axis], 1)
+	pieces := (extent + n/t.inner - 1) / (n / t.inner)
+	t.step = (extent + pieces - 1) / pieces
+	if t.inner == 1 && t.step < extent {
+		t.step = min((t.step+15)&^15, n)
+	}
+	return t
+}
+
+// tileIndex is an index over the axes up to the one that is cut.
+type tileIndex [device.MaxRank]int
+
+// at sets the index to that of unit u.
+func (t *tiling) at(u int, idx *tileIndex) {
+	for k := t.axis; k > 0; k-- {
+		q := u / t.dims[k]
+		idx[k] = u - q*t.dims[k]
+		u = q
+	}
+	idx[0] = u
+}
+
+// offset is where an operand with these strides has an index.
+func (t *tiling) offset(idx *tileIndex, strides []int) int {
+	off := 0
+	for k, st := range strides[:t.axis+1] {
+		off += idx[k] * st
+	}
+	return off
+}
+
+// inTile is how an operand steps through a tile of m units: m·mul indices that lie step apart, each of them all of dims.
+type inTile struct {
+	mul, step     int
+	dims, strides []int
+}
+
+func (t *tiling) within(strides []int) inTile {
+	dims, st := collapse(t.dims[t.axis+1:], strides[t.axis+1:])
+	in := inTile{1, strides[t.axis], dims, st[0]}
+	if len(dims) > 0 && in.step == dims[0]*in.strides[0] {
+		in = inTile{dims[0], in.strides[0], dims[1:], in.strides[1:]}
+	}
+	return in
+}
+
+// contiguous says that a tile is a row of the operand itself.
+func (in *inTile) contiguous() bool { return len(in.dims) == 0 && in.step == 1 }
+
+// gather lays out n indices step apart, and all of dims for each, one after the other.
+func gather[T device.Float](o, x []T, n, step int, dims, strides []int) {
+	if len(dims) == 0 {
+		gatherRow(o[:n], x, step)
+		return
+	}
+	size := len(o) / n
+	for k := range n {
+		part := o[k*size : (k+1)*size]
+		if k > 0 && step == 0 {
+			copy(part, o[:size])
+			continue
+		}
+		gather(part, x[k*step:], dims[0], strides[0], dims[1:], strides[1:])
+	}
+}
+
+func gatherRow[T device.Float](o, x []T, step int) {
+	switch step {
+	case 0:
+		v := x[0]
+		for k := range o {
+			o[k] = v
+		}
+	case 1:
+		copy(o, x)
+	default:
+		at := 0
+		for k := range o {
+			o[k] = x[at]
+			at += step
+		}
+	}
+}
