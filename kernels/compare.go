@@ -3,11 +3,11 @@ package kernels
 import (
 	"math"
 
-	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/kernels/vec"
 )
 
 // compareLoop is binaryLoop for powers, the larger and the smaller of two, and comparisons.
-func compareLoop[T device.Float](fn BinaryFn) func(o, a, b []T) {
+func compareLoop[T vec.Float](fn BinaryFn) func(o, a, b []T) {
 	switch fn {
 	case Maximum:
 		return func(o, a, b []T) {
@@ -47,7 +47,7 @@ func compareLoop[T device.Float](fn BinaryFn) func(o, a, b []T) {
 	}
 }
 
-func truth[T device.Float](is bool) T {
+func truth[T vec.Float](is bool) T {
 	if is {
 		return 1
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/kernels/vec"
 )
 
 // compile chooses the body of an instruction for operands that Infer has accepted.
@@ -30,12 +31,18 @@ func compile(i Instr, in, out []Type) (body, error) {
 }
 
 // compileFloat is compile for the instructions whose results are floats of type T.
-func compileFloat[T device.Float](i Instr, in, out []Type) (body, error) {
+func compileFloat[T vec.Float](i Instr, in, out []Type) (body, error) {
 	switch i := i.(type) {
 	case Unary:
 		return unaryBody[T](i), nil
 	case Binary:
 		return binaryBody[T](i, in, out[0]), nil
+	case Map:
+		return mapBody[T](i, in, nil), nil
+	case Viewed:
+		if of, ok := i.Of.(Map); ok {
+			return mapBody[T](of, in, i.In), nil
+		}
 	case MatMul:
 		blas := chosenBLAS()
 		if blas.err != nil {
@@ -43,7 +50,7 @@ func compileFloat[T device.Float](i Instr, in, out []Type) (body, error) {
 		}
 		return matMulBody[T](i, in, out[0], blas.gemmer), nil
 	case Reduce:
-		return reduceBody[T](i, in[0], out[0]), nil
+		return reduceBody[T](i, in[0]), nil
 	case MaxGrad:
 		return maxGradBody[T](i, in[0]), nil
 	case Gather:

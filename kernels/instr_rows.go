@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/kernels/vec"
 )
 
 // OnRows is an update of some rows of tables, the others left as they are: (t₀ [v, d…], g [n, d…], t₁ [v, d…] …, ids [n]) → t₀, t₁ …
@@ -70,7 +70,7 @@ func rowTypes(in []Type) []Type {
 }
 
 // onRowsBody runs the update's body once per id, in the memory of the results.
-func onRowsBody[T device.Float](i OnRows, in, out []Type) (body, error) {
+func onRowsBody[T vec.Float](i OnRows, in, out []Type) (body, error) {
 	last := len(in) - 1
 	of, err := compileFloat[T](i.Of, rowTypes(in[:last]), rowTypes(out))
 	if err != nil {

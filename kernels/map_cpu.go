@@ -4,11 +4,12 @@ import (
 	"sync"
 
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/kernels/vec"
 )
 
 // mapBody runs a map over all of its elements.
-func mapBody[T device.Float](i Map, in []Type, views []*View) body {
-	p := planMap[T](i, in, views)
+func mapBody[T vec.Float](i Map, in []Type, views []*View) body {
+	p := planMap[T](i, in, views, false)
 	return func(outs, ins [][]byte) error {
 		r := p.begin(outs, ins, 1)
 		r.units(0, 0, p.units, nil)
@@ -20,7 +21,7 @@ func mapBody[T device.Float](i Map, in []Type, views []*View) body {
 // mapRun is one run of a plan. Its rows, of everything along the shape's last axis, may be run in pieces. Sums are kept per part: parts
 // may be run at once by goroutines of their own, the rows of one part in order. So what comes out depends on the cut into parts, and
 // not on who runs them.
-type mapRun[T device.Float] struct {
+type mapRun[T vec.Float] struct {
 	p         *mapPlan[T]
 	outs, ins [][]T
 	acc       []float64 // of all parts
@@ -28,7 +29,7 @@ type mapRun[T device.Float] struct {
 
 // begin starts a run of some parts; the memory is the run's until end. An operand that [mapRun.rows] is given may be nil.
 func (p *mapPlan[T]) begin(outs, ins [][]byte, parts int) *mapRun[T] {
-	r := take[mapRun[T]](p.pools.run)
+	r := take[mapRun[T]](p.run)
 	r.p = p
 	for _, b := range outs {
 		r.outs = append(r.outs, device.As[T](b))
@@ -59,13 +60,13 @@ func (r *mapRun[T]) end() {
 	clear(r.outs)
 	clear(r.ins)
 	r.outs, r.ins = r.outs[:0], r.ins[:0]
-	r.p.pools.run.Put(r)
+	r.p.run.Put(r)
 }
 
 // units computes units [from, to) of the tiling.
 func (r *mapRun[T]) units(part, from, to int, first []T) {
 	p := r.p
-	s := take[tiles[T]](p.pools.tiles)
+	s := take[tiles[T]](p.tiles)
 	s.begin(p)
 	acc := r.acc[part*p.sums:]
 	for u, m := from, 0; u < to; u += m {
@@ -82,11 +83,11 @@ func (r *mapRun[T]) units(part, from, to int, first []T) {
 		}
 	}
 	s.end()
-	p.pools.tiles.Put(s)
+	p.tiles.Put(s)
 }
 
 // tiles is the scratch of one goroutine that runs tiles of a plan.
-type tiles[T device.Float] struct {
+type tiles[T vec.Float] struct {
 	idx  tileIndex
 	mem  []T
 	regs [][]T  // by register, of the present tile
@@ -143,18 +144,23 @@ func (s *tiles[T]) compute(r *mapRun[T], at, n int) {
 		} else {
 			o = s.row(r.p, st.place, n)
 		}
-		switch {
-		case st.two != nil:
-			st.two(o, s.regs[st.a], s.regs[st.b])
-		case st.one != nil:
-			st.one(o, s.regs[st.a])
-		default:
-			st.with(o, s.regs[st.a], st.c)
-		}
+		st.apply(o, s.regs[st.a], s.regs[st.b])
 		s.regs[st.reg] = o
 	}
 	for _, c := range r.p.copies {
 		copy(r.outs[c.out][at:at+n], s.regs[c.reg])
+	}
+}
+
+// apply is the step's loop over rows; b is read by functions of two.
+func (st *mapStep[T]) apply(o, a, b []T) {
+	switch {
+	case st.two != nil:
+		st.two(o, a, b)
+	case st.one != nil:
+		st.one(o, a)
+	default:
+		st.with(o, a, st.c)
 	}
 }
 

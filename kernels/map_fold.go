@@ -40,7 +40,7 @@ func (f *fold) begin(acc []float64) {
 }
 
 // foldRows adds a tile x to sums: n indices step apart, each all of dims.
-func foldRows[T device.Float](l *vec.Loops[T], fn ReduceFn, acc []float64, x []T, n, step int, dims, strides []int) {
+func foldRows[T vec.Float](l *vec.Loops[T], fn ReduceFn, acc []float64, x []T, n, step int, dims, strides []int) {
 	if len(dims) == 0 {
 		foldRow(l, fn, acc, x[:n], step)
 		return
@@ -51,7 +51,7 @@ func foldRows[T device.Float](l *vec.Loops[T], fn ReduceFn, acc []float64, x []T
 	}
 }
 
-func foldRow[T device.Float](l *vec.Loops[T], fn ReduceFn, acc []float64, x []T, step int) {
+func foldRow[T vec.Float](l *vec.Loops[T], fn ReduceFn, acc []float64, x []T, step int) {
 	switch {
 	case fn == Max && step == 0:
 		if v := float64(l.Max(x)); v > acc[0] || v != v {
@@ -75,7 +75,7 @@ func foldRow[T device.Float](l *vec.Loops[T], fn ReduceFn, acc []float64, x []T,
 }
 
 // finish writes the result from the sums of all parts, added in order.
-func finish[T device.Float](f *fold, o []T, acc []float64, size int) {
+func finish[T vec.Float](f *fold, o []T, acc []float64, size int) {
 	for k := range o {
 		s := acc[f.at+k]
 		for p := f.at + k + size; p < len(acc); p += size {

@@ -9,9 +9,9 @@ import (
 
 // mapPlan is a [Map] made ready for operands of some types. It goes through the elements in tiles that stay in the first cache; each step
 // is one loop over a tile. In a tile first all steps are done, then copies, then folds.
-type mapPlan[T device.Float] struct {
+type mapPlan[T vec.Float] struct {
 	tiling
-	row    int // elements along the last axis of the shape, which are a row of [mapRun.rows]
+	row    int // elements along the last axis, which are a row of [mapRun.rows]; 0: it is not asked for
 	loops  *vec.Loops[T]
 	ins    []mapOperand
 	steps  []mapStep[T]
@@ -20,6 +20,7 @@ type mapPlan[T device.Float] struct {
 	regs   int // registers, operands first
 	rows   int // rows of scratch
 	sums   int // of all folds
+	pools
 }
 
 // mapOperand is an operand: read in place where a tile of it is one row, and laid out in scratch otherwise.
@@ -31,7 +32,7 @@ type mapOperand struct {
 }
 
 // mapStep makes a register; one of the three loops is there.
-type mapStep[T device.Float] struct {
+type mapStep[T vec.Float] struct {
 	two   func(o, a, b []T)
 	one   func(o, x []T)
 	with  func(o, x []T, c T)
@@ -44,11 +45,11 @@ type mapStep[T device.Float] struct {
 // mapOut is a result that is a copy of a register.
 type mapOut struct{ out, reg int }
 
-// planMap prepares a map whose operands are read by views, nil for those that are contiguous.
-func planMap[T device.Float](i Map, in []Type, views []*View) *mapPlan[T] {
-	p := &mapPlan[T]{loops: loopsOf[T](), regs: len(in) + len(i.Steps), row: 1}
-	if n := len(i.Shape); n > 0 {
-		p.row = i.Shape[n-1]
+// planMap prepares a map whose operands are read by views, nil for those that are contiguous. With byRows, [mapRun.rows] may run it.
+func planMap[T vec.Float](i Map, in []Type, views []*View, byRows bool) *mapPlan[T] {
+	p := &mapPlan[T]{loops: vec.Best[T](), pools: poolsOf[device.DtypeOf[T]().Size()/8], regs: len(in) + len(i.Steps)}
+	if byRows {
+		p.row = i.Shape[len(i.Shape)-1]
 	}
 	strides := make([][]int, len(in), len(in)+len(i.Outs))
 	for k, t := range in {
@@ -82,7 +83,7 @@ func (p *mapPlan[T]) cut(s device.Shape, strides [][]int) {
 			st[k] = []int{1}
 		}
 	}
-	p.tiling = newTiling(dims, tileBytes/device.DtypeOf[T]().Size(), max(p.row, 1))
+	p.tiling = newTiling(dims, tileBytes/device.DtypeOf[T]().Size(), p.row)
 	for k := range p.ins {
 		o := &p.ins[k]
 		o.strides, o.in, o.scratch = st[k], p.within(st[k]), -1
@@ -172,7 +173,7 @@ func stepArgs(s Step) []int {
 	return s.Args[:]
 }
 
-func newStep[T device.Float](l *vec.Loops[T], s Step, reg, place int) mapStep[T] {
+func newStep[T vec.Float](l *vec.Loops[T], s Step, reg, place int) mapStep[T] {
 	st := mapStep[T]{a: s.Args[0], b: s.Args[1], reg: reg, place: place}
 	switch op := s.Op.(type) {
 	case Binary:

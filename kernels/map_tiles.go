@@ -1,6 +1,9 @@
 package kernels
 
-import "github.com/weft-project/weft/device"
+import (
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/kernels/vec"
+)
 
 // tileBytes is the size of a row of scratch: several of them fit the first cache together.
 const tileBytes = 8 << 10
@@ -77,7 +80,7 @@ func (t *tiling) within(strides []int) inTile {
 func (in *inTile) contiguous() bool { return len(in.dims) == 0 && in.step == 1 }
 
 // gather lays out n indices step apart, and all of dims for each, one after the other.
-func gather[T device.Float](o, x []T, n, step int, dims, strides []int) {
+func gather[T vec.Float](o, x []T, n, step int, dims, strides []int) {
 	if len(dims) == 0 {
 		gatherRow(o[:n], x, step)
 		return
@@ -93,7 +96,7 @@ func gather[T device.Float](o, x []T, n, step int, dims, strides []int) {
 	}
 }
 
-func gatherRow[T device.Float](o, x []T, step int) {
+func gatherRow[T vec.Float](o, x []T, step int) {
 	switch step {
 	case 0:
 		v := x[0]

@@ -8,7 +8,12 @@ func Overwrites(i Instr, in []Type, result, operand int) bool {
 }
 
 func overwrites(i Instr, in, out []Type, result, operand int) bool {
-	switch i.(type) {
+	switch i := i.(type) {
+	case Map:
+		return i.overwrites(in, result, operand)
+	case Viewed:
+		of, ok := i.Of.(Map)
+		return ok && i.In[operand] == nil && of.overwrites(in, result, operand)
 	case OnRows:
 		return operand == table(result) && in[operand].Equal(out[result])
 	case Unary, Binary, Update, SumSquares:

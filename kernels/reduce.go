@@ -1,9 +1,8 @@
 package kernels
 
 import (
-	"math"
-
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/kernels/vec"
 )
 
 // reduceWalk goes through x in memory order; the two offsets are x's and that of the result it falls to. The
@@ -15,34 +14,8 @@ func reduceWalk(x device.Shape, axes []int) (w walk, results int) {
 	return w, kept.Elems()
 }
 
-func reduceBody[T device.Float](i Reduce, in, out Type) body {
-	w, results := reduceWalk(in.Shape, i.Axes)
-	if i.Fn == Max {
-		return maxBody[T](w)
-	}
-	div := 1.0
-	if i.Fn == Mean && results > 0 {
-		div = float64(in.Shape.Elems() / results)
-	}
-	return func(outs, ins [][]byte) error {
-		o, x := device.As[T](outs[0]), device.As[T](ins[0])
-		acc := make([]float64, len(o))
-		w.runs(func(off []int) {
-			run := x[off[0] : off[0]+w.n]
-			if w.inner[1] == 0 {
-				acc[off[1]] += sum(run)
-				return
-			}
-			into := acc[off[1] : off[1]+w.n]
-			for k, v := range run {
-				into[k] += float64(v)
-			}
-		})
-		for k, v := range acc {
-			o[k] = T(v / div)
-		}
-		return nil
-	}
+func reduceBody[T vec.Float](i Reduce, in Type) body {
+	return mapBody[T](Map{Shape: in.Shape, Outs: []Out{{Fold: &i}}}, []Type{in}, nil)
 }
 
 // sum adds in float64, in four lanes so that the additions need not wait for each other.
@@ -58,39 +31,6 @@ func sum[T device.Float](x []T) float64 {
 		a += float64(v)
 	}
 	return (a + b) + (c + d)
-}
-
-func maxBody[T device.Float](w walk) body {
-	return func(outs, ins [][]byte) error {
-		o, x := device.As[T](outs[0]), device.As[T](ins[0])
-		for k := range o {
-			o[k] = T(math.Inf(-1))
-		}
-		w.runs(func(off []int) {
-			run := x[off[0] : off[0]+w.n]
-			if w.inner[1] == 0 {
-				o[off[1]] = maxOf(o[off[1]], run)
-				return
-			}
-			into := o[off[1] : off[1]+w.n]
-			for k, v := range run {
-				if v > into[k] || v != v {
-					into[k] = v
-				}
-			}
-		})
-		return nil
-	}
-}
-
-// maxOf is the largest of m and x, or NaN where there is one.
-func maxOf[T device.Float](m T, x []T) T {
-	for _, v := range x {
-		if v > m || v != v {
-			m = v
-		}
-	}
-	return m
 }
 
 func maxGradBody[T device.Float](i MaxGrad, x Type) body {
