@@ -14,7 +14,7 @@ func Families() []string {
 	return []string{
 		"Unary", "Binary", "MatMul", "Reduce", "MaxGrad", "BroadcastTo", "Reshape", "Transpose", "Slice", "Pad",
 		"Concat", "Gather", "ScatterAdd", "Softmax", "SoftmaxGrad", "CrossEntropy", "CrossEntropyGrad", "Normalize",
-		"NormalizeGrad", "Cast", "Fill", "Update", "SumSquares", "NonFinite", "OnRows",
+		"NormalizeGrad", "Cast", "Fill", "Update", "SumSquares", "NonFinite", "OnRows", "Map", "Viewed",
 	}
 }
 
@@ -146,6 +146,11 @@ func Case(r *rand.Rand, family string) (kernels.Instr, []Tensor) {
 		return kernels.SumSquares{}, []Tensor{g.tensor(d, g.shape(0)), g.filled(device.Float64, nil, g.Float64)}
 	case "OnRows":
 		return g.onRows(d)
+	case "Map":
+		return g.mapCase(d)
+	case "Viewed":
+		i, in := g.mapCase(d)
+		return g.viewed(i, in)
 	}
 	return g.network(family, d)
 }
