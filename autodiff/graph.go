@@ -21,11 +21,16 @@ type Graph struct {
 	expr  *gorgonia.ExprGraph
 	order []*gorgonia.Node // in creation order, which is topological
 	types map[*gorgonia.Node]kernels.Type
+	args  map[*gorgonia.Node][]*gorgonia.Node
 	err   error
+
+	// aside, where it is set, takes new nodes instead of expr, without edges: Gorgonia looks through all nodes for every edge of a new one,
+	// and nobody sees those of a backward.
+	aside *gorgonia.ExprGraph
 }
 
 func newGraph() *Graph {
-	return &Graph{expr: gorgonia.NewGraph(), types: map[*gorgonia.Node]kernels.Type{}}
+	return &Graph{expr: gorgonia.NewGraph(), types: map[*gorgonia.Node]kernels.Type{}, args: map[*gorgonia.Node][]*gorgonia.Node{}}
 }
 
 // ExprGraph is the Gorgonia graph behind g, to walk or to draw.
@@ -91,15 +96,26 @@ func (g *Graph) ApplyAll(i kernels.Instr, in ...*gorgonia.Node) []*gorgonia.Node
 	nodes := make([]*gorgonia.Node, len(outs))
 	for k, t := range outs {
 		op := &Op{Instr: i, In: ts, Out: t, Result: k, graph: g, id: uint32(len(g.order))}
-		if len(in) == 0 { // ApplyOp takes the graph from the operands
-			nodes[k] = gorgonia.NewUniqueNode(gorgonia.WithType(nodeType(t)), gorgonia.WithOp(op), gorgonia.In(g.expr), gorgonia.WithShape(t.Shape...))
-		} else if nodes[k], err = gorgonia.ApplyOp(op, in...); err != nil {
+		if nodes[k], err = g.node(op, in); err != nil {
 			g.fail(i.String(), fmt.Errorf("%w: %w", ErrFunction, err))
 			return nil
 		}
 		g.add(nodes[k], t)
+		g.args[nodes[k]] = slices.Clone(in)
 	}
 	return nodes
+}
+
+// node makes the Gorgonia node of an op. ApplyOp takes the graph from the operands.
+func (g *Graph) node(op *Op, in []*gorgonia.Node) (*gorgonia.Node, error) {
+	to := g.expr
+	switch {
+	case g.aside != nil:
+		to = g.aside
+	case len(in) > 0:
+		return gorgonia.ApplyOp(op, in...)
+	}
+	return gorgonia.NewUniqueNode(gorgonia.WithType(nodeType(op.Out)), gorgonia.WithOp(op), gorgonia.In(to), gorgonia.WithShape(op.Out.Shape...)), nil
 }
 
 func foreignNode(j int, n *gorgonia.Node) error {
@@ -119,15 +135,8 @@ func (g *Graph) fail(op string, err error) *gorgonia.Node {
 	return nil
 }
 
-// operands lists the children of n in argument order, duplicates kept.
-func (g *Graph) operands(n *gorgonia.Node) []*gorgonia.Node {
-	it := g.expr.From(n.ID())
-	out := make([]*gorgonia.Node, 0, 2)
-	for it.Next() {
-		out = append(out, it.Node().(*gorgonia.Node))
-	}
-	return out
-}
+// operands lists the children of n in argument order, duplicates kept. They must not be changed.
+func (g *Graph) operands(n *gorgonia.Node) []*gorgonia.Node { return g.args[n] }
 
 // unbroadcast undoes broadcasting: it sums gy, of the broadcast shape, down to the operand's shape.
 func (g *Graph) unbroadcast(gy *gorgonia.Node, to device.Shape) *gorgonia.Node {
