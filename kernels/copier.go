@@ -1,0 +1,152 @@
+package kernels
+
+import (
+	"slices"
+
+	"github.com/weft-project/weft/device"
+)
+
+// copier copies between two strided layouts of one shape. Units of its work may be done in any order, by several goroutines at once.
+type copier[E int32 | int64] struct {
+	to, from    layout
+	n           int   // the axis of the innermost loop
+	rows        int   // the axis of the loop around it, where one side's elements are neighbours along it and the other's along n; else 1
+	dims        []int // the axes around both
+	piece, each int   // how much of n, or of rows where there are many, is one unit, and how many units that makes
+	units       int
+}
+
+// layout is how one side of a copier lies.
+type layout struct {
+	offset    int
+	step, row int   // strides along n and rows
+	outer     []int // along dims
+}
+
+const (
+	// tile is how many rows of a transposed pair of axes are written at once: where rows are a power of two apart, the first cache holds
+	// but 12 lines of them.
+	tile = 8
+	// pieceLen is how many elements of a long run are one unit.
+	pieceLen = 16 << 10
+)
+
+// newCopier copies what from reads to where to says; both have one shape.
+func newCopier[E int32 | int64](to, from *View) *copier[E] {
+	dims, st := collapse(to.Shape, to.Strides, from.Strides)
+	c := &copier[E]{n: 1, rows: 1, each: 1, dims: dims, to: layout{offset: to.Offset, outer: st[0]}, from: layout{offset: from.Offset, outer: st[1]}}
+	if len(dims) > 0 {
+		c.n, c.to.step, c.from.step = c.take(len(c.dims) - 1)
+	}
+	if k := slices.Index(c.from.outer, 1); k >= 0 && c.to.step == 1 && c.from.step > 1 {
+		c.rows, c.to.row, c.from.row = c.take(k)
+	}
+	c.piece = pieceLen
+	over := c.n
+	if c.rows > 1 {
+		c.piece, over = tile, c.rows
+	}
+	c.each = (over + c.piece - 1) / c.piece
+	c.units = min(c.each, to.Shape.Elems())
+	for _, d := range c.dims {
+		c.units *= d
+	}
+	return c
+}
+
+// take removes an axis from those around, and gives its extent and strides.
+func (c *copier[E]) take(k int) (n, to, from int) {
+	n, to, from = c.dims[k], c.to.outer[k], c.from.outer[k]
+	c.dims = slices.Delete(slices.Clone(c.dims), k, k+1)
+	c.to.outer = slices.Delete(slices.Clone(c.to.outer), k, k+1)
+	c.from.outer = slices.Delete(slices.Clone(c.from.outer), k, k+1)
+	return n, to, from
+}
+
+// run does units [lo, hi).
+func (c *copier[E]) run(o, x []E, lo, hi int) {
+	if lo >= hi {
+		return
+	}
+	var idx [device.MaxRank]int
+	u, part := lo/c.each, lo%c.each
+	to, from := c.to.offset, c.from.offset
+	for k := len(c.dims) - 1; k >= 0; k-- {
+		idx[k] = u % c.dims[k]
+		u /= c.dims[k]
+		to += idx[k] * c.to.outer[k]
+		from += idx[k] * c.from.outer[k]
+	}
+	for ; lo < hi; lo++ {
+		c.unit(o[to:], x[from:], part)
+		if part++; part < c.each {
+			continue
+		}
+		part = 0
+		for k := len(c.dims) - 1; k >= 0; k-- {
+			to += c.to.outer[k]
+			from += c.from.outer[k]
+			if idx[k]++; idx[k] < c.dims[k] {
+				break
+			}
+			idx[k] = 0
+			to -= c.to.outer[k] * c.dims[k]
+			from -= c.from.outer[k] * c.dims[k]
+		}
+	}
+}
+
+// unit copies one piece of the inner axes.
+func (c *copier[E]) unit(o, x []E, part int) {
+	at := part * c.piece
+	if c.rows > 1 {
+		transpose(o[at*c.to.row:], x[at:], min(tile, c.rows-at), c.n, c.to.row, c.from.step)
+		return
+	}
+	n := min(c.piece, c.n-at)
+	copyRun(o[at*c.to.step:], x[at*c.from.step:], n, c.to.step, c.from.step)
+}
+
+// copyRun copies n elements that are to and from apart.
+func copyRun[E int32 | int64](o, x []E, n, to, from int) {
+	switch {
+	case to == 1 && from == 1:
+		copy(o[:n], x)
+	case to == 1 && from == 0:
+		v := x[0]
+		if o = o[:n]; v == 0 {
+			clear(o)
+			return
+		}
+		for k := range o {
+			o[k] = v
+		}
+	case to == 1:
+		for k := range o[:n] {
+			o[k] = x[k*from]
+		}
+	default:
+		for k := range n {
+			o[k*to] = x[k*from]
+		}
+	}
+}
+
+// transpose copies n columns of rows elements, which are step apart, to rows, which are row apart.
+func transpose[E int32 | int64](o, x []E, rows, n, row, step int) {
+	k := 0
+	for ; k+4 <= n; k += 4 {
+		a, b, c, d := x[k*step:][:rows], x[(k+1)*step:][:rows], x[(k+2)*step:][:rows], x[(k+3)*step:][:rows]
+		at := k
+		for r := range a {
+			to := (*[4]E)(o[at:])
+			to[0], to[1], to[2], to[3] = a[r], b[r], c[r], d[r]
+			at += row
+		}
+	}
+	for ; k < n; k++ {
+		for r, v := range x[k*step:][:rows] {
+			o[r*row+k] = v
+		}
+	}
+}
