@@ -22,6 +22,8 @@ type Func struct {
 	build func(g *Graph, in []*gorgonia.Node) []*gorgonia.Node
 	err   error // what is wrong with the definition
 
+	prepare func(in []*Tensor) ([]*Tensor, error) // nil, or checks the arguments and adds what the function holds
+
 	mu       sync.RWMutex
 	compiled map[string]*compiled
 }
@@ -97,6 +99,12 @@ func (f *Func) call(in []*Tensor) ([]*Tensor, error) {
 	}
 	for _, t := range in {
 		if err := t.Err(); err != nil {
+			return nil, err
+		}
+	}
+	if f.prepare != nil {
+		var err error
+		if in, err = f.prepare(in); err != nil {
 			return nil, err
 		}
 	}

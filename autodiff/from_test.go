@@ -1,0 +1,144 @@
+package autodiff
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+
+	"github.com/weft-project/weft/device"
+)
+
+// theirs is a case's graph on Gorgonia's own machine.
+type theirs struct {
+	in []*gorgonia.Node
+	y  *gorgonia.Node
+	vm gorgonia.VM
+}
+
+func buildTheirs(c fromCase, dt tensor.Dtype) (th theirs, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("panic: %v", r)
+		}
+	}()
+	g := gorgonia.NewGraph()
+	for k, s := range c.shapes {
+		th.in = append(th.in, leafOf(g, dt, fmt.Sprint("in", k), s))
+	}
+	th.y, err = c.f(th.in)
+	return th, err
+}
+
+func leafOf(g *gorgonia.ExprGraph, dt tensor.Dtype, name string, shape []int, opts ...gorgonia.NodeConsOpt) *gorgonia.Node {
+	opts = append(opts, gorgonia.WithName(name))
+	if len(shape) == 0 {
+		return gorgonia.NewScalar(g, dt, opts...)
+	}
+	return gorgonia.NewTensor(g, dt, len(shape), append(opts, gorgonia.WithShape(shape...))...)
+}
+
+// run gives the result for these arguments.
+func (th *theirs) run(t testing.TB, args []arg) []float64 {
+	t.Helper()
+	if th.vm == nil {
+		th.vm = gorgonia.NewTapeMachine(th.y.Graph())
+		t.Cleanup(func() { _ = th.vm.Close() })
+	}
+	th.vm.Reset()
+	for k, a := range args {
+		v := gorgoniaTensor(t, a, device.Float64)
+		require.NoError(t, gorgonia.Let(th.in[k], v))
+	}
+	require.NoError(t, th.vm.RunAll())
+	return append([]float64{}, fromGorgonia(t, th.y.Value())...)
+}
+
+// differences of Σ weights·y.
+func (th *theirs) differences(t testing.TB, args []arg) [][]float64 {
+	loss := func() (s float64) {
+		y := th.run(t, args)
+		for i, w := range weights(len(y)) {
+			s += w * y[i]
+		}
+		return s
+	}
+	const h = 1e-5
+	grads := make([][]float64, len(args))
+	for j, a := range args {
+		grads[j] = make([]float64, len(a.v))
+		for i, old := range a.v {
+			a.v[i] = old + h
+			up := loss()
+			a.v[i] = old - h
+			grads[j][i] = (up - loss()) / (2 * h)
+			a.v[i] = old
+		}
+	}
+	return grads
+}
+
+func (c fromCase) args(seed uint64) []arg {
+	kind := c.kind
+	if kind == nil {
+		kind = normal
+	}
+	var as []arg
+	for _, s := range c.shapes {
+		as = append(as, kind(rng(seed), s...))
+		seed++
+	}
+	return as
+}
+
+func TestGraphsFromGorgoniaComputeWhatTheTapeMachineDoesAndTheirGradientsAreRight(t *testing.T) {
+	for i, c := range fromCases() {
+		t.Run(c.name, func(t *testing.T) {
+			th, err := buildTheirs(c, tensor.Float64)
+			require.NoError(t, err)
+			f, err := FromGorgonia(th.in, []*gorgonia.Node{th.y})
+			require.NoError(t, err)
+			args := c.args(uint64(i) * 10)
+			o := runTensors(t, args, device.Float64, here, func(in []*Tensor) *Tensor { return f.Call(in...) })
+			shape := device.Shape(th.y.Shape())
+			requireOutcome(t, shape, th.run(t, args), th.differences(t, args), o, 1e-6, c.name)
+
+			th32, err := buildTheirs(c, tensor.Float32)
+			if err != nil {
+				return // the case has constants of float64
+			}
+			f32, err := FromGorgonia(th32.in, []*gorgonia.Node{th32.y})
+			require.NoError(t, err)
+			y := runTensors(t, args, device.Float32, here, func(in []*Tensor) *Tensor { return f32.Call(in...) }).y
+			requireClose(t, o.y, y, 1e-4, "float32")
+		})
+	}
+}
+
+func TestThereAreAsManyGraphsAsTheReferenceTried(t *testing.T) {
+	require.GreaterOrEqual(t, len(fromCases()), 106)
+}
+
+// require that what Gorgonia gets wrong is among the cases: its own gradient differs from finite differences.
+func TestGorgoniasOwnGradientOfInverseSqrtIsWrong(t *testing.T) {
+	c := fromCase{"InverseSqrt", of([]int{4}), func(in []node) (node, error) { return gorgonia.InverseSqrt(in[0]) }, positive}
+	th, err := buildTheirs(c, tensor.Float64)
+	require.NoError(t, err)
+	args := c.args(1)
+	want := th.differences(t, args)[0]
+	th, err = buildTheirs(c, tensor.Float64)
+	require.NoError(t, err)
+	w := leafOf(th.y.Graph(), tensor.Float64, "w", []int{4}, gorgonia.WithValue(tensor.New(tensor.WithBacking(weights(4)))))
+	cost := must(gorgonia.Sum(must(gorgonia.HadamardProd(th.y, w))))
+	g, err := gorgonia.Grad(cost, th.in...)
+	require.NoError(t, err)
+	th.run(t, args)
+	worst := 0.0
+	for i, v := range fromGorgonia(t, g[0].Value()) {
+		worst = math.Max(worst, math.Abs(v-want[i]))
+	}
+	require.Greater(t, worst, 0.1)
+}

@@ -1,0 +1,180 @@
+package autodiff
+
+import (
+	"errors"
+	"fmt"
+
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/kernels"
+)
+
+// FromGorgoniaValue copies a value of Gorgonia's, a scalar or a dense tensor, also one that is a view. An int becomes an int64.
+func FromGorgoniaValue(v gorgonia.Value) (t *Tensor) {
+	defer func() {
+		if r := recover(); r != nil { // of a value that is not what it says
+			t = failed(opError("FromGorgoniaValue", fmt.Errorf("%w: panic while reading a %T: %v", ErrGorgonia, v, r)))
+		}
+	}()
+	if v == nil {
+		return failed(opError("FromGorgoniaValue", fmt.Errorf("%w: the value is nil", ErrGorgonia)))
+	}
+	d, err := weftDtype(v.Dtype())
+	if err != nil {
+		return failed(opError("FromGorgoniaValue", err))
+	}
+	typ := kernels.Type{Dtype: d, Shape: append(device.Shape{}, v.Shape()...)}
+	if x, ok := v.(*tensor.Dense); ok && (x.IsMaterializable() || !x.DataOrder().IsRowMajor()) {
+		v = rowMajorCopy(x)
+	}
+	raw, err := rawOf(v.Data())
+	if err != nil || len(raw) != typ.Bytes() {
+		return failed(opError("FromGorgoniaValue", fmt.Errorf("%w: a %T of %d bytes where %v needs %d", ErrGorgonia, v, len(raw), typ, typ.Bytes())))
+	}
+	return create(typ, raw)
+}
+
+// rowMajorCopy lays a view, or columns, out in rows.
+func rowMajorCopy(x *tensor.Dense) *tensor.Dense {
+	out := tensor.New(tensor.Of(x.Dtype()), tensor.WithShape(x.Shape()...))
+	at := make([]int, x.Dims())
+	for i := range x.Shape().TotalSize() {
+		for k, rest := len(at)-1, i; k >= 0; k-- {
+			at[k], rest = rest%x.Shape()[k], rest/x.Shape()[k]
+		}
+		v, err := x.At(at...)
+		if err != nil {
+			panic(err)
+		}
+		out.Set(i, v)
+	}
+	return out
+}
+
+// rawOf is the elements of a value as bytes.
+func rawOf(data any) ([]byte, error) {
+	switch x := data.(type) {
+	case []float32:
+		return device.Bytes(x), nil
+	case []float64:
+		return device.Bytes(x), nil
+	case []int32:
+		return device.Bytes(x), nil
+	case []int64:
+		return device.Bytes(x), nil
+	case []int:
+		wide := make([]int64, len(x))
+		for i, v := range x {
+			wide[i] = int64(v)
+		}
+		return device.Bytes(wide), nil
+	case float32:
+		return device.Bytes([]float32{x}), nil
+	case float64:
+		return device.Bytes([]float64{x}), nil
+	case int32:
+		return device.Bytes([]int32{x}), nil
+	case int64:
+		return device.Bytes([]int64{x}), nil
+	case int:
+		return device.Bytes([]int64{int64(x)}), nil
+	}
+	return nil, fmt.Errorf("%w: %T", ErrDtype, data)
+}
+
+// weftDtype is Gorgonia's dtype in Weft's words.
+func weftDtype(d tensor.Dtype) (device.Dtype, error) {
+	switch d {
+	case tensor.Float32:
+		return device.Float32, nil
+	case tensor.Float64:
+		return device.Float64, nil
+	case tensor.Int32:
+		return device.Int32, nil
+	case tensor.Int64, tensor.Int:
+		return device.Int64, nil
+	case tensor.Bool:
+		return 0, fmt.Errorf("%w: it is boolean; build comparisons with retSame, which gives 1 and 0", ErrDtype)
+	}
+	return 0, fmt.Errorf("%w: it is %v; float32, float64, int, int32 and int64 can be imported", ErrDtype, d)
+}
+
+// ToGorgoniaValue copies a tensor to a new value of Gorgonia's: a scalar where the tensor has no axes, a dense tensor otherwise.
+func ToGorgoniaValue(t *Tensor) (gorgonia.Value, error) {
+	if err := t.Err(); err != nil {
+		return nil, err
+	}
+	home := To(t.Detach(), device.Host())
+	if home.err != nil {
+		return nil, home.err
+	}
+	b, err := home.acquire()
+	if err != nil {
+		return nil, err
+	}
+	defer b.Release() //nolint:errcheck // ours
+	return valueOf(b, t.typ)
+}
+
+// FromGorgoniaParams makes parameters: for each node a tensor on the CPU that requires gradients and has a copy of the node's value.
+func FromGorgoniaParams(nodes ...*gorgonia.Node) ([]*Tensor, error) {
+	ts := make([]*Tensor, len(nodes))
+	for k, n := range nodes {
+		if n == nil || n.Value() == nil {
+			return nil, opError("FromGorgoniaParams", fmt.Errorf("%w: parameter %d, %s, has no value", ErrGorgonia, k, nameOrNil(n)))
+		}
+		if ts[k] = FromGorgoniaValue(n.Value()).RequireGrad(); ts[k].err != nil {
+			return nil, fmt.Errorf("parameter %d, %s: %w", k, nameOrNil(n), ts[k].err)
+		}
+	}
+	return ts, nil
+}
+
+// ToGorgoniaParams gives nodes the values of tensors, with [gorgonia.Let]: the way back after training. Each tensor needs the dtype and
+// shape of its node.
+func ToGorgoniaParams(nodes []*gorgonia.Node, tensors []*Tensor) (err error) {
+	buildMu.Lock()
+	defer buildMu.Unlock()
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("%w: panic in gorgonia.Let: %v", ErrGorgonia, r)
+		}
+		if err != nil {
+			err = opError("ToGorgoniaParams", err)
+		}
+	}()
+	if len(nodes) != len(tensors) {
+		return fmt.Errorf("%w: %d nodes and %d tensors", ErrGorgonia, len(nodes), len(tensors))
+	}
+	values := make([]gorgonia.Value, len(nodes))
+	for k, n := range nodes { // all or none
+		if n == nil {
+			return fmt.Errorf("%w: node %d is nil", ErrGorgonia, k)
+		}
+		want, err := typeOfNode(n)
+		if err == nil && !want.Equal(tensors[k].Type()) {
+			err = errors.Join(tensors[k].Err(), fmt.Errorf("%w: the tensor is %v, and the node is %v", ErrGorgonia, tensors[k].Type(), want))
+		}
+		if err == nil {
+			values[k], err = ToGorgoniaValue(tensors[k])
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", nodeName(n), err)
+		}
+	}
+	for k, n := range nodes {
+		if err := gorgonia.Let(n, values[k]); err != nil {
+			return fmt.Errorf("%w: %s: %w", ErrGorgonia, nodeName(n), err)
+		}
+	}
+	return nil
+}
+
+func nameOrNil(n *gorgonia.Node) string {
+	if n == nil {
+		return "nil"
+	}
+	return fmt.Sprintf("%q", n.Name())
+}
