@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/weft-project/weft/device"
 )
 
 // Under the race detector sync.Pool drops things at random, so that nothing can be said there.
@@ -14,4 +15,38 @@ func TestARoutineRunsWithoutAllocation(t *testing.T) {
 	r, bufs := chain(t, 100)
 	require.NoError(t, r.Run(bufs))
 	require.Zero(t, testing.AllocsPerRun(100, func() { _ = r.Run(bufs) }))
+}
+
+func TestMapsAndReductionsRunWithoutAllocation(t *testing.T) {
+	s := device.Shape{40, 300}
+	x := f32(s...)
+	for _, c := range []struct {
+		i  Instr
+		in []Type
+	}{
+		{geluOfBias(s), []Type{x, f32(300)}}, {Viewed{geluOfBias(s), []*View{{s, 0, []int{1, 40}}, nil}}, []Type{f32(300, 40), f32(40, 1)}},
+		{Unary{Fn: Exp}, []Type{x}}, {Binary{Fn: Add}, []Type{x, x}}, {Binary{Fn: Add}, []Type{x, f32()}}, {Binary{Fn: Add}, []Type{f32(40, 1), x}},
+		{Reduce{}, []Type{x}}, {Reduce{Fn: Max, Axes: []int{0}}, []Type{x}}, {Reduce{Fn: Mean, Axes: []int{1}}, []Type{x}},
+		{Reduce{Axes: []int{1}}, []Type{f32(8, 20, 30)}}, {MaxGrad{Axes: []int{1}}, []Type{x, f32(40), f32(40)}},
+	} {
+		b, err := For(device.Host())
+		require.NoError(t, err)
+		k, err := b.Prepare(c.i, c.in)
+		require.NoError(t, err)
+		out, err := c.i.Infer(c.in)
+		require.NoError(t, err)
+		outs, ins := buffers(t, out), buffers(t, c.in)
+		require.NoError(t, k.Run(outs, ins))
+		require.Zero(t, testing.AllocsPerRun(50, func() { _ = k.Run(outs, ins) }), "%v", c.i)
+	}
+}
+
+func buffers(t *testing.T, ts []Type) (bs []*device.Buffer) {
+	for _, x := range ts {
+		b, err := device.Host().Alloc(x.Bytes())
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = b.Release() })
+		bs = append(bs, b)
+	}
+	return bs
 }

@@ -84,7 +84,10 @@ func (k *cpuKernel) Run(outs, ins []*device.Buffer) error {
 
 // named puts the instruction before an error; an [IndexError] names it itself.
 func named(i Instr, err error) error {
-	if index := (*IndexError)(nil); err == nil || errors.As(err, &index) {
+	if err == nil {
+		return nil // before there is an index on the heap
+	}
+	if index := (*IndexError)(nil); errors.As(err, &index) {
 		return err
 	}
 	return fmt.Errorf("%v: %w", i, err)

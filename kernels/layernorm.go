@@ -59,3 +59,18 @@ func normalizeGradBody[T device.Float](i NormalizeGrad, t Type) body {
 		return nil
 	}
 }
+
+// sum adds in float64, in four lanes so that the additions need not wait for each other.
+func sum[T device.Float](x []T) float64 {
+	var a, b, c, d float64
+	for ; len(x) >= 4; x = x[4:] {
+		a += float64(x[0])
+		b += float64(x[1])
+		c += float64(x[2])
+		d += float64(x[3])
+	}
+	for _, v := range x {
+		a += float64(v)
+	}
+	return (a + b) + (c + d)
+}

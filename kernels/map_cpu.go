@@ -11,9 +11,7 @@ import (
 func mapBody[T vec.Float](i Map, in []Type, views []*View) body {
 	p := planMap[T](i, in, views, false)
 	return func(outs, ins [][]byte) error {
-		r := p.begin(outs, ins, 1)
-		r.units(0, 0, p.units, nil)
-		r.end()
+		p.begin(outs, ins, 1).all()
 		return nil
 	}
 }
@@ -44,6 +42,12 @@ func (p *mapPlan[T]) begin(outs, ins [][]byte, parts int) *mapRun[T] {
 		}
 	}
 	return r
+}
+
+// all computes everything and ends the run.
+func (r *mapRun[T]) all() {
+	r.units(0, 0, r.p.units, nil)
+	r.end()
 }
 
 // rows computes rows [from, to). Where first is not nil, it holds those of operand 0.

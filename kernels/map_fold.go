@@ -12,8 +12,9 @@ type fold struct {
 	out, reg int // which result, of which register
 	fn       ReduceFn
 	div      float64
-	at, n    int   // its sums among those of a part
-	strides  []int // of the sums, over the map's axes; 0 along what is reduced
+	kept     device.Shape // of the result, with the reduced axes
+	at, n    int          // its sums among those of a part
+	strides  []int        // of the sums, over the map's axes; 0 along what is reduced
 	in       inTile
 }
 
@@ -21,7 +22,7 @@ type fold struct {
 func newFold(i Reduce, s device.Shape) (fold, []int) {
 	mask, _ := reducedAxes(i, []Type{{Shape: s}}, i.Axes)
 	kept := reducedShape(s, mask, true)
-	f := fold{fn: i.Fn, div: 1, n: kept.Elems()}
+	f := fold{fn: i.Fn, div: 1, kept: kept, n: kept.Elems()}
 	if i.Fn == Mean && f.n > 0 {
 		f.div = float64(s.Elems() / f.n)
 	}

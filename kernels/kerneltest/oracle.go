@@ -84,6 +84,9 @@ func unary(i kernels.Unary, x float64) float64 {
 	case kernels.Relu:
 		return max(x, 0)
 	case kernels.Gelu:
+		if math.IsInf(x, -1) {
+			return 0
+		}
 		return x * (1 + math.Erf(x/math.Sqrt2)) / 2
 	case kernels.Scale:
 		return x * i.C
@@ -132,6 +135,9 @@ func binary(fn kernels.BinaryFn, a, b float64) float64 {
 		}
 		return 0
 	case kernels.GeluGrad:
+		if math.IsInf(a, 0) {
+			return b * (1 + math.Erf(a)) / 2
+		}
 		return b * ((1+math.Erf(a/math.Sqrt2))/2 + a*math.Exp(-a*a/2)/math.Sqrt(2*math.Pi))
 	case kernels.Pow:
 		return math.Pow(a, b)

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels"
 )
 
@@ -80,6 +81,9 @@ func registers(i kernels.Map, in []Tensor, idx []int) []about {
 		if a.slack > 0 || b.slack > 0 || !exact(s.Op, v) {
 			r.slack = tolerance(d)*(1+math.Abs(v)) + reach(fn, a, b, v)
 		}
+		if !inside(d, a.v) || !inside(d, b.v) {
+			r.slack = math.Inf(1)
+		}
 		regs = append(regs, r)
 	}
 	return regs
@@ -96,6 +100,15 @@ func exact(op kernels.Instr, v float64) bool {
 		return v == math.Trunc(v) && math.Abs(v) < 1<<20
 	}
 	return false
+}
+
+// inside says that products of a few such numbers do not overflow.
+func inside(d device.Dtype, v float64) bool {
+	most := 1e100
+	if d == device.Float32 {
+		most = 1e12
+	}
+	return !(math.Abs(v) > most) || math.IsInf(v, 0)
 }
 
 // reach is how far fn is from v at the corners of what its operands may be: infinitely far where it may be no number, or cease to be one.
