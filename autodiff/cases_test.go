@@ -17,6 +17,7 @@ func cases() []opCase {
 	cs = append(cs, productCases()...)
 	cs = append(cs, reduceCases()...)
 	cs = append(cs, moveCases()...)
+	cs = append(cs, imageCases()...)
 	return append(cs, networkCases()...)
 }
 

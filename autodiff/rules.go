@@ -83,7 +83,7 @@ func ruleOf(i kernels.Instr) rule {
 	case kernels.Cast:
 		return one(func(v *vjp) node { return v.Apply(kernels.Cast{To: v.types[v.in[0]].Dtype}, v.gy) })
 	}
-	return nil
+	return imageRule(i)
 }
 
 func unaryRule(i kernels.Unary) rule {

@@ -74,5 +74,34 @@ func compileFloat[T vec.Float](i Instr, in, out []Type) (body, error) {
 	case OnRows:
 		return onRowsBody[T](i, in, out)
 	}
+	return compileImages[T](i, in, out)
+}
+
+// compileImages is compile for the instructions of convolutional nets, and random ones.
+func compileImages[T device.Float](i Instr, in, out []Type) (body, error) {
+	switch i := i.(type) {
+	case Conv2d, Conv2dGradX, Conv2dGradW:
+		blas := chosenBLAS()
+		if blas.err != nil {
+			return nil, blas.err
+		}
+		return compileConv[T](i, in, out[0], blas.gemmer), nil
+	case Im2col:
+		return im2colBody[T](i, in[0], out[0]), nil
+	case Col2im:
+		return col2imBody[T](i, in[0], out[0]), nil
+	case MaxPool2d:
+		return maxPoolBody[T](i, in[0], out[0]), nil
+	case MaxPool2dGrad:
+		return maxPoolGradBody[T](i, in), nil
+	case AvgPool2d:
+		return avgPoolBody[T](i, in[0], out[0]), nil
+	case AvgPool2dGrad:
+		return avgPoolGradBody[T](i, in[0], out[0]), nil
+	case Random:
+		return randomBody[T](i), nil
+	case Dropout:
+		return dropoutBody[T](i), nil
+	}
 	return nil, fmt.Errorf("%w: the CPU does not know %v", ErrNoBackend, i)
 }

@@ -16,7 +16,7 @@ func overwrites(i Instr, in, out []Type, result, operand int) bool {
 		return ok && i.In[operand] == nil && of.overwrites(in, result, operand)
 	case OnRows:
 		return operand == table(result) && in[operand].Equal(out[result])
-	case Unary, Binary, Update, SumSquares:
+	case Unary, Binary, Update, SumSquares, Dropout:
 		return in[operand].Equal(out[result])
 	}
 	return false

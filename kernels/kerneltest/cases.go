@@ -15,6 +15,8 @@ func Families() []string {
 		"Unary", "Binary", "MatMul", "Reduce", "MaxGrad", "BroadcastTo", "Reshape", "Transpose", "Slice", "Pad",
 		"Concat", "Gather", "ScatterAdd", "Softmax", "SoftmaxGrad", "CrossEntropy", "CrossEntropyGrad", "Normalize",
 		"NormalizeGrad", "Cast", "Fill", "Update", "SumSquares", "NonFinite", "OnRows", "Map", "Viewed",
+		"Im2col", "Col2im", "Conv2d", "Conv2dGradX", "Conv2dGradW", "MaxPool2d", "MaxPool2dGrad", "AvgPool2d", "AvgPool2dGrad",
+		"Random", "Dropout",
 	}
 }
 
@@ -151,6 +153,12 @@ func Case(r *rand.Rand, family string) (kernels.Instr, []Tensor) {
 	case "Viewed":
 		i, in := g.mapCase(d)
 		return g.viewed(i, in)
+	case "Random":
+		return kernels.Random{Fn: kernels.RandomFn(g.IntN(2)), Type: kernels.Type{Dtype: d, Shape: g.shape(0)}, P: g.Float64()}, []Tensor{g.key()}
+	case "Dropout":
+		return kernels.Dropout{P: g.Float64()}, []Tensor{g.tensor(d, g.shape(0)), g.key()}
+	case "Im2col", "Col2im", "Conv2d", "Conv2dGradX", "Conv2dGradW", "MaxPool2d", "MaxPool2dGrad", "AvgPool2d", "AvgPool2dGrad":
+		return g.images(family, d)
 	}
 	return g.network(family, d)
 }

@@ -75,7 +75,8 @@ func Differ(i kernels.Instr, got, want Tensor) int {
 // differ is Differ with how much more than rounding each element may be off, where that is known.
 func differ(i kernels.Instr, got, want Tensor, slack []float64) int {
 	tol := tolerance(want.Dtype)
-	if _, ok := i.(kernels.MatMul); ok { // sums of products of a few units, in the dtype itself
+	switch i.(type) {
+	case kernels.MatMul, kernels.Conv2d, kernels.Conv2dGradX, kernels.Conv2dGradW: // sums of products of a few units, in the dtype itself
 		tol *= 20
 	}
 	for k, w := range want.V {

@@ -36,7 +36,7 @@ func Run(t *testing.T, newDevice func(t *testing.T) device.Device) {
 	on("WhatInferAcceptsRuns", func(t *testing.T, d device.Device) {
 		r := rand.New(rand.NewPCG(7, 7))
 		ran := 0
-		for range 6000 {
+		for range 9000 {
 			if CheckWild(t, d, r) {
 				ran++
 			}
@@ -78,6 +78,15 @@ func checkLarge(t *testing.T, d device.Device) {
 		Check(t, d, kernels.Transpose{Perm: []int{2, 0, 1}}, g.tensor(dt, device.Shape{35, 3, 70}))
 		Check(t, d, kernels.Binary{Fn: kernels.Sub}, g.tensor(dt, device.Shape{3, 1}), g.tensor(dt, device.Shape{1, 1100}))
 		Check(t, d, kernels.Softmax{Axis: 1}, g.tensor(dt, device.Shape{2, 300}))
+		for _, w := range []kernels.Window{kernels.Square(3, 1, 1), kernels.Square(3, 2, 0), kernels.Square(5, 1, 2), kernels.Square(1, 1, 0)} {
+			x, filter := g.tensor(dt, device.Shape{2, 9, 29, 37}), g.tensor(dt, device.Shape{19, 9, w.Kernel[0], w.Kernel[1]})
+			i := kernels.Conv2d{Window: w}
+			out, err := i.Infer(types([]Tensor{x, filter}))
+			require.NoError(t, err)
+			Check(t, d, i, x, filter)
+			Check(t, d, kernels.Conv2dGradX{Window: w, Height: 29, Width: 37}, filter, g.tensor(dt, out[0].Shape))
+			Check(t, d, kernels.Conv2dGradW{Window: w}, x, g.tensor(dt, out[0].Shape))
+		}
 		Check(t, d, kernels.NormalizeGrad{Eps: 1e-5}, g.tensor(dt, device.Shape{2, 300}), g.tensor(dt, device.Shape{2, 300}))
 	}
 }
@@ -146,7 +155,7 @@ func checkInPlace(t *testing.T, d device.Device) {
 	b, err := kernels.For(d)
 	require.NoError(t, err)
 	r := rand.New(rand.NewPCG(9, 9))
-	overlay := map[string][]int{"Unary": {0}, "Binary": {0}, "Update": {0, 2, 3, 4}, "SumSquares": {1}, "OnRows": {0, 2, 3, 4}}
+	overlay := map[string][]int{"Unary": {0}, "Binary": {0}, "Update": {0, 2, 3, 4}, "SumSquares": {1}, "OnRows": {0, 2, 3, 4}, "Dropout": {0}}
 	for family, from := range overlay {
 		for range cases {
 			i, in := Case(r, family)

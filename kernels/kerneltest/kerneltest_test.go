@@ -136,11 +136,22 @@ func TestTheOracleKnowsKnownNumbers(t *testing.T) {
 	}
 }
 
+// TestPhiloxGivesThePublishedWords takes the known answers of Random123, the authors' own library.
+func TestPhiloxGivesThePublishedWords(t *testing.T) {
+	ones := ^uint64(0)
+	require.Equal(t, [4]uint32{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}, Philox(0, 0, 0))
+	require.Equal(t, [4]uint32{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}, Philox(ones, ones, ones))
+	require.Equal(t, [4]uint32{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1},
+		Philox(0x299f31d0a4093822, 0x0370734413198a2e, 0x85a308d3243f6a88))
+}
+
 // TestGradientsAgreeWithFiniteDifferences holds each gradient instruction to its forward one: both as kernels.
 func TestGradientsAgreeWithFiniteDifferences(t *testing.T) {
 	g := gen{rand.New(rand.NewPCG(5, 5))}
 	s := device.Shape{3, 4}
 	labels := New(device.Int64, device.Shape{3}, 2, 0, 3)
+	w := kernels.Window{Kernel: [2]int{3, 2}, Stride: [2]int{2, 1}, Before: [2]int{1, 0}, After: [2]int{0, 1}, Dilation: [2]int{1, 2}}
+	conv, filter, key := kernels.Conv2d{Window: w}, g.filled(device.Float64, device.Shape{3, 2, 3, 2}, g.NormFloat64), New(device.Int64, device.Shape{2}, 5, 6)
 	apply := func(i kernels.Instr, in ...Tensor) Tensor {
 		out, err := i.Infer(types(in))
 		require.NoError(t, err)
@@ -173,11 +184,25 @@ func TestGradientsAgreeWithFiniteDifferences(t *testing.T) {
 			func(x, _, gy Tensor) Tensor { return apply(kernels.CrossEntropyGrad{}, x, labels, gy) }},
 		{kernels.Slice{Axis: 1, Start: 1, Stop: 3}, nil,
 			func(_, _, gy Tensor) Tensor { return apply(kernels.Pad{Axis: 1, Before: 1, After: 1}, gy) }},
+		{conv, []Tensor{filter}, func(_, _, gy Tensor) Tensor {
+			return apply(kernels.Conv2dGradX{Window: w, Height: 4, Width: 5}, filter, gy)
+		}},
+		{kernels.MaxPool2d{Window: w}, nil, ofX(kernels.MaxPool2dGrad{Window: w})},
+		{kernels.AvgPool2d{Window: w}, nil, func(_, _, gy Tensor) Tensor {
+			return apply(kernels.AvgPool2dGrad{AvgPool2d: kernels.AvgPool2d{Window: w}, Height: 4, Width: 5}, gy)
+		}},
+		{kernels.Im2col{Window: w}, nil, func(_, _, gy Tensor) Tensor {
+			return apply(kernels.Col2im{Im2col: kernels.Im2col{Window: w}, Channels: 2, Height: 4, Width: 5}, gy)
+		}},
+		{kernels.Dropout{P: 0.3}, []Tensor{key}, func(_, _, gy Tensor) Tensor { return apply(kernels.Dropout{P: 0.3}, gy, key) }},
 		{kernels.Gather{}, []Tensor{labels}, func(_, _, gy Tensor) Tensor { return apply(kernels.ScatterAdd{Rows: 4}, labels, gy) }},
 	} {
 		shape := s
-		if _, isGather := p.fwd.(kernels.Gather); isGather {
+		switch p.fwd.(type) {
+		case kernels.Gather:
 			shape = device.Shape{4, 2}
+		case kernels.Conv2d, kernels.MaxPool2d, kernels.AvgPool2d, kernels.Im2col:
+			shape = device.Shape{2, 2, 4, 5}
 		}
 		x := g.filled(device.Float64, shape, g.NormFloat64)
 		y := apply(p.fwd, append([]Tensor{x}, p.extra...)...)

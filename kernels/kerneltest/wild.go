@@ -64,7 +64,7 @@ func (g wild) typ() kernels.Type {
 
 func (g wild) instr() kernels.Instr {
 	b, c, e := g.chance(0.5), g.NormFloat64(), g.chance(0.5)
-	n := g.num
+	n, w := g.num, g.window()
 	all := []kernels.Instr{
 		kernels.Unary{Fn: kernels.UnaryFn(g.IntN(20)), C: c}, kernels.Binary{Fn: kernels.BinaryFn(g.IntN(16))},
 		kernels.MatMul{TransA: b, TransB: e}, kernels.Reduce{Fn: kernels.ReduceFn(g.IntN(4)), Axes: g.nums(), Keep: b},
@@ -76,8 +76,18 @@ func (g wild) instr() kernels.Instr {
 		kernels.Cast{To: device.Dtype(g.IntN(6))}, kernels.Fill{Type: g.typ(), C: c},
 		g.update(), g.update(), g.update(), kernels.SumSquares{}, kernels.NonFinite{},
 		kernels.OnRows{Of: kernels.Binary{Fn: kernels.Add}}, kernels.OnRows{Of: g.update()}, kernels.OnRows{},
+		kernels.Im2col{Window: w, Rows: b}, kernels.Col2im{Im2col: kernels.Im2col{Window: w, Rows: b}, Channels: n(), Height: n(), Width: n()},
+		kernels.Conv2d{Window: w}, kernels.Conv2dGradX{Window: w, Height: n(), Width: n()}, kernels.Conv2dGradW{Window: w},
+		kernels.MaxPool2d{Window: w}, kernels.MaxPool2dGrad{Window: w}, kernels.AvgPool2d{Window: w, Inside: b},
+		kernels.AvgPool2dGrad{AvgPool2d: kernels.AvgPool2d{Window: w, Inside: b}, Height: n(), Width: n()},
+		kernels.Random{Fn: kernels.RandomFn(g.IntN(3)), Type: g.typ(), P: g.Float64() * 1.2}, kernels.Dropout{P: g.Float64()*1.4 - 0.2},
 	}
 	return all[g.IntN(len(all))]
+}
+
+func (g wild) window() kernels.Window {
+	pair := func() [2]int { return [2]int{g.num(), g.num()} }
+	return kernels.Window{Kernel: pair(), Stride: pair(), Before: pair(), After: pair(), Dilation: pair()}
 }
 
 func (g wild) update() kernels.Update {

@@ -1,0 +1,293 @@
+package kernels
+
+import (
+	"sync"
+
+	"github.com/weft-project/weft/device"
+)
+
+// sliding is a window over images: c×h×w elements in, oh×ow positions.
+type sliding struct {
+	Window
+	n, c, h, w int
+	oh, ow     int
+	taps       int // c·kh·kw
+}
+
+func newSliding(w Window, x device.Shape) sliding {
+	w = w.whole()
+	out, _ := w.over(x[2], x[3]) // Infer has checked
+	return sliding{w, x[0], x[1], x[2], x[3], out[0], out[1], x[1] * w.Kernel[0] * w.Kernel[1]}
+}
+
+// tap is what one element of the kernel sees.
+type tap struct{ c, dy, dx int }
+
+func (s *sliding) tap(k int) tap {
+	area := s.Kernel[0] * s.Kernel[1]
+	in := k % area
+	return tap{k / area, in/s.Kernel[1]*s.Dilation[0] - s.Before[0], in%s.Kernel[1]*s.Dilation[1] - s.Before[1]}
+}
+
+// span is the positions along a row, from ≤ ox < to, whose column for tap t lies in the image.
+func (s *sliding) span(t tap) (from, to int) {
+	d := s.Stride[1]
+	if t.dx < 0 {
+		from = (-t.dx + d - 1) / d
+	}
+	to = 0
+	if last := s.w - 1 - t.dx; last >= 0 {
+		to = last/d + 1
+	}
+	return min(from, s.ow), max(min(to, s.ow), min(from, s.ow))
+}
+
+// row is where in an image the row lies that tap t sees from positions (oy, …), −1 for padding.
+func (s *sliding) row(t tap, oy int) int {
+	y := oy*s.Stride[0] + t.dy
+	if y < 0 || y >= s.h {
+		return -1
+	}
+	return (t.c*s.h + y) * s.w
+}
+
+// im2col writes the columns of rows from ≤ oy < to of positions of image x: taps × ((to−from)·ow).
+func im2col[T device.Float](s *sliding, x, cols []T, from, to int) {
+	for k := range s.taps {
+		t := s.tap(k)
+		lo, hi := s.span(t)
+		for oy := from; oy < to; oy++ {
+			o := cols[(k*(to-from)+oy-from)*s.ow:][:s.ow]
+			row := s.row(t, oy)
+			if row < 0 || lo == hi {
+				clear(o)
+				continue
+			}
+			clear(o[:lo])
+			clear(o[hi:])
+			if d := s.Stride[1]; d > 1 {
+				for ox := lo; ox < hi; ox++ {
+					o[ox] = x[row+ox*d+t.dx]
+				}
+				continue
+			}
+			copy(o[lo:hi], x[row+lo+t.dx:])
+		}
+	}
+}
+
+// col2im adds the columns of rows from ≤ oy < to of positions to image x.
+func col2im[T device.Float](s *sliding, cols, x []T, from, to int) {
+	for k := range s.taps {
+		t := s.tap(k)
+		lo, hi := s.span(t)
+		for oy := from; oy < to; oy++ {
+			o, row, d := cols[(k*(to-from)+oy-from)*s.ow:][:s.ow], s.row(t, oy), s.Stride[1]
+			if row < 0 {
+				continue
+			}
+			for ox := lo; ox < hi; ox++ {
+				x[row+ox*d+t.dx] += o[ox]
+			}
+		}
+	}
+}
+
+func im2colBody[T device.Float](i Im2col, in, out Type) body {
+	s := newSliding(i.Window, in.Shape)
+	size, area := s.c*s.h*s.w, s.taps*s.oh*s.ow
+	return func(outs, ins [][]byte) error {
+		o, x := device.As[T](outs[0]), device.As[T](ins[0])
+		if len(o) == 0 {
+			return nil
+		}
+		for n := range s.n {
+			x, o := x[n*size:(n+1)*size], o[n*area:(n+1)*area]
+			if i.Rows {
+				s.rows(func(k, at, from int) {
+					o[at] = 0
+					if from >= 0 {
+						o[at] = x[from]
+					}
+				})
+				continue
+			}
+			im2col(&s, x, o, 0, s.oh)
+		}
+		return nil
+	}
+}
+
+func col2imBody[T device.Float](i Col2im, in, out Type) body {
+	s := newSliding(i.Window, out.Shape)
+	size, area := s.c*s.h*s.w, s.taps*s.oh*s.ow
+	return func(outs, ins [][]byte) error {
+		x, cols := device.As[T](outs[0]), device.As[T](ins[0])
+		clear(x)
+		for n := range s.n {
+			x, cols := x[n*size:(n+1)*size], cols[n*area:(n+1)*area]
+			if i.Rows {
+				s.rows(func(_, at, to int) {
+					if to >= 0 {
+						x[to] += cols[at]
+					}
+				})
+				continue
+			}
+			col2im(&s, cols, x, 0, s.oh)
+		}
+		return nil
+	}
+}
+
+// rows calls fn for every element of an image's columns, laid out in rows: its tap, its place, and that of what it sees in the image, −1 for padding.
+func (s *sliding) rows(fn func(k, at, in int)) {
+	for k := range s.taps {
+		t := s.tap(k)
+		lo, hi := s.span(t)
+		for oy := range s.oh {
+			row := s.row(t, oy)
+			for ox := range s.ow {
+				from := -1
+				if row >= 0 && ox >= lo && ox < hi {
+					from = row + ox*s.Stride[1] + t.dx
+				}
+				fn(k, (oy*s.ow+ox)*s.taps+k, from)
+			}
+		}
+	}
+}
+
+// blockElems bounds the columns that are there at once: they stay in the cache.
+const blockElems = 1 << 16
+
+// convolution is products with blocks of columns.
+type convolution[T device.Float] struct {
+	sliding
+	o     int // channels out
+	lines int // rows of positions per block
+	g     gemmer
+	idle  sync.Pool // of *convScratch[T]
+}
+
+// convScratch is a block of columns, one of results, and kernels.
+type convScratch[T device.Float] struct{ cols, y, w []T }
+
+func newConvolution[T device.Float](w Window, x device.Shape, o int, g gemmer) *convolution[T] {
+	c := &convolution[T]{sliding: newSliding(w, x), o: o, g: g}
+	c.lines = min(c.oh, max(1, blockElems/max(1, c.taps*c.ow)))
+	c.idle.New = func() any {
+		block := c.lines * c.ow
+		return &convScratch[T]{make([]T, c.taps*block), make([]T, c.o*block), make([]T, c.o*c.taps)}
+	}
+	return c
+}
+
+// blocks calls fn with each block of rows of positions of each image.
+func (c *convolution[T]) blocks(fn func(n, from, to int)) {
+	for n := range c.n {
+		for from := 0; from < c.oh; from += c.lines {
+			fn(n, from, min(from+c.lines, c.oh))
+		}
+	}
+}
+
+// multiply is a product of the given extents.
+func (c *convolution[T]) multiply(transA, transB bool, m, n, k int, x, y, z []T) {
+	if m*n == 0 {
+		return
+	}
+	if k == 0 {
+		clear(z[:m*n])
+		return
+	}
+	gemmOf[T](product{transA: transA, transB: transB, m: m, n: n, k: k}, c.g)(x[:m*k], y[:k*n], z[:m*n])
+}
+
+// results copies a block's results to (out) or from their places in an image's.
+func (c *convolution[T]) results(y, block []T, from, to int, out bool) {
+	w, area := (to-from)*c.ow, c.oh*c.ow
+	for o := range c.o {
+		at, b := y[o*area+from*c.ow:][:w], block[o*w:][:w]
+		if out {
+			copy(at, b)
+		} else {
+			copy(b, at)
+		}
+	}
+}
+
+func compileConv[T device.Float](i Instr, in []Type, out Type, g gemmer) body {
+	switch i := i.(type) {
+	case Conv2d:
+		return convBody[T](i, in, g)
+	case Conv2dGradX:
+		return convGradXBody[T](i, in, out, g)
+	}
+	return convGradWBody[T](i.(Conv2dGradW), in, g)
+}
+
+func convBody[T device.Float](i Conv2d, in []Type, g gemmer) body {
+	c := newConvolution[T](i.Window, in[0].Shape, in[1].Shape[0], g)
+	size, area := c.c*c.h*c.w, c.o*c.oh*c.ow
+	return func(outs, ins [][]byte) error {
+		y, x, w := device.As[T](outs[0]), device.As[T](ins[0]), device.As[T](ins[1])
+		if c.n == 0 {
+			return nil
+		}
+		s := c.idle.Get().(*convScratch[T])
+		defer c.idle.Put(s)
+		c.blocks(func(n, from, to int) {
+			wide := (to - from) * c.ow
+			im2col(&c.sliding, x[n*size:(n+1)*size], s.cols, from, to)
+			c.multiply(false, false, c.o, wide, c.taps, w, s.cols, s.y)
+			c.results(y[n*area:(n+1)*area], s.y, from, to, true)
+		})
+		return nil
+	}
+}
+
+func convGradXBody[T device.Float](i Conv2dGradX, in []Type, out Type, g gemmer) body {
+	c := newConvolution[T](i.Window, out.Shape, in[0].Shape[0], g)
+	size, area := c.c*c.h*c.w, c.o*c.oh*c.ow
+	return func(outs, ins [][]byte) error {
+		x, w, gy := device.As[T](outs[0]), device.As[T](ins[0]), device.As[T](ins[1])
+		clear(x)
+		if c.n == 0 {
+			return nil
+		}
+		s := c.idle.Get().(*convScratch[T])
+		defer c.idle.Put(s)
+		c.blocks(func(n, from, to int) {
+			wide := (to - from) * c.ow
+			c.results(gy[n*area:(n+1)*area], s.y, from, to, false)
+			c.multiply(true, false, c.taps, wide, c.o, w, s.y, s.cols)
+			col2im(&c.sliding, s.cols, x[n*size:(n+1)*size], from, to)
+		})
+		return nil
+	}
+}
+
+func convGradWBody[T device.Float](i Conv2dGradW, in []Type, g gemmer) body {
+	c := newConvolution[T](i.Window, in[0].Shape, in[1].Shape[1], g)
+	size, area := c.c*c.h*c.w, c.o*c.oh*c.ow
+	return func(outs, ins [][]byte) error {
+		w, x, gy := device.As[T](outs[0]), device.As[T](ins[0]), device.As[T](ins[1])
+		clear(w)
+		if c.n == 0 {
+			return nil
+		}
+		s := c.idle.Get().(*convScratch[T])
+		defer c.idle.Put(s)
+		c.blocks(func(n, from, to int) {
+			wide := (to - from) * c.ow
+			c.results(gy[n*area:(n+1)*area], s.y, from, to, false)
+			im2col(&c.sliding, x[n*size:(n+1)*size], s.cols, from, to)
+			c.multiply(false, true, c.o, c.taps, wide, s.y, s.cols, s.w)
+			for k, v := range s.w {
+				w[k] += v
+			}
+		})
+		return nil
+	}
+}
