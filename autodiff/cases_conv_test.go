@@ -17,7 +17,7 @@ func windows() []kernels.Window {
 		kernels.Square(1, 1, 0), kernels.Square(3, 1, 1), kernels.Square(2, 2, 0), kernels.Square(3, 2, 1), kernels.Square(5, 1, 0),
 		{Kernel: [2]int{2, 3}, Stride: [2]int{1, 2}, Dilation: [2]int{2, 1}},
 		{Kernel: [2]int{3, 2}, Before: [2]int{1, 0}, After: [2]int{2, 1}, Dilation: [2]int{1, 3}},
-		{Kernel: [2]int{1, 4}, Stride: [2]int{3, 1}, Before: [2]int{2, 0}},
+		{Kernel: [2]int{1, 4}, Stride: [2]int{3, 1}, After: [2]int{0, 2}},
 	}
 }
 
@@ -52,16 +52,18 @@ func imageCases() []opCase {
 	w := kernels.Window{Kernel: [2]int{3, 2}, Stride: [2]int{2, 1}, Before: [2]int{1, 0}}
 	filter := []int{3, 2, 3, 2}
 	add("Conv2d with a bias", fixed(normal, []int{2, 2, 5, 6}, filter, []int{3}),
-		func(g *Graph, in []node) node { return g.Conv2d(in[0], in[1], in[2], kernels.Window{Stride: w.Stride, Before: w.Before}) }, nil)
+		func(g *Graph, in []node) node {
+			return g.Conv2d(in[0], in[1], in[2], kernels.Window{Stride: w.Stride, Before: w.Before})
+		}, nil)
 	add("Conv2d of nothing", fixed(normal, []int{0, 2, 5, 6}, filter), func(g *Graph, in []node) node { return g.Conv2d(in[0], in[1], nil, w) }, nil)
 	add("Conv2d of no channels", fixed(normal, []int{2, 0, 5, 6}, []int{3, 0, 3, 2}), func(g *Graph, in []node) node { return g.Conv2d(in[0], in[1], nil, w) }, nil)
-	add("ConvTranspose2d", fixed(normal, []int{2, 3, 3, 5}, filter), func(g *Graph, in []node) node { return g.ConvTranspose2d(in[0], in[1], w, 5, 6) }, nil)
-	add("Conv2dGradW", fixed(normal, []int{2, 2, 5, 6}, []int{2, 3, 3, 5}),
+	add("ConvTranspose2d", fixed(normal, []int{2, 3, 2, 5}, filter), func(g *Graph, in []node) node { return g.ConvTranspose2d(in[0], in[1], w, 5, 6) }, nil)
+	add("Conv2dGradW", fixed(normal, []int{2, 2, 5, 6}, []int{2, 3, 2, 5}),
 		func(g *Graph, in []node) node { return g.Apply(kernels.Conv2dGradW{Window: w}, in[0], in[1]) }, nil)
-	add("Col2im in rows", fixed(normal, []int{2, 3, 5, 12}), func(g *Graph, in []node) node {
+	add("Col2im in rows", fixed(normal, []int{2, 2, 5, 12}), func(g *Graph, in []node) node {
 		return g.Apply(kernels.Col2im{Im2col: kernels.Im2col{Window: w, Rows: true}, Channels: 2, Height: 5, Width: 6}, in[0])
 	}, nil)
-	add("AvgPool2dGrad", fixed(normal, []int{2, 3, 3, 5}), func(g *Graph, in []node) node {
+	add("AvgPool2dGrad", fixed(normal, []int{2, 3, 2, 5}), func(g *Graph, in []node) node {
 		return g.Apply(kernels.AvgPool2dGrad{AvgPool2d: kernels.AvgPool2d{Window: w}, Height: 5, Width: 6}, in[0])
 	}, nil)
 	for _, p := range []float64{0, 0.4, 1} {
@@ -77,9 +79,9 @@ func imageCases() []opCase {
 			y, _, _ := g.BatchNorm(in[0], in[1], in[2], 1e-3)
 			return y
 		}, nil)
-		add(fmt.Sprint("BatchNorm's mean and variance ", shape), fixed(normal, shape, c, c), func(g *Graph, in []node) node {
-			_, mean, variance := g.BatchNorm(in[0], in[1], in[2], 1e-3)
-			return g.Concat(0, mean, variance)
+		add(fmt.Sprint("BatchNorm with its mean and variance ", shape), fixed(normal, shape, c, c), func(g *Graph, in []node) node {
+			y, mean, variance := g.BatchNorm(in[0], in[1], in[2], 1e-3)
+			return g.Concat(0, mean, variance, g.Reshape(y, -1))
 		}, nil)
 		add(fmt.Sprint("BatchNormWith ", shape), fixed(positive, shape, c, c, c, c), func(g *Graph, in []node) node {
 			return g.BatchNormWith(in[0], in[1], in[2], in[3], in[4], 1e-3)

@@ -83,7 +83,9 @@ func elementCases() []opCase {
 			}
 			cs = append(cs, c)
 		}
-		cs = append(cs, opCase{b.name + " with itself", fixed(nonzero, []int{2, 3}), func(g *Graph, in []node) node {
+		cs = append(cs, opCase{b.name + " the other way round", fixed(nonzero, []int{2, 3}, []int{2, 3}), func(g *Graph, in []node) node {
+			return b.f(g, in[1], in[0])
+		}, nil}, opCase{b.name + " with itself", fixed(nonzero, []int{2, 3}), func(g *Graph, in []node) node {
 			return b.f(g, in[0], in[0])
 		}, nil})
 	}

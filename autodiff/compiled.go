@@ -72,7 +72,7 @@ func (c *compiled) prepare() error {
 	if err != nil {
 		return err
 	}
-	if len(u.Insts) == 1 && len(c.in) == len(u.Insts[0].In) {
+	if len(u.Insts) == 1 && slices.Equal(u.Insts[0].In, u.Given) && slices.Equal(u.Insts[0].Out, u.Results) {
 		if c.sole, err = c.backend.Prepare(u.Insts[0].Instr, c.inTypes()); err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}

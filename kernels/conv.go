@@ -167,52 +167,60 @@ type convolution[T device.Float] struct {
 	o     int // channels out
 	lines int // rows of positions per block
 	g     gemmer
-	idle  sync.Pool // of *convScratch[T]
+	idle  sync.Pool // of *[]T, the columns of a block
 }
-
-// convScratch is a block of columns, one of results, and kernels.
-type convScratch[T device.Float] struct{ cols, y, w []T }
 
 func newConvolution[T device.Float](w Window, x device.Shape, o int, g gemmer) *convolution[T] {
 	c := &convolution[T]{sliding: newSliding(w, x), o: o, g: g}
 	c.lines = min(c.oh, max(1, blockElems/max(1, c.taps*c.ow)))
 	c.idle.New = func() any {
-		block := c.lines * c.ow
-		return &convScratch[T]{make([]T, c.taps*block), make([]T, c.o*block), make([]T, c.o*c.taps)}
+		cols := make([]T, c.taps*c.lines*c.ow)
+		return &cols
 	}
 	return c
 }
 
-// blocks calls fn with each block of rows of positions of each image.
-func (c *convolution[T]) blocks(fn func(n, from, to int)) {
+// colBlock is some rows of positions of an image, their columns, and where their results begin.
+type colBlock[T device.Float] struct {
+	x, cols  []T // an image
+	y        int
+	from, to int
+}
+
+// blocks calls fn with each block of each image of x; its columns hold anything.
+func (c *convolution[T]) blocks(x []T, fn func(b colBlock[T])) {
+	if c.n == 0 {
+		return
+	}
+	cols := c.idle.Get().(*[]T)
+	defer c.idle.Put(cols)
+	size, area := c.c*c.h*c.w, c.oh*c.ow
 	for n := range c.n {
 		for from := 0; from < c.oh; from += c.lines {
-			fn(n, from, min(from+c.lines, c.oh))
+			to := min(from+c.lines, c.oh)
+			fn(colBlock[T]{x[n*size : (n+1)*size], (*cols)[:c.taps*(to-from)*c.ow], n*c.o*area + from*c.ow, from, to})
 		}
 	}
 }
 
-// multiply is a product of the given extents.
-func (c *convolution[T]) multiply(transA, transB bool, m, n, k int, x, y, z []T) {
-	if m*n == 0 {
-		return
-	}
-	if k == 0 {
-		clear(z[:m*n])
-		return
-	}
-	gemmOf[T](product{transA: transA, transB: transB, m: m, n: n, k: k}, c.g)(x[:m*k], y[:k*n], z[:m*n])
-}
-
-// results copies a block's results to (out) or from their places in an image's.
-func (c *convolution[T]) results(y, block []T, from, to int, out bool) {
-	w, area := (to-from)*c.ow, c.oh*c.ow
-	for o := range c.o {
-		at, b := y[o*area+from*c.ow:][:w], block[o*w:][:w]
-		if out {
-			copy(at, b)
-		} else {
-			copy(b, at)
+// multiply computes one product.
+func multiply[T device.Float](p product, g gemmer, a, b, c []T) {
+	switch {
+	case p.m*p.n == 0:
+	case p.k == 0:
+		for i := range p.m {
+			if !p.add {
+				clear(c[i*p.ldc:][:p.n])
+			}
+		}
+	case p.tiny():
+		plainGemm(p, a, b, c)
+	default:
+		switch a := any(a).(type) {
+		case []float32:
+			g.sgemm(p, a, any(b).([]float32), any(c).([]float32))
+		case []float64:
+			g.dgemm(p, a, any(b).([]float64), any(c).([]float64))
 		}
 	}
 }
@@ -229,19 +237,13 @@ func compileConv[T device.Float](i Instr, in []Type, out Type, g gemmer) body {
 
 func convBody[T device.Float](i Conv2d, in []Type, g gemmer) body {
 	c := newConvolution[T](i.Window, in[0].Shape, in[1].Shape[0], g)
-	size, area := c.c*c.h*c.w, c.o*c.oh*c.ow
 	return func(outs, ins [][]byte) error {
 		y, x, w := device.As[T](outs[0]), device.As[T](ins[0]), device.As[T](ins[1])
-		if c.n == 0 {
-			return nil
-		}
-		s := c.idle.Get().(*convScratch[T])
-		defer c.idle.Put(s)
-		c.blocks(func(n, from, to int) {
-			wide := (to - from) * c.ow
-			im2col(&c.sliding, x[n*size:(n+1)*size], s.cols, from, to)
-			c.multiply(false, false, c.o, wide, c.taps, w, s.cols, s.y)
-			c.results(y[n*area:(n+1)*area], s.y, from, to, true)
+		c.blocks(x, func(b colBlock[T]) {
+			im2col(&c.sliding, b.x, b.cols, b.from, b.to)
+			p := contiguous(false, false, c.o, (b.to-b.from)*c.ow, c.taps)
+			p.ldc = c.oh * c.ow
+			multiply(p, g, w, b.cols, y[b.y:])
 		})
 		return nil
 	}
@@ -249,20 +251,14 @@ func convBody[T device.Float](i Conv2d, in []Type, g gemmer) body {
 
 func convGradXBody[T device.Float](i Conv2dGradX, in []Type, out Type, g gemmer) body {
 	c := newConvolution[T](i.Window, out.Shape, in[0].Shape[0], g)
-	size, area := c.c*c.h*c.w, c.o*c.oh*c.ow
 	return func(outs, ins [][]byte) error {
 		x, w, gy := device.As[T](outs[0]), device.As[T](ins[0]), device.As[T](ins[1])
 		clear(x)
-		if c.n == 0 {
-			return nil
-		}
-		s := c.idle.Get().(*convScratch[T])
-		defer c.idle.Put(s)
-		c.blocks(func(n, from, to int) {
-			wide := (to - from) * c.ow
-			c.results(gy[n*area:(n+1)*area], s.y, from, to, false)
-			c.multiply(true, false, c.taps, wide, c.o, w, s.y, s.cols)
-			col2im(&c.sliding, s.cols, x[n*size:(n+1)*size], from, to)
+		c.blocks(x, func(b colBlock[T]) {
+			p := contiguous(true, false, c.taps, (b.to-b.from)*c.ow, c.o)
+			p.ldb = c.oh * c.ow
+			multiply(p, g, w, gy[b.y:], b.cols)
+			col2im(&c.sliding, b.cols, b.x, b.from, b.to)
 		})
 		return nil
 	}
@@ -270,23 +266,14 @@ func convGradXBody[T device.Float](i Conv2dGradX, in []Type, out Type, g gemmer)
 
 func convGradWBody[T device.Float](i Conv2dGradW, in []Type, g gemmer) body {
 	c := newConvolution[T](i.Window, in[0].Shape, in[1].Shape[1], g)
-	size, area := c.c*c.h*c.w, c.o*c.oh*c.ow
 	return func(outs, ins [][]byte) error {
 		w, x, gy := device.As[T](outs[0]), device.As[T](ins[0]), device.As[T](ins[1])
 		clear(w)
-		if c.n == 0 {
-			return nil
-		}
-		s := c.idle.Get().(*convScratch[T])
-		defer c.idle.Put(s)
-		c.blocks(func(n, from, to int) {
-			wide := (to - from) * c.ow
-			c.results(gy[n*area:(n+1)*area], s.y, from, to, false)
-			im2col(&c.sliding, x[n*size:(n+1)*size], s.cols, from, to)
-			c.multiply(false, true, c.o, c.taps, wide, s.y, s.cols, s.w)
-			for k, v := range s.w {
-				w[k] += v
-			}
+		c.blocks(x, func(b colBlock[T]) {
+			im2col(&c.sliding, b.x, b.cols, b.from, b.to)
+			p := contiguous(false, true, c.o, c.taps, (b.to-b.from)*c.ow)
+			p.lda, p.add = c.oh*c.ow, true
+			multiply(p, g, gy[b.y:], b.cols, w)
 		})
 		return nil
 	}
