@@ -14,9 +14,9 @@ func overwrites(i Instr, in, out []Type, result, operand int) bool {
 	case Viewed:
 		of, ok := i.Of.(Map)
 		return ok && i.In[operand] == nil && of.overwrites(in, result, operand)
-	case OnRows:
+	case OnRows, Update: // the table or state that it replaces
 		return operand == table(result) && in[operand].Equal(out[result])
-	case Unary, Binary, Update, SumSquares, Dropout:
+	case Unary, Binary, SumSquares, Dropout:
 		return in[operand].Equal(out[result])
 	}
 	return false

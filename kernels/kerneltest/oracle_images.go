@@ -13,9 +13,9 @@ func images(i kernels.Instr, in []Tensor, out kernels.Type) (Tensor, bool) {
 	res := Tensor{out, make([]float64, out.Shape.Elems())}
 	switch i := i.(type) {
 	case kernels.Im2col:
-		slide(i.Window, in[0].Shape, func(s seen) { res.V[s.column(i.Rows)] = value(in[0], s.x) })
+		slide(i.Window, in[0].Shape, func(s glimpse) { res.V[s.column(i.Rows)] = value(in[0], s.x) })
 	case kernels.Col2im:
-		slide(i.Window, out.Shape, func(s seen) { add(res, s.x, in[0].V[s.column(i.Rows)]) })
+		slide(i.Window, out.Shape, func(s glimpse) { add(res, s.x, in[0].V[s.column(i.Rows)]) })
 	case kernels.Conv2d:
 		correlate(i.Window, in[0].Shape, out.Shape[1], func(x, w, y int) { add(res, y, value(in[0], x)*in[1].V[w]) })
 	case kernels.Conv2dGradX:
@@ -44,8 +44,8 @@ func images(i kernels.Instr, in []Tensor, out kernels.Type) (Tensor, bool) {
 	return res, true
 }
 
-// seen is one element of the kernel at one position in one channel of an image.
-type seen struct {
+// glimpse is one element of the kernel at one position in one channel of an image.
+type glimpse struct {
 	n, c, ky, kx, oy, ox int
 	x                    int // the element of the image that it sees, −1 for padding
 	channels, oh, ow     int
@@ -53,7 +53,7 @@ type seen struct {
 }
 
 // slide calls fn for everything that a window sees.
-func slide(w kernels.Window, x device.Shape, fn func(s seen)) {
+func slide(w kernels.Window, x device.Shape, fn func(s glimpse)) {
 	ones := func(v [2]int) [2]int { return [2]int{max(v[0], 1), max(v[1], 1)} }
 	w.Stride, w.Dilation = ones(w.Stride), ones(w.Dilation)
 	places := func(a, size int) (n int) {
@@ -66,7 +66,7 @@ func slide(w kernels.Window, x device.Shape, fn func(s seen)) {
 	all := device.Shape{x[0], x[1], oh, ow, w.Kernel[0], w.Kernel[1]}
 	for k := range all.Elems() {
 		i := index(k, all)
-		s := seen{n: i[0], c: i[1], oy: i[2], ox: i[3], ky: i[4], kx: i[5], channels: x[1], oh: oh, ow: ow, w: w}
+		s := glimpse{n: i[0], c: i[1], oy: i[2], ox: i[3], ky: i[4], kx: i[5], channels: x[1], oh: oh, ow: ow, w: w}
 		y, col := s.oy*w.Stride[0]+s.ky*w.Dilation[0]-w.Before[0], s.ox*w.Stride[1]+s.kx*w.Dilation[1]-w.Before[1]
 		s.x = ((s.n*x[1]+s.c)*x[2]+y)*x[3] + col
 		if y < 0 || y >= x[2] || col < 0 || col >= x[3] {
@@ -77,7 +77,7 @@ func slide(w kernels.Window, x device.Shape, fn func(s seen)) {
 }
 
 // column is the place among columns.
-func (s seen) column(rows bool) int {
+func (s glimpse) column(rows bool) int {
 	tap := (s.c*s.w.Kernel[0]+s.ky)*s.w.Kernel[1] + s.kx
 	taps := s.channels * s.w.Kernel[0] * s.w.Kernel[1]
 	if rows {
@@ -103,7 +103,7 @@ func add(x Tensor, at int, v float64) {
 
 // correlate calls fn for every product of a convolution with o channels out: the elements of images, kernels and results.
 func correlate(w kernels.Window, x device.Shape, o int, fn func(x, w, y int)) {
-	slide(w, x, func(s seen) {
+	slide(w, x, func(s glimpse) {
 		for c := range o {
 			tap := ((c*s.channels+s.c)*s.w.Kernel[0]+s.ky)*s.w.Kernel[1] + s.kx
 			fn(s.x, tap, ((s.n*o+c)*s.oh+s.oy)*s.ow+s.ox)
@@ -122,7 +122,7 @@ func maxPool(i kernels.Instr, in []Tensor, res Tensor) Tensor {
 	}
 	best := map[int]int{} // element of the image by position; only those that see one
 	positions := 0
-	slide(w, in[0].Shape, func(s seen) {
+	slide(w, in[0].Shape, func(s glimpse) {
 		at := ((s.n*s.channels+s.c)*s.oh+s.oy)*s.ow + s.ox
 		positions = max(positions, at+1)
 		if s.x < 0 {
@@ -150,14 +150,14 @@ func maxPool(i kernels.Instr, in []Tensor, res Tensor) Tensor {
 
 // avgPool calls fn for everything that a mean is taken of, and how many there are.
 func avgPool(i kernels.AvgPool2d, x device.Shape, fn func(x, y int, n float64)) {
-	place := func(s seen) int { return ((s.n*s.channels+s.c)*s.oh+s.oy)*s.ow + s.ox }
+	place := func(s glimpse) int { return ((s.n*s.channels+s.c)*s.oh+s.oy)*s.ow + s.ox }
 	among := map[int]float64{}
-	slide(i.Window, x, func(s seen) {
+	slide(i.Window, x, func(s glimpse) {
 		if s.x >= 0 || !i.Inside {
 			among[place(s)]++
 		}
 	})
-	slide(i.Window, x, func(s seen) { fn(s.x, place(s), math.Max(among[place(s)], 1)) })
+	slide(i.Window, x, func(s glimpse) { fn(s.x, place(s), math.Max(among[place(s)], 1)) })
 }
 
 // draw is one random number, by the definition.

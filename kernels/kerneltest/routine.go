@@ -165,6 +165,7 @@ func checkPlaces(t *testing.T, d device.Device) {
 	type places = []kernels.Place
 	add, sum := kernels.Binary{Fn: kernels.Add}, kernels.Reduce{Fn: kernels.Sum, Axes: []int{0}}
 	step := kernels.Update{Rule: kernels.SGD, LR: 1, Momentum: 1, Step: 1}
+	adam := kernels.Update{Rule: kernels.Adam, LR: 1, Beta1: 0.9, Beta2: 0.9, Eps: 1, Step: 1}
 	good := kernels.Call{Instr: add, In: []kernels.Type{f(3, 4), f(4)}, Outs: places{at(1, 16, 48)}, Ins: places{at(1, 16, 48), at(0, 48, 16)}}
 	sizes, written := []int{64, 64}, []bool{false, true}
 	_, err = b.Assemble([]kernels.Call{good, good}, sizes, written)
@@ -186,6 +187,7 @@ func checkPlaces(t *testing.T, d device.Device) {
 		"result 0 must not overlap opera": {Instr: add, In: good.In, Outs: places{at(1, 8, 48)}, Ins: good.Ins},
 		"overlap operand 1":               {Instr: add, In: good.In, Outs: good.Outs, Ins: places{at(1, 16, 48), at(1, 16, 16)}},
 		"overlap operand 0":               {Instr: sum, In: []kernels.Type{f(1, 4)}, Outs: places{at(1, 0, 16)}, Ins: places{at(1, 0, 16)}},
+		"must not overlap operand 3":      {Instr: adam, In: []kernels.Type{f(4), f(4), f(4), f(4)}, Outs: places{at(1, 0, 16), at(1, 16, 16), at(1, 32, 16)}, Ins: places{at(0, 0, 16), at(0, 0, 16), at(0, 0, 16), at(1, 16, 16)}},
 		"result 1 overlaps another":       {Instr: step, In: []kernels.Type{f(4), f(4), f(4)}, Outs: places{at(1, 0, 16), at(1, 8, 16)}, Ins: places{at(0, 0, 16), at(0, 0, 16), at(0, 0, 16)}},
 	} {
 		_, err := b.Assemble([]kernels.Call{good, bad}, sizes, written)
