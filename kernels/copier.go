@@ -133,7 +133,7 @@ func copyRun[E int32 | int64](o, x []E, n, to, from int) {
 }
 
 // transpose copies n columns of rows elements, which are step apart, to rows, which are row apart.
-func transpose[E int32 | int64](o, x []E, rows, n, row, step int) {
+func transpose[E device.Number](o, x []E, rows, n, row, step int) {
 	k := 0
 	for ; k+4 <= n; k += 4 {
 		a, b, c, d := x[k*step:][:rows], x[(k+1)*step:][:rows], x[(k+2)*step:][:rows], x[(k+3)*step:][:rows]

@@ -83,7 +83,7 @@ func (r *mapRun[T]) units(part, from, to int, first []T) {
 		s.compute(r, u*p.inner, m*p.inner)
 		for k := range p.folds {
 			f := &p.folds[k]
-			foldRows(p.loops, f.fn, acc[f.at+p.offset(&s.idx, f.strides):], s.regs[f.reg][:m*p.inner], m*f.in.mul, f.in.step, f.in.dims, f.in.strides)
+			add(p.loops, f, acc[f.at+p.offset(&s.idx, f.strides):], s.regs[f.reg][:m*p.inner], m)
 		}
 	}
 	s.end()

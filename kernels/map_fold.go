@@ -14,6 +14,7 @@ type fold struct {
 	div      float64
 	kept     device.Shape // of the result, with the reduced axes
 	at, n    int          // its sums among those of a part
+	copies   int          // how many of each
 	strides  []int        // of the sums, over the map's axes; 0 along what is reduced
 	in       inTile
 }
@@ -29,14 +30,35 @@ func newFold(i Reduce, s device.Shape) (fold, []int) {
 	return f, broadcastStrides(kept, s)
 }
 
+// widen gives sums of short rows copies, so that many rows are added at once.
+func (f *fold) widen() {
+	const width = 256
+	f.copies = 1
+	if f.fn != Max && f.in.step == 0 && len(f.in.dims) == 1 && f.in.strides[0] == 1 && f.n == f.in.dims[0] && f.n <= width/4 {
+		f.copies = width / f.n
+	}
+}
+
 // begin makes sums ready to be added to.
 func (f *fold) begin(acc []float64) {
 	v := 0.0
 	if f.fn == Max {
 		v = math.Inf(-1)
 	}
-	for k := range acc[f.at : f.at+f.n] {
-		acc[f.at+k] = v
+	acc = acc[f.at : f.at+f.n*f.copies]
+	for k := range acc {
+		acc[k] = v
+	}
+}
+
+// add adds a tile of m units, whose first falls to acc[0].
+func add[T vec.Float](l *vec.Loops[T], f *fold, acc []float64, x []T, m int) {
+	if f.copies == 1 {
+		foldRows(l, f.fn, acc, x, m*f.in.mul, f.in.step, f.in.dims, f.in.strides)
+		return
+	}
+	for wide := f.n * f.copies; len(x) > 0; x = x[min(wide, len(x)):] {
+		l.Accumulate(acc[:min(wide, len(x))], x)
 	}
 }
 
@@ -75,17 +97,17 @@ func foldRow[T vec.Float](l *vec.Loops[T], fn ReduceFn, acc []float64, x []T, st
 	}
 }
 
-// finish writes the result from the sums of all parts, added in order.
+// finish writes the result from the sums of all parts, which are size apart: all copies of one part after the other.
 func finish[T vec.Float](f *fold, o []T, acc []float64, size int) {
-	for k := range o {
-		s := acc[f.at+k]
-		for p := f.at + k + size; p < len(acc); p += size {
-			if v := acc[p]; f.fn != Max {
-				s += v
-			} else if v > s || v != v {
-				s = v
+	l, all := vec.Best[float64](), acc[f.at:f.at+f.n]
+	for part := f.at; part < len(acc); part += size {
+		for c := range f.copies {
+			if part+c > f.at {
+				foldRow(l, f.fn, all, acc[part+c*f.n:][:f.n], 1)
 			}
 		}
-		o[k] = T(s / f.div)
+	}
+	for k, v := range all {
+		o[k] = T(v / f.div)
 	}
 }

@@ -19,7 +19,7 @@ type mapPlan[T vec.Float] struct {
 	folds  []fold
 	regs   int // registers, operands first
 	rows   int // rows of scratch
-	sums   int // of all folds
+	sums   int // of all folds, in a part
 	pools
 }
 
@@ -65,8 +65,7 @@ func planMap[T vec.Float](i Map, in []Type, views []*View, byRows bool) *mapPlan
 			continue
 		}
 		f, st := newFold(*o.Fold, i.Shape)
-		f.out, f.at = k, p.sums
-		p.sums += f.n
+		f.out = k
 		p.folds, strides = append(p.folds, f), append(strides, st)
 	}
 	p.cut(i.Shape, strides)
@@ -83,7 +82,7 @@ func (p *mapPlan[T]) cut(s device.Shape, strides [][]int) {
 			st[k] = []int{1}
 		}
 	}
-	p.tiling = newTiling(dims, tileBytes/device.DtypeOf[T]().Size(), p.row)
+	p.tiling = newTiling(dims, tileLen(device.DtypeOf[T]().Size(), dims, st[:len(p.ins)]), p.row)
 	for k := range p.ins {
 		o := &p.ins[k]
 		o.strides, o.in, o.scratch = st[k], p.within(st[k]), -1
@@ -93,8 +92,11 @@ func (p *mapPlan[T]) cut(s device.Shape, strides [][]int) {
 		}
 	}
 	for k := range p.folds {
-		p.folds[k].strides = st[len(p.ins)+k]
-		p.folds[k].in = p.within(p.folds[k].strides)
+		f := &p.folds[k]
+		f.strides, f.at = st[len(p.ins)+k], p.sums
+		f.in = p.within(f.strides)
+		f.widen()
+		p.sums += f.n * f.copies
 	}
 }
 

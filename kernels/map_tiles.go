@@ -17,6 +17,18 @@ type tiling struct {
 	units int   // indices of it in all, over all axes before it
 }
 
+// tileLen is how many elements a tile of operands with these strides should have. Where one is read across its lines, a tile takes all
+// that is in a line.
+func tileLen(size int, dims []int, strides [][]int) int {
+	n, last := tileBytes/size, len(dims)-1
+	for _, st := range strides {
+		if last > 0 && st[last] > 1 && st[last-1] == 1 {
+			return max(n, min(16*n, 64/size*dims[last]))
+		}
+	}
+	return n
+}
+
 // newTiling makes tiles of at most n elements, each beginning at a multiple of inner, of which row is a multiple.
 func newTiling(dims []int, n, row int) tiling {
 	t := tiling{dims: dims, axis: len(dims) - 1, inner: 1, units: 1}
@@ -86,23 +98,29 @@ func gather[T vec.Float](o, x []T, n, step int, dims, strides []int) {
 		return
 	}
 	size := len(o) / n
-	for k := range n {
-		part := o[k*size : (k+1)*size]
-		if k > 0 && step == 0 {
-			copy(part, o[:size])
-			continue
+	if step == 1 && len(dims) == 1 && strides[0] > 1 {
+		for r := 0; r < n; r += tile {
+			transpose(o[r*size:], x[r:], min(tile, n-r), size, size, strides[0])
 		}
-		gather(part, x[k*step:], dims[0], strides[0], dims[1:], strides[1:])
+		return
+	}
+	for k := range n {
+		if k > 0 && step == 0 {
+			repeat(o[:n*size], size)
+			return
+		}
+		gather(o[k*size:(k+1)*size], x[k*step:], dims[0], strides[0], dims[1:], strides[1:])
 	}
 }
 
 func gatherRow[T vec.Float](o, x []T, step int) {
 	switch step {
 	case 0:
-		v := x[0]
-		for k := range o {
-			o[k] = v
+		some := min(len(o), 16)
+		for k := range o[:some] {
+			o[k] = x[0]
 		}
+		repeat(o, some)
 	case 1:
 		copy(o, x)
 	default:
@@ -111,5 +129,12 @@ func gatherRow[T vec.Float](o, x []T, step int) {
 			o[k] = x[at]
 			at += step
 		}
+	}
+}
+
+// repeat fills o with its first n elements.
+func repeat[T vec.Float](o []T, n int) {
+	for ; n < len(o); n *= 2 {
+		copy(o[n:], o[:n])
 	}
 }

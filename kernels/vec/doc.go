@@ -7,4 +7,8 @@
 // All rows of a call have the length of the first, or more; a result may be the same row as an operand, and must not overlap one
 // otherwise. NaN and infinities go through as in package math. Results do not depend on where a row lies in memory, nor on how a caller
 // cuts a row into pieces, except those of sums. Nothing allocates. Everything is safe for concurrent use.
+//
+// Who writes a loop with vectors calls archsimd.ClearAVXUpperBits before anything scalar touches a floating-point register, also a variable
+// on the stack that the compiler clears or adds up: an SSE instruction while upper halves are in use was measured to cost 170 ns
+// (Sapphire Rapids). So a total is stored from the vector first, the halves are cleared, and then its parts are added.
 package vec
