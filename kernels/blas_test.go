@@ -113,7 +113,7 @@ func TestMatMulWithEveryGemmerIsTheSameProduct(t *testing.T) {
 	want := definition(contiguous(false, false, 120, 60, 50), a, b, make([]float32, 120*60))
 	for name, g := range gemmers() {
 		c := make([]float32, out[0].Shape.Elems())
-		run := matMulBody[float32](MatMul{}, in, out[0], g)
+		run := matMulBody[float32](MatMul{}, in, nil, out[0], g)
 		require.NoError(t, run([][]byte{device.Bytes(c)}, [][]byte{device.Bytes(a), device.Bytes(b)}))
 		for k := range c {
 			require.Equal(t, want[k], c[k], name) // small integers are exact

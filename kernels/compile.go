@@ -11,10 +11,7 @@ import (
 func compile(i Instr, in, out []Type) (body, error) {
 	switch i := i.(type) {
 	case BroadcastTo, Reshape, Transpose, Slice, Pad, Concat:
-		if out[0].Dtype.Size() == 4 {
-			return moveBody[int32](i, in, out[0]), nil
-		}
-		return moveBody[int64](i, in, out[0]), nil
+		return moveBody(i, in, out[0]), nil
 	case Cast:
 		return castBody(in[0].Dtype, i.To), nil
 	case Fill:
@@ -40,15 +37,9 @@ func compileFloat[T vec.Float](i Instr, in, out []Type) (body, error) {
 	case Map:
 		return mapBody[T](i, in, nil), nil
 	case Viewed:
-		if of, ok := i.Of.(Map); ok {
-			return mapBody[T](of, in, i.In), nil
-		}
-	case MatMul:
-		blas := chosenBLAS()
-		if blas.err != nil {
-			return nil, blas.err
-		}
-		return matMulBody[T](i, in, out[0], blas.gemmer), nil
+		return compileViewed[T](i.Of, i.seen(in), i.In, out)
+	case MatMul, MatMulThen:
+		return compileViewed[T](i, in, nil, out)
 	case Reduce:
 		return reduceBody[T](i, in[0]), nil
 	case MaxGrad:
@@ -104,4 +95,19 @@ func compileImages[T device.Float](i Instr, in, out []Type) (body, error) {
 		return dropoutBody[T](i), nil
 	}
 	return nil, fmt.Errorf("%w: the CPU does not know %v", ErrNoBackend, i)
+}
+
+// compileViewed is compileFloat for what reads operands by views, nil for those that are contiguous. The types are those that it sees.
+func compileViewed[T vec.Float](i Instr, in []Type, views []*View, out []Type) (body, error) {
+	if of, ok := i.(Map); ok {
+		return mapBody[T](of, in, views), nil
+	}
+	blas := chosenBLAS()
+	if blas.err != nil {
+		return nil, blas.err
+	}
+	if of, ok := i.(MatMul); ok {
+		return matMulBody[T](of, in, views, out[0], blas.gemmer), nil
+	}
+	return matMulThenBody[T](i.(MatMulThen), in, views, blas.gemmer), nil
 }

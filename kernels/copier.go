@@ -16,6 +16,26 @@ type copier[E int32 | int64] struct {
 	units       int
 }
 
+// copying is a copier of whichever elements.
+type copying interface {
+	// parts is the number of units.
+	parts() int
+	// copy does units [lo, hi).
+	copy(o, x []byte, lo, hi int)
+}
+
+// newCopying copies elements of 4 or 8 bytes, whatever they are.
+func newCopying(size int, to, from *View) copying {
+	if size == 4 {
+		return newCopier[int32](to, from)
+	}
+	return newCopier[int64](to, from)
+}
+
+func (c *copier[E]) parts() int { return c.units }
+
+func (c *copier[E]) copy(o, x []byte, lo, hi int) { c.run(device.As[E](o), device.As[E](x), lo, hi) }
+
 // layout is how one side of a copier lies.
 type layout struct {
 	offset    int

@@ -50,21 +50,6 @@ func (p product) tiny() bool {
 	return p.m <= most && p.n <= most && p.k <= most && p.m*p.n <= most && p.m*p.n*p.k <= most
 }
 
-// gemmOf chooses between the plain loop and a library.
-func gemmOf[T device.Float](p product, g gemmer) func(a, b, c []T) {
-	if p.tiny() {
-		return func(a, b, c []T) { plainGemm(p, a, b, c) }
-	}
-	return func(a, b, c []T) {
-		switch a := any(a).(type) {
-		case []float32:
-			g.sgemm(p, a, any(b).([]float32), any(c).([]float32))
-		case []float64:
-			g.dgemm(p, a, any(b).([]float64), any(c).([]float64))
-		}
-	}
-}
-
 // plainGemm goes along the rows of b, or, where b is stored transposed, takes dot products with them.
 func plainGemm[T device.Float](p product, a, b, c []T) {
 	row, col := p.lda, 1

@@ -72,8 +72,8 @@ type Backend interface {
 // Kernel is a prepared instruction, safe for concurrent runs on different buffers.
 type Kernel interface {
 	// Run computes outs from ins, in the order of [Instr.Infer]; all lie on one device of the backend's kind and
-	// have exactly the sizes of their types. An out may be the same buffer as an in only for [Unary], [Binary],
-	// [Update], [OnRows], [SumSquares] and [Dropout], and only where both have the same type; any other sharing is [ErrOperands].
+	// have exactly the sizes of their types. An out may be the same buffer as an in only where [Overwrites] says
+	// so; any other sharing is [ErrOperands].
 	Run(outs, ins []*device.Buffer) error
 }
 

@@ -6,42 +6,42 @@ import (
 	"github.com/weft-project/weft/device"
 )
 
-// Moves look at bytes only: elements of 4 bytes travel as int32, of 8 as int64, so that every bit survives.
+// Moves look at bytes only, so that every bit survives.
 
 // move is a part of a result: a copy of an operand, or zeros.
-type move[E int32 | int64] struct {
-	*copier[E]
+type move struct {
+	copying
 	in int // which operand; −1: zeros
 }
 
-func moveBody[E int32 | int64](i Instr, in []Type, out Type) body {
+func moveBody(i Instr, in []Type, out Type) body {
 	if out.Shape.Elems() == 0 {
 		return func(outs, ins [][]byte) error { return nil }
 	}
-	var moves []move[E]
+	zero := make([]byte, 8)
+	var moves []move
+	size := out.Dtype.Size()
 	switch i := i.(type) {
 	case Pad:
-		moves = padMoves[E](i, in[0].Shape, out.Shape)
+		moves = padMoves(size, i, in[0].Shape, out.Shape)
 	case Concat:
 		at := 0
 		for k, t := range in {
 			if n := t.Shape[i.Axis]; n > 0 {
-				moves = append(moves, move[E]{newCopier[E](sliceOf(out.Shape, i.Axis, at, at+n), Whole(t.Shape)), k})
+				moves = append(moves, move{newCopying(size, sliceOf(out.Shape, i.Axis, at, at+n), Whole(t.Shape)), k})
 				at += n
 			}
 		}
 	default:
-		moves = []move[E]{{newCopier[E](Whole(out.Shape), readBy(i, in[0].Shape, out.Shape)), 0}}
+		moves = []move{{newCopying(size, Whole(out.Shape), readBy(i, in[0].Shape, out.Shape)), 0}}
 	}
 	return func(outs, ins [][]byte) error {
-		o := device.As[E](outs[0])
-		zero := [1]E{}
 		for _, m := range moves {
-			x := zero[:]
+			x := zero
 			if m.in >= 0 {
-				x = device.As[E](ins[m.in])
+				x = ins[m.in]
 			}
-			m.run(o, x, 0, m.units)
+			m.copy(outs[0], x, 0, m.parts())
 		}
 		return nil
 	}
@@ -70,7 +70,7 @@ func sliceOf(s device.Shape, axis, start, stop int) *View {
 	return &View{Shape: withExtent(s, axis, stop-start), Offset: start * own[axis], Strides: own}
 }
 
-func padMoves[E int32 | int64](i Pad, x, out device.Shape) (moves []move[E]) {
+func padMoves(size int, i Pad, x, out device.Shape) (moves []move) {
 	part := func(start, stop, in int) {
 		if start == stop {
 			return
@@ -80,7 +80,7 @@ func padMoves[E int32 | int64](i Pad, x, out device.Shape) (moves []move[E]) {
 		if in >= 0 {
 			from = Whole(x)
 		}
-		moves = append(moves, move[E]{newCopier[E](to, from), in})
+		moves = append(moves, move{newCopying(size, to, from), in})
 	}
 	end := i.Before + x[i.Axis]
 	part(0, i.Before, -1)

@@ -12,8 +12,10 @@ func overwrites(i Instr, in, out []Type, result, operand int) bool {
 	case Map:
 		return i.overwrites(in, result, operand)
 	case Viewed:
-		of, ok := i.Of.(Map)
-		return ok && i.In[operand] == nil && of.overwrites(in, result, operand)
+		return i.In[operand] == nil && overwrites(i.Of, i.seen(in), out, result, operand)
+	case MatMulThen:
+		then := append([]Type{{in[0].Dtype, i.Then.Shape}}, in[2:]...)
+		return operand >= 2 && i.Then.overwrites(then, result, operand-1)
 	case OnRows, Update: // the table or state that it replaces
 		return operand == table(result) && in[operand].Equal(out[result])
 	case Unary, Binary, SumSquares, Dropout:

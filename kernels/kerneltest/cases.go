@@ -16,7 +16,7 @@ func Families() []string {
 		"Concat", "Gather", "ScatterAdd", "Softmax", "SoftmaxGrad", "CrossEntropy", "CrossEntropyGrad", "Normalize",
 		"NormalizeGrad", "Cast", "Fill", "Update", "SumSquares", "NonFinite", "OnRows", "Map", "Viewed",
 		"Im2col", "Col2im", "Conv2d", "Conv2dGradX", "Conv2dGradW", "MaxPool2d", "MaxPool2dGrad", "AvgPool2d", "AvgPool2dGrad",
-		"Random", "Dropout",
+		"Random", "Dropout", "MatMulThen", "ViewedMatMul", "ViewedMatMulThen",
 	}
 }
 
@@ -131,6 +131,12 @@ func Case(r *rand.Rand, family string) (kernels.Instr, []Tensor) {
 		return kernels.Binary{Fn: kernels.BinaryFn(g.IntN(int(kernels.Equal) + 1))}, []Tensor{g.tensor(d, a), g.tensor(d, b)}
 	case "MatMul":
 		return g.matMul(d)
+	case "MatMulThen":
+		return g.matMulThen(d)
+	case "ViewedMatMul":
+		return g.viewed(g.matMul(d))
+	case "ViewedMatMulThen":
+		return g.viewed(g.matMulThen(d))
 	case "Cast":
 		return kernels.Cast{To: g.dtype()}, []Tensor{g.tensor(g.dtype(), g.shape(0))}
 	case "NonFinite":
@@ -194,6 +200,20 @@ func (g gen) matMul(d device.Dtype) (kernels.Instr, []Tensor) {
 		slices.Reverse(bm)
 	}
 	return i, []Tensor{g.tensor(d, slices.Concat(a, am)), g.tensor(d, slices.Concat(b, bm))}
+}
+
+// matMulThen draws an expression of a product and of up to three more operands, which broadcast to it.
+func (g gen) matMulThen(d device.Dtype) (kernels.Instr, []Tensor) {
+	of, in := g.matMul(d)
+	c, err := of.Infer(types(in))
+	if err != nil {
+		panic(err)
+	}
+	s := c[0].Shape
+	for range g.IntN(4) {
+		in = append(in, g.tensor(d, g.thinned(s)))
+	}
+	return kernels.MatMulThen{MatMul: of.(kernels.MatMul), Then: g.expression(s, len(in)-1)}, in
 }
 
 func (g gen) reduction(family string, d device.Dtype) (kernels.Instr, []Tensor) {

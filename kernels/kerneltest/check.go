@@ -75,9 +75,12 @@ func Differ(i kernels.Instr, got, want Tensor) int {
 // differ is Differ with how much more than rounding each element may be off, where that is known.
 func differ(i kernels.Instr, got, want Tensor, slack []float64) int {
 	tol := tolerance(want.Dtype)
+	if v, ok := i.(kernels.Viewed); ok {
+		i = v.Of
+	}
 	switch i.(type) {
-	case kernels.MatMul, kernels.Conv2d, kernels.Conv2dGradX, kernels.Conv2dGradW: // sums of products of a few units, in the dtype itself
-		tol *= 20
+	case kernels.MatMul, kernels.MatMulThen, kernels.Conv2d, kernels.Conv2dGradX, kernels.Conv2dGradW:
+		tol *= inProducts
 	}
 	for k, w := range want.V {
 		w = round(want.Dtype, w)
@@ -94,6 +97,9 @@ func differ(i kernels.Instr, got, want Tensor, slack []float64) int {
 	}
 	return -1
 }
+
+// inProducts is by how much more matrix products may be off: sums of products of a few units, in the dtype itself.
+const inProducts = 20
 
 // tolerance is how far from each other two ways to compute a number of about one may come.
 func tolerance(d device.Dtype) float64 {

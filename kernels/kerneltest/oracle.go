@@ -20,7 +20,11 @@ func Oracle(i kernels.Instr, in []Tensor, out []kernels.Type) ([]Tensor, error) 
 func oracle(i kernels.Instr, in []Tensor, out []kernels.Type) ([]Tensor, [][]float64, error) {
 	switch i := i.(type) {
 	case kernels.Map:
-		res, slack := mapped(i, in, out)
+		res, slack := mapped(i, in, nil, out)
+		return res, slack, nil
+	case kernels.MatMulThen:
+		c := product(i, in)
+		res, slack := mapped(i.Then, append([]Tensor{c}, in[2:]...), productSlack(c), out)
 		return res, slack, nil
 	case kernels.Viewed:
 		return oracle(i.Of, seenThrough(i.In, in), out)

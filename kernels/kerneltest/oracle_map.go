@@ -11,8 +11,9 @@ import (
 // about is a number, and how far from it a computed one may be.
 type about struct{ v, slack float64 }
 
-// mapped is Oracle for maps: every register of every element, rounded, with bounds of the error that the steps before pass on.
-func mapped(i kernels.Map, in []Tensor, out []kernels.Type) ([]Tensor, [][]float64) {
+// mapped is Oracle for maps: every register of every element, rounded, with bounds of the error that the steps before pass on. Elements of
+// the first operand may be off by what first says, where that is not nil.
+func mapped(i kernels.Map, in []Tensor, first []float64, out []kernels.Type) ([]Tensor, [][]float64) {
 	res, slack := make([]Tensor, len(out)), make([][]float64, len(out))
 	groups := make([][]about, len(out))
 	for k, t := range out {
@@ -28,7 +29,11 @@ func mapped(i kernels.Map, in []Tensor, out []kernels.Type) ([]Tensor, [][]float
 	n := i.Shape.Elems()
 	for flat := range n {
 		idx := index(flat, i.Shape)
-		regs := registers(i, in, idx)
+		off := 0.0
+		if first != nil {
+			off = first[flat]
+		}
+		regs := registers(i, in, off, idx)
 		for k, o := range i.Outs {
 			r := regs[o.Reg]
 			if o.Fold == nil {
@@ -63,12 +68,13 @@ func flatIndex(idx, shape []int) int {
 }
 
 // registers are a map's for one element.
-func registers(i kernels.Map, in []Tensor, idx []int) []about {
+func registers(i kernels.Map, in []Tensor, first float64, idx []int) []about {
 	d := in[0].Dtype
 	var regs []about
 	for _, x := range in {
 		regs = append(regs, about{x.at(idx), 0})
 	}
+	regs[0].slack = first
 	for _, s := range i.Steps {
 		a, b := regs[s.Args[0]], about{}
 		fn := func(a, _ float64) float64 { return unary(s.Op.(kernels.Unary), a) }
@@ -79,7 +85,9 @@ func registers(i kernels.Map, in []Tensor, idx []int) []about {
 		v := fn(a.v, b.v)
 		r := about{round(d, v), 0}
 		if a.slack > 0 || b.slack > 0 || !exact(s.Op, v) {
-			r.slack = tolerance(d)*(1+math.Abs(v)) + reach(fn, a, b, v)
+			if r.slack = reach(fn, a, b, v); v == v {
+				r.slack += tolerance(d) * (1 + math.Abs(v))
+			}
 		}
 		if !inside(d, a.v) || !inside(d, b.v) {
 			r.slack = math.Inf(1)
@@ -127,6 +135,23 @@ func reach(fn func(a, b float64) float64, a, b about, v float64) float64 {
 		}
 	}
 	return far
+}
+
+// product is the matrix product that a map follows.
+func product(i kernels.MatMulThen, in []Tensor) Tensor {
+	return build(kernels.Type{Dtype: in[0].Dtype, Shape: i.Then.Shape}, func(idx []int) float64 { return dot(i.MatMul, in[0], in[1], idx) })
+}
+
+// productSlack is by how much the elements of a product may be off: not at all where they are sums of small integers.
+func productSlack(c Tensor) []float64 {
+	slack := make([]float64, len(c.V))
+	for k, v := range c.V {
+		c.V[k] = round(c.Dtype, v)
+		if v != math.Trunc(v) || math.Abs(v) > 1<<20 {
+			slack[k] = inProducts * tolerance(c.Dtype) * (1 + math.Abs(v))
+		}
+	}
+	return slack
 }
 
 // seen is what a view of a tensor shows.

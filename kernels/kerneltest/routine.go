@@ -64,7 +64,8 @@ func CheckRoutine(t testing.TB, d device.Device, r *rand.Rand, n int) {
 		mem := bytesOf(t, d, bufs[arena])
 		for _, m := range g.made {
 			got := decode(m.Type, mem[m.Off:m.Off+m.Len])
-			require.Negative(t, firstOther(got.V, m.V), "at %v", m.Place)
+			at := firstOther(got.V, m.V)
+			require.Negative(t, at, "at %v: %v, alone %v: %v", m.Place, got.V, m.V, g.calls)
 		}
 	}
 }

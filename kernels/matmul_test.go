@@ -1,0 +1,68 @@
+package kernels
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/weft-project/weft/device"
+)
+
+// random is a tensor's memory, of small numbers.
+func random(r *rand.Rand, t Type) []byte {
+	b := device.Bytes(make([]int64, t.Bytes()/8+1))[:t.Bytes()]
+	for k := range device.As[float32](b) {
+		device.As[float32](b)[k] = float32(r.IntN(9) - 4)
+	}
+	return b
+}
+
+// spoilt is memory for a result, with what must not be read.
+func spoilt(t Type) []byte {
+	b := device.Bytes(make([]int64, t.Bytes()/8+1))[:t.Bytes()]
+	for k := range b {
+		b[k] = 0xff
+	}
+	return b
+}
+
+// TestAProductIsTheSameInWhateverBlocksItsMapRuns compares products cut into blocks with a product and a map one after the other. The
+// numbers are small and whole, so that every order of sums gives the same.
+func TestAProductIsTheSameInWhateverBlocksItsMapRuns(t *testing.T) {
+	r := rand.New(rand.NewPCG(6, 6))
+	sum := &Reduce{Fn: Sum, Axes: []int{0}}
+	for range 300 {
+		batch := device.Shape{1 + r.IntN(4)}
+		m, n, k := r.IntN(40), r.IntN(20), r.IntN(6)
+		a, b, c := f32(batch[0], m, k), f32(k, n), f32(batch[0], m, n)
+		if r.IntN(2) == 0 {
+			b = f32(batch[0], k, n)
+		}
+		then := Map{Shape: c.Shape, Steps: []Step{{Binary{Fn: Add}, [2]int{0, 1}}, {Unary{Fn: Relu}, [2]int{3}}, {Binary{Fn: Mul}, [2]int{4, 2}}}}
+		outs := []Out{{Reg: 5}, {Reg: 4, Fold: sum}, {Reg: 3, Fold: &Reduce{Fn: Max, Axes: []int{2}}}, {Reg: 5, Fold: &Reduce{}}, {Reg: 0}}
+		r.Shuffle(len(outs), func(a, b int) { outs[a], outs[b] = outs[b], outs[a] })
+		then.Outs = outs[:1+r.IntN(len(outs))]
+		i := MatMulThen{Then: then}
+		in := []Type{a, b, f32(n), f32(batch[0], 1, 1)}
+		out, err := i.Infer(in)
+		if err != nil {
+			continue // no maximum of nothing
+		}
+		var ins, want, got [][]byte
+		for _, x := range in {
+			ins = append(ins, random(r, x))
+		}
+		for _, x := range out {
+			want, got = append(want, spoilt(x)), append(got, spoilt(x))
+		}
+		product := spoilt(c)
+		require.NoError(t, matMulBody[float32](MatMul{}, in[:2], nil, c, plain{})([][]byte{product}, ins[:2]))
+		require.NoError(t, mapBody[float32](then, append([]Type{c}, in[2:]...), nil)(want, append([][]byte{product}, ins[2:]...)))
+		p := planProductThen[float32](i, in, nil, plain{})
+		p.cut(1+r.IntN(400), 1+r.IntN(3))
+		for range 2 {
+			require.NoError(t, p.run(got, ins))
+			require.Equal(t, want, got, "%v of %v in %d blocks of %d", i, in, p.blocks, p.block)
+		}
+	}
+}

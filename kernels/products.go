@@ -1,0 +1,180 @@
+package kernels
+
+import (
+	"slices"
+
+	"github.com/weft-project/weft/device"
+)
+
+// products is a batch of matrix products of strided operands, made ready. The rows of all results, one matrix after the other, are
+// counted through.
+type products[T device.Float] struct {
+	product            // of each
+	rowA    int        // elements between rows of op(a)
+	dims    []int      // the batch
+	batch   [2][]int   // the strides of a and b along it
+	offset  [2]int     // of their first elements
+	copies  [2]copying // what lays out an operand first; nil: it is read where it is
+	copied  [2]int     // bytes of the copy
+	gemm    func(p product, a, b, c []T)
+	count   int // of all rows
+}
+
+// matrices is how the matrices op(x) of an operand lie.
+type matrices struct {
+	batch      []int // strides
+	rows, cols int
+	row, col   int // strides
+}
+
+// planProducts prepares a product whose operands are read by views, nil for those that are contiguous.
+func planProducts[T device.Float](i MatMul, in []Type, views []*View, out device.Shape, g gemmer) *products[T] {
+	p := &products[T]{gemm: gemmFor[T](g)}
+	batch := out[:len(out)-2]
+	var sides [2]matrices
+	for k, trans := range []bool{i.TransA, i.TransB} {
+		v := Whole(in[k].Shape)
+		if k < len(views) && views[k] != nil {
+			v = views[k]
+		}
+		sides[k] = matricesOf(v, trans, batch)
+		if _, _, ok := sides[k].stored(); !ok {
+			v = p.layOut(k, v, in[k].Dtype.Size())
+			sides[k] = matricesOf(v, trans, batch)
+		}
+		p.offset[k] = v.Offset
+	}
+	a, b := sides[0], sides[1]
+	p.n, p.k, p.ldc = b.cols, a.cols, b.cols
+	p.count = batch.Elems() * a.rows
+	a = p.gather(batch, a, b)
+	p.m, p.rowA = a.rows, a.row
+	p.lda, p.transA, _ = a.stored()
+	p.ldb, p.transB, _ = b.stored()
+	return p
+}
+
+// layOut has operand k copied before each run, without what repeats along the batch, and gives the view of the copy.
+func (p *products[T]) layOut(k int, v *View, size int) *View {
+	from := &View{Shape: v.Shape.Clone(), Offset: v.Offset, Strides: v.Strides}
+	for axis, st := range v.Strides[:len(v.Shape)-2] {
+		if st == 0 {
+			from.Shape[axis] = 1
+		}
+	}
+	to := Whole(from.Shape)
+	p.copies[k], p.copied[k] = newCopying(size, to, from), from.Shape.Elems()*size
+	return &View{Shape: v.Shape, Strides: broadcastStrides(from.Shape, v.Shape)}
+}
+
+// gather chooses the batch. Matrices of a that meet the same b become one tall matrix where they lie so.
+func (p *products[T]) gather(batch device.Shape, a, b matrices) matrices {
+	axes := append(slices.Clone(batch), a.rows)
+	dims, st := collapse(axes, rowMajor(axes), append(slices.Clone(a.batch), a.row), append(slices.Clone(b.batch), 0))
+	tall, last := a, len(dims)-1
+	tall.rows = 1
+	if last >= 0 && st[2][last] == 0 {
+		tall.rows, tall.row = dims[last], st[1][last]
+		dims, st[1], st[2] = dims[:last], st[1][:last], st[2][:last]
+	}
+	if _, _, ok := tall.stored(); !ok {
+		tall = a
+		dims, st = collapse(batch, rowMajor(batch), a.batch, b.batch)
+	}
+	p.dims, p.batch = dims, [2][]int{st[1], st[2]}
+	return tall
+}
+
+func matricesOf(v *View, trans bool, batch device.Shape) matrices {
+	r := len(v.Shape) - 2
+	x := matrices{stretched(v.Strides, v.Shape[:r], batch), v.Shape[r], v.Shape[r+1], v.Strides[r], v.Strides[r+1]}
+	if trans {
+		x.rows, x.cols, x.row, x.col = x.cols, x.rows, x.col, x.row
+	}
+	return x
+}
+
+// stored says how a [gemmer] sees the matrices: the distance of their rows or, transposed, of their columns. Not ok where neither is
+// contiguous.
+func (x matrices) stored() (ld int, trans, ok bool) {
+	if ld, ok = leading(x.rows, x.cols, x.row, x.col); ok {
+		return ld, false, true
+	}
+	ld, ok = leading(x.cols, x.rows, x.col, x.row)
+	return ld, true, ok
+}
+
+// leading is the distance of contiguous rows that do not overlap.
+func leading(rows, cols, row, col int) (ld int, ok bool) {
+	if rows <= 1 {
+		row = max(cols, 1)
+	}
+	return row, (cols <= 1 || col == 1) && row >= max(cols, 1)
+}
+
+// reading is the memory of one run's operands.
+type reading[T device.Float] struct {
+	a, b []T
+	held [2]*scratch
+}
+
+// begin lays out what must be; the caller ends it.
+func (p *products[T]) begin(ins [][]byte) (r reading[T]) {
+	var x [2][]T
+	for k := range x {
+		x[k] = device.As[T](ins[k])
+		if c := p.copies[k]; c != nil {
+			r.held[k] = takeScratch(p.copied[k])
+			c.copy(device.Bytes(r.held[k].words), ins[k], 0, c.parts())
+			x[k] = elems[T](r.held[k])
+		}
+	}
+	r.a, r.b = x[0], x[1]
+	return r
+}
+
+func (r *reading[T]) end() {
+	for _, s := range r.held {
+		if s != nil {
+			s.free()
+		}
+	}
+}
+
+// rows computes rows [from, to) of the results into c.
+func (p *products[T]) rows(r *reading[T], c []T, from, to int) {
+	if p.k == 0 || len(c) == 0 {
+		clear(c)
+		return
+	}
+	for from < to {
+		row := from % p.m
+		one := p.product
+		one.m = min(p.m-row, to-from)
+		a, b := p.offset[0]+row*p.rowA, p.offset[1]
+		at := from / p.m
+		for k := len(p.dims) - 1; k >= 0; k-- {
+			i := at % p.dims[k]
+			at /= p.dims[k]
+			a += i * p.batch[0][k]
+			b += i * p.batch[1][k]
+		}
+		p.gemm(one, r.a[a:], r.b[b:], c[:one.m*p.n])
+		c, from = c[one.m*p.n:], from+one.m
+	}
+}
+
+// gemmFor is a library's product of elements of type T, or a plain loop where that is faster.
+func gemmFor[T device.Float](g gemmer) func(p product, a, b, c []T) {
+	library, ok := any(g.sgemm).(func(p product, a, b, c []T))
+	if !ok {
+		library = any(g.dgemm).(func(p product, a, b, c []T))
+	}
+	return func(p product, a, b, c []T) {
+		if p.tiny() {
+			plainGemm(p, a, b, c)
+			return
+		}
+		library(p, a, b, c)
+	}
+}
