@@ -14,8 +14,8 @@ type memory struct {
 	pool  pool
 	idle  sync.Pool // of *[][]byte, for Launch
 
-	garbage                         garbage
-	live, liveBytes, allocs, reused atomic.Int64
+	garbage         garbage
+	live, liveBytes atomic.Int64
 }
 
 // maxPooled bounds what a pool keeps for reuse.
@@ -51,24 +51,16 @@ func (m *memory) Alloc(n int) (*Buffer, error) {
 	if n < 0 {
 		return nil, &Error{m.id, "alloc", ErrBounds}
 	}
-	m.pool.mu.Lock()
-	closed := m.pool.closed
-	m.pool.mu.Unlock()
-	if closed {
-		return nil, &Error{m.id, "alloc", ErrClosed}
-	}
 	if !m.reserve(int64(n)) {
 		return nil, &Error{m.id, "alloc", ErrMemory}
 	}
-	blk, reused := m.pool.take(n)
-	m.allocs.Add(1)
-	if reused {
-		m.reused.Add(1)
+	blk := m.pool.take(n)
+	if blk == nil {
+		m.liveBytes.Add(-int64(n))
+		return nil, &Error{m.id, "alloc", ErrClosed}
 	}
 	m.live.Add(1)
-	b := &Buffer{dev: m, n: n, blk: blk, host: m.isHost()}
-	b.refs.Store(1)
-	return b, nil
+	return &Buffer{dev: m, mem: blk.mem[:n:n], blk: blk, host: m.isHost()}, nil
 }
 
 // reserve counts n bytes as live, if they fit.
@@ -116,10 +108,10 @@ func (m *memory) window(b *Buffer, off, n int, op string) ([]byte, error) {
 	if err := b.alive(m, op); err != nil {
 		return nil, err
 	}
-	if off < 0 || n > b.n-off {
+	if off < 0 || n > len(b.mem)-off {
 		return nil, &Error{m.id, op, ErrBounds}
 	}
-	return b.blk.mem[off : off+n], nil
+	return b.mem[off : off+n], nil
 }
 
 func (m *memory) Upload(dst *Buffer, off int, src []byte) error {
@@ -146,10 +138,10 @@ func (m *memory) Download(dst []byte, src *Buffer, off int) error {
 }
 
 func (m *memory) CopyWithin(dst, src *Buffer) error {
-	if dst.n != src.n {
+	if dst.Len() != src.Len() {
 		return &Error{m.id, "copy", ErrBounds}
 	}
-	from, err := m.window(src, 0, src.n, "copy")
+	from, err := m.window(src, 0, src.Len(), "copy")
 	if err != nil {
 		return err
 	}
@@ -165,7 +157,7 @@ func (m *memory) Launch(bufs []*Buffer, fn func(mem [][]byte) error) error {
 	}
 	mem := (*idle)[:0]
 	for _, b := range bufs {
-		w, err := m.window(b, 0, b.n, "launch")
+		w, err := m.window(b, 0, len(b.mem), "launch")
 		if err != nil {
 			return err
 		}
@@ -185,7 +177,7 @@ func (m *memory) Stats() Stats {
 	return Stats{
 		Live: m.live.Load(), LiveBytes: m.liveBytes.Load(),
 		Pooled: m.pool.blocks, PooledBytes: m.pool.bytes,
-		Allocs: m.allocs.Load(), Reused: m.reused.Load(),
+		Allocs: m.pool.allocs, Reused: m.pool.reused,
 		SharedBytes: m.pool.shared.bytes,
 	}
 }

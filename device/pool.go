@@ -14,6 +14,8 @@ type pool struct {
 	free   map[int][]*block // by class
 	bytes  int64
 	blocks int64
+	allocs int64  // blocks given out
+	reused int64  // that were used before
 	max    int64  // most bytes kept; what comes beyond is dropped
 	shared shared // where large blocks come from
 	closed bool
@@ -36,21 +38,27 @@ func classOf(n int) int {
 	return p
 }
 
-// take gives a block for n bytes and says whether it was used before.
-func (p *pool) take(n int) (*block, bool) {
+// take gives a block for n bytes; nil after close.
+func (p *pool) take(n int) *block {
 	class := classOf(n)
-	if b, used := p.find(class); b != nil {
-		return b, used
+	b, ok := p.find(class)
+	if b == nil && ok {
+		b = &block{mem: alignedBytes(class), class: class}
 	}
-	return &block{mem: alignedBytes(class), class: class}, false
+	return b
 }
 
-// find takes a block that was released, or else one from shared memory; nil where there is none.
-func (p *pool) find(class int) (b *block, used bool) {
+// find takes a block that was released, or else one from shared memory; nil where there is none. ok says that the pool is open.
+func (p *pool) find(class int) (b *block, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.closed {
+		return nil, false
+	}
+	p.allocs++
 	if l := p.free[class]; len(l) > 0 {
-		b, used = l[len(l)-1], true
+		p.reused++
+		b = l[len(l)-1]
 		l[len(l)-1] = nil
 		p.free[class] = l[:len(l)-1]
 		p.forget(b)
@@ -60,7 +68,7 @@ func (p *pool) find(class int) (b *block, used bool) {
 	if b != nil && b.seg != nil {
 		b.seg.live++
 	}
-	return b, used
+	return b, true
 }
 
 // forget counts a block as no longer kept.

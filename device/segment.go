@@ -24,7 +24,7 @@ const segmentBytes = 64 << 20 // a larger block has a segment of its own; untouc
 // Segment says where in shared memory the buffer lies, if it does. The segment stays as long as the caller holds
 // a reference to the buffer.
 func (b *Buffer) Segment() (s *Segment, off int, ok bool) {
-	if b.blk.seg == nil || b.refs.Load() <= 0 {
+	if b.blk == nil || b.blk.seg == nil || b.released() {
 		return nil, 0, false
 	}
 	return b.blk.seg, b.blk.off, true
