@@ -17,8 +17,10 @@ import (
 type compiled struct {
 	name    string
 	backend kernels.Backend
+	kind    device.Kind
 	in, out []*gorgonia.Node
-	need    []bool // inputs that require a gradient
+	given   []kernels.Type // of the inputs
+	need    []bool         // inputs that require a gradient
 	fwd     *program.Program
 	sole    kernels.Kernel // of a function that is one instruction on its inputs
 	reads   []int          // inputs that the backward reads
@@ -73,20 +75,12 @@ func (c *compiled) prepare() error {
 		return err
 	}
 	if len(u.Insts) == 1 && slices.Equal(u.Insts[0].In, u.Given) && slices.Equal(u.Insts[0].Out, u.Results) {
-		if c.sole, err = c.backend.Prepare(u.Insts[0].Instr, c.inTypes()); err != nil {
+		if c.sole, err = c.backend.Prepare(u.Insts[0].Instr, c.given); err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
 	}
 	c.fwd, err = program.Compile(u, c.backend)
 	return err
-}
-
-func (c *compiled) inTypes() []kernels.Type {
-	ts := make([]kernels.Type, len(c.in))
-	for i, n := range c.in {
-		ts[i] = c.graph.types[n]
-	}
-	return ts
 }
 
 // pull adds the backward of the results in mask to the graph: nodes for the given gradients (one per result, nil outside

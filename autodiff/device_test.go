@@ -6,7 +6,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/device"
-	"github.com/weft-project/weft/kernels"
 )
 
 func TestTensorsOnDifferentDevicesAreNamedInTheError(t *testing.T) {
@@ -72,20 +71,4 @@ func TestShapesWithHugeExtentsAroundAnEmptyOneAreNotConfused(t *testing.T) {
 	require.Equal(t, device.Shape{0}, f.Call(Zeros(device.Float32, 0, 0)).Shape())
 	require.Equal(t, device.Shape{0}, f.Call(Zeros(device.Float32, 1<<48, 0)).Shape())
 	require.ErrorIs(t, f.Call(Zeros(device.Float32, 0, 1<<55)).Err(), device.ErrMemory, "a sum over nothing has 2⁵⁵ zeros")
-}
-
-func TestWhatIsKeptOfCompiledFunctionsIsBounded(t *testing.T) {
-	for i := range maxPrimitives + 10 {
-		primitive(kernels.Unary{Fn: kernels.Scale, C: float64(i)})
-		primitives.RLock()
-		n := len(primitives.of)
-		primitives.RUnlock()
-		require.LessOrEqual(t, n, maxPrimitives)
-	}
-	f := Define("neg", func(g *Graph, x node) node { return g.Neg(x) })
-	for i := range maxCompiled + 3 {
-		require.NoError(t, f.Call(Zeros(device.Float32, i)).Err())
-		require.LessOrEqual(t, len(f.compiled), maxCompiled)
-	}
-	require.NoError(t, f.Call(Zeros(device.Float32, 0)).Err())
 }

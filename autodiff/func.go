@@ -1,8 +1,8 @@
 package autodiff
 
 import (
-	varint "encoding/binary"
 	"fmt"
+	"log/slog"
 	"reflect"
 	"runtime"
 	"strings"
@@ -15,7 +15,8 @@ import (
 )
 
 // Func is a differentiable function of tensors. It is compiled when it is first called with given dtypes, shapes, kind of
-// device and wanted gradients, and the programs are kept. Safe for concurrent use.
+// device and wanted gradients, and the programs are kept: those that were used last, so many at most. A function that needs more says so
+// once, as a warning of slog's default logger. Safe for concurrent use.
 type Func struct {
 	name  string
 	arity int // −1: any
@@ -24,12 +25,13 @@ type Func struct {
 
 	prepare func(in []*Tensor) ([]*Tensor, error) // nil, or checks the arguments and adds what the function holds
 
-	mu       sync.RWMutex
-	compiled map[string]*compiled
+	mu     sync.Mutex // also while a program is made
+	kept   shelf[*compiled]
+	warned bool
 }
 
-// maxCompiled bounds the programs that one function keeps; beyond it the function starts afresh.
-const maxCompiled = 1024
+// maxCompiled bounds the programs that one function keeps.
+const maxCompiled = 128
 
 // Define makes a function of body, which must be
 //
@@ -139,43 +141,66 @@ func common(in []*Tensor) (dev device.Device, owner *Arena, err error) {
 
 // programs finds or compiles the programs for these inputs.
 func (f *Func) programs(dev device.Device, in []*Tensor) (*compiled, error) {
-	var space [128]byte
-	key := append(space[:0], byte(dev.ID().Kind))
-	for _, t := range in {
-		flag := byte(0)
-		if t.requiresGrad {
-			flag = 0x80
-		}
-		key = append(key, flag|byte(t.typ.Dtype), byte(len(t.typ.Shape)))
-		for _, d := range t.typ.Shape {
-			key = varint.AppendUvarint(key, uint64(d))
-		}
+	kind := dev.ID().Kind
+	h := signature(kind, in)
+	if c, ok := f.kept.recent(h); ok && c.serves(kind, in) {
+		return c, nil
 	}
-	if !f.mu.TryRLock() {
+	c, first, err := f.findOrCompile(h, kind, dev, in)
+	if first { // outside of the lock: the logger is the user's
+		slog.Warn("autodiff: a function is compiled for ever new shapes, which is slow; pad its inputs, or make what changes an input",
+			"function", f.name, "programs kept", maxCompiled, "called at", callerOutside())
+	}
+	return c, err
+}
+
+// findOrCompile is programs with a lock. It says whether a program had to go for the first time.
+func (f *Func) findOrCompile(h uint64, kind device.Kind, dev device.Device, in []*Tensor) (c *compiled, first bool, err error) {
+	if !f.mu.TryLock() {
 		if insideBody() {
-			return nil, errInBody
+			return nil, false, errInBody
 		}
-		f.mu.RLock()
+		f.mu.Lock()
 	}
-	c := f.compiled[string(key)]
-	f.mu.RUnlock()
-	if c != nil {
-		return c, nil
-	}
-	f.mu.Lock()
 	defer f.mu.Unlock()
-	if c := f.compiled[string(key)]; c != nil {
-		return c, nil
+	if c, ok := f.kept.find(h); ok && c.serves(kind, in) {
+		return c, false, nil
 	}
-	c, err := f.compile(dev, in)
-	if err != nil {
-		return nil, err
+	if c, err = f.compile(dev, in); err != nil {
+		return nil, false, err
 	}
-	if f.compiled == nil || len(f.compiled) >= maxCompiled {
-		f.compiled = map[string]*compiled{}
+	first = f.kept.put(h, c, maxCompiled) && !f.warned
+	f.warned = f.warned || first
+	return c, first, nil
+}
+
+// signature hashes all that programs are made for.
+func signature(kind device.Kind, in []*Tensor) uint64 {
+	h := uint64(kind)
+	for _, t := range in {
+		flag := uint64(0)
+		if t.requiresGrad {
+			flag = 1 << 8
+		}
+		h = mix64(h, uint64(len(t.typ.Shape))<<16|flag|uint64(t.typ.Dtype))
+		for _, d := range t.typ.Shape {
+			h = mix64(h, uint64(d))
+		}
 	}
-	f.compiled[string(key)] = c
-	return c, nil
+	return h
+}
+
+// serves says that the programs are for these inputs.
+func (c *compiled) serves(kind device.Kind, in []*Tensor) bool {
+	if c.kind != kind || len(c.given) != len(in) {
+		return false
+	}
+	for i, t := range in {
+		if c.need[i] != t.requiresGrad || !c.given[i].Equal(t.typ) {
+			return false
+		}
+	}
+	return true
 }
 
 // errInBody is given instead of a deadlock.
@@ -218,9 +243,10 @@ func (f *Func) compile(dev device.Device, in []*Tensor) (c *compiled, err error)
 	if err != nil {
 		return nil, err
 	}
-	c = &compiled{name: f.name, graph: g, backend: backend}
+	c = &compiled{name: f.name, graph: g, backend: backend, kind: dev.ID().Kind}
 	for _, t := range in {
 		c.in = append(c.in, g.input(t.typ))
+		c.given = append(c.given, t.typ)
 		c.need = append(c.need, t.requiresGrad)
 	}
 	c.out = g.body(f, c.in)
@@ -230,6 +256,11 @@ func (f *Func) compile(dev device.Device, in []*Tensor) (c *compiled, err error)
 	for i, o := range c.out {
 		if _, ok := g.types[o]; !ok {
 			return nil, fmt.Errorf("result %d: %w", i, foreignNode(i, o))
+		}
+	}
+	if f.arity < 0 && len(c.out) == 1 && len(g.order) == len(c.in)+1 { // a primitive is called what it does
+		if op, ok := c.out[0].Op().(*Op); ok {
+			c.name = op.Instr.String()
 		}
 	}
 	return c, c.prepare()

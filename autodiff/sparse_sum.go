@@ -105,7 +105,7 @@ func addition(t *Tensor) (kernels.Kernel, error) {
 	if t.requiresGrad {
 		t = &Tensor{typ: t.typ, dev: t.dev}
 	}
-	c, err := primitive(kernels.Binary{Fn: kernels.Add}).programs(t.dev, []*Tensor{t, t})
+	c, err := binaries[kernels.Add].programs(t.dev, []*Tensor{t, t})
 	if err != nil {
 		return nil, err
 	}
