@@ -73,19 +73,24 @@ func (i Viewed) Infer(in []Type) ([]Type, error) {
 	if err := expect(i, in, len(i.In)); err != nil {
 		return nil, err
 	}
-	return i.Of.Infer(i.seen(in))
+	for k, v := range i.In {
+		if v != nil && !v.within(in[k].Shape.Elems()) {
+			return nil, refuse(i, in, "the view does not lie within operand %d", k)
+		}
+	}
+	out, err := i.Of.Infer(i.seen(in))
+	if err != nil {
+		return nil, refuse(i, in, "%v", err)
+	}
+	return out, nil
 }
 
-// seen are the types that the instruction sees; invalid for a view that does not lie within its operand.
+// seen are the types that the instruction sees.
 func (i Viewed) seen(in []Type) []Type {
 	seen := slices.Clone(in)
 	for k, v := range i.In {
-		switch {
-		case v == nil:
-		case v.within(in[k].Shape.Elems()):
+		if v != nil {
 			seen[k].Shape = v.Shape
-		default:
-			seen[k] = Type{} // which Of refuses
 		}
 	}
 	return seen

@@ -76,6 +76,7 @@ func (g wild) instr() kernels.Instr {
 		kernels.Cast{To: device.Dtype(g.IntN(6))}, kernels.Fill{Type: g.typ(), C: c},
 		g.update(), g.update(), g.update(), kernels.SumSquares{}, kernels.NonFinite{},
 		kernels.OnRows{Of: kernels.Binary{Fn: kernels.Add}}, kernels.OnRows{Of: g.update()}, kernels.OnRows{},
+		g.expression(), g.expression(), kernels.Viewed{Of: g.expression(), In: g.views()}, kernels.Viewed{Of: kernels.Unary{}, In: g.views()},
 		kernels.Im2col{Window: w, Rows: b}, kernels.Col2im{Im2col: kernels.Im2col{Window: w, Rows: b}, Channels: n(), Height: n(), Width: n()},
 		kernels.Conv2d{Window: w}, kernels.Conv2dGradX{Window: w, Height: n(), Width: n()}, kernels.Conv2dGradW{Window: w},
 		kernels.MaxPool2d{Window: w}, kernels.MaxPool2dGrad{Window: w}, kernels.AvgPool2d{Window: w, Inside: b},
@@ -88,6 +89,38 @@ func (g wild) instr() kernels.Instr {
 func (g wild) window() kernels.Window {
 	pair := func() [2]int { return [2]int{g.num(), g.num()} }
 	return kernels.Window{Kernel: pair(), Stride: pair(), Before: pair(), After: pair(), Dilation: pair()}
+}
+
+// expression is a map that mostly reads registers that are there.
+func (g wild) expression() kernels.Map {
+	i := g.gen.expression(g.nums(), 1+g.IntN(3))
+	for k := range i.Steps {
+		if g.chance(0.05) {
+			i.Steps[k].Op = kernels.Fill{}
+		}
+		if g.chance(0.05) {
+			i.Steps[k].Args[0] = g.num()
+		}
+	}
+	for k := range i.Outs {
+		if i.Outs[k].Fold != nil {
+			i.Outs[k].Fold = &kernels.Reduce{Fn: kernels.ReduceFn(g.IntN(4)), Axes: g.nums()}
+		}
+		if g.chance(0.05) {
+			i.Outs[k].Reg = g.num()
+		}
+	}
+	return i
+}
+
+func (g wild) views() []*kernels.View {
+	vs := make([]*kernels.View, 1+g.IntN(3))
+	for k := range vs {
+		if g.chance(0.5) {
+			vs[k] = &kernels.View{Shape: g.nums(), Offset: g.num(), Strides: g.nums()}
+		}
+	}
+	return vs
 }
 
 func (g wild) update() kernels.Update {
