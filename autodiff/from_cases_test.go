@@ -23,6 +23,7 @@ func fromCases() []fromCase {
 	cs = append(cs, fromRows()...)
 	cs = append(cs, fromShapes()...)
 	cs = append(cs, fromElements()...)
+	cs = append(cs, fromImages()...)
 	return append(cs, fromComposed()...)
 }
 
@@ -274,5 +275,15 @@ func fromComposed() []fromCase {
 		{"attention", of([]int{2, 3, 4}, []int{2, 5, 4}, []int{2, 5, 3}), attention, nil},
 		{"attention of one query", of([]int{2, 1, 4}, []int{2, 1, 4}, []int{2, 1, 3}), attention, nil},
 		{"attention of one head", of([]int{1, 3, 4}, []int{1, 3, 4}, []int{1, 3, 4}), attention, nil},
+	}
+}
+
+func fromImages() []fromCase {
+	return []fromCase{
+		{"Upsample2D", of([]int{2, 2, 2, 3}), func(in []node) (node, error) { return gorgonia.Upsample2D(in[0], 2) }, nil},
+		{"GlobalAveragePool2D", of([]int{2, 3, 2, 4}), func(in []node) (node, error) { return gorgonia.GlobalAveragePool2D(in[0]) }, nil},
+		{"GroupNorm", of([]int{2, 4, 4, 4}, []int{1, 4, 1, 1}, []int{1, 4, 1, 1}), func(in []node) (node, error) {
+			return gorgonia.GroupNorm(in[0], in[1], in[2], 2, 4, 1e-5)
+		}, nil},
 	}
 }

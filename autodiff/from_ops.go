@@ -67,7 +67,7 @@ func takerOf(kind string) taker {
 	case "softmaxOp":
 		return takeSoftmax
 	}
-	return nil
+	return imageTaker(kind)
 }
 
 func always(b builder) taker { return func(*opNode) (builder, error) { return b, nil } }

@@ -34,11 +34,11 @@ func buildTheirs(c fromCase, dt tensor.Dtype) (th theirs, err error) {
 }
 
 func leafOf(g *gorgonia.ExprGraph, dt tensor.Dtype, name string, shape []int, opts ...gorgonia.NodeConsOpt) *gorgonia.Node {
-	opts = append(opts, gorgonia.WithName(name))
+	opts = append([]gorgonia.NodeConsOpt{gorgonia.WithName(name)}, opts...)
 	if len(shape) == 0 {
 		return gorgonia.NewScalar(g, dt, opts...)
 	}
-	return gorgonia.NewTensor(g, dt, len(shape), append(opts, gorgonia.WithShape(shape...))...)
+	return gorgonia.NewTensor(g, dt, len(shape), append([]gorgonia.NodeConsOpt{gorgonia.WithShape(shape...)}, opts...)...)
 }
 
 // run gives the result for these arguments.
