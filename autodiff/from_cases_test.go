@@ -279,11 +279,37 @@ func fromComposed() []fromCase {
 }
 
 func fromImages() []fromCase {
+	pool := func(f func(x *gorgonia.Node, k tensor.Shape, pad, stride []int) (*gorgonia.Node, error), k tensor.Shape, pad, stride []int) func(in []node) (node, error) {
+		return func(in []node) (node, error) { return f(in[0], k, pad, stride) }
+	}
+	conv := func(k tensor.Shape, pad, stride, dilation []int) func(in []node) (node, error) {
+		return func(in []node) (node, error) { return gorgonia.Conv2d(in[0], in[1], k, pad, stride, dilation) }
+	}
+	batchNorm := func(in []node) (node, error) {
+		y, _, _, _, err := gorgonia.BatchNorm(in[0], in[1], in[2], 0.1, 1e-5)
+		return y, err
+	}
 	return []fromCase{
 		{"Upsample2D", of([]int{2, 2, 2, 3}), func(in []node) (node, error) { return gorgonia.Upsample2D(in[0], 2) }, nil},
 		{"GlobalAveragePool2D", of([]int{2, 3, 2, 4}), func(in []node) (node, error) { return gorgonia.GlobalAveragePool2D(in[0]) }, nil},
 		{"GroupNorm", of([]int{2, 4, 4, 4}, []int{1, 4, 1, 1}, []int{1, 4, 1, 1}), func(in []node) (node, error) {
 			return gorgonia.GroupNorm(in[0], in[1], in[2], 2, 4, 1e-5)
 		}, nil},
+		{"Conv2d", of([]int{1, 2, 5, 5}, []int{3, 2, 3, 3}), conv(tensor.Shape{3, 3}, []int{1, 1}, []int{1, 1}, []int{1, 1}), nil},
+		{"Conv2d with strides", of([]int{2, 1, 6, 5}, []int{2, 1, 2, 3}), conv(tensor.Shape{2, 3}, []int{0, 1}, []int{2, 1}, []int{1, 1}), nil},
+		{"Conv2d dilated", of([]int{1, 1, 6, 6}, []int{1, 1, 2, 2}), conv(tensor.Shape{2, 2}, []int{1, 1}, []int{1, 1}, []int{2, 2}), nil},
+		{"Conv1d", of([]int{2, 2, 1, 7}, []int{3, 2, 1, 3}), func(in []node) (node, error) { return gorgonia.Conv1d(in[0], in[1], 3, 1, 2, 1) }, nil},
+		{"Im2Col", of([]int{2, 2, 4, 4}), func(in []node) (node, error) {
+			two := tensor.Shape{2, 2}
+			return gorgonia.Im2Col(in[0], two, tensor.Shape{1, 1}, tensor.Shape{1, 1}, tensor.Shape{1, 1})
+		}, nil},
+		{"MaxPool2D", of([]int{1, 2, 4, 4}), pool(gorgonia.MaxPool2D, tensor.Shape{2, 2}, []int{0, 0}, []int{2, 2}), distinct},
+		{"MaxPool2D with padding", of([]int{2, 2, 5, 4}), pool(gorgonia.MaxPool2D, tensor.Shape{3, 2}, []int{1, 1}, []int{2, 1}), distinct},
+		{"MaxPool2D with four paddings", of([]int{1, 1, 5, 5}), pool(gorgonia.MaxPool2D, tensor.Shape{3, 3}, []int{1, 0, 0, 1}, []int{1, 1}), distinct},
+		{"MaxPool1D", of([]int{1, 2, 1, 6}), func(in []node) (node, error) { return gorgonia.MaxPool1D(in[0], 2, 0, 2) }, distinct},
+		{"AveragePool2D", of([]int{1, 2, 4, 6}), pool(gorgonia.AveragePool2D, tensor.Shape{2, 2}, []int{0, 0}, []int{2, 2}), nil},
+		{"AveragePool2D with padding", of([]int{2, 1, 4, 4}), pool(gorgonia.AveragePool2D, tensor.Shape{3, 3}, []int{1, 1}, []int{1, 1}), nil},
+		{"BatchNorm of images", of([]int{3, 2, 2, 3}, []int{1, 2, 1, 1}, []int{1, 2, 1, 1}), batchNorm, nil},
+		{"BatchNorm of rows", of([]int{5, 3}, []int{1, 3}, []int{1, 3}), batchNorm, nil},
 	}
 }

@@ -93,6 +93,9 @@ func (o *opNode) take() (err error) {
 		o.build = func(g *Graph, in []node) node { return g.Apply(own.Instr, in...) }
 		return nil
 	}
+	if want := o.op.Arity(); want >= 0 && want != len(o.in) {
+		return fmt.Errorf("%w: it takes %d operands and has %d", kernels.ErrOperands, want, len(o.in))
+	}
 	kind := kindOf(o.op)
 	t := takerOf(kind)
 	if t == nil {

@@ -63,6 +63,41 @@ func lstm() model {
 	return m
 }
 
+// convnet is like the MNIST example of Gorgonia's: two convolutions with pooling, a hidden layer, and log of softmax. With norm it has a
+// batch norm, whose scale and bias are parameters.
+func convnet(norm bool) model {
+	const batch, size, classes = 4, 12, 5
+	g, r := gorgonia.NewGraph(), rng(2)
+	m := model{data: []node{leafOf(g, tensor.Float64, "x", []int{batch, 1, size, size}), leafOf(g, tensor.Float64, "y", []int{batch, classes})}}
+	layer := func(x *gorgonia.Node, from, to int) *gorgonia.Node {
+		ones := []int{1, 1}
+		h := must(gorgonia.Conv2d(x, m.param(g, r, 0.4, to, from, 3, 3), tensor.Shape{3, 3}, ones, ones, ones))
+		if norm {
+			y, _, _, _, err := gorgonia.BatchNorm(h, m.param(g, r, 1, 1, to, 1, 1), m.param(g, r, 0.1, 1, to, 1, 1), 0.1, 1e-5)
+			h = must(y, err)
+		}
+		return must(gorgonia.MaxPool2D(must(gorgonia.Rectify(h)), tensor.Shape{2, 2}, []int{0, 0}, []int{2, 2}))
+	}
+	h := layer(layer(m.data[0], 1, 3), 3, 4)
+	h = must(gorgonia.Reshape(h, tensor.Shape{batch, 4 * size * size / 16}))
+	h = must(gorgonia.Rectify(must(gorgonia.Mul(h, m.param(g, r, 0.2, 4*size*size/16, 16)))))
+	out := must(gorgonia.Mul(h, m.param(g, r, 0.3, 16, classes)))
+	logs := must(gorgonia.Log(must(gorgonia.SoftMax(out))))
+	m.loss = must(gorgonia.Neg(must(gorgonia.Mean(must(gorgonia.HadamardProd(logs, m.data[1]))))))
+	return m
+}
+
+// labelled is batch with one 1 in each row of the last leaf.
+func (m model) labelled(r *rand.Rand) []arg {
+	as := m.batch(r)
+	y := as[len(as)-1]
+	clear(y.v)
+	for row := range y.shape[0] {
+		y.v[row*y.shape[1]+r.IntN(y.shape[1])] = 1
+	}
+	return as
+}
+
 // batch draws data for the model's leaves.
 func (m model) batch(r *rand.Rand) []arg {
 	var as []arg
@@ -126,7 +161,9 @@ func TestModelsOfGorgoniasTrainHereWithTheLossesThatTheyHaveOnTheTapeMachine(t *
 		batch func(m model, r *rand.Rand) []arg
 		rate  float64
 	}{
-		"an LSTM": {lstm, model.batch, 0.5},
+		"an LSTM":                   {lstm, model.batch, 0.5},
+		"a convnet":                 {func() model { return convnet(false) }, model.labelled, 0.5},
+		"a convnet with batch norm": {func() model { return convnet(true) }, model.labelled, 0.5},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := c.build()

@@ -148,13 +148,15 @@ type reader struct {
 
 // opNode is what is known of an op that is to be imported, and what came of it.
 type opNode struct {
-	n   *gorgonia.Node
-	op  gorgonia.Op
-	in  []kernels.Type
-	out kernels.Type
+	n    *gorgonia.Node
+	op   gorgonia.Op
+	args []*gorgonia.Node
+	in   []kernels.Type // of args
+	out  kernels.Type
 
 	build builder
-	keyed bool // build gets a random key after the operands
+	held  []*Tensor // build gets these after the operands
+	keyed bool      // and then a random key
 }
 
 // read goes through nodes, operands first. What the function holds gets its place before any step.
@@ -168,6 +170,12 @@ func (r *reader) read(order, outputs []*gorgonia.Node) error {
 			return fmt.Errorf("%w: %s: %w", ErrGorgonia, nodeName(n), err)
 		}
 	}
+	heldAt := len(r.in)
+	for _, o := range r.ops {
+		for _, x := range o.held {
+			r.in, r.leaves = append(r.in, x.typ), append(r.leaves, x)
+		}
+	}
 	r.constants = map[device.Device][]*Tensor{device.Host(): r.leaves}
 	firstKey := len(r.in)
 	for _, o := range r.ops {
@@ -179,8 +187,12 @@ func (r *reader) read(order, outputs []*gorgonia.Node) error {
 	for _, o := range r.ops {
 		r.slot[o.n] = len(r.in) + len(r.steps)
 		s := importedStep{what: nodeName(o.n), out: o.out, build: o.build}
-		for _, c := range childrenOf(o.n) {
-			s.args = append(s.args, r.slot[c])
+		for _, a := range o.args {
+			s.args = append(s.args, r.slot[a])
+		}
+		for range o.held {
+			s.args = append(s.args, heldAt)
+			heldAt++
 		}
 		if o.keyed {
 			s.args = append(s.args, firstKey)
@@ -199,15 +211,16 @@ func (r *reader) node(n *gorgonia.Node) (err error) {
 	if r.typ[n], err = typeOfNode(n); err != nil {
 		return err
 	}
-	o := &opNode{n: n, op: n.Op(), out: r.typ[n]}
-	for _, c := range childrenOf(n) {
-		o.in = append(o.in, r.typ[c])
+	o := &opNode{n: n, op: n.Op(), args: childrenOf(n), out: r.typ[n]}
+	if args, over, ok := r.convolution(n); ok {
+		o.args, o.build = args, func(g *Graph, in []node) node { return g.Conv2d(in[0], in[1], nil, over) }
+	}
+	for _, a := range o.args {
+		o.in = append(o.in, r.typ[a])
 	}
 	switch v := n.Value(); {
+	case o.build != nil:
 	case len(o.in) > 0:
-		if want := o.op.Arity(); want >= 0 && want != len(o.in) {
-			return fmt.Errorf("it takes %d operands and has %d", want, len(o.in))
-		}
 		if err := o.take(); err != nil {
 			return err
 		}
