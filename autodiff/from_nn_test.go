@@ -11,8 +11,8 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// instructions are those of the graph that a function builds.
-func instructions(t *testing.T, inputs, outputs []*gorgonia.Node) (is []kernels.Instr) {
+// instructionsOf are those of the graph that a function builds.
+func instructionsOf(t *testing.T, inputs, outputs []*gorgonia.Node) (is []kernels.Instr) {
 	t.Helper()
 	buildMu.Lock()
 	defer buildMu.Unlock()
@@ -39,17 +39,17 @@ func TestAConvolutionOfGorgoniasIsOneInstruction(t *testing.T) {
 	x, w := matrixOf(g, "x", 2, 3, 8, 6), matrixOf(g, "w", 4, 3, 3, 2)
 	y := must(gorgonia.Conv2d(x, w, tensor.Shape{3, 2}, []int{1, 0}, []int{2, 1}, []int{1, 2}))
 	want := kernels.Conv2d{Window: kernels.Window{Kernel: [2]int{3, 2}, Stride: [2]int{2, 1}, Before: [2]int{1, 0}, After: [2]int{1, 0}, Dilation: [2]int{1, 2}}}
-	require.Equal(t, []kernels.Instr{want}, instructions(t, []node{x, w}, []node{y}))
+	require.Equal(t, []kernels.Instr{want}, instructionsOf(t, []node{x, w}, []node{y}))
 
 	// Where a part of it is an input, or is wanted as well, the parts are what they are.
 	product := childrenOf(childrenOf(y)[0])[0]
 	patches, flat := childrenOf(product)[0], childrenOf(product)[1]
 	for _, in := range [][]node{{patches, w}, {x, flat}, {x, w, flat}, {product, x}, {childrenOf(patches)[0], flat}} {
-		for _, i := range instructions(t, in, []node{y}) {
+		for _, i := range instructionsOf(t, in, []node{y}) {
 			require.IsNotType(t, want, i)
 		}
 	}
-	require.Contains(t, instructions(t, []node{x, w}, []node{y, product}), kernels.Instr(want))
+	require.Contains(t, instructionsOf(t, []node{x, w}, []node{y, product}), kernels.Instr(want))
 }
 
 func TestOtherProductsOfColumnsAreNoConvolutions(t *testing.T) {
@@ -66,7 +66,7 @@ func TestOtherProductsOfColumnsAreNoConvolutions(t *testing.T) {
 		must(gorgonia.Transpose(must(gorgonia.Reshape(product, tensor.Shape{2, 2, 2, 3})), 3, 0, 1, 2)),
 		must(gorgonia.Transpose(must(gorgonia.Reshape(product, tensor.Shape{2, 4, 1, 3})), 0, 3, 1, 2)),
 	} {
-		for _, i := range instructions(t, []node{x, w}, []node{y}) {
+		for _, i := range instructionsOf(t, []node{x, w}, []node{y}) {
 			require.IsNotType(t, kernels.Conv2d{}, i)
 		}
 	}
