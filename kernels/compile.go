@@ -11,7 +11,12 @@ import (
 func compile(i Instr, in, out []Type) (body, error) {
 	switch i := i.(type) {
 	case BroadcastTo, Reshape, Transpose, Slice, Pad, Concat:
-		return moveBody(i, in, out[0]), nil
+		return moveBody(i, in, nil, out[0]), nil
+	case Viewed:
+		switch i.Of.(type) {
+		case BroadcastTo, Reshape, Transpose, Slice, Pad, Concat:
+			return moveBody(i.Of, i.seen(in), i.In, out[0]), nil
+		}
 	case Cast:
 		return castBody(in[0].Dtype, i.To), nil
 	case Fill:

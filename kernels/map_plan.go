@@ -52,11 +52,8 @@ func planMap[T vec.Float](i Map, in []Type, views []*View, byRows bool) *mapPlan
 		p.row = i.Shape[len(i.Shape)-1]
 	}
 	strides := make([][]int, len(in), len(in)+len(i.Outs))
-	for k, t := range in {
-		v := Whole(t.Shape)
-		if k < len(views) && views[k] != nil {
-			v = views[k]
-		}
+	for k := range in {
+		v := viewOf(in, views, k)
 		strides[k] = stretched(v.Strides, v.Shape, i.Shape)
 		p.ins = append(p.ins, mapOperand{base: v.Offset})
 	}

@@ -14,27 +14,12 @@ type move struct {
 	in int // which operand; −1: zeros
 }
 
-func moveBody(i Instr, in []Type, out Type) body {
+// moveBody moves operands that are read by views, nil for those that are contiguous.
+func moveBody(i Instr, in []Type, views []*View, out Type) body {
 	if out.Shape.Elems() == 0 {
 		return func(outs, ins [][]byte) error { return nil }
 	}
-	zero := make([]byte, 8)
-	var moves []move
-	size := out.Dtype.Size()
-	switch i := i.(type) {
-	case Pad:
-		moves = padMoves(size, i, in[0].Shape, out.Shape)
-	case Concat:
-		at := 0
-		for k, t := range in {
-			if n := t.Shape[i.Axis]; n > 0 {
-				moves = append(moves, move{newCopying(size, sliceOf(out.Shape, i.Axis, at, at+n), Whole(t.Shape)), k})
-				at += n
-			}
-		}
-	default:
-		moves = []move{{newCopying(size, Whole(out.Shape), readBy(i, in[0].Shape, out.Shape)), 0}}
-	}
+	moves, zero := planMoves(i, in, views, out), make([]byte, 8)
 	return func(outs, ins [][]byte) error {
 		for _, m := range moves {
 			x := zero
@@ -47,44 +32,61 @@ func moveBody(i Instr, in []Type, out Type) body {
 	}
 }
 
-// readBy is the view by which a move of one operand reads it.
-func readBy(i Instr, x, out device.Shape) *View {
+func planMoves(i Instr, in []Type, views []*View, out Type) (moves []move) {
+	add := func(to, from *View, in int) {
+		if to.Shape.Elems() > 0 {
+			moves = append(moves, move{newCopying(out.Dtype.Size(), to, from), in})
+		}
+	}
+	v := viewOf(in, views, 0)
+	switch i := i.(type) {
+	case Pad:
+		end := i.Before + v.Shape[i.Axis]
+		for _, gap := range [][2]int{{0, i.Before}, {end, end + i.After}} {
+			to := sliceOf(Whole(out.Shape), i.Axis, gap[0], gap[1])
+			add(to, &View{Shape: to.Shape, Strides: make([]int, len(to.Shape))}, -1)
+		}
+		add(sliceOf(Whole(out.Shape), i.Axis, i.Before, end), v, 0)
+	case Concat:
+		at := 0
+		for k := range in {
+			v := viewOf(in, views, k)
+			add(sliceOf(Whole(out.Shape), i.Axis, at, at+v.Shape[i.Axis]), v, k)
+			at += v.Shape[i.Axis]
+		}
+	default:
+		from := readBy(i, v)
+		add(Whole(from.Shape), from, 0)
+	}
+	return slices.Clip(moves)
+}
+
+// viewOf is how operand k is read.
+func viewOf(in []Type, views []*View, k int) *View {
+	if k < len(views) && views[k] != nil {
+		return views[k]
+	}
+	return Whole(in[k].Shape)
+}
+
+// readBy is the view by which a move reads the one operand that it sees as v.
+func readBy(i Instr, v *View) *View {
 	switch i := i.(type) {
 	case BroadcastTo:
-		return &View{Shape: out, Strides: broadcastStrides(x, out)}
+		return &View{i.Shape, v.Offset, stretched(v.Strides, v.Shape, i.Shape)}
 	case Transpose:
-		own, v := rowMajor(x), &View{Shape: out, Strides: make([]int, len(x))}
+		t := &View{make(device.Shape, len(v.Shape)), v.Offset, make([]int, len(v.Shape))}
 		for k, axis := range i.Perm {
-			v.Strides[k] = own[axis]
+			t.Shape[k], t.Strides[k] = v.Shape[axis], v.Strides[axis]
 		}
-		return v
+		return t
 	case Slice:
-		return sliceOf(x, i.Axis, i.Start, i.Stop)
+		return sliceOf(v, i.Axis, i.Start, i.Stop)
 	}
-	return Whole(out) // Reshape
+	return v // Reshape keeps the order
 }
 
-// sliceOf is the view of [start, stop) of an axis of a contiguous tensor.
-func sliceOf(s device.Shape, axis, start, stop int) *View {
-	own := rowMajor(s)
-	return &View{Shape: withExtent(s, axis, stop-start), Offset: start * own[axis], Strides: own}
-}
-
-func padMoves(size int, i Pad, x, out device.Shape) (moves []move) {
-	part := func(start, stop, in int) {
-		if start == stop {
-			return
-		}
-		to := sliceOf(out, i.Axis, start, stop)
-		from := &View{Shape: to.Shape, Strides: make([]int, len(out))}
-		if in >= 0 {
-			from = Whole(x)
-		}
-		moves = append(moves, move{newCopying(size, to, from), in})
-	}
-	end := i.Before + x[i.Axis]
-	part(0, i.Before, -1)
-	part(i.Before, end, 0)
-	part(end, end+i.After, -1)
-	return slices.Clip(moves)
+// sliceOf is a view of [start, stop) of an axis.
+func sliceOf(v *View, axis, start, stop int) *View {
+	return &View{withExtent(v.Shape, axis, stop-start), v.Offset + start*v.Strides[axis], v.Strides}
 }

@@ -33,10 +33,7 @@ func planProducts[T device.Float](i MatMul, in []Type, views []*View, out device
 	batch := out[:len(out)-2]
 	var sides [2]matrices
 	for k, trans := range []bool{i.TransA, i.TransB} {
-		v := Whole(in[k].Shape)
-		if k < len(views) && views[k] != nil {
-			v = views[k]
-		}
+		v := viewOf(in, views, k)
 		sides[k] = matricesOf(v, trans, batch)
 		if _, _, ok := sides[k].stored(); !ok {
 			v = p.layOut(k, v, in[k].Dtype.Size())

@@ -35,18 +35,19 @@ func (v *View) within(n int) bool {
 	if v.Shape.Elems() == 0 {
 		return true
 	}
-	last := v.Offset
+	left := n - 1 - v.Offset // elements after the last one of the axes so far
 	for k, s := range v.Strides {
-		if s < 0 || v.Shape[k] > 1 && s > (n-1)/(v.Shape[k]-1) {
+		if s < 0 || left < 0 || v.Shape[k] > 1 && s > left/(v.Shape[k]-1) {
 			return false
 		}
-		last += s * (v.Shape[k] - 1)
+		left -= s * (v.Shape[k] - 1)
 	}
-	return last < n
+	return left >= 0
 }
 
-// Viewed is an instruction that reads some operands through views, so that slices and transposes need no copy. Of is a Map, a MatMul or
-// a MatMulThen.
+// Viewed is an instruction that reads some operands through views, so that slices and transposes need no copy. Of is a Map, a MatMul,
+// a MatMulThen, or a move: with Reshape it is a copy of what a view shows, with Concat it puts pieces together that lie anywhere (zeros as
+// a view of one zero, with strides 0).
 type Viewed struct {
 	Of Instr
 	In []*View // one per operand; nil: as it is
@@ -66,9 +67,9 @@ func (i Viewed) String() string {
 // Infer takes the buffers' types; views must lie within them.
 func (i Viewed) Infer(in []Type) ([]Type, error) {
 	switch i.Of.(type) {
-	case Map, MatMul, MatMulThen:
+	case Map, MatMul, MatMulThen, BroadcastTo, Reshape, Transpose, Slice, Pad, Concat:
 	default:
-		return nil, refuse(i, in, "only a Map and a product read through views")
+		return nil, refuse(i, in, "only maps, products and moves read through views")
 	}
 	if err := expect(i, in, len(i.In)); err != nil {
 		return nil, err

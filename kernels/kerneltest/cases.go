@@ -16,7 +16,7 @@ func Families() []string {
 		"Concat", "Gather", "ScatterAdd", "Softmax", "SoftmaxGrad", "CrossEntropy", "CrossEntropyGrad", "Normalize",
 		"NormalizeGrad", "Cast", "Fill", "Update", "SumSquares", "NonFinite", "OnRows", "Map", "Viewed",
 		"Im2col", "Col2im", "Conv2d", "Conv2dGradX", "Conv2dGradW", "MaxPool2d", "MaxPool2dGrad", "AvgPool2d", "AvgPool2dGrad",
-		"Random", "Dropout", "MatMulThen", "ViewedMatMul", "ViewedMatMulThen",
+		"Random", "Dropout", "MatMulThen", "ViewedMatMul", "ViewedMatMulThen", "ViewedMove",
 	}
 }
 
@@ -135,6 +135,9 @@ func Case(r *rand.Rand, family string) (kernels.Instr, []Tensor) {
 		return g.matMulThen(d)
 	case "ViewedMatMul":
 		return g.viewed(g.matMul(d))
+	case "ViewedMove":
+		moves := []string{"BroadcastTo", "Reshape", "Transpose", "Slice", "Pad", "Concat"}
+		return g.viewed(g.move(moves[g.IntN(len(moves))]))
 	case "ViewedMatMulThen":
 		return g.viewed(g.matMulThen(d))
 	case "Cast":
