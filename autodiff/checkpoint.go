@@ -14,8 +14,9 @@ import (
 // something is wrong the result is a single tensor that carries the error, as with [Func.CallAll].
 //
 // fn must compute the same when it is called again, on whichever goroutine drives the backward; results of another number, type
-// or history are [ErrRecompute]. A random mask drawn inside fn is another one the second time, unnoticed: draw it outside, or from a
-// source seeded inside. The tensors that fn makes are its own: one that it keeps elsewhere is freed.
+// or history are [ErrRecompute]. Dropout and batch norm of package nn know a second run ([Draw]). A random mask that is drawn otherwise inside fn
+// is another one the second time, unnoticed: draw it outside, or from a source seeded inside. The tensors that fn makes are its own: one that it
+// keeps elsewhere is freed.
 //
 // What fn reads without being given it (a layer's parameters) gets gradients too, and has at the second run the value that it had at the
 // first. What fn computes from such tensors alone, without its inputs, lives as long as without a checkpoint and is read anew: where that

@@ -79,13 +79,16 @@ type pins struct {
 
 	mu sync.Mutex
 	of map[*Tensor]*device.Buffer // one reference each
+
+	drawn []uint64 // what Draw gave, in order
+	again int      // how many of them a replay has given
 }
 
 // copy gives a second run what is pinned.
 func (p *pins) copy() *pins {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c := &pins{replay: true, of: make(map[*Tensor]*device.Buffer, len(p.of))}
+	c := &pins{replay: true, of: make(map[*Tensor]*device.Buffer, len(p.of)), drawn: p.drawn[:len(p.drawn):len(p.drawn)]}
 	for t, b := range p.of {
 		c.of[t] = b.Retain()
 	}
@@ -121,4 +124,36 @@ func (a *Arena) acquire(t *Tensor) (*device.Buffer, error) {
 		p.of[t] = b.Retain()
 	}
 	return b, err
+}
+
+// Draw gives what next gives, and the same again where a [Checkpoint] computes anew what x is part of: a layer draws the counter of its random
+// numbers so, and learns whether this is the first time. next must not compute with tensors. The function of a checkpoint must draw in the same order
+// each time, as it does where it computes one thing after the other.
+func Draw(x *Tensor, next func() uint64) uint64 {
+	if x == nil {
+		return next()
+	}
+	return x.owner.draw(next)
+}
+
+func (a *Arena) draw(next func() uint64) uint64 {
+	if a == nil || a.scope == nil {
+		return next()
+	}
+	p := a.scope.pins
+	if p == nil {
+		return a.scope.outer.draw(next)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.replay {
+		if p.again == len(p.drawn) {
+			return next() // it draws more than the first time
+		}
+		p.again++
+		return p.drawn[p.again-1]
+	}
+	v := a.scope.outer.draw(next)
+	p.drawn = append(p.drawn, v)
+	return v
 }

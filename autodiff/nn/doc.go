@@ -5,5 +5,9 @@
 // initialisers. Every random number comes from the source that the caller gives, and from nowhere else: one seed, one model.
 //
 // Forward returns no error. Wrong shapes and dtypes give a tensor that carries the error, with the caller's file and line, as in
-// package autodiff. Layers hold no state besides their parameters and are safe for concurrent use; sources of random numbers are not.
+// package autodiff. Layers are safe for concurrent use; sources of random numbers are not.
+//
+// Most layers hold nothing but parameters. [Dropout] also holds how often it was used, and [BatchNorm] running statistics, which each forward
+// in training moves. Those two know training from evaluation ([Train], [Eval]), and a forward that a checkpoint computes anew, which
+// drops the same elements and moves nothing. [State] names all that a model must keep.
 package nn
