@@ -10,12 +10,15 @@ func Optimize(u *Unit) {
 	dead(u)
 	for range maxRounds {
 		changed := fold(u)
+		changed = layout(u) || changed
 		changed = same(u) || changed
 		dead(u)
 		if !changed {
 			break
 		}
 	}
+	fuse(u)
+	view(u)
 	fills(u)
 	dead(u)
 }

@@ -17,6 +17,9 @@ var passes = map[string]func(u *Unit){
 	"dead":     dead,
 	"same":     func(u *Unit) { same(u); dead(u) },
 	"fold":     func(u *Unit) { fold(u); fills(u); dead(u) },
+	"layout":   func(u *Unit) { layout(u); fold(u); dead(u) },
+	"fuse":     func(u *Unit) { fuse(u); dead(u) },
+	"view":     func(u *Unit) { view(u); dead(u) },
 	"optimize": Optimize,
 }
 

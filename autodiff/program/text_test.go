@@ -13,7 +13,7 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// parseUnit reads what Unit.String prints. Types of what instructions make may be left out.
+// parseUnit reads what Unit.String prints, and numbers values as it does. Types of what instructions make may be left out.
 func parseUnit(t testing.TB, text string) *Unit {
 	u := &Unit{}
 	names := map[string]Value{}
@@ -22,12 +22,20 @@ func parseUnit(t testing.TB, text string) *Unit {
 		require.True(t, ok, "%s is not there yet", s)
 		return v
 	}
+	upTo := func(name string) { // values that nobody makes stand where numbers are left out
+		n, err := strconv.Atoi(name[1:])
+		require.NoError(t, err)
+		for len(u.Types) < n {
+			u.Fresh(kernels.Type{})
+		}
+	}
 	for n, line := range strings.Split(strings.TrimSpace(text), "\n") {
 		switch first, rest, _ := strings.Cut(line, " "); {
 		case n == 0:
 			u.Name = line
 		case first == "given":
 			for _, m := range regexp.MustCompile(`(%\d+) (\w+\([^)]*\))`).FindAllStringSubmatch(rest, -1) {
+				upTo(m[1])
 				names[m[1]] = u.Input(parseType(t, m[2]))
 			}
 		case first == "results":
@@ -42,9 +50,11 @@ func parseUnit(t testing.TB, text string) *Unit {
 			for _, s := range strings.Fields(m[2]) {
 				in = append(in, value(s))
 			}
+			made := regexp.MustCompile(`%\d+`).FindAllString(left, -1)
+			upTo(made[0])
 			out, err := u.Apply(parseInstr(t, m[1]), in...)
 			require.NoError(t, err, line)
-			for k, s := range regexp.MustCompile(`%\d+`).FindAllString(left, -1) {
+			for k, s := range made {
 				names[s] = out[k]
 			}
 		}
