@@ -2,6 +2,7 @@ package autodiff
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -143,7 +144,11 @@ func TestRandomGraphsAgreeWithTheOracleEagerlyAndCompiled(t *testing.T) {
 		compiled := runTensors(t, args, device.Float64, here, func(in []*Tensor) *Tensor { return f.Call(in...) })
 		requireOutcome(t, y.shape, y.v, grads, eager, 1e-6, c.name)
 		requireOutcome(t, y.shape, y.v, grads, compiled, 1e-6, c.name)
-		require.Equal(t, eager.y, compiled.y, "the same instructions give the same bits")
+		most := 1.0 // fused instructions round elsewhere
+		for _, v := range eager.y {
+			most = max(most, math.Abs(v))
+		}
+		require.InDeltaSlice(t, eager.y, compiled.y, 1e-12*most, c.name)
 	}
 }
 
