@@ -82,39 +82,22 @@ func newFusion(u *Unit) *fusion {
 func (f *fusion) single(k int) group {
 	i := f.Insts[k]
 	g := group{at: k, members: []int{k}, product: -1}
-	switch op := i.Instr.(type) {
+	switch i.Instr.(type) {
 	case kernels.Unary, kernels.Binary:
 		g.fits, g.shape, g.steps = true, f.Types[i.Out[0]].Shape, 1
 		g.ins = slices.Compact(slices.Clone(i.In)) // a Binary has two
 	case kernels.Reduce:
 		g.shape, g.ins = f.Types[i.In[0]].Shape, i.In
-		g.fits = atOneEnd(op.Axes, g.shape)
+		g.fits = foldable(f.Types[i.In[0]], f.Types[i.Out[0]])
 	case kernels.MatMul:
 		g.fits, g.shape, g.product = true, f.Types[i.Out[0]].Shape, k
 	}
 	return g
 }
 
-// atOneEnd says whether a reduction is of all axes, of the first or of the last, not counting those of extent 1.
-func atOneEnd(axes []int, s device.Shape) bool {
-	if axes == nil {
-		return true
-	}
-	changes, was := 0, -1
-	for k, n := range s {
-		if n == 1 {
-			continue
-		}
-		is := 0
-		if slices.Contains(axes, k) {
-			is = 1
-		}
-		if was >= 0 && is != was {
-			changes++
-		}
-		was = is
-	}
-	return changes <= 1
+// foldable says whether a reduction has few enough results to be kept beside a map: they are held in float64, by each goroutine.
+func foldable(x, y kernels.Type) bool {
+	return y.Shape.Elems() <= 1<<10 || y.Shape.Elems() <= x.Shape.Elems()/4
 }
 
 func (f *fusion) find(k int) int {

@@ -1,6 +1,7 @@
 package program
 
 import (
+	"math"
 	"slices"
 
 	"github.com/weft-project/weft/device"
@@ -14,11 +15,15 @@ func layout(u *Unit) bool {
 		switch op := i.Instr.(type) {
 		case kernels.MatMul:
 			return r.transposedProduct(op, i.In)
-		case kernels.Unary, kernels.Binary:
-			if v, ok := r.beforeReshape(i); ok {
+		case kernels.Transpose:
+			return r.productTransposed(op, i.In[0])
+		case kernels.Unary:
+			if v, ok := r.scaledBefore(op, i.In[0]); ok {
 				return v, true
 			}
-			return r.beforeTranspose(i)
+			return r.afterMoves(i)
+		case kernels.Binary:
+			return r.afterMoves(i)
 		case kernels.Reduce:
 			if v, ok := r.tallProduct(op, i.In[0]); ok {
 				return v, true
@@ -104,6 +109,48 @@ func elementwise(i kernels.Instr) bool {
 		return true
 	}
 	return false
+}
+
+// productTransposed multiplies the other way round where the rows of a product become its last axis: (a·b)ᵀ = bᵀ·aᵀ.
+func (r *rewriting) productTransposed(op kernels.Transpose, c Value) (Value, bool) {
+	p, a, ok := from[kernels.MatMul](r, c)
+	n := len(op.Perm)
+	if !ok || op.Perm[n-1] != n-2 || !r.alone(c) {
+		return 0, false
+	}
+	v, ok := r.do(kernels.MatMul{TransA: !p.TransB, TransB: !p.TransA}, r.made(c).In[1], a)
+	if !ok {
+		return 0, false
+	}
+	perm := slices.Clone(op.Perm)
+	perm[slices.Index(perm, n-1)], perm[n-1] = n-2, n-1
+	return r.do(kernels.Transpose{Perm: perm}, v)
+}
+
+// scaledBefore scales the gradient that a softmax pulls back, not what becomes of it: a product makes it, which scales as it stores. Only
+// a factor that makes nothing larger may go there.
+func (r *rewriting) scaledBefore(op kernels.Unary, x Value) (Value, bool) {
+	of, y, ok := from[kernels.SoftmaxGrad](r, x)
+	if !ok || op.Fn != kernels.Scale || math.Abs(op.C) > 1 || !r.alone(x) {
+		return 0, false
+	}
+	gy := r.made(x).In[1]
+	if _, product := r.made(gy).Instr.(kernels.MatMul); !product || !r.alone(gy) {
+		return 0, false
+	}
+	v, ok := r.do(op, gy)
+	if !ok {
+		return 0, false
+	}
+	return r.do(of, y, v)
+}
+
+// afterMoves applies an elementwise instruction where its operands are not moved yet.
+func (r *rewriting) afterMoves(i Inst) (Value, bool) {
+	if v, ok := r.beforeReshape(i); ok {
+		return v, true
+	}
+	return r.beforeTranspose(i)
 }
 
 // beforeReshape applies i in the shape that its operand was made in.

@@ -13,7 +13,7 @@ type rewriting struct {
 	rule    rule
 	by      []int   // by value: which instruction of the new list makes it; −1 for none
 	now     []Value // by value: what stands for it
-	uses    []int   // by value of the old unit: how often it is read
+	uses    []int   // by value: how often it was read, or what it stands for
 	depth   int
 	changed bool
 }
@@ -34,6 +34,7 @@ func (u *Unit) rewrite(rule rule) bool {
 		i.In = r.renamed(i.In)
 		if v, ok := rule(r, i); ok {
 			r.now[i.Out[0]], r.changed = v, true
+			r.uses[v] += r.uses[i.Out[0]]
 		} else {
 			r.add(i)
 		}
@@ -81,7 +82,7 @@ func (r *rewriting) do(i kernels.Instr, in ...Value) (Value, bool) {
 		return 0, false
 	}
 	r.by = append(r.by, len(r.Insts)-1)
-	r.now = append(r.now, vs[0])
+	r.now, r.uses = append(r.now, vs[0]), append(r.uses, 0)
 	return vs[0], true
 }
 
@@ -102,8 +103,8 @@ func (r *rewriting) made(v Value) Inst {
 	return Inst{}
 }
 
-// alone says that nothing but the one who asks reads v. What a rule has made is.
-func (r *rewriting) alone(v Value) bool { return int(v) >= len(r.uses) || r.uses[v] <= 1 }
+// alone says that nothing but the one who asks reads v.
+func (r *rewriting) alone(v Value) bool { return r.uses[v] <= 1 }
 
 func (r *rewriting) shape(v Value) device.Shape { return r.Types[v].Shape }
 

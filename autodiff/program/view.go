@@ -173,12 +173,8 @@ func (w *viewing) cheap(i kernels.Instr, k int, v Value) bool {
 	if matrixAt(i, k) {
 		return r >= 2 && (rowsApart(s, r-2, r-1) || rowsApart(s, r-1, r-2))
 	}
-	switch op := i.(type) {
-	case kernels.Map, kernels.MatMulThen, kernels.Unary, kernels.Binary:
-	case kernels.Reduce:
-		if !atOneEnd(op.Axes, s.Shape) {
-			return false
-		}
+	switch i.(type) {
+	case kernels.Map, kernels.MatMulThen, kernels.Unary, kernels.Binary, kernels.Reduce:
 	default:
 		return false
 	}
