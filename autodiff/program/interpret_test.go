@@ -29,6 +29,12 @@ func interpret(t testing.TB, i kernels.Instr, in []kerneltest.Tensor) []kernelte
 		}
 		return interpret(t, i.Of, seen)
 	}
+	return onBackend(t, i, in)
+}
+
+// onBackend computes an instruction, fused or not, by its kernel.
+func onBackend(t testing.TB, i kernels.Instr, in []kerneltest.Tensor) []kerneltest.Tensor {
+	t.Helper()
 	types := make([]kernels.Type, len(in))
 	for k, x := range in {
 		types[k] = x.Type
@@ -78,8 +84,8 @@ func look(v *kernels.View, x kerneltest.Tensor) kerneltest.Tensor {
 	return y
 }
 
-// evaluate interprets a unit; it gives all values.
-func evaluate(t testing.TB, u *Unit, in []kerneltest.Tensor) []kerneltest.Tensor {
+// evaluate computes a unit, each instruction by do; it gives all values.
+func evaluate(t testing.TB, u *Unit, in []kerneltest.Tensor, do func(testing.TB, kernels.Instr, []kerneltest.Tensor) []kerneltest.Tensor) []kerneltest.Tensor {
 	t.Helper()
 	values := make([]kerneltest.Tensor, len(u.Types))
 	for k, v := range u.Given {
@@ -90,7 +96,7 @@ func evaluate(t testing.TB, u *Unit, in []kerneltest.Tensor) []kerneltest.Tensor
 		for _, v := range i.In {
 			ins = append(ins, values[v])
 		}
-		for k, x := range interpret(t, i.Instr, ins) {
+		for k, x := range do(t, i.Instr, ins) {
 			values[i.Out[k]] = x
 		}
 	}

@@ -322,7 +322,7 @@ func TestEveryPassKeepsTheResultsOfRandomUnits(t *testing.T) {
 		u := growUnit(r)
 		require.NoError(t, u.Check())
 		in := randomTensors(r, u)
-		want := evaluate(t, u, in)
+		want := evaluate(t, u, in, interpret)
 		if onEdge(u, want) {
 			edges++
 			continue
@@ -332,7 +332,8 @@ func TestEveryPassKeepsTheResultsOfRandomUnits(t *testing.T) {
 			before := after.String()
 			pass(after)
 			require.NoError(t, after.Check(), "%s of seed %d:\n%s", name, seed, before)
-			sameResults(t, u, after, want, evaluate(t, after, in), name)
+			sameResults(t, u, after, want, evaluate(t, after, in, interpret), name)
+			sameResults(t, u, after, want, evaluate(t, after, in, onBackend), name+", with the kernels of its instructions")
 			require.Equal(t, before, u.String(), "%s writes into what the unit shares", name)
 		}
 	}
