@@ -152,7 +152,9 @@ func (s *tiles[T]) compute(r *mapRun[T], at, n int) {
 		s.regs[st.reg] = o
 	}
 	for _, c := range r.p.copies {
-		copy(r.outs[c.out][at:at+n], s.regs[c.reg])
+		if o, x := r.outs[c.out][at:at+n], s.regs[c.reg]; &o[0] != &x[0] { // a product may lie in its place already
+			copy(o, x)
+		}
 	}
 }
 
