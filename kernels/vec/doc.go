@@ -4,6 +4,9 @@
 // [Best] is the fastest set of loops that this processor can run, and [Plain] the same in plain Go, which is the oracle of the others.
 // Vectors need a build with GOEXPERIMENT=simd (the Makefile sets it) on amd64 with AVX2 or AVX-512; without, Best is Plain.
 //
+// In float32, vectors give exp and log within 1 unit of the last place, tanh within 1.5, sigmoid within 2.5, gelu within 5 where it is nearly 0
+// and 2 elsewhere, its gradient within 1.5e-7; arithmetic and square roots are exact. Plain Go computes such functions in float64.
+//
 // All rows of a call have the length of the first, or more; a result may be the same row as an operand, and must not overlap one
 // otherwise. NaN and infinities go through as in package math. Results do not depend on where a row lies in memory, nor on how a caller
 // cuts a row into pieces, except those of sums. Nothing allocates. Everything is safe for concurrent use.

@@ -1,0 +1,12 @@
+//go:build goexperiment.simd && amd64
+
+package vec
+
+func vectors32() (l []*Loops[float32]) {
+	if hasAVX512() {
+		l = append(l, table16("avx512"))
+	}
+	return l
+}
+
+func vectors64() []*Loops[float64] { return nil }
