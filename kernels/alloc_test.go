@@ -17,9 +17,12 @@ func TestARoutineRunsWithoutAllocation(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(100, func() { _ = r.Run(bufs) }))
 }
 
-func TestMapsAndReductionsRunWithoutAllocation(t *testing.T) {
+func TestKernelsRunWithoutAllocation(t *testing.T) {
 	s := device.Shape{40, 300}
 	x := f32(s...)
+	a, w := f32(8, 300), f32(300, 10) // too little for a library
+	of := &View{device.Shape{300, 10}, 0, []int{2, 600}} // neither axis is contiguous
+	then := Map{device.Shape{8, 10}, []Step{{Binary{Fn: Add}, [2]int{0, 1}}, {Binary{Fn: Mul}, [2]int{0, 2}}}, []Out{{Reg: 3}, {Reg: 2}, {Reg: 3, Fold: &Reduce{Axes: []int{0}}}}}
 	for _, c := range []struct {
 		i  Instr
 		in []Type
@@ -27,6 +30,8 @@ func TestMapsAndReductionsRunWithoutAllocation(t *testing.T) {
 		{geluOfBias(s), []Type{x, f32(300)}}, {Viewed{geluOfBias(s), []*View{{s, 0, []int{1, 40}}, nil}}, []Type{f32(300, 40), f32(40, 1)}},
 		{Unary{Fn: Exp}, []Type{x}}, {Binary{Fn: Add}, []Type{x, x}}, {Binary{Fn: Add}, []Type{x, f32()}}, {Binary{Fn: Add}, []Type{f32(40, 1), x}},
 		{Reduce{}, []Type{x}}, {Reduce{Fn: Max, Axes: []int{0}}, []Type{x}}, {Reduce{Fn: Mean, Axes: []int{1}}, []Type{x}},
+		{MatMul{}, []Type{a, w}}, {MatMul{TransA: true}, []Type{f32(2, 3, 3), f32(2, 3, 3)}}, {Viewed{MatMul{}, []*View{nil, of}}, []Type{a, f32(10, 600)}},
+		{MatMulThen{MatMul{}, then}, []Type{a, w, f32(10)}}, {Transpose{[]int{1, 0}}, []Type{x}}, {Pad{1, 1, 1}, []Type{x}}, {Concat{0}, []Type{x, x}},
 		{Reduce{Axes: []int{1}}, []Type{f32(8, 20, 30)}}, {MaxGrad{Axes: []int{1}}, []Type{x, f32(40), f32(40)}},
 	} {
 		b, err := For(device.Host())
