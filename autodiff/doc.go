@@ -19,6 +19,9 @@
 // programs run without it. A body only builds: it must not compute with tensors. An op without a gradient rule is an error
 // where a gradient would have to pass through it, and harmless elsewhere.
 //
+// [FromGorgonia] makes a function of a graph of Gorgonia's own functions. Gorgonia does not export the types of its ops: they are known
+// by name, their parameters read by reflection, and what is not known is refused by name.
+//
 // # Sparse gradients
 //
 // [EmbeddingSparse] gives its table a gradient that is kept as rows, through sums, passes and the wire, until an optimizer takes them:

@@ -77,6 +77,7 @@ type builder func(g *Graph, in []node) node
 
 // build is the body of the function.
 func (t *imported) build(g *Graph, in []*gorgonia.Node) []*gorgonia.Node {
+	g.aside = g.expr // nobody sees this graph, and edges are dear
 	values := slices.Grow(slices.Clone(in), len(t.steps))
 	for _, s := range t.steps {
 		args := make([]node, len(s.args))

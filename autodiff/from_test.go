@@ -142,3 +142,59 @@ func TestGorgoniasOwnGradientOfInverseSqrtIsWrong(t *testing.T) {
 	}
 	require.Greater(t, worst, 0.1)
 }
+
+func TestADeepGraphIsTaken(t *testing.T) {
+	g := gorgonia.NewGraph()
+	x := matrixOf(g, "x", 1, 3)
+	y := x
+	const depth = 3000
+	for range depth {
+		y = must(gorgonia.Add(y, x))
+	}
+	f, err := FromGorgonia([]node{x}, []node{y})
+	require.NoError(t, err)
+	in := New([]float64{1, 2, 3}, 1, 3).RequireGrad()
+	out := f.Call(in)
+	require.Equal(t, []float64{depth + 1, 2 * (depth + 1), 3 * (depth + 1)}, numbers(t, out))
+	grads, err := Backward(Sum(out))
+	require.NoError(t, err)
+	require.Equal(t, []float64{depth + 1, depth + 1, depth + 1}, numbers(t, grads.Of(in)))
+}
+
+func TestSeveralResultsAndInnerNodesAsArguments(t *testing.T) {
+	g := gorgonia.NewGraph()
+	x, y := matrixOf(g, "x", 2, 2), matrixOf(g, "y", 2, 2)
+	product := must(gorgonia.HadamardProd(x, y))
+	sum := must(gorgonia.Add(product, x))
+	f, err := FromGorgonia([]node{product, x}, []node{sum, x, sum, must(gorgonia.Neg(product))})
+	require.NoError(t, err, "y is beyond the cut")
+	p, v := New([]float64{1, 2, 3, 4}, 2, 2).RequireGrad(), New([]float64{5, 6, 7, 8}, 2, 2).RequireGrad()
+	out := f.CallAll(p, v)
+	require.Len(t, out, 4)
+	require.Equal(t, []float64{6, 8, 10, 12}, numbers(t, out[0]))
+	require.Equal(t, []float64{5, 6, 7, 8}, numbers(t, out[1]))
+	require.Equal(t, []float64{-1, -2, -3, -4}, numbers(t, out[3]))
+	grads, err := Backward(Sum(Add(Add(out[0], out[2]), out[3])))
+	require.NoError(t, err)
+	require.Equal(t, []float64{1, 1, 1, 1}, numbers(t, grads.Of(p)))
+	require.Equal(t, []float64{2, 2, 2, 2}, numbers(t, grads.Of(v)))
+}
+
+// Gorgonia gives a node's operands as another's once it has removed a node from a graph; here it replaces log(sigmoid(x)).
+func TestAGraphThatGorgoniaChangedUnderTheHandIsTakenAsItIs(t *testing.T) {
+	g := gorgonia.NewGraph()
+	x, w := matrixOf(g, "x", 2, 2), matrixOf(g, "w", 2, 2)
+	y := must(gorgonia.Add(x, w))
+	for range 3 {
+		y = must(gorgonia.Log(must(gorgonia.Sigmoid(must(gorgonia.HadamardProd(y, w))))))
+		y = must(gorgonia.Sub(y, x))
+	}
+	f, err := FromGorgonia([]node{x, w}, []node{y})
+	require.NoError(t, err)
+	a, b := New([]float64{0.1, 0.2, -0.3, 0.4}, 2, 2), New([]float64{1, -2, 0.5, 0.3}, 2, 2)
+	want := Add(a, b)
+	for range 3 {
+		want = Sub(Log(Sigmoid(Mul(want, b))), a)
+	}
+	requireClose(t, numbers(t, want), numbers(t, f.Call(a, b)), 1e-12, "result")
+}
