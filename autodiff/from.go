@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"gorgonia.org/gorgonia"
 
@@ -58,10 +59,11 @@ type imported struct {
 	outs  []int
 	keys  int // how many random keys follow the constants
 
+	seed  uint64
+	drawn atomic.Uint64 // keys so far
+
 	mu        sync.Mutex
 	constants map[device.Device][]*Tensor // copies, where they are needed
-	drawn     int64                       // keys so far
-	seed      int64
 }
 
 // importedStep is one op. build gets operands that have the types of the graph.
@@ -131,32 +133,40 @@ func (t *imported) arguments(in []*Tensor) ([]*Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	return slices.Concat(in, held), nil
+	all := slices.Concat(in, held)
+	for range t.keys {
+		key := To(RandomKey(t.seed, Draw(drawer(in), func() uint64 { return t.drawn.Add(1) })), dev)
+		if key.err != nil {
+			return nil, key.err
+		}
+		all = append(all, key)
+	}
+	return all, nil
 }
 
-// held are the constants on a device, and fresh keys.
+// drawer is an argument that belongs to the pass, or to the checkpoint, in which random numbers are drawn.
+func drawer(in []*Tensor) *Tensor {
+	if k := slices.IndexFunc(in, func(x *Tensor) bool { return x.owner != nil }); k >= 0 {
+		return in[k]
+	}
+	return nil
+}
+
+// held are the constants on a device.
 func (t *imported) held(dev device.Device) ([]*Tensor, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	held, have := t.constants[dev]
-	if !have {
-		for _, x := range t.constants[device.Host()] {
-			if x = To(x, dev); x.err != nil {
-				return nil, x.err
-			}
-			held = append(held, x)
-		}
-		t.constants[dev] = held
+	if have {
+		return held, nil
 	}
-	held = slices.Clip(held)
-	for range t.keys {
-		t.drawn++
-		key := To(New([]int64{t.seed, t.drawn}), dev)
-		if key.err != nil {
-			return nil, key.err
+	for _, x := range t.constants[device.Host()] {
+		if x = To(x, dev); x.err != nil {
+			return nil, x.err
 		}
-		held = append(held, key)
+		held = append(held, x)
 	}
+	t.constants[dev] = held
 	return held, nil
 }
 

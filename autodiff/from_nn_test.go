@@ -101,6 +101,22 @@ func TestDropoutOfGorgoniasDrawsAnewAtEveryCallAndTheSameInItsBackward(t *testin
 	require.Len(t, seen, 6)
 }
 
+func TestDropoutOfGorgoniasIsTheSameInACheckpointsSecondRun(t *testing.T) {
+	g := gorgonia.NewGraph()
+	x := matrixOf(g, "x", 10, 10)
+	f, err := FromGorgonia([]node{x}, []node{must(gorgonia.Square(must(gorgonia.Dropout(x, 0.5))))})
+	require.NoError(t, err)
+	in := Ones(device.Float64, 10, 10).RequireGrad()
+	y := Checkpoint(func(in ...*Tensor) []*Tensor { return []*Tensor{f.Call(in...)} }, in)[0]
+	grads, err := Backward(Sum(y))
+	require.NoError(t, err)
+	want := numbers(t, y) // 4 where an element is kept, and so is the square's gradient 2·x·2·2, twice that
+	for i := range want {
+		want[i] *= 2
+	}
+	require.Equal(t, want, numbers(t, grads.Of(in)))
+}
+
 func TestDropoutThatIsSwitchedOffIsNothing(t *testing.T) {
 	g := gorgonia.NewGraph()
 	x := matrixOf(g, "x", 4, 5)
