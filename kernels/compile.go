@@ -36,7 +36,7 @@ func compile(i Instr, in, out []Type) (body, error) {
 func compileFloat[T vec.Float](i Instr, in, out []Type) (body, error) {
 	switch i := i.(type) {
 	case Unary:
-		return unaryBody[T](i), nil
+		return unaryBody[T](i, in), nil
 	case Binary:
 		return binaryBody[T](i, in, out[0]), nil
 	case Map:

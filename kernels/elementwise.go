@@ -7,7 +7,13 @@ import (
 	"github.com/weft-project/weft/kernels/vec"
 )
 
-func unaryBody[T vec.Float](i Unary) body {
+// small is how many elements are not worth tiles and parts.
+const small = 16 << 10
+
+func unaryBody[T vec.Float](i Unary, in []Type) body {
+	if in[0].Shape.Elems() > small {
+		return mapBody[T](Map{Shape: in[0].Shape, Steps: []Step{{Op: i}}, Outs: []Out{{Reg: 1}}}, in, nil)
+	}
 	s := newStep[T](vec.Best[T](), Step{Op: i}, 0, 0)
 	return func(outs, ins [][]byte) error {
 		s.apply(device.As[T](outs[0]), device.As[T](ins[0]), nil)
@@ -16,7 +22,7 @@ func unaryBody[T vec.Float](i Unary) body {
 }
 
 func binaryBody[T vec.Float](i Binary, in []Type, out Type) body {
-	if in[0].Shape.Equal(in[1].Shape) {
+	if in[0].Shape.Equal(in[1].Shape) && out.Shape.Elems() <= small {
 		loop := binaryLoop(vec.Best[T](), i.Fn)
 		return func(outs, ins [][]byte) error {
 			loop(device.As[T](outs[0]), device.As[T](ins[0]), device.As[T](ins[1]))

@@ -11,7 +11,7 @@ import (
 func mapBody[T vec.Float](i Map, in []Type, views []*View) body {
 	p := planMap[T](i, in, views, false)
 	return func(outs, ins [][]byte) error {
-		p.begin(outs, ins, 1).all()
+		p.begin(outs, ins, p.parts).all()
 		return nil
 	}
 }
@@ -44,9 +44,11 @@ func (p *mapPlan[T]) begin(outs, ins [][]byte, parts int) *mapRun[T] {
 	return r
 }
 
-// all computes everything and ends the run.
+// all computes everything, in the plan's parts, and ends the run.
 func (r *mapRun[T]) all() {
-	r.units(0, 0, r.p.units, nil)
+	for k := range r.p.parts {
+		r.units(k, k*r.p.part, min((k+1)*r.p.part, r.p.units), nil)
+	}
 	r.end()
 }
 

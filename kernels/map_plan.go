@@ -20,6 +20,8 @@ type mapPlan[T vec.Float] struct {
 	regs   int // registers, operands first
 	rows   int // rows of scratch
 	sums   int // of all folds, in a part
+	part   int // units that are a part, where all is computed at once
+	parts  int
 	pools
 }
 
@@ -67,6 +69,7 @@ func planMap[T vec.Float](i Map, in []Type, views []*View, byRows bool) *mapPlan
 	}
 	p.cut(i.Shape, strides)
 	p.allot(i, len(in))
+	p.share()
 	return p
 }
 
@@ -95,6 +98,19 @@ func (p *mapPlan[T]) cut(s device.Shape, strides [][]int) {
 		f.widen()
 		p.sums += f.n * f.copies
 	}
+}
+
+// share makes parts that are worth a goroutine each. They do not depend on how many there are, because sums do on the parts.
+func (p *mapPlan[T]) share() {
+	const elems = 32 << 10
+	n := p.units * p.inner
+	p.parts = max(n/elems, 1)
+	if p.sums > 0 { // sums of parts are to cost little beside the elements
+		p.parts = max(1, min(p.parts, 16, n/16/p.sums))
+	}
+	p.part = (p.units + p.parts - 1) / p.parts
+	p.part = (p.part + p.step - 1) / p.step * p.step
+	p.parts = max(1, (p.units+p.part-1)/max(p.part, 1))
 }
 
 // allot makes the steps that are needed, and finds places for their registers: the result that a register is, or a row of scratch, which

@@ -20,10 +20,10 @@ func maxGradBody[T vec.Float](i MaxGrad, x Type) body {
 	return func(outs, ins [][]byte) error {
 		s := take[tiles[T]](count.tiles)
 		s.mem = grown(s.mem, fold.n)
-		r := count.begin(nil, ins[:2], 1)
+		r := count.begin(nil, ins[:2], count.parts)
 		r.outs = append(r.outs, s.mem)
 		r.all()
-		r = share.begin(outs, ins, 1)
+		r = share.begin(outs, ins, share.parts)
 		r.ins = append(r.ins, s.mem)
 		r.all()
 		count.tiles.Put(s)

@@ -77,6 +77,7 @@ func checkLarge(t *testing.T, d device.Device) {
 		}
 		Check(t, d, kernels.Transpose{Perm: []int{2, 0, 1}}, g.tensor(dt, device.Shape{35, 3, 70}))
 		Check(t, d, kernels.Binary{Fn: kernels.Sub}, g.tensor(dt, device.Shape{3, 1}), g.tensor(dt, device.Shape{1, 1100}))
+		Check(t, d, manyOuts(device.Shape{70, 1024}), g.tensor(dt, device.Shape{70, 1024}), g.tensor(dt, device.Shape{1024}))
 		Check(t, d, kernels.Softmax{Axis: 1}, g.tensor(dt, device.Shape{2, 300}))
 		for _, w := range []kernels.Window{kernels.Square(3, 1, 1), kernels.Square(3, 2, 0), kernels.Square(5, 1, 2), kernels.Square(1, 1, 0)} {
 			x, filter := g.tensor(dt, device.Shape{2, 9, 29, 37}), g.tensor(dt, device.Shape{19, 9, w.Kernel[0], w.Kernel[1]})
@@ -89,6 +90,19 @@ func checkLarge(t *testing.T, d device.Device) {
 		}
 		Check(t, d, kernels.NormalizeGrad{Eps: 1e-5}, g.tensor(dt, device.Shape{2, 300}), g.tensor(dt, device.Shape{2, 300}))
 	}
+}
+
+// manyOuts is a map of two operands, with every kind of fold.
+func manyOuts(s device.Shape) kernels.Map {
+	i := kernels.Map{Shape: s, Steps: []kernels.Step{
+		{Op: kernels.Binary{Fn: kernels.Add}, Args: [2]int{0, 1}}, {Op: kernels.Unary{Fn: kernels.Sigmoid}, Args: [2]int{2}},
+	}, Outs: []kernels.Out{{Reg: 2}, {Reg: 3}}}
+	for fn := range kernels.ReduceFn(3) {
+		for _, axes := range [][]int{nil, {0}, {1}} {
+			i.Outs = append(i.Outs, kernels.Out{Reg: 3, Fold: &kernels.Reduce{Fn: fn, Axes: axes}})
+		}
+	}
+	return i
 }
 
 // checkAccuracy sums enough that adding up in float32 would be visibly off.
