@@ -17,10 +17,10 @@ type blasChoice struct {
 }
 
 // chosenBLAS opens the library once per process.
-var chosenBLAS = sync.OnceValue(func() blasChoice { return chooseBLAS(os.Getenv("WEFT_BLAS"), openBLAS()) })
+var chosenBLAS = sync.OnceValue(func() blasChoice { return chooseBLAS(os.Getenv("WEFT_BLAS"), openBLAS(), vectorBLAS()) })
 
-// BLASInfo tells which library computes matrix products on the CPU ("openblas", "gonum", or "none" where
-// WEFT_BLAS asks for what there is not), and where it was found or why another was not.
+// BLASInfo tells what computes matrix products on the CPU ("openblas", "go" for this module's own kernels on vectors, "gonum", or "none"
+// where WEFT_BLAS asks for what there is not), and where it was found or why another was not.
 func BLASInfo() (name, detail string) {
 	c := chosenBLAS()
 	return c.name, c.detail
@@ -28,27 +28,33 @@ func BLASInfo() (name, detail string) {
 
 const howToGetOpenBLAS = "install it (Debian, Ubuntu: apt install libopenblas0; Fedora: dnf install openblas; macOS: brew install openblas)"
 
-// chooseBLAS decides by what the environment asks for and by what opening OpenBLAS gave.
-func chooseBLAS(want string, found blasChoice) blasChoice {
+// chooseBLAS decides by what the environment asks for and by what there is: the first of OpenBLAS, Go on vectors, gonum.
+func chooseBLAS(want string, open, vectors blasChoice) blasChoice {
 	pure := blasChoice{gemmer: gonumBLAS{}, name: "gonum"}
 	none := blasChoice{name: "none"}
-	switch want {
-	case "":
-		if found.err == nil {
-			return found
+	if open.err != nil {
+		open.err = fmt.Errorf("OpenBLAS could not be opened: %w; %s", open.err, howToGetOpenBLAS)
+	}
+	switch {
+	case open.err == nil && (want == "" || want == "openblas"):
+		return open
+	case want == "openblas":
+		none.err = fmt.Errorf("%w: WEFT_BLAS=openblas, but %w", ErrNoBackend, open.err)
+	case vectors.err == nil && (want == "" || want == "go"):
+		if want == "" {
+			vectors.detail += "; " + open.err.Error()
 		}
-		pure.detail = fmt.Sprintf("pure Go, several times slower than OpenBLAS, which could not be opened: %v; %s", found.err, howToGetOpenBLAS)
+		return vectors
+	case want == "go":
+		none.err = fmt.Errorf("%w: WEFT_BLAS=go, but %w", ErrNoBackend, vectors.err)
+	case want == "":
+		pure.detail = fmt.Sprintf("pure Go without vectors, ten times slower than OpenBLAS: %v; %v", vectors.err, open.err)
 		return pure
-	case "gonum":
-		pure.detail = "pure Go, as WEFT_BLAS=gonum asks"
+	case want == "gonum":
+		pure.detail = "pure Go without vectors, as WEFT_BLAS=gonum asks"
 		return pure
-	case "openblas":
-		if found.err == nil {
-			return found
-		}
-		none.err = fmt.Errorf("%w: WEFT_BLAS=openblas, but OpenBLAS could not be opened: %w; %s", ErrNoBackend, found.err, howToGetOpenBLAS)
 	default:
-		none.err = fmt.Errorf("%w: WEFT_BLAS=%q; expected openblas, gonum, or nothing for the best there is", ErrNoBackend, want)
+		none.err = fmt.Errorf("%w: WEFT_BLAS=%q; expected openblas, go, gonum, or nothing for the best there is", ErrNoBackend, want)
 	}
 	none.detail = none.err.Error()
 	return none

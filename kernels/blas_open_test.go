@@ -17,7 +17,7 @@ func TestALibraryThatCannotServeIsAnErrorThatNamesIt(t *testing.T) {
 	c := openFirst([]string{missing, missing})
 	require.ErrorContains(t, c.err, missing)
 	require.ErrorContains(t, c.err, "1 more")
-	require.Equal(t, "gonum", chooseBLAS("", c).name)
+	require.Equal(t, "gonum", chooseBLAS("", c, c).name)
 }
 
 func TestExtentsBeyond32BitsAreNotHandedToTheLibrary(t *testing.T) {

@@ -14,6 +14,9 @@ import (
 // gemmers are those that can be tested on this machine.
 func gemmers() map[string]gemmer {
 	all := map[string]gemmer{"plain": plain{}, "gonum": gonumBLAS{}}
+	if c := vectorBLAS(); c.err == nil {
+		all["go"] = c.gemmer
+	}
 	if c := openBLAS(); c.err == nil {
 		all["openblas"] = c.gemmer
 	}
@@ -123,22 +126,27 @@ func TestMatMulWithEveryGemmerIsTheSameProduct(t *testing.T) {
 
 func TestTheEnvironmentForcesALibrary(t *testing.T) {
 	open := blasChoice{gemmer: plain{}, name: "openblas", detail: "libopenblas.so.0"}
-	missing := blasChoice{err: errors.New("no such file")}
+	vectors := blasChoice{gemmer: plain{}, name: "go", detail: "avx2"}
+	missing, old := blasChoice{err: errors.New("no such file")}, blasChoice{err: errors.New("needs GOEXPERIMENT")}
 	for _, c := range []struct {
-		want   string
-		found  blasChoice
-		name   string
-		detail string
+		want          string
+		open, vectors blasChoice
+		name          string
+		detail        string
 	}{
-		{"", open, "openblas", "libopenblas.so.0"},
-		{"", missing, "gonum", "no such file"},
-		{"", missing, "gonum", "libopenblas0"},
-		{"gonum", open, "gonum", "WEFT_BLAS=gonum"},
-		{"openblas", open, "openblas", "libopenblas.so.0"},
-		{"openblas", missing, "none", "libopenblas0"},
-		{"mkl", open, "none", "expected openblas, gonum"},
+		{"", open, vectors, "openblas", "libopenblas.so.0"},
+		{"", open, old, "openblas", "libopenblas.so.0"},
+		{"", missing, vectors, "go", "avx2; OpenBLAS could not be opened: no such file; install it"},
+		{"", missing, old, "gonum", "no such file"},
+		{"", missing, old, "gonum", "needs GOEXPERIMENT"},
+		{"gonum", open, vectors, "gonum", "WEFT_BLAS=gonum"},
+		{"go", open, vectors, "go", "avx2"},
+		{"go", open, old, "none", "needs GOEXPERIMENT"},
+		{"openblas", open, vectors, "openblas", "libopenblas.so.0"},
+		{"openblas", missing, vectors, "none", "libopenblas0"},
+		{"mkl", open, vectors, "none", "expected openblas, go, gonum"},
 	} {
-		got := chooseBLAS(c.want, c.found)
+		got := chooseBLAS(c.want, c.open, c.vectors)
 		require.Equal(t, c.name, got.name)
 		require.Contains(t, got.detail, c.detail)
 		if c.name == "none" {
@@ -152,19 +160,40 @@ func TestTheEnvironmentForcesALibrary(t *testing.T) {
 
 func TestBLASInfoNamesWhatIsUsed(t *testing.T) {
 	name, detail := BLASInfo()
-	require.Contains(t, []string{"openblas", "gonum", "none"}, name)
+	require.Contains(t, []string{"openblas", "go", "gonum", "none"}, name)
 	require.NotEmpty(t, detail)
 }
 
-func TestTinyProductsAreToldByExtentsAlone(t *testing.T) {
-	for _, c := range []struct {
-		p    product
-		tiny bool
-	}{
-		{product{m: 3, n: 3, k: 3}, true}, {product{m: 32, n: 32, k: 32}, true}, {product{m: 33, n: 32, k: 32}, false},
-		{product{m: 1, n: 1, k: 1 << 15}, true}, {product{m: 1, n: 1, k: 1<<15 + 1}, false},
-		{product{m: 1 << 30, n: 1 << 30, k: 1 << 30}, false},
-	} {
-		require.Equal(t, c.tiny, c.p.tiny(), "%+v", c.p)
+func TestTheWorkOfAProductIsToldByExtentsAlone(t *testing.T) {
+	const most = 1 << 15
+	require.Equal(t, 27, product{m: 3, n: 3, k: 3}.work(most))
+	require.Equal(t, most, product{m: 33, n: 32, k: 32}.work(most))
+	require.Equal(t, most-1, product{m: 1, n: 1, k: most - 1}.work(most))
+	require.Equal(t, most, product{m: 1 << 30, n: 1 << 30, k: 1 << 30}.work(most))
+	require.Equal(t, most, product{m: 1 << 31, n: 1 << 31, k: 4}.work(most))
+}
+
+func TestAProductOfNothingIsZeroOrLeavesWhatIsThere(t *testing.T) {
+	for _, p := range []product{contiguous(false, false, 2, 2, 0), contiguous(true, true, 2, 2, 0)} {
+		p.lda, p.ldb = 3, 3
+		c := []float32{1, 2, 3, 4}
+		p.add = true
+		multiply(p, plain{}, nil, nil, c)
+		require.Equal(t, []float32{1, 2, 3, 4}, c)
+		p.add = false
+		multiply(p, plain{}, nil, nil, c)
+		require.Zero(t, [4]float32(c))
+	}
+	multiply(contiguous(false, true, 0, 3, 3), plain{}, nil, make([]float32, 9), nil)
+}
+
+func TestProductsOfEverySizeAreTheSameByLoopVectorsAndLibrary(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	for _, n := range []int{1, 2, 7, 8, 19, 20, 21, 32, 33} {
+		p := contiguous(false, false, n, n, n)
+		for _, g := range gemmers() {
+			checkProduct(t, p, 1e-5, r, func(p product, a, b, c []float32) { multiply(p, g, a, b, c) })
+			checkProduct(t, p, 1e-13, r, func(p product, a, b, c []float64) { multiply(p, g, a, b, c) })
+		}
 	}
 }

@@ -203,28 +203,6 @@ func (c *convolution[T]) blocks(x []T, fn func(b colBlock[T])) {
 	}
 }
 
-// multiply computes one product.
-func multiply[T device.Float](p product, g gemmer, a, b, c []T) {
-	switch {
-	case p.m*p.n == 0:
-	case p.k == 0:
-		for i := range p.m {
-			if !p.add {
-				clear(c[i*p.ldc:][:p.n])
-			}
-		}
-	case p.tiny():
-		plainGemm(p, a, b, c)
-	default:
-		switch a := any(a).(type) {
-		case []float32:
-			g.sgemm(p, a, any(b).([]float32), any(c).([]float32))
-		case []float64:
-			g.dgemm(p, a, any(b).([]float64), any(c).([]float64))
-		}
-	}
-}
-
 func compileConv[T device.Float](i Instr, in []Type, out Type, g gemmer) body {
 	switch i := i.(type) {
 	case Conv2d:

@@ -18,6 +18,7 @@
 // Wrong operands are [ErrOperands], ids and labels out of range [ErrIndex]; buffers that were released or lie
 // elsewhere give the errors of package device. Nothing panics.
 //
-// Matrix products on the CPU go to OpenBLAS where that library can be opened at run time, and to gonum otherwise;
-// WEFT_BLAS=openblas or WEFT_BLAS=gonum forces one, and [BLASInfo] tells which it is and why.
+// Matrix products on the CPU go to OpenBLAS where that library can be opened at run time, else to package gemm in builds with
+// GOEXPERIMENT=simd on processors with AVX2, else to gonum; small ones never leave Go. WEFT_BLAS=openblas, go or gonum forces one, and
+// [BLASInfo] tells which it is and why.
 package kernels

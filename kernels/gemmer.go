@@ -43,11 +43,47 @@ type gemmer interface {
 	dgemm(p product, a, b, c []float64)
 }
 
-// tiny says whether a plain loop beats the call of a library. It depends on the extents only, so that a result
+// work is the number of multiplications, or most where it is more.
+func (p product) work(most int) int {
+	if p.m > most || p.n > most || p.m*p.n > most || p.k > most {
+		return most
+	}
+	return min(most, p.m*p.n*p.k)
+}
+
+// Products of so many multiplications or fewer are left to a plain loop, to Go's vectors. The limits are of extents alone, so that a result
 // does not depend on anything else either.
-func (p product) tiny() bool {
-	const most = 32 * 32 * 32
-	return p.m <= most && p.n <= most && p.k <= most && p.m*p.n <= most && p.m*p.n*p.k <= most
+const (
+	mostForLoop    = 8*8*8 - 1
+	mostForVectors = 20 * 20 * 20
+	mostWithout    = 32 * 32 * 32 // for the loop, where there are no vectors
+)
+
+// multiply computes one product, of any extents, the way that is fastest for so many multiplications: calling a library costs up to a
+// microsecond.
+func multiply[T device.Float](p product, g gemmer, a, b, c []T) {
+	if p.m == 0 || p.n == 0 {
+		return
+	}
+	vectors := vectorBLAS()
+	switch n := p.work(mostWithout + 1); {
+	case n <= mostForLoop, n <= mostWithout && vectors.err != nil:
+		plainGemm(p, a, b, c)
+		return
+	case n <= mostForVectors:
+		g = vectors.gemmer
+	}
+	switch a := any(a).(type) {
+	case []float32:
+		g.sgemm(p, a, any(b).([]float32), any(c).([]float32))
+	case []float64:
+		g.dgemm(p, a, any(b).([]float64), any(c).([]float64))
+	}
+}
+
+// gemmFor is multiply by a library.
+func gemmFor[T device.Float](g gemmer) func(p product, a, b, c []T) {
+	return func(p product, a, b, c []T) { multiply(p, g, a, b, c) }
 }
 
 // plainGemm goes along the rows of b, or, where b is stored transposed, takes dot products with them.
@@ -61,7 +97,7 @@ func plainGemm[T device.Float](p product, a, b, c []T) {
 		if !p.add {
 			clear(ci)
 		}
-		if !p.transB {
+		if !p.transB || p.k == 0 {
 			for l := range p.k {
 				v := a[i*row+l*col]
 				for j, w := range b[l*p.ldb:][:p.n] {

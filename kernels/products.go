@@ -160,18 +160,3 @@ func (p *products[T]) rows(r *reading[T], c []T, from, to int) {
 		c, from = c[one.m*p.n:], from+one.m
 	}
 }
-
-// gemmFor is a library's product of elements of type T, or a plain loop where that is faster.
-func gemmFor[T device.Float](g gemmer) func(p product, a, b, c []T) {
-	library, ok := any(g.sgemm).(func(p product, a, b, c []T))
-	if !ok {
-		library = any(g.dgemm).(func(p product, a, b, c []T))
-	}
-	return func(p product, a, b, c []T) {
-		if p.tiny() {
-			plainGemm(p, a, b, c)
-			return
-		}
-		library(p, a, b, c)
-	}
-}

@@ -26,8 +26,8 @@ type Kernel[T Float] struct {
 type tile[T Float] struct {
 	rows, cols, over int
 	mul              func(k int, a []T, rs, cs int, b []T, ldb int, c []T, ldc int, add bool)
-	// transpose writes the k elements of each of cols rows of b into k rows of cols.
-	transpose func(k int, to, b []T, ldb int)
+	// turn writes the k elements of each of cols rows of b into k rows of cols.
+	turn func(k, cols int, to []T, ldt int, b []T, ldb int)
 }
 
 var (
@@ -54,7 +54,8 @@ func Best[T Float]() *Kernel[T] {
 const Depth = 128
 
 const (
-	block  = 512  // rows of a whose Depth columns stay in the second cache
+	tall   = 256  // rows, and
+	wide   = 256  // columns of a block of c that stays in the second cache
 	reuse  = 8    // tiles for which it pays to pack a panel of b that could be read where it lies
 	narrow = 64   // columns below which the transposed product may be cheaper
 	broad  = 1024 // columns of a transposed product that are kept until they are whole

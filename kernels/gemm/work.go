@@ -14,32 +14,37 @@ type work[T Float] struct {
 // sized is at least n elements, of any value.
 func sized[T Float](s []T, n int) []T { return slices.Grow(s[:0], n)[:n] }
 
-// multiply goes through k in pieces of Depth, through the rows in blocks, through the columns in panels, and down each panel tile by tile.
+// multiply goes through c in blocks that stay in the second cache, through k in pieces of Depth, through the columns in panels, and down each
+// panel tile by tile.
 func (w *work[T]) multiply(m, n, k int, a, b view[T], c []T, ldc int, add bool) {
+	for top := 0; top < m; top += tall {
+		for left := 0; left < n; left += wide {
+			rows, cols := min(tall, m-top), min(wide, n-left)
+			for at := 0; at < k; at += Depth {
+				w.block(rows, cols, min(Depth, k-at), a.from(top, at), b.from(at, left), c[top*ldc+left:], ldc, add || at > 0)
+			}
+		}
+	}
+}
+
+func (w *work[T]) block(m, n, k int, a, b view[T], c []T, ldc int, add bool) {
 	t := w.tile
-	for at := 0; at < k; at += Depth {
-		depth := min(Depth, k-at)
-		for top := 0; top < m; top += block {
-			rows := min(block, m-top)
-			x := a.from(top, at)
-			direct := w.packA(rows, depth, n, x)
-			for j := 0; j < n; j += t.cols {
-				cols := min(t.cols, n-j)
-				panel, ldb := w.packB(rows, depth, cols, b.from(at, j))
-				for i := 0; i < rows; i += t.rows {
-					from, rs, cs := x.data, x.rs, x.cs
-					if i < direct {
-						from = from[i*rs:]
-					} else {
-						from, rs, cs = w.a[(i-direct)*depth:], 1, t.rows
-					}
-					to := c[(top+i)*ldc+j:]
-					if i+t.rows <= rows && cols == t.cols {
-						t.mul(depth, from, rs, cs, panel, ldb, to, ldc, add || at > 0)
-					} else {
-						w.edge(depth, from, rs, cs, panel, ldb, to, ldc, min(t.rows, rows-i), cols, add || at > 0)
-					}
-				}
+	direct := w.packA(m, k, a)
+	for j := 0; j < n; j += t.cols {
+		cols := min(t.cols, n-j)
+		panel, ldb := w.packB(m, k, cols, b.from(0, j))
+		for i := 0; i < m; i += t.rows {
+			from, rs, cs := w.a, 1, t.rows
+			if i < direct {
+				from, rs, cs = a.data[i*a.rs:], a.rs, a.cs
+			} else {
+				from = from[(i-direct)*k:]
+			}
+			to := c[i*ldc+j:]
+			if i+t.rows <= m && cols == t.cols {
+				t.mul(k, from, rs, cs, panel, ldb, to, ldc, add)
+			} else {
+				w.edge(k, from, rs, cs, panel, ldb, to, ldc, min(t.rows, m-i), cols, add)
 			}
 		}
 	}
@@ -60,67 +65,45 @@ func (w *work[T]) edge(k int, a []T, rs, cs int, b []T, ldb int, c []T, ldc, row
 	}
 }
 
-// packA packs those tiles of rows that cannot be read where they lie: the last ones, where reading would go past the end, or all, where
-// stepping through them would cost more. It returns the first row that is packed.
-func (w *work[T]) packA(rows, depth, n int, a view[T]) (direct int) {
+// packA packs those tiles of rows that cannot be read where they lie: the last one or two, where reading would go past the end. It returns the
+// first row that is packed.
+func (w *work[T]) packA(m, k int, a view[T]) (direct int) {
 	t := w.tile
-	if a.cs == 1 || n <= 4*t.cols {
-		last := len(a.data) - 1 - t.over - (depth-1)*a.cs - (t.rows-1)*a.rs // where the last direct tile may begin
-		if last >= 0 && rows >= t.rows {
-			direct = min(last/a.rs, rows-t.rows)/t.rows*t.rows + t.rows
-		}
+	last := len(a.data) - 1 - t.over - (k-1)*a.cs - (t.rows-1)*a.rs // where the last direct tile may begin
+	if last >= 0 && m >= t.rows {
+		direct = min(last/a.rs, m-t.rows)/t.rows*t.rows + t.rows
 	}
-	if direct >= rows {
+	if direct >= m {
 		return direct
 	}
-	w.a = sized(w.a, (rows-direct+t.rows-1)/t.rows*t.rows*depth+t.over)
-	to := w.a
-	for i := direct; i < rows; i += t.rows {
-		for r := range t.rows {
-			if i+r >= rows {
-				for p := range depth {
-					to[p*t.rows+r] = 0
-				}
-				continue
-			}
-			from := a.data[(i+r)*a.rs:]
-			for p := range depth {
-				to[p*t.rows+r] = from[p*a.cs]
-			}
+	w.a = sized(w.a, (m-direct+t.rows-1)/t.rows*t.rows*k+t.over)
+	clear(w.a)
+	for i := direct; i < m; i++ {
+		from, to := a.data[i*a.rs:], w.a[(i-direct)/t.rows*t.rows*k+(i-direct)%t.rows:]
+		for p := range k {
+			to[p*t.rows] = from[p*a.cs]
 		}
-		to = to[t.rows*depth:]
 	}
 	return direct
 }
 
 // packB gives a panel of b in rows of tile.cols, or b itself where so few rows of a need it that a copy does not pay.
-func (w *work[T]) packB(rows, depth, cols int, b view[T]) (panel []T, ldb int) {
+func (w *work[T]) packB(m, k, cols int, b view[T]) (panel []T, ldb int) {
 	t := w.tile
-	if b.cs == 1 && cols == t.cols && rows <= reuse*t.rows {
+	if b.cs == 1 && cols == t.cols && m <= reuse*t.rows {
 		return b.data, b.rs
 	}
 	w.b = sized(w.b, Depth*t.cols)
-	switch {
-	case b.cs == 1:
-		for p := range depth {
-			row := w.b[p*t.cols:][:t.cols]
-			copy(row, b.data[p*b.rs:][:cols])
-			clear(row[cols:])
+	if b.cs == 1 {
+		for p := range k {
+			copy(w.b[p*t.cols:], b.data[p*b.rs:][:cols])
 		}
-	case cols == t.cols && b.rs == 1:
-		t.transpose(depth, w.b, b.data, b.cs)
-	default:
-		for j := range t.cols {
-			if j >= cols {
-				for p := range depth {
-					w.b[p*t.cols+j] = 0
-				}
-				continue
-			}
-			from := b.data[j*b.cs:]
-			for p := range depth {
-				w.b[p*t.cols+j] = from[p*b.rs]
-			}
+	} else {
+		t.turn(k, cols, w.b, t.cols, b.data, b.cs)
+	}
+	if cols < t.cols {
+		for p := range k {
+			clear(w.b[p*t.cols:][cols:t.cols])
 		}
 	}
 	return w.b, t.cols
@@ -132,18 +115,9 @@ func (w *work[T]) swapped(p Product, x, y view[T], c []T) {
 	for at := 0; at < p.M; at += broad {
 		m, c := min(broad, p.M-at), c[at*p.LDC:]
 		if p.Add {
-			for i := range m {
-				for j, v := range c[i*p.LDC:][:p.N] {
-					w.turn[j*m+i] = v
-				}
-			}
+			w.tile.turn(p.N, m, w.turn, m, c, p.LDC)
 		}
 		w.multiply(p.N, m, p.K, x, y.from(0, at), w.turn, m, p.Add)
-		for i := range m {
-			row := c[i*p.LDC:][:p.N]
-			for j := range row {
-				row[j] = w.turn[j*m+i]
-			}
-		}
+		w.tile.turn(m, p.N, c, p.LDC, w.turn, m)
 	}
 }

@@ -1,0 +1,30 @@
+package kernels
+
+import (
+	"errors"
+	"sync"
+
+	"github.com/weft-project/weft/kernels/gemm"
+)
+
+// goBLAS is products on the processor's vectors, in Go.
+type goBLAS struct {
+	s *gemm.Kernel[float32]
+	d *gemm.Kernel[float64]
+}
+
+// vectorBLAS says whether this build and this processor have one.
+var vectorBLAS = sync.OnceValue(func() blasChoice {
+	g := goBLAS{gemm.Best[float32](), gemm.Best[float64]()}
+	if g.s == nil || g.d == nil {
+		return blasChoice{err: errors.New("no vectors in Go: they need a build with GOEXPERIMENT=simd (go 1.26, amd64) and a processor with AVX2 and FMA")}
+	}
+	return blasChoice{gemmer: g, name: "go", detail: g.s.Name}
+})
+
+func (g goBLAS) sgemm(p product, a, b, c []float32) { g.s.Mul(p.gemm(), a, b, c) }
+func (g goBLAS) dgemm(p product, a, b, c []float64) { g.d.Mul(p.gemm(), a, b, c) }
+
+func (p product) gemm() gemm.Product {
+	return gemm.Product{TransA: p.transA, TransB: p.transB, M: p.m, N: p.n, K: p.k, LDA: p.lda, LDB: p.ldb, LDC: p.ldc, Add: p.add}
+}
