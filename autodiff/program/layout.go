@@ -17,6 +17,8 @@ func layout(u *Unit) bool {
 			return r.transposedProduct(op, i.In)
 		case kernels.Transpose:
 			return r.productTransposed(op, i.In[0])
+		case kernels.Concat:
+			return r.joinedBefore(op, i.In)
 		case kernels.Unary:
 			if v, ok := r.scaledBefore(op, i.In[0]); ok {
 				return v, true
@@ -125,6 +127,36 @@ func (r *rewriting) productTransposed(op kernels.Transpose, c Value) (Value, boo
 	perm := slices.Clone(op.Perm)
 	perm[slices.Index(perm, n-1)], perm[n-1] = n-2, n-1
 	return r.do(kernels.Transpose{Perm: perm}, v)
+}
+
+// joinedBefore joins pieces before they are reshaped, where their axis is several axes then. Transposed pieces can be read where they lie
+// as long as these are not made one.
+func (r *rewriting) joinedBefore(op kernels.Concat, in []Value) (Value, bool) {
+	pieces, axis, moved := make([]Value, len(in)), op.Axis, false
+	var rest device.Shape // the axes after the one to join
+	out := r.shape(in[0]).Clone()
+	out[axis] = 0
+	for k, v := range in {
+		_, x, ok := from[kernels.Reshape](r, v)
+		if !ok {
+			return 0, false
+		}
+		s, t := r.shape(v), r.shape(x)
+		if len(t) <= axis || !t[:axis].Equal(s[:axis]) || k > 0 && !rest.Equal(t[axis+1:]) {
+			return 0, false
+		}
+		_, _, transposed := from[kernels.Transpose](r, x)
+		pieces[k], rest, moved = x, t[axis+1:], moved || transposed
+		out[axis] += s[axis]
+	}
+	if !moved {
+		return 0, false
+	}
+	v, ok := r.do(op, pieces...)
+	if !ok {
+		return 0, false
+	}
+	return r.do(kernels.Reshape{Shape: out}, v)
 }
 
 // scaledBefore scales the gradient that a softmax pulls back, not what becomes of it: a product makes it, which scales as it stores. Only

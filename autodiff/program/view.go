@@ -7,8 +7,9 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// view lets products and maps read slices, transposes and repetitions where they come from, so that these need not be copied. A product
-// wants one of the last two axes to be contiguous, a map the last; what is not is copied, as by one whose reader knows no views.
+// view lets products, maps and joins read slices, transposes and repetitions where they come from, so that these need not be copied. A
+// product wants one of the last two axes to be contiguous, a map the last; what is not is copied, and so is what somebody reads who knows
+// no views; by one instruction, however many moves there are.
 func view(u *Unit) {
 	w := &viewing{Unit: u, maker: u.Makers(), seen: make([]sight, len(u.Types))}
 	w.copied = w.copies()
@@ -174,6 +175,8 @@ func (w *viewing) cheap(i kernels.Instr, k int, v Value) bool {
 		return r >= 2 && (rowsApart(s, r-2, r-1) || rowsApart(s, r-1, r-2))
 	}
 	switch i.(type) {
+	case kernels.Concat, kernels.Pad:
+		return true
 	case kernels.Map, kernels.MatMulThen, kernels.Unary, kernels.Binary, kernels.Reduce:
 	default:
 		return false
@@ -192,7 +195,7 @@ func rowsApart(s *kernels.View, a, b int) bool {
 // viewed is an instruction that reads by views what is not copied anyway.
 func (w *viewing) viewed(i Inst) Inst {
 	if isMove(i.Instr) {
-		return i
+		return w.inOne(i)
 	}
 	views, in := make([]*kernels.View, len(i.In)), slices.Clone(i.In)
 	flip := [2]bool{}
@@ -219,6 +222,16 @@ func (w *viewing) viewed(i Inst) Inst {
 		return Inst{kernels.Viewed{Of: of, In: views}, in, i.Out}
 	}
 	return Inst{of, in, i.Out}
+}
+
+// inOne is a move that must be made, as one copy from where its elements lie.
+func (w *viewing) inOne(i Inst) Inst {
+	v := i.Out[0]
+	s := w.seen[v]
+	if !w.copied[v] || s.view == nil || s.of == i.In[0] || w.aliases(v) {
+		return i
+	}
+	return Inst{kernels.Viewed{Of: kernels.Reshape{Shape: w.Types[v].Shape}, In: []*kernels.View{s.view}}, []Value{s.of}, i.Out}
 }
 
 // aliases says whether v is made by reshapes alone, which cost nothing.
