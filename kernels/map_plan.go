@@ -67,22 +67,26 @@ func planMap[T vec.Float](i Map, in []Type, views []*View, byRows bool) *mapPlan
 		f.out = k
 		p.folds, strides = append(p.folds, f), append(strides, st)
 	}
-	p.cut(i.Shape, strides)
+	p.cut(i, strides)
 	p.allot(i, len(in))
 	p.share()
 	return p
 }
 
 // cut chooses the tiles, and how everything steps through them.
-func (p *mapPlan[T]) cut(s device.Shape, strides [][]int) {
-	dims, st := collapse(s, strides...)
+func (p *mapPlan[T]) cut(i Map, strides [][]int) {
+	dims, st := collapse(i.Shape, strides...)
 	if len(dims) == 0 { // one element
 		dims = []int{1}
 		for k := range st {
 			st[k] = []int{1}
 		}
 	}
-	p.tiling = newTiling(dims, tileLen(device.DtypeOf[T]().Size(), dims, st[:len(p.ins)]), p.row)
+	n := tileLen(device.DtypeOf[T]().Size(), dims, st[:len(p.ins)])
+	if len(i.Steps) == 0 { // nothing needs to stay in the first cache
+		n *= 8
+	}
+	p.tiling = newTiling(dims, n, p.row)
 	for k := range p.ins {
 		o := &p.ins[k]
 		o.strides, o.in, o.scratch = st[k], p.within(st[k]), -1
