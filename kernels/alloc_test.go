@@ -20,7 +20,7 @@ func TestARoutineRunsWithoutAllocation(t *testing.T) {
 func TestKernelsRunWithoutAllocation(t *testing.T) {
 	s := device.Shape{40, 300}
 	x := f32(s...)
-	a, w := f32(8, 300), f32(300, 10) // too little for a library
+	a, w := f32(8, 300), f32(300, 10)                    // too little for a library
 	of := &View{device.Shape{300, 10}, 0, []int{2, 600}} // neither axis is contiguous
 	then := Map{device.Shape{8, 10}, []Step{{Binary{Fn: Add}, [2]int{0, 1}}, {Binary{Fn: Mul}, [2]int{0, 2}}}, []Out{{Reg: 3}, {Reg: 2}, {Reg: 3, Fold: &Reduce{Axes: []int{0}}}}}
 	for _, c := range []struct {

@@ -36,9 +36,10 @@ func (p *mapPlan[T]) begin(outs, ins [][]byte, parts int) *mapRun[T] {
 		r.ins = append(r.ins, device.As[T](b))
 	}
 	r.acc = grown(r.acc, parts*p.sums)
-	for at := 0; at < len(r.acc); at += p.sums {
-		for k := range p.folds {
-			p.folds[k].begin(r.acc[at:])
+	for k := range p.folds {
+		f := &p.folds[k]
+		for at := f.at; at < len(r.acc) && f.each == 0; at += p.sums {
+			f.clear(r.acc[at : at+f.n*f.copies])
 		}
 	}
 	return r
@@ -60,8 +61,9 @@ func (r *mapRun[T]) rows(part, from, to int, first []T) {
 // end writes what was folded, and lets go of the memory.
 func (r *mapRun[T]) end() {
 	for k := range r.p.folds {
-		f := &r.p.folds[k]
-		finish(f, r.outs[f.out], r.acc, r.p.sums)
+		if f := &r.p.folds[k]; f.each == 0 {
+			finish(f, r.outs[f.out], r.acc, r.p.sums)
+		}
 	}
 	clear(r.outs)
 	clear(r.ins)
@@ -74,7 +76,6 @@ func (r *mapRun[T]) units(part, from, to int, first []T) {
 	p := r.p
 	s := take[tiles[T]](p.tiles)
 	s.begin(p)
-	acc := r.acc[part*p.sums:]
 	for u, m := from, 0; u < to; u += m {
 		m = min(p.step, to-u, p.dims[p.axis]-u%p.dims[p.axis])
 		p.at(u, &s.idx)
@@ -85,7 +86,15 @@ func (r *mapRun[T]) units(part, from, to int, first []T) {
 		s.compute(r, u*p.inner, m*p.inner)
 		for k := range p.folds {
 			f := &p.folds[k]
-			add(p.loops, f, acc[f.at+p.offset(&s.idx, f.strides):], s.regs[f.reg][:m*p.inner], m)
+			at, x := p.offset(&s.idx, f.strides), s.regs[f.reg][:m*p.inner]
+			if f.each == 0 {
+				add(p.loops, f, r.acc[part*p.sums+f.at+at:], x, m)
+				continue
+			}
+			sums := s.sums[:m*f.each]
+			f.clear(sums)
+			add(p.loops, f, sums, x, m)
+			write(f, r.outs[f.out][at:], sums)
 		}
 	}
 	s.end()
@@ -98,6 +107,7 @@ type tiles[T vec.Float] struct {
 	mem  []T
 	regs [][]T  // by register, of the present tile
 	laid []laid // by operand
+	sums []float64
 }
 
 // laid is what lies in an operand's row of scratch: m units from off.
@@ -107,6 +117,7 @@ func (s *tiles[T]) begin(p *mapPlan[T]) {
 	s.mem = grown(s.mem, p.rows*p.step*p.inner)
 	s.regs, s.laid = grown(s.regs, p.regs), grown(s.laid, len(p.ins))
 	clear(s.laid)
+	s.sums = grown(s.sums, p.each*p.step)
 }
 
 // end forgets the memory of others.

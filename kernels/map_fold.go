@@ -2,6 +2,7 @@ package kernels
 
 import (
 	"math"
+	"slices"
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels/vec"
@@ -13,8 +14,10 @@ type fold struct {
 	fn       ReduceFn
 	div      float64
 	kept     device.Shape // of the result, with the reduced axes
-	at, n    int          // its sums among those of a part
-	copies   int          // how many of each
+	n        int          // how many sums
+	at       int          // where they are among those of a part
+	copies   int          // how many of each there are there
+	each     int          // how many there are per unit, where no two units have one in common; else 0
 	strides  []int        // of the sums, over the map's axes; 0 along what is reduced
 	in       inTile
 }
@@ -33,21 +36,30 @@ func newFold(i Reduce, s device.Shape) (fold, []int) {
 // widen gives sums of short rows copies, so that many rows are added at once.
 func (f *fold) widen() {
 	const width = 256
-	f.copies = 1
 	if f.fn != Max && f.in.step == 0 && len(f.in.dims) == 1 && f.in.strides[0] == 1 && f.n == f.in.dims[0] && f.n <= width/4 {
 		f.copies = width / f.n
 	}
 }
 
-// begin makes sums ready to be added to.
-func (f *fold) begin(acc []float64) {
-	v := 0.0
-	if f.fn == Max {
-		v = math.Inf(-1)
+// place chooses where the sums lie: in the scratch of a tile, where no two tiles have a sum in common, or else among those of a part.
+func (f *fold) place(t *tiling, sums int) int {
+	f.at, f.copies = sums, 1
+	if !slices.Contains(f.strides[:t.axis+1], 0) {
+		f.each = f.n / max(t.units, 1)
+		return sums
 	}
-	acc = acc[f.at : f.at+f.n*f.copies]
+	f.widen()
+	return sums + f.n*f.copies
+}
+
+// clear makes sums ready to be added to.
+func (f *fold) clear(acc []float64) {
+	if f.fn != Max {
+		clear(acc)
+		return
+	}
 	for k := range acc {
-		acc[k] = v
+		acc[k] = math.Inf(-1)
 	}
 }
 
@@ -97,7 +109,7 @@ func foldRow[T vec.Float](l *vec.Loops[T], fn ReduceFn, acc []float64, x []T, st
 	}
 }
 
-// finish writes the result from the sums of all parts, which are size apart: all copies of one part after the other.
+// finish writes the result from the sums of all parts, which are size apart, brought together one part after the other.
 func finish[T vec.Float](f *fold, o []T, acc []float64, size int) {
 	l, all := vec.Best[float64](), acc[f.at:f.at+f.n]
 	for part := f.at; part < len(acc); part += size {
@@ -107,7 +119,11 @@ func finish[T vec.Float](f *fold, o []T, acc []float64, size int) {
 			}
 		}
 	}
-	for k, v := range all {
+	write(f, o, all)
+}
+
+func write[T vec.Float](f *fold, o []T, sums []float64) {
+	for k, v := range sums {
 		o[k] = T(v / f.div)
 	}
 }

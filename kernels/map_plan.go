@@ -20,6 +20,7 @@ type mapPlan[T vec.Float] struct {
 	regs   int // registers, operands first
 	rows   int // rows of scratch
 	sums   int // of all folds, in a part
+	each   int // sums per unit that need scratch
 	part   int // units that are a part, where all is computed at once
 	parts  int
 	pools
@@ -97,10 +98,10 @@ func (p *mapPlan[T]) cut(i Map, strides [][]int) {
 	}
 	for k := range p.folds {
 		f := &p.folds[k]
-		f.strides, f.at = st[len(p.ins)+k], p.sums
+		f.strides = st[len(p.ins)+k]
 		f.in = p.within(f.strides)
-		f.widen()
-		p.sums += f.n * f.copies
+		p.sums = f.place(&p.tiling, p.sums)
+		p.each = max(p.each, f.each)
 	}
 }
 
