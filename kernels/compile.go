@@ -65,6 +65,10 @@ func compileFloat[T vec.Float](i Instr, in, out []Type) (body, error) {
 		return normalizeBody[T](i, in[0]), nil
 	case NormalizeGrad:
 		return normalizeGradBody[T](i, in[0]), nil
+	case LayerNorm:
+		return layerNormBody[T](i, in[0]), nil
+	case LayerNormGrad:
+		return layerNormGradBody[T](i, in[0]), nil
 	case Update:
 		return updateBody[T](i), nil
 	case OnRows:

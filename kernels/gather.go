@@ -1,75 +1,93 @@
 package kernels
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/kernels/vec"
 )
 
-// indexReader gives the function that reads ids of a dtype and checks them all against [0, n).
-func indexReader(d device.Dtype) func(i Instr, ids []byte, n int) ([]int, error) {
-	if d == device.Int32 {
-		return readIndex[int32]
-	}
-	return readIndex[int64]
+// idList reads ids of either dtype, without a copy.
+type idList struct {
+	narrow []int32
+	wide   []int64
 }
 
-func readIndex[I int32 | int64](i Instr, raw []byte, n int) ([]int, error) {
-	ids := device.As[I](raw)
-	out := make([]int, len(ids))
+func (l idList) len() int { return len(l.narrow) + len(l.wide) }
+
+func (l idList) at(k int) int {
+	if l.wide != nil {
+		return int(l.wide[k])
+	}
+	return int(l.narrow[k])
+}
+
+// idReader gives the function that reads an instruction's ids, of dtype d, and checks them all against [0, n).
+func idReader(i Instr, d device.Dtype) func(raw []byte, n int) (idList, error) {
+	return func(raw []byte, n int) (idList, error) {
+		if d == device.Int32 {
+			ids := device.As[int32](raw)
+			return idList{narrow: ids}, checkIDs(i, ids, n)
+		}
+		ids := device.As[int64](raw)
+		return idList{wide: ids}, checkIDs(i, ids, n)
+	}
+}
+
+func checkIDs[I int32 | int64](i Instr, ids []I, n int) error {
 	for k, id := range ids {
 		if id < 0 || int64(id) >= int64(n) {
-			return nil, &IndexError{Instr: i.String(), ID: int64(id), At: k, N: n}
+			return &IndexError{Instr: i.String(), ID: int64(id), At: k, N: n}
 		}
-		out[k] = int(id)
 	}
-	return out, nil
+	return nil
 }
 
 func gatherBody[T device.Float](i Gather, in []Type) body {
 	n, row := in[0].Shape[0], in[0].Shape[1:].Elems()
-	index := indexReader(in[1].Dtype)
+	ids := idReader(i, in[1].Dtype)
 	return func(outs, ins [][]byte) error {
 		o, table := device.As[T](outs[0]), device.As[T](ins[0])
-		ids, err := index(i, ins[1], n)
+		ids, err := ids(ins[1], n)
 		if err != nil {
 			return err
 		}
-		for k, id := range ids {
-			copy(o[k*row:(k+1)*row], table[id*row:])
+		for k := range ids.len() {
+			copy(o[k*row:(k+1)*row], table[ids.at(k)*row:])
 		}
 		return nil
 	}
 }
 
 // scatterAddBody sums in float64, one result row at a time, so that frequent ids lose nothing.
-func scatterAddBody[T device.Float](i ScatterAdd, in []Type) body {
+func scatterAddBody[T vec.Float](i ScatterAdd, in []Type) body {
 	row := in[1].Shape[len(in[0].Shape):].Elems()
-	index := indexReader(in[0].Dtype)
+	ids := idReader(i, in[0].Dtype)
+	v := vec.Best[T]()
 	return func(outs, ins [][]byte) error {
 		o, gy := device.As[T](outs[0]), device.As[T](ins[1])
-		ids, err := index(i, ins[0], i.Rows)
+		ids, err := ids(ins[0], i.Rows)
 		if err != nil {
 			return err
 		}
 		clear(o)
-		order := make([]int, len(ids))
+		s := takeScratch(8 * (ids.len() + row))
+		defer s.free()
+		order, acc := elems[int64](s)[:ids.len()], elems[float64](s)[ids.len():][:row]
 		for k := range order {
-			order[k] = k
+			order[k] = int64(k)
 		}
-		slices.SortStableFunc(order, func(a, b int) int { return ids[a] - ids[b] })
-		acc := make([]float64, row)
+		slices.SortFunc(order, func(a, b int64) int { return cmp.Or(ids.at(int(a))-ids.at(int(b)), int(a-b)) })
 		for len(order) > 0 {
-			id := ids[order[0]]
+			id, n := ids.at(int(order[0])), 0
 			clear(acc)
-			for ; len(order) > 0 && ids[order[0]] == id; order = order[1:] {
-				for k, v := range gy[order[0]*row : (order[0]+1)*row] {
-					acc[k] += float64(v)
-				}
+			for ; n < len(order) && ids.at(int(order[n])) == id; n++ {
+				from := int(order[n]) * row
+				v.Accumulate(acc, gy[from:from+row])
 			}
-			for k, v := range acc {
-				o[id*row+k] = T(v)
-			}
+			narrow(o[id*row:], acc)
+			order = order[n:]
 		}
 		return nil
 	}

@@ -190,3 +190,50 @@ func (i NormalizeGrad) Infer(in []Type) ([]Type, error) {
 	}
 	return inferNormalize(i, in)
 }
+
+// LayerNorm normalises the last axis, of extent d, and gives it a scale and a shift of its own: (x, gamma [d], beta [d]) → like x. It is
+// Normalize with its affine part.
+type LayerNorm struct{ Eps float64 }
+
+func (i LayerNorm) String() string { return fmt.Sprintf("LayerNorm(eps=%v)", i.Eps) }
+
+// Infer takes tensors of floats of one dtype.
+func (i LayerNorm) Infer(in []Type) ([]Type, error) {
+	if err := expectFloats(i, in, 3); err != nil {
+		return nil, err
+	}
+	if err := affine(i, in, in[1], in[2]); err != nil {
+		return nil, err
+	}
+	return in[:1:1], nil
+}
+
+// affine checks that parameters have the extent of the last axis of in[0].
+func affine(i Instr, in []Type, params ...Type) error {
+	x := in[0].Shape
+	for _, p := range params {
+		if len(x) == 0 || len(p.Shape) != 1 || p.Shape[0] != x[len(x)-1] {
+			return refuse(i, in, "expected (…, d) and parameters (d)")
+		}
+	}
+	return nil
+}
+
+// LayerNormGrad is the gradient of LayerNorm: (x, gamma, gy like x) → (gx, ggamma, gbeta).
+type LayerNormGrad struct{ Eps float64 }
+
+func (i LayerNormGrad) String() string { return fmt.Sprintf("LayerNormGrad(eps=%v)", i.Eps) }
+
+// Infer takes tensors of floats of one dtype.
+func (i LayerNormGrad) Infer(in []Type) ([]Type, error) {
+	if err := expectFloats(i, in, 3); err != nil {
+		return nil, err
+	}
+	if err := affine(i, in, in[1]); err != nil {
+		return nil, err
+	}
+	if !in[2].Shape.Equal(in[0].Shape) {
+		return nil, refuse(i, in, "the gradient has not the shape of x")
+	}
+	return []Type{in[0], in[1], in[1]}, nil
+}

@@ -3,6 +3,7 @@ package kernels
 import (
 	"fmt"
 	"slices"
+	"sync"
 
 	"github.com/weft-project/weft/kernels/vec"
 )
@@ -69,6 +70,9 @@ func rowTypes(in []Type) []Type {
 	return rows
 }
 
+// rowMemory is the operands and results of an update of one row; no update has more.
+type rowMemory struct{ outs, ins [5][]byte }
+
 // onRowsBody runs the update's body once per id, in the memory of the results.
 func onRowsBody[T vec.Float](i OnRows, in, out []Type) (body, error) {
 	last := len(in) - 1
@@ -77,9 +81,10 @@ func onRowsBody[T vec.Float](i OnRows, in, out []Type) (body, error) {
 		return nil, err
 	}
 	v, size := in[0].Shape[0], Type{in[0].Dtype, in[0].Shape[1:]}.Bytes()
-	index := indexReader(in[last].Dtype)
+	ids := idReader(i, in[last].Dtype)
+	var idle sync.Pool // of *rowMemory
 	return func(outs, ins [][]byte) error {
-		ids, err := index(i, ins[last], v)
+		ids, err := ids(ins[last], v)
 		if err != nil || size == 0 {
 			return err
 		}
@@ -88,8 +93,17 @@ func onRowsBody[T vec.Float](i OnRows, in, out []Type) (body, error) {
 				copy(o, from)
 			}
 		}
-		row, operands := make([][]byte, len(outs)), make([][]byte, last)
-		for n, id := range ids {
+		mem, _ := idle.Get().(*rowMemory)
+		if mem == nil {
+			mem = new(rowMemory)
+		}
+		row, operands := mem.outs[:len(outs)], mem.ins[:last]
+		defer func() {
+			*mem = rowMemory{}
+			idle.Put(mem)
+		}()
+		for n := range ids.len() {
+			id := ids.at(n)
 			for k, o := range outs {
 				row[k] = o[id*size : (id+1)*size]
 				operands[table(k)] = row[k]

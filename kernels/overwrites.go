@@ -18,8 +18,12 @@ func overwrites(i Instr, in, out []Type, result, operand int) bool {
 		return operand >= 2 && i.Then.overwrites(then, result, operand-1)
 	case OnRows, Update: // the table or state that it replaces
 		return operand == table(result) && in[operand].Equal(out[result])
-	case Unary, Binary, SumSquares, Dropout:
+	case Unary, Binary, SumSquares, Dropout, Softmax, SoftmaxGrad, Normalize, NormalizeGrad:
 		return in[operand].Equal(out[result])
+	case LayerNorm, CrossEntropyGrad: // row by row; what all rows read must stay
+		return operand == 0
+	case LayerNormGrad:
+		return result == 0 && operand != 1
 	}
 	return false
 }

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/kernels/vec"
 )
 
 // lines splits a shape along an axis: outer blocks of n elements that lie inner apart.
@@ -23,38 +24,54 @@ func eachLine(outer, n, inner int, fn func(at int)) {
 	}
 }
 
-func softmaxBody[T device.Float](i Softmax, t Type) body {
-	outer, n, inner := lines(t.Shape, i.Axis)
-	line := softmaxLine[T]
-	if i.Log {
-		line = logSoftmaxLine[T]
+// rows calls fn with the bounds of each row of n elements.
+func rows(total, n int, fn func(from, to int)) {
+	for at := 0; n > 0 && at < total; at += n {
+		fn(at, at+n)
 	}
+}
+
+func softmaxBody[T vec.Float](i Softmax, t Type) body {
+	outer, n, inner := lines(t.Shape, i.Axis)
+	row, line := softmaxRow[T], softmaxLine[T]
+	if i.Log {
+		row, line = logSoftmaxRow[T], logSoftmaxLine[T]
+	}
+	v := vec.Best[T]()
 	return func(outs, ins [][]byte) error {
 		y, x := device.As[T](outs[0]), device.As[T](ins[0])
-		eachLine(outer, n, inner, func(at int) { line(y[at:], x[at:], n, inner) })
+		if inner == 1 {
+			rows(len(y), n, func(from, to int) { row(v, y[from:to], x[from:to]) })
+		} else {
+			eachLine(outer, n, inner, func(at int) { line(y[at:], x[at:], n, inner) })
+		}
 		return nil
 	}
 }
 
-// logSumExp gives the maximum m of a line and log Σexp(x-m).
-func logSumExp[T device.Float](x []T, n, step int) (m, l float64) {
-	m = lineMax(x, n, step)
-	s := 0.0
-	for k := range n {
-		s += math.Exp(float64(x[k*step]) - m)
-	}
-	return m, math.Log(s)
+// softmaxRow may write y over x.
+func softmaxRow[T vec.Float](v *vec.Loops[T], y, x []T) {
+	s := v.ExpSum(y, x, v.Max(x))
+	v.Scale(y, y, T(1/s))
 }
 
-func lineMax[T device.Float](x []T, n, step int) float64 {
-	m := x[0]
-	for k := range n {
-		m = max(m, x[k*step])
-	}
-	return float64(m)
+// logSoftmaxRow subtracts the maximum by itself, so that the differences keep their digits.
+func logSoftmaxRow[T vec.Float](v *vec.Loops[T], y, x []T) {
+	m, l := logSumExp(v, x)
+	v.Shift(y, x, -m)
+	v.Shift(y, y, T(-l))
 }
 
-func softmaxLine[T device.Float](y, x []T, n, step int) {
+// logSumExp gives the maximum m of a row and log Σexp(x−m).
+func logSumExp[T vec.Float](v *vec.Loops[T], x []T) (m T, l float64) {
+	s := takeScratch(8 * len(x))
+	defer s.free()
+	m = v.Max(x)
+	return m, math.Log(v.ExpSum(elems[T](s)[:len(x)], x, m))
+}
+
+// softmaxLine is softmaxRow for elements that lie apart.
+func softmaxLine[T vec.Float](y, x []T, n, step int) {
 	m, s := lineMax(x, n, step), 0.0
 	for k := 0; k < n*step; k += step {
 		e := math.Exp(float64(x[k]) - m)
@@ -66,78 +83,107 @@ func softmaxLine[T device.Float](y, x []T, n, step int) {
 	}
 }
 
-func logSoftmaxLine[T device.Float](y, x []T, n, step int) {
-	m, l := logSumExp(x, n, step)
+func logSoftmaxLine[T vec.Float](y, x []T, n, step int) {
+	m, s := lineMax(x, n, step), 0.0
+	for k := 0; k < n*step; k += step {
+		s += math.Exp(float64(x[k]) - m)
+	}
+	l := math.Log(s)
 	for k := 0; k < n*step; k += step {
 		y[k] = T(float64(x[k]) - m - l)
 	}
 }
 
-func softmaxGradBody[T device.Float](i SoftmaxGrad, t Type) body {
+func lineMax[T vec.Float](x []T, n, step int) float64 {
+	m := x[0]
+	for k := range n {
+		m = max(m, x[k*step])
+	}
+	return float64(m)
+}
+
+func softmaxGradBody[T vec.Float](i SoftmaxGrad, t Type) body {
 	outer, n, inner := lines(t.Shape, i.Axis)
+	v := vec.Best[T]()
 	return func(outs, ins [][]byte) error {
 		gx, y, gy := device.As[T](outs[0]), device.As[T](ins[0]), device.As[T](ins[1])
-		eachLine(outer, n, inner, func(at int) {
-			s, end := 0.0, at+n*inner
-			for k := at; k < end; k += inner {
-				if i.Log {
-					s += float64(gy[k])
-				} else {
-					s += float64(gy[k]) * float64(y[k])
-				}
-			}
-			for k := at; k < end; k += inner {
-				if i.Log {
-					gx[k] = T(float64(gy[k]) - math.Exp(float64(y[k]))*s)
-				} else {
-					gx[k] = T(float64(y[k]) * (float64(gy[k]) - s))
-				}
+		if inner > 1 {
+			eachLine(outer, n, inner, func(at int) { softmaxGradLine(i.Log, gx[at:], y[at:], gy[at:], n, inner) })
+			return nil
+		}
+		s := takeScratch(8 * n)
+		defer s.free()
+		p := elems[T](s)[:n]
+		rows(len(y), n, func(from, to int) {
+			gx, y, gy := gx[from:to], y[from:to], gy[from:to]
+			if i.Log {
+				v.Exp(p, y)
+				v.AddScaled(gx, gy, p, T(-v.Sum(gy)))
+			} else {
+				s := v.Dot(y, gy)
+				v.Shift(p, gy, T(-s))
+				v.Mul(gx, p, y)
 			}
 		})
 		return nil
 	}
 }
 
-func crossEntropyBody[T device.Float](i CrossEntropy, in []Type) body {
-	c := in[0].Shape[1]
-	index := indexReader(in[1].Dtype)
+func softmaxGradLine[T vec.Float](log bool, gx, y, gy []T, n, step int) {
+	s := 0.0
+	for k := 0; k < n*step; k += step {
+		if log {
+			s += float64(gy[k])
+		} else {
+			s += float64(gy[k]) * float64(y[k])
+		}
+	}
+	for k := 0; k < n*step; k += step {
+		if log {
+			gx[k] = T(float64(gy[k]) - math.Exp(float64(y[k]))*s)
+		} else {
+			gx[k] = T(float64(y[k]) * (float64(gy[k]) - s))
+		}
+	}
+}
+
+func crossEntropyBody[T vec.Float](i CrossEntropy, in []Type) body {
+	c, labels := in[0].Shape[1], idReader(i, in[1].Dtype)
+	v := vec.Best[T]()
 	return func(outs, ins [][]byte) error {
 		logits := device.As[T](ins[0])
-		labels, err := index(i, ins[1], c)
+		labels, err := labels(ins[1], c)
 		if err != nil {
 			return err
 		}
 		loss := 0.0
-		for r, label := range labels {
+		for r := range labels.len() {
 			row := logits[r*c : (r+1)*c]
-			m, l := logSumExp(row, c, 1)
-			loss += l + m - float64(row[label])
+			m, l := logSumExp(v, row)
+			loss += l + float64(m) - float64(row[labels.at(r)])
 		}
-		device.As[T](outs[0])[0] = T(loss / float64(len(labels)))
+		device.As[T](outs[0])[0] = T(loss / float64(labels.len()))
 		return nil
 	}
 }
 
-func crossEntropyGradBody[T device.Float](i CrossEntropyGrad, in []Type) body {
-	c := in[0].Shape[1]
-	index := indexReader(in[1].Dtype)
+func crossEntropyGradBody[T vec.Float](i CrossEntropyGrad, in []Type) body {
+	c, labels := in[0].Shape[1], idReader(i, in[1].Dtype)
+	v := vec.Best[T]()
 	return func(outs, ins [][]byte) error {
 		gx, logits := device.As[T](outs[0]), device.As[T](ins[0])
-		labels, err := index(i, ins[1], c)
+		labels, err := labels(ins[1], c)
 		if err != nil {
 			return err
 		}
-		scale := float64(device.As[T](ins[2])[0]) / float64(len(labels))
-		for r, label := range labels {
+		scale := float64(device.As[T](ins[2])[0]) / float64(labels.len())
+		for r := range labels.len() {
 			row, g := logits[r*c:(r+1)*c], gx[r*c:(r+1)*c]
-			m, l := logSumExp(row, c, 1)
-			for k, v := range row {
-				p := math.Exp(float64(v) - m - l)
-				if k == label {
-					p--
-				}
-				g[k] = T(p * scale)
-			}
+			s := v.ExpSum(g, row, v.Max(row))
+			label := labels.at(r)
+			p := float64(g[label]) / s
+			v.Scale(g, g, T(scale/s))
+			g[label] = T((p - 1) * scale)
 		}
 		return nil
 	}

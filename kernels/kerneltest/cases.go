@@ -14,7 +14,7 @@ func Families() []string {
 	return []string{
 		"Unary", "Binary", "MatMul", "Reduce", "MaxGrad", "BroadcastTo", "Reshape", "Transpose", "Slice", "Pad",
 		"Concat", "Gather", "ScatterAdd", "Softmax", "SoftmaxGrad", "CrossEntropy", "CrossEntropyGrad", "Normalize",
-		"NormalizeGrad", "Cast", "Fill", "Update", "SumSquares", "NonFinite", "OnRows", "Map", "Viewed",
+		"NormalizeGrad", "LayerNorm", "LayerNormGrad", "Cast", "Fill", "Update", "SumSquares", "NonFinite", "OnRows", "Map", "Viewed",
 		"Im2col", "Col2im", "Conv2d", "Conv2dGradX", "Conv2dGradW", "MaxPool2d", "MaxPool2dGrad", "AvgPool2d", "AvgPool2dGrad",
 		"Random", "Dropout", "MatMulThen", "ViewedMatMul", "ViewedMatMulThen", "ViewedMove",
 	}
@@ -288,6 +288,10 @@ func (g gen) network(family string, d device.Dtype) (kernels.Instr, []Tensor) {
 		return kernels.Normalize{Eps: eps}, []Tensor{x}
 	case "NormalizeGrad":
 		return kernels.NormalizeGrad{Eps: eps}, []Tensor{x, g.tensor(d, s)}
+	case "LayerNorm":
+		return kernels.LayerNorm{Eps: eps}, []Tensor{x, g.tensor(d, s[len(s)-1:]), g.tensor(d, s[len(s)-1:])}
+	case "LayerNormGrad":
+		return kernels.LayerNormGrad{Eps: eps}, []Tensor{x, g.tensor(d, s[len(s)-1:]), g.tensor(d, s)}
 	}
 	n, c := 1+g.IntN(9), 1+g.IntN(12)
 	in := []Tensor{g.tensor(d, device.Shape{n, c}), g.ids(device.Shape{n}, c)}

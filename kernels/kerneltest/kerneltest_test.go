@@ -120,6 +120,7 @@ func TestTheOracleKnowsKnownNumbers(t *testing.T) {
 			[]float64{26, 30, 38, 44}},
 		{kernels.MaxGrad{}, []Tensor{vec(3, 1, 3), New(device.Float64, nil, 3), New(device.Float64, nil, 1)}, []float64{0.5, 0, 0.5}},
 		{kernels.Normalize{}, []Tensor{vec(1, 3)}, []float64{-1, 1}},
+		{kernels.LayerNorm{}, []Tensor{vec(1, 3), vec(2, 3), vec(1, 1)}, []float64{-1, 4}},
 		// The first step of Adam moves by the learning rate, whatever the gradient's size.
 		{kernels.Update{Rule: kernels.Adam, LR: 0.1, Beta1: 0.9, Beta2: 0.999, Step: 1}, []Tensor{vec(1, 1), vec(5, -0.01), vec(0, 0), vec(0, 0)}, []float64{0.9, 1.1}},
 		{kernels.Update{Rule: kernels.AdamW, LR: 0.1, Beta1: 0.9, Beta2: 0.999, Step: 1, WeightDecay: 0.5},
@@ -150,6 +151,7 @@ func TestGradientsAgreeWithFiniteDifferences(t *testing.T) {
 	g := gen{rand.New(rand.NewPCG(5, 5))}
 	s := device.Shape{3, 4}
 	labels := New(device.Int64, device.Shape{3}, 2, 0, 3)
+	gamma := New(device.Float64, device.Shape{4}, 1, -2, 0.5, 3)
 	w := kernels.Window{Kernel: [2]int{3, 2}, Stride: [2]int{2, 1}, Before: [2]int{1, 0}, After: [2]int{0, 1}, Dilation: [2]int{1, 2}}
 	conv, filter, key := kernels.Conv2d{Window: w}, g.filled(device.Float64, device.Shape{3, 2, 3, 2}, g.NormFloat64), New(device.Int64, device.Shape{2}, 5, 6)
 	apply := func(i kernels.Instr, in ...Tensor) Tensor {
@@ -178,6 +180,7 @@ func TestGradientsAgreeWithFiniteDifferences(t *testing.T) {
 		{kernels.Softmax{Axis: 0}, nil, ofY(kernels.SoftmaxGrad{Axis: 0})},
 		{kernels.Softmax{Axis: 1, Log: true}, nil, ofY(kernels.SoftmaxGrad{Axis: 1, Log: true})},
 		{kernels.Normalize{Eps: 1e-3}, nil, ofX(kernels.NormalizeGrad{Eps: 1e-3})},
+		{kernels.LayerNorm{Eps: 1e-3}, []Tensor{gamma, gamma}, func(x, _, gy Tensor) Tensor { return apply(kernels.LayerNormGrad{Eps: 1e-3}, x, gamma, gy) }},
 		{kernels.Reduce{Fn: kernels.Max, Axes: []int{1}}, nil,
 			func(x, y, gy Tensor) Tensor { return apply(kernels.MaxGrad{Axes: []int{1}}, x, y, gy) }},
 		{kernels.CrossEntropy{}, []Tensor{labels},

@@ -36,6 +36,14 @@ func network(i kernels.Instr, in []Tensor, out kernels.Type) ([]Tensor, error) {
 			hat, _ := normalize(lineOf(in[0], last, idx), i.Eps)
 			return hat[idx[last]]
 		})
+	case kernels.LayerNorm:
+		last := len(out.Shape) - 1
+		return one(func(idx []int) float64 {
+			hat, _ := normalize(lineOf(in[0], last, idx), i.Eps)
+			return hat[idx[last]]*in[1].V[idx[last]] + in[2].V[idx[last]]
+		})
+	case kernels.LayerNormGrad:
+		return layerNormGrad(in, i.Eps), nil
 	case kernels.NormalizeGrad:
 		last := len(out.Shape) - 1
 		return one(func(idx []int) float64 {
@@ -150,6 +158,26 @@ func normalize(x []float64, eps float64) (hat []float64, rstd float64) {
 		hat = append(hat, (v-mean)*rstd)
 	}
 	return hat, rstd
+}
+
+// layerNormGrad gives the gradients of x, gamma and beta.
+func layerNormGrad(in []Tensor, eps float64) []Tensor {
+	x, gamma, gy := in[0], in[1], in[2]
+	n := len(gamma.V)
+	out := []Tensor{{x.Type, make([]float64, len(x.V))}, {gamma.Type, make([]float64, n)}, {gamma.Type, make([]float64, n)}}
+	for at := 0; at < len(x.V); at += n {
+		row, g := x.V[at:at+n], slices.Clone(gy.V[at:at+n])
+		hat, _ := normalize(row, eps)
+		for k := range g {
+			out[1].V[k] += g[k] * hat[k]
+			out[2].V[k] += g[k]
+			g[k] *= gamma.V[k]
+		}
+		for k := range g {
+			out[0].V[at+k] = normalizeGrad(row, g, eps, k)
+		}
+	}
+	return out
 }
 
 // normalizeGrad multiplies gy by the Jacobian, element by element.
