@@ -25,8 +25,11 @@ func prepare(b testing.TB, i kernels.Instr, in ...kernels.Type) (kernels.Kernel,
 			require.NoError(b, err)
 			raw, err := buf.Host()
 			require.NoError(b, err)
-			for k := range device.As[float32](raw) {
-				device.As[float32](raw)[k] = float32(k%13)/8 - 0.75
+			clear(raw)
+			for k := range raw[:len(raw)/4] {
+				if t.Dtype.IsFloat() {
+					device.As[float32](raw)[k] = float32(k%13)/8 - 0.75
+				}
 			}
 			b.Cleanup(func() { require.NoError(b, buf.Release()) })
 			bufs = append(bufs, buf)
@@ -75,7 +78,7 @@ func BenchmarkAdd(b *testing.B) {
 
 // BenchmarkFamilies goes through a pass over 64×1024 elements of each other kind.
 func BenchmarkFamilies(b *testing.B) {
-	x := f32(64, 1024)
+	x, ids := f32(64, 1024), kernels.Type{Dtype: device.Int32, Shape: device.Shape{64}}
 	for _, c := range []struct {
 		i  kernels.Instr
 		in []kernels.Type
@@ -83,7 +86,12 @@ func BenchmarkFamilies(b *testing.B) {
 		{kernels.Unary{Fn: kernels.Relu}, []kernels.Type{x}}, {kernels.Unary{Fn: kernels.Gelu}, []kernels.Type{x}},
 		{kernels.Binary{Fn: kernels.GeluGrad}, []kernels.Type{x, x}}, {kernels.Unary{Fn: kernels.Exp}, []kernels.Type{x}},
 		{kernels.Reduce{Fn: kernels.Sum, Axes: []int{0}}, []kernels.Type{x}}, {kernels.Reduce{Fn: kernels.Sum, Axes: []int{1}}, []kernels.Type{x}},
-		{kernels.Softmax{Axis: 1}, []kernels.Type{x}}, {kernels.Normalize{Eps: 1e-5}, []kernels.Type{x}},
+		{kernels.Softmax{Axis: 1}, []kernels.Type{x}}, {kernels.SoftmaxGrad{Axis: 1}, []kernels.Type{x, x}},
+		{kernels.Softmax{Axis: 1, Log: true}, []kernels.Type{x}}, {kernels.SoftmaxGrad{Axis: 1, Log: true}, []kernels.Type{x, x}},
+		{kernels.CrossEntropy{}, []kernels.Type{x, ids}}, {kernels.CrossEntropyGrad{}, []kernels.Type{x, ids, f32()}},
+		{kernels.Normalize{Eps: 1e-5}, []kernels.Type{x}}, {kernels.NormalizeGrad{Eps: 1e-5}, []kernels.Type{x, x}},
+		{kernels.LayerNorm{Eps: 1e-5}, []kernels.Type{x, f32(1024), f32(1024)}},
+		{kernels.LayerNormGrad{Eps: 1e-5}, []kernels.Type{x, f32(1024), x}},
 		{kernels.Transpose{Perm: []int{1, 0}}, []kernels.Type{x}},
 		{kernels.SumSquares{}, []kernels.Type{x, {Dtype: device.Float64}}},
 	} {
