@@ -33,6 +33,10 @@ func TestKernelsRunWithoutAllocation(t *testing.T) {
 		{MatMul{}, []Type{a, w}}, {MatMul{TransA: true}, []Type{f32(2, 3, 3), f32(2, 3, 3)}}, {Viewed{MatMul{}, []*View{nil, of}}, []Type{a, f32(10, 600)}},
 		{MatMulThen{MatMul{}, then}, []Type{a, w, f32(10)}}, {Transpose{[]int{1, 0}}, []Type{x}}, {Pad{1, 1, 1}, []Type{x}}, {Concat{0}, []Type{x, x}},
 		{Reduce{Axes: []int{1}}, []Type{f32(8, 20, 30)}}, {MaxGrad{Axes: []int{1}}, []Type{x, f32(40), f32(40)}},
+		{Softmax{Axis: 1}, []Type{x}}, {SoftmaxGrad{Axis: 1, Log: true}, []Type{x, x}}, {Softmax{Axis: 0, Log: true}, []Type{x}},
+		{CrossEntropy{}, []Type{x, i32(40)}}, {CrossEntropyGrad{}, []Type{x, i32(40), f32()}}, {Gather{}, []Type{x, i32(7)}}, {ScatterAdd{50}, []Type{i32(40), x}},
+		{LayerNorm{}, []Type{x, f32(300), f32(300)}}, {LayerNormGrad{}, []Type{x, f32(300), x}}, {NormalizeGrad{}, []Type{x, x}},
+		{OnRows{Update{Rule: SGD, LR: 1, Step: 1}}, []Type{x, f32(5, 300), i32(5)}},
 	} {
 		b, err := For(device.Host())
 		require.NoError(t, err)

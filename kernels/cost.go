@@ -72,6 +72,10 @@ func flops(i Instr, in, out []Type) int {
 		return 7 * elems(in, 0)
 	case NormalizeGrad:
 		return 11 * elems(in, 0)
+	case LayerNorm:
+		return 9 * elems(in, 0)
+	case LayerNormGrad:
+		return 15 * elems(in, 0)
 	case MatMul:
 		_, k := matrixDims(in[0].Shape, i.TransA)
 		return 2 * k * elems(out, 0)
