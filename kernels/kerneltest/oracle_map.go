@@ -77,7 +77,8 @@ func registers(i kernels.Map, in []Tensor, first float64, idx []int) []about {
 	regs[0].slack = first
 	for _, s := range i.Steps {
 		a, b := regs[s.Args[0]], about{}
-		fn := func(a, _ float64) float64 { return unary(s.Op.(kernels.Unary), a) }
+		one, _ := s.Op.(kernels.Unary)
+		fn := func(a, _ float64) float64 { return unary(one, a) }
 		if op, ok := s.Op.(kernels.Binary); ok {
 			b = regs[s.Args[1]]
 			fn = func(a, b float64) float64 { return binary(op.Fn, a, b) }
@@ -89,7 +90,10 @@ func registers(i kernels.Map, in []Tensor, first float64, idx []int) []about {
 				r.slack += tolerance(d) * (1 + math.Abs(v))
 			}
 		}
-		if !inside(d, a.v) || !inside(d, b.v) {
+		if one.Fn == kernels.Sin || one.Fn == kernels.Cos { // between corners too they may be anywhere
+			r.slack += min(2, a.slack)
+		}
+		if !inside(d, a.v) || !inside(d, b.v) || math.IsInf(a.slack+b.slack, 1) {
 			r.slack = math.Inf(1)
 		}
 		regs = append(regs, r)
