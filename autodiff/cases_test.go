@@ -259,6 +259,7 @@ func networkCases() []opCase {
 		opCase{"LayerNorm", fixed(normal, []int{3, 5}, []int{5}, []int{5}), norm, nil},
 		opCase{"LayerNorm of three axes", fixed(normal, []int{2, 2, 4}, []int{4}, []int{4}), norm, nil},
 		opCase{"LayerNorm of one element", fixed(normal, []int{3, 1}, []int{1}, []int{1}), norm, nil},
+		opCase{"LayerNorm with parameters that broadcast", fixed(normal, []int{3, 5}, []int{1, 5}, []int{1}), norm, nil},
 		opCase{"Linear", fixed(normal, []int{3, 4}, []int{4, 2}, []int{2}), func(g *Graph, in []node) node { return g.Linear(in[0], in[1], in[2]) },
 			func(in []node) (node, error) {
 				xw, err := gorgonia.Mul(in[0], in[1])

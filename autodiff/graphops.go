@@ -157,7 +157,11 @@ func (g *Graph) CrossEntropy(logits, labels *gorgonia.Node) *gorgonia.Node {
 // LayerNorm normalises the last axis to mean 0 and variance 1, then scales by gamma and shifts by beta (Ba, Kiros and
 // Hinton, arXiv:1607.06450).
 func (g *Graph) LayerNorm(x, gamma, beta *gorgonia.Node, eps float64) *gorgonia.Node {
-	return g.Add(g.Mul(g.Apply(kernels.Normalize{Eps: eps}, x), gamma), beta)
+	i := kernels.LayerNorm{Eps: eps}
+	if _, err := i.Infer([]kernels.Type{g.types[x], g.types[gamma], g.types[beta]}); err != nil { // not one number per column
+		return g.Add(g.Mul(g.Apply(kernels.Normalize{Eps: eps}, x), gamma), beta)
+	}
+	return g.Apply(i, x, gamma, beta)
 }
 
 // Linear is x·w + b with w (in, out).

@@ -80,6 +80,8 @@ func ruleOf(i kernels.Instr) rule {
 		return one(func(v *vjp) node { return v.Apply(kernels.CrossEntropyGrad{}, v.in[0], v.in[1], v.gy) })
 	case kernels.Normalize:
 		return one(func(v *vjp) node { return v.Apply(kernels.NormalizeGrad{Eps: i.Eps}, v.in[0], v.gy) })
+	case kernels.LayerNorm:
+		return func(v *vjp) []node { return v.ApplyAll(kernels.LayerNormGrad{Eps: i.Eps}, v.in[0], v.in[1], v.gy) }
 	case kernels.Cast:
 		return one(func(v *vjp) node { return v.Apply(kernels.Cast{To: v.types[v.in[0]].Dtype}, v.gy) })
 	}

@@ -47,7 +47,7 @@ func (c *compiled) settle(before int, gin, gout []*gorgonia.Node) {
 			again = true
 		case kernels.Slice:
 			again = fresh <= sliced[in[0]]
-		case kernels.Unary, kernels.Binary, kernels.Cast, kernels.Normalize:
+		case kernels.Unary, kernels.Binary, kernels.Cast, kernels.Normalize, kernels.LayerNorm:
 			again = fresh < bytes(n)
 		}
 		if !again {
