@@ -93,6 +93,23 @@ func (f *Func) CallAll(in ...*Tensor) []*Tensor {
 }
 
 func (f *Func) call(in []*Tensor) ([]*Tensor, error) {
+	in, err := f.checked(in)
+	if err != nil {
+		return nil, err
+	}
+	dev, owner, err := common(in)
+	if err != nil {
+		return nil, err
+	}
+	prog, err := f.programs(dev, in)
+	if err != nil {
+		return nil, err
+	}
+	return prog.forward(dev, owner, in)
+}
+
+// checked is the arguments, with what the function holds.
+func (f *Func) checked(in []*Tensor) ([]*Tensor, error) {
 	if f.err != nil {
 		return nil, f.err
 	}
@@ -105,20 +122,9 @@ func (f *Func) call(in []*Tensor) ([]*Tensor, error) {
 		}
 	}
 	if f.prepare != nil {
-		var err error
-		if in, err = f.prepare(in); err != nil {
-			return nil, err
-		}
+		return f.prepare(in)
 	}
-	dev, owner, err := common(in)
-	if err != nil {
-		return nil, err
-	}
-	prog, err := f.programs(dev, in)
-	if err != nil {
-		return nil, err
-	}
-	return prog.forward(dev, owner, in)
+	return in, nil
 }
 
 // body is a frame of its own, which insideBody looks for.

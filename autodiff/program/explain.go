@@ -31,11 +31,11 @@ func (u *Unit) Explain(w io.Writer) error {
 	var total kernels.Cost
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "  instruction\treads\tmakes\tflops\tbytes\n")
-	free := 0
+	reshapes := 0
 	makers := u.Makers()
 	for _, i := range u.Insts {
 		if alias(i) {
-			free++
+			reshapes++
 			continue
 		}
 		c := u.cost(i)
@@ -45,8 +45,12 @@ func (u *Unit) Explain(w io.Writer) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "given %s; results %s\n%d instructions and %d free reshapes, %s flops, %s read and written\n",
-		u.names(u.Given, true), u.names(u.Results, false), len(u.Insts)-free, free, inUnits(total.Flops), inBytes(total.Bytes))
+	free := ""
+	if reshapes > 0 {
+		free = fmt.Sprintf(", %d reshapes for nothing", reshapes)
+	}
+	_, err := fmt.Fprintf(w, "given %s; results %s\n%d instructions%s, %s flops, %s read and written\n",
+		u.names(u.Given, true), u.names(u.Results, false), len(u.Insts)-reshapes, free, inUnits(total.Flops), inBytes(total.Bytes))
 	return err
 }
 
