@@ -18,9 +18,9 @@ func TestExplainTellsWhatWasFusedAndWhatItCosts(t *testing.T) {
 			for _, block := range strings.Split(strings.TrimSpace(string(raw)), "\n\n") {
 				before, _, _ := strings.Cut(block, "\n----")
 				_, body, _ := strings.Cut(before, "\n")
-				p, err := Compile(parseUnit(t, body), backend(t))
-				require.NoError(t, err)
-				require.NoError(t, p.Explain(&text))
+				u := parseUnit(t, body)
+				Optimize(u)
+				require.NoError(t, u.Explain(&text))
 				text.WriteString("\n")
 			}
 			file := "testdata/" + name + ".explain"
@@ -31,5 +31,26 @@ func TestExplainTellsWhatWasFusedAndWhatItCosts(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, string(want), text.String())
 		})
+	}
+}
+
+func TestExplainOfAProgramTellsTheMemoryOfARun(t *testing.T) {
+	u := parseUnit(t, "sums\ngiven %0 float32(64, 32)\n%1 = Softmax(axis=1, log=false) %0\n%2 = Sum(axes=[1], keep=false) %1\nresults %2\n")
+	p, err := Compile(u, backend(t))
+	require.NoError(t, err)
+	var text strings.Builder
+	require.NoError(t, p.Explain(&text))
+	require.Contains(t, text.String(), "memory of a run: 256 B for results, 8.0 KiB between (the arena)")
+}
+
+func TestDotDrawsEveryInstructionAndValue(t *testing.T) {
+	u := parseUnit(t, "small\ngiven %0 float32(2, 3), %1 float32(3)\n%2 = Add %0 %1\n%3 = Reshape(6) %2\nresults %3, %0\n")
+	var text strings.Builder
+	require.NoError(t, u.Dot(&text))
+	for _, line := range []string{
+		`digraph "small" {`, `v0 [label="%0 float32(2, 3)", shape=ellipse]`, `i0 [label="Add\n6 flops, 60 B", fillcolor="palegreen"]`,
+		`v1 -> i0 [label="%1 (3)", penwidth=1]`, `i0 -> i1 [`, `i1 -> r0 [`, `v0 -> r1 [`,
+	} {
+		require.Contains(t, text.String(), line)
 	}
 }
