@@ -11,6 +11,7 @@ import (
 
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/autodiff/nn"
+	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/optim"
 )
 
@@ -108,7 +109,9 @@ var block = autodiff.Define("block", func(g *autodiff.Graph, x, mask, g1, b1, wq
 
 var meanSquare = autodiff.Define("mean square", func(g *autodiff.Graph, x node) node { return g.Mean(g.Mul(x, x)) })
 
-func transformer() model {
+func transformer() model { return transformerOn(device.Host()) }
+
+func transformerOn(dev device.Device) model {
 	src := source()
 	linear := func(in, out int) []*autodiff.Tensor { return nn.NewLinear(src, in, out).Params() }
 	norm := func() []*autodiff.Tensor { return nn.NewLayerNorm(width).Params() }
@@ -119,7 +122,10 @@ func transformer() model {
 			m[i*length+j] = float32(math.Inf(-1))
 		}
 	}
-	x, mask := autodiff.NormalFrom(src, 1, batch, length, width), autodiff.New(m, length, length)
+	x, mask := autodiff.To(autodiff.NormalFrom(src, 1, batch, length, width), dev), autodiff.To(autodiff.New(m, length, length), dev)
+	for i, p := range params {
+		params[i] = autodiff.To(p.Detach(), dev).RequireGrad()
+	}
 	return model{params, within([]*autodiff.Tensor{x}, func(in []*autodiff.Tensor) *autodiff.Tensor {
 		return meanSquare.Call(block.Call(append([]*autodiff.Tensor{in[0], mask}, params...)...))
 	}), 0.01}
