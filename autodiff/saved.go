@@ -10,69 +10,171 @@ import (
 // settle decides what the forward saves for the backward: of the nodes from before the backward those that it reads, but for what it
 // can as well compute again from others that are kept.
 func (c *compiled) settle(before int, gin, gout []*gorgonia.Node) {
-	g := c.graph
-	forward := g.order[:before]
-	read := g.readBy(forward, gin, gout)
-	bytes := func(n *gorgonia.Node) int { return g.types[n].Bytes() }
-	input := map[*gorgonia.Node]bool{}
-	for _, n := range c.in {
-		input[n] = true
-	}
-	result := map[*gorgonia.Node]bool{}
-	for _, n := range c.out {
-		result[n] = true
-	}
-	sliced := map[*gorgonia.Node]int{} // bytes of what is read of a node in slices
-	for n := range read {
-		if op, ok := n.Op().(*Op); ok && isSlice(op.Instr) {
-			sliced[g.operands(n)[0]] += bytes(n)
+	s := saving{g: c.graph, fixed: map[*gorgonia.Node]bool{}, work: map[*gorgonia.Node]int{}}
+	forward := c.graph.order[:before]
+	s.keep = c.graph.readBy(forward, gin, gout)
+	for _, ns := range [2][]*gorgonia.Node{c.in, c.out} {
+		for _, n := range ns {
+			s.fixed[n] = true
 		}
 	}
-	for i := before - 1; i >= 0; i-- {
-		n := forward[i]
-		op, ok := n.Op().(*Op)
-		if !ok || !read[n] || input[n] || result[n] {
-			continue
-		}
-		in := g.operands(n)
-		fresh := 0 // bytes to keep that are not kept yet
-		for _, x := range in {
-			if !read[x] {
-				fresh += bytes(x)
-			}
-		}
-		again := false
-		switch op.Instr.(type) {
-		case kernels.Reshape, kernels.Transpose, kernels.BroadcastTo, kernels.Fill:
-			again = true
-		case kernels.Slice:
-			again = fresh <= sliced[in[0]]
-		case kernels.Unary, kernels.Binary, kernels.Cast, kernels.Normalize, kernels.LayerNorm:
-			again = fresh < bytes(n)
-		}
-		if !again {
-			continue
-		}
-		delete(read, n)
-		for _, x := range in {
-			read[x] = true
+	s.unmoved(forward)
+	s.unsliced(forward)
+	for _, n := range forward {
+		if work, price := s.again(n); s.keep[n] && !s.fixed[n] && work <= maxWork && price < s.bytes(n) {
+			s.replace(n)
+			s.work[n] = work
 		}
 	}
+	isInput := map[*gorgonia.Node]bool{}
 	for i, n := range c.in {
-		if read[n] {
+		isInput[n] = true
+		if s.keep[n] {
 			c.reads = append(c.reads, i)
 		}
 	}
 	for _, n := range forward {
-		if read[n] && !input[n] {
+		if s.keep[n] && !isInput[n] {
 			c.kept = append(c.kept, n)
 		}
 	}
 }
 
-func isSlice(i kernels.Instr) bool {
-	_, ok := i.(kernels.Slice)
-	return ok
+// saving is the choice under way.
+type saving struct {
+	g     *Graph
+	keep  map[*gorgonia.Node]bool
+	fixed map[*gorgonia.Node]bool // inputs and results: there without being computed again
+	work  map[*gorgonia.Node]int  // of nodes that are computed again
+}
+
+// maxWork bounds what is computed again for one node: a few additions, or a function such as GELU, but no chain of them.
+const maxWork = 8
+
+// never is the work of what is not computed again.
+const never = maxWork + 1
+
+func (s *saving) bytes(n *gorgonia.Node) int { return s.g.types[n].Bytes() }
+
+// unmoved keeps what a move shows instead of what it makes.
+func (s *saving) unmoved(forward []*gorgonia.Node) {
+	for i := len(forward) - 1; i >= 0; i-- {
+		n := forward[i]
+		if op, ok := n.Op().(*Op); ok && s.keep[n] && !s.fixed[n] && isMove(op.Instr) {
+			s.replace(n)
+		}
+	}
+}
+
+// unsliced keeps a whole instead of slices that make it up.
+func (s *saving) unsliced(forward []*gorgonia.Node) {
+	of := map[*gorgonia.Node]int{}
+	for _, n := range forward {
+		if op, ok := n.Op().(*Op); ok && s.keep[n] {
+			if _, slice := op.Instr.(kernels.Slice); slice {
+				of[s.g.operands(n)[0]] += s.bytes(n)
+			}
+		}
+	}
+	for whole, bytes := range of {
+		if bytes >= s.bytes(whole) {
+			s.keep[whole] = true
+		}
+	}
+}
+
+func isMove(i kernels.Instr) bool {
+	switch i.(type) {
+	case kernels.Reshape, kernels.Transpose, kernels.BroadcastTo, kernels.Fill:
+		return true
+	}
+	return false
+}
+
+// workOf is what an instruction costs for each element, in additions; never for what has to be kept.
+func workOf(i kernels.Instr) int {
+	switch i := i.(type) {
+	case kernels.Reshape, kernels.Transpose, kernels.BroadcastTo, kernels.Fill, kernels.Slice:
+		return 0
+	case kernels.Binary, kernels.Cast:
+		return 1
+	case kernels.Normalize, kernels.LayerNorm:
+		return 4
+	case kernels.Unary:
+		switch i.Fn {
+		case kernels.Neg, kernels.Scale, kernels.Shift, kernels.Relu:
+			return 1
+		}
+		return 4
+	}
+	return never
+}
+
+// again is the work of computing n once more, and the bytes that have to be kept for it and are not yet.
+func (s *saving) again(n *gorgonia.Node) (work, price int) {
+	op, ok := n.Op().(*Op)
+	if !ok {
+		return never, 0
+	}
+	if work = workOf(op.Instr); work == never {
+		return never, 0
+	}
+	for _, x := range s.g.operands(n) {
+		w, p := s.have(x)
+		work, price = min(work+w, never), price+p
+	}
+	return work, price
+}
+
+// have is what it costs to have x: nothing where it is kept, and otherwise the cheaper of keeping it and of computing it again.
+func (s *saving) have(x *gorgonia.Node) (work, price int) {
+	if s.keep[x] {
+		return 0, 0
+	}
+	if w, known := s.work[x]; known {
+		return w, 0
+	}
+	if !s.fixed[x] {
+		if w, p := s.againOnce(x); w < never && p < s.bytes(x) {
+			return w, p
+		}
+	}
+	return 0, s.bytes(x)
+}
+
+// againOnce is again for an operand of an operand, where whatever is not there has to be kept: so that no search goes deep.
+func (s *saving) againOnce(n *gorgonia.Node) (work, price int) {
+	op, ok := n.Op().(*Op)
+	if !ok {
+		return never, 0
+	}
+	work = workOf(op.Instr)
+	for _, x := range s.g.operands(n) {
+		if w, known := s.work[x]; known {
+			work = min(work+w, never)
+		} else if !s.keep[x] {
+			price += s.bytes(x)
+		}
+	}
+	return work, price
+}
+
+// replace lets n be computed again: what it reads is kept, or computed again itself.
+func (s *saving) replace(n *gorgonia.Node) {
+	delete(s.keep, n)
+	for _, x := range s.g.operands(n) {
+		w, p := s.have(x)
+		switch {
+		case s.keep[x]:
+		case w == 0 && p == s.bytes(x):
+			s.keep[x] = true
+		default:
+			if _, known := s.work[x]; !known {
+				s.work[x] = w
+				s.replace(x)
+			}
+		}
+	}
 }
 
 // readBy are the nodes of the forward that the backward reads, which leads from gin to gout.
@@ -92,13 +194,13 @@ func (g *Graph) readBy(forward, gin, gout []*gorgonia.Node) map[*gorgonia.Node]b
 			read[x] = true
 		}
 	}
-	for _, n := range gin {
-		delete(read, n)
-	}
 	for _, n := range gout { // a gradient may be a value of the forward itself
 		if _, have := stop[n]; have {
 			read[n] = true
 		}
+	}
+	for _, n := range gin {
+		delete(read, n)
 	}
 	return read
 }

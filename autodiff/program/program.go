@@ -97,3 +97,6 @@ func (p *Program) failed(err error) error {
 	}
 	return fmt.Errorf("%s, instruction %d (%v): %w", p.name, at.At, at.Instr, at.Err)
 }
+
+// Unit is what the program computes, optimized. It must not be changed.
+func (p *Program) Unit() *Unit { return p.unit }
