@@ -69,9 +69,11 @@ func add[T vec.Float](l *vec.Loops[T], f *fold, acc []float64, x []T, m int) {
 		foldRows(l, f.fn, acc, x, m*f.in.mul, f.in.step, f.in.dims, f.in.strides)
 		return
 	}
-	for wide := f.n * f.copies; len(x) > 0; x = x[min(wide, len(x)):] {
-		l.Accumulate(acc[:min(wide, len(x))], x)
-	}
+	wide := f.n * f.copies
+	rows := len(x) / wide
+	l.AccumulateRows(acc[:wide], x, rows)
+	x = x[rows*wide:]
+	l.Accumulate(acc[:len(x)], x)
 }
 
 // foldRows adds a tile x to sums: n indices step apart, each all of dims.
@@ -81,6 +83,10 @@ func foldRows[T vec.Float](l *vec.Loops[T], fn ReduceFn, acc []float64, x []T, n
 		return
 	}
 	size := len(x) / n
+	if step == 0 && len(dims) == 1 && strides[0] == 1 && fn != Max {
+		l.AccumulateRows(acc[:size], x, n)
+		return
+	}
 	for k := range n {
 		foldRows(l, fn, acc[k*step:], x[k*size:(k+1)*size], dims[0], strides[0], dims[1:], strides[1:])
 	}

@@ -73,6 +73,37 @@ func accumulate16(acc []float64, x []float32) {
 	}
 }
 
+// accumulateRows16 goes down the rows by columns of some vectors, whose sums stay in registers.
+func accumulateRows16(acc []float64, x []float32, rows int) {
+	n := len(acc)
+	x = x[:rows*n]
+	i := 0
+	for ; i+4*width8 <= n; i += 4 * width8 {
+		s0, s1, s2, s3 := load64x8(acc, i), load64x8(acc, i+width8), load64x8(acc, i+2*width8), load64x8(acc, i+3*width8)
+		for at := i; at < len(x); at += n {
+			s0, s1 = s0.Add(loadWide8(x, at)), s1.Add(loadWide8(x, at+width8))
+			s2, s3 = s2.Add(loadWide8(x, at+2*width8)), s3.Add(loadWide8(x, at+3*width8))
+		}
+		s0.Store(at64x8(acc, i))
+		s1.Store(at64x8(acc, i+width8))
+		s2.Store(at64x8(acc, i+2*width8))
+		s3.Store(at64x8(acc, i+3*width8))
+	}
+	for ; i+width8 <= n; i += width8 {
+		s := load64x8(acc, i)
+		for at := i; at < len(x); at += n {
+			s = s.Add(loadWide8(x, at))
+		}
+		s.Store(at64x8(acc, i))
+	}
+	archsimd.ClearAVXUpperBits()
+	for ; i < n; i++ {
+		for at := i; at < len(x); at += n {
+			acc[i] += float64(x[at])
+		}
+	}
+}
+
 // accumulateMul16: a product of two float32 is exact in float64, fused or not.
 func accumulateMul16(acc []float64, a, b []float32) {
 	a, b = a[:len(acc)], b[:len(acc)]

@@ -63,6 +63,13 @@ func plain[T Float]() *Loops[T] {
 				acc[k] += float64(x[k])
 			}
 		},
+		AccumulateRows: func(acc []float64, x []T, rows int) {
+			for r := range rows {
+				for k, v := range x[r*len(acc) : (r+1)*len(acc)] {
+					acc[k] += float64(v)
+				}
+			}
+		},
 		AccumulateMul: func(acc []float64, a, b []T) {
 			for k := range acc {
 				acc[k] += float64(a[k]) * float64(b[k])

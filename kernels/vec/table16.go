@@ -78,13 +78,14 @@ func table16(name string) *Loops[float32] {
 			each16(o, x, all16(high), func(x, high f32x16) f32x16 { return x.Sub(high).Sub(low).Mul(by) })
 		},
 
-		Sum:           sum16,
-		SumSquares:    func(x []float32) float64 { return products16(x, x, 0) },
-		Dot:           func(a, b []float32) float64 { return products16(a, b, 0) },
-		Variance:      func(x []float32, mean float64) float64 { return products16(x, x, mean) },
-		Max:           max16,
-		Accumulate:    accumulate16,
-		AccumulateMul: accumulateMul16,
-		ExpSum:        expSum16,
+		Sum:            sum16,
+		SumSquares:     func(x []float32) float64 { return products16(x, x, 0) },
+		Dot:            func(a, b []float32) float64 { return products16(a, b, 0) },
+		Variance:       func(x []float32, mean float64) float64 { return products16(x, x, mean) },
+		Max:            max16,
+		Accumulate:     accumulate16,
+		AccumulateMul:  accumulateMul16,
+		AccumulateRows: accumulateRows16,
+		ExpSum:         expSum16,
 	}
 }

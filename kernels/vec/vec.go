@@ -30,9 +30,11 @@ type Loops[T Float] struct {
 	// Variance is Σ(x−mean)².
 	Variance func(x []T, mean float64) float64
 	Max      func(x []T) T // NaN where there is one; −Inf of nothing
-	// Accumulate adds a row to sums: acc += x. AccumulateMul adds the product of two: acc += a·b.
-	Accumulate    func(acc []float64, x []T)
-	AccumulateMul func(acc []float64, a, b []T)
+	// Accumulate adds a row to sums: acc += x. AccumulateMul adds the product of two: acc += a·b. AccumulateRows adds the rows of
+	// x, which follow each other and are as long as acc, in order.
+	Accumulate     func(acc []float64, x []T)
+	AccumulateMul  func(acc []float64, a, b []T)
+	AccumulateRows func(acc []float64, x []T, rows int)
 	// ExpSum is o = exp(x−m), and the sum of o.
 	ExpSum func(o, x []T, m T) float64
 }

@@ -247,6 +247,9 @@ func (a *args[T]) run(f any) []T {
 		r = float64(f(a.x))
 	case func(o, x []T, m T) float64:
 		r = f(a.o, a.x, a.c)
+	case func(acc []float64, x []T, rows int):
+		n := len(a.acc) / 3
+		f(a.acc[:n], a.x[:3*n], 3)
 	default:
 		if !a.runRows(f, 0, len(a.o)) {
 			panic(fmt.Sprintf("no such kind of loop: %T", f))
