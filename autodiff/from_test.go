@@ -147,7 +147,7 @@ func TestADeepGraphIsTaken(t *testing.T) {
 	g := gorgonia.NewGraph()
 	x := matrixOf(g, "x", 1, 3)
 	y := x
-	const depth = 3000
+	const depth = 1500
 	for range depth {
 		y = must(gorgonia.Add(y, x))
 	}
