@@ -79,7 +79,6 @@ type builder func(g *Graph, in []node) node
 
 // build is the body of the function.
 func (t *imported) build(g *Graph, in []*gorgonia.Node) []*gorgonia.Node {
-	g.aside = g.expr // nobody sees this graph, and edges are dear
 	values := slices.Grow(slices.Clone(in), len(t.steps))
 	for _, s := range t.steps {
 		args := make([]node, len(s.args))
@@ -107,6 +106,7 @@ func (t *imported) build(g *Graph, in []*gorgonia.Node) []*gorgonia.Node {
 // try builds the function once, so that what is wrong is told at once. The caller holds buildMu.
 func (t *imported) try() error {
 	g := newGraph()
+	g.aside = g.expr
 	var in []node
 	for _, typ := range t.in {
 		in = append(in, g.input(typ))

@@ -237,6 +237,7 @@ func (f *Func) compile(dev device.Device, in []*Tensor) (c *compiled, err error)
 	}
 	defer buildMu.Unlock()
 	g := newGraph()
+	g.aside = g.expr
 	defer func() {
 		if r := recover(); r != nil {
 			err = g.err // a nil node that the body went on to use is the consequence, not the cause

@@ -9,6 +9,7 @@ import (
 	"gorgonia.org/tensor"
 
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/kernels"
 )
 
 // gorgoniaTensor is an argument as a value of Gorgonia's.
@@ -186,4 +187,26 @@ func TestOpsThatComputeOnGorgoniasMachinesLeaveNoBuffers(t *testing.T) {
 		require.Error(t, err)
 	}
 	require.Equal(t, before, device.Host().Stats().Live)
+}
+
+func TestTheGraphOfABodyRunsOnGorgoniasMachine(t *testing.T) {
+	var y []float64
+	f := Define("f", func(g *Graph, a, b node) node {
+		sum := g.Add(a, b)
+		both := g.ApplyAll(kernels.Map{Shape: device.Shape{2}, Steps: []kernels.Step{{Op: kernels.Unary{Fn: kernels.Neg}}, {Op: kernels.Unary{Fn: kernels.Exp}}},
+			Outs: []kernels.Out{{Reg: 1}, {Reg: 2}}}, sum)
+		out := g.Mul(both[1], g.Sub(both[0], a))
+		e := g.ExprGraph()
+		require.Len(t, e.AllNodes(), 7)
+		require.Len(t, e.Roots(), 1)
+		for k, in := range e.Inputs() {
+			require.NoError(t, gorgonia.Let(in, tensor.New(tensor.WithBacking([]float64{float64(k), 0.5}))))
+		}
+		vm := gorgonia.NewTapeMachine(e)
+		defer vm.Close() //nolint:errcheck // it holds nothing
+		require.NoError(t, vm.RunAll())
+		y = fromGorgonia(t, e.Roots()[0].Value())
+		return out
+	})
+	requireClose(t, numbers(t, f.Call(New([]float64{0, 0.5}), New([]float64{1, 0.5}))), y, 1e-12, "result")
 }

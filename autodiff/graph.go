@@ -24,8 +24,7 @@ type Graph struct {
 	args  map[*gorgonia.Node][]*gorgonia.Node
 	err   error
 
-	// aside, where it is set, takes new nodes instead of expr, without edges: Gorgonia looks through all nodes for every edge of a new one,
-	// and nobody sees those of a backward.
+	// aside, where it is set, takes new nodes instead of expr, without edges: Gorgonia looks through all nodes for every edge of a new one.
 	aside *gorgonia.ExprGraph
 }
 
@@ -33,8 +32,29 @@ func newGraph() *Graph {
 	return &Graph{expr: gorgonia.NewGraph(), types: map[*gorgonia.Node]kernels.Type{}, args: map[*gorgonia.Node][]*gorgonia.Node{}}
 }
 
-// ExprGraph is the Gorgonia graph behind g, to walk or to draw.
-func (g *Graph) ExprGraph() *gorgonia.ExprGraph { return g.expr }
+// ExprGraph is g so far as a Gorgonia graph, to walk or to draw. In a function's body it is a copy, with nodes of its own.
+func (g *Graph) ExprGraph() *gorgonia.ExprGraph {
+	if g.aside == nil {
+		return g.expr
+	}
+	whole, copies := newGraph(), map[*gorgonia.Node]*gorgonia.Node{}
+	for _, n := range g.order {
+		op, ok := n.Op().(*Op)
+		switch {
+		case !ok:
+			copies[n] = whole.input(g.types[n])
+		case op.Result == 0:
+			in := make([]*gorgonia.Node, len(op.In))
+			for k, x := range g.args[n] {
+				in[k] = copies[x]
+			}
+			copies[n] = whole.ApplyAll(op.Instr, in...)[0]
+		default: // it came with the first result
+			copies[n] = whole.order[len(copies)]
+		}
+	}
+	return whole.expr
+}
 
 // Type is the dtype and shape of a node of g; the zero Type for any other node.
 func (g *Graph) Type(n *gorgonia.Node) kernels.Type { return g.types[n] }

@@ -30,8 +30,10 @@ func (g *Graph) pullback(op *Op, in []*gorgonia.Node, y, gy *gorgonia.Node, need
 // reverse adds the vector-Jacobian product to the graph: given the gradients gouts of outs (nil: none), it returns the
 // gradient of each node of wrt, nil where outs do not depend on it. It may be called many times on one graph; nothing is kept in nodes.
 func (g *Graph) reverse(outs, gouts, wrt []*gorgonia.Node) ([]*gorgonia.Node, error) {
-	g.aside = gorgonia.NewGraph()
-	defer func() { g.aside = nil }()
+	if g.aside == nil {
+		g.aside = gorgonia.NewGraph()
+		defer func() { g.aside = nil }()
+	}
 	nodes := g.order[:len(g.order):len(g.order)] // what the rules add lies beyond
 	need := g.dependents(nodes, wrt)
 	grad := map[*gorgonia.Node]*gorgonia.Node{}

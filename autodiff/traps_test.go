@@ -227,7 +227,7 @@ func TestNodesThatAreNotTheGraphsAreRefusedByName(t *testing.T) {
 				panic(err)
 			}
 			return ds[0]
-		}, "Gorgonia"},
+		}, "Non Differentiable WRTs"}, // for Gorgonia there are no edges
 		"an op over Gorgonia's gradient": {func(g *Graph, x node) node {
 			ds, err := gorgonia.Grad(g.Sum(g.Tanh(x)), x)
 			if err != nil {
