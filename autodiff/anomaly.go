@@ -39,7 +39,7 @@ func (n *Node) inspect(gys, outs []*Tensor) error {
 		return err
 	}
 	at := n.Site()
-	e := &AnomalyError{Function: n.name, File: at.File, Line: at.Line, What: what, Input: made}
+	e := &AnomalyError{Function: n.Name(), File: at.File, Line: at.Line, What: what, Input: made}
 	given, what, err := firstAnomaly(gys)
 	if err != nil {
 		return err

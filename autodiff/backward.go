@@ -3,6 +3,8 @@ package autodiff
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels"
@@ -233,33 +235,54 @@ func oneLike(r *Tensor) (*Tensor, error) {
 // Step runs one ready node of a task and delivers what comes out. A leaf's gradient goes to leaf, which takes it over.
 // It says whether there was anything to run.
 func (t *Task) Step(how Pull, leaf func(of, grad *Tensor) error) (bool, error) {
-	n, gys, ok := t.Next()
-	if !ok {
+	w := t.take()
+	if w == nil {
 		return false, nil
 	}
+	n, gys := w.node, w.grads
 	if n.leaf != nil {
-		if gys[0] == nil {
+		g := gys[0]
+		gys[0] = nil
+		if g == nil {
 			return true, nil
 		}
-		return true, leaf(n.leaf, gys[0])
+		return true, leaf(n.leaf, g)
 	}
-	outs, err := n.PullWith(gys, how)
+	count := len(n.Next())
+	t.outs = slices.Grow(t.outs[:0], count)[:count]
+	clear(t.outs)
+	err := n.pullInto(gys, how, t.outs)
 	freeAll(gys)
+	clear(gys)
 	if err != nil {
+		freeAll(t.outs)
 		return true, err
 	}
-	return true, t.Finish(n, outs)
+	return true, t.finish(w, t.outs)
 }
 
 // Finish delivers the gradients of a node's inputs along its edges; it takes them over. outs may be nil: none anywhere.
 func (t *Task) Finish(n *Node, outs []*Tensor) error {
+	at, _ := t.look(n)
+	if at < 0 {
+		freeAll(outs)
+		return &Error{Op: n.Name(), Err: fmt.Errorf("%w: it takes no part in this backward", ErrGradient)}
+	}
+	return t.finish(&t.nodes[at], outs)
+}
+
+func (t *Task) finish(w *waiting, outs []*Tensor) error {
 	var errs []error
-	for i, e := range n.next {
+	for i, e := range w.node.Next() {
 		var g *Tensor
 		if outs != nil {
 			g = outs[i]
 		}
-		if err := t.Deliver(e, g); err != nil {
+		if e.Node == nil {
+			g.free()
+			continue
+		}
+		if err := t.deliver(t.paths[int(w.paths)+i], e, g); err != nil {
 			errs = append(errs, err)
 		}
 	}
@@ -273,7 +296,7 @@ type NodeError struct {
 }
 
 func (e *NodeError) Error() string {
-	return fmt.Sprintf("backward of %s%s: %v", e.Node.name, e.Node.Site().calledAt(), e.Err)
+	return fmt.Sprintf("backward of %s%s: %v", e.Node.Name(), e.Node.Site().calledAt(), e.Err)
 }
 
 // Unwrap lets errors.Is find the cause.
@@ -282,14 +305,25 @@ func (e *NodeError) Unwrap() error { return e.Err }
 // Backward computes the gradients of all leaves that the roots depend on, on this worker alone.
 func Backward(roots ...*Tensor) (*Gradients, error) { return BackwardWith(Options{}, roots...) }
 
+// idleTasks are empty ones, kept for the memory that they have.
+var idleTasks sync.Pool
+
 // BackwardWith is Backward with options.
 func BackwardWith(o Options, roots ...*Tensor) (*Gradients, error) {
 	edges, first, err := Roots(o, roots)
 	if err != nil {
 		return nil, err
 	}
-	task := NewTask(edges, nil)
-	defer task.Free()
+	task, _ := idleTasks.Get().(*Task)
+	if task == nil {
+		task = &Task{}
+	}
+	task.begin(edges, nil, nil)
+	defer func() {
+		task.Free()
+		task.reset()
+		idleTasks.Put(task)
+	}()
 	grads := &Gradients{}
 	for i, e := range edges {
 		if err := task.Deliver(e, first[i]); err != nil {

@@ -214,7 +214,7 @@ func TestAnAbsentGradientTravelsAndFreesWhatWasSaved(t *testing.T) {
 		}
 	}
 	require.Zero(t, task.Left())
-	require.True(t, n.call.gone)
+	require.True(t, n.gone)
 }
 
 func TestGradientsAreAccumulatedByTheirHolderUntilHeSettles(t *testing.T) {

@@ -148,7 +148,7 @@ func (p *played) explore() {
 		}
 	}
 	for i := 0; i < len(inner); i++ {
-		for _, e := range inner[i].next {
+		for _, e := range inner[i].Next() {
 			enter(e)
 		}
 	}
@@ -169,7 +169,7 @@ func (k *checkpoint) record(p *played, edges []Edge) ([]*Tensor, error) {
 			outs[i] = t
 			continue
 		}
-		b, err := t.acquire()
+		b, err := t.detached()
 		if err != nil {
 			return nil, err
 		}
@@ -181,9 +181,9 @@ func (k *checkpoint) record(p *played, edges []Edge) ([]*Tensor, error) {
 		return outs, nil
 	}
 	k.captured = p.captured
-	k.node = &Node{name: k.name, at: &k.at, of: k.outer, next: slices.Concat(edges, p.captured), pull: k.pull}
+	k.node = &Node{at: &k.at, of: k.outer, rare: &rare{name: k.name, next: slices.Concat(edges, p.captured), pull: k.pull}}
 	for i, o := range k.out {
-		k.node.outs = append(k.node.outs, o.typ)
+		k.node.rare.outs = append(k.node.rare.outs, o.typ)
 		if o.has {
 			outs[i].requiresGrad, outs[i].edge = true, Edge{k.node, i}
 		}
@@ -222,7 +222,7 @@ func (k *checkpoint) hold() ([]*device.Buffer, *pins, error) {
 
 // pull is the backward of the node: it runs the function again, and its graph backward.
 func (k *checkpoint) pull(gys []*Tensor, how Pull) ([]*Tensor, error) {
-	out := make([]*Tensor, len(k.node.next))
+	out := make([]*Tensor, len(k.node.Next()))
 	if slices.ContainsFunc(gys, func(g *Tensor) bool { return g != nil }) {
 		values, pins, err := k.hold()
 		if err != nil {
@@ -264,7 +264,7 @@ func (k *checkpoint) compare(p *played) error {
 	}
 	for i, is := range p.captured {
 		was := k.captured[i]
-		if is.Slot != was.Slot || is.Node != was.Node && (is.Node.leaf != nil || is.Node.name != was.Node.name || !is.Node.outs[is.Slot].Equal(was.Node.outs[was.Slot])) {
+		if is.Slot != was.Slot || is.Node != was.Node && (is.Node.leaf != nil || is.Node.Name() != was.Node.Name() || !is.Node.result(is.Slot).Equal(*was.Node.result(was.Slot))) {
 			return fmt.Errorf("%w: it read a tensor of %s, and now one of %s", ErrRecompute, was.Node.what(), is.Node.what())
 		}
 	}
@@ -284,7 +284,8 @@ func (p *played) backward(gys []*Tensor, anomaly bool, out []*Tensor) error {
 			roots = append(roots, p.outs[i].edge)
 		}
 	}
-	task := newTask(roots, nil, stop)
+	task := &Task{}
+	task.begin(roots, nil, stop)
 	defer task.Free()
 	for i, g := range gys {
 		if g == nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"gorgonia.org/gorgonia"
 
@@ -22,12 +23,16 @@ type compiled struct {
 	given   []kernels.Type // of the inputs
 	need    []bool         // inputs that require a gradient
 	fwd     *program.Program
+	host    *program.Host  // fwd for the host's memory, nil where it is not
+	own     int            // bytes of the first result where the program makes it, else −1
 	sole    kernels.Kernel // of a function that is one instruction on its inputs
 	reads   []int          // inputs that the backward reads
 	kept    []*gorgonia.Node
 	tracked []bool // results through which gradients flow to a needed input
 	grads   bool   // some result is
 	sites   sites
+
+	whole atomic.Pointer[pulling] // of the only result
 
 	mu    sync.Mutex
 	graph *Graph              // grows when a backward program is made
@@ -37,7 +42,8 @@ type compiled struct {
 // pulling is a backward program and where its results go.
 type pulling struct {
 	prog *program.Program
-	to   []int // input of the function for each result of the program
+	host *program.Host // prog for the host's memory, nil where it is not
+	to   []int         // input of the function for each result of the program
 }
 
 // maxResults is how many results a function may have: one bit each in the key of backward programs.
@@ -79,8 +85,16 @@ func (c *compiled) prepare() error {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
 	}
-	c.fwd, err = program.Compile(u, c.backend)
-	return err
+	if c.fwd, err = program.Compile(u, c.backend); err != nil {
+		return err
+	}
+	if c.kind == device.KindCPU {
+		c.host = c.fwd.Host()
+	}
+	if c.own = -1; c.host != nil && c.host.Results[0] >= len(c.in) {
+		c.own = c.host.Made[c.host.Results[0]-len(c.in)]
+	}
+	return nil
 }
 
 // pull adds the backward of the results in mask to the graph: nodes for the given gradients (one per result, nil outside
@@ -115,6 +129,9 @@ func (c *compiled) pull(mask uint64) (gin, gout []*gorgonia.Node, to []int, err 
 
 // backward finds or compiles the program that pulls the results in mask back.
 func (c *compiled) backward(mask uint64) (*pulling, error) {
+	if p := c.whole.Load(); p != nil && mask == 1 {
+		return p, nil
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if p := c.back[mask]; p != nil {
@@ -128,6 +145,9 @@ func (c *compiled) backward(mask uint64) (*pulling, error) {
 		c.back = map[uint64]*pulling{}
 	}
 	c.back[mask] = p
+	if mask == 1 {
+		c.whole.Store(p)
+	}
 	return p, nil
 }
 
@@ -154,77 +174,12 @@ func (c *compiled) compileBackward(mask uint64) (p *pulling, err error) {
 		}
 	}
 	prog, err := c.graph.compile(c.name+" backward", c.backend, given, gout)
-	return &pulling{prog, to}, err
-}
-
-// recorded is all that a small call leaves on the tape, in one piece of memory.
-type recorded struct {
-	node  Node
-	call  call
-	next  [3]Edge
-	saved [3]*device.Buffer
-}
-
-// forward runs the function and records it on the tape where an input requires a gradient.
-func (c *compiled) forward(dev device.Device, owner *Arena, in []*Tensor) ([]*Tensor, error) {
-	var few [4]*device.Buffer
-	bufs := few[:0]
-	defer func() { releaseAll(bufs) }()
-	for i, t := range in {
-		if j := slices.Index(in[:i], t); j >= 0 { // one value, also where an update comes between
-			bufs = append(bufs, bufs[j].Retain())
-			continue
-		}
-		b, err := owner.acquire(t)
-		if err != nil {
-			return nil, err
-		}
-		bufs = append(bufs, b)
-	}
-	began := owner.now()
-	var some [4]*device.Buffer
-	results := append(some[:0], make([]*device.Buffer, len(c.fwd.Types()))...)
-	if err := c.fwd.Run(dev, bufs, results); err != nil {
+	if err != nil {
 		return nil, err
 	}
-	took := since(began)
-	outs := make([]*Tensor, len(c.out))
-	for i := range outs {
-		outs[i] = newTensor(c.fwd.Types()[i], results[i], owner)
+	p = &pulling{prog: prog, to: to}
+	if c.kind == device.KindCPU {
+		p.host = prog.Host()
 	}
-	if !c.grads {
-		return outs, nil
-	}
-	r := &recorded{}
-	call, n := &r.call, &r.node
-	call.node, call.fn, call.dev, call.saved = n, c, dev, r.saved[:0]
-	for _, i := range c.reads {
-		call.saved = append(call.saved, bufs[i].Retain())
-	}
-	call.saved = append(call.saved, results[len(c.out):]...)
-	n.name, n.outs, n.at, n.of, n.call, n.next = c.name, c.fwd.Types()[:len(c.out)], c.sites.here(), owner, call, r.next[:0]
-	n.took = took
-	for _, t := range in {
-		n.next = append(n.next, t.edge)
-	}
-	if owner == nil {
-		for _, b := range results[len(c.out):] {
-			b.Disown()
-		}
-	} else if err := owner.adopt(call, 0); err != nil {
-		call.free()
-		return nil, err
-	}
-	for i, t := range outs {
-		if c.tracked[i] && t.err == nil {
-			t.requiresGrad, t.edge = true, Edge{n, i}
-		}
-	}
-	return outs, nil
-}
-
-func releaseAll(bufs []*device.Buffer) {
-	for _, b := range bufs {
-		_ = b.Release() // references that the caller holds
-	}
+	return p, nil
 }

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 
@@ -76,36 +77,52 @@ func (f *Func) Name() string { return f.name }
 
 // Call calls a function with one result.
 func (f *Func) Call(in ...*Tensor) *Tensor {
-	outs := f.CallAll(in...)
-	if len(outs) != 1 && outs[0].err == nil {
-		return failed(opError(f.name, fmt.Errorf("%w: it has %d results; use CallAll", ErrFunction, len(outs))))
+	var out [1]*Tensor
+	in, p, err := f.find(in)
+	switch {
+	case err != nil:
+	case len(p.fn.out) != 1:
+		err = fmt.Errorf("%w: it has %d results; use CallAll", ErrFunction, len(p.fn.out))
+	default:
+		err = p.fn.call(p.dev, p.owner, in, out[:])
 	}
-	return outs[0]
+	if err != nil {
+		return failed(opError(f.name, err))
+	}
+	return out[0]
 }
 
 // CallAll calls the function. The results are as many as the body's; when something is wrong, a single one that carries the error.
 func (f *Func) CallAll(in ...*Tensor) []*Tensor {
-	outs, err := f.call(in)
-	if err != nil {
-		return []*Tensor{failed(opError(f.name, err))}
+	in, p, err := f.find(in)
+	if err == nil {
+		outs := make([]*Tensor, len(p.fn.out))
+		if err = p.fn.call(p.dev, p.owner, in, outs); err == nil {
+			return outs
+		}
 	}
-	return outs
+	return []*Tensor{failed(opError(f.name, err))}
 }
 
-func (f *Func) call(in []*Tensor) ([]*Tensor, error) {
+// prepared is how a function is called with given tensors.
+type prepared struct {
+	fn    *compiled
+	dev   device.Device
+	owner *Arena
+}
+
+// find checks the inputs, adds what the function holds, and finds the programs.
+func (f *Func) find(in []*Tensor) ([]*Tensor, prepared, error) {
 	in, err := f.checked(in)
 	if err != nil {
-		return nil, err
+		return in, prepared{}, err
 	}
 	dev, owner, err := common(in)
 	if err != nil {
-		return nil, err
+		return in, prepared{}, err
 	}
-	prog, err := f.programs(dev, in)
-	if err != nil {
-		return nil, err
-	}
-	return prog.forward(dev, owner, in)
+	fn, err := f.programs(dev, in)
+	return in, prepared{fn, dev, owner}, err
 }
 
 // checked is the arguments, with what the function holds.
@@ -122,7 +139,7 @@ func (f *Func) checked(in []*Tensor) ([]*Tensor, error) {
 		}
 	}
 	if f.prepare != nil {
-		return f.prepare(in)
+		return f.prepare(slices.Clone(in)) // of a copy: in need not be on the heap
 	}
 	return in, nil
 }

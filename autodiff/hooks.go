@@ -154,7 +154,7 @@ func (n *Node) what() string {
 	if n.leaf != nil {
 		return "the leaf " + n.leaf.typ.String()
 	}
-	return n.name
+	return n.Name()
 }
 
 // HookError says which hook ended a backward.

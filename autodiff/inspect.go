@@ -29,8 +29,8 @@ func (a *Arena) Nodes() []*Node {
 	var ns []*Node
 	for _, f := range a.owned {
 		switch k := f.(type) {
-		case *call:
-			ns = append(ns, k.node)
+		case interface{ recorded() *Node }:
+			ns = append(ns, k.recorded())
 		case *checkpoint:
 			ns = append(ns, k.node)
 		}

@@ -27,8 +27,8 @@ func To(x *Tensor, dev device.Device) *Tensor {
 	}
 	home := x.dev
 	at := siteOutside()
-	n := &Node{name: "to " + dev.ID().String(), at: &at, of: x.owner, outs: []kernels.Type{x.typ}, next: []Edge{x.edge}}
-	n.pull = func(gys []*Tensor, _ Pull) ([]*Tensor, error) {
+	n := &Node{at: &at, of: x.owner, rare: &rare{name: "to " + dev.ID().String(), outs: []kernels.Type{x.typ}, next: []Edge{x.edge}}}
+	n.rare.pull = func(gys []*Tensor, _ Pull) ([]*Tensor, error) {
 		if gys[0] == nil {
 			return []*Tensor{nil}, nil
 		}

@@ -46,10 +46,10 @@ func Sparse(extent int, ids, values *Tensor) *Tensor {
 	owner, err := ownerOf([]*Tensor{ids, values})
 	var i, v *device.Buffer
 	if err == nil {
-		i, err = ids.acquire()
+		i, err = ids.detached()
 	}
 	if err == nil {
-		if v, err = values.acquire(); err != nil {
+		if v, err = values.detached(); err != nil {
 			_ = i.Release() // ours
 		}
 	}
@@ -191,7 +191,7 @@ func (t *Tensor) acquireRows() (*rows, error) {
 	return t.rows.retain(), nil
 }
 
-// share is a transient with the same value; nothing is copied.
+// share is a transient with the same value; nothing is copied, unless it is small.
 func (t *Tensor) share() (*Tensor, error) {
 	if t.IsSparse() {
 		r, err := t.acquireRows()
@@ -200,7 +200,7 @@ func (t *Tensor) share() (*Tensor, error) {
 		}
 		return sparse(t.typ, r), nil
 	}
-	b, err := t.acquire()
+	b, err := t.detached()
 	if err != nil {
 		return nil, err
 	}

@@ -10,7 +10,7 @@ import (
 func EmbeddingSparse(table, ids *Tensor) *Tensor {
 	y := embed("EmbeddingSparse", table, ids)
 	if n := y.edge.Node; y.err == nil && n != nil { // nobody else has seen it
-		n.gather = &gather{table.typ, ids.typ}
+		n.extra().gather = &gather{table.typ, ids.typ}
 	}
 	return y
 }
@@ -19,14 +19,11 @@ func EmbeddingSparse(table, ids *Tensor) *Tensor {
 type gather struct{ table, ids kernels.Type }
 
 // backward gives the gradient of the table: the ids that the call saved, and the gradient of the result.
-func (g *gather) backward(k *call, gy *Tensor, retain bool) ([]*Tensor, error) {
-	saved, err := k.hold(nil)
+func (g *gather) backward(n *Node, gy *Tensor, retain bool) ([]*Tensor, error) {
+	saved, err := n.hold(nil, retain)
 	defer func() { releaseAll(saved) }()
 	if err != nil {
 		return nil, err
-	}
-	if !retain {
-		defer k.free()
 	}
 	if gy == nil {
 		return []*Tensor{nil, nil}, nil
@@ -34,7 +31,7 @@ func (g *gather) backward(k *call, gy *Tensor, retain bool) ([]*Tensor, error) {
 	r := &rows{ids: saved[0].Retain(), n: g.ids.Shape.Elems()}
 	if g.ids.Dtype != device.Int64 {
 		_ = r.ids.Release() // ours
-		if r.ids, err = runOne(k.dev, kernels.Cast{To: device.Int64}, []kernels.Type{g.ids}, saved[0]); err != nil {
+		if r.ids, err = runOne(gy.dev, kernels.Cast{To: device.Int64}, []kernels.Type{g.ids}, saved[0]); err != nil {
 			return nil, err
 		}
 	}

@@ -93,23 +93,19 @@ func sumDense(a, b *Tensor) (*Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := add.Run([]*device.Buffer{sum}, []*device.Buffer{x, y}); err != nil {
+	if err := add.sole.Run([]*device.Buffer{sum}, []*device.Buffer{x, y}); err != nil {
 		_ = sum.Release() // ours alone
 		return nil, err
 	}
 	return manual(a.typ, sum), nil
 }
 
-// addition is the kernel that adds two values like t.
-func addition(t *Tensor) (kernels.Kernel, error) {
+// addition is what adds two values like t.
+func addition(t *Tensor) (*compiled, error) {
 	if t.requiresGrad {
 		t = &Tensor{typ: t.typ, dev: t.dev}
 	}
-	c, err := binaries[kernels.Add].programs(t.dev, []*Tensor{t, t})
-	if err != nil {
-		return nil, err
-	}
-	return c.sole, nil
+	return binaries[kernels.Add].programs(t.dev, []*Tensor{t, t})
 }
 
 // addInPlace adds g to a transient that nobody else sees, where that can be done without another buffer.
@@ -135,7 +131,10 @@ func addInPlace(sum, g *Tensor) (done bool, err error) {
 		return false, err
 	}
 	defer b.Release() //nolint:errcheck // ours
-	return true, add.Run([]*device.Buffer{sum.buf}, []*device.Buffer{sum.buf, b})
+	if add.host != nil && sum.dev == onHost {
+		return true, onMemory(add.host, []*device.Buffer{sum.buf, b}, []*device.Buffer{sum.buf})
+	}
+	return true, add.sole.Run([]*device.Buffer{sum.buf}, []*device.Buffer{sum.buf, b})
 }
 
 // join is all rows of both, coalesced where they are more than the tensor has: sums stay bounded however many are added.

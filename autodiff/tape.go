@@ -1,7 +1,6 @@
 package autodiff
 
 import (
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,23 +18,47 @@ type Edge struct {
 // Node is a recorded call on the tape: the gradients of its results come in, those of its inputs leave along Next. A leaf
 // has no backward: it is where gradients accumulate. Package ctx makes nodes of its own for what crosses between workers.
 type Node struct {
-	name   string
+	fn    *compiled // of a function's call; nil for any other node
+	leaf  *Tensor
+	at    *Site                   // where the user called the function; nil where that is not known
+	of    *Arena                  // that the results belong to
+	rare  *rare                   // nil where there is nothing in it
+	hooks atomic.Pointer[[]*hook] // never changed, only replaced
+
+	edges [fewInputs]Edge // where the gradients of the inputs go; rare.next where they are more
+
+	mu    sync.Mutex
+	saved [fewSaved]*device.Buffer // of a call, one reference each: the inputs that are read, then the kept results; rare.saved where they are more
+	saves uint8
+	gone  bool // what was saved is freed
+
+	inputs uint8
+}
+
+const (
+	fewInputs = 3
+	fewSaved  = 3
+)
+
+// rare is what most nodes do without.
+type rare struct {
+	name   string // where the node is not a function's call
 	next   []Edge
-	outs   []kernels.Type // types of the results, hence of the gradients that come in
-	leaf   *Tensor
-	took   time.Duration // the call; 0 where it was not timed
-	at     *Site         // where the user called the function; nil where that is not known
-	of     *Arena        // that the results belong to
-	call   *call
-	gather *gather                                            // with a call: its one gradient is sparse
+	outs   []kernels.Type // of results that are not a function's
+	saved  []*device.Buffer
+	took   time.Duration                                      // the call; 0 where it was not timed
+	gather *gather                                            // of a call: its one gradient is sparse
 	hook   func(grads []*Tensor) error                        // a sink's
 	pull   func(grads []*Tensor, how Pull) ([]*Tensor, error) // a copy's or checkpoint's: the gradients of the inputs, which the caller must free
-
-	hooks atomic.Pointer[[]*hook] // never changed, only replaced
 }
 
 // Took is how long the call took, 0 where nobody measured: see [Arena.Time].
-func (n *Node) Took() time.Duration { return n.took }
+func (n *Node) Took() time.Duration {
+	if n.rare == nil {
+		return 0
+	}
+	return n.rare.took
+}
 
 // Site is where the user called the function; zero for what was not a function's call.
 func (n *Node) Site() Site {
@@ -46,13 +69,58 @@ func (n *Node) Site() Site {
 }
 
 // Name is the function's name.
-func (n *Node) Name() string { return n.name }
+func (n *Node) Name() string {
+	switch {
+	case n.fn != nil:
+		return n.fn.name
+	case n.leaf != nil:
+		return "accumulate"
+	}
+	return n.rare.name
+}
 
 // Next is where the gradients of the inputs go, one edge per input.
-func (n *Node) Next() []Edge { return n.next }
+func (n *Node) Next() []Edge {
+	if n.rare != nil && n.rare.next != nil {
+		return n.rare.next
+	}
+	return n.edges[:n.inputs]
+}
 
 // Results are the types of the function's results.
-func (n *Node) Results() []kernels.Type { return n.outs }
+func (n *Node) Results() []kernels.Type {
+	switch {
+	case n.fn != nil:
+		return n.fn.results()
+	case n.leaf != nil:
+		return []kernels.Type{n.leaf.typ}
+	}
+	return n.rare.outs
+}
+
+// slots is how many results there are.
+func (n *Node) slots() int {
+	if n.leaf != nil {
+		return 1
+	}
+	return len(n.Results())
+}
+
+// result is the type of one of the results.
+func (n *Node) result(i int) *kernels.Type {
+	if n.leaf != nil {
+		return &n.leaf.typ
+	}
+	return &n.Results()[i]
+}
+
+// extra is the node's rare part, made where there is none yet. Only the node's maker may use it.
+func (n *Node) extra() *rare {
+	if n.rare == nil {
+		n.rare = &rare{}
+	}
+	return n.rare
+}
 
 // Leaf is the tensor whose gradient accumulates here, nil for a function.
 func (n *Node) Leaf() *Tensor { return n.leaf }
@@ -60,11 +128,7 @@ func (n *Node) Leaf() *Tensor { return n.leaf }
 // NewSource makes a node without results of its own in this worker's graph: gradients of tensors arrive from elsewhere and
 // leave along the tensors' edges. It is what ctx calls a send function. Gradients for it are given to [Task.Start].
 func NewSource(name string, tensors []*Tensor) *Node {
-	n := &Node{name: name, outs: typesOf(tensors), next: make([]Edge, len(tensors))}
-	for i, t := range tensors {
-		n.next[i] = t.edge
-	}
-	return n
+	return &Node{rare: &rare{name: name, outs: typesOf(tensors), next: EdgesOf(tensors...)}}
 }
 
 func typesOf(tensors []*Tensor) []kernels.Type {
@@ -79,7 +143,7 @@ func typesOf(tensors []*Tensor) []kernels.Type {
 // call. The float tensors become its results: gradients of what is computed from them arrive at the node. It is what ctx
 // calls a recv function. Only the maker of the tensors may call this, before they are used; requires says which of them need a gradient.
 func NewSink(name string, tensors []*Tensor, requires []bool, take func(grads []*Tensor) error) *Node {
-	n := &Node{name: name, outs: typesOf(tensors), hook: take}
+	n := &Node{rare: &rare{name: name, outs: typesOf(tensors), hook: take}}
 	for i, t := range tensors {
 		if requires[i] && t.err == nil && t.typ.Dtype.IsFloat() {
 			t.requiresGrad, t.edge = true, Edge{n, i}
@@ -91,109 +155,29 @@ func NewSink(name string, tensors []*Tensor, requires []bool, take func(grads []
 // run computes the gradients of the node's inputs from those of its results (nil: none). The caller keeps gys and must free
 // what it gets.
 func (n *Node) run(gys []*Tensor, how Pull) ([]*Tensor, error) {
-	if n.hook != nil {
-		return nil, n.hook(gys)
+	r := n.rare
+	switch {
+	case n.fn != nil && r != nil && r.gather != nil:
+		return r.gather.backward(n, gys[0], how.Retain)
+	case n.fn != nil:
+		out := make([]*Tensor, len(n.Next()))
+		return out, n.backward(gys, how.Retain, false, out)
+	case r.hook != nil:
+		return nil, r.hook(gys)
+	case r.pull != nil:
+		return r.pull(gys, how)
 	}
-	if n.pull != nil {
-		return n.pull(gys, how)
-	}
-	if n.call == nil { // a source passes on what it is given
-		out := make([]*Tensor, len(gys))
-		for i, g := range gys {
-			if g == nil {
-				continue
-			}
-			s, err := g.share()
-			if err != nil {
-				freeAll(out)
-				return nil, err
-			}
-			out[i] = s
-		}
-		return out, nil
-	}
-	if n.gather != nil {
-		return n.gather.backward(n.call, gys[0], how.Retain)
-	}
-	return n.call.backward(gys, len(n.next), how.Retain)
-}
-
-// call is what a recorded call keeps for its backward.
-type call struct {
-	node *Node // whose it is
-	fn   *compiled
-	dev  device.Device
-
-	mu    sync.Mutex
-	saved []*device.Buffer // one reference each: the inputs that are read, then the kept results
-	gone  bool
-}
-
-func (k *call) free() {
-	k.mu.Lock()
-	saved := k.saved
-	k.saved, k.gone = nil, true
-	k.mu.Unlock()
-	releaseAll(saved)
-}
-
-// hold appends references to the saved values to held, so that a run cannot lose them.
-func (k *call) hold(held []*device.Buffer) ([]*device.Buffer, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.gone {
-		return held, fmt.Errorf("%s: %w", k.fn.name, ErrGraphFreed)
-	}
-	for _, b := range k.saved {
-		held = append(held, b.Retain())
-	}
-	return held, nil
-}
-
-func (k *call) backward(gys []*Tensor, inputs int, retain bool) ([]*Tensor, error) {
-	mask := uint64(0)
+	out := make([]*Tensor, len(gys)) // a source passes on what it is given
 	for i, g := range gys {
-		if g != nil {
-			mask |= 1 << i
-		}
-	}
-	out := make([]*Tensor, inputs)
-	if mask == 0 {
-		if !retain {
-			k.free()
-		}
-		return out, nil
-	}
-	p, err := k.fn.backward(mask)
-	if err != nil {
-		return nil, err
-	}
-	var few [6]*device.Buffer
-	in, err := k.hold(few[:0])
-	defer func() { releaseAll(in) }()
-	if err != nil {
-		return nil, err
-	}
-	for _, g := range gys {
 		if g == nil {
 			continue
 		}
-		b, err := g.acquire()
+		s, err := g.share()
 		if err != nil {
+			freeAll(out)
 			return nil, err
 		}
-		in = append(in, b)
-	}
-	var some [4]*device.Buffer
-	bufs := append(some[:0], make([]*device.Buffer, len(p.to))...)
-	if err := p.prog.Run(k.dev, in, bufs); err != nil {
-		return nil, err
-	}
-	for i, to := range p.to {
-		out[to] = manual(p.prog.Types()[i], bufs[i])
-	}
-	if !retain {
-		k.free()
+		out[i] = s
 	}
 	return out, nil
 }

@@ -1,6 +1,10 @@
 package autodiff
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+	"unsafe"
+)
 
 // Task is one backward over one worker's part of the graph, as a state machine: who takes part, what each still waits for,
 // and which nodes are ready. It does no I/O and runs nothing by itself; it is not safe for concurrent use.
@@ -9,14 +13,18 @@ import "fmt"
 // that take part. Sources are ready when Start gives them their gradients.
 type Task struct {
 	nodes []waiting
-	where map[*Node]int32 // of nodes; nil while they are few
-	queue []*waiting      // those that are or were ready, in order
-	head  int             // of the queue
-	left  int             // nodes that have not been taken
+	table []int32   // of nodes, by their addresses: indices + 1; nil while they are few
+	paths []int32   // of each node in turn, one for each of its edges: where in nodes that leads, −1 for nowhere
+	queue []int32   // those that are or were ready, in order
+	head  int       // of the queue
+	left  int       // nodes that have not been taken
+	grads []*Tensor // of all nodes
+	outs  []*Tensor // of the node that Step runs
 
 	few struct { // what a small task needs, in one piece of memory
 		nodes [8]waiting
-		queue [8]*waiting
+		paths [12]int32
+		queue [8]int32
 		grads [12]*Tensor
 	}
 }
@@ -25,6 +33,7 @@ type waiting struct {
 	node  *Node
 	grads []*Tensor
 	edges int32 // gradients still to come
+	paths int32 // where its paths begin
 	state nodeState
 }
 
@@ -36,84 +45,114 @@ const (
 	taken
 )
 
-// maxFew is up to how many nodes looking through them is faster than a map.
-const maxFew = 16
+// maxFew is up to how many nodes looking through them is faster than a table.
+const maxFew = 8
 
 // NewTask finds all nodes reachable from the roots and the sources.
-func NewTask(roots []Edge, sources []*Node) *Task { return newTask(roots, sources, nil) }
-
-// newTask is NewTask that does not look beyond the nodes at which it stops. Those take part, and are not to be run.
-func newTask(roots []Edge, sources []*Node, stop map[*Node]bool) *Task {
+func NewTask(roots []Edge, sources []*Node) *Task {
 	t := &Task{}
-	t.nodes, t.queue = t.few.nodes[:0], t.few.queue[:0]
+	t.begin(roots, sources, nil)
+	return t
+}
+
+// begin makes a task of an empty one. It does not look beyond the nodes at which it stops; those take part, and are not to be run.
+func (t *Task) begin(roots []Edge, sources []*Node, stop map[*Node]bool) {
+	if t.nodes == nil {
+		t.nodes, t.paths, t.queue, t.grads = t.few.nodes[:0], t.few.paths[:0], t.few.queue[:0], t.few.grads[:0]
+	}
 	for _, e := range roots {
 		t.enter(e.Node)
 	}
 	for _, n := range sources {
-		if t.find(n) == nil { // no edge leads to a source, but it may be listed twice
+		if at, _ := t.look(n); at < 0 { // no edge leads to a source, but it may be listed twice
 			t.enter(n)
 		}
 	}
 	slots := 0
 	for i := 0; i < len(t.nodes); i++ {
 		n := t.nodes[i].node
-		slots += len(n.outs)
+		slots += n.slots()
+		t.nodes[i].paths = int32(len(t.paths))
 		if stop[n] {
 			continue
 		}
-		for _, e := range n.next {
-			t.enter(e.Node)
+		for _, e := range n.Next() {
+			t.paths = append(t.paths, t.enter(e.Node))
 		}
 	}
-	grads := t.few.grads[:]
-	if slots > len(grads) {
-		grads = make([]*Tensor, slots)
-	}
+	t.grads = slices.Grow(t.grads[:0], slots)[:slots]
+	grads := t.grads
 	for i := range t.nodes {
-		n := len(t.nodes[i].node.outs)
+		n := t.nodes[i].node.slots()
 		t.nodes[i].grads, grads = grads[:n:n], grads[n:]
 	}
-	if t.left = len(t.nodes); t.left > cap(t.queue) {
-		t.queue = make([]*waiting, 0, t.left)
-	}
-	return t
+	t.left = len(t.nodes)
+	t.queue = slices.Grow(t.queue, t.left)
 }
 
-// enter notes an edge into n.
-func (t *Task) enter(n *Node) {
+// reset empties a task whose gradients are all freed, to be begun anew.
+func (t *Task) reset() {
+	clear(t.nodes)
+	clear(t.table)
+	clear(t.grads)
+	clear(t.outs)
+	t.nodes, t.table, t.paths, t.queue, t.head, t.left = t.nodes[:0], t.table[:0], t.paths[:0], t.queue[:0], 0, 0
+}
+
+// enter notes an edge into n. It says where n is, −1 for nil.
+func (t *Task) enter(n *Node) int32 {
 	if n == nil {
-		return
+		return -1
 	}
-	if w := t.find(n); w != nil {
-		w.edges++
-		return
+	at, place := t.look(n)
+	if at >= 0 {
+		t.nodes[at].edges++
+		return at
 	}
+	at = int32(len(t.nodes))
 	t.nodes = append(t.nodes, waiting{node: n, edges: 1})
-	switch at := int32(len(t.nodes) - 1); {
-	case t.where != nil:
-		t.where[n] = at
-	case at == maxFew:
-		t.where = make(map[*Node]int32, 4*maxFew)
+	switch {
+	case place >= 0 && 2*len(t.nodes) <= len(t.table):
+		t.table[place] = at + 1
+	case len(t.nodes) > maxFew:
+		t.tabulate()
+	}
+	return at
+}
+
+// look is where n is, −1 where it does not take part, and the place in the table where it is or would be.
+func (t *Task) look(n *Node) (at int32, place int) {
+	if len(t.table) == 0 {
 		for i := range t.nodes {
-			t.where[t.nodes[i].node] = int32(i)
+			if t.nodes[i].node == n {
+				return int32(i), -1
+			}
+		}
+		return -1, -1
+	}
+	mask := len(t.table) - 1
+	for p := int(mix64(0, uint64(uintptr(unsafe.Pointer(n))))>>32) & mask; ; p = (p + 1) & mask {
+		switch at := t.table[p] - 1; {
+		case at < 0:
+			return -1, p
+		case t.nodes[at].node == n:
+			return at, p
 		}
 	}
 }
 
-// find is what is known of a node, nil where it does not take part.
-func (t *Task) find(n *Node) *waiting {
-	if t.where != nil {
-		if at, ok := t.where[n]; ok {
-			return &t.nodes[at]
-		}
-		return nil
+// tabulate makes a table for four times as many nodes.
+func (t *Task) tabulate() {
+	size := 8 * maxFew
+	for size < 8*len(t.nodes) {
+		size *= 2
 	}
+	t.table = slices.Grow(t.table[:0], size)[:size]
+	clear(t.table)
 	for i := range t.nodes {
-		if t.nodes[i].node == n {
-			return &t.nodes[i]
-		}
+		_, place := t.look(t.nodes[i].node)
+		t.table[place] = int32(i) + 1
 	}
-	return nil
 }
 
 // Deliver brings a gradient to one edge, or nil for none. The task takes over g. It fails with ErrGradient when the type is not
@@ -123,66 +162,86 @@ func (t *Task) Deliver(e Edge, g *Tensor) error {
 		g.free()
 		return nil
 	}
-	w := t.find(e.Node)
+	at, _ := t.look(e.Node)
+	return t.deliver(at, e, g)
+}
+
+// deliver is Deliver to the node at that index, −1 where it does not take part.
+func (t *Task) deliver(at int32, e Edge, g *Tensor) error {
+	var w *waiting
+	if at >= 0 {
+		w = &t.nodes[at]
+	}
 	if w == nil || w.state != waits || e.Slot >= len(w.grads) {
 		g.free()
-		return &Error{Op: e.Node.name, Err: fmt.Errorf("%w: it came when none was expected", ErrGradient)}
+		return &Error{Op: e.Node.Name(), Err: fmt.Errorf("%w: it came when none was expected", ErrGradient)}
 	}
 	if g != nil {
 		if err := g.err; err != nil {
-			return &Error{Op: e.Node.name, Err: fmt.Errorf("%w: %w", ErrGradient, err)}
+			return &Error{Op: e.Node.Name(), Err: fmt.Errorf("%w: %w", ErrGradient, err)}
 		}
-		if want := e.Node.outs[e.Slot]; !g.typ.Equal(want) {
+		if want := e.Node.result(e.Slot); !g.typ.Equal(*want) {
 			g.free()
-			return &Error{Op: e.Node.name, Err: fmt.Errorf("%w: %v for result %d, which is %v", ErrGradient, g.typ, e.Slot, want)}
+			return &Error{Op: e.Node.Name(), Err: fmt.Errorf("%w: %v for result %d, which is %v", ErrGradient, g.typ, e.Slot, *want)}
 		}
 		sum, err := accumulate(w.grads[e.Slot], g)
 		if err != nil {
-			return &Error{Op: e.Node.name, Err: err}
+			return &Error{Op: e.Node.Name(), Err: err}
 		}
 		w.grads[e.Slot] = sum
 	}
-	t.arrived(w)
+	t.arrived(at)
 	return nil
 }
 
 // Start gives a source its gradients, one per tensor, nil for none. The task takes them over.
 func (t *Task) Start(source *Node, grads []*Tensor) error {
-	w := t.find(source)
-	if w == nil || w.state != waits || len(grads) != len(source.outs) {
+	at, _ := t.look(source)
+	if at < 0 || t.nodes[at].state != waits || len(grads) != source.slots() {
 		freeAll(grads)
-		return &Error{Op: source.name, Err: fmt.Errorf("%w: %d gradients came for %d tensors, or a second time", ErrGradient, len(grads), len(source.outs))}
+		return &Error{Op: source.Name(), Err: fmt.Errorf("%w: %d gradients came for %d tensors, or a second time", ErrGradient, len(grads), source.slots())}
 	}
 	for i, g := range grads {
-		if g != nil && !g.typ.Equal(source.outs[i]) {
-			err := &Error{Op: source.name, Err: fmt.Errorf("%w: %v for tensor %d, which is %v", ErrGradient, g.typ, i, source.outs[i])}
+		if g != nil && !g.typ.Equal(*source.result(i)) {
+			err := &Error{Op: source.Name(), Err: fmt.Errorf("%w: %v for tensor %d, which is %v", ErrGradient, g.typ, i, *source.result(i))}
 			freeAll(grads)
 			return err
 		}
 	}
-	w.grads = grads
-	t.arrived(w)
+	t.nodes[at].grads = grads
+	t.arrived(at)
 	return nil
 }
 
-func (t *Task) arrived(w *waiting) {
+func (t *Task) arrived(at int32) {
+	w := &t.nodes[at]
 	if w.edges--; w.edges == 0 {
 		w.state = queued
-		t.queue = append(t.queue, w)
+		t.queue = append(t.queue, at)
 	}
 }
 
 // Next takes a ready node and the gradients of its results, which the caller must free. Nodes become ready in a fixed order
 // for a fixed order of deliveries.
 func (t *Task) Next() (n *Node, grads []*Tensor, ok bool) {
-	if t.Ready() == 0 {
+	w := t.take()
+	if w == nil {
 		return nil, nil, false
 	}
-	w := t.queue[t.head]
+	grads, w.grads = w.grads, nil
+	return w.node, grads, true
+}
+
+// take takes a ready node, nil where there is none.
+func (t *Task) take() *waiting {
+	if t.Ready() == 0 {
+		return nil
+	}
+	w := &t.nodes[t.queue[t.head]]
 	t.head++
 	t.left--
-	grads, w.grads, w.state = w.grads, nil, taken
-	return w.node, grads, true
+	w.state = taken
+	return w
 }
 
 // Left is the number of nodes that have not been taken.

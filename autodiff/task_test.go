@@ -35,43 +35,43 @@ type dag struct {
 func randomDAG(t *testing.T, r *rand.Rand) *dag {
 	d := &dag{weights: map[*Node][][]float64{}, ran: map[*Node]int{}, given: map[Edge]float64{}}
 	for i := range 3 + r.IntN(10) {
-		n := &Node{name: fmt.Sprint("n", i)}
+		n := &Node{rare: &rare{name: fmt.Sprint("n", i)}}
 		for range 1 + r.IntN(3) {
-			n.outs = append(n.outs, scalarType)
+			n.rare.outs = append(n.rare.outs, scalarType)
 		}
 		for range r.IntN(4) {
 			var e Edge
 			if i > 0 && r.IntN(6) > 0 {
 				e.Node = d.nodes[r.IntN(i)]
-				e.Slot = r.IntN(len(e.Node.outs))
+				e.Slot = r.IntN(len(e.Node.Results()))
 			}
-			n.next = append(n.next, e)
+			n.rare.next = append(n.rare.next, e)
 			var row []float64
 			if r.IntN(5) > 0 {
-				for range n.outs {
+				for range n.Results() {
 					row = append(row, float64(r.IntN(7)-3))
 				}
 			}
 			d.weights[n] = append(d.weights[n], row)
 		}
-		n.pull = func(gys []*Tensor, _ Pull) ([]*Tensor, error) { d.ran[n]++; return d.pull(t, n, gys), nil }
+		n.rare.pull = func(gys []*Tensor, _ Pull) ([]*Tensor, error) { d.ran[n]++; return d.pull(t, n, gys), nil }
 		d.nodes = append(d.nodes, n)
 	}
 	isSource := func(n *Node) bool { // nothing leads there
 		return !slices.ContainsFunc(d.nodes, func(m *Node) bool {
-			return slices.ContainsFunc(m.next, func(e Edge) bool { return e.Node == n })
+			return slices.ContainsFunc(m.Next(), func(e Edge) bool { return e.Node == n })
 		})
 	}
 	for _, n := range d.nodes {
 		if isSource(n) && r.IntN(2) == 0 {
 			d.sources = append(d.sources, n)
-			for s := range n.outs {
+			for s := range n.Results() {
 				if r.IntN(3) > 0 {
 					d.given[Edge{n, s}] = float64(r.IntN(9) - 4)
 				}
 			}
 		} else if r.IntN(3) == 0 {
-			e := Edge{n, r.IntN(len(n.outs))}
+			e := Edge{n, r.IntN(len(n.Results()))}
 			d.roots = append(d.roots, e)
 			d.given[e] += float64(1 + r.IntN(3))
 		}
@@ -80,7 +80,7 @@ func randomDAG(t *testing.T, r *rand.Rand) *dag {
 }
 
 func (d *dag) pull(t *testing.T, n *Node, gys []*Tensor) []*Tensor {
-	out := make([]*Tensor, len(n.next))
+	out := make([]*Tensor, len(n.Next()))
 	if !slices.ContainsFunc(gys, func(g *Tensor) bool { return g != nil }) {
 		return out
 	}
@@ -103,12 +103,12 @@ func (d *dag) pull(t *testing.T, n *Node, gys []*Tensor) []*Tensor {
 func (d *dag) gradient(at Edge) (sum float64, ok bool) {
 	sum, ok = d.given[at]
 	for _, p := range d.nodes {
-		for j, e := range p.next {
+		for j, e := range p.Next() {
 			if e != at || !d.takesPart(p) || d.weights[p][j] == nil {
 				continue
 			}
 			some := false
-			for i := range p.outs {
+			for i := range p.Results() {
 				if g, have := d.gradient(Edge{p, i}); have {
 					some, sum = true, sum+d.weights[p][j][i]*g
 				}
@@ -125,7 +125,7 @@ func (d *dag) takesPart(n *Node) bool {
 		return true
 	}
 	return slices.ContainsFunc(d.nodes, func(m *Node) bool {
-		return slices.ContainsFunc(m.next, func(e Edge) bool { return e.Node == n }) && d.takesPart(m)
+		return slices.ContainsFunc(m.Next(), func(e Edge) bool { return e.Node == n }) && d.takesPart(m)
 	})
 }
 
@@ -142,7 +142,7 @@ func TestATaskOverRandomGraphsGivesWhatTheRecursionGivesWhateverTheOrder(t *test
 		}
 		for _, n := range d.sources {
 			events = append(events, func() {
-				grads := make([]*Tensor, len(n.outs))
+				grads := make([]*Tensor, len(n.Results()))
 				for s := range grads {
 					if v, ok := d.given[Edge{n, s}]; ok {
 						grads[s] = transient(t, v)
@@ -185,12 +185,12 @@ func TestATaskOverRandomGraphsGivesWhatTheRecursionGivesWhateverTheOrder(t *test
 				continue
 			}
 			require.Equal(t, 1, d.ran[n])
-			for s := range n.outs {
+			for s := range n.Results() {
 				want, ok := d.gradient(Edge{n, s})
 				v := got[Edge{n, s}]
-				require.Equal(t, ok, v != nil, "%d: %s result %d", i, n.name, s)
+				require.Equal(t, ok, v != nil, "%d: %s result %d", i, n.Name(), s)
 				if ok {
-					require.InDelta(t, want, *v, 1e-9, "%d: %s result %d", i, n.name, s)
+					require.InDelta(t, want, *v, 1e-9, "%d: %s result %d", i, n.Name(), s)
 				}
 			}
 		}

@@ -15,11 +15,11 @@ type Tensor struct {
 	dev   device.Device
 	err   error  // why there is no value
 	owner *Arena // nil: nobody
+	edge  Edge   // where a gradient of this tensor goes; Node is nil without one
 
 	requiresGrad bool
-	edge         Edge // where a gradient of this tensor goes; Node is nil without one
-
-	sparse bool // a gradient that is kept as rows
+	sparse       bool // a gradient that is kept as rows
+	bound        bool // the value lies in one piece of memory with a node, whose history it keeps alive
 
 	mu   sync.Mutex
 	buf  *device.Buffer // one reference; nil once freed, and where sparse. Apply may replace it.
@@ -116,7 +116,7 @@ func (t *Tensor) RequireGrad() *Tensor {
 		return failed(opError("RequireGrad", fmt.Errorf("%w: %v has no gradients; only float32 and float64 have", ErrDtype, t.typ)))
 	}
 	t.requiresGrad = true
-	t.edge = Edge{Node: &Node{name: "accumulate", leaf: t, outs: []kernels.Type{t.typ}}}
+	t.edge = Edge{Node: &Node{leaf: t}}
 	return t
 }
 
@@ -126,11 +126,13 @@ func (t *Tensor) Detach() *Tensor {
 	if err != nil {
 		return failed(err)
 	}
-	if d.owner = t.owner; t.owner != nil {
-		if err := t.owner.adopt(d, 0); err != nil {
-			d.free()
-			return failed(opError("Detach", err))
-		}
+	if t.owner == nil {
+		return d.owned("Detach", nil)
+	}
+	d.owner = t.owner
+	if err := t.owner.adopt(d, 0); err != nil {
+		d.free()
+		return failed(opError("Detach", err))
 	}
 	return d
 }
@@ -148,7 +150,7 @@ func (t *Tensor) String() string {
 		s += ", sparse"
 	}
 	if t.edge.Node != nil && t.edge.Node.leaf == nil {
-		return s + " from " + t.edge.Node.name
+		return s + " from " + t.edge.Node.Name()
 	}
 	if t.requiresGrad {
 		return s + ", requires grad"
@@ -180,8 +182,18 @@ func (t *Tensor) errFreed() error {
 }
 
 // Acquire gives a reference to the value's buffer, for code that moves bytes. Release it. The bytes are read-only. Of a sparse
-// gradient it is a copy.
-func (t *Tensor) Acquire() (*device.Buffer, error) { return t.acquire() }
+// gradient, and of what is small, it may be a copy.
+func (t *Tensor) Acquire() (*device.Buffer, error) { return t.detached() }
+
+// detached is acquire for who may keep the value for long: it does not keep the tensor's history alive.
+func (t *Tensor) detached() (*device.Buffer, error) {
+	b, err := t.acquire()
+	if err != nil || !t.bound {
+		return b, err
+	}
+	defer b.Release() //nolint:errcheck // ours
+	return copyOf(b, t.dev)
+}
 
 func (t *Tensor) ownerName() string {
 	if t.owner == nil {

@@ -31,3 +31,19 @@ func (n *Node) PullWith(gys []*Tensor, how Pull) ([]*Tensor, error) {
 	}
 	return outs, nil
 }
+
+// pullInto is PullWith into outs, one for each input and nil so far. It may use gys up: what it has used is nil then.
+func (n *Node) pullInto(gys []*Tensor, how Pull, outs []*Tensor) error {
+	if n.fn == nil || n.rare != nil && n.rare.gather != nil || how.Anomaly {
+		found, err := n.PullWith(gys, how)
+		copy(outs, found)
+		return err
+	}
+	if err := n.RunHooks(gys); err != nil {
+		return err
+	}
+	if err := n.backward(gys, how.Retain, true, outs); err != nil {
+		return &NodeError{Node: n, Err: err}
+	}
+	return nil
+}

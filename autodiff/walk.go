@@ -32,7 +32,7 @@ func Walk(from []Edge, visit func(*Node)) {
 	}
 	for i := 0; i < len(seen); i++ {
 		visit(seen[i])
-		for _, e := range seen[i].next {
+		for _, e := range seen[i].Next() {
 			enter(e.Node)
 		}
 	}

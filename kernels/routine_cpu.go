@@ -30,6 +30,7 @@ type cpuFrame struct {
 	now     int      // which call runs
 	mem     [][]byte // at the routine's places
 	launch  func(mem [][]byte) error
+	host    Frame
 }
 
 func (cpuBackend) Assemble(calls []Call, bufs []int, written []bool) (Routine, error) {

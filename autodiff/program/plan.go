@@ -13,6 +13,7 @@ type plan struct {
 	bufs    []int  // bytes of each buffer
 	written []bool // all but the inputs
 	results []int  // the buffer of each result
+	over    []int  // for each result that is made: an input that it may be written over, −1 for none
 	arena   int    // bytes of the arena, 0 for none
 }
 
@@ -52,6 +53,7 @@ func lay(u *Unit) *plan {
 		p.plan.results = append(p.plan.results, p.stores[p.of[v]].buf)
 	}
 	p.coalesce()
+	p.overInputs()
 	p.arena()
 	p.emit()
 	return &p.plan
@@ -140,6 +142,47 @@ func (p *placer) coalesce() {
 // ends says that a storage of the arena is not used after instruction k.
 func (p *placer) ends(s, k int) bool {
 	return p.stores[s].buf < 0 && p.stores[s].end == k && p.stores[s].first < k
+}
+
+// overInputs finds an input for each result that is made over which it may be written: it is as long, ends before the result begins, or is read
+// by the instruction that begins the result and lets itself be written over. Each input is found once, the last ones first.
+func (p *placer) overInputs() {
+	given := len(p.unit.Given)
+	p.plan.over = make([]int, len(p.plan.bufs)-given)
+	taken := make([]bool, given)
+	for m := range p.plan.over {
+		p.plan.over[m] = -1
+		for g := given - 1; g >= 0 && p.plan.over[m] < 0; g-- {
+			if !taken[g] && p.mayReplace(given+m, p.of[p.unit.Given[g]]) {
+				taken[g], p.plan.over[m] = true, g
+			}
+		}
+	}
+}
+
+// mayReplace says that all that is written to a buffer may be written over a given storage.
+func (p *placer) mayReplace(buf, given int) bool {
+	g := p.stores[given]
+	if g.bytes != p.plan.bufs[buf] || g.end == len(p.unit.Insts) || g.bytes == 0 {
+		return false
+	}
+	for k := range g.end + 1 {
+		i := p.unit.Insts[k]
+		for n, o := range i.Out {
+			if p.stores[p.of[o]].buf != buf || alias(i) {
+				continue
+			}
+			if k < g.end {
+				return false
+			}
+			for m, x := range i.In {
+				if p.of[x] == given && (p.readTwice(i, m, given) || !kernels.Overwrites(i.Instr, p.unit.typesOf(i.In), n, m)) {
+					return false
+				}
+			}
+		}
+	}
+	return true
 }
 
 // readTwice says that another operand lies where operand m lies.

@@ -121,3 +121,56 @@ func TestARunOfAProgramAllocatesNothing(t *testing.T) {
 	})
 	require.LessOrEqual(t, n, 3., "the results' buffers alone")
 }
+
+// TestAProgramOnTheHostsMemoryGivesTheSameBits runs random units with every result, where it may, written over an input.
+func TestAProgramOnTheHostsMemoryGivesTheSameBits(t *testing.T) {
+	over := 0
+	for seed := range soak.Cases(600) {
+		r := rand.New(rand.NewPCG(uint64(seed), 3))
+		u := randomUnit(r)
+		raw := randomInputs(r, u)
+		want := oracle(t, u, raw)
+		p, err := assemble(u, backend(t))
+		require.NoError(t, err)
+		h := p.Host()
+		require.NotNil(t, h)
+		for _, reuse := range []bool{false, true} {
+			mem := make([][]byte, 0, len(p.plan.bufs))
+			for _, x := range raw {
+				mem = append(mem, append(make([]byte, 0, len(x)+8), x...))
+			}
+			taken := map[int]bool{}
+			for m, n := range h.Made {
+				if k := h.Over[m]; reuse && k >= 0 {
+					require.False(t, taken[k], "an input is written over once")
+					require.Len(t, mem[k], n)
+					taken[k], over = true, over+1
+					mem = append(mem, mem[k])
+				} else {
+					mem = append(mem, make([]byte, n))
+				}
+			}
+			require.NoError(t, h.Run(mem))
+			for k, at := range h.Results {
+				require.Equal(t, string(want[k]), string(mem[at]), "seed %d, result %d of\n%v", seed, k, u)
+			}
+			for k, x := range raw {
+				if !taken[k] {
+					require.Equal(t, string(x), string(mem[k]), "seed %d, input %d of\n%v", seed, k, u)
+				}
+			}
+		}
+	}
+	require.Greater(t, over, 20, "the test has something to test")
+}
+
+func TestAProgramWithALargeArenaDoesNotRunOnTheHostsMemory(t *testing.T) {
+	for n, want := range map[int]bool{64: true, maxSpare: false} {
+		u := &Unit{Name: "f"}
+		x := apply(t, u, kernels.Unary{Fn: kernels.Exp}, u.Input(vectors(n)))
+		u.Results = []Value{apply(t, u, kernels.Reduce{}, apply(t, u, kernels.Binary{Fn: kernels.Mul}, x, x))}
+		p, err := assemble(u, backend(t))
+		require.NoError(t, err)
+		require.Equal(t, want, p.Host() != nil)
+	}
+}

@@ -1,0 +1,204 @@
+package autodiff
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/weft-project/weft/autodiff/program"
+	"github.com/weft-project/weft/device"
+)
+
+// onMemory runs a program on the memory of buffers, to which the caller holds references: its inputs, and what it makes.
+func onMemory(h *program.Host, in, made []*device.Buffer) error {
+	var few [8][]byte
+	mem := few[:0]
+	for _, bufs := range [2][]*device.Buffer{in, made} {
+		for _, b := range bufs {
+			m, err := b.Host()
+			if err != nil {
+				return err
+			}
+			mem = append(mem, m)
+		}
+	}
+	return h.Run(mem)
+}
+
+// save keeps a value for the backward; it takes over the reference. Only the node's maker may use it.
+func (n *Node) save(b *device.Buffer) {
+	if n.rare != nil && n.rare.saved != nil {
+		n.rare.saved = append(n.rare.saved, b)
+		return
+	}
+	n.saved[n.saves] = b
+	n.saves++
+}
+
+// keeps are the saved values. The caller holds the lock.
+func (n *Node) keeps() []*device.Buffer {
+	if n.rare != nil && n.rare.saved != nil {
+		return n.rare.saved
+	}
+	return n.saved[:n.saves]
+}
+
+// forget takes the saved values out. The caller holds the lock.
+func (n *Node) forget() {
+	n.gone, n.saves = true, 0
+	clear(n.saved[:])
+	if n.rare != nil {
+		n.rare.saved = nil
+	}
+}
+
+// free drops the saved values.
+func (n *Node) free() {
+	var few [fewSaved]*device.Buffer
+	n.mu.Lock()
+	saved := append(few[:0], n.keeps()...)
+	n.forget()
+	n.mu.Unlock()
+	releaseAll(saved)
+}
+
+// hold appends references to the saved values to held, so that a run cannot lose them. Where they are not retained the node has none any more.
+func (n *Node) hold(held []*device.Buffer, retain bool) ([]*device.Buffer, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.gone {
+		return held, fmt.Errorf("%s: %w", n.fn.name, ErrGraphFreed)
+	}
+	held = append(held, n.keeps()...)
+	if !retain {
+		n.forget()
+		return held, nil
+	}
+	for _, b := range held {
+		b.Retain()
+	}
+	return held, nil
+}
+
+// backward computes the gradients of a call's inputs into out. Where it may consume gys, it uses them up: what it has used is nil.
+func (n *Node) backward(gys []*Tensor, retain, consume bool, out []*Tensor) error {
+	mask, dev := uint64(0), device.Device(nil)
+	for i, g := range gys {
+		if g != nil {
+			mask, dev = mask|1<<i, g.dev
+		}
+	}
+	if mask == 0 {
+		if !retain {
+			n.free()
+		}
+		return nil
+	}
+	p, err := n.fn.backward(mask)
+	if err != nil {
+		return err
+	}
+	var few [8]*device.Buffer
+	in, err := n.hold(few[:0], retain)
+	defer func() { releaseAll(in) }()
+	if err != nil {
+		return err
+	}
+	r := pullRun{pulling: p, gys: gys, saved: len(in), consume: consume}
+	if in, err = r.acquire(in); err != nil {
+		return err
+	}
+	if p.host != nil && dev == onHost {
+		return r.onHost(in, out)
+	}
+	var some [6]*device.Buffer
+	bufs := slices.Grow(some[:0], len(p.to))[:len(p.to)]
+	if err := p.prog.Run(dev, in, bufs); err != nil {
+		return err
+	}
+	for i, to := range p.to {
+		out[to] = r.gradient(i, nil, dev, bufs[i])
+	}
+	return nil
+}
+
+// pullRun is one backward of a call.
+type pullRun struct {
+	*pulling
+	gys     []*Tensor // nil where there is none, or it was used up
+	saved   int       // of the inputs; the others are gys'
+	consume bool
+	mine    uint64 // inputs that were gys' alone
+}
+
+// acquire appends the gradients' values to the inputs. What may be consumed is taken out of its tensor, which is left for a result.
+func (r *pullRun) acquire(in []*device.Buffer) ([]*device.Buffer, error) {
+	for _, g := range r.gys {
+		if g == nil {
+			continue
+		}
+		if r.consume && !g.sparse && g.buf != nil && len(in) < 64 {
+			r.mine |= 1 << len(in)
+			in, g.buf = append(in, g.buf), nil
+			continue
+		}
+		b, err := g.acquire()
+		if err != nil {
+			return in, err
+		}
+		in = append(in, b)
+	}
+	return in, nil
+}
+
+// onHost runs the program on the host's memory. Where a value of gys is nobody else's it is overwritten, or becomes a result.
+func (r *pullRun) onHost(in []*device.Buffer, out []*Tensor) (err error) {
+	var some [6]*device.Buffer
+	var few [6]*Tensor
+	h, made, shells := r.host, some[:0], few[:0]
+	for m, n := range h.Made {
+		var b *device.Buffer
+		var t *Tensor
+		if k := h.Over[m]; k >= 0 && r.mine&(1<<k) != 0 && in[k].Exclusive() {
+			b = in[k].Retain()
+		} else if n <= device.SmallBytes {
+			s := &smallResult{}
+			b, t = s.Init(n, false), &s.t
+		}
+		if b == nil {
+			if b, err = onHost.Alloc(n); err != nil {
+				releaseAll(made)
+				return err
+			}
+		}
+		made, shells = append(made, b), append(shells, t)
+	}
+	if err := onMemory(h, in, made); err != nil {
+		releaseAll(made)
+		return err
+	}
+	for i, to := range r.to {
+		switch m := h.Results[i] - len(in); {
+		case m < 0:
+			out[to] = r.gradient(i, nil, onHost, in[h.Results[i]].Retain())
+		case slices.Contains(h.Results[:i], len(in)+m):
+			out[to] = r.gradient(i, nil, onHost, made[m].Retain())
+		default:
+			out[to] = r.gradient(i, shells[m], onHost, made[m])
+		}
+	}
+	return nil
+}
+
+// gradient is result i as a transient: in t, or in the tensor of a gradient that was used up, or in a new one.
+func (r *pullRun) gradient(i int, t *Tensor, dev device.Device, b *device.Buffer) *Tensor {
+	for k := 0; t == nil && r.consume && k < len(r.gys); k++ {
+		if g := r.gys[k]; g != nil && !g.sparse && g.buf == nil {
+			t, r.gys[k] = g, nil
+		}
+	}
+	if t == nil {
+		t = &Tensor{}
+	}
+	t.typ, t.dev, t.buf = r.prog.Types()[i], dev, b
+	return t
+}
