@@ -1,6 +1,8 @@
 package main
 
 import (
+	"strconv"
+
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/plotutil"
@@ -13,7 +15,17 @@ func draw(lines [][]point, file string) error {
 	p.Title.Text = "Compiling a function, forward and gradient"
 	p.X.Label.Text, p.Y.Label.Text = "ops in the graph", "seconds"
 	p.X.Min, p.Y.Min = 0, 0
+	p.X.Tick.Marker = plot.TickerFunc(func(low, high float64) []plot.Tick { // ops are whole numbers
+		ticks := plot.DefaultTicks{}.Ticks(low, high)
+		for i, t := range ticks {
+			if t.Label != "" {
+				ticks[i].Label = strconv.Itoa(int(t.Value))
+			}
+		}
+		return ticks
+	})
 	p.Legend.Top, p.Legend.Left = true, true
+	p.Legend.XOffs, p.Legend.YOffs = 2*vg.Millimeter, -3*vg.Millimeter
 	p.Add(plotter.NewGrid())
 	for i, points := range lines {
 		var xys plotter.XYs
