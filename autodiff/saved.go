@@ -60,7 +60,7 @@ func (s *saving) bytes(n *gorgonia.Node) int { return s.g.types[n].Bytes() }
 func (s *saving) unmoved(forward []*gorgonia.Node) {
 	for i := len(forward) - 1; i >= 0; i-- {
 		n := forward[i]
-		if op, ok := n.Op().(*Op); ok && s.keep[n] && !s.fixed[n] && isMove(op.Instr) {
+		if op, ok := n.Op().(*Op); ok && s.keep[n] && !s.fixed[n] && isMove(op.Instr) && !s.copied(op, n) {
 			s.replace(n)
 		}
 	}
@@ -81,6 +81,19 @@ func (s *saving) unsliced(forward []*gorgonia.Node) {
 			s.keep[whole] = true
 		}
 	}
+}
+
+// copied says that n is a reshape of a transpose: no view shows that, so the copy that the forward makes is worth keeping.
+func (s *saving) copied(op *Op, n *gorgonia.Node) bool {
+	if _, reshape := op.Instr.(kernels.Reshape); !reshape {
+		return false
+	}
+	of, ok := s.g.operands(n)[0].Op().(*Op)
+	if !ok {
+		return false
+	}
+	_, transpose := of.Instr.(kernels.Transpose)
+	return transpose
 }
 
 func isMove(i kernels.Instr) bool {

@@ -21,6 +21,7 @@ func Optimize(u *Unit) {
 	view(u)
 	fills(u)
 	dead(u)
+	order(u)
 }
 
 // fills makes a Fill of a constant that is repeated, where a whole tensor of it is wanted after all.

@@ -67,3 +67,20 @@ func BenchmarkOptimize(b *testing.B) {
 		})
 	}
 }
+
+func TestTheOrderNeedsNoMoreMemoryInTheEnd(t *testing.T) {
+	before, after, worse := 0, 0, 0
+	for seed := range 300 {
+		u := growUnit(rand.New(rand.NewPCG(uint64(seed), 79)))
+		fuse(u)
+		dead(u)
+		was := lay(u).arena
+		order(u)
+		now := lay(u).arena
+		before, after = before+was, after+now
+		if now > was {
+			worse++
+		}
+	}
+	require.LessOrEqual(t, after, before, "%d of 300 need more", worse)
+}

@@ -20,6 +20,7 @@ var passes = map[string]func(u *Unit){
 	"layout":   func(u *Unit) { layout(u); fold(u); dead(u) },
 	"fuse":     func(u *Unit) { fuse(u); dead(u) },
 	"view":     func(u *Unit) { view(u); dead(u) },
+	"order":    order,
 	"optimize": Optimize,
 }
 
