@@ -78,7 +78,7 @@ func compileFloat[T vec.Float](i Instr, in, out []Type) (body, error) {
 }
 
 // compileImages is compile for the instructions of convolutional nets, and random ones.
-func compileImages[T device.Float](i Instr, in, out []Type) (body, error) {
+func compileImages[T vec.Float](i Instr, in, out []Type) (body, error) {
 	switch i := i.(type) {
 	case Conv2d, Conv2dGradX, Conv2dGradW:
 		blas := chosenBLAS()

@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/kernels/conv"
 )
 
 // sliding is a window over images: c×h×w elements in, oh×ow positions.
@@ -52,7 +53,7 @@ func (s *sliding) row(t tap, oy int) int {
 }
 
 // im2col writes the columns of rows from ≤ oy < to of positions of image x: taps × ((to−from)·ow).
-func im2col[T device.Float](s *sliding, x, cols []T, from, to int) {
+func im2col[T conv.Float](s *sliding, x, cols []T, from, to int) {
 	for k := range s.taps {
 		t := s.tap(k)
 		lo, hi := s.span(t)
@@ -77,7 +78,7 @@ func im2col[T device.Float](s *sliding, x, cols []T, from, to int) {
 }
 
 // col2im adds the columns of rows from ≤ oy < to of positions to image x.
-func col2im[T device.Float](s *sliding, cols, x []T, from, to int) {
+func col2im[T conv.Float](s *sliding, cols, x []T, from, to int) {
 	for k := range s.taps {
 		t := s.tap(k)
 		lo, hi := s.span(t)
@@ -93,7 +94,7 @@ func col2im[T device.Float](s *sliding, cols, x []T, from, to int) {
 	}
 }
 
-func im2colBody[T device.Float](i Im2col, in, out Type) body {
+func im2colBody[T conv.Float](i Im2col, in, out Type) body {
 	s := newSliding(i.Window, in.Shape)
 	size, area := s.c*s.h*s.w, s.taps*s.oh*s.ow
 	return func(outs, ins [][]byte) error {
@@ -118,7 +119,7 @@ func im2colBody[T device.Float](i Im2col, in, out Type) body {
 	}
 }
 
-func col2imBody[T device.Float](i Col2im, in, out Type) body {
+func col2imBody[T conv.Float](i Col2im, in, out Type) body {
 	s := newSliding(i.Window, out.Shape)
 	size, area := s.c*s.h*s.w, s.taps*s.oh*s.ow
 	return func(outs, ins [][]byte) error {
@@ -162,16 +163,22 @@ func (s *sliding) rows(fn func(k, at, in int)) {
 const blockElems = 1 << 16
 
 // convolution is products with blocks of columns.
-type convolution[T device.Float] struct {
+type convolution[T conv.Float] struct {
 	sliding
-	o     int // channels out
-	lines int // rows of positions per block
+	o     int  // channels out
+	lines int  // rows of positions per block
+	point bool // the kernel sees one element, at every place: images are their own columns
 	g     gemmer
 	idle  sync.Pool // of *[]T, the columns of a block
 }
 
-func newConvolution[T device.Float](w Window, x device.Shape, o int, g gemmer) *convolution[T] {
+func newConvolution[T conv.Float](w Window, x device.Shape, o int, g gemmer) *convolution[T] {
 	c := &convolution[T]{sliding: newSliding(w, x), o: o, g: g}
+	c.point = c.Kernel == [2]int{1, 1} && c.Stride == c.Kernel && c.oh == c.h && c.ow == c.w && c.Before == [2]int{}
+	if c.point {
+		c.lines = c.oh
+		return c
+	}
 	c.lines = min(c.oh, max(1, blockElems/max(1, c.taps*c.ow)))
 	c.idle.New = func() any {
 		cols := make([]T, c.taps*c.lines*c.ow)
@@ -181,7 +188,7 @@ func newConvolution[T device.Float](w Window, x device.Shape, o int, g gemmer) *
 }
 
 // colBlock is some rows of positions of an image, their columns, and where their results begin.
-type colBlock[T device.Float] struct {
+type colBlock[T conv.Float] struct {
 	x, cols  []T // an image
 	y        int
 	from, to int
@@ -192,33 +199,82 @@ func (c *convolution[T]) blocks(x []T, fn func(b colBlock[T])) {
 	if c.n == 0 {
 		return
 	}
-	cols := c.idle.Get().(*[]T)
-	defer c.idle.Put(cols)
+	cols := new([]T)
+	if !c.point {
+		cols = c.idle.Get().(*[]T)
+		defer c.idle.Put(cols)
+	}
 	size, area := c.c*c.h*c.w, c.oh*c.ow
 	for n := range c.n {
 		for from := 0; from < c.oh; from += c.lines {
 			to := min(from+c.lines, c.oh)
-			fn(colBlock[T]{x[n*size : (n+1)*size], (*cols)[:c.taps*(to-from)*c.ow], n*c.o*area + from*c.ow, from, to})
+			b := colBlock[T]{x: x[n*size : (n+1)*size], y: n*c.o*area + from*c.ow, from: from, to: to}
+			if b.cols = b.x; !c.point {
+				b.cols = (*cols)[:c.taps*(to-from)*c.ow]
+			}
+			fn(b)
 		}
 	}
 }
 
-func compileConv[T device.Float](i Instr, in []Type, out Type, g gemmer) body {
-	switch i := i.(type) {
-	case Conv2d:
-		return convBody[T](i, in, g)
-	case Conv2dGradX:
-		return convGradXBody[T](i, in, out, g)
+// lay fills in a block's columns.
+func (c *convolution[T]) lay(b colBlock[T]) {
+	if !c.point {
+		im2col(&c.sliding, b.x, b.cols, b.from, b.to)
 	}
-	return convGradWBody[T](i.(Conv2dGradW), in, g)
 }
 
-func convBody[T device.Float](i Conv2d, in []Type, g gemmer) body {
+// mostTerms is how many products a sum may have to be better added up directly: a library's product with columns pays from there on.
+const mostTerms = 400
+
+// sums says whether sums of so many products are better added up directly: where there are vectors to do so, and the images with their padding
+// are not much larger than without.
+func (s *sliding) sums(terms int, k string) bool {
+	if k == "plain" || s.Kernel == [2]int{1, 1} || terms == 0 || terms > mostTerms || s.Stride[0]*s.Stride[1] > 16 || s.n*s.c*s.h*s.w == 0 {
+		return false
+	}
+	padded := (s.h + s.Before[0] + s.After[0]) * (s.w + s.Before[1] + s.After[1])
+	results := (s.oh + s.Kernel[0]*s.Dilation[0]) * (s.ow + s.Kernel[1]*s.Dilation[1])
+	return max(padded, results) <= 8*s.h*s.w+1<<12
+}
+
+// summer is a convolution, or a gradient of one, that is added up directly.
+type summer[T conv.Float] interface{ compute(o, a, b []T) }
+
+func summed[T conv.Float](s summer[T]) body {
+	return func(outs, ins [][]byte) error {
+		s.compute(device.As[T](outs[0]), device.As[T](ins[0]), device.As[T](ins[1]))
+		return nil
+	}
+}
+
+func compileConv[T conv.Float](i Instr, in []Type, out Type, g gemmer) body {
+	k := conv.All[T]()[0]
+	switch i := i.(type) {
+	case Conv2d:
+		if s := newSliding(i.Window, in[0].Shape); s.sums(s.taps, k.Name) {
+			return summed(newDirect(k, s, in[1].Shape[0]))
+		}
+		return convBody[T](i, in, g)
+	case Conv2dGradX:
+		if s, o := newSliding(i.Window, out.Shape), in[0].Shape[0]; s.sums(o*i.Kernel[0]*i.Kernel[1], k.Name) {
+			return summed(directGradX[T]{newDirectGradX(k, s, o)})
+		}
+		return convGradXBody[T](i, in, out, g)
+	}
+	grad := i.(Conv2dGradW)
+	if s := newSliding(grad.Window, in[0].Shape); s.sums(s.taps, k.Name) {
+		return summed(newDirectGradW(k, s, in[1].Shape[1]))
+	}
+	return convGradWBody[T](grad, in, g)
+}
+
+func convBody[T conv.Float](i Conv2d, in []Type, g gemmer) body {
 	c := newConvolution[T](i.Window, in[0].Shape, in[1].Shape[0], g)
 	return func(outs, ins [][]byte) error {
 		y, x, w := device.As[T](outs[0]), device.As[T](ins[0]), device.As[T](ins[1])
 		c.blocks(x, func(b colBlock[T]) {
-			im2col(&c.sliding, b.x, b.cols, b.from, b.to)
+			c.lay(b)
 			p := contiguous(false, false, c.o, (b.to-b.from)*c.ow, c.taps)
 			p.ldc = c.oh * c.ow
 			multiply(p, g, w, b.cols, y[b.y:])
@@ -227,7 +283,7 @@ func convBody[T device.Float](i Conv2d, in []Type, g gemmer) body {
 	}
 }
 
-func convGradXBody[T device.Float](i Conv2dGradX, in []Type, out Type, g gemmer) body {
+func convGradXBody[T conv.Float](i Conv2dGradX, in []Type, out Type, g gemmer) body {
 	c := newConvolution[T](i.Window, out.Shape, in[0].Shape[0], g)
 	return func(outs, ins [][]byte) error {
 		x, w, gy := device.As[T](outs[0]), device.As[T](ins[0]), device.As[T](ins[1])
@@ -236,19 +292,21 @@ func convGradXBody[T device.Float](i Conv2dGradX, in []Type, out Type, g gemmer)
 			p := contiguous(true, false, c.taps, (b.to-b.from)*c.ow, c.o)
 			p.ldb = c.oh * c.ow
 			multiply(p, g, w, gy[b.y:], b.cols)
-			col2im(&c.sliding, b.cols, b.x, b.from, b.to)
+			if !c.point {
+				col2im(&c.sliding, b.cols, b.x, b.from, b.to)
+			}
 		})
 		return nil
 	}
 }
 
-func convGradWBody[T device.Float](i Conv2dGradW, in []Type, g gemmer) body {
+func convGradWBody[T conv.Float](i Conv2dGradW, in []Type, g gemmer) body {
 	c := newConvolution[T](i.Window, in[0].Shape, in[1].Shape[1], g)
 	return func(outs, ins [][]byte) error {
 		w, x, gy := device.As[T](outs[0]), device.As[T](ins[0]), device.As[T](ins[1])
 		clear(w)
 		c.blocks(x, func(b colBlock[T]) {
-			im2col(&c.sliding, b.x, b.cols, b.from, b.to)
+			c.lay(b)
 			p := contiguous(false, true, c.o, c.taps, (b.to-b.from)*c.ow)
 			p.lda, p.add = c.oh*c.ow, true
 			multiply(p, g, gy[b.y:], b.cols, w)

@@ -4,142 +4,166 @@ import (
 	"math"
 
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/kernels/conv"
 )
 
-// pooling is a window over planes of h×w elements, one result plane of oh×ow each.
+// pooling is a window over n planes of h×w elements, one plane of oh×ow results each.
 type pooling struct {
-	Window
-	h, w, oh, ow int
+	n, h, w, oh, ow int
+	ys, xs          []span // what each row and column of results sees
+	dy, dx          int    // the distance from one row or column that is seen to the next
+	halves          bool   // 2×2 elements side by side
 }
 
-func newPooling(w Window, x, y device.Shape) pooling {
-	return pooling{w.whole(), x[2], x[3], y[2], y[3]}
-}
+// span is the part of a window along an axis that lies in the image: its first element there, and how many.
+type span struct{ first, n int }
 
-// seen is the part of the window that lies in the image for a position along an axis: its first element there, and how many.
-func (p *pooling) seen(axis, at int) (first, n int) {
-	size, d := [2]int{p.h, p.w}[axis], p.Dilation[axis]
-	first = at*p.Stride[axis] - p.Before[axis]
-	n = p.Kernel[axis]
-	if first < 0 {
-		skip := (-first + d - 1) / d
-		first, n = first+skip*d, n-skip
+func newPooling(w Window, x, y device.Shape) *pooling {
+	w = w.whole()
+	two := [2]int{2, 2}
+	p := &pooling{
+		n: x[0] * x[1], h: x[2], w: x[3], oh: y[2], ow: y[3], dy: w.Dilation[0], dx: w.Dilation[1],
+		halves: w.Kernel == two && w.Stride == two && w.Dilation == [2]int{1, 1} && w.Before == [2]int{} && 2*y[2] <= x[2] && 2*y[3] <= x[3],
 	}
-	if over := first + (n-1)*d - (size - 1); over > 0 {
-		n -= (over + d - 1) / d
+	if p.n > 0 {
+		p.ys, p.xs = spans(w, 0, p.h, p.oh), spans(w, 1, p.w, p.ow)
 	}
-	return first, max(n, 0)
+	return p
 }
 
-// maxAt is the largest element under the window at (oy, ox) of plane x, and its place; −1 for none.
-func maxAt[T device.Float](p *pooling, x []T, oy, ox int) (T, int) {
-	y0, ny := p.seen(0, oy)
-	x0, nx := p.seen(1, ox)
+func spans(w Window, axis, size, out int) []span {
+	s, d := make([]span, out), w.Dilation[axis]
+	for at := range s {
+		first, n := at*w.Stride[axis]-w.Before[axis], w.Kernel[axis]
+		if first < 0 {
+			skip := (-first + d - 1) / d
+			first, n = first+skip*d, n-skip
+		}
+		if over := first + (n-1)*d - (size - 1); over > 0 {
+			n -= (over + d - 1) / d
+		}
+		s[at] = span{first, max(n, 0)}
+	}
+	return s
+}
+
+// planes calls fn with where each plane begins, in images and in results.
+func (p *pooling) planes(fn func(x, y int)) {
+	for k := range p.n {
+		fn(k*p.h*p.w, k*p.oh*p.ow)
+	}
+}
+
+// maxAt is the largest element of plane x under a window, and its place; −1 for none.
+func maxAt[T conv.Float](p *pooling, x []T, y, col span) (T, int) {
 	best, at := T(math.Inf(-1)), -1
-	for ky := range ny {
-		row := (y0 + ky*p.Dilation[0]) * p.w
-		for kx := range nx {
-			k := row + x0 + kx*p.Dilation[1]
-			if v := x[k]; at < 0 || v > best || v != v {
+	for ky := range y.n {
+		k := (y.first+ky*p.dy)*p.w + col.first
+		for range col.n {
+			if v := x[k]; v > best || at < 0 || v != v {
 				best, at = v, k
 			}
+			k += p.dx
 		}
 	}
 	return best, at
 }
 
-// planes calls fn with where each of n planes begins, in images and in results.
-func (p *pooling) planes(n int, fn func(x, y int)) {
-	for k := range n {
-		fn(k*p.h*p.w, k*p.oh*p.ow)
-	}
-}
-
-// positions calls fn with each position of the window and its place in a plane of results.
-func (p *pooling) positions(fn func(oy, ox, at int)) {
-	for oy := range p.oh {
-		for ox := range p.ow {
-			fn(oy, ox, oy*p.ow+ox)
-		}
-	}
-}
-
-func maxPoolBody[T device.Float](i MaxPool2d, in, out Type) body {
-	p, n := newPooling(i.Window, in.Shape, out.Shape), in.Shape[:2].Elems()
+func maxPoolBody[T conv.Float](i MaxPool2d, in, out Type) body {
+	p, fast := newPooling(i.Window, in.Shape, out.Shape), conv.All[T]()[0].MaxPool
 	return func(outs, ins [][]byte) error {
 		o, x := device.As[T](outs[0]), device.As[T](ins[0])
-		p.planes(n, func(from, to int) {
+		p.planes(func(from, to int) {
 			x, o := x[from:from+p.h*p.w], o[to:to+p.oh*p.ow]
-			p.positions(func(oy, ox, at int) { o[at], _ = maxAt(&p, x, oy, ox) })
+			if fast != nil && p.halves && fast(o, x, p.oh, p.ow, p.w) {
+				return
+			}
+			for oy, y := range p.ys {
+				for ox, col := range p.xs {
+					o[oy*p.ow+ox], _ = maxAt(p, x, y, col)
+				}
+			}
 		})
 		return nil
 	}
 }
 
-func maxPoolGradBody[T device.Float](i MaxPool2dGrad, in []Type) body {
-	p, n := newPooling(i.Window, in[0].Shape, in[1].Shape), in[0].Shape[:2].Elems()
+func maxPoolGradBody[T conv.Float](i MaxPool2dGrad, in []Type) body {
+	p, fast := newPooling(i.Window, in[0].Shape, in[1].Shape), conv.All[T]()[0].MaxPoolGrad
 	return func(outs, ins [][]byte) error {
 		o, x, gy := device.As[T](outs[0]), device.As[T](ins[0]), device.As[T](ins[1])
-		p.planes(n, func(from, to int) {
+		p.planes(func(from, to int) {
 			x, o, gy := x[from:from+p.h*p.w], o[from:from+p.h*p.w], gy[to:to+p.oh*p.ow]
+			if !p.halves || 2*p.oh != p.h || 2*p.ow != p.w {
+				clear(o)
+			}
+			if fast != nil && p.halves && fast(o, x, gy, p.oh, p.ow, p.w) {
+				return
+			}
 			clear(o)
-			p.positions(func(oy, ox, at int) {
-				if _, best := maxAt(&p, x, oy, ox); best >= 0 {
-					o[best] += gy[at]
+			for oy, y := range p.ys {
+				for ox, col := range p.xs {
+					if _, best := maxAt(p, x, y, col); best >= 0 {
+						o[best] += gy[oy*p.ow+ox]
+					}
 				}
-			})
+			}
 		})
 		return nil
 	}
 }
 
-// among is what a mean divides by for ny×nx elements inside of the image.
-func (i AvgPool2d) among(ny, nx int) float64 {
+// among is what a mean divides by, for n elements inside of the image.
+func (i AvgPool2d) among(n int) float64 {
 	if i.Inside {
-		return float64(max(ny*nx, 1))
+		return float64(max(n, 1))
 	}
 	return float64(i.Kernel[0]) * float64(i.Kernel[1])
 }
 
-func avgPoolBody[T device.Float](i AvgPool2d, in, out Type) body {
-	p, n := newPooling(i.Window, in.Shape, out.Shape), in.Shape[:2].Elems()
+func avgPoolBody[T conv.Float](i AvgPool2d, in, out Type) body {
+	p := newPooling(i.Window, in.Shape, out.Shape)
 	return func(outs, ins [][]byte) error {
 		o, x := device.As[T](outs[0]), device.As[T](ins[0])
-		p.planes(n, func(from, to int) {
+		p.planes(func(from, to int) {
 			x, o := x[from:from+p.h*p.w], o[to:to+p.oh*p.ow]
-			p.positions(func(oy, ox, at int) {
-				y0, ny := p.seen(0, oy)
-				x0, nx := p.seen(1, ox)
-				s := 0.0
-				for ky := range ny {
-					for kx := range nx {
-						s += float64(x[(y0+ky*p.Dilation[0])*p.w+x0+kx*p.Dilation[1]])
+			for oy, y := range p.ys {
+				for ox, col := range p.xs {
+					s := 0.0
+					for ky := range y.n {
+						k := (y.first+ky*p.dy)*p.w + col.first
+						for range col.n {
+							s += float64(x[k])
+							k += p.dx
+						}
 					}
+					o[oy*p.ow+ox] = T(s / i.among(y.n*col.n))
 				}
-				o[at] = T(s / i.among(ny, nx))
-			})
+			}
 		})
 		return nil
 	}
 }
 
-func avgPoolGradBody[T device.Float](i AvgPool2dGrad, in, out Type) body {
-	p, n := newPooling(i.Window, out.Shape, in.Shape), in.Shape[:2].Elems()
+func avgPoolGradBody[T conv.Float](i AvgPool2dGrad, in, out Type) body {
+	p := newPooling(i.Window, out.Shape, in.Shape)
 	return func(outs, ins [][]byte) error {
 		o, gy := device.As[T](outs[0]), device.As[T](ins[0])
-		p.planes(n, func(from, to int) {
+		p.planes(func(from, to int) {
 			o, gy := o[from:from+p.h*p.w], gy[to:to+p.oh*p.ow]
 			clear(o)
-			p.positions(func(oy, ox, at int) {
-				y0, ny := p.seen(0, oy)
-				x0, nx := p.seen(1, ox)
-				share := T(float64(gy[at]) / i.among(ny, nx))
-				for ky := range ny {
-					for kx := range nx {
-						o[(y0+ky*p.Dilation[0])*p.w+x0+kx*p.Dilation[1]] += share
+			for oy, y := range p.ys {
+				for ox, col := range p.xs {
+					share := T(float64(gy[oy*p.ow+ox]) / i.among(y.n*col.n))
+					for ky := range y.n {
+						k := (y.first+ky*p.dy)*p.w + col.first
+						for range col.n {
+							o[k] += share
+							k += p.dx
+						}
 					}
 				}
-			})
+			}
 		})
 		return nil
 	}
