@@ -29,6 +29,8 @@ func BenchmarkLocal(b *testing.B) {
 	b.Run("lane=weft/mlp", steps(mlp(true)))
 	b.Run("lane=weft/mlp-layers", steps(mlp(false)))
 	b.Run("lane=weft/block", steps(transformer()))
+	b.Run("lane=weft/convnet", steps(convnet(true)))
+	b.Run("lane=weft/convnet-layers", steps(convnet(false)))
 	b.Run("lane=weft/add3x3", func(b *testing.B) { adds(b, small(false), small(false)) })
 	b.Run("lane=weft/add3x3-taped", func(b *testing.B) { adds(b, small(true), small(false)) })
 	b.Run("lane=weft/chain100-backward", chain)
@@ -98,7 +100,7 @@ func chain(b *testing.B) {
 }
 
 func TestModelsLearn(t *testing.T) {
-	for name, m := range map[string]model{"mlp": mlp(true), "layers": mlp(false), "block": transformer()} {
+	for name, m := range map[string]model{"mlp": mlp(true), "layers": mlp(false), "block": transformer(), "convnet": convnet(true), "convnet layers": convnet(false)} {
 		step := m.stepper(t)
 		before, err := m.loss().Item()
 		require.NoError(t, err, name)

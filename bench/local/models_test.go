@@ -12,6 +12,7 @@ import (
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/autodiff/nn"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/kernels"
 	"github.com/weft-project/weft/optim"
 )
 
@@ -138,3 +139,27 @@ func small(grad bool) *autodiff.Tensor {
 	}
 	return t
 }
+
+// convnet is two convolutions with pooling and a linear layer on 8×1×28×28, as one function or layer by layer.
+func convnet(compiled bool) model {
+	src, same, half := source(), kernels.Square(3, 1, 1), nn.MaxPool2d{Over: kernels.Square(2, 2, 0)}
+	net := nn.Sequential{
+		nn.NewConv2d(src, 1, 16, same), nn.Activation(autodiff.ReLU), half,
+		nn.NewConv2d(src, 16, 32, same), nn.Activation(autodiff.ReLU), half, nn.Flatten{}, nn.NewLinear(src, 32*49, 10),
+	}
+	x, y := autodiff.NormalFrom(source(), 1, 8, 1, 28, 28), labels(8)
+	loss := func(in []*autodiff.Tensor) *autodiff.Tensor {
+		if compiled {
+			return convnetLoss.Call(append([]*autodiff.Tensor{in[0], y}, net.Params()...)...)
+		}
+		return autodiff.CrossEntropy(net.Forward(in[0]), y)
+	}
+	return model{net.Params(), within([]*autodiff.Tensor{x}, loss), 0.05}
+}
+
+var convnetLoss = autodiff.Define("convnet", func(g *autodiff.Graph, x, y, w1, b1, w2, b2, w3, b3 node) node {
+	same, half := kernels.Square(3, 1, 1), kernels.Square(2, 2, 0)
+	h := g.MaxPool2d(g.ReLU(g.Conv2d(x, w1, b1, same)), half)
+	h = g.MaxPool2d(g.ReLU(g.Conv2d(h, w2, b2, same)), half)
+	return g.CrossEntropy(g.Linear(g.Reshape(h, 8, -1), w3, b3), y)
+})

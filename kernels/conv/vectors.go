@@ -7,7 +7,8 @@ import (
 	"unsafe"
 )
 
-// The compiler keeps 15 vectors in registers: eight sums, four rows and two of the image leave one.
+// The compiler keeps 15 vectors in registers: eight sums and two of the image leave room for a row of weights to be overwritten by each
+// product, which is why a row is loaded once for each. Four steps at a time hide the moves with which a loop begins anew.
 
 func vectors32() (ks []*Kernel[float32]) {
 	if archsimd.X86.AVX512() {
@@ -46,17 +47,19 @@ func tile32by512(a []float32, lda, step int, b []float32, ldb int, off []int, c 
 		c20, c21 = at32by512(unsafe.Add(pc, 2*ldc)), at32by512(unsafe.Add(pc, 2*ldc+ldv))
 		c30, c31 = at32by512(unsafe.Add(pc, 3*ldc)), at32by512(unsafe.Add(pc, 3*ldc+ldv))
 	}
-	for _, o := range off {
-		q := unsafe.Add(pb, 4*o)
-		x, y := at32by512(q), at32by512(unsafe.Add(q, ldb))
-		w := at32by512(pa)
-		c00, c01 = w.MulAdd(x, c00), w.MulAdd(y, c01)
-		w = at32by512(unsafe.Add(pa, lda))
-		c10, c11 = w.MulAdd(x, c10), w.MulAdd(y, c11)
-		w = at32by512(unsafe.Add(pa, 2*lda))
-		c20, c21 = w.MulAdd(x, c20), w.MulAdd(y, c21)
-		w = at32by512(unsafe.Add(pa, 3*lda))
-		c30, c31 = w.MulAdd(x, c30), w.MulAdd(y, c31)
+	k := 0
+	for ; k+4 <= len(off); k += 4 {
+		c00, c01, c10, c11, c20, c21, c30, c31 = step32by512(pa, lda, unsafe.Add(pb, 4*off[k+0]), ldb, c00, c01, c10, c11, c20, c21, c30, c31)
+		pa = unsafe.Add(pa, step)
+		c00, c01, c10, c11, c20, c21, c30, c31 = step32by512(pa, lda, unsafe.Add(pb, 4*off[k+1]), ldb, c00, c01, c10, c11, c20, c21, c30, c31)
+		pa = unsafe.Add(pa, step)
+		c00, c01, c10, c11, c20, c21, c30, c31 = step32by512(pa, lda, unsafe.Add(pb, 4*off[k+2]), ldb, c00, c01, c10, c11, c20, c21, c30, c31)
+		pa = unsafe.Add(pa, step)
+		c00, c01, c10, c11, c20, c21, c30, c31 = step32by512(pa, lda, unsafe.Add(pb, 4*off[k+3]), ldb, c00, c01, c10, c11, c20, c21, c30, c31)
+		pa = unsafe.Add(pa, step)
+	}
+	for ; k < len(off); k++ {
+		c00, c01, c10, c11, c20, c21, c30, c31 = step32by512(pa, lda, unsafe.Add(pb, 4*off[k]), ldb, c00, c01, c10, c11, c20, c21, c30, c31)
 		pa = unsafe.Add(pa, step)
 	}
 	put32by512(pc, c00)
@@ -68,6 +71,19 @@ func tile32by512(a []float32, lda, step int, b []float32, ldb int, off []int, c 
 	put32by512(unsafe.Add(pc, 3*ldc), c30)
 	put32by512(unsafe.Add(pc, 3*ldc+ldv), c31)
 	archsimd.ClearAVXUpperBits()
+}
+
+// step32by512 is one step of a sum.
+func step32by512(a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, c00, c01, c10, c11, c20, c21, c30, c31 archsimd.Float32x16) (_, _, _, _, _, _, _, _ archsimd.Float32x16) {
+	x, y := at32by512(b), at32by512(unsafe.Add(b, ldb))
+	c00, c01 = at32by512(a).MulAdd(x, c00), at32by512(a).MulAdd(y, c01)
+	a = unsafe.Add(a, lda)
+	c10, c11 = at32by512(a).MulAdd(x, c10), at32by512(a).MulAdd(y, c11)
+	a = unsafe.Add(a, lda)
+	c20, c21 = at32by512(a).MulAdd(x, c20), at32by512(a).MulAdd(y, c21)
+	a = unsafe.Add(a, lda)
+	c30, c31 = at32by512(a).MulAdd(x, c30), at32by512(a).MulAdd(y, c31)
+	return c00, c01, c10, c11, c20, c21, c30, c31
 }
 
 func splat32by512(o, x []float32) {
@@ -108,17 +124,19 @@ func tile32by256(a []float32, lda, step int, b []float32, ldb int, off []int, c 
 		c20, c21 = at32by256(unsafe.Add(pc, 2*ldc)), at32by256(unsafe.Add(pc, 2*ldc+ldv))
 		c30, c31 = at32by256(unsafe.Add(pc, 3*ldc)), at32by256(unsafe.Add(pc, 3*ldc+ldv))
 	}
-	for _, o := range off {
-		q := unsafe.Add(pb, 4*o)
-		x, y := at32by256(q), at32by256(unsafe.Add(q, ldb))
-		w := at32by256(pa)
-		c00, c01 = w.MulAdd(x, c00), w.MulAdd(y, c01)
-		w = at32by256(unsafe.Add(pa, lda))
-		c10, c11 = w.MulAdd(x, c10), w.MulAdd(y, c11)
-		w = at32by256(unsafe.Add(pa, 2*lda))
-		c20, c21 = w.MulAdd(x, c20), w.MulAdd(y, c21)
-		w = at32by256(unsafe.Add(pa, 3*lda))
-		c30, c31 = w.MulAdd(x, c30), w.MulAdd(y, c31)
+	k := 0
+	for ; k+4 <= len(off); k += 4 {
+		c00, c01, c10, c11, c20, c21, c30, c31 = step32by256(pa, lda, unsafe.Add(pb, 4*off[k+0]), ldb, c00, c01, c10, c11, c20, c21, c30, c31)
+		pa = unsafe.Add(pa, step)
+		c00, c01, c10, c11, c20, c21, c30, c31 = step32by256(pa, lda, unsafe.Add(pb, 4*off[k+1]), ldb, c00, c01, c10, c11, c20, c21, c30, c31)
+		pa = unsafe.Add(pa, step)
+		c00, c01, c10, c11, c20, c21, c30, c31 = step32by256(pa, lda, unsafe.Add(pb, 4*off[k+2]), ldb, c00, c01, c10, c11, c20, c21, c30, c31)
+		pa = unsafe.Add(pa, step)
+		c00, c01, c10, c11, c20, c21, c30, c31 = step32by256(pa, lda, unsafe.Add(pb, 4*off[k+3]), ldb, c00, c01, c10, c11, c20, c21, c30, c31)
+		pa = unsafe.Add(pa, step)
+	}
+	for ; k < len(off); k++ {
+		c00, c01, c10, c11, c20, c21, c30, c31 = step32by256(pa, lda, unsafe.Add(pb, 4*off[k]), ldb, c00, c01, c10, c11, c20, c21, c30, c31)
 		pa = unsafe.Add(pa, step)
 	}
 	put32by256(pc, c00)
@@ -130,6 +148,19 @@ func tile32by256(a []float32, lda, step int, b []float32, ldb int, off []int, c 
 	put32by256(unsafe.Add(pc, 3*ldc), c30)
 	put32by256(unsafe.Add(pc, 3*ldc+ldv), c31)
 	archsimd.ClearAVXUpperBits()
+}
+
+// step32by256 is one step of a sum.
+func step32by256(a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, c00, c01, c10, c11, c20, c21, c30, c31 archsimd.Float32x8) (_, _, _, _, _, _, _, _ archsimd.Float32x8) {
+	x, y := at32by256(b), at32by256(unsafe.Add(b, ldb))
+	c00, c01 = at32by256(a).MulAdd(x, c00), at32by256(a).MulAdd(y, c01)
+	a = unsafe.Add(a, lda)
+	c10, c11 = at32by256(a).MulAdd(x, c10), at32by256(a).MulAdd(y, c11)
+	a = unsafe.Add(a, lda)
+	c20, c21 = at32by256(a).MulAdd(x, c20), at32by256(a).MulAdd(y, c21)
+	a = unsafe.Add(a, lda)
+	c30, c31 = at32by256(a).MulAdd(x, c30), at32by256(a).MulAdd(y, c31)
+	return c00, c01, c10, c11, c20, c21, c30, c31
 }
 
 func splat32by256(o, x []float32) {
@@ -169,17 +200,19 @@ func tile64by512(a []float64, lda, step int, b []float64, ldb int, off []int, c 
 		c20, c21 = at64by512(unsafe.Add(pc, 2*ldc)), at64by512(unsafe.Add(pc, 2*ldc+ldv))
 		c30, c31 = at64by512(unsafe.Add(pc, 3*ldc)), at64by512(unsafe.Add(pc, 3*ldc+ldv))
 	}
-	for _, o := range off {
-		q := unsafe.Add(pb, 8*o)
-		x, y := at64by512(q), at64by512(unsafe.Add(q, ldb))
-		w := at64by512(pa)
-		c00, c01 = w.MulAdd(x, c00), w.MulAdd(y, c01)
-		w = at64by512(unsafe.Add(pa, lda))
-		c10, c11 = w.MulAdd(x, c10), w.MulAdd(y, c11)
-		w = at64by512(unsafe.Add(pa, 2*lda))
-		c20, c21 = w.MulAdd(x, c20), w.MulAdd(y, c21)
-		w = at64by512(unsafe.Add(pa, 3*lda))
-		c30, c31 = w.MulAdd(x, c30), w.MulAdd(y, c31)
+	k := 0
+	for ; k+4 <= len(off); k += 4 {
+		c00, c01, c10, c11, c20, c21, c30, c31 = step64by512(pa, lda, unsafe.Add(pb, 8*off[k+0]), ldb, c00, c01, c10, c11, c20, c21, c30, c31)
+		pa = unsafe.Add(pa, step)
+		c00, c01, c10, c11, c20, c21, c30, c31 = step64by512(pa, lda, unsafe.Add(pb, 8*off[k+1]), ldb, c00, c01, c10, c11, c20, c21, c30, c31)
+		pa = unsafe.Add(pa, step)
+		c00, c01, c10, c11, c20, c21, c30, c31 = step64by512(pa, lda, unsafe.Add(pb, 8*off[k+2]), ldb, c00, c01, c10, c11, c20, c21, c30, c31)
+		pa = unsafe.Add(pa, step)
+		c00, c01, c10, c11, c20, c21, c30, c31 = step64by512(pa, lda, unsafe.Add(pb, 8*off[k+3]), ldb, c00, c01, c10, c11, c20, c21, c30, c31)
+		pa = unsafe.Add(pa, step)
+	}
+	for ; k < len(off); k++ {
+		c00, c01, c10, c11, c20, c21, c30, c31 = step64by512(pa, lda, unsafe.Add(pb, 8*off[k]), ldb, c00, c01, c10, c11, c20, c21, c30, c31)
 		pa = unsafe.Add(pa, step)
 	}
 	put64by512(pc, c00)
@@ -191,6 +224,19 @@ func tile64by512(a []float64, lda, step int, b []float64, ldb int, off []int, c 
 	put64by512(unsafe.Add(pc, 3*ldc), c30)
 	put64by512(unsafe.Add(pc, 3*ldc+ldv), c31)
 	archsimd.ClearAVXUpperBits()
+}
+
+// step64by512 is one step of a sum.
+func step64by512(a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, c00, c01, c10, c11, c20, c21, c30, c31 archsimd.Float64x8) (_, _, _, _, _, _, _, _ archsimd.Float64x8) {
+	x, y := at64by512(b), at64by512(unsafe.Add(b, ldb))
+	c00, c01 = at64by512(a).MulAdd(x, c00), at64by512(a).MulAdd(y, c01)
+	a = unsafe.Add(a, lda)
+	c10, c11 = at64by512(a).MulAdd(x, c10), at64by512(a).MulAdd(y, c11)
+	a = unsafe.Add(a, lda)
+	c20, c21 = at64by512(a).MulAdd(x, c20), at64by512(a).MulAdd(y, c21)
+	a = unsafe.Add(a, lda)
+	c30, c31 = at64by512(a).MulAdd(x, c30), at64by512(a).MulAdd(y, c31)
+	return c00, c01, c10, c11, c20, c21, c30, c31
 }
 
 func splat64by512(o, x []float64) {
@@ -229,17 +275,19 @@ func tile64by256(a []float64, lda, step int, b []float64, ldb int, off []int, c 
 		c20, c21 = at64by256(unsafe.Add(pc, 2*ldc)), at64by256(unsafe.Add(pc, 2*ldc+ldv))
 		c30, c31 = at64by256(unsafe.Add(pc, 3*ldc)), at64by256(unsafe.Add(pc, 3*ldc+ldv))
 	}
-	for _, o := range off {
-		q := unsafe.Add(pb, 8*o)
-		x, y := at64by256(q), at64by256(unsafe.Add(q, ldb))
-		w := at64by256(pa)
-		c00, c01 = w.MulAdd(x, c00), w.MulAdd(y, c01)
-		w = at64by256(unsafe.Add(pa, lda))
-		c10, c11 = w.MulAdd(x, c10), w.MulAdd(y, c11)
-		w = at64by256(unsafe.Add(pa, 2*lda))
-		c20, c21 = w.MulAdd(x, c20), w.MulAdd(y, c21)
-		w = at64by256(unsafe.Add(pa, 3*lda))
-		c30, c31 = w.MulAdd(x, c30), w.MulAdd(y, c31)
+	k := 0
+	for ; k+4 <= len(off); k += 4 {
+		c00, c01, c10, c11, c20, c21, c30, c31 = step64by256(pa, lda, unsafe.Add(pb, 8*off[k+0]), ldb, c00, c01, c10, c11, c20, c21, c30, c31)
+		pa = unsafe.Add(pa, step)
+		c00, c01, c10, c11, c20, c21, c30, c31 = step64by256(pa, lda, unsafe.Add(pb, 8*off[k+1]), ldb, c00, c01, c10, c11, c20, c21, c30, c31)
+		pa = unsafe.Add(pa, step)
+		c00, c01, c10, c11, c20, c21, c30, c31 = step64by256(pa, lda, unsafe.Add(pb, 8*off[k+2]), ldb, c00, c01, c10, c11, c20, c21, c30, c31)
+		pa = unsafe.Add(pa, step)
+		c00, c01, c10, c11, c20, c21, c30, c31 = step64by256(pa, lda, unsafe.Add(pb, 8*off[k+3]), ldb, c00, c01, c10, c11, c20, c21, c30, c31)
+		pa = unsafe.Add(pa, step)
+	}
+	for ; k < len(off); k++ {
+		c00, c01, c10, c11, c20, c21, c30, c31 = step64by256(pa, lda, unsafe.Add(pb, 8*off[k]), ldb, c00, c01, c10, c11, c20, c21, c30, c31)
 		pa = unsafe.Add(pa, step)
 	}
 	put64by256(pc, c00)
@@ -251,6 +299,19 @@ func tile64by256(a []float64, lda, step int, b []float64, ldb int, off []int, c 
 	put64by256(unsafe.Add(pc, 3*ldc), c30)
 	put64by256(unsafe.Add(pc, 3*ldc+ldv), c31)
 	archsimd.ClearAVXUpperBits()
+}
+
+// step64by256 is one step of a sum.
+func step64by256(a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, c00, c01, c10, c11, c20, c21, c30, c31 archsimd.Float64x4) (_, _, _, _, _, _, _, _ archsimd.Float64x4) {
+	x, y := at64by256(b), at64by256(unsafe.Add(b, ldb))
+	c00, c01 = at64by256(a).MulAdd(x, c00), at64by256(a).MulAdd(y, c01)
+	a = unsafe.Add(a, lda)
+	c10, c11 = at64by256(a).MulAdd(x, c10), at64by256(a).MulAdd(y, c11)
+	a = unsafe.Add(a, lda)
+	c20, c21 = at64by256(a).MulAdd(x, c20), at64by256(a).MulAdd(y, c21)
+	a = unsafe.Add(a, lda)
+	c30, c31 = at64by256(a).MulAdd(x, c30), at64by256(a).MulAdd(y, c31)
+	return c00, c01, c10, c11, c20, c21, c30, c31
 }
 
 func splat64by256(o, x []float64) {
