@@ -37,6 +37,13 @@ func TestKernelsRunWithoutAllocation(t *testing.T) {
 		{CrossEntropy{}, []Type{x, i32(40)}}, {CrossEntropyGrad{}, []Type{x, i32(40), f32()}}, {Gather{}, []Type{x, i32(7)}}, {ScatterAdd{50}, []Type{i32(40), x}},
 		{LayerNorm{}, []Type{x, f32(300), f32(300)}}, {LayerNormGrad{}, []Type{x, f32(300), x}}, {NormalizeGrad{}, []Type{x, x}},
 		{OnRows{Update{Rule: SGD, LR: 1, Step: 1}}, []Type{x, f32(5, 300), i32(5)}},
+		{Conv2d{Square(3, 1, 1)}, []Type{f32(2, 3, 8, 8), f32(5, 3, 3, 3)}}, {Conv2dGradX{Square(3, 2, 1), 8, 8}, []Type{f32(5, 3, 3, 3), f32(2, 5, 4, 4)}},
+		{Conv2dGradW{Square(3, 2, 1)}, []Type{f32(2, 3, 8, 8), f32(2, 5, 4, 4)}}, {Conv2d{Square(9, 1, 4)}, []Type{f32(1, 5, 4, 4), f32(1, 5, 9, 9)}},
+		{Conv2dGradX{Square(9, 1, 4), 4, 4}, []Type{f32(5, 1, 9, 9), f32(1, 5, 4, 4)}}, {Conv2dGradW{Square(9, 1, 4)}, []Type{f32(1, 5, 4, 4), f32(1, 1, 4, 4)}},
+		{MaxPool2d{Square(2, 2, 0)}, []Type{f32(2, 3, 8, 8)}}, {MaxPool2dGrad{Square(3, 2, 1)}, []Type{f32(2, 3, 8, 8), f32(2, 3, 4, 4)}},
+		{AvgPool2d{Square(2, 2, 0), false}, []Type{f32(2, 3, 8, 8)}}, {AvgPool2dGrad{AvgPool2d{Square(2, 2, 0), false}, 8, 8}, []Type{f32(2, 3, 4, 4)}},
+		{Im2col{Square(3, 1, 1), true}, []Type{f32(2, 3, 8, 8)}}, {Col2im{Im2col{Square(3, 1, 1), false}, 3, 8, 8}, []Type{f32(2, 27, 64)}},
+		{Dropout{0.5}, []Type{x, i64(2)}}, {Random{Type: x}, []Type{i64(2)}}, {Random{Fn: Bernoulli, Type: x, P: 0.5}, []Type{i64(2)}},
 	} {
 		b, err := For(device.Host())
 		require.NoError(t, err)

@@ -199,10 +199,11 @@ func (c *convolution[T]) blocks(x []T, fn func(b colBlock[T])) {
 	if c.n == 0 {
 		return
 	}
-	cols := new([]T)
+	var cols []T
 	if !c.point {
-		cols = c.idle.Get().(*[]T)
-		defer c.idle.Put(cols)
+		held := c.idle.Get().(*[]T)
+		defer c.idle.Put(held)
+		cols = *held
 	}
 	size, area := c.c*c.h*c.w, c.oh*c.ow
 	for n := range c.n {
@@ -210,7 +211,7 @@ func (c *convolution[T]) blocks(x []T, fn func(b colBlock[T])) {
 			to := min(from+c.lines, c.oh)
 			b := colBlock[T]{x: x[n*size : (n+1)*size], y: n*c.o*area + from*c.ow, from: from, to: to}
 			if b.cols = b.x; !c.point {
-				b.cols = (*cols)[:c.taps*(to-from)*c.ow]
+				b.cols = cols[:c.taps*(to-from)*c.ow]
 			}
 			fn(b)
 		}
