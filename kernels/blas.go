@@ -1,6 +1,7 @@
 package kernels
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -17,7 +18,13 @@ type blasChoice struct {
 }
 
 // chosenBLAS opens the library once per process.
-var chosenBLAS = sync.OnceValue(func() blasChoice { return chooseBLAS(os.Getenv("WEFT_BLAS"), openBLAS(), vectorBLAS()) })
+var chosenBLAS = sync.OnceValue(func() blasChoice {
+	want, open := os.Getenv("WEFT_BLAS"), blasChoice{err: errors.New("it was not asked for")}
+	if want == "" || want == "openblas" {
+		open = openBLAS()
+	}
+	return chooseBLAS(want, open, vectorBLAS())
+})
 
 // BLASInfo tells what computes matrix products on the CPU ("openblas", "go" for this module's own kernels on vectors, "gonum", or "none"
 // where WEFT_BLAS asks for what there is not), and where it was found or why another was not.

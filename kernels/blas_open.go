@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"strings"
 	"unsafe"
 
 	"github.com/ebitengine/purego"
+	"golang.org/x/sys/cpu"
 )
 
 // openBLASPaths are tried in order; plain names are looked up as the system's loader does.
@@ -30,12 +32,55 @@ type nativeBLAS struct {
 }
 
 // openBLAS looks for OpenBLAS; the choice carries an error where there is none.
-func openBLAS() blasChoice { return openFirst(openBLASPaths) }
+func openBLAS() blasChoice {
+	setenv, err := libcSetenv()
+	if err != nil {
+		return blasChoice{err: err}
+	}
+	// The library reads its environment, which is C's, when it is opened. Threads are this package's own.
+	setenv("OPENBLAS_NUM_THREADS", "1", 1)
+	setenv("OMP_NUM_THREADS", "1", 1)
+	core := openBLASCore(os.Getenv)
+	if core != "" {
+		setenv(coreVariable, core, 1)
+	}
+	return openFirst(openBLASPaths, core)
+}
 
-func openFirst(paths []string) blasChoice {
+const coreVariable = "OPENBLAS_CORETYPE"
+
+// openBLASCore is for which processor OpenBLAS should have its kernels: the user's word, or what this one can run. OpenBLAS knows processors
+// by their model, and uses the slowest kernels it has on one that is newer than itself.
+func openBLASCore(getenv func(string) string) string {
+	x := cpu.X86
+	switch core := getenv(coreVariable); {
+	case core != "":
+		return core
+	case x.HasAVX512F && x.HasAVX512CD && x.HasAVX512BW && x.HasAVX512DQ && x.HasAVX512VL:
+		return "SkylakeX"
+	case x.HasAVX2 && x.HasFMA:
+		return "Haswell"
+	}
+	return ""
+}
+
+func libcSetenv() (setenv func(name, value string, overwrite int32) int32, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("setenv: %v", p)
+		}
+	}()
+	at, err := purego.Dlsym(purego.RTLD_DEFAULT, "setenv")
+	if err == nil {
+		purego.RegisterFunc(&setenv, at)
+	}
+	return setenv, err
+}
+
+func openFirst(paths []string, core string) blasChoice {
 	var errs []error
 	for _, path := range paths {
-		found, err := openBLASAt(path)
+		found, err := openBLASAt(path, core)
 		if err == nil {
 			return found
 		}
@@ -45,8 +90,8 @@ func openFirst(paths []string) blasChoice {
 	return blasChoice{err: fmt.Errorf("%w (and %d more places)", errs[0], len(errs)-1)}
 }
 
-// openBLASAt opens one library. purego panics where it cannot make a function of a symbol.
-func openBLASAt(path string) (c blasChoice, err error) {
+// openBLASAt opens one library, which was asked for the kernels of a core. purego panics where it cannot make a function of a symbol.
+func openBLASAt(path, wanted string) (c blasChoice, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("%s: %v", path, p)
@@ -58,7 +103,7 @@ func openBLASAt(path string) (c blasChoice, err error) {
 	}
 	var g nativeBLAS
 	var config, core func() string
-	var threads func() int32
+	var setThreads func(n int32)
 	err = errors.Join(bind(lib, "cblas_sgemm", &g.s), bind(lib, "cblas_dgemm", &g.d))
 	if err != nil {
 		return c, fmt.Errorf("%s: %w", path, err)
@@ -68,12 +113,20 @@ func openBLASAt(path string) (c blasChoice, err error) {
 		details = append(details, config())
 	}
 	if bind(lib, "openblas_get_corename", &core) == nil {
-		details = append(details, "core "+core())
+		details = append(details, coreDetail(core(), wanted))
 	}
-	if bind(lib, "openblas_get_num_threads", &threads) == nil {
-		details = append(details, fmt.Sprintf("%d threads", threads()))
+	if bind(lib, "openblas_set_num_threads", &setThreads) == nil {
+		setThreads(1)
 	}
 	return blasChoice{gemmer: g, name: "openblas", detail: strings.Join(details, "; ")}, nil
+}
+
+// coreDetail tells of kernels that were not those that were wanted.
+func coreDetail(core, wanted string) string {
+	if wanted == "" || strings.EqualFold(core, wanted) {
+		return "core " + core
+	}
+	return fmt.Sprintf("core %s, because this OpenBLAS does not know %s, which was asked for: a newer one may be faster", core, wanted)
 }
 
 // bind makes the function that fn points to call a symbol.

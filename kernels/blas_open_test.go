@@ -3,18 +3,22 @@
 package kernels
 
 import (
+	"fmt"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/cpu"
 )
 
 func TestALibraryThatCannotServeIsAnErrorThatNamesIt(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "libnothing.so")
-	_, err := openBLASAt(missing)
+	_, err := openBLASAt(missing, "")
 	require.ErrorContains(t, err, missing)
 
-	c := openFirst([]string{missing, missing})
+	c := openFirst([]string{missing, missing}, "")
 	require.ErrorContains(t, c.err, missing)
 	require.ErrorContains(t, c.err, "1 more")
 	require.Equal(t, "gonum", chooseBLAS("", c, c).name)
@@ -30,4 +34,33 @@ func TestExtentsBeyond32BitsAreNotHandedToTheLibrary(t *testing.T) {
 		nativeBLAS{}.sgemm(contiguous(false, false, 1, 1, 1), []float32{1}, []float32{1}, []float32{1})
 	})
 	require.PanicsWithValue(t, "blas: insufficient length of a", func() { nativeBLAS{}.sgemm(p, []float32{1}, []float32{1}, []float32{1}) })
+}
+
+func TestTheUsersCoreGoesBeforeWhatTheProcessorCanRun(t *testing.T) {
+	require.Equal(t, "Zen", openBLASCore(func(name string) string { return map[string]string{"OPENBLAS_CORETYPE": "Zen"}[name] }))
+	require.Contains(t, []string{"SkylakeX", "Haswell", ""}, openBLASCore(func(string) string { return "" }))
+	require.Equal(t, "core Haswell", coreDetail("Haswell", "HASWELL"))
+	require.Contains(t, coreDetail("Prescott", "SkylakeX"), "does not know SkylakeX")
+}
+
+// TestOpenBLASTakesTheKernelsItIsToldTo asks libraries opened in processes of their own, because one is opened once in each.
+func TestOpenBLASTakesTheKernelsItIsToldTo(t *testing.T) {
+	const child = "WEFT_TEST_BLAS_CHILD"
+	if os.Getenv(child) != "" {
+		fmt.Println(chooseBLAS("", openBLAS(), vectorBLAS()).detail)
+		return
+	}
+	if c := openBLAS(); c.err != nil {
+		t.Skip(c.err)
+	}
+	if !cpu.X86.HasAVX2 {
+		t.Skip("this processor runs no kernels that could be chosen")
+	}
+	for set, core := range map[string]string{"": openBLASCore(func(string) string { return "" }), "Haswell": "Haswell", "Nehalem": "Nehalem"} {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestOpenBLASTakesTheKernelsItIsToldTo$", "-test.v")
+		cmd.Env = append(os.Environ(), child+"=1", "OPENBLAS_CORETYPE="+set, "WEFT_BLAS=")
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		require.Contains(t, string(out), "core "+core+"\n", "OPENBLAS_CORETYPE=%q", set)
+	}
 }
