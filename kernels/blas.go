@@ -80,6 +80,14 @@ func (gonumBLAS) dgemm(p product, a, b, c []float64) {
 	gonum.Implementation{}.Dgemm(ta, tb, p.m, p.n, p.k, 1, a, p.lda, b, p.ldb, beta, c, p.ldc)
 }
 
+// cut gives pieces of two of gonum's blocks: from four on it starts goroutines of its own.
+func (gonumBLAS) cut(p product) (rows, cols int) {
+	if p.n <= 64 {
+		return 128, 64
+	}
+	return 64, 128
+}
+
 func (p product) gonum() (ta, tb blas.Transpose, beta float64) {
 	ta, tb = blas.NoTrans, blas.NoTrans
 	if p.transA {

@@ -8,10 +8,13 @@ import (
 	"math"
 	"os"
 	"strings"
+	"sync"
 	"unsafe"
 
 	"github.com/ebitengine/purego"
 	"golang.org/x/sys/cpu"
+
+	"github.com/weft-project/weft/device"
 )
 
 // openBLASPaths are tried in order; plain names are looked up as the system's loader does.
@@ -23,12 +26,22 @@ var openBLASPaths = []string{
 	"/opt/homebrew/opt/openblas/lib/libopenblas.dylib", "/usr/local/opt/openblas/lib/libopenblas.dylib",
 }
 
-// nativeBLAS calls a CBLAS library with 32-bit integers.
+// nativeBLAS calls a BLAS library with 32-bit integers, by the Fortran interface: it takes nothing but pointers, which purego passes on without
+// an allocation.
 type nativeBLAS struct {
-	s func(order, ta, tb, m, n, k int32, alpha float32, a unsafe.Pointer, lda int32, b unsafe.Pointer, ldb int32,
-		beta float32, c unsafe.Pointer, ldc int32)
-	d func(order, ta, tb, m, n, k int32, alpha float64, a unsafe.Pointer, lda int32, b unsafe.Pointer, ldb int32,
-		beta float64, c unsafe.Pointer, ldc int32)
+	s, d  uintptr
+	calls *sync.Pool // of *fortranCall
+}
+
+// fortranCall is what the pointers of a call point to, and the pointers, so that the collector knows of them.
+type fortranCall struct {
+	transA, transB byte
+	m, n, k        int32
+	lda, ldb, ldc  int32
+	alphaS, betaS  float32
+	alphaD, betaD  float64
+	a, b, c        unsafe.Pointer
+	args           [15]uintptr // the last two: the lengths of the strings
 }
 
 // openBLAS looks for OpenBLAS; the choice carries an error where there is none.
@@ -101,11 +114,13 @@ func openBLASAt(path, wanted string) (c blasChoice, err error) {
 	if err != nil {
 		return c, err
 	}
-	var g nativeBLAS
+	g := nativeBLAS{calls: &sync.Pool{New: func() any { return new(fortranCall) }}}
 	var config, core func() string
 	var setThreads func(n int32)
-	err = errors.Join(bind(lib, "cblas_sgemm", &g.s), bind(lib, "cblas_dgemm", &g.d))
-	if err != nil {
+	var errS, errD error
+	g.s, errS = purego.Dlsym(lib, "sgemm_")
+	g.d, errD = purego.Dlsym(lib, "dgemm_")
+	if err = errors.Join(errS, errD); err != nil {
 		return c, fmt.Errorf("%s: %w", path, err)
 	}
 	details := []string{path}
@@ -138,21 +153,12 @@ func bind(lib uintptr, symbol string, fn any) error {
 	return err
 }
 
-// The constants of the CBLAS interface.
-const (
-	cblasRowMajor = 101
-	cblasNoTrans  = 111
-	cblasTrans    = 112
-)
-
 func (g nativeBLAS) sgemm(p product, a, b, c []float32) {
 	if !p.fits32() {
 		gonumBLAS{}.sgemm(p, a, b, c)
 		return
 	}
-	ta, tb, beta := p.cblas()
-	g.s(cblasRowMajor, ta, tb, int32(p.m), int32(p.n), int32(p.k), 1, unsafe.Pointer(&a[0]), int32(p.lda),
-		unsafe.Pointer(&b[0]), int32(p.ldb), float32(beta), unsafe.Pointer(&c[0]), int32(p.ldc))
+	call(g, g.s, p, a, b, c)
 }
 
 func (g nativeBLAS) dgemm(p product, a, b, c []float64) {
@@ -160,23 +166,39 @@ func (g nativeBLAS) dgemm(p product, a, b, c []float64) {
 		gonumBLAS{}.dgemm(p, a, b, c)
 		return
 	}
-	ta, tb, beta := p.cblas()
-	g.d(cblasRowMajor, ta, tb, int32(p.m), int32(p.n), int32(p.k), 1, unsafe.Pointer(&a[0]), int32(p.lda),
-		unsafe.Pointer(&b[0]), int32(p.ldb), beta, unsafe.Pointer(&c[0]), int32(p.ldc))
+	call(g, g.d, p, a, b, c)
 }
 
-func (p product) fits32() bool { return max(p.m, p.n, p.k, p.lda, p.ldb, p.ldc) <= math.MaxInt32 }
-
-func (p product) cblas() (ta, tb int32, beta float64) {
-	ta, tb = cblasNoTrans, cblasNoTrans
+// call computes cᵀ = op(b)ᵀ·op(a)ᵀ: Fortran stores by columns, and sees every matrix transposed.
+func call[T device.Float](g nativeBLAS, fn uintptr, p product, a, b, c []T) {
+	x := g.calls.Get().(*fortranCall)
+	*x = fortranCall{transA: 'N', transB: 'N', m: int32(p.m), n: int32(p.n), k: int32(p.k), lda: int32(p.lda), ldb: int32(p.ldb),
+		ldc: int32(p.ldc), alphaS: 1, alphaD: 1}
 	if p.transA {
-		ta = cblasTrans
+		x.transA = 'T'
 	}
 	if p.transB {
-		tb = cblasTrans
+		x.transB = 'T'
 	}
 	if p.add {
-		beta = 1
+		x.betaS, x.betaD = 1, 1
 	}
-	return ta, tb, beta
+	x.a, x.b, x.c = unsafe.Pointer(&a[0]), unsafe.Pointer(&b[0]), unsafe.Pointer(&c[0])
+	alpha, beta := unsafe.Pointer(&x.alphaS), unsafe.Pointer(&x.betaS)
+	if unsafe.Sizeof(*new(T)) == 8 {
+		alpha, beta = unsafe.Pointer(&x.alphaD), unsafe.Pointer(&x.betaD)
+	}
+	x.args = [15]uintptr{uintptr(unsafe.Pointer(&x.transB)), uintptr(unsafe.Pointer(&x.transA)),
+		uintptr(unsafe.Pointer(&x.n)), uintptr(unsafe.Pointer(&x.m)), uintptr(unsafe.Pointer(&x.k)), uintptr(alpha),
+		uintptr(x.b), uintptr(unsafe.Pointer(&x.ldb)), uintptr(x.a), uintptr(unsafe.Pointer(&x.lda)), uintptr(beta),
+		uintptr(x.c), uintptr(unsafe.Pointer(&x.ldc)), 1, 1}
+	purego.SyscallN(fn, x.args[:]...)
+	x.a, x.b, x.c = nil, nil, nil // which also keeps them until here
+	g.calls.Put(x)
 }
+
+// cut depends on the extents alone: the library's kernels sum in another order at the edges of what they are given. Pieces are large, because
+// each has its operands arranged anew.
+func (nativeBLAS) cut(p product) (rows, cols int) { return p.halved(1<<24, 512) }
+
+func (p product) fits32() bool { return max(p.m, p.n, p.k, p.lda, p.ldb, p.ldc) <= math.MaxInt32 }

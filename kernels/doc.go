@@ -19,6 +19,6 @@
 // elsewhere give the errors of package device. Nothing panics.
 //
 // Matrix products on the CPU go to OpenBLAS where that library can be opened at run time, else to package gemm in builds with
-// GOEXPERIMENT=simd on processors with AVX2, else to gonum; small ones never leave Go. WEFT_BLAS=openblas, go or gonum forces one, and
+// GOEXPERIMENT=simd on processors with AVX2, else to gonum; the smallest to a loop. WEFT_BLAS=openblas, go or gonum forces one, and
 // [BLASInfo] tells which it is and why.
 package kernels

@@ -36,11 +36,14 @@ func (p product) storedB() (rows, cols int) {
 	return p.k, p.n
 }
 
-// gemmer computes matrix products; m, n and k are not 0. Without add, what is in c before does not matter. Elements between the rows of c
-// are left alone.
+// gemmer computes matrix products on the calling thread; m, n and k are not 0. Without add, what is in c before does not matter. Elements
+// between the rows of c are left alone.
 type gemmer interface {
 	sgemm(p product, a, b, c []float32)
 	dgemm(p product, a, b, c []float64)
+	// cut is the size of the pieces of c that several threads may compute at once. It depends on the extents alone unless the pieces are, bit
+	// for bit, those of the whole.
+	cut(p product) (rows, cols int)
 }
 
 // work is the number of multiplications, or most where it is more.
@@ -51,28 +54,39 @@ func (p product) work(most int) int {
 	return min(most, p.m*p.n*p.k)
 }
 
-// Products of so many multiplications or fewer are left to a plain loop, to Go's vectors. The limits are of extents alone, so that a result
+// mostForLoop is up to how many multiplications a plain loop is faster than the call of a library. It is of extents alone, so that a result
 // does not depend on anything else either.
-const (
-	mostForLoop    = 8*8*8 - 1
-	mostForVectors = 20 * 20 * 20
-	mostWithout    = 32 * 32 * 32 // for the loop, where there are no vectors
-)
+const mostForLoop = 200
 
-// multiply computes one product, of any extents, the way that is fastest for so many multiplications: calling a library costs up to a
-// microsecond.
+// multiply computes one product, of any extents, on as many threads as pay.
 func multiply[T device.Float](p product, g gemmer, a, b, c []T) {
 	if p.m == 0 || p.n == 0 {
 		return
 	}
-	vectors := vectorBLAS()
-	switch n := p.work(mostWithout + 1); {
-	case n <= mostForLoop, n <= mostWithout && vectors.err != nil:
+	if p.k == 0 || p.work(mostForLoop+1) <= mostForLoop {
 		plainGemm(p, a, b, c)
 		return
-	case n <= mostForVectors:
-		g = vectors.gemmer
 	}
+	rows, cols := g.cut(p)
+	if rows >= p.m && cols >= p.n {
+		of(g, p, a, b, c)
+		return
+	}
+	k := cutProducts.Get().(*cutProduct)
+	k.hold(g, p, rows, cols)
+	switch a := any(a).(type) {
+	case []float32:
+		k.s = [3][]float32{a, any(b).([]float32), any(c).([]float32)}
+	case []float64:
+		k.d = [3][]float64{a, any(b).([]float64), any(c).([]float64)}
+	}
+	spread(k.down*k.across, 1, k)
+	*k = cutProduct{}
+	cutProducts.Put(k)
+}
+
+// of is a library's product.
+func of[T device.Float](g gemmer, p product, a, b, c []T) {
 	switch a := any(a).(type) {
 	case []float32:
 		g.sgemm(p, a, any(b).([]float32), any(c).([]float32))
@@ -121,3 +135,5 @@ type plain struct{}
 
 func (plain) sgemm(p product, a, b, c []float32) { plainGemm(p, a, b, c) }
 func (plain) dgemm(p product, a, b, c []float64) { plainGemm(p, a, b, c) }
+
+func (plain) cut(p product) (rows, cols int) { return p.m, p.n }
