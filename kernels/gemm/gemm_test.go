@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"github.com/weft-project/weft/internal/soak"
 )
 
 // plainTile is the tile by its definition.
@@ -113,7 +114,7 @@ func check[T Float](t testing.TB, kern *Kernel[T], p Product, r *rand.Rand, delt
 
 func TestEveryKernelMultipliesByTheDefinition(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	for range 60 {
+	for range soak.Cases(60) {
 		most := []int{4, 40, 100, 200}[r.IntN(4)]
 		p := random(r, r.IntN(most), r.IntN(most), r.IntN(most))
 		switch r.IntN(8) {
@@ -136,7 +137,7 @@ func TestEveryKernelMultipliesByTheDefinition(t *testing.T) {
 func TestAProductInPiecesIsTheSameProductBitForBit(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for _, kern := range kernels32() {
-		for range 8 {
+		for range soak.Cases(8) {
 			p := random(r, 1+r.IntN(200), 1+r.IntN(200), 1+r.IntN(300))
 			ra, ca, rb, cb := p.stored()
 			a, b, c := drawn[float32](r, ra, ca, p.LDA), drawn[float32](r, rb, cb, p.LDB), drawn[float32](r, p.M, p.N, p.LDC)
