@@ -47,11 +47,12 @@ func (p *mapPlan[T]) begin(outs, ins [][]byte, parts int) *mapRun[T] {
 
 // all computes everything, in the plan's parts, and ends the run.
 func (r *mapRun[T]) all() {
-	for k := range r.p.parts {
-		r.units(k, k*r.p.part, min((k+1)*r.p.part, r.p.units), nil)
-	}
+	spread(r.p.units, r.p.part, r)
 	r.end()
 }
+
+// piece computes a part.
+func (r *mapRun[T]) piece(from, to int) { r.units(from/r.p.part, from, to, nil) }
 
 // rows computes rows [from, to). Where first is not nil, it holds those of operand 0.
 func (r *mapRun[T]) rows(part, from, to int, first []T) {

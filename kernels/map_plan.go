@@ -70,7 +70,7 @@ func planMap[T vec.Float](i Map, in []Type, views []*View, byRows bool) *mapPlan
 	}
 	p.cut(i, strides)
 	p.allot(i, len(in))
-	p.share()
+	p.share(i)
 	return p
 }
 
@@ -106,16 +106,31 @@ func (p *mapPlan[T]) cut(i Map, strides [][]int) {
 }
 
 // share makes parts that are worth a goroutine each. They do not depend on how many there are, because sums do on the parts.
-func (p *mapPlan[T]) share() {
-	const elems = 32 << 10
+func (p *mapPlan[T]) share(i Map) {
+	const work = 512 << 10
 	n := p.units * p.inner
-	p.parts = max(n/elems, 1)
+	p.parts = max(n*i.weight(len(p.ins))/work, 1)
 	if p.sums > 0 { // sums of parts are to cost little beside the elements
 		p.parts = max(1, min(p.parts, 16, n/16/p.sums))
 	}
 	p.part = (p.units + p.parts - 1) / p.parts
 	p.part = (p.part + p.step - 1) / p.step * p.step
 	p.parts = max(1, (p.units+p.part-1)/max(p.part, 1))
+}
+
+// weight is about what an element costs, in additions.
+func (i Map) weight(operands int) int {
+	w := operands + len(i.Outs)
+	for _, s := range i.Steps {
+		switch s.Op {
+		case Binary{GeluGrad}, Binary{Pow}, Unary{Fn: Exp}, Unary{Fn: Log}, Unary{Fn: Tanh}, Unary{Fn: Sigmoid}, Unary{Fn: Gelu},
+			Unary{Fn: Sin}, Unary{Fn: Cos}, Unary{Fn: Log1p}, Unary{Fn: Expm1}, Unary{Fn: Softplus}:
+			w += 8
+		default:
+			w++
+		}
+	}
+	return w
 }
 
 // allot makes the steps that are needed, and finds places for their registers: the result that a register is, or a row of scratch, which

@@ -63,6 +63,26 @@ func TestAMapRunsInBlocksOfRowsAsItDoesAtOnce(t *testing.T) {
 	}
 }
 
+func TestAMapGivesTheSameBitsOnAnyNumberOfThreads(t *testing.T) {
+	in := []Type{f32(3000, 70), f32(70)}
+	i := geluOfBias(in[0].Shape)
+	p := planMap[float32](i, in, nil, false)
+	require.Greater(t, p.parts, 3)
+	var want [][]byte
+	for _, c := range []*crew{newCrew(1), newCrew(2), newCrew(7)} {
+		for range 5 {
+			got, ins := operands(t, i, in)
+			r := p.begin(got, ins, p.parts)
+			c.spread(p.units, p.part, r)
+			r.end()
+			if want == nil {
+				want = got
+			}
+			require.Equal(t, want, got)
+		}
+	}
+}
+
 // near compares float32s; sums in another order may differ by a little.
 func near(a, b []byte) bool {
 	return slices.EqualFunc(device.As[float32](a), device.As[float32](b), func(x, y float32) bool { return math.Abs(float64(x-y)) <= 1e-4 })
