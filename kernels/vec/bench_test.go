@@ -58,6 +58,14 @@ func call[T Float](f any, r [4][]T, acc []float64) func() {
 		return func() { f(r[1]) }
 	case func(a, b []T) float64:
 		return func() { f(r[1], r[2]) }
+	case func(o, p, g []T, lr, scale, decay T):
+		return func() { f(r[0], r[1], r[2], 0.1, 1, 0) }
+	case func(po, ao, p, g, a []T, s MomentumStep[T]):
+		return func() { f(r[0], r[3], r[1], r[2], r[3], MomentumStep[T]{LR: 0.1, Scale: 1, Momentum: 0.9, Damp: 1}) }
+	case func(po, mo, vo, xo, p, g, m, v, x []T, s AdamStep[T]):
+		return func() {
+			f(r[0], r[0], r[3], nil, r[1], r[2], r[0], r[3], nil, AdamStep[T]{Scale: 1, Beta1: 0.9, Rest1: 0.1, Beta2: 0.99, Rest2: 0.01, Size: 0.1, Correct: 1, Eps: 1e-8, Keep: 1})
+		}
 	case func(a []T, m float64) float64:
 		return func() { f(r[1], 0.5) }
 	case func(x []T) T:

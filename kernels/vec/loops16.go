@@ -128,7 +128,7 @@ func mulAdd16(o, a, b, c []float32) {
 	archsimd.ClearAVXUpperBits()
 }
 
-// max16 remembers NaNs apart: which of two operands a maximum with a NaN gives, the compiler may choose.
+// max16 remembers NaNs apart, as maximum16 does not need to.
 func max16(x []float32) float32 {
 	low := all16(float32(math.Inf(-1)))
 	most, nan := low, low

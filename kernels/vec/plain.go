@@ -84,6 +84,9 @@ func plain[T Float]() *Loops[T] {
 			}
 			return s
 		},
+		Descend:  plainDescend[T],
+		Momentum: plainMomentum[T],
+		Adam:     plainAdam[T],
 	}
 }
 

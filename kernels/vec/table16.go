@@ -20,9 +20,7 @@ func table16(name string) *Loops[float32] {
 			zip16(o, a, b, k.zero.x16(), func(a, b, _ f32x16) f32x16 { return a.Div(b) })
 		},
 		Maximum: func(o, a, b []float32) {
-			zip16(o, a, b, k.zero.x16(), func(a, b, _ f32x16) f32x16 {
-				return where16(a.IsNaN(), a, where16(b.IsNaN(), b, a.Max(b)))
-			})
+			zip16(o, a, b, k.zero.x16(), func(a, b, _ f32x16) f32x16 { return maximum16(a, b) })
 		},
 
 		TanhGrad: func(o, y, gy []float32) {
@@ -87,5 +85,8 @@ func table16(name string) *Loops[float32] {
 		AccumulateMul:  accumulateMul16,
 		AccumulateRows: accumulateRows16,
 		ExpSum:         expSum16,
+		Descend:        descend16,
+		Momentum:       momentum16,
+		Adam:           adam16,
 	}
 }

@@ -37,6 +37,13 @@ type Loops[T Float] struct {
 	AccumulateRows func(acc []float64, x []T, rows int)
 	// ExpSum is o = exp(x−m), and the sum of o.
 	ExpSum func(o, x []T, m T) float64
+
+	// Steps of optimizers, of weights p and gradients g, into o; every implementation gives the same bits. Descend is
+	// p − lr·(scale·g + decay·p). Momentum keeps an average a; Adam keeps that of gradients m and of their squares v, and, unless it is nil,
+	// the largest of those, x.
+	Descend  func(o, p, g []T, lr, scale, decay T)
+	Momentum func(po, ao, p, g, a []T, s MomentumStep[T])
+	Adam     func(po, mo, vo, xo, p, g, m, v, x []T, s AdamStep[T])
 }
 
 var (
