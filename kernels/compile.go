@@ -71,6 +71,8 @@ func compileFloat[T vec.Float](i Instr, in, out []Type) (body, error) {
 		return layerNormGradBody[T](i, in[0]), nil
 	case Update:
 		return updateBody[T](i), nil
+	case UpdateMany:
+		return updateManyBody[T](i), nil
 	case OnRows:
 		return onRowsBody[T](i, in, out)
 	}

@@ -105,6 +105,12 @@ func flops(i Instr, in, out []Type) int {
 		return elems(out, 0) * i.Kernel[0] * i.Kernel[1]
 	case Update: // a handful for each number that is kept
 		return 4 * len(out) * elems(in, 0)
+	case UpdateMany:
+		total := 0
+		for k := range out {
+			total += 4 * elems(out, k)
+		}
+		return total
 	case OnRows:
 		return 4 * len(out) * elems(in, 1)
 	}

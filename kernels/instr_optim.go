@@ -175,6 +175,14 @@ func (i Update) Check() error {
 	return errors.Join(errs...)
 }
 
+// runnable is Check of all that a run needs.
+func (i Update) runnable() error {
+	if i.Step < 1 {
+		return errors.Join(i.Check(), errors.New("steps count from 1"))
+	}
+	return i.Check()
+}
+
 func (i Update) String() string {
 	b := strings.Builder{}
 	fmt.Fprintf(&b, "%.40s(", string(i.Rule))
@@ -203,11 +211,8 @@ func (i Update) String() string {
 
 // Infer takes tensors of floats of one type: the parameter, the gradient, and the state.
 func (i Update) Infer(in []Type) ([]Type, error) {
-	if err := i.Check(); err != nil {
+	if err := i.runnable(); err != nil {
 		return nil, refuse(i, in, "%v", err)
-	}
-	if i.Step < 1 {
-		return nil, refuse(i, in, "steps count from 1")
 	}
 	_, n := i.slots()
 	var self Instr = i

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/kernels/vec"
 )
 
 // updateArgs are an update's operands and results; state that the rule does not keep is nil. Each index is read before it is
@@ -13,16 +14,32 @@ type updateArgs[T device.Float] struct {
 	po, ao, bo, co []T
 }
 
-func updateBody[T device.Float](i Update) body {
+func updateArgsOf[T device.Float](outs, ins [][]byte) updateArgs[T] {
+	x := updateArgs[T]{p: device.As[T](ins[0]), g: device.As[T](ins[1]), po: device.As[T](outs[0])}
+	for k, s := range []struct{ in, out *[]T }{{&x.a, &x.ao}, {&x.b, &x.bo}, {&x.c, &x.co}} {
+		if k+1 < len(outs) {
+			*s.in, *s.out = device.As[T](ins[k+2])[:len(x.po)], device.As[T](outs[k+1])[:len(x.po)]
+		}
+	}
+	return x
+}
+
+func updateBody[T vec.Float](i Update) body {
 	loop := updateLoop[T](i)
 	return func(outs, ins [][]byte) error {
-		x := updateArgs[T]{p: device.As[T](ins[0]), g: device.As[T](ins[1]), po: device.As[T](outs[0])}
-		for k, s := range []struct{ in, out *[]T }{{&x.a, &x.ao}, {&x.b, &x.bo}, {&x.c, &x.co}} {
-			if k+1 < len(outs) {
-				*s.in, *s.out = device.As[T](ins[k+2])[:len(x.po)], device.As[T](outs[k+1])[:len(x.po)]
-			}
+		loop(updateArgsOf[T](outs, ins))
+		return nil
+	}
+}
+
+// updateManyBody runs the rule's loop for each parameter.
+func updateManyBody[T vec.Float](i UpdateMany) body {
+	loop := updateLoop[T](i.Of)
+	nin, nout := i.width()
+	return func(outs, ins [][]byte) error {
+		for ; len(ins) > 0; outs, ins = outs[nout:], ins[nin:] {
+			loop(updateArgsOf[T](outs[:nout], ins[:nin]))
 		}
-		loop(x)
 		return nil
 	}
 }
@@ -54,7 +71,7 @@ func (s slope[T]) at(g, w T) T {
 func root[T device.Float](x T) T { return T(math.Sqrt(float64(x))) }
 
 // updateLoop is the loop of a rule.
-func updateLoop[T device.Float](i Update) func(x updateArgs[T]) {
+func updateLoop[T vec.Float](i Update) func(x updateArgs[T]) {
 	switch i.Rule {
 	case Adam, AdamW:
 		return adamLoop[T](i)
@@ -75,66 +92,32 @@ func updateLoop[T device.Float](i Update) func(x updateArgs[T]) {
 	return sgdLoop[T](i)
 }
 
-func sgdLoop[T device.Float](i Update) func(x updateArgs[T]) {
-	lr, s := T(i.LR), slopeOf[T](i)
-	return func(x updateArgs[T]) {
-		po, p, g := x.po, x.p[:len(x.po)], x.g[:len(x.po)]
-		if s == (slope[T]{scale: 1}) { // by far the most common
-			for k := range po {
-				po[k] = p[k] - T(lr*g[k])
-			}
-			return
-		}
-		for k := range po {
-			po[k] = p[k] - T(lr*s.at(g[k], p[k]))
-		}
-	}
+func sgdLoop[T vec.Float](i Update) func(x updateArgs[T]) {
+	lr, s, v := T(i.LR), slopeOf[T](i), vec.Best[T]()
+	return func(x updateArgs[T]) { v.Descend(x.po, x.p, x.g, lr, s.scale, s.decay) }
 }
 
-func momentumLoop[T device.Float](i Update) func(x updateArgs[T]) {
-	lr, mom, damp, s := T(i.LR), T(i.Momentum), T(1-i.Dampening), slopeOf[T](i)
+func momentumLoop[T vec.Float](i Update) func(x updateArgs[T]) {
+	s, v := slopeOf[T](i), vec.Best[T]()
+	step := vec.MomentumStep[T]{LR: T(i.LR), Scale: s.scale, Decay: s.decay, Momentum: T(i.Momentum), Damp: T(1 - i.Dampening), Nesterov: i.Nesterov}
 	if i.Step == 1 { // torch begins with the gradient itself
-		damp = 1
+		step.Damp = 1
 	}
-	return func(x updateArgs[T]) {
-		po, p, g, a, ao := x.po, x.p[:len(x.po)], x.g[:len(x.po)], x.a[:len(x.po)], x.ao[:len(x.po)]
-		for k := range po {
-			w := p[k]
-			d := s.at(g[k], w)
-			v := T(mom*a[k]) + T(damp*d)
-			if i.Nesterov {
-				d += T(mom * v)
-			} else {
-				d = v
-			}
-			po[k], ao[k] = w-T(lr*d), v
-		}
-	}
+	return func(x updateArgs[T]) { v.Momentum(x.po, x.ao, x.p, x.g, x.a, step) }
 }
 
-func adamLoop[T device.Float](i Update) func(x updateArgs[T]) {
-	b1, b2, c1, c2, eps, s := T(i.Beta1), T(i.Beta2), T(1-i.Beta1), T(1-i.Beta2), T(i.Eps), slopeOf[T](i)
-	size := T(i.LR / (1 - math.Pow(i.Beta1, float64(i.Step))))
-	correct := T(1 / math.Sqrt(1-math.Pow(i.Beta2, float64(i.Step))))
-	keep := T(1) // AdamW shrinks the weight, Adam adds to the gradient
+func adamLoop[T vec.Float](i Update) func(x updateArgs[T]) {
+	s, v := slopeOf[T](i), vec.Best[T]()
+	step := vec.AdamStep[T]{
+		Scale: s.scale, Decay: s.decay, Beta1: T(i.Beta1), Rest1: T(1 - i.Beta1), Beta2: T(i.Beta2), Rest2: T(1 - i.Beta2),
+		Size:    T(i.LR / (1 - math.Pow(i.Beta1, float64(i.Step)))),
+		Correct: T(1 / math.Sqrt(1-math.Pow(i.Beta2, float64(i.Step)))),
+		Eps:     T(i.Eps), Keep: 1, // AdamW shrinks the weight, Adam adds to the gradient
+	}
 	if i.Rule == AdamW {
-		keep = T(1 - i.LR*i.WeightDecay)
+		step.Keep = T(1 - i.LR*i.WeightDecay)
 	}
-	return func(x updateArgs[T]) {
-		po, p, g := x.po, x.p[:len(x.po)], x.g[:len(x.po)]
-		a, b, ao, bo := x.a[:len(x.po)], x.b[:len(x.po)], x.ao[:len(x.po)], x.bo[:len(x.po)]
-		for k := range po {
-			w := p[k]
-			d := s.at(g[k], w)
-			m, v := T(b1*a[k])+T(c1*d), T(b2*b[k])+T(T(c2*d)*d)
-			ao[k], bo[k] = m, v
-			if i.AMSGrad {
-				v = max(v, x.c[k])
-				x.co[k] = v
-			}
-			po[k] = T(keep*w) - T(size*m)/(T(root(v)*correct)+eps)
-		}
-	}
+	return func(x updateArgs[T]) { v.Adam(x.po, x.ao, x.bo, x.co, x.p, x.g, x.a, x.b, x.c, step) }
 }
 
 func adagradLoop[T device.Float](i Update) func(x updateArgs[T]) {
@@ -236,22 +219,15 @@ func adamaxLoop[T device.Float](i Update) func(x updateArgs[T]) {
 
 func sumSquaresBody(x Type) body {
 	if x.Dtype == device.Float32 {
-		return sumSquares[float32]
+		return sumSquares[float32]()
 	}
-	return sumSquares[float64]
+	return sumSquares[float64]()
 }
 
-// sumSquares adds up in four places, so that an addition need not wait for the one before.
-func sumSquares[T device.Float](outs, ins [][]byte) error {
-	x, in, out := device.As[T](ins[0]), device.As[float64](ins[1]), device.As[float64](outs[0])
-	var s [4]float64
-	for ; len(x) >= 4; x = x[4:] {
-		a, b, c, d := float64(x[0]), float64(x[1]), float64(x[2]), float64(x[3])
-		s[0], s[1], s[2], s[3] = s[0]+a*a, s[1]+b*b, s[2]+c*c, s[3]+d*d
+func sumSquares[T vec.Float]() body {
+	v := vec.Best[T]()
+	return func(outs, ins [][]byte) error {
+		device.As[float64](outs[0])[0] = device.As[float64](ins[1])[0] + v.SumSquares(device.As[T](ins[0]))
+		return nil
 	}
-	for _, v := range x {
-		s[0] += float64(v) * float64(v)
-	}
-	out[0] = in[0] + (s[0] + s[1] + s[2] + s[3])
-	return nil
 }

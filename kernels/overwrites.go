@@ -18,6 +18,8 @@ func overwrites(i Instr, in, out []Type, result, operand int) bool {
 		return operand >= 2 && i.Then.overwrites(then, result, operand-1)
 	case OnRows, Update: // the table or state that it replaces
 		return operand == table(result) && in[operand].Equal(out[result])
+	case UpdateMany:
+		return i.overwrites(result, operand)
 	case Unary, Binary, SumSquares, Dropout, Softmax, SoftmaxGrad, Normalize, NormalizeGrad:
 		return in[operand].Equal(out[result])
 	case LayerNorm, CrossEntropyGrad: // row by row; what all rows read must stay

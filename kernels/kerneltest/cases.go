@@ -14,7 +14,7 @@ func Families() []string {
 	return []string{
 		"Unary", "Binary", "MatMul", "Reduce", "MaxGrad", "BroadcastTo", "Reshape", "Transpose", "Slice", "Pad",
 		"Concat", "Gather", "ScatterAdd", "Softmax", "SoftmaxGrad", "CrossEntropy", "CrossEntropyGrad", "Normalize",
-		"NormalizeGrad", "LayerNorm", "LayerNormGrad", "Cast", "Fill", "Update", "SumSquares", "NonFinite", "OnRows", "Map", "Viewed",
+		"NormalizeGrad", "LayerNorm", "LayerNormGrad", "Cast", "Fill", "Update", "UpdateMany", "SumSquares", "NonFinite", "OnRows", "Map", "Viewed",
 		"Im2col", "Col2im", "Conv2d", "Conv2dGradX", "Conv2dGradW", "MaxPool2d", "MaxPool2dGrad", "AvgPool2d", "AvgPool2dGrad",
 		"Random", "Dropout", "MatMulThen", "ViewedMatMul", "ViewedMatMulThen", "ViewedMove",
 	}
@@ -153,6 +153,14 @@ func Case(r *rand.Rand, family string) (kernels.Instr, []Tensor) {
 	case "Update":
 		all := Updates()
 		return g.update(all[g.IntN(len(all))], d)
+	case "UpdateMany":
+		all := Updates()
+		u, in := g.update(all[g.IntN(len(all))], d)
+		for range g.IntN(4) {
+			s := g.shape(0)
+			in = append(append(in, g.tensor(d, s), g.tensor(d, s)), g.state(u, d, s)...)
+		}
+		return kernels.UpdateMany{Of: u}, in
 	case "SumSquares":
 		return kernels.SumSquares{}, []Tensor{g.tensor(d, g.shape(0)), g.filled(device.Float64, nil, g.Float64)}
 	case "OnRows":

@@ -211,7 +211,7 @@ func checkInPlace(t *testing.T, d device.Device) {
 			release(t, all)
 		}
 	}
-	require.Subset(t, slices.Collect(maps.Keys(ran)), []string{"Unary", "Binary", "Update", "SumSquares", "OnRows", "Map", "Softmax", "LayerNormGrad"})
+	require.Subset(t, slices.Collect(maps.Keys(ran)), []string{"Unary", "Binary", "Update", "UpdateMany", "SumSquares", "OnRows", "Map", "Softmax", "LayerNormGrad"})
 }
 
 func checkIndices(t *testing.T, d device.Device) {

@@ -57,6 +57,12 @@ func computed(i kernels.Instr, in []Tensor, out []kernels.Type) ([]Tensor, error
 		return onRows(i, in, out)
 	case kernels.Update:
 		return updateAll(i, in), nil
+	case kernels.UpdateMany:
+		var all []Tensor
+		for each := range slices.Chunk(in, 2+len(i.Of.Slots())) {
+			all = append(all, updateAll(i.Of, each)...)
+		}
+		return all, nil
 	case kernels.SumSquares:
 		return one(func([]int) float64 {
 			sum := in[1].V[0]

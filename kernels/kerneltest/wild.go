@@ -76,7 +76,7 @@ func (g wild) instr() kernels.Instr {
 		kernels.LayerNorm{Eps: 1}, kernels.LayerNormGrad{Eps: 1},
 		kernels.Cast{To: device.Dtype(g.IntN(6))}, kernels.Fill{Type: g.typ(), C: c},
 		g.update(), g.update(), g.update(), kernels.SumSquares{}, kernels.NonFinite{},
-		kernels.OnRows{Of: kernels.Binary{Fn: kernels.Add}}, kernels.OnRows{Of: g.update()}, kernels.OnRows{},
+		kernels.OnRows{Of: kernels.Binary{Fn: kernels.Add}}, kernels.OnRows{Of: g.update()}, kernels.UpdateMany{Of: g.update()}, kernels.OnRows{},
 		g.expression(), g.expression(), kernels.Viewed{Of: g.expression(), In: g.views()}, kernels.Viewed{Of: kernels.Unary{}, In: g.views()},
 		kernels.Im2col{Window: w, Rows: b}, kernels.Col2im{Im2col: kernels.Im2col{Window: w, Rows: b}, Channels: n(), Height: n(), Width: n()},
 		kernels.Conv2d{Window: w}, kernels.Conv2dGradX{Window: w, Height: n(), Width: n()}, kernels.Conv2dGradW{Window: w},

@@ -1,0 +1,44 @@
+package kernels
+
+import "fmt"
+
+// UpdateMany steps many parameters by one rule, in one run: the operands of [Update] for each, one after another, and so the results. All
+// have one dtype, and each parameter a shape of its own.
+type UpdateMany struct{ Of Update }
+
+func (i UpdateMany) String() string { return fmt.Sprintf("UpdateMany(%v)", i.Of) }
+
+// width is how many operands and results each parameter has.
+func (i UpdateMany) width() (ins, outs int) {
+	_, n := i.Of.slots()
+	return 2 + n, 1 + n
+}
+
+// Infer takes the operands of Update, once or more.
+func (i UpdateMany) Infer(in []Type) ([]Type, error) {
+	if err := i.Of.runnable(); err != nil {
+		return nil, refuse(i, in, "%v", err)
+	}
+	ins, outs := i.width()
+	if len(in) == 0 || len(in)%ins != 0 {
+		return nil, refuse(i, in, "expected %d operands for each parameter", ins)
+	}
+	var self Instr = i
+	if err := expectFloats(self, in, len(in)); err != nil {
+		return nil, err
+	}
+	out := make([]Type, 0, len(in)/ins*outs)
+	for at := 0; at < len(in); at += ins {
+		if err := sameShapes(self, in, in[at:at+ins]); err != nil {
+			return nil, err
+		}
+		out = append(append(out, in[at]), in[at+2:at+ins]...)
+	}
+	return out, nil
+}
+
+// overwrites says whether a result replaces an operand.
+func (i UpdateMany) overwrites(result, operand int) bool {
+	ins, outs := i.width()
+	return result/outs == operand/ins && operand%ins == table(result%outs)
+}
