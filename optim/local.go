@@ -124,7 +124,7 @@ func (o *Local) step(grads map[*autodiff.Tensor]*autodiff.Tensor, how pace) erro
 	if !(how.Factor > 0) {
 		return fmt.Errorf("%w: gradients cannot be multiplied by %g", ErrStep, how.Factor)
 	}
-	var errs []error
+	var b batch
 	for i, p := range o.params {
 		g := grads[p.of]
 		if g == nil {
@@ -133,38 +133,7 @@ func (o *Local) step(grads map[*autodiff.Tensor]*autodiff.Tensor, how pace) erro
 		u := o.groups[p.group]
 		u.LR = how.LR[p.group]
 		u.Scale *= how.Factor
-		if err := p.step(u, g); err != nil {
-			errs = append(errs, fmt.Errorf("%w: parameter %d: %w", ErrStep, i, err))
-		}
+		b.add(turn{i, p, u, g})
 	}
-	return errors.Join(errs...)
-}
-
-// step runs the rule's instruction on the parameter and its state.
-func (p *parameter) step(u kernels.Update, g *autodiff.Tensor) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.Steps == 0 {
-		p.Slots = nil // an earlier first step may have failed at another rate
-		for _, slot := range u.Slots() {
-			p.Slots = append(p.Slots, autodiff.FullLike(p.of, slot.Init))
-		}
-	}
-	u.Step = p.Steps + 1
-	operands, targets := append(make([]*autodiff.Tensor, 0, 5), p.of, g), append(make([]int, 0, 4), 0)
-	for i, s := range p.Slots {
-		operands, targets = append(operands, s), append(targets, 2+i)
-	}
-	var instr kernels.Instr = u
-	if g.IsSparse() {
-		var err error
-		if instr, operands, err = sparsely(u, operands); err != nil {
-			return err
-		}
-	}
-	if err := autodiff.Apply(instr, operands, targets...); err != nil {
-		return err
-	}
-	p.Steps++
-	return nil
+	return b.finish()
 }
