@@ -16,7 +16,7 @@ func plain[T Float]() *Loops[T] {
 		SigmoidGrad: func(o, y, gy []T) { plainBinary(o, y, gy, func(y, gy T) T { return gy * y * (1 - y) }) },
 		ReluGrad:    func(o, x, gy []T) { plainBinary(o, x, gy, reluGrad[T]) },
 		GeluGrad: func(o, x, gy []T) {
-			plainBinary(o, x, gy, func(x, gy T) T { return T(float64(gy) * geluGrad(float64(x))) })
+			plainBinary(o, x, gy, func(x, gy T) T { return gy * T(geluGrad(float64(x))) })
 		},
 		MulAdd: func(o, a, b, c []T) {
 			for k := range o {
