@@ -65,8 +65,8 @@ func lstm() model {
 
 // convnet is like the MNIST example of Gorgonia's: two convolutions with pooling, a hidden layer, and log of softmax. With norm it has a
 // batch norm, whose scale and bias are parameters.
-func convnet(norm bool) model {
-	const batch, size, classes = 4, 12, 5
+func convnet(norm bool, batch, size int) model {
+	const classes = 5
 	g, r := gorgonia.NewGraph(), rng(2)
 	m := model{data: []node{leafOf(g, tensor.Float64, "x", []int{batch, 1, size, size}), leafOf(g, tensor.Float64, "y", []int{batch, classes})}}
 	layer := func(x *gorgonia.Node, from, to int) *gorgonia.Node {
@@ -162,8 +162,8 @@ func TestModelsOfGorgoniasTrainHereWithTheLossesThatTheyHaveOnTheTapeMachine(t *
 		rate  float64
 	}{
 		"an LSTM":                   {lstm, model.batch, 0.5},
-		"a convnet":                 {func() model { return convnet(false) }, model.labelled, 0.5},
-		"a convnet with batch norm": {func() model { return convnet(true) }, model.labelled, 0.5},
+		"a convnet":                 {func() model { return convnet(false, 4, 12) }, model.labelled, 0.5},
+		"a convnet with batch norm": {func() model { return convnet(true, 4, 12) }, model.labelled, 0.5},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := c.build()
