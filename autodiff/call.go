@@ -220,8 +220,11 @@ func (c *compiled) record(n *Node, owner *Arena, in []*Tensor, bufs, kept []*dev
 	}
 }
 
+// releaseAll releases references that the caller holds; nil ones are skipped.
 func releaseAll(bufs []*device.Buffer) {
 	for _, b := range bufs {
-		_ = b.Release() // references that the caller holds
+		if b != nil {
+			_ = b.Release()
+		}
 	}
 }

@@ -112,7 +112,14 @@ func (n *Node) backward(gys []*Tensor, retain, consume bool, out []*Tensor) erro
 	}
 	var some [6]*device.Buffer
 	bufs := slices.Grow(some[:0], len(p.to))[:len(p.to)]
-	if err := p.prog.Run(dev, in, bufs); err != nil {
+	own := 0 // that the run gives back as it goes
+	if !retain {
+		own = r.saved
+		for own < len(in) && r.mine&(1<<own) != 0 {
+			own++
+		}
+	}
+	if err := p.prog.Spend(dev, in, bufs, own); err != nil {
 		return err
 	}
 	for i, to := range p.to {

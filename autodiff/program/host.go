@@ -23,10 +23,10 @@ const maxSpare = 16 << 10
 func (p *Program) Host() *Host {
 	given := len(p.unit.Given)
 	h := &Host{program: p, Results: p.plan.results, Over: p.plan.over, Made: p.plan.bufs[given : given+len(p.plan.over)]}
-	if p.routine == nil {
+	if len(p.parts) == 0 {
 		return h
 	}
-	if h.routine, _ = p.routine.(kernels.HostRoutine); h.routine == nil || p.plan.arena > maxSpare {
+	if h.routine, _ = p.parts[0].routine.(kernels.HostRoutine); h.routine == nil || len(p.parts) > 1 || p.plan.arena > maxSpare {
 		return nil
 	}
 	return h
@@ -49,7 +49,7 @@ func (h *Host) Run(mem [][]byte) error {
 		mem = append(mem, f.Spare)
 	}
 	if err := f.Run(mem); err != nil {
-		return h.program.failed(err)
+		return h.program.failed(err, 0)
 	}
 	return nil
 }

@@ -74,9 +74,9 @@ func TestTheOrderNeedsNoMoreMemoryInTheEnd(t *testing.T) {
 		u := growUnit(rand.New(rand.NewPCG(uint64(seed), 79)))
 		fuse(u)
 		dead(u)
-		was := lay(u).arena
+		was := lay(u, ownBuffer).arena
 		order(u)
-		now := lay(u).arena
+		now := lay(u, ownBuffer).arena
 		before, after = before+was, after+now
 		if now > was {
 			worse++

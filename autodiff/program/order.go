@@ -1,88 +1,105 @@
 package program
 
-// order lets instructions wait that only take memory, until somebody reads what they make: what is computed again for a backward, for
-// instance. The others stay in the order in which they are.
+import "slices"
+
+// order puts every instruction where the memory that it needs is taken late and given back early. An instruction that gives back as much
+// as it takes runs as soon as its turn comes; another waits until one of those needs it. So what is computed again for the sake of memory is
+// computed just before it is read.
 func order(u *Unit) {
-	o := ordering{Unit: u, of: make([]Value, len(u.Types)), first: make([]int, len(u.Types)), last: make([]int, len(u.Types)), fixed: make([]bool, len(u.Types))}
-	o.lifetimes()
-	before := make([][]Inst, len(u.Insts)+1) // by instruction that stays: those that have waited for it
-	for k := len(u.Insts) - 1; k >= 0; k-- {
-		at := k
-		if o.waits(k) {
-			at = len(u.Insts)
-			for _, v := range u.Insts[k].Out {
-				at = min(at, o.first[v])
-			}
-		}
-		before[at] = append(before[at], u.Insts[k]) // the latest first
-		for _, v := range u.Insts[k].In {
-			o.first[v] = min(o.first[v], at)
+	s := schedule{u: u, by: u.Makers(), left: u.Uses(), done: make([]bool, len(u.Insts))}
+	s.kept = make([]bool, len(u.Types))
+	for _, vs := range [2][]Value{u.Given, u.Results} {
+		for _, v := range vs {
+			s.kept[v] = true
 		}
 	}
-	insts := make([]Inst, 0, len(u.Insts))
-	for _, some := range before {
-		for k := len(some) - 1; k >= 0; k-- {
-			insts = append(insts, some[k])
+	for k := range u.Insts {
+		if !s.takes(k) {
+			s.emit(k)
 		}
 	}
-	u.Insts = insts
+	for k := range u.Insts {
+		s.emit(k)
+	}
+	u.Insts = s.out
 }
 
-type ordering struct {
-	*Unit
-	of    []Value // by value: where it lies, which is elsewhere for a reshape
-	first []int   // by value: the place of its first reader so far, in the new order
-	last  []int   // by value that others lie in: the last reader of any of them
-	fixed []bool  // by value that others lie in: it is given or a result, and has memory of its own
+// schedule is the new order under way.
+type schedule struct {
+	u    *Unit
+	by   []int  // by value: the instruction that makes it
+	left []int  // by value: how often it is still to be read
+	kept []bool // by value: it lies outside the arena
+	done []bool
+	out  []Inst
 }
 
-func (o *ordering) lifetimes() {
-	for v := range o.of {
-		o.of[v], o.first[v], o.last[v] = Value(v), len(o.Insts), -1
-	}
-	for k, i := range o.Insts {
-		if alias(i) {
-			o.of[i.Out[0]] = o.of[i.In[0]]
-			continue
-		}
-		for _, v := range i.In {
-			o.last[o.of[v]] = k
-		}
-	}
-	for _, v := range o.Given {
-		o.fixed[v] = true
-	}
-	for _, v := range o.Results {
-		o.fixed[o.of[v]] = true
-	}
-}
-
-// waits says whether an instruction makes more than what it is the last to read.
-func (o *ordering) waits(k int) bool {
-	i := o.Insts[k]
+// takes says whether an instruction needs more memory than ends with it, as things stand.
+func (s *schedule) takes(k int) bool {
+	i := s.u.Insts[k]
 	if alias(i) {
 		return true
 	}
-	grows := 0
+	bytes := 0
 	for _, v := range i.Out {
-		if !o.fixed[v] {
-			grows += o.Types[v].Bytes()
+		if !s.kept[v] {
+			bytes += s.u.Types[v].Bytes()
 		}
+	}
+	if bytes == 0 {
+		return false
 	}
 	for n, v := range i.In {
-		v = o.of[v]
-		if o.last[v] == k && !o.fixed[v] && !o.readBefore(i.In[:n], v) {
-			grows -= o.Types[v].Bytes()
+		if !s.kept[v] && s.left[v] == readsOf(i.In, v) && !readBefore(i.In, n) {
+			bytes -= s.u.Types[v].Bytes()
 		}
 	}
-	return grows > 0
+	return bytes > 0
 }
 
-func (o *ordering) readBefore(vs []Value, v Value) bool {
-	for _, w := range vs {
-		if o.of[w] == v {
-			return true
+// made is how many bytes an instruction makes.
+func (s *schedule) made(k int) (bytes int) {
+	for _, v := range s.u.Insts[k].Out {
+		bytes += s.u.Types[v].Bytes()
+	}
+	return bytes
+}
+
+func readsOf(in []Value, v Value) (n int) {
+	for _, x := range in {
+		if x == v {
+			n++
 		}
 	}
-	return false
+	return n
+}
+
+func readBefore(in []Value, n int) bool { return readsOf(in[:n], in[n]) > 0 }
+
+// emit lists an instruction after those that it needs, each just in time. Depth lies on a stack of its own: units may be deep.
+func (s *schedule) emit(k int) {
+	stack := []int{k}
+	for len(stack) > 0 {
+		k := stack[len(stack)-1]
+		if s.done[k] {
+			stack = stack[:len(stack)-1]
+			continue
+		}
+		from := len(stack)
+		for n := len(s.u.Insts[k].In) - 1; n >= 0; n-- {
+			if m := s.by[s.u.Insts[k].In[n]]; m >= 0 && !s.done[m] {
+				stack = append(stack, m)
+			}
+		}
+		if len(stack) > from { // the largest first: making it may take most on the way
+			slices.SortStableFunc(stack[from:], func(a, b int) int { return s.made(a) - s.made(b) })
+			continue
+		}
+		stack = stack[:len(stack)-1]
+		s.done[k] = true
+		s.out = append(s.out, s.u.Insts[k])
+		for _, v := range s.u.Insts[k].In {
+			s.left[v]--
+		}
+	}
 }

@@ -7,15 +7,25 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// plan says where every value lies. The buffers of a run are the inputs, then one for each result that is made, then the arena.
+// plan says where every value lies. The buffers of a run are the inputs, then one for each result that is made and for each large value
+// between, then the arena of all small ones.
 type plan struct {
 	calls   []kernels.Call
+	inputs  int
 	bufs    []int  // bytes of each buffer
 	written []bool // all but the inputs
 	results []int  // the buffer of each result
 	over    []int  // for each result that is made: an input that it may be written over, −1 for none
 	arena   int    // bytes of the arena, 0 for none
+	lives   []span // of each buffer
 }
+
+// span is the calls during which a buffer is needed.
+type span struct{ first, last int }
+
+// ownBuffer is from how many bytes on a value has a buffer of its own, which is there only while it is needed: to take it from the device's
+// pool costs nothing beside the time to fill it.
+const ownBuffer = 128 << 10
 
 // alignment of places in an arena: a vector and a line of the cache.
 const alignment = 64
@@ -31,20 +41,22 @@ type storage struct {
 // placer lays a unit out.
 type placer struct {
 	unit   *Unit
+	large  int // from how many bytes on a value has a buffer of its own
 	plan   plan
 	of     []int // by value: its storage, −1 for none yet
 	stores []storage
 }
 
-// lay plans the memory of a unit.
-func lay(u *Unit) *plan {
-	p := &placer{unit: u, of: make([]int, len(u.Types))}
+// lay plans the memory of a unit. Values of large bytes or more have buffers of their own.
+func lay(u *Unit, large int) *plan {
+	p := &placer{unit: u, large: large, of: make([]int, len(u.Types))}
 	for v := range p.of {
 		p.of[v] = -1
 	}
 	for _, v := range u.Given {
 		p.own(v, p.buffer(u.Types[v].Bytes(), false))
 	}
+	p.plan.inputs = len(u.Given)
 	p.lifetimes()
 	for _, v := range u.Results {
 		if s := &p.stores[p.of[v]]; s.buf < 0 {
@@ -56,6 +68,7 @@ func lay(u *Unit) *plan {
 	p.overInputs()
 	p.arena()
 	p.emit()
+	p.spans()
 	return &p.plan
 }
 
@@ -205,7 +218,12 @@ func (p *placer) arena() {
 	}
 	var todo []int
 	for s := range p.stores {
-		if used[s] && p.stores[s].buf < 0 {
+		st := &p.stores[s]
+		switch {
+		case !used[s] || st.buf >= 0:
+		case st.bytes >= p.large:
+			st.buf = p.buffer(st.bytes, true)
+		default:
 			todo = append(todo, s)
 		}
 	}
@@ -228,6 +246,27 @@ func (p *placer) arena() {
 	at := p.buffer(f.size, true)
 	for _, s := range todo {
 		p.stores[s].buf = at
+	}
+}
+
+// spans finds when each buffer is needed. Results and what they lie over are needed to the end.
+func (p *placer) spans() {
+	end := len(p.plan.calls) - 1
+	p.plan.lives = make([]span, len(p.plan.bufs))
+	for b := range p.plan.lives {
+		p.plan.lives[b] = span{end + 1, -1}
+	}
+	for k, c := range p.plan.calls {
+		for _, at := range [2][]kernels.Place{c.Outs, c.Ins} {
+			for _, a := range at {
+				l := &p.plan.lives[a.Buf]
+				l.first, l.last = min(l.first, k), max(l.last, k)
+			}
+		}
+	}
+	for _, b := range p.plan.results {
+		l := &p.plan.lives[b]
+		l.first, l.last = max(min(l.first, end), 0), end
 	}
 }
 

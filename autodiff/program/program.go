@@ -9,31 +9,28 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// Program is a unit that can run: one routine over the buffers of the inputs, those of the results, and one arena for everything between.
+// Program is a unit that can run, mostly as one routine over the buffers of the inputs, those of the results, and one arena for everything
+// between.
 type Program struct {
-	name    string
-	unit    *Unit // optimized; read-only
-	plan    *plan
-	routine kernels.Routine // nil where there is nothing to compute
-	types   []kernels.Type  // of the results
-	idle    sync.Pool       // of *[]*device.Buffer
+	name  string
+	unit  *Unit // optimized; read-only
+	plan  *plan
+	parts []part         // none where there is nothing to compute
+	types []kernels.Type // of the results
+	idle  sync.Pool      // of *running
 }
 
 // Compile optimizes a unit, which it takes over, and plans it for a backend.
 func Compile(u *Unit, b kernels.Backend) (*Program, error) {
 	Optimize(u)
-	return assemble(u, b)
+	return assemble(u, b, ownBuffer)
 }
 
 // assemble is Compile of a unit as it is.
-func assemble(u *Unit, b kernels.Backend) (*Program, error) {
-	p := &Program{name: u.Name, unit: u, plan: lay(u), types: u.typesOf(u.Results)}
-	if len(p.plan.calls) == 0 {
-		return p, nil
-	}
+func assemble(u *Unit, b kernels.Backend, large int) (*Program, error) {
+	p := &Program{name: u.Name, unit: u, plan: lay(u, large), types: u.typesOf(u.Results)}
 	var err error
-	p.routine, err = b.Assemble(p.plan.calls, p.plan.bufs, p.plan.written)
-	if err != nil {
+	if p.parts, err = cut(p.plan, b, large); err != nil {
 		return nil, fmt.Errorf("%s: %w", u.Name, err)
 	}
 	return p, nil
@@ -48,54 +45,54 @@ func (p *Program) Arena() int { return p.plan.arena }
 // Run computes the results from the inputs into out, which has a place for each. The inputs stay the caller's; each result carries a
 // reference for the caller, also where it is an input or appears twice. On an error there are no results.
 func (p *Program) Run(dev device.Device, in, out []*device.Buffer) error {
-	bufs, _ := p.idle.Get().(*[]*device.Buffer)
-	if bufs == nil {
-		space := make([]*device.Buffer, len(p.plan.bufs))
-		bufs = &space
+	return p.Spend(dev, in, out, 0)
+}
+
+// Spend is Run that takes over the references of the first inputs, n of them, and gives each back as soon as it has been read for the last
+// time, also on an error. Their places in the slice are nil afterwards.
+func (p *Program) Spend(dev device.Device, in, out []*device.Buffer, n int) error {
+	r, _ := p.idle.Get().(*running)
+	if r == nil {
+		r = &running{bufs: make([]*device.Buffer, len(p.plan.bufs))}
 	}
-	err := p.run(dev, in, *bufs)
+	copy(r.bufs, in)
+	clear(in[:n])
+	err := p.run(dev, r, n)
 	if err == nil {
 		for k, at := range p.plan.results {
-			out[k] = (*bufs)[at].Retain()
+			out[k] = r.bufs[at].Retain()
 		}
 	}
-	for _, b := range (*bufs)[len(in):] {
-		if b != nil {
-			_ = b.Release() // the reference from Alloc
+	for k, b := range r.bufs {
+		if b != nil && (k < n || k >= p.plan.inputs) {
+			_ = b.Release() // the run's reference
 		}
 	}
-	clear(*bufs)
-	p.idle.Put(bufs)
+	clear(r.bufs)
+	clear(r.these)
+	p.idle.Put(r)
 	return err
 }
 
-// run fills the places of bufs: inputs, results, arena.
-func (p *Program) run(dev device.Device, in, bufs []*device.Buffer) (err error) {
-	copy(bufs, in)
-	for k := len(in); k < len(bufs); k++ {
-		if bufs[k], err = dev.Alloc(p.plan.bufs[k]); err != nil {
-			return err
+func (p *Program) run(dev device.Device, r *running, own int) error {
+	for k := range p.parts {
+		if err := p.parts[k].run(dev, p.plan, r, own); err != nil {
+			return p.failed(err, p.parts[k].from)
 		}
-	}
-	if p.routine == nil {
-		return nil
-	}
-	if err := p.routine.Run(bufs); err != nil {
-		return p.failed(err)
 	}
 	return nil
 }
 
 // failed says in which program and instruction a run failed. A single instruction is the function itself, which needs no words.
-func (p *Program) failed(err error) error {
+func (p *Program) failed(err error, from int) error {
 	var at *kernels.CallError
 	if !errors.As(err, &at) {
-		return fmt.Errorf("%s: %w", p.name, err)
+		return err
 	}
 	if len(p.plan.calls) == 1 {
 		return at.Err
 	}
-	return fmt.Errorf("%s, instruction %d (%v): %w", p.name, at.At, at.Instr, at.Err)
+	return fmt.Errorf("%s, instruction %d (%v): %w", p.name, from+at.At, at.Instr, at.Err)
 }
 
 // Unit is what the program computes, optimized. It must not be changed.

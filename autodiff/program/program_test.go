@@ -3,6 +3,7 @@ package program
 import (
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -46,11 +47,18 @@ func TestAProgramAsItIsGivesTheBitsOfItsInstructionsOneByOne(t *testing.T) {
 		u := randomUnit(r)
 		raw := randomInputs(r, u)
 		want := oracle(t, u, raw)
-		p, err := assemble(u, backend(t))
+		p, err := assemble(u, backend(t), largest[seed%len(largest)])
 		require.NoError(t, err)
 		in, out := hold(t, raw), make([]*device.Buffer, len(u.Results))
-		for range 2 {
-			require.NoError(t, p.Run(device.Host(), in, out))
+		for n := range 3 {
+			spend := 0
+			if n == 2 {
+				spend = r.IntN(len(in) + 1)
+			}
+			require.NoError(t, p.Spend(device.Host(), in, out, spend))
+			for k, b := range in {
+				require.Equal(t, k < spend, b == nil)
+			}
 			for k, b := range out {
 				got := make([]byte, b.Len())
 				require.NoError(t, device.Host().Download(got, b, 0))
@@ -59,7 +67,7 @@ func TestAProgramAsItIsGivesTheBitsOfItsInstructionsOneByOne(t *testing.T) {
 			}
 			drop(t, out)
 		}
-		drop(t, in)
+		drop(t, slices.DeleteFunc(in, func(b *device.Buffer) bool { return b == nil }))
 	}
 	require.Equal(t, before, device.Host().Stats().Live)
 }
@@ -80,7 +88,7 @@ func TestAnErrorNamesTheInstructionAndFreesTheMemory(t *testing.T) {
 	x := u.Input(vectors(4))
 	y := apply(t, u, kernels.Reduce{Fn: kernels.Sum}, apply(t, u, kernels.Unary{Fn: kernels.Exp}, x))
 	u.Results = []Value{y}
-	p, err := assemble(u, broken{err: &kernels.CallError{At: 1, Instr: u.Insts[1].Instr, Err: cause}})
+	p, err := assemble(u, broken{err: &kernels.CallError{At: 1, Instr: u.Insts[1].Instr, Err: cause}}, ownBuffer)
 	require.NoError(t, err)
 	in, out := hold(t, [][]byte{make([]byte, 16)}), make([]*device.Buffer, 1)
 	err = p.Run(device.Host(), in, out)
@@ -95,7 +103,7 @@ func TestTheOnlyInstructionOfAProgramSpeaksForItself(t *testing.T) {
 	cause := errors.New("oh")
 	u := &Unit{Name: "f"}
 	u.Results = []Value{apply(t, u, kernels.Unary{Fn: kernels.Exp}, u.Input(vectors(4)))}
-	p, err := assemble(u, broken{err: &kernels.CallError{Instr: u.Insts[0].Instr, Err: cause}})
+	p, err := assemble(u, broken{err: &kernels.CallError{Instr: u.Insts[0].Instr, Err: cause}}, ownBuffer)
 	require.NoError(t, err)
 	in := hold(t, [][]byte{make([]byte, 16)})
 	defer drop(t, in)
@@ -107,7 +115,7 @@ func TestARunOfAProgramAllocatesNothing(t *testing.T) {
 	x := u.Input(vectors(64))
 	y := apply(t, u, kernels.Unary{Fn: kernels.Neg}, apply(t, u, kernels.Binary{Fn: kernels.Add}, x, x))
 	u.Results = []Value{y, x, y}
-	p, err := assemble(u, backend(t))
+	p, err := assemble(u, backend(t), ownBuffer)
 	require.NoError(t, err)
 	in, out := hold(t, [][]byte{make([]byte, 256)}), make([]*device.Buffer, 3)
 	defer drop(t, in)
@@ -130,7 +138,7 @@ func TestAProgramOnTheHostsMemoryGivesTheSameBits(t *testing.T) {
 		u := randomUnit(r)
 		raw := randomInputs(r, u)
 		want := oracle(t, u, raw)
-		p, err := assemble(u, backend(t))
+		p, err := assemble(u, backend(t), ownBuffer)
 		require.NoError(t, err)
 		h := p.Host()
 		require.NotNil(t, h)
@@ -169,7 +177,7 @@ func TestAProgramWithALargeArenaDoesNotRunOnTheHostsMemory(t *testing.T) {
 		u := &Unit{Name: "f"}
 		x := apply(t, u, kernels.Unary{Fn: kernels.Exp}, u.Input(vectors(n)))
 		u.Results = []Value{apply(t, u, kernels.Reduce{}, apply(t, u, kernels.Binary{Fn: kernels.Mul}, x, x))}
-		p, err := assemble(u, backend(t))
+		p, err := assemble(u, backend(t), ownBuffer)
 		require.NoError(t, err)
 		require.Equal(t, want, p.Host() != nil)
 	}

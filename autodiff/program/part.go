@@ -1,0 +1,130 @@
+package program
+
+import (
+	"slices"
+
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/kernels"
+)
+
+// part is calls that run at once. Before them some buffers are taken, and after them others given back.
+type part struct {
+	routine kernels.Routine
+	from    int   // its first call
+	bufs    []int // of the plan, in the routine's order
+	take    []int // allocated before
+	drop    []int // inputs and temporaries that no later part needs
+}
+
+// cut makes the parts of a plan: one begins where a large buffer begins, and after one has ended. So large buffers are there only while they
+// are needed, and all else of the program runs as one.
+func cut(p *plan, b kernels.Backend, large int) ([]part, error) {
+	begins := make([]bool, len(p.calls)+1)
+	for k, l := range p.lives {
+		if p.bufs[k] >= large && l.last >= 0 {
+			begins[l.first] = begins[l.first] || k >= p.inputs
+			begins[l.last+1] = true
+		}
+	}
+	var parts []part
+	of := make([]int, len(p.calls)) // by call: its part
+	for from := 0; from < len(p.calls); {
+		to := from + 1
+		for to < len(p.calls) && !begins[to] {
+			to++
+		}
+		one, err := p.part(b, p.calls[from:to])
+		if err != nil {
+			return nil, err
+		}
+		one.from = from
+		for k := from; k < to; k++ {
+			of[k] = len(parts)
+		}
+		parts = append(parts, one)
+		from = to
+	}
+	for k, l := range p.lives {
+		if len(parts) == 0 {
+			break
+		}
+		l.first, l.last = min(l.first, len(of)-1), max(l.last, 0) // one that nobody reads ends at once
+		if k >= p.inputs {
+			first := &parts[of[l.first]]
+			first.take = append(first.take, k)
+		}
+		if !slices.Contains(p.results, k) {
+			last := &parts[of[l.last]]
+			last.drop = append(last.drop, k)
+		}
+	}
+	return parts, nil
+}
+
+// part prepares calls. Those of a plan's only part see its buffers as they are, others those that they use.
+func (p *plan) part(b kernels.Backend, calls []kernels.Call) (part, error) {
+	if len(calls) == len(p.calls) {
+		r, err := b.Assemble(calls, p.bufs, p.written)
+		return part{routine: r, bufs: upTo(len(p.bufs))}, err
+	}
+	var one part
+	at := map[int]int{} // buffer of the plan to buffer of the routine
+	var bytes []int
+	var written []bool
+	local := func(places []kernels.Place) []kernels.Place {
+		places = slices.Clone(places)
+		for n := range places {
+			k := places[n].Buf
+			if _, have := at[k]; !have {
+				at[k] = len(one.bufs)
+				one.bufs, bytes, written = append(one.bufs, k), append(bytes, p.bufs[k]), append(written, p.written[k])
+			}
+			places[n].Buf = at[k]
+		}
+		return places
+	}
+	calls = slices.Clone(calls)
+	for n := range calls {
+		calls[n].Outs, calls[n].Ins = local(calls[n].Outs), local(calls[n].Ins)
+	}
+	var err error
+	one.routine, err = b.Assemble(calls, bytes, written)
+	return one, err
+}
+
+func upTo(n int) []int {
+	all := make([]int, n)
+	for k := range all {
+		all[k] = k
+	}
+	return all
+}
+
+// running is the memory of a run.
+type running struct {
+	bufs  []*device.Buffer // of the plan
+	these []*device.Buffer // of a part
+}
+
+// run takes, computes and drops. Of the inputs it gives back the first few, which are its own.
+func (o *part) run(dev device.Device, p *plan, r *running, own int) (err error) {
+	for _, k := range o.take {
+		if r.bufs[k], err = dev.Alloc(p.bufs[k]); err != nil {
+			return err
+		}
+	}
+	r.these = r.these[:0]
+	for _, k := range o.bufs {
+		r.these = append(r.these, r.bufs[k])
+	}
+	if err := o.routine.Run(r.these); err != nil {
+		return err
+	}
+	for _, k := range o.drop {
+		if k < own || k >= p.inputs {
+			_ = r.bufs[k].Release() // the run's reference
+			r.bufs[k] = nil
+		}
+	}
+	return nil
+}
