@@ -88,17 +88,40 @@ type direct[T conv.Float] struct {
 	h, w        int // of the results
 	step        [2]int
 	group       int // bands per round
-	idle        sync.Pool
+	idle, work  sync.Pool
 }
 
-// directScratch is the memory of a round.
-type directScratch[T conv.Float] struct{ planes, weights, a, c []T }
+// directRun is one run: rounds of packing, then summing. What the rounds need is kept for the next run.
+type directRun[T conv.Float] struct {
+	packing packing[T]
+	summing summing[T]
+}
+
+// packing packs the planes of some bands, from the first on.
+type packing[T conv.Float] struct {
+	d         *direct[T]
+	planes, x []T
+	first     int
+}
+
+// summing sums those bands, first ≤ b < last, four channels of one phase at a time.
+type summing[T conv.Float] struct {
+	d            *direct[T]
+	planes, y, w []T
+	first, last  int
+}
+
+// fourScratch is the memory for four channels of a round.
+type fourScratch[T conv.Float] struct{ weights, a, c []T }
 
 // stepsAtOnce is how many steps of a sum go on before another tile takes over: their weights stay in the nearest cache.
 const stepsAtOnce = 96
 
 // roundElems bounds the planes, and the sums, of a round.
 const roundElems = 1 << 16
+
+// pieceSums is how many products a piece of work has at least: some tens of microseconds.
+const pieceSums = 1 << 20
 
 // settle chooses the extents of bands and rounds, and lays the planes out for taps that reach so many rows and columns further.
 func (d *direct[T]) settle(reach [2]int) {
@@ -108,10 +131,12 @@ func (d *direct[T]) settle(reach [2]int) {
 	d.in.lay(d.lines+reach[0], d.cols+reach[1], slack)
 	d.group = max(1, min(d.n*d.bands(), roundElems/max(d.in.size, conv.Rows*d.run(slack))))
 	d.idle.New = func() any {
+		planes := make([]T, d.group*d.in.size)
+		return &directRun[T]{packing[T]{d: d, planes: planes}, summing[T]{d: d, planes: planes}}
+	}
+	d.work.New = func() any {
 		steps := min(stepsAtOnce, d.taps())
-		return &directScratch[T]{
-			make([]T, d.group*d.in.size), make([]T, steps+3), make([]T, conv.Rows*steps*d.k.Lanes), make([]T, conv.Rows*d.group*d.run(slack)),
-		}
+		return &fourScratch[T]{make([]T, steps+3), make([]T, conv.Rows*steps*d.k.Lanes), make([]T, conv.Rows*d.group*d.run(slack))}
 	}
 }
 
@@ -130,42 +155,59 @@ func (d *direct[T]) taps() (n int) {
 	return n
 }
 
-// rounds calls fn for each group of bands from ≤ b < to, after the planes of their images were packed.
-func (d *direct[T]) rounds(x, planes []T, fn func(from, to int)) {
-	size, bands := d.in.c*d.in.h*d.in.w, d.bands()
-	for from := 0; from < d.n*bands; from += d.group {
-		to := min(from+d.group, d.n*bands)
-		for b := from; b < to; b++ {
-			n := b / bands
-			pack(&d.in, d.k.Copy, planes[(b-from)*d.in.size:], x[n*size:(n+1)*size], b%bands*d.lines)
-		}
-		fn(from, to)
+func (p *packing[T]) piece(from, to int) {
+	d, bands := p.d, p.d.bands()
+	size := d.in.c * d.in.h * d.in.w
+	for b := from; b < to; b++ {
+		n := (p.first + b) / bands
+		pack(&d.in, d.k.Copy, p.planes[b*d.in.size:], p.x[n*size:(n+1)*size], (p.first+b)%bands*d.lines)
 	}
 }
+
+// pack packs the planes of the bands from ≤ b < to.
+func (p *packing[T]) pack(from, to int) {
+	p.first = from
+	spread(to-from, max(1, roundElems/p.d.in.size), p)
+}
+
+// fours is how often four channels cover all.
+func (d *direct[T]) fours() int { return (d.chans + conv.Rows - 1) / conv.Rows }
 
 // compute sums images x with weights w into y.
 func (d *direct[T]) compute(y, x, w []T) {
 	if len(y) == 0 {
 		return
 	}
-	s := d.idle.Get().(*directScratch[T])
-	d.rounds(x, s.planes, func(from, to int) {
-		for k := range d.sums {
-			for o := 0; o < d.chans; o += conv.Rows {
-				d.four(s, &d.sums[k], w, o, to-from)
-				for r := range min(conv.Rows, d.chans-o) {
-					for b := from; b < to; b++ {
-						d.put(y, s.c[(r*d.group+b-from)*d.run(2*d.k.Lanes):], &d.sums[k], o+r, b)
-					}
-				}
+	r := d.idle.Get().(*directRun[T])
+	r.packing.x, r.summing.y, r.summing.w = x, y, w
+	grain := max(1, pieceSums/max(1, conv.Rows*d.group*d.run(1)*d.taps()))
+	for from := 0; from < d.n*d.bands(); from += d.group {
+		to := min(from+d.group, d.n*d.bands())
+		r.packing.pack(from, to)
+		r.summing.first, r.summing.last = from, to
+		spread(len(d.sums)*d.fours(), grain, &r.summing)
+	}
+	r.packing.x, r.summing.y, r.summing.w = nil, nil, nil
+	d.idle.Put(r)
+}
+
+func (r *summing[T]) piece(from, to int) {
+	d := r.d
+	s := d.work.Get().(*fourScratch[T])
+	for u := from; u < to; u++ {
+		sum, o := &d.sums[u/d.fours()], u%d.fours()*conv.Rows
+		d.four(s, r.planes, sum, r.w, o, r.last-r.first)
+		for k := range min(conv.Rows, d.chans-o) {
+			for b := r.first; b < r.last; b++ {
+				d.put(r.y, s.c[(k*d.group+b-r.first)*d.run(2*d.k.Lanes):], sum, o+k, b)
 			}
 		}
-	})
-	d.idle.Put(s)
+	}
+	d.work.Put(s)
 }
 
 // four sums four channels from o on, for n bands.
-func (d *direct[T]) four(s *directScratch[T], sum *tapSum, w []T, o, n int) {
+func (d *direct[T]) four(s *fourScratch[T], planes []T, sum *tapSum, w []T, o, n int) {
 	lanes := d.k.Lanes
 	run, rows := d.run(2*lanes), min(conv.Rows, d.chans-o)
 	lda := (len(s.weights) - 3) * lanes
@@ -179,7 +221,7 @@ func (d *direct[T]) four(s *directScratch[T], sum *tapSum, w []T, o, n int) {
 		}
 		for b := range n {
 			for j := 0; j < run; j += 2 * lanes {
-				d.k.Tile(s.a, lda, lanes, s.planes[b*d.in.size+j:], lanes, off, s.c[b*run+j:], d.group*run, lanes, k > 0)
+				d.k.Tile(s.a, lda, lanes, planes[b*d.in.size+j:], lanes, off, s.c[b*run+j:], d.group*run, lanes, k > 0)
 			}
 		}
 	}

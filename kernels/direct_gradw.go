@@ -14,14 +14,21 @@ import (
 type directGradW[T conv.Float] struct {
 	*direct[T]
 	off, to []int // per tap, in the order of where they look, in pairs: where, and its place among the weights; the last may be there twice
-	idle    sync.Pool
+	runs    sync.Pool
+	scratch sync.Pool
 }
 
-type gradWScratch[T conv.Float] struct {
-	planes, gy []T
-	c, sums    []T   // a vector for each of four channels and each tap; and its sum
-	steps      []int // where the planes of a round have a vector of positions
+// gradWRun is one run. What it needs is kept for the next.
+type gradWRun[T conv.Float] struct {
+	packing packing[T]
+	d       *directGradW[T]
+	w, gy   []T
+	rows    []T   // of the gradient, laid out
+	steps   []int // where the planes of a round have a vector of positions
 }
+
+// tapScratch is a vector for each of four channels and each tap, and its sum.
+type tapScratch[T conv.Float] struct{ c, sums []T }
 
 func newDirectGradW[T conv.Float](k *conv.Kernel[T], s sliding, o int) *directGradW[T] {
 	d := &directGradW[T]{direct: newDirect(k, s, o)}
@@ -36,11 +43,14 @@ func newDirectGradW[T conv.Float](k *conv.Kernel[T], s sliding, o int) *directGr
 	}
 	run, rows := d.run(k.Lanes), (o+conv.Rows-1)/conv.Rows*conv.Rows
 	d.group = max(1, min(d.n*d.bands(), roundElems/max(d.in.size, run*rows)))
-	d.idle.New = func() any {
-		return &gradWScratch[T]{
-			make([]T, d.group*d.in.size), make([]T, rows*d.group*run), make([]T, conv.Rows*d.pitch()*k.Lanes), make([]T, d.pitch()),
-			make([]int, 0, d.group*run/k.Lanes),
+	d.runs.New = func() any {
+		return &gradWRun[T]{
+			packing: packing[T]{d: d.direct, planes: make([]T, d.group*d.in.size)}, d: d,
+			rows: make([]T, rows*d.group*run), steps: make([]int, 0, d.group*run/k.Lanes),
 		}
+	}
+	d.scratch.New = func() any {
+		return &tapScratch[T]{make([]T, conv.Rows*d.pitch()*k.Lanes), make([]T, d.pitch())}
 	}
 	return d
 }
@@ -54,35 +64,48 @@ func (d *directGradW[T]) compute(w, x, gy []T) {
 	if len(w) == 0 || d.n == 0 {
 		return
 	}
-	s := d.idle.Get().(*gradWScratch[T])
+	r := d.runs.Get().(*gradWRun[T])
+	r.packing.x, r.w, r.gy = x, w, gy
 	lanes, run := d.k.Lanes, d.run(d.k.Lanes)
-	d.rounds(x, s.planes, func(from, to int) {
-		s.steps = s.steps[:0]
-		for b := range to - from {
+	grain := max(1, pieceSums/(conv.Rows*d.group*run*len(d.off)))
+	for from := 0; from < d.n*d.bands(); from += d.group {
+		r.packing.pack(from, min(from+d.group, d.n*d.bands()))
+		r.steps = r.steps[:0]
+		for b := range min(d.group, d.n*d.bands()-from) {
 			for j := 0; j < run; j += lanes {
-				s.steps = append(s.steps, b*d.in.size+j)
+				r.steps = append(r.steps, b*d.in.size+j)
 			}
 		}
-		for o := range d.chans {
-			for b := from; b < to; b++ {
-				d.spread(s.gy[(o*d.group+b-from)*run:][:run], gy, o, b)
-			}
-		}
-		for o := 0; o < d.chans; o += conv.Rows {
-			d.four(s, o)
-			for r := range min(conv.Rows, d.chans-o) {
-				d.k.Sums(s.sums, s.c[r*d.pitch()*lanes:])
-				for k, t := range d.to {
-					w[(o+r)*d.next+t] += s.sums[k]
-				}
-			}
-		}
-	})
-	d.idle.Put(s)
+		spread(d.fours(), grain, r)
+	}
+	r.packing.x, r.w, r.gy = nil, nil, nil
+	d.runs.Put(r)
 }
 
-// spread lays one channel of a band's gradient out in rows of the planes' length. What lies between the rows is 0 from the start.
-func (d *directGradW[T]) spread(to, gy []T, o, b int) {
+// piece adds the round's part of the gradient for some channels, four at a time.
+func (r *gradWRun[T]) piece(from, to int) {
+	d := r.d
+	s := d.scratch.Get().(*tapScratch[T])
+	lanes, run := d.k.Lanes, d.run(d.k.Lanes)
+	for o := from * conv.Rows; o < min(to*conv.Rows, d.chans); o += conv.Rows {
+		for k := o; k < min(o+conv.Rows, d.chans); k++ {
+			for b := range len(r.steps) * lanes / run {
+				d.lay(r.rows[(k*d.group+b)*run:][:run], r.gy, k, r.packing.first+b)
+			}
+		}
+		d.four(s, r, o)
+		for k := o; k < min(o+conv.Rows, d.chans); k++ {
+			d.k.Sums(s.sums, s.c[(k-o)*d.pitch()*lanes:])
+			for t, at := range d.to {
+				r.w[k*d.next+at] += s.sums[t]
+			}
+		}
+	}
+	d.scratch.Put(s)
+}
+
+// lay lays one channel of a band's gradient out in rows of the planes' length. What lies between the rows is 0 from the start.
+func (d *directGradW[T]) lay(to, gy []T, o, b int) {
 	bands := d.bands()
 	first := b % bands * d.lines
 	from := gy[((b/bands*d.chans+o)*d.rows+first)*d.cols:]
@@ -92,14 +115,14 @@ func (d *directGradW[T]) spread(to, gy []T, o, b int) {
 }
 
 // four multiplies four channels from o on with every tap.
-func (d *directGradW[T]) four(s *gradWScratch[T], o int) {
+func (d *directGradW[T]) four(s *tapScratch[T], run *gradWRun[T], o int) {
 	lanes := d.k.Lanes
 	lda := d.group * d.run(lanes)
-	for k := 0; k < len(s.steps); k += stepsAtOnce {
-		steps := s.steps[k:min(k+stepsAtOnce, len(s.steps))]
+	for k := 0; k < len(run.steps); k += stepsAtOnce {
+		steps := run.steps[k:min(k+stepsAtOnce, len(run.steps))]
 		for t := 0; t < len(d.off); t += 2 {
 			at := d.off[t]
-			d.k.Tile(s.gy[o*lda+k*lanes:], lda, lanes, s.planes[at:], d.off[t+1]-at, steps, s.c[t*lanes:], d.pitch()*lanes, lanes, k > 0)
+			d.k.Tile(run.rows[o*lda+k*lanes:], lda, lanes, run.packing.planes[at:], d.off[t+1]-at, steps, s.c[t*lanes:], d.pitch()*lanes, lanes, k > 0)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package kernels
 
 import (
 	"math"
+	"sync"
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels/conv"
@@ -47,10 +48,42 @@ func spans(w Window, axis, size, out int) []span {
 	return s
 }
 
-// planes calls fn with where each plane begins, in images and in results.
-func (p *pooling) planes(fn func(x, y int)) {
-	for k := range p.n {
-		fn(k*p.h*p.w, k*p.oh*p.ow)
+// planeRun goes over the planes of a result and one or two operands.
+type planeRun[T conv.Float] struct {
+	size  [3]int // of a plane of each
+	mem   [3][]T
+	plane func(a, b, c []T)
+}
+
+func (r *planeRun[T]) piece(from, to int) {
+	cut := func(k, n int) []T {
+		if r.mem[k] == nil {
+			return nil
+		}
+		return r.mem[k][n*r.size[k] : (n+1)*r.size[k]]
+	}
+	for n := from; n < to; n++ {
+		r.plane(cut(0, n), cut(1, n), cut(2, n))
+	}
+}
+
+// planeElems is how many elements of images a piece of work has at least.
+const planeElems = 1 << 16
+
+// planewise is a body that goes over planes of its result and operands, of the given sizes, one at a time.
+func planewise[T conv.Float](p *pooling, size [3]int, plane func(o, a, b []T)) body {
+	idle := &sync.Pool{New: func() any { return &planeRun[T]{size: size, plane: plane} }}
+	grain := max(1, planeElems/max(1, p.h*p.w))
+	return func(outs, ins [][]byte) error {
+		r := idle.Get().(*planeRun[T])
+		r.mem[0] = device.As[T](outs[0])
+		for k, in := range ins {
+			r.mem[1+k] = device.As[T](in)
+		}
+		spread(p.n, grain, r)
+		clear(r.mem[:])
+		idle.Put(r)
+		return nil
 	}
 }
 
@@ -71,46 +104,36 @@ func maxAt[T conv.Float](p *pooling, x []T, y, col span) (T, int) {
 
 func maxPoolBody[T conv.Float](i MaxPool2d, in, out Type) body {
 	p, fast := newPooling(i.Window, in.Shape, out.Shape), conv.All[T]()[0].MaxPool
-	return func(outs, ins [][]byte) error {
-		o, x := device.As[T](outs[0]), device.As[T](ins[0])
-		p.planes(func(from, to int) {
-			x, o := x[from:from+p.h*p.w], o[to:to+p.oh*p.ow]
-			if fast != nil && p.halves && fast(o, x, p.oh, p.ow, p.w) {
-				return
+	return planewise(p, [3]int{p.oh * p.ow, p.h * p.w}, func(o, x, _ []T) {
+		if fast != nil && p.halves && fast(o, x, p.oh, p.ow, p.w) {
+			return
+		}
+		for oy, y := range p.ys {
+			for ox, col := range p.xs {
+				o[oy*p.ow+ox], _ = maxAt(p, x, y, col)
 			}
-			for oy, y := range p.ys {
-				for ox, col := range p.xs {
-					o[oy*p.ow+ox], _ = maxAt(p, x, y, col)
-				}
-			}
-		})
-		return nil
-	}
+		}
+	})
 }
 
 func maxPoolGradBody[T conv.Float](i MaxPool2dGrad, in []Type) body {
 	p, fast := newPooling(i.Window, in[0].Shape, in[1].Shape), conv.All[T]()[0].MaxPoolGrad
-	return func(outs, ins [][]byte) error {
-		o, x, gy := device.As[T](outs[0]), device.As[T](ins[0]), device.As[T](ins[1])
-		p.planes(func(from, to int) {
-			x, o, gy := x[from:from+p.h*p.w], o[from:from+p.h*p.w], gy[to:to+p.oh*p.ow]
-			if !p.halves || 2*p.oh != p.h || 2*p.ow != p.w {
-				clear(o)
-			}
-			if fast != nil && p.halves && fast(o, x, gy, p.oh, p.ow, p.w) {
-				return
-			}
+	return planewise(p, [3]int{p.h * p.w, p.h * p.w, p.oh * p.ow}, func(o, x, gy []T) {
+		if !p.halves || 2*p.oh != p.h || 2*p.ow != p.w {
 			clear(o)
-			for oy, y := range p.ys {
-				for ox, col := range p.xs {
-					if _, best := maxAt(p, x, y, col); best >= 0 {
-						o[best] += gy[oy*p.ow+ox]
-					}
+		}
+		if fast != nil && p.halves && fast(o, x, gy, p.oh, p.ow, p.w) {
+			return
+		}
+		clear(o)
+		for oy, y := range p.ys {
+			for ox, col := range p.xs {
+				if _, best := maxAt(p, x, y, col); best >= 0 {
+					o[best] += gy[oy*p.ow+ox]
 				}
 			}
-		})
-		return nil
-	}
+		}
+	})
 }
 
 // among is what a mean divides by, for n elements inside of the image.
@@ -123,48 +146,38 @@ func (i AvgPool2d) among(n int) float64 {
 
 func avgPoolBody[T conv.Float](i AvgPool2d, in, out Type) body {
 	p := newPooling(i.Window, in.Shape, out.Shape)
-	return func(outs, ins [][]byte) error {
-		o, x := device.As[T](outs[0]), device.As[T](ins[0])
-		p.planes(func(from, to int) {
-			x, o := x[from:from+p.h*p.w], o[to:to+p.oh*p.ow]
-			for oy, y := range p.ys {
-				for ox, col := range p.xs {
-					s := 0.0
-					for ky := range y.n {
-						k := (y.first+ky*p.dy)*p.w + col.first
-						for range col.n {
-							s += float64(x[k])
-							k += p.dx
-						}
+	return planewise(p, [3]int{p.oh * p.ow, p.h * p.w}, func(o, x, _ []T) {
+		for oy, y := range p.ys {
+			for ox, col := range p.xs {
+				s := 0.0
+				for ky := range y.n {
+					k := (y.first+ky*p.dy)*p.w + col.first
+					for range col.n {
+						s += float64(x[k])
+						k += p.dx
 					}
-					o[oy*p.ow+ox] = T(s / i.among(y.n*col.n))
 				}
+				o[oy*p.ow+ox] = T(s / i.among(y.n*col.n))
 			}
-		})
-		return nil
-	}
+		}
+	})
 }
 
 func avgPoolGradBody[T conv.Float](i AvgPool2dGrad, in, out Type) body {
 	p := newPooling(i.Window, out.Shape, in.Shape)
-	return func(outs, ins [][]byte) error {
-		o, gy := device.As[T](outs[0]), device.As[T](ins[0])
-		p.planes(func(from, to int) {
-			o, gy := o[from:from+p.h*p.w], gy[to:to+p.oh*p.ow]
-			clear(o)
-			for oy, y := range p.ys {
-				for ox, col := range p.xs {
-					share := T(float64(gy[oy*p.ow+ox]) / i.among(y.n*col.n))
-					for ky := range y.n {
-						k := (y.first+ky*p.dy)*p.w + col.first
-						for range col.n {
-							o[k] += share
-							k += p.dx
-						}
+	return planewise(p, [3]int{p.h * p.w, p.oh * p.ow}, func(o, gy, _ []T) {
+		clear(o)
+		for oy, y := range p.ys {
+			for ox, col := range p.xs {
+				share := T(float64(gy[oy*p.ow+ox]) / i.among(y.n*col.n))
+				for ky := range y.n {
+					k := (y.first+ky*p.dy)*p.w + col.first
+					for range col.n {
+						o[k] += share
+						k += p.dx
 					}
 				}
 			}
-		})
-		return nil
-	}
+		}
+	})
 }

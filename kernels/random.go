@@ -2,6 +2,7 @@ package kernels
 
 import (
 	"math"
+	"sync"
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels/vec"
@@ -38,53 +39,80 @@ func threshold(p float64) uint64 { return uint64(math.Round(p * (1 << 32))) }
 // below is 1 for words below a threshold, else 0.
 func below(w uint32, threshold uint64) uint64 { return (uint64(w) - threshold) >> 63 }
 
-func randomBody[T vec.Float](i Random) body {
-	if i.Fn == Bernoulli {
-		t := threshold(i.P)
-		return func(outs, ins [][]byte) error {
-			o, key := device.As[T](outs[0]), keyOf(ins[0])
-			for at := 0; at < len(o); at += 4 {
-				w := key.block(uint64(at / 4))
-				for k := range o[at:min(at+4, len(o))] {
-					o[at+k] = T(below(w[k], t))
-				}
-			}
-			return nil
-		}
+// drawing makes elements from words: every four of float32 or of Bernoulli, every two of float64.
+type drawing[T vec.Float] struct {
+	key  philox
+	o, x []T
+	fn   func(key philox, o, x []T, first int)
+}
+
+func (d *drawing[T]) piece(from, to int) {
+	x := d.x
+	if x != nil {
+		x = x[from:to]
 	}
+	d.fn(d.key, d.o[from:to], x, from)
+}
+
+// drawBody is a body that makes its result with fn, piece by piece: first is the place of the first element, a multiple of four. The key is the last
+// operand, x the one before it, if there is one.
+func drawBody[T vec.Float](fn func(key philox, o, x []T, first int)) body {
+	const grain = 1 << 14
+	idle := &sync.Pool{New: func() any { return &drawing[T]{fn: fn} }}
 	return func(outs, ins [][]byte) error {
-		key := keyOf(ins[0])
-		switch o := any(device.As[T](outs[0])).(type) {
-		case []float32:
-			for at := 0; at < len(o); at += 4 {
-				w := key.block(uint64(at / 4))
-				for k := range o[at:min(at+4, len(o))] {
-					o[at+k] = float32(w[k]>>8) * (1. / (1 << 24))
-				}
-			}
-		case []float64:
-			for at := 0; at < len(o); at += 2 {
-				w := key.block(uint64(at / 2))
-				for k := range o[at:min(at+2, len(o))] {
-					o[at+k] = float64((uint64(w[2*k])<<32|uint64(w[2*k+1]))>>11) * (1. / (1 << 53))
-				}
-			}
+		d := idle.Get().(*drawing[T])
+		d.o, d.key = device.As[T](outs[0]), keyOf(ins[len(ins)-1])
+		if len(ins) > 1 {
+			d.x = device.As[T](ins[0])
 		}
+		spread(len(d.o), grain, d)
+		d.o, d.x = nil, nil
+		idle.Put(d)
 		return nil
 	}
 }
 
+func randomBody[T vec.Float](i Random) body {
+	if i.Fn == Bernoulli {
+		t := threshold(i.P)
+		return drawBody(func(key philox, o, _ []T, first int) {
+			for at := 0; at < len(o); at += 4 {
+				w := key.block(uint64(first+at) / 4)
+				for k := range o[at:min(at+4, len(o))] {
+					o[at+k] = T(below(w[k], t))
+				}
+			}
+		})
+	}
+	if i.Type.Dtype == device.Float32 {
+		return drawBody(func(key philox, o, _ []float32, first int) {
+			for at := 0; at < len(o); at += 4 {
+				w := key.block(uint64(first+at) / 4)
+				for k := range o[at:min(at+4, len(o))] {
+					o[at+k] = float32(w[k]>>8) * (1. / (1 << 24))
+				}
+			}
+		})
+	}
+	return drawBody(func(key philox, o, _ []float64, first int) {
+		for at := 0; at < len(o); at += 2 {
+			w := key.block(uint64(first+at) / 2)
+			for k := range o[at:min(at+2, len(o))] {
+				o[at+k] = float64((uint64(w[2*k])<<32|uint64(w[2*k+1]))>>11) * (1. / (1 << 53))
+			}
+		}
+	})
+}
+
 func dropoutBody[T vec.Float](i Dropout) body {
 	t, scale := threshold(1-i.P), T(1/(1-i.P)) // with P = 1 nothing is kept, and nothing scaled
-	return func(outs, ins [][]byte) error {
-		o, x, key := device.As[T](outs[0]), device.As[T](ins[0]), keyOf(ins[1])
+	return drawBody(func(key philox, o, x []T, first int) {
 		for at := 0; at < len(o); at += 4 {
-			w := key.block(uint64(at / 4))
+			w := key.block(uint64(first+at) / 4)
 			for k, v := range x[at:min(at+4, len(o))] {
 				either := [2]T{0, v * scale} // no branch, which nothing could predict
 				o[at+k] = either[below(w[k], t)&1]
 			}
 		}
-		return nil
-	}
+	})
 }
