@@ -93,6 +93,9 @@ func registers(i kernels.Map, in []Tensor, first float64, idx []int) []about {
 		if one.Fn == kernels.Sin || one.Fn == kernels.Cos { // between corners too they may be anywhere
 			r.slack += min(2, a.slack)
 		}
+		if s.Op == (kernels.Binary{Fn: kernels.Pow}) && a.v-a.slack < 0 && b.slack > 0 { // a number only where the exponent is whole
+			r.slack = math.Inf(1)
+		}
 		if !inside(d, a.v) || !inside(d, b.v) || math.IsInf(a.slack+b.slack, 1) {
 			r.slack = math.Inf(1)
 		}
