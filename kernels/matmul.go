@@ -1,6 +1,8 @@
 package kernels
 
 import (
+	"sync"
+
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels/vec"
 )
@@ -8,33 +10,65 @@ import (
 // matMulBody multiplies operands that are read by views, nil for those that are contiguous.
 func matMulBody[T vec.Float](i MatMul, in []Type, views []*View, out Type, g gemmer) body {
 	p := planProducts[T](i, in, views, out.Shape, g)
+	idle := &sync.Pool{New: func() any { return new(batchRun[T]) }}
 	return func(outs, ins [][]byte) error {
+		c := device.As[T](outs[0])
 		r := p.begin(ins)
-		p.rows(&r, device.As[T](outs[0]), 0, p.count)
+		if p.count <= p.grain {
+			p.rows(&r, c, 0, p.count)
+		} else {
+			b := idle.Get().(*batchRun[T])
+			b.p, b.r, b.c = p, r, c
+			spread(p.count, p.grain, b)
+			*b = batchRun[T]{}
+			idle.Put(b)
+		}
 		r.end()
 		return nil
 	}
 }
 
-// productThen is a [MatMulThen] made ready: products whose rows go, block after block, through a map while they are in the cache.
+// batchRun is one run of many products.
+type batchRun[T vec.Float] struct {
+	p *products[T]
+	r reading[T]
+	c []T
+}
+
+// piece implements [pieces], by rows.
+func (b *batchRun[T]) piece(from, to int) { b.p.rows(&b.r, b.c[from*b.p.n:to*b.p.n], from, to) }
+
+// productThen is a [MatMulThen] made ready. Of many small products each block of some goes through the map while it is in the cache. A large
+// one, which the library itself cuts for several threads, is whole before the map begins, in parts; so is a block of one that needs scratch.
 type productThen[T vec.Float] struct {
 	*products[T]
-	then   *mapPlan[T]
-	block  int // rows
-	blocks int
-	into   int // the result in which the product may be computed; −1: none
+	then  *mapPlan[T]
+	block int // rows
+	part  int // rows of a block that the map does at once
+	into  int // the result in which the product may be computed; −1: none
+	idle  sync.Pool
 }
 
 const (
-	// blockBytes is how much of a product a map finds in the cache.
-	blockBytes = 1 << 20
-	// blockRows is how few rows make a product slower than what the cache saves: the library arranges all of b anew for each block.
-	blockRows = 256
+	// partBytes is how much of a product the map of one part reads.
+	partBytes = 512 << 10
+	// blockBytes is how much scratch one product may take. The library arranges b anew for each block, so that small blocks cost more than
+	// the cache saves.
+	blockBytes = 4 << 20
+	blockRows  = 512
 )
 
 func matMulThenBody[T vec.Float](i MatMulThen, in []Type, views []*View, g gemmer) body {
 	p := planProductThen[T](i, in, views, g)
-	p.cut(blockBytes, blockRows)
+	row := max(p.n, 1) * in[0].Dtype.Size()
+	block := p.count
+	if p.count*row > 2*blockBytes {
+		block = max(blockRows, blockBytes/row)
+	}
+	if p.m < p.count {
+		block = p.grain
+	}
+	p.cut(block, partBytes/row)
 	return p.run
 }
 
@@ -50,38 +84,42 @@ func planProductThen[T vec.Float](i MatMulThen, in []Type, views []*View, g gemm
 			p.into = k
 		}
 	}
+	p.idle.New = func() any { return &thenRun[T]{p: p} }
 	return p
 }
 
-// cut makes blocks of so many bytes, but not of fewer rows.
-func (p *productThen[T]) cut(bytes, rows int) {
-	p.block = max(p.count, 1)
-	if row := p.n * device.DtypeOf[T]().Size(); p.count*row > 2*bytes {
-		p.block = max(rows, bytes/row)
-		if p.block > p.m {
-			p.block -= p.block % p.m
-		}
+// cut sets the rows of blocks, and of the parts of a block where there is one product.
+func (p *productThen[T]) cut(block, part int) {
+	p.block, p.part = max(block, 1), max(block, 1)
+	if p.m == p.count {
+		p.part = min(max(part, 1), p.block)
 	}
-	p.blocks = (p.count + p.block - 1) / p.block
 }
 
 func (p *productThen[T]) run(outs, ins [][]byte) error {
-	r := p.begin(ins)
-	m := p.then.begin(outs, ins[1:], max(p.blocks, 1)) // in b's place stands the product
-	var c []T
-	if p.into >= 0 && !p.shares(outs[p.into], ins[2:]) {
-		c = device.As[T](outs[p.into])
+	x := p.idle.Get().(*thenRun[T])
+	x.r = p.begin(ins)
+	blocks, each := (p.count+p.block-1)/p.block, (p.block+p.part-1)/p.part
+	x.m = p.then.begin(outs, ins[1:], max(blocks*each, 1)) // in b's place stands the product
+	if p.into >= 0 && !shares(outs[p.into], ins[2:]) {
+		x.c = device.As[T](outs[p.into])
 	}
-	for k := range p.blocks {
-		p.rowsThen(&r, m, c, k)
+	if p.m < p.count {
+		spread(p.count, p.block, x)
+	} else {
+		for from := 0; from < p.count; from += p.block {
+			x.whole(from, min(from+p.block, p.count), from/p.block*each)
+		}
 	}
-	m.end()
-	r.end()
+	x.m.end()
+	x.r.end()
+	*x = thenRun[T]{p: p}
+	p.idle.Put(x)
 	return nil
 }
 
 // shares says that a result lies over an operand of the map, which the product would overwrite before it is read.
-func (p *productThen[T]) shares(out []byte, ins [][]byte) bool {
+func shares(out []byte, ins [][]byte) bool {
 	for _, x := range ins {
 		if len(x) > 0 && len(out) > 0 && &x[0] == &out[0] {
 			return true
@@ -90,17 +128,49 @@ func (p *productThen[T]) shares(out []byte, ins [][]byte) bool {
 	return false
 }
 
-// rowsThen computes a block; the product lies in c, or in scratch where that is nil.
-func (p *productThen[T]) rowsThen(r *reading[T], m *mapRun[T], c []T, k int) {
-	from := k * p.block
-	to := min(from+p.block, p.count)
-	if c != nil {
-		c = c[from*p.n : to*p.n]
+// thenRun is one run of a productThen.
+type thenRun[T vec.Float] struct {
+	p *productThen[T]
+	r reading[T]
+	m *mapRun[T]
+	c []T // where all of the product lies; nil: in scratch
+	// The block whose map is cut into parts: its first row and part, and its product.
+	from, first int
+	now         []T
+}
+
+// product computes rows [from, to) of the product. The scratch, if it is not nil, is the caller's to free.
+func (x *thenRun[T]) product(from, to int) (c []T, s *scratch) {
+	n := x.p.n
+	if c = x.c; c != nil {
+		c = c[from*n : to*n]
 	} else {
-		s := takeScratch((to - from) * p.n * 8)
-		defer s.free()
-		c = elems[T](s)[:(to-from)*p.n]
+		s = takeScratch((to - from) * n * device.DtypeOf[T]().Size())
+		c = elems[T](s)[:(to-from)*n]
 	}
-	p.rows(r, c, from, to)
-	m.rows(k, from, to, c)
+	x.p.rows(&x.r, c, from, to)
+	return c, s
+}
+
+// whole does a block of one product, whose first part is given.
+func (x *thenRun[T]) whole(from, to, first int) {
+	c, s := x.product(from, to)
+	x.from, x.first, x.now = from, first, c
+	spread(to-from, x.p.part, x)
+	if s != nil {
+		s.free()
+	}
+}
+
+// piece implements [pieces], by rows: of all small products, or of the product that is there.
+func (x *thenRun[T]) piece(from, to int) {
+	if x.now != nil {
+		x.m.rows(x.first+from/x.p.part, x.from+from, x.from+to, x.now[from*x.p.n:to*x.p.n])
+		return
+	}
+	c, s := x.product(from, to)
+	x.m.rows(from/x.p.block, from, to, c)
+	if s != nil {
+		s.free()
+	}
 }

@@ -59,10 +59,14 @@ func TestAProductIsTheSameInWhateverBlocksItsMapRuns(t *testing.T) {
 		require.NoError(t, matMulBody[float32](MatMul{}, in[:2], nil, c, plain{})([][]byte{product}, ins[:2]))
 		require.NoError(t, mapBody[float32](then, append([]Type{c}, in[2:]...), nil)(want, append([][]byte{product}, ins[2:]...)))
 		p := planProductThen[float32](i, in, nil, plain{})
-		p.cut(1+r.IntN(400), 1+r.IntN(3))
+		block := 1 + r.IntN(max(p.count, 1))
+		if p.m > 0 && p.m < p.count {
+			block = p.m * (1 + r.IntN(4))
+		}
+		p.cut(block, 1+r.IntN(9))
 		for range 2 {
 			require.NoError(t, p.run(got, ins))
-			require.Equal(t, want, got, "%v of %v in %d blocks of %d", i, in, p.blocks, p.block)
+			require.Equal(t, want, got, "%v of %v in blocks of %d, parts of %d", i, in, p.block, p.part)
 		}
 	}
 }

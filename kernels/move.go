@@ -2,6 +2,7 @@ package kernels
 
 import (
 	"slices"
+	"sync"
 
 	"github.com/weft-project/weft/device"
 )
@@ -11,8 +12,12 @@ import (
 // move is a part of a result: a copy of an operand, or zeros.
 type move struct {
 	copying
-	in int // which operand; −1: zeros
+	in    int // which operand; −1: zeros
+	grain int // units that are worth a thread of their own
 }
+
+// moveBytes is how many bytes one thread moves at least.
+const moveBytes = 1 << 20
 
 // moveBody moves operands that are read by views, nil for those that are contiguous.
 func moveBody(i Instr, in []Type, views []*View, out Type) body {
@@ -20,22 +25,36 @@ func moveBody(i Instr, in []Type, views []*View, out Type) body {
 		return func(outs, ins [][]byte) error { return nil }
 	}
 	moves, zero := planMoves(i, in, views, out), make([]byte, 8)
+	idle := &sync.Pool{New: func() any { return new(moveRun) }}
 	return func(outs, ins [][]byte) error {
+		r := idle.Get().(*moveRun)
 		for _, m := range moves {
-			x := zero
+			r.copying, r.to, r.from = m.copying, outs[0], zero
 			if m.in >= 0 {
-				x = ins[m.in]
+				r.from = ins[m.in]
 			}
-			m.copy(outs[0], x, 0, m.parts())
+			spread(m.parts(), m.grain, r)
 		}
+		*r = moveRun{}
+		idle.Put(r)
 		return nil
 	}
 }
 
+// moveRun is one run of a move.
+type moveRun struct {
+	copying
+	to, from []byte
+}
+
+// piece implements [pieces].
+func (r *moveRun) piece(from, to int) { r.copy(r.to, r.from, from, to) }
+
 func planMoves(i Instr, in []Type, views []*View, out Type) (moves []move) {
 	add := func(to, from *View, in int) {
 		if to.Shape.Elems() > 0 {
-			moves = append(moves, move{newCopying(out.Dtype.Size(), to, from), in})
+			c, size := newCopying(out.Dtype.Size(), to, from), to.Shape.Elems()*out.Dtype.Size()
+			moves = append(moves, move{c, in, max(1, int(int64(c.parts())*moveBytes/int64(size)))})
 		}
 	}
 	v := viewOf(in, views, 0)

@@ -18,6 +18,7 @@ type products[T device.Float] struct {
 	copied  [2]int     // bytes of the copy
 	gemm    func(p product, a, b, c []T)
 	count   int // of all rows
+	grain   int // rows that are worth a thread of their own: all of one product, which the library cuts, or of some small ones
 }
 
 // matrices is how the matrices op(x) of an operand lie.
@@ -48,8 +49,16 @@ func planProducts[T device.Float](i MatMul, in []Type, views []*View, out device
 	p.m, p.rowA = a.rows, a.row
 	p.lda, p.transA, _ = a.stored()
 	p.ldb, p.transB, _ = b.stored()
+	p.grain = p.m
+	if p.m < p.count {
+		work := max(1, p.work(batchWork))
+		p.grain *= min((batchWork+work-1)/work, p.count/p.m)
+	}
 	return p
 }
+
+// batchWork is how many multiplications of small products one thread does at least.
+const batchWork = 1 << 21
 
 // layOut has operand k copied before each run, without what repeats along the batch, and gives the view of the copy.
 func (p *products[T]) layOut(k int, v *View, size int) *View {
