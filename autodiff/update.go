@@ -63,11 +63,23 @@ func prepareUpdate(i kernels.Instr, operands []*Tensor, targets []int) (kernels.
 		if !outs[j].Equal(types[at]) {
 			return nil, fmt.Errorf("%w: result %v for a target %v", ErrDtype, outs[j], types[at])
 		}
-		if slices.ContainsFunc(targets[:j], func(b int) bool { return operands[b] == operands[at] }) {
+	}
+	order := byAddress(operands, targets)
+	for j, at := range order[min(1, len(order)):] {
+		if operands[at] == operands[order[j]] {
 			return nil, fmt.Errorf("%w: a target is given twice", ErrFunction)
 		}
 	}
 	return backend.Prepare(i, types)
+}
+
+// byAddress orders targets so that all who lock them take them in one order.
+func byAddress(operands []*Tensor, targets []int) []int {
+	order := slices.Clone(targets)
+	slices.SortFunc(order, func(a, b int) int {
+		return cmp.Compare(uintptr(unsafe.Pointer(operands[a])), uintptr(unsafe.Pointer(operands[b])))
+	})
+	return order
 }
 
 // replace runs k under the targets' locks, taken in the order of their addresses.
@@ -75,8 +87,12 @@ func replace(k kernels.Kernel, operands []*Tensor, targets []int) error {
 	ins, outs := make([]*device.Buffer, len(operands)), make([]*device.Buffer, len(targets))
 	var held []*device.Buffer
 	defer func() { releaseAll(held) }()
+	replaced := make([]bool, len(operands))
+	for _, at := range targets {
+		replaced[at] = true
+	}
 	for j, t := range operands {
-		if slices.Contains(targets, j) {
+		if replaced[j] {
 			continue
 		}
 		b, err := t.acquire()
@@ -85,11 +101,7 @@ func replace(k kernels.Kernel, operands []*Tensor, targets []int) error {
 		}
 		ins[j], held = b, append(held, b)
 	}
-	order := slices.Clone(targets)
-	slices.SortFunc(order, func(a, b int) int {
-		return cmp.Compare(uintptr(unsafe.Pointer(operands[a])), uintptr(unsafe.Pointer(operands[b])))
-	})
-	for _, at := range order {
+	for _, at := range byAddress(operands, targets) {
 		operands[at].mu.Lock()
 		defer operands[at].mu.Unlock()
 	}
