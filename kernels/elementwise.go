@@ -90,6 +90,18 @@ func binaryLoop[T vec.Float](l *vec.Loops[T], fn BinaryFn) func(o, a, b []T) {
 		return l.GeluGrad
 	case Maximum:
 		return l.Maximum
+	case Minimum:
+		return l.Minimum
+	case Less:
+		return l.Less
+	case LessEqual:
+		return l.LessEqual
+	case Equal:
+		return l.Equal
 	}
-	return compareLoop[T](fn)
+	return func(o, a, b []T) { // Pow
+		for k := range o {
+			o[k] = T(math.Pow(float64(a[k]), float64(b[k])))
+		}
+	}
 }

@@ -34,6 +34,10 @@ func maxGradBody[T vec.Float](i MaxGrad, x Type) body {
 // areMax writes 1 where x is the maximum y, and 0 elsewhere; a NaN is the maximum where there is one.
 func areMax[T vec.Float](o, x, y []T) {
 	for k := range o {
-		o[k] = truth[T](x[k] == y[k] || x[k] != x[k] && y[k] != y[k])
+		is := T(0)
+		if x[k] == y[k] || x[k] != x[k] && y[k] != y[k] {
+			is = 1
+		}
+		o[k] = is
 	}
 }

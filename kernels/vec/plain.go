@@ -11,6 +11,11 @@ func plain[T Float]() *Loops[T] {
 		Mul:     plainMul[T],
 		Div:     plainDiv[T],
 		Maximum: func(o, a, b []T) { plainBinary(o, a, b, func(a, b T) T { return max(a, b) }) },
+		Minimum: func(o, a, b []T) { plainBinary(o, a, b, func(a, b T) T { return min(a, b) }) },
+
+		Less:      func(o, a, b []T) { plainBinary(o, a, b, func(a, b T) T { return truth[T](a < b) }) },
+		LessEqual: func(o, a, b []T) { plainBinary(o, a, b, func(a, b T) T { return truth[T](a <= b) }) },
+		Equal:     func(o, a, b []T) { plainBinary(o, a, b, func(a, b T) T { return truth[T](a == b) }) },
 
 		TanhGrad:    func(o, y, gy []T) { plainBinary(o, y, gy, func(y, gy T) T { return gy * (1 - y*y) }) },
 		SigmoidGrad: func(o, y, gy []T) { plainBinary(o, y, gy, func(y, gy T) T { return gy * y * (1 - y) }) },
@@ -95,6 +100,15 @@ func plainUnary[T Float](o, x []T, f func(T) T) {
 	for k := range o {
 		o[k] = f(x[k])
 	}
+}
+
+// truth is written so that no branch is made of it.
+func truth[T Float](is bool) T {
+	v := uint8(0)
+	if is {
+		v = 1
+	}
+	return T(v)
 }
 
 func plainBinary[T Float](o, a, b []T, f func(a, b T) T) {

@@ -22,6 +22,18 @@ func table16(name string) *Loops[float32] {
 		Maximum: func(o, a, b []float32) {
 			zip16(o, a, b, k.zero.x16(), func(a, b, _ f32x16) f32x16 { return maximum16(a, b) })
 		},
+		Minimum: func(o, a, b []float32) {
+			zip16(o, a, b, k.zero.x16(), func(a, b, _ f32x16) f32x16 { return where16(a.IsNaN(), a, where16(b.IsNaN(), b, a.Min(b))) })
+		},
+		Less: func(o, a, b []float32) {
+			zip16(o, a, b, k.one.x16(), func(a, b, one f32x16) f32x16 { return one.Masked(a.Less(b)) })
+		},
+		LessEqual: func(o, a, b []float32) {
+			zip16(o, a, b, k.one.x16(), func(a, b, one f32x16) f32x16 { return one.Masked(a.LessEqual(b)) })
+		},
+		Equal: func(o, a, b []float32) {
+			zip16(o, a, b, k.one.x16(), func(a, b, one f32x16) f32x16 { return one.Masked(a.Equal(b)) })
+		},
 
 		TanhGrad: func(o, y, gy []float32) {
 			zip16(o, y, gy, k.one.x16(), func(y, gy, one f32x16) f32x16 { return gy.Mul(one.Sub(y.Mul(y))) })

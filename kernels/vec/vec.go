@@ -9,8 +9,8 @@ type Float interface{ float32 | float64 }
 type Loops[T Float] struct {
 	Name string // "avx512", "avx2" or "plain"
 
-	// Of two rows, into o. Maximum is NaN where one of the two is.
-	Add, Sub, Mul, Div, Maximum func(o, a, b []T)
+	// Of two rows, into o. Maximum and Minimum are NaN where one of the two is; Less, LessEqual and Equal are 1 where it is so, else 0.
+	Add, Sub, Mul, Div, Maximum, Minimum, Less, LessEqual, Equal func(o, a, b []T)
 	// Gradients: of a saved result y or operand x, and the gradient gy.
 	TanhGrad, SigmoidGrad, ReluGrad, GeluGrad func(o, saved, gy []T)
 	// MulAdd is a·b + c, AddScaled is a + c·b: rounded once or twice, as the processor does it.

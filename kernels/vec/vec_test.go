@@ -32,6 +32,40 @@ func TestTheMaximumIsNaNWhereThereIsOneAndMinusInfinityOfNothing(t *testing.T) {
 	}
 }
 
+func TestComparisonsAreExactAlsoOfEqualsZerosInfinitiesAndNaN(t *testing.T) {
+	testComparisons[float32](t)
+	testComparisons[float64](t)
+}
+
+func testComparisons[T Float](t *testing.T) {
+	special := []T{0, T(math.Copysign(0, -1)), 1, -1, 1.5, T(math.Inf(1)), T(math.Inf(-1)), T(math.NaN())}
+	var a, b []T
+	for _, x := range special {
+		for _, y := range special {
+			a, b = append(a, x), append(b, y)
+		}
+	}
+	o := make([]T, len(a))
+	for _, l := range All[T]() {
+		for name, c := range map[string]struct {
+			loop func(o, a, b []T)
+			want func(a, b T) T
+		}{
+			"Less":      {l.Less, func(a, b T) T { return truth[T](a < b) }},
+			"LessEqual": {l.LessEqual, func(a, b T) T { return truth[T](a <= b) }},
+			"Equal":     {l.Equal, func(a, b T) T { return truth[T](a == b) }},
+			"Maximum":   {l.Maximum, func(a, b T) T { return max(a, b) }},
+			"Minimum":   {l.Minimum, func(a, b T) T { return min(a, b) }},
+		} {
+			c.loop(o, a, b)
+			for k := range o {
+				w := c.want(a[k], b[k])
+				require.True(t, o[k] == w || w != w && o[k] != o[k], "%s.%s(%v, %v) is %v", l.Name, name, a[k], b[k], o[k])
+			}
+		}
+	}
+}
+
 func TestEveryLoopIsThePlainOneOnRowsOfEveryLengthAndPlace(t *testing.T) {
 	testAgainstPlain[float32](t, 5e-6)
 	testAgainstPlain[float64](t, 1e-14)
