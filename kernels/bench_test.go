@@ -63,6 +63,38 @@ func BenchmarkMatMul(b *testing.B) {
 	}
 }
 
+// BenchmarkMatMulThen is a layer with bias and activation, forward and backward, and the scores of attention, by views.
+func BenchmarkMatMulThen(b *testing.B) {
+	step := func(i kernels.Instr, args ...int) kernels.Step {
+		return kernels.Step{Op: i, Args: [2]int{args[0], args[len(args)-1]}}
+	}
+	add, relu := kernels.Binary{Fn: kernels.Add}, kernels.Unary{Fn: kernels.Relu}
+	for _, m := range []int{64, 1024} {
+		k, n := 1024, 1024
+		c := device.Shape{m, n}
+		forward := kernels.Map{Shape: c, Steps: []kernels.Step{step(add, 0, 1), step(relu, 2)}, Outs: []kernels.Out{{Reg: 3}}}
+		backward := kernels.Map{Shape: c, Steps: []kernels.Step{step(kernels.Binary{Fn: kernels.ReluGrad}, 1, 0)},
+			Outs: []kernels.Out{{Reg: 2}, {Reg: 2, Fold: &kernels.Reduce{Axes: []int{0}}}}}
+		flops := 2 * float64(m*k*n)
+		b.Run(fmt.Sprintf("forward/m=%d", m), func(b *testing.B) {
+			bench(b, flops, kernels.MatMulThen{Then: forward}, f32(m, k), f32(k, n), f32(n))
+		})
+		b.Run(fmt.Sprintf("backward/m=%d", m), func(b *testing.B) {
+			bench(b, flops, kernels.MatMulThen{MatMul: kernels.MatMul{TransB: true}, Then: backward}, f32(m, k), f32(n, k), f32(m, n))
+		})
+	}
+	s := device.Shape{8, 4, 128, 128}
+	heads := func(part int) *kernels.View {
+		return &kernels.View{Shape: device.Shape{8, 4, 128, 64}, Offset: part * 256, Strides: []int{128 * 768, 64, 768, 1}}
+	}
+	scores := kernels.Map{Shape: s, Steps: []kernels.Step{step(kernels.Unary{Fn: kernels.Scale, C: 0.125}, 0), step(add, 2, 1)}, Outs: []kernels.Out{{Reg: 3}}}
+	of := kernels.MatMulThen{MatMul: kernels.MatMul{TransB: true}, Then: scores}
+	b.Run("scores", func(b *testing.B) {
+		x := f32(8, 128, 768)
+		bench(b, 2*32*128*128*64, kernels.Viewed{Of: of, In: []*kernels.View{heads(0), heads(1), nil}}, x, x, f32(128, 128))
+	})
+}
+
 func BenchmarkAdd(b *testing.B) {
 	for _, c := range []struct {
 		name string

@@ -22,8 +22,15 @@ func (cpuBackend) Prepare(i Instr, in []Type) (Kernel, error) {
 	if err != nil {
 		return nil, err
 	}
-	n, run := len(k.out), k.run
-	k.launch = func(mem [][]byte) error { return run(mem[:n], mem[n:]) }
+	n := len(k.out)
+	k.launch = func(mem [][]byte) (err error) {
+		defer func() {
+			if p := recover(); p != nil {
+				err = fmt.Errorf("panic: %v", p) // a mistake in a body; see also cpuFrame.run
+			}
+		}()
+		return k.run(mem[:n], mem[n:])
+	}
 	return k, nil
 }
 

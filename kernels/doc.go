@@ -5,11 +5,13 @@
 // for given operand types once; the [Kernel] it gives is then run any number of times.
 //
 // Who owns what: the caller owns every buffer, allocates the results (by the types that Infer gave) and keeps its
-// references for as long as Run takes. Kernels keep no buffer. Tensors are contiguous and row-major.
+// references for as long as Run takes. Kernels keep no buffer. Tensors are contiguous and row-major; [Viewed] reads other layouts.
+//
+// A whole program is one [Routine] of many calls over a few buffers, checked when it is made ([Backend.Assemble]) and run by one launch.
 //
 // Backends, kernels and instructions are immutable and safe for concurrent use; two runs at once must not share a
-// buffer that one of them writes. A result may be the same buffer as an operand only where the package says so
-// (see [Kernel]); every other sharing is refused.
+// buffer that one of them writes. A result may lie over an operand only where [Overwrites] says so; every
+// other sharing is refused.
 //
 // Results are deterministic: the same bytes in give the same bytes out, on one machine with one choice of BLAS.
 // Sums of float32 are carried out in float64, except inside matrix products, which are the BLAS library's.

@@ -40,6 +40,14 @@ func TestAPanicInARoutineIsTheErrorOfItsCallAndTheRoutineGoesOnWorking(t *testin
 	}
 }
 
+func TestAPanicInAKernelIsItsError(t *testing.T) {
+	k, err := cpuBackend{}.Prepare(Unary{Fn: Exp}, []Type{f32(4)})
+	require.NoError(t, err)
+	k.(*cpuKernel).run = func(outs, ins [][]byte) error { panic("a mistake") }
+	_, bufs := chain(t, 1)
+	require.EqualError(t, k.Run(bufs, bufs), "Exp: panic: a mistake")
+}
+
 func TestARoutineSeesNoByteBeyondItsPlaces(t *testing.T) {
 	r, bufs := chain(t, 2)
 	r.calls[1].run = func(outs, ins [][]byte) error {
