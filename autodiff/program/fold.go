@@ -231,22 +231,36 @@ func (r *rewriting) foldSigns(fn kernels.BinaryFn, a, b Value) (Value, bool) {
 
 // sinkBroadcast computes before it repeats: operands broadcast by themselves.
 func (r *rewriting) sinkBroadcast(op kernels.Binary, a, b Value, s device.Shape) (Value, bool) {
-	_, x, okA := from[kernels.BroadcastTo](r, a)
-	if okA {
-		a = x
-	}
-	_, y, okB := from[kernels.BroadcastTo](r, b)
-	if okB {
-		b = y
-	}
+	x, okA := r.unrepeated(a)
+	y, okB := r.unrepeated(b)
 	if !okA && !okB {
 		return 0, false
 	}
-	v, ok := r.do(op, a, b)
+	v, ok := r.do(op, x, y)
 	if !ok {
 		return 0, false
 	}
 	return r.broadcast(v, s)
+}
+
+// unrepeated is what a value repeats along axes that broadcasting gives it anyway, or has as axes of extent 1 before its own.
+func (r *rewriting) unrepeated(v Value) (Value, bool) {
+	if _, x, ok := from[kernels.BroadcastTo](r, v); ok {
+		return x, true
+	}
+	to, x, ok := from[kernels.Reshape](r, v)
+	if !ok || len(r.shape(x)) >= len(to.Shape) || !trimmed(to.Shape).Equal(trimmed(r.shape(x))) {
+		return v, false
+	}
+	return x, true
+}
+
+// trimmed is a shape without the axes of extent 1 that it begins with.
+func trimmed(s device.Shape) device.Shape {
+	for len(s) > 0 && s[0] == 1 {
+		s = s[1:]
+	}
+	return s
 }
 
 func (r *rewriting) foldCast(op kernels.Cast, x Value) (Value, bool) {

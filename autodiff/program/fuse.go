@@ -172,9 +172,10 @@ func (f *fusion) merge(a, b int) bool {
 		a, b = b, a
 	}
 	x, y := &f.groups[a], &f.groups[b]
-	if x.product >= 0 && y.product >= 0 || x.steps+y.steps > maxSteps || !x.shape.Equal(y.shape) {
+	if x.product >= 0 && y.product >= 0 || x.steps+y.steps > maxSteps || !x.shape.Equal(y.shape) && !f.small(a, b) {
 		return false
 	}
+	shape := y.shape
 	ins, ok := f.inputs(a, b)
 	if !ok {
 		return false
@@ -190,10 +191,44 @@ func (f *fusion) merge(a, b int) bool {
 	if len(x.members) < len(y.members) {
 		a, b, x, y = b, a, y, x
 	}
-	x.at, x.ins, x.steps, x.product = at, ins, x.steps+y.steps, max(x.product, y.product)
+	x.at, x.shape, x.ins, x.steps, x.product = at, shape, ins, x.steps+y.steps, max(x.product, y.product)
 	x.members = append(x.members, y.members...)
 	f.parent[b] = a
 	y.members, y.ins = nil, nil
+	return true
+}
+
+// few is how many elements may be computed as often as they are repeated, to save an instruction.
+const few = 4096
+
+// small says whether a, which b alone reads, broadcasting, is as well computed for each element of b.
+func (f *fusion) small(a, b int) bool {
+	x, y := &f.groups[a], &f.groups[b]
+	if x.product >= 0 || len(x.members) != x.steps || x.steps*y.shape.Elems() > few || !repeats(x.shape, y.shape) {
+		return false
+	}
+	for _, m := range x.members {
+		v := f.Insts[m].Out[0]
+		if f.wanted[v] || len(f.readers[v]) > maxReaders {
+			return false
+		}
+		for _, k := range f.readers[v] {
+			if g := f.find(k); g != a && g != b {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// repeats says whether a shape broadcasts to another.
+func repeats(s, to device.Shape) bool {
+	lead := len(to) - len(s)
+	for k, n := range s {
+		if lead < 0 || n != 1 && n != to[lead+k] {
+			return false
+		}
+	}
 	return true
 }
 

@@ -230,9 +230,7 @@ func reshapedWith(b, s, t device.Shape) (device.Shape, bool) {
 	if b.Equal(s) {
 		return t, true
 	}
-	for len(b) > 0 && b[0] == 1 {
-		b = b[1:]
-	}
+	b = trimmed(b)
 	k := len(b)
 	return b, k <= len(t) && k <= len(s) && t[len(t)-k:].Equal(s[len(s)-k:])
 }
