@@ -33,6 +33,7 @@ type constants struct {
 	tailP                            [5]lanes
 	tailQ                            [4]lanes
 	invSqrt2Pi                       lanes
+	count                            [8]int32 // 0, 1, 2 …; last, so that the others stay on cache lines
 }
 
 // newConstants makes them on the heap, which puts an object of this size on a cache line; a vector across two lines takes two loads.
@@ -68,5 +69,10 @@ func newConstants() *constants {
 		tailQ:      [4]lanes{spread(0.01740637759), spread(-0.1160530409), spread(0.3154250488), spread(-0.5655617451)},
 		tailLast:   spread(0.7444160741),
 		invSqrt2Pi: spread(0.3989422804014326779399460599343818684758586311649),
+
+		count: [8]int32{0, 1, 2, 3, 4, 5, 6, 7},
 	}
 }
+
+// isSet is x != 0, by integers: the compiler may put a comparison of floats in the loop, where it would wait for the vectors each time.
+func isSet(x float32) bool { return math.Float32bits(x)<<1 != 0 }

@@ -2,10 +2,7 @@
 
 package vec
 
-import (
-	"math"
-	"simd/archsimd"
-)
+import "simd/archsimd"
 
 func descend16(o, p, g []float32, lr, scale, decay float32) {
 	decays := isSet(decay)
@@ -16,9 +13,6 @@ func descend16(o, p, g []float32, lr, scale, decay float32) {
 	}
 	zip16(o, p, g, all16(lr), func(p, g, lr f32x16) f32x16 { return p.Sub(g.Mul(by).Add(p.Mul(pull)).Mul(lr)) })
 }
-
-// isSet is x != 0, by integers: the compiler may put a comparison of floats in the loop, where it would wait for the vectors each time.
-func isSet(x float32) bool { return math.Float32bits(x)<<1 != 0 }
 
 // slope16 is slope.
 func slope16(g, w, scale, decay f32x16, decays bool) f32x16 {

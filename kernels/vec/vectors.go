@@ -6,6 +6,9 @@ func vectors32() (l []*Loops[float32]) {
 	if hasAVX512() {
 		l = append(l, table16("avx512"))
 	}
+	if hasAVX2() {
+		l = append(l, table8("avx2"))
+	}
 	return l
 }
 
