@@ -19,6 +19,7 @@ import (
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/elastic"
 	"github.com/weft-project/weft/kernels"
+	"github.com/weft-project/weft/kernels/vec"
 	"github.com/weft-project/weft/rpc"
 )
 
@@ -107,21 +108,41 @@ func examine() []finding {
 		examineDevices(),
 		{poor, "cuda", cudaBuild},
 		examineBLAS(blas, detail, cpu.X86.HasAVX2),
+		examineVectors(vec.Best[float32]().Name),
+		examineThreads(kernels.Threads()),
 		examineLoopback(),
 		examineToken(os.Getenv(elastic.TokenVariable)),
 	}
 }
 
-// examineBLAS notices an OpenBLAS that does not know the processor and took the kernels of the oldest it has.
+// examineBLAS says what multiplies matrices, and what would do it faster.
 func examineBLAS(name, detail string, avx2 bool) finding {
 	text := strings.TrimSpace(name + " " + detail)
 	switch {
 	case name == "none":
 		return finding{bad, "blas", text}
-	case avx2 && strings.Contains(detail, "core Prescott"):
-		return finding{poor, "blas", text + "; this processor has AVX2, which these kernels do not use: set OPENBLAS_CORETYPE=Haswell (or SkylakeX with AVX-512) to be several times faster"}
+	case name == "gonum" || strings.Contains(detail, "a newer one may be faster"):
+		return finding{poor, "blas", text}
+	case name == "openblas" && strings.Contains(detail, "core Prescott") && avx2:
+		return finding{poor, "blas", text + "; this processor can run faster ones: unset OPENBLAS_CORETYPE"}
 	}
 	return finding{good, "blas", text}
+}
+
+// examineVectors says what all other loops run on.
+func examineVectors(name string) finding {
+	if name == vec.Plain[float32]().Name {
+		return finding{poor, "vectors", "none: build with GOEXPERIMENT=simd, as make does (go 1.26, amd64), on a processor with AVX2, to be several times faster"}
+	}
+	return finding{good, "vectors", name}
+}
+
+// examineThreads says how many threads large computations are spread over.
+func examineThreads(n int, err error) finding {
+	if err != nil {
+		return finding{poor, "threads", fmt.Sprintf("%d per process: %v", n, err)}
+	}
+	return finding{good, "threads", fmt.Sprintf("%d per process, by OMP_NUM_THREADS or Go's GOMAXPROCS; weft run gives each of several workers one, unless OMP_NUM_THREADS is set", n)}
 }
 
 func examineDevices() finding {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"net"
 	"os"
 	"syscall"
@@ -15,7 +16,7 @@ func TestDoctorReportsOnThisMachineAndKeepsTheToken(t *testing.T) {
 	t.Setenv("WEFT_TOKEN", "do-not-show-me")
 	code, stdout, stderr := weft(t, "doctor", "--quick")
 	require.Zero(t, code, stderr)
-	for _, what := range []string{"weft", "processors", "devices", "cuda", "blas", "loopback", "token", "lane local", "lane bulk", "lane quic"} {
+	for _, what := range []string{"weft", "processors", "devices", "cuda", "blas", "vectors", "threads", "loopback", "token", "lane local", "lane bulk", "lane quic"} {
 		require.Regexp(t, `(?m)^(ok|!)\s+`+what, stdout)
 	}
 	require.Contains(t, stdout, "WEFT_TOKEN is set")
@@ -35,10 +36,17 @@ func TestLowLimitsComeWithAdvice(t *testing.T) {
 		want verdict
 		text string
 	}{
-		{examineBLAS("openblas", "core Prescott; 2 threads", true), poor, "OPENBLAS_CORETYPE=Haswell"},
-		{examineBLAS("openblas", "core Prescott; 2 threads", false), good, "Prescott"},
-		{examineBLAS("openblas", "core Haswell; 2 threads", true), good, "Haswell"},
+		{examineBLAS("openblas", "core Prescott", true), poor, "unset OPENBLAS_CORETYPE"},
+		{examineBLAS("openblas", "core Prescott", false), good, "Prescott"},
+		{examineBLAS("openblas", "core Haswell", true), good, "Haswell"},
+		{examineBLAS("openblas", "core Core2, because this OpenBLAS does not know Haswell, which was asked for: a newer one may be faster", true), poor, "newer"},
+		{examineBLAS("go", "avx2", true), good, "go avx2"},
+		{examineBLAS("gonum", "pure Go without vectors", true), poor, "pure Go"},
 		{examineBLAS("none", "WEFT_BLAS=openblas, but", true), bad, "WEFT_BLAS"},
+		{examineVectors("avx512"), good, "avx512"},
+		{examineVectors("plain"), poor, "GOEXPERIMENT=simd"},
+		{examineThreads(4, nil), good, "4 per process"},
+		{examineThreads(2, errors.New(`OMP_NUM_THREADS="x" does not count`)), poor, "does not count"},
 		{judgeBuffer("rmem_max", 212992), poor, "sysctl -w net.core.rmem_max=7500000"},
 		{judgeBuffer("wmem_max", 7_500_000), good, "net.core.wmem_max is 7500000 bytes"},
 		{judgeQueue(128), poor, "sysctl -w net.core.somaxconn=4096"},
