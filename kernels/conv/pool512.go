@@ -12,11 +12,14 @@ func lanesBelow(n int) archsimd.Mask32x16 {
 	return archsimd.Mask32x16FromBits(uint16(1<<min(max(n, 0), 16) - 1))
 }
 
+//go:nocheckptr
 func load512(p unsafe.Pointer, m archsimd.Mask32x16) archsimd.Float32x16 {
 	return archsimd.LoadMaskedFloat32x16((*[16]float32)(p), m)
 }
 
 // copy32by512 is Copy: rows are short, and a call of copy for each would cost more than they do.
+//
+//go:nocheckptr
 func copy32by512(to []float32, ldt int, from []float32, ldf, rows, n int) {
 	last := lanesBelow((n-1)%16 + 1)
 	for j := 0; j < n; j += 16 {
@@ -43,6 +46,7 @@ var (
 	upper = [16]uint32{8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31}
 )
 
+//go:nocheckptr
 func windows512(p unsafe.Pointer, ld int, m, n archsimd.Mask32x16, even, odd archsimd.Uint32x16) window512 {
 	q := unsafe.Add(p, 4*ld)
 	x, y := load512(p, m), load512(unsafe.Add(p, 64), n)
@@ -57,6 +61,8 @@ func (w window512) nan() bool {
 }
 
 // maxPool32by512 is MaxPool.
+//
+//go:nocheckptr
 func maxPool32by512(o, x []float32, rows, cols, ld int) bool {
 	even, odd := archsimd.LoadUint32x16(&evens), archsimd.LoadUint32x16(&odds)
 	for j := 0; j < cols; j += 16 {
@@ -76,6 +82,8 @@ func maxPool32by512(o, x []float32, rows, cols, ld int) bool {
 }
 
 // maxPoolGrad32by512 is MaxPoolGrad.
+//
+//go:nocheckptr
 func maxPoolGrad32by512(gx, x, gy []float32, rows, cols, ld int) bool {
 	even, odd := archsimd.LoadUint32x16(&evens), archsimd.LoadUint32x16(&odds)
 	lo, hi := archsimd.LoadUint32x16(&lower), archsimd.LoadUint32x16(&upper)

@@ -7,6 +7,8 @@ import (
 	"unsafe"
 )
 
+// Pointers run past the last element that is used, and lanes that a mask leaves out may lie beyond the end: hence nocheckptr.
+//
 // The compiler keeps 15 vectors in registers: eight sums and two of the image leave room for a row of weights to be overwritten by each
 // product, which is why a row is loaded once for each. Four steps at a time hide the moves with which a loop begins anew.
 
@@ -31,12 +33,15 @@ func vectors64() (ks []*Kernel[float64]) {
 	return ks
 }
 
+//go:nocheckptr
 func at32by512(p unsafe.Pointer) archsimd.Float32x16 {
 	return archsimd.LoadFloat32x16((*[16]float32)(p))
 }
 
+//go:nocheckptr
 func put32by512(p unsafe.Pointer, v archsimd.Float32x16) { v.Store((*[16]float32)(p)) }
 
+//go:nocheckptr
 func tile32by512(a []float32, lda, step int, b []float32, ldb int, off []int, c []float32, ldc, ldv int, add bool) {
 	var c00, c01, c10, c11, c20, c21, c30, c31 archsimd.Float32x16
 	pa, pb, pc := unsafe.Pointer(unsafe.SliceData(a)), unsafe.Pointer(unsafe.SliceData(b)), unsafe.Pointer(unsafe.SliceData(c))
@@ -74,6 +79,8 @@ func tile32by512(a []float32, lda, step int, b []float32, ldb int, off []int, c 
 }
 
 // step32by512 is one step of a sum.
+//
+//go:nocheckptr
 func step32by512(a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, c00, c01, c10, c11, c20, c21, c30, c31 archsimd.Float32x16) (_, _, _, _, _, _, _, _ archsimd.Float32x16) {
 	x, y := at32by512(b), at32by512(unsafe.Add(b, ldb))
 	c00, c01 = at32by512(a).MulAdd(x, c00), at32by512(a).MulAdd(y, c01)
@@ -110,10 +117,13 @@ func narrow32by512(v archsimd.Float32x16) archsimd.Float32x4 {
 	return h.GetLo().Add(h.GetHi())
 }
 
+//go:nocheckptr
 func at32by256(p unsafe.Pointer) archsimd.Float32x8 { return archsimd.LoadFloat32x8((*[8]float32)(p)) }
 
+//go:nocheckptr
 func put32by256(p unsafe.Pointer, v archsimd.Float32x8) { v.Store((*[8]float32)(p)) }
 
+//go:nocheckptr
 func tile32by256(a []float32, lda, step int, b []float32, ldb int, off []int, c []float32, ldc, ldv int, add bool) {
 	var c00, c01, c10, c11, c20, c21, c30, c31 archsimd.Float32x8
 	pa, pb, pc := unsafe.Pointer(unsafe.SliceData(a)), unsafe.Pointer(unsafe.SliceData(b)), unsafe.Pointer(unsafe.SliceData(c))
@@ -151,6 +161,8 @@ func tile32by256(a []float32, lda, step int, b []float32, ldb int, off []int, c 
 }
 
 // step32by256 is one step of a sum.
+//
+//go:nocheckptr
 func step32by256(a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, c00, c01, c10, c11, c20, c21, c30, c31 archsimd.Float32x8) (_, _, _, _, _, _, _, _ archsimd.Float32x8) {
 	x, y := at32by256(b), at32by256(unsafe.Add(b, ldb))
 	c00, c01 = at32by256(a).MulAdd(x, c00), at32by256(a).MulAdd(y, c01)
@@ -186,10 +198,13 @@ func narrow32by256(v archsimd.Float32x8) archsimd.Float32x4 {
 	return v.GetLo().Add(v.GetHi())
 }
 
+//go:nocheckptr
 func at64by512(p unsafe.Pointer) archsimd.Float64x8 { return archsimd.LoadFloat64x8((*[8]float64)(p)) }
 
+//go:nocheckptr
 func put64by512(p unsafe.Pointer, v archsimd.Float64x8) { v.Store((*[8]float64)(p)) }
 
+//go:nocheckptr
 func tile64by512(a []float64, lda, step int, b []float64, ldb int, off []int, c []float64, ldc, ldv int, add bool) {
 	var c00, c01, c10, c11, c20, c21, c30, c31 archsimd.Float64x8
 	pa, pb, pc := unsafe.Pointer(unsafe.SliceData(a)), unsafe.Pointer(unsafe.SliceData(b)), unsafe.Pointer(unsafe.SliceData(c))
@@ -227,6 +242,8 @@ func tile64by512(a []float64, lda, step int, b []float64, ldb int, off []int, c 
 }
 
 // step64by512 is one step of a sum.
+//
+//go:nocheckptr
 func step64by512(a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, c00, c01, c10, c11, c20, c21, c30, c31 archsimd.Float64x8) (_, _, _, _, _, _, _, _ archsimd.Float64x8) {
 	x, y := at64by512(b), at64by512(unsafe.Add(b, ldb))
 	c00, c01 = at64by512(a).MulAdd(x, c00), at64by512(a).MulAdd(y, c01)
@@ -261,10 +278,13 @@ func narrow64by512(v archsimd.Float64x8) archsimd.Float64x2 {
 	return h.GetLo().Add(h.GetHi())
 }
 
+//go:nocheckptr
 func at64by256(p unsafe.Pointer) archsimd.Float64x4 { return archsimd.LoadFloat64x4((*[4]float64)(p)) }
 
+//go:nocheckptr
 func put64by256(p unsafe.Pointer, v archsimd.Float64x4) { v.Store((*[4]float64)(p)) }
 
+//go:nocheckptr
 func tile64by256(a []float64, lda, step int, b []float64, ldb int, off []int, c []float64, ldc, ldv int, add bool) {
 	var c00, c01, c10, c11, c20, c21, c30, c31 archsimd.Float64x4
 	pa, pb, pc := unsafe.Pointer(unsafe.SliceData(a)), unsafe.Pointer(unsafe.SliceData(b)), unsafe.Pointer(unsafe.SliceData(c))
@@ -302,6 +322,8 @@ func tile64by256(a []float64, lda, step int, b []float64, ldb int, off []int, c 
 }
 
 // step64by256 is one step of a sum.
+//
+//go:nocheckptr
 func step64by256(a unsafe.Pointer, lda int, b unsafe.Pointer, ldb int, c00, c01, c10, c11, c20, c21, c30, c31 archsimd.Float64x4) (_, _, _, _, _, _, _, _ archsimd.Float64x4) {
 	x, y := at64by256(b), at64by256(unsafe.Add(b, ldb))
 	c00, c01 = at64by256(a).MulAdd(x, c00), at64by256(a).MulAdd(y, c01)
