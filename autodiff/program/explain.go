@@ -15,13 +15,8 @@ func (p *Program) Explain(w io.Writer) error {
 	if err := p.unit.Explain(w); err != nil {
 		return err
 	}
-	results := 0
-	for k, n := range p.plan.bufs {
-		if p.plan.written[k] {
-			results += n
-		}
-	}
-	_, err := fmt.Fprintf(w, "memory of a run: %s for results, %s between (the arena)\n", inBytes(results-p.plan.arena), inBytes(p.plan.arena))
+	_, err := fmt.Fprintf(w, "memory of a run: at most %s beside its inputs, of which %s of results and %s in the arena\n",
+		inBytes(p.plan.peak()), inBytes(p.plan.made()), inBytes(p.plan.arena))
 	return err
 }
 

@@ -40,7 +40,7 @@ func TestExplainOfAProgramTellsTheMemoryOfARun(t *testing.T) {
 	require.NoError(t, err)
 	var text strings.Builder
 	require.NoError(t, p.Explain(&text))
-	require.Contains(t, text.String(), "memory of a run: 256 B for results, 8.0 KiB between (the arena)")
+	require.Contains(t, text.String(), "memory of a run: at most 8.2 KiB beside its inputs, of which 256 B of results and 8.0 KiB in the arena")
 }
 
 func TestDotDrawsEveryInstructionAndValue(t *testing.T) {

@@ -100,6 +100,33 @@ func upTo(n int) []int {
 	return all
 }
 
+// made is how many bytes the results take that a run makes.
+func (p *plan) made() (bytes int) {
+	for k, n := range p.bufs {
+		if k >= p.inputs && slices.Contains(p.results, k) {
+			bytes += n
+		}
+	}
+	return bytes
+}
+
+// peak is how many bytes beside the inputs a run needs at most at one time.
+func (p *plan) peak() (most int) {
+	change := make([]int, len(p.calls)+1) // by call: what begins there, less what has ended
+	for k, l := range p.lives {
+		if k >= p.inputs && l.last >= 0 {
+			change[l.first] += p.bufs[k]
+			change[l.last+1] -= p.bufs[k]
+		}
+	}
+	now := 0
+	for _, by := range change {
+		now += by
+		most = max(most, now)
+	}
+	return most
+}
+
 // running is the memory of a run.
 type running struct {
 	bufs  []*device.Buffer // of the plan

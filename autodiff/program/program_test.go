@@ -182,3 +182,38 @@ func TestAProgramWithALargeArenaDoesNotRunOnTheHostsMemory(t *testing.T) {
 		require.Equal(t, want, p.Host() != nil)
 	}
 }
+
+func TestTheMemoryThatAPlanSpeaksOfIsWhatARunNeeds(t *testing.T) {
+	for seed := range soak.Cases(100) {
+		r := rand.New(rand.NewPCG(uint64(seed), 3))
+		u := randomUnit(r)
+		p, err := assemble(u, backend(t), 1)
+		require.NoError(t, err)
+		raw, inputs := randomInputs(r, u), 0
+		for _, x := range raw {
+			inputs += len(x)
+		}
+		on := func(bytes int) error {
+			dev := device.NewSim(device.SimConfig{Bytes: int64(bytes)})
+			var in []*device.Buffer
+			for _, x := range raw {
+				b, err := dev.Alloc(len(x))
+				require.NoError(t, err)
+				require.NoError(t, dev.Upload(b, 0, x))
+				in = append(in, b)
+			}
+			out := make([]*device.Buffer, len(u.Results))
+			err := p.Run(dev, in, out)
+			if err == nil {
+				drop(t, out)
+			}
+			drop(t, in)
+			require.Zero(t, dev.Stats().Live)
+			return err
+		}
+		require.NoError(t, on(inputs+max(p.plan.peak(), 1)), "seed %d:\n%v", seed, u)
+		if p.plan.peak() > 0 && inputs > 0 {
+			require.ErrorIs(t, on(inputs+p.plan.peak()-1), device.ErrMemory, "seed %d:\n%v", seed, u)
+		}
+	}
+}
