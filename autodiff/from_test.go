@@ -10,6 +10,7 @@ import (
 	"gorgonia.org/tensor"
 
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/kernels"
 )
 
 // theirs is a case's graph on Gorgonia's own machine.
@@ -197,4 +198,55 @@ func TestAGraphThatGorgoniaChangedUnderTheHandIsTakenAsItIs(t *testing.T) {
 		want = Sub(Log(Sigmoid(Mul(want, b))), a)
 	}
 	requireClose(t, numbers(t, want), numbers(t, f.Call(a, b)), 1e-12, "result")
+}
+
+func TestRowsByIndicesAndOtherOpsOfIntegersAreTaken(t *testing.T) {
+	for axis, want := range [][]float64{{4, 5, 6, 7, 8, 9, 10, 11, 4, 5, 6, 7}, {1, 2, 1, 5, 6, 5, 9, 10, 9}} {
+		g := gorgonia.NewGraph()
+		x := matrixOf(g, "x", 3, 4)
+		ids := gorgonia.NewVector(g, tensor.Int, gorgonia.WithShape(3), gorgonia.WithName("ids"))
+		y := must(gorgonia.ByIndices(x, ids, axis))
+		f, err := FromGorgonia([]node{x, ids}, []node{y})
+		require.NoError(t, err)
+		xs := tensor.New(tensor.WithShape(3, 4), tensor.WithBacking(tensor.Range(tensor.Float64, 0, 12)))
+		which := tensor.New(tensor.WithBacking([]int{1, 2, 1}))
+		require.NoError(t, gorgonia.Let(x, xs))
+		require.NoError(t, gorgonia.Let(ids, which))
+		vm := gorgonia.NewTapeMachine(g)
+		require.NoError(t, vm.RunAll())
+		require.Equal(t, want, y.Value().Data(), "Gorgonia's own")
+		in := FromGorgoniaValue(xs).RequireGrad()
+		out := f.Call(in, FromGorgoniaValue(which))
+		require.Equal(t, want, numbers(t, out))
+		grads, err := Backward(Sum(out))
+		require.NoError(t, err)
+		count := []float64{0, 2, 1, 0}
+		for i, d := range numbers(t, grads.Of(in)) {
+			require.Equal(t, count[[]int{i / 4, i % 4}[axis]], d)
+		}
+		require.ErrorIs(t, f.Call(in, New([]int64{0, 9, 0})).Err(), kernels.ErrIndex)
+		require.NoError(t, vm.Close())
+	}
+
+	g := gorgonia.NewGraph()
+	n := gorgonia.NewVector(g, tensor.Int, gorgonia.WithShape(3), gorgonia.WithName("n"))
+	x := matrixOf(g, "x", 2, 3)
+	sum := must(gorgonia.Add(must(gorgonia.ConvType(n, tensor.Int, tensor.Float64)), must(gorgonia.Slice(x, gorgonia.S(1)))))
+	f, err := FromGorgonia([]node{n, x}, []node{sum, must(gorgonia.At(x, 1, 2)), must(gorgonia.HadamardProd(must(gorgonia.SizeOf(1, x)), x))})
+	require.NoError(t, err)
+	out := f.CallAll(New([]int64{1, 2, 3}), New([]float64{1, 2, 3, 10, 20, 30}, 2, 3))
+	require.Equal(t, []float64{11, 22, 33}, numbers(t, out[0]))
+	require.Equal(t, []float64{30}, numbers(t, out[1]))
+	require.Empty(t, out[1].Shape())
+	require.Equal(t, []float64{3, 6, 9, 30, 60, 90}, numbers(t, out[2]))
+}
+
+func TestAGraphWithAnOpOfWeftsIsTaken(t *testing.T) {
+	x := matrixOf(gorgonia.NewGraph(), "x", 1, 2)
+	typ := kernels.Type{Dtype: device.Float64, Shape: device.Shape{1, 2}}
+	y := must(gorgonia.ApplyOp(&Op{Instr: kernels.Unary{Fn: kernels.Gelu}, In: []kernels.Type{typ}, Out: typ}, x))
+	f, err := FromGorgonia([]node{x}, []node{must(gorgonia.Neg(y))})
+	require.NoError(t, err)
+	in := New([]float64{-1, 2}, 1, 2)
+	require.Equal(t, numbers(t, Neg(GELU(in))), numbers(t, f.Call(in)))
 }
