@@ -24,6 +24,18 @@ func table8(name string) *Loops[float32] {
 		Maximum: func(o, a, b []float32) {
 			zip8(o, a, b, k.zero.x8(), func(a, b, _ f32x8) f32x8 { return maximum8(a, b) })
 		},
+		Minimum: func(o, a, b []float32) {
+			zip8(o, a, b, k.zero.x8(), func(a, b, _ f32x8) f32x8 { return where8(a.IsNaN(), a, where8(b.IsNaN(), b, a.Min(b))) })
+		},
+		Less: func(o, a, b []float32) {
+			zip8(o, a, b, k.one.x8(), func(a, b, one f32x8) f32x8 { return one.Masked(a.Less(b)) })
+		},
+		LessEqual: func(o, a, b []float32) {
+			zip8(o, a, b, k.one.x8(), func(a, b, one f32x8) f32x8 { return one.Masked(a.LessEqual(b)) })
+		},
+		Equal: func(o, a, b []float32) {
+			zip8(o, a, b, k.one.x8(), func(a, b, one f32x8) f32x8 { return one.Masked(a.Equal(b)) })
+		},
 
 		TanhGrad: func(o, y, gy []float32) {
 			zip8(o, y, gy, k.one.x8(), func(y, gy, one f32x8) f32x8 { return gy.Mul(one.Sub(y.Mul(y))) })
