@@ -59,11 +59,11 @@ func inspectLeaf(leaf, sum *Tensor) error {
 		}
 		defer r.release()
 		if !r.distinct { // the rows of one id may be finite and their sum not
-			one, err := r.coalesced(sum.typ)
+			one, err := r.coalesced(*sum.typ)
 			if err != nil {
 				return err
 			}
-			sum = sparse(sum.typ, one)
+			sum = sparse(*sum.typ, one)
 			defer sum.free()
 		}
 	}
@@ -117,12 +117,12 @@ func anomalyOf(g *Tensor) (string, error) {
 func (t *Tensor) kept() (kernels.Type, *device.Buffer, error) {
 	if !t.sparse {
 		b, err := t.acquire()
-		return t.typ, b, err
+		return *t.typ, b, err
 	}
 	r, err := t.acquireRows()
 	if err != nil {
-		return t.typ, nil, err
+		return *t.typ, nil, err
 	}
 	_ = r.ids.Release() // ours
-	return valuesType(t.typ, r.n), r.values, nil
+	return valuesType(*t.typ, r.n), r.values, nil
 }

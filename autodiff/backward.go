@@ -201,7 +201,7 @@ func rootGradient(o Options, i int, r *Tensor) (*Tensor, error) {
 	}
 	if i >= len(o.Grads) || o.Grads[i] == nil {
 		if r.typ.Shape.Elems() != 1 {
-			return nil, fmt.Errorf("%v %w", r.typ, ErrNotScalar)
+			return nil, fmt.Errorf("%v %w", *r.typ, ErrNotScalar)
 		}
 		return oneLike(r)
 	}
@@ -209,8 +209,8 @@ func rootGradient(o Options, i int, r *Tensor) (*Tensor, error) {
 	if err := g.Err(); err != nil {
 		return nil, err
 	}
-	if !g.typ.Equal(r.typ) || g.dev != r.dev {
-		return nil, fmt.Errorf("%w: %v on %v for a root %v on %v", ErrGradient, g.typ, g.dev.ID(), r.typ, r.dev.ID())
+	if !g.typ.Equal(*r.typ) || g.dev != r.dev {
+		return nil, fmt.Errorf("%w: %v on %v for a root %v on %v", ErrGradient, *g.typ, g.dev.ID(), *r.typ, r.dev.ID())
 	}
 	return g.share()
 }
@@ -229,7 +229,7 @@ func oneLike(r *Tensor) (*Tensor, error) {
 		_ = buf.Release() // ours alone
 		return nil, err
 	}
-	return manual(r.typ, buf), nil
+	return manual(*r.typ, buf), nil
 }
 
 // Step runs one ready node of a task and delivers what comes out. A leaf's gradient goes to leaf, which takes it over.
@@ -240,13 +240,13 @@ func (t *Task) Step(how Pull, leaf func(of, grad *Tensor) error) (bool, error) {
 		return false, nil
 	}
 	n, gys := w.node, w.grads
-	if n.leaf != nil {
+	if n.Leaf() != nil {
 		g := gys[0]
 		gys[0] = nil
 		if g == nil {
 			return true, nil
 		}
-		return true, leaf(n.leaf, g)
+		return true, leaf(n.Leaf(), g)
 	}
 	count := len(n.Next())
 	t.outs = slices.Grow(t.outs[:0], count)[:count]

@@ -25,6 +25,10 @@ type (
 		t Tensor
 		n Node
 	}
+	lone struct {
+		device.Small
+		_ [32]byte
+	}
 )
 
 func (r *smallCall) free() { r.t.free(); r.n.free() }
@@ -90,7 +94,7 @@ func (c *compiled) call(dev device.Device, owner *Arena, in, outs []*Tensor) err
 		if i > 0 {
 			t = &Tensor{}
 		}
-		t.typ, t.dev, t.owner, t.buf = c.fwd.Types()[i], dev, owner, results[i]
+		t.typ, t.dev, t.owner, t.buf = &c.fwd.Types()[i], dev, owner, results[i]
 		if j := slices.Index(bufs, t.buf); j >= 0 {
 			t.bound = in[j].bound
 		} else {
@@ -181,7 +185,7 @@ func (c *compiled) runOnHost(value *device.Small, nobodys bool, bufs, results []
 // hostBuffer allocates on the host, for nobody or for the caller.
 func hostBuffer(n int, nobodys bool) (*device.Buffer, error) {
 	if n <= device.SmallBytes {
-		if b := new(device.Small).Init(n, nobodys); b != nil {
+		if b := new(lone).Init(n, nobodys); b != nil {
 			return b, nil
 		}
 	}

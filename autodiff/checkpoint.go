@@ -47,7 +47,7 @@ func CheckpointFunc(name string, at Site, fn func(in []*Tensor) ([]*Tensor, erro
 			return nil, err
 		}
 		k.saved = append(k.saved, b)
-		k.in = append(k.in, input{t.typ, t.requiresGrad})
+		k.in = append(k.in, input{*t.typ, t.requiresGrad})
 	}
 	k.pins.of = map[*Tensor]*device.Buffer{}
 	first, err := k.play(k.saved, &k.pins)
@@ -133,7 +133,7 @@ func (p *played) explore() {
 	seen := map[*Node]bool{}
 	enter := func(e Edge) {
 		switch n := e.Node; {
-		case n == nil || n.leaf != nil && n.leaf.owner == p.scope:
+		case n == nil || n.Leaf() != nil && n.Leaf().owner == p.scope:
 		case n.of != p.scope:
 			if !slices.Contains(p.captured, e) {
 				p.captured = append(p.captured, e)
@@ -156,7 +156,7 @@ func (p *played) explore() {
 
 func (p *played) output(t *Tensor) output {
 	own := t.owner == p.scope
-	return output{t.typ, t.dev, own, own && t.requiresGrad}
+	return output{*t.typ, t.dev, own, own && t.requiresGrad}
 }
 
 // record moves the results to the outer arena and makes the node. edges are those of the inputs.
@@ -173,7 +173,7 @@ func (k *checkpoint) record(p *played, edges []Edge) ([]*Tensor, error) {
 		if err != nil {
 			return nil, err
 		}
-		if outs[i] = newTensor(t.typ, b, k.outer); outs[i].err != nil {
+		if outs[i] = newTensor(*t.typ, b, k.outer); outs[i].err != nil {
 			return nil, outs[i].err
 		}
 	}
@@ -264,7 +264,7 @@ func (k *checkpoint) compare(p *played) error {
 	}
 	for i, is := range p.captured {
 		was := k.captured[i]
-		if is.Slot != was.Slot || is.Node != was.Node && (is.Node.leaf != nil || is.Node.Name() != was.Node.Name() || !is.Node.result(is.Slot).Equal(*was.Node.result(was.Slot))) {
+		if is.Slot != was.Slot || is.Node != was.Node && (is.Node.Leaf() != nil || is.Node.Name() != was.Node.Name() || !is.Node.Results()[is.Slot].Equal(was.Node.Results()[was.Slot])) {
 			return fmt.Errorf("%w: it read a tensor of %s, and now one of %s", ErrRecompute, was.Node.what(), is.Node.what())
 		}
 	}
@@ -320,12 +320,12 @@ func (p *played) step(task *Task, n *Node, gs []*Tensor, captured, anomaly bool,
 			}
 		}
 		return nil
-	case n.leaf != nil:
+	case n.Leaf() != nil:
 		if err := n.RunHooks(gs); err != nil {
 			freeAll(gs)
 			return err
 		}
-		out[slices.Index(p.views, n.leaf)] = gs[0]
+		out[slices.Index(p.views, n.Leaf())] = gs[0]
 		return nil
 	}
 	outs, err := n.PullWith(gs, Pull{Anomaly: anomaly})

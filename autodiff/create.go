@@ -121,7 +121,7 @@ func Values[T device.Number](t *Tensor) ([]T, error) {
 		return nil, err
 	}
 	if want := device.DtypeOf[T](); want != t.typ.Dtype {
-		return nil, opError("Values", fmt.Errorf("%w: asked for %v of a tensor of %v", ErrDtype, want, t.typ))
+		return nil, opError("Values", fmt.Errorf("%w: asked for %v of a tensor of %v", ErrDtype, want, *t.typ))
 	}
 	buf, err := t.acquire()
 	if err != nil {
@@ -138,7 +138,7 @@ func (t *Tensor) Item() (float64, error) {
 		return 0, err
 	}
 	if n := t.typ.Shape.Elems(); n != 1 {
-		return 0, opError("Item", fmt.Errorf("%w: %v has %d elements", ErrNotScalar, t.typ, n))
+		return 0, opError("Item", fmt.Errorf("%w: %v has %d elements", ErrNotScalar, *t.typ, n))
 	}
 	switch t.typ.Dtype {
 	case device.Float32:
@@ -167,9 +167,9 @@ func FullLike(x *Tensor, v float64) *Tensor {
 	if err := x.Err(); err != nil {
 		return failed(err)
 	}
-	buf, err := fill(x.dev, x.typ, v)
+	buf, err := fill(x.dev, *x.typ, v)
 	if err != nil {
 		return failed(opError("FullLike", err))
 	}
-	return newTensor(x.typ, buf, nil)
+	return newTensor(*x.typ, buf, nil)
 }

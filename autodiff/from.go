@@ -120,7 +120,7 @@ func (t *imported) arguments(in []*Tensor) ([]*Tensor, error) {
 	var dev device.Device = device.Host()
 	for k, x := range in {
 		if !x.typ.Equal(t.in[k]) {
-			return nil, fmt.Errorf("%w: argument %d (%s) is %v, and the Gorgonia graph was built for %v", kernels.ErrOperands, k, t.names[k], x.typ, t.in[k])
+			return nil, fmt.Errorf("%w: argument %d (%s) is %v, and the Gorgonia graph was built for %v", kernels.ErrOperands, k, t.names[k], *x.typ, t.in[k])
 		}
 		if k == 0 {
 			dev = x.dev

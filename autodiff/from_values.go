@@ -115,7 +115,7 @@ func ToGorgoniaValue(t *Tensor) (gorgonia.Value, error) {
 		return nil, err
 	}
 	defer b.Release() //nolint:errcheck // ours
-	return valueOf(b, t.typ)
+	return valueOf(b, *t.typ)
 }
 
 // FromGorgoniaParams makes parameters: for each node a tensor on the CPU that requires gradients and has a copy of the node's value.

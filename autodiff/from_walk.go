@@ -173,7 +173,7 @@ func (r *reader) read(order, outputs []*gorgonia.Node) error {
 	heldAt := len(r.in)
 	for _, o := range r.ops {
 		for _, x := range o.held {
-			r.in, r.leaves = append(r.in, x.typ), append(r.leaves, x)
+			r.in, r.leaves = append(r.in, *x.typ), append(r.leaves, x)
 		}
 	}
 	r.constants = map[device.Device][]*Tensor{device.Host(): r.leaves}
@@ -240,7 +240,8 @@ func (r *reader) node(n *gorgonia.Node) (err error) {
 			o.build = func(g *Graph, _ []node) node { return g.Apply(kernels.Fill{Type: o.out, C: c}) }
 			break
 		}
-		x.typ = o.out
+		typ := o.out
+		x.typ = &typ
 		r.slot[n] = len(r.in)
 		r.in, r.leaves = append(r.in, o.out), append(r.leaves, x)
 		return nil

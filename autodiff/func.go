@@ -219,7 +219,7 @@ func (c *compiled) serves(kind device.Kind, in []*Tensor) bool {
 		return false
 	}
 	for i, t := range in {
-		if c.need[i] != t.requiresGrad || !c.given[i].Equal(t.typ) {
+		if c.need[i] != t.requiresGrad || !c.given[i].Equal(*t.typ) {
 			return false
 		}
 	}
@@ -269,8 +269,8 @@ func (f *Func) compile(dev device.Device, in []*Tensor) (c *compiled, err error)
 	}
 	c = &compiled{name: f.name, graph: g, backend: backend, kind: dev.ID().Kind}
 	for _, t := range in {
-		c.in = append(c.in, g.input(t.typ))
-		c.given = append(c.given, t.typ)
+		c.in = append(c.in, g.input(*t.typ))
+		c.given = append(c.given, *t.typ)
 		c.need = append(c.need, t.requiresGrad)
 	}
 	c.out = g.body(f, c.in)

@@ -94,7 +94,7 @@ func (n *Node) RunHooks(gys []*Tensor) error {
 			if err := to.Err(); err != nil {
 				return err
 			}
-			if to.dev != g.dev || !to.typ.Equal(g.typ) {
+			if to.dev != g.dev || !to.typ.Equal(*g.typ) {
 				return fmt.Errorf("%w: %v on %v in place of %v on %v", ErrGradient, to.typ, to.dev.ID(), g.typ, g.dev.ID())
 			}
 			next, err := to.share()
@@ -151,8 +151,8 @@ func (n *Node) runHook(h *hook, g *Tensor, f func(g *Tensor) error) (err error) 
 
 // what names the node's function in an error.
 func (n *Node) what() string {
-	if n.leaf != nil {
-		return "the leaf " + n.leaf.typ.String()
+	if n.Leaf() != nil {
+		return "the leaf " + n.Leaf().typ.String()
 	}
 	return n.Name()
 }

@@ -27,7 +27,7 @@ func To(x *Tensor, dev device.Device) *Tensor {
 	}
 	home := x.dev
 	at := siteOutside()
-	n := &Node{at: &at, of: x.owner, rare: &rare{name: "to " + dev.ID().String(), outs: []kernels.Type{x.typ}, next: []Edge{x.edge}}}
+	n := &Node{at: &at, of: x.owner, rare: &rare{name: "to " + dev.ID().String(), outs: []kernels.Type{*x.typ}, next: []Edge{x.edge}}}
 	n.rare.pull = func(gys []*Tensor, _ Pull) ([]*Tensor, error) {
 		if gys[0] == nil {
 			return []*Tensor{nil}, nil
@@ -53,7 +53,7 @@ func (t *Tensor) copyTo(dev device.Device) (*Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	return manual(t.typ, dst), nil
+	return manual(*t.typ, dst), nil
 }
 
 func (t *Tensor) copyRowsTo(dev device.Device) (*Tensor, error) {
@@ -71,7 +71,7 @@ func (t *Tensor) copyRowsTo(dev device.Device) (*Tensor, error) {
 		_ = ids.Release() // ours alone
 		return nil, err
 	}
-	return sparse(t.typ, &rows{ids, values, r.n, r.distinct}), nil
+	return sparse(*t.typ, &rows{ids, values, r.n, r.distinct}), nil
 }
 
 func copyOf(src *device.Buffer, dev device.Device) (*device.Buffer, error) {

@@ -206,6 +206,6 @@ func (r *pullRun) gradient(i int, t *Tensor, dev device.Device, b *device.Buffer
 	if t == nil {
 		t = &Tensor{}
 	}
-	t.typ, t.dev, t.buf = r.prog.Types()[i], dev, b
+	t.typ, t.dev, t.buf = &r.prog.Types()[i], dev, b
 	return t
 }

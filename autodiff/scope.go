@@ -107,7 +107,7 @@ func (p *pins) free() {
 
 // acquire gives a reference to the value of t that a computation whose results belong to a is to read.
 func (a *Arena) acquire(t *Tensor) (*device.Buffer, error) {
-	if a == nil || a.scope == nil || !t.requiresGrad || t.edge.Node.leaf != t || t.owner == a {
+	if a == nil || a.scope == nil || !t.requiresGrad || t.edge.Node.Leaf() != t || t.owner == a {
 		return t.acquire()
 	}
 	p := a.scope.pins

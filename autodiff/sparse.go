@@ -37,7 +37,7 @@ func idsType(n int) kernels.Type { return kernels.Type{Dtype: device.Int64, Shap
 
 // sparse is a transient of rows, which it takes over.
 func sparse(typ kernels.Type, r *rows) *Tensor {
-	return &Tensor{typ: typ, dev: r.values.Device(), rows: r, sparse: true}
+	return &Tensor{typ: &typ, dev: r.values.Device(), rows: r, sparse: true}
 }
 
 // Sparse is the tensor of extent rows that is zero but for the rows ids (int64 [n]), to which values [n, d…] are added: a
@@ -55,7 +55,7 @@ func Sparse(extent int, ids, values *Tensor) *Tensor {
 	}
 	var t *Tensor
 	if err == nil {
-		t, err = TransientSparse(extent, ids.typ, i, values.typ, v)
+		t, err = TransientSparse(extent, *ids.typ, i, *values.typ, v)
 	}
 	if err != nil {
 		return failed(opError("Sparse", err))
@@ -115,7 +115,7 @@ func (t *Tensor) Rows() (indices, values *Tensor, ok bool) {
 	if err != nil {
 		return failed(err), failed(err), true
 	}
-	return t.part(idsType(r.n), r.ids), t.part(valuesType(t.typ, r.n), r.values), true
+	return t.part(idsType(r.n), r.ids), t.part(valuesType(*t.typ, r.n), r.values), true
 }
 
 // part is a view of a part of the value, with the tensor's owner. It takes over the reference.
@@ -139,7 +139,7 @@ func (t *Tensor) densified() (*device.Buffer, error) {
 		return nil, err
 	}
 	defer r.release()
-	return runOne(t.dev, kernels.ScatterAdd{Rows: t.typ.Shape[0]}, []kernels.Type{idsType(r.n), valuesType(t.typ, r.n)}, r.ids, r.values)
+	return runOne(t.dev, kernels.ScatterAdd{Rows: t.typ.Shape[0]}, []kernels.Type{idsType(r.n), valuesType(*t.typ, r.n)}, r.ids, r.values)
 }
 
 // owned gives a transient to an owner, or to nobody.
@@ -198,11 +198,11 @@ func (t *Tensor) share() (*Tensor, error) {
 		if err != nil {
 			return nil, err
 		}
-		return sparse(t.typ, r), nil
+		return sparse(*t.typ, r), nil
 	}
 	b, err := t.detached()
 	if err != nil {
 		return nil, err
 	}
-	return manual(t.typ, b), nil
+	return &Tensor{typ: t.typ, dev: t.dev, buf: b}, nil
 }

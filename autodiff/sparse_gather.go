@@ -10,7 +10,7 @@ import (
 func EmbeddingSparse(table, ids *Tensor) *Tensor {
 	y := embed("EmbeddingSparse", table, ids)
 	if n := y.edge.Node; y.err == nil && n != nil { // nobody else has seen it
-		n.extra().gather = &gather{table.typ, ids.typ}
+		n.extra().gather = &gather{*table.typ, *ids.typ}
 	}
 	return y
 }

@@ -30,8 +30,8 @@ func sumOf(a, b *Tensor) (*Tensor, error) {
 	if err := b.Err(); err != nil {
 		return nil, err
 	}
-	if !a.typ.Equal(b.typ) || a.dev != b.dev {
-		return nil, fmt.Errorf("%w: %v on %v and %v on %v are not of one tensor", ErrGradient, a.typ, a.dev.ID(), b.typ, b.dev.ID())
+	if !a.typ.Equal(*b.typ) || a.dev != b.dev {
+		return nil, fmt.Errorf("%w: %v on %v and %v on %v are not of one tensor", ErrGradient, *a.typ, a.dev.ID(), *b.typ, b.dev.ID())
 	}
 	if a.sparse && !b.sparse {
 		a, b = b, a
@@ -50,11 +50,11 @@ func sumOf(a, b *Tensor) (*Tensor, error) {
 			return nil, err
 		}
 		defer r.release()
-		sum, err := r.join(s, a.typ)
+		sum, err := r.join(s, *a.typ)
 		if err != nil {
 			return nil, err
 		}
-		return sparse(a.typ, sum), nil
+		return sparse(*a.typ, sum), nil
 	}
 	x, err := a.acquire()
 	if err != nil {
@@ -66,12 +66,12 @@ func sumOf(a, b *Tensor) (*Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	return manual(a.typ, out), nil
+	return manual(*a.typ, out), nil
 }
 
 // addingRows is how rows are added to a whole: (whole, values, ids).
 func addingRows(whole *Tensor, r *rows) (kernels.Instr, []kernels.Type) {
-	return kernels.OnRows{Of: kernels.Binary{Fn: kernels.Add}}, []kernels.Type{whole.typ, valuesType(whole.typ, r.n), idsType(r.n)}
+	return kernels.OnRows{Of: kernels.Binary{Fn: kernels.Add}}, []kernels.Type{*whole.typ, valuesType(*whole.typ, r.n), idsType(r.n)}
 }
 
 func sumDense(a, b *Tensor) (*Tensor, error) {
@@ -97,7 +97,7 @@ func sumDense(a, b *Tensor) (*Tensor, error) {
 		_ = sum.Release() // ours alone
 		return nil, err
 	}
-	return manual(a.typ, sum), nil
+	return manual(*a.typ, sum), nil
 }
 
 // addition is what adds two values like t.
@@ -110,7 +110,7 @@ func addition(t *Tensor) (*compiled, error) {
 
 // addInPlace adds g to a transient that nobody else sees, where that can be done without another buffer.
 func addInPlace(sum, g *Tensor) (done bool, err error) {
-	if sum.sparse || sum.err != nil || sum.dev != g.dev || !sum.typ.Equal(g.typ) || sum.buf == nil || !sum.buf.Exclusive() {
+	if sum.sparse || sum.err != nil || sum.dev != g.dev || !sum.typ.Equal(*g.typ) || sum.buf == nil || !sum.buf.Exclusive() {
 		return false, nil
 	}
 	if g.sparse {
@@ -171,11 +171,11 @@ func (t *Tensor) Coalesce() *Tensor {
 	if r.distinct {
 		return t
 	}
-	c, err := r.coalesced(t.typ)
+	c, err := r.coalesced(*t.typ)
 	if err != nil {
 		return failed(opError("Coalesce", err))
 	}
-	return sparse(t.typ, c).owned("Coalesce", t.owner)
+	return sparse(*t.typ, c).owned("Coalesce", t.owner)
 }
 
 // coalesced sums the values of equal ids.

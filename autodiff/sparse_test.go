@@ -283,7 +283,7 @@ func TestOnlyRowsOfTheTensorMakeASparseOne(t *testing.T) {
 		require.Error(t, bad.Err(), name)
 	}
 	require.ErrorIs(t, Sparse(2, ids, v).Err(), kernels.ErrIndex)
-	_, err := TransientSparse(3, idsType(2), fillOf(t, idsType(1)), valuesType(v.typ, 2), fillOf(t, v.typ))
+	_, err := TransientSparse(3, idsType(2), fillOf(t, idsType(1)), valuesType(*v.typ, 2), fillOf(t, *v.typ))
 	require.ErrorIs(t, err, ErrGradient, "the buffers are looked at, not the types alone")
 	require.ErrorContains(t, Apply(sgd, []*Tensor{good, good}, 0), "sparse")
 	require.ErrorIs(t, AddGradients(good, Sparse(4, ids, v)).Err(), ErrGradient)

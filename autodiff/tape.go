@@ -18,8 +18,7 @@ type Edge struct {
 // Node is a recorded call on the tape: the gradients of its results come in, those of its inputs leave along Next. A leaf
 // has no backward: it is where gradients accumulate. Package ctx makes nodes of its own for what crosses between workers.
 type Node struct {
-	fn    *compiled // of a function's call; nil for any other node
-	leaf  *Tensor
+	fn    *compiled               // of a function's call; nil for any other node
 	at    *Site                   // where the user called the function; nil where that is not known
 	of    *Arena                  // that the results belong to
 	rare  *rare                   // nil where there is nothing in it
@@ -42,6 +41,7 @@ const (
 
 // rare is what most nodes do without.
 type rare struct {
+	leaf   *Tensor
 	name   string // where the node is not a function's call
 	next   []Edge
 	outs   []kernels.Type // of results that are not a function's
@@ -70,11 +70,8 @@ func (n *Node) Site() Site {
 
 // Name is the function's name.
 func (n *Node) Name() string {
-	switch {
-	case n.fn != nil:
+	if n.fn != nil {
 		return n.fn.name
-	case n.leaf != nil:
-		return "accumulate"
 	}
 	return n.rare.name
 }
@@ -89,29 +86,10 @@ func (n *Node) Next() []Edge {
 
 // Results are the types of the function's results.
 func (n *Node) Results() []kernels.Type {
-	switch {
-	case n.fn != nil:
+	if n.fn != nil {
 		return n.fn.results()
-	case n.leaf != nil:
-		return []kernels.Type{n.leaf.typ}
 	}
 	return n.rare.outs
-}
-
-// slots is how many results there are.
-func (n *Node) slots() int {
-	if n.leaf != nil {
-		return 1
-	}
-	return len(n.Results())
-}
-
-// result is the type of one of the results.
-func (n *Node) result(i int) *kernels.Type {
-	if n.leaf != nil {
-		return &n.leaf.typ
-	}
-	return &n.Results()[i]
 }
 
 // extra is the node's rare part, made where there is none yet. Only the node's maker may use it.
@@ -123,7 +101,12 @@ func (n *Node) extra() *rare {
 }
 
 // Leaf is the tensor whose gradient accumulates here, nil for a function.
-func (n *Node) Leaf() *Tensor { return n.leaf }
+func (n *Node) Leaf() *Tensor {
+	if n.rare == nil {
+		return nil
+	}
+	return n.rare.leaf
+}
 
 // NewSource makes a node without results of its own in this worker's graph: gradients of tensors arrive from elsewhere and
 // leave along the tensors' edges. It is what ctx calls a send function. Gradients for it are given to [Task.Start].
@@ -134,7 +117,7 @@ func NewSource(name string, tensors []*Tensor) *Node {
 func typesOf(tensors []*Tensor) []kernels.Type {
 	types := make([]kernels.Type, len(tensors))
 	for i, t := range tensors {
-		types[i] = t.typ
+		types[i] = *t.typ
 	}
 	return types
 }

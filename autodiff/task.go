@@ -71,7 +71,7 @@ func (t *Task) begin(roots []Edge, sources []*Node, stop map[*Node]bool) {
 	slots := 0
 	for i := 0; i < len(t.nodes); i++ {
 		n := t.nodes[i].node
-		slots += n.slots()
+		slots += len(n.Results())
 		t.nodes[i].paths = int32(len(t.paths))
 		if stop[n] {
 			continue
@@ -83,7 +83,7 @@ func (t *Task) begin(roots []Edge, sources []*Node, stop map[*Node]bool) {
 	t.grads = slices.Grow(t.grads[:0], slots)[:slots]
 	grads := t.grads
 	for i := range t.nodes {
-		n := t.nodes[i].node.slots()
+		n := len(t.nodes[i].node.Results())
 		t.nodes[i].grads, grads = grads[:n:n], grads[n:]
 	}
 	t.left = len(t.nodes)
@@ -180,9 +180,9 @@ func (t *Task) deliver(at int32, e Edge, g *Tensor) error {
 		if err := g.err; err != nil {
 			return &Error{Op: e.Node.Name(), Err: fmt.Errorf("%w: %w", ErrGradient, err)}
 		}
-		if want := e.Node.result(e.Slot); !g.typ.Equal(*want) {
+		if want := &e.Node.Results()[e.Slot]; g.typ != want && !g.typ.Equal(*want) {
 			g.free()
-			return &Error{Op: e.Node.Name(), Err: fmt.Errorf("%w: %v for result %d, which is %v", ErrGradient, g.typ, e.Slot, *want)}
+			return &Error{Op: e.Node.Name(), Err: fmt.Errorf("%w: %v for result %d, which is %v", ErrGradient, *g.typ, e.Slot, *want)}
 		}
 		sum, err := accumulate(w.grads[e.Slot], g)
 		if err != nil {
@@ -197,13 +197,13 @@ func (t *Task) deliver(at int32, e Edge, g *Tensor) error {
 // Start gives a source its gradients, one per tensor, nil for none. The task takes them over.
 func (t *Task) Start(source *Node, grads []*Tensor) error {
 	at, _ := t.look(source)
-	if at < 0 || t.nodes[at].state != waits || len(grads) != source.slots() {
+	if at < 0 || t.nodes[at].state != waits || len(grads) != len(source.Results()) {
 		freeAll(grads)
-		return &Error{Op: source.Name(), Err: fmt.Errorf("%w: %d gradients came for %d tensors, or a second time", ErrGradient, len(grads), source.slots())}
+		return &Error{Op: source.Name(), Err: fmt.Errorf("%w: %d gradients came for %d tensors, or a second time", ErrGradient, len(grads), len(source.Results()))}
 	}
 	for i, g := range grads {
-		if g != nil && !g.typ.Equal(*source.result(i)) {
-			err := &Error{Op: source.Name(), Err: fmt.Errorf("%w: %v for tensor %d, which is %v", ErrGradient, g.typ, i, *source.result(i))}
+		if g != nil && !g.typ.Equal(source.Results()[i]) {
+			err := &Error{Op: source.Name(), Err: fmt.Errorf("%w: %v for tensor %d, which is %v", ErrGradient, *g.typ, i, source.Results()[i])}
 			freeAll(grads)
 			return err
 		}

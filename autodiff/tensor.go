@@ -11,7 +11,7 @@ import (
 
 // Tensor is a value on a device: contiguous, row-major. A nil *Tensor is an absent one.
 type Tensor struct {
-	typ   kernels.Type
+	typ   *kernels.Type // never changed
 	dev   device.Device
 	err   error  // why there is no value
 	owner *Arena // nil: nobody
@@ -28,7 +28,7 @@ type Tensor struct {
 
 // newTensor takes over the reference to buf that the caller holds. For nobody (owner nil) the buffer is left to the collector.
 func newTensor(typ kernels.Type, buf *device.Buffer, owner *Arena) *Tensor {
-	t := &Tensor{typ: typ, dev: buf.Device(), buf: buf, owner: owner}
+	t := &Tensor{typ: &typ, dev: buf.Device(), buf: buf, owner: owner}
 	if owner == nil {
 		buf.Disown()
 		return t
@@ -42,11 +42,13 @@ func newTensor(typ kernels.Type, buf *device.Buffer, owner *Arena) *Tensor {
 
 // manual is a tensor whose holder must call free: a gradient on its way.
 func manual(typ kernels.Type, buf *device.Buffer) *Tensor {
-	return &Tensor{typ: typ, dev: buf.Device(), buf: buf}
+	return &Tensor{typ: &typ, dev: buf.Device(), buf: buf}
 }
 
 // failed is a tensor that only carries an error.
-func failed(err error) *Tensor { return &Tensor{err: err} }
+func failed(err error) *Tensor { return &Tensor{err: err, typ: &noType} }
+
+var noType kernels.Type
 
 // Failed is a tensor without a value, for functions that return tensors and meet an error.
 func Failed(err error) *Tensor { return failed(opError("tensor", err)) }
@@ -74,7 +76,7 @@ func (t *Tensor) Type() kernels.Type {
 	if t == nil {
 		return kernels.Type{}
 	}
-	return t.typ
+	return *t.typ
 }
 
 // Shape is a copy of the extents.
@@ -103,7 +105,7 @@ func (t *Tensor) Owner() *Arena {
 func (t *Tensor) RequiresGrad() bool { return t != nil && t.requiresGrad }
 
 // IsLeaf says that no function made this tensor, so that its gradient is a result of the backward.
-func (t *Tensor) IsLeaf() bool { return t == nil || t.edge.Node == nil || t.edge.Node.leaf == t }
+func (t *Tensor) IsLeaf() bool { return t == nil || t.edge.Node == nil || t.edge.Node.Leaf() == t }
 
 // RequireGrad makes a leaf a parameter: gradients are computed for it. Call it before the tensor is used. It returns t.
 func (t *Tensor) RequireGrad() *Tensor {
@@ -113,10 +115,10 @@ func (t *Tensor) RequireGrad() *Tensor {
 	case t.err != nil || t.requiresGrad:
 		return t
 	case !t.typ.Dtype.IsFloat():
-		return failed(opError("RequireGrad", fmt.Errorf("%w: %v has no gradients; only float32 and float64 have", ErrDtype, t.typ)))
+		return failed(opError("RequireGrad", fmt.Errorf("%w: %v has no gradients; only float32 and float64 have", ErrDtype, *t.typ)))
 	}
 	t.requiresGrad = true
-	t.edge = Edge{Node: &Node{leaf: t}}
+	t.edge = Edge{Node: &Node{rare: &rare{leaf: t, name: "accumulate", outs: []kernels.Type{*t.typ}}}}
 	return t
 }
 
@@ -149,7 +151,7 @@ func (t *Tensor) String() string {
 	if t.sparse {
 		s += ", sparse"
 	}
-	if t.edge.Node != nil && t.edge.Node.leaf == nil {
+	if t.edge.Node != nil && t.edge.Node.Leaf() == nil {
 		return s + " from " + t.edge.Node.Name()
 	}
 	if t.requiresGrad {
@@ -178,7 +180,7 @@ func (t *Tensor) acquire() (*device.Buffer, error) {
 }
 
 func (t *Tensor) errFreed() error {
-	return opError("tensor", fmt.Errorf("%w: %v belonged to %v", ErrFreed, t.typ, t.ownerName()))
+	return opError("tensor", fmt.Errorf("%w: %v belonged to %v", ErrFreed, *t.typ, t.ownerName()))
 }
 
 // Acquire gives a reference to the value's buffer, for code that moves bytes. Release it. The bytes are read-only. Of a sparse

@@ -44,7 +44,7 @@ func prepareUpdate(i kernels.Instr, operands []*Tensor, targets []int) (kernels.
 	}
 	types := make([]kernels.Type, len(operands))
 	for j, t := range operands {
-		types[j] = t.typ
+		types[j] = *t.typ
 	}
 	outs, err := i.Infer(types)
 	if err != nil {

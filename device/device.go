@@ -43,22 +43,22 @@ type Stats struct {
 // worker. Between two non-host devices the bytes pass through the host.
 func Copy(dst, src *Buffer) error {
 	if dst.Len() != src.Len() {
-		return &Error{dst.dev.ID(), "copy", ErrBounds}
+		return &Error{dst.dev().ID(), "copy", ErrBounds}
 	}
-	if dst.dev == src.dev {
-		return dst.dev.CopyWithin(dst, src)
+	if dst.Device() == src.Device() {
+		return dst.Device().CopyWithin(dst, src)
 	}
 	if host, err := src.Host(); err == nil {
 		defer runtime.KeepAlive(src)
-		return dst.dev.Upload(dst, 0, host)
+		return dst.Device().Upload(dst, 0, host)
 	}
 	if host, err := dst.Host(); err == nil && !dst.ReadOnly() {
 		defer runtime.KeepAlive(dst)
-		return src.dev.Download(host, src, 0)
+		return src.Device().Download(host, src, 0)
 	}
 	staged := make([]byte, src.Len())
-	if err := src.dev.Download(staged, src, 0); err != nil {
+	if err := src.Device().Download(staged, src, 0); err != nil {
 		return err
 	}
-	return dst.dev.Upload(dst, 0, staged)
+	return dst.Device().Upload(dst, 0, staged)
 }

@@ -54,13 +54,13 @@ func (m *memory) Alloc(n int) (*Buffer, error) {
 	if !m.reserve(int64(n)) {
 		return nil, &Error{m.id, "alloc", ErrMemory}
 	}
-	blk := m.pool.take(n)
+	blk := m.pool.take(n, m)
 	if blk == nil {
 		m.liveBytes.Add(-int64(n))
 		return nil, &Error{m.id, "alloc", ErrClosed}
 	}
 	m.live.Add(1)
-	return &Buffer{dev: m, mem: blk.mem[:n:n], blk: blk, host: m.isHost()}, nil
+	return bufferOf(blk, n), nil
 }
 
 // reserve counts n bytes as live, if they fit.
@@ -108,10 +108,10 @@ func (m *memory) window(b *Buffer, off, n int, op string) ([]byte, error) {
 	if err := b.alive(m, op); err != nil {
 		return nil, err
 	}
-	if off < 0 || n > len(b.mem)-off {
+	if off < 0 || n > b.n-off {
 		return nil, &Error{m.id, op, ErrBounds}
 	}
-	return b.mem[off : off+n], nil
+	return b.mem()[off : off+n], nil
 }
 
 func (m *memory) Upload(dst *Buffer, off int, src []byte) error {
@@ -157,7 +157,7 @@ func (m *memory) Launch(bufs []*Buffer, fn func(mem [][]byte) error) error {
 	}
 	mem := (*idle)[:0]
 	for _, b := range bufs {
-		w, err := m.window(b, 0, len(b.mem), "launch")
+		w, err := m.window(b, 0, b.n, "launch")
 		if err != nil {
 			return err
 		}

@@ -38,12 +38,15 @@ func classOf(n int) int {
 	return p
 }
 
-// take gives a block for n bytes; nil after close.
-func (p *pool) take(n int) *block {
+// take gives a device a block for n bytes; nil after close.
+func (p *pool) take(n int, dev *memory) *block {
 	class := classOf(n)
 	b, ok := p.find(class)
 	if b == nil && ok {
 		b = &block{mem: alignedBytes(class), class: class}
+	}
+	if b != nil {
+		b.dev, b.host = dev, dev.isHost()
 	}
 	return b
 }

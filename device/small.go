@@ -28,6 +28,8 @@ func (s *Small) Init(n int, disowned bool) *Buffer {
 		m.live.Add(1)
 	}
 	b := &s.buf
-	b.dev, b.mem, b.host, b.left = m, s.mem[:n:n], true, disowned
+	if b.at, b.n = unsafe.Pointer(&s.mem), n; disowned {
+		b.left = 1 // nobody has seen it yet
+	}
 	return b
 }

@@ -12,7 +12,7 @@ func TestASmallBufferIsABufferInItsUsersMemory(t *testing.T) {
 	type user struct {
 		Small
 		name string
-		_    [40]byte
+		_    [80]byte
 	}
 	before := Host().Stats()
 	for n := range SmallBytes + 1 {
@@ -66,14 +66,14 @@ func TestASmallBufferIsABufferInItsUsersMemory(t *testing.T) {
 func TestASmallBufferIsRefusedWhereItCannotBeOne(t *testing.T) {
 	type user struct {
 		Small
-		_ [64]byte
+		_ [96]byte
 	}
 	require.Nil(t, new(user).Init(SmallBytes+1, false))
 	require.Nil(t, new(user).Init(-1, false))
 	type crooked struct {
 		_ [8]byte
 		Small
-		_ [56]byte
+		_ [88]byte
 	}
 	require.Nil(t, new(crooked).Init(4, false), "its memory is not aligned")
 }
