@@ -60,7 +60,13 @@ func callerOutside() string { return siteOutside().String() }
 // sites remembers from where a function is called, by a hash of the stack: to name a place costs as much as a small op, to
 // recognise it a hundredth of that.
 type sites struct {
-	of atomic.Pointer[map[uint64]*Site] // never changed, only replaced
+	last [8]atomic.Pointer[place]          // by hash
+	of   atomic.Pointer[map[uint64]*place] // never changed, only replaced
+}
+
+type place struct {
+	hash uint64
+	Site
 }
 
 // maxSites bounds the places that one function knows; beyond it the table starts afresh.
@@ -68,16 +74,27 @@ const maxSites = 256
 
 func (s *sites) here() *Site {
 	h := stackHash()
-	if known := s.of.Load(); known != nil {
+	last := &s.last[h%uint64(len(s.last))]
+	at := last.Load()
+	if at == nil || at.hash != h {
+		at = s.find(h)
+		last.Store(at)
+	}
+	return &at.Site
+}
+
+func (s *sites) find(h uint64) *place {
+	known := s.of.Load()
+	if known != nil {
 		if at := (*known)[h]; at != nil {
 			return at
 		}
 	}
-	at := siteOutside()
-	next := map[uint64]*Site{h: &at}
-	if known := s.of.Load(); known != nil && len(*known) < maxSites {
+	at := &place{h, siteOutside()}
+	next := map[uint64]*place{h: at}
+	if known != nil && len(*known) < maxSites {
 		maps.Copy(next, *known)
 	}
 	s.of.Store(&next) // another one's addition may be lost: it will be made again
-	return &at
+	return at
 }

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
+	"unsafe"
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels"
@@ -22,7 +24,7 @@ type Tensor struct {
 	bound        bool // the value lies in one piece of memory with a node, whose history it keeps alive
 
 	mu   sync.Mutex
-	buf  *device.Buffer // one reference; nil once freed, and where sparse. Apply may replace it.
+	buf  *device.Buffer // one reference; nil once freed, and where sparse. Apply may replace it, or claim it. Atomic to who does not hold the lock.
 	rows *rows          // where sparse; nil once freed
 }
 
@@ -165,6 +167,9 @@ func (t *Tensor) acquire() (*device.Buffer, error) {
 	if t == nil {
 		return nil, t.Err()
 	}
+	if b := (*device.Buffer)(atomic.LoadPointer(t.place())); b != nil && b.TryRetain() {
+		return b, nil
+	}
 	if t.err != nil {
 		return nil, t.err
 	}
@@ -178,6 +183,12 @@ func (t *Tensor) acquire() (*device.Buffer, error) {
 	}
 	return t.buf.Retain(), nil
 }
+
+// place is where buf lies.
+func (t *Tensor) place() *unsafe.Pointer { return (*unsafe.Pointer)(unsafe.Pointer(&t.buf)) }
+
+// put replaces the buffer. The caller holds the lock, and then the reference to the old one.
+func (t *Tensor) put(b *device.Buffer) { atomic.StorePointer(t.place(), unsafe.Pointer(b)) }
 
 func (t *Tensor) errFreed() error {
 	return opError("tensor", fmt.Errorf("%w: %v belonged to %v", ErrFreed, *t.typ, t.ownerName()))
@@ -211,7 +222,8 @@ func (t *Tensor) free() {
 	}
 	t.mu.Lock()
 	buf, r := t.buf, t.rows
-	t.buf, t.rows = nil, nil
+	t.put(nil)
+	t.rows = nil
 	t.mu.Unlock()
 	if buf != nil {
 		_ = buf.Release() // the tensor's own reference

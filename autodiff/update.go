@@ -111,7 +111,8 @@ func replace(k kernels.Kernel, operands []*Tensor, targets []int) error {
 			return ErrFreed
 		}
 		ins[at], outs[j] = t.buf, t.buf
-		if t.buf.Exclusive() {
+		if t.buf.Claim() { // who wants to read it now waits for the lock
+			defer t.buf.Unclaim()
 			continue
 		}
 		fresh, err := t.dev.Alloc(t.buf.Len())
@@ -133,8 +134,9 @@ func replace(k kernels.Kernel, operands []*Tensor, targets []int) error {
 		if outs[j] == t.buf {
 			continue
 		}
-		_ = t.buf.Release() // the tensor's own reference to the old value
-		t.buf = outs[j]
+		old := t.buf
+		t.put(outs[j])
+		_ = old.Release() // the tensor's own reference to the old value
 		if t.owner == nil {
 			t.buf.Disown()
 		}

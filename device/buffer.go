@@ -1,6 +1,7 @@
 package device
 
 import (
+	"math"
 	"runtime"
 	"sync/atomic"
 	"unsafe"
@@ -12,7 +13,7 @@ type Buffer struct {
 	at   unsafe.Pointer
 	n    int
 	blk  *block // whose memory it is; nil where that lies with the buffer, on the host: see [Small]
-	more int32  // references beyond the first; −1 after the last Release; atomic, as left
+	more int32  // references beyond the first; −1 after the last Release, claimed between Claim and Unclaim; atomic, as left
 	left uint32 // 1: disowned
 }
 
@@ -55,7 +56,7 @@ func (b *Buffer) Device() Device { return b.dev() }
 
 func (b *Buffer) dev() owner {
 	if b.blk == nil {
-		return host()
+		return host
 	}
 	return b.blk.dev
 }
@@ -77,13 +78,37 @@ func (b *Buffer) Host() ([]byte, error) {
 	return b.mem(), nil
 }
 
-func (b *Buffer) released() bool { return atomic.LoadInt32(&b.more) < 0 }
+func (b *Buffer) released() bool { return atomic.LoadInt32(&b.more) == -1 }
 
 // Retain adds a reference and returns b. Only who holds a reference may call it.
 func (b *Buffer) Retain() *Buffer {
 	atomic.AddInt32(&b.more, 1)
 	return b
 }
+
+// TryRetain is Retain for who holds no reference, and only knows the buffer: it says whether there was one. Between Claim and Unclaim it is as
+// if there were none.
+func (b *Buffer) TryRetain() bool {
+	for {
+		n := atomic.LoadInt32(&b.more)
+		if n < 0 {
+			return false
+		}
+		if atomic.CompareAndSwapInt32(&b.more, n, n+1) {
+			return true
+		}
+	}
+}
+
+const claimed = math.MinInt32
+
+// Claim is Exclusive, and nobody can have another reference until Unclaim.
+func (b *Buffer) Claim() bool {
+	return !b.ReadOnly() && atomic.CompareAndSwapInt32(&b.more, 0, claimed)
+}
+
+// Unclaim undoes a Claim.
+func (b *Buffer) Unclaim() { atomic.StoreInt32(&b.more, 0) }
 
 // Exclusive says that the caller's reference is the only one, so that it may overwrite the bytes. It is never true of what is
 // ReadOnly.
@@ -96,7 +121,7 @@ func (b *Buffer) ReadOnly() bool { return b.blk != nil && b.blk.done != nil }
 // done is called once, when the buffer is released for the last time or, disowned, found by the collector; from then on mem
 // may be unmapped. It must not wait. mem must be aligned as buffers are.
 func Foreign(mem []byte, done func()) *Buffer {
-	m := host()
+	m := host
 	m.live.Add(1)
 	m.liveBytes.Add(int64(len(mem)))
 	return bufferOf(&block{dev: m, host: true, mem: mem, class: len(mem), done: done}, len(mem))

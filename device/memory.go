@@ -27,9 +27,9 @@ const maxLive = 1 << 43
 var _ Launcher = (*memory)(nil)
 
 // Host is the process's own memory and processor, with ID "cpu". There is one per process, as there is one heap.
-func Host() Launcher { return host() }
+func Host() Launcher { return host }
 
-var host = sync.OnceValue(func() *memory { return &memory{pool: pool{max: maxPooled, shared: shared{max: maxShared()}}} })
+var host = &memory{pool: pool{max: maxPooled, shared: shared{max: maxShared()}}}
 
 // SimConfig describes a simulated accelerator. The zero value is sim:0 without a limit.
 type SimConfig struct {

@@ -20,12 +20,11 @@ func (s *Small) Init(n int, disowned bool) *Buffer {
 	if uint(n) > SmallBytes || uintptr(unsafe.Pointer(&s.mem))%alignment != 0 {
 		return nil
 	}
-	m := host()
 	if !disowned {
-		if !m.reserve(int64(n)) {
+		if !host.reserve(int64(n)) {
 			return nil
 		}
-		m.live.Add(1)
+		host.live.Add(1)
 	}
 	b := &s.buf
 	if b.at, b.n = unsafe.Pointer(&s.mem), n; disowned {

@@ -89,3 +89,38 @@ func TestDisowningCostsNoMemory(t *testing.T) {
 	})
 	require.LessOrEqual(t, n, 1.0, "the Buffer itself")
 }
+
+func TestNobodyGetsAReferenceToAClaimedBuffer(t *testing.T) {
+	for _, b := range []*Buffer{mustAlloc(t, 10), new(lone).Init(10, false)} {
+		require.True(t, b.TryRetain())
+		require.False(t, b.Claim(), "another one could see it")
+		require.NoError(t, b.Release())
+		require.True(t, b.Claim())
+		require.False(t, b.TryRetain())
+		require.False(t, b.Claim())
+		raw, err := b.Host()
+		require.NoError(t, err, "who claimed it uses it")
+		raw[0] = 1
+		require.NoError(t, Host().Upload(b, 1, []byte{2}))
+		b.Unclaim()
+		require.True(t, b.Exclusive())
+		require.NoError(t, b.Release())
+		require.False(t, b.TryRetain())
+		require.False(t, b.Claim())
+		require.ErrorIs(t, b.Release(), ErrReleased)
+	}
+	foreign := Foreign(make([]byte, 64), func() {})
+	require.False(t, foreign.Claim())
+	require.NoError(t, foreign.Release())
+}
+
+type lone struct {
+	Small
+	_ [32]byte
+}
+
+func mustAlloc(t *testing.T, n int) *Buffer {
+	b, err := Host().Alloc(n)
+	require.NoError(t, err)
+	return b
+}
