@@ -52,43 +52,56 @@ func (s *sliding) row(t tap, oy int) int {
 	return (t.c*s.h + y) * s.w
 }
 
-// im2col writes the columns of rows from ≤ oy < to of positions of image x: taps × ((to−from)·ow).
-func im2col[T conv.Float](s *sliding, x, cols []T, from, to int) {
+// patch is some positions: rows from ≤ oy < to, columns left ≤ ox < right.
+type patch struct{ from, to, left, right int }
+
+// all is every position.
+func (s *sliding) all() patch { return patch{0, s.oh, 0, s.ow} }
+
+func (p patch) size() int { return (p.to - p.from) * (p.right - p.left) }
+
+// im2col writes the columns of a patch of image x: taps × positions.
+func im2col[T conv.Float](s *sliding, x, cols []T, p patch) {
+	w := p.right - p.left
 	for k := range s.taps {
 		t := s.tap(k)
 		lo, hi := s.span(t)
-		for oy := from; oy < to; oy++ {
-			o := cols[(k*(to-from)+oy-from)*s.ow:][:s.ow]
+		lo = min(max(lo, p.left), p.right)
+		hi = min(max(hi, lo), p.right)
+		for oy := p.from; oy < p.to; oy++ {
+			o := cols[(k*(p.to-p.from)+oy-p.from)*w:][:w]
 			row := s.row(t, oy)
-			if row < 0 || lo == hi {
+			if row < 0 || lo >= hi {
 				clear(o)
 				continue
 			}
-			clear(o[:lo])
-			clear(o[hi:])
+			clear(o[:lo-p.left])
+			clear(o[hi-p.left:])
 			if d := s.Stride[1]; d > 1 {
 				for ox := lo; ox < hi; ox++ {
-					o[ox] = x[row+ox*d+t.dx]
+					o[ox-p.left] = x[row+ox*d+t.dx]
 				}
 				continue
 			}
-			copy(o[lo:hi], x[row+lo+t.dx:])
+			copy(o[lo-p.left:hi-p.left], x[row+lo+t.dx:])
 		}
 	}
 }
 
-// col2im adds the columns of rows from ≤ oy < to of positions to image x.
-func col2im[T conv.Float](s *sliding, cols, x []T, from, to int) {
+// col2im adds the columns of a patch to image x.
+func col2im[T conv.Float](s *sliding, cols, x []T, p patch) {
+	w := p.right - p.left
 	for k := range s.taps {
 		t := s.tap(k)
 		lo, hi := s.span(t)
-		for oy := from; oy < to; oy++ {
-			o, row, d := cols[(k*(to-from)+oy-from)*s.ow:][:s.ow], s.row(t, oy), s.Stride[1]
+		lo, hi = max(lo, p.left), min(hi, p.right)
+		for oy := p.from; oy < p.to; oy++ {
+			o, row, d := cols[(k*(p.to-p.from)+oy-p.from)*w:][:w], s.row(t, oy), s.Stride[1]
 			if row < 0 {
 				continue
 			}
 			for ox := lo; ox < hi; ox++ {
-				x[row+ox*d+t.dx] += o[ox]
+				x[row+ox*d+t.dx] += o[ox-p.left]
 			}
 		}
 	}
@@ -113,7 +126,7 @@ func im2colBody[T conv.Float](i Im2col, in, out Type) body {
 				})
 				continue
 			}
-			im2col(&s, x, o, 0, s.oh)
+			im2col(&s, x, o, s.all())
 		}
 		return nil
 	}
@@ -135,7 +148,7 @@ func col2imBody[T conv.Float](i Col2im, in, out Type) body {
 				})
 				continue
 			}
-			col2im(&s, cols, x, 0, s.oh)
+			col2im(&s, cols, x, s.all())
 		}
 		return nil
 	}
@@ -167,6 +180,7 @@ type convolution[T conv.Float] struct {
 	sliding
 	o     int  // channels out
 	lines int  // rows of positions per block
+	wide  int  // columns of positions per block; less than all only where lines is 1
 	point bool // the kernel sees one element, at every place: images are their own columns
 	g     gemmer
 	idle  sync.Pool // of *[]T, the columns of a block
@@ -176,22 +190,25 @@ func newConvolution[T conv.Float](w Window, x device.Shape, o int, g gemmer) *co
 	c := &convolution[T]{sliding: newSliding(w, x), o: o, g: g}
 	c.point = c.Kernel == [2]int{1, 1} && c.Stride == c.Kernel && c.oh == c.h && c.ow == c.w && c.Before == [2]int{}
 	if c.point {
-		c.lines = c.oh
+		c.lines, c.wide = c.oh, c.ow
 		return c
 	}
 	c.lines = min(c.oh, max(1, blockElems/max(1, c.taps*c.ow)))
+	if c.wide = c.ow; c.lines == 1 {
+		c.wide = min(c.ow, max(16, blockElems/max(1, c.taps)))
+	}
 	c.idle.New = func() any {
-		cols := make([]T, c.taps*c.lines*c.ow)
+		cols := make([]T, c.taps*c.lines*c.wide)
 		return &cols
 	}
 	return c
 }
 
-// colBlock is some rows of positions of an image, their columns, and where their results begin.
+// colBlock is a patch of an image, its columns, and where its results begin.
 type colBlock[T conv.Float] struct {
-	x, cols  []T // an image
-	y        int
-	from, to int
+	patch
+	x, cols []T
+	y       int
 }
 
 // blocks calls fn with each block of each image of x; its columns hold anything.
@@ -208,12 +225,14 @@ func (c *convolution[T]) blocks(x []T, fn func(b colBlock[T])) {
 	size, area := c.c*c.h*c.w, c.oh*c.ow
 	for n := range c.n {
 		for from := 0; from < c.oh; from += c.lines {
-			to := min(from+c.lines, c.oh)
-			b := colBlock[T]{x: x[n*size : (n+1)*size], y: n*c.o*area + from*c.ow, from: from, to: to}
-			if b.cols = b.x; !c.point {
-				b.cols = cols[:c.taps*(to-from)*c.ow]
+			for left := 0; left < c.ow; left += c.wide {
+				p := patch{from, min(from+c.lines, c.oh), left, min(left+c.wide, c.ow)}
+				b := colBlock[T]{patch: p, x: x[n*size : (n+1)*size], y: n*c.o*area + from*c.ow + left}
+				if b.cols = b.x; !c.point {
+					b.cols = cols[:c.taps*p.size()]
+				}
+				fn(b)
 			}
-			fn(b)
 		}
 	}
 }
@@ -221,7 +240,7 @@ func (c *convolution[T]) blocks(x []T, fn func(b colBlock[T])) {
 // lay fills in a block's columns.
 func (c *convolution[T]) lay(b colBlock[T]) {
 	if !c.point {
-		im2col(&c.sliding, b.x, b.cols, b.from, b.to)
+		im2col(&c.sliding, b.x, b.cols, b.patch)
 	}
 }
 
@@ -276,7 +295,7 @@ func convBody[T conv.Float](i Conv2d, in []Type, g gemmer) body {
 		y, x, w := device.As[T](outs[0]), device.As[T](ins[0]), device.As[T](ins[1])
 		c.blocks(x, func(b colBlock[T]) {
 			c.lay(b)
-			p := contiguous(false, false, c.o, (b.to-b.from)*c.ow, c.taps)
+			p := contiguous(false, false, c.o, b.size(), c.taps)
 			p.ldc = c.oh * c.ow
 			multiply(p, g, w, b.cols, y[b.y:])
 		})
@@ -290,11 +309,11 @@ func convGradXBody[T conv.Float](i Conv2dGradX, in []Type, out Type, g gemmer) b
 		x, w, gy := device.As[T](outs[0]), device.As[T](ins[0]), device.As[T](ins[1])
 		clear(x)
 		c.blocks(x, func(b colBlock[T]) {
-			p := contiguous(true, false, c.taps, (b.to-b.from)*c.ow, c.o)
+			p := contiguous(true, false, c.taps, b.size(), c.o)
 			p.ldb = c.oh * c.ow
 			multiply(p, g, w, gy[b.y:], b.cols)
 			if !c.point {
-				col2im(&c.sliding, b.cols, b.x, b.from, b.to)
+				col2im(&c.sliding, b.cols, b.x, b.patch)
 			}
 		})
 		return nil
@@ -308,7 +327,7 @@ func convGradWBody[T conv.Float](i Conv2dGradW, in []Type, g gemmer) body {
 		clear(w)
 		c.blocks(x, func(b colBlock[T]) {
 			c.lay(b)
-			p := contiguous(false, true, c.o, c.taps, (b.to-b.from)*c.ow)
+			p := contiguous(false, true, c.o, c.taps, b.size())
 			p.lda, p.add = c.oh*c.ow, true
 			multiply(p, g, gy[b.y:], b.cols, w)
 		})

@@ -20,6 +20,8 @@ func TestSumsTapByTapAgreeWithProductsOfColumns(t *testing.T) {
 		switch n % 40 {
 		case 0: // several bands
 			x = device.Shape{2, 1, 290 + r.IntN(9), 300}
+		case 3: // a row of columns is more than a block
+			w.Kernel, x = [2]int{2, 3}, device.Shape{1, 12, 4, 1100}
 		case 1: // several rounds
 			x = device.Shape{150, 2, 14, 14}
 		case 2: // several rounds of sums, more steps than are done at once

@@ -14,7 +14,7 @@
 // other sharing is refused.
 //
 // Results are deterministic: the same bytes in give the same bytes out, on one machine with one choice of BLAS.
-// Sums of float32 are carried out in float64, except inside matrix products, which are the BLAS library's.
+// Sums of float32 are carried out in float64, except inside matrix products, which are the BLAS library's, and convolutions.
 //
 // On an error the results hold undefined values and the operands are intact, except those that were also results.
 // Wrong operands are [ErrOperands], ids and labels out of range [ErrIndex]; buffers that were released or lie
@@ -22,5 +22,6 @@
 //
 // Matrix products on the CPU go to OpenBLAS where that library can be opened at run time, else to package gemm in builds with
 // GOEXPERIMENT=simd on processors with AVX2, else to gonum; the smallest to a loop. WEFT_BLAS=openblas, go or gonum forces one, and
-// [BLASInfo] tells which it is and why.
+// [BLASInfo] tells which it is and why. Convolutions with few channels are added up tap by tap on the same processors' vectors (package conv); others
+// are products with blocks of columns.
 package kernels
