@@ -6,6 +6,7 @@
 //
 // In float32, vectors give exp and log within 1 unit of the last place, tanh within 1.5, sigmoid within 2.5, gelu within 5 where it is nearly 0
 // and 2 elsewhere, its gradient within 1.5e-7; arithmetic and square roots are exact. Plain Go computes such functions in float64.
+// For float64 there are vectors of arithmetic and sums alone, and on AVX-512 alone.
 //
 // All rows of a call have the length of the first, or more; a result may be the same row as an operand, and must not overlap one
 // otherwise. NaN and infinities go through as in package math. Results do not depend on where a row lies in memory, nor on how a caller

@@ -12,4 +12,9 @@ func vectors32() (l []*Loops[float32]) {
 	return l
 }
 
-func vectors64() []*Loops[float64] { return nil }
+func vectors64() (l []*Loops[float64]) {
+	if hasAVX512() {
+		l = append(l, table64("avx512"))
+	}
+	return l
+}
