@@ -248,12 +248,17 @@ func (g grower) opaque(x Value, axis int) {
 	}
 }
 
+// randomTensors are inputs; in one unit of four they have infinities and NaN in them.
 func randomTensors(r *rand.Rand, u *Unit) []kerneltest.Tensor {
+	wild := r.IntN(4) == 0
 	var in []kerneltest.Tensor
 	for _, v := range u.Given {
 		x := kerneltest.New(u.Types[v].Dtype, u.Types[v].Shape, 0)
 		for k := range x.V {
 			x.V[k] = float64(float32(r.NormFloat64()))
+			if wild && r.IntN(6) == 0 {
+				x.V[k] = []float64{math.Inf(1), math.Inf(-1), math.NaN(), 0}[r.IntN(4)]
+			}
 		}
 		in = append(in, x)
 	}
