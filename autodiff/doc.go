@@ -13,7 +13,8 @@
 // # Functions
 //
 // A [Func] is a Gorgonia graph ([Graph], [Op]) compiled once per set of shapes, dtypes and wanted gradients into flat
-// programs: one forward, and one vector-Jacobian product per set of outputs that have a gradient. A primitive such as
+// programs: one forward, and one vector-Jacobian product per set of outputs that have a gradient. A bounded number of sets is kept, the ones in
+// use; a function that is called with ever new ones warns of it once, by slog's default logger. A primitive such as
 // [Add] is a function of one op. The gradient of every op stands in one table (rules.go); broadcasting is undone in one
 // place (reverse.go). Ops are applied to graphs under one lock, because Gorgonia keeps state in package variables; compiled
 // programs run without it. A body only builds: it must not compute with tensors. An op without a gradient rule is an error
