@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"unsafe"
 
 	"gonum.org/v1/gonum/blas"
 	"gonum.org/v1/gonum/blas/gonum"
+
+	"github.com/weft-project/weft/device"
 )
 
 // blasChoice is the outcome of choosing a library for matrix products.
@@ -71,13 +74,59 @@ func chooseBLAS(want string, open, vectors blasChoice) blasChoice {
 type gonumBLAS struct{}
 
 func (gonumBLAS) sgemm(p product, a, b, c []float32) {
+	a, b, held := aligned(&p, a, b)
 	ta, tb, beta := p.gonum()
 	gonum.Implementation{}.Sgemm(ta, tb, p.m, p.n, p.k, 1, a, p.lda, b, p.ldb, float32(beta), c, p.ldc)
+	held.release()
 }
 
 func (gonumBLAS) dgemm(p product, a, b, c []float64) {
+	a, b, held := aligned(&p, a, b)
 	ta, tb, beta := p.gonum()
 	gonum.Implementation{}.Dgemm(ta, tb, p.m, p.n, p.k, 1, a, p.lda, b, p.ldb, beta, c, p.ldc)
+	held.release()
+}
+
+// heldRows are the copies of rows that a product needs.
+type heldRows [2]*scratch
+
+func (h heldRows) release() {
+	for _, s := range h {
+		if s != nil {
+			s.free()
+		}
+	}
+}
+
+// aligned copies operands of which gonum takes dot products of rows: their sums depend on where in memory rows begin.
+func aligned[T device.Float](p *product, a, b []T) (x, y []T, held heldRows) {
+	if p.transA || !p.transB {
+		return a, b, held
+	}
+	x, held[0] = alignedRows(a, p.m, p.k, p.lda)
+	y, held[1] = alignedRows(b, p.n, p.k, p.ldb)
+	p.lda = lineOf[T](p.k)
+	p.ldb = p.lda
+	return x, y, held
+}
+
+func alignedRows[T device.Float](x []T, rows, cols, ld int) ([]T, *scratch) {
+	line := lineOf[T](cols)
+	s := takeScratch((rows*line)*int(unsafe.Sizeof(*new(T))) + lineBytes)
+	to := elems[T](s)
+	to = to[(-uintptr(unsafe.Pointer(&to[0]))%lineBytes)/unsafe.Sizeof(*new(T)):]
+	for i := range rows {
+		copy(to[i*line:], x[i*ld:][:cols])
+	}
+	return to[:rows*line], s
+}
+
+const lineBytes = 64
+
+// lineOf is how many elements of whole lines of the cache hold n.
+func lineOf[T device.Float](n int) int {
+	per := lineBytes / int(unsafe.Sizeof(*new(T)))
+	return (n + per - 1) / per * per
 }
 
 // cut gives pieces of two of gonum's blocks: from four on it starts goroutines of its own.

@@ -85,7 +85,8 @@ func checkProduct[T device.Float](t *testing.T, p product, delta float64, r *ran
 			}
 		}
 	}
-	mul(p, a, b, again[1:]) // elsewhere in memory
+	// Elsewhere in memory.
+	mul(p, append([]T{0}, a...)[1:], append([]T{0}, b...)[1:], again[1:])
 	require.Equal(t, c, again[1:], "%+v", p)
 }
 
