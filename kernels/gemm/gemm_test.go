@@ -114,7 +114,7 @@ func check[T Float](t testing.TB, kern *Kernel[T], p Product, r *rand.Rand, delt
 
 func TestEveryKernelMultipliesByTheDefinition(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
-	for range soak.Cases(60) {
+	for range soak.Cases(40) {
 		most := []int{4, 40, 100, 200}[r.IntN(4)]
 		p := random(r, r.IntN(most), r.IntN(most), r.IntN(most))
 		switch r.IntN(8) {
