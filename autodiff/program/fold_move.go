@@ -164,13 +164,9 @@ func (r *rewriting) slicedWhole(axis int, parts []Value) (whole Value, ok bool) 
 func (r *rewriting) foldReduce(op kernels.Reduce, x Value) (Value, bool) {
 	s := r.shape(x)
 	plain := kernels.Reduce{Fn: op.Fn, Axes: reducedAxes(op.Axes, len(s))}
-	kept, long := device.Shape{}, false
+	long := false
 	for k, n := range s {
-		reduced := plain.Axes == nil || slices.Contains(plain.Axes, k)
-		long = long || reduced && n != 1
-		if !reduced {
-			kept = append(kept, n)
-		}
+		long = long || n != 1 && (plain.Axes == nil || slices.Contains(plain.Axes, k))
 	}
 	out, err := op.Infer([]kernels.Type{r.Types[x]})
 	if err != nil {

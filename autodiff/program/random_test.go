@@ -1,6 +1,7 @@
 package program
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -265,9 +266,8 @@ func randomTensors(r *rand.Rand, u *Unit) []kerneltest.Tensor {
 	return in
 }
 
-// sameResults compares the results of two units with each other, within the rounding of values as large as the largest there is.
-func sameResults(t testing.TB, a, b *Unit, va, vb []kerneltest.Tensor, why string) {
-	t.Helper()
+// difference tells where the results of two units differ by more than the rounding of values as large as the largest there is.
+func difference(a, b *Unit, va, vb []kerneltest.Tensor) string {
 	most := 1.0
 	for _, x := range va {
 		for _, v := range x.V {
@@ -276,10 +276,14 @@ func sameResults(t testing.TB, a, b *Unit, va, vb []kerneltest.Tensor, why strin
 			}
 		}
 	}
-	require.Len(t, b.Results, len(a.Results))
+	if len(a.Results) != len(b.Results) {
+		return "the results are not as many"
+	}
 	for k, v := range a.Results {
 		want, got := va[v], vb[b.Results[k]]
-		require.Equal(t, want.Type.String(), got.Type.String(), why)
+		if !want.Type.Equal(got.Type) {
+			return fmt.Sprintf("result %d is %v, not %v", k, got.Type, want.Type)
+		}
 		tol := 1e-12 * most
 		if want.Dtype == device.Float32 {
 			tol = 1e-5 * most
@@ -287,10 +291,11 @@ func sameResults(t testing.TB, a, b *Unit, va, vb []kerneltest.Tensor, why strin
 		for n, w := range want.V {
 			g := got.V[n]
 			if g != w && !(math.IsNaN(g) && math.IsNaN(w)) && !(math.Abs(g-w) <= tol) {
-				require.Failf(t, "wrong result", "%s: result %d at %d: %v, not %v\nbefore: %v\nafter: %v", why, k, n, g, w, a, b)
+				return fmt.Sprintf("result %d at %d: %v, not %v\nbefore: %v\nafter: %v", k, n, g, w, a, b)
 			}
 		}
 	}
+	return ""
 }
 
 // onEdge says whether some function with a step, or a tie of maxima, has an operand so near to it that rounding decides.
@@ -337,10 +342,26 @@ func TestEveryPassKeepsTheResultsOfRandomUnits(t *testing.T) {
 			before := after.String()
 			pass(after)
 			require.NoError(t, after.Check(), "%s of seed %d:\n%s", name, seed, before)
-			sameResults(t, u, after, want, evaluate(t, after, in, interpret), name)
-			sameResults(t, u, after, want, evaluate(t, after, in, onBackend), name+", with the kernels of its instructions")
+			require.Empty(t, difference(u, after, want, evaluate(t, after, in, interpret)), name)
+			require.Empty(t, difference(u, after, want, evaluate(t, after, in, onBackend)), "%s, with the kernels of its instructions", name)
 			require.Equal(t, before, u.String(), "%s writes into what the unit shares", name)
 		}
 	}
 	require.Less(t, edges, cases/2, "too few units show anything")
+}
+
+func TestAPassThatIsWrongIsFound(t *testing.T) {
+	text := "wrong\ngiven %0 float64(2, 3), %1 float64(3)\n%2 = Add %0 %1\n%3 = Sum(axes=[1], keep=false) %2\nresults %3\n"
+	u := parseUnit(t, text)
+	in := []kerneltest.Tensor{kerneltest.New(device.Float64, device.Shape{2, 3}, 1, -2, 4), kerneltest.New(device.Float64, device.Shape{3}, 3, 5, 0.5)}
+	for _, wrong := range []func(u *Unit){
+		func(u *Unit) { u.Insts[0].Instr = kernels.Binary{Fn: kernels.Sub} },
+		func(u *Unit) { u.Insts[1].Instr = kernels.Reduce{Fn: kernels.Max, Axes: []int{1}} },
+		func(u *Unit) { u.Results[0] = 2 },
+		func(u *Unit) { u.Results = nil },
+	} {
+		after := parseUnit(t, text)
+		wrong(after)
+		require.NotEmpty(t, difference(u, after, evaluate(t, u, in, interpret), evaluate(t, after, in, interpret)))
+	}
 }
