@@ -30,40 +30,42 @@ func normalizeGradRow[T vec.Float](v *vec.Loops[T], o, hat, g []T, rstd float64)
 
 func normalizeBody[T vec.Float](i Normalize, t Type) body {
 	n, v := t.Shape[len(t.Shape)-1], vec.Best[T]()
-	return func(outs, ins [][]byte) error {
-		o, x := device.As[T](outs[0]), device.As[T](ins[0])
-		rows(len(x), n, func(from, to int) { normalizeRow(v, o[from:to], x[from:to], i.Eps) })
-		return nil
-	}
+	return byRows(rowsOf(t), n, func(outs, ins [][]byte, from, to int) {
+		o, x := device.As[T](outs[0])[:to*n], device.As[T](ins[0])
+		rows(o, n, from, func(at int) { normalizeRow(v, o[at:at+n], x[at:at+n], i.Eps) })
+	})
 }
+
+// rowsOf is how many rows there are along the last axis.
+func rowsOf(t Type) int { return t.Shape[:len(t.Shape)-1].Elems() }
 
 func normalizeGradBody[T vec.Float](i NormalizeGrad, t Type) body {
 	n, v := t.Shape[len(t.Shape)-1], vec.Best[T]()
-	return func(outs, ins [][]byte) error {
-		o, x, gy := device.As[T](outs[0]), device.As[T](ins[0]), device.As[T](ins[1])
+	return byRows(rowsOf(t), n, func(outs, ins [][]byte, from, to int) {
+		o, x, gy := device.As[T](outs[0])[:to*n], device.As[T](ins[0]), device.As[T](ins[1])
 		s := takeScratch(8 * n)
 		defer s.free()
 		hat := elems[T](s)[:n]
-		rows(len(x), n, func(from, to int) {
-			rstd := normalizeRow(v, hat, x[from:to], i.Eps)
-			normalizeGradRow(v, o[from:to], hat, gy[from:to], rstd)
+		rows(o, n, from, func(at int) {
+			rstd := normalizeRow(v, hat, x[at:at+n], i.Eps)
+			normalizeGradRow(v, o[at:at+n], hat, gy[at:at+n], rstd)
 		})
-		return nil
-	}
+	})
 }
 
 func layerNormBody[T vec.Float](i LayerNorm, t Type) body {
 	n, v := t.Shape[len(t.Shape)-1], vec.Best[T]()
-	return func(outs, ins [][]byte) error {
-		o, x, gamma, beta := device.As[T](outs[0]), device.As[T](ins[0]), device.As[T](ins[1]), device.As[T](ins[2])
-		rows(len(x), n, func(from, to int) {
-			normalizeRow(v, o[from:to], x[from:to], i.Eps)
-			v.MulAdd(o[from:to], o[from:to], gamma, beta)
+	return byRows(rowsOf(t), n, func(outs, ins [][]byte, from, to int) {
+		o, x, gamma, beta := device.As[T](outs[0])[:to*n], device.As[T](ins[0]), device.As[T](ins[1]), device.As[T](ins[2])
+		rows(o, n, from, func(at int) {
+			y := o[at : at+n]
+			normalizeRow(v, y, x[at:at+n], i.Eps)
+			v.MulAdd(y, y, gamma, beta)
 		})
-		return nil
-	}
+	})
 }
 
+// layerNormGradBody goes through all rows in one piece: the parameters' gradients are sums over them.
 func layerNormGradBody[T vec.Float](i LayerNormGrad, t Type) body {
 	n, v := t.Shape[len(t.Shape)-1], vec.Best[T]()
 	return func(outs, ins [][]byte) error {
@@ -73,12 +75,13 @@ func layerNormGradBody[T vec.Float](i LayerNormGrad, t Type) body {
 		sums, room := elems[float64](s)[:2*n], device.As[T](device.Bytes(s.words[2*n:]))
 		clear(sums)
 		ggamma, gbeta, hat, g := sums[:n], sums[n:], room[:n], room[n:2*n]
-		rows(len(x), n, func(from, to int) {
-			rstd := normalizeRow(v, hat, x[from:to], i.Eps)
-			v.Accumulate(gbeta, gy[from:to])
-			v.AccumulateMul(ggamma, gy[from:to], hat)
-			v.Mul(g, gy[from:to], gamma)
-			normalizeGradRow(v, gx[from:to], hat, g, rstd)
+		rows(x, n, 0, func(at int) {
+			gy := gy[at : at+n]
+			rstd := normalizeRow(v, hat, x[at:at+n], i.Eps)
+			v.Accumulate(gbeta, gy)
+			v.AccumulateMul(ggamma, gy, hat)
+			v.Mul(g, gy, gamma)
+			normalizeGradRow(v, gx[at:at+n], hat, g, rstd)
 		})
 		narrow(device.As[T](outs[1]), ggamma)
 		narrow(device.As[T](outs[2]), gbeta)

@@ -2,6 +2,7 @@ package kernels
 
 import (
 	"math"
+	"sync"
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels/vec"
@@ -24,24 +25,42 @@ func updateArgsOf[T device.Float](outs, ins [][]byte) updateArgs[T] {
 	return x
 }
 
-func updateBody[T vec.Float](i Update) body {
-	loop := updateLoop[T](i)
+func updateBody[T vec.Float](i Update) body { return updateManyBody[T](UpdateMany{i}) }
+
+// updateManyBody runs the rule's loop for each parameter, a large one in pieces.
+func updateManyBody[T vec.Float](i UpdateMany) body {
+	loop := updateLoop[T](i.Of)
+	nin, nout := i.width()
+	var idle sync.Pool // of *updateWork[T]
 	return func(outs, ins [][]byte) error {
-		loop(updateArgsOf[T](outs, ins))
+		w, _ := idle.Get().(*updateWork[T])
+		if w == nil {
+			w = &updateWork[T]{loop: loop}
+		}
+		for ; len(ins) > 0; outs, ins = outs[nout:], ins[nin:] {
+			w.of = updateArgsOf[T](outs[:nout], ins[:nin])
+			spread(len(w.of.po), someElements, w)
+		}
+		w.of = updateArgs[T]{}
+		idle.Put(w)
 		return nil
 	}
 }
 
-// updateManyBody runs the rule's loop for each parameter.
-func updateManyBody[T vec.Float](i UpdateMany) body {
-	loop := updateLoop[T](i.Of)
-	nin, nout := i.width()
-	return func(outs, ins [][]byte) error {
-		for ; len(ins) > 0; outs, ins = outs[nout:], ins[nin:] {
-			loop(updateArgsOf[T](outs[:nout], ins[:nin]))
+// updateWork is the update of one parameter.
+type updateWork[T vec.Float] struct {
+	loop func(updateArgs[T])
+	of   updateArgs[T]
+}
+
+func (w *updateWork[T]) piece(from, to int) {
+	x := w.of
+	for _, s := range [...]*[]T{&x.p, &x.g, &x.a, &x.b, &x.c, &x.po, &x.ao, &x.bo, &x.co} {
+		if *s != nil {
+			*s = (*s)[from:to]
 		}
-		return nil
 	}
+	w.loop(x)
 }
 
 // slope makes the gradient that a rule works with: scaled, and with weight decay added.

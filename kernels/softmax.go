@@ -24,10 +24,10 @@ func eachLine(outer, n, inner int, fn func(at int)) {
 	}
 }
 
-// rows calls fn with the bounds of each row of n elements.
-func rows(total, n int, fn func(from, to int)) {
-	for at := 0; n > 0 && at < total; at += n {
-		fn(at, at+n)
+// rows calls fn with the first offset of each row of n elements, from a row on.
+func rows[T vec.Float](x []T, n, from int, fn func(at int)) {
+	for at := from * n; n > 0 && at < len(x); at += n {
+		fn(at)
 	}
 }
 
@@ -38,13 +38,15 @@ func softmaxBody[T vec.Float](i Softmax, t Type) body {
 		row, line = logSoftmaxRow[T], logSoftmaxLine[T]
 	}
 	v := vec.Best[T]()
+	if inner == 1 {
+		return byRows(outer, n, func(outs, ins [][]byte, from, to int) {
+			y, x := device.As[T](outs[0])[:to*n], device.As[T](ins[0])
+			rows(y, n, from, func(at int) { row(v, y[at:at+n], x[at:at+n]) })
+		})
+	}
 	return func(outs, ins [][]byte) error {
 		y, x := device.As[T](outs[0]), device.As[T](ins[0])
-		if inner == 1 {
-			rows(len(y), n, func(from, to int) { row(v, y[from:to], x[from:to]) })
-		} else {
-			eachLine(outer, n, inner, func(at int) { line(y[at:], x[at:], n, inner) })
-		}
+		eachLine(outer, n, inner, func(at int) { line(y[at:], x[at:], n, inner) })
 		return nil
 	}
 }
@@ -105,17 +107,20 @@ func lineMax[T vec.Float](x []T, n, step int) float64 {
 func softmaxGradBody[T vec.Float](i SoftmaxGrad, t Type) body {
 	outer, n, inner := lines(t.Shape, i.Axis)
 	v := vec.Best[T]()
-	return func(outs, ins [][]byte) error {
-		gx, y, gy := device.As[T](outs[0]), device.As[T](ins[0]), device.As[T](ins[1])
-		if inner > 1 {
+	if inner != 1 {
+		return func(outs, ins [][]byte) error {
+			gx, y, gy := device.As[T](outs[0]), device.As[T](ins[0]), device.As[T](ins[1])
 			eachLine(outer, n, inner, func(at int) { softmaxGradLine(i.Log, gx[at:], y[at:], gy[at:], n, inner) })
 			return nil
 		}
+	}
+	return byRows(outer, n, func(outs, ins [][]byte, from, to int) {
+		gx, y, gy := device.As[T](outs[0])[:to*n], device.As[T](ins[0]), device.As[T](ins[1])
 		s := takeScratch(8 * n)
 		defer s.free()
 		p := elems[T](s)[:n]
-		rows(len(y), n, func(from, to int) {
-			gx, y, gy := gx[from:to], y[from:to], gy[from:to]
+		rows(gx, n, from, func(at int) {
+			gx, y, gy := gx[at:at+n], y[at:at+n], gy[at:at+n]
 			if i.Log {
 				v.Exp(p, y)
 				v.AddScaled(gx, gy, p, T(-v.Sum(gy)))
@@ -125,8 +130,7 @@ func softmaxGradBody[T vec.Float](i SoftmaxGrad, t Type) body {
 				v.Mul(gx, p, y)
 			}
 		})
-		return nil
-	}
+	})
 }
 
 func softmaxGradLine[T vec.Float](log bool, gx, y, gy []T, n, step int) {

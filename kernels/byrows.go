@@ -1,0 +1,31 @@
+package kernels
+
+import "sync"
+
+// someElements is about how many elements are worth a piece of their own.
+const someElements = 1 << 14
+
+// byRows makes a body of a function of some rows, of which there are n of extent d.
+func byRows(n, d int, run func(outs, ins [][]byte, from, to int)) body {
+	var idle sync.Pool // of *rowWork
+	grain := max(1, someElements/max(d, 1))
+	return func(outs, ins [][]byte) error {
+		w, _ := idle.Get().(*rowWork)
+		if w == nil {
+			w = &rowWork{run: run}
+		}
+		w.outs, w.ins = outs, ins
+		spread(n, grain, w)
+		w.outs, w.ins = nil, nil
+		idle.Put(w)
+		return nil
+	}
+}
+
+// rowWork is one run.
+type rowWork struct {
+	run       func(outs, ins [][]byte, from, to int)
+	outs, ins [][]byte
+}
+
+func (w *rowWork) piece(from, to int) { w.run(w.outs, w.ins, from, to) }
