@@ -69,9 +69,9 @@ func newFusion(u *Unit) *fusion {
 	f.groups = make([]group, len(u.Insts))
 	for k, i := range u.Insts {
 		f.groups[k] = f.single(k)
-		for n, v := range i.In {
-			if slices.Index(i.In, v) == n {
-				f.readers[v] = append(f.readers[v], k)
+		for _, v := range i.In {
+			if rs := f.readers[v]; len(rs) == 0 || rs[len(rs)-1] != k {
+				f.readers[v] = append(rs, k)
 			}
 		}
 	}
