@@ -1,10 +1,11 @@
 package nn
 
 import (
-	"fmt"
 	"iter"
 	"math/rand/v2"
 	"reflect"
+	"slices"
+	"strconv"
 	"sync/atomic"
 
 	"github.com/weft-project/weft/autodiff"
@@ -13,24 +14,29 @@ import (
 // Moded is a layer that does one thing in training and another in evaluation. Layers begin in training.
 type Moded interface{ SetTraining(on bool) }
 
-// Train puts a layer and those within it into training mode.
+// Train puts a layer, and those within it that [State] would find, into training mode. A layer's own SetTraining comes after those within it, so
+// it has the last word on them.
 func Train(l Layer) { setTraining(l, true) }
 
-// Eval puts a layer and those within it into evaluation mode.
+// Eval puts a layer, and those within it, into evaluation mode, as [Train] does.
 func Eval(l Layer) { setTraining(l, false) }
 
 func setTraining(l Layer, on bool) {
-	if m, ok := l.(Moded); ok {
-		m.SetTraining(on)
+	w := walk{
+		tensor: func(string, *autodiff.Tensor) bool { return true },
+		moded: func(m Moded) {
+			switch m.(type) {
+			case Sequential, *Sequential: // its layers were met
+			default:
+				m.SetTraining(on)
+			}
+		},
 	}
+	w.visit("", reflect.ValueOf(l))
 }
 
 // SetTraining sets the mode of every layer that has one.
-func (s Sequential) SetTraining(on bool) {
-	for _, l := range s {
-		setTraining(l, on)
-	}
-}
+func (s Sequential) SetTraining(on bool) { setTraining(s, on) }
 
 // mode is training until somebody says otherwise.
 type mode struct{ eval atomic.Bool }
@@ -44,38 +50,74 @@ func (m *mode) Training() bool { return !m.eval.Load() }
 // State names every tensor of a layer that a checkpoint of a model must hold, parameters and running statistics: the exported fields of
 // structs that are tensors, and those within fields and elements that are layers, with paths such as "0.W" or "Body.3.RunningMean".
 func State(l Layer) iter.Seq2[string, *autodiff.Tensor] {
-	return func(yield func(string, *autodiff.Tensor) bool) { state("", reflect.ValueOf(l), yield) }
+	return func(yield func(string, *autodiff.Tensor) bool) {
+		w := walk{tensor: yield, moded: func(Moded) {}}
+		w.visit("", reflect.ValueOf(l))
+	}
 }
 
-// state goes on until yield says no.
-func state(path string, v reflect.Value, yield func(string, *autodiff.Tensor) bool) bool {
-	under := func(name string) string {
-		if path == "" {
-			return name
-		}
-		return path + "." + name
+// walk meets all that is within a layer, through exported fields and elements.
+type walk struct {
+	tensor func(path string, t *autodiff.Tensor) bool // false ends the walk
+	moded  func(m Moded)                              // after what is within m
+	inside []any                                      // the pointers on the way here: a layer may point back
+}
+
+// visit says whether to go on.
+func (w *walk) visit(path string, v reflect.Value) bool {
+	if v.Kind() == reflect.Interface {
+		v = v.Elem()
 	}
 	switch v.Kind() {
-	case reflect.Interface:
-		return v.IsNil() || state(path, v.Elem(), yield)
+	case reflect.Invalid:
+		return true
 	case reflect.Pointer:
-		if v.IsNil() {
+		return v.IsNil() || w.follow(path, v)
+	}
+	if !w.parts(path, v) {
+		return false
+	}
+	if v.CanAddr() {
+		v = v.Addr()
+	}
+	if m, ok := v.Interface().(Moded); ok {
+		w.moded(m)
+	}
+	return true
+}
+
+// follow goes to what v points to.
+func (w *walk) follow(path string, v reflect.Value) bool {
+	p := v.Interface()
+	if t, ok := p.(*autodiff.Tensor); ok {
+		return w.tensor(path, t)
+	}
+	if _, ok := p.(Layer); !ok || slices.Contains(w.inside, p) {
+		return true
+	}
+	w.inside = append(w.inside, p)
+	defer func() { w.inside = w.inside[:len(w.inside)-1] }()
+	return w.visit(path, v.Elem())
+}
+
+// parts visits fields and elements.
+func (w *walk) parts(path string, v reflect.Value) bool {
+	if path != "" {
+		path += "."
+	}
+	switch v.Kind() {
+	case reflect.Slice, reflect.Array:
+		if v.Type().Elem().Kind() <= reflect.Complex128 { // numbers, maybe many
 			return true
 		}
-		if t, ok := v.Interface().(*autodiff.Tensor); ok {
-			return yield(path, t)
-		}
-		_, ok := v.Interface().(Layer)
-		return !ok || state(path, v.Elem(), yield)
-	case reflect.Slice, reflect.Array:
 		for k := range v.Len() {
-			if !state(under(fmt.Sprint(k)), v.Index(k), yield) {
+			if !w.visit(path+strconv.Itoa(k), v.Index(k)) {
 				return false
 			}
 		}
 	case reflect.Struct:
 		for k := range v.NumField() {
-			if f := v.Type().Field(k); f.IsExported() && !state(under(f.Name), v.Field(k), yield) {
+			if f := v.Type().Field(k); f.IsExported() && !w.visit(path+f.Name, v.Field(k)) {
 				return false
 			}
 		}

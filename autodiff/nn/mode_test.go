@@ -162,3 +162,44 @@ func TestStateNamesParametersAndRunningStatistics(t *testing.T) {
 	}
 	require.True(t, slices.Equal([]*autodiff.Tensor{b.Norm.Gamma, b.Norm.Beta}, b.Norm.Params()), "running statistics are no parameters")
 }
+
+// nest is a layer of a user's own that leaves Forward to the layer it embeds, and so has that one's SetTraining too.
+type nest struct {
+	*BatchNorm
+	Drop  Dropout
+	Inner []Layer
+	Up    *nest
+}
+
+// keeper never trains Norm.
+type keeper struct {
+	Sequential
+	Norm *BatchNorm
+}
+
+func (k *keeper) SetTraining(bool) { k.Norm.SetTraining(false) }
+
+func TestTheModeReachesWhatStateFindsInAUsersStructs(t *testing.T) {
+	in := NewBatchNorm(1)
+	n := &nest{BatchNorm: NewBatchNorm(1)}
+	n.Up, n.Inner = n, []Layer{&Block{Norm: in, Skip: &Sequential{NewDropout(rng(1), 0.5)}}, nil, (*Block)(nil)}
+	drop := (*n.Inner[0].(*Block).Skip.(*Sequential))[0].(*Dropout)
+	for _, whole := range []Layer{n, Sequential{n}} {
+		Eval(whole)
+		require.False(t, n.Training() || n.Drop.Training() || in.Training() || drop.Training())
+		Train(whole)
+		require.True(t, n.Training() && n.Drop.Training() && in.Training() && drop.Training())
+	}
+	count := 0
+	for range State(n) {
+		count++
+	}
+	require.Equal(t, 8, count, "a layer that points back is met once")
+}
+
+func TestALayersOwnModeHasTheLastWord(t *testing.T) {
+	k := &keeper{Norm: NewBatchNorm(1), Sequential: Sequential{NewDropout(rng(1), 0.5)}}
+	Train(Sequential{k})
+	require.False(t, k.Norm.Training())
+	require.True(t, k.Sequential[0].(*Dropout).Training())
+}
