@@ -199,6 +199,6 @@ func call[T device.Float](g nativeBLAS, fn uintptr, p product, a, b, c []T) {
 
 // cut depends on the extents alone: the library's kernels sum in another order at the edges of what they are given. Pieces are large, because
 // each has its operands arranged anew.
-func (nativeBLAS) cut(p product) (rows, cols int) { return p.halved(1<<24, 512) }
+func (nativeBLAS) cut(p product) (rows, cols int) { return p.halved(1<<24, 1024) }
 
 func (p product) fits32() bool { return max(p.m, p.n, p.k, p.lda, p.ldb, p.ldc) <= math.MaxInt32 }
