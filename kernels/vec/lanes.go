@@ -23,6 +23,7 @@ type constants struct {
 
 	minusLn2, minusLn2Rest           lanes
 	expLow, expHigh, log2e, rounder  lanes
+	expGone                          lanes
 	expP                             [5]lanes
 	normal, normalize, normalizeLog  lanes
 	logP                             [5]lanes
@@ -50,8 +51,9 @@ func newConstants() *constants {
 		minusLn2: spread(-math.Ln2), minusLn2Rest: spread(float64(float32(math.Ln2)) - math.Ln2),
 
 		// exp x = 2ⁿ(1 + r + r²·P(r)) with x = n·ln2 + r, |r| ≤ ln2/2; the fit's error is 3e-9. Adding rounder rounds to whole numbers.
-		expLow: spread(-103.98), expHigh: spread(89), // beyond, it is 0 or infinity
-		log2e: spread(math.Log2E), rounder: spread(3 << 22),
+		expLow: spread(-120), expHigh: spread(89), // beyond, it is 0 or infinity
+		expGone: spread(-103.98), // from here on it is 0 in float32
+		log2e:   spread(math.Log2E), rounder: spread(3 << 22),
 		expP: [5]lanes{spread(0.001381314334), spread(0.008369418838), spread(0.04166845681), spread(0.1666651479), spread(0.4999999305)},
 
 		// log x = n·ln2 + f − f²/2 + f³·P(f) with x = 2ⁿ(1+f), √½ ≤ 1+f < √2; error 7e-10. What is below normal is multiplied by 2²³ before.

@@ -26,21 +26,21 @@ func abs16(x f32x16) f32x16 { return x.AsInt32x16().AndNot(k.sign.x16().AsInt32x
 
 func neg16(x f32x16) f32x16 { return x.AsInt32x16().Xor(k.sign.x16().AsInt32x16()).AsFloat32x16() }
 
-// expParts16 gives p and whole n with exp(x+rest) = p·2ⁿ, for a rest far smaller than x. A NaN stays one. Where that is 0 so is p: to let
-// the scaling underflow costs the processor 100 ns, and what is masked in attention is −∞.
+// expParts16 gives p and whole n with exp(x+rest) = p·2ⁿ, for a rest far smaller than x. A NaN stays one.
 func expParts16(x, rest f32x16) (p, n f32x16) {
-	zero, high, whole := k.zero.x16(), k.expHigh.x16(), k.rounder.x16()
-	gone := x.Less(k.expLow.x16())
-	x = where16(gone, zero, x)
+	low, high, whole := k.expLow.x16(), k.expHigh.x16(), k.rounder.x16()
+	x = where16(x.Less(low), low, x)
 	x = where16(x.Greater(high), high, x)
 	n = x.MulAdd(k.log2e.x16(), whole).Sub(whole)
 	r := n.MulAdd(k.minusLn2Rest.x16(), n.MulAdd(k.minusLn2.x16(), x).Add(rest))
-	return where16(gone, zero, poly16(r, &k.expP).MulAdd(r.Mul(r), r).Add(k.one.x16())), n
+	return poly16(r, &k.expP).MulAdd(r.Mul(r), r).Add(k.one.x16()), n
 }
 
+// exp16 scales nothing where the result is 0: to let that underflow costs the processor 100 ns, and what is masked in attention is −∞.
 func exp16(x f32x16) f32x16 {
-	p, n := expParts16(x, k.zero.x16())
-	return scale16(p, n)
+	gone := x.Less(k.expGone.x16())
+	p, n := expParts16(where16(gone, k.zero.x16(), x), k.zero.x16())
+	return where16(gone, k.zero.x16(), scale16(p, n))
 }
 
 func log16(x f32x16) f32x16 {

@@ -28,21 +28,21 @@ func abs8(x f32x8) f32x8 { return x.AsInt32x8().AndNot(k.sign.x8().AsInt32x8()).
 
 func neg8(x f32x8) f32x8 { return x.AsInt32x8().Xor(k.sign.x8().AsInt32x8()).AsFloat32x8() }
 
-// expParts8 gives p and whole n with exp(x+rest) = p·2ⁿ, for a rest far smaller than x. A NaN stays one. Where that is 0 so is p: to let
-// the scaling underflow costs the processor 100 ns, and what is masked in attention is −∞.
+// expParts8 gives p and whole n with exp(x+rest) = p·2ⁿ, for a rest far smaller than x. A NaN stays one.
 func expParts8(x, rest f32x8) (p, n f32x8) {
-	zero, high, whole := k.zero.x8(), k.expHigh.x8(), k.rounder.x8()
-	gone := x.Less(k.expLow.x8())
-	x = where8(gone, zero, x)
+	low, high, whole := k.expLow.x8(), k.expHigh.x8(), k.rounder.x8()
+	x = where8(x.Less(low), low, x)
 	x = where8(x.Greater(high), high, x)
 	n = x.MulAdd(k.log2e.x8(), whole).Sub(whole)
 	r := n.MulAdd(k.minusLn2Rest.x8(), n.MulAdd(k.minusLn2.x8(), x).Add(rest))
-	return where8(gone, zero, poly8(r, &k.expP).MulAdd(r.Mul(r), r).Add(k.one.x8())), n
+	return poly8(r, &k.expP).MulAdd(r.Mul(r), r).Add(k.one.x8()), n
 }
 
+// exp8 scales nothing where the result is 0: to let that underflow costs the processor 100 ns, and what is masked in attention is −∞.
 func exp8(x f32x8) f32x8 {
-	p, n := expParts8(x, k.zero.x8())
-	return scale8(p, n)
+	gone := x.Less(k.expGone.x8())
+	p, n := expParts8(where8(gone, k.zero.x8(), x), k.zero.x8())
+	return where8(gone, k.zero.x8(), scale8(p, n))
 }
 
 func log8(x f32x8) f32x8 {
