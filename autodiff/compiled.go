@@ -35,7 +35,7 @@ type compiled struct {
 	whole atomic.Pointer[pulling] // of the only result
 
 	mu    sync.Mutex
-	graph *Graph              // grows when a backward program is made
+	graph *Graph
 	back  map[uint64]*pulling // by the set of results that have a gradient
 }
 
@@ -49,11 +49,11 @@ type pulling struct {
 // maxResults is how many results a function may have: one bit each in the key of backward programs.
 const maxResults = 64
 
-// prepare compiles the forward, and where gradients are wanted the backward of all results, which settles what is saved.
+// prepare lists the forward. Where gradients are wanted it draws the backward of all results, which settles what is saved.
 // The caller holds buildMu.
-func (c *compiled) prepare() error {
+func (c *compiled) prepare() (*program.Unit, error) {
 	if len(c.out) == 0 || len(c.out) > maxResults {
-		return fmt.Errorf("%w: it has %d results; 1 to %d are possible", ErrFunction, len(c.out), maxResults)
+		return nil, fmt.Errorf("%w: it has %d results; 1 to %d are possible", ErrFunction, len(c.out), maxResults)
 	}
 	var wrt []*gorgonia.Node
 	for i, n := range c.in {
@@ -70,16 +70,23 @@ func (c *compiled) prepare() error {
 	}
 	if c.grads = all != 0; c.grads {
 		before := len(c.graph.order)
+		defer c.graph.truncate(before)
 		gin, gout, _, err := c.pull(all)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		c.settle(before, gin, gout)
 	}
-	u, err := c.graph.lower(c.name, c.in, append(slices.Clone(c.out), c.kept...))
-	if err != nil {
-		return err
-	}
+	return c.graph.lower(c.name, c.in, append(slices.Clone(c.out), c.kept...))
+}
+
+// finish compiles the forward.
+func (c *compiled) finish(u *program.Unit) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = panicked("compiling "+c.name, r)
+		}
+	}()
 	if len(u.Insts) == 1 && slices.Equal(u.Insts[0].In, u.Given) && slices.Equal(u.Insts[0].Out, u.Results) {
 		if c.sole, err = c.backend.Prepare(u.Insts[0].Instr, c.given); err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
@@ -141,7 +148,7 @@ func (c *compiled) backward(mask uint64) (*pulling, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.back == nil {
+	if c.back == nil || len(c.back) >= maxBackwards {
 		c.back = map[uint64]*pulling{}
 	}
 	c.back[mask] = p
@@ -151,17 +158,40 @@ func (c *compiled) backward(mask uint64) (*pulling, error) {
 	return p, nil
 }
 
+// maxBackwards bounds the backward programs that one function keeps for one set of types; beyond it they begin afresh.
+const maxBackwards = 64
+
 func (c *compiled) compileBackward(mask uint64) (p *pulling, err error) {
-	buildMu.Lock()
-	defer buildMu.Unlock()
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("%w: panic while building the gradient: %v", ErrFunction, r)
+			err = panicked("compiling the gradient", r)
 		}
 	}()
-	gin, gout, to, err := c.pull(mask)
+	u, to, err := c.drawBackward(mask)
 	if err != nil {
 		return nil, err
+	}
+	prog, err := program.Compile(u, c.backend)
+	if err != nil {
+		return nil, err
+	}
+	p = &pulling{prog: prog, to: to}
+	if c.kind == device.KindCPU {
+		p.host = prog.Host()
+	}
+	return p, nil
+}
+
+// drawBackward lists the backward of the results in mask; its graph is forgotten again.
+func (c *compiled) drawBackward(mask uint64) (*program.Unit, []int, error) {
+	if err := lockBuild(); err != nil {
+		return nil, nil, err
+	}
+	defer buildMu.Unlock()
+	defer c.graph.truncate(len(c.graph.order))
+	gin, gout, to, err := c.pull(mask)
+	if err != nil {
+		return nil, nil, err
 	}
 	var given []*gorgonia.Node
 	for _, i := range c.reads {
@@ -173,13 +203,6 @@ func (c *compiled) compileBackward(mask uint64) (p *pulling, err error) {
 			given = append(given, n)
 		}
 	}
-	prog, err := c.graph.compile(c.name+" backward", c.backend, given, gout)
-	if err != nil {
-		return nil, err
-	}
-	p = &pulling{prog: prog, to: to}
-	if c.kind == device.KindCPU {
-		p.host = prog.Host()
-	}
-	return p, nil
+	u, err := c.graph.lower(c.name+" backward", given, gout)
+	return u, to, err
 }

@@ -30,7 +30,9 @@ var ErrGorgonia = errors.New("cannot be taken from Gorgonia")
 // largest, which share. Dropout draws other numbers, the same for the forward and the backward of a call. BatchNorm in training uses the batch's
 // mean and variance and does not follow running ones; otherwise it uses those that the op has now.
 func FromGorgonia(inputs, outputs []*gorgonia.Node) (f *Func, err error) {
-	buildMu.Lock()
+	if err := lockBuild(); err != nil {
+		return nil, opError(fromName, err)
+	}
 	defer buildMu.Unlock()
 	defer func() {
 		if r := recover(); r != nil {

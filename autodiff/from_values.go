@@ -135,7 +135,9 @@ func FromGorgoniaParams(nodes ...*gorgonia.Node) ([]*Tensor, error) {
 // ToGorgoniaParams gives nodes the values of tensors, with [gorgonia.Let]: the way back after training. Each tensor needs the dtype and
 // shape of its node.
 func ToGorgoniaParams(nodes []*gorgonia.Node, tensors []*Tensor) (err error) {
-	buildMu.Lock()
+	if err := lockBuild(); err != nil {
+		return opError("ToGorgoniaParams", err)
+	}
 	defer buildMu.Unlock()
 	defer func() {
 		if r := recover(); r != nil {

@@ -12,6 +12,7 @@ import (
 
 	"gorgonia.org/gorgonia"
 
+	"github.com/weft-project/weft/autodiff/program"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels"
 )
@@ -239,8 +240,13 @@ var errInBody = fmt.Errorf("%w: the body of a function was computing with tensor
 
 // insideBody says whether this goroutine is building a function's graph. It is asked only where a lock is taken already.
 func insideBody() bool {
-	var pcs [128]uintptr
-	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])]) // from the caller's caller on
+	pcs := make([]uintptr, 128)
+	n := runtime.Callers(3, pcs) // from the caller's caller on
+	for n == len(pcs) {
+		pcs = make([]uintptr, 2*len(pcs))
+		n = runtime.Callers(3, pcs)
+	}
+	frames := runtime.CallersFrames(pcs[:n])
 	for {
 		f, more := frames.Next()
 		if strings.HasSuffix(f.Function, "autodiff.(*Graph).body") {
@@ -252,13 +258,47 @@ func insideBody() bool {
 	}
 }
 
-// compile builds the graph of the body. A panic in the body, or in Gorgonia, becomes an error.
-func (f *Func) compile(dev device.Device, in []*Tensor) (c *compiled, err error) {
+// lockBuild takes buildMu, which the body of a function holds already.
+func lockBuild() error {
 	if !buildMu.TryLock() {
 		if insideBody() {
-			return nil, errInBody
+			return errInBody
 		}
 		buildMu.Lock()
+	}
+	return nil
+}
+
+// compile builds the graph of the body, and then, when others may build theirs, its programs.
+func (f *Func) compile(dev device.Device, in []*Tensor) (*compiled, error) {
+	c, u, err := f.draw(dev, in)
+	if err != nil {
+		return nil, err
+	}
+	return c, c.finish(u)
+}
+
+// panicked is the error of a panic, with the line where it happened. Call it where the panic is recovered.
+func panicked(doing string, r any) error {
+	pcs := make([]uintptr, 64)
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs)])
+	for at := false; ; {
+		f, more := frames.Next()
+		inRuntime := strings.HasPrefix(f.Function, "runtime.")
+		if at && !inRuntime {
+			return fmt.Errorf("%w: panic while %s: %v, at %s:%d", ErrFunction, doing, r, f.File, f.Line)
+		}
+		at = at || inRuntime
+		if !more {
+			return fmt.Errorf("%w: panic while %s: %v", ErrFunction, doing, r)
+		}
+	}
+}
+
+// draw builds the graph and lists the forward. A panic in the body, or in Gorgonia, becomes an error.
+func (f *Func) draw(dev device.Device, in []*Tensor) (c *compiled, u *program.Unit, err error) {
+	if err := lockBuild(); err != nil {
+		return nil, nil, err
 	}
 	defer buildMu.Unlock()
 	g := newGraph()
@@ -267,13 +307,13 @@ func (f *Func) compile(dev device.Device, in []*Tensor) (c *compiled, err error)
 		if r := recover(); r != nil {
 			err = g.err // a nil node that the body went on to use is the consequence, not the cause
 			if err == nil {
-				err = fmt.Errorf("%w: panic while building the graph: %v", ErrFunction, r)
+				err = panicked("building the graph", r)
 			}
 		}
 	}()
 	backend, err := kernels.For(dev)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	c = &compiled{name: f.name, graph: g, backend: backend, kind: dev.ID().Kind}
 	for _, t := range in {
@@ -283,11 +323,11 @@ func (f *Func) compile(dev device.Device, in []*Tensor) (c *compiled, err error)
 	}
 	c.out = g.body(f, c.in)
 	if g.err != nil {
-		return nil, g.err
+		return nil, nil, g.err
 	}
 	for i, o := range c.out {
 		if _, ok := g.types[o]; !ok {
-			return nil, fmt.Errorf("result %d: %w", i, foreignNode(i, o))
+			return nil, nil, fmt.Errorf("result %d: %w", i, foreignNode(i, o))
 		}
 	}
 	if f.arity < 0 && len(c.out) == 1 && len(g.order) == len(c.in)+1 { // a primitive is called what it does
@@ -295,5 +335,6 @@ func (f *Func) compile(dev device.Device, in []*Tensor) (c *compiled, err error)
 			c.name = op.Instr.String()
 		}
 	}
-	return c, c.prepare()
+	u, err = c.prepare()
+	return c, u, err
 }

@@ -90,6 +90,16 @@ func (g *Graph) Apply(i kernels.Instr, in ...*gorgonia.Node) *gorgonia.Node {
 	return outs[0]
 }
 
+// truncate forgets all nodes but the first n.
+func (g *Graph) truncate(n int) {
+	for _, x := range g.order[n:] {
+		delete(g.types, x)
+		delete(g.args, x)
+	}
+	clear(g.order[n:])
+	g.order = g.order[:n]
+}
+
 // ApplyAll applies an instruction to nodes of g and gives a node for each of its results.
 func (g *Graph) ApplyAll(i kernels.Instr, in ...*gorgonia.Node) []*gorgonia.Node {
 	if g.err != nil {

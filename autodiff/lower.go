@@ -6,17 +6,7 @@ import (
 	"gorgonia.org/gorgonia"
 
 	"github.com/weft-project/weft/autodiff/program"
-	"github.com/weft-project/weft/kernels"
 )
-
-// compile makes a program of what outs need, taking the values of given as they come.
-func (g *Graph) compile(name string, backend kernels.Backend, given, outs []*gorgonia.Node) (*program.Program, error) {
-	u, err := g.lower(name, given, outs)
-	if err != nil {
-		return nil, err
-	}
-	return program.Compile(u, backend)
-}
 
 // lower lists the instructions that outs need, in the order in which the graph was built.
 func (g *Graph) lower(name string, given, outs []*gorgonia.Node) (*program.Unit, error) {

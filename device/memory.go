@@ -21,8 +21,14 @@ type memory struct {
 // maxPooled bounds what a pool keeps for reuse.
 const maxPooled = 1 << 30
 
-// maxLive bounds what is asked of Go's allocator, which ends the process where it cannot serve: more than any machine of today has.
-const maxLive = 1 << 43
+// maxLive bounds what is asked of Go's allocator, which ends the process where it cannot serve: what the machine has, or, where that is not known, more
+// than any machine of today has.
+var maxLive = sync.OnceValue(func() int64 {
+	if n := machineMemory(); n > 0 {
+		return n
+	}
+	return 1 << 43
+})
 
 var _ Launcher = (*memory)(nil)
 
@@ -67,7 +73,7 @@ func (m *memory) Alloc(n int) (*Buffer, error) {
 func (m *memory) reserve(n int64) bool {
 	limit := m.limit
 	if limit == 0 {
-		limit = maxLive
+		limit = maxLive()
 	}
 	if n > limit || m.liveBytes.Add(n) > limit {
 		if n <= limit {

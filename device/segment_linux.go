@@ -45,14 +45,22 @@ func (f memfile) unmap(mem []byte) {
 	_ = unix.Close(f.fd)
 }
 
+// machineMemory is how many bytes the machine has, 0 where that is not known.
+func machineMemory() int64 {
+	var info unix.Sysinfo_t
+	if err := unix.Sysinfo(&info); err != nil {
+		return 0
+	}
+	return int64(info.Totalram) * int64(info.Unit)
+}
+
 // maxShared is half of the machine's memory: like the heap it is used as the program asks for it, so the bound is only to
 // leave room for the heap, which serves what comes beyond.
 func maxShared() int64 {
-	var info unix.Sysinfo_t
-	if err := unix.Sysinfo(&info); err != nil {
-		return 1 << 30
+	if n := machineMemory(); n > 0 {
+		return n / 2
 	}
-	return int64(info.Totalram) * int64(info.Unit) / 2
+	return 1 << 30
 }
 
 // vacate gives a block's pages back to the system; they are zero when next used.

@@ -19,4 +19,6 @@ func (memfile) unmap([]byte) {}
 
 func maxShared() int64 { return 0 }
 
+func machineMemory() int64 { return 0 }
+
 func vacate([]byte) {}
