@@ -55,7 +55,7 @@ func TestAUnitThatIsOptimizedAgainStaysAsItIs(t *testing.T) {
 	}
 }
 
-// What 20,000 nodes cost, and how it grows: the columns of docs/compile.
+// What 20,000 nodes cost, and how it grows: see docs/compile-time.svg.
 func BenchmarkOptimize(b *testing.B) {
 	for n := 1250; n <= 40000; n *= 2 {
 		b.Run(fmt.Sprintf("instructions=%d", n), func(b *testing.B) {
