@@ -16,7 +16,7 @@ func windows() []kernels.Window {
 	return []kernels.Window{
 		kernels.Square(1, 1, 0), kernels.Square(3, 1, 1), kernels.Square(2, 2, 0), kernels.Square(3, 2, 1), kernels.Square(5, 1, 0),
 		{Kernel: [2]int{2, 3}, Stride: [2]int{1, 2}, Dilation: [2]int{2, 1}},
-		{Kernel: [2]int{3, 2}, Before: [2]int{1, 0}, After: [2]int{2, 1}, Dilation: [2]int{1, 3}},
+		{Kernel: [2]int{4, 2}, Before: [2]int{1, 0}, After: [2]int{2, 1}, Dilation: [2]int{1, 3}},
 		{Kernel: [2]int{1, 4}, Stride: [2]int{3, 1}, After: [2]int{0, 2}},
 	}
 }

@@ -6,7 +6,8 @@ import (
 	"github.com/weft-project/weft/device"
 )
 
-// MaxPool2d is the largest element under the window, or NaN where there is one: (n, c, h, w) → (n, c, oh, ow). The padding is −Inf.
+// MaxPool2d is the largest element under the window, or NaN where there is one: (n, c, h, w) → (n, c, oh, ow). The padding, on
+// each side at most half of what the kernel reaches over, is −Inf.
 type MaxPool2d struct{ Window }
 
 func (i MaxPool2d) String() string { return fmt.Sprintf("MaxPool2d(%v)", i.Window) }
@@ -24,7 +25,24 @@ func (w Window) pooled(i Instr, in []Type) ([]Type, error) {
 		return nil, err
 	}
 	x := in[0].Shape
-	return result(i, in, in[0].Dtype, device.Shape{x[0], x[1], out[0], out[1]})
+	types, err := result(i, in, in[0].Dtype, device.Shape{x[0], x[1], out[0], out[1]})
+	if err != nil {
+		return nil, err
+	}
+	return types, w.halves(i, in)
+}
+
+// halves refuses padding under which a kernel without dilation would see nothing else, as PyTorch does. The window must have been found
+// to fit.
+func (w Window) halves(i Instr, in []Type) error {
+	w = w.whole()
+	for a := range 2 {
+		reach := (w.Kernel[a]-1)*w.Dilation[a] + 1
+		if pad := max(w.Before[a], w.After[a]); pad > reach/2 {
+			return refuse(i, in, "padding must be at most half of the kernel: %d where it reaches over %d", pad, reach)
+		}
+	}
+	return nil
 }
 
 // MaxPool2dGrad is the gradient of MaxPool2d: (x, gy) → like x. Of equal elements under a window the first, row by row, gets its gradient;
@@ -42,7 +60,10 @@ func (i MaxPool2dGrad) Infer(in []Type) ([]Type, error) {
 		return nil, err
 	}
 	x := in[0].Shape
-	return []Type{in[0]}, i.gradient(i, in, 1, x, x[1:])
+	if err := i.gradient(i, in, 1, x, x[1:]); err != nil {
+		return nil, err
+	}
+	return []Type{in[0]}, i.halves(i, in)
 }
 
 // AvgPool2d is the mean of the elements under the window: (n, c, h, w) → (n, c, oh, ow). The padding counts as zeros, unless Inside: then
@@ -82,5 +103,8 @@ func (i AvgPool2dGrad) Infer(in []Type) ([]Type, error) {
 	if err != nil {
 		return nil, err
 	}
-	return x, i.gradient(i, in, 0, x[0].Shape, gy[1:])
+	if err := i.gradient(i, in, 0, x[0].Shape, gy[1:]); err != nil {
+		return nil, err
+	}
+	return x, i.halves(i, in)
 }

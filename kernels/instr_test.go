@@ -135,6 +135,11 @@ func TestInferRefusesOperandsThatDoNotFitAndShowsThem(t *testing.T) {
 		{AvgPool2d{}, []Type{f32(2, 3, 8, 8)}, "at least 1"},
 		{AvgPool2dGrad{AvgPool2d{Square(2, 2, 0), true}, 8, 8}, []Type{f32(2, 3, 4, 3)}, "result's shape (2, 3, 4, 4)"},
 		{AvgPool2dGrad{AvgPool2d{Square(2, 2, 0), true}, 8, 8}, []Type{f32(2, 3, 4)}, "must be images"},
+		{MaxPool2d{Square(2, 2, 2)}, []Type{f32(2, 3, 8, 8)}, "padding must be at most half of the kernel: 2 where it reaches over 2"},
+		{MaxPool2d{Window{Kernel: [2]int{3, 3}, After: [2]int{0, 2}}}, []Type{f32(2, 3, 8, 8)}, "at most half"},
+		{MaxPool2dGrad{Square(3, 1, 2)}, []Type{f32(2, 3, 8, 8), f32(2, 3, 10, 10)}, "at most half"},
+		{AvgPool2d{Window: Square(1, 1, 1)}, []Type{f32(2, 3, 8, 8)}, "at most half"},
+		{AvgPool2dGrad{AvgPool2d{Square(3, 1, 2), true}, 8, 8}, []Type{f32(2, 3, 10, 10)}, "at most half"},
 		{Random{Type: f32(2)}, []Type{i64(3)}, "the key must be int64(2)"},
 		{Random{Type: f32(2)}, []Type{i32(2)}, "the key must be int64(2)"},
 		{Random{Type: i32(2)}, []Type{i64(2)}, "float32 or float64"},
@@ -183,6 +188,9 @@ func TestInferGivesTheTypesOfResults(t *testing.T) {
 		{Im2col{Window: Square(3, 1, 1)}, []Type{f64(2, 3, 8, 9)}, []Type{f64(2, 27, 72)}},
 		{Im2col{Window: Square(3, 1, 1), Rows: true}, []Type{f64(2, 3, 8, 9)}, []Type{f64(2, 8, 9, 27)}},
 		{MaxPool2d{Square(2, 2, 0)}, []Type{f32(2, 3, 7, 9)}, []Type{f32(2, 3, 3, 4)}},
+		{MaxPool2d{Square(3, 1, 1)}, []Type{f32(2, 3, 7, 9)}, []Type{f32(2, 3, 7, 9)}},
+		{MaxPool2d{Window{Kernel: [2]int{2, 2}, Dilation: [2]int{3, 3}, Before: [2]int{2, 2}}}, []Type{f32(2, 3, 7, 9)}, []Type{f32(2, 3, 6, 8)}},
+		{Conv2d{Square(2, 2, 2)}, []Type{f32(2, 3, 8, 8), f32(4, 3, 2, 2)}, []Type{f32(2, 4, 6, 6)}},
 	} {
 		got, err := c.i.Infer(c.in)
 		require.NoError(t, err, "%v", c.i)

@@ -2,6 +2,7 @@ package kerneltest
 
 import (
 	"math"
+	"strings"
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels"
@@ -27,6 +28,23 @@ func (g gen) window(h, w int) kernels.Window {
 	return v
 }
 
+// pool draws a window for pooling: its padding is at most half of what the kernel reaches over.
+func (g gen) pool(h, w int) kernels.Window {
+	v := g.window(h, w)
+	for a, n := range [2]int{h, w} {
+		if n == 0 {
+			v.Kernel[a] += v.Kernel[a] % 2 // or padding alone could not hold it
+			v.Dilation[a] = 1
+		}
+		reach := (v.Kernel[a]-1)*max(v.Dilation[a], 1) + 1
+		v.Before[a], v.After[a] = min(v.Before[a], reach/2), min(v.After[a], reach/2)
+		if n+v.Before[a]+v.After[a] < reach {
+			v.Before[a], v.After[a] = reach/2, reach/2
+		}
+	}
+	return v
+}
+
 // images draws a case of a family over images.
 func (g gen) images(family string, d device.Dtype) (kernels.Instr, []Tensor) {
 	side := func() int { return 1 + g.IntN(7) }
@@ -37,7 +55,11 @@ func (g gen) images(family string, d device.Dtype) (kernels.Instr, []Tensor) {
 	if g.chance(0.05) {
 		s[1+g.IntN(3)] = 0
 	}
-	w := g.window(s[2], s[3])
+	draw := g.window
+	if strings.Contains(family, "Pool") {
+		draw = g.pool
+	}
+	w := draw(s[2], s[3])
 	x := g.tensor(d, s)
 	result := func(i kernels.Instr, in ...kernels.Type) Tensor {
 		out, err := i.Infer(in)
