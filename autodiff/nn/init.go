@@ -1,6 +1,7 @@
 package nn
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -11,12 +12,12 @@ import (
 
 // Uniform is a tensor of dtype d on the CPU, uniform from low to high.
 func Uniform(src *rand.Rand, d device.Dtype, low, high float64, shape ...int) *autodiff.Tensor {
-	return draw(d, shape, func() float64 { return low + (high-low)*src.Float64() })
+	return draw(src, d, shape, func() float64 { return low + (high-low)*src.Float64() })
 }
 
 // Normal is a tensor of dtype d on the CPU, normal with the given mean and standard deviation.
 func Normal(src *rand.Rand, d device.Dtype, mean, std float64, shape ...int) *autodiff.Tensor {
-	return draw(d, shape, func() float64 { return mean + std*src.NormFloat64() })
+	return draw(src, d, shape, func() float64 { return mean + std*src.NormFloat64() })
 }
 
 // KaimingUniform is uniform within ±√(6/((1+a²)·in)) for weights (…, in, out) before a leaky ReLU of slope a (He et al.,
@@ -57,7 +58,14 @@ func fans(shape []int) (in, out float64, err error) {
 	return float64(shape[len(shape)-2]), float64(shape[len(shape)-1]), nil
 }
 
-func draw(d device.Dtype, shape []int, next func() float64) *autodiff.Tensor {
+// ErrNoSource is of random values that were asked of a nil *rand.Rand.
+var ErrNoSource = errors.New("no source of random numbers")
+
+// draw calls next, which reads src, for each element in order.
+func draw(src *rand.Rand, d device.Dtype, shape []int, next func() float64) *autodiff.Tensor {
+	if src == nil {
+		return autodiff.Failed(fmt.Errorf("%w: the *rand.Rand is nil", ErrNoSource))
+	}
 	s := device.Shape(shape).Clone()
 	if err := s.Check(); err != nil {
 		return autodiff.Failed(err)

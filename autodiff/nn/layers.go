@@ -1,8 +1,10 @@
 package nn
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 
 	"github.com/weft-project/weft/autodiff"
@@ -83,12 +85,17 @@ func (l *LayerNorm) Params() []*autodiff.Tensor { return []*autodiff.Tensor{l.Ga
 type Activation func(x *autodiff.Tensor) *autodiff.Tensor
 
 // Forward calls the function.
-func (f Activation) Forward(x *autodiff.Tensor) *autodiff.Tensor { return f(x) }
+func (f Activation) Forward(x *autodiff.Tensor) *autodiff.Tensor {
+	if f == nil {
+		return autodiff.Failed(fmt.Errorf("%w: an Activation is nil", autodiff.ErrFunction))
+	}
+	return f(x)
+}
 
 // Params is nothing.
 func (f Activation) Params() []*autodiff.Tensor { return nil }
 
-// Sequential is layers one after another.
+// Sequential is layers one after another, none of which may be nil; no layers are the identity.
 type Sequential []Layer
 
 // NewMLP is linear layers of the given widths, the first being that of the input, with an activation between them.
@@ -105,17 +112,31 @@ func NewMLP(src *rand.Rand, between Activation, widths ...int) Sequential {
 
 // Forward runs the layers in order.
 func (s Sequential) Forward(x *autodiff.Tensor) *autodiff.Tensor {
-	for _, l := range s {
+	for k, l := range s {
+		if missing(l) {
+			return autodiff.Failed(fmt.Errorf("%w: Sequential's layer %d is nil", autodiff.ErrFunction, k))
+		}
 		x = l.Forward(x)
 	}
 	return x
+}
+
+// missing says whether l is nothing, or a nil pointer or function.
+func missing(l Layer) bool {
+	if l == nil {
+		return true
+	}
+	v := reflect.ValueOf(l)
+	return (v.Kind() == reflect.Pointer || v.Kind() == reflect.Func) && v.IsNil()
 }
 
 // Params lists those of every layer, in order.
 func (s Sequential) Params() []*autodiff.Tensor {
 	var ps []*autodiff.Tensor
 	for _, l := range s {
-		ps = slices.Concat(ps, l.Params())
+		if !missing(l) {
+			ps = slices.Concat(ps, l.Params())
+		}
 	}
 	return ps
 }

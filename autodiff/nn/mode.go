@@ -126,23 +126,38 @@ func (w *walk) parts(path string, v reflect.Value) bool {
 }
 
 // Dropout keeps each element with probability 1−P in training and scales it by 1/(1−P); in evaluation it is the identity. Every forward keeps others,
-// but one that a checkpoint computes anew keeps the same.
+// but one that a checkpoint computes anew keeps the same. Layers of [NewDropout] repeat themselves from one seed; one without a seed, a literal,
+// takes one at its first use, from the random numbers of the process.
 type Dropout struct {
 	P float64
 	mode
-	seed uint64
+	seed atomic.Uint64 // 0: none yet
 	uses atomic.Uint64
 }
 
-// NewDropout takes its seed from src.
-func NewDropout(src *rand.Rand, p float64) *Dropout { return &Dropout{P: p, seed: src.Uint64()} }
+// NewDropout takes its seed from src; with none it is as a literal.
+func NewDropout(src *rand.Rand, p float64) *Dropout {
+	l := &Dropout{P: p}
+	if src != nil {
+		l.seed.Store(max(src.Uint64(), 1))
+	}
+	return l
+}
+
+// seeded is the seed, taken now if there is none.
+func (l *Dropout) seeded() uint64 {
+	if l.seed.Load() == 0 {
+		l.seed.CompareAndSwap(0, max(rand.Uint64(), 1)) // forwards at once agree on one
+	}
+	return l.seed.Load()
+}
 
 // Forward drops elements of x.
 func (l *Dropout) Forward(x *autodiff.Tensor) *autodiff.Tensor {
 	if !l.Training() || x.Err() != nil {
 		return x
 	}
-	key := autodiff.RandomKey(l.seed, autodiff.Draw(x, func() uint64 { return l.uses.Add(1) }))
+	key := autodiff.RandomKey(l.seeded(), autodiff.Draw(x, func() uint64 { return l.uses.Add(1) }))
 	return autodiff.Dropout(x, key, l.P)
 }
 

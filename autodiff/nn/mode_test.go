@@ -203,3 +203,19 @@ func TestALayersOwnModeHasTheLastWord(t *testing.T) {
 	require.False(t, k.Norm.Training())
 	require.True(t, k.Sequential[0].(*Dropout).Training())
 }
+
+func TestDropoutsWithoutASourceEachDropTheirOwn(t *testing.T) {
+	x := autodiff.Ones(device.Float32, 200).RequireGrad()
+	var masks [][]float64
+	for _, l := range []*Dropout{{P: 0.5}, {P: 0.5}, NewDropout(nil, 0.5), NewDropout(nil, 0.5)} {
+		y := autodiff.Checkpoint(func(in ...*autodiff.Tensor) []*autodiff.Tensor { return []*autodiff.Tensor{l.Forward(in[0])} }, x)[0]
+		mask := read(t, y)
+		for _, m := range masks {
+			require.NotEqual(t, m, mask)
+		}
+		masks = append(masks, mask, read(t, l.Forward(x)))
+		g, err := autodiff.Backward(autodiff.Sum(y))
+		require.NoError(t, err)
+		require.Equal(t, mask, read(t, g.Of(x)), "what is computed anew drops the same")
+	}
+}

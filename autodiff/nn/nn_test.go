@@ -254,10 +254,33 @@ func TestInitialValuesThatCannotBeAreErrors(t *testing.T) {
 		"negative":   {Uniform(rng(1), device.Float32, 0, 1, -3), device.ErrBadShape},
 		"too large":  {Normal(rng(1), device.Float32, 0, 1, 1<<40), device.ErrBadShape},
 		"an integer": {Normal(rng(1), device.Int64, 0, 1, 3), autodiff.ErrDtype},
+		"no source":  {Uniform(nil, device.Float32, 0, 1, 3), ErrNoSource},
+		"nor here":   {Normal(nil, device.Float64, 0, 1), ErrNoSource},
+		"linear":     {NewLinear(nil, 2, 3).W, ErrNoSource},
+		"its bias":   {NewLinear(nil, 2, 3).B, ErrNoSource},
+		"embedding":  {NewEmbedding(nil, 2, 3).Table, ErrNoSource},
+		"images":     {NewConv2d(nil, 1, 2, kernels.Square(3, 1, 1)).W, ErrNoSource},
+		"forward":    {NewMLP(nil, autodiff.ReLU, 2, 3, 1).Forward(autodiff.Ones(device.Float32, 1, 2)), ErrNoSource},
 	} {
 		require.ErrorIs(t, c.bad.Err(), c.want, name)
 		require.ErrorContains(t, c.bad.Err(), "nn_test.go:", name)
 	}
+}
+
+func TestALayerThatIsNilIsAnErrorWithItsPlace(t *testing.T) {
+	x := autodiff.Ones(device.Float32, 1, 2)
+	for _, none := range []Layer{nil, (*Linear)(nil), (*Dropout)(nil), Activation(nil)} {
+		s := Sequential{NewDropout(rng(1), 0.5), none}
+		y := s.Forward(x)
+		require.ErrorIs(t, y.Err(), autodiff.ErrFunction)
+		require.ErrorContains(t, y.Err(), "layer 1 is nil")
+		require.ErrorContains(t, y.Err(), "nn_test.go:")
+		require.Empty(t, s.Params())
+		Eval(s)
+	}
+	require.ErrorIs(t, NewMLP(rng(1), nil, 2, 3, 1).Forward(x).Err(), autodiff.ErrFunction)
+	require.ErrorIs(t, Activation(nil).Forward(x).Err(), autodiff.ErrFunction)
+	require.NoError(t, Sequential{Sequential(nil), Flatten{}}.Forward(x).Err(), "no layers are the identity")
 }
 
 func TestALayerServesManyGoroutines(t *testing.T) {
