@@ -9,8 +9,10 @@ import (
 // backward nor what comes after it costs more than those rows. See [Tensor.Rows].
 func EmbeddingSparse(table, ids *Tensor) *Tensor {
 	y := embed("EmbeddingSparse", table, ids)
-	if n := y.edge.Node; y.err == nil && n != nil { // nobody else has seen it
+	if n := y.edge.Node; y.err == nil && n != nil {
+		n.mu.Lock() // nobody else has seen it but its arena, which may be freed at any time
 		n.extra().gather = &gather{*table.typ, *ids.typ}
+		n.mu.Unlock()
 	}
 	return y
 }

@@ -341,3 +341,21 @@ func TestABadIdIsToldOnceAndUnderTheNameThatWasCalled(t *testing.T) {
 	bad := Exp(New([]int32{1}))
 	require.ErrorContains(t, EmbeddingSparse(bad, ids).Err(), "Exp", "an error of an operand keeps its name")
 }
+
+func TestAnArenaMayBeFreedWhileASparseEmbeddingIsRecorded(t *testing.T) {
+	table := Rand(8, 4).RequireGrad()
+	for range 50 {
+		a := NewArena("pass")
+		ids := New([]int64{1, 2, 3})
+		require.NoError(t, a.Adopt(ids))
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			a.Free()
+		}()
+		if y := EmbeddingSparse(table, ids); y.Err() != nil {
+			require.ErrorIs(t, y.Err(), ErrFreed)
+		}
+		<-done
+	}
+}
