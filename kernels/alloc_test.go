@@ -63,6 +63,7 @@ func buffers(t *testing.T, ts []Type) (bs []*device.Buffer) {
 	for _, x := range ts {
 		b, err := device.Host().Alloc(x.Bytes())
 		require.NoError(t, err)
+		require.NoError(t, device.Host().Upload(b, 0, make([]byte, b.Len()))) // ids and labels among them: memory from the pool is not zero
 		t.Cleanup(func() { _ = b.Release() })
 		bs = append(bs, b)
 	}
