@@ -26,6 +26,8 @@ test:
 	[ -n "$(RACE)" ] || echo "make test: no C compiler (go env CC, CGO_ENABLED=1), so testing without the race detector" >&2
 	go vet ./...
 	go test $(RACE) -shuffle=on ./...
+	# The tests of what allocates are named for it, and say nothing of a sync.Pool under the race detector.
+	go test -run Allocat $$(grep -rl --include='*_test.go' 'testing\.AllocsPerRun' . | xargs -n 1 dirname | sort -u)
 
 # The linter is pinned in tools/go.mod; the tests in tools show that its import rules can fail.
 lint:

@@ -53,7 +53,7 @@ func TestACallOnSmallTensorsAllocatesItsResultAndNothingElse(t *testing.T) {
 	require.LessOrEqual(t, bytes, int64(unsafe.Sizeof(smallCall{})))
 }
 
-func TestTheMemoryOfASmallCallIsAligned(t *testing.T) {
+func TestASmallCallAllocatesAlignedMemory(t *testing.T) {
 	x := Rand(3, 3)
 	w := Rand(3, 3).RequireGrad()
 	for range 1000 { // or else its value would have a buffer of its own, from time to time

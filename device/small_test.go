@@ -78,7 +78,7 @@ func TestASmallBufferIsRefusedWhereItCannotBeOne(t *testing.T) {
 	require.Nil(t, new(crooked).Init(4, false), "its memory is not aligned")
 }
 
-func TestDisowningCostsNoMemory(t *testing.T) {
+func TestDisowningAllocatesNothing(t *testing.T) {
 	n := testing.AllocsPerRun(100, func() {
 		b, err := Host().Alloc(64)
 		if err != nil {

@@ -110,26 +110,6 @@ func TestTheOnlyInstructionOfAProgramSpeaksForItself(t *testing.T) {
 	require.Equal(t, cause, p.Run(device.Host(), in, make([]*device.Buffer, 1)))
 }
 
-func TestARunOfAProgramAllocatesNothing(t *testing.T) {
-	u := &Unit{Name: "f"}
-	x := u.Input(vectors(64))
-	y := apply(t, u, kernels.Unary{Fn: kernels.Neg}, apply(t, u, kernels.Binary{Fn: kernels.Add}, x, x))
-	u.Results = []Value{y, x, y}
-	p, err := assemble(u, backend(t), ownBuffer)
-	require.NoError(t, err)
-	in, out := hold(t, [][]byte{make([]byte, 256)}), make([]*device.Buffer, 3)
-	defer drop(t, in)
-	n := testing.AllocsPerRun(100, func() {
-		if err := p.Run(device.Host(), in, out); err != nil {
-			t.Fatal(err)
-		}
-		for _, b := range out {
-			_ = b.Release()
-		}
-	})
-	require.LessOrEqual(t, n, 3., "the results' buffers alone")
-}
-
 // TestAProgramOnTheHostsMemoryGivesTheSameBits runs random units with every result, where it may, written over an input.
 func TestAProgramOnTheHostsMemoryGivesTheSameBits(t *testing.T) {
 	over := 0
