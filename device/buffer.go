@@ -31,6 +31,7 @@ type block struct {
 	dev    owner
 	host   bool // dev is the host
 	mem    []byte
+	addr   uintptr // of an accelerator's memory, which has no mem
 	class  int
 	vacant bool // kept without its pages; guarded by the pool's lock
 

@@ -18,6 +18,7 @@ var (
 	ErrReadOnly  = errors.New("memory of another process cannot be written")
 	ErrMemory    = errors.New("out of device memory")
 	ErrClosed    = errors.New("device is closed")
+	ErrLost      = errors.New("device is lost") // after a fault that it does not come back from
 )
 
 // Error says which device failed at what.

@@ -178,14 +178,9 @@ func (m *memory) Launch(bufs []*Buffer, fn func(mem [][]byte) error) error {
 }
 
 func (m *memory) Stats() Stats {
-	m.pool.mu.Lock()
-	defer m.pool.mu.Unlock()
-	return Stats{
-		Live: m.live.Load(), LiveBytes: m.liveBytes.Load(),
-		Pooled: m.pool.blocks, PooledBytes: m.pool.bytes,
-		Allocs: m.pool.allocs, Reused: m.pool.reused,
-		SharedBytes: m.pool.shared.bytes,
-	}
+	s := m.pool.stats()
+	s.Live, s.LiveBytes = m.live.Load(), m.liveBytes.Load()
+	return s
 }
 
 func (m *memory) Close() error {

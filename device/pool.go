@@ -83,7 +83,8 @@ func (p *pool) forget(b *block) {
 	b.vacant = false
 }
 
-func (p *pool) put(b *block) {
+// put keeps a released block. It says false where it does not; such a block is not of a segment.
+func (p *pool) put(b *block) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if b.seg != nil {
@@ -91,7 +92,7 @@ func (p *pool) put(b *block) {
 	}
 	if p.bytes+int64(b.class) > p.max || p.closed {
 		if b.seg == nil {
-			return
+			return false
 		}
 		vacate(b.mem) // its place is kept
 		b.vacant = true
@@ -103,6 +104,25 @@ func (p *pool) put(b *block) {
 	}
 	p.free[b.class] = append(p.free[b.class], b)
 	p.blocks++
+	return true
+}
+
+// empty takes out all that is kept; none is of a segment.
+func (p *pool) empty() (all []*block) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, l := range p.free {
+		all = append(all, l...)
+	}
+	p.free, p.bytes, p.blocks = nil, 0, 0
+	return all
+}
+
+// stats are those of the pool.
+func (p *pool) stats() Stats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return Stats{Pooled: p.blocks, PooledBytes: p.bytes, Allocs: p.allocs, Reused: p.reused, SharedBytes: p.shared.bytes}
 }
 
 // recall takes a segment's blocks out of what is kept; none is in use.
@@ -118,10 +138,12 @@ func (p *pool) recall(g *Segment) {
 	}
 }
 
-func (p *pool) close() {
+// close gives what was kept; nothing is kept any more.
+func (p *pool) close() []*block {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.closed, p.free, p.bytes, p.blocks = true, nil, 0, 0
+	p.closed = true
+	p.mu.Unlock()
+	return p.empty()
 }
 
 // alignedBytes makes n bytes that start on an alignment boundary.

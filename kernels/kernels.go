@@ -77,14 +77,22 @@ type Kernel interface {
 	Run(outs, ins []*device.Buffer) error
 }
 
+// Computer is the memory of a [device.Accelerator] that comes with what computes on it: a GPU's, of package kernels/gpu.
+type Computer interface{ Backend() Backend }
+
 // For finds the backend for a device. Host and simulated devices share the CPU backend, which runs as Go code by
-// way of [device.Launcher].
+// way of [device.Launcher]; accelerators bring their own ([Computer]).
 func For(d device.Device) (Backend, error) {
 	if d == nil {
 		return nil, fmt.Errorf("%w: the device is nil", ErrNoBackend)
 	}
 	if _, ok := d.(device.Launcher); ok {
 		return cpuBackend{}, nil
+	}
+	if a, ok := d.(*device.Accelerator); ok {
+		if c, ok := a.Memory().(Computer); ok {
+			return c.Backend(), nil
+		}
 	}
 	return nil, fmt.Errorf("%w for device %v", ErrNoBackend, d.ID())
 }

@@ -1,0 +1,178 @@
+package device
+
+import (
+	"errors"
+	"runtime"
+	"sync/atomic"
+)
+
+// Memory is the bytes of an accelerator that is made elsewhere, such as a GPU, by their addresses there. [Over] makes a [Device] of it.
+//
+// Work on the accelerator is ordered: what is asked for later, by anybody, sees what was asked for before as done. So memory may be
+// given back, and taken again, while work on it is still under way.
+//
+// It is safe for concurrent use. Errors wrap a sentinel of this package; a Device puts its name and the operation before them.
+type Memory interface {
+	// Take gives n > 0 bytes, aligned to 256. It fails with ErrMemory where there are not as many.
+	Take(n int) (at uintptr, err error)
+	// Give returns what Take gave.
+	Give(at uintptr, n int)
+	// Upload copies host bytes; they may be changed when it has returned.
+	Upload(at uintptr, src []byte) error
+	// Download waits for all work that came before, and copies to the host. It tells what went wrong with that work, too.
+	Download(dst []byte, at uintptr) error
+	// Move copies n bytes within the memory; the pieces do not overlap.
+	Move(dst, src uintptr, n int) error
+	// Close gives back what is held beside the memory that was taken.
+	Close() error
+}
+
+// Accelerator is a Device over a [Memory].
+type Accelerator struct {
+	id   ID
+	raw  Memory
+	pool pool
+
+	garbage         garbage
+	live, liveBytes atomic.Int64
+}
+
+var _ Device = (*Accelerator)(nil)
+
+// Over makes a device of a memory, which is closed with it. Released blocks are kept for reuse, as many bytes as pooled says (0: without a
+// bound), and given back where the memory is full.
+func Over(id ID, m Memory, pooled int64) *Accelerator {
+	if pooled <= 0 {
+		pooled = 1 << 62
+	}
+	return &Accelerator{id: id, raw: m, pool: pool{max: pooled}}
+}
+
+// ID names the device.
+func (d *Accelerator) ID() ID { return d.id }
+
+// Memory is what the device was made of.
+func (d *Accelerator) Memory() Memory { return d.raw }
+
+// Addr is where a buffer lies in its accelerator's memory; 0 for one without bytes, and for buffers of other devices. Who uses it keeps
+// the buffer reachable.
+func (b *Buffer) Addr() uintptr {
+	if b.blk == nil {
+		return 0
+	}
+	return b.blk.addr
+}
+
+// Alloc is [Device.Alloc]; where the memory is full, what the pool keeps is given back before it fails.
+func (d *Accelerator) Alloc(n int) (*Buffer, error) {
+	if n < 0 {
+		return nil, &Error{d.id, "alloc", ErrBounds}
+	}
+	class := classOf(n)
+	blk, open := d.pool.find(class)
+	if !open {
+		return nil, &Error{d.id, "alloc", ErrClosed}
+	}
+	if blk == nil {
+		at, err := d.raw.Take(class)
+		if errors.Is(err, ErrMemory) && d.Trim() > 0 {
+			at, err = d.raw.Take(class)
+		}
+		if err != nil {
+			return nil, &Error{d.id, "alloc", err}
+		}
+		blk = &block{dev: d, addr: at, class: class}
+	}
+	d.live.Add(1)
+	d.liveBytes.Add(int64(n))
+	return bufferOf(blk, n), nil
+}
+
+// Trim gives back what the pool keeps and says how many bytes that were.
+func (d *Accelerator) Trim() int64 {
+	var n int64
+	for _, b := range d.pool.empty() {
+		n += int64(b.class)
+		d.raw.Give(b.addr, b.class)
+	}
+	return n
+}
+
+func (d *Accelerator) put(b *block) {
+	if !d.pool.put(b) {
+		d.raw.Give(b.addr, b.class)
+	}
+}
+
+func (d *Accelerator) discard(b *block)   { d.garbage.add(int64(b.class)) }
+func (d *Accelerator) collected(b *block) { d.garbage.sub(int64(b.class)) }
+
+func (d *Accelerator) forget(n int) {
+	d.live.Add(-1)
+	d.liveBytes.Add(-int64(n))
+}
+
+// within checks that a transfer of n bytes at off lies within a buffer of this device.
+func (d *Accelerator) within(b *Buffer, off, n int, op string) error {
+	if err := b.alive(d, op); err != nil {
+		return err
+	}
+	if off < 0 || n > b.n-off {
+		return &Error{d.id, op, ErrBounds}
+	}
+	return nil
+}
+
+// failed names the device and the operation.
+func (d *Accelerator) failed(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &Error{d.id, op, err}
+}
+
+// Upload is [Device.Upload].
+func (d *Accelerator) Upload(dst *Buffer, off int, src []byte) error {
+	if err := d.within(dst, off, len(src), "upload"); err != nil || len(src) == 0 {
+		return err
+	}
+	defer runtime.KeepAlive(dst)
+	return d.failed("upload", d.raw.Upload(dst.Addr()+uintptr(off), src))
+}
+
+// Download is [Device.Download].
+func (d *Accelerator) Download(dst []byte, src *Buffer, off int) error {
+	if err := d.within(src, off, len(dst), "download"); err != nil || len(dst) == 0 {
+		return err
+	}
+	defer runtime.KeepAlive(src)
+	return d.failed("download", d.raw.Download(dst, src.Addr()+uintptr(off)))
+}
+
+// CopyWithin is [Device.CopyWithin].
+func (d *Accelerator) CopyWithin(dst, src *Buffer) error {
+	if dst.Len() != src.Len() {
+		return &Error{d.id, "copy", ErrBounds}
+	}
+	if err := errors.Join(d.within(src, 0, src.n, "copy"), d.within(dst, 0, dst.n, "copy")); err != nil || src.n == 0 || src == dst {
+		return err
+	}
+	defer runtime.KeepAlive(dst)
+	defer runtime.KeepAlive(src)
+	return d.failed("copy", d.raw.Move(dst.Addr(), src.Addr(), src.n))
+}
+
+// Stats is [Device.Stats].
+func (d *Accelerator) Stats() Stats {
+	s := d.pool.stats()
+	s.Live, s.LiveBytes = d.live.Load(), d.liveBytes.Load()
+	return s
+}
+
+// Close is [Device.Close].
+func (d *Accelerator) Close() error {
+	for _, b := range d.pool.close() {
+		d.raw.Give(b.addr, b.class)
+	}
+	return d.failed("close", d.raw.Close())
+}

@@ -1,0 +1,11 @@
+// Package gpu computes on GPUs: a [kernels.Backend] over a [cuda.Driver], whichever that is.
+//
+// An instruction is lowered to launches of kernels. Those that go element by element (maps, folds, moves) are written for the case at hand,
+// as PTX, by package gen; the others are CUDA C++ of package cu, compiled beforehand. Products are the driver's library's, where it has
+// one, and a kernel's otherwise. A routine is one list of launches, submitted at once; one that runs again on the same memory is replayed as a graph.
+//
+// Runs return when their work is submitted. What goes wrong on the GPU is told by the next download from it ([kernels.IndexError] for ids
+// and labels; other faults lose the device); results are undefined then, but nothing outside of them is written.
+//
+// Results are deterministic on one GPU. Sums of float32 are carried out in float32, in an order that depends on shapes alone.
+package gpu

@@ -1,0 +1,53 @@
+package gpu
+
+import "github.com/weft-project/weft/device/cuda"
+
+// code is an instruction made ready for operands of some types: launches in order, whose addresses are filled in by who knows them.
+type code struct {
+	launches []launch
+	scratch  int // bytes that the launches share, and nobody else sees; aligned to 256
+}
+
+// launch is one launch of a code.
+type launch struct {
+	fn          cuda.Func
+	grid, block [3]uint32
+	shared      uint32
+	args        []arg
+}
+
+// arg is an argument, in the order of the kernel's parameters.
+type arg struct {
+	kind  argKind
+	index int    // of the result or operand
+	value uint64 // the bytes from its beginning, or the number itself
+}
+
+type argKind uint8
+
+const (
+	argOut     argKind = iota // the address of a result
+	argIn                     // of an operand
+	argScratch                // of the scratch
+	argFault                  // of the GPU's fault record
+	argCode                   // the fault code of this instruction, 8 bytes
+	arg32                     // a number of 4 bytes
+	arg64                     // a number of 8 bytes
+)
+
+// call begins a launch of as many blocks of as many threads.
+func call(fn cuda.Func, blocks, threads int) *launch {
+	return &launch{fn: fn, grid: [3]uint32{uint32(blocks), 1, 1}, block: [3]uint32{uint32(threads), 1, 1}}
+}
+
+func (l *launch) add(a arg) *launch { l.args = append(l.args, a); return l }
+
+func (l *launch) out(k int) *launch       { return l.add(arg{argOut, k, 0}) }
+func (l *launch) in(k int) *launch        { return l.add(arg{argIn, k, 0}) }
+func (l *launch) inAt(k, off int) *launch { return l.add(arg{argIn, k, uint64(off)}) }
+func (l *launch) temp(off int) *launch    { return l.add(arg{argScratch, 0, uint64(off)}) }
+func (l *launch) u32(n int) *launch       { return l.add(arg{arg32, 0, uint64(uint32(n))}) }
+func (l *launch) u64(n uint64) *launch    { return l.add(arg{arg64, 0, n}) }
+
+// fault adds two arguments: the address of the fault record, and the code that this instruction reports under.
+func (l *launch) fault() *launch { return l.add(arg{argFault, 0, 0}).add(arg{argCode, 0, 0}) }
