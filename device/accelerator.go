@@ -2,8 +2,10 @@ package device
 
 import (
 	"errors"
+	"math/bits"
 	"runtime"
 	"sync/atomic"
+	"time"
 )
 
 // Memory is the bytes of an accelerator that is made elsewhere, such as a GPU, by their addresses there. [Over] makes a [Device] of it.
@@ -63,21 +65,19 @@ func (b *Buffer) Addr() uintptr {
 	return b.blk.addr
 }
 
-// Alloc is [Device.Alloc]; where the memory is full, what the pool keeps is given back before it fails.
+// Alloc is [Device.Alloc]; where the memory is full, what the pool keeps is given back before it fails, and then what the collector finds of
+// buffers that were disowned.
 func (d *Accelerator) Alloc(n int) (*Buffer, error) {
-	if n < 0 {
+	if n < 0 || n > maxAccelerator {
 		return nil, &Error{d.id, "alloc", ErrBounds}
 	}
-	class := classOf(n)
+	class := fineClass(n)
 	blk, open := d.pool.find(class)
 	if !open {
 		return nil, &Error{d.id, "alloc", ErrClosed}
 	}
 	if blk == nil {
-		at, err := d.raw.Take(class)
-		if errors.Is(err, ErrMemory) && d.Trim() > 0 {
-			at, err = d.raw.Take(class)
-		}
+		at, err := d.take(class)
 		if err != nil {
 			return nil, &Error{d.id, "alloc", err}
 		}
@@ -86,6 +86,42 @@ func (d *Accelerator) Alloc(n int) (*Buffer, error) {
 	d.live.Add(1)
 	d.liveBytes.Add(int64(n))
 	return bufferOf(blk, n), nil
+}
+
+// maxAccelerator bounds one allocation, so that sizes can be rounded.
+const maxAccelerator = 1 << 50
+
+// fineClass is the size of the block that serves n bytes: a power of two in 8 steps from 4096 bytes on, so that at most a ninth is slack.
+func fineClass(n int) int {
+	if n <= 4096 {
+		return max(256, 1<<bits.Len(uint(max(n, 1)-1)))
+	}
+	step := 1 << (bits.Len(uint(n-1)) - 4)
+	return (n + step - 1) &^ (step - 1)
+}
+
+func (d *Accelerator) take(n int) (uintptr, error) {
+	at, err := d.raw.Take(n)
+	for try := 0; errors.Is(err, ErrMemory) && try < 3; try++ {
+		if try == 1 && d.garbage.sum() > 0 {
+			collect()
+		}
+		if d.Trim() > 0 {
+			at, err = d.raw.Take(n)
+		}
+	}
+	return at, err
+}
+
+// collect has the collector find what nobody reaches, and its clean-ups run, but does not wait for long.
+func collect() {
+	done := make(chan struct{})
+	runtime.AddCleanup(new([64]byte), func(done chan struct{}) { close(done) }, done)
+	runtime.GC()
+	select {
+	case <-done: // it was queued with the others
+	case <-time.After(100 * time.Millisecond):
+	}
 }
 
 // Trim gives back what the pool keeps and says how many bytes that were.

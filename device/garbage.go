@@ -39,3 +39,10 @@ func (g *garbage) sub(n int64) {
 	g.held -= n
 	g.base = min(g.base, g.held)
 }
+
+// sum is how many bytes of disowned buffers have not been returned.
+func (g *garbage) sum() int64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.held
+}
