@@ -17,10 +17,10 @@ func load512(p unsafe.Pointer, m archsimd.Mask32x16) archsimd.Float32x16 {
 	return archsimd.LoadMaskedFloat32x16((*[16]float32)(p), m)
 }
 
-// copy32by512 is Copy: rows are short, and a call of copy for each would cost more than they do.
+// copy32x16 is Copy: rows are short, and a call of copy for each would cost more than they do.
 //
 //go:nocheckptr
-func copy32by512(to []float32, ldt int, from []float32, ldf, rows, n int) {
+func copy32x16(to []float32, ldt int, from []float32, ldf, rows, n int) {
 	last := lanesBelow((n-1)%16 + 1)
 	for j := 0; j < n; j += 16 {
 		m := last
@@ -60,10 +60,10 @@ func (w window512) nan() bool {
 	return w.a.IsNaN().Or(w.b.IsNaN()).Or(w.c.IsNaN().Or(w.d.IsNaN())).ToBits() != 0
 }
 
-// maxPool32by512 is MaxPool.
+// maxPool32x16 is MaxPool.
 //
 //go:nocheckptr
-func maxPool32by512(o, x []float32, rows, cols, ld int) bool {
+func maxPool32x16(o, x []float32, rows, cols, ld int) bool {
 	even, odd := archsimd.LoadUint32x16(&evens), archsimd.LoadUint32x16(&odds)
 	for j := 0; j < cols; j += 16 {
 		k := cols - j
@@ -81,10 +81,10 @@ func maxPool32by512(o, x []float32, rows, cols, ld int) bool {
 	return true
 }
 
-// maxPoolGrad32by512 is MaxPoolGrad.
+// maxPoolGrad32x16 is MaxPoolGrad.
 //
 //go:nocheckptr
-func maxPoolGrad32by512(gx, x, gy []float32, rows, cols, ld int) bool {
+func maxPoolGrad32x16(gx, x, gy []float32, rows, cols, ld int) bool {
 	even, odd := archsimd.LoadUint32x16(&evens), archsimd.LoadUint32x16(&odds)
 	lo, hi := archsimd.LoadUint32x16(&lower), archsimd.LoadUint32x16(&upper)
 	for j := 0; j < cols; j += 16 {

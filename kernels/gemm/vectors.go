@@ -12,20 +12,20 @@ import (
 
 func tiles32() (ks []*Kernel[float32]) {
 	if archsimd.X86.AVX512() {
-		ks = append(ks, &Kernel[float32]{Name: "avx512", tile: tile[float32]{2, 64, 3, tile32by512, turn32}})
+		ks = append(ks, &Kernel[float32]{Name: "avx512", tile: tile[float32]{2, 4 * lanes32x16, 3, tile32x16, turn32}})
 	}
 	if archsimd.X86.AVX2() && archsimd.X86.FMA() {
-		ks = append(ks, &Kernel[float32]{Name: "avx2", tile: tile[float32]{2, 32, 3, tile32by256, turn32}})
+		ks = append(ks, &Kernel[float32]{Name: "avx2", tile: tile[float32]{2, 4 * lanes32x8, 3, tile32x8, turn32}})
 	}
 	return ks
 }
 
 func tiles64() (ks []*Kernel[float64]) {
 	if archsimd.X86.AVX512() {
-		ks = append(ks, &Kernel[float64]{Name: "avx512", tile: tile[float64]{2, 32, 1, tile64by512, turn64}})
+		ks = append(ks, &Kernel[float64]{Name: "avx512", tile: tile[float64]{2, 4 * lanes64x8, 1, tile64x8, turn64}})
 	}
 	if archsimd.X86.AVX2() && archsimd.X86.FMA() {
-		ks = append(ks, &Kernel[float64]{Name: "avx2", tile: tile[float64]{2, 16, 1, tile64by256, turn64}})
+		ks = append(ks, &Kernel[float64]{Name: "avx2", tile: tile[float64]{2, 4 * lanes64x4, 1, tile64x4, turn64}})
 	}
 	return ks
 }

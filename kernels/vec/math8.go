@@ -1,4 +1,4 @@
-// Code generated from math16.go by go test -run Narrow -update; DO NOT EDIT.
+// Code generated from math16.go by go test -run TestTheNarrowLoopsAreTheWideOnes -update; DO NOT EDIT.
 
 //go:build goexperiment.simd && amd64
 
