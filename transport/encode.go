@@ -2,6 +2,7 @@ package transport
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"runtime"
@@ -147,9 +148,11 @@ func writeTensor(w io.Writer, b []byte, buf *device.Buffer) ([]byte, error) {
 	return b[:0], err
 }
 
-// writeStaged does the same for a buffer that the host cannot see.
-func writeStaged(w io.Writer, b []byte, buf *device.Buffer) ([]byte, error) {
-	stage, err := device.Host().Alloc(min(buf.Len(), stageBytes))
+// writeStaged does the same for a buffer that the host cannot see: while a piece is written, the next one is fetched.
+func writeStaged(w io.Writer, b []byte, buf *device.Buffer) (_ []byte, err error) {
+	n := buf.Len()
+	piece := min(n, stageBytes)
+	stage, err := device.Host().Alloc(min(n, 2*piece))
 	if err != nil {
 		return b, err
 	}
@@ -158,20 +161,32 @@ func writeStaged(w io.Writer, b []byte, buf *device.Buffer) ([]byte, error) {
 	if err != nil {
 		return b, err
 	}
-	for off := 0; off < buf.Len(); off += len(mem) {
-		mem = mem[:min(len(mem), buf.Len()-off)]
-		if err := buf.Device().Download(mem, buf, off); err != nil {
-			return b, err
-		}
+	at := func(off int) []byte { return mem[off/piece%2*piece:][:min(piece, n-off)] }
+	if err := buf.Device().Download(at(0), buf, 0); err != nil {
+		return b, err
+	}
+	for off := 0; off < n; off += piece {
+		next := async(off+piece < n, func() error { return buf.Device().Download(at(off+piece), buf, off+piece) })
 		if len(b) > 0 {
-			if _, err := w.Write(b); err != nil {
-				return b, err
-			}
+			_, err = w.Write(b)
 			b = b[:0]
 		}
-		if _, err := w.Write(mem); err != nil {
+		if err == nil {
+			_, err = w.Write(at(off))
+		}
+		if err = errors.Join(err, next()); err != nil {
 			return b, err
 		}
 	}
 	return b, nil
+}
+
+// async begins something, if it is to be done at all, and gives how to wait for it.
+func async(wanted bool, do func() error) func() error {
+	if !wanted {
+		return func() error { return nil }
+	}
+	done := make(chan error, 1)
+	go func() { done <- do() }()
+	return func() error { return <-done }
 }
