@@ -18,7 +18,7 @@ import (
 type compiled struct {
 	name    string
 	backend kernels.Backend
-	kind    device.Kind
+	home    home
 	in, out []*gorgonia.Node
 	given   []kernels.Type // of the inputs
 	need    []bool         // inputs that require a gradient
@@ -95,7 +95,7 @@ func (c *compiled) finish(u *program.Unit) (err error) {
 	if c.fwd, err = program.Compile(u, c.backend); err != nil {
 		return err
 	}
-	if c.kind == device.KindCPU {
+	if c.home.kind == device.KindCPU {
 		c.host = c.fwd.Host()
 	}
 	if c.own = -1; c.host != nil && c.host.Results[0] >= len(c.in) {
@@ -176,7 +176,7 @@ func (c *compiled) compileBackward(mask uint64) (p *pulling, err error) {
 		return nil, err
 	}
 	p = &pulling{prog: prog, to: to}
-	if c.kind == device.KindCPU {
+	if c.home.kind == device.KindCPU {
 		p.host = prog.Host()
 	}
 	return p, nil

@@ -168,15 +168,15 @@ func common(in []*Tensor) (dev device.Device, owner *Arena, err error) {
 
 // programs finds or compiles the programs for these inputs.
 func (f *Func) programs(dev device.Device, in []*Tensor) (*compiled, error) {
-	kind := dev.ID().Kind
-	if c := f.last.Load(); c != nil && c.serves(kind, in) {
+	at := homeOf(dev)
+	if c := f.last.Load(); c != nil && c.serves(at, in) {
 		return c, nil
 	}
-	h := signature(kind, in)
-	if c, ok := f.kept.recent(h); ok && c.serves(kind, in) {
+	h := signature(at, in)
+	if c, ok := f.kept.recent(h); ok && c.serves(at, in) {
 		return c, nil
 	}
-	c, first, err := f.findOrCompile(h, kind, dev, in)
+	c, first, err := f.findOrCompile(h, at, dev, in)
 	if first { // outside of the lock: the logger is the user's
 		slog.Warn("autodiff: a function is compiled for ever new shapes, which is slow; pad its inputs, or make what changes an input",
 			"function", f.name, "programs kept", maxCompiled, "called at", callerOutside())
@@ -185,7 +185,7 @@ func (f *Func) programs(dev device.Device, in []*Tensor) (*compiled, error) {
 }
 
 // findOrCompile is programs with a lock. It says whether a program had to go for the first time.
-func (f *Func) findOrCompile(h uint64, kind device.Kind, dev device.Device, in []*Tensor) (c *compiled, first bool, err error) {
+func (f *Func) findOrCompile(h uint64, at home, dev device.Device, in []*Tensor) (c *compiled, first bool, err error) {
 	if !f.mu.TryLock() {
 		if insideBody() {
 			return nil, false, errInBody
@@ -193,7 +193,7 @@ func (f *Func) findOrCompile(h uint64, kind device.Kind, dev device.Device, in [
 		f.mu.Lock()
 	}
 	defer f.mu.Unlock()
-	if c, ok := f.kept.find(h); ok && c.serves(kind, in) {
+	if c, ok := f.kept.find(h); ok && c.serves(at, in) {
 		f.last.Store(c)
 		return c, false, nil
 	}
@@ -206,9 +206,23 @@ func (f *Func) findOrCompile(h uint64, kind device.Kind, dev device.Device, in [
 	return c, first, nil
 }
 
+// home is what programs are made for: a kind of device or, where kernels are loaded into it, one device.
+type home struct {
+	kind device.Kind
+	only *device.Accelerator
+}
+
+func homeOf(dev device.Device) home {
+	only, _ := dev.(*device.Accelerator)
+	return home{dev.ID().Kind, only}
+}
+
 // signature hashes all that programs are made for.
-func signature(kind device.Kind, in []*Tensor) uint64 {
-	h := uint64(kind)
+func signature(at home, in []*Tensor) uint64 {
+	h := uint64(at.kind)
+	if at.only != nil {
+		h = mix64(h, uint64(at.only.ID().Index))
+	}
 	for _, t := range in {
 		flag := uint64(0)
 		if t.requiresGrad {
@@ -223,8 +237,8 @@ func signature(kind device.Kind, in []*Tensor) uint64 {
 }
 
 // serves says that the programs are for these inputs.
-func (c *compiled) serves(kind device.Kind, in []*Tensor) bool {
-	if c.kind != kind || len(c.given) != len(in) {
+func (c *compiled) serves(at home, in []*Tensor) bool {
+	if c.home != at || len(c.given) != len(in) {
 		return false
 	}
 	for i, t := range in {
@@ -315,7 +329,7 @@ func (f *Func) draw(dev device.Device, in []*Tensor) (c *compiled, u *program.Un
 	if err != nil {
 		return nil, nil, err
 	}
-	c = &compiled{name: f.name, graph: g, backend: backend, kind: dev.ID().Kind}
+	c = &compiled{name: f.name, graph: g, backend: backend, home: homeOf(dev)}
 	for _, t := range in {
 		c.in = append(c.in, g.input(*t.typ))
 		c.given = append(c.given, *t.typ)
