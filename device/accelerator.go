@@ -71,21 +71,59 @@ func (d *Accelerator) Alloc(n int) (*Buffer, error) {
 	if n < 0 || n > maxAccelerator {
 		return nil, &Error{d.id, "alloc", ErrBounds}
 	}
+	blk, err := d.block(n)
+	if err != nil {
+		return nil, err
+	}
+	d.live.Add(1)
+	d.liveBytes.Add(int64(n))
+	return bufferOf(blk, n), nil
+}
+
+// block gives at least n bytes.
+func (d *Accelerator) block(n int) (*block, error) {
 	class := fineClass(n)
 	blk, open := d.pool.find(class)
 	if !open {
 		return nil, &Error{d.id, "alloc", ErrClosed}
 	}
-	if blk == nil {
-		at, err := d.take(class)
-		if err != nil {
-			return nil, &Error{d.id, "alloc", err}
-		}
-		blk = &block{dev: d, addr: at, class: class}
+	if blk != nil {
+		return blk, nil
 	}
-	d.live.Add(1)
-	d.liveBytes.Add(int64(n))
-	return bufferOf(blk, n), nil
+	at, err := d.take(class)
+	if err != nil {
+		return nil, &Error{d.id, "alloc", err}
+	}
+	return &block{dev: d, addr: at, class: class}, nil
+}
+
+// Scratch is memory that an accelerator's own work needs for a while. It is no buffer, and not counted as live.
+type Scratch struct{ blk *block }
+
+// Borrow gives n > 0 bytes, aligned to 256, from where buffers come from. The borrower gives them back, once, when the work that uses them has been
+// asked for.
+func (d *Accelerator) Borrow(n int) (Scratch, error) {
+	if n < 0 || n > maxAccelerator {
+		return Scratch{}, &Error{d.id, "alloc", ErrBounds}
+	}
+	blk, err := d.block(n)
+	return Scratch{blk}, err
+}
+
+// Addr is where the scratch lies.
+func (s Scratch) Addr() uintptr { return s.blk.addr }
+
+// Return gives the scratch back.
+func (s Scratch) Return() { s.blk.dev.put(s.blk) }
+
+// Holds says why work on buffers cannot be asked for: one lies elsewhere, or was released.
+func (d *Accelerator) Holds(op string, bufs []*Buffer) error {
+	for _, b := range bufs {
+		if err := b.alive(d, op); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // maxAccelerator bounds one allocation, so that sizes can be rounded.

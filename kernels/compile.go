@@ -15,7 +15,7 @@ func compile(i Instr, in, out []Type) (body, error) {
 	case Viewed:
 		switch i.Of.(type) {
 		case BroadcastTo, Reshape, Transpose, Slice, Pad, Concat:
-			return moveBody(i.Of, i.seen(in), i.In, out[0]), nil
+			return moveBody(i.Of, i.Seen(in), i.In, out[0]), nil
 		}
 	case Cast:
 		return castBody(in[0].Dtype, i.To), nil
@@ -42,7 +42,7 @@ func compileFloat[T vec.Float](i Instr, in, out []Type) (body, error) {
 	case Map:
 		return mapBody[T](i, in, nil), nil
 	case Viewed:
-		return compileViewed[T](i.Of, i.seen(in), i.In, out)
+		return compileViewed[T](i.Of, i.Seen(in), i.In, out)
 	case MatMul, MatMulThen:
 		return compileViewed[T](i, in, nil, out)
 	case Reduce:

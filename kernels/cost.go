@@ -13,7 +13,7 @@ func (c Cost) Plus(d Cost) Cost { return Cost{c.Flops + d.Flops, c.Bytes + d.Byt
 func CostOf(i Instr, in, out []Type) Cost {
 	var views []*View
 	if v, ok := i.(Viewed); ok {
-		i, in, views = v.Of, v.seen(in), v.In
+		i, in, views = v.Of, v.Seen(in), v.In
 	}
 	c := Cost{Flops: flops(i, in, out)}
 	for _, t := range out {

@@ -12,7 +12,7 @@ func overwrites(i Instr, in, out []Type, result, operand int) bool {
 	case Map:
 		return i.overwrites(in, result, operand)
 	case Viewed:
-		return i.In[operand] == nil && overwrites(i.Of, i.seen(in), out, result, operand)
+		return i.In[operand] == nil && overwrites(i.Of, i.Seen(in), out, result, operand)
 	case MatMulThen:
 		then := append([]Type{{in[0].Dtype, i.Then.Shape}}, in[2:]...)
 		return operand >= 2 && i.Then.overwrites(then, result, operand-1)

@@ -79,15 +79,15 @@ func (i Viewed) Infer(in []Type) ([]Type, error) {
 			return nil, refuse(i, in, "the view does not lie within operand %d", k)
 		}
 	}
-	out, err := i.Of.Infer(i.seen(in))
+	out, err := i.Of.Infer(i.Seen(in))
 	if err != nil {
 		return nil, refuse(i, in, "%v", err)
 	}
 	return out, nil
 }
 
-// seen are the types that the instruction sees.
-func (i Viewed) seen(in []Type) []Type {
+// Seen are the types that the instruction sees.
+func (i Viewed) Seen(in []Type) []Type {
 	seen := slices.Clone(in)
 	for k, v := range i.In {
 		if v != nil {

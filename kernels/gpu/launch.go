@@ -6,6 +6,7 @@ import "github.com/weft-project/weft/device/cuda"
 type code struct {
 	launches []launch
 	scratch  int // bytes that the launches share, and nobody else sees; aligned to 256
+	hold     []*module
 }
 
 // launch is one launch of a code.
@@ -35,12 +36,23 @@ const (
 	arg64                     // a number of 8 bytes
 )
 
-// call begins a launch of as many blocks of as many threads.
-func call(fn cuda.Func, blocks, threads int) *launch {
-	return &launch{fn: fn, grid: [3]uint32{uint32(blocks), 1, 1}, block: [3]uint32{uint32(threads), 1, 1}}
+// call appends a launch of as many blocks of as many threads, whose arguments follow; with no blocks it is left out. It is valid until the next.
+func (c *code) call(fn cuda.Func, blocks, threads int) *launch {
+	c.launches = append(c.launches, launch{fn: fn, grid: [3]uint32{uint32(blocks), 1, 1}, block: [3]uint32{uint32(threads), 1, 1}})
+	return &c.launches[len(c.launches)-1]
+}
+
+// temp sets bytes of the scratch aside, and says where they begin.
+func (c *code) temp(n int) (off int) {
+	off = c.scratch
+	c.scratch += (n + 255) &^ 255
+	return off
 }
 
 func (l *launch) add(a arg) *launch { l.args = append(l.args, a); return l }
+
+// dynamic asks for shared memory beside what the kernel declares.
+func (l *launch) dynamic(bytes int) *launch { l.shared = uint32(bytes); return l }
 
 func (l *launch) out(k int) *launch       { return l.add(arg{argOut, k, 0}) }
 func (l *launch) in(k int) *launch        { return l.add(arg{argIn, k, 0}) }

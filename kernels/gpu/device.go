@@ -1,0 +1,65 @@
+package gpu
+
+import (
+	"errors"
+
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/device/cuda"
+	"github.com/weft-project/weft/kernels"
+)
+
+// Precision is what products of float32 are computed in. Tensors stay float32.
+type Precision uint8
+
+// The precisions.
+const (
+	Float32 Precision = iota
+	TF32              // factors are rounded to 10 bits, sums are float32
+	BF16              // factors are rounded to bfloat16, sums are float32
+)
+
+// Config is how a GPU computes. The zero value computes in float32 and keeps released memory.
+type Config struct {
+	Precision Precision
+	Pooled    int64 // bytes of released memory that are kept for reuse; 0: all
+}
+
+// On makes a device of a driver's GPU, with the backend that [kernels.For] finds. The driver is closed with it.
+func On(d cuda.Driver, id device.ID) (*device.Accelerator, error) { return Config{}.On(d, id) }
+
+// On is the function On with a configuration.
+func (c Config) On(d cuda.Driver, id device.ID) (*device.Accelerator, error) {
+	g, err := cuda.NewGPU(d)
+	if err != nil {
+		return nil, err
+	}
+	m := &memory{GPU: g, backend: newBackend(g, c)}
+	m.backend.dev = device.Over(id, m, c.Pooled)
+	return m.backend.dev, nil
+}
+
+// memory is a GPU's that comes with what computes on it.
+type memory struct {
+	*cuda.GPU
+	backend *backend
+}
+
+var _ kernels.Computer = (*memory)(nil)
+
+// Backend is [kernels.Computer]'s.
+func (m *memory) Backend() kernels.Backend { return m.backend }
+
+// Download says which instruction met a bad index, where a kernel told of one.
+func (m *memory) Download(dst []byte, at uintptr) error {
+	err := m.GPU.Download(dst, at)
+	if fault := (*cuda.FaultError)(nil); errors.As(err, &fault) {
+		return m.backend.faults.explain(fault.Fault)
+	}
+	return err
+}
+
+// Close waits for what is under way.
+func (m *memory) Close() error {
+	err := m.Compute().Sync()
+	return errors.Join(err, m.backend.close(), m.GPU.Close())
+}

@@ -1,0 +1,168 @@
+package gpu
+
+import (
+	"bytes"
+	"errors"
+	"runtime"
+	"slices"
+	"sync"
+
+	"github.com/weft-project/weft/device/cuda"
+)
+
+const (
+	graphFrom  = 4 // launches that are worth a graph
+	graphsKept = 4 // per sequence: its buffers take turns
+	graphsVain = 8 // graphs made before it is asked whether they are used
+)
+
+// graphs makes the graphs of a GPU, on a stream of their own, so that what others submit meanwhile is not recorded.
+type graphs struct {
+	gpu *cuda.GPU
+
+	mu     sync.Mutex
+	stream cuda.Stream
+	sets   map[*graphSet]struct{} // those that have graphs
+	closed bool
+}
+
+// graphSet is the graphs of one sequence: one for each set of addresses that it lately ran on twice.
+type graphSet struct {
+	home *graphs
+
+	mu       sync.Mutex
+	slots    []graphSlot // the latest first
+	made     int
+	replayed int
+	off      bool // its addresses do not come back
+}
+
+type graphSlot struct {
+	args  []byte     // all that makes one run differ from another
+	graph cuda.Graph // nil: seen once
+}
+
+// run submits a sequence's launches with the arguments of the list, as a graph where they have come before.
+func (s *graphSet) run(q *sequence, l *cuda.List) error {
+	if len(l.Launches) < graphFrom {
+		return s.home.gpu.Compute().Run(l)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.off {
+		return s.home.gpu.Compute().Run(l)
+	}
+	k := slices.IndexFunc(s.slots, func(x graphSlot) bool { return bytes.Equal(x.args, l.Args) })
+	if k < 0 {
+		s.note(l)
+		return s.home.gpu.Compute().Run(l)
+	}
+	slot := s.slots[k]
+	if slot.graph == nil {
+		slot.graph = s.home.capture(l)
+		if slot.graph == nil {
+			s.off = true
+			return s.home.gpu.Compute().Run(l)
+		}
+		if s.made++; s.made == 1 {
+			s.home.register(s, q)
+		}
+	} else {
+		s.replayed++
+	}
+	copy(s.slots[1:k+1], s.slots[:k])
+	s.slots[0] = slot
+	return s.home.gpu.Compute().Replay(slot.graph)
+}
+
+// note remembers arguments, in the place of those that were not used for the longest time.
+func (s *graphSet) note(l *cuda.List) {
+	if s.made >= graphsVain && s.replayed < 2*s.made {
+		s.off = true
+		s.drop()
+		return
+	}
+	var x graphSlot
+	if len(s.slots) < graphsKept {
+		s.slots = append(s.slots, x)
+	} else if x = s.slots[graphsKept-1]; x.graph != nil {
+		_ = x.graph.Close()
+	}
+	x = graphSlot{args: append(x.args[:0], l.Args...)}
+	copy(s.slots[1:], s.slots)
+	s.slots[0] = x
+}
+
+// drop closes the graphs.
+func (s *graphSet) drop() {
+	for _, x := range s.slots {
+		if x.graph != nil {
+			_ = x.graph.Close()
+		}
+	}
+	s.slots = nil
+}
+
+// close drops the graphs for good.
+func (s *graphSet) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.off = true
+	s.drop()
+}
+
+// capture makes a graph of launches; nil where the driver cannot.
+func (g *graphs) capture(l *cuda.List) cuda.Graph {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.closed {
+		return nil
+	}
+	if g.stream == nil {
+		s, err := g.gpu.Driver().Stream()
+		if err != nil {
+			return nil
+		}
+		g.stream = s
+	}
+	graph, err := g.stream.Capture(func() error { return g.stream.Run(l) })
+	if err != nil {
+		return nil
+	}
+	return graph
+}
+
+// register has a set closed when its sequence is gone, or the GPU is closed.
+func (g *graphs) register(s *graphSet, q *sequence) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.sets == nil {
+		g.sets = map[*graphSet]struct{}{}
+	}
+	g.sets[s] = struct{}{}
+	runtime.AddCleanup(q, func(s *graphSet) { g.forget(s) }, s)
+}
+
+func (g *graphs) forget(s *graphSet) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.closed {
+		s.close()
+		delete(g.sets, s)
+	}
+}
+
+func (g *graphs) close() error {
+	g.mu.Lock()
+	g.closed = true
+	sets, stream := g.sets, g.stream
+	g.sets, g.stream = nil, nil
+	g.mu.Unlock()
+	for s := range sets {
+		s.close()
+	}
+	if stream == nil {
+		return nil
+	}
+	return errors.Join(stream.Close())
+}

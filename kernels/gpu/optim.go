@@ -1,0 +1,7 @@
+package gpu
+
+import "github.com/weft-project/weft/kernels"
+
+func (b *backend) lowerOptim(i kernels.Instr, in, out []kernels.Type) (*code, error) {
+	return nil, unknown(i)
+}

@@ -1,0 +1,128 @@
+package gpu
+
+import (
+	"runtime"
+	"slices"
+	"sync"
+
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/device/cuda"
+)
+
+// sequence is launches over some buffers, in order. Runs at once have frames of their own.
+type sequence struct {
+	backend  *backend
+	launches []cuda.Launch
+	args     []byte // with zeros for addresses
+	patches  []patch
+	scratch  int
+	hold     []*module
+	idle     sync.Pool // of *frame
+	graphs   *graphSet
+}
+
+// patch is an address among the arguments: some bytes into a buffer or, where that is −1, into the scratch.
+type patch struct {
+	off, buf int
+	add      uintptr
+}
+
+// frame is what one run needs.
+type frame struct {
+	list cuda.List
+	bufs []*device.Buffer
+}
+
+// builder makes a sequence.
+type builder struct {
+	*sequence
+	list cuda.List
+}
+
+func (b *backend) build() *builder {
+	return &builder{sequence: &sequence{backend: b, graphs: &graphSet{home: &b.graphs}}}
+}
+
+// spot is where a result or an operand lies: from off bytes of buffer buf.
+type spot struct{ buf, off int }
+
+// add appends the launches of a code; fault is what it reports under.
+func (s *builder) add(c *code, outs, ins []spot, fault uint64) {
+	for _, l := range c.launches {
+		if l.grid[0] == 0 || l.grid[1] == 0 || l.grid[2] == 0 {
+			continue // it has nothing to do
+		}
+		s.list.Add(l.fn, l.grid, l.block, l.shared)
+		for _, a := range l.args {
+			at := func(buf, off int) {
+				s.patches = append(s.patches, patch{s.list.Addr(0), buf, uintptr(off) + uintptr(a.value)})
+			}
+			switch a.kind {
+			case argOut:
+				at(outs[a.index].buf, outs[a.index].off)
+			case argIn:
+				at(ins[a.index].buf, ins[a.index].off)
+			case argScratch:
+				at(-1, 0)
+			case argFault:
+				s.list.Addr(s.backend.gpu.FaultAddr())
+			case argCode:
+				s.list.U64(fault)
+			case arg32:
+				s.list.U32(uint32(a.value))
+			case arg64:
+				s.list.U64(a.value)
+			}
+		}
+	}
+	s.scratch = max(s.scratch, c.scratch)
+	s.hold = append(s.hold, c.hold...)
+}
+
+// faults says whether a code reports faults.
+func (c *code) faults() bool {
+	return slices.ContainsFunc(c.launches, func(l launch) bool {
+		return slices.ContainsFunc(l.args, func(a arg) bool { return a.kind == argCode })
+	})
+}
+
+// done gives the sequence.
+func (s *builder) done() *sequence {
+	q := s.sequence
+	q.launches, q.args = s.list.Launches, s.list.Args
+	q.idle.New = func() any {
+		return &frame{list: cuda.List{Launches: q.launches, Args: slices.Clone(q.args)}}
+	}
+	return q
+}
+
+// run submits the launches, over buffers whose sizes have been checked.
+func (q *sequence) run(bufs []*device.Buffer) error {
+	if err := q.backend.dev.Holds("launch", bufs); err != nil || len(q.launches) == 0 {
+		return err
+	}
+	var scratch uintptr
+	if q.scratch > 0 {
+		s, err := q.backend.dev.Borrow(q.scratch)
+		if err != nil {
+			return err
+		}
+		defer s.Return() // what uses it later is submitted later
+		scratch = s.Addr()
+	}
+	f := q.idle.Get().(*frame)
+	for _, p := range q.patches {
+		at := scratch
+		if p.buf >= 0 {
+			at = bufs[p.buf].Addr()
+		}
+		f.list.Patch(p.off, at+p.add)
+	}
+	err := q.graphs.run(q, &f.list)
+	runtime.KeepAlive(bufs)
+	q.idle.Put(f)
+	if err != nil {
+		return &device.Error{Device: q.backend.dev.ID(), Op: "launch", Err: err}
+	}
+	return nil
+}

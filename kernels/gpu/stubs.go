@@ -1,0 +1,30 @@
+package gpu
+
+import "github.com/weft-project/weft/kernels"
+
+// image is the PTX of a module of package cu.
+func image(module string) ([]byte, error) { return nil, kernels.ErrNoBackend }
+
+func (b *backend) lowerMap(i kernels.Instr, in []kernels.Type, views []*kernels.View, out []kernels.Type) (*code, error) {
+	return nil, unknown(i)
+}
+
+func (b *backend) lowerMove(i kernels.Instr, in []kernels.Type, views []*kernels.View, out []kernels.Type) (*code, error) {
+	return nil, unknown(i)
+}
+
+func (b *backend) lowerProduct(i kernels.MatMul, in []kernels.Type, views []*kernels.View, out []kernels.Type) (*code, error) {
+	return nil, unknown(i)
+}
+
+func (b *backend) lowerProductThen(i kernels.MatMulThen, in []kernels.Type, views []*kernels.View, out []kernels.Type) (*code, error) {
+	return nil, unknown(i)
+}
+
+func (b *backend) lowerConv(i kernels.Instr, in, out []kernels.Type) (*code, error) {
+	return nil, unknown(i)
+}
+
+func (b *backend) lowerPool(i kernels.Instr, in, out []kernels.Type) (*code, error) {
+	return nil, unknown(i)
+}
