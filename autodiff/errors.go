@@ -3,6 +3,8 @@ package autodiff
 import (
 	"errors"
 	"fmt"
+
+	"github.com/weft-project/weft/kernels"
 )
 
 // What can go wrong in a computation; every error of this package wraps one of these or one of package kernels or device.
@@ -28,10 +30,23 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
-	if e.At == "" {
-		return fmt.Sprintf("%s: %v", e.Op, e.Err)
+	text := e.Err.Error()
+	if !named(e.Op, e.Err) {
+		text = e.Op + ": " + text
 	}
-	return fmt.Sprintf("%s: %s: %v", e.At, e.Op, e.Err)
+	if e.At == "" {
+		return text
+	}
+	return e.At + ": " + text
+}
+
+// named says whether the cause names the op itself.
+func named(op string, err error) bool {
+	if e := (*kernels.OperandsError)(nil); errors.As(err, &e) {
+		return e.Instr == op
+	}
+	e := (*kernels.IndexError)(nil)
+	return errors.As(err, &e) && e.Instr == op
 }
 
 // Unwrap lets errors.Is find the cause.
@@ -45,3 +60,16 @@ func opError(op string, err error) error {
 	}
 	return &Error{Op: op, At: callerOutside(), Err: err}
 }
+
+// NodeError says in which recorded function a backward failed.
+type NodeError struct {
+	Node *Node
+	Err  error
+}
+
+func (e *NodeError) Error() string {
+	return fmt.Sprintf("backward of %s%s: %v", e.Node.Name(), e.Node.Site().calledAt(), e.Err)
+}
+
+// Unwrap lets errors.Is find the cause.
+func (e *NodeError) Unwrap() error { return e.Err }

@@ -65,16 +65,18 @@ func (f *Func) served(in []*Tensor) (c *compiled, back *program.Program, err err
 	return c, p.prog, nil
 }
 
-// saves lists what the forward keeps for the backward: inputs by their place, which cost nothing, and what it has computed.
+// saves lists what the forward keeps for the backward: inputs by their place, which cost nothing, and the values that it has computed.
 func (c *compiled) saves() string {
 	var names []string
 	for _, i := range c.reads {
 		names = append(names, fmt.Sprintf("input %d", i))
 	}
-	kept, bytes := c.fwd.Types()[len(c.out):], 0
-	for _, t := range kept {
-		names = append(names, t.String())
+	bytes := 0
+	for _, t := range c.fwd.Types()[len(c.out):] {
 		bytes += t.Bytes()
+	}
+	if bytes > 0 {
+		names = append(names, c.fwd.Results(len(c.out)))
 	}
 	if len(names) == 0 {
 		return "nothing"

@@ -55,7 +55,7 @@ func (o *opNode) columns() kernels.Window {
 func (o *opNode) pool() kernels.Window {
 	w := kernels.Window{Kernel: [2]int{o.int("h"), o.int("w")}, Stride: [2]int{o.int("strideH"), o.int("strideW")},
 		Before: [2]int{o.int("padNorth"), o.int("padWest")}, After: [2]int{o.int("padSouth"), o.int("padEast")}}
-	if o.field("explicitPadding").Bool() {
+	if o.bool("explicitPadding") {
 		w.Before, w.After = w.After, w.Before
 	}
 	return w
@@ -73,8 +73,8 @@ func takeAvgPool(o *opNode) (builder, error) {
 
 // takeDropout: Gorgonia's op knows whether it is in training.
 func takeDropout(o *opNode) (builder, error) {
-	p := o.field("probability").Float()
-	if p == 0 || !o.field("isTraining").Bool() {
+	p := o.float("probability")
+	if p == 0 || !o.bool("isTraining") {
 		return func(_ *Graph, in []node) node { return in[0] }, nil
 	}
 	o.keyed = true
@@ -83,7 +83,7 @@ func takeDropout(o *opNode) (builder, error) {
 
 // takeBatchNorm only normalises: scale and bias are ops of their own in Gorgonia.
 func takeBatchNorm(o *opNode) (builder, error) {
-	x, eps := o.in[0].Shape, o.field("epsilon").Float()
+	x, eps := o.in[0].Shape, o.float("epsilon")
 	if len(x) < 2 || x.Elems() == 0 {
 		return nil, fmt.Errorf("%w: %v has no channels", kernels.ErrOperands, o.in[0])
 	}
@@ -91,7 +91,7 @@ func takeBatchNorm(o *opNode) (builder, error) {
 	for a := 2; a < len(x); a++ {
 		over = append(over, a)
 	}
-	if o.field("training").Bool() {
+	if o.bool("training") {
 		return func(g *Graph, in []node) node {
 			mean := kernels.Reduce{Fn: kernels.Mean, Axes: over, Keep: true}
 			d := g.Sub(in[0], g.Apply(mean, in[0]))
@@ -162,7 +162,7 @@ func takeUpsample(o *opNode) (builder, error) {
 
 // takeGroupNorm normalises groups of channels of each image.
 func takeGroupNorm(o *opNode) (builder, error) {
-	groups, eps, s := o.int("numGroups"), o.field("epsilon").Float(), o.in[0].Shape
+	groups, eps, s := o.int("numGroups"), o.float("epsilon"), o.in[0].Shape
 	if len(s) < 2 || groups < 1 || s[1]%groups != 0 || s.Elems() == 0 {
 		return nil, fmt.Errorf("%w: %d groups of the channels of %v", kernels.ErrOperands, groups, o.in[0])
 	}

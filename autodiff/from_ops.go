@@ -102,6 +102,9 @@ func (o *opNode) take() (err error) {
 		return refusal(kind)
 	}
 	o.build, err = t(o)
+	if o.err != nil {
+		return o.err
+	}
 	return err
 }
 
@@ -116,24 +119,28 @@ func refusal(kind string) error {
 	return errors.New("there is no such op in Weft; build this part of other ops, or make its result an input")
 }
 
-// fields is the struct behind the op.
-func (o *opNode) field(name string) reflect.Value {
+// field reads a field of the struct behind the op. Where there is none, it is zero, and o cannot be taken.
+func field[T any](o *opNode, name string, read func(reflect.Value) T) (v T) {
 	f := reflect.Indirect(reflect.ValueOf(o.op)).FieldByName(name)
 	if !f.IsValid() {
-		panic(fmt.Sprintf("%T has no field %s; is this another version of Gorgonia?", o.op, name))
+		o.err = fmt.Errorf("%T has no field %s; is this another version of Gorgonia?", o.op, name)
+		return v
 	}
-	return f
+	return read(f)
 }
 
-func (o *opNode) int(name string) int { return int(o.field(name).Int()) }
+func (o *opNode) bool(name string) bool     { return field(o, name, reflect.Value.Bool) }
+func (o *opNode) float(name string) float64 { return field(o, name, reflect.Value.Float) }
+func (o *opNode) int(name string) int       { return int(field(o, name, reflect.Value.Int)) }
 
 func (o *opNode) ints(name string) []int {
-	f := o.field(name)
-	out := make([]int, f.Len())
-	for k := range out {
-		out[k] = int(f.Index(k).Int())
-	}
-	return out
+	return field(o, name, func(f reflect.Value) []int {
+		out := make([]int, f.Len())
+		for k := range out {
+			out[k] = int(f.Index(k).Int())
+		}
+		return out
+	})
 }
 
 func takeUnary(o *opNode) (builder, error) {
@@ -329,7 +336,7 @@ func takeByIndices(o *opNode) (builder, error) {
 
 // takeSoftmax: without an axis it is the last one, or that of a vector.
 func takeSoftmax(o *opNode) (builder, error) {
-	axis, log := o.int("axis"), o.field("isLog").Bool()
+	axis, log := o.int("axis"), o.bool("isLog")
 	if axis == -1 {
 		s := tensor.Shape(o.in[0].Shape)
 		if axis = len(s) - 1; s.IsColVec() {

@@ -12,6 +12,7 @@ import (
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
 
+	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels"
 )
 
@@ -117,4 +118,15 @@ func TestAFunctionFromGorgoniaTakesOnlyTheTypesOfItsGraph(t *testing.T) {
 	require.ErrorContains(t, f.Call(good).Err(), "it takes 2 tensors, not 1")
 	require.Error(t, f.Call(good, nil).Err())
 	require.NoError(t, f.Call(good, New(make([]float64, 8), 4, 2)).Err())
+}
+
+func TestAnOpWithoutTheFieldThatItWouldBeReadFromIsRefused(t *testing.T) {
+	g := gorgonia.NewGraph()
+	x := gorgonia.NewMatrix(g, tensor.Float64, gorgonia.WithShape(2, 3), gorgonia.WithName("x"))
+	o := &opNode{op: gorgonia.Must(gorgonia.Sum(x, 1)).Op(), in: []kernels.Type{{Dtype: device.Float64, Shape: device.Shape{2, 3}}}}
+	require.NoError(t, o.take())
+	require.Equal(t, []int{1}, o.ints("along"))
+	require.Nil(t, o.ints("across"))
+	require.Zero(t, o.int("across"))
+	require.EqualError(t, o.take(), "gorgonia.sumOp has no field across; is this another version of Gorgonia?")
 }

@@ -27,7 +27,9 @@ func FromGorgoniaValue(v gorgonia.Value) (t *Tensor) {
 	}
 	typ := kernels.Type{Dtype: d, Shape: append(device.Shape{}, v.Shape()...)}
 	if x, ok := v.(*tensor.Dense); ok && (x.IsMaterializable() || !x.DataOrder().IsRowMajor()) {
-		v = rowMajorCopy(x)
+		if v, err = rowMajorCopy(x); err != nil {
+			return failed(opError("FromGorgoniaValue", fmt.Errorf("%w: a %T of %v: %w", ErrGorgonia, x, typ, err)))
+		}
 	}
 	raw, err := rawOf(v.Data())
 	if err != nil || len(raw) != typ.Bytes() {
@@ -37,7 +39,7 @@ func FromGorgoniaValue(v gorgonia.Value) (t *Tensor) {
 }
 
 // rowMajorCopy lays a view, or columns, out in rows.
-func rowMajorCopy(x *tensor.Dense) *tensor.Dense {
+func rowMajorCopy(x *tensor.Dense) (*tensor.Dense, error) {
 	out := tensor.New(tensor.Of(x.Dtype()), tensor.WithShape(x.Shape()...))
 	at := make([]int, x.Dims())
 	for i := range x.Shape().TotalSize() {
@@ -46,11 +48,11 @@ func rowMajorCopy(x *tensor.Dense) *tensor.Dense {
 		}
 		v, err := x.At(at...)
 		if err != nil {
-			panic(err)
+			return nil, err
 		}
 		out.Set(i, v)
 	}
-	return out
+	return out, nil
 }
 
 // rawOf is the elements of a value as bytes.

@@ -154,6 +154,7 @@ type opNode struct {
 	in   []kernels.Type // of args
 	out  kernels.Type
 
+	err   error // of a field that is not there
 	build builder
 	held  []*Tensor // build gets these after the operands
 	keyed bool      // and then a random key

@@ -3,6 +3,7 @@ package autodiff
 import (
 	"fmt"
 	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -25,7 +26,7 @@ func TestABadOpCarriesTheCallersLineAndSoDoesAllThatFollows(t *testing.T) {
 	require.Equal(t, at, e.At)
 	require.Equal(t, "Add", e.Op)
 	require.ErrorIs(t, e, kernels.ErrOperands)
-	require.Contains(t, e.Error(), at+": Add: ")
+	require.Contains(t, e.Error(), at+": operands do not fit: Add of float64(2), float64(3): ")
 
 	f := Define("f", func(g *Graph, a, b node) node { return g.Mul(a, b) })
 	after := Sum(LayerNorm(f.Call(Softmax(bad, 0), x), x, x, 1))
@@ -55,7 +56,7 @@ func TestAMistakeInABodyIsReportedWithItsLineInTheBody(t *testing.T) {
 	var n int
 	_, scan := fmt.Sscanf(at[len(at)-2:], "%d", &n)
 	require.NoError(t, scan)
-	require.ErrorContains(t, err, fmt.Sprintf("%s%d: MatMul(transA=false, transB=false): ", at[:len(at)-2], n+1))
+	require.ErrorContains(t, err, fmt.Sprintf("%s%d: operands do not fit: MatMul(", at[:len(at)-2], n+1))
 }
 
 func TestAnAbsentTensorIsAnErrorAndNoPanic(t *testing.T) {
@@ -193,6 +194,23 @@ func TestAnIdOutOfRangeIsATypedErrorOfTheForward(t *testing.T) {
 		require.ErrorContains(t, bad.Err(), "tensor_test.go:")
 	}
 	require.Equal(t, host, device.Host().Stats().Live)
+}
+
+func TestAnErrorNamesEachOpOnce(t *testing.T) {
+	x, v, labels := Zeros(device.Float32, 2, 3), Zeros(device.Float32, 4), New([]int64{7, 8})
+	loss := Define("loss", func(g *Graph, x, labels node) node {
+		return g.CrossEntropy(g.Softmax(x, 1), labels)
+	})
+	for want, y := range map[string]*Tensor{
+		"operands do not fit: Add of float32(2, 3), float32(4): the shapes do not broadcast":                                   Add(x, v),
+		"CrossEntropy: index out of range: 7 at position 0; expected 0 ≤ id < 3":                                               CrossEntropy(x, labels),
+		"Embedding: Gather: index out of range: 7 at position 0; expected 0 ≤ id < 2":                                          Embedding(x, labels),
+		"loss: instruction 1: CrossEntropy: index out of range: 7 at position 0; expected 0 ≤ id < 3":                          loss.Call(x, labels),
+		"operands do not fit: MatMul(transA=false, transB=false) of float32(2, 3), float32(4): expected two or more axes each": MatMul(x, v),
+	} {
+		_, text, _ := strings.Cut(y.Err().Error(), ": ") // after the line
+		require.Equal(t, want, text)
+	}
 }
 
 func TestEveryEagerFunctionIsTheGraphsMethodOfThatName(t *testing.T) {

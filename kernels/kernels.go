@@ -3,6 +3,7 @@ package kernels
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/weft-project/weft/device"
@@ -10,13 +11,36 @@ import (
 
 // What can go wrong; errors of this package wrap one of these or an error of package device.
 var (
-	// ErrOperands: number, dtypes, shapes or buffers do not fit the instruction, or its parameters are impossible.
+	// ErrOperands: number, dtypes, shapes or buffers do not fit the instruction, or its parameters are impossible; the error of an Infer is an
+	// [OperandsError].
 	ErrOperands = errors.New("operands do not fit")
 	// ErrIndex: an id or a label is out of range; the error is an [IndexError].
 	ErrIndex = errors.New("index out of range")
 	// ErrNoBackend: nothing here can compute on that device, or with that instruction or library.
 	ErrNoBackend = errors.New("no kernel backend")
 )
+
+// OperandsError tells why an instruction cannot take operands of some types.
+type OperandsError struct {
+	Instr string // the instruction, as printed
+	In    []Type // of the operands
+	Why   string // what was expected
+}
+
+func (e *OperandsError) Error() string {
+	names := make([]string, len(e.In))
+	for k, t := range e.In {
+		names[k] = t.String()
+	}
+	of := strings.Join(names, ", ")
+	if len(e.In) == 0 {
+		of = "nothing"
+	}
+	return fmt.Sprintf("%v: %s of %s: %s", ErrOperands, e.Instr, of, e.Why)
+}
+
+// Unwrap lets errors.Is find [ErrOperands].
+func (e *OperandsError) Unwrap() error { return ErrOperands }
 
 // IndexError tells which id or label was out of range.
 type IndexError struct {
@@ -99,15 +123,7 @@ func For(d device.Device) (Backend, error) {
 
 // refuse is the error of an Infer.
 func refuse(i Instr, in []Type, format string, args ...any) error {
-	names := make([]string, len(in))
-	for k, t := range in {
-		names[k] = t.String()
-	}
-	of := strings.Join(names, ", ")
-	if len(in) == 0 {
-		of = "nothing"
-	}
-	return fmt.Errorf("%w: %v of %s: %s", ErrOperands, i, of, fmt.Sprintf(format, args...))
+	return &OperandsError{i.String(), slices.Clone(in), fmt.Sprintf(format, args...)}
 }
 
 // expect checks the number of operands and that each can exist.

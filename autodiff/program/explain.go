@@ -49,6 +49,9 @@ func (u *Unit) Explain(w io.Writer) error {
 	return err
 }
 
+// Results names the results but for the first n, as Explain does, with their types.
+func (p *Program) Results(n int) string { return p.unit.names(p.unit.Results[n:], true) }
+
 func (u *Unit) cost(i Inst) kernels.Cost {
 	return kernels.CostOf(i.Instr, u.typesOf(i.In), u.typesOf(i.Out))
 }

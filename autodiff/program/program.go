@@ -12,7 +12,6 @@ import (
 // Program is a unit that can run, mostly as one routine over the buffers of the inputs, those of the results, and one arena for everything
 // between.
 type Program struct {
-	name  string
 	unit  *Unit // optimized; read-only
 	plan  *plan
 	parts []part         // none where there is nothing to compute
@@ -28,7 +27,7 @@ func Compile(u *Unit, b kernels.Backend) (*Program, error) {
 
 // assemble is Compile of a unit as it is.
 func assemble(u *Unit, b kernels.Backend, large int) (*Program, error) {
-	p := &Program{name: u.Name, unit: u, plan: lay(u, large), types: u.typesOf(u.Results)}
+	p := &Program{unit: u, plan: lay(u, large), types: u.typesOf(u.Results)}
 	var err error
 	if p.parts, err = cut(p.plan, b, large); err != nil {
 		return nil, fmt.Errorf("%s: %w", u.Name, err)
@@ -83,7 +82,7 @@ func (p *Program) run(dev device.Device, r *running, own int) error {
 	return nil
 }
 
-// failed says in which program and instruction a run failed. A single instruction is the function itself, which needs no words.
+// failed says in which instruction of the program a run failed. A single instruction is the function itself, which needs no words.
 func (p *Program) failed(err error, from int) error {
 	var at *kernels.CallError
 	if !errors.As(err, &at) {
@@ -92,7 +91,7 @@ func (p *Program) failed(err error, from int) error {
 	if len(p.plan.calls) == 1 {
 		return at.Err
 	}
-	return fmt.Errorf("%s, instruction %d (%v): %w", p.name, from+at.At, at.Instr, at.Err)
+	return &kernels.CallError{At: from + at.At, Instr: at.Instr, Err: at.Err}
 }
 
 // Unit is what the program computes, optimized. It must not be changed.

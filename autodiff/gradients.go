@@ -1,0 +1,127 @@
+package autodiff
+
+// Gradients are the results of a backward, by leaf. Those of [Backward] belong to the owner of the roots, or to nobody; who
+// accumulates his own owns them until Settle or Free. Not safe for concurrent use.
+//
+// A sum that fails takes both its summands along: the table is spoiled then, and every later sum, Merge and Settle gives that error, until
+// Free.
+type Gradients struct {
+	of  map[*Tensor]*Tensor
+	err error // of a sum that failed
+}
+
+// Settle gives all gradients to an owner, or to nobody. When the owner is freed already, so are they.
+func (g *Gradients) Settle(owner *Arena) error {
+	if err := g.err; err != nil {
+		g.Free()
+		return err
+	}
+	for _, d := range g.of {
+		if err := d.settle(owner); err != nil {
+			g.Free()
+			return err
+		}
+	}
+	return nil
+}
+
+// Of is the gradient of a leaf, nil where there is none.
+func (g *Gradients) Of(leaf *Tensor) *Tensor { return g.of[leaf] }
+
+// All is a copy of the table leaf → gradient.
+func (g *Gradients) All() map[*Tensor]*Tensor {
+	all := make(map[*Tensor]*Tensor, len(g.of))
+	for k, v := range g.of {
+		all[k] = v
+	}
+	return all
+}
+
+// Len is the number of leaves with a gradient.
+func (g *Gradients) Len() int { return len(g.of) }
+
+// Accumulate adds a gradient for a leaf, and runs the leaf's hooks before and after; it takes d over.
+func (g *Gradients) Accumulate(leaf, d *Tensor) error { return g.AccumulateWith(leaf, d, Pull{}) }
+
+// AccumulateWith is Accumulate with options: with Anomaly a sum that is not finite is an [AnomalyError].
+func (g *Gradients) AccumulateWith(leaf, d *Tensor, how Pull) error {
+	n := leaf.edge.Node
+	if n != nil {
+		ds := [1]*Tensor{d}
+		if err := n.RunHooks(ds[:]); err != nil {
+			ds[0].free()
+			return err
+		}
+		d = ds[0]
+	}
+	if err := g.add(leaf, d); err != nil {
+		return err
+	}
+	if how.Anomaly {
+		if err := inspectLeaf(leaf, g.of[leaf]); err != nil {
+			return err
+		}
+	}
+	if n == nil {
+		return nil
+	}
+	return n.accumulated(g, leaf)
+}
+
+func (g *Gradients) add(leaf, d *Tensor) error {
+	if g.err != nil {
+		d.free()
+		return g.err
+	}
+	if g.of == nil {
+		g.of = map[*Tensor]*Tensor{}
+	}
+	have := g.of[leaf]
+	delete(g.of, leaf)
+	sum, err := accumulate(have, d)
+	if err != nil {
+		g.err = err
+		return err
+	}
+	g.of[leaf] = sum
+	return nil
+}
+
+// Merge adds all gradients of another table, which is empty afterwards. No hooks run: they have. After an error the other table keeps
+// what was not added yet.
+func (g *Gradients) Merge(other *Gradients) error {
+	if g.err == nil {
+		g.err = other.err
+	}
+	for leaf, d := range other.of {
+		if g.err != nil {
+			break
+		}
+		delete(other.of, leaf)
+		_ = g.add(leaf, d) // stays in g.err
+	}
+	return g.err
+}
+
+// Take takes a gradient out: it is the caller's.
+func (g *Gradients) Take(leaf *Tensor) *Tensor {
+	d := g.of[leaf]
+	delete(g.of, leaf)
+	return d
+}
+
+// Bytes is what the gradients hold: of sparse ones their rows.
+func (g *Gradients) Bytes() (n int64) {
+	for _, d := range g.of {
+		n += int64(d.held())
+	}
+	return n
+}
+
+// Free drops all gradients.
+func (g *Gradients) Free() {
+	for _, d := range g.of {
+		d.free()
+	}
+	g.of, g.err = nil, nil
+}
