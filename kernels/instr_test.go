@@ -152,6 +152,8 @@ func TestInferRefusesOperandsThatDoNotFitAndShowsThem(t *testing.T) {
 	} {
 		_, err := c.i.Infer(c.in)
 		require.ErrorIs(t, err, ErrOperands, "%v", c.i)
+		var e *OperandsError
+		require.ErrorAs(t, err, &e, "%v", c.i)
 		require.ErrorContains(t, err, c.why)
 		require.ErrorContains(t, err, c.i.String())
 		for _, in := range c.in {
