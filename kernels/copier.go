@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/kernels/stride"
 )
 
 // copier copies between two strided layouts of one shape. Units of its work may be done in any order, by several goroutines at once.
@@ -53,7 +54,7 @@ const (
 
 // newCopier copies what from reads to where to says; both have one shape.
 func newCopier[E int32 | int64](to, from *View) *copier[E] {
-	dims, st := collapse(to.Shape, to.Strides, from.Strides)
+	dims, st := stride.Collapse(to.Shape, to.Strides, from.Strides)
 	c := &copier[E]{n: 1, rows: 1, each: 1, dims: dims, to: layout{offset: to.Offset, outer: st[0]}, from: layout{offset: from.Offset, outer: st[1]}}
 	if len(dims) > 0 {
 		c.n, c.to.step, c.from.step = c.take(len(c.dims) - 1)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/kernels/stride"
 )
 
 // randomView orders the axes at random in memory, with gaps; in some cases axes repeat, where elements may.
@@ -53,7 +54,7 @@ func TestACopierCopiesBetweenAnyTwoLayoutsInAnyOrderOfItsUnits(t *testing.T) {
 			x[k] = int32(k + 1)
 		}
 		want := make([]int32, n)
-		own := rowMajor(s)
+		own := stride.RowMajor(s)
 		each(s, [][]int{own}, func(off []int) {
 			idx, rest := make([]int, len(s)), off[0]
 			for k := range s {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/kernels/stride"
 	"github.com/weft-project/weft/kernels/vec"
 )
 
@@ -30,7 +31,7 @@ func newFold(i Reduce, s device.Shape) (fold, []int) {
 	if i.Fn == Mean && f.n > 0 {
 		f.div = float64(s.Elems() / f.n)
 	}
-	return f, broadcastStrides(kept, s)
+	return f, stride.Broadcast(kept, s)
 }
 
 // widen gives sums of short rows copies, so that many rows are added at once.

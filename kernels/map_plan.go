@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/kernels/stride"
 	"github.com/weft-project/weft/kernels/vec"
 )
 
@@ -57,7 +58,7 @@ func planMap[T vec.Float](i Map, in []Type, views []*View, byRows bool) *mapPlan
 	strides := make([][]int, len(in), len(in)+len(i.Outs))
 	for k := range in {
 		v := viewOf(in, views, k)
-		strides[k] = stretched(v.Strides, v.Shape, i.Shape)
+		strides[k] = stride.Stretch(v.Strides, v.Shape, i.Shape)
 		p.ins = append(p.ins, mapOperand{base: v.Offset})
 	}
 	for k, o := range i.Outs {
@@ -76,7 +77,7 @@ func planMap[T vec.Float](i Map, in []Type, views []*View, byRows bool) *mapPlan
 
 // cut chooses the tiles, and how everything steps through them.
 func (p *mapPlan[T]) cut(i Map, strides [][]int) {
-	dims, st := collapse(i.Shape, strides...)
+	dims, st := stride.Collapse(i.Shape, strides...)
 	if len(dims) == 0 { // one element
 		dims = []int{1}
 		for k := range st {

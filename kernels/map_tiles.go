@@ -2,6 +2,7 @@ package kernels
 
 import (
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/kernels/stride"
 	"github.com/weft-project/weft/kernels/vec"
 )
 
@@ -80,7 +81,7 @@ type inTile struct {
 }
 
 func (t *tiling) within(strides []int) inTile {
-	dims, st := collapse(t.dims[t.axis+1:], strides[t.axis+1:])
+	dims, st := stride.Collapse(t.dims[t.axis+1:], strides[t.axis+1:])
 	in := inTile{1, strides[t.axis], dims, st[0]}
 	if len(dims) > 0 && in.step == dims[0]*in.strides[0] {
 		in = inTile{dims[0], in.strides[0], dims[1:], in.strides[1:]}

@@ -5,11 +5,35 @@ import (
 	"sync"
 
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/kernels/stride"
 )
 
 // Moves look at bytes only, so that every bit survives.
 
-// move is a part of a result: a copy of an operand, or zeros.
+// Move is a part of what an instruction that moves makes: a copy of an operand, or zeros. Both views have one shape.
+type Move struct {
+	In       int // which operand; −1: zeros
+	To, From *View
+}
+
+// Moves are the copies that BroadcastTo, Reshape, Transpose, Slice, Pad, Concat, or one of them Viewed, is made of; none for another
+// instruction. Infer accepts the operands.
+func Moves(i Instr, in []Type) []Move {
+	var views []*View
+	if v, ok := i.(Viewed); ok {
+		i, views = v.Of, v.In
+		in = v.seen(in)
+	}
+	switch i.(type) {
+	case BroadcastTo, Reshape, Transpose, Slice, Pad, Concat:
+		if out, err := i.Infer(in); err == nil {
+			return movesOf(i, in, views, out[0])
+		}
+	}
+	return nil
+}
+
+// move is a part of a result, and how it is copied.
 type move struct {
 	copying
 	in    int // which operand; −1: zeros
@@ -51,10 +75,18 @@ type moveRun struct {
 func (r *moveRun) piece(from, to int) { r.copy(r.to, r.from, from, to) }
 
 func planMoves(i Instr, in []Type, views []*View, out Type) (moves []move) {
+	for _, m := range movesOf(i, in, views, out) {
+		c, size := newCopying(out.Dtype.Size(), m.To, m.From), m.To.Shape.Elems()*out.Dtype.Size()
+		moves = append(moves, move{c, m.In, max(1, int(int64(c.parts())*moveBytes/int64(size)))})
+	}
+	return moves
+}
+
+// movesOf is Moves with the views beside the instruction.
+func movesOf(i Instr, in []Type, views []*View, out Type) (moves []Move) {
 	add := func(to, from *View, in int) {
 		if to.Shape.Elems() > 0 {
-			c, size := newCopying(out.Dtype.Size(), to, from), to.Shape.Elems()*out.Dtype.Size()
-			moves = append(moves, move{c, in, max(1, int(int64(c.parts())*moveBytes/int64(size)))})
+			moves = append(moves, Move{in, to, from})
 		}
 	}
 	v := viewOf(in, views, 0)
@@ -92,7 +124,7 @@ func viewOf(in []Type, views []*View, k int) *View {
 func readBy(i Instr, v *View) *View {
 	switch i := i.(type) {
 	case BroadcastTo:
-		return &View{i.Shape, v.Offset, stretched(v.Strides, v.Shape, i.Shape)}
+		return &View{i.Shape, v.Offset, stride.Stretch(v.Strides, v.Shape, i.Shape)}
 	case Transpose:
 		t := &View{make(device.Shape, len(v.Shape)), v.Offset, make([]int, len(v.Shape))}
 		for k, axis := range i.Perm {

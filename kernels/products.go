@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/kernels/stride"
 )
 
 // products is a batch of matrix products of strided operands, made ready. The rows of all results, one matrix after the other, are
@@ -70,13 +71,13 @@ func (p *products[T]) layOut(k int, v *View, size int) *View {
 	}
 	to := Whole(from.Shape)
 	p.copies[k], p.copied[k] = newCopying(size, to, from), from.Shape.Elems()*size
-	return &View{Shape: v.Shape, Strides: broadcastStrides(from.Shape, v.Shape)}
+	return &View{Shape: v.Shape, Strides: stride.Broadcast(from.Shape, v.Shape)}
 }
 
 // gather chooses the batch. Matrices of a that meet the same b become one tall matrix where they lie so.
 func (p *products[T]) gather(batch device.Shape, a, b matrices) matrices {
 	axes := append(slices.Clone(batch), a.rows)
-	dims, st := collapse(axes, rowMajor(axes), append(slices.Clone(a.batch), a.row), append(slices.Clone(b.batch), 0))
+	dims, st := stride.Collapse(axes, stride.RowMajor(axes), append(slices.Clone(a.batch), a.row), append(slices.Clone(b.batch), 0))
 	tall, last := a, len(dims)-1
 	tall.rows = 1
 	if last >= 0 && st[2][last] == 0 {
@@ -85,7 +86,7 @@ func (p *products[T]) gather(batch device.Shape, a, b matrices) matrices {
 	}
 	if _, _, ok := tall.stored(); !ok {
 		tall = a
-		dims, st = collapse(batch, rowMajor(batch), a.batch, b.batch)
+		dims, st = stride.Collapse(batch, stride.RowMajor(batch), a.batch, b.batch)
 	}
 	p.dims, p.batch = dims, [2][]int{st[1], st[2]}
 	return tall
@@ -93,7 +94,7 @@ func (p *products[T]) gather(batch device.Shape, a, b matrices) matrices {
 
 func matricesOf(v *View, trans bool, batch device.Shape) matrices {
 	r := len(v.Shape) - 2
-	x := matrices{stretched(v.Strides, v.Shape[:r], batch), v.Shape[r], v.Shape[r+1], v.Strides[r], v.Strides[r+1]}
+	x := matrices{stride.Stretch(v.Strides, v.Shape[:r], batch), v.Shape[r], v.Shape[r+1], v.Strides[r], v.Strides[r+1]}
 	if trans {
 		x.rows, x.cols, x.row, x.col = x.cols, x.rows, x.col, x.row
 	}

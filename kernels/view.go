@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/kernels/stride"
 )
 
 // View reads a buffer's elements in another order, without a copy: element (i, j, …) lies Offset + i·Strides[0] + j·Strides[1] + … elements
@@ -20,7 +21,7 @@ type View struct {
 func (v *View) String() string { return fmt.Sprintf("%v@%d%v", v.Shape, v.Offset, v.Strides) }
 
 // Whole is the view of a contiguous tensor.
-func Whole(s device.Shape) *View { return &View{Shape: s, Strides: rowMajor(s)} }
+func Whole(s device.Shape) *View { return &View{Shape: s, Strides: stride.RowMajor(s)} }
 
 // Equal compares everything.
 func (v *View) Equal(o *View) bool {

@@ -1,9 +1,10 @@
-package kernels
+// Package stride is how tensors lie in memory: steps between elements, in elements.
+package stride
 
 import "github.com/weft-project/weft/device"
 
-// rowMajor gives the strides of a contiguous tensor, in elements.
-func rowMajor(s device.Shape) []int {
+// RowMajor gives the strides of a contiguous tensor, in elements.
+func RowMajor(s device.Shape) []int {
 	st, n := make([]int, len(s)), 1
 	for k := len(s) - 1; k >= 0; k-- {
 		st[k] = n
@@ -12,11 +13,11 @@ func rowMajor(s device.Shape) []int {
 	return st
 }
 
-// broadcastStrides are the strides with which a tensor of shape from is read as shape to; 0 where it repeats.
-func broadcastStrides(from, to device.Shape) []int { return stretched(rowMajor(from), from, to) }
+// Broadcast are the strides with which a tensor of shape from is read as shape to; 0 where it repeats.
+func Broadcast(from, to device.Shape) []int { return Stretch(RowMajor(from), from, to) }
 
-// stretched is broadcastStrides for a tensor with strides of its own.
-func stretched(own []int, from, to device.Shape) []int {
+// Stretch is Broadcast for a tensor with strides of its own.
+func Stretch(own []int, from, to device.Shape) []int {
 	st := make([]int, len(to))
 	for k, n := range from {
 		if n != 1 {
@@ -26,9 +27,9 @@ func stretched(own []int, from, to device.Shape) []int {
 	return st
 }
 
-// collapse drops axes of extent 1 and joins neighbours that all operands step through as if they were one. What is
+// Collapse drops axes of extent 1 and joins neighbours that all operands step through as if they were one. What is
 // left describes the same walk; the last axis is as long as it can be.
-func collapse(s device.Shape, strides ...[]int) ([]int, [][]int) {
+func Collapse(s device.Shape, strides ...[]int) ([]int, [][]int) {
 	var dims []int
 	out := make([][]int, len(strides))
 	for k, n := range s {
