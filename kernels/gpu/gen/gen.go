@@ -1,0 +1,142 @@
+package gen
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/weft-project/weft/kernels"
+)
+
+// ErrUnknown is what [Case.Code] says of an instruction that is not this package's.
+var ErrUnknown = errors.New("no kernel is written for that instruction")
+
+// Case is what kernels are written for: an instruction, its operands' types, and by how many bytes all addresses are aligned, 8 or 16 (0 is 16).
+// Instructions are Map, Unary, Binary, Reduce, MaxGrad, SumSquares, NonFinite, Cast, Fill, the moves, and Viewed maps and moves.
+type Case struct {
+	Instr kernels.Instr
+	In    []kernels.Type
+	Align int
+}
+
+// Key is equal for cases that give the same code.
+func (c Case) Key() string { return fmt.Sprintf("%v %v %d", c.Instr, c.In, c.align()) }
+
+func (c Case) align() int {
+	if c.Align == 8 {
+		return 8
+	}
+	return 16
+}
+
+// Code is kernels in order, and how many bytes of scratch they share, aligned to 256.
+type Code struct {
+	Kernels []Kernel
+	Scratch int
+}
+
+// Kernel is a kernel and its launch. All its parameters are addresses.
+type Kernel struct {
+	Body   string // PTX from the parameters on: what is the same for equal kernels, whatever they are called
+	Params []Param
+	Blocks [2]int
+	Block  int // threads
+}
+
+// Param is an address: of which operand, result or scratch, and how many bytes further.
+type Param struct {
+	Of    Of
+	Index int
+	Off   int
+}
+
+// Of is what a parameter is the address of.
+type Of uint8
+
+// What there is.
+const (
+	In Of = iota
+	Out
+	Scratch
+)
+
+// Module is the PTX of kernels, one after another, and the name of each; equal ones have one.
+func Module(ks []Kernel) (ptx string, names []string) {
+	var b strings.Builder
+	b.WriteString(".version 7.0\n.target sm_75\n.address_size 64\n")
+	known := map[string]string{}
+	for _, k := range ks {
+		name, ok := known[k.Body]
+		if !ok {
+			name = fmt.Sprintf("weft_%d", len(known))
+			known[k.Body] = name
+			fmt.Fprintf(&b, "\n.visible .entry %s%s", name, k.Body)
+		}
+		names = append(names, name)
+	}
+	return b.String(), names
+}
+
+// Code writes the kernels of a case. The error is that of [kernels.Instr.Infer], or wraps [ErrUnknown].
+func (c Case) Code() (Code, error) {
+	out, err := c.Instr.Infer(c.In)
+	if err != nil {
+		return Code{}, err
+	}
+	w := &writer{align: c.align()}
+	if err := w.instr(c.Instr, c.In, out); err != nil {
+		return Code{}, err
+	}
+	return w.Code, nil
+}
+
+// writer gathers the kernels of a case.
+type writer struct {
+	Code
+	align int
+}
+
+// instr writes an instruction.
+func (w *writer) instr(i kernels.Instr, in, out []kernels.Type) error {
+	switch i := i.(type) {
+	case kernels.Map:
+		w.mapping(i, in, nil)
+	case kernels.Unary:
+		w.mapping(kernels.Map{Shape: out[0].Shape, Steps: []kernels.Step{{Op: i}}, Outs: []kernels.Out{{Reg: 1}}}, in, nil)
+	case kernels.Binary:
+		w.mapping(kernels.Map{Shape: out[0].Shape, Steps: []kernels.Step{{Op: i, Args: [2]int{0, 1}}}, Outs: []kernels.Out{{Reg: 2}}}, in, nil)
+	case kernels.Reduce:
+		w.mapping(kernels.Map{Shape: in[0].Shape, Outs: []kernels.Out{{Fold: &i}}}, in, nil)
+	case kernels.MaxGrad:
+		w.maxGrad(i, in)
+	case kernels.SumSquares:
+		w.sumSquares(in[0])
+	case kernels.NonFinite:
+		w.nonFinite(in[0])
+	case kernels.Cast:
+		w.cast(in[0], i.To)
+	case kernels.Fill:
+		w.fill(i)
+	case kernels.Viewed:
+		if m, ok := i.Of.(kernels.Map); ok {
+			w.mapping(m, in, i.In)
+			return nil
+		}
+		return w.moves(i, in, out[0])
+	default:
+		return w.moves(i, in, out[0])
+	}
+	return nil
+}
+
+// scratch takes bytes that only the case's kernels see.
+func (w *writer) scratch(bytes int) Param {
+	p := Param{Scratch, 0, w.Scratch}
+	w.Scratch += (bytes + 255) &^ 255
+	return p
+}
+
+// add ends a kernel.
+func (w *writer) add(e *emitter, x, y, threads int) {
+	w.Kernels = append(w.Kernels, Kernel{e.text(threads), e.params, [2]int{x, y}, threads})
+}
