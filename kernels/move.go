@@ -22,7 +22,7 @@ func Moves(i Instr, in []Type) []Move {
 	var views []*View
 	if v, ok := i.(Viewed); ok {
 		i, views = v.Of, v.In
-		in = v.seen(in)
+		in = v.Seen(in)
 	}
 	switch i.(type) {
 	case BroadcastTo, Reshape, Transpose, Slice, Pad, Concat:
