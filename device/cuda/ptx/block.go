@@ -1,0 +1,135 @@
+package ptx
+
+// block is the threads that share memory. It is used for one block after another.
+type block struct {
+	m       *Machine
+	k       *kernel
+	params  []byte
+	id      [3]uint32
+	dim     [3]uint32
+	grid    [3]uint32
+	dynamic int
+
+	warps   []*warp
+	shared  []byte
+	cells   []cell // one for each granule of shared
+	local   []byte // of every thread
+	epoch   uint32
+	serial  uint32 // of this block among those that the value was used for
+	arrived [16]int
+
+	clock int64
+	steps int64
+	limit int64
+	fault *Fault
+}
+
+func newBlock(m *Machine, k *kernel, threads, shared int) *block {
+	b := &block{m: m, k: k, shared: make([]byte, shared)}
+	b.cells = make([]cell, (shared+k.granule-1)/k.granule)
+	b.local = make([]byte, k.local*((threads+31)&^31))
+	for id := range (threads + 31) / 32 {
+		b.warps = append(b.warps, &warp{b: b, id: id, r: make([]lanes, len(k.template)), p: make([]uint32, k.preds)})
+	}
+	return b
+}
+
+func (b *block) thread(n int) [3]uint32 {
+	t := uint32(n)
+	return [3]uint32{t % b.dim[0], t / b.dim[0] % b.dim[1], t / b.dim[0] / b.dim[1]}
+}
+
+// run does one block.
+func (b *block) run() {
+	b.reset()
+	for b.fault == nil {
+		moved, live := false, false
+		for _, w := range b.warps {
+			moved = w.run() || moved
+			live = live || len(w.strands) > 0
+		}
+		switch {
+		case b.fault != nil || !live:
+			return
+		case b.release() || moved:
+		case b.fault == nil:
+			b.stuck()
+		}
+	}
+}
+
+// reset brings the block to its beginning, with memory and registers that nobody wrote.
+func (b *block) reset() {
+	fill(b.shared)
+	fill(b.local)
+	b.epoch++
+	b.serial++
+	b.arrived = [16]int{}
+	left := int(b.dim[0] * b.dim[1] * b.dim[2])
+	for _, w := range b.warps {
+		n := min(left, 32)
+		left -= n
+		w.live = full >> (32 - n)
+		w.strands = append(w.strands[:0], strand{m: w.live})
+		w.epoch++
+		w.last = nil
+		copy(w.r, b.k.template)
+		for _, s := range b.k.special {
+			b.special(w, s)
+		}
+	}
+}
+
+// special fills a register of the machine.
+func (b *block) special(w *warp, s special) {
+	r := &w.r[s.reg]
+	axis := int(s.name[len(s.name)-1] - 'x')
+	for l := range r {
+		one := uint32(1) << l
+		var v uint32
+		switch s.name {
+		case "%tid.x", "%tid.y", "%tid.z":
+			v = b.thread(w.id*32 + l)[axis]
+		case "%ntid.x", "%ntid.y", "%ntid.z":
+			v = b.dim[axis]
+		case "%ctaid.x", "%ctaid.y", "%ctaid.z":
+			v = b.id[axis]
+		case "%nctaid.x", "%nctaid.y", "%nctaid.z":
+			v = b.grid[axis]
+		case "%laneid":
+			v = uint32(l)
+		case "%warpid":
+			v = uint32(w.id)
+		case "%nwarpid":
+			v = uint32(len(b.warps))
+		case "%nsmid":
+			v = 1
+		case "%lanemask_eq":
+			v = one
+		case "%lanemask_lt":
+			v = one - 1
+		case "%lanemask_le":
+			v = one | one - 1
+		case "%lanemask_gt":
+			v = ^(one | one - 1)
+		case "%lanemask_ge":
+			v = ^(one - 1)
+		case "%dynamic_smem_size":
+			v = uint32(b.dynamic)
+		case "%total_smem_size":
+			v = uint32(len(b.shared))
+		}
+		r[l] = uint64(v)
+	}
+}
+
+// fill makes memory what nobody wrote.
+func fill(b []byte) {
+	if len(b) == 0 {
+		return
+	}
+	b[0] = 0xCD
+	for n := 1; n < len(b); n *= 2 {
+		copy(b[n:], b[:n])
+	}
+}

@@ -1,0 +1,64 @@
+package ptx
+
+import (
+	"encoding/binary"
+	"errors"
+
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/device/cuda"
+)
+
+// Export is Driver's. Only machines of the same [Host] can open the handle.
+func (m *Machine) Export(at uintptr) (h cuda.Handle, err error) {
+	err = m.do("export", func() error {
+		a := m.mem.at(uint64(at))
+		if a == nil || a.base != uint64(at) || !a.own {
+			return errors.New("what is exported is what Alloc gave, from its beginning")
+		}
+		m.host.made++
+		copy(h[:], "weft ptx")
+		binary.LittleEndian.PutUint64(h[8:], m.host.made)
+		binary.LittleEndian.PutUint64(h[16:], a.base)
+		if m.host.exports == nil {
+			m.host.exports = map[cuda.Handle]*alloc{}
+		}
+		m.host.exports[h] = a
+		return nil
+	})
+	return h, err
+}
+
+// Import is Driver's.
+func (m *Machine) Import(h cuda.Handle) (at uintptr, err error) {
+	err = m.do("import", func() error {
+		a := m.host.exports[h]
+		if a == nil || a.freed {
+			return errors.New("no memory of this host has the handle, or it was freed")
+		}
+		if m.mem.at(a.base) == a {
+			return errors.New("memory of this process")
+		}
+		b := m.mem.add(a.mem)
+		b.origin = a
+		m.imports[b.base] = true
+		at = uintptr(b.base)
+		return nil
+	})
+	return at, err
+}
+
+// Unimport is Driver's. It waits for all streams.
+func (m *Machine) Unimport(at uintptr) error {
+	m.host.mu.Lock()
+	defer m.host.mu.Unlock()
+	if m.closed {
+		return failed("unimport", device.ErrClosed)
+	}
+	m.settle()
+	if !m.imports[uint64(at)] {
+		return failed("unimport", errors.New("memory that Import did not give, or that was given back"))
+	}
+	delete(m.imports, uint64(at))
+	_, err := m.mem.remove(uint64(at))
+	return failed("unimport", err)
+}

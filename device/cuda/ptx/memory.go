@@ -1,0 +1,131 @@
+package ptx
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sort"
+
+	"github.com/weft-project/weft/device"
+)
+
+// Where memories begin, of all that lie in one address space. What is below and between belongs to nobody.
+const (
+	sharedWindow = 0x7d_0000_0000
+	localWindow  = 0x7e_0000_0000
+	globalBase   = 0x7f00_0000_0000
+	guard        = 4096
+)
+
+// alloc is an allocation. Its addresses are never used again.
+type alloc struct {
+	base     uint64
+	size     uint64
+	mem      []byte
+	readOnly bool
+	own      bool   // counts as the machine's memory
+	origin   *alloc // of an import: what another machine has
+	freed    bool
+	exports  int
+}
+
+// memory is the allocations of a machine, by address.
+type memory struct {
+	live  []*alloc
+	freed []*alloc // the latest, without their bytes
+	next  uint64
+	used  int
+	limit int
+}
+
+// keptFreed is how many freed allocations are remembered, to be named in faults.
+const keptFreed = 4096
+
+func (m *memory) alloc(n int) (*alloc, error) {
+	if n <= 0 {
+		return nil, errors.New("no bytes asked for")
+	}
+	if n > m.limit-m.used {
+		return nil, fmt.Errorf("%w: %d bytes asked for, %d of %d are free", device.ErrMemory, n, m.limit-m.used, m.limit)
+	}
+	mem := make([]byte, n)
+	fill(mem)
+	m.used += n
+	a := m.add(mem)
+	a.own = true
+	return a, nil
+}
+
+// add gives bytes an address.
+func (m *memory) add(mem []byte) *alloc {
+	if m.next == 0 {
+		m.next = globalBase
+	}
+	a := &alloc{base: m.next, size: uint64(len(mem)), mem: mem}
+	m.next += (uint64(len(mem))+255)&^255 + guard
+	m.live = append(m.live, a)
+	return a
+}
+
+// at finds the allocation that an address is in.
+func (m *memory) at(q uint64) *alloc {
+	k := sort.Search(len(m.live), func(k int) bool { return m.live[k].base > q }) - 1
+	if k < 0 || q-m.live[k].base >= m.live[k].size {
+		return nil
+	}
+	return m.live[k]
+}
+
+// remove ends an allocation that begins at an address.
+func (m *memory) remove(q uint64) (*alloc, error) {
+	a := m.at(q)
+	if a == nil || a.base != q {
+		return nil, fmt.Errorf("%w: %s", device.ErrReleased, m.near(q))
+	}
+	k := slices.Index(m.live, a)
+	m.live = slices.Delete(m.live, k, k+1)
+	if a.own {
+		m.used -= int(a.size)
+	}
+	a.freed = true
+	if len(m.freed) >= keptFreed {
+		m.freed = slices.Delete(m.freed, 0, keptFreed/2)
+	}
+	m.freed = append(m.freed, &alloc{base: a.base, size: a.size})
+	return a, nil
+}
+
+// bytes gives n bytes at an address, of one allocation.
+func (m *memory) bytes(q uint64, n int, write bool) ([]byte, error) {
+	a := m.at(q)
+	if a == nil || n < 0 || uint64(n) > a.size-(q-a.base) {
+		return nil, fmt.Errorf("%w: %d bytes at %#x: %s", device.ErrBounds, n, q, m.near(q))
+	}
+	return a.mem[q-a.base:][:n], nil
+}
+
+// near says what lies around an address.
+func (m *memory) near(q uint64) string {
+	for _, a := range m.freed {
+		if q-a.base < a.size {
+			return fmt.Sprintf("%#x is in %d bytes at %#x that were freed", q, a.size, a.base)
+		}
+	}
+	k := sort.Search(len(m.live), func(k int) bool { return m.live[k].base > q })
+	switch {
+	case len(m.live) == 0 || q < globalBase-1<<32:
+		return fmt.Sprintf("%#x is no address of this machine", q)
+	case k == 0:
+		a := m.live[0]
+		return fmt.Sprintf("%#x is %d bytes before the %d bytes at %#x", q, a.base-q, a.size, a.base)
+	}
+	a := m.live[k-1]
+	if q-a.base < a.size {
+		return fmt.Sprintf("%#x is byte %d of the %d bytes at %#x", q, q-a.base, a.size, a.base)
+	}
+	if k < len(m.live) && m.live[k].base-q < q-a.base-a.size {
+		b := m.live[k]
+		return fmt.Sprintf("%#x is %d bytes before the %d bytes at %#x", q, b.base-q, b.size, b.base)
+	}
+	return fmt.Sprintf("%#x is %d bytes behind the %d bytes at %#x", q, q-a.base-a.size, a.size, a.base)
+}

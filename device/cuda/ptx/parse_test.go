@@ -1,0 +1,63 @@
+package ptx
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/device/cuda"
+)
+
+// texts are what NVRTC made of the kernels in testdata.
+func texts(t testing.TB) map[string]string {
+	t.Helper()
+	names, err := filepath.Glob("testdata/*.ptx")
+	require.NoError(t, err)
+	require.NotEmpty(t, names)
+	out := map[string]string{}
+	for _, n := range names {
+		b, err := os.ReadFile(n)
+		require.NoError(t, err)
+		out[strings.TrimSuffix(filepath.Base(n), ".ptx")] = string(b)
+	}
+	return out
+}
+
+func TestWhatTheCompilerWritesIsLoaded(t *testing.T) {
+	m := New(Config{})
+	for name, text := range texts(t) {
+		mod, err := m.Load([]byte(text))
+		require.NoError(t, err, name)
+		require.NotEmpty(t, mod.(*module).kernels, name)
+		require.NoError(t, mod.Unload())
+	}
+	free, err := m.Room()
+	require.NoError(t, err)
+	require.Equal(t, 1<<30, free, "variables are freed with their module")
+}
+
+// whole makes a module of a kernel's body.
+func whole(body string) string {
+	return ".version 7.8\n.target sm_75\n.address_size 64\n" + body
+}
+
+func TestAnInstructionThatIsNotUnderstoodIsNamedWithItsLine(t *testing.T) {
+	_, err := New(Config{}).Load([]byte(whole(".visible .entry k()\n{\n.reg .b32 %r<3>;\n\twiggle.b32 %r1, %r2;\nret;\n}\n")))
+	require.ErrorIs(t, err, cuda.ErrImage)
+	require.ErrorContains(t, err, "k, line 7")
+	require.ErrorContains(t, err, "wiggle.b32 %r1, %r2")
+}
+
+func FuzzLoad(f *testing.F) {
+	for _, s := range texts(f) {
+		f.Add(s)
+	}
+	f.Add(whole(".func f() { call f, (); ret; } .entry k() { call f, (); }"))
+	f.Add(whole(".func f() { } .func g() { call f; call f; } .entry k() { call g; }"))
+	f.Fuzz(func(_ *testing.T, text string) {
+		_, _ = New(Config{Bytes: 1 << 20}).Load([]byte(text))
+	})
+}
