@@ -27,7 +27,7 @@ func TestSumsTapByTapAgreeWithProductsOfColumns(t *testing.T) {
 		case 2: // several rounds of sums, more steps than are done at once
 			w.Kernel, x = [2]int{3, 3}, device.Shape{1, 12, 9, 9}
 		}
-		if _, err := w.whole().over(x[2], x[3]); err != nil {
+		if _, err := w.Whole().over(x[2], x[3]); err != nil {
 			continue
 		}
 		compareConvolutions(t, w, x, 1+r.IntN(7), r)

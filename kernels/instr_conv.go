@@ -22,7 +22,7 @@ func Square(k, stride, pad int) Window {
 // String prints the kernel, and what differs from a stride and dilation of 1 and no padding.
 func (w Window) String() string {
 	s := fmt.Sprintf("%d×%d", w.Kernel[0], w.Kernel[1])
-	w = w.whole()
+	w = w.Whole()
 	if w.Stride != [2]int{1, 1} {
 		s += fmt.Sprintf(" stride=%v", w.Stride)
 	}
@@ -37,8 +37,8 @@ func (w Window) String() string {
 	return s
 }
 
-// whole has the defaults filled in.
-func (w Window) whole() Window {
+// Whole has the defaults filled in.
+func (w Window) Whole() Window {
 	for a := range 2 {
 		if w.Stride[a] == 0 {
 			w.Stride[a] = 1
@@ -80,7 +80,7 @@ func (w Window) images(i Instr, in []Type, k int) ([2]int, error) {
 	if len(in[k].Shape) != 4 {
 		return [2]int{}, refuse(i, in, "operand %d must be images (n, channels, height, width)", k)
 	}
-	out, err := w.whole().over(in[k].Shape[2], in[k].Shape[3])
+	out, err := w.Whole().over(in[k].Shape[2], in[k].Shape[3])
 	if err != nil {
 		return out, refuse(i, in, "%v", err)
 	}
@@ -109,7 +109,7 @@ func (i Im2col) columns(self Instr, in []Type, x Type) ([]Type, error) {
 	if len(x.Shape) != 4 {
 		return nil, refuse(self, in, "expected images (n, channels, height, width)")
 	}
-	out, err := i.whole().over(x.Shape[2], x.Shape[3])
+	out, err := i.Whole().over(x.Shape[2], x.Shape[3])
 	if err != nil {
 		return nil, refuse(self, in, "%v", err)
 	}
@@ -231,7 +231,7 @@ func (i Conv2dGradX) Infer(in []Type) ([]Type, error) {
 
 // gradient checks that operand k has the shape of the result of images x and kernels w.
 func (w Window) gradient(i Instr, in []Type, k int, x, kernels device.Shape) error {
-	out, err := w.whole().over(x[2], x[3])
+	out, err := w.Whole().over(x[2], x[3])
 	if err != nil {
 		return refuse(i, in, "%v", err)
 	}

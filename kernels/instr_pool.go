@@ -35,7 +35,7 @@ func (w Window) pooled(i Instr, in []Type) ([]Type, error) {
 // halves refuses padding under which a kernel without dilation would see nothing else, as PyTorch does. The window must have been found
 // to fit.
 func (w Window) halves(i Instr, in []Type) error {
-	w = w.whole()
+	w = w.Whole()
 	for a := range 2 {
 		reach := (w.Kernel[a]-1)*w.Dilation[a] + 1
 		if pad := max(w.Before[a], w.After[a]); pad > reach/2 {

@@ -20,7 +20,7 @@ type pooling struct {
 type span struct{ first, n int }
 
 func newPooling(w Window, x, y device.Shape) *pooling {
-	w = w.whole()
+	w = w.Whole()
 	two := [2]int{2, 2}
 	p := &pooling{
 		n: x[0] * x[1], h: x[2], w: x[3], oh: y[2], ow: y[3], dy: w.Dilation[0], dx: w.Dilation[1],

@@ -15,6 +15,7 @@ type launch struct {
 	grid, block [3]uint32
 	shared      uint32
 	args        []arg
+	loose       cuda.Func // instead of fn, where an address is no multiple of 16; nil: fn minds none
 }
 
 // arg is an argument, in the order of the kernel's parameters.
@@ -27,7 +28,8 @@ type arg struct {
 type argKind uint8
 
 const (
-	argOut     argKind = iota // the address of a result
+	argNone    argKind = iota // 8 bytes of zeros
+	argOut                    // the address of a result
 	argIn                     // of an operand
 	argScratch                // of the scratch
 	argFault                  // of the GPU's fault record
@@ -50,6 +52,36 @@ func (c *code) temp(n int) (off int) {
 }
 
 func (l *launch) add(a arg) *launch { l.args = append(l.args, a); return l }
+
+// join appends another code, whose results and operands are addresses of this one.
+func (c *code) join(sub *code, outs, ins []arg) {
+	scratch := arg{argScratch, 0, uint64(c.temp(sub.scratch))}
+	for _, l := range sub.launches {
+		args := make([]arg, len(l.args))
+		for k, a := range l.args {
+			switch a.kind {
+			case argOut:
+				args[k] = outs[a.index].plus(a.value)
+			case argIn:
+				args[k] = ins[a.index].plus(a.value)
+			case argScratch:
+				args[k] = scratch.plus(a.value)
+			default:
+				args[k] = a
+			}
+		}
+		l.args = args
+		c.launches = append(c.launches, l)
+	}
+	c.hold = append(c.hold, sub.hold...)
+}
+
+// plus is an address some bytes further on.
+func (a arg) plus(bytes uint64) arg { a.value += bytes; return a }
+
+func outArg(k int) arg       { return arg{argOut, k, 0} }
+func inArg(k int) arg        { return arg{argIn, k, 0} }
+func scratchArg(off int) arg { return arg{argScratch, 0, uint64(off)} }
 
 // dynamic asks for shared memory beside what the kernel declares.
 func (l *launch) dynamic(bytes int) *launch { l.shared = uint32(bytes); return l }

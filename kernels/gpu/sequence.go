@@ -52,18 +52,18 @@ func (s *builder) add(c *code, outs, ins []spot, fault uint64) {
 		if l.grid[0] == 0 || l.grid[1] == 0 || l.grid[2] == 0 {
 			continue // it has nothing to do
 		}
-		s.list.Add(l.fn, l.grid, l.block, l.shared)
+		fn := l.fn
+		if l.loose != nil && l.misaligned(outs, ins) {
+			fn = l.loose
+		}
+		s.list.Add(fn, l.grid, l.block, l.shared)
 		for _, a := range l.args {
-			at := func(buf, off int) {
-				s.patches = append(s.patches, patch{s.list.Addr(0), buf, uintptr(off) + uintptr(a.value)})
-			}
 			switch a.kind {
-			case argOut:
-				at(outs[a.index].buf, outs[a.index].off)
-			case argIn:
-				at(ins[a.index].buf, ins[a.index].off)
-			case argScratch:
-				at(-1, 0)
+			case argNone:
+				s.list.Addr(0)
+			case argOut, argIn, argScratch:
+				p := a.spot(outs, ins)
+				s.patches = append(s.patches, patch{s.list.Addr(0), p.buf, uintptr(p.off)})
 			case argFault:
 				s.list.Addr(s.backend.gpu.FaultAddr())
 			case argCode:
@@ -77,6 +77,26 @@ func (s *builder) add(c *code, outs, ins []spot, fault uint64) {
 	}
 	s.scratch = max(s.scratch, c.scratch)
 	s.hold = append(s.hold, c.hold...)
+}
+
+// spot is where an address lies; −1 is the scratch.
+func (a arg) spot(outs, ins []spot) spot {
+	s := spot{-1, 0}
+	switch a.kind {
+	case argOut:
+		s = outs[a.index]
+	case argIn:
+		s = ins[a.index]
+	}
+	s.off += int(a.value)
+	return s
+}
+
+// misaligned says that an address is no multiple of 16. Buffers are aligned to more.
+func (l *launch) misaligned(outs, ins []spot) bool {
+	return slices.ContainsFunc(l.args, func(a arg) bool {
+		return (a.kind == argOut || a.kind == argIn || a.kind == argScratch) && a.spot(outs, ins).off%16 != 0
+	})
 }
 
 // faults says whether a code reports faults.

@@ -12,19 +12,3 @@ func (b *backend) lowerMap(i kernels.Instr, in []kernels.Type, views []*kernels.
 func (b *backend) lowerMove(i kernels.Instr, in []kernels.Type, views []*kernels.View, out []kernels.Type) (*code, error) {
 	return nil, unknown(i)
 }
-
-func (b *backend) lowerProduct(i kernels.MatMul, in []kernels.Type, views []*kernels.View, out []kernels.Type) (*code, error) {
-	return nil, unknown(i)
-}
-
-func (b *backend) lowerProductThen(i kernels.MatMulThen, in []kernels.Type, views []*kernels.View, out []kernels.Type) (*code, error) {
-	return nil, unknown(i)
-}
-
-func (b *backend) lowerConv(i kernels.Instr, in, out []kernels.Type) (*code, error) {
-	return nil, unknown(i)
-}
-
-func (b *backend) lowerPool(i kernels.Instr, in, out []kernels.Type) (*code, error) {
-	return nil, unknown(i)
-}

@@ -200,6 +200,9 @@ func checkInPlace(t *testing.T, d device.Device) {
 				may, ran[family] = may && ok, ran[family] || ok
 			}
 			err = k.Run(outs, ins)
+			if err == nil {
+				err = late(t, d, all)
+			}
 			if !may {
 				require.ErrorIs(t, err, kernels.ErrOperands, "%v of %v", i, types(in))
 			} else {

@@ -1,0 +1,75 @@
+package gpu
+
+import (
+	"errors"
+
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/device/cuda"
+)
+
+// library is the driver's library for products; nil where it has none.
+func (b *backend) library() cuda.Multiplier {
+	m, _ := b.gpu.Driver().(cuda.Multiplier)
+	return m
+}
+
+// mostCalls is how many calls of a library may stand for one instruction: it knows batches along one axis only.
+const mostCalls = 64
+
+// byLibrary is multiply with the driver's library. It is not done where that cannot.
+func (b *backend) byLibrary(c *code, p *products, e epilogue) (done bool, err error) {
+	lib := b.library()
+	if lib == nil || p.k == 0 || p.splits != 0 {
+		return false, nil
+	}
+	lda, turnA, okA := p.a.stored()
+	ldb, turnB, okB := p.b.stored()
+	calls, last := 1, len(p.dims)-1
+	for _, d := range p.dims[:max(last, 0)] {
+		calls *= d
+	}
+	if !okA || !okB || calls > mostCalls {
+		return false, nil
+	}
+	s := cuda.ProductSpec{
+		M: p.m, N: p.n, K: p.k, TransA: turnA, TransB: turnB, LDA: lda, LDB: ldb, LDD: p.n, LDC: p.n, StrideD: p.m * p.n, StrideC: p.m * p.n,
+		Epilogue: e.kind, Align: 16,
+	}
+	if last >= 0 {
+		s.Batch, s.StrideA, s.StrideB = p.dims[last], p.a.batch[last], p.b.batch[last]
+	}
+	switch {
+	case p.dtype == device.Float64:
+		s.In, s.Out = cuda.F64, cuda.F64
+	case b.cfg.Precision == TF32:
+		s.Arithmetic = cuda.TF32
+	}
+	f, err := lib.Product(s)
+	if errors.Is(err, cuda.ErrNoProduct) || errors.Is(err, cuda.ErrNoLibrary) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	s.Align, s.MaxWorkspace = p.dtype.Size(), max(f.Workspace(), 1)
+	loose, err := lib.Product(s)
+	if err != nil {
+		return false, err
+	}
+	work := c.temp(max(f.Workspace(), loose.Workspace()))
+	for at := range calls {
+		a, bb, rest := 0, 0, at
+		for k := last - 1; k >= 0; k-- {
+			i := rest % p.dims[k]
+			rest /= p.dims[k]
+			a += i * p.a.batch[k]
+			bb += i * p.b.batch[k]
+		}
+		bytes := func(n int) uint64 { return uint64(n * p.dtype.Size()) }
+		d := p.to.plus(bytes(at * max(s.Batch, 1) * p.m * p.n))
+		l := c.call(f, 1, 1)
+		l.loose = loose
+		l.add(p.a.at.plus(bytes(a))).add(p.b.at.plus(bytes(bb))).add(d).add(d).add(e.bias).add(arg{}).add(scratchArg(work))
+	}
+	return true, nil
+}

@@ -1,0 +1,260 @@
+package gpu
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/kernels"
+	"github.com/weft-project/weft/kernels/stride"
+)
+
+// side is an operand of a batch of products: its matrices op(x), and where they lie, in elements.
+type side struct {
+	at         arg
+	batch      []int // strides
+	rows, cols int
+	row, col   int // strides
+}
+
+// products are c = op(a)·op(b), many of them, of one dtype. Each result follows the one before, without gaps.
+type products struct {
+	dtype   device.Dtype
+	to      arg
+	a, b    side
+	dims    []int // the batch; the sides have a stride for each
+	m, n, k int
+	// The terms of the sums come in pieces of so many, which lie some elements from each other. Splits add up so many pieces each, to a result of
+	// their own. The zero value: there is one piece.
+	inner, per, splits int
+	pieceA, pieceB     int
+}
+
+// lowerProduct makes the launches of a product.
+func (b *backend) lowerProduct(i kernels.MatMul, in []kernels.Type, views []*kernels.View, out []kernels.Type) (*code, error) {
+	c := &code{}
+	p, err := b.productOf(c, i, in, views, out[0].Shape, outArg(0))
+	if err != nil {
+		return nil, err
+	}
+	return c, b.multiply(c, p, epilogue{})
+}
+
+// productOf says how the operands of an instruction lie, having some laid out first where no kernel reads them as they are.
+func (b *backend) productOf(c *code, i kernels.MatMul, in []kernels.Type, views []*kernels.View, out device.Shape, to arg) (*products, error) {
+	batch := out[:len(out)-2]
+	p := &products{dtype: in[0].Dtype, to: to}
+	sides, seen := [2]*side{&p.a, &p.b}, [2]*kernels.View{}
+	for k, trans := range []bool{i.TransA, i.TransB} {
+		seen[k] = kernels.Whole(in[k].Shape)
+		if views != nil && views[k] != nil {
+			seen[k] = views[k]
+		}
+		*sides[k] = sideOf(inArg(k), in[k].Dtype, seen[k], trans, batch)
+		if !b.readable(sides[k]) {
+			if err := b.layOut(c, sides[k], in[k], seen[k], seen[k].Shape, trans, batch); err != nil {
+				return nil, err
+			}
+		}
+	}
+	p.gather(batch)
+	if len(p.dims) <= 3 {
+		return p, nil
+	}
+	for k, trans := range []bool{i.TransA, i.TransB} { // every matrix where it would be without broadcasting
+		whole := append(slices.Clone(batch), seen[k].Shape[len(seen[k].Shape)-2:]...)
+		if err := b.layOut(c, sides[k], in[k], seen[k], whole, trans, batch); err != nil {
+			return nil, err
+		}
+	}
+	p.gather(batch)
+	return p, nil
+}
+
+func sideOf(at arg, d device.Dtype, v *kernels.View, trans bool, batch device.Shape) side {
+	r := len(v.Shape) - 2
+	s := side{at.plus(uint64(v.Offset * d.Size())), stride.Stretch(v.Strides, v.Shape[:r], batch), v.Shape[r], v.Shape[r+1], v.Strides[r], v.Strides[r+1]}
+	if trans {
+		s.rows, s.cols, s.row, s.col = s.cols, s.rows, s.col, s.row
+	}
+	return s
+}
+
+// layOut has a side copied into scratch, as a contiguous tensor of a shape that it broadcasts to.
+func (b *backend) layOut(c *code, s *side, in kernels.Type, v *kernels.View, shape device.Shape, trans bool, batch device.Shape) error {
+	to := kernels.Type{Dtype: in.Dtype, Shape: shape}
+	if err := shape.Check(); err != nil {
+		return fmt.Errorf("%w: %v", kernels.ErrOperands, err)
+	}
+	seen := kernels.Type{Dtype: in.Dtype, Shape: v.Shape}
+	copied, err := b.lowerMove(kernels.BroadcastTo{Shape: shape}, []kernels.Type{seen}, []*kernels.View{v}, []kernels.Type{to})
+	if err != nil {
+		return err
+	}
+	at := scratchArg(c.temp(to.Bytes()))
+	c.join(copied, []arg{at}, []arg{{s.at.kind, s.at.index, 0}})
+	*s = sideOf(at, in.Dtype, kernels.Whole(shape), trans, batch)
+	return nil
+}
+
+// gather chooses the batch. Matrices of a that meet the same b become one tall matrix where they lie so.
+func (p *products) gather(batch device.Shape) {
+	p.m, p.n, p.k = p.a.rows, p.b.cols, p.a.cols
+	axes := append(slices.Clone(batch), p.m)
+	dims, st := stride.Collapse(axes, stride.RowMajor(axes), append(slices.Clone(p.a.batch), p.a.row), append(slices.Clone(p.b.batch), 0))
+	if last := len(dims) - 1; last >= 0 && st[2][last] == 0 && dims[last] >= p.m {
+		p.m, p.a.row = dims[last], st[1][last]
+		dims, st[1], st[2] = dims[:last], st[1][:last], st[2][:last]
+	} else {
+		dims, st = stride.Collapse(batch, stride.RowMajor(batch), p.a.batch, p.b.batch)
+	}
+	p.dims, p.a.batch, p.b.batch = dims, st[1], st[2]
+}
+
+// multiply makes the launches of products.
+func (b *backend) multiply(c *code, p *products, e epilogue) error {
+	const most = math.MaxInt32 - 256
+	count := 1
+	for _, d := range p.dims {
+		count *= d
+	}
+	if max(p.m, p.n, p.k, count) > most {
+		return fmt.Errorf("%w: a product of more than %d rows, columns, terms or matrices", kernels.ErrOperands, most)
+	}
+	if p.m == 0 || p.n == 0 || count == 0 {
+		return nil
+	}
+	if done, err := b.byLibrary(c, p, e); done || err != nil {
+		return err
+	}
+	if p.splits == 0 {
+		p.inner, p.per, p.splits = max(p.k, 1), 1, 1
+		if n := p.worth(count); n > 1 {
+			return b.split(c, p, count, n)
+		}
+	}
+	return b.byKernel(c, p, count)
+}
+
+// tiles is how many blocks make a result with tiles of n×n.
+func (p *products) tiles(n int) int { return (p.m + n - 1) / n * ((p.n + n - 1) / n) }
+
+const (
+	smallTile   = 32
+	fewBlocks   = 128  // fewer leave a GPU idle
+	longSum     = 4096 // terms that may be added up by several blocks
+	splitPieces = 512  // terms of each, at least
+)
+
+// worth is how many blocks should share the terms of one result. It depends on extents alone, as sums do on it.
+func (p *products) worth(count int) int {
+	blocks := p.tiles(smallTile) * count
+	if p.k < longSum || blocks >= fewBlocks {
+		return 1
+	}
+	return min(fewBlocks/blocks, p.k/splitPieces)
+}
+
+// split has parts of the sums computed beside each other, and adds them up.
+func (b *backend) split(c *code, p *products, count, n int) error {
+	q := *p
+	q.inner = (p.k + n - 1) / n
+	q.per, q.splits = 1, (p.k+q.inner-1)/q.inner
+	q.pieceA, q.pieceB = q.inner*p.a.col, q.inner*p.b.row
+	return b.addUp(c, &q, count)
+}
+
+// addUp computes all splits and adds them up.
+func (b *backend) addUp(c *code, p *products, count int) error {
+	if p.splits == 1 {
+		return b.byKernel(c, p, count)
+	}
+	parts := kernels.Type{Dtype: p.dtype, Shape: device.Shape{count, p.splits, p.m * p.n}}
+	if err := parts.Shape.Check(); err != nil {
+		return fmt.Errorf("%w: %v", kernels.ErrOperands, err)
+	}
+	sum := kernels.Reduce{Fn: kernels.Sum, Axes: []int{1}}
+	out, err := sum.Infer([]kernels.Type{parts})
+	if err != nil {
+		return err
+	}
+	added, err := b.lowerMap(sum, []kernels.Type{parts}, nil, out)
+	if err != nil {
+		return err
+	}
+	to := p.to
+	p.to = scratchArg(c.temp(parts.Bytes()))
+	if err := b.byKernel(c, p, count); err != nil {
+		return err
+	}
+	c.join(added, []arg{to}, []arg{p.to})
+	return nil
+}
+
+// byKernel is multiply with a kernel of our own.
+func (b *backend) byKernel(c *code, p *products, count int) error {
+	name, tile, threads := "gemm_small_", smallTile, 64
+	large := 128
+	if p.dtype == device.Float64 {
+		large = 64
+	}
+	if p.m > large/2 && p.n > large/2 && p.tiles(large)*count >= fewBlocks/2 {
+		name, tile, threads = "gemm_large_", large, 256
+	}
+	f, err := b.kernel("gemm", name+suffix(p.dtype), 0)
+	if err != nil {
+		return err
+	}
+	d, sa, sb := padded(p.dims), padded(p.a.batch), padded(p.b.batch)
+	l := c.call(f, p.tiles(tile), threads)
+	l.grid[2] = uint32(min(count*p.splits, 65535))
+	l.add(p.to).add(p.a.at).add(p.b.at)
+	for _, n := range []int{p.m, p.n, p.k, p.inner, p.per, p.splits, count * p.splits, max(d[1], 1), max(d[2], 1), p.n} {
+		l.u32(n)
+	}
+	for _, n := range []int{p.m * p.n, p.a.row, p.a.col, p.pieceA, sa[0], sa[1], sa[2], p.b.row, p.b.col, p.pieceB, sb[0], sb[1], sb[2]} {
+		l.u64(uint64(n))
+	}
+	return nil
+}
+
+// padded puts up to three numbers at the end of three.
+func padded(s []int) (three [3]int) {
+	copy(three[3-len(s):], s)
+	return three
+}
+
+// suffix is how the names of kernels for a dtype end.
+func suffix(d device.Dtype) string {
+	if d == device.Float64 {
+		return "f64"
+	}
+	return "f32"
+}
+
+// readable says whether the way an operand lies can be read by what multiplies here.
+func (b *backend) readable(s *side) bool {
+	if b.library() == nil {
+		return true
+	}
+	_, _, ok := s.stored()
+	return ok
+}
+
+// stored says how a library sees the matrices: the distance of their rows or, turned, of their columns. Not ok where neither is contiguous.
+func (s *side) stored() (ld int, turned, ok bool) {
+	if ld, ok = leading(s.rows, s.cols, s.row, s.col); ok {
+		return ld, false, true
+	}
+	ld, ok = leading(s.cols, s.rows, s.col, s.row)
+	return ld, true, ok
+}
+
+// leading is the distance of contiguous rows that do not overlap.
+func leading(rows, cols, row, col int) (ld int, ok bool) {
+	if rows <= 1 {
+		row = max(cols, 1)
+	}
+	return row, (cols <= 1 || col == 1) && row >= max(cols, 1)
+}
