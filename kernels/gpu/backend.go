@@ -8,6 +8,7 @@ import (
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
 	"github.com/weft-project/weft/kernels"
+	"github.com/weft-project/weft/kernels/gpu/cu"
 )
 
 // backend is a [kernels.Backend] for one GPU.
@@ -17,11 +18,12 @@ type backend struct {
 	cfg    Config
 	faults faults
 
-	mu     sync.Mutex
-	images map[string]cuda.Module // of package cu, by file
-	funcs  map[funcKey]cuda.Func
-	made   made
-	graphs graphs
+	mu      sync.Mutex
+	images  map[string]cuda.Module // of package cu, by file
+	funcs   map[funcKey]cuda.Func
+	made    made
+	graphs  graphs
+	written written
 }
 
 type funcKey struct {
@@ -49,10 +51,11 @@ func (b *backend) kernel(module, name string, shared int) (cuda.Func, error) {
 	}
 	m := b.images[module]
 	if m == nil {
-		text, err := image(module)
-		if err != nil {
-			return nil, err
+		text := cu.Module(module)
+		if text == nil {
+			return nil, fmt.Errorf("%w: there is no module %s", kernels.ErrNoBackend, module)
 		}
+		var err error
 		if m, err = b.gpu.Driver().Load(text); err != nil {
 			return nil, fmt.Errorf("module %s: %w", module, err)
 		}
@@ -78,47 +81,38 @@ func (b *backend) close() error {
 	return errors.Join(errs...)
 }
 
-// lower makes the launches of an instruction, whose operands Infer has accepted. It is cheap where the kernels are there already:
-// an optimizer's step is a new instruction each time.
-func (b *backend) lower(i kernels.Instr, in, out []kernels.Type) (*code, error) {
+// lower makes the launches of an instruction, whose operands Infer has accepted; align is what all addresses are multiples of: 16, or else 8.
+// It is cheap where the kernels are there already: an optimizer's step is a new instruction each time.
+func (b *backend) lower(i kernels.Instr, in, out []kernels.Type, align int) (*code, error) {
 	switch i := i.(type) {
+	case kernels.Map, kernels.Unary, kernels.Binary, kernels.Reduce, kernels.MaxGrad, kernels.SumSquares, kernels.NonFinite,
+		kernels.BroadcastTo, kernels.Reshape, kernels.Transpose, kernels.Slice, kernels.Pad, kernels.Concat, kernels.Cast, kernels.Fill:
+		return b.generate(i, in, align)
 	case kernels.Viewed:
-		return b.lowerViewed(i, in, out)
-	case kernels.Map, kernels.Unary, kernels.Binary, kernels.Reduce:
-		return b.lowerMap(i, in, nil, out)
-	case kernels.BroadcastTo, kernels.Reshape, kernels.Transpose, kernels.Slice, kernels.Pad, kernels.Concat, kernels.Cast, kernels.Fill:
-		return b.lowerMove(i, in, nil, out)
-	case kernels.Softmax, kernels.SoftmaxGrad, kernels.CrossEntropy, kernels.CrossEntropyGrad, kernels.Normalize, kernels.NormalizeGrad,
-		kernels.LayerNorm, kernels.LayerNormGrad, kernels.MaxGrad, kernels.Gather, kernels.ScatterAdd:
-		return b.lowerRows(i, in, out)
-	case kernels.Update, kernels.UpdateMany, kernels.OnRows, kernels.SumSquares, kernels.NonFinite:
-		return b.lowerOptim(i, in, out)
-	case kernels.Random, kernels.Dropout:
-		return b.lowerRandom(i, in, out)
+		switch of := i.Of.(type) {
+		case kernels.MatMul:
+			return b.lowerProduct(of, in, i.In, out, align)
+		case kernels.MatMulThen:
+			return b.lowerProductThen(of, in, i.In, out, align)
+		}
+		return b.generate(i, in, align)
 	case kernels.MatMul:
-		return b.lowerProduct(i, in, nil, out)
+		return b.lowerProduct(i, in, nil, out, align)
 	case kernels.MatMulThen:
-		return b.lowerProductThen(i, in, nil, out)
+		return b.lowerProductThen(i, in, nil, out, align)
 	case kernels.Conv2d, kernels.Conv2dGradX, kernels.Conv2dGradW, kernels.Im2col, kernels.Col2im:
 		return b.lowerConv(i, in, out)
 	case kernels.MaxPool2d, kernels.MaxPool2dGrad, kernels.AvgPool2d, kernels.AvgPool2dGrad:
 		return b.lowerPool(i, in, out)
+	case kernels.Softmax, kernels.SoftmaxGrad, kernels.CrossEntropy, kernels.CrossEntropyGrad, kernels.Normalize, kernels.NormalizeGrad,
+		kernels.LayerNorm, kernels.LayerNormGrad, kernels.Gather, kernels.ScatterAdd:
+		return b.lowerRows(i, in, out)
+	case kernels.Update, kernels.UpdateMany, kernels.OnRows:
+		return b.lowerOptim(i, in, out)
+	case kernels.Random, kernels.Dropout:
+		return b.lowerRandom(i, in, out)
 	}
 	return nil, unknown(i)
-}
-
-// lowerViewed is lower for what reads operands through views.
-func (b *backend) lowerViewed(i kernels.Viewed, in, out []kernels.Type) (*code, error) {
-	seen := i.Seen(in)
-	switch of := i.Of.(type) {
-	case kernels.Map:
-		return b.lowerMap(of, seen, i.In, out)
-	case kernels.MatMul:
-		return b.lowerProduct(of, seen, i.In, out)
-	case kernels.MatMulThen:
-		return b.lowerProductThen(of, seen, i.In, out)
-	}
-	return b.lowerMove(i.Of, seen, i.In, out)
 }
 
 // unknown is the error of an instruction that has no kernel.

@@ -5,17 +5,17 @@ import "github.com/weft-project/weft/device/cuda"
 // code is an instruction made ready for operands of some types: launches in order, whose addresses are filled in by who knows them.
 type code struct {
 	launches []launch
+	align    int // what all addresses from outside are multiples of, where it matters
 	scratch  int // bytes that the launches share, and nobody else sees; aligned to 256
-	hold     []*module
 }
 
 // launch is one launch of a code.
 type launch struct {
 	fn          cuda.Func
+	body        string // of a generated kernel, where fn is nil: it is loaded with the others of its sequence
 	grid, block [3]uint32
 	shared      uint32
 	args        []arg
-	loose       cuda.Func // instead of fn, where an address is no multiple of 16; nil: fn minds none
 }
 
 // arg is an argument, in the order of the kernel's parameters.
@@ -73,7 +73,6 @@ func (c *code) join(sub *code, outs, ins []arg) {
 		l.args = args
 		c.launches = append(c.launches, l)
 	}
-	c.hold = append(c.hold, sub.hold...)
 }
 
 // plus is an address some bytes further on.

@@ -33,10 +33,20 @@ func (b *backend) byLibrary(c *code, p *products, e epilogue) (done bool, err er
 	}
 	s := cuda.ProductSpec{
 		M: p.m, N: p.n, K: p.k, TransA: turnA, TransB: turnB, LDA: lda, LDB: ldb, LDD: p.n, LDC: p.n, StrideD: p.m * p.n, StrideC: p.m * p.n,
-		Epilogue: e.kind, Align: 16,
+		Epilogue: e.kind, Align: c.align,
 	}
 	if last >= 0 {
 		s.Batch, s.StrideA, s.StrideB = p.dims[last], p.a.batch[last], p.b.batch[last]
+	}
+	bytes := func(n int) uint64 { return uint64(n * p.dtype.Size()) }
+	offsets := []uint64{p.a.at.value, p.b.at.value, p.to.value, e.bias.value}
+	for k := range p.dims {
+		offsets = append(offsets, bytes(p.a.batch[k]), bytes(p.b.batch[k]), bytes(p.m*p.n))
+	}
+	for _, off := range offsets {
+		for off%uint64(s.Align) != 0 {
+			s.Align /= 2
+		}
 	}
 	switch {
 	case p.dtype == device.Float64:
@@ -51,12 +61,7 @@ func (b *backend) byLibrary(c *code, p *products, e epilogue) (done bool, err er
 	if err != nil {
 		return false, err
 	}
-	s.Align, s.MaxWorkspace = p.dtype.Size(), max(f.Workspace(), 1)
-	loose, err := lib.Product(s)
-	if err != nil {
-		return false, err
-	}
-	work := c.temp(max(f.Workspace(), loose.Workspace()))
+	work := c.temp(f.Workspace())
 	for at := range calls {
 		a, bb, rest := 0, 0, at
 		for k := last - 1; k >= 0; k-- {
@@ -65,11 +70,8 @@ func (b *backend) byLibrary(c *code, p *products, e epilogue) (done bool, err er
 			a += i * p.a.batch[k]
 			bb += i * p.b.batch[k]
 		}
-		bytes := func(n int) uint64 { return uint64(n * p.dtype.Size()) }
 		d := p.to.plus(bytes(at * max(s.Batch, 1) * p.m * p.n))
-		l := c.call(f, 1, 1)
-		l.loose = loose
-		l.add(p.a.at.plus(bytes(a))).add(p.b.at.plus(bytes(bb))).add(d).add(d).add(e.bias).add(arg{}).add(scratchArg(work))
+		c.call(f, 1, 1).add(p.a.at.plus(bytes(a))).add(p.b.at.plus(bytes(bb))).add(d).add(d).add(e.bias).add(arg{}).add(scratchArg(work))
 	}
 	return true, nil
 }

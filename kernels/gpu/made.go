@@ -1,7 +1,6 @@
 package gpu
 
 import (
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"runtime"
@@ -9,27 +8,25 @@ import (
 	"weak"
 
 	"github.com/weft-project/weft/device/cuda"
+	"github.com/weft-project/weft/kernels/gpu/gen"
 )
 
 const (
-	// recentModules is how many generated modules are kept loaded though nothing uses them.
+	// recentModules is how many modules of generated kernels are kept loaded though nothing uses them.
 	recentModules = 256
 	// deadModules is how many wait to be unloaded, which the host has to wait for.
 	deadModules = 64
 )
 
-// module is generated kernels. It is unloaded some time after the last code that holds it is gone.
-type module struct {
-	cuda.Module
-	text [sha256.Size]byte
-}
+// module is generated kernels. It is unloaded some time after the last sequence that holds it is gone.
+type module struct{ cuda.Module }
 
-// made are the generated modules that are loaded, by their text.
+// made are the generated kernels that are loaded, by their text.
 type made struct {
 	gpu *cuda.GPU
 
 	mu     sync.Mutex
-	byText map[[sha256.Size]byte]weak.Pointer[module]
+	byBody map[string]madeKernel
 	recent [recentModules]*module
 	next   int
 	loaded map[cuda.Module]struct{} // all, for close
@@ -37,43 +34,72 @@ type made struct {
 	closed bool
 }
 
-// load gives the module of a text. Who keeps its functions keeps the module.
-func (d *made) load(text string) (*module, error) {
-	key := sha256.Sum256([]byte(text))
+type madeKernel struct {
+	fn cuda.Func
+	of weak.Pointer[module]
+}
+
+// load gives the kernels of bodies, and the modules that whoever launches them holds. Those that are not there yet become one module.
+func (d *made) load(bodies []string) (fns []cuda.Func, hold []*module, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if m := d.byText[key].Value(); m != nil {
-		return m, nil
+	fns = make([]cuda.Func, len(bodies))
+	var missing []gen.Kernel
+	var at []int
+	for k, body := range bodies {
+		known := d.byBody[body]
+		if m := known.of.Value(); m != nil {
+			fns[k], hold = known.fn, append(hold, m)
+		} else {
+			missing, at = append(missing, gen.Kernel{Body: body}), append(at, k)
+		}
+	}
+	if len(missing) == 0 {
+		return fns, hold, nil
 	}
 	if err := d.bury(deadModules); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	text, names := gen.Module(missing)
+	m, err := d.add(text)
+	if err != nil {
+		return nil, nil, err
+	}
+	for k, x := range missing {
+		fn, err := m.Func(names[k], 0)
+		if err != nil {
+			return nil, nil, fmt.Errorf("generated kernel: %w", err)
+		}
+		fns[at[k]] = fn
+		d.byBody[x.Body] = madeKernel{fn, weak.Make(m)}
+	}
+	return fns, append(hold, m), nil
+}
+
+// add loads a module.
+func (d *made) add(text string) (*module, error) {
 	loaded, err := d.gpu.Driver().Load([]byte(text))
 	if err != nil {
-		return nil, fmt.Errorf("a generated module: %w", err)
+		return nil, fmt.Errorf("generated kernels: %w", err)
 	}
-	m := &module{loaded, key}
-	if d.byText == nil {
-		d.byText, d.loaded = map[[sha256.Size]byte]weak.Pointer[module]{}, map[cuda.Module]struct{}{}
+	if d.byBody == nil {
+		d.byBody, d.loaded = map[string]madeKernel{}, map[cuda.Module]struct{}{}
 	}
-	d.byText[key], d.loaded[loaded] = weak.Make(m), struct{}{}
+	m := &module{loaded}
+	d.loaded[loaded] = struct{}{}
 	d.recent[d.next] = m
 	d.next = (d.next + 1) % recentModules
-	runtime.AddCleanup(m, func(loaded cuda.Module) { d.died(key, loaded) }, loaded)
+	runtime.AddCleanup(m, d.died, loaded)
 	return m, nil
 }
 
 // died notes that nothing can launch a module's kernels any more; those under way may still run.
-func (d *made) died(key [sha256.Size]byte, m cuda.Module) {
+func (d *made) died(m cuda.Module) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.closed {
-		return
+	if !d.closed {
+		d.dead = append(d.dead, m)
 	}
-	if d.byText[key].Value() == nil { // it was not loaded again
-		delete(d.byText, key)
-	}
-	d.dead = append(d.dead, m)
 }
 
 // bury unloads what died, where that is more than some.
@@ -82,6 +108,11 @@ func (d *made) bury(most int) error {
 		return nil
 	}
 	err := d.gpu.Compute().Sync()
+	for body, k := range d.byBody {
+		if k.of.Value() == nil {
+			delete(d.byBody, body)
+		}
+	}
 	for _, m := range d.dead {
 		err = errors.Join(err, m.Unload())
 		delete(d.loaded, m)
@@ -98,20 +129,6 @@ func (d *made) close() error {
 	for m := range d.loaded {
 		errs = append(errs, m.Unload())
 	}
-	d.byText, d.loaded, d.dead, d.recent = nil, nil, nil, [recentModules]*module{}
+	d.byBody, d.loaded, d.dead, d.recent = nil, nil, nil, [recentModules]*module{}
 	return errors.Join(errs...)
-}
-
-// generated finds a kernel of a generated text; the code that launches it holds the module.
-func (b *backend) generated(c *code, text, name string, shared int) (cuda.Func, error) {
-	m, err := b.made.load(text)
-	if err != nil {
-		return nil, err
-	}
-	f, err := m.Func(name, shared)
-	if err != nil {
-		return nil, fmt.Errorf("generated kernel %s: %w", name, err)
-	}
-	c.hold = append(c.hold, m)
-	return f, nil
 }

@@ -31,9 +31,9 @@ type products struct {
 	pieceA, pieceB     int
 }
 
-// lowerProduct makes the launches of a product.
-func (b *backend) lowerProduct(i kernels.MatMul, in []kernels.Type, views []*kernels.View, out []kernels.Type) (*code, error) {
-	c := &code{}
+// lowerProduct makes the launches of a product, which reads operands through views, nil for those that are as they are.
+func (b *backend) lowerProduct(i kernels.MatMul, in []kernels.Type, views []*kernels.View, out []kernels.Type, align int) (*code, error) {
+	c := &code{align: align}
 	p, err := b.productOf(c, i, in, views, out[0].Shape, outArg(0))
 	if err != nil {
 		return nil, err
@@ -87,8 +87,8 @@ func (b *backend) layOut(c *code, s *side, in kernels.Type, v *kernels.View, sha
 	if err := shape.Check(); err != nil {
 		return fmt.Errorf("%w: %v", kernels.ErrOperands, err)
 	}
-	seen := kernels.Type{Dtype: in.Dtype, Shape: v.Shape}
-	copied, err := b.lowerMove(kernels.BroadcastTo{Shape: shape}, []kernels.Type{seen}, []*kernels.View{v}, []kernels.Type{to})
+	move := kernels.Viewed{Of: kernels.BroadcastTo{Shape: shape}, In: []*kernels.View{v}}
+	copied, err := b.generate(move, []kernels.Type{in}, c.align)
 	if err != nil {
 		return err
 	}
@@ -175,11 +175,7 @@ func (b *backend) addUp(c *code, p *products, count int) error {
 		return fmt.Errorf("%w: %v", kernels.ErrOperands, err)
 	}
 	sum := kernels.Reduce{Fn: kernels.Sum, Axes: []int{1}}
-	out, err := sum.Infer([]kernels.Type{parts})
-	if err != nil {
-		return err
-	}
-	added, err := b.lowerMap(sum, []kernels.Type{parts}, nil, out)
+	added, err := b.generate(sum, []kernels.Type{parts}, c.align)
 	if err != nil {
 		return err
 	}

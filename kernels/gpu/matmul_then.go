@@ -12,8 +12,8 @@ type epilogue struct {
 }
 
 // lowerProductThen makes the launches of a product and of the map that follows.
-func (b *backend) lowerProductThen(i kernels.MatMulThen, in []kernels.Type, views []*kernels.View, out []kernels.Type) (*code, error) {
-	c := &code{}
+func (b *backend) lowerProductThen(i kernels.MatMulThen, in []kernels.Type, views []*kernels.View, out []kernels.Type, align int) (*code, error) {
+	c := &code{align: align}
 	product := kernels.Type{Dtype: in[0].Dtype, Shape: i.Then.Shape}
 	if e, ok := epilogueOf(i.Then, in, views); ok && b.library() != nil {
 		p, err := b.productOf(c, i.MatMul, in, views, product.Shape, outArg(0))
@@ -23,10 +23,10 @@ func (b *backend) lowerProductThen(i kernels.MatMulThen, in []kernels.Type, view
 		if len(p.dims) == 0 {
 			return c, b.multiply(c, p, e)
 		}
-		c = &code{}
+		c = &code{align: align}
 	}
 	to := arg{kind: argNone}
-	if k := into(i, in); k >= 0 {
+	if k := into(i, in, views); k >= 0 {
 		to = outArg(k)
 	} else {
 		to = scratchArg(c.temp(product.Bytes()))
@@ -38,11 +38,11 @@ func (b *backend) lowerProductThen(i kernels.MatMulThen, in []kernels.Type, view
 	if err := b.multiply(c, p, epilogue{}); err != nil {
 		return nil, err
 	}
-	then, seen := append([]kernels.Type{product}, in[2:]...), []*kernels.View(nil)
+	var then kernels.Instr = i.Then
 	if views != nil {
-		seen = append([]*kernels.View{nil}, views[2:]...)
+		then = kernels.Viewed{Of: then, In: append([]*kernels.View{nil}, views[2:]...)}
 	}
-	m, err := b.lowerMap(i.Then, then, seen, out)
+	m, err := b.generate(then, append([]kernels.Type{product}, in[2:]...), align)
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +59,11 @@ func (b *backend) lowerProductThen(i kernels.MatMulThen, in []kernels.Type, view
 
 // into is the result in which the product may be computed: the map may write it over its first operand, and nothing that the map reads
 // can lie there. −1: none.
-func into(i kernels.MatMulThen, in []kernels.Type) int {
+func into(i kernels.MatMulThen, in []kernels.Type, views []*kernels.View) int {
+	var whole kernels.Instr = i
+	if views != nil {
+		whole = kernels.Viewed{Of: i, In: views}
+	}
 	then := append([]kernels.Type{{Dtype: in[0].Dtype, Shape: i.Then.Shape}}, in[2:]...)
 	for k, o := range i.Then.Outs {
 		if o.Fold != nil || !kernels.Overwrites(i.Then, then, k, 0) {
@@ -67,7 +71,7 @@ func into(i kernels.MatMulThen, in []kernels.Type) int {
 		}
 		free := true
 		for m := range in[2:] {
-			free = free && !kernels.Overwrites(i, in, k, 2+m)
+			free = free && !kernels.Overwrites(whole, in, k, 2+m)
 		}
 		if free {
 			return k

@@ -17,7 +17,7 @@ type kernel struct {
 
 // Prepare is [kernels.Backend]'s.
 func (b *backend) Prepare(i kernels.Instr, in []kernels.Type) (kernels.Kernel, error) {
-	s, c, err := b.ready(i, in)
+	s, c, err := b.ready(i, in, 16)
 	if err != nil {
 		return nil, err
 	}
@@ -30,16 +30,20 @@ func (b *backend) Prepare(i kernels.Instr, in []kernels.Type) (kernels.Kernel, e
 	}
 	q := b.build()
 	q.add(c, outs, ins, b.faultOf(c, i, -1))
-	return &kernel{Signature: s, sequence: q.done()}, nil
+	run, err := q.done()
+	if err != nil {
+		return nil, fmt.Errorf("%v: %w", i, err)
+	}
+	return &kernel{Signature: s, sequence: run}, nil
 }
 
 // ready checks an instruction and makes its launches.
-func (b *backend) ready(i kernels.Instr, in []kernels.Type) (kernels.Signature, *code, error) {
+func (b *backend) ready(i kernels.Instr, in []kernels.Type, align int) (kernels.Signature, *code, error) {
 	s, err := kernels.Sign(i, in)
 	if err != nil {
 		return s, nil, err
 	}
-	c, err := b.lower(i, s.In, s.Out)
+	c, err := b.lower(i, s.In, s.Out, align)
 	if err != nil {
 		return s, nil, fmt.Errorf("%v: %w", i, err)
 	}
@@ -87,16 +91,21 @@ func (b *backend) Assemble(calls []kernels.Call, bufs []int, written []bool) (ke
 	}
 	q := b.build()
 	for n, call := range calls {
-		s, c, err := b.ready(call.Instr, call.In)
+		outs, ins := spots(call.Outs), spots(call.Ins)
+		s, c, err := b.ready(call.Instr, call.In, alignOf(outs, ins))
 		if err == nil {
 			err = l.Places(&s, call.Outs, call.Ins)
 		}
 		if err != nil {
 			return nil, &kernels.CallError{At: n, Instr: call.Instr, Err: err}
 		}
-		q.add(c, spots(call.Outs), spots(call.Ins), b.faultOf(c, call.Instr, n))
+		q.add(c, outs, ins, b.faultOf(c, call.Instr, n))
 	}
-	return &routine{l, q.done()}, nil
+	run, err := q.done()
+	if err != nil {
+		return nil, err
+	}
+	return &routine{l, run}, nil
 }
 
 func spots(places []kernels.Place) []spot {

@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"maps"
 	"runtime"
 	"slices"
 	"sync"
@@ -36,11 +37,24 @@ type frame struct {
 // builder makes a sequence.
 type builder struct {
 	*sequence
-	list cuda.List
+	list   cuda.List
+	bodies map[int]string // of launches that are generated kernels
 }
 
 func (b *backend) build() *builder {
-	return &builder{sequence: &sequence{backend: b, graphs: &graphSet{home: &b.graphs}}}
+	return &builder{bodies: map[int]string{}, sequence: &sequence{backend: b, graphs: &graphSet{home: &b.graphs}}}
+}
+
+// alignOf is what all addresses of a call are multiples of, as far as kernels care.
+func alignOf(spots ...[]spot) int {
+	for _, some := range spots {
+		for _, s := range some {
+			if s.off%16 != 0 {
+				return 8
+			}
+		}
+	}
+	return 16
 }
 
 // spot is where a result or an operand lies: from off bytes of buffer buf.
@@ -52,11 +66,10 @@ func (s *builder) add(c *code, outs, ins []spot, fault uint64) {
 		if l.grid[0] == 0 || l.grid[1] == 0 || l.grid[2] == 0 {
 			continue // it has nothing to do
 		}
-		fn := l.fn
-		if l.loose != nil && l.misaligned(outs, ins) {
-			fn = l.loose
+		if l.fn == nil {
+			s.bodies[len(s.list.Launches)] = l.body
 		}
-		s.list.Add(fn, l.grid, l.block, l.shared)
+		s.list.Add(l.fn, l.grid, l.block, l.shared)
 		for _, a := range l.args {
 			switch a.kind {
 			case argNone:
@@ -76,7 +89,6 @@ func (s *builder) add(c *code, outs, ins []spot, fault uint64) {
 		}
 	}
 	s.scratch = max(s.scratch, c.scratch)
-	s.hold = append(s.hold, c.hold...)
 }
 
 // spot is where an address lies; −1 is the scratch.
@@ -92,13 +104,6 @@ func (a arg) spot(outs, ins []spot) spot {
 	return s
 }
 
-// misaligned says that an address is no multiple of 16. Buffers are aligned to more.
-func (l *launch) misaligned(outs, ins []spot) bool {
-	return slices.ContainsFunc(l.args, func(a arg) bool {
-		return (a.kind == argOut || a.kind == argIn || a.kind == argScratch) && a.spot(outs, ins).off%16 != 0
-	})
-}
-
 // faults says whether a code reports faults.
 func (c *code) faults() bool {
 	return slices.ContainsFunc(c.launches, func(l launch) bool {
@@ -106,14 +111,26 @@ func (c *code) faults() bool {
 	})
 }
 
-// done gives the sequence.
-func (s *builder) done() *sequence {
+// done loads what is generated and gives the sequence.
+func (s *builder) done() (*sequence, error) {
 	q := s.sequence
-	q.launches, q.args = s.list.Launches, s.list.Args
+	var at []int
+	var bodies []string
+	for _, k := range slices.Sorted(maps.Keys(s.bodies)) {
+		at, bodies = append(at, k), append(bodies, s.bodies[k])
+	}
+	fns, hold, err := q.backend.made.load(bodies)
+	if err != nil {
+		return nil, err
+	}
+	for k, fn := range fns {
+		s.list.Launches[at[k]].Func = fn
+	}
+	q.launches, q.args, q.hold = s.list.Launches, s.list.Args, hold
 	q.idle.New = func() any {
 		return &frame{list: cuda.List{Launches: q.launches, Args: slices.Clone(q.args)}}
 	}
-	return q
+	return q, nil
 }
 
 // run submits the launches, over buffers whose sizes have been checked.
