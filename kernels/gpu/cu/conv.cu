@@ -1,6 +1,6 @@
 // What a convolution's kernel sees, laid out in columns, and back. The images of a batch are numbered by blockIdx.y.
 
-typedef long long i64;
+#include "common.cuh"
 
 // window slides over images of c channels of h×w, in oh×ow steps.
 struct window {
@@ -9,13 +9,13 @@ struct window {
 };
 
 template <typename T>
-__device__ __forceinline__ T seen(const T *x, const window &v, int channel, int oy, int ox, int ky, int kx) {
+T seen(const T *x, const window &v, int channel, int oy, int ox, int ky, int kx) {
     int y = oy * v.sh - v.ph + ky * v.dh, col = ox * v.sw - v.pw + kx * v.dw;
     return y >= 0 && y < v.h && col >= 0 && col < v.w ? x[(channel * v.h + y) * v.w + col] : T(0);
 }
 
 // (c, h, w) → (c·kh·kw, oh·ow), or with rows (oh·ow, c·kh·kw).
-template <typename T> __device__ __forceinline__ void im2col(T *o, const T *x, int images, int rows, window v) {
+template <typename T> void im2col(T *o, const T *x, int images, int rows, window v) {
     const int taps = v.c * v.kh * v.kw, steps = v.oh * v.ow, n = taps * steps;
     for (int image = blockIdx.y; image < images; image += gridDim.y)
         for (int e = blockIdx.x * blockDim.x + threadIdx.x; e < n; e += gridDim.x * blockDim.x) {
@@ -26,7 +26,7 @@ template <typename T> __device__ __forceinline__ void im2col(T *o, const T *x, i
 }
 
 // The sum of all that im2col takes from an element.
-template <typename T> __device__ __forceinline__ void col2im(T *o, const T *x, int images, int rows, window v) {
+template <typename T> void col2im(T *o, const T *x, int images, int rows, window v) {
     const int taps = v.c * v.kh * v.kw, steps = v.oh * v.ow, n = v.c * v.h * v.w;
     for (int image = blockIdx.y; image < images; image += gridDim.y)
         for (int e = blockIdx.x * blockDim.x + threadIdx.x; e < n; e += gridDim.x * blockDim.x) {

@@ -1,7 +1,7 @@
 // Products of matrices: c = op(a)·op(b), for any distances between elements. One block computes a tile of BM×BN, each thread TM×TN of it; the
 // factors go through shared memory, BK of the sum's terms at a time, and are fetched into registers while the block before is multiplied.
 
-typedef long long i64;
+#include "common.cuh"
 
 // factor is a matrix of a batch: element (i, k) of matrix z lies i·row + k·col from where z's begins. The sum's terms may come in pieces
 // that lie piece elements from each other.
@@ -17,9 +17,9 @@ struct extents {
     int per;     // pieces that one split adds up
 };
 
-// load fetches a thread's part of a tile: ROWS by BK, zeros beyond what there is. Neighbouring threads go where memory is contiguous.
+// fetch loads a thread's part of a tile: ROWS by BK, zeros beyond what there is. Neighbouring threads go where memory is contiguous.
 template <typename T, int ROWS, int BK, int THREADS>
-__device__ __forceinline__ void load(T (&r)[ROWS * BK / THREADS], const factor<T> &f, int row, int rows, int k, int ks) {
+void fetch(T (&r)[ROWS * BK / THREADS], const factor<T> &f, int row, int rows, int k, int ks) {
 #pragma unroll
     for (int e = 0; e < ROWS * BK / THREADS; e++) {
         int id = threadIdx.x + e * THREADS;
@@ -29,7 +29,7 @@ __device__ __forceinline__ void load(T (&r)[ROWS * BK / THREADS], const factor<T
 }
 
 template <typename T, int ROWS, int BK, int THREADS>
-__device__ __forceinline__ void store(T (*tile)[ROWS + 4], const T (&r)[ROWS * BK / THREADS], bool along) {
+void lay(T (*tile)[ROWS + 4], const T (&r)[ROWS * BK / THREADS], bool along) {
 #pragma unroll
     for (int e = 0; e < ROWS * BK / THREADS; e++) {
         int id = threadIdx.x + e * THREADS;
@@ -41,7 +41,7 @@ __device__ __forceinline__ void store(T (*tile)[ROWS + 4], const T (&r)[ROWS * B
 }
 
 template <typename T, int BM, int BN, int BK, int TM, int TN>
-__device__ __forceinline__ void gemm(T *c, int ldc, factor<T> a, factor<T> b, i64 pieceA, i64 pieceB, extents s, int split) {
+void gemm(T *c, int ldc, factor<T> a, factor<T> b, i64 pieceA, i64 pieceB, extents s, int split) {
     const int TX = BN / TN, TY = BM / TM, THREADS = TX * TY;
     __shared__ T as[BK][BM + 4], bs[BK][BN + 4];
     const int across = (s.n + BN - 1) / BN;
@@ -55,16 +55,16 @@ __device__ __forceinline__ void gemm(T *c, int ldc, factor<T> a, factor<T> b, i6
     for (; piece < end; piece++, a.at += pieceA, b.at += pieceB) {
         const int ks = min(s.inner, s.k - piece * s.inner);
         T ra[BM * BK / THREADS], rb[BN * BK / THREADS];
-        load<T, BM, BK, THREADS>(ra, a, row, s.m, 0, ks);
-        load<T, BN, BK, THREADS>(rb, b, column, s.n, 0, ks);
+        fetch<T, BM, BK, THREADS>(ra, a, row, s.m, 0, ks);
+        fetch<T, BN, BK, THREADS>(rb, b, column, s.n, 0, ks);
         for (int k = 0; k < ks; k += BK) {
             __syncthreads();
-            store<T, BM, BK, THREADS>(as, ra, a.col == 1);
-            store<T, BN, BK, THREADS>(bs, rb, b.col == 1);
+            lay<T, BM, BK, THREADS>(as, ra, a.col == 1);
+            lay<T, BN, BK, THREADS>(bs, rb, b.col == 1);
             __syncthreads();
             if (k + BK < ks) {
-                load<T, BM, BK, THREADS>(ra, a, row, s.m, k + BK, ks);
-                load<T, BN, BK, THREADS>(rb, b, column, s.n, k + BK, ks);
+                fetch<T, BM, BK, THREADS>(ra, a, row, s.m, k + BK, ks);
+                fetch<T, BN, BK, THREADS>(rb, b, column, s.n, k + BK, ks);
             }
 #pragma unroll
             for (int kk = 0; kk < BK; kk++) {

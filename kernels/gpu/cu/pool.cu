@@ -1,6 +1,6 @@
 // Pooling over planes of h×w elements, in oh×ow steps. Planes are numbered by blockIdx.y; a thread makes one element of the result.
 
-typedef long long i64;
+#include "common.cuh"
 
 struct window {
     int h, w, oh, ow;
@@ -9,7 +9,7 @@ struct window {
 
 // largest finds the place of the largest element under the window at (oy, ox): of equal ones the first, of several NaN the last, −1 where there is
 // nothing but padding.
-template <typename T> __device__ __forceinline__ int largest(const T *x, const window &v, int oy, int ox, T &best) {
+template <typename T> int largest(const T *x, const window &v, int oy, int ox, T &best) {
     int at = -1;
 #pragma unroll 1
     for (int ky = 0; ky < v.kh; ky++) {
@@ -27,7 +27,7 @@ template <typename T> __device__ __forceinline__ int largest(const T *x, const w
 }
 
 // inside is how many elements of the image the window sees from a step along one axis.
-__device__ __forceinline__ int inside(int step, int size, int k, int s, int p, int d) {
+int inside(int step, int size, int k, int s, int p, int d) {
     int n = 0;
 #pragma unroll 1
     for (int t = 0; t < k; t++) {
@@ -38,19 +38,19 @@ __device__ __forceinline__ int inside(int step, int size, int k, int s, int p, i
 }
 
 // area is by what the sum under a window is divided.
-template <typename T> __device__ __forceinline__ T area(const window &v, int oy, int ox, int within) {
+template <typename T> T area(const window &v, int oy, int ox, int within) {
     if (!within) return T(v.kh) * T(v.kw);
     return T(max(1, inside(oy, v.h, v.kh, v.sh, v.ph, v.dh) * inside(ox, v.w, v.kw, v.sw, v.pw, v.dw)));
 }
 
 // step is from which step of the window its tap t falls on an element, −1 for none.
-__device__ __forceinline__ int step(int at, int t, int steps, int s, int p, int d) {
+int step(int at, int t, int steps, int s, int p, int d) {
     int from = at + p - t * d;
     return from >= 0 && from % s == 0 && from / s < steps ? from / s : -1;
 }
 
 // whole makes the gradient of the element at (y, col): what fn gives for each window that sees it, added up.
-template <typename T, typename F> __device__ __forceinline__ T whole(const window &v, int y, int col, F fn) {
+template <typename T, typename F> T whole(const window &v, int y, int col, F fn) {
     T sum = 0;
 #pragma unroll 1
     for (int ky = 0; ky < v.kh; ky++) {
@@ -65,20 +65,20 @@ template <typename T, typename F> __device__ __forceinline__ T whole(const windo
     return sum;
 }
 
-template <typename T> __device__ __forceinline__ T maxpool(const T *x, const T *, const window &v, int e, int) {
+template <typename T> T maxpool(const T *x, const T *, const window &v, int e, int) {
     T best = -__int_as_float(0x7f800000);
     largest(x, v, e / v.ow, e % v.ow, best);
     return best;
 }
 
-template <typename T> __device__ __forceinline__ T maxpool_grad(const T *x, const T *gy, const window &v, int e, int) {
+template <typename T> T maxpool_grad(const T *x, const T *gy, const window &v, int e, int) {
     return whole<T>(v, e / v.w, e % v.w, [&](int oy, int ox) {
         T best = 0;
         return largest(x, v, oy, ox, best) == e ? gy[oy * v.ow + ox] : T(0);
     });
 }
 
-template <typename T> __device__ __forceinline__ T avgpool(const T *x, const T *, const window &v, int e, int within) {
+template <typename T> T avgpool(const T *x, const T *, const window &v, int e, int within) {
     int oy = e / v.ow, ox = e % v.ow;
     T sum = 0;
 #pragma unroll 1
@@ -94,7 +94,7 @@ template <typename T> __device__ __forceinline__ T avgpool(const T *x, const T *
     return sum / area<T>(v, oy, ox, within);
 }
 
-template <typename T> __device__ __forceinline__ T avgpool_grad(const T *gy, const T *, const window &v, int e, int within) {
+template <typename T> T avgpool_grad(const T *gy, const T *, const window &v, int e, int within) {
     return whole<T>(v, e / v.w, e % v.w, [&](int oy, int ox) { return gy[oy * v.ow + ox] / area<T>(v, oy, ox, within); });
 }
 
