@@ -142,9 +142,9 @@ func (b *block) complete(id int, all bool) {
 				continue
 			}
 			o := &b.k.code[s.pc]
-			if o.bar.aligned && (s.m != w.live || all && first >= 0 && s.pc != first) {
+			if o.bar.aligned && (s.m != w.born || all && first >= 0 && s.pc != first) {
 				w.pc = s.pc
-				w.failAt(s.m, 0, fmt.Sprintf("divergent barrier: other threads wait at another barrier or come later (line %d)", b.k.text[max(first, 0)].line))
+				w.failAt(s.m, 0, "divergent barrier: other threads of the block are at another one, or have ended")
 				return
 			}
 			if first < 0 {
@@ -196,8 +196,8 @@ func (b *block) stuck() {
 				}
 				w.failAt(s.m, 0, fmt.Sprintf("lanes %08x never come; those of %08x that are alive must", need&w.live&^s.m, need))
 				return
-			case s.state == waiting && s.m != w.live && b.k.code[s.pc].bar.aligned:
-				w.failAt(s.m, 0, fmt.Sprintf("divergent barrier: lanes %08x of the warp are not there", w.live&^s.m))
+			case s.state == waiting && s.m != w.born && b.k.code[s.pc].bar.aligned:
+				w.failAt(s.m, 0, fmt.Sprintf("divergent barrier: lanes %08x of the warp are not there", w.born&^s.m))
 				return
 			}
 		}

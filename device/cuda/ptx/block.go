@@ -1,5 +1,7 @@
 package ptx
 
+import "math/bits"
+
 // block is the threads that share memory. It is used for one block after another.
 type block struct {
 	m       *Machine
@@ -14,8 +16,11 @@ type block struct {
 	shared  []byte
 	cells   []cell // one for each granule of shared
 	local   []byte // of every thread
+	shift   uint   // a granule has 1<<shift bytes
 	epoch   uint32
-	serial  uint32 // of this block among those that the value was used for
+	first   uint32 // epoch of this block
+	launch  uint32 // number of the launch's first block, among all of the machine
+	serial  uint32 // and of this
 	arrived [16]int
 
 	clock int64
@@ -26,6 +31,7 @@ type block struct {
 
 func newBlock(m *Machine, k *kernel, threads, shared int) *block {
 	b := &block{m: m, k: k, shared: make([]byte, shared)}
+	b.shift = uint(bits.TrailingZeros(uint(k.granule)))
 	b.cells = make([]cell, (shared+k.granule-1)/k.granule)
 	b.local = make([]byte, k.local*((threads+31)&^31))
 	for id := range (threads + 31) / 32 {
@@ -63,16 +69,17 @@ func (b *block) reset() {
 	fill(b.shared)
 	fill(b.local)
 	b.epoch++
-	b.serial++
+	b.first = b.epoch
 	b.arrived = [16]int{}
 	left := int(b.dim[0] * b.dim[1] * b.dim[2])
 	for _, w := range b.warps {
 		n := min(left, 32)
 		left -= n
-		w.live = full >> (32 - n)
+		w.born = full >> (32 - n)
+		w.live = w.born
 		w.strands = append(w.strands[:0], strand{m: w.live})
 		w.epoch++
-		w.last = nil
+		w.last = &b.m.nowhere
 		copy(w.r, b.k.template)
 		for _, s := range b.k.special {
 			b.special(w, s)

@@ -26,7 +26,7 @@ func (c *compiler) atomic(s *stmt) (exec, error) {
 	if err != nil {
 		return nil, err
 	}
-	if a.space != "" && a.space != "global" && a.space != "shared" {
+	if a.space == local || a.space == params {
 		return nil, errUnknown
 	}
 	a.write, a.sync = true, true

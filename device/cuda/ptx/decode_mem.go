@@ -6,70 +6,81 @@ import (
 	"unsafe"
 )
 
+// space is a kind of memory.
+type space uint8
+
+const (
+	generic space = iota
+	global        // constants, too
+	shared
+	local
+	params
+)
+
 // access is a memory instruction's way to its bytes.
 type access struct {
-	space string // "" is generic
+	space space
 	reg   int    // the address
-	off   uint64
-	size  int // of one element
-	all   int // of all elements of a vector, which is what must be aligned
+	off   uint64 // behind it
+	size  int    // of one element
+	all   int    // of all elements of a vector, which is what must be aligned
 	write bool
 	sync  bool // atomic: many may at once
-	plain bool // neither atomic nor volatile
 }
 
-// addressOf reads an operand [name+off] of a memory instruction.
+// addressOf reads an operand [name+off] of a memory instruction on n elements.
 func (c *compiler) addressOf(s *stmt, o operand, n int) (access, error) {
 	t := s.types()
 	if o.kind != operandAddr || len(t) == 0 {
 		return access{}, errors.New("expected an address and a type")
 	}
 	last := t[len(t)-1]
-	a := access{off: uint64(o.off), size: last.size, all: last.size * n, plain: s.oneOf("volatile", "relaxed", "acquire", "release") == ""}
+	a := access{off: uint64(o.off), size: last.size, all: last.size * n}
 	if last.kind == 'p' {
 		return a, errUnknown
 	}
-	a.space = s.oneOf("global", "shared", "local", "param", "const", "shared::cta")
-	if a.space == "shared::cta" {
-		a.space = "shared"
+	a.space = spaceOf(s)
+	if a.space == shared || a.space == generic {
+		c.k.granule = min(c.k.granule, a.size)
 	}
 	if o.name == "" {
 		a.reg = c.constant(0)
 		return a, nil
 	}
+	if sym, ok := c.lookup(o.name); ok && a.space == params && sym.kind == symLocal {
+		a.space = local // a parameter of a function that is called
+	}
 	var err error
-	sym, ok := c.lookup(o.name)
-	if ok && sym.kind != symReg && a.space == "param" && sym.kind == symLocal {
-		a.space = "local" // a parameter of a function that is called
-	}
 	a.reg, err = c.in(operand{name: o.name}, typ{kind: 'u', size: 8})
-	if a.space == "shared" && a.size < c.k.granule {
-		c.k.granule = a.size
-	}
-	if a.space == "" && a.size < c.k.granule { // may be shared
-		c.k.granule = a.size
-	}
 	return a, err
+}
+
+func spaceOf(s *stmt) space {
+	switch s.oneOf("global", "const", "shared", "shared::cta", "local", "param") {
+	case "global", "const":
+		return global
+	case "shared", "shared::cta":
+		return shared
+	case "local":
+		return local
+	case "param":
+		return params
+	}
+	return generic
 }
 
 // at gives the bytes of a lane's access, or nil after a fault.
 func (w *warp) at(a *access, l int) unsafe.Pointer {
 	q := w.r[a.reg][l] + a.off
-	switch a.space {
-	case "global", "const":
-		return w.global(a, l, q)
-	case "shared":
-		return w.shared(a, l, uint64(uint32(q)))
-	case "local":
-		return w.local(a, l, uint64(uint32(q)))
-	case "param":
-		if q > uint64(len(w.b.params)) || uint64(a.all) > uint64(len(w.b.params))-q {
-			w.fail(l, q, fmt.Sprintf("reads parameters at %d of %d bytes", q, len(w.b.params)))
-			return nil
-		}
-		return w.aligned(a, l, q, w.b.params[q:])
-	}
 	switch {
+	case a.space == global:
+		return w.global(a, l, q)
+	case a.space == shared:
+		return w.shared(a, l, uint64(uint32(q)))
+	case a.space == local:
+		return w.local(a, l, uint64(uint32(q)))
+	case a.space == params:
+		return w.param(a, l, q)
 	case q >= sharedWindow && q < localWindow:
 		return w.shared(a, l, q-sharedWindow)
 	case q >= localWindow && q < localWindow+1<<32:
@@ -88,7 +99,7 @@ func (w *warp) aligned(a *access, l int, q uint64, mem []byte) unsafe.Pointer {
 
 func (w *warp) global(a *access, l int, q uint64) unsafe.Pointer {
 	al := w.last
-	if al == nil || q-al.base >= al.size {
+	if q-al.base >= al.size {
 		if al = w.b.m.mem.at(q); al == nil {
 			return w.wild(a, l, q)
 		}
@@ -98,10 +109,10 @@ func (w *warp) global(a *access, l int, q uint64) unsafe.Pointer {
 	if uint64(a.all) > al.size-off || a.write && al.readOnly {
 		return w.wild(a, l, q)
 	}
-	if q&uint64(a.all-1) != 0 {
-		return w.aligned(a, l, q, nil)
+	if a.write && !a.sync && w.b.m.conf.Races && !w.claim(a, l, al, off) {
+		return nil
 	}
-	return unsafe.Pointer(&al.mem[off])
+	return w.aligned(a, l, q, al.mem[off:])
 }
 
 func (w *warp) wild(a *access, l int, q uint64) unsafe.Pointer {
@@ -120,13 +131,8 @@ func (w *warp) shared(a *access, l int, q uint64) unsafe.Pointer {
 		return nil
 	}
 	p := w.aligned(a, l, q, b.shared[q:])
-	if p == nil || !a.sync && !w.touch(l, q, a.all, a.write) {
+	if p == nil || !w.touch(l, q, a) {
 		return nil
-	}
-	if a.sync {
-		for k := int(q) / b.k.granule; k < (int(q)+a.all+b.k.granule-1)/b.k.granule; k++ {
-			b.cells[k].serial = b.serial
-		}
 	}
 	return p
 }
@@ -138,6 +144,14 @@ func (w *warp) local(a *access, l int, q uint64) unsafe.Pointer {
 		return nil
 	}
 	return w.aligned(a, l, q, w.b.local[uint64(w.id*32+l)*size+q:])
+}
+
+func (w *warp) param(a *access, l int, q uint64) unsafe.Pointer {
+	if q > uint64(len(w.b.params)) || uint64(a.all) > uint64(len(w.b.params))-q {
+		w.fail(l, q, fmt.Sprintf("reads parameters at %d of %d bytes", q, len(w.b.params)))
+		return nil
+	}
+	return w.aligned(a, l, q, w.b.params[q:])
 }
 
 // elements gives the operands of a vector, or the one.
@@ -201,19 +215,7 @@ func vectorOf(s *stmt, n int) error {
 
 func loads[T integer](a access, d []int) exec {
 	if len(d) == 1 {
-		d := d[0]
-		return func(w *warp, m uint32) {
-			D := &w.r[d]
-			for l := range 32 {
-				if m>>l&1 != 0 {
-					p := w.at(&a, l)
-					if p == nil {
-						return
-					}
-					D[l] = uint64(*(*T)(p))
-				}
-			}
-		}
+		return loads1[T](a, d[0])
 	}
 	return func(w *warp, m uint32) {
 		for l := range 32 {
@@ -226,6 +228,32 @@ func loads[T integer](a access, d []int) exec {
 					w.r[r][l] = uint64(*(*T)(unsafe.Add(p, k*a.size)))
 				}
 			}
+		}
+	}
+}
+
+// loads1 has the way that most accesses take written out, for kernels spend much of their time here.
+func loads1[T integer](a access, d int) exec {
+	n := uint64(a.size)
+	return func(w *warp, m uint32) {
+		D, A := &w.r[d], &w.r[a.reg]
+		b := w.b
+		for l := range 32 {
+			if m>>l&1 == 0 {
+				continue
+			}
+			var p unsafe.Pointer
+			switch q := A[l] + a.off; {
+			case a.space == global && q-w.last.base < w.last.size && q&(n-1) == 0 && n <= w.last.size-(q-w.last.base):
+				p = unsafe.Pointer(&w.last.mem[q-w.last.base])
+			case a.space == shared && q < uint64(len(b.shared)) && q&(n-1) == 0 && b.quiet(q, n):
+				p = unsafe.Pointer(&b.shared[q])
+			default:
+				if p = w.at(&a, l); p == nil {
+					return
+				}
+			}
+			D[l] = uint64(*(*T)(p))
 		}
 	}
 }
@@ -243,8 +271,8 @@ func (c *compiler) store(s *stmt) (exec, error) {
 	if err != nil {
 		return nil, err
 	}
-	if a.space == "param" || a.space == "const" {
-		return nil, fmt.Errorf("a store to .%s", a.space)
+	if a.space == params || s.has("const") {
+		return nil, errors.New("a store to what cannot be written")
 	}
 	a.write = true
 	ts := s.types()
@@ -267,80 +295,23 @@ func (c *compiler) store(s *stmt) (exec, error) {
 }
 
 func stores[T integer](a access, v []int) exec {
+	n := uint64(a.all)
 	return func(w *warp, m uint32) {
-		for l := range 32 {
-			if m>>l&1 != 0 {
-				p := w.at(&a, l)
-				if p == nil {
-					return
-				}
-				for k, r := range v {
-					*(*T)(unsafe.Add(p, k*a.size)) = at[T](&w.r[r], l)
-				}
-			}
-		}
-	}
-}
-
-// cvta turns an address of a space into one that all may use, and back.
-func (c *compiler) cvta(s *stmt) (exec, error) {
-	space := s.oneOf("global", "shared", "local", "const", "param", "shared::cta")
-	d, x, err := c.regs(s, typ{kind: 'u', size: 8}, 1)
-	if err != nil {
-		return nil, err
-	}
-	var base uint64
-	switch space {
-	case "shared", "shared::cta":
-		base = sharedWindow
-	case "local":
-		base = localWindow
-	case "":
-		return nil, errUnknown
-	case "param":
-		return nil, errors.New("generic addresses of parameters are not understood")
-	}
-	if s.has("to") {
-		base = -base
-	}
-	if base == 0 {
-		return copy64(d, x[0]), nil
-	}
-	return map1(d, x[0], func(v uint64) uint64 { return v + base }), nil
-}
-
-// isspacep asks what memory an address is of.
-func (c *compiler) isspacep(s *stmt) (exec, error) {
-	if len(s.args) != 2 {
-		return nil, errUnknown
-	}
-	d, _, err := c.predicate(s.args[0])
-	if err != nil {
-		return nil, err
-	}
-	a, err := c.in(s.args[1], typ{kind: 'u', size: 8})
-	space := s.oneOf("global", "shared", "local", "const")
-	return func(w *warp, m uint32) {
+		A, races := &w.r[a.reg], w.b.m.conf.Races
 		for l := range 32 {
 			if m>>l&1 == 0 {
 				continue
 			}
-			q := w.r[a][l]
-			is := "global"
-			switch {
-			case q >= sharedWindow && q < localWindow:
-				is = "shared"
-			case q >= localWindow && q < localWindow+1<<32:
-				is = "local"
-			default:
-				if al := w.b.m.mem.at(q); al != nil && al.readOnly {
-					is = "const"
-				}
+			var p unsafe.Pointer
+			q := A[l] + a.off
+			if o := q - w.last.base; a.space == global && o < w.last.size && q&(n-1) == 0 && n <= w.last.size-o && !w.last.readOnly && !races {
+				p = unsafe.Pointer(&w.last.mem[o])
+			} else if p = w.at(&a, l); p == nil {
+				return
 			}
-			w.p[d] &^= 1 << l
-			if is == space {
-				w.p[d] |= 1 << l
+			for k, r := range v {
+				*(*T)(unsafe.Add(p, k*a.size)) = at[T](&w.r[r], l)
 			}
 		}
-	}, err
+	}
 }

@@ -41,7 +41,8 @@ type Machine struct {
 	closed  bool
 	time    int64 // advances by one for each instruction, and for each byte moved
 	steps   int64
-	launch  uint32
+	blocks  uint32 // that were run
+	nowhere alloc
 }
 
 var _ cuda.Driver = (*Machine)(nil)

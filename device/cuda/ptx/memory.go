@@ -26,7 +26,7 @@ type alloc struct {
 	own      bool   // counts as the machine's memory
 	origin   *alloc // of an import: what another machine has
 	freed    bool
-	exports  int
+	writers  []uint32 // of each byte: the number of the block, where races are looked for
 }
 
 // memory is the allocations of a machine, by address.

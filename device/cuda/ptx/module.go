@@ -169,11 +169,13 @@ func (f *fn) run(m *Machine, l *cuda.Launch, args []byte) error {
 	}
 	b.params, b.dim, b.grid, b.dynamic = args, l.Block, l.Grid, int(l.Shared)
 	b.fault, b.steps, b.limit = nil, 0, m.conf.Steps
-	m.launch++
+	b.launch = m.blocks + 1
 	for z := range l.Grid[2] {
 		for y := range l.Grid[1] {
 			for x := range l.Grid[0] {
 				b.id = [3]uint32{x, y, z}
+				m.blocks++
+				b.serial = m.blocks
 				b.run()
 				if b.fault != nil {
 					m.steps += b.steps

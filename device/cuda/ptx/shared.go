@@ -3,53 +3,85 @@ package ptx
 import "fmt"
 
 // cell is who touched a granule of shared memory last. What was written and what is read must have a barrier between them, or be one thread's;
-// threads of a warp may have a bar.warp.sync instead.
+// threads of a warp may have a bar.warp.sync instead. Epochs count barriers, and go on from block to block.
 type cell struct {
 	written, wwarp uint32 // epochs of the block and of the warp
 	read, rwarp    uint32
-	writer, reader int16  // threads; a reader of many is manyReaders
-	serial         uint32 // of the block that wrote it at all
+	writer, reader int16 // threads; a reader of many is manyReaders
 }
 
 const manyReaders = -1
 
+// quiet says that a read of n bytes needs no more than it: many have read what is there already.
+func (b *block) quiet(at, n uint64) bool {
+	if n != uint64(b.k.granule) {
+		return false
+	}
+	c := &b.cells[at>>b.shift]
+	return c.read == b.epoch && c.reader == manyReaders && c.written != b.epoch && c.written >= b.first
+}
+
 // touch looks at an access of a thread to shared memory.
-func (w *warp) touch(lane int, at uint64, n int, write bool) bool {
+func (w *warp) touch(lane int, at uint64, a *access) bool {
 	b := w.b
 	thread := int16(w.id*32 + lane)
-	for k := int(at) / b.k.granule; k < (int(at)+n+b.k.granule-1)/b.k.granule; k++ {
+	end := (int(at) + a.all - 1) >> b.shift
+	for k := int(at) >> b.shift; k <= end; k++ {
 		c := &b.cells[k]
-		if !write && c.serial != b.serial {
+		switch {
+		case a.sync:
+			c.written = max(c.written, b.first) // written, and by whom does not matter
+			continue
+		case !a.write && c.written < b.first:
 			w.fail(lane, at, fmt.Sprintf("reads shared memory at %d, which nobody wrote", at))
 			return false
-		}
-		if c.serial == b.serial && c.written == b.epoch && c.writer != thread && (int(c.writer)>>5 != w.id || c.wwarp == w.epoch) {
-			what := "reads"
-			if write {
-				what = "writes"
-			}
-			w.fail(lane, at, fmt.Sprintf("race: %s shared memory at %d, which thread %v wrote, with no barrier between", what, at, b.thread(int(c.writer))))
+		case c.written == b.epoch && c.writer != thread && (int(c.writer)>>5 != w.id || c.wwarp == w.epoch):
+			w.race(lane, at, a, int(c.writer), "wrote")
 			return false
 		}
-		if write {
-			if c.read == b.epoch && c.reader != thread && (c.reader == manyReaders || int(c.reader)>>5 != w.id || c.rwarp == w.epoch) {
-				who := "other threads"
-				if c.reader >= 0 {
-					who = fmt.Sprintf("thread %v", b.thread(int(c.reader)))
-				}
-				w.fail(lane, at, fmt.Sprintf("race: writes shared memory at %d, which %s read, with no barrier between", at, who))
-				return false
-			}
-			c.written, c.wwarp, c.writer, c.serial = b.epoch, w.epoch, thread, b.serial
-			continue
+		other := c.read == b.epoch && c.reader != thread && (c.reader == manyReaders || int(c.reader)>>5 != w.id || c.rwarp == w.epoch)
+		switch {
+		case a.write && other:
+			w.race(lane, at, a, int(c.reader), "read")
+			return false
+		case a.write:
+			c.written, c.wwarp, c.writer = b.epoch, w.epoch, thread
+		case other:
+			c.reader = manyReaders
+		default:
+			c.read, c.rwarp, c.reader = b.epoch, w.epoch, thread
 		}
-		if c.read == b.epoch && c.reader != thread {
-			if c.reader == manyReaders || int(c.reader)>>5 != w.id || c.rwarp == w.epoch {
-				c.reader = manyReaders
-				continue
-			}
+	}
+	return true
+}
+
+func (w *warp) race(lane int, at uint64, a *access, other int, did string) {
+	does := "reads"
+	if a.write {
+		does = "writes"
+	}
+	who := "several threads"
+	if other >= 0 {
+		who = fmt.Sprintf("thread %v", w.b.thread(other))
+	}
+	w.fail(lane, at, fmt.Sprintf("race: %s shared memory at %d, which %s %s, with no barrier between", does, at, who, did))
+}
+
+// claim looks at a write to global memory: no other block of the launch may have written there.
+func (w *warp) claim(a *access, lane int, al *alloc, off uint64) bool {
+	if al.writers == nil {
+		al.writers = make([]uint32, al.size)
+	}
+	b := w.b
+	for k := range al.writers[off : off+uint64(a.all)] {
+		c := &al.writers[off+uint64(k)]
+		if *c >= b.launch && *c != b.serial {
+			n := *c - b.launch
+			other := [3]uint32{n % b.grid[0], n / b.grid[0] % b.grid[1], n / b.grid[0] / b.grid[1]}
+			w.fail(lane, al.base+off, fmt.Sprintf("race: writes %#x, which block %v of the same launch wrote", al.base+off, other))
+			return false
 		}
-		c.read, c.rwarp, c.reader = b.epoch, w.epoch, thread
+		*c = b.serial
 	}
 	return true
 }

@@ -30,8 +30,9 @@ type warp struct {
 	r       []lanes
 	p       []uint32
 	carry   uint32
-	live    uint32
-	pc      int32 // of the instruction that runs
+	born    uint32 // lanes that there are
+	live    uint32 // and those that have not ended
+	pc      int32  // of the instruction that runs
 	strands []strand
 	last    *alloc // that was found last
 	epoch   uint32 // counts what orders the accesses of a warp's lanes to shared memory
@@ -133,6 +134,11 @@ func (w *warp) advance(k, left int) int {
 			}
 		case opExit:
 			w.live &^= em
+			for j := range w.strands { // who waits for them does so no more
+				if w.strands[j].state == parked {
+					w.strands[j].state = running
+				}
+			}
 			if m &^= em; m == 0 {
 				w.drop(k)
 				b.steps += int64(start - left)
