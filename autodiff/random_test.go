@@ -219,6 +219,7 @@ func FuzzPrograms(f *testing.F) {
 	f.Add([]byte{2, 3, 1, 4, 9, 1, 0, 2, 17})
 	f.Add([]byte{0, 0, 0, 255, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22})
 	f.Add([]byte{255, 255, 255, 255, 255, 255, 255, 255})
+	f.Add([]byte("072121100A028"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if len(data) > 256 {
 			return
@@ -244,7 +245,7 @@ func FuzzPrograms(f *testing.F) {
 		eager := runTensors(t, args, device.Float64, here, b.eager)
 		compiled := runTensors(t, args, device.Float64, here, func(in []*Tensor) *Tensor { return fn.Call(in...) })
 		y := b.oracle(args)
-		require.Equal(t, eager.y, compiled.y)
+		requireClose(t, eager.y, compiled.y, 1e-9, "the ops one by one") // a transpose that is moved past a sum changes its order
 		requireClose(t, y.v, compiled.y, 1e-6, "oracle")
 		for j := range args {
 			if compiled.grads[j] == nil { // an input that nothing used
