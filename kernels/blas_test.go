@@ -23,6 +23,14 @@ func gemmers() map[string]gemmer {
 	return all
 }
 
+// plain is the gemmer of plain loops.
+type plain struct{}
+
+func (plain) sgemm(p product, a, b, c []float32) { plainGemm(p, a, b, c) }
+func (plain) dgemm(p product, a, b, c []float64) { plainGemm(p, a, b, c) }
+
+func (plain) cut(p product) (rows, cols int) { return p.m, p.n }
+
 // definition multiplies by the definition, in float64, into a copy of c.
 func definition[T device.Float](p product, a, b, c []T) []T {
 	c = slices.Clone(c)

@@ -89,9 +89,9 @@ func compileImages[T vec.Float](i Instr, in, out []Type) (body, error) {
 		}
 		return compileConv[T](i, in, out[0], blas.gemmer), nil
 	case Im2col:
-		return im2colBody[T](i, in[0], out[0]), nil
+		return im2colBody[T](i, in[0]), nil
 	case Col2im:
-		return col2imBody[T](i, in[0], out[0]), nil
+		return col2imBody[T](i, out[0]), nil
 	case MaxPool2d:
 		return maxPoolBody[T](i, in[0], out[0]), nil
 	case MaxPool2dGrad:

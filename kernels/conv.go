@@ -107,7 +107,7 @@ func col2im[T conv.Float](s *sliding, cols, x []T, p patch) {
 	}
 }
 
-func im2colBody[T conv.Float](i Im2col, in, out Type) body {
+func im2colBody[T conv.Float](i Im2col, in Type) body {
 	s := newSliding(i.Window, in.Shape)
 	size, area := s.c*s.h*s.w, s.taps*s.oh*s.ow
 	return func(outs, ins [][]byte) error {
@@ -132,7 +132,7 @@ func im2colBody[T conv.Float](i Im2col, in, out Type) body {
 	}
 }
 
-func col2imBody[T conv.Float](i Col2im, in, out Type) body {
+func col2imBody[T conv.Float](i Col2im, out Type) body {
 	s := newSliding(i.Window, out.Shape)
 	size, area := s.c*s.h*s.w, s.taps*s.oh*s.ow
 	return func(outs, ins [][]byte) error {

@@ -75,12 +75,12 @@ func (w Window) over(height, width int) (out [2]int, err error) {
 	return out, nil
 }
 
-// images checks that operand k is images, and gives the extents of the window's result over them.
-func (w Window) images(i Instr, in []Type, k int) ([2]int, error) {
-	if len(in[k].Shape) != 4 {
-		return [2]int{}, refuse(i, in, "operand %d must be images (n, channels, height, width)", k)
+// images checks that the first operand is images, and gives the extents of the window's result over them.
+func (w Window) images(i Instr, in []Type) ([2]int, error) {
+	if len(in[0].Shape) != 4 {
+		return [2]int{}, refuse(i, in, "operand 0 must be images (n, channels, height, width)")
 	}
-	out, err := w.Whole().over(in[k].Shape[2], in[k].Shape[3])
+	out, err := w.Whole().over(in[0].Shape[2], in[0].Shape[3])
 	if err != nil {
 		return out, refuse(i, in, "%v", err)
 	}
@@ -177,7 +177,7 @@ func (i Conv2d) Infer(in []Type) ([]Type, error) {
 	if err := expectFloats(i, in, 2); err != nil {
 		return nil, err
 	}
-	out, err := i.images(i, in, 0)
+	out, err := i.images(i, in)
 	if err != nil {
 		return nil, err
 	}
@@ -251,7 +251,7 @@ func (i Conv2dGradW) Infer(in []Type) ([]Type, error) {
 	if err := expectFloats(i, in, 2); err != nil {
 		return nil, err
 	}
-	if _, err := i.images(i, in, 0); err != nil {
+	if _, err := i.images(i, in); err != nil {
 		return nil, err
 	}
 	x, gy := in[0].Shape, in[1].Shape

@@ -20,7 +20,7 @@ func (w Window) pooled(i Instr, in []Type) ([]Type, error) {
 	if err := expectFloats(i, in, 1); err != nil {
 		return nil, err
 	}
-	out, err := w.images(i, in, 0)
+	out, err := w.images(i, in)
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +56,7 @@ func (i MaxPool2dGrad) Infer(in []Type) ([]Type, error) {
 	if err := expectFloats(i, in, 2); err != nil {
 		return nil, err
 	}
-	if _, err := i.images(i, in, 0); err != nil {
+	if _, err := i.images(i, in); err != nil {
 		return nil, err
 	}
 	x := in[0].Shape

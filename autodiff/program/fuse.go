@@ -164,21 +164,21 @@ func (f *fusion) only(m, k int) bool {
 }
 
 // merge makes one group of two, where that is possible.
-func (f *fusion) merge(a, b int) bool {
+func (f *fusion) merge(a, b int) {
 	if a == b {
-		return true
+		return
 	}
 	if f.groups[a].at > f.groups[b].at {
 		a, b = b, a
 	}
 	x, y := &f.groups[a], &f.groups[b]
 	if x.product >= 0 && y.product >= 0 || x.steps+y.steps > maxSteps || !x.shape.Equal(y.shape) && !f.small(a, b) {
-		return false
+		return
 	}
 	shape := y.shape
 	ins, ok := f.inputs(a, b)
 	if !ok {
-		return false
+		return
 	}
 	at := x.at
 	switch {
@@ -186,7 +186,7 @@ func (f *fusion) merge(a, b int) bool {
 	case f.late(a, b):
 		at = y.at
 	default:
-		return false
+		return
 	}
 	if len(x.members) < len(y.members) {
 		a, b, x, y = b, a, y, x
@@ -195,7 +195,6 @@ func (f *fusion) merge(a, b int) bool {
 	x.members = append(x.members, y.members...)
 	f.parent[b] = a
 	y.members, y.ins = nil, nil
-	return true
 }
 
 // few is how many elements may be computed as often as they are repeated, to save an instruction.

@@ -38,9 +38,6 @@ func assemble(u *Unit, b kernels.Backend, large int) (*Program, error) {
 // Types are the types of the results. They must not be changed.
 func (p *Program) Types() []kernels.Type { return p.types }
 
-// Arena is how many bytes a run needs between its inputs and its results.
-func (p *Program) Arena() int { return p.plan.arena }
-
 // Run computes the results from the inputs into out, which has a place for each. The inputs stay the caller's; each result carries a
 // reference for the caller, also where it is an input or appears twice. On an error there are no results.
 func (p *Program) Run(dev device.Device, in, out []*device.Buffer) error {
@@ -93,6 +90,3 @@ func (p *Program) failed(err error, from int) error {
 	}
 	return &kernels.CallError{At: from + at.At, Instr: at.Instr, Err: at.Err}
 }
-
-// Unit is what the program computes, optimized. It must not be changed.
-func (p *Program) Unit() *Unit { return p.unit }

@@ -54,7 +54,7 @@ func computed(i kernels.Instr, in []Tensor, out []kernels.Type) ([]Tensor, error
 	case kernels.Fill:
 		return one(func([]int) float64 { return i.C })
 	case kernels.OnRows:
-		return onRows(i, in, out)
+		return onRows(i, in)
 	case kernels.Update:
 		return updateAll(i, in), nil
 	case kernels.UpdateMany:
@@ -308,7 +308,7 @@ func finiteness(x []float64) float64 {
 }
 
 // onRows takes one row after another out, updates it alone, and puts it back.
-func onRows(i kernels.OnRows, in []Tensor, out []kernels.Type) ([]Tensor, error) {
+func onRows(i kernels.OnRows, in []Tensor) ([]Tensor, error) {
 	last := len(in) - 1
 	tables := make([]Tensor, last)
 	for k := range tables {
