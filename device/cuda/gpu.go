@@ -21,7 +21,8 @@ type GPU struct {
 var _ device.Memory = (*GPU)(nil)
 
 // FaultBytes is the size of a fault record: four numbers of 64 bits. A kernel that finds something wrong claims the record by changing the first from 0
-// to what the routine told it, and then writes the others.
+// to what the routine told it, and then writes the others: the offending value, the complement of its place (which grows, as the first place
+// of all is wanted), and the bound.
 const FaultBytes = 32
 
 // Fault is what a kernel found wrong.
@@ -127,7 +128,7 @@ func (g *GPU) faults(raw [FaultBytes]byte) error {
 	if word(0) == 0 {
 		return nil
 	}
-	err := &FaultError{Fault{word(0), int64(word(1)), int64(word(2)), int64(word(3))}}
+	err := &FaultError{Fault{word(0), int64(word(1)), int64(^word(2)), int64(word(3))}}
 	return errors.Join(err, g.compute.Zero(g.fault, FaultBytes))
 }
 

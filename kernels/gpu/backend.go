@@ -8,6 +8,7 @@ import (
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
 	"github.com/weft-project/weft/kernels"
+	"github.com/weft-project/weft/kernels/gpu/cu"
 )
 
 // backend is a [kernels.Backend] for one GPU.
@@ -50,7 +51,7 @@ func (b *backend) kernel(module, name string, shared int) (cuda.Func, error) {
 	}
 	m := b.images[module]
 	if m == nil {
-		text := image(module)
+		text := cu.Module(module)
 		if text == nil {
 			return nil, fmt.Errorf("%w: there is no module %s", kernels.ErrNoBackend, module)
 		}

@@ -1,6 +1,11 @@
 package gpu
 
-import "github.com/weft-project/weft/device/cuda"
+import (
+	"math"
+
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/device/cuda"
+)
 
 // code is an instruction made ready for operands of some types: launches in order, whose addresses are filled in by who knows them.
 type code struct {
@@ -91,6 +96,22 @@ func (l *launch) inAt(k, off int) *launch { return l.add(arg{argIn, k, uint64(of
 func (l *launch) temp(off int) *launch    { return l.add(arg{argScratch, 0, uint64(off)}) }
 func (l *launch) u32(n int) *launch       { return l.add(arg{arg32, 0, uint64(uint32(n))}) }
 func (l *launch) u64(n uint64) *launch    { return l.add(arg{arg64, 0, n}) }
+
+// flag adds a condition, as 0 or 1.
+func (l *launch) flag(is bool) *launch {
+	if is {
+		return l.u32(1)
+	}
+	return l.u32(0)
+}
+
+// float adds a number of a floating-point dtype.
+func (l *launch) float(d device.Dtype, v float64) *launch {
+	if d == device.Float32 {
+		return l.u32(int(math.Float32bits(float32(v))))
+	}
+	return l.u64(math.Float64bits(v))
+}
 
 // fault adds two arguments: the address of the fault record, and the code that this instruction reports under.
 func (l *launch) fault() *launch { return l.add(arg{argFault, 0, 0}).add(arg{argCode, 0, 0}) }

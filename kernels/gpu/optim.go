@@ -1,7 +1,219 @@
 package gpu
 
-import "github.com/weft-project/weft/kernels"
+import (
+	"fmt"
+	"math"
 
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/device/cuda"
+	"github.com/weft-project/weft/kernels"
+)
+
+// lowerOptim is lower for what optimizers do.
 func (b *backend) lowerOptim(i kernels.Instr, in, out []kernels.Type) (*code, error) {
+	switch i := i.(type) {
+	case kernels.Update:
+		return b.update(i, in)
+	case kernels.UpdateMany:
+		return b.update(i.Of, in)
+	case kernels.OnRows:
+		return b.onRows(i, in, out)
+	}
 	return nil, unknown(i)
 }
+
+// The rules and flags, as optim.cu numbers them.
+const (
+	ruleSGD = iota
+	ruleMomentum
+	ruleAdam
+	ruleAdagrad
+	ruleAdadelta
+	ruleRMSprop
+	ruleRprop
+	ruleAdamax
+)
+
+const (
+	flagNesterov = 1 << iota
+	flagCentered
+	flagMoving
+)
+
+// step is a rule and its numbers: optim.cu's Step.
+type step struct {
+	rule, flags                                             int
+	scale, decay, lr, b1, r1, b2, r2, eps, correct, keepAll float64
+}
+
+// stepOf has the numbers that the host's loops have.
+func stepOf(i kernels.Update) step {
+	s := step{scale: i.Scale, decay: i.WeightDecay, lr: i.LR, b1: i.Beta1, r1: 1 - i.Beta1, b2: i.Beta2, r2: 1 - i.Beta2, eps: i.Eps, keepAll: 1}
+	if i.Scale == 0 {
+		s.scale = 1
+	}
+	if i.Nesterov {
+		s.flags |= flagNesterov
+	}
+	rest := func(beta float64) float64 { return 1 - math.Pow(beta, float64(i.Step)) }
+	switch i.Rule {
+	case kernels.SGD:
+		if i.Momentum == 0 {
+			break
+		}
+		s.rule, s.b1, s.r1 = ruleMomentum, i.Momentum, 1-i.Dampening
+		if i.Step == 1 { // torch begins with the gradient itself
+			s.r1 = 1
+		}
+	case kernels.Adam, kernels.AdamW:
+		s.rule, s.lr, s.correct = ruleAdam, i.LR/rest(i.Beta1), 1/math.Sqrt(rest(i.Beta2))
+		if i.Rule == kernels.AdamW {
+			s.decay, s.keepAll = 0, 1-i.LR*i.WeightDecay
+		}
+	case kernels.Adagrad:
+		s.rule, s.lr = ruleAdagrad, i.LR/(1+float64(i.Step-1)*i.LRDecay)
+	case kernels.Adadelta:
+		s.rule = ruleAdadelta
+	case kernels.RMSprop:
+		s.rule, s.b1 = ruleRMSprop, i.Momentum
+		if i.Centered {
+			s.flags |= flagCentered
+		}
+		if i.Momentum != 0 {
+			s.flags |= flagMoving
+		}
+	case kernels.Rprop:
+		s.rule, s.decay, s.b1, s.b2, s.r1, s.r2 = ruleRprop, 0, i.EtaMinus, i.EtaPlus, i.MinStep, i.MaxStep
+	case kernels.Adamax:
+		s.rule, s.lr = ruleAdamax, i.LR/rest(i.Beta1)
+	}
+	return s
+}
+
+// step adds the argument.
+func (l *launch) step(d device.Dtype, s step) *launch {
+	l.u32(s.rule).u32(s.flags)
+	for _, v := range []float64{s.scale, s.decay, s.lr, s.b1, s.r1, s.b2, s.r2, s.eps, s.correct, s.keepAll} {
+		l.float(d, v)
+	}
+	return l
+}
+
+// What one launch of an update can take: optim.cu's Tensors.
+const (
+	updateWords  = 400
+	updateFirsts = 102
+	updateBytes  = 256 * 4 * 16 // of each tensor, to a block
+)
+
+// update steps parameters by one rule, as many as fit by each launch.
+func (b *backend) update(i kernels.Update, in []kernels.Type) (*code, error) {
+	c, d, s, slots := new(code), in[0].Dtype, stepOf(i), len(i.Slots())
+	f, err := b.kernel("optim", typed("update", d), 0)
+	if err != nil {
+		return nil, err
+	}
+	words := 4 + 2*slots
+	most := min(updateWords/words, updateFirsts-1)
+	params := len(in) / (2 + slots)
+	for from := 0; from < params; from += most {
+		to := min(from+most, params)
+		l, first := c.call(f, 0, 256), [updateFirsts]int{}
+		for k := from; k < to; k++ {
+			t := in[k*(2+slots)]
+			first[k-from] = int(l.grid[0])
+			l.grid[0] += uint32((t.Bytes() + updateBytes - 1) / updateBytes)
+			l.u64(uint64(t.Shape.Elems()))
+			for n := range 2 + slots {
+				l.in(k*(2+slots) + n)
+			}
+			for n := range 1 + slots {
+				l.out(k*(1+slots) + n)
+			}
+		}
+		for range updateWords - words*(to-from) {
+			l.u64(0)
+		}
+		for _, block := range first {
+			l.u32(block)
+		}
+		l.u32(to-from).u32(slots).step(d, s)
+	}
+	return c, nil
+}
+
+// binaries are the functions that rows_binary has, as optim.cu numbers them.
+var binaries = [...]kernels.BinaryFn{kernels.Add, kernels.Sub, kernels.Mul, kernels.Div, kernels.Maximum, kernels.Minimum}
+
+// onRows orders the ids, and updates the row of each by a group of threads.
+func (b *backend) onRows(i kernels.OnRows, in, out []kernels.Type) (*code, error) {
+	c, d, last := new(code), in[0].Dtype, len(in)-1
+	if err := countable(i, in); err != nil {
+		return nil, err
+	}
+	rows, count, n := in[0].Shape[0], in[last].Shape[0], in[0].Shape[1:].Elems()
+	move, err := b.kernel("rows", "copy", 0)
+	if err != nil {
+		return nil, err
+	}
+	for k, t := range out {
+		from := k
+		if k > 0 {
+			from++ // the gradient has no result
+		}
+		c.words(move, t.Bytes()).out(k).in(from).u64(uint64(t.Bytes() / 4))
+	}
+	keys, err := b.sort(c, last, in[last], rows)
+	if err != nil || count == 0 || n == 0 {
+		return c, err
+	}
+	p := planRows(d, count, n, 4, 256)
+	u, isUpdate := i.Of.(kernels.Update)
+	if !isUpdate {
+		return b.onRowsBinary(c, i, p, d, keys, rows)
+	}
+	f, err := b.kernel("optim", typed("rows_update", d), 0)
+	if err != nil {
+		return nil, err
+	}
+	l := p.launch(c, f)
+	for k := range 4 {
+		if k < len(out) {
+			l.out(k)
+		} else {
+			l.u64(0)
+		}
+	}
+	l.in(1).temp(keys).u32(count).u32(n).u32(len(out)-1).u32(p.lanes).u64(uint64(rows)).step(d, stepOf(u))
+	return c, nil
+}
+
+func (b *backend) onRowsBinary(c *code, i kernels.OnRows, p rowPlan, d device.Dtype, keys, rows int) (*code, error) {
+	for fn, known := range binaries {
+		if i.Of == (kernels.Binary{Fn: known}) {
+			f, err := b.kernel("optim", typed("rows_binary", d), 0)
+			if err != nil {
+				return nil, err
+			}
+			p.launch(c, f).out(0).in(1).temp(keys).u32(p.rows).u32(p.n).u32(p.lanes).u64(uint64(rows)).u32(fn)
+			return c, nil
+		}
+	}
+	return nil, unknown(i)
+}
+
+// countable refuses what kernels cannot count in 32 bits.
+func countable(i kernels.Instr, in []kernels.Type) error {
+	for _, t := range in {
+		if t.Shape.Elems() > math.MaxInt32 {
+			return fmt.Errorf("%w: %v of 2³¹ elements or more", kernels.ErrNoBackend, i)
+		}
+	}
+	return nil
+}
+
+// spread is how many blocks of 256 threads go through as many bytes, 64 to a thread, or more where there would be very many.
+func spread(bytes int) int { return min((bytes+256*64-1)/(256*64), 2048) }
+
+// words begins a launch over memory.
+func (c *code) words(f cuda.Func, bytes int) *launch { return c.call(f, spread(bytes), 256) }

@@ -1,7 +1,239 @@
 package gpu
 
-import "github.com/weft-project/weft/kernels"
+import (
+	"math/bits"
 
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/device/cuda"
+	"github.com/weft-project/weft/kernels"
+)
+
+// lowerRows is lower for what works on rows of numbers.
 func (b *backend) lowerRows(i kernels.Instr, in, out []kernels.Type) (*code, error) {
+	if err := countable(i, in); err != nil {
+		return nil, err
+	}
+	switch i := i.(type) {
+	case kernels.Softmax:
+		return b.softmax(in[0], i.Axis, "softmax", []int{0}, i.Log)
+	case kernels.SoftmaxGrad:
+		return b.softmax(in[0], i.Axis, "softmax_grad", []int{0, 1}, i.Log)
+	case kernels.CrossEntropy:
+		return b.entropy(in)
+	case kernels.CrossEntropyGrad:
+		return b.entropyGrad(in)
+	case kernels.Normalize:
+		return b.norm(in, i.Eps)
+	case kernels.LayerNorm:
+		return b.norm(in, i.Eps)
+	case kernels.NormalizeGrad:
+		return b.normGrad(in, i.Eps)
+	case kernels.LayerNormGrad:
+		return b.normGrad(in, i.Eps)
+	case kernels.Gather:
+		return b.gather(in)
+	case kernels.ScatterAdd:
+		return b.scatterAdd(i, in, out)
+	}
 	return nil, unknown(i)
+}
+
+// typed is a kernel's name for a dtype.
+func typed(name string, d device.Dtype) string {
+	return name + map[device.Dtype]string{device.Float32: "_f32", device.Float64: "_f64"}[d]
+}
+
+// rowPlan is how blocks share rows out: each row to so many lanes, neighbours in a warp or a whole block.
+type rowPlan struct {
+	rows, n       int
+	lanes         int
+	threads, size int // of a block; of an element, in bytes
+	blocks        int
+	memory        int // bytes of dynamic shared memory
+}
+
+// maxStatic is more shared memory than any kernel of package cu declares.
+const maxStatic = 4 << 10
+
+// planRows shares out rows of n elements, about `each` accesses to a lane, in blocks of up to most threads.
+func planRows(d device.Dtype, rows, n, each, most int) rowPlan {
+	p := rowPlan{rows: rows, n: n, size: d.Size(), threads: 128}
+	accesses := n // as the kernels have it where addresses are aligned, too
+	if n*p.size%16 == 0 {
+		accesses = n * p.size / 16
+	}
+	p.lanes = min(power(accesses), 32)
+	if accesses > 32*each {
+		p.lanes = min(power((accesses+each-1)/each), most)
+		p.threads = p.lanes
+	}
+	p.blocks = (rows + p.slots() - 1) / p.slots()
+	return p
+}
+
+// power is the smallest power of two that is n or more.
+func power(n int) int { return 1 << bits.Len(uint(max(n, 1)-1)) }
+
+// slots is how many rows a block works on at once.
+func (p *rowPlan) slots() int { return p.threads / p.lanes }
+
+// keep sets shared memory aside for some arrays of all a block's rows, and says whether it is there.
+func (b *backend) keep(p *rowPlan, arrays int) bool {
+	more := arrays * p.slots() * p.n * p.size
+	if p.memory+more > b.gpu.Driver().Info().Shared-maxStatic {
+		return false
+	}
+	p.memory += more
+	return true
+}
+
+// rowKernel finds a kernel, which has as much shared memory as the plan sets aside.
+func (b *backend) rowKernel(module, name string, d device.Dtype, p rowPlan) (cuda.Func, error) {
+	shared := 48<<10 - maxStatic // what every kernel may have unasked
+	if p.memory > shared {
+		shared = b.gpu.Driver().Info().Shared - maxStatic
+	}
+	return b.kernel(module, typed(name, d), shared)
+}
+
+// launch begins the launch of a row kernel.
+func (p rowPlan) launch(c *code, f cuda.Func) *launch {
+	return c.call(f, p.blocks, p.threads).dynamic(p.memory)
+}
+
+// softmax is Softmax, or its gradient, of some operands of type t.
+func (b *backend) softmax(t kernels.Type, axis int, name string, operands []int, log bool) (*code, error) {
+	c, n := new(code), t.Shape[axis]
+	if t.Shape.Elems() == 0 {
+		return c, nil
+	}
+	outer, inner := t.Shape[:axis].Elems(), t.Shape[axis+1:].Elems()
+	var l *launch
+	if inner == 1 {
+		p := planRows(t.Dtype, outer, n, 8, 1024)
+		keep := b.keep(&p, len(operands))
+		f, err := b.rowKernel("softmax", name, t.Dtype, p)
+		if err != nil {
+			return nil, err
+		}
+		l = p.launch(c, f).out(0)
+		for _, k := range operands {
+			l.in(k)
+		}
+		l.u32(outer).u32(n).u32(p.lanes).flag(log).flag(keep)
+		return c, nil
+	}
+	f, err := b.kernel("softmax", typed(name+"_strided", t.Dtype), 0)
+	if err != nil {
+		return nil, err
+	}
+	const threads = 256
+	width := min(threads/min(power(n), 8), power(inner))
+	tiles := (inner + width - 1) / width
+	l = c.call(f, outer*tiles, threads).out(0)
+	for _, k := range operands {
+		l.in(k)
+	}
+	l.u32(n).u32(inner).u32(width).u32(tiles).flag(log)
+	return c, nil
+}
+
+// entropy is CrossEntropy: the losses of the rows, then their mean.
+func (b *backend) entropy(in []kernels.Type) (*code, error) {
+	c, x := new(code), in[0]
+	p := planRows(x.Dtype, x.Shape[0], x.Shape[1], 8, 1024)
+	f, err := b.rowKernel("softmax", "entropy", x.Dtype, p)
+	if err != nil {
+		return nil, err
+	}
+	mean, err := b.kernel("softmax", typed("entropy_mean", x.Dtype), 0)
+	if err != nil {
+		return nil, err
+	}
+	losses := c.temp(p.rows * p.size)
+	p.launch(c, f).temp(losses).in(0).in(1).flag(in[1].Dtype == device.Int64).u32(p.rows).u32(p.n).u32(p.lanes).fault()
+	c.call(mean, 1, min(max(power(p.rows), 32), 1024)).out(0).temp(losses).u32(p.rows)
+	return c, nil
+}
+
+func (b *backend) entropyGrad(in []kernels.Type) (*code, error) {
+	c, x := new(code), in[0]
+	p := planRows(x.Dtype, x.Shape[0], x.Shape[1], 8, 1024)
+	keep := b.keep(&p, 1)
+	f, err := b.rowKernel("softmax", "entropy_grad", x.Dtype, p)
+	if err != nil {
+		return nil, err
+	}
+	p.launch(c, f).out(0).in(0).in(1).in(2).flag(in[1].Dtype == device.Int64).u32(p.rows).u32(p.n).u32(p.lanes).flag(keep).fault()
+	return c, nil
+}
+
+// lastRows is the rows along the last axis.
+func lastRows(t kernels.Type) (rows, n int) {
+	last := len(t.Shape) - 1
+	return t.Shape[:last].Elems(), t.Shape[last]
+}
+
+// norm is Normalize of x, or LayerNorm of (x, gamma, beta).
+func (b *backend) norm(in []kernels.Type, eps float64) (*code, error) {
+	c, d := new(code), in[0].Dtype
+	rows, n := lastRows(in[0])
+	if rows*n == 0 {
+		return c, nil
+	}
+	p := planRows(d, rows, n, 8, 1024)
+	keep := b.keep(&p, 1)
+	f, err := b.rowKernel("norm", "norm", d, p)
+	if err != nil {
+		return nil, err
+	}
+	l := p.launch(c, f).out(0).in(0)
+	if len(in) > 1 {
+		l.in(1).in(2)
+	} else {
+		l.u64(0).u64(0)
+	}
+	l.u32(rows).u32(n).u32(p.lanes).flag(keep).float(d, eps)
+	return c, nil
+}
+
+// maxParts bounds how many blocks a gradient of layer norm has, each of which leaves a part of the parameters' gradients. It does not depend on the
+// GPU, so that sums do not either.
+const maxParts = 1024
+
+// normGrad is NormalizeGrad of (x, gy), or LayerNormGrad of (x, gamma, gy).
+func (b *backend) normGrad(in []kernels.Type, eps float64) (*code, error) {
+	c, d := new(code), in[0].Dtype
+	rows, n := lastRows(in[0])
+	if n == 0 {
+		return c, nil
+	}
+	affine := len(in) == 3
+	p := planRows(d, rows, n, 2, 512)
+	keep := b.keep(&p, 2)
+	inside := affine && b.keep(&p, 2)
+	f, err := b.rowKernel("norm", "norm_grad", d, p)
+	if err != nil {
+		return nil, err
+	}
+	if affine {
+		p.blocks = min(p.blocks, maxParts, max(64, 4<<20/n))
+	}
+	l, part := p.launch(c, f).out(0).in(0), 0
+	if affine {
+		part = c.temp(2 * n * p.size * p.blocks)
+		l.in(1).in(2).temp(part)
+	} else {
+		l.u64(0).in(1).u64(0)
+	}
+	l.u32(rows).u32(n).u32(p.lanes).flag(keep).flag(inside).float(d, eps)
+	if !affine {
+		return c, nil
+	}
+	params, err := b.kernel("norm", typed("norm_grad_params", d), 0)
+	if err != nil {
+		return nil, err
+	}
+	c.call(params, (2*n+31)/32, 256).out(1).out(2).temp(part).u32(p.blocks).u32(n)
+	return c, nil
 }

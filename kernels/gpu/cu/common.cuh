@@ -1,0 +1,171 @@
+// What all kernels share. Kernels are templates over the type T that memory holds; they compute in its Num<T>::A, which is T but for narrow types.
+
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef long long i64;
+
+template <class T> struct Num { typedef T A; };
+template <class T> using Acc = typename Num<T>::A;
+
+// Wide is how many elements make an access of 16 bytes.
+template <class T> constexpr int Wide = 16 / sizeof(T);
+// Batch is how many accesses of V elements a thread begins before it waits for the first.
+template <class T, int V> constexpr int Batch = (sizeof(T) <= 4 ? 2 : 1) * (V == 1 ? 2 : 1);
+
+constexpr u32 AllLanes = 0xffffffff;
+#define INFINITY __int_as_float(0x7f800000)
+
+// Pack is what one access moves: V elements.
+template <class A, int V> struct Pack {
+	A v[V];
+	A& operator[](int k) { return v[k]; }
+	const A& operator[](int k) const { return v[k]; }
+};
+
+template <int V, class T> Pack<Acc<T>, V> load(const T* at) {
+	Pack<Acc<T>, V> p;
+	if constexpr (V == 1) {
+		p[0] = at[0];
+	} else if constexpr (sizeof(T) == 4) {
+		float4 q = *(const float4*)at;
+		p[0] = q.x, p[1] = q.y, p[2] = q.z, p[3] = q.w;
+	} else {
+		double2 q = *(const double2*)at;
+		p[0] = q.x, p[1] = q.y;
+	}
+	return p;
+}
+
+template <int V, class T> void store(T* at, const Pack<Acc<T>, V>& p) {
+	if constexpr (V == 1) {
+		at[0] = p[0];
+	} else if constexpr (sizeof(T) == 4) {
+		*(float4*)at = make_float4(p[0], p[1], p[2], p[3]);
+	} else {
+		*(double2*)at = make_double2(p[0], p[1]);
+	}
+}
+
+// aligned says whether rows of n elements from these addresses on can be accessed by 16 bytes.
+template <class T> bool aligned(u64 n) { return n % Wide<T> == 0; }
+template <class T, class P, class... Q> bool aligned(u64 n, const P* at, const Q*... more) { return (u64)at % 16 == 0 && aligned<T>(n, more...); }
+
+// shared is the launch's dynamic shared memory.
+template <class A> A* shared() {
+	extern __shared__ __align__(16) unsigned char dynamicMemory[];
+	return (A*)dynamicMemory;
+}
+
+template <class A> A shuffle(A v, u32 other) { return __shfl_xor_sync(AllLanes, v, other); }
+
+// Group is the threads that work on a row together: a power of two of neighbours in a warp, or the whole block, which is one too.
+struct Group {
+	u32 size, rank, slot, slots; // slot: the row's number among the block's
+
+	explicit Group(u32 size) : size(size), rank(threadIdx.x & (size - 1)), slot(threadIdx.x / size), slots(blockDim.x / size) {}
+
+	// reduce gives every thread what op makes of all threads' v; op must not mind the order of two. All threads of the block call it. Room is
+	// shared memory for 32.
+	template <class V, class Op> V reduce(V v, V* room, Op op) const {
+		for (u32 o = (size < 32 ? size : 32) / 2; o > 0; o /= 2) v = op(v, shuffle(v, o));
+		if (size > 32) {
+			u32 warps = size / 32, lane = threadIdx.x % 32;
+			__syncthreads(); // what was in the room has been read
+			if (lane == 0) room[threadIdx.x / 32] = v;
+			__syncthreads();
+			v = room[lane & (warps - 1)];
+			for (u32 o = warps / 2; o > 0; o /= 2) v = op(v, shuffle(v, o));
+		}
+		return v;
+	}
+
+	// each calls fn with the first of every B*V elements that are this thread's, of a row of n: V by V, with those of others between.
+	template <int V, int B, class Fn> void each(u32 n, Fn fn) const {
+#pragma unroll 1
+		for (u32 c = rank * V; c < n; c += size * V * B) fn(c);
+	}
+
+	// place is where in the row element k lies of those that each's c stands for.
+	template <int V> u32 place(u32 c, int k) const { return c + k / V * size * V + k % V; }
+
+	// fetch reads the elements of each's c, absent beyond the row's end.
+	template <int V, int B, class T> Pack<Acc<T>, V * B> fetch(const T* row, u32 c, u32 n, Acc<T> absent) const {
+		Pack<Acc<T>, V * B> all;
+#pragma unroll
+		for (int b = 0; b < B; b++, c += size * V) {
+			Pack<Acc<T>, V> p;
+			if (c < n) p = load<V>(row + c);
+#pragma unroll
+			for (int k = 0; k < V; k++) all[b * V + k] = c < n ? p[k] : absent;
+		}
+		return all;
+	}
+
+	// put writes what fetch reads.
+	template <int V, int B, class T> void put(T* row, u32 c, u32 n, const Pack<Acc<T>, V * B>& all) const {
+#pragma unroll
+		for (int b = 0; b < B; b++, c += size * V) {
+			Pack<Acc<T>, V> p;
+#pragma unroll
+			for (int k = 0; k < V; k++) p[k] = all[b * V + k];
+			if (c < n) store<V>(row + c, p);
+		}
+	}
+};
+
+template <class A> A plus(A a, A b) { return a + b; }
+
+// Ids are indices or labels, of 4 or 8 bytes.
+struct Ids {
+	const void* at;
+	bool wide;
+
+	i64 operator[](u64 k) const { return wide ? ((const i64*)at)[k] : ((const int*)at)[k]; }
+};
+
+// Fault is the GPU's record of what kernels find wrong, and the code that a launch reports under. Of all positions that are reported, the record
+// comes to name the first: its word 2 is the position's complement, which only grows.
+struct Fault {
+	u64* record;
+	u64 code;
+
+	// index checks an id, of count, against [0, n).
+	bool index(const Ids& ids, u64 k, u64 count, u64 n) const {
+		i64 id = ids[k];
+		if (id >= 0 && id < n) return true;
+		u64 was = atomicCAS(record, 0ull, code);
+		if (was != 0 && was != code) return false; // an earlier launch's
+		atomicMax(record + 2, ~k);
+		volatile u64* v = record;
+		v[3] = n;
+		for (u64 seen = v[2], now;; seen = now) { // whoever writes last has seen the last position
+			if (~seen < count) v[1] = ids[~seen]; // it is another run's where it is not among the ids
+			__threadfence();
+			now = v[2];
+			if (now == seen) return false;
+		}
+	}
+};
+
+// Keys are ids in order: an id in the upper half of each, its position in the lower. NoId is what is no id of a row.
+constexpr u32 NoId = 0xffffffff;
+
+// Segment is the positions [from, to) of the keys that have an id, where it begins at position k, and is that of a row.
+struct Segment {
+	u32 from, to;
+	u64 id;
+	bool mine;
+
+	Segment(const u64* keys, u32 count, u64 rows, u32 k) : from(k), to(k), id(NoId) {
+		if (k < count) id = keys[k] >> 32;
+		mine = id < rows && (k == 0 || keys[k - 1] >> 32 != id);
+		if (!mine) return;
+		while (to < count && keys[to] >> 32 == id) to++;
+	}
+};
+
+// BOTH makes the kernels of a file, a macro of a type and of how names end.
+#define BOTH(KERNELS) \
+	KERNELS(float, f32) \
+	KERNELS(double, f64)
+#define GLOBAL(...) extern "C" __global__ void __launch_bounds__(__VA_ARGS__)

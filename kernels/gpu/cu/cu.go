@@ -1,0 +1,62 @@
+package cu
+
+import (
+	"crypto/sha256"
+	"embed"
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+//go:embed *.ptx
+var images embed.FS
+
+// Header is the file that all sources include.
+const Header = "common.cuh"
+
+// Modules lists the modules, each with its kernels. A name stands for two, which end in _f32 and _f64, unless a "!" follows.
+func Modules() map[string][]string {
+	return map[string][]string{
+		"softmax": {"softmax", "softmax_grad", "softmax_strided", "softmax_grad_strided", "entropy", "entropy_mean", "entropy_grad"},
+		"conv":    {"im2col", "col2im"},
+		"gemm":    {"gemm_large", "gemm_small"},
+		"pool":    {"maxpool", "maxpool_grad", "avgpool", "avgpool_grad"},
+		"norm":    {"norm", "norm_grad", "norm_grad_params"},
+		"optim":   {"update", "rows_update", "rows_binary"},
+		"rows":    {"gather", "scatter", "scatter_parts", "sort_keys!", "sort_step!", "sort_tile!", "zero!", "copy!"},
+		"random":  {"uniform", "bernoulli", "dropout"},
+	}
+}
+
+// Module is the PTX of a module, nil for one that there is not. It must not be changed.
+func Module(name string) []byte {
+	b, err := images.ReadFile(name + ".ptx")
+	if err != nil {
+		return nil
+	}
+	return b
+}
+
+// Options are what NVRTC is told: the same for all sources, but for what a source asks for itself in lines that begin with "// nvrtc: ".
+func Options(source []byte) []string {
+	options := []string{"--std=c++17", "--device-as-default-execution-space"}
+	arch := "--gpu-architecture=compute_75"
+	for _, m := range regexp.MustCompile(`(?m)^// nvrtc: (\S+)$`).FindAllSubmatch(source, -1) {
+		if o := string(m[1]); strings.HasPrefix(o, "--gpu-architecture=") {
+			arch = o
+		} else {
+			options = append(options, o)
+		}
+	}
+	return append(options, arch)
+}
+
+// Stamp is how the PTX of a source begins: it tells whether the source has changed since, also where there is no NVRTC.
+func Stamp(name string, source, header []byte) string {
+	h := sha256.New()
+	for _, part := range [][]byte{header, source, []byte(strings.Join(Options(source), " "))} {
+		fmt.Fprintf(h, "%d:", len(part))
+		h.Write(part)
+	}
+	return fmt.Sprintf("// Made of %s by kernels/gpu/cu/build (NVRTC 11.8); do not edit. Sources: sha256 %x\n", name, h.Sum(nil))
+}

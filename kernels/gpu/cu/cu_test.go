@@ -1,0 +1,76 @@
+package cu
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// sources are the CUDA sources by their module.
+func sources(t *testing.T) map[string][]byte {
+	paths, err := filepath.Glob("*.cu")
+	require.NoError(t, err)
+	all := map[string][]byte{}
+	for _, p := range paths {
+		all[strings.TrimSuffix(p, ".cu")], err = os.ReadFile(p)
+		require.NoError(t, err)
+	}
+	return all
+}
+
+func TestEverySourceHasItsPTXAndNothingElseDoes(t *testing.T) {
+	all := sources(t)
+	require.Len(t, Modules(), len(all))
+	for name := range all {
+		require.Contains(t, Modules(), name)
+		require.NotEmpty(t, Module(name))
+	}
+	paths, err := filepath.Glob("*.ptx")
+	require.NoError(t, err)
+	require.Len(t, paths, len(all))
+	require.Nil(t, Module("none"))
+}
+
+func TestThePTXWasMadeOfTheSourcesAsTheyAre(t *testing.T) {
+	header, err := os.ReadFile(Header)
+	require.NoError(t, err)
+	for name, source := range sources(t) {
+		first, _, _ := bytes.Cut(Module(name), []byte("\n"))
+		require.Equal(t, Stamp(name+".cu", source, header), string(first)+"\n", "run go run ./kernels/gpu/cu/build")
+		require.NotEqual(t, Stamp(name+".cu", append(source, ' '), header), string(first)+"\n", "a change must show")
+	}
+}
+
+func TestTheKernelsListedAreThoseThatThePTXHas(t *testing.T) {
+	entry := regexp.MustCompile(`\.visible \.entry (\w+)\(`)
+	for name, kernels := range Modules() {
+		var want, got []string
+		for _, k := range kernels {
+			if strings.HasSuffix(k, "!") {
+				want = append(want, strings.TrimSuffix(k, "!"))
+				continue
+			}
+			want = append(want, k+"_f32", k+"_f64")
+		}
+		for _, m := range entry.FindAllSubmatch(Module(name), -1) {
+			got = append(got, string(m[1]))
+		}
+		slices.Sort(want)
+		slices.Sort(got)
+		require.Equal(t, want, got, name)
+	}
+}
+
+func TestOptionsAreTheSameButForWhatASourceAsksFor(t *testing.T) {
+	require.Contains(t, Options(nil), "--gpu-architecture=compute_75")
+	o := Options([]byte("#include \"common.cuh\"\n// nvrtc: --gpu-architecture=compute_80\n// nvrtc: --fmad=false\n"))
+	require.Contains(t, o, "--gpu-architecture=compute_80")
+	require.Contains(t, o, "--fmad=false")
+	require.NotContains(t, o, "--gpu-architecture=compute_75")
+}

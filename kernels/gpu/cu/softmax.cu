@@ -1,0 +1,264 @@
+#include "common.cuh"
+
+// Softmax, its logarithm, and cross-entropy. Maximum and sum are found in one reading; the row is kept in shared memory meanwhile, where it has room.
+
+// Online is the maximum of some numbers, and the sum of exp(x - maximum), as far as they have been seen. A NaN makes the sum NaN.
+template <class A> struct Online {
+	A max, sum;
+
+	static Online none() { return Online{-INFINITY, 0}; }
+
+	// base is what to subtract: what is all -infinity has the sum 0, so that it comes to NaN in the end.
+	static A base(A m) { return m == -INFINITY ? 0 : m; }
+
+	template <int V> void add(const Pack<A, V>& x) {
+		A m = max;
+#pragma unroll
+		for (int k = 0; k < V; k++) m = fmax(m, x[k]);
+		A b = base(m), s = sum * exp(max - b);
+#pragma unroll
+		for (int k = 0; k < V; k++) s += exp(x[k] - b);
+		max = m, sum = s;
+	}
+};
+
+template <class A> Online<A> shuffle(Online<A> v, u32 other) {
+	v.max = shuffle(v.max, other), v.sum = shuffle(v.sum, other);
+	return v;
+}
+
+template <class A> Online<A> merge(const Online<A>& a, const Online<A>& b) {
+	bool first = a.max >= b.max;
+	const Online<A>&high = first ? a : b, &low = first ? b : a;
+	Online<A> o;
+	o.max = high.max;
+	o.sum = high.sum + low.sum * exp(low.max - Online<A>::base(high.max));
+	return o;
+}
+
+// Row is a group's row of n numbers, read once where `keep` says that there is shared memory for it.
+template <class T, int V> struct Row {
+	typedef Acc<T> A;
+	static constexpr int B = Batch<T, V>;
+	const Group& g;
+	const T* x;
+	A* kept;
+	u32 n;
+	bool mine, keep;
+
+	Row(const Group& g, const T* x, u64 row, u32 rows, u32 n, bool keep)
+		: g(g), x(x + row * n), kept(shared<A>() + g.slot * n), n(n), mine(row < rows), keep(keep) {}
+
+	// scan reads the row, for all threads of the block.
+	Online<A> scan() const {
+		__shared__ Online<A> room[32];
+		auto o = Online<A>::none();
+		if (mine) g.each<V, B>(n, [&](u32 c) {
+			auto p = g.fetch<V, B>(x, c, n, -INFINITY);
+			if (keep) g.put<V, B>(kept, c, n, p);
+			o.add(p);
+		});
+		return g.reduce(o, room, merge<A>);
+	}
+
+	// write fills y with what fn makes of each element and of its place.
+	template <class Fn> void write(T* y, Fn fn) const {
+		g.each<V, B>(n, [&](u32 c) {
+			auto p = keep ? g.fetch<V, B>(kept, c, n, 0) : g.fetch<V, B>(x, c, n, 0);
+#pragma unroll
+			for (int k = 0; k < V * B; k++) p[k] = fn(p[k], g.template place<V>(c, k));
+			g.put<V, B>(y, c, n, p);
+		});
+	}
+};
+
+template <class T, int V> void softmaxRow(T* y, const T* x, u32 rows, u32 n, const Group& g, bool log, bool keep) {
+	typedef Acc<T> A;
+	u64 r = (u64)blockIdx.x * g.slots + g.slot;
+	Row<T, V> row(g, x, r, rows, n, keep);
+	Online<A> o = row.scan();
+	if (!row.mine) return;
+	A l = log ? ::log(o.sum) : 1 / o.sum;
+	row.write(y + r * n, [&](A v, u32) {
+		A d = v - o.max;
+		return log ? d - l : exp(d) * l;
+	});
+}
+
+template <class T> void softmax(T* y, const T* x, u32 rows, u32 n, u32 lanes, u32 log, u32 keep) {
+	Group g(lanes);
+	if (aligned<T>(n, y, x)) {
+		softmaxRow<T, Wide<T>>(y, x, rows, n, g, log, keep);
+	} else {
+		softmaxRow<T, 1>(y, x, rows, n, g, log, keep);
+	}
+}
+
+// gx = y*(gy - sum(y*gy)), or of the logarithm gy - exp(y)*sum(gy).
+template <class T, int V> void softmaxGradRow(T* gx, const T* y, const T* gy, u32 rows, u32 n, const Group& g, bool log, bool keep) {
+	typedef Acc<T> A;
+	constexpr int B = Batch<T, V>;
+	__shared__ A room[32];
+	u64 r = (u64)blockIdx.x * g.slots + g.slot;
+	bool mine = r < rows;
+	gx += r * n, y += r * n, gy += r * n;
+	A *keptY = shared<A>() + g.slot * n, *keptG = keptY + g.slots * n, s = 0;
+	if (mine) g.each<V, B>(n, [&](u32 c) {
+		auto p = g.fetch<V, B>(y, c, n, 0), q = g.fetch<V, B>(gy, c, n, 0);
+		if (keep) g.put<V, B>(keptY, c, n, p), g.put<V, B>(keptG, c, n, q);
+#pragma unroll
+		for (int k = 0; k < V * B; k++) s += log ? q[k] : p[k] * q[k];
+	});
+	s = g.reduce(s, room, plus<A>);
+	if (mine) g.each<V, B>(n, [&](u32 c) {
+		auto p = keep ? g.fetch<V, B>(keptY, c, n, 0) : g.fetch<V, B>(y, c, n, 0);
+		auto q = keep ? g.fetch<V, B>(keptG, c, n, 0) : g.fetch<V, B>(gy, c, n, 0);
+#pragma unroll
+		for (int k = 0; k < V * B; k++) p[k] = log ? q[k] - exp(p[k]) * s : p[k] * (q[k] - s);
+		g.put<V, B>(gx, c, n, p);
+	});
+}
+
+template <class T> void softmaxGrad(T* gx, const T* y, const T* gy, u32 rows, u32 n, u32 lanes, u32 log, u32 keep) {
+	Group g(lanes);
+	if (aligned<T>(n, gx, y, gy)) {
+		softmaxGradRow<T, Wide<T>>(gx, y, gy, rows, n, g, log, keep);
+	} else {
+		softmaxGradRow<T, 1>(gx, y, gy, rows, n, g, log, keep);
+	}
+}
+
+// Lines is a block of 256 threads over lines whose elements lie `inner` apart: `width` lines beside each other, each with as many threads as are
+// left. There are `tiles` such blocks for each of the outer indices.
+struct Lines {
+	u32 width, rank, threads, inner;
+	u64 at;
+	bool mine;
+
+	Lines(u32 width, u32 n, u32 inner, u32 tiles) : width(width), inner(inner) {
+		rank = threadIdx.x / width, threads = blockDim.x / width;
+		u32 outer = blockIdx.x / tiles, c = blockIdx.x % tiles * width + threadIdx.x % width;
+		mine = c < inner;
+		at = (u64)outer * n * inner + c;
+	}
+
+	// reduce gives every thread what op makes of those of its line.
+	template <class V, class Op> V reduce(V v, V* room, Op op) const {
+		room[threadIdx.x] = v;
+		for (u32 o = threads / 2; o > 0; o /= 2) {
+			__syncthreads();
+			if (rank < o) room[threadIdx.x] = op(room[threadIdx.x], room[threadIdx.x + o * width]);
+		}
+		__syncthreads();
+		return room[threadIdx.x % width];
+	}
+
+	// each calls fn with every element of a line that is this thread's.
+	template <class Fn> void each(u32 n, Fn fn) const {
+		if (!mine) return;
+#pragma unroll 1
+		for (u32 k = rank; k < n; k += threads) fn(at + (u64)k * inner);
+	}
+
+	// scan is each for B elements at once, absent beyond the line's end.
+	template <int B, class T, class Fn> void scan(const T* x, u32 n, Acc<T> absent, Fn fn) const {
+		if (!mine) return;
+#pragma unroll 1
+		for (u32 k = rank; k < n; k += threads * B) {
+			Pack<Acc<T>, B> p;
+#pragma unroll
+			for (int b = 0; b < B; b++) p[b] = k + b * threads < n ? x[at + (u64)(k + b * threads) * inner] : absent;
+			fn(p);
+		}
+	}
+};
+
+template <class T> void softmaxStrided(T* y, const T* x, u32 n, u32 inner, u32 width, u32 tiles, u32 log) {
+	typedef Acc<T> A;
+	__shared__ Online<A> room[256];
+	Lines l(width, n, inner, tiles);
+	auto o = Online<A>::none();
+	l.scan<Batch<T, 1>>(x, n, -INFINITY, [&](const Pack<A, Batch<T, 1>>& p) { o.add(p); });
+	o = l.reduce(o, room, merge<A>);
+	A s = log ? ::log(o.sum) : 1 / o.sum;
+	l.each(n, [&](u64 at) {
+		A d = x[at] - o.max;
+		y[at] = log ? d - s : exp(d) * s;
+	});
+}
+
+template <class T> void softmaxGradStrided(T* gx, const T* y, const T* gy, u32 n, u32 inner, u32 width, u32 tiles, u32 log) {
+	typedef Acc<T> A;
+	__shared__ A room[256];
+	Lines l(width, n, inner, tiles);
+	A s = 0;
+	l.each(n, [&](u64 at) { s += log ? gy[at] : y[at] * gy[at]; });
+	s = l.reduce(s, room, plus<A>);
+	l.each(n, [&](u64 at) { gx[at] = log ? gy[at] - exp(y[at]) * s : y[at] * (gy[at] - s); });
+}
+
+// entropy gives each row's loss; entropyMean their mean.
+template <class T> void entropy(Acc<T>* losses, const T* x, const void* labels, u32 wide, u32 rows, u32 n, u32 lanes, Fault fault) {
+	typedef Acc<T> A;
+	Group g(lanes);
+	u64 r = (u64)blockIdx.x * g.slots + g.slot;
+	Online<A> o;
+	if (aligned<T>(n, x)) {
+		o = Row<T, Wide<T>>(g, x, r, rows, n, false).scan();
+	} else {
+		o = Row<T, 1>(g, x, r, rows, n, false).scan();
+	}
+	Ids ids = {labels, wide != 0};
+	if (r < rows && g.rank == 0 && fault.index(ids, r, rows, n)) losses[r] = log(o.sum) + (o.max - x[r * n + ids[r]]);
+}
+
+template <class T> void entropyMean(T* mean, const Acc<T>* losses, u32 rows) {
+	__shared__ double room[32];
+	double s = 0;
+	for (u32 r = threadIdx.x; r < rows; r += blockDim.x) s += losses[r];
+	s = Group(blockDim.x).reduce(s, room, plus<double>);
+	if (threadIdx.x == 0) *mean = s / rows;
+}
+
+template <class T, int V> void entropyGradRow(T* gx, const T* x, const Ids& labels, const T* gy, u32 rows, u32 n, const Group& g, bool keep, const Fault& fault) {
+	typedef Acc<T> A;
+	u64 r = (u64)blockIdx.x * g.slots + g.slot;
+	Row<T, V> row(g, x, r, rows, n, keep);
+	Online<A> o = row.scan();
+	if (!row.mine) return;
+	if (g.rank == 0) fault.index(labels, r, rows, n);
+	i64 label = labels[r];
+	A scale = *gy / rows, s = 1 / o.sum;
+	row.write(gx + r * n, [&](A v, u32 c) { return (exp(v - o.max) * s - (c == label ? 1 : 0)) * scale; });
+}
+
+template <class T>
+void entropyGrad(T* gx, const T* x, const void* labels, const T* gy, u32 wide, u32 rows, u32 n, u32 lanes, u32 keep, Fault fault) {
+	Group g(lanes);
+	Ids ids = {labels, wide != 0};
+	if (aligned<T>(n, gx, x)) {
+		entropyGradRow<T, Wide<T>>(gx, x, ids, gy, rows, n, g, keep, fault);
+	} else {
+		entropyGradRow<T, 1>(gx, x, ids, gy, rows, n, g, keep, fault);
+	}
+}
+
+#define KERNELS(T, end) \
+	GLOBAL(1024) softmax_##end(T* y, const T* x, u32 rows, u32 n, u32 lanes, u32 log, u32 keep) { softmax(y, x, rows, n, lanes, log, keep); } \
+	GLOBAL(1024) softmax_grad_##end(T* gx, const T* y, const T* gy, u32 rows, u32 n, u32 lanes, u32 log, u32 keep) { \
+		softmaxGrad(gx, y, gy, rows, n, lanes, log, keep); \
+	} \
+	GLOBAL(256) softmax_strided_##end(T* y, const T* x, u32 n, u32 inner, u32 width, u32 tiles, u32 log) { \
+		softmaxStrided(y, x, n, inner, width, tiles, log); \
+	} \
+	GLOBAL(256) softmax_grad_strided_##end(T* gx, const T* y, const T* gy, u32 n, u32 inner, u32 width, u32 tiles, u32 log) { \
+		softmaxGradStrided(gx, y, gy, n, inner, width, tiles, log); \
+	} \
+	GLOBAL(1024) entropy_##end(Acc<T>* losses, const T* x, const void* labels, u32 wide, u32 rows, u32 n, u32 lanes, u64* record, u64 code) { \
+		entropy(losses, x, labels, wide, rows, n, lanes, Fault{record, code}); \
+	} \
+	GLOBAL(1024) entropy_mean_##end(T* mean, const Acc<T>* losses, u32 rows) { entropyMean<T>(mean, losses, rows); } \
+	GLOBAL(1024) entropy_grad_##end(T* gx, const T* x, const void* labels, const T* gy, u32 wide, u32 rows, u32 n, u32 lanes, u32 keep, u64* record, u64 code) { \
+		entropyGrad(gx, x, labels, gy, wide, rows, n, lanes, keep, Fault{record, code}); \
+	}
+BOTH(KERNELS)
