@@ -96,7 +96,10 @@ func (m *memory) remove(q uint64) (*alloc, error) {
 }
 
 // bytes gives n bytes at an address, of one allocation.
-func (m *memory) bytes(q uint64, n int, write bool) ([]byte, error) {
+func (m *memory) bytes(q uint64, n int) ([]byte, error) {
+	if n == 0 {
+		return nil, nil
+	}
 	a := m.at(q)
 	if a == nil || n < 0 || uint64(n) > a.size-(q-a.base) {
 		return nil, fmt.Errorf("%w: %d bytes at %#x: %s", device.ErrBounds, n, q, m.near(q))

@@ -189,7 +189,4 @@ func (f *fn) run(m *Machine, l *cuda.Launch, args []byte) error {
 	return nil
 }
 
-// span gives the bytes of a copy, or an error.
-func (m *Machine) span(at uintptr, n int) ([]byte, error) { return m.mem.bytes(uint64(at), n, true) }
-
 var errGone = fmt.Errorf("%w: another machine's", device.ErrElsewhere)

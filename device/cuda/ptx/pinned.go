@@ -2,6 +2,7 @@ package ptx
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"unsafe"
 )
@@ -19,11 +20,14 @@ func (p *pinned) add(n int) []byte {
 	return b
 }
 
-// has says whether all bytes are pinned.
-func (p *pinned) has(b []byte) bool {
-	return slices.ContainsFunc(p.mem, func(m []byte) bool {
+// check refuses bytes that are not pinned.
+func (p *pinned) check(b []byte) error {
+	if len(b) == 0 || slices.ContainsFunc(p.mem, func(m []byte) bool {
 		return start(b) >= start(m) && start(b)+uintptr(len(b)) <= start(m)+uintptr(len(m))
-	})
+	}) {
+		return nil
+	}
+	return fmt.Errorf("%d bytes of host memory that is not pinned", len(b))
 }
 
 func (p *pinned) remove(b []byte) error {

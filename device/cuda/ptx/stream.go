@@ -20,11 +20,10 @@ func (t *task) ready() bool { return t.wait == nil || t.wait.done >= t.round }
 
 // stream is a queue of tasks.
 type stream struct {
-	m       *Machine
-	queue   []task
-	graph   *graph // that is captured
-	failure error  // a transfer that could not be done
-	closed  bool
+	m      *Machine
+	queue  []task
+	graph  *graph // that is captured
+	closed bool
 }
 
 var errCapture = errors.New("not allowed while the stream is captured")
@@ -142,76 +141,54 @@ func (m *Machine) settle() {
 
 // CopyIn is Stream's.
 func (s *stream) CopyIn(at uintptr, src []byte) error {
-	return s.submit("copy to the device", func() (task, error) {
-		if err := s.transfer(at, src); err != nil {
-			return task{}, err
-		}
-		return task{do: func() error {
-			dst, err := s.m.span(at, len(src))
-			s.m.time += int64(len(src))
-			copy(dst, src)
-			return err
-		}}, nil
+	return s.move("copy to the device", len(src), func() (to, from []byte, err error) {
+		to, err = s.m.mem.bytes(uint64(at), len(src))
+		return to, src, errors.Join(err, s.m.pinned.check(src))
 	})
 }
 
 // CopyOut is Stream's.
 func (s *stream) CopyOut(dst []byte, at uintptr) error {
-	return s.submit("copy from the device", func() (task, error) {
-		if err := s.transfer(at, dst); err != nil {
-			return task{}, err
-		}
-		return task{do: func() error {
-			src, err := s.m.span(at, len(dst))
-			s.m.time += int64(len(dst))
-			copy(dst, src)
-			return err
-		}}, nil
+	return s.move("copy from the device", len(dst), func() (to, from []byte, err error) {
+		from, err = s.m.mem.bytes(uint64(at), len(dst))
+		return dst, from, errors.Join(err, s.m.pinned.check(dst))
 	})
-}
-
-func (s *stream) transfer(at uintptr, host []byte) error {
-	if len(host) > 0 && !s.m.pinned.has(host) {
-		return fmt.Errorf("%d bytes of host memory that is not pinned", len(host))
-	}
-	return s.valid(at, len(host))
-}
-
-func (s *stream) valid(at uintptr, n int) error {
-	if n == 0 {
-		return nil
-	}
-	_, err := s.m.span(at, n)
-	return err
 }
 
 // Copy is Stream's.
 func (s *stream) Copy(dst, src uintptr, n int) error {
-	return s.submit("copy", func() (task, error) {
-		if err := errors.Join(s.valid(dst, n), s.valid(src, n)); err != nil {
-			return task{}, err
-		}
-		return task{do: func() error {
-			to, err := s.m.span(dst, n)
-			from, err2 := s.m.span(src, n)
-			s.m.time += int64(n)
-			copy(to, from)
-			return errors.Join(err, err2)
-		}}, nil
+	return s.move("copy", n, func() (to, from []byte, err error) {
+		to, err = s.m.mem.bytes(uint64(dst), n)
+		from, err2 := s.m.mem.bytes(uint64(src), n)
+		return to, from, errors.Join(err, err2)
 	})
 }
 
 // Zero is Stream's.
 func (s *stream) Zero(at uintptr, n int) error {
-	return s.submit("zero", func() (task, error) {
-		if err := s.valid(at, n); err != nil {
+	return s.move("zero", n, func() (to, from []byte, err error) {
+		to, err = s.m.mem.bytes(uint64(at), n)
+		return to, nil, err
+	})
+}
+
+// move submits a copy between what find gives, which is looked for now, and again when its time has come; without a source it clears.
+func (s *stream) move(op string, n int, find func() (to, from []byte, err error)) error {
+	return s.submit(op, func() (task, error) {
+		if _, _, err := find(); err != nil {
 			return task{}, err
 		}
 		return task{do: func() error {
-			b, err := s.m.span(at, n)
+			to, from, err := find()
+			switch {
+			case err != nil:
+				return fmt.Errorf("%s: %w", op, err)
+			case from == nil:
+				clear(to)
+			}
+			copy(to, from)
 			s.m.time += int64(n)
-			clear(b)
-			return err
+			return nil
 		}}, nil
 	})
 }
