@@ -10,7 +10,7 @@ func (w *writer) parts(nests ...*nest) {
 	e, blocks, threads := &emitter{}, 0, 128
 	var units []int
 	for _, n := range nests {
-		n.collapse(w.align)
+		w.shape(n)
 		units = append(units, product(n.dims))
 		if units[len(units)-1] >= 1<<17 {
 			threads = 256
@@ -53,7 +53,7 @@ func (n *nest) unroll(units int) int {
 
 // each writes the elements of blocks that begin with block first.
 func (n *nest) each(e *emitter, units, first, threads, unroll int) {
-	x := index{e, n.wide()}
+	x := index{e, n.wide}
 	block := x.special("%ctaid.x")
 	if first > 0 {
 		block = x.do("sub", block, num(first))

@@ -25,9 +25,9 @@ const (
 
 // fold writes a nest whose folds all go over the same axes.
 func (w *writer) fold(n *nest) {
-	n.collapse(w.align)
+	w.shape(n)
 	f := &folder{w: w, n: n, e: &emitter{}}
-	f.x = index{f.e, n.wide()}
+	f.x = index{f.e, n.wide}
 	for k, d := range n.dims {
 		if n.folds[0].to.st[k] != 0 {
 			f.keptDims, f.keptAxes = append(f.keptDims, d), append(f.keptAxes, k)

@@ -25,7 +25,10 @@ func (c calc) normal(x string) (in, e, tail string) {
 	}
 	in = c.clamp(x, -far, far)
 	a := c.do("abs", in)
-	e = c.exp(c.mul(c.mul(in, in), c.k(-0.5)))
+	square := c.mul(in, in)
+	rest := c.fma(in, in, c.neg(square)) // what rounding took from it counts where it is large
+	e = c.exp(c.mul(square, c.k(-0.5)))
+	e = c.fma(e, c.mul(rest, c.k(-0.5)), e)
 	t := c.quotient(c.k(1), c.fma(a, c.k(m.p), c.k(1)))
 	return in, e, c.mul(c.mul(e, t), c.poly(t, m.k))
 }

@@ -94,6 +94,7 @@ func (c Case) Code() (Code, error) {
 type writer struct {
 	Code
 	align int
+	wide  bool // indices are wide even where they need not be
 }
 
 // instr writes an instruction.

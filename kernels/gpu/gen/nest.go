@@ -18,8 +18,9 @@ type nest struct {
 	folds []folding // and what is folded
 	// body computes an element's outs and folds, in this order, from registers of the ins.
 	body  func(e *emitter, in []string) []string
-	heavy int // about how many instructions body is
-	lanes int // elements along the last axis that one thread takes at a time; dims counts these
+	heavy int  // about how many instructions body is
+	lanes int  // elements along the last axis that one thread takes at a time; dims counts these
+	wide  bool // positions or offsets need more than 31 bits
 }
 
 // accesses are all, folds' results last.
@@ -35,6 +36,12 @@ func (n *nest) accesses() []*access {
 		all = append(all, &n.folds[k].to)
 	}
 	return all
+}
+
+// shape joins a nest's axes, and chooses its lanes and how wide indices are.
+func (w *writer) shape(n *nest) {
+	n.collapse(w.align)
+	n.wide = w.wide || n.most() > math.MaxInt32/2
 }
 
 // collapse joins axes, and chooses the lanes for addresses aligned to so many bytes.
@@ -91,13 +98,13 @@ func (n *nest) fits(all []*access, align int) bool {
 	return true
 }
 
-// wide says that positions or offsets need more than 31 bits.
-func (n *nest) wide() bool {
+// most is the greatest position or offset.
+func (n *nest) most() int {
 	most := product(n.dims)
 	for _, a := range n.accesses() {
 		most = max(most, a.most(n.dims))
 	}
-	return most > math.MaxInt32/2
+	return most
 }
 
 func product(dims []int) int {

@@ -1,6 +1,8 @@
 package gen
 
 import (
+	"errors"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -14,13 +16,14 @@ import (
 type rig struct {
 	*cuda.GPU
 	align int
+	wide  bool
 }
 
-// newRig is a device whose operands and results lie at multiples of align.
-func newRig(t testing.TB, align int) *device.Accelerator {
+// newRig is a device whose operands and results lie at multiples of align, and no better. wide has indices of 64 bits.
+func newRig(t testing.TB, align int, wide bool) *device.Accelerator {
 	g, err := cuda.NewGPU(ptx.New(ptx.Config{Races: true}))
 	require.NoError(t, err)
-	d := device.Over(device.CUDA(0), &rig{g, align}, 0)
+	d := device.Over(device.CUDA(0), &rig{g, align, wide}, 0)
 	t.Cleanup(func() { require.NoError(t, d.Close()) })
 	return d
 }
@@ -37,89 +40,71 @@ func (r *rig) Prepare(i kernels.Instr, in []kernels.Type) (kernels.Kernel, error
 	if err != nil {
 		return nil, err
 	}
-	c, err := Case{i, in, r.align}.Code()
-	if err != nil {
+	w := &writer{align: r.align, wide: r.wide}
+	if err := w.instr(i, in, out); err != nil {
 		return nil, err
 	}
-	text, names := Module(c.Kernels)
+	text, names := Module(w.Kernels)
 	m, err := r.Driver().Load([]byte(text))
 	if err != nil {
 		return nil, err
 	}
-	return &prepared{r, c, m, names, in, out}, nil
+	return &prepared{r, w.Code, m, names}, nil
 }
 
 type prepared struct {
-	r       *rig
-	c       Code
-	m       cuda.Module
-	names   []string
-	in, out []kernels.Type
+	r     *rig
+	c     Code
+	m     cuda.Module
+	names []string
 }
 
 // Run runs on copies that lie no better than the case says, and copies back.
 func (p *prepared) Run(outs, ins []*device.Buffer) error {
-	s, d := p.r.Compute(), p.r.Driver()
+	s, d, shift := p.r.Compute(), p.r.Driver(), uintptr(p.r.align%16)
+	var errs []error
 	var taken []uintptr
-	shift := uintptr(p.r.align % 16)
-	take := func(n int) (uintptr, error) {
+	take := func(n int) uintptr {
 		at, err := d.Alloc(n + 16)
-		taken = append(taken, at)
-		return at + shift, err
+		errs, taken = append(errs, err), append(taken, at)
+		return at
 	}
 	at := map[*device.Buffer]uintptr{}
-	for _, b := range append(ins, outs...) {
-		if _, there := at[b]; there || b.Len() == 0 {
-			continue
+	for _, b := range slices.Concat(ins, outs) {
+		if _, there := at[b]; !there && b.Len() > 0 {
+			at[b] = take(b.Len()) + shift
+			errs = append(errs, s.Copy(at[b], b.Addr(), b.Len()))
 		}
-		a, err := take(b.Len())
-		if err != nil {
-			return err
-		}
-		if err := s.Copy(a, b.Addr(), b.Len()); err != nil {
-			return err
-		}
-		at[b] = a
 	}
-	scratch, err := take(p.c.Scratch)
-	if err != nil {
-		return err
-	}
+	scratch := take(p.c.Scratch)
 	var l cuda.List
 	for k, kn := range p.c.Kernels {
 		f, err := p.m.Func(p.names[k], 0)
-		if err != nil {
-			return err
-		}
+		errs = append(errs, err)
 		l.Add(f, [3]uint32{uint32(kn.Blocks[0]), uint32(kn.Blocks[1]), 1}, [3]uint32{uint32(kn.Block), 1, 1}, 0)
 		for _, a := range kn.Params {
+			base := scratch
 			switch a.Of {
 			case In:
-				l.Addr(at[ins[a.Index]] + uintptr(a.Off))
+				base = at[ins[a.Index]]
 			case Out:
-				l.Addr(at[outs[a.Index]] + uintptr(a.Off))
-			default:
-				l.Addr(scratch - shift + uintptr(a.Off))
+				base = at[outs[a.Index]]
 			}
+			l.Addr(base + uintptr(a.Off))
 		}
 	}
-	if err := s.Run(&l); err != nil {
+	if err := errors.Join(errs...); err != nil {
 		return err
 	}
+	errs = append(errs, s.Run(&l))
 	for _, b := range outs {
 		if b.Len() > 0 {
-			if err := s.Copy(b.Addr(), at[b], b.Len()); err != nil {
-				return err
-			}
+			errs = append(errs, s.Copy(b.Addr(), at[b], b.Len()))
 		}
 	}
-	if err := s.Sync(); err != nil {
-		return err
-	}
+	errs = append(errs, s.Sync())
 	for _, a := range taken {
-		if err := d.Free(a); err != nil {
-			return err
-		}
+		errs = append(errs, d.Free(a))
 	}
-	return p.m.Unload()
+	return errors.Join(append(errs, p.m.Unload())...)
 }

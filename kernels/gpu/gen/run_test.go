@@ -1,9 +1,14 @@
 package gen
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"testing"
 
+	"github.com/stretchr/testify/require"
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/internal/soak"
+	"github.com/weft-project/weft/kernels"
 	"github.com/weft-project/weft/kernels/kerneltest"
 )
 
@@ -11,16 +16,180 @@ import (
 var families = []string{"Unary", "Binary", "Map", "Viewed", "Reduce", "MaxGrad", "SumSquares", "NonFinite", "BroadcastTo", "Reshape", "Transpose",
 	"Slice", "Pad", "Concat", "ViewedMove", "Cast", "Fill"}
 
-func TestKernelsAgreeWithTheDefinition(t *testing.T) {
+func TestKernelsAgreeWithTheDefinitionHoweverOperandsLie(t *testing.T) {
 	for k, family := range families {
 		t.Run(family, func(t *testing.T) {
-			for _, align := range []int{8, 16} {
-				d, r := newRig(t, align), rand.New(rand.NewPCG(uint64(k), uint64(align)))
-				for range 40 {
+			for n, how := range []struct {
+				align int
+				wide  bool
+			}{{8, false}, {16, false}, {16, true}} {
+				d, r := newRig(t, how.align, how.wide), rand.New(rand.NewPCG(uint64(k), uint64(n)))
+				for range soak.Cases(25) {
 					i, in := kerneltest.Case(r, family)
 					kerneltest.Check(t, d, i, in...)
 				}
 			}
 		})
 	}
+}
+
+func tensor(r *rand.Rand, d device.Dtype, shape ...int) kerneltest.Tensor {
+	x := kerneltest.New(d, shape, 0)
+	for k := range x.V {
+		x.V[k] = float64(float32(r.NormFloat64()))
+	}
+	return x
+}
+
+// TestFoldsOfManyElementsAgreeToo covers what small shapes do not reach: parts, whole blocks, several columns to a block.
+func TestFoldsOfManyElementsAgreeToo(t *testing.T) {
+	r := rand.New(rand.NewPCG(2, 2))
+	for _, c := range []struct {
+		shape device.Shape
+		axes  []int
+	}{
+		{device.Shape{90001}, nil}, {device.Shape{65536}, nil}, {device.Shape{3, 30000}, []int{1}}, {device.Shape{300, 260}, []int{1}},
+		{device.Shape{1100, 40}, []int{1}}, {device.Shape{1025, 2}, []int{1}}, {device.Shape{4, 9}, []int{0}}, {device.Shape{30000, 3}, []int{0}},
+		{device.Shape{2100, 40}, []int{0}}, {device.Shape{3, 4000}, []int{0}}, {device.Shape{70, 20, 33}, []int{0, 2}}, {device.Shape{40, 9, 64}, []int{1}},
+		{device.Shape{5, 3000, 8}, []int{1}}, {device.Shape{600, 4, 30}, []int{0, 2}}, {device.Shape{40, 10, 50, 4}, []int{0, 2}},
+	} {
+		t.Run(fmt.Sprint(c.shape, c.axes), func(t *testing.T) {
+			for _, d := range []device.Dtype{device.Float32, device.Float64} {
+				dev := newRig(t, 16, false)
+				x, m := tensor(r, d, c.shape...), kernels.Map{Shape: c.shape, Steps: []kernels.Step{{Op: kernels.Unary{Fn: kernels.Neg}}}}
+				for _, fn := range []kernels.ReduceFn{kernels.Max, kernels.Sum, kernels.Mean} {
+					m.Outs = append(m.Outs, kernels.Out{Reg: 1, Fold: &kernels.Reduce{Fn: fn, Axes: c.axes}})
+				}
+				m.Outs = append(m.Outs, kernels.Out{Reg: 1})
+				kerneltest.Check(t, dev, m, x)
+			}
+		})
+	}
+}
+
+func TestSumsOfFloat32DoNotDriftHoweverMany(t *testing.T) {
+	const n = 1 << 18
+	d, x := newRig(t, 16, false), kerneltest.New(device.Float32, device.Shape{n}, 0.1)
+	got, err := kerneltest.RunOn(t, d, kernels.Reduce{Fn: kernels.Sum}, []kernels.Type{{Dtype: device.Float32}}, []kerneltest.Tensor{x})
+	require.NoError(t, err)
+	require.Equal(t, float64(float32(n*x.V[0])), got[0].V[0])
+}
+
+func TestNothingFoldsToNothing(t *testing.T) {
+	d := newRig(t, 16, false)
+	for _, s := range []device.Shape{{0}, {3, 0}, {0, 4}, {2, 0, 5}} {
+		for _, axes := range [][]int{nil, {0}, {len(s) - 1}} {
+			kerneltest.Check(t, d, kernels.Reduce{Axes: axes}, kerneltest.New(device.Float32, s, 1))
+		}
+		kerneltest.Check(t, d, kernels.Unary{Fn: kernels.Exp}, kerneltest.New(device.Float64, s, 1))
+		kerneltest.Check(t, d, kernels.NonFinite{}, kerneltest.New(device.Float64, s, 1))
+		kerneltest.Check(t, d, kernels.SumSquares{}, kerneltest.New(device.Float64, s, 1), kerneltest.New(device.Float64, nil, 3))
+	}
+}
+
+// TestThreadsThatTakeSeveralGroupsAgreeToo is of operands so large that a thread has more to do than four elements.
+func TestThreadsThatTakeSeveralGroupsAgreeToo(t *testing.T) {
+	r, d := rand.New(rand.NewPCG(3, 3)), newRig(t, 16, false)
+	for _, n := range []int{1 << 18, 1<<18 + 8, 1<<18 + 1} {
+		x := tensor(r, device.Float64, n)
+		got, err := kerneltest.RunOn(t, d, kernels.Unary{Fn: kernels.Neg}, []kernels.Type{x.Type}, []kerneltest.Tensor{x})
+		require.NoError(t, err)
+		for k, v := range x.V {
+			if got[0].V[k] != -v {
+				require.Failf(t, "wrong", "element %d of %d", k, n)
+			}
+		}
+	}
+}
+
+func TestAxesAreSwappedInTiles(t *testing.T) {
+	r := rand.New(rand.NewPCG(4, 4))
+	for _, wide := range []bool{false, true} {
+		d := newRig(t, 8, wide)
+		for _, dt := range []device.Dtype{device.Float32, device.Float64, device.Int32, device.Int64} {
+			for _, c := range []struct {
+				shape device.Shape
+				perm  []int
+			}{{device.Shape{8, 8}, []int{1, 0}}, {device.Shape{33, 65}, []int{1, 0}}, {device.Shape{64, 32}, []int{1, 0}}, {device.Shape{3, 40, 50}, []int{0, 2, 1}},
+				{device.Shape{35, 3, 70}, []int{2, 0, 1}}, {device.Shape{2, 9, 10, 11}, []int{3, 1, 2, 0}}} {
+				kerneltest.Check(t, d, kernels.Transpose{Perm: c.perm}, tensor(r, dt, c.shape...))
+			}
+		}
+	}
+}
+
+func TestManyPiecesAreJoined(t *testing.T) {
+	r, d := rand.New(rand.NewPCG(5, 5)), newRig(t, 8, false)
+	var in []kerneltest.Tensor
+	for k := range 70 {
+		in = append(in, tensor(r, device.Float32, 3, k%5))
+	}
+	kerneltest.Check(t, d, kernels.Concat{Axis: 1}, in...)
+}
+
+func TestResultsLieOverOperandsWhereTheyMay(t *testing.T) {
+	r, d, ran := rand.New(rand.NewPCG(6, 6)), newRig(t, 16, false), 0
+	b, err := kernels.For(d)
+	require.NoError(t, err)
+	for range soak.Cases(150) {
+		i, in := kerneltest.Case(r, []string{"Unary", "Binary", "Map", "Viewed", "SumSquares"}[r.IntN(5)])
+		types := make([]kernels.Type, len(in))
+		for k, x := range in {
+			types[k] = x.Type
+		}
+		out, err := i.Infer(types)
+		require.NoError(t, err)
+		n, m := r.IntN(len(out)), r.IntN(len(in))
+		if !kernels.Overwrites(i, types, n, m) || out[n].Bytes() == 0 {
+			continue
+		}
+		ran++
+		run := func(over bool) (got [][]byte) {
+			var bufs, outs []*device.Buffer
+			buffer := func(size int, v []byte) *device.Buffer {
+				b, err := d.Alloc(size)
+				require.NoError(t, err)
+				require.NoError(t, d.Upload(b, 0, v))
+				bufs = append(bufs, b)
+				return b
+			}
+			for _, x := range in {
+				buffer(x.Bytes(), bytesOf(x))
+			}
+			ins := bufs[:len(in):len(in)]
+			for k, o := range out {
+				if over && k == n {
+					outs = append(outs, ins[m])
+				} else {
+					outs = append(outs, buffer(o.Bytes(), nil))
+				}
+			}
+			k, err := b.Prepare(i, types)
+			require.NoError(t, err)
+			require.NoError(t, k.Run(outs, ins))
+			for _, o := range outs {
+				raw := make([]byte, o.Len())
+				require.NoError(t, d.Download(raw, o, 0))
+				got = append(got, raw)
+			}
+			for _, b := range bufs {
+				require.NoError(t, b.Release())
+			}
+			return got
+		}
+		require.Equal(t, run(false), run(true), "%v of %v", i, types)
+	}
+	require.Greater(t, ran, 20)
+}
+
+// bytesOf are a tensor of floats.
+func bytesOf(x kerneltest.Tensor) []byte {
+	if x.Dtype == device.Float64 {
+		return device.Bytes(x.V)
+	}
+	v := make([]float32, len(x.V))
+	for k := range v {
+		v[k] = float32(x.V[k])
+	}
+	return device.Bytes(v)
 }

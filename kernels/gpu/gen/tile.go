@@ -1,6 +1,7 @@
 package gen
 
 import (
+	"math"
 	"slices"
 
 	"github.com/weft-project/weft/kernels/stride"
@@ -25,6 +26,7 @@ func (w *writer) swap(n *nest) bool {
 		return false
 	}
 	n.dims, n.outs[0].st, n.ins[0].st, n.lanes = dims, st[0], st[1], 1
+	n.wide = w.wide || n.most() > math.MaxInt32/2
 	var rest []int
 	for k := range last {
 		if k != across {
@@ -32,7 +34,7 @@ func (w *writer) swap(n *nest) bool {
 		}
 	}
 	t := &tile{n: n, e: &emitter{}, last: last, across: across, rest: rest}
-	t.x = index{t.e, n.wide()}
+	t.x = index{t.e, n.wide}
 	blocks := t.write()
 	w.add(t.e, blocks, 1, side*lines)
 	return true
