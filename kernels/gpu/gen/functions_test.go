@@ -43,6 +43,7 @@ func numbers(r *rand.Rand, d device.Dtype, n int) []float64 {
 
 func softplus(x float64) float64 { return max(x, 0) + math.Log1p(math.Exp(-math.Abs(x))) }
 
+// gelu is off by as much as the rounding of x/√2 makes, far out.
 func gelu(x float64) float64 {
 	if math.IsInf(x, -1) {
 		return 0
@@ -80,7 +81,7 @@ func TestFunctionsAreAccurate(t *testing.T) {
 		kernels.Unary{Fn: kernels.Exp}: {math.Exp, normal}, kernels.Unary{Fn: kernels.Log}: {math.Log, normal},
 		kernels.Unary{Fn: kernels.Tanh}: {math.Tanh, normal}, kernels.Unary{Fn: kernels.Sigmoid}: {sigmoid, cancels(1e-31)},
 		kernels.Unary{Fn: kernels.Log1p}: {math.Log1p, normal}, kernels.Unary{Fn: kernels.Expm1}: {math.Expm1, normal},
-		kernels.Unary{Fn: kernels.Softplus}: {softplus, normal}, kernels.Unary{Fn: kernels.Gelu}: {gelu, accuracy{[2]float64{5e-7, 5e-14}, [2]float64{1e-36, 0x1p-1021}}},
+		kernels.Unary{Fn: kernels.Softplus}: {softplus, normal}, kernels.Unary{Fn: kernels.Gelu}: {gelu, accuracy{[2]float64{5e-7, 4e-13}, [2]float64{1e-36, 0x1p-1021}}},
 		kernels.Unary{Fn: kernels.Sin}: {math.Sin, cancels(1e-2)}, kernels.Unary{Fn: kernels.Cos}: {math.Cos, cancels(1e-2)},
 		kernels.Unary{Fn: kernels.Sqrt}: {math.Sqrt, exact}, kernels.Unary{Fn: kernels.Abs}: {math.Abs, exact},
 		kernels.Unary{Fn: kernels.Ceil}: {math.Ceil, exact}, kernels.Unary{Fn: kernels.Floor}: {math.Floor, exact},
