@@ -123,14 +123,6 @@ func guard(p string) string {
 	return "@" + p + " "
 }
 
-// vector is how many of the lanes lie beside each other.
-func (n *nest) vector(a access) int {
-	if a.last() == n.lanes {
-		return n.lanes
-	}
-	return 1
-}
-
 // between is how many elements lie from lane to lane.
 func (n *nest) between(a access) int { return a.last() / n.lanes }
 
@@ -180,15 +172,6 @@ func holds(d device.Dtype) string {
 		return typeOf(d)
 	}
 	return bitsOf(d)
-}
-
-// bases are the addresses of what begins at accesses.
-func bases(e *emitter, as []access) []string {
-	out := make([]string, len(as))
-	for k, a := range as {
-		out[k] = e.global(a.at)
-	}
-	return out
 }
 
 // strip is one group of lanes under way: where its operands and results lie, and what was loaded.
