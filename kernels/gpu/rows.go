@@ -62,7 +62,7 @@ func planRows(d device.Dtype, rows, n, each, most int) rowPlan {
 	if n*p.size%16 == 0 {
 		accesses = n * p.size / 16
 	}
-	p.lanes = min(power(accesses), 32)
+	p.lanes = min(power((accesses+min(each, 4)-1)/min(each, 4)), 32)
 	if accesses > 32*each {
 		p.lanes = min(power((accesses+each-1)/each), most)
 		p.threads = p.lanes
@@ -212,6 +212,10 @@ func (b *backend) normGrad(in []kernels.Type, eps float64) (*code, error) {
 	p := planRows(d, rows, n, 2, 512)
 	keep := b.keep(&p, 2)
 	inside := affine && b.keep(&p, 2)
+	if affine && !inside { // sums in the scratch are a block's
+		p.lanes = p.threads
+		p.blocks = rows
+	}
 	f, err := b.rowKernel("norm", "norm_grad", d, p)
 	if err != nil {
 		return nil, err

@@ -9,8 +9,8 @@ template <class T> using Acc = typename Num<T>::A;
 
 // Wide is how many elements make an access of 16 bytes.
 template <class T> constexpr int Wide = 16 / sizeof(T);
-// Batch is how many accesses of V elements a thread begins before it waits for the first.
-template <class T, int V> constexpr int Batch = (sizeof(T) <= 4 ? 2 : 1) * (V == 1 ? 2 : 1);
+// Batch is how many accesses of V elements a thread begins before it waits for the first: narrow ones would fetch too little at a time.
+template <class T, int V> constexpr int Batch = V > 1 ? 1 : sizeof(T) <= 4 ? 4 : 2;
 
 constexpr u32 AllLanes = 0xffffffff;
 #define INFINITY __int_as_float(0x7f800000)
@@ -88,8 +88,12 @@ struct Group {
 	// place is where in the row element k lies of those that each's c stands for.
 	template <int V> u32 place(u32 c, int k) const { return c + k / V * size * V + k % V; }
 
+	// inside says whether that place is one of the row's n.
+	template <int V, int B> bool inside(u32 c, int k, u32 n) const { return B == 1 || place<V>(c, k) < n; }
+
 	// fetch reads the elements of each's c, absent beyond the row's end.
 	template <int V, int B, class T> Pack<Acc<T>, V * B> fetch(const T* row, u32 c, u32 n, Acc<T> absent) const {
+		if constexpr (B == 1) return load<V>(row + c);
 		Pack<Acc<T>, V * B> all;
 #pragma unroll
 		for (int b = 0; b < B; b++, c += size * V) {
@@ -103,6 +107,7 @@ struct Group {
 
 	// put writes what fetch reads.
 	template <int V, int B, class T> void put(T* row, u32 c, u32 n, const Pack<Acc<T>, V * B>& all) const {
+		if constexpr (B == 1) return store<V>(row + c, all);
 #pragma unroll
 		for (int b = 0; b < B; b++, c += size * V) {
 			Pack<Acc<T>, V> p;

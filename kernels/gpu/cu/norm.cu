@@ -30,9 +30,9 @@ template <class T, int V, int B> struct Row {
 		first = mine ? x[0] : 0;
 		each([&](u32 c) {
 			auto p = g.fetch<V, B>(x, c, n, first);
-			if (keep) g.put<V, B>(kept, c, n, p);
 #pragma unroll
-			for (int k = 0; k < V * B; k++) s += p[k] - first;
+			for (int k = 0; k < V * B; k++) s += p[k] -= first;
+			if (keep) g.put<V, B>(kept, c, n, p);
 		});
 		mean = g.reduce(s, room, plus<A>) / n;
 	}
@@ -45,7 +45,10 @@ template <class T, int V, int B> struct Row {
 	Pack<A, V * B> at(u32 c) const {
 		auto p = keep ? g.fetch<V, B>(kept, c, n, 0) : g.fetch<V, B>(x, c, n, 0);
 #pragma unroll
-		for (int k = 0; k < V * B; k++) p[k] = g.place<V>(c, k) < n ? p[k] - first - mean : 0;
+		for (int k = 0; k < V * B; k++) {
+			if (!keep) p[k] -= first;
+			p[k] = g.inside<V, B>(c, k, n) ? p[k] - mean : 0;
+		}
 		return p;
 	}
 };
@@ -181,7 +184,7 @@ template <class T> void normGradParams(T* ggamma, T* gbeta, const Acc<T>* part, 
 	GLOBAL(1024) norm_##end(T* y, const T* x, const T* gamma, const T* beta, u32 rows, u32 n, u32 lanes, u32 keep, Acc<T> eps) { \
 		norm(y, x, gamma, beta, rows, n, lanes, keep, eps); \
 	} \
-	GLOBAL(512, 2) norm_grad_##end(T* gx, const T* x, const T* gamma, const T* gy, Acc<T>* part, u32 rows, u32 n, u32 lanes, u32 keep, u32 inside, Acc<T> eps) { \
+	GLOBAL(512) norm_grad_##end(T* gx, const T* x, const T* gamma, const T* gy, Acc<T>* part, u32 rows, u32 n, u32 lanes, u32 keep, u32 inside, Acc<T> eps) { \
 		normGrad(gx, x, gamma, gy, part, rows, n, lanes, keep, inside, eps); \
 	} \
 	GLOBAL(256) norm_grad_params_##end(T* ggamma, T* gbeta, const Acc<T>* part, u32 parts, u32 n) { normGradParams(ggamma, gbeta, part, parts, n); }

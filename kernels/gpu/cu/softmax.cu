@@ -1,6 +1,6 @@
 #include "common.cuh"
 
-// Softmax, its logarithm, and cross-entropy. Maximum and sum are found in one reading; the row is kept in shared memory meanwhile, where it has room.
+// Softmax, its logarithm, and cross-entropy. Each row is read once where that can be: it is kept in shared memory, or maximum and sum are found together.
 
 // Online is the maximum of some numbers, and the sum of exp(x - maximum), as far as they have been seen. A NaN makes the sum NaN.
 template <class A> struct Online {
@@ -22,6 +22,8 @@ template <class A> struct Online {
 	}
 };
 
+template <class A> A larger(A a, A b) { return fmax(a, b); }
+
 template <class A> Online<A> shuffle(Online<A> v, u32 other) {
 	v.max = shuffle(v.max, other), v.sum = shuffle(v.sum, other);
 	return v;
@@ -36,7 +38,8 @@ template <class A> Online<A> merge(const Online<A>& a, const Online<A>& b) {
 	return o;
 }
 
-// Row is a group's row of n numbers, read once where `keep` says that there is shared memory for it.
+// Row is a group's row of n numbers, with their maximum and the sum of exp(x - maximum). Where `keep` says that there is shared memory for it, it is read
+// once and has each exp once, and memory holds these in the end, or the numbers themselves where `plain`.
 template <class T, int V> struct Row {
 	typedef Acc<T> A;
 	static constexpr int B = Batch<T, V>;
@@ -45,28 +48,51 @@ template <class T, int V> struct Row {
 	A* kept;
 	u32 n;
 	bool mine, keep;
+	Online<A> o;
 
-	Row(const Group& g, const T* x, u64 row, u32 rows, u32 n, bool keep)
-		: g(g), x(x + row * n), kept(shared<A>() + g.slot * n), n(n), mine(row < rows), keep(keep) {}
-
-	// scan reads the row, for all threads of the block.
-	Online<A> scan() const {
+	// All threads of the block make one.
+	Row(const Group& g, const T* x, u64 row, u32 rows, u32 n, bool keep, bool plain)
+		: g(g), x(x + row * n), kept(shared<A>() + g.slot * n), n(n), mine(row < rows), keep(keep), o(Online<A>::none()) {
+		if (keep) {
+			exact(plain);
+			return;
+		}
 		__shared__ Online<A> room[32];
-		auto o = Online<A>::none();
-		if (mine) g.each<V, B>(n, [&](u32 c) {
-			auto p = g.fetch<V, B>(x, c, n, -INFINITY);
-			if (keep) g.put<V, B>(kept, c, n, p);
-			o.add(p);
-		});
-		return g.reduce(o, room, merge<A>);
+		each([&](u32 c) { o.add(g.fetch<V, B>(this->x, c, this->n, -INFINITY)); });
+		o = g.reduce(o, room, merge<A>);
 	}
 
-	// write fills y with what fn makes of each element and of its place.
+	void exact(bool plain) {
+		__shared__ A room[32];
+		each([&](u32 c) {
+			auto p = g.fetch<V, B>(x, c, n, -INFINITY);
+			g.put<V, B>(kept, c, n, p);
+#pragma unroll
+			for (int k = 0; k < V * B; k++) o.max = fmax(o.max, p[k]);
+		});
+		o.max = g.reduce(o.max, room, larger<A>);
+		each([&](u32 c) {
+			auto p = g.fetch<V, B>(kept, c, n, 0);
+#pragma unroll
+			for (int k = 0; k < V * B; k++) {
+				p[k] = exp(p[k] - o.max);
+				if (g.inside<V, B>(c, k, n)) o.sum += p[k];
+			}
+			if (!plain) g.put<V, B>(kept, c, n, p);
+		});
+		o.sum = g.reduce(o.sum, room, plus<A>);
+	}
+
+	template <class Fn> void each(Fn fn) const {
+		if (mine) g.each<V, B>(n, fn);
+	}
+
+	// write fills y with what fn makes of what is kept, or else of each element, and of its place.
 	template <class Fn> void write(T* y, Fn fn) const {
-		g.each<V, B>(n, [&](u32 c) {
+		each([&](u32 c) {
 			auto p = keep ? g.fetch<V, B>(kept, c, n, 0) : g.fetch<V, B>(x, c, n, 0);
 #pragma unroll
-			for (int k = 0; k < V * B; k++) p[k] = fn(p[k], g.template place<V>(c, k));
+			for (int k = 0; k < V * B; k++) p[k] = fn(p[k], g.place<V>(c, k));
 			g.put<V, B>(y, c, n, p);
 		});
 	}
@@ -75,14 +101,9 @@ template <class T, int V> struct Row {
 template <class T, int V> void softmaxRow(T* y, const T* x, u32 rows, u32 n, const Group& g, bool log, bool keep) {
 	typedef Acc<T> A;
 	u64 r = (u64)blockIdx.x * g.slots + g.slot;
-	Row<T, V> row(g, x, r, rows, n, keep);
-	Online<A> o = row.scan();
-	if (!row.mine) return;
-	A l = log ? ::log(o.sum) : 1 / o.sum;
-	row.write(y + r * n, [&](A v, u32) {
-		A d = v - o.max;
-		return log ? d - l : exp(d) * l;
-	});
+	Row<T, V> row(g, x, r, rows, n, keep, log);
+	A max = row.o.max, s = log ? ::log(row.o.sum) : 1 / row.o.sum;
+	row.write(y + r * n, [&](A v, u32) { return log ? v - max - s : (keep ? v : exp(v - max)) * s; });
 }
 
 template <class T> void softmax(T* y, const T* x, u32 rows, u32 n, u32 lanes, u32 log, u32 keep) {
@@ -204,9 +225,9 @@ template <class T> void entropy(Acc<T>* losses, const T* x, const void* labels, 
 	u64 r = (u64)blockIdx.x * g.slots + g.slot;
 	Online<A> o;
 	if (aligned<T>(n, x)) {
-		o = Row<T, Wide<T>>(g, x, r, rows, n, false).scan();
+		o = Row<T, Wide<T>>(g, x, r, rows, n, false, true).o;
 	} else {
-		o = Row<T, 1>(g, x, r, rows, n, false).scan();
+		o = Row<T, 1>(g, x, r, rows, n, false, true).o;
 	}
 	Ids ids = {labels, wide != 0};
 	if (r < rows && g.rank == 0 && fault.index(ids, r, rows, n)) losses[r] = log(o.sum) + (o.max - x[r * n + ids[r]]);
@@ -223,13 +244,12 @@ template <class T> void entropyMean(T* mean, const Acc<T>* losses, u32 rows) {
 template <class T, int V> void entropyGradRow(T* gx, const T* x, const Ids& labels, const T* gy, u32 rows, u32 n, const Group& g, bool keep, const Fault& fault) {
 	typedef Acc<T> A;
 	u64 r = (u64)blockIdx.x * g.slots + g.slot;
-	Row<T, V> row(g, x, r, rows, n, keep);
-	Online<A> o = row.scan();
+	Row<T, V> row(g, x, r, rows, n, keep, false);
 	if (!row.mine) return;
 	if (g.rank == 0) fault.index(labels, r, rows, n);
 	i64 label = labels[r];
-	A scale = *gy / rows, s = 1 / o.sum;
-	row.write(gx + r * n, [&](A v, u32 c) { return (exp(v - o.max) * s - (c == label ? 1 : 0)) * scale; });
+	A scale = *gy / rows, max = row.o.max, s = 1 / row.o.sum;
+	row.write(gx + r * n, [&](A v, u32 c) { return ((keep ? v : exp(v - max)) * s - (c == label ? 1 : 0)) * scale; });
 }
 
 template <class T>
