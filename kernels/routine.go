@@ -7,7 +7,7 @@ import (
 )
 
 // PlaceAlign divides the Off of every [Place], in bytes.
-const PlaceAlign = 8
+const PlaceAlign = 16
 
 // Place is where an operand or a result of a [Call] lies: Len bytes, from Off, of one of the routine's buffers.
 type Place struct{ Buf, Off, Len int }

@@ -81,25 +81,25 @@ func (b *backend) close() error {
 	return errors.Join(errs...)
 }
 
-// lower makes the launches of an instruction, whose operands Infer has accepted; align is what all addresses are multiples of: 16, or else 8.
-// It is cheap where the kernels are there already: an optimizer's step is a new instruction each time.
-func (b *backend) lower(i kernels.Instr, in, out []kernels.Type, align int) (*code, error) {
+// lower makes the launches of an instruction, whose operands Infer has accepted. It is cheap where the kernels are there already: an optimizer's
+// step is a new instruction each time.
+func (b *backend) lower(i kernels.Instr, in, out []kernels.Type) (*code, error) {
 	switch i := i.(type) {
 	case kernels.Map, kernels.Unary, kernels.Binary, kernels.Reduce, kernels.MaxGrad, kernels.SumSquares, kernels.NonFinite,
 		kernels.BroadcastTo, kernels.Reshape, kernels.Transpose, kernels.Slice, kernels.Pad, kernels.Concat, kernels.Cast, kernels.Fill:
-		return b.generate(i, in, align)
+		return b.generate(i, in)
 	case kernels.Viewed:
 		switch of := i.Of.(type) {
 		case kernels.MatMul:
-			return b.lowerProduct(of, in, i.In, out, align)
+			return b.lowerProduct(of, in, i.In, out)
 		case kernels.MatMulThen:
-			return b.lowerProductThen(of, in, i.In, out, align)
+			return b.lowerProductThen(of, in, i.In, out)
 		}
-		return b.generate(i, in, align)
+		return b.generate(i, in)
 	case kernels.MatMul:
-		return b.lowerProduct(i, in, nil, out, align)
+		return b.lowerProduct(i, in, nil, out)
 	case kernels.MatMulThen:
-		return b.lowerProductThen(i, in, nil, out, align)
+		return b.lowerProductThen(i, in, nil, out)
 	case kernels.Conv2d, kernels.Conv2dGradX, kernels.Conv2dGradW, kernels.Im2col, kernels.Col2im:
 		return b.lowerConv(i, in, out)
 	case kernels.MaxPool2d, kernels.MaxPool2dGrad, kernels.AvgPool2d, kernels.AvgPool2dGrad:

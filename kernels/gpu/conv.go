@@ -13,7 +13,7 @@ const columnBytes = 256 << 20
 
 // lowerConv makes the launches of convolutions: products with what the kernel sees, laid out in columns.
 func (b *backend) lowerConv(i kernels.Instr, in, out []kernels.Type) (*code, error) {
-	c := &code{align: 8}
+	c := &code{}
 	var err error
 	switch i := i.(type) {
 	case kernels.Im2col:
@@ -201,7 +201,7 @@ func (b *backend) convGradW(c *code, v *convolution) error {
 		to = scratchArg(c.temp(parts.Bytes()))
 	}
 	if slots == 0 { // no images
-		zero, err := b.generate(kernels.Fill{Type: kernels.Type{Dtype: v.dtype, Shape: device.Shape{result}}}, nil, 8)
+		zero, err := b.generate(kernels.Fill{Type: kernels.Type{Dtype: v.dtype, Shape: device.Shape{result}}}, nil)
 		if err != nil {
 			return err
 		}
@@ -227,7 +227,7 @@ func (b *backend) convGradW(c *code, v *convolution) error {
 		return err
 	}
 	sum := kernels.Reduce{Fn: kernels.Sum, Axes: []int{0}}
-	added, err := b.generate(sum, []kernels.Type{parts}, 8)
+	added, err := b.generate(sum, []kernels.Type{parts})
 	if err != nil {
 		return err
 	}

@@ -17,9 +17,9 @@ type written struct {
 	codes map[string]*code
 }
 
-// generate writes the kernels of an instruction that goes element by element, where addresses are multiples of align. The code is shared.
-func (b *backend) generate(i kernels.Instr, in []kernels.Type, align int) (*code, error) {
-	c := gen.Case{Instr: i, In: in, Align: align}
+// generate writes the kernels of an instruction that goes element by element. The code is shared.
+func (b *backend) generate(i kernels.Instr, in []kernels.Type) (*code, error) {
+	c := gen.Case{Instr: i, In: in}
 	key := c.Key()
 	b.written.mu.Lock()
 	known := b.written.codes[key]

@@ -10,7 +10,6 @@ import (
 // code is an instruction made ready for operands of some types: launches in order, whose addresses are filled in by who knows them.
 type code struct {
 	launches []launch
-	align    int // what all addresses from outside are multiples of, where it matters
 	scratch  int // bytes that the launches share, and nobody else sees; aligned to 256
 }
 

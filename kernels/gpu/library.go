@@ -33,7 +33,7 @@ func (b *backend) byLibrary(c *code, p *products, e epilogue) (done bool, err er
 	}
 	s := cuda.ProductSpec{
 		M: p.m, N: p.n, K: p.k, TransA: turnA, TransB: turnB, LDA: lda, LDB: ldb, LDD: p.n, LDC: p.n, StrideD: p.m * p.n, StrideC: p.m * p.n,
-		Epilogue: e.kind, Align: c.align,
+		Epilogue: e.kind, Align: 16,
 	}
 	if last >= 0 {
 		s.Batch, s.StrideA, s.StrideB = p.dims[last], p.a.batch[last], p.b.batch[last]

@@ -32,8 +32,8 @@ type products struct {
 }
 
 // lowerProduct makes the launches of a product, which reads operands through views, nil for those that are as they are.
-func (b *backend) lowerProduct(i kernels.MatMul, in []kernels.Type, views []*kernels.View, out []kernels.Type, align int) (*code, error) {
-	c := &code{align: align}
+func (b *backend) lowerProduct(i kernels.MatMul, in []kernels.Type, views []*kernels.View, out []kernels.Type) (*code, error) {
+	c := &code{}
 	p, err := b.productOf(c, i, in, views, out[0].Shape, outArg(0))
 	if err != nil {
 		return nil, err
@@ -88,7 +88,7 @@ func (b *backend) layOut(c *code, s *side, in kernels.Type, v *kernels.View, sha
 		return fmt.Errorf("%w: %v", kernels.ErrOperands, err)
 	}
 	move := kernels.Viewed{Of: kernels.BroadcastTo{Shape: shape}, In: []*kernels.View{v}}
-	copied, err := b.generate(move, []kernels.Type{in}, c.align)
+	copied, err := b.generate(move, []kernels.Type{in})
 	if err != nil {
 		return err
 	}
@@ -175,7 +175,7 @@ func (b *backend) addUp(c *code, p *products, count int) error {
 		return fmt.Errorf("%w: %v", kernels.ErrOperands, err)
 	}
 	sum := kernels.Reduce{Fn: kernels.Sum, Axes: []int{1}}
-	added, err := b.generate(sum, []kernels.Type{parts}, c.align)
+	added, err := b.generate(sum, []kernels.Type{parts})
 	if err != nil {
 		return err
 	}

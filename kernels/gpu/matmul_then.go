@@ -12,8 +12,8 @@ type epilogue struct {
 }
 
 // lowerProductThen makes the launches of a product and of the map that follows.
-func (b *backend) lowerProductThen(i kernels.MatMulThen, in []kernels.Type, views []*kernels.View, out []kernels.Type, align int) (*code, error) {
-	c := &code{align: align}
+func (b *backend) lowerProductThen(i kernels.MatMulThen, in []kernels.Type, views []*kernels.View, out []kernels.Type) (*code, error) {
+	c := &code{}
 	product := kernels.Type{Dtype: in[0].Dtype, Shape: i.Then.Shape}
 	if e, ok := epilogueOf(i.Then, in, views); ok && b.library() != nil {
 		p, err := b.productOf(c, i.MatMul, in, views, product.Shape, outArg(0))
@@ -23,7 +23,7 @@ func (b *backend) lowerProductThen(i kernels.MatMulThen, in []kernels.Type, view
 		if len(p.dims) == 0 {
 			return c, b.multiply(c, p, e)
 		}
-		c = &code{align: align}
+		c = &code{}
 	}
 	to := arg{kind: argNone}
 	if k := into(i, in, views); k >= 0 {
@@ -42,7 +42,7 @@ func (b *backend) lowerProductThen(i kernels.MatMulThen, in []kernels.Type, view
 	if views != nil {
 		then = kernels.Viewed{Of: then, In: append([]*kernels.View{nil}, views[2:]...)}
 	}
-	m, err := b.generate(then, append([]kernels.Type{product}, in[2:]...), align)
+	m, err := b.generate(then, append([]kernels.Type{product}, in[2:]...))
 	if err != nil {
 		return nil, err
 	}

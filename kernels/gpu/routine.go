@@ -17,7 +17,7 @@ type kernel struct {
 
 // Prepare is [kernels.Backend]'s.
 func (b *backend) Prepare(i kernels.Instr, in []kernels.Type) (kernels.Kernel, error) {
-	s, c, err := b.ready(i, in, 16)
+	s, c, err := b.ready(i, in)
 	if err != nil {
 		return nil, err
 	}
@@ -38,12 +38,12 @@ func (b *backend) Prepare(i kernels.Instr, in []kernels.Type) (kernels.Kernel, e
 }
 
 // ready checks an instruction and makes its launches.
-func (b *backend) ready(i kernels.Instr, in []kernels.Type, align int) (kernels.Signature, *code, error) {
+func (b *backend) ready(i kernels.Instr, in []kernels.Type) (kernels.Signature, *code, error) {
 	s, err := kernels.Sign(i, in)
 	if err != nil {
 		return s, nil, err
 	}
-	c, err := b.lower(i, s.In, s.Out, align)
+	c, err := b.lower(i, s.In, s.Out)
 	if err != nil {
 		return s, nil, fmt.Errorf("%v: %w", i, err)
 	}
@@ -92,7 +92,7 @@ func (b *backend) Assemble(calls []kernels.Call, bufs []int, written []bool) (ke
 	q := b.build()
 	for n, call := range calls {
 		outs, ins := spots(call.Outs), spots(call.Ins)
-		s, c, err := b.ready(call.Instr, call.In, alignOf(outs, ins))
+		s, c, err := b.ready(call.Instr, call.In)
 		if err == nil {
 			err = l.Places(&s, call.Outs, call.Ins)
 		}

@@ -45,18 +45,6 @@ func (b *backend) build() *builder {
 	return &builder{bodies: map[int]string{}, sequence: &sequence{backend: b, graphs: &graphSet{home: &b.graphs}}}
 }
 
-// alignOf is what all addresses of a call are multiples of, as far as kernels care.
-func alignOf(spots ...[]spot) int {
-	for _, some := range spots {
-		for _, s := range some {
-			if s.off%16 != 0 {
-				return 8
-			}
-		}
-	}
-	return 16
-}
-
 // spot is where a result or an operand lies: from off bytes of buffer buf.
 type spot struct{ buf, off int }
 

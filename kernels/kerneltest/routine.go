@@ -122,7 +122,7 @@ func (g *routine) place(x Tensor) (kernels.Place, Tensor) {
 	}
 	p := kernels.Place{Off: len(g.given), Len: n}
 	g.given = append(g.given, x.encode()...)
-	g.given = append(g.given, make([]byte, -len(g.given)&7)...)
+	g.given = append(g.given, make([]byte, -len(g.given)&(kernels.PlaceAlign-1))...)
 	return p, x
 }
 
@@ -134,7 +134,7 @@ func (g *routine) room(i kernels.Instr, c kernels.Call, out []kernels.Type) []ke
 			if try == 50 || o.Bytes() > g.size {
 				return nil
 			}
-			p := kernels.Place{Buf: arena, Off: g.IntN((g.size-o.Bytes())/8+1) * 8, Len: o.Bytes()}
+			p := kernels.Place{Buf: arena, Off: g.IntN((g.size-o.Bytes())/kernels.PlaceAlign+1) * kernels.PlaceAlign, Len: o.Bytes()}
 			if m := g.IntN(len(c.Ins) + 1); m < len(c.Ins) && c.Ins[m].Buf == arena && kernels.Overwrites(i, c.In, n, m) {
 				p = c.Ins[m]
 			}
@@ -183,16 +183,16 @@ func checkPlaces(t *testing.T, d device.Device) {
 		"buffer -1 of 2":                  {Instr: add, In: good.In, Outs: places{at(-1, 16, 48)}, Ins: good.Ins},
 		"operand 1 has 12 bytes":          {Instr: add, In: good.In, Outs: good.Outs, Ins: places{at(1, 16, 48), at(0, 48, 12)}},
 		"result 0 has 44 bytes":           {Instr: add, In: good.In, Outs: places{at(1, 16, 44)}, Ins: good.Ins},
-		"operand 1 lies at 56, beyond":    {Instr: add, In: good.In, Outs: good.Outs, Ins: places{at(1, 16, 48), at(0, 56, 16)}},
+		"operand 1 lies at 64, beyond":    {Instr: add, In: good.In, Outs: good.Outs, Ins: places{at(1, 16, 48), at(0, 64, 16)}},
 		"operand 1 lies at -8, beyond":    {Instr: add, In: good.In, Outs: good.Outs, Ins: places{at(1, 16, 48), at(0, -8, 16)}},
 		"lies at 9223372036854775800":     {Instr: add, In: good.In, Outs: good.Outs, Ins: places{at(1, 16, 48), at(0, math.MaxInt-7, 16)}},
-		"operand 1 lies at 44, which":     {Instr: add, In: good.In, Outs: good.Outs, Ins: places{at(1, 16, 48), at(0, 44, 16)}},
+		"operand 1 lies at 40, which":     {Instr: add, In: good.In, Outs: good.Outs, Ins: places{at(1, 16, 48), at(0, 40, 16)}},
 		"only read":                       {Instr: add, In: good.In, Outs: places{at(0, 0, 48)}, Ins: places{at(1, 16, 48), at(1, 0, 16)}},
-		"result 0 must not overlap opera": {Instr: add, In: good.In, Outs: places{at(1, 8, 48)}, Ins: good.Ins},
+		"result 0 must not overlap opera": {Instr: add, In: good.In, Outs: places{at(1, 0, 48)}, Ins: good.Ins},
 		"overlap operand 1":               {Instr: add, In: good.In, Outs: good.Outs, Ins: places{at(1, 16, 48), at(1, 16, 16)}},
 		"overlap operand 0":               {Instr: sum, In: []kernels.Type{f(1, 4)}, Outs: places{at(1, 0, 16)}, Ins: places{at(1, 0, 16)}},
 		"must not overlap operand 3":      {Instr: adam, In: []kernels.Type{f(4), f(4), f(4), f(4)}, Outs: places{at(1, 0, 16), at(1, 16, 16), at(1, 32, 16)}, Ins: places{at(0, 0, 16), at(0, 0, 16), at(0, 0, 16), at(1, 16, 16)}},
-		"result 1 overlaps another":       {Instr: step, In: []kernels.Type{f(4), f(4), f(4)}, Outs: places{at(1, 0, 16), at(1, 8, 16)}, Ins: places{at(0, 0, 16), at(0, 0, 16), at(0, 0, 16)}},
+		"result 1 overlaps another":       {Instr: step, In: []kernels.Type{f(4), f(4), f(4)}, Outs: places{at(1, 0, 16), at(1, 0, 16)}, Ins: places{at(0, 0, 16), at(0, 0, 16), at(0, 0, 16)}},
 	} {
 		_, err := b.Assemble([]kernels.Call{good, bad}, sizes, written)
 		var call *kernels.CallError
@@ -249,10 +249,10 @@ func checkRoutineIndex(t *testing.T, d device.Device) {
 	x, id := kernels.Type{Dtype: device.Float32, Shape: device.Shape{2}}, kernels.Type{Dtype: device.Int64, Shape: device.Shape{}}
 	row := kernels.Type{Dtype: device.Float32, Shape: device.Shape{}}
 	shift := kernels.Call{Instr: kernels.Unary{Fn: kernels.Shift, C: 1}, In: []kernels.Type{x}, Outs: []kernels.Place{{Buf: 1, Len: 8}}, Ins: []kernels.Place{{Buf: 1, Len: 8}}}
-	pick := kernels.Call{Instr: kernels.Gather{}, In: []kernels.Type{x, id}, Outs: []kernels.Place{{Buf: 1, Off: 8, Len: row.Bytes()}}, Ins: []kernels.Place{{Buf: 1, Len: 8}, {Len: 8}}}
-	run, err := b.Assemble([]kernels.Call{shift, pick, shift}, []int{8, 16}, []bool{false, true})
+	pick := kernels.Call{Instr: kernels.Gather{}, In: []kernels.Type{x, id}, Outs: []kernels.Place{{Buf: 1, Off: 16, Len: row.Bytes()}}, Ins: []kernels.Place{{Buf: 1, Len: 8}, {Len: 8}}}
+	run, err := b.Assemble([]kernels.Call{shift, pick, shift}, []int{8, 32}, []bool{false, true})
 	require.NoError(t, err)
-	ids, mem := upload(t, d, New(id.Dtype, id.Shape, 7)), upload(t, d, New(x.Dtype, device.Shape{4}, 0))
+	ids, mem := upload(t, d, New(id.Dtype, id.Shape, 7)), upload(t, d, New(x.Dtype, device.Shape{8}, 0))
 	defer release(t, []*device.Buffer{ids, mem})
 	err = run.Run([]*device.Buffer{ids, mem})
 	atOnce := err != nil

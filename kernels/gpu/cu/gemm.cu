@@ -40,6 +40,9 @@ void lay(T (*tile)[ROWS + 4], const T (&r)[ROWS * BK / THREADS], bool along) {
     }
 }
 
+// RUN is how many terms are added up before the sum is added to that of the terms before.
+const int RUN = 256;
+
 template <typename T, int BM, int BN, int BK, int TM, int TN>
 void gemm(T *c, int ldc, factor<T> a, factor<T> b, i64 pieceA, i64 pieceB, extents s, int split) {
     const int TX = BN / TN, TY = BM / TM, THREADS = TX * TY;
@@ -47,7 +50,7 @@ void gemm(T *c, int ldc, factor<T> a, factor<T> b, i64 pieceA, i64 pieceB, exten
     const int across = (s.n + BN - 1) / BN;
     const int row = blockIdx.x / across * BM, column = blockIdx.x % across * BN;
     const int tx = threadIdx.x % TX, ty = threadIdx.x / TX;
-    T sum[TM][TN] = {};
+    T total[TM][TN] = {}, sum[TM][TN] = {};
     int piece = split * s.per;
     int end = min(piece + s.per, (s.k + s.inner - 1) / s.inner);
     a.at += piece * pieceA;
@@ -78,6 +81,12 @@ void gemm(T *c, int ldc, factor<T> a, factor<T> b, i64 pieceA, i64 pieceB, exten
 #pragma unroll
                     for (int j = 0; j < TN; j++) sum[i][j] += x[i] * y[j];
             }
+            if ((k + BK) % RUN == 0 || k + BK >= ks) { // sums of sums are more accurate
+#pragma unroll
+                for (int i = 0; i < TM; i++)
+#pragma unroll
+                    for (int j = 0; j < TN; j++) total[i][j] += sum[i][j], sum[i][j] = 0;
+            }
         }
     }
 #pragma unroll
@@ -85,7 +94,7 @@ void gemm(T *c, int ldc, factor<T> a, factor<T> b, i64 pieceA, i64 pieceB, exten
 #pragma unroll
         for (int j = 0; j < TN; j++) {
             int y = row + ty + i * TY, x = column + tx + j * TX;
-            if (y < s.m && x < s.n) c[i64(y) * ldc + x] = sum[i][j];
+            if (y < s.m && x < s.n) c[i64(y) * ldc + x] = total[i][j];
         }
 }
 
