@@ -1,0 +1,61 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/autodiff"
+	"github.com/weft-project/weft/autodiff/nn"
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/device/cuda/ptx"
+	"github.com/weft-project/weft/kernels/gpu"
+	"github.com/weft-project/weft/kernels/kerneltest"
+	"github.com/weft-project/weft/optim"
+)
+
+// moved is the network with its parameters on a device.
+func moved(t *testing.T, s sizes, r optim.Rule, d device.Device) *whole {
+	m, err := newWhole(s, 0.05)
+	require.NoError(t, err)
+	for _, l := range m.net {
+		if l, ok := l.(*nn.Linear); ok {
+			l.W, l.B = autodiff.To(l.W.Detach(), d).RequireGrad(), autodiff.To(l.B.Detach(), d).RequireGrad()
+		}
+	}
+	m.opt, err = optim.New(r, m.net.Params()...)
+	require.NoError(t, err)
+	return m
+}
+
+// trainOn gives the losses of some steps.
+func trainOn(t *testing.T, r optim.Rule, d device.Device) (losses []float64) {
+	data, err := load("", 1)
+	require.NoError(t, err)
+	m := moved(t, sizes{data.features, 24, data.classes, 1}, r, d)
+	order := rand.New(rand.NewPCG(1, 4)).Perm(len(data.train.y))
+	for step := range 6 {
+		x, y := data.train.batch(order[step*16 : step*16+16])
+		loss, err := m.step(t.Context(), autodiff.To(x, d), autodiff.To(y, d))
+		require.NoError(t, err)
+		losses = append(losses, loss)
+	}
+	return losses
+}
+
+func TestTheModelTrainsOnAnAcceleratorAsOnTheCPU(t *testing.T) {
+	for _, r := range []optim.Rule{rule(0.05), optim.AdamW{LR: 0.01}} {
+		want := trainOn(t, r, device.Host())
+		require.Less(t, want[5], want[0], "it learns")
+		onPTX, err := gpu.On(ptx.New(ptx.Config{}), device.CUDA(0))
+		require.NoError(t, err)
+		for name, d := range map[string]*device.Accelerator{"late": kerneltest.NewLate(device.CUDA(1)), "ptx": onPTX} {
+			t.Run(fmt.Sprintf("%T on %s", r, name), func(t *testing.T) {
+				requireRelative(t, want, trainOn(t, r, d), 1e-5, name)
+				require.NoError(t, d.Close())
+			})
+		}
+	}
+}
