@@ -43,7 +43,7 @@ func compileFloat[T vec.Float](i Instr, in, out []Type) (body, error) {
 		return mapBody[T](i, in, nil), nil
 	case Viewed:
 		return compileViewed[T](i.Of, i.Seen(in), i.In, out)
-	case MatMul, MatMulThen:
+	case MatMul, MatMulThen, Attention, AttentionGrad:
 		return compileViewed[T](i, in, nil, out)
 	case Reduce:
 		return reduceBody[T](i, in[0]), nil
@@ -117,8 +117,13 @@ func compileViewed[T vec.Float](i Instr, in []Type, views []*View, out []Type) (
 	if blas.err != nil {
 		return nil, blas.err
 	}
-	if of, ok := i.(MatMul); ok {
+	switch of := i.(type) {
+	case MatMul:
 		return matMulBody[T](of, in, views, out[0], blas.gemmer), nil
+	case Attention:
+		return attentionBody[T](of, in, views, blas.gemmer), nil
+	case AttentionGrad:
+		return attentionGradBody[T](of, in, views, blas.gemmer), nil
 	}
 	return matMulThenBody[T](i.(MatMulThen), in, views, blas.gemmer), nil
 }

@@ -93,6 +93,10 @@ func flops(i Instr, in, out []Type) int {
 			}
 		}
 		return (len(i.Steps) + folds) * i.Shape.Elems()
+	case Attention: // two products, and the softmax of a score as above
+		return (4*in[0].Shape[3] + 5) * scores(in, i.Causal)
+	case AttentionGrad: // five products
+		return (10*in[0].Shape[3] + 5) * scores(in, i.Causal)
 	case Conv2d:
 		return 2 * elems(out, 0) * in[1].Shape[1:].Elems()
 	case Conv2dGradX:
@@ -115,4 +119,14 @@ func flops(i Instr, in, out []Type) int {
 		return 4 * len(out) * elems(in, 1)
 	}
 	return 0
+}
+
+// scores is how many products of a query and a key attention takes.
+func scores(in []Type, causal bool) int {
+	q, s := in[0].Shape, in[1].Shape[1]
+	n := q[1] * s
+	if causal {
+		n -= q[1] * (q[1] - 1) / 2
+	}
+	return q[0] * q[2] * n
 }

@@ -254,6 +254,7 @@ func TestStringTellsInstructionsApart(t *testing.T) {
 		Conv2dGradX{Width: 1}, MaxPool2d{}, MaxPool2dGrad{}, AvgPool2d{}, AvgPool2d{Inside: true}, AvgPool2dGrad{}, AvgPool2dGrad{Width: 1},
 		Random{Type: f32(2)}, Random{Type: f32(3)}, Random{Type: f64(2)}, Random{Fn: Bernoulli, Type: f32(2)}, Random{Fn: Bernoulli, Type: f32(2), P: 1},
 		Random{Fn: 99}, Dropout{}, Dropout{P: 1},
+		Attention{}, Attention{Causal: true}, AttentionGrad{}, AttentionGrad{Causal: true}, AttentionGrad{Joined: true},
 		OnRows{}, OnRows{sgd(Update{})}, OnRows{sgd(Update{LR: 1})}, OnRows{Binary{}},
 	} {
 		require.False(t, seen[i.String()], "%v twice", i)

@@ -47,7 +47,7 @@ func (v *View) within(n int) bool {
 }
 
 // Viewed is an instruction that reads some operands through views, so that slices and transposes need no copy. Of is a Map, a MatMul,
-// a MatMulThen, or a move: with Reshape it is a copy of what a view shows, with Concat it puts pieces together that lie anywhere (zeros as
+// a MatMulThen, an Attention or its gradient, or a move: with Reshape it is a copy of what a view shows, with Concat it puts pieces together that lie anywhere (zeros as
 // a view of one zero, with strides 0).
 type Viewed struct {
 	Of Instr
@@ -68,9 +68,9 @@ func (i Viewed) String() string {
 // Infer takes the buffers' types; views must lie within them.
 func (i Viewed) Infer(in []Type) ([]Type, error) {
 	switch i.Of.(type) {
-	case Map, MatMul, MatMulThen, BroadcastTo, Reshape, Transpose, Slice, Pad, Concat:
+	case Map, MatMul, MatMulThen, Attention, AttentionGrad, BroadcastTo, Reshape, Transpose, Slice, Pad, Concat:
 	default:
-		return nil, refuse(i, in, "only maps, products and moves read through views")
+		return nil, refuse(i, in, "only maps, products, attention and moves read through views")
 	}
 	if err := expect(i, in, len(i.In)); err != nil {
 		return nil, err

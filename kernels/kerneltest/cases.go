@@ -17,6 +17,7 @@ func Families() []string {
 		"NormalizeGrad", "LayerNorm", "LayerNormGrad", "Cast", "Fill", "Update", "UpdateMany", "SumSquares", "NonFinite", "OnRows", "Map", "Viewed",
 		"Im2col", "Col2im", "Conv2d", "Conv2dGradX", "Conv2dGradW", "MaxPool2d", "MaxPool2dGrad", "AvgPool2d", "AvgPool2dGrad",
 		"Random", "Dropout", "MatMulThen", "ViewedMatMul", "ViewedMatMulThen", "ViewedMove",
+		"Attention", "AttentionGrad", "ViewedAttention",
 	}
 }
 
@@ -140,6 +141,10 @@ func Case(r *rand.Rand, family string) (kernels.Instr, []Tensor) {
 		return g.viewed(g.move(moves[g.IntN(len(moves))]))
 	case "ViewedMatMulThen":
 		return g.viewed(g.matMulThen(d))
+	case "Attention", "AttentionGrad":
+		return g.attention(d, family != "Attention")
+	case "ViewedAttention":
+		return g.viewedAttention(d)
 	case "Cast":
 		return kernels.Cast{To: g.dtype()}, []Tensor{g.tensor(g.dtype(), g.shape(0))}
 	case "NonFinite":

@@ -101,7 +101,7 @@ func differ(i kernels.Instr, got, want Tensor, slack []float64) int {
 		i = v.Of
 	}
 	switch i.(type) {
-	case kernels.MatMul, kernels.MatMulThen, kernels.Conv2d, kernels.Conv2dGradX, kernels.Conv2dGradW:
+	case kernels.MatMul, kernels.MatMulThen, kernels.Attention, kernels.AttentionGrad, kernels.Conv2d, kernels.Conv2dGradX, kernels.Conv2dGradW:
 		tol *= inProducts
 	}
 	for k, w := range want.V {

@@ -55,6 +55,10 @@ func computed(i kernels.Instr, in []Tensor, out []kernels.Type) ([]Tensor, error
 		return one(func([]int) float64 { return i.C })
 	case kernels.OnRows:
 		return onRows(i, in)
+	case kernels.Attention:
+		return attention(i.Causal, in, out), nil
+	case kernels.AttentionGrad:
+		return attentionGrad(i, in, out), nil
 	case kernels.Update:
 		return updateAll(i, in), nil
 	case kernels.UpdateMany:

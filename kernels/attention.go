@@ -1,0 +1,198 @@
+package kernels
+
+import (
+	"math"
+	"sync"
+
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/kernels/vec"
+)
+
+// attention is what both directions share. Some rows of queries at a time meet all keys that they see, so that their scores stay in the
+// second cache and a softmax has its whole row.
+type attention[T vec.Float] struct {
+	v            *vec.Loops[T]
+	multiply     func(p product, a, b, c []T)
+	b, heads     int
+	t, s, d      int // rows of queries, of keys, and their extent
+	causal       bool
+	scale        T // of scores
+	block, count int // rows of queries at a time, and how often for each head
+	in           []*headed
+	idle         sync.Pool
+}
+
+const (
+	// attentionRows is how many rows of queries make a block: more waste more of what a causal row does not see, fewer pack k and v more often.
+	attentionRows = 32
+	// attentionWork is how many multiplications of scores are worth a thread of their own.
+	attentionWork = 1 << 21
+)
+
+// headed is how the rows of an operand or result lie: of batch b and head h, row r begins at offset + b·batch + h·head + r·row.
+type headed struct {
+	offset, batch, row, head int
+	lay                      copying // what makes it so from the operand as it is; nil: it lies so
+	bytes                    int     // of what lay makes
+}
+
+// headedBy is an operand (b, t, heads, d), or logarithms, seen by a view.
+func headedBy(v *View, size int) *headed {
+	h := &headed{}
+	to := Whole(v.Shape)
+	if row, ok := v.rowsOfHeads(); ok {
+		h.row = row
+	} else if !v.Equal(to) {
+		h.lay, h.bytes = newCopying(size, to, v), v.Shape.Elems()*size
+		v = to
+		h.row = v.Strides[1]
+	}
+	h.offset, h.batch, h.head = v.Offset, v.Strides[0], v.Strides[2]
+	return h
+}
+
+// rowsOfHeads is the distance of the rows of a head, if they are contiguous and do not overlap.
+func (v *View) rowsOfHeads() (row int, ok bool) {
+	if len(v.Shape) != 4 {
+		return 0, false
+	}
+	return leading(v.Shape[1], v.Shape[3], v.Strides[1], v.Strides[3])
+}
+
+// at is where the rows of a head begin.
+func (h *headed) at(b, head int) int { return h.offset + b*h.batch + head*h.head }
+
+func (a *attention[T]) plan(causal bool, in []Type, views []*View, g gemmer) {
+	q, k := in[0].Shape, in[1].Shape
+	a.v, a.multiply = vec.Best[T](), gemmFor[T](g)
+	a.b, a.heads, a.t, a.s, a.d, a.causal, a.scale = q[0], q[2], q[1], k[1], q[3], causal, 1
+	if a.d > 0 {
+		a.scale = T(1 / math.Sqrt(float64(a.d)))
+	}
+	for n, t := range in {
+		a.in = append(a.in, headedBy(viewOf(in, views, n), t.Dtype.Size()))
+	}
+	a.block = max(1, min(a.t, attentionRows))
+	a.count = (a.t + a.block - 1) / a.block
+}
+
+// seen is how many keys a row sees.
+func (a *attention[T]) seen(row int) int {
+	if a.causal {
+		return a.s - a.t + row + 1
+	}
+	return a.s
+}
+
+// attending is the memory of a run.
+type attending[T vec.Float] struct {
+	in  [6][]T
+	out [3][]T
+	lay [6]*scratch
+}
+
+func (a *attention[T]) begin(r *attending[T], outs, ins [][]byte) {
+	for n, x := range ins {
+		r.in[n] = device.As[T](x)
+		if h := a.in[n]; h.lay != nil {
+			r.lay[n] = takeScratch(h.bytes)
+			h.lay.copy(device.Bytes(r.lay[n].words), x, 0, h.lay.parts())
+			r.in[n] = elems[T](r.lay[n])
+		}
+	}
+	for n, x := range outs {
+		r.out[n] = device.As[T](x)
+	}
+}
+
+func (r *attending[T]) end() {
+	for _, s := range r.lay {
+		if s != nil {
+			s.free()
+		}
+	}
+	*r = attending[T]{}
+}
+
+// rows is operand n from row on of a head.
+func (a *attention[T]) rows(r *attending[T], n, b, head, row int) (x []T, ld int) {
+	h := a.in[n]
+	return from(r.in[n], h.at(b, head)+row*h.row), h.row
+}
+
+// from is x without its first n elements; nothing where there are fewer.
+func from[T any](x []T, n int) []T { return x[min(n, len(x)):] }
+
+// scaled writes n rows of queries, scaled, into to.
+func (a *attention[T]) scaled(to, q []T, ld, n int) {
+	for r := range n {
+		a.v.Scale(to[r*a.d:(r+1)*a.d], q[r*ld:r*ld+a.d], a.scale)
+	}
+}
+
+// scores are the products of n scaled queries with the first hi keys.
+func (a *attention[T]) scores(to, q, k []T, ldk, n, hi int) {
+	a.multiply(product{transB: true, m: n, n: hi, k: a.d, lda: a.d, ldb: ldk, ldc: hi}, q, k, to)
+}
+
+func attentionBody[T vec.Float](i Attention, in []Type, views []*View, g gemmer) body {
+	a := &attentionForward[T]{}
+	a.plan(i.Causal, in, views, g)
+	a.grain = max(1, attentionWork/max(1, product{m: a.block, n: a.s, k: a.d}.work(attentionWork)))
+	a.idle.New = func() any { return &attentionRun[T]{a: a} }
+	return func(outs, ins [][]byte) error {
+		r := a.idle.Get().(*attentionRun[T])
+		a.begin(&r.attending, outs, ins)
+		spread(a.b*a.heads*a.count, a.grain, r)
+		r.end()
+		a.idle.Put(r)
+		return nil
+	}
+}
+
+type attentionForward[T vec.Float] struct {
+	attention[T]
+	grain int // blocks
+}
+
+// attentionRun is one run; its pieces are blocks of queries.
+type attentionRun[T vec.Float] struct {
+	a *attentionForward[T]
+	attending[T]
+}
+
+// piece implements [pieces].
+func (r *attentionRun[T]) piece(lo, hi int) {
+	a := r.a
+	s := takeScratch(a.block * (a.s + a.d) * device.DtypeOf[T]().Size())
+	q := elems[T](s)[:a.block*a.d]
+	scores := elems[T](s)[len(q):][:a.block*a.s]
+	for ; lo < hi; lo++ {
+		r.rowsOf(lo/a.count/a.heads, lo/a.count%a.heads, lo%a.count*a.block, q, scores)
+	}
+	s.free()
+}
+
+// rowsOf computes a block of a head, from a row on.
+func (r *attentionRun[T]) rowsOf(b, head, row int, q, scores []T) {
+	a := r.a
+	n := min(a.block, a.t-row)
+	hi := a.seen(row + n - 1)
+	x, ld := a.rows(&r.attending, 0, b, head, row)
+	k, ldk := a.rows(&r.attending, 1, b, head, 0)
+	v, ldv := a.rows(&r.attending, 2, b, head, 0)
+	a.scaled(q, x, ld, n)
+	a.scores(scores, q, k, ldk, n, hi)
+	sums := r.out[1][(b*a.heads+head)*a.t+row:][:n]
+	for j := range n {
+		line := scores[j*hi : (j+1)*hi]
+		see := line[:a.seen(row+j)]
+		m := a.v.Max(see)
+		sum := a.v.ExpSum(see, see, m)
+		clear(line[len(see):])
+		a.v.Scale(see, see, T(1/sum))
+		sums[j] = m + T(math.Log(sum))
+	}
+	y := from(r.out[0], ((b*a.t+row)*a.heads+head)*a.d)
+	a.multiply(product{m: n, n: a.d, k: hi, lda: hi, ldb: ldv, ldc: a.heads * a.d}, scores, v, y)
+}

@@ -1,0 +1,127 @@
+package kernels
+
+import (
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/kernels/vec"
+)
+
+// attentionBackward computes the probabilities again, a block of queries at a time, and adds up the gradients of keys and values over them.
+type attentionBackward[T vec.Float] struct {
+	attention[T]
+	out   [3]headed
+	grain int // heads
+}
+
+func attentionGradBody[T vec.Float](i AttentionGrad, in []Type, views []*View, g gemmer) body {
+	a := &attentionBackward[T]{}
+	a.plan(i.Causal, in, views, g)
+	for n := range a.out {
+		rows, width := a.t, a.heads*a.d
+		if n > 0 {
+			rows = a.s
+		}
+		a.out[n] = headed{batch: rows * width, row: width, head: a.d}
+		if i.Joined {
+			a.out[n] = headed{offset: n * width, batch: 3 * rows * width, row: 3 * width, head: a.d}
+		}
+	}
+	a.grain = max(1, attentionWork/max(1, product{m: a.t, n: a.s, k: a.d}.work(attentionWork)))
+	a.idle.New = func() any { return &attentionGradRun[T]{a: a} }
+	return func(outs, ins [][]byte) error {
+		r := a.idle.Get().(*attentionGradRun[T])
+		a.begin(&r.attending, outs, ins)
+		for n := len(outs); n < 3; n++ {
+			r.attending.out[n] = r.attending.out[0]
+		}
+		spread(a.b*a.heads, a.grain, r)
+		r.end()
+		a.idle.Put(r)
+		return nil
+	}
+}
+
+// attentionGradRun is one run; its pieces are heads.
+type attentionGradRun[T vec.Float] struct {
+	a *attentionBackward[T]
+	attending[T]
+}
+
+// attentionScratch is what a block needs: its scaled queries, and probabilities and their gradients, which become those of the scores.
+type attentionScratch[T vec.Float] struct{ q, p, gp []T }
+
+// piece implements [pieces].
+func (r *attentionGradRun[T]) piece(lo, hi int) {
+	a := r.a
+	s := takeScratch(a.block * (2*a.s + a.d) * device.DtypeOf[T]().Size())
+	x, nq, np := elems[T](s), a.block*a.d, a.block*a.s
+	at := attentionScratch[T]{x[:nq], x[nq:][:np], x[nq+np:][:np]}
+	for ; lo < hi; lo++ {
+		b, head := lo/a.heads, lo%a.heads
+		if a.t == 0 {
+			r.nothing(b, head)
+		}
+		for n := a.count - 1; n >= 0; n-- { // the last sees all keys
+			r.block(b, head, n*a.block, at, n < a.count-1)
+		}
+	}
+	s.free()
+}
+
+// to is where the rows of a head of result n begin, and their distance.
+func (r *attentionGradRun[T]) to(n, b, head int) (x []T, ld int) {
+	o := &r.a.out[n]
+	return from(r.attending.out[n], o.at(b, head)), o.row
+}
+
+// nothing is the gradient of keys and values that no query sees.
+func (r *attentionGradRun[T]) nothing(b, head int) {
+	for n := 1; n < 3; n++ {
+		x, ld := r.to(n, b, head)
+		for j := range r.a.s {
+			clear(x[j*ld:][:r.a.d])
+		}
+	}
+}
+
+// block adds the gradients of keys and values by a block of queries, or sets them, and computes that of the queries.
+func (r *attentionGradRun[T]) block(b, head, row int, s attentionScratch[T], add bool) {
+	a := r.a
+	n := min(a.block, a.t-row)
+	hi := a.seen(row + n - 1)
+	q, ldq := a.rows(&r.attending, 0, b, head, row)
+	k, ldk := a.rows(&r.attending, 1, b, head, 0)
+	v, ldv := a.rows(&r.attending, 2, b, head, 0)
+	gy, ldy := a.rows(&r.attending, 5, b, head, row)
+	gq, ldgq := r.to(0, b, head)
+	gk, ldgk := r.to(1, b, head)
+	gv, ldgv := r.to(2, b, head)
+	gq = from(gq, row*ldgq)
+	a.scaled(s.q, q, ldq, n)
+	a.scores(s.p, s.q, k, ldk, n, hi)
+	a.multiply(product{transB: true, m: n, n: hi, k: a.d, lda: ldy, ldb: ldv, ldc: hi}, gy, v, s.gp)
+	r.softmax(b, head, row, n, hi, s)
+	a.multiply(product{transA: true, m: hi, n: a.d, k: n, lda: hi, ldb: ldy, ldc: ldgv, add: add}, s.p, gy, gv)
+	a.multiply(product{transA: true, m: hi, n: a.d, k: n, lda: hi, ldb: a.d, ldc: ldgk, add: add}, s.gp, s.q, gk)
+	a.multiply(product{m: n, n: a.d, k: hi, lda: hi, ldb: ldk, ldc: ldgq}, s.gp, k, gq)
+	for j := range n {
+		line := gq[j*ldgq:][:a.d]
+		a.v.Scale(line, line, a.scale)
+	}
+}
+
+// softmax makes probabilities of scores, and of the gradients of probabilities those of scores: p·(gp − y·gy), because y·gy is Σ p·gp.
+func (r *attentionGradRun[T]) softmax(b, head, row, n, hi int, s attentionScratch[T]) {
+	a := r.a
+	y, ldy := a.rows(&r.attending, 3, b, head, row)
+	gy, ldg := a.rows(&r.attending, 5, b, head, row)
+	sums := r.in[4][(b*a.heads+head)*a.t+row:][:n]
+	for j := range n {
+		see := a.seen(row + j)
+		p, gp := s.p[j*hi:(j+1)*hi], s.gp[j*hi:(j+1)*hi]
+		a.v.ExpSum(p[:see], p[:see], sums[j])
+		a.v.Shift(gp[:see], gp[:see], T(-a.v.Dot(y[j*ldy:][:a.d], gy[j*ldg:][:a.d])))
+		a.v.Mul(gp[:see], gp[:see], p[:see])
+		clear(p[see:])
+		clear(gp[see:])
+	}
+}
