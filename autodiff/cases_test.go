@@ -18,6 +18,7 @@ func cases() []opCase {
 	cs = append(cs, reduceCases()...)
 	cs = append(cs, moveCases()...)
 	cs = append(cs, imageCases()...)
+	cs = append(cs, attentionCases()...)
 	return append(cs, networkCases()...)
 }
 

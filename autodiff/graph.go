@@ -165,6 +165,11 @@ func (g *Graph) fail(op string, err error) *gorgonia.Node {
 	return nil
 }
 
+// beside is result k of the instruction whose first result is y: all are added at once, in order.
+func (g *Graph) beside(y *gorgonia.Node, k int) *gorgonia.Node {
+	return g.order[slices.Index(g.order, y)+k]
+}
+
 // operands lists the children of n in argument order, duplicates kept. They must not be changed.
 func (g *Graph) operands(n *gorgonia.Node) []*gorgonia.Node { return g.args[n] }
 

@@ -144,6 +144,16 @@ func (g *Graph) Softmax(x *gorgonia.Node, axis int) *gorgonia.Node {
 	return g.Apply(kernels.Softmax{Axis: wrap(axis, g.rank(x))}, x)
 }
 
+// Attention is softmax(q·kᵀ/√d)·v for each head: q (b, t, heads, d), k and v (b, s, heads, d) → (b, t, heads, d), without a matrix of all
+// scores in memory. With causal, row r of q sees the first s−t+r+1 rows of k and v alone.
+func (g *Graph) Attention(q, k, v *gorgonia.Node, causal bool) *gorgonia.Node {
+	outs := g.ApplyAll(kernels.Attention{Causal: causal}, q, k, v)
+	if outs == nil {
+		return nil
+	}
+	return outs[0]
+}
+
 // LogSoftmax is log(Softmax(x)), computed without overflow.
 func (g *Graph) LogSoftmax(x *gorgonia.Node, axis int) *gorgonia.Node {
 	return g.Apply(kernels.Softmax{Axis: wrap(axis, g.rank(x)), Log: true}, x)

@@ -25,13 +25,18 @@ func evaluate(op *Op, in []nd) nd {
 		}
 		return t
 	}
-	ins := make([]kerneltest.Tensor, len(in))
+	ins, types := make([]kerneltest.Tensor, len(in)), make([]kernels.Type, len(in))
 	for k, x := range in {
-		ins[k] = kerneltest.Tensor{Type: wide(op.In[k]), V: x.v}
+		types[k] = wide(op.In[k])
+		ins[k] = kerneltest.Tensor{Type: types[k], V: x.v}
 	}
-	out, err := kerneltest.Oracle(op.Instr, ins, []kernels.Type{wide(op.Out)})
+	made, err := op.Instr.Infer(types)
+	if err != nil {
+		panic(fmt.Sprint(op, ": ", err))
+	}
+	out, err := kerneltest.Oracle(op.Instr, ins, made)
 	if err != nil {
 		panic(fmt.Sprint("oracle of ", op, ": ", err))
 	}
-	return nd{out[0].Shape, out[0].V}
+	return nd{out[op.Result].Shape, out[op.Result].V}
 }

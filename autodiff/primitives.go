@@ -35,6 +35,8 @@ var (
 	gathers  = single(kernels.Gather{})
 	entropy  = single(kernels.CrossEntropy{})
 	linear   = Define("linear", (*Graph).Linear)
+	attend   = Define("attention", func(g *Graph, q, k, v node) node { return g.Attention(q, k, v, false) })
+	attended = Define("causal attention", func(g *Graph, q, k, v node) node { return g.Attention(q, k, v, true) })
 )
 
 func unary(fn kernels.UnaryFn, x *Tensor) *Tensor      { return unaries[fn].Call(x) }
@@ -141,3 +143,11 @@ func CrossEntropy(logits, labels *Tensor) *Tensor { return entropy.Call(logits, 
 
 // Linear is x·w + b with w (in, out).
 func Linear(x, w, b *Tensor) *Tensor { return linear.Call(x, w, b) }
+
+// Attention is softmax(q·kᵀ/√d)·v for each head: see [Graph.Attention].
+func Attention(q, k, v *Tensor, causal bool) *Tensor {
+	if causal {
+		return attended.Call(q, k, v)
+	}
+	return attend.Call(q, k, v)
+}

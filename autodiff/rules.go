@@ -1,6 +1,7 @@
 package autodiff
 
 import (
+	"fmt"
 	"slices"
 
 	"gorgonia.org/gorgonia"
@@ -82,6 +83,8 @@ func ruleOf(i kernels.Instr) rule {
 		return one(func(v *vjp) node { return v.Apply(kernels.NormalizeGrad{Eps: i.Eps}, v.in[0], v.gy) })
 	case kernels.LayerNorm:
 		return func(v *vjp) []node { return v.ApplyAll(kernels.LayerNormGrad{Eps: i.Eps}, v.in[0], v.in[1], v.gy) }
+	case kernels.Attention:
+		return attentionRule(i)
 	case kernels.Cast:
 		return one(func(v *vjp) node { return v.Apply(kernels.Cast{To: v.types[v.in[0]].Dtype}, v.gy) })
 	}
@@ -182,6 +185,17 @@ func reduceRule(i kernels.Reduce) rule {
 		}
 		return v.Apply(kernels.BroadcastTo{Shape: x.Clone()}, v.reshapeTo(gy, keptShape(x, i.Axes)))
 	})
+}
+
+// attentionRule reads both results. The logarithms are for the gradient alone, and have none.
+func attentionRule(i kernels.Attention) rule {
+	return func(v *vjp) []node {
+		if v.result != 0 {
+			v.fail(i.String(), fmt.Errorf("%w: the logarithms of the sums have none", ErrGradient))
+			return nil
+		}
+		return v.ApplyAll(kernels.AttentionGrad{Causal: i.Causal}, v.in[0], v.in[1], v.in[2], v.y, v.beside(v.y, 1), v.gy)
+	}
 }
 
 // keptShape is x with the reduced axes (nil: all) at extent 1.

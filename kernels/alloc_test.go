@@ -36,6 +36,8 @@ func TestKernelsRunWithoutAllocation(t *testing.T) {
 		{Softmax{Axis: 1}, []Type{x}}, {SoftmaxGrad{Axis: 1, Log: true}, []Type{x, x}}, {Softmax{Axis: 0, Log: true}, []Type{x}},
 		{CrossEntropy{}, []Type{x, i32(40)}}, {CrossEntropyGrad{}, []Type{x, i32(40), f32()}}, {Gather{}, []Type{x, i32(7)}}, {ScatterAdd{50}, []Type{i32(40), x}},
 		{LayerNorm{}, []Type{x, f32(300), f32(300)}}, {LayerNormGrad{}, []Type{x, f32(300), x}}, {NormalizeGrad{}, []Type{x, x}},
+		{Attention{true}, []Type{f32(2, 9, 3, 4), f32(2, 9, 3, 4), f32(2, 9, 3, 4)}}, {Viewed{Attention{}, []*View{{device.Shape{2, 9, 3, 4}, 0, []int{108, 4, 36, 1}}, nil, nil}}, []Type{f32(216), f32(2, 5, 3, 4), f32(2, 5, 3, 4)}},
+		{AttentionGrad{true, true}, []Type{f32(2, 9, 3, 4), f32(2, 9, 3, 4), f32(2, 9, 3, 4), f32(2, 9, 3, 4), f32(2, 3, 9), f32(2, 9, 3, 4)}},
 		{Update{Rule: AdamW, Step: 1}, []Type{f32(40, 1000), f32(40, 1000), f32(40, 1000), f32(40, 1000)}},
 		{UpdateMany{Update{Rule: SGD, Step: 1}}, []Type{x, x, f32(40, 1000), f32(40, 1000)}}, {Softmax{Axis: 1}, []Type{f32(100, 1000)}},
 		{OnRows{Update{Rule: SGD, LR: 1, Step: 1}}, []Type{x, f32(5, 300), i32(5)}},

@@ -16,16 +16,18 @@ type attention[T vec.Float] struct {
 	b, heads     int
 	t, s, d      int // rows of queries, of keys, and their extent
 	causal       bool
-	scale        T // of scores
+	scale        T   // of scores
 	block, count int // rows of queries at a time, and how often for each head
+	grain        int // heads that are worth a thread of their own
 	in           []*headed
+	turn         [3]copying // of the keys and values of a head, so that its rows become columns
 	idle         sync.Pool
 }
 
 const (
-	// attentionRows is how many rows of queries make a block: more waste more of what a causal row does not see, fewer pack k and v more often.
+	// attentionRows is how many rows of queries make a block: more waste more of what a causal row does not see, fewer read k and v more often.
 	attentionRows = 32
-	// attentionWork is how many multiplications of scores are worth a thread of their own.
+	// attentionWork is how many multiplications of scores are worth a thread.
 	attentionWork = 1 << 21
 )
 
@@ -74,6 +76,11 @@ func (a *attention[T]) plan(causal bool, in []Type, views []*View, g gemmer) {
 	}
 	a.block = max(1, min(a.t, attentionRows))
 	a.count = (a.t + a.block - 1) / a.block
+	a.grain = max(1, attentionWork/max(1, product{m: a.t, n: a.s, k: a.d}.work(attentionWork)))
+	turned := device.Shape{a.d, a.s}
+	for n := 1; n < 3; n++ {
+		a.turn[n] = newCopying(in[n].Dtype.Size(), Whole(turned), &View{turned, 0, []int{1, a.in[n].row}})
+	}
 }
 
 // seen is how many keys a row sees.
@@ -130,69 +137,75 @@ func (a *attention[T]) scaled(to, q []T, ld, n int) {
 	}
 }
 
-// scores are the products of n scaled queries with the first hi keys.
-func (a *attention[T]) scores(to, q, k []T, ldk, n, hi int) {
-	a.multiply(product{transB: true, m: n, n: hi, k: a.d, lda: a.d, ldb: ldk, ldc: hi}, q, k, to)
+// turned writes the keys (1) or values (2) of a head into to, column by column: libraries multiply small matrices fastest so.
+func (a *attention[T]) turned(to []T, r *attending[T], n, b, head int) {
+	x, _ := a.rows(r, n, b, head, 0)
+	a.turn[n].copy(device.Bytes(to), device.Bytes(x), 0, a.turn[n].parts())
+}
+
+// dots are the products of n rows with the first hi keys or values, which are turned.
+func (a *attention[T]) dots(to, x []T, ld int, turned []T, n, hi int) {
+	a.multiply(product{m: n, n: hi, k: a.d, lda: ld, ldb: a.s, ldc: hi}, x, turned, to)
 }
 
 func attentionBody[T vec.Float](i Attention, in []Type, views []*View, g gemmer) body {
-	a := &attentionForward[T]{}
+	a := &attention[T]{}
 	a.plan(i.Causal, in, views, g)
-	a.grain = max(1, attentionWork/max(1, product{m: a.block, n: a.s, k: a.d}.work(attentionWork)))
 	a.idle.New = func() any { return &attentionRun[T]{a: a} }
 	return func(outs, ins [][]byte) error {
 		r := a.idle.Get().(*attentionRun[T])
 		a.begin(&r.attending, outs, ins)
-		spread(a.b*a.heads*a.count, a.grain, r)
+		spread(a.b*a.heads, a.grain, r)
 		r.end()
 		a.idle.Put(r)
 		return nil
 	}
 }
 
-type attentionForward[T vec.Float] struct {
-	attention[T]
-	grain int // blocks
-}
-
-// attentionRun is one run; its pieces are blocks of queries.
+// attentionRun is one run; its pieces are heads.
 type attentionRun[T vec.Float] struct {
-	a *attentionForward[T]
+	a *attention[T]
 	attending[T]
 }
 
 // piece implements [pieces].
 func (r *attentionRun[T]) piece(lo, hi int) {
 	a := r.a
-	s := takeScratch(a.block * (a.s + a.d) * device.DtypeOf[T]().Size())
-	q := elems[T](s)[:a.block*a.d]
-	scores := elems[T](s)[len(q):][:a.block*a.s]
+	nk, nq, ns := a.s*a.d, a.block*a.d, a.block*a.s
+	s := takeScratch((nk + nq + ns + a.block) * device.DtypeOf[T]().Size())
+	x := elems[T](s)
+	k, q, scores, most := x[:nk], x[nk:][:nq], x[nk+nq:][:ns], x[nk+nq+ns:][:a.block]
 	for ; lo < hi; lo++ {
-		r.rowsOf(lo/a.count/a.heads, lo/a.count%a.heads, lo%a.count*a.block, q, scores)
+		b, head := lo/a.heads, lo%a.heads
+		a.turned(k, &r.attending, 1, b, head)
+		for row := 0; row < a.t; row += a.block {
+			r.block(b, head, row, k, q, scores, most)
+		}
 	}
 	s.free()
 }
 
-// rowsOf computes a block of a head, from a row on.
-func (r *attentionRun[T]) rowsOf(b, head, row int, q, scores []T) {
+// block computes rows of a head, from one on. Of the scratch that it is given, the keys are there.
+func (r *attentionRun[T]) block(b, head, row int, k, q, scores, most []T) {
 	a := r.a
 	n := min(a.block, a.t-row)
 	hi := a.seen(row + n - 1)
 	x, ld := a.rows(&r.attending, 0, b, head, row)
-	k, ldk := a.rows(&r.attending, 1, b, head, 0)
 	v, ldv := a.rows(&r.attending, 2, b, head, 0)
 	a.scaled(q, x, ld, n)
-	a.scores(scores, q, k, ldk, n, hi)
+	a.dots(scores, q, a.d, k, n, hi)
 	sums := r.out[1][(b*a.heads+head)*a.t+row:][:n]
 	for j := range n {
 		line := scores[j*hi : (j+1)*hi]
 		see := line[:a.seen(row+j)]
-		m := a.v.Max(see)
-		sum := a.v.ExpSum(see, see, m)
+		most[j] = a.v.Max(see)
+		sum := a.v.ExpSum(see, see, most[j])
 		clear(line[len(see):])
 		a.v.Scale(see, see, T(1/sum))
-		sums[j] = m + T(math.Log(sum))
+		sums[j] = T(sum)
 	}
+	a.v.Log(sums, sums)
+	a.v.Add(sums, sums, most[:n])
 	y := from(r.out[0], ((b*a.t+row)*a.heads+head)*a.d)
 	a.multiply(product{m: n, n: a.d, k: hi, lda: hi, ldb: ldv, ldc: a.heads * a.d}, scores, v, y)
 }

@@ -8,8 +8,7 @@ import (
 // attentionBackward computes the probabilities again, a block of queries at a time, and adds up the gradients of keys and values over them.
 type attentionBackward[T vec.Float] struct {
 	attention[T]
-	out   [3]headed
-	grain int // heads
+	out [3]headed
 }
 
 func attentionGradBody[T vec.Float](i AttentionGrad, in []Type, views []*View, g gemmer) body {
@@ -25,7 +24,6 @@ func attentionGradBody[T vec.Float](i AttentionGrad, in []Type, views []*View, g
 			a.out[n] = headed{offset: n * width, batch: 3 * rows * width, row: 3 * width, head: a.d}
 		}
 	}
-	a.grain = max(1, attentionWork/max(1, product{m: a.t, n: a.s, k: a.d}.work(attentionWork)))
 	a.idle.New = func() any { return &attentionGradRun[T]{a: a} }
 	return func(outs, ins [][]byte) error {
 		r := a.idle.Get().(*attentionGradRun[T])
@@ -46,20 +44,24 @@ type attentionGradRun[T vec.Float] struct {
 	attending[T]
 }
 
-// attentionScratch is what a block needs: its scaled queries, and probabilities and their gradients, which become those of the scores.
-type attentionScratch[T vec.Float] struct{ q, p, gp []T }
+// attentionScratch is what a head needs: its keys and values, turned; and a block: its scaled queries, and probabilities and their gradients,
+// which become those of the scores.
+type attentionScratch[T vec.Float] struct{ k, v, q, p, gp []T }
 
 // piece implements [pieces].
 func (r *attentionGradRun[T]) piece(lo, hi int) {
 	a := r.a
-	s := takeScratch(a.block * (2*a.s + a.d) * device.DtypeOf[T]().Size())
-	x, nq, np := elems[T](s), a.block*a.d, a.block*a.s
-	at := attentionScratch[T]{x[:nq], x[nq:][:np], x[nq+np:][:np]}
+	nk, nq, np := a.s*a.d, a.block*a.d, a.block*a.s
+	s := takeScratch((2*nk + nq + 2*np) * device.DtypeOf[T]().Size())
+	x := elems[T](s)
+	at := attentionScratch[T]{x[:nk], x[nk:][:nk], x[2*nk:][:nq], x[2*nk+nq:][:np], x[2*nk+nq+np:][:np]}
 	for ; lo < hi; lo++ {
 		b, head := lo/a.heads, lo%a.heads
 		if a.t == 0 {
 			r.nothing(b, head)
 		}
+		a.turned(at.k, &r.attending, 1, b, head)
+		a.turned(at.v, &r.attending, 2, b, head)
 		for n := a.count - 1; n >= 0; n-- { // the last sees all keys
 			r.block(b, head, n*a.block, at, n < a.count-1)
 		}
@@ -90,15 +92,14 @@ func (r *attentionGradRun[T]) block(b, head, row int, s attentionScratch[T], add
 	hi := a.seen(row + n - 1)
 	q, ldq := a.rows(&r.attending, 0, b, head, row)
 	k, ldk := a.rows(&r.attending, 1, b, head, 0)
-	v, ldv := a.rows(&r.attending, 2, b, head, 0)
 	gy, ldy := a.rows(&r.attending, 5, b, head, row)
 	gq, ldgq := r.to(0, b, head)
 	gk, ldgk := r.to(1, b, head)
 	gv, ldgv := r.to(2, b, head)
 	gq = from(gq, row*ldgq)
 	a.scaled(s.q, q, ldq, n)
-	a.scores(s.p, s.q, k, ldk, n, hi)
-	a.multiply(product{transB: true, m: n, n: hi, k: a.d, lda: ldy, ldb: ldv, ldc: hi}, gy, v, s.gp)
+	a.dots(s.p, s.q, a.d, s.k, n, hi)
+	a.dots(s.gp, gy, ldy, s.v, n, hi)
 	r.softmax(b, head, row, n, hi, s)
 	a.multiply(product{transA: true, m: hi, n: a.d, k: n, lda: hi, ldb: ldy, ldc: ldgv, add: add}, s.p, gy, gv)
 	a.multiply(product{transA: true, m: hi, n: a.d, k: n, lda: hi, ldb: a.d, ldc: ldgk, add: add}, s.gp, s.q, gk)

@@ -27,6 +27,8 @@ func TestCostsCountWhatAPersonWould(t *testing.T) {
 		{MatMulThen{MatMul{}, bias}, []Type{f(64, 20), f(20, 10), f(10)}, Cost{2*64*20*10 + 3*640, 4 * (1280 + 200 + 10 + 640 + 10)}},
 		{Viewed{MatMul{}, []*View{columns, nil}}, []Type{f(64, 100), f(20, 10)}, Cost{2 * 64 * 20 * 10, 4 * (1280 + 200 + 640)}},
 		{Viewed{MatMul{}, []*View{repeated, nil}}, []Type{f(64, 100), f(20, 10)}, Cost{2 * 64 * 20 * 10, 4 * (20 + 200 + 640)}},
+		{Attention{}, []Type{f(2, 3, 4, 5), f(2, 6, 4, 5), f(2, 6, 4, 5)}, Cost{8 * 18 * 25, 4 * (2*120 + 2*240 + 24)}},
+		{Attention{Causal: true}, []Type{f(2, 3, 4, 5), f(2, 3, 4, 5), f(2, 3, 4, 5)}, Cost{8 * 6 * 25, 4 * (4*120 + 24)}},
 		{Reshape{device.Shape{6}}, []Type{f(2, 3)}, Cost{}},
 		{Slice{1, 0, 1}, []Type{f(2, 3)}, Cost{0, 16}},
 		{Gather{}, []Type{f(1000, 8), {device.Int32, device.Shape{2}}}, Cost{0, 2*64 + 8}},

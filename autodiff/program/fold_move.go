@@ -141,6 +141,9 @@ func (r *rewriting) foldConcat(op kernels.Concat, in []Value) (Value, bool) {
 	if whole, ok := r.slicedWhole(op.Axis, parts); ok {
 		return whole, true
 	}
+	if v, ok := r.joinedGradients(op, parts); ok {
+		return v, true
+	}
 	if !changed || len(parts) == 0 {
 		return 0, false
 	}

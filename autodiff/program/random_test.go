@@ -232,7 +232,9 @@ func (g grower) product(x Value) {
 
 // opaque applies what no pass looks into.
 func (g grower) opaque(x Value, axis int) {
-	switch g.IntN(4) {
+	switch g.IntN(5) {
+	case 4:
+		g.attention(x)
 	case 0:
 		y := g.do(kernels.Softmax{Axis: axis}, x)
 		g.do(kernels.SoftmaxGrad{Axis: axis}, y, g.partner(y))
@@ -247,6 +249,31 @@ func (g grower) opaque(x Value, axis int) {
 		}
 		g.do(kernels.MaxGrad{Axes: []int{axis}}, x, y, y)
 	}
+}
+
+// attention lets a value of three axes attend to itself, in heads of one element, and joins the gradients in some order.
+func (g grower) attention(x Value) {
+	s := g.Types[x].Shape
+	if len(s) != 3 {
+		return
+	}
+	causal := g.IntN(2) == 0
+	x = g.do(kernels.Reshape{Shape: device.Shape{s[0], s[1], s[2], 1}}, x)
+	made := g.all(kernels.Attention{Causal: causal}, x, x, x)
+	grads := g.all(kernels.AttentionGrad{Causal: causal}, x, x, x, made[0], made[1], g.unary(kernels.Tanh, made[0]))
+	if g.IntN(2) == 0 {
+		g.Shuffle(3, func(a, b int) { grads[a], grads[b] = grads[b], grads[a] })
+	}
+	g.do(kernels.Concat{Axis: 2}, grads...)
+}
+
+// all is do of an instruction with several results.
+func (g grower) all(i kernels.Instr, in ...Value) []Value {
+	vs, err := g.Apply(i, in...)
+	if err != nil {
+		panic(err)
+	}
+	return vs
 }
 
 // randomTensors are inputs; in one unit of four they have infinities and NaN in them.

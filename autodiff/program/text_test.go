@@ -145,6 +145,10 @@ func parseInstr(t testing.TB, s string) kernels.Instr {
 		return kernels.Normalize{Eps: 1e-5}
 	case "NormalizeGrad":
 		return kernels.NormalizeGrad{Eps: 1e-5}
+	case "Attention":
+		return kernels.Attention{Causal: yes}
+	case "AttentionGrad":
+		return kernels.AttentionGrad{Causal: strings.Contains(args, "causal=true"), Joined: strings.Contains(args, "joined=true")}
 	case "Gather":
 		return kernels.Gather{}
 	case "MaxGrad":

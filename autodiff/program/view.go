@@ -7,7 +7,7 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// view lets products, maps and joins read slices, transposes and repetitions where they come from, so that these need not be copied. A
+// view lets products, attention, maps and joins read slices, transposes and repetitions where they come from, so that these need not be copied. A
 // product wants one of the last two axes to be contiguous, a map the last; what is not is copied, and so is what somebody reads who knows
 // no views; by one instruction, however many moves there are.
 func view(u *Unit) {
@@ -177,6 +177,8 @@ func (w *viewing) cheap(i kernels.Instr, k int, v Value) bool {
 	switch i.(type) {
 	case kernels.Concat, kernels.Pad:
 		return true
+	case kernels.Attention, kernels.AttentionGrad:
+		return r == 4 && rowsApart(s, 1, 3)
 	case kernels.Map, kernels.MatMulThen, kernels.Unary, kernels.Binary, kernels.Reduce:
 	default:
 		return false

@@ -1,7 +1,6 @@
 package local
 
 import (
-	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -93,16 +92,14 @@ const (
 	batch, length, width, heads = 8, 128, 256, 4
 )
 
-// block is a transformer block as one function: attention and a network with GELU, each on the normalised input and added to it.
-var block = autodiff.Define("block", func(g *autodiff.Graph, x, mask, g1, b1, wqkv, bqkv, wo, bo, g2, b2, w1, c1, w2, c2 node) node {
+// block is a transformer block as one function: causal attention and a network with GELU, each on the normalised input and added to it.
+var block = autodiff.Define("block", func(g *autodiff.Graph, x, g1, b1, wqkv, bqkv, wo, bo, g2, b2, w1, c1, w2, c2 node) node {
 	n := g.LayerNorm(x, g1, b1, 1e-5)
 	qkv := g.Linear(n, wqkv, bqkv)
 	split := func(k int) node {
-		return g.Transpose(g.Reshape(g.Slice(qkv, 2, k*width, (k+1)*width), batch, length, heads, width/heads), 0, 2, 1, 3)
+		return g.Reshape(g.Slice(qkv, 2, k*width, (k+1)*width), batch, length, heads, width/heads)
 	}
-	q, k, v := split(0), split(1), split(2)
-	scores := g.Add(g.Scale(g.MatMulT(q, k, false, true), 1/math.Sqrt(width/heads)), mask)
-	seen := g.Reshape(g.Transpose(g.MatMul(g.Softmax(scores, -1), v), 0, 2, 1, 3), batch, length, width)
+	seen := g.Reshape(g.Attention(split(0), split(1), split(2), true), batch, length, width)
 	x = g.Add(x, g.Linear(seen, wo, bo))
 	n = g.LayerNorm(x, g2, b2, 1e-5)
 	return g.Add(x, g.Linear(g.GELU(g.Linear(n, w1, c1)), w2, c2))
@@ -117,18 +114,12 @@ func transformerOn(dev device.Device) model {
 	linear := func(in, out int) []*autodiff.Tensor { return nn.NewLinear(src, in, out).Params() }
 	norm := func() []*autodiff.Tensor { return nn.NewLayerNorm(width).Params() }
 	params := slices.Concat(norm(), linear(width, 3*width), linear(width, width), norm(), linear(width, 4*width), linear(4*width, width))
-	m := make([]float32, length*length)
-	for i := range length {
-		for j := i + 1; j < length; j++ {
-			m[i*length+j] = float32(math.Inf(-1))
-		}
-	}
-	x, mask := autodiff.To(autodiff.NormalFrom(src, 1, batch, length, width), dev), autodiff.To(autodiff.New(m, length, length), dev)
+	x := autodiff.To(autodiff.NormalFrom(src, 1, batch, length, width), dev)
 	for i, p := range params {
 		params[i] = autodiff.To(p.Detach(), dev).RequireGrad()
 	}
 	return model{params, within([]*autodiff.Tensor{x}, func(in []*autodiff.Tensor) *autodiff.Tensor {
-		return meanSquare.Call(block.Call(append([]*autodiff.Tensor{in[0], mask}, params...)...))
+		return meanSquare.Call(block.Call(append([]*autodiff.Tensor{in[0]}, params...)...))
 	}), 0.01}
 }
 

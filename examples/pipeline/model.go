@@ -28,11 +28,10 @@ type layers struct {
 	blocks    [][]*autodiff.Tensor
 	head      []*autodiff.Tensor // nil but in the last stage
 	block     *autodiff.Func
-	mask      *autodiff.Tensor // (context, context): 0 where a token may look, very small in the future
 }
 
 func newLayers(s sizes, stage int) *layers {
-	l := &layers{block: blockOf(s.Heads), mask: causal(s.Context)}
+	l := &layers{block: blockOf(s.Heads)}
 	draw := func(part int) drawer { return drawer{rand.New(rand.NewPCG(s.Seed, uint64(part))), s.Width} }
 	if stage == 0 {
 		d := draw(1)
@@ -67,7 +66,7 @@ func (l *layers) forward(x, labels *autodiff.Tensor) *autodiff.Tensor {
 		x = embed.Call(l.embedding[0], l.embedding[1], x)
 	}
 	for _, b := range l.blocks {
-		x = l.block.Call(append([]*autodiff.Tensor{x, l.mask}, b...)...)
+		x = l.block.Call(append([]*autodiff.Tensor{x}, b...)...)
 	}
 	switch {
 	case l.head == nil:
@@ -86,17 +85,13 @@ var embed = autodiff.Define("embed", func(g *autodiff.Graph, tokens, positions, 
 
 // blockOf is attention and a two-layer network, each on the normalised input and added to it, compiled into one function.
 func blockOf(heads int) *autodiff.Func {
-	return autodiff.Define("block", func(g *autodiff.Graph, x, mask, g1, b1, wq, bq, wk, bk, wv, bv, wo, bo, g2, b2, w1, c1, w2, c2 node) node {
+	return autodiff.Define("block", func(g *autodiff.Graph, x, g1, b1, wq, bq, wk, bk, wv, bv, wo, bo, g2, b2, w1, c1, w2, c2 node) node {
 		s := g.Type(x).Shape
 		batch, length, width := s[0], s[1], s[2]
-		split := func(n node) node { // (batch, length, width) → (batch, heads, length, width/heads)
-			return g.Transpose(g.Reshape(n, batch, length, heads, width/heads), 0, 2, 1, 3)
-		}
+		split := func(n node) node { return g.Reshape(n, batch, length, heads, width/heads) }
 		n := g.LayerNorm(x, g1, b1, epsilon)
-		q := split(g.Scale(g.Linear(n, wq, bq), 1/math.Sqrt(float64(width/heads))))
-		k, v := split(g.Linear(n, wk, bk)), split(g.Linear(n, wv, bv))
-		looks := g.Softmax(g.Add(g.MatMulT(q, k, false, true), mask), -1)
-		seen := g.Reshape(g.Transpose(g.MatMul(looks, v), 0, 2, 1, 3), batch, length, width)
+		q, k, v := split(g.Linear(n, wq, bq)), split(g.Linear(n, wk, bk)), split(g.Linear(n, wv, bv))
+		seen := g.Reshape(g.Attention(q, k, v, true), batch, length, width)
 		x = g.Add(x, g.Linear(seen, wo, bo))
 		n = g.LayerNorm(x, g2, b2, epsilon)
 		return g.Add(x, g.Linear(g.ReLU(g.Linear(n, w1, c1)), w2, c2))
@@ -141,17 +136,6 @@ func (d drawer) block(blocks int) []*autodiff.Tensor {
 	w, adds := d.width, initial/math.Sqrt(float64(2*max(blocks, 1)))
 	return slices.Concat(d.norm(), d.linear(initial, w, w), d.linear(initial, w, w), d.linear(initial, w, w), d.linear(adds, w, w),
 		d.norm(), d.linear(initial, w, 4*w), d.linear(adds, 4*w, w))
-}
-
-// causal is added to what a token pays to others.
-func causal(n int) *autodiff.Tensor {
-	m := make([]float32, n*n)
-	for i := range n {
-		for j := i + 1; j < n; j++ {
-			m[i*n+j] = -1e9
-		}
-	}
-	return autodiff.New(m, n, n)
 }
 
 // part says what is in a stage.

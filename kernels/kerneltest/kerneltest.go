@@ -90,6 +90,12 @@ func checkLarge(t *testing.T, d device.Device) {
 			Check(t, d, kernels.Conv2dGradX{Window: w, Height: 29, Width: 37}, filter, g.tensor(dt, out[0].Shape))
 			Check(t, d, kernels.Conv2dGradW{Window: w}, x, g.tensor(dt, out[0].Shape))
 		}
+		for _, causal := range []bool{false, true} {
+			q, k := g.tensor(dt, device.Shape{1, 70, 3, 33}), g.tensor(dt, device.Shape{1, 150, 3, 33})
+			in := []Tensor{q, k, g.tensor(dt, k.Shape)}
+			Check(t, d, kernels.Attention{Causal: causal}, in...)
+			Check(t, d, kernels.AttentionGrad{Causal: causal}, append(append(in, attended(causal, in)...), g.tensor(dt, q.Shape))...)
+		}
 		Check(t, d, kernels.NormalizeGrad{Eps: 1e-5}, g.tensor(dt, device.Shape{2, 300}), g.tensor(dt, device.Shape{2, 300}))
 		Check(t, d, kernels.LayerNormGrad{Eps: 1e-5}, g.tensor(dt, device.Shape{20, 300}), g.tensor(dt, device.Shape{300}), g.tensor(dt, device.Shape{20, 300}))
 	}

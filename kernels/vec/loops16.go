@@ -140,16 +140,18 @@ func max16(x []float32) float32 {
 	m := first16(len(x) - i)
 	v := where16(m, loadFirst16(x, i, m), low)
 	most, nan = most.Max(v), where16(v.IsNaN(), v, nan)
-	var a, b [width16]float32
-	most.Store(&a)
-	nan.Store(&b)
+	if nan.IsNaN().ToBits() != 0 {
+		archsimd.ClearAVXUpperBits()
+		return float32(math.NaN())
+	}
+	var a [width8]float32
+	most.GetLo().Max(most.GetHi()).Store(&a)
 	archsimd.ClearAVXUpperBits()
 	r := a[0]
-	for k := range a {
-		if b[k] != b[k] {
-			return b[k]
+	for _, v := range a {
+		if v > r {
+			r = v
 		}
-		r = max(r, a[k])
 	}
 	return r
 }

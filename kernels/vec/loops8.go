@@ -142,16 +142,18 @@ func max8(x []float32) float32 {
 	m := first8(len(x) - i)
 	v := where8(m, loadFirst8(x, i, m), low)
 	most, nan = most.Max(v), where8(v.IsNaN(), v, nan)
-	var a, b [width8]float32
-	most.Store(&a)
-	nan.Store(&b)
+	if nan.IsNaN().ToBits() != 0 {
+		archsimd.ClearAVXUpperBits()
+		return float32(math.NaN())
+	}
+	var a [width4]float32
+	most.GetLo().Max(most.GetHi()).Store(&a)
 	archsimd.ClearAVXUpperBits()
 	r := a[0]
-	for k := range a {
-		if b[k] != b[k] {
-			return b[k]
+	for _, v := range a {
+		if v > r {
+			r = v
 		}
-		r = max(r, a[k])
 	}
 	return r
 }
