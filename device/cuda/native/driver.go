@@ -1,0 +1,141 @@
+//go:build gpu && linux && (amd64 || arm64)
+
+package native
+
+/*
+#include "calls.h"
+
+#cgo noescape weft_pin
+#cgo noescape weft_export
+#cgo noescape weft_import
+*/
+import "C"
+
+import (
+	"errors"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"gorgonia.org/cu"
+
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/device/cuda"
+)
+
+// driver is a GPU in use.
+type driver struct {
+	dev    cu.Device
+	ctx    cu.CUContext
+	info   cuda.Info
+	closed atomic.Bool
+
+	mu       sync.Mutex
+	multiply *multiplier // once a product was asked for
+}
+
+var _ cuda.Multiplier = (*driver)(nil)
+
+// context is the driver's context as our own calls take it: package cu's types are structures of one pointer, of types that are its own.
+func (d *driver) context() C.CUcontext { return *(*C.CUcontext)(unsafe.Pointer(&d.ctx)) }
+
+func (d *driver) open(op string) error {
+	if d.closed.Load() {
+		return &cuda.Error{Op: op, Err: device.ErrClosed}
+	}
+	return nil
+}
+
+// within makes a call of package cu, which wants the context on this thread.
+func (d *driver) within(op string, call func() error) error {
+	if err := d.open(op); err != nil {
+		return err
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := cu.SetCurrentContext(d.ctx); err != nil {
+		return called("cuCtxSetCurrent", err)
+	}
+	return called(op, call())
+}
+
+// Info is Driver's.
+func (d *driver) Info() cuda.Info { return d.info }
+
+// Alloc is Driver's.
+func (d *driver) Alloc(n int) (uintptr, error) {
+	var at cu.DevicePtr
+	err := d.within("cuMemAlloc", func() (err error) {
+		at, err = cu.MemAlloc(int64(n))
+		return err
+	})
+	return uintptr(at), err
+}
+
+// Free is Driver's.
+func (d *driver) Free(at uintptr) error {
+	return d.within("cuMemFree", func() error { return cu.MemFree(cu.DevicePtr(at)) })
+}
+
+// Room is Driver's.
+func (d *driver) Room() (int, error) {
+	var free int64
+	err := d.within("cuMemGetInfo", func() (err error) {
+		free, _, err = cu.MemInfo()
+		return err
+	})
+	return int(free), err
+}
+
+// Pin is Driver's.
+func (d *driver) Pin(n int) ([]byte, error) {
+	if err := d.open("cuMemHostAlloc"); err != nil {
+		return nil, err
+	}
+	var p unsafe.Pointer
+	if r := C.weft_pin(d.context(), &p, C.size_t(n)); r != 0 {
+		return nil, failure("cuMemHostAlloc", int(r), "")
+	}
+	return unsafe.Slice((*byte)(p), n), nil
+}
+
+// Unpin is Driver's.
+func (d *driver) Unpin(mem []byte) error {
+	return d.within("cuMemFreeHost", func() error { return cu.MemFreeHost(unsafe.Pointer(unsafe.SliceData(mem))) })
+}
+
+// Export is Driver's.
+func (d *driver) Export(at uintptr) (h cuda.Handle, err error) {
+	if err := d.open("cuIpcGetMemHandle"); err != nil {
+		return h, err
+	}
+	r := C.weft_export(d.context(), C.CUdeviceptr(at), unsafe.Pointer(&h))
+	return h, failure("cuIpcGetMemHandle", int(r), "")
+}
+
+// Import is Driver's. Memory of the own process cannot be imported.
+func (d *driver) Import(h cuda.Handle) (uintptr, error) {
+	if err := d.open("cuIpcOpenMemHandle"); err != nil {
+		return 0, err
+	}
+	var at C.CUdeviceptr
+	r := C.weft_import(d.context(), &at, unsafe.Pointer(&h))
+	return uintptr(at), failure("cuIpcOpenMemHandle", int(r), "")
+}
+
+// Unimport is Driver's.
+func (d *driver) Unimport(at uintptr) error {
+	if err := d.open("cuIpcCloseMemHandle"); err != nil {
+		return err
+	}
+	return failure("cuIpcCloseMemHandle", int(C.weft_unimport(d.context(), C.CUdeviceptr(at))), "")
+}
+
+// Close is Driver's. What was made and not closed is lost with the last driver of this GPU in the process.
+func (d *driver) Close() error {
+	if d.closed.Swap(true) {
+		return nil
+	}
+	return errors.Join(d.closeMultiplier(), called("cuDevicePrimaryCtxRelease", d.dev.ReleasePrimaryCtx()))
+}

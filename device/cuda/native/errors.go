@@ -1,0 +1,99 @@
+package native
+
+import (
+	"fmt"
+
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/device/cuda"
+)
+
+// meaning is what a result of the driver means, and what to do.
+type meaning struct {
+	err  error
+	text string
+}
+
+const (
+	reset = "the process must end and start again to use this GPU"
+	newer = "install a newer NVIDIA driver (520 or later), or unset LIBCUDA_PATH"
+)
+
+// meaningOf knows the results that somebody can do something about. The numbers are the driver's and never change.
+func meaningOf(code int) meaning {
+	switch code {
+	case 1:
+		return meaning{nil, "a value is out of range"}
+	case 2:
+		return meaning{device.ErrMemory, ""}
+	case 3, 4:
+		return meaning{cuda.ErrNoDriver, "the driver has been shut down: the process is ending"}
+	case 34:
+		return meaning{cuda.ErrNoDriver, "libcuda.so.1 is the toolkit's stub: take its directory out of LD_LIBRARY_PATH and LIBCUDA_PATH"}
+	case 35, 36:
+		return meaning{cuda.ErrOldDriver, newer}
+	case 46:
+		return meaning{device.ErrNoDevice, "another process has the GPU for itself (nvidia-smi -c 0 lets several share it)"}
+	case 100:
+		return meaning{cuda.ErrNoDriver, "no CUDA-capable device: nvidia-smi -L lists them; CUDA_VISIBLE_DEVICES may hide them, and a container must be given them (--gpus all)"}
+	case 101:
+		return meaning{device.ErrNoDevice, ""}
+	case 200, 209, 218, 300, 500:
+		return meaning{cuda.ErrImage, ""}
+	case 221:
+		return meaning{cuda.ErrImage, "the driver's PTX compiler is missing: install libnvidia-ptxjitcompiler.so.1 of the same version"}
+	case 222:
+		return meaning{cuda.ErrOldDriver, newer}
+	case 304:
+		return meaning{nil, "the operating system refused: between containers, sharing memory needs --ipc=host"}
+	case 600:
+		return meaning{nil, "it has not happened yet"}
+	case 701:
+		return meaning{cuda.ErrLaunch, "it needs more registers or shared memory than the GPU has for a block of this size"}
+	case 802:
+		return meaning{cuda.ErrNoDriver, "the system is not ready: on machines with NVSwitch, start nvidia-fabricmanager"}
+	case 803:
+		return meaning{cuda.ErrOldDriver, "libcuda.so.1 and the kernel's module are of different versions: reboot, or load the module again"}
+	case 804:
+		return meaning{cuda.ErrOldDriver, "this forward-compatibility libcuda.so.1 does not serve this GPU: use the driver's own"}
+	case 900, 901, 902, 903, 904, 905, 906, 907, 908:
+		return meaning{nil, "this cannot be recorded in a graph, or was done from outside while one was recorded"}
+	case 214, 220, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 999:
+		return meaning{device.ErrLost, lost(code) + ": " + reset}
+	}
+	return meaning{}
+}
+
+func lost(code int) string {
+	switch code {
+	case 214:
+		return "an uncorrectable memory error"
+	case 220:
+		return "an uncorrectable error of NVLink"
+	case 700:
+		return "a kernel read or wrote an address that is not there"
+	case 702:
+		return "a kernel took longer than the display's watchdog allows"
+	case 710:
+		return "a kernel's assertion failed"
+	case 716:
+		return "a kernel read or wrote a misaligned address"
+	}
+	return "a kernel failed"
+}
+
+// failure is an error of the driver; text comes before what the code means. Code 0 is none.
+func failure(op string, code int, text string) error {
+	if code == 0 {
+		return nil
+	}
+	m := meaningOf(code)
+	if text != "" && m.text != "" {
+		text += "; "
+	}
+	return &cuda.Error{Op: op, Code: code, Text: text + m.text, Err: m.err}
+}
+
+// refused says that a launch, whose kernel is named, does not fit.
+func refused(k int, name, format string, args ...any) error {
+	return &cuda.Error{Op: "launch", Text: fmt.Sprintf("number %d of the list, %s: ", k, name) + fmt.Sprintf(format, args...), Err: cuda.ErrLaunch}
+}

@@ -1,0 +1,176 @@
+//go:build gpu && linux && (amd64 || arm64)
+
+#include "lt.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+// The library's attributes, by their numbers, which are the same in its versions 11 to 13. Its structures are not, so none is declared.
+enum { TRANS_A = 3, TRANS_B = 4, EPILOGUE = 7, BIAS_POINTER = 8, AUX_POINTER = 11, AUX_LD = 12, AUX_STRIDE = 13 };
+enum { BATCH = 5, STRIDE = 6 };
+enum { MOST_WORKSPACE = 1, ALIGN_A = 5, ALIGN_D = 8 };
+enum { INVALID = 7, NONE = 15 };
+
+typedef struct { uint64_t algo[8]; size_t workspace; int status; float waves; int reserved[4]; } choice;
+
+#define FUNCTIONS(F) \
+	F(size_t, GetVersion, (void)) \
+	F(const char *, GetStatusString, (int)) \
+	F(int, Create, (void **)) \
+	F(int, Destroy, (void *)) \
+	F(int, MatmulDescCreate, (void **, int compute, int scale)) \
+	F(int, MatmulDescDestroy, (void *)) \
+	F(int, MatmulDescSetAttribute, (void *, int, const void *, size_t)) \
+	F(int, MatrixLayoutCreate, (void **, int type, uint64_t rows, uint64_t cols, int64_t ld)) \
+	F(int, MatrixLayoutDestroy, (void *)) \
+	F(int, MatrixLayoutSetAttribute, (void *, int, const void *, size_t)) \
+	F(int, MatmulPreferenceCreate, (void **)) \
+	F(int, MatmulPreferenceDestroy, (void *)) \
+	F(int, MatmulPreferenceSetAttribute, (void *, int, const void *, size_t)) \
+	F(int, MatmulAlgoGetHeuristic, (void *, void *, void *, void *, void *, void *, void *, int, choice *, int *)) \
+	F(int, Matmul, (void *, void *, const void *, const void *, void *, const void *, void *, const void *, const void *, void *, void *, void *, \
+		const void *, void *, size_t, CUstream))
+
+struct weft_lt {
+#define MEMBER(type, name, args) type(*name) args;
+	FUNCTIONS(MEMBER)
+};
+
+struct weft_product {
+	const weft_lt *lt;
+	void *handle, *desc, *a, *b, *c, *d;
+	choice best;
+	union { float f; double d; } alpha, beta;
+	int has_bias, has_aux, accumulate;
+	pthread_mutex_t mu; // the pointers of bias and aux lie in desc
+};
+
+int weft_lt_open(const char *path, weft_lt **out, char *why, size_t n) {
+	void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	if (!lib) {
+		snprintf(why, n, "%s", dlerror());
+		return -1;
+	}
+	weft_lt *lt = calloc(1, sizeof *lt);
+	if (!lt) return -1;
+#define FIND(type, name, args) \
+	if (!(lt->name = (type(*) args)dlsym(lib, "cublasLt" #name))) { \
+		snprintf(why, n, "%s has no cublasLt" #name, path); \
+		free(lt); \
+		return -1; \
+	}
+	FUNCTIONS(FIND)
+	*out = lt;
+	return 0;
+}
+
+size_t weft_lt_version(const weft_lt *lt) { return lt->GetVersion(); }
+const char *weft_lt_status(const weft_lt *lt, int status) { return lt->GetStatusString(status - WEFT_LT); }
+
+static int status(int r) { return r ? WEFT_LT + r : 0; }
+
+int weft_lt_create(const weft_lt *lt, CUcontext c, void **handle) {
+	CUresult r = cuCtxSetCurrent(c);
+	return r ? r : status(lt->Create(handle));
+}
+
+int weft_lt_destroy(const weft_lt *lt, CUcontext c, void *handle) {
+	CUresult r = cuCtxSetCurrent(c);
+	return r ? r : status(lt->Destroy(handle));
+}
+
+void weft_lt_free(weft_product *p) {
+	if (p->desc) p->lt->MatmulDescDestroy(p->desc);
+	void *layouts[] = {p->a, p->b, p->c, p->d};
+	for (int i = 0; i < 4; i++)
+		if (layouts[i]) p->lt->MatrixLayoutDestroy(layouts[i]);
+	pthread_mutex_destroy(&p->mu);
+	free(p);
+}
+
+#define TRY(call) \
+	if ((r = (call))) return r
+#define SET(what, of, name, value) TRY(lt->what##SetAttribute(of, name, &(value), sizeof(value)))
+
+static int layout(const weft_lt *lt, void **out, int type, uint64_t rows, uint64_t cols, int64_t ld, int32_t batch, int64_t stride) {
+	int r;
+	TRY(lt->MatrixLayoutCreate(out, type, rows, cols, ld));
+	if (batch > 1) {
+		SET(MatrixLayout, *out, BATCH, batch);
+		SET(MatrixLayout, *out, STRIDE, stride);
+	}
+	return 0;
+}
+
+static int describe(const weft_lt *lt, weft_product *p, const weft_spec *s) {
+	int r;
+	TRY(lt->MatmulDescCreate(&p->desc, s->compute, s->type_scale));
+	SET(MatmulDesc, p->desc, TRANS_A, s->trans_a);
+	SET(MatmulDesc, p->desc, TRANS_B, s->trans_b);
+	SET(MatmulDesc, p->desc, EPILOGUE, s->epilogue);
+	if (s->has_aux) {
+		SET(MatmulDesc, p->desc, AUX_LD, s->ldaux);
+		if (s->batch > 1) SET(MatmulDesc, p->desc, AUX_STRIDE, s->stride_aux);
+	}
+	TRY(layout(lt, &p->a, s->type_in, s->trans_a ? s->k : s->m, s->trans_a ? s->m : s->k, s->lda, s->batch, s->stride_a));
+	TRY(layout(lt, &p->b, s->type_in, s->trans_b ? s->n : s->k, s->trans_b ? s->k : s->n, s->ldb, s->batch, s->stride_b));
+	TRY(layout(lt, &p->c, s->type_out, s->m, s->n, s->ldc, s->batch, s->stride_c));
+	return layout(lt, &p->d, s->type_out, s->m, s->n, s->ldd, s->batch, s->stride_d);
+}
+
+static int prefer(const weft_lt *lt, void *preference, const weft_spec *s) {
+	int r;
+	SET(MatmulPreference, preference, MOST_WORKSPACE, s->most_workspace);
+	for (int i = ALIGN_A; i <= ALIGN_D; i++) SET(MatmulPreference, preference, i, s->align);
+	return 0;
+}
+
+static int choose(const weft_lt *lt, weft_product *p, const weft_spec *s) {
+	void *preference = NULL;
+	int found = 0, r = lt->MatmulPreferenceCreate(&preference);
+	if (!r) r = prefer(lt, preference, s);
+	// The pointers count in the choice: their alignment is looked at. They are set to none of anybody's memory, aligned as promised.
+	void *none = (void *)(uintptr_t)(s->align > 256 ? s->align : 256);
+	if (!r && s->has_bias) r = lt->MatmulDescSetAttribute(p->desc, BIAS_POINTER, &none, sizeof none);
+	if (!r && s->has_aux) r = lt->MatmulDescSetAttribute(p->desc, AUX_POINTER, &none, sizeof none);
+	if (!r) r = lt->MatmulAlgoGetHeuristic(p->handle, p->desc, p->a, p->b, p->c, p->d, preference, 1, &p->best, &found);
+	if (!r && !found) r = NONE;
+	if (!r) r = p->best.status;
+	if (preference) lt->MatmulPreferenceDestroy(preference);
+	return r;
+}
+
+int weft_lt_prepare(const weft_lt *lt, CUcontext c, void *handle, const weft_spec *s, weft_product **out, size_t *workspace) {
+	weft_product *p = calloc(1, sizeof *p);
+	if (!p) return 2;
+	p->lt = lt, p->handle = handle, p->has_bias = s->has_bias, p->has_aux = s->has_aux, p->accumulate = s->accumulate;
+	pthread_mutex_init(&p->mu, NULL);
+	if (s->type_scale == 1) p->alpha.d = 1, p->beta.d = s->accumulate;
+	else p->alpha.f = 1, p->beta.f = s->accumulate;
+	int r = handle ? cuCtxSetCurrent(c) : 0;
+	if (!r) r = status(describe(lt, p, s));
+	if (!r && handle) r = status(choose(lt, p, s));
+	if (r) {
+		weft_lt_free(p);
+		return r;
+	}
+	*out = p, *workspace = p->best.workspace;
+	return 0;
+}
+
+int weft_lt_run(weft_product *p, CUstream s, const uint64_t *x) {
+	const weft_lt *lt = p->lt;
+	int r = 0;
+	pthread_mutex_lock(&p->mu);
+	if (p->has_bias) r = lt->MatmulDescSetAttribute(p->desc, BIAS_POINTER, &x[4], sizeof x[4]);
+	if (!r && p->has_aux) r = lt->MatmulDescSetAttribute(p->desc, AUX_POINTER, &x[5], sizeof x[5]);
+#define AT(i) ((void *)(uintptr_t)x[i])
+	// The caller's A and B are of the row-major product. C that is not read is D.
+	if (!r)
+		r = lt->Matmul(p->handle, p->desc, &p->alpha, AT(1), p->a, AT(0), p->b, &p->beta, p->accumulate ? AT(2) : AT(3), p->c, AT(3), p->d, p->best.algo, AT(6),
+			p->best.workspace, s);
+	pthread_mutex_unlock(&p->mu);
+	return status(r);
+}

@@ -1,0 +1,112 @@
+//go:build gpu && linux && (amd64 || arm64)
+
+package native
+
+// #include "calls.h"
+// #include <stdlib.h>
+import "C"
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"unsafe"
+
+	"gorgonia.org/cu"
+
+	"github.com/weft-project/weft/device/cuda"
+)
+
+// logBytes is how much the driver may say about bad PTX.
+const logBytes = 8 << 10
+
+// module is loaded kernels.
+type module struct {
+	d   *driver
+	mod cu.Module
+
+	mu     sync.Mutex
+	gone   bool
+	shared map[string]int // the most dynamic shared memory that was asked for; it is the kernel's, for all who launch it
+}
+
+// kernel is a function of a module.
+type kernel struct {
+	m       *module
+	name    string
+	handle  uintptr
+	threads int // the most of a block
+	shared  int
+	params  int // bytes; -1: the driver does not say
+}
+
+// Name is Func's.
+func (k *kernel) Name() string { return k.name }
+
+// Load is Driver's. The error of bad PTX tells what the driver's compiler said.
+func (d *driver) Load(image []byte) (cuda.Module, error) {
+	const op = "cuModuleLoadDataEx"
+	if err := d.open(op); err != nil {
+		return nil, err
+	}
+	text := C.malloc(C.size_t(len(image)) + 1 + logBytes)
+	defer C.free(text)
+	mem := unsafe.Slice((*byte)(text), len(image)+1+logBytes)
+	clear(mem[copy(mem, image):])
+	m := &module{d: d, shared: map[string]int{}}
+	log := (*C.char)(unsafe.Pointer(&mem[len(image)+1]))
+	if r := C.weft_load(d.context(), (*C.CUmodule)(unsafe.Pointer(&m.mod)), text, log, logBytes-1); r != 0 {
+		return nil, failure(op, int(r), strings.TrimSpace(C.GoString(log)))
+	}
+	return m, nil
+}
+
+// Func is Module's.
+func (m *module) Func(name string, shared int) (cuda.Func, error) {
+	const op = "cuModuleGetFunction"
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.gone {
+		return nil, &cuda.Error{Op: op, Text: "the module was unloaded", Err: cuda.ErrImage}
+	}
+	k := &kernel{m: m, name: name, shared: shared}
+	var fn cu.Function
+	var static int
+	if err := m.d.within(op, func() (err error) {
+		if fn, err = m.mod.Function(name); err != nil {
+			return err
+		}
+		if k.threads, err = fn.Attribute(cu.FnMaxThreadsPerBlock); err != nil {
+			return err
+		}
+		static, err = fn.Attribute(cu.SharedSizeBytes)
+		return err
+	}); err != nil {
+		return nil, fmt.Errorf("kernel %q: %w", name, err)
+	}
+	handle := *(*C.CUfunction)(unsafe.Pointer(&fn))
+	k.handle = uintptr(unsafe.Pointer(handle))
+	if shared < 0 || shared > m.d.info.Shared-static {
+		return nil, &cuda.Error{Op: op, Text: fmt.Sprintf("kernel %q: %d bytes of dynamic shared memory asked for, and %d are to be had",
+			name, shared, m.d.info.Shared-static), Err: cuda.ErrLaunch}
+	}
+	if shared > m.shared[name] {
+		if r := C.weft_allow_shared(m.d.context(), handle, C.int(shared)); r != 0 {
+			return nil, failure("cuFuncSetAttribute", int(r), fmt.Sprintf("kernel %q, %d bytes of dynamic shared memory", name, shared))
+		}
+		m.shared[name] = shared
+	}
+	k.params = int(C.weft_params(m.d.context(), handle))
+	return k, nil
+}
+
+// Unload is Module's. Its kernels must not be launched after.
+func (m *module) Unload() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.gone {
+		return nil
+	}
+	m.gone = true
+	return m.d.within("cuModuleUnload", m.mod.Unload)
+}

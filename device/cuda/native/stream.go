@@ -1,0 +1,111 @@
+//go:build gpu && linux && (amd64 || arm64)
+
+package native
+
+/*
+#include "calls.h"
+
+#cgo noescape weft_copy_in
+#cgo noescape weft_copy_out
+#cgo noescape weft_run
+#cgo nocallback weft_run
+*/
+import "C"
+
+import (
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"gorgonia.org/cu"
+
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/device/cuda"
+)
+
+// stream is a queue of work.
+type stream struct {
+	d      *driver
+	s      cu.Stream
+	closed atomic.Bool
+
+	mu      sync.Mutex
+	scratch []C.weft_launch // of Run
+}
+
+func (s *stream) c() C.CUstream { return *(*C.CUstream)(unsafe.Pointer(&s.s)) }
+
+// Stream is Driver's.
+func (d *driver) Stream() (cuda.Stream, error) {
+	s := &stream{d: d}
+	err := d.within("cuStreamCreate", func() (err error) {
+		s.s, err = cu.MakeStream(cu.NonBlocking)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *stream) open(op string) error {
+	if s.closed.Load() || s.d.closed.Load() {
+		return &cuda.Error{Op: op, Err: device.ErrClosed}
+	}
+	return nil
+}
+
+// CopyIn is Stream's.
+func (s *stream) CopyIn(at uintptr, src []byte) error {
+	const op = "cuMemcpyHtoDAsync"
+	if err := s.open(op); err != nil || len(src) == 0 {
+		return err
+	}
+	r := C.weft_copy_in(s.d.context(), C.CUdeviceptr(at), unsafe.Pointer(unsafe.SliceData(src)), C.size_t(len(src)), s.c())
+	return failure(op, int(r), "")
+}
+
+// CopyOut is Stream's.
+func (s *stream) CopyOut(dst []byte, at uintptr) error {
+	const op = "cuMemcpyDtoHAsync"
+	if err := s.open(op); err != nil || len(dst) == 0 {
+		return err
+	}
+	r := C.weft_copy_out(s.d.context(), unsafe.Pointer(unsafe.SliceData(dst)), C.CUdeviceptr(at), C.size_t(len(dst)), s.c())
+	return failure(op, int(r), "")
+}
+
+// Copy is Stream's.
+func (s *stream) Copy(dst, src uintptr, n int) error {
+	const op = "cuMemcpyDtoDAsync"
+	if err := s.open(op); err != nil || n == 0 {
+		return err
+	}
+	return failure(op, int(C.weft_copy(s.d.context(), C.CUdeviceptr(dst), C.CUdeviceptr(src), C.size_t(n), s.c())), "")
+}
+
+// Zero is Stream's.
+func (s *stream) Zero(at uintptr, n int) error {
+	const op = "cuMemsetD8Async"
+	if err := s.open(op); err != nil || n == 0 {
+		return err
+	}
+	return failure(op, int(C.weft_zero(s.d.context(), C.CUdeviceptr(at), C.size_t(n), s.c())), "")
+}
+
+// Sync is Stream's.
+func (s *stream) Sync() error {
+	const op = "cuStreamSynchronize"
+	if err := s.open(op); err != nil {
+		return err
+	}
+	return failure(op, int(C.weft_sync(s.d.context(), s.c())), "")
+}
+
+// Close is Stream's. Work under way is finished by the driver.
+func (s *stream) Close() error {
+	if s.closed.Swap(true) {
+		return nil
+	}
+	return s.d.within("cuStreamDestroy", func() error { return s.s.Destroy() })
+}
