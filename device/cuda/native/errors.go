@@ -18,6 +18,9 @@ const (
 	newer = "install a newer NVIDIA driver (520 or later), or unset LIBCUDA_PATH"
 )
 
+// noDevice is CUDA_ERROR_NO_DEVICE.
+const noDevice = 100
+
 // meaningOf knows the results that somebody can do something about. The numbers are the driver's and never change.
 func meaningOf(code int) meaning {
 	switch code {
@@ -33,7 +36,7 @@ func meaningOf(code int) meaning {
 		return meaning{cuda.ErrOldDriver, newer}
 	case 46:
 		return meaning{device.ErrNoDevice, "another process has the GPU for itself (nvidia-smi -c 0 lets several share it)"}
-	case 100:
+	case noDevice:
 		return meaning{cuda.ErrNoDriver, "no CUDA-capable device: nvidia-smi -L lists them; CUDA_VISIBLE_DEVICES may hide them, and a container must be given them (--gpus all)"}
 	case 101:
 		return meaning{device.ErrNoDevice, ""}

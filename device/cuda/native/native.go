@@ -111,6 +111,9 @@ func Default() (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	if n == 0 {
+		return 0, failure("cuDeviceGetCount", noDevice, "")
+	}
 	text := os.Getenv("LOCAL_RANK")
 	if text == "" {
 		return 0, nil

@@ -1,0 +1,67 @@
+package native
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/device/cuda"
+)
+
+func TestResultsOfTheDriverMeanWhatSomebodyCanActOn(t *testing.T) {
+	require.NoError(t, failure("cuInit", 0, ""))
+	for code, want := range map[int]error{
+		2: device.ErrMemory, 34: cuda.ErrNoDriver, 36: cuda.ErrOldDriver, 100: cuda.ErrNoDriver, 101: device.ErrNoDevice, 218: cuda.ErrImage,
+		222: cuda.ErrOldDriver, 500: cuda.ErrImage, 700: device.ErrLost, 701: cuda.ErrLaunch, 719: device.ErrLost, 803: cuda.ErrOldDriver,
+	} {
+		err := failure("cuSomething", code, "more")
+		require.ErrorIs(t, err, want)
+		require.ErrorContains(t, err, "cuSomething: CUDA error ")
+		require.ErrorContains(t, err, ": more")
+	}
+	var e *cuda.Error
+	require.ErrorAs(t, failure("cuSomething", 12345, "more"), &e)
+	require.Equal(t, cuda.Error{Op: "cuSomething", Code: 12345, Text: "more"}, *e)
+}
+
+func TestCuBLASLtIsLookedForFromTheNearestToTheFarthest(t *testing.T) {
+	env := func(vars map[string]string) func(string) string {
+		return func(name string) string { return vars[name] }
+	}
+	none := func(string) []string { return nil }
+	require.Equal(t, []string{"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so.11"}, libraries(env(nil), none))
+	require.Equal(t, []string{"/x.so"}, libraries(env(map[string]string{"WEFT_CUBLASLT": "/x.so", "CUDA_HOME": "/cuda"}), none))
+
+	files := []string{"/cuda/lib64/libcublasLt.so.12", "/venv/lib/python3.9/site-packages/nvidia/cublas/lib/libcublasLt.so.12",
+		"/venv/lib/python3.12/site-packages/nvidia/cu13/lib/libcublasLt.so.13", "/usr/local/cuda/lib64/libcublasLt.so.11"}
+	found := libraries(env(map[string]string{"CUDA_HOME": "/cuda", "VIRTUAL_ENV": "/venv"}), func(pattern string) (out []string) {
+		for _, f := range files {
+			if ok, err := filepath.Match(pattern, f); ok && err == nil {
+				out = append(out, f)
+			}
+		}
+		return out
+	})
+	require.Equal(t, []string{files[0], files[3], files[2], files[1]}, found[3:])
+	require.Nil(t, globbed("["))
+}
+
+func TestTheDocumentationOfABuildIsInItsErrors(t *testing.T) {
+	if Built {
+		return // its errors are tested with a driver
+	}
+	for _, call := range []func() error{
+		func() error { _, err := Count(); return err },
+		func() error { _, err := List(); return err },
+		func() error { _, err := Default(); return err },
+		func() error { _, err := Open(0); return err },
+		func() error { _, _, err := Library(); return err },
+	} {
+		err := call()
+		require.ErrorIs(t, err, cuda.ErrNoDriver)
+		require.True(t, strings.Contains(err.Error(), "make gpu"), err)
+	}
+}

@@ -1,0 +1,191 @@
+//go:build ignore
+
+// A cuBLASLt of plain loops, in double precision, over the fake driver's streams.
+#include "fake.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BAD_VALUE = 7, UNSUPPORTED = 15 };
+typedef struct { int compute, scale, trans_a, trans_b; uint32_t epilogue; uint64_t bias, aux; int64_t aux_ld, aux_stride; } desc;
+typedef struct { int type; uint64_t rows, cols; int64_t ld; int batch; int64_t stride; } layout;
+typedef struct { uint64_t most; uint32_t align; } preference;
+typedef struct { char algo[64]; size_t workspace; int status; float waves; int reserved[4]; } choice;
+typedef struct { desc x; layout a, b, c, d; uint64_t A, B, C, D; double alpha, beta; } job;
+
+size_t cublasLtGetVersion(void) { return 130000; }
+const char *cublasLtGetStatusString(int r) { return r == UNSUPPORTED ? "not supported (fake)" : "failed (fake)"; }
+int cublasLtCreate(void **h) { return entered() ? 1 : (*h = malloc(1), 0); }
+int cublasLtDestroy(void *h) { return free(h), 0; }
+int cublasLtMatmulDescCreate(desc **out, int compute, int scale) {
+	desc *d = calloc(1, sizeof *d);
+	d->compute = compute, d->scale = scale, d->epilogue = 1;
+	return *out = d, 0;
+}
+int cublasLtMatmulDescDestroy(desc *d) { return free(d), 0; }
+#define SET(number, field) \
+	case number: return n == sizeof(field) ? (memcpy(&(field), v, n), 0) : BAD_VALUE
+int cublasLtMatmulDescSetAttribute(desc *d, int what, const void *v, size_t n) {
+	switch (what) {
+		SET(3, d->trans_a);
+		SET(4, d->trans_b);
+		SET(7, d->epilogue);
+		SET(8, d->bias);
+		SET(11, d->aux);
+		SET(12, d->aux_ld);
+		SET(13, d->aux_stride);
+	}
+	return BAD_VALUE;
+}
+int cublasLtMatrixLayoutCreate(layout **out, int type, uint64_t rows, uint64_t cols, int64_t ld) {
+	if (ld < (int64_t)rows) return BAD_VALUE;
+	layout *l = calloc(1, sizeof *l);
+	*l = (layout){type, rows, cols, ld, 1};
+	return *out = l, 0;
+}
+int cublasLtMatrixLayoutDestroy(layout *l) { return free(l), 0; }
+int cublasLtMatrixLayoutSetAttribute(layout *l, int what, const void *v, size_t n) {
+	switch (what) {
+		SET(5, l->batch);
+		SET(6, l->stride);
+	}
+	return BAD_VALUE;
+}
+int cublasLtMatmulPreferenceCreate(preference **out) { return *out = calloc(1, sizeof **out), 0; }
+int cublasLtMatmulPreferenceDestroy(preference *p) { return free(p), 0; }
+int cublasLtMatmulPreferenceSetAttribute(preference *p, int what, const void *v, size_t n) {
+	switch (what) {
+		SET(1, p->most);
+		SET(5, p->align);
+	case 6: case 7: case 8: return 0;
+	}
+	return BAD_VALUE;
+}
+int cublasLtMatmulAlgoGetHeuristic(void *h, desc *x, layout *a, layout *b, layout *c, layout *d, preference *p, int most, choice *out, int *found) {
+	if (!h) abort(); // as the library does
+	if (a->rows == 13) return UNSUPPORTED; // for tests
+	memset(out, 0, sizeof *out);
+	memcpy(out->algo, "weft", 5);
+	out->workspace = p->most < 512 ? p->most : 512;
+	return *found = 1, 0;
+}
+
+static size_t size(int type) { return type == 0 ? 4 : type == 1 ? 8 : 2; }
+static double half(uint16_t h) {
+	int e = h >> 10 & 31, m = h & 1023;
+	double v = e == 31 ? (m ? NAN : INFINITY) : e ? ldexp(1024 + m, e - 25) : ldexp(m, -24);
+	return h >> 15 ? -v : v;
+}
+static double load(int type, const char *p, int64_t k) {
+	uint32_t u;
+	uint16_t h;
+	float f;
+	double d;
+	switch (type) {
+	case 0: return memcpy(&f, p + 4 * k, 4), f;
+	case 1: return memcpy(&d, p + 8 * k, 8), d;
+	case 14: return memcpy(&h, p + 2 * k, 2), u = (uint32_t)h << 16, memcpy(&f, &u, 4), f;
+	}
+	return memcpy(&h, p + 2 * k, 2), half(h);
+}
+static void store(int type, char *p, int64_t k, double v) {
+	float f = v;
+	uint32_t u;
+	uint16_t h;
+	switch (type) {
+	case 0: memcpy(p + 4 * k, &f, 4); return;
+	case 1: memcpy(p + 8 * k, &v, 8); return;
+	case 14:
+		memcpy(&u, &f, 4), h = (u + 0x7fff + (u >> 16 & 1)) >> 16, memcpy(p + 2 * k, &h, 2);
+		return;
+	}
+	double a = fabs(v), best = INFINITY; // the nearest half, by looking at the neighbours of a first guess
+	int e;
+	frexp(a, &e);
+	uint16_t guess = a < ldexp(1, -14) ? (uint16_t)ldexp(a, 24) : a > 65519 ? 0x7c00 : (uint16_t)((e + 14) << 10 | ((int)ldexp(a, 11 - e) & 1023));
+	h = guess;
+	for (int i = 0; i < 2 && guess < 0x7c00; i++)
+		if (fabs(half(guess + i) - a) < best) best = fabs(half(guess + i) - a), h = guess + i;
+	h |= v < 0 ? 0x8000 : 0;
+	memcpy(p + 2 * k, &h, 2);
+}
+
+static double gelu(double x) { return .5 * x * (1 + tanh(.7978845608028654 * (x + .044715 * x * x * x))); }
+static double dgelu(double x) {
+	double t = tanh(.7978845608028654 * (x + .044715 * x * x * x));
+	return .5 * (1 + t) + .5 * x * (1 - t * t) * .7978845608028654 * (1 + 3 * .044715 * x * x);
+}
+
+static double finish(const job *j, double v, char *bias, char *aux, int64_t row, int64_t col) {
+	uint32_t e = j->x.epilogue;
+	int type = j->d.type;
+	int64_t at = col * j->x.aux_ld + row;
+	if ((e & 4) && e < 256) v += load(type, bias, row); // all with a bias but the gradients
+	if (e == 136 || e == 152) return aux[at >> 3] >> (at & 7) & 1 ? v : 0;
+	if (e == 192 || e == 208) return v * dgelu(load(type, aux, at));
+	if ((e & 128) && (e & 2)) aux[at >> 3] = (aux[at >> 3] & ~(1 << (at & 7))) | (v > 0) << (at & 7);
+	if ((e & 128) && (e & 32)) store(type, aux, at, v);
+	if (e & 2) return v > 0 ? v : 0;
+	if (e & 32) return gelu(v);
+	return v;
+}
+
+static int one(const job *j, int64_t n) {
+	const layout *a = &j->a, *b = &j->b, *c = &j->c, *d = &j->d;
+	const int64_t rows = d->rows, cols = d->cols, inner = j->x.trans_a ? a->rows : a->cols;
+	const size_t in = size(a->type), out = size(d->type);
+	uint32_t e = j->x.epilogue;
+	char *A = host(j->A + n * a->stride * in, ((a->cols - 1) * a->ld + a->rows) * in);
+	char *B = host(j->B + n * b->stride * in, ((b->cols - 1) * b->ld + b->rows) * in);
+	char *D = host(j->D + n * d->stride * out, ((d->cols - 1) * d->ld + d->rows) * out);
+	char *C = host(j->C + n * c->stride * out, ((c->cols - 1) * c->ld + c->rows) * out);
+	int has_aux = e >= 130 && e <= 208, sums_d = e == 152 || e == 208;
+	char *aux = has_aux ? host(j->x.aux + n * j->x.aux_stride * out, (e == 130 || e == 134 || e == 136 || e == 152) ? cols * j->x.aux_ld / 8
+		: ((cols - 1) * j->x.aux_ld + rows) * out) : NULL;
+	int has_bias = (e & 4) || sums_d || e == 256 || e == 512;
+	char *bias = has_bias ? host(j->x.bias, (e == 512 ? cols : rows) * out) : NULL;
+	if (!A || !B || !C || !D || (has_aux && !aux) || (has_bias && !bias)) return ILLEGAL_ADDRESS;
+#define ATA(r, k) load(a->type, A, j->x.trans_a ? (r) * a->ld + (k) : (k) * a->ld + (r))
+#define ATB(k, q) load(b->type, B, j->x.trans_b ? (k) * b->ld + (q) : (q) * b->ld + (k))
+	for (int64_t r = 0; r < rows; r++) {
+		double total = 0;
+		for (int64_t q = 0; q < cols; q++) {
+			double v = 0;
+			for (int64_t k = 0; k < inner; k++) v += ATA(r, k) * ATB(k, q);
+			v *= j->alpha;
+			if (j->beta) v += j->beta * load(c->type, C, q * c->ld + r);
+			v = finish(j, v, bias, aux, r, q);
+			store(d->type, D, q * d->ld + r, v);
+			total += v;
+		}
+		if (sums_d) store(d->type, bias, r, total);
+	}
+	for (int64_t r = 0; e == 256 && r < rows; r++) {
+		double v = 0;
+		for (int64_t k = 0; k < inner; k++) v += ATA(r, k);
+		store(d->type, bias, r, v);
+	}
+	for (int64_t q = 0; e == 512 && q < cols; q++) {
+		double v = 0;
+		for (int64_t k = 0; k < inner; k++) v += ATB(k, q);
+		store(d->type, bias, q, v);
+	}
+	return OK;
+}
+
+static int run(op *o) {
+	const job *j = (const job *)o->more;
+	int r = OK;
+	for (int n = 0; !r && n < j->d.batch; n++) r = one(j, n);
+	return r;
+}
+
+int cublasLtMatmul(void *h, desc *x, const void *alpha, const void *A, layout *a, const void *B, layout *b, const void *beta, const void *C, layout *c,
+	void *D, layout *d, const char *algo, void *workspace, size_t n, void *s) {
+	if (strcmp(algo, "weft") || (n && !workspace)) return BAD_VALUE;
+	job j = {*x, *a, *b, *c, *d, (uint64_t)A, (uint64_t)B, (uint64_t)C, (uint64_t)D};
+	j.alpha = x->scale ? *(double *)alpha : *(float *)alpha;
+	j.beta = x->scale ? *(double *)beta : *(float *)beta;
+	return submit(s, (op){.run = run, .more = (char *)&j, .more_len = sizeof j}) ? 13 : 0;
+}

@@ -1,0 +1,345 @@
+//go:build gpu && linux && (amd64 || arm64)
+
+package native_test
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/device/cuda"
+	"github.com/weft-project/weft/device/cuda/native"
+)
+
+func TestCuBLASLtIsFoundWhereTheEnvironmentNamesIt(t *testing.T) {
+	path, version, err := native.Library()
+	require.NoError(t, err)
+	require.Equal(t, os.Getenv("WEFT_CUBLASLT"), path)
+	require.Equal(t, 130000, version)
+}
+
+// noBLASChild asks for a product where there is no library.
+func noBLASChild() error {
+	d, err := native.Open(0)
+	if err != nil {
+		return err
+	}
+	_, err = d.(cuda.Multiplier).Product(cuda.ProductSpec{M: 1, N: 1, K: 1})
+	if !errors.Is(err, cuda.ErrNoLibrary) {
+		panic(err)
+	}
+	return err
+}
+
+func TestWithoutCuBLASLtTheErrorSaysWhatToInstall(t *testing.T) {
+	require.Regexp(t, "a CUDA library is missing: install libcublas.*/nonexistent.so: cannot open", childFails(t, "noblas", "WEFT_CUBLASLT=/nonexistent.so"))
+	require.Regexp(t, "has no cublasLtGetVersion", childFails(t, "noblas", "WEFT_CUBLASLT=libm.so.6"))
+}
+
+// operand is a matrix of a product, on the GPU and here, as stored.
+type operand struct {
+	at   uintptr
+	elem cuda.Elem
+	v    []float64
+}
+
+func encode(e cuda.Elem, v []float64) []byte {
+	var out []byte
+	for _, x := range v {
+		switch e {
+		case cuda.F32:
+			out = binary.LittleEndian.AppendUint32(out, math.Float32bits(float32(x)))
+		case cuda.F64:
+			out = binary.LittleEndian.AppendUint64(out, math.Float64bits(x))
+		case cuda.BF16:
+			out = binary.LittleEndian.AppendUint16(out, uint16(math.Float32bits(float32(x))>>16))
+		case cuda.F16: // of numbers that have 10 bits of mantissa or fewer
+			frac, exp := math.Frexp(math.Abs(x))
+			h := uint16(0)
+			if x != 0 {
+				h = uint16(exp+14)<<10 | uint16(frac*2048)&1023
+			}
+			if x < 0 {
+				h |= 1 << 15
+			}
+			out = binary.LittleEndian.AppendUint16(out, h)
+		}
+	}
+	return out
+}
+
+func decode(e cuda.Elem, raw []byte) []float64 {
+	var out []float64
+	for ; len(raw) > 0; raw = raw[e.Size():] {
+		switch e {
+		case cuda.F32:
+			out = append(out, float64(math.Float32frombits(binary.LittleEndian.Uint32(raw))))
+		case cuda.F64:
+			out = append(out, math.Float64frombits(binary.LittleEndian.Uint64(raw)))
+		case cuda.BF16:
+			out = append(out, float64(math.Float32frombits(uint32(binary.LittleEndian.Uint16(raw))<<16)))
+		case cuda.F16:
+			h := binary.LittleEndian.Uint16(raw)
+			x := math.Ldexp(float64(1024+h&1023), int(h>>10&31)-25)
+			if h>>10&31 == 0 {
+				x = math.Ldexp(float64(h&1023), -24)
+			}
+			if h>>15 == 1 {
+				x = -x
+			}
+			out = append(out, x)
+		}
+	}
+	return out
+}
+
+// products are what the tests of products need of a GPU.
+type products struct {
+	t *testing.T
+	d cuda.Driver
+	s cuda.Stream
+}
+
+func (p products) up(e cuda.Elem, v []float64) operand {
+	raw := encode(e, v)
+	at, err := p.d.Alloc(len(raw))
+	require.NoError(p.t, err)
+	pin, err := p.d.Pin(len(raw))
+	require.NoError(p.t, err)
+	copy(pin, raw)
+	require.NoError(p.t, errors.Join(p.s.CopyIn(at, pin), p.s.Sync(), p.d.Unpin(pin)))
+	return operand{at, e, decode(e, raw)}
+}
+
+// small makes numbers that all element types hold exactly.
+func (p products) small(r *rand.Rand, e cuda.Elem, n int) operand {
+	v := make([]float64, n)
+	for k := range v {
+		v[k] = float64(r.IntN(9)-4) / 4
+	}
+	return p.up(e, v)
+}
+
+func (p products) down(o operand) []float64 {
+	pin, err := p.d.Pin(len(o.v) * o.elem.Size())
+	require.NoError(p.t, err)
+	require.NoError(p.t, errors.Join(p.s.CopyOut(pin, o.at), p.s.Sync()))
+	v := decode(o.elem, pin)
+	require.NoError(p.t, p.d.Unpin(pin))
+	return v
+}
+
+func (p products) free(all ...operand) {
+	for _, o := range all {
+		require.NoError(p.t, p.d.Free(o.at))
+	}
+}
+
+// run prepares and runs one product.
+func (p products) run(spec cuda.ProductSpec, a, b, c, d, bias, aux uintptr) {
+	pr, err := p.d.(cuda.Multiplier).Product(spec)
+	require.NoError(p.t, err, "%+v", spec)
+	again, err := p.d.(cuda.Multiplier).Product(spec)
+	require.NoError(p.t, err)
+	require.Same(p.t, pr, again, "a choice is kept")
+	workspace, err := p.d.Alloc(pr.Workspace())
+	require.NoError(p.t, err)
+	var l cuda.List
+	l.AddProduct(pr, a, b, c, d, bias, aux, workspace)
+	require.NoError(p.t, errors.Join(p.s.Run(&l), p.s.Sync()), "%+v", spec)
+	require.NoError(p.t, p.d.Free(workspace))
+}
+
+func newProducts(t *testing.T) products {
+	d := open(t)
+	s, err := d.Stream()
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	return products{t, d, s}
+}
+
+func at(v []float64, ld, row, col int, turned bool) float64 {
+	if turned {
+		row, col = col, row
+	}
+	return v[row*ld+col]
+}
+
+func TestProductsAreThoseOfRowMajorMatrices(t *testing.T) {
+	p := newProducts(t)
+	r := rand.New(rand.NewPCG(1, 2))
+	types := []struct{ in, out cuda.Elem }{{cuda.F32, cuda.F32}, {cuda.F64, cuda.F64}, {cuda.BF16, cuda.F32}, {cuda.F16, cuda.F16}, {cuda.BF16, cuda.BF16}}
+	for n := range 200 {
+		kind := types[n%len(types)]
+		s := cuda.ProductSpec{M: 1 + r.IntN(6), N: 1 + r.IntN(6), K: 1 + r.IntN(6), TransA: r.IntN(2) == 0, TransB: r.IntN(2) == 0,
+			Batch: 1 + r.IntN(3), In: kind.in, Out: kind.out, Accumulate: r.IntN(2) == 0}
+		s, err := cuda.ProductSpec.Filled(spread(s, r))
+		require.NoError(t, err, "%+v", s)
+		a, b := p.small(r, s.In, s.Batch*s.StrideA+64), p.small(r, s.In, s.Batch*s.StrideB+64)
+		c, d := p.small(r, s.Out, s.Batch*s.StrideC+64), p.small(r, s.Out, s.Batch*s.StrideD+64)
+		want := append([]float64(nil), d.v...)
+		for x := range s.Batch {
+			for row := range s.M {
+				for col := range s.N {
+					var sum float64
+					for k := range s.K {
+						sum += at(a.v[x*s.StrideA:], s.LDA, row, k, s.TransA) * at(b.v[x*s.StrideB:], s.LDB, k, col, s.TransB)
+					}
+					if s.Accumulate {
+						sum += c.v[x*s.StrideC+row*s.LDC+col]
+					}
+					want[x*s.StrideD+row*s.LDD+col] = sum
+				}
+			}
+		}
+		cAt := c.at
+		if !s.Accumulate {
+			cAt = 0
+		}
+		p.run(s, a.at, b.at, cAt, d.at, 0, 0)
+		require.InDeltaSlice(t, want, p.down(d), map[cuda.Elem]float64{cuda.BF16: .05, cuda.F16: .01}[s.Out]+1e-6, "%+v", s)
+		p.free(a, b, c, d)
+	}
+}
+
+// spread gives a spec leading dimensions and strides with gaps.
+func spread(s cuda.ProductSpec, r *rand.Rand) cuda.ProductSpec {
+	s.LDA, s.LDB, s.LDC, s.LDD = 6+r.IntN(3), 6+r.IntN(3), 6+r.IntN(3), 6+r.IntN(3)
+	s.StrideA, s.StrideB, s.StrideC, s.StrideD = 54+r.IntN(3), 54+r.IntN(3), 54+r.IntN(3), 54+r.IntN(3)
+	return s
+}
+
+func gelu(x float64) float64 {
+	return .5 * x * (1 + math.Tanh(math.Sqrt(2/math.Pi)*(x+.044715*x*x*x)))
+}
+
+func TestEpiloguesOfAForwardAndItsBackwardFitTogether(t *testing.T) {
+	p := newProducts(t)
+	r := rand.New(rand.NewPCG(3, 4))
+	const m, n, k = 5, 3, 4
+	a, b, bias := p.small(r, cuda.F32, m*k), p.small(r, cuda.F32, k*n), p.small(r, cuda.F32, n)
+	plain := make([]float64, m*n) // a·b + bias
+	for row := range m {
+		for col := range n {
+			plain[row*n+col] = bias.v[col]
+			for x := range k {
+				plain[row*n+col] += a.v[row*k+x] * b.v[x*n+col]
+			}
+		}
+	}
+	// The backward's product is grad·one, so that its result is what the epilogue makes of grad.
+	grad, one := p.small(r, cuda.F32, m*n), p.up(cuda.F32, []float64{1, 0, 0, 0, 1, 0, 0, 0, 1})
+	for _, c := range []struct {
+		forward, backward cuda.Epilogue
+		f                 func(float64) float64
+	}{
+		{cuda.ReLUAuxBias, cuda.DReLUBGrad, func(x float64) float64 { return max(x, 0) }},
+		{cuda.GELUAuxBias, cuda.DGELUBGrad, gelu},
+	} {
+		d, dx := p.small(r, cuda.F32, m*n), p.small(r, cuda.F32, m*n)
+		aux, sums := p.small(r, cuda.F32, m*128), p.small(r, cuda.F32, n)
+		p.run(cuda.ProductSpec{M: m, N: n, K: k, Epilogue: c.forward}, a.at, b.at, 0, d.at, bias.at, aux.at)
+		want, back, total := make([]float64, m*n), make([]float64, m*n), make([]float64, n)
+		for x := range plain {
+			want[x] = c.f(plain[x])
+			const h = 1e-6
+			back[x] = grad.v[x] * (c.f(plain[x]+h) - c.f(plain[x]-h)) / (2 * h)
+			if plain[x] == 0 && c.forward == cuda.ReLUAuxBias {
+				back[x] = 0
+			}
+			total[x%n] += back[x]
+		}
+		require.InDeltaSlice(t, want, p.down(d), 1e-5)
+		p.run(cuda.ProductSpec{M: m, N: n, K: n, Epilogue: c.backward}, grad.at, one.at, 0, dx.at, sums.at, aux.at)
+		require.InDeltaSlice(t, back, p.down(dx), 1e-5, fmt.Sprint(c.backward))
+		require.InDeltaSlice(t, total, p.down(sums), 1e-4)
+		p.free(d, dx, aux, sums)
+	}
+	for e, want := range map[cuda.Epilogue]func(x float64) float64{
+		cuda.Bias: func(x float64) float64 { return x }, cuda.ReLUBias: func(x float64) float64 { return max(x, 0) }, cuda.GELUBias: gelu,
+	} {
+		d := p.small(r, cuda.F32, m*n)
+		p.run(cuda.ProductSpec{M: m, N: n, K: k, Epilogue: e}, a.at, b.at, 0, d.at, bias.at, 0)
+		for x, got := range p.down(d) {
+			require.InDelta(t, want(plain[x]), got, 1e-5)
+		}
+		p.free(d)
+	}
+	p.free(a, b, bias, grad, one)
+}
+
+func TestABiasGradientIsTheSumOfAFactor(t *testing.T) {
+	p := newProducts(t)
+	r := rand.New(rand.NewPCG(5, 6))
+	const m, n, k = 3, 4, 5
+	for _, turned := range []bool{false, true} {
+		a, b, d := p.small(r, cuda.F32, m*k), p.small(r, cuda.F32, k*n), p.small(r, cuda.F32, m*n)
+		ofA, ofB := p.small(r, cuda.F32, m), p.small(r, cuda.F32, n)
+		s := cuda.ProductSpec{M: m, N: n, K: k, TransA: turned, TransB: turned}
+		lda, ldb := k, n
+		if turned {
+			lda, ldb = m, k
+		}
+		s.Epilogue = cuda.BGradA
+		p.run(s, a.at, b.at, 0, d.at, ofA.at, 0)
+		s.Epilogue = cuda.BGradB
+		p.run(s, a.at, b.at, 0, d.at, ofB.at, 0)
+		wantA, wantB := make([]float64, m), make([]float64, n)
+		for x := range k {
+			for row := range wantA {
+				wantA[row] += at(a.v, lda, row, x, turned)
+			}
+			for col := range wantB {
+				wantB[col] += at(b.v, ldb, x, col, turned)
+			}
+		}
+		require.InDeltaSlice(t, wantA, p.down(ofA), 1e-5)
+		require.InDeltaSlice(t, wantB, p.down(ofB), 1e-5)
+		p.free(a, b, d, ofA, ofB)
+	}
+}
+
+func TestAProductThatTheLibraryLacksIsAnErrorOfItsOwn(t *testing.T) {
+	d := open(t)
+	_, err := d.(cuda.Multiplier).Product(cuda.ProductSpec{M: 2, N: 13, K: 2}) // which the fake refuses
+	require.ErrorIs(t, err, cuda.ErrNoProduct)
+	require.ErrorContains(t, err, "product 2×13×2: cuBLASLt says not supported")
+	_, again := d.(cuda.Multiplier).Product(cuda.ProductSpec{M: 2, N: 13, K: 2})
+	require.Same(t, err, again, "a refusal is kept, too")
+}
+
+func TestAProductRunsAmongKernelsAndInGraphs(t *testing.T) {
+	p := newProducts(t)
+	s := cuda.ProductSpec{M: 2, N: 2, K: 2}
+	pr, err := p.d.(cuda.Multiplier).Product(s)
+	require.NoError(t, err)
+	workspace, err := p.d.Alloc(pr.Workspace())
+	require.NoError(t, err)
+	a, b, d := p.up(cuda.F32, []float64{1, 2, 3, 4}), p.up(cuda.F32, []float64{0, 1, 1, 0}), p.up(cuda.F32, make([]float64, 4))
+	var l cuda.List
+	double := find(t, p.d, "double")
+	l.AddProduct(pr, a.at, b.at, 0, d.at, 0, 0, workspace)
+	add(&l, double, d.at, 0, 0)
+	g, err := p.s.Capture(func() error { return p.s.Run(&l) })
+	require.NoError(t, err)
+	require.NoError(t, p.s.Replay(g))
+	got := p.down(d)
+	require.Equal(t, []float64{1, 4, 3}, got[1:])
+	require.Equal(t, 2*math.Float32bits(2), math.Float32bits(float32(got[0])), "the kernel after the product doubled its bits")
+	l.Launches[0].Len--
+	require.ErrorIs(t, p.s.Run(&l), cuda.ErrLaunch)
+	l.Launches[0].Len++
+	l.Args = binary.LittleEndian.AppendUint64(l.Args[:l.Launches[0].Off+48], 0) // no workspace, which the library needs
+	l.Launches = l.Launches[:1]
+	err = p.s.Run(&l)
+	require.ErrorIs(t, err, cuda.ErrNoProduct)
+	require.ErrorContains(t, err, "cublasLtMatmul")
+	require.NoError(t, errors.Join(g.Close(), p.d.Free(workspace)))
+	p.free(a, b, d)
+}
