@@ -102,17 +102,17 @@ func report(w io.Writer, findings []finding) verdict {
 // examine looks at what every system has.
 func examine() []finding {
 	blas, detail := kernels.BLASInfo()
-	return []finding{
+	return slices.Concat([]finding{
 		{good, "weft", version()},
 		{good, "processors", fmt.Sprintf("%d, of which Go uses %d", runtime.NumCPU(), runtime.GOMAXPROCS(0))},
 		examineDevices(),
-		{poor, "cuda", cudaBuild},
+	}, examineCUDA(), []finding{
 		examineBLAS(blas, detail, cpu.X86.HasAVX2),
 		examineVectors(vec.Best[float32]().Name),
 		examineThreads(kernels.Threads()),
 		examineLoopback(),
 		examineToken(os.Getenv(elastic.TokenVariable)),
-	}
+	})
 }
 
 // examineBLAS says what multiplies matrices, and what would do it faster.

@@ -49,7 +49,7 @@ func TestTheLocalRankPicksAGPUInTurns(t *testing.T) {
 	gpu.Set("devices", 0)
 	defer gpu.Set("devices", 2)
 	_, err := native.Default()
-	require.ErrorIs(t, err, cuda.ErrNoDriver)
+	require.ErrorIs(t, err, device.ErrNoDevice)
 }
 
 func openChild() error {
@@ -73,7 +73,7 @@ func TestWithoutADriverOrAGPUTheErrorSaysWhatToDo(t *testing.T) {
 	for _, c := range []struct{ env, says string }{
 		{"LIBCUDA_PATH=/nonexistent/libcuda.so.1", "no CUDA driver.*/nonexistent/libcuda.so.1: cannot open.*install NVIDIA's driver"},
 		{"LIBCUDA_PATH=libm.so.6", "no CUDA driver.*it has no cuInit"},
-		{"WEFT_FAKE_INIT=100", "cuInit: CUDA error 100: no CUDA driver: no CUDA-capable device: nvidia-smi"},
+		{"WEFT_FAKE_INIT=100", "cuInit: CUDA error 100: no such device: no CUDA-capable device: nvidia-smi"},
 		{"WEFT_FAKE_INIT=803", "cuInit: CUDA error 803: the CUDA driver is too old: .*different versions"},
 		{"WEFT_FAKE_INIT=34", "stub"},
 	} {

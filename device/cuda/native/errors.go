@@ -37,7 +37,7 @@ func meaningOf(code int) meaning {
 	case 46:
 		return meaning{device.ErrNoDevice, "another process has the GPU for itself (nvidia-smi -c 0 lets several share it)"}
 	case noDevice:
-		return meaning{cuda.ErrNoDriver, "no CUDA-capable device: nvidia-smi -L lists them; CUDA_VISIBLE_DEVICES may hide them, and a container must be given them (--gpus all)"}
+		return meaning{device.ErrNoDevice, "no CUDA-capable device: nvidia-smi -L lists them; CUDA_VISIBLE_DEVICES may hide them, and a container must be given them (--gpus all)"}
 	case 101:
 		return meaning{device.ErrNoDevice, ""}
 	case 200, 209, 218, 300, 500:

@@ -14,7 +14,7 @@ import (
 func TestResultsOfTheDriverMeanWhatSomebodyCanActOn(t *testing.T) {
 	require.NoError(t, failure("cuInit", 0, ""))
 	for code, want := range map[int]error{
-		2: device.ErrMemory, 34: cuda.ErrNoDriver, 36: cuda.ErrOldDriver, 100: cuda.ErrNoDriver, 101: device.ErrNoDevice, 218: cuda.ErrImage,
+		2: device.ErrMemory, 34: cuda.ErrNoDriver, 36: cuda.ErrOldDriver, 100: device.ErrNoDevice, 101: device.ErrNoDevice, 218: cuda.ErrImage,
 		222: cuda.ErrOldDriver, 500: cuda.ErrImage, 700: device.ErrLost, 701: cuda.ErrLaunch, 719: device.ErrLost, 803: cuda.ErrOldDriver,
 	} {
 		err := failure("cuSomething", code, "more")

@@ -1,5 +1,0 @@
-//go:build !gpu
-
-package main
-
-const cudaBuild = "not yet: everything runs on CPUs"
