@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"strings"
 	"sync"
 	"testing"
 
@@ -45,7 +46,7 @@ func run(m *testing.M) int {
 	if gpu, err = fake.Open(dir); err != nil {
 		return fail(err)
 	}
-	gpu.Use(machine{})
+	gpu.Use(machine{fake.Interpreter()})
 	return m.Run()
 }
 
@@ -62,8 +63,8 @@ func open(t *testing.T) cuda.Driver {
 	return d
 }
 
-// machine runs kernels that are written in Go; PTX text only names them.
-type machine struct{}
+// machine runs kernels that are written in Go, where the text is this tests' and only names them, and others by the interpreter.
+type machine struct{ others fake.Machine }
 
 type image struct{ entries map[string]bool }
 
@@ -72,15 +73,19 @@ type kernel func(l fake.Launch, words func(at uint64) []byte, a, b uint64, n uin
 
 var entry = regexp.MustCompile(`\.entry (\w+)\(`)
 
-func (machine) Load(ptx string) (fake.Image, error) {
+func (m machine) Load(text string) (fake.Image, error) {
+	if !strings.HasPrefix(text, ptx) {
+		return m.others.Load(text)
+	}
+	return named(text), nil
+}
+
+func named(text string) image {
 	m := image{map[string]bool{}}
-	for _, found := range entry.FindAllStringSubmatch(ptx, -1) {
+	for _, found := range entry.FindAllStringSubmatch(text, -1) {
 		m.entries[found[1]] = true
 	}
-	if len(m.entries) == 0 {
-		return nil, errors.New("line 1: there is no entry")
-	}
-	return m, nil
+	return m
 }
 
 func (m image) Find(name string) fake.Kernel {

@@ -24,6 +24,7 @@ type alloc struct {
 	mem      []byte
 	readOnly bool
 	own      bool   // counts as the machine's memory
+	lent     bool   // is somebody else's: see Lend
 	origin   *alloc // of an import: what another machine has
 	freed    bool
 	writers  []uint32 // of each byte: the number of the block, where races are looked for
