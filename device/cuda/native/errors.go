@@ -1,8 +1,6 @@
 package native
 
 import (
-	"fmt"
-
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
 )
@@ -94,9 +92,4 @@ func failure(op string, code int, text string) error {
 		text += "; "
 	}
 	return &cuda.Error{Op: op, Code: code, Text: text + m.text, Err: m.err}
-}
-
-// refused says that a launch, whose kernel is named, does not fit.
-func refused(k int, name, format string, args ...any) error {
-	return &cuda.Error{Op: "launch", Text: fmt.Sprintf("number %d of the list, %s: ", k, name) + fmt.Sprintf(format, args...), Err: cuda.ErrLaunch}
 }

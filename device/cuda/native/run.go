@@ -8,6 +8,7 @@ package native
 import "C"
 
 import (
+	"fmt"
 	"unsafe"
 
 	"github.com/weft-project/weft/device/cuda"
@@ -103,4 +104,9 @@ func (s *stream) fits(f *kernel, x *cuda.Launch, k int) error {
 		return refused(k, f.name, "%d bytes of arguments; its parameters have %d", x.Len, f.params)
 	}
 	return nil
+}
+
+// refused says that a launch, whose kernel is named, does not fit.
+func refused(k int, name, format string, args ...any) error {
+	return &cuda.Error{Op: "launch", Text: fmt.Sprintf("number %d of the list, %s: ", k, name) + fmt.Sprintf(format, args...), Err: cuda.ErrLaunch}
 }

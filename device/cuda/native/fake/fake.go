@@ -148,7 +148,7 @@ type question struct {
 	what           int64
 	module, kernel uint64
 	image          *byte
-	length         uint64
+	_              uint64 // the image's length
 	name           *byte
 	grid, block    [3]uint32
 	shared         uint64
