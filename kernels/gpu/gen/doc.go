@@ -5,7 +5,7 @@
 // text ([Case.Key]), and equal cases at other addresses have the same kernels.
 //
 // Results may lie exactly over operands as [kernels.Overwrites] has it. Sums of floats are carried out in float64, in an order that depends on
-// shapes alone; where an operand is folded to few results, blocks leave parts in the scratch, and a second kernel folds these.
+// shapes and alignment alone; where an operand is folded to few results, blocks leave parts in the scratch, and a second kernel folds these.
 //
 // Kernels are for compute capability 7.5 and later. Sources of facts: NVIDIA's PTX ISA 7.8.
 package gen

@@ -7,13 +7,16 @@ func (w *writer) parts(nests ...*nest) {
 		w.parts(nests[:most]...)
 		nests = nests[most:]
 	}
-	e, blocks, threads := &emitter{}, 0, 128
+	e, blocks, threads := &emitter{}, 0, 32
 	var units []int
 	for _, n := range nests {
 		w.shape(n)
 		units = append(units, product(n.dims))
-		if units[len(units)-1] >= 1<<17 {
+		switch most := units[len(units)-1]; {
+		case most >= 1<<17:
 			threads = 256
+		case most > 32:
+			threads = max(threads, 128)
 		}
 	}
 	done := e.label()
@@ -42,7 +45,7 @@ func (w *writer) parts(nests ...*nest) {
 
 // unroll is how many groups of lanes a thread takes: more where there is little to compute, so that loads are under way together.
 func (n *nest) unroll(units int) int {
-	if units < 1<<18 || n.heavy > 60 || n.lanes > 1 && n.heavy > 30 {
+	if units < 1<<18 || n.heavy > 60 || n.lanes > 1 && n.heavy > 30 || n.lanes*len(n.ins) > 16 {
 		return 1
 	}
 	if n.lanes == 1 {

@@ -150,7 +150,7 @@ func (f *folder) unroll(step int) int {
 	switch {
 	case f.n.heavy > 60 || most == 1:
 		return 1
-	case f.n.heavy > 20 || most < 4:
+	case f.n.heavy > 20 || most < 4 || f.n.lanes*len(f.n.ins) > 4:
 		return 2
 	}
 	return 4

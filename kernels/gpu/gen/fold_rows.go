@@ -11,7 +11,8 @@ func (f *folder) rows() {
 	if f.folded > 32*foldEach && (f.kept < foldBlocks || f.folded > foldThreads*foldEach) {
 		group = foldThreads
 	}
-	rows := foldThreads / group // of a block
+	threads := max(group, min(foldThreads, max(32, ceil(f.kept)*group)))
+	rows := threads / group // of a block
 	blocks := (f.kept + rows - 1) / rows
 	f.cut(blocks, group)
 	lane, row := x.special("%tid.x"), x.special("%ctaid.x")
@@ -40,7 +41,7 @@ func (f *folder) rows() {
 	for k := range acc {
 		f.finish(k, kept, first, acc[k], true)
 	}
-	f.w.add(e, blocks, f.parts, foldThreads)
+	f.w.add(e, blocks, f.parts, threads)
 }
 
 // warp folds a sum over so many neighbouring threads; all come to have it.
@@ -98,11 +99,7 @@ func (f *folder) block(acc [][]string, tid string) {
 // columns folds along other axes than the last: neighbouring threads have neighbouring results, and several share each.
 func (f *folder) columns() {
 	e, x := f.e, f.x
-	across := min(32, ceil(f.kept))
-	down := min(foldThreads/across, ceil(f.folded))
-	if across = min(foldThreads/down, ceil(f.kept)); across*down < 32 {
-		down = 32 / across
-	}
+	across, down := f.shape()
 	blocks := (f.kept + across - 1) / across
 	f.cut(blocks, down)
 	tid := x.special("%tid.x")
@@ -130,6 +127,18 @@ func (f *folder) columns() {
 		f.finish(k, kept, first, acc[k], false)
 	}
 	f.w.add(e, blocks, f.parts, across*down)
+}
+
+// shape is how many columns a block has, and how many threads share each. Where there is little to do, blocks are narrow, so that there
+// are many, but read whole sectors of memory.
+func (f *folder) shape() (across, down int) {
+	across = min(32, ceil(f.kept))
+	down = min(foldThreads/across, ceil(f.folded))
+	across = min(foldThreads/down, ceil(f.kept))
+	for f.kept*f.folded <= 1<<18 && across*f.n.lanes > 8 && f.kept/across < 128 && down < ceil(f.folded) {
+		across, down = across/2, down*2
+	}
+	return across, max(down, 32/across)
 }
 
 // tree folds the sums of threads of one column, in shared memory; the first line comes to have them.

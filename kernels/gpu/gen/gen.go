@@ -94,7 +94,8 @@ func (c Case) Code() (Code, error) {
 type writer struct {
 	Code
 	align int
-	wide  bool // indices are wide even where they need not be
+	wide  bool // tests: indices are wide even where they need not be
+	lanes bool // tests: threads take groups of elements even where there are few
 }
 
 // instr writes an instruction.

@@ -40,12 +40,12 @@ func (n *nest) accesses() []*access {
 
 // shape joins a nest's axes, and chooses its lanes and how wide indices are.
 func (w *writer) shape(n *nest) {
-	n.collapse(w.align)
+	n.collapse(w.align, w.lanes)
 	n.wide = w.wide || n.most() > math.MaxInt32/2
 }
 
-// collapse joins axes, and chooses the lanes for addresses aligned to so many bytes.
-func (n *nest) collapse(align int) {
+// collapse joins axes, and chooses the lanes for addresses aligned to so many bytes; always has small nests as many as large ones.
+func (n *nest) collapse(align int, always bool) {
 	all := n.accesses()
 	st := make([][]int, len(all))
 	for k, a := range all {
@@ -62,7 +62,8 @@ func (n *nest) collapse(align int) {
 		return
 	}
 	last := len(dims) - 1
-	for n.lanes = max(1, align/size); n.lanes > 1 && !n.fits(all, align); n.lanes /= 2 {
+	few := func() bool { return !always && product(dims)/n.lanes < 1<<15 } // then more threads are better than wide ones
+	for n.lanes = max(1, align/size); n.lanes > 1 && (few() || !n.fits(all, align)); n.lanes /= 2 {
 	}
 	n.dims[last] /= n.lanes
 	for _, a := range all {

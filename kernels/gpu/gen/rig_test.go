@@ -15,15 +15,14 @@ import (
 // rig computes what this package writes on the interpreter, one instruction at a time: as little of a backend as shows results.
 type rig struct {
 	*cuda.GPU
-	align int
-	wide  bool
+	like writer
 }
 
-// newRig is a device whose operands and results lie at multiples of align, and no better. wide has indices of 64 bits.
-func newRig(t testing.TB, align int, wide bool) *device.Accelerator {
+// newRig is a device whose operands and results lie at multiples of like.align, and no better.
+func newRig(t testing.TB, like writer) *device.Accelerator {
 	g, err := cuda.NewGPU(ptx.New(ptx.Config{Races: true}))
 	require.NoError(t, err)
-	d := device.Over(device.CUDA(0), &rig{g, align, wide}, 0)
+	d := device.Over(device.CUDA(0), &rig{g, like}, 0)
 	t.Cleanup(func() { require.NoError(t, d.Close()) })
 	return d
 }
@@ -40,7 +39,7 @@ func (r *rig) Prepare(i kernels.Instr, in []kernels.Type) (kernels.Kernel, error
 	if err != nil {
 		return nil, err
 	}
-	w := &writer{align: r.align, wide: r.wide}
+	w := r.like
 	if err := w.instr(i, in, out); err != nil {
 		return nil, err
 	}
@@ -61,7 +60,7 @@ type prepared struct {
 
 // Run runs on copies that lie no better than the case says, and copies back.
 func (p *prepared) Run(outs, ins []*device.Buffer) error {
-	s, d, shift := p.r.Compute(), p.r.Driver(), uintptr(p.r.align%16)
+	s, d, shift := p.r.Compute(), p.r.Driver(), uintptr(p.r.like.align%16)
 	var errs []error
 	var taken []uintptr
 	take := func(n int) uintptr {

@@ -19,12 +19,9 @@ var families = []string{"Unary", "Binary", "Map", "Viewed", "Reduce", "MaxGrad",
 func TestKernelsAgreeWithTheDefinitionHoweverOperandsLie(t *testing.T) {
 	for k, family := range families {
 		t.Run(family, func(t *testing.T) {
-			for n, how := range []struct {
-				align int
-				wide  bool
-			}{{8, false}, {16, false}, {16, true}} {
-				d, r := newRig(t, how.align, how.wide), rand.New(rand.NewPCG(uint64(k), uint64(n)))
-				for range soak.Cases(25) {
+			for n, like := range []writer{{align: 8}, {align: 8, lanes: true}, {align: 16, lanes: true}, {align: 16, lanes: true, wide: true}} {
+				d, r := newRig(t, like), rand.New(rand.NewPCG(uint64(k), uint64(n)))
+				for range soak.Cases(20) {
 					i, in := kerneltest.Case(r, family)
 					kerneltest.Check(t, d, i, in...)
 				}
@@ -55,7 +52,7 @@ func TestFoldsOfManyElementsAgreeToo(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(c.shape, c.axes), func(t *testing.T) {
 			for _, d := range []device.Dtype{device.Float32, device.Float64} {
-				dev := newRig(t, 16, false)
+				dev := newRig(t, writer{align: 16})
 				x, m := tensor(r, d, c.shape...), kernels.Map{Shape: c.shape, Steps: []kernels.Step{{Op: kernels.Unary{Fn: kernels.Neg}}}}
 				for _, fn := range []kernels.ReduceFn{kernels.Max, kernels.Sum, kernels.Mean} {
 					m.Outs = append(m.Outs, kernels.Out{Reg: 1, Fold: &kernels.Reduce{Fn: fn, Axes: c.axes}})
@@ -69,14 +66,14 @@ func TestFoldsOfManyElementsAgreeToo(t *testing.T) {
 
 func TestSumsOfFloat32DoNotDriftHoweverMany(t *testing.T) {
 	const n = 1 << 18
-	d, x := newRig(t, 16, false), kerneltest.New(device.Float32, device.Shape{n}, 0.1)
+	d, x := newRig(t, writer{align: 16}), kerneltest.New(device.Float32, device.Shape{n}, 0.1)
 	got, err := kerneltest.RunOn(t, d, kernels.Reduce{Fn: kernels.Sum}, []kernels.Type{{Dtype: device.Float32}}, []kerneltest.Tensor{x})
 	require.NoError(t, err)
 	require.Equal(t, float64(float32(n*x.V[0])), got[0].V[0])
 }
 
 func TestNothingFoldsToNothing(t *testing.T) {
-	d := newRig(t, 16, false)
+	d := newRig(t, writer{align: 16})
 	for _, s := range []device.Shape{{0}, {3, 0}, {0, 4}, {2, 0, 5}} {
 		for _, axes := range [][]int{nil, {0}, {len(s) - 1}} {
 			kerneltest.Check(t, d, kernels.Reduce{Axes: axes}, kerneltest.New(device.Float32, s, 1))
@@ -89,7 +86,7 @@ func TestNothingFoldsToNothing(t *testing.T) {
 
 // TestThreadsThatTakeSeveralGroupsAgreeToo is of operands so large that a thread has more to do than four elements.
 func TestThreadsThatTakeSeveralGroupsAgreeToo(t *testing.T) {
-	r, d := rand.New(rand.NewPCG(3, 3)), newRig(t, 16, false)
+	r, d := rand.New(rand.NewPCG(3, 3)), newRig(t, writer{align: 16})
 	for _, n := range []int{1 << 18, 1<<18 + 8, 1<<18 + 1} {
 		x := tensor(r, device.Float64, n)
 		got, err := kerneltest.RunOn(t, d, kernels.Unary{Fn: kernels.Neg}, []kernels.Type{x.Type}, []kerneltest.Tensor{x})
@@ -105,7 +102,7 @@ func TestThreadsThatTakeSeveralGroupsAgreeToo(t *testing.T) {
 func TestAxesAreSwappedInTiles(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 4))
 	for _, wide := range []bool{false, true} {
-		d := newRig(t, 8, wide)
+		d := newRig(t, writer{align: 8, wide: wide})
 		for _, dt := range []device.Dtype{device.Float32, device.Float64, device.Int32, device.Int64} {
 			for _, c := range []struct {
 				shape device.Shape
@@ -119,7 +116,7 @@ func TestAxesAreSwappedInTiles(t *testing.T) {
 }
 
 func TestManyPiecesAreJoined(t *testing.T) {
-	r, d := rand.New(rand.NewPCG(5, 5)), newRig(t, 8, false)
+	r, d := rand.New(rand.NewPCG(5, 5)), newRig(t, writer{align: 8})
 	var in []kerneltest.Tensor
 	for k := range 70 {
 		in = append(in, tensor(r, device.Float32, 3, k%5))
@@ -128,7 +125,7 @@ func TestManyPiecesAreJoined(t *testing.T) {
 }
 
 func TestResultsLieOverOperandsWhereTheyMay(t *testing.T) {
-	r, d, ran := rand.New(rand.NewPCG(6, 6)), newRig(t, 16, false), 0
+	r, d, ran := rand.New(rand.NewPCG(6, 6)), newRig(t, writer{align: 16}), 0
 	b, err := kernels.For(d)
 	require.NoError(t, err)
 	for range soak.Cases(150) {
