@@ -1,6 +1,9 @@
 package ptx
 
-import "math/bits"
+import (
+	"math/bits"
+	"slices"
+)
 
 // block is the threads that share memory. It is used for one block after another.
 type block struct {
@@ -35,7 +38,7 @@ func newBlock(m *Machine, k *kernel, threads, shared int) *block {
 	b.cells = make([]cell, (shared+k.granule-1)/k.granule)
 	b.local = make([]byte, k.local*((threads+31)&^31))
 	for id := range (threads + 31) / 32 {
-		b.warps = append(b.warps, &warp{b: b, id: id, r: make([]lanes, len(k.template)), p: make([]uint32, k.preds)})
+		b.warps = append(b.warps, &warp{b: b, id: id, r: slices.Clone(k.template), p: make([]uint32, k.preds)})
 	}
 	return b
 }
@@ -64,7 +67,7 @@ func (b *block) run() {
 	}
 }
 
-// reset brings the block to its beginning, with memory and registers that nobody wrote.
+// reset brings the block to its beginning, with memory that nobody wrote.
 func (b *block) reset() {
 	fill(b.shared)
 	fill(b.local)
@@ -80,7 +83,6 @@ func (b *block) reset() {
 		w.strands = append(w.strands[:0], strand{m: w.live})
 		w.epoch++
 		w.last = &b.m.nowhere
-		copy(w.r, b.k.template)
 		for _, s := range b.k.special {
 			b.special(w, s)
 		}

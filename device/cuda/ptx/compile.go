@@ -88,6 +88,10 @@ type compiler struct {
 	dynamic int // the register that holds where dynamic shared memory begins, or -1
 	depth   int
 	seen    int // statements, those of called functions at every call
+
+	marks  []mark
+	pinned []bool // registers that hold something from the beginning
+	places []int  // in the second run: where registers lie
 }
 
 // Bounds of a kernel.
@@ -101,29 +105,82 @@ const (
 const poison = 0xCDCDCDCDCDCDCDCD
 
 func compile(src *source, globals map[string]uint64, f *function) (*kernel, error) {
+	c := &compiler{src: src, globals: globals}
+	if err := c.entry(f); err != nil {
+		return nil, err
+	}
+	c.places = places(c.k.code, c.marks, len(c.k.template), c.pinned)
+	if c.places == nil {
+		return c.k, nil
+	}
+	before := c.k.template
+	if err := c.entry(f); err != nil {
+		return nil, err
+	}
+	n := 0
+	for _, at := range c.places {
+		n = max(n, at+1)
+	}
+	c.k.template = make([]lanes, n)
+	for k := range c.k.template {
+		fillLanes(&c.k.template[k], poison)
+	}
+	for r, at := range c.places {
+		if c.pinned[r] {
+			c.k.template[at] = before[r]
+		}
+	}
+	for k := range c.k.special {
+		c.k.special[k].reg = c.place(c.k.special[k].reg)
+	}
+	return c.k, nil
+}
+
+// entry compiles an entry from its beginning.
+func (c *compiler) entry(f *function) error {
 	k := &kernel{name: f.name, threads: f.threads, granule: 4}
-	c := &compiler{src: src, globals: globals, k: k, consts: map[uint64]int{}, dynamic: -1}
+	c.k, c.at, c.consts, c.dynamic, c.depth, c.seen = k, nil, map[uint64]int{}, -1, 0, 0
+	c.marks, c.pinned = nil, nil
 	c.push(true)
 	for _, v := range f.params {
 		at := (k.pbytes + v.align - 1) &^ (v.align - 1)
 		if k.pbytes = at + v.bytes; k.pbytes > 32764 {
-			return nil, fmt.Errorf("line %d: more than 32764 bytes of parameters", v.line)
+			return fmt.Errorf("line %d: more than 32764 bytes of parameters", v.line)
 		}
 		k.params = append(k.params, param{at, v.bytes})
 		c.at.names[v.name] = symbol{kind: symParam, index: at, typ: v.elem}
 	}
 	if err := c.body(f); err != nil {
-		return nil, err
+		return err
 	}
 	c.emit(op{kind: opExit}, &stmt{line: f.line, text: "ret;"})
 	if err := c.pop(len(k.code)); err != nil {
-		return nil, err
+		return err
 	}
 	k.static = (k.static + 15) &^ 15
 	if c.dynamic >= 0 {
-		c.fill(c.dynamic, uint64(k.static))
+		fillLanes(&k.template[c.dynamic], uint64(k.static))
 	}
-	return k, nil
+	return nil
+}
+
+// place is where a register lies.
+func (c *compiler) place(r int) int {
+	if c.places == nil {
+		return r
+	}
+	return c.places[r]
+}
+
+// reads and writes note what the next instruction does with a register, and say where it lies.
+func (c *compiler) reads(r int) int {
+	c.marks = append(c.marks, mark{int32(len(c.k.code)), int32(r), false})
+	return c.place(r)
+}
+
+func (c *compiler) writes(r int) int {
+	c.marks = append(c.marks, mark{int32(len(c.k.code)), int32(r), true})
+	return c.place(r)
 }
 
 // body compiles statements.
@@ -221,6 +278,7 @@ func (c *compiler) shared(v *variable) symbol {
 	if v.extern {
 		if c.dynamic < 0 {
 			c.dynamic = c.register()
+			c.pinned[c.dynamic] = true
 		}
 		return symbol{kind: symDynamic, typ: v.elem}
 	}
@@ -231,14 +289,13 @@ func (c *compiler) shared(v *variable) symbol {
 
 func (c *compiler) register() int {
 	c.k.template = append(c.k.template, lanes{})
-	k := len(c.k.template) - 1
-	c.fill(k, poison)
-	return k
+	c.pinned = append(c.pinned, false)
+	return len(c.k.template) - 1
 }
 
-func (c *compiler) fill(k int, v uint64) {
-	for l := range c.k.template[k] {
-		c.k.template[k][l] = v
+func fillLanes(r *lanes, v uint64) {
+	for l := range r {
+		r[l] = v
 	}
 }
 
@@ -247,10 +304,11 @@ func (c *compiler) constant(v uint64) int {
 	k, ok := c.consts[v]
 	if !ok {
 		k = c.register()
-		c.fill(k, v)
+		c.pinned[k] = true
+		fillLanes(&c.k.template[k], v)
 		c.consts[v] = k
 	}
-	return k
+	return c.reads(k)
 }
 
 // lookup finds what a name means, and gives registers their place when they are first used.

@@ -16,7 +16,7 @@ type Config struct {
 	Arch  int        // compute capability; 0: 90
 	Late  *rand.Rand // where not nil, streams work as late as they may, in an order drawn from it; it is the machine's from now on
 	Races bool       // find words that two blocks of a launch write, not atomically
-	Steps int64      // instructions of a warp that a launch may have, in sum; 0: 2^32
+	Steps int64      // instructions of a warp that a launch may have, in sum; 0: 2^28
 	Host  *Host      // whose machines open each other's memory; nil: its own
 }
 
@@ -56,7 +56,7 @@ func New(c Config) *Machine {
 		c.Arch = 90
 	}
 	if c.Steps <= 0 {
-		c.Steps = 1 << 32
+		c.Steps = 1 << 28
 	}
 	if c.Host == nil {
 		c.Host = new(Host)

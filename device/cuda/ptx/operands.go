@@ -21,7 +21,7 @@ func (c *compiler) in(o operand, t typ) (int, error) {
 	sym, ok := c.lookup(o.name)
 	if !ok {
 		if k, ok := c.specialReg(o.name); ok {
-			return k, nil
+			return c.reads(k), nil
 		}
 		return 0, fmt.Errorf("%s is not declared", o.name)
 	}
@@ -30,14 +30,14 @@ func (c *compiler) in(o operand, t typ) (int, error) {
 		if o.off != 0 {
 			return 0, errors.New("a distance from a register")
 		}
-		return sym.index, nil
+		return c.reads(sym.index), nil
 	case symPred:
 		return 0, fmt.Errorf("%s is a predicate", o.name)
 	case symDynamic:
 		if o.off != 0 {
 			return 0, errors.New("a distance from dynamic shared memory")
 		}
-		return c.dynamic, nil
+		return c.reads(c.dynamic), nil
 	}
 	return c.constant(uint64(int64(sym.index) + o.off)), nil
 }
@@ -48,13 +48,13 @@ func (c *compiler) out(o operand) (int, error) {
 		return 0, errors.New("expected a register")
 	}
 	if o.name == "_" {
-		return c.register(), nil
+		return c.writes(c.register()), nil
 	}
 	sym, ok := c.lookup(o.name)
 	if !ok || sym.kind != symReg {
 		return 0, fmt.Errorf("%s is not a register", o.name)
 	}
-	return sym.index, nil
+	return c.writes(sym.index), nil
 }
 
 // pred gives the predicate register that an operand names, and what its bits are turned by.
@@ -152,6 +152,7 @@ func (c *compiler) specialReg(name string) (int, bool) {
 		}
 	}
 	k := c.register()
+	c.pinned[k] = true
 	c.k.special = append(c.k.special, special{k, name})
 	return k, true
 }

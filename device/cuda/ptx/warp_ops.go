@@ -163,13 +163,14 @@ func (c *compiler) match(s *stmt, o *op) (exec, error) {
 		}
 	}
 	return func(w *warp, m uint32) {
+		A := w.r[a] // the result may lie in its place
 		for l := range 32 {
 			if m>>l&1 == 0 {
 				continue
 			}
 			var same uint32
 			for j := range 32 {
-				if m>>j&1 != 0 && extend(w.r[a][j], ts[0]) == extend(w.r[a][l], ts[0]) {
+				if m>>j&1 != 0 && extend(A[j], ts[0]) == extend(A[l], ts[0]) {
 					same |= 1 << j
 				}
 			}
