@@ -58,7 +58,7 @@ const maxStatic = 4 << 10
 // planRows shares out rows of n elements, about `each` accesses to a lane, in blocks of up to most threads.
 func planRows(d device.Dtype, rows, n, each, most int) rowPlan {
 	p := rowPlan{rows: rows, n: n, size: d.Size(), threads: 128}
-	accesses := n // as the kernels have it where addresses are aligned, too
+	accesses := n // as the kernels have it
 	if n*p.size%16 == 0 {
 		accesses = n * p.size / 16
 	}

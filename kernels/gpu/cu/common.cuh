@@ -46,9 +46,8 @@ template <int V, class T> void store(T* at, const Pack<Acc<T>, V>& p) {
 	}
 }
 
-// aligned says whether rows of n elements from these addresses on can be accessed by 16 bytes.
-template <class T> bool aligned(u64 n) { return n % Wide<T> == 0; }
-template <class T, class P, class... Q> bool aligned(u64 n, const P* at, const Q*... more) { return (u64)at % 16 == 0 && aligned<T>(n, more...); }
+// inPacks says whether rows of n elements can be accessed by 16 bytes: all tensors begin at multiples of that.
+template <class T> bool inPacks(u32 n) { return n % Wide<T> == 0; }
 
 // shared is the launch's dynamic shared memory.
 template <class A> A* shared() {
@@ -93,27 +92,33 @@ struct Group {
 
 	// fetch reads the elements of each's c, absent beyond the row's end.
 	template <int V, int B, class T> Pack<Acc<T>, V * B> fetch(const T* row, u32 c, u32 n, Acc<T> absent) const {
-		if constexpr (B == 1) return load<V>(row + c);
-		Pack<Acc<T>, V * B> all;
+		if constexpr (B == 1) {
+			return load<V>(row + c);
+		} else {
+			Pack<Acc<T>, V * B> all;
 #pragma unroll
-		for (int b = 0; b < B; b++, c += size * V) {
-			Pack<Acc<T>, V> p;
-			if (c < n) p = load<V>(row + c);
+			for (int b = 0; b < B; b++, c += size * V) {
+				Pack<Acc<T>, V> p;
+				if (c < n) p = load<V>(row + c);
 #pragma unroll
-			for (int k = 0; k < V; k++) all[b * V + k] = c < n ? p[k] : absent;
+				for (int k = 0; k < V; k++) all[b * V + k] = c < n ? p[k] : absent;
+			}
+			return all;
 		}
-		return all;
 	}
 
 	// put writes what fetch reads.
 	template <int V, int B, class T> void put(T* row, u32 c, u32 n, const Pack<Acc<T>, V * B>& all) const {
-		if constexpr (B == 1) return store<V>(row + c, all);
+		if constexpr (B == 1) {
+			store<V>(row + c, all);
+		} else {
 #pragma unroll
-		for (int b = 0; b < B; b++, c += size * V) {
-			Pack<Acc<T>, V> p;
+			for (int b = 0; b < B; b++, c += size * V) {
+				Pack<Acc<T>, V> p;
 #pragma unroll
-			for (int k = 0; k < V; k++) p[k] = all[b * V + k];
-			if (c < n) store<V>(row + c, p);
+				for (int k = 0; k < V; k++) p[k] = all[b * V + k];
+				if (c < n) store<V>(row + c, p);
+			}
 		}
 	}
 };
@@ -140,14 +145,14 @@ struct Fault {
 		if (id >= 0 && id < n) return true;
 		u64 was = atomicCAS(record, 0ull, code);
 		if (was != 0 && was != code) return false; // an earlier launch's
-		atomicMax(record + 2, ~k);
-		volatile u64* v = record;
-		v[3] = n;
-		for (u64 seen = v[2], now;; seen = now) { // whoever writes last has seen the last position
-			if (~seen < count) v[1] = ids[~seen]; // it is another run's where it is not among the ids
+		atomicExch(record + 3, n);
+		u64 seen = max(atomicMax(record + 2, ~k), ~k);
+		for (;;) { // whoever writes last has seen the last position
+			if (~seen < count) atomicExch(record + 1, ids[~seen]); // it is another run's where it is not among the ids
 			__threadfence();
-			now = v[2];
+			u64 now = atomicMax(record + 2, 0ull);
 			if (now == seen) return false;
+			seen = now;
 		}
 	}
 };

@@ -82,7 +82,7 @@ template <class T, int V> void normRow(T* y, const T* x, const T* gamma, const T
 
 template <class T> void norm(T* y, const T* x, const T* gamma, const T* beta, u32 rows, u32 n, u32 lanes, u32 keep, Acc<T> eps) {
 	Group g(lanes);
-	if (aligned<T>(n, y, x, gamma, beta)) {
+	if (inPacks<T>(n)) {
 		normRow<T, Wide<T>>(y, x, gamma, beta, rows, n, g, keep, eps);
 	} else {
 		normRow<T, 1>(y, x, gamma, beta, rows, n, g, keep, eps);
@@ -158,7 +158,7 @@ void normGradRows(T* gx, const T* x, const T* gamma, const T* gy, Acc<T>* part, 
 template <class T>
 void normGrad(T* gx, const T* x, const T* gamma, const T* gy, Acc<T>* part, u32 rows, u32 n, u32 lanes, u32 keep, u32 inside, Acc<T> eps) {
 	Group g(lanes);
-	if (aligned<T>(n, gx, x, gamma, gy)) {
+	if (inPacks<T>(n)) {
 		normGradRows<T, Wide<T>>(gx, x, gamma, gy, part, rows, n, g, keep, inside, eps);
 	} else {
 		normGradRows<T, 1>(gx, x, gamma, gy, part, rows, n, g, keep, inside, eps);

@@ -95,10 +95,6 @@ template <class T> struct Update {
 		if (slots > 2) c = (T*)t.words[in + 4], co = (T*)t.words[out + 3];
 	}
 
-	bool wide() const {
-		return aligned<T>(0, p, g, po) && (slots < 1 || aligned<T>(0, a, ao)) && (slots < 2 || aligned<T>(0, b, bo)) && (slots < 3 || aligned<T>(0, c, co));
-	}
-
 	template <int V> void at(u64 k, const Step<Acc<T>>& s) const {
 		typedef Pack<Acc<T>, V> P;
 		P w = load<V>(p + k), d = load<V>(g + k), x, y, z;
@@ -122,17 +118,13 @@ template <class T> void update(const Tensors& t, const Step<Acc<T>>& s) {
 		(t.first[middle] <= blockIdx.x ? k : end) = middle;
 	}
 	Update<T> u(t, k);
-	bool wide = u.wide();
-	u64 n = t.words[k * (4 + 2 * t.slots)], from = (u64)(blockIdx.x - t.first[k]) * (256 * Rounds * V);
-	for (u32 r = 0; r < Rounds; r++, from += 256 * V) {
-		u64 at = from + threadIdx.x * V;
-		if (wide && at + V <= n) {
+	u64 n = t.words[k * (4 + 2 * t.slots)], at = (u64)(blockIdx.x - t.first[k]) * (256 * Rounds * V) + threadIdx.x * V;
+	for (u32 r = 0; r < Rounds && at < n; r++, at += 256 * V) {
+		if (at + V <= n) {
 			u.template at<V>(at, s);
-		} else if (wide) {
-			for (; at < n; at++) u.template at<1>(at, s);
 		} else {
 #pragma unroll 1
-			for (at = from + threadIdx.x; at < n && at < from + 256 * V; at += 256) u.template at<1>(at, s);
+			for (u64 one = at; one < n; one++) u.template at<1>(one, s);
 		}
 	}
 }
@@ -172,7 +164,7 @@ template <class T> void rowUpdates(const RowUpdates<T>& r, const Step<Acc<T>>& s
 	Group g(r.lanes);
 	Segment s(r.keys, r.count, r.rows, blockIdx.x * g.slots + g.slot);
 	if (!s.mine) return;
-	if (aligned<T>(r.n, r.p, r.g, r.a, r.b, r.c)) {
+	if (inPacks<T>(r.n)) {
 		r.template run<Wide<T>>(g, s, step);
 	} else {
 		r.template run<1>(g, s, step);

@@ -20,7 +20,7 @@ uint4 words(const Key& key, u64 n) {
 
 // put writes up to V elements of n, from place at on.
 template <int V, class T> void put(T* o, u64 at, u64 n, const Pack<Acc<T>, V>& p) {
-	if (at + V <= n && (u64)o % 16 == 0) {
+	if (at + V <= n) {
 		constexpr int W = Wide<T> < V ? Wide<T> : V;
 #pragma unroll
 		for (int v = 0; v < V; v += W) {
@@ -66,7 +66,7 @@ template <class T, class Yes> void bernoulli(T* o, const Key& key, u64 t, u64 n,
 template <class T> void dropout(T* o, const T* x, const Key& key, u64 t, u64 n, u64 threshold, Acc<T> scale) {
 	Pack<Acc<T>, 4> p;
 	constexpr int W = Wide<T> < 4 ? Wide<T> : 4;
-	if (4 * t + 4 <= n && (u64)x % 16 == 0) {
+	if (4 * t + 4 <= n) {
 #pragma unroll
 		for (int v = 0; v < 4; v += W) {
 			auto q = load<W>(x + 4 * t + v);

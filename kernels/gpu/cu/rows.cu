@@ -17,7 +17,7 @@ template <class T, int V> void gatherRow(T* o, const T* table, const Ids& ids, u
 
 template <class T> void gather(T* o, const T* table, const Ids& ids, u32 count, u32 n, u32 lanes, u64 rows, const Fault& fault) {
 	Group g(lanes);
-	if (aligned<T>(n, o, table)) {
+	if (inPacks<T>(n)) {
 		gatherRow<T, Wide<T>>(o, table, ids, count, rows, n, g, fault);
 	} else {
 		gatherRow<T, 1>(o, table, ids, count, rows, n, g, fault);
@@ -121,7 +121,7 @@ template <class T, int V> void scatterRun(T* o, const T* g, double* part, const 
 
 template <class T> void scatter(T* o, const T* g, double* part, const Runs& r, u32 n, u32 lanes) {
 	Group group(lanes);
-	if (aligned<T>(n, o, g)) {
+	if (inPacks<T>(n)) {
 		scatterRun<T, Wide<T>>(o, g, part, r, n, group);
 	} else {
 		scatterRun<T, 1>(o, g, part, r, n, group);
@@ -157,14 +157,14 @@ BOTH(KERNELS)
 
 // zero clears words of 4 bytes; copy moves words of 4 bytes, unless they are there already.
 GLOBAL(256) zero(u32* at, u64 n) {
-	u64 t = (u64)blockIdx.x * blockDim.x + threadIdx.x, step = (u64)gridDim.x * blockDim.x, quads = (u64)at % 16 == 0 ? n / 4 : 0;
+	u64 t = (u64)blockIdx.x * blockDim.x + threadIdx.x, step = (u64)gridDim.x * blockDim.x, quads = n / 4;
 	for (u64 k = t; k < quads; k += step) ((uint4*)at)[k] = make_uint4(0, 0, 0, 0);
 	for (u64 k = quads * 4 + t; k < n; k += step) at[k] = 0;
 }
 
 GLOBAL(256) copy(u32* to, const u32* from, u64 n) {
 	if (to == from) return;
-	u64 t = (u64)blockIdx.x * blockDim.x + threadIdx.x, step = (u64)gridDim.x * blockDim.x, quads = (u64)to % 16 == 0 && (u64)from % 16 == 0 ? n / 4 : 0;
+	u64 t = (u64)blockIdx.x * blockDim.x + threadIdx.x, step = (u64)gridDim.x * blockDim.x, quads = n / 4;
 	for (u64 k = t; k < quads; k += step) ((uint4*)to)[k] = ((const uint4*)from)[k];
 	for (u64 k = quads * 4 + t; k < n; k += step) to[k] = from[k];
 }

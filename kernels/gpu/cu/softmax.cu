@@ -108,7 +108,7 @@ template <class T, int V> void softmaxRow(T* y, const T* x, u32 rows, u32 n, con
 
 template <class T> void softmax(T* y, const T* x, u32 rows, u32 n, u32 lanes, u32 log, u32 keep) {
 	Group g(lanes);
-	if (aligned<T>(n, y, x)) {
+	if (inPacks<T>(n)) {
 		softmaxRow<T, Wide<T>>(y, x, rows, n, g, log, keep);
 	} else {
 		softmaxRow<T, 1>(y, x, rows, n, g, log, keep);
@@ -142,7 +142,7 @@ template <class T, int V> void softmaxGradRow(T* gx, const T* y, const T* gy, u3
 
 template <class T> void softmaxGrad(T* gx, const T* y, const T* gy, u32 rows, u32 n, u32 lanes, u32 log, u32 keep) {
 	Group g(lanes);
-	if (aligned<T>(n, gx, y, gy)) {
+	if (inPacks<T>(n)) {
 		softmaxGradRow<T, Wide<T>>(gx, y, gy, rows, n, g, log, keep);
 	} else {
 		softmaxGradRow<T, 1>(gx, y, gy, rows, n, g, log, keep);
@@ -224,7 +224,7 @@ template <class T> void entropy(Acc<T>* losses, const T* x, const void* labels, 
 	Group g(lanes);
 	u64 r = (u64)blockIdx.x * g.slots + g.slot;
 	Online<A> o;
-	if (aligned<T>(n, x)) {
+	if (inPacks<T>(n)) {
 		o = Row<T, Wide<T>>(g, x, r, rows, n, false, true).o;
 	} else {
 		o = Row<T, 1>(g, x, r, rows, n, false, true).o;
@@ -256,7 +256,7 @@ template <class T>
 void entropyGrad(T* gx, const T* x, const void* labels, const T* gy, u32 wide, u32 rows, u32 n, u32 lanes, u32 keep, Fault fault) {
 	Group g(lanes);
 	Ids ids = {labels, wide != 0};
-	if (aligned<T>(n, gx, x)) {
+	if (inPacks<T>(n)) {
 		entropyGradRow<T, Wide<T>>(gx, x, ids, gy, rows, n, g, keep, fault);
 	} else {
 		entropyGradRow<T, 1>(gx, x, ids, gy, rows, n, g, keep, fault);

@@ -1,0 +1,79 @@
+package gpu
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/kernels"
+	"github.com/weft-project/weft/kernels/kerneltest"
+)
+
+// parameter is the operands of an update: a mean's square is less than the mean square.
+func parameter(r *rand.Rand, i kernels.Update, d device.Dtype, n int) []kerneltest.Tensor {
+	in := []kerneltest.Tensor{drawn(r, d, n), drawn(r, d, n)}
+	for _, s := range i.Slots() {
+		x := drawn(r, d, n)
+		for k := range x.V {
+			x.V[k] = math.Tanh(x.V[k]) * 0.9
+			switch s.Name {
+			case "momentum_buffer", "exp_avg", "grad_avg", "prev":
+			default:
+				x.V[k] = 1 + math.Abs(x.V[k])
+			}
+		}
+		in = append(in, kerneltest.New(d, x.Shape, append(x.V, 0)...))
+	}
+	return in
+}
+
+func TestUpdatesStepToTheBitsOfTheHost(t *testing.T) {
+	eachFloat(t, func(t *testing.T, r *rand.Rand, d device.Dtype) {
+		g := machine(t)
+		for k, i := range kerneltest.Updates() {
+			i.WeightDecay, i.Scale, i.Step = float64(k%2)*0.01, []float64{0, 0.3, -1}[k%3], 1+k%4
+			for _, n := range []int{0, 1, 31, 33, 4099} {
+				in := parameter(r, i, d, n)
+				require.Equal(t, results(t, device.Host(), i, in...), results(t, g, i, in...), "%v of %d", i, n)
+			}
+		}
+	})
+}
+
+func TestUpdateManyStepsMoreParametersThanALaunchTakes(t *testing.T) {
+	eachFloat(t, func(t *testing.T, r *rand.Rand, d device.Dtype) {
+		g := machine(t)
+		for _, i := range []kernels.Update{
+			{Rule: kernels.SGD, LR: 0.1, Step: 1}, {Rule: kernels.Adam, AMSGrad: true, LR: 0.1, Beta1: 0.9, Beta2: 0.99, Eps: 1e-8, Step: 2},
+		} {
+			for _, many := range []int{1, 40, 41, 100, 101, 205} {
+				var in []kerneltest.Tensor
+				for k := range many {
+					in = append(in, parameter(r, i, d, []int{3, 0, 64, 1, 17}[k%5])...)
+				}
+				in = append(in, parameter(r, i, d, 9001)...)
+				t.Run(fmt.Sprint(i.Rule, many), func(t *testing.T) {
+					all := kernels.UpdateMany{Of: i}
+					require.Equal(t, results(t, device.Host(), all, in...), results(t, g, all, in...))
+				})
+			}
+		}
+	})
+}
+
+func TestUpdatesPassOnWhatIsNoNumber(t *testing.T) {
+	g := machine(t)
+	for _, i := range kerneltest.Updates() {
+		in := parameter(rand.New(rand.NewPCG(1, 2)), i, device.Float32, 8)
+		in[0].V[1], in[1].V[2], in[1].V[3] = math.Inf(1), math.NaN(), math.Inf(-1)
+		for k := range in[2:] {
+			in[2+k].V[4+k] = math.NaN()
+		}
+		for k, want := range results(t, device.Host(), i, in...) {
+			require.Negative(t, kerneltest.Differ(i, results(t, g, i, in...)[k], want), "%v: result %d", i, k)
+		}
+	}
+}
