@@ -7,5 +7,5 @@
 // Runs return when their work is submitted. What goes wrong on the GPU is told by the next download from it ([kernels.IndexError] for ids
 // and labels; other faults lose the device); results are undefined then, but nothing outside of them is written.
 //
-// Results are deterministic on one GPU. Sums of float32 are carried out in float32, in an order that depends on shapes alone.
+// Results are deterministic on one GPU: the order of sums depends on shapes alone. Folds of float32 add up in float64, products in float32.
 package gpu

@@ -96,7 +96,7 @@ func TestFunctionsAreAccurate(t *testing.T) {
 				if fn == (kernels.Binary{Fn: kernels.GeluGrad}) {
 					in = append(in, kerneltest.New(d, nil, 1))
 				}
-				got, err := kerneltest.RunOn(t, newRig(t, writer{align: 16}), fn, []kernels.Type{x.Type}, in)
+				got, err := kerneltest.RunOn(t, newRig(t, writer{}), fn, []kernels.Type{x.Type}, in)
 				require.NoError(t, err)
 				for at, v := range x.V {
 					if d == device.Float64 && (math.Abs(v) < 0x1p-1022 || math.Abs(v) > 709) {
@@ -130,7 +130,7 @@ func TestExponentialsAndLogarithmsOfExtremesAreRight(t *testing.T) {
 		{kernels.Cos, []float64{1e22, 0x1p1000, 6381956970095103 * 0x1p797, inf}, []float64{0.5232147853951389, 0.9872460775989135, -4.687165924254623e-19, math.NaN()}},
 	} {
 		x := kerneltest.New(device.Float64, device.Shape{len(c.x)}, c.x...)
-		got, err := kerneltest.RunOn(t, newRig(t, writer{align: 16}), kernels.Unary{Fn: c.fn}, []kernels.Type{x.Type}, []kerneltest.Tensor{x})
+		got, err := kerneltest.RunOn(t, newRig(t, writer{}), kernels.Unary{Fn: c.fn}, []kernels.Type{x.Type}, []kerneltest.Tensor{x})
 		require.NoError(t, err)
 		for k, w := range c.y {
 			g := got[0].V[k]
@@ -145,7 +145,7 @@ func TestPowersOfSpecialNumbersAreThoseOfPackageMath(t *testing.T) {
 		some := numbers(r, d, 50+soak.Cases(30))
 		n := len(some)
 		x, y := kerneltest.New(d, device.Shape{n, 1}, some...), kerneltest.New(d, device.Shape{n}, some...)
-		got, err := kerneltest.RunOn(t, newRig(t, writer{align: 16}), kernels.Binary{Fn: kernels.Pow}, []kernels.Type{{Dtype: d, Shape: device.Shape{n, n}}}, []kerneltest.Tensor{x, y})
+		got, err := kerneltest.RunOn(t, newRig(t, writer{}), kernels.Binary{Fn: kernels.Pow}, []kernels.Type{{Dtype: d, Shape: device.Shape{n, n}}}, []kerneltest.Tensor{x, y})
 		require.NoError(t, err)
 		for at, g := range got[0].V {
 			a, b := x.V[at/n], y.V[at%n]

@@ -11,23 +11,15 @@ import (
 // ErrUnknown is what [Case.Code] says of an instruction that is not this package's.
 var ErrUnknown = errors.New("no kernel is written for that instruction")
 
-// Case is what kernels are written for: an instruction, its operands' types, and by how many bytes all addresses are aligned, 8 or 16 (0 is 16).
+// Case is what kernels are written for: an instruction and its operands' types. All addresses are aligned to [kernels.PlaceAlign].
 // Instructions are Map, Unary, Binary, Reduce, MaxGrad, SumSquares, NonFinite, Cast, Fill, the moves, and Viewed maps and moves.
 type Case struct {
 	Instr kernels.Instr
 	In    []kernels.Type
-	Align int
 }
 
 // Key is equal for cases that give the same code.
-func (c Case) Key() string { return fmt.Sprintf("%v %v %d", c.Instr, c.In, c.align()) }
-
-func (c Case) align() int {
-	if c.Align == 8 {
-		return 8
-	}
-	return 16
-}
+func (c Case) Key() string { return fmt.Sprintf("%v %v", c.Instr, c.In) }
 
 // Code is kernels in order, and how many bytes of scratch they share, aligned to 256.
 type Code struct {
@@ -83,7 +75,7 @@ func (c Case) Code() (Code, error) {
 	if err != nil {
 		return Code{}, err
 	}
-	w := &writer{align: c.align()}
+	w := &writer{}
 	if err := w.instr(c.Instr, c.In, out); err != nil {
 		return Code{}, err
 	}
@@ -93,7 +85,6 @@ func (c Case) Code() (Code, error) {
 // writer gathers the kernels of a case.
 type writer struct {
 	Code
-	align int
 	wide  bool // tests: indices are wide even where they need not be
 	lanes bool // tests: threads take groups of elements even where there are few
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/kernels"
 	"github.com/weft-project/weft/kernels/stride"
 )
 
@@ -40,12 +41,12 @@ func (n *nest) accesses() []*access {
 
 // shape joins a nest's axes, and chooses its lanes and how wide indices are.
 func (w *writer) shape(n *nest) {
-	n.collapse(w.align, w.lanes)
+	n.collapse(w.lanes)
 	n.wide = w.wide || n.most() > math.MaxInt32/2
 }
 
-// collapse joins axes, and chooses the lanes for addresses aligned to so many bytes; always has small nests as many as large ones.
-func (n *nest) collapse(align int, always bool) {
+// collapse joins axes, and chooses the lanes; always has small nests as many as large ones.
+func (n *nest) collapse(always bool) {
 	all := n.accesses()
 	st := make([][]int, len(all))
 	for k, a := range all {
@@ -63,7 +64,7 @@ func (n *nest) collapse(align int, always bool) {
 	}
 	last := len(dims) - 1
 	few := func() bool { return !always && product(dims)/n.lanes < 1<<15 } // then more threads are better than wide ones
-	for n.lanes = max(1, align/size); n.lanes > 1 && (few() || !n.fits(all, align)); n.lanes /= 2 {
+	for n.lanes = kernels.PlaceAlign / size; n.lanes > 1 && (few() || !n.fits(all)); n.lanes /= 2 {
 	}
 	n.dims[last] /= n.lanes
 	for _, a := range all {
@@ -78,7 +79,7 @@ func (n *nest) eachLast() bool {
 }
 
 // fits says that whole groups of lanes lie along the last axis of everything, aligned.
-func (n *nest) fits(all []*access, align int) bool {
+func (n *nest) fits(all []*access) bool {
 	last := len(n.dims) - 1
 	if n.dims[last]%n.lanes != 0 {
 		return false
@@ -87,7 +88,7 @@ func (n *nest) fits(all []*access, align int) bool {
 		if a.last() != 1 {
 			continue
 		}
-		if a.at.Off%min(align, n.lanes*a.dtype.Size()) != 0 {
+		if a.at.Off%(n.lanes*a.dtype.Size()) != 0 {
 			return false
 		}
 		for _, s := range a.st[:last] {

@@ -18,7 +18,7 @@ type rig struct {
 	like writer
 }
 
-// newRig is a device whose operands and results lie at multiples of like.align, and no better.
+// newRig is a device whose kernels are written as by a writer like this one.
 func newRig(t testing.TB, like writer) *device.Accelerator {
 	g, err := cuda.NewGPU(ptx.New(ptx.Config{Races: true}))
 	require.NoError(t, err)
@@ -58,20 +58,20 @@ type prepared struct {
 	names []string
 }
 
-// Run runs on copies that lie no better than the case says, and copies back.
+// Run runs on copies that lie no better than places do, and copies back.
 func (p *prepared) Run(outs, ins []*device.Buffer) error {
-	s, d, shift := p.r.Compute(), p.r.Driver(), uintptr(p.r.like.align%16)
+	s, d := p.r.Compute(), p.r.Driver()
 	var errs []error
 	var taken []uintptr
 	take := func(n int) uintptr {
-		at, err := d.Alloc(n + 16)
+		at, err := d.Alloc(n + kernels.PlaceAlign)
 		errs, taken = append(errs, err), append(taken, at)
 		return at
 	}
 	at := map[*device.Buffer]uintptr{}
 	for _, b := range slices.Concat(ins, outs) {
 		if _, there := at[b]; !there && b.Len() > 0 {
-			at[b] = take(b.Len()) + shift
+			at[b] = take(b.Len()) + kernels.PlaceAlign
 			errs = append(errs, s.Copy(at[b], b.Addr(), b.Len()))
 		}
 	}

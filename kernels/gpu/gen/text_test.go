@@ -23,7 +23,7 @@ func float(s ...int) kernels.Type { return kernels.Type{Dtype: device.Float32, S
 func TestTextsAreAsReviewed(t *testing.T) {
 	for name, c := range map[string]Case{
 		"bias":      {Instr: kernels.Binary{Fn: kernels.Add}, In: []kernels.Type{float(64, 1024), float(1024)}},
-		"exp":       {Instr: kernels.Unary{Fn: kernels.Exp}, In: []kernels.Type{{Dtype: device.Float32, Shape: device.Shape{1023}}}, Align: 8},
+		"exp":       {Instr: kernels.Unary{Fn: kernels.Exp}, In: []kernels.Type{{Dtype: device.Float32, Shape: device.Shape{1023}}}},
 		"rows":      {Instr: kernels.Reduce{Fn: kernels.Mean, Axes: []int{1}}, In: []kernels.Type{float(4096, 64)}},
 		"columns":   {Instr: kernels.Reduce{Fn: kernels.Sum, Axes: []int{0}}, In: []kernels.Type{float(4096, 64)}},
 		"all":       {Instr: kernels.Reduce{Fn: kernels.Max}, In: []kernels.Type{float(1 << 20)}},
@@ -48,7 +48,7 @@ func TestEqualCasesHaveEqualCodeAndEqualKeys(t *testing.T) {
 	keys := map[string]Code{}
 	for range soak.Cases(300) {
 		i, in := kerneltest.Case(r, families[r.IntN(len(families))])
-		c := Case{Instr: i, Align: 8 << r.IntN(2)}
+		c := Case{Instr: i}
 		for _, x := range in {
 			c.In = append(c.In, x.Type)
 		}

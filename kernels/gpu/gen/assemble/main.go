@@ -47,7 +47,7 @@ func sample(n int) (ks []gen.Kernel, err error) {
 			for k, x := range in {
 				types[k] = x.Type
 			}
-			code, err := gen.Case{Instr: i, In: types, Align: 8 << r.IntN(2)}.Code()
+			code, err := gen.Case{Instr: i, In: types}.Code()
 			if errors.Is(err, gen.ErrUnknown) {
 				continue
 			}
