@@ -52,8 +52,12 @@ func program(r *rand.Rand) string {
 				line("mov.u32 %%c%d, %d", at, r.IntN(4))
 				line("and.b32 %%t%d, %s, 3", temp, value())
 				line("add.u32 %%c%d, %%c%d, %%t%d", at, at, temp)
-				temp++
+				carried := temp + 1 // lives around the loop, but is seen at its beginning alone
+				line("mov.u32 %%t%d, %s", carried, value())
+				temp += 2
 				fmt.Fprintf(&b, "L%d:\n", at)
+				line("add.u32 %%t%d, %%t%d, 77", carried, carried)
+				line("xor.b32 %s, %s, %%t%d", value(), value(), carried)
 				body(depth - 1)
 				line("sub.u32 %%c%d, %%c%d, 1", at, at)
 				line("setp.gt.s32 %%p3, %%c%d, 0", at)

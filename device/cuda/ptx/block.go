@@ -82,6 +82,7 @@ func (b *block) reset() {
 		w.live = w.born
 		w.strands = append(w.strands[:0], strand{m: w.live})
 		w.epoch++
+		w.async, w.groups = w.async[:0], [32]int{}
 		w.last = &b.m.nowhere
 		for _, s := range b.k.special {
 			b.special(w, s)

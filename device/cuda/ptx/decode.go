@@ -63,6 +63,8 @@ func (c *compiler) plain(s *stmt) (exec, error) {
 		return c.store(s)
 	case "atom", "red":
 		return c.atomic(s)
+	case "cp":
+		return c.async(s)
 	case "cvta":
 		return c.cvta(s)
 	case "isspacep":

@@ -52,9 +52,10 @@ func TestAnInstructionThatIsNotUnderstoodIsNamedWithItsLine(t *testing.T) {
 }
 
 func FuzzLoad(f *testing.F) {
-	for _, s := range texts(f) {
-		f.Add(s)
-	}
+	all := texts(f)
+	f.Add(all["warps"]) // the others are large, and slow
+	f.Add(all["matrix80"])
+	f.Add(whole(".const .align 4 .b8 t[4] = {1, 0xFF, -3};\n.entry k(.param .align 8 .b8 p[16]) .maxntid 32, 1, 1 { .reg .pred %p<2>; .local .b32 x; @!%p1 bra A; A: }"))
 	f.Add(whole(".func f() { call f, (); ret; } .entry k() { call f, (); }"))
 	f.Add(whole(".func f() { } .func g() { call f; call f; } .entry k() { call g; }"))
 	f.Fuzz(func(_ *testing.T, text string) {

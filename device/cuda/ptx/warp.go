@@ -34,8 +34,10 @@ type warp struct {
 	live    uint32 // and those that have not ended
 	pc      int32  // of the instruction that runs
 	strands []strand
-	last    *alloc // that was found last
-	epoch   uint32 // counts what orders the accesses of a warp's lanes to shared memory
+	last    *alloc   // that was found last
+	async   []copied // copies under way
+	groups  [32]int  // of copies that each lane has committed
+	epoch   uint32   // counts what orders the accesses of a warp's lanes to shared memory
 
 }
 

@@ -20,6 +20,10 @@ func (c *compiler) together(s *stmt, o *op) (err error) {
 		o.run, err = c.match(s, o)
 	case "redux":
 		o.run, err = c.redux(s, o)
+	case "mma":
+		o.run, err = c.mma(s)
+	case "ldmatrix":
+		o.run, err = c.ldmatrix(s)
 	default:
 		return errUnknown
 	}

@@ -1,0 +1,143 @@
+package ptx
+
+import (
+	"errors"
+	"math"
+	"unsafe"
+)
+
+// mma compiles mma.sync.m16n8kK.row.col.f32.T.T.f32 on bf16, f16 and tf32. A product is exact and so is a sum of them, in float64; a GPU may
+// round in between.
+func (c *compiler) mma(s *stmt) (exec, error) {
+	k := map[string]int{"m16n8k4": 4, "m16n8k8": 8, "m16n8k16": 16}[s.oneOf("m16n8k4", "m16n8k8", "m16n8k16")]
+	ts := s.types()
+	f32 := typ{kind: 'f', size: 4}
+	if k == 0 || len(ts) != 4 || ts[0] != f32 || ts[3] != f32 || ts[1] != ts[2] || !s.has("row") || !s.has("col") || len(s.args) != 4 {
+		return nil, errUnknown
+	}
+	t := ts[1]
+	in := typ{kind: 'b', size: 4}
+	each := 4 / t.size // elements of a register
+	if each == 1 && (t.kind != 't' || k == 16) || each == 2 && k == 4 || t.pair || t.size == 8 {
+		return nil, errUnknown
+	}
+	d, err := c.fragment(s.args[0], 4, in, true)
+	if err != nil {
+		return nil, err
+	}
+	a, err := c.fragment(s.args[1], k/2/each, in, false)
+	if err != nil {
+		return nil, err
+	}
+	b, err := c.fragment(s.args[2], k/4/each, in, false)
+	if err != nil {
+		return nil, err
+	}
+	sum, err := c.fragment(s.args[3], 4, f32, false)
+	if err != nil {
+		return nil, err
+	}
+	read := reader(t)
+	part := func(v uint64, e int) float64 { return read(v >> (16 * e)) }
+	if each == 1 {
+		part = func(v uint64, _ int) float64 { return read(v &^ 0x1fff) } // the last 13 bits do not count
+	}
+	return func(w *warp, m uint32) {
+		if m != full {
+			w.failAt(w.live, 0, "a product of matrices by a part of a warp")
+			return
+		}
+		var x [16][16]float64
+		var y [8][16]float64 // by columns
+		for l := range 32 {
+			group, in := l>>2, l&3
+			for r, reg := range a {
+				for e := range each {
+					x[group+8*(r&1)][in*each+e+(r>>1)*4*each] = part(w.r[reg][l], e)
+				}
+			}
+			for r, reg := range b {
+				for e := range each {
+					y[group][in*each+e+r*4*each] = part(w.r[reg][l], e)
+				}
+			}
+		}
+		for l := range 32 {
+			var out [4]float32
+			for i, reg := range sum {
+				row, col := &x[l>>2+8*(i>>1)], &y[2*(l&3)+i&1]
+				v := float64(at[float32](&w.r[reg], l))
+				for j := range k {
+					v += row[j] * col[j]
+				}
+				out[i] = float32(v)
+			}
+			for i, reg := range d {
+				w.r[reg][l] = uint64(math.Float32bits(out[i]))
+			}
+		}
+	}, nil
+}
+
+// fragment gives the registers of a part of a matrix.
+func (c *compiler) fragment(o operand, n int, t typ, out bool) ([]int, error) {
+	if len(elements(o)) != n {
+		return nil, errors.New("a part of a matrix has other registers")
+	}
+	regs := make([]int, n)
+	for k, e := range elements(o) {
+		var err error
+		if out {
+			regs[k], err = c.out(e)
+		} else {
+			regs[k], err = c.in(e, t)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return regs, nil
+}
+
+// ldmatrix compiles the load of matrices of 8 by 8 of 16 bits; 8 lanes each tell where a matrix has its rows.
+func (c *compiler) ldmatrix(s *stmt) (exec, error) {
+	n := map[string]int{"x1": 1, "x2": 2, "x4": 4}[s.oneOf("x1", "x2", "x4")]
+	if n == 0 || !s.has("m8n8") || !s.has("b16") || len(s.args) != 2 {
+		return nil, errUnknown
+	}
+	d, err := c.fragment(s.args[0], n, typ{}, true)
+	if err != nil {
+		return nil, err
+	}
+	a, err := c.addressOf(s, s.args[1], 8)
+	if err != nil {
+		return nil, err
+	}
+	if a.space != shared && a.space != generic {
+		return nil, errUnknown
+	}
+	trans := s.has("trans")
+	return func(w *warp, m uint32) {
+		if m != full {
+			w.failAt(w.live, 0, "a load of matrices by a part of a warp")
+			return
+		}
+		var rows [32]*[8]uint16
+		for l := range 8 * n {
+			p := w.at(&a, l)
+			if p == nil {
+				return
+			}
+			rows[l] = (*[8]uint16)(unsafe.Pointer(p))
+		}
+		for k, reg := range d {
+			for l := range 32 {
+				lo, hi := rows[8*k+l>>2][2*(l&3)], rows[8*k+l>>2][2*(l&3)+1]
+				if trans {
+					lo, hi = rows[8*k+2*(l&3)][l>>2], rows[8*k+2*(l&3)+1][l>>2]
+				}
+				w.r[reg][l] = uint64(hi)<<16 | uint64(lo)
+			}
+		}
+	}, nil
+}
