@@ -63,8 +63,9 @@ func (b *blas) failed(op string, code int, text string) error {
 	if code < C.WEFT_LT {
 		return failure(op, code, text)
 	}
-	e := &cuda.Error{Op: op, Code: code - C.WEFT_LT, Text: text + ": cuBLASLt says " + C.GoString(C.weft_lt_status(b.lt, C.int(code)))}
-	switch e.Code {
+	status := code - C.WEFT_LT
+	e := &cuda.Error{Op: op, Text: fmt.Sprintf("%s: cuBLASLt says %s (%d)", text, C.GoString(C.weft_lt_status(b.lt, C.int(code))), status)}
+	switch status {
 	case 1:
 		e.Err = cuda.ErrNoLibrary
 		e.Text += "; its version must be one that the driver serves"

@@ -13,7 +13,21 @@ import (
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
+	"github.com/weft-project/weft/device/cuda/cudatest"
+	"github.com/weft-project/weft/device/cuda/native"
 )
+
+func TestTheDriverIsADriver(t *testing.T) {
+	cudatest.Run(t, cudatest.Suite{
+		Open: func(t *testing.T) cuda.Driver {
+			t.Cleanup(gpu.Mend)
+			d, err := native.Open(0)
+			require.NoError(t, err)
+			return d
+		},
+		Faults: true,
+	})
+}
 
 func TestPTXRunsOverTheDriversMemory(t *testing.T) {
 	text, err := os.ReadFile("../ptx/testdata/basic.ptx")
