@@ -10,6 +10,7 @@ import (
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/kernels/gpu/gputest"
 )
 
 var where = Define("where", func(_ context.Context, x *autodiff.Tensor) (device.ID, error) { return x.Device(), nil })
@@ -20,22 +21,23 @@ var twice = Define("twice", func(_ context.Context, x *autodiff.Tensor) (*autodi
 
 var stray = Define("stray", func(c context.Context, _ int) (*autodiff.Tensor, error) {
 	w, _ := FromContext(c)
-	dev, err := w.Devices().Get(device.Sim(2))
+	ids := w.Devices().IDs()
+	dev, err := w.Devices().Get(ids[len(ids)-1]) // which no map names
 	if err != nil {
 		return nil, err
 	}
 	return autodiff.To(autodiff.Rand(2), dev), nil
 })
 
-// accelerated gives each of two workers accelerators, worker0's sim:0 mapped to worker1's sim:1.
-func accelerated(t *testing.T, network bool) []*Worker {
+// accelerated gives each of two workers accelerators, worker0's first mapped to worker1's second.
+func accelerated(t *testing.T, k gputest.Kind, network bool) []*Worker {
 	change := func(i int, cfg *Config) {
 		cfg.Functions = []Function{where, twice, stray}
 		if i == 0 {
-			cfg.Devices = []device.Device{device.NewSim(device.SimConfig{}), device.NewSim(device.SimConfig{Index: 3})}
-			cfg.DeviceMaps = map[string]device.Map{"worker1": {device.Sim(0): device.Sim(1)}}
+			cfg.Devices = []device.Device{k.Make(t, 0, 0), k.Make(t, 3, 0)}
+			cfg.DeviceMaps = map[string]device.Map{"worker1": {k.ID(0): k.ID(1)}}
 		} else {
-			cfg.Devices = []device.Device{device.NewSim(device.SimConfig{Index: 1}), device.NewSim(device.SimConfig{Index: 2})}
+			cfg.Devices = []device.Device{k.Make(t, 1, 0), k.Make(t, 2, 0)}
 		}
 	}
 	if network {
@@ -52,94 +54,102 @@ func simOf(t *testing.T, w *Worker, i int) device.Device {
 }
 
 func TestTensorsLandWhereTheMapSaysAndResultsAndGradientsTakeTheWayBack(t *testing.T) {
-	for name, quic := range map[string]bool{"simnet": false, "quic": true} {
-		t.Run(name, func(t *testing.T) {
-			ws := accelerated(t, quic)
-			x := autodiff.To(autodiff.New([]float32{1, 2, 3}), simOf(t, ws[0], 0)).RequireGrad()
-			require.NoError(t, x.Err())
-			require.NoError(t, ws[0].Pass(t.Context(), func(c context.Context) error {
-				id, err := where.Call(ctx.NoGrad(c), "worker1", x)
-				require.NoError(t, err)
-				require.Equal(t, device.Sim(1), id)
-				y, err := twice.Call(c, "worker1", x)
-				require.NoError(t, err)
-				require.Equal(t, device.Sim(0), y.Device())
-				require.NotZero(t, simOf(t, ws[1], 1).Stats().Live)
-				require.NoError(t, ctx.Backward(c, autodiff.Sum(y)))
-				grads, err := ctx.Gradients(c)
-				require.NoError(t, err)
-				require.Equal(t, device.Sim(0), grads[x].Device())
-				got, err := autodiff.Values[float32](grads[x])
-				require.NoError(t, err)
-				require.Equal(t, []float32{2, 2, 2}, got)
-				return nil
-			}))
-			require.NoError(t, ws[0].Settle(t.Context()))
-			eventually(t, "all buffers are released", func() bool { // a handler may hold its answer a moment longer than the caller waits
-				return simOf(t, ws[0], 0).Stats().Live == 0 && simOf(t, ws[1], 1).Stats().Live == 0
+	gputest.Each(t, func(t *testing.T, k gputest.Kind) {
+		for name, quic := range map[string]bool{"simnet": false, "quic": true} {
+			t.Run(name, func(t *testing.T) {
+				ws := accelerated(t, k, quic)
+				x := autodiff.To(autodiff.New([]float32{1, 2, 3}), deviceOf(t, ws[0], k.ID(0))).RequireGrad()
+				require.NoError(t, x.Err())
+				require.NoError(t, ws[0].Pass(t.Context(), func(c context.Context) error {
+					id, err := where.Call(ctx.NoGrad(c), "worker1", x)
+					require.NoError(t, err)
+					require.Equal(t, k.ID(1), id)
+					y, err := twice.Call(c, "worker1", x)
+					require.NoError(t, err)
+					require.Equal(t, k.ID(0), y.Device())
+					require.NotZero(t, deviceOf(t, ws[1], k.ID(1)).Stats().Live)
+					require.NoError(t, ctx.Backward(c, autodiff.Sum(y)))
+					grads, err := ctx.Gradients(c)
+					require.NoError(t, err)
+					require.Equal(t, k.ID(0), grads[x].Device())
+					got, err := autodiff.Values[float32](grads[x])
+					require.NoError(t, err)
+					require.Equal(t, []float32{2, 2, 2}, got)
+					return nil
+				}))
+				require.NoError(t, ws[0].Settle(t.Context()))
+				eventually(t, "all buffers are released", func() bool { // a handler may hold its answer a moment longer than the caller waits
+					return deviceOf(t, ws[0], k.ID(0)).Stats().Live == 0 && deviceOf(t, ws[1], k.ID(1)).Stats().Live == 0
+				})
 			})
-		})
-	}
+		}
+	})
 }
 
 func TestAReferencesTensorsTakeTheReversedMapHome(t *testing.T) {
-	ws := accelerated(t, false)
-	c := ws[0].Context(t.Context())
-	x := autodiff.To(autodiff.New([]float32{1, 2}), simOf(t, ws[0], 0))
-	r := twice.Remote(c, "worker1", x)
-	y, err := r.ToHere(c)
-	require.NoError(t, err)
-	require.Equal(t, device.Sim(0), y.Device())
-	got, err := autodiff.Values[float32](y)
-	require.NoError(t, err)
-	require.Equal(t, []float32{2, 4}, got)
-	r.Release()
+	gputest.Each(t, func(t *testing.T, k gputest.Kind) {
+		ws := accelerated(t, k, false)
+		c := ws[0].Context(t.Context())
+		x := autodiff.To(autodiff.New([]float32{1, 2}), deviceOf(t, ws[0], k.ID(0)))
+		r := twice.Remote(c, "worker1", x)
+		y, err := r.ToHere(c)
+		require.NoError(t, err)
+		require.Equal(t, k.ID(0), y.Device())
+		got, err := autodiff.Values[float32](y)
+		require.NoError(t, err)
+		require.Equal(t, []float32{2, 4}, got)
+		r.Release()
+	})
 }
 
 func TestAnUnmappedDeviceIsAnImmediateErrorAndTheNextCallWorks(t *testing.T) {
-	ws := accelerated(t, false)
-	c := ws[0].Context(t.Context())
-	for range 3 {
-		_, err := twice.Call(c, "worker1", autodiff.To(autodiff.Rand(2), simOf(t, ws[0], 3)))
-		require.ErrorIs(t, err, device.ErrBadMap)
-		require.ErrorContains(t, err, "sim:3")
-		_, err = stray.Call(c, "worker1", 0)
-		require.ErrorIs(t, err, device.ErrBadMap)
-		require.ErrorContains(t, err, "sim:2")
-		require.ErrorContains(t, err, "worker1")
-		require.ErrorIs(t, twice.Remote(c, "worker1", autodiff.To(autodiff.Rand(2), simOf(t, ws[0], 3))).Ready(c), device.ErrBadMap)
-		y, err := twice.Call(c, "worker1", autodiff.New([]float32{4}))
-		require.NoError(t, err)
-		require.Equal(t, device.ID{}, y.Device())
-	}
-	_, err := twice.Call(ws[1].Context(t.Context()), "worker0", autodiff.To(autodiff.Rand(2), simOf(t, ws[1], 1)))
-	require.ErrorIs(t, err, device.ErrBadMap, "a map is for calls of its own worker")
-	require.ErrorContains(t, err, "calls from worker1 to worker0 use {}, answers to calls from worker0 the reverse of its map, {sim:1→sim:0}")
+	gputest.Each(t, func(t *testing.T, k gputest.Kind) {
+		ws := accelerated(t, k, false)
+		c := ws[0].Context(t.Context())
+		for range 3 {
+			_, err := twice.Call(c, "worker1", autodiff.To(autodiff.Rand(2), deviceOf(t, ws[0], k.ID(3))))
+			require.ErrorIs(t, err, device.ErrBadMap)
+			require.ErrorContains(t, err, k.ID(3).String())
+			_, err = stray.Call(c, "worker1", 0)
+			require.ErrorIs(t, err, device.ErrBadMap)
+			require.ErrorContains(t, err, k.ID(2).String())
+			require.ErrorContains(t, err, "worker1")
+			require.ErrorIs(t, twice.Remote(c, "worker1", autodiff.To(autodiff.Rand(2), deviceOf(t, ws[0], k.ID(3)))).Ready(c), device.ErrBadMap)
+			y, err := twice.Call(c, "worker1", autodiff.New([]float32{4}))
+			require.NoError(t, err)
+			require.Equal(t, device.ID{}, y.Device())
+		}
+		_, err := twice.Call(ws[1].Context(t.Context()), "worker0", autodiff.To(autodiff.Rand(2), deviceOf(t, ws[1], k.ID(1))))
+		require.ErrorIs(t, err, device.ErrBadMap, "a map is for calls of its own worker")
+		require.ErrorContains(t, err, "calls from worker1 to worker0 use {}, answers to calls from worker0 the reverse of its map, {"+k.ID(1).String()+"→"+k.ID(0).String()+"}")
+	})
 }
 
 func TestACalleeWithoutMemoryAnswersSoAndLivesOn(t *testing.T) {
-	ws := sim(t, 2, func(i int, cfg *Config) {
-		cfg.Functions = []Function{where}
-		cfg.Devices = []device.Device{device.NewSim(device.SimConfig{Bytes: []int64{0, 4096}[i]})}
-		if i == 0 {
-			cfg.DeviceMaps = map[string]device.Map{"worker1": {device.Sim(0): device.Sim(0)}}
-		}
+	gputest.Each(t, func(t *testing.T, k gputest.Kind) {
+		ws := sim(t, 2, func(i int, cfg *Config) {
+			cfg.Functions = []Function{where}
+			cfg.Devices = []device.Device{k.Make(t, 0, []int{0, 4096}[i])}
+			if i == 0 {
+				cfg.DeviceMaps = map[string]device.Map{"worker1": {k.ID(0): k.ID(0)}}
+			}
+		})
+		c := ws[0].Context(t.Context())
+		_, err := where.Call(c, "worker1", autodiff.To(autodiff.Rand(5000), deviceOf(t, ws[0], k.ID(0))))
+		require.ErrorIs(t, err, device.ErrMemory)
+		require.NotErrorIs(t, err, ErrProtocol)
+		id, err := where.Call(c, "worker1", autodiff.To(autodiff.Rand(5), deviceOf(t, ws[0], k.ID(0))))
+		require.NoError(t, err)
+		require.Equal(t, k.ID(0), id)
 	})
-	c := ws[0].Context(t.Context())
-	_, err := where.Call(c, "worker1", autodiff.To(autodiff.Rand(5000), simOf(t, ws[0], 0)))
-	require.ErrorIs(t, err, device.ErrMemory)
-	require.NotErrorIs(t, err, ErrProtocol)
-	id, err := where.Call(c, "worker1", autodiff.To(autodiff.Rand(5), simOf(t, ws[0], 0)))
-	require.NoError(t, err)
-	require.Equal(t, device.Sim(0), id)
 }
 
 // mapped is a world where worker0 maps devices to a worker, which may be itself.
-func mapped(t *testing.T, to string, m device.Map, fns ...Function) []*Worker {
+func mapped(t *testing.T, k gputest.Kind, to string, m device.Map, fns ...Function) []*Worker {
 	t.Helper()
 	return sim(t, 2, func(i int, cfg *Config) {
 		cfg.Functions = fns
-		cfg.Devices = []device.Device{device.NewSim(device.SimConfig{}), device.NewSim(device.SimConfig{Index: 1})}
+		cfg.Devices = []device.Device{k.Make(t, 0, 0), k.Make(t, 1, 0)}
 		if i == 0 {
 			cfg.DeviceMaps = map[string]device.Map{to: m}
 		}
@@ -147,58 +157,62 @@ func mapped(t *testing.T, to string, m device.Map, fns ...Function) []*Worker {
 }
 
 func TestEveryAcceleratorCanBeMappedToEveryOtherBesideTheHost(t *testing.T) {
-	type two struct{ Mapped, Host *autodiff.Tensor }
-	places := Define("places", func(_ context.Context, in two) ([]device.ID, error) {
-		return []device.ID{in.Mapped.Device(), in.Host.Device()}, nil
-	})
-	doubled := Define("doubled", func(_ context.Context, in two) (two, error) {
-		return two{autodiff.Scale(in.Mapped, 2), autodiff.Scale(in.Host, 2)}, nil
-	})
-	for _, to := range []string{"worker0", "worker1"} {
-		for _, pair := range [][2]device.ID{
-			{{}, {}}, {device.Sim(0), device.Sim(0)}, {device.Sim(0), device.Sim(1)}, {device.Sim(1), device.Sim(0)}, {device.Sim(1), device.Sim(1)},
-		} {
-			src, dst := pair[0], pair[1]
-			t.Run(fmt.Sprintf("%v/%v/%s", src, dst, to), func(t *testing.T) {
-				ws := mapped(t, to, device.Map{src: dst}, places, doubled)
-				c := ws[0].Context(t.Context())
-				in := two{autodiff.To(autodiff.New([]float32{1, 2}), deviceOf(t, ws[0], src)), autodiff.New([]float32{3})}
-				got, err := places.Call(c, to, in)
-				require.NoError(t, err)
-				require.Equal(t, []device.ID{dst, {}}, got)
-				out, err := doubled.Call(c, to, in)
-				require.NoError(t, err)
-				require.Equal(t, src, out.Mapped.Device())
-				require.Equal(t, device.ID{}, out.Host.Device())
-				values, err := autodiff.Values[float32](out.Mapped)
-				require.NoError(t, err)
-				require.Equal(t, []float32{2, 4}, values)
-			})
+	gputest.Each(t, func(t *testing.T, k gputest.Kind) {
+		type two struct{ Mapped, Host *autodiff.Tensor }
+		places := Define("places", func(_ context.Context, in two) ([]device.ID, error) {
+			return []device.ID{in.Mapped.Device(), in.Host.Device()}, nil
+		})
+		doubled := Define("doubled", func(_ context.Context, in two) (two, error) {
+			return two{autodiff.Scale(in.Mapped, 2), autodiff.Scale(in.Host, 2)}, nil
+		})
+		for _, to := range []string{"worker0", "worker1"} {
+			for _, pair := range [][2]device.ID{
+				{{}, {}}, {k.ID(0), k.ID(0)}, {k.ID(0), k.ID(1)}, {k.ID(1), k.ID(0)}, {k.ID(1), k.ID(1)},
+			} {
+				src, dst := pair[0], pair[1]
+				t.Run(fmt.Sprintf("%v/%v/%s", src, dst, to), func(t *testing.T) {
+					ws := mapped(t, k, to, device.Map{src: dst}, places, doubled)
+					c := ws[0].Context(t.Context())
+					in := two{autodiff.To(autodiff.New([]float32{1, 2}), deviceOf(t, ws[0], src)), autodiff.New([]float32{3})}
+					got, err := places.Call(c, to, in)
+					require.NoError(t, err)
+					require.Equal(t, []device.ID{dst, {}}, got)
+					out, err := doubled.Call(c, to, in)
+					require.NoError(t, err)
+					require.Equal(t, src, out.Mapped.Device())
+					require.Equal(t, device.ID{}, out.Host.Device())
+					values, err := autodiff.Values[float32](out.Mapped)
+					require.NoError(t, err)
+					require.Equal(t, []float32{2, 4}, values)
+				})
+			}
 		}
-	}
+	})
 }
 
 func TestTheHostMayBeMappedToAnAcceleratorAndBack(t *testing.T) {
-	for name, m := range map[string]device.Map{
-		"host to accelerator": {{}: device.Sim(1)}, "swapped": {{}: device.Sim(0), device.Sim(0): {}},
-		"in a circle": {{}: device.Sim(0), device.Sim(0): device.Sim(1), device.Sim(1): {}},
-	} {
-		for _, to := range []string{"worker0", "worker1"} {
-			t.Run(name+"/"+to, func(t *testing.T) {
-				ws := mapped(t, to, m, where, twice)
-				c := ws[0].Context(t.Context())
-				for src, dst := range m {
-					x := autodiff.To(autodiff.New([]float32{1, 2}), deviceOf(t, ws[0], src))
-					got, err := where.Call(c, to, x)
-					require.NoError(t, err)
-					require.Equal(t, dst, got)
-					y, err := twice.Call(c, to, x)
-					require.NoError(t, err)
-					require.Equal(t, src, y.Device())
-				}
-			})
+	gputest.Each(t, func(t *testing.T, k gputest.Kind) {
+		for name, m := range map[string]device.Map{
+			"host to accelerator": {{}: k.ID(1)}, "swapped": {{}: k.ID(0), k.ID(0): {}},
+			"in a circle": {{}: k.ID(0), k.ID(0): k.ID(1), k.ID(1): {}},
+		} {
+			for _, to := range []string{"worker0", "worker1"} {
+				t.Run(name+"/"+to, func(t *testing.T) {
+					ws := mapped(t, k, to, m, where, twice)
+					c := ws[0].Context(t.Context())
+					for src, dst := range m {
+						x := autodiff.To(autodiff.New([]float32{1, 2}), deviceOf(t, ws[0], src))
+						got, err := where.Call(c, to, x)
+						require.NoError(t, err)
+						require.Equal(t, dst, got)
+						y, err := twice.Call(c, to, x)
+						require.NoError(t, err)
+						require.Equal(t, src, y.Device())
+					}
+				})
+			}
 		}
-	}
+	})
 }
 
 func deviceOf(t *testing.T, w *Worker, id device.ID) device.Device {

@@ -1,0 +1,2 @@
+// Package gputest runs tests on every kind of accelerator that there is without a GPU.
+package gputest
