@@ -12,6 +12,8 @@ import (
 	"github.com/weft-project/weft/autodiff/nn"
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/device/cuda"
+	"github.com/weft-project/weft/device/cuda/cudatest"
 	"github.com/weft-project/weft/kernels/gpu/gputest"
 	"github.com/weft-project/weft/rpc"
 )
@@ -241,6 +243,63 @@ func TestACalleesAcceleratorWithoutMemoryFailsTheBackwardWithItsNameAndThePassGo
 			w.pass(t, 0, func(c context.Context) {
 				require.NoError(t, ctx.Backward(c, autodiff.Sum(must(mul.Call(c, "worker1", pair{x, x})))))
 			})
+		}, mul)
+	})
+}
+
+// wild has a kernel write where nothing lies.
+func wild(d device.Device) error {
+	g := d.(*device.Accelerator).Memory().(interface{ Driver() cuda.Driver }).Driver()
+	m, err := g.Load(cudatest.Kernels())
+	if err != nil {
+		return err
+	}
+	f, err := m.Func("weft_wild", 0)
+	if err != nil {
+		return err
+	}
+	s, err := g.Stream()
+	if err != nil {
+		return err
+	}
+	var l cuda.List
+	l.Add(f, [3]uint32{1, 1, 1}, [3]uint32{1, 1, 1}, 0)
+	l.U32(1)
+	return s.Run(&l)
+}
+
+func TestAFaultOfAKernelLosesItsDeviceAndNothingElse(t *testing.T) {
+	gputest.EachGPU(t, func(t *testing.T, k gputest.Kind) {
+		mul := mulFn()
+		m := device.Map{k.ID(0): k.ID(0), k.ID(1): k.ID(1)}
+		bubbleWith(t, 2, delays, accelerated(t, k, m), func(t *testing.T, w *world) {
+			var x [2]*autodiff.Tensor
+			for i := range x {
+				x[i] = on(k, w.ws[0], i, ones(4)).Detach().RequireGrad()
+			}
+			w.pass(t, 0, func(c context.Context) {
+				var ys [2]*autodiff.Tensor
+				for i := range ys {
+					ys[i] = must(mul.Call(c, "worker1", pair{x[i], x[i]}))
+				}
+				_ = wild(must(w.ws[1].Devices().Get(k.ID(0)))) // a late GPU tells later
+				err := ctx.Backward(c, autodiff.Sum(ys[0]), autodiff.Sum(ys[1]))
+				require.ErrorIs(t, err, device.ErrLost)
+				require.ErrorContains(t, err, "worker1")
+				require.ErrorContains(t, err, "device "+k.ID(0).String())
+				require.Empty(t, must(ctx.Gradients(c)), "the pass has failed everywhere")
+			})
+			w.pass(t, 0, func(c context.Context) {
+				_, err := mul.Call(c, "worker1", pair{x[0], x[0]})
+				require.ErrorIs(t, err, device.ErrLost)
+				require.NoError(t, ctx.Backward(c, autodiff.Sum(must(mul.Call(c, "worker1", pair{x[1], x[1]})))))
+				require.Len(t, must(ctx.Gradients(c)), 1)
+			})
+			for _, at := range []int{0, 1} { // worker0's are all there
+				y, err := autodiff.Values[float64](home(autodiff.Scale(x[at], 2)))
+				require.NoError(t, err)
+				require.Equal(t, []float64{2, 2, 2, 2}, y)
+			}
 		}, mul)
 	})
 }

@@ -20,17 +20,22 @@ type Kind struct {
 	Make func(t testing.TB, i, bytes int) device.Device
 }
 
-// Each runs a test with every kind: accelerators that only lie apart from the host, and GPUs as the interpreter has them, whose work is done
-// at once, or as late as may be.
+// Each runs a test with every kind: accelerators that only lie apart from the host, and the GPUs of EachGPU.
 func Each(t *testing.T, run func(t *testing.T, k Kind)) {
 	sim := func(_ testing.TB, i, bytes int) device.Device {
 		return device.NewSim(device.SimConfig{Index: i, Bytes: int64(bytes)})
 	}
+	t.Run("sim", func(t *testing.T) { run(t, Kind{"sim", device.Sim, sim}) })
+	EachGPU(t, run)
+}
+
+// EachGPU runs a test with GPUs as the interpreter has them, whose work is done at once, or as late as may be.
+func EachGPU(t *testing.T, run func(t *testing.T, k Kind)) {
 	gpus := func(t testing.TB, i, bytes int) device.Device { return GPU(t, i, ptx.Config{Bytes: bytes}) }
 	late := func(t testing.TB, i, bytes int) device.Device {
 		return GPU(t, i, ptx.Config{Bytes: bytes, Late: rand.New(rand.NewPCG(uint64(i), 3))})
 	}
-	for _, k := range []Kind{{"sim", device.Sim, sim}, {"gpu", device.CUDA, gpus}, {"late gpu", device.CUDA, late}} {
+	for _, k := range []Kind{{"gpu", device.CUDA, gpus}, {"late gpu", device.CUDA, late}} {
 		t.Run(k.Name, func(t *testing.T) { run(t, k) })
 	}
 }
