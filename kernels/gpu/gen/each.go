@@ -24,7 +24,7 @@ func (w *writer) parts(nests ...*nest) {
 		if units[k] == 0 {
 			continue
 		}
-		unroll := n.unroll(units[k])
+		unroll := n.unroll(w.large || units[k] >= 1<<18)
 		mine, next := (units[k]+threads*unroll-1)/(threads*unroll), ""
 		if len(nests) > 1 {
 			next = e.label()
@@ -43,9 +43,9 @@ func (w *writer) parts(nests ...*nest) {
 	w.add(e, blocks, 1, threads)
 }
 
-// unroll is how many groups of lanes a thread takes: more where there is little to compute, so that loads are under way together.
-func (n *nest) unroll(units int) int {
-	if units < 1<<18 || n.heavy > 60 || n.lanes > 1 && n.heavy > 30 || n.lanes*len(n.ins) > 16 {
+// unroll is how many groups of lanes a thread takes: more where there are many and little to compute, so that loads are under way together.
+func (n *nest) unroll(large bool) int {
+	if !large || n.heavy > 60 || n.lanes > 1 && n.heavy > 30 || n.lanes*len(n.ins) > 16 {
 		return 1
 	}
 	if n.lanes == 1 {

@@ -90,7 +90,7 @@ func TestFunctionsAreAccurate(t *testing.T) {
 	} {
 		t.Run(fn.String(), func(t *testing.T) {
 			for k, d := range []device.Dtype{device.Float32, device.Float64} {
-				n := soak.Cases(6000)
+				n := soak.Cases(3000)
 				x := kerneltest.New(d, device.Shape{n}, numbers(rand.New(rand.NewPCG(1, 1)), d, n)...)
 				in := []kerneltest.Tensor{x}
 				if fn == (kernels.Binary{Fn: kernels.GeluGrad}) {

@@ -86,7 +86,7 @@ func (c Case) Code() (Code, error) {
 type writer struct {
 	Code
 	wide  bool // tests: indices are wide even where they need not be
-	lanes bool // tests: threads take groups of elements even where there are few
+	large bool // tests: small tensors are treated as large ones
 }
 
 // instr writes an instruction.

@@ -41,12 +41,12 @@ func (n *nest) accesses() []*access {
 
 // shape joins a nest's axes, and chooses its lanes and how wide indices are.
 func (w *writer) shape(n *nest) {
-	n.collapse(w.lanes)
+	n.collapse(w.large)
 	n.wide = w.wide || n.most() > math.MaxInt32/2
 }
 
-// collapse joins axes, and chooses the lanes; always has small nests as many as large ones.
-func (n *nest) collapse(always bool) {
+// collapse joins axes, and chooses the lanes; large treats a small nest as a large one.
+func (n *nest) collapse(large bool) {
 	all := n.accesses()
 	st := make([][]int, len(all))
 	for k, a := range all {
@@ -63,7 +63,7 @@ func (n *nest) collapse(always bool) {
 		return
 	}
 	last := len(dims) - 1
-	few := func() bool { return !always && product(dims)/n.lanes < 1<<15 } // then more threads are better than wide ones
+	few := func() bool { return !large && product(dims)/n.lanes < 1<<15 } // then more threads are better than wide ones
 	for n.lanes = kernels.PlaceAlign / size; n.lanes > 1 && (few() || !n.fits(all)); n.lanes /= 2 {
 	}
 	n.dims[last] /= n.lanes
