@@ -79,8 +79,16 @@ func (c Case) Code() (Code, error) {
 	if err := w.instr(c.Instr, c.In, out); err != nil {
 		return Code{}, err
 	}
+	for _, k := range w.Kernels {
+		if len(k.Params) > maxParams {
+			return Code{}, fmt.Errorf("%w: %d operands and results; a kernel can have %d", ErrUnknown, len(k.Params), maxParams)
+		}
+	}
 	return w.Code, nil
 }
+
+// maxParams is how many addresses a kernel's parameters can be: 4 KiB of them.
+const maxParams = 512
 
 // writer gathers the kernels of a case.
 type writer struct {

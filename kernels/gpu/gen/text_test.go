@@ -94,6 +94,16 @@ func TestOtherInstructionsAndBadOperandsAreRefused(t *testing.T) {
 	require.ErrorIs(t, err, ErrUnknown)
 	_, err = Case{Instr: kernels.Binary{}, In: []kernels.Type{float(2), float(3)}}.Code()
 	require.ErrorIs(t, err, kernels.ErrOperands)
+	sum := kernels.Map{Shape: device.Shape{4}, Outs: []kernels.Out{{Reg: 2 * (maxParams - 1)}}}
+	in := []kernels.Type{float(4)}
+	for k := range maxParams - 1 {
+		in = append(in, float(4))
+		sum.Steps = append(sum.Steps, kernels.Step{Op: kernels.Binary{}, Args: [2]int{k + 1, maxParams + max(k-1, 0)}})
+	}
+	sum.Steps[0].Args[1] = 0
+	_, err = Case{Instr: sum, In: in}.Code()
+	require.ErrorIs(t, err, ErrUnknown)
+	require.ErrorContains(t, err, "513 operands")
 }
 
 func TestLargeTensorsHaveWideIndices(t *testing.T) {
