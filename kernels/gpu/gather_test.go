@@ -15,7 +15,7 @@ func TestRowsOfEqualIDsAreAddedUpHoweverManyThereAre(t *testing.T) {
 	eachFloat(t, func(t *testing.T, r *rand.Rand, d device.Dtype) {
 		g := machine(t)
 		for _, c := range []struct{ ids, rows, width int }{
-			{0, 3, 2}, {1, 1, 1}, {31, 2, 3}, {32, 1, 4}, {33, 1, 5}, {64, 2, 8}, {65, 3, 0}, {1000, 5, 4}, {1000, 700, 3}, {2049, 1, 1}, {5000, 40, 2}, {5000, 5000, 1},
+			{0, 3, 2}, {1, 1, 1}, {31, 2, 3}, {32, 1, 4}, {33, 1, 5}, {64, 2, 8}, {65, 3, 0}, {1000, 5, 4}, {1000, 700, 3}, {4100, 40, 1}, {2049, 2049, 1},
 		} {
 			t.Run(fmt.Sprint(c), func(t *testing.T) {
 				ids, x := drawnIDs(r, device.Int32, c.rows, c.ids), drawn(r, d, c.ids, c.width)
@@ -29,7 +29,7 @@ func TestRowsOfEqualIDsAreAddedUpHoweverManyThereAre(t *testing.T) {
 func TestRowsAreUpdatedInTheOrderOfTheirIDs(t *testing.T) {
 	eachFloat(t, func(t *testing.T, r *rand.Rand, d device.Dtype) {
 		g := machine(t)
-		for _, c := range []struct{ ids, rows, width int }{{1, 4, 3}, {70, 4, 4}, {300, 290, 1}, {2100, 2000, 2}} {
+		for _, c := range []struct{ ids, rows, width int }{{1, 4, 3}, {70, 4, 4}, {300, 290, 1}} {
 			ids := drawnIDs(r, device.Int64, c.rows, c.ids)
 			table, rows := drawn(r, d, c.rows, c.width), drawn(r, d, c.ids, c.width)
 			for _, fn := range binaries {
@@ -49,20 +49,18 @@ func TestRowsAreUpdatedInTheOrderOfTheirIDs(t *testing.T) {
 func TestOfManyBadIDsTheFirstIsTold(t *testing.T) {
 	eachFloat(t, func(t *testing.T, r *rand.Rand, d device.Dtype) {
 		g := machine(t)
-		const n = 3000
+		const n = 2100
 		for _, wide := range []device.Dtype{device.Int32, device.Int64} {
-			for range 3 {
-				ids := drawnIDs(r, wide, 7, n)
-				for range 1 + r.IntN(9) {
-					ids.V[r.IntN(n)] = []float64{-1, 7, 1000, math.MinInt32}[r.IntN(4)]
-				}
-				x := drawn(r, d, n, 7)
-				kerneltest.Check(t, g, kernels.Gather{}, drawn(r, d, 7, 2), ids)
-				kerneltest.Check(t, g, kernels.ScatterAdd{Rows: 7}, ids, x)
-				kerneltest.Check(t, g, kernels.CrossEntropy{}, x, ids)
-				kerneltest.Check(t, g, kernels.CrossEntropyGrad{}, x, ids, drawn(r, d))
-				kerneltest.Check(t, g, kernels.OnRows{Of: kernels.Binary{Fn: kernels.Add}}, drawn(r, d, 7, 7), x, ids)
+			ids := drawnIDs(r, wide, 3, n)
+			for range 9 {
+				ids.V[r.IntN(n)] = []float64{-1, 3, 1000, math.MinInt32}[r.IntN(4)]
 			}
+			x := drawn(r, d, n, 3)
+			kerneltest.Check(t, g, kernels.Gather{}, drawn(r, d, 3, 2), ids)
+			kerneltest.Check(t, g, kernels.ScatterAdd{Rows: 3}, ids, x)
+			kerneltest.Check(t, g, kernels.CrossEntropy{}, x, ids)
+			kerneltest.Check(t, g, kernels.CrossEntropyGrad{}, x, ids, drawn(r, d))
+			kerneltest.Check(t, g, kernels.OnRows{Of: kernels.Binary{Fn: kernels.Add}}, drawn(r, d, 3, 3), x, ids)
 		}
 	})
 }

@@ -1,0 +1,36 @@
+//go:build (darwin || freebsd || linux) && (amd64 || arm64)
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/kernels/gpu/cu"
+)
+
+func TestWithoutNVRTCTheErrorSaysWhatToInstall(t *testing.T) {
+	lib := filepath.Join(t.TempDir(), soname)
+	require.NoError(t, os.WriteFile(lib, []byte("no library"), 0o600))
+	for _, path := range []string{lib, lib + ".gone"} {
+		err := run("..", path, true)
+		require.ErrorContains(t, err, path)
+		require.ErrorContains(t, err, "nvidia-cuda-nvrtc-cu11==11.8.89")
+		require.ErrorContains(t, err, "libnvrtc11.2")
+	}
+}
+
+func TestAFolderWithoutSourcesIsRefused(t *testing.T) {
+	require.ErrorContains(t, run(t.TempDir(), "", true), "has no *.cu")
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "a.cu"), nil, 0o600))
+	require.ErrorContains(t, run(dir, "", true), cu.Header)
+}
+
+func TestWhatNamesTheCompilersBuildIsLeftOut(t *testing.T) {
+	require.Equal(t, ".version 7.8\n", string(uncommented([]byte("//\n// Compiler Build ID: 1\n//\n\n.version 7.8\n"))))
+	require.Equal(t, ".target", string(uncommented([]byte(".target"))))
+}
