@@ -1,0 +1,33 @@
+//go:build !race
+
+package gpu
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/kernels"
+)
+
+func TestARunAllocatesNothing(t *testing.T) {
+	d := on(t, &idle{})
+	r, b := chain(t, d, 8), operand(t, d, 0, 0, 0, 0)
+	bufs := []*device.Buffer{b}
+	require.Zero(t, testing.AllocsPerRun(100, func() {
+		if err := r.Run(bufs); err != nil {
+			panic(err)
+		}
+	}))
+	back, err := kernels.For(d)
+	require.NoError(t, err)
+	k, err := back.Prepare(kernels.Unary{}, []kernels.Type{{Dtype: device.Float32, Shape: device.Shape{12}}})
+	require.NoError(t, err)
+	require.Zero(t, testing.AllocsPerRun(100, func() {
+		if err := k.Run(bufs, bufs); err != nil {
+			panic(err)
+		}
+	}))
+	require.NoError(t, b.Release())
+}
