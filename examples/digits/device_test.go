@@ -10,11 +10,38 @@ import (
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/autodiff/nn"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/device/cuda"
 	"github.com/weft-project/weft/device/cuda/ptx"
 	"github.com/weft-project/weft/kernels/gpu"
 	"github.com/weft-project/weft/kernels/kerneltest"
 	"github.com/weft-project/weft/optim"
 )
+
+// watched is a driver that counts what the host waits for: copies to it, and streams as a whole.
+type watched struct {
+	cuda.Driver
+	copies, waits int
+}
+
+func (d *watched) Stream() (cuda.Stream, error) {
+	s, err := d.Driver.Stream()
+	return &watchedStream{s, d}, err
+}
+
+type watchedStream struct {
+	cuda.Stream
+	of *watched
+}
+
+func (s *watchedStream) CopyOut(dst []byte, at uintptr) error {
+	s.of.copies++
+	return s.Stream.CopyOut(dst, at)
+}
+
+func (s *watchedStream) Sync() error {
+	s.of.waits++
+	return s.Stream.Sync()
+}
 
 // moved is the network with its parameters on a device.
 func moved(t *testing.T, s sizes, r optim.Rule, d device.Device) *whole {
@@ -49,11 +76,15 @@ func TestTheModelTrainsOnAnAcceleratorAsOnTheCPU(t *testing.T) {
 	for _, r := range []optim.Rule{rule(0.05), optim.AdamW{LR: 0.01}} {
 		want := trainOn(t, r, device.Host())
 		require.Less(t, want[5], want[0], "it learns")
-		onPTX, err := gpu.On(ptx.New(ptx.Config{}), device.CUDA(0))
+		watch := &watched{Driver: ptx.New(ptx.Config{})}
+		onPTX, err := gpu.On(watch, device.CUDA(0))
 		require.NoError(t, err)
 		for name, d := range map[string]*device.Accelerator{"late": kerneltest.NewLate(device.CUDA(1)), "ptx": onPTX} {
 			t.Run(fmt.Sprintf("%T on %s", r, name), func(t *testing.T) {
 				requireRelative(t, want, trainOn(t, r, d), 1e-5, name)
+				if d == onPTX {
+					require.Equal(t, []int{2 * len(want), 0}, []int{watch.copies, watch.waits}, "the host waits for each loss, which comes with the fault record, and for nothing else")
+				}
 				require.NoError(t, d.Close())
 			})
 		}

@@ -50,6 +50,11 @@ type spot struct{ buf, off int }
 
 // add appends the launches of a code; fault is what it reports under.
 func (s *builder) add(c *code, outs, ins []spot, fault uint64) {
+	n := 0
+	for _, l := range c.launches {
+		n += len(l.args)
+	}
+	s.list.Args, s.patches = slices.Grow(s.list.Args, 8*n+16*len(c.launches)), slices.Grow(s.patches, n)
 	for _, l := range c.launches {
 		if l.grid[0] == 0 || l.grid[1] == 0 || l.grid[2] == 0 {
 			continue // it has nothing to do
