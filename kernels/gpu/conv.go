@@ -95,13 +95,7 @@ func (b *backend) columns(c *code, name string, to, from arg, s slid, rows bool)
 	if name == "col2im_" {
 		made = s.image
 	}
-	l := c.each(f, made, s.n).add(to).add(from).u32(s.n)
-	if rows {
-		l.u32(1)
-	} else {
-		l.u32(0)
-	}
-	s.args(l.u32(s.c))
+	s.args(c.each(f, made, s.n).add(to).add(from).u32(s.n).flag(rows).u32(s.c))
 	return nil
 }
 
@@ -161,7 +155,7 @@ func (b *backend) conv(c *code, v *convolution) error {
 			dtype: v.dtype, to: outArg(0).plus(v.elems(from * v.o * steps)), m: v.o, n: steps, k: taps, dims: []int{n},
 			a: side{at: inArg(1), batch: []int{0}, rows: v.o, cols: taps, row: taps, col: 1},
 			b: side{at: cols, batch: []int{taps * steps}, rows: taps, cols: steps, row: steps, col: 1},
-		}, epilogue{})
+		})
 	})
 }
 
@@ -177,7 +171,7 @@ func (b *backend) convGradX(c *code, v *convolution) error {
 			dtype: v.dtype, to: cols, m: taps, n: steps, k: v.o, dims: []int{n},
 			a: side{at: inArg(0), batch: []int{0}, rows: taps, cols: v.o, row: 1, col: taps},
 			b: side{at: inArg(1).plus(v.elems(from * v.o * steps)), batch: []int{v.o * steps}, rows: v.o, cols: steps, row: steps, col: 1},
-		}, epilogue{})
+		})
 		if err != nil || v.plain {
 			return err
 		}
@@ -194,7 +188,7 @@ func (b *backend) convGradW(c *code, v *convolution) error {
 	per, slots := v.share()
 	parts := kernels.Type{Dtype: v.dtype, Shape: device.Shape{slots, result}}
 	if err := parts.Shape.Check(); err != nil {
-		return fmt.Errorf("%w: %v", kernels.ErrOperands, err)
+		return fmt.Errorf("%w: %w", kernels.ErrOperands, err)
 	}
 	to := outArg(0)
 	if slots > 1 {
@@ -221,7 +215,7 @@ func (b *backend) convGradW(c *code, v *convolution) error {
 			b: side{at: cols, rows: steps, cols: taps, row: 1, col: steps},
 		}
 		slot += p.splits
-		return b.multiply(c, p, epilogue{})
+		return b.multiply(c, p)
 	})
 	if err != nil || slots == 1 {
 		return err

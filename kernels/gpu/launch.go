@@ -91,7 +91,6 @@ func (l *launch) dynamic(bytes int) *launch { l.shared = uint32(bytes); return l
 
 func (l *launch) out(k int) *launch       { return l.add(arg{argOut, k, 0}) }
 func (l *launch) in(k int) *launch        { return l.add(arg{argIn, k, 0}) }
-func (l *launch) inAt(k, off int) *launch { return l.add(arg{argIn, k, uint64(off)}) }
 func (l *launch) temp(off int) *launch    { return l.add(arg{argScratch, 0, uint64(off)}) }
 func (l *launch) u32(n int) *launch       { return l.add(arg{arg32, 0, uint64(uint32(n))}) }
 func (l *launch) u64(n uint64) *launch    { return l.add(arg{arg64, 0, n}) }

@@ -38,7 +38,7 @@ func (b *backend) lowerProduct(i kernels.MatMul, in []kernels.Type, views []*ker
 	if err != nil {
 		return nil, err
 	}
-	return c, b.multiply(c, p, epilogue{})
+	return c, b.multiply(c, p)
 }
 
 // productOf says how the operands of an instruction lie, having some laid out first where no kernel reads them as they are.
@@ -85,7 +85,7 @@ func sideOf(at arg, d device.Dtype, v *kernels.View, trans bool, batch device.Sh
 func (b *backend) layOut(c *code, s *side, in kernels.Type, v *kernels.View, shape device.Shape, trans bool, batch device.Shape) error {
 	to := kernels.Type{Dtype: in.Dtype, Shape: shape}
 	if err := shape.Check(); err != nil {
-		return fmt.Errorf("%w: %v", kernels.ErrOperands, err)
+		return fmt.Errorf("%w: %w", kernels.ErrOperands, err)
 	}
 	move := kernels.Viewed{Of: kernels.BroadcastTo{Shape: shape}, In: []*kernels.View{v}}
 	copied, err := b.generate(move, []kernels.Type{in})
@@ -104,7 +104,7 @@ func (p *products) gather(batch device.Shape) {
 	axes := append(slices.Clone(batch), p.m)
 	dims, st := stride.Collapse(axes, stride.RowMajor(axes), append(slices.Clone(p.a.batch), p.a.row), append(slices.Clone(p.b.batch), 0))
 	if last := len(dims) - 1; last >= 0 && st[2][last] == 0 && dims[last] >= p.m {
-		p.m, p.a.row = dims[last], st[1][last]
+		p.m, p.a.rows, p.a.row = dims[last], dims[last], st[1][last]
 		dims, st[1], st[2] = dims[:last], st[1][:last], st[2][:last]
 	} else {
 		dims, st = stride.Collapse(batch, stride.RowMajor(batch), p.a.batch, p.b.batch)
@@ -113,7 +113,7 @@ func (p *products) gather(batch device.Shape) {
 }
 
 // multiply makes the launches of products.
-func (b *backend) multiply(c *code, p *products, e epilogue) error {
+func (b *backend) multiply(c *code, p *products) error {
 	const most = math.MaxInt32 - 256
 	count := 1
 	for _, d := range p.dims {
@@ -125,7 +125,7 @@ func (b *backend) multiply(c *code, p *products, e epilogue) error {
 	if p.m == 0 || p.n == 0 || count == 0 {
 		return nil
 	}
-	if done, err := b.byLibrary(c, p, e); done || err != nil {
+	if done, err := b.byLibrary(c, p, epilogue{}); done || err != nil {
 		return err
 	}
 	if p.splits == 0 {
@@ -172,7 +172,7 @@ func (b *backend) addUp(c *code, p *products, count int) error {
 	}
 	parts := kernels.Type{Dtype: p.dtype, Shape: device.Shape{count, p.splits, p.m * p.n}}
 	if err := parts.Shape.Check(); err != nil {
-		return fmt.Errorf("%w: %v", kernels.ErrOperands, err)
+		return fmt.Errorf("%w: %w", kernels.ErrOperands, err)
 	}
 	sum := kernels.Reduce{Fn: kernels.Sum, Axes: []int{1}}
 	added, err := b.generate(sum, []kernels.Type{parts})

@@ -20,12 +20,12 @@ func (b *backend) lowerProductThen(i kernels.MatMulThen, in []kernels.Type, view
 		if err != nil {
 			return nil, err
 		}
-		if len(p.dims) == 0 {
-			return c, b.multiply(c, p, e)
+		if done, err := b.byLibrary(c, p, e); done || err != nil {
+			return c, err
 		}
 		c = &code{}
 	}
-	to := arg{kind: argNone}
+	var to arg
 	if k := into(i, in, views); k >= 0 {
 		to = outArg(k)
 	} else {
@@ -35,7 +35,7 @@ func (b *backend) lowerProductThen(i kernels.MatMulThen, in []kernels.Type, view
 	if err != nil {
 		return nil, err
 	}
-	if err := b.multiply(c, p, epilogue{}); err != nil {
+	if err := b.multiply(c, p); err != nil {
 		return nil, err
 	}
 	var then kernels.Instr = i.Then

@@ -38,12 +38,6 @@ func (b *backend) lowerPool(i kernels.Instr, in, out []kernels.Type) (*code, err
 	} else {
 		l.add(arg{})
 	}
-	l.u32(planes)
-	if within {
-		l.u32(1)
-	} else {
-		l.u32(0)
-	}
-	s.args(l)
+	s.args(l.u32(planes).flag(within))
 	return c, nil
 }

@@ -29,10 +29,7 @@ type patch struct {
 }
 
 // frame is what one run needs.
-type frame struct {
-	list cuda.List
-	bufs []*device.Buffer
-}
+type frame struct{ list cuda.List }
 
 // builder makes a sequence.
 type builder struct {

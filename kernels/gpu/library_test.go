@@ -1,0 +1,197 @@
+package gpu
+
+import (
+	"encoding/binary"
+	"errors"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/device/cuda"
+	"github.com/weft-project/weft/device/cuda/ptx"
+	"github.com/weft-project/weft/kernels"
+	"github.com/weft-project/weft/kernels/kerneltest"
+)
+
+// library is a driver with a library for products, which are computed on the host by their definition.
+type library struct {
+	*ptx.Machine
+	t     *testing.T
+	ran   map[cuda.Epilogue]int
+	lacks func(cuda.ProductSpec) bool
+}
+
+type hostProduct struct{ cuda.ProductSpec }
+
+func (hostProduct) Name() string   { return "product" }
+func (hostProduct) Workspace() int { return 512 }
+
+func (l *library) Product(s cuda.ProductSpec) (cuda.Product, error) {
+	if l.lacks != nil && l.lacks(s) {
+		return nil, cuda.ErrNoProduct
+	}
+	s, err := s.Filled()
+	return hostProduct{s}, err
+}
+
+func (l *library) Stream() (cuda.Stream, error) {
+	s, err := l.Machine.Stream()
+	return &libraryStream{s, l}, err
+}
+
+type libraryStream struct {
+	cuda.Stream
+	of *library
+}
+
+func (s *libraryStream) Capture(func() error) (cuda.Graph, error) {
+	return nil, errors.New("products on the host cannot be recorded")
+}
+
+func (s *libraryStream) Run(l *cuda.List) error {
+	for k, x := range l.Launches {
+		p, ok := x.Func.(hostProduct)
+		if !ok {
+			if err := s.Stream.Run(&cuda.List{Launches: l.Launches[k : k+1], Args: l.Args}); err != nil {
+				return err
+			}
+			continue
+		}
+		var at [7]uintptr
+		for n := range at {
+			at[n] = uintptr(binary.LittleEndian.Uint64(l.Args[x.Off+8*n:]))
+			require.Zero(s.of.t, at[n]%uintptr(p.Align), "%+v", p)
+		}
+		require.NotZero(s.of.t, at[6], "it has no workspace")
+		s.of.ran[p.Epilogue]++
+		if p.In == cuda.F64 {
+			run[float64](s, p.ProductSpec, at)
+		} else {
+			run[float32](s, p.ProductSpec, at)
+		}
+	}
+	return nil
+}
+
+// run computes a product of matrices at addresses of a, b, c, d and the bias.
+func run[T device.Float](s *libraryStream, p cuda.ProductSpec, at [7]uintptr) {
+	size := func(rows, cols, ld, batch int) int { return (p.Batch-1)*batch + (rows-1)*ld + cols }
+	ra, ca, rb, cb := p.M, p.K, p.K, p.N
+	if p.TransA {
+		ra, ca = ca, ra
+	}
+	if p.TransB {
+		rb, cb = cb, rb
+	}
+	a, b := fetch[T](s, at[0], size(ra, ca, p.LDA, p.StrideA)), fetch[T](s, at[1], size(rb, cb, p.LDB, p.StrideB))
+	d := fetch[T](s, at[3], size(p.M, p.N, p.LDD, p.StrideD))
+	var bias []T
+	if p.Epilogue.HasBias() {
+		bias = fetch[T](s, at[4], p.N)
+	}
+	for z := range p.Batch {
+		for i := range p.M {
+			for j := range p.N {
+				var sum float64
+				for k := range p.K {
+					x, y := i*p.LDA+k, k*p.LDB+j
+					if p.TransA {
+						x = k*p.LDA + i
+					}
+					if p.TransB {
+						y = j*p.LDB + k
+					}
+					sum += float64(a[z*p.StrideA+x]) * float64(b[z*p.StrideB+y])
+				}
+				if bias != nil {
+					sum += float64(bias[j])
+				}
+				if p.Epilogue == cuda.ReLU || p.Epilogue == cuda.ReLUBias {
+					sum = max(sum, 0)
+				}
+				d[z*p.StrideD+i*p.LDD+j] = T(sum)
+			}
+		}
+	}
+	raw := s.pinned(len(device.Bytes(d)))
+	copy(raw, device.Bytes(d))
+	require.NoError(s.of.t, s.CopyIn(at[3], raw))
+	require.NoError(s.of.t, s.Sync())
+	require.NoError(s.of.t, s.of.Unpin(raw))
+}
+
+func (s *libraryStream) pinned(n int) []byte {
+	raw, err := s.of.Pin(n)
+	require.NoError(s.of.t, err)
+	return raw
+}
+
+func fetch[T device.Number](s *libraryStream, at uintptr, n int) []T {
+	v := make([]T, n)
+	raw := s.pinned(len(device.Bytes(v)))
+	require.NoError(s.of.t, s.CopyOut(raw, at))
+	require.NoError(s.of.t, s.Sync())
+	copy(device.Bytes(v), raw)
+	require.NoError(s.of.t, s.of.Unpin(raw))
+	return v
+}
+
+func TestProductsGoToTheDriversLibrary(t *testing.T) {
+	l := &library{Machine: ptx.New(ptx.Config{}), t: t, ran: map[cuda.Epilogue]int{}}
+	d := on(t, l)
+	for _, family := range []string{"MatMul", "ViewedMatMul", "MatMulThen", "ViewedMatMulThen", "Conv2d", "Conv2dGradX", "Conv2dGradW"} {
+		r := rand.New(rand.NewPCG(5, 5))
+		for range 40 {
+			i, in := kerneltest.Case(r, family)
+			kerneltest.Check(t, d, i, in...)
+		}
+	}
+	require.Greater(t, l.ran[cuda.None], 200)
+}
+
+func TestABiasAndAReLUAreTheLibrarysWhereNothingElseIs(t *testing.T) {
+	l := &library{Machine: ptx.New(ptx.Config{}), t: t, ran: map[cuda.Epilogue]int{}}
+	d := on(t, l)
+	r := rand.New(rand.NewPCG(5, 6))
+	add, relu := kernels.Step{Op: kernels.Binary{Fn: kernels.Add}, Args: [2]int{0, 1}}, func(reg int) kernels.Step {
+		return kernels.Step{Op: kernels.Unary{Fn: kernels.Relu}, Args: [2]int{reg}}
+	}
+	swapped := add
+	swapped.Args = [2]int{1, 0}
+	a, b, bias := drawn(r, device.Float32, 6, 5), drawn(r, device.Float32, 5, 7), drawn(r, device.Float32, 7)
+	for _, c := range []struct {
+		steps []kernels.Step
+		out   int
+		in    []kerneltest.Tensor
+		want  cuda.Epilogue
+	}{
+		{[]kernels.Step{add}, 2, []kerneltest.Tensor{bias}, cuda.Bias},
+		{[]kernels.Step{swapped, relu(2)}, 3, []kerneltest.Tensor{bias}, cuda.ReLUBias},
+		{[]kernels.Step{relu(0)}, 1, nil, cuda.ReLU},
+		{[]kernels.Step{add, relu(2)}, 2, []kerneltest.Tensor{bias}, cuda.None},                  // the result is before the ReLU
+		{[]kernels.Step{add, relu(0)}, 3, []kerneltest.Tensor{bias}, cuda.None},                  // the ReLU is of the product
+		{[]kernels.Step{relu(0), relu(1)}, 2, nil, cuda.None},                                    // two
+		{[]kernels.Step{add}, 2, []kerneltest.Tensor{drawn(r, device.Float32, 6, 7)}, cuda.None}, // no bias
+		{[]kernels.Step{add}, 2, []kerneltest.Tensor{drawn(r, device.Float32, 6, 1)}, cuda.None}, // of rows
+		{[]kernels.Step{relu(1)}, 2, []kerneltest.Tensor{bias}, cuda.None},                       // without the product
+	} {
+		clear(l.ran)
+		then := kernels.Map{Shape: device.Shape{6, 7}, Steps: c.steps, Outs: []kernels.Out{{Reg: c.out}}}
+		kerneltest.Check(t, d, kernels.MatMulThen{Then: then}, append([]kerneltest.Tensor{a, b}, c.in...)...)
+		require.Equal(t, map[cuda.Epilogue]int{c.want: 2}, l.ran, "%v", then)
+	}
+}
+
+func TestAProductThatTheLibraryLacksIsAKernels(t *testing.T) {
+	l := &library{Machine: ptx.New(ptx.Config{}), t: t, ran: map[cuda.Epilogue]int{}}
+	l.lacks = func(s cuda.ProductSpec) bool { return s.Epilogue != cuda.None || s.M > 4 }
+	d := on(t, l)
+	r := rand.New(rand.NewPCG(5, 7))
+	bias := drawn(r, device.Float32, 7)
+	then := kernels.Map{Shape: device.Shape{6, 7}, Steps: []kernels.Step{{Op: kernels.Binary{Fn: kernels.Add}, Args: [2]int{0, 1}}}, Outs: []kernels.Out{{Reg: 2}}}
+	kerneltest.Check(t, d, kernels.MatMulThen{Then: then}, drawn(r, device.Float32, 6, 5), drawn(r, device.Float32, 5, 7), bias)
+	kerneltest.Check(t, d, kernels.MatMul{}, drawn(r, device.Float32, 6, 5), drawn(r, device.Float32, 5, 7))
+	require.Empty(t, l.ran)
+}
