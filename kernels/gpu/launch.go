@@ -89,11 +89,11 @@ func scratchArg(off int) arg { return arg{argScratch, 0, uint64(off)} }
 // dynamic asks for shared memory beside what the kernel declares.
 func (l *launch) dynamic(bytes int) *launch { l.shared = uint32(bytes); return l }
 
-func (l *launch) out(k int) *launch       { return l.add(arg{argOut, k, 0}) }
-func (l *launch) in(k int) *launch        { return l.add(arg{argIn, k, 0}) }
-func (l *launch) temp(off int) *launch    { return l.add(arg{argScratch, 0, uint64(off)}) }
-func (l *launch) u32(n int) *launch       { return l.add(arg{arg32, 0, uint64(uint32(n))}) }
-func (l *launch) u64(n uint64) *launch    { return l.add(arg{arg64, 0, n}) }
+func (l *launch) out(k int) *launch    { return l.add(arg{argOut, k, 0}) }
+func (l *launch) in(k int) *launch     { return l.add(arg{argIn, k, 0}) }
+func (l *launch) temp(off int) *launch { return l.add(arg{argScratch, 0, uint64(off)}) }
+func (l *launch) u32(n int) *launch    { return l.add(arg{arg32, 0, uint64(uint32(n))}) }
+func (l *launch) u64(n uint64) *launch { return l.add(arg{arg64, 0, n}) }
 
 // flag adds a condition, as 0 or 1.
 func (l *launch) flag(is bool) *launch {

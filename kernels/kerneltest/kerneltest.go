@@ -12,12 +12,29 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
+// extent is how much of everything a suite draws.
+type extent struct {
+	cases, wild, least int // of each family; of wild ones, and how many of those must have run
+	routines           int
+	large              []device.Dtype
+	windows            int // of large convolutions
+}
+
 // cases is how many cases each family is checked with.
 const cases = 80
 
 // Run runs the suite on the devices that newDevice gives. A device may be given more than once, but nothing else
 // may allocate on it meanwhile: the suite checks that all buffers were released.
 func Run(t *testing.T, newDevice func(t *testing.T) device.Device) {
+	run(t, newDevice, extent{cases, 9000, 200, 60, []device.Dtype{device.Float32, device.Float64}, 4})
+}
+
+// RunFew is Run with fewer cases of each kind, for a device that is interpreted.
+func RunFew(t *testing.T, newDevice func(t *testing.T) device.Device) {
+	run(t, newDevice, extent{cases / 4, 2000, 40, 15, []device.Dtype{device.Float32}, 1})
+}
+
+func run(t *testing.T, newDevice func(t *testing.T) device.Device, e extent) {
 	on := func(name string, fn func(t *testing.T, d device.Device)) {
 		t.Run(name, func(t *testing.T) {
 			d := newDevice(t)
@@ -29,7 +46,7 @@ func Run(t *testing.T, newDevice func(t *testing.T) device.Device) {
 	for k, family := range Families() {
 		on(family+"AgreesWithItsDefinition", func(t *testing.T, d device.Device) {
 			r := rand.New(rand.NewPCG(uint64(k), 1))
-			for range cases {
+			for range e.cases {
 				i, in := Case(r, family)
 				Check(t, d, i, in...)
 			}
@@ -38,22 +55,22 @@ func Run(t *testing.T, newDevice func(t *testing.T) device.Device) {
 	on("WhatInferAcceptsRuns", func(t *testing.T, d device.Device) {
 		r := rand.New(rand.NewPCG(7, 7))
 		ran := 0
-		for range 9000 {
+		for range e.wild {
 			if CheckWild(t, d, r) {
 				ran++
 			}
 		}
-		require.Greater(t, ran, 200, "too few random instructions are accepted to show anything")
+		require.Greater(t, ran, e.least, "too few random instructions are accepted to show anything")
 	})
-	on("LargeOperandsAgreeToo", checkLarge)
+	on("LargeOperandsAgreeToo", func(t *testing.T, d device.Device) { checkLarge(t, d, e) })
 	on("Float32SumsAreAccurate", checkAccuracy)
 	on("ExtremeValuesStayStable", checkExtremes)
-	on("ResultsMayLieOverOperandsWhereOverwritesSaysSo", checkInPlace)
+	on("ResultsMayLieOverOperandsWhereOverwritesSaysSo", func(t *testing.T, d device.Device) { checkInPlace(t, d, e.cases) })
 	on("BadIndicesAreNamed", checkIndices)
 	on("BadBuffersAreRefused", checkBuffers)
 	on("RoutinesAgreeWithTheirInstructions", func(t *testing.T, d device.Device) {
 		r := rand.New(rand.NewPCG(11, 11))
-		for range 60 {
+		for range e.routines {
 			CheckRoutine(t, d, r, r.IntN(12))
 		}
 	})
@@ -63,9 +80,9 @@ func Run(t *testing.T, newDevice func(t *testing.T) device.Device) {
 }
 
 // checkLarge covers what small shapes do not reach: libraries, tiles, chunks.
-func checkLarge(t *testing.T, d device.Device) {
+func checkLarge(t *testing.T, d device.Device, e extent) {
 	g := gen{rand.New(rand.NewPCG(3, 3))}
-	for _, dt := range []device.Dtype{device.Float32, device.Float64} {
+	for _, dt := range e.large {
 		for trans := range 4 {
 			i := kernels.MatMul{TransA: trans&1 != 0, TransB: trans&2 != 0}
 			a, b := device.Shape{2, 41, 67}, device.Shape{67, 35}
@@ -81,7 +98,7 @@ func checkLarge(t *testing.T, d device.Device) {
 		Check(t, d, kernels.Binary{Fn: kernels.Sub}, g.tensor(dt, device.Shape{3, 1}), g.tensor(dt, device.Shape{1, 1100}))
 		Check(t, d, manyOuts(device.Shape{70, 1024}), g.tensor(dt, device.Shape{70, 1024}), g.tensor(dt, device.Shape{1024}))
 		Check(t, d, kernels.Softmax{Axis: 1}, g.tensor(dt, device.Shape{2, 300}))
-		for _, w := range []kernels.Window{kernels.Square(3, 1, 1), kernels.Square(3, 2, 0), kernels.Square(5, 1, 2), kernels.Square(1, 1, 0)} {
+		for _, w := range []kernels.Window{kernels.Square(3, 1, 1), kernels.Square(3, 2, 0), kernels.Square(5, 1, 2), kernels.Square(1, 1, 0)}[:e.windows] {
 			x, filter := g.tensor(dt, device.Shape{2, 9, 29, 37}), g.tensor(dt, device.Shape{19, 9, w.Kernel[0], w.Kernel[1]})
 			i := kernels.Conv2d{Window: w}
 			out, err := i.Infer(types([]Tensor{x, filter}))
@@ -174,7 +191,7 @@ func checkExtremes(t *testing.T, d device.Device) {
 }
 
 // checkInPlace writes results over operands: everywhere where they may lie, and once where they must not.
-func checkInPlace(t *testing.T, d device.Device) {
+func checkInPlace(t *testing.T, d device.Device, cases int) {
 	b, err := kernels.For(d)
 	require.NoError(t, err)
 	r, ran := rand.New(rand.NewPCG(9, 9)), map[string]bool{}

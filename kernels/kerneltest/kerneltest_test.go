@@ -228,5 +228,5 @@ func TestGradientsAgreeWithFiniteDifferences(t *testing.T) {
 
 func TestADeviceThatTellsOfBadIndicesLatePassesTheSuite(t *testing.T) {
 	d := NewLate(device.CUDA(0))
-	Run(t, func(*testing.T) device.Device { return d })
+	RunFew(t, func(*testing.T) device.Device { return d })
 }
