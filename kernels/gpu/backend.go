@@ -94,8 +94,10 @@ func (b *backend) lower(i kernels.Instr, in, out []kernels.Type) (*code, error) 
 			return b.lowerProduct(of, in, i.In, out)
 		case kernels.MatMulThen:
 			return b.lowerProductThen(of, in, i.In, out)
+		case kernels.Map, kernels.BroadcastTo, kernels.Reshape, kernels.Transpose, kernels.Slice, kernels.Pad, kernels.Concat:
+			return b.generate(i, in)
 		}
-		return b.generate(i, in)
+		return nil, unknown(i)
 	case kernels.MatMul:
 		return b.lowerProduct(i, in, nil, out)
 	case kernels.MatMulThen:

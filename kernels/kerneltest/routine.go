@@ -16,11 +16,12 @@ import (
 // calls take operands.
 type routine struct {
 	gen
-	d     device.Device
-	calls []kernels.Call
-	given []byte
-	size  int // of the arena
-	made  []made
+	d        device.Device
+	families []string
+	calls    []kernels.Call
+	given    []byte
+	size     int // of the arena
+	made     []made
 }
 
 // made is a value in the arena that nothing has been written over.
@@ -34,7 +35,12 @@ const arena = 1 // the second buffer
 // CheckRoutine draws a routine of n instructions and compares it with the instructions run one by one.
 func CheckRoutine(t testing.TB, d device.Device, r *rand.Rand, n int) {
 	t.Helper()
-	g := &routine{gen: gen{r}, d: d, size: 8 << 10}
+	checkRoutine(t, d, r, Families(), n)
+}
+
+func checkRoutine(t testing.TB, d device.Device, r *rand.Rand, families []string, n int) {
+	t.Helper()
+	g := &routine{gen: gen{r}, d: d, families: families, size: 8 << 10}
 	var wantErr error
 	for range n {
 		if wantErr = g.draw(t); wantErr != nil {
@@ -85,9 +91,8 @@ func firstOther(a, b []float64) int {
 
 // draw adds a call that fits. The error is that of the instruction alone.
 func (g *routine) draw(t testing.TB) error {
-	families := Families()
 	for {
-		i, in := Case(g.Rand, families[g.IntN(len(families))])
+		i, in := Case(g.Rand, g.families[g.IntN(len(g.families))])
 		out, err := i.Infer(types(in))
 		require.NoError(t, err)
 		c := kernels.Call{Instr: i, In: types(in)}
