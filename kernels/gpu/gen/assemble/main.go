@@ -16,6 +16,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels"
 	"github.com/weft-project/weft/kernels/gpu/gen"
 	"github.com/weft-project/weft/kernels/kerneltest"
@@ -37,8 +38,17 @@ func main() {
 	}
 }
 
-// sample writes the kernels of random cases.
+// sample writes the kernels of random cases, and of some large ones.
 func sample(n int) (ks []gen.Kernel, err error) {
+	for _, d := range []device.Dtype{device.Float32, device.Float64} {
+		for _, c := range large(d) {
+			code, err := c.Code()
+			if err != nil {
+				return nil, err
+			}
+			ks = append(ks, code.Kernels...)
+		}
+	}
 	r := rand.New(rand.NewPCG(1, 1))
 	for _, family := range kerneltest.Families() {
 		for range n {
@@ -60,6 +70,28 @@ func sample(n int) (ks []gen.Kernel, err error) {
 	return ks, nil
 }
 
+// large is every function, and every kind of fold and move, over so many elements that threads take several each.
+func large(d device.Dtype) (cases []gen.Case) {
+	s := device.Shape{64, 64, 1024}
+	x, row := kernels.Type{Dtype: d, Shape: s}, kernels.Type{Dtype: d, Shape: s[2:]}
+	for fn := range kernels.Softplus + 1 {
+		cases = append(cases, gen.Case{Instr: kernels.Unary{Fn: fn, C: 2}, In: []kernels.Type{x}})
+	}
+	for fn := range kernels.Equal + 1 {
+		cases = append(cases, gen.Case{Instr: kernels.Binary{Fn: fn}, In: []kernels.Type{x, row}})
+	}
+	for fn := range kernels.Max + 1 {
+		for _, axes := range [][]int{nil, {0}, {1}, {2}, {0, 1}, {0, 2}} {
+			cases = append(cases, gen.Case{Instr: kernels.Reduce{Fn: fn, Axes: axes}, In: []kernels.Type{x}})
+		}
+	}
+	return append(cases, gen.Case{Instr: kernels.NonFinite{}, In: []kernels.Type{x}},
+		gen.Case{Instr: kernels.Transpose{Perm: []int{2, 0, 1}}, In: []kernels.Type{x}},
+		gen.Case{Instr: kernels.Concat{Axis: 1}, In: []kernels.Type{x, x}},
+		gen.Case{Instr: kernels.Cast{To: device.Int32}, In: []kernels.Type{x}})
+}
+
+// assemble has the assembler read all kernels, for each architecture.
 func assemble(ptxas string, archs []string, ks []gen.Kernel, verbose bool) error {
 	dir, err := os.MkdirTemp("", "weft")
 	if err != nil {
