@@ -78,6 +78,9 @@ gpu-test:
 	$(GPU) go test $(RACE) -tags gpu -shuffle=on $(GPUTESTS)
 
 # The driver's package with NVIDIA's cuda.h of 11.8 to 13.0 in place of ours: make gpu-headers HEADERS=/usr/local/cuda/include
+# Our values must be theirs, but for old targets, which they drop, and a mask, which grows.
 gpu-headers:
+	(echo '#include <cuda.h>' && sed -nE 's/\b(CU[A-Z0-9_]+) = ([0-9]+),?/\n#\1 \2\n/gp' device/cuda/native/include/cuda.h |
+		sed -nE '/CU_TARGET|FLAGS_MASK/d; s/^#(.*) (.*)/_Static_assert(\1 == \2, "\1");/p') | $$(go env CC) -I$(HEADERS) -fsyntax-only -x c -
 	$(GPU) go vet -tags gpu ./device/cuda/native/...
 	$(GPU) go test -tags gpu ./device/cuda/native/...

@@ -102,7 +102,7 @@ type Stream interface {
 	Wait(Event) error
 	// Sync waits until all is done, and gives the error of what failed.
 	Sync() error
-	// Capture records what submit puts into the stream instead of doing it.
+	// Capture records what submit puts into the stream instead of doing it. Nobody else may use the stream until it returns: that would be recorded, too.
 	Capture(submit func() error) (Graph, error)
 	// Replay submits a graph of this stream's driver.
 	Replay(Graph) error
