@@ -119,6 +119,7 @@ func (b *backend) update(i kernels.Update, in []kernels.Type) (*code, error) {
 	for from := 0; from < params; from += most {
 		to := min(from+most, params)
 		l, first := c.call(f, 0, 256), [updateFirsts]int{}
+		l.args = make([]arg, 0, updateWords+updateFirsts+14)
 		for k := from; k < to; k++ {
 			t := in[k*(2+slots)]
 			first[k-from] = int(l.grid[0])
