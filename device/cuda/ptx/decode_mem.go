@@ -232,28 +232,64 @@ func loads[T integer](a access, d []int) exec {
 	}
 }
 
-// loads1 has the way that most accesses take written out, for kernels spend much of their time here.
+// loads1 has the ways that most accesses take written out, for kernels spend much of their time here.
 func loads1[T integer](a access, d int) exec {
 	n := uint64(a.size)
-	return func(w *warp, m uint32) {
-		D, A := &w.r[d], &w.r[a.reg]
-		b := w.b
-		for l := range 32 {
-			if m>>l&1 == 0 {
-				continue
-			}
-			var p unsafe.Pointer
-			switch q := A[l] + a.off; {
-			case a.space == global && q-w.last.base < w.last.size && q&(n-1) == 0 && n <= w.last.size-(q-w.last.base):
-				p = unsafe.Pointer(&w.last.mem[q-w.last.base])
-			case a.space == shared && q < uint64(len(b.shared)) && q&(n-1) == 0 && b.quiet(q, n):
-				p = unsafe.Pointer(&b.shared[q])
-			default:
-				if p = w.at(&a, l); p == nil {
+	switch a.space {
+	case global:
+		return func(w *warp, m uint32) {
+			D, A, last := &w.r[d], &w.r[a.reg], w.last
+			for l := range 32 {
+				if m>>l&1 == 0 {
+					continue
+				}
+				q := A[l] + a.off
+				if o := q - last.base; o < last.size && q&(n-1) == 0 && n <= last.size-o {
+					D[l] = uint64(*(*T)(unsafe.Pointer(&last.mem[o])))
+					continue
+				}
+				p := w.at(&a, l)
+				if p == nil {
 					return
 				}
+				last = w.last
+				D[l] = uint64(*(*T)(p))
 			}
-			D[l] = uint64(*(*T)(p))
+		}
+	case shared:
+		return func(w *warp, m uint32) {
+			b := w.b
+			D, A := &w.r[d], &w.r[a.reg]
+			epoch, first, mem, cells, shift := b.epoch, b.first, b.shared, b.cells, b.shift&31
+			one := n == 1<<shift
+			for l := range 32 {
+				if m>>l&1 == 0 {
+					continue
+				}
+				if q := A[l] + a.off; one && q < uint64(len(mem)) && q&(n-1) == 0 {
+					c := &cells[q>>shift] // many have read what is there already: there is no more to see
+					if c.read == epoch && c.reader == manyReaders && c.written != epoch && c.written >= first {
+						D[l] = uint64(*(*T)(unsafe.Pointer(&mem[q])))
+						continue
+					}
+				}
+				p := w.at(&a, l)
+				if p == nil {
+					return
+				}
+				D[l] = uint64(*(*T)(p))
+			}
+		}
+	}
+	return func(w *warp, m uint32) {
+		for l := range 32 {
+			if m>>l&1 != 0 {
+				p := w.at(&a, l)
+				if p == nil {
+					return
+				}
+				w.r[d][l] = uint64(*(*T)(p))
+			}
 		}
 	}
 }

@@ -12,15 +12,6 @@ type cell struct {
 
 const manyReaders = -1
 
-// quiet says that a read of n bytes needs no more than it: many have read what is there already.
-func (b *block) quiet(at, n uint64) bool {
-	if n != uint64(b.k.granule) {
-		return false
-	}
-	c := &b.cells[at>>b.shift]
-	return c.read == b.epoch && c.reader == manyReaders && c.written != b.epoch && c.written >= b.first
-}
-
 // touch looks at an access of a thread to shared memory.
 func (w *warp) touch(lane int, at uint64, a *access) bool {
 	b := w.b
