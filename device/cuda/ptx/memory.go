@@ -1,6 +1,7 @@
 package ptx
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -74,16 +75,20 @@ func (m *memory) at(q uint64) *alloc {
 	if k < 0 || q-m.live[k].base >= m.live[k].size {
 		return nil
 	}
-	return m.live[k]
+	a := m.live[k]
+	if a.origin != nil && a.origin.freed {
+		return nil
+	}
+	return a
 }
 
 // remove ends an allocation that begins at an address.
 func (m *memory) remove(q uint64) (*alloc, error) {
-	a := m.at(q)
-	if a == nil || a.base != q {
+	k, ok := slices.BinarySearchFunc(m.live, q, func(a *alloc, q uint64) int { return cmp.Compare(a.base, q) })
+	if !ok {
 		return nil, fmt.Errorf("%w: %s", device.ErrReleased, m.near(q))
 	}
-	k := slices.Index(m.live, a)
+	a := m.live[k]
 	m.live = slices.Delete(m.live, k, k+1)
 	if a.own {
 		m.used -= int(a.size)
@@ -124,6 +129,9 @@ func (m *memory) near(q uint64) string {
 		return fmt.Sprintf("%#x is %d bytes before the %d bytes at %#x", q, a.base-q, a.size, a.base)
 	}
 	a := m.live[k-1]
+	if a.origin != nil && a.origin.freed {
+		return fmt.Sprintf("%#x is of memory that was imported, and that its owner has freed", q)
+	}
 	if q-a.base < a.size {
 		return fmt.Sprintf("%#x is byte %d of the %d bytes at %#x", q, q-a.base, a.size, a.base)
 	}
