@@ -5,6 +5,7 @@ import (
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels/stride"
+	"github.com/weft-project/weft/kernels/turn"
 )
 
 // copier copies between two strided layouts of one shape. Units of its work may be done in any order, by several goroutines at once.
@@ -121,7 +122,7 @@ func (c *copier[E]) run(o, x []E, lo, hi int) {
 func (c *copier[E]) unit(o, x []E, part int) {
 	at := part * c.piece
 	if c.rows > 1 {
-		transpose(o[at*c.to.row:], x[at:], min(tile, c.rows-at), c.n, c.to.row, c.from.step)
+		turn.Matrix(min(tile, c.rows-at), c.n, o[at*c.to.row:], c.to.row, x[at:], c.from.step)
 		return
 	}
 	n := min(c.piece, c.n-at)
@@ -149,25 +150,6 @@ func copyRun[E int32 | int64](o, x []E, n, to, from int) {
 	default:
 		for k := range n {
 			o[k*to] = x[k*from]
-		}
-	}
-}
-
-// transpose copies n columns of rows elements, which are step apart, to rows, which are row apart.
-func transpose[E device.Number](o, x []E, rows, n, row, step int) {
-	k := 0
-	for ; k+4 <= n; k += 4 {
-		a, b, c, d := x[k*step:][:rows], x[(k+1)*step:][:rows], x[(k+2)*step:][:rows], x[(k+3)*step:][:rows]
-		at := k
-		for r := range a {
-			to := (*[4]E)(o[at:])
-			to[0], to[1], to[2], to[3] = a[r], b[r], c[r], d[r]
-			at += row
-		}
-	}
-	for ; k < n; k++ {
-		for r, v := range x[k*step:][:rows] {
-			o[r*row+k] = v
 		}
 	}
 }

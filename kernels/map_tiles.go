@@ -3,6 +3,7 @@ package kernels
 import (
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels/stride"
+	"github.com/weft-project/weft/kernels/turn"
 	"github.com/weft-project/weft/kernels/vec"
 )
 
@@ -101,7 +102,7 @@ func gather[T vec.Float](o, x []T, n, step int, dims, strides []int) {
 	size := len(o) / n
 	if step == 1 && len(dims) == 1 && strides[0] > 1 {
 		for r := 0; r < n; r += tile {
-			transpose(o[r*size:], x[r:], min(tile, n-r), size, size, strides[0])
+			turn.Matrix(min(tile, n-r), size, o[r*size:], size, x[r:], strides[0])
 		}
 		return
 	}

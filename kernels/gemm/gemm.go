@@ -26,8 +26,6 @@ type Kernel[T Float] struct {
 type tile[T Float] struct {
 	rows, cols, over int
 	mul              func(k int, a []T, rs, cs int, b []T, ldb int, c []T, ldc int, add bool)
-	// turn writes the k elements of each of cols rows of b into k rows of cols.
-	turn func(k, cols int, to []T, ldt int, b []T, ldb int)
 }
 
 var (

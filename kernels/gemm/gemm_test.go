@@ -27,14 +27,7 @@ func plainTile[T Float](rows, cols, over int) *Kernel[T] {
 			}
 		}
 	}
-	turn := func(k, cols int, to []T, ldt int, b []T, ldb int) {
-		for p := range k {
-			for j := range cols {
-				to[p*ldt+j] = b[j*ldb+p]
-			}
-		}
-	}
-	return &Kernel[T]{Name: "plain", tile: tile[T]{rows, cols, over, mul, turn}}
+	return &Kernel[T]{Name: "plain", tile: tile[T]{rows, cols, over, mul}}
 }
 
 func kernels32() []*Kernel[float32] {

@@ -1,6 +1,10 @@
 package gemm
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/weft-project/weft/kernels/turn"
+)
 
 // work is one product under way, with the memory it packs into.
 type work[T Float] struct {
@@ -99,7 +103,7 @@ func (w *work[T]) packB(m, k, cols int, b view[T]) (panel []T, ldb int) {
 			copy(w.b[p*t.cols:], b.data[p*b.rs:][:cols])
 		}
 	} else {
-		t.turn(k, cols, w.b, t.cols, b.data, b.cs)
+		turn.Matrix(k, cols, w.b, t.cols, b.data, b.cs)
 	}
 	if cols < t.cols {
 		for p := range k {
@@ -115,9 +119,9 @@ func (w *work[T]) swapped(p Product, x, y view[T], c []T) {
 	for at := 0; at < p.M; at += broad {
 		m, c := min(broad, p.M-at), c[at*p.LDC:]
 		if p.Add {
-			w.tile.turn(p.N, m, w.turn, m, c, p.LDC)
+			turn.Matrix(p.N, m, w.turn, m, c, p.LDC)
 		}
 		w.multiply(p.N, m, p.K, x, y.from(0, at), w.turn, m, p.Add)
-		w.tile.turn(m, p.N, c, p.LDC, w.turn, m)
+		turn.Matrix(m, p.N, c, p.LDC, w.turn, m)
 	}
 }
