@@ -1,0 +1,29 @@
+//go:build gpu && linux && (amd64 || arm64)
+
+package gpu_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/device/cuda/native"
+	"github.com/weft-project/weft/device/cuda/native/fake"
+	"github.com/weft-project/weft/kernels/gpu"
+	"github.com/weft-project/weft/kernels/kerneltest"
+)
+
+// The same text, by way of the driver's calls, over a driver that is fake.
+func TestEveryInstructionAgreesWithItsDefinitionThroughTheDriver(t *testing.T) {
+	lib, err := fake.Open(t.TempDir())
+	require.NoError(t, err)
+	lib.Use(fake.Interpreter())
+	driver, err := native.Open(0)
+	require.NoError(t, err)
+	d, err := gpu.On(driver, device.CUDA(0))
+	require.NoError(t, err)
+	kerneltest.RunFew(t, func(*testing.T) device.Device { return d }, missing()...)
+	require.NoError(t, d.Close())
+	require.Zero(t, lib.Live(), "what the driver gave")
+}
