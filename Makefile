@@ -76,6 +76,7 @@ GPUTESTS ?= ./...
 gpu-test:
 	$(GPU) go vet -tags gpu ./...
 	$(GPU) go test $(RACE) -tags gpu -shuffle=on $(GPUTESTS)
+	$(GPU) go test -tags gpu -run ThroughTheDriver ./kernels/gpu # without the race detector, which takes minutes
 
 # The driver's package with NVIDIA's cuda.h of 11.8 to 13.0 in place of ours: make gpu-headers HEADERS=/usr/local/cuda/include
 # Our values must be theirs, but for old targets, which they drop, and a mask, which grows.
