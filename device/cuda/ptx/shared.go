@@ -7,10 +7,18 @@ import "fmt"
 type cell struct {
 	written, wwarp uint32 // epochs of the block and of the warp
 	read, rwarp    uint32
-	writer, reader int16 // threads; a reader of many is manyReaders
+	writer, reader int16 // threads; a reader of many is manyReaders, or manyOf a warp since its last bar.warp.sync
 }
 
 const manyReaders = -1
+
+// manyOf is many readers, all of one warp.
+func manyOf(warp int) int16 { return int16(-2 - warp) }
+
+// readBy says whether all who read are of a warp.
+func (c *cell) readBy(warp int) bool {
+	return c.reader == manyOf(warp) || c.reader >= 0 && int(c.reader)>>5 == warp
+}
 
 // touch looks at an access of a thread to shared memory.
 func (w *warp) touch(lane int, at uint64, a *access) bool {
@@ -30,13 +38,15 @@ func (w *warp) touch(lane int, at uint64, a *access) bool {
 			w.race(lane, at, a, int(c.writer), "wrote")
 			return false
 		}
-		other := c.read == b.epoch && c.reader != thread && (c.reader == manyReaders || int(c.reader)>>5 != w.id || c.rwarp == w.epoch)
+		other := c.read == b.epoch && c.reader != thread && (!c.readBy(w.id) || c.rwarp == w.epoch)
 		switch {
 		case a.write && other:
 			w.race(lane, at, a, int(c.reader), "read")
 			return false
 		case a.write:
 			c.written, c.wwarp, c.writer = b.epoch, w.epoch, thread
+		case other && c.readBy(w.id):
+			c.reader = manyOf(w.id)
 		case other:
 			c.reader = manyReaders
 		default:

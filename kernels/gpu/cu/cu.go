@@ -17,14 +17,15 @@ const Header = "common.cuh"
 // Modules lists the modules, each with its kernels. A name stands for two, which end in _f32 and _f64, unless a "!" follows.
 func Modules() map[string][]string {
 	return map[string][]string{
-		"softmax": {"softmax", "softmax_grad", "softmax_strided", "softmax_grad_strided", "entropy", "entropy_mean", "entropy_grad"},
-		"conv":    {"im2col", "col2im"},
-		"gemm":    {"gemm_large", "gemm_small"},
-		"pool":    {"maxpool", "maxpool_grad", "avgpool", "avgpool_grad"},
-		"norm":    {"norm", "norm_grad", "norm_grad_params"},
-		"optim":   {"update", "rows_update", "rows_binary"},
-		"rows":    {"gather", "scatter", "scatter_parts", "sort_keys!", "sort_step!", "sort_tile!", "zero!", "copy!"},
-		"random":  {"uniform", "bernoulli", "dropout"},
+		"softmax":   {"softmax", "softmax_grad", "softmax_strided", "softmax_grad_strided", "entropy", "entropy_mean", "entropy_grad"},
+		"attention": {"attention", "attention_grad_q", "attention_grad_kv"},
+		"conv":      {"im2col", "col2im"},
+		"gemm":      {"gemm_large", "gemm_small"},
+		"pool":      {"maxpool", "maxpool_grad", "avgpool", "avgpool_grad"},
+		"norm":      {"norm", "norm_grad", "norm_grad_params"},
+		"optim":     {"update", "rows_update", "rows_binary"},
+		"rows":      {"gather", "scatter", "scatter_parts", "sort_keys!", "sort_step!", "sort_tile!", "zero!", "copy!"},
+		"random":    {"uniform", "bernoulli", "dropout"},
 	}
 }
 
