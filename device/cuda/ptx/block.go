@@ -3,6 +3,7 @@ package ptx
 import (
 	"math/bits"
 	"slices"
+	"strings"
 )
 
 // block is the threads that share memory. It is used for one block after another.
@@ -48,9 +49,9 @@ func (b *block) thread(n int) [3]uint32 {
 	return [3]uint32{t % b.dim[0], t / b.dim[0] % b.dim[1], t / b.dim[0] / b.dim[1]}
 }
 
-// run does one block.
-func (b *block) run() {
-	b.reset()
+// run does one block; first says that the launch begins.
+func (b *block) run(first bool) {
+	b.reset(first)
 	for b.fault == nil {
 		moved, live := false, false
 		for _, w := range b.warps {
@@ -68,7 +69,7 @@ func (b *block) run() {
 }
 
 // reset brings the block to its beginning, with memory that nobody wrote.
-func (b *block) reset() {
+func (b *block) reset(first bool) {
 	fill(b.shared)
 	fill(b.local)
 	b.epoch++
@@ -85,7 +86,9 @@ func (b *block) reset() {
 		w.async, w.groups = w.async[:0], [32]int{}
 		w.last = &b.m.nowhere
 		for _, s := range b.k.special {
-			b.special(w, s)
+			if first || strings.HasPrefix(s.name, "%ctaid") { // nothing else changes from block to block
+				b.special(w, s)
+			}
 		}
 	}
 }

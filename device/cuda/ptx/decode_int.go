@@ -5,7 +5,7 @@ import (
 	"math/bits"
 )
 
-// operands is how many an arithmetic instruction has.
+// operandsOf is how many an arithmetic instruction has.
 func operandsOf(op string) int {
 	switch op {
 	case "add", "sub", "mul", "div", "rem", "min", "max", "and", "or", "xor", "shl", "shr", "copysign":
@@ -26,8 +26,7 @@ func integers[T, W integer](c *compiler, s *stmt, t typ) (exec, error) {
 	if err != nil {
 		return nil, err
 	}
-	a, b, e := x[0], x[1], x[2]
-	width := uint32(8 * t.size)
+	a, b := x[0], x[1]
 	switch op := s.op[0]; op {
 	case "mul", "mad":
 		return products[T, W](c, s, t, d, x)
@@ -82,7 +81,6 @@ func integers[T, W integer](c *compiler, s *stmt, t typ) (exec, error) {
 			return x % y
 		}), nil
 	}
-	_, _ = e, width
 	return nil, errUnknown
 }
 

@@ -176,7 +176,7 @@ func (f *fn) run(m *Machine, l *cuda.Launch, args []byte) error {
 				b.id = [3]uint32{x, y, z}
 				m.blocks++
 				b.serial = m.blocks
-				b.run()
+				b.run(b.serial == b.launch)
 				if b.fault != nil {
 					m.steps += b.steps
 					return b.fault

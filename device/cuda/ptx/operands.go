@@ -7,7 +7,7 @@ import (
 
 var errUnknown = errors.New("not understood")
 
-// source gives the register that an operand's value is in.
+// in gives the register that an operand's value is in.
 func (c *compiler) in(o operand, t typ) (int, error) {
 	if o.kind == operandImm {
 		return c.constant(o.as(t)), nil
@@ -57,7 +57,7 @@ func (c *compiler) out(o operand) (int, error) {
 	return c.writes(sym.index), nil
 }
 
-// pred gives the predicate register that an operand names, and what its bits are turned by.
+// predicate gives the predicate register that an operand names, and what its bits are turned by.
 func (c *compiler) predicate(o operand) (p int, flip uint32, err error) {
 	if o.kind != operandName || o.off != 0 || o.second != "" {
 		return 0, 0, errors.New("expected a predicate")

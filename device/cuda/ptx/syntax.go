@@ -1,5 +1,7 @@
 package ptx
 
+import "strings"
+
 // source is a parsed module.
 type source struct {
 	target int // 75 of sm_75
@@ -95,16 +97,30 @@ func (t typ) signed() bool { return t.kind == 's' }
 func (t typ) float() bool  { return t.kind == 'f' || t.kind == 'g' || t.kind == 't' }
 
 // typeOf reads a type's name, without its dot.
-func typeOf(s string) (typ, bool) {
-	t, ok := types[s]
-	return t, ok
-}
-
-var types = map[string]typ{
-	"u8": {kind: 'u', size: 1}, "u16": {kind: 'u', size: 2}, "u32": {kind: 'u', size: 4}, "u64": {kind: 'u', size: 8},
-	"s8": {kind: 's', size: 1}, "s16": {kind: 's', size: 2}, "s32": {kind: 's', size: 4}, "s64": {kind: 's', size: 8},
-	"b8": {kind: 'b', size: 1}, "b16": {kind: 'b', size: 2}, "b32": {kind: 'b', size: 4}, "b64": {kind: 'b', size: 8},
-	"f16": {kind: 'f', size: 2}, "f32": {kind: 'f', size: 4}, "f64": {kind: 'f', size: 8}, "pred": {kind: 'p', size: 1},
-	"bf16": {kind: 'g', size: 2}, "tf32": {kind: 't', size: 4},
-	"f16x2": {kind: 'f', size: 4, pair: true}, "bf16x2": {kind: 'g', size: 4, pair: true},
+func typeOf(s string) (t typ, ok bool) {
+	name, pair := strings.CutSuffix(s, "x2")
+	switch name {
+	case "u8", "s8", "b8":
+		return typ{kind: name[0], size: 1}, !pair
+	case "u16", "s16", "b16":
+		return typ{kind: name[0], size: 2}, !pair
+	case "u32", "s32", "b32", "f32":
+		return typ{kind: name[0], size: 4}, !pair
+	case "u64", "s64", "b64", "f64":
+		return typ{kind: name[0], size: 8}, !pair
+	case "f16":
+		t = typ{kind: 'f', size: 2}
+	case "bf16":
+		t = typ{kind: 'g', size: 2}
+	case "tf32":
+		return typ{kind: 't', size: 4}, !pair
+	case "pred":
+		return typ{kind: 'p', size: 1}, !pair
+	default:
+		return typ{}, false
+	}
+	if pair {
+		t.size, t.pair = 4, true
+	}
+	return t, true
 }
