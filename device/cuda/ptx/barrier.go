@@ -11,7 +11,6 @@ type barrierOp struct {
 	id, count int32 // registers; count -1: every thread of the block
 	aligned   bool
 	arrive    bool // goes on at once
-	warp      bool // bar.warp.sync
 	red       byte // 'p' popc, 'a' and, 'o' or; 0 none
 	d, p      int
 	flip      uint32

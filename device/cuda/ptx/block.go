@@ -122,9 +122,9 @@ func (b *block) special(w *warp, s special) {
 		case "%lanemask_lt":
 			v = one - 1
 		case "%lanemask_le":
-			v = one | one - 1
+			v = one | (one - 1)
 		case "%lanemask_gt":
-			v = ^(one | one - 1)
+			v = ^(one | (one - 1))
 		case "%lanemask_ge":
 			v = ^(one - 1)
 		case "%dynamic_smem_size":

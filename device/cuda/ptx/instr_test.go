@@ -40,12 +40,6 @@ func f32(v uint64) float32 { return math.Float32frombits(uint32(v)) }
 func f64(v uint64) float64 { return math.Float64frombits(v) }
 func b32(f float32) uint64 { return uint64(math.Float32bits(f)) }
 func i32(v uint64) int32   { return int32(v) }
-func flag(b bool) uint64 {
-	if b {
-		return 1
-	}
-	return 0
-}
 
 // exactly rounds a sum of products of finite numbers once.
 func exactly(mode big.RoundingMode, a, b, c float32) float32 {

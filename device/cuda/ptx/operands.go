@@ -92,15 +92,6 @@ func (c *compiler) regs(s *stmt, t typ, operands int) (d int, x [4]int, err erro
 	return d, x, nil
 }
 
-// isPred says whether an operand is a predicate register.
-func (c *compiler) isPred(o operand) bool {
-	if o.kind != operandName {
-		return false
-	}
-	sym, ok := c.lookup(o.name)
-	return ok && sym.kind == symPred
-}
-
 // has says whether an opcode has a modifier.
 func (s *stmt) has(modifier string) bool {
 	for _, m := range s.op[1:] {

@@ -1,7 +1,9 @@
 package ptx
 
 import (
+	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -66,4 +68,33 @@ func TestAtomicOperationsOfAllThreadsCount(t *testing.T) {
 	require.Equal(t, []uint32{5 + 3*n, 99, ^uint32(0), ^uint32(255)}, down[uint32](r, u, 4))
 	require.Equal(t, []uint64{1 + n<<33, 2 + n*(n-1)/2}, down[uint64](r, q, 2))
 	require.Equal(t, []int32{-50, n * (n - 1) / 2}, down[int32](r, s, 2))
+}
+
+func TestSpecialRegistersSayWhereAThreadIs(t *testing.T) {
+	names := []string{"%tid.x", "%tid.y", "%tid.z", "%ntid.y", "%ctaid.x", "%ctaid.y", "%nctaid.x", "%nctaid.z", "%laneid", "%warpid", "%nwarpid",
+		"%lanemask_eq", "%lanemask_lt", "%lanemask_le", "%lanemask_gt", "%lanemask_ge", "%dynamic_smem_size", "%total_smem_size", "WARP_SZ"}
+	var b strings.Builder
+	b.WriteString(".visible .entry k(.param .u64 out) {\n.reg .b32 %r<9>; .reg .b64 %d<3>; .shared .b8 own[16];\nld.param.u64 %d0, [out];\n")
+	b.WriteString("mov.u32 %r0, %tid.z; mov.u32 %r1, %ntid.y; mov.u32 %r2, %tid.y; mad.lo.u32 %r0, %r0, %r1, %r2; mov.u32 %r1, %ntid.x; mov.u32 %r2, %tid.x; mad.lo.u32 %r0, %r0, %r1, %r2;\n")
+	b.WriteString("mov.u32 %r3, %ctaid.y; mov.u32 %r4, %nctaid.x; mov.u32 %r5, %ctaid.x; mad.lo.u32 %r3, %r3, %r4, %r5; mad.lo.u32 %r0, %r3, 60, %r0;\n")
+	fmt.Fprintf(&b, "mul.wide.u32 %%d1, %%r0, %d; add.u64 %%d0, %%d0, %%d1;\n", 4*len(names))
+	for k, n := range names {
+		fmt.Fprintf(&b, "mov.u32 %%r1, %s; st.global.u32 [%%d0+%d], %%r1;\n", n, 4*k)
+	}
+	b.WriteString("}\n")
+	r := newRig(t, Config{}, whole(b.String()))
+	out := up(r, make([]uint32, 6*60*len(names)))
+	for range 2 { // and again, in a block that was used
+		require.NoError(t, r.launch3("k", [3]uint32{2, 3, 1}, [3]uint32{5, 4, 3}, 32, out))
+		got := down[uint32](r, out, 6*60*len(names))
+		for block := range uint32(6) {
+			for th := range uint32(60) {
+				one := uint32(1) << (th % 32)
+				want := []uint32{th % 5, th / 5 % 4, th / 20, 4, block % 2, block / 2, 2, 1, th % 32, th / 32, 2,
+					one, one - 1, one | (one - 1), ^(one | (one - 1)), ^(one - 1), 32, 48, 32}
+				require.Equal(t, want, got[:len(want)])
+				got = got[len(want):]
+			}
+		}
+	}
 }
