@@ -55,6 +55,31 @@ KERNEL(barrier_of_warp)(const float *in, float *out) {
   out[threadIdx.x] = box[threadIdx.x ^ 1];
 }
 
+// All lanes of a warp read what one of them writes anew, with a barrier of the warp between, or none.
+KERNEL(read_by_a_warp)(const float *in, float *out) {
+  __shared__ float box[8];
+  float sum = 0;
+  for (int k = 0; k < 4; k++) {
+    if (threadIdx.x % 32 == k) box[threadIdx.x / 32] = in[threadIdx.x];
+    __syncwarp();
+    sum += box[threadIdx.x / 32];
+    __syncwarp();
+  }
+  out[threadIdx.x] = sum;
+}
+
+KERNEL(read_by_a_warp_unordered)(const float *in, float *out) {
+  __shared__ volatile float box[8];
+  float sum = 0;
+#pragma unroll 1
+  for (int k = 0; k < 4; k++) {
+    if (threadIdx.x % 32 == k) box[threadIdx.x / 32] = in[threadIdx.x];
+    __syncwarp();
+    sum += box[threadIdx.x / 32];
+  }
+  out[threadIdx.x] = sum;
+}
+
 KERNEL(two_write)(const float *in, float *out) {
   __shared__ float box[256];
   box[threadIdx.x / 2] = in[threadIdx.x];
