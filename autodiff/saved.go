@@ -1,9 +1,12 @@
 package autodiff
 
 import (
+	"math"
+
 	"gorgonia.org/gorgonia"
 
 	"github.com/weft-project/weft/autodiff/program"
+	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels"
 )
 
@@ -21,7 +24,7 @@ func (c *compiled) settle(before int, gin, gout []*gorgonia.Node) {
 	s.unmoved(forward)
 	s.unsliced(forward)
 	for _, n := range forward {
-		if work, price := s.again(n); s.keep[n] && !s.fixed[n] && work <= maxWork && price < s.bytes(n) {
+		if work, price := s.again(n); s.keep[n] && !s.fixed[n] && s.pays(n, work, price) {
 			s.replace(n)
 			s.work[n] = work
 		}
@@ -45,16 +48,24 @@ type saving struct {
 	g     *Graph
 	keep  map[*gorgonia.Node]bool
 	fixed map[*gorgonia.Node]bool // inputs and results: there without being computed again
-	work  map[*gorgonia.Node]int  // of nodes that are computed again
+	work  map[*gorgonia.Node]int  // of nodes that are computed again, in additions
 }
 
-// maxWork bounds what is computed again for one node: a few additions, or a function such as GELU, but no chain of them.
-const maxWork = 8
-
-// never is the work of what is not computed again.
-const never = maxWork + 1
+const (
+	// maxWork is how many additions a byte is worth that need not be kept: for each element of float32 a few of them, a normalisation or an
+	// exponential, but not GELU, nor a chain.
+	maxWork = 2
+	// never is the work of what is not computed again. Sums of it do not overflow.
+	never = math.MaxInt / 1024
+)
 
 func (s *saving) bytes(n *gorgonia.Node) int { return s.g.types[n].Bytes() }
+
+// pays says whether to compute n again, by so much work, from what is kept and price bytes more.
+func (s *saving) pays(n *gorgonia.Node, work, price int) bool {
+	saved := s.bytes(n) - price
+	return saved > 0 && work <= maxWork*saved
+}
 
 // unmoved keeps what a move shows instead of what it makes.
 func (s *saving) unmoved(forward []*gorgonia.Node) {
@@ -117,10 +128,24 @@ func workOf(i kernels.Instr) int {
 		switch i.Fn {
 		case kernels.Neg, kernels.Scale, kernels.Shift, kernels.Relu:
 			return 1
+		case kernels.Exp, kernels.Log, kernels.Sqrt, kernels.Sigmoid:
+			return 6
 		}
-		return 4
+		return 12 // GELU takes as many on AVX-512, tanh 9
 	}
 	return never
+}
+
+// workFor is what n costs, all of it. Functions of float64 have no vectors.
+func (s *saving) workFor(n *gorgonia.Node, i kernels.Instr) int {
+	w, t := workOf(i), s.g.types[n]
+	if _, fn := i.(kernels.Unary); fn && w > 1 && t.Dtype == device.Float64 {
+		w *= 4
+	}
+	if w == never {
+		return never
+	}
+	return w * t.Shape.Elems()
 }
 
 // again is the work of computing n once more, and the bytes that have to be kept for it and are not yet.
@@ -129,7 +154,7 @@ func (s *saving) again(n *gorgonia.Node) (work, price int) {
 	if !ok {
 		return never, 0
 	}
-	if work = workOf(op.Instr); work == never {
+	if work = s.workFor(n, op.Instr); work == never {
 		return never, 0
 	}
 	for _, x := range s.g.operands(n) {
@@ -148,7 +173,7 @@ func (s *saving) have(x *gorgonia.Node) (work, price int) {
 		return w, 0
 	}
 	if !s.fixed[x] {
-		if w, p := s.againOnce(x); w < never && p < s.bytes(x) {
+		if w, p := s.againOnce(x); s.pays(x, w, p) {
 			return w, p
 		}
 	}
@@ -161,7 +186,7 @@ func (s *saving) againOnce(n *gorgonia.Node) (work, price int) {
 	if !ok {
 		return never, 0
 	}
-	work = workOf(op.Instr)
+	work = s.workFor(n, op.Instr)
 	for _, x := range s.g.operands(n) {
 		if w, known := s.work[x]; known {
 			work = min(work+w, never)
