@@ -1,4 +1,5 @@
-// Products of matrices by a warp. Compiled by NVRTC 11.8 for compute_80.
+// Products of matrices by a warp.
+// nvrtc: --gpu-architecture=compute_80
 #define KERNEL(name) extern "C" __global__ void name
 typedef unsigned u32;
 typedef unsigned short u16;

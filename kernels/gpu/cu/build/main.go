@@ -1,7 +1,7 @@
 //go:build (darwin || freebsd || linux) && (amd64 || arm64)
 
-// Command build compiles the CUDA sources of package cu to the PTX beside them, by NVRTC 11.8, and with -check compares instead: the PTX is
-// committed, so that nobody who builds or runs Weft needs a toolkit. It needs no GPU and no CUDA driver.
+// Command build compiles the CUDA sources of package cu, and of the interpreter's tests, to the PTX beside them, by NVRTC 11.8, and with -check
+// compares instead: the PTX is committed, so that nobody who builds or runs Weft needs a toolkit. It needs no GPU and no CUDA driver.
 package main
 
 import (
@@ -9,34 +9,36 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/weft-project/weft/kernels/gpu/cu"
 )
 
 func main() {
-	dir := flag.String("dir", "kernels/gpu/cu", "where the sources lie")
+	dirs := flag.String("dirs", "kernels/gpu/cu,device/cuda/ptx/testdata,device/cuda/cudatest/testdata", "where the sources lie; "+cu.Header+" may lie beside them")
 	check := flag.Bool("check", false, "write nothing; fail where a source's PTX is not what lies beside it")
 	lib := flag.String("nvrtc", os.Getenv("WEFT_NVRTC"), "path of libnvrtc.so.11.2; without it, it is looked for (also $WEFT_NVRTC)")
 	flag.Parse()
-	if err := run(*dir, *lib, *check); err != nil {
+	if err := run(strings.Split(*dirs, ","), *lib, *check); err != nil {
 		fmt.Fprintln(os.Stderr, "build:", err)
 		os.Exit(1)
 	}
 }
 
-func run(dir, lib string, check bool) error {
-	sources, err := filepath.Glob(filepath.Join(dir, "*.cu"))
-	if err != nil {
-		return err
-	}
-	if len(sources) == 0 {
-		return fmt.Errorf("%s has no *.cu; run this in the repository's root, or give -dir", dir)
-	}
-	header, err := os.ReadFile(filepath.Join(dir, cu.Header))
-	if err != nil {
-		return err
+func run(dirs []string, lib string, check bool) error {
+	var sources []string
+	for _, dir := range dirs {
+		found, err := filepath.Glob(filepath.Join(dir, "*.cu"))
+		if err != nil {
+			return err
+		}
+		if len(found) == 0 {
+			return fmt.Errorf("%s has no *.cu; run this in the repository's root, or give -dirs", dir)
+		}
+		sources = append(sources, found...)
 	}
 	c, err := openNVRTC(lib)
 	if err != nil {
@@ -44,17 +46,19 @@ func run(dir, lib string, check bool) error {
 	}
 	var errs []error
 	for _, path := range sources {
-		if err := one(c, path, header, check); err != nil {
-			errs = append(errs, err)
-		}
+		errs = append(errs, one(c, path, check))
 	}
 	return errors.Join(errs...)
 }
 
 // one compiles a source, and writes or compares.
-func one(c *compiler, path string, header []byte, check bool) error {
+func one(c *compiler, path string, check bool) error {
 	source, err := os.ReadFile(path)
 	if err != nil {
+		return err
+	}
+	header, err := os.ReadFile(filepath.Join(filepath.Dir(path), cu.Header))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	name := filepath.Base(path)
