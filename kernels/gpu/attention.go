@@ -2,82 +2,169 @@ package gpu
 
 import (
 	"fmt"
+	"math"
 
+	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels"
 )
 
-// attentionShared is how much shared memory a block of attention may take.
-const attentionShared = 48 << 10
+// attention is what both directions of attention share.
+type attention struct {
+	*backend
+	*code
+	dtype         device.Dtype
+	b, t, s, h, d int
+	causal        bool
+	in            []headRows // operands (b, t, h, d); the logarithms have an address only
+}
 
-// lowerAttention makes the launches of attention and its gradient: a warp for each row. What is read through views is laid out first.
-func (b *backend) lowerAttention(i kernels.Instr, in []kernels.Type, views []*kernels.View, out []kernels.Type) (*code, error) {
-	c := &code{}
-	args, seen := make([]arg, len(in)), in
-	if views != nil {
-		seen = kernels.Viewed{Of: i, In: views}.Seen(in)
-	}
-	for k := range in {
-		args[k] = inArg(k)
-		if views == nil || views[k] == nil {
-			continue
+// headRows is where the rows of an operand or result lie, in elements from its address: attention.cu's Rows.
+type headRows struct {
+	at               arg
+	batch, head, row int
+}
+
+// lowerAttention is lower for attention and its gradient, which read operands through views, nil for those that are as they are.
+func (b *backend) lowerAttention(i kernels.Instr, in []kernels.Type, views []*kernels.View) (*code, error) {
+	a := &attention{backend: b, code: &code{}, dtype: in[0].Dtype}
+	for k, t := range in {
+		v := kernels.Whole(t.Shape)
+		if views != nil && views[k] != nil {
+			v = views[k]
 		}
-		move := kernels.Viewed{Of: kernels.Reshape{Shape: seen[k].Shape}, In: views[k : k+1]}
-		copied, err := b.generate(move, in[k:k+1])
-		if err != nil {
+		if err := a.read(k, t, v); err != nil {
 			return nil, err
 		}
-		args[k] = scratchArg(c.temp(seen[k].Bytes()))
-		c.join(copied, []arg{args[k]}, []arg{inArg(k)})
+		switch k {
+		case 0:
+			a.b, a.t, a.h, a.d = v.Shape[0], v.Shape[1], v.Shape[2], v.Shape[3]
+		case 1:
+			a.s = v.Shape[1]
+		}
 	}
-	a := attention{backend: b, c: c, in: args, q: seen[0], rows: [2]int{seen[0].Shape[1], seen[1].Shape[1]}}
+	if most := math.MaxInt32 - 256; max(a.t, a.s, a.d) > most || a.blocks(max(a.t, a.s), 1, 1) > most {
+		return nil, fmt.Errorf("%w: attention over more than %d rows", kernels.ErrOperands, most)
+	}
 	switch i := i.(type) {
 	case kernels.Attention:
 		a.causal = i.Causal
-		return c, a.launch("attention", 0, 32, 2, []arg{outArg(0), outArg(1)})
+		return a.code, a.forward()
 	case kernels.AttentionGrad:
 		a.causal = i.Causal
-		heads, offK, offV := a.q.Shape[2], 0, 0
-		k, v := 1, 2
-		if i.Joined {
-			offK, offV, heads, k, v = heads, 2*heads, 3*heads, 0, 0
-		}
-		if err := a.launch("attention_grad_q", 0, 32, 3, []arg{outArg(0)}, heads); err != nil {
-			return nil, err
-		}
-		return c, a.launch("attention_grad_kv", 1, 64, 4, []arg{outArg(k), outArg(v)}, heads, offK, offV)
+		return a.code, a.backward(i.Joined)
 	}
 	return nil, unknown(i)
 }
 
-// attention is one instruction.
-type attention struct {
-	*backend
-	c      *code
-	in     []arg
-	q      kernels.Type
-	rows   [2]int // of q, and of k and v
-	causal bool
+// read says where operand k lies, having it laid out first where that is needed: of rows, elements must follow each other, of logarithms all.
+func (a *attention) read(k int, t kernels.Type, v *kernels.View) error {
+	whole := kernels.Whole(v.Shape)
+	at := inArg(k)
+	if last := len(v.Shape) - 1; last == 3 && v.Shape[3] > 1 && v.Strides[3] != 1 || last < 3 && !v.Equal(whole) {
+		move := kernels.Viewed{Of: kernels.BroadcastTo{Shape: v.Shape}, In: []*kernels.View{v}}
+		copied, err := a.generate(move, []kernels.Type{t})
+		if err != nil {
+			return err
+		}
+		to := kernels.Type{Dtype: t.Dtype, Shape: v.Shape}
+		at = scratchArg(a.temp(to.Bytes()))
+		a.join(copied, []arg{at}, []arg{inArg(k)})
+		v = whole
+	}
+	r := headRows{at: at.plus(uint64(v.Offset * t.Dtype.Size()))}
+	if len(v.Shape) == 4 {
+		r.batch, r.row, r.head = v.Strides[0], v.Strides[1], v.Strides[2]
+	}
+	a.in = append(a.in, r)
+	return nil
 }
 
-// launch makes a warp for each row of q (0), or of k and v (1), with shared memory for so many numbers and rows.
-func (a *attention) launch(name string, of, numbers, rows int, outs []arg, more ...int) error {
-	s := a.q.Shape
-	const warps = 4
-	bytes := warps * (numbers + rows*s[3]) * a.q.Dtype.Size()
-	if bytes > attentionShared || s.Elems() > mostElems {
-		return fmt.Errorf("%w: heads of %d numbers, or %v, are more than the kernels of attention take", kernels.ErrOperands, s[3], a.q)
+// result is where n rows of each head of result k lie, without gaps.
+func (a *attention) result(k, n int) headRows {
+	return headRows{outArg(k), n * a.h * a.d, a.d, a.h * a.d}
+}
+
+func (a *attention) forward() error {
+	l, err := a.attend("attention", a.t)
+	if err != nil || a.t == 0 {
+		return err
 	}
-	f, err := a.kernel("attention", name+"_"+suffix(a.q.Dtype), bytes)
+	l.rows(a.result(0, a.t)).out(1).rows(a.in[:3]...)
+	a.extents(l)
+	return nil
+}
+
+// backward computes the gradient of queries, and then of keys and values, which reads the products of results and their gradients.
+func (a *attention) backward(joined bool) error {
+	to := [3]headRows{a.result(0, a.t), a.result(1, a.s), a.result(2, a.s)}
+	if joined {
+		wide := a.h * a.d
+		for k := range to {
+			to[k] = headRows{outArg(0).plus(uint64(k * wide * a.dtype.Size())), 3 * a.t * wide, a.d, 3 * wide}
+		}
+	}
+	products := scratchArg(a.temp(a.b * a.h * a.t * a.dtype.Size()))
+	l, err := a.attend("attention_grad_q", a.t)
 	if err != nil {
 		return err
 	}
-	l := a.c.call(f, (s[0]*s[2]*a.rows[of]+warps-1)/warps, 32*warps).dynamic(bytes)
-	for _, x := range append(outs, a.in...) {
-		l.add(x)
+	l.rows(to[0]).add(products).rows(a.in[:4]...).add(a.in[4].at).rows(a.in[5])
+	a.extents(l)
+	if l, err = a.attend("attention_grad_kv", a.s); err != nil {
+		return err
 	}
-	for _, n := range more {
-		l.u32(n)
-	}
-	l.u32(s[0]).u32(s[1]).u32(a.rows[1]).u32(s[2]).u32(s[3]).flag(a.causal)
+	l.rows(to[1:]...).rows(a.in[:3]...).add(a.in[4].at).add(products).rows(a.in[5])
+	a.extents(l)
 	return nil
+}
+
+// tile is how many rows and columns a block of the kernels works on: attention.cu's Tile.
+func (a *attention) tile() int {
+	if a.dtype == device.Float64 {
+		return 32
+	}
+	return 64
+}
+
+// slices is how many blocks share the columns of a result.
+func (a *attention) slices() int { return max(1, (a.d+a.tile()-1)/a.tile()) }
+
+// blocks is how many blocks make results of so many rows.
+func (a *attention) blocks(rows, tile, slices int) int {
+	tiles := (rows + tile - 1) / tile
+	if a.b == 0 || a.h == 0 || tiles == 0 {
+		return 0
+	}
+	if slices > math.MaxInt32/a.b/a.h/tiles {
+		return math.MaxInt
+	}
+	return a.b * a.h * tiles * slices
+}
+
+// attend begins the launch of a kernel whose blocks make so many rows of a result.
+func (a *attention) attend(name string, rows int) (*launch, error) {
+	tile := a.tile()
+	shared := 3 * tile * (tile + 16/a.dtype.Size()) * a.dtype.Size()
+	f, err := a.kernel("attention", typed(name, a.dtype), shared)
+	if err != nil {
+		return nil, err
+	}
+	return a.call(f, a.blocks(rows, tile, a.slices()), tile*tile/16).dynamic(shared), nil
+}
+
+// extents adds what attention.cu calls so.
+func (a *attention) extents(l *launch) {
+	scale := 1.0
+	if a.d > 0 {
+		scale = 1 / math.Sqrt(float64(a.d))
+	}
+	l.float(a.dtype, scale).u32(a.t).u32(a.s).u32(a.d).u32(a.h).flag(a.causal).u32(a.slices())
+}
+
+// rows adds arguments that are attention.cu's Rows.
+func (l *launch) rows(all ...headRows) *launch {
+	for _, r := range all {
+		l.add(r.at).u64(uint64(r.batch)).u64(uint64(r.head)).u64(uint64(r.row))
+	}
+	return l
 }

@@ -95,7 +95,7 @@ func (b *backend) lower(i kernels.Instr, in, out []kernels.Type) (*code, error) 
 		case kernels.MatMulThen:
 			return b.lowerProductThen(of, in, i.In, out)
 		case kernels.Attention, kernels.AttentionGrad:
-			return b.lowerAttention(of, in, i.In, out)
+			return b.lowerAttention(of, in, i.In)
 		case kernels.Map, kernels.BroadcastTo, kernels.Reshape, kernels.Transpose, kernels.Slice, kernels.Pad, kernels.Concat:
 			return b.generate(i, in)
 		}
@@ -105,7 +105,7 @@ func (b *backend) lower(i kernels.Instr, in, out []kernels.Type) (*code, error) 
 	case kernels.MatMulThen:
 		return b.lowerProductThen(i, in, nil, out)
 	case kernels.Attention, kernels.AttentionGrad:
-		return b.lowerAttention(i, in, nil, out)
+		return b.lowerAttention(i, in, nil)
 	case kernels.Conv2d, kernels.Conv2dGradX, kernels.Conv2dGradW, kernels.Im2col, kernels.Col2im:
 		return b.lowerConv(i, in, out)
 	case kernels.MaxPool2d, kernels.MaxPool2dGrad, kernels.AvgPool2d, kernels.AvgPool2dGrad:

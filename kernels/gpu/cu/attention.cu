@@ -1,156 +1,329 @@
 #include "common.cuh"
 
-// Attention and its gradient, a warp to a row of q, or to one of k and v; the rows that it meets come 32 at a time, one to a lane, and no more than
-// that many scores are ever there. Tensors are (b, rows, heads, d).
+// Attention, tile by tile of the scores (Dao, "FlashAttention-2", arXiv:2307.08691). A block owns some rows, of queries or of keys, of one
+// head, and walks over the rows of the other kind that see them, or are seen. What takes many rows of many elements goes through shared memory, C
+// elements at a time. A result of more than C columns is made by several blocks, each of which computes the scores again.
 
-// Shape is what all kernels are told.
-struct Shape {
-	u32 b, t, s, heads, d, causal;
+// Tile is how many rows and columns of scores a block has at once. A thread has 4×4 of them: neighbours in a row, columns Across apart.
+template <class T> constexpr u32 Tile = sizeof(T) == 4 ? 64 : 32;
+template <class T> constexpr u32 Across = Tile<T> / 4;
+template <class T> constexpr u32 Threads = Across<T>* Across<T>;
+template <class T> constexpr u32 C = Tile<T>;
+// Pitch is how far apart rows lie in shared memory: so neighbouring rows are in other banks.
+template <class T> constexpr u32 Pitch = C<T> + Wide<T>;
+template <class T> constexpr u32 Room = Tile<T>* Pitch<T>;
 
-	// seen is how many rows of k and v row i of q sees, and first is the first row of q that sees row j.
-	u32 seen(u32 i) const { return causal ? s - t + i + 1 : s; }
-	u32 first(u32 j) const { return causal && j > s - t ? j - (s - t) : 0; }
-	template <class T> T scale() const { return T(1) / sqrt(T(d ? d : 1)); }
+// Rows are an operand or a result: of batch b and head h, row r begins at at + b·batch + h·head + r·row.
+template <class T> struct Rows {
+	T* at;
+	i64 batch, head, row;
 };
 
-// Row is where a warp's row lies, of tensors with n rows.
-struct Row {
-	u32 batch, head, at;
-	bool there;
+template <class T> struct Extents {
+	T scale;            // of scores
+	u32 t, s, d, heads; // rows of queries, of keys, their extent
+	u32 causal, slices; // slices of C columns
 
-	Row(const Shape& z, u32 n) {
-		u64 r = (u64)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
-		there = r < (u64)z.b * z.heads * n;
-		at = r % n;
-		head = r / n % z.heads;
-		batch = r / n / z.heads;
-	}
-	// of is where row k of a tensor with n rows of so many heads begins, at this row's head or some further on.
-	u64 of(const Shape& z, u32 n, u32 k, u32 heads, u32 off) const { return (((u64)batch * n + k) * heads + off + head) * z.d; }
-	u64 of(const Shape& z, u32 n, u32 k) const { return of(z, n, k, z.heads, 0); }
-	// sum is where the logarithm of row k of q lies.
-	u64 sum(const Shape& z, u32 k) const { return ((u64)batch * z.heads + head) * z.t + k; }
+	// seen is how many keys a row of queries sees.
+	u32 seen(u32 query) const { return causal ? s - t + query + 1 : s; }
+	bool sees(u32 query, u32 key) const { return query < t && key < s && key < seen(query); }
 };
 
-template <class T> T dot(const T* a, const T* b, u32 d) {
-	T v = 0;
-	for (u32 e = 0; e < d; e++) v += a[e] * b[e];
-	return v;
-}
+// Place is what a block computes: rows from one on, of a head, and columns from one on.
+template <class T> struct Place {
+	u32 batch, head, row, col;
 
-template <class T> T across(T v, bool most) {
-	for (u32 o = 16; o > 0; o /= 2) {
-		T w = shuffle(v, o);
-		v = most ? fmax(v, w) : v + w;
+	// Rows that see most come first, or last.
+	Place(const Extents<T>& x, u32 rows, bool backwards) {
+		u32 tiles = (rows + Tile<T> - 1) / Tile<T>, n = blockIdx.x;
+		col = n % x.slices * C<T>, n /= x.slices;
+		row = n % tiles, n /= tiles;
+		if (backwards) row = tiles - 1 - row;
+		row *= Tile<T>;
+		head = n % x.heads, batch = n / x.heads;
 	}
-	return v;
-}
 
-// add makes acc = acc·keep + the sum of weight[k]·rows[k] over n rows, which lie step elements from each other.
-template <class T> void add(T* acc, T keep, const T* weight, const T* rows, u64 step, u32 n, u32 d) {
-	for (u32 e = threadIdx.x % 32; e < d; e += 32) {
-		T v = 0;
-		for (u32 k = 0; k < n; k++) v += weight[k] * rows[k * step + e];
-		acc[e] = acc[e] * keep + v;
+	// line is where a head's numbers of one for each row begin.
+	u64 line(const Extents<T>& x, u32 rows) const { return ((u64)batch * x.heads + head) * rows; }
+};
+
+// Head is the rows of one head, n of them.
+template <class T> struct Head {
+	T* at;
+	i64 row;
+	u32 n, d;
+	bool packs; // it can be accessed by 16 bytes
+
+	template <class A> Head(const Rows<T>& x, const Place<A>& p, u32 n, u32 d) : at(x.at + p.batch * x.batch + p.head * x.head), row(x.row), n(n), d(d) {
+		packs = (u64)at % 16 == 0 && row % Wide<A> == 0 && inPacks<A>(d);
 	}
-}
+};
 
-template <class T> void fill(T* to, const T* from, u32 d) {
-	for (u32 e = threadIdx.x % 32; e < d; e += 32) to[e] = from ? from[e] : T(0);
-}
+template <class T> struct Thread {
+	u32 across = threadIdx.x % Across<T>, down = threadIdx.x / Across<T>;
+	u32 row(int i) const { return down * 4 + i; }
+	u32 col(int j) const { return across + j * Across<T>; }
+	// place is the column of the k-th of a thread's elements of C.
+	u32 place(int k) const { return (k / Wide<T> * Across<T> + across) * Wide<T> + k % Wide<T>; }
+};
 
-// mine is the warp's part of the shared memory, of so many elements.
-template <class T> T* mine(u32 n) { return shared<T>() + threadIdx.x / 32 * n; }
+template <class T> using Scores = T[4][4];
+template <class T> using Sums = T[4][C<T> / Across<T>];
 
-template <class T> void attention(T* y, T* sums, const T* q, const T* k, const T* v, const Shape& z) {
-	Row r(z, z.t);
-	if (!r.there) return;
-	u32 lane = threadIdx.x % 32, n = z.seen(r.at);
-	T *w = mine<T>(32 + 2 * z.d), *row = w + 32, *acc = row + z.d;
-	fill(row, q + r.of(z, z.t, r.at), z.d);
-	fill<T>(acc, nullptr, z.d);
-	T max = -INFINITY, sum = 0;
-	u64 step = (u64)z.heads * z.d;
-	__syncwarp();
-	for (u32 j = 0; j < n; j += 32) {
-		u64 base = r.of(z, z.s, j);
-		bool in = j + lane < n;
-		T score = in ? dot(row, k + base + lane * step, z.d) * z.scale<T>() : T(-INFINITY);
-		T now = fmax(max, across(score, true));
-		T p = in ? exp(score - now) : T(0), keep = max == now ? T(1) : exp(max - now);
-		max = now, sum = sum * keep + across(p, false);
-		w[lane] = p;
-		__syncwarp();
-		add(acc, keep, w, v + base, step, n - j < 32 ? n - j : 32, z.d);
-		__syncwarp();
-	}
-	T* to = y + r.of(z, z.t, r.at);
-	for (u32 e = lane; e < z.d; e += 32) to[e] = n ? acc[e] / sum : T(0);
-	if (lane == 0) sums[r.sum(z, r.at)] = n ? max + log(sum) : T(-INFINITY);
-}
-
-// Results of the gradient lie in rows of so many heads, from some head on.
-template <class T>
-void gradQ(T* gq, const T* q, const T* k, const T* v, const T* y, const T* sums, const T* gy, u32 heads, const Shape& z) {
-	Row r(z, z.t);
-	if (!r.there) return;
-	u32 lane = threadIdx.x % 32, n = z.seen(r.at);
-	T *w = mine<T>(32 + 3 * z.d), *row = w + 32, *grad = row + z.d, *acc = grad + z.d;
-	u64 at = r.of(z, z.t, r.at), step = (u64)z.heads * z.d;
-	fill(row, q + at, z.d);
-	fill(grad, gy + at, z.d);
-	fill<T>(acc, nullptr, z.d);
-	T part = 0;
-	for (u32 e = lane; e < z.d; e += 32) part += gy[at + e] * y[at + e];
-	T mean = across(part, false), sum = sums[r.sum(z, r.at)];
-	__syncwarp();
-	for (u32 j = 0; j < n; j += 32) {
-		u64 base = r.of(z, z.s, j), one = base + lane * step;
-		w[lane] = 0;
-		if (j + lane < n) w[lane] = exp(dot(row, k + one, z.d) * z.scale<T>() - sum) * (dot(grad, v + one, z.d) - mean) * z.scale<T>();
-		__syncwarp();
-		add(acc, T(1), w, k + base, step, n - j < 32 ? n - j : 32, z.d);
-		__syncwarp();
-	}
-	fill(gq + r.of(z, z.t, r.at, heads, 0), acc, z.d);
-}
-
-template <class T>
-void gradKV(T* gk, T* gv, const T* q, const T* k, const T* v, const T* y, const T* sums, const T* gy, u32 heads, u32 offK, u32 offV, const Shape& z) {
-	Row r(z, z.s);
-	if (!r.there) return;
-	u32 lane = threadIdx.x % 32;
-	T *p = mine<T>(64 + 4 * z.d), *w = p + 32, *rowK = w + 32, *rowV = rowK + z.d, *accK = rowV + z.d, *accV = accK + z.d;
-	u64 at = r.of(z, z.s, r.at), step = (u64)z.heads * z.d;
-	fill(rowK, k + at, z.d);
-	fill(rowV, v + at, z.d);
-	fill<T>(accK, nullptr, z.d);
-	fill<T>(accV, nullptr, z.d);
-	__syncwarp();
-	for (u32 i = z.first(r.at); i < z.t; i += 32) {
-		u64 base = r.of(z, z.t, i), one = base + lane * step;
-		p[lane] = w[lane] = 0;
-		if (i + lane < z.t) {
-			p[lane] = exp(dot(rowK, q + one, z.d) * z.scale<T>() - sums[r.sum(z, i + lane)]);
-			w[lane] = p[lane] * (dot(rowV, gy + one, z.d) - dot(gy + one, y + one, z.d)) * z.scale<T>();
+// fetch puts a tile of rows into shared memory, zeros where there is nothing.
+template <class T> void fetch(T* to, const Head<const T>& x, u32 row, u32 col) {
+	constexpr u32 W = Wide<T>, Each = C<T> / W;
+#pragma unroll 4
+	for (u32 e = threadIdx.x; e < Tile<T> * Each; e += Threads<T>) {
+		u32 r = e / Each, c = e % Each * W;
+		const T* at = x.at + (row + r) * x.row + col + c;
+		Pack<T, W> p;
+#pragma unroll
+		for (int k = 0; k < W; k++) p[k] = 0;
+		if (row + r < x.n && col + c < x.d) {
+			if (x.packs) {
+				p = load<W>(at);
+			} else {
+#pragma unroll
+				for (int k = 0; k < W; k++)
+					if (col + c + k < x.d) p[k] = at[k];
+			}
 		}
-		__syncwarp();
-		u32 n = z.t - i < 32 ? z.t - i : 32;
-		add(accV, T(1), p, gy + base, step, n, z.d);
-		add(accK, T(1), w, q + base, step, n, z.d);
-		__syncwarp();
+		store<W, T>(to + r * Pitch<T> + c, p);
 	}
-	fill(gk + r.of(z, z.s, r.at, heads, offK), accK, z.d);
-	fill(gv + r.of(z, z.s, r.at, heads, offV), accV, z.d);
+}
+
+// dots adds to the products of rows of a with rows of b, of so many elements.
+template <class T> void dots(Scores<T>& s, const T* a, const T* b, u32 terms) {
+	constexpr u32 W = Wide<T>;
+	Thread<T> me;
+	a += me.row(0) * Pitch<T>, b += me.col(0) * Pitch<T>;
+#pragma unroll 1
+	for (u32 c = 0; c < terms; c += W) {
+		Pack<T, W> x[4], y[4];
+#pragma unroll
+		for (int i = 0; i < 4; i++) x[i] = load<W>(a + i * Pitch<T> + c), y[i] = load<W>(b + i * Across<T> * Pitch<T> + c);
+#pragma unroll
+		for (int k = 0; k < W; k++)
+#pragma unroll
+			for (int i = 0; i < 4; i++)
+#pragma unroll
+				for (int j = 0; j < 4; j++) s[i][j] += x[i][k] * y[j][k];
+	}
+}
+
+// scores computes a tile of products of rows of x with rows of y. Rooms a and b are overwritten; what is `kept` lies in a already.
+template <class T> void scores(Scores<T>& s, T* a, T* b, const Head<const T>& x, u32 row, const Head<const T>& y, u32 col, bool kept) {
+#pragma unroll
+	for (int i = 0; i < 4; i++)
+#pragma unroll
+		for (int j = 0; j < 4; j++) s[i][j] = 0;
+#pragma unroll 1
+	for (u32 c = 0; c < x.d; c += C<T>) {
+		__syncthreads(); // what was in the rooms has been read
+		if (!kept) fetch(a, x, row, c);
+		fetch(b, y, col, c);
+		__syncthreads();
+		dots(s, a, b, min(C<T>, x.d - c));
+	}
+}
+
+// combine adds rows of x, from one on, C columns of each, weighed by a tile of which `terms` columns count. Room p takes the weights, b the rows.
+template <class T> void combine(Sums<T>& o, const Scores<T>& weights, T* p, T* b, const Head<const T>& x, u32 row, u32 col, u32 terms) {
+	constexpr u32 W = Wide<T>;
+	Thread<T> me;
+	__syncthreads(); // what was in the rooms has been read
+	fetch(b, x, row, col);
+#pragma unroll
+	for (int i = 0; i < 4; i++)
+#pragma unroll
+		for (int j = 0; j < 4; j++) p[me.row(i) * Pitch<T> + me.col(j)] = weights[i][j];
+	__syncthreads();
+	p += me.row(0) * Pitch<T>, b += me.place(0);
+#pragma unroll 1
+	for (u32 k = 0; k < terms; k += W) {
+		Pack<T, W> w[4];
+#pragma unroll
+		for (int i = 0; i < 4; i++) w[i] = load<W>(p + i * Pitch<T> + k);
+#pragma unroll
+		for (int n = 0; n < W; n++)
+#pragma unroll
+			for (int g = 0; g < C<T> / Across<T>; g += W) {
+				Pack<T, W> y = load<W>(b + (k + n) * Pitch<T> + g * Across<T>);
+#pragma unroll
+				for (int i = 0; i < 4; i++)
+#pragma unroll
+					for (int e = 0; e < W; e++) o[i][g + e] += w[i][n] * y[e];
+			}
+	}
+}
+
+// put writes sums, each row times a number.
+template <class T> void put(const Head<T>& to, const Place<T>& p, const Sums<T>& o, const T (&times)[4]) {
+	constexpr u32 W = Wide<T>;
+	Thread<T> me;
+#pragma unroll
+	for (int i = 0; i < 4; i++)
+#pragma unroll
+		for (int g = 0; g < C<T> / Across<T>; g += W) {
+			u32 row = p.row + me.row(i), col = p.col + me.place(g);
+			if (row >= to.n) continue;
+			T* at = to.at + row * to.row + col;
+			Pack<T, W> y;
+#pragma unroll
+			for (int e = 0; e < W; e++) y[e] = o[i][g + e] * times[i];
+			if (to.packs) {
+				if (col < to.d) store<W>(at, y);
+			} else {
+#pragma unroll
+				for (int e = 0; e < W; e++)
+					if (col + e < to.d) at[e] = y[e];
+			}
+		}
+}
+
+// along reduces over the threads that have the same rows.
+template <class T, class Op> T along(T v, Op op) {
+	for (u32 o = Across<T> / 2; o > 0; o /= 2) v = op(v, shuffle(v, o));
+	return v;
+}
+
+template <class A> A larger(A a, A b) { return fmax(a, b); }
+
+// base is what to subtract of scores whose maximum is m: where all are -infinity the sum is 0, so that it comes to NaN in the end.
+template <class T> T base(T m) { return m == -INFINITY ? 0 : m; }
+
+// soften makes of a tile of scores their exponentials, less the maximum so far, and scales the sums of the tiles before to it.
+template <class T> void soften(Scores<T>& s, T (&most)[4], T (&sum)[4], Sums<T>& o, const Extents<T>& x, u32 row, u32 col) {
+	Thread<T> me;
+#pragma unroll
+	for (int i = 0; i < 4; i++) {
+		T m = most[i];
+#pragma unroll
+		for (int j = 0; j < 4; j++) {
+			s[i][j] = x.sees(row + me.row(i), col + me.col(j)) ? s[i][j] * x.scale : -INFINITY;
+			m = fmax(m, s[i][j]);
+		}
+		m = along(m, larger<T>);
+		T by = exp(most[i] - base(m));
+		most[i] = m, sum[i] *= by;
+#pragma unroll
+		for (int j = 0; j < 4; j++) s[i][j] = exp(s[i][j] - base(m)), sum[i] += s[i][j];
+#pragma unroll
+		for (int k = 0; k < C<T> / Across<T>; k++) o[i][k] *= by;
+	}
+}
+
+template <class T> void attention(const Rows<T>& to, T* sums, const Rows<const T>& q, const Rows<const T>& k, const Rows<const T>& v, const Extents<T>& x) {
+	T *a = shared<T>(), *b = a + Room<T>, *p = b + Room<T>;
+	Place<T> here(x, x.t, true);
+	Head<const T> hq(q, here, x.t, x.d), hk(k, here, x.s, x.d), hv(v, here, x.s, x.d);
+	T most[4] = {-INFINITY, -INFINITY, -INFINITY, -INFINITY}, sum[4] = {};
+	Sums<T> o = {};
+	u32 end = x.seen(min(here.row + Tile<T>, x.t) - 1);
+#pragma unroll 1
+	for (u32 col = 0; col < end; col += Tile<T>) {
+		Scores<T> s;
+		scores(s, a, b, hq, here.row, hk, col, x.d <= C<T> && col > 0);
+		soften(s, most, sum, o, x, here.row, col);
+		combine(o, s, p, b, hv, col, here.col, min(Tile<T>, end - col));
+	}
+	Thread<T> me;
+	T by[4];
+#pragma unroll
+	for (int i = 0; i < 4; i++) {
+		sum[i] = along(sum[i], plus<T>);
+		by[i] = x.s > 0 ? 1 / sum[i] : 0;
+		u32 row = here.row + me.row(i);
+		if (row < x.t && me.across == 0 && here.col == 0) sums[here.line(x, x.t) + row] = most[i] + log(sum[i]);
+	}
+	put(Head<T>(to, here, x.t, x.d), here, o, by);
+}
+
+// attentionGradQ computes the gradient of queries, and of each row the product of the result with its gradient: the gradient of a score is
+// p·(gp - that), as that is the sum of p·gp.
+template <class T>
+void attentionGradQ(const Rows<T>& to, T* ygy, const Rows<const T>& q, const Rows<const T>& k, const Rows<const T>& v, const Rows<const T>& y, const T* sums, const Rows<const T>& gy, const Extents<T>& x) {
+	T *a = shared<T>(), *b = a + Room<T>, *room = b + Room<T>;
+	Thread<T> me;
+	Place<T> here(x, x.t, true);
+	Head<const T> hq(q, here, x.t, x.d), hk(k, here, x.s, x.d), hv(v, here, x.s, x.d), hy(y, here, x.t, x.d), hg(gy, here, x.t, x.d);
+	T sum[4] = {}, dot[4] = {}, by[4] = {x.scale, x.scale, x.scale, x.scale};
+#pragma unroll
+	for (int i = 0; i < 4; i++) {
+		u32 row = here.row + me.row(i);
+		u64 at = here.line(x, x.t) + row;
+		if (row < x.t) {
+			sum[i] = sums[at];
+			for (u32 c = me.across; c < x.d; c += Across<T>) dot[i] += hy.at[row * hy.row + c] * hg.at[row * hg.row + c];
+		}
+		dot[i] = along(dot[i], plus<T>);
+		if (row < x.t && me.across == 0 && here.col == 0) ygy[at] = dot[i];
+	}
+	Sums<T> o = {};
+	u32 end = x.seen(min(here.row + Tile<T>, x.t) - 1);
+#pragma unroll 1
+	for (u32 col = 0; col < end; col += Tile<T>) {
+		Scores<T> s, g;
+		scores(s, a, b, hq, here.row, hk, col, false);
+		scores(g, a, b, hg, here.row, hv, col, false);
+#pragma unroll
+		for (int i = 0; i < 4; i++)
+#pragma unroll
+			for (int j = 0; j < 4; j++) {
+				bool sees = x.sees(here.row + me.row(i), col + me.col(j));
+				s[i][j] = sees ? exp(s[i][j] * x.scale - sum[i]) * (g[i][j] - dot[i]) : 0;
+			}
+		combine(o, s, room, b, hk, col, here.col, min(Tile<T>, end - col));
+	}
+	put(Head<T>(to, here, x.t, x.d), here, o, by);
+}
+
+// attentionGradKV computes the gradients of keys and values. Its tiles are turned: a row of scores is a key's.
+template <class T>
+void attentionGradKV(const Rows<T>& toK, const Rows<T>& toV, const Rows<const T>& q, const Rows<const T>& k, const Rows<const T>& v, const T* sums, const T* ygy, const Rows<const T>& gy, const Extents<T>& x) {
+	T *a = shared<T>(), *b = a + Room<T>, *room = b + Room<T>;
+	Thread<T> me;
+	Place<T> here(x, x.s, false);
+	Head<const T> hq(q, here, x.t, x.d), hk(k, here, x.s, x.d), hv(v, here, x.s, x.d), hg(gy, here, x.t, x.d);
+	sums += here.line(x, x.t), ygy += here.line(x, x.t);
+	Sums<T> ok = {}, ov = {};
+	u32 begin = 0; // the first query that sees the first key
+	if (x.causal && here.row > x.s - x.t) begin = (here.row - (x.s - x.t)) / Tile<T> * Tile<T>;
+#pragma unroll 1
+	for (u32 col = begin; col < x.t; col += Tile<T>) {
+		Scores<T> p, g;
+		scores(p, a, b, hk, here.row, hq, col, false);
+		scores(g, a, b, hv, here.row, hg, col, false);
+#pragma unroll
+		for (int j = 0; j < 4; j++) {
+			u32 query = col + me.col(j);
+			T sum = query < x.t ? sums[query] : 0, dot = query < x.t ? ygy[query] : 0;
+#pragma unroll
+			for (int i = 0; i < 4; i++) {
+				p[i][j] = x.sees(query, here.row + me.row(i)) ? exp(p[i][j] * x.scale - sum) : 0;
+				g[i][j] = p[i][j] * (g[i][j] - dot);
+			}
+		}
+		u32 n = min(Tile<T>, x.t - col);
+		combine(ov, p, room, b, hg, col, here.col, n);
+		combine(ok, g, room, b, hq, col, here.col, n);
+	}
+	T one[4] = {1, 1, 1, 1}, by[4] = {x.scale, x.scale, x.scale, x.scale};
+	put(Head<T>(toV, here, x.s, x.d), here, ov, one);
+	put(Head<T>(toK, here, x.s, x.d), here, ok, by);
 }
 
 #define KERNELS(T, end) \
-	GLOBAL(128) attention_##end(T* y, T* sums, const T* q, const T* k, const T* v, Shape z) { attention(y, sums, q, k, v, z); } \
-	GLOBAL(128) attention_grad_q_##end(T* gq, const T* q, const T* k, const T* v, const T* y, const T* sums, const T* gy, u32 heads, Shape z) { \
-		gradQ(gq, q, k, v, y, sums, gy, heads, z); \
+	GLOBAL(Threads<T>) attention_##end(Rows<T> y, T* sums, Rows<const T> q, Rows<const T> k, Rows<const T> v, Extents<T> x) { \
+		attention(y, sums, q, k, v, x); \
 	} \
-	GLOBAL(128) \
-	attention_grad_kv_##end(T* gk, T* gv, const T* q, const T* k, const T* v, const T* y, const T* sums, const T* gy, u32 heads, u32 offK, u32 offV, Shape z) { \
-		gradKV(gk, gv, q, k, v, y, sums, gy, heads, offK, offV, z); \
+	GLOBAL(Threads<T>) attention_grad_q_##end(Rows<T> gq, T* ygy, Rows<const T> q, Rows<const T> k, Rows<const T> v, Rows<const T> y, const T* sums, \
+		Rows<const T> gy, Extents<T> x) { \
+		attentionGradQ(gq, ygy, q, k, v, y, sums, gy, x); \
+	} \
+	GLOBAL(Threads<T>) attention_grad_kv_##end(Rows<T> gk, Rows<T> gv, Rows<const T> q, Rows<const T> k, Rows<const T> v, const T* sums, const T* ygy, \
+		Rows<const T> gy, Extents<T> x) { \
+		attentionGradKV(gk, gv, q, k, v, sums, ygy, gy, x); \
 	}
 BOTH(KERNELS)
