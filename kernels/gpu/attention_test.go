@@ -1,14 +1,21 @@
 package gpu
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"regexp"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/device/cuda"
+	"github.com/weft-project/weft/device/cuda/ptx"
 	"github.com/weft-project/weft/kernels"
+	"github.com/weft-project/weft/kernels/gpu/cu"
 	"github.com/weft-project/weft/kernels/kerneltest"
 )
 
@@ -63,4 +70,97 @@ func TestAttentionReadsWhatAProductOfTokensMakesWithoutACopy(t *testing.T) {
 		require.Len(t, c.launches, 1)
 		require.Zero(t, c.scratch)
 	})
+}
+
+func TestHeadsOfAnyExtentAndFamilyAgree(t *testing.T) {
+	d := machine(t)
+	r := rand.New(rand.NewPCG(8, 8))
+	for range 10 {
+		for _, family := range []string{"Attention", "AttentionGrad", "ViewedAttention"} {
+			i, in := kerneltest.Case(r, family)
+			kerneltest.Check(t, d, i, in...)
+		}
+	}
+}
+
+func TestAttentionOverMoreRowsThanAGridHasBlocksIsRefused(t *testing.T) {
+	b, err := kernels.For(machine(t))
+	require.NoError(t, err)
+	q := kernels.Type{Dtype: device.Float32, Shape: device.Shape{1 << 16, 1, 1 << 16, 1}}
+	_, err = b.Prepare(kernels.Attention{}, []kernels.Type{q, q, q})
+	require.ErrorIs(t, err, kernels.ErrOperands)
+	require.ErrorContains(t, err, "more than")
+}
+
+// planted is a driver that leaves one barrier out of what it loads, and all that follows the first entry named.
+type planted struct {
+	cuda.Driver
+	until string
+	nth   int
+}
+
+var barrier = regexp.MustCompile(`(?m)^\tbar\.sync \t0;$`)
+
+// spoil leaves the barrier out, if there is one.
+func (p *planted) spoil(text []byte) (spoilt []byte, ok bool) {
+	if at := bytes.Index(text, []byte(".visible .entry "+p.until)); at >= 0 && p.until != "" {
+		text = text[:at]
+	}
+	all := barrier.FindAllIndex(text, -1)
+	if p.nth >= len(all) {
+		return text, false
+	}
+	return slices.Concat(text[:all[p.nth][0]], text[all[p.nth][1]:]), true
+}
+
+func (p *planted) Load(text []byte) (cuda.Module, error) {
+	text, _ = p.spoil(text)
+	return p.Driver.Load(text)
+}
+
+// fault runs an instruction on whatever memory holds, and says what the GPU found.
+func fault(t *testing.T, d *device.Accelerator, i kernels.Instr, in []kernels.Type) error {
+	b, err := kernels.For(d)
+	require.NoError(t, err)
+	k, err := b.Prepare(i, in)
+	require.NoError(t, err)
+	out, err := i.Infer(in)
+	require.NoError(t, err)
+	var bufs []*device.Buffer
+	for _, x := range append(out, in...) {
+		buf, err := d.Alloc(x.Bytes())
+		require.NoError(t, err)
+		defer func() { _ = buf.Release() }()
+		bufs = append(bufs, buf)
+	}
+	err = k.Run(bufs[:len(out)], bufs[len(out):])
+	return errors.Join(err, d.Download(make([]byte, 4), bufs[0], 0))
+}
+
+// both runs attention and its gradient.
+func (x heads) both(t *testing.T, d *device.Accelerator) error {
+	q, k := kernels.Type{Dtype: device.Float32, Shape: device.Shape{x.b, x.t, x.h, x.d}}, kernels.Type{Dtype: device.Float32, Shape: device.Shape{x.b, x.s, x.h, x.d}}
+	sums := kernels.Type{Dtype: device.Float32, Shape: device.Shape{x.b, x.h, x.t}}
+	if err := fault(t, d, kernels.Attention{}, []kernels.Type{q, k, k}); err != nil {
+		return err
+	}
+	return fault(t, d, kernels.AttentionGrad{}, []kernels.Type{q, k, k, q, sums, q})
+}
+
+func TestEveryBarrierOfAttentionIsNeeded(t *testing.T) {
+	x := heads{1, 65, 65, 1, 68} // two tiles of each, and two slices
+	require.NoError(t, x.both(t, machine(t)))
+	p := planted{until: "attention_f64"}
+	for ; ; p.nth++ {
+		if _, ok := p.spoil(cu.Module("attention")); !ok {
+			break
+		}
+		p := p
+		p.Driver = ptx.New(ptx.Config{})
+		d, err := On(&p, device.CUDA(0))
+		require.NoError(t, err)
+		require.ErrorContains(t, x.both(t, d), "race", "barrier %d", p.nth)
+		_ = d.Close() // it is lost
+	}
+	require.Equal(t, 18, p.nth)
 }
