@@ -7,7 +7,7 @@ import (
 	"unsafe"
 )
 
-// squares turns as many rows and columns as whole vectors hold, and says how many. Distances are in bytes.
+// squares turns as many rows and columns as whole vectors hold, and says how many. Distances are in bytes. No pointer leaves the matrices.
 func squares(size, rows, n int, o unsafe.Pointer, row int, x unsafe.Pointer, step int) (r, k int) {
 	if !archsimd.X86.AVX2() {
 		return 0, 0
@@ -25,9 +25,9 @@ func squares(size, rows, n int, o unsafe.Pointer, row int, x unsafe.Pointer, ste
 
 // turn32 turns 8 columns into 4 rows at a time: the columns 4 apart share a vector, so that nothing has to cross its halves.
 func turn32(rows, n int, o unsafe.Pointer, row int, x unsafe.Pointer, step int) {
-	for ; n > 0; n -= 8 {
-		from, to := x, o
+	for k := 0; k < n; k += 8 {
 		for r := 0; r < rows; r += 4 {
+			from, to := unsafe.Add(x, k*step+4*r), unsafe.Add(o, r*row+4*k)
 			far := unsafe.Add(from, 4*step)
 			a, b := pair32(from, far), pair32(unsafe.Add(from, step), unsafe.Add(far, step))
 			c, d := pair32(unsafe.Add(from, 2*step), unsafe.Add(far, 2*step)), pair32(unsafe.Add(from, 3*step), unsafe.Add(far, 3*step))
@@ -37,24 +37,20 @@ func turn32(rows, n int, o unsafe.Pointer, row int, x unsafe.Pointer, step int) 
 			store(unsafe.Add(to, row), l0.InterleaveHiGrouped(l1))
 			store(unsafe.Add(to, 2*row), h0.InterleaveLoGrouped(h1))
 			store(unsafe.Add(to, 3*row), h0.InterleaveHiGrouped(h1))
-			from, to = unsafe.Add(from, 16), unsafe.Add(to, 4*row)
 		}
-		x, o = unsafe.Add(x, 8*step), unsafe.Add(o, 32)
 	}
 }
 
 // turn64 turns 4 columns into 2 rows at a time.
 func turn64(rows, n int, o unsafe.Pointer, row int, x unsafe.Pointer, step int) {
-	for ; n > 0; n -= 4 {
-		from, to := x, o
+	for k := 0; k < n; k += 4 {
 		for r := 0; r < rows; r += 2 {
+			from, to := unsafe.Add(x, k*step+8*r), unsafe.Add(o, r*row+8*k)
 			far := unsafe.Add(from, 2*step)
 			a, b := pair64(from, far), pair64(unsafe.Add(from, step), unsafe.Add(far, step))
 			store(to, a.InterleaveLoGrouped(b))
 			store(unsafe.Add(to, row), a.InterleaveHiGrouped(b))
-			from, to = unsafe.Add(from, 16), unsafe.Add(to, 2*row)
 		}
-		x, o = unsafe.Add(x, 4*step), unsafe.Add(o, 32)
 	}
 }
 
