@@ -1,0 +1,157 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"runtime/debug"
+
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/kernels/gpu"
+)
+
+// line is what a case prints: bench/torch/gpu.py's form.
+type line struct {
+	Case       string  `json:"case"`
+	Peer       string  `json:"peer"`
+	Op         string  `json:"op,omitempty"`
+	Mode       string  `json:"mode,omitempty"`
+	MS         float64 `json:"ms,omitempty"`
+	GBps       float64 `json:"gbps,omitempty"`
+	Share      float64 `json:"share,omitempty"` // of the copy's bandwidth, or of the speed of one process
+	TFlops     float64 `json:"tflops,omitempty"`
+	TokensPerS float64 `json:"tokens_per_s,omitempty"`
+	HostUS     float64 `json:"host_us,omitempty"` // of Go's time
+	Off        float64 `json:"off,omitempty"`     // by how much losses differ from the CPU's, as a share
+	Error      string  `json:"error,omitempty"`
+}
+
+// bench is a run of benchmarks.
+type bench struct {
+	sizes
+	at     place
+	rounds int
+	out    *json.Encoder
+	copied float64 // the copy's GB/s, once it is known
+}
+
+// cases are the benchmarks, in order; those of bench/torch/gpu.py have its names.
+var cases = []struct {
+	name string
+	run  func(*bench, context.Context) error
+}{
+	{"correct", (*bench).correct}, {"copy", (*bench).copy}, {"product", (*bench).product}, {"small", (*bench).small}, {"large", (*bench).large},
+	{"gpt", (*bench).gpt}, {"bound", (*bench).bound}, {"launch", (*bench).launch}, {"split", (*bench).split},
+}
+
+func caseNames() (names []string) {
+	for _, c := range cases {
+		names = append(names, c.name)
+	}
+	return names
+}
+
+// newBench is a bench with the flags that all verbs share.
+func newBench(f *flag.FlagSet, out io.Writer) *bench {
+	b := &bench{at: "cuda:0", out: json.NewEncoder(out)}
+	f.Var(&b.at, "device", "cuda:N, or interpreter: PTX on the host's processor, in tiny sizes")
+	f.IntVar(&b.rounds, "rounds", 30, "rounds that a median is of")
+	return b
+}
+
+// ready chooses sizes for the device.
+func (b *bench) ready() error {
+	if b.rounds < 1 || b.rounds > 1000 {
+		return usageError{fmt.Errorf("-rounds %d; expected 1 to 1000", b.rounds)}
+	}
+	b.sizes = full
+	if b.at == interpreter {
+		b.sizes, b.rounds = tiny, min(b.rounds, 2)
+	}
+	return nil
+}
+
+func benchMain(c context.Context, args []string, stdout, stderr io.Writer) error {
+	f := flag.NewFlagSet("gpucheck bench", flag.ContinueOnError)
+	b := newBench(f, stdout)
+	only := f.String("only", "", "cases, separated by commas; all without")
+	if err := parse(f, args, stderr); err != nil {
+		return err
+	}
+	names, err := chosen(*only, caseNames())
+	if err != nil {
+		return err
+	}
+	if err := b.ready(); err != nil {
+		return err
+	}
+	d, err := b.at.driver()
+	if err != nil {
+		return err
+	}
+	b.say(line{Case: "device", Op: d.Info().Name})
+	if err := d.Close(); err != nil {
+		return err
+	}
+	var failed error
+	for _, name := range names {
+		for _, k := range cases {
+			if k.name != name {
+				continue
+			}
+			if err := guarded(func() error { return k.run(b, c) }); err != nil {
+				failed = errFailed
+				if !errors.Is(err, errFailed) {
+					b.say(line{Case: name, Error: err.Error()})
+				}
+			}
+		}
+	}
+	return failed
+}
+
+// guarded makes an error of a panic: one case must not cost the others.
+func guarded(run func() error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("panic: %v\n%s", v, debug.Stack())
+		}
+	}()
+	return run()
+}
+
+func (b *bench) say(l line) {
+	l.Peer = "weft " + commit
+	if err := b.out.Encode(l); err != nil { // a figure is infinite
+		_ = b.out.Encode(line{Case: l.Case, Peer: l.Peer, Op: l.Op, Mode: l.Mode, Error: err.Error()})
+	}
+}
+
+// on runs a part of a case on a device of its own, which is closed after it.
+func (b *bench) on(p gpu.Precision, run func(dev *device.Accelerator, t *clock) error) error {
+	dev, err := b.at.device(p)
+	if err != nil {
+		return err
+	}
+	t, err := newClock(dev, b.rounds)
+	if err == nil {
+		err = errors.Join(run(dev, t), t.close())
+	}
+	return errors.Join(err, dev.Close())
+}
+
+// tell runs a part of a case, and says its line: with the error where it fails, and the others go on.
+func (b *bench) tell(l line, run func(l *line) error) error {
+	err := guarded(func() error { return run(&l) })
+	if err != nil {
+		l.Error = err.Error()
+	}
+	b.say(l)
+	if err != nil {
+		return errFailed
+	}
+	return nil
+}

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/device/cuda"
+)
+
+// clock measures by events on a GPU's stream of kernels.
+type clock struct {
+	stream     cuda.Stream
+	begin, end cuda.Event
+	rounds     int
+}
+
+func newClock(dev *device.Accelerator, rounds int) (*clock, error) {
+	g, ok := dev.Memory().(interface {
+		Compute() cuda.Stream
+		Driver() cuda.Driver
+	})
+	if !ok {
+		return nil, fmt.Errorf("%v is no GPU", dev.ID())
+	}
+	c := &clock{stream: g.Compute(), rounds: rounds}
+	var errs [2]error
+	c.begin, errs[0] = g.Driver().Event()
+	c.end, errs[1] = g.Driver().Event()
+	return c, errors.Join(errs[:]...)
+}
+
+func (c *clock) close() error { return errors.Join(c.begin.Close(), c.end.Close()) }
+
+// warmUp is how many rounds are not measured.
+const warmUp = 5
+
+// median is how many milliseconds a run takes on the GPU; inner runs are timed together.
+func (c *clock) median(inner int, run func() error) (float64, error) {
+	for range min(warmUp, c.rounds) {
+		if err := run(); err != nil {
+			return 0, err
+		}
+	}
+	if err := c.stream.Sync(); err != nil {
+		return 0, err
+	}
+	var times []float64
+	for range c.rounds {
+		if err := c.stream.Record(c.begin); err != nil {
+			return 0, err
+		}
+		for range inner {
+			if err := run(); err != nil {
+				return 0, err
+			}
+		}
+		if err := errors.Join(c.stream.Record(c.end), c.end.Sync()); err != nil {
+			return 0, err
+		}
+		ms, err := c.end.Since(c.begin)
+		if err != nil {
+			return 0, err
+		}
+		times = append(times, ms/float64(inner))
+	}
+	return middle(times), nil
+}
+
+// middle is the median of what is not empty.
+func middle(v []float64) float64 {
+	v = slices.Sorted(slices.Values(v))
+	n := len(v)
+	return (v[n/2] + v[(n-1)/2]) / 2
+}

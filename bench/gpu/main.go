@@ -1,0 +1,84 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// commit is what the bundle was made of; the linker sets it.
+var commit = "unknown"
+
+func main() {
+	c, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	os.Exit(run(c, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// errFailed says that something was wrong which has been told already.
+var errFailed = errors.New("something failed")
+
+// usageError is a wrong command line.
+type usageError struct{ error }
+
+// run is the program.
+func run(c context.Context, args []string, stdout, stderr io.Writer) int {
+	verb := "check"
+	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+		verb, args = args[0], args[1:]
+	}
+	verbs := map[string]func(context.Context, []string, io.Writer, io.Writer) error{
+		"check": checkMain, "device": deviceMain, "bench": benchMain, "worker": workerMain,
+	}
+	err := error(usageError{fmt.Errorf("no command %q; expected device, bench, or only flags", verb)})
+	if fn := verbs[verb]; fn != nil {
+		err = fn(c, args, stdout, stderr)
+	}
+	switch {
+	case err == nil, errors.Is(err, flag.ErrHelp):
+		return 0
+	case errors.Is(err, errFailed):
+		return 1
+	}
+	fmt.Fprintln(stderr, "gpucheck:", err)
+	if errors.As(err, new(usageError)) {
+		return 2
+	}
+	return 1
+}
+
+// parse parses a verb's flags, and accepts nothing else.
+func parse(f *flag.FlagSet, args []string, stderr io.Writer) error {
+	f.SetOutput(stderr)
+	if err := f.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return err
+		}
+		return usageError{err}
+	}
+	if f.NArg() > 0 {
+		return usageError{fmt.Errorf("unexpected argument %q", f.Arg(0))}
+	}
+	return nil
+}
+
+// chosen splits a list of names by commas, and checks that they are known; none means all.
+func chosen(list string, known []string) ([]string, error) {
+	if list == "" {
+		return known, nil
+	}
+	names := strings.Split(list, ",")
+	for _, name := range names {
+		if !slices.Contains(known, name) {
+			return nil, usageError{fmt.Errorf("-only %q; expected some of %s", name, strings.Join(known, ","))}
+		}
+	}
+	return names, nil
+}

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/device/cuda"
+	"github.com/weft-project/weft/device/cuda/native"
+	"github.com/weft-project/weft/device/cuda/ptx"
+	"github.com/weft-project/weft/kernels/gpu"
+)
+
+// place is a GPU, by the name that -device gives: cuda:N or interpreter.
+type place string
+
+const interpreter place = "interpreter"
+
+// Set is flag.Value's.
+func (p *place) Set(s string) error {
+	*p = place(s)
+	if _, err := p.id(); err != nil {
+		return err
+	}
+	return nil
+}
+
+func (p *place) String() string { return string(*p) }
+
+func (p place) id() (device.ID, error) {
+	if p == interpreter {
+		return device.CUDA(0), nil
+	}
+	id, err := device.Parse(string(p))
+	if err != nil {
+		return id, err
+	}
+	if id.Kind != device.KindCUDA {
+		return id, fmt.Errorf("%q is no GPU; expected cuda:N, or interpreter", string(p))
+	}
+	return id, nil
+}
+
+// driver opens the GPU.
+func (p place) driver() (cuda.Driver, error) {
+	if p == interpreter {
+		return ptx.New(ptx.Config{}), nil
+	}
+	id, err := p.id()
+	if err != nil {
+		return nil, err
+	}
+	return native.Open(id.Index)
+}
+
+// device makes a device of the GPU.
+func (p place) device(precision gpu.Precision) (*device.Accelerator, error) {
+	id, err := p.id()
+	if err != nil {
+		return nil, err
+	}
+	d, err := p.driver()
+	if err != nil {
+		return nil, err
+	}
+	return gpu.Config{Precision: precision}.On(d, id)
+}

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/device/cuda"
+	"github.com/weft-project/weft/kernels"
+	"github.com/weft-project/weft/kernels/gpu"
+)
+
+// precisions are those of products, as cases call them.
+var precisions = []struct {
+	name string
+	is   gpu.Precision
+}{{"f32", gpu.Float32}, {"tf32", gpu.TF32}, {"bf16", gpu.BF16}}
+
+// product measures products of float32 in each precision, and the library's alone, of bfloat16.
+func (b *bench) product(context.Context) (err error) {
+	n := b.matrix
+	flops := 2 * float64(n) * float64(n) * float64(n)
+	for _, p := range precisions {
+		err = errors.Join(err, b.tell(line{Case: "product-" + p.name, Mode: "tensors of float32"}, func(l *line) error {
+			return b.on(p.is, func(dev *device.Accelerator, t *clock) (err error) {
+				l.MS, err = repeated(dev, t, kernels.MatMul{}, []kernels.Type{floats(n, n), floats(n, n)}, nil)
+				l.TFlops = flops / l.MS / 1e9
+				return err
+			})
+		}))
+	}
+	if b.at == interpreter { // which has no library
+		return err
+	}
+	return errors.Join(err, b.tell(line{Case: "product-bf16", Mode: "library"}, func(l *line) error {
+		return b.on(gpu.Float32, func(dev *device.Accelerator, t *clock) (err error) {
+			l.MS, err = b.libraryProduct(dev, t, cuda.ProductSpec{M: n, N: n, K: n, In: cuda.BF16, Out: cuda.BF16})
+			l.TFlops = flops / l.MS / 1e9
+			return err
+		})
+	}))
+}
+
+// libraryProduct measures a call of the driver's library.
+func (b *bench) libraryProduct(dev *device.Accelerator, t *clock, s cuda.ProductSpec) (ms float64, err error) {
+	lib, ok := dev.Memory().(interface{ Driver() cuda.Driver }).Driver().(cuda.Multiplier)
+	if !ok {
+		return 0, cuda.ErrNoLibrary
+	}
+	p, err := lib.Product(s)
+	if err != nil {
+		return 0, err
+	}
+	var all []device.Scratch
+	defer func() {
+		for _, x := range all {
+			x.Return()
+		}
+	}()
+	for _, n := range []int{s.M * s.K, s.K * s.N, s.M * s.N, p.Workspace() / s.In.Size()} {
+		x, err := dev.Borrow(max(n*s.In.Size(), 1))
+		if err != nil {
+			return 0, err
+		}
+		all = append(all, x)
+		if err := t.stream.Zero(x.Addr(), n*s.In.Size()); err != nil {
+			return 0, err
+		}
+	}
+	var list cuda.List
+	list.AddProduct(p, all[0].Addr(), all[1].Addr(), all[2].Addr(), all[2].Addr(), 0, 0, all[3].Addr())
+	return t.median(1, func() error { return t.stream.Run(&list) })
+}

@@ -1,0 +1,220 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/weft-project/weft/autodiff"
+	"github.com/weft-project/weft/ctx"
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/elastic"
+	"github.com/weft-project/weft/kernels/gpu"
+	"github.com/weft-project/weft/optim"
+	"github.com/weft-project/weft/rpc"
+)
+
+// cut is a network in two parts. The first two layers are the first part's.
+type cut struct {
+	whole      model
+	head, tail *autodiff.Func
+	precision  gpu.Precision
+}
+
+const headParams = 4
+
+func (b *bench) cuts() map[string]func() cut {
+	return map[string]func() cut{
+		"mlp-small": func() cut { return cut{newSmall(b.sizes.small), smallHead, smallTail, gpu.Float32} },
+		"mlp-large": func() cut { return cut{newLarge(b.sizes.large), largeHead, largeTail, gpu.BF16} },
+	}
+}
+
+// trained is what a worker says of its training.
+type trained struct {
+	MS     float64   // of a step, by the clock on the wall
+	Losses []float64 // of its first steps
+}
+
+// split trains a network in one process, then split between two on the same GPU, and compares times and losses.
+func (b *bench) split(c context.Context) (err error) {
+	for _, name := range []string{"mlp-small", "mlp-large"} {
+		err = errors.Join(err, b.tell(line{Case: "split", Op: name, Mode: "two processes"}, func(l *line) error {
+			k := b.cuts()[name]()
+			var one trained
+			err := b.on(k.precision, func(dev *device.Accelerator, _ *clock) (err error) {
+				step, err := k.whole.on(dev).stepper()
+				if err == nil {
+					one, err = b.steps(func() (float64, error) { return step(true) })
+				}
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			b.say(line{Case: "split", Op: name, Mode: "one process", MS: one.MS})
+			two, err := b.twoProcesses(c, name)
+			if err != nil {
+				return err
+			}
+			l.MS, l.Share, l.Off = two.MS, one.MS/two.MS, off(two.Losses, one.Losses)
+			if l.Off > 1e-4 {
+				return fmt.Errorf("losses %v, in one process %v", two.Losses, one.Losses)
+			}
+			return nil
+		}))
+	}
+	return err
+}
+
+// steps times steps, each with its loss, which waits for it.
+func (b *bench) steps(step func() (float64, error)) (out trained, err error) {
+	var times []float64
+	for k := range warmUp + b.rounds {
+		began := time.Now()
+		loss, err := step()
+		if err != nil {
+			return out, err
+		}
+		if k < warmUp {
+			out.Losses = append(out.Losses, loss)
+			continue
+		}
+		times = append(times, float64(time.Since(began).Nanoseconds())/1e6)
+	}
+	out.MS = middle(times)
+	return out, nil
+}
+
+// twoProcesses starts this program twice more.
+func (b *bench) twoProcesses(c context.Context, name string) (out trained, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return out, err
+	}
+	var said, errs bytes.Buffer
+	_, err = elastic.Run(c, elastic.Spec{
+		Program: self, Args: []string{"worker", "-device", b.at.String(), "-rounds", strconv.Itoa(b.rounds), "-only", name},
+		NprocPerNode: 2, NoPrefix: true, Stdout: &said, Stderr: &errs,
+	})
+	if err != nil {
+		return out, fmt.Errorf("%w\n%s", err, errs.Bytes())
+	}
+	return out, json.Unmarshal(said.Bytes(), &out)
+}
+
+// workerMain is one of two processes, which elastic.Run has started.
+func workerMain(c context.Context, args []string, stdout, stderr io.Writer) (err error) {
+	f := flag.NewFlagSet("gpucheck worker", flag.ContinueOnError)
+	b := newBench(f, stdout)
+	name := f.String("only", "", "the network")
+	if err := parse(f, args, stderr); err != nil {
+		return err
+	}
+	if err := b.ready(); err != nil {
+		return err
+	}
+	newCut := b.cuts()[*name]
+	rank := os.Getenv("RANK")
+	if newCut == nil || rank != "0" && rank != "1" {
+		return usageError{fmt.Errorf("RANK=%s -only %s; this is for gpucheck to start", rank, *name)}
+	}
+	k := newCut()
+	dev, err := b.at.device(k.precision)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, dev.Close()) }()
+	k.whole = k.whole.on(dev)
+	peer := map[string]string{"0": "worker1", "1": "worker0"}[rank]
+	parts := k.functions()
+	w, err := rpc.Join(c, rpc.Config{
+		Functions: append(optim.Functions(), parts.params, parts.forward),
+		Devices:   []device.Device{dev}, DeviceMaps: map[string]device.Map{peer: {dev.ID(): dev.ID()}},
+	})
+	if err != nil {
+		return err
+	}
+	if rank == "0" {
+		out, err := b.lead(c, w, k, parts)
+		if err == nil {
+			err = json.NewEncoder(stdout).Encode(out)
+		}
+		if err != nil {
+			_ = w.Close() // the error says more
+			return err
+		}
+	}
+	return w.Leave(c)
+}
+
+// remote is what the second worker serves.
+type remote struct {
+	params  *rpc.Func[struct{}, []optim.Param]
+	forward *rpc.Func[*autodiff.Tensor, *autodiff.Tensor]
+}
+
+func (k cut) functions() remote {
+	return remote{
+		rpc.Define("split.params", func(c context.Context, _ struct{}) ([]optim.Param, error) { return shared(c, k.whole.params[headParams:]) }),
+		rpc.Define("split.forward", func(_ context.Context, h *autodiff.Tensor) (*autodiff.Tensor, error) {
+			return k.tail.Call(slices.Concat(tensors{h}, k.whole.params[headParams:], k.whole.batch[1:])...), nil
+		}),
+	}
+}
+
+func shared(c context.Context, ts tensors) ([]optim.Param, error) {
+	refs := make([]optim.Param, len(ts))
+	for i, t := range ts {
+		var err error
+		if refs[i], err = rpc.NewRRef(c, t); err != nil {
+			return nil, err
+		}
+	}
+	return refs, nil
+}
+
+// lead trains, with the second part on the other worker.
+func (b *bench) lead(c context.Context, w *rpc.Worker, k cut, parts remote) (out trained, err error) {
+	c = w.Context(c)
+	const peer = "worker1"
+	params, err := shared(c, k.whole.params[:headParams])
+	if err != nil {
+		return out, err
+	}
+	theirs, err := parts.params.Call(c, peer, struct{}{})
+	if err != nil {
+		return out, err
+	}
+	opt, err := optim.NewDistributed(c, k.whole.rule, append(params, theirs...)...)
+	if err != nil {
+		return out, err
+	}
+	return b.steps(func() (value float64, err error) {
+		err = w.Pass(c, func(c context.Context) error {
+			x := ctx.Own(c, k.whole.batch[0].Detach())
+			h := k.head.Call(append(tensors{x}, k.whole.params[:headParams]...)...)
+			loss, err := parts.forward.Call(c, peer, h)
+			if err != nil {
+				return err
+			}
+			if err := ctx.Backward(c, loss); err != nil {
+				return err
+			}
+			if err := opt.Step(c); err != nil {
+				return err
+			}
+			value, err = loss.Item()
+			return err
+		})
+		return value, err
+	})
+}
