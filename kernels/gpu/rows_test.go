@@ -10,12 +10,13 @@ import (
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
 	"github.com/weft-project/weft/device/cuda/ptx"
+	"github.com/weft-project/weft/internal/testgpu"
 	"github.com/weft-project/weft/kernels"
 	"github.com/weft-project/weft/kernels/kerneltest"
 )
 
 // machine is a GPU as the interpreter has it, which finds races between blocks.
-func machine(t *testing.T) *device.Accelerator { return machineOf(t, ptx.New(ptx.Config{Races: true})) }
+func machine(t *testing.T) *device.Accelerator { return machineOf(t, testgpu.Open(t, ptx.Config{Races: true})) }
 
 func machineOf(t *testing.T, driver cuda.Driver) *device.Accelerator {
 	d, err := On(driver, device.CUDA(0))
@@ -106,7 +107,7 @@ func TestRowKernelsAgreeWithTheirDefinitionsAtEveryWidth(t *testing.T) {
 func TestRowKernelsNeedNoSharedMemoryForTheRows(t *testing.T) {
 	eachFloat(t, func(t *testing.T, r *rand.Rand, d device.Dtype) {
 		for _, room := range []int{0, 2 << 10} { // for none, and for the sums of layer norm's gradient
-			g := machineOf(t, cramped{ptx.New(ptx.Config{Races: true}), maxStatic + room})
+			g := machineOf(t, cramped{testgpu.Open(t, ptx.Config{Races: true}), maxStatic + room})
 			for _, s := range [][2]int{{5, 2}, {9, 31}, {40, 32}, {3, 132}, {1, 257}} {
 				t.Run(fmt.Sprint(room, s), func(t *testing.T) { checkRows(t, g, r, d, s[0], s[1]) })
 			}
@@ -132,7 +133,7 @@ func TestSoftmaxAgreesAlongAxesThatAreNotTheLast(t *testing.T) {
 func TestSoftmaxTakesWhatIsMaskedAndWhatIsNoNumberAsTheHostDoes(t *testing.T) {
 	inf, nan := math.Inf(1), math.NaN()
 	eachFloat(t, func(t *testing.T, _ *rand.Rand, d device.Dtype) {
-		for _, g := range []device.Device{machine(t), machineOf(t, cramped{ptx.New(ptx.Config{}), maxStatic})} {
+		for _, g := range []device.Device{machine(t), machineOf(t, cramped{testgpu.Open(t, ptx.Config{}), maxStatic})} {
 			for _, c := range []struct{ of, want []float64 }{
 				{[]float64{-inf, 0, -inf, 0}, []float64{0, 0.5, 0, 0.5}}, {[]float64{-inf, -inf, -inf, 3}, []float64{0, 0, 0, 1}},
 				{[]float64{-inf, -inf, -inf, -inf}, []float64{nan, nan, nan, nan}}, {[]float64{1, inf, 1, 1}, []float64{nan, nan, nan, nan}},

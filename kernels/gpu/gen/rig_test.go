@@ -9,6 +9,7 @@ import (
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
 	"github.com/weft-project/weft/device/cuda/ptx"
+	"github.com/weft-project/weft/internal/testgpu"
 	"github.com/weft-project/weft/kernels"
 )
 
@@ -20,7 +21,7 @@ type rig struct {
 
 // newRig is a device whose kernels are written as by a writer like this one.
 func newRig(t testing.TB, like writer) *device.Accelerator {
-	g, err := cuda.NewGPU(ptx.New(ptx.Config{Races: true}))
+	g, err := cuda.NewGPU(testgpu.Open(t, ptx.Config{Races: true}))
 	require.NoError(t, err)
 	d := device.Over(device.CUDA(0), &rig{g, like}, 0)
 	t.Cleanup(func() { require.NoError(t, d.Close()) })

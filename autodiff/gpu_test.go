@@ -1,0 +1,46 @@
+package autodiff
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/device/cuda/ptx"
+	"github.com/weft-project/weft/internal/testgpu"
+	"github.com/weft-project/weft/kernels"
+	"github.com/weft-project/weft/kernels/gpu"
+)
+
+func TestOnAGPUEveryOpAgreesWithTheOracleAndItsGradientWithFiniteDifferences(t *testing.T) {
+	dev, err := gpu.On(testgpu.Open(t, ptx.Config{Races: true}), device.CUDA(0))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, dev.Close()) }()
+	place := func(x *Tensor) *Tensor { return To(x, dev) }
+	for i, c := range cases() {
+		args := c.in(rng(uint64(i)))
+		b := build(t, c, device.Float64, args)
+		f := c.compiledFunc()
+		whole := func(in []*Tensor) *Tensor { return f.Call(in...) }
+		if lacks(f, args, place) {
+			continue
+		}
+		t.Run(c.name, func(t *testing.T) {
+			y, grads := b.oracle(args), b.differences(args)
+			requireOutcome(t, y.shape, y.v, grads, runTensors(t, args, device.Float64, place, whole), 1e-6, "float64")
+			requireOutcome(t, y.shape, y.v, grads, runTensors(t, args, device.Float32, place, whole), 2e-4, "float32")
+		})
+	}
+}
+
+// lacks says that GPUs have no kernel for attention yet; nothing else may lack.
+func lacks(f *Func, args []arg, place func(*Tensor) *Tensor) bool {
+	var in []*Tensor
+	for _, a := range args {
+		in = append(in, place(a.tensor(device.Float32)))
+	}
+	err := f.Call(in...).Err()
+	return errors.Is(err, kernels.ErrNoBackend) && strings.Contains(err.Error(), "Attention")
+}

@@ -1,0 +1,39 @@
+//go:build gpu && gpucheck
+
+package testgpu
+
+import (
+	"os"
+	"strconv"
+	"testing"
+
+	"github.com/weft-project/weft/device/cuda"
+	"github.com/weft-project/weft/device/cuda/native"
+	"github.com/weft-project/weft/device/cuda/ptx"
+)
+
+// variable numbers the GPU, or is interpreter.
+const variable = "WEFT_GPU"
+
+// Real says that tests run on a real GPU.
+func Real() bool { return os.Getenv(variable) != "interpreter" }
+
+// Open gives a driver of the GPU, which whoever uses it closes. The configuration is the interpreter's, and of no use on a real one.
+func Open(t testing.TB, c ptx.Config) cuda.Driver {
+	t.Helper()
+	if !Real() {
+		return ptx.New(c)
+	}
+	ordinal := 0
+	if text := os.Getenv(variable); text != "" {
+		var err error
+		if ordinal, err = strconv.Atoi(text); err != nil {
+			t.Fatalf("%s=%q: it must be a number from 0 on, or interpreter", variable, text)
+		}
+	}
+	d, err := native.Open(ordinal)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}

@@ -1,0 +1,29 @@
+package testgpu_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/device/cuda"
+	"github.com/weft-project/weft/device/cuda/cudatest"
+	"github.com/weft-project/weft/device/cuda/ptx"
+	"github.com/weft-project/weft/internal/testgpu"
+)
+
+func open(t *testing.T) cuda.Driver { return testgpu.Open(t, ptx.Config{}) }
+
+func TestTheGPUOfTestsIsADriver(t *testing.T) {
+	cudatest.Run(t, cudatest.Suite{Open: open})
+}
+
+// On a real GPU the fault stays with the process: gpucheck runs this test in one of its own, and nothing else of the suite with it.
+func TestAFaultLosesTheGPUOfTests(t *testing.T) {
+	cudatest.Run(t, cudatest.Suite{Open: open, Faults: true})
+}
+
+func TestTheGPUOfTestsIsWhatTheBuildSays(t *testing.T) {
+	d := open(t)
+	require.Equal(t, !testgpu.Real(), d.Info().Simulated)
+	require.NoError(t, d.Close())
+}
