@@ -1,0 +1,212 @@
+package gpus
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/autodiff"
+	"github.com/weft-project/weft/ctx"
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/device/cuda/ptx"
+	"github.com/weft-project/weft/internal/disttest/proctest"
+	"github.com/weft-project/weft/internal/testgpu"
+	"github.com/weft-project/weft/kernels/gpu"
+	"github.com/weft-project/weft/optim"
+	"github.com/weft-project/weft/rpc"
+	"github.com/weft-project/weft/store"
+	"github.com/weft-project/weft/transport"
+)
+
+// patience bounds what a test waits for another process.
+const patience = 60 * time.Second
+
+func TestMain(m *testing.M) {
+	var here resident
+	proctest.Main(m, map[string]proctest.Command{"join": proctest.Do(here.join), "leave": proctest.Do(here.leave)})
+}
+
+// invitation is what the other process must know.
+type invitation struct {
+	Store, Token string
+	Rank         int
+	Lanes        []string
+}
+
+// resident is a worker with two devices, which are one GPU; its calls swap them.
+type resident struct {
+	*rpc.Worker
+	devices []*device.Accelerator
+	store   store.Store
+	weight  *autodiff.Tensor // of the function of this worker
+}
+
+type pair struct{ A, B *autodiff.Tensor }
+
+// weigh squares what lands on cuda:1, and multiplies what lands on cuda:0 by the callee's weight.
+var weigh = func(r *resident) *rpc.Func[pair, pair] {
+	return rpc.Define("weigh", func(_ context.Context, in pair) (pair, error) {
+		if in.A.Device() != device.CUDA(1) || in.B.Device() != device.CUDA(0) {
+			return in, errors.New("the tensors came to " + in.A.Device().String() + " and " + in.B.Device().String())
+		}
+		return pair{autodiff.Mul(in.A, in.A), autodiff.Mul(in.B, r.weight)}, nil
+	})
+}
+
+var weightOf = func(r *resident) *rpc.Func[struct{}, optim.Param] {
+	return rpc.Define("weight", func(c context.Context, _ struct{}) (optim.Param, error) { return rpc.NewRRef(c, r.weight) })
+}
+
+// outside lets a process that is no test open its GPU: a failure to is a panic, which the test hears of.
+type outside struct{ testing.TB }
+
+func (outside) Helper()        {}
+func (outside) Fatal(v ...any) { panic(v) }
+
+func (r *resident) join(c context.Context, p invitation) (_ struct{}, err error) {
+	none := struct{}{}
+	for k := range 2 {
+		d, err := gpu.On(testgpu.Open(outside{}, ptx.Config{}), device.CUDA(k))
+		if err != nil {
+			return none, err
+		}
+		r.devices = append(r.devices, d)
+	}
+	r.weight = autodiff.To(autodiff.New([]float32{3}), r.devices[0]).RequireGrad()
+	id, err := transport.IdentityFromToken([]byte(p.Token), "worker", time.Now)
+	if err != nil {
+		return none, err
+	}
+	quiet := slog.New(slog.DiscardHandler)
+	net, err := transport.New(transport.Config{Identity: id, Lanes: p.Lanes, Logger: quiet})
+	if err != nil {
+		return none, err
+	}
+	if r.store, err = store.Dial(c, store.ClientConfig{Addr: p.Store}); err != nil {
+		return none, err
+	}
+	swap := device.Map{device.CUDA(0): device.CUDA(1), device.CUDA(1): device.CUDA(0)}
+	r.Worker, err = rpc.Join(c, rpc.Config{
+		Store: r.store, Rank: p.Rank, WorldSize: 2, Network: net, Functions: append(optim.Functions(), weigh(r), weightOf(r)), Logger: quiet,
+		Devices: []device.Device{r.devices[0], r.devices[1]}, DeviceMaps: map[string]device.Map{[]string{"worker1", "worker0"}[p.Rank]: swap},
+	})
+	return none, err
+}
+
+func (r *resident) leave(c context.Context, _ struct{}) (struct{}, error) {
+	errs := []error{r.Leave(c), r.Worker.Close(), r.store.Close()}
+	for _, d := range r.devices {
+		errs = append(errs, d.Close())
+	}
+	r.devices = nil
+	return struct{}{}, errors.Join(errs...)
+}
+
+// together joins this process and another in a job whose links use the lanes.
+func together(t *testing.T, lanes []string) *resident {
+	t.Helper()
+	server, err := store.Serve(store.ServerConfig{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, server.Close()) })
+	c, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	other, r, token := proctest.Start(t, nil), new(resident), rand.Text()
+	joined := make(chan error, 1)
+	go func() { joined <- other.Ask(c, "join", invitation{server.Addr(), token, 1, lanes}, nil) }()
+	_, err = r.join(c, invitation{server.Addr(), token, 0, lanes})
+	require.NoError(t, err)
+	require.NoError(t, <-joined)
+	t.Cleanup(func() {
+		go func() { joined <- other.Ask(c, "leave", struct{}{}, nil) }()
+		_, err := r.leave(c, struct{}{})
+		assert.NoError(t, errors.Join(err, <-joined))
+	})
+	return r
+}
+
+func TestTensorsGoBetweenTwoProcessesOnOneGPUByTheMapAndGradientsComeBack(t *testing.T) {
+	for _, lanes := range [][]string{nil, {transport.LaneLocal, transport.LaneQUIC}, {transport.LaneBulk, transport.LaneQUIC}, {transport.LaneQUIC}} {
+		t.Run("lanes "+strings.Join(lanes, " "), func(t *testing.T) {
+			r := together(t, lanes)
+			large := 100_001
+			if testgpu.Real {
+				large = 8<<20 + 1
+			}
+			for _, n := range []int{0, 1, 3, large} {
+				for range 3 { // memory that is used again is read and written while earlier work is under way
+					r.exchange(t, n)
+				}
+			}
+			r.stepWeight(t)
+		})
+	}
+}
+
+// exchange sends tensors of n elements on both devices, and checks results and gradients.
+func (r *resident) exchange(t *testing.T, n int) {
+	t.Helper()
+	values := make([]float32, n)
+	for k := range values {
+		values[k] = float32(k%97) / 8
+	}
+	to := func(k int) *autodiff.Tensor { return autodiff.To(autodiff.New(values, n), r.devices[k]).RequireGrad() }
+	a, b := to(0), to(1)
+	require.NoError(t, r.Pass(t.Context(), func(c context.Context) error {
+		out, err := weigh(r).Call(c, "worker1", pair{autodiff.Scale(a, 2), autodiff.Scale(b, 2)})
+		require.NoError(t, err)
+		require.Equal(t, []device.ID{device.CUDA(0), device.CUDA(1)}, []device.ID{out.A.Device(), out.B.Device()})
+		requireEach(t, out.A, n, func(k int) float32 { return 4 * values[k] * values[k] })
+		requireEach(t, out.B, n, func(k int) float32 { return 6 * values[k] })
+		require.NoError(t, ctx.Backward(c, autodiff.Sum(out.A), autodiff.Sum(out.B)))
+		grads, err := ctx.Gradients(c)
+		require.NoError(t, err)
+		require.Equal(t, []device.ID{device.CUDA(0), device.CUDA(1)}, []device.ID{grads[a].Device(), grads[b].Device()})
+		requireEach(t, grads[a], n, func(k int) float32 { return 8 * values[k] })
+		requireEach(t, grads[b], n, func(int) float32 { return 6 })
+		return nil
+	}))
+}
+
+func requireEach(t *testing.T, x *autodiff.Tensor, n int, want func(k int) float32) {
+	t.Helper()
+	got, err := autodiff.Values[float32](x)
+	require.NoError(t, err)
+	require.Len(t, got, n)
+	for k, v := range got {
+		if v != want(k) {
+			require.Equal(t, want(k), v, "element %d of %d", k, n)
+		}
+	}
+}
+
+// stepWeight has the other worker's weight stepped where it lies.
+func (r *resident) stepWeight(t *testing.T) {
+	t.Helper()
+	c := r.Context(t.Context())
+	w, err := weightOf(r).Call(c, "worker1", struct{}{})
+	require.NoError(t, err)
+	opt, err := optim.NewDistributed(c, optim.SGD{LR: 0.5}, w)
+	require.NoError(t, err)
+	defer opt.Release()
+	one := autodiff.To(autodiff.New([]float32{1}), r.devices[1])
+	call := func(c context.Context) *autodiff.Tensor {
+		out, err := weigh(r).Call(c, "worker1", pair{autodiff.To(one, r.devices[0]), one})
+		require.NoError(t, err)
+		return out.B
+	}
+	require.NoError(t, r.Pass(c, func(c context.Context) error {
+		require.NoError(t, ctx.Backward(c, autodiff.Sum(call(c))))
+		return opt.Step(c)
+	}))
+	require.NoError(t, r.Pass(c, func(c context.Context) error {
+		requireEach(t, call(c), 1, func(int) float32 { return 2.5 })
+		return nil
+	}))
+}
