@@ -2,7 +2,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DEFAULT_GOAL := build
-.PHONY: build run test lint bench peers netns fuzz soak cover gpu gpu-test gpu-headers
+.PHONY: build run test lint bench peers netns fuzz soak cover gpu gpu-test gpu-headers gpu-bundle gpu-check
 
 FUZZTIME ?= 10m
 SOAKTIME ?= 4h
@@ -85,3 +85,26 @@ gpu-headers:
 		sed -nE '/CU_TARGET|FLAGS_MASK/d; s/^#(.*) (.*)/_Static_assert(\1 == \2, "\1");/p') | $$(go env CC) -I$(HEADERS) -fsyntax-only -x c -
 	$(GPU) go vet -tags gpu ./device/cuda/native/...
 	$(GPU) go test -tags gpu ./device/cuda/native/...
+
+# What a machine with a GPU needs to check Weft on it: it has no Go there, nor anything else but NVIDIA's driver and, for fast products, cuBLASLt.
+# The test binaries are those of packages whose tests run on a real GPU (internal/testgpu).
+REALTESTS := ./internal/testgpu ./kernels/gpu ./kernels/gpu/gen ./autodiff ./internal/disttest/gpus ./examples/digits
+LEAN := -trimpath -ldflags "-s -w -X main.commit=$$(git describe --always --dirty 2>/dev/null || echo unknown)"
+gpu-bundle:
+	rm -rf bin/gpucheck bin/gpucheck.tar.gz
+	mkdir -p bin/gpucheck
+	$(GPU) go vet -tags "gpu gpucheck" $(REALTESTS) ./bench/gpu
+	$(GPU) go test -c -tags "gpu gpucheck" $(LEAN) -o bin/gpucheck/ $(REALTESTS)
+	$(GPU) go build -tags "gpu gpucheck" $(LEAN) -o bin/gpucheck/gpucheck ./bench/gpu
+	cp bench/torch/gpu.py bin/gpucheck/
+	tar -C bin -czf bin/gpucheck.tar.gz gpucheck
+	ls -l bin/gpucheck bin/gpucheck.tar.gz
+	[ "$$(wc -c <bin/gpucheck.tar.gz)" -lt 60000000 ] || { echo "the bundle is larger than 60 MB" >&2; exit 1; }
+
+# The bundle alone, as on a machine that has nothing else: GPUCHECK='-device cuda:1 -budget 20m' make gpu-check
+GPUOUT ?= bench/results/$(shell date +%F)-gpu
+gpu-check:
+	dir=$$(mktemp -d)
+	trap 'rm -rf "$$dir"' EXIT
+	tar -C "$$dir" -xzf bin/gpucheck.tar.gz
+	"$$dir/gpucheck/gpucheck" -out "$(GPUOUT)" $(GPUCHECK)

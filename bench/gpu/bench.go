@@ -25,7 +25,7 @@ type line struct {
 	TFlops     float64 `json:"tflops,omitempty"`
 	TokensPerS float64 `json:"tokens_per_s,omitempty"`
 	HostUS     float64 `json:"host_us,omitempty"` // of Go's time
-	Off        float64 `json:"off,omitempty"`     // by how much losses differ from the CPU's, as a share
+	Off        *float64 `json:"off,omitempty"`     // by how much losses differ from the CPU's, as a share
 	Error      string  `json:"error,omitempty"`
 }
 

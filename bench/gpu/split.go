@@ -65,8 +65,9 @@ func (b *bench) split(c context.Context) (err error) {
 			if err != nil {
 				return err
 			}
-			l.MS, l.Share, l.Off = two.MS, one.MS/two.MS, off(two.Losses, one.Losses)
-			if l.Off > 1e-4 {
+			by := off(two.Losses, one.Losses)
+			l.MS, l.Share, l.Off = two.MS, one.MS/two.MS, &by
+			if by > 1e-4 {
 				return fmt.Errorf("losses %v, in one process %v", two.Losses, one.Losses)
 			}
 			return nil

@@ -12,6 +12,7 @@ import (
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
 	"github.com/weft-project/weft/device/cuda/ptx"
+	"github.com/weft-project/weft/internal/testgpu"
 	"github.com/weft-project/weft/kernels/gpu"
 	"github.com/weft-project/weft/kernels/kerneltest"
 	"github.com/weft-project/weft/optim"
@@ -76,7 +77,7 @@ func TestTheModelTrainsOnAnAcceleratorAsOnTheCPU(t *testing.T) {
 	for _, r := range []optim.Rule{rule(0.05), optim.AdamW{LR: 0.01}} {
 		want := trainOn(t, r, device.Host())
 		require.Less(t, want[5], want[0], "it learns")
-		watch := &watched{Driver: ptx.New(ptx.Config{})}
+		watch := &watched{Driver: testgpu.Open(t, ptx.Config{})}
 		onPTX, err := gpu.On(watch, device.CUDA(0))
 		require.NoError(t, err)
 		for name, d := range map[string]*device.Accelerator{"late": kerneltest.NewLate(device.CUDA(1)), "ptx": onPTX} {

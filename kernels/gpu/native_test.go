@@ -1,4 +1,4 @@
-//go:build gpu && linux && (amd64 || arm64) && !race
+//go:build gpu && linux && (amd64 || arm64) && !race && !gpucheck
 
 package gpu_test
 

@@ -16,7 +16,9 @@ import (
 )
 
 // machine is a GPU as the interpreter has it, which finds races between blocks.
-func machine(t *testing.T) *device.Accelerator { return machineOf(t, testgpu.Open(t, ptx.Config{Races: true})) }
+func machine(t *testing.T) *device.Accelerator {
+	return machineOf(t, testgpu.Open(t, ptx.Config{Races: true}))
+}
 
 func machineOf(t *testing.T, driver cuda.Driver) *device.Accelerator {
 	d, err := On(driver, device.CUDA(0))

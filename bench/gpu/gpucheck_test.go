@@ -1,0 +1,201 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/device/cuda/native"
+)
+
+// The test binary is also the program: its own steps and workers are this binary with a variable set.
+func TestMain(m *testing.M) {
+	if os.Getenv("RANK") == "" && os.Getenv(selfEnv) == "" {
+		os.Exit(m.Run())
+	}
+	os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// gpucheck runs the program.
+func gpucheck(t *testing.T, args ...string) (code int, stdout, stderr string) {
+	var out, errs bytes.Buffer
+	code = run(t.Context(), args, &out, &errs)
+	return code, out.String(), errs.String()
+}
+
+func TestEveryBenchmarkRunsOnTheInterpreterAndItsLossesAreTheCPUs(t *testing.T) {
+	_, out, errs := gpucheck(t, "bench", "-device", "interpreter", "-rounds", "1")
+	require.Empty(t, errs)
+	seen := map[string]int{}
+	for _, l := range linesOf([]byte(out)) {
+		name := l["case"].(string)
+		if why, _ := l["error"].(string); strings.Contains(why, "GPUs do not know Attention") {
+			seen[name]++
+			continue
+		}
+		require.NotContains(t, l, "error", "%v", l)
+		seen[name]++
+		switch name {
+		case "device":
+		case "correct":
+			require.LessOrEqual(t, l["off"].(float64), 1e-5, "%v", l)
+		default:
+			require.Positive(t, l["ms"], "%v", l)
+		}
+		require.Equal(t, "weft unknown", l["peer"])
+	}
+	require.Equal(t, map[string]int{
+		"device": 1, "correct": 9, "copy": 1, "product-f32": 1, "product-tf32": 1, "product-bf16": 1, "mlp-small": 1, "mlp-large": 1,
+		"gpt2-small": 1, "bound": 6, "launch": 2, "split": 4,
+	}, seen)
+}
+
+func TestTheDeviceReportNamesEveryModule(t *testing.T) {
+	code, out, errs := gpucheck(t, "device", "-device", "interpreter")
+	require.Zero(t, code, errs)
+	var r gpuReport
+	require.NoError(t, json.Unmarshal([]byte(out), &r))
+	require.Contains(t, r.LoadMS, "softmax")
+	require.Empty(t, r.LoadErrors)
+	require.Positive(t, r.Memory)
+}
+
+func TestWithoutAGPUItSaysWhyAndEndsWithOne(t *testing.T) {
+	for _, args := range [][]string{{}, {"device"}, {"bench"}} {
+		code, _, errs := gpucheck(t, append(args, "-device", "cuda:99")...)
+		require.Equal(t, 1, code)
+		require.Regexp(t, `no CUDA driver|no CUDA-capable device|GPU 99 of`, errs)
+		require.Equal(t, !native.Built, strings.Contains(errs, "make gpu"))
+	}
+}
+
+func TestAWrongCommandLineEndsWithTwo(t *testing.T) {
+	for _, args := range [][]string{
+		{"walk"}, {"bench", "-only", "nothing"}, {"bench", "-device", "cpu"}, {"bench", "-device", "gpu:x"}, {"bench", "more"}, {"-rounds"},
+		{"bench", "-device", "interpreter", "-rounds", "0"}, {"-device", "interpreter", "-only", "nothing", "-out", t.TempDir()}, {"worker"},
+	} {
+		code, _, errs := gpucheck(t, args...)
+		require.Equal(t, 2, code, "%v: %s", args, errs)
+		require.NotEmpty(t, errs)
+	}
+	code, _, errs := gpucheck(t, "bench", "-h")
+	require.Zero(t, code)
+	require.Contains(t, errs, "-rounds")
+}
+
+// bundle is a folder with stand-ins for the tests: scripts.
+func bundle(t *testing.T, scripts map[string]string) string {
+	dir := t.TempDir()
+	for name, text := range scripts {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+text+"\n"), 0o755))
+	}
+	return dir
+}
+
+func tests(text string) map[string]string {
+	all := map[string]string{}
+	for _, name := range []string{"testgpu", "gpu", "gen", "autodiff", "gpus", "digits"} {
+		all[name+".test"] = text
+	}
+	return all
+}
+
+func TestTheCheckWritesWhatBecameOfEachStep(t *testing.T) {
+	scripts := tests(`[ "$WEFT_GPU" = interpreter ] && echo PASS`)
+	scripts["gen.test"] = `echo "=== RUN TestX"; echo "--- FAIL: TestX | of a table"; exit 3`
+	delete(scripts, "autodiff.test")
+	out := t.TempDir()
+	code, said, errs := gpucheck(t, "-device", "interpreter", "-dir", bundle(t, scripts), "-out", out, "-rounds", "1",
+		"-only", "driver,kernels,generated,gradients,bench copy,bench launch")
+	require.Equal(t, 1, code, errs)
+	require.Contains(t, said, "--- FAIL: TestX")
+	raw, err := os.ReadFile(filepath.Join(out, "result.json"))
+	require.NoError(t, err)
+	var r result
+	require.NoError(t, json.Unmarshal(raw, &r))
+	verdicts := map[string]string{}
+	for _, s := range r.Steps {
+		verdicts[s.Name] = s.Verdict
+	}
+	require.Equal(t, map[string]string{
+		"driver": ok, "kernels": ok, "generated kernels": failed, "gradients": leftOut,
+		"bench copy 1": ok, "bench copy 2": ok, "bench launch 1": ok, "bench launch 2": ok,
+	}, verdicts)
+	require.False(t, r.Green)
+	require.Equal(t, "unknown", r.Commit)
+	page, err := os.ReadFile(filepath.Join(out, "result.md"))
+	require.NoError(t, err)
+	for _, want := range []string{"| driver | ok |", `--- FAIL: TestX \| of a table`, "| copy | ", "| launch instruction (graph) | ", "# gpucheck on PTX machine", "softmax"} {
+		require.Contains(t, string(page), want)
+	}
+}
+
+func TestTheCheckIsGreenWhereNothingOfWeftsIsMissingOrWrong(t *testing.T) {
+	code, _, errs := gpucheck(t, "-device", "interpreter", "-dir", bundle(t, tests("exit 0")), "-out", t.TempDir(), "-only", "driver,fault,kernels,device")
+	require.Zero(t, code, errs)
+	code, _, _ = gpucheck(t, "-device", "interpreter", "-dir", bundle(t, tests("exit 0")), "-out", t.TempDir(), "-only", "driver", "-budget", "1ns")
+	require.Equal(t, 1, code, "what must be shown was not")
+
+	at := func(verdict string, must, aside bool) bool {
+		return green(result{GPU: &gpuReport{}, Steps: []outcome{{Verdict: verdict, Must: must, Aside: aside}}})
+	}
+	require.True(t, at(failed, false, true), "PyTorch's failures are its own")
+	require.True(t, at(leftOut, false, false))
+	require.False(t, at(failed, false, false))
+	require.False(t, at(late, false, false))
+	require.False(t, green(result{GPU: &gpuReport{LoadErrors: map[string]string{"rows": "bad"}}}))
+}
+
+func TestAStepThatIsLateIsEndedWithAllThatItStarted(t *testing.T) {
+	dir := bundle(t, map[string]string{"slow": "sleep 600 & echo begun; sleep 600"})
+	out := step{name: "slow", argv: []string{"slow"}, limit: 200 * time.Millisecond}.run(t.Context(), dir, time.Hour)
+	require.Equal(t, late, out.Verdict)
+	require.Less(t, out.Seconds, 60.0)
+	out = step{name: "slow", argv: []string{"slow"}, limit: time.Hour}.run(t.Context(), dir, 0)
+	require.Equal(t, leftOut, out.Verdict)
+}
+
+func TestAPanicOfACaseIsItsError(t *testing.T) {
+	var out bytes.Buffer
+	b := &bench{out: json.NewEncoder(&out)}
+	require.ErrorIs(t, b.tell(line{Case: "x"}, func(*line) error { panic("oh") }), errFailed)
+	require.Contains(t, out.String(), "panic: oh")
+	out.Reset()
+	b.say(line{Case: "x", MS: math.Inf(1)})
+	require.Contains(t, out.String(), "unsupported value")
+}
+
+func TestLossesThatDifferAreSeen(t *testing.T) {
+	require.Zero(t, off([]float64{1, 2}, []float64{1, 2}))
+	require.InDelta(t, 0.5, off([]float64{1, 3}, []float64{1, 2}), 1e-12)
+	require.Equal(t, math.MaxFloat64, off([]float64{1, math.NaN()}, []float64{1, 2}))
+	require.Equal(t, 2.5, middle([]float64{4, 1, 2, 3}))
+}
+
+func TestTheTableSetsEachModeOfPyTorchsBesideWeft(t *testing.T) {
+	lines := func(text string) []map[string]any { return linesOf([]byte(text)) }
+	table := benchTable([]outcome{
+		{Lines: lines(`{"case":"mlp-small","mode":"function","ms":0.2}` + "\nnoise\n" + `{"case":"bound","op":"exp","ms":2,"gbps":1000}`)},
+		{Lines: lines(`{"case":"mlp-small","mode":"function","ms":0.4}`)},
+		{Aside: true, Lines: lines(`{"case":"device","name":"x"}
+{"case":"mlp-small","mode":"eager","ms":3}
+{"case":"mlp-small","mode":"compile","ms":0.6}
+{"case":"gpt","error":"Out|of memory"}`)},
+	})
+	require.Equal(t, `
+| benchmark | Weft, ms | PyTorch, ms | PyTorch : Weft | |
+| --- | --- | --- | --- | --- |
+| mlp-small (function) against eager | 0.3 | 3 | 10.00 |  |
+| mlp-small (function) against compile | 0.3 | 0.6 | 2.00 |  |
+| bound exp | 2 | | | gbps 1000 |
+| gpt | | – | | **Out\|of memory** |
+`, table)
+}
