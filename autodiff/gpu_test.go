@@ -1,8 +1,6 @@
 package autodiff
 
 import (
-	"errors"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -10,7 +8,6 @@ import (
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda/ptx"
 	"github.com/weft-project/weft/internal/testgpu"
-	"github.com/weft-project/weft/kernels"
 	"github.com/weft-project/weft/kernels/gpu"
 )
 
@@ -24,23 +21,10 @@ func TestOnAGPUEveryOpAgreesWithTheOracleAndItsGradientWithFiniteDifferences(t *
 		b := build(t, c, device.Float64, args)
 		f := c.compiledFunc()
 		whole := func(in []*Tensor) *Tensor { return f.Call(in...) }
-		if lacks(f, args, place) {
-			continue
-		}
 		t.Run(c.name, func(t *testing.T) {
 			y, grads := b.oracle(args), b.differences(args)
 			requireOutcome(t, y.shape, y.v, grads, runTensors(t, args, device.Float64, place, whole), 1e-6, "float64")
 			requireOutcome(t, y.shape, y.v, grads, runTensors(t, args, device.Float32, place, whole), 2e-4, "float32")
 		})
 	}
-}
-
-// lacks says that GPUs have no kernel for attention yet; nothing else may lack.
-func lacks(f *Func, args []arg, place func(*Tensor) *Tensor) bool {
-	var in []*Tensor
-	for _, a := range args {
-		in = append(in, place(a.tensor(device.Float32)))
-	}
-	err := f.Call(in...).Err()
-	return errors.Is(err, kernels.ErrNoBackend) && strings.Contains(err.Error(), "Attention")
 }

@@ -15,18 +15,18 @@ import (
 
 // line is what a case prints: bench/torch/gpu.py's form.
 type line struct {
-	Case       string  `json:"case"`
-	Peer       string  `json:"peer"`
-	Op         string  `json:"op,omitempty"`
-	Mode       string  `json:"mode,omitempty"`
-	MS         float64 `json:"ms,omitempty"`
-	GBps       float64 `json:"gbps,omitempty"`
-	Share      float64 `json:"share,omitempty"` // of the copy's bandwidth, or of the speed of one process
-	TFlops     float64 `json:"tflops,omitempty"`
-	TokensPerS float64 `json:"tokens_per_s,omitempty"`
-	HostUS     float64 `json:"host_us,omitempty"` // of Go's time
+	Case       string   `json:"case"`
+	Peer       string   `json:"peer"`
+	Op         string   `json:"op,omitempty"`
+	Mode       string   `json:"mode,omitempty"`
+	MS         float64  `json:"ms,omitempty"`
+	GBps       float64  `json:"gbps,omitempty"`
+	Share      float64  `json:"share,omitempty"` // of the copy's bandwidth, or of the speed of one process
+	TFlops     float64  `json:"tflops,omitempty"`
+	TokensPerS float64  `json:"tokens_per_s,omitempty"`
+	HostUS     float64  `json:"host_us,omitempty"` // of Go's time
 	Off        *float64 `json:"off,omitempty"`     // by how much losses differ from the CPU's, as a share
-	Error      string  `json:"error,omitempty"`
+	Error      string   `json:"error,omitempty"`
 }
 
 // bench is a run of benchmarks.

@@ -165,7 +165,9 @@ type remote struct {
 
 func (k cut) functions() remote {
 	return remote{
-		rpc.Define("split.params", func(c context.Context, _ struct{}) ([]optim.Param, error) { return shared(c, k.whole.params[headParams:]) }),
+		rpc.Define("split.params", func(c context.Context, _ struct{}) ([]optim.Param, error) {
+			return shared(c, k.whole.params[headParams:])
+		}),
 		rpc.Define("split.forward", func(_ context.Context, h *autodiff.Tensor) (*autodiff.Tensor, error) {
 			return k.tail.Call(slices.Concat(tensors{h}, k.whole.params[headParams:], k.whole.batch[1:])...), nil
 		}),

@@ -136,7 +136,7 @@ func TestTensorsGoBetweenTwoProcessesOnOneGPUByTheMapAndGradientsComeBack(t *tes
 		t.Run("lanes "+strings.Join(lanes, " "), func(t *testing.T) {
 			r := together(t, lanes)
 			large := 100_001
-			if testgpu.Real {
+			if testgpu.Real() {
 				large = 8<<20 + 1
 			}
 			for _, n := range []int{0, 1, 3, large} {
