@@ -10,6 +10,7 @@ import (
 // The lanes of a link: ways by which its bytes travel. Every link has LaneQUIC.
 const (
 	LaneQUIC  = "quic"  // everything, over QUIC
+	LaneCUDA  = "cuda"  // tensors on a GPU that both ends use, within it
 	LaneLocal = "local" // both ends on one host: frames over a unix socket, tensors in shared memory
 	LaneBulk  = "bulk"  // large tensors over several TLS connections
 )
@@ -77,6 +78,10 @@ type laneEnv struct {
 	suspect func(err error)
 	count   *traffic // what the hauler has moved: it counts tensors' bytes as they go and come
 	frames  *traffic // what has moved on the link's conduit; may be nil
+	// begin and find are for tensors of a message that a hauler leaves to the link's others: begin asks those but one, find finds one by its
+	// lane's code, or nil.
+	begin func(but hauler, ts []Tensor, bytes int64) (transfer, byte, error)
+	find  func(lane byte) hauler
 }
 
 // traffic counts the bytes of a lane.
@@ -117,11 +122,14 @@ type hauler interface {
 	close(err error)
 }
 
-const maxTicket = 512 // bytes
+const (
+	maxTicket     = cudaTicketSize + maxTicketPart // bytes
+	maxTicketPart = 512                            // of lanes that another's ticket may hold
+)
 
 // transfer is a message's tensors on their way.
 type transfer interface {
-	// ticket has at most maxTicket bytes.
+	// ticket has at most maxTicketPart bytes.
 	ticket() []byte
 	// deliver returns when the tensors are not needed any more, or c has ended. c ends with the sender's context, with its
 	// stream's, and with the link. When it fails nothing is held.

@@ -6,6 +6,9 @@ import "slices"
 // defaults.
 func laneMakers(cfg Config) []laneMaker {
 	var all []laneMaker
+	if m := newCUDALane(cfg.Devices); m != nil && cfg.allows(LaneCUDA) {
+		all = append(all, m)
+	}
 	if m := newLocalLane(); m != nil && cfg.allows(LaneLocal) {
 		all = append(all, m)
 	}

@@ -172,7 +172,7 @@ func TestALaneThatCannotBeSaysWhy(t *testing.T) {
 	defer s.close()
 	_, _, err = s.expect(laneWith{}, []byte("0b5d7d2e-another-boot"))
 	require.ErrorContains(t, err, "another host")
-	_, err = lane.join(t.Context(), laneWith{}, append(make([]byte, localKey), localPrefix+"nobody"...))
+	_, err = lane.join(t.Context(), laneWith{}, append(make([]byte, meetKey), meetPrefix+"nobody"...))
 	require.ErrorIs(t, err, unix.ECONNREFUSED)
 	require.ErrorContains(t, err, "not in this network namespace")
 	for _, bad := range []string{"", "short", "0123456789abcdef/tmp/a-file", "0123456789abcdef@other"} {
@@ -194,7 +194,7 @@ func TestWhoDoesNotKnowTheSecretGetsNoConnection(t *testing.T) {
 	_, err = lane.join(t.Context(), laneWith{secret: [32]byte{2}}, answer)
 	require.Error(t, err)
 	for range maxGreeting + 10 { // who says nothing keeps nobody out for long
-		conn, err := net.Dial("unix", string(answer[localKey:]))
+		conn, err := net.Dial("unix", string(answer[meetKey:]))
 		require.NoError(t, err)
 		require.NoError(t, conn.Close())
 	}
@@ -218,7 +218,7 @@ func TestWhoDoesNotKnowTheSecretGetsNoConnection(t *testing.T) {
 }
 
 func TestAProofServesOneEndOfOneConnection(t *testing.T) {
-	secret, key := [32]byte{7}, make([]byte, localKey)
+	secret, key := [32]byte{7}, make([]byte, meetKey)
 	seen := map[string]bool{}
 	for _, end := range []string{"dialler", "listener"} {
 		for role := range byte(2) {
@@ -287,7 +287,7 @@ func FuzzALocalLedgerAndItsTickets(f *testing.F) {
 
 func FuzzALocalHello(f *testing.F) {
 	secret := [32]byte{9}
-	key := make([]byte, localKey)
+	key := make([]byte, meetKey)
 	f.Add(append(append(append([]byte{}, key...), localLedger), localProof(secret, "dialler", key, localLedger)...))
 	f.Add([]byte("hello"))
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -295,7 +295,7 @@ func FuzzALocalHello(f *testing.F) {
 		_, err := a.Write(binary.LittleEndian.AppendUint32(b, 0))
 		require.NoError(t, err)
 		require.NoError(t, a.CloseWrite())
-		_, role, err := greetDialler(c, func([localKey]byte) ([32]byte, bool) { return secret, true })
+		_, role, err := greetDialler(c, func([meetKey]byte) ([32]byte, bool) { return secret, true })
 		if err == nil {
 			require.LessOrEqual(t, role, byte(localLedger))
 		}

@@ -12,7 +12,7 @@ const (
 	spotUnit   = 64
 	spotMost   = 2 * binary.MaxVarintLen64
 	loansMost  = math.MaxUint16 + 1 // a message's tensors, and the table
-	tableInOne = maxTicket - 3*binary.MaxVarintLen64
+	tableInOne = maxTicketPart - 3*binary.MaxVarintLen64
 )
 
 type spot struct {

@@ -78,6 +78,8 @@ func (l *session) haul(make func(laneEnv) hauler) {
 		suspect: l.suspect,
 		count:   count,
 		frames:  l.count,
+		begin:   l.beginBut,
+		find:    l.hauler,
 	})
 	l.haulers, l.counts = append(l.haulers, h), append(l.counts, count)
 }

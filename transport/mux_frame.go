@@ -52,6 +52,8 @@ func laneCode(name string) byte {
 		return 2
 	case LaneBulk:
 		return 3
+	case LaneCUDA:
+		return 4
 	}
 	return 0
 }

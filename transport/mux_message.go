@@ -80,9 +80,14 @@ func (s *stream) sendBeside(c context.Context, box *[]byte, m *Message, payload 
 
 // begin finds a hauler for tensors.
 func (l *session) begin(ts []Tensor, payload int64) (transfer, byte, error) {
+	return l.beginBut(nil, ts, payload)
+}
+
+// beginBut is begin without one of the haulers.
+func (l *session) beginBut(but hauler, ts []Tensor, payload int64) (transfer, byte, error) {
 	var errs []error
 	for _, h := range l.haulers {
-		if !h.takes(ts, payload) {
+		if h == but || !h.takes(ts, payload) {
 			continue
 		}
 		t, err := h.begin(ts)

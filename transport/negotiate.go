@@ -17,7 +17,7 @@ const (
 )
 
 // laneNames are the lanes beside QUIC, in order of preference.
-func laneNames() []string { return []string{LaneLocal, LaneBulk} }
+func laneNames() []string { return []string{LaneCUDA, LaneLocal, LaneBulk} }
 
 // servedLane is a lane at a listener, or why it is not served there.
 type servedLane struct {
@@ -41,6 +41,9 @@ func (n *quicNet) maker(lane string) (laneMaker, string) {
 	}
 	if n.cfg.Lanes != nil && !slices.Contains(n.cfg.Lanes, lane) {
 		return nil, "it was not asked for"
+	}
+	if lane == LaneCUDA && len(n.cfg.Devices) == 0 {
+		return nil, "this worker has no accelerator"
 	}
 	return nil, "it is not to be had on this system"
 }
@@ -116,7 +119,11 @@ func (u *setUp) link(dialler bool, peer string, theirs descriptor) *quicLink {
 	cfg := sessionConfig{
 		codec: u.net.codec, dialler: dialler, peer: peer, accepts: uint64(u.net.cfg.MaxStreams), opens: uint64(theirs.streams),
 	}
-	return newQUICLink(u.conn, u.kept, cfg, u.said, u.ends)
+	said := u.said
+	if _, why := u.net.maker(LaneCUDA); why != "" && !slices.Contains(u.net.cfg.Lanes, LaneCUDA) {
+		said = slices.DeleteFunc(said, func(s LaneState) bool { return s.Name == LaneCUDA }) // not worth a word where there is no GPU
+	}
+	return newQUICLink(u.conn, u.kept, cfg, said, u.ends)
 }
 
 // setUpDialled sets up a link at the dialler. That the acceptor answers says that it took this end's certificate: in TLS

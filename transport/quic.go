@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/quic-go/quic-go"
+
+	"github.com/weft-project/weft/device"
 )
 
 // Config configures [New]. Only Identity is required.
@@ -26,7 +28,9 @@ type Config struct {
 	KeepAlive time.Duration
 	// MaxStreams is how many streams a peer may have open on a link at a time; default 4096.
 	MaxStreams int64
-	// Lanes that may be used, of LaneLocal, LaneBulk and LaneQUIC; nil means all. LaneQUIC is always used where no other
+	// Devices whose tensors may go by LaneCUDA; those that are no accelerators, or whose memory cannot be shared, take no part.
+	Devices []device.Device
+	// Lanes that may be used, of LaneCUDA, LaneLocal, LaneBulk and LaneQUIC; nil means all. LaneQUIC is always used where no other
 	// one serves.
 	Lanes []string
 	// Logger hears of refused peers. nil means slog.Default().
@@ -63,7 +67,7 @@ func (cfg Config) Check() error {
 	}
 	for _, lane := range cfg.Lanes {
 		if laneCode(lane) == 0 {
-			bad("Lanes has %q; there are %q, %q and %q", lane, LaneLocal, LaneBulk, LaneQUIC)
+			bad("Lanes has %q; there are %q, %q, %q and %q", lane, LaneCUDA, LaneLocal, LaneBulk, LaneQUIC)
 		}
 	}
 	return errors.Join(append(errs, cfg.Limits.Check())...)

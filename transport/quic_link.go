@@ -89,6 +89,9 @@ func (l *quicLink) Lanes() []LaneState {
 			if h.lane() == all[i].Name {
 				all[i].Sent += l.counts[k].sent.Load()
 				all[i].Received += l.counts[k].received.Load()
+				if d, ok := h.(interface{ why() string }); ok {
+					all[i].Why = d.why()
+				}
 			}
 		}
 	}

@@ -16,6 +16,7 @@ type GPU struct {
 	fault    uintptr // FaultBytes
 
 	up, down staging
+	marks    marks
 }
 
 var _ device.Memory = (*GPU)(nil)
@@ -140,7 +141,7 @@ func (g *GPU) Close() error {
 			errs = append(errs, s.Sync(), s.Close())
 		}
 	}
-	errs = append(errs, g.up.close(), g.down.close())
+	errs = append(errs, g.up.close(), g.down.close(), g.marks.close())
 	if g.fault != 0 {
 		errs = append(errs, g.driver.Free(g.fault))
 	}

@@ -124,6 +124,16 @@ func (d *driver) Import(h cuda.Handle) (uintptr, error) {
 	return uintptr(at), failure("cuIpcOpenMemHandle", int(r), "")
 }
 
+// Range is [cuda.Ranger]'s.
+func (d *driver) Range(at uintptr) (n int, err error) {
+	err = d.within("cuMemGetAddressRange", func() error {
+		size, base, err := cu.DevicePtr(at).AddressRange()
+		n = int(size) - int(at-uintptr(base))
+		return err
+	})
+	return n, err
+}
+
 // Unimport is Driver's.
 func (d *driver) Unimport(at uintptr) error {
 	if err := d.open("cuIpcCloseMemHandle"); err != nil {

@@ -47,6 +47,19 @@ func (m *Machine) Import(h cuda.Handle) (at uintptr, err error) {
 	return at, err
 }
 
+// Range is [cuda.Ranger]'s.
+func (m *Machine) Range(at uintptr) (n int, err error) {
+	err = m.do("range", func() error {
+		a := m.mem.at(uint64(at))
+		if a == nil || a.base != uint64(at) {
+			return errors.New("what has a range is what Alloc or Import gave, from its beginning")
+		}
+		n = int(a.size)
+		return nil
+	})
+	return n, err
+}
+
 // Unimport is Driver's. It waits for all streams.
 func (m *Machine) Unimport(at uintptr) error {
 	m.host.mu.Lock()

@@ -18,6 +18,7 @@ type Config struct {
 	Races bool       // find words that two blocks of a launch write, not atomically
 	Steps int64      // instructions of a warp that a launch may have, in sum; 0: 2^28
 	Host  *Host      // whose machines open each other's memory; nil: its own
+	UUID  string     // the same for machines that are one GPU, as several processes of the Host see it; empty: its own
 }
 
 // Host is what machines of one computer share. The zero value is ready.
@@ -73,7 +74,11 @@ func (m *Machine) Info() cuda.Info {
 	case m.conf.Arch >= 80:
 		shared = 163 << 10
 	}
-	return cuda.Info{Name: "PTX machine", UUID: fmt.Sprintf("GPU-ptx-%p", m), Arch: m.conf.Arch, Driver: 11080, Processor: 1,
+	uuid := m.conf.UUID
+	if uuid == "" {
+		uuid = fmt.Sprintf("GPU-ptx-%p", m)
+	}
+	return cuda.Info{Name: "PTX machine", UUID: uuid, Arch: m.conf.Arch, Driver: 11080, Processor: 1,
 		Memory: m.conf.Bytes, Shared: shared, Simulated: true}
 }
 

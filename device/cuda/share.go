@@ -1,0 +1,111 @@
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/weft-project/weft/device"
+)
+
+// Ranger is a [Driver] that can tell how many bytes lie behind an address at which Alloc or Import gave memory. Without it nothing is
+// imported, for nobody could check what the other process says of its size.
+type Ranger interface {
+	Range(at uintptr) (n int, err error)
+}
+
+var _ device.Exporter = (*GPU)(nil)
+
+// Identity is Exporter's.
+func (g *GPU) Identity() string {
+	if _, ok := g.driver.(Ranger); !ok {
+		return ""
+	}
+	return g.driver.Info().UUID
+}
+
+// Export is Exporter's.
+func (g *GPU) Export(at uintptr) ([]byte, error) {
+	h, err := g.driver.Export(at)
+	return h[:], err
+}
+
+// Import is Exporter's.
+func (g *GPU) Import(handle []byte) (uintptr, int, error) {
+	var h Handle
+	if copy(h[:], handle) != len(h) || len(handle) != len(h) {
+		return 0, 0, fmt.Errorf("a handle of %d bytes; one has %d", len(handle), len(h))
+	}
+	r, ok := g.driver.(Ranger)
+	if !ok {
+		return 0, 0, errors.New("the driver does not tell how large memory is")
+	}
+	at, err := g.driver.Import(h)
+	if err != nil {
+		return 0, 0, err
+	}
+	n, err := r.Range(at)
+	if err != nil {
+		return 0, 0, errors.Join(err, g.driver.Unimport(at))
+	}
+	return at, n, nil
+}
+
+// Unimport is Exporter's.
+func (g *GPU) Unimport(at uintptr) error { return g.driver.Unimport(at) }
+
+// Mark is Exporter's.
+func (g *GPU) Mark() (func() error, error) {
+	e, err := g.marks.take(g.driver)
+	if err == nil {
+		err = g.compute.Record(e)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return func() error {
+		err := e.Sync()
+		g.marks.give(e)
+		return err
+	}, nil
+}
+
+// marks are events that are not in use.
+type marks struct {
+	mu     sync.Mutex
+	idle   []Event
+	closed bool
+}
+
+func (m *marks) take(d Driver) (Event, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if n := len(m.idle); n > 0 {
+		e := m.idle[n-1]
+		m.idle = m.idle[:n-1]
+		return e, nil
+	}
+	return d.Event()
+}
+
+func (m *marks) give(e Event) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		_ = e.Close()
+		return
+	}
+	m.idle = append(m.idle, e)
+}
+
+func (m *marks) close() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.closed = true
+	var errs []error
+	for _, e := range m.idle {
+		errs = append(errs, e.Close())
+	}
+	m.idle = nil
+	return errors.Join(errs...)
+}

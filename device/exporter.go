@@ -1,0 +1,22 @@
+package device
+
+// Exporter is a [Memory] that other processes of the host can open, as far as its accelerator can.
+type Exporter interface {
+	Memory
+	// Identity names the accelerator, the same in all processes of the host that use it; empty where its memory cannot be shared.
+	Identity() string
+	// Export gives a handle of at most 256 bytes for what Take gave, which lives as long as that.
+	Export(at uintptr) (handle []byte, err error)
+	// Import opens memory of another process by its handle, which may hold anything, and says how many bytes there are. They are this process's
+	// to read, until Unimport. Memory of its own is refused.
+	Import(handle []byte) (at uintptr, n int, err error)
+	Unimport(at uintptr) error
+	// Mark begins to wait for all work that was asked for before; wait, which is called once, tells when it is done.
+	Mark() (wait func() error, err error)
+}
+
+// Exporter gives the device's memory where that can be shared.
+func (d *Accelerator) Exporter() (Exporter, bool) {
+	e, ok := d.raw.(Exporter)
+	return e, ok && e.Identity() != ""
+}

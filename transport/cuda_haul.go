@@ -1,0 +1,356 @@
+package transport
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+
+	"github.com/weft-project/weft/device"
+)
+
+const (
+	outboxBytes = 64 << 20
+	outboxLeast = 1 << 20 // where the accelerator has no more
+	cudaMost    = 4096    // transfers that were stopped while their end is not known
+)
+
+// cudaPeer is an accelerator that both ends use, at this end.
+type cudaPeer struct {
+	name [cudaName]byte
+	dev  *device.Accelerator
+	mem  device.Exporter
+}
+
+// nameOf is how an accelerator is called on the wire.
+func nameOf(identity string) (name [cudaName]byte) {
+	sum := sha256.Sum256([]byte("weft accelerator " + identity))
+	copy(name[:], sum[:])
+	return name
+}
+
+// cudaHauler moves tensors within a GPU that both ends use. The sender copies them into its outbox there, which the receiver has opened, and tells
+// when a piece lies there; the receiver copies it to where it belongs, and tells when that is done. So no tensor's own memory is shared, and nothing
+// waits for the host but the words. A transfer begins when it is fetched, or before, where the outbox is rather empty: so what nobody
+// fetches cannot keep others from going on.
+//
+// Outboxes are made when they are first needed; until the peer has opened one, and where it cannot, other lanes serve. An outbox is given back
+// when the peer has closed it: for that the ends keep a connection, of which each closes its direction when it has nothing of the other's open
+// any more, also beyond the link. A process that dies closes it too.
+type cudaHauler struct {
+	env   laneEnv
+	peers []cudaPeer
+	conn  net.Conn
+
+	mu      sync.Mutex
+	err     error      // why the link is gone
+	down    error      // why the lane cannot be used, on a link that lives
+	boxes   []*cudaBox // here, by number
+	inboxes map[uint64]*cudaInbox
+	nextID  uint64
+	out     map[uint64]*cudaOut // begun here, and not ended
+	in      map[uint64]*cudaIn  // pieces have come, or it is fetched
+	stopped map[uint64]bool     // the peer has not said that they are over
+	over    refusedTickets      // were over before they were fetched
+	copying sync.WaitGroup      // uses of boxes; added to under mu while err is nil
+	left    chan struct{}       // closed when there will be none any more
+}
+
+// cudaBox is memory of an accelerator here, into which pieces are put. The hauler's mu guards all but peer, mem and its bytes.
+type cudaBox struct {
+	peer   cudaPeer
+	number uint64
+	bytes  int
+	mem    device.Scratch
+	state  int // of asked, open, shut
+	room   arena
+	pieces map[uint64]cudaSlot
+	eager  int           // bytes of pieces that were not asked for
+	bell   chan struct{} // closed when there is more room
+}
+
+type cudaSlot struct {
+	n     int
+	eager bool
+	told  bool // the peer gives it back
+}
+
+const (
+	boxAsked = iota
+	boxOpen
+	boxShut
+)
+
+// cudaInbox is the peer's outbox, opened here.
+type cudaInbox struct {
+	peer  cudaPeer
+	at    uintptr
+	bytes uint64
+	taken uint64 // bytes of pieces that were told of and not given back
+}
+
+func newCUDAHauler(env laneEnv, conn net.Conn, peers []cudaPeer) *cudaHauler {
+	h := &cudaHauler{
+		env: env, conn: conn, peers: peers, inboxes: map[uint64]*cudaInbox{}, out: map[uint64]*cudaOut{}, in: map[uint64]*cudaIn{},
+		stopped: map[uint64]bool{}, over: refusedTickets{has: map[uint64]bool{}}, left: make(chan struct{}),
+	}
+	go h.watch()
+	return h
+}
+
+func (h *cudaHauler) lane() string { return LaneCUDA }
+
+// usable says why nothing can begin.
+func (h *cudaHauler) usableLocked() error { return errors.Join(h.err, h.down) }
+
+// hauled says whether a tensor goes by this lane, with a message that does: what lands on an accelerator. Both ends know.
+func (t *Tensor) hauled() bool {
+	return t.Dtype != device.Invalid && t.Device.Kind != device.KindCPU && t.Shape.Elems() > 0
+}
+
+// shared finds the accelerator on which a tensor lies, if the peer uses it too.
+func (h *cudaHauler) shared(t *Tensor) (cudaPeer, bool) {
+	if t.Buf != nil && t.hauled() {
+		for _, p := range h.peers {
+			if t.Buf.Device() == device.Device(p.dev) {
+				return p, true
+			}
+		}
+	}
+	return cudaPeer{}, false
+}
+
+// takes says yes where all accelerators of the tensors have an outbox, and makes those that are missing.
+func (h *cudaHauler) takes(ts []Tensor, _ int64) bool {
+	any, all := false, true
+	for i := range ts {
+		if p, ok := h.shared(&ts[i]); ok {
+			any = true
+			all = h.hasBox(p) && all
+		}
+	}
+	return any && all
+}
+
+func (h *cudaHauler) hasBox(p cudaPeer) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.usableLocked() != nil {
+		return false
+	}
+	if b := h.boxLocked(p); b != nil {
+		return b.state == boxOpen
+	}
+	b := &cudaBox{peer: p, number: uint64(len(h.boxes)), pieces: map[uint64]cudaSlot{}, bell: make(chan struct{})}
+	h.boxes = append(h.boxes, b)
+	h.copying.Add(1)
+	go h.makeBox(b)
+	return false
+}
+
+func (h *cudaHauler) boxLocked(p cudaPeer) *cudaBox {
+	for _, b := range h.boxes {
+		if b.peer.dev == p.dev {
+			return b
+		}
+	}
+	return nil
+}
+
+// makeBox sets memory aside and tells the peer.
+func (h *cudaHauler) makeBox(b *cudaBox) {
+	defer h.copying.Done()
+	var handle []byte
+	n, err := outboxBytes, error(nil)
+	for {
+		if b.mem, err = b.peer.dev.Borrow(n); err == nil || !errors.Is(err, device.ErrMemory) || n == outboxLeast {
+			break
+		}
+		n /= 4
+	}
+	if err == nil {
+		if handle, err = b.peer.mem.Export(b.mem.Addr()); err != nil {
+			b.mem.Return()
+		}
+	}
+	h.mu.Lock()
+	if err != nil {
+		b.state = boxShut
+		h.failLocked(fmt.Errorf("no memory of %v can be shared: %w", b.peer.dev.ID(), err))
+		h.mu.Unlock()
+		return
+	}
+	b.bytes, b.room = n, newArena(n)
+	h.mu.Unlock()
+	h.say(cudaWord{cudaOutbox, b.number, uint64(n), 0, append(b.peer.name[:], handle...)})
+}
+
+// failLocked has other lanes serve.
+func (h *cudaHauler) failLocked(err error) {
+	if h.down == nil {
+		h.down = err
+	}
+}
+
+// why says why the lane is not used any more.
+func (h *cudaHauler) why() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.down == nil {
+		return ""
+	}
+	return h.down.Error()
+}
+
+// say tells the peer's hauler. It fails only with the link; it may end that, so it is not for who holds mu.
+func (h *cudaHauler) say(words ...cudaWord) {
+	for _, w := range words {
+		if h.env.say(w.append(make([]byte, 0, cudaWordSize))) != nil {
+			return
+		}
+	}
+}
+
+func (h *cudaHauler) control(b []byte) error {
+	w, err := parseCUDAWord(b)
+	if err != nil {
+		return err
+	}
+	var answer []cudaWord
+	h.mu.Lock()
+	if h.err == nil {
+		answer, err = h.hearLocked(w)
+	}
+	h.mu.Unlock()
+	h.say(answer...)
+	return err
+}
+
+func (h *cudaHauler) hearLocked(w cudaWord) ([]cudaWord, error) {
+	switch w.what {
+	case cudaOutbox:
+		return nil, h.openLocked(w)
+	case cudaReady:
+		return nil, h.readyLocked(w)
+	case cudaBack:
+		return nil, h.backLocked(w)
+	case cudaGo, cudaStop:
+		return h.askedLocked(w)
+	case cudaPiece:
+		return h.pieceLocked(w)
+	default:
+		return h.overLocked(w.a)
+	}
+}
+
+// openLocked opens an outbox of the peer's.
+func (h *cudaHauler) openLocked(w cudaWord) error {
+	if _, again := h.inboxes[w.a]; again || w.a >= cudaMostBoxes || w.b > cudaOffsets {
+		return frameErr("word of lane cuda", "a new outbox", "number %d of %d bytes", w.a, w.b)
+	}
+	h.inboxes[w.a] = nil
+	for _, p := range h.peers {
+		if bytes.Equal(p.name[:], w.more[:cudaName]) {
+			handle := bytes.Clone(w.more[cudaName:])
+			h.copying.Add(1)
+			go h.open(p, w.a, w.b, handle)
+			return nil
+		}
+	}
+	return frameErr("word of lane cuda", "an outbox on an accelerator that both ends use", "%x", w.more[:cudaName])
+}
+
+func (h *cudaHauler) open(p cudaPeer, number, size uint64, handle []byte) {
+	defer h.copying.Done()
+	at, n, err := p.mem.Import(handle)
+	if err == nil && uint64(n) < size {
+		_ = p.mem.Unimport(at)
+		h.env.suspect(frameErr("outbox", fmt.Sprintf("%d bytes", size), "%d", n))
+		return
+	}
+	ok := uint64(0)
+	h.mu.Lock()
+	switch {
+	case err != nil:
+		h.failLocked(fmt.Errorf("the peer's memory of %v cannot be opened: %w", p.dev.ID(), err))
+	default:
+		h.inboxes[number] = &cudaInbox{peer: p, at: at, bytes: size}
+		ok = 1
+	}
+	h.mu.Unlock()
+	h.say(cudaWord{what: cudaReady, a: number, b: ok})
+}
+
+func (h *cudaHauler) readyLocked(w cudaWord) error {
+	if w.a >= uint64(len(h.boxes)) || h.boxes[w.a].state != boxAsked || h.boxes[w.a].bytes == 0 {
+		return frameErr("word of lane cuda", "an outbox that was told of", "%d", w.a)
+	}
+	b := h.boxes[w.a]
+	if w.b == 0 {
+		b.state = boxShut
+		h.failLocked(fmt.Errorf("the peer cannot open memory of %v", b.peer.dev.ID()))
+		return nil
+	}
+	b.state = boxOpen
+	return nil
+}
+
+// watch waits until the peer has nothing of ours open, and gives the outboxes back.
+func (h *cudaHauler) watch() {
+	n, err := h.conn.Read(make([]byte, 1))
+	if n > 0 {
+		err = frameErr("connection of lane cuda", "nothing", "a byte")
+	}
+	h.mu.Lock()
+	up := h.err == nil
+	if up {
+		h.failLocked(fmt.Errorf("the connection that keeps it has ended: %w", err))
+	}
+	h.mu.Unlock()
+	if up {
+		h.env.suspect(fmt.Errorf("the connection of lane %s: %w", LaneCUDA, err))
+	}
+	<-h.left
+	_ = h.conn.Close()
+	for _, b := range h.boxes { // nobody else has them now
+		if b.bytes > 0 {
+			b.mem.Return()
+		}
+	}
+}
+
+func (h *cudaHauler) close(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.err != nil {
+		return
+	}
+	h.err = err
+	for _, t := range h.out {
+		t.endLocked(err)
+	}
+	for _, t := range h.in {
+		t.endLocked(err)
+	}
+	go h.leave()
+}
+
+// leave closes what is open of the peer's, when nothing uses it any more, and says so.
+func (h *cudaHauler) leave() {
+	h.copying.Wait()
+	for _, b := range h.inboxes { // nobody else has them now
+		if b == nil {
+			continue
+		}
+		if wait, err := b.peer.mem.Mark(); err == nil {
+			_ = wait() // where the accelerator is lost there is nothing to wait for
+		}
+		_ = b.peer.mem.Unimport(b.at)
+	}
+	if c, ok := h.conn.(interface{ CloseWrite() error }); ok {
+		_ = c.CloseWrite()
+	}
+	close(h.left)
+}

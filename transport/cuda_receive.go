@@ -1,0 +1,289 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/weft-project/weft/device"
+)
+
+// cudaIn is a transfer at its receiver. The hauler's mu guards it.
+type cudaIn struct {
+	pieces  []cudaWord // to be read
+	fetched bool
+	ended   error
+	over    bool // the sender will tell no more
+	wake    chan struct{}
+}
+
+func (t *cudaIn) endLocked(err error) {
+	if t.ended == nil {
+		t.ended = err
+	}
+	wake(t.wake)
+}
+
+func (h *cudaHauler) inLocked(id uint64) *cudaIn {
+	t := h.in[id]
+	if t == nil {
+		t = &cudaIn{wake: make(chan struct{}, 1)}
+		h.in[id] = t
+	}
+	return t
+}
+
+// pieceLocked takes the news of a piece.
+func (h *cudaHauler) pieceLocked(w cudaWord) ([]cudaWord, error) {
+	box, at := h.inboxes[w.b>>48], w.b&cudaOffsets
+	if box == nil || w.c == 0 || at > box.bytes || w.c > box.bytes-at || box.taken+spent(w) > box.bytes {
+		return nil, frameErr("word of lane cuda", "a piece within an outbox, beside the others", "%d bytes at %d of %d", w.c, at, w.b>>48)
+	}
+	box.taken += spent(w)
+	if h.stopped[w.a] {
+		return h.backsLocked(w), nil
+	}
+	t := h.inLocked(w.a)
+	t.pieces = append(t.pieces, w)
+	wake(t.wake)
+	return nil, nil
+}
+
+// spent is the room that a piece takes.
+func spent(w cudaWord) uint64 { return (w.c + cudaUnit - 1) / cudaUnit * cudaUnit }
+
+// backsLocked gives places back.
+func (h *cudaHauler) backsLocked(pieces ...cudaWord) (words []cudaWord) {
+	for _, w := range pieces {
+		h.inboxes[w.b>>48].taken -= spent(w)
+		words = append(words, cudaWord{what: cudaBack, a: w.b >> 48, b: w.b & cudaOffsets})
+	}
+	return words
+}
+
+// overLocked takes the sender's word that nothing more comes.
+func (h *cudaHauler) overLocked(id uint64) ([]cudaWord, error) {
+	t := h.in[id]
+	switch {
+	case h.stopped[id]:
+		delete(h.stopped, id)
+	case t == nil:
+		h.over.add(id)
+	case t.fetched:
+		t.over = true
+		t.endLocked(errGivenUp)
+	default:
+		delete(h.in, id)
+		h.over.add(id)
+		return h.backsLocked(t.pieces...), nil
+	}
+	return nil, nil
+}
+
+var errGivenUp = &Error{Op: "receive from", Peer: "the peer", Err: ErrReset, Reason: "it has given the message up"}
+
+func (h *cudaHauler) fetch(c context.Context, ticket []byte, ts []Tensor, place Place) error {
+	k, err := parseCUDATicket(ticket)
+	if err != nil {
+		return err
+	}
+	var mine, rest, empty []int
+	bytes := uint64(0)
+	for i := range ts {
+		switch x := &ts[i]; {
+		case x.hauled():
+			mine = append(mine, i)
+			bytes += uint64(x.Shape.Elems() * x.Dtype.Size())
+		case x.Dtype == device.Invalid:
+		case x.Shape.Elems() == 0:
+			empty = append(empty, i)
+		default:
+			rest = append(rest, i)
+		}
+	}
+	other := h.env.find(k.lane)
+	if bytes != k.bytes || (len(rest) > 0) != (k.lane != 0) || k.lane != 0 && (other == nil || other == hauler(h)) {
+		h.refuse(ticket)
+		return frameErr("ticket", fmt.Sprintf("%d bytes, and a lane for %d more tensors", bytes, len(rest)), "%d bytes, lane %d", k.bytes, k.lane)
+	}
+	c, cancel := context.WithCancel(c)
+	defer cancel()
+	left := make([]Tensor, len(rest))
+	for i, at := range rest {
+		left[i] = ts[at]
+	}
+	others := async(len(rest) > 0, func() error {
+		err := other.fetch(c, k.rest, left, place)
+		if err != nil {
+			cancel()
+		}
+		return err
+	})
+	err = h.receive(c, k, ts, mine, place)
+	if err != nil {
+		cancel()
+	}
+	err = errors.Join(err, others())
+	for i, at := range rest {
+		ts[at].Buf = left[i].Buf
+	}
+	for _, at := range empty {
+		if err == nil {
+			ts[at].Buf, err = placeTensor(place, ts[at].Device, 0)
+		}
+	}
+	if err != nil {
+		releaseAll(ts)
+	}
+	return err
+}
+
+// receive places the tensors of this lane and fills them.
+func (h *cudaHauler) receive(c context.Context, k cudaTicket, ts []Tensor, mine []int, place Place) error {
+	h.mu.Lock()
+	if h.err != nil {
+		defer h.mu.Unlock()
+		return h.err
+	}
+	if h.over.cut(k.id) {
+		defer h.mu.Unlock()
+		return errGivenUp
+	}
+	t := h.inLocked(k.id)
+	if t.fetched || h.stopped[k.id] {
+		defer h.mu.Unlock()
+		return frameErr("ticket", "a new one", "%d again", k.id)
+	}
+	t.fetched = true
+	h.mu.Unlock()
+	var spans []span
+	at := int64(0)
+	for _, i := range mine {
+		n := ts[i].Shape.Elems() * ts[i].Dtype.Size()
+		buf, err := placeTensor(place, ts[i].Device, n)
+		if err != nil {
+			h.leaveOff(k.id, t, false)
+			return fmt.Errorf("transport: tensor %d, %v of %v for %v: %w", i, ts[i].Dtype, ts[i].Shape, ts[i].Device, err)
+		}
+		ts[i].Buf = buf
+		spans = append(spans, span{at, buf})
+		at += int64(n)
+	}
+	if !k.eager {
+		h.say(cudaWord{what: cudaGo, a: k.id})
+	}
+	err := h.pull(c, t, spans, at)
+	h.leaveOff(k.id, t, err == nil)
+	return err
+}
+
+// pull reads pieces until all bytes have been.
+func (h *cudaHauler) pull(c context.Context, t *cudaIn, spans []span, bytes int64) error {
+	for at := int64(0); at < bytes; {
+		h.mu.Lock()
+		if len(t.pieces) == 0 || h.err != nil {
+			err := errors.Join(h.err, t.ended)
+			h.mu.Unlock()
+			if err != nil {
+				return err
+			}
+			select {
+			case <-t.wake:
+				continue
+			case <-c.Done():
+				return context.Cause(c)
+			}
+		}
+		w := t.pieces[0]
+		t.pieces = t.pieces[1:]
+		box := h.inboxes[w.b>>48]
+		h.copying.Add(1)
+		h.mu.Unlock()
+		var err error = frameErr("piece", fmt.Sprintf("at most %d bytes", bytes-at), "%d", w.c)
+		if int64(w.c) <= bytes-at {
+			err = h.read(box, w, spans, at)
+		}
+		h.release(box, w)
+		if err != nil {
+			return err
+		}
+		h.env.count.received.Add(w.c)
+		at += int64(w.c)
+	}
+	return nil
+}
+
+// read asks for the copies of a piece.
+func (h *cudaHauler) read(box *cudaInbox, w cudaWord, spans []span, at int64) error {
+	from := box.at + uintptr(w.b&cudaOffsets)
+	return each(spans, at, int(w.c), func(buf *device.Buffer, off, n int) error {
+		err := takeFrom(box.peer, from, buf, off, n)
+		from += uintptr(n)
+		return err
+	})
+}
+
+// takeFrom copies n bytes at an address of an accelerator to a buffer.
+func takeFrom(p cudaPeer, from uintptr, buf *device.Buffer, off, n int) error {
+	if buf.Device() == device.Device(p.dev) {
+		return p.mem.Move(buf.Addr()+uintptr(off), from, n)
+	}
+	return staged(n, func(at int, mem []byte) error {
+		if err := p.mem.Download(mem, from+uintptr(at)); err != nil {
+			return err
+		}
+		return buf.Device().Upload(buf, off+at, mem)
+	})
+}
+
+// release gives a piece back when the copies that were asked for are done, and ends the copying.
+func (h *cudaHauler) release(box *cudaInbox, w cudaWord) {
+	wait, err := box.peer.mem.Mark()
+	go func() {
+		defer h.copying.Done()
+		if err == nil {
+			_ = wait() // where the accelerator is lost nothing reads any more
+		}
+		h.mu.Lock()
+		back := h.backsLocked(w)
+		h.mu.Unlock()
+		h.say(back...)
+	}()
+}
+
+// leaveOff ends a transfer here: what has not been read is given back, and, where it is not whole, no more is wanted.
+func (h *cudaHauler) leaveOff(id uint64, t *cudaIn, whole bool) {
+	h.mu.Lock()
+	delete(h.in, id)
+	words := h.backsLocked(t.pieces...)
+	t.pieces = nil
+	if !whole && !t.over && h.err == nil {
+		h.stopped[id] = true
+		words = append(words, cudaWord{what: cudaStop, a: id})
+	}
+	crowd := len(h.stopped) > cudaMost
+	h.mu.Unlock()
+	h.say(words...)
+	if crowd {
+		h.env.suspect(frameErr("words of lane cuda", "the end of what is not wanted", "none for %d transfers", cudaMost))
+	}
+}
+
+func (h *cudaHauler) refuse(ticket []byte) {
+	k, err := parseCUDATicket(ticket)
+	if err != nil {
+		return
+	}
+	if other := h.env.find(k.lane); other != nil && other != hauler(h) {
+		other.refuse(k.rest)
+	}
+	h.mu.Lock()
+	if h.err != nil || h.over.cut(k.id) || h.stopped[k.id] || h.in[k.id] != nil && h.in[k.id].fetched {
+		h.mu.Unlock()
+		return
+	}
+	t := h.inLocked(k.id)
+	t.fetched = true
+	h.mu.Unlock()
+	h.leaveOff(k.id, t, false)
+}

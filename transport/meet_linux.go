@@ -1,0 +1,208 @@
+package transport
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Lanes between processes of one host meet at an abstract unix socket, which only processes of the same network namespace can
+// reach, and which is gone with the process. The dialler gets the socket's name and a key, and connects as often as the lane has roles. In
+// each connection the ends show that they know the link's secret.
+
+const (
+	meetKey     = 16 // bytes; with it the connections find their link
+	meetPrefix  = "@weft-"
+	maxMeet     = meetKey + 100
+	maxRoles    = 2
+	maxGreeting = 128 // connections that have not shown who they are
+)
+
+// bootID is the machine's, since it was started.
+func bootID() ([]byte, error) {
+	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return []byte(strings.TrimSpace(string(id))), err
+}
+
+// meet makes the dialler's connections, with the server that gave the answer.
+func meet(c context.Context, secret [32]byte, answer []byte, roles int) (conns [maxRoles]*net.UnixConn, err error) {
+	if len(answer) < meetKey || !strings.HasPrefix(string(answer[meetKey:]), meetPrefix) || len(answer) > maxMeet {
+		return conns, frameErr("answer", "a key and the name of a socket", "%d bytes", len(answer))
+	}
+	key, name := answer[:meetKey], string(answer[meetKey:])
+	for role := range roles {
+		if conns[role], err = meetOnce(c, secret, key, byte(role), name); err != nil {
+			closeConns(conns)
+			return conns, err
+		}
+	}
+	return conns, nil
+}
+
+func meetOnce(c context.Context, secret [32]byte, key []byte, role byte, name string) (*net.UnixConn, error) {
+	var d net.Dialer
+	nc, err := d.DialContext(c, "unix", name)
+	if err != nil {
+		return nil, fmt.Errorf("the peer is not in this network namespace: %w", err)
+	}
+	conn := nc.(*net.UnixConn)
+	stop := context.AfterFunc(c, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	err = greetServer(conn, secret, key, role)
+	if !stop() && err == nil {
+		err = context.Cause(c)
+	}
+	if err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+func closeConns(conns [maxRoles]*net.UnixConn) {
+	for _, conn := range conns {
+		if conn != nil {
+			_ = conn.Close()
+		}
+	}
+}
+
+// meeting is where diallers come to at one listener.
+type meeting struct {
+	roles int
+	name  string
+	l     *net.UnixListener
+
+	mu       sync.Mutex
+	closed   bool
+	waiting  map[[meetKey]byte]*awaitedConns
+	greeting map[*net.UnixConn]bool // strangers yet
+}
+
+// awaitedConns are those of a link whose dialler may connect. The meeting's mu guards conns.
+type awaitedConns struct {
+	secret [32]byte
+	conns  [maxRoles]*net.UnixConn
+	have   int
+	done   chan struct{} // closed when all are there, or the meeting is closed
+}
+
+func newMeeting(roles int) (*meeting, error) {
+	name := make([]byte, 16)
+	if _, err := rand.Read(name); err != nil {
+		return nil, err
+	}
+	addr := &net.UnixAddr{Net: "unix", Name: meetPrefix + hex.EncodeToString(name)}
+	ul, err := net.ListenUnix("unix", addr)
+	if err != nil {
+		return nil, err
+	}
+	s := &meeting{roles: roles, name: addr.Name, l: ul, waiting: map[[meetKey]byte]*awaitedConns{}, greeting: map[*net.UnixConn]bool{}}
+	go s.accept()
+	return s, nil
+}
+
+// expect gives the answer for a dialler, and what waits for its connections.
+func (s *meeting) expect(secret [32]byte) ([]byte, func(context.Context) ([maxRoles]*net.UnixConn, error), error) {
+	var key [meetKey]byte
+	if _, err := rand.Read(key[:]); err != nil {
+		return nil, nil, err
+	}
+	w := &awaitedConns{secret: secret, done: make(chan struct{})}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, nil, net.ErrClosed
+	}
+	s.waiting[key] = w
+	return append(key[:], s.name...), func(c context.Context) ([maxRoles]*net.UnixConn, error) { return s.wait(c, key, w) }, nil
+}
+
+func (s *meeting) wait(c context.Context, key [meetKey]byte, w *awaitedConns) (conns [maxRoles]*net.UnixConn, err error) {
+	select {
+	case <-w.done:
+	case <-c.Done():
+	}
+	s.mu.Lock()
+	delete(s.waiting, key)
+	whole := w.have == s.roles && c.Err() == nil
+	s.mu.Unlock()
+	if !whole {
+		closeConns(w.conns)
+		return conns, errors.New("the dialler did not connect")
+	}
+	return w.conns, nil
+}
+
+func (s *meeting) close() {
+	_ = s.l.Close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	s.closed = true
+	for conn := range s.greeting {
+		_ = conn.Close()
+	}
+	for _, w := range s.waiting {
+		if w.have < s.roles {
+			close(w.done)
+		}
+	}
+	clear(s.waiting)
+}
+
+func (s *meeting) accept() {
+	for {
+		conn, err := s.l.AcceptUnix()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			time.Sleep(10 * time.Millisecond) // no descriptor is left, or the like
+			continue
+		}
+		s.mu.Lock()
+		if s.closed || len(s.greeting) >= maxGreeting {
+			s.mu.Unlock()
+			_ = conn.Close()
+			continue
+		}
+		s.greeting[conn] = true
+		s.mu.Unlock()
+		go s.greet(conn)
+	}
+}
+
+// greet finds out to which link a connection belongs.
+func (s *meeting) greet(conn *net.UnixConn) {
+	_ = conn.SetDeadline(time.Now().Add(laneTimeout))
+	key, role, err := greetDialler(conn, func(key [meetKey]byte) ([32]byte, bool) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if w := s.waiting[key]; w != nil {
+			return w.secret, true
+		}
+		return [32]byte{}, false
+	})
+	_ = conn.SetDeadline(time.Time{})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.greeting, conn)
+	w := s.waiting[key]
+	if err != nil || w == nil || int(role) >= s.roles || w.conns[role] != nil {
+		_ = conn.Close()
+		return
+	}
+	w.conns[role] = conn
+	if w.have++; w.have == s.roles {
+		close(w.done)
+	}
+}
