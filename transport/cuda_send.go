@@ -8,8 +8,8 @@ import (
 	"github.com/weft-project/weft/device"
 )
 
-// cudaPieceMost is the most bytes of a piece: large enough that its words cost nothing, and small enough that one is read while the next is written.
-const cudaPieceMost = 8 << 20
+// most is the most bytes of a piece: large enough that its words cost nothing, and small enough that one is read while others are written.
+func (b *cudaBox) most() int { return min(8<<20, b.bytes/4) }
 
 // cudaOut is a transfer at its sender.
 type cudaOut struct {
@@ -74,9 +74,6 @@ func (h *cudaHauler) begin(ts []Tensor) (transfer, error) {
 
 // reserveLocked gives a small transfer its place at once, where it leaves enough for those that are asked for.
 func (t *cudaOut) reserveLocked() {
-	if t.bytes > cudaPieceMost {
-		return
-	}
 	var box *cudaBox
 	for i := range t.tensors {
 		if b := t.boxLocked(i); box == nil {
@@ -84,6 +81,9 @@ func (t *cudaOut) reserveLocked() {
 		} else if b != box {
 			return
 		}
+	}
+	if t.bytes > uint64(box.most()) {
+		return
 	}
 	n := rounded(int(t.bytes))
 	if box.eager+n > box.bytes/2 {
@@ -183,8 +183,8 @@ func (t *cudaOut) send(c context.Context) error {
 		var parts []span
 		n := 0
 		j, o := i, off
-		for j < len(t.tensors) && n < cudaPieceMost && t.boxLocked(j) == box {
-			k := min(t.tensors[j].Buf.Len()-o, cudaPieceMost-n)
+		for j < len(t.tensors) && n < box.most() && t.boxLocked(j) == box {
+			k := min(t.tensors[j].Buf.Len()-o, box.most()-n)
 			parts = append(parts, span{int64(o), t.tensors[j].Buf})
 			n += k
 			if o += k; o == t.tensors[j].Buf.Len() {

@@ -32,7 +32,7 @@ func oneGPU(t testing.TB, c ptx.Config, late bool) (here, there *device.Accelera
 
 // cudaPair is a link between workers that use one GPU, as cuda:0 and cuda:1.
 func cudaPair(t testing.TB, late bool, lanes ...string) (p *transporttest.Pair, here, there *device.Accelerator) {
-	here, there = oneGPU(t, ptx.Config{}, late)
+	here, there = oneGPU(t, ptx.Config{Bytes: 14 << 20}, late) // which leaves 4 MiB for an outbox
 	p = transporttest.Link(t, func(t testing.TB) (dialer, listener transport.Network) {
 		return network(t, transport.Config{Lanes: lanes, Devices: []device.Device{here}}),
 			network(t, transport.Config{Lanes: lanes, Devices: []device.Device{there}})
@@ -111,7 +111,7 @@ func TestTensorsOnASharedGPUStayThereAndTheOthersGoBesideThem(t *testing.T) {
 				warm(t, p, here, there)
 				r := rand.New(rand.NewPCG(3, 4))
 				sim := device.NewSim(device.SimConfig{})
-				for _, n := range []int{1, 1000, 1 << 16, 1<<21 + 3, 1 << 23, 1<<25 + 5} { // the last ones are larger than a piece, and than the outbox
+				for _, n := range []int{1, 1000, 1 << 16, 1<<19 + 3, 5 << 18} { // the last ones are larger than a piece, and than the outbox
 					before := p.Dialed.Lanes()[0].Sent
 					ts := []transport.Tensor{
 						toward(t, r, here, there.ID(), n),
@@ -167,7 +167,7 @@ func TestWhatNobodyFetchesDoesNotKeepOthersFromGoingOn(t *testing.T) {
 	p, here, there := cudaPair(t, false)
 	warm(t, p, here, there)
 	r := rand.New(rand.NewPCG(7, 8))
-	x := toward(t, r, here, there.ID(), 1<<20) // 4 MiB
+	x := toward(t, r, here, there.ID(), 1<<16) // 256 KiB
 	var wg sync.WaitGroup
 	c, cancel := context.WithCancel(p.C)
 	var streams []transport.Stream
@@ -176,7 +176,7 @@ func TestWhatNobodyFetchesDoesNotKeepOthersFromGoingOn(t *testing.T) {
 		streams = append(streams, a, b)
 		wg.Go(func() { _ = a.Send(c, &transport.Message{Tensors: []transport.Tensor{x}}) })
 	}
-	big := toward(t, r, here, there.ID(), 1<<25)
+	big := toward(t, r, here, there.ID(), 5<<18)
 	got := bring(t, p, at(there), big)
 	transporttest.Same(t, []transport.Tensor{big}, got.Tensors)
 	got.Release()
@@ -201,7 +201,7 @@ func TestAPlaceThatFailsLeavesTheLaneUsable(t *testing.T) {
 	p, here, there := cudaPair(t, true)
 	warm(t, p, here, there)
 	r := rand.New(rand.NewPCG(7, 8))
-	for _, n := range []int{1 << 14, 1 << 22} { // it comes before it is fetched, and after
+	for _, n := range []int{1 << 14, 1 << 20} { // it comes before it is fetched, and after
 		x := toward(t, r, here, there.ID(), n)
 		nowhere := toward(t, r, here, device.CUDA(7), 8)
 		beside := toward(t, r, device.Host(), device.ID{}, 1<<15)
