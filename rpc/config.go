@@ -52,7 +52,7 @@ type Config struct {
 	Certificates transport.IdentityFiles
 	// Network makes the links; default QUIC with the identity that Certificates or Token give.
 	Network transport.Network
-	// Lanes that links may use, of transport.LaneLocal, LaneBulk and LaneQUIC, which serves where no other does; default
+	// Lanes that links may use, of transport.LaneCUDA, LaneLocal, LaneBulk and LaneQUIC, which serves where no other does; default
 	// $WEFT_LANES (separated by commas), or all. Not used where Network is set.
 	Lanes []string
 	// Listen is the address at which peers reach this worker; default "127.0.0.1:0". On several machines give the address

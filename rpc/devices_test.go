@@ -3,6 +3,8 @@ package rpc
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
+	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -10,7 +12,9 @@ import (
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/device/cuda/ptx"
 	"github.com/weft-project/weft/kernels/gpu/gputest"
+	"github.com/weft-project/weft/transport"
 )
 
 var where = Define("where", func(_ context.Context, x *autodiff.Tensor) (device.ID, error) { return x.Device(), nil })
@@ -256,4 +260,57 @@ func TestTensorsOnTwoDevicesFailTheOpAtTheCalleeWithBothNames(t *testing.T) {
 	require.ErrorAs(t, err, &remote)
 	require.ErrorContains(t, err, "cpu")
 	require.ErrorContains(t, err, "sim:0")
+}
+
+// Two workers use one GPU, as two processes would: what they send one another never leaves it.
+func TestTensorsAndGradientsOnASharedGPUStayOnIt(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		return // there is no such lane
+	}
+	for name, late := range map[string]bool{"at once": false, "late": true} {
+		t.Run(name, func(t *testing.T) {
+			host := new(ptx.Host)
+			ws := world(t, 2, nil, func(i int, cfg *Config) {
+				c := ptx.Config{Host: host, UUID: "GPU-1"}
+				if late {
+					c.Late = rand.New(rand.NewPCG(uint64(i), 7))
+				}
+				cfg.Functions = []Function{twice}
+				cfg.Devices = []device.Device{gputest.GPU(t, i, c)}
+				if i == 0 {
+					cfg.DeviceMaps = map[string]device.Map{"worker1": {device.CUDA(0): device.CUDA(1)}}
+				}
+			})
+			gpu := deviceOf(t, ws[0], device.CUDA(0))
+			step := func() (sent, received uint64) {
+				x := autodiff.To(autodiff.RandFrom(rand.New(rand.NewPCG(1, 1)), 1<<14), gpu).RequireGrad()
+				before := ws[0].Lanes()[0].Lanes[0]
+				require.Equal(t, transport.LaneCUDA, before.Name)
+				require.Empty(t, before.Why)
+				require.NoError(t, ws[0].Pass(t.Context(), func(c context.Context) error {
+					y, err := twice.Call(c, "worker1", autodiff.Mul(x, x))
+					require.NoError(t, err)
+					require.NoError(t, ctx.Backward(c, autodiff.Sum(y)))
+					grads, err := ctx.Gradients(c)
+					require.NoError(t, err)
+					require.Equal(t, device.CUDA(0), grads[x].Device())
+					got, err := autodiff.Values[float32](grads[x])
+					require.NoError(t, err)
+					want, err := autodiff.Values[float32](autodiff.Scale(x.Detach(), 4))
+					require.NoError(t, err)
+					require.Equal(t, want, got)
+					return nil
+				}))
+				after := ws[0].Lanes()[0].Lanes[0]
+				return after.Sent - before.Sent, after.Received - before.Received
+			}
+			eventually(t, "both have opened the other's outbox", func() bool {
+				sent, received := step()
+				return sent == received && sent == 2*4<<14
+			})
+			require.Equal(t, "local", ws[0].Lanes()[0].Calls)
+			require.Equal(t, "local", ws[0].Lanes()[0].Tensors)
+			require.NoError(t, ws[0].Settle(t.Context()))
+		})
+	}
 }

@@ -72,6 +72,6 @@ func (p *prepared) network() error {
 	if id == nil || err != nil {
 		return err
 	}
-	p.Network, err = transport.New(transport.Config{Identity: id, Lanes: p.Lanes, Logger: p.Logger})
+	p.Network, err = transport.New(transport.Config{Identity: id, Lanes: p.Lanes, Devices: p.Devices, Logger: p.Logger})
 	return err
 }

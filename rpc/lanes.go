@@ -15,7 +15,7 @@ const LanesVariable = "WEFT_LANES"
 type PeerLanes struct {
 	Peer    string
 	Calls   string                // the lane of calls and small tensors; empty while there is no link
-	Tensors string                // the lane of large tensors
+	Tensors string                // the lane of large tensors of the host; those of a GPU that both ends use go by transport.LaneCUDA
 	Lanes   []transport.LaneState // all, in order of preference, with why those that are not used are not, and their bytes
 }
 
@@ -60,7 +60,7 @@ func lanesOf(peer string, link transport.Link) PeerLanes {
 	}
 	l.Lanes = link.Lanes()
 	for _, s := range l.Lanes {
-		if s.Why != "" {
+		if s.Why != "" || s.Name == transport.LaneCUDA {
 			continue
 		}
 		if l.Tensors == "" {

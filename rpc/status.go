@@ -75,7 +75,7 @@ func (l PeerLanes) whyNotBetter() string {
 	var calls, tensors bool // their lanes are passed
 	for _, s := range l.Lanes {
 		calls, tensors = calls || s.Name == l.Calls, tensors || s.Name == l.Tensors
-		if s.Why != "" && (!tensors || !calls && s.Name != transport.LaneBulk) { // which moves tensors alone
+		if s.Why != "" && (s.Name == transport.LaneCUDA || !tensors || !calls && s.Name != transport.LaneBulk) { // which moves tensors alone
 			reasons = append(reasons, s.Name+": "+s.Why)
 		}
 	}
