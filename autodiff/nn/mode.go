@@ -23,7 +23,7 @@ func Eval(l Layer) { setTraining(l, false) }
 
 func setTraining(l Layer, on bool) {
 	w := walk{
-		tensor: func(string, *autodiff.Tensor) bool { return true },
+		tensor: func(string, reflect.Value) bool { return true },
 		moded: func(m Moded) {
 			switch m.(type) {
 			case Sequential, *Sequential: // its layers were met
@@ -51,16 +51,16 @@ func (m *mode) Training() bool { return !m.eval.Load() }
 // structs that are tensors, and those within fields and elements that are layers, with paths such as "0.W" or "Body.3.RunningMean".
 func State(l Layer) iter.Seq2[string, *autodiff.Tensor] {
 	return func(yield func(string, *autodiff.Tensor) bool) {
-		w := walk{tensor: yield, moded: func(Moded) {}}
+		w := walk{tensor: func(path string, at reflect.Value) bool { return yield(path, tensorAt(at)) }, moded: func(Moded) {}}
 		w.visit("", reflect.ValueOf(l))
 	}
 }
 
 // walk meets all that is within a layer, through exported fields and elements.
 type walk struct {
-	tensor func(path string, t *autodiff.Tensor) bool // false ends the walk
-	moded  func(m Moded)                              // after what is within m
-	inside []any                                      // the pointers on the way here: a layer may point back
+	tensor func(path string, at reflect.Value) bool // a *autodiff.Tensor, not nil; false ends the walk
+	moded  func(m Moded)                            // after what is within m
+	inside []any                                    // the pointers on the way here: a layer may point back
 }
 
 // visit says whether to go on.
@@ -89,8 +89,8 @@ func (w *walk) visit(path string, v reflect.Value) bool {
 // follow goes to what v points to.
 func (w *walk) follow(path string, v reflect.Value) bool {
 	p := v.Interface()
-	if t, ok := p.(*autodiff.Tensor); ok {
-		return w.tensor(path, t)
+	if _, ok := p.(*autodiff.Tensor); ok {
+		return w.tensor(path, v)
 	}
 	if _, ok := p.(Layer); !ok || slices.Contains(w.inside, p) {
 		return true

@@ -2,20 +2,23 @@ package main
 
 import (
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weft-project/weft/autodiff"
-	"github.com/weft-project/weft/autodiff/nn"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
 	"github.com/weft-project/weft/device/cuda/ptx"
+	"github.com/weft-project/weft/examples/internal/place"
 	"github.com/weft-project/weft/internal/testgpu"
 	"github.com/weft-project/weft/kernels/gpu"
 	"github.com/weft-project/weft/kernels/kerneltest"
 	"github.com/weft-project/weft/optim"
+	"github.com/weft-project/weft/rpc"
+	"github.com/weft-project/weft/rpc/rpctest"
+	"github.com/weft-project/weft/transport/simnet"
 )
 
 // watched is a driver that counts what the host waits for: copies to it, and streams as a whole.
@@ -46,14 +49,7 @@ func (s *watchedStream) Sync() error {
 
 // moved is the network with its parameters on a device.
 func moved(t *testing.T, s sizes, r optim.Rule, d device.Device) *whole {
-	m, err := newWhole(s, 0.05)
-	require.NoError(t, err)
-	for _, l := range m.net {
-		if l, ok := l.(*nn.Linear); ok {
-			l.W, l.B = autodiff.To(l.W.Detach(), d).RequireGrad(), autodiff.To(l.B.Detach(), d).RequireGrad()
-		}
-	}
-	m.opt, err = optim.New(r, m.net.Params()...)
+	m, err := newWhole(s, r, d)
 	require.NoError(t, err)
 	return m
 }
@@ -66,7 +62,7 @@ func trainOn(t *testing.T, r optim.Rule, d device.Device) (losses []float64) {
 	order := rand.New(rand.NewPCG(1, 4)).Perm(len(data.train.y))
 	for step := range 6 {
 		x, y := data.train.batch(order[step*16 : step*16+16])
-		loss, err := m.step(t.Context(), autodiff.To(x, d), autodiff.To(y, d))
+		loss, err := m.step(t.Context(), x, y)
 		require.NoError(t, err)
 		losses = append(losses, loss)
 	}
@@ -90,4 +86,41 @@ func TestTheModelTrainsOnAnAcceleratorAsOnTheCPU(t *testing.T) {
 			})
 		}
 	}
+}
+
+func TestTheSplitModelTrainsOnGPUsAsOnTheCPU(t *testing.T) {
+	data, err := load("", 1)
+	require.NoError(t, err)
+	s := sizes{data.features, 24, data.classes, 1}
+	whole := moved(t, s, rule(0.05), device.Host())
+	ws := rpctest.WorldWith(t, simnet.New(simnet.Config{Logger: slog.New(slog.DiscardHandler)}), 2, func(i int, cfg *rpc.Config) {
+		d, err := gpu.On(testgpu.Open(t, ptx.Config{}), place.GPU)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, d.Close()) })
+		here := place.Device{Device: d}
+		cfg.Functions, cfg.Devices, cfg.DeviceMaps = functions(), here.Extra(), here.Maps(other(fmt.Sprint(i)))
+	})
+	m, err := newHalves(t.Context(), ws[0], "worker1", s, 0.05)
+	require.NoError(t, err)
+	for _, p := range m.head.Params() {
+		require.Equal(t, place.GPU, p.Device())
+	}
+	order := rand.New(rand.NewPCG(1, 4)).Perm(len(data.train.y))
+	both := func(of func(m model) (float64, error)) {
+		want, err := of(whole)
+		require.NoError(t, err)
+		got, err := of(m)
+		require.NoError(t, err)
+		require.InDelta(t, want, got, 1e-5*want)
+	}
+	for step := range 6 {
+		both(func(m model) (float64, error) {
+			x, y := data.train.batch(order[step*16 : step*16+16])
+			return m.step(t.Context(), x, y)
+		})
+	}
+	both(func(m model) (float64, error) {
+		x, y := data.train.batch(order[:100])
+		return m.accuracy(t.Context(), x, y)
+	})
 }

@@ -5,6 +5,7 @@
 //	weft run --nproc-per-node 2 digits      # two processes, as on two machines
 //	digits                                  # the same: it starts its two workers itself
 //	digits --workers 1                      # the same model in one process
+//	digits --device cuda                    # on GPUs: both workers on one, where there is no more
 package main
 
 import (
@@ -18,6 +19,7 @@ import (
 	"strconv"
 	"syscall"
 
+	"github.com/weft-project/weft/examples/internal/place"
 	"github.com/weft-project/weft/examples/internal/show"
 )
 
@@ -29,10 +31,13 @@ type settings struct {
 	maxSteps int
 	batch    int
 	lr       float64
+	device   string
 	hidden   int
 	seed     uint64
 	json     bool
 	plot     string
+
+	place string // what the device is, once it is open
 }
 
 func main() {
@@ -83,6 +88,7 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 	f.Float64Var(&s.lr, "lr", 0.1, "learning rate of SGD with momentum 0.9 and weight decay 5e-4")
 	f.IntVar(&s.hidden, "hidden", 128, "width of the hidden layers")
 	f.Uint64Var(&s.seed, "seed", 1, "fixes the split into train and test, the first weights and the order")
+	f.StringVar(&s.device, "device", "auto", place.Usage)
 	f.BoolVar(&s.json, "json", false, "print the losses and the result as one JSON object")
 	f.StringVar(&s.plot, "plot", "digits-loss.png", "where to write the loss curve; empty: nowhere")
 	if err := f.Parse(args); err != nil {
@@ -119,6 +125,9 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 	}
 	if !(s.lr > 0 && s.lr <= 1e6) {
 		bad("--lr %g; expected a positive number up to 1e6", s.lr)
+	}
+	if err := place.Check(s.device); err != nil {
+		bad("--device %s: %w", s.device, err)
 	}
 	if err := show.CheckPlot(s.plot); err != nil {
 		bad("--plot %s: %w", s.plot, err)

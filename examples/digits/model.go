@@ -2,11 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/autodiff/nn"
 	"github.com/weft-project/weft/ctx"
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/examples/internal/place"
 	"github.com/weft-project/weft/optim"
 	"github.com/weft-project/weft/rpc"
 )
@@ -48,22 +51,26 @@ type model interface {
 type whole struct {
 	net nn.Sequential
 	opt *optim.Local
+	dev device.Device
 }
 
-func newWhole(s sizes, lr float64) (*whole, error) {
-	m := &whole{net: append(newHead(s), newTail(s)...)}
+func newWhole(s sizes, r optim.Rule, dev device.Device) (*whole, error) {
+	m := &whole{net: append(newHead(s), newTail(s)...), dev: dev}
+	if err := nn.To(m.net, dev); err != nil {
+		return nil, err
+	}
 	var err error
-	m.opt, err = optim.New(rule(lr), m.net.Params()...)
+	m.opt, err = optim.New(r, m.net.Params()...)
 	return m, err
 }
 
 func (m *whole) step(_ context.Context, x, y *autodiff.Tensor) (float64, error) {
 	arena := autodiff.NewArena("step") // owns what the step makes
 	defer arena.Free()
-	if err := arena.Adopt(x); err != nil {
+	if err := errors.Join(arena.Adopt(x), arena.Adopt(y)); err != nil {
 		return 0, err
 	}
-	loss := nn.CrossEntropy(m.net.Forward(x), y)
+	loss := nn.CrossEntropy(m.net.Forward(autodiff.To(x, m.dev)), autodiff.To(y, m.dev))
 	grads, err := autodiff.Backward(loss)
 	if err != nil {
 		return 0, err
@@ -75,13 +82,15 @@ func (m *whole) step(_ context.Context, x, y *autodiff.Tensor) (float64, error) 
 }
 
 func (m *whole) accuracy(_ context.Context, x, y *autodiff.Tensor) (float64, error) {
-	return nn.Accuracy(m.net.Forward(x), y)
+	return nn.Accuracy(m.net.Forward(autodiff.To(x, m.dev)), y)
 }
 
 // The functions that the worker of the second half serves.
 var (
-	makeTail = rpc.Define("digits.tail", func(_ context.Context, s sizes) (nn.Sequential, error) {
-		return newTail(s), nil
+	makeTail = rpc.Define("digits.tail", func(c context.Context, s sizes) (nn.Sequential, error) {
+		w, _ := rpc.FromContext(c)
+		net := newTail(s)
+		return net, nn.To(net, place.Of(w))
 	})
 	tailParams = rpc.Define("digits.params", func(c context.Context, tail rpc.RRef[nn.Sequential]) ([]optim.Param, error) {
 		net, err := tail.LocalValue(c)
@@ -132,6 +141,9 @@ type halves struct {
 func newHalves(c context.Context, w *rpc.Worker, peer string, s sizes, lr float64) (*halves, error) {
 	c = w.Context(c)
 	m := &halves{w: w, peer: peer, head: newHead(s), tail: makeTail.Remote(c, peer, s)}
+	if err := nn.To(m.head, place.Of(w)); err != nil {
+		return nil, err
+	}
 	params, err := references(c, m.head.Params())
 	if err != nil {
 		return nil, err
@@ -145,7 +157,7 @@ func newHalves(c context.Context, w *rpc.Worker, peer string, s sizes, lr float6
 }
 
 func (m *halves) forward(c context.Context, x *autodiff.Tensor) (*autodiff.Tensor, error) {
-	return tailForward.Call(c, m.peer, tailInput{m.tail, m.head.Forward(ctx.Own(c, x))})
+	return tailForward.Call(c, m.peer, tailInput{m.tail, m.head.Forward(autodiff.To(ctx.Own(c, x), place.Of(m.w)))})
 }
 
 func (m *halves) step(c context.Context, x, y *autodiff.Tensor) (value float64, err error) {
@@ -154,7 +166,7 @@ func (m *halves) step(c context.Context, x, y *autodiff.Tensor) (value float64, 
 		if err != nil {
 			return err
 		}
-		loss := nn.CrossEntropy(logits, y)
+		loss := nn.CrossEntropy(logits, autodiff.To(ctx.Own(c, y), place.Of(m.w)))
 		if err := ctx.Backward(c, loss); err != nil {
 			return err
 		}

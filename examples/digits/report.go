@@ -24,8 +24,8 @@ func newReporter(s settings, d *dataset, stdout io.Writer) *reporter {
 	if s.workers == 2 {
 		where = "split over two workers"
 	}
-	fmt.Fprintf(r.out, "%d rows to train on, %d to test; %d-%d-%d-%d network %s\n",
-		len(d.train.y), len(d.test.y), d.features, s.hidden, max(s.hidden/2, 1), d.classes, where)
+	fmt.Fprintf(r.out, "%d rows to train on, %d to test; %d-%d-%d-%d network %s, %s\n",
+		len(d.train.y), len(d.test.y), d.features, s.hidden, max(s.hidden/2, 1), d.classes, where, s.place)
 	total := s.epochs * ((len(d.train.y) + s.batch - 1) / s.batch)
 	if s.maxSteps > 0 {
 		total = min(total, s.maxSteps)

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/weft-project/weft/examples/internal/place"
 	"github.com/weft-project/weft/examples/internal/show"
 	"github.com/weft-project/weft/rpc"
 )
@@ -28,28 +30,39 @@ type result struct {
 }
 
 // trainHere trains the whole model in this process.
-func trainHere(c context.Context, s settings, stdout io.Writer) error {
+func trainHere(c context.Context, s settings, stdout io.Writer) (err error) {
 	d, err := load(s.data, s.seed)
 	if err != nil {
 		return err
 	}
-	m, err := newWhole(s.sizes(d), s.lr)
+	dev, says, err := place.Open(s.device)
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, dev.Close()) }()
+	m, err := newWhole(s.sizes(d), rule(s.lr), dev)
+	if err != nil {
+		return err
+	}
+	s.place = says
 	return train(c, s, d, m, stdout)
 }
 
 // trainSplit is one worker of two: worker 0 trains, worker 1 serves its half until worker 0 has finished.
-func trainSplit(c context.Context, s settings, stdout io.Writer) error {
+func trainSplit(c context.Context, s settings, stdout io.Writer) (err error) {
 	var d *dataset
-	var err error
 	if os.Getenv("RANK") == "0" { // a bad file should not cost anybody a join
 		if d, err = load(s.data, s.seed); err != nil {
 			return err
 		}
 	}
-	w, err := rpc.Join(c, rpc.Config{Functions: functions()})
+	dev, says, err := place.Open(s.device)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, dev.Close()) }()
+	s.place = says
+	w, err := rpc.Join(c, rpc.Config{Functions: functions(), Devices: dev.Extra(), DeviceMaps: dev.Maps(other(os.Getenv("RANK")))})
 	if err != nil {
 		return err
 	}
@@ -60,6 +73,14 @@ func trainSplit(c context.Context, s settings, stdout io.Writer) error {
 		}
 	}
 	return w.Leave(c) // fails where worker 0 was lost
+}
+
+// other is the name of the other worker of two.
+func other(rank string) string {
+	if rank == "0" {
+		return "worker1"
+	}
+	return "worker0"
 }
 
 // lead trains and reports.

@@ -1,0 +1,118 @@
+// Package place opens the device that an example's --device names.
+package place
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/device/cuda"
+	"github.com/weft-project/weft/device/cuda/native"
+	"github.com/weft-project/weft/kernels/gpu"
+	"github.com/weft-project/weft/rpc"
+)
+
+// Usage explains the flag.
+const Usage = "auto, cpu, cuda (LOCAL_RANK's GPU) or cuda:N; auto is cuda where there is a GPU, and cpu elsewhere"
+
+// GPU is what a worker's GPU is called in its job, whichever it is on its machine: device maps need not know.
+var GPU = device.CUDA(0)
+
+// gpus is the GPUs of this machine.
+type gpus struct {
+	which func() (ordinal int, err error) // where none is named
+	open  func(ordinal int) (cuda.Driver, error)
+}
+
+// Open gives the device, which the caller closes, and says what it is.
+func Open(name string) (d *Device, says string, err error) {
+	return gpus{native.Default, native.Open}.choose(name)
+}
+
+// Check says whether the flag means something.
+func Check(name string) error {
+	if name == "auto" || name == "cpu" || name == "cuda" {
+		return nil
+	}
+	if id, err := device.Parse(name); err != nil || id.Kind != device.KindCUDA || !strings.HasPrefix(name, "cuda:") {
+		return fmt.Errorf("expected auto, cpu, cuda or cuda:N")
+	}
+	return nil
+}
+
+// Device is the host, or a GPU.
+type Device struct{ device.Device }
+
+// Close closes a GPU.
+func (d *Device) Close() error {
+	if gpu, ok := d.Device.(*device.Accelerator); ok {
+		return gpu.Close()
+	}
+	return nil
+}
+
+// Extra is the device as rpc.Config wants it: without the host, which all workers have.
+func (d *Device) Extra() []device.Device {
+	if d.ID() == (device.ID{}) {
+		return nil
+	}
+	return []device.Device{d.Device}
+}
+
+// Maps sends what lies on this worker's GPU to those of its peers.
+func (d *Device) Maps(peers ...string) map[string]device.Map {
+	maps := map[string]device.Map{}
+	for _, p := range peers {
+		if d.ID() != (device.ID{}) {
+			maps[p] = device.Map{d.ID(): d.ID()}
+		}
+	}
+	return maps
+}
+
+// Of is a worker's GPU, or the host where it has none.
+func Of(w *rpc.Worker) device.Device {
+	if d, err := w.Devices().Get(GPU); err == nil {
+		return d
+	}
+	return device.Host()
+}
+
+func (g gpus) choose(name string) (*Device, string, error) {
+	if err := Check(name); err != nil {
+		return nil, "", fmt.Errorf("--device %s: %w", name, err)
+	}
+	if name == "cpu" {
+		return &Device{device.Host()}, "on the CPU", nil
+	}
+	d, says, err := g.gpu(name)
+	if err != nil && name == "auto" {
+		return &Device{device.Host()}, "on the CPU: " + err.Error(), nil
+	}
+	if err != nil {
+		return nil, "", fmt.Errorf("--device %s: %w", name, err)
+	}
+	return d, says, nil
+}
+
+// gpu opens the named GPU, or the one that is this process's.
+func (g gpus) gpu(name string) (_ *Device, says string, err error) {
+	id, err := device.Parse(name)
+	if name == "auto" || name == "cuda" {
+		id.Index, err = g.which()
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	driver, err := g.open(id.Index)
+	if err != nil {
+		return nil, "", err
+	}
+	info := driver.Info()
+	d, err := gpu.On(driver, GPU)
+	if err != nil {
+		return nil, "", errors.Join(err, driver.Close())
+	}
+	return &Device{d}, fmt.Sprintf("on cuda:%d, %s", id.Index, info.Name), nil
+}

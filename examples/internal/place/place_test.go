@@ -1,0 +1,51 @@
+package place
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/device/cuda"
+	"github.com/weft-project/weft/device/cuda/ptx"
+)
+
+func TestTheNamedDeviceIsOpenedAndAutoFallsBackToTheCPU(t *testing.T) {
+	none := errors.New("no GPU in this test")
+	var opened []int
+	two := gpus{func() (int, error) { return 1, nil }, func(n int) (cuda.Driver, error) {
+		if n > 1 {
+			return nil, none
+		}
+		opened = append(opened, n)
+		return ptx.New(ptx.Config{}), nil
+	}}
+	empty := gpus{func() (int, error) { return 0, none }, func(int) (cuda.Driver, error) { return nil, none }}
+	for _, c := range []struct {
+		of         gpus
+		name, says string
+		id         device.ID
+	}{
+		{two, "auto", "on cuda:1, PTX machine", GPU}, {two, "cuda", "on cuda:1, PTX machine", GPU}, {two, "cuda:0", "on cuda:0, PTX machine", GPU},
+		{two, "cpu", "on the CPU", device.ID{}}, {empty, "auto", "on the CPU: no GPU in this test", device.ID{}},
+	} {
+		d, says, err := c.of.choose(c.name)
+		require.NoError(t, err, c.name)
+		require.Equal(t, c.says, says)
+		require.Equal(t, c.id, d.ID())
+		require.Equal(t, c.id == GPU, len(d.Extra()) == 1 && len(d.Maps("worker1")) == 1)
+		require.NoError(t, d.Close())
+	}
+	require.Equal(t, []int{1, 1, 0}, opened)
+	for _, name := range []string{"cuda", "cuda:0"} {
+		_, _, err := empty.choose(name)
+		require.ErrorIs(t, err, none)
+	}
+	_, _, err := two.choose("cuda:7")
+	require.ErrorIs(t, err, none)
+	for _, name := range []string{"", "gpu", "cuda:", "cuda:x", "cuda:-1", "sim:0"} {
+		_, _, err := two.choose(name)
+		require.ErrorContains(t, err, "expected auto, cpu, cuda or cuda:N")
+	}
+}
