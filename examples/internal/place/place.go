@@ -23,11 +23,12 @@ var GPU = device.CUDA(0)
 type gpus struct {
 	which func() (ordinal int, err error) // where none is named
 	open  func(ordinal int) (cuda.Driver, error)
+	built bool // this program can use them
 }
 
 // Open gives the device, which the caller closes, and says what it is.
 func Open(name string) (d *Device, says string, err error) {
-	return gpus{native.Default, native.Open}.choose(name)
+	return gpus{native.Default, native.Open, native.Built}.choose(name)
 }
 
 // Check says whether the flag means something.
@@ -83,7 +84,7 @@ func (g gpus) choose(name string) (*Device, string, error) {
 	if err := Check(name); err != nil {
 		return nil, "", fmt.Errorf("--device %s: %w", name, err)
 	}
-	if name == "cpu" {
+	if name == "cpu" || name == "auto" && !g.built {
 		return &Device{device.Host()}, "on the CPU", nil
 	}
 	d, says, err := g.gpu(name)

@@ -20,8 +20,9 @@ func TestTheNamedDeviceIsOpenedAndAutoFallsBackToTheCPU(t *testing.T) {
 		}
 		opened = append(opened, n)
 		return ptx.New(ptx.Config{}), nil
-	}}
-	empty := gpus{func() (int, error) { return 0, none }, func(int) (cuda.Driver, error) { return nil, none }}
+	}, true}
+	empty := gpus{func() (int, error) { return 0, none }, func(int) (cuda.Driver, error) { return nil, none }, true}
+	without := gpus{empty.which, empty.open, false}
 	for _, c := range []struct {
 		of         gpus
 		name, says string
@@ -29,6 +30,7 @@ func TestTheNamedDeviceIsOpenedAndAutoFallsBackToTheCPU(t *testing.T) {
 	}{
 		{two, "auto", "on cuda:1, PTX machine", GPU}, {two, "cuda", "on cuda:1, PTX machine", GPU}, {two, "cuda:0", "on cuda:0, PTX machine", GPU},
 		{two, "cpu", "on the CPU", device.ID{}}, {empty, "auto", "on the CPU: no GPU in this test", device.ID{}},
+		{without, "auto", "on the CPU", device.ID{}},
 	} {
 		d, says, err := c.of.choose(c.name)
 		require.NoError(t, err, c.name)
