@@ -1,6 +1,9 @@
 package device
 
-import "runtime"
+import (
+	"errors"
+	"runtime"
+)
 
 // Device is one memory and the pool over it.
 type Device interface {
@@ -40,7 +43,7 @@ type Stats struct {
 }
 
 // Copy copies all of src to dst, which must have the same length and may lie on another device of the same
-// worker. Between two non-host devices the bytes pass through the host.
+// worker. Between two non-host devices the bytes pass through the host, in pieces.
 func Copy(dst, src *Buffer) error {
 	if dst.Len() != src.Len() {
 		return &Error{dst.dev().ID(), "copy", ErrBounds}
@@ -56,9 +59,37 @@ func Copy(dst, src *Buffer) error {
 		defer runtime.KeepAlive(dst)
 		return src.Device().Download(host, src, 0)
 	}
-	staged := make([]byte, src.Len())
-	if err := src.Device().Download(staged, src, 0); err != nil {
+	return through(dst, src)
+}
+
+// copyBytes is how much host memory a copy between accelerators goes through at a time; there are two such pieces.
+const copyBytes = 4 << 20
+
+// through copies by way of the host: while a piece goes up, the next one comes down.
+func through(dst, src *Buffer) error {
+	n := src.Len()
+	piece := min(n, copyBytes)
+	stage, err := host.Alloc(min(n, 2*piece))
+	if err != nil {
 		return err
 	}
-	return dst.Device().Upload(dst, 0, staged)
+	defer stage.Release() //nolint:errcheck // the one reference from Alloc
+	at := func(off int) []byte { return stage.mem()[off/max(piece, 1)%2*piece:][:min(piece, n-off)] }
+	if err := src.Device().Download(at(0), src, 0); err != nil || n == 0 {
+		return errors.Join(err, dst.Device().Upload(dst, 0, nil)) // which tells whether it is alive
+	}
+	for off := 0; off < n; off += piece {
+		next := make(chan error, 1)
+		go func() {
+			if off+piece < n {
+				next <- src.Device().Download(at(off+piece), src, off+piece)
+				return
+			}
+			next <- nil
+		}()
+		if err := errors.Join(dst.Device().Upload(dst, off, at(off)), <-next); err != nil {
+			return err
+		}
+	}
+	return nil
 }
