@@ -85,10 +85,25 @@ const (
 
 // cudaInbox is the peer's outbox, opened here.
 type cudaInbox struct {
-	peer  cudaPeer
-	at    uintptr
+	open  []cudaOpen // by each device here that is that GPU; at least one
 	bytes uint64
 	taken uint64 // bytes of pieces that were told of and not given back
+}
+
+// cudaOpen is where a device has the peer's outbox.
+type cudaOpen struct {
+	cudaPeer
+	at uintptr
+}
+
+// by is where the device has it; where that is another GPU, the first that there is.
+func (b *cudaInbox) by(d device.Device) cudaOpen {
+	for _, o := range b.open {
+		if d == device.Device(o.dev) {
+			return o
+		}
+	}
+	return b.open[0]
 }
 
 func newCUDAHauler(env laneEnv, conn net.Conn, peers []cudaPeer) *cudaHauler {
@@ -250,37 +265,61 @@ func (h *cudaHauler) openLocked(w cudaWord) error {
 	if _, again := h.inboxes[w.a]; again || w.a >= cudaMostBoxes || w.b > cudaOffsets {
 		return frameErr("word of lane cuda", "a new outbox", "number %d of %d bytes", w.a, w.b)
 	}
-	h.inboxes[w.a] = nil
+	var peers []cudaPeer
 	for _, p := range h.peers {
 		if bytes.Equal(p.name[:], w.more[:cudaName]) {
-			handle := bytes.Clone(w.more[cudaName:])
-			h.copying.Add(1)
-			go h.open(p, w.a, w.b, handle)
-			return nil
+			peers = append(peers, p)
 		}
 	}
-	return frameErr("word of lane cuda", "an outbox on an accelerator that both ends use", "%x", w.more[:cudaName])
+	if peers == nil {
+		return frameErr("word of lane cuda", "an outbox on an accelerator that both ends use", "%x", w.more[:cudaName])
+	}
+	h.inboxes[w.a] = nil
+	handle := bytes.Clone(w.more[cudaName:])
+	h.copying.Add(1)
+	go h.open(peers, w.a, w.b, handle)
+	return nil
 }
 
-func (h *cudaHauler) open(p cudaPeer, number, size uint64, handle []byte) {
+func (h *cudaHauler) open(peers []cudaPeer, number, size uint64, handle []byte) {
 	defer h.copying.Done()
-	at, n, err := p.mem.Import(handle)
-	if err == nil && uint64(n) < size {
-		_ = p.mem.Unimport(at)
-		h.env.suspect(frameErr("outbox", fmt.Sprintf("%d bytes", size), "%d", n))
-		return
+	box := &cudaInbox{bytes: size}
+	var failure error
+	for _, p := range peers {
+		at, n, err := p.mem.Import(handle)
+		if err == nil && uint64(n) < size {
+			err = frameErr("outbox", fmt.Sprintf("%d bytes", size), "%d", n)
+			_ = p.mem.Unimport(at)
+		}
+		if err != nil {
+			failure = fmt.Errorf("the peer's memory of %v cannot be opened: %w", p.dev.ID(), err)
+			break
+		}
+		box.open = append(box.open, cudaOpen{p, at})
 	}
-	ok := uint64(0)
+	word := cudaWord{what: cudaReady, a: number}
 	h.mu.Lock()
-	switch {
-	case err != nil:
-		h.failLocked(fmt.Errorf("the peer's memory of %v cannot be opened: %w", p.dev.ID(), err))
-	default:
-		h.inboxes[number] = &cudaInbox{peer: p, at: at, bytes: size}
-		ok = 1
+	if failure == nil {
+		h.inboxes[number] = box
+		word.b = 1
+	} else {
+		h.failLocked(failure)
 	}
 	h.mu.Unlock()
-	h.say(cudaWord{what: cudaReady, a: number, b: ok})
+	if failure != nil {
+		box.close()
+	}
+	if errors.Is(failure, ErrFrame) {
+		h.env.suspect(failure)
+	}
+	h.say(word)
+}
+
+// close gives up what is open, which nobody reads any more.
+func (b *cudaInbox) close() {
+	for _, o := range b.open {
+		_ = o.mem.Unimport(o.at)
+	}
 }
 
 func (h *cudaHauler) readyLocked(w cudaWord) error {
@@ -344,10 +383,7 @@ func (h *cudaHauler) leave() {
 		if b == nil {
 			continue
 		}
-		if wait, err := b.peer.mem.Mark(); err == nil {
-			_ = wait() // where the accelerator is lost there is nothing to wait for
-		}
-		_ = b.peer.mem.Unimport(b.at)
+		b.close() // what was read of it has been waited for
 	}
 	if c, ok := h.conn.(interface{ CloseWrite() error }); ok {
 		_ = c.CloseWrite()

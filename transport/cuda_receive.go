@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/weft-project/weft/device"
 )
@@ -199,11 +200,12 @@ func (h *cudaHauler) pull(c context.Context, t *cudaIn, spans []span, bytes int6
 		box := h.inboxes[w.b>>48]
 		h.copying.Add(1)
 		h.mu.Unlock()
+		var by []cudaOpen
 		var err error = frameErr("piece", fmt.Sprintf("at most %d bytes", bytes-at), "%d", w.c)
 		if int64(w.c) <= bytes-at {
-			err = h.read(box, w, spans, at)
+			by, err = h.read(box, w, spans, at)
 		}
-		h.release(box, w)
+		h.release(by, w)
 		if err != nil {
 			return err
 		}
@@ -213,14 +215,19 @@ func (h *cudaHauler) pull(c context.Context, t *cudaIn, spans []span, bytes int6
 	return nil
 }
 
-// read asks for the copies of a piece.
-func (h *cudaHauler) read(box *cudaInbox, w cudaWord, spans []span, at int64) error {
-	from := box.at + uintptr(w.b&cudaOffsets)
-	return each(spans, at, int(w.c), func(buf *device.Buffer, off, n int) error {
-		err := takeFrom(box.peer, from, buf, off, n)
-		from += uintptr(n)
-		return err
+// read asks for the copies of a piece, and says which devices make them.
+func (h *cudaHauler) read(box *cudaInbox, w cudaWord, spans []span, at int64) (by []cudaOpen, err error) {
+	off := uintptr(w.b & cudaOffsets)
+	err = each(spans, at, int(w.c), func(buf *device.Buffer, to, n int) error {
+		o := box.by(buf.Device())
+		if !slices.Contains(by, o) {
+			by = append(by, o)
+		}
+		from := o.at + off
+		off += uintptr(n)
+		return takeFrom(o.cudaPeer, from, buf, to, n)
 	})
+	return by, err
 }
 
 // takeFrom copies n bytes at an address of an accelerator to a buffer.
@@ -237,12 +244,17 @@ func takeFrom(p cudaPeer, from uintptr, buf *device.Buffer, off, n int) error {
 }
 
 // release gives a piece back when the copies that were asked for are done, and ends the copying.
-func (h *cudaHauler) release(box *cudaInbox, w cudaWord) {
-	wait, err := box.peer.mem.Mark()
+func (h *cudaHauler) release(by []cudaOpen, w cudaWord) {
+	var waits []func() error
+	for _, o := range by {
+		if wait, err := o.mem.Mark(); err == nil { // where the accelerator is lost nothing reads any more
+			waits = append(waits, wait)
+		}
+	}
 	go func() {
 		defer h.copying.Done()
-		if err == nil {
-			_ = wait() // where the accelerator is lost nothing reads any more
+		for _, wait := range waits {
+			_ = wait()
 		}
 		h.mu.Lock()
 		back := h.backsLocked(w)

@@ -15,6 +15,7 @@ import (
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/device/cuda"
 	"github.com/weft-project/weft/device/cuda/ptx"
 	"github.com/weft-project/weft/internal/disttest/proctest"
 	"github.com/weft-project/weft/internal/testgpu"
@@ -38,6 +39,7 @@ type invitation struct {
 	Store, Token string
 	Rank         int
 	Lanes        []string
+	Fake         bool // their GPU is the fake driver's
 }
 
 // resident is a worker with two devices, which are one GPU; its calls swap them.
@@ -70,10 +72,22 @@ type outside struct{ testing.TB }
 func (outside) Helper()        {}
 func (outside) Fatal(v ...any) { panic(v) }
 
+// open opens the GPU, or a fake driver's.
+func open(fake bool) (cuda.Driver, error) {
+	if fake {
+		return openFake()
+	}
+	return testgpu.Open(outside{}, ptx.Config{}), nil
+}
+
 func (r *resident) join(c context.Context, p invitation) (_ struct{}, err error) {
 	none := struct{}{}
 	for k := range 2 {
-		d, err := gpu.On(testgpu.Open(outside{}, ptx.Config{}), device.CUDA(k))
+		driver, err := open(p.Fake)
+		if err != nil {
+			return none, err
+		}
+		d, err := gpu.On(driver, device.CUDA(k))
 		if err != nil {
 			return none, err
 		}
@@ -85,7 +99,7 @@ func (r *resident) join(c context.Context, p invitation) (_ struct{}, err error)
 		return none, err
 	}
 	quiet := slog.New(slog.DiscardHandler)
-	net, err := transport.New(transport.Config{Identity: id, Lanes: p.Lanes, Logger: quiet})
+	net, err := transport.New(transport.Config{Identity: id, Lanes: p.Lanes, Devices: []device.Device{r.devices[0], r.devices[1]}, Logger: quiet})
 	if err != nil {
 		return none, err
 	}
@@ -110,7 +124,7 @@ func (r *resident) leave(c context.Context, _ struct{}) (struct{}, error) {
 }
 
 // together joins this process and another in a job whose links use the lanes.
-func together(t *testing.T, lanes []string) *resident {
+func together(t *testing.T, lanes []string, fake bool) *resident {
 	t.Helper()
 	server, err := store.Serve(store.ServerConfig{})
 	require.NoError(t, err)
@@ -119,8 +133,8 @@ func together(t *testing.T, lanes []string) *resident {
 	t.Cleanup(cancel)
 	other, r, token := proctest.Start(t, nil), new(resident), rand.Text()
 	joined := make(chan error, 1)
-	go func() { joined <- other.Ask(c, "join", invitation{server.Addr(), token, 1, lanes}, nil) }()
-	_, err = r.join(c, invitation{server.Addr(), token, 0, lanes})
+	go func() { joined <- other.Ask(c, "join", invitation{server.Addr(), token, 1, lanes, fake}, nil) }()
+	_, err = r.join(c, invitation{server.Addr(), token, 0, lanes, fake})
 	require.NoError(t, err)
 	require.NoError(t, <-joined)
 	t.Cleanup(func() {
@@ -134,7 +148,7 @@ func together(t *testing.T, lanes []string) *resident {
 func TestTensorsGoBetweenTwoProcessesOnOneGPUByTheMapAndGradientsComeBack(t *testing.T) {
 	for _, lanes := range [][]string{nil, {transport.LaneLocal, transport.LaneQUIC}, {transport.LaneBulk, transport.LaneQUIC}, {transport.LaneQUIC}} {
 		t.Run("lanes "+strings.Join(lanes, " "), func(t *testing.T) {
-			r := together(t, lanes)
+			r := together(t, lanes, false)
 			large := 100_001
 			if testgpu.Real() {
 				large = 8<<20 + 1
