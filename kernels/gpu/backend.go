@@ -96,10 +96,8 @@ func (b *backend) lower(i kernels.Instr, in, out []kernels.Type) (*code, error) 
 			return b.lowerProductThen(of, in, i.In, out)
 		case kernels.Attention, kernels.AttentionGrad:
 			return b.lowerAttention(of, in, i.In)
-		case kernels.Map, kernels.BroadcastTo, kernels.Reshape, kernels.Transpose, kernels.Slice, kernels.Pad, kernels.Concat:
-			return b.generate(i, in)
 		}
-		return nil, unknown(i)
+		return b.generate(i, in)
 	case kernels.MatMul:
 		return b.lowerProduct(i, in, nil, out)
 	case kernels.MatMulThen:

@@ -18,13 +18,18 @@ func raw(d device.Dtype) device.Dtype {
 
 // moves writes copies and zeros, side by side in one kernel but for those that swap axes.
 func (w *writer) moves(i kernels.Instr, in []kernels.Type, out kernels.Type) error {
-	all := kernels.Moves(i, in)
-	if all == nil && out.Shape.Elems() > 0 || len(in) == 0 {
+	of := i
+	if v, ok := i.(kernels.Viewed); ok {
+		of = v.Of
+	}
+	switch of.(type) {
+	case kernels.BroadcastTo, kernels.Reshape, kernels.Transpose, kernels.Slice, kernels.Pad, kernels.Concat:
+	default:
 		return fmt.Errorf("%w: %v", ErrUnknown, i)
 	}
 	d := raw(out.Dtype)
 	var straight []*nest
-	for _, m := range all {
+	for _, m := range kernels.Moves(i, in) {
 		n := &nest{dims: m.To.Shape, outs: []access{{Param{Out, 0, m.To.Offset * d.Size()}, d, m.To.Strides}}}
 		if m.In < 0 {
 			n.body = func(e *emitter, _ []string) []string { return []string{e.op("mov."+bitsOf(d), "0")} }

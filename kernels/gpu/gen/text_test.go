@@ -92,6 +92,8 @@ func TestOtherInstructionsAndBadOperandsAreRefused(t *testing.T) {
 	require.ErrorIs(t, err, ErrUnknown)
 	_, err = Case{Instr: kernels.Viewed{Of: kernels.MatMul{}, In: make([]*kernels.View, 2)}, In: []kernels.Type{float(2, 2), float(2, 2)}}.Code()
 	require.ErrorIs(t, err, ErrUnknown)
+	_, err = Case{Instr: kernels.Viewed{Of: kernels.MatMul{}, In: make([]*kernels.View, 2)}, In: []kernels.Type{float(0, 2), float(2, 2)}}.Code()
+	require.ErrorIs(t, err, ErrUnknown, "also where the result is empty")
 	_, err = Case{Instr: kernels.Binary{}, In: []kernels.Type{float(2), float(3)}}.Code()
 	require.ErrorIs(t, err, kernels.ErrOperands)
 	sum := kernels.Map{Shape: device.Shape{4}, Outs: []kernels.Out{{Reg: 2 * (maxParams - 1)}}}
