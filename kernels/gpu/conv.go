@@ -186,6 +186,10 @@ func (b *backend) convGradW(c *code, v *convolution) error {
 	taps, steps := v.taps(), v.oh*v.ow
 	result := v.o * taps
 	per, slots := v.share()
+	whole := b.library() != nil || b.narrows(v.dtype)
+	if whole {
+		slots = (v.n + v.chunk - 1) / v.chunk
+	}
 	parts := kernels.Type{Dtype: v.dtype, Shape: device.Shape{slots, result}}
 	if err := parts.Shape.Check(); err != nil {
 		return fmt.Errorf("%w: %w", kernels.ErrOperands, err)
@@ -204,6 +208,10 @@ func (b *backend) convGradW(c *code, v *convolution) error {
 	}
 	slot := 0
 	err := v.chunks(c, func(from, n int, cols arg) error {
+		if whole {
+			slot++
+			return b.gradWhole(c, v, from, n, to.plus(v.elems((slot-1)*result)), cols)
+		}
 		cols, err := v.unfold(b, c, 0, from, n, cols)
 		if err != nil {
 			return err
@@ -227,6 +235,43 @@ func (b *backend) convGradW(c *code, v *convolution) error {
 	}
 	c.join(added, []arg{outArg(0)}, []arg{to})
 	return nil
+}
+
+// gradWhole is the part of convGradW that is of images [from, from+n), as one product: the steps of all of them lie in a row.
+func (b *backend) gradWhole(c *code, v *convolution, from, n int, to, cols arg) error {
+	taps, steps := v.taps(), v.oh*v.ow
+	gy, err := b.swapped(c, v, inArg(1).plus(v.elems(from*v.o*steps)), [3]int{n, v.o, steps}, []int{1, 0, 2})
+	if err != nil {
+		return err
+	}
+	if v.plain {
+		cols, err = b.swapped(c, v, inArg(0).plus(v.elems(from*v.image)), [3]int{n, taps, steps}, []int{0, 2, 1})
+	} else {
+		s := v.slid
+		s.n = n
+		err = b.columns(c, "im2col_", cols, inArg(0).plus(v.elems(from*v.image)), s, true)
+	}
+	if err != nil {
+		return err
+	}
+	k := n * steps
+	return b.multiply(c, &products{
+		dtype: v.dtype, to: to, m: v.o, n: taps, k: k,
+		a: side{at: gy, rows: v.o, cols: k, row: k, col: 1},
+		b: side{at: cols, rows: k, cols: taps, row: taps, col: 1},
+	})
+}
+
+// swapped is a tensor of a convolution with its axes in another order.
+func (b *backend) swapped(c *code, v *convolution, x arg, shape [3]int, perm []int) (arg, error) {
+	t := kernels.Type{Dtype: v.dtype, Shape: shape[:]}
+	move, err := b.generate(kernels.Transpose{Perm: perm}, []kernels.Type{t})
+	if err != nil {
+		return arg{}, err
+	}
+	to := scratchArg(c.temp(t.Bytes()))
+	c.join(move, []arg{to}, []arg{x})
+	return to, nil
 }
 
 // share is how many images one block adds up, and how many parts that makes of all.

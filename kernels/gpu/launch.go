@@ -11,6 +11,8 @@ import (
 type code struct {
 	launches []launch
 	scratch  int // bytes that the launches share, and nobody else sees; aligned to 256
+	copies   int // of operands, which later codes may read, too
+	narrow   map[uint64]scratchCopy
 }
 
 // launch is one launch of a code.
@@ -19,6 +21,7 @@ type launch struct {
 	body        string // of a generated kernel, where fn is nil: it is loaded with the others of its sequence
 	grid, block [3]uint32
 	shared      uint32
+	makes       int // bytes of the copy that is its first argument, of what is its second
 	args        []arg
 }
 
@@ -36,6 +39,7 @@ const (
 	argOut                    // the address of a result
 	argIn                     // of an operand
 	argScratch                // of the scratch
+	argCopy                   // of a copy of an operand
 	argFault                  // of the GPU's fault record
 	argCode                   // the fault code of this instruction, 8 bytes
 	arg32                     // a number of 4 bytes

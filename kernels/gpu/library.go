@@ -39,21 +39,26 @@ func (b *backend) byLibrary(c *code, p *products, e epilogue) (done bool, err er
 	if last >= 0 {
 		s.Batch, s.StrideA, s.StrideB = p.dims[last], p.a.batch[last], p.b.batch[last]
 	}
-	bytes := func(n int) uint64 { return uint64(n * p.dtype.Size()) }
+	switch {
+	case p.narrow:
+		s.In = cuda.BF16
+	case p.dtype == device.Float64:
+		s.In, s.Out = cuda.F64, cuda.F64
+	case b.cfg.Precision == TF32:
+		s.Arithmetic = cuda.TF32
+	}
+	factors, results := func(n int) uint64 { return uint64(n * s.In.Size()) }, func(n int) uint64 { return uint64(n * s.Out.Size()) }
 	offsets := []uint64{p.a.at.value, p.b.at.value, p.to.value, e.bias.value}
 	for k := range p.dims {
-		offsets = append(offsets, bytes(p.a.batch[k]), bytes(p.b.batch[k]), bytes(p.m*p.n))
+		offsets = append(offsets, factors(p.a.batch[k]), factors(p.b.batch[k]), results(p.m*p.n))
 	}
 	for _, off := range offsets {
 		for off%uint64(s.Align) != 0 {
 			s.Align /= 2
 		}
 	}
-	switch {
-	case p.dtype == device.Float64:
-		s.In, s.Out = cuda.F64, cuda.F64
-	case b.cfg.Precision == TF32:
-		s.Arithmetic = cuda.TF32
+	if s.Align < s.Out.Size() { // a half of a pair of bfloat16
+		return false, nil
 	}
 	f, err := lib.Product(s)
 	if errors.Is(err, cuda.ErrNoProduct) || errors.Is(err, cuda.ErrNoLibrary) {
@@ -71,8 +76,8 @@ func (b *backend) byLibrary(c *code, p *products, e epilogue) (done bool, err er
 			a += i * p.a.batch[k]
 			bb += i * p.b.batch[k]
 		}
-		d := p.to.plus(bytes(at * max(s.Batch, 1) * p.m * p.n))
-		c.call(f, 1, 1).add(p.a.at.plus(bytes(a))).add(p.b.at.plus(bytes(bb))).add(d).add(d).add(e.bias).add(arg{}).add(scratchArg(work))
+		d := p.to.plus(results(at * max(s.Batch, 1) * p.m * p.n))
+		c.call(f, 1, 1).add(p.a.at.plus(factors(a))).add(p.b.at.plus(factors(bb))).add(d).add(d).add(e.bias).add(arg{}).add(scratchArg(work))
 	}
 	return true, nil
 }

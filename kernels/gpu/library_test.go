@@ -3,6 +3,7 @@ package gpu
 import (
 	"encoding/binary"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"testing"
 
@@ -66,17 +67,41 @@ func (s *libraryStream) Run(l *cuda.List) error {
 		}
 		require.NotZero(s.of.t, at[6], "it has no workspace")
 		s.of.ran[p.Epilogue]++
-		if p.In == cuda.F64 {
-			run[float64](s, p.ProductSpec, at)
-		} else {
-			run[float32](s, p.ProductSpec, at)
+		switch p.In {
+		case cuda.F64:
+			run(s, p.ProductSpec, at, fetch[float64])
+		case cuda.BF16:
+			run(s, p.ProductSpec, at, func(s *libraryStream, at uintptr, n int) []float32 {
+				v, raw := make([]float32, n), make([]byte, 2*n)
+				s.copyOut(raw, at)
+				for k := range v {
+					v[k] = math.Float32frombits(uint32(binary.LittleEndian.Uint16(raw[2*k:])) << 16)
+				}
+				return v
+			})
+		default:
+			run(s, p.ProductSpec, at, func(s *libraryStream, at uintptr, n int) []float32 {
+				v := fetch[float32](s, at, n)
+				for k := range v {
+					if p.Arithmetic == cuda.TF32 {
+						v[k] = float32(shortened(float64(v[k]), 13))
+					}
+				}
+				return v
+			})
 		}
 	}
 	return nil
 }
 
+// shortened rounds a float32 to what remains of it without some bits, to the even one of two.
+func shortened(v float64, bits int) float64 {
+	u := math.Float32bits(float32(v))
+	return float64(math.Float32frombits((u + 1<<(bits-1) - 1 + u>>bits&1) &^ (1<<bits - 1)))
+}
+
 // run computes a product of matrices at addresses of a, b, c, d and the bias.
-func run[T device.Float](s *libraryStream, p cuda.ProductSpec, at [7]uintptr) {
+func run[T device.Float](s *libraryStream, p cuda.ProductSpec, at [7]uintptr, factors func(s *libraryStream, at uintptr, n int) []T) {
 	size := func(rows, cols, ld, batch int) int { return (p.Batch-1)*batch + (rows-1)*ld + cols }
 	ra, ca, rb, cb := p.M, p.K, p.K, p.N
 	if p.TransA {
@@ -85,7 +110,7 @@ func run[T device.Float](s *libraryStream, p cuda.ProductSpec, at [7]uintptr) {
 	if p.TransB {
 		rb, cb = cb, rb
 	}
-	a, b := fetch[T](s, at[0], size(ra, ca, p.LDA, p.StrideA)), fetch[T](s, at[1], size(rb, cb, p.LDB, p.StrideB))
+	a, b := factors(s, at[0], size(ra, ca, p.LDA, p.StrideA)), factors(s, at[1], size(rb, cb, p.LDB, p.StrideB))
 	d := fetch[T](s, at[3], size(p.M, p.N, p.LDD, p.StrideD))
 	var bias []T
 	if p.Epilogue.HasBias() {
@@ -130,12 +155,16 @@ func (s *libraryStream) pinned(n int) []byte {
 
 func fetch[T device.Number](s *libraryStream, at uintptr, n int) []T {
 	v := make([]T, n)
-	raw := s.pinned(len(device.Bytes(v)))
+	s.copyOut(device.Bytes(v), at)
+	return v
+}
+
+func (s *libraryStream) copyOut(to []byte, at uintptr) {
+	raw := s.pinned(len(to))
 	require.NoError(s.of.t, s.CopyOut(raw, at))
 	require.NoError(s.of.t, s.Sync())
-	copy(device.Bytes(v), raw)
+	copy(to, raw)
 	require.NoError(s.of.t, s.of.Unpin(raw))
-	return v
 }
 
 func TestProductsGoToTheDriversLibrary(t *testing.T) {

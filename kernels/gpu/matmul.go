@@ -13,14 +13,22 @@ import (
 // side is an operand of a batch of products: its matrices op(x), and where they lie, in elements.
 type side struct {
 	at         arg
+	whole      span  // the operand, where that is known
 	batch      []int // strides
 	rows, cols int
 	row, col   int // strides
 }
 
+// span is bytes of an operand.
+type span struct {
+	from  uint64
+	bytes int
+}
+
 // products are c = op(a)·op(b), many of them, of one dtype. Each result follows the one before, without gaps.
 type products struct {
-	dtype   device.Dtype
+	dtype   device.Dtype // of the results
+	narrow  bool         // the sides are bfloat16
 	to      arg
 	a, b    side
 	dims    []int // the batch; the sides have a stride for each
@@ -51,8 +59,8 @@ func (b *backend) productOf(c *code, i kernels.MatMul, in []kernels.Type, views 
 		if views != nil && views[k] != nil {
 			seen[k] = views[k]
 		}
-		*sides[k] = sideOf(inArg(k), in[k].Dtype, seen[k], trans, batch)
-		if !b.readable(sides[k]) {
+		*sides[k] = sideOf(inArg(k), in[k], seen[k], trans, batch)
+		if !b.readable(p.dtype, sides[k]) {
 			if err := b.layOut(c, sides[k], in[k], seen[k], seen[k].Shape, trans, batch); err != nil {
 				return nil, err
 			}
@@ -72,9 +80,9 @@ func (b *backend) productOf(c *code, i kernels.MatMul, in []kernels.Type, views 
 	return p, nil
 }
 
-func sideOf(at arg, d device.Dtype, v *kernels.View, trans bool, batch device.Shape) side {
+func sideOf(at arg, t kernels.Type, v *kernels.View, trans bool, batch device.Shape) side {
 	r := len(v.Shape) - 2
-	s := side{at.plus(uint64(v.Offset * d.Size())), stride.Stretch(v.Strides, v.Shape[:r], batch), v.Shape[r], v.Shape[r+1], v.Strides[r], v.Strides[r+1]}
+	s := side{at.plus(uint64(v.Offset * t.Dtype.Size())), span{at.value, t.Bytes()}, stride.Stretch(v.Strides, v.Shape[:r], batch), v.Shape[r], v.Shape[r+1], v.Strides[r], v.Strides[r+1]}
 	if trans {
 		s.rows, s.cols, s.row, s.col = s.cols, s.rows, s.col, s.row
 	}
@@ -94,7 +102,7 @@ func (b *backend) layOut(c *code, s *side, in kernels.Type, v *kernels.View, sha
 	}
 	at := scratchArg(c.temp(to.Bytes()))
 	c.join(copied, []arg{at}, []arg{{s.at.kind, s.at.index, 0}})
-	*s = sideOf(at, in.Dtype, kernels.Whole(shape), trans, batch)
+	*s = sideOf(at, to, kernels.Whole(shape), trans, batch)
 	return nil
 }
 
@@ -103,8 +111,13 @@ func (p *products) gather(batch device.Shape) {
 	p.m, p.n, p.k = p.a.rows, p.b.cols, p.a.cols
 	axes := append(slices.Clone(batch), p.m)
 	dims, st := stride.Collapse(axes, stride.RowMajor(axes), append(slices.Clone(p.a.batch), p.a.row), append(slices.Clone(p.b.batch), 0))
-	if last := len(dims) - 1; last >= 0 && st[2][last] == 0 && dims[last] >= p.m {
-		p.m, p.a.rows, p.a.row = dims[last], dims[last], st[1][last]
+	tall, last := p.a, len(dims)-1
+	if last >= 0 {
+		tall.rows, tall.row = dims[last], st[1][last]
+	}
+	_, _, was := p.a.stored()
+	if _, _, is := tall.stored(); last >= 0 && st[2][last] == 0 && tall.rows >= p.m && (is || !was) {
+		p.m, p.a = tall.rows, tall
 		dims, st[1], st[2] = dims[:last], st[1][:last], st[2][:last]
 	} else {
 		dims, st = stride.Collapse(batch, stride.RowMajor(batch), p.a.batch, p.b.batch)
@@ -124,6 +137,12 @@ func (b *backend) multiply(c *code, p *products) error {
 	}
 	if p.m == 0 || p.n == 0 || count == 0 {
 		return nil
+	}
+	if b.narrows(p.dtype) && p.k > 0 {
+		var err error
+		if p, err = b.narrowed(c, p); err != nil {
+			return err
+		}
 	}
 	if done, err := b.byLibrary(c, p, epilogue{}); done || err != nil {
 		return err
@@ -159,7 +178,8 @@ func (p *products) worth(count int) int {
 // split has parts of the sums computed beside each other, and adds them up.
 func (b *backend) split(c *code, p *products, count, n int) error {
 	q := *p
-	q.inner = (p.k + n - 1) / n
+	const unit = 32
+	q.inner = ((p.k+n-1)/n + unit - 1) / unit * unit
 	q.per, q.splits = 1, (p.k+q.inner-1)/q.inner
 	q.pieceA, q.pieceB = q.inner*p.a.col, q.inner*p.b.row
 	return b.addUp(c, &q, count)
@@ -190,6 +210,9 @@ func (b *backend) addUp(c *code, p *products, count int) error {
 
 // byKernel is multiply with a kernel of our own.
 func (b *backend) byKernel(c *code, p *products, count int) error {
+	if p.narrow {
+		return b.byTensorCores(c, p, count)
+	}
 	name, tile, threads := "gemm_small_", smallTile, 64
 	large := 128
 	if p.dtype == device.Float64 {
@@ -230,8 +253,8 @@ func suffix(d device.Dtype) string {
 }
 
 // readable says whether the way an operand lies can be read by what multiplies here.
-func (b *backend) readable(s *side) bool {
-	if b.library() == nil {
+func (b *backend) readable(d device.Dtype, s *side) bool {
+	if b.library() == nil && !b.narrows(d) {
 		return true
 	}
 	_, _, ok := s.stored()

@@ -1,6 +1,8 @@
 package gpu
 
 import (
+	"slices"
+
 	"github.com/weft-project/weft/device/cuda"
 	"github.com/weft-project/weft/kernels"
 )
@@ -19,6 +21,11 @@ func (b *backend) lowerProductThen(i kernels.MatMulThen, in []kernels.Type, view
 		p, err := b.productOf(c, i.MatMul, in, views, product.Shape, outArg(0))
 		if err != nil {
 			return nil, err
+		}
+		if b.narrows(p.dtype) && min(p.m, p.n, p.k) > 0 && !slices.Contains(p.dims, 0) {
+			if p, err = b.narrowed(c, p); err != nil {
+				return nil, err
+			}
 		}
 		if done, err := b.byLibrary(c, p, e); done || err != nil {
 			return c, err

@@ -23,10 +23,10 @@ func (b *backend) Prepare(i kernels.Instr, in []kernels.Type) (kernels.Kernel, e
 	}
 	outs, ins := make([]spot, len(s.Out)), make([]spot, len(s.In))
 	for n := range outs {
-		outs[n].buf = n
+		outs[n] = spot{buf: n, n: s.Out[n].Bytes()}
 	}
 	for m := range ins {
-		ins[m].buf = len(outs) + m
+		ins[m] = spot{buf: len(outs) + m, n: s.In[m].Bytes()}
 	}
 	q := b.build()
 	q.add(c, outs, ins, b.faultOf(c, i, -1))
@@ -111,7 +111,7 @@ func (b *backend) Assemble(calls []kernels.Call, bufs []int, written []bool) (ke
 func spots(places []kernels.Place) []spot {
 	s := make([]spot, len(places))
 	for k, p := range places {
-		s[k] = spot{p.Buf, p.Off}
+		s[k] = spot{p.Buf, p.Off, p.Len}
 	}
 	return s
 }

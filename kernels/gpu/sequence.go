@@ -22,7 +22,7 @@ type sequence struct {
 	graphs   *graphSet
 }
 
-// patch is an address among the arguments: some bytes into a buffer or, where that is −1, into the scratch.
+// patch is an address among the arguments: some bytes into a buffer, into the scratch where that is −1, or into a copy, of which −2 is the first.
 type patch struct {
 	off, buf int
 	add      uintptr
@@ -36,14 +36,15 @@ type builder struct {
 	*sequence
 	list   cuda.List
 	bodies map[int]string // of launches that are generated kernels
+	copies copies
 }
 
 func (b *backend) build() *builder {
 	return &builder{bodies: map[int]string{}, sequence: &sequence{backend: b, graphs: &graphSet{home: &b.graphs}}}
 }
 
-// spot is where a result or an operand lies: from off bytes of buffer buf.
-type spot struct{ buf, off int }
+// spot is where a result or an operand lies: n bytes, from off on, of buffer buf.
+type spot struct{ buf, off, n int }
 
 // add appends the launches of a code; fault is what it reports under.
 func (s *builder) add(c *code, outs, ins []spot, fault uint64) {
@@ -52,7 +53,16 @@ func (s *builder) add(c *code, outs, ins []spot, fault uint64) {
 		n += len(l.args)
 	}
 	s.list.Args, s.patches = slices.Grow(s.list.Args, 8*n+16*len(c.launches)), slices.Grow(s.patches, n)
+	ids := make([]int, c.copies)
 	for _, l := range c.launches {
+		if l.makes > 0 {
+			from := l.args[1].spot(outs, ins)
+			from.n = 2 * l.makes
+			var known bool
+			if ids[l.args[0].index], known = s.copies.of(from, len(s.list.Launches)); known {
+				continue
+			}
+		}
 		if l.grid[0] == 0 || l.grid[1] == 0 || l.grid[2] == 0 {
 			continue // it has nothing to do
 		}
@@ -67,6 +77,10 @@ func (s *builder) add(c *code, outs, ins []spot, fault uint64) {
 			case argOut, argIn, argScratch:
 				p := a.spot(outs, ins)
 				s.patches = append(s.patches, patch{s.list.Addr(0), p.buf, uintptr(p.off)})
+			case argCopy:
+				id := ids[a.index]
+				s.copies.all[id].last = len(s.list.Launches) - 1
+				s.patches = append(s.patches, patch{s.list.Addr(0), -2 - id, uintptr(a.value)})
 			case argFault:
 				s.list.Addr(s.backend.gpu.FaultAddr())
 			case argCode:
@@ -79,11 +93,14 @@ func (s *builder) add(c *code, outs, ins []spot, fault uint64) {
 		}
 	}
 	s.scratch = max(s.scratch, c.scratch)
+	for _, o := range outs {
+		s.copies.wrote(o)
+	}
 }
 
 // spot is where an address lies; −1 is the scratch.
 func (a arg) spot(outs, ins []spot) spot {
-	s := spot{-1, 0}
+	s := spot{buf: -1}
 	switch a.kind {
 	case argOut:
 		s = outs[a.index]
@@ -104,6 +121,7 @@ func (c *code) faults() bool {
 // done loads what is generated and gives the sequence.
 func (s *builder) done() (*sequence, error) {
 	q := s.sequence
+	s.place()
 	var at []int
 	var bodies []string
 	for _, k := range slices.Sorted(maps.Keys(s.bodies)) {

@@ -18,6 +18,7 @@ const Header = "common.cuh"
 func Modules() map[string][]string {
 	return map[string][]string{
 		"softmax":   {"softmax", "softmax_grad", "softmax_strided", "softmax_grad_strided", "entropy", "entropy_mean", "entropy_grad"},
+		"bf16":      {"narrow!", "product_rr!", "product_rt!", "product_tr!", "product_tt!"},
 		"attention": {"attention", "attention_grad_q", "attention_grad_kv"},
 		"conv":      {"im2col", "col2im"},
 		"gemm":      {"gemm_large", "gemm_small"},
