@@ -69,6 +69,19 @@ func trainOn(t *testing.T, r optim.Rule, d device.Device) (losses []float64) {
 	return losses
 }
 
+func TestTheModelTrainsInBFloat16(t *testing.T) {
+	for _, r := range []optim.Rule{rule(0.05), optim.AdamW{LR: 0.01}} {
+		want := trainOn(t, r, device.Host())
+		d, err := gpu.Config{Precision: gpu.BF16}.On(ptx.New(ptx.Config{}), device.CUDA(0))
+		require.NoError(t, err)
+		got := trainOn(t, r, d)
+		requireRelative(t, want, got, 2e-2, "bfloat16")
+		require.NotEqual(t, want, got)
+		require.Less(t, got[5], got[0], "it learns")
+		require.NoError(t, d.Close())
+	}
+}
+
 func TestTheModelTrainsOnAnAcceleratorAsOnTheCPU(t *testing.T) {
 	for _, r := range []optim.Rule{rule(0.05), optim.AdamW{LR: 0.01}} {
 		want := trainOn(t, r, device.Host())

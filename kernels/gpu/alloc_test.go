@@ -12,7 +12,12 @@ import (
 )
 
 func TestARunAllocatesNothing(t *testing.T) {
-	d := on(t, &idle{})
+	for _, d := range []*device.Accelerator{on(t, &idle{}), brief(t, &idle{})} {
+		requireNoAllocs(t, d)
+	}
+}
+
+func requireNoAllocs(t *testing.T, d *device.Accelerator) {
 	r, b := chain(t, d, 8), operand(t, d, 0, 0, 0, 0)
 	bufs := []*device.Buffer{b}
 	require.Zero(t, testing.AllocsPerRun(100, func() {

@@ -8,14 +8,15 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// Precision is what products of float32 are computed in. Tensors stay float32.
+// Precision is what products of float32 are computed in. Tensors stay float32: those that are products' factors, weights among them, are rounded
+// as they are read, and what an optimizer updates is the float32.
 type Precision uint8
 
 // The precisions.
 const (
 	Float32 Precision = iota
-	TF32              // factors are rounded to 10 bits, sums are float32
-	BF16              // factors are rounded to bfloat16, sums are float32
+	TF32              // factors are rounded to 10 bits, sums are float32; Float32 where the driver has no library
+	BF16              // factors are rounded to bfloat16, sums are float32; Float32 before compute capability 8.0
 )
 
 // Config is how a GPU computes. The zero value computes in float32 and keeps released memory.

@@ -55,7 +55,7 @@ template <bool ALONG> struct Factor {
             if (wide) {
                 asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(place(to)), "l"(from), "r"(have * 2) : "memory");
             } else {
-#pragma unroll
+#pragma unroll 4
                 for (int e = 0; e < 8; e++) to[e] = e < have ? from[e] : 0;
             }
         }
@@ -100,6 +100,7 @@ template <bool A, bool B> void product(float *c, const Factor<A> &a, const Facto
     const int m = a.rows, n = b.rows, across = (n + TILE - 1) / TILE;
     const int row = blockIdx.x / across * TILE, column = blockIdx.x % across * TILE;
     const int warp = threadIdx.x / 32, top = warp % 2 * 64, left = warp / 2 * 32;
+    const bool outside = row + top >= m || column + left >= n; // all of a warp's
     float sum[4][4][4] = {};
     a.fetch(as[0], row, k, ks);
     b.fetch(bs[0], column, k, ks);
@@ -114,16 +115,17 @@ template <bool A, bool B> void product(float *c, const Factor<A> &a, const Facto
         asm volatile("cp.async.wait_group 1;" ::: "memory");
         __syncthreads();
 #pragma unroll
-        for (int kk = 0; kk < DEPTH; kk += 16) {
-            u32 x[4][4], y[2][4];
-#pragma unroll
-            for (int i = 0; i < 4; i++) a.template four<false>(x[i], as[now], top + i * 16, kk);
+        for (int kk = 0; kk < DEPTH && !outside; kk += 16) {
+            u32 y[2][4];
 #pragma unroll
             for (int j = 0; j < 2; j++) b.template four<true>(y[j], bs[now], left + j * 16, kk);
 #pragma unroll
-            for (int i = 0; i < 4; i++)
+            for (int i = 0; i < 4; i++) {
+                u32 x[4];
+                a.template four<false>(x, as[now], top + i * 16, kk);
 #pragma unroll
-                for (int j = 0; j < 4; j++) add(sum[i][j], x[i], y[j / 2][j % 2 * 2], y[j / 2][j % 2 * 2 + 1]);
+                for (int j = 0; j < 4; j++) add(sum[i][j], x, y[j / 2][j % 2 * 2], y[j / 2][j % 2 * 2 + 1]);
+            }
         }
         __syncthreads(); // what was read is overwritten next
     }
