@@ -10,6 +10,7 @@ import (
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
 	"github.com/weft-project/weft/device/cuda/ptx"
+	"github.com/weft-project/weft/internal/testgpu"
 	"github.com/weft-project/weft/kernels"
 	"github.com/weft-project/weft/kernels/kerneltest"
 )
@@ -39,10 +40,23 @@ func rounded(in []kerneltest.Tensor, bits int) []kerneltest.Tensor {
 
 var productFamilies = []string{"MatMul", "ViewedMatMul", "MatMulThen", "ViewedMatMulThen", "Conv2d", "Conv2dGradX", "Conv2dGradW"}
 
+// bare is a driver without its library.
+type bare struct{ cuda.Driver }
+
+// tensor is a driver of a GPU that has tensor cores and no library: the one that tests run on, where it has them.
+func tensor(t *testing.T) cuda.Driver {
+	d := testgpu.Open(t, ptx.Config{Races: true})
+	if d.Info().Arch >= tensorCores {
+		return bare{d}
+	}
+	require.NoError(t, d.Close())
+	return ptx.New(ptx.Config{Races: true})
+}
+
 // libraries are drivers with and without a library.
 func libraries(t *testing.T) map[string]cuda.Driver {
 	return map[string]cuda.Driver{
-		"kernels": ptx.New(ptx.Config{}),
+		"kernels": tensor(t),
 		"library": &library{Machine: ptx.New(ptx.Config{}), t: t, ran: map[cuda.Epilogue]int{}},
 	}
 }
@@ -92,7 +106,7 @@ func TestFactorsAreRoundedToTheNearestBFloat16(t *testing.T) {
 }
 
 func TestLargeProductsAreThoseOfManyTiles(t *testing.T) {
-	d := brief(t, ptx.New(ptx.Config{}))
+	d := brief(t, tensor(t))
 	r := rand.New(rand.NewPCG(6, 3))
 	for _, x := range [][3]int{{128, 128, 32}, {136, 200, 72}, {129, 131, 33}, {7, 260, 66}, {257, 8, 40}, {3, 5, 4200}, {40, 8, 4096}} {
 		for turns := range 4 {
