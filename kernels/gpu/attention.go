@@ -16,9 +16,16 @@ type attention struct {
 	b, t, s, h, d int
 	causal        bool
 	in            []headRows // operands (b, t, h, d); the logarithms have an address only
+	with          attentionKernels
 }
 
-// headRows is where the rows of an operand or result lie, in elements from its address: attention.cu's Rows.
+// attentionKernels is how blocks share the work, and where the kernels that do so are found.
+type attentionKernels struct {
+	module, suffix               string
+	tile, slices, threads, bytes int // rows of a block; blocks that share the columns; a block's threads and dynamic shared memory
+}
+
+// headRows is where the rows of an operand or result lie, in elements from its address: common.cuh's Rows.
 type headRows struct {
 	at               arg
 	batch, head, row int
@@ -42,7 +49,8 @@ func (b *backend) lowerAttention(i kernels.Instr, in []kernels.Type, views []*ke
 			a.s = v.Shape[1]
 		}
 	}
-	if most := math.MaxInt32 - 256; max(a.t, a.s, a.d) > most || a.blocks(max(a.t, a.s), 1, 1) > most {
+	a.choose()
+	if most := math.MaxInt32 - 256; max(a.t, a.s, a.d) > most || a.blocks(max(a.t, a.s)) > most {
 		return nil, fmt.Errorf("%w: attention over more than %d rows", kernels.ErrOperands, most)
 	}
 	switch i := i.(type) {
@@ -118,50 +126,58 @@ func (a *attention) backward(joined bool) error {
 	return nil
 }
 
-// tile is how many rows and columns a block of the kernels works on: attention.cu's Tile.
-func (a *attention) tile() int {
+// choose takes the units for products of bfloat16 where there are such, and they may be used: attention_bf16.cu says for which heads.
+func (a *attention) choose() {
+	size, tile := a.dtype.Size(), 64
 	if a.dtype == device.Float64 {
-		return 32
+		tile = 32
 	}
-	return 64
+	a.with = attentionKernels{"attention", "_" + suffix(a.dtype), tile, max(1, (a.d+tile-1)/tile), tile * tile / 16, 3 * tile * (tile + 16/size) * size}
+	if a.cfg.Precision != BF16 || a.dtype != device.Float32 || a.gpu.Driver().Info().Arch < 80 || a.d == 0 || a.d > 128 || a.d%8 != 0 {
+		return
+	}
+	for _, r := range a.in {
+		if r.at.value%16 != 0 || (r.batch|r.head|r.row)%4 != 0 || r.row >= 1<<24 {
+			return
+		}
+	}
+	a.with = attentionKernels{"attention_bf16", "_bf16_64", 128, 1, 256, 34 << 10}
+	if a.d > 64 {
+		a.with.suffix = "_bf16_128"
+	}
 }
 
-// slices is how many blocks share the columns of a result.
-func (a *attention) slices() int { return max(1, (a.d+a.tile()-1)/a.tile()) }
-
 // blocks is how many blocks make results of so many rows.
-func (a *attention) blocks(rows, tile, slices int) int {
-	tiles := (rows + tile - 1) / tile
+func (a *attention) blocks(rows int) int {
+	tiles := (rows + a.with.tile - 1) / a.with.tile
 	if a.b == 0 || a.h == 0 || tiles == 0 {
 		return 0
 	}
-	if slices > math.MaxInt32/a.b/a.h/tiles {
+	if a.with.slices > math.MaxInt32/a.b/a.h/tiles {
 		return math.MaxInt
 	}
-	return a.b * a.h * tiles * slices
+	return a.b * a.h * tiles * a.with.slices
 }
 
 // attend begins the launch of a kernel whose blocks make so many rows of a result.
 func (a *attention) attend(name string, rows int) (*launch, error) {
-	tile := a.tile()
-	shared := 3 * tile * (tile + 16/a.dtype.Size()) * a.dtype.Size()
-	f, err := a.kernel("attention", typed(name, a.dtype), shared)
+	f, err := a.kernel(a.with.module, name+a.with.suffix, a.with.bytes)
 	if err != nil {
 		return nil, err
 	}
-	return a.call(f, a.blocks(rows, tile, a.slices()), tile*tile/16).dynamic(shared), nil
+	return a.call(f, a.blocks(rows), a.with.threads).dynamic(a.with.bytes), nil
 }
 
-// extents adds what attention.cu calls so.
+// extents adds common.cuh's Heads.
 func (a *attention) extents(l *launch) {
 	scale := 1.0
 	if a.d > 0 {
 		scale = 1 / math.Sqrt(float64(a.d))
 	}
-	l.float(a.dtype, scale).u32(a.t).u32(a.s).u32(a.d).u32(a.h).flag(a.causal).u32(a.slices())
+	l.float(a.dtype, scale).u32(a.t).u32(a.s).u32(a.d).u32(a.h).flag(a.causal).u32(a.with.slices)
 }
 
-// rows adds arguments that are attention.cu's Rows.
+// rows adds arguments that are common.cuh's Rows.
 func (l *launch) rows(all ...headRows) *launch {
 	for _, r := range all {
 		l.add(r.at).u64(uint64(r.batch)).u64(uint64(r.head)).u64(uint64(r.row))

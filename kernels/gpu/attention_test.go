@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"regexp"
 	"slices"
@@ -148,19 +149,122 @@ func (x heads) both(t *testing.T, d *device.Accelerator) error {
 }
 
 func TestEveryBarrierOfAttentionIsNeeded(t *testing.T) {
-	x := heads{1, 65, 65, 1, 68} // two tiles of each, and two slices
-	require.NoError(t, x.both(t, machine(t)))
-	p := planted{until: "attention_f64"}
-	for ; ; p.nth++ {
-		if _, ok := p.spoil(cu.Module("attention")); !ok {
-			break
+	for _, c := range []struct {
+		module, until string
+		with          Precision
+		x             heads
+		barriers      int
+	}{
+		{"attention", "attention_f64", Float32, heads{1, 65, 65, 1, 68}, 18}, // two tiles of each, and two slices
+		{"attention_bf16", "attention_bf16_128", BF16, heads{1, 200, 200, 1, 8}, 13},
+	} {
+		on := func(d cuda.Driver) *device.Accelerator {
+			acc, err := Config{Precision: c.with}.On(d, device.CUDA(0))
+			require.NoError(t, err)
+			return acc
 		}
-		p := p
-		p.Driver = ptx.New(ptx.Config{})
-		d, err := On(&p, device.CUDA(0))
-		require.NoError(t, err)
-		require.ErrorContains(t, x.both(t, d), "race", "barrier %d", p.nth)
-		_ = d.Close() // it is lost
+		right := on(ptx.New(ptx.Config{}))
+		require.NoError(t, c.x.both(t, right))
+		require.NoError(t, right.Close())
+		for nth := range c.barriers + 1 {
+			p := &planted{ptx.New(ptx.Config{}), c.until, nth}
+			if _, ok := p.spoil(cu.Module(c.module)); !ok {
+				require.Equal(t, c.barriers, nth)
+				break
+			}
+			require.Less(t, nth, c.barriers)
+			d := on(p)
+			require.ErrorContains(t, c.x.both(t, d), "race", "barrier %d of %s", nth, c.module)
+			_ = d.Close() // it is lost
+		}
 	}
-	require.Equal(t, 18, p.nth)
+}
+
+// near fails where a result is further from another than rounding factors to bfloat16 explains.
+func near(t *testing.T, got, want []kerneltest.Tensor) {
+	require.Len(t, got, len(want))
+	for k := range want {
+		var most, off float64
+		for n, w := range want[k].V {
+			if got[k].V[n] == w {
+				continue
+			}
+			most = max(most, math.Abs(w))
+			off = max(off, math.Abs(got[k].V[n]-w))
+			require.False(t, math.IsNaN(got[k].V[n]), "result %d at %d of %v", k, n, want[k].Shape)
+		}
+		require.LessOrEqual(t, off, 1e-2*(1+most), "result %d", k)
+	}
+}
+
+// scaled makes a tensor's numbers smaller, so that scores are of some units whatever the extent of a row.
+func scaled(x kerneltest.Tensor, by float64) kerneltest.Tensor {
+	y := kerneltest.New(x.Dtype, x.Shape, x.V...)
+	for k, v := range y.V {
+		y.V[k] = float64(float32(v * by))
+	}
+	return y
+}
+
+func TestAttentionInBfloat16IsNearItsDefinition(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 16))
+	g, err := Config{Precision: BF16}.On(ptx.New(ptx.Config{Races: true}), device.CUDA(0))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, g.Close()) }()
+	for _, x := range []heads{
+		{1, 150, 150, 1, 64}, {2, 20, 20, 2, 8}, {1, 130, 200, 1, 72}, {1, 40, 40, 1, 128}, {1, 3, 0, 1, 8}, {1, 0, 3, 1, 8}, {1, 1, 300, 1, 16},
+	} {
+		for _, causal := range []bool{false, true} {
+			if causal && x.s < x.t {
+				continue
+			}
+			t.Run(fmt.Sprint(x, causal), func(t *testing.T) {
+				forward, _ := x.attended(t, r, device.Float32, false)
+				for k := range forward {
+					forward[k] = scaled(forward[k], 0.5)
+				}
+				of := kernels.Attention{Causal: causal}
+				made := results(t, device.Host(), of, forward...)
+				got := results(t, g, of, forward...)
+				near(t, got, made)
+				require.Equal(t, fmt.Sprint(got), fmt.Sprint(results(t, g, of, forward...)), "it changes from run to run")
+				backward := append(append(forward[:3:3], made...), scaled(drawn(r, device.Float32, forward[0].Shape...), 0.5))
+				for _, joined := range []bool{false, true} {
+					if joined && x.s != x.t {
+						continue
+					}
+					grad := kernels.AttentionGrad{Causal: causal, Joined: joined}
+					near(t, results(t, g, grad, backward...), results(t, device.Host(), grad, backward...))
+				}
+				c, err := g.Memory().(*memory).backend.lower(of, []kernels.Type{forward[0].Type, forward[1].Type, forward[2].Type}, nil)
+				require.NoError(t, err)
+				require.EqualValues(t, 256, c.launches[0].block[0])
+				require.EqualValues(t, 34<<10, c.launches[0].shared, "the units for bfloat16 are not used")
+			})
+		}
+	}
+}
+
+func TestAttentionStaysInFloat32WhereTheUnitsForBfloat16CannotReadIt(t *testing.T) {
+	of := func(d int) kernels.Type { return kernels.Type{Dtype: device.Float32, Shape: device.Shape{1, 2, 1, d}} }
+	askew := &kernels.View{Shape: device.Shape{1, 2, 1, 8}, Offset: 1, Strides: []int{0, 12, 0, 1}}
+	for name, c := range map[string]struct {
+		arch, d int
+		view    *kernels.View
+		uses    bool
+	}{
+		"as they like it": {90, 8, nil, true}, "an odd extent": {90, 12, nil, false}, "a large one": {90, 136, nil, false}, "an old GPU": {75, 8, nil, false},
+		"rows that begin anywhere": {90, 32, askew, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, err := Config{Precision: BF16}.On(ptx.New(ptx.Config{Arch: c.arch}), device.CUDA(0))
+			require.NoError(t, err)
+			defer func() { require.NoError(t, g.Close()) }()
+			x := of(c.d)
+			i := kernels.Viewed{Of: kernels.Attention{}, In: []*kernels.View{c.view, c.view, c.view}}
+			code, err := g.Memory().(*memory).backend.lower(i, []kernels.Type{x, x, x}, nil)
+			require.NoError(t, err)
+			require.Equal(t, c.uses, code.launches[0].shared == 34<<10)
+		})
+	}
 }

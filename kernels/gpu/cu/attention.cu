@@ -13,52 +13,6 @@ template <class T> constexpr u32 C = Tile<T>;
 template <class T> constexpr u32 Pitch = C<T> + Wide<T>;
 template <class T> constexpr u32 Room = Tile<T>* Pitch<T>;
 
-// Rows are an operand or a result: of batch b and head h, row r begins at at + b·batch + h·head + r·row.
-template <class T> struct Rows {
-	T* at;
-	i64 batch, head, row;
-};
-
-template <class T> struct Extents {
-	T scale;            // of scores
-	u32 t, s, d, heads; // rows of queries, of keys, their extent
-	u32 causal, slices; // slices of C columns
-
-	// seen is how many keys a row of queries sees.
-	u32 seen(u32 query) const { return causal ? s - t + query + 1 : s; }
-	bool sees(u32 query, u32 key) const { return query < t && key < s && key < seen(query); }
-};
-
-// Place is what a block computes: rows from one on, of a head, and columns from one on.
-template <class T> struct Place {
-	u32 batch, head, row, col;
-
-	// Rows that see most come first, or last.
-	Place(const Extents<T>& x, u32 rows, bool backwards) {
-		u32 tiles = (rows + Tile<T> - 1) / Tile<T>, n = blockIdx.x;
-		col = n % x.slices * C<T>, n /= x.slices;
-		row = n % tiles, n /= tiles;
-		if (backwards) row = tiles - 1 - row;
-		row *= Tile<T>;
-		head = n % x.heads, batch = n / x.heads;
-	}
-
-	// line is where a head's numbers of one for each row begin.
-	u64 line(const Extents<T>& x, u32 rows) const { return ((u64)batch * x.heads + head) * rows; }
-};
-
-// Head is the rows of one head, n of them.
-template <class T> struct Head {
-	T* at;
-	i64 row;
-	u32 n, d;
-	bool packs; // it can be accessed by 16 bytes
-
-	template <class A> Head(const Rows<T>& x, const Place<A>& p, u32 n, u32 d) : at(x.at + p.batch * x.batch + p.head * x.head), row(x.row), n(n), d(d) {
-		packs = (u64)at % 16 == 0 && row % Wide<A> == 0 && inPacks<A>(d);
-	}
-};
-
 template <class T> struct Thread {
 	u32 across = threadIdx.x % Across<T>, down = threadIdx.x / Across<T>;
 	u32 row(int i) const { return down * 4 + i; }
@@ -70,26 +24,25 @@ template <class T> struct Thread {
 template <class T> using Scores = T[4][4];
 template <class T> using Sums = T[4][C<T> / Across<T>];
 
-// fetch puts a tile of rows into shared memory, zeros where there is nothing.
-template <class T> void fetch(T* to, const Head<const T>& x, u32 row, u32 col) {
-	constexpr u32 W = Wide<T>, Each = C<T> / W;
-#pragma unroll 4
+// fetch puts a tile of rows into shared memory, V elements at a time, zeros where there is nothing.
+template <int V, class T> void fetch(T* to, const Head<const T>& x, u32 row, u32 col) {
+	constexpr u32 Each = C<T> / V, Ahead = V > 2 ? 4 : 1;
+#pragma unroll Ahead
 	for (u32 e = threadIdx.x; e < Tile<T> * Each; e += Threads<T>) {
-		u32 r = e / Each, c = e % Each * W;
-		const T* at = x.at + (row + r) * x.row + col + c;
-		Pack<T, W> p;
+		u32 r = e / Each, c = e % Each * V;
+		Pack<T, V> p;
 #pragma unroll
-		for (int k = 0; k < W; k++) p[k] = 0;
-		if (row + r < x.n && col + c < x.d) {
-			if (x.packs) {
-				p = load<W>(at);
-			} else {
-#pragma unroll
-				for (int k = 0; k < W; k++)
-					if (col + c + k < x.d) p[k] = at[k];
-			}
-		}
-		store<W, T>(to + r * Pitch<T> + c, p);
+		for (int k = 0; k < V; k++) p[k] = 0;
+		if (row + r < x.n && col + c < x.d) p = load<V>(x.at + (row + r) * x.row + col + c);
+		store<V, T>(to + r * Pitch<T> + c, p);
+	}
+}
+
+template <class T> void fetch(T* to, const Head<const T>& x, u32 row, u32 col) {
+	if (x.packs) {
+		fetch<Wide<T>>(to, x, row, col);
+	} else {
+		fetch<1>(to, x, row, col);
 	}
 }
 
@@ -159,7 +112,7 @@ template <class T> void combine(Sums<T>& o, const Scores<T>& weights, T* p, T* b
 }
 
 // put writes sums, each row times a number.
-template <class T> void put(const Head<T>& to, const Place<T>& p, const Sums<T>& o, const T (&times)[4]) {
+template <class T> void put(const Head<T>& to, const Place& p, const Sums<T>& o, const T (&times)[4]) {
 	constexpr u32 W = Wide<T>;
 	Thread<T> me;
 #pragma unroll
@@ -194,7 +147,7 @@ template <class A> A larger(A a, A b) { return fmax(a, b); }
 template <class T> T base(T m) { return m == -INFINITY ? 0 : m; }
 
 // soften makes of a tile of scores their exponentials, less the maximum so far, and scales the sums of the tiles before to it.
-template <class T> void soften(Scores<T>& s, T (&most)[4], T (&sum)[4], Sums<T>& o, const Extents<T>& x, u32 row, u32 col) {
+template <class T> void soften(Scores<T>& s, T (&most)[4], T (&sum)[4], Sums<T>& o, const Heads<T>& x, u32 row, u32 col) {
 	Thread<T> me;
 #pragma unroll
 	for (int i = 0; i < 4; i++) {
@@ -214,9 +167,9 @@ template <class T> void soften(Scores<T>& s, T (&most)[4], T (&sum)[4], Sums<T>&
 	}
 }
 
-template <class T> void attention(const Rows<T>& to, T* sums, const Rows<const T>& q, const Rows<const T>& k, const Rows<const T>& v, const Extents<T>& x) {
+template <class T> void attention(const Rows<T>& to, T* sums, const Rows<const T>& q, const Rows<const T>& k, const Rows<const T>& v, const Heads<T>& x) {
 	T *a = shared<T>(), *b = a + Room<T>, *p = b + Room<T>;
-	Place<T> here(x, x.t, true);
+	Place here(x, x.t, Tile<T>, C<T>, true);
 	Head<const T> hq(q, here, x.t, x.d), hk(k, here, x.s, x.d), hv(v, here, x.s, x.d);
 	T most[4] = {-INFINITY, -INFINITY, -INFINITY, -INFINITY}, sum[4] = {};
 	Sums<T> o = {};
@@ -243,10 +196,10 @@ template <class T> void attention(const Rows<T>& to, T* sums, const Rows<const T
 // attentionGradQ computes the gradient of queries, and of each row the product of the result with its gradient: the gradient of a score is
 // p·(gp - that), as that is the sum of p·gp.
 template <class T>
-void attentionGradQ(const Rows<T>& to, T* ygy, const Rows<const T>& q, const Rows<const T>& k, const Rows<const T>& v, const Rows<const T>& y, const T* sums, const Rows<const T>& gy, const Extents<T>& x) {
+void attentionGradQ(const Rows<T>& to, T* ygy, const Rows<const T>& q, const Rows<const T>& k, const Rows<const T>& v, const Rows<const T>& y, const T* sums, const Rows<const T>& gy, const Heads<T>& x) {
 	T *a = shared<T>(), *b = a + Room<T>, *room = b + Room<T>;
 	Thread<T> me;
-	Place<T> here(x, x.t, true);
+	Place here(x, x.t, Tile<T>, C<T>, true);
 	Head<const T> hq(q, here, x.t, x.d), hk(k, here, x.s, x.d), hv(v, here, x.s, x.d), hy(y, here, x.t, x.d), hg(gy, here, x.t, x.d);
 	T sum[4] = {}, dot[4] = {}, by[4] = {x.scale, x.scale, x.scale, x.scale};
 #pragma unroll
@@ -281,10 +234,10 @@ void attentionGradQ(const Rows<T>& to, T* ygy, const Rows<const T>& q, const Row
 
 // attentionGradKV computes the gradients of keys and values. Its tiles are turned: a row of scores is a key's.
 template <class T>
-void attentionGradKV(const Rows<T>& toK, const Rows<T>& toV, const Rows<const T>& q, const Rows<const T>& k, const Rows<const T>& v, const T* sums, const T* ygy, const Rows<const T>& gy, const Extents<T>& x) {
+void attentionGradKV(const Rows<T>& toK, const Rows<T>& toV, const Rows<const T>& q, const Rows<const T>& k, const Rows<const T>& v, const T* sums, const T* ygy, const Rows<const T>& gy, const Heads<T>& x) {
 	T *a = shared<T>(), *b = a + Room<T>, *room = b + Room<T>;
 	Thread<T> me;
-	Place<T> here(x, x.s, false);
+	Place here(x, x.s, Tile<T>, C<T>, false);
 	Head<const T> hq(q, here, x.t, x.d), hk(k, here, x.s, x.d), hv(v, here, x.s, x.d), hg(gy, here, x.t, x.d);
 	sums += here.line(x, x.t), ygy += here.line(x, x.t);
 	Sums<T> ok = {}, ov = {};
@@ -315,15 +268,15 @@ void attentionGradKV(const Rows<T>& toK, const Rows<T>& toV, const Rows<const T>
 }
 
 #define KERNELS(T, end) \
-	GLOBAL(Threads<T>) attention_##end(Rows<T> y, T* sums, Rows<const T> q, Rows<const T> k, Rows<const T> v, Extents<T> x) { \
+	GLOBAL(Threads<T>) attention_##end(Rows<T> y, T* sums, Rows<const T> q, Rows<const T> k, Rows<const T> v, Heads<T> x) { \
 		attention(y, sums, q, k, v, x); \
 	} \
 	GLOBAL(Threads<T>) attention_grad_q_##end(Rows<T> gq, T* ygy, Rows<const T> q, Rows<const T> k, Rows<const T> v, Rows<const T> y, const T* sums, \
-		Rows<const T> gy, Extents<T> x) { \
+		Rows<const T> gy, Heads<T> x) { \
 		attentionGradQ(gq, ygy, q, k, v, y, sums, gy, x); \
 	} \
 	GLOBAL(Threads<T>) attention_grad_kv_##end(Rows<T> gk, Rows<T> gv, Rows<const T> q, Rows<const T> k, Rows<const T> v, const T* sums, const T* ygy, \
-		Rows<const T> gy, Extents<T> x) { \
+		Rows<const T> gy, Heads<T> x) { \
 		attentionGradKV(gk, gv, q, k, v, sums, ygy, gy, x); \
 	}
 BOTH(KERNELS)

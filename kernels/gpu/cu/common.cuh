@@ -174,6 +174,55 @@ struct Segment {
 	}
 };
 
+// Rows are an operand or a result of attention: of batch b and head h, row r begins at at + b·batch + h·head + r·row.
+template <class T> struct Rows {
+	T* at;
+	i64 batch, head, row;
+};
+
+// Heads are the extents of attention.
+template <class T> struct Heads {
+	T scale;            // of scores
+	u32 t, s, d, heads; // rows of queries, of keys, their extent
+	u32 causal, slices; // blocks that share the columns of a result
+
+	// seen is how many keys a row of queries sees.
+	u32 seen(u32 query) const { return causal ? s - t + query + 1 : s; }
+	bool sees(u32 query, u32 key) const { return query < t && key < s && key < seen(query); }
+};
+
+// Place is what a block computes: rows of a head, from one on, and columns from one on.
+struct Place {
+	u32 batch, head, row, col;
+
+	// A block has `tall` rows and `wide` columns. Of a head, the last come first where `backwards`.
+	template <class T> Place(const Heads<T>& x, u32 rows, u32 tall, u32 wide, bool backwards) {
+		u32 tiles = (rows + tall - 1) / tall, n;
+		asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(n)); // so a second place needs no registers meanwhile
+		col = n % x.slices * wide, n /= x.slices;
+		row = n % tiles, n /= tiles;
+		if (backwards) row = tiles - 1 - row;
+		row *= tall;
+		head = n % x.heads, batch = n / x.heads;
+	}
+
+	// line is where a head's numbers begin, one for each row.
+	template <class T> u64 line(const Heads<T>& x, u32 rows) const { return ((u64)batch * x.heads + head) * rows; }
+};
+
+// Head is the rows of one head, n of them.
+template <class T> struct Head {
+	T* at;
+	i64 row;
+	u32 n, d;
+	bool packs; // it can be accessed by 16 bytes
+
+	Head(const Rows<T>& x, const Place& p, u32 n, u32 d) : at(x.at + p.batch * x.batch + p.head * x.head), row(x.row), n(n), d(d) {
+		constexpr u32 W = 16 / sizeof(T);
+		packs = (u64)at % 16 == 0 && row % W == 0 && d % W == 0;
+	}
+};
+
 // BOTH makes the kernels of a file, a macro of a type and of how names end.
 #define BOTH(KERNELS) \
 	KERNELS(float, f32) \

@@ -20,13 +20,15 @@ func Modules() map[string][]string {
 		"softmax":   {"softmax", "softmax_grad", "softmax_strided", "softmax_grad_strided", "entropy", "entropy_mean", "entropy_grad"},
 		"bf16":      {"narrow!", "product_rr!", "product_rt!", "product_tr!", "product_tt!"},
 		"attention": {"attention", "attention_grad_q", "attention_grad_kv"},
-		"conv":      {"im2col", "col2im"},
-		"gemm":      {"gemm_large", "gemm_small"},
-		"pool":      {"maxpool", "maxpool_grad", "avgpool", "avgpool_grad"},
-		"norm":      {"norm", "norm_grad", "norm_grad_params"},
-		"optim":     {"update", "rows_update", "rows_binary"},
-		"rows":      {"gather", "scatter", "scatter_parts", "sort_keys!", "sort_step!", "sort_tile!", "zero!", "copy!"},
-		"random":    {"uniform", "bernoulli", "dropout"},
+		"attention_bf16": {"attention_bf16_64!", "attention_bf16_128!", "attention_grad_q_bf16_64!", "attention_grad_q_bf16_128!",
+			"attention_grad_kv_bf16_64!", "attention_grad_kv_bf16_128!"},
+		"conv":   {"im2col", "col2im"},
+		"gemm":   {"gemm_large", "gemm_small"},
+		"pool":   {"maxpool", "maxpool_grad", "avgpool", "avgpool_grad"},
+		"norm":   {"norm", "norm_grad", "norm_grad_params"},
+		"optim":  {"update", "rows_update", "rows_binary"},
+		"rows":   {"gather", "scatter", "scatter_parts", "sort_keys!", "sort_step!", "sort_tile!", "zero!", "copy!"},
+		"random": {"uniform", "bernoulli", "dropout"},
 	}
 }
 
