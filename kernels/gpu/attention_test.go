@@ -44,7 +44,7 @@ func TestAttentionAgreesWithItsDefinitionAcrossTilesAndSlices(t *testing.T) {
 	eachFloat(t, func(t *testing.T, r *rand.Rand, d device.Dtype) {
 		g := machine(t)
 		for _, x := range []heads{
-			{1, 65, 65, 1, 8}, {1, 3, 70, 2, 5}, {1, 70, 70, 1, 33}, {2, 1, 1, 1, 65}, {1, 5, 7, 1, 130}, {1, 66, 130, 1, 4},
+			{1, 65, 65, 1, 8}, {1, 3, 70, 2, 5}, {2, 1, 1, 1, 65}, {1, 5, 7, 1, 130},
 			{0, 3, 3, 1, 4}, {1, 0, 3, 1, 4}, {1, 3, 3, 0, 4}, {1, 2, 3, 1, 0},
 		} {
 			for _, causal := range []bool{false, true} {
