@@ -28,6 +28,8 @@ test:
 	go test $(RACE) -shuffle=on ./...
 	# The tests of what allocates are named for it, and say nothing of a sync.Pool under the race detector.
 	go test -run Allocat $$(grep -rl --include='*_test.go' 'testing\.AllocsPerRun' . | xargs -n 1 dirname | sort -u)
+	# Nor of what runs long on the interpreter of GPUs, on one goroutine.
+	go test -run 'OnTheInterpreter|Attention|Heads' ./bench/gpu ./kernels/gpu
 
 # The linter is pinned in tools/go.mod; the tests in tools show that its import rules can fail.
 lint:
@@ -105,6 +107,7 @@ gpu-bundle:
 # The bundle alone, as on a machine that has nothing else: GPUCHECK='-device cuda:1 -budget 20m' make gpu-check
 GPUOUT ?= bench/results/$(shell date +%F)-gpu
 gpu-check:
+	[ -e bin/gpucheck.tar.gz ] || { echo "there is no bundle: make gpu-bundle first" >&2; exit 1; }
 	dir=$$(mktemp -d)
 	trap 'rm -rf "$$dir"' EXIT
 	tar -C "$$dir" -xzf bin/gpucheck.tar.gz

@@ -129,7 +129,10 @@ func Values[T device.Number](t *Tensor) ([]T, error) {
 	}
 	defer buf.Release() //nolint:errcheck // ours
 	out := make([]T, t.typ.Shape.Elems())
-	return out, buf.Device().Download(device.Bytes(out), buf, 0)
+	if err := buf.Device().Download(device.Bytes(out), buf, 0); err != nil {
+		return nil, err
+	}
+	return out, nil
 }
 
 // Item is the value of a tensor with one element, of any dtype.

@@ -3,12 +3,13 @@
 // Two drivers implement it: package native calls NVIDIA's (build tag gpu), and package ptx runs the same PTX kernels on the host's
 // processor, so that everything above is tested where there is no GPU. Nothing here or above knows which it has.
 //
-// A GPU has three streams. Kernels run on Compute, in the order in which they were submitted; so memory that was released may be used again
-// at once, by later work. Uploads go through pinned memory on Compute. Downloads run on a stream of their own, after all that had been
-// submitted before, so that later kernels do not wait for them; they are the only place where the host waits.
+// Kernels run on one stream, Compute, in the order in which they were submitted; so memory that was released may be used again
+// at once, by later work. Uploads go through pinned memory on Compute, and wait only for that. Downloads run on a stream of their own, after all that had been
+// submitted before, so that later kernels do not wait for them; the host waits for the bytes.
 //
-// Kernels report what they find wrong (an index out of range) in the GPU's fault record, which every download reads and clears
-// ([GPU.Faults]); results computed after such a fault are undefined and in bounds. A fault of the machine itself (a wild address) loses the
+// Kernels report what they find wrong (an index out of range) in the GPU's fault record, which every download reads and clears: the next
+// download, of whatever it is, fails with a [FaultError]. What was computed on the GPU between the fault and that is undefined, and stays so: an optimizer's
+// step included. (A program that cannot trust its indices checks them on the host, or downloads the loss before it steps.) A fault of the machine itself (a wild address) loses the
 // device: all that follows fails with [device.ErrLost].
 //
 // Drivers and GPUs are safe for concurrent use.

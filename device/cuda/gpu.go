@@ -3,6 +3,7 @@ package cuda
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 
 	"github.com/weft-project/weft/device"
 )
@@ -65,8 +66,16 @@ func (g *GPU) Compute() Stream { return g.compute }
 // FaultAddr is where the fault record lies.
 func (g *GPU) FaultAddr() uintptr { return g.fault }
 
-// Take is Memory's.
-func (g *GPU) Take(n int) (uintptr, error) { return g.driver.Alloc(n) }
+// Take is Memory's. Where there is no room it says how much there is.
+func (g *GPU) Take(n int) (uintptr, error) {
+	at, err := g.driver.Alloc(n)
+	if errors.Is(err, device.ErrMemory) {
+		if free, roomErr := g.driver.Room(); roomErr == nil {
+			err = fmt.Errorf("%w: %d bytes asked for, %d free on the GPU; use smaller batches, or end what else uses it", err, n, free)
+		}
+	}
+	return at, err
+}
 
 // Give is Memory's. Work under way may still use the bytes: Free waits for it.
 func (g *GPU) Give(at uintptr, _ int) { _ = g.driver.Free(at) }

@@ -1,3 +1,5 @@
+//go:build !race
+
 package gpu
 
 import (
@@ -19,6 +21,8 @@ import (
 	"github.com/weft-project/weft/kernels/gpu/cu"
 	"github.com/weft-project/weft/kernels/kerneltest"
 )
+
+// The interpreter runs on one goroutine, ten times slower under the race detector, which has nothing to see there.
 
 // heads are the extents of an attention.
 type heads struct{ b, t, s, h, d int }

@@ -1,0 +1,39 @@
+//go:build !race
+
+package main
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The interpreter runs on one goroutine, ten times slower under the race detector, which has nothing to see there.
+
+func TestEveryBenchmarkRunsOnTheInterpreterAndItsLossesAreTheCPUs(t *testing.T) {
+	_, out, errs := gpucheck(t, "bench", "-device", "interpreter", "-rounds", "1")
+	require.Empty(t, errs)
+	seen := map[string]int{}
+	for _, l := range linesOf([]byte(out)) {
+		name := l["case"].(string)
+		require.NotContains(t, l, "error", "%v", l)
+		seen[name]++
+		switch name {
+		case "device":
+		case "correct":
+			most := 1e-5
+			if l["mode"] == "bf16" {
+				most = 2e-2
+				require.Greater(t, l["off"].(float64), 1e-6, "it is not float32: %v", l)
+			}
+			require.LessOrEqual(t, l["off"].(float64), most, "%v", l)
+		default:
+			require.Positive(t, l["ms"], "%v", l)
+		}
+		require.Equal(t, "weft unknown", l["peer"])
+	}
+	require.Equal(t, map[string]int{
+		"device": 1, "correct": 9, "copy": 1, "product-f32": 1, "product-tf32": 1, "product-bf16": 1, "mlp-small": 1, "mlp-large": 1,
+		"gpt2-small": 1, "bound": 6, "launch": 2, "split": 4,
+	}, seen)
+}
