@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
@@ -54,7 +55,7 @@ func (m *memory) Backend() kernels.Backend { return m.backend }
 func (m *memory) Download(dst []byte, at uintptr) error {
 	err := m.GPU.Download(dst, at)
 	if fault := (*cuda.FaultError)(nil); errors.As(err, &fault) {
-		return m.backend.faults.explain(fault.Fault)
+		return fmt.Errorf("found only now, in work that was asked for before (what this GPU has computed since then is undefined): %w", m.backend.faults.explain(fault.Fault))
 	}
 	return err
 }
