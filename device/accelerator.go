@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math/bits"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -37,6 +38,10 @@ type Accelerator struct {
 
 	garbage         garbage
 	live, liveBytes atomic.Int64
+
+	mu     sync.Mutex
+	taken  int  // blocks of raw that have not been given back
+	closed bool // raw is closed with the last of them
 }
 
 var _ Device = (*Accelerator)(nil)
@@ -138,7 +143,24 @@ func fineClass(n int) int {
 	return (n + step - 1) &^ (step - 1)
 }
 
-func (d *Accelerator) take(n int) (uintptr, error) {
+func (d *Accelerator) take(n int) (at uintptr, err error) {
+	d.mu.Lock()
+	if d.closed {
+		err = ErrClosed
+	} else {
+		d.taken++ // before there is one: it may be the last
+	}
+	d.mu.Unlock()
+	if err != nil {
+		return 0, err
+	}
+	if at, err = d.takeRaw(n); err != nil {
+		return 0, errors.Join(err, d.gone(1))
+	}
+	return at, nil
+}
+
+func (d *Accelerator) takeRaw(n int) (uintptr, error) {
 	at, err := d.raw.Take(n)
 	for try := 0; errors.Is(err, ErrMemory) && try < 3; try++ {
 		if try == 1 && d.garbage.sum() > 0 {
@@ -167,14 +189,32 @@ func (d *Accelerator) Trim() int64 {
 	var n int64
 	for _, b := range d.pool.empty() {
 		n += int64(b.class)
-		d.raw.Give(b.addr, b.class)
+		d.give(b)
 	}
 	return n
 }
 
+// give returns a block.
+func (d *Accelerator) give(b *block) {
+	d.raw.Give(b.addr, b.class)
+	_ = d.gone(1) // who releases a buffer has no use for why a closed device could not end
+}
+
+// gone counts blocks that are no longer taken. After Close, the last ends the memory.
+func (d *Accelerator) gone(n int) error {
+	d.mu.Lock()
+	d.taken -= n
+	end := d.closed && d.taken == 0
+	d.mu.Unlock()
+	if !end {
+		return nil
+	}
+	return d.raw.Close()
+}
+
 func (d *Accelerator) put(b *block) {
 	if !d.pool.put(b) {
-		d.raw.Give(b.addr, b.class)
+		d.give(b)
 	}
 }
 
@@ -243,10 +283,18 @@ func (d *Accelerator) Stats() Stats {
 	return s
 }
 
-// Close is [Device.Close].
+// Close is [Device.Close]. The memory itself is closed with the last buffer. To close again does nothing.
 func (d *Accelerator) Close() error {
 	for _, b := range d.pool.close() {
-		d.raw.Give(b.addr, b.class)
+		d.give(b)
+	}
+	d.mu.Lock()
+	again := d.closed
+	d.closed = true
+	end := !again && d.taken == 0
+	d.mu.Unlock()
+	if !end {
+		return nil
 	}
 	return d.failed("close", d.raw.Close())
 }

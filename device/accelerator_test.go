@@ -19,7 +19,7 @@ type far struct {
 	room   int
 	next   uintptr
 	taken  map[uintptr][]byte
-	closed bool
+	closes int
 	broken error
 }
 
@@ -79,7 +79,7 @@ func (f *far) Move(dst, src uintptr, n int) error {
 	return f.broken
 }
 
-func (f *far) Close() error { f.closed = true; return f.broken }
+func (f *far) Close() error { f.closes++; return f.broken }
 
 func TestADeviceOverAnAcceleratorsMemoryKeepsTheContract(t *testing.T) {
 	devicetest.Run(t, func(*testing.T) device.Device { return device.Over(device.CUDA(2), newFar(1<<30), 0) })
@@ -107,10 +107,13 @@ func TestAnAcceleratorGivesBackWhatItTook(t *testing.T) {
 		require.LessOrEqual(t, d.Stats().PooledBytes, int64(1<<20), "the bound of the pool")
 	}
 	require.NoError(t, d.Close())
-	require.True(t, f.closed)
+	require.NoError(t, d.Close(), "again")
 	for _, b := range live {
+		require.Equal(t, 0, f.closes, "there are buffers")
+		require.NoError(t, d.Upload(b, 0, make([]byte, b.Len())), "they stay valid")
 		require.NoError(t, b.Release())
 	}
+	require.Equal(t, 1, f.closes)
 	require.Empty(t, f.taken)
 	_, err := d.Alloc(1)
 	require.ErrorIs(t, err, device.ErrClosed)
