@@ -29,7 +29,7 @@ test:
 	# The tests of what allocates are named for it, and say nothing of a sync.Pool under the race detector.
 	go test -run Allocat $$(grep -rl --include='*_test.go' 'testing\.AllocsPerRun' . | xargs -n 1 dirname | sort -u)
 	# Nor of what runs long on the interpreter of GPUs, on one goroutine.
-	go test -run 'OnTheInterpreter|Attention|Heads' ./bench/gpu ./kernels/gpu
+	go test -run 'OnTheInterpreter|Attention|Heads|EveryInstruction' ./bench/gpu ./kernels/gpu
 
 # The linter is pinned in tools/go.mod; the tests in tools show that its import rules can fail.
 lint:

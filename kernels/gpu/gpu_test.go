@@ -10,7 +10,6 @@ import (
 	"github.com/weft-project/weft/internal/testgpu"
 	"github.com/weft-project/weft/kernels"
 	"github.com/weft-project/weft/kernels/gpu"
-	"github.com/weft-project/weft/kernels/kerneltest"
 )
 
 func newGPU(t testing.TB, c ptx.Config) *device.Accelerator {
@@ -18,15 +17,6 @@ func newGPU(t testing.TB, c ptx.Config) *device.Accelerator {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, d.Close()) })
 	return d
-}
-
-func TestEveryInstructionAgreesWithItsDefinition(t *testing.T) {
-	d := newGPU(t, ptx.Config{})
-	if testgpu.Real() {
-		kerneltest.Run(t, func(*testing.T) device.Device { return d })
-		return
-	}
-	kerneltest.RunFew(t, func(*testing.T) device.Device { return d })
 }
 
 // strange is an instruction that no backend knows.

@@ -1,0 +1,23 @@
+//go:build !race
+
+package gpu_test
+
+import (
+	"testing"
+
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/device/cuda/ptx"
+	"github.com/weft-project/weft/internal/testgpu"
+	"github.com/weft-project/weft/kernels/kerneltest"
+)
+
+// The interpreter runs on one goroutine, ten times slower under the race detector, which has nothing to see there.
+
+func TestEveryInstructionAgreesWithItsDefinition(t *testing.T) {
+	d := newGPU(t, ptx.Config{})
+	if testgpu.Real() {
+		kerneltest.Run(t, func(*testing.T) device.Device { return d })
+		return
+	}
+	kerneltest.RunFew(t, func(*testing.T) device.Device { return d })
+}
