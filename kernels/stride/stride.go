@@ -1,4 +1,3 @@
-// Package stride is how tensors lie in memory: steps between elements, in elements.
 package stride
 
 import "github.com/weft-project/weft/device"
