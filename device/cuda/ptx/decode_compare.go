@@ -205,25 +205,9 @@ func compareOrdered[T scalar](op string, a, b int) func(*warp) uint32 {
 			return v
 		}
 	case "gt", "hi":
-		return func(w *warp) (v uint32) {
-			A, B := &w.r[a], &w.r[b]
-			for l := range 32 {
-				if at[T](A, l) > at[T](B, l) {
-					v |= 1 << l
-				}
-			}
-			return v
-		}
+		return compareOrdered[T]("lt", b, a)
 	case "ge", "hs":
-		return func(w *warp) (v uint32) {
-			A, B := &w.r[a], &w.r[b]
-			for l := range 32 {
-				if at[T](A, l) >= at[T](B, l) {
-					v |= 1 << l
-				}
-			}
-			return v
-		}
+		return compareOrdered[T]("le", b, a)
 	}
 	return nil
 }
