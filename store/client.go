@@ -55,8 +55,8 @@ func (cfg ClientConfig) validate() error {
 // The protocol answers no SET, so Set adds a question that is always answered, and returns with that answer: it is in
 // the store then, for every client.
 type Client struct {
-	settings
-	cfg ClientConfig
+	base Settings
+	cfg  ClientConfig
 
 	mu     sync.Mutex
 	idle   []*link
@@ -79,21 +79,21 @@ func Dial(c context.Context, cfg ClientConfig) (*Client, error) {
 			return new(net.Dialer).DialContext(c, "tcp", addr)
 		}
 	}
-	cl := &Client{settings: newSettings(cfg.Addr, cfg.Timeout, cfg.Limits), cfg: cfg, live: map[*link]struct{}{}}
-	o, err := cl.begin(c, "dial")
+	cl := &Client{base: NewSettings(cfg.Addr, cfg.Timeout, cfg.Limits), cfg: cfg, live: map[*link]struct{}{}}
+	o, err := cl.base.Begin(c, "dial")
 	if err != nil {
 		return nil, err
 	}
-	defer o.cancel()
+	defer o.End()
 	if err := cl.join(o); err != nil {
 		cl.Close()
-		return nil, o.fail(err)
+		return nil, o.Fail(err)
 	}
 	return cl, nil
 }
 
 // join makes the first connection and tells the others about it.
-func (cl *Client) join(o *operation) error {
+func (cl *Client) join(o *Operation) error {
 	l, err := cl.connectUntil(o)
 	if err != nil {
 		return err
@@ -127,7 +127,7 @@ func (cl *Client) join(o *operation) error {
 }
 
 // ask sends one command and reads its reply. Commands without a reply are confirmed by the reply to an empty CHECK.
-func (cl *Client) ask(o *operation, cmd command) (reply, error) {
+func (cl *Client) ask(o *Operation, cmd command) (reply, error) {
 	var r reply
 	err := cl.with(o, func(l *link) (err error) {
 		r, err = l.ask(cmd)
@@ -145,11 +145,11 @@ func (cl *Client) Set(c context.Context, key string, value []byte) error {
 // Get implements Store. Like PyTorch's it waits for the key and then asks for it. A server closes the connection if
 // the key was deleted in between; then it starts again.
 func (cl *Client) Get(c context.Context, key string) ([]byte, error) {
-	o, err := cl.begin(c, "get", key)
+	o, err := cl.base.Begin(c, "get", key)
 	if err != nil {
 		return nil, err
 	}
-	defer o.cancel()
+	defer o.End()
 	var r reply
 	const tries = 8 // a server that is gone for good refuses a connection before
 	for range tries {
@@ -166,25 +166,25 @@ func (cl *Client) Get(c context.Context, key string) ([]byte, error) {
 			break
 		}
 	}
-	return r.value, o.fail(err)
+	return r.value, o.Fail(err)
 }
 
 // Add implements Store.
 func (cl *Client) Add(c context.Context, key string, delta int64) (int64, error) {
-	o, err := cl.begin(c, "add", key)
+	o, err := cl.base.Begin(c, "add", key)
 	if err != nil {
 		return 0, err
 	}
-	defer o.cancel()
+	defer o.End()
 	r, err := cl.ask(o, command{op: opAdd, key: "/" + key, delta: delta})
 	if errors.Is(err, errHungUp) {
 		err = cl.whyNoSum(o, key, err)
 	}
-	return r.n, o.fail(err)
+	return r.n, o.Fail(err)
 }
 
 // whyNoSum finds out whether the server hung up because the value is no number.
-func (cl *Client) whyNoSum(o *operation, key string, hungUp error) error {
+func (cl *Client) whyNoSum(o *Operation, key string, hungUp error) error {
 	var r reply
 	err := cl.with(o, func(l *link) (err error) {
 		if r, err = l.ask(command{op: opCheck, keys: wireKeys(key)}); err == nil && r.ok {
@@ -232,22 +232,22 @@ func (cl *Client) NumKeys(c context.Context) (int64, error) {
 
 // do is one operation of one command.
 func (cl *Client) do(c context.Context, name string, cmd command, keys ...string) (reply, error) {
-	o, err := cl.begin(c, name, keys...)
+	o, err := cl.base.Begin(c, name, keys...)
 	if err != nil {
 		return reply{}, err
 	}
-	defer o.cancel()
+	defer o.End()
 	if cmd.keys = wireKeys(keys...); len(keys) == 1 {
 		cmd.key = cmd.keys[0]
 	}
 	for _, v := range [][]byte{cmd.expected, cmd.value} {
-		if err := cl.limits.checkValue(v); err != nil {
-			return reply{}, o.fail(err)
+		if err := cl.base.limits.checkValue(v); err != nil {
+			return reply{}, o.Fail(err)
 		}
 	}
 	r, err := cl.ask(o, cmd)
 	if err != nil {
-		return reply{}, o.fail(err)
+		return reply{}, o.Fail(err)
 	}
 	return r, nil
 }

@@ -28,7 +28,7 @@ type FileConfig struct {
 //
 // A record that a dying writer left unfinished is ignored, and cut off by the next writer.
 type File struct {
-	settings
+	base Settings
 	cfg  FileConfig
 	done chan struct{} // closed by Close
 
@@ -58,13 +58,13 @@ func NewFile(path string, cfg FileConfig) (*File, error) {
 	if err != nil {
 		return fail(err)
 	}
-	f := &File{settings: newSettings(abs, cfg.Timeout, cfg.Limits), cfg: cfg, done: make(chan struct{}),
+	f := &File{base: NewSettings(abs, cfg.Timeout, cfg.Limits), cfg: cfg, done: make(chan struct{}),
 		turn: make(chan struct{}, 1), data: map[string][]byte{}}
-	o, err := f.begin(context.Background(), "open")
+	o, err := f.base.Begin(context.Background(), "open")
 	if err != nil {
 		return fail(err)
 	}
-	defer o.cancel()
+	defer o.End()
 	if err := f.locked(o, true, func(*os.File) error { return nil }); err != nil {
 		return fail(err)
 	}
@@ -72,10 +72,10 @@ func NewFile(path string, cfg FileConfig) (*File, error) {
 }
 
 // Path is where the store is.
-func (f *File) Path() string { return f.addr }
+func (f *File) Path() string { return f.base.addr }
 
 // locked runs do with the file locked and everything in it read. Only with the exclusive lock may do call append.
-func (f *File) locked(o *operation, exclusive bool, do func(*os.File) error) error {
+func (f *File) locked(o *Operation, exclusive bool, do func(*os.File) error) error {
 	select {
 	case <-f.done:
 		return ErrClosed
@@ -86,8 +86,8 @@ func (f *File) locked(o *operation, exclusive bool, do func(*os.File) error) err
 		defer func() { <-f.turn }()
 	case <-f.done:
 		return ErrClosed
-	case <-o.c.Done():
-		return o.over()
+	case <-o.Context.Done():
+		return o.Over()
 	}
 	h, err := f.open(o, exclusive)
 	if err != nil {
@@ -102,15 +102,15 @@ func (f *File) locked(o *operation, exclusive bool, do func(*os.File) error) err
 
 // open opens and locks the file. If the file was removed while we waited for its lock we have locked one that nobody
 // else will find, and start again.
-func (f *File) open(o *operation, exclusive bool) (*os.File, error) {
+func (f *File) open(o *Operation, exclusive bool) (*os.File, error) {
 	for wait := 50 * time.Microsecond; ; wait = min(2*wait, f.cfg.Poll) {
-		h, err := os.OpenFile(f.addr, os.O_RDWR|os.O_CREATE, 0o600)
+		h, err := os.OpenFile(f.base.addr, os.O_RDWR|os.O_CREATE, 0o600)
 		if err != nil {
 			return nil, err
 		}
 		locked, err := tryLock(h, exclusive)
 		if err == nil && locked {
-			if current, err := sameFile(h, f.addr); current || err != nil {
+			if current, err := sameFile(h, f.base.addr); current || err != nil {
 				return h, err
 			}
 		}
@@ -125,7 +125,7 @@ func (f *File) open(o *operation, exclusive bool) (*os.File, error) {
 }
 
 // rest waits for d, or less if the operation or the store ends.
-func (f *File) rest(o *operation, d time.Duration) error {
+func (f *File) rest(o *Operation, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -133,8 +133,8 @@ func (f *File) rest(o *operation, d time.Duration) error {
 		return nil
 	case <-f.done:
 		return ErrClosed
-	case <-o.c.Done():
-		return o.over()
+	case <-o.Context.Done():
+		return o.Over()
 	}
 }
 
@@ -160,7 +160,7 @@ func (f *File) catchUp(h *os.File) error {
 		f.size, f.data = 0, map[string][]byte{} // another file than the one we know
 	}
 	f.seen = info
-	n, err := replay(io.NewSectionReader(h, f.size, info.Size()-f.size), f.limits, f.data)
+	n, err := replay(io.NewSectionReader(h, f.size, info.Size()-f.size), f.base.limits, f.data)
 	f.size += n
 	return err
 }
@@ -184,7 +184,7 @@ func (f *File) append(h *os.File, key string, value []byte) error {
 }
 
 // leave counts this client out, and removes the file if it was the last.
-func (f *File) leave(o *operation) error {
+func (f *File) leave(o *Operation) error {
 	const leaving = "cleanup/"
 	return f.locked(o, true, func(h *os.File) error {
 		var n int64
@@ -200,7 +200,7 @@ func (f *File) leave(o *operation) error {
 		if n+1 < int64(f.cfg.WorldSize) {
 			return nil
 		}
-		return os.Remove(f.addr)
+		return os.Remove(f.base.addr)
 	})
 }
 
@@ -208,10 +208,10 @@ func (f *File) leave(o *operation) error {
 func (f *File) Close() (err error) {
 	f.once.Do(func() {
 		if f.cfg.WorldSize > 0 {
-			var o *operation
-			if o, err = f.begin(context.Background(), "close"); err == nil {
-				err = o.fail(f.leave(o))
-				o.cancel()
+			var o *Operation
+			if o, err = f.base.Begin(context.Background(), "close"); err == nil {
+				err = o.Fail(f.leave(o))
+				o.End()
 			}
 		}
 		close(f.done)

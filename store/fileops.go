@@ -10,17 +10,17 @@ import (
 // change begins an operation on one key and runs do with the file locked for writing.
 func (f *File) change(c context.Context, name, key string, do func(h *os.File, old []byte, there bool) error,
 	values ...[]byte) error {
-	o, err := f.begin(c, name, key)
+	o, err := f.base.Begin(c, name, key)
 	if err != nil {
 		return err
 	}
-	defer o.cancel()
+	defer o.End()
 	for _, v := range values {
-		if err := f.limits.checkValue(v); err != nil {
-			return o.fail(err)
+		if err := f.base.limits.checkValue(v); err != nil {
+			return o.Fail(err)
 		}
 	}
-	return o.fail(f.locked(o, true, func(h *os.File) error {
+	return o.Fail(f.locked(o, true, func(h *os.File) error {
 		old, there := f.data[filePrefix+key]
 		return do(h, old, there)
 	}))
@@ -76,11 +76,11 @@ func (f *File) Delete(c context.Context, key string) (was bool, err error) {
 
 // look begins an operation and runs see with the file locked for reading, again and again until it says done.
 func (f *File) look(c context.Context, name string, keys []string, see func() (done bool)) error {
-	o, err := f.begin(c, name, keys...)
+	o, err := f.base.Begin(c, name, keys...)
 	if err != nil {
 		return err
 	}
-	defer o.cancel()
+	defer o.End()
 	for {
 		done := false
 		err := f.locked(o, false, func(*os.File) error {
@@ -88,10 +88,10 @@ func (f *File) look(c context.Context, name string, keys []string, see func() (d
 			return nil
 		})
 		if err != nil || done {
-			return o.fail(err)
+			return o.Fail(err)
 		}
 		if err := f.rest(o, f.cfg.Poll); err != nil {
-			return o.fail(err)
+			return o.Fail(err)
 		}
 	}
 }

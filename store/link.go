@@ -40,12 +40,12 @@ func (l *link) ask(cmd command) (reply, error) {
 
 // with lends f a connection for the time of the operation. The connection is kept for others only if f succeeded
 // before the operation's context was over: then nothing is left to be read on it.
-func (cl *Client) with(o *operation, f func(*link) error) error {
+func (cl *Client) with(o *Operation, f func(*link) error) error {
 	l, err := cl.take(o)
 	if err != nil {
 		return err
 	}
-	stop := context.AfterFunc(o.c, func() { _ = l.nc.SetDeadline(time.Unix(1, 0)) })
+	stop := context.AfterFunc(o.Context, func() { _ = l.nc.SetDeadline(time.Unix(1, 0)) })
 	err = f(l)
 	if inTime := stop(); err == nil && inTime {
 		cl.put(l)
@@ -59,14 +59,14 @@ func (cl *Client) with(o *operation, f func(*link) error) error {
 }
 
 // explain turns what a connection said into what is the matter.
-func (cl *Client) explain(o *operation, err error) error {
+func (cl *Client) explain(o *Operation, err error) error {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
 	switch {
 	case cl.closed:
 		return ErrClosed
-	case o.c.Err() != nil:
-		return o.over()
+	case o.Context.Err() != nil:
+		return o.Over()
 	case errors.Is(err, ErrProtocol):
 		return err
 	case hungUp(err): // the idle connections are most likely dead too
@@ -82,7 +82,7 @@ func (cl *Client) explain(o *operation, err error) error {
 
 // take gives an idle connection or a new one. A client that was connected once does not wait for a server that is
 // gone.
-func (cl *Client) take(o *operation) (*link, error) {
+func (cl *Client) take(o *Operation) (*link, error) {
 	cl.mu.Lock()
 	if cl.closed {
 		cl.mu.Unlock()
@@ -120,8 +120,8 @@ func (cl *Client) drop(l *link) {
 	l.nc.Close()
 }
 
-func (cl *Client) connect(o *operation) (*link, error) {
-	nc, err := cl.cfg.dial(o.c, cl.addr)
+func (cl *Client) connect(o *Operation) (*link, error) {
+	nc, err := cl.cfg.dial(o.Context, cl.base.addr)
 	if err != nil {
 		return nil, err
 	}
@@ -131,13 +131,13 @@ func (cl *Client) connect(o *operation) (*link, error) {
 		nc.Close()
 		return nil, ErrClosed
 	}
-	l := &link{nc: nc, in: newDecoder(nc, cl.limits)}
+	l := &link{nc: nc, in: newDecoder(nc, cl.base.limits)}
 	cl.live[l] = struct{}{}
 	return l, nil
 }
 
 // connectUntil tries until there is a server or no time.
-func (cl *Client) connectUntil(o *operation) (*link, error) {
+func (cl *Client) connectUntil(o *Operation) (*link, error) {
 	for wait := 5 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		l, err := cl.connect(o)
 		if err == nil {
@@ -146,11 +146,11 @@ func (cl *Client) connectUntil(o *operation) (*link, error) {
 		// Many workers start at the same moment; the jitter keeps them from knocking at the same moment too.
 		over := pause(o, wait/2+rand.N(wait))
 		if errors.Is(over, context.Canceled) {
-			return nil, fmt.Errorf("%w: gave up trying to connect to %s (%w): %w", ErrUnreachable, cl.addr, err, over)
+			return nil, fmt.Errorf("%w: gave up trying to connect to %s (%w): %w", ErrUnreachable, cl.base.addr, err, over)
 		}
 		if over != nil {
 			return nil, fmt.Errorf("%w: client socket has timed out after %v while trying to connect to %s (%w): %w",
-				ErrUnreachable, o.limit(), cl.addr, err, over)
+				ErrUnreachable, o.limit(), cl.base.addr, err, over)
 		}
 	}
 }
@@ -159,13 +159,13 @@ func (cl *Client) connectUntil(o *operation) (*link, error) {
 const pollEvery = 10 * time.Millisecond
 
 // pause waits for d, or less if the operation is over, and says why.
-func pause(o *operation, d time.Duration) error {
+func pause(o *Operation, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
 		return nil
-	case <-o.c.Done():
-		return o.over()
+	case <-o.Context.Done():
+		return o.Over()
 	}
 }

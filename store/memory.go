@@ -26,9 +26,9 @@ var _ Store = (*Memory)(nil)
 func NewMemory() *Memory { return new(Memory) }
 
 // begin starts an operation and returns with m.mu held if there is no error.
-func (m *Memory) begin(c context.Context, name string, keys ...string) (*operation, error) {
-	s := newSettings("", m.Timeout, m.Limits)
-	o, err := s.begin(c, name, keys...)
+func (m *Memory) begin(c context.Context, name string, keys ...string) (*Operation, error) {
+	s := NewSettings("", m.Timeout, m.Limits)
+	o, err := s.Begin(c, name, keys...)
 	if err != nil {
 		return nil, err
 	}
@@ -36,8 +36,8 @@ func (m *Memory) begin(c context.Context, name string, keys ...string) (*operati
 	m.initLocked()
 	if m.closed {
 		m.mu.Unlock()
-		o.cancel()
-		return nil, o.fail(ErrClosed)
+		o.End()
+		return nil, o.Fail(ErrClosed)
 	}
 	return o, nil
 }
@@ -73,15 +73,15 @@ func (m *Memory) do(c context.Context, name string, cmd command, values ...[]byt
 	if err != nil {
 		return reply{}, err
 	}
-	defer o.cancel()
+	defer o.End()
 	defer m.mu.Unlock()
 	for _, v := range values {
 		if err := m.state.limits.checkValue(v); err != nil {
-			return reply{}, o.fail(err)
+			return reply{}, o.Fail(err)
 		}
 	}
 	r, _ := m.applyLocked(0, cmd)
-	return r, o.fail(r.err)
+	return r, o.Fail(r.err)
 }
 
 // Set implements Store.
@@ -96,7 +96,7 @@ func (m *Memory) Get(c context.Context, key string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer o.cancel()
+	defer o.End()
 	for {
 		r, _ := m.applyLocked(0, command{op: opGet, key: key})
 		if r.err == nil {
@@ -147,12 +147,12 @@ func (m *Memory) Wait(c context.Context, keys ...string) error {
 	if err != nil {
 		return err
 	}
-	defer o.cancel()
+	defer o.End()
 	return m.awaitLocked(o)
 }
 
 // awaitLocked waits for the operation's keys. It is called with m.mu held and returns without it.
-func (m *Memory) awaitLocked(o *operation) error {
+func (m *Memory) awaitLocked(o *Operation) error {
 	m.last++
 	id, ch := m.last, make(chan struct{})
 	if _, answered := m.applyLocked(id, command{op: opWait, keys: o.keys}); answered {
@@ -167,14 +167,14 @@ func (m *Memory) awaitLocked(o *operation) error {
 		return nil
 	case <-m.done:
 		err = ErrClosed
-	case <-o.c.Done():
-		err = o.over()
+	case <-o.Context.Done():
+		err = o.Over()
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.state.drop(id)
 	delete(m.wake, id)
-	return o.fail(err)
+	return o.Fail(err)
 }
 
 // NumKeys implements Store.

@@ -61,7 +61,7 @@ func (p *peer) add(r reply) bool {
 	if p.writing || p.pending {
 		return false
 	}
-	p.pending = r.op == opWait || r.op == opPush
+	p.pending = r.op == opWait || r.op == opNews
 	return true
 }
 

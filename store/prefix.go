@@ -30,7 +30,7 @@ func (p *Prefix) Underlying() Store { return p.under }
 // begin makes a context that ends with c and with the view, and the key in the store below.
 func (p *Prefix) begin(c context.Context, name string, keys ...string) (context.Context, func(), []string, error) {
 	fail := func(err error) (context.Context, func(), []string, error) {
-		return nil, nil, nil, (&operation{name: name, keys: keys}).fail(err)
+		return nil, nil, nil, (&Operation{name: name, keys: keys}).Fail(err)
 	}
 	if p.under == nil {
 		return fail(errors.New("the view has no store"))

@@ -244,11 +244,11 @@ func TestAWatcherThatDoesNotReadIsClosedBeforeItsNewsFillTheMemory(t *testing.T)
 	value := make([]byte, 1024)
 	for i := 0; p.err == nil; i++ {
 		require.Less(t, i, 1000)
-		p.add(reply{op: opPush, key: "k", value: value})
+		p.add(reply{op: opNews, key: "k", value: value})
 		require.LessOrEqual(t, cap(p.out), 2*p.most+4096)
 	}
 	require.ErrorIs(t, p.flush(), errSlow)
-	require.False(t, p.add(reply{op: opPush}))
+	require.False(t, p.add(reply{op: opNews}))
 	_, err := nc.Write(nil)
 	require.ErrorIs(t, err, io.ErrClosedPipe)
 }

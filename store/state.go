@@ -9,7 +9,7 @@ import (
 	"strconv"
 )
 
-// op is what a command asks for. The values are the opcodes of PyTorch 1.13.
+// op is what a command asks for. wire.go says by which bytes.
 type op byte
 
 const (
@@ -22,16 +22,19 @@ const (
 	opNumKeys
 	opWatch
 	opDelete
-	opPush // a reply only: the news of a watched key
-)
-
-// event is what happened to a watched key, numbered as in PyTorch 1.13.
-type event byte
-
-const (
-	eventUpdated event = iota
-	eventCreated
-	eventDeleted
+	opAppend
+	opMultiGet
+	opMultiSet
+	opCancelWait
+	opPush    // to a queue
+	opPop     // from a queue, which may be empty
+	opLen     // of a queue
+	opList    // all keys
+	opBarrier // answered when as many have come as delta says
+	opFetch   // opWait and opMultiGet at once, which PyTorch has not
+	opTake    // opWait and opPop at once, which PyTorch has not
+	opUnwatch // which PyTorch has not
+	opNews    // a reply only: of a watched key
 )
 
 // clientID names who sent a command and who gets a reply. The shell gives them out and never uses one twice.
@@ -41,23 +44,26 @@ type clientID uint64
 type command struct {
 	op       op
 	key      string
-	keys     []string // check, wait
+	keys     []string // check, wait, multiGet, fetch
+	pairs    []Pair   // multiSet
 	expected []byte   // compareSet
-	value    []byte   // set; what compareSet stores
-	delta    int64    // add
+	value    []byte   // set, append, push; what compareSet stores
+	delta    int64    // add; the world's size of a barrier
 }
 
-// reply is one answer or one piece of news. Which fields matter depends on op, which is the command's, or opPush.
+// reply is one answer or one piece of news. Which fields matter depends on op, which is the command's, or opNews.
 type reply struct {
-	to    clientID
-	op    op
-	ok    bool   // check
-	n     int64  // add, numKeys, delete
-	value []byte // get, compareSet; the new value of a push
-	key   string // push
-	old   []byte // push
-	event event  // push
-	err   error  // the command failed and changed nothing
+	to     clientID
+	op     op
+	ok     bool       // check
+	n      int64      // add, numKeys, delete, len; how many were in the queue before a pop
+	value  []byte     // get, compareSet, pop, take; the new value of news
+	values [][]byte   // multiGet, fetch
+	keys   []string   // list
+	key    string     // news
+	old    []byte     // news
+	event  ChangeKind // news
+	err    error      // the command failed and changed nothing
 }
 
 // state is the store itself: commands in, replies out. It does no I/O, reads no clock and locks nothing; its owner
@@ -126,7 +132,7 @@ func (s *state) apply(from clientID, cmd command, out []reply) []reply {
 		if there {
 			answer.n = 1
 			delete(s.data, cmd.key)
-			out = s.push(cmd.key, eventDeleted, old, nil, out)
+			out = s.push(cmd.key, Deleted, old, nil, out)
 		}
 	default:
 		answer.err = fmt.Errorf("%w: unknown command %d", ErrProtocol, cmd.op)
@@ -158,9 +164,9 @@ func (s *state) has(key string) bool {
 // store changes a value and tells those who wait for it or watch it.
 func (s *state) store(key string, value []byte, out []reply) []reply {
 	old, there := s.data[key]
-	e := eventCreated
+	e := Created
 	if there {
-		e = eventUpdated
+		e = Updated
 	}
 	s.data[key] = value
 	for _, id := range sorted(s.waiters[key]) {
@@ -173,9 +179,9 @@ func (s *state) store(key string, value []byte, out []reply) []reply {
 	return s.push(key, e, old, value, out)
 }
 
-func (s *state) push(key string, e event, old, value []byte, out []reply) []reply {
+func (s *state) push(key string, e ChangeKind, old, value []byte, out []reply) []reply {
 	for _, id := range sorted(s.watchers[key]) {
-		out = append(out, reply{to: id, op: opPush, event: e, key: key, old: old, value: value})
+		out = append(out, reply{to: id, op: opNews, event: e, key: key, old: old, value: value})
 	}
 	return out
 }

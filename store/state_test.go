@@ -140,7 +140,7 @@ func textOf(r reply) string {
 		return fmt.Sprintf("%d: go", r.to)
 	case opWatch:
 		return fmt.Sprintf("%d: watched", r.to)
-	case opPush:
+	case opNews:
 		return fmt.Sprintf("%d: news %d %s %s %s", r.to, r.event, r.key, r.old, r.value)
 	}
 	return fmt.Sprintf("%d: %s", r.to, r.value)
@@ -149,7 +149,7 @@ func textOf(r reply) string {
 func randomCommand(r *rand.Rand) command {
 	key := func() string { return "k" + strconv.Itoa(r.IntN(4)) }
 	text := func() []byte { return []byte([]string{"", "1", "-3", "x"}[r.IntN(4)]) }
-	cmd := command{op: op(r.IntN(int(opPush)))}
+	cmd := command{op: op(r.IntN(int(opDelete)+1))}
 	switch cmd.op {
 	case opCheck, opWait:
 		for range r.IntN(4) {

@@ -36,12 +36,52 @@ type Store interface {
 	// Wait returns when all keys exist; with no keys, at once.
 	Wait(c context.Context, keys ...string) error
 
-	// NumKeys is the number of keys in the whole store, those of other prefixes and of the protocol included.
+	// NumKeys is the number of keys in the whole store, those of other prefixes and of the protocol included, and
+	// queues not.
 	NumKeys(c context.Context) (int64, error)
+
+	// ListKeys returns the keys that have values, sorted: those under the prefix of a Prefix, and none of the protocol's.
+	ListKeys(c context.Context) ([]string, error)
+
+	// Append adds value to the end of what key has; a missing key has nothing.
+	Append(c context.Context, key string, value []byte) error
+
+	// MultiGet waits until all keys exist and returns their values in the order of keys, as they were at one moment.
+	MultiGet(c context.Context, keys ...string) ([][]byte, error)
+
+	// MultiSet stores all pairs or none, in their order: of a repeated key the last value stays.
+	MultiSet(c context.Context, pairs ...Pair) error
+
+	// Push adds value to the end of the queue key. Queues and values have their keys apart: a key may have both. Wait
+	// and Check take either for the key's existence.
+	Push(c context.Context, key string, value []byte) error
+
+	// Pop waits until the queue key has something and takes the oldest. What is pushed goes to one Pop exactly.
+	Pop(c context.Context, key string) ([]byte, error)
+
+	// TryPop is Pop without waiting; it says whether there was anything.
+	TryPop(c context.Context, key string) (value []byte, ok bool, err error)
+
+	// Len is the number of values in the queue key.
+	Len(c context.Context, key string) (int64, error)
+
+	// Barrier returns when it has been called with key world times, by whichever clients. A key serves one barrier: later
+	// calls return at once. Arriving counts also if the waiting for the others fails. The count lies under key, as in PyTorch.
+	Barrier(c context.Context, key string, world int) error
+
+	// Watch delivers every change of key from when it returns until c is over or the Watch is stopped; c bounds the
+	// Watch's life. The store's own timeout bounds nothing but its beginning.
+	Watch(c context.Context, key string) (*Watch, error)
 
 	// Close ends the use of the store by this client: calls in progress and later ones fail with ErrClosed. It does
 	// not remove keys. Closing twice is no error.
 	Close() error
+}
+
+// Pair is a key and its value.
+type Pair struct {
+	Key   string
+	Value []byte
 }
 
 // DefaultTimeout bounds an operation whose context has no deadline, if the store's configuration says nothing else.

@@ -66,7 +66,7 @@ func appendReply(b []byte, r reply) []byte {
 		return append(b, byteStop)
 	case opWatch:
 		return append(b, byteRegistered)
-	case opPush:
+	case opNews:
 		b = appendBytes(append(b, byte(r.event)), r.key)
 		return appendBytes(appendBytes(b, r.old), r.value)
 	}

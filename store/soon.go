@@ -1,0 +1,55 @@
+package store
+
+import "context"
+
+// What is being built: each method moves to its store's own file.
+
+func (*Memory) ListKeys(context.Context) ([]string, error)            { return nil, ErrUnsupported }
+func (*Memory) Append(context.Context, string, []byte) error          { return ErrUnsupported }
+func (*Memory) MultiGet(context.Context, ...string) ([][]byte, error) { return nil, ErrUnsupported }
+func (*Memory) MultiSet(context.Context, ...Pair) error               { return ErrUnsupported }
+func (*Memory) Push(context.Context, string, []byte) error            { return ErrUnsupported }
+func (*Memory) Pop(context.Context, string) ([]byte, error)           { return nil, ErrUnsupported }
+func (*Memory) TryPop(context.Context, string) ([]byte, bool, error) {
+	return nil, false, ErrUnsupported
+}
+func (*Memory) Len(context.Context, string) (int64, error)    { return 0, ErrUnsupported }
+func (*Memory) Barrier(context.Context, string, int) error    { return ErrUnsupported }
+func (*Memory) Watch(context.Context, string) (*Watch, error) { return nil, ErrUnsupported }
+
+func (*File) ListKeys(context.Context) ([]string, error)            { return nil, ErrUnsupported }
+func (*File) Append(context.Context, string, []byte) error          { return ErrUnsupported }
+func (*File) MultiGet(context.Context, ...string) ([][]byte, error) { return nil, ErrUnsupported }
+func (*File) MultiSet(context.Context, ...Pair) error               { return ErrUnsupported }
+func (*File) Push(context.Context, string, []byte) error            { return ErrUnsupported }
+func (*File) Pop(context.Context, string) ([]byte, error)           { return nil, ErrUnsupported }
+func (*File) TryPop(context.Context, string) ([]byte, bool, error)  { return nil, false, ErrUnsupported }
+func (*File) Len(context.Context, string) (int64, error)            { return 0, ErrUnsupported }
+func (*File) Barrier(context.Context, string, int) error            { return ErrUnsupported }
+func (*File) Watch(context.Context, string) (*Watch, error)         { return nil, ErrUnsupported }
+
+func (*Client) ListKeys(context.Context) ([]string, error)            { return nil, ErrUnsupported }
+func (*Client) Append(context.Context, string, []byte) error          { return ErrUnsupported }
+func (*Client) MultiGet(context.Context, ...string) ([][]byte, error) { return nil, ErrUnsupported }
+func (*Client) MultiSet(context.Context, ...Pair) error               { return ErrUnsupported }
+func (*Client) Push(context.Context, string, []byte) error            { return ErrUnsupported }
+func (*Client) Pop(context.Context, string) ([]byte, error)           { return nil, ErrUnsupported }
+func (*Client) TryPop(context.Context, string) ([]byte, bool, error) {
+	return nil, false, ErrUnsupported
+}
+func (*Client) Len(context.Context, string) (int64, error)    { return 0, ErrUnsupported }
+func (*Client) Barrier(context.Context, string, int) error    { return ErrUnsupported }
+func (*Client) Watch(context.Context, string) (*Watch, error) { return nil, ErrUnsupported }
+
+func (*Prefix) ListKeys(context.Context) ([]string, error)            { return nil, ErrUnsupported }
+func (*Prefix) Append(context.Context, string, []byte) error          { return ErrUnsupported }
+func (*Prefix) MultiGet(context.Context, ...string) ([][]byte, error) { return nil, ErrUnsupported }
+func (*Prefix) MultiSet(context.Context, ...Pair) error               { return ErrUnsupported }
+func (*Prefix) Push(context.Context, string, []byte) error            { return ErrUnsupported }
+func (*Prefix) Pop(context.Context, string) ([]byte, error)           { return nil, ErrUnsupported }
+func (*Prefix) TryPop(context.Context, string) ([]byte, bool, error) {
+	return nil, false, ErrUnsupported
+}
+func (*Prefix) Len(context.Context, string) (int64, error)    { return 0, ErrUnsupported }
+func (*Prefix) Barrier(context.Context, string, int) error    { return ErrUnsupported }
+func (*Prefix) Watch(context.Context, string) (*Watch, error) { return nil, ErrUnsupported }
