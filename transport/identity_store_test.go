@@ -1,0 +1,95 @@
+package transport
+
+import (
+	"crypto/tls"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/internal/leak"
+)
+
+// shake is a handshake, and a byte each way: with TLS 1.3 a client hears only then that it was refused.
+func shake(t *testing.T, server, client *tls.Config) (atServer, atClient error) {
+	leak.Check(t)
+	there, here := net.Pipe()
+	ended := make(chan error)
+	go func() {
+		conn := tls.Server(there, server)
+		err := exchangeByte(conn)
+		there.Close()
+		ended <- err
+	}()
+	atClient = exchangeByte(tls.Client(here, client))
+	here.Close()
+	return <-ended, atClient
+}
+
+func exchangeByte(conn *tls.Conn) error {
+	if err := conn.Handshake(); err != nil {
+		return err
+	}
+	sent := make(chan error)
+	go func() {
+		_, err := conn.Write([]byte{1})
+		sent <- err
+	}()
+	_, err := conn.Read(make([]byte, 1))
+	if err != nil {
+		_ = conn.NetConn().Close()
+	}
+	if errSent := <-sent; err == nil {
+		err = errSent
+	}
+	return err
+}
+
+func TestAStoreAndItsClientsAreOfOneJob(t *testing.T) {
+	a, b := fromToken(t, testToken, "the store", time.Now), fromToken(t, testToken, "a client", time.Now)
+	atServer, atClient := shake(t, a.StoreTLS(), b.StoreTLS())
+	require.NoError(t, atServer)
+	require.NoError(t, atClient)
+
+	d, ca := &disk{}, newAuthority(t, "job", time.Now())
+	d.put(t, "s", ca, time.Now())
+	d.put(t, "c", ca, time.Now())
+	s, _ := d.identity(t, "s", time.Now)
+	c, _ := d.identity(t, "c", time.Now)
+	atServer, atClient = shake(t, s.StoreTLS(), c.StoreTLS())
+	require.NoError(t, atServer)
+	require.NoError(t, atClient)
+}
+
+func TestAStoreRefusesAStrangerWithAnotherToken(t *testing.T) {
+	a, b := fromToken(t, testToken, "the store", time.Now), fromToken(t, testToken+"x", "a stranger", time.Now)
+	careless := b.StoreTLS()
+	careless.VerifyConnection = nil // so that it is not the stranger who ends it
+	atServer, atClient := shake(t, a.StoreTLS(), careless)
+	require.ErrorIs(t, atServer, ErrIdentity)
+	require.ErrorContains(t, atServer, `"a stranger"`)
+	require.ErrorContains(t, atClient, "bad certificate")
+
+	careless.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &tls.Certificate{}, nil }
+	atServer, _ = shake(t, a.StoreTLS(), careless)
+	require.ErrorContains(t, atServer, "client didn't provide a certificate")
+}
+
+func TestAClientRefusesTheStoreOfAStranger(t *testing.T) {
+	a, b := fromToken(t, testToken+"x", "a stranger", time.Now), fromToken(t, testToken, "a client", time.Now)
+	careless := a.StoreTLS()
+	careless.VerifyConnection, careless.ClientAuth = nil, tls.NoClientCert
+	_, atClient := shake(t, careless, b.StoreTLS())
+	require.ErrorIs(t, atClient, ErrIdentity)
+	require.ErrorContains(t, atClient, `"a stranger"`)
+}
+
+func TestALinkAndAStoreAreNotTakenForEachOther(t *testing.T) {
+	id := fromToken(t, testToken, "a", time.Now)
+	for _, ends := range [][2]*tls.Config{{id.StoreTLS(), id.tlsConfig()}, {id.tlsConfig(), id.StoreTLS()}} {
+		atServer, atClient := shake(t, ends[0], ends[1])
+		require.ErrorContains(t, atServer, "application protocol")
+		require.ErrorContains(t, atClient, "no application protocol")
+	}
+}
