@@ -27,14 +27,20 @@ func main() {
 	rounds := flag.Int("rounds", 5, "how often each system runs")
 	each := flag.Duration("time", time.Second, "for how long one benchmark runs in a round")
 	python := flag.String("python", "/usr/bin/python3", "an interpreter that has torch; empty leaves torch out")
-	only := flag.String("only", "", "jobs: two processes; local: one; empty: both")
+	only := flag.String("only", "", "jobs: two processes; local: one; store: a server and its clients; empty: all")
 	flag.Parse()
 	var run []system
-	if *only != "local" {
-		run = jobs(*each, *python)
+	for _, k := range []struct {
+		name string
+		are  func(time.Duration, string) []system
+	}{{"jobs", jobs}, {"local", locals}, {"store", stores}} {
+		if *only == "" || *only == k.name {
+			run = append(run, k.are(*each, *python)...)
+		}
 	}
-	if *only != "jobs" {
-		run = append(run, locals(*each, *python)...)
+	if run == nil {
+		fmt.Fprintf(os.Stderr, "peers: -only: expected jobs, local or store, got %q\n", *only)
+		os.Exit(2)
 	}
 	var all samples
 	for round := range *rounds {
@@ -61,6 +67,15 @@ func locals(each time.Duration, python string) []system {
 	return append(all,
 		system{"torch, one process", "bench/torch", append(slices.Clone(argv), "default"), nil},
 		system{"torch, one process, AVX-512", "bench/torch", append(slices.Clone(argv), "avx512"), widest})
+}
+
+// stores are servers with their clients, which measure by counts and not by time.
+func stores(_ time.Duration, python string) []system {
+	all := []system{{"weft's store", ".", []string{"go", "run", "./bench/store"}, nil}}
+	if python == "" {
+		return all
+	}
+	return append(all, system{"torch's store", "bench/torch", []string{python, "store.py"}, nil})
 }
 
 // jobs are programs of two processes.
@@ -171,6 +186,12 @@ func (all *samples) table(w io.Writer) {
 			metric, higher = "steps/s", true
 		case strings.HasPrefix(row, "Local/"):
 			metric = "ns/op"
+		case strings.Contains(row, "/clients="):
+			metric, higher = "ops/s", true
+		case strings.HasPrefix(row, "Store/wake"), strings.HasPrefix(row, "Store/multi_get"):
+			metric = "ms"
+		case strings.HasPrefix(row, "Store/memory"):
+			metric = "KiB"
 		}
 		best := all.bestPeer(row, metric, higher)
 		for _, column := range all.columns {
@@ -212,7 +233,7 @@ func (all *samples) bestPeer(row, metric string, higher bool) float64 {
 	return slices.MinFunc(meds, cmp.Compare[float64])
 }
 
-// ratio is one of the promises: ours over theirs, at most or at least a bound.
+// ratio is one of the promises: ours over theirs, or where there is no row of theirs ours alone, at most or at least a bound.
 type ratio struct {
 	row, metric, ours string
 	theirRow, theirs  string
@@ -244,6 +265,15 @@ var promises = []ratio{
 	{"Local/convnet", "ns/op", "weft", "Local/convnet", "torch-avx512", 1, false},
 	{"Local/add3x3-taped", "ns/op", "weft", "Local/add3x3-taped", "torch-default", 1.0 / 3, false},
 	{"Local/chain100-backward", "ns/op", "weft", "Local/chain100-backward", "torch-default", 1.0 / 3, false},
+	{"Store/add", "p50-µs", "weft", "Store/add", "torch", 1 / 1.5, false},
+	{"Store/compare_set", "p50-µs", "weft", "Store/compare_set", "torch", 1 / 1.5, false},
+	{"Store/wait", "p50-µs", "weft", "Store/wait", "torch", 1 / 1.5, false},
+	{"Store/get", "p50-µs", "weft", "Store/get", "torch", 1 / 2.5, false},
+	{"Store/add/clients=16", "ops/s", "weft", "Store/add/clients=16", "torch", 2, true},
+	{"Store/get/clients=16", "ops/s", "weft", "Store/get/clients=16", "torch", 3, true},
+	{"Store/add/stalled=100", "p50-µs", "weft", "Store/add/stalled=0", "weft", 1.1, false},
+	{"Store/wake/connections=10000", "ms", "weft", "", "", 1000, false},
+	{"Store/memory/connections=10000", "KiB", "weft", "", "", 32, false},
 }
 
 func ratios(out io.Writer, all *samples) {
@@ -251,6 +281,9 @@ func ratios(out io.Writer, all *samples) {
 	for _, r := range promises {
 		a, _, _, n := all.median(r.row, r.ours, r.metric)
 		b, _, _, m := all.median(r.theirRow, r.theirs, r.metric)
+		if r.theirRow == "" {
+			b, m, r.theirs = 1, 1, r.metric
+		}
 		if n == 0 || m == 0 {
 			fmt.Fprintf(out, "%s %s\t%s %s\tnot measured\t\t\n", r.ours, r.row, r.theirs, r.theirRow)
 			continue

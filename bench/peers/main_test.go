@@ -16,6 +16,9 @@ func TestTheTableGivesMediansAndWhetherThePromisesAreKept(t *testing.T) {
 		"BenchmarkCall/lane=torch-default/empty\t10\t1 ns/op\t180 p50-µs",
 		"BenchmarkTensor/lane=bulk/bytes=16MiB-2\t10\t1 ns/op\t1.0 GB/s",
 		"BenchmarkTLS/bytes=16MiB-2\t10\t1 ns/op\t2.0 GB/s\t0.5 bulk/TLS",
+		"BenchmarkStore/lane=weft/add/clients=16\t24000\t1 ns/op\t90000 ops/s",
+		"BenchmarkStore/lane=torch/add/clients=16\t24000\t1 ns/op\t30000 ops/s",
+		"BenchmarkStore/lane=weft/wake/connections=10000\t1\t1 ns/op\t1500 ms",
 		"ok  \tsomething 1.2s", "--- BENCH: BenchmarkTLS", "",
 	} {
 		all.line(line)
@@ -27,4 +30,7 @@ func TestTheTableGivesMediansAndWhetherThePromisesAreKept(t *testing.T) {
 	require.Regexp(t, `local Call/empty +torch-default Call/empty +0.139 +at most 0.167 +yes`, out.String())
 	require.Regexp(t, `bulk Tensor/bytes=16MiB +go-tls Tensor/bytes=16MiB +0.5 +at least 0.8 +NO`, out.String())
 	require.Regexp(t, `Call/empty +p50-µs +local +25 +20..90 +3 +7.20× as good`, out.String())
+	require.Regexp(t, `Store/add/clients=16 +ops/s +weft +9e\+04 +9e\+04..9e\+04 +1 +3.00× as good`, out.String())
+	require.Regexp(t, `weft Store/add/clients=16 +torch Store/add/clients=16 +3 +at least 2 +yes`, out.String())
+	require.Regexp(t, `weft Store/wake/connections=10000 +ms +1.5e\+03 +at most 1e\+03 +NO`, out.String())
 }

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weft-project/weft/store"
+)
+
+// roleVariable makes this program one of the processes that are measured.
+const roleVariable = "WEFT_BENCH_STORE_ROLE"
+
+// patience bounds every operation.
+const patience = time.Minute
+
+// process is one that was started here, or with an address alone one that was not.
+type process struct {
+	cmd  *exec.Cmd
+	hold io.Closer // its standard input, whose end tells a server to go
+	out  *bufio.Reader
+	addr string // of a server
+}
+
+// start starts a role, and reads a server's address.
+func start(c context.Context, role string, args ...string) (*process, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	p := &process{cmd: exec.CommandContext(c, self, args...)}
+	p.cmd.Env = append(os.Environ(), roleVariable+"="+role)
+	p.cmd.Stderr = os.Stderr
+	in, errIn := p.cmd.StdinPipe()
+	out, errOut := p.cmd.StdoutPipe()
+	if err := errors.Join(errIn, errOut); err != nil {
+		return nil, err
+	}
+	p.hold, p.out = in, bufio.NewReader(out)
+	if err := p.cmd.Start(); err != nil {
+		return nil, err
+	}
+	if role == "client" {
+		return p, nil
+	}
+	if p.addr, err = p.out.ReadString('\n'); err != nil {
+		return nil, errors.Join(fmt.Errorf("the server does not say where it is: %w", err), p.stop())
+	}
+	p.addr = strings.TrimSpace(p.addr)
+	return p, nil
+}
+
+func (p *process) stop() error {
+	_ = p.hold.Close()
+	return p.cmd.Wait()
+}
+
+// resident is how many bytes of memory the process has now.
+func (p *process) resident() (int64, error) {
+	if p.cmd == nil {
+		return 0, errors.New("the memory of a server that was not started here is not known")
+	}
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
+	if err != nil {
+		return 0, err
+	}
+	_, rest, _ := strings.Cut(string(b), "VmRSS:")
+	number, _, _ := strings.Cut(strings.TrimSpace(rest), " ")
+	kib, err := strconv.ParseInt(number, 10, 64)
+	return kib << 10, err
+}
+
+// play is the life of a process that was started by start.
+func play(role string, args []string) error {
+	switch role {
+	case "serve":
+		s, err := store.Serve(store.ServerConfig{})
+		if err != nil {
+			return err
+		}
+		fmt.Println(s.Addr())
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		return s.Close()
+	case "echo":
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		fmt.Println(l.Addr())
+		go echo(l)
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		return l.Close()
+	case "client":
+		return client(args, os.Stdout)
+	}
+	return fmt.Errorf("%s: expected serve, echo or client, got %q", roleVariable, role)
+}
+
+// echo is the least that a server can do.
+func echo(l net.Listener) {
+	for {
+		nc, err := l.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer nc.Close()
+			var b [64]byte
+			for {
+				n, err := nc.Read(b[:])
+				if err == nil {
+					_, err = nc.Write(b[:n])
+				}
+				if err != nil {
+					return
+				}
+			}
+		}()
+	}
+}
+
+func dial(c context.Context, addr string) (*store.Client, error) {
+	return store.Dial(c, store.ClientConfig{Addr: addr, Timeout: patience})
+}

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"time"
+)
+
+// rates is what several processes get out of one server.
+func (b *bench) rates(c context.Context, server *process) error {
+	return errors.Join(b.rate(c, server, b.lane, "add", b.adds), b.rate(c, server, b.lane, "get", b.gets))
+}
+
+// rate shares total operations among client processes, which begin together.
+func (b *bench) rate(c context.Context, server *process, lane, op string, total int) error {
+	for _, n := range b.clients {
+		var all []*process
+		var errs error
+		for range n {
+			p, err := start(c, "client", op, server.addr, fmt.Sprint(total/n))
+			if err != nil {
+				return errors.Join(errs, err)
+			}
+			all = append(all, p)
+		}
+		first, last, err := together(all)
+		for _, p := range all {
+			errs = errors.Join(errs, p.stop())
+		}
+		if errs = errors.Join(errs, err); errs != nil {
+			return errs
+		}
+		name := op
+		if op == "echo" {
+			name = "add" // what it is the floor of
+		}
+		b.emit(lane, fmt.Sprintf("%s/clients=%d", name, n), total, last.Sub(first), float64(total)/last.Sub(first).Seconds(), "ops/s")
+	}
+	return nil
+}
+
+// together lets clients begin when all are ready, and reads when the first began and the last ended.
+func together(all []*process) (first, last time.Time, err error) {
+	for _, p := range all {
+		if _, err := p.out.ReadString('\n'); err != nil {
+			return first, last, fmt.Errorf("a client is not ready: %w", err)
+		}
+	}
+	for _, p := range all {
+		if _, err := io.WriteString(p.hold.(io.Writer), "go\n"); err != nil {
+			return first, last, err
+		}
+	}
+	for _, p := range all {
+		var began, ended int64
+		if _, err := fmt.Fscan(p.out, &began, &ended); err != nil {
+			return first, last, fmt.Errorf("a client does not say how long it took: %w", err)
+		}
+		if b := time.Unix(0, began); first.IsZero() || b.Before(first) {
+			first = b
+		}
+		if e := time.Unix(0, ended); e.After(last) {
+			last = e
+		}
+	}
+	return first, last, nil
+}
+
+// client is one of them: it does its share of an operation when it is told to.
+func client(args []string, out io.Writer) error {
+	if len(args) != 3 {
+		return fmt.Errorf("expected add, get or echo, an address and a count, got %q", args)
+	}
+	n, err := strconv.Atoi(args[2])
+	if err != nil {
+		return err
+	}
+	c, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	call, end, err := operation(c, args[0], args[1])
+	if err != nil {
+		return err
+	}
+	defer end()
+	fmt.Fprintln(out, "ready")
+	if _, err := bufio.NewReader(os.Stdin).ReadString('\n'); err != nil {
+		return err
+	}
+	began := time.Now()
+	for range n {
+		if err := call(); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintln(out, began.UnixNano(), time.Now().UnixNano())
+	return nil
+}
+
+// operation makes the connection, and the call that is counted.
+func operation(c context.Context, op, addr string) (call func() error, end func() error, err error) {
+	if op == "echo" {
+		nc, err := new(net.Dialer).DialContext(c, "tcp", addr)
+		if err != nil {
+			return nil, nil, err
+		}
+		return echoOnce(nc), nc.Close, nil
+	}
+	s, err := dial(c, addr)
+	if err != nil {
+		return nil, nil, err
+	}
+	call = func() error { _, err := s.Add(c, "c", 1); return err }
+	if op == "get" {
+		call = func() error { _, err := s.Get(c, "shared"); return err }
+	}
+	if err := errors.Join(s.Set(c, "shared", []byte("xxxxxxxx")), call()); err != nil {
+		_ = s.Close()
+		return nil, nil, err
+	}
+	return call, s.Close, nil
+}
