@@ -30,9 +30,9 @@ func TestABadURLIsRefusedWithAllThatIsWrongWithIt(t *testing.T) {
 		env  []string
 		want []string
 	}{
-		{"invalid://foo", nil, []string{"No rendezvous handler for invalid://"}},
+		{"invalid://foo", nil, []string{`No rendezvous handler for "invalid://"`}},
 		{"", nil, []string{"No rendezvous handler for"}},
-		{"://", nil, []string{"missing protocol scheme"}},
+		{"://", nil, []string{"No rendezvous handler for"}},
 		{"tcp://127.0.0.1?rank=0&world_size=1", nil, []string{"port number missing"}},
 		{"tcp://127.0.0.1:23456?world_size=1", nil, []string{"rank parameter missing"}},
 		{"tcp://127.0.0.1:23456?rank=0", nil, []string{"size parameter missing"}},
@@ -50,6 +50,11 @@ func TestABadURLIsRefusedWithAllThatIsWrongWithIt(t *testing.T) {
 			"environment variable MASTER_ADDR expected", "environment variable MASTER_PORT expected"}},
 		{"env://", full[2:], []string{"environment variable RANK expected"}},
 		{"env://?rank=1", full, []string{"less than the world size 1, but is 1"}},
+		{"tcp://::1:29500?rank=0&world_size=1", nil, []string{"port number missing"}},
+		{"tcp://a:1?rank=%zz", nil, []string{"the query"}},
+		{"file:///%zz?rank=0&world_size=1", nil, []string{"the path"}},
+		{"tcp://a:1?rank=0&world_size=1&timeout=soon", nil, []string{`the timeout must be a positive time such as 30s or 5m, but is "soon"`}},
+		{"tcp://a:1?rank=0&world_size=1&timeout=-1", nil, []string{"the timeout must be a positive time"}},
 		{"env://", append([]string{"MASTER_PORT", "-1"}, full...), []string{`the port must have a value from 0 to 65535, but is "-1"`}},
 	} {
 		_, err := Open(t.Context(), tc.url, OpenConfig{LookupEnv: environment(tc.env...)})
@@ -58,6 +63,85 @@ func TestABadURLIsRefusedWithAllThatIsWrongWithIt(t *testing.T) {
 			require.ErrorContains(t, err, part, tc.url)
 		}
 	}
+}
+
+func TestAURLWithNodeSpecificArgumentsIsRefusedWhereTheCallerGivesThem(t *testing.T) {
+	for _, url := range []string{"file://foo?rank=12&world_size=16", "tcp://a:1?rank=12", "env://?world_size=16"} {
+		_, err := Open(t.Context(), url, OpenConfig{Rank: 12, WorldSize: 16})
+		require.ErrorIs(t, err, ErrBadURL)
+		require.ErrorContains(t, err, "has node-specific arguments")
+	}
+	_, err := Open(t.Context(), "file:///x", OpenConfig{Rank: 16, WorldSize: 16})
+	require.ErrorContains(t, err, "less than the world size 16, but is 16")
+	r, err := Open(t.Context(), "file://"+filepath.Join(t.TempDir(), "s"), OpenConfig{Rank: 12, WorldSize: 16})
+	require.NoError(t, err)
+	require.Equal(t, []int{12, 16}, []int{r.Rank, r.WorldSize})
+	require.NoError(t, r.Close())
+}
+
+func TestASchemeOfTheCallersOwnGetsTheURLTakenApart(t *testing.T) {
+	var got URL
+	cfg := OpenConfig{Schemes: map[string]Opener{
+		"here": func(_ context.Context, u URL, cfg OpenConfig) (Store, error) {
+			got = u
+			require.Equal(t, 5*time.Second, cfg.Timeout)
+			return NewMemory(), nil
+		},
+		"fails": func(context.Context, URL, OpenConfig) (Store, error) { return nil, ErrUnreachable },
+		"empty": func(context.Context, URL, OpenConfig) (Store, error) { return nil, nil },
+	}}
+	r, err := Open(t.Context(), "here://h1:1,h2:2,[::1]:3/a%20b/c?rank=1&world_size=3&timeout=5&x=y", cfg)
+	require.NoError(t, err)
+	require.Equal(t, []int{1, 3}, []int{r.Rank, r.WorldSize})
+	require.Equal(t, []any{"here", "h1:1,h2:2,[::1]:3", "/a b/c", "y", 1, 3},
+		[]any{got.Scheme, got.Host, got.Path, got.Query.Get("x"), got.Rank, got.WorldSize})
+	require.NoError(t, r.Close())
+	_, err = Open(t.Context(), "here://", cfg)
+	require.ErrorContains(t, err, "rank parameter missing")
+	_, err = Open(t.Context(), "fails://?rank=0&world_size=1", cfg)
+	require.ErrorIs(t, err, ErrUnreachable)
+	_, err = Open(t.Context(), "empty://?rank=0&world_size=1", cfg)
+	require.ErrorContains(t, err, "neither a store nor an error")
+	_, err = Open(t.Context(), "file:///x", OpenConfig{Schemes: map[string]Opener{"file": nil}})
+	require.ErrorContains(t, err, "must not have file://")
+}
+
+func TestAGuestNeedsNoRankAndTellsNobody(t *testing.T) {
+	s := startServer(t, ServerConfig{})
+	host, port, err := net.SplitHostPort(s.Addr())
+	require.NoError(t, err)
+	for _, url := range []string{"tcp://" + s.Addr(), "tcp://" + s.Addr() + "?rank=0&world_size=9", "env://"} {
+		r, err := Open(t.Context(), url, OpenConfig{Guest: true, LookupEnv: environment("MASTER_ADDR", host, "MASTER_PORT", port)})
+		require.NoError(t, err)
+		require.Equal(t, []int{-1, 0}, []int{r.Rank, r.WorldSize})
+		n, err := r.Store.NumKeys(t.Context())
+		require.NoError(t, err)
+		require.Zero(t, n)
+		require.NoError(t, r.Close())
+	}
+	path := filepath.Join(t.TempDir(), "s")
+	r, err := Open(t.Context(), "file://"+path, OpenConfig{Guest: true})
+	require.NoError(t, err)
+	require.NoError(t, r.Close())
+}
+
+func FuzzURL(f *testing.F) {
+	for _, u := range []string{"tcp://a:1?rank=0&world_size=1", "env://", "file:///x?rank=0&world_size=2&timeout=3", "x://a,b/c"} {
+		f.Add(u)
+	}
+	cfg := OpenConfig{LookupEnv: environment("MASTER_PORT", "1", "MASTER_ADDR", "a", "RANK", "0", "WORLD_SIZE", "1"),
+		Schemes: map[string]Opener{"x": nil}}
+	f.Fuzz(func(t *testing.T, raw string) {
+		p := parse(raw, cfg)
+		for _, err := range p.errs {
+			require.ErrorIs(t, err, ErrBadURL)
+		}
+		if p.errs == nil {
+			require.True(t, p.Rank >= 0 && p.Rank < p.WorldSize)
+			require.True(t, p.Scheme == "x" || p.Scheme == "file" || p.host != "" && p.port != "")
+			require.GreaterOrEqual(t, p.timeout, time.Duration(0))
+		}
+	})
 }
 
 // freePort is one that nobody listens on.
