@@ -45,7 +45,7 @@ func TestAWaitOverTheWireEndsExactlyAtItsDeadline(t *testing.T) {
 		require.ErrorContains(t, err, "wait timeout after 100ms, keys: /nonexistant key")
 
 		synctest.Wait()
-		require.Empty(t, s.state.waiters, "the server has forgotten the waits")
+		require.Zero(t, s.state.stats().waiters, "the server has forgotten the waits")
 		require.Empty(t, s.peers)
 	})
 }
@@ -58,7 +58,7 @@ func TestAWaitHoldsUpNoOtherOperation(t *testing.T) {
 			go func() { done <- cl.Wait(t.Context(), "k"+strconv.Itoa(i%2)) }()
 		}
 		synctest.Wait()
-		require.Len(t, s.state.missing, 10)
+		require.Equal(t, 10, s.state.stats().waiters)
 		require.NoError(t, cl.Set(t.Context(), "k0", nil))
 		require.NoError(t, cl.Set(t.Context(), "k1", nil))
 		for range 10 {
@@ -110,7 +110,7 @@ func TestAMemoryStoreTimesOutExactlyAndForgetsTheWaiter(t *testing.T) {
 			require.ErrorIs(t, err, ErrTimeout)
 			require.Equal(t, want, time.Since(start))
 			require.ErrorContains(t, err, "wait timeout after "+strconv.Itoa(int(want.Milliseconds()))+"ms, keys: /k")
-			require.Empty(t, m.state.waiters)
+			require.Zero(t, m.state.stats().waiters)
 			require.Empty(t, m.wake)
 		}
 	})

@@ -1,200 +1,123 @@
 package store
 
 import (
-	"errors"
-	"fmt"
-	"maps"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
 
-// model is the store done again the dumb way: a map, and lists that are searched from end to end.
-type model struct {
-	data    map[string]string
-	waits   []modelWait
-	watches []modelWatch
-}
-
-type modelWait struct {
-	who  clientID
-	keys []string // those still missing
-}
-
-type modelWatch struct {
-	who clientID
-	key string
-}
-
-// apply returns the replies as texts, in no particular order.
-func (m *model) apply(who clientID, cmd command) []string {
-	v, there := m.data[cmd.key]
-	switch cmd.op {
-	case opSet:
-		return m.put(cmd.key, string(cmd.value))
-	case opCompareSet:
-		if v == string(cmd.expected) {
-			return append(m.put(cmd.key, string(cmd.value)), fmt.Sprintf("%d: %s", who, cmd.value))
-		}
-		if !there {
-			v = string(cmd.expected)
-		}
-		return []string{fmt.Sprintf("%d: %s", who, v)}
-	case opGet:
-		if !there {
-			return []string{fmt.Sprint(who, ": no key")}
-		}
-		return []string{fmt.Sprintf("%d: %s", who, v)}
-	case opAdd:
-		n, err := strconv.ParseInt(v, 10, 64)
-		if there && err != nil {
-			return []string{fmt.Sprint(who, ": no number")}
-		}
-		n += cmd.delta
-		return append(m.put(cmd.key, fmt.Sprint(n)), fmt.Sprintf("%d: %d", who, n))
-	case opCheck:
-		return []string{fmt.Sprintf("%d: %v", who, len(m.missing(cmd.keys)) == 0)}
-	case opWait:
-		m.waits = slices.DeleteFunc(m.waits, func(w modelWait) bool { return w.who == who })
-		keys := m.missing(cmd.keys)
-		if len(keys) == 0 {
-			return []string{fmt.Sprintf("%d: go", who)}
-		}
-		m.waits = append(m.waits, modelWait{who, keys})
-		return nil
-	case opNumKeys:
-		return []string{fmt.Sprintf("%d: %d", who, len(m.data))}
-	case opWatch:
-		if w := (modelWatch{who, cmd.key}); !slices.Contains(m.watches, w) {
-			m.watches = append(m.watches, w)
-		}
-		return []string{fmt.Sprintf("%d: watched", who)}
-	case opDelete:
-		if !there {
-			return []string{fmt.Sprintf("%d: 0", who)}
-		}
-		delete(m.data, cmd.key)
-		return append(m.news(cmd.key, 2, v, ""), fmt.Sprintf("%d: 1", who))
-	}
-	panic("unknown")
-}
-
-func (m *model) missing(keys []string) (out []string) {
-	for _, k := range keys {
-		if _, there := m.data[k]; !there {
-			out = append(out, k)
-		}
-	}
-	return out
-}
-
-func (m *model) put(key, value string) []string {
-	old, there := m.data[key]
-	out := m.news(key, map[bool]int{false: 1, true: 0}[there], old, value)
-	m.data[key] = value
-	var still []modelWait
-	for _, w := range m.waits {
-		w.keys = slices.DeleteFunc(w.keys, func(k string) bool { return k == key })
-		if len(w.keys) == 0 {
-			out = append(out, fmt.Sprintf("%d: go", w.who))
-		} else {
-			still = append(still, w)
-		}
-	}
-	m.waits = still
-	return out
-}
-
-func (m *model) news(key string, event int, old, value string) (out []string) {
-	for _, w := range m.watches {
-		if w.key == key {
-			out = append(out, fmt.Sprintf("%d: news %d %s %s %s", w.who, event, key, old, value))
-		}
-	}
-	return out
-}
-
-func (m *model) drop(who clientID) {
-	m.waits = slices.DeleteFunc(m.waits, func(w modelWait) bool { return w.who == who })
-	m.watches = slices.DeleteFunc(m.watches, func(w modelWatch) bool { return w.who == who })
-}
-
-func textOf(r reply) string {
-	switch {
-	case errors.Is(r.err, errNoKey):
-		return fmt.Sprintf("%d: no key", r.to)
-	case errors.Is(r.err, ErrNotANumber):
-		return fmt.Sprintf("%d: no number", r.to)
-	case r.err != nil:
-		return r.err.Error()
-	}
-	switch r.op {
-	case opAdd, opNumKeys, opDelete:
-		return fmt.Sprintf("%d: %d", r.to, r.n)
-	case opCheck:
-		return fmt.Sprintf("%d: %v", r.to, r.ok)
-	case opWait:
-		return fmt.Sprintf("%d: go", r.to)
-	case opWatch:
-		return fmt.Sprintf("%d: watched", r.to)
-	case opNews:
-		return fmt.Sprintf("%d: news %d %s %s %s", r.to, r.event, r.key, r.old, r.value)
-	}
-	return fmt.Sprintf("%d: %s", r.to, r.value)
-}
-
 func randomCommand(r *rand.Rand) command {
 	key := func() string { return "k" + strconv.Itoa(r.IntN(4)) }
 	text := func() []byte { return []byte([]string{"", "1", "-3", "x"}[r.IntN(4)]) }
-	cmd := command{op: op(r.IntN(int(opDelete)+1))}
+	cmd := command{op: op(r.IntN(int(opUnwatch) + 1)), turn: r.IntN(2) == 0}
 	switch cmd.op {
-	case opCheck, opWait:
+	case opCheck, opWait, opMultiGet, opFetch:
 		for range r.IntN(4) {
 			cmd.keys = append(cmd.keys, key())
 		}
 		return cmd
-	case opNumKeys:
+	case opNumKeys, opList, opCancelWait:
 		return cmd
-	case opSet:
+	case opMultiSet:
+		for range r.IntN(4) {
+			cmd.pairs = append(cmd.pairs, Pair{key(), text()})
+		}
+		return cmd
+	case opSet, opAppend, opPush:
 		cmd.value = text()
 	case opCompareSet:
 		cmd.expected, cmd.value = text(), text()
 	case opAdd:
 		cmd.delta = int64(r.IntN(7) - 3)
+	case opBarrier:
+		cmd.delta = int64(r.IntN(5))
 	}
 	cmd.key = key()
 	return cmd
 }
 
-func TestRandomCommandsOfSeveralClientsAgreeWithAPlainMap(t *testing.T) {
-	for seed := range uint64(400) {
-		r := rand.New(rand.NewPCG(seed, 0))
-		s, m := newState(Limits{}.withDefaults()), &model{data: map[string]string{}}
-		for step := range 80 {
-			who := clientID(1 + r.IntN(4))
-			if r.IntN(25) == 0 {
-				s.drop(who)
-				m.drop(who)
-				continue
-			}
-			cmd := randomCommand(r)
-			got := []string{}
-			for _, a := range s.apply(who, cmd, nil) {
-				got = append(got, textOf(a))
-			}
-			require.ElementsMatch(t, m.apply(who, cmd), got, "seed %d, step %d: client %d asks %+v", seed, step, who, cmd)
-		}
-		for who := range clientID(5) {
+// randomly runs random commands of four clients through a state and a model, and each after every reply.
+func randomly(t *testing.T, seed uint64, changed func(command), each func(s *state, m *model)) {
+	r := rand.New(rand.NewPCG(seed, 0))
+	limits := Limits{Value: 8}
+	if seed%2 == 0 {
+		limits.Memory = 200 + r.IntN(1200)
+	}
+	s, m := newState(limits.withDefaults()), newModel(limits.withDefaults())
+	s.changed = changed
+	for step := range 120 {
+		who := clientID(1 + r.IntN(4))
+		if r.IntN(25) == 0 {
 			s.drop(who)
+			m.drop(who)
+			continue
 		}
-		require.Empty(t, s.missing, "nothing may be left of clients that are gone")
-		require.Empty(t, s.waiters)
-		require.Empty(t, s.watching)
-		require.Empty(t, s.watchers)
-		require.ElementsMatch(t, slices.Collect(maps.Keys(m.data)), slices.Collect(maps.Keys(s.data)))
+		cmd := randomCommand(r)
+		got := []string{}
+		for _, a := range s.apply(who, cmd, nil) {
+			got = append(got, textOf(a))
+		}
+		require.ElementsMatch(t, m.apply(who, cmd), got, "seed %d, step %d: client %d asks %+v", seed, step, who, cmd)
+		each(s, m)
+	}
+	for who := range clientID(5) {
+		s.drop(who)
+		m.drop(who)
+	}
+	each(s, m)
+	for kind, line := range s.lines {
+		require.Empty(t, line, "line %d: nothing may be left of clients that are gone", kind)
+	}
+	require.Empty(t, s.guests)
+}
+
+func TestRandomCommandsOfSeveralClientsAgreeWithAPlainMap(t *testing.T) {
+	for seed := range uint64(600) {
+		randomly(t, seed, nil, func(s *state, m *model) {
+			require.Equal(t, stats{len(m.data), len(m.queues), m.stored() + m.interests(anybody), len(m.waits), len(m.watches)}, s.stats())
+		})
+	}
+}
+
+// contents is what a state keeps, as the model does.
+func contents(s *state) (data map[string]string, queues map[string][]string) {
+	data, queues = map[string]string{}, map[string][]string{}
+	for k, v := range s.data {
+		data[k] = string(v)
+	}
+	for k, q := range s.queues {
+		for _, v := range q.all() {
+			queues[k] = append(queues[k], string(v))
+		}
+	}
+	return data, queues
+}
+
+func TestItsChangesAndItsSnapshotRepeatAState(t *testing.T) {
+	for seed := range uint64(100) {
+		other := newState(Limits{}.withDefaults())
+		follow := func(cmd command) {
+			for _, r := range other.apply(0, cmd, nil) {
+				require.NoError(t, r.err)
+			}
+		}
+		randomly(t, seed, follow, func(s *state, m *model) {
+			again := newState(s.limits)
+			for cmd := range s.snapshot() {
+				again.apply(0, cmd, nil)
+			}
+			for _, copied := range []*state{again, other} {
+				data, queues := contents(copied)
+				require.Equal(t, m.data, data, "seed %d", seed)
+				require.Equal(t, m.queues, queues, "seed %d", seed)
+			}
+		})
 	}
 }
 
@@ -202,7 +125,7 @@ func TestTheAnswerToAnAddPrecedesTheWakeUpItCauses(t *testing.T) {
 	s := newState(Limits{}.withDefaults())
 	require.Empty(t, s.apply(1, command{op: opWait, keys: []string{"k"}}, nil))
 	out := s.apply(2, command{op: opAdd, key: "k", delta: 1}, nil)
-	require.Equal(t, []string{"2: 1", "1: go"}, []string{textOf(out[0]), textOf(out[1])})
+	require.Equal(t, []string{"2: 1", "1: done"}, []string{textOf(out[0]), textOf(out[1])})
 }
 
 func TestAKeyDeletedAfterItWasSeenIsNotAwaitedAgain(t *testing.T) {
@@ -210,7 +133,7 @@ func TestAKeyDeletedAfterItWasSeenIsNotAwaitedAgain(t *testing.T) {
 	s.apply(1, command{op: opWait, keys: []string{"a", "b"}}, nil)
 	s.apply(2, command{op: opSet, key: "a"}, nil)
 	s.apply(2, command{op: opDelete, key: "a"}, nil)
-	require.Equal(t, "1: go", textOf(s.apply(2, command{op: opSet, key: "b"}, nil)[0]))
+	require.Equal(t, "1: done", textOf(s.apply(2, command{op: opSet, key: "b"}, nil)[1]))
 }
 
 func TestAnUnknownCommandChangesNothing(t *testing.T) {
@@ -229,9 +152,123 @@ func TestWatchedKeysOfOneClientAreBounded(t *testing.T) {
 	}
 }
 
+func TestAFetchSeesAllOfAMultiSetOrNothing(t *testing.T) {
+	s := newState(Limits{}.withDefaults())
+	s.apply(1, command{op: opSet, key: "b", value: []byte("old")}, nil)
+	require.Empty(t, s.apply(1, command{op: opFetch, keys: []string{"a", "b"}}, nil))
+	out := s.apply(2, command{op: opMultiSet, pairs: []Pair{{"a", []byte("1")}, {"a", []byte("2")}, {"b", []byte("new")}}}, nil)
+	require.Equal(t, []string{"2: done", `1: "2" "new"`}, []string{textOf(out[0]), textOf(out[1])})
+}
+
+func TestAPushGoesToTheTakerThatAskedFirst(t *testing.T) {
+	s := newState(Limits{}.withDefaults())
+	for id := range clientID(3) {
+		require.Empty(t, s.apply(3-id, command{op: opTake, key: "q"}, nil))
+	}
+	s.drop(2)
+	for _, want := range []clientID{3, 1} {
+		out := s.apply(9, command{op: opPush, key: "q", value: []byte("v")}, nil)
+		require.Len(t, out, 2)
+		require.Equal(t, reply{to: want, op: opTake, value: []byte("v")}, out[1])
+	}
+	require.Len(t, s.apply(9, command{op: opPush, key: "q"}, nil), 1)
+	require.Equal(t, int64(1), s.apply(9, command{op: opLen, key: "q"}, nil)[0].n)
+}
+
+func TestReadersOfAValueDoNotSeeWhatIsAppendedToIt(t *testing.T) {
+	s := newState(Limits{}.withDefaults())
+	shared := append(make([]byte, 0, 100), "ab"...)
+	s.apply(1, command{op: opSet, key: "k", value: shared[:1]}, nil)
+	var seen [][]byte
+	for i := range 50 {
+		s.apply(1, command{op: opAppend, key: "k", value: []byte{byte(i)}}, nil)
+		seen = append(seen, s.apply(1, command{op: opGet, key: "k"}, nil)[0].value)
+	}
+	require.Equal(t, "ab", string(shared))
+	for i, v := range seen {
+		require.Len(t, v, i+2)
+		require.Equal(t, byte(i), v[i+1])
+	}
+}
+
+func TestOneReplyWithManyValuesIsBounded(t *testing.T) {
+	s := newState(Limits{Value: 10}.withDefaults())
+	s.apply(1, command{op: opSet, key: "k", value: make([]byte, 10)}, nil)
+	for n, want := range map[int]error{4: nil, 5: ErrTooLarge} {
+		for _, o := range []op{opMultiGet, opFetch} {
+			r := s.apply(1, command{op: o, keys: slices.Repeat([]string{"k"}, n)}, nil)[0]
+			require.ErrorIs(t, r.err, want)
+		}
+	}
+}
+
+func TestTheSearchForANumberInALongValueIsBounded(t *testing.T) {
+	for text, want := range map[string]error{
+		strings.Repeat(" ", 4000) + "12": nil, strings.Repeat(" ", 4095) + "12": ErrNotANumber, strings.Repeat(" ", 5000): ErrNotANumber,
+		"12" + strings.Repeat("x", 5000): nil,
+	} {
+		_, err := parseDecimal([]byte(text))
+		require.ErrorIs(t, err, want)
+	}
+}
+
 func BenchmarkStateSet(b *testing.B) {
 	s, v := newState(Limits{}.withDefaults()), []byte("value")
 	for i := range b.N {
 		s.apply(1, command{op: opSet, key: "k" + strconv.Itoa(i%1024), value: v}, nil)
+	}
+}
+
+func BenchmarkStateWaiters(b *testing.B) {
+	for _, same := range []bool{true, false} {
+		b.Run("sameKey="+strconv.FormatBool(same), func(b *testing.B) {
+			const n = 10_000
+			keys := make([]string, n)
+			for i := range keys {
+				if keys[i] = "/key" + strconv.Itoa(i); same {
+					keys[i] = "/key"
+				}
+			}
+			var before, after runtime.MemStats
+			for range b.N {
+				s := newState(Limits{}.withDefaults())
+				runtime.GC()
+				runtime.ReadMemStats(&before)
+				for i := range keys {
+					s.apply(clientID(i), command{op: opWait, keys: keys[i : i+1]}, nil)
+				}
+				runtime.GC()
+				runtime.ReadMemStats(&after)
+				b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/n, "bytes/waiter")
+				start := time.Now()
+				woken := 0
+				for i := range keys {
+					woken += len(s.apply(n, command{op: opSet, key: keys[i]}, nil)) - 1
+				}
+				b.ReportMetric(float64(time.Since(start))/n, "ns/woken")
+				if woken != n {
+					b.Fatal(woken)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkStateOneWaitsForManyKeys(b *testing.B) {
+	const n = 100_000
+	keys := make([]string, n)
+	for i := range keys {
+		keys[i] = "/key" + strconv.Itoa(i)
+	}
+	for b.Loop() {
+		s := newState(Limits{}.withDefaults())
+		s.apply(1, command{op: opFetch, keys: keys}, nil)
+		replies := 0
+		for _, k := range keys {
+			replies += len(s.apply(2, command{op: opSet, key: k}, nil))
+		}
+		if replies != n+1 {
+			b.Fatal(replies)
+		}
 	}
 }

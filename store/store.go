@@ -96,6 +96,10 @@ type Limits struct {
 	Key   int // longest key, with the slash that is put before every key; 0 means 8 KiB
 	Value int // longest value, and most bytes of all keys of one call together; 0 means 8 MiB
 	Keys  int // most keys in one call, and most keys one client may watch; 0 means 131072
+
+	// Memory is most bytes of all keys and values together, and of the keys that clients wait for or watch, each
+	// counting 64 bytes more than it has. What would exceed it fails with ErrFull. 0 means 1 GiB. PyTorch has no such limit.
+	Memory int
 }
 
 func (l Limits) withDefaults() Limits {
@@ -108,11 +112,14 @@ func (l Limits) withDefaults() Limits {
 	if l.Keys == 0 {
 		l.Keys = 128 << 10
 	}
+	if l.Memory == 0 {
+		l.Memory = 1 << 30
+	}
 	return l
 }
 
 func (l Limits) validate() error {
-	if l.Key < 0 || l.Value < 0 || l.Keys < 0 {
+	if min(l.Key, l.Value, l.Keys, l.Memory) < 0 {
 		return fmt.Errorf("limits must not be negative, but are %+v", l)
 	}
 	return nil

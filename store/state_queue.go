@@ -1,0 +1,68 @@
+package store
+
+// queue is first in, first out. A queue in a state is never empty; nil is the empty one.
+type queue struct {
+	items [][]byte
+	head  int // items before it are taken
+}
+
+func (q *queue) len() int {
+	if q == nil {
+		return 0
+	}
+	return len(q.items) - q.head
+}
+
+// all is what is in it, oldest first.
+func (q *queue) all() [][]byte { return q.items[q.head:] }
+
+func (q *queue) take() []byte {
+	v := q.items[q.head]
+	q.items[q.head] = nil
+	if q.head++; q.head > len(q.items)/2 { // each item is moved once at most
+		n := copy(q.items, q.items[q.head:])
+		clear(q.items[n:])
+		q.items, q.head = q.items[:n], 0
+	}
+	return v
+}
+
+// push hands the value to the client that has been waiting longest to take it, for which there is no queue and no
+// change, or else appends it.
+func (s *state) push(answer reply, cmd command, out []reply) []reply {
+	if first := s.lines[lineTake][cmd.key]; first != nil {
+		c := first.guest
+		s.leave(c)
+		return append(out, answer, reply{to: c.id, op: opTake, value: cmd.value})
+	}
+	more := len(cmd.value) + entryBytes
+	q := s.queues[cmd.key]
+	if q == nil {
+		more += len(cmd.key) + entryBytes
+	}
+	if answer.err = s.room(more); answer.err != nil {
+		return append(out, answer)
+	}
+	if q == nil {
+		q = new(queue)
+		s.queues[cmd.key] = q
+	}
+	s.bytes += more
+	q.items = append(q.items, cmd.value)
+	s.note(command{op: opPush, key: cmd.key, value: cmd.value})
+	out = s.serve(lineExists, cmd.key, all, append(out, answer))
+	return s.serve(lineTurn, cmd.key, 1, out)
+}
+
+// pop takes the oldest of a queue that is not empty.
+func (s *state) pop(key string) []byte {
+	q := s.queues[key]
+	v := q.take()
+	s.bytes -= len(v) + entryBytes
+	if q.len() == 0 {
+		delete(s.queues, key)
+		s.bytes -= len(key) + entryBytes
+	}
+	s.note(command{op: opPop, key: key})
+	return v
+}
