@@ -111,7 +111,7 @@ func TestAMemoryStoreTimesOutExactlyAndForgetsTheWaiter(t *testing.T) {
 			require.Equal(t, want, time.Since(start))
 			require.ErrorContains(t, err, "wait timeout after "+strconv.Itoa(int(want.Milliseconds()))+"ms, keys: /k")
 			require.Zero(t, m.state.stats().waiters)
-			require.Empty(t, m.wake)
+			require.Empty(t, m.waiting)
 		}
 	})
 }

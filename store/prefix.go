@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"strings"
 )
 
 // Prefix is a view of another store in which every key k is the key prefix/k of that store. Views nest, outer prefix
@@ -60,12 +61,14 @@ func through[T any](c context.Context, p *Prefix, name, key string, f func(conte
 	return f(c, keys[0])
 }
 
+func through0(c context.Context, p *Prefix, name, key string, f func(context.Context, string) error) error {
+	_, err := through(c, p, name, key, func(c context.Context, k string) (struct{}, error) { return struct{}{}, f(c, k) })
+	return err
+}
+
 // Set implements Store.
 func (p *Prefix) Set(c context.Context, key string, value []byte) error {
-	_, err := through(c, p, "set", key, func(c context.Context, k string) (struct{}, error) {
-		return struct{}{}, p.under.Set(c, k, value)
-	})
-	return err
+	return through0(c, p, "set", key, func(c context.Context, k string) error { return p.under.Set(c, k, value) })
 }
 
 // Get implements Store.
@@ -120,6 +123,113 @@ func (p *Prefix) NumKeys(c context.Context) (int64, error) {
 	}
 	defer done()
 	return p.under.NumKeys(c)
+}
+
+// ListKeys implements Store: only keys under the prefix, and without it.
+func (p *Prefix) ListKeys(c context.Context) ([]string, error) {
+	c, done, _, err := p.begin(c, "list_keys")
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	all, err := p.under.ListKeys(c)
+	if err != nil {
+		return nil, err
+	}
+	keys := []string{}
+	for _, full := range all {
+		if k, ours := strings.CutPrefix(full, p.prefix); ours && k != "" {
+			keys = append(keys, k)
+		}
+	}
+	return keys, nil
+}
+
+// Append implements Store.
+func (p *Prefix) Append(c context.Context, key string, value []byte) error {
+	return through0(c, p, "append", key, func(c context.Context, k string) error { return p.under.Append(c, k, value) })
+}
+
+// MultiGet implements Store.
+func (p *Prefix) MultiGet(c context.Context, keys ...string) ([][]byte, error) {
+	c, done, keys, err := p.begin(c, "multi_get", keys...)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	return p.under.MultiGet(c, keys...)
+}
+
+// MultiSet implements Store.
+func (p *Prefix) MultiSet(c context.Context, pairs ...Pair) error {
+	c, done, keys, err := p.begin(c, "multi_set", command{op: opMultiSet, pairs: pairs}.names()...)
+	if err != nil {
+		return err
+	}
+	defer done()
+	full := make([]Pair, len(pairs))
+	for i, k := range keys {
+		full[i] = Pair{k, pairs[i].Value}
+	}
+	return p.under.MultiSet(c, full...)
+}
+
+// Push implements Store.
+func (p *Prefix) Push(c context.Context, key string, value []byte) error {
+	return through0(c, p, "push", key, func(c context.Context, k string) error { return p.under.Push(c, k, value) })
+}
+
+// Pop implements Store.
+func (p *Prefix) Pop(c context.Context, key string) ([]byte, error) {
+	return through(c, p, "pop", key, func(c context.Context, k string) ([]byte, error) { return p.under.Pop(c, k) })
+}
+
+// TryPop implements Store.
+func (p *Prefix) TryPop(c context.Context, key string) (value []byte, ok bool, err error) {
+	value, err = through(c, p, "pop", key, func(c context.Context, k string) ([]byte, error) {
+		var v []byte
+		v, ok, err = p.under.TryPop(c, k)
+		return v, err
+	})
+	return value, ok, err
+}
+
+// Len implements Store.
+func (p *Prefix) Len(c context.Context, key string) (int64, error) {
+	return through(c, p, "len", key, func(c context.Context, k string) (int64, error) { return p.under.Len(c, k) })
+}
+
+// Barrier implements Store.
+func (p *Prefix) Barrier(c context.Context, key string, world int) error {
+	return through0(c, p, "barrier", key, func(c context.Context, k string) error { return p.under.Barrier(c, k, world) })
+}
+
+// Watch implements Store. Closing the view ends the Watch, too.
+func (p *Prefix) Watch(c context.Context, key string) (*Watch, error) {
+	c, done, keys, err := p.begin(c, "watch", key)
+	if err != nil {
+		return nil, err
+	}
+	below, err := p.under.Watch(c, keys[0])
+	if err != nil {
+		done()
+		return nil, err
+	}
+	passed := make(chan struct{})
+	w, send, end := NewWatch(c, func() {
+		below.Stop()
+		<-passed
+		done()
+	})
+	go func() {
+		defer close(passed)
+		for ch := range below.C {
+			ch.Key = key
+			send(ch)
+		}
+		end(below.Err())
+	}()
+	return w, nil
 }
 
 // Close ends the calls made through the view. The store below stays open.

@@ -4,19 +4,6 @@ import "context"
 
 // What is being built: each method moves to its store's own file.
 
-func (*Memory) ListKeys(context.Context) ([]string, error)            { return nil, ErrUnsupported }
-func (*Memory) Append(context.Context, string, []byte) error          { return ErrUnsupported }
-func (*Memory) MultiGet(context.Context, ...string) ([][]byte, error) { return nil, ErrUnsupported }
-func (*Memory) MultiSet(context.Context, ...Pair) error               { return ErrUnsupported }
-func (*Memory) Push(context.Context, string, []byte) error            { return ErrUnsupported }
-func (*Memory) Pop(context.Context, string) ([]byte, error)           { return nil, ErrUnsupported }
-func (*Memory) TryPop(context.Context, string) ([]byte, bool, error) {
-	return nil, false, ErrUnsupported
-}
-func (*Memory) Len(context.Context, string) (int64, error)    { return 0, ErrUnsupported }
-func (*Memory) Barrier(context.Context, string, int) error    { return ErrUnsupported }
-func (*Memory) Watch(context.Context, string) (*Watch, error) { return nil, ErrUnsupported }
-
 func (*File) ListKeys(context.Context) ([]string, error)            { return nil, ErrUnsupported }
 func (*File) Append(context.Context, string, []byte) error          { return ErrUnsupported }
 func (*File) MultiGet(context.Context, ...string) ([][]byte, error) { return nil, ErrUnsupported }
@@ -40,16 +27,3 @@ func (*Client) TryPop(context.Context, string) ([]byte, bool, error) {
 func (*Client) Len(context.Context, string) (int64, error)    { return 0, ErrUnsupported }
 func (*Client) Barrier(context.Context, string, int) error    { return ErrUnsupported }
 func (*Client) Watch(context.Context, string) (*Watch, error) { return nil, ErrUnsupported }
-
-func (*Prefix) ListKeys(context.Context) ([]string, error)            { return nil, ErrUnsupported }
-func (*Prefix) Append(context.Context, string, []byte) error          { return ErrUnsupported }
-func (*Prefix) MultiGet(context.Context, ...string) ([][]byte, error) { return nil, ErrUnsupported }
-func (*Prefix) MultiSet(context.Context, ...Pair) error               { return ErrUnsupported }
-func (*Prefix) Push(context.Context, string, []byte) error            { return ErrUnsupported }
-func (*Prefix) Pop(context.Context, string) ([]byte, error)           { return nil, ErrUnsupported }
-func (*Prefix) TryPop(context.Context, string) ([]byte, bool, error) {
-	return nil, false, ErrUnsupported
-}
-func (*Prefix) Len(context.Context, string) (int64, error)    { return 0, ErrUnsupported }
-func (*Prefix) Barrier(context.Context, string, int) error    { return ErrUnsupported }
-func (*Prefix) Watch(context.Context, string) (*Watch, error) { return nil, ErrUnsupported }

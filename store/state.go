@@ -1,13 +1,10 @@
 package store
 
 import (
-	"bytes"
 	"fmt"
 	"iter"
 	"maps"
-	"math"
 	"slices"
-	"strconv"
 )
 
 // op is what a command asks for. wire.go says by which bytes.
@@ -51,6 +48,23 @@ type command struct {
 	value    []byte   // set, append, push; what compareSet stores
 	delta    int64    // add; the world's size of a barrier
 	turn     bool     // wait: as PyTorch's clients do before a pop, see lineTurn
+}
+
+// names is the keys of a command.
+func (cmd command) names() []string {
+	switch cmd.op {
+	case opNumKeys, opList, opCancelWait:
+		return nil
+	case opCheck, opWait, opMultiGet, opFetch:
+		return cmd.keys
+	case opMultiSet:
+		keys := make([]string, len(cmd.pairs))
+		for i, p := range cmd.pairs {
+			keys[i] = p.Key
+		}
+		return keys
+	}
+	return []string{cmd.key}
 }
 
 // reply is the answer to a command, of which all have one, or a piece of news. Which fields matter depends on op, which
@@ -203,170 +217,4 @@ func (s *state) values(answer reply, keys []string) reply {
 func (s *state) has(key string) bool {
 	_, there := s.data[key]
 	return there || s.queues[key] != nil
-}
-
-// write does the commands that give one key a new value.
-func (s *state) write(answer reply, cmd command, out []reply) []reply {
-	old, there := s.data[cmd.key]
-	switch cmd.op {
-	case opSet:
-		return s.change(answer, cmd, slices.Clip(cmd.value), out)
-	case opCompareSet:
-		if bytes.Equal(old, cmd.expected) {
-			answer.value = cmd.value
-			return s.change(answer, cmd, slices.Clip(cmd.value), out)
-		}
-		if answer.value = old; !there {
-			answer.value = cmd.expected
-		}
-	case opAdd:
-		if answer.n, answer.err = s.number(cmd.key); answer.err == nil {
-			answer.n += cmd.delta
-			return s.change(answer, cmd, strconv.AppendInt(nil, answer.n, 10), out)
-		}
-	case opAppend:
-		// What is in front of the old value's end is never written again, so its readers are not disturbed. Only values
-		// that were made here have room behind it.
-		n := len(old) + len(cmd.value)
-		if n > s.limits.Value {
-			answer.err = fmt.Errorf("%w: the value would have %d bytes, at most %d allowed", ErrTooLarge, n, s.limits.Value)
-		} else if answer.err = s.room(s.growth(cmd.key, n)); answer.err == nil {
-			return s.change(answer, cmd, append(old, cmd.value...), out)
-		}
-	}
-	return append(out, answer)
-}
-
-// change gives a key a value if there is room for it.
-func (s *state) change(answer reply, cmd command, value []byte, out []reply) []reply {
-	if err := s.room(s.growth(cmd.key, len(value))); err != nil {
-		return append(out, reply{to: answer.to, op: answer.op, err: err})
-	}
-	if cmd.op == opAppend {
-		s.note(cmd)
-	} else {
-		s.note(command{op: opSet, key: cmd.key, value: value})
-	}
-	created, out := s.put(cmd.key, value, append(out, answer))
-	if created {
-		out = s.arrived(cmd.key, out)
-	}
-	return out
-}
-
-func (s *state) multiSet(answer reply, cmd command, out []reply) []reply {
-	if answer.err = s.room(s.growthOfAll(cmd.pairs)); answer.err != nil {
-		return append(out, answer)
-	}
-	s.note(command{op: opMultiSet, pairs: cmd.pairs})
-	out = append(out, answer)
-	var fresh []string
-	for _, p := range cmd.pairs {
-		var created bool
-		if created, out = s.put(p.Key, slices.Clip(p.Value), out); created {
-			fresh = append(fresh, p.Key)
-		}
-	}
-	for _, k := range fresh { // now only, as a fetch must see all or nothing
-		out = s.arrived(k, out)
-	}
-	return out
-}
-
-// put stores a value, tells those who watch the key, and says whether there was none.
-func (s *state) put(key string, value []byte, out []reply) (created bool, _ []reply) {
-	old, there := s.data[key]
-	if value == nil {
-		value = []byte{} // nil would be no value
-	}
-	s.bytes += s.growth(key, len(value))
-	s.data[key] = value
-	if there {
-		return false, s.news(key, Updated, old, value, out)
-	}
-	return true, s.news(key, Created, nil, value, out)
-}
-
-func (s *state) remove(answer reply, cmd command, out []reply) []reply {
-	old, there := s.data[cmd.key]
-	if !there {
-		return append(out, answer)
-	}
-	answer.n = 1
-	s.note(command{op: opDelete, key: cmd.key})
-	s.bytes -= len(cmd.key) + len(old) + entryBytes
-	delete(s.data, cmd.key)
-	s.gone(cmd.key)
-	return s.news(cmd.key, Deleted, old, nil, append(out, answer))
-}
-
-func (s *state) note(cmd command) {
-	if s.changed != nil {
-		s.changed(cmd)
-	}
-}
-
-// number reads the number under key; a missing key is 0.
-func (s *state) number(key string) (int64, error) {
-	text, there := s.data[key]
-	if !there {
-		return 0, nil
-	}
-	return parseDecimal(text)
-}
-
-// growth is by how much more a value of n bytes under key counts than what is there now.
-func (s *state) growth(key string, n int) int {
-	if old, there := s.data[key]; there {
-		return n - len(old)
-	}
-	return len(key) + n + entryBytes
-}
-
-func (s *state) growthOfAll(pairs []Pair) int {
-	most := 0
-	for _, p := range pairs {
-		most += len(p.Key) + len(p.Value) + entryBytes
-	}
-	if s.room(most) == nil {
-		return most
-	}
-	last := make(map[string]int, len(pairs))
-	for _, p := range pairs {
-		last[p.Key] = len(p.Value)
-	}
-	total := 0
-	for k, n := range last {
-		total += s.growth(k, n)
-	}
-	return total
-}
-
-// room says whether so many bytes more are allowed. Who gives some back is always welcome.
-func (s *state) room(more int) error {
-	if more > 0 && more > s.limits.Memory-s.bytes {
-		return fmt.Errorf("%w: it holds %d bytes and is asked for %d more, at most %d allowed", ErrFull, s.bytes, more, s.limits.Memory)
-	}
-	return nil
-}
-
-// longestNumber is where the search for a number ends: it must not take long to find none in a long value.
-const longestNumber = 4 << 10
-
-// parseDecimal reads a number as C++'s stoll does: blanks before it and anything after it do not matter.
-func parseDecimal(text []byte) (int64, error) {
-	s := bytes.TrimLeft(text[:min(len(text), longestNumber)], " \t\n\v\f\r")
-	end := 0
-	if end < len(s) && (s[0] == '-' || s[0] == '+') {
-		end++
-	}
-	for end < len(s) && s[end] >= '0' && s[end] <= '9' {
-		end++
-	}
-	n, err := strconv.ParseInt(string(s[:end]), 10, 64)
-	if err != nil || end == len(s) && len(text) > longestNumber {
-		return 0, fmt.Errorf("%w: %q, expected a decimal number between %d and %d", ErrNotANumber,
-			clip(string(text[:min(len(text), longestNumber)])), int64(math.MinInt64), int64(math.MaxInt64))
-	}
-	return n, nil
 }

@@ -62,7 +62,8 @@ type Watch struct {
 
 // NewWatch is for those who write a Store: a watch that lives until c is over, Stop is called, or its last change after
 // end was delivered; then it calls release, once. send queues a change, never blocks, and owns its slices; end closes
-// the watch after what is queued, with an error that Err returns. Both may be called at any time.
+// the watch after what is queued, with an error that Err returns and that is not nil. Both may be called at any time;
+// after end the other does nothing.
 func NewWatch(c context.Context, release func()) (w *Watch, send func(Change), end func(error)) {
 	c, over := context.WithCancelCause(c)
 	out := make(chan Change)
@@ -124,31 +125,40 @@ func (w *Watch) take() (ch Change, there bool, ended error) {
 	if len(w.queue) == 0 {
 		return Change{}, false, w.ended
 	}
-	ch = w.queue[0]
-	w.queue = w.queue[1:]
-	w.bytes -= len(ch.Old) + len(ch.New)
+	ch = w.firstLocked()
 	ch.Dropped, w.dropped = addDropped(ch.Dropped, w.dropped), 0
 	return ch, true, nil
 }
 
 func (w *Watch) send(ch Change) {
 	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ended != nil || w.err != nil {
+		return
+	}
 	w.queue = append(w.queue, ch)
 	w.bytes += len(ch.Old) + len(ch.New)
 	for len(w.queue) > watchMost || w.bytes > watchBytes && len(w.queue) > 1 {
-		lost := w.queue[0]
-		w.queue = w.queue[1:]
-		w.bytes -= len(lost.Old) + len(lost.New)
-		w.dropped = addDropped(addDropped(w.dropped, lost.Dropped), 1)
+		w.dropped = addDropped(addDropped(w.dropped, w.firstLocked().Dropped), 1)
 	}
-	w.mu.Unlock()
 	w.nudge()
+}
+
+// firstLocked takes the oldest change out of the queue.
+func (w *Watch) firstLocked() Change {
+	ch := w.queue[0]
+	w.queue[0] = Change{} // what was delivered is not kept
+	w.queue = w.queue[1:]
+	w.bytes -= len(ch.Old) + len(ch.New)
+	return ch
 }
 
 func (w *Watch) end(err error) {
 	w.mu.Lock()
-	w.ended = err
-	w.mu.Unlock()
+	defer w.mu.Unlock()
+	if w.ended == nil {
+		w.ended = err
+	}
 	w.nudge()
 }
 
