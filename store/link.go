@@ -19,11 +19,15 @@ type link struct {
 
 // ask sends a command and reads its reply.
 func (l *link) ask(cmd command) (reply, error) {
-	l.out = appendCommand(l.out[:0], cmd)
-	expect := cmd.op
-	if cmd.op == opSet {
-		expect = opCheck
-		l.out = appendCommand(l.out, command{op: opCheck})
+	var err error
+	if l.out, err = l.in.appendCommand(l.out[:0], cmd); err != nil {
+		return reply{}, err
+	}
+	if !l.in.answered(cmd.op) {
+		cmd = command{op: opCheck}
+		if l.out, err = l.in.appendCommand(l.out, cmd); err != nil {
+			return reply{}, err
+		}
 	}
 	if _, err := l.nc.Write(l.out); err != nil {
 		return reply{}, err
@@ -31,7 +35,7 @@ func (l *link) ask(cmd command) (reply, error) {
 	if cap(l.out) > peerFull {
 		l.out = nil
 	}
-	r, err := l.in.reply(expect)
+	r, err := l.in.reply(cmd)
 	if errors.Is(err, ErrTooLarge) {
 		err = fmt.Errorf("%w: %w", ErrProtocol, err)
 	}
@@ -131,7 +135,7 @@ func (cl *Client) connect(o *Operation) (*link, error) {
 		nc.Close()
 		return nil, ErrClosed
 	}
-	l := &link{nc: nc, in: newDecoder(nc, cl.base.limits)}
+	l := &link{nc: nc, in: newDecoder(nc, wire{dialect: Dialect113}, cl.base.limits)}
 	cl.live[l] = struct{}{}
 	return l, nil
 }

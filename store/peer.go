@@ -13,8 +13,9 @@ import (
 // commands is answered by one write; what other clients cause (a wake-up, news of a key) is written by a goroutine
 // started for it. Who causes a reply never waits for the socket of who gets it.
 type peer struct {
-	id   clientID
-	nc   net.Conn
+	id clientID
+	nc net.Conn
+	wire
 	most int // out grows no further: who does not read is closed
 
 	mu      sync.Mutex
@@ -54,7 +55,7 @@ func (p *peer) add(r reply) bool {
 	if p.err != nil {
 		return false
 	}
-	if p.out = appendReply(p.out, r); len(p.out) > p.most {
+	if p.out = p.appendReply(p.out, r); len(p.out) > p.most {
 		p.failLocked(errSlow)
 		return false
 	}

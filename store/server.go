@@ -132,13 +132,14 @@ func (s *Server) attach(nc net.Conn) {
 	}
 	s.last++
 	p := newPeer(s.last, nc, s.limits)
+	p.wire = wire{dialect: Dialect113}
 	s.peers[p.id] = p
 	s.wg.Go(func() { s.serve(p) })
 }
 
 // serve reads one client's commands until it goes or breaks a rule.
 func (s *Server) serve(p *peer) {
-	in := newDecoder(p, s.limits)
+	in := newDecoder(p, p.wire, s.limits)
 	var err error
 	for err == nil {
 		var cmd command

@@ -10,7 +10,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -359,24 +358,5 @@ func FuzzServer(f *testing.F) {
 		_, err := io.ReadFull(check, make([]byte, 8))
 		require.NoError(t, err, "another client must be served")
 		check.Close()
-	})
-}
-
-// A command that was read and written again is the same, however it arrives.
-func FuzzCommand(f *testing.F) {
-	for _, x := range captured {
-		f.Add(unhex(f, x.ask))
-	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		d := newDecoder(iotest.OneByteReader(bytes.NewReader(data)), Limits{Key: 64, Value: 256, Keys: 16}.withDefaults())
-		var again []byte
-		for {
-			cmd, err := d.command()
-			if err != nil {
-				break
-			}
-			again = appendCommand(again, cmd)
-		}
-		require.True(t, bytes.HasPrefix(data, again))
 	})
 }

@@ -1,214 +1,225 @@
 package store
 
 import (
-	"bufio"
 	"encoding/binary"
-	"fmt"
+	"errors"
 	"io"
-	"slices"
 )
 
-// The TCPStore protocol in the dialect of PyTorch 1.13: an opcode byte and its arguments, answered by the bare result.
-// There is no framing. A string is a u64 length and its bytes, a count is u64, a number is i64, all little-endian.
+// The TCPStore protocol: an opcode byte and its arguments, answered by the bare result. There is no framing. A string is a
+// u64 length and its bytes, a count is u64, a number is i64, all little-endian. dialect.go has the opcodes and says what
+// Weft's own mode is.
 
 // Single-byte answers.
 const (
 	byteReady      = 0 // check: all keys exist
 	byteNotReady   = 1
-	byteStop       = 0 // wait: all keys exist
+	byteStop       = 0 // wait, barrier: it is over
+	byteCancelled  = 1 // cancel_wait
 	byteRegistered = 3 // watch: news will follow
 )
 
-func appendU64(b []byte, n int) []byte { return binary.LittleEndian.AppendUint64(b, uint64(n)) }
+// magic is what a client of Dialect22 sends first, after the opcode of opValidate.
+const magic = 0x3C85F7CE
 
-func appendBytes[T ~string | ~[]byte](b []byte, s T) []byte {
-	return append(appendU64(b, len(s)), s...)
-}
+// appended is what PyTorch 2.0 tells of a watched key that grew: of no old value, and as the new one of what was appended.
+const appended ChangeKind = 4
 
-// appendCommand writes a command as a client does.
-func appendCommand(b []byte, cmd command) []byte {
-	b = append(b, byte(cmd.op))
-	switch cmd.op {
-	case opNumKeys:
-		return b
-	case opCheck, opWait:
-		b = appendU64(b, len(cmd.keys))
-		for _, k := range cmd.keys {
-			b = appendBytes(b, k)
+// Statuses of Weft's own mode. Those between are errors, by their place in statusErrors.
+const (
+	statusOK        = 0
+	statusCancelled = 0xFE // the answer to CANCEL_WAIT
+	statusNews      = 0xFF // not an answer
+)
+
+// statusErrors are the errors that keep their identity on the wire; others go as status 1.
+var statusErrors = [...]error{2: ErrNotANumber, ErrTooLarge, ErrFull, errNoKey, ErrProtocol, ErrUnsupported, ErrBadKey, ErrClosed}
+
+const statusOther = 1
+
+func statusOf(err error) byte {
+	for i, known := range statusErrors {
+		if known != nil && errors.Is(err, known) {
+			return byte(i)
 		}
-		return b
 	}
-	b = appendBytes(b, cmd.key)
-	switch cmd.op {
-	case opSet:
-		b = appendBytes(b, cmd.value)
-	case opCompareSet:
-		b = appendBytes(appendBytes(b, cmd.expected), cmd.value)
-	case opAdd:
-		b = binary.LittleEndian.AppendUint64(b, uint64(cmd.delta))
-	}
-	return b
+	return statusOther
 }
 
-// appendReply writes a reply without error as the server does.
-func appendReply(b []byte, r reply) []byte {
-	switch r.op {
-	case opGet, opCompareSet:
-		return appendBytes(b, r.value)
-	case opAdd, opNumKeys, opDelete:
-		return binary.LittleEndian.AppendUint64(b, uint64(r.n))
-	case opCheck:
-		if r.ok {
-			return append(b, byteReady)
+// toldError is what a server said went wrong.
+type toldError struct {
+	msg string
+	is  error // one of statusErrors, or nil
+}
+
+func (e *toldError) Error() string { return e.msg }
+func (e *toldError) Unwrap() error { return e.is }
+
+// maxTold bounds the text of an error.
+const maxTold = 1 << 10
+
+// encoder collects what is to be sent. With a writer, b goes there as it fills, and large values do without being copied.
+type encoder struct {
+	b   []byte
+	to  io.Writer // nil: b holds everything
+	err error     // the writer's first
+}
+
+// encoderFull is how much an encoder with a writer collects.
+const encoderFull = 16 << 10
+
+func (e *encoder) flush() {
+	e.emit(e.b)
+	e.b = e.b[:0]
+}
+
+func (e *encoder) emit(b []byte) {
+	if e.err == nil && len(b) > 0 {
+		_, e.err = e.to.Write(b)
+	}
+}
+
+func (e *encoder) byte(b byte)  { e.b = append(e.b, b) }
+func (e *encoder) u64(n uint64) { e.b = binary.LittleEndian.AppendUint64(e.b, n) }
+func (e *encoder) count(n int)  { e.u64(uint64(n)) }
+
+func (e *encoder) bytes(v []byte) {
+	e.count(len(v))
+	if e.to != nil && len(e.b)+len(v) > encoderFull {
+		e.flush()
+		if len(v) >= encoderFull {
+			e.emit(v)
+			return
 		}
-		return append(b, byteNotReady)
-	case opWait:
-		return append(b, byteStop)
-	case opWatch:
-		return append(b, byteRegistered)
-	case opNews:
-		b = appendBytes(append(b, byte(r.event)), r.key)
-		return appendBytes(appendBytes(b, r.old), r.value)
 	}
-	return b
+	e.b = append(e.b, v...)
 }
 
-// decoder reads either side of the protocol and believes no length: memory is taken as the bytes arrive.
-type decoder struct {
-	r       *bufio.Reader
-	limits  Limits
-	scratch [8]byte
+func (e *encoder) string(s string) {
+	e.count(len(s))
+	if e.to != nil && len(e.b)+len(s) > encoderFull {
+		e.flush()
+	}
+	e.b = append(e.b, s...)
 }
 
-func newDecoder(r io.Reader, limits Limits) *decoder {
-	return &decoder{r: bufio.NewReader(r), limits: limits}
+func (e *encoder) strings(keys []string) {
+	e.count(len(keys))
+	for _, k := range keys {
+		e.string(k)
+	}
 }
 
-// command reads one command. io.EOF means that the client went away between two.
-func (d *decoder) command() (command, error) {
-	code, err := d.r.ReadByte()
-	if err != nil {
-		return command{}, err
-	}
-	cmd := command{op: op(code)}
-	switch cmd.op {
-	case opSet, opCompareSet, opGet, opAdd, opWatch, opDelete:
-		err = d.keyed(&cmd)
-	case opCheck, opWait:
-		cmd.keys, err = d.keys()
-	case opNumKeys:
-	default:
-		err = fmt.Errorf("%w: unknown opcode %d", ErrProtocol, code)
-	}
-	if err == io.EOF {
-		err = io.ErrUnexpectedEOF
-	}
-	return cmd, err
+// appendCommand writes a command as a client does. It fails with ErrUnsupported, and has written nothing, where the
+// dialect has no such command.
+func (w wire) appendCommand(b []byte, cmd command) ([]byte, error) {
+	e := encoder{b: b}
+	err := w.writeCommand(&e, cmd)
+	return e.b, err
 }
 
-func (d *decoder) keyed(cmd *command) error {
-	key, err := d.bytes(d.limits.Key, "key")
+func (w wire) writeCommand(e *encoder, cmd command) error {
+	code, err := w.code(cmd.op)
 	if err != nil {
 		return err
 	}
-	cmd.key = string(key)
+	e.byte(code)
+	switch cmd.op {
+	case opNumKeys, opList, opCancelWait:
+	case opValidate:
+		e.b = binary.LittleEndian.AppendUint32(e.b, magic)
+	case opPing:
+		e.b = binary.LittleEndian.AppendUint32(e.b, uint32(cmd.delta))
+	case opCheck, opWait, opMultiGet, opFetch:
+		e.strings(cmd.keys)
+	case opMultiSet:
+		e.count(len(cmd.pairs))
+		for _, p := range cmd.pairs {
+			e.string(p.Key)
+			e.bytes(p.Value)
+		}
+	default:
+		e.string(cmd.key)
+		e.arguments(cmd)
+	}
+	return nil
+}
+
+// arguments are what follows the one key.
+func (e *encoder) arguments(cmd command) {
 	switch cmd.op {
 	case opCompareSet:
-		if cmd.expected, err = d.bytes(d.limits.Value, "value"); err != nil {
-			return err
+		e.bytes(cmd.expected)
+		e.bytes(cmd.value)
+	case opSet, opAppend, opPush:
+		e.bytes(cmd.value)
+	case opAdd, opBarrier:
+		e.u64(uint64(cmd.delta))
+	}
+}
+
+// appendReply writes a reply as the server does. Errors can be told in Weft's own mode only.
+func (w wire) appendReply(b []byte, r reply) []byte {
+	e := encoder{b: b}
+	w.writeReply(&e, r)
+	return e.b
+}
+
+func (w wire) writeReply(e *encoder, r reply) {
+	if w.own {
+		switch {
+		case r.err != nil:
+			msg := r.err.Error()
+			e.byte(statusOf(r.err))
+			e.string(msg[:min(len(msg), maxTold)])
+			return
+		case r.op == opCancelWait:
+			e.byte(statusCancelled)
+			return
+		case r.op == opNews:
+			e.byte(statusNews)
+		default:
+			e.byte(statusOK)
 		}
-		fallthrough
-	case opSet:
-		cmd.value, err = d.bytes(d.limits.Value, "value")
-	case opAdd:
-		cmd.delta, err = d.i64()
 	}
-	return err
-}
-
-func (d *decoder) keys() ([]string, error) {
-	n, err := d.u64()
-	if err != nil {
-		return nil, err
-	}
-	if n > uint64(d.limits.Keys) {
-		return nil, fmt.Errorf("%w: %d keys in one command, at most %d allowed", ErrTooLarge, n, d.limits.Keys)
-	}
-	var keys []string
-	for total := 0; len(keys) < int(n); {
-		key, err := d.bytes(d.limits.Key, "key")
-		if err != nil {
-			return nil, err
-		}
-		if total += len(key); total > d.limits.Value && n > 1 {
-			return nil, fmt.Errorf("%w: the keys of one command have more than %d bytes together", ErrTooLarge, d.limits.Value)
-		}
-		keys = append(keys, string(key))
-	}
-	return keys, nil
-}
-
-func (d *decoder) u64() (uint64, error) {
-	_, err := io.ReadFull(d.r, d.scratch[:])
-	return binary.LittleEndian.Uint64(d.scratch[:]), err
-}
-
-func (d *decoder) i64() (int64, error) {
-	n, err := d.u64()
-	return int64(n), err
-}
-
-// bytes reads a length of at most most, and that many bytes. The result is not nil.
-func (d *decoder) bytes(most int, what string) ([]byte, error) {
-	n, err := d.u64()
-	if err != nil {
-		return nil, err
-	}
-	return d.exactly(n, most, what)
-}
-
-func (d *decoder) exactly(n uint64, most int, what string) ([]byte, error) {
-	if n > uint64(most) {
-		return nil, fmt.Errorf("%w: a %s of %d bytes, at most %d allowed", ErrTooLarge, what, n, most)
-	}
-	const first = 64 << 10 // what a mere promise of bytes costs us at most
-	b := make([]byte, 0, min(int(n), first))
-	for len(b) < int(n) {
-		b = slices.Grow(b, min(int(n)-len(b), max(len(b), first)))
-		more := b[len(b):min(cap(b), int(n))]
-		if _, err := io.ReadFull(d.r, more); err != nil {
-			if err == io.EOF {
-				err = io.ErrUnexpectedEOF
-			}
-			return nil, err
-		}
-		b = b[:len(b)+len(more)]
-	}
-	return b, nil
-}
-
-// reply reads what the server answers to a command.
-func (d *decoder) reply(to op) (reply, error) {
-	r := reply{op: to}
-	var err error
-	switch to {
-	case opGet, opCompareSet:
-		r.value, err = d.bytes(d.limits.Value, "value")
-	case opAdd, opNumKeys, opDelete:
-		r.n, err = d.i64()
+	switch r.op {
+	case opGet, opCompareSet, opTake:
+		e.bytes(r.value)
+	case opAdd, opNumKeys, opDelete, opLen:
+		e.u64(uint64(r.n))
 	case opCheck:
-		r.ok, err = d.choice("check", byteReady, byteNotReady)
-	case opWait:
-		_, err = d.choice("wait", byteStop, byteStop)
+		e.byte(choice(r.ok, byteReady, byteNotReady))
+	case opWait, opBarrier:
+		e.byte(byteStop)
+	case opCancelWait:
+		e.byte(byteCancelled)
+	case opMultiGet, opFetch:
+		for _, v := range r.values {
+			e.bytes(v)
+		}
+	case opPop:
+		if e.u64(uint64(r.n)); r.n > 0 {
+			e.bytes(r.value)
+		}
+	case opList:
+		e.strings(r.keys)
+	case opPing:
+		e.b = binary.LittleEndian.AppendUint32(e.b, uint32(r.n))
+	case opWatch:
+		if !w.own {
+			e.byte(byteRegistered)
+		}
+	case opNews:
+		e.byte(byte(r.event))
+		e.string(r.key)
+		e.bytes(r.old)
+		e.bytes(r.value)
 	}
-	return r, err
 }
 
-// choice reads a byte that is one of two and says whether it was the first.
-func (d *decoder) choice(what string, yes, no byte) (bool, error) {
-	b, err := d.r.ReadByte()
-	if err == nil && b != yes && b != no {
-		err = fmt.Errorf("%w: %s was answered with %d", ErrProtocol, what, b)
+func choice(first bool, a, b byte) byte {
+	if first {
+		return a
 	}
-	return b == yes, err
+	return b
 }

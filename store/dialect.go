@@ -1,0 +1,150 @@
+package store
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Dialect is one of the mutually incompatible ways in which PyTorch's releases speak the TCPStore protocol.
+type Dialect byte
+
+// The dialects. Releases of which one only knows more commands than the other are one dialect.
+const (
+	// DialectAuto is for a server: that of PyTorch 2.2 and later for who opens with its greeting, and that of 1.13 for
+	// everybody else. For a client: the one of the two that the server understands.
+	DialectAuto Dialect = iota
+	Dialect113          // PyTorch 1.13
+	Dialect20           // PyTorch 2.0
+	Dialect21           // PyTorch 2.1
+	Dialect22           // PyTorch 2.2 and later
+)
+
+// releases are the spellings of ParseDialect, of which the first of a dialect is its name.
+var releases = [...]struct {
+	text string
+	is   Dialect
+}{
+	{"auto", DialectAuto}, {"", DialectAuto}, {"1.13", Dialect113}, {"2.0", Dialect20}, {"2.1", Dialect21},
+	{"2.2", Dialect22}, {"2.3", Dialect22}, {"2.4", Dialect22}, {"2.5", Dialect22}, {"2.6", Dialect22},
+	{"2.7", Dialect22}, {"2.8", Dialect22}, {"2.9", Dialect22},
+}
+
+// ParseDialect reads "auto" or a release of PyTorch, such as "1.13" or "2.6".
+func ParseDialect(text string) (Dialect, error) {
+	for _, r := range releases {
+		if r.text == text {
+			return r.is, nil
+		}
+	}
+	return 0, fmt.Errorf("unknown dialect %q, expected auto or a release of PyTorch: 1.13, 2.0, 2.1, … 2.9", clip(text))
+}
+
+// String is the first release that speaks d, or "auto".
+func (d Dialect) String() string {
+	for _, r := range releases {
+		if r.is == d {
+			return r.text
+		}
+	}
+	return fmt.Sprintf("Dialect(%d)", byte(d))
+}
+
+func (d Dialect) validate() error {
+	if d > Dialect22 {
+		return fmt.Errorf("there is no dialect %d", byte(d))
+	}
+	return nil
+}
+
+// Two commands never reach the state: they are of the connection.
+const (
+	opValidate op = 0x80 + iota // sent first, answered by nothing
+	opPing                      // delta comes back
+)
+
+// opcodes has the commands of each dialect in the order of their codes.
+var opcodes = [...][]op{
+	Dialect113: {opSet, opCompareSet, opGet, opAdd, opCheck, opWait, opNumKeys, opWatch, opDelete},
+	Dialect20: {opSet, opCompareSet, opGet, opAdd, opCheck, opWait, opNumKeys, opWatch, opDelete,
+		opAppend, opMultiGet, opMultiSet, opCancelWait},
+	Dialect21: {opSet, opCompareSet, opGet, opAdd, opCheck, opWait, opNumKeys, opDelete,
+		opAppend, opMultiGet, opMultiSet, opCancelWait},
+	Dialect22: {opValidate, opSet, opCompareSet, opGet, opAdd, opCheck, opWait, opNumKeys, opDelete,
+		opAppend, opMultiGet, opMultiSet, opCancelWait, opPing, opPush, opPop, opLen, opList, opBarrier},
+}
+
+// ownOpcodes are Weft's own commands, from ownBase on.
+var ownOpcodes = [...]op{opFetch, opTake, opWatch, opUnwatch}
+
+const ownBase = 0x40
+
+// wire is how the two ends of a connection speak: a dialect, not auto, and within Dialect22 perhaps Weft's own mode.
+//
+// A client of ours asks a server of Dialect22 to CHECK the key modeKey, which no user's key can be, as those start with a
+// slash. Only a server of ours says that it exists, and from then on
+//
+//   - every reply is preceded by a status byte, 0 or an error that a text follows, and commands that PyTorch leaves
+//     unanswered are answered by the status alone;
+//   - there are commands that PyTorch has not: FETCH (WAIT and MULTI_GET in one), TAKE (WAIT and QUEUE_POP in one),
+//     WATCH, whose news come on the same connection with a status of their own, and UNWATCH;
+//   - a CANCEL_WAIT is answered by a status of its own, so that it is not taken for what it cancels.
+type wire struct {
+	dialect Dialect
+	own     bool
+}
+
+const modeKey = "weft/1"
+
+// asksOwnMode says whether cmd is the question that begins Weft's own mode.
+func (w wire) asksOwnMode(cmd *command) bool {
+	return cmd.op == opCheck && len(cmd.keys) == 1 && cmd.keys[0] == modeKey && w.dialect == Dialect22
+}
+
+// op says what an opcode means.
+func (w wire) op(code byte) (op, error) {
+	if table := opcodes[w.dialect]; int(code) < len(table) {
+		return table[code], nil
+	}
+	if i := int(code) - ownBase; w.own && i >= 0 && i < len(ownOpcodes) {
+		return ownOpcodes[i], nil
+	}
+	return 0, fmt.Errorf("%w: unknown opcode %d in the dialect of PyTorch %v", ErrProtocol, code, w.dialect)
+}
+
+// code is the opcode of a command.
+func (w wire) code(o op) (byte, error) {
+	if i := slices.Index(opcodes[w.dialect], o); i >= 0 {
+		return byte(i), nil
+	}
+	if i := slices.Index(ownOpcodes[:], o); w.own && i >= 0 {
+		return byte(ownBase + i), nil
+	}
+	return 0, fmt.Errorf("%w: PyTorch %v has no %v", ErrUnsupported, w.dialect, o)
+}
+
+// answered says whether a server answers such a command, at once or in the end.
+func (w wire) answered(o op) bool {
+	switch o {
+	case opSet, opAppend, opMultiSet, opPush:
+		return w.own
+	case opValidate:
+		return false
+	}
+	return true
+}
+
+// opNames are for metrics, logs and errors.
+var opNames = [...]string{
+	opSet: "set", opCompareSet: "compare_set", opGet: "get", opAdd: "add", opCheck: "check", opWait: "wait",
+	opNumKeys: "num_keys", opWatch: "watch", opDelete: "delete", opAppend: "append", opMultiGet: "multi_get",
+	opMultiSet: "multi_set", opCancelWait: "cancel_wait", opPush: "push", opPop: "pop", opLen: "len", opList: "list_keys",
+	opBarrier: "barrier", opFetch: "fetch", opTake: "take", opUnwatch: "unwatch", opNews: "news",
+	opValidate: "validate", opPing: "ping",
+}
+
+func (o op) String() string {
+	if int(o) < len(opNames) && opNames[o] != "" {
+		return opNames[o]
+	}
+	return fmt.Sprintf("op(%d)", byte(o))
+}
