@@ -88,8 +88,13 @@ const maxNamed = 16
 
 // keysTimeout is worded as PyTorch's, whose users search for it: keys are shown with the slash put before them.
 func keysTimeout(op string, after time.Duration, keys []string) error {
-	if op == "get" {
-		op = "wait" // what a get does while it does not end
+	switch op {
+	case "get", "multi_get", "pop":
+		op = "wait" // what they do while they do not end
+	case "barrier":
+		if len(keys) == 1 {
+			return &timeoutError{fmt.Sprintf("barrier timeout after %dms, key: /%s", after.Round(time.Millisecond).Milliseconds(), clip(keys[0]))}
+		}
 	}
 	msg := fmt.Sprintf("%s timeout after %dms", op, after.Round(time.Millisecond).Milliseconds())
 	for i, k := range keys {

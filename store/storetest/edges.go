@@ -85,7 +85,7 @@ func cancelled(t *testing.T, s store.Store) {
 	requireValue(t, s, "other", "v")
 }
 
-// everything calls every operation and returns the errors.
+// everything calls every operation that the store supports and returns the errors.
 func everything(c context.Context, s store.Store) []error {
 	_, getErr := s.Get(c, "k")
 	_, addErr := s.Add(c, "k", 1)
@@ -93,7 +93,9 @@ func everything(c context.Context, s store.Store) []error {
 	_, delErr := s.Delete(c, "k")
 	_, checkErr := s.Check(c, "k")
 	_, numErr := s.NumKeys(c)
-	return []error{s.Set(c, "k", []byte("1")), getErr, addErr, casErr, delErr, checkErr, numErr, s.Wait(c, "k")}
+	errs := []error{s.Set(c, "k", []byte("1")), getErr, addErr, casErr, delErr, checkErr, numErr, s.Wait(c, "k"), s.Barrier(c, "b", 1)}
+	errs = slices.Concat(errs, multiCalls(c, s), queueCalls(c, s), watchCalls(c, s))
+	return slices.DeleteFunc(errs, func(err error) bool { return errors.Is(err, store.ErrUnsupported) })
 }
 
 func refused(t *testing.T, s store.Store) {

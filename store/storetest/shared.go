@@ -8,24 +8,40 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weft-project/weft/internal/leak"
 	"github.com/weft-project/weft/store"
 )
 
 // RunShared runs the suite for several clients. open makes an empty store and returns a function that makes one more
 // client of it with each call; it may return the same one again. The suite closes clients at the end of a test only.
-func RunShared(t *testing.T, open func(t *testing.T) (join func() store.Store)) {
+func RunShared(t *testing.T, open func(t *testing.T) (join func() store.Store), without ...Part) {
+	unsupported := setOf(without)
 	for _, tc := range []struct {
 		name string
 		test func(t *testing.T, clients []store.Store)
+		part Part
 	}{
-		{"AWaiterIsWokenByAnotherClientsSet", wokenBySet},
-		{"AWaiterIsWokenByAddAndCompareSet", wokenByOthers},
-		{"WhatOneHasSetTheOtherSees", seen},
-		{"ConcurrentAddsAllCount", addsCount},
-		{"OfManyCompareSetsOneWins", oneWins},
-		{"ABarrierHoldsAndReleasesAll", barrier},
+		{"AWaiterIsWokenByAnotherClientsSet", wokenBySet, ""},
+		{"AWaiterIsWokenByAddAndCompareSet", wokenByOthers, ""},
+		{"WhatOneHasSetTheOtherSees", seen, ""},
+		{"ConcurrentAddsAllCount", addsCount, ""},
+		{"OfManyCompareSetsOneWins", oneWins, ""},
+		{"ABarrierByHandHoldsAndReleasesAll", barrier, ""},
+		{"RandomCallsOfAllAreAsUnderOneLock", func(t *testing.T, clients []store.Store) { asUnderOneLock(t, clients, unsupported) }, ""},
+		{"ConcurrentAppendsAllCountOnce", appendsCount, Append},
+		{"AMultiGetSeesAllOfAMultiSetOrNothing", multiIsAtomic, Multi},
+		{"AWaiterIsWokenByAppendAndMultiSet", wokenByMulti, Multi},
+		{"EachQueuedValueGoesToOneTaker", oneTakerEach, Queues},
+		{"APushServesOneOfThoseWhoWait", pushServesOne, Queues},
+		{"ABarrierHoldsAndReleasesAll", barrierHolds, Barriers},
+		{"AWatchSeesWhatHappensAsSoonAsItIs", watchAtOnce, Watches},
+		{"AWatchSeesTheChangesOfOthersAsOneChain", watchOthers, Watches},
 	} {
+		if unsupported[tc.part] {
+			continue
+		}
 		t.Run(tc.name, func(t *testing.T) {
+			leak.Check(t)
 			join := open(t)
 			clients := make([]store.Store, 4)
 			for i := range clients {
