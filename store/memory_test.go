@@ -1,0 +1,80 @@
+package store
+
+import (
+	"context"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestAFullStoreRefusesWhatGrowsAndKeepsWhatItHas(t *testing.T) {
+	c, m := context.Background(), &Memory{Limits: Limits{Memory: 1000}}
+	n := 0
+	for ; m.Set(c, strconv.Itoa(n), make([]byte, 100)) == nil; n++ {
+		require.Less(t, n, 10)
+	}
+	require.Equal(t, 1000/(1+100+64), n)
+	long := make([]byte, 300)
+	_, casErr := m.CompareSet(c, "0", make([]byte, 100), long)
+	_, addErr := m.Add(c, "sum of all that was counted, which needs a long name", 1)
+	watch, watchErr := m.Watch(c, string(long))
+	for name, err := range map[string]error{
+		"set": m.Set(c, "0", long), "compareSet": casErr, "add": addErr, "append": m.Append(c, "0", long),
+		"multiSet": m.MultiSet(c, Pair{"0", nil}, Pair{"1", long}, Pair{"2", long}), "push": m.Push(c, "q", long), "watch": watchErr,
+		"wait": m.Wait(c, string(long)), "barrier": m.Barrier(c, string(long), 2),
+	} {
+		require.ErrorIs(t, err, ErrFull, name)
+		require.NotErrorIs(t, err, ErrUncertain, name)
+	}
+	require.Nil(t, watch)
+	require.Equal(t, stats{keys: n, bytes: n * 165}, m.state.stats(), "nothing has changed")
+	require.NoError(t, m.MultiSet(c, Pair{"0", nil}, Pair{"1", long}, Pair{"1", make([]byte, 150)}), "what fits in the end fits")
+	require.NoError(t, m.Set(c, "1", nil))
+	require.NoError(t, m.Push(c, "q", nil))
+}
+
+func TestACallThatEndsLeavesNothingInTheCore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory()
+		c, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		for _, call := range []func(){
+			func() { m.Get(c, "k") }, func() { m.Wait(c, "a", "b") }, func() { m.MultiGet(c, "a", "b") }, func() { m.Pop(c, "q") },
+			func() { m.Barrier(c, "b", 2) },
+		} {
+			go call()
+		}
+		w, err := m.Watch(c, "k")
+		require.NoError(t, err)
+		synctest.Wait()
+		m.mu.Lock()
+		during := m.state.stats()
+		m.mu.Unlock()
+		require.Equal(t, 5, during.waiters)
+		require.Equal(t, 1, during.watchers)
+		<-w.C
+		synctest.Wait()
+		require.ErrorIs(t, w.Err(), context.DeadlineExceeded)
+		require.Equal(t, stats{keys: 1, bytes: 66}, m.state.stats(), "the barrier's count stays")
+		require.Empty(t, m.waiting)
+		require.Empty(t, m.watches)
+		require.Empty(t, m.state.guests)
+	})
+}
+
+func TestAWatchOfAStoreHasNoTimeoutOfItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &Memory{Timeout: time.Second}
+		w, err := m.Watch(t.Context(), "k")
+		require.NoError(t, err)
+		time.Sleep(time.Hour)
+		require.NoError(t, m.Set(t.Context(), "k", []byte("late")))
+		require.Equal(t, "late", string((<-w.C).New))
+		require.NoError(t, m.Close())
+		<-w.C
+		require.ErrorIs(t, w.Err(), ErrClosed)
+	})
+}
