@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -82,9 +83,7 @@ func randomCall(r *rand.Rand, round string, unsupported map[Part]bool) call {
 	for {
 		switch r.IntN(12) {
 		case 0, 1:
-			return call{name: "set " + k + " " + v, on: func(c context.Context, s store.Store) (string, error) {
-				return "", s.Set(c, k, []byte(v))
-			}, model: func(p *plain) string { p.data[k] = v; return "" }}
+			return setCall(k, v)
 		case 2, 3:
 			return call{name: "add " + k, on: func(c context.Context, s store.Store) (string, error) {
 				n, err := s.Add(c, k, 1)
@@ -145,6 +144,12 @@ func randomCall(r *rand.Rand, round string, unsupported map[Part]bool) call {
 	}
 }
 
+func setCall(k, v string) call {
+	return call{name: "set " + k + " " + v, on: func(c context.Context, s store.Store) (string, error) {
+		return "", s.Set(c, k, []byte(v))
+	}, model: func(p *plain) string { p.data[k] = v; return "" }}
+}
+
 func queueCall(q, v string, which int) call {
 	switch which {
 	case 0:
@@ -192,30 +197,144 @@ func (p *plain) compareSet(k, want, v string) string {
 	return want
 }
 
+// waits is what a plain store answers to a call that cannot be over yet. No store gives that answer.
+const waits = "\x00"
+
+// waitingCall is an operation that waits for what others write.
+func waitingCall(r *rand.Rand, round string, unsupported map[Part]bool) call {
+	k, a, b := round+[]string{"a", "b"}[r.IntN(2)], round+"a", round+"b"
+	for {
+		switch r.IntN(4) {
+		case 0:
+			return call{name: "get " + k, on: func(c context.Context, s store.Store) (string, error) {
+				v, err := s.Get(c, k)
+				return string(v), err
+			}, model: func(p *plain) string { return p.get(k) }}
+		case 1:
+			return call{name: "wait " + k, on: func(c context.Context, s store.Store) (string, error) {
+				return "", s.Wait(c, k)
+			}, model: func(p *plain) string {
+				if p.get(k) == waits {
+					return waits
+				}
+				return ""
+			}}
+		case 2:
+			if !unsupported[Multi] {
+				return call{name: "multiGet", on: func(c context.Context, s store.Store) (string, error) {
+					v, err := s.MultiGet(c, a, b)
+					return string(bytes.Join(v, []byte(" "))), err
+				}, model: func(p *plain) string {
+					if p.get(a) == waits || p.get(b) == waits {
+						return waits
+					}
+					return p.get(a) + " " + p.get(b)
+				}}
+			}
+		case 3:
+			if !unsupported[Queues] {
+				return call{name: "pop", on: func(c context.Context, s store.Store) (string, error) {
+					v, err := s.Pop(c, round+"q")
+					return string(v), err
+				}, model: func(p *plain) string {
+					if len(p.queue) == 0 {
+						return waits
+					}
+					v := p.queue[0]
+					p.queue = p.queue[1:]
+					return v
+				}}
+			}
+		}
+	}
+}
+
+func (p *plain) get(k string) string {
+	if v, there := p.data[k]; there {
+		return v
+	}
+	return waits
+}
+
+// history notes the calls of several clients. It is safe for concurrent use.
+type history struct {
+	clock atomic.Int64
+	mu    sync.Mutex
+	calls []call
+}
+
+func (h *history) run(c context.Context, s store.Store, a call) error {
+	var err error
+	a.start = h.clock.Add(1)
+	if a.got, err = a.on(c, s); err != nil {
+		return fmt.Errorf("%s: %w", a.name, err)
+	}
+	a.end = h.clock.Add(1)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.calls = append(h.calls, a)
+	return nil
+}
+
+func (h *history) require(t *testing.T) {
+	t.Helper()
+	require.True(t, linear(h.calls, plain{data: map[string]string{}}), "no order of these calls explains their answers: %v", h.calls)
+}
+
 // asUnderOneLock makes random calls of all clients at once: their answers are those of a map under one lock.
 func asUnderOneLock(t *testing.T, clients []store.Store, unsupported map[Part]bool) {
 	c := within(t)
-	const each = 9
 	for round := range 12 {
-		var clock atomic.Int64
-		var mu sync.Mutex
-		var calls []call
+		var h history
 		inParallel(t, clients, func(i int, s store.Store) error {
 			r := rand.New(rand.NewPCG(uint64(round), uint64(i)))
-			for range each {
-				a := randomCall(r, "round "+strconv.Itoa(round)+" ", unsupported)
-				var err error
-				a.start = clock.Add(1)
-				if a.got, err = a.on(c, s); err != nil {
-					return fmt.Errorf("%s: %w", a.name, err)
+			for range 9 {
+				if err := h.run(c, s, randomCall(r, fmt.Sprintf("round %d ", round), unsupported)); err != nil {
+					return err
 				}
-				a.end = clock.Add(1)
-				mu.Lock()
-				calls = append(calls, a)
-				mu.Unlock()
 			}
 			return nil
 		})
-		require.True(t, linear(calls, plain{data: map[string]string{}}), "no order of these calls explains their answers: %v", calls)
+		h.require(t)
+	}
+}
+
+// waitingUnderOneLock does so with calls that wait, of half of the clients. In the end there is something for each.
+func waitingUnderOneLock(t *testing.T, clients []store.Store, unsupported map[Part]bool) {
+	c := within(t)
+	const each = 5
+	for round := range 12 {
+		var h history
+		name, readers := fmt.Sprintf("waiting %d ", round), len(clients)/2
+		var writing sync.WaitGroup
+		writing.Add(len(clients) - readers)
+		inParallel(t, clients, func(i int, s store.Store) error {
+			r := rand.New(rand.NewPCG(uint64(round), uint64(i)))
+			next := randomCall
+			if i < readers {
+				next = waitingCall
+			}
+			var err error
+			for n := 0; n < each && err == nil; n++ {
+				err = h.run(c, s, next(r, name, unsupported))
+			}
+			if i < readers {
+				return err
+			}
+			if writing.Done(); i > readers || err != nil {
+				return err
+			}
+			writing.Wait()
+			for _, k := range []string{"a", "b"} {
+				err = errors.Join(err, h.run(c, s, setCall(name+k, "end")))
+			}
+			for range readers * each {
+				if !unsupported[Queues] {
+					err = errors.Join(err, h.run(c, s, queueCall(name+"q", "end", 0)))
+				}
+			}
+			return err
+		})
+		h.require(t)
 	}
 }
