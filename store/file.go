@@ -4,8 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"sync"
@@ -17,27 +16,53 @@ type FileConfig struct {
 	// WorldSize is how many clients the store will have. If it is more than 0, the last of them to close removes the
 	// file; otherwise nobody does, and a file left by an earlier job must be removed before a new one.
 	WorldSize int
-	Timeout   time.Duration // of operations without a deadline; 0 means DefaultTimeout
-	Poll      time.Duration // how often a waiter looks at the file; 0 means 10 ms
-	Limits    Limits
+	// References makes this client count itself in while it is open, as PyTorch's from 2.0 on do, so that none of those removes the
+	// file before. It costs a key, which NumKeys counts, and happens anyway where others have been counted. PyTorch 1.13
+	// counts those only who have closed.
+	References bool
+
+	Timeout time.Duration // of operations without a deadline; 0 means DefaultTimeout
+	Poll    time.Duration // how often the file is looked at while somebody waits; 0 means 10 ms
+	Limits  Limits
 }
 
 // File is a store in a file that all clients can lock with flock(2), in the format of PyTorch's FileStore. A change is
-// a record appended under the exclusive lock; each client keeps in memory what it has read so far. The file grows with
-// every change, so this is for a rendezvous and not for a busy job. A waiter polls.
+// one or more records appended under the exclusive lock; each client keeps in memory what it has read so far. The file grows with
+// every change, so this is for a rendezvous and not for a busy job. While somebody waits or watches, a goroutine
+// looks at the file from time to time; what was appended between two looks is all seen, in its order.
 //
-// A record that a dying writer left unfinished is ignored, and cut off by the next writer.
+// A record that a dying writer left unfinished is ignored, and cut off by the next writer. A MultiSet that it left
+// unfinished has happened or not, for Weft's clients; PyTorch's may see a part of it until one of Weft's changes the store.
+// A file that is no such log, or is damaged before its end, is ErrCorrupt, and is not touched. One that is removed, replaced or
+// written anew is another store, with which whoever waits goes on.
+//
+// What it asks of the file system: that locks taken with flock exclude the processes of all machines that use the file; that what
+// is written under the lock is seen under the next; and that a file's number is not given to another while it is open.
+// Local ones do all three. NFS does the first two, from Linux 2.6.12 on and unless mounted with nolock or local_lock, and may hold the lock
+// of a machine that died.
 type File struct {
-	base Settings
-	cfg  FileConfig
-	done chan struct{} // closed by Close
+	base    Settings
+	cfg     FileConfig
+	counted bool          // in the file's references
+	done    chan struct{} // closed by Close
+	poll    sync.WaitGroup
+	once    sync.Once
 
-	turn chan struct{} // capacity 1: holding its token guards what follows; a channel, so that waiting for it can end
-	seen os.FileInfo   // the file that data was read from
-	size int64         // how much of it was read
-	data map[string][]byte
+	mu      sync.Mutex // guards what follows; held while the file is read and written, but not while waiting for its lock
+	log     fileLog
+	state   *state // what the log says
+	before  *state // unless nil, that of another log, whose watchers must be told
+	changes []command
+	visits  map[clientID]visit
+	last    clientID
+	length  int64 // of the file, while it is locked
+	polling bool
+}
 
-	once sync.Once
+// visit is a call that waits, or a watch.
+type visit struct {
+	cmd  command                 // what it asked the state
+	hear func(reply) (done bool) // is called with File.mu held
 }
 
 var _ Store = (*File)(nil)
@@ -45,10 +70,14 @@ var _ Store = (*File)(nil)
 // NewFile opens the store in path and makes the file if it does not exist; its directory must.
 func NewFile(path string, cfg FileConfig) (*File, error) {
 	fail := func(err error) (*File, error) { return nil, &Error{Op: "open", Addr: path, Err: err} }
+	var errs []error
 	if cfg.WorldSize < 0 || cfg.Timeout < 0 || cfg.Poll < 0 {
-		return fail(errors.New("WorldSize, Timeout and Poll must not be negative"))
+		errs = append(errs, errors.New("WorldSize, Timeout and Poll must not be negative"))
 	}
-	if err := cfg.Limits.validate(); err != nil {
+	if most := cfg.Limits.withDefaults().longestValue(batchKey); int64(most) > math.MaxUint32 {
+		errs = append(errs, fmt.Errorf("limits of %+v allow records of %d bytes, at most %d have a place in the format", cfg.Limits, most, int64(math.MaxUint32)))
+	}
+	if err := errors.Join(append(errs, cfg.Limits.validate())...); err != nil {
 		return fail(err)
 	}
 	if cfg.Poll == 0 {
@@ -58,163 +87,91 @@ func NewFile(path string, cfg FileConfig) (*File, error) {
 	if err != nil {
 		return fail(err)
 	}
-	f := &File{base: NewSettings(abs, cfg.Timeout, cfg.Limits), cfg: cfg, done: make(chan struct{}),
-		turn: make(chan struct{}, 1), data: map[string][]byte{}}
+	f := &File{base: NewSettings(abs, cfg.Timeout, cfg.Limits), cfg: cfg, done: make(chan struct{}), visits: map[clientID]visit{}}
+	f.log = fileLog{path: abs, limits: f.base.limits}
+	f.state = f.newState()
 	o, err := f.base.Begin(context.Background(), "open")
 	if err != nil {
 		return fail(err)
 	}
 	defer o.End()
-	if err := f.locked(o, true, func(*os.File) error { return nil }); err != nil {
+	if err := f.locked(o, create, f.enter); err != nil {
+		f.log.close()
 		return fail(err)
 	}
 	return f, nil
 }
 
+func (f *File) newState() *state {
+	s := newState(f.base.limits)
+	s.changed = func(cmd command) { f.changes = append(f.changes, cmd) }
+	return s
+}
+
 // Path is where the store is.
 func (f *File) Path() string { return f.base.addr }
 
-// locked runs do with the file locked and everything in it read. Only with the exclusive lock may do call append.
-func (f *File) locked(o *Operation, exclusive bool, do func(*os.File) error) error {
-	select {
-	case <-f.done:
-		return ErrClosed
-	default:
-	}
-	select {
-	case f.turn <- struct{}{}:
-		defer func() { <-f.turn }()
-	case <-f.done:
-		return ErrClosed
-	case <-o.Context.Done():
-		return o.Over()
-	}
-	h, err := f.open(o, exclusive)
-	if err != nil {
-		return err
-	}
-	defer h.Close()
-	if err := f.catchUp(h); err != nil {
-		return err
-	}
-	return do(h)
-}
+// PyTorch's counts of a file's clients: of those that have closed, and, from 2.0 on, of those that are open.
+const (
+	leftKey      = "cleanup/"
+	referenceKey = "refcount/"
+)
 
-// open opens and locks the file. If the file was removed while we waited for its lock we have locked one that nobody
-// else will find, and start again.
-func (f *File) open(o *Operation, exclusive bool) (*os.File, error) {
-	for wait := 50 * time.Microsecond; ; wait = min(2*wait, f.cfg.Poll) {
-		h, err := os.OpenFile(f.base.addr, os.O_RDWR|os.O_CREATE, 0o600)
-		if err != nil {
-			return nil, err
-		}
-		locked, err := tryLock(h, exclusive)
-		if err == nil && locked {
-			if current, err := sameFile(h, f.base.addr); current || err != nil {
-				return h, err
-			}
-		}
-		h.Close()
-		if err == nil {
-			err = f.rest(o, wait)
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-}
-
-// rest waits for d, or less if the operation or the store ends.
-func (f *File) rest(o *Operation, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
+// enter counts this client in, where that is done.
+func (f *File) enter() error {
+	if !f.cfg.References && !f.state.has(referenceKey) {
 		return nil
-	case <-f.done:
-		return ErrClosed
-	case <-o.Context.Done():
-		return o.Over()
 	}
-}
-
-func sameFile(h *os.File, path string) (bool, error) {
-	opened, err := h.Stat()
-	if err != nil {
-		return false, err
-	}
-	named, err := os.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	return err == nil && os.SameFile(opened, named), err
-}
-
-// catchUp reads what others have appended since we looked.
-func (f *File) catchUp(h *os.File) error {
-	info, err := h.Stat()
-	if err != nil {
-		return err
-	}
-	if f.seen == nil || !os.SameFile(f.seen, info) || info.Size() < f.size {
-		f.size, f.data = 0, map[string][]byte{} // another file than the one we know
-	}
-	f.seen = info
-	n, err := replay(io.NewSectionReader(h, f.size, info.Size()-f.size), f.base.limits, f.data)
-	f.size += n
+	_, err := f.count(referenceKey, 1)
+	f.counted = err == nil
 	return err
 }
 
-// append writes one record and applies it.
-func (f *File) append(h *os.File, key string, value []byte) error {
-	if err := h.Truncate(f.size); err != nil { // cuts off what a dying writer left
+// leave counts this client out, and removes the file if it was the last.
+func (f *File) leave() error {
+	if f.log.file == nil {
+		return nil // removed by others
+	}
+	var open int64
+	left, err := f.count(leftKey, 1)
+	switch {
+	case err != nil:
+		return err
+	case f.counted:
+		open, err = f.count(referenceKey, -1)
+	case f.state.has(referenceKey):
+		open, err = f.count(referenceKey, 0)
+	}
+	if err != nil || open > 0 || f.cfg.WorldSize == 0 || left < int64(f.cfg.WorldSize) {
 		return err
 	}
-	record := appendRecord(nil, key, value)
-	if _, err := h.WriteAt(record, f.size); err != nil {
-		return errors.Join(err, h.Truncate(f.size))
-	}
-	f.size += int64(len(record))
-	if value == nil {
-		delete(f.data, key[len(tombstone):])
-	} else {
-		f.data[key] = value
-	}
-	return nil
+	return os.Remove(f.base.addr)
 }
 
-// leave counts this client out, and removes the file if it was the last.
-func (f *File) leave(o *Operation) error {
-	const leaving = "cleanup/"
-	return f.locked(o, true, func(h *os.File) error {
-		var n int64
-		if old, there := f.data[leaving]; there {
-			var err error
-			if n, err = parseDecimal(old); err != nil {
-				return err
-			}
-		}
-		if err := f.append(h, leaving, fmt.Append(nil, n+1)); err != nil {
-			return err
-		}
-		if n+1 < int64(f.cfg.WorldSize) {
-			return nil
-		}
-		return os.Remove(f.base.addr)
-	})
+func (f *File) count(key string, by int64) (int64, error) {
+	r, _, err := f.apply(f.newID(), command{op: opAdd, key: key, delta: by})
+	return r.n, err
 }
 
 // Close implements Store. With a WorldSize it counts this client out and, as the last, removes the file.
 func (f *File) Close() (err error) {
-	f.once.Do(func() {
-		if f.cfg.WorldSize > 0 {
-			var o *Operation
-			if o, err = f.base.Begin(context.Background(), "close"); err == nil {
-				err = o.Fail(f.leave(o))
-				o.End()
-			}
+	f.once.Do(func() { err = f.close() })
+	return err
+}
+
+func (f *File) close() (err error) {
+	if f.cfg.WorldSize > 0 || f.counted {
+		var o *Operation
+		if o, err = f.base.Begin(context.Background(), "close"); err == nil {
+			err = o.Fail(f.locked(o, write, f.leave))
+			o.End()
 		}
-		close(f.done)
-	})
+	}
+	f.mu.Lock()
+	close(f.done)
+	f.tellAll(reply{err: ErrClosed})
+	f.log.close()
+	f.mu.Unlock()
+	f.poll.Wait()
 	return err
 }

