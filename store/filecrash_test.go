@@ -61,7 +61,7 @@ func requireUpTo(t *testing.T, path string, at int) int {
 	require.NoError(t, err)
 	require.True(t, n == at || n == at+1, "%d was there, and %d was read", at, n)
 	for _, v := range values {
-		require.True(t, bytes.Equal(numbered(n), v), "some of a MultiSet is missing")
+		require.True(t, bytes.Equal(crashValue(n), v), "some of a MultiSet is missing")
 	}
 	pushed, err := f.Len(c, "q")
 	require.NoError(t, err)
@@ -72,8 +72,8 @@ func requireUpTo(t *testing.T, path string, at int) int {
 	return n
 }
 
-// numbered is a value that takes the system a while to write.
-func numbered(i int) []byte {
+// crashValue is a value that takes the system a while to write.
+func crashValue(i int) []byte {
 	return append(strconv.AppendInt(nil, int64(i), 10), bytes.Repeat([]byte{' '}, 128<<10)...)
 }
 
@@ -115,7 +115,7 @@ func writeUntilKilled(path string) {
 		n, err = f.Len(c, "q")
 	}
 	for i := int(n) + 1; err == nil; i++ {
-		v := numbered(i)
+		v := crashValue(i)
 		if err = f.MultiSet(c, Pair{"a", v}, Pair{"b", v}, Pair{"c", v}); err == nil {
 			err = f.Push(c, "q", strconv.AppendInt(nil, int64(i), 10))
 		}

@@ -164,7 +164,7 @@ func TestBookkeepingThatIsYetToBeInventedIsTolerated(t *testing.T) {
 	require.Equal(t, int64(1), n)
 }
 
-func TestAPromiseOfBytesCostsNoMemory(t *testing.T) {
+func TestAPromiseOfBytesInAFileCostsNoMemory(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	put(t, path, appendRecord(nil, "/k", make([]byte, 8<<20))[:100])
 	var before, after runtime.MemStats
