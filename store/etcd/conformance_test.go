@@ -1,0 +1,16 @@
+package etcd
+
+import (
+	"testing"
+
+	"github.com/weft-project/weft/store"
+	"github.com/weft-project/weft/store/storetest"
+)
+
+func TestConformance(t *testing.T) {
+	storetest.Run(t, func(t *testing.T) store.Store { return dial(t, space(t)) })
+	storetest.RunShared(t, func(t *testing.T) func() store.Store {
+		cfg := space(t)
+		return func() store.Store { return dial(t, cfg) }
+	})
+}

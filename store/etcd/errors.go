@@ -1,0 +1,103 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/weft-project/weft/store"
+)
+
+// fate is what became of a request that failed.
+type fate int
+
+const (
+	refused fate = iota // it was not done, nor would it be if it came again
+	unsent              // it was not done; it may be next time
+	lost                // it may have been done
+)
+
+// fateOf reads it from an error of etcd's client.
+func fateOf(err error) fate {
+	var told rpctypes.EtcdError
+	switch {
+	case errors.As(err, &told):
+		switch {
+		case errors.Is(err, rpctypes.ErrTooManyRequests):
+			return unsent
+		case told.Code().String() == "Unavailable": // no leader, a new leader, a member that stops: some of it leaves open what was done
+			return lost
+		}
+		return refused
+	case strings.Contains(err.Error(), "message larger than max"):
+		return refused
+	case strings.Contains(err.Error(), "Error while dialing"): // what gRPC's balancer says when it has no connection
+		return unsent
+	}
+	return lost
+}
+
+// explain words a refusal.
+func explain(err error) error {
+	switch {
+	case errors.Is(err, rpctypes.ErrTooManyOps):
+		return fmt.Errorf("%w: more keys in one transaction than etcd's --max-txn-ops allows: %w", store.ErrTooLarge, err)
+	case errors.Is(err, rpctypes.ErrRequestTooLarge), strings.Contains(err.Error(), "message larger than max"):
+		return fmt.Errorf("%w: more bytes in one request than etcd's --max-request-bytes allows: %w", store.ErrTooLarge, err)
+	case errors.Is(err, rpctypes.ErrNoSpace):
+		return fmt.Errorf("%w: %w", store.ErrFull, err)
+	}
+	return fmt.Errorf("etcd refused: %w", err)
+}
+
+// try does what may be repeated, until it succeeds, is refused, or the operation is over.
+func (s *Store) try(o *store.Operation, f func(c context.Context) error) error {
+	var last error
+	for n := 0; ; n++ {
+		err := f(o.Context)
+		switch {
+		case err == nil:
+			return nil
+		case o.Context.Err() != nil:
+			return s.over(o, last)
+		case errors.Is(err, rpctypes.ErrCompacted):
+			return err // for the caller to read again
+		case fateOf(err) == refused:
+			return explain(err)
+		}
+		last = err
+		if err := s.pause(o, n, last); err != nil {
+			return err
+		}
+	}
+}
+
+// pause waits before the next attempt, after n+1 have failed, longer each time; last is why, if it is etcd's failure.
+func (s *Store) pause(o *store.Operation, n int, last error) error {
+	if sleep(o.Context, backoff(n)) {
+		return nil
+	}
+	return s.over(o, last)
+}
+
+// sleep says whether it slept for all of d.
+func sleep(c context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-c.Done():
+		return false
+	}
+}
+
+// backoff is a random time of up to 2, 4, 8, … 512 ms: those who got in one another's way part.
+func backoff(n int) time.Duration {
+	return rand.N(2*time.Millisecond<<min(n, 8)) + 1
+}
