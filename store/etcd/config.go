@@ -29,7 +29,7 @@ type Config struct {
 	Username, Password string      // both or none; only over TLS, or to this machine
 
 	Timeout time.Duration // of operations and of Dial, where the context has no deadline; 0 means store.DefaultTimeout
-	Limits  store.Limits
+	Limits  store.Limits  // but Memory, which is etcd's own matter (--quota-backend-bytes)
 }
 
 const (
@@ -59,7 +59,7 @@ func (cfg Config) validate() error {
 	if cfg.Timeout < 0 {
 		errs = append(errs, fmt.Errorf("the timeout must not be negative, but is %v", cfg.Timeout))
 	}
-	if l := cfg.Limits; l.Key < 0 || l.Value < 0 || l.Keys < 0 {
+	if l := cfg.Limits; min(l.Key, l.Value, l.Keys, l.Memory) < 0 {
 		errs = append(errs, fmt.Errorf("limits must not be negative, but are %+v", l))
 	}
 	return errors.Join(errs...)

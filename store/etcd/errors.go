@@ -57,22 +57,28 @@ func explain(err error) error {
 
 // try does what may be repeated, until it succeeds, is refused, or the operation is over.
 func (s *Store) try(o *store.Operation, f func(c context.Context) error) error {
-	var last error
+	last, err := persist(o.Context, f)
+	if err != nil && o.Context.Err() != nil {
+		return s.over(o, last)
+	}
+	return err
+}
+
+// persist is try for what is no operation: where c is over, err says nothing, and last is what went wrong before.
+func persist(c context.Context, f func(c context.Context) error) (last, err error) {
 	for n := 0; ; n++ {
-		err := f(o.Context)
+		err := f(c)
 		switch {
-		case err == nil:
-			return nil
-		case o.Context.Err() != nil:
-			return s.over(o, last)
-		case errors.Is(err, rpctypes.ErrCompacted):
-			return err // for the caller to read again
+		case err == nil, c.Err() != nil:
+			return last, err
+		case errors.Is(err, rpctypes.ErrCompacted): // for the caller to read again
+			return last, err
 		case fateOf(err) == refused:
-			return explain(err)
+			return last, explain(err)
 		}
 		last = err
-		if err := s.pause(o, n, last); err != nil {
-			return err
+		if !sleep(c, backoff(n)) {
+			return last, c.Err()
 		}
 	}
 }
@@ -91,7 +97,7 @@ func sleep(c context.Context, d time.Duration) bool {
 	defer t.Stop()
 	select {
 	case <-t.C:
-		return true
+		return c.Err() == nil
 	case <-c.Done():
 		return false
 	}

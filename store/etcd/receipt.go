@@ -187,30 +187,37 @@ func (s *Store) attempt(o *store.Operation, sl *slot, conds []clientv3.Cmp, ops,
 	return s.settle(o, sl, mark)
 }
 
-// settle finds out whether the change that should have left mark was done. If not, it writes another receipt, after which
-// the change cannot be done, wherever it still may be.
+// grace is how long an operation whose time is over may still take to learn what became of its change.
+const grace = time.Second
+
+// settle finds out whether the change that should have left mark was done. If not, it writes another receipt, after
+// which the change cannot be done, wherever it still may be.
 func (s *Store) settle(o *store.Operation, sl *slot, mark string) (changed, error) {
 	var resp *clientv3.TxnResponse
-	err := s.try(o, func(c context.Context) (err error) {
+	ask := func(c context.Context) (err error) {
 		resp, err = s.client.Txn(c).If(sl.unmoved()).Then(sl.write(notDone)).Else(clientv3.OpGet(sl.key)).Commit()
 		return err
-	})
+	}
+	last, err := persist(o.Context, ask)
+	if err != nil && o.Context.Err() != nil {
+		c, cancel := context.WithTimeout(s.life, grace)
+		defer cancel()
+		if _, err = persist(c, ask); err != nil && c.Err() != nil {
+			err = s.over(o, last)
+		}
+	}
+	if err == nil && !resp.Succeeded && len(ranges(resp)[0].Kvs) == 0 {
+		err = errors.New("its receipt is gone")
+	}
 	switch {
-	case errors.Is(err, rpctypes.ErrLeaseNotFound):
-		s.receipts.lapsed(sl.lease)
-		fallthrough
 	case err != nil:
 		return changed{}, fmt.Errorf("%w: %w", store.ErrUncertain, err)
 	case resp.Succeeded:
 		sl.rev = resp.Header.Revision
 		return changed{}, nil
 	}
-	kvs := ranges(resp)[0].Kvs
-	if len(kvs) == 0 {
-		s.receipts.lapsed(sl.lease)
-		return changed{}, fmt.Errorf("%w: the receipt is gone, more than %v after the question", store.ErrUncertain, leaseFor/2)
-	}
-	return changed{outcome: sl.read(mark, kvs), rev: sl.rev}, nil
+	what := sl.read(mark, ranges(resp)[0].Kvs)
+	return changed{outcome: what, rev: sl.rev}, nil
 }
 
 // notDone is the receipt that is no change's.

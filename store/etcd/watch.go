@@ -57,29 +57,20 @@ func (s *Store) report(c context.Context, h *history, rev int64, send func(store
 		if !errors.Is(err, rpctypes.ErrCompacted) {
 			return err
 		}
-		got, err := s.reread(c, name)
-		if err != nil {
+		var got *clientv3.GetResponse
+		_, err = persist(c, func(c context.Context) (err error) {
+			got, err = s.client.Get(c, name)
 			return err
+		})
+		if err != nil && c.Err() == nil {
+			return err
+		} else if err != nil {
+			return context.Cause(c)
 		}
 		if ch, missed := h.skipped(keptIn(got)); missed {
 			send(ch)
 		}
 		rev = got.Header.Revision
-	}
-}
-
-// reread reads a key for as long as it takes.
-func (s *Store) reread(c context.Context, name string) (*clientv3.GetResponse, error) {
-	for n := 0; ; n++ {
-		got, err := s.client.Get(c, name)
-		switch {
-		case err == nil:
-			return got, nil
-		case c.Err() != nil || !sleep(c, backoff(n)):
-			return nil, context.Cause(c)
-		case fateOf(err) == refused:
-			return nil, explain(err)
-		}
 	}
 }
 
