@@ -1,7 +1,6 @@
 package etcd
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net"
@@ -39,7 +38,6 @@ type member struct {
 	client, peer string // host:port
 	dir          string
 	args         []string
-	log          bytes.Buffer // of the process; to be read when it has ended
 
 	cmd *exec.Cmd
 }
@@ -102,7 +100,12 @@ func freePort() (string, error) {
 func (m *member) start(path string) error {
 	m.cmd = exec.Command(path, m.args...)
 	m.cmd.Env = []string{"ETCD_UNSUPPORTED_ARCH=" + os.Getenv("ETCD_UNSUPPORTED_ARCH")}
-	m.cmd.Stderr = &m.log
+	log, err := os.OpenFile(m.dir+".log", os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	m.cmd.Stderr = log
 	dieWithUs(m.cmd)
 	return m.cmd.Start()
 }
