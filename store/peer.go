@@ -2,40 +2,49 @@ package store
 
 import (
 	"errors"
+	"io"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 )
 
 // peer is one connection of a server: its socket and what is yet to be written to it.
 //
-// Replies are collected in out. The peer's own goroutine writes them before it blocks in a read, so that a burst of
-// commands is answered by one write; what other clients cause (a wake-up, news of a key) is written by a goroutine
-// started for it. Who causes a reply never waits for the socket of who gets it.
+// Replies are queued, and become bytes when somebody writes. The peer's own goroutine writes them before it blocks in a
+// read, so that a burst of commands is answered by one write. What other clients cause (a wake-up, news of a key) is
+// written by whoever causes it as far as the socket takes it at once, and from there by a goroutine started for it. So who
+// causes a reply never waits for who gets it, and an idle peer has neither buffer nor second goroutine.
 type peer struct {
-	id clientID
-	nc net.Conn
-	wire
-	most int // out grows no further: who does not read is closed
+	id     clientID
+	nc     net.Conn
+	conn   net.Conn        // nc, or TLS over it
+	raw    syscall.RawConn // of a bare socket, which can be written without waiting; nil elsewhere
+	server *Server         // for its counters
+	most   int             // so many bytes may be queued: who does not read is closed
+	holds  int             // of the half-read command, as counted in server.arriving
 
 	mu      sync.Mutex
 	idle    sync.Cond // writing became false
-	out     []byte
-	spare   []byte // the buffer written last, for reuse
+	say     wire
+	queue   []reply
+	queued  int    // bytes in it, about
+	rest    []byte // what a write without waiting has left
 	writing bool
-	pending bool  // somebody is on the way to write
+	called  bool  // somebody is on the way to write
 	err     error // the first failure to write
 }
 
 const (
 	peerFull = 64 << 10 // with so much to write a peer writes before it takes another command
 	byeTime  = time.Second
+	byeBytes = 1 << 20 // read of a client that is being closed, so that it gets to hear why
 )
 
 var errSlow = errors.New("the client does not read what is sent to it")
 
-func newPeer(id clientID, nc net.Conn, limits Limits) *peer {
-	p := &peer{id: id, nc: nc, most: peerFull + 4*(limits.Value+limits.Key)}
+func newPeer(id clientID, nc net.Conn, s *Server) *peer {
+	p := &peer{id: id, nc: nc, conn: nc, raw: rawConn(nc), server: s, most: peerFull + 4*(s.limits.Value+s.limits.Key)}
 	p.idle.L = &p.mu
 	return p
 }
@@ -45,73 +54,148 @@ func (p *peer) Read(b []byte) (int, error) {
 	if err := p.flush(); err != nil {
 		return 0, err
 	}
-	return p.nc.Read(b)
+	n, err := p.conn.Read(b)
+	p.server.in.Add(uint64(n))
+	return n, err
 }
 
-// add queues a reply and says whether nobody is writing, so that somebody should.
-func (p *peer) add(r reply) bool {
+// speak changes how the replies that are queued from now on are written.
+func (p *peer) speak(w wire) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	err := p.flushLocked()
+	p.say = w
+	return err
+}
+
+// add queues a reply, unless none is sent to such a command, and says whether somebody should call write for it. An
+// error means that the client has broken a rule. cause is the command, this client's or another's.
+func (p *peer) add(r reply, cause op) (call bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.err != nil {
-		return false
+		return false, nil
 	}
-	if p.out = p.appendReply(p.out, r); len(p.out) > p.most {
+	if send, err := p.say.settle(&r, cause); !send {
+		return false, err
+	}
+	p.queue = append(p.queue, r)
+	if p.queued += r.size(); p.queued > p.most && r.op == opNews {
 		p.failLocked(errSlow)
-		return false
+		return false, nil
 	}
-	if p.writing || p.pending {
-		return false
+	call = !p.writing && !p.called
+	p.called = p.called || call
+	return call, nil
+}
+
+// size is about what a reply costs until it is written.
+func (r *reply) size() int {
+	n := 2*entryBytes + len(r.value) + len(r.old) + len(r.keys)*entryBytes
+	for _, v := range r.values {
+		n += len(v)
 	}
-	p.pending = r.op == opWait || r.op == opNews
-	return true
+	return n
 }
 
 func (p *peer) failLocked(err error) {
 	if p.err == nil {
-		p.err, p.out = err, nil
+		p.err, p.queue, p.rest = err, nil, nil
 		p.nc.Close()
 	}
 }
 
-func (p *peer) drainIfFull() error {
+// full says whether so much is queued that the peer should write before it reads on.
+func (p *peer) full() bool {
 	p.mu.Lock()
-	full := len(p.out) > peerFull
-	p.mu.Unlock()
-	if full {
-		return p.flush()
-	}
-	return nil
+	defer p.mu.Unlock()
+	return p.queued > peerFull
 }
 
 // flush writes until nothing is left, or waits until another goroutine has.
 func (p *peer) flush() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.pending = false
+	return p.flushLocked()
+}
+
+func (p *peer) flushLocked() error {
+	p.called = false
 	for p.writing && p.err == nil {
 		p.idle.Wait()
 	}
-	for len(p.out) > 0 && p.err == nil {
-		b := p.out
-		p.out, p.writing = p.spare[:0], true
-		p.mu.Unlock()
-		_, err := p.nc.Write(b)
-		p.mu.Lock()
-		p.writing = false
-		if p.spare = nil; cap(b) <= peerFull {
-			p.spare = b[:0]
-		}
-		if err != nil {
-			p.failLocked(err)
-		}
-		p.idle.Broadcast()
+	for len(p.queue)+len(p.rest) > 0 && p.err == nil {
+		p.writeLocked(p.conn)
 	}
 	return p.err
 }
 
-// bye sends what was answered before the client broke a rule, for a moment, and closes.
-func (p *peer) bye() {
-	_ = p.nc.SetWriteDeadline(time.Now().Add(byeTime))
-	p.flush()
+// write writes what can be written without waiting and says whether more is to be done by flush.
+func (p *peer) write() (more bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.writing || p.err != nil { // who writes goes on until all is written
+		p.called = false
+		return false
+	}
+	if p.raw == nil || p.queued > encoderFull || len(p.rest) > 0 {
+		return true
+	}
+	if p.called = false; len(p.queue) > 0 {
+		p.writeLocked(hasty{p})
+	}
+	p.called = p.err == nil && !p.writing && len(p.queue)+len(p.rest) > 0
+	return p.called
+}
+
+// writeLocked turns the queue into bytes and writes them. Meanwhile p.mu is free.
+func (p *peer) writeLocked(to io.Writer) {
+	batch, rest, say := p.queue, p.rest, p.say
+	p.queue, p.rest, p.queued, p.writing = nil, nil, 0, true
+	p.mu.Unlock()
+	e := p.server.encoder()
+	e.to = to
+	if len(rest) > 0 {
+		e.emit(rest)
+	}
+	for _, r := range batch {
+		say.writeReply(e, r)
+	}
+	e.flush()
+	err := e.err
+	p.server.out.Add(e.sent)
+	p.server.recycle(e)
+	p.mu.Lock()
+	p.writing = false
+	if err != nil {
+		p.failLocked(err)
+	}
+	if len(p.queue) == 0 && cap(batch) <= 4 {
+		clear(batch)
+		p.queue = batch[:0]
+	}
+	p.idle.Broadcast()
+}
+
+// hasty writes what the socket takes at once and keeps the rest.
+type hasty struct{ *peer }
+
+func (p hasty) Write(b []byte) (int, error) {
+	n, err := writeNow(p.raw, b)
+	if n < len(b) && err == nil {
+		p.rest = append([]byte(nil), b[n:]...) // by p.writing nobody else's
+	}
+	return len(b), err
+}
+
+// bye sends for a moment what was answered before the client broke a rule, and closes. What the client is still sending is
+// read for that moment, as otherwise its system might throw the answers away.
+func (p *peer) bye(broke bool) {
+	_ = p.nc.SetDeadline(time.Now().Add(byeTime))
+	if err := p.flush(); err == nil && broke {
+		if half, ok := p.conn.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
+			_, _ = io.CopyN(io.Discard, p.conn, byeBytes)
+		}
+	}
 	p.nc.Close()
 }

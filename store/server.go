@@ -2,55 +2,41 @@ package store
 
 import (
 	"errors"
-	"fmt"
-	"io"
-	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
-// ServerConfig says where a server listens and what it accepts. The zero value listens on a free port of 127.0.0.1.
-type ServerConfig struct {
-	// Addr is the host:port to listen on, and the only one; "" means 127.0.0.1:0. To listen on all addresses say so:
-	// 0.0.0.0:29500. There is no authentication: who reaches the port can read and write everything.
-	Addr string
-
-	Limits     Limits       // of what clients may send
-	MaxClients int          // most connections at a time; more are closed at once. 0 means 65536
-	Logger     *slog.Logger // hears at level debug why clients were closed; nil means nobody does
-}
-
-func (cfg ServerConfig) validate() error {
-	errs := []error{cfg.Limits.validate()}
-	if cfg.MaxClients < 0 {
-		errs = append(errs, fmt.Errorf("MaxClients must not be negative, but is %d", cfg.MaxClients))
-	}
-	if host, _, err := net.SplitHostPort(cfg.Addr); cfg.Addr != "" && err != nil {
-		errs = append(errs, fmt.Errorf("bad address: %w", err))
-	} else if cfg.Addr != "" && host == "" {
-		errs = append(errs, fmt.Errorf("the address %q names no host: say 127.0.0.1 or, for all addresses, 0.0.0.0", cfg.Addr))
-	}
-	return errors.Join(errs...)
-}
-
-// Server keeps a store for clients over TCP. It speaks the protocol of PyTorch 1.13's TCPStore and differs from that
-// server in four points: a client that sends half a command or reads no replies delays nobody else; lengths are bounded;
-// a COMPARE_SET that creates a key wakes those who wait for it; and who watches a key twice gets its news once.
+// Server keeps a store for clients over TCP. It speaks the protocol of PyTorch's TCPStore in all its dialects, and Weft's
+// own mode of it (dialect.go), and differs from PyTorch's servers on purpose:
 //
-// An oversized or unknown command, a GET of a missing key and an ADD to what is no number close that client's
-// connection, as the protocol has no way to say more.
+//   - A client that sends half a command or reads no replies delays nobody else.
+//   - Lengths, numbers of keys, memory and clients are bounded.
+//   - It listens on the address it is given and on no other.
+//   - A COMPARE_SET that creates a key wakes those who wait for it, and one that does not wakes nobody.
+//   - Who watches a key twice gets its news once. A push wakes one of those who wait to pop.
+//   - The greeting of PyTorch 2.2 and later is read whole, however it arrives, and a wrong one ends the connection.
+//
+// An oversized or unknown command, an ADD to what is no number, and before PyTorch 2.2 a GET of a missing key close that
+// client's connection, as the protocol has no way to say more; from 2.2 on what is missing is read as empty.
 type Server struct {
-	cfg      ServerConfig
+	cfg      ServerConfig // with its defaults
 	limits   Limits
 	listener net.Listener
-	wg       sync.WaitGroup // the accepting goroutine, one per connection, and short-lived flushes
+	wg       sync.WaitGroup // the accepting goroutine, one per connection, and short-lived writers
+	in, out  atomic.Uint64  // bytes
+	arriving atomic.Int64   // bytes of half-read commands
+	encoders sync.Pool
 
-	mu     sync.Mutex // taken before any peer.mu
-	state  *state
-	peers  map[clientID]*peer
-	last   clientID
-	closed bool
+	mu       sync.Mutex // taken before any peer.mu
+	state    *state
+	peers    map[clientID]*peer
+	last     clientID
+	closed   bool
+	crowded  bool    // the last connection was refused
+	replies  []reply // for reuse
+	counters counters
 }
 
 // Serve starts a server. It runs until it is closed.
@@ -58,30 +44,18 @@ func Serve(cfg ServerConfig) (*Server, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, &Error{Op: "serve", Addr: cfg.Addr, Err: err}
 	}
-	if cfg.Addr == "" {
-		cfg.Addr = "127.0.0.1:0"
-	}
 	s := newServer(cfg)
-	l, err := net.Listen("tcp", cfg.Addr)
-	if err != nil {
-		_, port, _ := net.SplitHostPort(cfg.Addr)
-		err = fmt.Errorf("the server socket has failed to listen on any local network address (port %s): %w", port, err)
+	var err error
+	if s.listener, err = cfg.listen(); err != nil {
 		return nil, &Error{Op: "serve", Addr: cfg.Addr, Err: err}
 	}
-	s.listener = l
 	s.wg.Go(s.accept)
 	return s, nil
 }
 
 func newServer(cfg ServerConfig) *Server {
-	if cfg.MaxClients == 0 {
-		cfg.MaxClients = 1 << 16
-	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
-	limits := cfg.Limits.withDefaults()
-	return &Server{cfg: cfg, limits: limits, state: newState(limits), peers: map[clientID]*peer{}}
+	cfg = cfg.withDefaults()
+	return &Server{cfg: cfg, limits: cfg.Limits, state: newState(cfg.Limits), peers: map[clientID]*peer{}}
 }
 
 // Addr is the host:port the server listens on, its real port included.
@@ -125,55 +99,37 @@ func (s *Server) accept() {
 func (s *Server) attach(nc net.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || len(s.peers) >= s.cfg.MaxClients {
-		s.cfg.Logger.Debug("store refuses a client", "client", nc.RemoteAddr(), "clients", len(s.peers))
-		nc.Close()
+	if crowded := len(s.peers) >= s.cfg.MaxClients; s.closed || crowded {
+		if nc.Close(); crowded {
+			s.counters.refused++
+		}
+		if crowded && !s.crowded {
+			s.crowded = true
+			s.cfg.Logger.Warn("store refuses clients, as it has as many as it may have", "clients", len(s.peers),
+				"first refused", nc.RemoteAddr())
+		}
 		return
 	}
+	s.crowded = false
+	s.counters.accepted++
 	s.last++
-	p := newPeer(s.last, nc, s.limits)
-	p.wire = wire{dialect: Dialect113}
+	p := newPeer(s.last, nc, s)
 	s.peers[p.id] = p
 	s.wg.Go(func() { s.serve(p) })
 }
 
-// serve reads one client's commands until it goes or breaks a rule.
-func (s *Server) serve(p *peer) {
-	in := newDecoder(p, p.wire, s.limits)
-	var err error
-	for err == nil {
-		var cmd command
-		if cmd, err = in.command(); err == nil {
-			err = s.handle(p, cmd)
-		}
+// encoder gives an encoder that is empty.
+func (s *Server) encoder() *encoder {
+	if e, ok := s.encoders.Get().(*encoder); ok {
+		return e
 	}
-	s.mu.Lock()
-	delete(s.peers, p.id)
-	s.state.drop(p.id)
-	s.mu.Unlock()
-	p.bye()
-	if !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
-		s.cfg.Logger.Debug("store closes a client", "client", p.nc.RemoteAddr(), "err", err)
-	}
+	return &encoder{b: make([]byte, 0, 512)}
 }
 
-// handle applies a command and hands the replies out. Nothing in it waits for another client.
-func (s *Server) handle(p *peer, cmd command) error {
-	var failed error
-	s.mu.Lock()
-	for _, r := range s.state.apply(p.id, cmd, nil) {
-		if r.err != nil {
-			failed = fmt.Errorf("key %q: %w", clip(cmd.key), r.err)
-			continue
-		}
-		to := s.peers[r.to]
-		if to.add(r) && to != p && !s.closed {
-			s.wg.Go(func() { to.flush() })
-		}
+// recycle takes it back.
+func (s *Server) recycle(e *encoder) {
+	if cap(e.b) <= 4*encoderFull {
+		*e = encoder{b: e.b[:0]}
+		s.encoders.Put(e)
 	}
-	s.mu.Unlock()
-	if failed == nil {
-		failed = p.drainIfFull()
-	}
-	return failed
 }

@@ -239,16 +239,20 @@ func TestASlowOrSilentClientDelaysNobody(t *testing.T) {
 func TestAWatcherThatDoesNotReadIsClosedBeforeItsNewsFillTheMemory(t *testing.T) {
 	nc, far := net.Pipe()
 	defer far.Close()
-	p := newPeer(1, nc, Limits{Key: 8, Value: 1024}.withDefaults())
+	p := newPeer(1, nc, newServer(ServerConfig{Limits: Limits{Key: 8, Value: 1024}}))
+	p.say = wires["1.13"]
 	value := make([]byte, 1024)
 	for i := 0; p.err == nil; i++ {
 		require.Less(t, i, 1000)
-		p.add(reply{op: opNews, key: "k", value: value})
-		require.LessOrEqual(t, cap(p.out), 2*p.most+4096)
+		_, err := p.add(reply{op: opNews, key: "k", value: value}, opSet)
+		require.NoError(t, err)
+		require.LessOrEqual(t, p.queued, p.most+2048)
 	}
 	require.ErrorIs(t, p.flush(), errSlow)
-	require.False(t, p.add(reply{op: opNews}))
-	_, err := nc.Write(nil)
+	call, err := p.add(reply{op: opNews}, opSet)
+	require.NoError(t, err)
+	require.False(t, call)
+	_, err = nc.Write(nil)
 	require.ErrorIs(t, err, io.ErrClosedPipe)
 }
 

@@ -60,9 +60,10 @@ const maxTold = 1 << 10
 
 // encoder collects what is to be sent. With a writer, b goes there as it fills, and large values do without being copied.
 type encoder struct {
-	b   []byte
-	to  io.Writer // nil: b holds everything
-	err error     // the writer's first
+	b    []byte
+	to   io.Writer // nil: b holds everything
+	sent uint64    // bytes that the writer took
+	err  error     // the writer's first
 }
 
 // encoderFull is how much an encoder with a writer collects.
@@ -75,7 +76,9 @@ func (e *encoder) flush() {
 
 func (e *encoder) emit(b []byte) {
 	if e.err == nil && len(b) > 0 {
-		_, e.err = e.to.Write(b)
+		var n int
+		n, e.err = e.to.Write(b)
+		e.sent += uint64(n)
 	}
 }
 
@@ -156,6 +159,27 @@ func (e *encoder) arguments(cmd command) {
 	case opAdd, opBarrier:
 		e.u64(uint64(cmd.delta))
 	}
+}
+
+// settle says whether a reply is sent, and changes what the dialect puts in other words. An error is for what it has no
+// word for: then the connection is closed. cause is the command that led to the reply, another client's perhaps.
+func (w wire) settle(r *reply, cause op) (send bool, err error) {
+	if r.err == nil && r.op == opMultiGet && !r.ok {
+		r.err = errNoKey
+	}
+	switch {
+	case w.own:
+		return true, nil
+	case r.err == nil:
+	case w.dialect == Dialect22 && errors.Is(r.err, errNoKey):
+		r.err = nil // what is missing is empty there
+	default:
+		return false, r.err
+	}
+	if r.op == opNews && r.event == Updated && cause == opAppend && w.dialect == Dialect20 {
+		r.event, r.old, r.value = appended, nil, r.value[len(r.old):]
+	}
+	return w.answered(r.op), nil
 }
 
 // appendReply writes a reply as the server does. Errors can be told in Weft's own mode only.

@@ -13,7 +13,8 @@ type decoder struct {
 	wire
 	r       *bufio.Reader
 	limits  Limits
-	took    func(bytes int) error // told of what a command under way takes beyond its first bytes; nil: nobody is
+	held    int                   // bytes of the command under way
+	took    func(bytes int) error // unless nil, hears of held when it is more than promise, and may object
 	scratch [8]byte
 }
 
@@ -63,6 +64,7 @@ func (d *decoder) command() (command, error) {
 		return command{}, err
 	}
 	var cmd command
+	d.held = 0
 	if cmd.op, err = d.op(code); err == nil {
 		err = d.arguments(&cmd)
 	}
@@ -110,8 +112,24 @@ func (d *decoder) keyed(cmd *command) (err error) {
 }
 
 func (d *decoder) key() (string, error) {
-	key, err := d.bytes(d.limits.Key, "key")
-	return string(key), err
+	n, err := d.u64()
+	if err == nil {
+		err = checkLength(n, d.limits.Key, "key")
+	}
+	if err != nil {
+		return "", err
+	}
+	if n > readAhead {
+		key, err := d.read(int(n))
+		return string(key), err
+	}
+	b, err := d.r.Peek(int(n))
+	if err != nil {
+		return "", unexpected(err)
+	}
+	key := string(b)
+	_, _ = d.r.Discard(len(key))
+	return key, d.hold(len(key) + entryBytes)
 }
 
 func (d *decoder) keys() ([]string, error) {
@@ -187,36 +205,45 @@ func (d *decoder) bytes(most int, what string) ([]byte, error) {
 }
 
 func (d *decoder) exactly(n uint64, most int, what string) ([]byte, error) {
-	if n > uint64(most) {
-		return nil, fmt.Errorf("%w: a %s of %d bytes, at most %d allowed", ErrTooLarge, what, n, most)
+	if err := checkLength(n, most, what); err != nil {
+		return nil, err
 	}
-	b := make([]byte, 0, min(int(n), promise))
-	for len(b) < int(n) {
-		if err := d.grow(&b, int(n)); err != nil {
-			return nil, err
-		}
-		more := b[len(b):min(cap(b), int(n))]
+	return d.read(int(n))
+}
+
+func checkLength(n uint64, most int, what string) error {
+	if n > uint64(most) {
+		return fmt.Errorf("%w: a %s of %d bytes, at most %d allowed", ErrTooLarge, what, n, most)
+	}
+	return nil
+}
+
+func (d *decoder) read(n int) ([]byte, error) {
+	b, err := d.grow(make([]byte, 0), n)
+	for err == nil && len(b) < n {
+		more := b[len(b):min(cap(b), n)]
 		if _, err := io.ReadFull(d.r, more); err != nil {
 			return nil, unexpected(err)
 		}
-		b = b[:len(b)+len(more)]
+		if b = b[:len(b)+len(more)]; len(b) == cap(b) {
+			b, err = d.grow(b, n)
+		}
 	}
-	return b, nil
+	return b, err
 }
 
 // grow makes room for more of n bytes: as much again as there is.
-func (d *decoder) grow(b *[]byte, n int) error {
-	if len(*b) < cap(*b) {
+func (d *decoder) grow(b []byte, n int) ([]byte, error) {
+	more := min(n-len(b), max(len(b), promise))
+	return slices.Grow(b, more), d.hold(more)
+}
+
+// hold counts memory that the command under way takes.
+func (d *decoder) hold(bytes int) error {
+	if d.held += bytes; d.took == nil || d.held <= promise {
 		return nil
 	}
-	more := min(n-len(*b), max(len(*b), promise))
-	if d.took != nil {
-		if err := d.took(more); err != nil {
-			return err
-		}
-	}
-	*b = slices.Grow(*b, more)
-	return nil
+	return d.took(d.held)
 }
 
 // unexpected is for an end of the bytes where there should be more.

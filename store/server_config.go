@@ -1,0 +1,101 @@
+package store
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+)
+
+// Plain says from whom a server takes connections that are not encrypted.
+type Plain byte
+
+// The choices. The zero value is right for most: what has an identity shows it to everybody but processes of its own host.
+const (
+	PlainAuto   Plain = iota // from everybody if there is no TLS configuration, else from loopback addresses
+	PlainAlways              // from everybody
+	PlainNever               // from nobody; needs a TLS configuration
+)
+
+// ServerConfig says where a server listens and what it accepts. The zero value listens on a free port of 127.0.0.1.
+type ServerConfig struct {
+	// Addr is the host:port to listen on, and the only one; "" means 127.0.0.1:0. To listen on all addresses say so:
+	// 0.0.0.0:29500. Without TLS there is no authentication: who reaches the port can read and write everything.
+	Addr string
+	// Listener is used in place of Addr. The server closes it.
+	Listener net.Listener
+
+	// Dialect is what is spoken to those who do not open with the greeting of PyTorch 2.2 and later, to whom it is
+	// spoken anyhow. Dialect22 means that all have to greet so.
+	Dialect Dialect
+
+	TLS   *tls.Config // for clients that begin with a TLS handshake, on the same port; nil: there is no TLS
+	Plain Plain       // who need not
+
+	Limits     Limits       // of what clients may send; Limits.Memory also bounds, apart, all that they have half sent
+	MaxClients int          // most connections at a time; more are closed at once. 0 means 65536
+	Logger     *slog.Logger // hears why clients were closed; nil means nobody does
+}
+
+func (cfg ServerConfig) validate() error {
+	errs := []error{cfg.Limits.validate(), cfg.Dialect.validate()}
+	if cfg.MaxClients < 0 {
+		errs = append(errs, fmt.Errorf("MaxClients must not be negative, but is %d", cfg.MaxClients))
+	}
+	if cfg.Plain > PlainNever {
+		errs = append(errs, fmt.Errorf("there is no Plain %d", cfg.Plain))
+	}
+	if cfg.Plain == PlainNever && cfg.TLS == nil {
+		errs = append(errs, errors.New("PlainNever needs a TLS configuration, or nobody could be served"))
+	}
+	if cfg.Addr != "" && cfg.Listener != nil {
+		errs = append(errs, errors.New("Addr and Listener exclude each other"))
+	}
+	if host, _, err := net.SplitHostPort(cfg.Addr); cfg.Addr != "" && err != nil {
+		errs = append(errs, fmt.Errorf("bad address: %w", err))
+	} else if cfg.Addr != "" && host == "" {
+		errs = append(errs, fmt.Errorf("the address %q names no host: say 127.0.0.1 or, for all addresses, 0.0.0.0", cfg.Addr))
+	}
+	return errors.Join(errs...)
+}
+
+func (cfg ServerConfig) withDefaults() ServerConfig {
+	if cfg.MaxClients == 0 {
+		cfg.MaxClients = 1 << 16
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	cfg.Limits = cfg.Limits.withDefaults()
+	return cfg
+}
+
+// listen opens the one address.
+func (cfg ServerConfig) listen() (net.Listener, error) {
+	if cfg.Listener != nil {
+		return cfg.Listener, nil
+	}
+	addr := cfg.Addr
+	if addr == "" {
+		addr = "127.0.0.1:0"
+	}
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		_, port, _ := net.SplitHostPort(addr)
+		return nil, fmt.Errorf("the server socket has failed to listen on any local network address (port %s): %w", port, err)
+	}
+	return l, nil
+}
+
+// plainFrom says whether a client at that address may do without TLS.
+func (cfg ServerConfig) plainFrom(addr net.Addr) bool {
+	switch cfg.Plain {
+	case PlainAlways:
+		return true
+	case PlainNever:
+		return false
+	}
+	tcp, ok := addr.(*net.TCPAddr)
+	return cfg.TLS == nil || !ok || tcp.IP.IsLoopback() // what is not TCP does not leave the host
+}

@@ -1,0 +1,199 @@
+package store
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"runtime"
+	"slices"
+	"time"
+)
+
+const (
+	tlsHello  = 0x16             // the first byte of a TLS connection, and of no dialect
+	tlsWithin = 10 * time.Second // from there to the end of the handshake, and to the first byte where TLS is a must
+)
+
+// serve reads one client's commands until it goes or breaks a rule.
+func (s *Server) serve(p *peer) {
+	err := s.converse(p)
+	broke := brokeRule(err)
+	s.mu.Lock()
+	delete(s.peers, p.id)
+	s.state.drop(p.id)
+	if broke {
+		s.counters.broken++
+	}
+	s.mu.Unlock()
+	s.arriving.Add(-int64(p.holds))
+	p.bye(broke)
+	if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) {
+		return
+	}
+	level := slog.LevelDebug
+	if broke {
+		level = slog.LevelWarn
+	}
+	s.cfg.Logger.Log(context.Background(), level, "store closes a client", "client", p.nc.RemoteAddr(), "err", err)
+}
+
+// brokeRule says whether err is what a client did, and not what became of its connection.
+func brokeRule(err error) bool {
+	return statusOf(err) != statusOther
+}
+
+func (s *Server) converse(p *peer) error {
+	in, err := s.open(p)
+	if err != nil {
+		return err
+	}
+	in.took = func(bytes int) error { return s.take(p, bytes) }
+	if err := in.greeting(s.cfg.Dialect); err != nil {
+		return err
+	}
+	if err := p.speak(in.wire); err != nil {
+		return err
+	}
+	for {
+		cmd, err := in.command()
+		if err == nil {
+			err = s.handle(p, in, &cmd)
+		} else if in.own && brokeRule(err) {
+			_, _ = p.add(reply{to: p.id, op: cmd.op, err: err}, cmd.op) // the last it hears
+		}
+		if err != nil {
+			return err
+		}
+		if p.holds > 0 {
+			_ = s.take(p, 0)
+		}
+	}
+}
+
+// open finds out whether the client speaks TLS, and refuses it if it has to and does not.
+func (s *Server) open(p *peer) (*decoder, error) {
+	in := newDecoder(p, wire{}, s.limits)
+	plain := s.cfg.plainFrom(p.nc.RemoteAddr())
+	if !plain {
+		_ = p.nc.SetReadDeadline(time.Now().Add(tlsWithin))
+	}
+	first, err := in.r.Peek(1)
+	switch {
+	case err != nil:
+		return nil, err
+	case first[0] != tlsHello && plain:
+		return in, nil
+	case first[0] != tlsHello:
+		return nil, fmt.Errorf("%w: it speaks plain text, which is taken from this host only or from nobody", ErrProtocol)
+	case s.cfg.TLS == nil:
+		return nil, fmt.Errorf("%w: it speaks TLS, for which this server has no identity", ErrProtocol)
+	}
+	head, _ := in.r.Peek(in.r.Buffered())
+	conn := tls.Server(&resumed{Conn: p.nc, head: head}, s.cfg.TLS)
+	c, cancel := context.WithTimeout(context.Background(), tlsWithin)
+	defer cancel()
+	if err := conn.HandshakeContext(c); err != nil {
+		return nil, fmt.Errorf("%w: TLS handshake: %w", ErrProtocol, err)
+	}
+	_ = p.nc.SetReadDeadline(time.Time{})
+	p.conn, p.raw = conn, nil
+	return newDecoder(p, wire{}, s.limits), nil
+}
+
+// resumed is a connection of which something was read already.
+type resumed struct {
+	net.Conn
+	head []byte
+}
+
+func (r *resumed) Read(b []byte) (int, error) {
+	if len(r.head) > 0 {
+		n := copy(b, r.head)
+		r.head = r.head[n:]
+		return n, nil
+	}
+	return r.Conn.Read(b)
+}
+
+// take counts what a half-read command holds in all, and refuses it when those of all clients hold too much.
+func (s *Server) take(p *peer, bytes int) error {
+	total := s.arriving.Add(int64(bytes - p.holds))
+	p.holds = bytes
+	if bytes > 0 && total > int64(s.limits.Memory) {
+		return fmt.Errorf("%w: half-sent commands of all clients have %d bytes, at most %d allowed", ErrFull, total, s.limits.Memory)
+	}
+	return nil
+}
+
+// handle does what a client asks. Nothing in it waits for another client.
+func (s *Server) handle(p *peer, in *decoder, cmd *command) error {
+	switch {
+	case cmd.op == opValidate:
+		return nil
+	case cmd.op == opPing:
+		_, err := p.add(reply{to: p.id, op: opPing, n: cmd.delta}, opPing)
+		return err
+	case in.asksOwnMode(cmd) && !in.own:
+		if _, err := p.add(reply{to: p.id, op: opCheck, ok: true}, opCheck); err != nil {
+			return err
+		}
+		in.own = true
+		return p.speak(in.wire)
+	}
+	cmd.turn = cmd.op == opWait && in.dialect == Dialect22 && !in.own
+	others, err := s.apply(p, cmd)
+	if err == nil && (len(others) > 0 || p.full()) {
+		err = p.flush() // first, as who asked should not wait until all others have heard of it
+	}
+	s.tell(others)
+	return err
+}
+
+// apply changes the state and queues the replies. It returns the other clients who have something to be written now.
+// What must be on a disk before anybody hears of it has to be put there between the two.
+func (s *Server) apply(p *peer, cmd *command) (others []*peer, failed error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.counters.commands[cmd.op]++
+	s.replies = s.state.apply(p.id, *cmd, s.replies[:0])
+	for _, r := range s.replies {
+		to := s.peers[r.to]
+		call, err := to.add(r, cmd.op)
+		switch {
+		case err != nil && to == p:
+			failed = fmt.Errorf("key %q: %w", clip(cmd.key), err)
+		case call && to != p:
+			others = append(others, to)
+		}
+	}
+	if clear(s.replies); cap(s.replies) > 1024 {
+		s.replies = nil
+	}
+	return others, failed
+}
+
+// many is how many clients one goroutine writes to.
+const many = 64
+
+// tell has the replies of others written. A crowd is told by goroutines, so that who caused it can go on.
+func (s *Server) tell(others []*peer) {
+	if len(others) <= many {
+		s.write(others)
+		return
+	}
+	for chunk := range slices.Chunk(others, max(many, len(others)/runtime.GOMAXPROCS(0))) {
+		s.wg.Go(func() { s.write(chunk) })
+	}
+}
+
+func (s *Server) write(to []*peer) {
+	for _, p := range to {
+		if p.write() {
+			s.wg.Go(func() { _ = p.flush() })
+		}
+	}
+}

@@ -1,0 +1,41 @@
+package store
+
+// ServerStats is what a server counts. Those without "now" only grow.
+type ServerStats struct {
+	Clients  int               // connected now
+	Accepted uint64            // connections, the refused ones not
+	Refused  uint64            // connections over MaxClients
+	Broken   uint64            // connections closed because the client broke a rule
+	Commands map[string]uint64 // by name: "set", "compare_set", "get", …; those that never came are not there
+	BytesIn  uint64            // of commands and greetings, without what TLS adds
+	BytesOut uint64
+	Waiters  int // clients that wait now: for keys, a queue, a barrier
+	Watchers int // pairs of a client and a key that it watches now
+	Keys     int // with a value now, the protocol's included
+	Queues   int // not empty now
+	Bytes    int // of keys and values now, as Limits.Memory counts them
+}
+
+// counters are guarded by Server.mu.
+type counters struct {
+	accepted, refused, broken uint64
+	commands                  [opNews]uint64
+}
+
+// Stats is how the server is doing.
+func (s *Server) Stats() ServerStats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, n := s.state.stats(), s.counters
+	stats := ServerStats{
+		Clients: len(s.peers), Accepted: n.accepted, Refused: n.refused, Broken: n.broken, Commands: map[string]uint64{},
+		BytesIn: s.in.Load(), BytesOut: s.out.Load(),
+		Waiters: now.waiters, Watchers: now.watchers, Keys: now.keys, Queues: now.queues, Bytes: now.bytes,
+	}
+	for o, count := range n.commands {
+		if count > 0 {
+			stats.Commands[op(o).String()] = count
+		}
+	}
+	return stats
+}
