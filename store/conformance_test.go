@@ -57,7 +57,7 @@ func TestConformance(t *testing.T) {
 		open    func(*testing.T) func() store.Store
 		without []storetest.Part
 	}{
-		"Memory": {memory, nil}, "File": {file, soon}, "TCP": {tcp, soon}, "PrefixMemory": {prefixed(memory), nil}, "PrefixTCP": {prefixed(tcp), soon},
+		"Memory": {memory, nil}, "File": {file, nil}, "TCP": {tcp, soon}, "PrefixMemory": {prefixed(memory), nil}, "PrefixTCP": {prefixed(tcp), soon},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -72,7 +72,12 @@ func (f *File) answer(o *Operation, id clientID, answers <-chan reply) (reply, e
 	case r := <-answers:
 		return r, r.err
 	case <-o.Context.Done():
-		f.drop(id)
+	}
+	f.drop(id)
+	select {
+	case r := <-answers: // it came in the last moment, and may say that something has happened
+		return r, r.err
+	default:
 		return reply{}, o.Over()
 	}
 }
