@@ -1,0 +1,421 @@
+package rdzv
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// decision collects what one event leads to.
+type decision struct {
+	*State
+	now     time.Time
+	actions []Action
+	reasons []string
+}
+
+func (d *decision) because(format string, args ...any) {
+	d.reasons = append(d.reasons, fmt.Sprintf(format, args...))
+}
+
+func (d *decision) tell(a Action) { d.actions = append(d.actions, a) }
+
+// Decide takes an event at the time now, which must never go back, changes the state, and says whom to tell what, and
+// for people why something changed ("" if nothing did). A node that is not known is told so, unless it joins.
+//
+// The order in which a Join is judged is torchrun's: closed; redundant; already placed; too late, which is a Tick's matter
+// here; complete; gathering.
+func (s *State) Decide(e Event, now time.Time) (actions []Action, reason string) {
+	d := &decision{State: s, now: now}
+	if e.Kind == Join {
+		d.join(e.Node, e.Config)
+	} else if m := s.members[e.ID]; m != nil {
+		m.lastSeen = now
+		d.heard(m, e)
+	} else if e.Kind != Tick && e.Kind != Leave {
+		d.stranger(e.ID)
+	}
+	d.expire()
+	d.form()
+	return d.actions, strings.Join(d.reasons, "; ")
+}
+
+// join judges a node that wants to take part. It may ask as often as it likes.
+func (d *decision) join(n Node, cfg Config) {
+	m := d.members[n.ID]
+	switch {
+	case d.phase == Closed:
+		d.tell(d.farewell(n.ID))
+		return
+	case m == nil:
+		d.arrive(n, cfg)
+		return
+	}
+	m.lastSeen = d.now
+	switch {
+	case m.on == participating && d.phase == Complete:
+		d.tell(Action{Kind: Place, ID: m.ID, Placement: m.place})
+	case m.on == waiting:
+		d.tell(Action{Kind: Wait, ID: m.ID})
+	case m.on == redundant:
+		d.tell(Action{Kind: Spare, ID: m.ID})
+	}
+}
+
+// arrive takes a node in that was not there.
+func (d *decision) arrive(n Node, cfg Config) {
+	err := n.validate()
+	if err == nil && len(d.members) >= MaxNodes {
+		err = fmt.Errorf("%w: it has %d nodes already", ErrRefused, len(d.members))
+	}
+	if cfg, bad := cfg.Populate(); err == nil && (bad != nil || cfg != d.cfg) {
+		err = fmt.Errorf("%w: the job has the settings %v, and this node %v; start all nodes with the same", ErrRefused, d.cfg, cfg)
+	}
+	if m := d.wants[n.Want]; err == nil && m != nil {
+		err = fmt.Errorf("%w: node rank %d is taken by %s at %s; if that is gone for good, it is free in %v at most",
+			ErrTaken, n.Want-1, m.ID, m.Addr, d.cfg.Silence)
+	}
+	if err != nil {
+		d.tell(Action{Kind: Refuse, ID: n.ID, Err: err})
+		return
+	}
+	d.arrivals++
+	m := &member{Node: n, order: d.arrivals, rank: -1, lastSeen: d.now, expires: d.now.Add(d.cfg.JoinTimeout)}
+	d.add(m)
+	switch {
+	case d.phase == Gathering && d.counts[participating] < d.cfg.Max:
+		d.count(m, participating)
+	case d.counts[participating]+d.counts[waiting] < d.cfg.Max && !d.finishing():
+		d.count(m, waiting)
+		d.tell(Action{Kind: Wait, ID: n.ID})
+	default:
+		m.expires = time.Time{}
+		d.count(m, redundant)
+		d.tell(Action{Kind: Spare, ID: n.ID})
+	}
+	d.because("%s comes and is %s", n.ID, m.on)
+}
+
+// heard takes what a known node says.
+func (d *decision) heard(m *member, e Event) {
+	if d.phase == Closed {
+		if e.Kind != Leave {
+			d.tell(d.farewell(m.ID))
+			return
+		}
+		d.remove(m)
+		return
+	}
+	switch e.Kind {
+	case Leave:
+		if !m.done { // who is done may go; its round goes on with its ranks as they are
+			d.lose(m, "leaves"+colon(e.Why))
+		}
+	case Close:
+		d.close(true, m.ID+" closes the rendezvous"+colon(e.Why))
+	case Done:
+		if m.on == participating && d.phase == Complete && !m.done {
+			m.done = true
+			d.done++
+			d.because("%s is done", m.ID)
+		}
+	case Fail:
+		d.fail(m, e)
+	}
+}
+
+// stranger tells a node that was lost, or was never there, that it has no place.
+func (d *decision) stranger(id string) {
+	if d.phase == Closed {
+		d.tell(d.farewell(id))
+		return
+	}
+	d.tell(Action{Kind: Refuse, ID: id, Err: fmt.Errorf("%w: %s has to join again", ErrLost, clip(id))})
+}
+
+// fail spends a restart, or ends the job where none is left.
+func (d *decision) fail(m *member, e Event) {
+	what := fmt.Sprintf("worker %d of %s failed%s", e.Rank, m.ID, colon(e.Why))
+	switch {
+	case m.on != participating || d.phase != Complete:
+		return // its round has ended meanwhile, and the next one starts what must be started
+	case e.Nth <= m.fails:
+		d.tell(Action{Kind: Restart, ID: m.ID, Placement: m.place, Nth: e.Nth, Why: what})
+		return
+	case d.restarts == d.cfg.MaxRestarts:
+		d.close(true, fmt.Sprintf("%s; %s", what, spent(d.restarts)))
+		return
+	}
+	d.restarts++
+	m.fails = e.Nth
+	left := fmt.Sprintf("restart %d of %d", d.restarts, d.cfg.MaxRestarts)
+	if d.cfg.Policy == RestartGroup {
+		d.begin(what + "; " + left)
+		return
+	}
+	d.epoch++
+	m.place.Restarts = d.restarts
+	d.because("%s; %s, in its place", what, left)
+	d.tell(Action{Kind: Restart, ID: m.ID, Placement: m.place, Nth: e.Nth, Why: what})
+}
+
+func spent(restarts int) string {
+	if restarts == 0 {
+		return "no restarts are allowed"
+	}
+	return fmt.Sprintf("all %d restarts are spent", restarts)
+}
+
+// expire removes who is silent, and who has waited too long.
+func (d *decision) expire() {
+	if d.phase == Closed || d.now.Before(d.quiet) {
+		return
+	}
+	var gone []*member
+	d.quiet = d.now.Add(min(d.cfg.Silence, d.cfg.JoinTimeout))
+	for _, m := range d.members {
+		if m.done {
+			continue
+		}
+		silent := d.now.Sub(m.lastSeen) > d.cfg.Silence
+		late := !m.expires.IsZero() && d.now.After(m.expires)
+		if silent || late {
+			gone = append(gone, m)
+		} else {
+			d.watchOver(m)
+		}
+	}
+	slices.SortFunc(gone, func(a, b *member) int { return cmp.Compare(a.order, b.order) })
+	for _, m := range gone {
+		if d.phase == Closed {
+			return
+		}
+		if d.now.Sub(m.lastSeen) > d.cfg.Silence {
+			d.lose(m, fmt.Sprintf("is lost: no word from it for %v", d.cfg.Silence))
+			continue
+		}
+		d.tell(Action{Kind: Refuse, ID: m.ID, Err: fmt.Errorf("%w: after %v there are %d nodes, and %d are needed",
+			ErrTimeout, d.cfg.JoinTimeout, d.counts[participating], d.cfg.Min)})
+		d.lose(m, "gives up waiting")
+	}
+	if d.phase == Gathering && !d.tooFew.IsZero() && d.now.After(d.tooFew) {
+		d.close(true, fmt.Sprintf("for %v there have been %d nodes only, and %d are needed", d.cfg.JoinTimeout, d.counts[participating], d.cfg.Min))
+	}
+}
+
+// lose removes a node that is not done; if it took part in a round that was complete, the next one begins.
+func (d *decision) lose(m *member, why string) {
+	on := m.on
+	d.remove(m)
+	d.tell(Action{Kind: Lost, ID: m.ID, Why: why})
+	d.because("%s %s", m.ID, why)
+	if on == participating && d.phase == Complete {
+		d.begin("")
+	}
+}
+
+// begin opens the next round. Who takes part already stays, unless it is done.
+func (d *decision) begin(why string) {
+	if why != "" {
+		d.because("%s", why)
+	}
+	finished := false
+	for _, m := range d.sorted(participating) {
+		if m.done {
+			finished = true
+			d.remove(m)
+			d.tell(Action{Kind: Lost, ID: m.ID, Why: "is done"})
+		}
+	}
+	if left := len(d.members); finished && left < d.cfg.Min {
+		d.close(true, fmt.Sprintf("%d nodes are left that are not done, and %d are needed", left, d.cfg.Min))
+		return
+	}
+	d.round++
+	d.phase, d.deadline = Gathering, time.Time{}
+}
+
+// form moves on what is due: it lets nodes in where there is room, completes a round, and begins the next.
+func (d *decision) form() {
+	if d.phase == Complete {
+		d.relieve()
+	}
+	if d.phase == Gathering {
+		d.gather()
+	}
+}
+
+// relieve looks after a complete round: is it over, and should it give way to one with those who wait?
+func (d *decision) relieve() {
+	if d.done > 0 && d.done == d.counts[participating] {
+		d.close(false, "every node is done")
+		return
+	}
+	if d.finishing() {
+		d.deadline = time.Time{}
+		return
+	}
+	d.admit(redundant, waiting, d.cfg.Max-d.counts[participating]-d.counts[waiting])
+	switch {
+	case d.counts[waiting] == 0:
+		d.deadline = time.Time{}
+	case d.deadline.IsZero():
+		d.deadline = d.now.Add(max(d.cfg.Settle, 0))
+	}
+	if !d.deadline.IsZero() && !d.now.Before(d.deadline) {
+		d.begin(fmt.Sprintf("%d nodes wait", d.counts[waiting]))
+		d.admit(waiting, participating, d.cfg.Max-d.counts[participating])
+		d.complete()
+	}
+}
+
+// gather looks after a round that is gathering: does it have enough?
+func (d *decision) gather() {
+	d.admit(waiting, participating, d.cfg.Max-d.counts[participating])
+	d.admit(redundant, participating, d.cfg.Max-d.counts[participating])
+	n, settle := d.counts[participating], d.cfg.LastCall
+	if d.round > 0 {
+		settle = d.cfg.Settle
+	}
+	switch {
+	case n < d.cfg.Min:
+		d.deadline = time.Time{}
+		if d.tooFew.IsZero() && d.round > 0 && n > 0 {
+			d.tooFew = d.now.Add(d.cfg.JoinTimeout)
+		}
+		return
+	case d.deadline.IsZero():
+		d.deadline, d.tooFew = d.now.Add(max(settle, 0)), time.Time{}
+		d.because("%d of %d nodes are there: last call", n, d.cfg.Max)
+	}
+	if n == d.cfg.Max || !d.now.Before(d.deadline) {
+		d.complete()
+	}
+}
+
+// admit moves up to n nodes from one list to another, in the order of their arrival.
+func (d *decision) admit(from, to list, n int) {
+	if n <= 0 || d.counts[from] == 0 {
+		return
+	}
+	for i, m := range d.sorted(from) {
+		if i == n {
+			break
+		}
+		if from == redundant {
+			m.expires = d.now.Add(d.cfg.JoinTimeout)
+			d.watchOver(m)
+		}
+		d.count(m, to)
+	}
+}
+
+// complete gives everybody in the round its place.
+func (d *decision) complete() {
+	d.phase, d.deadline, d.tooFew = Complete, time.Time{}, time.Time{}
+	d.epoch++
+	placed := d.assign()
+	for _, m := range placed {
+		m.expires = time.Time{}
+		d.tell(Action{Kind: Place, ID: m.ID, Placement: m.place})
+	}
+	d.because("round %d is complete with %d nodes", d.round, len(placed))
+}
+
+// close ends the rendezvous for all.
+func (d *decision) close(failed bool, why string) {
+	d.phase, d.failed, d.outcome = Closed, failed, why
+	d.deadline, d.tooFew = time.Time{}, time.Time{}
+	d.epoch++
+	d.because("closed: %s", why)
+	for _, l := range []list{participating, waiting, redundant} {
+		for _, m := range d.sorted(l) {
+			d.tell(d.farewell(m.ID))
+		}
+	}
+}
+
+// farewell is what a node is told once the rendezvous is closed. For one that was redundant that is no failure.
+func (d *decision) farewell(id string) Action {
+	a := Action{Kind: Finished, ID: id, Why: d.outcome}
+	m := d.members[id]
+	if m == nil {
+		a.Kind = Refuse
+	}
+	if m == nil || d.failed && m.on != redundant {
+		a.Err = fmt.Errorf("%w: %s", ErrClosed, d.outcome)
+	}
+	return a
+}
+
+// finishing says that some of a complete round are done: nobody new comes in any more unless somebody is lost.
+func (s *State) finishing() bool { return s.phase == Complete && s.done > 0 }
+
+// Forgive takes it that nobody could be heard until now.
+func (s *State) Forgive(now time.Time) {
+	for _, m := range s.members {
+		m.lastSeen = now
+	}
+}
+
+// watchOver notes when a member may have to be removed.
+func (s *State) watchOver(m *member) {
+	if t := m.lastSeen.Add(s.cfg.Silence + 1); t.Before(s.quiet) {
+		s.quiet = t
+	}
+	if t := m.expires.Add(1); !m.expires.IsZero() && t.Before(s.quiet) {
+		s.quiet = t
+	}
+}
+
+// add makes a node a member, on no list yet.
+func (s *State) add(m *member) {
+	s.members[m.ID] = m
+	if m.Want != 0 {
+		s.wants[m.Want] = m
+	}
+	s.watchOver(m)
+}
+
+// count puts a member on a list.
+func (s *State) count(m *member, on list) {
+	if m.counted {
+		s.counts[m.on]--
+	}
+	m.on, m.counted = on, true
+	s.counts[on]++
+}
+
+func (s *State) remove(m *member) {
+	s.counts[m.on]--
+	delete(s.members, m.ID)
+	delete(s.wants, m.Want)
+	if m.done {
+		s.done--
+	}
+}
+
+// sorted is a list in the order of arrival.
+func (s *State) sorted(on list) []*member {
+	var out []*member
+	for _, m := range s.members {
+		if m.on == on {
+			out = append(out, m)
+		}
+	}
+	slices.SortFunc(out, func(a, b *member) int { return cmp.Compare(a.order, b.order) })
+	return out
+}
+
+func (l list) String() string {
+	return [...]string{"participating", "waiting", "redundant"}[l]
+}
+
+func colon(why string) string {
+	if why == "" {
+		return ""
+	}
+	return ": " + why
+}

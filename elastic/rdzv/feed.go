@@ -1,0 +1,158 @@
+package rdzv
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/weft-project/weft/store"
+)
+
+// feed brings what comes from the store, each kind by a goroutine of its own.
+type feed struct {
+	c    context.Context
+	end  context.CancelFunc
+	st   store.Store
+	log  *slog.Logger
+	runs sync.WaitGroup
+	// broken gets what trying again does not mend.
+	broken chan error
+}
+
+func newFeed(c context.Context, st store.Store, log *slog.Logger) *feed {
+	f := &feed{st: st, log: log, broken: make(chan error, 3)}
+	f.c, f.end = context.WithCancel(c)
+	return f
+}
+
+// stop ends everything and waits for it.
+func (f *feed) stop() {
+	f.end()
+	f.runs.Wait()
+}
+
+// send says whether somebody took b.
+func (f *feed) send(c context.Context, out chan<- []byte, b []byte) bool {
+	select {
+	case out <- b:
+		return true
+	case <-c.Done():
+		return false
+	}
+}
+
+// watch brings the value of a key, and every later one.
+func (f *feed) watch(key string) <-chan []byte {
+	out := make(chan []byte)
+	f.runs.Go(func() {
+		for f.c.Err() == nil {
+			f.insist(f.c, key, func(c context.Context) error {
+				w, err := f.st.Watch(c, key)
+				if err != nil {
+					return err
+				}
+				defer w.Stop()
+				now, err := read(c, f.st, key)
+				if err != nil {
+					return err
+				}
+				if now != nil && !f.send(c, out, now) {
+					return nil
+				}
+				for ch := range w.C {
+					if ch.New != nil && !f.send(c, out, ch.New) {
+						return nil
+					}
+				}
+				return w.Err()
+			})
+		}
+	})
+	return out
+}
+
+// pop brings what comes into a queue; where a gate is given, while it was last told true.
+func (f *feed) pop(queue string, gate <-chan bool) <-chan []byte {
+	out := make(chan []byte)
+	f.runs.Go(func() {
+		open := gate == nil
+		for f.c.Err() == nil {
+			if !open {
+				select {
+				case open = <-gate:
+				case <-f.c.Done():
+				}
+				continue
+			}
+			open = f.popWhile(queue, gate, out)
+		}
+	})
+	return out
+}
+
+// popWhile pops until the gate is told false, and returns what it was told.
+func (f *feed) popWhile(queue string, gate <-chan bool, out chan<- []byte) bool {
+	c, closed := context.WithCancel(f.c)
+	defer closed()
+	var runs sync.WaitGroup
+	defer runs.Wait()
+	runs.Go(func() {
+		for c.Err() == nil {
+			f.insist(c, queue, func(c context.Context) error {
+				b, err := f.st.Pop(c, queue)
+				if err == nil {
+					f.send(f.c, out, b) // it was taken: it must not be lost because the gate closes
+				}
+				return err
+			})
+		}
+	})
+	select {
+	case open := <-gate:
+		closed()
+		return open
+	case <-f.c.Done():
+		closed()
+		return false
+	}
+}
+
+// insist is insist with its error told, after which there is nothing more to bring.
+func (f *feed) insist(c context.Context, what string, do func(context.Context) error) {
+	err := insist(c, f.log, what, do)
+	if err == nil || c.Err() != nil {
+		return
+	}
+	f.broken <- err
+	<-c.Done()
+}
+
+// insist does what needs the store, again and again while it cannot be reached, and says so in the log once. An error
+// that trying again cannot mend, and c's end, end it.
+func insist(c context.Context, log *slog.Logger, what string, do func(context.Context) error) error {
+	var since time.Time
+	for wait := 10 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		err := do(c)
+		if err == nil {
+			if !since.IsZero() {
+				log.Warn("the rendezvous' store is back", "after", time.Since(since))
+			}
+			return nil
+		}
+		again := errors.Is(err, store.ErrUnreachable) || errors.Is(err, store.ErrTimeout) || errors.Is(err, store.ErrUncertain)
+		if c.Err() != nil || !again {
+			return err
+		}
+		if since.IsZero() && !errors.Is(err, store.ErrTimeout) {
+			since = time.Now()
+			log.Warn("the rendezvous waits for its store", "key", what, "err", err)
+		}
+		select {
+		case <-c.Done():
+			return context.Cause(c)
+		case <-time.After(wait):
+		}
+	}
+}

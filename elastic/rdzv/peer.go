@@ -1,0 +1,410 @@
+package rdzv
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// opKind is what a peer wants done with the store.
+type opKind int
+
+const (
+	opRead   opKind = iota // the value of a key now; its result is given to Peer.result
+	opSwap                 // compare and set; its result is given to Peer.result
+	opSet                  // no result
+	opDelete               // no result
+	opPush                 // to a queue; no result
+)
+
+// op is one thing to do with the store. A peer's ops are done in their order, one after another.
+type op struct {
+	kind     opKind
+	key      string
+	old, new []byte // swap; new: set, push
+}
+
+// role is what a peer is in the protocol.
+type role int
+
+const (
+	following role = iota
+	electing       // it has asked who leads, or for the lead
+	leading
+)
+
+// peer is one node's part in the protocol as a state machine: what it reads from the store and the time go in, what is to be done with the
+// store and what the node is to know come out. It does one thing at a time: while busy, it is to be given results only.
+//
+// A leader writes a state before it says in the lease that this is the one that counts, and tells nobody before that was done.
+// So whoever leads next begins with all that anybody was told. It forgets what nobody was told: those who still wait for an
+// answer ask again when they hear of a new leader.
+type peer struct {
+	node Node
+	cfg  Config
+
+	role  role
+	lease lease  // as last read or written
+	raw   []byte // the same, in bytes
+	busy  bool   // a result is awaited
+
+	// As a node.
+	intent   Event     // what it tells every new leader: that it joins, has failed, or is done
+	known    int       // the term of the leader that was told
+	epoch    int       // of the news it has had
+	heard    time.Time // when the bulletin last changed
+	beat     bulletin
+	nextBeat time.Time // when it tells that it lives
+	round    int       // of its place
+	over     bool      // it has left, was refused, or all is closed
+	news     []Action  // for the node, in their order
+
+	// As a leader.
+	state     *State
+	before    string   // key of the state that the last one has replaced
+	saved     int      // told() of the state that was written last
+	pending   []Action // to be told when it is written
+	bulletins int
+	due       time.Time // of the next bulletin
+
+	reasons []string // for the log
+}
+
+func newPeer(node Node, cfg Config, now time.Time) *peer {
+	p := &peer{node: node, cfg: cfg, heard: now, nextBeat: now.Add(cfg.Silence / 3), round: -1}
+	p.intent = p.join()
+	return p
+}
+
+func (p *peer) join() Event { return Event{Kind: Join, Node: p.node, Config: p.cfg} }
+
+// start begins: who leads?
+func (p *peer) start() []op { return p.elect() }
+
+func (p *peer) elect() []op {
+	p.role, p.busy, p.state, p.pending = electing, true, nil, nil
+	return []op{{kind: opRead, key: keyLeader}}
+}
+
+// result takes what came of a read or a swap: the value that is there, nil where there is none.
+func (p *peer) result(o op, value []byte, now time.Time) (ops []op, err error) {
+	p.busy = false
+	switch {
+	case o.kind == opRead && o.key == keyLeader:
+		return p.seeLease(value, now)
+	case o.kind == opRead:
+		return p.takeState(value, now)
+	case p.role == leading:
+		return p.committed(string(value) == string(o.new), now), nil
+	case p.role == following: // it has resigned
+		return nil, nil
+	case string(value) == string(o.new):
+		return p.elected(now)
+	}
+	return p.follow(value, now)
+}
+
+// seeLease decides whether to follow or to lead.
+func (p *peer) seeLease(value []byte, now time.Time) ([]op, error) {
+	if value == nil {
+		return p.run(lease{V: version, Term: 1}, nil), nil
+	}
+	l, err := readLease(value)
+	if err != nil {
+		return nil, err
+	}
+	if l.Leader != "" && (l.Term != p.lease.Term || now.Sub(p.heard) <= p.patience()) {
+		return p.follow(value, now)
+	}
+	l.Term++
+	return p.run(l, value), nil
+}
+
+// run stands for election.
+func (p *peer) run(l lease, old []byte) []op {
+	l.Leader = p.node.ID
+	p.lease, p.raw, p.busy = l, pack(l), true
+	return []op{{kind: opSwap, key: keyLeader, old: old, new: p.raw}}
+}
+
+// follow takes somebody else's lead, and tells that one what it wants.
+func (p *peer) follow(value []byte, now time.Time) ([]op, error) {
+	l, err := readLease(value)
+	if err != nil {
+		return nil, err
+	}
+	p.role, p.lease, p.raw, p.heard, p.state = following, l, value, now, nil
+	return p.petition(), nil
+}
+
+// petition tells a leader that has not heard it what the node wants.
+func (p *peer) petition() []op {
+	if p.over || p.known >= p.lease.Term {
+		return nil
+	}
+	p.known = p.lease.Term
+	return []op{p.say(p.intent)}
+}
+
+func (p *peer) say(e Event) op {
+	e.ID = p.node.ID
+	return op{kind: opPush, key: keyInbox, new: pack(message{V: version, Event: e})}
+}
+
+// elected begins to lead: with the last state that counts, if there is one.
+func (p *peer) elected(now time.Time) ([]op, error) {
+	p.role = leading
+	if p.lease.Seq > 0 {
+		p.busy = true
+		return []op{{kind: opRead, key: keyState(p.lease.From, p.lease.Seq)}}, nil
+	}
+	s, err := NewState(p.cfg)
+	if err != nil {
+		return nil, err
+	}
+	return p.lead(s, now), nil
+}
+
+// takeState goes on where another leader ended.
+func (p *peer) takeState(value []byte, now time.Time) ([]op, error) {
+	s, err := Decode(value, now)
+	if err != nil {
+		return nil, fmt.Errorf("state %d.%d: %w", p.lease.From, p.lease.Seq, err)
+	}
+	if s.cfg != p.cfg {
+		return nil, fmt.Errorf("%w: the job has the settings %+v, and this node %+v", ErrRefused, s.cfg, p.cfg)
+	}
+	return p.lead(s, now), nil
+}
+
+func (p *peer) lead(s *State, now time.Time) []op {
+	p.state, p.saved, p.pending, p.bulletins = s, s.told(), nil, 0
+	return append(p.petition(), p.publish(now)...)
+}
+
+// told grows with everything that must not be forgotten once somebody knows of it.
+func (s *State) told() int { return s.epoch + s.restarts + s.done + int(s.phase) }
+
+// inbox takes messages to the leader, all that there are at this moment.
+func (p *peer) inbox(raw [][]byte, now time.Time) []op {
+	if p.role != leading { // it was while they were taken; whoever is now shall have them
+		var back []op
+		for _, b := range raw {
+			back = append(back, op{kind: opPush, key: keyInbox, new: b})
+		}
+		return back
+	}
+	for _, b := range raw {
+		e, err := readMessage(b)
+		if err != nil {
+			p.reasons = append(p.reasons, "a message is ignored: "+err.Error())
+			continue
+		}
+		p.decide(e, now)
+	}
+	return p.commit(now)
+}
+
+func (p *peer) decide(e Event, now time.Time) {
+	actions, why := p.state.Decide(e, now)
+	p.pending = append(p.pending, actions...)
+	if why != "" {
+		p.reasons = append(p.reasons, why)
+	}
+}
+
+// commit writes the state if it has something in it that somebody is about to be told, and then tells.
+func (p *peer) commit(now time.Time) []op {
+	if p.state.told() == p.saved {
+		return p.tell(now)
+	}
+	blob, err := p.state.Encode(now)
+	if err != nil {
+		p.reasons = append(p.reasons, err.Error())
+		return nil
+	}
+	next := p.lease
+	p.before = keyState(next.From, next.Seq)
+	next.Seq, next.From = next.Seq+1, next.Term
+	old := p.raw
+	p.lease, p.raw, p.busy = next, pack(next), true
+	return []op{
+		{kind: opSet, key: keyState(next.From, next.Seq), new: blob},
+		{kind: opSwap, key: keyLeader, old: old, new: p.raw},
+	}
+}
+
+// committed goes on after the lease was to be moved to a new state. Where that failed somebody else leads.
+func (p *peer) committed(ok bool, now time.Time) []op {
+	if !ok {
+		return p.elect()
+	}
+	p.saved, p.due = p.state.told(), now
+	return append(p.tell(now), op{kind: opDelete, key: p.before})
+}
+
+// tell sends every node its answers.
+func (p *peer) tell(now time.Time) []op {
+	var ops []op
+	for _, a := range p.pending {
+		if a.Kind != Lost {
+			ops = append(ops, op{kind: opPush, key: keyTo(a.ID), new: pack(newAnswer(p.lease.Term, a))})
+		}
+	}
+	p.pending = nil
+	if !now.Before(p.due) {
+		ops = append(ops, p.publish(now)...)
+	}
+	return ops
+}
+
+// publish tells all how things stand, and that the leader lives.
+func (p *peer) publish(now time.Time) []op {
+	p.bulletins++
+	p.due = now.Add(p.cfg.Silence / 6)
+	b := bulletin{V: version, Term: p.lease.Term, Beat: p.bulletins, Summary: p.state.Summary()}
+	b.Summary.Outcome = cut(b.Summary.Outcome)
+	return []op{{kind: opSet, key: keySummary, new: pack(b)}}
+}
+
+// answered takes an answer to this node.
+func (p *peer) answered(raw []byte, now time.Time) []op {
+	a, err := readAnswer(raw)
+	if err != nil {
+		p.reasons = append(p.reasons, "an answer is ignored: "+err.Error())
+		return nil
+	}
+	act := a.action(p.node.ID)
+	switch {
+	case p.over:
+		return nil
+	case a.Kind == Place && a.Placement.Round <= p.round:
+		return nil // it knows
+	case a.Kind == Place:
+		p.round = a.Placement.Round
+		if p.intent.Kind == Fail && a.Placement.Restart {
+			p.intent = p.join()
+		}
+	case a.Kind == Refuse && errors.Is(act.Err, ErrLost) && p.intent.Kind != Leave:
+		if p.intent.Kind != Done {
+			p.intent = p.join()
+		}
+		return []op{p.say(p.join())}
+	case a.Kind == Refuse || a.Kind == Finished:
+		p.over = true
+	case a.Kind == Restart && act.Nth >= p.intent.Nth:
+		p.intent = p.join()
+	}
+	p.news = append(p.news, act)
+	return nil
+}
+
+// saw takes the bulletin, whenever it changes.
+func (p *peer) saw(raw []byte, now time.Time) []op {
+	b, err := readBulletin(raw)
+	if err != nil {
+		p.reasons = append(p.reasons, "a bulletin is ignored: "+err.Error())
+		return nil
+	}
+	if b.Term < p.beat.Term || b.Term == p.beat.Term && b.Beat <= p.beat.Beat {
+		return nil // one that was overtaken
+	}
+	p.beat, p.heard = b, now
+	if sum := b.Summary; sum.Phase == Closed && !p.over {
+		p.over = true
+		act := Action{Kind: Finished, ID: p.node.ID, Why: sum.Outcome}
+		if sum.Failed && p.round >= 0 {
+			act.Err = told{fmt.Sprintf("%v: %s", ErrClosed, sum.Outcome), ErrClosed}
+		}
+		p.news = append(p.news, act)
+	}
+	if b.Term != p.lease.Term || b.Vacant { // a leader that hears of another leads no more
+		return p.elect()
+	}
+	return nil
+}
+
+// patience is how long a leader may be silent.
+func (p *peer) patience() time.Duration { return p.cfg.Silence / 2 }
+
+// tick takes the passing of time.
+func (p *peer) tick(now time.Time) []op {
+	if p.role == leading {
+		p.decide(Event{Kind: Tick}, now)
+		ops := p.commit(now)
+		if p.busy {
+			return ops
+		}
+		return append(ops, p.live(now)...)
+	}
+	if p.role == following && !p.over && now.Sub(p.heard) > p.patience() {
+		return p.elect()
+	}
+	return p.live(now)
+}
+
+// live tells the leader that this node lives.
+func (p *peer) live(now time.Time) []op {
+	if p.over || now.Before(p.nextBeat) {
+		return nil
+	}
+	p.nextBeat = now.Add(p.cfg.Silence / 3)
+	if p.intent.Kind == Join && p.round >= 0 && p.round == p.beat.Summary.Round {
+		return []op{p.say(Event{Kind: KeepAlive})}
+	}
+	return []op{p.say(p.intent)} // it may have been lost, or the answer
+}
+
+// next is when it wants a tick; zero if never.
+func (p *peer) next() time.Time {
+	var next time.Time
+	sooner := func(t time.Time) {
+		if !t.IsZero() && (next.IsZero() || t.Before(next)) {
+			next = t
+		}
+	}
+	if !p.over {
+		sooner(p.nextBeat)
+	}
+	switch {
+	case p.role == leading:
+		sooner(p.state.Next())
+		sooner(p.due)
+	case p.role == following && !p.over:
+		sooner(p.heard.Add(p.patience() + 1))
+	}
+	return next
+}
+
+// forgive takes it that the store could not be reached until now: nobody can be blamed for having been silent.
+func (p *peer) forgive(now time.Time) {
+	p.heard = now
+	if p.state != nil {
+		p.state.Forgive(now)
+	}
+}
+
+// want tells the leader what the node wants now, and every later leader.
+func (p *peer) want(e Event) []op {
+	if p.over {
+		return nil
+	}
+	p.intent, p.known = e, p.lease.Term
+	p.over = e.Kind == Leave
+	return []op{p.say(e)}
+}
+
+// resign gives the lead up, so that another takes it at once.
+func (p *peer) resign() []op {
+	if p.role != leading {
+		return nil
+	}
+	old := p.raw
+	p.lease.Leader = ""
+	p.raw, p.role, p.state, p.busy = pack(p.lease), following, nil, false
+	vacant := bulletin{V: version, Term: p.lease.Term, Beat: p.bulletins + 1, Vacant: true, Summary: p.beat.Summary}
+	return []op{
+		{kind: opSwap, key: keyLeader, old: old, new: p.raw},
+		{kind: opSet, key: keySummary, new: pack(vacant)},
+	}
+}

@@ -1,0 +1,248 @@
+package rdzv
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/weft-project/weft/store"
+)
+
+// Rendezvous is a node's part in a rendezvous over a store. It is safe for concurrent use.
+type Rendezvous struct {
+	// News delivers what concerns this node, in its order: Place, Wait, Spare, Restart, and last Refuse or Finished. It is
+	// closed when the rendezvous was left, or cannot go on; then Leave says why.
+	News <-chan Action
+	// Bulletins delivers how things stand, whenever that changes; one that nobody takes gives way to the next.
+	Bulletins <-chan Summary
+
+	st    store.Store
+	log   *slog.Logger
+	wants chan Event
+	end   context.CancelCauseFunc
+	done  chan struct{}
+	err   error // of run, once done is closed
+}
+
+// Open joins the rendezvous that has its keys in st, which should be a view with a prefix of its own for each job, and be used for nothing
+// else. It returns at once: what comes of it is in News. The store stays open when the rendezvous ends.
+func Open(c context.Context, st store.Store, cfg Config, node Node, log *slog.Logger) (*Rendezvous, error) {
+	cfg, err := cfg.Populate()
+	if bad := node.validate(); bad != nil {
+		err = errors.Join(err, bad)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	c, end := context.WithCancelCause(c)
+	news, bulletins := make(chan Action), make(chan Summary, 1)
+	r := &Rendezvous{News: news, Bulletins: bulletins, st: st, log: log, wants: make(chan Event), end: end, done: make(chan struct{})}
+	go func() {
+		defer close(r.done)
+		defer close(news)
+		s := &shell{r: r, peer: newPeer(node, cfg, time.Now()), news: news, bulletins: bulletins}
+		r.err = s.run(c)
+		end(context.Canceled)
+	}()
+	return r, nil
+}
+
+// Fail tells that a worker of this node has failed, the nth that did, and asks for leave to restart it: the answer is Restart, a
+// Place in a new round, or Finished.
+func (r *Rendezvous) Fail(rank, nth int, why string) {
+	r.want(Event{Kind: Fail, Rank: rank, Nth: nth, Why: why})
+}
+
+// Done tells that all workers of this node have ended well. The rendezvous is Finished when this is so on every node.
+func (r *Rendezvous) Done() { r.want(Event{Kind: Done}) }
+
+// Close ends the rendezvous for all nodes.
+func (r *Rendezvous) Close(why string) { r.want(Event{Kind: Close, Why: why}) }
+
+func (r *Rendezvous) want(e Event) {
+	select {
+	case r.wants <- e:
+	case <-r.done:
+	}
+}
+
+// Leave takes the node out, the others go on, and returns when nothing is left of the rendezvous here, or c is over: then the
+// others will find that this node is silent. It also ends one that is over.
+func (r *Rendezvous) Leave(c context.Context, why string) error {
+	stop := context.AfterFunc(c, func() { r.end(context.Cause(c)) })
+	defer stop()
+	r.want(Event{Kind: Leave, Why: why})
+	<-r.done
+	return r.err
+}
+
+// shell runs a peer: it does its operations, and brings it what comes from the store.
+type shell struct {
+	r         *Rendezvous
+	peer      *peer
+	news      chan<- Action
+	bulletins chan Summary
+	left      bool
+}
+
+func (s *shell) run(c context.Context) error {
+	feed := newFeed(c, s.r.st, s.r.log)
+	defer feed.stop()
+	bulletins := feed.watch(keySummary)
+	answers := feed.pop(keyTo(s.peer.node.ID), nil)
+	lead := make(chan bool)
+	inbox := feed.pop(keyInbox, lead)
+	if err := s.do(c, s.peer.start()); err != nil {
+		return err
+	}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	leads := false // what the feed of the inbox was told last
+	for {
+		if s.report(); s.left {
+			return nil
+		}
+		gate := lead
+		if leads == (s.peer.role == leading) {
+			gate = nil
+		}
+		var due <-chan time.Time
+		if t := s.peer.next(); !t.IsZero() {
+			timer.Reset(time.Until(t))
+			due = timer.C
+		}
+		var ops []op
+		var news chan<- Action
+		var next Action
+		if len(s.peer.news) > 0 {
+			news, next = s.news, s.peer.news[0]
+		}
+		select {
+		case news <- next:
+			s.peer.news = s.peer.news[1:]
+		case <-c.Done():
+			return context.Cause(c)
+		case err := <-feed.broken:
+			return err
+		case b := <-bulletins:
+			ops = s.peer.saw(b, time.Now())
+		case b := <-answers:
+			ops = s.peer.answered(b, time.Now())
+		case b := <-inbox:
+			ops = s.peer.inbox(s.batch(c, b), time.Now())
+		case gate <- !leads:
+			leads = !leads
+		case e := <-s.r.wants:
+			ops = s.want(e)
+		case <-due:
+			ops = s.peer.tick(time.Now())
+		}
+		if err := s.do(c, ops); err != nil {
+			return err
+		}
+	}
+}
+
+func (s *shell) want(e Event) []op {
+	ops := s.peer.want(e)
+	if e.Kind == Leave {
+		s.left = true
+		ops = append(ops, s.peer.resign()...)
+	}
+	return ops
+}
+
+// batch takes what else lies in the inbox, up to a bound.
+func (s *shell) batch(c context.Context, first []byte) [][]byte {
+	out := [][]byte{first}
+	for len(out) < 4096 {
+		b, there, err := s.r.st.TryPop(c, keyInbox)
+		if err != nil || !there {
+			break // an error comes again, where it is dealt with
+		}
+		out = append(out, b)
+	}
+	return out
+}
+
+// do does operations, and what follows from their results.
+func (s *shell) do(c context.Context, ops []op) error {
+	for len(ops) > 0 {
+		o := ops[0]
+		ops = ops[1:]
+		began := time.Now()
+		value, err := s.perform(c, o)
+		if err != nil {
+			return err
+		}
+		if time.Since(began) > s.peer.cfg.Silence/3 {
+			s.peer.forgive(time.Now())
+		}
+		if o.kind == opRead || o.kind == opSwap {
+			more, err := s.peer.result(o, value, time.Now())
+			if err != nil {
+				return err
+			}
+			ops = append(ops, more...)
+		}
+	}
+	return nil
+}
+
+// perform does one operation, again and again while the store cannot be reached.
+func (s *shell) perform(c context.Context, o op) ([]byte, error) {
+	var value []byte
+	err := insist(c, s.r.log, o.key, func(c context.Context) (err error) {
+		st := s.r.st
+		switch o.kind {
+		case opRead:
+			value, err = read(c, st, o.key)
+		case opSwap:
+			value, err = st.CompareSet(c, o.key, o.old, o.new)
+			if errors.Is(err, store.ErrUncertain) {
+				value, err = read(c, st, o.key) // no two peers ever write the same, so it tells whether it was done
+				if err == nil && string(value) == string(o.old) {
+					value, err = st.CompareSet(c, o.key, o.old, o.new)
+				}
+			}
+		case opSet:
+			err = st.Set(c, o.key, o.new)
+		case opDelete:
+			_, err = st.Delete(c, o.key)
+		case opPush: // once more does no harm
+			err = st.Push(c, o.key, o.new)
+		}
+		return err
+	})
+	return value, err
+}
+
+// read is the value of a key now, nil where there is none.
+func read(c context.Context, st store.Store, key string) ([]byte, error) {
+	there, err := st.Check(c, key)
+	if err != nil || !there {
+		return nil, err
+	}
+	return st.Get(c, key)
+}
+
+// report hands on how things stand, and logs why.
+func (s *shell) report() {
+	p := s.peer
+	for _, why := range p.reasons {
+		s.r.log.Info("rendezvous", "node", p.node.ID, "term", p.lease.Term, "event", why)
+	}
+	p.reasons = nil
+	if p.beat.Summary.Epoch != p.epoch {
+		p.epoch = p.beat.Summary.Epoch
+		select {
+		case <-s.bulletins:
+		default:
+		}
+		s.bulletins <- p.beat.Summary
+	}
+}
