@@ -102,8 +102,8 @@ func (f *feed) popWhile(queue string, gate <-chan bool, out chan<- []byte) bool 
 		for c.Err() == nil {
 			f.insist(c, queue, func(c context.Context) error {
 				b, err := f.st.Pop(c, queue)
-				if err == nil {
-					f.send(f.c, out, b) // it was taken: it must not be lost because the gate closes
+				if err == nil && !f.send(f.c, out, b) && gate != nil {
+					err = f.giveBack(queue, b)
 				}
 				return err
 			})
@@ -117,6 +117,13 @@ func (f *feed) popWhile(queue string, gate <-chan bool, out chan<- []byte) bool 
 		closed()
 		return false
 	}
+}
+
+// giveBack puts back what was taken when it was too late to do anything about it.
+func (f *feed) giveBack(queue string, b []byte) error {
+	c, cancel := context.WithTimeout(context.WithoutCancel(f.c), time.Second)
+	defer cancel()
+	return f.st.Push(c, queue, b)
 }
 
 // insist is insist with its error told, after which there is nothing more to bring.

@@ -394,16 +394,29 @@ func (p *peer) want(e Event) []op {
 	return []op{p.say(e)}
 }
 
-// resign gives the lead up, so that another takes it at once.
-func (p *peer) resign() []op {
+// quit leaves. A leader leaves as everybody does, and has the next one begin with a state in which it has left.
+func (p *peer) quit(why string, now time.Time) []op {
+	leave := Event{Kind: Leave, ID: p.node.ID, Why: why}
 	if p.role != leading {
+		return p.want(leave)
+	}
+	if !p.over {
+		p.decide(leave, now)
+	}
+	p.over = true
+	blob, err := p.state.Encode(now)
+	if err != nil {
+		p.reasons = append(p.reasons, err.Error())
 		return nil
 	}
 	old := p.raw
-	p.lease.Leader = ""
-	p.raw, p.role, p.state, p.busy = pack(p.lease), following, nil, false
-	vacant := bulletin{V: version, Term: p.lease.Term, Beat: p.bulletins + 1, Vacant: true, Summary: p.beat.Summary}
+	p.lease.Leader, p.lease.Seq, p.lease.From = "", p.lease.Seq+1, p.lease.Term
+	p.raw = pack(p.lease)
+	vacant := bulletin{V: version, Term: p.lease.Term, Beat: p.bulletins + 1, Vacant: true, Summary: p.state.Summary()}
+	vacant.Summary.Outcome = cut(vacant.Summary.Outcome)
+	p.role, p.state, p.pending, p.busy = following, nil, nil, false // what was not told the next leader will tell
 	return []op{
+		{kind: opSet, key: keyState(p.lease.From, p.lease.Seq), new: blob},
 		{kind: opSwap, key: keyLeader, old: old, new: p.raw},
 		{kind: opSet, key: keySummary, new: pack(vacant)},
 	}

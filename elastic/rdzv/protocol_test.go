@@ -48,6 +48,7 @@ type seat struct {
 	todo   []op
 	seen   string // the bulletin that it saw last
 	dead   bool
+	left   bool // it is dead when it has done what it has to do
 	places map[int]Placement
 }
 
@@ -89,7 +90,7 @@ func (w *table) clone() *table {
 			p.state = &st
 		}
 		p.news, p.pending, p.reasons = nil, slices.Clone(p.pending), nil
-		out.seats = append(out.seats, &seat{peer: &p, todo: slices.Clone(s.todo), seen: s.seen, dead: s.dead, places: maps.Clone(s.places)})
+		out.seats = append(out.seats, &seat{peer: &p, todo: slices.Clone(s.todo), seen: s.seen, dead: s.dead, left: s.left, places: maps.Clone(s.places)})
 	}
 	return &out
 }
@@ -140,8 +141,11 @@ func (w *table) choices() (out []choice) {
 		}
 	}
 	for i, s := range w.seats {
-		if !s.dead && w.crashes > 0 {
+		if !s.dead && !s.left && w.crashes > 0 {
 			out = append(out, choice{i, "crash"})
+			if len(s.todo) == 0 && s.role != electing {
+				out = append(out, choice{i, "quit"})
+			}
 		}
 		if !s.dead && w.doubts > 0 && len(s.todo) == 0 && s.role == following && !s.over {
 			out = append(out, choice{i, "doubt"})
@@ -255,7 +259,11 @@ func (w *table) make(c choice) error {
 	case "crash":
 		s.dead, s.todo = true, nil
 		w.crashes--
+	case "quit":
+		s.left, s.todo = true, s.quit("", w.now)
+		w.crashes--
 	}
+	s.dead = s.dead || s.left && len(s.todo) == 0
 	if s.reasonOfIgnored() != "" {
 		return fmt.Errorf("%s", s.reasonOfIgnored())
 	}
@@ -311,7 +319,7 @@ func (w *table) settled() error {
 	for _, s := range alive {
 		p, placed := s.places[s.round]
 		switch {
-		case s.over:
+		case s.over && !s.left:
 			return fmt.Errorf("%s was sent away", s.node.ID)
 		case !placed:
 			return fmt.Errorf("%s has no place", s.node.ID)
@@ -339,7 +347,7 @@ func (w *table) mark(seed maphash.Seed) uint64 {
 		}
 	}
 	for _, s := range w.seats {
-		h.Write([]byte{b2i(s.dead), byte(s.role), byte(s.intent.Kind), byte(s.known), byte(s.round), b2i(s.over), byte(len(s.pending)), byte(s.beat.Term), byte(s.beat.Summary.Round)})
+		h.Write([]byte{b2i(s.dead), b2i(s.left), byte(s.role), byte(s.intent.Kind), byte(s.known), byte(s.round), b2i(s.over), byte(len(s.pending)), byte(s.beat.Term), byte(s.beat.Summary.Round)})
 		h.Write(s.raw)
 		for _, a := range s.pending {
 			h.WriteString(a.ID)
@@ -382,6 +390,9 @@ func b2i(b bool) byte {
 	return 0
 }
 
+// disturbs says of a choice that it need not happen.
+func disturbs(c choice) bool { return c.what == "crash" || c.what == "quit" || c.what == "doubt" }
+
 // explore follows every order of steps, depth first, each table once.
 func explore(t *testing.T, start *table, most int) (tables int) {
 	seed := maphash.MakeSeed()
@@ -402,7 +413,7 @@ func explore(t *testing.T, start *table, most int) (tables int) {
 		require.Less(t, len(seen), most, "the number of states is not bounded")
 		choices, quiet := f.w.choices(), true
 		for _, c := range choices {
-			quiet = quiet && (c.what == "crash" || c.what == "doubt")
+			quiet = quiet && disturbs(c)
 			next := f.w.clone()
 			path := append(slices.Clone(f.path), c)
 			require.NoError(t, next.make(c), "%v", path)
@@ -447,7 +458,7 @@ func TestRandomInterleavingsOfManyNodesCrashesAndDoubtsAgreeAndSettle(t *testing
 				break
 			}
 			c := choices[r.IntN(len(choices))]
-			if (c.what == "crash" || c.what == "doubt") && r.IntN(10) > 0 && len(choices) > 1 {
+			if disturbs(c) && r.IntN(10) > 0 && len(choices) > 1 {
 				continue
 			}
 			path = append(path, c)

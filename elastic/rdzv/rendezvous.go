@@ -148,12 +148,11 @@ func (s *shell) run(c context.Context) error {
 }
 
 func (s *shell) want(e Event) []op {
-	ops := s.peer.want(e)
 	if e.Kind == Leave {
 		s.left = true
-		ops = append(ops, s.peer.resign()...)
+		return s.peer.quit(e.Why, time.Now())
 	}
-	return ops
+	return s.peer.want(e)
 }
 
 // batch takes what else lies in the inbox, up to a bound.
