@@ -335,32 +335,3 @@ func pipeServer(t *testing.T) (*Server, func() net.Conn) {
 		return near
 	}
 }
-
-func FuzzServer(f *testing.F) {
-	for _, x := range captured {
-		f.Add(unhex(f, x.ask), uint8(3))
-	}
-	f.Add([]byte{2, 255, 255, 255, 255, 255, 255, 255, 127}, uint8(1))
-	f.Add([]byte{4, 255, 255, 1, 0, 0, 0, 0, 0, 9}, uint8(200))
-	f.Fuzz(func(t *testing.T, data []byte, piece uint8) {
-		s := newServer(ServerConfig{Limits: Limits{Key: 64, Value: 256, Keys: 16}})
-		defer s.Close()
-		near, far := net.Pipe()
-		s.attach(far)
-		go io.Copy(io.Discard, near)
-		for rest := data; len(rest) > 0; {
-			n := min(len(rest), 1+int(piece))
-			if _, err := near.Write(rest[:n]); err != nil {
-				break // it was closed, as it may be
-			}
-			rest = rest[n:]
-		}
-		near.Close()
-		check, far2 := net.Pipe()
-		s.attach(far2)
-		check.Write([]byte{byte(opNumKeys)})
-		_, err := io.ReadFull(check, make([]byte, 8))
-		require.NoError(t, err, "another client must be served")
-		check.Close()
-	})
-}

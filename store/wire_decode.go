@@ -234,8 +234,9 @@ func (d *decoder) read(n int) ([]byte, error) {
 
 // grow makes room for more of n bytes: as much again as there is.
 func (d *decoder) grow(b []byte, n int) ([]byte, error) {
-	more := min(n-len(b), max(len(b), promise))
-	return slices.Grow(b, more), d.hold(more)
+	had := cap(b)
+	b = slices.Grow(b, min(n-len(b), max(len(b), promise)))
+	return b, d.hold(cap(b) - had)
 }
 
 // hold counts memory that the command under way takes.

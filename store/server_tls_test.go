@@ -1,0 +1,186 @@
+package store
+
+import (
+	"crypto/ed25519"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// identity makes the TLS configurations of a server and of a client that trusts it.
+func identity(t *testing.T) (server, client *tls.Config) {
+	t.Helper()
+	public, private, err := ed25519.GenerateKey(nil)
+	require.NoError(t, err)
+	// Times of which synctest's clock, that begins in 2000, sees no end either.
+	from := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"store"}, NotBefore: time.Unix(0, 0),
+		NotAfter: time.Unix(1<<33, 0), IsCA: true, BasicConstraintsValid: true}
+	der, err := x509.CreateCertificate(nil, from, from, public, private)
+	require.NoError(t, err)
+	leaf, err := x509.ParseCertificate(der)
+	require.NoError(t, err)
+	pool := x509.NewCertPool()
+	pool.AddCert(leaf)
+	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: private}}},
+		&tls.Config{RootCAs: pool, ServerName: "store"}
+}
+
+func TestTLSAndPlainTextAreTakenOnOnePort(t *testing.T) {
+	server, client := identity(t)
+	s := startServer(t, ServerConfig{TLS: server})
+	plain, secret := connectRaw(t, s), connectRaw(t, s)
+	secret.nc = tls.Client(secret.nc, client)
+	for _, dialect := range []string{"", ownMode} {
+		r, w := raw{t, tls.Client(connectRaw(t, s).nc, client)}, raw{t, tls.Client(connectRaw(t, s).nc, client)}
+		for _, c := range []raw{r, w} {
+			if dialect != "" {
+				c.send(dialect)
+				c.expect("00")
+			}
+		}
+		if dialect == "" {
+			w.send("07 02 00*7 '/k'")
+			w.expect("03")
+			r.send("00 02 00*7 '/k' 01 00*7 'v' 06")
+			r.expect("01 00*7")
+			w.expect("01 02 00*7 '/k' 00*8 01 00*7 'v'")
+			continue
+		}
+		w.send("41 02 00*7 '/q'")
+		r.send("0e 02 00*7 '/q' 01 00*7 'x'")
+		w.expect("00 01 00*7 'x'")
+		r.expect("00")
+	}
+	for _, r := range []raw{plain, secret} {
+		r.send("02 02 00*7 '/k'")
+		r.expect("01 00*7 'v'")
+	}
+}
+
+func TestEveryFragmentationOfATLSHelloIsServed(t *testing.T) {
+	server, client := identity(t)
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(ServerConfig{TLS: server, Plain: PlainNever})
+		defer s.Close()
+		for cut := 1; cut < 400; cut += 13 {
+			near, far := net.Pipe()
+			s.attach(far)
+			nc := tls.Client(&cutting{Conn: near, at: cut}, client)
+			r := raw{t, nc}
+			r.send("06")
+			r.expect("00*8")
+			nc.NetConn().Close()
+		}
+	})
+}
+
+// cutting sends its first write in two pieces.
+type cutting struct {
+	net.Conn
+	at int
+}
+
+func (c *cutting) Write(b []byte) (int, error) {
+	at := min(c.at, len(b))
+	c.at = 0
+	n, err := c.Conn.Write(b[:at])
+	if err != nil || n == len(b) {
+		return n, err
+	}
+	m, err := c.Conn.Write(b[at:])
+	return n + m, err
+}
+
+func TestPlainTextIsTakenFromWhomThePolicySays(t *testing.T) {
+	some := &tls.Config{}
+	near, far := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 9)}, &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)}
+	for _, x := range []struct {
+		tls       *tls.Config
+		plain     Plain
+		near, far bool
+	}{
+		{nil, PlainAuto, true, true}, {nil, PlainAlways, true, true}, {some, PlainAuto, true, false},
+		{some, PlainAlways, true, true}, {some, PlainNever, false, false},
+	} {
+		cfg := ServerConfig{TLS: x.tls, Plain: x.plain}
+		require.Equal(t, x.near, cfg.plainFrom(near), "%+v", x)
+		require.Equal(t, x.near, cfg.plainFrom(&net.TCPAddr{IP: net.IPv6loopback}))
+		require.Equal(t, x.near, cfg.plainFrom(&net.UnixAddr{}))
+		require.Equal(t, x.far, cfg.plainFrom(far), "%+v", x)
+		require.Equal(t, x.far, cfg.plainFrom(&net.TCPAddr{IP: net.IPv6zero}))
+	}
+}
+
+func TestWhoSpeaksPlainTextWhereItMayNotIsClosed(t *testing.T) {
+	server, client := identity(t)
+	log := new(lines)
+	s := startServer(t, ServerConfig{TLS: server, Plain: PlainNever, Logger: log.logger()})
+	for _, greeting := range []string{"06", hello, "00"} {
+		r := connectRaw(t, s)
+		r.send(greeting)
+		r.expectClosed()
+	}
+	r := raw{t, tls.Client(connectRaw(t, s).nc, client)}
+	r.alive()
+	require.NoError(t, s.Close())
+	require.Contains(t, log.String(), "it speaks plain text")
+}
+
+func TestTLSWithoutAnIdentityIsRefused(t *testing.T) {
+	_, client := identity(t)
+	log := new(lines)
+	s := startServer(t, ServerConfig{Logger: log.logger()})
+	require.Error(t, tls.Client(connectRaw(t, s).nc, client).Handshake())
+	require.NoError(t, s.Close())
+	require.Contains(t, log.String(), "it speaks TLS, for which this server has no identity")
+}
+
+func TestAStrangerOfTheIdentityIsNotServed(t *testing.T) {
+	server, client := identity(t)
+	server.ClientAuth, server.ClientCAs = tls.RequireAndVerifyClientCert, client.RootCAs
+	s := startServer(t, ServerConfig{TLS: server})
+	nc := tls.Client(connectRaw(t, s).nc, client) // shows no certificate
+	_, err := nc.Write([]byte{6})
+	if err == nil {
+		_, err = io.ReadFull(nc, make([]byte, 8))
+	}
+	require.Error(t, err)
+	require.Empty(t, s.Stats().Commands)
+}
+
+func TestAHandshakeThatDoesNotEndIsGivenUp(t *testing.T) {
+	server, _ := identity(t)
+	for name, x := range map[string]struct {
+		plain Plain
+		sent  string
+		stays bool
+	}{
+		"half a hello": {PlainAlways, "16 03 01", false}, "nothing where TLS is a must": {PlainNever, "", false},
+		"nothing": {PlainAlways, "", true}, "half a greeting": {PlainAlways, "00 ce", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newServer(ServerConfig{TLS: server, Plain: x.plain})
+				defer s.Close()
+				near, far := net.Pipe()
+				s.attach(far)
+				r := raw{t, near}
+				r.send(x.sent)
+				time.Sleep(tlsWithin - time.Second)
+				synctest.Wait()
+				require.Equal(t, 1, s.Stats().Clients)
+				time.Sleep(2 * time.Second)
+				synctest.Wait()
+				require.Equal(t, x.stays, s.Stats().Clients == 1, fmt.Sprint(s.Stats()))
+			})
+		})
+	}
+}
