@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/internal/leak"
+	"github.com/weft-project/weft/internal/soak"
 )
 
 func numbered(i int) Change { return Change{Key: "k", New: []byte(strconv.Itoa(i))} }
@@ -151,7 +152,7 @@ func TestAnUnknownNumberOfMissingChangesStaysUnknown(t *testing.T) {
 
 // A reader that is now slow, now quick: what comes is in order, and Dropped is exactly what is missing.
 func TestAReaderOfAnySpeedCanCountEveryChange(t *testing.T) {
-	for seed := range uint64(6) {
+	for seed := range uint64(soak.Cases(6)) {
 		synctest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 0))
 			w, send, end := NewWatch(t.Context(), func() {})
