@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"runtime"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -77,4 +78,23 @@ func TestAWatchOfAStoreHasNoTimeoutOfItsOwn(t *testing.T) {
 		<-w.C
 		require.ErrorIs(t, w.Err(), ErrClosed)
 	})
+}
+
+func TestAValueThatComesAtTheMomentOfACancellationIsNotLost(t *testing.T) {
+	m := NewMemory()
+	for range 50 {
+		c, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { _, err := m.Pop(c, "q"); done <- err }()
+		for waiting := 0; waiting == 0; runtime.Gosched() {
+			m.mu.Lock()
+			waiting = len(m.waiting)
+			m.mu.Unlock()
+		}
+		m.mu.Lock()
+		cancel()
+		m.applyLocked(command{op: opPush, key: "q"}) // handed to the Pop, which may have seen the cancellation first
+		m.mu.Unlock()
+		require.NoError(t, <-done)
+	}
 }
