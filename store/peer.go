@@ -31,8 +31,10 @@ type peer struct {
 	queued  int    // bytes in it, about
 	rest    []byte // what a write without waiting has left
 	writing bool
-	called  bool  // somebody is on the way to write
-	err     error // the first failure to write
+	called  bool   // somebody is on the way to write
+	after   uint64 // the record of the journal before which nothing is written
+	safe    uint64 // the last one of which is known that it is safe
+	err     error  // the first failure to write
 }
 
 const (
@@ -69,8 +71,9 @@ func (p *peer) speak(w wire) error {
 }
 
 // add queues a reply, unless none is sent to such a command, and says whether somebody should call write for it. An
-// error means that the client has broken a rule. cause is the command, this client's or another's.
-func (p *peer) add(r reply, cause op) (call bool, err error) {
+// error means that the client has broken a rule. cause is the command, this client's or another's. The reply is written after
+// that record of the journal is safe.
+func (p *peer) add(r reply, cause op, after uint64) (call bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.err != nil {
@@ -79,6 +82,7 @@ func (p *peer) add(r reply, cause op) (call bool, err error) {
 	if send, err := p.say.settle(&r, cause); !send {
 		return false, err
 	}
+	p.after = max(p.after, after)
 	p.queue = append(p.queue, r)
 	if p.queued += r.size(); p.queued > p.most && r.op == opNews {
 		p.failLocked(errSlow)
@@ -87,6 +91,14 @@ func (p *peer) add(r reply, cause op) (call bool, err error) {
 	call = !p.writing && !p.called
 	p.called = p.called || call
 	return call, nil
+}
+
+// owes has the peer wait for a record of the journal before it reads on, though there may be nothing to answer: a client that asks for no
+// answers is not ahead of the disk by more than a few commands, and what it has changed is not left lying.
+func (p *peer) owes(after uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.after = max(p.after, after)
 }
 
 // size is about what a reply costs until it is written.
@@ -124,7 +136,7 @@ func (p *peer) flushLocked() error {
 	for p.writing && p.err == nil {
 		p.idle.Wait()
 	}
-	for len(p.queue)+len(p.rest) > 0 && p.err == nil {
+	for (len(p.queue)+len(p.rest) > 0 || p.after > p.safe) && p.err == nil {
 		p.writeLocked(p.conn)
 	}
 	return p.err
@@ -150,9 +162,26 @@ func (p *peer) write() (more bool) {
 
 // writeLocked turns the queue into bytes and writes them. Meanwhile p.mu is free.
 func (p *peer) writeLocked(to io.Writer) {
-	batch, rest, say := p.queue, p.rest, p.say
+	batch, rest, say, after := p.queue, p.rest, p.say, p.after
 	p.queue, p.rest, p.queued, p.writing = nil, nil, 0, true
 	p.mu.Unlock()
+	err := p.server.committed(after)
+	if err == nil {
+		err = p.send(to, rest, batch, say)
+	}
+	p.mu.Lock()
+	p.writing = false
+	if p.safe = after; err != nil {
+		p.failLocked(err)
+	}
+	if len(p.queue) == 0 && cap(batch) <= 4 {
+		clear(batch)
+		p.queue = batch[:0]
+	}
+	p.idle.Broadcast()
+}
+
+func (p *peer) send(to io.Writer, rest []byte, batch []reply, say wire) error {
 	e := p.server.encoder()
 	e.to = to
 	if len(rest) > 0 {
@@ -165,16 +194,7 @@ func (p *peer) writeLocked(to io.Writer) {
 	err := e.err
 	p.server.out.Add(e.sent)
 	p.server.recycle(e)
-	p.mu.Lock()
-	p.writing = false
-	if err != nil {
-		p.failLocked(err)
-	}
-	if len(p.queue) == 0 && cap(batch) <= 4 {
-		clear(batch)
-		p.queue = batch[:0]
-	}
-	p.idle.Broadcast()
+	return err
 }
 
 // hasty writes what the socket takes at once and keeps the rest.

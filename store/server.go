@@ -28,6 +28,8 @@ type Server struct {
 	in, out  atomic.Uint64  // bytes
 	arriving atomic.Int64   // bytes of half-read commands
 	encoders sync.Pool
+	keeper   *keeper   // its journal; nil: there is none
+	lost     sync.Once // it was told that the journal failed
 
 	mu       sync.Mutex // taken before any peer.mu
 	state    *state
@@ -45,8 +47,13 @@ func Serve(cfg ServerConfig) (*Server, error) {
 		return nil, &Error{Op: "serve", Addr: cfg.Addr, Err: err}
 	}
 	s := newServer(cfg)
-	var err error
-	if s.listener, err = cfg.listen(); err != nil {
+	err := s.openJournal()
+	if err == nil {
+		if s.listener, err = cfg.listen(); err != nil && s.keeper != nil {
+			s.keeper.Close()
+		}
+	}
+	if err != nil {
 		return nil, &Error{Op: "serve", Addr: cfg.Addr, Err: err}
 	}
 	s.wg.Go(s.accept)
@@ -61,8 +68,8 @@ func newServer(cfg ServerConfig) *Server {
 // Addr is the host:port the server listens on, its real port included.
 func (s *Server) Addr() string { return s.listener.Addr().String() }
 
-// Close disconnects all clients and returns when all goroutines of the server have ended. The keys are lost. Closing
-// twice is no error.
+// Close disconnects all clients and returns when all goroutines of the server have ended. What is not in a journal is
+// lost; an error is the journal's. Closing twice is no error.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	s.closed = true
@@ -74,7 +81,10 @@ func (s *Server) Close() error {
 		s.listener.Close()
 	}
 	s.wg.Wait()
-	return nil
+	if s.keeper == nil {
+		return nil
+	}
+	return s.keeper.Close()
 }
 
 func (s *Server) accept() {

@@ -33,6 +33,8 @@ type ServerConfig struct {
 	TLS   *tls.Config // for clients that begin with a TLS handshake, on the same port; nil: there is no TLS
 	Plain Plain       // who need not
 
+	Journal JournalConfig // what is kept beyond the server's own end; by default nothing
+
 	Limits     Limits       // of what clients may send; Limits.Memory also bounds, apart, all that they have half sent
 	MaxClients int          // most connections at a time; more are closed at once. 0 means 65536
 	Logger     *slog.Logger // hears why clients were closed; nil means nobody does

@@ -63,7 +63,7 @@ func (s *Server) converse(p *peer) error {
 		if err == nil {
 			err = s.handle(p, in, &cmd)
 		} else if in.own && brokeRule(err) {
-			_, _ = p.add(reply{to: p.id, op: cmd.op, err: err}, cmd.op) // the last it hears
+			_, _ = p.add(reply{to: p.id, op: cmd.op, err: err}, cmd.op, 0) // the last it hears
 		}
 		if err != nil {
 			return err
@@ -135,10 +135,10 @@ func (s *Server) handle(p *peer, in *decoder, cmd *command) error {
 	case cmd.op == opValidate:
 		return nil
 	case cmd.op == opPing:
-		_, err := p.add(reply{to: p.id, op: opPing, n: cmd.delta}, opPing)
+		_, err := p.add(reply{to: p.id, op: opPing, n: cmd.delta}, opPing, 0)
 		return err
 	case in.asksOwnMode(cmd) && !in.own:
-		if _, err := p.add(reply{to: p.id, op: opCheck, ok: true}, opCheck); err != nil {
+		if _, err := p.add(reply{to: p.id, op: opCheck, ok: true}, opCheck, 0); err != nil {
 			return err
 		}
 		in.own = true
@@ -154,15 +154,15 @@ func (s *Server) handle(p *peer, in *decoder, cmd *command) error {
 }
 
 // apply changes the state and queues the replies. It returns the other clients who have something to be written now.
-// What must be on a disk before anybody hears of it has to be put there between the two.
+// Those are not written before what has changed until now is in the journal.
 func (s *Server) apply(p *peer, cmd *command) (others []*peer, failed error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.counters.commands[cmd.op]++
-	s.replies = s.state.apply(p.id, *cmd, s.replies[:0])
+	after := s.change(p, cmd)
 	for _, r := range s.replies {
 		to := s.peers[r.to]
-		call, err := to.add(r, cmd.op)
+		call, err := to.add(r, cmd.op, after)
 		switch {
 		case err != nil && to == p:
 			failed = fmt.Errorf("key %q: %w", clip(cmd.key), err)
@@ -174,6 +174,28 @@ func (s *Server) apply(p *peer, cmd *command) (others []*peer, failed error) {
 		s.replies = nil
 	}
 	return others, failed
+}
+
+// change applies a command, if there is a journal only while that can be written. It returns the record that the replies depend on.
+func (s *Server) change(p *peer, cmd *command) (after uint64) {
+	k := s.keeper
+	if k == nil {
+		s.replies = s.state.apply(p.id, *cmd, s.replies[:0])
+		return 0
+	}
+	if err := k.Err(); err != nil {
+		s.replies = append(s.replies[:0], reply{to: p.id, op: cmd.op, err: err})
+		return 0
+	}
+	before := k.last
+	s.replies = s.state.apply(p.id, *cmd, s.replies[:0])
+	if k.last > before {
+		p.owes(k.last)
+		if k.due(s.state.bytes) && !s.closed {
+			s.wg.Go(s.compact)
+		}
+	}
+	return k.last
 }
 
 // many is how many clients one goroutine writes to.

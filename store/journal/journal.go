@@ -15,8 +15,9 @@ const (
 //
 // Who waits in Commit and finds nobody writing writes what all have appended until then; the others' records gather in the next frame.
 type Journal struct {
-	path string
-	cfg  Config
+	path   string
+	cfg    Config
+	failed chan struct{}
 
 	mu       sync.Mutex
 	free     sync.Cond // of mu: writing, syncing or compacting became false, or err was set
@@ -98,6 +99,9 @@ func (j *Journal) Err() error {
 	return j.err
 }
 
+// Failed is closed when Err becomes an error, ErrClosed among them.
+func (j *Journal) Failed() <-chan struct{} { return j.failed }
+
 // Size is the length of the file in bytes.
 func (j *Journal) Size() int64 {
 	j.mu.Lock()
@@ -165,6 +169,7 @@ func (j *Journal) failLocked(err error) {
 	if j.err == nil {
 		j.err = fmt.Errorf("journal %s: %w", j.path, err)
 		j.queue, j.spare = nil, nil
+		close(j.failed)
 		j.free.Broadcast()
 	}
 }

@@ -14,7 +14,7 @@ const newSuffix = ".new" // of the file that a compaction writes beside the jour
 // Open opens the journal in path, which is made if it does not exist; its directory must. It first gives replay every record in it, in
 // their order; a record is valid until replay returns. An error of replay ends Open.
 func Open(path string, cfg Config, replay func(record []byte) error) (*Journal, error) {
-	j := &Journal{cfg: cfg.withDefaults(), mark: mark{seq: noMark}}
+	j := &Journal{cfg: cfg.withDefaults(), mark: mark{seq: noMark}, failed: make(chan struct{})}
 	j.free.L = &j.mu
 	var err error
 	if j.path, err = realPath(path); err != nil {
