@@ -36,3 +36,42 @@ func ExampleNewPrefix() {
 	fmt.Println(string(v))
 	// Output: worker0
 }
+
+// One worker hands out work, and whoever is free takes it.
+func ExampleStore_queue() {
+	c := context.Background()
+	var s store.Store = store.NewMemory()
+	for _, shard := range []string{"shard 0", "shard 1"} {
+		s.Push(c, "work", []byte(shard))
+	}
+	for range 2 {
+		work, _ := s.Pop(c, "work") // waits for some
+		fmt.Println(string(work))
+	}
+	// Output:
+	// shard 0
+	// shard 1
+}
+
+// A Watch tells every change from when it begins.
+func ExampleStore_watch() {
+	c := context.Background()
+	var s store.Store = store.NewMemory()
+	w, err := s.Watch(c, "epoch")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	s.Add(c, "epoch", 1)
+	s.Add(c, "epoch", 1)
+	s.Delete(c, "epoch")
+	for range 3 {
+		ch := <-w.C
+		fmt.Printf("%v %q %q\n", ch.Kind, ch.Old, ch.New)
+	}
+	w.Stop()
+	// Output:
+	// created "" "1"
+	// updated "1" "2"
+	// deleted "2" ""
+}
