@@ -2,10 +2,12 @@ package store
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"net"
+	"slices"
+	"strconv"
 	"sync"
 	"time"
 )
@@ -24,6 +26,14 @@ type ClientConfig struct {
 	// where the server is, and nowhere else.
 	WaitForWorkers bool
 
+	// Dialect is the server's. DialectAuto tells servers of PyTorch 2.2 and later (Weft's are that too) and of 1.13 apart; 2.0
+	// and 2.1 must be named.
+	Dialect Dialect
+
+	// TLS, if not nil, is for the connections to the server, which must have TLS too. Its ServerName is Addr's host unless
+	// it has one.
+	TLS *tls.Config
+
 	Timeout time.Duration // of operations and of Dial, where the context has no deadline; 0 means DefaultTimeout
 	Limits  Limits        // of what is sent and of what is accepted; should be the server's
 	MaxIdle int           // connections kept for reuse; 0 means 4
@@ -32,7 +42,7 @@ type ClientConfig struct {
 }
 
 func (cfg ClientConfig) validate() error {
-	errs := []error{cfg.Limits.validate()}
+	errs := []error{cfg.Limits.validate(), cfg.Dialect.validate()}
 	if _, _, err := net.SplitHostPort(cfg.Addr); err != nil {
 		errs = append(errs, fmt.Errorf("bad address: %w", err))
 	}
@@ -48,20 +58,40 @@ func (cfg ClientConfig) validate() error {
 	return errors.Join(errs...)
 }
 
-// Client is a store that lives in a server, a Weft [Server] or PyTorch 1.13's. Each operation has a connection to
-// itself while it runs, taken from a small pool, so one that waits holds up no other; one that fails or is cancelled
-// closes its connection, so no late answer can be taken for that of a later question.
+// Client is a store that lives in a server, a Weft [Server] or PyTorch's. Each operation has a connection to
+// itself while it runs, taken from a small pool, so one that waits holds up no other. A wait that is given up is
+// taken back where the server knows how (PyTorch 2.0 and later); otherwise its connection is closed, so no late answer can be taken for
+// that of a later question.
 //
-// The protocol answers no SET, so Set adds a question that is always answered, and returns with that answer: it is in
-// the store then, for every client.
+// A lost connection is made anew, with pauses that grow to a second, until the operation's deadline: what only reads goes on,
+// a wait too, and so do Set, MultiSet and Delete, which may be done twice (Delete may then answer false although
+// it was this call that removed the key). The other changes are repeated only if nothing of them was sent: else the error matches
+// ErrUncertain.
+//
+// With a Weft server every operation is one round trip. A server of PyTorch's can less, and what it cannot is put together of what
+// it can:
+//
+//   - It answers no SET, so a question that is always answered is sent along.
+//   - Get waits and asks. Barrier adds and then looks at the number until it is there.
+//   - That of 1.13 has no MULTI_GET and no MULTI_SET: the keys are read, or written, one after another, and others
+//     may see some new and some old. It has no APPEND, which cannot be had by COMPARE_SET either, as who appends what another just appended could
+//     not tell whether it was done; nor queues or a list of keys: these are ErrUnsupported. Queues came with PyTorch 2.8, the list later.
+//   - Watch is told of changes by 1.13 and 2.0. Later servers tell nobody, so the key is looked at 20 times a second: changes
+//     that were undone between two looks are not seen, and Change.Dropped is -1.
 type Client struct {
 	base Settings
 	cfg  ClientConfig
+	life context.Context
+	end  context.CancelFunc
+	wg   sync.WaitGroup // of what goes on behind the callers' backs
 
-	mu     sync.Mutex
-	idle   []*link
-	live   map[*link]struct{} // idle ones too
-	closed bool
+	mu    sync.Mutex
+	ways  []greeting // to begin a connection; one, once it is known
+	idle  []*link
+	live  map[*link]struct{} // idle ones too
+	knows map[op]bool        // which of the newer commands a server of PyTorch's has
+
+	watches watches
 }
 
 var _ Store = (*Client)(nil)
@@ -79,42 +109,46 @@ func Dial(c context.Context, cfg ClientConfig) (*Client, error) {
 			return new(net.Dialer).DialContext(c, "tcp", addr)
 		}
 	}
-	cl := &Client{base: NewSettings(cfg.Addr, cfg.Timeout, cfg.Limits), cfg: cfg, live: map[*link]struct{}{}}
-	o, err := cl.base.Begin(c, "dial")
-	if err != nil {
-		return nil, err
+	cl := &Client{base: NewSettings(cfg.Addr, cfg.Timeout, cfg.Limits), cfg: cfg, ways: greetings(cfg.Dialect),
+		live: map[*link]struct{}{}, knows: map[op]bool{}}
+	cl.life, cl.end = context.WithCancel(context.Background())
+	cl.watches.init(cl)
+	k, err := cl.begin(c, "dial")
+	if err == nil {
+		err = k.fail(cl.join(k))
 	}
-	defer o.End()
-	if err := cl.join(o); err != nil {
+	if err != nil {
 		cl.Close()
-		return nil, o.Fail(err)
+		return nil, err
 	}
 	return cl, nil
 }
 
 // join makes the first connection and tells the others about it.
-func (cl *Client) join(o *Operation) error {
-	l, err := cl.connectUntil(o)
-	if err != nil {
+func (cl *Client) join(k *call) error {
+	if err := cl.run(k, func(*link) error { return nil }); err != nil {
+		if errors.Is(err, ErrTimeout) || errors.Is(err, context.Canceled) {
+			err = fmt.Errorf("%w: client socket has timed out after %v while trying to connect to %s: %w",
+				ErrUnreachable, time.Since(k.start).Round(time.Millisecond), cl.base.addr, err)
+		}
 		return err
 	}
-	cl.put(l)
 	if cl.cfg.WorldSize == 0 {
 		return nil
 	}
-	joined, err := cl.ask(o, command{op: opAdd, key: initKey, delta: 1})
+	joined, err := cl.ask(k, command{op: opAdd, key: initKey, delta: 1})
 	if err != nil {
 		return err
 	}
 	for n := joined.n; cl.cfg.WaitForWorkers && n < int64(cl.cfg.WorldSize); {
-		err := pause(o, pollEvery)
+		err := cl.pause(k, pollEvery)
 		var r reply
 		if err == nil {
-			r, err = cl.ask(o, command{op: opGet, key: initKey})
+			r, err = cl.ask(k, command{op: opGet, key: initKey})
 		}
 		if errors.Is(err, ErrTimeout) {
-			return fmt.Errorf("timed out after %v waiting for clients. %d/%d clients joined. %w",
-				o.limit(), n, cl.cfg.WorldSize, err)
+			return fmt.Errorf("Timed out after %s seconds waiting for clients. %d/%d clients joined. %w", //nolint:staticcheck // PyTorch's words
+				strconv.FormatFloat(k.limit().Round(time.Millisecond).Seconds(), 'f', -1, 64), n, cl.cfg.WorldSize, err)
 		}
 		if err == nil {
 			n, err = parseDecimal(r.value)
@@ -126,157 +160,101 @@ func (cl *Client) join(o *Operation) error {
 	return nil
 }
 
-// ask sends one command and reads its reply. Commands without a reply are confirmed by the reply to an empty CHECK.
-func (cl *Client) ask(o *Operation, cmd command) (reply, error) {
-	var r reply
-	err := cl.with(o, func(l *link) (err error) {
-		r, err = l.ask(cmd)
-		return err
-	})
-	return r, err
-}
-
-// Set implements Store.
-func (cl *Client) Set(c context.Context, key string, value []byte) error {
-	_, err := cl.do(c, "set", command{op: opSet, value: value}, key)
-	return err
-}
-
-// Get implements Store. Like PyTorch's it waits for the key and then asks for it. A server closes the connection if
-// the key was deleted in between; then it starts again.
-func (cl *Client) Get(c context.Context, key string) ([]byte, error) {
-	o, err := cl.base.Begin(c, "get", key)
-	if err != nil {
-		return nil, err
-	}
-	defer o.End()
-	var r reply
-	const tries = 8 // a server that is gone for good refuses a connection before
-	for range tries {
-		asked := false
-		err = cl.with(o, func(l *link) (err error) {
-			if _, err = l.ask(command{op: opWait, keys: wireKeys(key)}); err != nil {
-				return err
-			}
-			asked = true
-			r, err = l.ask(command{op: opGet, key: "/" + key})
-			return err
-		})
-		if err == nil || !asked || !errors.Is(err, errHungUp) {
-			break
-		}
-	}
-	return r.value, o.Fail(err)
-}
-
-// Add implements Store.
-func (cl *Client) Add(c context.Context, key string, delta int64) (int64, error) {
-	o, err := cl.base.Begin(c, "add", key)
-	if err != nil {
-		return 0, err
-	}
-	defer o.End()
-	r, err := cl.ask(o, command{op: opAdd, key: "/" + key, delta: delta})
-	if errors.Is(err, errHungUp) {
-		err = cl.whyNoSum(o, key, err)
-	}
-	return r.n, o.Fail(err)
-}
-
-// whyNoSum finds out whether the server hung up because the value is no number.
-func (cl *Client) whyNoSum(o *Operation, key string, hungUp error) error {
-	var r reply
-	err := cl.with(o, func(l *link) (err error) {
-		if r, err = l.ask(command{op: opCheck, keys: wireKeys(key)}); err == nil && r.ok {
-			r, err = l.ask(command{op: opGet, key: "/" + key})
-		}
-		return err
-	})
-	if err == nil && r.op == opGet {
-		if _, err = parseDecimal(r.value); err != nil {
-			return err
-		}
-	}
-	return hungUp
-}
-
-// CompareSet implements Store.
-func (cl *Client) CompareSet(c context.Context, key string, expected, desired []byte) ([]byte, error) {
-	r, err := cl.do(c, "compare_set", command{op: opCompareSet, expected: expected, value: desired}, key)
-	return r.value, err
-}
-
-// Delete implements Store.
-func (cl *Client) Delete(c context.Context, key string) (bool, error) {
-	r, err := cl.do(c, "delete", command{op: opDelete}, key)
-	return r.n == 1, err
-}
-
-// Check implements Store.
-func (cl *Client) Check(c context.Context, keys ...string) (bool, error) {
-	r, err := cl.do(c, "check", command{op: opCheck}, keys...)
-	return r.ok, err
-}
-
-// Wait implements Store.
-func (cl *Client) Wait(c context.Context, keys ...string) error {
-	_, err := cl.do(c, "wait", command{op: opWait}, keys...)
-	return err
-}
-
-// NumKeys implements Store. The key by which clients announce themselves counts.
-func (cl *Client) NumKeys(c context.Context) (int64, error) {
-	r, err := cl.do(c, "num_keys", command{op: opNumKeys})
-	return r.n, err
-}
-
-// do is one operation of one command.
-func (cl *Client) do(c context.Context, name string, cmd command, keys ...string) (reply, error) {
-	o, err := cl.base.Begin(c, name, keys...)
-	if err != nil {
-		return reply{}, err
-	}
-	defer o.End()
-	if cmd.keys = wireKeys(keys...); len(keys) == 1 {
-		cmd.key = cmd.keys[0]
-	}
-	for _, v := range [][]byte{cmd.expected, cmd.value} {
-		if err := cl.base.limits.checkValue(v); err != nil {
-			return reply{}, o.Fail(err)
-		}
-	}
-	r, err := cl.ask(o, cmd)
-	if err != nil {
-		return reply{}, o.Fail(err)
-	}
-	return r, nil
-}
-
-func wireKeys(keys ...string) []string {
-	out := make([]string, len(keys))
-	for i, k := range keys {
-		out[i] = "/" + k
-	}
-	return out
-}
-
-// errHungUp is ErrUnreachable after an established connection ended while an answer was due.
-var errHungUp = fmt.Errorf("%w: the connection was closed", ErrUnreachable)
-
 // Close implements Store.
 func (cl *Client) Close() error {
+	cl.end()
 	cl.mu.Lock()
-	defer cl.mu.Unlock()
-	cl.closed = true
 	for l := range cl.live {
-		l.nc.Close()
+		_ = l.nc.Close()
 	}
+	cl.mu.Unlock()
+	cl.watches.end(ErrClosed)
+	cl.wg.Wait()
 	return nil
 }
 
-// hungUp says whether err is what an ended connection looks like from this end.
-func hungUp(err error) bool {
-	var op *net.OpError
-	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.ErrClosedPipe) ||
-		errors.As(err, &op)
+// idleCheck is how long a connection may be idle before it is looked at whether the server closed it.
+const idleCheck = 5 * time.Millisecond
+
+// take gives an idle connection or a new one.
+func (cl *Client) take(k *call) (*link, error) {
+	for {
+		cl.mu.Lock()
+		n := len(cl.idle)
+		if n == 0 || cl.life.Err() != nil {
+			cl.mu.Unlock()
+			break
+		}
+		l := cl.idle[n-1]
+		cl.idle = slices.Delete(cl.idle, n-1, n)
+		cl.mu.Unlock()
+		if k.start.Sub(l.idle) < idleCheck || quiet(l.nc) {
+			return l, nil
+		}
+		cl.drop(l)
+	}
+	if cl.life.Err() != nil {
+		return nil, ErrClosed
+	}
+	return cl.connect(k)
+}
+
+// adopt makes l one of the client's connections.
+func (cl *Client) adopt(l *link) error {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	if cl.life.Err() != nil {
+		_ = l.nc.Close()
+		return ErrClosed
+	}
+	cl.live[l] = struct{}{}
+	return nil
+}
+
+func (cl *Client) put(l *link) {
+	l.idle = time.Now()
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	if cl.life.Err() == nil && len(cl.idle) < cl.cfg.MaxIdle {
+		cl.idle = append(cl.idle, l)
+		return
+	}
+	delete(cl.live, l)
+	_ = l.nc.Close()
+}
+
+func (cl *Client) drop(l *link) {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	delete(cl.live, l)
+	_ = l.nc.Close()
+}
+
+// dropIdle closes the idle connections, which are most likely dead too when one is.
+func (cl *Client) dropIdle() {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	for _, l := range cl.idle {
+		_ = l.nc.Close()
+		delete(cl.live, l)
+	}
+	cl.idle = nil
+}
+
+func (cl *Client) roomForIdle() bool {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	return cl.life.Err() == nil && len(cl.idle) < cl.cfg.MaxIdle
+}
+
+// settle takes back the wait that an operation gave up on l, while nobody waits for that, and keeps l.
+func (cl *Client) settle(l *link) {
+	cl.wg.Go(func() {
+		l.until(time.Now().Add(settleGrace))
+		if _, err := l.cancel(l.owed); err == nil || l.settled {
+			cl.put(l)
+		} else {
+			cl.drop(l)
+		}
+	})
 }

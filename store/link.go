@@ -3,173 +3,179 @@ package store
 import (
 	"context"
 	"errors"
-	"fmt"
-	"math/rand/v2"
 	"net"
-	"slices"
+	"os"
 	"time"
 )
 
 // link is one connection of a client, used by one operation at a time.
 type link struct {
-	nc  net.Conn
-	in  *decoder
-	out []byte
+	nc    net.Conn
+	in    *decoder // has the dialect, too
+	out   []byte
+	idle  time.Time // since when nobody uses it
+	bound time.Time // nc's deadline
+
+	expire func()        // interrupts reads and writes
+	fired  chan struct{} // capacity 1: expire has run
+	stop   func() bool   // keeps expire from running; nil if nobody would run it
+
+	// Of the operation that uses it:
+	sent    effect   // the worst of the commands of which something was sent and no answer has come
+	owed    *command // waited for in vain: its answer may come yet, and nothing of it has been read
+	settled bool     // the operation failed and left nothing to be read: it was told so, or sent nothing
 }
 
-// ask sends a command and reads its reply.
+// errGivenUp ends a wait that was cancelled.
+var errGivenUp = errors.New("given up")
+
+func newLink(nc net.Conn, w wire, limits Limits) *link {
+	l := &link{nc: nc, in: newDecoder(nc, w, limits), fired: make(chan struct{}, 1)}
+	l.expire = func() {
+		_ = nc.SetDeadline(time.Unix(1, 0))
+		l.fired <- struct{}{}
+	}
+	return l
+}
+
+// arm bounds the use of the connection by the operation's time.
+func (l *link) arm(k *call) {
+	l.sent, l.owed, l.settled = reads, nil, false
+	_, bounded := k.c.Deadline()
+	if k.c.Done() == nil {
+		bounded = false
+	} else {
+		l.stop = context.AfterFunc(k.c, l.expire)
+	}
+	if bounded {
+		l.until(time.Time{})
+	} else {
+		l.until(k.deadline)
+	}
+}
+
+// disarm ends that.
+func (l *link) disarm() {
+	if l.stop != nil && !l.stop() {
+		<-l.fired
+		l.bound = time.Unix(1, 0)
+	}
+	l.stop = nil
+}
+
+// until sets the deadline of reads and writes; zero means none.
+func (l *link) until(t time.Time) {
+	if !l.bound.Equal(t) {
+		l.bound = t
+		_ = l.nc.SetDeadline(t)
+	}
+}
+
+// ask sends a command and reads its answer.
 func (l *link) ask(cmd command) (reply, error) {
-	var err error
-	if l.out, err = l.in.appendCommand(l.out[:0], cmd); err != nil {
+	if err := l.send(&cmd); err != nil {
 		return reply{}, err
 	}
-	if !l.in.answered(cmd.op) {
-		cmd = command{op: opCheck}
-		if l.out, err = l.in.appendCommand(l.out, cmd); err != nil {
-			return reply{}, err
+	return l.answer(&cmd)
+}
+
+// send sends commands. One that is not answered is followed by a question whose answer says that it was done: the empty
+// CHECK.
+func (l *link) send(cmds ...*command) error {
+	l.out = l.out[:0]
+	worst := reads
+	for _, cmd := range cmds {
+		var err error
+		if l.out, err = l.in.appendCommand(l.out, *cmd); err == nil && !l.in.answered(cmd.op) && cmd.op != opValidate {
+			l.out, err = l.in.appendCommand(l.out, command{op: opCheck})
 		}
+		if err != nil {
+			l.settled = l.sent == reads
+			return err
+		}
+		worst = max(worst, effectOf(cmd.op))
 	}
-	if _, err := l.nc.Write(l.out); err != nil {
-		return reply{}, err
+	n, err := l.nc.Write(l.out)
+	if n > 0 {
+		l.sent = max(l.sent, worst)
 	}
 	if cap(l.out) > peerFull {
 		l.out = nil
 	}
-	r, err := l.in.reply(cmd)
-	if errors.Is(err, ErrTooLarge) {
-		err = fmt.Errorf("%w: %w", ErrProtocol, err)
+	return err
+}
+
+// answer reads the answer to a command that was sent.
+func (l *link) answer(cmd *command) (reply, error) {
+	if waits(cmd.op) || cmd.op == opPop {
+		if _, err := l.in.r.Peek(1); errors.Is(err, os.ErrDeadlineExceeded) {
+			return l.giveUp(cmd)
+		}
+	}
+	return l.read(cmd)
+}
+
+func waits(o op) bool { return o == opWait || o == opFetch || o == opTake || o == opBarrier }
+
+func (l *link) read(cmd *command) (reply, error) {
+	expect := *cmd
+	if !l.in.answered(cmd.op) {
+		expect = command{op: opCheck}
+	}
+	r, err := l.in.reply(expect)
+	if err == nil {
+		l.sent = reads
+		if err = r.err; err != nil {
+			l.settled = true
+		}
 	}
 	return r, err
 }
 
-// with lends f a connection for the time of the operation. The connection is kept for others only if f succeeded
-// before the operation's context was over: then nothing is left to be read on it.
-func (cl *Client) with(o *Operation, f func(*link) error) error {
-	l, err := cl.take(o)
-	if err != nil {
-		return err
-	}
-	stop := context.AfterFunc(o.Context, func() { _ = l.nc.SetDeadline(time.Unix(1, 0)) })
-	err = f(l)
-	if inTime := stop(); err == nil && inTime {
-		cl.put(l)
-		return nil
-	}
-	cl.drop(l)
-	if err == nil {
-		return nil
-	}
-	return cl.explain(o, err)
-}
+const (
+	cancelGrace = 500 * time.Millisecond // what an operation overruns its time at most, to learn what became of it
+	settleGrace = 5 * time.Second        // the same where nobody waits for it
+)
 
-// explain turns what a connection said into what is the matter.
-func (cl *Client) explain(o *Operation, err error) error {
-	cl.mu.Lock()
-	defer cl.mu.Unlock()
+// giveUp is for a command whose time is over. Where it would have changed something it is settled here whether it did: what is
+// taken from a queue must not be lost. Otherwise that is left to who gets the connection back.
+func (l *link) giveUp(cmd *command) (reply, error) {
 	switch {
-	case cl.closed:
-		return ErrClosed
-	case o.Context.Err() != nil:
-		return o.Over()
-	case errors.Is(err, ErrProtocol):
-		return err
-	case hungUp(err): // the idle connections are most likely dead too
-		for _, l := range cl.idle {
-			l.nc.Close()
-			delete(cl.live, l)
-		}
-		cl.idle = nil
-		return fmt.Errorf("%w: %w", errHungUp, err)
+	case !l.cancels():
+		return reply{}, errGivenUp
+	case effectOf(cmd.op) == reads:
+		l.owed = cmd
+		return reply{}, errGivenUp
 	}
-	return fmt.Errorf("%w: %w", ErrUnreachable, err)
+	l.disarm()
+	l.until(time.Now().Add(cancelGrace))
+	if cmd.op == opPop {
+		return l.read(cmd)
+	}
+	return l.cancel(cmd)
 }
 
-// take gives an idle connection or a new one. A client that was connected once does not wait for a server that is
-// gone.
-func (cl *Client) take(o *Operation) (*link, error) {
-	cl.mu.Lock()
-	if cl.closed {
-		cl.mu.Unlock()
-		return nil, ErrClosed
-	}
-	if n := len(cl.idle); n > 0 {
-		l := cl.idle[n-1]
-		cl.idle = slices.Delete(cl.idle, n-1, n)
-		cl.mu.Unlock()
-		return l, nil
-	}
-	cl.mu.Unlock()
-	l, err := cl.connect(o)
-	if err != nil {
-		return nil, cl.explain(o, err)
-	}
-	return l, nil
-}
+func (l *link) cancels() bool { return l.in.dialect != Dialect113 }
 
-func (cl *Client) put(l *link) {
-	cl.mu.Lock()
-	defer cl.mu.Unlock()
-	if !cl.closed && len(cl.idle) < cl.cfg.MaxIdle {
-		cl.idle = append(cl.idle, l)
-		return
+// cancel takes a wait back. The answer may have been on its way: then it counts.
+func (l *link) cancel(cmd *command) (reply, error) {
+	sent := l.sent
+	if err := l.send(&command{op: opCancelWait}); err != nil {
+		return reply{}, err
 	}
-	delete(cl.live, l)
-	l.nc.Close()
-}
-
-func (cl *Client) drop(l *link) {
-	cl.mu.Lock()
-	defer cl.mu.Unlock()
-	delete(cl.live, l)
-	l.nc.Close()
-}
-
-func (cl *Client) connect(o *Operation) (*link, error) {
-	nc, err := cl.cfg.dial(o.Context, cl.base.addr)
-	if err != nil {
-		return nil, err
+	r, err := l.read(cmd)
+	if err != nil && !l.settled {
+		return r, err
 	}
-	cl.mu.Lock()
-	defer cl.mu.Unlock()
-	if cl.closed {
-		nc.Close()
-		return nil, ErrClosed
+	if r.op == opCancelWait {
+		l.settled = true
+		return r, errGivenUp
 	}
-	l := &link{nc: nc, in: newDecoder(nc, wire{dialect: Dialect113}, cl.base.limits)}
-	cl.live[l] = struct{}{}
-	return l, nil
-}
-
-// connectUntil tries until there is a server or no time.
-func (cl *Client) connectUntil(o *Operation) (*link, error) {
-	for wait := 5 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		l, err := cl.connect(o)
-		if err == nil {
-			return l, nil
-		}
-		// Many workers start at the same moment; the jitter keeps them from knocking at the same moment too.
-		over := pause(o, wait/2+rand.N(wait))
-		if errors.Is(over, context.Canceled) {
-			return nil, fmt.Errorf("%w: gave up trying to connect to %s (%w): %w", ErrUnreachable, cl.base.addr, err, over)
-		}
-		if over != nil {
-			return nil, fmt.Errorf("%w: client socket has timed out after %v while trying to connect to %s (%w): %w",
-				ErrUnreachable, o.limit(), cl.base.addr, err, over)
-		}
+	l.settled = false
+	if _, after := l.in.reply(command{op: opCancelWait}); after != nil {
+		l.sent = sent
+		return r, after
 	}
-}
-
-// pollEvery is how often is looked for what nobody tells.
-const pollEvery = 10 * time.Millisecond
-
-// pause waits for d, or less if the operation is over, and says why.
-func pause(o *Operation, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-o.Context.Done():
-		return o.Over()
-	}
+	l.settled = err != nil
+	return r, err
 }

@@ -66,7 +66,7 @@ func Run(t *testing.T, open func(t *testing.T) store.Store, without ...Part) {
 		{"AWaitTimesOutAsInPyTorchsSuite", simpleWait, ""},
 		{"NumKeysFollowsSetAndDeleteAsInPyTorchsSuite", numKeysDelKeys, ""},
 		{"AppendAddsToTheEndAsInPyTorchsSuite", appends, Append},
-		{"AppendDoesNotPassTheLimit", appendsWithinLimits, Append},
+		{"AppendDoesNotPassTheLimit", appendsWithinLimits, Errors},
 		{"MultiSetAndMultiGetAsInPyTorchsSuite", multi, Multi},
 		{"ThousandsOfKeysInOneCall", multiMany, Multi},
 		{"AMultiSetThatIsRefusedStoresNothing", multiRefused, Multi},

@@ -1,0 +1,25 @@
+package store_test
+
+import (
+	"testing"
+
+	"github.com/weft-project/weft/store"
+	"github.com/weft-project/weft/store/storetest"
+)
+
+func TestTheClientConformsWithServersOfEveryRelease(t *testing.T) {
+	const (
+		appends, list, queues, errs, watches = storetest.Append, storetest.List, storetest.Queues, storetest.Errors, storetest.Watches
+	)
+	for release, without := range map[string][]storetest.Part{
+		"1.13": {appends, list, queues, errs, storetest.Multi}, "2.0": {list, queues, errs}, "2.1": {list, queues, errs, watches},
+		"2.4": {list, queues, errs, watches}, "2.6": {list, queues, errs, watches}, "2.8": {list, errs, watches}, "main": {errs, watches},
+		"poll": {list, queues, errs, watches}, "weft": nil,
+	} {
+		t.Run(release, func(t *testing.T) {
+			t.Parallel()
+			storetest.Run(t, func(t *testing.T) store.Store { return store.Fake(t, release)() }, without...)
+			storetest.RunShared(t, func(t *testing.T) func() store.Store { return store.Fake(t, release) }, without...)
+		})
+	}
+}

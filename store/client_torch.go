@@ -1,0 +1,272 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// What a server of PyTorch's lacks, put together of what it has.
+
+// unlikely is compared with a value to read it: COMPARE_SET of a missing key answers what was expected, and of another
+// value that value. Nobody stores this one.
+const unlikely = "weft: no such key. \x9d\x1f\xc3\x0a\xe2\x84\x5b\x76\xb1\x08\xdd\x93\x4e\xf0\x2c\x67"
+
+// peek asks for what may not be there, in one round trip. It is for the servers that do not wake who waits for a key when
+// a COMPARE_SET fails: that of 1.13 and its like.
+func (l *link) peek(keys ...string) (values [][]byte, err error) {
+	const most = 16 << 10 // asked at once: a server that is written to while it answers must not block us
+	for chunk := range chunked(keys, most) {
+		cmds := make([]*command, len(chunk))
+		for i, key := range chunk {
+			cmds[i] = &command{op: opCompareSet, key: key, expected: []byte(unlikely), value: []byte(unlikely)}
+		}
+		before := l.sent
+		err := l.send(cmds...)
+		l.sent = before // it changes nothing
+		for _, cmd := range cmds {
+			var r reply
+			if err == nil {
+				r, err = l.read(cmd)
+			}
+			if err != nil {
+				return nil, err
+			}
+			if bytes.Equal(r.value, []byte(unlikely)) {
+				r.value = nil
+			}
+			values = append(values, r.value)
+		}
+	}
+	return values, nil
+}
+
+// chunked cuts keys into pieces of about as many bytes.
+func chunked(keys []string, most int) func(func([]string) bool) {
+	return func(yield func([]string) bool) {
+		for len(keys) > 0 {
+			n, size := 0, 0
+			for n < len(keys) && (n == 0 || size < most) {
+				size += len(keys[n]) + 128
+				n++
+			}
+			if !yield(keys[:n]) {
+				return
+			}
+			keys = keys[n:]
+		}
+	}
+}
+
+func (l *link) peeks() bool { return l.in.dialect == Dialect113 || l.in.dialect == Dialect20 }
+
+func missing(values [][]byte) bool { return slices.ContainsFunc(values, func(v []byte) bool { return v == nil }) }
+
+// fetch waits for all keys and reads their values, in one command with Weft's server. Without an error and values the keys were there,
+// but not when they were read.
+func (l *link) fetch(cmd command) ([][]byte, error) {
+	wait := command{op: opWait, keys: cmd.keys}
+	switch {
+	case l.in.own:
+		r, err := l.ask(cmd)
+		return r.values, err
+	case l.peeks():
+		values, err := l.peek(cmd.keys...)
+		if err == nil && missing(values) {
+			_, err = l.ask(wait)
+			values = nil
+		}
+		return values, err
+	}
+	if _, err := l.ask(wait); err != nil {
+		return nil, err
+	}
+	values, err := l.getAll(cmd.keys)
+	if err != nil || missing(values) {
+		values = nil
+	}
+	return values, err
+}
+
+// getAll reads values of which a missing one is nil. The servers that do not hang up answer an empty value for a missing key.
+// If the key exists otherwise, nobody waits for it, and it can be peeked at.
+func (l *link) getAll(keys []string) ([][]byte, error) {
+	r, err := l.ask(command{op: opMultiGet, keys: keys})
+	if err != nil || !slices.ContainsFunc(r.values, func(v []byte) bool { return len(v) == 0 }) {
+		return r.values, err
+	}
+	if there, err := l.ask(command{op: opCheck, keys: keys}); err != nil || !there.ok {
+		return make([][]byte, len(keys)), err
+	}
+	return l.peek(keys...)
+}
+
+// look reads a value that may be missing, then nil.
+func (l *link) look(key string) ([]byte, error) {
+	if l.peeks() {
+		values, err := l.peek(key)
+		if err != nil {
+			return nil, err
+		}
+		return values[0], nil
+	}
+	there, err := l.ask(command{op: opCheck, keys: []string{key}})
+	if err != nil || !there.ok {
+		return nil, err
+	}
+	values, err := l.getAll([]string{key})
+	if err != nil {
+		return nil, err
+	}
+	return values[0], nil
+}
+
+// setEach is MULTI_SET where there is none.
+func (l *link) setEach(pairs []Pair) error {
+	const most = 64
+	for chunk := range slices.Chunk(pairs, most) {
+		cmds := make([]*command, len(chunk))
+		for i, p := range chunk {
+			cmds[i] = &command{op: opSet, key: p.Key, value: p.Value}
+		}
+		err := l.send(cmds...)
+		for i := 0; err == nil && i < len(cmds); i++ {
+			_, err = l.read(cmds[i])
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// count asks for an Add, or with Weft's server for what is in own, and says with which. PyTorch's servers hang up where the value
+// is no number.
+func (cl *Client) count(k *call, add command, own command) (r reply, isOwn bool, err error) {
+	err = cl.run(k, func(l *link) (err error) {
+		if isOwn = l.in.own; isOwn {
+			r, err = l.ask(own)
+		} else {
+			r, err = l.ask(add)
+		}
+		return err
+	})
+	if isOwn || !errors.Is(err, errHungUp) {
+		return r, isOwn, err
+	}
+	var value []byte
+	if why := cl.try(k, time.Now(), func(l *link) (err error) {
+		value, err = l.look(add.key)
+		return err
+	}); why.err == nil && value != nil {
+		if _, wrong := parseDecimal(value); wrong != nil {
+			err = wrong
+		}
+	}
+	return reply{}, isOwn, err
+}
+
+// barrier is Barrier. Only the newest of PyTorch's servers have it, so with all of them it is an Add and then a wait for the number.
+func (cl *Client) barrier(k *call, cmd command) error {
+	r, own, err := cl.count(k, command{op: opAdd, key: cmd.key, delta: 1}, cmd)
+	for n := r.n; err == nil && !own && n < cmd.delta; {
+		if err = cl.pause(k, pollEvery); err != nil {
+			break
+		}
+		err = cl.run(k, func(l *link) error {
+			value, err := l.look(cmd.key)
+			if err == nil && value != nil {
+				n, err = parseDecimal(value)
+			}
+			return err
+		})
+	}
+	return err
+}
+
+// pop is Pop: with Weft's server in one command, with PyTorch's a wait and then one that may find nothing any more.
+func (l *link) pop(cmd command) (value []byte, ok bool, err error) {
+	if l.in.own {
+		r, err := l.ask(cmd)
+		return r.value, err == nil, err
+	}
+	r, err := l.ask(command{op: opPop, key: cmd.key})
+	if err != nil || r.n > 0 {
+		return r.value, r.n > 0, err
+	}
+	_, err = l.ask(command{op: opWait, keys: []string{cmd.key}})
+	return nil, false, err
+}
+
+// newer is a method of a command that only the newer of PyTorch's servers know. harmless is one that those know too that
+// know it, and may be asked twice.
+func (cl *Client) newer(c context.Context, name string, cmd, harmless command) (reply, error) {
+	k, cmd, err := cl.prepare(c, name, cmd)
+	if err != nil {
+		return reply{}, err
+	}
+	var r reply
+	if err = cl.supports(k, harmless); err == nil {
+		r, err = cl.ask(k, cmd)
+	}
+	if err != nil {
+		return reply{}, k.fail(err)
+	}
+	return r, nil
+}
+
+// errRefused is a server that hung up because of what it was asked.
+var errRefused = errors.New("the server hangs up when it is asked")
+
+// supports finds out whether the server knows a command: one of PyTorch's that does not hangs up. As it may have hung up for another
+// reason, it is asked twice, and in between what it certainly knows.
+func (cl *Client) supports(k *call, harmless command) error {
+	cl.mu.Lock()
+	knows, asked := cl.knows[harmless.op]
+	cl.mu.Unlock()
+	if asked && knows {
+		return nil
+	}
+	for tries := 0; !asked; tries++ {
+		err := cl.run(k, func(l *link) error {
+			if l.in.own {
+				return nil
+			}
+			_, err := l.ask(harmless)
+			if err != nil && hungUp(err) {
+				err = fmt.Errorf("%w: %w", errRefused, err)
+			}
+			return err
+		})
+		switch {
+		case errors.Is(err, ErrUnsupported):
+			return tooOld(harmless.op, err)
+		case err != nil && (!errors.Is(err, errRefused) || errors.Is(err, ErrTimeout)):
+			return err
+		}
+		knows, asked = err == nil, err == nil || tries > 0
+		if !asked {
+			if _, err := cl.ask(k, command{op: opNumKeys}); err != nil {
+				return err
+			}
+		}
+	}
+	cl.mu.Lock()
+	cl.knows[harmless.op] = knows
+	cl.mu.Unlock()
+	if !knows {
+		return tooOld(harmless.op, fmt.Errorf("%w: %w", ErrUnsupported, errRefused))
+	}
+	return nil
+}
+
+func tooOld(o op, err error) error {
+	what := "queues need a Weft server, or PyTorch 2.8 or later with libuv"
+	if o == opList {
+		what = "a list of keys needs a Weft server, or the newest PyTorch's"
+	}
+	return fmt.Errorf("%w; %s", err, what)
+}

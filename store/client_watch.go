@@ -1,0 +1,372 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// watches is all that a client watches, on one connection of its own. That lives while anything is watched, and is made
+// anew when it is lost.
+type watches struct {
+	cl   *Client
+	wake chan struct{} // capacity 1: there is something to do
+
+	mu      sync.Mutex
+	keys    map[string]*watched // by the key with its slash
+	many    int                 // listeners
+	running bool
+	last    error // why there is no connection
+	link    *link // where news come; nil while there is none, and where there are none
+	unasked []watchQuestion
+	due     []watchQuestion // asked on the link, and not answered yet
+	owing   int             // bytes of those
+}
+
+// watchQuestion is a command about a key. The key may be watched anew before its answer comes.
+type watchQuestion struct {
+	command
+	w *watched
+}
+
+func (q watchQuestion) size() int { return len(q.key) + 16 }
+
+const (
+	watchLook  = 50 * time.Millisecond // how often is looked where no server tells
+	watchOwing = 16 << 10              // bytes that are asked before the answers are read: nobody blocks
+	watchWrite = 10 * time.Second      // for a server that does not read
+)
+
+func (ws *watches) init(cl *Client) {
+	ws.cl, ws.wake, ws.keys = cl, make(chan struct{}, 1), map[string]*watched{}
+}
+
+// Watch implements Store. After a lost connection a change that was not seen is made up from what was there before and is
+// now, with Dropped -1.
+func (cl *Client) Watch(c context.Context, key string) (*Watch, error) {
+	k, cmd, err := cl.prepare(c, "watch", command{op: opWatch, key: key})
+	if err != nil {
+		return nil, err
+	}
+	ws, me, added := &cl.watches, &listener{}, make(chan struct{})
+	watch, send, end := NewWatch(c, func() {
+		<-added
+		ws.remove(cmd.key, me)
+	})
+	me.send, me.end = send, func(err error) { end(k.fail(err)) }
+	w, err := ws.add(cmd.key, me)
+	close(added)
+	if err == nil {
+		t := time.NewTimer(time.Until(k.deadline))
+		defer t.Stop()
+		select {
+		case <-w.ready:
+			err = w.err
+		case <-k.c.Done():
+			err = ws.late(k)
+		case <-t.C:
+			err = ws.late(k)
+		case <-cl.life.Done():
+			err = ErrClosed
+		}
+	}
+	if err != nil {
+		watch.Stop()
+		return nil, k.fail(err)
+	}
+	return watch, nil
+}
+
+func (ws *watches) late(k *call) error {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if ws.last != nil {
+		return fmt.Errorf("%w (%w)", k.over(), unreachable(ws.last))
+	}
+	return k.over()
+}
+
+func (ws *watches) add(key string, l *listener) (*watched, error) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if ws.cl.life.Err() != nil {
+		return nil, ErrClosed
+	}
+	w := ws.keys[key]
+	if w == nil {
+		w = newWatched(key[1:])
+		ws.keys[key] = w
+		ws.questionsLocked(key, w)
+	}
+	w.listeners[l] = struct{}{}
+	ws.many++
+	if !ws.running {
+		ws.running = true
+		ws.cl.wg.Go(ws.run)
+	}
+	ws.askLocked()
+	ws.nudge()
+	return w, nil
+}
+
+func (ws *watches) remove(key string, l *listener) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	w := ws.keys[key]
+	if w == nil {
+		return
+	}
+	if _, there := w.listeners[l]; !there {
+		return
+	}
+	delete(w.listeners, l)
+	switch ws.many--; {
+	case ws.many == 0: // who comes next begins anew
+		if ws.link != nil {
+			_ = ws.link.nc.Close()
+		}
+		ws.link, ws.keys = nil, map[string]*watched{}
+	case len(w.listeners) > 0:
+	case ws.link == nil:
+		delete(ws.keys, key)
+	case ws.link.in.own:
+		delete(ws.keys, key)
+		ws.unasked = append(ws.unasked, watchQuestion{command{op: opUnwatch, key: key}, w})
+		ws.askLocked()
+	default: // PyTorch's servers cannot be told to stop, so the key is followed as long as there is the connection
+	}
+	ws.nudge()
+}
+
+func (ws *watches) nudge() {
+	select {
+	case ws.wake <- struct{}{}:
+	default:
+	}
+}
+
+// end is for a client that is closed.
+func (ws *watches) end(err error) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	ws.endLocked(err)
+}
+
+func (ws *watches) endLocked(err error) {
+	for key, w := range ws.keys {
+		ws.failLocked(key, w, err)
+	}
+}
+
+// failLocked ends the watches of one key.
+func (ws *watches) failLocked(key string, w *watched, err error) {
+	w.open(err)
+	for l := range w.listeners {
+		l.end(err)
+	}
+	ws.many -= len(w.listeners)
+	delete(ws.keys, key)
+}
+
+// run keeps the connection until nothing is watched.
+func (ws *watches) run() {
+	for fails := 0; ; fails++ {
+		began := time.Now()
+		err := ws.session()
+		if time.Since(began) > time.Second {
+			fails = 0
+		}
+		ws.mu.Lock()
+		ws.link, ws.last = nil, err
+		hopeless := errors.Is(err, ErrProtocol) || errors.Is(err, ErrTooLarge) || errors.Is(err, errTLS)
+		if hopeless {
+			ws.endLocked(err)
+		}
+		if ws.cl.life.Err() != nil {
+			ws.endLocked(ErrClosed)
+		}
+		if ws.many == 0 {
+			ws.running = false
+			ws.mu.Unlock()
+			return
+		}
+		ws.mu.Unlock()
+		wait := min(retryFirst<<min(fails, 10), retryMost)
+		ws.rest(wait/2 + rand.N(wait))
+	}
+}
+
+// rest waits, or less if something happens.
+func (ws *watches) rest(d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ws.wake:
+	case <-ws.cl.life.Done():
+	}
+}
+
+// session is one connection, from its beginning to its end.
+func (ws *watches) session() error {
+	k, err := ws.cl.begin(ws.cl.life, "watch")
+	if err != nil {
+		return err
+	}
+	l, err := ws.cl.connect(k)
+	if err != nil {
+		return err
+	}
+	defer ws.cl.drop(l)
+	l.until(time.Time{})
+	ws.mu.Lock()
+	for _, w := range ws.keys {
+		w.stale, w.early = true, false
+	}
+	if !l.in.own && !l.peeks() {
+		ws.mu.Unlock()
+		return ws.look(l)
+	}
+	ws.link, ws.unasked, ws.due, ws.owing = l, nil, nil, 0
+	for key, w := range ws.keys {
+		ws.questionsLocked(key, w)
+	}
+	ws.askLocked()
+	ws.mu.Unlock()
+	return ws.listen(l)
+}
+
+// questionsLocked plans to ask for news of a key, and for its value, which Weft's server answers on the same connection.
+func (ws *watches) questionsLocked(key string, w *watched) {
+	if ws.link == nil {
+		return
+	}
+	ws.unasked = append(ws.unasked, watchQuestion{command{op: opWatch, key: key}, w})
+	if ws.link.in.own {
+		ws.unasked = append(ws.unasked, watchQuestion{command{op: opGet, key: key}, w})
+	}
+}
+
+// askLocked sends what is to be asked, as long as little is due. A failure ends the connection, which its reader sees.
+func (ws *watches) askLocked() {
+	if ws.link == nil {
+		return
+	}
+	var out []byte
+	for len(ws.unasked) > 0 && ws.owing < watchOwing {
+		q := ws.unasked[0]
+		ws.unasked = ws.unasked[1:]
+		out, _ = ws.link.in.appendCommand(out, q.command)
+		ws.due = append(ws.due, q)
+		ws.owing += q.size()
+	}
+	if len(out) == 0 {
+		return
+	}
+	_ = ws.link.nc.SetWriteDeadline(time.Now().Add(watchWrite))
+	if _, err := ws.link.nc.Write(out); err != nil {
+		_ = ws.link.nc.Close()
+	}
+}
+
+// listen takes in what the server says.
+func (ws *watches) listen(l *link) error {
+	for {
+		if _, err := l.in.r.Peek(1); err != nil { // before looking at what is due: it may be asked only now
+			return err
+		}
+		ws.mu.Lock()
+		next := watchQuestion{command: command{op: opNews}}
+		if len(ws.due) > 0 {
+			next = ws.due[0]
+		}
+		ws.mu.Unlock()
+		r, err := l.in.reply(next.command)
+		if err != nil {
+			return err
+		}
+		if err := ws.take(l, next, r); err != nil {
+			return err
+		}
+	}
+}
+
+func (ws *watches) take(l *link, asked watchQuestion, r reply) error {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if r.op == opNews {
+		if w := ws.keys[r.key]; w != nil {
+			w.heard(r)
+		}
+		return nil
+	}
+	ws.due = ws.due[1:]
+	ws.owing -= asked.size()
+	switch {
+	case asked.op == opUnwatch:
+	case r.err != nil && !errors.Is(r.err, errNoKey):
+		if ws.keys[asked.key] == asked.w {
+			ws.failLocked(asked.key, asked.w, r.err)
+		}
+	case asked.op == opGet:
+		asked.w.found(r.value, false)
+	case !l.in.own: // the value is asked for on another connection
+		ws.mu.Unlock()
+		value, err := ws.value(asked.key)
+		ws.mu.Lock()
+		if err != nil {
+			return err
+		}
+		asked.w.found(value, true)
+	}
+	ws.askLocked()
+	return nil
+}
+
+func (ws *watches) value(key string) (value []byte, err error) {
+	k, err := ws.cl.begin(ws.cl.life, "watch")
+	if err != nil {
+		return nil, err
+	}
+	o := ws.cl.try(k, time.Now(), func(l *link) (err error) {
+		value, err = l.look(key)
+		return err
+	})
+	return value, o.err
+}
+
+// look asks for the values again and again.
+func (ws *watches) look(l *link) error {
+	for {
+		ws.mu.Lock()
+		keys := make(map[string]*watched, len(ws.keys))
+		for key, w := range ws.keys {
+			if len(w.listeners) == 0 {
+				delete(ws.keys, key)
+				continue
+			}
+			keys[key] = w
+		}
+		ws.mu.Unlock()
+		if len(keys) == 0 {
+			return nil
+		}
+		for key, w := range keys {
+			l.until(time.Now().Add(watchWrite))
+			value, err := l.look(key)
+			if err != nil {
+				return err
+			}
+			ws.mu.Lock()
+			w.found(value, false)
+			ws.mu.Unlock()
+		}
+		ws.rest(watchLook)
+		if ws.cl.life.Err() != nil {
+			return ErrClosed
+		}
+	}
+}

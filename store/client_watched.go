@@ -1,0 +1,93 @@
+package store
+
+import "bytes"
+
+// listener is one Watch of a client.
+type listener struct {
+	send func(Change)
+	end  func(error)
+}
+
+// watched is a key that a client watches: what its listeners have been told, and what of the server's words is news to
+// them. It does no I/O and locks nothing.
+type watched struct {
+	key       string // the user's
+	listeners map[*listener]struct{}
+	ready     chan struct{} // closed when changes are heard of, or the watch has failed
+	err       error         // why it has
+
+	known bool   // value is what the listeners know
+	value []byte // nil: that there is none
+	stale bool   // of an earlier connection: what became of it since is not known
+	early bool   // value was asked for beside the connection on which news come, and may be of later than those
+}
+
+func newWatched(key string) *watched {
+	return &watched{key: key, listeners: map[*listener]struct{}{}, ready: make(chan struct{})}
+}
+
+func (w *watched) tell(ch Change) {
+	for l := range w.listeners {
+		own := ch
+		own.Old, own.New = bytes.Clone(ch.Old), bytes.Clone(ch.New)
+		l.send(own)
+	}
+}
+
+// found takes in which value there is: nil where none. What changed unseen is told as one change.
+func (w *watched) found(value []byte, beside bool) {
+	if w.known && !same(w.value, value) {
+		w.tell(Change{Kind: kindOf(w.value, value), Key: w.key, Old: w.value, New: value, Dropped: -1})
+	}
+	w.known, w.stale, w.value, w.early = true, false, value, beside
+	w.open(nil)
+}
+
+// open lets those go on who wait for the watch.
+func (w *watched) open(err error) {
+	select {
+	case <-w.ready:
+	default:
+		w.err = err
+		close(w.ready)
+	}
+}
+
+// heard takes in news.
+func (w *watched) heard(r reply) {
+	before, after := r.old, r.value
+	switch r.event {
+	case Created:
+		before = nil
+	case Deleted:
+		after = nil
+	case appended: // says neither
+		before, after = w.value, bytes.Join([][]byte{w.value, r.value}, nil)
+	}
+	if w.early {
+		w.early = !same(w.value, before) && !same(w.value, after)
+		if !same(w.value, before) { // it led to what is known
+			return
+		}
+	}
+	if w.known && w.stale && !same(w.value, before) {
+		w.tell(Change{Kind: kindOf(w.value, before), Key: w.key, Old: w.value, New: before, Dropped: -1})
+	}
+	if w.known { // else its value at the beginning is still to be found, and whoever listens is not told of changes before
+		w.tell(Change{Kind: kindOf(before, after), Key: w.key, Old: before, New: after})
+		w.value, w.stale = after, false
+	}
+}
+
+// same says whether two values are equal, of which nil is none.
+func same(a, b []byte) bool { return (a == nil) == (b == nil) && bytes.Equal(a, b) }
+
+func kindOf(before, after []byte) ChangeKind {
+	switch {
+	case after == nil:
+		return Deleted
+	case before == nil:
+		return Created
+	}
+	return Updated
+}

@@ -1,0 +1,165 @@
+package store
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"time"
+)
+
+// greeting is a way to begin a connection.
+type greeting byte
+
+const (
+	// PyTorch 2.5 and later, and Weft. A server of 1.13 takes it for a SET with a key of so many bytes that it hangs up at
+	// once, see nonce.
+	greetPing greeting = iota
+	// PyTorch 2.2 to 2.4, which know no PING. Four NUMKEYS make 1.13 hang up.
+	greetKeys
+	// PyTorch 1.13: an empty CHECK, which servers of the others do not answer so.
+	greetProbe
+	// The servers that need no greeting, where the caller says that it is one.
+	greetNothing
+)
+
+// greetings are what a client tries that speaks d, in this order.
+func greetings(d Dialect) []greeting {
+	switch d {
+	case DialectAuto:
+		return []greeting{greetPing, greetKeys, greetProbe}
+	case Dialect22:
+		return []greeting{greetPing, greetKeys}
+	}
+	return []greeting{greetNothing}
+}
+
+// nonce is what a PING says. Its third byte ends up as the highest of a length where a server of PyTorch 1.13 reads a SET:
+// 2^63 and more is refused, less might be allocated.
+func nonce() uint32 { return rand.Uint32() | 0xff<<16 }
+
+// probeTime is how long a server of PyTorch 1.13 may take to answer; others never do.
+const probeTime = 30 * time.Second
+
+// errTLS is what a certificate or a mistaken configuration makes of a connection, every time.
+var errTLS = errors.New("no TLS session with the store")
+
+// connect makes a connection and greets the server in the way that it understood before, or else in all there are. What the
+// server speaks is found out once: one that is being shut down must not be taken for an old one.
+func (cl *Client) connect(k *call) (*link, error) {
+	cl.mu.Lock()
+	ways := cl.ways
+	cl.mu.Unlock()
+	var last error
+	for _, way := range ways {
+		l, greeted, err := cl.open(k, way)
+		if err == nil {
+			cl.mu.Lock()
+			cl.ways = []greeting{way}
+			cl.mu.Unlock()
+			return l, nil
+		}
+		if last = err; !greeted || !hungUp(err) {
+			break
+		}
+	}
+	return nil, last
+}
+
+// open makes a connection. greeted says that the server accepted it.
+func (cl *Client) open(k *call, way greeting) (l *link, greeted bool, err error) {
+	c, cancel := context.WithDeadline(k.c, k.deadline)
+	defer cancel()
+	defer context.AfterFunc(cl.life, cancel)()
+	nc, err := cl.cfg.dial(c, cl.base.addr)
+	if err != nil {
+		return nil, false, err
+	}
+	if cl.cfg.TLS != nil {
+		if nc, err = cl.secure(c, nc); err != nil {
+			return nil, false, err
+		}
+	}
+	l = newLink(nc, wire{dialect: Dialect22}, cl.base.limits)
+	if err := cl.adopt(l); err != nil {
+		return nil, false, err
+	}
+	l.arm(k)
+	err = l.greet(way, cl.cfg.Dialect)
+	l.disarm()
+	if err != nil {
+		cl.drop(l)
+		return nil, true, fmt.Errorf("greeting the server: %w", err)
+	}
+	return l, true, nil
+}
+
+// secure puts TLS over nc, or closes it.
+func (cl *Client) secure(c context.Context, nc net.Conn) (net.Conn, error) {
+	conf := cl.cfg.TLS.Clone()
+	if conf.ServerName == "" {
+		conf.ServerName, _, _ = net.SplitHostPort(cl.base.addr)
+	}
+	t := tls.Client(nc, conf)
+	err := t.HandshakeContext(c)
+	if err == nil {
+		return t, nil
+	}
+	_ = nc.Close()
+	var alert tls.AlertError
+	var header tls.RecordHeaderError
+	switch {
+	case errors.As(err, &header):
+		err = fmt.Errorf("%w: it answers in plain text; ask it so, without ClientConfig.TLS, or serve with TLS: %w", errTLS, err)
+	case errors.As(err, &alert) || c.Err() == nil && !hungUp(err):
+		err = fmt.Errorf("%w: %w", errTLS, err)
+	default:
+		err = fmt.Errorf("during the TLS handshake (a server without TLS would hang up so): %w", err)
+	}
+	return nil, err
+}
+
+// greet begins the conversation and learns which one it will be.
+func (l *link) greet(way greeting, d Dialect) error {
+	own := command{op: opCheck, keys: []string{modeKey}}
+	switch way {
+	case greetPing:
+		ping := command{op: opPing, delta: int64(nonce())}
+		if err := l.send(&command{op: opValidate}, &ping, &own); err != nil {
+			return err
+		}
+		r, err := l.read(&ping)
+		if err == nil && r.n != ping.delta {
+			err = fmt.Errorf("%w: ping failed, invalid nonce returned: %#x, expected %#x", ErrProtocol, r.n, ping.delta)
+		}
+		if err != nil {
+			return err
+		}
+	case greetKeys:
+		count := command{op: opNumKeys}
+		if err := l.send(&command{op: opValidate}, &count, &count, &count, &count, &own); err != nil {
+			return err
+		}
+		for range 4 {
+			if _, err := l.read(&count); err != nil {
+				return err
+			}
+		}
+	case greetProbe:
+		l.in.dialect = Dialect113
+		l.until(time.Now().Add(probeTime))
+		r, err := l.ask(command{op: opCheck})
+		if err == nil && !r.ok {
+			err = fmt.Errorf("%w: an empty check was answered with no", ErrProtocol)
+		}
+		return err
+	case greetNothing:
+		l.in.dialect = d
+		return nil
+	}
+	r, err := l.read(&own)
+	l.in.own = r.ok
+	return err
+}
