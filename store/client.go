@@ -127,9 +127,12 @@ func Dial(c context.Context, cfg ClientConfig) (*Client, error) {
 // join makes the first connection and tells the others about it.
 func (cl *Client) join(k *call) error {
 	if err := cl.run(k, func(*link) error { return nil }); err != nil {
-		if errors.Is(err, ErrTimeout) || errors.Is(err, context.Canceled) {
+		switch {
+		case errors.Is(err, ErrTimeout):
 			err = fmt.Errorf("%w: client socket has timed out after %v while trying to connect to %s: %w",
-				ErrUnreachable, time.Since(k.start).Round(time.Millisecond), cl.base.addr, err)
+				ErrUnreachable, k.limit(), cl.base.addr, err)
+		case k.c.Err() != nil:
+			err = fmt.Errorf("%w: gave up trying to connect to %s: %w", ErrUnreachable, cl.base.addr, err)
 		}
 		return err
 	}

@@ -5,7 +5,7 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
-	"io"
+	"fmt"
 	"net"
 	"strconv"
 	"sync"
@@ -16,27 +16,31 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// pipeClient is a client and its server without a network, so that time can be synctest's.
-func pipeClient(t *testing.T) (*Client, *Server) {
-	s, connect := pipeServer(t)
-	cl, err := Dial(t.Context(), ClientConfig{Addr: "sim:1", dial: func(context.Context, string) (net.Conn, error) {
-		return connect(), nil
-	}})
-	require.NoError(t, err)
-	t.Cleanup(func() { cl.Close() })
-	return cl, s
+// spoken are the fakes that differ in how a wait is given up: Weft's mode, CANCEL_WAIT, and nothing.
+var spoken = []string{"weft", "2.6", "1.13"}
+
+// inEach runs a test in a bubble of its own, with a server of each kind and a client of it.
+func inEach(t *testing.T, names []string, test func(t *testing.T, f *fake, cl *Client)) {
+	for _, name := range names {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake(t, name)
+				test(t, f, f.client(ClientConfig{}))
+			})
+		})
+	}
 }
 
 func TestAWaitOverTheWireEndsExactlyAtItsDeadline(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		cl, s := pipeClient(t)
+	inEach(t, spoken, func(t *testing.T, f *fake, cl *Client) {
 		start := time.Now()
 		err := cl.Wait(t.Context(), "k1", "k2")
 		require.Equal(t, DefaultTimeout, time.Since(start))
-		require.EqualError(t, err, "store sim:1: wait: wait timeout after 300000ms, keys: /k1, /k2")
+		require.EqualError(t, err, "store fake:1: wait: wait timeout after 300000ms, keys: /k1, /k2")
 		require.ErrorIs(t, err, ErrTimeout)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 
+		synctest.Wait() // until the connection is back
 		c, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
 		start = time.Now()
@@ -45,34 +49,122 @@ func TestAWaitOverTheWireEndsExactlyAtItsDeadline(t *testing.T) {
 		require.ErrorContains(t, err, "wait timeout after 100ms, keys: /nonexistant key")
 
 		synctest.Wait()
-		require.Zero(t, s.state.stats().waiters, "the server has forgotten the waits")
-		require.Empty(t, s.peers)
+		require.Zero(t, f.stats().waiters, "the server has forgotten the waits")
+		kept := 1
+		if f.dialect == Dialect113 {
+			kept = 0
+		}
+		require.Len(t, f.conns, kept, "a connection is kept exactly where a wait can be taken back")
 	})
 }
 
+func TestATimeoutDoesNotBreakTheClient(t *testing.T) {
+	inEach(t, spoken, func(t *testing.T, f *fake, cl *Client) {
+		for range 3 {
+			c, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			_, err := cl.Get(c, "k")
+			require.ErrorIs(t, err, ErrTimeout)
+			f.set("/k", "late") // its answer must not be taken for that of what comes
+			require.ErrorIs(t, cl.Wait(c, "k"), ErrTimeout)
+			cancel()
+			v, err := cl.Get(t.Context(), "k")
+			require.NoError(t, err)
+			require.Equal(t, "late", string(v))
+			there, err := cl.Delete(t.Context(), "k")
+			require.NoError(t, err)
+			require.True(t, there)
+		}
+	})
+}
+
+// A wait that is given up at the moment at which it ends, over and over: whatever the order is in which the server sees it, every
+// answer belongs to its question.
+func TestAWaitThatEndsWhileItIsTakenBackLeavesNothingBehind(t *testing.T) {
+	for _, name := range []string{"weft", "2.6", "main"} {
+		f := newFake(t, name)
+		cl := f.client(ClientConfig{MaxIdle: 1})
+		for i := range 300 {
+			key := "k" + strconv.Itoa(i)
+			c, cancel := context.WithCancel(t.Context())
+			done := make(chan error)
+			go func() {
+				v, err := cl.Get(c, key)
+				if err == nil && string(v) != "v"+key {
+					err = fmt.Errorf("got %q", v)
+				}
+				done <- err
+			}()
+			go f.set("/"+key, "v"+key)
+			cancel()
+			if err := <-done; !errors.Is(err, context.Canceled) {
+				require.NoError(t, err)
+			}
+			n, err := cl.Add(t.Context(), "n", 1)
+			require.NoError(t, err)
+			require.Equal(t, int64(i+1), n)
+		}
+	}
+}
+
 func TestAWaitHoldsUpNoOtherOperation(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		cl, s := pipeClient(t)
+	inEach(t, spoken, func(t *testing.T, f *fake, cl *Client) {
 		done := make(chan error)
 		for i := range 10 {
 			go func() { done <- cl.Wait(t.Context(), "k"+strconv.Itoa(i%2)) }()
 		}
 		synctest.Wait()
-		require.Equal(t, 10, s.state.stats().waiters)
+		require.Equal(t, 10, f.stats().waiters)
 		require.NoError(t, cl.Set(t.Context(), "k0", nil))
 		require.NoError(t, cl.Set(t.Context(), "k1", nil))
 		for range 10 {
 			require.NoError(t, <-done)
 		}
 		synctest.Wait()
-		require.LessOrEqual(t, len(s.peers), 4, "only a few connections are kept")
-		require.Len(t, cl.live, len(s.peers))
+		require.LessOrEqual(t, len(f.conns), 4, "only a few connections are kept")
+		require.Len(t, cl.live, len(f.conns))
 	})
 }
 
+func TestAThousandGoroutinesWaitWithOneClient(t *testing.T) {
+	s := startServer(t, ServerConfig{})
+	cl, err := Dial(t.Context(), ClientConfig{Addr: s.Addr()})
+	require.NoError(t, err)
+	defer cl.Close()
+	other, err := Dial(t.Context(), ClientConfig{Addr: s.Addr()})
+	require.NoError(t, err)
+	defer other.Close()
+	const waiting = 1000
+	c, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	errs := make(chan error, waiting)
+	for i := range waiting {
+		go func() {
+			if i%10 == 9 {
+				errs <- cl.Wait(c, "never")
+				return
+			}
+			v, err := cl.Get(c, "k"+strconv.Itoa(i%100))
+			if err == nil && string(v) != strconv.Itoa(i%100) {
+				err = fmt.Errorf("got %q", v)
+			}
+			errs <- err
+		}()
+	}
+	for i := range 100 {
+		require.NoError(t, other.Set(c, "k"+strconv.Itoa(i), []byte(strconv.Itoa(i))))
+	}
+	for range waiting * 9 / 10 {
+		require.NoError(t, <-errs)
+	}
+	cancel()
+	for range waiting / 10 {
+		require.ErrorIs(t, <-errs, context.Canceled)
+	}
+	require.LessOrEqual(t, len(cl.idle), 4)
+}
+
 func TestAWaiterIsWokenByACompareSetThatCreatesItsKey(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		cl, _ := pipeClient(t)
+	inEach(t, spoken, func(t *testing.T, f *fake, cl *Client) {
 		done := make(chan error)
 		go func() { done <- cl.Wait(t.Context(), "k") }()
 		synctest.Wait()
@@ -133,75 +225,6 @@ func TestAViewThatIsClosedEndsItsWaitersOnly(t *testing.T) {
 	})
 }
 
-// scripted is a server that answers each connection with the same bytes, once it has read something, and hangs up.
-func scripted(t testing.TB, answer []byte) *Client {
-	cl, err := Dial(context.Background(), ClientConfig{Addr: "sim:1", Limits: Limits{Value: 256}, Timeout: 5 * time.Second,
-		dial: func(context.Context, string) (net.Conn, error) {
-			near, far := net.Pipe()
-			go func() {
-				defer far.Close()
-				if _, err := far.Read(make([]byte, 4096)); err == nil {
-					go io.Copy(io.Discard, far)
-					far.Write(answer)
-				}
-			}()
-			return near, nil
-		}})
-	require.NoError(t, err)
-	return cl
-}
-
-func TestAServerThatAnswersNonsenseIsNotBelieved(t *testing.T) {
-	c := t.Context()
-	for name, tc := range map[string]struct {
-		answer string
-		want   error
-		ask    func(*Client) error
-	}{
-		"neither ready nor not":  {"02", ErrProtocol, func(cl *Client) error { _, err := cl.Check(c, "k"); return err }},
-		"a wait cancelled":       {"01", ErrProtocol, func(cl *Client) error { return cl.Wait(c, "k") }},
-		"a value too long":       {"01 01 00*6", ErrProtocol, func(cl *Client) error { _, err := cl.CompareSet(c, "k", nil, nil); return err }},
-		"2^63 bytes":             {"00*7 80", ErrProtocol, func(cl *Client) error { _, err := cl.CompareSet(c, "k", nil, nil); return err }},
-		"half a number":          {"00*3", ErrUnreachable, func(cl *Client) error { _, err := cl.NumKeys(c); return err }},
-		"half a value":           {"05 00*7 'hal'", ErrUnreachable, func(cl *Client) error { _, err := cl.CompareSet(c, "k", nil, nil); return err }},
-		"nothing, to an add":     {"", ErrUnreachable, func(cl *Client) error { _, err := cl.Add(c, "k", 1); return err }},
-		"nothing, to a get":      {"00", ErrUnreachable, func(cl *Client) error { _, err := cl.Get(c, "k"); return err }},
-		"nothing, to a set":      {"", ErrUnreachable, func(cl *Client) error { return cl.Set(c, "k", nil) }},
-		"not ready, to a delete": {"01", ErrUnreachable, func(cl *Client) error { _, err := cl.Delete(c, "k"); return err }},
-	} {
-		t.Run(name, func(t *testing.T) {
-			cl := scripted(t, unhex(t, tc.answer))
-			defer cl.Close()
-			err := tc.ask(cl)
-			require.ErrorIs(t, err, tc.want)
-			var typed *Error
-			require.ErrorAs(t, err, &typed)
-			require.Equal(t, "sim:1", typed.Addr)
-		})
-	}
-}
-
-func FuzzReplies(f *testing.F) {
-	for _, x := range captured {
-		f.Add(unhex(f, x.answer))
-	}
-	f.Add(unhex(f, "ff*8"))
-	f.Fuzz(func(t *testing.T, answer []byte) {
-		cl := scripted(t, answer)
-		defer cl.Close()
-		c := t.Context()
-		v, err := cl.Get(c, "k")
-		require.LessOrEqual(t, len(v), 256)
-		require.True(t, err == nil || v == nil)
-		cl.Add(c, "k", 1)
-		cl.Check(c, "k")
-		cl.Wait(c, "k")
-		cl.NumKeys(c)
-		v, _ = cl.CompareSet(c, "k", nil, nil)
-		require.LessOrEqual(t, len(v), 256)
-	})
-}
-
 // taped records what the client sends.
 type taped struct {
 	net.Conn
@@ -216,20 +239,32 @@ func (c taped) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-func TestTheClientSpeaksTheCapturedBytes(t *testing.T) {
-	_, connect := pipeServer(t)
+func requireBytes(t *testing.T, want string, got []byte) {
+	t.Helper()
+	require.Equal(t, hex.EncodeToString(unhex(t, want)), hex.EncodeToString(got))
+}
+
+// tape is a client of a fake, and what it has sent.
+func tape(t *testing.T, f *fake, cfg ClientConfig) (*Client, *[]byte) {
 	var mu sync.Mutex
-	var sent []byte
+	sent := new([]byte)
+	cfg.Addr = "fake:1"
+	cfg.dial = func(c context.Context, addr string) (net.Conn, error) {
+		nc, err := f.dial(c, addr)
+		return taped{nc, &mu, sent}, err
+	}
+	cl, err := Dial(t.Context(), cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { cl.Close() })
+	return cl, sent
+}
+
+func TestTheClientSpeaksTheCapturedBytes(t *testing.T) {
 	c := t.Context()
-	cl, err := Dial(c, ClientConfig{Addr: "sim:1", WorldSize: 2, dial: func(context.Context, string) (net.Conn, error) {
-		return taped{connect(), &mu, &sent}, nil
-	}})
-	require.NoError(t, err)
-	defer cl.Close()
+	cl, sent := tape(t, newFake(t, "1.13"), ClientConfig{WorldSize: 2, Dialect: Dialect113})
 	require.NoError(t, cl.Set(c, "k", []byte("v")))
-	_, err = cl.Get(c, "k")
-	require.NoError(t, err)
-	_, err = cl.Add(c, "n", 5)
+	require.NoError(t, cl.Wait(c, "k"))
+	_, err := cl.Add(c, "n", 5)
 	require.NoError(t, err)
 	_, err = cl.NumKeys(c)
 	require.NoError(t, err)
@@ -237,46 +272,69 @@ func TestTheClientSpeaksTheCapturedBytes(t *testing.T) {
 	require.NoError(t, err)
 	want := "03 05 00*7 'init/' 01 00*7" +
 		" 00 02 00*7 '/k' 01 00*7 'v' 04 00*8" + // the set, and the empty check that confirms it
-		" 05 01 00*7 02 00*7 '/k' 02 02 00*7 '/k'" +
+		" 05 01 00*7 02 00*7 '/k'" +
 		" 03 02 00*7 '/n' 05 00*7 06 08 02 00*7 '/k'"
-	require.Equal(t, hex.EncodeToString(unhex(t, want)), hex.EncodeToString(sent))
+	requireBytes(t, want, *sent)
 }
 
-func TestGetStartsAgainIfTheKeyIsDeletedBeforeItIsRead(t *testing.T) {
-	s, connect := pipeServer(t)
-	conns := 0
-	cl, err := Dial(t.Context(), ClientConfig{Addr: "sim:1", dial: func(context.Context, string) (net.Conn, error) {
-		if conns++; conns > 1 {
-			return connect(), nil
+// The bytes that test_client_connect of PyTorch's suite expects, and what we ask on top.
+func TestTheClientConnectsAsPyTorchsDoes(t *testing.T) {
+	for _, cfg := range []ClientConfig{{}, {Dialect: Dialect22}} {
+		_, sent := tape(t, newFake(t, "2.6"), cfg)
+		require.Len(t, *sent, 33)
+		requireBytes(t, "00 ce f7 85 3c 0d", (*sent)[:6])
+		require.Equal(t, byte(0xff), (*sent)[8], "or a server of 1.13 would wait for a long key")
+		requireBytes(t, "05 01 00*7 06 00*7 'weft/1'", (*sent)[10:])
+	}
+}
+
+// A server of 1.13 reads every greeting but its own as a SET. Its key must be so long that nobody has the memory.
+func TestAnOldServerHangsUpAtAGreetingThatItDoesNotKnow(t *testing.T) {
+	for range 100 {
+		cl, sent := tape(t, newFake(t, "1.13"), ClientConfig{})
+		require.Equal(t, []greeting{greetProbe}, cl.ways)
+		for _, length := range [][]byte{(*sent)[1:9], (*sent)[34:42]} {
+			require.Equal(t, hex.EncodeToString(unhex(t, "ce f7 85 3c")), hex.EncodeToString(length[:4]))
+			require.GreaterOrEqual(t, length[7], byte(7), "%x: 2^58 bytes are more than there can be", length)
 		}
-		near, far := net.Pipe()
-		go func() { // what a server does when the key was there for the wait and not for the get
-			far.Read(make([]byte, 64))
-			far.Write([]byte{byteStop})
-			far.Read(make([]byte, 64))
-			far.Close()
+		cl.Close()
+	}
+}
+
+func TestTheClientFindsOutWhatTheServerSpeaks(t *testing.T) {
+	for name, want := range map[string]wire{
+		"1.13": {dialect: Dialect113}, "2.4": {dialect: Dialect22}, "2.6": {dialect: Dialect22}, "weft": {dialect: Dialect22, own: true},
+	} {
+		f := newFake(t, name)
+		cl := f.client(ClientConfig{})
+		require.Equal(t, want, cl.idle[0].in.wire, name)
+		dialed := f.dialed
+		cl.dropIdle()
+		require.NoError(t, cl.Set(t.Context(), "k", nil))
+		require.Equal(t, dialed+1, f.dialed, "and remembers it")
+	}
+}
+
+func TestAServerThatIsShutDownIsNotTakenForAnOldOne(t *testing.T) {
+	inEach(t, []string{"weft"}, func(t *testing.T, f *fake, cl *Client) {
+		f.stop()
+		go func() {
+			time.Sleep(time.Minute)
+			f.start()
 		}()
-		return near, nil
-	}})
-	require.NoError(t, err)
-	defer cl.Close()
-	s.mu.Lock()
-	s.state.apply(99, command{op: opSet, key: "/k", value: []byte("again")}, nil)
-	s.mu.Unlock()
-	v, err := cl.Get(t.Context(), "k")
-	require.NoError(t, err)
-	require.Equal(t, "again", string(v))
+		require.NoError(t, cl.Set(t.Context(), "k", nil))
+		require.True(t, cl.idle[0].in.own)
+	})
 }
 
 func TestDialTriesUntilThereIsAServer(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, connect := pipeServer(t)
+	inEach(t, spoken, func(t *testing.T, f *fake, cl *Client) {
 		start, refused := time.Now(), errors.New("connection refused")
-		dial := func(context.Context, string) (net.Conn, error) {
+		dial := func(c context.Context, addr string) (net.Conn, error) {
 			if time.Since(start) < 10*time.Second {
 				return nil, refused
 			}
-			return connect(), nil
+			return f.dial(c, addr)
 		}
 		c, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
@@ -287,24 +345,48 @@ func TestDialTriesUntilThereIsAServer(t *testing.T) {
 		require.ErrorContains(t, err, "connection refused")
 		require.Equal(t, 2*time.Second, time.Since(start))
 
-		cl, err := Dial(t.Context(), ClientConfig{Addr: "late:1", dial: dial})
+		late, err := Dial(t.Context(), ClientConfig{Addr: "late:1", dial: dial})
 		require.NoError(t, err)
 		require.Less(t, time.Since(start), 12*time.Second)
-		require.NoError(t, cl.Close())
+		require.NoError(t, late.Close())
 	})
 }
 
-func TestTheHostWaitsForAllWorkers(t *testing.T) {
+// test_dns_timeout
+func TestANameThatDoesNotExistIsLookedUpUntilTheTimeIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, connect := pipeServer(t)
-		cfg := ClientConfig{Addr: "sim:1", WorldSize: 2, dial: func(context.Context, string) (net.Conn, error) {
-			return connect(), nil
-		}}
+		_, err := Dial(t.Context(), ClientConfig{Addr: "dnsnotexist:23456", Timeout: time.Second,
+			dial: func(context.Context, string) (net.Conn, error) {
+				return nil, &net.DNSError{Err: "no such host", Name: "dnsnotexist", IsNotFound: true}
+			}})
+		require.ErrorIs(t, err, ErrUnreachable)
+		require.Regexp(t, "client socket has timed out after.*dnsnotexist", err.Error())
+	})
+}
+
+func TestADialThatIsCancelledSaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		_, err := Dial(c, ClientConfig{Addr: "nobody:1", dial: func(context.Context, string) (net.Conn, error) {
+			return nil, errors.New("connection refused")
+		}})
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(t, err, ErrUnreachable)
+		require.ErrorContains(t, err, "gave up trying to connect to nobody:1")
+		require.ErrorContains(t, err, "connection refused")
+	})
+}
+
+// test_store_timeout_on_missing_clients
+func TestTheHostWaitsForAllWorkers(t *testing.T) {
+	inEach(t, spoken, func(t *testing.T, f *fake, _ *Client) {
+		cfg := ClientConfig{Addr: "fake:1", WorldSize: 2, dial: f.dial}
 		host := cfg
 		host.WaitForWorkers, host.Timeout = true, 3*time.Second
 		_, err := Dial(t.Context(), host)
 		require.ErrorIs(t, err, ErrTimeout)
-		require.ErrorContains(t, err, "timed out after 3s waiting for clients. 1/2 clients joined.")
+		require.ErrorContains(t, err, "Timed out after 3 seconds waiting for clients. 1/2 clients joined.")
 		worker, err := Dial(t.Context(), cfg) // who is not the host does not wait
 		require.NoError(t, err)
 		defer worker.Close()
@@ -317,28 +399,9 @@ func TestTheHostWaitsForAllWorkers(t *testing.T) {
 	})
 }
 
-func TestAClientWhoseServerIsGoneFailsAtOnce(t *testing.T) {
-	s, err := Serve(ServerConfig{})
-	require.NoError(t, err)
-	cl, err := Dial(t.Context(), ClientConfig{Addr: s.Addr()})
-	require.NoError(t, err)
-	defer cl.Close()
-	done := make(chan error)
-	go func() { done <- cl.Wait(context.Background(), "never") }()
-	require.NoError(t, cl.Set(t.Context(), "k", nil))
-	require.NoError(t, s.Close())
-	require.ErrorIs(t, <-done, ErrUnreachable)
-	for range 3 {
-		_, err = cl.Add(t.Context(), "k", 1)
-		require.ErrorIs(t, err, ErrUnreachable)
-		_, err = cl.Get(t.Context(), "k")
-		require.ErrorIs(t, err, ErrUnreachable)
-	}
-}
-
 func TestABadClientConfigIsRefusedWithAllItsFaults(t *testing.T) {
-	_, err := Dial(t.Context(), ClientConfig{Addr: "nonsense", WaitForWorkers: true, MaxIdle: -1})
-	for _, part := range []string{"missing port", "needs a WorldSize", "MaxIdle"} {
+	_, err := Dial(t.Context(), ClientConfig{Addr: "nonsense", WaitForWorkers: true, MaxIdle: -1, Dialect: 99})
+	for _, part := range []string{"missing port", "needs a WorldSize", "MaxIdle", "no dialect 99"} {
 		require.ErrorContains(t, err, part)
 	}
 	_, err = Dial(t.Context(), ClientConfig{Addr: "a:1", WorldSize: -1})

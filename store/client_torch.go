@@ -63,7 +63,9 @@ func chunked(keys []string, most int) func(func([]string) bool) {
 
 func (l *link) peeks() bool { return l.in.dialect == Dialect113 || l.in.dialect == Dialect20 }
 
-func missing(values [][]byte) bool { return slices.ContainsFunc(values, func(v []byte) bool { return v == nil }) }
+func missing(values [][]byte) bool {
+	return slices.ContainsFunc(values, func(v []byte) bool { return v == nil })
+}
 
 // fetch waits for all keys and reads their values, in one command with Weft's server. Without an error and values the keys were there,
 // but not when they were read.
