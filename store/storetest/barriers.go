@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"sync/atomic"
@@ -32,17 +33,15 @@ func barrierAlone(t *testing.T, s store.Store) {
 func barrierHolds(t *testing.T, clients []store.Store) {
 	c := within(t)
 	var come atomic.Int64
-	inParallel(t, clients, func(_ int, s store.Store) error {
+	inParallel(t, clients, func(_ int, s store.Store) (err error) {
 		for round := 1; round <= 3; round++ {
 			come.Add(1)
-			if err := s.Barrier(c, fmt.Sprint("round ", round), len(clients)); err != nil {
-				return err
-			}
+			err = errors.Join(err, s.Barrier(c, fmt.Sprint("round ", round), len(clients)))
 			if n := come.Load(); n < int64(round*len(clients)) {
-				return fmt.Errorf("passed barrier %d when %d had come", round, n)
+				err = errors.Join(err, fmt.Errorf("passed barrier %d when %d had come", round, n))
 			}
 		}
-		return nil
+		return err
 	})
 	requireValue(t, clients[0], "round 3", strconv.Itoa(len(clients)))
 }

@@ -83,6 +83,7 @@ func Run(t *testing.T, open func(t *testing.T) store.Store, without ...Part) {
 		{"AWatchTellsEveryChangeInOrderWithOldAndNew", watchTells, Watches},
 		{"AWatchTellsOfAppendMultiSetAndBarrierAndNotOfQueues", watchTellsOfTheRest, Watches},
 		{"AWatchEndsByStopOrItsContext", watchStops, Watches},
+		{"AWatchThatIsStoppedLeavesNothingBehind", watchLeavesNothing, Watches},
 		{"AWatchEndsWithTheStore", watchEndsWithTheStore, Watches},
 		{"ASlowReaderOfAWatchIsToldWhatIsMissing", watchSlowly, Watches},
 		{"ChangesBelongToTheirReader", watchOwnership, Watches},

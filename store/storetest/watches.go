@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weft-project/weft/internal/leak"
 	"github.com/weft-project/weft/store"
 )
 
@@ -154,6 +155,21 @@ func watchStops(t *testing.T, s store.Store) {
 	twin.Stop()
 	set(t, s, "k", "3")
 	requireValue(t, s, "k", "3")
+}
+
+func watchLeavesNothing(t *testing.T, s store.Store) {
+	keeps := watch(t, s, "k") // what all Watches of a store share may stay as long as there is one
+	t.Run("Stopped", func(t *testing.T) {
+		leak.Check(t)
+		for range 5 {
+			w, err := s.Watch(context.Background(), "k")
+			require.NoError(t, err)
+			set(t, s, "k", "v")
+			next(t, w)
+			w.Stop()
+		}
+	})
+	next(t, keeps)
 }
 
 func watchEndsWithTheStore(t *testing.T, s store.Store) {
