@@ -4,10 +4,12 @@ import (
 	"context"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/store"
+	"github.com/weft-project/weft/store/journal"
 	"github.com/weft-project/weft/store/storetest"
 )
 
@@ -25,8 +27,15 @@ func file(t *testing.T) func() store.Store {
 	}
 }
 
-func tcp(t *testing.T) func() store.Store {
-	srv, err := store.Serve(store.ServerConfig{})
+func tcp(t *testing.T) func() store.Store { return served(t, store.ServerConfig{}) }
+
+func journaled(t *testing.T) func() store.Store {
+	path := filepath.Join(t.TempDir(), "journal")
+	return served(t, store.ServerConfig{Journal: store.JournalConfig{Path: path, Sync: journal.Policy(100 * time.Millisecond)}})
+}
+
+func served(t *testing.T, cfg store.ServerConfig) func() store.Store {
+	srv, err := store.Serve(cfg)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, srv.Close()) })
 	return func() store.Store { return dial(t, store.ClientConfig{Addr: srv.Addr(), WorldSize: 4}) }
@@ -54,6 +63,7 @@ func prefixed(under func(*testing.T) func() store.Store) func(*testing.T) func()
 func TestConformance(t *testing.T) {
 	for name, open := range map[string]func(*testing.T) func() store.Store{
 		"Memory": memory, "File": file, "TCP": tcp, "PrefixMemory": prefixed(memory), "PrefixTCP": prefixed(tcp),
+		"Journaled": journaled,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -406,7 +406,7 @@ func TestCompactionUnderLoadLosesNothing(t *testing.T) {
 	cfg.Journal.Growth = 2
 	s, err := Serve(cfg)
 	require.NoError(t, err)
-	c, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	c, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var wg sync.WaitGroup
 	const clients, keys = 4, 8
