@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"maps"
 	"runtime"
-	"slices"
-	"strings"
 	"sync/atomic"
+
+	"github.com/weft-project/weft/internal/site"
 )
 
 // Site is a place in a user's code; zero where it is not known.
@@ -31,28 +31,11 @@ func (s Site) calledAt() string {
 	return ", called at " + s.String()
 }
 
-// ours are the packages, with their sub-packages, that a user's mistake is never in.
-var ours = [...]string{
-	"github.com/weft-project/weft/autodiff",
-	"github.com/weft-project/weft/ctx",
-	"github.com/weft-project/weft/optim",
-	"github.com/weft-project/weft/rpc",
-}
-
-// siteOutside is the nearest caller that is not one of ours; tests count as users.
+// siteOutside is the nearest caller that is a user's.
 func siteOutside() Site {
 	var pcs [64]uintptr
-	frames := runtime.CallersFrames(pcs[:runtime.Callers(2, pcs[:])])
-	for {
-		f, more := frames.Next()
-		inside := slices.ContainsFunc(ours[:], func(p string) bool { return strings.HasPrefix(f.Function, p) })
-		if (!inside || strings.HasSuffix(f.File, "_test.go")) && !strings.HasPrefix(f.Function, "reflect.") && !strings.HasPrefix(f.Function, "runtime.") && !strings.HasPrefix(f.Function, "sync.") {
-			return Site{f.File, f.Line}
-		}
-		if !more {
-			return Site{}
-		}
-	}
+	file, line := site.Outside(pcs[:runtime.Callers(2, pcs[:])])
+	return Site{file, line}
 }
 
 func callerOutside() string { return siteOutside().String() }

@@ -7,10 +7,10 @@
 // at once, by later work. Uploads go through pinned memory on Compute, and wait only for that. Downloads run on a stream of their own, after all that had been
 // submitted before, so that later kernels do not wait for them; the host waits for the bytes.
 //
-// Kernels report what they find wrong (an index out of range) in the GPU's fault record, which every download reads and clears: the next
-// download, of whatever it is, fails with a [FaultError]. What was computed on the GPU between the fault and that is undefined, and stays so: an optimizer's
-// step included. (A program that cannot trust its indices checks them on the host, or downloads the loss before it steps.) A fault of the machine itself (a wild address) loses the
-// device: all that follows fails with [device.ErrLost].
+// Kernels report what they find wrong (an index out of range) in the GPU's fault record, which every download reads, in the order of Compute, and
+// clears: the next download, of whatever it is, fails with a [FaultError]. What was computed between the fault and that is not to be used; kernels that
+// replace what lives on (an optimizer's) look at the record, and do nothing. A fault of the machine itself (a wild address) loses the device: all that
+// follows fails with [device.ErrLost].
 //
 // Drivers and GPUs are safe for concurrent use.
 package cuda

@@ -17,6 +17,7 @@ type GPU struct {
 	fault    uintptr // FaultBytes
 
 	up, down staging
+	found    []byte // FaultBytes of pinned memory, which down's lock guards
 	marks    marks
 }
 
@@ -35,7 +36,7 @@ type Fault struct {
 	N     int64  // the bound
 }
 
-// FaultError is a [Fault] as an error: what was computed on the GPU before is not to be used.
+// FaultError is a [Fault] as an error: what was computed on the GPU from there on is not to be used.
 type FaultError struct{ Fault }
 
 func (e *FaultError) Error() string { return "a kernel found a value out of range" }
@@ -43,13 +44,14 @@ func (e *FaultError) Error() string { return "a kernel found a value out of rang
 // NewGPU makes a GPU of a driver, which is closed with it.
 func NewGPU(d Driver) (*GPU, error) {
 	g := &GPU{driver: d}
-	var errs [4]error
+	var errs [5]error
 	g.compute, errs[0] = d.Stream()
 	g.download, errs[1] = d.Stream()
 	g.fault, errs[2] = d.Alloc(FaultBytes)
 	if errs[2] == nil && errs[0] == nil {
 		errs[3] = g.compute.Zero(g.fault, FaultBytes)
 	}
+	g.found, errs[4] = d.Pin(FaultBytes)
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, errors.Join(err, g.Close())
 	}
@@ -93,48 +95,35 @@ func (g *GPU) Upload(at uintptr, src []byte) error {
 	}, nil)
 }
 
-// Download is Memory's. A [FaultError] says that a kernel found something wrong before.
+// Download is Memory's. A [FaultError] says that a kernel found something wrong before. The record is copied by the stream of kernels, so that none writes
+// it meanwhile, and as it was before what others submit from now on.
 func (g *GPU) Download(dst []byte, at uintptr) error {
 	g.down.mu.Lock()
 	defer g.down.mu.Unlock()
 	if err := g.down.ready(); err != nil {
 		return err
 	}
-	if err := errors.Join(g.compute.Record(g.down.mark), g.download.Wait(g.down.mark)); err != nil {
+	mark := g.down.mark
+	if err := errors.Join(g.compute.CopyOut(g.found, g.fault), g.compute.Record(mark), g.download.Wait(mark)); err != nil {
 		return err
 	}
-	var fault [FaultBytes]byte
-	err := g.down.pieces(len(dst)+FaultBytes, func(p *piece, from, to int) error {
-		if from < len(dst) {
-			err := g.download.CopyOut(p.mem[:min(to, len(dst))-from], at+uintptr(from))
-			if err != nil {
-				return err
-			}
-		}
-		if to > len(dst) {
-			begin := max(from, len(dst))
-			if err := g.download.CopyOut(p.mem[begin-from:to-from], g.fault+uintptr(begin-len(dst))); err != nil {
-				return err
-			}
-		}
-		return g.download.Record(p.done)
+	err := g.down.pieces(len(dst), func(p *piece, from, to int) error {
+		return errors.Join(g.download.CopyOut(p.mem[:to-from], at+uintptr(from)), g.download.Record(p.done))
 	}, func(p *piece, from, to int) {
-		n := 0
-		if from < len(dst) {
-			n = copy(dst[from:], p.mem[:to-from])
-		}
-		if to > len(dst) {
-			copy(fault[max(from, len(dst))-len(dst):], p.mem[n:to-from])
-		}
+		copy(dst[from:to], p.mem)
 	})
+	if err == nil {
+		err = mark.Sync() // where there was nothing to copy
+	}
 	if err != nil {
 		return err
 	}
-	return g.faults(fault)
+	return g.faults()
 }
 
-func (g *GPU) faults(raw [FaultBytes]byte) error {
-	word := func(k int) uint64 { return binary.LittleEndian.Uint64(raw[8*k:]) }
+// faults is the error of what was found; the record is ready for the next, once what was submitted is done.
+func (g *GPU) faults() error {
+	word := func(k int) uint64 { return binary.LittleEndian.Uint64(g.found[8*k:]) }
 	if word(0) == 0 {
 		return nil
 	}
@@ -151,6 +140,9 @@ func (g *GPU) Close() error {
 		}
 	}
 	errs = append(errs, g.up.close(), g.down.close(), g.marks.close())
+	if g.found != nil {
+		errs = append(errs, g.driver.Unpin(g.found))
+	}
 	if g.fault != 0 {
 		errs = append(errs, g.driver.Free(g.fault))
 	}

@@ -34,5 +34,15 @@ func requireNoAllocs(t *testing.T, d *device.Accelerator) {
 			panic(err)
 		}
 	}))
+	look, err := back.Prepare(kernels.Gather{}, []kernels.Type{{Dtype: device.Float32, Shape: device.Shape{12}}, {Dtype: device.Int32, Shape: device.Shape{12}}})
+	require.NoError(t, err)
+	ids := operand(t, d, 0, 0, 0, 0)
+	of := []*device.Buffer{ids, ids}
+	require.Zero(t, testing.AllocsPerRun(100, func() {
+		if err := look.Run(bufs, of); err != nil {
+			panic(err)
+		}
+	}))
+	require.NoError(t, ids.Release())
 	require.NoError(t, b.Release())
 }

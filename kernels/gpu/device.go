@@ -2,7 +2,6 @@ package gpu
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
@@ -53,9 +52,14 @@ func (m *memory) Backend() kernels.Backend { return m.backend }
 
 // Download says which instruction met a bad index, where a kernel told of one.
 func (m *memory) Download(dst []byte, at uintptr) error {
+	f := &m.backend.faults
+	number := f.begin()
 	err := m.GPU.Download(dst, at)
 	if fault := (*cuda.FaultError)(nil); errors.As(err, &fault) {
-		return fmt.Errorf("found only now, in work that was asked for before (what this GPU has computed since then is undefined): %w", m.backend.faults.explain(fault.Fault))
+		return f.explain(fault.Fault)
+	}
+	if err == nil {
+		f.clean(number)
 	}
 	return err
 }

@@ -6,7 +6,8 @@
 // a routine before it is written. A routine is one list of launches, submitted at once; one that runs again on the same memory is replayed as a graph.
 //
 // Runs return when their work is submitted. What goes wrong on the GPU is told by the next download from it ([kernels.IndexError] for ids
-// and labels; other faults lose the device); results are undefined then, but nothing outside of them is written.
+// and labels, with the lines that lately asked for the instruction; other faults lose the device). Results of a bad id or label are NaN, nothing
+// outside of them is written, and until the download has told of it optimizers' instructions leave what they would step as it is.
 //
 // Results are deterministic on one GPU: the order of sums depends on shapes alone. Folds of float32 add up in float64, products in float32.
 package gpu

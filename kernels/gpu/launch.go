@@ -115,5 +115,8 @@ func (l *launch) float(d device.Dtype, v float64) *launch {
 	return l.u64(math.Float64bits(v))
 }
 
+// record adds the address of the fault record.
+func (l *launch) record() *launch { return l.add(arg{argFault, 0, 0}) }
+
 // fault adds two arguments: the address of the fault record, and the code that this instruction reports under.
-func (l *launch) fault() *launch { return l.add(arg{argFault, 0, 0}).add(arg{argCode, 0, 0}) }
+func (l *launch) fault() *launch { return l.record().add(arg{argCode, 0, 0}) }

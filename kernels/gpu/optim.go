@@ -119,7 +119,7 @@ func (b *backend) update(i kernels.Update, in []kernels.Type) (*code, error) {
 	for from := 0; from < params; from += most {
 		to := min(from+most, params)
 		l, first := c.call(f, 0, 256), [updateFirsts]int{}
-		l.args = make([]arg, 0, updateWords+updateFirsts+14)
+		l.args = make([]arg, 0, updateWords+updateFirsts+15)
 		for k := from; k < to; k++ {
 			t := in[k*(2+slots)]
 			first[k-from] = int(l.grid[0])
@@ -138,7 +138,7 @@ func (b *backend) update(i kernels.Update, in []kernels.Type) (*code, error) {
 		for _, block := range first {
 			l.u32(block)
 		}
-		l.u32(to-from).u32(slots).step(d, s)
+		l.u32(to-from).u32(slots).step(d, s).record()
 	}
 	return c, nil
 }
@@ -185,7 +185,7 @@ func (b *backend) onRows(i kernels.OnRows, in, out []kernels.Type) (*code, error
 			l.u64(0)
 		}
 	}
-	l.in(1).temp(keys).u32(count).u32(n).u32(len(out)-1).u32(p.lanes).u64(uint64(rows)).step(d, stepOf(u))
+	l.in(1).temp(keys).u32(count).u32(n).u32(len(out)-1).u32(p.lanes).u64(uint64(rows)).step(d, stepOf(u)).record()
 	return c, nil
 }
 
@@ -196,7 +196,7 @@ func (b *backend) onRowsBinary(c *code, i kernels.OnRows, p rowPlan, d device.Dt
 			if err != nil {
 				return nil, err
 			}
-			p.launch(c, f).out(0).in(1).temp(keys).u32(p.rows).u32(p.n).u32(p.lanes).u64(uint64(rows)).u32(fn)
+			p.launch(c, f).out(0).in(1).temp(keys).u32(p.rows).u32(p.n).u32(p.lanes).u64(uint64(rows)).u32(fn).record()
 			return c, nil
 		}
 	}

@@ -29,7 +29,7 @@ func (b *backend) Prepare(i kernels.Instr, in []kernels.Type) (kernels.Kernel, e
 		ins[m] = spot{buf: len(outs) + m, n: s.In[m].Bytes()}
 	}
 	q := b.build()
-	q.add(c, outs, ins, b.faultOf(c, i, -1))
+	q.add(c, outs, ins, b.faultOf(c, i, s.In, -1))
 	run, err := q.done()
 	if err != nil {
 		return nil, fmt.Errorf("%v: %w", i, err)
@@ -51,11 +51,11 @@ func (b *backend) ready(i kernels.Instr, in []kernels.Type) (kernels.Signature, 
 }
 
 // faultOf is what an instruction reports under; 0 for one that does not.
-func (b *backend) faultOf(c *code, i kernels.Instr, at int) uint64 {
+func (b *backend) faultOf(c *code, i kernels.Instr, in []kernels.Type, at int) uint64 {
 	if !c.faults() {
 		return 0
 	}
-	return b.faults.code(i, at)
+	return b.faults.code(i, in, at)
 }
 
 // Run is [kernels.Kernel]'s.
@@ -99,7 +99,7 @@ func (b *backend) Assemble(calls []kernels.Call, bufs []int, written []bool) (ke
 		if err != nil {
 			return nil, &kernels.CallError{At: n, Instr: call.Instr, Err: err}
 		}
-		q.add(c, outs, ins, b.faultOf(c, call.Instr, n))
+		q.add(c, outs, ins, b.faultOf(c, call.Instr, s.In, n))
 	}
 	run, err := q.done()
 	if err != nil {

@@ -20,6 +20,7 @@ type sequence struct {
 	hold     []*module
 	idle     sync.Pool // of *frame
 	graphs   *graphSet
+	asked    *asked // nil where nothing can meet a bad index
 }
 
 // patch is an address among the arguments: some bytes into a buffer, into the scratch where that is −1, or into a copy, of which −2 is the first.
@@ -46,8 +47,14 @@ func (b *backend) build() *builder {
 // spot is where a result or an operand lies: n bytes, from off on, of buffer buf.
 type spot struct{ buf, off, n int }
 
-// add appends the launches of a code; fault is what it reports under.
+// add appends the launches of a code; fault is what it reports under, or 0.
 func (s *builder) add(c *code, outs, ins []spot, fault uint64) {
+	if fault != 0 && s.asked == nil {
+		s.asked = new(asked)
+	}
+	if fault != 0 {
+		s.asked.codes = append(s.asked.codes, fault)
+	}
 	n := 0
 	for _, l := range c.launches {
 		n += len(l.args)
@@ -145,6 +152,9 @@ func (s *builder) done() (*sequence, error) {
 func (q *sequence) run(bufs []*device.Buffer) error {
 	if err := q.backend.dev.Holds("launch", bufs); err != nil || len(q.launches) == 0 {
 		return err
+	}
+	if q.asked != nil {
+		q.backend.faults.note(q.asked)
 	}
 	var scratch uintptr
 	if q.scratch > 0 {

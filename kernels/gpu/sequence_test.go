@@ -288,3 +288,20 @@ func BenchmarkPrepareUpdate(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkLookUp is the host's time for a run that can meet a bad index, whose line is remembered.
+func BenchmarkLookUp(b *testing.B) {
+	d := on(b, &idle{})
+	back, err := kernels.For(d)
+	require.NoError(b, err)
+	k, err := back.Prepare(kernels.Gather{}, []kernels.Type{{Dtype: device.Float32, Shape: device.Shape{12}}, {Dtype: device.Int32, Shape: device.Shape{12}}})
+	require.NoError(b, err)
+	out, ids := []*device.Buffer{operand(b, d, 0, 0, 0, 0)}, operand(b, d, 0, 0, 0, 0)
+	in := []*device.Buffer{ids, ids}
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := k.Run(out, in); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -14,6 +14,7 @@ template <class T, int V> constexpr int Batch = V > 1 ? 1 : sizeof(T) <= 4 ? 4 :
 
 constexpr u32 AllLanes = 0xffffffff;
 #define INFINITY __int_as_float(0x7f800000)
+#define NAN __int_as_float(0x7fc00000)
 
 // Pack is what one access moves: V elements.
 template <class A, int V> struct Pack {
@@ -138,6 +139,9 @@ struct Ids {
 struct Fault {
 	u64* record;
 	u64 code;
+
+	// told says whether there is something in a record, which this kernel does not write.
+	static bool told(const u64* record) { return *record != 0; }
 
 	// index checks an id, of count, against [0, n).
 	bool index(const Ids& ids, u64 k, u64 count, u64 n) const {

@@ -5,8 +5,9 @@
 //
 // A kernel's name ends in the dtype that it computes in (softmax_f32). Sizes are 32-bit numbers of elements or rows, 64-bit ones where a kernel
 // goes element by element; addresses are those of the first element, and multiples of 16. A kernel that can meet an index out of range has the
-// address of the fault record and a code as its last two parameters (package device/cuda), reports it, and goes on without reading or writing there.
-// Of several such indices the record comes to name the first.
+// address of the fault record and a code as its last two parameters (package device/cuda), reports it, and goes on without reading there:
+// what it gives for it is NaN. Of several such indices the record comes to name the first. Those that step parameters have the record's address last, and
+// leave them as they are where it tells of something.
 //
 // Kernels read a row of numbers once, where a block has shared memory for it. Nothing depends on the order in which threads run: what many blocks
 // add to is laid down in parts, which one block adds up, and equal ids are sorted. Updates of optimizers come to the bits of the host's.

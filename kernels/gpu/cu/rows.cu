@@ -2,17 +2,19 @@
 
 // Rows by their ids: gather, the sums of rows that have one id, and the order of ids. Nothing depends on which thread comes first.
 
-// gather copies row ids[k] of a table, for each k.
+// gather copies row ids[k] of a table, for each k; one that is not there is NaN.
 template <class T, int V> void gatherRow(T* o, const T* table, const Ids& ids, u32 count, u64 rows, u32 n, const Group& g, const Fault& fault) {
 	u32 k = blockIdx.x * g.slots + g.slot;
 	if (k >= count) return;
 	i64 id = ids[k];
+	constexpr int B = Batch<T, V>;
+	o += (u64)k * n;
 	if (id < 0 || id >= rows) {
 		if (g.rank == 0) fault.index(ids, k, count, rows);
+		for (u32 c = g.rank; c < n; c += g.size) o[c] = NAN;
 		return;
 	}
-	constexpr int B = Batch<T, V>;
-	g.each<V, B>(n, [&](u32 c) { g.put<V, B>(o + (u64)k * n, c, n, g.fetch<V, B>(table + id * n, c, n, 0)); });
+	g.each<V, B>(n, [&](u32 c) { g.put<V, B>(o, c, n, g.fetch<V, B>(table + id * n, c, n, 0)); });
 }
 
 template <class T> void gather(T* o, const T* table, const Ids& ids, u32 count, u32 n, u32 lanes, u64 rows, const Fault& fault) {

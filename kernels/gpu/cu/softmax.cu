@@ -218,7 +218,7 @@ template <class T> void softmaxGradStrided(T* gx, const T* y, const T* gy, u32 n
 	l.each(n, [&](u64 at) { gx[at] = log ? gy[at] - exp(y[at]) * s : y[at] * (gy[at] - s); });
 }
 
-// entropy gives each row's loss; entropyMean their mean.
+// entropy gives each row's loss, NaN for a label that is not there; entropyMean their mean.
 template <class T> void entropy(Acc<T>* losses, const T* x, const void* labels, u32 wide, u32 rows, u32 n, u32 lanes, Fault fault) {
 	typedef Acc<T> A;
 	Group g(lanes);
@@ -230,7 +230,7 @@ template <class T> void entropy(Acc<T>* losses, const T* x, const void* labels, 
 		o = Row<T, 1>(g, x, r, rows, n, false, true).o;
 	}
 	Ids ids = {labels, wide != 0};
-	if (r < rows && g.rank == 0 && fault.index(ids, r, rows, n)) losses[r] = log(o.sum) + (o.max - x[r * n + ids[r]]);
+	if (r < rows && g.rank == 0) losses[r] = fault.index(ids, r, rows, n) ? log(o.sum) + (o.max - x[r * n + ids[r]]) : A(NAN);
 }
 
 template <class T> void entropyMean(T* mean, const Acc<T>* losses, u32 rows) {
@@ -248,7 +248,7 @@ template <class T, int V> void entropyGradRow(T* gx, const T* x, const Ids& labe
 	if (!row.mine) return;
 	if (g.rank == 0) fault.index(labels, r, rows, n);
 	i64 label = labels[r];
-	A scale = *gy / rows, max = row.o.max, s = 1 / row.o.sum;
+	A scale = label >= 0 && label < n ? *gy / rows : A(NAN), max = row.o.max, s = 1 / row.o.sum;
 	row.write(gx + r * n, [&](A v, u32 c) { return ((keep ? v : exp(v - max)) * s - (c == label ? 1 : 0)) * scale; });
 }
 

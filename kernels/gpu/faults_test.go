@@ -1,0 +1,222 @@
+package gpu
+
+import (
+	"fmt"
+	"math"
+	"runtime"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/kernels"
+)
+
+// placed is numbers on a device.
+func placed[T device.Number](t *testing.T, d device.Device, v ...T) *device.Buffer {
+	b, err := d.Alloc(len(v) * len(device.Bytes(make([]T, 1))))
+	require.NoError(t, err)
+	require.NoError(t, d.Upload(b, 0, device.Bytes(v)))
+	t.Cleanup(func() { _ = b.Release() })
+	return b
+}
+
+// told is what a device says at the next download, which is of something else.
+func told(t *testing.T, d device.Device) error {
+	other := placed[float32](t, d, 1)
+	return d.Download(make([]byte, 4), other, 0)
+}
+
+// submit runs an instruction, and looks at nothing.
+func submit(t *testing.T, d device.Device, i kernels.Instr, types []kernels.Type, outs, ins []*device.Buffer) {
+	b, err := kernels.For(d)
+	require.NoError(t, err)
+	k, err := b.Prepare(i, types)
+	require.NoError(t, err)
+	require.NoError(t, k.Run(outs, ins))
+}
+
+func valuesOf[T device.Number](t *testing.T, d device.Device, b *device.Buffer) []T {
+	v := make([]T, b.Len()/len(device.Bytes(make([]T, 1))))
+	require.NoError(t, d.Download(device.Bytes(v), b, 0))
+	return v
+}
+
+func some[T device.Number](n int, at func(k int) float64) []T {
+	v := make([]T, n)
+	for k := range v {
+		v[k] = T(at(k))
+	}
+	return v
+}
+
+// floats is a type for a test of either dtype.
+func floats[T device.Number](s ...int) kernels.Type {
+	d := device.Float64
+	if _, ok := any(T(0)).(float32); ok {
+		d = device.Float32
+	}
+	return kernels.Type{Dtype: d, Shape: s}
+}
+
+func TestWhatARowThatIsNotThereGivesIsNaN(t *testing.T) {
+	t.Run("float32", badRowsAreNaN[float32])
+	t.Run("float64", badRowsAreNaN[float64])
+}
+
+func badRowsAreNaN[T device.Number](t *testing.T) {
+	d := machine(t)
+	isNaN := func(v T) bool { return math.IsNaN(float64(v)) }
+	for _, n := range []int{3, 8, 600} {
+		x := placed(t, d, some[T](3*n, func(k int) float64 { return float64(k%7) / 8 })...)
+		in := []kernels.Type{floats[T](3, n), {Dtype: device.Int64, Shape: device.Shape{4}}}
+		out := placed(t, d, make([]T, 4*n)...)
+		submit(t, d, kernels.Gather{}, in, []*device.Buffer{out}, []*device.Buffer{x, placed[int64](t, d, 1, -1, 0, 3)})
+		require.ErrorIs(t, told(t, d), kernels.ErrIndex)
+		rows := valuesOf[T](t, d, out)
+		for k, v := range rows {
+			require.Equal(t, k/n == 1 || k/n == 3, isNaN(v), "row %d", k/n)
+		}
+		require.Equal(t, valuesOf[T](t, d, x)[n:2*n], rows[:n])
+
+		in[1] = kernels.Type{Dtype: device.Int32, Shape: device.Shape{3}}
+		labels, mean, grad := placed[int32](t, d, 0, int32(n), -7), placed[T](t, d, 0), placed(t, d, make([]T, 3*n)...)
+		submit(t, d, kernels.CrossEntropy{}, in, []*device.Buffer{mean}, []*device.Buffer{x, labels})
+		require.ErrorIs(t, told(t, d), kernels.ErrIndex)
+		require.True(t, isNaN(valuesOf[T](t, d, mean)[0]))
+		submit(t, d, kernels.CrossEntropyGrad{}, append(in, floats[T]()), []*device.Buffer{grad}, []*device.Buffer{x, labels, placed[T](t, d, 1)})
+		require.ErrorIs(t, told(t, d), kernels.ErrIndex)
+		rows = valuesOf[T](t, d, grad)
+		require.False(t, slices.ContainsFunc(rows[:n], isNaN))
+		require.False(t, slices.ContainsFunc(rows[n:], func(v T) bool { return !isNaN(v) }))
+	}
+}
+
+func TestUntilAFaultIsToldStepsChangeNothing(t *testing.T) {
+	t.Run("float32", stepsWait[float32])
+	t.Run("float64", stepsWait[float64])
+}
+
+func stepsWait[T device.Number](t *testing.T) {
+	d := machine(t)
+	const rows, width = 5, 7
+	params := some[T](rows*width, func(k int) float64 { return float64(k) - 9 })
+	grads := some[T](rows*width, func(k int) float64 { return 1 + float64(k%3) })
+	f := floats[T](rows, width)
+	adam := kernels.Update{Rule: kernels.Adam, AMSGrad: true, LR: 0.1, Beta1: 0.9, Beta2: 0.99, Eps: 1e-8, Step: 2}
+	ids := kernels.Type{Dtype: device.Int32, Shape: device.Shape{3}}
+	for name, c := range map[string]struct {
+		instr   kernels.Instr
+		in      []kernels.Type
+		targets []int
+	}{
+		"SGD":         {kernels.Update{Rule: kernels.SGD, LR: 0.1, Step: 1}, []kernels.Type{f, f}, []int{0}},
+		"Adam":        {kernels.UpdateMany{Of: adam}, []kernels.Type{f, f, f, f, f, f, f, f, f, f}, []int{0, 2, 3, 4, 5, 7, 8, 9}},
+		"rows":        {kernels.OnRows{Of: adam}, []kernels.Type{f, floats[T](3, width), f, f, f, ids}, []int{0, 2, 3, 4}},
+		"rows' sums":  {kernels.OnRows{Of: kernels.Binary{Fn: kernels.Add}}, []kernels.Type{f, floats[T](3, width), ids}, []int{0}},
+		"another row": {kernels.OnRows{Of: kernels.Binary{Fn: kernels.Mul}}, []kernels.Type{f, floats[T](3, width), ids}, []int{0}},
+	} {
+		for _, inPlace := range []bool{false, true} {
+			var ins, outs []*device.Buffer
+			for k, typ := range c.in {
+				if typ.Dtype == device.Int32 {
+					ins = append(ins, placed[int32](t, d, 1, 4, 0))
+				} else if slices.Contains(c.targets, k) {
+					ins = append(ins, placed(t, d, params...))
+				} else {
+					ins = append(ins, placed(t, d, grads[:typ.Shape.Elems()]...))
+				}
+			}
+			for _, at := range c.targets {
+				if inPlace {
+					outs = append(outs, ins[at])
+				} else {
+					outs = append(outs, placed(t, d, make([]T, len(params))...))
+				}
+			}
+			same := func() (n int) {
+				for _, b := range outs {
+					if slices.Equal(params, valuesOf[T](t, d, b)) {
+						n++
+					}
+				}
+				return n
+			}
+			submit(t, d, kernels.Gather{}, []kernels.Type{f, ids}, []*device.Buffer{placed(t, d, make([]T, 3*width)...)},
+				[]*device.Buffer{placed(t, d, params...), placed[int32](t, d, 2, rows, 0)})
+			submit(t, d, c.instr, c.in, outs, ins)
+			require.ErrorIs(t, told(t, d), kernels.ErrIndex)
+			require.Equal(t, len(outs), same(), "%s: what was there is there still, in place: %v", name, inPlace)
+			submit(t, d, c.instr, c.in, outs, ins)
+			require.NoError(t, told(t, d))
+			require.Zero(t, same(), "%s: the next step is one", name)
+		}
+	}
+}
+
+func TestRowsWithABadIDAreSteppedByNone(t *testing.T) {
+	d := machine(t)
+	f, ids := floats[float32](4, 2), kernels.Type{Dtype: device.Int64, Shape: device.Shape{3}}
+	table := []float32{1, 2, 3, 4, 5, 6, 7, 8}
+	for _, of := range []kernels.Instr{kernels.Binary{Fn: kernels.Add}, kernels.Update{Rule: kernels.SGD, LR: 1, Step: 1}} {
+		b := placed(t, d, table...)
+		submit(t, d, kernels.OnRows{Of: of}, []kernels.Type{f, floats[float32](3, 2), ids}, []*device.Buffer{b},
+			[]*device.Buffer{b, placed[float32](t, d, 1, 1, 1, 1, 1, 1), placed[int64](t, d, 0, 4, 1)})
+		require.ErrorIs(t, told(t, d), kernels.ErrIndex)
+		require.Equal(t, table, valuesOf[float32](t, d, b), "as on the host, where nothing is written before all ids are seen")
+	}
+}
+
+// here is the line of the call, as errors name it.
+func here() string {
+	_, file, line, _ := runtime.Caller(1)
+	return fmt.Sprintf("%s:%d", file, line)
+}
+
+func TestABadIndexIsToldWithTheLinesThatLatelyAskedForIt(t *testing.T) {
+	d := machine(t)
+	b, err := kernels.For(d)
+	require.NoError(t, err)
+	lookUp := func(rows int) (k kernels.Kernel, table *device.Buffer) {
+		k, err := b.Prepare(kernels.Gather{}, []kernels.Type{floats[float32](rows, 2), {Dtype: device.Int64, Shape: device.Shape{1}}})
+		require.NoError(t, err)
+		return k, placed[float32](t, d, make([]float32, 2*rows)...)
+	}
+	k, table := lookUp(4)
+	other, wide := lookUp(5)
+	out := []*device.Buffer{placed[float32](t, d, 0, 0)}
+	right, wrong := []*device.Buffer{table, placed[int64](t, d, 3)}, []*device.Buffer{table, placed[int64](t, d, 4)}
+	var at [2]string
+	for n := range at {
+		require.NoError(t, k.Run(out, right))
+		require.NoError(t, told(t, d), "so it was not that line")
+		require.NoError(t, other.Run(out, []*device.Buffer{wide, wrong[1]}), "nor that instruction")
+		for range 3 {
+			at[0], err = here(), k.Run(out, wrong)
+			require.NoError(t, err)
+		}
+		text := ", called at " + at[0] + ": "
+		if n > 0 {
+			at[1], err = here(), k.Run(out, right)
+			require.NoError(t, err)
+			text = ", called at " + at[1] + " or " + at[0] + ": "
+		}
+		index, err := (*kernels.IndexError)(nil), told(t, d)
+		require.ErrorAs(t, err, &index)
+		require.Equal(t, kernels.IndexError{Instr: "Gather", ID: 4, N: 4}, *index)
+		require.ErrorContains(t, err, text)
+	}
+}
+
+func TestOfEverManyLinesTheLatestAreKept(t *testing.T) {
+	var f faults
+	code := f.code(kernels.Gather{}, nil, -1)
+	for n := range 3 * lastCalls {
+		f.note(&asked{codes: []uint64{code + uint64(n)}})
+	}
+	require.Len(t, f.calls, lastCalls)
+	require.Empty(t, f.lines(code))
+	require.NotEmpty(t, f.lines(code+3*lastCalls-1))
+	require.NotEmpty(t, f.lines(code+2*lastCalls))
+}
