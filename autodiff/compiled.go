@@ -89,7 +89,7 @@ func (c *compiled) finish(u *program.Unit) (err error) {
 	}()
 	if len(u.Insts) == 1 && slices.Equal(u.Insts[0].In, u.Given) && slices.Equal(u.Insts[0].Out, u.Results) {
 		if c.sole, err = c.backend.Prepare(u.Insts[0].Instr, c.given); err != nil {
-			return fmt.Errorf("%s: %w", c.name, err)
+			return err
 		}
 	}
 	if c.fwd, err = program.Compile(u, c.backend); err != nil {

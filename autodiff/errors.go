@@ -3,6 +3,7 @@ package autodiff
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/weft-project/weft/kernels"
 )
@@ -31,7 +32,7 @@ type Error struct {
 
 func (e *Error) Error() string {
 	text := e.Err.Error()
-	if !named(e.Op, e.Err) {
+	if !named(e.Op, text, e.Err) {
 		text = e.Op + ": " + text
 	}
 	if e.At == "" {
@@ -40,12 +41,12 @@ func (e *Error) Error() string {
 	return e.At + ": " + text
 }
 
-// named says whether the cause names the op itself.
-func named(op string, err error) bool {
-	if e := (*kernels.OperandsError)(nil); errors.As(err, &e) {
-		return e.Instr == op
+// named says whether the cause, with its text, names the op itself.
+func named(op, text string, err error) bool {
+	if rest, ok := strings.CutPrefix(text, op); ok && (strings.HasPrefix(rest, ":") || strings.HasPrefix(rest, "(")) {
+		return true
 	}
-	e := (*kernels.IndexError)(nil)
+	e := (*kernels.OperandsError)(nil)
 	return errors.As(err, &e) && e.Instr == op
 }
 

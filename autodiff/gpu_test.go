@@ -1,6 +1,7 @@
 package autodiff
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -41,4 +42,38 @@ func TestABadIndexOnAGPUIsToldWithTheUsersLine(t *testing.T) {
 	_, err = Values[float32](other)
 	require.ErrorContains(t, err, "called at "+at.String())
 	require.ErrorIs(t, err, kernels.ErrIndex)
+}
+
+func TestAnErrorOfAGPUNamesEachOpAndTheDeviceOnce(t *testing.T) {
+	m := ptx.New(ptx.Config{Bytes: 1 << 20})
+	dev, err := gpu.On(m, device.CUDA(0))
+	require.NoError(t, err)
+	x := To(New(make([]float32, 4000), 2, 2000), dev)
+	mlp := Define("mlp", func(g *Graph, x node) node { return g.Sum(g.Sin(x)) })
+	said := func(y *Tensor) string {
+		_, text, _ := strings.Cut(y.Err().Error(), ": ") // after the line
+		return text
+	}
+	require.Regexp(t, `^BroadcastTo: device cuda:0: alloc: out of device memory: 1703936 bytes asked for, \d+ free on the GPU; use smaller batches, or end what else uses it$`,
+		said(BroadcastTo(x, 100, 2, 2000)))
+	require.NoError(t, m.Close())
+	for want, y := range map[string]*Tensor{
+		"Add: generated kernels: ptx load: device is closed":                          Add(x, x),
+		"Scale(2): generated kernels: ptx load: device is closed":                     Scale(x, 2),
+		"Softmax(axis=1, log=false): module softmax: ptx load: device is closed":      Softmax(x, 1),
+		"mlp: generated kernels: ptx load: device is closed":                          mlp.Call(x),
+		"To: device cuda:0: alloc: ptx alloc: device is closed":                       To(New([]float32{1}), dev),
+		"To: device cuda:0: download: ptx pin: device is closed":                      To(x, device.Host()),
+		"To: no such device: the device is nil, a *device.Accelerator":                To(x, (*device.Accelerator)(nil)),
+		"To: no such device: the device is nil":                                       To(x, nil),
+		"no kernel backend: no such device: the device is nil, a *device.Accelerator": nil,
+	} {
+		if y == nil {
+			_, err := kernels.For((*device.Accelerator)(nil))
+			require.EqualError(t, err, want)
+			continue
+		}
+		require.Equal(t, want, said(y))
+	}
+	_ = dev.Close() // its driver is gone
 }

@@ -1,8 +1,6 @@
 package autodiff
 
 import (
-	"fmt"
-
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels"
 )
@@ -12,8 +10,8 @@ func To(x *Tensor, dev device.Device) *Tensor {
 	if err := x.Err(); err != nil {
 		return failed(err)
 	}
-	if dev == nil {
-		return failed(opError("To", fmt.Errorf("%w: the device is nil", device.ErrNoDevice)))
+	if err := device.Given(dev); err != nil {
+		return failed(opError("To", err))
 	}
 	if x.dev == dev {
 		return x

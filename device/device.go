@@ -2,6 +2,8 @@ package device
 
 import (
 	"errors"
+	"fmt"
+	"reflect"
 	"runtime"
 )
 
@@ -21,6 +23,17 @@ type Device interface {
 	Stats() Stats
 	// Close frees the pool. Buffers that are alive stay valid until they are released.
 	Close() error
+}
+
+// Given says why d is none: it is nil, or a nil pointer.
+func Given(d Device) error {
+	if d == nil {
+		return fmt.Errorf("%w: the device is nil", ErrNoDevice)
+	}
+	if v := reflect.ValueOf(d); v.Kind() == reflect.Pointer && v.IsNil() {
+		return fmt.Errorf("%w: the device is nil, a %T", ErrNoDevice, d)
+	}
+	return nil
 }
 
 // Launcher is a device on which Go code can play the part of a kernel: the CPU and the simulated devices.

@@ -17,8 +17,8 @@ func NewSet(devs ...Device) (*Set, error) {
 	s := &Set{devs: map[ID]Device{}}
 	var errs []error
 	for _, d := range devs {
-		if d == nil {
-			errs = append(errs, errors.New("device: a device is nil"))
+		if err := Given(d); err != nil {
+			errs = append(errs, fmt.Errorf("device: %w", err))
 		} else if _, dup := s.devs[d.ID()]; dup {
 			errs = append(errs, fmt.Errorf("device: %v is given twice", d.ID()))
 		} else {

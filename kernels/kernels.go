@@ -107,8 +107,8 @@ type Computer interface{ Backend() Backend }
 // For finds the backend for a device. Host and simulated devices share the CPU backend, which runs as Go code by
 // way of [device.Launcher]; accelerators bring their own ([Computer]).
 func For(d device.Device) (Backend, error) {
-	if d == nil {
-		return nil, fmt.Errorf("%w: the device is nil", ErrNoBackend)
+	if err := device.Given(d); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNoBackend, err)
 	}
 	if _, ok := d.(device.Launcher); ok {
 		return cpuBackend{}, nil

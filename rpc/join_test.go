@@ -234,7 +234,7 @@ func TestABadConfigurationIsReportedWhole(t *testing.T) {
 	require.ErrorIs(t, err, ErrConfig)
 	for _, s := range []string{
 		"rank 7; expected 0 to 2", `"no spaces"; expected 1 to 127`, `"double" is listed twice`, `function "bad"`, "1 to 128 bytes", "sim:0",
-		"timeout -5ns; expected a positive one, or NoTimeout", "a device is nil", "a lease of -1ns for passes", "join timeout -3ns; expected a positive one",
+		"timeout -5ns; expected a positive one, or NoTimeout", "the device is nil", "a lease of -1ns for passes", "join timeout -3ns; expected a positive one",
 		`listen at "nohost"; expected host:port`, `device map for ""; expected a worker's name`, `device map for "#1"; expected a worker's name`,
 		"device map for worker1: ", "source sim:7 does not exist here", "cpu and sim:0 both map to sim:1",
 	} {

@@ -73,7 +73,7 @@ func (g *GPU) Take(n int) (uintptr, error) {
 	at, err := g.driver.Alloc(n)
 	if errors.Is(err, device.ErrMemory) {
 		if free, roomErr := g.driver.Room(); roomErr == nil {
-			err = fmt.Errorf("%w: %d bytes asked for, %d free on the GPU; use smaller batches, or end what else uses it", err, n, free)
+			err = fmt.Errorf("%w: %d bytes asked for, %d free on the GPU; use smaller batches, or end what else uses it", device.ErrMemory, n, free)
 		}
 	}
 	return at, err

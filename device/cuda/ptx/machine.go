@@ -97,7 +97,7 @@ func failed(op string, err error) error {
 	if errors.As(err, &known) {
 		return err
 	}
-	return &cuda.Error{Op: op, Err: err}
+	return &cuda.Error{Op: "ptx " + op, Err: err}
 }
 
 // do runs f under the mutex, where the machine is well.

@@ -14,9 +14,9 @@ import (
 )
 
 // Usage explains the flag.
-const Usage = "auto, cpu, cuda (LOCAL_RANK's GPU) or cuda:N; auto is cuda where there is a GPU, and cpu elsewhere"
+const Usage = "auto, cpu, cuda (LOCAL_RANK's GPU) or cuda:N, the same for all workers; auto is cuda where there is a GPU, and cpu elsewhere"
 
-// GPU is what a worker's GPU is called in its job, whichever it is on its machine: device maps need not know.
+// GPU is what a worker's GPU is called in its job where none is named, whichever it is on its machine: device maps need not know.
 var GPU = device.CUDA(0)
 
 // gpus is the GPUs of this machine.
@@ -73,9 +73,13 @@ func (d *Device) Maps(peers ...string) map[string]device.Map {
 }
 
 // Of is a worker's GPU, or the host where it has none.
-func Of(w *rpc.Worker) device.Device {
-	if d, err := w.Devices().Get(GPU); err == nil {
-		return d
+func Of(w *rpc.Worker) device.Device { return of(w.Devices()) }
+
+func of(all *device.Set) device.Device {
+	for _, id := range all.IDs() {
+		if d, err := all.Get(id); err == nil && id.Kind == device.KindCUDA {
+			return d
+		}
 	}
 	return device.Host()
 }
@@ -100,20 +104,25 @@ func (g gpus) choose(name string) (*Device, string, error) {
 // gpu opens the named GPU, or the one that is this process's.
 func (g gpus) gpu(name string) (_ *Device, says string, err error) {
 	id, err := device.Parse(name)
+	ordinal := id.Index
 	if name == "auto" || name == "cuda" {
-		id.Index, err = g.which()
+		id = GPU
+		ordinal, err = g.which()
 	}
 	if err != nil {
 		return nil, "", err
 	}
-	driver, err := g.open(id.Index)
+	driver, err := g.open(ordinal)
 	if err != nil {
 		return nil, "", err
 	}
-	info := driver.Info()
-	d, err := gpu.On(driver, GPU)
+	says = fmt.Sprintf("on %v, %s", id, driver.Info().Name)
+	if ordinal != id.Index {
+		says = fmt.Sprintf("on GPU %d, %s; all workers call theirs %v", ordinal, driver.Info().Name, id)
+	}
+	d, err := gpu.On(driver, id)
 	if err != nil {
 		return nil, "", errors.Join(err, driver.Close())
 	}
-	return &Device{d}, fmt.Sprintf("on cuda:%d, %s", id.Index, info.Name), nil
+	return &Device{d}, says, nil
 }

@@ -28,7 +28,8 @@ func TestTheNamedDeviceIsOpenedAndAutoFallsBackToTheCPU(t *testing.T) {
 		name, says string
 		id         device.ID
 	}{
-		{two, "auto", "on cuda:1, PTX machine", GPU}, {two, "cuda", "on cuda:1, PTX machine", GPU}, {two, "cuda:0", "on cuda:0, PTX machine", GPU},
+		{two, "auto", "on GPU 1, PTX machine; all workers call theirs cuda:0", GPU}, {two, "cuda", "on GPU 1, PTX machine; all workers call theirs cuda:0", GPU},
+		{two, "cuda:0", "on cuda:0, PTX machine", GPU}, {two, "cuda:1", "on cuda:1, PTX machine", device.CUDA(1)},
 		{two, "cpu", "on the CPU", device.ID{}}, {empty, "auto", "on the CPU: no GPU in this test", device.ID{}},
 		{without, "auto", "on the CPU", device.ID{}},
 	} {
@@ -36,10 +37,19 @@ func TestTheNamedDeviceIsOpenedAndAutoFallsBackToTheCPU(t *testing.T) {
 		require.NoError(t, err, c.name)
 		require.Equal(t, c.says, says)
 		require.Equal(t, c.id, d.ID())
-		require.Equal(t, c.id == GPU, len(d.Extra()) == 1 && len(d.Maps("worker1")) == 1)
+		onGPU := c.id.Kind == device.KindCUDA
+		require.Equal(t, onGPU, len(d.Extra()) == 1 && len(d.Maps("worker1")) == 1)
+		all, err := device.NewSet(d.Extra()...)
+		require.NoError(t, err)
+		require.Equal(t, c.id, of(all).ID())
+		if onGPU {
+			require.Equal(t, device.Map{c.id: c.id}, d.Maps("worker1")["worker1"])
+			_, err := d.Alloc(-1)
+			require.ErrorContains(t, err, "device "+c.id.String()+": ", "errors have the name that was given")
+		}
 		require.NoError(t, d.Close())
 	}
-	require.Equal(t, []int{1, 1, 0}, opened)
+	require.Equal(t, []int{1, 1, 0, 1}, opened)
 	for _, name := range []string{"cuda", "cuda:0"} {
 		_, _, err := empty.choose(name)
 		require.ErrorIs(t, err, none)
