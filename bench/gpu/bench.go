@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"runtime/debug"
+	"slices"
+	"strings"
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels/gpu"
@@ -62,32 +64,34 @@ func newBench(f *flag.FlagSet, out io.Writer) *bench {
 	return b
 }
 
+// wrong says what is wrong with the flags.
+func (b *bench) wrong() error { return errors.Join(b.at.check(), checkRounds(b.rounds)) }
+
 // ready chooses sizes for the device.
-func (b *bench) ready() error {
-	if b.rounds < 1 || b.rounds > 1000 {
-		return usageError{fmt.Errorf("-rounds %d; expected 1 to 1000", b.rounds)}
-	}
+func (b *bench) ready() {
 	b.sizes = full
 	if b.at == interpreter {
 		b.sizes, b.rounds = tiny, min(b.rounds, 2)
 	}
-	return nil
 }
 
 func benchMain(c context.Context, args []string, stdout, stderr io.Writer) error {
 	f := flag.NewFlagSet("gpucheck bench", flag.ContinueOnError)
 	b := newBench(f, stdout)
 	only := f.String("only", "", "cases, separated by commas; all without")
-	if err := parse(f, args, stderr); err != nil {
+	if err := parse(f, args, stderr, b.wrong, func() error {
+		if words := unknown(*only, func(w string) bool { return slices.Contains(caseNames(), w) }); words != "" {
+			return fmt.Errorf("-only %q: there is no %s; expected some of %s", *only, words, strings.Join(caseNames(), ","))
+		}
+		return nil
+	}); err != nil {
 		return err
 	}
-	names, err := chosen(*only, caseNames())
-	if err != nil {
-		return err
+	names := caseNames()
+	if *only != "" {
+		names = strings.Split(*only, ",")
 	}
-	if err := b.ready(); err != nil {
-		return err
-	}
+	b.ready()
 	d, err := b.at.driver()
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -50,7 +51,7 @@ func checkMain(c context.Context, args []string, stdout, stderr io.Writer) error
 	f.StringVar(&o.only, "only", "", "steps whose names begin so, separated by commas; all without")
 	f.StringVar(&o.dir, "dir", "", "the folder of the bundle; where this program lies without")
 	f.IntVar(&o.rounds, "rounds", 30, "rounds that a median is of")
-	if err := parse(f, args, stderr); err != nil {
+	if err := parse(f, args, stderr, o.at.check, func() error { return o.check() }); err != nil {
 		return err
 	}
 	var err error
@@ -72,11 +73,7 @@ func checkMain(c context.Context, args []string, stdout, stderr io.Writer) error
 		return err
 	}
 	fmt.Fprintf(stdout, "%s, sm_%d, driver for CUDA %d.%d; cuBLASLt: %s\n", r.GPU.Name, r.GPU.Arch, r.GPU.Driver/1000, r.GPU.Driver%1000/10, r.GPU.Library)
-	steps, err := o.chosen(plan(o))
-	if err != nil {
-		return err
-	}
-	for _, s := range steps {
+	for _, s := range o.chosen(plan(o)) {
 		out := s.run(c, o.dir, min(o.budget-time.Since(began), time.Hour))
 		fmt.Fprintf(stdout, "%-9s %5.1f s  %s\n", out.Verdict, out.Seconds, out.Name)
 		if out.Why != "" {
@@ -95,21 +92,29 @@ func checkMain(c context.Context, args []string, stdout, stderr io.Writer) error
 	return nil
 }
 
-// chosen are the steps that -only names.
-func (o options) chosen(all []step) ([]step, error) {
-	if o.only == "" {
-		return all, nil
+// check says what is wrong with the flags, but for the device.
+func (o options) check() error {
+	errs := []error{checkRounds(o.rounds)}
+	if o.budget <= 0 {
+		errs = append(errs, fmt.Errorf("-budget %v; expected more than 0", o.budget))
 	}
-	var some []step
+	all := plan(o)
+	if words := unknown(o.only, func(w string) bool {
+		return slices.ContainsFunc(all, func(s step) bool { return strings.HasPrefix(s.name, w) })
+	}); words != "" {
+		errs = append(errs, fmt.Errorf("-only %q: no step's name begins with %s", o.only, words))
+	}
+	return errors.Join(errs...)
+}
+
+// chosen are the steps that -only names.
+func (o options) chosen(all []step) (some []step) {
 	for _, s := range all {
-		if slices.ContainsFunc(strings.Split(o.only, ","), func(p string) bool { return strings.HasPrefix(s.name, p) }) {
+		if o.only == "" || slices.ContainsFunc(strings.Split(o.only, ","), func(p string) bool { return strings.HasPrefix(s.name, p) }) {
 			some = append(some, s)
 		}
 	}
-	if len(some) == 0 {
-		return nil, usageError{fmt.Errorf("-only %q: no step's name begins so", o.only)}
-	}
-	return some, nil
+	return some
 }
 
 // green says that every module loads, that what must be shown was, and that no step of Weft's went wrong.

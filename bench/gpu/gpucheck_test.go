@@ -59,6 +59,25 @@ func TestAWrongCommandLineEndsWithTwo(t *testing.T) {
 		require.Equal(t, 2, code, "%v: %s", args, errs)
 		require.NotEmpty(t, errs)
 	}
+	for verb, want := range map[string][]string{
+		"":       {`"cpu" is no GPU`, "-rounds 0", "-budget -1s", `-only "nothing,driver,nor": no step's name begins with "nothing", "nor"`, `unexpected argument "more"`},
+		"bench":  {`"cpu" is no GPU`, "-rounds 0", `-only "nothing,driver,nor": there is no "nothing", "driver", "nor"; expected some of correct,`, `unexpected argument "more"`},
+		"device": {`"cpu" is no GPU`, `unexpected argument "more"`},
+		"worker": {`"cpu" is no GPU`, "-rounds 0", "this is for gpucheck to start", `unexpected argument "more"`},
+	} {
+		args := []string{verb, "-device", "cpu"}
+		if verb == "" {
+			args = append(args[1:], "-budget", "-1s")
+		}
+		if verb != "device" {
+			args = append(args, "-rounds", "0", "-only", "nothing,driver,nor")
+		}
+		code, _, errs := gpucheck(t, append(args, "more", "words")...)
+		require.Equal(t, 2, code)
+		for _, w := range want {
+			require.Contains(t, errs, w, "all that is wrong is told at once")
+		}
+	}
 	code, _, errs := gpucheck(t, "bench", "-h")
 	require.Zero(t, code)
 	require.Contains(t, errs, "-rounds")

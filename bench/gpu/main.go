@@ -8,7 +8,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 )
@@ -54,8 +54,8 @@ func run(c context.Context, args []string, stdout, stderr io.Writer) int {
 	return 1
 }
 
-// parse parses a verb's flags, and accepts nothing else.
-func parse(f *flag.FlagSet, args []string, stderr io.Writer) error {
+// parse parses a verb's flags, and accepts nothing else. The error has all that checks find.
+func parse(f *flag.FlagSet, args []string, stderr io.Writer, checks ...func() error) error {
 	f.SetOutput(stderr)
 	if err := f.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
@@ -63,22 +63,34 @@ func parse(f *flag.FlagSet, args []string, stderr io.Writer) error {
 		}
 		return usageError{err}
 	}
+	var errs []error
+	for _, check := range checks {
+		errs = append(errs, check())
+	}
 	if f.NArg() > 0 {
-		return usageError{fmt.Errorf("unexpected argument %q", f.Arg(0))}
+		errs = append(errs, fmt.Errorf("unexpected argument %q", f.Arg(0)))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return usageError{err}
 	}
 	return nil
 }
 
-// chosen splits a list of names by commas, and checks that they are known; none means all.
-func chosen(list string, known []string) ([]string, error) {
-	if list == "" {
-		return known, nil
+// checkRounds bounds a median.
+func checkRounds(n int) error {
+	if n < 1 || n > 1000 {
+		return fmt.Errorf("-rounds %d; expected 1 to 1000", n)
 	}
-	names := strings.Split(list, ",")
-	for _, name := range names {
-		if !slices.Contains(known, name) {
-			return nil, usageError{fmt.Errorf("-only %q; expected some of %s", name, strings.Join(known, ","))}
+	return nil
+}
+
+// unknown are the words of a list, split by commas, that known does not know, quoted.
+func unknown(list string, known func(word string) bool) string {
+	var words []string
+	for _, w := range strings.Split(list, ",") {
+		if list != "" && !known(w) {
+			words = append(words, strconv.Quote(w))
 		}
 	}
-	return names, nil
+	return strings.Join(words, ", ")
 }

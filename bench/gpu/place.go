@@ -15,11 +15,15 @@ type place string
 
 const interpreter place = "interpreter"
 
-// Set is flag.Value's.
+// Set is flag.Value's. What is wrong is told by check, with all else.
 func (p *place) Set(s string) error {
 	*p = place(s)
+	return nil
+}
+
+func (p *place) check() error {
 	if _, err := p.id(); err != nil {
-		return err
+		return fmt.Errorf("-device: %w", err)
 	}
 	return nil
 }

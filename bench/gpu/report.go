@@ -36,7 +36,7 @@ func deviceMain(_ context.Context, args []string, stdout, stderr io.Writer) erro
 	f := flag.NewFlagSet("gpucheck device", flag.ContinueOnError)
 	at := place("cuda:0")
 	f.Var(&at, "device", "cuda:N or interpreter")
-	if err := parse(f, args, stderr); err != nil {
+	if err := parse(f, args, stderr, at.check); err != nil {
 		return err
 	}
 	r, err := reportOf(at)

@@ -117,18 +117,17 @@ func workerMain(c context.Context, args []string, stdout, stderr io.Writer) (err
 	f := flag.NewFlagSet("gpucheck worker", flag.ContinueOnError)
 	b := newBench(f, stdout)
 	name := f.String("only", "", "the network")
-	if err := parse(f, args, stderr); err != nil {
-		return err
-	}
-	if err := b.ready(); err != nil {
-		return err
-	}
-	newCut := b.cuts()[*name]
 	rank := os.Getenv("RANK")
-	if newCut == nil || rank != "0" && rank != "1" {
-		return usageError{fmt.Errorf("RANK=%s -only %s; this is for gpucheck to start", rank, *name)}
+	if err := parse(f, args, stderr, b.wrong, func() error {
+		if b.cuts()[*name] == nil || rank != "0" && rank != "1" {
+			return fmt.Errorf("RANK=%s -only %s; this is for gpucheck to start", rank, *name)
+		}
+		return nil
+	}); err != nil {
+		return err
 	}
-	k := newCut()
+	b.ready()
+	k := b.cuts()[*name]()
 	dev, err := b.at.device(k.precision)
 	if err != nil {
 		return err
