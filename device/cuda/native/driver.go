@@ -15,13 +15,13 @@ import (
 	"errors"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"unsafe"
 
 	"gorgonia.org/cu"
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
+	"github.com/weft-project/weft/internal/gate"
 )
 
 // driver is a GPU in use.
@@ -29,7 +29,8 @@ type driver struct {
 	dev    cu.Device
 	ctx    cu.CUContext
 	info   cuda.Info
-	closed atomic.Bool
+	inside gate.Gate    // of all calls
+	loaded sync.RWMutex // for reading: launches name modules; for writing: one is unloaded
 
 	mu       sync.Mutex
 	multiply *multiplier // once a product was asked for
@@ -40,18 +41,22 @@ var _ cuda.Multiplier = (*driver)(nil)
 // context is the driver's context as our own calls take it: package cu's types are structures of one pointer, of types that are its own.
 func (d *driver) context() C.CUcontext { return *(*C.CUcontext)(unsafe.Pointer(&d.ctx)) }
 
-func (d *driver) open(op string) error {
-	if d.closed.Load() {
+// enter begins a call, which end ends: the driver is closed before, or after.
+func (d *driver) enter(op string) error {
+	if !d.inside.Enter() {
 		return &cuda.Error{Op: op, Err: device.ErrClosed}
 	}
 	return nil
 }
 
+func (d *driver) end() { d.inside.Leave() }
+
 // within makes a call of package cu, which wants the context on this thread.
 func (d *driver) within(op string, call func() error) error {
-	if err := d.open(op); err != nil {
+	if err := d.enter(op); err != nil {
 		return err
 	}
+	defer d.end()
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := cu.SetCurrentContext(d.ctx); err != nil {
@@ -90,9 +95,10 @@ func (d *driver) Room() (int, error) {
 
 // Pin is Driver's.
 func (d *driver) Pin(n int) ([]byte, error) {
-	if err := d.open("cuMemHostAlloc"); err != nil {
+	if err := d.enter("cuMemHostAlloc"); err != nil {
 		return nil, err
 	}
+	defer d.end()
 	var p unsafe.Pointer
 	if r := C.weft_pin(d.context(), &p, C.size_t(n)); r != 0 {
 		return nil, failure("cuMemHostAlloc", int(r), "")
@@ -107,18 +113,20 @@ func (d *driver) Unpin(mem []byte) error {
 
 // Export is Driver's.
 func (d *driver) Export(at uintptr) (h cuda.Handle, err error) {
-	if err := d.open("cuIpcGetMemHandle"); err != nil {
+	if err := d.enter("cuIpcGetMemHandle"); err != nil {
 		return h, err
 	}
+	defer d.end()
 	r := C.weft_export(d.context(), C.CUdeviceptr(at), unsafe.Pointer(&h))
 	return h, failure("cuIpcGetMemHandle", int(r), "")
 }
 
 // Import is Driver's. Memory of the own process cannot be imported.
 func (d *driver) Import(h cuda.Handle) (uintptr, error) {
-	if err := d.open("cuIpcOpenMemHandle"); err != nil {
+	if err := d.enter("cuIpcOpenMemHandle"); err != nil {
 		return 0, err
 	}
+	defer d.end()
 	var at C.CUdeviceptr
 	r := C.weft_import(d.context(), &at, unsafe.Pointer(&h))
 	return uintptr(at), failure("cuIpcOpenMemHandle", int(r), "")
@@ -136,15 +144,16 @@ func (d *driver) Range(at uintptr) (n int, err error) {
 
 // Unimport is Driver's.
 func (d *driver) Unimport(at uintptr) error {
-	if err := d.open("cuIpcCloseMemHandle"); err != nil {
+	if err := d.enter("cuIpcCloseMemHandle"); err != nil {
 		return err
 	}
+	defer d.end()
 	return failure("cuIpcCloseMemHandle", int(C.weft_unimport(d.context(), C.CUdeviceptr(at))), "")
 }
 
-// Close is Driver's. What was made and not closed is lost with the last driver of this GPU in the process.
+// Close is Driver's: after the calls under way. What was made and not closed is lost with the last driver of this GPU in the process.
 func (d *driver) Close() error {
-	if d.closed.Swap(true) {
+	if !d.inside.Close() {
 		return nil
 	}
 	return errors.Join(d.closeMultiplier(), called("cuDevicePrimaryCtxRelease", d.dev.ReleasePrimaryCtx()))

@@ -10,20 +10,20 @@ package native
 import "C"
 
 import (
-	"sync/atomic"
 	"unsafe"
 
 	"gorgonia.org/cu"
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
+	"github.com/weft-project/weft/internal/gate"
 )
 
 // event is a point in a stream.
 type event struct {
 	d      *driver
 	e      cu.Event
-	closed atomic.Bool
+	inside gate.Gate
 }
 
 func (e *event) c() C.CUevent { return *(*C.CUevent)(unsafe.Pointer(&e.e)) }
@@ -41,13 +41,13 @@ func (d *driver) Event() (cuda.Event, error) {
 	return e, nil
 }
 
-// mine is an event of this driver that is not closed.
+// mine begins to use an event of this driver, which is not closed before its inside is left.
 func (d *driver) mine(op string, e cuda.Event) (*event, error) {
 	own, ok := e.(*event)
 	if !ok || own.d != d {
 		return nil, &cuda.Error{Op: op, Text: "the event is another GPU's, or another driver's", Err: device.ErrElsewhere}
 	}
-	if own.closed.Load() {
+	if !own.inside.Enter() {
 		return nil, &cuda.Error{Op: op, Text: "the event", Err: device.ErrClosed}
 	}
 	return own, nil
@@ -55,53 +55,54 @@ func (d *driver) mine(op string, e cuda.Event) (*event, error) {
 
 // Record is Stream's.
 func (s *stream) Record(e cuda.Event) error {
-	const op = "cuEventRecord"
-	own, err := s.d.mine(op, e)
-	if err == nil {
-		err = s.open(op)
-	}
-	if err != nil {
-		return err
-	}
-	return failure(op, int(C.weft_record(s.d.context(), own.c(), s.c())), "")
+	return s.with("cuEventRecord", e, func(own *event) C.CUresult { return C.weft_record(s.d.context(), own.c(), s.c()) })
 }
 
 // Wait is Stream's.
 func (s *stream) Wait(e cuda.Event) error {
-	const op = "cuStreamWaitEvent"
-	own, err := s.d.mine(op, e)
-	if err == nil {
-		err = s.open(op)
+	return s.with("cuStreamWaitEvent", e, func(own *event) C.CUresult { return C.weft_wait(s.d.context(), s.c(), own.c()) })
+}
+
+// with makes a call with an event.
+func (s *stream) with(op string, e cuda.Event, call func(own *event) C.CUresult) error {
+	if err := s.enter(op); err != nil {
+		return err
 	}
+	defer s.end()
+	own, err := s.d.mine(op, e)
 	if err != nil {
 		return err
 	}
-	return failure(op, int(C.weft_wait(s.d.context(), s.c(), own.c())), "")
+	defer own.inside.Leave()
+	return failure(op, int(call(own)), "")
 }
 
 // Sync is Event's.
 func (e *event) Sync() error {
 	const op = "cuEventSynchronize"
-	own, err := e.d.mine(op, e)
-	if err == nil {
-		err = e.d.open(op)
-	}
-	if err != nil {
+	if err := e.d.enter(op); err != nil {
 		return err
 	}
-	return failure(op, int(C.weft_event_sync(e.d.context(), own.c())), "")
+	defer e.d.end()
+	if _, err := e.d.mine(op, e); err != nil {
+		return err
+	}
+	defer e.inside.Leave()
+	return failure(op, int(C.weft_event_sync(e.d.context(), e.c())), "")
 }
 
 // Since is Event's.
 func (e *event) Since(from cuda.Event) (ms float64, err error) {
 	const op = "cuEventElapsedTime"
 	begin, err := e.d.mine(op, from)
-	if err == nil {
-		_, err = e.d.mine(op, e)
-	}
 	if err != nil {
 		return 0, err
 	}
+	defer begin.inside.Leave()
+	if _, err = e.d.mine(op, e); err != nil {
+		return 0, err
+	}
+	defer e.inside.Leave()
 	err = e.d.within(op, func() (err error) {
 		ms, err = begin.e.Elapsed(e.e)
 		return err
@@ -111,7 +112,7 @@ func (e *event) Since(from cuda.Event) (ms float64, err error) {
 
 // Close is Event's.
 func (e *event) Close() error {
-	if e.closed.Swap(true) {
+	if !e.inside.Close() {
 		return nil
 	}
 	return e.d.within("cuEventDestroy", func() error { return cu.DestroyEvent(&e.e) })
@@ -121,22 +122,20 @@ func (e *event) Close() error {
 type graph struct {
 	d      *driver
 	exec   C.CUgraphExec
-	closed atomic.Bool
+	inside gate.Gate
 }
 
-// Capture is Stream's. Nobody else may use the stream until it returns: what they submit would be recorded too.
+// Capture is Stream's. Nobody else may use the stream until it returns: what they submit would be recorded too. A stream that is closed while submit
+// runs gives no graph.
 func (s *stream) Capture(submit func() error) (cuda.Graph, error) {
-	if err := s.open("cuStreamBeginCapture"); err != nil {
+	if err := s.call("cuStreamBeginCapture", func() C.CUresult { return C.weft_capture(s.d.context(), s.c()) }); err != nil {
 		return nil, err
-	}
-	if r := C.weft_capture(s.d.context(), s.c()); r != 0 {
-		return nil, failure("cuStreamBeginCapture", int(r), "")
 	}
 	g := &graph{d: s.d}
 	ended := false
 	end := func(keep C.int) error {
 		ended = true
-		return failure("cuStreamEndCapture", int(C.weft_captured(s.d.context(), s.c(), keep, &g.exec)), "")
+		return s.call("cuStreamEndCapture", func() C.CUresult { return C.weft_captured(s.d.context(), s.c(), keep, &g.exec) })
 	}
 	defer func() {
 		if !ended { // submit panics: the stream must not go on recording
@@ -153,6 +152,15 @@ func (s *stream) Capture(submit func() error) (cuda.Graph, error) {
 	return g, nil
 }
 
+// call makes a call on the stream.
+func (s *stream) call(op string, call func() C.CUresult) error {
+	if err := s.enter(op); err != nil {
+		return err
+	}
+	defer s.end()
+	return failure(op, int(call()), "")
+}
+
 // Replay is Stream's.
 func (s *stream) Replay(g cuda.Graph) error {
 	const op = "cuGraphLaunch"
@@ -160,22 +168,26 @@ func (s *stream) Replay(g cuda.Graph) error {
 	if !ok || own.d != s.d {
 		return &cuda.Error{Op: op, Text: "the graph is another GPU's, or another driver's", Err: device.ErrElsewhere}
 	}
-	if own.closed.Load() {
+	if !own.inside.Enter() {
 		return &cuda.Error{Op: op, Text: "the graph", Err: device.ErrClosed}
 	}
-	if err := s.open(op); err != nil {
+	defer own.inside.Leave()
+	if err := s.enter(op); err != nil {
 		return err
 	}
+	defer s.end()
 	return failure(op, int(C.weft_replay(s.d.context(), own.exec, s.c())), "")
 }
 
 // Close is Graph's. Replays under way are finished.
 func (g *graph) Close() error {
-	if g.closed.Swap(true) {
+	if !g.inside.Close() {
 		return nil
 	}
-	if err := g.d.open("cuGraphExecDestroy"); err != nil {
+	const op = "cuGraphExecDestroy"
+	if err := g.d.enter(op); err != nil {
 		return err
 	}
-	return failure("cuGraphExecDestroy", int(C.weft_graph_free(g.d.context(), g.exec)), "")
+	defer g.d.end()
+	return failure(op, int(C.weft_graph_free(g.d.context(), g.exec)), "")
 }

@@ -25,8 +25,9 @@ type module struct {
 	d   *driver
 	mod cu.Module
 
+	gone bool // its driver's loaded guards it
+
 	mu     sync.Mutex
-	gone   bool
 	shared map[string]int // the most dynamic shared memory that was asked for; it is the kernel's, for all who launch it
 }
 
@@ -46,9 +47,10 @@ func (k *kernel) Name() string { return k.name }
 // Load is Driver's. The error of bad PTX tells what the driver's compiler said.
 func (d *driver) Load(image []byte) (cuda.Module, error) {
 	const op = "cuModuleLoadDataEx"
-	if err := d.open(op); err != nil {
+	if err := d.enter(op); err != nil {
 		return nil, err
 	}
+	defer d.end()
 	text := C.malloc(C.size_t(len(image)) + 1 + logBytes)
 	defer C.free(text)
 	mem := unsafe.Slice((*byte)(text), len(image)+1+logBytes)
@@ -64,6 +66,12 @@ func (d *driver) Load(image []byte) (cuda.Module, error) {
 // Func is Module's.
 func (m *module) Func(name string, shared int) (cuda.Func, error) {
 	const op = "cuModuleGetFunction"
+	if err := m.d.enter(op); err != nil {
+		return nil, err
+	}
+	defer m.d.end()
+	m.d.loaded.RLock()
+	defer m.d.loaded.RUnlock()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.gone {
@@ -100,10 +108,10 @@ func (m *module) Func(name string, shared int) (cuda.Func, error) {
 	return k, nil
 }
 
-// Unload is Module's. Its kernels must not be launched after.
+// Unload is Module's, after the calls that launch kernels. Lists that launch the module's are refused from then on; graphs must not be replayed.
 func (m *module) Unload() error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.d.loaded.Lock()
+	defer m.d.loaded.Unlock()
 	if m.gone {
 		return nil
 	}

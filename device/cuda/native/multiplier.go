@@ -108,9 +108,6 @@ func (p *product) Workspace() int { return p.workspace }
 
 // multiplier opens the library when it is first asked for.
 func (d *driver) multiplier() (*multiplier, error) {
-	if err := d.open("cublasLtCreate"); err != nil {
-		return nil, err
-	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.multiply != nil {
@@ -162,6 +159,10 @@ func (d *driver) Product(spec cuda.ProductSpec) (cuda.Product, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := d.enter("cublasLtCreate"); err != nil {
+		return nil, err
+	}
+	defer d.end()
 	m, err := d.multiplier()
 	if err != nil {
 		return nil, err

@@ -24,14 +24,18 @@ const (
 // productArgs is the size of a product's arguments, which List.AddProduct writes.
 const productArgs = 7 * 8
 
-// Run is Stream's. All launches are checked before one is submitted; then they are one call of C, between which nobody else's come.
+// Run is Stream's. All launches are checked before one is submitted; then they are one call of C, between which nobody else's come, nor is a module
+// unloaded.
 func (s *stream) Run(l *cuda.List) error {
-	if err := s.open("launch"); err != nil {
+	if err := s.enter("launch"); err != nil {
 		return err
 	}
+	defer s.end()
 	if len(l.Launches) == 0 {
 		return nil
 	}
+	s.d.loaded.RLock()
+	defer s.d.loaded.RUnlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if cap(s.scratch) < len(l.Launches) {
@@ -94,6 +98,8 @@ func (s *stream) fits(f *kernel, x *cuda.Launch, k int) error {
 	switch {
 	case f.m.d != s.d:
 		return refused(k, f.name, "it was loaded on another GPU, or by another driver")
+	case f.m.gone:
+		return refused(k, f.name, "its module was unloaded")
 	case g[0]-1 >= gridX || g[1]-1 >= gridYZ || g[2]-1 >= gridYZ: // 0 too, as the numbers have no sign
 		return refused(k, f.name, "a grid of %v blocks; it can be from 1 to %d×%d×%d", *g, gridX, gridYZ, gridYZ)
 	case b[2]-1 >= blockZ || b[0]-1 >= 1024 || b[1]-1 >= 1024 || int(b[0])*int(b[1])*int(b[2]) > f.threads:

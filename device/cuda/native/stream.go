@@ -14,20 +14,20 @@ import "C"
 
 import (
 	"sync"
-	"sync/atomic"
 	"unsafe"
 
 	"gorgonia.org/cu"
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
+	"github.com/weft-project/weft/internal/gate"
 )
 
 // stream is a queue of work.
 type stream struct {
 	d      *driver
 	s      cu.Stream
-	closed atomic.Bool
+	inside gate.Gate
 
 	mu      sync.Mutex
 	scratch []C.weft_launch // of Run
@@ -48,18 +48,32 @@ func (d *driver) Stream() (cuda.Stream, error) {
 	return s, nil
 }
 
-func (s *stream) open(op string) error {
-	if s.closed.Load() || s.d.closed.Load() {
+// enter begins a call, which end ends: neither the stream nor its driver is closed meanwhile.
+func (s *stream) enter(op string) error {
+	if err := s.d.enter(op); err != nil {
+		return err
+	}
+	if !s.inside.Enter() {
+		s.d.end()
 		return &cuda.Error{Op: op, Err: device.ErrClosed}
 	}
 	return nil
 }
 
+func (s *stream) end() {
+	s.inside.Leave()
+	s.d.end()
+}
+
 // CopyIn is Stream's.
 func (s *stream) CopyIn(at uintptr, src []byte) error {
 	const op = "cuMemcpyHtoDAsync"
-	if err := s.open(op); err != nil || len(src) == 0 {
+	if err := s.enter(op); err != nil {
 		return err
+	}
+	defer s.end()
+	if len(src) == 0 {
+		return nil
 	}
 	r := C.weft_copy_in(s.d.context(), C.CUdeviceptr(at), unsafe.Pointer(unsafe.SliceData(src)), C.size_t(len(src)), s.c())
 	return failure(op, int(r), "")
@@ -68,8 +82,12 @@ func (s *stream) CopyIn(at uintptr, src []byte) error {
 // CopyOut is Stream's.
 func (s *stream) CopyOut(dst []byte, at uintptr) error {
 	const op = "cuMemcpyDtoHAsync"
-	if err := s.open(op); err != nil || len(dst) == 0 {
+	if err := s.enter(op); err != nil {
 		return err
+	}
+	defer s.end()
+	if len(dst) == 0 {
+		return nil
 	}
 	r := C.weft_copy_out(s.d.context(), unsafe.Pointer(unsafe.SliceData(dst)), C.CUdeviceptr(at), C.size_t(len(dst)), s.c())
 	return failure(op, int(r), "")
@@ -78,8 +96,12 @@ func (s *stream) CopyOut(dst []byte, at uintptr) error {
 // Copy is Stream's.
 func (s *stream) Copy(dst, src uintptr, n int) error {
 	const op = "cuMemcpyDtoDAsync"
-	if err := s.open(op); err != nil || n == 0 {
+	if err := s.enter(op); err != nil {
 		return err
+	}
+	defer s.end()
+	if n == 0 {
+		return nil
 	}
 	return failure(op, int(C.weft_copy(s.d.context(), C.CUdeviceptr(dst), C.CUdeviceptr(src), C.size_t(n), s.c())), "")
 }
@@ -87,8 +109,12 @@ func (s *stream) Copy(dst, src uintptr, n int) error {
 // Zero is Stream's.
 func (s *stream) Zero(at uintptr, n int) error {
 	const op = "cuMemsetD8Async"
-	if err := s.open(op); err != nil || n == 0 {
+	if err := s.enter(op); err != nil {
 		return err
+	}
+	defer s.end()
+	if n == 0 {
+		return nil
 	}
 	return failure(op, int(C.weft_zero(s.d.context(), C.CUdeviceptr(at), C.size_t(n), s.c())), "")
 }
@@ -96,15 +122,16 @@ func (s *stream) Zero(at uintptr, n int) error {
 // Sync is Stream's.
 func (s *stream) Sync() error {
 	const op = "cuStreamSynchronize"
-	if err := s.open(op); err != nil {
+	if err := s.enter(op); err != nil {
 		return err
 	}
+	defer s.end()
 	return failure(op, int(C.weft_sync(s.d.context(), s.c())), "")
 }
 
 // Close is Stream's. Work under way is finished by the driver.
 func (s *stream) Close() error {
-	if s.closed.Swap(true) {
+	if !s.inside.Close() {
 		return nil
 	}
 	return s.d.within("cuStreamDestroy", func() error { return s.s.Destroy() })
