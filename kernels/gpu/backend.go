@@ -7,6 +7,7 @@ import (
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
+	"github.com/weft-project/weft/internal/gate"
 	"github.com/weft-project/weft/kernels"
 	"github.com/weft-project/weft/kernels/gpu/cu"
 )
@@ -17,6 +18,7 @@ type backend struct {
 	dev    *device.Accelerator
 	cfg    Config
 	faults faults
+	inside gate.Gate // of runs, and of what loads kernels
 
 	mu      sync.Mutex
 	images  map[string]cuda.Module // of package cu, by file
@@ -69,10 +71,20 @@ func (b *backend) kernel(module, name string, shared int) (cuda.Func, error) {
 	return f, nil
 }
 
+// enter begins what [gate.Gate.Leave] of inside ends.
+func (b *backend) enter(op string) error {
+	if !b.inside.Enter() {
+		return &device.Error{Device: b.dev.ID(), Op: op, Err: device.ErrClosed}
+	}
+	return nil
+}
+
+// close waits for what is under way: no kernel is unloaded before.
 func (b *backend) close() error {
+	b.inside.Close()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	errs := []error{b.graphs.close(), b.made.close()}
+	errs := []error{b.gpu.Compute().Sync(), b.graphs.close(), b.made.close()}
 	for _, m := range b.images {
 		errs = append(errs, m.Unload())
 	}

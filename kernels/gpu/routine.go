@@ -17,6 +17,10 @@ type kernel struct {
 
 // Prepare is [kernels.Backend]'s.
 func (b *backend) Prepare(i kernels.Instr, in []kernels.Type) (kernels.Kernel, error) {
+	if err := b.enter("prepare"); err != nil {
+		return nil, err
+	}
+	defer b.inside.Leave()
 	s, c, err := b.ready(i, in)
 	if err != nil {
 		return nil, err
@@ -85,6 +89,10 @@ type routine struct {
 
 // Assemble is [kernels.Backend]'s.
 func (b *backend) Assemble(calls []kernels.Call, bufs []int, written []bool) (kernels.Routine, error) {
+	if err := b.enter("prepare"); err != nil {
+		return nil, err
+	}
+	defer b.inside.Leave()
 	l, err := kernels.NewLayout(bufs, written)
 	if err != nil {
 		return nil, err

@@ -153,6 +153,10 @@ func (q *sequence) run(bufs []*device.Buffer) error {
 	if err := q.backend.dev.Holds("launch", bufs); err != nil || len(q.launches) == 0 {
 		return err
 	}
+	if err := q.backend.enter("launch"); err != nil {
+		return err
+	}
+	defer q.backend.inside.Leave()
 	if q.asked != nil {
 		q.backend.faults.note(q.asked)
 	}

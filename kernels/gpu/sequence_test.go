@@ -194,12 +194,11 @@ func TestKernelsThatNothingHoldsAreUnloaded(t *testing.T) {
 }
 
 // idle is a driver that does nothing, and so shows what the host does.
-type idle struct{ taken uintptr }
+type idle struct{ taken atomic.Uintptr }
 
 func (*idle) Info() cuda.Info { return cuda.Info{Arch: 90} }
 func (d *idle) Alloc(n int) (uintptr, error) {
-	d.taken += uintptr(n+255) &^ 255
-	return 1<<40 + d.taken, nil
+	return 1<<40 + d.taken.Add(uintptr(n+255)&^255), nil
 }
 func (*idle) Free(uintptr) error                      { return nil }
 func (*idle) Room() (int, error)                      { return 1 << 40, nil }
