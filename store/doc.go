@@ -22,12 +22,12 @@
 // # Contract
 //
 // Every store is safe for concurrent use, and every operation is atomic, those on several keys included: results are
-// those of a map under one lock. When a call returns without an error, every later call of any client sees its effect.
-// Values are copied on the way in and on the way out; nothing that is passed or returned is shared.
+// those of a map under one lock. (What a Client cannot promise with a server of PyTorch, its comment says.) When a call
+// returns without an error, every later call of any client sees its effect. Values are copied on the way in and on the way out; nothing that is passed or returned is shared.
 //
 // The deadline of an operation is that of its context; where there is none the store's own timeout applies, 300 s
-// unless configured. An operation that is cancelled or times out leaves nothing behind and harms no other: a Pop that
-// fails has taken nothing, but to arrive at a Barrier counts.
+// unless configured. An operation that is cancelled or times out leaves nothing behind and harms no other: such a Pop
+// has taken nothing. To have arrived at a Barrier counts, though.
 //
 // A change that failed has not happened, unless its error matches [ErrUncertain]: then its answer was lost, and not
 // necessarily the change. What can be repeated without harm (Get, MultiGet, Check, Wait, NumKeys, ListKeys, Len, Set,
@@ -37,8 +37,8 @@
 //
 // [Store.Wait] ends when each of its keys has been seen to exist; a key that is deleted after it was seen is not
 // awaited again. [Store.MultiGet] returns what was there at one moment. Who waits is woken by every operation that
-// creates a key. In a queue each value goes to one Pop, to the one that has waited longest. A [Watch] tells every change
-// in order; it never holds up the store, and its reader learns how many changes it was too slow for.
+// creates a key. In a queue each value goes to one Pop, in Memory and in a Server to the one that has waited longest. A
+// [Watch] tells every change in order; it never holds up the store, and its reader learns how many changes it missed.
 //
 // Keys are any non-empty bytes. Their lengths, those of values, the number of keys in one call, and the memory that all
 // of them take are bounded by [Limits]; the values of one MultiGet by four times the longest value. Numbers are stored as

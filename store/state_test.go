@@ -80,7 +80,7 @@ func randomly(t *testing.T, seed uint64, changed func(command), each func(s *sta
 }
 
 func TestRandomCommandsOfSeveralClientsAgreeWithAPlainMap(t *testing.T) {
-	for seed := range uint64(soak.Cases(600)) {
+	for seed := range uint64(soak.Cases(300)) {
 		randomly(t, seed, nil, func(s *state, m *model) {
 			require.Equal(t, stats{len(m.data), len(m.queues), m.stored() + m.interests(anybody), len(m.waits), len(m.watches)}, s.stats())
 		})
@@ -102,7 +102,7 @@ func contents(s *state) (data map[string]string, queues map[string][]string) {
 }
 
 func TestItsChangesAndItsSnapshotRepeatAState(t *testing.T) {
-	for seed := range uint64(soak.Cases(100)) {
+	for seed := range uint64(soak.Cases(40)) {
 		other := newState(Limits{}.withDefaults())
 		follow := func(cmd command) {
 			for _, r := range other.apply(0, cmd, nil) {
