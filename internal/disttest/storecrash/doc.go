@@ -1,0 +1,2 @@
+// Package storecrash holds the test of a store's server that is killed under load and comes back with its journal.
+package storecrash
