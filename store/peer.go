@@ -7,6 +7,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/weft-project/weft/internal/eager"
 )
 
 // peer is one connection of a server: its socket and what is yet to be written to it.
@@ -18,7 +20,7 @@ import (
 type peer struct {
 	id     clientID
 	nc     net.Conn
-	conn   net.Conn        // nc, or TLS over it
+	conn   net.Conn        // nc with an eager reader, or TLS over nc
 	raw    syscall.RawConn // of a bare socket, which can be written without waiting; nil elsewhere
 	server *Server         // for its counters
 	most   int             // so many bytes may be queued: who does not read is closed
@@ -48,6 +50,11 @@ var errSlow = errors.New("the client does not read what is sent to it")
 func newPeer(id clientID, nc net.Conn, s *Server) *peer {
 	p := &peer{id: id, nc: nc, conn: nc, raw: rawConn(nc), server: s, most: peerFull + 4*(s.limits.Value+s.limits.Key)}
 	p.idle.L = &p.mu
+	if socket, ok := nc.(eager.Socket); ok {
+		if conn, err := eager.NewConn(socket, s.lookout); err == nil {
+			p.conn = conn
+		}
+	}
 	return p
 }
 
@@ -208,12 +215,18 @@ func (p hasty) Write(b []byte) (int, error) {
 	return len(b), err
 }
 
+type halfCloser interface{ CloseWrite() error }
+
 // bye sends for a moment what was answered before the client broke a rule, and closes. What the client is still sending is
 // read for that moment, as otherwise its system might throw the answers away.
 func (p *peer) bye(broke bool) {
 	_ = p.nc.SetDeadline(time.Now().Add(byeTime))
 	if err := p.flush(); err == nil && broke {
-		if half, ok := p.conn.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
+		half, ok := p.conn.(halfCloser)
+		if !ok {
+			half, ok = p.nc.(halfCloser)
+		}
+		if ok && half.CloseWrite() == nil {
 			_, _ = io.CopyN(io.Discard, p.conn, byeBytes)
 		}
 	}

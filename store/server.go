@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/weft-project/weft/internal/eager"
 )
 
 // Server keeps a store for clients over TCP. It speaks the protocol of PyTorch's TCPStore in all its dialects, and Weft's
@@ -28,6 +30,7 @@ type Server struct {
 	in, out  atomic.Uint64  // bytes
 	arriving atomic.Int64   // bytes of half-read commands
 	encoders sync.Pool
+	lookout  *eager.Lookout
 	keeper   *keeper   // its journal; nil: there is none
 	lost     sync.Once // it was told that the journal failed
 
@@ -62,7 +65,8 @@ func Serve(cfg ServerConfig) (*Server, error) {
 
 func newServer(cfg ServerConfig) *Server {
 	cfg = cfg.withDefaults()
-	return &Server{cfg: cfg, limits: cfg.Limits, state: newState(cfg.Limits), peers: map[clientID]*peer{}}
+	return &Server{cfg: cfg, limits: cfg.Limits, state: newState(cfg.Limits),
+		peers: map[clientID]*peer{}, lookout: eager.NewLookout()}
 }
 
 // Addr is the host:port the server listens on, its real port included.

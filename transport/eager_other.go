@@ -4,5 +4,5 @@ package transport
 
 import "net"
 
-// eager leaves a socket as it is where how to look again is not known.
-func eager(c *net.UDPConn) net.PacketConn { return c }
+// eagerSocket leaves a socket as it is where how to look again is not known.
+func eagerSocket(c *net.UDPConn) net.PacketConn { return c }

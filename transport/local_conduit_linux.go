@@ -4,13 +4,19 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weft-project/weft/internal/eager"
 )
 
 // localConduit is a unix socket that carries a link's frames.
-type localConduit struct{ *eagerConn }
+type localConduit struct{ *eager.Conn }
 
 func (k *localConduit) TryWrite(b []byte) (n int, err error) {
-	rerr := k.eagerConn.raw.Write(func(fd uintptr) bool {
+	raw, err := k.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	rerr := raw.Write(func(fd uintptr) bool {
 		for n < len(b) {
 			var m int
 			if m, err = unix.Write(int(fd), b[n:]); err == unix.EINTR { //nolint:errorlint // an errno of our own call

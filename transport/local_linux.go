@@ -6,13 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"net"
+
+	"github.com/weft-project/weft/internal/eager"
 )
 
 // localLane makes the local lane. The dialler offers the id of its machine's boot, so that others do not even try, and connects
 // twice to the listener's [meeting], for the frames and for the ledger of loans.
-type localLane struct{ lookout *lookout }
+type localLane struct{ lookout *eager.Lookout }
 
-func newLocalLane() laneMaker { return &localLane{newLookout()} }
+func newLocalLane() laneMaker { return &localLane{eager.NewLookout()} }
 
 func (*localLane) lane() string { return LaneLocal }
 
@@ -46,13 +48,13 @@ func (l *localLane) join(c context.Context, with laneWith, answer []byte) (*lane
 func (l *localLane) end(conns [maxRoles]*net.UnixConn) (*laneEnd, error) {
 	const room = 1 << 20 // the system may give less
 	_ = conns[localFrames].SetWriteBuffer(room)
-	eager, err := newEagerConn(conns[localFrames], l.lookout)
+	frames, err := eager.NewConn(conns[localFrames], l.lookout)
 	if err != nil {
 		closeConns(conns)
 		return nil, err
 	}
 	return &laneEnd{
-		conduit:   &localConduit{eager},
+		conduit:   &localConduit{frames},
 		newHauler: func(env laneEnv) hauler { return newLocalHauler(env, conns[localLedger]) },
 		drop:      func() { closeConns(conns) },
 	}, nil
