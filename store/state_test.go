@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -46,9 +47,17 @@ func randomCommand(r *rand.Rand) command {
 
 // randomly runs random commands of four clients through a state and a model, and each after every reply.
 func randomly(t *testing.T, seed uint64, changed func(command), each func(s *state, m *model)) {
-	r := rand.New(rand.NewPCG(seed, 0))
+	defer func() {
+		if t.Failed() {
+			t.Log("the seed is ", seed)
+		}
+	}()
+	randomlyFrom(t, rand.New(rand.NewPCG(seed, 0)), changed, each)
+}
+
+func randomlyFrom(t *testing.T, r *rand.Rand, changed func(command), each func(s *state, m *model)) {
 	limits := Limits{Value: 8}
-	if seed%2 == 0 {
+	if r.IntN(2) == 0 {
 		limits.Memory = 200 + r.IntN(1200)
 	}
 	s, m := newState(limits.withDefaults()), newModel(limits.withDefaults())
@@ -65,7 +74,7 @@ func randomly(t *testing.T, seed uint64, changed func(command), each func(s *sta
 		for _, a := range s.apply(who, cmd, nil) {
 			got = append(got, textOf(a))
 		}
-		require.ElementsMatch(t, m.apply(who, cmd), got, "seed %d, step %d: client %d asks %+v", seed, step, who, cmd)
+		require.ElementsMatch(t, m.apply(who, cmd), got, "step %d: client %d asks %+v", step, who, cmd)
 		each(s, m)
 	}
 	for who := range clientID(5) {
@@ -81,10 +90,40 @@ func randomly(t *testing.T, seed uint64, changed func(command), each func(s *sta
 
 func TestRandomCommandsOfSeveralClientsAgreeWithAPlainMap(t *testing.T) {
 	for seed := range uint64(soak.Cases(300)) {
-		randomly(t, seed, nil, func(s *state, m *model) {
-			require.Equal(t, stats{len(m.data), len(m.queues), m.stored() + m.interests(anybody), len(m.waits), len(m.watches)}, s.stats())
-		})
+		randomly(t, seed, nil, counts(t))
 	}
+}
+
+// counts compares the sums of a state with those of a model.
+func counts(t *testing.T) func(s *state, m *model) {
+	return func(s *state, m *model) {
+		require.Equal(t, stats{len(m.data), len(m.queues), m.stored() + m.interests(anybody), len(m.waits), len(m.watches)}, s.stats())
+	}
+}
+
+// picks makes each byte a random choice; in the end it is the first choice always.
+type picks struct {
+	bytes []byte
+	count uint64
+}
+
+func (p *picks) Uint64() uint64 {
+	p.count++
+	low := p.count * 0x9E3779B97F4A7C15 >> 8 // rand draws again until it likes a number, so two must not be the same
+	if len(p.bytes) == 0 {
+		return low
+	}
+	b := p.bytes[0]
+	p.bytes = p.bytes[1:]
+	return uint64(b)<<56 | low
+}
+
+func FuzzTheCoreAgreesWithAPlainMap(f *testing.F) {
+	f.Add([]byte("a few commands"))
+	f.Add(bytes.Repeat([]byte{0x10, 0xF0, 0x80, 0x40}, 60))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		randomlyFrom(t, rand.New(&picks{bytes: data}), nil, counts(t))
+	})
 }
 
 // contents is what a state keeps, as the model does.
