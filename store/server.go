@@ -66,7 +66,7 @@ func Serve(cfg ServerConfig) (*Server, error) {
 func newServer(cfg ServerConfig) *Server {
 	cfg = cfg.withDefaults()
 	return &Server{cfg: cfg, limits: cfg.Limits, state: newState(cfg.Limits),
-		peers: map[clientID]*peer{}, lookout: eager.NewLookout()}
+		peers: map[clientID]*peer{}, lookout: eager.NewSoloLookout()}
 }
 
 // Addr is the host:port the server listens on, its real port included.

@@ -23,19 +23,23 @@ func NewRaw(raw syscall.RawConn, l *Lookout) *Raw { return &Raw{RawConn: raw, lo
 // Read implements syscall.RawConn.
 func (r *Raw) Read(try func(fd uintptr) bool) error {
 	var since time.Time
-	looks := false
+	tried, alone, looks := false, false, false
 	err := r.RawConn.Read(func(fd uintptr) bool {
 		if try(fd) {
 			return true
 		}
-		if !since.IsZero() { // woken, and for nothing
+		if tried { // woken, and for nothing
+			return false
+		}
+		tried = true
+		if alone = r.lookout.alone(&r.habit); !alone {
 			return false
 		}
 		since = time.Now()
 		looks = r.habit.way(since)
 		return looks && r.lookout.watch(func() bool { return try(fd) })
 	})
-	if !since.IsZero() {
+	if alone {
 		r.habit.took(looks, time.Since(since))
 	}
 	return err

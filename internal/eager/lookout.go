@@ -1,6 +1,6 @@
 // Package eager makes who reads a socket look again for a moment before it sleeps, where that has lately been the faster way.
 //
-// A [Conn] is for one reader. How many look at a time is bounded by a [Lookout], which those of one network or one server
+// A [Conn] is for one reader. How many look at a time is bounded by a [Lookout], which those of one network or server
 // share. Nothing else changes: deadlines, Close and errors are the socket's.
 package eager
 
@@ -20,9 +20,25 @@ const patience = 120 * time.Microsecond
 type Lookout struct {
 	most    int32
 	looking atomic.Int32
+
+	solo bool
+	last atomic.Pointer[habit] // whose owner waited last; if solo
 }
 
-// NewLookout is for one network or one server.
+// NewSoloLookout is for a server: a reader looks only while no other has anything to read. With several there is mostly
+// something to be done, from which looking would keep a processor.
+func NewSoloLookout() *Lookout {
+	l := NewLookout()
+	l.solo = true
+	return l
+}
+
+// alone says whether the owner of h, which begins to wait, was also the last to do so.
+func (l *Lookout) alone(h *habit) bool {
+	return !l.solo || l.last.Load() == h || l.last.Swap(h) == h
+}
+
+// NewLookout is for the connections of one network.
 func NewLookout() *Lookout {
 	return &Lookout{most: int32(min(runtime.GOMAXPROCS(0), runtime.NumCPU()-1))}
 }

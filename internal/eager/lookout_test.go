@@ -75,3 +75,15 @@ func TestAReaderOfAQuietLinkSleeps(t *testing.T) {
 	require.Less(t, p.live(time.Minute, seldom), 0.1)
 	require.False(t, p.ends[0].looks)
 }
+
+func TestAReaderOfAServerLooksOnlyWhileItIsAloneInWaiting(t *testing.T) {
+	var a, b habit
+	l := NewSoloLookout()
+	require.False(t, l.alone(&a), "nobody is known yet")
+	require.True(t, l.alone(&a))
+	require.True(t, l.alone(&a))
+	require.False(t, l.alone(&b))
+	require.False(t, l.alone(&a))
+	require.True(t, l.alone(&a))
+	require.True(t, NewLookout().alone(&a), "readers of a network do not care")
+}
