@@ -49,8 +49,12 @@ type cluster struct {
 	members []*member
 }
 
-// newCluster starts n members on free ports of the loopback.
-func newCluster(path string, n int) (*cluster, error) {
+// newCluster starts n members on free ports of the loopback. With arguments for TLS clients come by that.
+func newCluster(path string, n int, args ...string) (*cluster, error) {
+	scheme := "http://"
+	if len(args) > 0 {
+		scheme = "https://"
+	}
 	base := "" // memory, if there is such a folder: nothing is lost there by kill -9, and a sync is free
 	if info, err := os.Stat("/dev/shm"); err == nil && info.IsDir() {
 		base = "/dev/shm"
@@ -73,13 +77,13 @@ func newCluster(path string, n int) (*cluster, error) {
 		peers = append(peers, fmt.Sprintf("%s=http://%s", m.name, m.peer))
 	}
 	for _, m := range cl.members {
-		m.args = []string{
+		m.args = append([]string{
 			"--name", m.name, "--data-dir", m.dir, "--logger", "zap", "--log-outputs", "stderr",
-			"--listen-client-urls", "http://" + m.client, "--advertise-client-urls", "http://" + m.client,
+			"--listen-client-urls", scheme + m.client, "--advertise-client-urls", scheme + m.client,
 			"--listen-peer-urls", "http://" + m.peer, "--initial-advertise-peer-urls", "http://" + m.peer,
 			"--initial-cluster", strings.Join(peers, ","),
 			"--max-request-bytes", fmt.Sprint(16 << 20), "--heartbeat-interval", "50", "--election-timeout", "500",
-		}
+		}, args...)
 		if err := m.start(path); err != nil {
 			cl.stop()
 			return nil, err

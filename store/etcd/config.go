@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -11,6 +12,8 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+	connecting "google.golang.org/grpc/backoff"
 
 	"github.com/weft-project/weft/store"
 )
@@ -102,11 +105,23 @@ func (cfg Config) client() clientv3.Config {
 		TLS:                  cfg.TLS,
 		Username:             cfg.Username,
 		Password:             cfg.Password,
+		DialTimeout:          5 * time.Second, // of getting a token
 		DialKeepAliveTime:    10 * time.Second,
 		DialKeepAliveTimeout: 10 * time.Second,
-		MaxCallSendMsgSize:   math.MaxInt32,       // Limits hold; what a server takes it says itself
-		MaxUnaryRetries:      uint(len(urls)) + 1, // also after a new token
+		MaxCallSendMsgSize:   math.MaxInt32, // Limits hold; what a server takes it says itself
+		DialOptions: []grpc.DialOption{
+			grpc.WithChainUnaryInterceptor(failFast),
+			// A member that comes back is noticed in seconds; gRPC's own backoff grows to two minutes.
+			grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: 5 * time.Second,
+				Backoff: connecting.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 3 * time.Second}}),
+		},
+		MaxUnaryRetries: uint(len(urls)) + 1, // also after a new token
 	}
+}
+
+// failFast has a request fail where there is no connection, with the reason, instead of waiting for one without a word.
+func failFast(c context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	return invoke(c, method, req, reply, conn, append(slices.Clip(opts), grpc.WaitForReady(false))...)
 }
 
 func withPort(endpoint string) string {

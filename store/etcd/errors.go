@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/weft-project/weft/store"
 )
@@ -24,20 +26,24 @@ const (
 
 // fateOf reads it from an error of etcd's client.
 func fateOf(err error) fate {
-	var told rpctypes.EtcdError
-	switch {
-	case errors.As(err, &told):
-		switch {
-		case errors.Is(err, rpctypes.ErrTooManyRequests):
+	code := status.Code(err)
+	if told := (rpctypes.EtcdError{}); errors.As(err, &told) {
+		code = told.Code()
+	}
+	switch code {
+	case codes.InvalidArgument, codes.NotFound, codes.AlreadyExists, codes.PermissionDenied, codes.Unauthenticated,
+		codes.FailedPrecondition, codes.OutOfRange, codes.Unimplemented, codes.DataLoss:
+		return refused
+	case codes.ResourceExhausted:
+		if errors.Is(err, rpctypes.ErrTooManyRequests) {
 			return unsent
-		case told.Code().String() == "Unavailable": // no leader, a new leader, a member that stops: some of it leaves open what was done
-			return lost
 		}
 		return refused
-	case strings.Contains(err.Error(), "message larger than max"):
-		return refused
-	case strings.Contains(err.Error(), "Error while dialing"): // what gRPC's balancer says when it has no connection
-		return unsent
+	case codes.Unavailable: // also no leader, a new leader, a member that stops: some of it leaves open what was done
+		if text := err.Error(); strings.Contains(text, "transport: Error while dialing") ||
+			strings.Contains(text, "transport: authentication handshake failed") {
+			return unsent // there is no connection to any member
+		}
 	}
 	return lost
 }
@@ -67,7 +73,9 @@ func (s *Store) try(o *store.Operation, f func(c context.Context) error) error {
 // persist is try for what is no operation: where c is over, err says nothing, and last is what went wrong before.
 func persist(c context.Context, f func(c context.Context) error) (last, err error) {
 	for n := 0; ; n++ {
-		err := f(c)
+		attempt, cancel := context.WithTimeout(c, patience(n))
+		err := f(attempt)
+		cancel()
 		switch {
 		case err == nil, c.Err() != nil:
 			return last, err
@@ -102,6 +110,10 @@ func sleep(c context.Context, d time.Duration) bool {
 		return false
 	}
 }
+
+// patience is for how long the attempt after n that failed may take: etcd itself gives up no sooner than after 5 s what a
+// lost leader had been told, and a member that hangs never.
+func patience(n int) time.Duration { return time.Second << min(n, 6) }
 
 // backoff is a random time of up to 2, 4, 8, … 512 ms: those who got in one another's way part.
 func backoff(n int) time.Duration {

@@ -45,6 +45,7 @@ func newBad(seed uint64, loss float64) *bad {
 func (b *bad) join(prefix string) *Store {
 	cfg := Config{Prefix: prefix}.withDefaults()
 	s := &Store{base: store.NewSettings("a bad etcd", 0, cfg.Limits), cfg: cfg, names: layout(cfg.Prefix)}
+	s.receipts.asking = make(chan struct{}, 1)
 	s.life, s.end = context.WithCancelCause(context.Background())
 	s.client = clientv3.NewCtxClient(context.Background())
 	s.client.KV, s.client.Lease, s.client.Watcher = b, b, b

@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/weft-project/weft/internal/leak"
 	"github.com/weft-project/weft/store"
@@ -20,6 +22,7 @@ import (
 )
 
 func TestConformanceWhereRequestsAndAnswersAreLost(t *testing.T) {
+	t.Parallel()
 	seed := uint64(0)
 	storetest.Run(t, func(t *testing.T) store.Store {
 		seed++
@@ -120,7 +123,7 @@ type unreachable struct {
 
 type unsendable struct{}
 
-var errDial = errors.New(`rpc error: code = Unavailable desc = connection error: desc = "transport: Error while dialing: dial tcp: connection refused"`)
+var errDial = status.Error(codes.Unavailable, `connection error: desc = "transport: Error while dialing: dial tcp: connection refused"`)
 
 func (unreachable) Grant(context.Context, int64) (*clientv3.LeaseGrantResponse, error) {
 	return nil, errDial

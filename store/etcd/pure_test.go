@@ -2,8 +2,8 @@ package etcd
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -14,6 +14,8 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/weft-project/weft/store"
 )
@@ -147,9 +149,14 @@ func TestWhatBecameOfARequestThatFailed(t *testing.T) {
 		rpctypes.ErrStopped: lost, rpctypes.ErrTooManyRequests: unsent, rpctypes.ErrNoSpace: refused, rpctypes.ErrTooManyOps: refused,
 		rpctypes.ErrRequestTooLarge: refused, rpctypes.ErrPermissionDenied: refused, rpctypes.ErrAuthFailed: refused,
 		rpctypes.ErrInvalidAuthToken: refused, rpctypes.ErrCorrupt: refused,
-		errors.New("rpc error: code = Unavailable desc = error reading from server: EOF"):                                          lost,
-		errors.New("rpc error: code = ResourceExhausted desc = grpc: received message larger than max (20 vs. 10)"):                refused,
-		errors.New(`connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:1: connect: connection refused"`): unsent,
+		status.Error(codes.Unavailable, "error reading from server: EOF"):                            lost,
+		status.Error(codes.Unavailable, `connection error: desc = "error reading from server: EOF"`): lost,
+		status.Error(codes.Unknown, "raft proposal dropped"):                                         lost,
+		context.DeadlineExceeded:                             lost,
+		status.Error(codes.Unimplemented, "unknown service"): refused,
+		status.Error(codes.ResourceExhausted, "grpc: received message larger than max (20 vs. 10)"):                                   refused,
+		status.Error(codes.Unavailable, `last connection error: connection error: desc = "transport: Error while dialing: dial tcp"`): unsent,
+		status.Error(codes.Unavailable, `connection error: desc = "transport: authentication handshake failed: tls: x"`):              unsent,
 	} {
 		require.Equal(t, want, fateOf(err), err)
 	}

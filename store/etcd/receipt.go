@@ -31,10 +31,13 @@ type slot struct {
 // receipts has the slots of a store.
 type receipts struct {
 	mu    sync.Mutex
-	lease clientv3.LeaseID // 0: there is none
-	until time.Time        // when the next lease is due
-	made  int              // slots of this lease
-	free  []*slot          // of this lease, unused at present
+	lease clientv3.LeaseID   // 0: there is none
+	until time.Time          // when the next lease is due
+	made  int                // slots of this lease
+	free  []*slot            // of this lease, unused at present
+	alive []clientv3.LeaseID // the last ones, those before lease being left to run out
+
+	asking chan struct{} // capacity 1: full while a lease is asked for
 }
 
 // take gives a slot for a change, or nil if there has to be a new lease first.
@@ -67,6 +70,10 @@ func (r *receipts) granted(lease clientv3.LeaseID, until time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.lease, r.until, r.made, r.free = lease, until, 0, nil
+	r.alive = append(r.alive, lease)
+	if len(r.alive) > 3 { // each serves for half of its time
+		r.alive = r.alive[1:]
+	}
 }
 
 // lapsed says that there is a lease no more.
@@ -78,27 +85,38 @@ func (r *receipts) lapsed(lease clientv3.LeaseID) {
 	}
 }
 
-// revoke ends the lease, and with it the receipts and all changes that are under way.
+// revoke ends the leases, and with them the receipts and all changes that are under way.
 func (r *receipts) revoke(c context.Context, client *clientv3.Client) {
 	r.mu.Lock()
-	lease := r.lease
-	r.lease = 0
+	alive := r.alive
+	r.lease, r.alive = 0, nil
 	r.mu.Unlock()
-	if lease != 0 {
+	for _, lease := range alive {
 		_, _ = client.Revoke(c, lease) // else it runs out
 	}
 }
 
+// slot takes a slot, with a new lease where that is due.
 func (s *Store) slot(o *store.Operation) (*slot, error) {
+	r := &s.receipts
+	if sl := r.take(time.Now(), s.names); sl != nil {
+		return sl, nil
+	}
+	select {
+	case r.asking <- struct{}{}:
+	case <-o.Context.Done():
+		return nil, s.over(o, nil)
+	}
+	defer func() { <-r.asking }()
 	for {
-		if sl := s.receipts.take(time.Now(), s.names); sl != nil {
+		if sl := r.take(time.Now(), s.names); sl != nil {
 			return sl, nil
 		}
 		asked := time.Now()
 		err := s.try(o, func(c context.Context) error {
 			g, err := s.client.Grant(c, int64(leaseFor/time.Second))
 			if err == nil {
-				s.receipts.granted(g.ID, asked.Add(leaseFor/2))
+				r.granted(g.ID, asked.Add(leaseFor/2))
 			}
 			return err
 		})
@@ -133,7 +151,7 @@ func (s *Store) change(o *store.Operation, conds []clientv3.Cmp, ops, reads []cl
 		if err != nil {
 			return changed{}, err
 		}
-		did, err := s.attempt(o, sl, conds, ops, reads)
+		did, err := s.attempt(o, n, sl, conds, ops, reads)
 		s.receipts.put(sl)
 		if err == nil && did.outcome != again {
 			return did, nil
@@ -151,10 +169,12 @@ func (s *Store) change(o *store.Operation, conds []clientv3.Cmp, ops, reads []cl
 // errRepeat marks failures of changes that were not done.
 var errRepeat = errors.New("not done")
 
-func (s *Store) attempt(o *store.Operation, sl *slot, conds []clientv3.Cmp, ops, reads []clientv3.Op) (changed, error) {
+func (s *Store) attempt(o *store.Operation, n int, sl *slot, conds []clientv3.Cmp, ops, reads []clientv3.Op) (changed, error) {
+	c, cancel := context.WithTimeout(o.Context, patience(n))
+	defer cancel()
 	sl.n++
 	mark := strconv.Itoa(sl.n)
-	resp, err := s.client.Txn(o.Context).
+	resp, err := s.client.Txn(c).
 		If(slices.Concat(conds, []clientv3.Cmp{sl.unmoved()})...).
 		Then(slices.Concat(ops, []clientv3.Op{sl.write(mark)})...).
 		Else(slices.Concat(reads, []clientv3.Op{clientv3.OpGet(sl.key)})...).

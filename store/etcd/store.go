@@ -41,6 +41,7 @@ func Dial(c context.Context, cfg Config) (*Store, error) {
 		cfg:   cfg,
 		names: layout(cfg.Prefix),
 	}
+	s.receipts.asking = make(chan struct{}, 1)
 	s.life, s.end = context.WithCancelCause(context.Background())
 	o, err := s.begin(c, "dial")
 	if err == nil {
