@@ -24,6 +24,8 @@ type Config struct {
 	Name string
 	// Init says where the store is: "env://" (the default), "tcp://host:port?rank=R&world_size=N", "file:///path?…".
 	Init string
+	// Schemes are further ones for Init: {"etcd": etcd.Open} takes "etcd://h1,h2,h3/job?rank=R&world_size=N".
+	Schemes map[string]store.Opener
 	// Store, Rank and WorldSize are used instead of Init where Store is set. The store stays the caller's.
 	Store     store.Store
 	Rank      int

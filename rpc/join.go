@@ -60,7 +60,7 @@ func (p *prepared) meet(c context.Context) (closeStore func() error, err error) 
 	if url == "" {
 		url = "env://"
 	}
-	r, err := store.Open(c, url, store.OpenConfig{NoWait: true, Logger: p.Logger}) // Join waits, and says for whom
+	r, err := store.Open(c, url, store.OpenConfig{NoWait: true, Logger: p.Logger, Schemes: p.Schemes}) // Join waits, and says for whom
 	if errors.Is(err, store.ErrBadURL) && url == "env://" {
 		return nil, fmt.Errorf("%w; start the program with weft run, or set these variables for each worker", err)
 	}

@@ -101,6 +101,40 @@ func pretender(st store.Store, n transport.Network) Config {
 	return Config{Store: st, Rank: 1, WorldSize: 2, Network: n, Listen: "late:0", Logger: discard, JoinTimeout: 5 * time.Second}
 }
 
+func TestAWorldMeetsAtTheStoreOfASchemeOfItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		leak.Check(t)
+		st, n := memory(t), simnet.New(simnet.Config{})
+		opened := func(_ context.Context, u store.URL, _ store.OpenConfig) (store.Store, error) {
+			return store.NewPrefix(u.Host+u.Path, shared{st}), nil
+		}
+		ws := make([]*Worker, 2)
+		var wg sync.WaitGroup
+		for i := range ws {
+			wg.Go(func() {
+				var err error
+				ws[i], err = Join(t.Context(), Config{
+					Init: fmt.Sprintf("mine://h1:1,h2/job?rank=%d&world_size=2", i), Schemes: map[string]store.Opener{"mine": opened},
+					Network: n.Host(fmt.Sprint("h", i)), Listen: "x:0", Functions: []Function{double}, Logger: discard,
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		got, err := double.Call(ws[1].Context(t.Context()), "worker0", 4)
+		require.NoError(t, err)
+		require.Equal(t, 8, got)
+		leaveAll(t, ws)
+	})
+}
+
+// shared is a store that stays when one of its users closes it.
+type shared struct{ store.Store }
+
+func (shared) Close() error { return nil }
+
 func TestATakenRankNameOrAnotherWorldSizeIsRefusedAndLeavesTheOthersAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		leak.Check(t)

@@ -49,26 +49,36 @@ type cluster struct {
 	members []*member
 }
 
-// newCluster starts n members on free ports of the loopback. With arguments for TLS clients come by that.
-func newCluster(path string, n int, args ...string) (*cluster, error) {
+// newCluster starts n members on free ports of the loopback. With arguments for TLS clients come by that. The ports may be
+// taken before etcd has them; then it starts others.
+func newCluster(t testing.TB, n int, args ...string) *cluster {
+	t.Helper()
+	path := binary(t)
+	for try := 1; ; try++ {
+		cl, err := tryCluster(path, n, args)
+		if err == nil {
+			return cl
+		}
+		require.Less(t, try, 3, "etcd does not start: %v", err)
+	}
+}
+
+func tryCluster(path string, n int, args []string) (*cluster, error) {
 	scheme := "http://"
 	if len(args) > 0 {
 		scheme = "https://"
 	}
-	base := "" // memory, if there is such a folder: nothing is lost there by kill -9, and a sync is free
-	if info, err := os.Stat("/dev/shm"); err == nil && info.IsDir() {
-		base = "/dev/shm"
-	}
-	dir, err := os.MkdirTemp(base, "weft-etcd-")
+	dir, err := os.MkdirTemp(folder(), "weft-etcd-")
 	if err != nil {
 		return nil, err
 	}
 	cl := &cluster{path: path, dir: dir}
+	on := host()
 	var peers []string
 	for i := range n {
 		m := &member{name: fmt.Sprint("m", i), dir: filepath.Join(dir, fmt.Sprint(i))}
-		if m.client, err = freePort(); err == nil {
-			m.peer, err = freePort()
+		if m.client, err = freePort(on); err == nil {
+			m.peer, err = freePort(on)
 		}
 		if err != nil {
 			return nil, err
@@ -89,11 +99,47 @@ func newCluster(path string, n int, args ...string) (*cluster, error) {
 			return nil, err
 		}
 	}
+	for _, m := range cl.members {
+		if err := m.ready(); err != nil {
+			cl.stop()
+			return nil, err
+		}
+	}
 	return cl, nil
 }
 
-func freePort() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+// patient bounds what a member does in a second where the machine is idle.
+const patient = time.Minute
+
+// ready returns when a member takes connections, which it does when it has a leader.
+func (m *member) ready() error {
+	c, cancel := context.WithTimeout(context.Background(), patient)
+	defer cancel()
+	for n := 0; ; n++ {
+		conn, err := new(net.Dialer).DialContext(c, "tcp", m.client)
+		if err == nil {
+			return conn.Close()
+		}
+		if m.ended() || !sleep(c, backoff(n)) {
+			return fmt.Errorf("%s is not there: %w; its log ends with: %s", m.name, err, m.log())
+		}
+	}
+}
+
+// ended says whether the process has.
+func (m *member) ended() bool {
+	log := m.log()
+	return strings.Contains(log, `"level":"fatal"`)
+}
+
+// log is the end of what the process has said.
+func (m *member) log() string {
+	text, _ := os.ReadFile(m.dir + ".log")
+	return string(text[max(0, len(text)-2000):])
+}
+
+func freePort(on string) (string, error) {
+	l, err := net.Listen("tcp", net.JoinHostPort(on, "0"))
 	if err != nil {
 		return "", err
 	}
@@ -157,13 +203,10 @@ func TestMain(m *testing.M) {
 // space is a part of the shared cluster that nothing else uses.
 func space(t testing.TB) Config {
 	t.Helper()
-	path := binary(t)
 	one.Lock()
 	defer one.Unlock()
 	if one.cluster == nil {
-		cl, err := newCluster(path, 1)
-		require.NoError(t, err)
-		one.cluster = cl
+		one.cluster = newCluster(t, 1)
 	}
 	one.prefixes++
 	return Config{Endpoints: one.endpoints(), Prefix: fmt.Sprint("/test/", one.prefixes)}

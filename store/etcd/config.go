@@ -28,7 +28,7 @@ type Config struct {
 	// continues the other after a slash. Slashes at its end do not count. "" means "/weft".
 	Prefix string
 
-	TLS                *tls.Config // nil means plain text
+	TLS                *tls.Config // nil means plain text; without a ServerName members are verified by their hosts' names
 	Username, Password string      // both or none; only over TLS, or to this machine
 
 	Timeout time.Duration // of operations and of Dial, where the context has no deadline; 0 means store.DefaultTimeout
@@ -100,6 +100,15 @@ func (cfg Config) client() clientv3.Config {
 	for i, e := range cfg.Endpoints {
 		urls[i] = scheme + e
 	}
+	options := []grpc.DialOption{
+		grpc.WithChainUnaryInterceptor(failFast),
+		// A member that comes back is noticed in seconds; gRPC's own backoff grows to two minutes.
+		grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: 5 * time.Second,
+			Backoff: connecting.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 3 * time.Second}}),
+	}
+	if cfg.TLS != nil && cfg.TLS.ServerName != "" {
+		options = append(options, grpc.WithAuthority(cfg.TLS.ServerName)) // gRPC takes the host's name otherwise
+	}
 	return clientv3.Config{
 		Endpoints:            urls,
 		TLS:                  cfg.TLS,
@@ -109,13 +118,8 @@ func (cfg Config) client() clientv3.Config {
 		DialKeepAliveTime:    10 * time.Second,
 		DialKeepAliveTimeout: 10 * time.Second,
 		MaxCallSendMsgSize:   math.MaxInt32, // Limits hold; what a server takes it says itself
-		DialOptions: []grpc.DialOption{
-			grpc.WithChainUnaryInterceptor(failFast),
-			// A member that comes back is noticed in seconds; gRPC's own backoff grows to two minutes.
-			grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: 5 * time.Second,
-				Backoff: connecting.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 3 * time.Second}}),
-		},
-		MaxUnaryRetries: uint(len(urls)) + 1, // also after a new token
+		DialOptions:          options,
+		MaxUnaryRetries:      uint(len(urls)) + 1, // also after a new token
 	}
 }
 

@@ -25,9 +25,7 @@ type outage struct {
 }
 
 func threeMembers(t testing.TB) *outage {
-	path := binary(t)
-	cl, err := newCluster(path, 3)
-	require.NoError(t, err)
+	cl := newCluster(t, 3)
 	t.Cleanup(cl.stop)
 	return &outage{t: t, cl: cl, ask: dial(t, Config{Endpoints: cl.endpoints(), Prefix: "/ask"})}
 }
@@ -50,6 +48,8 @@ func (o *outage) leads(m *member) (bool, error) {
 
 // kill ends the leader, or another, as a power failure would.
 func (o *outage) kill(leader bool) {
+	c, cancel := context.WithTimeout(o.t.Context(), patient)
+	defer cancel()
 	for n := 0; ; n++ {
 		for _, m := range o.cl.members {
 			if is, err := o.leads(m); err == nil && is == leader {
@@ -58,7 +58,7 @@ func (o *outage) kill(leader bool) {
 				return
 			}
 		}
-		require.True(o.t, sleep(o.t.Context(), backoff(n)), "no member to be killed")
+		require.True(o.t, sleep(c, backoff(n)), "no member to be killed")
 	}
 }
 
@@ -67,13 +67,16 @@ func (o *outage) mend() {
 	if o.dead == nil {
 		return
 	}
+	c, cancel := context.WithTimeout(o.t.Context(), patient)
+	defer cancel()
 	require.NoError(o.t, o.dead.start(o.cl.path))
 	for n := 0; ; n++ {
-		if _, err := o.leads(o.dead); err == nil {
+		_, err := o.leads(o.dead)
+		if err == nil {
 			o.dead = nil
 			return
 		}
-		require.True(o.t, sleep(o.t.Context(), backoff(n)), "the member does not come back")
+		require.True(o.t, sleep(c, backoff(n)), "the member does not come back: %v; its log ends with: %s", err, o.dead.log())
 	}
 }
 

@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"io"
 	"math/big"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -170,7 +169,7 @@ func TestMoreKeysThanEtcdTakesAreRefusedWithoutEffect(t *testing.T) {
 
 func TestAClusterThatIsNotThereIsUnreachable(t *testing.T) {
 	leak.Check(t)
-	port, err := freePort()
+	port, err := freePort("127.0.0.1")
 	require.NoError(t, err)
 	c, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
@@ -185,12 +184,12 @@ func TestAClusterThatIsNotThereIsUnreachable(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// certificate makes files of a self-signed certificate for 127.0.0.1.
+// certificate makes files of a self-signed certificate.
 func certificate(t *testing.T) (cert, key string, pool *x509.CertPool) {
 	t.Helper()
 	secret, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), DNSNames: []string{"etcd"},
 		IsCA: true, BasicConstraintsValid: true}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &secret.PublicKey, secret)
 	require.NoError(t, err)
@@ -210,12 +209,10 @@ func certificate(t *testing.T) (cert, key string, pool *x509.CertPool) {
 }
 
 func TestOverTLSAndWithAPassword(t *testing.T) {
-	path := binary(t)
 	cert, key, pool := certificate(t)
-	cl, err := newCluster(path, 1, "--cert-file", cert, "--key-file", key)
-	require.NoError(t, err)
+	cl := newCluster(t, 1, "--cert-file", cert, "--key-file", key)
 	t.Cleanup(cl.stop)
-	cfg := Config{Endpoints: cl.endpoints(), TLS: &tls.Config{RootCAs: pool}}
+	cfg := Config{Endpoints: cl.endpoints(), TLS: &tls.Config{RootCAs: pool, ServerName: "etcd"}}
 	admin := dial(t, cfg)
 	c, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -233,7 +230,7 @@ func TestOverTLSAndWithAPassword(t *testing.T) {
 	} {
 		require.NoError(t, step())
 	}
-	_, err = admin.Add(c, "k", 1)
+	_, err := admin.Add(c, "k", 1)
 	require.Error(t, err, "nobody may do this any more")
 	require.NotErrorIs(t, err, context.DeadlineExceeded)
 
@@ -261,7 +258,7 @@ func TestOverTLSAndWithAPassword(t *testing.T) {
 
 	brief, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	_, err = Dial(brief, Config{Endpoints: cl.endpoints(), TLS: &tls.Config{RootCAs: x509.NewCertPool()}})
+	_, err = Dial(brief, Config{Endpoints: cl.endpoints(), TLS: &tls.Config{RootCAs: x509.NewCertPool(), ServerName: "etcd"}})
 	require.ErrorIs(t, err, store.ErrUnreachable)
 	require.ErrorContains(t, err, "certificate")
 }
