@@ -73,7 +73,7 @@ func (s *Store) try(o *store.Operation, f func(c context.Context) error) error {
 // persist is try for what is no operation: where c is over, err says nothing, and last is what went wrong before.
 func persist(c context.Context, f func(c context.Context) error) (last, err error) {
 	for n := 0; ; n++ {
-		attempt, cancel := context.WithTimeout(c, patience(n))
+		attempt, cancel := context.WithTimeout(c, patience(n, 0))
 		err := f(attempt)
 		cancel()
 		switch {
@@ -111,9 +111,11 @@ func sleep(c context.Context, d time.Duration) bool {
 	}
 }
 
-// patience is for how long the attempt after n that failed may take: etcd itself gives up no sooner than after 5 s what a
-// lost leader had been told, and a member that hangs never.
-func patience(n int) time.Duration { return time.Second << min(n, 6) }
+// patience is for how long the attempt after n that failed may take, with so many bytes to send: etcd itself waits for
+// 5 s and more for what a lost leader had been told, and a member that hangs never answers.
+func patience(n, size int) time.Duration {
+	return (3*time.Second + time.Duration(size>>20)*time.Second) << min(n, 5)
+}
 
 // backoff is a random time of up to 2, 4, 8, … 512 ms: those who got in one another's way part.
 func backoff(n int) time.Duration {

@@ -27,6 +27,7 @@ type bad struct {
 	loss       float64 // of each kind
 	rev        int64
 	log        []*clientv3.Event // the whole history
+	names      []string          // of all keys that there ever were, sorted
 	now        map[string]*mvccpb.KeyValue
 	compacted  int64            // what is not newer cannot be asked for
 	lease      clientv3.LeaseID // the last
@@ -53,9 +54,10 @@ func (b *bad) join(prefix string) *Store {
 }
 
 // send has a request done, or not, and answered, or not.
-func (b *bad) send(c context.Context, do func() error) error {
+func send[T any](b *bad, c context.Context, do func() (T, error)) (T, error) {
+	var none T
 	if c.Err() != nil {
-		return c.Err()
+		return none, c.Err()
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -66,13 +68,13 @@ func (b *bad) send(c context.Context, do func() error) error {
 	}
 	switch luck := b.r.Float64(); {
 	case luck < b.loss:
-		return rpctypes.ErrTimeout
+		return none, rpctypes.ErrTimeout
 	case luck < 2*b.loss:
-		_ = do()
-		return rpctypes.ErrTimeout
+		_, _ = do()
+		return none, rpctypes.ErrTimeout
 	case luck < 3*b.loss:
-		b.late = append(b.late, func() { _ = do() })
-		return rpctypes.ErrTimeout
+		b.late = append(b.late, func() { _, _ = do() })
+		return none, rpctypes.ErrTimeout
 	}
 	return do()
 }
@@ -110,16 +112,12 @@ func (b *bad) read(op clientv3.Op) (*pb.RangeResponse, error) {
 		return nil, rpctypes.ErrCompacted
 	}
 	at := b.state(op.Rev())
-	var keys []string
-	if len(op.RangeBytes()) == 0 {
-		keys = []string{string(op.KeyBytes())}
+	keys := []string{string(op.KeyBytes())}
+	if to := string(op.RangeBytes()); to != "" { // what was deleted is in names, too
+		i, _ := slices.BinarySearch(b.names, keys[0])
+		j, _ := slices.BinarySearch(b.names, to)
+		keys = b.names[i:j]
 	}
-	for key := range at {
-		if len(op.RangeBytes()) > 0 && within(op, key) {
-			keys = append(keys, key)
-		}
-	}
-	slices.Sort(keys)
 	out := &pb.RangeResponse{Header: &pb.ResponseHeader{Revision: b.rev}}
 	for _, key := range keys {
 		if at[key] == nil {
@@ -215,29 +213,28 @@ func (b *bad) one(op clientv3.Op) (*pb.ResponseOp, error) {
 
 func (b *bad) happened(ev *clientv3.Event) {
 	b.log = append(b.log, ev)
+	if i, found := slices.BinarySearch(b.names, string(ev.Kv.Key)); !found {
+		b.names = slices.Insert(b.names, i, string(ev.Kv.Key))
+	}
 	happen(b.now, ev)
 }
 
-func (b *bad) Get(c context.Context, key string, opts ...clientv3.OpOption) (out *clientv3.GetResponse, err error) {
-	err = b.send(c, func() error {
+func (b *bad) Get(c context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+	return send(b, c, func() (*clientv3.GetResponse, error) {
 		got, err := b.read(clientv3.OpGet(key, opts...))
-		out = (*clientv3.GetResponse)(got)
-		return err
+		return (*clientv3.GetResponse)(got), err
 	})
-	return out, err
 }
 
-func (b *bad) Grant(c context.Context, _ int64) (out *clientv3.LeaseGrantResponse, err error) {
-	err = b.send(c, func() error {
+func (b *bad) Grant(c context.Context, _ int64) (*clientv3.LeaseGrantResponse, error) {
+	return send(b, c, func() (*clientv3.LeaseGrantResponse, error) {
 		b.lease++
-		out = &clientv3.LeaseGrantResponse{ID: b.lease}
-		return nil
+		return &clientv3.LeaseGrantResponse{ID: b.lease}, nil
 	})
-	return out, err
 }
 
 func (b *bad) Revoke(c context.Context, id clientv3.LeaseID) (*clientv3.LeaseRevokeResponse, error) {
-	return nil, b.send(c, func() error { b.expire(id); return nil })
+	return send(b, c, func() (*clientv3.LeaseRevokeResponse, error) { b.expire(id); return nil, nil })
 }
 
 // expire ends a lease, and its receipts.
@@ -265,16 +262,11 @@ func (t *badTxn) Then(ops ...clientv3.Op) clientv3.Txn  { t.then = ops; return t
 func (t *badTxn) Else(ops ...clientv3.Op) clientv3.Txn  { t.not = ops; return t }
 func (b *bad) RequestProgress(context.Context) error    { return nil }
 func (b *bad) Close() error                             { return nil }
-func (t *badTxn) Commit() (out *clientv3.TxnResponse, err error) {
-	err = t.b.send(t.c, func() error {
+func (t *badTxn) Commit() (*clientv3.TxnResponse, error) {
+	return send(t.b, t.c, func() (*clientv3.TxnResponse, error) {
 		got, err := t.b.commit(t.conds, t.then, t.not)
-		out = (*clientv3.TxnResponse)(got)
-		return err
+		return (*clientv3.TxnResponse)(got), err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
 }
 
 // Watch ends often, sometimes for lack of a leader.

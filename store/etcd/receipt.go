@@ -170,7 +170,11 @@ func (s *Store) change(o *store.Operation, conds []clientv3.Cmp, ops, reads []cl
 var errRepeat = errors.New("not done")
 
 func (s *Store) attempt(o *store.Operation, n int, sl *slot, conds []clientv3.Cmp, ops, reads []clientv3.Op) (changed, error) {
-	c, cancel := context.WithTimeout(o.Context, patience(n))
+	size := 0
+	for _, op := range ops {
+		size += len(op.ValueBytes())
+	}
+	c, cancel := context.WithTimeout(o.Context, patience(n, size))
 	defer cancel()
 	sl.n++
 	mark := strconv.Itoa(sl.n)
