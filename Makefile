@@ -2,7 +2,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DEFAULT_GOAL := build
-.PHONY: build run test lint bench peers netns fuzz soak cover gpu gpu-test gpu-headers gpu-bundle gpu-check
+.PHONY: build run test lint bench peers netns interop fuzz soak cover gpu gpu-test gpu-headers gpu-bundle gpu-check
 
 FUZZTIME ?= 10m
 SOAKTIME ?= 4h
@@ -61,6 +61,12 @@ soak:
 # Three hosts as network namespaces behind a switch that delays, loses and cuts. Needs root and /dev/net/tun.
 netns:
 	go test -tags netns -count=1 -v -timeout 10m ./internal/disttest/netns
+
+# The store with PyTorch at the other end: its client on our server, ours on its, both at one file. Debian's python3-torch is one:
+# make interop PYTHON=/usr/bin/python3
+PYTHON ?= python3
+interop:
+	go test -tags interop -count=1 -v -timeout 20m ./internal/disttest/interop -python "$(PYTHON)"
 
 cover:
 	go test -coverprofile=cover.out -coverpkg=./... ./...

@@ -22,7 +22,7 @@ func RunShared(t *testing.T, open func(t *testing.T) (join func() store.Store), 
 		part Part
 	}{
 		{"AWaiterIsWokenByAnotherClientsSet", wokenBySet, ""},
-		{"AWaiterIsWokenByAddAndCompareSet", wokenByOthers, ""},
+		{"AWaiterIsWokenByAddAndCompareSet", wokenByOthers, Wakes},
 		{"WhatOneHasSetTheOtherSees", seen, ""},
 		{"ConcurrentAddsAllCount", addsCount, ""},
 		{"OfManyCompareSetsOneWins", oneWins, ""},

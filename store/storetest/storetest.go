@@ -27,6 +27,7 @@ const (
 	Queues   Part = "queues"
 	Barriers Part = "barriers"
 	Watches  Part = "watches"
+	Wakes    Part = "wakes"  // a CompareSet that makes a key ends the waiting for it
 	Errors   Part = "errors" // an Add to what is no number says so also if others change it at that moment
 )
 
