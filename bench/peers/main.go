@@ -186,6 +186,8 @@ func (all *samples) table(w io.Writer) {
 			metric, higher = "steps/s", true
 		case strings.HasPrefix(row, "Local/"):
 			metric = "ns/op"
+		case strings.HasPrefix(row, "Store/cpu/"):
+			metric = "cpu-µs"
 		case strings.Contains(row, "/clients="):
 			metric, higher = "ops/s", true
 		case strings.HasPrefix(row, "Store/wake"), strings.HasPrefix(row, "Store/multi_get"):

@@ -63,10 +63,12 @@ func (p *process) stop() error {
 	return p.cmd.Wait()
 }
 
+var errNotOurs = errors.New("what a server takes that was not started here is not known")
+
 // resident is how many bytes of memory the process has now.
 func (p *process) resident() (int64, error) {
 	if p.cmd == nil {
-		return 0, errors.New("the memory of a server that was not started here is not known")
+		return 0, errNotOurs
 	}
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
 	if err != nil {
@@ -76,6 +78,25 @@ func (p *process) resident() (int64, error) {
 	number, _, _ := strings.Cut(strings.TrimSpace(rest), " ")
 	kib, err := strconv.ParseInt(number, 10, 64)
 	return kib << 10, err
+}
+
+// busy is how long the process has kept processors, to a hundredth of a second.
+func (p *process) busy() (time.Duration, error) {
+	if p.cmd == nil {
+		return 0, errNotOurs
+	}
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+	if err != nil {
+		return 0, err
+	}
+	_, rest, _ := strings.Cut(string(b), ") ") // behind the name, which may hold anything
+	fields := strings.Fields(rest)
+	if len(fields) < 13 {
+		return 0, fmt.Errorf("expected more of /proc/%d/stat than %q", p.cmd.Process.Pid, b)
+	}
+	user, errUser := strconv.ParseInt(fields[11], 10, 64)
+	system, errSystem := strconv.ParseInt(fields[12], 10, 64)
+	return time.Duration(user+system) * 10 * time.Millisecond, errors.Join(errUser, errSystem)
 }
 
 // play is the life of a process that was started by start.

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"syscall"
 	"time"
 )
 
@@ -29,7 +30,9 @@ func (b *bench) rate(c context.Context, server *process, lane, op string, total 
 			}
 			all = append(all, p)
 		}
-		first, last, err := together(all)
+		before, errBefore := server.busy()
+		first, last, busy, err := together(all)
+		after, errAfter := server.busy()
 		for _, p := range all {
 			errs = errors.Join(errs, p.stop())
 		}
@@ -40,28 +43,33 @@ func (b *bench) rate(c context.Context, server *process, lane, op string, total 
 		if op == "echo" {
 			name = "add" // what it is the floor of
 		}
-		b.emit(lane, fmt.Sprintf("%s/clients=%d", name, n), total, last.Sub(first), float64(total)/last.Sub(first).Seconds(), "ops/s")
+		name = fmt.Sprintf("%s/clients=%d", name, n)
+		b.emit(lane, name, total, last.Sub(first), float64(total)/last.Sub(first).Seconds(), "ops/s")
+		if busy += after - before; errors.Join(errBefore, errAfter) == nil {
+			b.emit(lane, "cpu/"+name, total, busy, micros(busy)/float64(total), "cpu-µs")
+		}
 	}
 	return nil
 }
 
-// together lets clients begin when all are ready, and reads when the first began and the last ended.
-func together(all []*process) (first, last time.Time, err error) {
+// together lets clients begin when all are ready, and reads when the first began and the last ended, and how long they kept processors.
+func together(all []*process) (first, last time.Time, busy time.Duration, err error) {
 	for _, p := range all {
 		if _, err := p.out.ReadString('\n'); err != nil {
-			return first, last, fmt.Errorf("a client is not ready: %w", err)
+			return first, last, 0, fmt.Errorf("a client is not ready: %w", err)
 		}
 	}
 	for _, p := range all {
 		if _, err := io.WriteString(p.hold.(io.Writer), "go\n"); err != nil {
-			return first, last, err
+			return first, last, 0, err
 		}
 	}
 	for _, p := range all {
-		var began, ended int64
-		if _, err := fmt.Fscan(p.out, &began, &ended); err != nil {
-			return first, last, fmt.Errorf("a client does not say how long it took: %w", err)
+		var began, ended, kept int64
+		if _, err := fmt.Fscan(p.out, &began, &ended, &kept); err != nil {
+			return first, last, 0, fmt.Errorf("a client does not say how long it took: %w", err)
 		}
+		busy += time.Duration(kept)
 		if b := time.Unix(0, began); first.IsZero() || b.Before(first) {
 			first = b
 		}
@@ -69,7 +77,7 @@ func together(all []*process) (first, last time.Time, err error) {
 			last = e
 		}
 	}
-	return first, last, nil
+	return first, last, busy, nil
 }
 
 // client is one of them: it does its share of an operation when it is told to.
@@ -92,13 +100,14 @@ func client(args []string, out io.Writer) error {
 	if _, err := bufio.NewReader(os.Stdin).ReadString('\n'); err != nil {
 		return err
 	}
-	began := time.Now()
+	busy, began := usage(), time.Now()
 	for range n {
 		if err := call(); err != nil {
 			return err
 		}
 	}
-	fmt.Fprintln(out, began.UnixNano(), time.Now().UnixNano())
+	ended := time.Now()
+	fmt.Fprintln(out, began.UnixNano(), ended.UnixNano(), (usage() - busy).Nanoseconds())
 	return nil
 }
 
@@ -124,4 +133,11 @@ func operation(c context.Context, op, addr string) (call func() error, end func(
 		return nil, nil, err
 	}
 	return call, s.Close, nil
+}
+
+// usage is how long this process has kept processors, in the kernel too.
+func usage() time.Duration {
+	var r syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &r) // cannot fail
+	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 }

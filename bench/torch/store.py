@@ -59,13 +59,23 @@ def share(host, port, op, n, ready, go, took):
     call = (lambda: store.add("c", 1)) if op == "add" else (lambda: store.get("shared"))
     ready.release()
     go.wait()
-    start = time.perf_counter()
+    busy, start = time.process_time(), time.perf_counter()
     for _ in range(n):
         call()
-    took.put((start, time.perf_counter()))
+    end = time.perf_counter()
+    took.put((start, end, time.process_time() - busy))
 
 
-def rates(host, port):
+def ticks(server):
+    """How long the server has kept processors, in seconds; 0 where it is not ours."""
+    if not server:
+        return 0
+    with open(f"/proc/{server.pid}/stat") as f:
+        fields = f.read().rpartition(") ")[2].split()
+    return (int(fields[11]) + int(fields[12])) / 100
+
+
+def rates(host, port, server):
     for op, total in TOTALS.items():
         for n in (1, 4, 16):
             ready, go, took = mp.Semaphore(0), mp.Event(), mp.Queue()
@@ -74,17 +84,21 @@ def rates(host, port):
                 p.start()
             for _ in clients:
                 ready.acquire()
+            before = ticks(server)
             go.set()
             times = [took.get() for _ in clients]
+            busy = ticks(server) - before + sum(t[2] for t in times)
             for p in clients:
                 p.join()
-            seconds = max(end for _, end in times) - min(start for start, _ in times)
+            seconds = max(t[1] for t in times) - min(t[0] for t in times)
             emit(f"{op}/clients={n}", total, 1e9 * seconds / total, total / seconds, "ops/s")
+            if server:
+                emit(f"cpu/{op}/clients={n}", total, 1e9 * busy / total, 1e6 * busy / total, "cpu-µs")
 
 
 if __name__ == "__main__":
     mp.set_start_method("fork")
-    LANE, end = "torch", mp.Event()
+    LANE, end, server = "torch", mp.Event(), None
     if len(sys.argv) > 1:
         LANE, (host, _, port) = "torch-there", sys.argv[1].rpartition(":")
         port = int(port)
@@ -94,5 +108,5 @@ if __name__ == "__main__":
         server.start()
         port = answer.get()
     round_trips(client(host, port))
-    rates(host, port)
+    rates(host, port, server)
     end.set()
