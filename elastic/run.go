@@ -55,7 +55,9 @@ func Run(c context.Context, spec Spec) (*Result, error) {
 
 // serve starts the job's store and notes in the spec which port it got.
 func serve(spec *Spec) (*store.Server, error) {
-	server, err := store.Serve(store.ServerConfig{Addr: net.JoinHostPort(spec.MasterAddr, strconv.Itoa(spec.MasterPort))})
+	cfg := spec.Store
+	cfg.Addr = net.JoinHostPort(spec.MasterAddr, strconv.Itoa(spec.MasterPort))
+	server, err := store.Serve(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("elastic: the job's store cannot listen on %s, port %d; give another port, or 0 for a free one: %w",
 			spec.MasterAddr, spec.MasterPort, err)

@@ -10,6 +10,8 @@ import (
 	"os/exec"
 	"strings"
 	"time"
+
+	"github.com/weft-project/weft/store"
 )
 
 // ErrInvalidSpec is matched by the error for a Spec that cannot be run; the error lists all that is wrong with it.
@@ -37,6 +39,8 @@ type Spec struct {
 	// MasterAddr and MasterPort are where the job's store listens; empty means 127.0.0.1, and port 0 a free one.
 	MasterAddr string
 	MasterPort int
+	// Store says how that store is served, but for its Addr. Where it speaks TLS, Env is to tell the workers so.
+	Store store.ServerConfig
 	// Token is the job's shared secret; empty means WEFT_TOKEN of Env, and where that is missing too, a new one.
 	Token string
 	// Stdout and Stderr get the workers' output; nil means that it is dropped. They may be the same writer. If Stdout is a

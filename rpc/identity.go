@@ -32,11 +32,16 @@ func certified(files transport.IdentityFiles) bool {
 	return files.CA != "" || files.Cert != "" || files.Key != ""
 }
 
-// identity is this worker's proof of being of the job; nil where the caller brings a network.
+// identity is this worker's proof of being of the job at its links; nil where the caller brings a network.
 func (p *prepared) identity() (*transport.Identity, error) {
 	if p.Network != nil {
 		return nil, nil
 	}
+	return p.ownIdentity()
+}
+
+// ownIdentity is what the configuration or the environment names.
+func (p *prepared) ownIdentity() (*transport.Identity, error) {
 	files, token := p.Certificates, p.Token
 	var errs []error
 	switch {

@@ -60,9 +60,16 @@ func (p *prepared) meet(c context.Context) (closeStore func() error, err error) 
 	if url == "" {
 		url = "env://"
 	}
-	r, err := store.Open(c, url, store.OpenConfig{NoWait: true, Logger: p.Logger, Schemes: p.Schemes}) // Join waits, and says for whom
+	secure, err := p.storeTLS(url)
+	if err != nil {
+		return nil, err
+	}
+	r, err := store.Open(c, url, store.OpenConfig{NoWait: true, Logger: p.Logger, Schemes: p.Schemes, TLS: secure}) // Join waits, and says for whom
 	if errors.Is(err, store.ErrBadURL) && url == "env://" {
 		return nil, fmt.Errorf("%w; start the program with weft run, or set these variables for each worker", err)
+	}
+	if err != nil && secure != nil {
+		return nil, fmt.Errorf("%w; this worker speaks TLS with its store: $%s=0 is for one that PyTorch hosts", err, StoreTLSVariable)
 	}
 	if err != nil {
 		return nil, err

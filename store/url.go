@@ -123,14 +123,14 @@ func (r *Rendezvous) connect(c context.Context, p place, cfg OpenConfig) error {
 			bind = cfg.Bind
 		}
 		var err error
-		r.server, err = Serve(ServerConfig{Addr: net.JoinHostPort(bind, p.port), Limits: cfg.Limits, Logger: cfg.Logger})
+		r.server, err = Serve(ServerConfig{Addr: net.JoinHostPort(bind, p.port), Limits: cfg.Limits, Logger: cfg.Logger, TLS: cfg.TLS})
 		if err != nil {
 			return err
 		}
 		addr = r.server.Addr()
 	}
 	client, err := Dial(c, ClientConfig{Addr: addr, WorldSize: p.WorldSize, WaitForWorkers: host && !cfg.NoWait, Timeout: cfg.Timeout,
-		Limits: cfg.Limits})
+		Limits: cfg.Limits, TLS: cfg.TLS})
 	if err != nil {
 		if r.server != nil {
 			r.server.Close()

@@ -20,7 +20,6 @@ import (
 	"github.com/weft-project/weft/elastic"
 	"github.com/weft-project/weft/kernels"
 	"github.com/weft-project/weft/kernels/vec"
-	"github.com/weft-project/weft/rpc"
 )
 
 // quicBuffer is the UDP buffer, in bytes, below which QUIC loses packets in bursts on fast links.
@@ -78,13 +77,8 @@ The job is not disturbed.`,
 	}
 	cmd.Flags().BoolVar(&quick, "quick", false, "look, but do not measure")
 	cmd.Flags().StringVar(&job.init, "init", "", "tcp://host:port of a running job's store: show its workers' lanes")
-	cmd.Flags().StringVar(&job.tokenFile, "token-file", "", "file with the job's shared secret (default $"+elastic.TokenVariable+")")
-	cmd.Flags().StringVar(&job.files.CA, "ca", "", "the job's CA in PEM, with --cert and --key in place of the secret (default $"+rpc.CAVariable+")")
-	cmd.Flags().StringVar(&job.files.Cert, "cert", "", "a certificate of that CA (default $"+rpc.CertVariable+")")
-	cmd.Flags().StringVar(&job.files.Key, "key", "", "its key (default $"+rpc.KeyVariable+")")
+	job.register(cmd)
 	cmd.Flags().DurationVar(&job.timeout, "timeout", 2*time.Second, "for the job's store and for each of its workers to answer")
-	cmd.MarkFlagsRequiredTogether("ca", "cert", "key")
-	cmd.MarkFlagsMutuallyExclusive("token-file", "ca")
 	cmd.Flags().BoolVar(&job.all, "all", false, "list all pairs, however many")
 	return cmd
 }

@@ -1,15 +1,18 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/url"
-	"os"
+	"slices"
 	"strings"
+	"syscall"
 	"text/tabwriter"
 	"time"
 	"unicode"
@@ -24,16 +27,16 @@ const maxRows = 40 // of pairs, unless all are asked for
 
 // jobFlags are those of "weft doctor --init".
 type jobFlags struct {
-	init, tokenFile string
-	files           transport.IdentityFiles // instead of the token
-	timeout         time.Duration
-	all             bool
+	identityFlags
+	init    string
+	timeout time.Duration
+	all     bool
 }
 
 // examineJob asks the workers of a running job, and prints which lanes each pair uses.
 func examineJob(c context.Context, w io.Writer, f jobFlags) error {
 	addr, errInit := storeAddress(f.init)
-	id, errID := f.identity()
+	id, errID := f.identity("--init", "doctor", slog.New(slog.DiscardHandler))
 	var errTimeout error
 	if f.timeout <= 0 {
 		errTimeout = fmt.Errorf("--timeout: expected more than 0, got %v", f.timeout)
@@ -75,56 +78,12 @@ func storeAddress(init string) (string, error) {
 	return net.JoinHostPort(u.Hostname(), u.Port()), nil
 }
 
-// identity is that of a member of the job: by its files where they are given, else as its workers find theirs.
-func (f jobFlags) identity() (*transport.Identity, error) {
-	files := f.files
-	if files.CA == "" && f.tokenFile == "" {
-		var err error
-		if files, err = rpc.CertificatesFromEnv(); err != nil {
-			return nil, err
-		}
-	}
-	var id *transport.Identity
-	var err error
-	if files.CA != "" {
-		files.Logger = slog.New(slog.DiscardHandler)
-		id, err = transport.IdentityFromFiles(files)
-	} else {
-		token, errToken := jobToken(f.tokenFile)
-		if errToken != nil {
-			return nil, errToken
-		}
-		id, err = transport.IdentityFromToken([]byte(token), "doctor", time.Now)
-	}
-	if err != nil {
-		return nil, &exitError{codeFailed, err}
-	}
-	return id, nil
-}
-
-// jobToken is the job's secret, from the file or the environment.
-func jobToken(file string) (string, error) {
-	token, err := readToken(file)
-	if err != nil {
-		return "", err
-	}
-	if token == "" {
-		token = os.Getenv(elastic.TokenVariable)
-	}
-	if token == "" {
-		return "", fmt.Errorf("--init needs the job's secret: set $%s, or give --token-file (or --ca, --cert and --key), as for the job's workers", elastic.TokenVariable)
-	}
-	return token, nil
-}
-
 func observeJob(c context.Context, addr string, id *transport.Identity, timeout time.Duration) ([]rpc.Observed, error) {
 	n, err := transport.New(transport.Config{Identity: id, Lanes: []string{transport.LaneQUIC}, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return nil, err
 	}
-	within, cancel := context.WithTimeout(c, timeout)
-	defer cancel()
-	st, err := store.Dial(within, store.ClientConfig{Addr: addr, Timeout: timeout})
+	st, err := dialJob(c, addr, id, timeout)
 	if err != nil {
 		return nil, fmt.Errorf("no store at %s: is the job running, and is this its MASTER_ADDR and MASTER_PORT? (%w)", addr, err)
 	}
@@ -134,6 +93,27 @@ func observeJob(c context.Context, addr string, id *transport.Identity, timeout 
 		return nil, fmt.Errorf("there is a store at %s, but no worker has joined there: they have not come to rpc.Join yet, have left, or use a prefix in the store", addr)
 	}
 	return workers, err
+}
+
+// dialJob connects with a job's store, with TLS or without: first as the job's workers most likely do.
+func dialJob(c context.Context, addr string, id *transport.Identity, timeout time.Duration) (st *store.Client, err error) {
+	ways := []*tls.Config{id.StoreTLS(), nil}
+	if loopback(addr) {
+		slices.Reverse(ways)
+	}
+	for _, way := range ways {
+		within, cancel := context.WithTimeout(c, timeout)
+		st, errWay := store.Dial(within, store.ClientConfig{Addr: addr, Timeout: timeout, TLS: way})
+		cancel()
+		if errWay == nil {
+			return st, nil
+		}
+		err = cmp.Or(err, errWay)
+		if errors.Is(errWay, syscall.ECONNREFUSED) || errors.Is(errWay, transport.ErrIdentity) {
+			break
+		}
+	}
+	return nil, err
 }
 
 // pair is two workers that have a link, or had one.
@@ -259,6 +239,10 @@ func whyUnreachable(o rpc.Observed, store string) string {
 
 func loopback(addr string) bool {
 	host, _, _ := net.SplitHostPort(addr)
+	return loopbackHost(host)
+}
+
+func loopbackHost(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }

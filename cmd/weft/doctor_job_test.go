@@ -195,3 +195,17 @@ not reached:
 		require.NotContains(t, whyUnreachable(rpc.Observed{Addr: "127.0.0.1:9", Err: rpc.ErrTimeout}, here), "its own machine")
 	}
 }
+
+func TestDoctorFindsAStoreWithTLSAndOneWithout(t *testing.T) {
+	leak.Check(t)
+	id, err := transport.IdentityFromToken([]byte(jobSecret), "the store", nil)
+	require.NoError(t, err)
+	for _, cfg := range []store.ServerConfig{{}, {TLS: id.StoreTLS()}, {TLS: id.StoreTLS(), Plain: store.PlainNever}} {
+		srv, err := store.Serve(cfg)
+		require.NoError(t, err)
+		st, err := dialJob(t.Context(), srv.Addr(), id, 500*time.Millisecond)
+		require.NoError(t, err)
+		require.NoError(t, st.Close())
+		require.NoError(t, srv.Close())
+	}
+}

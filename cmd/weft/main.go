@@ -4,6 +4,8 @@
 //	weft doctor                              say what this machine offers to a job
 //	weft doctor --init tcp://host:port       say which lanes the workers of a running job use
 //	weft trace merge -o all.json a.json …    make one trace of the workers' own
+//	weft store serve                         serve a key-value store
+//	weft store get --url tcp://host:port k   look into one
 //	weft version
 //
 // The exit code of "weft run" is 0 if every worker succeeded, else that of the first worker that failed (128 plus the
@@ -52,7 +54,7 @@ func execute(args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	root.AddCommand(runCommand(stdout, stderr), doctorCommand(stdout), traceCommand(stdout), versionCommand(stdout))
+	root.AddCommand(runCommand(stdout, stderr), doctorCommand(stdout), traceCommand(stdout), storeCommand(stdout, stderr), versionCommand(stdout))
 	cmd, err := root.ExecuteContextC(context.Background())
 	if err == nil {
 		return 0

@@ -2,13 +2,20 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"fmt"
+	"log/slog"
+	"net"
 	"os"
 	"os/signal"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/rpc"
+	"github.com/weft-project/weft/store"
 )
 
 // TestMain makes the test binary weft itself, or a worker of it, where WEFT_TEST_PART says so.
@@ -39,10 +46,35 @@ func worker(args []string) {
 			os.Exit(7)
 		}
 		wait()
+	case "join":
+		join()
 	case "wait":
 		fmt.Println("pid", os.Getpid(), "ready")
 		wait()
 	}
+}
+
+// join is a worker of Weft, and then a client that speaks plain text.
+func join() {
+	c, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	w, err := rpc.Join(c, rpc.Config{Logger: slog.New(slog.DiscardHandler)})
+	if err == nil {
+		err = w.Leave(c)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	c, cancel = context.WithTimeout(c, 300*time.Millisecond)
+	defer cancel()
+	s, err := store.Dial(c, store.ClientConfig{Addr: net.JoinHostPort(os.Getenv("MASTER_ADDR"), os.Getenv("MASTER_PORT"))})
+	if err != nil {
+		fmt.Println("plain refused")
+		return
+	}
+	_ = s.Close()
+	fmt.Println("plain taken")
 }
 
 // wait blocks until a signal ends the process.
@@ -64,6 +96,7 @@ func weft(t *testing.T, args ...string) (code int, stdout, stderr string) {
 
 func TestAWrongCommandLineIsExplainedAndExitsWithTwo(t *testing.T) {
 	self := os.Args[0]
+	t.Setenv("MASTER_ADDR", "")
 	for _, c := range []struct {
 		args []string
 		want string
@@ -83,6 +116,15 @@ func TestAWrongCommandLineIsExplainedAndExitsWithTwo(t *testing.T) {
 		{[]string{"run", "--token-file", "/nowhere/token", self}, "--token-file"},
 		{[]string{"run", "--no-such-flag", self}, "unknown flag: --no-such-flag"},
 		{[]string{"run", "./no-such-program"}, "does not exist; give its path, or build it first"},
+		{[]string{"store"}, "expected one of serve, get, set"},
+		{[]string{"store", "get"}, "expected: weft store get KEY…; got 0 arguments"},
+		{[]string{"store", "keys", "k"}, "expected: weft store keys; got 1 arguments"},
+		{[]string{"store", "watch", "k", "l"}, "got 2 arguments"},
+		{[]string{"store", "get", "k"}, "expected the store: --url tcp://HOST:PORT"},
+		{[]string{"store", "get", "k", "--url", "127.0.0.1:1"}, "--url: "},
+		{[]string{"store", "get", "k", "--url", "tcp://127.0.0.1"}, "port number missing"},
+		{[]string{"store", "wait", "k", "--timeout", "-1s"}, "--timeout: expected 0s or more"},
+		{[]string{"store", "add", "n", "-1"}, "a negative number stands behind --"},
 		{[]string{"doctor", "me"}, `unknown command "me"`},
 		{[]string{"doctor", "--all"}, "--all is about a running job: give its store with --init"},
 		{[]string{"doctor", "--init", "localhost:29500"}, "--init: expected tcp://host:port"},

@@ -29,15 +29,15 @@ const minToken = 16
 
 // runFlags are the flags of "weft run", as they are given.
 type runFlags struct {
-	nproc, nnodes, runID, role, masterAddr, tokenFile, lanes, trace string
-	masterPort, nodeRank, maxRestarts                               int
-	noPrefix, standalone                                            bool
-	grace                                                           time.Duration
+	nproc, nnodes, runID, role, masterAddr, tokenFile, lanes, trace, storePlain string
+	masterPort, nodeRank, maxRestarts                                           int
+	noPrefix, standalone                                                        bool
+	grace                                                                       time.Duration
 }
 
 // flagNames are the flags that PET_<NAME> sets where the command line does not, as with torchrun.
 var flagNames = [...]string{"nproc-per-node", "nnodes", "rdzv-id", "run-id", "role", "master-addr", "master-port",
-	"node-rank", "max-restarts", "standalone", "token-file", "lanes", "trace", "no-prefix", "grace"}
+	"node-rank", "max-restarts", "standalone", "token-file", "store-plain", "lanes", "trace", "no-prefix", "grace"}
 
 func runCommand(stdout, stderr io.Writer) *cobra.Command {
 	f := &runFlags{}
@@ -85,12 +85,13 @@ func (f *runFlags) register(cmd *cobra.Command) {
 	str(&f.runID, "rdzv-id", "", "name of the job (default a random one)")
 	str(&f.runID, "run-id", "", "the same as --rdzv-id")
 	str(&f.role, "role", "default", "role of the workers (ROLE_NAME)")
-	str(&f.masterAddr, "master-addr", "127.0.0.1", "address the job's store listens on; beyond loopback it is open to all who reach it")
+	str(&f.masterAddr, "master-addr", "127.0.0.1", "address the job's store listens on; beyond loopback it speaks TLS with workers of Weft")
 	num(&f.masterPort, "master-port", 0, "port of the job's store (default a free one)")
 	num(&f.nodeRank, "node-rank", 0, "number of this machine; only 0 so far")
 	num(&f.maxRestarts, "max-restarts", 0, "restarts after a failure; only 0 so far")
 	flags.BoolVar(&f.standalone, "standalone", false, "accepted for torchrun's sake: a job of one machine always is")
 	str(&f.tokenFile, "token-file", "", "file with the job's shared secret (default $"+elastic.TokenVariable+", else a new one)")
+	str(&f.storePlain, "store-plain", "auto", "who may speak plain text with the job's store: auto this machine alone, never nobody, always everybody, for workers of PyTorch on other machines")
 	str(&f.lanes, "lanes", "", "ways for bytes between workers, of local, bulk and quic, separated by commas (default $"+rpc.LanesVariable+", else all)")
 	str(&f.trace, "trace", "", "folder in which every worker writes the spans of its calls, for weft trace merge (default $"+rpc.TraceVariable+")")
 	flags.BoolVar(&f.noPrefix, "no-prefix", false, "do not put the rank in front of each line")
@@ -140,13 +141,17 @@ func (f *runFlags) spec(args []string) (elastic.Spec, error) {
 		errToken = fmt.Errorf("$%s has %d bytes; at least %d are needed (64 random hex digits are good)", elastic.TokenVariable, n, minToken)
 	}
 	env, errEnv := f.environ()
+	served, tlsVariable, errStore := f.store(&token)
+	if tlsVariable != "" {
+		env = append(env, tlsVariable)
+	}
 	return elastic.Spec{
 		Program: args[0], Args: args[1:],
 		NprocPerNode: nproc, NNodes: nnodes, NodeRank: f.nodeRank,
 		RunID: f.runID, Role: f.role, Token: token,
-		MasterAddr: f.masterAddr, MasterPort: f.masterPort,
+		MasterAddr: f.masterAddr, MasterPort: f.masterPort, Store: served,
 		NoPrefix: f.noPrefix, Grace: f.grace, Env: env,
-	}, errors.Join(errProc, errNodes, errRestarts, errGrace, errToken, errEnv)
+	}, errors.Join(errProc, errNodes, errRestarts, errGrace, errToken, errEnv, errStore)
 }
 
 // environ is what the workers inherit: this process's environment, and what the flags say to the workers.

@@ -1,0 +1,47 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/weft-project/weft/elastic"
+	"github.com/weft-project/weft/rpc"
+	"github.com/weft-project/weft/store"
+	"github.com/weft-project/weft/transport"
+)
+
+// store says how the job's store is served. It has TLS where others than this machine's processes could reach it, or where the user says so;
+// the workers learn of it by their environment. A token is made here if it has to be known.
+func (f *runFlags) store(token *string) (cfg store.ServerConfig, variable string, err error) {
+	if cfg.Plain, err = parsePlain(f.storePlain); err != nil {
+		return cfg, "", fmt.Errorf("--store-plain: %w", err)
+	}
+	secure := !loopbackHost(f.masterAddr) || cfg.Plain == store.PlainNever
+	if text := os.Getenv(rpc.StoreTLSVariable); text != "" {
+		if secure, err = strconv.ParseBool(text); err != nil {
+			return cfg, "", fmt.Errorf("$%s: expected 1 or 0, got %q", rpc.StoreTLSVariable, text)
+		}
+	}
+	if !secure {
+		return cfg, rpc.StoreTLSVariable + "=0", nil
+	}
+	files, err := rpc.CertificatesFromEnv()
+	if err != nil {
+		return cfg, "", err
+	}
+	var id *transport.Identity
+	if files.CA != "" {
+		id, err = transport.IdentityFromFiles(files)
+	} else {
+		*token = cmp.Or(*token, os.Getenv(elastic.TokenVariable), transport.NewToken())
+		id, err = transport.IdentityFromToken([]byte(*token), "the job's store", time.Now)
+	}
+	if err != nil {
+		return cfg, "", err
+	}
+	cfg.TLS = id.StoreTLS()
+	return cfg, rpc.StoreTLSVariable + "=1", nil
+}

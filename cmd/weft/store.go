@@ -1,0 +1,131 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weft-project/weft/elastic"
+	"github.com/weft-project/weft/rpc"
+	"github.com/weft-project/weft/store"
+)
+
+// codeMissing is the exit code where a key was not there, in time.
+const codeMissing = 3
+
+// answerPatience is for a store to be reached, and for it to answer what does not wait.
+const answerPatience = 5 * time.Second
+
+func storeCommand(stdout, stderr io.Writer) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "store",
+		Short: "Serve a job's key-value store, or look into one",
+		Long: `Serve a job's key-value store, or look into one.
+
+A store is named by its URL: tcp://host:port (that of a running job is tcp://$MASTER_ADDR:$MASTER_PORT of its workers), or file:///path.
+The exit code is 3 where a key was not there in time, 1 where something else failed, and 2 where the command line is wrong.`,
+		Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			return errors.New("expected one of serve, get, set, add, wait, watch, keys, delete, push, pop and barrier")
+		},
+	}
+	cmd.AddCommand(serveCommand(stdout, stderr))
+	for _, op := range storeOperations() {
+		cmd.AddCommand(op.command(stdout, stderr))
+	}
+	return cmd
+}
+
+// storeFlags are those of every command that looks into a store.
+type storeFlags struct {
+	identityFlags
+	url, prefix string
+	tls         bool
+	tlsSaid     bool // on the command line, whichever
+	timeout     time.Duration
+}
+
+func (f *storeFlags) register(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.url, "url", "", "the store, as tcp://HOST:PORT or file:///PATH (default that of $MASTER_ADDR and $MASTER_PORT)")
+	flags.StringVar(&f.prefix, "prefix", "", "look at the keys that start with this and a slash")
+	flags.BoolVar(&f.tls, "tls", false, "speak TLS with the store, by the job's secret or certificates (default where one is given, or is in the environment and the store on another machine)")
+	f.identityFlags.register(cmd)
+}
+
+// secure says whether to speak TLS: as the user says, or as the job's workers do.
+func (f *storeFlags) secure() (bool, error) {
+	if f.tlsSaid {
+		return f.tls, nil
+	}
+	if f.given() {
+		return true, nil
+	}
+	if text := os.Getenv(rpc.StoreTLSVariable); text != "" {
+		secure, err := strconv.ParseBool(text)
+		if err != nil {
+			return false, fmt.Errorf("$%s: expected 1 or 0, got %q", rpc.StoreTLSVariable, text)
+		}
+		return secure, nil
+	}
+	u, err := url.Parse(f.url)
+	beyond := err == nil && u.Scheme == "tcp" && !loopbackHost(u.Hostname())
+	return beyond && (os.Getenv(elastic.TokenVariable) != "" || os.Getenv(rpc.CAVariable) != ""), nil
+}
+
+// open connects with the store.
+func (f *storeFlags) open(c context.Context) (store.Store, func(), error) {
+	if f.url == "" {
+		host, port := os.Getenv("MASTER_ADDR"), os.Getenv("MASTER_PORT")
+		if host == "" || port == "" {
+			return nil, nil, errors.New("expected the store: --url tcp://HOST:PORT, or $MASTER_ADDR and $MASTER_PORT")
+		}
+		f.url = "tcp://" + net.JoinHostPort(host, port)
+	}
+	cfg := store.OpenConfig{Guest: true, Timeout: f.patience()}
+	secure, err := f.secure()
+	if err != nil {
+		return nil, nil, err
+	}
+	if secure {
+		id, err := f.identity("--tls", "weft store", slog.New(slog.DiscardHandler))
+		if err != nil {
+			return nil, nil, err
+		}
+		cfg.TLS = id.StoreTLS()
+	}
+	c, cancel := context.WithTimeout(c, min(f.patience(), answerPatience))
+	defer cancel()
+	r, err := store.Open(c, f.url, cfg)
+	if errors.Is(err, store.ErrBadURL) {
+		return nil, nil, fmt.Errorf("--url: %w", err)
+	}
+	if err != nil {
+		return nil, nil, f.explain(err)
+	}
+	s, end := r.Store, func() { _ = r.Close() }
+	if f.prefix != "" {
+		s = store.NewPrefix(f.prefix, s)
+	}
+	return s, end, nil
+}
+
+// patience is how long an operation may take: what the user says, or what an answer may.
+func (f *storeFlags) patience() time.Duration { return cmp.Or(f.timeout, answerPatience) }
+
+// within runs do for so long at most.
+func (f *storeFlags) within(c context.Context, do func(context.Context) error) error {
+	c, cancel := context.WithTimeout(c, f.patience())
+	defer cancel()
+	return do(c)
+}

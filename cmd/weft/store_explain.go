@@ -1,0 +1,69 @@
+package main
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/weft-project/weft/store"
+	"github.com/weft-project/weft/transport"
+)
+
+// explain turns what became of an operation into what to do about it, and into an exit code.
+func (f *storeFlags) explain(err error) error {
+	var exit *exitError
+	var sig signalError
+	switch {
+	case err == nil || errors.As(err, &exit):
+		return err
+	case errors.As(err, &sig):
+		return &exitError{128 + int(sig), err}
+	}
+	code := codeFailed
+	if errors.Is(err, store.ErrTimeout) && !errors.Is(err, store.ErrUnreachable) {
+		code = codeMissing
+	}
+	if advice := f.advice(err); advice != "" {
+		err = fmt.Errorf("%w\n%s", err, advice)
+	}
+	return &exitError{code, err}
+}
+
+func (f *storeFlags) advice(err error) string {
+	secure, _ := f.secure()
+	var notTLS tls.RecordHeaderError
+	var alert *tls.AlertError
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, store.ErrUnreachable) && f.nobody():
+		return "nothing listens there: is the store running (weft store serve --listen HOST:PORT), and is this its address?"
+	case errors.Is(err, transport.ErrIdentity), errors.As(err, &alert), strings.Contains(err.Error(), "remote error: tls: "):
+		return "the store is not of the job of this token, or of these certificates: give the job's own, by --token-file or --ca, --cert and --key"
+	case errors.As(err, &notTLS), secure && errors.Is(err, store.ErrUnreachable):
+		return "it may be a store without TLS (--tls=false), or none"
+	case errors.Is(err, store.ErrProtocol):
+		return "what listens there does not answer as a store: is this the store's address?"
+	case errors.Is(err, store.ErrUnreachable):
+		return "it may be a store that wants TLS (give --tls, and the job's secret), or none"
+	case errors.Is(err, store.ErrUnsupported):
+		return "the server is of a PyTorch that has no such command"
+	}
+	return ""
+}
+
+// nobody says whether the store's port is closed now.
+func (f *storeFlags) nobody() bool {
+	u, err := url.Parse(f.url)
+	if err != nil || u.Scheme != "tcp" {
+		return false
+	}
+	nc, err := net.DialTimeout("tcp", u.Host, time.Second)
+	if err == nil {
+		_ = nc.Close()
+	}
+	return errors.Is(err, syscall.ECONNREFUSED)
+}

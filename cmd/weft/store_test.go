@@ -1,0 +1,178 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/internal/leak"
+	"github.com/weft-project/weft/store"
+)
+
+// shell gives a function that runs "weft store" commands on a store of this process.
+func shell(t *testing.T) (run func(args ...string) (code int, stdout, stderr string), url string) {
+	t.Helper()
+	leak.Check(t)
+	s, err := store.Serve(store.ServerConfig{})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	url = "tcp://" + s.Addr()
+	return func(args ...string) (int, string, string) {
+		return weft(t, append([]string{"store", args[0], "--url", url}, args[1:]...)...)
+	}, url
+}
+
+func TestKeysAreSetReadAddedToAndDeletedFromAShell(t *testing.T) {
+	run, _ := shell(t)
+	for _, step := range []struct {
+		args string
+		code int
+		out  string
+	}{
+		{"set k hello", 0, ""}, {"get k", 0, "hello"}, {"add n", 0, "1\n"}, {"add n 41", 0, "42\n"}, {"add n -- -50", 0, "-8\n"},
+		{"wait k n", 0, ""}, {"get n k", 0, "n\t-8\nk\thello\n"}, {"--prefix=job set k theirs", 0, ""}, {"get job/k --timeout 0s", 0, "theirs"},
+		{"get k", 0, "hello"}, {"keys", 0, "job/k\nk\nn\n"}, {"keys --prefix job", 0, "k\n"},
+		{"delete k", 0, ""}, {"delete n k", codeMissing, ""}, {"get n --timeout 0s", codeMissing, ""}, {"wait n --timeout 0s", codeMissing, ""},
+		{"wait n --timeout 1ms", codeMissing, ""},
+		{"push q first", 0, ""}, {"push q second", 0, ""}, {"pop q", 0, "first"}, {"pop q --timeout 0s", 0, "second"},
+		{"pop q --timeout 0s", codeMissing, ""}, {"pop q --timeout 1ms", codeMissing, ""}, {"barrier b 1", 0, ""}, {"barrier c 2 --timeout 1ms", codeMissing, ""},
+	} {
+		args := strings.Fields(step.args)
+		if strings.HasPrefix(args[0], "-") {
+			args[0], args[1] = args[1], args[0]
+		}
+		code, stdout, stderr := run(args...)
+		require.Equal(t, step.code, code, "%s: %s", step.args, stderr)
+		require.Equal(t, step.out, stdout, step.args)
+		require.Equal(t, step.code == 0, stderr == "", "%s: %s", step.args, stderr)
+	}
+}
+
+func TestWhatIsMissingIsNamed(t *testing.T) {
+	run, _ := shell(t)
+	_, _, stderr := run("get", "a\tb", "--timeout", "0s")
+	require.Equal(t, "weft: there is no key \"a\\tb\"\n", stderr)
+	_, _, stderr = run("wait", "a", "b", "--timeout", "1ms")
+	require.Contains(t, stderr, "timeout after 1ms, keys: /a, /b")
+}
+
+// piped runs weft as a process of its own.
+func piped(t *testing.T, in string, args ...string) (code int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	cmd := exec.Command(os.Args[0], args...)
+	cmd.Env = append(os.Environ(), "WEFT_TEST_PART=weft", "GORACE=atexit_sleep_ms=0")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(in), &out, &errs
+	if err := cmd.Run(); err != nil {
+		var exit *exec.ExitError
+		require.True(t, errors.As(err, &exit), "%v", err)
+	}
+	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
+}
+
+func TestValuesGoThroughPipesAsTheyAre(t *testing.T) {
+	_, url := shell(t)
+	for _, value := range []string{"", "two\nlines\n", "\x00\x01\xff\x1b[2J", strings.Repeat("x", maxValue)} {
+		code, stdout, stderr := piped(t, value, "store", "set", "k", "--url", url)
+		require.Zero(t, code, stderr)
+		require.Empty(t, stdout)
+		code, stdout, stderr = piped(t, "", "store", "get", "k", "--url", url)
+		require.Zero(t, code, stderr)
+		require.Equal(t, len(value), len(stdout))
+		require.True(t, value == stdout)
+	}
+	code, _, stderr := piped(t, strings.Repeat("x", maxValue+1), "store", "set", "k", "--url", url)
+	require.Equal(t, codeFailed, code)
+	require.Contains(t, stderr, "standard input has more than the 8388608 bytes")
+}
+
+func TestATerminalIsNotSteeredByWhatLiesInAStore(t *testing.T) {
+	var out bytes.Buffer
+	p := printer{w: &out, terminal: true}
+	require.NoError(t, p.value([]byte("plain words, 世界")))
+	require.NoError(t, p.value([]byte("\x1b[2J\xff\n")))
+	require.NoError(t, p.line("created", "a\tb", `"quoted"`, ""))
+	require.Equal(t, "plain words, 世界\n\"\\x1b[2J\\xff\\n\"\ncreated\t\"a\\tb\"\t\"\\\"quoted\\\"\"\t\n", out.String())
+}
+
+// watched says when it is watched.
+type watched struct {
+	store.Store
+	begun chan struct{}
+}
+
+func (w watched) Watch(c context.Context, key string) (*store.Watch, error) {
+	defer close(w.begun)
+	return w.Store.Watch(c, key)
+}
+
+func TestAWatchPrintsALineForEachChange(t *testing.T) {
+	leak.Check(t)
+	m := store.NewMemory()
+	defer m.Close()
+	var out bytes.Buffer
+	s := &session{Store: watched{m, make(chan struct{})}, out: printer{w: &out}, count: 4}
+	ended := make(chan error)
+	go func() { ended <- s.watch(t.Context(), []string{"k"}) }()
+	<-s.Store.(watched).begun
+	require.NoError(t, m.Set(t.Context(), "k", []byte("a\nb")))
+	require.NoError(t, m.Set(t.Context(), "k", []byte("two words")))
+	_, err := m.Delete(t.Context(), "k")
+	require.NoError(t, err)
+	require.NoError(t, m.Set(t.Context(), "k", nil))
+	require.NoError(t, <-ended)
+	require.Equal(t, "created\t\"a\\nb\"\nupdated\ttwo words\ndeleted\ncreated\t\n", out.String())
+}
+
+func TestChangesThatWereMissedAreTold(t *testing.T) {
+	var out, errs bytes.Buffer
+	s := &session{out: printer{w: &out}, err: &errs}
+	require.NoError(t, s.tell(store.Change{Kind: store.Updated, Key: "k", New: []byte("v"), Dropped: 7}))
+	require.NoError(t, s.tell(store.Change{Kind: store.Deleted, Key: "k", Dropped: -1}))
+	require.Equal(t, "updated\tv\ndeleted\n", out.String())
+	require.Equal(t, "weft: 7 changes of k were missed\nweft: changes of k may have been missed\n", errs.String())
+}
+
+func TestAWatchEndsWellWhenItIsInterrupted(t *testing.T) {
+	run, url := shell(t)
+	cmd, out := background(t, "store", "watch", "k", "--url", url)
+	for printed := false; !printed; {
+		code, _, stderr := run("set", "k", "v")
+		require.Zero(t, code, stderr)
+		select {
+		case _, printed = <-out:
+			require.True(t, printed, "it ended")
+		default:
+		}
+	}
+	require.NoError(t, cmd.Process.Signal(os.Interrupt))
+	for range out {
+	}
+	require.NoError(t, cmd.Wait())
+}
+
+// background starts weft as a process of its own; out has its lines of both kinds, until it ends.
+func background(t *testing.T, args ...string) (cmd *exec.Cmd, out <-chan string) {
+	t.Helper()
+	cmd = exec.Command(os.Args[0], args...)
+	cmd.Env = append(os.Environ(), "WEFT_TEST_PART=weft", "GORACE=atexit_sleep_ms=0")
+	pipe, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	cmd.Stderr = cmd.Stdout
+	require.NoError(t, cmd.Start())
+	lines := make(chan string)
+	go func() {
+		defer close(lines)
+		for scan := bufio.NewScanner(pipe); scan.Scan(); {
+			lines <- scan.Text()
+		}
+	}()
+	return cmd, lines
+}

@@ -1,0 +1,81 @@
+package rpc
+
+import (
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"strconv"
+)
+
+// StoreTLSVariable says whether the workers of a job speak TLS with the store that they find by a URL (1, or 0). weft run sets it. Without it
+// and without an agent that hosts the store, workers speak TLS where the store's host is not their own machine's loopback address. The
+// store then takes plain text from its own machine alone.
+const StoreTLSVariable = "WEFT_STORE_TLS"
+
+// StoreTLSFromEnv is for programs that open the job's store themselves, for store.OpenConfig.TLS: nil where StoreTLSVariable does not ask for
+// it, else by the identity that the environment names, CertificatesFromEnv before WEFT_TOKEN.
+func StoreTLSFromEnv() (*tls.Config, error) {
+	asked, _, err := storeTLSAsked()
+	if !asked || err != nil {
+		return nil, err
+	}
+	return (&prepared{Config: Config{Logger: slog.Default()}}).storeTLSBy()
+}
+
+func storeTLSAsked() (asked, said bool, err error) {
+	text := os.Getenv(StoreTLSVariable)
+	if text == "" {
+		return false, false, nil
+	}
+	if asked, err = strconv.ParseBool(text); err != nil {
+		return false, true, fmt.Errorf("$%s: expected 1 or 0, got %q", StoreTLSVariable, text)
+	}
+	return asked, true, nil
+}
+
+// storeTLS is for the store that Join opens. One that an agent hosts is of the identity in the environment that the agent gave; else the
+// workers host it themselves, by the one that they are configured with.
+func (p *prepared) storeTLS(rawURL string) (*tls.Config, error) {
+	if os.Getenv("TORCHELASTIC_USE_AGENT_STORE") == "True" {
+		return StoreTLSFromEnv()
+	}
+	asked, said, err := storeTLSAsked()
+	if err != nil {
+		return nil, err
+	}
+	if !said {
+		asked = p.Network == nil && beyondLoopback(rawURL)
+	}
+	if !asked {
+		return nil, nil
+	}
+	return p.storeTLSBy()
+}
+
+func (p *prepared) storeTLSBy() (*tls.Config, error) {
+	id, err := p.ownIdentity()
+	if err != nil {
+		return nil, fmt.Errorf("$%s: %w", StoreTLSVariable, err)
+	}
+	return id.StoreTLS(), nil
+}
+
+// beyondLoopback says whether a store's URL names a host that others reach too, as far as its text tells.
+func beyondLoopback(rawURL string) bool {
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		return false // Open says what is wrong with it
+	}
+	host := ""
+	switch u.Scheme {
+	case "env":
+		host = os.Getenv("MASTER_ADDR")
+	case "tcp":
+		host = u.Hostname()
+	}
+	ip := net.ParseIP(host)
+	return host != "" && host != "localhost" && (ip == nil || !ip.IsLoopback())
+}
