@@ -11,9 +11,12 @@ import (
 	"testing"
 )
 
-// lastItems is how many behaviours docs/pytorch-tests.md numbers, by prefix: of rpc_test.py, its faulty agent's twin, dist_autograd_test.py and
-// dist_optimizer_test.py.
-var lastItems = map[string]int{"": 109, "f": 7, "a": 73, "o": 4}
+// lastItems is how many behaviours docs/pytorch-tests.md numbers, by prefix: of rpc_test.py, its faulty agent's twin, dist_autograd_test.py,
+// dist_optimizer_test.py and test_store.py.
+var lastItems = map[string]int{"": 109, "f": 7, "a": 73, "o": 4, "s": 30}
+
+// suites are tests that run a suite of another folder, whose files name its cases in tables.
+var suites = map[string]string{"store/storetest": "store.TestConformance"}
 
 func TestEveryTestThatTheTableOfPyTorchsTestsNamesExists(t *testing.T) {
 	doc, err := os.ReadFile("../docs/pytorch-tests.md")
@@ -32,15 +35,16 @@ func TestEveryTestThatTheTableOfPyTorchsTestsNamesExists(t *testing.T) {
 func TestATestThatDoesNotExistAndAMissingNumberAreFound(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "rpc/a_test.go", "package rpc\n\nfunc TestHere(t *testing.T) {}\n\nfunc (s suite) TestMethod() {}\n")
+	write(t, dir, "store/storetest/c.go", "package storetest\n\nvar cases = []any{\n\t\t{\"Here\", 1},\n}\n")
 	write(t, dir, "rpc/b.go", "package rpc\n\nfunc TestNotATest() {}\n")
-	doc := "| 1, 3 | x | y | `rpc.TestHere`, `rpc.TestGone` |\n| 4 | x | y | `rpc.TestMethod`: `ctx.TestHere` |\n| 5 | x | y | |\n| f1, o2 | x | y | `rpc.TestNotATest`, `TestHere` |\n"
+	doc := "| 1, 3 | x | y | `rpc.TestHere`, `rpc.TestGone` |\n| 4 | x | y | `rpc.TestMethod`: `ctx.TestHere` |\n| 5 | x | y | |\n| f1, o2 | x | y | `rpc.TestNotATest`, `TestHere` |\n| s1 | x | y | `store.TestConformance/Here`, `store.TestConformance/Gone`, `rpc.TestHere/Here` |\n"
 	got := faultsOf(doc, map[string]int{"": 5, "o": 2}, testsOf(t, dir))
-	for _, want := range []string{"rpc.TestGone ", "rpc.TestMethod ", "ctx.TestHere ", "rpc.TestNotATest ", " TestHere ", "number 5 has nothing", "number 2 is", "number o1 is"} {
+	for _, want := range []string{"rpc.TestGone ", "rpc.TestMethod ", "ctx.TestHere ", "rpc.TestNotATest ", " TestHere ", "TestConformance/Gone ", "rpc.TestHere/Here ", "number 5 has nothing", "number 2 is", "number o1 is"} {
 		if found := strings.Count(" "+strings.Join(got, "\n "), want); found != 1 {
 			t.Errorf("%q was reported %d times: %q", want, found, got)
 		}
 	}
-	if len(got) != 8 {
+	if len(got) != 10 {
 		t.Errorf("%d faults: %q", len(got), got)
 	}
 }
@@ -50,14 +54,25 @@ func testsOf(t *testing.T, root string) map[string]bool {
 	t.Helper()
 	tests := map[string]bool{}
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() || !strings.HasSuffix(path, "_test.go") {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		folder, err := filepath.Rel(root, filepath.Dir(path))
+		suite := suites[filepath.ToSlash(folder)]
+		isTest := strings.HasSuffix(path, "_test.go")
+		if err != nil || !isTest && (suite == "" || !strings.HasSuffix(path, ".go")) {
 			return err
 		}
 		file, err := os.ReadFile(path)
 		if err != nil {
 			return err
 		}
-		folder, err := filepath.Rel(root, filepath.Dir(path))
+		if !isTest {
+			for _, name := range suiteCase.FindAllSubmatch(file, -1) {
+				tests[suite+"/"+string(name[1])] = true
+			}
+			return nil
+		}
 		for _, name := range testFunc.FindAllSubmatch(file, -1) {
 			tests[filepath.ToSlash(folder)+"."+string(name[1])] = true
 		}
@@ -71,8 +86,9 @@ func testsOf(t *testing.T, root string) map[string]bool {
 
 var (
 	testFunc  = regexp.MustCompile(`(?m)^func (Test[A-Z]\w*)\(`)
+	suiteCase = regexp.MustCompile(`(?m)^\t\t\{"([A-Z]\w*)", `)
 	tableRow  = regexp.MustCompile(`(?m)^\| ([0-9a-z, ]+) \|(?:[^|]*\|){2} *([^|]*)\|$`)
-	namedTest = regexp.MustCompile("`((?:[a-z/]+\\.)?Test[A-Z]\\w*)`")
+	namedTest = regexp.MustCompile("`((?:[a-z/]+\\.)?Test[A-Z]\\w*(?:/\\w*)?)`")
 )
 
 // faultsOf says what is wrong with a table: tests that are not there, rows that say nothing, numbers from 1 to the last of a prefix without a row.
