@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/internal/flock"
 )
 
 func openFile(t *testing.T, path string, cfg FileConfig) *File {
@@ -87,7 +89,7 @@ func TestAnOperationOnALockedFileEndsAtItsDeadline(t *testing.T) {
 	f := openFile(t, path, FileConfig{})
 	h, err := os.OpenFile(path, os.O_RDWR, 0)
 	require.NoError(t, err)
-	locked, err := tryLock(h, true)
+	locked, err := flock.Try(h, true)
 	require.NoError(t, err)
 	require.True(t, locked)
 
@@ -111,7 +113,7 @@ func TestReadersShareTheLock(t *testing.T) {
 	h, err := os.Open(path)
 	require.NoError(t, err)
 	defer h.Close()
-	locked, err := tryLock(h, false)
+	locked, err := flock.Try(h, false)
 	require.NoError(t, err)
 	require.True(t, locked)
 	v, err := f.Get(t.Context(), "k")

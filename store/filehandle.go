@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+
+	"github.com/weft-project/weft/internal/flock"
 )
 
 // fileLog is a file of records, and how far it has been read. The file stays open while it is the one at path, so that no
@@ -43,7 +45,7 @@ func (l *fileLog) lock(a access) (length int64, fresh, busy bool, err error) {
 				return 0, fresh, false, err
 			}
 		}
-		locked, err := tryLock(l.file, a != read)
+		locked, err := flock.Try(l.file, a != read)
 		if err != nil || !locked {
 			return 0, fresh, err == nil, err
 		}
@@ -52,7 +54,7 @@ func (l *fileLog) lock(a access) (length int64, fresh, busy bool, err error) {
 			return info.Size(), fresh, false, nil
 		}
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return 0, fresh, false, errors.Join(err, unlock(l.file))
+			return 0, fresh, false, errors.Join(err, flock.Unlock(l.file))
 		}
 		l.close() // we have locked one that nobody else will find
 		fresh = true

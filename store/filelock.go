@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/weft-project/weft/internal/flock"
 )
 
 // locked runs do with the file locked and everything in it read.
@@ -51,7 +53,7 @@ func (f *File) try(a access, do func() error) (busy bool, err error) {
 	}
 	if file := f.log.file; file != nil {
 		defer func() {
-			if e := unlock(file); err == nil {
+			if e := flock.Unlock(file); err == nil {
 				err = e
 			}
 		}()

@@ -502,5 +502,6 @@ func TestAJournalIsCompactedByItself(t *testing.T) {
 	require.Contains(t, log.String(), "has compacted its journal")
 	info, err := os.Stat(cfg.Journal.Path)
 	require.NoError(t, err)
+	require.Equal(t, info.Size(), s.Stats().Journal)
 	require.Less(t, info.Size(), int64(8<<20), "of 16 MiB that were written")
 }

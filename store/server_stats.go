@@ -9,11 +9,12 @@ type ServerStats struct {
 	Commands map[string]uint64 // by name: "set", "compare_set", "get", …; those that never came are not there
 	BytesIn  uint64            // of commands and greetings, without what TLS adds
 	BytesOut uint64
-	Waiters  int // clients that wait now: for keys, a queue, a barrier
-	Watchers int // pairs of a client and a key that it watches now
-	Keys     int // with a value now, the protocol's included
-	Queues   int // not empty now
-	Bytes    int // of keys and values now, as Limits.Memory counts them
+	Waiters  int   // clients that wait now: for keys, a queue, a barrier
+	Watchers int   // pairs of a client and a key that it watches now
+	Keys     int   // with a value now, the protocol's included
+	Queues   int   // not empty now
+	Bytes    int   // of keys and values now, as Limits.Memory counts them
+	Journal  int64 // bytes in the file of the journal now
 }
 
 // counters are guarded by Server.mu.
@@ -31,6 +32,9 @@ func (s *Server) Stats() ServerStats {
 		Clients: len(s.peers), Accepted: n.accepted, Refused: n.refused, Broken: n.broken, Commands: map[string]uint64{},
 		BytesIn: s.in.Load(), BytesOut: s.out.Load(),
 		Waiters: now.waiters, Watchers: now.watchers, Keys: now.keys, Queues: now.queues, Bytes: now.bytes,
+	}
+	if s.keeper != nil {
+		stats.Journal = s.keeper.Size()
 	}
 	for o, count := range n.commands {
 		if count > 0 {

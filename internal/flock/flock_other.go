@@ -12,3 +12,6 @@ import (
 func Try(*os.File, bool) (bool, error) {
 	return false, fmt.Errorf("no flock on this system: %w", errors.ErrUnsupported)
 }
+
+// Unlock has nothing to give back.
+func Unlock(*os.File) error { return nil }

@@ -187,3 +187,36 @@ func (a *arena) verify(kills int) {
 	a.t.Logf("%d kills: %d changes of the shared number are certain, %d not, and there are %d; %d other changes were uncertain and found out; "+
 		"%d compactions, the journal has %d bytes", kills, sure, doubtful, n, resolved, a.count, info.Size())
 }
+
+// The system itself refuses a write of the journal, in the middle of a record: the server tells its clients, and takes nothing more.
+func TestWhatAFullDiskDidNotTakeIsNotAcknowledged(t *testing.T) {
+	leak.Check(t)
+	c, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	a := &arena{t: t, c: c, place: place{Path: filepath.Join(t.TempDir(), "journal"), Room: 10_000}}
+	a.start()
+	cl, err := store.Dial(c, store.ClientConfig{Addr: a.place.Addr})
+	require.NoError(t, err)
+	defer cl.Close()
+	acknowledged := int64(0)
+	for {
+		n, err := cl.Add(c, "n", 1)
+		if err != nil {
+			require.ErrorIs(t, err, store.ErrUncertain)
+			break
+		}
+		acknowledged = n
+	}
+	require.Greater(t, acknowledged, int64(100))
+	_, err = cl.Add(c, "n", 1)
+	require.ErrorContains(t, err, "file too large", "the system's word")
+	require.NotErrorIs(t, err, store.ErrUncertain)
+	_, err = cl.Get(c, "n")
+	require.ErrorContains(t, err, "file too large", "what is in memory only is not shown")
+	a.kill()
+	a.place.Room = 0
+	a.start()
+	n, err := cl.Add(c, "n", 0)
+	require.NoError(t, err)
+	require.Equal(t, acknowledged, n)
+}

@@ -3,8 +3,10 @@ package storecrash
 import (
 	"context"
 	"log/slog"
+	"os/signal"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/weft-project/weft/internal/disttest/proctest"
@@ -13,6 +15,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	signal.Ignore(syscall.SIGXFSZ) // a write beyond RLIMIT_FSIZE should only fail
 	var here host
 	proctest.Main(m, map[string]proctest.Command{
 		"serve":       proctest.Do(here.serve),
@@ -25,6 +28,7 @@ func TestMain(m *testing.M) {
 type place struct {
 	Addr, Path string
 	Sync       journal.Policy
+	Room       uint64 // bytes that a file may have; 0: as many as there is room for
 }
 
 // host is the server of another process.
@@ -35,6 +39,11 @@ type host struct {
 }
 
 func (h *host) serve(_ context.Context, p place) (addr string, err error) {
+	if p.Room > 0 {
+		if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: p.Room, Max: p.Room}); err != nil {
+			return "", err
+		}
+	}
 	h.s, err = store.Serve(store.ServerConfig{Addr: p.Addr, Logger: slog.New(slog.NewTextHandler(h, nil)),
 		Journal: store.JournalConfig{Path: p.Path, Sync: p.Sync, Growth: 1}})
 	if err != nil {
