@@ -32,7 +32,8 @@ type OpenConfig struct {
 	// NoWait lets the rank that hosts the store go on before the others have come; torch's waits for them.
 	NoWait bool
 
-	// TLS is for tcp:// and env://, for the server and for the clients; nil means plain text.
+	// TLS is for tcp:// and env://, for the server and for the clients alike; nil means plain text. With it the server takes plain text
+	// from its own host only. ServerName is the URL's host unless it is set.
 	TLS *tls.Config
 
 	// Schemes are the caller's own, by their name: {"etcd": etcd.Open} serves etcd://….
@@ -116,28 +117,33 @@ func Open(c context.Context, rawURL string, cfg OpenConfig) (Rendezvous, error) 
 func (r *Rendezvous) connect(c context.Context, p place, cfg OpenConfig) error {
 	agent, _ := cfg.LookupEnv("TORCHELASTIC_USE_AGENT_STORE")
 	host := agent != "True" && p.Rank == 0
-	addr := net.JoinHostPort(p.host, p.port)
+	client := ClientConfig{Addr: net.JoinHostPort(p.host, p.port), WorldSize: p.WorldSize, WaitForWorkers: host && !cfg.NoWait,
+		Dialect: p.dialect, TLS: cfg.TLS, Timeout: cfg.Timeout, Limits: cfg.Limits}
+	if cfg.TLS != nil && cfg.TLS.ServerName == "" {
+		client.TLS = cfg.TLS.Clone()
+		client.TLS.ServerName = p.host
+	}
 	if host {
 		bind := p.host
 		if cfg.Bind != "" {
 			bind = cfg.Bind
 		}
 		var err error
-		r.server, err = Serve(ServerConfig{Addr: net.JoinHostPort(bind, p.port), Limits: cfg.Limits, Logger: cfg.Logger, TLS: cfg.TLS})
+		r.server, err = Serve(ServerConfig{Addr: net.JoinHostPort(bind, p.port), Dialect: p.dialect, TLS: cfg.TLS, Limits: cfg.Limits,
+			Logger: cfg.Logger})
 		if err != nil {
 			return err
 		}
-		addr = r.server.Addr()
+		client.Addr, client.Dialect = r.server.Addr(), DialectAuto
 	}
-	client, err := Dial(c, ClientConfig{Addr: addr, WorldSize: p.WorldSize, WaitForWorkers: host && !cfg.NoWait, Timeout: cfg.Timeout,
-		Limits: cfg.Limits, TLS: cfg.TLS})
+	cl, err := Dial(c, client)
 	if err != nil {
 		if r.server != nil {
-			r.server.Close()
+			_ = r.server.Close()
 		}
 		return err
 	}
-	r.Store = client
+	r.Store = cl
 	return nil
 }
 

@@ -26,6 +26,7 @@ type place struct {
 	cfg        OpenConfig
 	host, port string // of env:// and tcp://
 	timeout    time.Duration
+	dialect    Dialect
 	errs       []error
 }
 
@@ -89,11 +90,14 @@ func (p *place) split(raw string) {
 
 // common reads the parameters that all schemes have.
 func (p *place) common() {
+	var err error
+	if p.dialect, err = ParseDialect(p.Query.Get("dialect")); err != nil {
+		p.wrong("%w", err)
+	}
 	text := p.Query.Get("timeout")
 	if text == "" {
 		return
 	}
-	var err error
 	if p.timeout, err = time.ParseDuration(text); err != nil {
 		p.timeout, err = time.ParseDuration(text + "s")
 	}

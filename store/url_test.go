@@ -55,6 +55,7 @@ func TestABadURLIsRefusedWithAllThatIsWrongWithIt(t *testing.T) {
 		{"file:///%zz?rank=0&world_size=1", nil, []string{"the path"}},
 		{"tcp://a:1?rank=0&world_size=1&timeout=soon", nil, []string{`the timeout must be a positive time such as 30s or 5m, but is "soon"`}},
 		{"tcp://a:1?rank=0&world_size=1&timeout=-1", nil, []string{"the timeout must be a positive time"}},
+		{"tcp://a:1?rank=0&world_size=1&dialect=3", nil, []string{`unknown dialect "3"`}},
 		{"env://", append([]string{"MASTER_PORT", "-1"}, full...), []string{`the port must have a value from 0 to 65535, but is "-1"`}},
 	} {
 		_, err := Open(t.Context(), tc.url, OpenConfig{LookupEnv: environment(tc.env...)})
@@ -123,6 +124,23 @@ func TestAGuestNeedsNoRankAndTellsNobody(t *testing.T) {
 	r, err := Open(t.Context(), "file://"+path, OpenConfig{Guest: true})
 	require.NoError(t, err)
 	require.NoError(t, r.Close())
+}
+
+func TestAURLMayNameTheDialectAndTheTimeout(t *testing.T) {
+	port := freePort(t)
+	meet(t, func(rank int) string {
+		return fmt.Sprintf("tcp://127.0.0.1:%s?rank=%d&world_size=2&dialect=2.0&timeout=7", port, rank)
+	}, func(int) OpenConfig { return OpenConfig{LookupEnv: environment()} })
+	p := parse("tcp://a:1?rank=0&world_size=1&dialect=2.6&timeout=90s", OpenConfig{})
+	require.Empty(t, p.errs)
+	require.Equal(t, Dialect22, p.dialect)
+	require.Equal(t, 90*time.Second, p.timeout)
+
+	r, err := Open(t.Context(), "tcp://127.0.0.1:0?rank=0&world_size=1&dialect=2.0&timeout=0.01", OpenConfig{LookupEnv: environment()})
+	require.NoError(t, err)
+	defer r.Close()
+	require.Equal(t, Dialect20, r.server.cfg.Dialect)
+	require.ErrorContains(t, r.Store.Wait(t.Context(), "k"), "wait timeout after 10ms")
 }
 
 func FuzzURL(f *testing.F) {
