@@ -52,6 +52,7 @@ type fake struct {
 	// on, unless nil, is told of every command before it is applied and says whether to hang up instead. after is
 	// asked when it was, before it is answered.
 	on, after func(cmd command) (hangUp bool)
+	mute      func(cmd command) bool // says whether not to answer
 }
 
 type fakeConn struct {
@@ -173,6 +174,9 @@ func (f *fake) take(id clientID, c *fakeConn, cmd command) bool {
 	replies := f.state.apply(id, cmd, nil)
 	if f.after != nil && f.after(cmd) {
 		return false
+	}
+	if f.mute != nil && f.mute(cmd) {
+		return true
 	}
 	return f.replyLocked(replies)
 }

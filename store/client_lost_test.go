@@ -1,0 +1,260 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestWaitsGoOnWhenTheServerVanishesAndComesBack(t *testing.T) {
+	inEach(t, append(spoken, "2.0", "poll", "main"), func(t *testing.T, f *fake, cl *Client) {
+		done := make(chan error, 4)
+		go func() { done <- cl.Wait(t.Context(), "a", "b") }()
+		go func() {
+			v, err := cl.Get(t.Context(), "a")
+			if err == nil && string(v) != "1" {
+				err = fmt.Errorf("got %q", v)
+			}
+			done <- err
+		}()
+		go func() {
+			_, err := cl.MultiGet(t.Context(), "a", "b", "a")
+			done <- err
+		}()
+		for range 20 { // which is more often than a server may hang up at once
+			synctest.Wait()
+			f.stop()
+			time.Sleep(2 * time.Second)
+			f.start()
+			time.Sleep(2 * time.Second)
+		}
+		f.set("/a", "1")
+		f.set("/b", "2")
+		for range 3 {
+			require.NoError(t, <-done)
+		}
+	})
+}
+
+// hangUpOnce makes the fake hang up at the first command of its kind, before or after it was applied.
+func hangUpOnce(f *fake, o op, after bool) {
+	first := true
+	hook := func(cmd command) bool {
+		if cmd.op != o || !first {
+			return false
+		}
+		first = false
+		return true
+	}
+	if after {
+		f.on, f.after = nil, hook
+	} else {
+		f.on, f.after = hook, nil
+	}
+}
+
+func TestWhatMayBeDoneTwiceIsRepeatedWhenTheAnswerIsLost(t *testing.T) {
+	for _, after := range []bool{false, true} {
+		inEach(t, []string{"weft", "2.6"}, func(t *testing.T, f *fake, cl *Client) {
+			c := t.Context()
+			hangUpOnce(f, opSet, after)
+			require.NoError(t, cl.Set(c, "k", []byte("v")))
+			hangUpOnce(f, opMultiSet, after)
+			require.NoError(t, cl.MultiSet(c, Pair{"a", nil}, Pair{"b", nil}))
+			hangUpOnce(f, opDelete, after)
+			was, err := cl.Delete(c, "k")
+			require.NoError(t, err)
+			require.Equal(t, !after, was, "if it was removed before, the answer is that of the second time")
+			hangUpOnce(f, opCheck, after)
+			there, err := cl.Check(c, "a", "b")
+			require.NoError(t, err)
+			require.True(t, there)
+			hangUpOnce(f, opNumKeys, after)
+			n, err := cl.NumKeys(c)
+			require.NoError(t, err)
+			require.Equal(t, int64(2), n)
+		})
+	}
+}
+
+// onceOnly is every change that must not be made twice, and how often it was made.
+var onceOnly = map[op]struct {
+	do    func(context.Context, *Client) error
+	times func(*state) int
+}{
+	opAdd: {func(c context.Context, cl *Client) error { _, err := cl.Add(c, "k", 1); return err },
+		func(s *state) int { n, _ := strconv.Atoi(string(s.data["/k"])); return n }},
+	opCompareSet: {func(c context.Context, cl *Client) error { _, err := cl.CompareSet(c, "k", nil, []byte("v")); return err },
+		func(s *state) int { return len(s.data["/k"]) }},
+	opAppend: {func(c context.Context, cl *Client) error { return cl.Append(c, "k", []byte("x")) },
+		func(s *state) int { return len(s.data["/k"]) }},
+	opPush: {func(c context.Context, cl *Client) error { return cl.Push(c, "k", []byte("x")) },
+		func(s *state) int { return s.queues["/k"].len() }},
+	opTake: {func(c context.Context, cl *Client) error { _, err := cl.Pop(c, "q"); return err },
+		func(s *state) int { return 9 - s.queues["/q"].len() }},
+	opPop: {func(c context.Context, cl *Client) error { _, _, err := cl.TryPop(c, "q"); return err },
+		func(s *state) int { return 9 - s.queues["/q"].len() }},
+	opBarrier: {func(c context.Context, cl *Client) error { return cl.Barrier(c, "k", 1) },
+		func(s *state) int { n, _ := strconv.Atoi(string(s.data["/k"])); return n }},
+}
+
+func TestAChangeThatMayHaveBeenAppliedIsNotRepeatedAndItsErrorSaysSo(t *testing.T) {
+	for o, tc := range onceOnly {
+		for _, after := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%v/%v", o, after), func(t *testing.T) {
+				inEach(t, []string{"weft"}, func(t *testing.T, f *fake, cl *Client) {
+					for range 9 {
+						f.apply(command{op: opPush, key: "/q"})
+					}
+					hangUpOnce(f, o, after)
+					err := tc.do(t.Context(), cl)
+					require.ErrorIs(t, err, ErrUncertain)
+					require.ErrorIs(t, err, ErrUnreachable)
+					require.ErrorContains(t, err, "store fake:1: ")
+					require.ErrorContains(t, err, "the connection was closed")
+					f.mu.Lock()
+					times := tc.times(f.state)
+					f.mu.Unlock()
+					want := 0
+					if after {
+						want = 1
+					}
+					require.Equal(t, want, times)
+				})
+			})
+		}
+	}
+}
+
+func TestAChangeOfWhichNothingWasSentIsMadeWhenTheServerIsBack(t *testing.T) {
+	for o, tc := range onceOnly {
+		t.Run(o.String(), func(t *testing.T) {
+			inEach(t, []string{"weft"}, func(t *testing.T, f *fake, cl *Client) {
+				for range 9 {
+					f.apply(command{op: opPush, key: "/q"})
+				}
+				f.stop()
+				synctest.Wait()
+				time.AfterFunc(time.Minute, f.start)
+				require.NoError(t, tc.do(t.Context(), cl))
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				require.Equal(t, 1, tc.times(f.state))
+			})
+		})
+	}
+}
+
+// The kernel takes what is written to a server that has gone, so the client looks before it writes.
+func TestAfterARestartNoIdleConnectionSwallowsAChange(t *testing.T) {
+	s := startServer(t, ServerConfig{})
+	addr := s.Addr()
+	cl, err := Dial(t.Context(), ClientConfig{Addr: addr, Timeout: 20 * time.Second})
+	require.NoError(t, err)
+	defer cl.Close()
+	for range 3 {
+		_, err = cl.Add(t.Context(), "n", 1)
+		require.NoError(t, err)
+		require.NoError(t, s.Close())
+		cl.mu.Lock()
+		for _, l := range cl.idle { // as if it had been so for a while
+			l.idle = l.idle.Add(-idleCheck)
+		}
+		require.Len(t, cl.idle, 1)
+		require.Eventually(t, func() bool { return !quiet(cl.idle[0].nc) }, 10*time.Second, time.Millisecond)
+		cl.mu.Unlock()
+		s = startServer(t, ServerConfig{Addr: addr})
+		n, err := cl.Add(t.Context(), "n", 1)
+		require.NoError(t, err)
+		require.Equal(t, int64(1), n)
+	}
+}
+
+func TestAServerThatDoesNotComeBackIsReportedAtTheDeadline(t *testing.T) {
+	inEach(t, spoken, func(t *testing.T, f *fake, cl *Client) {
+		f.stop()
+		c, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		start := time.Now()
+		errs := []error{cl.Wait(c, "k"), cl.Set(t.Context(), "k", nil)}
+		require.Equal(t, 10*time.Second+DefaultTimeout, time.Since(start))
+		for _, err := range errs {
+			require.ErrorIs(t, err, ErrTimeout)
+			require.ErrorIs(t, err, ErrUnreachable)
+			require.NotErrorIs(t, err, ErrUncertain, "nothing was sent")
+			require.ErrorContains(t, err, "connection refused")
+		}
+		require.ErrorContains(t, errs[0], "wait timeout after 10000ms, keys: /k")
+		require.Less(t, f.dialed, 1000)
+	})
+}
+
+func TestAServerThatHangsUpAtAQuestionIsNotAskedForEver(t *testing.T) {
+	inEach(t, spoken, func(t *testing.T, f *fake, cl *Client) {
+		f.on = func(cmd command) bool { return cmd.op == opSet || cmd.op == opNumKeys }
+		start := time.Now()
+		err := cl.Set(t.Context(), "k", nil)
+		require.ErrorIs(t, err, ErrUnreachable)
+		require.ErrorIs(t, err, ErrUncertain)
+		require.ErrorContains(t, err, "the server does not take what it is asked")
+		_, err = cl.NumKeys(t.Context())
+		require.ErrorIs(t, err, ErrUnreachable)
+		require.NotErrorIs(t, err, ErrUncertain)
+		require.Less(t, time.Since(start), 5*time.Second)
+	})
+}
+
+func TestAnAnswerThatDoesNotComeInTimeLeavesAChangeUncertain(t *testing.T) {
+	inEach(t, []string{"weft"}, func(t *testing.T, f *fake, cl *Client) {
+		f.mute = func(cmd command) bool { return cmd.op != opCheck && cmd.op != opPing }
+		for o, tc := range onceOnly {
+			c, cancel := context.WithTimeout(t.Context(), time.Second)
+			start := time.Now()
+			err := tc.do(c, cl)
+			require.ErrorIs(t, err, ErrTimeout, o)
+			require.ErrorIs(t, err, ErrUncertain, o)
+			require.LessOrEqual(t, time.Since(start), time.Second+cancelGrace)
+			cancel()
+		}
+		c, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := cl.Get(c, "k")
+		require.ErrorIs(t, err, ErrTimeout)
+		require.NotErrorIs(t, err, ErrUncertain)
+	})
+}
+
+// A change that is told to be impossible has not happened, though it was sent.
+func TestWhatTheServerRefusesIsCertain(t *testing.T) {
+	inEach(t, []string{"weft"}, func(t *testing.T, f *fake, cl *Client) {
+		f.set("/k", "no number")
+		f.state.limits.Memory = 1
+		_, addErr := cl.Add(t.Context(), "k", 1)
+		require.ErrorIs(t, addErr, ErrNotANumber)
+		setErr := cl.Set(t.Context(), "other", []byte("much"))
+		require.ErrorIs(t, setErr, ErrFull)
+		for _, err := range []error{addErr, setErr} {
+			require.NotErrorIs(t, err, ErrUncertain)
+			require.NotErrorIs(t, err, ErrUnreachable)
+		}
+		require.Len(t, f.conns, 1, "and the connection is as good as before")
+	})
+}
+
+func TestCloseEndsWhatTriesToReconnect(t *testing.T) {
+	inEach(t, spoken, func(t *testing.T, f *fake, cl *Client) {
+		f.stop()
+		done := make(chan error)
+		go func() { done <- cl.Wait(t.Context(), "k") }()
+		time.Sleep(time.Minute)
+		require.NoError(t, cl.Close())
+		require.ErrorIs(t, <-done, ErrClosed)
+		require.True(t, errors.Is(cl.Set(t.Context(), "k", nil), ErrClosed))
+	})
+}
