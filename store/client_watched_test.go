@@ -1,0 +1,107 @@
+package store
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/internal/soak"
+)
+
+// A key that changes at random, a connection that is lost at random with the news that are on it, and a value that is asked for on
+// the same connection, in order, or on another one. What is told is one chain without a gap that nobody speaks of, and ends in what there is.
+func TestWhatAWatchTellsIsAChainThatEndsInWhatThereIs(t *testing.T) {
+	for seed := range uint64(soak.Cases(5000)) {
+		rnd := rand.New(rand.NewPCG(seed, 3))
+		beside := seed%2 == 0
+		next := 0
+		random := func() []byte {
+			if rnd.IntN(3) == 0 {
+				return nil
+			}
+			next++ // no value comes twice: a value that comes back cannot be told from one that stayed
+			return []byte(fmt.Sprint(next))
+		}
+		truth := random()
+		var wire []reply // news on their way
+		change := func() {
+			before := truth
+			if truth = random(); before == nil && truth == nil {
+				return
+			}
+			wire = append(wire, reply{op: opNews, event: kindOf(before, truth), old: noNil(before), value: noNil(truth)})
+		}
+		w := newWatched("k")
+		var told []Change
+		w.listeners[&listener{send: func(ch Change) { told = append(told, ch) }}] = struct{}{}
+		deliver := func(n int) {
+			for ; n > 0 && len(wire) > 0; n-- {
+				w.heard(wire[0])
+				wire = wire[1:]
+			}
+		}
+		var first []byte
+		for session := range 4 {
+			w.stale, w.early, wire = true, false, nil
+			for range rnd.IntN(3) {
+				change()
+			}
+			if beside {
+				deliver(rnd.IntN(3))
+			} else {
+				deliver(len(wire))
+			}
+			if session == 0 {
+				first = truth
+			}
+			w.found(truth, beside)
+			for range rnd.IntN(8) {
+				change()
+				deliver(rnd.IntN(3))
+			}
+			if rnd.IntN(2) == 0 {
+				deliver(len(wire))
+			}
+			for range rnd.IntN(3) { // while there is no connection
+				truth = random()
+			}
+		}
+		w.stale, w.early, wire = true, false, nil
+		w.found(truth, beside)
+		at := first
+		for _, ch := range told {
+			require.True(t, same(at, ch.Old), "seed %d: %q and then %v", seed, at, told)
+			require.Equal(t, kindOf(ch.Old, ch.New), ch.Kind)
+			at = ch.New
+		}
+		require.True(t, same(truth, at), "seed %d: %q, but told %v", seed, truth, told)
+	}
+}
+
+func noNil(b []byte) []byte { return append([]byte{}, b...) }
+
+func TestNewsOfBeforeAWatchBeganAreNotTold(t *testing.T) {
+	w := newWatched("k")
+	var told []Change
+	w.listeners[&listener{send: func(ch Change) { told = append(told, ch) }}] = struct{}{}
+	w.heard(reply{event: Created, value: []byte("1")})
+	w.found([]byte("3"), true)
+	w.heard(reply{event: Updated, old: []byte("1"), value: []byte("2")})
+	w.heard(reply{event: Updated, old: []byte("2"), value: []byte("3")})
+	require.Empty(t, told)
+	w.heard(reply{event: Updated, old: []byte("3"), value: []byte("4")})
+	require.Equal(t, []Change{{Kind: Updated, Key: "k", Old: []byte("3"), New: []byte("4")}}, told)
+}
+
+func TestWhatPyTorch20AppendsIsToldWithOldAndNewValue(t *testing.T) {
+	w := newWatched("k")
+	var told []Change
+	w.listeners[&listener{send: func(ch Change) { told = append(told, ch) }}] = struct{}{}
+	w.found(nil, true)
+	w.heard(reply{event: appended, old: []byte{}, value: []byte("po")})
+	w.heard(reply{event: appended, old: []byte{}, value: []byte("tato")})
+	require.Equal(t, []Change{{Kind: Created, Key: "k", New: []byte("po")},
+		{Kind: Updated, Key: "k", Old: []byte("po"), New: []byte("potato")}}, told)
+}
