@@ -90,7 +90,10 @@ var onceOnly = map[op]struct {
 }{
 	opAdd: {func(c context.Context, cl *Client) error { _, err := cl.Add(c, "k", 1); return err },
 		func(s *state) int { n, _ := strconv.Atoi(string(s.data["/k"])); return n }},
-	opCompareSet: {func(c context.Context, cl *Client) error { _, err := cl.CompareSet(c, "k", nil, []byte("v")); return err },
+	opCompareSet: {func(c context.Context, cl *Client) error {
+		_, err := cl.CompareSet(c, "k", nil, []byte("v"))
+		return err
+	},
 		func(s *state) int { return len(s.data["/k"]) }},
 	opAppend: {func(c context.Context, cl *Client) error { return cl.Append(c, "k", []byte("x")) },
 		func(s *state) int { return len(s.data["/k"]) }},

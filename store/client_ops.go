@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 )
@@ -122,8 +123,14 @@ func (cl *Client) Delete(c context.Context, key string) (bool, error) {
 
 // Append implements Store.
 func (cl *Client) Append(c context.Context, key string, value []byte) error {
-	_, err := cl.do(c, "append", command{op: opAppend, key: key, value: value})
-	return err
+	k, cmd, err := cl.prepare(c, "append", command{op: opAppend, key: key, value: value})
+	if err != nil {
+		return err
+	}
+	if _, err = cl.ask(k, cmd); errors.Is(err, ErrUnsupported) {
+		err = tooOld(opAppend, err)
+	}
+	return k.fail(err)
 }
 
 // MultiSet implements Store. See Client for what a server of PyTorch 1.13 lacks.

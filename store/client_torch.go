@@ -267,8 +267,11 @@ func (cl *Client) supports(k *call, harmless command) error {
 
 func tooOld(o op, err error) error {
 	what := "queues need a Weft server, or PyTorch 2.8 or later with libuv"
-	if o == opList {
+	switch o {
+	case opList:
 		what = "a list of keys needs a Weft server, or the newest PyTorch's"
+	case opAppend:
+		what = "it needs a Weft server, or PyTorch 2.0 or later"
 	}
 	return fmt.Errorf("%w; %s", err, what)
 }

@@ -1,0 +1,280 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestWhatAServerOfPyTorchsLacksIsRefusedWithAWordOfWhatHasIt(t *testing.T) {
+	const queue, list, grow = "queues need a Weft server, or PyTorch 2.8", "a list of keys needs a Weft server", "2.0 or later"
+	for name, lacks := range map[string][]string{
+		"1.13": {queue, list, grow}, "2.0": {queue, list}, "2.1": {queue, list}, "2.4": {queue, list}, "2.6": {queue, list},
+		"poll": {queue, list}, "2.8": {list}, "main": nil, "weft": nil,
+	} {
+		inEach(t, []string{name}, func(t *testing.T, f *fake, cl *Client) {
+			c := t.Context()
+			for range 2 {
+				_, listErr := cl.ListKeys(c)
+				_, lenErr := cl.Len(c, "q")
+				pushErr := cl.Push(c, "q", []byte("v"))
+				appendErr := cl.Append(c, "k", []byte("v"))
+				for what, errs := range map[string][]error{queue: {lenErr, pushErr}, list: {listErr}, grow: {appendErr}} {
+					for _, err := range errs {
+						if !contains(lacks, what) {
+							require.NoError(t, err)
+							continue
+						}
+						require.ErrorIs(t, err, ErrUnsupported)
+						require.NotErrorIs(t, err, ErrUncertain)
+						require.ErrorContains(t, err, what)
+					}
+				}
+				if !contains(lacks, queue) {
+					v, err := cl.Pop(c, "q")
+					require.NoError(t, err)
+					require.Equal(t, "v", string(v))
+					continue
+				}
+				_, err := cl.Pop(c, "q")
+				require.ErrorIs(t, err, ErrUnsupported)
+				_, _, err = cl.TryPop(c, "q")
+				require.ErrorIs(t, err, ErrUnsupported)
+			}
+			require.NoError(t, cl.Set(c, "k", nil))
+		})
+	}
+}
+
+func contains(all []string, one string) bool {
+	return strings.Contains(strings.Join(all, "\n"), one)
+}
+
+// That a server was lost while it was asked what it knows must not be taken for that it knows it not.
+func TestALostConnectionIsNotTakenForAMissingCommand(t *testing.T) {
+	for _, name := range []string{"2.8", "main"} {
+		inEach(t, []string{name}, func(t *testing.T, f *fake, cl *Client) {
+			hangUpOnce(f, opLen, false)
+			require.NoError(t, cl.Push(t.Context(), "q", nil))
+			cl.knows = map[op]bool{}
+			f.stop()
+			time.AfterFunc(time.Minute, f.start)
+			n, err := cl.Len(t.Context(), "q")
+			require.NoError(t, err)
+			require.Equal(t, int64(1), n)
+		})
+	}
+}
+
+func TestGetStartsAgainIfTheKeyIsDeletedBeforeItIsRead(t *testing.T) {
+	inEach(t, []string{"1.13", "2.1", "2.6", "poll"}, func(t *testing.T, f *fake, cl *Client) {
+		f.set("/k", "gone")
+		f.set("/other", "")
+		deleted := 0
+		f.after = func(cmd command) bool {
+			if (cmd.op == opWait || cmd.op == opMultiGet) && deleted < 3 && f.state.has("/k") {
+				deleted++
+				f.state.apply(0, command{op: opDelete, key: "/k"}, nil)
+				time.AfterFunc(time.Second, func() { f.set("/k", "again") })
+			}
+			return false
+		}
+		if f.dialect == Dialect113 { // which looks first
+			f.apply(command{op: opDelete, key: "/k"})
+			time.AfterFunc(time.Second, func() { f.set("/k", "again") })
+		}
+		values, err := cl.MultiGet(t.Context(), "other", "k")
+		require.NoError(t, err)
+		require.Equal(t, "again", string(values[1]))
+		v, err := cl.Get(t.Context(), "k")
+		require.NoError(t, err)
+		require.Equal(t, "again", string(v))
+	})
+}
+
+func TestManyKeysAreReadAndSetOnAnOldServerWhoeverIsSlow(t *testing.T) {
+	f := newFake(t, "1.13")
+	cl := f.client(ClientConfig{})
+	pairs, keys := make([]Pair, 3000), make([]string, 3000)
+	for i := range pairs {
+		keys[i] = fmt.Sprint("key ", i)
+		pairs[i] = Pair{keys[i], []byte(strings.Repeat("v", i))}
+	}
+	require.NoError(t, cl.MultiSet(t.Context(), pairs...))
+	values, err := cl.MultiGet(t.Context(), keys...)
+	require.NoError(t, err)
+	for i, v := range values {
+		require.Len(t, v, i)
+	}
+}
+
+// scripted is a server that answers each connection with the same bytes, once it has read something, and hangs up. Greetings are
+// answered as Weft's server does for DialectAuto, and as PyTorch's for Dialect22.
+func scripted(t testing.TB, cfg ClientConfig, answer []byte) *Client {
+	cfg.Addr, cfg.Limits, cfg.Timeout = "sim:1", Limits{Value: 256}, 5*time.Second
+	cfg.dial = func(context.Context, string) (net.Conn, error) {
+		near, far := net.Pipe()
+		go func() {
+			defer far.Close()
+			if d := cfg.Dialect; d == DialectAuto || d == Dialect22 {
+				greeting := make([]byte, 33)
+				if _, err := io.ReadFull(far, greeting); err != nil {
+					return
+				}
+				far.Write(append(greeting[6:10:10], choice(d == DialectAuto, byteReady, byteNotReady)))
+			}
+			if _, err := far.Read(make([]byte, 4096)); err == nil {
+				go io.Copy(io.Discard, far)
+				far.Write(answer)
+			}
+		}()
+		return near, nil
+	}
+	cl, err := Dial(context.Background(), cfg)
+	require.NoError(t, err)
+	return cl
+}
+
+func TestAServerThatAnswersNonsenseIsNotBelieved(t *testing.T) {
+	for name, tc := range map[string]struct {
+		answer string
+		want   error
+		ask    func(context.Context, *Client) error
+	}{
+		"neither ready nor not":  {"02", ErrProtocol, func(c context.Context, cl *Client) error { _, err := cl.Check(c, "k"); return err }},
+		"a wait cancelled":       {"01", ErrProtocol, func(c context.Context, cl *Client) error { return cl.Wait(c, "k") }},
+		"a value too long":       {"01 01 00*6", ErrProtocol, func(c context.Context, cl *Client) error { _, err := cl.CompareSet(c, "k", nil, nil); return err }},
+		"2^63 bytes":             {"00*7 80", ErrProtocol, func(c context.Context, cl *Client) error { _, err := cl.CompareSet(c, "k", nil, nil); return err }},
+		"half a number":          {"00*3", ErrUnreachable, func(c context.Context, cl *Client) error { _, err := cl.NumKeys(c); return err }},
+		"half a value":           {"05 00*7 'hal'", ErrUnreachable, func(c context.Context, cl *Client) error { _, err := cl.CompareSet(c, "k", nil, nil); return err }},
+		"nothing, to an add":     {"", ErrUnreachable, func(c context.Context, cl *Client) error { _, err := cl.Add(c, "k", 1); return err }},
+		"nothing, to a get":      {"00", ErrUnreachable, func(c context.Context, cl *Client) error { _, err := cl.Get(c, "k"); return err }},
+		"nothing, to a set":      {"", ErrUnreachable, func(c context.Context, cl *Client) error { return cl.Set(c, "k", nil) }},
+		"not ready, to a delete": {"01", ErrUnreachable, func(c context.Context, cl *Client) error { _, err := cl.Delete(c, "k"); return err }},
+		"a watch that is none":   {"05", ErrProtocol, func(c context.Context, cl *Client) error { _, err := cl.Watch(c, "k"); return err }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cl := scripted(t, ClientConfig{Dialect: Dialect113}, unhex(t, tc.answer))
+				defer cl.Close()
+				err := tc.ask(t.Context(), cl)
+				require.ErrorIs(t, err, tc.want)
+				var typed *Error
+				require.ErrorAs(t, err, &typed)
+				require.Equal(t, "sim:1", typed.Addr)
+			})
+		})
+	}
+}
+
+func TestAPingThatComesBackWrongIsNoServerOfOurs(t *testing.T) {
+	_, err := Dial(t.Context(), ClientConfig{Addr: "sim:1", dial: func(context.Context, string) (net.Conn, error) {
+		near, far := net.Pipe()
+		go func() {
+			io.ReadFull(far, make([]byte, 33))
+			far.Write(make([]byte, 5))
+		}()
+		return near, nil
+	}})
+	require.ErrorIs(t, err, ErrProtocol)
+	require.ErrorContains(t, err, "ping failed, invalid nonce returned: 0x0, expected 0x")
+}
+
+func TestAClientWithTLSAndOneWithout(t *testing.T) {
+	server, trusts := identity(t)
+	s := startServer(t, ServerConfig{TLS: server, Plain: PlainNever})
+	c, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	cl, err := Dial(c, ClientConfig{Addr: s.Addr(), TLS: trusts, WorldSize: 1, WaitForWorkers: true})
+	require.NoError(t, err)
+	defer cl.Close()
+	require.True(t, cl.idle[0].in.own)
+	require.NoError(t, cl.Set(c, "k", make([]byte, 1<<20)))
+	v, err := cl.Get(c, "k")
+	require.NoError(t, err)
+	require.Len(t, v, 1<<20)
+	for range 3 { // a wait is taken back over TLS, too, and idle connections are looked at
+		short, cancel := context.WithTimeout(c, 10*time.Millisecond)
+		require.ErrorIs(t, cl.Wait(short, "never"), ErrTimeout)
+		cancel()
+		cl.mu.Lock()
+		for _, l := range cl.idle {
+			l.idle = l.idle.Add(-idleCheck)
+			require.True(t, quiet(l.nc))
+		}
+		cl.mu.Unlock()
+		_, err := cl.Add(c, "n", 1)
+		require.NoError(t, err)
+	}
+	w, err := cl.Watch(c, "w")
+	require.NoError(t, err)
+	require.NoError(t, cl.Set(c, "w", nil))
+	require.Equal(t, Created, (<-w.C).Kind)
+	w.Stop()
+
+	_, other := identity(t)
+	_, err = Dial(c, ClientConfig{Addr: s.Addr(), TLS: other})
+	require.ErrorContains(t, err, "no TLS session with the store")
+	require.NoError(t, c.Err(), "what will not get better is not tried until the end")
+	short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err = Dial(short, ClientConfig{Addr: s.Addr()})
+	require.ErrorIs(t, err, ErrUnreachable)
+
+	bare := startServer(t, ServerConfig{})
+	short, cancel = context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err = Dial(short, ClientConfig{Addr: bare.Addr(), TLS: trusts})
+	require.ErrorContains(t, err, "a server without TLS would hang up so")
+}
+
+func FuzzReplies(f *testing.F) {
+	for _, x := range captured {
+		f.Add(unhex(f, x.answer), byte(0))
+	}
+	f.Add(unhex(f, "ff*8"), byte(1))
+	f.Add(unhex(f, "00 01 00*7 'v' fe"), byte(2))
+	f.Add(unhex(f, "02 03 00*7 'not'"), byte(2))
+	f.Add(unhex(f, "00 06 ff 01 02 00*7 '/k' 00*8 01 00*7 'v'"), byte(2))
+	f.Fuzz(func(t *testing.T, answer []byte, way byte) {
+		synctest.Test(t, func(t *testing.T) {
+			cfg := ClientConfig{Dialect: []Dialect{Dialect113, Dialect20, DialectAuto, Dialect22}[way%4]}
+			cl := scripted(t, cfg, answer)
+			defer cl.Close()
+			c, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+			defer cancel()
+			start := time.Now()
+			v, err := cl.Get(c, "k")
+			require.LessOrEqual(t, len(v), 256)
+			require.Equal(t, err == nil, v != nil)
+			values, err := cl.MultiGet(c, "a", "b")
+			require.Equal(t, err == nil, len(values) == 2)
+			_, _ = cl.Add(c, "k", 1)
+			_, _ = cl.Check(c, "k")
+			_ = cl.Wait(c, "k")
+			_, _ = cl.NumKeys(c)
+			_ = cl.Set(c, "k", nil)
+			_ = cl.Append(c, "k", nil)
+			_, _ = cl.Len(c, "k")
+			_, _ = cl.ListKeys(c)
+			v, _ = cl.Pop(c, "k")
+			require.LessOrEqual(t, len(v), 256)
+			_ = cl.Barrier(c, "k", 1)
+			v, _ = cl.CompareSet(c, "k", nil, nil)
+			require.LessOrEqual(t, len(v), 256)
+			if w, err := cl.Watch(c, "k"); err == nil {
+				for range w.C {
+				}
+				require.Error(t, w.Err())
+			}
+			require.LessOrEqual(t, time.Since(start), 5*time.Second, "nothing goes on after the deadline")
+		})
+	})
+}
