@@ -88,17 +88,22 @@ func (cl *Client) pause(k *call, d time.Duration) error {
 // run does f on a connection, and again on another as long as that is safe and there is time.
 func (cl *Client) run(k *call, f func(*link) error) error {
 	var r retry
+	var last error // why the try before did not do it
 	for start := k.start; ; start = time.Now() {
 		o := cl.try(k, start, f)
 		if o.err == nil {
 			return nil
 		}
+		if o.late && last != nil {
+			o.err = fmt.Errorf("%w (%w)", o.err, last)
+		}
+		last = o.err
 		wait, over, err := r.next(o, rand.Float64())
 		if over {
 			return err
 		}
 		if err := cl.pause(k, wait); err != nil {
-			_, _, err = r.next(outcome{err: fmt.Errorf("%w (%w)", err, o.err), final: true}, 0)
+			_, _, err = r.next(outcome{err: fmt.Errorf("%w (%w)", err, last), final: true}, 0)
 			return err
 		}
 	}
@@ -144,7 +149,7 @@ func (cl *Client) explain(k *call, o outcome) outcome {
 		if !ended(o.err) { // what kept it from being done in time
 			err = fmt.Errorf("%w (%w)", err, unreachable(o.err))
 		}
-		o.err, o.final = err, true
+		o.err, o.final, o.late = err, true, ended(o.err)
 	case errors.Is(o.err, ErrTooLarge): // what the server says is
 		o.err, o.final = fmt.Errorf("%w: %w", ErrProtocol, o.err), true
 	case errors.Is(o.err, ErrProtocol), errors.Is(o.err, errTLS), errors.Is(o.err, errRefused):

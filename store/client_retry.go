@@ -31,6 +31,7 @@ type outcome struct {
 	told  bool   // err is the server's answer: the last change has not happened
 	final bool   // another try would not mend it, or there is no time for one
 	brief bool   // a connection in good order was closed as soon as it was used
+	late  bool   // err says only that the time is over
 }
 
 // retry decides whether an operation is tried again. It knows no clock and no connection.

@@ -223,16 +223,33 @@ func TestAClientWithTLSAndOneWithout(t *testing.T) {
 	_, err = Dial(c, ClientConfig{Addr: s.Addr(), TLS: other})
 	require.ErrorContains(t, err, "no TLS session with the store")
 	require.NoError(t, c.Err(), "what will not get better is not tried until the end")
-	short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	_, err = Dial(short, ClientConfig{Addr: s.Addr()})
-	require.ErrorIs(t, err, ErrUnreachable)
+}
 
-	bare := startServer(t, ServerConfig{})
-	short, cancel = context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	_, err = Dial(short, ClientConfig{Addr: bare.Addr(), TLS: trusts})
-	require.ErrorContains(t, err, "a server without TLS would hang up so")
+func TestWhereOnlyOneEndHasTLSTheErrorSaysSo(t *testing.T) {
+	server, trusts := identity(t)
+	synctest.Test(t, func(t *testing.T) {
+		for _, tc := range []struct {
+			server ServerConfig
+			client ClientConfig
+			says   string
+		}{
+			{ServerConfig{TLS: server, Plain: PlainNever}, ClientConfig{}, "greeting the server: unexpected EOF"},
+			{ServerConfig{}, ClientConfig{TLS: trusts}, "a server without TLS would hang up so"},
+		} {
+			s := newServer(tc.server)
+			tc.client.Addr = "sim:1"
+			tc.client.dial = func(context.Context, string) (net.Conn, error) {
+				near, far := net.Pipe()
+				s.attach(far)
+				return near, nil
+			}
+			_, err := Dial(t.Context(), tc.client)
+			require.ErrorIs(t, err, ErrUnreachable)
+			require.ErrorIs(t, err, ErrTimeout)
+			require.ErrorContains(t, err, tc.says)
+			require.NoError(t, s.Close())
+		}
+	})
 }
 
 func FuzzReplies(f *testing.F) {
