@@ -54,7 +54,7 @@ func (b *bad) join(prefix string) *Store {
 }
 
 // send has a request done, or not, and answered, or not.
-func send[T any](b *bad, c context.Context, do func() (T, error)) (T, error) {
+func send[T any](c context.Context, b *bad, do func() (T, error)) (T, error) {
 	var none T
 	if c.Err() != nil {
 		return none, c.Err()
@@ -220,21 +220,21 @@ func (b *bad) happened(ev *clientv3.Event) {
 }
 
 func (b *bad) Get(c context.Context, key string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
-	return send(b, c, func() (*clientv3.GetResponse, error) {
+	return send(c, b, func() (*clientv3.GetResponse, error) {
 		got, err := b.read(clientv3.OpGet(key, opts...))
 		return (*clientv3.GetResponse)(got), err
 	})
 }
 
 func (b *bad) Grant(c context.Context, _ int64) (*clientv3.LeaseGrantResponse, error) {
-	return send(b, c, func() (*clientv3.LeaseGrantResponse, error) {
+	return send(c, b, func() (*clientv3.LeaseGrantResponse, error) {
 		b.lease++
 		return &clientv3.LeaseGrantResponse{ID: b.lease}, nil
 	})
 }
 
 func (b *bad) Revoke(c context.Context, id clientv3.LeaseID) (*clientv3.LeaseRevokeResponse, error) {
-	return send(b, c, func() (*clientv3.LeaseRevokeResponse, error) { b.expire(id); return nil, nil })
+	return send(c, b, func() (*clientv3.LeaseRevokeResponse, error) { b.expire(id); return nil, nil })
 }
 
 // expire ends a lease, and its receipts.
@@ -263,7 +263,7 @@ func (t *badTxn) Else(ops ...clientv3.Op) clientv3.Txn  { t.not = ops; return t 
 func (b *bad) RequestProgress(context.Context) error    { return nil }
 func (b *bad) Close() error                             { return nil }
 func (t *badTxn) Commit() (*clientv3.TxnResponse, error) {
-	return send(t.b, t.c, func() (*clientv3.TxnResponse, error) {
+	return send(t.c, t.b, func() (*clientv3.TxnResponse, error) {
 		got, err := t.b.commit(t.conds, t.then, t.not)
 		return (*clientv3.TxnResponse)(got), err
 	})
