@@ -34,6 +34,7 @@ func (e *CorruptError) Is(target error) bool { return target == ErrCorrupt }
 // this process, and not one of the machine.
 type Policy time.Duration
 
+// The policies that are no interval.
 const (
 	Always Policy = 0  // before Commit returns
 	Never  Policy = -1 // when the system does it

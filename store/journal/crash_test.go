@@ -16,10 +16,7 @@ import (
 )
 
 // count is the owner of a journal in tests: record n follows record n-1, and "=n" stands for all until n.
-type count struct {
-	n     int
-	first bool // nothing was replayed yet
-}
+type count struct{ n int }
 
 func (c *count) replay(record []byte) error {
 	text := strings.TrimRight(string(record), ".")
