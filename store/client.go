@@ -76,8 +76,8 @@ func (cfg ClientConfig) validate() error {
 //   - That of 1.13 has no MULTI_GET and no MULTI_SET: the keys are read, or written, one after another, and others
 //     may see some new and some old. It has no APPEND, which cannot be had by COMPARE_SET either, as who appends what another just appended could
 //     not tell whether it was done; nor queues or a list of keys: these are ErrUnsupported. Queues came with PyTorch 2.8, the list later.
-//   - Watch is told of changes by 1.13 and 2.0. Later servers tell nobody, so the key is looked at 20 times a second: changes
-//     that were undone between two looks are not seen, and Change.Dropped is -1.
+//   - Watch looks at the key 20 times a second: changes that were undone between two looks are not seen, and Change.Dropped is -1.
+//     (Those of 1.13 and 2.0 would tell of changes, but when a watcher leaves they send its news to others.)
 type Client struct {
 	base Settings
 	cfg  ClientConfig

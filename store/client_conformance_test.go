@@ -12,7 +12,8 @@ func TestTheClientConformsWithServersOfEveryRelease(t *testing.T) {
 		appends, list, queues, errs, watches = storetest.Append, storetest.List, storetest.Queues, storetest.Errors, storetest.Watches
 	)
 	for release, without := range map[string][]storetest.Part{
-		"1.13": {appends, list, queues, errs, storetest.Multi}, "2.0": {list, queues, errs}, "2.1": {list, queues, errs, watches},
+		"1.13": {appends, list, queues, errs, storetest.Multi, watches}, "2.0": {list, queues, errs, watches},
+		"2.1": {list, queues, errs, watches},
 		"2.4": {list, queues, errs, watches}, "2.6": {list, queues, errs, watches}, "2.8": {list, errs, watches}, "main": {errs, watches},
 		"poll": {list, queues, errs, watches}, "weft": nil,
 	} {

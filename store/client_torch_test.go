@@ -158,7 +158,6 @@ func TestAServerThatAnswersNonsenseIsNotBelieved(t *testing.T) {
 		"nothing, to a get":      {"00", ErrUnreachable, func(c context.Context, cl *Client) error { _, err := cl.Get(c, "k"); return err }},
 		"nothing, to a set":      {"", ErrUnreachable, func(c context.Context, cl *Client) error { return cl.Set(c, "k", nil) }},
 		"not ready, to a delete": {"01", ErrUnreachable, func(c context.Context, cl *Client) error { _, err := cl.Delete(c, "k"); return err }},
-		"a watch that is none":   {"05", ErrProtocol, func(c context.Context, cl *Client) error { _, err := cl.Watch(c, "k"); return err }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -20,7 +21,7 @@ type watches struct {
 	many    int                 // listeners
 	running bool
 	last    error // why there is no connection
-	link    *link // where news come; nil while there is none, and where there are none
+	link    *link // to a Weft server, whence news come; nil while there is none
 	unasked []watchQuestion
 	due     []watchQuestion // asked on the link, and not answered yet
 	owing   int             // bytes of those
@@ -129,14 +130,12 @@ func (ws *watches) remove(key string, l *listener) {
 			_ = ws.link.nc.Close()
 		}
 		ws.link, ws.keys = nil, map[string]*watched{}
-	case len(w.listeners) > 0:
-	case ws.link == nil:
+	case len(w.listeners) == 0:
 		delete(ws.keys, key)
-	case ws.link.in.own:
-		delete(ws.keys, key)
-		ws.unasked = append(ws.unasked, watchQuestion{command{op: opUnwatch, key: key}, w})
-		ws.askLocked()
-	default: // PyTorch's servers cannot be told to stop, so the key is followed as long as there is the connection
+		if ws.link != nil {
+			ws.unasked = append(ws.unasked, watchQuestion{command{op: opUnwatch, key: key}, w})
+			ws.askLocked()
+		}
 	}
 	ws.nudge()
 }
@@ -224,9 +223,9 @@ func (ws *watches) session() error {
 	l.until(time.Time{})
 	ws.mu.Lock()
 	for _, w := range ws.keys {
-		w.stale, w.early = true, false
+		w.stale = true
 	}
-	if !l.in.own && !l.peeks() {
+	if !l.in.own {
 		ws.mu.Unlock()
 		return ws.look(l)
 	}
@@ -239,15 +238,12 @@ func (ws *watches) session() error {
 	return ws.listen(l)
 }
 
-// questionsLocked plans to ask for news of a key, and for its value, which Weft's server answers on the same connection.
+// questionsLocked plans to ask for news of a key, and for its value: what is told after that is news.
 func (ws *watches) questionsLocked(key string, w *watched) {
 	if ws.link == nil {
 		return
 	}
-	ws.unasked = append(ws.unasked, watchQuestion{command{op: opWatch, key: key}, w})
-	if ws.link.in.own {
-		ws.unasked = append(ws.unasked, watchQuestion{command{op: opGet, key: key}, w})
-	}
+	ws.unasked = append(ws.unasked, watchQuestion{command{op: opWatch, key: key}, w}, watchQuestion{command{op: opGet, key: key}, w})
 }
 
 // askLocked sends what is to be asked, as long as little is due. A failure ends the connection, which its reader sees.
@@ -288,20 +284,18 @@ func (ws *watches) listen(l *link) error {
 		if err != nil {
 			return err
 		}
-		if err := ws.take(l, next, r); err != nil {
-			return err
-		}
+		ws.take(next, r)
 	}
 }
 
-func (ws *watches) take(l *link, asked watchQuestion, r reply) error {
+func (ws *watches) take(asked watchQuestion, r reply) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	if r.op == opNews {
 		if w := ws.keys[r.key]; w != nil {
 			w.heard(r)
 		}
-		return nil
+		return
 	}
 	ws.due = ws.due[1:]
 	ws.owing -= asked.size()
@@ -312,44 +306,18 @@ func (ws *watches) take(l *link, asked watchQuestion, r reply) error {
 			ws.failLocked(asked.key, asked.w, r.err)
 		}
 	case asked.op == opGet:
-		asked.w.found(r.value, false)
-	case !l.in.own: // the value is asked for on another connection
-		ws.mu.Unlock()
-		value, err := ws.value(asked.key)
-		ws.mu.Lock()
-		if err != nil {
-			return err
-		}
-		asked.w.found(value, true)
+		asked.w.found(r.value)
 	}
 	ws.askLocked()
-	return nil
 }
 
-func (ws *watches) value(key string) (value []byte, err error) {
-	k, err := ws.cl.begin(ws.cl.life, "watch")
-	if err != nil {
-		return nil, err
-	}
-	o := ws.cl.try(k, time.Now(), func(l *link) (err error) {
-		value, err = l.look(key)
-		return err
-	})
-	return value, o.err
-}
-
-// look asks for the values again and again.
+// look asks for the values again and again. PyTorch 1.13 and 2.0 would tell of changes, but their servers do not notice that who
+// watches a key has gone: then they write its news to whoever has got its file descriptor since, and hang up on who changes the key.
 func (ws *watches) look(l *link) error {
 	for {
 		ws.mu.Lock()
 		keys := make(map[string]*watched, len(ws.keys))
-		for key, w := range ws.keys {
-			if len(w.listeners) == 0 {
-				delete(ws.keys, key)
-				continue
-			}
-			keys[key] = w
-		}
+		maps.Copy(keys, ws.keys)
 		ws.mu.Unlock()
 		if len(keys) == 0 {
 			return nil
@@ -361,7 +329,7 @@ func (ws *watches) look(l *link) error {
 				return err
 			}
 			ws.mu.Lock()
-			w.found(value, false)
+			w.found(value)
 			ws.mu.Unlock()
 		}
 		ws.rest(watchLook)

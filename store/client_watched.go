@@ -19,7 +19,6 @@ type watched struct {
 	known bool   // value is what the listeners know
 	value []byte // nil: that there is none
 	stale bool   // of an earlier connection: what became of it since is not known
-	early bool   // value was asked for beside the connection on which news come, and may be of later than those
 }
 
 func newWatched(key string) *watched {
@@ -35,11 +34,11 @@ func (w *watched) tell(ch Change) {
 }
 
 // found takes in which value there is: nil where none. What changed unseen is told as one change.
-func (w *watched) found(value []byte, beside bool) {
+func (w *watched) found(value []byte) {
 	if w.known && !same(w.value, value) {
 		w.tell(Change{Kind: kindOf(w.value, value), Key: w.key, Old: w.value, New: value, Dropped: -1})
 	}
-	w.known, w.stale, w.value, w.early = true, false, value, beside
+	w.known, w.stale, w.value = true, false, value
 	w.open(nil)
 }
 
@@ -61,14 +60,6 @@ func (w *watched) heard(r reply) {
 		before = nil
 	case Deleted:
 		after = nil
-	case appended: // says neither
-		before, after = w.value, bytes.Join([][]byte{w.value, r.value}, nil)
-	}
-	if w.early {
-		w.early = !same(w.value, before) && !same(w.value, after)
-		if !same(w.value, before) { // it led to what is known
-			return
-		}
 	}
 	if w.known && w.stale && !same(w.value, before) {
 		w.tell(Change{Kind: kindOf(w.value, before), Key: w.key, Old: w.value, New: before, Dropped: -1})

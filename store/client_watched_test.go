@@ -10,12 +10,11 @@ import (
 	"github.com/weft-project/weft/internal/soak"
 )
 
-// A key that changes at random, a connection that is lost at random with the news that are on it, and a value that is asked for on
-// the same connection, in order, or on another one. What is told is one chain without a gap that nobody speaks of, and ends in what there is.
+// A key that changes at random, a connection that is lost at random with the news that are on it, and a value that is asked for
+// when there is one again, in order with the news. What is told is one chain without a gap that nobody speaks of, and ends in what there is.
 func TestWhatAWatchTellsIsAChainThatEndsInWhatThereIs(t *testing.T) {
 	for seed := range uint64(soak.Cases(5000)) {
 		rnd := rand.New(rand.NewPCG(seed, 3))
-		beside := seed%2 == 0
 		next := 0
 		random := func() []byte {
 			if rnd.IntN(3) == 0 {
@@ -44,19 +43,15 @@ func TestWhatAWatchTellsIsAChainThatEndsInWhatThereIs(t *testing.T) {
 		}
 		var first []byte
 		for session := range 4 {
-			w.stale, w.early, wire = true, false, nil
+			w.stale, wire = true, nil
 			for range rnd.IntN(3) {
 				change()
 			}
-			if beside {
-				deliver(rnd.IntN(3))
-			} else {
-				deliver(len(wire))
-			}
+			deliver(len(wire))
 			if session == 0 {
 				first = truth
 			}
-			w.found(truth, beside)
+			w.found(truth)
 			for range rnd.IntN(8) {
 				change()
 				deliver(rnd.IntN(3))
@@ -68,8 +63,8 @@ func TestWhatAWatchTellsIsAChainThatEndsInWhatThereIs(t *testing.T) {
 				truth = random()
 			}
 		}
-		w.stale, w.early, wire = true, false, nil
-		w.found(truth, beside)
+		w.stale = true
+		w.found(truth)
 		at := first
 		for _, ch := range told {
 			require.True(t, same(at, ch.Old), "seed %d: %q and then %v", seed, at, told)
@@ -87,21 +82,9 @@ func TestNewsOfBeforeAWatchBeganAreNotTold(t *testing.T) {
 	var told []Change
 	w.listeners[&listener{send: func(ch Change) { told = append(told, ch) }}] = struct{}{}
 	w.heard(reply{event: Created, value: []byte("1")})
-	w.found([]byte("3"), true)
 	w.heard(reply{event: Updated, old: []byte("1"), value: []byte("2")})
-	w.heard(reply{event: Updated, old: []byte("2"), value: []byte("3")})
+	w.found([]byte("2"))
 	require.Empty(t, told)
-	w.heard(reply{event: Updated, old: []byte("3"), value: []byte("4")})
-	require.Equal(t, []Change{{Kind: Updated, Key: "k", Old: []byte("3"), New: []byte("4")}}, told)
-}
-
-func TestWhatPyTorch20AppendsIsToldWithOldAndNewValue(t *testing.T) {
-	w := newWatched("k")
-	var told []Change
-	w.listeners[&listener{send: func(ch Change) { told = append(told, ch) }}] = struct{}{}
-	w.found(nil, true)
-	w.heard(reply{event: appended, old: []byte{}, value: []byte("po")})
-	w.heard(reply{event: appended, old: []byte{}, value: []byte("tato")})
-	require.Equal(t, []Change{{Kind: Created, Key: "k", New: []byte("po")},
-		{Kind: Updated, Key: "k", Old: []byte("po"), New: []byte("potato")}}, told)
+	w.heard(reply{event: Updated, old: []byte("2"), value: []byte("3")})
+	require.Equal(t, []Change{{Kind: Updated, Key: "k", Old: []byte("2"), New: []byte("3")}}, told)
 }
