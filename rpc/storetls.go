@@ -15,14 +15,10 @@ import (
 // store then takes plain text from its own machine alone.
 const StoreTLSVariable = "WEFT_STORE_TLS"
 
-// StoreTLSFromEnv is for programs that open the job's store themselves, for store.OpenConfig.TLS: nil where StoreTLSVariable does not ask for
-// it, else by the identity that the environment names, CertificatesFromEnv before WEFT_TOKEN.
+// StoreTLSFromEnv is for programs that open the job's store themselves by env://, for store.OpenConfig.TLS: as Join does it, by the identity
+// that the environment names, CertificatesFromEnv before WEFT_TOKEN. It is nil where plain text is to be spoken.
 func StoreTLSFromEnv() (*tls.Config, error) {
-	asked, _, err := storeTLSAsked()
-	if !asked || err != nil {
-		return nil, err
-	}
-	return (&prepared{Config: Config{Logger: slog.Default()}}).storeTLSBy()
+	return (&prepared{Config: Config{Logger: slog.Default()}}).storeTLS("env://")
 }
 
 func storeTLSAsked() (asked, said bool, err error) {
@@ -39,26 +35,20 @@ func storeTLSAsked() (asked, said bool, err error) {
 // storeTLS is for the store that Join opens. One that an agent hosts is of the identity in the environment that the agent gave; else the
 // workers host it themselves, by the one that they are configured with.
 func (p *prepared) storeTLS(rawURL string) (*tls.Config, error) {
-	if os.Getenv("TORCHELASTIC_USE_AGENT_STORE") == "True" {
-		return StoreTLSFromEnv()
-	}
+	agent := os.Getenv("TORCHELASTIC_USE_AGENT_STORE") == "True"
 	asked, said, err := storeTLSAsked()
-	if err != nil {
+	if !said {
+		asked = !agent && p.Network == nil && beyondLoopback(rawURL)
+	}
+	if !asked || err != nil {
 		return nil, err
 	}
-	if !said {
-		asked = p.Network == nil && beyondLoopback(rawURL)
+	if agent {
+		p = &prepared{Config: Config{Logger: p.Logger}}
 	}
-	if !asked {
-		return nil, nil
-	}
-	return p.storeTLSBy()
-}
-
-func (p *prepared) storeTLSBy() (*tls.Config, error) {
 	id, err := p.ownIdentity()
 	if err != nil {
-		return nil, fmt.Errorf("$%s: %w", StoreTLSVariable, err)
+		return nil, fmt.Errorf("TLS with the job's store ($%s): %w", StoreTLSVariable, err)
 	}
 	return id.StoreTLS(), nil
 }

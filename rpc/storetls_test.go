@@ -164,9 +164,10 @@ func TestWhoSpeaksTLSWithTheStoreFollowsFromItsHostAndTheEnvironment(t *testing.
 
 func TestTLSWithAStoreNeedsAnIdentity(t *testing.T) {
 	t.Setenv("WEFT_TOKEN", "")
+	t.Setenv("MASTER_ADDR", "127.0.0.1")
 	t.Setenv(StoreTLSVariable, "1")
 	_, err := StoreTLSFromEnv()
-	require.ErrorContains(t, err, "$WEFT_STORE_TLS: the job has no token")
+	require.ErrorContains(t, err, "($WEFT_STORE_TLS): the job has no token")
 	t.Setenv(StoreTLSVariable, "perhaps")
 	_, err = StoreTLSFromEnv()
 	require.ErrorContains(t, err, `$WEFT_STORE_TLS: expected 1 or 0, got "perhaps"`)

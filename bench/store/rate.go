@@ -95,7 +95,7 @@ func client(args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer end()
+	defer func() { _ = end() }()
 	fmt.Fprintln(out, "ready")
 	if _, err := bufio.NewReader(os.Stdin).ReadString('\n'); err != nil {
 		return err

@@ -19,6 +19,7 @@ import (
 
 	"github.com/weft-project/weft/elastic"
 	"github.com/weft-project/weft/examples/internal/show"
+	"github.com/weft-project/weft/rpc"
 	"github.com/weft-project/weft/store"
 )
 
@@ -75,7 +76,11 @@ func work(c context.Context, s settings, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	place, err := store.Open(c, "env://", store.OpenConfig{})
+	secure, err := rpc.StoreTLSFromEnv()
+	if err != nil {
+		return err
+	}
+	place, err := store.Open(c, "env://", store.OpenConfig{TLS: secure})
 	if err != nil {
 		return err
 	}
