@@ -18,6 +18,7 @@ import (
 	"github.com/weft-project/weft/elastic"
 	"github.com/weft-project/weft/rpc"
 	"github.com/weft-project/weft/store"
+	"github.com/weft-project/weft/store/etcd"
 )
 
 // codeMissing is the exit code where a key was not there, in time.
@@ -32,7 +33,8 @@ func storeCommand(stdout, stderr io.Writer) *cobra.Command {
 		Short: "Serve a job's key-value store, or look into one",
 		Long: `Serve a job's key-value store, or look into one.
 
-A store is named by its URL: tcp://host:port (that of a running job is tcp://$MASTER_ADDR:$MASTER_PORT of its workers), or file:///path.
+A store is named by its URL: tcp://host:port (that of a running job is tcp://$MASTER_ADDR:$MASTER_PORT of its workers), file:///path, or
+etcd://host,host/prefix.
 The exit code is 3 where a key was not there in time, 1 where something else failed, and 2 where the command line is wrong.`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
@@ -57,7 +59,7 @@ type storeFlags struct {
 
 func (f *storeFlags) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.url, "url", "", "the store, as tcp://HOST:PORT or file:///PATH (default that of $MASTER_ADDR and $MASTER_PORT)")
+	flags.StringVar(&f.url, "url", "", "the store, as tcp://HOST:PORT, file:///PATH or etcd://HOST,…/PREFIX (default that of $MASTER_ADDR and $MASTER_PORT)")
 	flags.StringVar(&f.prefix, "prefix", "", "look at the keys that start with this and a slash")
 	flags.BoolVar(&f.tls, "tls", false, "speak TLS with the store, by the job's secret or certificates (default where one is given, or is in the environment and the store on another machine)")
 	f.identityFlags.register(cmd)
@@ -92,7 +94,7 @@ func (f *storeFlags) open(c context.Context) (store.Store, func(), error) {
 		}
 		f.url = "tcp://" + net.JoinHostPort(host, port)
 	}
-	cfg := store.OpenConfig{Guest: true, Timeout: f.patience()}
+	cfg := store.OpenConfig{Guest: true, Timeout: f.patience(), Schemes: map[string]store.Opener{"etcd": etcd.Open}}
 	secure, err := f.secure()
 	if err != nil {
 		return nil, nil, err

@@ -63,6 +63,14 @@ func TestWhatIsMissingIsNamed(t *testing.T) {
 	require.Contains(t, stderr, "timeout after 1ms, keys: /a, /b")
 }
 
+func TestAStoreInEtcdIsLookedForWhereItsURLSays(t *testing.T) {
+	leak.Check(t)
+	code, _, stderr := weft(t, "store", "get", "--url", "etcd://127.0.0.1:1,127.0.0.1:2/job", "--timeout", "200ms", "k")
+	require.Equal(t, codeFailed, code)
+	require.Contains(t, stderr, "store etcd 127.0.0.1:1,127.0.0.1:2: dial")
+	require.Contains(t, stderr, "connection refused")
+}
+
 // piped runs weft as a process of its own.
 func piped(t *testing.T, in string, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
