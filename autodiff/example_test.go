@@ -7,7 +7,10 @@ import (
 	"gorgonia.org/tensor"
 
 	"github.com/weft-project/weft/autodiff"
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/device/cuda/ptx"
 	"github.com/weft-project/weft/kernels"
+	"github.com/weft-project/weft/kernels/gpu"
 )
 
 // A model that was written with Gorgonia's own functions trains here, and its parameters go back to where they came from.
@@ -86,4 +89,28 @@ func ExampleTensor_OnGrad() {
 	}
 	fmt.Println(grads.Of(x).Item())
 	// Output: 3 <nil>
+}
+
+// A program on a GPU: the interpreter's here, which runs the same kernels. On a real one the driver is native.Open's.
+func ExampleTo() {
+	dev, err := gpu.On(ptx.New(ptx.Config{}), device.CUDA(0))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer dev.Close()
+	w := autodiff.To(autodiff.New([]float32{1, 2, 3, 4}, 2, 2), dev).RequireGrad()
+	loss := autodiff.Sum(autodiff.MatMul(w, w))
+	grads, err := autodiff.Backward(loss)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(loss.Item())
+	fmt.Println(grads.Of(w).Device())
+	fmt.Println(autodiff.Values[float32](grads.Of(w)))
+	// Output:
+	// 54 <nil>
+	// cuda:0
+	// [7 11 9 13] <nil>
 }
