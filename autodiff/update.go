@@ -2,6 +2,7 @@ package autodiff
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"unsafe"
@@ -10,21 +11,75 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
+// Change is an instruction whose result j becomes the value of Operands[Targets[j]], as in an optimizer's step.
+type Change struct {
+	Instr    kernels.Instr
+	Operands []*Tensor
+	Targets  []int
+}
+
 // Apply replaces values: result j of the instruction becomes the value of operands[targets[j]], as in an optimizer's step.
 // Whoever holds the old value — a forward under way, the tape — keeps it: the bytes are overwritten only where nobody else
 // can see them. Concurrent calls on one target follow one another. On an error no target has changed.
 func Apply(i kernels.Instr, operands []*Tensor, targets ...int) error {
-	if i == nil {
-		return opError("Apply", fmt.Errorf("%w: the instruction is nil", ErrFunction))
-	}
-	k, err := prepareUpdate(i, operands, targets)
-	if err == nil {
-		err = replace(k, operands, targets)
-	}
+	errs, err := ApplyAll([]Change{{i, operands, targets}})
 	if err != nil {
-		return opError(i.String(), err)
+		return err
 	}
-	return nil
+	return errs[0]
+}
+
+// ApplyAll is Apply of several changes, each of which sees the values that were there before all; no two have a target in common. Those that can be made are;
+// errs has the error, or nil, of each. The memory for their results is there before the first is begun: where there is not enough none is made, and err says so.
+func ApplyAll(changes []Change) (errs []error, err error) {
+	errs = make([]error, len(changes))
+	all := make([]replacing, 0, len(changes))
+	defer func() {
+		for k := range all {
+			all[k].release()
+		}
+	}()
+	var seen map[*Tensor]bool // targets, where there are several changes
+	if len(changes) > 1 {
+		seen = map[*Tensor]bool{}
+	}
+	for n, c := range changes {
+		r := replacing{n: n, Change: c}
+		if errs[n] = r.prepare(seen); errs[n] == nil {
+			all = append(all, r)
+		}
+	}
+	for _, t := range byAddress(all) {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+	}
+	defer func() { // before the locks are given back
+		for k := range all {
+			all[k].drop()
+		}
+	}()
+	for k := range all {
+		r := &all[k]
+		if errs[r.n] = r.claim(); errors.Is(errs[r.n], device.ErrMemory) {
+			return errs, opError(r.Instr.String(), errs[r.n])
+		}
+	}
+	for k := range all {
+		r := &all[k]
+		if errs[r.n] == nil {
+			errs[r.n] = r.replace()
+		}
+	}
+	for n, c := range changes {
+		if errs[n] != nil {
+			name := "Apply"
+			if c.Instr != nil {
+				name = c.Instr.String()
+			}
+			errs[n] = opError(name, errs[n])
+		}
+	}
+	return errs, nil
 }
 
 // prepareUpdate checks the operands and that every result has its target's type.
@@ -64,82 +119,119 @@ func prepareUpdate(i kernels.Instr, operands []*Tensor, targets []int) (kernels.
 			return nil, fmt.Errorf("%w: result %v for a target %v", ErrDtype, outs[j], types[at])
 		}
 	}
-	order := byAddress(operands, targets)
-	for j, at := range order[min(1, len(order)):] {
-		if operands[at] == operands[order[j]] {
-			return nil, fmt.Errorf("%w: a target is given twice", ErrFunction)
-		}
-	}
 	return backend.Prepare(i, types)
 }
 
-// byAddress orders targets so that all who lock them take them in one order.
-func byAddress(operands []*Tensor, targets []int) []int {
-	order := slices.Clone(targets)
-	slices.SortFunc(order, func(a, b int) int {
-		return cmp.Compare(uintptr(unsafe.Pointer(operands[a])), uintptr(unsafe.Pointer(operands[b])))
-	})
-	return order
+// replacing is a change under way.
+type replacing struct {
+	Change
+	n         int // of the changes
+	k         kernels.Kernel
+	ins, outs []*device.Buffer
+	held      []*device.Buffer // operands that are no targets
+	claimed   []*device.Buffer // values that are overwritten
+	fresh     []*device.Buffer // results that have become no values
 }
 
-// replace runs k under the targets' locks, taken in the order of their addresses.
-func replace(k kernels.Kernel, operands []*Tensor, targets []int) error {
-	ins, outs := make([]*device.Buffer, len(operands)), make([]*device.Buffer, len(targets))
-	var held []*device.Buffer
-	defer func() { releaseAll(held) }()
-	replaced := make([]bool, len(operands))
-	for _, at := range targets {
-		replaced[at] = true
+// prepare checks the change, and takes hold of what it only reads. seen, where it is not nil, has the targets of those before.
+func (r *replacing) prepare(seen map[*Tensor]bool) (err error) {
+	if r.Instr == nil {
+		return fmt.Errorf("%w: the instruction is nil", ErrFunction)
 	}
-	for j, t := range operands {
-		if replaced[j] {
+	if r.k, err = prepareUpdate(r.Instr, r.Operands, r.Targets); err != nil {
+		return err
+	}
+	for j, at := range r.Targets {
+		t := r.Operands[at]
+		if seen[t] || slices.ContainsFunc(r.Targets[:j], func(before int) bool { return r.Operands[before] == t }) {
+			return fmt.Errorf("%w: a target is given twice", ErrFunction)
+		}
+	}
+	r.ins, r.outs = make([]*device.Buffer, len(r.Operands)), make([]*device.Buffer, len(r.Targets))
+	for j, t := range r.Operands {
+		if slices.Contains(r.Targets, j) {
 			continue
 		}
 		b, err := t.acquire()
 		if err != nil {
+			r.release()
 			return err
 		}
-		ins[j], held = b, append(held, b)
+		r.ins[j], r.held = b, append(r.held, b)
 	}
-	for _, at := range byAddress(operands, targets) {
-		operands[at].mu.Lock()
-		defer operands[at].mu.Unlock()
+	if seen != nil {
+		for _, at := range r.Targets {
+			seen[r.Operands[at]] = true
+		}
 	}
-	for j, at := range targets {
-		t := operands[at]
+	return nil
+}
+
+// byAddress is the targets, in an order in which all who lock them take them.
+func byAddress(all []replacing) (ts []*Tensor) {
+	for k := range all {
+		for _, at := range all[k].Targets {
+			ts = append(ts, all[k].Operands[at])
+		}
+	}
+	slices.SortFunc(ts, func(a, b *Tensor) int {
+		return cmp.Compare(uintptr(unsafe.Pointer(a)), uintptr(unsafe.Pointer(b)))
+	})
+	return ts
+}
+
+// claim finds a place for each result. The caller holds the targets' locks.
+func (r *replacing) claim() error {
+	for j, at := range r.Targets {
+		t := r.Operands[at]
 		if t.buf == nil {
 			return ErrFreed
 		}
-		ins[at], outs[j] = t.buf, t.buf
+		r.ins[at], r.outs[j] = t.buf, t.buf
 		if t.buf.Claim() { // who wants to read it now waits for the lock
-			defer t.buf.Unclaim()
+			r.claimed = append(r.claimed, t.buf)
 			continue
 		}
-		fresh, err := t.dev.Alloc(t.buf.Len())
+		b, err := t.dev.Alloc(t.buf.Len())
 		if err != nil {
 			return err
 		}
-		outs[j] = fresh
-		defer func() {
-			if t.buf != fresh {
-				_ = fresh.Release() // it did not become the value
-			}
-		}()
+		r.outs[j], r.fresh = b, append(r.fresh, b)
 	}
-	if err := k.Run(outs, ins); err != nil {
+	return nil
+}
+
+// replace runs the instruction, and gives the targets their new values.
+func (r *replacing) replace() error {
+	if err := r.k.Run(r.outs, r.ins); err != nil {
 		return err
 	}
-	for j, at := range targets {
-		t := operands[at]
-		if outs[j] == t.buf {
+	r.fresh = nil
+	for j, at := range r.Targets {
+		t := r.Operands[at]
+		if r.outs[j] == t.buf {
 			continue
 		}
 		old := t.buf
-		t.put(outs[j])
+		t.put(r.outs[j])
 		_ = old.Release() // the tensor's own reference to the old value
 		if t.owner == nil {
 			t.buf.Disown()
 		}
 	}
 	return nil
+}
+
+// drop undoes claim, but for what has become a value.
+func (r *replacing) drop() {
+	for _, b := range r.claimed {
+		b.Unclaim()
+	}
+	releaseAll(r.fresh)
+}
+
+// release undoes prepare.
+func (r *replacing) release() {
+	releaseAll(r.held)
+	r.held = nil
 }

@@ -1,6 +1,7 @@
 package autodiff
 
 import (
+	"errors"
 	"math"
 	"sync"
 	"testing"
@@ -186,4 +187,51 @@ func TestUpdatesAndForwardsAtTheSameTimeSeeWholeValues(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+func TestOfSeveralChangesThoseAreMadeThatCanBeAndNoneWithoutMemoryForAll(t *testing.T) {
+	sgd := kernels.Update{Rule: kernels.SGD, LR: 1, Scale: 1, Step: 1}
+	leaf := func() *Tensor { return New([]float32{1, 2, 3}) }
+	grad := New([]float32{1, 1, 1})
+	a, b, c := leaf(), leaf(), leaf()
+	change := func(of, g *Tensor) Change { return Change{sgd, []*Tensor{of, g}, []int{0}} }
+	errs, err := ApplyAll([]Change{change(a, grad), change(b, New([]float32{1})), change(c, a), change(a, grad), {}})
+	require.NoError(t, err)
+	require.NoError(t, errs[0])
+	require.ErrorIs(t, errs[1], kernels.ErrOperands)
+	require.NoError(t, errs[2])
+	require.ErrorContains(t, errs[3], "a target is given twice")
+	require.ErrorContains(t, errs[4], "the instruction is nil")
+	require.Equal(t, []float64{0, 1, 2}, numbers(t, a))
+	require.Equal(t, []float64{1, 2, 3}, numbers(t, b))
+	require.Equal(t, []float64{0, 0, 0}, numbers(t, c), "it sees what was there before all")
+
+	dev := device.NewSim(device.SimConfig{Bytes: 1024})
+	x, y, g := To(leaf(), dev), To(leaf(), dev), To(grad, dev)
+	held, err := y.Acquire()
+	require.NoError(t, err)
+	var all []*device.Buffer
+	for {
+		buf, err := dev.Alloc(12)
+		if err != nil {
+			break
+		}
+		all = append(all, buf)
+	}
+	for range 2 {
+		errs, err = ApplyAll([]Change{change(x, g), change(y, g)})
+		if len(all) > 0 { // nor does it matter which of them lacks it
+			require.ErrorIs(t, err, device.ErrMemory)
+			require.Equal(t, []float64{1, 2, 3}, numbers(t, x))
+			require.Equal(t, []float64{1, 2, 3}, numbers(t, y))
+		}
+		for _, buf := range all {
+			require.NoError(t, buf.Release())
+		}
+		all = nil
+	}
+	require.NoError(t, errors.Join(append(errs, err)...))
+	require.Equal(t, []float64{0, 1, 2}, numbers(t, x))
+	require.Equal(t, []float64{0, 1, 2}, numbers(t, y))
+	require.NoError(t, held.Release())
 }

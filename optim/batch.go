@@ -5,10 +5,11 @@ import (
 	"fmt"
 
 	"github.com/weft-project/weft/autodiff"
+	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels"
 )
 
-// turn is a step of one parameter. Its parameter is locked from [batch.add] until the step is done.
+// turn is a step of one parameter. Its parameter is locked from [batch.add] until [batch.finish].
 type turn struct {
 	number int
 	p      *parameter
@@ -16,11 +17,11 @@ type turn struct {
 	g      *autodiff.Tensor
 }
 
-// mostTogether bounds a batch, as what is checked of a run grows with the square of its operands.
+// mostTogether bounds how many parameters one instruction steps, as what is checked of a run grows with the square of its operands.
 const mostTogether = 16
 
-// batch steps parameters in the order of their numbers, and those together that follow one another and have the same rule, step and device. So
-// locks are always taken in one order.
+// batch steps parameters in the order of their numbers, so that locks are always taken in one order, and by one instruction those that follow one another and
+// have the same rule, step and device.
 type batch struct {
 	turns []turn
 	errs  []error
@@ -36,9 +37,6 @@ func (b *batch) add(t turn) {
 		}
 	}
 	t.u.Step = t.p.Steps + 1
-	if len(b.turns) == mostTogether || len(b.turns) > 0 && !b.turns[0].with(t) {
-		b.run()
-	}
 	b.turns = append(b.turns, t)
 }
 
@@ -46,40 +44,107 @@ func (t turn) with(o turn) bool {
 	return t.u == o.u && !t.g.IsSparse() && !o.g.IsSparse() && t.p.of.Device() == o.p.of.Device() && t.p.of.Dtype() == o.p.of.Dtype()
 }
 
-// finish gives what failed of all turns.
-func (b *batch) finish() error {
-	b.run()
-	return errors.Join(b.errs...)
+// together cuts the turns into those of one instruction each.
+func (b *batch) together() (groups [][]turn) {
+	for rest := b.turns; len(rest) > 0; {
+		n := 1
+		for n < min(len(rest), mostTogether) && rest[0].with(rest[n]) {
+			n++
+		}
+		groups, rest = append(groups, rest[:n]), rest[n:]
+	}
+	return groups
 }
 
-// run makes the steps together, or one by one where they cannot be: each parameter that can be stepped is.
-func (b *batch) run() {
-	if len(b.turns) < 2 || b.apply() != nil {
+// finish makes the steps: each parameter that can be stepped is, or, where there is not the memory for all, none. It gives what failed.
+func (b *batch) finish() error {
+	defer func() {
 		for _, t := range b.turns {
-			if err := t.apply(); err != nil {
-				b.errs = append(b.errs, fmt.Errorf("%w: parameter %d: %w", ErrStep, t.number, err))
+			t.p.mu.Unlock()
+		}
+	}()
+	for _, t := range b.turns {
+		for _, s := range t.p.Slots {
+			if err := s.Err(); errors.Is(err, device.ErrMemory) {
+				return b.full(err)
 			}
 		}
 	}
-	for _, t := range b.turns {
-		t.p.mu.Unlock()
+	single, err := b.run(b.together())
+	if err != nil {
+		return b.full(err)
 	}
-	b.turns = b.turns[:0]
-}
-
-func (b *batch) apply() error {
-	var operands []*autodiff.Tensor
-	var targets []int
-	for _, t := range b.turns {
-		operands, targets = t.operands(operands, targets)
-	}
-	err := autodiff.Apply(kernels.UpdateMany{Of: b.turns[0].u}, operands, targets...)
-	for _, t := range b.turns {
-		if err == nil {
-			t.p.Steps++
+	if _, err = b.run(single); err != nil {
+		for _, g := range single {
+			b.failed(g[0], err)
 		}
 	}
-	return err
+	return errors.Join(b.errs...)
+}
+
+// full is the error where memory runs out, and gives back what there is of state that has not begun.
+func (b *batch) full(err error) error {
+	for _, t := range b.turns {
+		if t.p.Steps == 0 {
+			t.p.Slots = nil
+		}
+	}
+	return fmt.Errorf("%w: no parameter was stepped: %w", ErrStep, err)
+}
+
+// run steps groups of turns. It gives the turns, each alone, of those that cannot be stepped together. Where memory runs out it steps none, and gives err.
+func (b *batch) run(groups [][]turn) (single [][]turn, err error) {
+	changes, of := make([]autodiff.Change, 0, len(groups)), make([][]turn, 0, len(groups))
+	for _, g := range groups {
+		c, err := change(g)
+		switch {
+		case errors.Is(err, device.ErrMemory):
+			return nil, err
+		case err != nil:
+			b.failed(g[0], err)
+		default:
+			changes, of = append(changes, c), append(of, g)
+		}
+	}
+	errs, err := autodiff.ApplyAll(changes)
+	if err != nil {
+		return nil, err
+	}
+	for k, g := range of {
+		switch {
+		case errs[k] == nil:
+			for _, t := range g {
+				t.p.Steps++
+			}
+		case len(g) == 1:
+			b.failed(g[0], errs[k])
+		default:
+			for n := range g {
+				single = append(single, g[n:n+1])
+			}
+		}
+	}
+	return single, nil
+}
+
+func (b *batch) failed(t turn, err error) {
+	b.errs = append(b.errs, fmt.Errorf("%w: parameter %d: %w", ErrStep, t.number, err))
+}
+
+// change is a step of some parameters.
+func change(g []turn) (c autodiff.Change, err error) {
+	for _, t := range g {
+		c.Operands, c.Targets = t.operands(c.Operands, c.Targets)
+	}
+	switch {
+	case len(g) > 1:
+		c.Instr = kernels.UpdateMany{Of: g[0].u}
+	case g[0].g.IsSparse():
+		c.Instr, c.Operands, err = sparsely(g[0].u, c.Operands)
+	default:
+		c.Instr = g[0].u
+	}
+	return c, err
 }
 
 // operands appends the parameter, its gradient and its state, and which of them the step replaces.
@@ -89,20 +154,4 @@ func (t turn) operands(operands []*autodiff.Tensor, targets []int) ([]*autodiff.
 		targets, operands = append(targets, len(operands)), append(operands, s)
 	}
 	return operands, targets
-}
-
-func (t turn) apply() error {
-	operands, targets := t.operands(make([]*autodiff.Tensor, 0, 5), make([]int, 0, 4))
-	var instr kernels.Instr = t.u
-	if t.g.IsSparse() {
-		var err error
-		if instr, operands, err = sparsely(t.u, operands); err != nil {
-			return err
-		}
-	}
-	if err := autodiff.Apply(instr, operands, targets...); err != nil {
-		return err
-	}
-	t.p.Steps++
-	return nil
 }

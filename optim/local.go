@@ -101,7 +101,8 @@ func newOptimizer(rules []kernels.Update, params [][]*autodiff.Tensor) (*Local, 
 	return o, nil
 }
 
-// Step steps every parameter that grads holds a gradient for. All parameters are tried; the error joins what failed.
+// Step steps every parameter that grads holds a gradient for. All parameters are tried, and the error joins what failed; but where there is not the memory for
+// all (the state of a first step, copies of values that somebody still reads) none is stepped.
 func (o *Local) Step(grads map[*autodiff.Tensor]*autodiff.Tensor) error {
 	return o.StepScaled(grads, 1)
 }
