@@ -13,8 +13,8 @@ const (
 	// DialectAuto is for a server: that of PyTorch 2.2 and later for who opens with its greeting, and that of 1.13 for
 	// everybody else. For a client: the one of the two that the server understands.
 	DialectAuto Dialect = iota
-	Dialect113          // PyTorch 1.13
-	Dialect20           // PyTorch 2.0
+	Dialect113          // PyTorch 1.13, and 2.0
+	Dialect20           // PyTorch on the way from 2.0 to 2.1, in no release
 	Dialect21           // PyTorch 2.1
 	Dialect22           // PyTorch 2.2 and later
 )
@@ -24,7 +24,7 @@ var releases = [...]struct {
 	text string
 	is   Dialect
 }{
-	{"auto", DialectAuto}, {"", DialectAuto}, {"1.13", Dialect113}, {"2.0", Dialect20}, {"2.1", Dialect21},
+	{"auto", DialectAuto}, {"", DialectAuto}, {"1.13", Dialect113}, {"2.0", Dialect113}, {"2.1.dev", Dialect20}, {"2.1", Dialect21},
 	{"2.2", Dialect22}, {"2.3", Dialect22}, {"2.4", Dialect22}, {"2.5", Dialect22}, {"2.6", Dialect22},
 	{"2.7", Dialect22}, {"2.8", Dialect22}, {"2.9", Dialect22},
 }

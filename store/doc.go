@@ -50,7 +50,7 @@
 // # The protocol
 //
 // PyTorch's releases speak it in mutually incompatible ways, see [Dialect]. A Server tells PyTorch 2.2 and later from
-// those before by their first bytes; which of 1.13, 2.0 and 2.1 the others are, bytes cannot tell, so
+// those before by their first bytes; whether the others are 1.13 and 2.0, which speak alike, or 2.1, bytes cannot tell, so
 // [ServerConfig] says it. A Client tries that of the later ones first. Our own client asks our own server for a mode of
 // its own, in which errors are told instead of ending the connection, Get and Pop take one round trip, and one
 // connection carries all Watches of a client. No client of PyTorch can come into that mode, and against a server of

@@ -370,7 +370,7 @@ type iotestWriter struct{}
 func (iotestWriter) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
 func TestDialectsAreReadAsReleasesAndNothingElse(t *testing.T) {
-	for text, want := range map[string]Dialect{"": DialectAuto, "auto": DialectAuto, "1.13": Dialect113, "2.0": Dialect20,
+	for text, want := range map[string]Dialect{"": DialectAuto, "auto": DialectAuto, "1.13": Dialect113, "2.0": Dialect113, "2.1.dev": Dialect20,
 		"2.1": Dialect21, "2.2": Dialect22, "2.6": Dialect22, "2.8": Dialect22} {
 		got, err := ParseDialect(text)
 		require.NoError(t, err)

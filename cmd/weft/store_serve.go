@@ -53,7 +53,7 @@ of the job can, and, without TLS, PyTorch's clients on this machine (--plain say
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:29500", "HOST:PORT to listen on; port 0 is a free one, host 0.0.0.0 all addresses")
-	flags.StringVar(&f.dialect, "dialect", "auto", "PyTorch of the clients: 1.13, 2.0, 2.1 or later; auto tells 1.13 and those from 2.2 on apart")
+	flags.StringVar(&f.dialect, "dialect", "auto", "PyTorch of the clients: 1.13, 2.0, 2.1 or later; auto tells 1.13 and 2.0, which speak alike, and those from 2.2 on apart")
 	flags.BoolVar(&f.tls, "tls", false, "have TLS, by the job's secret or certificates; --token-file and --ca imply it")
 	flags.StringVar(&f.plain, "plain", "auto", "who may do without TLS: always everybody, never anybody, auto this machine alone where there is TLS")
 	flags.StringVar(&f.memory, "max-memory", "", "most of keys and values, such as 512MiB or 4GiB (default 1GiB)")
