@@ -26,8 +26,8 @@ type ClientConfig struct {
 	// where the server is, and nowhere else.
 	WaitForWorkers bool
 
-	// Dialect is the server's. DialectAuto tells servers of PyTorch 2.2 and later (Weft's are that too) and of 1.13 apart; 2.0
-	// and 2.1 must be named.
+	// Dialect is the server's. DialectAuto tells servers of PyTorch 2.2 and later (Weft's are that too) and of 1.13 and 2.0, which speak alike, apart; 2.1
+	// must be named.
 	Dialect Dialect
 
 	// TLS, if not nil, is for the connections to the server, which must have TLS too. Its ServerName is Addr's host unless
@@ -60,7 +60,7 @@ func (cfg ClientConfig) validate() error {
 
 // Client is a store that lives in a server, a Weft [Server] or PyTorch's. Each operation has a connection to
 // itself while it runs, taken from a small pool, so one that waits holds up no other. A wait that is given up is
-// taken back where the server knows how (PyTorch 2.0 and later); otherwise its connection is closed, so no late answer can be taken for
+// taken back where the server knows how (PyTorch 2.1 and later); otherwise its connection is closed, so no late answer can be taken for
 // that of a later question.
 //
 // A lost connection is made anew, with pauses that grow to a second, until the operation's deadline: what only reads goes on,
@@ -77,7 +77,8 @@ func (cfg ClientConfig) validate() error {
 //     may see some new and some old. It has no APPEND, which cannot be had by COMPARE_SET either, as who appends what another just appended could
 //     not tell whether it was done; nor queues or a list of keys: these are ErrUnsupported. Queues came with PyTorch 2.8, the list later.
 //   - Watch looks at the key 20 times a second: changes that were undone between two looks are not seen, and Change.Dropped is -1.
-//     (Those of 1.13 and 2.0 would tell of changes, but when a watcher leaves they send its news to others.)
+//     (Those of 1.13 and 2.0 would tell of changes, but when a watcher has left they send its news to others, or hang up on whoever
+//     changes its key.)
 type Client struct {
 	base Settings
 	cfg  ClientConfig
