@@ -251,12 +251,12 @@ func (s *state) gone(key string) {
 // barrier counts one more arrival and lets go whom it completes. The count is stored as Add would, so it stays.
 func (s *state) barrier(answer reply, cmd command, out []reply) []reply {
 	s.stopWaiting(answer.to)
-	n, err := s.number(cmd.key)
+	old, there := s.data[cmd.key]
+	n, err := Sum(old, there, 1)
 	if err != nil {
 		answer.err = err
 		return append(out, answer)
 	}
-	n++
 	at := atCount(cmd.key, cmd.delta)
 	count := strconv.AppendInt(nil, n, 10)
 	more := s.growth(cmd.key, len(count))

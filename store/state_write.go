@@ -15,16 +15,12 @@ func (s *state) write(answer reply, cmd command, out []reply) []reply {
 	case opSet:
 		return s.change(answer, cmd, slices.Clip(cmd.value), out)
 	case opCompareSet:
-		if bytes.Equal(old, cmd.expected) {
-			answer.value = cmd.value
+		var stores bool
+		if answer.value, stores = Compared(old, there, cmd.expected, cmd.value); stores {
 			return s.change(answer, cmd, slices.Clip(cmd.value), out)
 		}
-		if answer.value = old; !there {
-			answer.value = cmd.expected
-		}
 	case opAdd:
-		if answer.n, answer.err = s.number(cmd.key); answer.err == nil {
-			answer.n += cmd.delta
+		if answer.n, answer.err = Sum(old, there, cmd.delta); answer.err == nil {
 			return s.change(answer, cmd, strconv.AppendInt(nil, answer.n, 10), out)
 		}
 	case opAppend:
@@ -107,15 +103,6 @@ func (s *state) note(cmd command) {
 	if s.changed != nil {
 		s.changed(cmd)
 	}
-}
-
-// number reads the number under key; a missing key is 0.
-func (s *state) number(key string) (int64, error) {
-	text, there := s.data[key]
-	if !there {
-		return 0, nil
-	}
-	return parseDecimal(text)
 }
 
 // growth is by how much more a value of n bytes under key counts than what is there now.
