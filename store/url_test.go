@@ -129,17 +129,17 @@ func TestAGuestNeedsNoRankAndTellsNobody(t *testing.T) {
 func TestAURLMayNameTheDialectAndTheTimeout(t *testing.T) {
 	port := freePort(t)
 	meet(t, func(rank int) string {
-		return fmt.Sprintf("tcp://127.0.0.1:%s?rank=%d&world_size=2&dialect=2.0&timeout=7", port, rank)
+		return fmt.Sprintf("tcp://127.0.0.1:%s?rank=%d&world_size=2&dialect=2.1&timeout=7", port, rank)
 	}, func(int) OpenConfig { return OpenConfig{LookupEnv: environment()} })
 	p := parse("tcp://a:1?rank=0&world_size=1&dialect=2.6&timeout=90s", OpenConfig{})
 	require.Empty(t, p.errs)
 	require.Equal(t, Dialect22, p.dialect)
 	require.Equal(t, 90*time.Second, p.timeout)
 
-	r, err := Open(t.Context(), "tcp://127.0.0.1:0?rank=0&world_size=1&dialect=2.0&timeout=0.01", OpenConfig{LookupEnv: environment()})
+	r, err := Open(t.Context(), "tcp://127.0.0.1:0?rank=0&world_size=1&dialect=2.1&timeout=0.01", OpenConfig{LookupEnv: environment()})
 	require.NoError(t, err)
 	defer r.Close()
-	require.Equal(t, Dialect20, r.server.cfg.Dialect)
+	require.Equal(t, Dialect21, r.server.cfg.Dialect)
 	require.ErrorContains(t, r.Store.Wait(t.Context(), "k"), "wait timeout after 10ms")
 }
 
