@@ -4,12 +4,15 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"maps"
+	"net"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
 
 	"golang.org/x/term"
+
+	"github.com/weft-project/weft/elastic/rdzv"
 )
 
 // TokenVariable is the environment variable that holds the job's shared secret.
@@ -18,13 +21,12 @@ const TokenVariable = "WEFT_TOKEN"
 // workerName is what messages call the worker of a rank.
 func workerName(rank int) string { return "worker" + strconv.Itoa(rank) }
 
-// environ is the environment of the worker with the given local rank. The spec's RunID, Token, MasterAddr and
-// MasterPort are those of the running job.
-func (s Spec) environ(localRank int, terminal bool) []string {
+// environ is the environment of the worker with the given local rank, in the place of its node and with the workers' store of
+// that round. The spec's RunID and Token are those of the running job.
+func (s Spec) environ(localRank int, p rdzv.Placement, master string, terminal bool) []string {
 	base := parseEnv(s.Env)
 	nproc := strconv.Itoa(s.NprocPerNode)
-	world := strconv.Itoa(s.NprocPerNode * s.NNodes)
-	rank := strconv.Itoa(s.rank(localRank))
+	host, port, _ := net.SplitHostPort(master)
 	delete(base, "WEFT_TTY") // it speaks of the terminal of an agent above this one
 	if terminal {
 		base["WEFT_TTY"] = "1"
@@ -34,18 +36,18 @@ func (s Spec) environ(localRank int, terminal bool) []string {
 	}
 	maps.Copy(base, map[string]string{
 		"LOCAL_RANK":                      strconv.Itoa(localRank),
-		"RANK":                            rank,
-		"GROUP_RANK":                      strconv.Itoa(s.NodeRank),
-		"ROLE_RANK":                       rank,
+		"RANK":                            strconv.Itoa(p.First + localRank),
+		"GROUP_RANK":                      strconv.Itoa(p.Rank),
+		"ROLE_RANK":                       strconv.Itoa(p.RoleFirst + localRank),
 		"ROLE_NAME":                       s.Role,
 		"LOCAL_WORLD_SIZE":                nproc,
-		"WORLD_SIZE":                      world,
-		"GROUP_WORLD_SIZE":                strconv.Itoa(s.NNodes),
-		"ROLE_WORLD_SIZE":                 world,
-		"MASTER_ADDR":                     s.MasterAddr,
-		"MASTER_PORT":                     strconv.Itoa(s.MasterPort),
-		"TORCHELASTIC_RESTART_COUNT":      "0",
-		"TORCHELASTIC_MAX_RESTARTS":       "0",
+		"WORLD_SIZE":                      strconv.Itoa(p.World),
+		"GROUP_WORLD_SIZE":                strconv.Itoa(p.Nodes),
+		"ROLE_WORLD_SIZE":                 strconv.Itoa(p.RoleWorld),
+		"MASTER_ADDR":                     host,
+		"MASTER_PORT":                     port,
+		"TORCHELASTIC_RESTART_COUNT":      strconv.Itoa(p.Restarts),
+		"TORCHELASTIC_MAX_RESTARTS":       strconv.Itoa(p.MaxRestarts),
 		"TORCHELASTIC_RUN_ID":             s.RunID,
 		"TORCHELASTIC_USE_AGENT_STORE":    "True",
 		"TORCH_NCCL_ASYNC_ERROR_HANDLING": valueOr(base, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
@@ -57,9 +59,6 @@ func (s Spec) environ(localRank int, terminal bool) []string {
 	}
 	return env
 }
-
-// rank is the worker's number in the whole job.
-func (s Spec) rank(localRank int) int { return s.NodeRank*s.NprocPerNode + localRank }
 
 // args are the worker's arguments, with torchrun's one macro filled in.
 func (s Spec) args(localRank int) []string {

@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -20,6 +21,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/weft-project/weft/store"
 )
 
 // TestMain makes the test binary its own worker: with WEFT_TEST_WORKER set it plays that part instead of testing.
@@ -95,6 +98,32 @@ var parts = map[string]func(){
 			os.Exit(1)
 		}
 		_ = conn.Close()
+	},
+	// The worker meets all others in their store.
+	"meet": func() {
+		st, err := store.Open(context.Background(), "env://", store.OpenConfig{NoWait: true})
+		world, _ := strconv.Atoi(os.Getenv("WORLD_SIZE"))
+		if err == nil {
+			err = st.Store.Barrier(context.Background(), "all", world)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		fmt.Println("met", world)
+	},
+	// The worker says who it is, and each place that it gets.
+	"stay": func() {
+		fmt.Println("here", os.Getpid())
+		fmt.Println("attempt", os.Getenv("TORCHELASTIC_RESTART_COUNT"))
+		m, err := Join(context.Background())
+		for err == nil {
+			p := m.Place()
+			fmt.Println("place", p.Rank, "of", p.World)
+			<-p.Over
+		}
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	},
 	// An agent whose one worker holds the fifo.
 	"agent": func() {

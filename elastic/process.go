@@ -17,6 +17,8 @@ const drain = time.Second
 // process is one worker: a process that leads its own group, and the two goroutines that read its output.
 type process struct {
 	cmd            *exec.Cmd
+	rank           int      // in its round
+	told           *os.File // by which the worker hears of its places
 	stdout, stderr *lines
 	pipes          []*os.File // the read ends
 	readers        sync.WaitGroup

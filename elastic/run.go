@@ -2,32 +2,37 @@ package elastic
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"os/exec"
 	"runtime"
 	"strconv"
 	"sync"
 	"time"
 
-	"github.com/weft-project/weft/store"
+	"github.com/weft-project/weft/elastic/rdzv"
 )
 
-// Result is what became of a job that started.
+// Result is what became of a node's part of a job that started.
 type Result struct {
-	// Workers is how each worker ended, by local rank.
+	// Workers is how each worker of this node ended at last, by local rank.
 	Workers []Exit
-	// MasterAddr and MasterPort are where the job's store was.
+	// MasterAddr and MasterPort are where the workers' store was in the last round.
 	MasterAddr string
 	MasterPort int
 	RunID      string
+	// Restarts is how many failed workers the job has started again, as far as this node knows.
+	Restarts int
 }
 
-// Run runs one node's part of a job to its end: it hosts the store, starts the workers, and returns when all of them and
-// all that they started have ended. The error is nil if every worker exited with code 0, or was spared by Spec.GoesOn; a *WorkerError for the
-// first that did not; context.Cause(c) if c ended the job first; and one that matches ErrInvalidSpec if nothing was
-// started because of the spec. The Result is nil only if the job did not start.
+// Run runs one node's part of a job to its end: it meets the other nodes, starts the workers in their place, starts those again that it may, and
+// returns when all of them and all that they started have ended, and the job is over on all nodes. The error is nil if
+// every worker's last exit was with code 0, or spared by Spec.GoesOn; a *WorkerError where a failure of this node's ended the
+// job; one that matches rdzv.ErrClosed where another node's did; context.Cause(c) if c ended this node's part first, which the other
+// nodes take as a leave; and one that matches ErrInvalidSpec if nothing was started because of the spec. The Result is nil only if nothing was started.
 func Run(c context.Context, spec Spec) (*Result, error) {
 	spec = spec.populate()
 	if err := spec.validate(); err != nil {
@@ -37,48 +42,39 @@ func Run(c context.Context, spec Spec) (*Result, error) {
 		return nil, context.Cause(c)
 	}
 	spec = spec.makeSecrets()
-	server, err := serve(&spec)
+	m, err := meet(c, &spec)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = server.Close() }() // the keys go with the job
+	defer m.close()
 
 	// The kernel ties "die with the parent" to the thread that starts a process, so this thread stays until the end.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	a := newAgent(spec)
-	if err := a.start(); err != nil {
+	a := newAgent(spec, m)
+	err = a.watch(c)
+	if !a.started {
 		return nil, err
 	}
-	return a.watch(c)
+	return a.result, err
 }
 
-// serve starts the job's store and notes in the spec which port it got.
-func serve(spec *Spec) (*store.Server, error) {
-	cfg := spec.Store
-	cfg.Addr = net.JoinHostPort(spec.MasterAddr, strconv.Itoa(spec.MasterPort))
-	server, err := store.Serve(cfg)
-	if err != nil {
-		return nil, fmt.Errorf("elastic: the job's store cannot listen on %s, port %d; give another port, or 0 for a free one: %w",
-			spec.MasterAddr, spec.MasterPort, err)
-	}
-	_, port, err := net.SplitHostPort(server.Addr())
-	if err == nil {
-		spec.MasterPort, err = strconv.Atoi(port)
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("elastic: the store's address: %w", err), server.Close())
-	}
-	return server, nil
-}
-
-// agent is the shell around group: it owns the processes of one Run.
+// agent is the shell around node: it owns the processes of one Run.
 type agent struct {
 	spec     Spec
+	meeting  *meeting
+	node     *node
+	epoch    int    // of the last bulletin
+	master   string // of the workers' store in this round
 	out, err *sink
+	path     string
 	procs    []*process
 	exits    chan exit
 	waiters  sync.WaitGroup
+	result   *Result
+	started  bool
+	failure  error // that ended the job, or this node's part
+	why      string
 }
 
 type exit struct {
@@ -86,97 +82,196 @@ type exit struct {
 	status    status
 }
 
-func newAgent(spec Spec) *agent {
+func newAgent(spec Spec, m *meeting) *agent {
 	shared := &screen{}
 	return &agent{
-		spec:  spec,
-		out:   &sink{screen: shared, w: spec.Stdout, terminal: isTerminal(spec.Stdout)},
-		err:   &sink{screen: shared, w: spec.Stderr, terminal: isTerminal(spec.Stderr)},
-		exits: make(chan exit, spec.NprocPerNode),
+		spec: spec, meeting: m, node: newNode(spec.NprocPerNode, spec.Grace),
+		out:    &sink{screen: shared, w: spec.Stdout, terminal: isTerminal(spec.Stdout)},
+		err:    &sink{screen: shared, w: spec.Stderr, terminal: isTerminal(spec.Stderr)},
+		procs:  make([]*process, spec.NprocPerNode),
+		exits:  make(chan exit, spec.NprocPerNode),
+		result: &Result{Workers: make([]Exit, spec.NprocPerNode), RunID: spec.RunID},
 	}
 }
 
-// start starts every worker, or none.
-func (a *agent) start() error {
-	path, err := lookup(a.spec.Program)
-	for i := 0; i < a.spec.NprocPerNode && err == nil; i++ {
-		cmd := exec.Command(path, a.spec.args(i)...)
-		cmd.Env = a.spec.environ(i, a.out.terminal)
-		prefix := "[" + strconv.Itoa(a.spec.rank(i)) + "] "
-		if a.spec.NoPrefix {
-			prefix = ""
-		}
-		var p *process
-		p, err = start(cmd, &lines{sink: a.out, prefix: prefix}, &lines{sink: a.err, prefix: prefix, keep: true})
-		if err != nil {
-			err = fmt.Errorf("%s did not start: %w", workerName(a.spec.rank(i)), err)
-			break
-		}
-		a.procs = append(a.procs, p)
-		a.waiters.Go(func() { a.exits <- exit{i, p.wait()} })
-	}
-	if err != nil {
-		for _, p := range a.procs {
-			p.signal(true)
-		}
-		a.waiters.Wait()
-		finish(a.procs)
-	}
-	return err
-}
-
-// watch carries out what the group decides until every worker has ended.
-func (a *agent) watch(c context.Context) (*Result, error) {
-	g := newGroup(len(a.procs), a.spec.Grace)
-	result := &Result{Workers: make([]Exit, len(a.procs)), MasterAddr: a.spec.MasterAddr, MasterPort: a.spec.MasterPort,
-		RunID: a.spec.RunID}
+// watch carries out what the node decides until the job is over here.
+func (a *agent) watch(c context.Context) error {
 	cancelled := c.Done()
 	alarm := time.NewTimer(0)
 	defer alarm.Stop()
-	for !g.done() {
+	for !a.node.done() {
 		var due <-chan time.Time
-		if !g.deadline.IsZero() {
-			alarm.Reset(time.Until(g.deadline))
+		if !a.node.due.IsZero() {
+			alarm.Reset(time.Until(a.node.due))
 			due = alarm.C
 		}
 		select {
 		case e := <-a.exits:
-			w := a.exit(e)
-			result.Workers[e.localRank] = w
-			spared := !e.status.ok() && !g.stopping && a.spec.GoesOn != nil && a.spec.GoesOn(w)
-			a.do(g.exited(time.Now(), e.localRank, e.status, spared, w.String()))
+			a.exited(e)
+		case n := <-a.meeting.news:
+			a.heard(n)
+		case s := <-a.meeting.rdzv.Bulletins:
+			if s.Epoch > a.epoch && a.node.place != nil {
+				if a.epoch = s.Epoch; s.Epoch > a.node.place.Epoch {
+					a.tellAll()
+				}
+			}
 		case <-cancelled:
 			cancelled = nil
-			a.do(g.stop(time.Now(), context.Cause(c).Error()))
+			a.failure = context.Cause(c)
+			a.do(a.node.end(time.Now(), a.failure.Error()))
 		case <-due:
-			a.do(g.expire(time.Now()))
+			a.do(a.node.expire(time.Now()))
 		}
 	}
 	a.waiters.Wait()
-	finish(a.procs)
 	a.out.settle()
 	a.err.settle()
-	switch {
-	case g.first >= 0:
-		return result, &WorkerError{result.Workers[g.first], a.procs[g.first].stderr.Tail()}
-	case g.stopping:
-		return result, context.Cause(c)
+	var worker *WorkerError
+	if errors.As(a.failure, &worker) {
+		worker.Stderr = a.procs[worker.LocalRank].stderr.Tail()
 	}
-	return result, nil
+	if host, port, err := net.SplitHostPort(a.master); err == nil {
+		a.result.MasterAddr = host
+		a.result.MasterPort, _ = strconv.Atoi(port)
+	}
+	return a.failure
 }
 
-func (a *agent) exit(e exit) Exit {
-	return Exit{
-		Rank: a.spec.rank(e.localRank), LocalRank: e.localRank, PID: a.procs[e.localRank].cmd.Process.Pid,
-		Code: e.status.code, Signal: e.status.signal,
+// heard takes what the rendezvous says.
+func (a *agent) heard(n news) {
+	now := time.Now()
+	switch {
+	case n.err != nil:
+		a.ends(now, n.err)
+	case n.Kind == rdzv.Place:
+		a.master = n.master
+		a.result.Restarts = n.Placement.Restarts
+		a.do(a.node.placed(now, n.Placement))
+		a.tellAll()
+	case n.Kind == rdzv.Restart:
+		a.result.Restarts = n.Placement.Restarts
+		a.do(a.node.restart(n.Nth, n.Placement))
+	case n.Kind == rdzv.Finished || n.Kind == rdzv.Refuse:
+		a.ends(now, n.Err)
+	case n.Kind == rdzv.Wait || n.Kind == rdzv.Spare:
+		a.say("this node waits for the next round")
 	}
+}
+
+// ends ends this node's part; err is nil if all is well.
+func (a *agent) ends(now time.Time, err error) {
+	why := "the job is over"
+	if err != nil {
+		why = err.Error()
+	}
+	if last := a.node.last; err != nil && last >= 0 && errors.Is(err, rdzv.ErrClosed) && a.node.workers[last].phase == broken {
+		w := a.result.Workers[last]
+		err, why = &WorkerError{Exit: w}, w.String()
+		if a.spec.MaxRestarts > 0 {
+			why += fmt.Sprintf("; all %d restarts are spent", a.spec.MaxRestarts)
+		}
+	}
+	if a.failure == nil {
+		a.failure = err
+	}
+	a.do(a.node.end(now, why))
+}
+
+func (a *agent) exited(e exit) {
+	p := a.procs[e.localRank]
+	w := Exit{Rank: p.rank, LocalRank: e.localRank, PID: p.cmd.Process.Pid, Code: e.status.code, Signal: e.status.signal}
+	a.result.Workers[e.localRank] = w
+	_ = p.told.Close()
+	finish([]*process{p})
+	running := a.node.workers[e.localRank].phase == running && !a.node.ending && !a.node.again
+	spared := !e.status.ok() && running && a.spec.GoesOn != nil && a.spec.GoesOn(w)
+	a.do(a.node.exited(e.localRank, e.status, spared, w.String()))
 }
 
 func (a *agent) do(d decision) {
-	if d.reason != "" {
-		a.err.put("weft: ", []byte(d.reason), false)
-	}
+	a.say(d.reason)
 	for _, o := range d.orders {
-		a.procs[o.rank].signal(o.kill)
+		switch o.deed {
+		case launch:
+			if err := a.launch(o.rank); err != nil {
+				a.meeting.rdzv.Close(err.Error())
+				a.failure = err
+				a.do(a.node.exited(o.rank, status{code: 127}, true, err.Error()))
+				a.do(a.node.end(time.Now(), err.Error()))
+				return
+			}
+		case terminate, kill:
+			a.procs[o.rank].signal(o.deed == kill)
+		}
 	}
+	if d.fail != nil {
+		a.meeting.rdzv.Fail(a.procs[d.fail.rank].rank, d.fail.nth, d.fail.why)
+	}
+	if d.done {
+		a.meeting.rdzv.Done()
+	}
+}
+
+func (a *agent) say(what string) {
+	if what != "" {
+		a.err.put("weft: ", []byte(what), false)
+	}
+}
+
+// launch starts a worker in the node's place.
+func (a *agent) launch(i int) error {
+	if a.path == "" {
+		path, err := lookup(a.spec.Program)
+		if err != nil {
+			return err
+		}
+		a.path = path
+	}
+	rank := a.node.place.First + i
+	cmd := exec.Command(a.path, a.spec.args(i)...)
+	place, told, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("%s did not start: %w", workerName(rank), err)
+	}
+	defer place.Close()
+	cmd.ExtraFiles = []*os.File{place}
+	cmd.Env = append(a.spec.environ(i, *a.node.place, a.master, a.out.terminal), AgentVariable+"=3")
+	prefix := "[" + strconv.Itoa(rank) + "] "
+	if a.spec.NoPrefix {
+		prefix = ""
+	}
+	p, err := start(cmd, &lines{sink: a.out, prefix: prefix}, &lines{sink: a.err, prefix: prefix, keep: true})
+	if err != nil {
+		told.Close()
+		return fmt.Errorf("%s did not start: %w", workerName(rank), err)
+	}
+	p.rank, p.told = rank, told
+	a.procs[i], a.started = p, true
+	a.tell(i)
+	a.waiters.Go(func() { a.exits <- exit{i, p.wait()} })
+	return nil
+}
+
+// tell tells a worker its place. One that does not listen misses it when its pipe is full.
+func (a *agent) tell(i int) {
+	b, err := json.Marshal(placeOf(*a.node.place, a.epoch, i, a.master))
+	if err == nil {
+		_ = a.procs[i].told.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
+		_, _ = a.procs[i].told.Write(append(b, '\n'))
+	}
+}
+
+// tellAll tells the workers that run their place, and those that wait to be started find it.
+func (a *agent) tellAll() {
+	for i, s := range a.node.workers {
+		if s.phase == running {
+			a.tell(i)
+		}
+	}
+}
+
+// nodeID names this life of this agent.
+func nodeID(addr string) string {
+	return fmt.Sprintf("%s_%d_%s", addr, os.Getpid(), randomHex(4))
 }

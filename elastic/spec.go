@@ -1,6 +1,7 @@
 package elastic
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weft-project/weft/elastic/rdzv"
 	"github.com/weft-project/weft/store"
 )
 
@@ -29,14 +31,26 @@ type Spec struct {
 	Args    []string
 	// NprocPerNode is the number of workers to start here, 1 to 4096.
 	NprocPerNode int
-	// NNodes is the number of nodes, and NodeRank this node's number among them. Only one node is supported so far;
-	// zero means one.
-	NNodes   int
-	NodeRank int
+	// MinNodes and MaxNodes are how many nodes the job may have; zero means one, and as many as MinNodes.
+	MinNodes, MaxNodes int
+	// WantRank is the node rank that this node asks for, counted from 1; zero means any.
+	WantRank int
+	// Endpoint is the host:port of the store in which the nodes meet, which all name alike. The node that can listen there hosts it.
+	// Empty is for a job of one node. Meet is a store that is there already, in its place.
+	Endpoint string
+	Meet     store.Store
+	// LocalAddr is the address by which the other nodes reach this one; empty means the one by which it reaches Endpoint.
+	LocalAddr string
+	// MaxRestarts is how many failed workers the whole job may start again, Policy what such a start costs.
+	MaxRestarts int
+	Policy      rdzv.Policy
+	// JoinTimeout, LastCall and Silence are those of the rendezvous (rdzv.Config); zero means its defaults.
+	JoinTimeout, LastCall, Silence time.Duration
 	// RunID names the job; empty means a random one. Role becomes ROLE_NAME; empty means "default".
 	RunID string
 	Role  string
-	// MasterAddr and MasterPort are where the job's store listens; empty means 127.0.0.1, and port 0 a free one.
+	// MasterAddr and MasterPort are where the workers' store listens if this node has rank 0; empty means 127.0.0.1 where there is one node, else
+	// LocalAddr, and port 0 a free one.
 	MasterAddr string
 	MasterPort int
 	// Store says how that store is served, but for its Addr. Where it speaks TLS, Env is to tell the workers so.
@@ -57,16 +71,24 @@ type Spec struct {
 	Env []string
 }
 
+// alone says that the job has one node, which needs nobody to meet.
+func (s Spec) alone() bool { return s.MaxNodes <= 1 && s.Endpoint == "" && s.Meet == nil }
+
+// rendezvous is what the nodes of the job must agree on.
+func (s Spec) rendezvous() rdzv.Config {
+	return rdzv.Config{Min: s.MinNodes, Max: s.MaxNodes, JoinTimeout: s.JoinTimeout, LastCall: s.LastCall, Silence: s.Silence,
+		MaxRestarts: s.MaxRestarts, Policy: s.Policy}
+}
+
 // populate returns a copy with every default filled in but RunID, Token and the port, which are made, not known.
 func (s Spec) populate() Spec {
-	if s.NNodes == 0 {
-		s.NNodes = 1
-	}
+	s.MinNodes = max(s.MinNodes, 1)
+	s.MaxNodes = cmp.Or(s.MaxNodes, s.MinNodes)
 	if s.Role == "" {
 		s.Role = "default"
 	}
-	if s.MasterAddr == "" {
-		s.MasterAddr = "127.0.0.1"
+	if s.alone() {
+		s.MasterAddr = cmp.Or(s.MasterAddr, "127.0.0.1")
 	}
 	if s.Stdout == nil {
 		s.Stdout = io.Discard
@@ -93,11 +115,17 @@ func (s Spec) validate() error {
 	if s.NprocPerNode < 1 || s.NprocPerNode > maxWorkers {
 		bad("processes per node: expected 1 to %d, got %d", maxWorkers, s.NprocPerNode)
 	}
-	if s.NNodes != 1 {
-		bad("nodes: a job runs on 1 node so far, got %d", s.NNodes)
+	if _, err := s.rendezvous().Populate(); err != nil {
+		errs = append(errs, err)
 	}
-	if s.NodeRank < 0 || s.NodeRank >= max(s.NNodes, 1) {
-		bad("node rank: expected 0 to %d, got %d", max(s.NNodes, 1)-1, s.NodeRank)
+	if s.MaxNodes > 1 && s.Endpoint == "" && s.Meet == nil {
+		bad("nodes: several of them need an endpoint, the host:port of a store in which they meet, got none")
+	}
+	if host, port, err := net.SplitHostPort(s.Endpoint); s.Endpoint != "" && (err != nil || host == "" || port == "" || port == "0") {
+		bad("endpoint: expected host:port, got %q", s.Endpoint)
+	}
+	if s.WantRank < 0 || s.WantRank > max(s.MaxNodes, 1) {
+		bad("node rank: expected 0 to %d, got %d", max(s.MaxNodes, 1)-1, s.WantRank-1)
 	}
 	if s.MasterPort < 0 || s.MasterPort > 65535 {
 		bad("master port: expected 0 (any free one) to 65535, got %d", s.MasterPort)

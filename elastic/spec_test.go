@@ -7,16 +7,18 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/elastic/rdzv"
 )
 
 func TestASpecWithManyFaultsListsThemAll(t *testing.T) {
 	_, err := Run(t.Context(), Spec{
-		NNodes: 2, NodeRank: 5, MasterAddr: "host:1", MasterPort: 70000, Grace: -time.Second,
+		MinNodes: 2, WantRank: 6, MasterAddr: "host:1", MasterPort: 70000, Grace: -time.Second,
 		Token: "a\x00b", Env: []string{"loose"},
 	})
 	require.ErrorIs(t, err, ErrInvalidSpec)
 	for _, want := range []string{
-		"program: expected the program", "processes per node: expected 1 to 4096, got 0", "1 node so far, got 2",
+		"program: expected the program", "processes per node: expected 1 to 4096, got 0", "several of them need an endpoint",
 		"node rank: expected 0 to 1, got 5", `got "host:1"`, "got 70000", "grace: expected a positive", "token: it holds a zero byte",
 		"environment entry 0",
 	} {
@@ -57,7 +59,9 @@ func TestTheTokenIsKeptWhereThereIsOneAndFreshOtherwise(t *testing.T) {
 }
 
 func TestTheEnvironmentKeepsTheUsersChoices(t *testing.T) {
-	env := func(s Spec, terminal bool) map[string]string { return parseEnv(s.populate().environ(0, terminal)) }
+	env := func(s Spec, terminal bool) map[string]string {
+		return parseEnv(s.populate().environ(0, rdzv.Placement{Nodes: 1, World: 1}, "127.0.0.1:29500", terminal))
+	}
 	two := Spec{NprocPerNode: 2, Env: []string{"OMP_NUM_THREADS=4", "RANK=77", "WEFT_TTY=1", "PATH=/x"}}
 	got := env(two, false)
 	require.Equal(t, "4", got["OMP_NUM_THREADS"])

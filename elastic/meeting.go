@@ -1,0 +1,211 @@
+package elastic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/weft-project/weft/elastic/rdzv"
+	"github.com/weft-project/weft/store"
+)
+
+// meeting is the node among the others: the rendezvous, the store in which it takes place, and the stores of the workers that this node
+// hosts while it has rank 0.
+type meeting struct {
+	spec *Spec
+	addr string
+	st   store.Store // the rendezvous', under its prefix
+	rdzv *rdzv.Rendezvous
+	news chan news
+
+	end    context.CancelFunc
+	runs   sync.WaitGroup
+	closes []func() error // in their reverse order
+
+	masters []*store.Server // of the last rounds
+	hosts   bool            // the rendezvous' store is here
+
+	mu    sync.Mutex
+	last  rdzv.Placement
+	ended bool // for all nodes
+}
+
+// news is what the rendezvous says, and of a place the address of the workers' store. err is that it cannot go on.
+type news struct {
+	rdzv.Action
+	master string
+	err    error
+}
+
+// meet finds the rendezvous' store, or makes it, and joins.
+func meet(c context.Context, spec *Spec) (m *meeting, err error) {
+	life, end := context.WithCancel(context.WithoutCancel(c))
+	m = &meeting{spec: spec, addr: spec.MasterAddr, news: make(chan news), end: end}
+	defer func() {
+		if err != nil {
+			m.close()
+		}
+	}()
+	under := spec.Meet
+	switch {
+	case spec.alone():
+		mem := store.NewMemory()
+		m.closes = append(m.closes, mem.Close)
+		under = mem
+	case under == nil:
+		if under, err = m.open(c); err != nil {
+			return nil, err
+		}
+	}
+	if spec.LocalAddr != "" {
+		m.addr = spec.LocalAddr
+	}
+	m.st = store.NewPrefix("rdzv/"+spec.RunID, under)
+	node := rdzv.Node{ID: nodeID(m.addr), Addr: m.addr, Slots: spec.NprocPerNode, Role: spec.Role, Want: spec.WantRank}
+	if m.rdzv, err = rdzv.Open(life, m.st, spec.rendezvous(), node, nil); err != nil {
+		return nil, err
+	}
+	m.runs.Go(func() { m.listen(life) })
+	return m, nil
+}
+
+// open hosts the store at the endpoint if this machine can, and else uses the one that is there.
+func (m *meeting) open(c context.Context) (store.Store, error) {
+	endpoint := m.spec.Endpoint
+	server, err := store.Serve(store.ServerConfig{Addr: endpoint})
+	if err == nil {
+		m.closes, m.hosts = append(m.closes, server.Close), true
+	} else if !errors.Is(err, syscall.EADDRINUSE) && !errors.Is(err, syscall.EADDRNOTAVAIL) {
+		return nil, fmt.Errorf("elastic: the rendezvous at %s: %w", endpoint, err)
+	}
+	timeout := m.spec.JoinTimeout
+	if timeout == 0 {
+		timeout = store.DefaultTimeout
+	}
+	c, cancel := context.WithTimeout(c, timeout)
+	defer cancel()
+	client, err := store.Dial(c, store.ClientConfig{Addr: endpoint})
+	if err != nil {
+		return nil, fmt.Errorf("elastic: the rendezvous at %s: %w", endpoint, err)
+	}
+	m.closes = append(m.closes, client.Close)
+	if m.addr == "" {
+		m.addr = towards(endpoint)
+	}
+	return client, nil
+}
+
+// towards is the address of this machine that one there would see.
+func towards(endpoint string) string {
+	conn, err := net.Dial("udp", endpoint) // sends nothing
+	if err != nil {
+		return "127.0.0.1"
+	}
+	defer conn.Close()
+	host, _, _ := net.SplitHostPort(conn.LocalAddr().String())
+	return host
+}
+
+// listen hands on what the rendezvous says, and looks up where the workers meet in a new round.
+func (m *meeting) listen(c context.Context) {
+	for a := range m.rdzv.News {
+		n := news{Action: a}
+		m.mu.Lock()
+		m.ended = a.Kind == rdzv.Finished
+		if a.Kind == rdzv.Place {
+			m.last = a.Placement
+		}
+		m.mu.Unlock()
+		if a.Kind == rdzv.Place {
+			n.master, n.err = m.master(c, a.Placement)
+		}
+		m.tell(c, n)
+	}
+	if c.Err() == nil {
+		err := m.rdzv.Leave(c, "")
+		m.tell(c, news{err: fmt.Errorf("elastic: the rendezvous cannot go on: %w", err)})
+	}
+}
+
+func (m *meeting) tell(c context.Context, n news) {
+	select {
+	case m.news <- n:
+	case <-c.Done():
+	}
+}
+
+// master is the address of the workers' store in a round: a new one in each, hosted by the node with rank 0, so that nobody
+// finds what an earlier round has left.
+func (m *meeting) master(c context.Context, p rdzv.Placement) (string, error) {
+	key := "master/" + strconv.Itoa(p.Round)
+	if p.Rank != 0 {
+		c, cancel := context.WithTimeout(c, time.Minute)
+		defer cancel()
+		b, err := m.st.Get(c, key)
+		if err != nil {
+			return "", fmt.Errorf("elastic: the address of the workers' store, which the node at %s hosts: %w", p.MasterAddr, err)
+		}
+		return string(b), nil
+	}
+	host := m.spec.MasterAddr
+	if host == "" {
+		host = m.addr
+	}
+	port := m.spec.MasterPort
+	if len(m.masters) > 0 {
+		port = 0 // the one that was asked for is taken by the round before
+	}
+	cfg := m.spec.Store
+	cfg.Addr = net.JoinHostPort(host, strconv.Itoa(port))
+	server, err := store.Serve(cfg)
+	if err != nil {
+		return "", fmt.Errorf("elastic: the job's store cannot listen on %s, port %d; give another port, or 0 for a free one: %w", host, port, err)
+	}
+	m.masters = append(m.masters, server)
+	if len(m.masters) > 2 { // workers may be about to leave the last round, but not the one before
+		_ = m.masters[0].Close()
+		m.masters = m.masters[1:]
+	}
+	return server.Addr(), m.st.Set(c, key, []byte(server.Addr()))
+}
+
+// close leaves the rendezvous and ends all that this node hosts.
+func (m *meeting) close() {
+	if m.rdzv != nil {
+		c, cancel := context.WithTimeout(context.Background(), parting)
+		m.part(c)
+		_ = m.rdzv.Leave(c, "its part is over")
+		cancel()
+	}
+	m.end()
+	m.runs.Wait()
+	for _, s := range m.masters {
+		_ = s.Close()
+	}
+	for i := len(m.closes) - 1; i >= 0; i-- {
+		_ = m.closes[i]()
+	}
+}
+
+// parting is how long a node that hosts the rendezvous waits for the others to learn of its end.
+const parting = 3 * time.Second
+
+// part says that this node knows of the end, and waits for the others to say so if their store is here.
+func (m *meeting) part(c context.Context) {
+	m.mu.Lock()
+	ended, nodes, key := m.ended, m.last.Nodes, "left/"+strconv.Itoa(m.last.Round)
+	m.mu.Unlock()
+	if !ended || nodes < 2 {
+		return
+	}
+	n, err := m.st.Add(c, key, 1)
+	for m.hosts && err == nil && n < int64(nodes) && c.Err() == nil {
+		time.Sleep(5 * time.Millisecond)
+		n, err = m.st.Add(c, key, 0)
+	}
+}

@@ -1,0 +1,205 @@
+package elastic
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"sync"
+
+	"github.com/weft-project/weft/elastic/rdzv"
+	"github.com/weft-project/weft/store"
+)
+
+// AgentVariable is the environment variable that holds the number of the file by which the agent tells a worker its places.
+const AgentVariable = "WEFT_AGENT_FD"
+
+// ErrNoAgent is a worker's error when its agent has gone.
+var ErrNoAgent = errors.New("elastic: the agent of this worker has ended")
+
+// Place is a worker's place in the job, until Over is closed.
+type Place struct {
+	Rank       int `json:"rank"`
+	World      int `json:"world"`
+	LocalRank  int `json:"local_rank"`
+	LocalWorld int `json:"local_world"`
+	NodeRank   int `json:"node_rank"`
+	Nodes      int `json:"nodes"`
+	// Round is that of the nodes. Epoch grows with it, and when a worker was replaced in its place: what workers of one epoch
+	// make together, those of another have no part in.
+	Round int `json:"round"`
+	Epoch int `json:"epoch"`
+	// Source is the lowest rank of a worker whose node was in the round before, -1 if there is none.
+	Source   int    `json:"source"`
+	Restarts int    `json:"restarts"` // of the whole job
+	Store    string `json:"store"`    // host:port of the workers' store
+	// Over is closed when this is the place no more: there is another, or the agent has gone.
+	Over <-chan struct{} `json:"-"`
+}
+
+// placeOf is the place of a node's worker in a round.
+func placeOf(p rdzv.Placement, epoch, localRank int, master string) Place {
+	source := p.Source
+	if source >= 0 {
+		source = p.SourceFirst
+	}
+	return Place{
+		Rank: p.First + localRank, World: p.World, LocalRank: localRank, LocalWorld: p.Slots, NodeRank: p.Rank, Nodes: p.Nodes,
+		Round: p.Round, Epoch: max(epoch, p.Epoch), Source: source, Restarts: p.Restarts, Store: master,
+	}
+}
+
+// Membership is a worker's part in its job. It is safe for concurrent use.
+type Membership struct {
+	file *os.File
+	done chan struct{} // closed when nobody reads the file any more
+
+	mu    sync.Mutex
+	place Place
+	over  chan struct{} // place.Over
+	err   error
+}
+
+// Join tells a worker its place, and every later one. A worker calls it once: what the agent says is read once. Under another launcher than
+// weft run the place is that of the environment, and stays.
+func Join(c context.Context) (*Membership, error) {
+	m := &Membership{done: make(chan struct{})}
+	fd, given := os.LookupEnv(AgentVariable)
+	if !given {
+		defer close(m.done)
+		place, err := fromEnvironment(os.LookupEnv)
+		m.set(place)
+		return m, err
+	}
+	n, err := strconv.Atoi(fd)
+	if err != nil || n < 3 {
+		return nil, fmt.Errorf("elastic: $%s should be the number of a file, and is %q", AgentVariable, fd)
+	}
+	m.file = os.NewFile(uintptr(n), "agent")
+	first := make(chan struct{})
+	go m.read(m.file, first)
+	select {
+	case <-first:
+	case <-m.done:
+		return nil, m.Err()
+	case <-c.Done():
+		m.Close()
+		return nil, context.Cause(c)
+	}
+	return m, nil
+}
+
+// read takes places until the agent is gone.
+func (m *Membership) read(from io.Reader, first chan struct{}) {
+	defer close(m.done)
+	lines := bufio.NewScanner(from)
+	for lines.Scan() {
+		var p Place
+		if err := json.Unmarshal(lines.Bytes(), &p); err != nil {
+			m.fail(fmt.Errorf("elastic: what the agent says cannot be read: %w", err))
+			return
+		}
+		m.set(p)
+		if first != nil {
+			close(first)
+			first = nil
+		}
+	}
+	m.fail(ErrNoAgent)
+}
+
+func (m *Membership) set(p Place) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.over != nil {
+		close(m.over)
+	}
+	m.over = make(chan struct{})
+	p.Over = m.over
+	m.place = p
+}
+
+func (m *Membership) fail(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.err = cmp.Or(m.err, err)
+	if m.over != nil {
+		close(m.over)
+		m.over = nil
+	}
+}
+
+// Place is where the worker is now.
+func (m *Membership) Place() Place {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.place
+}
+
+// Err is why there will be no other place, nil while there may.
+func (m *Membership) Err() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.err
+}
+
+// Store is the store of the workers of a place's epoch, for them alone. It is the caller's to close.
+func (m *Membership) Store(c context.Context, p Place) (store.Store, error) {
+	client, err := store.Dial(c, store.ClientConfig{Addr: p.Store})
+	if err != nil {
+		return nil, err
+	}
+	return owned{store.NewPrefix("epoch-"+strconv.Itoa(p.Epoch), client), client}, nil
+}
+
+// owned is a view that closes the store below it.
+type owned struct {
+	store.Store
+	under store.Store
+}
+
+func (o owned) Close() error { return errors.Join(o.Store.Close(), o.under.Close()) }
+
+// Close ends the membership here; the worker's process goes on.
+func (m *Membership) Close() error {
+	m.fail(store.ErrClosed)
+	if m.file == nil {
+		return nil
+	}
+	err := m.file.Close()
+	<-m.done
+	return err
+}
+
+// fromEnvironment is the place that torchrun's variables tell.
+func fromEnvironment(lookup func(string) (string, bool)) (Place, error) {
+	var errs []error
+	number := func(name string) int {
+		v, _ := lookup(name)
+		n, err := strconv.Atoi(v)
+		if err != nil || n < 0 {
+			errs = append(errs, fmt.Errorf("$%s should be a number, and is %q", name, v))
+		}
+		return n
+	}
+	p := Place{
+		Rank: number("RANK"), World: number("WORLD_SIZE"), LocalRank: number("LOCAL_RANK"), LocalWorld: number("LOCAL_WORLD_SIZE"),
+		NodeRank: number("GROUP_RANK"), Nodes: number("GROUP_WORLD_SIZE"), Source: -1, Restarts: number("TORCHELASTIC_RESTART_COUNT"),
+	}
+	host, _ := lookup("MASTER_ADDR")
+	port, _ := lookup("MASTER_PORT")
+	p.Store = net.JoinHostPort(host, port)
+	if host == "" || port == "" {
+		errs = append(errs, errors.New("$MASTER_ADDR and $MASTER_PORT are not set"))
+	}
+	if errs != nil {
+		return p, fmt.Errorf("elastic: start the program with weft run, or with torchrun's variables: %w", errors.Join(errs...))
+	}
+	return p, nil
+}

@@ -1,0 +1,146 @@
+package elastic
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/elastic/rdzv"
+	"github.com/weft-project/weft/internal/soak"
+)
+
+func at(second int) time.Time { return time.Unix(1_000_000+int64(second), 0) }
+
+// begun is a node whose workers run in a first round.
+func begun(t *testing.T, workers int) *node {
+	n := newNode(workers, 30*time.Second)
+	d := n.placed(at(0), rdzv.Placement{})
+	require.Len(t, d.orders, workers)
+	return n
+}
+
+func TestANodeWhoseWorkersAllSucceedSaysSoOnceAndIsDoneWhenTheJobIs(t *testing.T) {
+	n := begun(t, 3)
+	for i := range 3 {
+		d := n.exited(i, status{}, false, "")
+		require.Equal(t, i == 2, d.done)
+		require.Empty(t, d.orders)
+	}
+	require.False(t, n.done())
+	require.Empty(t, n.end(at(9), "the job is over").orders)
+	require.True(t, n.done())
+}
+
+func TestAFailureIsToldAndNothingIsStoppedBeforeTheAnswer(t *testing.T) {
+	n := begun(t, 3)
+	d := n.exited(2, status{code: 3}, false, "worker2 exited with code 3")
+	require.Equal(t, decision{fail: &failed{2, 1, "worker2 exited with code 3"}}, d)
+	d = n.restart(1, rdzv.Placement{Restarts: 1})
+	require.Equal(t, []order{{2, launch}}, d.orders)
+	d = n.exited(2, status{code: 3}, false, "again")
+	require.Equal(t, &failed{2, 2, "again"}, d.fail)
+	d = n.end(at(5), "worker2 failed")
+	require.Equal(t, []order{{0, terminate}, {1, terminate}}, d.orders)
+	require.Equal(t, "worker2 failed; stopping 2 workers", d.reason)
+	require.Empty(t, n.restart(2, rdzv.Placement{}).orders, "too late")
+
+	require.Empty(t, n.expire(at(34)).orders, "a second too early")
+	require.Empty(t, n.exited(0, status{code: 143, signal: 15}, false, "").fail, "what is stopped has not failed")
+	d = n.expire(at(35))
+	require.Equal(t, []order{{1, kill}}, d.orders)
+	require.Equal(t, "1 worker did not end within 30s of SIGTERM; killing", d.reason)
+	require.Empty(t, n.expire(at(36)).orders, "killing once is enough")
+	n.exited(1, status{code: 137, signal: 9}, false, "")
+	require.True(t, n.done())
+	require.Equal(t, 2, n.last)
+}
+
+func TestASparedFailureIsAGoodEnd(t *testing.T) {
+	n := begun(t, 2)
+	d := n.exited(1, status{code: 137, signal: 9}, true, "worker1 was killed")
+	require.Equal(t, decision{reason: "worker1 was killed; 1 worker left"}, d)
+	require.True(t, n.exited(0, status{}, false, "").done)
+	require.Equal(t, -1, n.last)
+}
+
+func TestInANewRoundWorkersThatRunGoOnAndThoseThatHadFailedStartAgain(t *testing.T) {
+	n := begun(t, 3)
+	n.exited(0, status{code: 1}, false, "")
+	n.exited(1, status{}, false, "")
+	require.Equal(t, []order{{0, launch}}, n.placed(at(1), rdzv.Placement{Round: 1}).orders)
+	require.Empty(t, n.restart(1, rdzv.Placement{}).orders, "the leave comes after the round: it runs already")
+}
+
+func TestARestartOfTheGroupStopsAllAndStartsAllWhenTheLastHasEnded(t *testing.T) {
+	n := begun(t, 2)
+	n.exited(0, status{code: 1}, false, "")
+	d := n.placed(at(1), rdzv.Placement{Round: 1, Restart: true})
+	require.Equal(t, []order{{1, terminate}}, d.orders)
+	require.Empty(t, n.placed(at(2), rdzv.Placement{Round: 2, Restart: true}).orders, "it is under way")
+	d = n.exited(1, status{code: 143, signal: 15}, false, "")
+	require.Equal(t, []order{{0, launch}, {1, launch}}, d.orders)
+	require.Equal(t, 2, n.place.Round)
+	require.Empty(t, n.expire(at(100)).orders)
+}
+
+// TestRandomEventsNeverGiveAnOrderThatCannotBe plays rounds, leaves, ends and requests in any order.
+func TestRandomEventsNeverGiveAnOrderThatCannotBe(t *testing.T) {
+	for seed := range uint64(soak.Cases(2000)) {
+		r := rand.New(rand.NewPCG(seed, 4))
+		n := newNode(1+r.IntN(4), 5*time.Second)
+		runs, termed := make([]bool, len(n.workers)), make([]int, len(n.workers))
+		now, round, fails, ended := 0, 0, 0, false
+		obey := func(d decision) {
+			what := fmt.Sprintf("seed %d at %d: %+v", seed, now, d)
+			for _, o := range d.orders {
+				require.Equal(t, o.deed != launch, runs[o.rank], what)
+				switch o.deed {
+				case launch:
+					require.False(t, ended, what)
+					runs[o.rank] = true
+				case terminate:
+					termed[o.rank] = now
+				case kill:
+					require.GreaterOrEqual(t, now-termed[o.rank], 5, what)
+				}
+			}
+			if d.fail != nil {
+				fails++
+				require.Equal(t, fails, d.fail.nth, what)
+			}
+			if d.done {
+				require.NotContains(t, runs, true, what)
+			}
+		}
+		for range 60 {
+			now++
+			i := r.IntN(len(runs))
+			switch k := r.IntN(10); {
+			case k == 0:
+				round++
+				obey(n.placed(at(now), rdzv.Placement{Round: round, Restart: r.IntN(2) == 0}))
+			case k == 1 && n.place != nil:
+				obey(n.restart(r.IntN(fails+1), rdzv.Placement{}))
+			case k < 6 && runs[i]:
+				runs[i] = false
+				obey(n.exited(i, status{code: r.IntN(2)}, r.IntN(8) == 0, "ended"))
+			case k == 6 && r.IntN(8) == 0:
+				ended = true
+				obey(n.end(at(now), "over"))
+			default:
+				obey(n.expire(at(now)))
+			}
+			left := 0
+			for _, run := range runs {
+				if run {
+					left++
+				}
+			}
+			require.Equal(t, left, n.left)
+			require.Equal(t, ended && left == 0, n.done())
+		}
+	}
+}

@@ -1,0 +1,148 @@
+package elastic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"regexp"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/elastic/rdzv"
+)
+
+// crew is the agents of a job of several nodes, in this process.
+type crew struct {
+	t    *testing.T
+	spec Spec
+	out  *output
+	runs sync.WaitGroup
+
+	mu   sync.Mutex
+	ends map[int]error // by node
+}
+
+func newCrew(t *testing.T, part string, workers int, change func(*Spec)) *crew {
+	l, err := net.Listen("tcp", "127.0.0.1:0") // an endpoint that is free
+	require.NoError(t, err)
+	spec := job(t, part, workers)
+	spec.Endpoint, spec.RunID = l.Addr().String(), "crew"
+	require.NoError(t, l.Close())
+	spec.LastCall, spec.Silence, spec.JoinTimeout = time.Second, 3*time.Second, 30*time.Second
+	out := newOutput()
+	spec.Stdout, spec.Stderr = out, out
+	change(&spec)
+	return &crew{t: t, spec: spec, out: out, ends: map[int]error{}}
+}
+
+// start starts an agent and returns what ends it.
+func (w *crew) start(n int) context.CancelCauseFunc {
+	c, cancel := context.WithCancelCause(w.t.Context())
+	w.runs.Go(func() {
+		_, err := Run(c, w.spec)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.ends[n] = err
+	})
+	return cancel
+}
+
+// pids are the processes that have said that they are there, by rank in their place, the last of each.
+func (w *crew) pids() map[int]int {
+	out := map[int]int{}
+	for _, m := range regexp.MustCompile(`(?m)^\[(\d+)\] here (\d+)$`).FindAllStringSubmatch(w.out.String(), -1) {
+		rank, _ := strconv.Atoi(m[1])
+		out[rank], _ = strconv.Atoi(m[2])
+	}
+	return out
+}
+
+func TestWorkersOfSeveralNodesGetRanksOfOneWorldAndOneStore(t *testing.T) {
+	w := newCrew(t, "meet", 2, func(s *Spec) { s.MinNodes = 3 })
+	for n := range 3 {
+		w.start(n)
+	}
+	w.runs.Wait()
+	require.Equal(t, map[int]error{0: nil, 1: nil, 2: nil}, w.ends, w.out.String())
+	for rank := range 6 {
+		require.Contains(t, w.out.String(), fmt.Sprintf("[%d] met 6\n", rank))
+	}
+}
+
+func TestAWorkerThatFailsIsReplacedInItsPlaceAndTheOthersKeepTheirProcesses(t *testing.T) {
+	w := newCrew(t, "stay", 2, func(s *Spec) { s.MinNodes, s.MaxRestarts = 2, 1 })
+	ends := []context.CancelCauseFunc{w.start(0), w.start(1)}
+	w.out.await(t, "] here ", 4)
+	before := w.pids()
+	require.Len(t, before, 4)
+	require.NoError(t, syscall.Kill(before[2], syscall.SIGKILL))
+	w.out.await(t, "] here ", 5)
+	after := w.pids()
+	require.NotEqual(t, before[2], after[2])
+	after[2] = before[2]
+	require.Equal(t, before, after)
+	w.out.await(t, "[2] attempt 1", 1)
+
+	require.NoError(t, syscall.Kill(w.pids()[2], syscall.SIGKILL)) // the job has no restart left
+	w.runs.Wait()
+	var failure *WorkerError
+	own, other := w.ends[0], w.ends[1]
+	if !errors.As(own, &failure) {
+		own, other = other, own
+	}
+	require.ErrorAs(t, own, &failure)
+	require.Equal(t, 2, failure.Rank)
+	require.Equal(t, int(syscall.SIGKILL), failure.Signal)
+	require.ErrorIs(t, other, rdzv.ErrClosed)
+	require.ErrorContains(t, other, "worker 2 of ")
+	require.ErrorContains(t, other, "all 1 restarts are spent")
+	for _, end := range ends {
+		end(nil)
+	}
+}
+
+func TestTheGroupPolicyStartsAllWorkersOfAllNodesAgain(t *testing.T) {
+	w := newCrew(t, "stay", 2, func(s *Spec) { s.MinNodes, s.MaxRestarts, s.Policy = 2, 1, rdzv.RestartGroup })
+	ends := []context.CancelCauseFunc{w.start(0), w.start(1)}
+	w.out.await(t, "] here ", 4)
+	before := w.pids()
+	require.NoError(t, syscall.Kill(before[3], syscall.SIGKILL))
+	w.out.await(t, "] here ", 8)
+	for rank, pid := range w.pids() {
+		require.NotEqual(t, before[rank], pid)
+		w.out.await(t, fmt.Sprintf("[%d] attempt 1", rank), 1)
+	}
+	for _, end := range ends {
+		end(errTestStop)
+	}
+	w.runs.Wait()
+	for _, err := range w.ends {
+		require.ErrorIs(t, err, errTestStop)
+	}
+}
+
+func TestANodeThatIsStoppedLeavesAndTheOthersGoOnAndANewOneComesIn(t *testing.T) {
+	w := newCrew(t, "stay", 1, func(s *Spec) { s.MinNodes, s.MaxNodes = 1, 3 })
+	host := w.start(0) // it has the store
+	w.out.await(t, "] here ", 1)
+	second := w.start(1)
+	w.out.await(t, "] here ", 2)
+	before := w.pids()
+	second(errTestStop)
+	w.out.await(t, "[0] place 0 of 1", 2)
+	third := w.start(2)
+	w.out.await(t, "] here ", 3)
+	require.Equal(t, before[0], w.pids()[0], "who runs goes on")
+	w.mu.Lock()
+	require.ErrorIs(t, w.ends[1], errTestStop)
+	w.mu.Unlock()
+	third(errTestStop)
+	host(errTestStop)
+	w.runs.Wait()
+}
