@@ -2,6 +2,7 @@ package elastic
 
 import (
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/hex"
 	"maps"
 	"net"
@@ -76,6 +77,12 @@ func (s Spec) makeSecrets() Spec {
 	}
 	if s.Token == "" {
 		s.Token = randomHex(32)
+	} else {
+		digest := sha256.Sum256([]byte("weft rendezvous " + s.Token)) // too little of it to try tokens out
+		s.proof = hex.EncodeToString(digest[:4])
+	}
+	if s.RunID == "" && !s.alone() {
+		s.RunID = "none" // torchrun's, as all nodes must have the same
 	}
 	if s.RunID == "" {
 		s.RunID = randomHex(8)

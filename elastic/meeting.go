@@ -77,7 +77,9 @@ func meet(c context.Context, spec *Spec) (m *meeting, err error) {
 // open hosts the store at the endpoint if this machine can, and else uses the one that is there.
 func (m *meeting) open(c context.Context) (store.Store, error) {
 	endpoint := m.spec.Endpoint
-	server, err := store.Serve(store.ServerConfig{Addr: endpoint})
+	cfg := m.spec.Store
+	cfg.Addr = endpoint
+	server, err := store.Serve(cfg)
 	if err == nil {
 		m.closes, m.hosts = append(m.closes, server.Close), true
 	} else if !errors.Is(err, syscall.EADDRINUSE) && !errors.Is(err, syscall.EADDRNOTAVAIL) {
@@ -89,7 +91,7 @@ func (m *meeting) open(c context.Context) (store.Store, error) {
 	}
 	c, cancel := context.WithTimeout(c, timeout)
 	defer cancel()
-	client, err := store.Dial(c, store.ClientConfig{Addr: endpoint})
+	client, err := store.Dial(c, store.ClientConfig{Addr: endpoint, TLS: m.spec.Store.TLS})
 	if err != nil {
 		return nil, fmt.Errorf("elastic: the rendezvous at %s: %w", endpoint, err)
 	}
@@ -163,6 +165,10 @@ func (m *meeting) master(c context.Context, p rdzv.Placement) (string, error) {
 	cfg := m.spec.Store
 	cfg.Addr = net.JoinHostPort(host, strconv.Itoa(port))
 	server, err := store.Serve(cfg)
+	if errors.Is(err, syscall.EADDRNOTAVAIL) && m.addr != host { // the address of the node that had rank 0 before
+		cfg.Addr = net.JoinHostPort(m.addr, "0")
+		server, err = store.Serve(cfg)
+	}
 	if err != nil {
 		return "", fmt.Errorf("elastic: the job's store cannot listen on %s, port %d; give another port, or 0 for a free one: %w", host, port, err)
 	}

@@ -44,8 +44,9 @@ func newCrew(t *testing.T, part string, workers int, change func(*Spec)) *crew {
 // start starts an agent and returns what ends it.
 func (w *crew) start(n int) context.CancelCauseFunc {
 	c, cancel := context.WithCancelCause(w.t.Context())
+	spec := w.spec
 	w.runs.Go(func() {
-		_, err := Run(c, w.spec)
+		_, err := Run(c, spec)
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.ends[n] = err
@@ -124,6 +125,24 @@ func TestTheGroupPolicyStartsAllWorkersOfAllNodesAgain(t *testing.T) {
 	w.runs.Wait()
 	for _, err := range w.ends {
 		require.ErrorIs(t, err, errTestStop)
+	}
+}
+
+func TestANodeWithAnotherTokenOrOtherSettingsIsRefusedWithBoth(t *testing.T) {
+	w := newCrew(t, "stay", 1, func(s *Spec) { s.MinNodes, s.MaxNodes, s.Token = 1, 2, "the job's own secret" })
+	host := w.start(0)
+	w.out.await(t, "] here ", 1)
+	w.spec.Token = "somebody else's secret"
+	w.start(1)
+	w.spec.Token, w.spec.MaxRestarts = "the job's own secret", 3
+	w.start(2)
+	require.Eventually(t, func() bool { w.mu.Lock(); defer w.mu.Unlock(); return len(w.ends) == 2 }, 20*time.Second, 5*time.Millisecond)
+	host(errTestStop)
+	w.runs.Wait()
+	for n, want := range map[int]string{1: "the token ", 2: "max-restarts=3"} {
+		require.ErrorIs(t, w.ends[n], rdzv.ErrRefused)
+		require.ErrorContains(t, w.ends[n], want)
+		require.ErrorContains(t, w.ends[n], "start all nodes with the same")
 	}
 }
 

@@ -52,6 +52,9 @@ func Run(c context.Context, spec Spec) (*Result, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	a := newAgent(spec, m)
+	if spec.proof == "" && !spec.alone() {
+		a.say("no token was given, so each node makes its own, and Weft's workers of different nodes will refuse each other: set $" + TokenVariable + " alike on all")
+	}
 	err = a.watch(c)
 	if !a.started {
 		return nil, err

@@ -53,7 +53,8 @@ type Spec struct {
 	// LocalAddr, and port 0 a free one.
 	MasterAddr string
 	MasterPort int
-	// Store says how that store is served, but for its Addr. Where it speaks TLS, Env is to tell the workers so.
+	// Store says how that store is served, but for its Addr, and the one at Endpoint; with its TLS this node is a client of the latter, too. Where
+	// there is TLS, Env is to tell the workers so.
 	Store store.ServerConfig
 	// Token is the job's shared secret; empty means WEFT_TOKEN of Env, and where that is missing too, a new one.
 	Token string
@@ -67,6 +68,7 @@ type Spec struct {
 	// GoesOn is asked when a worker has failed, before anything else is done about it: where it says so the job goes on, and the failure
 	// is only told of in the Result. nil means that the first failure ends the job. It must not wait.
 	GoesOn func(Exit) bool
+	proof  string // of the token, where it was given
 	// Env is the environment that the workers inherit, as "KEY=value"; nil means this process's own.
 	Env []string
 }
@@ -77,7 +79,7 @@ func (s Spec) alone() bool { return s.MaxNodes <= 1 && s.Endpoint == "" && s.Mee
 // rendezvous is what the nodes of the job must agree on.
 func (s Spec) rendezvous() rdzv.Config {
 	return rdzv.Config{Min: s.MinNodes, Max: s.MaxNodes, JoinTimeout: s.JoinTimeout, LastCall: s.LastCall, Silence: s.Silence,
-		MaxRestarts: s.MaxRestarts, Policy: s.Policy}
+		MaxRestarts: s.MaxRestarts, Policy: s.Policy, Proof: s.proof}
 }
 
 // populate returns a copy with every default filled in but RunID, Token and the port, which are made, not known.

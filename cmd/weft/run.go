@@ -30,14 +30,16 @@ const minToken = 16
 // runFlags are the flags of "weft run", as they are given.
 type runFlags struct {
 	nproc, nnodes, runID, role, masterAddr, tokenFile, lanes, trace, storePlain string
+	backend, endpoint, conf, localAddr, policy, monitorInterval                 string
 	masterPort, nodeRank, maxRestarts                                           int
-	noPrefix, standalone                                                        bool
+	noPrefix, standalone, nodeRankGiven                                         bool
 	grace                                                                       time.Duration
 }
 
 // flagNames are the flags that PET_<NAME> sets where the command line does not, as with torchrun.
 var flagNames = [...]string{"nproc-per-node", "nnodes", "rdzv-id", "run-id", "role", "master-addr", "master-port",
-	"node-rank", "max-restarts", "standalone", "token-file", "store-plain", "lanes", "trace", "no-prefix", "grace"}
+	"node-rank", "max-restarts", "standalone", "token-file", "store-plain", "lanes", "trace", "no-prefix", "grace", "rdzv-backend", "rdzv-endpoint", "rdzv-conf",
+	"local-addr", "restart-policy", "monitor-interval"}
 
 func runCommand(stdout, stderr io.Writer) *cobra.Command {
 	f := &runFlags{}
@@ -46,14 +48,19 @@ func runCommand(stdout, stderr io.Writer) *cobra.Command {
 		Short: "Start the workers of a job on this machine and watch them",
 		Long: `Start the workers of a job on this machine and watch them.
 
-Each worker finds its place in torchrun's environment variables (RANK, WORLD_SIZE, MASTER_ADDR, …). The first one that
-fails ends the job, and the last line says which it was and how it ended. In ARGS, ${local_rank} becomes the worker's
-local rank. Flags may be spelled with - or _, and PET_<NAME> sets what the command line does not.`,
-		Example: "  weft run --nproc-per-node 2 bin/digits --epochs 5",
+Each worker finds its place in torchrun's environment variables (RANK, WORLD_SIZE, MASTER_ADDR, …). A worker that fails is
+started again while --max-restarts of the whole job lasts; then the job ends, and the last line says which it was and how it ended. In ARGS,
+${local_rank} becomes the worker's local rank. Flags may be spelled with - or _, and PET_<NAME> sets what the command line does not.
+
+For a job of several machines, run the same command on each, with the --rdzv-endpoint of one of them (which hosts the
+rendezvous) and the same --rdzv-id. Machines may come and go between MIN and MAX of --nnodes; who stays goes on.`,
+		Example: `  weft run --nproc-per-node 2 bin/digits --epochs 5
+  weft run --nnodes 2:4 --nproc-per-node 8 --rdzv-id job7 --rdzv-endpoint node0:29400 --max-restarts 3 bin/train`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := f.fromEnvironment(cmd); err != nil {
 				return err
 			}
+			f.nodeRankGiven = cmd.Flags().Changed("node-rank") || cmd.Flags().Changed("node_rank")
 			spec, err := f.spec(args)
 			if err != nil {
 				return err
@@ -81,15 +88,21 @@ func (f *runFlags) register(cmd *cobra.Command) {
 		flags.IntVar(p, strings.ReplaceAll(name, "-", "_"), value, usage)
 	}
 	str(&f.nproc, "nproc-per-node", "1", "number of workers to start, or auto for one per CPU")
-	str(&f.nnodes, "nnodes", "1", "number of machines; only 1 so far")
+	str(&f.nnodes, "nnodes", "1", "number of machines, N or MIN:MAX")
 	str(&f.runID, "rdzv-id", "", "name of the job (default a random one)")
 	str(&f.runID, "run-id", "", "the same as --rdzv-id")
 	str(&f.role, "role", "default", "role of the workers (ROLE_NAME)")
-	str(&f.masterAddr, "master-addr", "127.0.0.1", "address the job's store listens on; beyond loopback it speaks TLS with workers of Weft")
-	num(&f.masterPort, "master-port", 0, "port of the job's store (default a free one)")
-	num(&f.nodeRank, "node-rank", 0, "number of this machine; only 0 so far")
-	num(&f.maxRestarts, "max-restarts", 0, "restarts after a failure; only 0 so far")
-	flags.BoolVar(&f.standalone, "standalone", false, "accepted for torchrun's sake: a job of one machine always is")
+	str(&f.masterAddr, "master-addr", "", "address the job's store listens on; beyond loopback it speaks TLS with workers of Weft (default 127.0.0.1 of one machine, else --local-addr)")
+	num(&f.masterPort, "master-port", 0, "port of the job's store in the first round (default a free one)")
+	num(&f.nodeRank, "node-rank", 0, "the rank that this machine asks for (default any)")
+	num(&f.maxRestarts, "max-restarts", 0, "failed workers that the whole job may start again")
+	str(&f.policy, "restart-policy", "worker", "what a failed worker costs: worker, it is replaced in its place and the others go on; or group, all start again, as with torchrun")
+	str(&f.backend, "rdzv-backend", "store", "where machines meet: store (also called c10d), or static for --node-rank with --master-addr and --master-port")
+	str(&f.endpoint, "rdzv-endpoint", "", "host[:port] at which they meet, the same on all; the machine that it names hosts it (port 29400 where none is given)")
+	str(&f.conf, "rdzv-conf", "", "k=v,…: join_timeout, last_call_timeout and keep_alive_timeout in seconds")
+	str(&f.localAddr, "local-addr", "", "address by which the other machines reach this one (default the one towards --rdzv-endpoint)")
+	str(&f.monitorInterval, "monitor-interval", "", "accepted for torchrun's sake: exits are seen when they happen")
+	flags.BoolVar(&f.standalone, "standalone", false, "a job of this machine alone, as it is without --rdzv-endpoint")
 	str(&f.tokenFile, "token-file", "", "file with the job's shared secret (default $"+elastic.TokenVariable+", else a new one)")
 	str(&f.storePlain, "store-plain", "auto", "who may speak plain text with the job's store: auto this machine alone, never nobody, always everybody, for workers of PyTorch on other machines")
 	str(&f.lanes, "lanes", "", "ways for bytes between workers, of local, bulk and quic, separated by commas (default $"+rpc.LanesVariable+", else all)")
@@ -128,11 +141,9 @@ func (f *runFlags) spec(args []string) (elastic.Spec, error) {
 		return elastic.Spec{}, errors.New("expected the program that each worker runs, as in: weft run --nproc-per-node 2 bin/digits")
 	}
 	nproc, errProc := parseNproc(f.nproc)
-	nnodes, errNodes := parseNnodes(f.nnodes)
-	var errRestarts, errGrace error
-	if f.maxRestarts != 0 {
-		errRestarts = fmt.Errorf("--max-restarts: a failure ends the job so far; expected 0, got %d", f.maxRestarts)
-	}
+	least, most, errNodes := parseNnodes(f.nnodes)
+	meet, errMeet := f.meeting(most)
+	var errGrace error
 	if f.grace <= 0 {
 		errGrace = fmt.Errorf("--grace: expected more than 0, got %v", f.grace)
 	}
@@ -141,17 +152,19 @@ func (f *runFlags) spec(args []string) (elastic.Spec, error) {
 		errToken = fmt.Errorf("$%s has %d bytes; at least %d are needed (64 random hex digits are good)", elastic.TokenVariable, n, minToken)
 	}
 	env, errEnv := f.environ()
-	served, tlsVariable, errStore := f.store(&token)
+	served, tlsVariable, errStore := f.store(&token, most)
 	if tlsVariable != "" {
 		env = append(env, tlsVariable)
 	}
 	return elastic.Spec{
 		Program: args[0], Args: args[1:],
-		NprocPerNode: nproc, NNodes: nnodes, NodeRank: f.nodeRank,
+		NprocPerNode: nproc, MinNodes: least, MaxNodes: most, WantRank: meet.wantRank, Endpoint: meet.endpoint, LocalAddr: f.localAddr,
+		MaxRestarts: f.maxRestarts, Policy: meet.policy,
+		JoinTimeout: meet.joinTimeout, LastCall: meet.lastCall, Silence: meet.silence,
 		RunID: f.runID, Role: f.role, Token: token,
 		MasterAddr: f.masterAddr, MasterPort: f.masterPort, Store: served,
 		NoPrefix: f.noPrefix, Grace: f.grace, Env: env,
-	}, errors.Join(errProc, errNodes, errRestarts, errGrace, errToken, errEnv, errStore)
+	}, errors.Join(errProc, errNodes, errMeet, errGrace, errToken, errEnv, errStore)
 }
 
 // environ is what the workers inherit: this process's environment, and what the flags say to the workers.
@@ -208,7 +221,7 @@ func parseNproc(s string) (int, error) {
 	return n, nil
 }
 
-func parseNnodes(s string) (int, error) {
+func parseNnodes(s string) (least, most int, err error) {
 	low, high, ranged := strings.Cut(s, ":")
 	if !ranged {
 		high = low
@@ -216,9 +229,9 @@ func parseNnodes(s string) (int, error) {
 	least, errLeast := strconv.Atoi(low)
 	most, errMost := strconv.Atoi(high)
 	if errLeast != nil || errMost != nil || least < 1 || most < least {
-		return 0, fmt.Errorf(`--nnodes: expected N or MIN:MAX with 1 ≤ MIN ≤ MAX; got %q`, s)
+		return 0, 0, fmt.Errorf(`--nnodes: expected N or MIN:MAX with 1 ≤ MIN ≤ MAX; got %q`, s)
 	}
-	return most, nil
+	return least, most, nil
 }
 
 // readToken reads the secret; no file means no token, which leaves the choice to the agent.

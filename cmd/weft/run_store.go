@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"net"
 	"os"
 	"strconv"
 	"time"
@@ -15,11 +16,17 @@ import (
 
 // store says how the job's store is served. It has TLS where others than this machine's processes could reach it, or where the user says so;
 // the workers learn of it by their environment. A token is made here if it has to be known.
-func (f *runFlags) store(token *string) (cfg store.ServerConfig, variable string, err error) {
+func (f *runFlags) store(token *string, nodes int) (cfg store.ServerConfig, variable string, err error) {
 	if cfg.Plain, err = parsePlain(f.storePlain); err != nil {
 		return cfg, "", fmt.Errorf("--store-plain: %w", err)
 	}
-	secure := !loopbackHost(f.masterAddr) || cfg.Plain == store.PlainNever
+	secure := !loopbackHost(cmp.Or(f.masterAddr, "localhost")) || cfg.Plain == store.PlainNever
+	if host, _, err := net.SplitHostPort(f.endpoint); f.endpoint != "" {
+		if err != nil {
+			host = f.endpoint
+		}
+		secure = secure || !loopbackHost(host)
+	}
 	if text := os.Getenv(rpc.StoreTLSVariable); text != "" {
 		if secure, err = strconv.ParseBool(text); err != nil {
 			return cfg, "", fmt.Errorf("$%s: expected 1 or 0, got %q", rpc.StoreTLSVariable, text)
@@ -31,6 +38,13 @@ func (f *runFlags) store(token *string) (cfg store.ServerConfig, variable string
 	files, err := rpc.CertificatesFromEnv()
 	if err != nil {
 		return cfg, "", err
+	}
+	if own := *token + os.Getenv(elastic.TokenVariable) + files.CA; own == "" && nodes > 1 {
+		if cfg.Plain == store.PlainAlways { // somebody trusts the network
+			return cfg, rpc.StoreTLSVariable + "=0", nil
+		}
+		return cfg, "", fmt.Errorf("several machines need the job's secret, the same on all: set $%s or --token-file, or say --store-plain always on a network that you trust",
+			elastic.TokenVariable)
 	}
 	var id *transport.Identity
 	if files.CA != "" {

@@ -21,7 +21,7 @@ func TestAJobsStoreHasTLSWhereOthersCouldReachIt(t *testing.T) {
 	} {
 		t.Setenv(rpc.StoreTLSVariable, c.variable)
 		token := ""
-		cfg, variable, err := (&runFlags{masterAddr: c.addr, storePlain: c.plain}).store(&token)
+		cfg, variable, err := (&runFlags{masterAddr: c.addr, storePlain: c.plain}).store(&token, 1)
 		require.NoError(t, err)
 		require.Equal(t, c.want, cfg.TLS != nil, "%+v", c)
 		require.Equal(t, c.want, variable == "WEFT_STORE_TLS=1", "%+v", c)
@@ -29,10 +29,10 @@ func TestAJobsStoreHasTLSWhereOthersCouldReachIt(t *testing.T) {
 		require.Equal(t, c.want, token != "", "the workers get the token that the store is of")
 		require.Equal(t, c.plain == "always", cfg.Plain == store.PlainAlways)
 	}
-	_, _, err := (&runFlags{storePlain: "some"}).store(new(string))
+	_, _, err := (&runFlags{storePlain: "some"}).store(new(string), 1)
 	require.ErrorContains(t, err, `--store-plain: expected auto, always or never, got "some"`)
 	t.Setenv(rpc.StoreTLSVariable, "perhaps")
-	_, _, err = (&runFlags{storePlain: "auto"}).store(new(string))
+	_, _, err = (&runFlags{storePlain: "auto"}).store(new(string), 1)
 	require.ErrorContains(t, err, `$WEFT_STORE_TLS: expected 1 or 0, got "perhaps"`)
 }
 

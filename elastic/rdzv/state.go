@@ -36,12 +36,17 @@ type Config struct {
 	Silence     time.Duration // after how long without a word a node is lost; 0 means 15 s
 	MaxRestarts int           // failed workers in the whole life of the job
 	Policy      Policy
+	Proof       string // something short that all nodes of a job have alike, such as a digest of its secret; "" is alike, too
 }
 
 // String names the settings by the launcher's flags.
 func (cfg Config) String() string {
-	return fmt.Sprintf("nnodes=%d:%d max-restarts=%d restart-policy=%v join_timeout=%v last_call_timeout=%v keep_alive=%v",
-		cfg.Min, cfg.Max, cfg.MaxRestarts, cfg.Policy, cfg.JoinTimeout, cfg.LastCall, cfg.Silence)
+	proof := "no token"
+	if cfg.Proof != "" {
+		proof = "the token " + cfg.Proof
+	}
+	return fmt.Sprintf("nnodes=%d:%d max-restarts=%d restart-policy=%v join_timeout=%v last_call_timeout=%v keep_alive_timeout=%v and %s",
+		cfg.Min, cfg.Max, cfg.MaxRestarts, cfg.Policy, cfg.JoinTimeout, cfg.LastCall, cfg.Silence, proof)
 }
 
 func (p Policy) String() string {
@@ -83,6 +88,9 @@ func (cfg Config) Populate() (Config, error) {
 	}
 	if cfg.MaxRestarts < 0 {
 		bad("the number of restarts (%d) must not be negative", cfg.MaxRestarts)
+	}
+	if !printable(cfg.Proof, maxRole) {
+		bad("the proof must have at most %d printable bytes", maxRole)
 	}
 	if cfg.Policy != ReplaceWorker && cfg.Policy != RestartGroup {
 		bad("unknown restart policy %d", cfg.Policy)

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/weft-project/weft/elastic/rdzv"
+)
+
+// rdzvPort is where torchrun's machines meet when nobody says otherwise.
+const rdzvPort = "29400"
+
+// meeting is what the flags say of how machines meet.
+type meeting struct {
+	endpoint                       string
+	wantRank                       int
+	policy                         rdzv.Policy
+	joinTimeout, lastCall, silence time.Duration
+}
+
+// meeting reads the flags that are about the other machines. most is how many there may be.
+func (f *runFlags) meeting(most int) (m meeting, err error) {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	switch f.policy {
+	case "worker":
+	case "group":
+		m.policy = rdzv.RestartGroup
+	default:
+		bad("--restart-policy: expected worker or group, got %q", f.policy)
+	}
+	m.endpoint = f.endpoint
+	if m.endpoint != "" {
+		if _, _, err := net.SplitHostPort(m.endpoint); err != nil {
+			m.endpoint = net.JoinHostPort(strings.Trim(m.endpoint, "[]"), rdzvPort)
+		}
+	}
+	switch f.backend {
+	case "store", "c10d":
+		if most > 1 && m.endpoint == "" {
+			bad("--nnodes %s: several machines need --rdzv-endpoint HOST:PORT, the same on all, to meet at", f.nnodes)
+		}
+	case "static":
+		if most > 1 && (!f.nodeRankGiven || f.masterAddr == "" || f.masterPort == 0) {
+			bad("--rdzv-backend static: several machines need --node-rank, --master-addr and --master-port")
+		} else if most > 1 {
+			// The first machine hosts both: where they meet, and one port further the workers' store.
+			m.endpoint = net.JoinHostPort(f.masterAddr, strconv.Itoa(f.masterPort+1))
+		}
+	default:
+		bad("--rdzv-backend: expected store (or c10d) or static, got %q", f.backend)
+	}
+	if f.standalone {
+		if most > 1 || f.endpoint != "" {
+			bad("--standalone: it is for one machine, without --rdzv-endpoint; drop it, or --nnodes %s", f.nnodes)
+		}
+	}
+	if f.nodeRankGiven {
+		m.wantRank = f.nodeRank + 1
+	}
+	errs = append(errs, m.configure(f.conf))
+	return m, errors.Join(errs...)
+}
+
+// configure reads torchrun's k=v,…
+func (m *meeting) configure(conf string) error {
+	if conf == "" {
+		return nil
+	}
+	var errs []error
+	for pair := range strings.SplitSeq(conf, ",") {
+		k, v, ok := strings.Cut(strings.TrimSpace(pair), "=")
+		seconds, err := strconv.ParseFloat(v, 64)
+		into := map[string]*time.Duration{"join_timeout": &m.joinTimeout, "timeout": &m.joinTimeout, "last_call_timeout": &m.lastCall,
+			"keep_alive_timeout": &m.silence}[k]
+		switch {
+		case !ok:
+			errs = append(errs, fmt.Errorf("--rdzv-conf: expected k=v,…, got %q", pair))
+		case into == nil:
+			errs = append(errs, fmt.Errorf("--rdzv-conf: unknown key %q; there are join_timeout, last_call_timeout and keep_alive_timeout", k))
+		case err != nil || seconds <= 0 || seconds > 1e6:
+			errs = append(errs, fmt.Errorf("--rdzv-conf: %s: expected a number of seconds, got %q", k, v))
+		default:
+			*into = time.Duration(seconds * float64(time.Second))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"errors"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/elastic/rdzv"
+)
+
+func TestFlagsOfSeveralMachinesThatCannotBeAreToldTogether(t *testing.T) {
+	for flags, want := range map[string][]string{
+		"--nnodes 2":   {"several machines need --rdzv-endpoint"},
+		"--nnodes 2:1": {"expected N or MIN:MAX with 1 ≤ MIN ≤ MAX"},
+		"--nnodes 1:x": {"expected N or MIN:MAX"},
+		"--standalone --nnodes 2 --rdzv-endpoint h":               {"--standalone: it is for one machine"},
+		"--rdzv-backend zookeeper --restart-policy never":         {`expected store (or c10d) or static, got "zookeeper"`, `expected worker or group, got "never"`},
+		"--rdzv-backend static --nnodes 2 --node-rank 1":          {"need --node-rank, --master-addr and --master-port"},
+		"--rdzv-conf join_timeout,last_call_timeout=-1,color=red": {"expected k=v,…, got \"join_timeout\"", "last_call_timeout: expected a number of seconds", `unknown key "color"`},
+		"--max-restarts -1":                            {"the number of restarts (-1) must not be negative"},
+		"--nnodes 2 --rdzv-endpoint h:1 --node-rank 5": {"node rank: expected 0 to 1, got 5"},
+	} {
+		code, _, stderr := weft(t, append(append([]string{"run"}, strings.Fields(flags)...), os.Args[0], "show", "RANK")...)
+		require.Equal(t, 2, code, "%s: %s", flags, stderr)
+		for _, part := range want {
+			require.Contains(t, stderr, part, flags)
+		}
+	}
+}
+
+func TestTheFlagsOfTheRendezvousAreTorchruns(t *testing.T) {
+	f := &runFlags{policy: "group", backend: "c10d", endpoint: "node0", conf: "join_timeout=5, last_call_timeout=0.5,keep_alive_timeout=9", nodeRank: 1, nodeRankGiven: true}
+	m, err := f.meeting(4)
+	require.NoError(t, err)
+	require.Equal(t, meeting{endpoint: "node0:29400", wantRank: 2, policy: rdzv.RestartGroup, joinTimeout: 5 * time.Second,
+		lastCall: 500 * time.Millisecond, silence: 9 * time.Second}, m)
+	f = &runFlags{policy: "worker", backend: "static", masterAddr: "10.0.0.1", masterPort: 29500, nodeRankGiven: true}
+	m, err = f.meeting(2)
+	require.NoError(t, err)
+	require.Equal(t, meeting{endpoint: "10.0.0.1:29501", wantRank: 1}, m)
+	f = &runFlags{policy: "worker", backend: "store", endpoint: "[::1]"}
+	m, err = f.meeting(2)
+	require.NoError(t, err)
+	require.Equal(t, "[::1]:29400", m.endpoint)
+}
+
+func TestTwoLaunchersMakeOneWorld(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	endpoint := l.Addr().String()
+	require.NoError(t, l.Close())
+	var outs [2]string
+	var errs [2]error
+	var runs sync.WaitGroup
+	for n := range outs {
+		runs.Go(func() {
+			cmd := exec.Command(os.Args[0], "run", "--nnodes=2", "--nproc-per-node=2", "--rdzv-endpoint="+endpoint, "--no-prefix",
+				os.Args[0], "show", "RANK", "WORLD_SIZE", "GROUP_WORLD_SIZE", "TORCHELASTIC_RUN_ID")
+			cmd.Env = append(os.Environ(), "WEFT_TEST_PART=weft", "GORACE=atexit_sleep_ms=0", "WEFT_TOKEN=a secret of the job")
+			out, err := cmd.CombinedOutput()
+			outs[n], errs[n] = string(out), err
+		})
+	}
+	runs.Wait()
+	require.NoError(t, errors.Join(errs[:]...), outs)
+	all := outs[0] + outs[1]
+	for _, line := range []string{"RANK=0", "RANK=1", "RANK=2", "RANK=3"} {
+		require.Equal(t, 1, strings.Count(all, line+"\n"), all)
+	}
+	require.Equal(t, 4, strings.Count(all, "\nWORLD_SIZE=4\n"), all)
+	require.Equal(t, 4, strings.Count(all, "GROUP_WORLD_SIZE=2\nTORCHELASTIC_RUN_ID=none\n"), all)
+}
