@@ -49,7 +49,9 @@ func (u *used) calls() []func() error {
 			add(&l, u.f, u.at, u.at, 1)
 			return u.s.Run(&l)
 		},
-		func() error { return errors.Join(u.s.CopyIn(u.at, u.pinned[:8]), u.s.Record(u.e), u.s.Wait(u.e), u.e.Sync()) },
+		func() error {
+			return errors.Join(u.s.CopyIn(u.at, u.pinned[:8]), u.s.Record(u.e), u.s.Wait(u.e), u.e.Sync())
+		},
 		func() error { return u.s.Replay(u.g) },
 		func() error { return errors.Join(u.s.Copy(u.at+128, u.at, 8), u.s.Sync()) },
 		func() error { _, err := u.begin.Since(u.begin); return err },
