@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -149,7 +150,7 @@ func freePort(on string) (string, error) {
 
 func (m *member) start(path string) error {
 	m.cmd = exec.Command(path, m.args...)
-	m.cmd.Env = []string{"ETCD_UNSUPPORTED_ARCH=" + os.Getenv("ETCD_UNSUPPORTED_ARCH")}
+	m.cmd.Env = []string{"ETCD_UNSUPPORTED_ARCH=" + runtime.GOARCH}
 	log, err := os.OpenFile(m.dir+".log", os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
