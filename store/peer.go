@@ -48,13 +48,8 @@ const (
 var errSlow = errors.New("the client does not read what is sent to it")
 
 func newPeer(id clientID, nc net.Conn, s *Server) *peer {
-	p := &peer{id: id, nc: nc, conn: nc, raw: rawConn(nc), server: s, most: peerFull + 4*(s.limits.Value+s.limits.Key)}
+	p := &peer{id: id, nc: nc, conn: eager.Wrap(nc, s.lookout), raw: rawConn(nc), server: s, most: peerFull + 4*(s.limits.Value+s.limits.Key)}
 	p.idle.L = &p.mu
-	if socket, ok := nc.(eager.Socket); ok {
-		if conn, err := eager.NewConn(socket, s.lookout); err == nil {
-			p.conn = conn
-		}
-	}
 	return p
 }
 

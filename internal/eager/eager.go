@@ -85,6 +85,16 @@ func NewConn(nc Socket, l *Lookout) (*Conn, error) {
 	return e, nil
 }
 
+// Wrap makes the Read of nc eager if it is a socket, and leaves it as it is if not.
+func Wrap(nc net.Conn, l *Lookout) net.Conn {
+	if socket, ok := nc.(Socket); ok {
+		if c, err := NewConn(socket, l); err == nil {
+			return c
+		}
+	}
+	return nc
+}
+
 // SyscallConn implements syscall.Conn.
 func (c *Conn) SyscallConn() (syscall.RawConn, error) { return c.raw, nil }
 
