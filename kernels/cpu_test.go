@@ -17,7 +17,7 @@ func TestTheCPUBackendOnTheHost(t *testing.T) {
 }
 
 func TestTheCPUBackendOnASimulatedDevice(t *testing.T) {
-	kerneltest.Run(t, func(*testing.T) device.Device { return device.NewSim(device.SimConfig{Index: 3}) })
+	kerneltest.RunFew(t, func(*testing.T) device.Device { return device.NewSim(device.SimConfig{Index: 3}) }) // the bodies are the host's
 }
 
 // bytesSource draws random choices from fuzzed bytes, and from a generator seeded with them when they end.

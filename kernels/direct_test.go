@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/internal/soak"
 	"github.com/weft-project/weft/kernels/conv"
 )
 
@@ -14,10 +15,10 @@ import (
 func TestSumsTapByTapAgreeWithProductsOfColumns(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 4))
 	pair := func(from, n int) [2]int { return [2]int{from + r.IntN(n), from + r.IntN(n)} }
-	for n := range 120 {
+	for n := range soak.Cases(80) {
 		w := Window{Kernel: pair(1, 4), Stride: pair(1, 3), Dilation: pair(1, 2), Before: pair(0, 4), After: pair(0, 4)}
 		x := device.Shape{1 + r.IntN(3), 1 + r.IntN(3), 4 + r.IntN(9), 4 + r.IntN(9)}
-		switch n % 40 {
+		switch n % 80 {
 		case 0: // several bands
 			x = device.Shape{2, 1, 290 + r.IntN(9), 300}
 		case 3: // a row of columns is more than a block
