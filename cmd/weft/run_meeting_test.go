@@ -2,7 +2,8 @@ package main
 
 import (
 	"errors"
-	"net"
+	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"strings"
@@ -20,11 +21,11 @@ func TestFlagsOfSeveralMachinesThatCannotBeAreToldTogether(t *testing.T) {
 		"--nnodes 2":   {"several machines need --rdzv-endpoint"},
 		"--nnodes 2:1": {"expected N or MIN:MAX with 1 ≤ MIN ≤ MAX"},
 		"--nnodes 1:x": {"expected N or MIN:MAX"},
-		"--standalone --nnodes 2 --rdzv-endpoint localhost":               {"--standalone: it is for one machine"},
+		"--standalone --nnodes 2 --rdzv-endpoint localhost":       {"--standalone: it is for one machine"},
 		"--rdzv-backend zookeeper --restart-policy never":         {`expected store (or c10d) or static, got "zookeeper"`, `expected worker or group, got "never"`},
 		"--rdzv-backend static --nnodes 2 --node-rank 1":          {"need --node-rank, --master-addr and --master-port"},
 		"--rdzv-conf join_timeout,last_call_timeout=-1,color=red": {"expected k=v,…, got \"join_timeout\"", "last_call_timeout: expected a number of seconds", `unknown key "color"`},
-		"--max-restarts -1":                            {"the number of restarts (-1) must not be negative"},
+		"--max-restarts -1": {"the number of restarts (-1) must not be negative"},
 		"--nnodes 2 --rdzv-endpoint localhost:1 --node-rank 5": {"node rank: expected 0 to 1, got 5"},
 	} {
 		code, _, stderr := weft(t, append(append([]string{"run"}, strings.Fields(flags)...), os.Args[0], "show", "RANK")...)
@@ -52,10 +53,7 @@ func TestTheFlagsOfTheRendezvousAreTorchruns(t *testing.T) {
 }
 
 func TestTwoLaunchersMakeOneWorld(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	endpoint := l.Addr().String()
-	require.NoError(t, l.Close())
+	endpoint := fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(250), rand.IntN(250), 1+rand.IntN(250)) // where nobody else listens
 	var outs [2]string
 	var errs [2]error
 	var runs sync.WaitGroup
