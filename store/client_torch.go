@@ -75,7 +75,7 @@ func (l *link) fetch(cmd command) ([][]byte, error) {
 	case l.in.own:
 		r, err := l.ask(cmd)
 		return r.values, err
-	case l.peeks():
+	case l.in.dialect == Dialect113 || l.peeks() && len(cmd.keys) == 1: // several at one moment only MULTI_GET reads
 		values, err := l.peek(cmd.keys...)
 		if err == nil && missing(values) {
 			_, err = l.ask(wait)

@@ -143,7 +143,8 @@ func TestAJournalThatIsDamagedOrInUseOrNoneIsRefused(t *testing.T) {
 	require.NoError(t, s.Close())
 	data, err := os.ReadFile(cfg.Journal.Path)
 	require.NoError(t, err)
-	at := bytes.LastIndexByte(data, '1')
+	value := []byte("\x01\x00\x00\x00\x00\x00\x00\x001") // the second one, as the wire has it
+	at := bytes.LastIndex(data, value) + len(value) - 1
 	data[at] = '7'
 	require.NoError(t, os.WriteFile(cfg.Journal.Path, data, 0o600))
 	_, err = Serve(cfg)
