@@ -77,7 +77,6 @@ type agent struct {
 	result   *Result
 	started  bool
 	failure  error // that ended the job, or this node's part
-	why      string
 }
 
 type exit struct {
