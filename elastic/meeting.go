@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"strconv"
 	"sync"
@@ -43,14 +44,19 @@ type news struct {
 }
 
 // meet finds the rendezvous' store, or makes it, and joins.
-func meet(c context.Context, spec *Spec) (m *meeting, err error) {
+func meet(c context.Context, spec *Spec, log *slog.Logger) (*meeting, error) {
 	life, end := context.WithCancel(context.WithoutCancel(c))
-	m = &meeting{spec: spec, addr: spec.MasterAddr, news: make(chan news), end: end}
-	defer func() {
-		if err != nil {
-			m.close()
-		}
-	}()
+	m := &meeting{spec: spec, addr: spec.MasterAddr, news: make(chan news), end: end}
+	if err := m.join(c, life, log); err != nil {
+		m.close()
+		return nil, err
+	}
+	m.runs.Go(func() { m.listen(life) })
+	return m, nil
+}
+
+func (m *meeting) join(c, life context.Context, log *slog.Logger) (err error) {
+	spec := m.spec
 	under := spec.Meet
 	switch {
 	case spec.alone():
@@ -59,7 +65,7 @@ func meet(c context.Context, spec *Spec) (m *meeting, err error) {
 		under = mem
 	case under == nil:
 		if under, err = m.open(c); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if spec.LocalAddr != "" {
@@ -67,11 +73,8 @@ func meet(c context.Context, spec *Spec) (m *meeting, err error) {
 	}
 	m.st = store.NewPrefix("rdzv/"+spec.RunID, under)
 	node := rdzv.Node{ID: nodeID(m.addr), Addr: m.addr, Slots: spec.NprocPerNode, Role: spec.Role, Want: spec.WantRank}
-	if m.rdzv, err = rdzv.Open(life, m.st, spec.rendezvous(), node, nil); err != nil {
-		return nil, err
-	}
-	m.runs.Go(func() { m.listen(life) })
-	return m, nil
+	m.rdzv, err = rdzv.Open(life, m.st, spec.rendezvous(), node, log)
+	return err
 }
 
 // open hosts the store at the endpoint if this machine can, and else uses the one that is there.

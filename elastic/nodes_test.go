@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"regexp"
 	"strconv"
 	"sync"
@@ -15,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/elastic/rdzv"
+	"github.com/weft-project/weft/store"
 )
 
 // crew is the agents of a job of several nodes, in this process.
@@ -87,6 +89,7 @@ func TestAWorkerThatFailsIsReplacedInItsPlaceAndTheOthersKeepTheirProcesses(t *t
 	after[2] = before[2]
 	require.Equal(t, before, after)
 	w.out.await(t, "[2] attempt 1", 1)
+	w.out.await(t, "was killed by signal 9 (SIGKILL)\nweft: starting it again: restart 1 of 1\n", 1)
 
 	require.NoError(t, syscall.Kill(w.pids()[2], syscall.SIGKILL)) // the job has no restart left
 	w.runs.Wait()
@@ -142,6 +145,44 @@ func TestANodeWithAnotherTokenOrOtherSettingsIsRefusedWithBoth(t *testing.T) {
 		require.ErrorContains(t, w.ends[n], want)
 		require.ErrorContains(t, w.ends[n], "start all nodes with the same")
 	}
+}
+
+func TestANodeWhoseRendezvousIsGoneSaysSoAndCanBeStopped(t *testing.T) {
+	w := newCrew(t, "stay", 1, func(s *Spec) { s.MinNodes = 2 })
+	server, err := store.Serve(store.ServerConfig{Addr: w.spec.Endpoint})
+	require.NoError(t, err)
+	ends := []context.CancelCauseFunc{w.start(0), w.start(1)}
+	w.out.await(t, "] here ", 2)
+	require.NoError(t, server.Close())
+	w.out.await(t, "the rendezvous waits for its store", 1)
+	for _, end := range ends {
+		end(errTestStop)
+	}
+	w.runs.Wait()
+	for _, err := range w.ends {
+		require.ErrorIs(t, err, errTestStop)
+	}
+}
+
+func TestARendezvousThatCannotBeOpenedIsAnErrorThatNamesIt(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var runs sync.WaitGroup
+	runs.Go(func() { // what hangs up on everybody is no store
+		for {
+			nc, err := l.Accept()
+			if err != nil {
+				return
+			}
+			nc.Close()
+		}
+	})
+	spec := job(t, "stay", 1)
+	spec.MinNodes, spec.Endpoint, spec.JoinTimeout = 2, l.Addr().String(), time.Second
+	_, err = run(t, t.Context(), spec)
+	require.ErrorContains(t, err, "elastic: the rendezvous at "+spec.Endpoint)
+	require.NoError(t, l.Close())
+	runs.Wait()
 }
 
 func TestANodeThatIsStoppedLeavesAndTheOthersGoOnAndANewOneComesIn(t *testing.T) {

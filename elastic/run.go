@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -42,16 +44,17 @@ func Run(c context.Context, spec Spec) (*Result, error) {
 		return nil, context.Cause(c)
 	}
 	spec = spec.makeSecrets()
-	m, err := meet(c, &spec)
+	a := newAgent(spec)
+	m, err := meet(c, &spec, slog.New(slog.NewTextHandler(reports{a}, &slog.HandlerOptions{Level: slog.LevelWarn, ReplaceAttr: briefly})))
 	if err != nil {
 		return nil, err
 	}
 	defer m.close()
+	a.spec, a.meeting = spec, m
 
 	// The kernel ties "die with the parent" to the thread that starts a process, so this thread stays until the end.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	a := newAgent(spec, m)
 	if spec.proof == "" && !spec.alone() {
 		a.say("no token was given, so each node makes its own, and Weft's workers of different nodes will refuse each other: set $" + TokenVariable + " alike on all")
 	}
@@ -84,10 +87,10 @@ type exit struct {
 	status    status
 }
 
-func newAgent(spec Spec, m *meeting) *agent {
+func newAgent(spec Spec) *agent {
 	shared := &screen{}
 	return &agent{
-		spec: spec, meeting: m, node: newNode(spec.NprocPerNode, spec.Grace),
+		spec: spec, node: newNode(spec.NprocPerNode, spec.Grace),
 		out:    &sink{screen: shared, w: spec.Stdout, terminal: isTerminal(spec.Stdout)},
 		err:    &sink{screen: shared, w: spec.Stderr, terminal: isTerminal(spec.Stderr)},
 		procs:  make([]*process, spec.NprocPerNode),
@@ -152,6 +155,7 @@ func (a *agent) heard(n news) {
 		a.do(a.node.placed(now, n.Placement))
 		a.tellAll()
 	case n.Kind == rdzv.Restart:
+		a.say(fmt.Sprintf("starting it again: restart %d of %d", n.Placement.Restarts, n.Placement.MaxRestarts))
 		a.result.Restarts = n.Placement.Restarts
 		a.do(a.node.restart(n.Nth, n.Placement))
 	case n.Kind == rdzv.Finished || n.Kind == rdzv.Refuse:
@@ -208,6 +212,9 @@ func (a *agent) do(d decision) {
 		}
 	}
 	if d.fail != nil {
+		if a.spec.MaxRestarts > 0 {
+			a.say(d.fail.why)
+		}
 		a.meeting.rdzv.Fail(a.procs[d.fail.rank].rank, d.fail.nth, d.fail.why)
 	}
 	if d.done {
@@ -219,6 +226,22 @@ func (a *agent) say(what string) {
 	if what != "" {
 		a.err.put("weft: ", []byte(what), false)
 	}
+}
+
+// reports are what the rendezvous has to say to people: that it waits for its store.
+type reports struct{ *agent }
+
+func (r reports) Write(p []byte) (int, error) {
+	r.say(strings.TrimSuffix(string(p), "\n"))
+	return len(p), nil
+}
+
+// briefly leaves out of a log line what an agent's other lines have not either.
+func briefly(_ []string, a slog.Attr) slog.Attr {
+	if a.Key == slog.TimeKey || a.Key == slog.LevelKey {
+		return slog.Attr{}
+	}
+	return a
 }
 
 // launch starts a worker in the node's place.

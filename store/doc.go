@@ -79,5 +79,5 @@
 //
 // A Server keeps its keys in memory and they end with it, unless it is given a journal, see [JournalConfig]: then whatever
 // anybody has heard of a change is in the journal first, and a Server started anew with that file has it, after a crash of
-// the machine too if the journal is so strict. Clients connect again, and their waits go on; who waited or watched is not in it.
+// the machine too if the journal is so strict. Clients connect again, and their waits go on, but for Pop and Barrier (see above); who waited or watched is not in it.
 package store

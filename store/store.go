@@ -67,6 +67,7 @@ type Store interface {
 
 	// Barrier returns when it has been called with key world times, by whichever clients. A key serves one barrier: later
 	// calls return at once. Arriving counts also if the waiting for the others fails. The count lies under key, as in PyTorch.
+	// A world of 0 or less waits for nobody.
 	Barrier(c context.Context, key string, world int) error
 
 	// Watch delivers every change of key from when it returns until c is over or the Watch is stopped; c bounds the

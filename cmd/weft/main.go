@@ -8,7 +8,7 @@
 //	weft store get --url tcp://host:port k   look into one
 //	weft version
 //
-// The exit code of "weft run" is 0 if every worker succeeded, else that of the first worker that failed (128 plus the
+// The exit code of "weft run" is 0 if every worker succeeded at last, else that of the failed worker that ended the job (128 plus the
 // signal's number where a signal ended it, or where a signal ended weft), and 2 where the command line is wrong.
 package main
 

@@ -38,7 +38,12 @@ func (f *storeFlags) advice(err error) string {
 	secure, _ := f.secure()
 	var notTLS tls.RecordHeaderError
 	var alert *tls.AlertError
+	var name *net.DNSError
 	switch {
+	case errors.As(err, &name):
+		return "is that the store's host name?"
+	case strings.HasPrefix(f.url, "etcd:") && errors.Is(err, store.ErrUnreachable):
+		return "is that the address of a member of the cluster (clients' port, 2379 mostly), and does it run?"
 	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, store.ErrUnreachable) && f.nobody():
 		return "nothing listens there: is the store running (weft store serve --listen HOST:PORT), and is this its address?"
 	case errors.Is(err, transport.ErrIdentity), errors.As(err, &alert), strings.Contains(err.Error(), "remote error: tls: "):
@@ -48,7 +53,7 @@ func (f *storeFlags) advice(err error) string {
 	case errors.Is(err, store.ErrProtocol):
 		return "what listens there does not answer as a store: is this the store's address?"
 	case errors.Is(err, store.ErrUnreachable):
-		return "it may be a store that wants TLS (give --tls, and the job's secret), or none"
+		return "what listens there hangs up: it may be a store that wants TLS (give --tls, and the job's secret), one of another PyTorch (?dialect= in the URL), or none"
 	case errors.Is(err, store.ErrUnsupported):
 		return "the server is of a PyTorch that has no such command"
 	}

@@ -86,8 +86,8 @@ func (o operation) command(stdout, stderr io.Writer) *cobra.Command {
 		cmd.Flags().DurationVar(&f.timeout, "timeout", store.DefaultTimeout, "how long to wait; 0s: not at all")
 	}
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
-		if strings.HasPrefix(o.use, "add") && strings.Contains(err.Error(), "shorthand flag") {
-			err = fmt.Errorf("%w; a negative number stands behind --, as in: weft store add KEY -- -1", err)
+		if strings.Contains(err.Error(), "shorthand flag") {
+			err = fmt.Errorf("%w; what begins with - stands behind --, as in: weft store add KEY -- -1", err)
 		}
 		return err
 	})

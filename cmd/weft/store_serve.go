@@ -165,6 +165,8 @@ func (f *serveFlags) serve(c context.Context, cfg store.ServerConfig, stdout, st
 func serveError(err error) error {
 	socket, file, corrupt := new(net.OpError), new(fs.PathError), new(journal.CorruptError)
 	switch {
+	case errors.As(err, &corrupt) && corrupt.Offset == 0:
+		return &exitError{codeFailed, fmt.Errorf("%w\nthat is no journal of a store: give another path, which need not exist", err)}
 	case errors.As(err, &corrupt):
 		return &exitError{codeFailed, fmt.Errorf("%w\nwhat stands before that byte is whole: to go on with it alone, cut a copy there (truncate -s %d FILE)", err, corrupt.Offset)}
 	case errors.As(err, &socket), errors.As(err, &file), errors.Is(err, journal.ErrLocked):

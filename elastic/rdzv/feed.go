@@ -3,6 +3,7 @@ package rdzv
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -16,13 +17,14 @@ type feed struct {
 	end  context.CancelFunc
 	st   store.Store
 	log  *slog.Logger
+	cfg  Config
 	runs sync.WaitGroup
 	// broken gets what trying again does not mend.
 	broken chan error
 }
 
-func newFeed(c context.Context, st store.Store, log *slog.Logger) *feed {
-	f := &feed{st: st, log: log, broken: make(chan error, 3)}
+func newFeed(c context.Context, st store.Store, log *slog.Logger, cfg Config) *feed {
+	f := &feed{st: st, log: log, cfg: cfg, broken: make(chan error, 3)}
 	f.c, f.end = context.WithCancel(c)
 	return f
 }
@@ -128,7 +130,7 @@ func (f *feed) giveBack(queue string, b []byte) error {
 
 // insist is insist with its error told, after which there is nothing more to bring.
 func (f *feed) insist(c context.Context, what string, do func(context.Context) error) {
-	err := insist(c, f.log, what, do)
+	err := insist(c, f.log, f.cfg, false, what, do)
 	if err == nil || c.Err() != nil {
 		return
 	}
@@ -136,25 +138,38 @@ func (f *feed) insist(c context.Context, what string, do func(context.Context) e
 	<-c.Done()
 }
 
+// patience is how long a node goes on without its rendezvous' store: four times what makes a node lost, and a minute at least.
+func (cfg Config) patience() time.Duration { return max(4*cfg.Silence, time.Minute) }
+
 // insist does what needs the store, again and again while it cannot be reached, and says so in the log once. An error
-// that trying again cannot mend, and c's end, end it.
-func insist(c context.Context, log *slog.Logger, what string, do func(context.Context) error) error {
+// that trying again cannot mend, c's end, and the end of patience, which is ErrNoStore, end it. What is prompt waits for nobody, so that
+// its being late says that the store cannot be reached.
+func insist(c context.Context, log *slog.Logger, cfg Config, prompt bool, what string, do func(context.Context) error) error {
 	var since time.Time
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		err := do(c)
+		within, cancel := c, context.CancelFunc(func() {})
+		if prompt { // a client of the store has more patience than a rendezvous
+			within, cancel = context.WithTimeout(c, max(cfg.Silence/3, time.Second))
+		}
+		err := do(within)
+		cancel()
 		if err == nil {
 			if !since.IsZero() {
-				log.Warn("the rendezvous' store is back", "after", time.Since(since))
+				log.Warn("the rendezvous' store is back", "after", time.Since(since).Round(time.Millisecond))
 			}
 			return nil
 		}
-		again := errors.Is(err, store.ErrUnreachable) || errors.Is(err, store.ErrTimeout) || errors.Is(err, store.ErrUncertain)
-		if c.Err() != nil || !again {
+		late := errors.Is(err, store.ErrTimeout)
+		gone := errors.Is(err, store.ErrUnreachable) || errors.Is(err, store.ErrUncertain) || late && prompt
+		if c.Err() != nil || !gone && !late {
 			return err
 		}
-		if since.IsZero() && !errors.Is(err, store.ErrTimeout) {
+		if gone && since.IsZero() {
 			since = time.Now()
-			log.Warn("the rendezvous waits for its store", "key", what, "err", err)
+			log.Warn("the rendezvous waits for its store", "for", cfg.patience(), "key", what, "err", err)
+		}
+		if !since.IsZero() && time.Since(since) >= cfg.patience() {
+			return fmt.Errorf("%w for %v: %w", ErrNoStore, cfg.patience(), err)
 		}
 		select {
 		case <-c.Done():

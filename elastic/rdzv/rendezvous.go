@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/weft-project/weft/store"
@@ -19,10 +20,13 @@ type Rendezvous struct {
 
 	st    store.Store
 	log   *slog.Logger
-	wants chan Event
+	asked chan struct{} // capacity 1: there is something in wants
 	end   context.CancelCauseFunc
 	done  chan struct{}
 	err   error // of run, once done is closed
+
+	mu    sync.Mutex
+	wants []Event // what the node has asked for and the shell has not taken
 }
 
 // Open joins the rendezvous that has its keys in st, which should be a view with a prefix of its own for each job, and be used for nothing
@@ -40,7 +44,7 @@ func Open(c context.Context, st store.Store, cfg Config, node Node, log *slog.Lo
 	}
 	c, end := context.WithCancelCause(c)
 	news, bulletins := make(chan Action), make(chan Summary, 1)
-	r := &Rendezvous{News: news, Bulletins: bulletins, st: st, log: log, wants: make(chan Event), end: end, done: make(chan struct{})}
+	r := &Rendezvous{News: news, Bulletins: bulletins, st: st, log: log, asked: make(chan struct{}, 1), end: end, done: make(chan struct{})}
 	go func() {
 		defer close(r.done)
 		defer close(news)
@@ -63,11 +67,23 @@ func (r *Rendezvous) Done() { r.want(Event{Kind: Done}) }
 // Close ends the rendezvous for all nodes.
 func (r *Rendezvous) Close(why string) { r.want(Event{Kind: Close, Why: why}) }
 
+// want never waits: the shell may be waiting for the store.
 func (r *Rendezvous) want(e Event) {
+	r.mu.Lock()
+	r.wants = append(r.wants, e)
+	r.mu.Unlock()
 	select {
-	case r.wants <- e:
-	case <-r.done:
+	case r.asked <- struct{}{}:
+	default:
 	}
+}
+
+func (r *Rendezvous) wanted() []Event {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := r.wants
+	r.wants = nil
+	return out
 }
 
 // Leave takes the node out, the others go on, and returns when nothing is left of the rendezvous here, or c is over: then the
@@ -90,7 +106,7 @@ type shell struct {
 }
 
 func (s *shell) run(c context.Context) error {
-	feed := newFeed(c, s.r.st, s.r.log)
+	feed := newFeed(c, s.r.st, s.r.log, s.peer.cfg)
 	defer feed.stop()
 	bulletins := feed.watch(keySummary)
 	answers := feed.pop(keyTo(s.peer.node.ID), nil)
@@ -136,8 +152,12 @@ func (s *shell) run(c context.Context) error {
 			ops = s.peer.inbox(s.batch(c, b), time.Now())
 		case gate <- !leads:
 			leads = !leads
-		case e := <-s.r.wants:
-			ops = s.want(e)
+		case <-s.r.asked:
+			for _, e := range s.r.wanted() {
+				if err := s.do(c, s.want(e)); err != nil {
+					return err
+				}
+			}
 		case <-due:
 			ops = s.peer.tick(time.Now())
 		}
@@ -192,10 +212,10 @@ func (s *shell) do(c context.Context, ops []op) error {
 	return nil
 }
 
-// perform does one operation, again and again while the store cannot be reached.
+// perform does one operation, again and again while the store cannot be reached, for a while.
 func (s *shell) perform(c context.Context, o op) ([]byte, error) {
 	var value []byte
-	err := insist(c, s.r.log, o.key, func(c context.Context) (err error) {
+	err := insist(c, s.r.log, s.peer.cfg, true, o.key, func(c context.Context) (err error) {
 		st := s.r.st
 		switch o.kind {
 		case opRead:

@@ -15,6 +15,7 @@ var (
 	ErrTaken   = fmt.Errorf("%w for now", ErrRefused)
 	ErrLost    = errors.New("the rendezvous has lost this node")
 	ErrCorrupt = errors.New("the rendezvous state is corrupt")
+	ErrNoStore = errors.New("the rendezvous' store cannot be reached")
 	ErrInvalid = errors.New("invalid rendezvous settings")
 )
 

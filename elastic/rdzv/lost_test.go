@@ -1,0 +1,69 @@
+package rdzv
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/store"
+)
+
+// severed is a store that cannot be reached while it is down.
+type severed struct {
+	store.Store
+	down *atomic.Bool
+}
+
+func (s severed) Set(c context.Context, k string, v []byte) error {
+	if s.down.Load() {
+		return store.ErrUnreachable
+	}
+	return s.Store.Set(c, k, v)
+}
+
+func (s severed) Push(c context.Context, k string, v []byte) error {
+	if s.down.Load() {
+		return store.ErrUnreachable
+	}
+	return s.Store.Push(c, k, v)
+}
+
+func TestAStoreThatIsAwayForThirtySecondsLosesNobody(t *testing.T) {
+	bubble(t, func(t *testing.T, st store.Store) {
+		s := severed{st, new(atomic.Bool)}
+		cfg := Config{Min: 1, Max: 2, LastCall: time.Second}
+		a, b := begin(t, s, cfg, 0), begin(t, s, cfg, 1)
+		a.take(t, isPlaced)
+		b.take(t, isPlaced)
+		s.down.Store(true)
+		time.Sleep(30 * time.Second)
+		s.down.Store(false)
+		time.Sleep(time.Minute)
+		select {
+		case x := <-a.r.News:
+			require.Fail(t, "there is news", "%+v", x)
+		case x := <-b.r.News:
+			require.Fail(t, "there is news", "%+v", x)
+		default:
+		}
+		leave(t, a, b)
+	})
+}
+
+func TestAStoreThatStaysAwayIsAnErrorAfterAMinute(t *testing.T) {
+	bubble(t, func(t *testing.T, st store.Store) {
+		s := severed{st, new(atomic.Bool)}
+		a := begin(t, s, Config{Min: 1}, 0)
+		a.take(t, isPlaced)
+		s.down.Store(true)
+		start := time.Now()
+		_, open := <-a.r.News
+		require.False(t, open)
+		require.InDelta(t, time.Minute, time.Since(start), float64(10*time.Second))
+		a.r.Done() // does not wait for anything
+		require.ErrorIs(t, a.r.Leave(context.Background(), ""), ErrNoStore)
+	})
+}
