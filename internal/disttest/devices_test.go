@@ -2,6 +2,7 @@ package disttest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -265,7 +266,14 @@ func wild(d device.Device) error {
 	var l cuda.List
 	l.Add(f, [3]uint32{1, 1, 1}, [3]uint32{1, 1, 1}, 0)
 	l.U32(1)
-	return s.Run(&l)
+	if err := s.Run(&l); err != nil {
+		return err
+	}
+	e, err := g.Event()
+	if err != nil {
+		return err
+	}
+	return errors.Join(s.Record(e), e.Sync()) // a late GPU runs no stream that nobody waits for
 }
 
 func TestAFaultOfAKernelLosesItsDeviceAndNothingElse(t *testing.T) {
@@ -282,7 +290,7 @@ func TestAFaultOfAKernelLosesItsDeviceAndNothingElse(t *testing.T) {
 				for i := range ys {
 					ys[i] = must(mul.Call(c, "worker1", pair{x[i], x[i]}))
 				}
-				_ = wild(must(w.ws[1].Devices().Get(k.ID(0)))) // a late GPU tells later
+				require.Error(t, wild(must(w.ws[1].Devices().Get(k.ID(0)))))
 				err := ctx.Backward(c, autodiff.Sum(ys[0]), autodiff.Sum(ys[1]))
 				require.ErrorIs(t, err, device.ErrLost)
 				require.ErrorContains(t, err, "worker1")
