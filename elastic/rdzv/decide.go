@@ -38,6 +38,7 @@ func (s *State) Decide(e Event, now time.Time) (actions []Action, reason string)
 		d.stranger(e.ID)
 	}
 	d.expire()
+	d.despair()
 	d.form()
 	return d.actions, strings.Join(d.reasons, "; ")
 }
@@ -200,6 +201,10 @@ func (d *decision) expire() {
 			ErrTimeout, d.cfg.JoinTimeout, d.counts[participating], d.cfg.Min)})
 		d.lose(m, "gives up waiting")
 	}
+}
+
+// despair gives a round up that has had too few nodes for too long.
+func (d *decision) despair() {
 	if d.phase == Gathering && !d.tooFew.IsZero() && d.now.After(d.tooFew) {
 		d.close(true, fmt.Sprintf("for %v there have been %d nodes only, and %d are needed", d.cfg.JoinTimeout, d.counts[participating], d.cfg.Min))
 	}

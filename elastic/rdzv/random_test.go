@@ -246,7 +246,7 @@ func TestRandomComingsAndGoingsFormSoundRoundsInWhichStayersKeepTheirRanks(t *te
 	for seed := range uint64(soak.Cases(300)) {
 		r := rand.New(rand.NewPCG(seed, 8))
 		least := 1 + r.IntN(4)
-		cfg, err := Config{Min: least, Max: least + r.IntN(4), JoinTimeout: 60 * time.Second, LastCall: 5 * time.Second,
+		cfg, err := Config{Min: least, Max: least + r.IntN(4), JoinTimeout: time.Duration(10+r.IntN(50)) * time.Second, LastCall: 5 * time.Second,
 			MaxRestarts: r.IntN(5), Policy: Policy(r.IntN(2))}.Populate()
 		require.NoError(t, err)
 		s, err := NewState(cfg)
