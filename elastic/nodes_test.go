@@ -89,7 +89,8 @@ func TestAWorkerThatFailsIsReplacedInItsPlaceAndTheOthersKeepTheirProcesses(t *t
 	after[2] = before[2]
 	require.Equal(t, before, after)
 	w.out.await(t, "[2] attempt 1", 1)
-	w.out.await(t, "was killed by signal 9 (SIGKILL)\nweft: starting it again: restart 1 of 1\n", 1)
+	w.out.await(t, "was killed by signal 9 (SIGKILL)\n", 1)
+	w.out.await(t, "weft: starting it again: restart 1 of 1\n", 1)
 
 	require.NoError(t, syscall.Kill(w.pids()[2], syscall.SIGKILL)) // the job has no restart left
 	w.runs.Wait()

@@ -429,9 +429,9 @@ func explore(t *testing.T, start *table, most int) (tables int) {
 
 // In each of them the nodes agree at every step, and whoever lives is in one round when nothing more can happen.
 func TestEveryInterleavingOfAFewNodesCrashesAndDoubtsAgreesAndSettles(t *testing.T) {
-	cases := []struct{ nodes, least, crashes, doubts int }{{2, 1, 2, 0}, {2, 2, 1, 0}, {2, 1, 0, 1}, {3, 1, 0, 0}}
+	cases := []struct{ nodes, least, crashes, doubts int }{{2, 1, 2, 0}, {2, 2, 1, 0}, {2, 1, 0, 1}}
 	if soak.Cases(1) > 1 {
-		cases = append(cases, []struct{ nodes, least, crashes, doubts int }{{2, 1, 1, 1}, {3, 1, 1, 0}, {3, 2, 2, 0}, {3, 1, 2, 0}}...)
+		cases = append(cases, []struct{ nodes, least, crashes, doubts int }{{3, 1, 0, 0}, {2, 1, 1, 1}, {3, 1, 1, 0}, {3, 2, 2, 0}, {3, 1, 2, 0}}...)
 	}
 	for _, tc := range cases {
 		cfg := Config{Min: tc.least, Max: tc.nodes, LastCall: -1, Settle: -1}
