@@ -207,14 +207,19 @@ const parting = 3 * time.Second
 // part says that this node knows of the end, and waits for the others to say so if their store is here.
 func (m *meeting) part(c context.Context) {
 	m.mu.Lock()
-	ended, nodes, key := m.ended, m.last.Nodes, "left/"+strconv.Itoa(m.last.Round)
+	ended, last := m.ended, m.last
 	m.mu.Unlock()
-	if !ended || nodes < 2 {
+	if !ended || last.Nodes < 2 {
 		return
 	}
-	n, err := m.st.Add(c, key, 1)
-	for m.hosts && err == nil && n < int64(nodes) && c.Err() == nil {
-		time.Sleep(5 * time.Millisecond)
-		n, err = m.st.Add(c, key, 0)
+	parted := func(rank int) string { return fmt.Sprintf("parted/%d/%d", last.Round, rank) }
+	err := m.st.Set(c, parted(last.Rank), nil)
+	if err != nil || !m.hosts {
+		return
 	}
+	others := make([]string, last.Nodes)
+	for rank := range others {
+		others[rank] = parted(rank)
+	}
+	_ = m.st.Wait(c, others...) // who is lost says nothing: then it is c that ends this
 }

@@ -138,11 +138,11 @@ func (f *feed) insist(c context.Context, what string, do func(context.Context) e
 	<-c.Done()
 }
 
-// patience is how long a node goes on without its rendezvous' store: four times what makes a node lost, and a minute at least.
-func (cfg Config) patience() time.Duration { return max(4*cfg.Silence, time.Minute) }
+// withoutStore is how long a node goes on while its rendezvous' store cannot be reached: four times what makes a node lost, and a minute at least.
+func (cfg Config) withoutStore() time.Duration { return max(4*cfg.Silence, time.Minute) }
 
 // insist does what needs the store, again and again while it cannot be reached, and says so in the log once. An error
-// that trying again cannot mend, c's end, and the end of patience, which is ErrNoStore, end it. What is prompt waits for nobody, so that
+// that trying again cannot mend, c's end, and the end of that time, which is ErrNoStore, end it. What is prompt waits for nobody, so that
 // its being late says that the store cannot be reached.
 func insist(c context.Context, log *slog.Logger, cfg Config, prompt bool, what string, do func(context.Context) error) error {
 	var since time.Time
@@ -166,10 +166,10 @@ func insist(c context.Context, log *slog.Logger, cfg Config, prompt bool, what s
 		}
 		if gone && since.IsZero() {
 			since = time.Now()
-			log.Warn("the rendezvous waits for its store", "for", cfg.patience(), "key", what, "err", err)
+			log.Warn("the rendezvous waits for its store", "for", cfg.withoutStore(), "key", what, "err", err)
 		}
-		if !since.IsZero() && time.Since(since) >= cfg.patience() {
-			return fmt.Errorf("%w for %v: %w", ErrNoStore, cfg.patience(), err)
+		if !since.IsZero() && time.Since(since) >= cfg.withoutStore() {
+			return fmt.Errorf("%w for %v: %w", ErrNoStore, cfg.withoutStore(), err)
 		}
 		select {
 		case <-c.Done():
