@@ -26,4 +26,7 @@
 //
 // A State is owned by one goroutine. What comes from the store is checked before it is used: sizes and numbers are bounded, and a
 // state or message that cannot be right is [ErrCorrupt], never code that runs.
+//
+// A [Rendezvous] is safe for concurrent use and owns its goroutines until Leave. While its store cannot be reached it waits and says so in the log, and
+// blames nobody for the silence; after a minute, or four times Config.Silence, it ends with [ErrNoStore].
 package rdzv
