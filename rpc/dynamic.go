@@ -12,35 +12,68 @@ import (
 
 // joinDynamic joins a world that workers come to and leave while others run.
 func (w *Worker) joinDynamic(c context.Context, me roster.Member, p *prepared) error {
-	there, lost, err := w.scan(c)
+	v, err := w.vouchOpen(c, me.Incarnation)
 	if err != nil {
 		return err
-	}
-	first, err := w.recordOf(c, 0)
-	if err != nil {
-		return err
-	}
-	if first.Member != nil && !first.lost && first.World != 0 { // a static world has no bound of ranks
-		there = append(there, first.Member)
-	}
-	for _, m := range there {
-		if m.World != 0 {
-			return fmt.Errorf("%w: this worker was told of %s, %s of %s", ErrWorldSize, worldText(0), m.Name, worldText(m.World))
-		}
-	}
-	if n := uint64(len(there)); n > 0 { // not the same one for all
-		i := me.Incarnation >> 32 % n
-		there = slices.Concat(there[i:], there[:i])
-	}
-	v, err := w.vouch(c, slices.Concat(there, lost))
-	if err != nil && (len(there) > 0 || errors.Is(err, transport.ErrIdentity)) {
-		return fmt.Errorf("none of the workers in the store answers; where they are gone for good, the job needs another prefix: %w", err)
 	}
 	if err := w.joinOpen(c, me, p, v); err != nil {
 		v.close()
 		return err
 	}
 	return nil
+}
+
+// vouchOpen links with a member of a dynamic world, and with none where there is none. Who is in the store may have died, and another
+// may have come while it was dialled: so the store is asked again until it names nobody who has not been.
+func (w *Worker) vouchOpen(c context.Context, incarnation uint64) (voucher, error) {
+	tried := map[uint64]bool{}
+	var errs []error
+	for {
+		there, lost, err := w.inOpen(c)
+		if err != nil {
+			return voucher{}, err
+		}
+		if n := uint64(len(there)); n > 0 { // not the same one for all
+			i := incarnation >> 32 % n
+			there = slices.Concat(there[i:], there[:i])
+		}
+		ask := slices.DeleteFunc(slices.Concat(there, lost), func(m *roster.Member) bool { return tried[m.Incarnation] })
+		switch {
+		case len(ask) > 0:
+		case len(there) > 0:
+			return voucher{}, fmt.Errorf("none of the workers in the store answers; where they are gone for good, the job needs another prefix: %w", errors.Join(errs...))
+		default:
+			return voucher{}, nil
+		}
+		v, err := w.vouch(c, ask)
+		if err == nil || errors.Is(err, transport.ErrIdentity) {
+			return v, err
+		}
+		errs = append(errs, err)
+		for _, m := range ask {
+			tried[m.Incarnation] = true
+		}
+	}
+}
+
+// inOpen is who the store says is in a dynamic world, and who was.
+func (w *Worker) inOpen(c context.Context) (there, lost []*roster.Member, err error) {
+	if there, lost, err = w.scan(c); err != nil {
+		return nil, nil, err
+	}
+	first, err := w.recordOf(c, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	if first.Member != nil && !first.lost && first.World != 0 { // a static world has no bound of ranks
+		there = append(there, first.Member)
+	}
+	for _, m := range there {
+		if m.World != 0 {
+			return nil, nil, fmt.Errorf("%w: this worker was told of %s, %s of %s", ErrWorldSize, worldText(0), m.Name, worldText(m.World))
+		}
+	}
+	return there, lost, nil
 }
 
 // joinOpen takes a place and links with the others. Of two newcomers, who claims its rank later sees the other.

@@ -303,6 +303,28 @@ func TestNobodyJoinsADynamicWorldOfWhichNobodyAnswers(t *testing.T) {
 	})
 }
 
+func TestWhoSawOnlyAWorkerThatDiesJoinsByOneThatCameMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newOpen(t)
+		_, host := o.join(func(cfg *Config) { cfg.Name = "early" })
+		o.net.Kill(host)
+		cfg, _ := o.config(func(cfg *Config) { cfg.Name = "third" })
+		joined := make(chan error)
+		go func() {
+			w, err := Join(t.Context(), cfg)
+			if err == nil {
+				defer w.Close()
+			}
+			joined <- err
+		}()
+		time.Sleep(time.Second)                        // it dials the dead one
+		_, err := o.st.Delete(t.Context(), rankKey(0)) // the other found nobody there yet
+		require.NoError(t, err)
+		o.join(func(cfg *Config) { cfg.Name = "second" })
+		require.NoError(t, <-joined)
+	})
+}
+
 func TestAWorkerThatOneHasNotHeardOfIsFoundInTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newOpen(t)
