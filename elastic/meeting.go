@@ -187,8 +187,13 @@ func (m *meeting) master(c context.Context, p rdzv.Placement) (string, error) {
 func (m *meeting) close() {
 	if m.rdzv != nil {
 		c, cancel := context.WithTimeout(context.Background(), parting)
-		m.part(c)
+		if m.hosts {
+			m.part(c)
+		}
 		_ = m.rdzv.Leave(c, "its part is over")
+		if !m.hosts { // who has parted needs the store no more
+			m.part(c)
+		}
 		cancel()
 	}
 	m.end()

@@ -54,7 +54,7 @@ func TestTheFlagsOfTheRendezvousAreTorchruns(t *testing.T) {
 
 func TestTwoLaunchersMakeOneWorld(t *testing.T) {
 	endpoint := fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(250), rand.IntN(250), 1+rand.IntN(250)) // where nobody else listens
-	var outs [2]string
+	var outs, said [2]string
 	var errs [2]error
 	var runs sync.WaitGroup
 	for n := range outs {
@@ -62,12 +62,15 @@ func TestTwoLaunchersMakeOneWorld(t *testing.T) {
 			cmd := exec.Command(os.Args[0], "run", "--nnodes=2", "--nproc-per-node=2", "--rdzv-endpoint="+endpoint, "--no-prefix",
 				os.Args[0], "show", "RANK", "WORLD_SIZE", "GROUP_WORLD_SIZE", "TORCHELASTIC_RUN_ID")
 			cmd.Env = append(os.Environ(), "WEFT_TEST_PART=weft", "GORACE=atexit_sleep_ms=0", "WEFT_TOKEN=a secret of the job")
-			out, err := cmd.Output() // what the launchers themselves say stands on stderr
-			outs[n], errs[n] = string(out), err
+			var stderr strings.Builder
+			cmd.Stderr = &stderr
+			out, err := cmd.Output()
+			outs[n], errs[n], said[n] = string(out), err, stderr.String()
 		})
 	}
 	runs.Wait()
 	require.NoError(t, errors.Join(errs[:]...), outs)
+	require.Empty(t, said[0]+said[1], "neither waits for the other at the end")
 	count := map[string]int{} // the lines of two workers come in any order
 	for line := range strings.Lines(outs[0] + outs[1]) {
 		count[strings.TrimSuffix(line, "\n")]++
