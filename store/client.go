@@ -130,8 +130,7 @@ func (cl *Client) join(k *call) error {
 	if err := cl.run(k, func(*link) error { return nil }); err != nil {
 		switch {
 		case errors.Is(err, ErrTimeout):
-			err = fmt.Errorf("%w: client socket has timed out after %v while trying to connect to %s: %w",
-				ErrUnreachable, k.limit(), cl.base.addr, err)
+			err = unreachable(err)
 		case k.c.Err() != nil:
 			err = fmt.Errorf("%w: gave up trying to connect to %s: %w", ErrUnreachable, cl.base.addr, err)
 		}

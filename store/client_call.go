@@ -53,10 +53,16 @@ func (k *call) fail(err error) error {
 
 // over says why there is no more time: the context's reason, or the store's own timeout.
 func (k *call) over() error {
+	var err error
 	if k.c.Err() != nil {
-		return k.operation().Over()
+		err = k.operation().Over()
+	} else {
+		err = keysTimeout(k.name, k.limit(), k.keys)
 	}
-	return keysTimeout(k.name, k.limit(), k.keys)
+	if k.name == "dial" && errors.Is(err, ErrTimeout) { // in PyTorch's words
+		err = &timeoutError{fmt.Sprintf("client socket has timed out after %v while trying to connect to %s", k.limit().Round(time.Millisecond), k.addr)}
+	}
+	return err
 }
 
 func (k *call) isOver() bool { return k.c.Err() != nil || !time.Now().Before(k.deadline) }
@@ -156,7 +162,12 @@ func (cl *Client) explain(k *call, o outcome) outcome {
 		o.final = true
 	case hungUp(o.err):
 		cl.dropIdle()
-		o.err = fmt.Errorf("%w: %w", errHungUp, o.err)
+		var op *net.OpError
+		if errors.As(o.err, &op) && op.Op == "dial" {
+			o.err = unreachable(o.err)
+		} else {
+			o.err = fmt.Errorf("%w: %w", errHungUp, o.err)
+		}
 	default:
 		o.err = unreachable(o.err)
 	}

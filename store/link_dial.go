@@ -91,6 +91,10 @@ func (cl *Client) open(k *call, way greeting) (l *link, greeted bool, err error)
 	l.disarm()
 	if err != nil {
 		cl.drop(l)
+		var op *net.OpError
+		if errors.As(err, &op) && op.Op == "remote error" { // TLS 1.3: what the server thinks of our certificate comes after the handshake
+			return nil, false, fmt.Errorf("%w: %w", errTLS, err)
+		}
 		return nil, true, fmt.Errorf("greeting the server: %w", err)
 	}
 	return l, true, nil

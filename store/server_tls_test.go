@@ -156,6 +156,16 @@ func TestAStrangerOfTheIdentityIsNotServed(t *testing.T) {
 	require.Empty(t, s.Stats().Commands)
 }
 
+// TLS 1.3 tells so after the handshake, on what looks like a lost connection.
+func TestAClientWhoseCertificateIsRefusedDoesNotTryAgain(t *testing.T) {
+	server, client := identity(t)
+	server.ClientAuth, server.ClientCAs = tls.RequireAndVerifyClientCert, client.RootCAs
+	s := startServer(t, ServerConfig{TLS: server})
+	_, err := Dial(t.Context(), ClientConfig{Addr: s.Addr(), TLS: client, Timeout: time.Hour})
+	require.ErrorIs(t, err, errTLS)
+	require.ErrorContains(t, err, "certificate required")
+}
+
 func TestAHandshakeThatDoesNotEndIsGivenUp(t *testing.T) {
 	server, _ := identity(t)
 	for name, x := range map[string]struct {

@@ -114,6 +114,9 @@ func (p *place) fromTCP() {
 	if p.host, p.port = host, port; host == "" {
 		p.wrong("host missing: expected tcp://host:port?rank=…&world_size=…")
 	}
+	if p.Path != "" && p.Path != "/" {
+		p.wrong("a tcp:// store has no path, and the url has %q; a prefix of keys is for who uses the store", p.Path)
+	}
 	if port == "" {
 		p.wrong("port number missing: expected tcp://host:port?rank=…&world_size=…")
 	}

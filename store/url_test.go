@@ -37,6 +37,7 @@ func TestABadURLIsRefusedWithAllThatIsWrongWithIt(t *testing.T) {
 		{"tcp://127.0.0.1:23456?world_size=1", nil, []string{"rank parameter missing"}},
 		{"tcp://127.0.0.1:23456?rank=0", nil, []string{"size parameter missing"}},
 		{"tcp://", nil, []string{"host missing", "port number missing", "rank parameter missing", "size parameter missing"}},
+		{"tcp://a:1/job?rank=0&world_size=1", nil, []string{`a tcp:// store has no path, and the url has "/job"`}},
 		{"tcp://a:65536?rank=0&world_size=1", nil, []string{"the port must have a value from 0 to 65535"}},
 		{"tcp://a:1?rank=2&world_size=2", nil, []string{"less than the world size 2, but is 2"}},
 		{"tcp://a:1?rank=-1&world_size=2", nil, []string{"the rank must be at least 0"}},

@@ -87,6 +87,8 @@ func (f *serveFlags) config(stderr io.Writer) (cfg store.ServerConfig, err error
 	cfg.Journal.Path = f.journal
 	if cfg.Journal.Sync, errs[4] = journal.ParsePolicy(f.fsync); errs[4] != nil {
 		errs[4] = fmt.Errorf("--fsync: %w", errs[4])
+	} else if f.journal == "" && f.fsync != "always" {
+		errs[4] = fmt.Errorf("--fsync %s is for a --journal, which is not given", f.fsync)
 	}
 	if f.tls || f.given() {
 		id, err := f.identity("--tls", "weft store", log)
