@@ -2,12 +2,13 @@
 //
 // Run starts the workers of one node and watches them. Where the job has several nodes it first meets the others (package rdzv): they agree on
 // their ranks, and on who goes on when one of them is lost, leaves or comes. It gives each worker its place in the
-// environment variables that torchrun sets, and shows their output line by line with the rank in front.
+// environment variables that torchrun sets, and shows their output line by line with the rank in front, or keeps it in files, as Spec.Logs says.
 //
 // A worker that fails is started again in its place while the restarts of the job last, and the others hear of it; or all workers of all
 // nodes are, as Spec.Policy says. A worker that is of the program's own making learns every place that it gets by Join, and goes on
 // without being started again: [Place.Over] says when to form anew. When no restart is left the job ends: the others get SIGTERM, after Spec.Grace SIGKILL,
-// and Run's error names the worker, how it ended, and its last words. Cancelling Run's context ends this node's part, and the other
+// and Run's error names the first worker that failed, how it ended, its last words on stderr, and what it wrote into its error file
+// (TORCHELASTIC_ERROR_FILE, as PyTorch's @record and [WriteError] do). Cancelling Run's context ends this node's part, and the other
 // nodes go on without it.
 //
 // The workers of a round meet in a store that the node with rank 0 hosts; each round has a new one. The nodes meet in another, which the node
@@ -18,5 +19,5 @@
 //
 // What to do about an exit, a place, a cancellation or a passed deadline is decided by a state machine without I/O or clock
 // (node.go); Run is its shell. Run owns all it starts: when it returns, no process, goroutine, file or listener of it
-// is left. Calls of Run are independent of each other and may overlap.
+// is left but what Spec.Logs asks for. Calls of Run are independent of each other and may overlap.
 package elastic

@@ -24,11 +24,15 @@ func workerName(rank int) string { return "worker" + strconv.Itoa(rank) }
 
 // environ is the environment of the worker with the given local rank, in the place of its node and with the workers' store of
 // that round. The spec's RunID and Token are those of the running job.
-func (s Spec) environ(localRank int, p rdzv.Placement, master string, terminal bool) []string {
+func (s Spec) environ(localRank int, p rdzv.Placement, master, errorFile string, terminal bool) []string {
 	base := parseEnv(s.Env)
 	nproc := strconv.Itoa(s.NprocPerNode)
 	host, port, _ := net.SplitHostPort(master)
 	delete(base, "WEFT_TTY") // it speaks of the terminal of an agent above this one
+	delete(base, ErrorFileVariable)
+	if errorFile != "" {
+		base[ErrorFileVariable] = errorFile
+	}
 	if terminal {
 		base["WEFT_TTY"] = "1"
 	}
@@ -68,6 +72,11 @@ func (s Spec) args(localRank int) []string {
 		args[i] = strings.ReplaceAll(a, "${local_rank}", strconv.Itoa(localRank))
 	}
 	return args
+}
+
+// prefix is what stands in front of a worker's lines.
+func (s Spec) prefix(localRank, rank int) string {
+	return strings.NewReplacer("${rank}", strconv.Itoa(rank), "${local_rank}", strconv.Itoa(localRank), "${role_name}", s.Role).Replace(s.Prefix)
 }
 
 // makeSecrets fills in the token and the run id where they are not given.

@@ -62,10 +62,11 @@ func (s *sink) settle() {
 type lines struct {
 	sink   *sink
 	prefix string
-	buf    []byte // the unfinished line
-	cr     bool   // the last byte was '\r', and the line before it still waits for what follows
-	bar    bool   // the line before this one ended with '\r'
-	shown  int    // how much of buf is on the terminal already
+	file   *keeper // gets the stream as it is; nil if it is not kept
+	buf    []byte  // the unfinished line
+	cr     bool    // the last byte was '\r', and the line before it still waits for what follows
+	bar    bool    // the line before this one ended with '\r'
+	shown  int     // how much of buf is on the terminal already
 	tail   [][]byte
 	keep   bool // keep the last lines in tail
 }
@@ -73,6 +74,7 @@ type lines struct {
 // Write takes the next piece of the stream. It always succeeds.
 func (l *lines) Write(p []byte) (int, error) {
 	n := len(p)
+	l.file.keep(p)
 	for len(p) > 0 {
 		if l.cr {
 			l.cr = false
@@ -127,12 +129,13 @@ func (l *lines) end(bar bool) {
 	l.buf, l.shown, l.bar = l.buf[:0], 0, bar
 }
 
-// Flush shows what is left of the last line.
-func (l *lines) Flush() {
+// Close shows what is left of the last line, and ends the file.
+func (l *lines) Close() {
 	if len(l.buf) > 0 {
 		l.end(false)
 	}
 	l.cr, l.bar = false, false
+	l.file.Close()
 }
 
 // Tail is the last lines that were not empty, for a report.

@@ -45,7 +45,7 @@ func TestWhatAStreamShows(t *testing.T) {
 				require.NoError(t, err)
 				require.Equal(t, len(w), n)
 			}
-			l.Flush()
+			l.Close()
 			require.Equal(t, c.want, got.String())
 		})
 	}
@@ -79,7 +79,7 @@ func showInPieces(r *rand.Rand, stream string, terminal bool) (string, *lines) {
 		_, _ = l.Write([]byte(rest[:n]))
 		rest = rest[n:]
 	}
-	l.Flush()
+	l.Close()
 	return got.String(), l
 }
 
@@ -115,7 +115,7 @@ func TestABarLeftOnTheTerminalIsNotWrittenOver(t *testing.T) {
 	var got bytes.Buffer
 	l := newLines(&got, true)
 	_, _ = l.Write([]byte("50%\r\r"))
-	l.Flush()
+	l.Close()
 	l.sink.settle()
 	l.sink.settle()
 	require.Equal(t, "[0] 50%\r\n", got.String())
@@ -124,7 +124,7 @@ func TestABarLeftOnTheTerminalIsNotWrittenOver(t *testing.T) {
 func TestTheTailIsTheLastLinesThatSaySomething(t *testing.T) {
 	l := newLines(&bytes.Buffer{}, false)
 	_, _ = l.Write([]byte("old\n\n" + strings.Repeat("line\n\n", tailLines-1) + "end"))
-	l.Flush()
+	l.Close()
 	require.Equal(t, append(strings.Fields(strings.Repeat("line ", tailLines-1)), "end"), l.Tail())
 }
 

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -75,6 +76,27 @@ var parts = map[string]func(){
 		signal.Ignore(syscall.SIGTERM)
 		fmt.Println("ready")
 		block()
+	},
+	"speak": func() {
+		fmt.Print("out\r50%\rof ", os.Getenv("RANK"))
+		fmt.Fprintln(os.Stderr, "err of", os.Getenv("RANK"))
+	},
+	// Rank 1 fails in the first attempt.
+	"fail once": func() {
+		fmt.Println("attempt", os.Getenv("TORCHELASTIC_RESTART_COUNT"))
+		if os.Getenv("RANK") == "1" && os.Getenv("TORCHELASTIC_RESTART_COUNT") == "0" {
+			os.Exit(5)
+		}
+	},
+	// Rank 1 says why it fails, in its error file.
+	"explain": func() {
+		if os.Getenv("RANK") != "1" {
+			block()
+		}
+		if err := WriteError(errors.New("the loss is NaN\nin step 7")); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+		os.Exit(4)
 	},
 	// The worker leaves a process behind, which holds the fifo open.
 	"leave": func() {

@@ -66,7 +66,6 @@ type node struct {
 	told    bool            // that all have ended well
 	over    bool            // the rendezvous is finished, or was left
 	fails   int
-	last    int       // local rank of the worker that failed last, or -1
 	due     time.Time // when the survivors of SIGTERM get SIGKILL; zero while nothing is due
 }
 
@@ -76,7 +75,7 @@ type slot struct {
 }
 
 func newNode(workers int, grace time.Duration) *node {
-	return &node{grace: grace, workers: make([]slot, workers), last: -1}
+	return &node{grace: grace, workers: make([]slot, workers)}
 }
 
 // done says that nothing runs and nothing will.
@@ -153,7 +152,6 @@ func (n *node) exited(i int, st status, spared bool, text string) decision {
 		return n.finished(fmt.Sprintf("%s; %s left", text, plural(n.left)))
 	}
 	n.fails++
-	n.last = i
 	s.phase, s.nth = broken, n.fails
 	return decision{fail: &failed{i, n.fails, text}}
 }
@@ -200,6 +198,16 @@ func (n *node) expire(now time.Time) decision {
 	}
 	n.due = time.Time{}
 	return decision{orders: n.all(kill), reason: fmt.Sprintf("%s did not end within %v of SIGTERM; killing", plural(n.left), n.grace)}
+}
+
+// broken are the workers that have failed and were not started again.
+func (n *node) broken() (out []int) {
+	for i, s := range n.workers {
+		if s.phase == broken {
+			out = append(out, i)
+		}
+	}
+	return out
 }
 
 func (n *node) all(d deed) []order {

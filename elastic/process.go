@@ -21,6 +21,8 @@ type process struct {
 	told           *os.File // by which the worker hears of its places
 	stdout, stderr *lines
 	pipes          []*os.File // the read ends
+	errors         errorFile
+	started        time.Time
 	readers        sync.WaitGroup
 
 	mu   sync.Mutex
@@ -29,7 +31,7 @@ type process struct {
 
 // start runs cmd and the readers of its output. On an error nothing is left behind.
 func start(cmd *exec.Cmd, stdout, stderr *lines) (*process, error) {
-	p := &process{cmd: cmd, stdout: stdout, stderr: stderr}
+	p := &process{cmd: cmd, stdout: stdout, stderr: stderr, started: time.Now()}
 	outR, outW, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("elastic: pipe: %w", err)
@@ -55,7 +57,7 @@ func start(cmd *exec.Cmd, stdout, stderr *lines) (*process, error) {
 func (p *process) read(from io.Reader, to *lines) {
 	p.readers.Go(func() {
 		_, _ = io.Copy(to, from)
-		to.Flush()
+		to.Close()
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -28,6 +29,8 @@ type Result struct {
 	RunID      string
 	// Restarts is how many failed workers the job has started again, as far as this node knows.
 	Restarts int
+	// Logs is the folder of this Run's log files, empty if there are none.
+	Logs string
 }
 
 // Run runs one node's part of a job to its end: it meets the other nodes, starts the workers in their place, starts those again that it may, and
@@ -44,7 +47,12 @@ func Run(c context.Context, spec Spec) (*Result, error) {
 		return nil, context.Cause(c)
 	}
 	spec = spec.makeSecrets()
+	folder, err := spec.Logs.folder(spec.RunID)
+	if err != nil {
+		return nil, err
+	}
 	a := newAgent(spec)
+	a.logs, a.result.Logs = folder, folder
 	m, err := meet(c, &spec, slog.New(slog.NewTextHandler(reports{a}, &slog.HandlerOptions{Level: slog.LevelWarn, ReplaceAttr: briefly})))
 	if err != nil {
 		return nil, err
@@ -71,12 +79,15 @@ type agent struct {
 	meeting  *meeting
 	node     *node
 	epoch    int    // of the last bulletin
+	logs     string // the folder of the log files, "" if there are none
 	master   string // of the workers' store in this round
 	out, err *sink
+	hidden   *sink
 	path     string
 	procs    []*process
 	exits    chan exit
 	waiters  sync.WaitGroup
+	failures []Failure // the latest of each worker
 	result   *Result
 	started  bool
 	failure  error // that ended the job, or this node's part
@@ -85,6 +96,7 @@ type agent struct {
 type exit struct {
 	localRank int
 	status    status
+	at        time.Time
 }
 
 func newAgent(spec Spec) *agent {
@@ -93,7 +105,8 @@ func newAgent(spec Spec) *agent {
 		spec: spec, node: newNode(spec.NprocPerNode, spec.Grace),
 		out:    &sink{screen: shared, w: spec.Stdout, terminal: isTerminal(spec.Stdout)},
 		err:    &sink{screen: shared, w: spec.Stderr, terminal: isTerminal(spec.Stderr)},
-		procs:  make([]*process, spec.NprocPerNode),
+		hidden: &sink{screen: &screen{}, w: io.Discard},
+		procs:  make([]*process, spec.NprocPerNode), failures: make([]Failure, spec.NprocPerNode),
 		exits:  make(chan exit, spec.NprocPerNode),
 		result: &Result{Workers: make([]Exit, spec.NprocPerNode), RunID: spec.RunID},
 	}
@@ -132,10 +145,6 @@ func (a *agent) watch(c context.Context) error {
 	a.waiters.Wait()
 	a.out.settle()
 	a.err.settle()
-	var worker *WorkerError
-	if errors.As(a.failure, &worker) {
-		worker.Stderr = a.procs[worker.LocalRank].stderr.Tail()
-	}
 	if host, port, err := net.SplitHostPort(a.master); err == nil {
 		a.result.MasterAddr = host
 		a.result.MasterPort, _ = strconv.Atoi(port)
@@ -171,9 +180,13 @@ func (a *agent) ends(now time.Time, err error) {
 	if err != nil {
 		why = err.Error()
 	}
-	if last := a.node.last; err != nil && last >= 0 && errors.Is(err, rdzv.ErrClosed) && a.node.workers[last].phase == broken {
-		w := a.result.Workers[last]
-		err, why = &WorkerError{Exit: w}, w.String()
+	if broken := a.node.broken(); len(broken) > 0 && errors.Is(err, rdzv.ErrClosed) {
+		own := make([]Failure, len(broken))
+		for i, localRank := range broken {
+			own[i] = a.failures[localRank]
+		}
+		worker := newWorkerError(own)
+		err, why = worker, worker.brief()
 		if a.spec.MaxRestarts > 0 {
 			why += fmt.Sprintf("; all %d restarts are spent", a.spec.MaxRestarts)
 		}
@@ -190,9 +203,16 @@ func (a *agent) exited(e exit) {
 	a.result.Workers[e.localRank] = w
 	_ = p.told.Close()
 	finish([]*process{p})
+	why := w.String()
+	if !e.status.ok() {
+		f := Failure{Exit: w, Stderr: p.stderr.Tail(), ErrorFile: p.errors.name(), LogFile: p.stderr.file.name()}
+		f.tell(p.errors.read(), p.started, e.at)
+		a.failures[e.localRank], why = f, f.brief()
+	}
+	p.errors.close()
 	running := a.node.workers[e.localRank].phase == running && !a.node.ending && !a.node.again
 	spared := !e.status.ok() && running && a.spec.GoesOn != nil && a.spec.GoesOn(w)
-	a.do(a.node.exited(e.localRank, e.status, spared, w.String()))
+	a.do(a.node.exited(e.localRank, e.status, spared, why))
 }
 
 func (a *agent) do(d decision) {
@@ -261,21 +281,36 @@ func (a *agent) launch(i int) error {
 	}
 	defer place.Close()
 	cmd.ExtraFiles = []*os.File{place}
-	cmd.Env = append(a.spec.environ(i, *a.node.place, a.master, a.out.terminal), AgentVariable+"=3")
-	prefix := "[" + strconv.Itoa(rank) + "] "
-	if a.spec.NoPrefix {
-		prefix = ""
-	}
-	p, err := start(cmd, &lines{sink: a.out, prefix: prefix}, &lines{sink: a.err, prefix: prefix, keep: true})
+	files, err := a.spec.Logs.openFiles(a.logs, a.node.place.Round, a.node.place.Restarts, i, a.say)
 	if err != nil {
 		told.Close()
 		return fmt.Errorf("%s did not start: %w", workerName(rank), err)
 	}
-	p.rank, p.told = rank, told
+	stdout := &lines{sink: a.show(i, Stdout), prefix: a.spec.prefix(i, rank), file: files.stdout}
+	stderr := &lines{sink: a.show(i, Stderr), prefix: stdout.prefix, file: files.stderr, keep: true}
+	cmd.Env = append(a.spec.environ(i, *a.node.place, a.master, files.errors.path, stdout.sink.terminal), AgentVariable+"=3")
+	p, err := start(cmd, stdout, stderr)
+	if err != nil {
+		told.Close()
+		files.close()
+		return fmt.Errorf("%s did not start: %w", workerName(rank), err)
+	}
+	p.rank, p.told, p.errors = rank, told, files.errors
 	a.procs[i], a.started = p, true
 	a.tell(i)
-	a.waiters.Go(func() { a.exits <- exit{i, p.wait()} })
+	a.waiters.Go(func() { s := p.wait(); a.exits <- exit{i, s, time.Now()} })
 	return nil
+}
+
+// show is where a stream of a worker is shown.
+func (a *agent) show(i int, stream Streams) *sink {
+	switch {
+	case a.spec.Logs.shown(i)&stream == 0:
+		return a.hidden
+	case stream == Stdout:
+		return a.out
+	}
+	return a.err
 }
 
 // tell tells a worker its place. One that does not listen misses it when its pipe is full.

@@ -61,7 +61,11 @@ type Spec struct {
 	// Stdout and Stderr get the workers' output; nil means that it is dropped. They may be the same writer. If Stdout is a
 	// terminal, the workers are told so by WEFT_TTY=1. Run's own messages go to Stderr.
 	Stdout, Stderr io.Writer
-	// NoPrefix leaves out the "[rank] " in front of each line.
+	// Logs says what of the output is kept in files, and what is shown.
+	Logs Logs
+	// Prefix stands in front of each line; in it ${rank}, ${local_rank} and ${role_name} are filled in. Empty means "[${rank}] ". NoPrefix leaves
+	// it out.
+	Prefix   string
 	NoPrefix bool
 	// Grace is how long a worker may take to end after SIGTERM before it gets SIGKILL; zero means 30 seconds.
 	Grace time.Duration
@@ -97,6 +101,10 @@ func (s Spec) populate() Spec {
 	}
 	if s.Stderr == nil {
 		s.Stderr = io.Discard
+	}
+	s.Prefix = cmp.Or(s.Prefix, "[${rank}] ")
+	if s.NoPrefix {
+		s.Prefix = ""
 	}
 	if s.Grace == 0 {
 		s.Grace = defaultGrace
@@ -134,6 +142,9 @@ func (s Spec) validate() error {
 	}
 	if strings.ContainsAny(s.MasterAddr, "/ ") || strings.Contains(s.MasterAddr, ":") && net.ParseIP(s.MasterAddr) == nil {
 		bad("master address: expected a host name or an IP address without a port, got %q", s.MasterAddr)
+	}
+	if err := s.Logs.validate(s.NprocPerNode); err != nil {
+		errs = append(errs, err)
 	}
 	if s.Grace < 0 {
 		bad("grace: expected a positive duration, got %v", s.Grace)

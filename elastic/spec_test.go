@@ -60,7 +60,7 @@ func TestTheTokenIsKeptWhereThereIsOneAndFreshOtherwise(t *testing.T) {
 
 func TestTheEnvironmentKeepsTheUsersChoices(t *testing.T) {
 	env := func(s Spec, terminal bool) map[string]string {
-		return parseEnv(s.populate().environ(0, rdzv.Placement{Nodes: 1, World: 1}, "127.0.0.1:29500", terminal))
+		return parseEnv(s.populate().environ(0, rdzv.Placement{Nodes: 1, World: 1}, "127.0.0.1:29500", "", terminal))
 	}
 	two := Spec{NprocPerNode: 2, Env: []string{"OMP_NUM_THREADS=4", "RANK=77", "WEFT_TTY=1", "PATH=/x"}}
 	got := env(two, false)

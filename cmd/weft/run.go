@@ -269,6 +269,11 @@ func runJob(spec elastic.Spec) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &worker):
+		if path := os.Getenv(elastic.ErrorFileVariable); path != "" { // of a launcher of this one
+			if err := worker.CopyTo(path); err != nil {
+				return &exitError{worker.Code, fmt.Errorf("the job failed\n%w\n%s", err, worker.Report())}
+			}
+		}
 		return &exitError{worker.Code, errors.New("the job failed\n" + worker.Report())}
 	case errors.As(err, &sig):
 		return &exitError{128 + int(sig), err}

@@ -72,7 +72,18 @@ func TestTheFirstFailureGivesTheLastLineAndTheExitCode(t *testing.T) {
 	code, _, stderr := weft(t, "run", "--nproc-per-node", "3", os.Args[0], "fail")
 	require.Equal(t, 7, code)
 	require.Contains(t, stderr, "[1] the reason\n")
-	require.Regexp(t, `weft: the job failed\nlast lines of worker1 on stderr:\n    the reason\nworker1 \(rank 1, pid \d+\) exited with code 7\n$`, stderr)
+	require.Regexp(t, `weft: the job failed\nfirst failure, at [0-9:.]+: worker1 \(rank 1, pid \d+\) exited with code 7\n  its last lines on stderr:\n    the reason\nworker1 \(rank 1, pid \d+\) exited with code 7\n$`, stderr)
+}
+
+func TestTheFirstFailuresErrorFileIsCopiedToThatOfALauncherOfThisOne(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "error.json")
+	t.Setenv("TORCHELASTIC_ERROR_FILE", file)
+	code, _, stderr := weft(t, "run", "--nproc-per-node", "2", os.Args[0], "fail")
+	require.Equal(t, 7, code)
+	b, err := os.ReadFile(file)
+	require.NoError(t, err, stderr)
+	require.Regexp(t, `"errorCode":7`, string(b))
+	require.Regexp(t, `"message":"worker1 \(rank 1, pid \d+\) exited with code 7"`, string(b))
 }
 
 func TestABadTokenFileIsRefused(t *testing.T) {

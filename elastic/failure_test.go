@@ -1,0 +1,124 @@
+package elastic
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestWhatAWorkerSaysInItsErrorFileIsInTheReportAndNothingIsLeftOfIt(t *testing.T) {
+	for _, kept := range []bool{false, true} {
+		spec := job(t, "explain", 2)
+		out := newOutput()
+		spec.Stderr = out
+		if kept {
+			spec.Logs.Dir = t.TempDir()
+		}
+		result, err := run(t, t.Context(), spec)
+		var failure *WorkerError
+		require.ErrorAs(t, err, &failure)
+		require.Equal(t, "the loss is NaN\nin step 7", failure.Message)
+		require.WithinDuration(t, time.Now(), failure.Time, time.Minute)
+		require.True(t, strings.HasSuffix(failure.Report(), " exited with code 4: the loss is NaN"), failure.Report())
+		require.Contains(t, failure.Report(), ":\n    the loss is NaN\n    in step 7\n")
+		require.Contains(t, out.String(), "exited with code 4: the loss is NaN; stopping 1 worker\n")
+		if kept {
+			require.Equal(t, filepath.Join(result.Logs, "round_0/attempt_0/1/error.json"), failure.ErrorFile)
+			require.FileExists(t, failure.ErrorFile)
+			require.Contains(t, failure.Report(), "its error file ("+failure.ErrorFile+")")
+		} else {
+			require.Empty(t, failure.ErrorFile)
+		}
+		// Who has started this launcher may have named a file, too.
+		file := filepath.Join(t.TempDir(), "error.json")
+		require.NoError(t, failure.CopyTo(file))
+		b, err := os.ReadFile(file)
+		require.NoError(t, err)
+		var copied torchError
+		require.NoError(t, json.Unmarshal(b, &copied))
+		require.Equal(t, failure.Message, copied.Message.Message)
+		require.Equal(t, 4, copied.Message.ErrorCode)
+		require.NotEmpty(t, copied.Message.ExtraInfo.Timestamp)
+	}
+}
+
+func TestAnErrorFileMayBePyTorchsOrPlain(t *testing.T) {
+	torch := `{"message": {"message": "ValueError: bad", "extraInfo": {"py_callstack": "Traceback (most recent call last):\n  File \"a.py\"\nValueError: bad\n", "timestamp": "1700000000"}}}`
+	for text, want := range map[string]reason{
+		torch:                      {"ValueError: bad", []string{"Traceback (most recent call last):", `  File "a.py"`, "ValueError: bad"}, time.Unix(1700000000, 0)},
+		`{"message": "plain"}`:     {message: "plain"},
+		" just a text\n":           {message: "just a text"},
+		`{"message": {"message"`:   {message: `{"message": {"message"`},
+		"":                         {},
+		`{"message":{"extraInfo":`: {message: `{"message":{"extraInfo":`},
+		`{"message":{"message":"x","extraInfo":{"timestamp":"soon"}}}`: {message: "x"},
+	} {
+		require.Equal(t, want, parseReason([]byte(text)), text)
+	}
+}
+
+func FuzzParseReason(f *testing.F) {
+	for _, s := range []string{"", "text", `{"message":"m"}`, `{"message":{"message":"m","extraInfo":{"py_callstack":"a\nb","timestamp":"1"}}}`, `{"message":{"message":7}}`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r := parseReason(b)
+		require.LessOrEqual(t, len(r.message), maxMessage+len("…"))
+		require.LessOrEqual(t, len(r.stack), maxStack)
+		e := newWorkerError([]Failure{{raw: b, Message: r.message, Stack: r.stack}})
+		require.NotEmpty(t, e.Report())
+		file := filepath.Join(t.TempDir(), "error.json")
+		require.NoError(t, e.CopyTo(file))
+		copied, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.True(t, json.Valid(copied))
+	})
+}
+
+func TestTheFirstFailureInTimeIsToldFirst(t *testing.T) {
+	began := time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local)
+	fail := func(rank int, after time.Duration, said string) Failure {
+		return Failure{Exit: Exit{Rank: rank, PID: 100 + rank, Code: 1}, Time: began.Add(after), Message: said}
+	}
+	killed := fail(0, 1500*time.Millisecond, "")
+	killed.Code, killed.Signal, killed.Stderr, killed.LogFile = 137, 9, []string{"a", "b"}, "/logs/stderr.log"
+	e := newWorkerError([]Failure{killed, fail(3, 250*time.Millisecond, "bad\nvery"), fail(2, 250*time.Millisecond, "bad too")})
+	require.Equal(t, `first failure, at 03:04:05.250: worker2 (rank 2, pid 102) exited with code 1
+  its error file:
+    bad too
+then, 0.000 s later: worker3 (rank 3, pid 103) exited with code 1
+  its error file:
+    bad
+    very
+then, 1.250 s later: worker0 (rank 0, pid 100) was killed by signal 9 (SIGKILL)
+  its last lines on stderr (/logs/stderr.log):
+    a
+    b
+worker2 (rank 2, pid 102) exited with code 1: bad too`, e.Report())
+	for range 9 {
+		e.Others = append(e.Others, fail(9, 2*time.Second, ""))
+	}
+	require.Contains(t, e.Report(), "\nthen 7 more\nworker2")
+}
+
+func TestTheTimeOfAnErrorFileCountsWhereTheWorkerTookLongToEnd(t *testing.T) {
+	began, seen := time.Unix(1000, 0), time.Unix(1060, 0)
+	for stamp, want := range map[string]int64{"1005": 1006, "1059": 1060, "1060": 1060, "900": 1060, "2000": 1060, "x": 1060} {
+		var f Failure
+		f.tell([]byte(`{"message":{"message":"m","extraInfo":{"timestamp":"`+stamp+`"}}}`), began, seen)
+		require.Equal(t, want, f.Time.Unix(), stamp)
+	}
+}
+
+func TestAnEndlessErrorFileIsReadUpToABound(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "error.json")
+	require.NoError(t, os.WriteFile(path, []byte(strings.Repeat("x", 3*maxErrorFile)), 0o600))
+	require.Len(t, errorFile{path: path}.read(), maxErrorFile)
+	require.Empty(t, errorFile{path: filepath.Join(path, "none")}.read())
+	require.Empty(t, errorFile{path: fifo(t, &Spec{})}.read(), "nobody writes into it, ever")
+}

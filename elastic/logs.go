@@ -1,0 +1,149 @@
+package elastic
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Logs says what of the workers' output is kept in files, and what is shown. The zero value keeps nothing and shows all.
+type Logs struct {
+	// Dir is the folder in which each Run makes one of its own, as torchrun does, with the files of each start of a worker:
+	//
+	//	DIR/RUNID_RANDOM/round_ROUND/attempt_RESTARTS/LOCALRANK/{stdout.log,stderr.log,error.json}
+	//
+	// ROUND is the one in which the worker was started, which may live through later ones, and RESTARTS how many failed workers the job had
+	// started again by then. Empty means no files.
+	Dir string
+	// Redirect is what goes to a file and is not shown, Tee what goes to a file and is shown.
+	Redirect, Tee Selection
+	// Show are the local ranks whose output is shown; empty means all.
+	Show []int
+}
+
+// kept is which streams of a worker go to files.
+func (l Logs) kept(localRank int) Streams { return l.Redirect.of(localRank) | l.Tee.of(localRank) }
+
+// shown is which streams of a worker are shown.
+func (l Logs) shown(localRank int) Streams {
+	if len(l.Show) > 0 && !slices.Contains(l.Show, localRank) {
+		return 0
+	}
+	return (Stdout|Stderr)&^l.Redirect.of(localRank) | l.Tee.of(localRank)
+}
+
+func (l Logs) validate(workers int) error {
+	errs := []error{l.Redirect.check("redirects", workers), l.Tee.check("tee", workers)}
+	for _, rank := range l.Show {
+		errs = append(errs, checkRank("local ranks to show", rank, workers))
+	}
+	if l.Dir == "" && (l.Redirect.any() || l.Tee.any()) {
+		errs = append(errs, errors.New("redirects and tee: what is to be kept needs a log folder, got none"))
+	}
+	return errors.Join(errs...)
+}
+
+// folder makes the folder of one Run, "" where no files are asked for.
+func (l Logs) folder(runID string) (string, error) {
+	if l.Dir == "" {
+		return "", nil
+	}
+	dir, err := filepath.Abs(l.Dir) // workers may change their own
+	if err == nil {
+		err = os.MkdirAll(dir, 0o755)
+	}
+	if err == nil {
+		dir, err = os.MkdirTemp(dir, fileName(runID)+"_*")
+	}
+	if err == nil {
+		err = os.Chmod(dir, 0o755)
+	}
+	if err != nil {
+		return "", fmt.Errorf("%w: log folder: it cannot be written: %w", ErrInvalidSpec, err)
+	}
+	return dir, nil
+}
+
+// fileName is a name as part of a file's.
+func fileName(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '.' {
+			return r
+		}
+		return '_'
+	}, s)
+	return s[:min(len(s), 64)]
+}
+
+// files are where the output of one start of a worker is kept; nil is nowhere.
+type files struct {
+	stdout, stderr *keeper
+	errors         errorFile
+}
+
+// openFiles makes the files of a worker that is about to start. Complain is told once of each that cannot be written any more.
+func (l Logs) openFiles(folder string, round, restarts, localRank int, complain func(string)) (f files, err error) {
+	if folder == "" {
+		f.errors = unnamedErrorFile()
+		return f, nil
+	}
+	folder = filepath.Join(folder, "round_"+strconv.Itoa(round), "attempt_"+strconv.Itoa(restarts), strconv.Itoa(localRank))
+	err = os.MkdirAll(folder, 0o755)
+	for name, at := range map[string]**keeper{"stdout.log": &f.stdout, "stderr.log": &f.stderr} {
+		stream := map[string]Streams{"stdout.log": Stdout, "stderr.log": Stderr}[name]
+		if err != nil || l.kept(localRank)&stream == 0 {
+			continue
+		}
+		var file *os.File
+		if file, err = os.OpenFile(filepath.Join(folder, name), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644); err == nil {
+			*at = &keeper{file: file, complain: complain}
+		}
+	}
+	if err != nil {
+		f.close()
+		return files{}, fmt.Errorf("its log files: %w", err)
+	}
+	f.errors = errorFile{path: filepath.Join(folder, "error.json")}
+	return f, nil
+}
+
+func (f files) close() {
+	f.stdout.Close()
+	f.stderr.Close()
+	f.errors.close()
+}
+
+// keeper is a log file. One that cannot be written any more, as the disk is full, does not stall its worker. A nil keeper keeps nothing.
+type keeper struct {
+	file     *os.File
+	complain func(string)
+	broken   bool
+}
+
+func (k *keeper) keep(p []byte) {
+	if k == nil || k.broken {
+		return
+	}
+	if _, err := k.file.Write(p); err != nil {
+		k.broken = true
+		k.complain(fmt.Sprintf("no more is kept of a worker's output: %v", err))
+	}
+}
+
+func (k *keeper) name() string {
+	if k == nil {
+		return ""
+	}
+	return k.file.Name()
+}
+
+// Close ends the file.
+func (k *keeper) Close() {
+	if k != nil {
+		_ = k.file.Close()
+	}
+}
