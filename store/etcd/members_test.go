@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weft-project/weft/internal/etcdtest"
 	"github.com/weft-project/weft/internal/leak"
 	"github.com/weft-project/weft/store"
 	"github.com/weft-project/weft/store/storetest"
@@ -19,41 +20,41 @@ import (
 // outage kills members of a cluster, one at a time.
 type outage struct {
 	t    testing.TB
-	cl   *cluster
+	cl   *etcdtest.Cluster
 	ask  *Store // about the members
-	dead *member
+	dead *etcdtest.Member
 }
 
 func threeMembers(t testing.TB) *outage {
-	cl := newCluster(t, 3)
-	t.Cleanup(cl.stop)
-	return &outage{t: t, cl: cl, ask: dial(t, Config{Endpoints: cl.endpoints(), Prefix: "/ask"})}
+	cl := etcdtest.New(t, 3)
+	t.Cleanup(cl.Stop)
+	return &outage{t: t, cl: cl, ask: dial(t, Config{Endpoints: cl.Endpoints(), Prefix: "/ask"})}
 }
 
 // config is for a store of its own on the cluster.
 func (o *outage) config(prefix string) Config {
-	return Config{Endpoints: o.cl.endpoints(), Prefix: prefix}
+	return Config{Endpoints: o.cl.Endpoints(), Prefix: prefix}
 }
 
 // leads asks a member whether it is the leader; it fails while the member does not know of one.
-func (o *outage) leads(m *member) (bool, error) {
+func (o *outage) leads(m *etcdtest.Member) (bool, error) {
 	c, cancel := context.WithTimeout(o.t.Context(), time.Second)
 	defer cancel()
-	st, err := o.ask.client.Status(c, m.client)
+	st, err := o.ask.client.Status(c, m.Client)
 	if err == nil && st.Leader == 0 {
-		err = fmt.Errorf("%s has no leader", m.name)
+		err = fmt.Errorf("%s has no leader", m.Name)
 	}
 	return err == nil && st.Leader == st.Header.MemberId, err
 }
 
 // kill ends the leader, or another, as a power failure would.
 func (o *outage) kill(leader bool) {
-	c, cancel := context.WithTimeout(o.t.Context(), patient)
+	c, cancel := context.WithTimeout(o.t.Context(), etcdtest.Patience)
 	defer cancel()
 	for n := 0; ; n++ {
-		for _, m := range o.cl.members {
+		for _, m := range o.cl.Members {
 			if is, err := o.leads(m); err == nil && is == leader {
-				m.end(syscall.SIGKILL)
+				m.End(syscall.SIGKILL)
 				o.dead = m
 				return
 			}
@@ -67,16 +68,16 @@ func (o *outage) mend() {
 	if o.dead == nil {
 		return
 	}
-	c, cancel := context.WithTimeout(o.t.Context(), patient)
+	c, cancel := context.WithTimeout(o.t.Context(), etcdtest.Patience)
 	defer cancel()
-	require.NoError(o.t, o.dead.start(o.cl.path))
+	require.NoError(o.t, o.dead.Start())
 	for n := 0; ; n++ {
 		_, err := o.leads(o.dead)
 		if err == nil {
 			o.dead = nil
 			return
 		}
-		require.True(o.t, sleep(c, backoff(n)), "the member does not come back: %v; its log ends with: %s", err, o.dead.log())
+		require.True(o.t, sleep(c, backoff(n)), "the member does not come back: %v; its log ends with: %s", err, o.dead.Log())
 	}
 }
 

@@ -27,6 +27,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/weft-project/weft/internal/etcdtest"
 	"github.com/weft-project/weft/internal/leak"
 	"github.com/weft-project/weft/store"
 )
@@ -171,7 +172,7 @@ func TestMoreKeysThanEtcdTakesAreRefusedWithoutEffect(t *testing.T) {
 
 func TestAClusterThatIsNotThereIsUnreachable(t *testing.T) {
 	leak.Check(t)
-	port, err := freePort("127.0.0.1")
+	port, err := etcdtest.FreePort("127.0.0.1")
 	require.NoError(t, err)
 	c, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
@@ -212,9 +213,9 @@ func certificate(t *testing.T) (cert, key string, pool *x509.CertPool) {
 
 func TestOverTLSAndWithAPassword(t *testing.T) {
 	cert, key, pool := certificate(t)
-	cl := newCluster(t, 1, "--cert-file", cert, "--key-file", key)
-	t.Cleanup(cl.stop)
-	cfg := Config{Endpoints: cl.endpoints(), TLS: &tls.Config{RootCAs: pool, ServerName: "etcd"}}
+	cl := etcdtest.New(t, 1, "--cert-file", cert, "--key-file", key)
+	t.Cleanup(cl.Stop)
+	cfg := Config{Endpoints: cl.Endpoints(), TLS: &tls.Config{RootCAs: pool, ServerName: "etcd"}}
 	admin := dial(t, cfg)
 	c, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -260,7 +261,7 @@ func TestOverTLSAndWithAPassword(t *testing.T) {
 
 	brief, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	_, err = Dial(brief, Config{Endpoints: cl.endpoints(), TLS: &tls.Config{RootCAs: x509.NewCertPool(), ServerName: "etcd"}})
+	_, err = Dial(brief, Config{Endpoints: cl.Endpoints(), TLS: &tls.Config{RootCAs: x509.NewCertPool(), ServerName: "etcd"}})
 	require.ErrorIs(t, err, store.ErrUnreachable)
 	require.ErrorContains(t, err, "certificate")
 }

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package etcd
+package etcdtest
 
 import "os/exec"
 
