@@ -28,6 +28,10 @@ type Config struct {
 	// continues the other after a slash. Slashes at its end do not count. "" means "/weft".
 	Prefix string
 
+	// Lease, if not 0, is how long what lies under Prefix outlives the stores that have it open with a Lease, in whole seconds: the last one to be closed
+	// removes it all, and what those leave behind who died without is gone after so long. 0 means that it stays until it is deleted.
+	Lease time.Duration
+
 	TLS                *tls.Config // nil means plain text; without a ServerName members are verified by their hosts' names
 	Username, Password string      // both or none; only over TLS, or to this machine
 
@@ -61,6 +65,9 @@ func (cfg Config) validate() error {
 	}
 	if cfg.Timeout < 0 {
 		errs = append(errs, fmt.Errorf("the timeout must not be negative, but is %v", cfg.Timeout))
+	}
+	if cfg.Lease < 0 || cfg.Lease > 0 && cfg.Lease < time.Second {
+		errs = append(errs, fmt.Errorf("the lease must have a second at least, but is %v", cfg.Lease))
 	}
 	if l := cfg.Limits; min(l.Key, l.Value, l.Keys, l.Memory) < 0 {
 		errs = append(errs, fmt.Errorf("limits must not be negative, but are %+v", l))

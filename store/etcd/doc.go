@@ -12,6 +12,7 @@
 //	P/q/<len>/<key>/<number>   what is in a queue, its numbers in hexadecimal
 //	P/t/<key>                  the last number of a queue; it stays when the queue is empty
 //	P/r/<lease>/<n>            receipts
+//	P/l, P/l/<lease>           the lease of all that, and who has it open, where Config.Lease is set
 //
 // # Contract
 //

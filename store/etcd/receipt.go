@@ -151,8 +151,16 @@ func (s *Store) change(o *store.Operation, conds []clientv3.Cmp, ops, reads []cl
 		if err != nil {
 			return changed{}, err
 		}
-		did, err := s.attempt(o, n, sl, conds, ops, reads)
+		lease, err := s.keep(o)
+		if err != nil {
+			s.receipts.put(sl)
+			return changed{}, err
+		}
+		did, err := s.attempt(o, n, sl, conds, onLease(ops, lease), reads)
 		s.receipts.put(sl)
+		if errors.Is(err, errLapsed) {
+			s.tenancy.lapsed(lease)
+		}
 		if err == nil && did.outcome != again {
 			return did, nil
 		}
@@ -168,6 +176,9 @@ func (s *Store) change(o *store.Operation, conds []clientv3.Cmp, ops, reads []cl
 
 // errRepeat marks failures of changes that were not done.
 var errRepeat = errors.New("not done")
+
+// errLapsed is one of them: a lease was not there.
+var errLapsed = fmt.Errorf("%w: a lease has lapsed", errRepeat)
 
 func (s *Store) attempt(o *store.Operation, n int, sl *slot, conds []clientv3.Cmp, ops, reads []clientv3.Op) (changed, error) {
 	size := 0
@@ -197,7 +208,7 @@ func (s *Store) attempt(o *store.Operation, n int, sl *slot, conds []clientv3.Cm
 		return changed{what, rev, got[:len(got)-1]}, nil
 	case errors.Is(err, rpctypes.ErrLeaseNotFound):
 		s.receipts.lapsed(sl.lease)
-		return changed{}, errRepeat
+		return changed{}, errLapsed
 	}
 	switch fateOf(err) {
 	case refused:

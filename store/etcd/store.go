@@ -25,6 +25,7 @@ type Store struct {
 	end      context.CancelCauseFunc
 	close    sync.Once
 	receipts receipts
+	tenancy  tenancy
 	watches  atomic.Int64 // how many there are
 }
 
@@ -46,7 +47,10 @@ func Dial(c context.Context, cfg Config) (*Store, error) {
 	o, err := s.begin(c, "dial")
 	if err == nil {
 		defer o.End()
-		err = o.Fail(s.connect(o))
+		if err = s.connect(o); err == nil && cfg.Lease > 0 {
+			err = s.lodge(o)
+		}
+		err = o.Fail(err)
 	}
 	if err != nil {
 		s.Close()
@@ -112,7 +116,7 @@ func (s *Store) over(o *store.Operation, last error) error {
 // closing bounds what Close does for tidiness alone.
 const closing = time.Second
 
-// Close implements store.Store. It removes the receipts if the cluster answers within a second.
+// Close implements store.Store. If the cluster answers within a second it removes the receipts, and what Config.Lease says.
 func (s *Store) Close() error {
 	s.close.Do(func() {
 		s.end(store.ErrClosed)
@@ -121,6 +125,7 @@ func (s *Store) Close() error {
 		}
 		c, cancel := context.WithTimeout(context.Background(), closing)
 		defer cancel()
+		s.leave(c)
 		s.receipts.revoke(c, s.client)
 		_ = s.client.Close() // it says how its context ended
 	})
