@@ -1,6 +1,7 @@
 package elastic
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,6 +31,7 @@ type meeting struct {
 
 	masters []*store.Server // of the last rounds
 	hosts   bool            // the rendezvous' store is here
+	waits   waits
 
 	mu    sync.Mutex
 	last  rdzv.Placement
@@ -43,10 +45,14 @@ type news struct {
 	err    error
 }
 
-// meet finds the rendezvous' store, or makes it, and joins.
-func meet(c context.Context, spec *Spec, log *slog.Logger) (*meeting, error) {
+// meet finds the rendezvous' store, or makes it, and joins. say gets what people should know while it takes long.
+func meet(c context.Context, spec *Spec, say func(string), log *slog.Logger) (*meeting, error) {
 	life, end := context.WithCancel(context.WithoutCancel(c))
-	m := &meeting{spec: spec, addr: spec.MasterAddr, news: make(chan news), end: end}
+	m := &meeting{spec: spec, addr: cmp.Or(spec.LocalAddr, spec.MasterAddr), news: make(chan news), end: end}
+	if !spec.alone() {
+		m.waits.begin(spec, time.Now())
+		m.runs.Go(func() { m.waits.tell(life, say) })
+	}
 	if err := m.join(c, life, log); err != nil {
 		m.close()
 		return nil, err
@@ -57,63 +63,22 @@ func meet(c context.Context, spec *Spec, log *slog.Logger) (*meeting, error) {
 
 func (m *meeting) join(c, life context.Context, log *slog.Logger) (err error) {
 	spec := m.spec
-	under := spec.Meet
-	switch {
-	case spec.alone():
-		mem := store.NewMemory()
-		m.closes = append(m.closes, mem.Close)
-		under = mem
-	case under == nil:
-		if under, err = m.open(c); err != nil {
-			return err
-		}
+	var under store.Store
+	if spec.alone() {
+		under = store.NewMemory()
+	} else if under, err = m.reach(c); err != nil {
+		return err
 	}
-	if spec.LocalAddr != "" {
-		m.addr = spec.LocalAddr
-	}
-	m.st = store.NewPrefix("rdzv/"+spec.RunID, under)
-	node := rdzv.Node{ID: nodeID(m.addr), Addr: m.addr, Slots: spec.NprocPerNode, Role: spec.Role, Want: spec.WantRank}
-	m.rdzv, err = rdzv.Open(life, m.st, spec.rendezvous(), node, log)
-	return err
-}
-
-// open hosts the store at the endpoint if this machine can, and else uses the one that is there.
-func (m *meeting) open(c context.Context) (store.Store, error) {
-	endpoint := m.spec.Endpoint
-	cfg := m.spec.Store
-	cfg.Addr = endpoint
-	server, err := store.Serve(cfg)
-	if err == nil {
-		m.closes, m.hosts = append(m.closes, server.Close), true
-	} else if !errors.Is(err, syscall.EADDRINUSE) && !errors.Is(err, syscall.EADDRNOTAVAIL) {
-		return nil, fmt.Errorf("elastic: the rendezvous at %s: %w", endpoint, err)
-	}
-	timeout := m.spec.JoinTimeout
-	if timeout == 0 {
-		timeout = store.DefaultTimeout
-	}
-	c, cancel := context.WithTimeout(c, timeout)
-	defer cancel()
-	client, err := store.Dial(c, store.ClientConfig{Addr: endpoint, TLS: m.spec.Store.TLS})
-	if err != nil {
-		return nil, fmt.Errorf("elastic: the rendezvous at %s: %w", endpoint, err)
-	}
-	m.closes = append(m.closes, client.Close)
+	m.closes = append(m.closes, under.Close)
+	m.st = store.NewPrefix(rendezvousKeys+spec.RunID, under)
 	if m.addr == "" {
-		m.addr = towards(endpoint)
+		m.addr = towards(spec.Endpoint)
 	}
-	return client, nil
-}
-
-// towards is the address of this machine that one there would see.
-func towards(endpoint string) string {
-	conn, err := net.Dial("udp", endpoint) // sends nothing
-	if err != nil {
-		return "127.0.0.1"
+	node := rdzv.Node{ID: nodeID(m.addr), Addr: m.addr, Slots: spec.NprocPerNode, Role: spec.Role, Want: spec.WantRank}
+	if m.rdzv, err = rdzv.Open(life, m.st, spec.rendezvous(), node, log); err == nil {
+		m.waits.joined(m.rdzv, under, time.Now())
 	}
-	defer conn.Close()
-	host, _, _ := net.SplitHostPort(conn.LocalAddr().String())
-	return host
+	return err
 }
 
 // listen hands on what the rendezvous says, and looks up where the workers meet in a new round.
@@ -126,6 +91,7 @@ func (m *meeting) listen(c context.Context) {
 			m.last = a.Placement
 		}
 		m.mu.Unlock()
+		m.waits.heard(a)
 		if a.Kind == rdzv.Place {
 			n.master, n.err = m.master(c, a.Placement)
 		}

@@ -53,7 +53,7 @@ func Run(c context.Context, spec Spec) (*Result, error) {
 	}
 	a := newAgent(spec)
 	a.logs, a.result.Logs = folder, folder
-	m, err := meet(c, &spec, slog.New(slog.NewTextHandler(reports{a}, &slog.HandlerOptions{Level: slog.LevelWarn, ReplaceAttr: briefly})))
+	m, err := meet(c, &spec, a.say, slog.New(slog.NewTextHandler(reports{a}, &slog.HandlerOptions{Level: slog.LevelWarn, ReplaceAttr: briefly})))
 	if err != nil {
 		return nil, err
 	}

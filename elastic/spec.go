@@ -2,6 +2,7 @@ package elastic
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -36,9 +37,10 @@ type Spec struct {
 	// WantRank is the node rank that this node asks for, counted from 1; zero means any.
 	WantRank int
 	// Endpoint is the host:port of the store in which the nodes meet, which all name alike. The node that can listen there hosts it.
-	// Empty is for a job of one node. Meet is a store that is there already, in its place.
+	// Empty is for a job of one node. Meet opens a store that is there already, in its place; it is called again while the store cannot be reached, and Run
+	// closes what it gives. Endpoint is then only what messages call it, and begins with a host:port.
 	Endpoint string
-	Meet     store.Store
+	Meet     func(context.Context) (store.Store, error)
 	// LocalAddr is the address by which the other nodes reach this one; empty means the one by which it reaches Endpoint.
 	LocalAddr string
 	// MaxRestarts is how many failed workers the whole job may start again, Policy what such a start costs.
@@ -131,7 +133,7 @@ func (s Spec) validate() error {
 	if s.MaxNodes > 1 && s.Endpoint == "" && s.Meet == nil {
 		bad("nodes: several of them need an endpoint, the host:port of a store in which they meet, got none")
 	}
-	if host, port, err := net.SplitHostPort(s.Endpoint); s.Endpoint != "" && (err != nil || host == "" || port == "" || port == "0") {
+	if host, port, err := net.SplitHostPort(s.Endpoint); s.Endpoint != "" && s.Meet == nil && (err != nil || host == "" || port == "" || port == "0") {
 		bad("endpoint: expected host:port, got %q", s.Endpoint)
 	}
 	if s.WantRank < 0 || s.WantRank > max(s.MaxNodes, 1) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weft-project/weft/elastic"
 	"github.com/weft-project/weft/rpc"
 	"github.com/weft-project/weft/store"
 )
@@ -48,6 +49,8 @@ func worker(args []string) {
 		wait()
 	case "join":
 		join()
+	case "stay":
+		stay(args[1])
 	case "wait":
 		fmt.Println("pid", os.Getpid(), "ready")
 		wait()
@@ -75,6 +78,29 @@ func join() {
 	}
 	_ = s.Close()
 	fmt.Println("plain taken")
+}
+
+// stay is a worker that says each place that it gets, until there is a file of that name.
+func stay(done string) {
+	fmt.Println("here", os.Getpid())
+	m, err := elastic.Join(context.Background())
+	if err == nil {
+		go func() {
+			for m.Err() == nil {
+				p := m.Place()
+				fmt.Println("place", p.Rank, "of", p.World)
+				<-p.Over
+			}
+		}()
+	}
+	for err == nil {
+		if _, absent := os.Stat(done); absent == nil {
+			os.Exit(0)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(1)
 }
 
 // wait blocks until a signal ends the process.

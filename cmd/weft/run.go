@@ -53,7 +53,8 @@ started again while --max-restarts of the whole job lasts; then the job ends, an
 ${local_rank} becomes the worker's local rank. Flags may be spelled with - or _, and PET_<NAME> sets what the command line does not.
 
 For a job of several machines, run the same command on each, with the --rdzv-endpoint of one of them (which hosts the
-rendezvous) and the same --rdzv-id. Machines may come and go between MIN and MAX of --nnodes; who stays goes on.`,
+rendezvous) and the same --rdzv-id. Machines may come and go between MIN and MAX of --nnodes; who stays goes on. With --rdzv-backend etcd
+they meet in an etcd cluster, which jobs share by their --rdzv-id, and the job survives the loss of any machine.`,
 		Example: `  weft run --nproc-per-node 2 bin/digits --epochs 5
   weft run --nnodes 2:4 --nproc-per-node 8 --rdzv-id job7 --rdzv-endpoint node0:29400 --max-restarts 3 bin/train`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -97,9 +98,9 @@ func (f *runFlags) register(cmd *cobra.Command) {
 	num(&f.nodeRank, "node-rank", 0, "the rank that this machine asks for (default any)")
 	num(&f.maxRestarts, "max-restarts", 0, "failed workers that the whole job may start again")
 	str(&f.policy, "restart-policy", "worker", "what a failed worker costs: worker, it is replaced in its place and the others go on; or group, all start again, as with torchrun")
-	str(&f.backend, "rdzv-backend", "store", "where machines meet: store (also called c10d), or static for --node-rank with --master-addr and --master-port")
-	str(&f.endpoint, "rdzv-endpoint", "", "host[:port] at which they meet, the same on all; the machine that it names hosts it (port 29400 where none is given)")
-	str(&f.conf, "rdzv-conf", "", "k=v,…: join_timeout, last_call_timeout and keep_alive_timeout in seconds")
+	str(&f.backend, "rdzv-backend", "store", "where machines meet: store (also called c10d), etcd (or etcd-v2), or static for --node-rank with --master-addr and --master-port")
+	str(&f.endpoint, "rdzv-endpoint", "", "host[:port] at which they meet, the same on all; the machine that it names hosts it (port 29400 where none is given); for etcd [USER:PASSWORD@]HOST[:PORT],…[/PREFIX]")
+	str(&f.conf, "rdzv-conf", "", "k=v,…: join_timeout, last_call_timeout and keep_alive_timeout in seconds; for etcd protocol (https), ca_cert, ssl_cert and ssl_cert_key, too")
 	str(&f.localAddr, "local-addr", "", "address by which the other machines reach this one (default the one towards --rdzv-endpoint)")
 	str(&f.monitorInterval, "monitor-interval", "", "accepted for torchrun's sake: exits are seen when they happen")
 	flags.BoolVar(&f.standalone, "standalone", false, "a job of this machine alone, as it is without --rdzv-endpoint")
@@ -158,7 +159,7 @@ func (f *runFlags) spec(args []string) (elastic.Spec, error) {
 	}
 	return elastic.Spec{
 		Program: args[0], Args: args[1:],
-		NprocPerNode: nproc, MinNodes: least, MaxNodes: most, WantRank: meet.wantRank, Endpoint: meet.endpoint, LocalAddr: f.localAddr,
+		NprocPerNode: nproc, MinNodes: least, MaxNodes: most, WantRank: meet.wantRank, Endpoint: meet.endpoint, Meet: meet.etcd.opener(), LocalAddr: f.localAddr,
 		MaxRestarts: f.maxRestarts, Policy: meet.policy,
 		JoinTimeout: meet.joinTimeout, LastCall: meet.lastCall, Silence: meet.silence,
 		RunID: f.runID, Role: f.role, Token: token,

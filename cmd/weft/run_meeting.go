@@ -20,6 +20,7 @@ type meeting struct {
 	wantRank                       int
 	policy                         rdzv.Policy
 	joinTimeout, lastCall, silence time.Duration
+	etcd                           *etcdPlace // where the store is in etcd
 }
 
 // meeting reads the flags that are about the other machines. most is how many there may be.
@@ -34,7 +35,7 @@ func (f *runFlags) meeting(most int) (m meeting, err error) {
 		bad("--restart-policy: expected worker or group, got %q", f.policy)
 	}
 	m.endpoint = f.endpoint
-	if m.endpoint != "" {
+	if m.endpoint != "" && !f.inEtcd() {
 		if _, _, err := net.SplitHostPort(m.endpoint); err != nil {
 			m.endpoint = net.JoinHostPort(strings.Trim(m.endpoint, "[]"), rdzvPort)
 		}
@@ -44,6 +45,11 @@ func (f *runFlags) meeting(most int) (m meeting, err error) {
 		if most > 1 && m.endpoint == "" {
 			bad("--nnodes %s: several machines need --rdzv-endpoint HOST:PORT, the same on all, to meet at", f.nnodes)
 		}
+	case "etcd", "etcd-v2":
+		m.etcd, err = f.etcdPlace()
+		if errs = append(errs, err); err == nil {
+			m.endpoint = m.etcd.shown
+		}
 	case "static":
 		if most > 1 && (!f.nodeRankGiven || f.masterAddr == "" || f.masterPort == 0) {
 			bad("--rdzv-backend static: several machines need --node-rank, --master-addr and --master-port")
@@ -52,7 +58,7 @@ func (f *runFlags) meeting(most int) (m meeting, err error) {
 			m.endpoint = net.JoinHostPort(f.masterAddr, strconv.Itoa(f.masterPort+1))
 		}
 	default:
-		bad("--rdzv-backend: expected store (or c10d) or static, got %q", f.backend)
+		bad("--rdzv-backend: expected store (or c10d), etcd or static, got %q", f.backend)
 	}
 	if f.standalone {
 		if most > 1 || f.endpoint != "" {
@@ -63,6 +69,9 @@ func (f *runFlags) meeting(most int) (m meeting, err error) {
 		m.wantRank = f.nodeRank + 1
 	}
 	errs = append(errs, m.configure(f.conf))
+	if m.etcd != nil {
+		m.etcd.outlive(m.silence)
+	}
 	return m, errors.Join(errs...)
 }
 
@@ -72,21 +81,33 @@ func (m *meeting) configure(conf string) error {
 		return nil
 	}
 	var errs []error
+	durations := map[string]*time.Duration{"join_timeout": &m.joinTimeout, "timeout": &m.joinTimeout, "last_call_timeout": &m.lastCall,
+		"keep_alive_timeout": &m.silence}
+	var texts map[string]*string
+	there := "there are join_timeout, last_call_timeout and keep_alive_timeout"
+	if m.etcd != nil {
+		texts = m.etcd.texts()
+		durations["read_timeout"] = &m.etcd.config.Timeout
+		there += ", and for etcd protocol, ca_cert, ssl_cert, ssl_cert_key and read_timeout"
+	}
 	for pair := range strings.SplitSeq(conf, ",") {
 		k, v, ok := strings.Cut(strings.TrimSpace(pair), "=")
 		seconds, err := strconv.ParseFloat(v, 64)
-		into := map[string]*time.Duration{"join_timeout": &m.joinTimeout, "timeout": &m.joinTimeout, "last_call_timeout": &m.lastCall,
-			"keep_alive_timeout": &m.silence}[k]
 		switch {
 		case !ok:
 			errs = append(errs, fmt.Errorf("--rdzv-conf: expected k=v,…, got %q", pair))
-		case into == nil:
-			errs = append(errs, fmt.Errorf("--rdzv-conf: unknown key %q; there are join_timeout, last_call_timeout and keep_alive_timeout", k))
+		case texts[k] != nil:
+			*texts[k] = v
+		case durations[k] == nil:
+			errs = append(errs, fmt.Errorf("--rdzv-conf: unknown key %q; %s", k, there))
 		case err != nil || seconds <= 0 || seconds > 1e6:
 			errs = append(errs, fmt.Errorf("--rdzv-conf: %s: expected a number of seconds, got %q", k, v))
 		default:
-			*into = time.Duration(seconds * float64(time.Second))
+			*durations[k] = time.Duration(seconds * float64(time.Second))
 		}
+	}
+	if m.etcd != nil {
+		errs = append(errs, m.etcd.secure())
 	}
 	return errors.Join(errs...)
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"net"
 	"os"
 	"strconv"
 	"time"
@@ -21,10 +20,7 @@ func (f *runFlags) store(token *string, nodes int) (cfg store.ServerConfig, vari
 		return cfg, "", fmt.Errorf("--store-plain: %w", err)
 	}
 	secure := !loopbackHost(cmp.Or(f.masterAddr, "localhost")) || cfg.Plain == store.PlainNever
-	if host, _, err := net.SplitHostPort(f.endpoint); f.endpoint != "" {
-		if err != nil {
-			host = f.endpoint
-		}
+	for _, host := range f.hosts() {
 		secure = secure || !loopbackHost(host)
 	}
 	if text := os.Getenv(rpc.StoreTLSVariable); text != "" {

@@ -25,8 +25,10 @@ type Rendezvous struct {
 	done  chan struct{}
 	err   error // of run, once done is closed
 
-	mu    sync.Mutex
-	wants []Event // what the node has asked for and the shell has not taken
+	mu     sync.Mutex
+	wants  []Event // what the node has asked for and the shell has not taken
+	latest Summary
+	known  bool // latest was heard
 }
 
 // Open joins the rendezvous that has its keys in st, which should be a view with a prefix of its own for each job, and be used for nothing
@@ -66,6 +68,13 @@ func (r *Rendezvous) Done() { r.want(Event{Kind: Done}) }
 
 // Close ends the rendezvous for all nodes.
 func (r *Rendezvous) Close(why string) { r.want(Event{Kind: Close, Why: why}) }
+
+// Latest is how things stood when the leader last said so; Bulletins tells only what matters to who has a place. It is false if none has yet.
+func (r *Rendezvous) Latest() (Summary, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.latest, r.known
+}
 
 // want never waits: the shell may be waiting for the store.
 func (r *Rendezvous) want(e Event) {
@@ -256,6 +265,9 @@ func (s *shell) report() {
 		s.r.log.Info("rendezvous", "node", p.node.ID, "term", p.lease.Term, "event", why)
 	}
 	p.reasons = nil
+	s.r.mu.Lock()
+	s.r.latest, s.r.known = p.beat.Summary, p.beat.Term > 0
+	s.r.mu.Unlock()
 	if p.beat.Summary.Epoch != p.epoch {
 		p.epoch = p.beat.Summary.Epoch
 		select {

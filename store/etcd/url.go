@@ -16,7 +16,7 @@ import (
 // Unlike that of tcp://, the store is there before the job and stays when it ends: a job that starts again needs a
 // prefix of its own, or the keys of the last are deleted before.
 func Open(c context.Context, u store.URL, cfg store.OpenConfig) (store.Store, error) {
-	config, err := parse(u, cfg)
+	config, err := FromURL(u, cfg)
 	if err != nil {
 		return nil, &store.Error{Op: "open", Addr: u.Scheme + "://" + withoutUser(u.Host) + u.Path, Err: err}
 	}
@@ -27,7 +27,8 @@ func Open(c context.Context, u store.URL, cfg store.OpenConfig) (store.Store, er
 	return s, nil
 }
 
-func parse(u store.URL, cfg store.OpenConfig) (Config, error) {
+// FromURL is the Config that Open has of a URL; one that is wrong is store.ErrBadURL.
+func FromURL(u store.URL, cfg store.OpenConfig) (Config, error) {
 	config := Config{Prefix: u.Path, TLS: cfg.TLS, Timeout: cfg.Timeout, Limits: cfg.Limits}
 	if hosts := withoutUser(u.Host); hosts != "" {
 		config.Endpoints = strings.Split(hosts, ",")

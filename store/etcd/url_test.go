@@ -17,7 +17,7 @@ var schemes = map[string]store.Opener{"etcd": Open}
 func parsed(t *testing.T, url string, cfg store.OpenConfig) (out Config, err error) {
 	t.Helper()
 	cfg.Schemes = map[string]store.Opener{"etcd": func(_ context.Context, u store.URL, cfg store.OpenConfig) (store.Store, error) {
-		out, err = parse(u, cfg)
+		out, err = FromURL(u, cfg)
 		return store.NewMemory(), nil
 	}}
 	_, openErr := store.Open(t.Context(), url, cfg)
@@ -57,7 +57,7 @@ func TestABadURLIsRefusedWithoutItsPassword(t *testing.T) {
 func FuzzAnyURLIsParsedOrRefused(f *testing.F) {
 	f.Add("me:you@h1:2379,h2,h3", "/p")
 	f.Fuzz(func(t *testing.T, host, path string) {
-		cfg, err := parse(store.URL{Scheme: "etcd", Host: host, Path: path}, store.OpenConfig{})
+		cfg, err := FromURL(store.URL{Scheme: "etcd", Host: host, Path: path}, store.OpenConfig{})
 		if err != nil {
 			require.ErrorIs(t, err, store.ErrBadURL)
 			return

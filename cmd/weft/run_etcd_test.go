@@ -1,0 +1,201 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/weft-project/weft/internal/etcdtest"
+)
+
+func TestFlagsOfARendezvousInEtcdThatCannotBeAreToldTogether(t *testing.T) {
+	for flags, want := range map[string][]string{
+		"--nnodes 2":                        {"--rdzv-backend etcd needs --rdzv-endpoint HOST[:PORT],…[/PREFIX]", "--rdzv-backend etcd needs --rdzv-id"},
+		"--rdzv-id j --rdzv-endpoint h:1:2": {`--rdzv-endpoint: `, `bad endpoint "h:1:2"`},
+		"--rdzv-id j --rdzv-endpoint h,h:x": {`bad endpoint "h:x"`},
+		"--rdzv-id j --rdzv-endpoint h --rdzv-conf protocol=ftp,ssl_cert=c":        {"protocol: expected http or https", "both of ssl_cert and ssl_cert_key"},
+		"--rdzv-id j --rdzv-endpoint h --rdzv-conf color=red":                      {`unknown key "color"; there are join_timeout`, "ca_cert"},
+		"--rdzv-id j --rdzv-endpoint h --rdzv-conf protocol=http,ca_cert=/nowhere": {"certificates are for protocol=https", "ca_cert: open /nowhere"},
+		"--rdzv-id j --rdzv-endpoint h --rdzv-conf ca_cert=/dev/null":              {"/dev/null has no certificate in PEM"},
+		"--rdzv-id j --rdzv-endpoint h --rdzv-conf cert=/nowhere,key=/nowhere":     {"ssl_cert and ssl_cert_key: open /nowhere"},
+	} {
+		code, _, stderr := weft(t, append(append([]string{"run", "--rdzv-backend", "etcd"}, strings.Fields(flags)...), os.Args[0], "show", "RANK")...)
+		require.Equal(t, 2, code, "%s: %s", flags, stderr)
+		for _, part := range want {
+			require.Contains(t, stderr, part, flags)
+		}
+	}
+}
+
+func TestJobsShareAClusterOfEtcdByTheirIds(t *testing.T) {
+	f := &runFlags{policy: "worker", backend: "etcd-v2", endpoint: "etcd://me:wo%3Ard@h1,h2:7,[::1]/a/b/", runID: "job/7", conf: "protocol=https,read_timeout=9"}
+	m, err := f.meeting(2)
+	require.NoError(t, err)
+	require.Equal(t, "h1:2379,h2:7,[::1]:2379/a/b", m.endpoint, "what is shown has no password")
+	cfg := m.etcd.config
+	require.Equal(t, []string{"h1:2379", "h2:7", "[::1]:2379"}, cfg.Endpoints)
+	require.Equal(t, "/a/b/rdzv/job%2F7", cfg.Prefix)
+	require.Equal(t, [2]string{"me", "wo:rd"}, [2]string{cfg.Username, cfg.Password})
+	require.NotNil(t, cfg.TLS)
+	require.Equal(t, 9*time.Second, cfg.Timeout)
+	require.Equal(t, 5*time.Minute, cfg.Lease)
+	require.Equal(t, []string{"h1", "h2", "::1"}, f.hosts())
+	f = &runFlags{policy: "worker", backend: "etcd", endpoint: "localhost", runID: "j", conf: "keep_alive_timeout=60"}
+	m, err = f.meeting(1)
+	require.NoError(t, err)
+	require.Equal(t, "localhost:2379/weft", m.endpoint)
+	require.Equal(t, "/weft/rdzv/j", m.etcd.config.Prefix)
+	require.Nil(t, m.etcd.config.TLS)
+	require.Equal(t, 12*time.Minute, m.etcd.config.Lease, "longer than its machines go on without etcd")
+}
+
+// said collects what launchers say, and lets a test wait for it.
+type said struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (s *said) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.buf.Write(p)
+}
+
+func (s *said) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.buf.String()
+}
+
+// await waits until a text was said so often.
+func (s *said) await(t *testing.T, text string, times int) {
+	t.Helper()
+	require.Eventually(t, func() bool { return strings.Count(s.String(), text) >= times }, time.Minute, 5*time.Millisecond,
+		"expected %d times %q in:\n%s", times, text, s)
+}
+
+// launchers are several "weft run" of one job, each a process.
+type launchers struct {
+	t    *testing.T
+	args []string
+	said
+	cmds []*exec.Cmd
+}
+
+// launch starts one more, which ends with the test at the latest.
+func (l *launchers) launch(extra ...string) *exec.Cmd {
+	l.t.Helper()
+	cmd := exec.Command(os.Args[0], slices.Concat([]string{"run"}, l.args, extra)...)
+	cmd.Env = append(os.Environ(), "WEFT_TEST_PART=weft", "GORACE=atexit_sleep_ms=0", "WEFT_TOKEN=a secret of the job")
+	cmd.Stdout, cmd.Stderr = &l.said, &l.said
+	require.NoError(l.t, cmd.Start())
+	l.cmds = append(l.cmds, cmd)
+	l.t.Cleanup(func() {
+		if cmd.ProcessState == nil {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		}
+	})
+	return cmd
+}
+
+// pids are the workers that have said that they are there, by rank, the last of each.
+func (s *said) pids() map[int]int {
+	out := map[int]int{}
+	for _, m := range regexp.MustCompile(`(?m)^\[(\d+)\] here (\d+)$`).FindAllStringSubmatch(s.String(), -1) {
+		rank, _ := strconv.Atoi(m[1])
+		out[rank], _ = strconv.Atoi(m[2])
+	}
+	return out
+}
+
+// under are the keys of etcd that begin with a prefix.
+func under(t *testing.T, cl *etcdtest.Cluster, prefix string) (out []string) {
+	client, err := clientv3.New(clientv3.Config{Endpoints: cl.Endpoints(), Context: t.Context()})
+	require.NoError(t, err)
+	defer client.Close()
+	got, err := client.Get(t.Context(), prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	require.NoError(t, err)
+	for _, kv := range got.Kvs {
+		out = append(out, string(kv.Key))
+	}
+	return out
+}
+
+func TestAJobThatMeetsInEtcdGoesOnWhileEachOfItsMembersIsKilledInTurn(t *testing.T) {
+	cl := etcdtest.New(t, 3)
+	t.Cleanup(cl.Stop)
+	done := t.TempDir() + "/done"
+	jobs := map[string]*launchers{}
+	for _, id := range []string{"a", "b"} { // two jobs share the cluster
+		jobs[id] = &launchers{t: t, args: []string{"--rdzv-backend", "etcd", "--rdzv-id", id, "--rdzv-endpoint", strings.Join(cl.Endpoints(), ",") + "/test",
+			"--nnodes", "2", "--max-restarts", "1", "--rdzv-conf", "keep_alive_timeout=6", os.Args[0], "stay", done}}
+		jobs[id].launch()
+		jobs[id].launch()
+	}
+	before := map[string]map[int]int{}
+	for id, l := range jobs {
+		l.await(t, "place 1 of 2", 1)
+		l.await(t, "] here ", 2)
+		before[id] = l.pids()
+	}
+	for i, m := range cl.Members {
+		m.End(syscall.SIGKILL)
+		if i == 1 { // a worker is replaced while a member is away
+			require.NoError(t, syscall.Kill(before["a"][1], syscall.SIGKILL))
+			jobs["a"].await(t, "] here ", 3)
+		}
+		require.NotEmpty(t, under(t, cl, "/test/rdzv/b/"), "the others have a leader")
+		require.NoError(t, m.Start())
+		require.NoError(t, m.Ready())
+	}
+	after := jobs["a"].pids()
+	require.NotEqual(t, before["a"][1], after[1])
+	after[1] = before["a"][1]
+	require.Equal(t, before["a"], after)
+	require.Equal(t, before["b"], jobs["b"].pids())
+
+	cl.Members[0].End(syscall.SIGKILL) // one alone cannot do anything
+	cl.Members[1].End(syscall.SIGKILL)
+	for _, l := range jobs {
+		l.await(t, "the rendezvous waits for its store", 2)
+	}
+	require.NoError(t, cl.Members[0].Start())
+	require.NoError(t, cl.Members[1].Start())
+	for id, l := range jobs {
+		l.await(t, "the rendezvous' store is back", 2)
+		require.Equal(t, 2, len(l.pids()), id)
+	}
+	require.Equal(t, before["b"], jobs["b"].pids())
+	require.Equal(t, before["a"][0], jobs["a"].pids()[0])
+
+	require.NoError(t, os.WriteFile(done, nil, 0o600))
+	for id, l := range jobs {
+		for _, cmd := range l.cmds {
+			require.NoError(t, cmd.Wait(), "%s: %s", id, l)
+		}
+	}
+	require.Empty(t, under(t, cl, "/test"), "the jobs leave nothing")
+}
+
+func TestALauncherSaysThatItWaitsForEtcd(t *testing.T) {
+	port, err := etcdtest.FreePort("127.0.0.1")
+	require.NoError(t, err)
+	code, _, stderr := weft(t, "run", "--rdzv-backend", "etcd", "--rdzv-id", "j", "--rdzv-endpoint", port, "--rdzv-conf", "join_timeout=6", os.Args[0], "show", "RANK")
+	require.Equal(t, 1, code)
+	require.Contains(t, stderr, fmt.Sprintf("weft: waiting for the store at %s/weft, job j, 3 s of 6 s\n", port))
+	require.Contains(t, stderr, "weft: elastic: the rendezvous at "+port+"/weft: ")
+	require.Contains(t, stderr, "connection refused")
+}

@@ -1,0 +1,83 @@
+package elastic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/weft-project/weft/store"
+)
+
+// rendezvousKeys is what the keys of every rendezvous in a store begin with, before the name of its job.
+const rendezvousKeys = "rdzv/"
+
+// attempt is how long one attempt to reach the rendezvous' store takes, before what was wrong with it can be told.
+const attempt = 5 * time.Second
+
+// reach opens the rendezvous' store, trying again for as long as a node waits to join: whoever hosts it may come later.
+func (m *meeting) reach(c context.Context) (store.Store, error) {
+	open := m.spec.Meet
+	if open == nil {
+		if err := m.host(); err != nil {
+			return nil, err
+		}
+		open = m.dial
+	}
+	c, cancel := context.WithTimeout(c, m.waits.patience)
+	defer cancel()
+	for {
+		slice, cancel := context.WithTimeout(c, attempt)
+		st, err := open(slice)
+		late := slice.Err() != nil
+		cancel()
+		if err == nil {
+			return st, nil
+		}
+		if !late || c.Err() != nil {
+			if errors.Is(c.Err(), context.Canceled) {
+				return nil, context.Cause(c)
+			}
+			return nil, fmt.Errorf("elastic: the rendezvous at %s: %w", m.spec.Endpoint, err)
+		}
+		m.waits.lacks(err)
+	}
+}
+
+// host serves the store at the endpoint if this machine can.
+func (m *meeting) host() error {
+	cfg := m.spec.Store
+	cfg.Addr = m.spec.Endpoint
+	server, err := store.Serve(cfg)
+	if err == nil {
+		m.closes, m.hosts = append(m.closes, server.Close), true
+	} else if !errors.Is(err, syscall.EADDRINUSE) && !errors.Is(err, syscall.EADDRNOTAVAIL) {
+		return fmt.Errorf("elastic: the rendezvous at %s: %w", m.spec.Endpoint, err)
+	}
+	return nil
+}
+
+func (m *meeting) dial(c context.Context) (store.Store, error) {
+	client, err := store.Dial(c, store.ClientConfig{Addr: m.spec.Endpoint, TLS: m.spec.Store.TLS})
+	if err != nil {
+		return nil, err
+	}
+	return client, nil
+}
+
+// towards is the address of this machine that the first host of an endpoint would see.
+func towards(endpoint string) string {
+	if i := strings.IndexAny(endpoint, ",/"); i >= 0 {
+		endpoint = endpoint[:i]
+	}
+	conn, err := net.Dial("udp", endpoint) // sends nothing
+	if err != nil {
+		return "127.0.0.1"
+	}
+	defer conn.Close()
+	host, _, _ := net.SplitHostPort(conn.LocalAddr().String())
+	return host
+}
