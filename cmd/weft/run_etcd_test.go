@@ -123,7 +123,8 @@ func (s *said) pids() map[int]int {
 
 // under are the keys of etcd that begin with a prefix.
 func under(t *testing.T, cl *etcdtest.Cluster, prefix string) (out []string) {
-	client, err := clientv3.New(clientv3.Config{Endpoints: cl.Endpoints(), Context: t.Context()})
+	client, err := clientv3.New(clientv3.Config{Endpoints: cl.Endpoints(), Context: t.Context(),
+		Logger: clientv3.NewCtxClient(t.Context()).GetLogger()}) // the silent logger
 	require.NoError(t, err)
 	defer client.Close()
 	got, err := client.Get(t.Context(), prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly())

@@ -22,7 +22,7 @@ func TestFlagsOfSeveralMachinesThatCannotBeAreToldTogether(t *testing.T) {
 		"--nnodes 2:1": {"expected N or MIN:MAX with 1 ≤ MIN ≤ MAX"},
 		"--nnodes 1:x": {"expected N or MIN:MAX"},
 		"--standalone --nnodes 2 --rdzv-endpoint localhost":       {"--standalone: it is for one machine"},
-		"--rdzv-backend zookeeper --restart-policy never":         {`expected store (or c10d) or static, got "zookeeper"`, `expected worker or group, got "never"`},
+		"--rdzv-backend zookeeper --restart-policy never":         {`expected store (or c10d), etcd or static, got "zookeeper"`, `expected worker or group, got "never"`},
 		"--rdzv-backend static --nnodes 2 --node-rank 1":          {"need --node-rank, --master-addr and --master-port"},
 		"--rdzv-conf join_timeout,last_call_timeout=-1,color=red": {"expected k=v,…, got \"join_timeout\"", "last_call_timeout: expected a number of seconds", `unknown key "color"`},
 		"--max-restarts -1": {"the number of restarts (-1) must not be negative"},
