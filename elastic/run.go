@@ -66,6 +66,9 @@ func Run(c context.Context, spec Spec) (*Result, error) {
 	if spec.proof == "" && !spec.alone() {
 		a.say("no token was given, so each node makes its own, and Weft's workers of different nodes will refuse each other: set $" + TokenVariable + " alike on all")
 	}
+	if folder != "" {
+		a.say("log files are in " + folder)
+	}
 	err = a.watch(c)
 	if !a.started {
 		return nil, err

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -27,20 +26,6 @@ const maxTokenFile = 4 << 10
 // minToken is what the workers will insist on (transport.IdentityFromToken).
 const minToken = 16
 
-// runFlags are the flags of "weft run", as they are given.
-type runFlags struct {
-	nproc, nnodes, runID, role, masterAddr, tokenFile, lanes, trace, storePlain string
-	backend, endpoint, conf, localAddr, policy, monitorInterval                 string
-	masterPort, nodeRank, maxRestarts                                           int
-	noPrefix, standalone, nodeRankGiven                                         bool
-	grace                                                                       time.Duration
-}
-
-// flagNames are the flags that PET_<NAME> sets where the command line does not, as with torchrun.
-var flagNames = [...]string{"nproc-per-node", "nnodes", "rdzv-id", "run-id", "role", "master-addr", "master-port",
-	"node-rank", "max-restarts", "standalone", "token-file", "store-plain", "lanes", "trace", "no-prefix", "grace", "rdzv-backend", "rdzv-endpoint", "rdzv-conf",
-	"local-addr", "restart-policy", "monitor-interval"}
-
 func runCommand(stdout, stderr io.Writer) *cobra.Command {
 	f := &runFlags{}
 	cmd := &cobra.Command{
@@ -49,19 +34,25 @@ func runCommand(stdout, stderr io.Writer) *cobra.Command {
 		Long: `Start the workers of a job on this machine and watch them.
 
 Each worker finds its place in torchrun's environment variables (RANK, WORLD_SIZE, MASTER_ADDR, …). A worker that fails is
-started again while --max-restarts of the whole job lasts; then the job ends, and the last line says which it was and how it ended. In ARGS,
-${local_rank} becomes the worker's local rank. Flags may be spelled with - or _, and PET_<NAME> sets what the command line does not.
+started again while --max-restarts of the whole job lasts; then the job ends, and the report says which failed first, how it ended, and what it
+said last, on stderr and in the file that $TORCHELASTIC_ERROR_FILE names. In ARGS, ${local_rank} becomes the worker's local rank. Flags may be
+spelled with - or _, and PET_<NAME> sets what the command line does not. A PROGRAM whose name ends in .py is run by $PYTHON_EXEC or python3.
 
 For a job of several machines, run the same command on each, with the --rdzv-endpoint of one of them (which hosts the
 rendezvous) and the same --rdzv-id. Machines may come and go between MIN and MAX of --nnodes; who stays goes on. With --rdzv-backend etcd
-they meet in an etcd cluster, which jobs share by their --rdzv-id, and the job survives the loss of any machine.`,
+they meet in an etcd cluster, which jobs share by their --rdzv-id, and the job survives the loss of any machine. Under Slurm, srun --ntasks-per-node=1
+weft run --from-slurm … does it.
+
+SIGTERM (or SIGINT, SIGHUP) has this machine leave: its workers get SIGTERM, and after --grace SIGKILL, with all that they have started; the other machines go
+on. So a pod of Kubernetes needs no preStop hook where weft run is its first process, but a terminationGracePeriodSeconds longer than --grace.
+--health-addr serves its probes.`,
 		Example: `  weft run --nproc-per-node 2 bin/digits --epochs 5
+  weft run -m --nproc-per-node gpu --log-dir logs --redirects 3 --tee 0:3 trainer
   weft run --nnodes 2:4 --nproc-per-node 8 --rdzv-id job7 --rdzv-endpoint node0:29400 --max-restarts 3 bin/train`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := f.fromEnvironment(cmd); err != nil {
+			if err := errors.Join(f.fromEnvironment(cmd.Flags()), f.fromSlurm(cmd.Flags(), os.LookupEnv), f.foreigners(stderr)); err != nil {
 				return err
 			}
-			f.nodeRankGiven = cmd.Flags().Changed("node-rank") || cmd.Flags().Changed("node_rank")
 			spec, err := f.spec(args)
 			if err != nil {
 				return err
@@ -70,81 +61,21 @@ they meet in an etcd cluster, which jobs share by their --rdzv-id, and the job s
 			return runJob(spec)
 		},
 	}
-	cmd.Flags().SetInterspersed(false) // what follows PROGRAM is the program's
 	f.register(cmd)
 	return cmd
 }
 
-// register declares every flag under its name, and hidden under the name with underscores.
-func (f *runFlags) register(cmd *cobra.Command) {
-	flags := cmd.Flags()
-	str := func(p *string, name, value, usage string) {
-		flags.StringVar(p, name, value, usage)
-		if alias := strings.ReplaceAll(name, "-", "_"); alias != name {
-			flags.StringVar(p, alias, value, usage)
-		}
-	}
-	num := func(p *int, name string, value int, usage string) {
-		flags.IntVar(p, name, value, usage)
-		flags.IntVar(p, strings.ReplaceAll(name, "-", "_"), value, usage)
-	}
-	str(&f.nproc, "nproc-per-node", "1", "number of workers to start, or auto for one per CPU")
-	str(&f.nnodes, "nnodes", "1", "number of machines, N or MIN:MAX")
-	str(&f.runID, "rdzv-id", "", "name of the job (default a random one)")
-	str(&f.runID, "run-id", "", "the same as --rdzv-id")
-	str(&f.role, "role", "default", "role of the workers (ROLE_NAME)")
-	str(&f.masterAddr, "master-addr", "", "address the job's store listens on; beyond loopback it speaks TLS with workers of Weft (default 127.0.0.1 of one machine, else --local-addr)")
-	num(&f.masterPort, "master-port", 0, "port of the job's store in the first round (default a free one)")
-	num(&f.nodeRank, "node-rank", 0, "the rank that this machine asks for (default any)")
-	num(&f.maxRestarts, "max-restarts", 0, "failed workers that the whole job may start again")
-	str(&f.policy, "restart-policy", "worker", "what a failed worker costs: worker, it is replaced in its place and the others go on; or group, all start again, as with torchrun")
-	str(&f.backend, "rdzv-backend", "store", "where machines meet: store (also called c10d), etcd (or etcd-v2), or static for --node-rank with --master-addr and --master-port")
-	str(&f.endpoint, "rdzv-endpoint", "", "host[:port] at which they meet, the same on all; the machine that it names hosts it (port 29400 where none is given); for etcd [USER:PASSWORD@]HOST[:PORT],…[/PREFIX]")
-	str(&f.conf, "rdzv-conf", "", "k=v,…: join_timeout, last_call_timeout and keep_alive_timeout in seconds; for etcd protocol (https), ca_cert, ssl_cert and ssl_cert_key, too")
-	str(&f.localAddr, "local-addr", "", "address by which the other machines reach this one (default the one towards --rdzv-endpoint)")
-	str(&f.monitorInterval, "monitor-interval", "", "accepted for torchrun's sake: exits are seen when they happen")
-	flags.BoolVar(&f.standalone, "standalone", false, "a job of this machine alone, as it is without --rdzv-endpoint")
-	str(&f.tokenFile, "token-file", "", "file with the job's shared secret (default $"+elastic.TokenVariable+", else a new one)")
-	str(&f.storePlain, "store-plain", "auto", "who may speak plain text with the job's store: auto this machine alone, never nobody, always everybody, for workers of PyTorch on other machines")
-	str(&f.lanes, "lanes", "", "ways for bytes between workers, of local, bulk and quic, separated by commas (default $"+rpc.LanesVariable+", else all)")
-	str(&f.trace, "trace", "", "folder in which every worker writes the spans of its calls, for weft trace merge (default $"+rpc.TraceVariable+")")
-	flags.BoolVar(&f.noPrefix, "no-prefix", false, "do not put the rank in front of each line")
-	flags.BoolVar(&f.noPrefix, "no_prefix", false, "")
-	flags.DurationVar(&f.grace, "grace", 30*time.Second, "time from SIGTERM to SIGKILL when the job is stopped")
-	for _, name := range flagNames {
-		if alias := strings.ReplaceAll(name, "-", "_"); alias != name {
-			_ = flags.MarkHidden(alias) // it was declared above
-		}
-	}
-}
-
-// fromEnvironment sets what the command line leaves open.
-func (f *runFlags) fromEnvironment(cmd *cobra.Command) error {
-	changed := cmd.Flags().Changed
-	for _, name := range flagNames {
-		alias := strings.ReplaceAll(name, "-", "_")
-		variable := "PET_" + strings.ToUpper(alias)
-		value, set := os.LookupEnv(variable)
-		id := strings.HasSuffix(name, "-id") && (changed("rdzv-id") || changed("rdzv_id") || changed("run-id") || changed("run_id"))
-		if !set || changed(name) || changed(alias) || id {
-			continue
-		}
-		if err := cmd.Flags().Set(name, value); err != nil {
-			return fmt.Errorf("%s: %w", variable, err)
-		}
-	}
-	return nil
-}
-
 // spec turns the flags into the agent's terms; what the agent itself checks is left to it.
 func (f *runFlags) spec(args []string) (elastic.Spec, error) {
-	if len(args) == 0 {
-		return elastic.Spec{}, errors.New("expected the program that each worker runs, as in: weft run --nproc-per-node 2 bin/digits")
-	}
-	nproc, errProc := parseNproc(f.nproc)
+	program, rest, errProgram := f.program(args)
+	nproc, errProc := parseNproc(f.nproc, os.DirFS("/"))
+	logs, errLogs := f.logs()
 	least, most, errNodes := parseNnodes(f.nnodes)
 	meet, errMeet := f.meeting(most)
 	var errGrace error
+	if f.shutdown != 0 {
+		f.grace = time.Duration(f.shutdown * float64(time.Second))
+	}
 	if f.grace <= 0 {
 		errGrace = fmt.Errorf("--grace: expected more than 0, got %v", f.grace)
 	}
@@ -158,14 +89,14 @@ func (f *runFlags) spec(args []string) (elastic.Spec, error) {
 		env = append(env, tlsVariable)
 	}
 	return elastic.Spec{
-		Program: args[0], Args: args[1:],
+		Program: program, Args: rest,
 		NprocPerNode: nproc, MinNodes: least, MaxNodes: most, WantRank: meet.wantRank, Endpoint: meet.endpoint, Meet: meet.etcd.opener(), LocalAddr: f.localAddr,
 		MaxRestarts: f.maxRestarts, Policy: meet.policy,
 		JoinTimeout: meet.joinTimeout, LastCall: meet.lastCall, Silence: meet.silence,
 		RunID: f.runID, Role: f.role, Token: token,
 		MasterAddr: f.masterAddr, MasterPort: f.masterPort, Store: served,
-		NoPrefix: f.noPrefix, Grace: f.grace, Env: env,
-	}, errors.Join(errProc, errNodes, errMeet, errGrace, errToken, errEnv, errStore)
+		Logs: logs, Prefix: os.Getenv("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"), NoPrefix: f.noPrefix, Grace: f.grace, Env: env,
+	}, errors.Join(errProgram, errProc, errLogs, errNodes, errMeet, errGrace, errToken, errEnv, errStore)
 }
 
 // environ is what the workers inherit: this process's environment, and what the flags say to the workers.
@@ -206,20 +137,6 @@ func traceFolder(name string) (string, error) {
 		}
 	}
 	return dir, nil
-}
-
-func parseNproc(s string) (int, error) {
-	switch s {
-	case "auto", "cpu":
-		return runtime.NumCPU(), nil
-	case "gpu":
-		return 0, errors.New(`--nproc-per-node gpu: weft does not count GPUs yet; say how many workers`)
-	}
-	n, err := strconv.Atoi(s)
-	if err != nil || n < 1 {
-		return 0, fmt.Errorf("--nproc-per-node: expected a number from 1 up, or auto; got %q", s)
-	}
-	return n, nil
 }
 
 func parseNnodes(s string) (least, most int, err error) {

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/weft-project/weft/elastic"
+	"github.com/weft-project/weft/rpc"
+)
+
+// runFlags are the flags of "weft run", as they are given.
+type runFlags struct {
+	nproc, nnodes, runID, role, masterAddr, tokenFile, lanes, trace, storePlain string
+	backend, endpoint, conf, localAddr, policy                                  string
+	logDir, redirects, tee, filter, healthAddr                                  string
+	masterPort, nodeRank, maxRestarts                                           int
+	noPrefix, standalone, nodeRankGiven, module, noPython, runPath, slurm       bool
+	grace                                                                       time.Duration
+	shutdown                                                                    float64
+	foreign                                                                     [len(foreignFlags)]string
+}
+
+// foreignFlags are torchrun's that mean nothing here. Those that change nothing for the workers are taken, with a line that says so.
+var foreignFlags = [...]struct {
+	name, why string
+	refused   bool
+}{
+	{"start-method", "every worker is a program that is started anew", false},
+	{"monitor-interval", "the end of a worker is seen when it happens", false},
+	{"event-log-handler", "what happens is told on stderr, and counted at --health-addr", false},
+	{"numa-binding", "the kernel places the workers; to bind them, start them under numactl", false},
+	{"logs-specs", "--log-dir, --redirects and --tee say what is kept", true},
+	{"signals-to-handle", "SIGINT, SIGTERM and SIGHUP end a job in good order; send one of them", true},
+	{"virtual-local-rank", "LOCAL_RANK is the worker's number on its machine; set CUDA_VISIBLE_DEVICES in the program", true},
+	{"duplicate-stdout-filters", "output is kept as it is; filter the files of --log-dir", true},
+	{"duplicate-stderr-filters", "output is kept as it is; filter the files of --log-dir", true},
+}
+
+// register declares every flag. Each may be spelled with - or _.
+func (f *runFlags) register(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.SetInterspersed(false) // what follows PROGRAM is the program's
+	flags.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-"))
+	})
+	str, num, yes := flags.StringVar, flags.IntVar, flags.BoolVar
+	str(&f.nproc, "nproc-per-node", "1", "number of workers to start; or gpu for one per GPU, cpu for one per CPU, auto for GPUs if there are any, else CPUs")
+	str(&f.nnodes, "nnodes", "1", "number of machines, N or MIN:MAX")
+	str(&f.runID, "rdzv-id", "", "name of the job (default a random one)")
+	str(&f.runID, "run-id", "", "the same as --rdzv-id")
+	str(&f.role, "role", "default", "role of the workers (ROLE_NAME)")
+	str(&f.masterAddr, "master-addr", "", "address the job's store listens on; beyond loopback it speaks TLS with workers of Weft (default 127.0.0.1 of one machine, else --local-addr)")
+	num(&f.masterPort, "master-port", 0, "port of the job's store in the first round (default a free one)")
+	num(&f.nodeRank, "node-rank", 0, "the rank that this machine asks for (default any)")
+	num(&f.maxRestarts, "max-restarts", 0, "failed workers that the whole job may start again")
+	str(&f.policy, "restart-policy", "worker", "what a failed worker costs: worker, it is replaced in its place and the others go on; or group, all start again, as with torchrun")
+	str(&f.backend, "rdzv-backend", "store", "where machines meet: store (also called c10d), etcd (or etcd-v2), or static for --node-rank with --master-addr and --master-port")
+	str(&f.endpoint, "rdzv-endpoint", "", "host[:port] at which they meet, the same on all; the machine that it names hosts it (port 29400 where none is given); for etcd [USER:PASSWORD@]HOST[:PORT],…[/PREFIX]")
+	str(&f.conf, "rdzv-conf", "", "k=v,…: join_timeout, last_call_timeout and keep_alive_timeout in seconds; for etcd protocol (https), ca_cert, ssl_cert and ssl_cert_key, too")
+	str(&f.localAddr, "local-addr", "", "address by which the other machines reach this one (default the one towards --rdzv-endpoint)")
+	yes(&f.standalone, "standalone", false, "a job of this machine alone, as it is without --rdzv-endpoint")
+	yes(&f.slurm, "from-slurm", false, "take --nnodes, --node-rank, --rdzv-id and --rdzv-endpoint, where they are not given, from Slurm's environment; srun starts one weft run per machine")
+	str(&f.tokenFile, "token-file", "", "file with the job's shared secret (default $"+elastic.TokenVariable+", else a new one)")
+	str(&f.storePlain, "store-plain", "auto", "who may speak plain text with the job's store: auto this machine alone, never nobody, always everybody, for workers of PyTorch on other machines")
+	str(&f.lanes, "lanes", "", "ways for bytes between workers, of local, bulk and quic, separated by commas (default $"+rpc.LanesVariable+", else all)")
+	str(&f.trace, "trace", "", "folder in which every worker writes the spans of its calls, for weft trace merge (default $"+rpc.TraceVariable+")")
+	str(&f.logDir, "log-dir", "", "folder for log files and error files, DIR/ID_RANDOM/round_R/attempt_N/LOCALRANK; without --redirects and --tee all output is kept and shown")
+	flags.StringVarP(&f.redirects, "redirects", "r", "", "output that goes to files and is not shown: 0 none, 1 stdout, 2 stderr, 3 both, or of some workers as in 0:3,1:1 (by local rank)")
+	flags.StringVarP(&f.tee, "tee", "t", "", "output that goes to files and is shown, in the same notation")
+	str(&f.filter, "local-ranks-filter", "", "local ranks whose output is shown, as in 0,2 (default all)")
+	yes(&f.noPrefix, "no-prefix", false, "do not put the rank in front of each line")
+	flags.BoolVarP(&f.module, "module", "m", false, "PROGRAM is a Python module: python3 -u -m PROGRAM")
+	yes(&f.noPython, "no-python", false, "run PROGRAM itself though its name ends in .py")
+	yes(&f.runPath, "run-path", false, "PROGRAM is a Python script, whatever its name")
+	str(&f.healthAddr, "health-addr", "", "[host]:port at which /healthz, /readyz and /metrics are served over HTTP; without a host this machine alone sees them")
+	flags.DurationVar(&f.grace, "grace", 30*time.Second, "time from SIGTERM to SIGKILL when the job is stopped")
+	flags.Float64Var(&f.shutdown, "shutdown-timeout", 0, "the same in seconds, as torchrun has it")
+	for i, foreign := range foreignFlags {
+		str(&f.foreign[i], foreign.name, "", "torchrun's; no effect here")
+		if foreign.name == "virtual-local-rank" {
+			flags.Lookup(foreign.name).NoOptDefVal = "true"
+		}
+		_ = flags.MarkHidden(foreign.name) // it was declared above
+	}
+}
+
+// fromEnvironment sets what the command line leaves open from PET_<NAME>, as torchrun does.
+func (f *runFlags) fromEnvironment(flags *pflag.FlagSet) error {
+	var errs []error
+	id := flags.Changed("rdzv-id") || flags.Changed("run-id")
+	flags.VisitAll(func(flag *pflag.Flag) {
+		variable := "PET_" + strings.ToUpper(strings.ReplaceAll(flag.Name, "-", "_"))
+		value, set := os.LookupEnv(variable)
+		if !set || flag.Changed || flag.Name == "help" || id && strings.HasSuffix(flag.Name, "-id") {
+			return
+		}
+		if err := flags.Set(flag.Name, value); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", variable, err))
+		}
+	})
+	f.nodeRankGiven = flags.Changed("node-rank")
+	return errors.Join(errs...)
+}
+
+// foreigners refuses torchrun's flags that would change what the workers see, and says of the others that they have no effect.
+func (f *runFlags) foreigners(say io.Writer) error {
+	var errs []error
+	for i, flag := range foreignFlags {
+		switch {
+		case f.foreign[i] == "" || f.foreign[i] == "false":
+		case flag.refused:
+			errs = append(errs, fmt.Errorf("--%s is not there: %s", flag.name, flag.why))
+		case flag.name == "start-method" && !strings.Contains(" spawn fork forkserver ", " "+f.foreign[i]+" "):
+			errs = append(errs, fmt.Errorf("--start-method: expected spawn, fork or forkserver, got %q", f.foreign[i]))
+		default:
+			fmt.Fprintf(say, "weft: --%s has no effect: %s\n", flag.name, flag.why)
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/elastic"
+)
+
+// python makes a stand-in for the interpreter, which says with what it was called.
+func python(t *testing.T) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "python")
+	require.NoError(t, os.WriteFile(file, []byte("#!/bin/sh\necho \"python $*\"\n"), 0o755))
+	t.Setenv("PYTHON_EXEC", file)
+}
+
+func TestScriptsAndModulesAreRunByPython(t *testing.T) {
+	python(t)
+	script := filepath.Join(t.TempDir(), "train.py")
+	require.NoError(t, os.WriteFile(script, []byte("#!/bin/sh\necho itself $*\n"), 0o755))
+	other := strings.TrimSuffix(script, ".py")
+	require.NoError(t, os.Rename(script, other))
+	require.NoError(t, os.Link(other, script))
+	for flags, want := range map[string]string{
+		script + " --epochs 3":                  "python -u " + script + " --epochs 3\n",
+		"--no-python " + script + " --epochs 3": "itself --epochs 3\n",
+		"--run_path " + other + " -m":           "python -u " + other + " -m\n",
+		other + " x":                            "itself x\n",
+		"-m trainer.main ${local_rank}":         "python -u -m trainer.main 0\n",
+		"--module trainer.main -r 3":            "python -u -m trainer.main -r 3\n",
+	} {
+		code, stdout, stderr := weft(t, append([]string{"run", "--no-prefix"}, strings.Fields(flags)...)...)
+		require.Zero(t, code, stderr)
+		require.Equal(t, want, stdout, flags)
+	}
+}
+
+func TestTorchrunsFlagsThatChangeNothingAreTakenAndSaySo(t *testing.T) {
+	t.Setenv("PET_EVENT_LOG_HANDLER", "console")
+	code, stdout, stderr := weft(t, "run", "--start_method=fork", "--monitor-interval", "5", "--numa-binding=node", "--no-prefix", os.Args[0], "show", "RANK")
+	require.Zero(t, code, stderr)
+	require.Equal(t, "RANK=0\n", stdout)
+	require.Equal(t, `weft: --start-method has no effect: every worker is a program that is started anew
+weft: --monitor-interval has no effect: the end of a worker is seen when it happens
+weft: --event-log-handler has no effect: what happens is told on stderr, and counted at --health-addr
+weft: --numa-binding has no effect: the kernel places the workers; to bind them, start them under numactl
+`, stderr)
+}
+
+func TestAFewFaultsOfTheCommandLineAreToldTogether(t *testing.T) {
+	code, _, stderr := weft(t, "run", "--tee=5", "--redirects", "a:1", "--local_ranks_filter", "x", "--nproc-per-node=0", "gone.py")
+	require.Equal(t, 2, code)
+	for _, want := range []string{"--tee: expected 0", "--redirects: expected RANK:STREAMS", "--local-ranks-filter: ", "--nproc-per-node: ", `script "gone.py"`} {
+		require.Contains(t, stderr, want)
+	}
+}
+
+func TestGPUsAreCountedByWhatTheEnvironmentAndTheDriverShow(t *testing.T) {
+	four := fstest.MapFS{"dev/nvidia0": {}, "dev/nvidia1": {}, "dev/nvidia2": {}, "dev/nvidia3": {}, "dev/nvidiactl": {}, "dev/nvidia-uvm": {}}
+	driver := fstest.MapFS{"proc/driver/nvidia/gpus/0000:01:00.0/information": {}, "proc/driver/nvidia/gpus/0000:02:00.0/information": {}}
+	for _, c := range []struct {
+		root    fstest.MapFS
+		visible string
+		want    int
+	}{
+		{four, "unset", 4}, {driver, "unset", 2}, {fstest.MapFS{}, "unset", 0}, {fstest.MapFS{}, "0,1", 0},
+		{four, "", 0}, {four, "-1", 0}, {four, "2", 1}, {four, "0,3", 2}, {four, "1,9,2", 1}, {four, "0,-1,2", 1}, {four, "none", 0},
+		{four, "GPU-8932f937, MIG-1", 2}, {driver, "0,1,2", 2},
+	} {
+		got := gpus(c.root, func(string) (string, bool) { return c.visible, c.visible != "unset" })
+		require.Equal(t, c.want, got, "%+v", c)
+	}
+	t.Setenv("CUDA_VISIBLE_DEVICES", "")
+	_, err := parseNproc("gpu", four)
+	require.ErrorContains(t, err, "--nproc-per-node gpu: this machine shows no GPU")
+	n, err := parseNproc("auto", four)
+	require.NoError(t, err)
+	require.Equal(t, runtime.NumCPU(), n)
+	t.Setenv("CUDA_VISIBLE_DEVICES", "1,2,3")
+	for _, s := range []string{"gpu", "cuda", "auto"} {
+		n, err = parseNproc(s, four)
+		require.NoError(t, err)
+		require.Equal(t, 3, n)
+	}
+}
+
+func TestWhereOutputGoesFollowsTheFlags(t *testing.T) {
+	logs := func(f runFlags) elastic.Logs {
+		l, err := f.logs()
+		require.NoError(t, err)
+		return l
+	}
+	both := elastic.Stdout | elastic.Stderr
+	require.Equal(t, elastic.Logs{}, logs(runFlags{}))
+	require.Equal(t, elastic.Logs{Dir: "d", Tee: elastic.Selection{All: both}}, logs(runFlags{logDir: "d"}), "who names a folder wants something in it")
+	require.Equal(t, elastic.Logs{Dir: "d"}, logs(runFlags{logDir: "d", tee: "0"}))
+	require.Equal(t, elastic.Logs{Dir: "d", Redirect: elastic.Selection{All: elastic.Stderr}, Show: []int{0, 2}}, logs(runFlags{logDir: "d", redirects: "2", filter: "0, 2"}))
+	require.Regexp(t, `weft-logs-\d+$`, logs(runFlags{tee: "3"}).Dir, "as torchrun, a folder for files that pass")
+}
+
+func TestLogFilesAreWrittenAndTheirFolderIsTold(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "<${role_name} ${rank}> ")
+	code, stdout, stderr := weft(t, "run", "--nproc-per-node", "2", "--log_dir", dir, "-r", "0:1", "-t", "1:1", "--rdzv-id", "j", os.Args[0], "show", "RANK")
+	require.Zero(t, code, stderr)
+	require.Equal(t, "<default 1> RANK=1\n", stdout)
+	require.Regexp(t, `^weft: log files are in `+dir+`/j_\d+\n$`, stderr)
+	files, err := filepath.Glob(filepath.Join(dir, "j_*/round_0/attempt_0/*/*"))
+	require.NoError(t, err)
+	require.Len(t, files, 2)
+	for i, file := range files {
+		b, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.Equal(t, []string{"RANK=0\n", "RANK=1\n"}[i], string(b))
+	}
+}
