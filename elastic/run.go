@@ -39,6 +39,7 @@ type Result struct {
 // job; one that matches rdzv.ErrClosed where another node's did; context.Cause(c) if c ended this node's part first, which the other
 // nodes take as a leave; and one that matches ErrInvalidSpec if nothing was started because of the spec. The Result is nil only if nothing was started.
 func Run(c context.Context, spec Spec) (*Result, error) {
+	defer spec.Probe.end()
 	spec = spec.populate()
 	if err := spec.validate(); err != nil {
 		return nil, err
@@ -117,7 +118,7 @@ func newAgent(spec Spec) *agent {
 
 // watch carries out what the node decides until the job is over here.
 func (a *agent) watch(c context.Context) error {
-	cancelled := c.Done()
+	cancelled, asks := c.Done(), a.spec.Probe.begin()
 	alarm := time.NewTimer(0)
 	defer alarm.Stop()
 	for !a.node.done() {
@@ -137,6 +138,8 @@ func (a *agent) watch(c context.Context) error {
 					a.tellAll()
 				}
 			}
+		case answer := <-asks:
+			answer <- a.status()
 		case <-cancelled:
 			cancelled = nil
 			a.failure = context.Cause(c)

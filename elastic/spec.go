@@ -74,7 +74,9 @@ type Spec struct {
 	// GoesOn is asked when a worker has failed, before anything else is done about it: where it says so the job goes on, and the failure
 	// is only told of in the Result. nil means that the first failure ends the job. It must not wait.
 	GoesOn func(Exit) bool
-	proof  string // of the token, where it was given
+	// Probe may ask how this Run is; it has one Run. nil is nobody.
+	Probe *Probe
+	proof string // of the token, where it was given
 	// Env is the environment that the workers inherit, as "KEY=value"; nil means this process's own.
 	Env []string
 }

@@ -141,6 +141,7 @@ func TestAWrongCommandLineIsExplainedAndExitsWithTwo(t *testing.T) {
 		{[]string{"run", "--local-ranks-filter", "0,one", self}, `--local-ranks-filter: expected local ranks as in 0,2; got "one"`},
 		{[]string{"run", "--log-dir", "/dev/null/logs", self}, "log folder: it cannot be written: mkdir /dev/null"},
 		{[]string{"run", "--shutdown-timeout", "-1", self}, "--grace: expected more than 0, got -1s"},
+		{[]string{"run", "--health-addr", "8080", self}, `--health-addr: expected [host]:port, got "8080"`},
 		{[]string{"run", "--from-slurm", self}, "--from-slurm: $SLURM_JOB_ID is not set; start weft run by srun, once per machine"},
 		{[]string{"run", "--nproc-per-node", "9999", self}, "expected 1 to 4096, got 9999"},
 		{[]string{"run", "--nnodes", "2:1", self}, "expected N or MIN:MAX"},

@@ -58,6 +58,15 @@ on. So a pod of Kubernetes needs no preStop hook where weft run is its first pro
 				return err
 			}
 			spec.Stdout, spec.Stderr = stdout, stderr
+			if f.healthAddr != "" {
+				spec.Probe = elastic.NewProbe()
+				web, err := serveHealth(f.healthAddr, spec.Probe)
+				if err != nil {
+					return serveError(err)
+				}
+				defer web.close()
+				fmt.Fprintf(stderr, "weft: health at http://%s/healthz, /readyz and /metrics\n", web.addr())
+			}
 			return runJob(spec)
 		},
 	}

@@ -1,15 +1,7 @@
 package main
 
 import (
-	"context"
-	"errors"
-	"log/slog"
-	"net"
-	"net/http"
-	"time"
-
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/weft-project/weft/store"
 )
@@ -64,42 +56,4 @@ func (m *storeCollector) Collect(ch chan<- prometheus.Metric) {
 	for d, n := range map[*prometheus.Desc]int{m.clients: s.Clients, m.waiters: s.Waiters, m.watchers: s.Watchers, m.keys: s.Keys, m.queues: s.Queues, m.contents: s.Bytes} {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n))
 	}
-}
-
-// metricsServer answers Prometheus until it is closed.
-type metricsServer struct {
-	listener net.Listener
-	http     *http.Server
-	ended    chan struct{}
-}
-
-func serveMetrics(addr string, stats func() store.ServerStats) (*metricsServer, error) {
-	l, err := net.Listen("tcp", addr)
-	if err != nil {
-		return nil, err
-	}
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(newStoreCollector(stats))
-	mux := http.NewServeMux()
-	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	m := &metricsServer{l, &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}, make(chan struct{})}
-	go func() {
-		defer close(m.ended)
-		if err := m.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			slog.Error("weft: metrics are not served any more", "err", err)
-		}
-	}()
-	return m, nil
-}
-
-func (m *metricsServer) addr() net.Addr { return m.listener.Addr() }
-
-// close waits a moment for who is being answered.
-func (m *metricsServer) close() {
-	c, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	if m.http.Shutdown(c) != nil {
-		_ = m.http.Close()
-	}
-	<-m.ended
 }

@@ -138,7 +138,7 @@ func (f *serveFlags) serve(c context.Context, cfg store.ServerConfig, stdout, st
 	}
 	defer func() { err = cmp.Or(err, server.Close()) }() // the first thing that went wrong
 	if f.metrics != "" {
-		m, errMetrics := serveMetrics(f.metrics, server.Stats)
+		m, errMetrics := serveWeb(f.metrics, metricsOf(newStoreCollector(server.Stats)))
 		if errMetrics != nil {
 			return serveError(fmt.Errorf("--metrics: %w", errMetrics))
 		}

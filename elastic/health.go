@@ -1,0 +1,105 @@
+package elastic
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+)
+
+// Status is how one node's part of a job is.
+type Status struct {
+	RunID string
+	// Placed says that the node has its place in a round; Rank, Nodes, World, Round and Restarts, which the whole job has had, are of the last one.
+	Placed                              bool
+	Rank, Nodes, World, Round, Restarts int
+	// Workers is how many this node is to have. Running, Succeeded and Failed are how many of them there are, and Failures how often one has failed.
+	Workers, Running, Succeeded, Failed, Failures int
+	// Ending says that what runs is being stopped.
+	Ending bool
+}
+
+// Ready says that the node is in a round and its workers run, or have ended well while others still run.
+func (s Status) Ready() bool {
+	return s.Placed && !s.Ending && s.Running > 0 && s.Running+s.Succeeded == s.Workers
+}
+
+// String is the status in a line for people.
+func (s Status) String() string {
+	switch {
+	case !s.Placed:
+		return "waits for a place in the job"
+	case s.Ending:
+		return fmt.Sprintf("is ending, %s left", plural(s.Running))
+	}
+	return fmt.Sprintf("round %d, node %d of %d: of %s %d run, %d succeeded, %d failed", s.Round, s.Rank, s.Nodes, plural(s.Workers), s.Running, s.Succeeded, s.Failed)
+}
+
+// ErrNotRunning is what a Probe says whose Run has ended.
+var ErrNotRunning = errors.New("elastic: the agent does not run any more")
+
+// Probe asks the Run in whose Spec it is how it is. It serves one Run, and is safe for concurrent use.
+type Probe struct {
+	asks         chan chan<- Status
+	began, ended chan struct{}
+	once         sync.Once
+}
+
+// NewProbe makes a Probe. Before its Run has begun to look after workers it answers for it: such a node is well, and has no place.
+func NewProbe() *Probe {
+	return &Probe{asks: make(chan chan<- Status), began: make(chan struct{}), ended: make(chan struct{})}
+}
+
+// Ask is answered by the agent's own loop: an agent that hangs does not answer, and c ends the wait.
+func (p *Probe) Ask(c context.Context) (Status, error) {
+	select {
+	case <-p.ended:
+		return Status{}, ErrNotRunning
+	case <-p.began:
+	default:
+		return Status{}, nil
+	}
+	answer := make(chan Status, 1)
+	select {
+	case p.asks <- answer:
+		return <-answer, nil
+	case <-p.ended:
+		return Status{}, ErrNotRunning
+	case <-c.Done():
+		return Status{}, fmt.Errorf("elastic: the agent does not answer: %w", context.Cause(c))
+	}
+}
+
+// begin is where the loop takes questions; a nil Probe has none.
+func (p *Probe) begin() <-chan chan<- Status {
+	if p == nil {
+		return nil
+	}
+	p.once.Do(func() { close(p.began) })
+	return p.asks
+}
+
+func (p *Probe) end() {
+	if p != nil {
+		close(p.ended)
+	}
+}
+
+// status is how the node is.
+func (a *agent) status() Status {
+	s := Status{RunID: a.spec.RunID, Workers: len(a.node.workers), Restarts: a.result.Restarts, Failures: a.node.fails, Ending: a.node.ending}
+	if p := a.node.place; p != nil {
+		s.Placed, s.Rank, s.Nodes, s.World, s.Round = true, p.Rank, p.Nodes, p.World, p.Round
+	}
+	for _, w := range a.node.workers {
+		switch w.phase {
+		case running:
+			s.Running++
+		case well:
+			s.Succeeded++
+		case broken:
+			s.Failed++
+		}
+	}
+	return s
+}

@@ -1,0 +1,73 @@
+package elastic
+
+import (
+	"context"
+	"errors"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestAProbeIsToldHowANodeIsFromItsFirstMomentToItsLast(t *testing.T) {
+	spec := job(t, "stay", 2)
+	out := newOutput()
+	spec.Stdout, spec.Stderr = out, out
+	spec.Probe, spec.RunID, spec.MaxRestarts = NewProbe(), "seven", 1
+	ask := func() Status {
+		c, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		s, err := spec.Probe.Ask(c)
+		require.NoError(t, err)
+		return s
+	}
+	require.Equal(t, "waits for a place in the job", ask().String())
+	require.False(t, ask().Ready())
+	c, cancel := context.WithCancelCause(t.Context())
+	ended := make(chan error, 1)
+	go func() { _, err := Run(c, spec); ended <- err }()
+	out.await(t, "] here ", 2)
+	s := ask()
+	require.Equal(t, Status{RunID: "seven", Placed: true, Nodes: 1, World: 2, Workers: 2, Running: 2}, s)
+	require.True(t, s.Ready())
+	require.Equal(t, "round 0, node 0 of 1: of 2 workers 2 run, 0 succeeded, 0 failed", s.String())
+	w := crew{out: out}
+	require.NoError(t, syscall.Kill(w.pids()[1], syscall.SIGKILL))
+	out.await(t, "] here ", 3)
+	s = ask()
+	require.Equal(t, []int{1, 1, 2}, []int{s.Restarts, s.Failures, s.Running})
+	cancel(errTestStop)
+	require.ErrorIs(t, <-ended, errTestStop)
+	_, err := spec.Probe.Ask(t.Context())
+	require.ErrorIs(t, err, ErrNotRunning)
+}
+
+func TestAnAgentThatHangsDoesNotAnswerItsProbe(t *testing.T) {
+	p := NewProbe()
+	p.begin() // nobody takes the questions
+	late := errors.New("late")
+	c, cancel := context.WithCancelCause(t.Context())
+	cancel(late)
+	_, err := p.Ask(c)
+	require.ErrorIs(t, err, late)
+	require.ErrorContains(t, err, "the agent does not answer")
+}
+
+func TestANodeIsReadyWhileItsWorkersRunInARound(t *testing.T) {
+	for _, c := range []struct {
+		s    Status
+		want bool
+	}{
+		{Status{Workers: 2, Running: 2}, false},
+		{Status{Placed: true, Workers: 2, Running: 2}, true},
+		{Status{Placed: true, Workers: 2, Running: 1, Succeeded: 1}, true},
+		{Status{Placed: true, Workers: 2, Running: 1, Failed: 1}, false},
+		{Status{Placed: true, Workers: 2, Running: 1}, false},
+		{Status{Placed: true, Workers: 2, Succeeded: 2}, false},
+		{Status{Placed: true, Workers: 2, Running: 2, Ending: true}, false},
+	} {
+		require.Equal(t, c.want, c.s.Ready(), "%+v", c.s)
+	}
+	require.Equal(t, "is ending, 1 worker left", Status{Placed: true, Ending: true, Running: 1}.String())
+}
