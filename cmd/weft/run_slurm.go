@@ -38,11 +38,11 @@ func (f *runFlags) fromSlurm(flags *pflag.FlagSet, lookup func(string) (string, 
 		return errors.Join(errs...)
 	}
 	set := map[string]string{"nnodes": nodes, "rdzv-id": "slurm-" + id, "node-rank": node}
-	if nodes != "1" {
+	if nodes != "1" && !f.standalone && (f.backend == "store" || f.backend == "c10d") {
 		set["rdzv-endpoint"] = net.JoinHostPort(host, rdzvPort)
 	}
 	for name, v := range set {
-		if flags.Changed(name) || name == "rdzv-id" && flags.Changed("run-id") || name == "rdzv-endpoint" && (f.standalone || f.backend == "static") {
+		if flags.Changed(name) || name == "rdzv-id" && flags.Changed("run-id") {
 			continue
 		}
 		if err := flags.Set(name, v); err != nil {
