@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"cmp"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/weft-project/weft/elastic/rdzv"
 	"github.com/weft-project/weft/store"
@@ -35,30 +37,36 @@ type Place struct {
 	// make together, those of another have no part in.
 	Round int `json:"round"`
 	Epoch int `json:"epoch"`
-	// Source is the lowest rank of a worker whose node was in the round before, -1 if there is none.
+	// Source is the lowest rank of a worker whose node was in the round before, -1 if there is none. The worker itself may be new: it may have been replaced.
 	Source   int    `json:"source"`
 	Restarts int    `json:"restarts"` // of the whole job
 	Store    string `json:"store"`    // host:port of the workers' store
+	Addr     string `json:"addr"`     // by which the other nodes reach this one
 	// Over is closed when this is the place no more: there is another, or the agent has gone.
 	Over <-chan struct{} `json:"-"`
+	// Told is when this worker was told of it.
+	Told time.Time `json:"-"`
 }
 
 // placeOf is the place of a node's worker in a round.
-func placeOf(p rdzv.Placement, epoch, localRank int, master string) Place {
+func placeOf(p rdzv.Placement, epoch, localRank int, master, addr string) Place {
 	source := p.Source
 	if source >= 0 {
 		source = p.SourceFirst
 	}
 	return Place{
 		Rank: p.First + localRank, World: p.World, LocalRank: localRank, LocalWorld: p.Slots, NodeRank: p.Rank, Nodes: p.Nodes,
-		Round: p.Round, Epoch: max(epoch, p.Epoch), Source: source, Restarts: p.Restarts, Store: master,
+		Round: p.Round, Epoch: max(epoch, p.Epoch), Source: source, Restarts: p.Restarts, Store: master, Addr: addr,
 	}
 }
 
 // Membership is a worker's part in its job. It is safe for concurrent use.
 type Membership struct {
-	file *os.File
-	done chan struct{} // closed when nobody reads the file any more
+	cfg   JoinConfig
+	fixed bool // there is no agent: the place stays
+	file  *os.File
+	done  chan struct{}                                                        // closed when nobody reads the file any more
+	dial  func(c context.Context, cfg store.ClientConfig) (store.Store, error) // of the workers' store; tests replace it
 
 	mu    sync.Mutex
 	place Place
@@ -66,13 +74,36 @@ type Membership struct {
 	err   error
 }
 
-// Join tells a worker its place, and every later one. A worker calls it once: what the agent says is read once. Under another launcher than
+// JoinConfig is how a worker takes part. Its zero value works.
+type JoinConfig struct {
+	// StoreTLS is for the workers' store, where that is not in plain text: rpc.StoreTLSFromEnv says so.
+	StoreTLS *tls.Config
+	// Grace is how long the context of an epoch of Each outlives its place; 0 means 3 s.
+	Grace time.Duration
+	// Patience is how long Each waits for another place after something has failed; 0 means a minute.
+	Patience time.Duration
+}
+
+func (cfg JoinConfig) populate() JoinConfig {
+	cfg.Grace, cfg.Patience = cmp.Or(cfg.Grace, 3*time.Second), cmp.Or(cfg.Patience, time.Minute)
+	return cfg
+}
+
+// Join is JoinWith with the defaults.
+func Join(c context.Context) (*Membership, error) { return JoinWith(c, JoinConfig{}) }
+
+func newMembership(cfg JoinConfig) *Membership {
+	return &Membership{cfg: cfg.populate(), done: make(chan struct{}), dial: func(c context.Context, cfg store.ClientConfig) (store.Store, error) { return store.Dial(c, cfg) }}
+}
+
+// JoinWith tells a worker its place, and every later one. A worker calls it once: what the agent says is read once. Under another launcher than
 // weft run the place is that of the environment, and stays.
-func Join(c context.Context) (*Membership, error) {
-	m := &Membership{done: make(chan struct{})}
+func JoinWith(c context.Context, cfg JoinConfig) (*Membership, error) {
+	m := newMembership(cfg)
 	fd, given := os.LookupEnv(AgentVariable)
 	if !given {
 		defer close(m.done)
+		m.fixed = true
 		place, err := fromEnvironment(os.LookupEnv)
 		m.set(place)
 		return m, err
@@ -121,7 +152,7 @@ func (m *Membership) set(p Place) {
 		close(m.over)
 	}
 	m.over = make(chan struct{})
-	p.Over = m.over
+	p.Over, p.Told = m.over, time.Now()
 	m.place = p
 }
 
@@ -151,7 +182,7 @@ func (m *Membership) Err() error {
 
 // Store is the store of the workers of a place's epoch, for them alone. It is the caller's to close.
 func (m *Membership) Store(c context.Context, p Place) (store.Store, error) {
-	client, err := store.Dial(c, store.ClientConfig{Addr: p.Store})
+	client, err := m.dial(c, store.ClientConfig{Addr: p.Store, TLS: m.cfg.StoreTLS})
 	if err != nil {
 		return nil, err
 	}
@@ -195,6 +226,7 @@ func fromEnvironment(lookup func(string) (string, bool)) (Place, error) {
 	host, _ := lookup("MASTER_ADDR")
 	port, _ := lookup("MASTER_PORT")
 	p.Store = net.JoinHostPort(host, port)
+	p.Addr = towards(p.Store)
 	if host == "" || port == "" {
 		errs = append(errs, errors.New("$MASTER_ADDR and $MASTER_PORT are not set"))
 	}

@@ -321,7 +321,7 @@ func (a *agent) show(i int, stream Streams) *sink {
 
 // tell tells a worker its place. One that does not listen misses it when its pipe is full.
 func (a *agent) tell(i int) {
-	b, err := json.Marshal(placeOf(*a.node.place, a.epoch, i, a.master))
+	b, err := json.Marshal(placeOf(*a.node.place, a.epoch, i, a.master, a.meeting.addr))
 	if err == nil {
 		_ = a.procs[i].told.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
 		_, _ = a.procs[i].told.Write(append(b, '\n'))

@@ -1,0 +1,155 @@
+package elastic
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/weft-project/weft/store"
+)
+
+// ErrOver is why the context of an epoch has ended: the place is over.
+var ErrOver = errors.New("elastic: this worker's place is over")
+
+// Epoch is the time for which a worker has one place, among the same others.
+type Epoch struct {
+	Place
+	Store store.Store // of the workers of this epoch, for them alone; closed when the epoch has ended
+	// Why is what has changed, for people: that the job begins for this worker, that a worker was replaced, that there are more nodes or fewer.
+	Why string
+	// Stopped is when the work of the epoch before ended here, by Over or by an error; zero in the first epoch of a process.
+	Stopped time.Time
+}
+
+// Context ends with c and, with ErrOver as its cause, as soon as the place is over. It is for what the workers of an epoch do together before
+// they work: joining, and agreeing where to go on.
+func (p Place) Context(c context.Context) (context.Context, context.CancelFunc) {
+	return p.within(c, 0)
+}
+
+// within is a context that ends some time after the place is over.
+func (p Place) within(c context.Context, grace time.Duration) (context.Context, context.CancelFunc) {
+	c, cancel := context.WithCancelCause(c)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		select {
+		case <-p.Over:
+		case <-c.Done():
+			return
+		}
+		late := time.NewTimer(grace)
+		defer late.Stop()
+		select {
+		case <-late.C:
+			cancel(ErrOver)
+		case <-c.Done():
+		}
+	}()
+	return c, func() {
+		cancel(context.Canceled)
+		<-done
+	}
+}
+
+// Final marks an error that no other place would mend, such as one of the program's own: Each returns it at once. nil stays nil.
+func Final(err error) error {
+	if err == nil {
+		return nil
+	}
+	return final{err}
+}
+
+type final struct{ error }
+
+func (f final) Unwrap() error { return f.error }
+
+// Each calls work in every epoch of which this worker is a part, until it returns nil: then this worker has done its share of the job.
+//
+// work is to return when Epoch.Over is closed, leaving its world as it found it; its context ends JoinConfig.Grace later. It is also to return an
+// error when something that it does with the others fails, and Each then waits for the place that follows from it: a worker mostly notices that
+// another is lost before the nodes do. Where none follows within JoinConfig.Patience Each returns the error, as it does with one that is [Final].
+func (m *Membership) Each(c context.Context, work func(c context.Context, e *Epoch) error) error {
+	var last *Epoch
+	var failed error // of the last epoch
+	for {
+		place := m.Place()
+		if err := m.Err(); err != nil {
+			return errors.Join(failed, err)
+		}
+		e := &Epoch{Place: place, Why: place.since(last)}
+		if last != nil {
+			e.Stopped = last.Stopped
+		}
+		failed = m.epoch(c, e, work)
+		e.Stopped = time.Now()
+		var f final
+		switch {
+		case errors.As(failed, &f):
+			return f.error
+		case failed == nil || m.fixed:
+			return failed
+		case c.Err() != nil:
+			return context.Cause(c)
+		}
+		last = e
+		if err := m.another(c, place, failed); err != nil {
+			return err
+		}
+	}
+}
+
+// epoch is work in one epoch.
+func (m *Membership) epoch(c context.Context, e *Epoch, work func(context.Context, *Epoch) error) (err error) {
+	joining, stop := e.Context(c)
+	e.Store, err = m.Store(joining, e.Place)
+	stop()
+	if err != nil {
+		return err
+	}
+	defer e.Store.Close() //nolint:errcheck // nothing is written to it any more
+	c, stop = e.within(c, m.cfg.Grace)
+	defer stop()
+	return work(c, e)
+}
+
+// another waits for a place after one in which something failed.
+func (m *Membership) another(c context.Context, place Place, failed error) error {
+	late := time.NewTimer(m.cfg.Patience)
+	defer late.Stop()
+	select {
+	case <-place.Over:
+		return nil
+	case <-c.Done():
+		return context.Cause(c)
+	case <-late.C:
+		return fmt.Errorf("%w; it is not the nodes', as no other place has followed for %v", failed, m.cfg.Patience)
+	}
+}
+
+// since says what has changed since the last epoch.
+func (p Place) since(last *Epoch) string {
+	switch {
+	case last == nil && p.Restarts > 0:
+		return "this worker was started again"
+	case last == nil && p.Round > 0:
+		return "this worker is new"
+	case last == nil:
+		return "the job begins"
+	case p.Round == last.Round:
+		return "a worker was replaced"
+	}
+	var parts []string
+	for _, x := range []struct {
+		what          string
+		before, after int
+	}{{"nodes", last.Nodes, p.Nodes}, {"workers", last.World, p.World}} {
+		if x.before != x.after {
+			parts = append(parts, fmt.Sprintf("%d %s became %d", x.before, x.what, x.after))
+		}
+	}
+	return cmp.Or(strings.Join(parts, ", "), "other nodes")
+}

@@ -1,0 +1,144 @@
+package elastic
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/store"
+)
+
+var errPeer = errors.New("worker1 is lost")
+
+// told is a membership whose places are told by the test.
+func told(first Place) *Membership {
+	m := newMembership(JoinConfig{})
+	m.dial = func(context.Context, store.ClientConfig) (store.Store, error) { return store.NewMemory(), nil }
+	m.set(first)
+	return m
+}
+
+func TestWorkGoesOnInEveryEpochUntilItIsDone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := told(Place{World: 3, Nodes: 3})
+		later := []Place{
+			{World: 3, Nodes: 3, Epoch: 1}, {World: 2, Nodes: 2, Round: 1, Epoch: 2},
+			{World: 4, Nodes: 3, Round: 2, Epoch: 3}, {World: 4, Nodes: 3, Round: 3, Epoch: 4},
+		}
+		var why []string
+		var before store.Store
+		require.NoError(t, m.Each(t.Context(), func(c context.Context, e *Epoch) error {
+			n := len(why)
+			why = append(why, e.Why)
+			require.NoError(t, e.Store.Set(c, "mine", nil))
+			if before != nil {
+				require.ErrorIs(t, before.Set(c, "mine", nil), store.ErrClosed)
+				require.Equal(t, e.Told, e.Stopped.Add(2*time.Second))
+			}
+			before = e.Store
+			if n == len(later) {
+				return nil
+			}
+			time.AfterFunc(2*time.Second, func() { m.set(later[n]) })
+			return errPeer // before the nodes have noticed
+		}))
+		require.Equal(t, []string{"the job begins", "a worker was replaced", "3 nodes became 2, 3 workers became 2",
+			"2 nodes became 3, 2 workers became 4", "other nodes"}, why)
+	})
+}
+
+func TestAnEpochsContextOutlivesItsPlaceByTheGraceAndWhatJoinsDoesNot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := told(Place{})
+		epochs := 0
+		require.NoError(t, m.Each(t.Context(), func(c context.Context, e *Epoch) error {
+			if epochs++; epochs == 2 {
+				return nil
+			}
+			joining, stop := e.Context(c)
+			defer stop()
+			began := time.Now()
+			time.AfterFunc(time.Second, func() { m.set(Place{Epoch: 1}) })
+			<-joining.Done()
+			require.ErrorIs(t, context.Cause(joining), ErrOver)
+			require.Equal(t, time.Second, time.Since(began))
+			require.NoError(t, c.Err())
+			<-c.Done()
+			require.Equal(t, 4*time.Second, time.Since(began))
+			return context.Cause(c)
+		}))
+		require.Equal(t, 2, epochs)
+	})
+}
+
+func TestAFailureAfterWhichNoOtherPlaceFollowsIsReturned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m, began := told(Place{}), time.Now()
+		err := m.Each(t.Context(), func(context.Context, *Epoch) error { return errPeer })
+		require.ErrorIs(t, err, errPeer)
+		require.ErrorContains(t, err, "no other place has followed for 1m0s")
+		require.Equal(t, time.Minute, time.Since(began))
+
+		began = time.Now()
+		err = m.Each(t.Context(), func(context.Context, *Epoch) error { return Final(errPeer) })
+		require.Equal(t, errPeer, err)
+		require.Zero(t, time.Since(began))
+		require.NoError(t, Final(nil))
+
+		c, cancel := context.WithCancelCause(t.Context())
+		err = m.Each(c, func(context.Context, *Epoch) error { cancel(errTestStop); return errPeer })
+		require.Equal(t, errTestStop, err)
+
+		m.dial = func(context.Context, store.ClientConfig) (store.Store, error) { return nil, store.ErrUnreachable }
+		err = m.Each(t.Context(), func(context.Context, *Epoch) error { panic("there is no store") })
+		require.ErrorIs(t, err, store.ErrUnreachable)
+
+		time.AfterFunc(time.Second, func() { m.fail(ErrNoAgent) })
+		m.dial = func(context.Context, store.ClientConfig) (store.Store, error) { return store.NewMemory(), nil }
+		err = m.Each(t.Context(), func(c context.Context, e *Epoch) error { <-c.Done(); return context.Cause(c) })
+		require.ErrorIs(t, err, ErrNoAgent)
+	})
+}
+
+func TestWithoutAnAgentThereIsOneEpoch(t *testing.T) {
+	server, err := store.Serve(store.ServerConfig{Addr: "127.0.0.1:0"})
+	require.NoError(t, err)
+	defer server.Close()
+	for k, v := range map[string]string{"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "GROUP_RANK": "1",
+		"GROUP_WORLD_SIZE": "2", "TORCHELASTIC_RESTART_COUNT": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": server.Addr()[len("127.0.0.1:"):]} {
+		t.Setenv(k, v)
+	}
+	unset(t, AgentVariable)
+	m, err := Join(t.Context())
+	require.NoError(t, err)
+	defer m.Close()
+	for _, want := range []error{nil, errPeer} {
+		require.ErrorIs(t, m.Each(t.Context(), func(c context.Context, e *Epoch) error {
+			require.Equal(t, 2, e.World)
+			require.Equal(t, "127.0.0.1", e.Addr)
+			require.NoError(t, e.Store.Set(c, "k", nil))
+			return want
+		}), want)
+	}
+}
+
+func TestAPlaceIsReadAsItWasWritten(t *testing.T) {
+	want := Place{Rank: 1, World: 2, LocalRank: 3, LocalWorld: 4, NodeRank: 5, Nodes: 6, Round: 7, Epoch: 8, Source: 9, Restarts: 10, Store: "s:1", Addr: "a"}
+	b, err := json.Marshal(want)
+	require.NoError(t, err)
+	var got Place
+	require.NoError(t, json.Unmarshal(b, &got))
+	require.Equal(t, want, got)
+}
+
+func unset(t *testing.T, name string) {
+	t.Helper()
+	t.Setenv(name, "") // which restores it
+	require.NoError(t, os.Unsetenv(name))
+}
