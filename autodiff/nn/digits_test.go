@@ -13,9 +13,9 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// digits reads the digits of examples/digits: images of 8×8 and their classes.
+// digits reads the digits of the examples: images of 8×8 and their classes.
 func digits(t *testing.T) (images []float32, classes []int32) {
-	f, err := os.Open("../../examples/digits/data/digits.csv.gz")
+	f, err := os.Open("../../examples/internal/table/data/digits.csv.gz")
 	require.NoError(t, err)
 	defer f.Close()
 	z, err := gzip.NewReader(f)

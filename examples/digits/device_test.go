@@ -10,6 +10,7 @@ import (
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
+	"github.com/weft-project/weft/examples/internal/table"
 	"github.com/weft-project/weft/device/cuda/ptx"
 	"github.com/weft-project/weft/examples/internal/place"
 	"github.com/weft-project/weft/internal/testgpu"
@@ -56,12 +57,12 @@ func moved(t *testing.T, s sizes, r optim.Rule, d device.Device) *whole {
 
 // trainOn gives the losses of some steps.
 func trainOn(t *testing.T, r optim.Rule, d device.Device) (losses []float64) {
-	data, err := load("", 1)
+	data, err := table.Load("", 1)
 	require.NoError(t, err)
-	m := moved(t, sizes{data.features, 24, data.classes, 1}, r, d)
-	order := rand.New(rand.NewPCG(1, 4)).Perm(len(data.train.y))
+	m := moved(t, sizes{data.Features, 24, data.Classes, 1}, r, d)
+	order := rand.New(rand.NewPCG(1, 4)).Perm(len(data.Train.Y))
 	for step := range 6 {
-		x, y := data.train.batch(order[step*16 : step*16+16])
+		x, y := data.Train.Batch(order[step*16 : step*16+16])
 		loss, err := m.step(t.Context(), x, y)
 		require.NoError(t, err)
 		losses = append(losses, loss)
@@ -102,9 +103,9 @@ func TestTheModelTrainsOnAnAcceleratorAsOnTheCPU(t *testing.T) {
 }
 
 func TestTheSplitModelTrainsOnGPUsAsOnTheCPU(t *testing.T) {
-	data, err := load("", 1)
+	data, err := table.Load("", 1)
 	require.NoError(t, err)
-	s := sizes{data.features, 24, data.classes, 1}
+	s := sizes{data.Features, 24, data.Classes, 1}
 	whole := moved(t, s, rule(0.05), device.Host())
 	ws := rpctest.WorldWith(t, simnet.New(simnet.Config{Logger: slog.New(slog.DiscardHandler)}), 2, func(i int, cfg *rpc.Config) {
 		d, err := gpu.On(testgpu.Open(t, ptx.Config{}), place.GPU)
@@ -118,7 +119,7 @@ func TestTheSplitModelTrainsOnGPUsAsOnTheCPU(t *testing.T) {
 	for _, p := range m.head.Params() {
 		require.Equal(t, place.GPU, p.Device())
 	}
-	order := rand.New(rand.NewPCG(1, 4)).Perm(len(data.train.y))
+	order := rand.New(rand.NewPCG(1, 4)).Perm(len(data.Train.Y))
 	both := func(of func(m model) (float64, error)) {
 		want, err := of(whole)
 		require.NoError(t, err)
@@ -128,12 +129,12 @@ func TestTheSplitModelTrainsOnGPUsAsOnTheCPU(t *testing.T) {
 	}
 	for step := range 6 {
 		both(func(m model) (float64, error) {
-			x, y := data.train.batch(order[step*16 : step*16+16])
+			x, y := data.Train.Batch(order[step*16 : step*16+16])
 			return m.step(t.Context(), x, y)
 		})
 	}
 	both(func(m model) (float64, error) {
-		x, y := data.train.batch(order[:100])
+		x, y := data.Train.Batch(order[:100])
 		return m.accuracy(t.Context(), x, y)
 	})
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/elastic"
+	"github.com/weft-project/weft/examples/internal/table"
 	"github.com/weft-project/weft/store"
 )
 
@@ -64,7 +65,7 @@ func TestTheFirstFiftyLossesAreThoseOfOneProcessAndOfPlainGo(t *testing.T) {
 
 	s, err := parse(append(args, "--workers", "1"), io.Discard)
 	require.NoError(t, err)
-	d, err := load("", s.seed)
+	d, err := table.Load("", s.seed)
 	require.NoError(t, err)
 	want := newReference(t, s.sizes(d)).losses(d, s)
 	requireRelative(t, want, whole.Losses, 1e-5, "one process against plain Go")

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/autodiff"
+	"github.com/weft-project/weft/examples/internal/table"
 )
 
 // reference is the same network written out in plain Go, in float64: no graphs, no tape, no library.
@@ -117,14 +118,14 @@ func (r *reference) layerBack(l int, in, delta [][]float64, lr float64) [][]floa
 }
 
 // losses trains on the batches that the program would take.
-func (r *reference) losses(d *dataset, s settings) []float64 {
-	order := rand.New(rand.NewPCG(s.seed, 4)).Perm(len(d.train.y))
+func (r *reference) losses(d *table.Data, s settings) []float64 {
+	order := rand.New(rand.NewPCG(s.seed, 4)).Perm(len(d.Train.Y))
 	var out []float64
 	for at := 0; at+s.batch <= len(order) && len(out) < s.maxSteps; at += s.batch {
 		var x [][]float32
 		var y []int32
 		for _, i := range order[at : at+s.batch] {
-			x, y = append(x, d.train.x[i]), append(y, d.train.y[i])
+			x, y = append(x, d.Train.X[i]), append(y, d.Train.Y[i])
 		}
 		out = append(out, r.step(x, y, s.lr))
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weft-project/weft/examples/internal/show"
+	"github.com/weft-project/weft/examples/internal/table"
 )
 
 // reporter shows progress; nothing with --json.
@@ -15,7 +16,7 @@ type reporter struct {
 	out io.Writer
 }
 
-func newReporter(s settings, d *dataset, stdout io.Writer) *reporter {
+func newReporter(s settings, d *table.Data, stdout io.Writer) *reporter {
 	r := &reporter{s: s, out: stdout}
 	if s.json {
 		r.out = io.Discard
@@ -25,8 +26,8 @@ func newReporter(s settings, d *dataset, stdout io.Writer) *reporter {
 		where = "split over two workers"
 	}
 	fmt.Fprintf(r.out, "%d rows to train on, %d to test; %d-%d-%d-%d network %s, %s\n",
-		len(d.train.y), len(d.test.y), d.features, s.hidden, max(s.hidden/2, 1), d.classes, where, s.place)
-	total := s.epochs * ((len(d.train.y) + s.batch - 1) / s.batch)
+		len(d.Train.Y), len(d.Test.Y), d.Features, s.hidden, max(s.hidden/2, 1), d.Classes, where, s.place)
+	total := s.epochs * ((len(d.Train.Y) + s.batch - 1) / s.batch)
 	if s.maxSteps > 0 {
 		total = min(total, s.maxSteps)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weft-project/weft/examples/internal/place"
 	"github.com/weft-project/weft/examples/internal/show"
+	"github.com/weft-project/weft/examples/internal/table"
 	"github.com/weft-project/weft/rpc"
 )
 
@@ -31,7 +32,7 @@ type result struct {
 
 // trainHere trains the whole model in this process.
 func trainHere(c context.Context, s settings, stdout io.Writer) (err error) {
-	d, err := load(s.data, s.seed)
+	d, err := table.Load(s.data, s.seed)
 	if err != nil {
 		return err
 	}
@@ -50,9 +51,9 @@ func trainHere(c context.Context, s settings, stdout io.Writer) (err error) {
 
 // trainSplit is one worker of two: worker 0 trains, worker 1 serves its half until worker 0 has finished.
 func trainSplit(c context.Context, s settings, stdout io.Writer) (err error) {
-	var d *dataset
+	var d *table.Data
 	if os.Getenv("RANK") == "0" { // a bad file should not cost anybody a join
-		if d, err = load(s.data, s.seed); err != nil {
+		if d, err = table.Load(s.data, s.seed); err != nil {
 			return err
 		}
 	}
@@ -84,7 +85,7 @@ func other(rank string) string {
 }
 
 // lead trains and reports.
-func lead(c context.Context, w *rpc.Worker, s settings, d *dataset, stdout io.Writer) error {
+func lead(c context.Context, w *rpc.Worker, s settings, d *table.Data, stdout io.Writer) error {
 	m, err := newHalves(c, w, w.Workers()[1].Name, s.sizes(d), s.lr)
 	if err != nil {
 		return err
@@ -92,10 +93,10 @@ func lead(c context.Context, w *rpc.Worker, s settings, d *dataset, stdout io.Wr
 	return train(c, s, d, m, stdout)
 }
 
-func (s settings) sizes(d *dataset) sizes { return sizes{d.features, s.hidden, d.classes, s.seed} }
+func (s settings) sizes(d *table.Data) sizes { return sizes{d.Features, s.hidden, d.Classes, s.seed} }
 
 // train runs the steps, measures the accuracy on the test part, and writes what was asked for.
-func train(c context.Context, s settings, d *dataset, m model, stdout io.Writer) error {
+func train(c context.Context, s settings, d *table.Data, m model, stdout io.Writer) error {
 	out := newReporter(s, d, stdout)
 	began := time.Now()
 	losses, err := steps(c, s, d, m, out)
@@ -103,7 +104,7 @@ func train(c context.Context, s settings, d *dataset, m model, stdout io.Writer)
 		return fmt.Errorf("step %d: %w", len(losses)+1, err)
 	}
 	took := time.Since(began)
-	x, y := d.test.all()
+	x, y := d.Test.All()
 	accuracy, err := m.accuracy(c, x, y)
 	if err != nil {
 		return fmt.Errorf("test: %w", err)
@@ -119,7 +120,7 @@ func train(c context.Context, s settings, d *dataset, m model, stdout io.Writer)
 	}
 	if s.json {
 		return json.NewEncoder(stdout).Encode(result{
-			Workers: s.workers, Rows: len(d.train.y) + len(d.test.y), Features: d.features, Classes: d.classes, Seed: s.seed,
+			Workers: s.workers, Rows: len(d.Train.Y) + len(d.Test.Y), Features: d.Features, Classes: d.Classes, Seed: s.seed,
 			Steps: len(losses), Losses: losses, TestAccuracy: accuracy, Seconds: took.Seconds(),
 		})
 	}
@@ -127,17 +128,17 @@ func train(c context.Context, s settings, d *dataset, m model, stdout io.Writer)
 }
 
 // steps goes through the training part epoch by epoch, in an order that the seed fixes; a last, shorter batch counts too.
-func steps(c context.Context, s settings, d *dataset, m model, out *reporter) ([]float64, error) {
+func steps(c context.Context, s settings, d *table.Data, m model, out *reporter) ([]float64, error) {
 	src := rand.New(rand.NewPCG(s.seed, 4))
 	var losses []float64
 	for epoch := range s.epochs {
-		order := src.Perm(len(d.train.y))
+		order := src.Perm(len(d.Train.Y))
 		sum, from := 0.0, len(losses)
 		for at := 0; at < len(order); at += s.batch {
 			if s.maxSteps > 0 && len(losses) == s.maxSteps {
 				return losses, nil
 			}
-			x, y := d.train.batch(order[at:min(at+s.batch, len(order))])
+			x, y := d.Train.Batch(order[at:min(at+s.batch, len(order))])
 			loss, err := m.step(c, x, y)
 			if err != nil {
 				return losses, err

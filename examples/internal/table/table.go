@@ -1,4 +1,5 @@
-package main
+// Package table is data for the example programs: a table of numbers whose last column is a class, from a file or built in.
+package table
 
 import (
 	"bufio"
@@ -44,16 +45,16 @@ func (e *DataError) Error() string {
 // Unwrap lets errors.Is find ErrData and the cause.
 func (e *DataError) Unwrap() []error { return []error{ErrData, e.Err} }
 
-// part is examples: rows of features and their classes.
-type part struct {
-	x [][]float32
-	y []int32
+// Part is examples: rows of features and their classes.
+type Part struct {
+	X [][]float32
+	Y []int32
 }
 
-// dataset is a table split into train and test.
-type dataset struct {
-	train, test       part
-	features, classes int
+// Data is a table split into train and test.
+type Data struct {
+	Train, Test       Part
+	Features, Classes int
 }
 
 // testShare of the rows is for the test.
@@ -62,8 +63,8 @@ const testShare = 0.2
 // maxValues bounds a data file.
 const maxValues = 1 << 27
 
-// load reads a file, or the built-in digits, and splits it as the seed says.
-func load(file string, seed uint64) (*dataset, error) {
+// Load reads a file, or the built-in digits, and splits it as the seed says.
+func Load(file string, seed uint64) (*Data, error) {
 	var raw io.Reader = bytes.NewReader(builtin)
 	if file == "" {
 		file = "built-in digits"
@@ -149,7 +150,7 @@ func parseRow(record []string) (row []float64, numbers int, err error) {
 }
 
 // split shuffles by the seed, scales the columns by the range of the training part, and numbers the classes in order.
-func split(file string, rows [][]float64, seed uint64) (*dataset, error) {
+func split(file string, rows [][]float64, seed uint64) (*Data, error) {
 	tests := int(math.Round(testShare * float64(len(rows))))
 	if tests < 1 || len(rows)-tests < 2 {
 		return nil, &DataError{File: file, Err: fmt.Errorf("%d rows are too few to split into train and test", len(rows))}
@@ -160,19 +161,19 @@ func split(file string, rows [][]float64, seed uint64) (*dataset, error) {
 		return nil, &DataError{File: file, Err: fmt.Errorf("%d different classes in the last column; expected 2 to 4096", len(classes))}
 	}
 	order := rand.New(rand.NewPCG(seed, 1)).Perm(len(rows))
-	d := &dataset{features: columns, classes: len(classes)}
+	d := &Data{Features: columns, Classes: len(classes)}
 	low, scale := ranges(rows, order[tests:], columns)
 	for i, at := range order {
-		into := &d.train
+		into := &d.Train
 		if i < tests {
-			into = &d.test
+			into = &d.Test
 		}
 		x := make([]float32, columns)
 		for j := range x {
 			x[j] = float32((rows[at][j] - low[j]) * scale[j])
 		}
 		class, _ := slices.BinarySearch(classes, rows[at][columns])
-		into.x, into.y = append(into.x, x), append(into.y, int32(class))
+		into.X, into.Y = append(into.X, x), append(into.Y, int32(class))
 	}
 	return d, nil
 }
@@ -202,21 +203,21 @@ func ranges(rows [][]float64, train []int, columns int) (low, scale []float64) {
 	return low, scale
 }
 
-// batch makes tensors of the examples at the given places.
-func (p *part) batch(at []int) (x, y *autodiff.Tensor) {
+// Batch makes tensors of the examples at the given places.
+func (p *Part) Batch(at []int) (x, y *autodiff.Tensor) {
 	var xs []float32
 	var ys []int32
 	for _, i := range at {
-		xs, ys = append(xs, p.x[i]...), append(ys, p.y[i])
+		xs, ys = append(xs, p.X[i]...), append(ys, p.Y[i])
 	}
-	return autodiff.New(xs, len(at), len(p.x[0])), autodiff.New(ys)
+	return autodiff.New(xs, len(at), len(p.X[0])), autodiff.New(ys)
 }
 
-// all makes tensors of the whole part.
-func (p *part) all() (x, y *autodiff.Tensor) {
-	at := make([]int, len(p.y))
+// All makes tensors of the whole part.
+func (p *Part) All() (x, y *autodiff.Tensor) {
+	at := make([]int, len(p.Y))
 	for i := range at {
 		at[i] = i
 	}
-	return p.batch(at)
+	return p.Batch(at)
 }
