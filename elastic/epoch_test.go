@@ -5,12 +5,15 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"strconv"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weft-project/weft/internal/leak"
 	"github.com/weft-project/weft/store"
 )
 
@@ -51,6 +54,20 @@ func TestWorkGoesOnInEveryEpochUntilItIsDone(t *testing.T) {
 		require.Equal(t, []string{"the job begins", "a worker was replaced", "3 nodes became 2, 3 workers became 2",
 			"2 nodes became 3, 2 workers became 4", "other nodes"}, why)
 	})
+}
+
+func TestAPlaceThatIsToldAgainIsNoOther(t *testing.T) {
+	m := told(Place{World: 2})
+	p := m.Place()
+	m.set(Place{World: 2})
+	require.Equal(t, p, m.Place())
+	select {
+	case <-p.Over:
+		t.Fatal("it is over")
+	default:
+	}
+	m.set(Place{World: 2, Epoch: 1})
+	<-p.Over
 }
 
 func TestAnEpochsContextOutlivesItsPlaceByTheGraceAndWhatJoinsDoesNot(t *testing.T) {
@@ -135,6 +152,29 @@ func TestAPlaceIsReadAsItWasWritten(t *testing.T) {
 	var got Place
 	require.NoError(t, json.Unmarshal(b, &got))
 	require.Equal(t, want, got)
+}
+
+func TestAMembershipIsClosedWhileItsAgentIsSilent(t *testing.T) {
+	leak.Check(t)
+	from, to, err := os.Pipe()
+	require.NoError(t, err)
+	defer to.Close()
+	fd, err := syscall.Dup(int(from.Fd())) // Fd makes it blocking, as what a process inherits is
+	require.NoError(t, err)
+	require.NoError(t, from.Close())
+	t.Setenv(AgentVariable, strconv.Itoa(fd))
+	_, err = to.WriteString(`{"rank": 2, "world": 3}` + "\n")
+	require.NoError(t, err)
+	m, err := Join(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 2, m.Place().Rank)
+	require.NoError(t, m.Close())
+	<-m.Place().Over
+	require.ErrorIs(t, m.Err(), store.ErrClosed)
+
+	t.Setenv(AgentVariable, "1000000")
+	_, err = Join(t.Context())
+	require.ErrorContains(t, err, "file 1000000")
 }
 
 func unset(t *testing.T, name string) {

@@ -112,7 +112,9 @@ func JoinWith(c context.Context, cfg JoinConfig) (*Membership, error) {
 	if err != nil || n < 3 {
 		return nil, fmt.Errorf("elastic: $%s should be the number of a file, and is %q", AgentVariable, fd)
 	}
-	m.file = os.NewFile(uintptr(n), "agent")
+	if m.file, err = inherited(n, "agent"); err != nil {
+		return nil, fmt.Errorf("elastic: file %d, by which the agent tells this worker its place: %w", n, err)
+	}
 	first := make(chan struct{})
 	go m.read(m.file, first)
 	select {
@@ -145,9 +147,14 @@ func (m *Membership) read(from io.Reader, first chan struct{}) {
 	m.fail(ErrNoAgent)
 }
 
+// set takes a place, unless it is the one that is known: a worker that has just been started is told it again.
 func (m *Membership) set(p Place) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	p.Over, p.Told = m.place.Over, m.place.Told
+	if m.over != nil && p == m.place {
+		return
+	}
 	if m.over != nil {
 		close(m.over)
 	}

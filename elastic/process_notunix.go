@@ -21,3 +21,6 @@ func signalGroup(pid int, _ bool) {
 func statusOf(state *os.ProcessState) status { return status{code: state.ExitCode()} }
 
 func signalName(sig int) string { return "signal " + strconv.Itoa(sig) }
+
+// inherited is a pipe that this process was started with.
+func inherited(fd int, name string) (*os.File, error) { return os.NewFile(uintptr(fd), name), nil }

@@ -32,3 +32,11 @@ func statusOf(state *os.ProcessState) status {
 }
 
 func signalName(sig int) string { return unix.SignalName(syscall.Signal(sig)) }
+
+// inherited is a pipe that this process was started with, whose reads end when it is closed.
+func inherited(fd int, name string) (*os.File, error) {
+	if err := syscall.SetNonblock(fd, true); err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}

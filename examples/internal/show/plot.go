@@ -29,8 +29,14 @@ func CheckPlot(file string) error {
 	return nil
 }
 
-// PlotLosses draws the loss of every step and its running mean.
-func PlotLosses(file, title string, losses []float64) error {
+// Mark is a step before which something has happened.
+type Mark struct {
+	Step int
+	Text string
+}
+
+// PlotLosses draws the loss of every step and its running mean, and the marks.
+func PlotLosses(file, title string, losses []float64, marks ...Mark) error {
 	p := plot.New()
 	p.Title.Text = title
 	p.X.Label.Text, p.Y.Label.Text = "step", "cross-entropy"
@@ -67,6 +73,28 @@ func PlotLosses(file, title string, losses []float64) error {
 	p.Add(plotter.NewGrid(), thin, thick)
 	p.Legend.Add("each step", thin)
 	p.Legend.Add("running mean over 20", thick)
+	if err := addMarks(p, marks, slices.Max(append(losses[:len(losses):len(losses)], 0))); err != nil {
+		return err
+	}
 	p.Legend.Top, p.Legend.Padding, p.Legend.XOffs, p.Legend.YOffs = true, vg.Points(3), vg.Points(-6), vg.Points(-6)
 	return p.Save(16*vg.Centimeter, 10*vg.Centimeter, file)
+}
+
+// addMarks draws a line up to top for each mark, with its text beside it.
+func addMarks(p *plot.Plot, marks []Mark, top float64) error {
+	for i, m := range marks {
+		at := float64(m.Step) + 0.5
+		line, err := plotter.NewLine(plotter.XYs{{X: at, Y: 0}, {X: at, Y: top}})
+		if err != nil {
+			return err
+		}
+		line.Color, line.Dashes = color.RGBA{R: 214, G: 39, B: 40, A: 255}, []vg.Length{vg.Points(3), vg.Points(3)}
+		height := top * (0.7 - 0.07*float64(i%5)) // so that texts of marks that are close do not lie over each other
+		text, err := plotter.NewLabels(plotter.XYLabels{XYs: plotter.XYs{{X: at, Y: height}}, Labels: []string{" " + m.Text}})
+		if err != nil {
+			return err
+		}
+		p.Add(line, text)
+	}
+	return nil
 }

@@ -41,6 +41,13 @@ func (p *Progress) Step(loss float64) {
 	}
 }
 
+// At moves the bar to a step: training goes on from there.
+func (p *Progress) At(step int) {
+	if p.bar != nil {
+		_ = p.bar.Set(step) // a bar that cannot be drawn is no reason to stop
+	}
+}
+
 // Line writes a line where there is no bar.
 func (p *Progress) Line(format string, v ...any) {
 	if p.bar == nil {

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/autodiff"
+	"github.com/weft-project/weft/elastic/checkpoint"
+	"github.com/weft-project/weft/examples/internal/table"
+	"github.com/weft-project/weft/internal/soak"
+)
+
+// best is choose, looked for from the highest step down.
+func best(all []having, params int) (step int, live bool) {
+	for step = 100; step > 0; step-- {
+		var there []int
+		everywhere := true
+		for _, h := range all {
+			if h.Step == step {
+				there = append(there, h.Params...)
+			}
+			everywhere = everywhere && slices.Contains(h.Saved, int64(step))
+		}
+		slices.Sort(there)
+		if len(slices.Compact(there)) == params {
+			return step, true
+		}
+		if everywhere {
+			return step, false
+		}
+	}
+	return 0, false
+}
+
+func TestTrainingGoesOnFromTheHighestStepThatCanBeHad(t *testing.T) {
+	found := map[bool]int{}
+	for seed := range uint64(soak.Cases(2000)) {
+		r := rand.New(rand.NewPCG(seed, 8))
+		params := 1 + r.IntN(4)
+		all := make([]having, 1+r.IntN(4))
+		for i := range all {
+			h := &all[i]
+			if h.Step = -1; r.IntN(4) > 0 {
+				h.Step = 1 + r.IntN(3)
+				for k := range params {
+					if r.IntN(2) == 0 {
+						h.Params = append(h.Params, k)
+					}
+				}
+			}
+			for s := range int64(3) {
+				if r.IntN(3) > 0 {
+					h.Saved = append(h.Saved, 1+s)
+				}
+			}
+		}
+		p := choose(all, params)
+		step, live := best(all, params)
+		require.Equal(t, step, p.step, "seed %d: %+v", seed, all)
+		require.Equal(t, live, len(p.from) > 0, "seed %d: %+v", seed, all)
+		for k, rank := range p.from {
+			require.Equal(t, step, all[rank].Step)
+			require.Contains(t, all[rank].Params, k)
+		}
+		found[live]++
+	}
+	require.Greater(t, found[true], 100)
+	require.Greater(t, found[false], 100)
+}
+
+func TestAParameterGoesOnBitForBitAfterItWasMovedAndAfterItWasSaved(t *testing.T) {
+	data, err := table.Load("", 1)
+	require.NoError(t, err)
+	tr := &trainer{settings: settings{hidden: 4, batch: 8, lr: 0.1, seed: 1, epochs: 1}, data: data}
+	d, err := checkpoint.Open(t.TempDir(), checkpoint.Config{})
+	require.NoError(t, err)
+	first := tr.firstParams()[2]
+	grad := autodiff.RandFrom(rand.New(rand.NewPCG(1, 1)), first.Shape()...)
+	p, err := newParam(tr.rule(), first, nil)
+	require.NoError(t, err)
+	step := func(p *param) []float32 {
+		require.NoError(t, p.opt.Step(map[*autodiff.Tensor]*autodiff.Tensor{p.value: grad}))
+		v, err := autodiff.Values[float32](p.value)
+		require.NoError(t, err)
+		return v
+	}
+	for n := range 4 { // before the first step, there is no momentum
+		m, err := p.move()
+		require.NoError(t, err)
+		moved, err := newParam(tr.rule(), autodiff.Scale(m.Value, 1), &m.State) // a copy, as one that has travelled is
+		require.NoError(t, err)
+		s := shard{step: n, params: map[int]*param{2: p}}
+		pieces, err := s.pieces()
+		require.NoError(t, err)
+		require.NoError(t, d.Save(t.Context(), checkpoint.Part{Step: int64(n), Pieces: pieces}))
+		k, err := d.Latest()
+		require.NoError(t, err)
+		saved, err := readParam(tr.rule(), k, 2)
+		require.NoError(t, err)
+		_, err = readParam(tr.rule(), k, 1)
+		require.ErrorContains(t, err, "param1")
+		require.NoError(t, k.Close())
+		want := step(p)
+		require.Equal(t, want, step(moved))
+		require.Equal(t, want, step(saved))
+	}
+}
+
+func TestEveryExampleIsInOneStepOfAnEpochWhateverTheWorld(t *testing.T) {
+	data, err := table.Load("", 1)
+	require.NoError(t, err)
+	tr := &trainer{settings: settings{batch: 100, seed: 1, epochs: 2}, data: data}
+	for epoch := range 2 {
+		var seen []int
+		for step := range tr.perEpoch() {
+			rows := tr.rows(epoch*tr.perEpoch() + step)
+			world := 1 + step%5
+			for rank := range world {
+				from, to := share(len(rows), rank, world)
+				seen = append(seen, rows[from:to]...)
+			}
+		}
+		slices.Sort(seen)
+		require.Len(t, slices.Compact(seen), len(data.Train.Y))
+		require.Len(t, seen, len(data.Train.Y))
+	}
+	require.NotEqual(t, tr.rows(0), tr.rows(tr.perEpoch()))
+}

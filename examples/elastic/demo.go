@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/weft-project/weft/elastic"
+	"github.com/weft-project/weft/elastic/rdzv"
+	"github.com/weft-project/weft/store"
+	"github.com/weft-project/weft/transport"
+)
+
+// agentVariable makes this program an agent of the demonstration: it names where the agents meet.
+const agentVariable = "ELASTIC_EXAMPLE_MEETS_AT"
+
+// agent is what weft run would be on one machine of three.
+func agent(c context.Context, s settings, args []string, stdout, stderr io.Writer) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	spec := elastic.Spec{
+		Program: self, Args: args, NprocPerNode: 1, MinNodes: 1, MaxNodes: 3, Endpoint: os.Getenv(agentVariable), RunID: "elastic",
+		MaxRestarts: 9, LastCall: s.lastCall, Silence: s.silence, Grace: 5 * time.Second, Stdout: stdout, Stderr: stderr,
+	}
+	if s.policy == "group" {
+		spec.Policy = rdzv.RestartGroup
+	}
+	_, err = elastic.Run(c, spec)
+	return err
+}
+
+// event is something that happens to the agents when a part of all steps is made.
+type event struct {
+	at float64
+	do func(w *crew, leader string) (what string, err error)
+}
+
+// The events of the demonstration, and of the tests.
+func killWorker(w *crew, leader string) (string, error) {
+	name := w.follower(leader)
+	return "kill -9 of the worker of " + name, w.killWorker(name)
+}
+
+func killFirstWorker(w *crew, leader string) (string, error) {
+	return "kill -9 of the first worker, of " + leader, w.killWorker(leader)
+}
+
+func stopAgent(w *crew, leader string) (string, error) {
+	name := w.follower(leader)
+	return "SIGTERM to " + name, w.signal(name, syscall.SIGTERM)
+}
+
+func killFirstAgent(w *crew, leader string) (string, error) {
+	return "kill -9 of " + leader + ", which has rank 0", w.signal(leader, syscall.SIGKILL)
+}
+
+func addAgent(w *crew, _ string) (string, error) {
+	name := fmt.Sprint("agent", len(w.agents)+1)
+	return name + " is started", w.start(name)
+}
+
+// demonstrate runs three agents on this machine and does things to them.
+func demonstrate(c context.Context, s settings, args []string, stdout io.Writer) error {
+	own := []string{"--pace", "10ms"} // what is given counts more
+	return perform(c, append(own, args...), s.policy, []event{
+		{0.15, killWorker}, {0.3, stopAgent}, {0.45, killFirstAgent}, {0.6, addAgent}, {0.75, addAgent},
+	}, stdout)
+}
+
+// perform trains on three agents, and has things happen to them. The store in which they meet is this process's, so that any agent may go.
+func perform(c context.Context, args []string, policy string, events []event, stdout io.Writer) error {
+	server, err := store.Serve(store.ServerConfig{Addr: "127.0.0.1:0"})
+	if err != nil {
+		return err
+	}
+	defer server.Close() //nolint:errcheck // the agents are gone
+	folder, err := os.MkdirTemp("", "elastic-checkpoints-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(folder) //nolint:errcheck // what cannot be removed is the system's to remove
+	env := []string{agentVariable + "=" + server.Addr(), elastic.TokenVariable + "=" + transport.NewToken()}
+	w := newCrew(append([]string{"--restart-policy", policy}, append(args, "--checkpoints", folder)...), env, func(agent, line string) {
+		fmt.Fprintf(stdout, "%s %s\n", agent, line)
+	})
+	defer w.close()
+	for range 3 {
+		if _, err := addAgent(w, ""); err != nil {
+			return err
+		}
+	}
+	for _, e := range events {
+		leader, err := w.reach(c, e.at)
+		if err != nil {
+			return err
+		}
+		what, err := e.do(w, leader)
+		w.mu.Lock()
+		fmt.Fprintf(stdout, "------ %s\n", what)
+		w.mu.Unlock()
+		if err != nil {
+			return err
+		}
+	}
+	return w.wait(c)
+}

@@ -1,0 +1,149 @@
+// Elastic trains a classifier of handwritten digits on workers that come and go while it trains. The parameters lie on all workers, each on one of them, and
+// gradients come together there; when a worker is lost the others form a new world and go on from the last checkpoint, and when one comes from where they are.
+// No process is started again but the lost one.
+//
+//	elastic                                # a demonstration: three agents on this machine, some of which are killed
+//	weft run --nnodes 1:3 --rdzv-endpoint HOST:29400 --max-restarts 9 elastic      # the same on each of up to three machines, with a shared folder
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/weft-project/weft/elastic"
+	"github.com/weft-project/weft/elastic/checkpoint"
+	"github.com/weft-project/weft/examples/internal/show"
+	"github.com/weft-project/weft/examples/internal/table"
+	"github.com/weft-project/weft/rpc"
+)
+
+// settings are the command line.
+type settings struct {
+	checkpoints  string
+	every, lines int
+	epochs       int
+	batch        int
+	hidden       int
+	lr           float64
+	seed         uint64
+	pace         time.Duration
+	plot, result string
+
+	// Of the demonstration's agents.
+	policy            string
+	lastCall, silence time.Duration
+}
+
+func main() {
+	c, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	os.Exit(run(c, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// run is the program: 0 for success, 1 for a failure, 2 for a wrong command line.
+func run(c context.Context, args []string, stdout, stderr io.Writer) int {
+	s, err := parse(args, stderr)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return 0
+	case err != nil:
+		fmt.Fprintln(stderr, "elastic:", err)
+		return 2
+	case os.Getenv("RANK") != "":
+		err = train(c, s, stdout)
+	case os.Getenv(agentVariable) != "":
+		err = agent(c, s, args, stdout, stderr)
+	default:
+		err = demonstrate(c, s, args, stdout)
+	}
+	if err != nil && c.Err() != nil {
+		err = context.Cause(c) // stopped from outside: what broke then is no news
+	}
+	if err != nil {
+		fmt.Fprintln(stderr, "elastic:", err)
+		return 1
+	}
+	return 0
+}
+
+// train is a worker: it takes part in every epoch until the training is done.
+func train(c context.Context, s settings, stdout io.Writer) error {
+	t := &trainer{settings: s, out: newReporter(s, stdout), has: shard{step: -1}}
+	var err error
+	if t.data, err = table.Load("", s.seed); err != nil {
+		return err
+	}
+	if t.saved, err = checkpoint.Open(s.checkpoints, checkpoint.Config{}); err != nil {
+		return err
+	}
+	secure, err := rpc.StoreTLSFromEnv()
+	if err != nil {
+		return err
+	}
+	m, err := elastic.JoinWith(c, elastic.JoinConfig{StoreTLS: secure})
+	if err != nil {
+		return err
+	}
+	defer m.Close() //nolint:errcheck // the agent knows when this process ends
+	fmt.Fprintf(stdout, "worker %d is process %d\n", m.Place().Rank, os.Getpid())
+	return m.Each(c, t.work)
+}
+
+func parse(args []string, stderr io.Writer) (settings, error) {
+	var s settings
+	f := flag.NewFlagSet("elastic", flag.ContinueOnError)
+	f.SetOutput(stderr)
+	f.StringVar(&s.checkpoints, "checkpoints", "elastic-checkpoints", "folder for checkpoints, which all workers share; training goes on from what is there")
+	f.IntVar(&s.every, "every", 20, "steps between checkpoints")
+	f.IntVar(&s.lines, "lines", 45, "steps between lines, where there is no terminal")
+	f.IntVar(&s.epochs, "epochs", 30, "times to go through the training part")
+	f.IntVar(&s.batch, "batch", 32, "rows per step, over all workers")
+	f.IntVar(&s.hidden, "hidden", 128, "width of the hidden layers")
+	f.Float64Var(&s.lr, "lr", 0.05, "learning rate of SGD with momentum 0.9 and weight decay 5e-4")
+	f.Uint64Var(&s.seed, "seed", 1, "fixes the split into train and test, the first weights and the order")
+	f.DurationVar(&s.pace, "pace", 0, "least time of a step, to have the time to watch; the demonstration takes 10ms")
+	f.StringVar(&s.plot, "plot", "elastic-loss.png", "where to write the loss curve; empty: nowhere")
+	f.StringVar(&s.result, "result", "", "file for all losses, where the workers changed, and the accuracy, as JSON")
+	f.StringVar(&s.policy, "restart-policy", "worker", "of the demonstration's agents: worker or group")
+	f.DurationVar(&s.lastCall, "last-call", time.Second, "of the demonstration's agents: how long they wait for more of them")
+	f.DurationVar(&s.silence, "silence", 2*time.Second, "of the demonstration's agents: after how long without a word one is lost")
+	if err := f.Parse(args); err != nil {
+		return s, err
+	}
+	var errs []error
+	bad := func(format string, v ...any) { errs = append(errs, fmt.Errorf(format, v...)) }
+	if f.NArg() > 0 {
+		bad("unexpected argument %q; options begin with --", f.Arg(0))
+	}
+	for name, v := range map[string]int{"every": s.every, "lines": s.lines, "epochs": s.epochs, "batch": s.batch, "hidden": s.hidden} {
+		if v < 1 || v > 1<<20 {
+			bad("--%s %d; expected 1 to %d", name, v, 1<<20)
+		}
+	}
+	if !(s.lr > 0 && s.lr <= 1e6) {
+		bad("--lr %g; expected a positive number up to 1e6", s.lr)
+	}
+	if s.pace < 0 || s.pace > time.Minute {
+		bad("--pace %v; expected 0 to 1m", s.pace)
+	}
+	if s.lastCall <= 0 || s.silence <= 0 {
+		bad("--last-call %v, --silence %v; expected more than 0", s.lastCall, s.silence)
+	}
+	if s.checkpoints == "" {
+		bad("--checkpoints: expected a folder")
+	}
+	if s.policy != "worker" && s.policy != "group" {
+		bad("--restart-policy %q; expected worker or group", s.policy)
+	}
+	if err := show.CheckPlot(s.plot); err != nil {
+		bad("--plot %s: %w", s.plot, err)
+	}
+	return s, errors.Join(errs...)
+}
