@@ -2,7 +2,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DEFAULT_GOAL := build
-.PHONY: build run test lint bench peers netns interop fuzz soak cover gpu gpu-test gpu-headers gpu-bundle gpu-check
+.PHONY: build run elastic test lint bench peers netns interop fuzz soak cover gpu gpu-test gpu-headers gpu-bundle gpu-check
 
 FUZZTIME ?= 10m
 SOAKTIME ?= 4h
@@ -15,12 +15,17 @@ TOOL := go tool -modfile=tools/go.mod
 
 build:
 	go build ./...
-	go build -o bin/ ./cmd/weft ./examples/digits ./examples/simple ./examples/parameterserver ./examples/pipeline
+	go build -o bin/ ./cmd/weft ./examples/digits ./examples/simple ./examples/parameterserver ./examples/pipeline ./examples/elastic
 
 # Train the digits model on two worker processes of this machine; the plot goes to digits-loss.png.
 run:
 	go build -o bin/ ./cmd/weft ./examples/digits
 	bin/weft run --nproc-per-node 2 bin/digits
+
+# Train on three agents of this machine, of which some are killed and others come; the plot goes to elastic-loss.png.
+elastic:
+	go build -o bin/ ./examples/elastic
+	bin/elastic $(ELASTIC)
 
 test:
 	[ -n "$(RACE)" ] || echo "make test: no C compiler (go env CC, CGO_ENABLED=1), so testing without the race detector" >&2
