@@ -113,6 +113,9 @@ func (p *peer) seeLease(value []byte, now time.Time) ([]op, error) {
 	if err != nil {
 		return nil, err
 	}
+	if l.Leader == p.node.ID {
+		return nil, fmt.Errorf("%w: state %d.%d is gone", ErrCorrupt, l.From, l.Seq)
+	}
 	if l.Leader != "" && (l.Term != p.lease.Term || now.Sub(p.heard) <= p.patience()) {
 		return p.follow(value, now)
 	}
@@ -165,8 +168,11 @@ func (p *peer) elected(now time.Time) ([]op, error) {
 	return p.lead(s, now), nil
 }
 
-// takeState goes on where another leader ended.
+// takeState goes on where another leader ended. A state that is gone was replaced by one who has taken over meanwhile.
 func (p *peer) takeState(value []byte, now time.Time) ([]op, error) {
+	if value == nil {
+		return p.elect(), nil
+	}
 	s, err := Decode(value, now)
 	if err != nil {
 		return nil, fmt.Errorf("state %d.%d: %w", p.lease.From, p.lease.Seq, err)
@@ -306,7 +312,7 @@ func (p *peer) saw(raw []byte, now time.Time) []op {
 		p.reasons = append(p.reasons, "a bulletin is ignored: "+err.Error())
 		return nil
 	}
-	if b.Term < p.beat.Term || b.Term == p.beat.Term && b.Beat <= p.beat.Beat {
+	if b.Term < p.lease.Term || b.Term == p.beat.Term && b.Beat <= p.beat.Beat {
 		return nil // one that was overtaken
 	}
 	p.beat, p.heard = b, now
