@@ -63,6 +63,7 @@ type peer struct {
 	state     *State
 	before    string   // key of the state that the last one has replaced
 	saved     int      // told() of the state that was written last
+	savedDone int      // and how many were done
 	pending   []Action // to be told when it is written
 	bulletins int
 	due       time.Time // of the next bulletin
@@ -184,12 +185,12 @@ func (p *peer) takeState(value []byte, now time.Time) ([]op, error) {
 }
 
 func (p *peer) lead(s *State, now time.Time) []op {
-	p.state, p.saved, p.pending, p.bulletins = s, s.told(), nil, 0
+	p.state, p.saved, p.savedDone, p.pending, p.bulletins = s, s.told(), s.done, nil, 0
 	return append(p.petition(), p.publish(now)...)
 }
 
 // told grows with everything that must not be forgotten once somebody knows of it.
-func (s *State) told() int { return s.epoch + s.restarts + s.done + int(s.phase) }
+func (s *State) told() int { return s.epoch + s.restarts + int(s.phase) }
 
 // inbox takes messages to the leader, all that there are at this moment.
 func (p *peer) inbox(raw [][]byte, now time.Time) []op {
@@ -219,9 +220,11 @@ func (p *peer) decide(e Event, now time.Time) {
 	}
 }
 
-// commit writes the state if it has something in it that somebody is about to be told, and then tells.
+// commit writes the state if it has something in it that somebody is about to be told, and then tells. Who is done is told
+// nothing and says it again to whoever leads, so that is written no more often than a bulletin: many writes of all of N nodes would be
+// O(N²) bytes.
 func (p *peer) commit(now time.Time) []op {
-	if p.state.told() == p.saved {
+	if p.state.told() == p.saved && (p.state.done == p.savedDone || now.Before(p.due)) {
 		return p.tell(now)
 	}
 	blob, err := p.state.Encode(now)
@@ -245,7 +248,7 @@ func (p *peer) committed(ok bool, now time.Time) []op {
 	if !ok {
 		return p.elect()
 	}
-	p.saved, p.due = p.state.told(), now
+	p.saved, p.savedDone, p.due = p.state.told(), p.state.done, now
 	return append(p.tell(now), op{kind: opDelete, key: p.before})
 }
 
