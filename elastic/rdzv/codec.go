@@ -109,6 +109,7 @@ func Decode(b []byte, now time.Time) (*State, error) {
 	s.round, s.epoch, s.phase, s.outcome, s.failed = in.Round, in.Epoch, in.Phase, in.Outcome, in.Failed
 	s.restarts, s.arrivals, s.source = in.Restarts, in.Arrivals, in.Source
 	s.deadline, s.tooFew = after(in.Deadline, now), after(in.TooFew, now)
+	s.latest = s.deadline
 	for _, m := range in.Members {
 		if err := s.restore(m, now); err != nil {
 			return corrupt("%w", err)

@@ -32,7 +32,7 @@ func (s *State) Decide(e Event, now time.Time) (actions []Action, reason string)
 	if e.Kind == Join {
 		d.join(e.Node, e.Config)
 	} else if m := s.members[e.ID]; m != nil {
-		m.lastSeen = now
+		d.saw(m)
 		d.heard(m, e)
 	} else if e.Kind != Tick && e.Kind != Leave {
 		d.stranger(e.ID)
@@ -54,7 +54,7 @@ func (d *decision) join(n Node, cfg Config) {
 		d.arrive(n, cfg)
 		return
 	}
-	m.lastSeen = d.now
+	d.saw(m)
 	switch {
 	case m.on == participating && d.phase == Complete:
 		d.tell(Action{Kind: Place, ID: m.ID, Placement: m.place})
@@ -97,6 +97,16 @@ func (d *decision) arrive(n Node, cfg Config) {
 		d.tell(Action{Kind: Spare, ID: n.ID})
 	}
 	d.because("%s comes and is %s", n.ID, m.on)
+	d.linger()
+}
+
+// saw notes that a member is not silent.
+func (d *decision) saw(m *member) {
+	m.lastSeen = d.now
+	if m.awaited {
+		m.awaited = false
+		d.awaited--
+	}
 }
 
 // heard takes what a known node says.
@@ -240,6 +250,36 @@ func (d *decision) begin(why string) {
 	}
 	d.round++
 	d.phase, d.deadline = Gathering, time.Time{}
+	d.await()
+}
+
+// await marks those of a new round that have not been heard of for longer than who lives is silent: it would be of no use with a dead
+// node in it. Those that died at the same time as one that is lost are all among them, and are lost within a third of Silence.
+func (d *decision) await() {
+	for _, m := range d.members {
+		late := d.cfg.Settle > 0 && m.on == participating && d.now.Sub(m.lastSeen) > d.cfg.Silence*2/3
+		if late && !m.awaited {
+			d.awaited++
+		} else if !late && m.awaited {
+			d.awaited--
+		}
+		m.awaited = late
+	}
+}
+
+// linger keeps a later round open for whoever comes next: many who come one after another shall come in together, but wait for no longer
+// than it takes to notice that one is gone.
+func (d *decision) linger() {
+	if d.deadline.IsZero() || d.cfg.Settle < 0 || d.round == 0 && d.phase == Gathering {
+		return
+	}
+	t := d.now.Add(d.cfg.Settle)
+	if t.After(d.latest) {
+		t = d.latest
+	}
+	if t.After(d.deadline) {
+		d.deadline = t
+	}
 }
 
 // form moves on what is due: it lets nodes in where there is room, completes a round, and begins the next.
@@ -267,7 +307,7 @@ func (d *decision) relieve() {
 	case d.counts[waiting] == 0:
 		d.deadline = time.Time{}
 	case d.deadline.IsZero():
-		d.deadline = d.now.Add(max(d.cfg.Settle, 0))
+		d.deadline, d.latest = d.now.Add(max(d.cfg.Settle, 0)), d.now.Add(d.cfg.Silence/3)
 	}
 	if !d.deadline.IsZero() && !d.now.Before(d.deadline) {
 		d.begin(fmt.Sprintf("%d nodes wait", d.counts[waiting]))
@@ -293,9 +333,10 @@ func (d *decision) gather() {
 		return
 	case d.deadline.IsZero():
 		d.deadline, d.tooFew = d.now.Add(max(settle, 0)), time.Time{}
+		d.latest = d.now.Add(d.cfg.Silence / 3)
 		d.because("%d of %d nodes are there: last call", n, d.cfg.Max)
 	}
-	if n == d.cfg.Max || !d.now.Before(d.deadline) {
+	if d.awaited == 0 && (n == d.cfg.Max || !d.now.Before(d.deadline)) {
 		d.complete()
 	}
 }
@@ -361,8 +402,9 @@ func (s *State) finishing() bool { return s.phase == Complete && s.done > 0 }
 // Forgive takes it that nobody could be heard until now.
 func (s *State) Forgive(now time.Time) {
 	for _, m := range s.members {
-		m.lastSeen = now
+		m.lastSeen, m.awaited = now, false
 	}
+	s.awaited = 0
 }
 
 // watchOver notes when a member may have to be removed.
@@ -397,6 +439,9 @@ func (s *State) remove(m *member) {
 	s.counts[m.on]--
 	delete(s.members, m.ID)
 	delete(s.wants, m.Want)
+	if m.awaited {
+		s.awaited--
+	}
 	if m.done {
 		s.done--
 	}

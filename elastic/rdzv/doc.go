@@ -16,7 +16,8 @@
 // A round is a set of nodes with their ranks. It forms when there are Max nodes, or Min and the last call has passed.
 // A node that is lost or leaves, and one that comes while there is room, begin the next round: who takes part already stays,
 // with its rank as long as that is less than the number of nodes; newcomers get the ranks that became free. Nodes beyond
-// Max are redundant: they are kept, and step in when there is room.
+// Max are redundant: they are kept, and step in when there is room. Many who come one after another come in together, and a round that
+// forms because somebody is lost waits for a word of whoever has been silent for nearly as long.
 //
 // A node's worker that fails is replaced in its place, or by a new round, as the job's policy says, as long as the job's one budget of
 // restarts lasts. The job is over when every node of a round is done, when somebody closes it, and when there have been too few nodes for the

@@ -74,7 +74,7 @@ func (s *State) Next() time.Time {
 		return time.Time{}
 	}
 	next := s.quiet
-	if !s.deadline.IsZero() && s.deadline.Before(next) {
+	if !s.deadline.IsZero() && s.deadline.Before(next) && (s.phase == Complete || s.awaited == 0) {
 		next = s.deadline
 	}
 	if t := s.tooFew.Add(1); !s.tooFew.IsZero() && t.Before(next) {

@@ -126,20 +126,24 @@ func (w *world) roundIsSound(formed map[string]Placement) {
 
 // check looks at what must always be so.
 func (w *world) check() {
-	counts, done := [3]int{}, 0
+	counts, done, awaited := [3]int{}, 0, 0
 	for id, m := range w.s.members {
 		require.Equal(w.t, id, m.ID)
 		counts[m.on]++
 		if m.done {
 			done++
 		}
+		if m.awaited {
+			awaited++
+		}
 	}
 	require.Equal(w.t, counts, w.s.counts)
 	require.Equal(w.t, done, w.s.done)
+	require.Equal(w.t, awaited, w.s.awaited)
 	require.LessOrEqual(w.t, counts[participating], w.cfg.Max)
-	if w.s.phase == Gathering {
+	if w.s.phase == Gathering && counts[participating] < w.cfg.Max {
 		require.Zero(w.t, counts[redundant], "nobody is redundant while there is room\n%v", w.log)
-		require.Less(w.t, counts[participating], w.cfg.Max)
+		require.True(w.t, counts[participating] < w.cfg.Max || w.s.awaited > 0, "it waits for nobody\n%v", w.log)
 	}
 	if next := w.s.Next(); w.s.phase != Closed && len(w.s.members) > 0 {
 		require.True(w.t, next.After(w.now), "a tick that is due decides nothing\n%v", w.log)

@@ -33,7 +33,7 @@ type Config struct {
 	Min, Max    int           // nodes in a round; Max 0 means Min
 	JoinTimeout time.Duration // how long a node waits for a round, and a round for Min nodes; 0 means 600 s
 	LastCall    time.Duration // how long the first round stays open for more than Min; 0 means 30 s, less than 0 none
-	Settle      time.Duration // how long a later round does, so that who comes at the same time comes in together; 0 means 200 ms, less than 0 none
+	Settle      time.Duration // how long a later round does after the last who came, for Silence/3 at most; 0 means 200 ms, less than 0 none
 	Silence     time.Duration // after how long without a word a node is lost; 0 means 15 s
 	MaxRestarts int           // failed workers in the whole life of the job
 	Policy      Policy
@@ -186,6 +186,7 @@ type member struct {
 	fails    int       // of its workers that were counted
 	done     bool      // its workers have ended well
 	lastSeen time.Time // by the leader's clock
+	awaited  bool      // the round that gathers waits for a word of it
 	expires  time.Time // when its wait for a round ends; zero once it was placed, and while it is redundant
 }
 
@@ -210,6 +211,8 @@ type State struct {
 	// deadline is when a gathering round with at least Min nodes is complete, and a complete round gives way to the
 	// next because somebody waits; zero if it does neither.
 	deadline time.Time
+	latest   time.Time // deadline is not put off beyond
+	awaited  int       // members that are
 	// tooFew is when a gathering round is given up that has lost nodes and has less than Min.
 	tooFew time.Time
 }
