@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"sync"
+	"sync/atomic"
 )
 
 const (
@@ -56,12 +57,23 @@ func (s *sink) settle() {
 	}
 }
 
+// label stands in front of a worker's lines. Its rank may change while it runs.
+type label struct{ text atomic.Pointer[string] }
+
+func newLabel(text string) *label {
+	l := &label{}
+	l.set(text)
+	return l
+}
+
+func (l *label) set(text string) { l.text.Store(&text) }
+
 // lines cuts one stream of one worker into lines and gives them to a sink. '\n', "\r\n" and '\r' end a line. On a
 // terminal a line that '\r' ends, or that follows one, is a progress bar: it is shown as it stands and covered by the
 // next; elsewhere it is a line like others. A lines belongs to one goroutine.
 type lines struct {
 	sink   *sink
-	prefix string
+	prefix *label
 	file   *keeper // gets the stream as it is; nil if it is not kept
 	buf    []byte  // the unfinished line
 	cr     bool    // the last byte was '\r', and the line before it still waits for what follows
@@ -107,7 +119,7 @@ func (l *lines) Write(p []byte) (int, error) {
 		}
 	}
 	if l.sink.terminal && (l.bar || l.cr) && len(l.buf) > l.shown {
-		l.sink.put(l.prefix, l.buf, true)
+		l.sink.put(*l.prefix.text.Load(), l.buf, true)
 		l.shown = len(l.buf)
 	}
 	return n, nil
@@ -118,7 +130,7 @@ func (l *lines) end(bar bool) {
 	transient := bar && l.sink.terminal
 	empty := len(l.buf) == 0
 	if !(bar && empty) && !(transient && l.shown == len(l.buf)) {
-		l.sink.put(l.prefix, l.buf, transient)
+		l.sink.put(*l.prefix.text.Load(), l.buf, transient)
 	}
 	if l.keep && !empty {
 		if len(l.tail) == tailLines {

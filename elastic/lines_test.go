@@ -13,7 +13,7 @@ import (
 )
 
 func newLines(w *bytes.Buffer, terminal bool) *lines {
-	return &lines{sink: &sink{screen: &screen{}, w: w, terminal: terminal}, prefix: "[0] ", keep: true}
+	return &lines{sink: &sink{screen: &screen{}, w: w, terminal: terminal}, prefix: newLabel("[0] "), keep: true}
 }
 
 func TestWhatAStreamShows(t *testing.T) {
@@ -139,7 +139,7 @@ func TestLinesOfSeveralStreamsNeverMix(t *testing.T) {
 			to = err
 		}
 		wg.Go(func() {
-			l := &lines{sink: to, prefix: prefix}
+			l := &lines{sink: to, prefix: newLabel(prefix)}
 			for range 500 {
 				_, _ = l.Write([]byte("hal"))
 				_, _ = l.Write([]byte("f\n"))

@@ -134,6 +134,18 @@ var parts = map[string]func(){
 		}
 		fmt.Println("met", world)
 	},
+	"role": func() {
+		fmt.Println(os.Getenv("ROLE_NAME"), os.Getenv("ROLE_RANK"), "of", os.Getenv("ROLE_WORLD_SIZE"), "in", os.Getenv("WORLD_SIZE"))
+	},
+	// The worker ignores SIGTERM; in the first attempt rank 1 leaves a process that holds the fifo.
+	"stubborn": func() {
+		signal.Ignore(syscall.SIGTERM)
+		if os.Getenv("RANK") == "1" && os.Getenv("TORCHELASTIC_RESTART_COUNT") == "0" {
+			leave(exec.Command(os.Args[0]))
+		}
+		fmt.Println("here", os.Getpid())
+		block()
+	},
 	// The worker says who it is, and each place that it gets.
 	"stay": func() {
 		fmt.Println("here", os.Getpid())

@@ -167,6 +167,12 @@ func (a *agent) heard(n news) {
 	case n.Kind == rdzv.Place:
 		a.master = n.master
 		a.result.Restarts = n.Placement.Restarts
+		for i, p := range a.procs { // who runs may have another rank now
+			if p != nil && a.node.workers[i].phase == running {
+				p.rank = n.Placement.First + i
+				p.stdout.prefix.set(a.spec.prefix(i, p.rank))
+			}
+		}
 		a.do(a.node.placed(now, n.Placement))
 		a.tellAll()
 	case n.Kind == rdzv.Restart:
@@ -292,7 +298,7 @@ func (a *agent) launch(i int) error {
 		told.Close()
 		return fmt.Errorf("%s did not start: %w", workerName(rank), err)
 	}
-	stdout := &lines{sink: a.show(i, Stdout), prefix: a.spec.prefix(i, rank), file: files.stdout}
+	stdout := &lines{sink: a.show(i, Stdout), prefix: newLabel(a.spec.prefix(i, rank)), file: files.stdout}
 	stderr := &lines{sink: a.show(i, Stderr), prefix: stdout.prefix, file: files.stderr, keep: true}
 	cmd.Env = append(a.spec.environ(i, *a.node.place, a.master, files.errors.path, stdout.sink.terminal), AgentVariable+"=3")
 	p, err := start(cmd, stdout, stderr)
