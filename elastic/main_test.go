@@ -34,6 +34,9 @@ func TestMain(m *testing.M) {
 	}
 	play, ok := parts[part]
 	if !ok {
+		play, ok = agentParts[part]
+	}
+	if !ok {
 		fmt.Fprintln(os.Stderr, "no such part:", part)
 		os.Exit(99)
 	}

@@ -45,6 +45,7 @@ func TestEveryWorkerGetsItsPlaceInTheJob(t *testing.T) {
 		byRank[rank][k] = v
 	}
 	require.Len(t, byRank, 3)
+	require.Zero(t, result.Restarts)
 	for i := range 3 {
 		n := strconv.Itoa(i)
 		env := byRank["["+n+"]"]
@@ -53,13 +54,14 @@ func TestEveryWorkerGetsItsPlaceInTheJob(t *testing.T) {
 			"WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "3", "ROLE_WORLD_SIZE": "3", "GROUP_WORLD_SIZE": "1",
 			"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": strconv.Itoa(result.MasterPort), "OMP_NUM_THREADS": "1",
 			"TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_MAX_RESTARTS": "0", "TORCHELASTIC_RUN_ID": "run-7",
-			"TORCHELASTIC_USE_AGENT_STORE": "True", "args": fmt.Sprintf("[--shard=%d of 3]", i),
+			"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1", "args": fmt.Sprintf("[--shard=%d of 3]", i),
 		} {
 			require.Equal(t, want, env[k], "%s of rank %d", k, i)
 		}
 		require.Len(t, env["WEFT_TOKEN"], 64)
 		require.Equal(t, byRank["[0]"]["WEFT_TOKEN"], env["WEFT_TOKEN"])
 		require.NotContains(t, env, "WEFT_TTY")
+		require.NotEmpty(t, env["TORCHELASTIC_ERROR_FILE"])
 		require.Equal(t, Exit{Rank: i, LocalRank: i, PID: result.Workers[i].PID}, result.Workers[i])
 	}
 }

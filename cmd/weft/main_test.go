@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -51,9 +52,33 @@ func worker(args []string) {
 		join()
 	case "stay":
 		stay(args[1])
+	case "hello":
+		hello()
 	case "wait":
 		fmt.Println("pid", os.Getpid(), "ready")
 		wait()
+	}
+}
+
+// hello is a worker that calls all others.
+func hello() {
+	c, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	greet := rpc.Define("greet", func(_ context.Context, from string) (string, error) {
+		return fmt.Sprintf("hello %s from worker %s", from, os.Getenv("RANK")), nil
+	})
+	w, err := rpc.Join(c, rpc.Config{Functions: []rpc.Function{greet}, Logger: slog.New(slog.DiscardHandler)})
+	if err == nil {
+		for _, peer := range w.Workers() {
+			answer, errCall := greet.Call(w.Context(c), peer.Name, os.Getenv("RANK"))
+			fmt.Println(answer)
+			err = errors.Join(err, errCall)
+		}
+		err = errors.Join(err, w.Leave(c))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
 }
 

@@ -52,15 +52,16 @@ func TestTheFlagsOfTheRendezvousAreTorchruns(t *testing.T) {
 	require.Equal(t, "[::1]:29400", m.endpoint)
 }
 
-func TestTwoLaunchersMakeOneWorld(t *testing.T) {
+// twoLaunchers runs a job of two machines with two workers each, which play a part, and counts the lines that they say.
+func twoLaunchers(t *testing.T, part ...string) map[string]int {
+	t.Helper()
 	endpoint := fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(250), rand.IntN(250), 1+rand.IntN(250)) // where nobody else listens
 	var outs, said [2]string
 	var errs [2]error
 	var runs sync.WaitGroup
 	for n := range outs {
 		runs.Go(func() {
-			cmd := exec.Command(os.Args[0], "run", "--nnodes=2", "--nproc-per-node=2", "--rdzv-endpoint="+endpoint, "--no-prefix",
-				os.Args[0], "show", "RANK", "WORLD_SIZE", "GROUP_WORLD_SIZE", "TORCHELASTIC_RUN_ID")
+			cmd := exec.Command(os.Args[0], append([]string{"run", "--nnodes=2", "--nproc-per-node=2", "--rdzv-endpoint=" + endpoint, "--no-prefix", os.Args[0]}, part...)...)
 			cmd.Env = append(os.Environ(), "WEFT_TEST_PART=weft", "GORACE=atexit_sleep_ms=0", "WEFT_TOKEN=a secret of the job")
 			var stderr strings.Builder
 			cmd.Stderr = &stderr
@@ -69,12 +70,26 @@ func TestTwoLaunchersMakeOneWorld(t *testing.T) {
 		})
 	}
 	runs.Wait()
-	require.NoError(t, errors.Join(errs[:]...), outs)
-	require.Empty(t, said[0]+said[1], "neither waits for the other at the end")
+	require.NoError(t, errors.Join(errs[:]...), "%q and %q", outs, said)
+	require.NotContains(t, said[0]+said[1], "waits for its store", "neither waits for the other at the end")
 	count := map[string]int{} // the lines of two workers come in any order
 	for line := range strings.Lines(outs[0] + outs[1]) {
 		count[strings.TrimSuffix(line, "\n")]++
 	}
-	require.Equal(t, map[string]int{"RANK=0": 1, "RANK=1": 1, "RANK=2": 1, "RANK=3": 1,
-		"WORLD_SIZE=4": 4, "GROUP_WORLD_SIZE=2": 4, "TORCHELASTIC_RUN_ID=none": 4}, count)
+	return count
+}
+
+func TestTwoLaunchersMakeOneWorld(t *testing.T) {
+	require.Equal(t, map[string]int{"RANK=0": 1, "RANK=1": 1, "RANK=2": 1, "RANK=3": 1, "WORLD_SIZE=4": 4, "GROUP_WORLD_SIZE=2": 4, "TORCHELASTIC_RUN_ID=none": 4},
+		twoLaunchers(t, "show", "RANK", "WORLD_SIZE", "GROUP_WORLD_SIZE", "TORCHELASTIC_RUN_ID"))
+}
+
+func TestWorkersOfTwoLaunchersCallEachOther(t *testing.T) {
+	want := map[string]int{}
+	for from := range 4 {
+		for to := range 4 {
+			want[fmt.Sprintf("hello %d from worker %d", from, to)] = 1
+		}
+	}
+	require.Equal(t, want, twoLaunchers(t, "hello"))
 }

@@ -1,0 +1,76 @@
+package elastic
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"time"
+)
+
+// launch starts a worker in the node's place.
+func (a *agent) launch(i int) error {
+	if a.path == "" {
+		path, err := lookup(a.spec.Program)
+		if err != nil {
+			return err
+		}
+		a.path = path
+	}
+	rank := a.node.place.First + i
+	cmd := exec.Command(a.path, a.spec.args(i)...)
+	place, told, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("%s did not start: %w", workerName(rank), err)
+	}
+	defer place.Close()
+	cmd.ExtraFiles = []*os.File{place}
+	files, err := a.spec.Logs.openFiles(a.logs, a.node.place.Round, a.node.place.Restarts, i, a.say)
+	if err != nil {
+		told.Close()
+		return fmt.Errorf("%s did not start: %w", workerName(rank), err)
+	}
+	stdout := &lines{sink: a.show(i, Stdout), prefix: newLabel(a.spec.prefix(i, rank)), file: files.stdout}
+	stderr := &lines{sink: a.show(i, Stderr), prefix: stdout.prefix, file: files.stderr, keep: true}
+	cmd.Env = append(a.spec.environ(i, *a.node.place, a.master, files.errors.path, stdout.sink.terminal), AgentVariable+"=3")
+	p, err := start(cmd, stdout, stderr)
+	if err != nil {
+		told.Close()
+		files.close()
+		return fmt.Errorf("%s did not start: %w", workerName(rank), err)
+	}
+	p.rank, p.told, p.errors = rank, told, files.errors
+	a.procs[i], a.started = p, true
+	a.tell(i)
+	a.waiters.Go(func() { s := p.wait(); a.exits <- exit{i, s, time.Now()} })
+	return nil
+}
+
+// show is where a stream of a worker is shown.
+func (a *agent) show(i int, stream Streams) *sink {
+	switch {
+	case a.spec.Logs.shown(i)&stream == 0:
+		return a.hidden
+	case stream == Stdout:
+		return a.out
+	}
+	return a.err
+}
+
+// tell tells a worker its place. One that does not listen misses it when its pipe is full.
+func (a *agent) tell(i int) {
+	b, err := json.Marshal(placeOf(*a.node.place, a.epoch, i, a.master, a.meeting.addr))
+	if err == nil {
+		_ = a.procs[i].told.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
+		_, _ = a.procs[i].told.Write(append(b, '\n'))
+	}
+}
+
+// tellAll tells the workers that run their place, and those that wait to be started find it.
+func (a *agent) tellAll() {
+	for i, s := range a.node.workers {
+		if s.phase == running {
+			a.tell(i)
+		}
+	}
+}
