@@ -35,8 +35,8 @@ func placed(t *testing.T, nodes []rdzv.Node) []rdzv.Placement {
 	return out
 }
 
-// told is what one worker is told of its place.
-func told(role string, p rdzv.Placement, localRank int) map[string]string {
+// environmentOf is what one worker is told of its place.
+func environmentOf(role string, p rdzv.Placement, localRank int) map[string]string {
 	s := Spec{Role: role, NprocPerNode: p.Slots, Env: []string{}}.populate()
 	return parseEnv(s.environ(localRank, p, "127.0.0.1:1", "", false))
 }
@@ -48,7 +48,7 @@ func TestRanksRunAcrossRolesAndRoleRanksWithinThemAsInPyTorchsTableOfFiveAgents(
 	}
 	for n, p := range placed(t, nodes) {
 		for local, rank := range want[n].ranks {
-			env := told(nodes[n].Role, p, local)
+			env := environmentOf(nodes[n].Role, p, local)
 			for k, v := range map[string]int{
 				"RANK": rank, "WORLD_SIZE": 15, "ROLE_RANK": want[n].roleRanks[local], "ROLE_WORLD_SIZE": map[string]int{"ps": 9, "trainer": 6}[nodes[n].Role],
 				"GROUP_RANK": n, "GROUP_WORLD_SIZE": 5, "LOCAL_RANK": local, "LOCAL_WORLD_SIZE": len(want[n].ranks),
@@ -64,7 +64,7 @@ func TestFiveAgentsOfFourWorkersEachHaveTwentyRanks(t *testing.T) {
 	nodes := slices.Repeat([]rdzv.Node{{Role: "trainer", Slots: 4}}, 5)
 	for n, p := range placed(t, nodes) {
 		for local := range 4 {
-			env := told("trainer", p, local)
+			env := environmentOf("trainer", p, local)
 			for _, k := range []string{"RANK", "ROLE_RANK"} {
 				require.Equal(t, strconv.Itoa(4*n+local), env[k])
 			}
