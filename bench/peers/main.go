@@ -27,19 +27,19 @@ func main() {
 	rounds := flag.Int("rounds", 5, "how often each system runs")
 	each := flag.Duration("time", time.Second, "for how long one benchmark runs in a round")
 	python := flag.String("python", "/usr/bin/python3", "an interpreter that has torch; empty leaves torch out")
-	only := flag.String("only", "", "jobs: two processes; local: one; store: a server and its clients; empty: all")
+	only := flag.String("only", "", "jobs: two processes; local: one; store: a server and its clients; elastic: launchers; empty: all")
 	flag.Parse()
 	var run []system
 	for _, k := range []struct {
 		name string
 		are  func(time.Duration, string) []system
-	}{{"jobs", jobs}, {"local", locals}, {"store", stores}} {
+	}{{"jobs", jobs}, {"local", locals}, {"store", stores}, {"elastic", elastics}} {
 		if *only == "" || *only == k.name {
 			run = append(run, k.are(*each, *python)...)
 		}
 	}
 	if run == nil {
-		fmt.Fprintf(os.Stderr, "peers: -only: expected jobs, local or store, got %q\n", *only)
+		fmt.Fprintf(os.Stderr, "peers: -only: expected jobs, local, store or elastic, got %q\n", *only)
 		os.Exit(2)
 	}
 	var all samples
@@ -76,6 +76,18 @@ func stores(_ time.Duration, python string) []system {
 		return all
 	}
 	return append(all, system{"torch's store", "bench/torch", []string{python, "store.py"}, nil})
+}
+
+// elastics are launchers of the same jobs.
+func elastics(_ time.Duration, python string) []system {
+	var all []system
+	for _, launcher := range []string{"weft", "torchrun", "weft-group"} {
+		argv := []string{"go", "run", "./bench/elastic", "-launcher", launcher, "-python", cmp.Or(python, "python3")}
+		if launcher != "torchrun" || python != "" {
+			all = append(all, system{launcher, ".", argv, nil})
+		}
+	}
+	return all
 }
 
 // jobs are programs of two processes.
@@ -190,7 +202,7 @@ func (all *samples) table(w io.Writer) {
 			metric = "cpu-µs"
 		case strings.Contains(row, "/clients="):
 			metric, higher = "ops/s", true
-		case strings.HasPrefix(row, "Store/wake"), strings.HasPrefix(row, "Store/multi_get"):
+		case strings.HasPrefix(row, "Store/wake"), strings.HasPrefix(row, "Store/multi_get"), strings.HasPrefix(row, "Elastic/"):
 			metric = "ms"
 		case strings.HasPrefix(row, "Store/memory"):
 			metric = "KiB"
@@ -276,6 +288,15 @@ var promises = []ratio{
 	{"Store/add/stalled=100", "p50-µs", "weft", "Store/add/stalled=0", "weft", 1.1, false},
 	{"Store/wake/connections=10000", "ms", "weft", "", "", 1000, false},
 	{"Store/memory/connections=10000", "KiB", "weft", "", "", 32, false},
+	{"Elastic/end/agents=1/nnodes=1", "ms", "weft", "Elastic/end/agents=1/nnodes=1", "torchrun", 1.0 / 3, false},
+	{"Elastic/end-but-last-call/agents=1/nnodes=1:2", "ms", "weft", "Elastic/end-but-last-call/agents=1/nnodes=1:2", "torchrun", 1.0 / 3, false},
+	{"Elastic/end/agents=2/nnodes=1:2", "ms", "weft", "Elastic/end/agents=2/nnodes=1:2", "torchrun", 1.0 / 3, false},
+	{"Elastic/replace/agents=1/nnodes=1", "ms", "weft", "Elastic/replace/agents=1/nnodes=1", "torchrun", 1.0 / 3, false},
+	{"Elastic/replace/agents=1/nnodes=1:2", "ms", "weft", "Elastic/replace/agents=1/nnodes=1:2", "torchrun", 1.0 / 3, false},
+	{"Elastic/replace/agents=2/nnodes=1:2", "ms", "weft", "Elastic/replace/agents=2/nnodes=1:2", "torchrun", 1.0 / 3, false},
+	{"Elastic/replace/agents=1/nnodes=1", "ms", "weft-group", "Elastic/replace/agents=1/nnodes=1", "torchrun", 1.0 / 3, false},
+	{"Elastic/replace/agents=1/nnodes=1:2", "ms", "weft-group", "Elastic/replace/agents=1/nnodes=1:2", "torchrun", 1.0 / 3, false},
+	{"Elastic/replace/agents=2/nnodes=1:2", "ms", "weft-group", "Elastic/replace/agents=2/nnodes=1:2", "torchrun", 1.0 / 3, false},
 }
 
 func ratios(out io.Writer, all *samples) {

@@ -19,6 +19,8 @@ func TestTheTableGivesMediansAndWhetherThePromisesAreKept(t *testing.T) {
 		"BenchmarkStore/lane=weft/add/clients=16\t24000\t1 ns/op\t90000 ops/s",
 		"BenchmarkStore/lane=torch/add/clients=16\t24000\t1 ns/op\t30000 ops/s",
 		"BenchmarkStore/lane=weft/wake/connections=10000\t1\t1 ns/op\t1500 ms",
+		"BenchmarkElastic/lane=weft/replace/agents=2/nnodes=1:2\t1\t40000000 ns/op\t40 ms",
+		"BenchmarkElastic/lane=torchrun/replace/agents=2/nnodes=1:2\t1\t2000000000 ns/op\t2000 ms",
 		"ok  \tsomething 1.2s", "--- BENCH: BenchmarkTLS", "",
 	} {
 		all.line(line)
@@ -33,4 +35,5 @@ func TestTheTableGivesMediansAndWhetherThePromisesAreKept(t *testing.T) {
 	require.Regexp(t, `Store/add/clients=16 +ops/s +weft +9e\+04 +9e\+04..9e\+04 +1 +3.00× as good`, out.String())
 	require.Regexp(t, `weft Store/add/clients=16 +torch Store/add/clients=16 +3 +at least 2 +yes`, out.String())
 	require.Regexp(t, `weft Store/wake/connections=10000 +ms +1.5e\+03 +at most 1e\+03 +NO`, out.String())
+	require.Regexp(t, `Elastic/replace/agents=2/nnodes=1:2 +ms +weft +40 +40..40 +1 +50.00× as good`, out.String())
 }
