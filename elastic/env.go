@@ -19,6 +19,9 @@ import (
 // TokenVariable is the environment variable that holds the job's shared secret.
 const TokenVariable = "WEFT_TOKEN"
 
+// RestartsVariable is the environment variable that tells a worker how many failed workers the job had started again when it was started.
+const RestartsVariable = "WEFT_RESTARTS"
+
 // workerName is what messages call the worker of a rank.
 func workerName(rank int) string { return "worker" + strconv.Itoa(rank) }
 
@@ -39,6 +42,10 @@ func (s Spec) environ(localRank int, p rdzv.Placement, master, errorFile string,
 	if _, set := base["OMP_NUM_THREADS"]; !set && s.NprocPerNode > 1 {
 		base["OMP_NUM_THREADS"] = "1" // workers share the cores; a thread pool in each would fight over them
 	}
+	groups := p.Restarts // of all workers: where torch's processes meet is named for it, so it is the same for all that run at a time
+	if s.Policy == rdzv.ReplaceWorker {
+		groups = 0
+	}
 	maps.Copy(base, map[string]string{
 		"LOCAL_RANK":                      strconv.Itoa(localRank),
 		"RANK":                            strconv.Itoa(p.First + localRank),
@@ -51,12 +58,13 @@ func (s Spec) environ(localRank int, p rdzv.Placement, master, errorFile string,
 		"ROLE_WORLD_SIZE":                 strconv.Itoa(p.RoleWorld),
 		"MASTER_ADDR":                     host,
 		"MASTER_PORT":                     port,
-		"TORCHELASTIC_RESTART_COUNT":      strconv.Itoa(p.Restarts),
+		"TORCHELASTIC_RESTART_COUNT":      strconv.Itoa(groups),
 		"TORCHELASTIC_MAX_RESTARTS":       strconv.Itoa(p.MaxRestarts),
 		"TORCHELASTIC_RUN_ID":             s.RunID,
 		"TORCHELASTIC_USE_AGENT_STORE":    "True",
 		"TORCH_NCCL_ASYNC_ERROR_HANDLING": valueOr(base, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
 		TokenVariable:                     s.Token,
+		RestartsVariable:                  strconv.Itoa(p.Restarts),
 	})
 	env := make([]string, 0, len(base))
 	for _, k := range slices.Sorted(maps.Keys(base)) {

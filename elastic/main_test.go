@@ -152,7 +152,7 @@ var parts = map[string]func(){
 	// The worker says who it is, and each place that it gets.
 	"stay": func() {
 		fmt.Println("here", os.Getpid())
-		fmt.Println("attempt", os.Getenv("TORCHELASTIC_RESTART_COUNT"))
+		fmt.Printf("attempt %s, restart %s\n", os.Getenv("TORCHELASTIC_RESTART_COUNT"), os.Getenv(RestartsVariable))
 		m, err := Join(context.Background())
 		for err == nil {
 			p := m.Place()

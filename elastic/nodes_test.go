@@ -88,7 +88,7 @@ func TestAWorkerThatFailsIsReplacedInItsPlaceAndTheOthersKeepTheirProcesses(t *t
 	require.NotEqual(t, before[2], after[2])
 	after[2] = before[2]
 	require.Equal(t, before, after)
-	w.out.await(t, "[2] attempt 1", 1)
+	w.out.await(t, "[2] attempt 0, restart 1", 1) // the group it comes into was not started again
 	w.out.await(t, "was killed by signal 9 (SIGKILL)\n", 1)
 	w.out.await(t, "weft: starting it again: restart 1 of 1\n", 1)
 
@@ -119,7 +119,7 @@ func TestTheGroupPolicyStartsAllWorkersOfAllNodesAgain(t *testing.T) {
 	w.out.await(t, "] here ", 8)
 	for rank, pid := range w.pids() {
 		require.NotEqual(t, before[rank], pid)
-		w.out.await(t, fmt.Sprintf("[%d] attempt 1", rank), 1)
+		w.out.await(t, fmt.Sprintf("[%d] attempt 1, restart 1", rank), 1)
 	}
 	for _, end := range ends {
 		end(errTestStop)
