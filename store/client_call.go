@@ -100,6 +100,9 @@ func (cl *Client) run(k *call, f func(*link) error) error {
 		if o.err == nil {
 			return nil
 		}
+		if errors.Is(o.err, errNotYet) {
+			return errNotYet
+		}
 		if o.late && last != nil {
 			o.err = fmt.Errorf("%w (%w)", o.err, last)
 		}
@@ -110,6 +113,15 @@ func (cl *Client) run(k *call, f func(*link) error) error {
 		}
 		if err := cl.pause(k, wait); err != nil {
 			_, _, err = r.next(outcome{err: fmt.Errorf("%w (%w)", err, last), final: true}, 0)
+			return err
+		}
+	}
+}
+
+// wait is run of what may say errNotYet.
+func (cl *Client) wait(k *call, f func(l *link, turn int) error) (err error) {
+	for turn := 0; ; turn++ {
+		if err = cl.run(k, func(l *link) error { return f(l, turn) }); !errors.Is(err, errNotYet) {
 			return err
 		}
 	}

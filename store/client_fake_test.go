@@ -53,6 +53,7 @@ type fake struct {
 	// asked when it was, before it is answered.
 	on, after func(cmd command) (hangUp bool)
 	mute      func(cmd command) bool // says whether not to answer
+	deaf      bool                   // to waits, when a COMPARE_SET makes the key
 }
 
 type fakeConn struct {
@@ -177,6 +178,9 @@ func (f *fake) take(id clientID, c *fakeConn, cmd command) bool {
 	}
 	if f.mute != nil && f.mute(cmd) {
 		return true
+	}
+	if f.deaf && cmd.op == opCompareSet {
+		replies = slices.DeleteFunc(replies, func(r reply) bool { return r.to != id })
 	}
 	return f.replyLocked(replies)
 }

@@ -87,8 +87,8 @@ func (cl *Client) fetch(c context.Context, name string, keys ...string) (values 
 			err = cl.pause(k, pollEvery) // the wait ends at once where the key has a queue
 		}
 		if err == nil {
-			err = cl.run(k, func(l *link) (err error) {
-				values, err = l.fetch(cmd)
+			err = cl.wait(k, func(l *link, turn int) (err error) {
+				values, err = l.fetch(cmd, turn)
 				return err
 			})
 		}
@@ -156,8 +156,21 @@ func (cl *Client) Check(c context.Context, keys ...string) (bool, error) {
 
 // Wait implements Store.
 func (cl *Client) Wait(c context.Context, keys ...string) error {
-	_, err := cl.do(c, "wait", command{op: opWait, keys: keys})
-	return err
+	k, cmd, err := cl.prepare(c, "wait", command{op: opWait, keys: keys})
+	if err != nil {
+		return err
+	}
+	return k.fail(cl.wait(k, func(l *link, turn int) error {
+		err := l.await(cmd.keys, turn)
+		if err != nil || l.in.own || l.in.dialect != Dialect22 {
+			return err
+		}
+		r, err := l.ask(command{op: opCheck, keys: cmd.keys})
+		if err == nil && !r.ok { // PyTorch's newer servers wake also when a COMPARE_SET fails
+			l.settled, err = true, errNotYet
+		}
+		return err
+	}))
 }
 
 // NumKeys implements Store. The key by which clients announce themselves counts.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"time"
 )
@@ -68,9 +69,8 @@ func missing(values [][]byte) bool {
 }
 
 // fetch waits for all keys and reads their values, in one command with Weft's server. Without an error and values the keys were there,
-// but not when they were read.
-func (l *link) fetch(cmd command) ([][]byte, error) {
-	wait := command{op: opWait, keys: cmd.keys}
+// but not when they were read. turn is await's.
+func (l *link) fetch(cmd command, turn int) ([][]byte, error) {
 	switch {
 	case l.in.own:
 		r, err := l.ask(cmd)
@@ -78,12 +78,12 @@ func (l *link) fetch(cmd command) ([][]byte, error) {
 	case l.in.dialect == Dialect113 || l.peeks() && len(cmd.keys) == 1: // several at one moment only MULTI_GET reads
 		values, err := l.peek(cmd.keys...)
 		if err == nil && missing(values) {
-			_, err = l.ask(wait)
+			err = l.await(cmd.keys, turn)
 			values = nil
 		}
 		return values, err
 	}
-	if _, err := l.ask(wait); err != nil {
+	if err := l.await(cmd.keys, turn); err != nil {
 		return nil, err
 	}
 	values, err := l.getAll(cmd.keys)
@@ -91,6 +91,64 @@ func (l *link) fetch(cmd command) ([][]byte, error) {
 		values = nil
 	}
 	return values, err
+}
+
+// errNotYet is a wait that is to be begun anew, on another connection: this one's server cannot take it back.
+var errNotYet = errors.New("not there yet")
+
+// await is WAIT. Most of PyTorch's servers do not wake who waits for what a COMPARE_SET made, so with them the wait is begun anew
+// from time to time, first soon; turn counts how often it ended with errNotYet.
+func (l *link) await(keys []string, turn int) error {
+	cmd := &command{op: opWait, keys: keys}
+	if l.in.own {
+		_, err := l.ask(*cmd)
+		return err
+	}
+	for ; ; turn++ {
+		if err := l.send(cmd); err != nil {
+			return err
+		}
+		there, over, err := l.listen(5 * pollEvery << min(turn, 5))
+		switch {
+		case err != nil:
+			return err
+		case there:
+			_, err := l.read(cmd)
+			return err
+		case over:
+			_, err := l.giveUp(cmd)
+			return err
+		case !l.cancels():
+			return errNotYet
+		}
+		if _, err := l.cancel(cmd); !errors.Is(err, errGivenUp) {
+			return err
+		}
+		l.settled = false
+	}
+}
+
+// listen waits for a word of the server for so long, or until the operation is over.
+func (l *link) listen(d time.Duration) (there, over bool, err error) {
+	whole, until := l.bound, time.Now().Add(d)
+	last := !until.Before(l.end)
+	if last {
+		until = l.end
+	}
+	l.until(until)
+	if len(l.fired) > 0 { // whose deadline is gone now
+		return false, true, nil
+	}
+	_, err = l.in.r.Peek(1)
+	if err == nil || !errors.Is(err, os.ErrDeadlineExceeded) {
+		l.until(whole)
+		return err == nil, false, err
+	}
+	if last || len(l.fired) > 0 {
+		return false, true, nil
+	}
+	l.until(whole)
+	return false, false, nil
 }
 
 // getAll reads values of which a missing one is nil. The servers that do not hang up answer an empty value for a missing key.

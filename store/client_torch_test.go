@@ -53,6 +53,40 @@ func TestWhatAServerOfPyTorchsLacksIsRefusedWithAWordOfWhatHasIt(t *testing.T) {
 	}
 }
 
+func TestAWaitEndsAlsoAtAServerThatDoesNotTellItWhatACompareSetMade(t *testing.T) {
+	inEach(t, []string{"1.13", "2.0", "2.1", "poll"}, func(t *testing.T, f *fake, cl *Client) {
+		f.deaf = true
+		ends := make(chan error, 2)
+		go func() { ends <- cl.Wait(t.Context(), "k") }()
+		go func() {
+			_, err := cl.Get(t.Context(), "k")
+			ends <- err
+		}()
+		time.Sleep(time.Minute)
+		start := time.Now()
+		_, err := cl.CompareSet(t.Context(), "k", nil, []byte("v"))
+		require.NoError(t, err)
+		for range 2 {
+			require.NoError(t, <-ends)
+		}
+		require.LessOrEqual(t, time.Since(start), 2*time.Second)
+	})
+}
+
+func TestAWaitThatAServerEndsForNothingGoesOn(t *testing.T) {
+	inEach(t, []string{"2.6", "poll"}, func(t *testing.T, f *fake, cl *Client) {
+		end := make(chan error)
+		go func() { end <- cl.Wait(t.Context(), "k") }()
+		synctest.Wait()
+		f.set("/k", "v")
+		f.apply(command{op: opDelete, key: "/k"})
+		synctest.Wait()
+		require.Empty(t, end)
+		f.set("/k", "v")
+		require.NoError(t, <-end)
+	})
+}
+
 func contains(all []string, one string) bool {
 	return strings.Contains(strings.Join(all, "\n"), one)
 }

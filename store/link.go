@@ -15,6 +15,7 @@ type link struct {
 	out   []byte
 	idle  time.Time // since when nobody uses it
 	bound time.Time // nc's deadline
+	end   time.Time // of the operation that uses it
 
 	expire func()        // interrupts reads and writes
 	fired  chan struct{} // capacity 1: expire has run
@@ -40,7 +41,7 @@ func newLink(nc net.Conn, w wire, limits Limits) *link {
 
 // arm bounds the use of the connection by the operation's time.
 func (l *link) arm(k *call) {
-	l.sent, l.owed, l.settled = reads, nil, false
+	l.sent, l.owed, l.settled, l.end = reads, nil, false, k.deadline
 	_, bounded := k.c.Deadline()
 	if k.c.Done() == nil {
 		bounded = false

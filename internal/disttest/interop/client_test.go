@@ -35,9 +35,6 @@ func (p *torch) servers() map[string]map[string]any {
 // on everybody who changes a key whose watcher has left.
 func (p *torch) lacks(server string) []storetest.Part {
 	parts := []storetest.Part{storetest.Errors, storetest.List, storetest.Watches}
-	if server == "poll" {
-		parts = append(parts, storetest.Wakes)
-	}
 	if server == "poll" || !p.since(2, 8) {
 		parts = append(parts, storetest.Queues)
 	}
