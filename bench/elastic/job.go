@@ -78,7 +78,7 @@ func (b *bench) start(c context.Context, s shape, stay bool) (*job, error) {
 	}
 	c, j.cancel = context.WithTimeout(c, patience)
 	for range s.agents {
-		argv := b.launcher.command(s, endpoint, b.worker)
+		argv := b.command(s, endpoint, b.worker)
 		cmd, out := exec.CommandContext(c, argv[0], argv[1:]...), new(bytes.Buffer)
 		cmd.Env = append(os.Environ(), witnessVariable+"="+w.l.Addr().String(), "TMPDIR="+j.dir, "TORCH_CPP_LOG_LEVEL=ERROR", "OMP_NUM_THREADS=1")
 		cmd.Stdout, cmd.Stderr = out, out

@@ -19,12 +19,13 @@ import (
 // patience is how long a job may take.
 const patience = 2 * time.Minute
 
-// bench is one launcher, measured.
+// bench is launchers, measured in turns.
 type bench struct {
-	launcher launcher
-	worker   []string
-	settle   time.Duration // from when all workers run until one is killed
-	out      io.Writer
+	launchers []launcher
+	launcher  // whose turn it is
+	worker    []string
+	settle    time.Duration // from when all workers run until one is killed
+	out       io.Writer
 }
 
 // part is one thing to measure.
@@ -46,28 +47,32 @@ func main() {
 		}
 		return
 	}
-	name := flag.String("launcher", "weft", "weft: weft run of this tree; weft-group: with --restart-policy group; torchrun: that of -python")
+	names := flag.String("launcher", "weft", "some of weft: weft run of this tree; weft-group: with --restart-policy group; torchrun: that of -python")
 	python := flag.String("python", "/usr/bin/python3", "an interpreter that has torch, if that is measured, and runs the workers")
 	worker := flag.String("worker", "python", "python: worker.py; go: this program, which starts faster")
 	only := flag.String("only", "", "some of alone,end,replace; empty: all")
 	flag.Parse()
 	c, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(c, *name, *python, *worker, *only); err != nil {
+	if err := run(c, *names, *python, *worker, *only); err != nil {
 		fmt.Fprintln(os.Stderr, "bench/elastic:", err)
 		os.Exit(1)
 	}
 }
 
-func run(c context.Context, name, python, worker, only string) (err error) {
+func run(c context.Context, names, python, worker, only string) (err error) {
 	dir, err := os.MkdirTemp("", "bench-elastic-")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	b := &bench{out: os.Stdout, settle: time.Second}
-	if b.launcher, err = chosen(c, name, python, dir); err != nil {
-		return err
+	for name := range strings.SplitSeq(names, ",") {
+		l, err := chosen(c, name, python, dir)
+		if err != nil {
+			return err
+		}
+		b.launchers = append(b.launchers, l)
 	}
 	if b.worker, err = workers(worker, python); err != nil {
 		return err
@@ -112,8 +117,10 @@ func (b *bench) run(c context.Context, shapes []shape, only string) error {
 			continue
 		}
 		for _, s := range shapes {
-			if err := p.measure(b, c, s); err != nil {
-				return fmt.Errorf("%s %v: %w", p.name, s, err)
+			for _, b.launcher = range b.launchers { // so that what is compared is measured at about one time
+				if err := p.measure(b, c, s); err != nil {
+					return fmt.Errorf("%s: %s %v: %w", b.name, p.name, s, err)
+				}
 			}
 		}
 	}
@@ -121,5 +128,5 @@ func (b *bench) run(c context.Context, shapes []shape, only string) error {
 }
 
 func (b *bench) emit(name string, took time.Duration) {
-	fmt.Fprintf(b.out, "BenchmarkElastic/lane=%s/%s\t1\t%d ns/op\t%.4g ms\n", b.launcher.name, name, took.Nanoseconds(), took.Seconds()*1e3)
+	fmt.Fprintf(b.out, "BenchmarkElastic/lane=%s/%s\t1\t%d ns/op\t%.4g ms\n", b.name, name, took.Nanoseconds(), took.Seconds()*1e3)
 }

@@ -76,7 +76,7 @@ func measured(t *testing.T, group bool) (*bench, *bytes.Buffer) {
 	self, err := os.Executable()
 	require.NoError(t, err)
 	var out bytes.Buffer
-	return &bench{launcher: launcher{name: "ours", argv: []string{self, "run"}, group: group}, worker: []string{self}, out: &out}, &out
+	return &bench{launchers: []launcher{{name: "ours", argv: []string{self, "run"}, group: group}}, worker: []string{self}, out: &out}, &out
 }
 
 func TestEveryPartMeasuresJobsOfOneAgentAndOfTwoAndLeavesNoFile(t *testing.T) {
@@ -96,10 +96,11 @@ func TestWhoKeepsItsProcessIsWhatThePolicySays(t *testing.T) {
 	b, out := measured(t, true)
 	require.NoError(t, b.run(t.Context(), []shape{{2, "2", 1}}, "replace"))
 	require.Contains(t, out.String(), "/replace/agents=2/nnodes=2\t")
-	b.launcher.argv = append(b.launcher.argv, "--restart-policy=worker")
-	b.launcher.group = false // it would ask for the other policy
+	l := &b.launchers[0]
+	l.argv = append(l.argv, "--restart-policy=worker")
+	l.group = false // it would ask for the other policy
 	require.NoError(t, b.run(t.Context(), []shape{{2, "2", 1}}, "replace"))
-	b.launcher.argv[2] = "--restart-policy=group"
+	l.argv[2] = "--restart-policy=group"
 	require.ErrorContains(t, b.run(t.Context(), []shape{{2, "2", 1}}, "replace"), "expected 3 of 4 workers to keep their processes, got ")
 }
 

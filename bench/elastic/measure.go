@@ -81,7 +81,7 @@ func (b *bench) replace(c context.Context, s shape) (err error) {
 		return n
 	}
 	var replaced, whole time.Duration
-	for whole == 0 || b.launcher.group && kept() > 0 { // some may be replaced before others have ended
+	for whole == 0 || b.group && kept() > 0 { // some may be replaced before others have ended
 		w, err := j.next()
 		switch {
 		case err != nil:
@@ -98,7 +98,7 @@ func (b *bench) replace(c context.Context, s shape) (err error) {
 			}
 		}
 	}
-	if n, want := kept(), b.launcher.keeps(j.world); n != want {
+	if n, want := kept(), b.keeps(j.world); n != want {
 		return fmt.Errorf("expected %d of %d workers to keep their processes, got %d: %v before, %v after", want, j.world, n, before, live)
 	}
 	j.dismiss()

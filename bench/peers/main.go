@@ -78,16 +78,13 @@ func stores(_ time.Duration, python string) []system {
 	return append(all, system{"torch's store", "bench/torch", []string{python, "store.py"}, nil})
 }
 
-// elastics are launchers of the same jobs.
+// elastics is one program, which takes the launchers in turns itself.
 func elastics(_ time.Duration, python string) []system {
-	var all []system
-	for _, launcher := range []string{"weft", "torchrun", "weft-group"} {
-		argv := []string{"go", "run", "./bench/elastic", "-launcher", launcher, "-python", cmp.Or(python, "python3")}
-		if launcher != "torchrun" || python != "" {
-			all = append(all, system{launcher, ".", argv, nil})
-		}
+	launchers := "weft,torchrun,weft-group"
+	if python == "" {
+		launchers, python = "weft,weft-group", "python3"
 	}
-	return all
+	return []system{{"launchers", ".", []string{"go", "run", "./bench/elastic", "-launcher", launchers, "-python", python}, nil}}
 }
 
 // jobs are programs of two processes.
