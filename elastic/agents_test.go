@@ -176,7 +176,7 @@ func TestANodeThatComesRestartsTheGroupWhereThePolicySaysSoAndCostsNoRestart(t *
 	w.out.await(t, "] here ", 1)
 	before := w.pids()
 	ends = append(ends, w.start(1))
-	w.out.await(t, "] attempt 0\n", 3)
+	w.out.await(t, "] attempt 0, restart 0\n", 3)
 	require.NotEqual(t, before[0], w.pids()[0])
 	for _, end := range ends {
 		end(errTestStop)
@@ -258,7 +258,7 @@ var agentParts = map[string]func(){
 		}
 	},
 	"die once": func() {
-		if os.Getenv("RANK") == "1" && os.Getenv("TORCHELASTIC_RESTART_COUNT") == "0" {
+		if os.Getenv("RANK") == "1" && os.Getenv(RestartsVariable) == "0" {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		}
 	},

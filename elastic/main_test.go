@@ -86,8 +86,8 @@ var parts = map[string]func(){
 	},
 	// Rank 1 fails in the first attempt.
 	"fail once": func() {
-		fmt.Println("attempt", os.Getenv("TORCHELASTIC_RESTART_COUNT"))
-		if os.Getenv("RANK") == "1" && os.Getenv("TORCHELASTIC_RESTART_COUNT") == "0" {
+		fmt.Println("attempt", os.Getenv(RestartsVariable))
+		if os.Getenv("RANK") == "1" && os.Getenv(RestartsVariable) == "0" {
 			os.Exit(5)
 		}
 	},
@@ -143,7 +143,7 @@ var parts = map[string]func(){
 	// The worker ignores SIGTERM; in the first attempt rank 1 leaves a process that holds the fifo.
 	"stubborn": func() {
 		signal.Ignore(syscall.SIGTERM)
-		if os.Getenv("RANK") == "1" && os.Getenv("TORCHELASTIC_RESTART_COUNT") == "0" {
+		if os.Getenv("RANK") == "1" && os.Getenv(RestartsVariable) == "0" {
 			leave(exec.Command(os.Args[0]))
 		}
 		fmt.Println("here", os.Getpid())
