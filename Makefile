@@ -66,7 +66,7 @@ soak:
 	WEFT_SOAK=$${WEFT_SOAK:-5m} go test -count=1 -v -timeout $(SOAKTIME) -run 'SixtyFourPasses' ./internal/disttest
 	go test $(RACE) -tags soak -shuffle=on -count=1 -timeout $(SOAKTIME) ./...
 
-# Three hosts as network namespaces behind a switch that delays, loses and cuts. Needs root and /dev/net/tun.
+# Three hosts as network namespaces behind a switch that delays, loses and cuts, for workers and for jobs of weft run. Needs root and /dev/net/tun.
 netns:
 	go test -tags netns -count=1 -v -timeout 10m ./internal/disttest/netns
 

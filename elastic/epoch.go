@@ -18,10 +18,6 @@ var ErrOver = errors.New("elastic: this worker's place is over")
 type Epoch struct {
 	Place
 	Store store.Store // of the workers of this epoch, for them alone; closed when the epoch has ended
-	// Why is what has changed, for people: that the job begins for this worker, that a worker was replaced, that there are more nodes or fewer.
-	Why string
-	// Stopped is when the work of the epoch before ended here, by Over or by an error; zero in the first epoch of a process.
-	Stopped time.Time
 }
 
 // Context ends with c and, with ErrOver as its cause, as soon as the place is over. It is for what the workers of an epoch do together before
@@ -73,19 +69,13 @@ func (f final) Unwrap() error { return f.error }
 // error when something that it does with the others fails, and Each then waits for the place that follows from it: a worker mostly notices that
 // another is lost before the nodes do. Where none follows within JoinConfig.Patience Each returns the error, as it does with one that is [Final].
 func (m *Membership) Each(c context.Context, work func(c context.Context, e *Epoch) error) error {
-	var last *Epoch
 	var failed error // of the last epoch
 	for {
 		place := m.Place()
 		if err := m.Err(); err != nil {
 			return errors.Join(failed, err)
 		}
-		e := &Epoch{Place: place, Why: place.since(last)}
-		if last != nil {
-			e.Stopped = last.Stopped
-		}
-		failed = m.epoch(c, e, work)
-		e.Stopped = time.Now()
+		failed = m.epoch(c, &Epoch{Place: place}, work)
 		var f final
 		switch {
 		case errors.As(failed, &f):
@@ -95,7 +85,6 @@ func (m *Membership) Each(c context.Context, work func(c context.Context, e *Epo
 		case c.Err() != nil:
 			return context.Cause(c)
 		}
-		last = e
 		if err := m.another(c, place, failed); err != nil {
 			return err
 		}
@@ -130,14 +119,12 @@ func (m *Membership) another(c context.Context, place Place, failed error) error
 	}
 }
 
-// since says what has changed since the last epoch.
-func (p Place) since(last *Epoch) string {
+// Change says for people what is new in a place to a worker that last worked in another; with none, which is the zero Place, why it begins.
+func (p Place) Change(last Place) string {
 	switch {
-	case last == nil && p.Restarts > 0:
-		return "this worker was started again"
-	case last == nil && p.Round > 0:
+	case last.World == 0 && (p.Round > 0 || p.Restarts > 0):
 		return "this worker is new"
-	case last == nil:
+	case last.World == 0:
 		return "the job begins"
 	case p.Round == last.Round:
 		return "a worker was replaced"
@@ -146,10 +133,17 @@ func (p Place) since(last *Epoch) string {
 	for _, x := range []struct {
 		what          string
 		before, after int
-	}{{"nodes", last.Nodes, p.Nodes}, {"workers", last.World, p.World}} {
+	}{{"node", last.Nodes, p.Nodes}, {"worker", last.World, p.World}} {
 		if x.before != x.after {
-			parts = append(parts, fmt.Sprintf("%d %s became %d", x.before, x.what, x.after))
+			parts = append(parts, fmt.Sprintf("%s became %d", many(x.before, x.what), x.after))
 		}
 	}
 	return cmp.Or(strings.Join(parts, ", "), "other nodes")
+}
+
+func many(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return fmt.Sprintf("%d %s", n, what)
 }

@@ -36,13 +36,16 @@ func TestWorkGoesOnInEveryEpochUntilItIsDone(t *testing.T) {
 		}
 		var why []string
 		var before store.Store
+		var last Place
+		began := time.Now()
 		require.NoError(t, m.Each(t.Context(), func(c context.Context, e *Epoch) error {
 			n := len(why)
-			why = append(why, e.Why)
+			why = append(why, e.Change(last))
+			last = e.Place
 			require.NoError(t, e.Store.Set(c, "mine", nil))
 			if before != nil {
 				require.ErrorIs(t, before.Set(c, "mine", nil), store.ErrClosed)
-				require.Equal(t, e.Told, e.Stopped.Add(2*time.Second))
+				require.Equal(t, e.Told, began.Add(time.Duration(2*n)*time.Second))
 			}
 			before = e.Store
 			if n == len(later) {
@@ -51,6 +54,9 @@ func TestWorkGoesOnInEveryEpochUntilItIsDone(t *testing.T) {
 			time.AfterFunc(2*time.Second, func() { m.set(later[n]) })
 			return errPeer // before the nodes have noticed
 		}))
+		require.Equal(t, "this worker is new", last.Change(Place{}))
+		require.Equal(t, "this worker is new", Place{World: 1, Restarts: 1}.Change(Place{}))
+		require.Equal(t, "1 node became 3, 1 worker became 4", last.Change(Place{World: 1, Nodes: 1}))
 		require.Equal(t, []string{"the job begins", "a worker was replaced", "3 nodes became 2, 3 workers became 2",
 			"2 nodes became 3, 2 workers became 4", "other nodes"}, why)
 	})

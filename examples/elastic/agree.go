@@ -59,12 +59,12 @@ func choose(all []having, params int) plan {
 
 // agree settles with all others where to go on, and gets this worker's share of the parameters. Until all have theirs, everybody keeps what it had.
 func (e *epoch) agree(c context.Context) error {
-	h := having{Step: e.has.step, history: e.has.history, Why: e.Why, Known: time.Since(e.Told)}
+	h := having{Step: e.has.step, history: e.has.history, Why: e.Change(e.last), Known: time.Since(e.Told)}
 	for k := range e.has.params {
 		h.Params = append(h.Params, k)
 	}
-	if !e.Stopped.IsZero() {
-		h.Still = time.Since(e.Stopped)
+	if !e.stopped.IsZero() {
+		h.Still = time.Since(e.stopped)
 	}
 	var err error
 	if h.Saved, err = e.saved.Steps(); err != nil {

@@ -79,12 +79,17 @@ func perform(c context.Context, args []string, policy string, events []event, st
 		return err
 	}
 	defer server.Close() //nolint:errcheck // the agents are gone
+	return performAt(c, server.Addr(), args, policy, events, stdout)
+}
+
+// performAt is perform with the agents meeting somewhere.
+func performAt(c context.Context, endpoint string, args []string, policy string, events []event, stdout io.Writer) error {
 	folder, err := os.MkdirTemp("", "elastic-checkpoints-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(folder) //nolint:errcheck // what cannot be removed is the system's to remove
-	env := []string{agentVariable + "=" + server.Addr(), elastic.TokenVariable + "=" + transport.NewToken()}
+	env := []string{agentVariable + "=" + endpoint, elastic.TokenVariable + "=" + transport.NewToken()}
 	w := newCrew(append([]string{"--restart-policy", policy}, append(args, "--checkpoints", folder)...), env, func(agent, line string) {
 		fmt.Fprintf(stdout, "%s %s\n", agent, line)
 	})

@@ -55,11 +55,15 @@ func played(t *testing.T, policy string, events []event, args ...string) (result
 	t.Setenv("GORACE", "atexit_sleep_ms=0") // the race detector makes every exit take a second otherwise
 	file := filepath.Join(t.TempDir(), "result.json")
 	var out transcript
-	args = append([]string{"--plot", "", "--lines", "5", "--silence", "3s", "--result", file}, args...)
-	err := perform(t.Context(), args, policy, events, &out)
+	err := perform(t.Context(), quietly(file, args), policy, events, &out)
 	require.NoError(t, err, "%s", &out)
 	requireNobody(t, out.String())
 	return readResult(t, file), out.String()
+}
+
+// quietly are arguments for a test.
+func quietly(result string, args []string) []string {
+	return append([]string{"--plot", "", "--lines", "5", "--silence", "3s", "--result", result}, args...)
 }
 
 func readResult(t *testing.T, file string) (r result) {

@@ -1,12 +1,10 @@
 package main
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/weft-project/weft/examples/internal/show"
@@ -50,8 +48,13 @@ func (e *epoch) resumed(p plan, all []having) {
 	if e.Rank != 0 {
 		return
 	}
-	longest := slices.MaxFunc(all, func(a, b having) int { return cmp.Compare(a.Still, b.Still) })
-	now, n := time.Now(), &resumption{mark: mark{Step: p.step, World: e.World, Why: longest.Why}}
+	last := all[0] // of those who have worked before; who was cut off has stood still for longer
+	for _, h := range all {
+		if h.Still > 0 && (last.Still == 0 || h.Still < last.Still) {
+			last = h
+		}
+	}
+	now, n := time.Now(), &resumption{mark: mark{Step: p.step, World: e.World, Why: last.Why}}
 	switch {
 	case p.step == 0:
 		n.from = "from the beginning"
@@ -60,8 +63,8 @@ func (e *epoch) resumed(p plan, all []having) {
 	default:
 		n.from = fmt.Sprintf("from step %d, of which nothing is lost", p.step)
 	}
-	if n.first = p.step == 0 && longest.Still == 0; longest.Still > 0 {
-		n.since, n.known = now.Add(-longest.Still), now.Add(-longest.Known)
+	if n.first = p.step == 0 && last.Still == 0; last.Still > 0 {
+		n.since, n.known = now.Add(-last.Still), now.Add(-last.Known)
 	}
 	e.out.begin(n, e.steps(), len(e.data.Train.Y), len(e.data.Test.Y))
 }

@@ -23,6 +23,9 @@ type trainer struct {
 	saved *checkpoint.Dir
 	out   *reporter
 	has   shard // what it brings into the next epoch
+
+	last    elastic.Place // in which it has trained, and when that ended; zero before
+	stopped time.Time
 }
 
 // epoch is a trainer among the workers of one epoch. What it serves runs only while it lasts.
@@ -45,14 +48,18 @@ func (t *trainer) work(c context.Context, in *elastic.Epoch) error {
 	err := e.run(c)
 	select {
 	case <-e.ready:
-		t.has = e.now // nobody else uses it any more
+		t.has, t.last, t.stopped = e.now, e.Place, time.Now() // nobody else uses it any more
 	default: // it keeps what it had
 	}
 	if err == nil && t.has.step < t.steps() {
 		return elastic.ErrOver
 	}
-	if err != nil && c.Err() == nil {
-		t.out.lost(in.Rank, err)
+	select {
+	case <-in.Over: // that is why
+	default:
+		if err != nil && c.Err() == nil {
+			t.out.lost(in.Rank, err)
+		}
 	}
 	return err
 }

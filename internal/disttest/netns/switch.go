@@ -38,6 +38,7 @@ type Switch struct {
 	mu    sync.Mutex
 	rand  *rand.Rand
 	path  Path
+	cut   map[netip.Addr]bool // hosts that are cut off
 	ports map[netip.Addr]*port
 	stats Stats
 }
@@ -47,7 +48,7 @@ type Stats struct{ Carried, Lost, Overflowed int }
 
 // NewSwitch makes a switch whose losses follow from the seed.
 func NewSwitch(seed uint64) *Switch {
-	return &Switch{rand: rand.New(rand.NewPCG(seed, 0)), ports: map[netip.Addr]*port{}}
+	return &Switch{rand: rand.New(rand.NewPCG(seed, 0)), cut: map[netip.Addr]bool{}, ports: map[netip.Addr]*port{}}
 }
 
 // Set changes the path between all hosts. Packets that are on their way arrive as they would have, but for a cut.
@@ -55,6 +56,13 @@ func (s *Switch) Set(p Path) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.path = p
+}
+
+// CutOff cuts one host off from all others, or connects it again.
+func (s *Switch) CutOff(host netip.Addr, off bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.cut[host] = off
 }
 
 // Stats so far.
@@ -85,7 +93,7 @@ func (s *Switch) listen(p *port) {
 			return
 		}
 		if to, ok := destination(b[:n]); ok {
-			s.forward(time.Now(), to, b[:n])
+			s.forward(time.Now(), p.addr, to, b[:n])
 		}
 	}
 }
@@ -105,11 +113,11 @@ func destination(packet []byte) (netip.Addr, bool) {
 }
 
 // forward decides about a packet.
-func (s *Switch) forward(now time.Time, to netip.Addr, packet []byte) {
+func (s *Switch) forward(now time.Time, from, to netip.Addr, packet []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.ports[to]
-	if p == nil || s.path.Cut || s.rand.Float64() < s.path.Loss {
+	if p == nil || s.path.Cut || s.cut[from] || s.cut[to] || s.rand.Float64() < s.path.Loss {
 		s.stats.Lost++
 		return
 	}
@@ -126,7 +134,7 @@ func (s *Switch) deliver(p *port) {
 	for x := range p.out {
 		time.Sleep(time.Until(x.due))
 		s.mu.Lock()
-		cut := s.path.Cut
+		cut := s.path.Cut || s.cut[p.addr]
 		s.mu.Unlock()
 		if !cut {
 			_, _ = p.wire.Write(x.packet) // a host that is gone hears nothing

@@ -66,6 +66,23 @@ func TestPacketsArriveInOrderAfterTheDelay(t *testing.T) {
 	})
 }
 
+func TestAHostThatIsCutOffNeitherSendsNorHears(t *testing.T) {
+	bubble(t, func(t *testing.T, s *Switch, from, to *wire) {
+		for _, host := range []netip.Addr{a, b} {
+			s.CutOff(host, true)
+			from.in <- packet(b, 1)
+			to.in <- packet(a, 2)
+			synctest.Wait()
+			require.Empty(t, to.out)
+			require.Empty(t, from.out)
+			s.CutOff(host, false)
+			from.in <- packet(b, 3)
+			synctest.Wait()
+			require.Equal(t, packet(b, 3), <-to.out)
+		}
+	})
+}
+
 func TestTheShareOfLostPacketsIsWhatWasAskedFor(t *testing.T) {
 	bubble(t, func(t *testing.T, s *Switch, from, to *wire) {
 		s.Set(Path{Loss: 0.05})

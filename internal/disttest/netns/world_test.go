@@ -43,6 +43,7 @@ func TestMain(m *testing.M) {
 		"cancelled": proctest.Do(here.cancelledAt),
 		"sink":      proctest.Do(here.sink),
 		"pour":      proctest.Do(here.pour),
+		"run":       proctest.Do(runProgram),
 	})
 }
 
