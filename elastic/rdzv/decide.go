@@ -207,8 +207,11 @@ func (d *decision) expire() {
 			d.lose(m, fmt.Sprintf("is lost: no word from it for %v", d.cfg.Silence))
 			continue
 		}
-		d.tell(Action{Kind: Refuse, ID: m.ID, Err: fmt.Errorf("%w: after %v there are %d nodes, and %d are needed",
-			ErrTimeout, d.cfg.JoinTimeout, d.counts[participating], d.cfg.Min)})
+		err := fmt.Errorf("%w: after %v there are %d nodes, and %d are needed", ErrTimeout, d.cfg.JoinTimeout, d.counts[participating], d.cfg.Min)
+		if m.on == waiting {
+			err = fmt.Errorf("%w: for %v no round has begun after the one that runs", ErrTimeout, d.cfg.JoinTimeout)
+		}
+		d.tell(Action{Kind: Refuse, ID: m.ID, Err: err})
 		d.lose(m, "gives up waiting")
 	}
 }

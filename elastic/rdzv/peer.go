@@ -295,7 +295,7 @@ func (p *peer) answered(raw []byte, now time.Time) []op {
 			p.intent = p.join()
 		}
 	case a.Kind == Refuse && errors.Is(act.Err, ErrLost) && p.intent.Kind != Leave:
-		if p.intent.Kind != Done {
+		if p.intent.Kind != Done && p.intent.Kind != Close {
 			p.intent = p.join()
 		}
 		return []op{p.say(p.join())}

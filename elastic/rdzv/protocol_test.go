@@ -92,3 +92,19 @@ func TestALeaderIsNotMovedByALateWordOfTheOneBefore(t *testing.T) {
 	require.Empty(t, p.saw(pack(bulletin{V: version, Term: 1, Beat: 99}), epochOfTime))
 	require.Equal(t, leading, p.role)
 }
+
+func TestWhoWasLostAndWantsToCloseJoinsAndClosesThen(t *testing.T) {
+	k := &keys{values: map[string]string{}, queues: map[string][]string{}}
+	p, _ := elected(t, k)
+	p.role = following
+	p.want(Event{Kind: Close, Why: "asked to"})
+	lost := newAnswer(2, Action{Kind: Refuse, Err: ErrLost})
+	said := func(ops []op) EventKind {
+		require.Len(t, ops, 1)
+		e, err := readMessage(ops[0].new)
+		require.NoError(t, err)
+		return e.Kind
+	}
+	require.Equal(t, Join, said(p.answered(pack(lost), epochOfTime)))
+	require.Equal(t, Close, said(p.live(p.nextBeat)))
+}

@@ -88,6 +88,8 @@ func settings(t *testing.T, fields []string) Config {
 			}
 		case "join":
 			cfg.JoinTimeout = d
+		case "settle":
+			cfg.Settle = d
 		case "lastcall":
 			cfg.LastCall = d
 		default:
