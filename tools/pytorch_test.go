@@ -12,11 +12,14 @@ import (
 )
 
 // lastItems is how many behaviours docs/pytorch-tests.md numbers, by prefix: of rpc_test.py, its faulty agent's twin, dist_autograd_test.py,
-// dist_optimizer_test.py, test_store.py, and of the agent's local_elastic_agent_test.py and api_test.py.
-var lastItems = map[string]int{"": 109, "f": 7, "a": 73, "o": 4, "s": 30, "g": 40}
+// dist_optimizer_test.py, test_store.py, of the agent's local_elastic_agent_test.py and api_test.py, and of dynamic_rendezvous_test.py.
+var lastItems = map[string]int{"": 109, "f": 7, "a": 73, "o": 4, "s": 30, "g": 40, "r": 52}
 
 // suites are tests that run a suite of another folder, whose files name its cases in tables.
 var suites = map[string]string{"store/storetest": "store.TestConformance"}
+
+// scenarios are tests whose cases are the text files of a folder.
+var scenarios = map[string]string{"elastic/rdzv/testdata/scenarios": "elastic/rdzv.TestScenariosAreDecidedAsTheirLogsSay"}
 
 func TestEveryTestThatTheTableOfPyTorchsTestsNamesExists(t *testing.T) {
 	doc, err := os.ReadFile("../docs/pytorch-tests.md")
@@ -36,15 +39,17 @@ func TestATestThatDoesNotExistAndAMissingNumberAreFound(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "rpc/a_test.go", "package rpc\n\nfunc TestHere(t *testing.T) {}\n\nfunc (s suite) TestMethod() {}\n")
 	write(t, dir, "store/storetest/c.go", "package storetest\n\nvar cases = []any{\n\t\t{\"Here\", 1},\n}\n")
+	write(t, dir, "elastic/rdzv/testdata/scenarios/two-come.txt", "0s join a")
 	write(t, dir, "rpc/b.go", "package rpc\n\nfunc TestNotATest() {}\n")
-	doc := "| 1, 3 | x | y | `rpc.TestHere`, `rpc.TestGone` |\n| 4 | x | y | `rpc.TestMethod`: `ctx.TestHere` |\n| 5 | x | y | |\n| f1, o2 | x | y | `rpc.TestNotATest`, `TestHere` |\n| s1 | x | y | `store.TestConformance/Here`, `store.TestConformance/Gone`, `rpc.TestHere/Here` |\n"
+	doc := "| 1, 3 | x | y | `rpc.TestHere`, `rpc.TestGone` |\n| 4 | x | y | `rpc.TestMethod`: `ctx.TestHere` |\n| 5 | x | y | |\n| f1, o2 | x | y | `rpc.TestNotATest`, `TestHere` |\n| s1 | x | y | `store.TestConformance/Here`, `store.TestConformance/Gone`, `rpc.TestHere/Here` |\n" +
+		"| s2 | x | y | `elastic/rdzv.TestScenariosAreDecidedAsTheirLogsSay/two-come`, `elastic/rdzv.TestScenariosAreDecidedAsTheirLogsSay/two-go` |\n"
 	got := faultsOf(doc, map[string]int{"": 5, "o": 2}, testsOf(t, dir))
-	for _, want := range []string{"rpc.TestGone ", "rpc.TestMethod ", "ctx.TestHere ", "rpc.TestNotATest ", " TestHere ", "TestConformance/Gone ", "rpc.TestHere/Here ", "number 5 has nothing", "number 2 is", "number o1 is"} {
+	for _, want := range []string{"rpc.TestGone ", "rpc.TestMethod ", "ctx.TestHere ", "rpc.TestNotATest ", " TestHere ", "TestConformance/Gone ", "LogsSay/two-go ", "rpc.TestHere/Here ", "number 5 has nothing", "number 2 is", "number o1 is"} {
 		if found := strings.Count(" "+strings.Join(got, "\n "), want); found != 1 {
 			t.Errorf("%q was reported %d times: %q", want, found, got)
 		}
 	}
-	if len(got) != 10 {
+	if len(got) != 11 {
 		t.Errorf("%d faults: %q", len(got), got)
 	}
 }
@@ -59,6 +64,10 @@ func testsOf(t *testing.T, root string) map[string]bool {
 		}
 		folder, err := filepath.Rel(root, filepath.Dir(path))
 		suite := suites[filepath.ToSlash(folder)]
+		if name, ok := strings.CutSuffix(filepath.Base(path), ".txt"); ok && err == nil && scenarios[filepath.ToSlash(folder)] != "" {
+			tests[scenarios[filepath.ToSlash(folder)]+"/"+name] = true
+			return nil
+		}
 		isTest := strings.HasSuffix(path, "_test.go")
 		if err != nil || !isTest && (suite == "" || !strings.HasSuffix(path, ".go")) {
 			return err
@@ -88,7 +97,7 @@ var (
 	testFunc  = regexp.MustCompile(`(?m)^func (Test[A-Z]\w*)\(`)
 	suiteCase = regexp.MustCompile(`(?m)^\t\t\{"([A-Z]\w*)", `)
 	tableRow  = regexp.MustCompile(`(?m)^\| ([0-9a-z, ]+) \|(?:[^|]*\|){2} *([^|]*)\|$`)
-	namedTest = regexp.MustCompile("`((?:[a-z/]+\\.)?Test[A-Z]\\w*(?:/\\w*)?)`")
+	namedTest = regexp.MustCompile("`((?:[a-z/]+\\.)?Test[A-Z]\\w*(?:/[\\w-]*)?)`")
 )
 
 // faultsOf says what is wrong with a table: tests that are not there, rows that say nothing, numbers from 1 to the last of a prefix without a row.

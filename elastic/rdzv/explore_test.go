@@ -349,7 +349,7 @@ func everything() *explorer {
 
 // enough sees all that everything does, of far fewer tables.
 func enough() *explorer {
-	return &explorer{choices: few, eager: true, alike: true, most: 10_000_000}
+	return &explorer{choices: few, eager: true, alike: true, most: 20_000_000}
 }
 
 // job is a table to begin with.

@@ -54,10 +54,11 @@ type peer struct {
 	epoch    int       // of the news it has had
 	heard    time.Time // when the bulletin last changed
 	beat     bulletin
-	nextBeat time.Time // when it tells that it lives
-	round    int       // of its place
-	over     bool      // it has left, was refused, or all is closed
-	news     []Action  // for the node, in their order
+	nextBeat time.Time   // when it tells that it lives
+	round    int         // of its place
+	standing *ActionKind // Place, Wait or Spare, as it was told last
+	over     bool        // it has left, was refused, or all is closed
+	news     []Action    // for the node, in their order
 
 	// As a leader.
 	state     *State
@@ -289,8 +290,10 @@ func (p *peer) answered(raw []byte, now time.Time) []op {
 		return nil
 	case a.Kind == Place && a.Placement.Round <= p.round:
 		return nil // it knows
+	case a.Kind == Wait || a.Kind == Spare:
+		p.standing = &act.Kind
 	case a.Kind == Place:
-		p.round = a.Placement.Round
+		p.round, p.standing = a.Placement.Round, &act.Kind
 		if p.intent.Kind == Fail && a.Placement.Restart {
 			p.intent = p.join()
 		}
@@ -319,18 +322,26 @@ func (p *peer) saw(raw []byte, now time.Time) []op {
 		return nil // one that was overtaken
 	}
 	p.beat, p.heard = b, now
-	if sum := b.Summary; sum.Phase == Closed && !p.over {
+	if b.Summary.Phase == Closed && !p.over {
 		p.over = true
-		act := Action{Kind: Finished, ID: p.node.ID, Why: sum.Outcome}
-		if sum.Failed && p.round >= 0 {
-			act.Err = told{fmt.Sprintf("%v: %s", ErrClosed, sum.Outcome), ErrClosed}
-		}
-		p.news = append(p.news, act)
+		p.news = append(p.news, p.farewell(b.Summary))
 	}
 	if b.Term != p.lease.Term || b.Vacant { // a leader that hears of another leads no more
 		return p.elect()
 	}
 	return nil
+}
+
+// farewell is what the leader would tell this node of the end: see decision.farewell.
+func (p *peer) farewell(sum Summary) Action {
+	a := Action{Kind: Finished, ID: p.node.ID, Why: sum.Outcome}
+	if p.standing == nil {
+		a.Kind = Refuse
+	}
+	if p.standing == nil || sum.Failed && *p.standing != Spare {
+		a.Err = told{fmt.Sprintf("%v: %s", ErrClosed, sum.Outcome), ErrClosed}
+	}
+	return a
 }
 
 // patience is how long a leader may be silent.

@@ -108,3 +108,18 @@ func TestWhoWasLostAndWantsToCloseJoinsAndClosesThen(t *testing.T) {
 	require.Equal(t, Join, said(p.answered(pack(lost), epochOfTime)))
 	require.Equal(t, Close, said(p.live(p.nextBeat)))
 }
+
+func TestANodeSaysThatItLivesEveryThirdOfTheSilenceThatIsItsEndAndNotBefore(t *testing.T) {
+	cfg, err := Config{Min: 1}.Populate()
+	require.NoError(t, err)
+	p := newPeer(Node{ID: "N0", Addr: "h", Slots: 1}, cfg, epochOfTime)
+	_, err = p.follow(pack(lease{V: version, Term: 1, Leader: "N1"}), epochOfTime)
+	require.NoError(t, err)
+	due := epochOfTime.Add(cfg.Silence / 3)
+	require.Equal(t, due, p.next())
+	require.Empty(t, p.tick(due.Add(-1)))
+	require.Len(t, p.tick(due), 1)
+	require.Empty(t, p.tick(due))
+	p.heard = due
+	require.Equal(t, due.Add(cfg.Silence/3), p.next())
+}
