@@ -70,11 +70,12 @@ soak:
 netns:
 	go test -tags netns -count=1 -v -timeout 10m ./internal/disttest/netns
 
-# The store with PyTorch at the other end: its client on our server, ours on its, both at one file. Debian's python3-torch is one:
-# make interop PYTHON=/usr/bin/python3
+# PyTorch at the other end: its stores and ours, its launcher with our workers, ours with its scripts. Debian's python3-torch is one: make interop PYTHON=/usr/bin/python3
+# And Python's safetensors, where SAFETENSORS is an interpreter that has it.
 PYTHON ?= python3
+SAFETENSORS ?= $(PYTHON)
 interop:
-	go test -tags interop -count=1 -v -timeout 20m ./internal/disttest/interop -python "$(PYTHON)"
+	go test -tags interop -count=1 -v -timeout 30m ./internal/disttest/interop -python "$(PYTHON)" -safetensors "$(SAFETENSORS)"
 
 cover:
 	go test -coverprofile=cover.out -coverpkg=./... ./...

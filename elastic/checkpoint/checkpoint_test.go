@@ -2,6 +2,7 @@ package checkpoint
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -239,21 +240,73 @@ func TestAFileThatWasCutOrChangedAnywhereIsRefusedByItsName(t *testing.T) {
 		path := filepath.Join(folder, e.Name())
 		good, err := os.ReadFile(path)
 		require.NoError(t, err)
-		changed := 0
 		for at := range good {
 			for _, b := range [][]byte{good[:at], append(append([]byte{}, good[:at]...), append([]byte{good[at] ^ 0x10}, good[at+1:]...)...)} {
 				require.NoError(t, os.WriteFile(path, b, 0o644))
-				if err := readAll(); err != nil {
-					changed++
-					require.True(t, errors.Is(err, ErrCorrupt) || errors.Is(err, ErrInvalid), "%v", err)
-					require.ErrorContains(t, err, e.Name())
-				}
+				err := readAll()
+				require.ErrorIs(t, err, ErrCorrupt, "%s: at %d of %d, %d bytes are left", e.Name(), at, len(good), len(b))
+				require.ErrorContains(t, err, e.Name())
 			}
 		}
-		require.Greater(t, changed, 2*len(good)*7/10, "%s: of %d changes only %d were noticed", e.Name(), 2*len(good), changed)
 		require.NoError(t, os.WriteFile(path, good, 0o644))
 	}
 	require.NoError(t, readAll())
+}
+
+func TestAFileOfAnybodysIsReadAndOneThatIsNoneIsRefusedByItsName(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "model.safetensors")
+	header := `{"w":{"dtype":"F32","shape":[2,1],"data_offsets":[0,8]},"__metadata__":{"by":"somebody"}}`
+	b := append(binary.LittleEndian.AppendUint64(nil, uint64(len(header))), header+"abcdefgh"...)
+	require.NoError(t, os.WriteFile(path, b, 0o644))
+	k, err := OpenFile(path)
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{"by": "somebody"}, k.Notes)
+	got, err := k.ReadRows("w", 1, 1)
+	require.NoError(t, err)
+	require.Equal(t, Piece{Name: "w", DType: "F32", Shape: []int{2, 1}, Begin: 1, Data: []byte("efgh")}, got)
+	require.NoError(t, k.Close())
+	for _, bad := range [][]byte{nil, b[:len(b)-1], append(b, 0)} {
+		require.NoError(t, os.WriteFile(path, bad, 0o644))
+		_, err = OpenFile(path)
+		require.ErrorIs(t, err, ErrInvalid)
+		require.ErrorContains(t, err, path)
+	}
+}
+
+// A manifest that somebody has made for evil, with a checksum that is right.
+func FuzzAManifestThatPassesTakesNoMoreMemoryThanItsFilesAre(f *testing.F) {
+	shard := func(pieces string) []byte {
+		return []byte(`{"version":1,"step":3,"shards":[{"file":"a","bytes":64,"pieces":[` + pieces + `]}]}` + "\n")
+	}
+	const half = `{"key":"w@0","name":"w","dtype":"F32","shape":[4,2],"begin":0,"rows":2}`
+	for _, pieces := range []string{"", half, half + `,{"key":"w@2","name":"w","dtype":"F32","shape":[4,2],"begin":2,"rows":2}`,
+		`{"name":"w","dtype":"U8","shape":[9223372036854775807,0],"begin":9223372036854775807,"rows":9223372036854775807}`,
+		`{"name":"w","dtype":"U8","shape":[4611686018427387904],"begin":0,"rows":4611686018427387904}`, `{"name":"s","dtype":"F64","shape":[],"rows":1}`} {
+		f.Add(shard(pieces))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		m, err := decode(fmt.Appendf(b, "crc32c %08x\n", sum(b)))
+		if err != nil {
+			return
+		}
+		k, has := &Checkpoint{shards: m.Shards, tensors: map[string][]source{}}, int64(0)
+		for i, s := range m.Shards {
+			require.Equal(t, s.File, filepath.Base(s.File))
+			if has += s.Bytes; has < 0 {
+				return // more than any disk has
+			}
+			for _, p := range s.Pieces {
+				k.tensors[p.Name] = append(k.tensors[p.Name], source{piece: p, shard: i})
+			}
+		}
+		for _, name := range k.Names() {
+			shape, dtype, err := k.Shape(name)
+			require.NoError(t, err)
+			n, err := (piece{DType: dtype, Shape: shape, Rows: rowsOf(shape)}).info().Bytes()
+			require.NoError(t, err)
+			require.LessOrEqual(t, n, has)
+		}
+	})
 }
 
 func TestPartsThatCannotBeAreReportedWhole(t *testing.T) {

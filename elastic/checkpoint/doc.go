@@ -4,8 +4,10 @@
 // A checkpoint is a folder with one file of safetensors for each worker, which holds what that worker has: tensors, or rows of tensors that
 // are cut along their first dimension. When all workers have written theirs, the first of them writes the manifest; a folder without one does not count.
 // Files are written under another name, brought to the disk (fsync) and renamed, the manifest last, so a checkpoint is whole or not there.
-// The manifest holds the checksum of every tensor, and of itself: a file that was cut or changed afterwards is refused
-// by its name ([ErrCorrupt]) when something is read from it.
+// The manifest holds the checksums of every tensor, of the files' headers, and of itself: a file that was cut or changed afterwards, anywhere, is
+// refused by its name ([ErrCorrupt]) when what was changed is read.
+//
+// [OpenFile] reads a file of safetensors that others have written.
 //
 // The folder must be one that all workers see, on one machine or a shared file system. Workers meet in a [store.Store]; give them a view of it with a
 // prefix of its own for each round of the job, so that nobody waits for one that is gone.

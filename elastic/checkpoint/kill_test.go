@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -54,8 +55,33 @@ func saveForEver(path string) error {
 	}
 }
 
+// left says how far the newest checkpoint has come.
+func left(t *testing.T, path string) string {
+	all, err := folders(path)
+	require.NoError(t, err)
+	if len(all) == 0 {
+		return "nothing"
+	}
+	files, _ := os.ReadDir(all[0].path) // it may be gone by now
+	half, parts, last := 0, 0, ""
+	for _, f := range files {
+		switch last = f.Name(); {
+		case last == manifestName:
+			return "whole"
+		case last == manifestName+".tmp":
+			return "half a manifest"
+		case filepath.Ext(last) == ".tmp":
+			half++
+		default:
+			parts++
+		}
+	}
+	return fmt.Sprintf("%d parts and %d halves", parts, half)
+}
+
 func TestTheNewestWholeCheckpointLoadsWheneverTheJobWasKilled(t *testing.T) {
-	path, r := t.TempDir(), rand.New(rand.NewPCG(1, 50))
+	path, r, fresh, found := t.TempDir(), rand.New(rand.NewPCG(1, 50)), true, map[string]int{}
+	defer func() { t.Logf("what the kills left of the newest: %v", found) }()
 	for kill := range soak.Cases(4) {
 		c, cancel := context.WithCancel(t.Context())
 		job := exec.CommandContext(c, os.Args[0])
@@ -70,8 +96,8 @@ func TestTheNewestWholeCheckpointLoadsWheneverTheJobWasKilled(t *testing.T) {
 			told, err = strconv.ParseInt(lines.Text(), 10, 64)
 			require.NoError(t, err)
 		}
-		// Then at any moment of the next one: after some of its files' names have come up.
-		for looks := r.IntN(200); looks > 0; looks-- {
+		// Then at any moment of the next one: looking takes time, and while it is under way.
+		for looks, state := r.IntN(200), left(t, path); looks > 0 && (looks%2 == 0 || left(t, path) == state); looks-- {
 			_, err := folders(path)
 			require.NoError(t, err)
 		}
@@ -84,8 +110,9 @@ func TestTheNewestWholeCheckpointLoadsWheneverTheJobWasKilled(t *testing.T) {
 		require.Empty(t, stderr.String())
 		d, err := Open(path, Config{})
 		require.NoError(t, err)
+		found[left(t, path)]++
 		k, err := d.Latest()
-		if told == 0 && kill == 0 && err != nil {
+		if told == 0 && fresh && err != nil {
 			require.ErrorIs(t, err, ErrNone)
 			continue
 		}
@@ -97,7 +124,7 @@ func TestTheNewestWholeCheckpointLoadsWheneverTheJobWasKilled(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, bytes.Equal(filled(k.Step).Data, x.Data))
 		require.NoError(t, k.Close())
-		if kill%2 == 1 {
+		if fresh = kill%2 == 1; fresh {
 			require.NoError(t, os.RemoveAll(path))
 		}
 	}

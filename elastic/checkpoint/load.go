@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -27,12 +28,39 @@ type Checkpoint struct {
 
 type source struct {
 	piece
-	shard int
+	shard   int
+	foreign bool // it has no checksum
 }
 
+// opened is a file of tensors.
 type opened struct {
-	f *os.File
-	t *safetensors.File
+	f    *os.File
+	t    *safetensors.File
+	size int64
+	head uint32 // checksum of what is before the tensors' bytes
+}
+
+// read opens a file of tensors and reads its header.
+func read(path string) (*opened, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	o := &opened{f: f}
+	info, err := f.Stat()
+	if err == nil {
+		o.size = info.Size()
+		o.t, err = safetensors.Open(f, o.size)
+	}
+	if err == nil {
+		head := make([]byte, o.t.Head())
+		_, err = f.ReadAt(head, 0)
+		o.head = sum(head)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return o, nil
 }
 
 // Latest is the newest whole checkpoint; ErrNone where there is none, and ErrCorrupt with the name of its manifest where
@@ -54,6 +82,21 @@ func (d *Dir) Steps() ([]int64, error) {
 		}
 	}
 	return out, err
+}
+
+// OpenFile is one file of safetensors of anybody's, as Python's library writes them. Nothing vouches for the tensors' bytes, and its step is 0.
+func OpenFile(path string) (*Checkpoint, error) {
+	o, err := read(path)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrInvalid, path, err)
+	}
+	file := shard{File: filepath.Base(path), Bytes: o.size, Head: o.head}
+	k := &Checkpoint{Notes: o.t.Notes, dir: filepath.Dir(path), shards: []shard{file}, tensors: map[string][]source{}, files: map[int]*opened{0: o}}
+	for _, name := range o.t.Names() {
+		info, _ := o.t.Info(name)
+		k.tensors[name] = []source{{piece: piece{Key: name, Name: name, DType: info.DType, Shape: info.Shape, Rows: rowsOf(info.Shape)}, foreign: true}}
+	}
+	return k, nil
 }
 
 func (d *Dir) find(fits func(folder) bool) (*Checkpoint, error) {
@@ -95,7 +138,7 @@ func open(dir string) (*Checkpoint, error) {
 			return nil, fmt.Errorf("%w: %s has %d bytes, and had %d when it was written", ErrCorrupt, filepath.Join(dir, s.File), info.Size(), s.Bytes)
 		}
 		for _, p := range s.Pieces {
-			k.tensors[p.Name] = append(k.tensors[p.Name], source{p, i})
+			k.tensors[p.Name] = append(k.tensors[p.Name], source{piece: p, shard: i})
 		}
 	}
 	return k, nil
@@ -172,7 +215,7 @@ func (k *Checkpoint) read(s source) ([]byte, error) {
 	if err := o.t.ReadAt(s.Key, b, 0); err != nil {
 		return nil, corrupt(err)
 	}
-	if sum(b) != s.Sum {
+	if !s.foreign && sum(b) != s.Sum {
 		return nil, corrupt(fmt.Errorf("the bytes of tensor %q are not those that were written", s.Key))
 	}
 	return b, nil
@@ -184,17 +227,15 @@ func (k *Checkpoint) open(i int, path string) (*opened, error) {
 	if o := k.files[i]; o != nil {
 		return o, nil
 	}
-	f, err := os.Open(path)
+	o, err := read(path)
 	if err != nil {
 		return nil, err
 	}
-	t, err := safetensors.Open(f, k.shards[i].Bytes)
-	if err != nil {
-		f.Close()
-		return nil, err
+	if s := k.shards[i]; o.size != s.Bytes || o.head != s.Head {
+		return nil, errors.Join(errors.New("its header or its size is not that which was written"), o.f.Close())
 	}
-	k.files[i] = &opened{f, t}
-	return k.files[i], nil
+	k.files[i] = o
+	return o, nil
 }
 
 // Close closes the files.

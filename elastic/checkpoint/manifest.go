@@ -42,6 +42,7 @@ type manifest struct {
 type shard struct {
 	File   string  `json:"file"`
 	Bytes  int64   `json:"bytes"`
+	Head   uint32  `json:"head_crc32c"` // of the bytes before the tensors'
 	Pieces []piece `json:"pieces"`
 }
 
@@ -102,9 +103,14 @@ func (m *manifest) check() error {
 		if s.File == "" || s.File != filepath.Base(s.File) || s.Bytes < 0 {
 			return fmt.Errorf("%w: a shard %q of %d bytes", ErrCorrupt, s.File, s.Bytes)
 		}
+		room := s.Bytes
 		for _, p := range s.Pieces {
-			if _, err := p.info().Bytes(); err != nil || p.Begin < 0 || p.Rows < 0 {
+			n, err := p.info().Bytes()
+			if err != nil || p.Begin < 0 || p.Rows < 0 || p.Begin > rowsOf(p.Shape)-p.Rows {
 				return fmt.Errorf("%w: tensor %q has rows %d to %d of %v %s: %w", ErrInvalid, p.Name, p.Begin, p.Begin+p.Rows, p.Shape, p.DType, cmp.Or(err, ErrInvalid))
+			}
+			if room -= n; room < 0 { // nobody is to take memory for what is in no file
+				return fmt.Errorf("%w: the tensors of %s have more than its %d bytes", ErrInvalid, s.File, s.Bytes)
 			}
 			tensors[p.Name] = append(tensors[p.Name], p)
 		}

@@ -325,11 +325,12 @@ func (d *Dir) write(c context.Context, dir string, part Part) (shard, error) {
 	if err != nil {
 		return s, err
 	}
-	info, err := os.Stat(path)
-	if err == nil {
-		s.Bytes = info.Size()
+	o, err := read(path)
+	if err != nil {
+		return s, err
 	}
-	return s, err
+	s.Bytes, s.Head = o.size, o.head
+	return s, o.f.Close()
 }
 
 // put writes a file under another name, brings it to the disk and gives it its name.

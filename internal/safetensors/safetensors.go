@@ -18,7 +18,7 @@ var ErrFormat = errors.New("not a valid safetensors file")
 
 // Info is what a header says of one tensor.
 type Info struct {
-	DType string `json:"dtype"` // F64, F32, F16, BF16, I64, I32, I16, I8, U64, U32, U16, U8, BOOL
+	DType string `json:"dtype"` // F64, F32, F16, BF16, F8_E4M3, F8_E5M2, I64, I32, I16, I8, U64, U32, U16, U8, BOOL
 	Shape []int  `json:"shape"` // empty of a scalar
 }
 
@@ -50,7 +50,7 @@ func Size(dtype string) int {
 		return 4
 	case "F16", "BF16", "I16", "U16":
 		return 2
-	case "I8", "U8", "BOOL":
+	case "I8", "U8", "BOOL", "F8_E4M3", "F8_E5M2":
 		return 1
 	}
 	return 0
@@ -157,7 +157,7 @@ func Open(r io.ReaderAt, size int64) (*File, error) {
 // header reads the JSON. A name that is there twice is refused, of which encoding/json would keep the last.
 func (f *File) header(text []byte) error {
 	d := json.NewDecoder(bytes.NewReader(text))
-	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+	if t, err := d.Token(); err != nil || t != json.Delim('{') || text[0] != '{' {
 		return fmt.Errorf("expected an object: %w", cmp.Or(err, ErrFormat))
 	}
 	for d.More() {
@@ -217,6 +217,9 @@ func (f *File) layout(size int64) error {
 	}
 	return nil
 }
+
+// Head is the number of bytes before the tensors': the header and its length.
+func (f *File) Head() int64 { return f.start }
 
 // Names are the tensors' names, sorted.
 func (f *File) Names() []string { return slices.Sorted(maps.Keys(f.entries)) }

@@ -76,6 +76,7 @@ func TestFilesThatCannotBeRightAreRefused(t *testing.T) {
 		"a header beyond the file":    binary.LittleEndian.AppendUint64(nil, 100),
 		"a header of 2^63 bytes":      binary.LittleEndian.AppendUint64(nil, 1<<63),
 		"no object":                   file(`[]`, 0),
+		"an object after a space":     file(` {}`, 0),
 		"half an object":              file(`{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}`, 4),
 		"something after the header":  file(`{} x`, 0),
 		"an unknown dtype":            file(`{"a":{"dtype":"F99","shape":[1],"data_offsets":[0,4]}}`, 4),
