@@ -8,10 +8,10 @@ import (
 )
 
 // version is of the encoded state and of messages. Another one is refused: the nodes of a job run one program.
-const version = 1
+const version = 2
 
 // maxState bounds an encoded state: MaxNodes nodes with all their strings at their longest.
-const maxState = MaxNodes*(maxID+maxAddr+maxRole+128) + 64<<10
+const maxState = MaxNodes*(maxID+maxAddr+maxRole+128) + 256<<10
 
 // saved is a State as it is written. Times are durations from when it was written.
 type saved struct {
@@ -28,6 +28,9 @@ type saved struct {
 	TooFew   time.Duration `cbor:"10,keyasint,omitempty"`
 	Source   int           `cbor:"11,keyasint"`
 	Members  []savedMember `cbor:"12,keyasint"`
+	Age      time.Duration `cbor:"13,keyasint,omitempty"`
+	For      time.Duration `cbor:"14,keyasint,omitempty"` // of the phase
+	Ended    []savedEnded  `cbor:"15,keyasint,omitempty"`
 }
 
 type savedMember struct {
@@ -44,6 +47,7 @@ type savedMember struct {
 	Fails   int
 	Done    bool
 	Expires time.Duration
+	For     time.Duration // since it has its standing
 }
 
 // until is what is left until t, at least 1 ns; 0 stands for no time.
@@ -61,17 +65,29 @@ func after(d time.Duration, now time.Time) time.Time {
 	return now.Add(d)
 }
 
+// age is for how long there has been a rendezvous, as its leaders count.
+func (s *State) age(now time.Time) time.Duration {
+	if s.began.IsZero() {
+		return 0
+	}
+	return now.Sub(s.began)
+}
+
 // Encode writes the state for another leader to take over.
 func (s *State) Encode(now time.Time) ([]byte, error) {
 	out := saved{
 		Version: version, Config: s.cfg, Round: s.round, Epoch: s.epoch, Phase: s.phase, Outcome: s.outcome, Failed: s.failed,
 		Restarts: s.restarts, Arrivals: s.arrivals, Deadline: until(s.deadline, now), TooFew: until(s.tooFew, now), Source: s.source,
+		Age: s.age(now), For: now.Sub(s.since), Ended: s.saveEnded(now),
+	}
+	if s.began.IsZero() {
+		out.For = 0
 	}
 	for _, l := range []list{participating, waiting, redundant} {
 		for _, m := range s.sorted(l) {
 			out.Members = append(out.Members, savedMember{
 				ID: m.ID, Addr: m.Addr, Slots: m.Slots, Role: m.Role, Want: m.Want, On: m.on, Order: m.order,
-				Rank: m.rank, Stayed: m.stayed, Fails: m.fails, Done: m.done, Expires: until(m.expires, now),
+				Rank: m.rank, Stayed: m.stayed, Fails: m.fails, Done: m.done, Expires: until(m.expires, now), For: now.Sub(m.since),
 			})
 		}
 	}
@@ -99,7 +115,7 @@ func Decode(b []byte, now time.Time) (*State, error) {
 		return corrupt("%w", err)
 	case cfg != in.Config:
 		return corrupt("settings without their defaults")
-	case in.Phase < Gathering || in.Phase > Closed || in.Round < 0 || in.Epoch < 0 || in.Arrivals < 0 || in.Restarts < 0 || in.Restarts > cfg.MaxRestarts || in.Deadline < 0 || in.TooFew < 0:
+	case in.Phase < Gathering || in.Phase > Closed || in.Round < 0 || in.Epoch < 0 || in.Arrivals < 0 || in.Restarts < 0 || in.Restarts > cfg.MaxRestarts || in.Deadline < 0 || in.TooFew < 0 || in.Age < 0 || in.For < 0:
 		return corrupt("a number out of its range")
 	}
 	s, err := NewState(cfg)
@@ -110,6 +126,10 @@ func Decode(b []byte, now time.Time) (*State, error) {
 	s.restarts, s.arrivals, s.source = in.Restarts, in.Arrivals, in.Source
 	s.deadline, s.tooFew = after(in.Deadline, now), after(in.TooFew, now)
 	s.latest = s.deadline
+	s.began, s.since = now.Add(-in.Age), now.Add(-in.For)
+	if err := s.restoreEnded(in.Ended, now); err != nil {
+		return corrupt("%w", err)
+	}
 	for _, m := range in.Members {
 		if err := s.restore(m, now); err != nil {
 			return corrupt("%w", err)
@@ -132,12 +152,12 @@ func (s *State) restore(in savedMember, now time.Time) error {
 		return fmt.Errorf("node %s is there twice", n.ID)
 	case n.Want != 0 && s.wants[n.Want] != nil:
 		return fmt.Errorf("node rank %d is wanted twice", n.Want-1)
-	case in.On < participating || in.On > redundant || in.Order < 1 || in.Order > s.arrivals || in.Rank < -1 || in.Rank >= MaxNodes || in.Fails < 0 || in.Expires < 0:
+	case in.On < participating || in.On > redundant || in.Order < 1 || in.Order > s.arrivals || in.Rank < -1 || in.Rank >= MaxNodes || in.Fails < 0 || in.Expires < 0 || in.For < 0:
 		return fmt.Errorf("node %s has a number out of its range", n.ID)
 	case in.Done && (in.On != participating || s.phase == Gathering):
 		return fmt.Errorf("node %s cannot be done", n.ID)
 	}
-	m := &member{Node: n, order: in.Order, rank: in.Rank, stayed: in.Stayed, fails: in.Fails, done: in.Done, lastSeen: now, expires: after(in.Expires, now)}
+	m := &member{Node: n, order: in.Order, rank: in.Rank, stayed: in.Stayed, fails: in.Fails, done: in.Done, lastSeen: now, expires: after(in.Expires, now), since: now.Add(-in.For)}
 	s.add(m)
 	s.count(m, in.On)
 	if m.done {

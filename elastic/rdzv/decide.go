@@ -29,6 +29,9 @@ func (d *decision) tell(a Action) { d.actions = append(d.actions, a) }
 // here; complete; gathering.
 func (s *State) Decide(e Event, now time.Time) (actions []Action, reason string) {
 	d := &decision{State: s, now: now}
+	if s.began.IsZero() {
+		s.began, s.since = now, now
+	}
 	if e.Kind == Join {
 		d.join(e.Node, e.Config)
 	} else if m := s.members[e.ID]; m != nil {
@@ -40,6 +43,9 @@ func (s *State) Decide(e Event, now time.Time) (actions []Action, reason string)
 	d.expire()
 	d.despair()
 	d.form()
+	if len(d.reasons) > 0 {
+		s.looks++
+	}
 	return d.actions, strings.Join(d.reasons, "; ")
 }
 
@@ -83,7 +89,7 @@ func (d *decision) arrive(n Node, cfg Config) {
 		return
 	}
 	d.arrivals++
-	m := &member{Node: n, order: d.arrivals, rank: -1, lastSeen: d.now, expires: d.now.Add(d.cfg.JoinTimeout)}
+	m := &member{Node: n, order: d.arrivals, rank: -1, lastSeen: d.now, since: d.now, expires: d.now.Add(d.cfg.JoinTimeout)}
 	d.add(m)
 	switch {
 	case d.phase == Gathering && d.counts[participating] < d.cfg.Max:
@@ -122,13 +128,13 @@ func (d *decision) heard(m *member, e Event) {
 	switch e.Kind {
 	case Leave:
 		if !m.done { // who is done may go; its round goes on with its ranks as they are
-			d.lose(m, "leaves"+colon(e.Why))
+			d.lose(m, HasLeft, e.Why, "leaves"+colon(e.Why))
 		}
 	case Close:
 		d.close(true, m.ID+" closes the rendezvous"+colon(e.Why))
 	case Done:
 		if m.on == participating && d.phase == Complete && !m.done {
-			m.done = true
+			m.done, m.since = true, d.now
 			d.done++
 			d.because("%s is done", m.ID)
 		}
@@ -204,7 +210,8 @@ func (d *decision) expire() {
 			return
 		}
 		if d.now.Sub(m.lastSeen) > d.cfg.Silence {
-			d.lose(m, fmt.Sprintf("is lost: no word from it for %v", d.cfg.Silence))
+			silent := fmt.Sprintf("no word from it for %v", d.cfg.Silence)
+			d.lose(m, WasLost, silent, "is lost: "+silent)
 			continue
 		}
 		err := fmt.Errorf("%w: after %v there are %d nodes, and %d are needed", ErrTimeout, d.cfg.JoinTimeout, d.counts[participating], d.cfg.Min)
@@ -212,7 +219,7 @@ func (d *decision) expire() {
 			err = fmt.Errorf("%w: for %v no round has begun after the one that runs", ErrTimeout, d.cfg.JoinTimeout)
 		}
 		d.tell(Action{Kind: Refuse, ID: m.ID, Err: err})
-		d.lose(m, "gives up waiting")
+		d.lose(m, GaveUp, fmt.Sprintf("no round for %v", d.cfg.JoinTimeout), "gives up waiting")
 	}
 }
 
@@ -224,9 +231,10 @@ func (d *decision) despair() {
 }
 
 // lose removes a node that is not done; if it took part in a round that was complete, the next one begins.
-func (d *decision) lose(m *member, why string) {
+func (d *decision) lose(m *member, how End, cause, why string) {
 	on := m.on
 	d.remove(m)
+	d.part(m, how, cause)
 	d.tell(Action{Kind: Lost, ID: m.ID, Why: why})
 	d.because("%s %s", m.ID, why)
 	if on == participating && d.phase == Complete {
@@ -244,6 +252,7 @@ func (d *decision) begin(why string) {
 		if m.done {
 			finished = true
 			d.remove(m)
+			d.part(m, WasDone, "")
 			d.tell(Action{Kind: Lost, ID: m.ID, Why: "is done"})
 		}
 	}
@@ -252,7 +261,7 @@ func (d *decision) begin(why string) {
 		return
 	}
 	d.round++
-	d.phase, d.deadline = Gathering, time.Time{}
+	d.phase, d.deadline, d.since = Gathering, time.Time{}, d.now
 	d.await()
 }
 
@@ -358,12 +367,14 @@ func (d *decision) admit(from, to list, n int) {
 			d.watchOver(m)
 		}
 		d.count(m, to)
+		m.since = d.now
+		d.looks++
 	}
 }
 
 // complete gives everybody in the round its place.
 func (d *decision) complete() {
-	d.phase, d.deadline, d.tooFew = Complete, time.Time{}, time.Time{}
+	d.phase, d.deadline, d.tooFew, d.since = Complete, time.Time{}, time.Time{}, d.now
 	d.epoch++
 	placed := d.assign()
 	for _, m := range placed {
@@ -375,7 +386,7 @@ func (d *decision) complete() {
 
 // close ends the rendezvous for all.
 func (d *decision) close(failed bool, why string) {
-	d.phase, d.failed, d.outcome = Closed, failed, why
+	d.phase, d.failed, d.outcome, d.since = Closed, failed, why, d.now
 	d.deadline, d.tooFew = time.Time{}, time.Time{}
 	d.epoch++
 	d.because("closed: %s", why)

@@ -328,6 +328,9 @@ func (w *table) markSeat(s *seat) []byte {
 
 // withoutBeat is a value, but for a bulletin's number, which only orders it.
 func (w *table) withoutBeat(key, value string) string {
+	if key == keyShown {
+		return "" // for others than peers
+	}
 	if key != keySummary {
 		return value
 	}

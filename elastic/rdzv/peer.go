@@ -67,6 +67,8 @@ type peer struct {
 	savedDone int      // and how many were done
 	pending   []Action // to be told when it is written
 	bulletins int
+	shown     int       // State.looks that was shown last
+	showDue   time.Time // before that it is not shown again
 	due       time.Time // of the next bulletin
 
 	reasons []string // for the log
@@ -186,7 +188,7 @@ func (p *peer) takeState(value []byte, now time.Time) ([]op, error) {
 }
 
 func (p *peer) lead(s *State, now time.Time) []op {
-	p.state, p.saved, p.savedDone, p.pending, p.bulletins = s, s.told(), s.done, nil, 0
+	p.state, p.saved, p.savedDone, p.pending, p.bulletins, p.shown, p.showDue = s, s.told(), s.done, nil, 0, -1, now
 	return append(p.petition(), p.publish(now)...)
 }
 
@@ -272,9 +274,22 @@ func (p *peer) tell(now time.Time) []op {
 func (p *peer) publish(now time.Time) []op {
 	p.bulletins++
 	p.due = now.Add(p.cfg.Silence / 6)
-	b := bulletin{V: version, Term: p.lease.Term, Beat: p.bulletins, Summary: p.state.Summary()}
+	b := bulletin{V: version, Term: p.lease.Term, Beat: p.bulletins, Age: p.state.age(now), Summary: p.state.Summary()}
 	b.Summary.Outcome = cut(b.Summary.Outcome)
-	return []op{{kind: opSet, key: keySummary, new: pack(b)}}
+	return append(p.show(now), op{kind: opSet, key: keySummary, new: pack(b)})
+}
+
+// show has others see the state, if it looks otherwise than before: at most once in a beat, so that many changes cost no more than one.
+func (p *peer) show(now time.Time) []op {
+	if p.shown == p.state.looks || now.Before(p.showDue) || p.state.looks == 0 {
+		return nil
+	}
+	p.shown, p.showDue = p.state.looks, now.Add(p.cfg.Silence/6)
+	blob, err := p.state.Encode(now)
+	if err != nil || len(blob) > maxShown {
+		return []op{{kind: opDelete, key: keyShown}}
+	}
+	return []op{{kind: opSet, key: keyShown, new: pack(shown{V: version, Term: p.lease.Term, Beat: p.bulletins, State: blob})}}
 }
 
 // answered takes an answer to this node.
@@ -432,12 +447,13 @@ func (p *peer) quit(why string, now time.Time) []op {
 	old := p.raw
 	p.lease.Leader, p.lease.Seq, p.lease.From = "", p.lease.Seq+1, p.lease.Term
 	p.raw = pack(p.lease)
-	vacant := bulletin{V: version, Term: p.lease.Term, Beat: p.bulletins + 1, Vacant: true, Summary: p.state.Summary()}
+	vacant := bulletin{V: version, Term: p.lease.Term, Beat: p.bulletins + 1, Vacant: true, Age: p.state.age(now), Summary: p.state.Summary()}
 	vacant.Summary.Outcome = cut(vacant.Summary.Outcome)
+	p.showDue = now
+	last := p.show(now)
 	p.role, p.state, p.pending, p.busy = following, nil, nil, false // what was not told the next leader will tell
-	return []op{
+	return append([]op{
 		{kind: opSet, key: keyState(p.lease.From, p.lease.Seq), new: blob},
 		{kind: opSwap, key: keyLeader, old: old, new: p.raw},
-		{kind: opSet, key: keySummary, new: pack(vacant)},
-	}
+	}, append(last, op{kind: opSet, key: keySummary, new: pack(vacant)})...)
 }

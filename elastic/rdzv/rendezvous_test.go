@@ -73,6 +73,7 @@ func (s counted) Watch(c context.Context, k string) (*store.Watch, error) {
 
 // life is a node that runs.
 type life struct {
+	id     string
 	r      *Rendezvous
 	kill   context.CancelFunc
 	place  Placement
@@ -107,7 +108,7 @@ func begin(t *testing.T, st store.Store, cfg Config, n int) *life {
 	c, kill := context.WithCancel(context.Background())
 	r, err := Open(c, st, cfg, Node{ID: fmt.Sprint("n", n), Addr: fmt.Sprint("h", n), Slots: 2}, nil)
 	require.NoError(t, err)
-	return &life{r: r, kill: kill}
+	return &life{id: fmt.Sprint("n", n), r: r, kill: kill}
 }
 
 // bubble runs a test in a time of its own, with a store.

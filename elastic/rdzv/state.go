@@ -183,6 +183,7 @@ type member struct {
 	rank     int       // in the latest complete round it was in; -1 before
 	stayed   bool      // it was in the round before that, too
 	place    Placement // in that round
+	since    time.Time // of its standing: on that list, done or not
 	fails    int       // of its workers that were counted
 	done     bool      // its workers have ended well
 	lastSeen time.Time // by the leader's clock
@@ -201,6 +202,10 @@ type State struct {
 	restarts int    // of MaxRestarts
 	source   int    // the lowest rank, in the latest round, of a node that stayed; -1 if none did
 	arrivals int
+	began    time.Time // as the leaders count; zero before the first event
+	since    time.Time // of the phase
+	ended    []ended   // the last ones, in their order
+	looks    int       // grows with everything that can be seen of it
 
 	members map[string]*member
 	wants   map[int]*member // those that ask for a rank

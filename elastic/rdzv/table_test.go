@@ -201,7 +201,10 @@ func (w *table) bulletin(raw string) bulletin {
 }
 
 // private says that nobody but who does it can tell when an operation is done: states count once a lease names them.
-func private(o op) bool { return strings.HasPrefix(o.key, "state/") && o.kind != opRead }
+// Those who look from outside are none of them.
+func private(o op) bool {
+	return strings.HasPrefix(o.key, "state/") && o.kind != opRead || o.key == keyShown
+}
 
 // missing are the dead nodes that a leader believes in.
 func (w *table) missing(leader *seat) (out []int) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/fxamacker/cbor/v2"
 )
@@ -13,6 +14,7 @@ const (
 	keyLeader  = "leader"  // a lease: who leads, and how far it has come
 	keySummary = "summary" // a bulletin, which everybody watches
 	keyInbox   = "inbox"   // queue of messages to the leader
+	keyShown   = "shown"   // the leader's state for those who look, which the rendezvous itself does without
 )
 
 func keyState(term, seq int) string { return fmt.Sprintf("state/%d.%d", term, seq) }
@@ -40,7 +42,8 @@ type bulletin struct {
 	V       int
 	Term    int
 	Beat    int
-	Vacant  bool // the leader has gone
+	Vacant  bool          // the leader has gone
+	Age     time.Duration // of the rendezvous
 	Summary Summary
 }
 
@@ -135,7 +138,7 @@ func readBulletin(b []byte) (bulletin, error) {
 		return n, err
 	case n.V != version:
 		return n, wrongVersion(n.V)
-	case n.Term < 1 || n.Beat < 0 || n.Summary.Epoch < 0 || n.Summary.Round < 0 || n.Summary.Phase < Gathering || n.Summary.Phase > Closed:
+	case n.Term < 1 || n.Beat < 0 || n.Age < 0 || n.Summary.Epoch < 0 || n.Summary.Round < 0 || n.Summary.Phase < Gathering || n.Summary.Phase > Closed:
 		return n, fmt.Errorf("%w: an impossible bulletin %+v", ErrCorrupt, n)
 	}
 	return n, nil

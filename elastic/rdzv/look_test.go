@@ -1,0 +1,177 @@
+package rdzv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/store"
+)
+
+func TestWhoLooksSeesWhoIsInWhoWaitsAndWhoHasGoneSinceWhenAndWhy(t *testing.T) {
+	bubble(t, func(t *testing.T, st store.Store) {
+		c := context.Background()
+		_, err := Look(c, st)
+		require.ErrorIs(t, err, ErrNone)
+		cfg := Config{Min: 2, Max: 2, LastCall: time.Second, MaxRestarts: 3}
+		a, b := begin(t, st, cfg, 0), begin(t, st, cfg, 1)
+		a.take(t, isPlaced)
+		b.take(t, isPlaced)
+		time.Sleep(10 * time.Second)
+		spare := begin(t, st, cfg, 2)
+		spare.take(t, func(a Action) bool { return a.Kind == Spare })
+		time.Sleep(20 * time.Second)
+		v, err := Look(c, st)
+		require.NoError(t, err)
+		require.Equal(t, []int{2, 0, 1, 2, 2}, []int{v.Summary.Nodes, v.Waiting, v.Redundant, v.Min, v.Max})
+		require.Equal(t, Complete, v.Phase)
+		require.Equal(t, 3, v.Config.MaxRestarts)
+		within(t, 30*time.Second, v.Age)
+		within(t, 30*time.Second, v.For)
+		require.Len(t, v.Nodes, 3)
+		require.Empty(t, v.Ended)
+		for i, n := range v.Nodes {
+			require.Equal(t, []string{"participating", "participating", "redundant"}[i], n.Standing)
+			require.Equal(t, []int{0, 1, -1}[i], n.Rank)
+			require.Equal(t, []int{0, 2, -1}[i], n.First)
+			within(t, []time.Duration{30 * time.Second, 30 * time.Second, 20 * time.Second}[i], n.For)
+		}
+		require.Equal(t, "n2", v.Nodes[2].ID)
+		require.Contains(t, []string{"n0", "n1"}, v.Leader)
+
+		victim, left, leader := b, a, v.Leader
+		if leader == "n1" {
+			victim, left = a, b
+		}
+		victim.kill()
+		left.take(t, func(a Action) bool { return a.Kind == Place && a.Placement.Round == 1 })
+		time.Sleep(10 * time.Second)
+		v, err = Look(c, st)
+		require.NoError(t, err)
+		require.Equal(t, 1, v.Round)
+		require.Len(t, v.Nodes, 2)
+		require.Len(t, v.Ended, 1)
+		require.Equal(t, Parted{ID: victim.id, Addr: strings.Replace(victim.id, "n", "h", 1), Rank: v.Ended[0].Rank, How: WasLost,
+			Why: "no word from it for 15s", Ago: v.Ended[0].Ago}, v.Ended[0])
+		within(t, 10*time.Second, v.Ended[0].Ago)
+		within(t, 10*time.Second, v.For)
+
+		// The leader goes, and the next one knows all that.
+		age := v.Age
+		require.NoError(t, left.r.Leave(c, "has no more time"))
+		left.kill()
+		time.Sleep(10 * time.Second)
+		v, err = Look(c, st)
+		require.NoError(t, err)
+		require.Equal(t, "n2", v.Leader)
+		require.Equal(t, Gathering, v.Phase)
+		require.Equal(t, []End{HasLeft, WasLost}, []End{v.Ended[0].How, v.Ended[1].How})
+		require.Equal(t, "has no more time", v.Ended[0].Why)
+		within(t, age+10*time.Second, v.Age)
+		leave(t, spare)
+	})
+}
+
+// within allows for a leader's beats.
+func within(t *testing.T, want, got time.Duration) {
+	t.Helper()
+	require.InDelta(t, want.Seconds(), got.Seconds(), 3)
+}
+
+func TestWhoFollowsSeesEveryBeatUntilTheStoreIsClosed(t *testing.T) {
+	bubble(t, func(t *testing.T, st store.Store) {
+		a := begin(t, st, Config{Min: 1, Max: 2, LastCall: -1}, 0)
+		a.take(t, isPlaced)
+		c, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		beats := 0
+		err := Follow(c, st, func(v View) {
+			require.Len(t, v.Nodes, 1)
+			beats++
+		})
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.InDelta(t, 60/2.5, beats, 3)
+		leave(t, a)
+	})
+}
+
+func TestLookingWritesNothingAndPopsNothing(t *testing.T) {
+	bubble(t, func(t *testing.T, st store.Store) {
+		a := begin(t, st, Config{Min: 1, LastCall: -1}, 0)
+		a.take(t, isPlaced)
+		time.Sleep(5 * time.Second)
+		_, err := Look(context.Background(), readOnly{st})
+		require.NoError(t, err)
+		leave(t, a)
+	})
+}
+
+// readOnly is a store that nobody may change.
+type readOnly struct{ store.Store }
+
+func (readOnly) Set(context.Context, string, []byte) error         { panic("written") }
+func (readOnly) Push(context.Context, string, []byte) error        { panic("written") }
+func (readOnly) Pop(context.Context, string) ([]byte, error)       { panic("popped") }
+func (readOnly) Delete(context.Context, string) (bool, error)      { panic("deleted") }
+func (readOnly) Add(context.Context, string, int64) (int64, error) { panic("written") }
+
+func TestOnlyTheLastOfThoseThatHaveGoneAreKept(t *testing.T) {
+	cfg := Config{Min: 1, Max: 8, LastCall: -1}
+	s, err := NewState(cfg)
+	require.NoError(t, err)
+	now := epochOfTime
+	s.Decide(Event{Kind: Join, Node: Node{ID: "stays", Slots: 1}, Config: cfg}, now)
+	for i := range 3 * maxEnded {
+		id := fmt.Sprint("n", i)
+		s.Decide(Event{Kind: Join, Node: Node{ID: id, Slots: 1}, Config: cfg}, now)
+		now = now.Add(time.Second)
+		s.Decide(Event{Kind: Leave, ID: id, Why: strings.Repeat("x", 3*maxText)}, now)
+	}
+	blob, err := s.Encode(now)
+	require.NoError(t, err)
+	require.Less(t, len(blob), 2*maxEnded*maxText)
+	s, err = Decode(blob, now)
+	require.NoError(t, err)
+	v := View{}.of(s, now)
+	require.Len(t, v.Ended, maxEnded)
+	require.Equal(t, fmt.Sprint("n", 3*maxEnded-1), v.Ended[0].ID)
+	require.Zero(t, v.Ended[0].Ago)
+	require.Equal(t, time.Duration(maxEnded-1)*time.Second, v.Ended[maxEnded-1].Ago)
+}
+
+// FuzzLook has anything lie where a rendezvous should be.
+func FuzzLook(f *testing.F) {
+	cfg := Config{Min: 1, Max: 2, LastCall: -1}
+	s, err := NewState(cfg)
+	require.NoError(f, err)
+	for _, id := range []string{"a", "b", "c"} {
+		s.Decide(Event{Kind: Join, Node: Node{ID: id, Slots: 1}, Config: cfg}, epochOfTime)
+	}
+	s.Decide(Event{Kind: Leave, ID: "a", Why: "so"}, epochOfTime.Add(time.Second))
+	blob, err := s.Encode(epochOfTime.Add(time.Minute))
+	require.NoError(f, err)
+	f.Add(pack(bulletin{V: version, Term: 1, Summary: s.Summary()}), pack(lease{V: version, Term: 1, Leader: "b"}), pack(shown{V: version, Term: 1, State: blob}))
+	f.Add([]byte("{}"), []byte("x"), []byte(nil))
+	f.Fuzz(func(t *testing.T, summary, leader, state []byte) {
+		st := store.NewMemory()
+		defer st.Close()
+		for key, value := range map[string][]byte{keySummary: summary, keyLeader: leader, keyShown: state} {
+			require.NoError(t, st.Set(t.Context(), key, value))
+		}
+		v, err := Look(t.Context(), st)
+		if err != nil {
+			require.True(t, errors.Is(err, ErrCorrupt), "%v", err)
+			return
+		}
+		require.LessOrEqual(t, len(v.Ended), maxEnded)
+		for _, n := range v.Nodes {
+			require.NoError(t, n.validate())
+			require.GreaterOrEqual(t, n.For, time.Duration(0))
+		}
+	})
+}
