@@ -95,16 +95,24 @@ func (s Spec) makeSecrets() Spec {
 	if s.Token == "" {
 		s.Token = randomHex(32)
 	} else {
-		digest := sha256.Sum256([]byte("weft rendezvous " + s.Token)) // too little of it to try tokens out
-		s.proof = hex.EncodeToString(digest[:4])
+		s.proof = Proof(s.Token)
 	}
 	if s.RunID == "" && !s.alone() {
-		s.RunID = "none" // torchrun's, as all nodes must have the same
+		s.RunID = NoRunID
 	}
 	if s.RunID == "" {
 		s.RunID = randomHex(8)
 	}
 	return s
+}
+
+// NoRunID is the name of a job of several nodes that was given none, as with torchrun: all nodes must have the same.
+const NoRunID = "none"
+
+// Proof is what the nodes of a job show each other of their token (rdzv.Config.Proof): too little to try tokens out.
+func Proof(token string) string {
+	digest := sha256.Sum256([]byte("weft rendezvous " + token))
+	return hex.EncodeToString(digest[:4])
 }
 
 // parseEnv makes a map of "KEY=value" entries; as for a process, the last of a key counts.

@@ -70,7 +70,7 @@ func (m *meeting) join(c, life context.Context, log *slog.Logger) (err error) {
 		return err
 	}
 	m.closes = append(m.closes, under.Close)
-	m.st = store.NewPrefix(rendezvousKeys+spec.RunID, under)
+	m.st = RendezvousOf(spec.RunID, under)
 	if m.addr == "" {
 		m.addr = towards(spec.Endpoint)
 	}

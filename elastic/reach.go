@@ -15,6 +15,11 @@ import (
 // rendezvousKeys is what the keys of every rendezvous in a store begin with, before the name of its job.
 const rendezvousKeys = "rdzv/"
 
+// RendezvousOf is the part of a store in which the nodes of a job meet, for rdzv.Look. It is not the caller's to close.
+func RendezvousOf(job string, st store.Store) store.Store {
+	return store.NewPrefix(rendezvousKeys+job, st)
+}
+
 // attempt is how long one attempt to reach the rendezvous' store takes, before what was wrong with it can be told.
 const attempt = 5 * time.Second
 
@@ -41,10 +46,23 @@ func (m *meeting) reach(c context.Context) (store.Store, error) {
 			if errors.Is(c.Err(), context.Canceled) {
 				return nil, context.Cause(c)
 			}
-			return nil, fmt.Errorf("elastic: the rendezvous at %s: %w", m.spec.Endpoint, err)
+			return nil, fmt.Errorf("elastic: the rendezvous at %s: %w", m.spec.Endpoint, m.suspect(err))
 		}
-		m.waits.lacks(err)
+		m.waits.lacks(m.suspect(err))
 	}
+}
+
+// suspect says so where something listens at the endpoint that is no store.
+func (m *meeting) suspect(err error) error {
+	if m.spec.Meet != nil || m.hosts || !errors.Is(err, store.ErrUnreachable) {
+		return err
+	}
+	conn, closed := net.DialTimeout("tcp", m.spec.Endpoint, time.Second)
+	if closed != nil {
+		return err
+	}
+	_ = conn.Close()
+	return fmt.Errorf("something listens there that does not answer as a store; is that the address, and do all machines have the same token, so that they speak TLS, or none? (%w)", err)
 }
 
 // host serves the store at the endpoint if this machine can.

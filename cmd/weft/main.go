@@ -1,6 +1,7 @@
 // Command weft runs jobs and looks after the machines they run on.
 //
 //	weft run --nproc-per-node 2 bin/digits   start two workers here and watch them
+//	weft status --rdzv-endpoint host:port    say who takes part in a job, and who did
 //	weft doctor                              say what this machine offers to a job
 //	weft doctor --init tcp://host:port       say which lanes the workers of a running job use
 //	weft trace merge -o all.json a.json …    make one trace of the workers' own
@@ -54,7 +55,7 @@ func execute(args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	root.AddCommand(runCommand(stdout, stderr), doctorCommand(stdout), traceCommand(stdout), storeCommand(stdout, stderr), versionCommand(stdout))
+	root.AddCommand(runCommand(stdout, stderr), statusCommand(stdout), doctorCommand(stdout), traceCommand(stdout), storeCommand(stdout, stderr), versionCommand(stdout))
 	cmd, err := root.ExecuteContextC(context.Background())
 	if err == nil {
 		return 0

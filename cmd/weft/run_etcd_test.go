@@ -152,6 +152,16 @@ func TestAJobThatMeetsInEtcdGoesOnWhileEachOfItsMembersIsKilledInTurn(t *testing
 		l.await(t, "] here ", 2)
 		before[id] = l.pids()
 	}
+	status := func(id string) (int, string, string) {
+		return weft(t, "status", "--rdzv-backend", "etcd-v2", "--rdzv-id", id, "--rdzv-endpoint", strings.Join(cl.Endpoints(), ",")+"/test")
+	}
+	code, stdout, stderr := status("a")
+	require.Zero(t, code, stderr)
+	require.Equal(t, 2, strings.Count(stdout, "  in  "), stdout)
+	require.Contains(t, stdout, "round 0 is complete with 2 of 2 to 2 nodes")
+	code, _, stderr = status("c")
+	require.Equal(t, 3, code)
+	require.Contains(t, stderr, "no job c meets at ")
 	for i, m := range cl.Members {
 		m.End(syscall.SIGKILL)
 		if i == 1 { // a worker is replaced while a member is away
@@ -189,6 +199,9 @@ func TestAJobThatMeetsInEtcdGoesOnWhileEachOfItsMembersIsKilledInTurn(t *testing
 		}
 	}
 	require.Empty(t, under(t, cl, "/test"), "the jobs leave nothing")
+	code, _, _ = status("a")
+	require.Equal(t, 3, code)
+	require.Empty(t, under(t, cl, "/test"), "nor does who looks")
 }
 
 func TestALauncherSaysThatItWaitsForEtcd(t *testing.T) {

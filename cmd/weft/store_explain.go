@@ -53,7 +53,7 @@ func (f *storeFlags) advice(err error) string {
 	case errors.Is(err, store.ErrProtocol):
 		return "what listens there does not answer as a store: is this the store's address?"
 	case errors.Is(err, store.ErrUnreachable):
-		return "what listens there hangs up: it may be a store that wants TLS (give --tls, and the job's secret), one of another PyTorch (?dialect= in the URL), or none"
+		return "what listens there hangs up or says nothing: it may be a store that wants TLS (give --tls, and the job's secret), one of another PyTorch (?dialect= in the URL), or none"
 	case errors.Is(err, store.ErrUnsupported):
 		return "the server is of a PyTorch that has no such command"
 	}

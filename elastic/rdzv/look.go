@@ -141,7 +141,26 @@ func Follow(c context.Context, st store.Store, see func(View)) error {
 		if !open {
 			return cmp.Or(w.Err(), context.Cause(c))
 		}
-		v, err = look(c, st, change.New)
+		v, err = v.next(c, st, change.New)
 	}
 	return fmt.Errorf("looking at the rendezvous: %w", err)
 }
+
+// next is the view with a later word of the leader. The store may go with the job's end: then that word is all there is.
+func (v View) next(c context.Context, st store.Store, raw []byte) (View, error) {
+	within, cancel := context.WithTimeout(c, lookTime)
+	defer cancel()
+	out, err := look(within, st, raw)
+	if err == nil || errors.Is(err, ErrCorrupt) || errors.Is(err, ErrNone) || c.Err() != nil {
+		return out, err
+	}
+	b, err := readBulletin(raw)
+	if v.For += b.Age - v.Age; b.Summary.Phase != v.Phase || b.Summary.Round != v.Round {
+		v.For = 0
+	}
+	v.Summary, v.Term, v.Beat, v.Age = b.Summary, b.Term, b.Beat, b.Age
+	return v, err
+}
+
+// lookTime is how long the leader's state is waited for after its word.
+const lookTime = 2 * time.Second

@@ -1,0 +1,330 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
+
+	"golang.org/x/term"
+
+	"github.com/weft-project/weft/elastic/rdzv"
+)
+
+// frame is what there is to show of a job.
+type frame struct {
+	rdzv.View
+	at, job string
+	silent  time.Duration // for so long its leader has said nothing; 0: it does
+}
+
+// board shows frames: each whole, or on a terminal in place of the one before, or as lines of what has changed.
+type board struct {
+	w        io.Writer
+	json     bool
+	terminal *os.File // nil if it is none
+	before   *frame
+	drawn    int // lines on the terminal that the next frame replaces
+}
+
+func newBoard(w io.Writer, asJSON bool) *board {
+	r := &board{w: w, json: asJSON}
+	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		r.terminal = f
+	}
+	return r
+}
+
+// show shows a frame, or what is new in it.
+func (r *board) show(f frame) error {
+	news := []string{}
+	if r.before != nil {
+		if news = changes(*r.before, f); len(news) == 0 && (r.json || r.terminal == nil) {
+			return nil
+		}
+	}
+	first := r.before == nil
+	r.before = &f
+	switch {
+	case r.json:
+		return json.NewEncoder(r.w).Encode(f.asJSON())
+	case r.terminal != nil:
+		return r.redraw(f)
+	case first:
+		_, err := io.WriteString(r.w, f.text())
+		return err
+	}
+	for _, line := range news {
+		if _, err := fmt.Fprintf(r.w, "%v: %s\n", since(f.Age), line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tick has the ages on a terminal go on between a leader's words.
+func (r *board) tick(f frame, later time.Duration) error {
+	if r.terminal == nil || r.json {
+		return nil
+	}
+	return r.redraw(f.later(later))
+}
+
+func (r *board) note(text string) error {
+	_, err := fmt.Fprintln(r.w, text)
+	return err
+}
+
+// redraw draws in place of what was drawn before, as much as the terminal has room for.
+func (r *board) redraw(f frame) error {
+	width, height, err := term.GetSize(int(r.terminal.Fd()))
+	if err != nil || width <= 0 || height <= 0 {
+		width, height = 80, 24
+	}
+	lines := fit(strings.Split(strings.TrimSuffix(f.text(), "\n"), "\n"), width, height)
+	up := ""
+	if r.drawn > 0 {
+		up = fmt.Sprintf("\x1b[%dA", r.drawn)
+	}
+	r.drawn = len(lines)
+	_, err = fmt.Fprintf(r.w, "%s\x1b[J%s\n", up, strings.Join(lines, "\n"))
+	return err
+}
+
+// fit makes lines fit on a screen.
+func fit(lines []string, width, height int) []string {
+	if most := max(height-1, 2); len(lines) > most {
+		left := len(lines) - most + 1
+		lines = append(slices.Clone(lines[:most-1]), fmt.Sprintf("… and %d lines more", left))
+	}
+	out := make([]string, len(lines))
+	for i, l := range lines {
+		runes := []rune(l)
+		out[i] = string(runes[:min(len(runes), width)])
+	}
+	return out
+}
+
+// later is the frame after some time in which nothing was heard.
+func (f frame) later(d time.Duration) frame {
+	f.Age += d
+	f.For += d
+	f.Nodes, f.Ended = slices.Clone(f.Nodes), slices.Clone(f.Ended)
+	for i := range f.Nodes {
+		f.Nodes[i].For += d
+	}
+	for i := range f.Ended {
+		f.Ended[i].Ago += d
+	}
+	return f
+}
+
+// text is the frame for people.
+func (f frame) text() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "job %s at %s, for %v: %s\n", plain(f.job), f.at, since(f.Age), f.headline())
+	cfg := f.Config
+	fmt.Fprintf(&b, "restarts: %d of %d; a failed worker costs: %v; a node is lost after %v without a word\n", f.Restarts, f.MaxRestarts, cfg.Policy, cfg.Silence)
+	if f.silent > 0 {
+		fmt.Fprintf(&b, "NO WORD of its leader for %v: all this is what was so before; the leader, or all of the job, may be dead\n", since(f.silent))
+	} else if f.Leader == "" && f.Phase != rdzv.Closed {
+		fmt.Fprintln(&b, "nobody leads at this moment")
+	}
+	if f.Nodes == nil && f.Summary.Nodes > 0 {
+		fmt.Fprintf(&b, "%d nodes take part, %d wait, %d are redundant: too many to be listed\n", f.Summary.Nodes, f.Waiting, f.Redundant)
+	}
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	if len(f.Nodes)+len(f.Ended) > 0 {
+		fmt.Fprintln(t, "RANK\tSTATE\tSINCE\tWORKERS\tFAILED\tADDRESS\tNODE")
+	}
+	for _, n := range f.Nodes {
+		leads := ""
+		if n.ID == f.Leader {
+			leads = ", leads"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%v\t%s\t%d\t%s\t%s%s\n", rank(n.Rank), state(n), since(n.For), workers(n), n.Failures, plain(n.Addr), plain(n.ID), leads)
+	}
+	for _, e := range f.Ended {
+		fmt.Fprintf(t, "%s\t%v\t%v\t\t\t%s\t%s%s\n", rank(e.Rank), e.How, since(e.Ago), plain(e.Addr), plain(e.ID), because(e.Why))
+	}
+	_ = t.Flush() // into a strings.Builder
+	return b.String()
+}
+
+// headline says how far the round is.
+func (f frame) headline() string {
+	switch f.Phase {
+	case rdzv.Gathering:
+		if lack := f.Min - f.Summary.Nodes; lack > 0 {
+			return fmt.Sprintf("round %d waits for %d more nodes (%d of %d to %d are there) since %v", f.Round, lack, f.Summary.Nodes, f.Min, f.Max, since(f.For))
+		}
+		return fmt.Sprintf("round %d has %d of %d to %d nodes, and takes more for a moment", f.Round, f.Summary.Nodes, f.Min, f.Max)
+	case rdzv.Complete:
+		return fmt.Sprintf("round %d is complete with %d of %d to %d nodes since %v", f.Round, f.Summary.Nodes, f.Min, f.Max, since(f.For))
+	}
+	how := "ended well"
+	if f.Failed {
+		how = "failed"
+	}
+	return fmt.Sprintf("%s %v ago%s", how, since(f.For), because(f.Outcome))
+}
+
+func rank(n int) string {
+	if n < 0 {
+		return "-"
+	}
+	return strconv.Itoa(n)
+}
+
+// state is in, done, waiting or redundant.
+func state(n rdzv.Seen) string {
+	switch {
+	case n.Done:
+		return "done"
+	case n.Standing == "participating":
+		return "in"
+	}
+	return n.Standing
+}
+
+// workers are the ranks of a node's workers, or how many they would be.
+func workers(n rdzv.Seen) string {
+	switch {
+	case n.First < 0:
+		return fmt.Sprintf("(%d)", n.Slots)
+	case n.Slots == 1:
+		return strconv.Itoa(n.First)
+	}
+	return fmt.Sprintf("%d-%d", n.First, n.First+n.Slots-1)
+}
+
+func because(why string) string {
+	if why == "" {
+		return ""
+	}
+	return ": " + plain(why)
+}
+
+// plain is text of others without what could steer a terminal.
+func plain(s string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return '�'
+	}, s)
+}
+
+// since is a time for people.
+func since(d time.Duration) time.Duration { return max(d, 0).Round(time.Second) }
+
+// changes are what has become of a job from one frame to another.
+func changes(old, now frame) (out []string) {
+	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
+	was := map[string]rdzv.Seen{}
+	for _, n := range old.Nodes {
+		was[n.ID] = n
+	}
+	known := map[string]bool{}
+	for _, e := range old.Ended {
+		known[e.ID] = true
+	}
+	for _, e := range slices.Backward(now.Ended) {
+		if !known[e.ID] {
+			add("%s: %v%s", plain(e.ID), e.How, because(e.Why))
+		}
+	}
+	for _, n := range now.Nodes {
+		b, there := was[n.ID]
+		id := plain(n.ID)
+		switch {
+		case !there:
+			add("%s comes, and is %s", id, state(n))
+		case state(b) != state(n):
+			add("%s is %s", id, state(n))
+		}
+		if n.Failures > b.Failures {
+			add("a worker of %s has failed: restart %d of %d", id, now.Restarts, now.MaxRestarts)
+		}
+		if n.Rank >= 0 && (!there || n.Rank != b.Rank) {
+			add("%s has rank %d", id, n.Rank)
+		}
+	}
+	if old.Leader != now.Leader && now.Leader != "" {
+		add("%s leads", plain(now.Leader))
+	}
+	if old.Round != now.Round || old.Phase != now.Phase || now.Phase == rdzv.Gathering && old.Summary.Nodes != now.Summary.Nodes {
+		add("%s", now.headline())
+	}
+	switch {
+	case now.silent > 0 && old.silent == 0:
+		add("no word of the leader for %v", since(now.silent))
+	case now.silent == 0 && old.silent > 0:
+		add("there is word of a leader again")
+	}
+	return out
+}
+
+// jsonFrame is a frame for programs; times are in seconds.
+type jsonFrame struct {
+	Job         string      `json:"job"`
+	Endpoint    string      `json:"endpoint"`
+	Phase       string      `json:"phase"` // gathering, complete or closed
+	Round       int         `json:"round"`
+	Age         float64     `json:"age_s"`
+	PhaseSince  float64     `json:"phase_since_s"`
+	Leader      string      `json:"leader"`
+	Silent      float64     `json:"leader_silent_s"` // 0: it was heard
+	Min         int         `json:"min_nodes"`
+	Max         int         `json:"max_nodes"`
+	Restarts    int         `json:"restarts"`
+	MaxRestarts int         `json:"max_restarts"`
+	Failed      bool        `json:"failed"`
+	Outcome     string      `json:"outcome,omitempty"`
+	Counts      [3]int      `json:"participating_waiting_redundant"`
+	Nodes       []jsonNode  `json:"nodes"`
+	Ended       []jsonEnded `json:"ended"`
+}
+
+type jsonNode struct {
+	ID       string  `json:"id"`
+	Addr     string  `json:"addr"`
+	Role     string  `json:"role"`
+	State    string  `json:"state"` // in, done, waiting or redundant
+	Since    float64 `json:"since_s"`
+	Rank     int     `json:"rank"` // -1: none
+	First    int     `json:"first_worker"`
+	Workers  int     `json:"workers"`
+	Failures int     `json:"failures"`
+}
+
+type jsonEnded struct {
+	ID   string  `json:"id"`
+	Addr string  `json:"addr"`
+	Rank int     `json:"rank"`
+	How  string  `json:"how"` // left, lost, gave up or done
+	Why  string  `json:"why,omitempty"`
+	Ago  float64 `json:"ago_s"`
+}
+
+func (f frame) asJSON() jsonFrame {
+	seconds := func(d time.Duration) float64 { return d.Round(time.Millisecond).Seconds() }
+	out := jsonFrame{
+		Job: f.job, Endpoint: f.at, Phase: f.Phase.String(), Round: f.Round, Age: seconds(f.Age), PhaseSince: seconds(f.For), Leader: f.Leader,
+		Silent: seconds(f.silent), Min: f.Min, Max: f.Max, Restarts: f.Restarts, MaxRestarts: f.MaxRestarts, Failed: f.Failed, Outcome: f.Outcome,
+		Counts: [3]int{f.Summary.Nodes, f.Waiting, f.Redundant}, Nodes: []jsonNode{}, Ended: []jsonEnded{},
+	}
+	for _, n := range f.Nodes {
+		out.Nodes = append(out.Nodes, jsonNode{n.ID, n.Addr, n.Role, state(n), seconds(n.For), n.Rank, n.First, n.Slots, n.Failures})
+	}
+	for _, e := range f.Ended {
+		out.Ended = append(out.Ended, jsonEnded{e.ID, e.Addr, e.Rank, e.How.String(), e.Why, seconds(e.Ago)})
+	}
+	return out
+}

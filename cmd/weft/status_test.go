@@ -1,0 +1,264 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/elastic"
+	"github.com/weft-project/weft/elastic/rdzv"
+	"github.com/weft-project/weft/store"
+)
+
+// anAddress is where nobody else listens.
+func anAddress() string {
+	return fmt.Sprintf("127.%d.%d.%d:29400", 1+rand.IntN(250), rand.IntN(250), 1+rand.IntN(250))
+}
+
+func seen(id, standing string, rank int, since time.Duration) rdzv.Seen {
+	n := rdzv.Seen{Node: rdzv.Node{ID: id, Addr: "h-" + id, Slots: 2}, Standing: standing, Rank: rank, First: 2 * rank, For: since}
+	if rank < 0 {
+		n.First = -1
+	}
+	return n
+}
+
+func aFrame() frame {
+	v := rdzv.View{Summary: rdzv.Summary{Round: 3, Phase: rdzv.Complete, Nodes: 2, Waiting: 1, Min: 2, Max: 4, Restarts: 1, MaxRestarts: 5},
+		Config: rdzv.Config{Silence: 15 * time.Second}, Leader: "b", Age: time.Hour, For: 61 * time.Second,
+		Nodes: []rdzv.Seen{seen("a", "participating", 0, time.Minute), seen("b", "participating", 1, time.Hour), seen("c", "waiting", -1, 1400*time.Millisecond)},
+		Ended: []rdzv.Parted{{ID: "d", Addr: "h-d", Rank: 1, How: rdzv.WasLost, Why: "no word from it for 15s", Ago: 62 * time.Second}, {ID: "e\x1b[2J", Rank: -1}}}
+	return frame{View: v, at: "h:1", job: "j"}
+}
+
+func TestAStatusDrawsWhoIsInWhoWaitsAndWhoHasGoneSinceWhenAndWhy(t *testing.T) {
+	f := aFrame()
+	f.Nodes[1].Done, f.Nodes[1].Failures = true, 1
+	require.Equal(t, `job j at h:1, for 1h0m0s: round 3 is complete with 2 of 2 to 4 nodes since 1m1s
+restarts: 1 of 5; a failed worker costs: worker; a node is lost after 15s without a word
+RANK  STATE    SINCE   WORKERS  FAILED  ADDRESS  NODE
+0     in       1m0s    0-1      0       h-a      a
+1     done     1h0m0s  2-3      1       h-b      b, leads
+-     waiting  1s      (2)      0       h-c      c
+1     lost     1m2s                     h-d      d: no word from it for 15s
+-     left     0s                                e�[2J
+`, f.text())
+	f.silent, f.Leader = 8*time.Second, ""
+	require.Contains(t, f.text(), "NO WORD of its leader for 8s")
+	f.silent = 0
+	require.Contains(t, f.text(), "nobody leads at this moment")
+	f.Phase, f.Summary.Nodes = rdzv.Gathering, 1
+	require.Contains(t, f.text(), "round 3 waits for 1 more nodes (1 of 2 to 4 are there) since 1m1s")
+	f.Phase, f.Failed, f.Outcome = rdzv.Closed, true, "all is lost"
+	require.Contains(t, f.text(), "failed 1m1s ago: all is lost")
+	f.Nodes = nil
+	require.Contains(t, f.text(), "1 nodes take part, 1 wait, 0 are redundant: too many to be listed")
+}
+
+func TestWhatChangesBetweenTwoLooksIsALineEach(t *testing.T) {
+	old, now := aFrame(), aFrame()
+	require.Empty(t, changes(old, now.later(time.Minute)), "that time passes is no change")
+	now.Round, now.Summary.Nodes, now.Summary.Restarts = 4, 3, 2
+	now.Nodes = []rdzv.Seen{now.Nodes[0], seen("c", "participating", 1, 0), seen("f", "redundant", -1, 0)}
+	now.Nodes[0].Failures = 1
+	now.Ended = append([]rdzv.Parted{{ID: "b", How: rdzv.HasLeft, Why: "it was asked to"}}, now.Ended...)
+	now.Leader, now.silent = "a", 7*time.Second
+	require.Equal(t, []string{"b: left: it was asked to", "a worker of a has failed: restart 2 of 5", "c is in", "c has rank 1", "f comes, and is redundant",
+		"a leads", "round 4 is complete with 3 of 2 to 4 nodes since 1m1s", "no word of the leader for 7s"}, changes(old, now))
+	old = now
+	now.silent = 0
+	require.Equal(t, []string{"there is word of a leader again"}, changes(old, now))
+}
+
+func TestOnATerminalAFrameTakesThePlaceOfTheLastAndFits(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "screen")
+	file, err := os.Create(name)
+	require.NoError(t, err)
+	defer file.Close()
+	b := &board{w: file, terminal: file} // it has no size, so it is taken for 80 by 24
+	f := aFrame()
+	require.NoError(t, b.show(f))
+	require.NoError(t, b.tick(f, time.Second))
+	for i := range 100 {
+		f.Nodes = append(f.Nodes, seen(fmt.Sprint("n", i), "waiting", -1, 0))
+	}
+	require.NoError(t, b.show(f))
+	text, err := os.ReadFile(name)
+	require.NoError(t, err)
+	frames := strings.Split(string(text), "\x1b[J")
+	require.Len(t, frames, 4)
+	require.Contains(t, frames[2], "for 1h0m1s")
+	require.True(t, strings.HasSuffix(frames[1], "\x1b[8A"), "%q", frames[1])
+	require.Equal(t, 23, strings.Count(frames[3], "\n"))
+	require.Contains(t, frames[3], "… and 86 lines more")
+	for _, line := range strings.Split(frames[3], "\n") {
+		require.LessOrEqual(t, len([]rune(line)), 80)
+	}
+}
+
+// meets is a node of a job at a server, in this process.
+func meets(t *testing.T, addr, job string, cfg rdzv.Config) (*rdzv.Rendezvous, *store.Server) {
+	server, err := store.Serve(store.ServerConfig{Addr: addr})
+	require.NoError(t, err)
+	st, err := store.Dial(t.Context(), store.ClientConfig{Addr: addr})
+	require.NoError(t, err)
+	cfg.Silence, cfg.LastCall = 3*time.Second, -1
+	r, err := rdzv.Open(t.Context(), elastic.RendezvousOf(job, st), cfg, rdzv.Node{ID: "me", Addr: "here", Slots: 3}, nil)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		_ = r.Leave(context.Background(), "")
+		_ = st.Close()
+		_ = server.Close()
+	})
+	return r, server
+}
+
+func TestStatusTellsAJobFromWhatIsNone(t *testing.T) {
+	at := anAddress()
+	t.Setenv("WEFT_TOKEN", "")
+	status := func(args ...string) (int, string, string) {
+		return weft(t, append([]string{"status", "--rdzv-endpoint", at}, args...)...)
+	}
+	code, _, stderr := status()
+	require.Equal(t, 1, code)
+	require.Contains(t, stderr, "nothing listens there")
+
+	r, _ := meets(t, at, "j", rdzv.Config{Min: 1, Proof: elastic.Proof("the token of the job")})
+	require.Equal(t, rdzv.Place, (<-r.News).Kind)
+	code, stdout, stderr := status("--rdzv-id", "j", "--nnodes=7", "--max-restarts", "2")
+	require.Zero(t, code, stderr)
+	require.Contains(t, stdout, "job j at "+at+", for ")
+	require.Regexp(t, `\n0 +in +\d+s +0-2 +0 +here +me, leads\n$`, stdout)
+
+	code, stdout, _ = status("--rdzv_id=j", "--json")
+	require.Zero(t, code)
+	var out jsonFrame
+	require.NoError(t, json.Unmarshal([]byte(stdout), &out))
+	require.Equal(t, []string{"j", at, "complete", "me"}, []string{out.Job, out.Endpoint, out.Phase, out.Leader})
+	require.Equal(t, []jsonNode{{ID: "me", Addr: "here", State: "in", Since: out.Nodes[0].Since, Workers: 3}}, out.Nodes)
+
+	code, stdout, stderr = status("--rdzv-id", "k")
+	require.Equal(t, 3, code)
+	require.Empty(t, stdout)
+	require.Contains(t, stderr, "no job k meets at "+at+"; there are j (--rdzv-id)")
+
+	t.Setenv("WEFT_TOKEN", "the token of another job")
+	code, _, stderr = status("--rdzv-id", "j")
+	require.Equal(t, 1, code)
+	require.Contains(t, stderr, "the job j at "+at+" has another token than this")
+	t.Setenv("WEFT_TOKEN", "the token of the job")
+	code, _, stderr = status("--rdzv-id", "j")
+	require.Zero(t, code, stderr)
+
+	st, err := store.Dial(t.Context(), store.ClientConfig{Addr: at})
+	require.NoError(t, err)
+	defer st.Close()
+	require.NoError(t, st.Set(t.Context(), "rdzv/x/summary", []byte("a summary")))
+	code, _, stderr = status("--rdzv-id", "x")
+	require.Equal(t, 1, code)
+	require.Contains(t, stderr, "is of another version of weft, or something else")
+}
+
+func TestStatusOfAJobWhoseLeaderIsSilentSaysSo(t *testing.T) {
+	at := anAddress()
+	server, err := store.Serve(store.ServerConfig{Addr: at})
+	require.NoError(t, err)
+	defer server.Close()
+	st, err := store.Dial(t.Context(), store.ClientConfig{Addr: at})
+	require.NoError(t, err)
+	defer st.Close()
+	c, crash := context.WithCancel(t.Context())
+	r, err := rdzv.Open(c, elastic.RendezvousOf("none", st), rdzv.Config{Min: 1, Silence: 3 * time.Second, LastCall: -1}, rdzv.Node{ID: "me", Slots: 1}, nil)
+	require.NoError(t, err)
+	require.Equal(t, rdzv.Place, (<-r.News).Kind)
+	crash()
+	for range r.News {
+	}
+	code, stdout, stderr := weft(t, "status", "--rdzv-endpoint", at)
+	require.Zero(t, code, stderr)
+	require.Contains(t, stdout, "NO WORD of its leader for 2s")
+	require.Contains(t, stdout, "me, leads")
+}
+
+func TestStatusOfAnEndpointThatIsNoStoreSaysSo(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close() // it takes connections and says nothing
+	code, _, stderr := weft(t, "status", "--rdzv-endpoint", l.Addr().String())
+	require.Equal(t, 1, code)
+	require.Contains(t, stderr, "what listens there hangs up or says nothing")
+}
+
+func TestStatusExplainsAWrongCommandLine(t *testing.T) {
+	for flags, want := range map[string]string{
+		"":                                      "expected where the job meets: --rdzv-endpoint",
+		"--rdzv-endpoint h me":                  "unknown command",
+		"--rdzv-backend zoo --rdzv-endpoint h":  `expected store (or c10d), etcd or static, got "zoo"`,
+		"--rdzv-backend etcd --rdzv-endpoint h": "needs --rdzv-id",
+		"--rdzv-backend static":                 "need --node-rank, --master-addr and --master-port",
+		"--rdzv-endpoint localhost --token-file /nowhere/token":      "--token-file",
+		"--rdzv-endpoint localhost --store-plain sometimes":          "--store-plain",
+		"--rdzv-endpoint localhost --rdzv-conf keep_alive_timeout=x": "expected a number of seconds",
+	} {
+		code, stdout, stderr := weft(t, append([]string{"status"}, strings.Fields(flags)...)...)
+		require.Equal(t, 2, code, "%s: %s", flags, stderr)
+		require.Contains(t, stderr, want, flags)
+		require.Empty(t, stdout)
+	}
+}
+
+func TestAWatchTellsWhatHappensUntilTheJobIsOver(t *testing.T) {
+	at := anAddress()
+	r, _ := meets(t, at, "none", rdzv.Config{Min: 1, Max: 2, MaxRestarts: 1})
+	require.Equal(t, rdzv.Place, (<-r.News).Kind)
+	out := &said{}
+	codes := make(chan int, 1)
+	go func() { codes <- execute([]string{"status", "--rdzv-endpoint", at, "--watch"}, out, out) }()
+	out.await(t, "round 0 is complete with 1 of 1 to 2 nodes", 1)
+	st, err := store.Dial(t.Context(), store.ClientConfig{Addr: at})
+	require.NoError(t, err)
+	defer st.Close()
+	other, err := rdzv.Open(t.Context(), elastic.RendezvousOf("none", st), rdzv.Config{Min: 1, Max: 2, MaxRestarts: 1, Silence: 3 * time.Second, LastCall: -1},
+		rdzv.Node{ID: "you", Addr: "there", Slots: 1}, nil)
+	require.NoError(t, err)
+	for a := range other.News {
+		if a.Kind == rdzv.Place {
+			break
+		}
+	}
+	out.await(t, "s: you has rank 1\n", 1)
+	out.await(t, "round 1 is complete with 2 of 1 to 2 nodes", 1)
+	require.NoError(t, other.Leave(t.Context(), "had enough"))
+	out.await(t, "s: you: left: had enough\n", 1)
+	require.Equal(t, rdzv.Place, (<-r.News).Kind)
+	require.Equal(t, rdzv.Place, (<-r.News).Kind)
+	r.Done()
+	require.Equal(t, rdzv.Finished, (<-r.News).Kind)
+	require.Zero(t, <-codes, out.String())
+	require.Contains(t, out.String(), "ended well 0s ago: every node is done")
+}
+
+func TestWhoStopsToWatchDoesSoWithoutAnError(t *testing.T) {
+	at := anAddress()
+	r, _ := meets(t, at, "none", rdzv.Config{Min: 1})
+	require.Equal(t, rdzv.Place, (<-r.News).Kind)
+	out := &said{}
+	codes := make(chan int, 1)
+	go func() { codes <- execute([]string{"status", "--rdzv-endpoint", at, "--watch", "--json"}, out, out) }()
+	out.await(t, `"phase":"complete"`, 1)
+	require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGINT))
+	require.Zero(t, <-codes, out.String())
+	var one jsonFrame
+	require.NoError(t, json.NewDecoder(bytes.NewBufferString(out.String())).Decode(&one))
+}
