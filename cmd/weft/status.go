@@ -45,7 +45,7 @@ The exit code is 3 where no such job meets there, 1 where that cannot be found o
   weft status --rdzv-backend etcd --rdzv-endpoint etcd1,etcd2,etcd3 --rdzv-id job7 --watch`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := f.fromEnvironment(cmd); err != nil {
+			if err := f.fromEnvironment(cmd.Flags()); err != nil {
 				return err
 			}
 			f.nodeRankGiven = true
@@ -53,6 +53,7 @@ The exit code is 3 where no such job meets there, 1 where that cannot be found o
 		},
 	}
 	f.register(cmd)
+	cmd.Flags().SetInterspersed(true)
 	cmd.Flags().VisitAll(func(flag *pflag.Flag) {
 		flag.Hidden = !slices.Contains(statusNeeds[:], flag.Name)
 	})

@@ -105,7 +105,10 @@ func look(c context.Context, st store.Store, raw []byte) (View, error) {
 
 // of fills in what the state says, at a later time.
 func (v View) of(s *State, now time.Time) View {
-	v.Config, v.For, v.Nodes = s.cfg, now.Sub(s.since), []Seen{}
+	v.Config, v.Nodes = s.cfg, []Seen{}
+	if s.phase == v.Phase && s.round == v.Round { // else it is newer than what is shown
+		v.For = now.Sub(s.since)
+	}
 	for _, m := range s.members {
 		n := Seen{Node: m.Node, Standing: m.on.String(), Rank: m.rank, First: -1, For: now.Sub(m.since), Done: m.done, Failures: m.fails}
 		if m.on == participating && s.phase == Complete {

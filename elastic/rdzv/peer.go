@@ -281,7 +281,8 @@ func (p *peer) publish(now time.Time) []op {
 
 // show has others see the state, if it looks otherwise than before: at most once in a beat, so that many changes cost no more than one.
 func (p *peer) show(now time.Time) []op {
-	if p.shown == p.state.looks || now.Before(p.showDue) || p.state.looks == 0 {
+	early := now.Before(p.showDue) && p.state.phase != Closed
+	if p.shown == p.state.looks || early || p.state.looks == 0 {
 		return nil
 	}
 	p.shown, p.showDue = p.state.looks, now.Add(p.cfg.Silence/6)
