@@ -121,7 +121,11 @@ func write(folder string, jobs []jobCost) error {
 	if err != nil {
 		return err
 	}
-	text = regexp.MustCompile(`(?m)^\| nodes \| rounds(.*\n\|)*.*\n`).ReplaceAllLiteral(text, []byte(table.String()))
+	old := regexp.MustCompile(`(?m)^\| nodes \| rounds(.*\n\|)*.*\n`)
+	if !old.Match(text) {
+		return fmt.Errorf("%s has no table to replace, which begins with nodes and rounds", file)
+	}
+	text = old.ReplaceAllLiteral(text, []byte(table.String()))
 	if err := os.WriteFile(file, text, 0o644); err != nil {
 		return err
 	}
@@ -169,6 +173,8 @@ func draw(file string, jobs []jobCost) error {
 func TestTheTableIsReplacedAndDrawn(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "rendezvous.md")
+	require.NoError(t, os.WriteFile(file, []byte("no table\n"), 0o644))
+	require.ErrorContains(t, write(dir, nil), "has no table to replace")
 	require.NoError(t, os.WriteFile(file, []byte("before\n\n| nodes | rounds | old |\n| --- |\n| 1 |\n\nafter\n| not | this |\n"), 0o644))
 	j := jobCost{nodes: 10, rounds: 3}
 	for k := range j.parts {

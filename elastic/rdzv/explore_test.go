@@ -364,9 +364,9 @@ func (j job) table() *table {
 
 // In each of them the nodes agree at every step, and whoever lives is in one round when nothing more can happen.
 func TestEveryInterleavingOfAFewNodesCrashesAndDoubtsAgreesAndSettles(t *testing.T) {
-	jobs := []job{{2, 1, 2, 0}, {2, 2, 1, 0}, {2, 1, 0, 1}, {2, 1, 1, 1}, {3, 1, 0, 0}, {3, 3, 1, 0}}
+	jobs := []job{{2, 1, 2, 0}, {2, 2, 1, 0}, {2, 1, 0, 1}, {3, 1, 0, 0}, {3, 3, 1, 0}}
 	if soak.Cases(1) > 1 {
-		jobs = append(jobs, job{3, 1, 1, 0}, job{3, 2, 2, 0}, job{3, 1, 2, 0}, job{3, 1, 0, 1}, job{3, 1, 1, 1})
+		jobs = append(jobs, job{2, 1, 1, 1}, job{3, 1, 1, 0}, job{3, 2, 2, 0}, job{3, 1, 2, 0}, job{3, 1, 0, 1}, job{3, 1, 1, 1})
 	}
 	for _, j := range jobs {
 		e := enough()
@@ -376,9 +376,9 @@ func TestEveryInterleavingOfAFewNodesCrashesAndDoubtsAgreesAndSettles(t *testing
 }
 
 func TestTheInterleavingsThatAreFollowedEndInEveryWayThatAllOfThemDo(t *testing.T) {
-	jobs := []job{{2, 1, 1, 0}, {2, 2, 1, 0}, {2, 1, 0, 1}, {3, 2, 0, 0}}
+	jobs := []job{{2, 2, 1, 0}, {2, 1, 0, 1}}
 	if soak.Cases(1) > 1 {
-		jobs = append(jobs, job{2, 1, 2, 0}, job{2, 1, 1, 1}, job{3, 1, 0, 0}, job{3, 3, 1, 0})
+		jobs = append(jobs, job{2, 1, 2, 0}, job{2, 1, 1, 1}, job{3, 2, 0, 0}, job{3, 1, 0, 0}, job{3, 3, 1, 0})
 	}
 	for _, j := range jobs {
 		all, some := everything(), enough()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weft-project/weft/internal/leak"
 	"github.com/weft-project/weft/store"
 )
 
@@ -61,6 +62,7 @@ func overLoopback(t testing.TB, n int) time.Duration {
 }
 
 func TestAHundredNodesFormARoundOverAServer(t *testing.T) {
+	leak.Check(t)
 	overLoopback(t, 100)
 }
 

@@ -36,6 +36,16 @@ type simRound struct {
 	first, last          time.Time // when somebody was told, and all were
 }
 
+// told takes what a node was told, which must agree with what others were.
+func (r *simRound) told(id string, p Placement) error {
+	other := r.ranks[p.Rank]
+	if r.nodes != p.Nodes || r.world != p.World || r.source != p.Source || other != "" && other != id {
+		return fmt.Errorf("two nodes disagree: %s was told %+v, others of %d nodes, %d workers, source %d, and rank %d is %s's", id, p, r.nodes, r.world, r.source, p.Rank, other)
+	}
+	r.ranks[p.Rank] = id
+	return nil
+}
+
 // cost is what goes to and from the store.
 type cost struct{ messages, bytes int }
 
@@ -295,10 +305,8 @@ func (s *sim) hear(seat *simSeat) {
 			round = &simRound{nodes: p.Nodes, world: p.World, source: p.Source, ranks: map[int]string{}, first: s.now}
 			s.rounds[p.Round] = round
 		}
-		if round.nodes != p.Nodes || round.world != p.World || round.source != p.Source || round.ranks[p.Rank] != "" && round.ranks[p.Rank] != seat.node.ID {
-			require.Fail(s.t, "two nodes disagree", "%s was told %+v, others of %+v", seat.node.ID, p, round)
-		}
-		round.ranks[p.Rank], round.last = seat.node.ID, s.now
+		require.NoError(s.t, round.told(seat.node.ID, p))
+		round.last = s.now
 	}
 	seat.news, seat.reasons = nil, nil
 }
@@ -329,5 +337,18 @@ func (s *sim) done(d time.Duration) {
 				s.turn(seat)
 			})
 		}
+	}
+}
+
+func TestNodesThatDisagreeOnARoundAreFound(t *testing.T) {
+	r := &simRound{nodes: 2, world: 16, source: -1, ranks: map[int]string{}}
+	p := Placement{Nodes: 2, World: 16, Source: -1}
+	require.NoError(t, r.told("a", p))
+	require.NoError(t, r.told("a", p))
+	require.ErrorContains(t, r.told("b", p), "rank 0 is a's")
+	p.Rank = 1
+	require.NoError(t, r.told("b", p))
+	for _, bad := range []Placement{{Nodes: 3, World: 16, Source: -1, Rank: 1}, {Nodes: 2, World: 8, Source: -1, Rank: 1}, {Nodes: 2, World: 16, Rank: 1}} {
+		require.Error(t, r.told("b", bad))
 	}
 }
