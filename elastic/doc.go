@@ -15,7 +15,8 @@
 // that Spec.Endpoint names hosts: that node's end is the end of the job, unless Spec.Store is one that outlives it.
 //
 // Each worker is the leader of a process group of its own, and ends with it: what a worker leaves running is killed
-// when the worker is gone. On Linux the workers also die with the process that called Run.
+// when the worker is gone. On Linux the workers also die with the process that called Run, and where there are as many as cores, or more, their
+// timers may be a millisecond late, so that Go's runtime does not keep looking after each of them on cores that they all want.
 //
 // What to do about an exit, a place, a cancellation or a passed deadline is decided by a state machine without I/O or clock
 // (node.go); Run is its shell. Run owns all it starts: when it returns, no process, goroutine, file or listener of it

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"time"
 )
 
@@ -33,7 +34,7 @@ func (a *agent) launch(i int) error {
 	stdout := &lines{sink: a.show(i, Stdout), prefix: newLabel(a.spec.prefix(i, rank)), file: files.stdout}
 	stderr := &lines{sink: a.show(i, Stderr), prefix: stdout.prefix, file: files.stderr, keep: true}
 	cmd.Env = append(a.spec.environ(i, *a.node.place, a.master, files.errors.path, stdout.sink.terminal), AgentVariable+"=3")
-	p, err := start(cmd, stdout, stderr)
+	p, err := start(cmd, a.spec.crowded(runtime.NumCPU()), stdout, stderr)
 	if err != nil {
 		told.Close()
 		files.close()

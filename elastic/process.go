@@ -29,8 +29,8 @@ type process struct {
 	gone bool // the process is about to be reaped: its id may soon be another's
 }
 
-// start runs cmd and the readers of its output. On an error nothing is left behind.
-func start(cmd *exec.Cmd, stdout, stderr *lines) (*process, error) {
+// start runs cmd and the readers of its output; crowded says that the worker has no core for itself. On an error nothing is left behind.
+func start(cmd *exec.Cmd, crowded bool, stdout, stderr *lines) (*process, error) {
 	p := &process{cmd: cmd, stdout: stdout, stderr: stderr, started: time.Now()}
 	outR, outW, err := os.Pipe()
 	if err != nil {
@@ -43,7 +43,11 @@ func start(cmd *exec.Cmd, stdout, stderr *lines) (*process, error) {
 	p.pipes = []*os.File{outR, errR}
 	cmd.Stdout, cmd.Stderr = outW, errW
 	setGroup(cmd)
-	err = cmd.Start()
+	if crowded {
+		err = startLenient(cmd)
+	} else {
+		err = cmd.Start()
+	}
 	_, _ = outW.Close(), errW.Close()
 	if err != nil {
 		p.closePipes()

@@ -2,7 +2,10 @@
 
 package elastic
 
-import "syscall"
+import (
+	"os/exec"
+	"syscall"
+)
 
 // dieWithParent has no counterpart here: workers outlive a killed parent until they notice.
 func dieWithParent(*syscall.SysProcAttr) {}
@@ -12,3 +15,6 @@ func unnamedErrorFile() errorFile { return errorFile{} }
 
 // awaitExit says false: here a process cannot be awaited without reaping it.
 func awaitExit(int) bool { return false }
+
+// startLenient starts it as any other: here timers cannot be told to be late.
+func startLenient(cmd *exec.Cmd) error { return cmd.Start() }
