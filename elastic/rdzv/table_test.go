@@ -80,7 +80,7 @@ func (w *table) clone() *table {
 		p := *s.peer
 		if p.state != nil {
 			st := *p.state
-			st.members, st.wants = map[string]*member{}, map[int]*member{}
+			st.members, st.wants, st.ended = map[string]*member{}, map[int]*member{}, slices.Clone(st.ended)
 			for id, m := range p.state.members {
 				m := *m
 				st.members[id] = &m
@@ -289,6 +289,7 @@ func (w *table) make(c choice) error {
 		s.left, s.todo = true, s.quit("", w.now)
 		w.crashes--
 	}
+	s.todo = slices.DeleteFunc(s.todo, func(o op) bool { return o.key == keyShown }) // which no node reads
 	s.dead = s.dead || s.left && len(s.todo) == 0
 	if s.reasonOfIgnored() != "" {
 		return fmt.Errorf("%s", s.reasonOfIgnored())
