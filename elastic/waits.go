@@ -169,7 +169,7 @@ func (s standing) elsewhere() string {
 	if len(s.others) == 0 {
 		return ""
 	}
-	return " (another job meets there, too: " + strings.Join(s.others, ", ") + "; a node of this one must have its id)"
+	return " (other jobs meet there, too: " + strings.Join(s.others, ", ") + "; is the id the right one?)"
 }
 
 // otherJobs are some of the other jobs that meet in a store: who waits in vain may have the wrong name.

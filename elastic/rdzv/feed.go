@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"time"
 
@@ -16,15 +15,15 @@ type feed struct {
 	c    context.Context
 	end  context.CancelFunc
 	st   store.Store
-	log  *slog.Logger
+	away *away
 	cfg  Config
 	runs sync.WaitGroup
 	// broken gets what trying again does not mend.
 	broken chan error
 }
 
-func newFeed(c context.Context, st store.Store, log *slog.Logger, cfg Config) *feed {
-	f := &feed{st: st, log: log, cfg: cfg, broken: make(chan error, 3)}
+func newFeed(c context.Context, st store.Store, away *away, cfg Config) *feed {
+	f := &feed{st: st, away: away, cfg: cfg, broken: make(chan error, 3)}
 	f.c, f.end = context.WithCancel(c)
 	return f
 }
@@ -130,7 +129,7 @@ func (f *feed) giveBack(queue string, b []byte) error {
 
 // insist is insist with its error told, after which there is nothing more to bring.
 func (f *feed) insist(c context.Context, what string, do func(context.Context) error) {
-	err := insist(c, f.log, f.cfg, false, what, do)
+	err := insist(c, f.away, f.cfg, false, what, do)
 	if err == nil || c.Err() != nil {
 		return
 	}
@@ -141,11 +140,17 @@ func (f *feed) insist(c context.Context, what string, do func(context.Context) e
 // withoutStore is how long a node goes on while its rendezvous' store cannot be reached: four times what makes a node lost, and a minute at least.
 func (cfg Config) withoutStore() time.Duration { return max(4*cfg.Silence, time.Minute) }
 
-// insist does what needs the store, again and again while it cannot be reached, and says so in the log once. An error
+// insist does what needs the store, again and again while it cannot be reached, and says so. An error
 // that trying again cannot mend, c's end, and the end of that time, which is ErrNoStore, end it. What is prompt waits for nobody, so that
 // its being late says that the store cannot be reached.
-func insist(c context.Context, log *slog.Logger, cfg Config, prompt bool, what string, do func(context.Context) error) error {
+func insist(c context.Context, away *away, cfg Config, prompt bool, what string, do func(context.Context) error) error {
 	var since time.Time
+	back := false
+	defer func() {
+		if !since.IsZero() {
+			away.end(back)
+		}
+	}()
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		within, cancel := c, context.CancelFunc(func() {})
 		if prompt { // a client of the store has more patience than a rendezvous
@@ -153,10 +158,7 @@ func insist(c context.Context, log *slog.Logger, cfg Config, prompt bool, what s
 		}
 		err := do(within)
 		cancel()
-		if err == nil {
-			if !since.IsZero() {
-				log.Warn("the rendezvous' store is back", "after", time.Since(since).Round(time.Millisecond))
-			}
+		if back = err == nil; back {
 			return nil
 		}
 		late := errors.Is(err, store.ErrTimeout)
@@ -166,7 +168,7 @@ func insist(c context.Context, log *slog.Logger, cfg Config, prompt bool, what s
 		}
 		if gone && since.IsZero() {
 			since = time.Now()
-			log.Warn("the rendezvous waits for its store", "for", cfg.withoutStore(), "key", what, "err", err)
+			away.begin(cfg.withoutStore(), what, err)
 		}
 		if !since.IsZero() && time.Since(since) >= cfg.withoutStore() {
 			return fmt.Errorf("%w for %v: %w", ErrNoStore, cfg.withoutStore(), err)

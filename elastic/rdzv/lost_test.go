@@ -1,7 +1,10 @@
 package rdzv
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -35,7 +38,9 @@ func TestAStoreThatIsAwayForThirtySecondsLosesNobody(t *testing.T) {
 	bubble(t, func(t *testing.T, st store.Store) {
 		s := severed{st, new(atomic.Bool)}
 		cfg := Config{Min: 1, Max: 2, LastCall: time.Second}
-		a, b := begin(t, s, cfg, 0), begin(t, s, cfg, 1)
+		var said bytes.Buffer
+		log := slog.New(slog.NewTextHandler(&said, &slog.HandlerOptions{Level: slog.LevelWarn}))
+		a, b := beginTelling(t, s, cfg, 0, log), begin(t, s, cfg, 1)
 		a.take(t, isPlaced)
 		b.take(t, isPlaced)
 		s.down.Store(true)
@@ -50,6 +55,8 @@ func TestAStoreThatIsAwayForThirtySecondsLosesNobody(t *testing.T) {
 		default:
 		}
 		leave(t, a, b)
+		require.Equal(t, 1, strings.Count(said.String(), "the rendezvous waits for its store"), said.String())
+		require.Equal(t, 1, strings.Count(said.String(), "the rendezvous' store is back"), said.String())
 	})
 }
 

@@ -50,7 +50,7 @@ func Open(c context.Context, st store.Store, cfg Config, node Node, log *slog.Lo
 	go func() {
 		defer close(r.done)
 		defer close(news)
-		s := &shell{r: r, peer: newPeer(node, cfg, time.Now()), news: news, bulletins: bulletins}
+		s := &shell{r: r, away: &away{log: log}, peer: newPeer(node, cfg, time.Now()), news: news, bulletins: bulletins}
 		r.err = s.run(c)
 		end(context.Canceled)
 	}()
@@ -108,6 +108,7 @@ func (r *Rendezvous) Leave(c context.Context, why string) error {
 // shell runs a peer: it does its operations, and brings it what comes from the store.
 type shell struct {
 	r         *Rendezvous
+	away      *away
 	peer      *peer
 	news      chan<- Action
 	bulletins chan Summary
@@ -115,7 +116,7 @@ type shell struct {
 }
 
 func (s *shell) run(c context.Context) error {
-	feed := newFeed(c, s.r.st, s.r.log, s.peer.cfg)
+	feed := newFeed(c, s.r.st, s.away, s.peer.cfg)
 	defer feed.stop()
 	bulletins := feed.watch(keySummary)
 	answers := feed.pop(keyTo(s.peer.node.ID), nil)
@@ -224,7 +225,7 @@ func (s *shell) do(c context.Context, ops []op) error {
 // perform does one operation, again and again while the store cannot be reached, for a while.
 func (s *shell) perform(c context.Context, o op) ([]byte, error) {
 	var value []byte
-	err := insist(c, s.r.log, s.peer.cfg, true, o.key, func(c context.Context) (err error) {
+	err := insist(c, s.away, s.peer.cfg, true, o.key, func(c context.Context) (err error) {
 		st := s.r.st
 		switch o.kind {
 		case opRead:

@@ -3,6 +3,7 @@ package rdzv
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -105,8 +106,12 @@ func (l *life) take(t *testing.T, f func(Action) bool) {
 func isPlaced(a Action) bool { return a.Kind == Place }
 
 func begin(t *testing.T, st store.Store, cfg Config, n int) *life {
+	return beginTelling(t, st, cfg, n, nil)
+}
+
+func beginTelling(t *testing.T, st store.Store, cfg Config, n int, log *slog.Logger) *life {
 	c, kill := context.WithCancel(context.Background())
-	r, err := Open(c, st, cfg, Node{ID: fmt.Sprint("n", n), Addr: fmt.Sprint("h", n), Slots: 2}, nil)
+	r, err := Open(c, st, cfg, Node{ID: fmt.Sprint("n", n), Addr: fmt.Sprint("h", n), Slots: 2}, log)
 	require.NoError(t, err)
 	return &life{id: fmt.Sprint("n", n), r: r, kill: kill}
 }

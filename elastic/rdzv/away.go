@@ -1,0 +1,35 @@
+package rdzv
+
+import (
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// away is what a node says of its store that cannot be reached, once for all that want something of it. It is safe for concurrent use.
+type away struct {
+	log *slog.Logger
+
+	mu      sync.Mutex
+	waiting int       // who does
+	since   time.Time // the first of them
+}
+
+// begin takes it that somebody waits, for so long at most, because of err.
+func (a *away) begin(patience time.Duration, key string, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.waiting++; a.waiting == 1 {
+		a.since = time.Now()
+		a.log.Warn("the rendezvous waits for its store", "for", patience, "key", key, "err", err)
+	}
+}
+
+// end takes it that somebody waits no more, because the store is back, or else.
+func (a *away) end(back bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.waiting--; a.waiting == 0 && back {
+		a.log.Warn("the rendezvous' store is back", "after", time.Since(a.since).Round(time.Millisecond))
+	}
+}

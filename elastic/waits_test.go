@@ -1,0 +1,89 @@
+package elastic
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/elastic/rdzv"
+	"github.com/weft-project/weft/store"
+)
+
+func TestWhatANodeWaitsForIsSaid(t *testing.T) {
+	sum := func(phase rdzv.Phase, nodes, round int) rdzv.Summary {
+		return rdzv.Summary{Phase: phase, Nodes: nodes, Round: round, Min: 3, Max: 4}
+	}
+	for want, s := range map[string]standing{
+		"waiting for the store at h:1, job j, 12 s of 600 s":                                                             {placed: -1},
+		"waiting for the store at h:1, job j, 12 s of 600 s: nobody is there":                                            {placed: -1, err: errors.New("nobody is there")},
+		"waiting for the rendezvous at h:1, job j, 12 s of 600 s":                                                        {placed: -1, joined: true},
+		"waiting for 1 more node at h:1, job j, 12 s of 600 s":                                                           {placed: -1, joined: true, known: true, sum: sum(rdzv.Gathering, 2, 0)},
+		"waiting for 3 more nodes at h:1, job j, 12 s of 600 s":                                                          {placed: 4, joined: true, known: true, sum: sum(rdzv.Gathering, 0, 5)},
+		"3 nodes are at h:1, job j; they start when they are 4, or 30 s after the last that was needed has come":         {placed: -1, joined: true, known: true, sum: sum(rdzv.Gathering, 3, 0)},
+		"waiting for the next round at h:1, job j, 12 s of 600 s":                                                        {placed: -1, joined: true, known: true, sum: sum(rdzv.Complete, 3, 1)},
+		"this node is redundant: 4 of 4 nodes take part at h:1, job j; it steps in when one of them is gone":             {placed: -1, joined: true, known: true, spare: true, sum: sum(rdzv.Complete, 4, 1)},
+		"waiting for 1 more node at h:1, job j, 12 s of 600 s (other jobs meet there, too: k; is the id the right one?)": {placed: -1, joined: true, known: true, sum: sum(rdzv.Gathering, 2, 0), others: []string{"k"}},
+	} {
+		require.True(t, s.waiting())
+		require.Equal(t, want, s.text("h:1, job j", 12*time.Second, 600*time.Second, 30*time.Second))
+	}
+	for _, s := range []standing{{placed: 1, known: true, sum: sum(rdzv.Complete, 3, 1)}, {placed: -1, over: true}, {placed: -1, known: true, sum: sum(rdzv.Closed, 0, 0)},
+		{placed: 1, known: true, sum: sum(rdzv.Gathering, 3, 1)}} { // the last one is of a bulletin that is late
+		require.False(t, s.waiting(), "%+v", s)
+	}
+}
+
+func TestANodeThatWaitsSaysSoAfterSomeSecondsAndThenRarely(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		st := store.NewMemory()
+		require.NoError(t, st.Set(t.Context(), "rdzv/another/leader", nil))
+		var mu sync.Mutex
+		var said []time.Duration
+		var last string
+		say := func(text string) {
+			mu.Lock()
+			defer mu.Unlock()
+			said, last = append(said, time.Since(start).Round(time.Second)), text
+		}
+		spec := Spec{MinNodes: 2, NprocPerNode: 1, RunID: "j", Endpoint: "h:1", LocalAddr: "here", Meet: func(context.Context) (store.Store, error) { return st, nil }}.populate()
+		m, err := meet(t.Context(), &spec, say, nil)
+		require.NoError(t, err)
+		defer m.close()
+		time.Sleep(5 * time.Minute)
+		mu.Lock()
+		defer mu.Unlock()
+		seconds := time.Second
+		require.Equal(t, []time.Duration{3 * seconds, 10 * seconds, 30 * seconds, 60 * seconds, 120 * seconds, 180 * seconds, 240 * seconds, 300 * seconds}, said[:8])
+		require.Equal(t, "waiting for 1 more node at h:1, job j, 300 s of 600 s (other jobs meet there, too: another; is the id the right one?)", last)
+	})
+}
+
+func TestAnEndpointThatSaysNothingIsSaidToBeNoStore(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	spec := job(t, "stay", 1)
+	spec.MinNodes, spec.Endpoint, spec.JoinTimeout = 2, l.Addr().String(), 300*time.Millisecond
+	_, err = run(t, t.Context(), spec)
+	require.ErrorContains(t, err, "elastic: the rendezvous at "+spec.Endpoint+": something listens there that does not answer as a store")
+}
+
+func TestOfTwoNodesWithOneNodeRankTheSecondIsRefusedWithTheFirstOnesName(t *testing.T) {
+	w := newCrew(t, "stay", 1, func(s *Spec) { s.MinNodes, s.MaxNodes, s.WantRank = 1, 2, 1 })
+	first := w.start(0)
+	w.out.await(t, "] here ", 1)
+	w.start(1)
+	require.Eventually(t, func() bool { w.mu.Lock(); defer w.mu.Unlock(); return len(w.ends) == 1 }, 20*time.Second, 5*time.Millisecond)
+	first(errTestStop)
+	w.runs.Wait()
+	require.ErrorIs(t, w.ends[1], rdzv.ErrTaken)
+	require.ErrorContains(t, w.ends[1], "node rank 0 is taken by 127.")
+	require.ErrorContains(t, w.ends[1], "if that is gone for good, it is free in 3s at most")
+}
