@@ -6,8 +6,10 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -77,6 +79,28 @@ func twoLaunchers(t *testing.T, part ...string) map[string]int {
 		count[strings.TrimSuffix(line, "\n")]++
 	}
 	return count
+}
+
+func TestALauncherThatCannotJoinAJobSaysWhy(t *testing.T) {
+	at := anAddress()
+	host := &launchers{t: t, args: []string{"--store-plain", "never", "--nnodes", "2", "--rdzv-id", "j", "--rdzv-endpoint", at, os.Args[0], "stay", "never"}}
+	cmd := host.launch()
+	host.await(t, "weft: waiting for 1 more node at "+at+", job j, 3 s of 600 s\n", 1)
+	run := func(token, id string, flags ...string) string {
+		t.Setenv("WEFT_TOKEN", token)
+		code, _, stderr := weft(t, slices.Concat([]string{"run", "--nnodes", "2", "--rdzv-endpoint", at, "--rdzv-id", id}, flags, []string{os.Args[0], "show", "RANK"})...)
+		require.Equal(t, 1, code, stderr)
+		return stderr
+	}
+	require.Contains(t, run("a secret of another", "j", "--store-plain", "never"), "compare the tokens", "another token")
+	require.Contains(t, run("a secret of the job", "j", "--rdzv-conf", "join_timeout=1"), "something listens there that does not answer as a store", "without TLS")
+	require.Contains(t, run("a secret of the job", "j", "--store-plain", "never", "--max-restarts", "9"), "start all nodes with the same", "other settings")
+	another := run("a secret of the job", "k", "--store-plain", "never", "--rdzv-conf", "join_timeout=4")
+	require.Contains(t, another, "weft: waiting for 1 more node at "+at+", job k, 3 s of 4 s (other jobs meet there, too: j; is the id the right one?)\n")
+	require.Contains(t, another, "the rendezvous has timed out: after 4s there are 1 nodes, and 2 are needed")
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	require.Error(t, cmd.Wait())
+	require.Contains(t, host.String(), "ended by signal 15")
 }
 
 func TestTwoLaunchersMakeOneWorld(t *testing.T) {

@@ -162,7 +162,7 @@ func (f frame) headline() string {
 	switch f.Phase {
 	case rdzv.Gathering:
 		if lack := f.Min - f.Summary.Nodes; lack > 0 {
-			return fmt.Sprintf("round %d waits for %d more nodes (%d of %d to %d are there) since %v", f.Round, lack, f.Summary.Nodes, f.Min, f.Max, since(f.For))
+			return fmt.Sprintf("round %d needs %d more (%d of %d to %d are there) since %v", f.Round, lack, f.Summary.Nodes, f.Min, f.Max, since(f.For))
 		}
 		return fmt.Sprintf("round %d has %d of %d to %d nodes, and takes more for a moment", f.Round, f.Summary.Nodes, f.Min, f.Max)
 	case rdzv.Complete:

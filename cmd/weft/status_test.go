@@ -59,7 +59,7 @@ RANK  STATE    SINCE   WORKERS  FAILED  ADDRESS  NODE
 	f.silent = 0
 	require.Contains(t, f.text(), "nobody leads at this moment")
 	f.Phase, f.Summary.Nodes = rdzv.Gathering, 1
-	require.Contains(t, f.text(), "round 3 waits for 1 more nodes (1 of 2 to 4 are there) since 1m1s")
+	require.Contains(t, f.text(), "round 3 needs 1 more (1 of 2 to 4 are there) since 1m1s")
 	f.Phase, f.Failed, f.Outcome = rdzv.Closed, true, "all is lost"
 	require.Contains(t, f.text(), "failed 1m1s ago: all is lost")
 	f.Nodes = nil
