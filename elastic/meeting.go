@@ -81,26 +81,66 @@ func (m *meeting) join(c, life context.Context, log *slog.Logger) (err error) {
 	return err
 }
 
-// listen hands on what the rendezvous says, and looks up where the workers meet in a new round.
+// listen hands on what the rendezvous says. A place is held back until it is known where the workers meet, with all that comes after it;
+// one that is over before is not handed on.
 func (m *meeting) listen(c context.Context) {
-	for a := range m.rdzv.News {
-		n := news{Action: a}
-		m.mu.Lock()
-		m.ended = a.Kind == rdzv.Finished
-		if a.Kind == rdzv.Place {
-			m.last = a.Placement
+	var found <-chan news // with the workers' store
+	var held []news
+	stop := func() {}
+	defer func() { stop() }()
+	for {
+		select {
+		case a, more := <-m.rdzv.News:
+			if !more {
+				if c.Err() == nil {
+					err := m.rdzv.Leave(c, "")
+					m.tell(c, news{err: fmt.Errorf("elastic: the rendezvous cannot go on: %w", err)})
+				}
+				return
+			}
+			m.note(a)
+			if over := a.Kind == rdzv.Place || a.Kind == rdzv.Finished || a.Kind == rdzv.Refuse; over && found != nil {
+				stop()
+				<-found
+				found, held = nil, nil
+			}
+			switch n := (news{Action: a}); {
+			case a.Kind == rdzv.Place:
+				found, stop = m.look(c, n)
+			case found != nil:
+				held = append(held, n)
+			default:
+				m.tell(c, n)
+			}
+		case n := <-found:
+			for _, n := range append([]news{n}, held...) {
+				m.tell(c, n)
+			}
+			stop()
+			found, held = nil, nil
 		}
-		m.mu.Unlock()
-		m.waits.heard(a)
-		if a.Kind == rdzv.Place {
-			n.master, n.err = m.master(c, a.Placement)
-		}
-		m.tell(c, n)
 	}
-	if c.Err() == nil {
-		err := m.rdzv.Leave(c, "")
-		m.tell(c, news{err: fmt.Errorf("elastic: the rendezvous cannot go on: %w", err)})
+}
+
+func (m *meeting) note(a rdzv.Action) {
+	m.mu.Lock()
+	m.ended = a.Kind == rdzv.Finished
+	if a.Kind == rdzv.Place {
+		m.last = a.Placement
 	}
+	m.mu.Unlock()
+	m.waits.heard(a)
+}
+
+// look finds where the workers meet in a place, or is stopped.
+func (m *meeting) look(c context.Context, n news) (<-chan news, func()) {
+	c, stop := context.WithCancel(c)
+	found := make(chan news, 1)
+	m.runs.Go(func() {
+		n.master, n.err = m.master(c, n.Placement)
+		found <- n
+	})
+	return found, stop
 }
 
 func (m *meeting) tell(c context.Context, n news) {

@@ -205,3 +205,25 @@ func TestANodeThatIsStoppedLeavesAndTheOthersGoOnAndANewOneComesIn(t *testing.T)
 	host(errTestStop)
 	w.runs.Wait()
 }
+
+func TestANodeDoesNotWaitForTheWorkersStoreOfARoundThatIsOver(t *testing.T) {
+	w := newCrew(t, "stay", 1, func(s *Spec) { s.MinNodes, s.MaxNodes, s.LastCall = 1, 2, 10*time.Second })
+	stop := w.serve()
+	defer stop()
+	client, err := store.Dial(t.Context(), store.ClientConfig{Addr: w.spec.Endpoint})
+	require.NoError(t, err)
+	defer client.Close()
+	// A node gets rank 0, hosts no store for the workers, and goes.
+	first, err := rdzv.Open(t.Context(), store.NewPrefix("rdzv/crew", client), w.spec.populate().makeSecrets().rendezvous(),
+		rdzv.Node{ID: "first", Addr: "127.0.0.1", Slots: 1, Role: "default", Want: 1}, nil)
+	require.NoError(t, err)
+	w.spec.WantRank = 2
+	end := w.start(0)
+	placed := <-first.News
+	require.Equal(t, 0, placed.Placement.Rank)
+	require.Equal(t, 2, placed.Placement.Nodes)
+	require.NoError(t, first.Leave(t.Context(), ""))
+	w.out.await(t, "[0] place 0 of 1\n", 1)
+	end(errTestStop)
+	w.runs.Wait()
+}
