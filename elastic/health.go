@@ -42,7 +42,7 @@ var ErrNotRunning = errors.New("elastic: the agent does not run any more")
 type Probe struct {
 	asks         chan chan<- Status
 	began, ended chan struct{}
-	once         sync.Once
+	begun, over  sync.Once
 }
 
 // NewProbe makes a Probe. Before its Run has begun to look after workers it answers for it: such a node is well, and has no place.
@@ -75,13 +75,13 @@ func (p *Probe) begin() <-chan chan<- Status {
 	if p == nil {
 		return nil
 	}
-	p.once.Do(func() { close(p.began) })
+	p.begun.Do(func() { close(p.began) })
 	return p.asks
 }
 
 func (p *Probe) end() {
 	if p != nil {
-		close(p.ended)
+		p.over.Do(func() { close(p.ended) })
 	}
 }
 

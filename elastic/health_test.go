@@ -41,6 +41,8 @@ func TestAProbeIsToldHowANodeIsFromItsFirstMomentToItsLast(t *testing.T) {
 	require.ErrorIs(t, <-ended, errTestStop)
 	_, err := spec.Probe.Ask(t.Context())
 	require.ErrorIs(t, err, ErrNotRunning)
+	_, err = Run(t.Context(), Spec{Probe: spec.Probe})
+	require.ErrorIs(t, err, ErrInvalidSpec, "a probe that has had its Run does no harm")
 }
 
 func TestAnAgentThatHangsDoesNotAnswerItsProbe(t *testing.T) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -52,6 +53,24 @@ weft: --monitor-interval has no effect: the end of a worker is seen when it happ
 weft: --event-log-handler has no effect: what happens is told on stderr, and counted at --health-addr
 weft: --numa-binding has no effect: the kernel places the workers; to bind them, start them under numactl
 `, stderr)
+}
+
+func TestEveryFlagOfTorchrunIsKnownInBothSpellingsAndByTheEnvironment(t *testing.T) {
+	names := "nnodes nproc-per-node rdzv-backend rdzv-endpoint rdzv-id rdzv-conf standalone max-restarts monitor-interval start-method role module no-python " +
+		"run-path log-dir redirects tee local-ranks-filter node-rank master-addr master-port local-addr logs-specs event-log-handler numa-binding " +
+		"signals-to-handle shutdown-timeout virtual-local-rank duplicate-stdout-filters duplicate-stderr-filters"
+	for name := range strings.FieldsSeq(names) {
+		cmd := runCommand(io.Discard, io.Discard)
+		flag := cmd.Flags().Lookup(strings.ReplaceAll(name, "-", "_"))
+		require.NotNil(t, flag, name)
+		value := map[string]string{"int": "7", "bool": "true", "string": "x", "float64": "7"}[flag.Value.Type()]
+		t.Setenv("PET_"+strings.ToUpper(strings.ReplaceAll(name, "-", "_")), value)
+		require.NoError(t, (&runFlags{}).fromEnvironment(cmd.Flags()))
+		require.Equal(t, value, cmd.Flags().Lookup(name).Value.String(), name)
+	}
+	for short, name := range map[string]string{"r": "redirects", "t": "tee", "m": "module"} {
+		require.Equal(t, name, runCommand(io.Discard, io.Discard).Flags().ShorthandLookup(short).Name)
+	}
 }
 
 func TestAFewFaultsOfTheCommandLineAreToldTogether(t *testing.T) {
