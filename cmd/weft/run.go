@@ -50,7 +50,7 @@ on. So a pod of Kubernetes needs no preStop hook where weft run is its first pro
   weft run -m --nproc-per-node gpu --log-dir logs --redirects 3 --tee 0:3 trainer
   weft run --nnodes 2:4 --nproc-per-node 8 --rdzv-id job7 --rdzv-endpoint node0:29400 --max-restarts 3 bin/train`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := errors.Join(f.fromEnvironment(cmd.Flags()), f.fromSlurm(cmd.Flags(), os.LookupEnv), f.foreigners(stderr)); err != nil {
+			if err := errors.Join(f.fromEnvironment(cmd), f.fromSlurm(cmd, os.LookupEnv), f.foreigners(stderr)); err != nil {
 				return err
 			}
 			spec, err := f.spec(args)

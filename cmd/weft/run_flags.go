@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/weft-project/weft/elastic"
 	"github.com/weft-project/weft/rpc"
@@ -25,6 +24,7 @@ type runFlags struct {
 	grace                                                                       time.Duration
 	shutdown                                                                    float64
 	foreign                                                                     [len(foreignFlags)]string
+	names                                                                       []string // of all flags
 }
 
 // foreignFlags are torchrun's that mean nothing here. Those that change nothing for the workers are taken, with a line that says so.
@@ -47,10 +47,11 @@ var foreignFlags = [...]struct {
 func (f *runFlags) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.SetInterspersed(false) // what follows PROGRAM is the program's
-	flags.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
-		return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-"))
-	})
-	str, num, yes := flags.StringVar, flags.IntVar, flags.BoolVar
+	dashes(flags.SetNormalizeFunc)
+	note := func(name string) string { f.names = append(f.names, name); return name }
+	str := func(p *string, name, value, usage string) { flags.StringVar(p, note(name), value, usage) }
+	num := func(p *int, name string, value int, usage string) { flags.IntVar(p, note(name), value, usage) }
+	yes := func(p *bool, name string, value bool, usage string) { flags.BoolVar(p, note(name), value, usage) }
 	str(&f.nproc, "nproc-per-node", "1", "number of workers to start; or gpu for one per GPU, cpu for one per CPU, auto for GPUs if there are any, else CPUs")
 	str(&f.nnodes, "nnodes", "1", "number of machines, N or MIN:MAX")
 	str(&f.runID, "rdzv-id", "", "name of the job (default a random one)")
@@ -72,16 +73,16 @@ func (f *runFlags) register(cmd *cobra.Command) {
 	str(&f.lanes, "lanes", "", "ways for bytes between workers, of local, bulk and quic, separated by commas (default $"+rpc.LanesVariable+", else all)")
 	str(&f.trace, "trace", "", "folder in which every worker writes the spans of its calls, for weft trace merge (default $"+rpc.TraceVariable+")")
 	str(&f.logDir, "log-dir", "", "folder for log files and error files, DIR/ID_RANDOM/round_R/attempt_N/LOCALRANK; without --redirects and --tee all output is kept and shown")
-	flags.StringVarP(&f.redirects, "redirects", "r", "", "output that goes to files and is not shown: 0 none, 1 stdout, 2 stderr, 3 both, or of some workers as in 0:3,1:1 (by local rank)")
-	flags.StringVarP(&f.tee, "tee", "t", "", "output that goes to files and is shown, in the same notation")
+	flags.StringVarP(&f.redirects, note("redirects"), "r", "", "output that goes to files and is not shown: 0 none, 1 stdout, 2 stderr, 3 both, or of some workers as in 0:3,1:1 (by local rank)")
+	flags.StringVarP(&f.tee, note("tee"), "t", "", "output that goes to files and is shown, in the same notation")
 	str(&f.filter, "local-ranks-filter", "", "local ranks whose output is shown, as in 0,2 (default all)")
 	yes(&f.noPrefix, "no-prefix", false, "do not put the rank in front of each line")
-	flags.BoolVarP(&f.module, "module", "m", false, "PROGRAM is a Python module: python3 -u -m PROGRAM")
+	flags.BoolVarP(&f.module, note("module"), "m", false, "PROGRAM is a Python module: python3 -u -m PROGRAM")
 	yes(&f.noPython, "no-python", false, "run PROGRAM itself though its name ends in .py")
 	yes(&f.runPath, "run-path", false, "PROGRAM is a Python script, whatever its name")
 	str(&f.healthAddr, "health-addr", "", "[host]:port at which /healthz, /readyz and /metrics are served over HTTP; without a host this machine alone sees them")
-	flags.DurationVar(&f.grace, "grace", 30*time.Second, "time from SIGTERM to SIGKILL when the job is stopped")
-	flags.Float64Var(&f.shutdown, "shutdown-timeout", 0, "the same in seconds, as torchrun has it")
+	flags.DurationVar(&f.grace, note("grace"), 30*time.Second, "time from SIGTERM to SIGKILL when the job is stopped")
+	flags.Float64Var(&f.shutdown, note("shutdown-timeout"), 0, "the same in seconds, as torchrun has it")
 	for i, foreign := range foreignFlags {
 		str(&f.foreign[i], foreign.name, "", "torchrun's; no effect here")
 		if foreign.name == "virtual-local-rank" {
@@ -91,20 +92,26 @@ func (f *runFlags) register(cmd *cobra.Command) {
 	}
 }
 
+// dashes has a flag found by its name with underscores, too. The types are those of the flags' own package.
+func dashes[Flags any, Name ~string](normalize func(func(Flags, string) Name)) {
+	normalize(func(_ Flags, name string) Name { return Name(strings.ReplaceAll(name, "_", "-")) })
+}
+
 // fromEnvironment sets what the command line leaves open from PET_<NAME>, as torchrun does.
-func (f *runFlags) fromEnvironment(flags *pflag.FlagSet) error {
+func (f *runFlags) fromEnvironment(cmd *cobra.Command) error {
 	var errs []error
+	flags := cmd.Flags()
 	id := flags.Changed("rdzv-id") || flags.Changed("run-id")
-	flags.VisitAll(func(flag *pflag.Flag) {
-		variable := "PET_" + strings.ToUpper(strings.ReplaceAll(flag.Name, "-", "_"))
+	for _, name := range f.names {
+		variable := "PET_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
 		value, set := os.LookupEnv(variable)
-		if !set || flag.Changed || flag.Name == "help" || id && strings.HasSuffix(flag.Name, "-id") {
-			return
+		if !set || flags.Changed(name) || id && strings.HasSuffix(name, "-id") {
+			continue
 		}
-		if err := flags.Set(flag.Name, value); err != nil {
+		if err := flags.Set(name, value); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", variable, err))
 		}
-	})
+	}
 	f.nodeRankGiven = flags.Changed("node-rank")
 	return errors.Join(errs...)
 }

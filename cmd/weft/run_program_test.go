@@ -9,6 +9,7 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/elastic"
@@ -60,12 +61,13 @@ func TestEveryFlagOfTorchrunIsKnownInBothSpellingsAndByTheEnvironment(t *testing
 		"run-path log-dir redirects tee local-ranks-filter node-rank master-addr master-port local-addr logs-specs event-log-handler numa-binding " +
 		"signals-to-handle shutdown-timeout virtual-local-rank duplicate-stdout-filters duplicate-stderr-filters"
 	for name := range strings.FieldsSeq(names) {
-		cmd := runCommand(io.Discard, io.Discard)
+		f, cmd := &runFlags{}, &cobra.Command{}
+		f.register(cmd)
 		flag := cmd.Flags().Lookup(strings.ReplaceAll(name, "-", "_"))
 		require.NotNil(t, flag, name)
 		value := map[string]string{"int": "7", "bool": "true", "string": "x", "float64": "7"}[flag.Value.Type()]
 		t.Setenv("PET_"+strings.ToUpper(strings.ReplaceAll(name, "-", "_")), value)
-		require.NoError(t, (&runFlags{}).fromEnvironment(cmd.Flags()))
+		require.NoError(t, f.fromEnvironment(cmd))
 		require.Equal(t, value, cmd.Flags().Lookup(name).Value.String(), name)
 	}
 	for short, name := range map[string]string{"r": "redirects", "t": "tee", "m": "module"} {

@@ -6,12 +6,12 @@ import (
 	"net"
 	"strings"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 )
 
 // fromSlurm sets what the command line leaves open from the environment of Slurm's srun: the job's machines, which one this is, and that they
 // meet at the first.
-func (f *runFlags) fromSlurm(flags *pflag.FlagSet, lookup func(string) (string, bool)) error {
+func (f *runFlags) fromSlurm(cmd *cobra.Command, lookup func(string) (string, bool)) error {
 	if !f.slurm {
 		return nil
 	}
@@ -37,6 +37,7 @@ func (f *runFlags) fromSlurm(flags *pflag.FlagSet, lookup func(string) (string, 
 	if errs != nil {
 		return errors.Join(errs...)
 	}
+	flags := cmd.Flags()
 	set := map[string]string{"nnodes": nodes, "rdzv-id": "slurm-" + id, "node-rank": node}
 	if nodes != "1" && !f.standalone && (f.backend == "store" || f.backend == "c10d") {
 		set["rdzv-endpoint"] = net.JoinHostPort(host, rdzvPort)

@@ -41,7 +41,7 @@ func TestSlurmsEnvironmentFillsInWhatIsNotGiven(t *testing.T) {
 		f, cmd := &runFlags{}, &cobra.Command{}
 		f.register(cmd)
 		require.NoError(t, cmd.ParseFlags(args))
-		return f, f.fromSlurm(cmd.Flags(), func(name string) (string, bool) { v, ok := env[name]; return v, ok })
+		return f, f.fromSlurm(cmd, func(name string) (string, bool) { v, ok := env[name]; return v, ok })
 	}
 	f, err := fill("--from_slurm")
 	require.NoError(t, err)
