@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/weft-project/weft/elastic"
 	"github.com/weft-project/weft/elastic/rdzv"
@@ -45,7 +44,7 @@ The exit code is 3 where no such job meets there, 1 where that cannot be found o
   weft status --rdzv-backend etcd --rdzv-endpoint etcd1,etcd2,etcd3 --rdzv-id job7 --watch`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := f.fromEnvironment(cmd.Flags()); err != nil {
+			if err := f.fromEnvironment(cmd); err != nil {
 				return err
 			}
 			f.nodeRankGiven = true
@@ -54,9 +53,9 @@ The exit code is 3 where no such job meets there, 1 where that cannot be found o
 	}
 	f.register(cmd)
 	cmd.Flags().SetInterspersed(true)
-	cmd.Flags().VisitAll(func(flag *pflag.Flag) {
-		flag.Hidden = !slices.Contains(statusNeeds[:], flag.Name)
-	})
+	for _, name := range f.names {
+		cmd.Flags().Lookup(name).Hidden = !slices.Contains(statusNeeds[:], name)
+	}
 	cmd.Flags().BoolVar(&f.watch, "watch", false, "keep it current until the job is over, on a terminal in place, else a line for each change")
 	cmd.Flags().BoolVar(&f.json, "json", false, "as JSON, in seconds; with --watch an object for each change")
 	return cmd
