@@ -186,6 +186,9 @@ func (m *meeting) master(c context.Context, p rdzv.Placement) (string, error) {
 		_ = m.masters[0].Close()
 		m.masters = m.masters[1:]
 	}
+	if p.Round > 2 {
+		_, _ = m.st.Delete(c, "master/"+strconv.Itoa(p.Round-3)) // a store that outlives the job is not to grow with its rounds
+	}
 	return server.Addr(), m.st.Set(c, key, []byte(server.Addr()))
 }
 

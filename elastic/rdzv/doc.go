@@ -23,6 +23,11 @@
 // restarts lasts. The job is over when every node of a round is done, when somebody closes it, and when there have been too few nodes for the
 // time of a join. Closing is the only thing that ends it for all: who leaves, leaves alone.
 //
+// # From outside
+//
+// [Look] and [Follow] show who is in, waits, is redundant, or has gone, since when and why, to somebody who takes no part: the leader writes its state for them, at
+// most once in a beat, and the last 64 whose part has ended are in it. They write nothing.
+//
 // # Contract
 //
 // A State is owned by one goroutine. What comes from the store is checked before it is used: sizes and numbers are bounded, and a
