@@ -274,10 +274,12 @@ func parallel(n int, do func(i int) error) error {
 	return nil
 }
 
-// bury marks the claims of a lost life, so that the worker can come back. The store may be gone with the lost.
+// bury marks the claims of a lost life, so that the worker can come back; also where this worker ends because of that loss, as then nobody else
+// might. The store may be gone with the lost.
 func (w *Worker) bury(m roster.Member) {
-	c, cancel := context.WithTimeout(w.life, helloTimeout)
+	c, cancel := context.WithTimeout(context.WithoutCancel(w.life), helloTimeout)
 	defer cancel()
+	defer context.AfterFunc(w.life, func() { time.AfterFunc(time.Second, cancel) })()
 	r, err := w.recordOf(c, m.Rank)
 	if err == nil && r.Member != nil && r.Incarnation == m.Incarnation && !r.lost {
 		_, err = w.store.CompareSet(c, rankKey(m.Rank), []byte(r.raw), []byte(lostMark+r.raw))

@@ -14,6 +14,7 @@ import (
 
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/internal/leak"
+	"github.com/weft-project/weft/store"
 	"github.com/weft-project/weft/transport"
 	"github.com/weft-project/weft/transport/simnet"
 )
@@ -64,6 +65,44 @@ func TestALostWorkerOfAStaticWorldComesBackUnderItsRank(t *testing.T) {
 			})
 		}
 	}
+}
+
+// slowReads is a store that takes its time for reads.
+type slowReads struct{ store.Store }
+
+func (s slowReads) MultiGet(c context.Context, keys ...string) ([][]byte, error) {
+	return slowly(c, func() ([][]byte, error) { return s.Store.MultiGet(c, keys...) })
+}
+
+func (s slowReads) Get(c context.Context, key string) ([]byte, error) {
+	return slowly(c, func() ([]byte, error) { return s.Store.Get(c, key) })
+}
+
+func slowly[T any](c context.Context, do func() (T, error)) (v T, err error) {
+	select {
+	case <-time.After(100 * time.Millisecond):
+		return do()
+	case <-c.Done():
+		return v, context.Cause(c)
+	}
+}
+
+func TestWorkersThatAllEndBecauseOfALossComeBackWithTheSameStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ws, n := simWith(t, 2, simnet.Config{MinDelay: time.Millisecond}, func(_ int, cfg *Config) {
+			cfg.Functions, cfg.Store = []Function{wait}, slowReads{cfg.Store}
+		})
+		pending := wait.Async(ws[1].Context(t.Context()), "worker0", 0)
+		time.Sleep(time.Second)
+		n.Kill("host0")
+		_, err := pending.Wait(t.Context())
+		require.ErrorIs(t, err, ErrPeerLost)
+		require.NoError(t, ws[1].Close()) // at once, while the loss is being marked
+		again := func(i int) transport.Network { return n.Host(fmt.Sprint("again", i)) }
+		back, errs := joinAll(t.Context(), ws[0].store, 2, again, func(i int, cfg *Config) { cfg.Listen = fmt.Sprintf("again%d:0", i) })
+		closeAtEnd(t, back)
+		require.Equal(t, []error{nil, nil}, errs)
+	})
 }
 
 func TestAPlaceIsNotTakenFromAWorkerThatAnswers(t *testing.T) {

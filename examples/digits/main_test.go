@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/elastic"
+	"github.com/weft-project/weft/elastic/rdzv"
 	"github.com/weft-project/weft/examples/internal/table"
 	"github.com/weft-project/weft/store"
 )
@@ -29,7 +31,8 @@ func TestMain(m *testing.M) {
 	if os.Getenv("RANK") == "" {
 		os.Exit(m.Run())
 	}
-	if fifo := os.Getenv("TEST_PID_TO"); fifo != "" && os.Getenv("RANK") == "1" {
+	// Each tells its pid once: one that was started again does not.
+	if fifo := os.Getenv("TEST_PID_TO"); fifo != "" && os.Getenv("RANK") == cmp.Or(os.Getenv("TEST_PID_OF"), "1") && cmp.Or(os.Getenv(elastic.RestartsVariable), "0") == "0" {
 		if err := os.WriteFile(fifo, fmt.Append(nil, os.Getpid()), 0); err != nil {
 			panic(err)
 		}
@@ -123,8 +126,8 @@ func (s *seen) String() string {
 	return s.all.String()
 }
 
-// killWorker1 waits until training is under way and kills worker 1, whose pid comes through the pipe.
-func killWorker1(t *testing.T, fifo string, out *seen) {
+// killWorker waits until training is under way and kills the worker whose pid comes through the pipe.
+func killWorker(t *testing.T, fifo string, out *seen) {
 	var pid int
 	raw, err := os.ReadFile(fifo)
 	require.NoError(t, err)
@@ -154,7 +157,7 @@ func TestAKilledWorkerEndsTheJobWithItsName(t *testing.T) {
 	}
 	ended := make(chan error, 1)
 	go func() { _, err := elastic.Run(t.Context(), spec); ended <- err }()
-	killWorker1(t, fifo, out)
+	killWorker(t, fifo, out)
 	killed := time.Now()
 	err = <-ended
 	require.Less(t, time.Since(killed), 10*time.Second)
@@ -162,6 +165,26 @@ func TestAKilledWorkerEndsTheJobWithItsName(t *testing.T) {
 	require.ErrorAs(t, err, &failed)
 	require.Equal(t, 128+9, failed.Code)
 	require.Contains(t, failed.Report(), "worker1")
+}
+
+func TestWithRestartsTrainingBeginsAgainWhicheverWorkerIsKilledAndWhateverTheyCost(t *testing.T) {
+	self, err := os.Executable()
+	require.NoError(t, err)
+	for _, rank := range []string{"0", "1"} {
+		for _, policy := range []rdzv.Policy{rdzv.ReplaceWorker, rdzv.RestartGroup} {
+			fifo, out := newFIFO(t), &seen{text: "epoch  2/", then: make(chan struct{})}
+			spec := elastic.Spec{
+				Program: self, Args: []string{"--epochs", "20", "--plot", ""}, NprocPerNode: 2, Stdout: out, Stderr: out, MaxRestarts: 2, Policy: policy,
+				Env: append(os.Environ(), "TEST_PID_TO="+fifo, "TEST_PID_OF="+rank),
+			}
+			ended := make(chan error, 1)
+			go func() { _, err := elastic.Run(t.Context(), spec); ended <- err }()
+			killWorker(t, fifo, out)
+			require.NoError(t, <-ended, "worker %s, policy %v: %s", rank, policy, out)
+			require.Equal(t, 2, strings.Count(out.String(), "rows to train on"), "%s", out)
+			require.Equal(t, 1, strings.Count(out.String(), "test accuracy"), "%s", out)
+		}
+	}
 }
 
 func TestWithoutALauncherTheSurvivorItselfNamesTheLostWorkerWithinTenSeconds(t *testing.T) {
@@ -183,7 +206,7 @@ func TestWithoutALauncherTheSurvivorItselfNamesTheLostWorkerWithinTenSeconds(t *
 		return cmd
 	}
 	survivor, victim := start(0), start(1)
-	killWorker1(t, fifo, out)
+	killWorker(t, fifo, out)
 	killed := time.Now()
 	require.Error(t, survivor.Wait())
 	require.Less(t, time.Since(killed), 10*time.Second)
