@@ -56,7 +56,7 @@ func TestANodeThatWaitsSaysSoAfterSomeSecondsAndThenRarely(t *testing.T) {
 		m, err := meet(t.Context(), &spec, say, nil)
 		require.NoError(t, err)
 		defer m.close()
-		time.Sleep(5 * time.Minute)
+		time.Sleep(5*time.Minute + time.Second/2)
 		mu.Lock()
 		defer mu.Unlock()
 		seconds := time.Second
