@@ -71,6 +71,39 @@ func TestANodeThatWaitsInVainIsToldSoWhenItsTimeIsOver(t *testing.T) {
 	})
 }
 
+// slow is a store whose pushes take a while, and go on together.
+type slow struct{ store.Store }
+
+func (s slow) Push(c context.Context, k string, v []byte) error {
+	time.Sleep(time.Second)
+	return s.Store.Push(c, k, v)
+}
+
+func TestNodesAreToldSeveralAtATimeAndEachInItsOrder(t *testing.T) {
+	bubble(t, func(t *testing.T, st store.Store) {
+		cfg, err := Config{Min: 1}.Populate()
+		require.NoError(t, err)
+		s := &shell{r: &Rendezvous{st: slow{st}}, peer: newPeer(Node{ID: "N0", Slots: 1}, cfg, time.Now())}
+		var ops []op
+		for i := range 64 {
+			ops = append(ops, op{kind: opPush, key: keyTo(idOf(i % 16)), new: []byte{byte(i)}})
+		}
+		ops = append(ops, op{kind: opSet, key: "after", new: []byte("x")})
+		start := time.Now()
+		require.NoError(t, s.do(t.Context(), ops))
+		require.Less(t, time.Since(start), 40*time.Second)
+		for i := range 64 {
+			b, there, err := st.TryPop(t.Context(), keyTo(idOf(i%16)))
+			require.NoError(t, err)
+			require.True(t, there)
+			require.Equal(t, []byte{byte(i)}, b)
+		}
+		after, err := st.Get(t.Context(), "after")
+		require.NoError(t, err)
+		require.Equal(t, "x", string(after))
+	})
+}
+
 func TestALeaveEndsWithItsTimeAndMayBeTwice(t *testing.T) {
 	bubble(t, func(t *testing.T, st store.Store) {
 		s := severed{st, new(atomic.Bool)}

@@ -3,7 +3,9 @@ package rdzv
 import (
 	"context"
 	"errors"
+	"hash/maphash"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -201,16 +203,22 @@ func (s *shell) batch(c context.Context, first []byte) [][]byte {
 // do does operations, and what follows from their results.
 func (s *shell) do(c context.Context, ops []op) error {
 	for len(ops) > 0 {
-		o := ops[0]
-		ops = ops[1:]
+		o, n := ops[0], 1
+		var value []byte
+		var err error
 		began := time.Now()
-		value, err := s.perform(c, o)
+		if answers := answersFirst(ops); answers > 1 {
+			n, err = answers, s.tell(c, ops[:answers])
+		} else {
+			value, err = s.perform(c, o)
+		}
 		if err != nil {
 			return err
 		}
 		if time.Since(began) > s.peer.cfg.Silence/3 {
 			s.peer.forgive(time.Now())
 		}
+		ops = ops[n:]
 		if o.kind == opRead || o.kind == opSwap {
 			more, err := s.peer.result(o, value, time.Now())
 			if err != nil {
@@ -220,6 +228,42 @@ func (s *shell) do(c context.Context, ops []op) error {
 		}
 	}
 	return nil
+}
+
+// answersFirst is how many answers to nodes ops begin with.
+func answersFirst(ops []op) int {
+	n := slices.IndexFunc(ops, func(o op) bool { return o.kind != opPush || o.key == keyInbox })
+	if n < 0 {
+		return len(ops)
+	}
+	return n
+}
+
+// lanes is how many answers are on their way at a time: a leader that waits for each would take a round trip for every node.
+const lanes = 8
+
+// tell does pushes to nodes, several at a time, and those to one node in their order.
+func (s *shell) tell(c context.Context, answers []op) error {
+	var lane [lanes][]op
+	seed := maphash.MakeSeed()
+	for _, o := range answers {
+		i := maphash.String(seed, o.key) % lanes
+		lane[i] = append(lane[i], o)
+	}
+	var errs [lanes]error
+	var runs sync.WaitGroup
+	for i, ops := range lane {
+		runs.Go(func() {
+			for _, o := range ops {
+				if _, err := s.perform(c, o); err != nil {
+					errs[i] = err
+					return
+				}
+			}
+		})
+	}
+	runs.Wait()
+	return errors.Join(errs[:]...)
 }
 
 // perform does one operation, again and again while the store cannot be reached, for a while.
