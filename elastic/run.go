@@ -245,7 +245,7 @@ func (a *agent) do(d decision) {
 		if a.spec.MaxRestarts > 0 {
 			a.say(d.fail.why)
 		}
-		a.meeting.rdzv.Fail(a.procs[d.fail.rank].rank, d.fail.nth, d.fail.why)
+		a.meeting.rdzv.Fail(a.node.place.Round, a.procs[d.fail.rank].rank, d.fail.nth, d.fail.why)
 	}
 	if d.done {
 		a.meeting.rdzv.Done()

@@ -161,6 +161,9 @@ func (d *decision) fail(m *member, e Event) {
 	case e.Nth <= m.fails:
 		d.tell(Action{Kind: Restart, ID: m.ID, Placement: m.place, Nth: e.Nth, Why: what})
 		return
+	case d.cfg.Policy == RestartGroup && e.Round < d.round: // it was started again with all others since
+		d.tell(Action{Kind: Place, ID: m.ID, Placement: m.place})
+		return
 	case d.restarts == d.cfg.MaxRestarts:
 		d.close(true, fmt.Sprintf("%s; %s", what, spent(d.restarts)))
 		return

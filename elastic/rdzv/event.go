@@ -24,6 +24,7 @@ type Event struct {
 	ID     string // all others but Tick
 	Why    string // Leave, Fail, Close
 	Rank   int    // Fail: the worker's rank in the world
+	Round  int    // Fail: in which it was started
 	Nth    int    // Fail: how many of its workers have failed with this one, so that it counts once however often it is told
 }
 

@@ -209,7 +209,7 @@ func (w *world) step() {
 		w.event(Event{Kind: Leave, ID: a.ID})
 	case k == 6:
 		a.fails++
-		w.event(Event{Kind: Fail, ID: a.ID, Why: "exit code 1", Nth: a.fails})
+		w.event(Event{Kind: Fail, ID: a.ID, Why: "exit code 1", Nth: a.fails, Round: max(w.s.round-w.r.IntN(2), 0)})
 	case k == 7 && w.r.IntN(4) == 0:
 		a.heard = w.now
 		w.event(Event{Kind: Done, ID: a.ID})

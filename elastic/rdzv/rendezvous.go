@@ -59,10 +59,10 @@ func Open(c context.Context, st store.Store, cfg Config, node Node, log *slog.Lo
 	return r, nil
 }
 
-// Fail tells that a worker of this node has failed, the nth that did, and asks for leave to restart it: the answer is Restart, a
+// Fail tells that a worker of this node has failed in a round, the nth that did, and asks for leave to restart it: the answer is Restart, a
 // Place in a new round, or Finished.
-func (r *Rendezvous) Fail(rank, nth int, why string) {
-	r.want(Event{Kind: Fail, Rank: rank, Nth: nth, Why: why})
+func (r *Rendezvous) Fail(round, rank, nth int, why string) {
+	r.want(Event{Kind: Fail, Round: round, Rank: rank, Nth: nth, Why: why})
 }
 
 // Done tells that all workers of this node have ended well. The rendezvous is Finished when this is so on every node.

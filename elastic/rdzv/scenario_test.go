@@ -63,7 +63,11 @@ func play(t *testing.T, file string) string {
 				ticks++
 				require.Less(t, ticks, 100, "ticks that decide nothing")
 			}
-			decide(&log, s, happening(t, cfg, fields[1:]), at)
+			e := happening(t, cfg, fields[1:])
+			if e.Kind == Fail && fields[len(fields)-1] != "late" {
+				e.Round = s.round
+			}
+			decide(&log, s, e, at)
 		}
 	}
 	return log.String()
@@ -99,7 +103,7 @@ func settings(t *testing.T, fields []string) Config {
 	return cfg
 }
 
-// happening reads "join a", "join a slots=2 role=ps want=1", "alive a", "leave a", "fail a 2", "done a", "close a", "tick".
+// happening reads "join a", "join a slots=2 role=ps want=1", "alive a", "leave a", "fail a 2", "fail a 2 late" (of the first round), "done a", "close a", "tick".
 func happening(t *testing.T, cfg Config, fields []string) Event {
 	e := Event{}
 	if len(fields) > 1 {

@@ -151,7 +151,7 @@ func readMessage(b []byte) (Event, error) {
 		return m.Event, err
 	case m.V != version:
 		return m.Event, wrongVersion(m.V)
-	case m.Event.Kind <= Tick || m.Event.Kind > Close || !printable(m.Event.ID, maxID) || m.Event.Nth < 0:
+	case m.Event.Kind <= Tick || m.Event.Kind > Close || !printable(m.Event.ID, maxID) || m.Event.Nth < 0 || m.Event.Round < 0:
 		return m.Event, fmt.Errorf("%w: an impossible message %+v", ErrCorrupt, m.Event)
 	}
 	m.Event.Why = cut(m.Event.Why)
