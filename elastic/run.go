@@ -178,6 +178,7 @@ func (a *agent) heard(n news) {
 		a.result.Restarts = n.Placement.Restarts
 		a.do(a.node.restart(n.Nth, n.Placement))
 	case n.Kind == rdzv.Finished || n.Kind == rdzv.Refuse:
+		a.result.Restarts = max(a.result.Restarts, n.Placement.Restarts) // the end may overtake the leave to restart
 		a.ends(now, n.Err)
 	case n.Kind == rdzv.Wait || n.Kind == rdzv.Spare:
 		a.say("this node waits for the next round")

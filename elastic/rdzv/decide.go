@@ -402,7 +402,7 @@ func (d *decision) close(failed bool, why string) {
 
 // farewell is what a node is told once the rendezvous is closed. For one that was redundant that is no failure.
 func (d *decision) farewell(id string) Action {
-	a := Action{Kind: Finished, ID: id, Why: d.outcome}
+	a := Action{Kind: Finished, ID: id, Why: d.outcome, Placement: Placement{Restarts: d.restarts}}
 	m := d.members[id]
 	if m == nil {
 		a.Kind = Refuse

@@ -39,7 +39,7 @@ const (
 	Refuse                     // it does not take part: Err
 	Restart                    // it may restart the worker that failed, in its place
 	Lost                       // nothing to tell it: it is lost, or has left. Why
-	Finished                   // the rendezvous is closed: Why, and Err if it has failed
+	Finished                   // the rendezvous is closed: Why, Placement.Restarts, and Err if it has failed
 )
 
 // Action is one thing to tell one node.

@@ -350,7 +350,7 @@ func (p *peer) saw(raw []byte, now time.Time) []op {
 
 // farewell is what the leader would tell this node of the end: see decision.farewell.
 func (p *peer) farewell(sum Summary) Action {
-	a := Action{Kind: Finished, ID: p.node.ID, Why: sum.Outcome}
+	a := Action{Kind: Finished, ID: p.node.ID, Why: sum.Outcome, Placement: Placement{Restarts: sum.Restarts}}
 	if p.standing == nil {
 		a.Kind = Refuse
 	}
