@@ -67,7 +67,7 @@ func (e *epoch) agree(c context.Context) error {
 		h.Still = time.Since(e.stopped)
 	}
 	var err error
-	if h.Saved, err = e.saved.Steps(); err != nil {
+	if h.Saved, err = e.readable(); err != nil {
 		return err
 	}
 	byName, err := rpc.AllGather(c, h)
@@ -92,6 +92,20 @@ func (e *epoch) agree(c context.Context) error {
 	close(e.ready)
 	e.resumed(p, all)
 	return nil
+}
+
+// readable are the steps of which there is a checkpoint that can be opened: whoever wrote the newest may have had a disk that was full.
+func (t *trainer) readable() (steps []int64, err error) {
+	all, err := t.saved.Steps()
+	for _, step := range all {
+		k, err := t.saved.At(step)
+		if err != nil {
+			continue // there may be an older one
+		}
+		steps = append(steps, step)
+		_ = k.Close() // nothing was read
+	}
+	return steps, err
 }
 
 // collect gets this worker's share.
@@ -124,7 +138,7 @@ func (e *epoch) collect(c context.Context, p plan, all []having) (next shard, er
 				next.params[k], err = newParam(e.rule(), m.Value, &m.State)
 			}
 		case from != nil:
-			next.params[k], err = readParam(e.rule(), from, k)
+			next.params[k], err = readParam(e.rule(), from, k, first[k].Shape())
 		default:
 			next.params[k], err = newParam(e.rule(), first[k], nil)
 		}

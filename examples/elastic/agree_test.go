@@ -2,6 +2,8 @@ package main
 
 import (
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -98,15 +100,38 @@ func TestAParameterGoesOnBitForBitAfterItWasMovedAndAfterItWasSaved(t *testing.T
 		require.NoError(t, d.Save(t.Context(), checkpoint.Part{Step: int64(n), Pieces: pieces}))
 		k, err := d.Latest()
 		require.NoError(t, err)
-		saved, err := readParam(tr.rule(), k, 2)
+		saved, err := readParam(tr.rule(), k, 2, first.Shape())
 		require.NoError(t, err)
-		_, err = readParam(tr.rule(), k, 1)
+		_, err = readParam(tr.rule(), k, 1, nil)
 		require.ErrorContains(t, err, "param1")
+		_, err = readParam(tr.rule(), k, 2, []int{4, 3})
+		require.ErrorContains(t, err, "--hidden")
 		require.NoError(t, k.Close())
 		want := step(p)
 		require.Equal(t, want, step(moved))
 		require.Equal(t, want, step(saved))
 	}
+}
+
+func TestACheckpointThatWasCutIsPassedOver(t *testing.T) {
+	folder := t.TempDir()
+	d, err := checkpoint.Open(folder, checkpoint.Config{})
+	require.NoError(t, err)
+	tr := &trainer{saved: d}
+	for step := range int64(2) {
+		piece := checkpoint.Piece{Name: "x", DType: "F32", Shape: []int{2}, Data: littleEndian([]float32{1, 2})}
+		require.NoError(t, d.Save(t.Context(), checkpoint.Part{Step: 1 + step, Pieces: []checkpoint.Piece{piece}}))
+	}
+	steps, err := tr.readable()
+	require.NoError(t, err)
+	require.Equal(t, []int64{2, 1}, steps)
+	files, err := filepath.Glob(filepath.Join(folder, "*2.0", "*.safetensors"))
+	require.NoError(t, err)
+	require.Len(t, files, 1)
+	require.NoError(t, os.Truncate(files[0], 10))
+	steps, err = tr.readable()
+	require.NoError(t, err)
+	require.Equal(t, []int64{1}, steps)
 }
 
 func TestEveryExampleIsInOneStepOfAnEpochWhateverTheWorld(t *testing.T) {

@@ -46,10 +46,6 @@ func killWorker(w *crew, leader string) (string, error) {
 	return "kill -9 of the worker of " + name, w.killWorker(name)
 }
 
-func killFirstWorker(w *crew, leader string) (string, error) {
-	return "kill -9 of the first worker, of " + leader, w.killWorker(leader)
-}
-
 func stopAgent(w *crew, leader string) (string, error) {
 	name := w.follower(leader)
 	return "SIGTERM to " + name, w.signal(name, syscall.SIGTERM)

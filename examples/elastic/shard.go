@@ -2,9 +2,11 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/weft-project/weft/autodiff"
+	"github.com/weft-project/weft/elastic"
 	"github.com/weft-project/weft/elastic/checkpoint"
 	"github.com/weft-project/weft/optim"
 )
@@ -82,8 +84,8 @@ func (s *shard) pieces() ([]checkpoint.Piece, error) {
 	return out, nil
 }
 
-// readParam is a parameter from a checkpoint.
-func readParam(rule optim.Rule, from *checkpoint.Checkpoint, k int) (*param, error) {
+// readParam is a parameter from a checkpoint, which is to have a shape.
+func readParam(rule optim.Rule, from *checkpoint.Checkpoint, k int, shape []int) (*param, error) {
 	read := func(name string) (*autodiff.Tensor, error) {
 		x, err := from.Read(name)
 		if err != nil {
@@ -98,6 +100,10 @@ func readParam(rule optim.Rule, from *checkpoint.Checkpoint, k int) (*param, err
 	value, err := read(paramName(k))
 	if err != nil {
 		return nil, err
+	}
+	if !slices.Equal(value.Shape(), shape) {
+		return nil, elastic.Final(fmt.Errorf("the checkpoint of step %d has %s with the shape %v instead of %v; it is of another --hidden: name another folder, or the same --hidden",
+			from.Step, paramName(k), value.Shape(), shape))
 	}
 	p, err := newParam(rule, value, nil)
 	if err != nil {

@@ -16,6 +16,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+func killFirstWorker(w *crew, leader string) (string, error) {
+	return "kill -9 of the first worker, of " + leader, w.killWorker(leader)
+}
+
 func TestTrainingGoesOnAfterWhateverHappensWithBothPolicies(t *testing.T) {
 	long, short := []string{"--epochs", "30"}, []string{"--epochs", "10"}
 	all, one := undisturbed(t, long...), undisturbed(t, short...)
