@@ -4,6 +4,8 @@
 // their ranks, and on who goes on when one of them is lost, leaves or comes. It gives each worker its place in the
 // environment variables that torchrun sets, and shows their output line by line with the rank in front, or keeps it in files, as Spec.Logs says.
 //
+// TORCHELASTIC_RESTART_COUNT counts starts of the whole group, as torch takes it, and [RestartsVariable] those of single workers too.
+//
 // A worker that fails is started again in its place while the restarts of the job last, and the others hear of it; or all workers of all
 // nodes are, as Spec.Policy says. A worker that is of the program's own making learns every place that it gets by Join, and goes on
 // without being started again: [Place.Over] says when to form anew, and [Membership.Each] is the loop for that. When no restart is left the job ends: the others get SIGTERM, after Spec.Grace SIGKILL,
