@@ -126,7 +126,7 @@ func Decode(b []byte, now time.Time) (*State, error) {
 	s.restarts, s.arrivals, s.source = in.Restarts, in.Arrivals, in.Source
 	s.deadline, s.tooFew = after(in.Deadline, now), after(in.TooFew, now)
 	s.latest = s.deadline
-	s.began, s.since = now.Add(-in.Age), now.Add(-in.For)
+	s.began, s.since, s.looks = now.Add(-in.Age), now.Add(-in.For), 1 // so that the next leader shows it
 	if err := s.restoreEnded(in.Ended, now); err != nil {
 		return corrupt("%w", err)
 	}
