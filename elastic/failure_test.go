@@ -2,6 +2,7 @@ package elastic
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/elastic/rdzv"
 )
 
 func TestWhatAWorkerSaysInItsErrorFileIsInTheReportAndNothingIsLeftOfIt(t *testing.T) {
@@ -121,4 +124,20 @@ func TestAnEndlessErrorFileIsReadUpToABound(t *testing.T) {
 	require.Len(t, errorFile{path: path}.read(), maxErrorFile)
 	require.Empty(t, errorFile{path: filepath.Join(path, "none")}.read())
 	require.Empty(t, errorFile{path: fifo(t, &Spec{})}.read(), "nobody writes into it, ever")
+}
+
+func TestTheFailureThatEndedTheJobIsToldThoughItsWorkerRunsAgain(t *testing.T) {
+	a := newAgent(Spec{NprocPerNode: 3}.populate())
+	a.failures[1] = Failure{Exit: Exit{Rank: 1, LocalRank: 1, PID: 71, Code: 3}, Time: at(2), Message: "bad"}
+	a.failures[2] = Failure{Exit: Exit{Rank: 2, LocalRank: 2, PID: 72, Code: 4}, Time: at(1)}
+	for i := range a.node.workers {
+		a.node.workers[i].phase = running
+	}
+	closed := fmt.Errorf("%w: worker 1 of n failed: %s; all 2 restarts are spent", rdzv.ErrClosed, a.failures[1].brief())
+	require.Equal(t, a.failures[1:2], a.guilty(closed), "the other one was forgiven")
+	a.node.workers[2].phase = broken
+	require.Equal(t, a.failures[1:], a.guilty(closed))
+	require.Empty(t, a.guilty(errTestStop))
+	a.node.workers[2].phase = running
+	require.Empty(t, a.guilty(rdzv.ErrClosed), "another node's")
 }

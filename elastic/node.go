@@ -200,16 +200,6 @@ func (n *node) expire(now time.Time) decision {
 	return decision{orders: n.all(kill), reason: fmt.Sprintf("%s did not end within %v of SIGTERM; killing", plural(n.left), n.grace)}
 }
 
-// broken are the workers that have failed and were not started again.
-func (n *node) broken() (out []int) {
-	for i, s := range n.workers {
-		if s.phase == broken {
-			out = append(out, i)
-		}
-	}
-	return out
-}
-
 func (n *node) all(d deed) []order {
 	var out []order
 	for i, s := range n.workers {

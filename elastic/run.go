@@ -191,11 +191,7 @@ func (a *agent) ends(now time.Time, err error) {
 	if err != nil {
 		why = err.Error()
 	}
-	if broken := a.node.broken(); len(broken) > 0 && errors.Is(err, rdzv.ErrClosed) {
-		own := make([]Failure, len(broken))
-		for i, localRank := range broken {
-			own[i] = a.failures[localRank]
-		}
+	if own := a.guilty(err); len(own) > 0 {
 		worker := newWorkerError(own)
 		err, why = worker, worker.brief()
 		if a.spec.MaxRestarts > 0 {
@@ -206,6 +202,20 @@ func (a *agent) ends(now time.Time, err error) {
 		a.failure = err
 	}
 	a.do(a.node.end(now, why))
+}
+
+// guilty are the failures of this node's workers where err is that failures have ended the job: of those that were not started again, and the
+// one that err names, whose worker may have been, with the whole group.
+func (a *agent) guilty(err error) (own []Failure) {
+	if !errors.Is(err, rdzv.ErrClosed) {
+		return nil
+	}
+	for i, f := range a.failures {
+		if a.node.workers[i].phase == broken || f.PID != 0 && strings.Contains(err.Error(), f.brief()) {
+			own = append(own, f)
+		}
+	}
+	return own
 }
 
 func (a *agent) exited(e exit) {
