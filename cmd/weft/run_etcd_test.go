@@ -204,6 +204,36 @@ func TestAJobThatMeetsInEtcdGoesOnWhileEachOfItsMembersIsKilledInTurn(t *testing
 	require.Empty(t, under(t, cl, "/test"), "nor does who looks")
 }
 
+func TestAJobThatMeetsInEtcdOutlivesAnyOfItsMachines(t *testing.T) {
+	cl := etcdtest.New(t, 1)
+	t.Cleanup(cl.Stop)
+	done := t.TempDir() + "/done"
+	args := []string{"--rdzv-backend", "etcd", "--rdzv-id", "j", "--rdzv-endpoint", cl.Endpoints()[0],
+		"--nnodes", "1:2", "--rdzv-conf", "keep_alive_timeout=3,last_call_timeout=20", os.Args[0], "stay", done}
+	machines := [2]*launchers{{t: t, args: args}, {t: t, args: args}}
+	for _, m := range machines {
+		m.launch()
+	}
+	for _, m := range machines {
+		m.await(t, "] here ", 1)
+	}
+	first, other := machines[0], machines[1]
+	if first.pids()[0] == 0 {
+		first, other = other, first
+	}
+	before := other.pids()
+	require.NoError(t, first.cmds[0].Process.Kill())
+	require.Error(t, first.cmds[0].Wait())
+	other.await(t, "place 0 of 1", 1)
+	require.Equal(t, before, other.pids(), "its worker goes on")
+	code, stdout, stderr := weft(t, "status", "--rdzv-backend", "etcd", "--rdzv-id", "j", "--rdzv-endpoint", cl.Endpoints()[0])
+	require.Zero(t, code, stderr)
+	require.Regexp(t, `(?m)^0 +in .* leads$`, stdout)
+	require.Regexp(t, `(?m)^0 +lost .*: no word from it for 3s$`, stdout)
+	require.NoError(t, os.WriteFile(done, nil, 0o600))
+	require.NoError(t, other.cmds[0].Wait(), other)
+}
+
 func TestALauncherSaysThatItWaitsForEtcd(t *testing.T) {
 	port, err := etcdtest.FreePort("127.0.0.1")
 	require.NoError(t, err)
