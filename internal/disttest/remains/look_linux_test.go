@@ -19,28 +19,12 @@ const markVariable = "WEFT_TEST_MARK"
 type scene struct {
 	mark    string
 	folder  string          // its working folder and that for temporary files
-	shared  map[string]bool // what lay in /dev/shm before
 	sockets map[string]bool // that its processes have had, by inode
+	shared  map[string]bool // files of /dev/shm that they have had, open or mapped
 }
 
 func newScene(t *testing.T) *scene {
-	s := &scene{mark: fmt.Sprintf("%s-%d", t.Name(), os.Getpid()), folder: t.TempDir(), shared: map[string]bool{}, sockets: map[string]bool{}}
-	for _, name := range segments(t) {
-		s.shared[name] = true
-	}
-	return s
-}
-
-// segments are what of shared memory has a name.
-func segments(t *testing.T) (names []string) {
-	entries, err := os.ReadDir("/dev/shm")
-	if err != nil && !os.IsNotExist(err) {
-		require.NoError(t, err)
-	}
-	for _, e := range entries {
-		names = append(names, e.Name())
-	}
-	return names
+	return &scene{mark: fmt.Sprintf("%s-%d", t.Name(), os.Getpid()), folder: t.TempDir(), sockets: map[string]bool{}, shared: map[string]bool{}}
 }
 
 // processes are those of the job that live.
@@ -59,7 +43,7 @@ func (s *scene) processes(t *testing.T) (pids []int) {
 	return pids
 }
 
-// note remembers the sockets that the job has now, and says how many those are.
+// note remembers the sockets and the shared memory that the job has now, and says how many sockets it has had.
 func (s *scene) note(t *testing.T) int {
 	for _, pid := range s.processes(t) {
 		fds, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
@@ -68,6 +52,15 @@ func (s *scene) note(t *testing.T) int {
 			to, _ := os.Readlink(fd) // it may be closed by now
 			if inode, ok := strings.CutPrefix(to, "socket:["); ok {
 				s.sockets[strings.TrimSuffix(inode, "]")] = true
+			}
+			if strings.HasPrefix(to, "/dev/shm/") {
+				s.shared[to] = true
+			}
+		}
+		maps, _ := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid)) // it may have ended
+		for line := range strings.Lines(string(maps)) {
+			if _, name, ok := strings.Cut(strings.TrimSpace(line), " /dev/shm/"); ok {
+				s.shared["/dev/shm/"+name] = true
 			}
 		}
 	}
@@ -98,9 +91,9 @@ func (s *scene) remains(t *testing.T) (found []string) {
 		}
 		return err
 	}))
-	for _, name := range segments(t) {
-		if !s.shared[name] && strings.Contains(name, "weft") {
-			found = append(found, "shared memory: "+name)
+	for path := range s.shared {
+		if _, err := os.Lstat(path); err == nil {
+			found = append(found, "shared memory: "+path)
 		}
 	}
 	return found
