@@ -18,8 +18,8 @@ import (
 
 // crew is agents on this machine, each a process of its own. Its methods have one user.
 type crew struct {
-	args, env []string
-	heard     func(agent, line string) // every line of every agent, one at a time
+	command, env []string                 // of an agent
+	heard        func(agent, line string) // every line of every agent, one at a time
 
 	agents  map[string]*agentProcess
 	changed chan struct{} // capacity 1: there is another line, or an agent has ended
@@ -37,17 +37,13 @@ type agentProcess struct {
 	worker int  // its latest worker's process; guarded by crew.mu
 }
 
-func newCrew(args, env []string, heard func(agent, line string)) *crew {
-	return &crew{args: args, env: env, heard: heard, agents: map[string]*agentProcess{}, changed: make(chan struct{}, 1)}
+func newCrew(command, env []string, heard func(agent, line string)) *crew {
+	return &crew{command: command, env: env, heard: heard, agents: map[string]*agentProcess{}, changed: make(chan struct{}, 1)}
 }
 
 // start starts an agent.
 func (w *crew) start(name string) error {
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	a := &agentProcess{cmd: exec.Command(self, w.args...), ended: make(chan struct{})}
+	a := &agentProcess{cmd: exec.Command(w.command[0], w.command[1:]...), ended: make(chan struct{})}
 	a.cmd.Env = append(os.Environ(), w.env...)
 	out, err := a.cmd.StdoutPipe()
 	if err != nil {

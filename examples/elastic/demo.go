@@ -80,13 +80,22 @@ func perform(c context.Context, args []string, policy string, events []event, st
 
 // performAt is perform with the agents meeting somewhere.
 func performAt(c context.Context, endpoint string, args []string, policy string, events []event, stdout io.Writer) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	return performAs(c, append([]string{self, "--restart-policy", policy}, args...), []string{agentVariable + "=" + endpoint}, events, stdout)
+}
+
+// performAs is perform with agents that are started by a command, to which arguments of this program may be added.
+func performAs(c context.Context, command, env []string, events []event, stdout io.Writer) error {
 	folder, err := os.MkdirTemp("", "elastic-checkpoints-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(folder) //nolint:errcheck // what cannot be removed is the system's to remove
-	env := []string{agentVariable + "=" + endpoint, elastic.TokenVariable + "=" + transport.NewToken()}
-	w := newCrew(append([]string{"--restart-policy", policy}, append(args, "--checkpoints", folder)...), env, func(agent, line string) {
+	env = append(env, elastic.TokenVariable+"="+transport.NewToken())
+	w := newCrew(append(command, "--checkpoints", folder), env, func(agent, line string) {
 		fmt.Fprintf(stdout, "%s %s\n", agent, line)
 	})
 	defer w.close()

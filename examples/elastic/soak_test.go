@@ -4,6 +4,7 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,6 +15,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/internal/etcdtest"
 )
 
 func killFirstWorker(w *crew, leader string) (string, error) {
@@ -62,11 +65,43 @@ func storeProcess(t *testing.T, weft, addr, journal string) *exec.Cmd {
 	return cmd
 }
 
-func TestTheStoreInWhichTheAgentsMeetMayBeKilledAndComeBackWithItsJournal(t *testing.T) {
-	dir, addr := t.TempDir(), fmt.Sprintf("127.83.%d.%d:29400", os.Getpid()>>8&0xff, os.Getpid()&0xff)
-	weft := filepath.Join(dir, "weft")
+func builtWeft(t *testing.T) string {
+	t.Helper()
+	weft := filepath.Join(t.TempDir(), "weft")
 	out, err := exec.Command("go", "build", "-o", weft, "github.com/weft-project/weft/cmd/weft").CombinedOutput()
 	require.NoError(t, err, "%s", out)
+	return weft
+}
+
+func TestTrainingGoesOnWhileEachMemberOfTheEtcdInWhichTheAgentsMeetIsKilledInTurn(t *testing.T) {
+	cl := etcdtest.New(t, 3)
+	t.Cleanup(cl.Stop)
+	member := func(i int, kill bool) func(*crew, string) (string, error) {
+		return func(*crew, string) (string, error) {
+			if kill {
+				cl.Members[i].End(syscall.SIGKILL)
+				return "kill -9 of etcd " + cl.Members[i].Name, nil
+			}
+			return "etcd " + cl.Members[i].Name + " is there again", errors.Join(cl.Members[i].Start(), cl.Members[i].Ready())
+		}
+	}
+	weft, file := builtWeft(t), filepath.Join(t.TempDir(), "result.json")
+	args := []string{"--epochs", "30"}
+	command := append([]string{weft, "run", "--rdzv-backend", "etcd", "--rdzv-endpoint", strings.Join(cl.Endpoints(), ","), "--rdzv-id", "example", "--nnodes", "1:3",
+		"--rdzv-conf", "last_call_timeout=1,keep_alive_timeout=3", "--max-restarts", "9", must(os.Executable())(t)}, quietly(file, append(args, "--pace", "20ms"))...)
+	var said transcript
+	require.NoError(t, performAs(t.Context(), command, nil, []event{
+		{0.05, member(0, true)}, {0.1, killWorker}, {0.2, member(0, false)}, {0.25, member(1, true)}, {0.3, stopAgent}, {0.4, addAgent}, {0.45, member(1, false)},
+		{0.5, member(2, true)}, {0.55, killFirstAgent}, {0.7, addAgent}, {0.75, member(2, false)},
+	}, &said), "%s", &said)
+	requireNobody(t, said.String())
+	logStops(t, said.String())
+	requireSame(t, undisturbed(t, args...), readResult(t, file))
+}
+
+func TestTheStoreInWhichTheAgentsMeetMayBeKilledAndComeBackWithItsJournal(t *testing.T) {
+	dir, addr := t.TempDir(), fmt.Sprintf("127.83.%d.%d:29400", os.Getpid()>>8&0xff, os.Getpid()&0xff)
+	weft := builtWeft(t)
 	server := storeProcess(t, weft, addr, filepath.Join(dir, "journal"))
 	args := []string{"--epochs", "10"}
 	kill := func(*crew, string) (string, error) {
