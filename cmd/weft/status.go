@@ -36,7 +36,7 @@ func statusCommand(stdout io.Writer) *cobra.Command {
 		Long: `Say who takes part in a job of several machines, who waits, who is redundant, and who has gone, since when and why.
 
 It takes the flags of weft run that say where the machines meet (the others are ignored), and PET_<NAME> alike. It is no machine of the job, changes
-nothing, and reads what the job's leader shows. All times are as the leaders count them, a new one going on where the last one's state ends;
+nothing, and reads what the job's leader shows. All times are as the leaders count them, a new one going on from the last one's word;
 no clocks are compared. What has just happened is seen with the leader's next word: six times in keep_alive_timeout, so every 2.5 s unless told otherwise.
 
 The exit code is 3 where no such job meets there, 1 where that cannot be found out, and 2 where the command line is wrong.`,

@@ -73,6 +73,20 @@ func (s *State) age(now time.Time) time.Duration {
 	return now.Sub(s.began)
 }
 
+// elapse takes it that all that can be seen of the state is older by d.
+func (s *State) elapse(d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	s.began, s.since = s.began.Add(-d), s.since.Add(-d)
+	for _, m := range s.members {
+		m.since = m.since.Add(-d)
+	}
+	for i := range s.ended {
+		s.ended[i].at = s.ended[i].at.Add(-d)
+	}
+}
+
 // Encode writes the state for another leader to take over.
 func (s *State) Encode(now time.Time) ([]byte, error) {
 	out := saved{

@@ -14,8 +14,8 @@ import (
 // ErrNone is that there is no rendezvous where one looks for it.
 var ErrNone = errors.New("there is no such rendezvous")
 
-// View is a rendezvous as somebody sees it who takes no part. Times are durations as the leaders count them, one going on where the last one's state
-// ends, up to the beat: nobody's wall clock is in them.
+// View is a rendezvous as somebody sees it who takes no part. Times are durations as the leaders count them, one going on from the last
+// one's word, up to the beat: nobody's wall clock is in them.
 type View struct {
 	Summary
 	Config Config

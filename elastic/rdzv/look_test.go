@@ -77,6 +77,32 @@ func TestWhoLooksSeesWhoIsInWhoWaitsAndWhoHasGoneSinceWhenAndWhy(t *testing.T) {
 	})
 }
 
+func TestAgesGoOnWhenALeaderIsLost(t *testing.T) {
+	bubble(t, func(t *testing.T, st store.Store) {
+		cfg := Config{Min: 1, Max: 2, LastCall: time.Second}
+		a, b := begin(t, st, cfg, 0), begin(t, st, cfg, 1)
+		a.take(t, isPlaced)
+		b.take(t, isPlaced)
+		time.Sleep(time.Hour) // in which nothing is written but bulletins
+		v, err := Look(context.Background(), st)
+		require.NoError(t, err)
+		lost, left := a, b
+		if v.Leader == "n1" {
+			lost, left = b, a
+		}
+		lost.kill()
+		left.take(t, func(a Action) bool { return a.Kind == Place && a.Placement.Round == 1 })
+		time.Sleep(10 * time.Second)
+		later, err := Look(context.Background(), st)
+		require.NoError(t, err)
+		require.Greater(t, later.Age, v.Age+20*time.Second)
+		within(t, later.Age, later.Nodes[0].For)
+		require.Equal(t, WasLost, later.Ended[0].How)
+		within(t, 10*time.Second, later.Ended[0].Ago)
+		leave(t, left)
+	})
+}
+
 // within allows for a leader's beats.
 func within(t *testing.T, want, got time.Duration) {
 	t.Helper()

@@ -54,6 +54,7 @@ type peer struct {
 	epoch    int       // of the news it has had
 	heard    time.Time // when the bulletin last changed
 	beat     bulletin
+	beatAt   time.Time   // when that came
 	nextBeat time.Time   // when it tells that it lives
 	round    int         // of its place
 	standing *ActionKind // Place, Wait or Spare, as it was told last
@@ -183,6 +184,9 @@ func (p *peer) takeState(value []byte, now time.Time) ([]op, error) {
 	}
 	if s.cfg != p.cfg {
 		return nil, fmt.Errorf("%w: the job has the settings %+v, and this node %+v", ErrRefused, s.cfg, p.cfg)
+	}
+	if p.beat.Term > 0 { // the state is of its last commit, which may be long ago
+		s.elapse(p.beat.Age + now.Sub(p.beatAt) - s.age(now))
 	}
 	return p.lead(s, now), nil
 }
@@ -337,7 +341,7 @@ func (p *peer) saw(raw []byte, now time.Time) []op {
 	if b.Term < p.lease.Term || b.Term == p.beat.Term && b.Beat <= p.beat.Beat {
 		return nil // one that was overtaken
 	}
-	p.beat, p.heard = b, now
+	p.beat, p.heard, p.beatAt = b, now, now
 	if b.Summary.Phase == Closed && !p.over {
 		p.over = true
 		p.news = append(p.news, p.farewell(b.Summary))
