@@ -131,8 +131,8 @@ func logStops(t *testing.T, transcript string) {
 }
 
 func TestTrainingGoesOnWhenAWorkerIsKilledTheFirstAgentIsLostAndAnotherComes(t *testing.T) {
-	args := []string{"--epochs", "5"}
-	got, out := played(t, "worker", []event{{0.2, killWorker}, {0.5, killFirstAgent}, {0.7, addAgent}}, append(args, "--pace", "10ms")...)
+	args := []string{"--epochs", "6"}
+	got, out := played(t, "worker", []event{{0.2, killWorker}, {0.3, killFirstAgent}, {0.4, addAgent}}, append(args, "--pace", "20ms")...)
 	logStops(t, out)
 	for _, says := range []string{"a worker was replaced: 3 workers go on from the checkpoint of step ", "3 nodes became 2, 3 workers became 2: 2 workers go on from the checkpoint of step ",
 		"2 nodes became 3, 2 workers became 3: 3 workers go on from step "} {
