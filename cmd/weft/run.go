@@ -77,6 +77,9 @@ on. So a pod of Kubernetes needs no preStop hook where weft run is its first pro
 // spec turns the flags into the agent's terms; what the agent itself checks is left to it.
 func (f *runFlags) spec(args []string) (elastic.Spec, error) {
 	program, rest, errProgram := f.program(args)
+	if f.policy == "" {
+		f.policy = usualPolicy(program)
+	}
 	nproc, errProc := parseNproc(f.nproc, os.DirFS("/"))
 	logs, errLogs := f.logs()
 	least, most, errNodes := parseNnodes(f.nnodes)

@@ -61,7 +61,7 @@ func (f *runFlags) register(cmd *cobra.Command) {
 	num(&f.masterPort, "master-port", 0, "port of the job's store in the first round (default a free one)")
 	num(&f.nodeRank, "node-rank", 0, "the rank that this machine asks for (default any)")
 	num(&f.maxRestarts, "max-restarts", 0, "failed workers that the whole job may start again")
-	str(&f.policy, "restart-policy", "worker", "what a failed worker costs: worker, it is replaced in its place and the others go on; or group, all start again, as with torchrun")
+	str(&f.policy, "restart-policy", "", "what a failed worker costs: worker, it is replaced in its place and the others go on; or group, all start again, as with torchrun (default group for Python, else worker)")
 	str(&f.backend, "rdzv-backend", "store", "where machines meet: store (also called c10d), etcd (or etcd-v2), or static for --node-rank with --master-addr and --master-port")
 	str(&f.endpoint, "rdzv-endpoint", "", "host[:port] at which they meet, the same on all; the machine that it names hosts it (port 29400 where none is given); for etcd [USER:PASSWORD@]HOST[:PORT],…[/PREFIX]")
 	str(&f.conf, "rdzv-conf", "", "k=v,…: join_timeout, last_call_timeout and keep_alive_timeout in seconds; for etcd protocol (https), ca_cert, ssl_cert and ssl_cert_key, too")

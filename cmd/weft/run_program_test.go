@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/elastic"
+	"github.com/weft-project/weft/elastic/rdzv"
 )
 
 // python makes a stand-in for the interpreter, which says with what it was called.
@@ -41,6 +42,21 @@ func TestScriptsAndModulesAreRunByPython(t *testing.T) {
 		code, stdout, stderr := weft(t, append([]string{"run", "--no-prefix"}, strings.Fields(flags)...)...)
 		require.Zero(t, code, stderr)
 		require.Equal(t, want, stdout, flags)
+	}
+}
+
+func TestTheWholeGroupStartsAgainWhereTheProgramIsPythonsAndAWorkerElse(t *testing.T) {
+	for args, want := range map[string]rdzv.Policy{
+		"python3 x": rdzv.RestartGroup, "/usr/bin/python3.11 x": rdzv.RestartGroup, "bin/digits": rdzv.ReplaceWorker, "sh python": rdzv.ReplaceWorker,
+		"--restart-policy worker python3 x": rdzv.ReplaceWorker, "--restart-policy group sh": rdzv.RestartGroup,
+	} {
+		cmd, f := &cobra.Command{}, new(runFlags)
+		f.register(cmd)
+		cmd.Flags().SetInterspersed(false)
+		require.NoError(t, cmd.ParseFlags(strings.Fields(args)))
+		spec, err := f.spec(cmd.Flags().Args())
+		require.NoError(t, err)
+		require.Equal(t, want, spec.Policy, args)
 	}
 }
 
