@@ -47,8 +47,6 @@ func (l launcher) command(s shape, endpoint string, worker []string) []string {
 		flags = append(flags, "--redirects=9:1", "--tee=9:1", "--no_python")
 	case l.group:
 		flags = append(flags, "--restart-policy=group")
-	default:
-		flags = append(flags, "--restart-policy=worker")
 	}
 	return append(append(append([]string{}, l.argv...), flags...), worker...)
 }

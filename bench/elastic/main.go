@@ -85,7 +85,11 @@ func chosen(c context.Context, name, python, dir string) (launcher, error) {
 	switch name {
 	case "weft", "weft-group":
 		path, err := build(c, dir)
-		return launcher{name: name, argv: []string{path, "run"}, group: name == "weft-group"}, err
+		l := launcher{name: name, argv: []string{path, "run"}, group: name == "weft-group"}
+		if !l.group {
+			l.argv = append(l.argv, "--restart-policy=worker")
+		}
+		return l, err
 	case "torchrun":
 		return launcher{name: name, argv: []string{python, "-m", "torch.distributed.run"}, python: true, group: true}, nil
 	}
