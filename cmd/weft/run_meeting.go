@@ -28,7 +28,7 @@ func (f *runFlags) meeting(most int) (m meeting, err error) {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	switch f.policy {
-	case "worker":
+	case "", "worker":
 	case "group":
 		m.policy = rdzv.RestartGroup
 	default:
