@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"runtime/pprof"
 	"syscall"
 	"testing"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weft-project/weft/internal/lenient"
 	"github.com/weft-project/weft/optim"
 	"github.com/weft-project/weft/rpc"
 	"github.com/weft-project/weft/store"
@@ -38,6 +40,9 @@ func TestMain(m *testing.M) {
 		if os.Getenv(name) == "" {
 			_ = os.Setenv(name, "1") // two processes share the cores
 		}
+	}
+	if lenient.Crowded(2, runtime.NumCPU()) { // as weft run starts workers
+		lenient.Become()
 	}
 	addr := os.Getenv(storeVariable)
 	if addr == "" {

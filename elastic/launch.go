@@ -7,6 +7,8 @@ import (
 	"os/exec"
 	"runtime"
 	"time"
+
+	"github.com/weft-project/weft/internal/lenient"
 )
 
 // launch starts a worker in the node's place.
@@ -34,7 +36,7 @@ func (a *agent) launch(i int) error {
 	stdout := &lines{sink: a.show(i, Stdout), prefix: newLabel(a.spec.prefix(i, rank)), file: files.stdout}
 	stderr := &lines{sink: a.show(i, Stderr), prefix: stdout.prefix, file: files.stderr, keep: true}
 	cmd.Env = append(a.spec.environ(i, *a.node.place, a.master, files.errors.path, stdout.sink.terminal), AgentVariable+"=3")
-	p, err := start(cmd, a.spec.crowded(runtime.NumCPU()), stdout, stderr)
+	p, err := start(cmd, lenient.Crowded(a.spec.NprocPerNode, runtime.NumCPU()), stdout, stderr)
 	if err != nil {
 		told.Close()
 		files.close()

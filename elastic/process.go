@@ -8,6 +8,8 @@ import (
 	"os/exec"
 	"sync"
 	"time"
+
+	"github.com/weft-project/weft/internal/lenient"
 )
 
 // drain is how long output may still come after the last worker has ended. Only a process that left its worker's
@@ -44,7 +46,7 @@ func start(cmd *exec.Cmd, crowded bool, stdout, stderr *lines) (*process, error)
 	cmd.Stdout, cmd.Stderr = outW, errW
 	setGroup(cmd)
 	if crowded {
-		err = startLenient(cmd)
+		err = lenient.Start(cmd)
 	} else {
 		err = cmd.Start()
 	}

@@ -4,10 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"runtime"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -33,19 +30,4 @@ func awaitExit(pid int) bool {
 			return err == nil
 		}
 	}
-}
-
-// leniency is by how much the timers of a worker without a core of its own may be late. While a Go program has work its runtime wakes every 20 µs
-// to look after it; where no core is idle each time stops something that computes. With this it looks once in a millisecond.
-const leniency = time.Millisecond
-
-// startLenient starts a worker with such timers. It gets them from the thread that starts it, which has its own again afterwards.
-func startLenient(cmd *exec.Cmd) error {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	if own, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0); err == nil && own < int(leniency) {
-		_ = unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(leniency), 0, 0, 0) // timers in time are no reason not to start
-		defer func() { _ = unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(own), 0, 0, 0) }()
-	}
-	return cmd.Start()
 }

@@ -3,7 +3,6 @@
 package elastic
 
 import (
-	"os/exec"
 	"syscall"
 )
 
@@ -15,6 +14,3 @@ func unnamedErrorFile() errorFile { return errorFile{} }
 
 // awaitExit says false: here a process cannot be awaited without reaping it.
 func awaitExit(int) bool { return false }
-
-// startLenient starts it as any other: here timers cannot be told to be late.
-func startLenient(cmd *exec.Cmd) error { return cmd.Start() }

@@ -84,9 +84,6 @@ type Spec struct {
 // alone says that the job has one node, which needs nobody to meet.
 func (s Spec) alone() bool { return s.MaxNodes <= 1 && s.Endpoint == "" && s.Meet == nil }
 
-// crowded says that no worker has a core for itself alone, with what else runs beside the workers.
-func (s Spec) crowded(cores int) bool { return s.NprocPerNode > 1 && s.NprocPerNode >= cores }
-
 // rendezvous is what the nodes of the job must agree on.
 func (s Spec) rendezvous() rdzv.Config {
 	return rdzv.Config{Min: s.MinNodes, Max: s.MaxNodes, JoinTimeout: s.JoinTimeout, LastCall: s.LastCall, Silence: s.Silence,

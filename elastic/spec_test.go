@@ -77,12 +77,3 @@ func TestArgumentsGetTheLocalRank(t *testing.T) {
 	s := Spec{Args: []string{"--out=${local_rank}/${local_rank}", "${rank}"}}
 	require.Equal(t, []string{"--out=3/3", "${rank}"}, s.args(3))
 }
-
-func TestWorkersAreCrowdedWhereNoCoreIsLeftBesideThem(t *testing.T) {
-	for _, x := range []struct {
-		workers, cores int
-		want           bool
-	}{{1, 1, false}, {1, 8, false}, {2, 1, true}, {2, 2, true}, {2, 3, false}, {3, 2, true}, {8, 16, false}} {
-		require.Equal(t, x.want, Spec{NprocPerNode: x.workers}.crowded(x.cores), "%d workers on %d cores", x.workers, x.cores)
-	}
-}
