@@ -31,6 +31,7 @@ type meeting struct {
 
 	masters []*store.Server // of the last rounds
 	hosts   bool            // the rendezvous' store is here
+	why     string          // this node leaves before the job is over
 	waits   waits
 
 	mu    sync.Mutex
@@ -199,7 +200,7 @@ func (m *meeting) close() {
 		if m.hosts {
 			m.part(c)
 		}
-		_ = m.rdzv.Leave(c, "its part is over")
+		_ = m.rdzv.Leave(c, cmp.Or(m.why, "its part is over"))
 		if !m.hosts { // who has parted needs the store no more
 			m.part(c)
 		}

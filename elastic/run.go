@@ -141,6 +141,7 @@ func (a *agent) watch(c context.Context) error {
 		case <-cancelled:
 			cancelled = nil
 			a.failure = context.Cause(c)
+			a.meeting.why = a.failure.Error()
 			a.do(a.node.end(time.Now(), a.failure.Error()))
 		case <-due:
 			a.do(a.node.expire(time.Now()))

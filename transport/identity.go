@@ -51,7 +51,7 @@ func IdentityFromToken(token []byte, name string, now func() time.Time) (*Identi
 	}
 	token = bytes.TrimSpace(token)
 	if len(token) < minToken {
-		return nil, fmt.Errorf("transport: the job's token has %d bytes; at least %d are needed (%d random bytes in hex are good)", len(token), minToken, 32)
+		return nil, fmt.Errorf("transport: the job's token has %d bytes; at least %d are needed (openssl rand -hex 32 makes a good one)", len(token), minToken)
 	}
 	seed, err := hkdf.Key(sha256.New, token, nil, "weft/1 job CA", ed25519.SeedSize)
 	if err != nil {

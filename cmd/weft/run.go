@@ -93,7 +93,7 @@ func (f *runFlags) spec(args []string) (elastic.Spec, error) {
 	}
 	token, errToken := readToken(f.tokenFile)
 	if n := len(strings.TrimSpace(os.Getenv(elastic.TokenVariable))); f.tokenFile == "" && n > 0 && n < minToken {
-		errToken = fmt.Errorf("$%s has %d bytes; at least %d are needed (64 random hex digits are good)", elastic.TokenVariable, n, minToken)
+		errToken = fmt.Errorf("$%s has %d bytes; at least %d are needed (openssl rand -hex 32 makes a good one)", elastic.TokenVariable, n, minToken)
 	}
 	env, errEnv := f.environ()
 	served, tlsVariable, errStore := f.store(&token, most)
@@ -183,7 +183,7 @@ func readToken(path string) (string, error) {
 		return "", fmt.Errorf("--token-file %s: expected one line of at most %d bytes with the job's secret", path, maxTokenFile)
 	}
 	if len(token) < minToken {
-		return "", fmt.Errorf("--token-file %s: the secret has %d bytes; at least %d are needed (64 random hex digits are good)", path, len(token), minToken)
+		return "", fmt.Errorf("--token-file %s: the secret has %d bytes; at least %d are needed (openssl rand -hex 32 makes a good one)", path, len(token), minToken)
 	}
 	return token, nil
 }

@@ -3,13 +3,15 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
-	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,6 +19,7 @@ import (
 	"github.com/weft-project/weft/elastic"
 	"github.com/weft-project/weft/elastic/rdzv"
 	"github.com/weft-project/weft/store"
+	"github.com/weft-project/weft/transport"
 )
 
 // statusFlags are those of "weft status": the ones of "weft run", of which it needs those that say where the job meets.
@@ -25,8 +28,16 @@ type statusFlags struct {
 	watch, json bool
 }
 
-// statusNeeds are the flags of "weft run" that say where a job meets, and who may look.
-var statusNeeds = [...]string{"rdzv-backend", "rdzv-endpoint", "rdzv-id", "run-id", "rdzv-conf", "token-file", "master-addr", "master-port", "store-plain"}
+// statusNeeds are the flags of "weft run" that say where a job meets, and who may look; with what they are here where that is another thing.
+var statusNeeds = map[string]string{
+	"rdzv-backend": "", "run-id": "", "rdzv-conf": "",
+	"rdzv-endpoint": "host[:port] at which the job meets, as weft run has it (port 29400 where none is given); for etcd [USER:PASSWORD@]HOST[:PORT],…[/PREFIX]",
+	"rdzv-id":       "name of the job (default " + elastic.NoRunID + ", as that of a job of several machines that was given none)",
+	"token-file":    "file with the job's shared secret (default $" + elastic.TokenVariable + "; on loopback a job can be looked at without)",
+	"master-addr":   "with --rdzv-backend static: the job's own",
+	"master-port":   "with --rdzv-backend static: the job's own",
+	"store-plain":   "the job's own, if it has it: never where it speaks TLS even on loopback, always where it has no secret",
+}
 
 func statusCommand(stdout io.Writer) *cobra.Command {
 	f := &statusFlags{}
@@ -39,7 +50,8 @@ It takes the flags of weft run that say where the machines meet (the others are 
 nothing, and reads what the job's leader shows. All times are as the leaders count them, a new one going on from the last one's word;
 no clocks are compared. What has just happened is seen with the leader's next word: six times in keep_alive_timeout, so every 2.5 s unless told otherwise.
 
-The exit code is 3 where no such job meets there, 1 where that cannot be found out, and 2 where the command line is wrong.`,
+The exit code is 3 where no such job meets there, 1 where that cannot be found out, and 2 where the command line is wrong. With --watch it is 1, too, when the
+store does not answer for as long as the job's machines wait for it: four times keep_alive_timeout, and a minute at least.`,
 		Example: `  weft status --rdzv-endpoint node0:29400 --rdzv-id job7 --token-file token
   weft status --rdzv-backend etcd --rdzv-endpoint etcd1,etcd2,etcd3 --rdzv-id job7 --watch`,
 		Args: cobra.NoArgs,
@@ -54,9 +66,11 @@ The exit code is 3 where no such job meets there, 1 where that cannot be found o
 	f.register(cmd)
 	cmd.Flags().SetInterspersed(true)
 	for _, name := range f.names {
-		cmd.Flags().Lookup(name).Hidden = !slices.Contains(statusNeeds[:], name)
+		flag := cmd.Flags().Lookup(name)
+		usage, needed := statusNeeds[name]
+		flag.Hidden, flag.Usage = !needed, cmp.Or(usage, flag.Usage)
 	}
-	cmd.Flags().BoolVar(&f.watch, "watch", false, "keep it current until the job is over, on a terminal in place, else a line for each change")
+	cmd.Flags().BoolVar(&f.watch, "watch", false, "keep it current until the job is over, or its store is gone; on a terminal in place, else a line for each change")
 	cmd.Flags().BoolVar(&f.json, "json", false, "as JSON, in seconds; with --watch an object for each change")
 	return cmd
 }
@@ -87,7 +101,6 @@ func (f *statusFlags) status(out *board) error {
 	if given != "" {
 		w.proof = elastic.Proof(given)
 	}
-	look := storeFlags{url: "tcp://" + place.endpoint, tls: served.TLS != nil, tlsSaid: true}
 	open := place.etcd.opener()
 	if open == nil {
 		open = func(c context.Context) (store.Store, error) {
@@ -95,14 +108,13 @@ func (f *statusFlags) status(out *board) error {
 		}
 	} else {
 		place.etcd.config.Lease = 0 // who looks keeps nothing alive
-		look.url = "etcd://" + place.endpoint
 	}
 	err = w.run(c, open)
 	var sig signalError
 	if f.watch && errors.As(err, &sig) {
 		return nil // that is how one stops to watch
 	}
-	return look.explain(err)
+	return w.explain(err, served.TLS != nil, place.etcd != nil)
 }
 
 // watching is one look at a job, or many.
@@ -139,6 +151,8 @@ func (w *watching) run(c context.Context, open func(context.Context) (store.Stor
 		})
 	})
 	silence := time.NewTimer(answerPatience)
+	asked := make(chan error, 1) // whether the store answers, while the leader says nothing
+	var away time.Time           // since when it does not; zero: it does
 	defer silence.Stop()
 	ticks := time.NewTicker(time.Second)
 	defer ticks.Stop()
@@ -146,6 +160,7 @@ func (w *watching) run(c context.Context, open func(context.Context) (store.Stor
 		select {
 		case v := <-views:
 			silence.Reset(patience(v))
+			away = time.Time{}
 			if over, err := w.see(v); over || err != nil {
 				return err
 			}
@@ -155,6 +170,22 @@ func (w *watching) run(c context.Context, open func(context.Context) (store.Stor
 			}
 			w.last.silent = patience(w.last.View)
 			if err := w.out.show(w.last); err != nil || !w.watch {
+				return err
+			}
+			follows.Go(func() { asked <- ask(c, st) })
+		case err := <-asked:
+			switch {
+			case w.last.silent == 0: // the leader was heard meanwhile
+				continue
+			case err == nil:
+				away, w.last.away = time.Time{}, 0
+			case away.IsZero():
+				away, w.last.away = time.Now(), w.last.WithoutStore()
+			case time.Since(away) >= w.last.away:
+				return w.gone(err)
+			}
+			silence.Reset(time.Second)
+			if err := w.out.show(w.last); err != nil {
 				return err
 			}
 		case now := <-ticks.C:
@@ -169,6 +200,19 @@ func (w *watching) run(c context.Context, open func(context.Context) (store.Stor
 			return w.ended(c, st, err)
 		}
 	}
+}
+
+// ask asks the store for anything.
+func ask(c context.Context, st store.Store) error {
+	c, cancel := context.WithTimeout(c, answerPatience)
+	defer cancel()
+	_, err := st.Check(c, "anything")
+	return err
+}
+
+// gone is the end of a watch whose store is no more.
+func (w *watching) gone(err error) error {
+	return &exitError{codeFailed, fmt.Errorf("the store at %s, where the job %s meets, is gone, and with it all word of the job, which may have ended or go on without it (%w)", w.at, w.job, err)}
 }
 
 // patience is how long a leader that lives is silent at most.
@@ -201,6 +245,56 @@ func (w *watching) ended(c context.Context, st store.Store, err error) error {
 		return &exitError{codeMissing, err}
 	case errors.Is(err, rdzv.ErrCorrupt):
 		return &exitError{codeFailed, fmt.Errorf("what lies at %s for the job %s is of another version of weft, or something else: %w", w.at, w.job, err)}
+	case c.Err() == nil && !w.heard.IsZero() && (errors.Is(err, store.ErrUnreachable) || errors.Is(err, store.ErrClosed)):
+		return w.gone(err)
 	}
 	return err
+}
+
+// explain says what may be done about a job that cannot be looked at.
+func (w *watching) explain(err error, secure, inEtcd bool) error {
+	var exit *exitError
+	var sig signalError
+	switch {
+	case err == nil || errors.As(err, &exit):
+		return err
+	case errors.As(err, &sig):
+		return &exitError{128 + int(sig), err}
+	}
+	if w.closed(err) && !inEtcd {
+		return &exitError{codeFailed, fmt.Errorf("nothing listens at %s: does the job run, on the machine that --rdzv-endpoint names, too, and is this its address?", w.at)}
+	}
+	if advice := statusAdvice(err, secure, inEtcd); advice != "" {
+		err = fmt.Errorf("%w\n%s", err, advice)
+	}
+	return &exitError{codeFailed, err}
+}
+
+// closed says whether nothing listens where the job should meet.
+func (w *watching) closed(err error) bool {
+	look := storeFlags{url: "tcp://" + w.at}
+	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, store.ErrUnreachable) && look.nobody()
+}
+
+func statusAdvice(err error, secure, inEtcd bool) string {
+	var notTLS tls.RecordHeaderError
+	var alert *tls.AlertError
+	var name *net.DNSError
+	switch refused := errors.Is(err, transport.ErrIdentity) || errors.As(err, &alert) || strings.Contains(err.Error(), "remote error: tls: "); {
+	case errors.As(err, &name):
+		return "is that the host of the job's --rdzv-endpoint?"
+	case inEtcd && (refused || errors.As(err, &notTLS)):
+		return "give the job's --rdzv-conf protocol=https,ca_cert=…,ssl_cert=…,ssl_cert_key=…"
+	case inEtcd && errors.Is(err, store.ErrUnreachable):
+		return "is that the address of a member of the cluster (clients' port, 2379 mostly), does it run, and does it speak TLS (--rdzv-conf protocol=https)?"
+	case refused:
+		return "the job there has another secret than this, or other certificates: set its $" + elastic.TokenVariable + ", or give its --token-file"
+	case !inEtcd && (errors.As(err, &notTLS) || secure && errors.Is(err, store.ErrUnreachable)):
+		return "what listens there does not speak TLS with this secret: is it where the job meets, and does the job have a secret (without one it has --store-plain always)?"
+	case errors.Is(err, store.ErrProtocol):
+		return "what listens there does not answer as a store: is it where the job meets?"
+	case errors.Is(err, store.ErrUnreachable):
+		return "what listens there hangs up or says nothing: is it where the job meets? If the job's store speaks TLS, as with --store-plain never, give the same flag and the job's secret"
+	}
+	return ""
 }

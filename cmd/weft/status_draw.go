@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,6 +23,7 @@ type frame struct {
 	rdzv.View
 	at, job string
 	silent  time.Duration // for so long its leader has said nothing; 0: it does
+	away    time.Duration // its store does not answer: after so long the watch ends; 0: it does
 }
 
 // board shows frames: each whole, or on a terminal in place of the one before, or as lines of what has changed.
@@ -30,7 +32,8 @@ type board struct {
 	json     bool
 	terminal *os.File // nil if it is none
 	before   *frame
-	drawn    int // lines on the terminal that the next frame replaces
+	known    map[string]rdzv.Seen // the nodes as they were last shown, those too that a new leader has yet to hear of
+	drawn    int                  // lines on the terminal that the next frame replaces
 }
 
 func newBoard(w io.Writer, asJSON bool) *board {
@@ -43,15 +46,16 @@ func newBoard(w io.Writer, asJSON bool) *board {
 
 // show shows a frame, or what is new in it.
 func (r *board) show(f frame) error {
-	news := []string{}
-	if r.before != nil {
-		if news = changes(*r.before, f); len(news) == 0 && (r.json || r.terminal == nil) {
-			return nil
-		}
-	}
 	first := r.before == nil
-	r.before = &f
+	var news []string
+	if !first {
+		news = r.changes(f)
+	}
+	same := !first && reflect.DeepEqual(f.asJSON().still(), r.before.asJSON().still())
+	r.remember(f)
 	switch {
+	case r.json && same:
+		return nil
 	case r.json:
 		return json.NewEncoder(r.w).Encode(f.asJSON())
 	case r.terminal != nil:
@@ -66,6 +70,30 @@ func (r *board) show(f frame) error {
 		}
 	}
 	return nil
+}
+
+// remember takes a frame as the last one that was shown. Who has gone is forgotten, and may come again.
+func (r *board) remember(f frame) {
+	if r.known == nil {
+		r.known = map[string]rdzv.Seen{}
+	}
+	for _, e := range f.Ended {
+		if !r.ended(e.ID) {
+			delete(r.known, e.ID)
+		}
+	}
+	for _, n := range f.Nodes {
+		if b, there := r.known[n.ID]; there && n.First < 0 {
+			n.First = b.First // between two rounds
+		}
+		r.known[n.ID] = n
+	}
+	r.before = &f
+}
+
+// ended says whether a node's end was shown.
+func (r *board) ended(id string) bool {
+	return r.before != nil && slices.ContainsFunc(r.before.Ended, func(e rdzv.Parted) bool { return e.ID == id })
 }
 
 // tick has the ages on a terminal go on between a leader's words.
@@ -133,6 +161,9 @@ func (f frame) text() string {
 	fmt.Fprintf(&b, "restarts: %d of %d; a failed worker costs: %v; a node is lost after %v without a word\n", f.Restarts, f.MaxRestarts, cfg.Policy, cfg.Silence)
 	if f.silent > 0 {
 		fmt.Fprintf(&b, "NO WORD of its leader for %v: all this is what was so before; the leader, or all of the job, may be dead\n", since(f.silent))
+		if f.away > 0 {
+			fmt.Fprintf(&b, "its store does not answer; unless it does, this ends in %v\n", since(f.away))
+		}
 	} else if f.Leader == "" && f.Phase != rdzv.Closed {
 		fmt.Fprintln(&b, "nobody leads at this moment")
 	}
@@ -140,7 +171,7 @@ func (f frame) text() string {
 		fmt.Fprintf(&b, "%d nodes take part, %d wait, %d are redundant: too many to be listed\n", f.Summary.Nodes, f.Waiting, f.Redundant)
 	}
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	if len(f.Nodes)+len(f.Ended) > 0 {
+	if len(f.Nodes) > 0 {
 		fmt.Fprintln(t, "RANK\tSTATE\tSINCE\tWORKERS\tFAILED\tADDRESS\tNODE")
 	}
 	for _, n := range f.Nodes {
@@ -150,8 +181,13 @@ func (f frame) text() string {
 		}
 		fmt.Fprintf(t, "%s\t%s\t%v\t%s\t%d\t%s\t%s%s\n", rank(n.Rank), state(n), since(n.For), workers(n), n.Failures, plain(n.Addr), plain(n.ID), leads)
 	}
+	_ = t.Flush() // into a strings.Builder
+	t = tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	if len(f.Ended) > 0 { // the reason is not what a narrow terminal cuts
+		fmt.Fprintln(t, "RANK\tENDED\tAGO\tWHY, NODE")
+	}
 	for _, e := range f.Ended {
-		fmt.Fprintf(t, "%s\t%v\t%v\t\t\t%s\t%s%s\n", rank(e.Rank), e.How, since(e.Ago), plain(e.Addr), plain(e.ID), because(e.Why))
+		fmt.Fprintf(t, "%s\t%v\t%v\t%s\n", rank(e.Rank), e.How, since(e.Ago), why(e))
 	}
 	_ = t.Flush() // into a strings.Builder
 	return b.String()
@@ -204,11 +240,31 @@ func workers(n rdzv.Seen) string {
 	return fmt.Sprintf("%d-%d", n.First, n.First+n.Slots-1)
 }
 
+// why says why a node's part has ended, and whose it was.
+func why(e rdzv.Parted) string {
+	if e.Why == "" {
+		return plain(e.ID)
+	}
+	return plain(e.Why) + " (" + plain(e.ID) + ")"
+}
+
 func because(why string) string {
 	if why == "" {
 		return ""
 	}
 	return ": " + plain(why)
+}
+
+// still is the frame without what only time changes.
+func (f jsonFrame) still() jsonFrame {
+	f.Age, f.PhaseSince = 0, 0
+	for i := range f.Nodes {
+		f.Nodes[i].Since = 0
+	}
+	for i := range f.Ended {
+		f.Ended[i].Ago = 0
+	}
+	return f
 }
 
 // plain is text of others without what could steer a terminal.
@@ -224,24 +280,17 @@ func plain(s string) string {
 // since is a time for people.
 func since(d time.Duration) time.Duration { return max(d, 0).Round(time.Second) }
 
-// changes are what has become of a job from one frame to another.
-func changes(old, now frame) (out []string) {
+// changes are what has become of a job since the last frame.
+func (r *board) changes(now frame) (out []string) {
+	old := r.before
 	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
-	was := map[string]rdzv.Seen{}
-	for _, n := range old.Nodes {
-		was[n.ID] = n
-	}
-	known := map[string]bool{}
-	for _, e := range old.Ended {
-		known[e.ID] = true
-	}
 	for _, e := range slices.Backward(now.Ended) {
-		if !known[e.ID] {
+		if !r.ended(e.ID) {
 			add("%s: %v%s", plain(e.ID), e.How, because(e.Why))
 		}
 	}
 	for _, n := range now.Nodes {
-		b, there := was[n.ID]
+		b, there := r.known[n.ID]
 		id := plain(n.ID)
 		switch {
 		case !there:
@@ -252,8 +301,11 @@ func changes(old, now frame) (out []string) {
 		if n.Failures > b.Failures {
 			add("a worker of %s has failed: restart %d of %d", id, now.Restarts, now.MaxRestarts)
 		}
-		if n.Rank >= 0 && (!there || n.Rank != b.Rank) {
+		switch {
+		case n.Rank >= 0 && (!there || n.Rank != b.Rank):
 			add("%s has rank %d", id, n.Rank)
+		case there && n.First >= 0 && (n.First != b.First || n.Slots != b.Slots):
+			add("%s has the workers %s", id, workers(n))
 		}
 	}
 	if old.Leader != now.Leader && now.Leader != "" {
@@ -268,6 +320,12 @@ func changes(old, now frame) (out []string) {
 	case now.silent == 0 && old.silent > 0:
 		add("there is word of a leader again")
 	}
+	switch {
+	case now.away > 0 && old.away == 0:
+		add("the store at %s does not answer; unless it does, this ends in %v", now.at, now.away)
+	case now.away == 0 && old.away > 0 && now.silent > 0:
+		add("the store answers again")
+	}
 	return out
 }
 
@@ -281,6 +339,7 @@ type jsonFrame struct {
 	PhaseSince  float64     `json:"phase_since_s"`
 	Leader      string      `json:"leader"`
 	Silent      float64     `json:"leader_silent_s"` // 0: it was heard
+	Away        bool        `json:"store_away"`      // the store does not answer
 	Min         int         `json:"min_nodes"`
 	Max         int         `json:"max_nodes"`
 	Restarts    int         `json:"restarts"`
@@ -314,10 +373,10 @@ type jsonEnded struct {
 }
 
 func (f frame) asJSON() jsonFrame {
-	seconds := func(d time.Duration) float64 { return d.Round(time.Millisecond).Seconds() }
+	seconds := func(d time.Duration) float64 { return float64(d.Round(time.Millisecond).Milliseconds()) / 1000 }
 	out := jsonFrame{
 		Job: f.job, Endpoint: f.at, Phase: f.Phase.String(), Round: f.Round, Age: seconds(f.Age), PhaseSince: seconds(f.For), Leader: f.Leader,
-		Silent: seconds(f.silent), Min: f.Min, Max: f.Max, Restarts: f.Restarts, MaxRestarts: f.MaxRestarts, Failed: f.Failed, Outcome: f.Outcome,
+		Silent: seconds(f.silent), Away: f.away > 0, Min: f.Min, Max: f.Max, Restarts: f.Restarts, MaxRestarts: f.MaxRestarts, Failed: f.Failed, Outcome: f.Outcome,
 		Counts: [3]int{f.Summary.Nodes, f.Waiting, f.Redundant}, Nodes: []jsonNode{}, Ended: []jsonEnded{},
 	}
 	for _, n := range f.Nodes {

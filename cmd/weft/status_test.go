@@ -3,15 +3,20 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -19,6 +24,7 @@ import (
 	"github.com/weft-project/weft/elastic"
 	"github.com/weft-project/weft/elastic/rdzv"
 	"github.com/weft-project/weft/store"
+	"github.com/weft-project/weft/transport"
 )
 
 // anAddress is where nobody else listens.
@@ -51,8 +57,9 @@ RANK  STATE    SINCE   WORKERS  FAILED  ADDRESS  NODE
 0     in       1m0s    0-1      0       h-a      a
 1     done     1h0m0s  2-3      1       h-b      b, leads
 -     waiting  1s      (2)      0       h-c      c
-1     lost     1m2s                     h-d      d: no word from it for 15s
--     left     0s                                e�[2J
+RANK  ENDED  AGO   WHY, NODE
+1     lost   1m2s  no word from it for 15s (d)
+-     left   0s    e�[2J
 `, f.text())
 	f.silent, f.Leader = 8*time.Second, ""
 	require.Contains(t, f.text(), "NO WORD of its leader for 8s")
@@ -68,6 +75,11 @@ RANK  STATE    SINCE   WORKERS  FAILED  ADDRESS  NODE
 
 func TestWhatChangesBetweenTwoLooksIsALineEach(t *testing.T) {
 	old, now := aFrame(), aFrame()
+	changes := func(old, now frame) []string {
+		b := &board{}
+		b.remember(old)
+		return b.changes(now)
+	}
 	require.Empty(t, changes(old, now.later(time.Minute)), "that time passes is no change")
 	now.Round, now.Summary.Nodes, now.Summary.Restarts = 4, 3, 2
 	now.Nodes = []rdzv.Seen{now.Nodes[0], seen("c", "participating", 1, 0), seen("f", "redundant", -1, 0)}
@@ -79,6 +91,63 @@ func TestWhatChangesBetweenTwoLooksIsALineEach(t *testing.T) {
 	old = now
 	now.silent = 0
 	require.Equal(t, []string{"there is word of a leader again"}, changes(old, now))
+}
+
+func TestWhoIsNotShownForAWhileIsNoNewsAgain(t *testing.T) {
+	b, f := &board{}, aFrame()
+	b.remember(f)
+	less := aFrame()
+	less.Nodes, less.Leader = less.Nodes[:2], "a" // who leads now has yet to hear of c
+	require.Equal(t, []string{"a leads"}, b.changes(less))
+	b.remember(less)
+	f.Leader = "a"
+	require.Empty(t, b.changes(f))
+	b.remember(f)
+	f.Ended = append([]rdzv.Parted{{ID: "c", How: rdzv.WasLost}}, f.Ended...)
+	f.Nodes = f.Nodes[:2]
+	require.Equal(t, []string{"c: lost"}, b.changes(f))
+	b.remember(f)
+	f.Nodes = append(f.Nodes, seen("c", "waiting", -1, 0))
+	require.Equal(t, []string{"c comes, and is waiting"}, b.changes(f))
+}
+
+func TestWorkersThatHaveOtherRanksAreAChange(t *testing.T) {
+	b, f := &board{}, aFrame()
+	b.remember(f)
+	between := aFrame()
+	between.Nodes[1].First = -1
+	require.Empty(t, b.changes(between), "between two rounds")
+	b.remember(between)
+	require.Empty(t, b.changes(f))
+	f.Nodes[1].First, f.Nodes[1].Slots = 3, 3
+	require.Equal(t, []string{"b has the workers 3-5"}, b.changes(f))
+}
+
+func TestAsJSONAFrameIsShownAgainWithWhateverHasChangedInItButTheTime(t *testing.T) {
+	var out bytes.Buffer
+	b, f := &board{w: &out, json: true}, aFrame()
+	frames := func() int { return strings.Count(out.String(), "\n") }
+	require.NoError(t, b.show(f))
+	require.NoError(t, b.show(f.later(21548*time.Millisecond)))
+	require.Equal(t, 1, frames())
+	for i, change := range []func(){func() { f.Nodes[1].First = 7 }, func() { f.Nodes[1].Slots = 3 }, func() { f.Leader = "a" }, func() { f.Redundant++ }} {
+		f.Nodes = slices.Clone(f.Nodes)
+		change()
+		require.NoError(t, b.show(f))
+		require.Equal(t, 2+i, frames())
+	}
+	require.Contains(t, out.String(), `"first_worker":7`)
+	f.Age = 21548 * time.Millisecond
+	text, err := json.Marshal(f.asJSON())
+	require.NoError(t, err)
+	require.Contains(t, string(text), `"age_s":21.548,`)
+}
+
+func TestANarrowTerminalCutsTheNodeAndNotTheReasonOfItsEnd(t *testing.T) {
+	f := aFrame()
+	f.Ended[0].ID = strings.Repeat("long.", 20)
+	text := strings.Join(fit(strings.Split(f.text(), "\n"), 80, 24), "\n")
+	require.Contains(t, text, "lost   1m2s  no word from it for 15s (long.long.")
 }
 
 func TestOnATerminalAFrameTakesThePlaceOfTheLastAndFits(t *testing.T) {
@@ -99,9 +168,9 @@ func TestOnATerminalAFrameTakesThePlaceOfTheLastAndFits(t *testing.T) {
 	frames := strings.Split(string(text), "\x1b[J")
 	require.Len(t, frames, 4)
 	require.Contains(t, frames[2], "for 1h0m1s")
-	require.True(t, strings.HasSuffix(frames[1], "\x1b[8A"), "%q", frames[1])
+	require.True(t, strings.HasSuffix(frames[1], "\x1b[9A"), "%q", frames[1])
 	require.Equal(t, 23, strings.Count(frames[3], "\n"))
-	require.Contains(t, frames[3], "… and 86 lines more")
+	require.Contains(t, frames[3], "… and 87 lines more")
 	for _, line := range strings.Split(frames[3], "\n") {
 		require.LessOrEqual(t, len([]rune(line)), 80)
 	}
@@ -132,7 +201,8 @@ func TestStatusTellsAJobFromWhatIsNone(t *testing.T) {
 	}
 	code, _, stderr := status()
 	require.Equal(t, 1, code)
-	require.Contains(t, stderr, "nothing listens there")
+	require.Contains(t, stderr, "nothing listens at "+at)
+	require.NotContains(t, stderr, "weft store")
 
 	r, _ := meets(t, at, "j", rdzv.Config{Min: 1, Proof: elastic.Proof("the token of the job")})
 	require.Equal(t, rdzv.Place, (<-r.News).Kind)
@@ -261,4 +331,75 @@ func TestWhoStopsToWatchDoesSoWithoutAnError(t *testing.T) {
 	require.Zero(t, <-codes, out.String())
 	var one jsonFrame
 	require.NoError(t, json.NewDecoder(bytes.NewBufferString(out.String())).Decode(&one))
+}
+
+// leaving is a store that can be gone.
+type leaving struct {
+	store.Store
+	gone atomic.Bool
+}
+
+func (s *leaving) Check(c context.Context, keys ...string) (bool, error) {
+	if s.gone.Load() {
+		return false, store.ErrUnreachable
+	}
+	return s.Store.Check(c, keys...)
+}
+
+func TestAWatchEndsWhenTheStoreIsGoneAfterTheTimeThatItSays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := &leaving{Store: store.NewMemory()}
+		defer st.Close()
+		c, crash := context.WithCancel(t.Context())
+		r, err := rdzv.Open(c, elastic.RendezvousOf("j", st.Store), rdzv.Config{Min: 1, Silence: 18 * time.Second, LastCall: -1}, rdzv.Node{ID: "me", Slots: 1}, nil)
+		require.NoError(t, err)
+		require.Equal(t, rdzv.Place, (<-r.News).Kind)
+		out := &said{}
+		w := &watching{at: "h:1", job: "j", out: newBoard(out, false), watch: true}
+		var began time.Time
+		go func() {
+			crash()
+			time.Sleep(time.Hour) // of silence, in which the store answers
+			began = time.Now()
+			st.gone.Store(true)
+		}()
+		err = w.run(t.Context(), func(context.Context) (store.Store, error) { return keptOpen{st}, nil })
+		for range r.News {
+		}
+		var exit *exitError
+		require.ErrorAs(t, err, &exit)
+		require.Equal(t, codeFailed, exit.code)
+		require.ErrorContains(t, err, "the store at h:1, where the job j meets, is gone")
+		require.Contains(t, out.String(), "no word of the leader for 9s")
+		require.Contains(t, out.String(), "the store at h:1 does not answer; unless it does, this ends in 1m12s")
+		require.InDelta(t, 72, time.Since(began).Seconds(), 3)
+	})
+}
+
+// keptOpen is a store that is not closed by who takes it for its own.
+type keptOpen struct{ *leaving }
+
+func (keptOpen) Close() error { return nil }
+
+func TestStatusAdvisesByItsOwnFlags(t *testing.T) {
+	for _, x := range []struct {
+		err            error
+		secure, inEtcd bool
+		want           string
+	}{
+		{&net.DNSError{}, false, false, "the host of the job's --rdzv-endpoint"},
+		{transport.ErrIdentity, true, false, "give its --token-file"},
+		{tls.RecordHeaderError{}, true, false, "does not speak TLS"},
+		{store.ErrUnreachable, true, false, "does not speak TLS"},
+		{store.ErrUnreachable, false, false, "--store-plain never"},
+		{store.ErrProtocol, false, false, "does not answer as a store"},
+		{store.ErrUnreachable, false, true, "2379"},
+		{errors.New("remote error: tls: bad certificate"), true, true, "ca_cert="},
+	} {
+		advice := statusAdvice(x.err, x.secure, x.inEtcd)
+		require.Contains(t, advice, x.want)
+		for _, foreign := range []string{"weft store", "--tls", "dialect", "--ca,"} {
+			require.NotContains(t, advice, foreign)
+		}
+	}
 }

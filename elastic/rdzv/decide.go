@@ -78,7 +78,7 @@ func (d *decision) arrive(n Node, cfg Config) {
 		err = fmt.Errorf("%w: it has %d nodes already", ErrRefused, len(d.members))
 	}
 	if cfg, bad := cfg.Populate(); err == nil && (bad != nil || cfg != d.cfg) {
-		err = fmt.Errorf("%w: the job has the settings %v, and this node %v; start all nodes with the same", ErrRefused, d.cfg, cfg)
+		err = d.cfg.differs(cfg)
 	}
 	if m := d.wants[n.Want]; err == nil && m != nil {
 		err = fmt.Errorf("%w: node rank %d is taken by %s at %s; if that is gone for good, it is free in %v at most",

@@ -48,6 +48,9 @@ type Parted struct {
 	Ago      time.Duration
 }
 
+// WithoutStore is how long the nodes of the rendezvous go on while its store cannot be reached.
+func (v View) WithoutStore() time.Duration { return v.Config.withoutStore() }
+
 // shown is what a leader shows to those who look: its state, at a beat.
 type shown struct {
 	_     struct{} `cbor:",toarray"`

@@ -183,7 +183,7 @@ func (p *peer) takeState(value []byte, now time.Time) ([]op, error) {
 		return nil, fmt.Errorf("state %d.%d: %w", p.lease.From, p.lease.Seq, err)
 	}
 	if s.cfg != p.cfg {
-		return nil, fmt.Errorf("%w: the job has the settings %+v, and this node %+v", ErrRefused, s.cfg, p.cfg)
+		return nil, s.cfg.differs(p.cfg)
 	}
 	if p.beat.Term > 0 { // the state is of its last commit, which may be long ago
 		s.elapse(p.beat.Age + now.Sub(p.beatAt) - s.age(now))

@@ -3,6 +3,7 @@ package rdzv
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 	"unicode/utf8"
 )
@@ -40,14 +41,37 @@ type Config struct {
 	Proof       string // something short that all nodes of a job have alike, such as a digest of its secret; "" is alike, too
 }
 
-// String names the settings by the launcher's flags.
-func (cfg Config) String() string {
-	proof := "no token"
-	if cfg.Proof != "" {
-		proof = "the token " + cfg.Proof
+// differs says by the launcher's flags what the job has otherwise than a node: only that, and of a token no more than that they differ.
+func (cfg Config) differs(node Config) error {
+	var job, own []string
+	for _, s := range []struct {
+		name      string
+		job, node any
+	}{
+		{"nnodes", fmt.Sprintf("%d:%d", cfg.Min, cfg.Max), fmt.Sprintf("%d:%d", node.Min, node.Max)},
+		{"max-restarts", cfg.MaxRestarts, node.MaxRestarts},
+		{"restart-policy", cfg.Policy, node.Policy},
+		{"join_timeout", cfg.JoinTimeout, node.JoinTimeout},
+		{"last_call_timeout", cfg.LastCall, node.LastCall},
+		{"keep_alive_timeout", cfg.Silence, node.Silence},
+		{"settle", cfg.Settle, node.Settle},
+	} {
+		if s.job != s.node {
+			job, own = append(job, fmt.Sprintf("%s=%v", s.name, s.job)), append(own, fmt.Sprintf("%s=%v", s.name, s.node))
+		}
 	}
-	return fmt.Sprintf("nnodes=%d:%d max-restarts=%d restart-policy=%v join_timeout=%v last_call_timeout=%v keep_alive_timeout=%v and %s",
-		cfg.Min, cfg.Max, cfg.MaxRestarts, cfg.Policy, cfg.JoinTimeout, cfg.LastCall, cfg.Silence, proof)
+	var all []string
+	if cfg.Proof != node.Proof {
+		all = append(all, map[[2]bool]string{
+			{true, true}:  "this node's token is not the job's",
+			{true, false}: "the job has a token, and this node has none",
+			{false, true}: "the job has no token, and this node has one",
+		}[[2]bool{cfg.Proof != "", node.Proof != ""}])
+	}
+	if job != nil {
+		all = append(all, fmt.Sprintf("the job has %s, and this node %s", strings.Join(job, " "), strings.Join(own, " ")))
+	}
+	return fmt.Errorf("%w: %s; start all nodes with the same", ErrRefused, strings.Join(all, "; "))
 }
 
 func (p Policy) String() string {

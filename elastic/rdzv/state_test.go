@@ -2,6 +2,7 @@ package rdzv
 
 import (
 	"fmt"
+	"reflect"
 	"testing"
 	"time"
 
@@ -72,4 +73,32 @@ func TestHowManyTakePartWaitAndAreSpareIsInTheSummary(t *testing.T) {
 	}
 	sum := s.Summary()
 	require.Equal(t, []int{1, 2, 2}, []int{sum.Nodes, sum.Waiting, sum.Redundant})
+}
+
+func TestARefusalNamesWhatDiffersAndNoSecretsDigest(t *testing.T) {
+	job, err := Config{Min: 1, Max: 2, MaxRestarts: 3, Proof: "abc"}.Populate()
+	require.NoError(t, err)
+	node := job
+	node.Proof = "def"
+	require.EqualError(t, job.differs(node), "the rendezvous refuses this node: this node's token is not the job's; start all nodes with the same")
+	node.Proof, node.Max, node.Silence = "", 4, time.Second
+	err = job.differs(node)
+	require.EqualError(t, err, "the rendezvous refuses this node: the job has a token, and this node has none; "+
+		"the job has nnodes=1:2 keep_alive_timeout=15s, and this node nnodes=1:4 keep_alive_timeout=1s; start all nodes with the same")
+	require.ErrorIs(t, err, ErrRefused)
+}
+
+func TestWhateverDiffersIsNamed(t *testing.T) {
+	job, err := Config{Min: 1}.Populate()
+	require.NoError(t, err)
+	for i := range reflect.TypeFor[Config]().NumField() {
+		node := job
+		switch f := reflect.ValueOf(&node).Elem().Field(i); f.Kind() {
+		case reflect.String:
+			f.SetString("x")
+		default:
+			f.SetInt(f.Int() + 1)
+		}
+		require.NotContains(t, job.differs(node).Error(), "node: ;", reflect.TypeFor[Config]().Field(i).Name)
+	}
 }
