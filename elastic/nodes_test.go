@@ -130,7 +130,25 @@ func TestTheGroupPolicyStartsAllWorkersOfAllNodesAgain(t *testing.T) {
 	}
 }
 
-func TestANodeWithAnotherTokenOrOtherSettingsIsRefusedWithBoth(t *testing.T) {
+func TestANodeThatIsEndedLeavesWithTheCause(t *testing.T) {
+	w := newCrew(t, "stay", 1, func(s *Spec) { s.MinNodes, s.MaxNodes = 1, 2 })
+	stop := w.serve()
+	defer stop()
+	ends := []context.CancelCauseFunc{w.start(0), w.start(1)}
+	w.out.await(t, "] here ", 2)
+	st, err := store.Dial(t.Context(), store.ClientConfig{Addr: w.spec.Endpoint})
+	require.NoError(t, err)
+	defer st.Close()
+	ends[0](errTestStop)
+	require.Eventually(t, func() bool {
+		v, err := rdzv.Look(t.Context(), RendezvousOf(w.spec.RunID, st))
+		return err == nil && len(v.Ended) == 1 && v.Ended[0].Why == errTestStop.Error()
+	}, 20*time.Second, 50*time.Millisecond)
+	ends[1](errTestStop)
+	w.runs.Wait()
+}
+
+func TestANodeWithAnotherTokenOrOtherSettingsIsRefusedAndToldWhich(t *testing.T) {
 	w := newCrew(t, "stay", 1, func(s *Spec) { s.MinNodes, s.MaxNodes, s.Token = 1, 2, "the job's own secret" })
 	host := w.start(0)
 	w.out.await(t, "] here ", 1)
@@ -141,7 +159,7 @@ func TestANodeWithAnotherTokenOrOtherSettingsIsRefusedWithBoth(t *testing.T) {
 	require.Eventually(t, func() bool { w.mu.Lock(); defer w.mu.Unlock(); return len(w.ends) == 2 }, 20*time.Second, 5*time.Millisecond)
 	host(errTestStop)
 	w.runs.Wait()
-	for n, want := range map[int]string{1: "the token ", 2: "max-restarts=3"} {
+	for n, want := range map[int]string{1: "token is not the job's", 2: "has max-restarts=0, and this node max-restarts=3;"} {
 		require.ErrorIs(t, w.ends[n], rdzv.ErrRefused)
 		require.ErrorContains(t, w.ends[n], want)
 		require.ErrorContains(t, w.ends[n], "start all nodes with the same")
