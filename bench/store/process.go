@@ -32,6 +32,10 @@ type process struct {
 
 // start starts a role, and reads a server's address.
 func start(c context.Context, role string, args ...string) (*process, error) {
+	return startBy(c, (*exec.Cmd).Start, role, args...)
+}
+
+func startBy(c context.Context, begin func(*exec.Cmd) error, role string, args ...string) (*process, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -45,7 +49,7 @@ func start(c context.Context, role string, args ...string) (*process, error) {
 		return nil, err
 	}
 	p.hold, p.out = in, bufio.NewReader(out)
-	if err := p.cmd.Start(); err != nil {
+	if err := begin(p.cmd); err != nil {
 		return nil, err
 	}
 	if role == "client" {
