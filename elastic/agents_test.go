@@ -190,7 +190,10 @@ func TestASpareNodeEndsWellWithItsJobAndHasStartedNothing(t *testing.T) {
 	w.start(0)
 	w.out.await(t, "] here ", 2)
 	w.start(1)
-	w.out.await(t, "weft: this node waits for the next round\n", 1)
+	w.out.await(t, "weft: this node is redundant for now: the job has as many as it may", 1)
+	w.out.await(t, "weft: this node is redundant: 1 of 1 nodes take part", 1) // it has been told more than once by now
+	require.Equal(t, 1, strings.Count(w.out.String(), "redundant for now"), w.out)
+	require.NotContains(t, w.out.String(), "waits for the next round")
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	require.NoError(t, err)
 	require.NoError(t, f.Close())

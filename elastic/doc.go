@@ -18,7 +18,8 @@
 // that store, says so on Spec.Stderr after 3 seconds, and then ever more rarely.
 //
 // Each worker is the leader of a process group of its own, and ends with it: what a worker leaves running is killed
-// when the worker is gone. On Linux the workers also die with the process that called Run, and where there are as many as cores, or more, their
+// when the worker is gone. On Linux the workers also die with the process that called Run, even if that is killed; what they have started
+// then goes on (a worker that is a shell script leaves its program), and is to be ended by whatever killed it. Where there are as many as cores, or more, their
 // timers may be a millisecond late, so that Go's runtime does not keep looking after each of them on cores that they all want.
 //
 // What to do about an exit, a place, a cancellation or a passed deadline is decided by a state machine without I/O or clock

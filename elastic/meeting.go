@@ -197,6 +197,13 @@ func (m *meeting) master(c context.Context, p rdzv.Placement) (string, error) {
 func (m *meeting) close() {
 	if m.rdzv != nil {
 		c, cancel := context.WithTimeout(context.Background(), parting)
+		m.runs.Go(func() {
+			select {
+			case <-m.spec.Abort:
+				time.AfterFunc(parting/10, cancel) // the others may just hear of it
+			case <-c.Done():
+			}
+		})
 		if m.hosts {
 			m.part(c)
 		}

@@ -86,7 +86,10 @@ func (n *node) placed(now time.Time, p rdzv.Placement) decision {
 	if n.ending {
 		return decision{}
 	}
-	first := n.place == nil
+	first, why := n.place == nil, fmt.Sprintf("round %d: starting all workers again", p.Round)
+	if !first && p.Restarts > n.place.Restarts {
+		why += fmt.Sprintf(": restart %d of %d", p.Restarts, p.MaxRestarts)
+	}
 	n.place = &p
 	switch {
 	case first:
@@ -96,10 +99,10 @@ func (n *node) placed(now time.Time, p rdzv.Placement) decision {
 	case n.again:
 		return decision{}
 	case n.left == 0:
-		return decision{orders: n.start(func(slot) bool { return true }), reason: fmt.Sprintf("round %d: starting again", p.Round)}
+		return decision{orders: n.start(func(slot) bool { return true }), reason: why}
 	}
 	n.again = true
-	return n.terminate(now, fmt.Sprintf("round %d: starting again", p.Round))
+	return n.terminate(now, why)
 }
 
 // restart takes the leave to start again the workers that had failed by then.
@@ -172,6 +175,15 @@ func (n *node) finished(reason string) decision {
 func (n *node) end(now time.Time, why string) decision {
 	n.over = true
 	return n.stop(now, why)
+}
+
+// abort ends this node's part without grace.
+func (n *node) abort(why string) decision {
+	n.over, n.ending, n.due = true, true, time.Time{}
+	if n.left == 0 {
+		return decision{}
+	}
+	return decision{orders: n.all(kill), reason: fmt.Sprintf("%s; killing %s", why, plural(n.left))}
 }
 
 // stop ends the workers; the rendezvous is yet to be left.

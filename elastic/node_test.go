@@ -58,6 +58,24 @@ func TestAFailureIsToldAndNothingIsStoppedBeforeTheAnswer(t *testing.T) {
 	require.Equal(t, broken, n.workers[2].phase)
 }
 
+func TestAnAbortKillsWhatRunsWithoutGraceAndNothingStartsAfterIt(t *testing.T) {
+	for _, stopped := range []bool{false, true} {
+		n := begun(t, 3)
+		n.exited(1, status{}, false, "")
+		if stopped {
+			n.end(at(1), "over")
+		}
+		d := n.abort("enough")
+		require.Equal(t, decision{orders: []order{{0, kill}, {2, kill}}, reason: "enough; killing 2 workers"}, d)
+		require.Empty(t, n.expire(at(99)).orders)
+		require.Empty(t, n.placed(at(2), rdzv.Placement{Round: 1, Restart: true}).orders)
+		n.exited(0, status{code: 137, signal: 9}, false, "")
+		n.exited(2, status{code: 137, signal: 9}, false, "")
+		require.True(t, n.done())
+		require.Empty(t, n.abort("enough"))
+	}
+}
+
 func TestASparedFailureIsAGoodEnd(t *testing.T) {
 	n := begun(t, 2)
 	d := n.exited(1, status{code: 137, signal: 9}, true, "worker1 was killed")
@@ -77,13 +95,15 @@ func TestInANewRoundWorkersThatRunGoOnAndThoseThatHadFailedStartAgain(t *testing
 func TestARestartOfTheGroupStopsAllAndStartsAllWhenTheLastHasEnded(t *testing.T) {
 	n := begun(t, 2)
 	n.exited(0, status{code: 1}, false, "")
-	d := n.placed(at(1), rdzv.Placement{Round: 1, Restart: true})
+	d := n.placed(at(1), rdzv.Placement{Round: 1, Restart: true, Restarts: 1, MaxRestarts: 3})
+	require.Equal(t, "round 1: starting all workers again: restart 1 of 3; stopping 1 worker", d.reason)
 	require.Equal(t, []order{{1, terminate}}, d.orders)
 	require.Empty(t, n.placed(at(2), rdzv.Placement{Round: 2, Restart: true}).orders, "it is under way")
 	d = n.exited(1, status{code: 143, signal: 15}, false, "")
 	require.Equal(t, []order{{0, launch}, {1, launch}}, d.orders)
 	require.Equal(t, 2, n.place.Round)
 	require.Empty(t, n.expire(at(100)).orders)
+	require.Equal(t, "round 3: starting all workers again; stopping 2 workers", n.placed(at(3), rdzv.Placement{Round: 3, Restart: true}).reason, "for one that comes")
 }
 
 // TestRandomEventsNeverGiveAnOrderThatCannotBe plays rounds, leaves, ends and requests in any order.
@@ -127,6 +147,12 @@ func TestRandomEventsNeverGiveAnOrderThatCannotBe(t *testing.T) {
 			case k < 6 && runs[i]:
 				runs[i] = false
 				obey(n.exited(i, status{code: r.IntN(2)}, r.IntN(8) == 0, "ended"))
+			case k == 7 && r.IntN(20) == 0:
+				ended = true
+				for _, o := range n.abort("enough").orders { // whatever the grace
+					require.Equal(t, kill, o.deed)
+					require.True(t, runs[o.rank])
+				}
 			case k == 6 && r.IntN(8) == 0:
 				ended = true
 				obey(n.end(at(now), "over"))

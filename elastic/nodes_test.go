@@ -104,7 +104,7 @@ func TestAWorkerThatFailsIsReplacedInItsPlaceAndTheOthersKeepTheirProcesses(t *t
 	require.Equal(t, int(syscall.SIGKILL), failure.Signal)
 	require.ErrorIs(t, other, rdzv.ErrClosed)
 	require.ErrorContains(t, other, "worker 2 of ")
-	require.ErrorContains(t, other, "all 1 restarts are spent")
+	require.ErrorContains(t, other, "the only restart is spent")
 	for _, end := range ends {
 		end(nil)
 	}

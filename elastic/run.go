@@ -1,6 +1,7 @@
 package elastic
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,7 +36,7 @@ type Result struct {
 // returns when all of them and all that they started have ended, and the job is over on all nodes. The error is nil if
 // every worker's last exit was with code 0, or spared by Spec.GoesOn; a *WorkerError where a failure of this node's ended the
 // job; one that matches rdzv.ErrClosed where another node's did; context.Cause(c) if c ended this node's part first, which the other
-// nodes take as a leave; and one that matches ErrInvalidSpec if nothing was started because of the spec. The Result is nil only if nothing was started.
+// nodes take as a leave, or an error of its own if Spec.Abort did; and one that matches ErrInvalidSpec if nothing was started because of the spec. The Result is nil only if nothing was started.
 func Run(c context.Context, spec Spec) (*Result, error) {
 	defer spec.Probe.end()
 	spec = spec.populate()
@@ -75,6 +76,8 @@ func Run(c context.Context, spec Spec) (*Result, error) {
 	return a.result, err
 }
 
+var errAborted = errors.New("elastic: ended at once, as asked")
+
 // agent is the shell around node: it owns the processes of one Run.
 type agent struct {
 	spec     Spec
@@ -92,7 +95,8 @@ type agent struct {
 	failures []Failure // the latest of each worker
 	result   *Result
 	started  bool
-	failure  error // that ended the job, or this node's part
+	waits    rdzv.ActionKind // the latest of Place, Wait and Spare
+	failure  error           // that ended the job, or this node's part
 }
 
 type exit struct {
@@ -116,7 +120,7 @@ func newAgent(spec Spec) *agent {
 
 // watch carries out what the node decides until the job is over here.
 func (a *agent) watch(c context.Context) error {
-	cancelled, asks := c.Done(), a.spec.Probe.begin()
+	cancelled, aborted, asks := c.Done(), a.spec.Abort, a.spec.Probe.begin()
 	alarm := time.NewTimer(0)
 	defer alarm.Stop()
 	for !a.node.done() {
@@ -143,6 +147,12 @@ func (a *agent) watch(c context.Context) error {
 			a.failure = context.Cause(c)
 			a.meeting.why = a.failure.Error()
 			a.do(a.node.end(time.Now(), a.failure.Error()))
+		case <-aborted:
+			aborted = nil
+			if a.failure == nil {
+				a.failure = cmp.Or(context.Cause(c), errAborted)
+			}
+			a.do(a.node.abort("asked to end at once"))
 		case <-due:
 			a.do(a.node.expire(time.Now()))
 		}
@@ -164,7 +174,7 @@ func (a *agent) heard(n news) {
 	case n.err != nil:
 		a.ends(now, n.err)
 	case n.Kind == rdzv.Place:
-		a.master = n.master
+		a.master, a.waits = n.master, n.Kind
 		a.result.Restarts = n.Placement.Restarts
 		for i, p := range a.procs { // who runs may have another rank now
 			if p != nil && a.node.workers[i].phase == running {
@@ -181,8 +191,12 @@ func (a *agent) heard(n news) {
 	case n.Kind == rdzv.Finished || n.Kind == rdzv.Refuse:
 		a.result.Restarts = max(a.result.Restarts, n.Placement.Restarts) // the end may overtake the leave to restart
 		a.ends(now, n.Err)
-	case n.Kind == rdzv.Wait || n.Kind == rdzv.Spare:
+	case n.Kind == rdzv.Wait && a.waits != rdzv.Wait:
+		a.waits = n.Kind
 		a.say("this node waits for the next round")
+	case n.Kind == rdzv.Spare && a.waits != rdzv.Spare:
+		a.waits = n.Kind
+		a.say("this node is redundant for now: the job has as many as it may; it steps in when one of them is gone")
 	}
 }
 
@@ -196,7 +210,7 @@ func (a *agent) ends(now time.Time, err error) {
 		worker := newWorkerError(own)
 		err, why = worker, worker.brief()
 		if a.spec.MaxRestarts > 0 {
-			why += fmt.Sprintf("; all %d restarts are spent", a.spec.MaxRestarts)
+			why += "; " + rdzv.Spent(a.spec.MaxRestarts)
 		}
 	}
 	if a.failure == nil {

@@ -69,8 +69,10 @@ type Spec struct {
 	// it out.
 	Prefix   string
 	NoPrefix bool
-	// Grace is how long a worker may take to end after SIGTERM before it gets SIGKILL; zero means 30 seconds.
+	// Grace is how long a worker may take to end after SIGTERM before it gets SIGKILL; zero means 30 seconds. When Abort is closed every worker gets
+	// SIGKILL at once, with what it has started, and Run ends; nil is never closed.
 	Grace time.Duration
+	Abort <-chan struct{}
 	// GoesOn is asked when a worker has failed, before anything else is done about it: where it says so the job goes on, and the failure
 	// is only told of in the Result. nil means that the first failure ends the job. It must not wait.
 	GoesOn func(Exit) bool

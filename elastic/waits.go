@@ -151,11 +151,18 @@ func (s standing) text(at string, waited, patience, lastCall time.Duration) stri
 	case s.sum.Phase == rdzv.Gathering && lack > 0:
 		return fmt.Sprintf("waiting for %s at %s, %s%s", more(lack), at, spent, s.elsewhere())
 	case s.sum.Phase == rdzv.Gathering:
-		return fmt.Sprintf("%d nodes are at %s; they start when they are %d, or %.0f s after the last that was needed has come", s.sum.Nodes, at, s.sum.Max, max(lastCall, 0).Seconds())
+		return fmt.Sprintf("%s at %s; the round begins when there are %d, or %.0f s after the last that was needed has come", there(s.sum.Nodes), at, s.sum.Max, max(lastCall, 0).Seconds())
 	case s.spare:
 		return fmt.Sprintf("this node is redundant: %d of %d nodes take part at %s; it steps in when one of them is gone", s.sum.Nodes, s.sum.Max, at)
 	}
 	return fmt.Sprintf("waiting for the next round at %s, %s", at, spent)
+}
+
+func there(n int) string {
+	if n == 1 {
+		return "1 node is"
+	}
+	return fmt.Sprintf("%d nodes are", n)
 }
 
 func more(n int) string {

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"os/exec"
 	"os/signal"
 	"syscall"
 	"testing"
@@ -54,6 +55,17 @@ func worker(args []string) {
 		stay(args[1])
 	case "hello":
 		hello()
+	case "stubborn", "child": // neither ends by SIGTERM; the child, in the same group, holds a fifo
+		signal.Ignore(syscall.SIGTERM, syscall.SIGINT)
+		if args[0] == "stubborn" {
+			if err := exec.Command(os.Args[0], "child", args[1]).Start(); err != nil {
+				panic(err)
+			}
+		} else if f, err := os.OpenFile(args[1], os.O_WRONLY, 0); err == nil {
+			_, _ = f.WriteString("held")
+			wait()
+		}
+		wait()
 	case "wait":
 		fmt.Println("pid", os.Getpid(), "ready")
 		wait()

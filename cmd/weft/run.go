@@ -34,7 +34,7 @@ func runCommand(stdout, stderr io.Writer) *cobra.Command {
 		Long: `Start the workers of a job on this machine and watch them.
 
 Each worker finds its place in torchrun's environment variables (RANK, WORLD_SIZE, MASTER_ADDR, …). A worker that fails is
-started again while --max-restarts of the whole job lasts; then the job ends, and the report says which failed first, how it ended, and what it
+started again while --max-restarts of the whole job lasts; then the job ends, and the report says which of the last start failed first, how it ended, and what it
 said last, on stderr and in the file that $TORCHELASTIC_ERROR_FILE names. In ARGS, ${local_rank} becomes the worker's local rank. Flags may be
 spelled with - or _, and PET_<NAME> sets what the command line does not. A PROGRAM whose name ends in .py is run by $PYTHON_EXEC or python3.
 
@@ -43,8 +43,9 @@ rendezvous) and the same --rdzv-id. Machines may come and go between MIN and MAX
 they meet in an etcd cluster, which jobs share by their --rdzv-id, and the job survives the loss of any machine. Under Slurm, srun --ntasks-per-node=1
 weft run --from-slurm … does it.
 
-SIGTERM (or SIGINT, SIGHUP) has this machine leave: its workers get SIGTERM, and after --grace SIGKILL, with all that they have started; the other machines go
-on. So a pod of Kubernetes needs no preStop hook where weft run is its first process, but a terminationGracePeriodSeconds longer than --grace.
+SIGTERM (or SIGINT, SIGHUP) has this machine leave: its workers get SIGTERM, and after --grace SIGKILL, with all that they have started; a second one kills them at
+once. The other machines go on, but not where this one hosts the rendezvous. What kills weft itself (SIGKILL) takes the workers with it on Linux, but not what they have started.
+ So a pod of Kubernetes needs no preStop hook where weft run is its first process, but a terminationGracePeriodSeconds longer than --grace.
 --health-addr serves its probes.`,
 		Example: `  weft run --nproc-per-node 2 bin/digits --epochs 5
   weft run -m --nproc-per-node gpu --log-dir logs --redirects 3 --tee 0:3 trainer
@@ -190,8 +191,10 @@ func readToken(path string) (string, error) {
 
 // runJob runs the job to its end and turns its error into an exit code.
 func runJob(spec elastic.Spec) error {
-	c, stop := signalContext(context.Background())
+	abort := make(chan struct{})
+	c, stop := signalsContext(context.Background(), func() { close(abort) })
 	defer stop()
+	spec.Abort = abort
 	_, err := elastic.Run(c, spec)
 	var worker *elastic.WorkerError
 	var sig signalError
@@ -220,25 +223,43 @@ func (s signalError) Error() string {
 	return fmt.Sprintf("ended by signal %d (%v)", int(s), syscall.Signal(s))
 }
 
-// signalContext is cancelled by the first signal to end. The second one then ends weft at once, and its workers with it.
+// signalContext is cancelled by the first signal to end. The second one then ends weft at once.
 func signalContext(parent context.Context) (context.Context, func()) {
+	return signalsContext(parent, nil)
+}
+
+// signalsContext is signalContext where the second signal is again's, and the third one ends weft at once; nil is nobody.
+func signalsContext(parent context.Context, again func()) (context.Context, func()) {
 	c, cancel := context.WithCancelCause(parent)
-	signals := make(chan os.Signal, 1)
+	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	done := make(chan struct{})
+	done, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
 		select {
 		case s := <-signals:
-			signal.Stop(signals)
+			if again == nil {
+				signal.Stop(signals)
+			}
 			if sig, ok := s.(syscall.Signal); ok {
 				cancel(signalError(sig))
 			}
-		case <-c.Done():
+		case <-stopped:
+			return
+		}
+		if again == nil {
+			return
+		}
+		select {
+		case <-signals:
+			signal.Stop(signals)
+			again()
+		case <-stopped:
 		}
 	}()
 	return c, func() {
 		signal.Stop(signals)
+		close(stopped)
 		cancel(context.Canceled)
 		<-done
 	}

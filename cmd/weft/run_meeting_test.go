@@ -97,7 +97,7 @@ func TestALauncherThatCannotJoinAJobSaysWhy(t *testing.T) {
 	require.Contains(t, run("a secret of the job", "j", "--store-plain", "never", "--max-restarts", "9"), "start all nodes with the same", "other settings")
 	another := run("a secret of the job", "k", "--store-plain", "never", "--rdzv-conf", "join_timeout=4")
 	require.Contains(t, another, "weft: waiting for 1 more node at "+at+", job k, 3 s of 4 s (other jobs meet there, too: j; is the id the right one?)\n")
-	require.Contains(t, another, "the rendezvous has timed out: after 4s there are 1 nodes, and 2 are needed")
+	require.Contains(t, another, "the rendezvous has timed out: after 4s there are 1 of the 2 nodes that are needed")
 	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
 	require.Error(t, cmd.Wait())
 	require.Contains(t, host.String(), "ended by signal 15")

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -151,6 +152,37 @@ func TestASignalToWeftEndsTheWorkersAndIsTheExitCode(t *testing.T) {
 			require.ErrorIs(t, syscall.Kill(pid, 0), syscall.ESRCH)
 		}
 	}
+}
+
+func TestASecondSignalKillsTheWorkersAndAllThatTheyHaveStarted(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "fifo")
+	require.NoError(t, syscall.Mkfifo(path, 0o600))
+	fifo, err := os.OpenFile(path, os.O_RDWR, 0) // for writing, too: else there is an end before there is a child
+	require.NoError(t, err)
+	cmd := exec.Command(os.Args[0], "run", "--nproc-per-node", "2", "--grace", "10m", os.Args[0], "stubborn", path)
+	cmd.Env = append(os.Environ(), "WEFT_TEST_PART=weft", "GORACE=atexit_sleep_ms=0")
+	pipe, err := cmd.StderrPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	held := make([]byte, len("heldheld"))
+	_, err = io.ReadFull(fifo, held)
+	require.NoError(t, err)
+	children, err := os.OpenFile(path, os.O_RDONLY, 0)
+	require.NoError(t, err)
+	require.NoError(t, fifo.Close())
+	out := bufio.NewReader(pipe)
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	line, err := out.ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, "weft: ended by signal 15 (terminated); stopping 2 workers\n", line)
+	require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
+	require.Equal(t, "weft: asked to end at once; killing 2 workers\nweft: ended by signal 15 (terminated)\n", rest(t, out))
+	more, err := io.ReadAll(children) // it ends when no child is left
+	require.NoError(t, err)
+	require.Empty(t, more)
+	require.NoError(t, children.Close())
+	require.Error(t, cmd.Wait())
+	require.Equal(t, 143, cmd.ProcessState.ExitCode())
 }
 
 func TestASecretThatIsTooShortIsRefusedBeforeAnyWorkerStarts(t *testing.T) {

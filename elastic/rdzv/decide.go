@@ -165,7 +165,7 @@ func (d *decision) fail(m *member, e Event) {
 		d.tell(Action{Kind: Place, ID: m.ID, Placement: m.place})
 		return
 	case d.restarts == d.cfg.MaxRestarts:
-		d.close(true, fmt.Sprintf("%s; %s", what, spent(d.restarts)))
+		d.close(true, fmt.Sprintf("%s; %s", what, Spent(d.restarts)))
 		return
 	}
 	d.restarts++
@@ -181,9 +181,13 @@ func (d *decision) fail(m *member, e Event) {
 	d.tell(Action{Kind: Restart, ID: m.ID, Placement: m.place, Nth: e.Nth, Why: what})
 }
 
-func spent(restarts int) string {
-	if restarts == 0 {
+// Spent says for people that so many restarts, or none, were allowed.
+func Spent(restarts int) string {
+	switch restarts {
+	case 0:
 		return "no restarts are allowed"
+	case 1:
+		return "the only restart is spent"
 	}
 	return fmt.Sprintf("all %d restarts are spent", restarts)
 }
@@ -217,7 +221,7 @@ func (d *decision) expire() {
 			d.lose(m, WasLost, silent, "is lost: "+silent)
 			continue
 		}
-		err := fmt.Errorf("%w: after %v there are %d nodes, and %d are needed", ErrTimeout, d.cfg.JoinTimeout, d.counts[participating], d.cfg.Min)
+		err := fmt.Errorf("%w: after %v there are %d of the %d nodes that are needed", ErrTimeout, d.cfg.JoinTimeout, d.counts[participating], d.cfg.Min)
 		if m.on == waiting {
 			err = fmt.Errorf("%w: for %v no round has begun after the one that runs", ErrTimeout, d.cfg.JoinTimeout)
 		}
@@ -229,7 +233,7 @@ func (d *decision) expire() {
 // despair gives a round up that has had too few nodes for too long.
 func (d *decision) despair() {
 	if d.phase == Gathering && !d.tooFew.IsZero() && d.now.After(d.tooFew) {
-		d.close(true, fmt.Sprintf("for %v there have been %d nodes only, and %d are needed", d.cfg.JoinTimeout, d.counts[participating], d.cfg.Min))
+		d.close(true, fmt.Sprintf("for %v there have been only %d of the %d nodes that are needed", d.cfg.JoinTimeout, d.counts[participating], d.cfg.Min))
 	}
 }
 
@@ -260,7 +264,7 @@ func (d *decision) begin(why string) {
 		}
 	}
 	if left := len(d.members); finished && left < d.cfg.Min {
-		d.close(true, fmt.Sprintf("%d nodes are left that are not done, and %d are needed", left, d.cfg.Min))
+		d.close(true, fmt.Sprintf("only %d of the %d nodes that are needed are left and not done", left, d.cfg.Min))
 		return
 	}
 	d.round++

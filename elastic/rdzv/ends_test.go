@@ -65,7 +65,7 @@ func TestANodeThatWaitsInVainIsToldSoWhenItsTimeIsOver(t *testing.T) {
 		a := begin(t, st, Config{Min: 2, JoinTimeout: time.Minute}, 0)
 		a.take(t, func(x Action) bool { return x.Kind == Refuse })
 		require.ErrorIs(t, a.last.Err, ErrTimeout)
-		require.ErrorContains(t, a.last.Err, "there are 1 nodes, and 2 are needed")
+		require.ErrorContains(t, a.last.Err, "there are 1 of the 2 nodes that are needed")
 		require.InDelta(t, time.Minute, time.Since(start), float64(time.Second))
 		leave(t, a)
 	})
