@@ -95,7 +95,7 @@ func (m *meeting) listen(c context.Context) {
 			if !more {
 				if c.Err() == nil {
 					err := m.rdzv.Leave(c, "")
-					m.tell(c, news{err: fmt.Errorf("elastic: the rendezvous cannot go on: %w", err)})
+					m.tell(c, news{err: &lostError{m.spec.storeName(), err}})
 				}
 				return
 			}

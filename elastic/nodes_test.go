@@ -173,7 +173,8 @@ func TestANodeWhoseRendezvousIsGoneSaysSoAndCanBeStopped(t *testing.T) {
 	ends := []context.CancelCauseFunc{w.start(0), w.start(1)}
 	w.out.await(t, "] here ", 2)
 	require.NoError(t, server.Close())
-	w.out.await(t, "the rendezvous waits for its store", 1)
+	w.out.await(t, "weft: the machine at "+w.spec.Endpoint+", which hosts the rendezvous, is out of reach (", 1)
+	w.out.await(t, "); if it does not come back, this node gives up in 1m0s\n", 1)
 	for _, end := range ends {
 		end(errTestStop)
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"sync"
@@ -36,11 +37,11 @@ func start(cmd *exec.Cmd, crowded bool, stdout, stderr *lines) (*process, error)
 	p := &process{cmd: cmd, stdout: stdout, stderr: stderr, started: time.Now()}
 	outR, outW, err := os.Pipe()
 	if err != nil {
-		return nil, fmt.Errorf("elastic: pipe: %w", err)
+		return nil, fmt.Errorf("pipe: %w", err)
 	}
 	errR, errW, err := os.Pipe()
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("elastic: pipe: %w", err), outR.Close(), outW.Close())
+		return nil, errors.Join(fmt.Errorf("pipe: %w", err), outR.Close(), outW.Close())
 	}
 	p.pipes = []*os.File{outR, errR}
 	cmd.Stdout, cmd.Stderr = outW, errW
@@ -53,7 +54,10 @@ func start(cmd *exec.Cmd, crowded bool, stdout, stderr *lines) (*process, error)
 	_, _ = outW.Close(), errW.Close()
 	if err != nil {
 		p.closePipes()
-		return nil, fmt.Errorf("elastic: %w", err)
+		if _, there := os.Stat(cmd.Path); there == nil && errors.Is(err, fs.ErrNotExist) {
+			err = fmt.Errorf("%w: the interpreter that its first line names, or the loader that it needs, is not there", err)
+		}
+		return nil, err
 	}
 	p.read(outR, stdout)
 	p.read(errR, stderr)

@@ -53,7 +53,7 @@ func Run(c context.Context, spec Spec) (*Result, error) {
 	}
 	a := newAgent(spec)
 	a.logs, a.result.Logs = folder, folder
-	m, err := meet(c, &spec, a.say, slog.New(slog.NewTextHandler(reports{a}, &slog.HandlerOptions{Level: slog.LevelWarn, ReplaceAttr: briefly})))
+	m, err := meet(c, &spec, a.say, slog.New(awayNews{a.say, spec.storeName()}))
 	if err != nil {
 		return nil, err
 	}
@@ -206,6 +206,12 @@ func (a *agent) ends(now time.Time, err error) {
 	if err != nil {
 		why = err.Error()
 	}
+	switch { // Run's error says more
+	case errors.Is(err, rdzv.ErrClosed):
+		why = "the job has failed"
+	case errors.Is(err, rdzv.ErrNoStore):
+		why = "the rendezvous is lost"
+	}
 	if own := a.guilty(err); len(own) > 0 {
 		worker := newWorkerError(own)
 		err, why = worker, worker.brief()
@@ -259,7 +265,9 @@ func (a *agent) do(d decision) {
 			if err := a.launch(o.rank); err != nil {
 				a.meeting.rdzv.Close(err.Error())
 				a.failure = err
-				a.do(a.node.exited(o.rank, status{code: 127}, true, err.Error()))
+				d := a.node.exited(o.rank, status{code: 127}, true, "")
+				d.reason = "" // it is the error's, which ends this node's part
+				a.do(d)
 				a.do(a.node.end(time.Now(), err.Error()))
 				return
 			}
@@ -282,22 +290,6 @@ func (a *agent) say(what string) {
 	if what != "" {
 		a.err.put("weft: ", []byte(what), false)
 	}
-}
-
-// reports are what the rendezvous has to say to people: that it waits for its store.
-type reports struct{ *agent }
-
-func (r reports) Write(p []byte) (int, error) {
-	r.say(strings.TrimSuffix(string(p), "\n"))
-	return len(p), nil
-}
-
-// briefly leaves out of a log line what an agent's other lines have not either.
-func briefly(_ []string, a slog.Attr) slog.Attr {
-	if a.Key == slog.TimeKey || a.Key == slog.LevelKey {
-		return slog.Attr{}
-	}
-	return a
 }
 
 // nodeID names this life of this agent.

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weft-project/weft/elastic"
+	"github.com/weft-project/weft/elastic/rdzv"
 	"github.com/weft-project/weft/rpc"
 )
 
@@ -89,6 +90,10 @@ func (f *runFlags) spec(args []string) (elastic.Spec, error) {
 	if f.shutdown != 0 {
 		f.grace = time.Duration(f.shutdown * float64(time.Second))
 	}
+	var errRestarts error
+	if f.maxRestarts < 0 {
+		errRestarts = fmt.Errorf("--max-restarts: expected 0 or more, got %d", f.maxRestarts)
+	}
 	if f.grace <= 0 {
 		errGrace = fmt.Errorf("--grace: expected more than 0, got %v", f.grace)
 	}
@@ -109,7 +114,7 @@ func (f *runFlags) spec(args []string) (elastic.Spec, error) {
 		RunID: f.runID, Role: f.role, Token: token,
 		MasterAddr: f.masterAddr, MasterPort: f.masterPort, Store: served,
 		Logs: logs, Prefix: os.Getenv("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"), NoPrefix: f.noPrefix, Grace: f.grace, Env: env,
-	}, errors.Join(errProgram, errProc, errLogs, errNodes, errMeet, errGrace, errToken, errEnv, errStore)
+	}, errors.Join(errProgram, errProc, errLogs, errNodes, errMeet, errGrace, errRestarts, errToken, errEnv, errStore)
 }
 
 // environ is what the workers inherit: this process's environment, and what the flags say to the workers.
@@ -202,16 +207,24 @@ func runJob(spec elastic.Spec) error {
 	case err == nil:
 		return nil
 	case errors.As(err, &worker):
+		report := worker.Report()
+		last := strings.LastIndexByte(report, '\n') + 1
+		ended := "\n" + report[:last] + "weft: " + report[last:]
+		if last == 0 {
+			ended = ": " + report
+		}
 		if path := os.Getenv(elastic.ErrorFileVariable); path != "" { // of a launcher of this one
 			if err := worker.CopyTo(path); err != nil {
-				return &exitError{worker.Code, fmt.Errorf("the job failed\n%w\n%s", err, worker.Report())}
+				return &exitError{worker.Code, fmt.Errorf("the job failed\n%w%s", err, ended)}
 			}
 		}
-		return &exitError{worker.Code, errors.New("the job failed\n" + worker.Report())}
+		return &exitError{worker.Code, errors.New("the job failed" + ended)}
 	case errors.As(err, &sig):
 		return &exitError{128 + int(sig), err}
 	case errors.Is(err, elastic.ErrInvalidSpec):
-		return err
+		return errors.New(strings.TrimPrefix(err.Error(), elastic.ErrInvalidSpec.Error()+": "))
+	case errors.Is(err, rdzv.ErrClosed):
+		return &exitError{codeFailed, fmt.Errorf("the job failed: %s", strings.TrimPrefix(err.Error(), rdzv.ErrClosed.Error()+": "))}
 	}
 	return &exitError{codeFailed, err}
 }

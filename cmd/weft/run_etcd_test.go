@@ -181,12 +181,12 @@ func TestAJobThatMeetsInEtcdGoesOnWhileEachOfItsMembersIsKilledInTurn(t *testing
 	cl.Members[0].End(syscall.SIGKILL) // one alone cannot do anything
 	cl.Members[1].End(syscall.SIGKILL)
 	for _, l := range jobs {
-		l.await(t, "the rendezvous waits for its store", 2)
+		l.await(t, "/test is out of reach (", 2)
 	}
 	require.NoError(t, cl.Members[0].Start())
 	require.NoError(t, cl.Members[1].Start())
 	for id, l := range jobs {
-		l.await(t, "the rendezvous' store is back", 2)
+		l.await(t, "/test is back after ", 2)
 		require.Equal(t, 2, len(l.pids()), id)
 	}
 	require.Equal(t, before["b"], jobs["b"].pids())

@@ -39,6 +39,9 @@ func (f *runFlags) meeting(most int) (m meeting, err error) {
 		if _, _, err := net.SplitHostPort(m.endpoint); err != nil {
 			m.endpoint = net.JoinHostPort(strings.Trim(m.endpoint, "[]"), rdzvPort)
 		}
+		if host, port, err := net.SplitHostPort(m.endpoint); err != nil || host == "" || !isPort(port) {
+			bad("--rdzv-endpoint: expected HOST[:PORT] with a port from 1 to 65535, got %q", f.endpoint)
+		}
 	}
 	switch f.backend {
 	case "store", "c10d":
@@ -73,6 +76,11 @@ func (f *runFlags) meeting(most int) (m meeting, err error) {
 		m.etcd.outlive(m.silence)
 	}
 	return m, errors.Join(errs...)
+}
+
+func isPort(s string) bool {
+	n, err := strconv.ParseUint(s, 10, 16)
+	return err == nil && n > 0
 }
 
 // configure reads torchrun's k=v,…

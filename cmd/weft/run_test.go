@@ -73,7 +73,7 @@ func TestTheFirstFailureGivesTheLastLineAndTheExitCode(t *testing.T) {
 	code, _, stderr := weft(t, "run", "--nproc-per-node", "3", os.Args[0], "fail")
 	require.Equal(t, 7, code)
 	require.Contains(t, stderr, "[1] the reason\n")
-	require.Regexp(t, `weft: the job failed\nfirst failure, at [0-9:.]+: worker1 \(rank 1, pid \d+\) exited with code 7\n  its last lines on stderr:\n    the reason\nworker1 \(rank 1, pid \d+\) exited with code 7\n$`, stderr)
+	require.Regexp(t, `weft: the job failed\nfirst failure, at [0-9:.]+: worker1 \(rank 1, pid \d+\) exited with code 7\n  its last lines on stderr:\n    the reason\nweft: worker1 \(rank 1, pid \d+\) exited with code 7\n$`, stderr)
 }
 
 func TestTheFirstFailuresErrorFileIsCopiedToThatOfALauncherOfThisOne(t *testing.T) {

@@ -6,6 +6,13 @@ import (
 	"time"
 )
 
+// StoreAway and StoreBack are what a rendezvous logs, at slog.LevelWarn, when its store cannot be reached: with "for", the time.Duration after
+// which it gives up, the "key" and the "err"; and when it is back, "after" a time.Duration.
+const (
+	StoreAway = "the rendezvous waits for its store"
+	StoreBack = "the rendezvous' store is back"
+)
+
 // away is what a node says of its store that cannot be reached, once for all that want something of it. It is safe for concurrent use.
 type away struct {
 	log *slog.Logger
@@ -21,7 +28,7 @@ func (a *away) begin(patience time.Duration, key string, err error) {
 	defer a.mu.Unlock()
 	if a.waiting++; a.waiting == 1 {
 		a.since = time.Now()
-		a.log.Warn("the rendezvous waits for its store", "for", patience, "key", key, "err", err)
+		a.log.Warn(StoreAway, "for", patience, "key", key, "err", err)
 	}
 }
 
@@ -30,6 +37,6 @@ func (a *away) end(back bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.waiting--; a.waiting == 0 && back {
-		a.log.Warn("the rendezvous' store is back", "after", time.Since(a.since).Round(time.Millisecond))
+		a.log.Warn(StoreBack, "after", time.Since(a.since).Round(time.Millisecond))
 	}
 }

@@ -120,7 +120,7 @@ func TestTheStoreInWhichTheAgentsMeetMayBeKilledAndComeBackWithItsJournal(t *tes
 	}, &said), "%s", &said)
 	requireNobody(t, said.String())
 	logStops(t, said.String())
-	require.Contains(t, said.String(), "store is back")
+	require.Contains(t, said.String(), " is back after ")
 	requireSame(t, undisturbed(t, args...), readResult(t, file))
 }
 
