@@ -27,7 +27,7 @@ func TestFlagsOfSeveralMachinesThatCannotBeAreToldTogether(t *testing.T) {
 		"--rdzv-backend zookeeper --restart-policy never":         {`expected store (or c10d), etcd or static, got "zookeeper"`, `expected worker or group, got "never"`},
 		"--rdzv-backend static --nnodes 2 --node-rank 1":          {"need --node-rank, --master-addr and --master-port"},
 		"--rdzv-conf join_timeout,last_call_timeout=-1,color=red": {"expected k=v,…, got \"join_timeout\"", "last_call_timeout: expected a number of seconds", `unknown key "color"`},
-		"--max-restarts -1": {"the number of restarts (-1) must not be negative"},
+		"--max-restarts -1": {"--max-restarts: expected 0 or more, got -1"},
 		"--nnodes 2 --rdzv-endpoint localhost:1 --node-rank 5": {"node rank: expected 0 to 1, got 5"},
 	} {
 		code, _, stderr := weft(t, append(append([]string{"run"}, strings.Fields(flags)...), os.Args[0], "show", "RANK")...)
