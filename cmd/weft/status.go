@@ -182,7 +182,7 @@ func (w *watching) run(c context.Context, open func(context.Context) (store.Stor
 			case away.IsZero():
 				away, w.last.away = time.Now(), w.last.WithoutStore()
 			case time.Since(away) >= w.last.away:
-				return w.gone(err)
+				return w.gone()
 			}
 			silence.Reset(time.Second)
 			if err := w.out.show(w.last); err != nil {
@@ -211,8 +211,8 @@ func ask(c context.Context, st store.Store) error {
 }
 
 // gone is the end of a watch whose store is no more.
-func (w *watching) gone(err error) error {
-	return &exitError{codeFailed, fmt.Errorf("the store at %s, where the job %s meets, is gone, and with it all word of the job, which may have ended or go on without it (%w)", w.at, w.job, err)}
+func (w *watching) gone() error {
+	return &exitError{codeFailed, fmt.Errorf("the store at %s, where the job %s meets, is gone, and with it all word of the job, which may have ended or go on without it", w.at, w.job)}
 }
 
 // patience is how long a leader that lives is silent at most.
@@ -246,7 +246,7 @@ func (w *watching) ended(c context.Context, st store.Store, err error) error {
 	case errors.Is(err, rdzv.ErrCorrupt):
 		return &exitError{codeFailed, fmt.Errorf("what lies at %s for the job %s is of another version of weft, or something else: %w", w.at, w.job, err)}
 	case c.Err() == nil && !w.heard.IsZero() && (errors.Is(err, store.ErrUnreachable) || errors.Is(err, store.ErrClosed)):
-		return w.gone(err)
+		return w.gone()
 	}
 	return err
 }
@@ -262,7 +262,7 @@ func (w *watching) explain(err error, secure, inEtcd bool) error {
 		return &exitError{128 + int(sig), err}
 	}
 	if w.closed(err) && !inEtcd {
-		return &exitError{codeFailed, fmt.Errorf("nothing listens at %s: does the job run, on the machine that --rdzv-endpoint names, too, and is this its address?", w.at)}
+		return &exitError{codeFailed, fmt.Errorf("nothing listens at %s: does the job run, on the machine that hosts it, too, and is this its --rdzv-endpoint?", w.at)}
 	}
 	if advice := statusAdvice(err, secure, inEtcd); advice != "" {
 		err = fmt.Errorf("%w\n%s", err, advice)
