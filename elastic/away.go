@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/weft-project/weft/elastic/rdzv"
+	"github.com/weft-project/weft/store"
 )
 
 // awayNews is the handler of what the rendezvous logs for people, in their words: its store is out of reach, or back.
@@ -69,7 +70,7 @@ func (e *lostError) Error() string {
 
 func (e *lostError) Unwrap() error { return e.err }
 
-// root is the error at the end of err's chain, which says what happened and not to whom; of several the last one.
+// root is the error at the end of err's chain, which says what happened and not to whom; of several the last one but for store.ErrUncertain.
 func root(err error) error {
 	for {
 		var within error
@@ -77,8 +78,10 @@ func root(err error) error {
 		case interface{ Unwrap() error }:
 			within = e.Unwrap()
 		case interface{ Unwrap() []error }:
-			if all := e.Unwrap(); len(all) > 0 {
-				within = all[len(all)-1]
+			for _, one := range e.Unwrap() {
+				if one != store.ErrUncertain { //nolint:errorlint // that is what it means, not what happened
+					within = one
+				}
 			}
 		}
 		if within == nil {

@@ -11,12 +11,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/elastic/rdzv"
+	"github.com/weft-project/weft/store"
 )
 
 func TestWhatTheRendezvousSaysOfItsStoreIsSaidInWordsOfPeople(t *testing.T) {
 	var said []string
 	log := slog.New(awayNews{func(s string) { said = append(said, s) }, Spec{Endpoint: "h:1"}.storeName()})
-	deep := fmt.Errorf("store h:1: pop %q: %w", "rdzv/j/to/n", errors.Join(rdzv.ErrNoStore, io.ErrUnexpectedEOF))
+	deep := fmt.Errorf("store h:1: pop %q: %w", "rdzv/j/to/n", errors.Join(rdzv.ErrNoStore, fmt.Errorf("%w; %w", io.ErrUnexpectedEOF, store.ErrUncertain)))
 	log.Info("rendezvous", "term", 3)
 	log.Warn(rdzv.StoreAway, "for", time.Minute, "key", "to/n", "err", deep)
 	log.Warn(rdzv.StoreBack, "after", 3*time.Second)
