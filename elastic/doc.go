@@ -14,7 +14,8 @@
 // nodes go on without it.
 //
 // The workers of a round meet in a store that the node with rank 0 hosts; each round has a new one. The nodes meet in another, which the node
-// that Spec.Endpoint names hosts: that node's end is the end of the job, unless Spec.Meet opens one that outlives it, such as etcd's. A node that waits for the others, or for
+// that Spec.Endpoint names hosts: that node's end is the end of the job, unless it is
+// started again within a minute, or four times Spec.Silence, or Spec.Meet opens a store that outlives it, such as etcd's. A node that waits for the others, or for
 // that store, says so on Spec.Stderr after 3 seconds, and then ever more rarely.
 //
 // Each worker is the leader of a process group of its own, and ends with it: what a worker leaves running is killed

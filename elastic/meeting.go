@@ -32,6 +32,7 @@ type meeting struct {
 	masters []*store.Server // of the last rounds
 	hosts   bool            // the rendezvous' store is here
 	why     string          // this node leaves before the job is over
+	taken   bool            // it would be, but for somebody who has its port
 	waits   waits
 
 	mu    sync.Mutex
@@ -52,7 +53,8 @@ func meet(c context.Context, spec *Spec, say func(string), log *slog.Logger) (*m
 	m := &meeting{spec: spec, addr: cmp.Or(spec.LocalAddr, spec.MasterAddr), news: make(chan news), end: end}
 	if !spec.alone() {
 		m.waits.begin(spec, time.Now())
-		m.runs.Go(func() { m.waits.tell(life, say) })
+		m.waits.say = say
+		m.runs.Go(func() { m.waits.tell(life) })
 	}
 	if err := m.join(c, life, log); err != nil {
 		m.close()
@@ -95,11 +97,14 @@ func (m *meeting) listen(c context.Context) {
 			if !more {
 				if c.Err() == nil {
 					err := m.rdzv.Leave(c, "")
-					m.tell(c, news{err: &lostError{m.spec.storeName(), err}})
+					m.tell(c, news{err: m.earlier(c, &lostError{m.spec.storeName(), err})})
 				}
 				return
 			}
 			m.note(a)
+			if a.Kind == rdzv.Refuse {
+				a.Err = m.earlier(c, a.Err)
+			}
 			if over := a.Kind == rdzv.Place || a.Kind == rdzv.Finished || a.Kind == rdzv.Refuse; over && found != nil {
 				stop()
 				<-found
@@ -231,7 +236,11 @@ func (m *meeting) part(c context.Context) {
 	m.mu.Lock()
 	ended, last := m.ended, m.last
 	m.mu.Unlock()
-	if !ended || last.Nodes < 2 {
+	if !ended {
+		return
+	}
+	m.conclude(c)
+	if last.Nodes < 2 {
 		return
 	}
 	parted := func(rank int) string { return fmt.Sprintf("parted/%d/%d", last.Round, rank) }

@@ -34,8 +34,12 @@ func (m *meeting) reach(c context.Context) (store.Store, error) {
 	}
 	c, cancel := context.WithTimeout(c, m.waits.patience)
 	defer cancel()
-	for {
-		slice, cancel := context.WithTimeout(c, attempt)
+	for n := 0; ; n++ {
+		patience := attempt
+		if m.taken && n == 0 { // a store of this machine would answer at once
+			patience = attempt * 2 / 5
+		}
+		slice, cancel := context.WithTimeout(c, patience)
 		st, err := open(slice)
 		late := slice.Err() != nil
 		cancel()
@@ -48,7 +52,12 @@ func (m *meeting) reach(c context.Context) (store.Store, error) {
 			}
 			return nil, fmt.Errorf("elastic: the rendezvous at %s: %w", m.spec.Endpoint, m.suspect(err))
 		}
-		m.waits.lacks(m.suspect(err))
+		m.waits.lacks(m.suspect(err), m.taken && n == 0)
+		if m.taken {
+			if err := m.host(); err != nil {
+				return nil, err
+			}
+		}
 	}
 }
 
@@ -62,17 +71,21 @@ func (m *meeting) suspect(err error) error {
 		return err
 	}
 	_ = conn.Close()
+	if m.taken {
+		return fmt.Errorf("something listens there that does not answer as a store, and it is on this machine: end it, or take another port; if it is a node of this job, give both the same token, so that they speak TLS, or none (%w)", err)
+	}
 	return fmt.Errorf("something listens there that does not answer as a store; is that the address, and do all machines have the same token, so that they speak TLS, or none? (%w)", err)
 }
 
-// host serves the store at the endpoint if this machine can.
+// host serves the store at the endpoint if this machine can. Where the port is taken that may well be by the store, another node's of this machine;
+// if it is not, the node says so and waits on, as for any other store: whoever has it may end, and the store come.
 func (m *meeting) host() error {
 	cfg := m.spec.Store
 	cfg.Addr = m.spec.Endpoint
 	server, err := store.Serve(cfg)
 	if err == nil {
 		m.closes, m.hosts = append(m.closes, server.Close), true
-	} else if !errors.Is(err, syscall.EADDRINUSE) && !errors.Is(err, syscall.EADDRNOTAVAIL) {
+	} else if m.taken = errors.Is(err, syscall.EADDRINUSE); !m.taken && !errors.Is(err, syscall.EADDRNOTAVAIL) {
 		return fmt.Errorf("elastic: the rendezvous at %s: %w", m.spec.Endpoint, err)
 	}
 	return nil

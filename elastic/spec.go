@@ -38,9 +38,11 @@ type Spec struct {
 	WantRank int
 	// Endpoint is the host:port of the store in which the nodes meet, which all name alike. The node that can listen there hosts it.
 	// Empty is for a job of one node. Meet opens a store that is there already, in its place; it is called again while the store cannot be reached, and Run
-	// closes what it gives. Endpoint is then only what messages call it, and begins with a host:port.
+	// closes what it gives. Endpoint is then only what messages call it, and begins with a host:port. Stays is how long there is left at most
+	// what nodes have there that are killed; 0 means that nobody knows.
 	Endpoint string
 	Meet     func(context.Context) (store.Store, error)
+	Stays    time.Duration
 	// LocalAddr is the address by which the other nodes reach this one; empty means the one by which it reaches Endpoint.
 	LocalAddr string
 	// MaxRestarts is how many failed workers the whole job may start again, Policy what such a start costs.

@@ -17,11 +17,13 @@ type waits struct {
 	endpoint, job string
 	patience      time.Duration // of one that joins
 	lastCall      time.Duration
+	say           func(string)
 
 	mu    sync.Mutex
 	since time.Time // when this waiting began
 	said  int       // how often it was told
 	what  standing
+	met   bool             // it has heard of a rendezvous that was not over
 	rdzv  *rdzv.Rendezvous // nil while its store is not reached
 	under store.Store
 }
@@ -44,11 +46,24 @@ func (w *waits) begin(spec *Spec, now time.Time) {
 	w.since, w.what.placed = now, -1
 }
 
-// lacks takes why the store was not reached.
-func (w *waits) lacks(err error) {
+// lacks takes why the store was not reached. What people should look after is said at once.
+func (w *waits) lacks(err error, urgent bool) {
+	w.mu.Lock()
+	w.what.err = err
+	what, waited := w.what, time.Since(w.since)
+	w.mu.Unlock()
+	if urgent {
+		w.say(what.text(w.at(), waited, w.patience, w.lastCall))
+	}
+}
+
+func (w *waits) at() string { return fmt.Sprintf("%s, job %s", w.endpoint, w.job) }
+
+// hasMet says whether the node has heard of a rendezvous that was not over.
+func (w *waits) hasMet() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.what.err = err
+	return w.met
 }
 
 // joined takes it that the store was reached.
@@ -63,6 +78,7 @@ func (w *waits) joined(r *rdzv.Rendezvous, under store.Store, now time.Time) {
 func (w *waits) heard(a rdzv.Action) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.met = w.met || a.Kind == rdzv.Place || a.Kind == rdzv.Wait || a.Kind == rdzv.Spare
 	switch a.Kind {
 	case rdzv.Place:
 		w.what.placed, w.what.spare, w.said = a.Placement.Round, false, 0
@@ -74,7 +90,7 @@ func (w *waits) heard(a rdzv.Action) {
 }
 
 // tell tells, until c is over.
-func (w *waits) tell(c context.Context, say func(string)) {
+func (w *waits) tell(c context.Context) {
 	ticks := time.NewTicker(time.Second)
 	defer ticks.Stop()
 	for {
@@ -83,7 +99,7 @@ func (w *waits) tell(c context.Context, say func(string)) {
 			return
 		case now := <-ticks.C:
 			if line := w.line(c, now); line != "" {
-				say(line)
+				w.say(line)
 			}
 		}
 	}
@@ -108,7 +124,7 @@ func (w *waits) line(c context.Context, now time.Time) string {
 	if what.joined && what.placed < 0 && what.sum.Nodes < what.sum.Min {
 		what.others = otherJobs(c, under, w.job)
 	}
-	return what.text(fmt.Sprintf("%s, job %s", w.endpoint, w.job), waited, w.patience, w.lastCall)
+	return what.text(w.at(), waited, w.patience, w.lastCall)
 }
 
 // due is how things stand, if it is time to say so; else nobody waits.
@@ -117,6 +133,7 @@ func (w *waits) due(now time.Time) (what standing, under store.Store, waited tim
 	defer w.mu.Unlock()
 	if w.rdzv != nil {
 		w.what.sum, w.what.known = w.rdzv.Latest()
+		w.met = w.met || w.what.known && w.what.sum.Phase != rdzv.Closed
 	}
 	if !w.what.waiting() {
 		w.since, w.said = now, 0

@@ -76,6 +76,59 @@ func TestAnEndpointThatSaysNothingIsSaidToBeNoStore(t *testing.T) {
 	require.ErrorContains(t, err, "elastic: the rendezvous at "+spec.Endpoint+": something listens there that does not answer as a store")
 }
 
+func TestANodeSaysAtOnceThatItsEndpointIsTakenByWhatIsNoStore(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	spec := job(t, "stay", 1)
+	spec.MinNodes, spec.RunID, spec.Endpoint, spec.JoinTimeout = 2, "j", l.Addr().String(), 3600*time.Millisecond
+	out := newOutput()
+	spec.Stderr = out
+	_, err = run(t, t.Context(), spec)
+	why := ": something listens there that does not answer as a store, and it is on this machine: end it, or take another port"
+	require.ErrorContains(t, err, "elastic: the rendezvous at "+spec.Endpoint+why)
+	for _, at := range []string{"2", "3"} {
+		require.Contains(t, out.String(), "weft: waiting for the store at "+spec.Endpoint+", job j, "+at+" s of 4 s"+why)
+	}
+}
+
+func TestANodeHostsTheRendezvousOnceItsPortIsFree(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var say sync.Once
+	spec := job(t, "stay", 1)
+	spec.MinNodes, spec.RunID, spec.Endpoint = 2, "j", l.Addr().String()
+	spec = spec.populate()
+	m, err := meet(t.Context(), &spec, func(string) { say.Do(func() { _ = l.Close() }) }, nil)
+	require.NoError(t, err)
+	defer m.close()
+	require.True(t, m.hosts)
+}
+
+func TestANodeThatFindsTheEndOfAnEarlierRunSaysSo(t *testing.T) {
+	under := store.NewMemory()
+	spec := job(t, "stay", 1)
+	spec.RunID, spec.Endpoint, spec.Stays = "j", "h:1", 5*time.Minute
+	spec.Meet = func(context.Context) (store.Store, error) { return store.NewPrefix("all", under), nil }
+	meets := func(change func(*Spec)) error {
+		spec := spec
+		change(&spec)
+		_, err := run(t, t.Context(), spec)
+		return err
+	}
+	end := func(s *Spec) { s.Env = append(s.Env, "WEFT_TEST_WORKER=no part") }
+	first := meets(end)
+	require.NotContains(t, first.Error(), "earlier")
+	for _, change := range []func(*Spec){end, func(s *Spec) { s.MaxRestarts = 7 }} { // also with other settings
+		err := meets(change)
+		require.ErrorIs(t, err, rdzv.ErrClosed)
+		require.Regexp(t, `^elastic: this id is of an earlier run: job j at h:1 ended \d+s ago, before this node came \(the rendezvous is closed: worker 0 of .* exit(ed)? .*99.*\); `+
+			`what it has left there is gone 5 minutes after its end at most: until then take another id \(--rdzv-id\)$`, err.Error())
+	}
+	other := meets(func(s *Spec) { end(s); s.RunID = "k" })
+	require.NotContains(t, other.Error(), "earlier")
+}
+
 func TestOfTwoNodesWithOneNodeRankTheSecondIsRefusedWithTheFirstOnesName(t *testing.T) {
 	w := newCrew(t, "stay", 1, func(s *Spec) { s.MinNodes, s.MaxNodes, s.WantRank = 1, 2, 1 })
 	first := w.start(0)

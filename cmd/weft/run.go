@@ -108,7 +108,7 @@ func (f *runFlags) spec(args []string) (elastic.Spec, error) {
 	}
 	return elastic.Spec{
 		Program: program, Args: rest,
-		NprocPerNode: nproc, MinNodes: least, MaxNodes: most, WantRank: meet.wantRank, Endpoint: meet.endpoint, Meet: meet.etcd.opener(), LocalAddr: f.localAddr,
+		NprocPerNode: nproc, MinNodes: least, MaxNodes: most, WantRank: meet.wantRank, Endpoint: meet.endpoint, Meet: meet.etcd.opener(), Stays: meet.etcd.stays(), LocalAddr: f.localAddr,
 		MaxRestarts: f.maxRestarts, Policy: meet.policy,
 		JoinTimeout: meet.joinTimeout, LastCall: meet.lastCall, Silence: meet.silence,
 		RunID: f.runID, Role: f.role, Token: token,

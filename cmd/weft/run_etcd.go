@@ -83,6 +83,14 @@ func (f *runFlags) etcdPlace() (*etcdPlace, error) {
 // outlive has etcd forget a job whose machines are all gone: much later than when they give up on etcd themselves.
 func (p *etcdPlace) outlive(silence time.Duration) { p.config.Lease = max(5*time.Minute, 12*silence) }
 
+// stays is how long at most etcd keeps what killed machines leave.
+func (p *etcdPlace) stays() time.Duration {
+	if p == nil {
+		return 0
+	}
+	return p.config.Lease
+}
+
 // texts are torchrun's keys of --rdzv-conf, of either of its etcd backends.
 func (p *etcdPlace) texts() map[string]*string {
 	return map[string]*string{"protocol": &p.protocol, "ca_cert": &p.ca, "cacert": &p.ca, "ssl_cert": &p.cert, "cert": &p.cert,

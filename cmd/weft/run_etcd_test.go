@@ -234,6 +234,26 @@ func TestAJobThatMeetsInEtcdOutlivesAnyOfItsMachines(t *testing.T) {
 	require.NoError(t, other.cmds[0].Wait(), other)
 }
 
+func TestAJobInEtcdIsToldThatItsIdIsOfAnEarlierRunWhileThatIsThere(t *testing.T) {
+	cl := etcdtest.New(t, 1)
+	t.Cleanup(cl.Stop)
+	done := t.TempDir() + "/done"
+	args := []string{"--rdzv-backend", "etcd", "--rdzv-id", "j", "--rdzv-endpoint", cl.Endpoints()[0],
+		"--nnodes", "1:2", "--rdzv-conf", "keep_alive_timeout=3,last_call_timeout=20", os.Args[0], "stay", done}
+	l := &launchers{t: t, args: args}
+	killed, other := l.launch(), l.launch()
+	l.await(t, "] here ", 2)
+	require.NoError(t, killed.Process.Kill())
+	require.Error(t, killed.Wait())
+	l.await(t, "place 0 of 1", 1)
+	require.NoError(t, os.WriteFile(done, nil, 0o600))
+	require.NoError(t, other.Wait(), l)
+	code, _, stderr := weft(t, append([]string{"run"}, args...)...)
+	require.Equal(t, 1, code, stderr)
+	require.Regexp(t, `(?m)^weft: elastic: this id is of an earlier run: job j at \S+ ended \d+s ago, before this node came \(the rendezvous is closed: every node is done\); `+
+		`what it has left there is gone 5 minutes after its end at most: until then take another id \(--rdzv-id\)$`, stderr)
+}
+
 func TestALauncherSaysThatItWaitsForEtcd(t *testing.T) {
 	port, err := etcdtest.FreePort("127.0.0.1")
 	require.NoError(t, err)

@@ -78,9 +78,24 @@ func (t *tenancy) lapsed(shared clientv3.LeaseID) {
 // lodge makes the store a tenant until it is closed.
 func (s *Store) lodge(o *store.Operation) error {
 	s.tenancy.asks, s.tenancy.known = make(chan struct{}, 1), make(chan struct{})
+	kept := clientv3.Compare(clientv3.Version(s.names.tenants()), ">", 0) // what hangs on no lease is not swept
+	if err := s.try(o, func(c context.Context) error {
+		_, err := s.sweep(c, kept)
+		return err
+	}); err != nil {
+		return err
+	}
 	s.tenancy.runs.Go(s.stay)
 	_, err := s.keep(o)
 	return err
+}
+
+// sweep removes all that there is if there are no tenants: their own leases have lapsed, and the shared one would have, but for those who came
+// in vain and renewed it meanwhile.
+func (s *Store) sweep(c context.Context, also ...clientv3.Cmp) (bool, error) {
+	none := clientv3.Compare(clientv3.CreateRevision(s.names.tenants()+"/"), "=", 0).WithPrefix()
+	got, err := s.client.Txn(c).If(append(also, none)...).Then(s.names.all()...).Commit()
+	return err == nil && got.Succeeded, err
 }
 
 func (s *Store) stay() {
@@ -176,13 +191,10 @@ func (s *Store) leave(c context.Context) {
 	if t.own == 0 {
 		return
 	}
-	none := clientv3.Compare(clientv3.CreateRevision(s.names.tenants()+"/"), "=", 0).WithPrefix()
-	_, err := s.client.Revoke(c, t.own) // with its key
-	if err != nil {
+	if _, err := s.client.Revoke(c, t.own); err != nil { // with its key
 		return // else it runs out
 	}
-	got, err := s.client.Txn(c).If(none).Then(s.names.all()...).Commit()
-	if err == nil && got.Succeeded && t.shared != 0 {
+	if swept, _ := s.sweep(c); swept && t.shared != 0 {
 		_, _ = s.client.Revoke(c, t.shared)
 	}
 }

@@ -87,6 +87,39 @@ func TestWhatStoresLeaveThatDieIsGoneAfterTheLease(t *testing.T) {
 	}, 30*time.Second, 20*time.Millisecond)
 }
 
+func TestWhoComesWhenNoTenantIsLeftFindsNothing(t *testing.T) {
+	cfg := space(t)
+	watcher := dial(t, cfg)
+	require.NoError(t, watcher.Set(t.Context(), "stays", nil))
+	cfg.Lease = time.Minute
+	a, dead := dial(t, cfg), dial(t, cfg)
+	fill(t, a)
+	there, err := dead.Check(t.Context(), "stays", "set")
+	require.NoError(t, err)
+	require.True(t, there, "what hangs on no lease is not for those who come to remove")
+	dead.end(store.ErrClosed) // as a crash does
+	_ = dead.client.Close()
+	dead.tenancy.runs.Wait()
+	require.NoError(t, a.Close())
+	in := dial(t, cfg)
+	there, err = in.Check(t.Context(), "set")
+	require.NoError(t, err)
+	require.True(t, there, "one who may live has it open")
+	_, err = watcher.client.Revoke(t.Context(), dead.tenancy.own) // its time is over
+	require.NoError(t, err)
+	in.end(store.ErrClosed)
+	in.tenancy.runs.Wait()
+	_, err = watcher.client.Revoke(t.Context(), in.tenancy.own) // nor does this one live, which has renewed what all share
+	require.NoError(t, err)
+	there, err = watcher.Check(t.Context(), "set")
+	require.NoError(t, err)
+	require.True(t, there)
+	late := dial(t, cfg)
+	there, err = late.Check(t.Context(), "set")
+	require.NoError(t, err)
+	require.False(t, there)
+}
+
 func TestAStoreWhoseLeaseHasLapsedGoesOnWithAnother(t *testing.T) {
 	cfg := space(t)
 	cfg.Lease = time.Minute
