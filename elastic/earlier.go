@@ -9,6 +9,9 @@ import (
 	"github.com/weft-project/weft/elastic/rdzv"
 )
 
+// ErrEarlier is that a job with this id has ended before this node came to it.
+var ErrEarlier = errors.New("this id is of an earlier run")
+
 // endedKey holds when the job ended, by the clock of a node that knew of it: for people alone.
 const endedKey = "ended"
 
@@ -41,6 +44,6 @@ func (m *meeting) earlier(c context.Context, err error) error {
 	if stays := m.spec.Stays; stays > 0 {
 		until = fmt.Sprintf("; what it has left there is gone %.0f minutes after its end at most: until then take another id (--rdzv-id)", stays.Minutes())
 	}
-	return fmt.Errorf("elastic: this id is of an earlier run: job %s at %s ended%s, before this node came (%w: %s)%s",
-		m.spec.RunID, m.spec.Endpoint, ago, rdzv.ErrClosed, v.Outcome, until)
+	return fmt.Errorf("elastic: %w: job %s at %s ended%s, before this node came (%w: %s)%s",
+		ErrEarlier, m.spec.RunID, m.spec.Endpoint, ago, rdzv.ErrClosed, v.Outcome, until)
 }

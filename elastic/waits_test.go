@@ -122,6 +122,7 @@ func TestANodeThatFindsTheEndOfAnEarlierRunSaysSo(t *testing.T) {
 	for _, change := range []func(*Spec){end, func(s *Spec) { s.MaxRestarts = 7 }} { // also with other settings
 		err := meets(change)
 		require.ErrorIs(t, err, rdzv.ErrClosed)
+		require.ErrorIs(t, err, ErrEarlier)
 		require.Regexp(t, `^elastic: this id is of an earlier run: job j at h:1 ended \d+s ago, before this node came \(the rendezvous is closed: worker 0 of .* exit(ed)? .*99.*\); `+
 			`what it has left there is gone 5 minutes after its end at most: until then take another id \(--rdzv-id\)$`, err.Error())
 	}

@@ -223,7 +223,7 @@ func runJob(spec elastic.Spec) error {
 		return &exitError{128 + int(sig), err}
 	case errors.Is(err, elastic.ErrInvalidSpec):
 		return errors.New(strings.TrimPrefix(err.Error(), elastic.ErrInvalidSpec.Error()+": "))
-	case errors.Is(err, rdzv.ErrClosed):
+	case errors.Is(err, rdzv.ErrClosed) && !errors.Is(err, elastic.ErrEarlier):
 		return &exitError{codeFailed, fmt.Errorf("the job failed: %s", strings.TrimPrefix(err.Error(), rdzv.ErrClosed.Error()+": "))}
 	}
 	return &exitError{codeFailed, err}
