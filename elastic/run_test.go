@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -136,6 +138,18 @@ func TestAKilledWorkerIsNamedWithItsSignal(t *testing.T) {
 	require.ErrorAs(t, err, &failure)
 	require.Equal(t, 137, failure.Code)
 	require.Equal(t, fmt.Sprintf("worker1 (rank 1, pid %d) was killed by signal 9 (SIGKILL)", failure.PID), failure.Report())
+}
+
+func TestAProgramWhoseInterpreterIsNotThereIsSaidOnceWithThat(t *testing.T) {
+	spec := job(t, "wait", 1)
+	out := newOutput()
+	spec.Stdout, spec.Stderr = out, out
+	spec.Program = filepath.Join(t.TempDir(), "script")
+	require.NoError(t, os.WriteFile(spec.Program, []byte("#!/nowhere/shell\n"), 0o700))
+	_, err := run(t, t.Context(), spec)
+	require.ErrorContains(t, err, "worker0 did not start: fork/exec "+spec.Program+": no such file or directory: the interpreter that its first line names,")
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	require.Empty(t, out.String(), "the error says it")
 }
 
 func TestCancellingEndsEveryWorker(t *testing.T) {
