@@ -129,7 +129,7 @@ func (f *feed) giveBack(queue string, b []byte) error {
 
 // insist is insist with its error told, after which there is nothing more to bring.
 func (f *feed) insist(c context.Context, what string, do func(context.Context) error) {
-	err := insist(c, f.away, f.cfg, false, what, do)
+	err := insist(c, f.away, f.cfg, func(c context.Context) error { _, err := f.st.Check(c, what); return err }, what, do)
 	if err == nil || c.Err() != nil {
 		return
 	}
@@ -141,28 +141,45 @@ func (f *feed) insist(c context.Context, what string, do func(context.Context) e
 func (cfg Config) withoutStore() time.Duration { return max(4*cfg.Silence, time.Minute) }
 
 // insist does what needs the store, again and again while it cannot be reached, and says so. An error
-// that trying again cannot mend, c's end, and the end of that time, which is ErrNoStore, end it. What is prompt waits for nobody, so that
+// that trying again cannot mend, c's end, and the end of that time, which is ErrNoStore, end it. What waits for others has a probe, which
+// does not: it tells that the store is back, however long the wait. Without one do itself is prompt, so that
 // its being late says that the store cannot be reached.
-func insist(c context.Context, away *away, cfg Config, prompt bool, what string, do func(context.Context) error) error {
+func insist(c context.Context, away *away, cfg Config, probe func(context.Context) error, what string, do func(context.Context) error) error {
 	var since time.Time
 	back := false
-	defer func() {
+	over := func() {
 		if !since.IsZero() {
 			away.end(back)
+			since = time.Time{}
 		}
-	}()
+	}
+	defer over()
+	promptly := func(f func(context.Context) error) error { // a client of the store has more patience than a rendezvous
+		within, cancel := context.WithTimeout(c, max(cfg.Silence/3, time.Second))
+		defer cancel()
+		return f(within)
+	}
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		within, cancel := c, context.CancelFunc(func() {})
-		if prompt { // a client of the store has more patience than a rendezvous
-			within, cancel = context.WithTimeout(c, max(cfg.Silence/3, time.Second))
+		var err error
+		probed := probe != nil && !since.IsZero()
+		switch {
+		case probe == nil:
+			err = promptly(do)
+		case probed:
+			err = promptly(probe)
+		default:
+			err = do(c)
 		}
-		err := do(within)
-		cancel()
-		if back = err == nil; back {
+		back = err == nil
+		switch {
+		case back && probed:
+			over()
+			continue
+		case back:
 			return nil
 		}
 		late := errors.Is(err, store.ErrTimeout)
-		gone := errors.Is(err, store.ErrUnreachable) || errors.Is(err, store.ErrUncertain) || late && prompt
+		gone := errors.Is(err, store.ErrUnreachable) || errors.Is(err, store.ErrUncertain) || late && (probed || probe == nil)
 		if c.Err() != nil || !gone && !late {
 			return err
 		}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -57,6 +58,55 @@ func TestAStoreThatIsAwayForThirtySecondsLosesNobody(t *testing.T) {
 		leave(t, a, b)
 		require.Equal(t, 1, strings.Count(said.String(), "the rendezvous waits for its store"), said.String())
 		require.Equal(t, 1, strings.Count(said.String(), "the rendezvous' store is back"), said.String())
+	})
+}
+
+// cutOff is a store that who waits for a key loses when it is cut, and can wait for again at once.
+type cutOff struct {
+	store.Store
+	mu   *sync.Mutex
+	open map[context.Context]context.CancelFunc
+}
+
+func (s cutOff) Pop(c context.Context, queue string) ([]byte, error) {
+	within, cancel := context.WithCancel(c)
+	defer cancel()
+	s.mu.Lock()
+	s.open[within] = cancel
+	s.mu.Unlock()
+	b, err := s.Store.Pop(within, queue)
+	s.mu.Lock()
+	delete(s.open, within)
+	s.mu.Unlock()
+	if err != nil && c.Err() == nil {
+		err = store.ErrUnreachable
+	}
+	return b, err
+}
+
+func (s cutOff) cut() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, cancel := range s.open {
+		cancel()
+	}
+}
+
+func TestAStoreThatWasAwayForAMomentIsBackThoughNobodyHasAnythingToSay(t *testing.T) {
+	bubble(t, func(t *testing.T, st store.Store) {
+		s := cutOff{Store: st, mu: new(sync.Mutex), open: map[context.Context]context.CancelFunc{}}
+		var said bytes.Buffer
+		log := slog.New(slog.NewTextHandler(&said, &slog.HandlerOptions{Level: slog.LevelWarn}))
+		a := beginTelling(t, s, Config{Min: 1}, 0, log)
+		a.take(t, isPlaced)
+		for range 3 { // further apart than a store may be away
+			s.cut()
+			time.Sleep(2 * time.Minute)
+		}
+		leave(t, a)
+		away := strings.Count(said.String(), StoreAway)
+		require.GreaterOrEqual(t, away, 3, said.String())
+		require.Equal(t, away, strings.Count(said.String(), StoreBack), said.String())
 	})
 }
 
