@@ -43,7 +43,9 @@ func (w *Worker) applyLocked() (over []*peer) {
 		case roster.Tell:
 			w.tellLocked(w.peers[a.To], a.News)
 		case roster.Bury:
-			if !w.closed {
+			if w.closed { // serveLink does it
+				w.graves = append(w.graves, a.Member)
+			} else {
 				w.work.Go(func() { w.bury(a.Member) })
 			}
 		}

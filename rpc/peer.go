@@ -257,4 +257,11 @@ func (w *Worker) serveLink(p *peer, link transport.Link) {
 		}
 		r.LinkDown(p.rank, p.node.Epoch, left, cause)
 	})
+	w.mu.Lock()
+	graves := w.graves
+	w.graves = nil
+	w.mu.Unlock()
+	for _, m := range graves { // a call may have failed of this loss, and its caller have closed the worker, before it was known here
+		w.bury(m)
+	}
 }

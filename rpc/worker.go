@@ -59,6 +59,7 @@ type Worker struct {
 	changed  chan struct{} // closed when a peer's state changes, or no work is left; made by who waits
 	busy     int           // calls out and handlers in
 	closed   bool
+	graves   []roster.Member // the lost that were heard of since, whose claims are to be marked
 }
 
 // WorkerInfo names a member of the job.
