@@ -35,6 +35,7 @@ func start(c context.Context, role string, args ...string) (*process, error) {
 	return startBy(c, (*exec.Cmd).Start, role, args...)
 }
 
+// startBy is start with another way to begin the process.
 func startBy(c context.Context, begin func(*exec.Cmd) error, role string, args ...string) (*process, error) {
 	self, err := os.Executable()
 	if err != nil {
