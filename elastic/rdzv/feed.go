@@ -140,6 +140,11 @@ func (f *feed) insist(c context.Context, what string, do func(context.Context) e
 // withoutStore is how long a node goes on while its rendezvous' store cannot be reached: four times what makes a node lost, and a minute at least.
 func (cfg Config) withoutStore() time.Duration { return max(4*cfg.Silence, time.Minute) }
 
+// promptly bounds what waits for nobody: a client of the store has more patience than a rendezvous.
+func (cfg Config) promptly(c context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(c, max(cfg.Silence/3, time.Second))
+}
+
 // insist does what needs the store, again and again while it cannot be reached, and says so. An error
 // that trying again cannot mend, c's end, and the end of that time, which is ErrNoStore, end it. What waits for others has a probe, which
 // does not: it tells that the store is back, however long the wait. Without one do itself is prompt, so that
@@ -154,8 +159,8 @@ func insist(c context.Context, away *away, cfg Config, probe func(context.Contex
 		}
 	}
 	defer over()
-	promptly := func(f func(context.Context) error) error { // a client of the store has more patience than a rendezvous
-		within, cancel := context.WithTimeout(c, max(cfg.Silence/3, time.Second))
+	promptly := func(f func(context.Context) error) error {
+		within, cancel := cfg.promptly(c)
 		defer cancel()
 		return f(within)
 	}

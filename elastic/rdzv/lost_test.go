@@ -110,6 +110,47 @@ func TestAStoreThatWasAwayForAMomentIsBackThoughNobodyHasAnythingToSay(t *testin
 	})
 }
 
+// silent is a store that answers nothing while it is down, as one that has no majority.
+type silent struct {
+	severed
+}
+
+func (s silent) TryPop(c context.Context, queue string) ([]byte, bool, error) {
+	if s.down.Load() {
+		<-c.Done()
+		return nil, false, store.ErrTimeout
+	}
+	return s.Store.TryPop(c, queue)
+}
+
+func (s silent) Set(c context.Context, k string, v []byte) error {
+	if s.down.Load() {
+		<-c.Done()
+		return store.ErrTimeout
+	}
+	return s.Store.Set(c, k, v)
+}
+
+func TestALeaderSaysThatItsStoreIsAwayThoughItFallsSilentWhileTheInboxIsEmptied(t *testing.T) {
+	bubble(t, func(t *testing.T, st store.Store) {
+		s := silent{severed{st, new(atomic.Bool)}}
+		var said bytes.Buffer
+		log := slog.New(slog.NewTextHandler(&said, &slog.HandlerOptions{Level: slog.LevelWarn}))
+		cfg := Config{Min: 1, Silence: 6 * time.Second}
+		a := beginTelling(t, s, cfg, 0, log)
+		a.take(t, isPlaced)
+		time.Sleep(cfg.Silence/6 - time.Millisecond) // its next bulletin is due in a moment, but there is a message first
+		s.down.Store(true)
+		require.NoError(t, st.Push(t.Context(), keyInbox, pack(message{V: version, Event: Event{Kind: KeepAlive, ID: a.id}})))
+		time.Sleep(cfg.Silence)
+		require.Equal(t, 1, strings.Count(said.String(), StoreAway), said.String())
+		s.down.Store(false)
+		time.Sleep(cfg.Silence)
+		require.Equal(t, 1, strings.Count(said.String(), StoreBack), said.String())
+		leave(t, a)
+	})
+}
+
 func TestAStoreThatStaysAwayIsAnErrorAfterAMinute(t *testing.T) {
 	bubble(t, func(t *testing.T, st store.Store) {
 		s := severed{st, new(atomic.Bool)}

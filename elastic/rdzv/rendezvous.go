@@ -187,8 +187,11 @@ func (s *shell) want(e Event) []op {
 	return s.peer.want(e)
 }
 
-// batch takes what else lies in the inbox, up to a bound.
+// batch takes what else lies in the inbox, up to a bound. A store that falls silent meanwhile must not keep it: what is done next says
+// that it is away.
 func (s *shell) batch(c context.Context, first []byte) [][]byte {
+	c, cancel := s.peer.cfg.promptly(c)
+	defer cancel()
 	out := [][]byte{first}
 	for len(out) < 4096 {
 		b, there, err := s.r.st.TryPop(c, keyInbox)
