@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -143,11 +144,12 @@ func TestALeaderSaysThatItsStoreIsAwayThoughItFallsSilentWhileTheInboxIsEmptied(
 		s.down.Store(true)
 		require.NoError(t, st.Push(t.Context(), keyInbox, pack(message{V: version, Event: Event{Kind: KeepAlive, ID: a.id}})))
 		time.Sleep(cfg.Silence)
+		synctest.Wait()
 		require.Equal(t, 1, strings.Count(said.String(), StoreAway), said.String())
 		s.down.Store(false)
 		time.Sleep(cfg.Silence)
-		require.Equal(t, 1, strings.Count(said.String(), StoreBack), said.String())
 		leave(t, a)
+		require.Equal(t, 1, strings.Count(said.String(), StoreBack), said.String())
 	})
 }
 
