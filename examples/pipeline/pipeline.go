@@ -161,20 +161,16 @@ func (p *pipeline) step(c context.Context, ms []micro) (mean float64, err error)
 
 // train takes one micro-batch there and back. Its loss counts as the given part of the step's.
 func (p *pipeline) train(c context.Context, m micro, part float64) (float64, error) {
-	loss, err := p.forward(c, m.ids, m.next, len(p.others))
+	loss, err := forward(c, p.first, hop{ctx.Own(c, m.ids), m.next, len(p.others), part})
 	if err != nil {
 		return 0, err
 	}
-	v, err := loss.Item()
-	if err != nil {
-		return 0, err
-	}
-	return v, ctx.Backward(c, autodiff.Scale(loss, part))
+	return loss.Item()
 }
 
 // forward goes as far as a stage.
 func (p *pipeline) forward(c context.Context, ids, labels *autodiff.Tensor, until int) (*autodiff.Tensor, error) {
-	return forward(c, p.first, hop{ctx.Own(c, ids), labels, until})
+	return forward(c, p.first, hop{ctx.Own(c, ids), labels, until, 0})
 }
 
 func (p *pipeline) values(c context.Context, ids, labels *autodiff.Tensor) (v []float32, err error) {

@@ -22,10 +22,13 @@ type stage struct {
 }
 
 // hop is a micro-batch on its way: tokens into the first stage, activations into the others. Without labels the last stage gives
-// logits in place of the loss. It goes no further than stage Until, which gives its activations.
+// logits in place of the loss. It goes no further than stage Until, which gives its activations. With a Part, the last stage starts the
+// backward of that part of the loss as soon as it has it: then what comes back has been there and back again, and no stage waits for the
+// first one to hear of the loss and say so.
 type hop struct {
 	X, Labels *autodiff.Tensor
 	Until     int
+	Part      float64
 }
 
 // The functions that the workers serve.
@@ -77,10 +80,16 @@ func references(c context.Context, s *stage, _ struct{}) ([]optim.Param, error) 
 // forward computes this stage and hands on what comes out, straight to the worker of the next stage.
 func forward(c context.Context, s *stage, in hop) (*autodiff.Tensor, error) {
 	y, err := s.compute(c, in)
-	if err != nil || s.next == nil || s.index == in.Until {
-		return y, err
+	switch {
+	case err != nil:
+		return nil, err
+	case s.next == nil && in.Part > 0:
+		return y.Detach(), ctx.Backward(c, autodiff.Scale(y, in.Part))
+	case s.next == nil || s.index == in.Until:
+		return y, nil
 	}
-	return s.next(c, hop{y, in.Labels, in.Until})
+	in.X = y
+	return s.next(c, in)
 }
 
 // compute runs the stage at its desk.
