@@ -62,10 +62,12 @@ func (a *agent) show(i int, stream Streams) *sink {
 
 // tell tells a worker its place. One that does not listen misses it when its pipe is full.
 func (a *agent) tell(i int) {
+	a.warnOfDeaf(a.procs[i])
 	b, err := json.Marshal(placeOf(*a.node.place, a.epoch, i, a.master, a.meeting.addr))
 	if err == nil {
 		_ = a.procs[i].told.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
-		_, _ = a.procs[i].told.Write(append(b, '\n'))
+		n, _ := a.procs[i].told.Write(append(b, '\n'))
+		a.procs[i].said += n
 	}
 }
 
@@ -76,4 +78,18 @@ func (a *agent) tellAll() {
 			a.tell(i)
 		}
 	}
+}
+
+// settled is for how long a worker runs before it is expected to have asked for its place.
+const settled = time.Second
+
+// warnOfDeaf says once that a worker which is about to have another place has not asked for the one it had: a program that
+// knows nothing of Join goes on with the world as it was, and waits in vain for who has gone.
+func (a *agent) warnOfDeaf(p *process) {
+	if a.warned || time.Since(p.started) < settled || unread(p.told) < max(p.said, 1) {
+		return
+	}
+	a.warned = true
+	a.say(fmt.Sprintf("%s (rank %d, pid %d) does not hear that the workers are others now, as it has not called elastic.Join; "+
+		"for a program that cannot, there is --restart-policy group, which starts all of them again", workerName(p.rank), p.rank, p.cmd.Process.Pid))
 }

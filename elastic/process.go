@@ -22,6 +22,7 @@ type process struct {
 	cmd            *exec.Cmd
 	rank           int      // in its round
 	told           *os.File // by which the worker hears of its places
+	said           int      // bytes that were written there
 	stdout, stderr *lines
 	pipes          []*os.File // the read ends
 	errors         errorFile

@@ -3,6 +3,7 @@
 package elastic
 
 import (
+	"os"
 	"syscall"
 )
 
@@ -14,3 +15,6 @@ func unnamedErrorFile() errorFile { return errorFile{} }
 
 // awaitExit says false: here a process cannot be awaited without reaping it.
 func awaitExit(int) bool { return false }
+
+// unread is not to be had here.
+func unread(*os.File) int { return 0 }

@@ -95,6 +95,7 @@ type agent struct {
 	failures []Failure // the latest of each worker
 	result   *Result
 	started  bool
+	warned   bool            // of a worker that does not ask for its place
 	waits    rdzv.ActionKind // the latest of Place, Wait and Spare
 	failure  error           // that ended the job, or this node's part
 }
