@@ -263,6 +263,19 @@ func (d *Accelerator) Download(dst []byte, src *Buffer, off int) error {
 	return d.failed("download", d.raw.Download(dst, src.Addr()+uintptr(off)))
 }
 
+// Check waits for all work that was asked for, and tells what went wrong with it, as Download does.
+func (d *Accelerator) Check() error {
+	c, ok := d.raw.(Checker)
+	if !ok {
+		return d.failed("check", d.raw.Download(nil, 0))
+	}
+	wait, err := c.Check()
+	if err == nil {
+		err = wait()
+	}
+	return d.failed("check", err)
+}
+
 // CopyWithin is [Device.CopyWithin].
 func (d *Accelerator) CopyWithin(dst, src *Buffer) error {
 	if dst.Len() != src.Len() {

@@ -1,8 +1,16 @@
 package device
 
+// Checker is a [Memory] that can be asked what went wrong.
+type Checker interface {
+	// Check begins to wait for all work that was asked for before; wait, which is called once, tells what went wrong with it, as Download does. It
+	// is for who lets bytes go without a Download: nobody would hear of it later.
+	Check() (wait func() error, err error)
+}
+
 // Exporter is a [Memory] that other processes of the host can open, as far as its accelerator can.
 type Exporter interface {
 	Memory
+	Checker
 	// Identity names the accelerator, the same in all processes of the host that use it; empty where its memory cannot be shared.
 	Identity() string
 	// Export gives a handle of at most 256 bytes for what Take gave, which lives as long as that.

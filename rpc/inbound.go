@@ -285,6 +285,9 @@ func (w *Worker) answer(c context.Context, p *peer, s transport.Stream, fn *hand
 	if err == nil && len(pack.tensors) > 0 {
 		err = outgoing(m, pack.tensors, func(i int) (device.ID, error) { return p.target(p.back, pack.tensors[i].Device()) })
 	}
+	if err == nil {
+		err = computed(m.Tensors)
+	}
 	h.Refs, h.Value = pack.shares, o.args.Bytes()
 	var unsend func()
 	if _, plain := c.(*callContext); err == nil && (!plain || len(pack.tensors) > 0) { // without a pass there is nothing to record

@@ -33,6 +33,23 @@ func outgoing(m *transport.Message, tensors []*autodiff.Tensor, target func(i in
 	return nil
 }
 
+// computed waits until a result is, and says what went wrong with that. Once the answer is under way its receiver would only hear that it broke off.
+func computed(ts []transport.Tensor) error {
+	var asked device.Device
+	for _, t := range ts {
+		if t.Buf == nil || t.Buf.Device() == asked {
+			continue
+		}
+		asked = t.Buf.Device()
+		if d, ok := asked.(*device.Accelerator); ok {
+			if err := d.Check(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // target is where a tensor for this peer lands. The error for a device without an entry names both maps: which of them was to be used, and
 // which may have been meant.
 func (p *peer) target(by device.Map, src device.ID) (device.ID, error) {

@@ -157,7 +157,7 @@ func (h *bulkHauler) write(s *stripe) {
 		binary.LittleEndian.PutUint64(stage[8:], block)
 		to := stage[blockHead : blockHead+n]
 		err := each(t.spans, int64(block)*blockBytes, n, func(buf *device.Buffer, off, n int) error {
-			err := buf.Device().Download(to[:n], buf, off)
+			err := download(to[:n], buf, off)
 			to = to[n:]
 			return err
 		})

@@ -278,7 +278,7 @@ func (t *cudaOut) place(c context.Context, b *cudaBox, n int) (at int, err error
 	}
 }
 
-// fill copies, and waits until it is done.
+// fill copies, and waits until it is done. What the accelerator found wrong before is told here: on this lane nobody downloads.
 func fill(b *cudaBox, at int, parts []span, n int) error {
 	to := b.mem.Addr() + uintptr(at)
 	for _, p := range parts {
@@ -289,23 +289,22 @@ func fill(b *cudaBox, at int, parts []span, n int) error {
 		to += uintptr(k)
 		n -= k
 	}
-	wait, err := b.peer.mem.Mark()
-	if err != nil {
-		return err
+	if err := b.peer.dev.Check(); err != nil {
+		return &unreadable{err}
 	}
-	return wait()
+	return nil
 }
 
 // putInto copies n bytes of a buffer to an address of an accelerator.
 func putInto(p cudaPeer, to uintptr, buf *device.Buffer, off, n int) error {
-	if err := buf.Device().Download(nil, buf, 0); err != nil {
+	if err := download(nil, buf, 0); err != nil {
 		return err // it was released
 	}
 	if buf.Device() == device.Device(p.dev) {
 		return p.mem.Move(to, buf.Addr()+uintptr(off), n)
 	}
 	return staged(n, func(at int, mem []byte) error {
-		if err := buf.Device().Download(mem, buf, off+at); err != nil {
+		if err := download(mem, buf, off+at); err != nil {
 			return err
 		}
 		return p.mem.Upload(to+uintptr(at), mem)

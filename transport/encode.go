@@ -76,11 +76,31 @@ func appendFrame(b []byte, m *Message, payload int64) ([]byte, error) {
 		}
 		at := len(b)
 		b = slices.Grow(b, buf.Len())[:at+buf.Len()]
-		if err := buf.Device().Download(b[at:], buf, 0); err != nil {
+		if err := download(b[at:], buf, 0); err != nil {
 			return b[:at], err
 		}
 	}
 	return b, nil
+}
+
+// unreadable is why a tensor cannot be sent, whatever the lane: it was released, or what computed it went wrong, which is told once. So it is
+// neither tried again nor hidden by what the peer makes of a message that breaks off.
+type unreadable struct{ error }
+
+func (e *unreadable) Unwrap() error { return e.error }
+
+// isUnreadable says whether a tensor was.
+func isUnreadable(err error) bool {
+	var e *unreadable
+	return errors.As(err, &e)
+}
+
+// download reads a part of a tensor that is sent.
+func download(dst []byte, buf *device.Buffer, off int) error {
+	if err := buf.Device().Download(dst, buf, off); err != nil {
+		return &unreadable{err}
+	}
+	return nil
 }
 
 // checkMessage says how many bytes the tensors have together, when the message may be sent.
@@ -162,11 +182,11 @@ func writeStaged(w io.Writer, b []byte, buf *device.Buffer) (_ []byte, err error
 		return b, err
 	}
 	at := func(off int) []byte { return mem[off/piece%2*piece:][:min(piece, n-off)] }
-	if err := buf.Device().Download(at(0), buf, 0); err != nil {
+	if err := download(at(0), buf, 0); err != nil {
 		return b, err
 	}
 	for off := 0; off < n; off += piece {
-		next := async(off+piece < n, func() error { return buf.Device().Download(at(off+piece), buf, off+piece) })
+		next := async(off+piece < n, func() error { return download(at(off+piece), buf, off+piece) })
 		if len(b) > 0 {
 			_, err = w.Write(b)
 			b = b[:0]

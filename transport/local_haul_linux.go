@@ -99,7 +99,7 @@ func lend(ts []Tensor) (all []lending, bytes int, err error) {
 			continue
 		}
 		n := l.buf.Len()
-		if err := l.buf.Device().Download(mem[at:at+n], l.buf, 0); err != nil {
+		if err := download(mem[at:at+n], l.buf, 0); err != nil {
 			return all, 0, err
 		}
 		_ = l.buf.Release() // ours

@@ -38,6 +38,9 @@ func (s *stream) Send(c context.Context, m *Message) error {
 
 // sendError puts this package's words in the place of a context's error.
 func (s *stream) sendError(c context.Context, err error) error {
+	if isUnreadable(err) {
+		return err // the peer may have given up, but of that
+	}
 	if s.link.out.hungUp() {
 		select {
 		case <-s.link.ctx.Done(): // the reader is about to see it, and knows more
@@ -93,6 +96,9 @@ func (l *session) beginBut(but hauler, ts []Tensor, payload int64) (transfer, by
 		t, err := h.begin(ts)
 		if err == nil {
 			return t, laneCode(h.lane()), nil
+		}
+		if isUnreadable(err) {
+			return nil, 0, err // by any lane
 		}
 		errs = append(errs, err)
 	}

@@ -8,7 +8,7 @@
 // submitted before, so that later kernels do not wait for them; the host waits for the bytes.
 //
 // Kernels report what they find wrong (an index out of range) in the GPU's fault record, which every download reads, in the order of Compute, and
-// clears: the next download, of whatever it is, fails with a [FaultError]. What was computed between the fault and that is not to be used; kernels that
+// clears: the next download, of whatever it is, fails (as does Check, for bytes that leave by another way) with a [FaultError]. What was computed between the fault and that is not to be used; kernels that
 // replace what lives on (an optimizer's) look at the record, and do nothing. A fault of the machine itself (a wild address) loses the device: all that
 // follows fails with [device.ErrLost].
 //

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/weft-project/weft/device"
 )
@@ -15,10 +16,13 @@ type GPU struct {
 	compute  Stream
 	download Stream
 	fault    uintptr // FaultBytes
+	watcher  Watcher
 
 	up, down staging
-	found    []byte // FaultBytes of pinned memory, which down's lock guards
 	marks    marks
+
+	telling sync.Mutex // order of what is asked of the fault record
+	told    int        // faults, after each of which it was cleared
 }
 
 var _ device.Memory = (*GPU)(nil)
@@ -41,23 +45,41 @@ type FaultError struct{ Fault }
 
 func (e *FaultError) Error() string { return "a kernel found a value out of range" }
 
+// Watcher hears when the fault record is looked at, and knows more of a fault. It is safe for concurrent use.
+type Watcher interface {
+	// Begin is called before a look, and numbers it.
+	Begin() (number int)
+	// Clean tells that a look found nothing: no work that was submitted before it began met a fault that is still to be told.
+	Clean(number int)
+	// Explain is the error of a fault in the place of a FaultError. It may be called more than once for one.
+	Explain(Fault) error
+}
+
+// faultOf reads a record.
+func faultOf(record []byte) Fault {
+	word := func(k int) uint64 { return binary.LittleEndian.Uint64(record[8*k:]) }
+	return Fault{word(0), int64(word(1)), int64(^word(2)), int64(word(3))}
+}
+
 // NewGPU makes a GPU of a driver, which is closed with it.
 func NewGPU(d Driver) (*GPU, error) {
-	g := &GPU{driver: d}
-	var errs [5]error
+	g := &GPU{driver: d, marks: marks{driver: d}}
+	var errs [4]error
 	g.compute, errs[0] = d.Stream()
 	g.download, errs[1] = d.Stream()
 	g.fault, errs[2] = d.Alloc(FaultBytes)
 	if errs[2] == nil && errs[0] == nil {
 		errs[3] = g.compute.Zero(g.fault, FaultBytes)
 	}
-	g.found, errs[4] = d.Pin(FaultBytes)
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, errors.Join(err, g.Close())
 	}
 	g.up.driver, g.down.driver = d, d
 	return g, nil
 }
+
+// Watch has somebody hear of faults. It is called before anything is asked of the GPU.
+func (g *GPU) Watch(w Watcher) { g.watcher = w }
 
 // Driver is what the GPU was made of.
 func (g *GPU) Driver() Driver { return g.driver }
@@ -95,40 +117,26 @@ func (g *GPU) Upload(at uintptr, src []byte) error {
 	}, nil)
 }
 
-// Download is Memory's. A [FaultError] says that a kernel found something wrong before. The record is copied by the stream of kernels, so that none writes
-// it meanwhile, and as it was before what others submit from now on.
+// Download is Memory's. What a kernel found wrong before is its error: a [FaultError], or what the watcher says.
 func (g *GPU) Download(dst []byte, at uintptr) error {
 	g.down.mu.Lock()
 	defer g.down.mu.Unlock()
-	if err := g.down.ready(); err != nil {
-		return err
-	}
-	mark := g.down.mark
-	if err := errors.Join(g.compute.CopyOut(g.found, g.fault), g.compute.Record(mark), g.download.Wait(mark)); err != nil {
-		return err
-	}
-	err := g.down.pieces(len(dst), func(p *piece, from, to int) error {
-		return errors.Join(g.download.CopyOut(p.mem[:to-from], at+uintptr(from)), g.download.Record(p.done))
-	}, func(p *piece, from, to int) {
-		copy(dst[from:to], p.mem)
-	})
-	if err == nil {
-		err = mark.Sync() // where there was nothing to copy
-	}
+	look, err := g.look()
 	if err != nil {
 		return err
 	}
-	return g.faults()
-}
-
-// faults is the error of what was found; the record is ready for the next, once what was submitted is done.
-func (g *GPU) faults() error {
-	word := func(k int) uint64 { return binary.LittleEndian.Uint64(g.found[8*k:]) }
-	if word(0) == 0 {
-		return nil
+	if err = g.download.Wait(look.done); err == nil {
+		err = g.down.pieces(len(dst), func(p *piece, from, to int) error {
+			return errors.Join(g.download.CopyOut(p.mem[:to-from], at+uintptr(from)), g.download.Record(p.done))
+		}, func(p *piece, from, to int) {
+			copy(dst[from:to], p.mem)
+		})
 	}
-	err := &FaultError{Fault{word(0), int64(word(1)), int64(^word(2)), int64(word(3))}}
-	return errors.Join(err, g.compute.Zero(g.fault, FaultBytes))
+	if err != nil {
+		look.drop()
+		return err
+	}
+	return look.end()
 }
 
 // Close is Memory's.
@@ -140,9 +148,6 @@ func (g *GPU) Close() error {
 		}
 	}
 	errs = append(errs, g.up.close(), g.down.close(), g.marks.close())
-	if g.found != nil {
-		errs = append(errs, g.driver.Unpin(g.found))
-	}
 	if g.fault != 0 {
 		errs = append(errs, g.driver.Free(g.fault))
 	}

@@ -3,7 +3,6 @@ package cuda
 import (
 	"errors"
 	"fmt"
-	"sync"
 
 	"github.com/weft-project/weft/device"
 )
@@ -53,59 +52,3 @@ func (g *GPU) Import(handle []byte) (uintptr, int, error) {
 
 // Unimport is Exporter's.
 func (g *GPU) Unimport(at uintptr) error { return g.driver.Unimport(at) }
-
-// Mark is Exporter's.
-func (g *GPU) Mark() (func() error, error) {
-	e, err := g.marks.take(g.driver)
-	if err == nil {
-		err = g.compute.Record(e)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return func() error {
-		err := e.Sync()
-		g.marks.give(e)
-		return err
-	}, nil
-}
-
-// marks are events that are not in use.
-type marks struct {
-	mu     sync.Mutex
-	idle   []Event
-	closed bool
-}
-
-func (m *marks) take(d Driver) (Event, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if n := len(m.idle); n > 0 {
-		e := m.idle[n-1]
-		m.idle = m.idle[:n-1]
-		return e, nil
-	}
-	return d.Event()
-}
-
-func (m *marks) give(e Event) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.closed {
-		_ = e.Close()
-		return
-	}
-	m.idle = append(m.idle, e)
-}
-
-func (m *marks) close() error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.closed = true
-	var errs []error
-	for _, e := range m.idle {
-		errs = append(errs, e.Close())
-	}
-	m.idle = nil
-	return errors.Join(errs...)
-}

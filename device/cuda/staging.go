@@ -14,7 +14,6 @@ type staging struct {
 
 	mu     sync.Mutex
 	two    [2]piece
-	mark   Event
 	opened bool
 }
 
@@ -42,9 +41,6 @@ func (s *staging) ready() (err error) {
 				return err
 			}
 		}
-	}
-	if s.mark, err = s.driver.Event(); err != nil {
-		return err
 	}
 	s.opened = true
 	return nil
@@ -101,10 +97,6 @@ func (s *staging) close() error {
 			errs = append(errs, p.done.Close())
 		}
 		*p = piece{}
-	}
-	if s.mark != nil {
-		errs = append(errs, s.mark.Close())
-		s.mark = nil
 	}
 	s.opened = false
 	return errors.Join(errs...)

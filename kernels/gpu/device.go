@@ -35,6 +35,7 @@ func (c Config) On(d cuda.Driver, id device.ID) (*device.Accelerator, error) {
 		return nil, err
 	}
 	m := &memory{GPU: g, backend: newBackend(g, c)}
+	g.Watch(&m.backend.faults)
 	m.backend.dev = device.Over(id, m, c.Pooled)
 	return m.backend.dev, nil
 }
@@ -49,20 +50,6 @@ var _ kernels.Computer = (*memory)(nil)
 
 // Backend is [kernels.Computer]'s.
 func (m *memory) Backend() kernels.Backend { return m.backend }
-
-// Download says which instruction met a bad index, where a kernel told of one.
-func (m *memory) Download(dst []byte, at uintptr) error {
-	f := &m.backend.faults
-	number := f.begin()
-	err := m.GPU.Download(dst, at)
-	if fault := (*cuda.FaultError)(nil); errors.As(err, &fault) {
-		return f.explain(fault.Fault)
-	}
-	if err == nil {
-		f.clean(number)
-	}
-	return err
-}
 
 // Close waits for what is under way; what comes later is told that the device is closed.
 func (m *memory) Close() error {

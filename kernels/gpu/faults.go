@@ -15,14 +15,14 @@ import (
 // maxFaults bounds how many instructions have a code of their own; what comes later shares the last.
 const maxFaults = 1 << 16
 
-// faults are the codes under which kernels report bad indices. The zero value is ready.
+// faults are the codes under which kernels report bad indices: the GPU's [cuda.Watcher]. The zero value is ready.
 type faults struct {
 	mu    sync.Mutex
 	codes map[faultAt]uint64
 	at    []faultAt // code c is at c−1
 	instr []kernels.Instr
 	calls []call // the latest new ones last
-	begun int    // downloads
+	begun int    // looks at the record
 }
 
 // faultAt is an instruction by its text and its operands: alone, or at a place of a routine.
@@ -72,7 +72,7 @@ type call struct {
 	of    *asked
 	depth int
 	stack [callDepth]uintptr
-	begun int // downloads, before the last run
+	begun int // looks, before the last run
 }
 
 const (
@@ -98,16 +98,16 @@ func (f *faults) note(a *asked) {
 	f.calls = append(f.calls, call{a, depth, stack, f.begun})
 }
 
-// begin counts a download.
-func (f *faults) begin() (number int) {
+// Begin counts a look at the record.
+func (f *faults) Begin() (number int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.begun++
 	return f.begun
 }
 
-// clean forgets the runs before a download that met no fault.
-func (f *faults) clean(number int) {
+// Clean forgets the runs before a look that found nothing.
+func (f *faults) Clean(number int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.calls = slices.DeleteFunc(f.calls, func(c call) bool { return c.begun < number })
@@ -127,8 +127,8 @@ func (f *faults) lines(code uint64) (at []string) {
 	return at
 }
 
-// explain is the error of a fault, as if the instruction had found it on the host, and where the user asked for that.
-func (f *faults) explain(x cuda.Fault) error {
+// Explain is the error of a fault, as if the instruction had found it on the host, and where the user asked for that.
+func (f *faults) Explain(x cuda.Fault) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	called := ""

@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"log/slog"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +21,7 @@ import (
 	"github.com/weft-project/weft/device/cuda/ptx"
 	"github.com/weft-project/weft/internal/disttest/proctest"
 	"github.com/weft-project/weft/internal/testgpu"
+	"github.com/weft-project/weft/kernels"
 	"github.com/weft-project/weft/kernels/gpu"
 	"github.com/weft-project/weft/optim"
 	"github.com/weft-project/weft/rpc"
@@ -61,6 +64,9 @@ var weigh = func(r *resident) *rpc.Func[pair, pair] {
 		return pair{autodiff.Mul(in.A, in.A), autodiff.Mul(in.B, r.weight)}, nil
 	})
 }
+
+// pick gives rows of a table, on the callee's device.
+var pick = rpc.Define("pick", func(_ context.Context, in pair) (*autodiff.Tensor, error) { return autodiff.Embedding(in.A, in.B), nil })
 
 var weightOf = func(r *resident) *rpc.Func[struct{}, optim.Param] {
 	return rpc.Define("weight", func(c context.Context, _ struct{}) (optim.Param, error) { return rpc.NewRRef(c, r.weight) })
@@ -108,7 +114,7 @@ func (r *resident) join(c context.Context, p invitation) (_ struct{}, err error)
 	}
 	swap := device.Map{device.CUDA(0): device.CUDA(1), device.CUDA(1): device.CUDA(0)}
 	r.Worker, err = rpc.Join(c, rpc.Config{
-		Store: r.store, Rank: p.Rank, WorldSize: 2, Network: net, Functions: append(optim.Functions(), weigh(r), weightOf(r)), Logger: quiet,
+		Store: r.store, Rank: p.Rank, WorldSize: 2, Network: net, Functions: append(optim.Functions(), weigh(r), weightOf(r), pick), Logger: quiet,
 		Devices: []device.Device{r.devices[0], r.devices[1]}, DeviceMaps: map[string]device.Map{[]string{"worker1", "worker0"}[p.Rank]: swap},
 	})
 	return none, err
@@ -159,6 +165,40 @@ func TestTensorsGoBetweenTwoProcessesOnOneGPUByTheMapAndGradientsComeBack(t *tes
 				}
 			}
 			r.stepWeight(t)
+		})
+	}
+}
+
+// A row that is not there is found on the GPU, after the function has returned: who sends what came of it says so, on every lane, and nobody
+// gets the tensor.
+func TestATensorWithABadRowIsNotSentAndTheErrorNamesTheLine(t *testing.T) {
+	for _, lanes := range [][]string{nil, {transport.LaneLocal}, {transport.LaneBulk}, {transport.LaneQUIC}} {
+		t.Run("lanes "+strings.Join(lanes, " "), func(t *testing.T) {
+			r := together(t, lanes, false)
+			const width = 8000 // a row is larger than what travels in its message
+			r.exchange(t, width)
+			table := autodiff.To(autodiff.New(make([]float32, 3*width), 3, width), r.devices[0])
+			ids := func(id int64) *autodiff.Tensor { return autodiff.To(autodiff.New([]int64{0, id}), r.devices[0]) }
+			for range 3 {
+				require.NoError(t, r.Pass(t.Context(), func(c context.Context) error {
+					_, file, line, _ := runtime.Caller(0)
+					bad := autodiff.Embedding(table, ids(3))
+					_, err := pick.Call(c, "worker1", pair{bad, ids(0)})
+					var index *kernels.IndexError
+					require.ErrorAs(t, err, &index)
+					require.Equal(t, []int64{3, 3}, []int64{index.ID, int64(index.N)})
+					require.ErrorContains(t, err, fmt.Sprintf("%s:%d", file, line+1))
+
+					_, err = pick.Call(c, "worker1", pair{table, ids(-1)})
+					require.ErrorIs(t, err, kernels.ErrIndex, "the callee's, as if the function had failed")
+					require.ErrorContains(t, err, "gpus_test.go")
+
+					out, err := pick.Call(c, "worker1", pair{table, ids(2)})
+					require.NoError(t, err, "it is told once")
+					requireEach(t, out, 2*width, func(int) float32 { return 0 })
+					return nil
+				}))
+			}
 		})
 	}
 }
