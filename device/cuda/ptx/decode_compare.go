@@ -138,15 +138,7 @@ func compareBy(op string, a, b int, read func(uint64) float64) func(*warp) uint3
 
 // compareFloat has the ordered comparisons, which do not hold for NaN, and with a u behind the ones that do.
 func compareFloat[T float](op string, a, b int) func(*warp) uint32 {
-	nan := func(w *warp) (v uint32) {
-		A, B := &w.r[a], &w.r[b]
-		for l := range 32 {
-			if x, y := at[T](A, l), at[T](B, l); x != x || y != y {
-				v |= 1 << l
-			}
-		}
-		return v
-	}
+	nan := func(w *warp) uint32 { return nanLanes[T](&w.r[a], &w.r[b]) }
 	switch op {
 	case "nan":
 		return nan
@@ -165,51 +157,74 @@ func compareFloat[T float](op string, a, b int) func(*warp) uint32 {
 func compareOrdered[T scalar](op string, a, b int) func(*warp) uint32 {
 	switch op {
 	case "eq":
-		return func(w *warp) (v uint32) {
-			A, B := &w.r[a], &w.r[b]
-			for l := range 32 {
-				if at[T](A, l) == at[T](B, l) {
-					v |= 1 << l
-				}
-			}
-			return v
-		}
+		return func(w *warp) uint32 { return equalLanes[T](&w.r[a], &w.r[b]) }
 	case "ne":
-		return func(w *warp) (v uint32) {
-			A, B := &w.r[a], &w.r[b]
-			for l := range 32 {
-				if at[T](A, l) != at[T](B, l) {
-					v |= 1 << l
-				}
-			}
-			return v
-		}
+		return func(w *warp) uint32 { return unequalLanes[T](&w.r[a], &w.r[b]) }
 	case "lt", "lo":
-		return func(w *warp) (v uint32) {
-			A, B := &w.r[a], &w.r[b]
-			for l := range 32 {
-				if at[T](A, l) < at[T](B, l) {
-					v |= 1 << l
-				}
-			}
-			return v
-		}
+		return func(w *warp) uint32 { return lessLanes[T](&w.r[a], &w.r[b]) }
 	case "le", "ls":
-		return func(w *warp) (v uint32) {
-			A, B := &w.r[a], &w.r[b]
-			for l := range 32 {
-				if at[T](A, l) <= at[T](B, l) {
-					v |= 1 << l
-				}
-			}
-			return v
-		}
+		return func(w *warp) uint32 { return lessOrEqualLanes[T](&w.r[a], &w.r[b]) }
 	case "gt", "hi":
 		return compareOrdered[T]("lt", b, a)
 	case "ge", "hs":
 		return compareOrdered[T]("le", b, a)
 	}
 	return nil
+}
+
+//go:norace
+//go:nocheckptr
+func equalLanes[T scalar](A, B *lanes) (v uint32) {
+	for l := range 32 {
+		if at[T](A, l) == at[T](B, l) {
+			v |= 1 << l
+		}
+	}
+	return v
+}
+
+//go:norace
+//go:nocheckptr
+func unequalLanes[T scalar](A, B *lanes) (v uint32) {
+	for l := range 32 {
+		if at[T](A, l) != at[T](B, l) {
+			v |= 1 << l
+		}
+	}
+	return v
+}
+
+//go:norace
+//go:nocheckptr
+func lessLanes[T scalar](A, B *lanes) (v uint32) {
+	for l := range 32 {
+		if at[T](A, l) < at[T](B, l) {
+			v |= 1 << l
+		}
+	}
+	return v
+}
+
+//go:norace
+//go:nocheckptr
+func lessOrEqualLanes[T scalar](A, B *lanes) (v uint32) {
+	for l := range 32 {
+		if at[T](A, l) <= at[T](B, l) {
+			v |= 1 << l
+		}
+	}
+	return v
+}
+
+//go:norace
+//go:nocheckptr
+func nanLanes[T float](A, B *lanes) (v uint32) {
+	for l := range 32 {
+		if x, y := at[T](A, l), at[T](B, l); x != x || y != y {
+			v |= 1 << l
+		}
+	}
+	return v
 }
 
 // selp picks by a predicate.
@@ -225,19 +240,21 @@ func (c *compiler) selp(s *stmt) (exec, error) {
 	short := *s
 	short.args = s.args[:3]
 	d, x, err := c.regs(&short, ts[0], 2)
-	return func(w *warp, m uint32) {
-		D, A, B := &w.r[d], &w.r[x[0]], &w.r[x[1]]
-		p := w.p[p] ^ flip
-		for l := range 32 {
-			if m>>l&1 != 0 {
-				v := B[l]
-				if p>>l&1 != 0 {
-					v = A[l]
-				}
-				D[l] = v
+	return func(w *warp, m uint32) { pickLanes(&w.r[d], &w.r[x[0]], &w.r[x[1]], m, w.p[p]^flip) }, err
+}
+
+//go:norace
+//go:nocheckptr
+func pickLanes(D, A, B *lanes, m, p uint32) {
+	for l := range 32 {
+		if m>>l&1 != 0 {
+			v := B[l]
+			if p>>l&1 != 0 {
+				v = A[l]
 			}
+			D[l] = v
 		}
-	}, err
+	}
 }
 
 // slct picks by the sign of its third operand.

@@ -67,14 +67,7 @@ func (c *compiler) cvt(s *stmt) (exec, error) {
 }
 
 func convert(d, a int, f func(uint64) uint64) exec {
-	return func(w *warp, m uint32) {
-		D, A := &w.r[d], &w.r[a]
-		for l := range 32 {
-			if m>>l&1 != 0 {
-				D[l] = f(A[l])
-			}
-		}
-	}
+	return map1(d, a, f)
 }
 
 // extend reads the low bytes of a lane as a whole number.
@@ -90,23 +83,9 @@ func (c *compiler) cvtInt(s *stmt, d, a int, to, from typ) (exec, error) {
 	if !s.has("sat") {
 		n := 64 - 8*min(to.size, from.size)
 		if signed := from.signed() && to.size > from.size || to.signed() && to.size <= from.size; signed {
-			return func(w *warp, m uint32) {
-				D, A := &w.r[d], &w.r[a]
-				for l := range 32 {
-					if m>>l&1 != 0 {
-						D[l] = uint64(int64(A[l]<<n) >> n)
-					}
-				}
-			}, nil
+			return func(w *warp, m uint32) { signLanes(&w.r[d], &w.r[a], m, n) }, nil
 		}
-		return func(w *warp, m uint32) {
-			D, A := &w.r[d], &w.r[a]
-			for l := range 32 {
-				if m>>l&1 != 0 {
-					D[l] = A[l] << n >> n
-				}
-			}
-		}, nil
+		return func(w *warp, m uint32) { zeroLanes(&w.r[d], &w.r[a], m, n) }, nil
 	}
 	return convert(d, a, func(v uint64) uint64 {
 		v = extend(v, from)
@@ -119,6 +98,28 @@ func (c *compiler) cvtInt(s *stmt, d, a int, to, from typ) (exec, error) {
 		}
 		return v
 	}), nil
+}
+
+// signLanes and zeroLanes extend what is left of lanes without their high n bits.
+//
+//go:norace
+//go:nocheckptr
+func signLanes(D, A *lanes, m uint32, n int) {
+	for l := range 32 {
+		if m>>l&1 != 0 {
+			D[l] = uint64(int64(A[l]<<n) >> n)
+		}
+	}
+}
+
+//go:norace
+//go:nocheckptr
+func zeroLanes(D, A *lanes, m uint32, n int) {
+	for l := range 32 {
+		if m>>l&1 != 0 {
+			D[l] = A[l] << n >> n
+		}
+	}
 }
 
 // bounds are the least and the largest value of a type of whole numbers.

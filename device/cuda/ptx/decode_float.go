@@ -64,20 +64,23 @@ func (c *compiler) float32(s *stmt) (exec, error) {
 // fma is a*b+c, rounded once. The product is exact in float64; that the sum is rounded there first can matter only where it then lies in the
 // middle between two numbers of float32, or below the normal ones.
 func fma(d, a, b, e int) exec {
-	return func(w *warp, m uint32) {
-		D, A, B, C := &w.r[d], &w.r[a], &w.r[b], &w.r[e]
-		for l := range 32 {
-			if m>>l&1 == 0 {
-				continue
-			}
-			p := float64(math.Float32frombits(uint32(A[l]))) * float64(math.Float32frombits(uint32(B[l])))
-			c := float64(math.Float32frombits(uint32(C[l])))
-			s := p + c
-			if u := math.Float64bits(s); u&(1<<29-1) == 1<<28 || u<<1>>53 < 1023-126 {
-				s = odd(p, c)
-			}
-			D[l] = uint64(math.Float32bits(float32(s)))
+	return func(w *warp, m uint32) { fmaLanes(&w.r[d], &w.r[a], &w.r[b], &w.r[e], m) }
+}
+
+//go:norace
+//go:nocheckptr
+func fmaLanes(D, A, B, C *lanes, m uint32) {
+	for l := range 32 {
+		if m>>l&1 == 0 {
+			continue
 		}
+		p := float64(math.Float32frombits(uint32(A[l]))) * float64(math.Float32frombits(uint32(B[l])))
+		c := float64(math.Float32frombits(uint32(C[l])))
+		s := p + c
+		if u := math.Float64bits(s); u&(1<<29-1) == 1<<28 || u<<1>>53 < 1023-126 {
+			s = odd(p, c)
+		}
+		D[l] = uint64(math.Float32bits(float32(s)))
 	}
 }
 

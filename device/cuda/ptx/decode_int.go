@@ -87,32 +87,41 @@ func integers[T, W integer](c *compiler, s *stmt, t typ) (exec, error) {
 // shift clamps the distance to the width, as Go does.
 func shift[T integer](left bool, d, a, b int) exec {
 	if left {
-		return func(w *warp, m uint32) {
-			D, A, B := &w.r[d], &w.r[a], &w.r[b]
-			for l := range 32 {
-				if m>>l&1 != 0 {
-					set(D, l, at[T](A, l)<<at[uint32](B, l))
-				}
-			}
+		return func(w *warp, m uint32) { leftLanes[T](&w.r[d], &w.r[a], &w.r[b], m) }
+	}
+	return func(w *warp, m uint32) { rightLanes[T](&w.r[d], &w.r[a], &w.r[b], m) }
+}
+
+//go:norace
+//go:nocheckptr
+func leftLanes[T integer](D, A, B *lanes, m uint32) {
+	for l := range 32 {
+		if m>>l&1 != 0 {
+			set(D, l, at[T](A, l)<<at[uint32](B, l))
 		}
 	}
-	return func(w *warp, m uint32) {
-		D, A, B := &w.r[d], &w.r[a], &w.r[b]
-		for l := range 32 {
-			if m>>l&1 != 0 {
-				set(D, l, at[T](A, l)>>at[uint32](B, l))
-			}
+}
+
+//go:norace
+//go:nocheckptr
+func rightLanes[T integer](D, A, B *lanes, m uint32) {
+	for l := range 32 {
+		if m>>l&1 != 0 {
+			set(D, l, at[T](A, l)>>at[uint32](B, l))
 		}
 	}
 }
 
 func and[T integer](d, a, b int) exec {
-	return func(w *warp, m uint32) {
-		D, A, B := &w.r[d], &w.r[a], &w.r[b]
-		for l := range 32 {
-			if m>>l&1 != 0 {
-				set(D, l, at[T](A, l)&at[T](B, l))
-			}
+	return func(w *warp, m uint32) { andLanes[T](&w.r[d], &w.r[a], &w.r[b], m) }
+}
+
+//go:norace
+//go:nocheckptr
+func andLanes[T integer](D, A, B *lanes, m uint32) {
+	for l := range 32 {
+		if m>>l&1 != 0 {
+			set(D, l, at[T](A, l)&at[T](B, l))
 		}
 	}
 }
@@ -136,24 +145,10 @@ func products[T, W integer](c *compiler, s *stmt, t typ, d int, x [4]int) (exec,
 		wide := t
 		wide.size *= 2
 		if !isMad {
-			return func(w *warp, m uint32) {
-				D, A, B := &w.r[d], &w.r[a], &w.r[b]
-				for l := range 32 {
-					if m>>l&1 != 0 {
-						set(D, l, W(at[T](A, l))*W(at[T](B, l)))
-					}
-				}
-			}, nil
+			return func(w *warp, m uint32) { wideLanes[T, W](&w.r[d], &w.r[a], &w.r[b], m) }, nil
 		}
 		e, err := c.in(s.args[3], wide)
-		return func(w *warp, m uint32) {
-			D, A, B, C := &w.r[d], &w.r[a], &w.r[b], &w.r[e]
-			for l := range 32 {
-				if m>>l&1 != 0 {
-					set(D, l, W(at[T](A, l))*W(at[T](B, l))+at[W](C, l))
-				}
-			}
-		}, err
+		return func(w *warp, m uint32) { wideMadLanes[T, W](&w.r[d], &w.r[a], &w.r[b], &w.r[e], m) }, err
 	case s.has("hi"):
 		hi := func(x, y T) T { return T(W(x) * W(y) >> (8 * t.size)) }
 		if t.size == 8 {
@@ -174,4 +169,24 @@ func products[T, W integer](c *compiler, s *stmt, t typ, d int, x [4]int) (exec,
 		return map2(d, a, b, hi), nil
 	}
 	return nil, errors.New("expected .lo, .hi or .wide")
+}
+
+//go:norace
+//go:nocheckptr
+func wideLanes[T, W integer](D, A, B *lanes, m uint32) {
+	for l := range 32 {
+		if m>>l&1 != 0 {
+			set(D, l, W(at[T](A, l))*W(at[T](B, l)))
+		}
+	}
+}
+
+//go:norace
+//go:nocheckptr
+func wideMadLanes[T, W integer](D, A, B, C *lanes, m uint32) {
+	for l := range 32 {
+		if m>>l&1 != 0 {
+			set(D, l, W(at[T](A, l))*W(at[T](B, l))+at[W](C, l))
+		}
+	}
 }

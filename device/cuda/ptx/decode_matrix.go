@@ -3,7 +3,6 @@ package ptx
 import (
 	"errors"
 	"math"
-	"unsafe"
 )
 
 // mma compiles mma.sync.m16n8kK.row.col.f32.T.T.f32 on bf16, f16 and tf32. A product is exact and so is a sum of them, in float64; a GPU may
@@ -42,41 +41,55 @@ func (c *compiler) mma(s *stmt) (exec, error) {
 	if each == 1 {
 		part = func(v uint64, _ int) float64 { return read(v &^ 0x1fff) } // the last 13 bits do not count
 	}
+	p := &tile{d: d, a: a, b: b, sum: sum, k: k, each: each, part: part}
 	return func(w *warp, m uint32) {
 		if m != full {
 			w.failAt(w.live, 0, "a product of matrices by a part of a warp")
 			return
 		}
-		var x [16][16]float64
-		var y [8][16]float64 // by columns
-		for l := range 32 {
-			group, in := l>>2, l&3
-			for r, reg := range a {
-				for e := range each {
-					x[group+8*(r&1)][in*each+e+(r>>1)*4*each] = part(w.r[reg][l], e)
-				}
-			}
-			for r, reg := range b {
-				for e := range each {
-					y[group][in*each+e+r*4*each] = part(w.r[reg][l], e)
-				}
-			}
-		}
-		for l := range 32 {
-			var out [4]float32
-			for i, reg := range sum {
-				row, col := &x[l>>2+8*(i>>1)], &y[2*(l&3)+i&1]
-				v := float64(at[float32](&w.r[reg], l))
-				for j := range k {
-					v += row[j] * col[j]
-				}
-				out[i] = float32(v)
-			}
-			for i, reg := range d {
-				w.r[reg][l] = uint64(math.Float32bits(out[i]))
-			}
-		}
+		p.run(w)
 	}, nil
+}
+
+// tile is an mma instruction: its registers, k, how many elements one has, and how to read them.
+type tile struct {
+	d, a, b, sum []int
+	k, each      int
+	part         func(v uint64, e int) float64
+}
+
+//go:norace
+//go:nocheckptr
+func (p *tile) run(w *warp) {
+	var x [16][16]float64
+	var y [8][16]float64 // by columns
+	for l := range 32 {
+		group, in := l>>2, l&3
+		for r, reg := range p.a {
+			for e := range p.each {
+				x[group+8*(r&1)][in*p.each+e+(r>>1)*4*p.each] = p.part(w.r[reg][l], e)
+			}
+		}
+		for r, reg := range p.b {
+			for e := range p.each {
+				y[group][in*p.each+e+r*4*p.each] = p.part(w.r[reg][l], e)
+			}
+		}
+	}
+	for l := range 32 {
+		var out [4]float32
+		for i, reg := range p.sum {
+			row, col := &x[l>>2+8*(i>>1)], &y[2*(l&3)+i&1]
+			v := float64(at[float32](&w.r[reg], l))
+			for j := range p.k {
+				v += row[j] * col[j]
+			}
+			out[i] = float32(v)
+		}
+		for i, reg := range p.d {
+			w.r[reg][l] = uint64(math.Float32bits(out[i]))
+		}
+	}
 }
 
 // fragment gives the registers of a part of a matrix.
@@ -122,22 +135,28 @@ func (c *compiler) ldmatrix(s *stmt) (exec, error) {
 			w.failAt(w.live, 0, "a load of matrices by a part of a warp")
 			return
 		}
-		var rows [32]*[8]uint16
-		for l := range 8 * n {
-			p := w.at(&a, l)
-			if p == nil {
-				return
-			}
-			rows[l] = (*[8]uint16)(unsafe.Pointer(p))
-		}
-		for k, reg := range d {
-			for l := range 32 {
-				lo, hi := rows[8*k+l>>2][2*(l&3)], rows[8*k+l>>2][2*(l&3)+1]
-				if trans {
-					lo, hi = rows[8*k+2*(l&3)][l>>2], rows[8*k+2*(l&3)+1][l>>2]
-				}
-				w.r[reg][l] = uint64(hi)<<16 | uint64(lo)
-			}
-		}
+		loadMatrices(w, &a, d, trans)
 	}, nil
+}
+
+//go:norace
+//go:nocheckptr
+func loadMatrices(w *warp, a *access, d []int, trans bool) {
+	var rows [32]*[8]uint16
+	for l := range 8 * len(d) {
+		p := w.at(a, l)
+		if p == nil {
+			return
+		}
+		rows[l] = (*[8]uint16)(p)
+	}
+	for k, reg := range d {
+		for l := range 32 {
+			lo, hi := rows[8*k+l>>2][2*(l&3)], rows[8*k+l>>2][2*(l&3)+1]
+			if trans {
+				lo, hi = rows[8*k+2*(l&3)][l>>2], rows[8*k+2*(l&3)+1][l>>2]
+			}
+			w.r[reg][l] = uint64(hi)<<16 | uint64(lo)
+		}
+	}
 }

@@ -70,6 +70,9 @@ func spaceOf(s *stmt) space {
 }
 
 // at gives the bytes of a lane's access, or nil after a fault.
+//
+//go:norace
+//go:nocheckptr
 func (w *warp) at(a *access, l int) unsafe.Pointer {
 	q := w.r[a.reg][l] + a.off
 	switch {
@@ -89,6 +92,8 @@ func (w *warp) at(a *access, l int) unsafe.Pointer {
 	return w.global(a, l, q)
 }
 
+//go:norace
+//go:nocheckptr
 func (w *warp) aligned(a *access, l int, q uint64, mem []byte) unsafe.Pointer {
 	if q&uint64(a.all-1) != 0 {
 		w.fail(l, q, fmt.Sprintf("%#x is not aligned to the %d bytes of the access", q, a.all))
@@ -97,6 +102,8 @@ func (w *warp) aligned(a *access, l int, q uint64, mem []byte) unsafe.Pointer {
 	return unsafe.Pointer(unsafe.SliceData(mem))
 }
 
+//go:norace
+//go:nocheckptr
 func (w *warp) global(a *access, l int, q uint64) unsafe.Pointer {
 	al := w.last
 	if q-al.base >= al.size {
@@ -124,6 +131,8 @@ func (w *warp) wild(a *access, l int, q uint64) unsafe.Pointer {
 	return nil
 }
 
+//go:norace
+//go:nocheckptr
 func (w *warp) shared(a *access, l int, q uint64) unsafe.Pointer {
 	b := w.b
 	if q > uint64(len(b.shared)) || uint64(a.all) > uint64(len(b.shared))-q {
@@ -137,6 +146,8 @@ func (w *warp) shared(a *access, l int, q uint64) unsafe.Pointer {
 	return p
 }
 
+//go:norace
+//go:nocheckptr
 func (w *warp) local(a *access, l int, q uint64) unsafe.Pointer {
 	size := uint64(w.b.k.local)
 	if q > size || uint64(a.all) > size-q {
@@ -146,6 +157,8 @@ func (w *warp) local(a *access, l int, q uint64) unsafe.Pointer {
 	return w.aligned(a, l, q, w.b.local[uint64(w.id*32+l)*size+q:])
 }
 
+//go:norace
+//go:nocheckptr
 func (w *warp) param(a *access, l int, q uint64) unsafe.Pointer {
 	if q > uint64(len(w.b.params)) || uint64(a.all) > uint64(len(w.b.params))-q {
 		w.fail(l, q, fmt.Sprintf("reads parameters at %d of %d bytes", q, len(w.b.params)))
@@ -217,16 +230,20 @@ func loads[T integer](a access, d []int) exec {
 	if len(d) == 1 {
 		return loads1[T](a, d[0])
 	}
-	return func(w *warp, m uint32) {
-		for l := range 32 {
-			if m>>l&1 != 0 {
-				p := w.at(&a, l)
-				if p == nil {
-					return
-				}
-				for k, r := range d {
-					w.r[r][l] = uint64(*(*T)(unsafe.Add(p, k*a.size)))
-				}
+	return func(w *warp, m uint32) { loadVectors[T](w, &a, d, m) }
+}
+
+//go:norace
+//go:nocheckptr
+func loadVectors[T integer](w *warp, a *access, d []int, m uint32) {
+	for l := range 32 {
+		if m>>l&1 != 0 {
+			p := w.at(a, l)
+			if p == nil {
+				return
+			}
+			for k, r := range d {
+				w.r[r][l] = uint64(*(*T)(unsafe.Add(p, k*a.size)))
 			}
 		}
 	}
@@ -234,62 +251,74 @@ func loads[T integer](a access, d []int) exec {
 
 // loads1 has the ways that most accesses take written out, for kernels spend much of their time here.
 func loads1[T integer](a access, d int) exec {
-	n := uint64(a.size)
 	switch a.space {
 	case global:
-		return func(w *warp, m uint32) {
-			D, A, last := &w.r[d], &w.r[a.reg], w.last
-			for l := range 32 {
-				if m>>l&1 == 0 {
-					continue
-				}
-				q := A[l] + a.off
-				if o := q - last.base; o < last.size && q&(n-1) == 0 && n <= last.size-o {
-					D[l] = uint64(*(*T)(unsafe.Pointer(&last.mem[o])))
-					continue
-				}
-				p := w.at(&a, l)
-				if p == nil {
-					return
-				}
-				last = w.last
-				D[l] = uint64(*(*T)(p))
-			}
-		}
+		return func(w *warp, m uint32) { loadGlobal[T](w, &a, d, m) }
 	case shared:
-		return func(w *warp, m uint32) {
-			b := w.b
-			D, A := &w.r[d], &w.r[a.reg]
-			epoch, first, mem, cells, shift := b.epoch, b.first, b.shared, b.cells, b.shift&31
-			one := n == 1<<shift
-			for l := range 32 {
-				if m>>l&1 == 0 {
-					continue
-				}
-				if q := A[l] + a.off; one && q < uint64(len(mem)) && q&(n-1) == 0 {
-					c := &cells[q>>shift] // many have read what is there already: there is no more to see
-					if c.read == epoch && c.reader == manyReaders && c.written != epoch && c.written >= first {
-						D[l] = uint64(*(*T)(unsafe.Pointer(&mem[q])))
-						continue
-					}
-				}
-				p := w.at(&a, l)
-				if p == nil {
-					return
-				}
-				D[l] = uint64(*(*T)(p))
+		return func(w *warp, m uint32) { loadShared[T](w, &a, d, m) }
+	}
+	return func(w *warp, m uint32) { loadLanes[T](w, &a, d, m) }
+}
+
+//go:norace
+//go:nocheckptr
+func loadGlobal[T integer](w *warp, a *access, d int, m uint32) {
+	n := uint64(a.size)
+	D, A, last := &w.r[d], &w.r[a.reg], w.last
+	for l := range 32 {
+		if m>>l&1 == 0 {
+			continue
+		}
+		q := A[l] + a.off
+		if o := q - last.base; o < last.size && q&(n-1) == 0 && n <= last.size-o {
+			D[l] = uint64(*(*T)(unsafe.Pointer(&last.mem[o])))
+			continue
+		}
+		p := w.at(a, l)
+		if p == nil {
+			return
+		}
+		last = w.last
+		D[l] = uint64(*(*T)(p))
+	}
+}
+
+//go:norace
+//go:nocheckptr
+func loadShared[T integer](w *warp, a *access, d int, m uint32) {
+	n, b := uint64(a.size), w.b
+	D, A := &w.r[d], &w.r[a.reg]
+	epoch, first, mem, cells, shift := b.epoch, b.first, b.shared, b.cells, b.shift&31
+	one := n == 1<<shift
+	for l := range 32 {
+		if m>>l&1 == 0 {
+			continue
+		}
+		if q := A[l] + a.off; one && q < uint64(len(mem)) && q&(n-1) == 0 {
+			c := &cells[q>>shift] // many have read what is there already: there is no more to see
+			if c.read == epoch && c.reader == manyReaders && c.written != epoch && c.written >= first {
+				D[l] = uint64(*(*T)(unsafe.Pointer(&mem[q])))
+				continue
 			}
 		}
+		p := w.at(a, l)
+		if p == nil {
+			return
+		}
+		D[l] = uint64(*(*T)(p))
 	}
-	return func(w *warp, m uint32) {
-		for l := range 32 {
-			if m>>l&1 != 0 {
-				p := w.at(&a, l)
-				if p == nil {
-					return
-				}
-				w.r[d][l] = uint64(*(*T)(p))
+}
+
+//go:norace
+//go:nocheckptr
+func loadLanes[T integer](w *warp, a *access, d int, m uint32) {
+	for l := range 32 {
+		if m>>l&1 != 0 {
+			p := w.at(a, l)
+			if p == nil {
+				return
 			}
+			w.r[d][l] = uint64(*(*T)(p))
 		}
 	}
 }
@@ -331,23 +360,27 @@ func (c *compiler) store(s *stmt) (exec, error) {
 }
 
 func stores[T integer](a access, v []int) exec {
+	return func(w *warp, m uint32) { storeLanes[T](w, &a, v, m) }
+}
+
+//go:norace
+//go:nocheckptr
+func storeLanes[T integer](w *warp, a *access, v []int, m uint32) {
 	n := uint64(a.all)
-	return func(w *warp, m uint32) {
-		A, races := &w.r[a.reg], w.b.m.conf.Races
-		for l := range 32 {
-			if m>>l&1 == 0 {
-				continue
-			}
-			var p unsafe.Pointer
-			q := A[l] + a.off
-			if o := q - w.last.base; a.space == global && o < w.last.size && q&(n-1) == 0 && n <= w.last.size-o && !w.last.readOnly && !races {
-				p = unsafe.Pointer(&w.last.mem[o])
-			} else if p = w.at(&a, l); p == nil {
-				return
-			}
-			for k, r := range v {
-				*(*T)(unsafe.Add(p, k*a.size)) = at[T](&w.r[r], l)
-			}
+	A, races := &w.r[a.reg], w.b.m.conf.Races
+	for l := range 32 {
+		if m>>l&1 == 0 {
+			continue
+		}
+		var p unsafe.Pointer
+		q := A[l] + a.off
+		if o := q - w.last.base; a.space == global && o < w.last.size && q&(n-1) == 0 && n <= w.last.size-o && !w.last.readOnly && !races {
+			p = unsafe.Pointer(&w.last.mem[o])
+		} else if p = w.at(a, l); p == nil {
+			return
+		}
+		for k, r := range v {
+			*(*T)(unsafe.Add(p, k*a.size)) = at[T](&w.r[r], l)
 		}
 	}
 }

@@ -16,11 +16,17 @@ const manyReaders = -1
 func manyOf(warp int) int16 { return int16(-2 - warp) }
 
 // readBy says whether all who read are of a warp.
+//
+//go:norace
+//go:nocheckptr
 func (c *cell) readBy(warp int) bool {
 	return c.reader == manyOf(warp) || c.reader >= 0 && int(c.reader)>>5 == warp
 }
 
 // touch looks at an access of a thread to shared memory.
+//
+//go:norace
+//go:nocheckptr
 func (w *warp) touch(lane int, at uint64, a *access) bool {
 	b := w.b
 	thread := int16(w.id*32 + lane)
@@ -69,6 +75,9 @@ func (w *warp) race(lane int, at uint64, a *access, other int, did string) {
 }
 
 // claim looks at a write to global memory: no other block of the launch may have written there.
+//
+//go:norace
+//go:nocheckptr
 func (w *warp) claim(a *access, lane int, al *alloc, off uint64) bool {
 	if al.writers == nil {
 		al.writers = make([]uint32, al.size)

@@ -42,6 +42,9 @@ type warp struct {
 }
 
 // each sets a register's lanes to one value.
+//
+//go:norace
+//go:nocheckptr
 func (w *warp) each(d int, m uint32, v uint64) {
 	D := &w.r[d]
 	for l := range 32 {
@@ -69,6 +72,9 @@ func (w *warp) run() (moved bool) {
 }
 
 // pick gives the runnable strand that is furthest behind, with all others at its place joined to it; -1 where there is none.
+//
+//go:norace
+//go:nocheckptr
 func (w *warp) pick() int {
 	best := -1
 	for k := range w.strands {
@@ -94,6 +100,9 @@ func (w *warp) pick() int {
 }
 
 // advance runs strand k until it splits, stops, or reaches another.
+//
+//go:norace
+//go:nocheckptr
 func (w *warp) advance(k, left int) int {
 	s := &w.strands[k]
 	limit := int32(math.MaxInt32)
@@ -178,6 +187,9 @@ func (w *warp) drop(k int) {
 }
 
 // stop does an instruction that others take part in: of the warp, where all who must have come, or of the block.
+//
+//go:norace
+//go:nocheckptr
 func (w *warp) stop(k int, o *op, em uint32) {
 	s := &w.strands[k]
 	if rest := s.m &^ em; rest != 0 { // whose predicate does not hold goes on

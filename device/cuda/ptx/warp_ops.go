@@ -63,26 +63,30 @@ func (c *compiler) shuffle(s *stmt, o *op) (exec, error) {
 	if mode == "" {
 		return nil, errUnknown
 	}
-	return func(w *warp, m uint32) {
-		A, B, C := w.r[x[0]], &w.r[x[1]], &w.r[x[2]]
-		for l := range 32 {
-			if m>>l&1 == 0 {
-				continue
-			}
-			j, ok := shuffled(mode, l, int(B[l]&31), int(C[l]))
-			if m>>j&1 == 0 {
-				w.fail(l, 0, fmt.Sprintf("lane %d shuffles from lane %d, which takes no part", l, j))
-				return
-			}
-			set(&w.r[d], l, uint32(A[j]))
-			if p >= 0 {
-				w.p[p] &^= 1 << l
-				if ok {
-					w.p[p] |= 1 << l
-				}
+	return func(w *warp, m uint32) { shuffleLanes(w, mode, d, p, x, m) }, c.maskOf(s, o)
+}
+
+//go:norace
+//go:nocheckptr
+func shuffleLanes(w *warp, mode string, d, p int, x [3]int, m uint32) {
+	A, B, C := w.r[x[0]], &w.r[x[1]], &w.r[x[2]]
+	for l := range 32 {
+		if m>>l&1 == 0 {
+			continue
+		}
+		j, ok := shuffled(mode, l, int(B[l]&31), int(C[l]))
+		if m>>j&1 == 0 {
+			w.fail(l, 0, fmt.Sprintf("lane %d shuffles from lane %d, which takes no part", l, j))
+			return
+		}
+		set(&w.r[d], l, uint32(A[j]))
+		if p >= 0 {
+			w.p[p] &^= 1 << l
+			if ok {
+				w.p[p] |= 1 << l
 			}
 		}
-	}, c.maskOf(s, o)
+	}
 }
 
 // shuffled is the lane that a lane gets its value from, by the manual's formula; its own where ok is false.
