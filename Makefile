@@ -85,8 +85,8 @@ cover:
 HEADERS ?= $(CURDIR)/device/cuda/native/include
 GPU := CGO_ENABLED=1 CGO_CFLAGS="-O2 -g -I$(CURDIR)/device/cuda/native/shim -I$(HEADERS)"
 gpu:
-	$(GPU) go build -tags gpu -o bin/ ./cmd/weft ./examples/digits
-	! readelf -d bin/weft bin/digits | grep NEEDED | grep -v 'libc\.so' # CUDA's libraries are opened when the program runs, if they are there
+	$(GPU) go build -tags gpu -o bin/ ./cmd/weft ./examples/digits ./examples/pipeline
+	! readelf -d bin/weft bin/digits bin/pipeline | grep NEEDED | grep -v 'libc\.so' # CUDA's libraries are opened when the program runs, if they are there
 
 # Everything again as it is with the tag, over a fake driver where one is needed.
 GPUTESTS ?= ./...

@@ -112,7 +112,7 @@ func TestTheSplitModelTrainsOnGPUsAsOnTheCPU(t *testing.T) {
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, d.Close()) })
 		here := place.Device{Device: d}
-		cfg.Functions, cfg.Devices, cfg.DeviceMaps = functions(), here.Extra(), here.Maps(other(fmt.Sprint(i)))
+		cfg.Functions, cfg.Devices, cfg.DeviceMaps = functions(), here.Extra(), here.Maps(place.Others(i, 2)...)
 	})
 	m, err := newHalves(t.Context(), ws[0], "worker1", s, 0.05)
 	require.NoError(t, err)

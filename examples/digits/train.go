@@ -63,7 +63,7 @@ func trainSplit(c context.Context, s settings, stdout io.Writer) (err error) {
 	}
 	defer func() { err = errors.Join(err, dev.Close()) }()
 	s.place = says
-	w, err := rpc.Join(c, rpc.Config{Functions: functions(), Devices: dev.Extra(), DeviceMaps: dev.Maps(other(os.Getenv("RANK")))})
+	w, err := dev.Join(c, functions())
 	if err != nil {
 		return err
 	}
@@ -74,14 +74,6 @@ func trainSplit(c context.Context, s settings, stdout io.Writer) (err error) {
 		}
 	}
 	return w.Leave(c) // fails where worker 0 was lost
-}
-
-// other is the name of the other worker of two.
-func other(rank string) string {
-	if rank == "0" {
-		return "worker1"
-	}
-	return "worker0"
 }
 
 // lead trains and reports.

@@ -5,6 +5,7 @@
 //	weft run --nproc-per-node 3 pipeline      # three processes, as on three machines
 //	pipeline                                  # the same: it starts its workers itself
 //	pipeline --workers 1                      # the same model in one process
+//	pipeline --device cuda                    # on GPUs: all workers on one, where there is no more
 package main
 
 import (
@@ -19,6 +20,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/weft-project/weft/examples/internal/place"
 	"github.com/weft-project/weft/examples/internal/show"
 )
 
@@ -37,12 +39,15 @@ type settings struct {
 	inFlight    int
 	lr          float64
 	seed        uint64
+	device      string
 	rounds      int
 	prompt      string
 	sample      int
 	temperature float64
 	json        bool
 	plot        string
+
+	on string // what the device is, once it is open
 }
 
 func main() {
@@ -105,6 +110,7 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 	f.StringVar(&s.prompt, "prompt", "The Rays of Light", "what the sample begins with")
 	f.IntVar(&s.sample, "sample", 150, "tokens to write at the end")
 	f.Float64Var(&s.temperature, "temperature", 0.7, "how freely the sample is drawn; 0: always the likeliest")
+	f.StringVar(&s.device, "device", "auto", place.Usage)
 	f.BoolVar(&s.json, "json", false, "print the losses and the result as one JSON object")
 	f.StringVar(&s.plot, "plot", "pipeline-loss.png", "where to write the loss curve; empty: nowhere")
 	if err := f.Parse(args); err != nil {
@@ -165,6 +171,9 @@ func (s *settings) check(rest []string) error {
 	}
 	if s.prompt == "" {
 		bad("--prompt is empty; the sample must begin with something")
+	}
+	if err := place.Check(s.device); err != nil {
+		bad("--device %s: %w", s.device, err)
 	}
 	if err := show.CheckPlot(s.plot); err != nil {
 		bad("--plot %s: %w", s.plot, err)

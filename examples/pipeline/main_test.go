@@ -79,9 +79,9 @@ func TestTheOutputForPeopleHasTheBubbleTheSampleAndThePicture(t *testing.T) {
 
 func TestAWrongCommandLineIsRefusedWithAllThatIsWrong(t *testing.T) {
 	var out, errs bytes.Buffer
-	args := []string{"--workers", "2", "--blocks", "1,2,-1", "--steps", "0", "--width", "10", "--lr", "-1", "--plot", "no/such/folder.png", "--prompt", "", "extra"}
+	args := []string{"--workers", "2", "--blocks", "1,2,-1", "--steps", "0", "--width", "10", "--lr", "-1", "--plot", "no/such/folder.png", "--prompt", "", "--device", "gpu", "extra"}
 	require.Equal(t, 2, run(t.Context(), args, &out, &errs))
-	for _, part := range []string{"2 workers for 3 stages", "-1 blocks", "--steps 0", "--width 10 cannot be shared by 4 heads", "--lr -1", "no/such", "--prompt", `"extra"`} {
+	for _, part := range []string{"2 workers for 3 stages", "-1 blocks", "--steps 0", "--width 10 cannot be shared by 4 heads", "--lr -1", "no/such", "--prompt", "--device gpu: expected auto, cpu, cuda or cuda:N", `"extra"`} {
 		require.Contains(t, errs.String(), part)
 	}
 	errs.Reset()

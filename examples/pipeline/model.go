@@ -28,10 +28,11 @@ type layers struct {
 	blocks    [][]*autodiff.Tensor
 	head      []*autodiff.Tensor // nil but in the last stage
 	block     *autodiff.Func
+	dev       device.Device
 }
 
-func newLayers(s sizes, stage int) *layers {
-	l := &layers{block: blockOf(s.Heads)}
+func newLayers(s sizes, stage int, dev device.Device) (*layers, error) {
+	l := &layers{block: blockOf(s.Heads), dev: dev}
 	draw := func(part int) drawer { return drawer{rand.New(rand.NewPCG(s.Seed, uint64(part))), s.Width} }
 	if stage == 0 {
 		d := draw(1)
@@ -51,7 +52,22 @@ func newLayers(s sizes, stage int) *layers {
 		d := draw(2)
 		l.head = slices.Concat(d.norm(), d.linear(initial, s.Width, s.Vocab))
 	}
-	return l
+	return l, l.move()
+}
+
+// move brings the parameters to the device.
+func (l *layers) move() error {
+	if l.dev == device.Host() {
+		return nil
+	}
+	for _, of := range append(slices.Clone(l.blocks), l.embedding, l.head) {
+		for i, p := range of {
+			if of[i] = autodiff.To(p.Detach(), l.dev).RequireGrad(); of[i].Err() != nil {
+				return of[i].Err()
+			}
+		}
+	}
+	return nil
 }
 
 // params lists the parameters, in a fixed order.
@@ -63,7 +79,7 @@ func (l *layers) params() []*autodiff.Tensor {
 // activations; in the last stage the mean loss where labels (batch, context) are given, otherwise logits (batch·context, vocab).
 func (l *layers) forward(x, labels *autodiff.Tensor) *autodiff.Tensor {
 	if l.embedding != nil {
-		x = embed.Call(l.embedding[0], l.embedding[1], x)
+		x = embed.Call(l.embedding[0], l.embedding[1], autodiff.To(x, l.dev))
 	}
 	for _, b := range l.blocks {
 		x = l.block.Call(append([]*autodiff.Tensor{x}, b...)...)
@@ -74,7 +90,7 @@ func (l *layers) forward(x, labels *autodiff.Tensor) *autodiff.Tensor {
 	case labels == nil:
 		return logitsOf.Call(append([]*autodiff.Tensor{x}, l.head...)...)
 	}
-	return lossOf.Call(append([]*autodiff.Tensor{x, labels}, l.head...)...)
+	return lossOf.Call(append([]*autodiff.Tensor{x, autodiff.To(labels, l.dev)}, l.head...)...)
 }
 
 type node = *gorgonia.Node

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/autodiff"
+	"github.com/weft-project/weft/device"
 )
 
 var tiny = sizes{Vocab: 11, Context: 5, Width: 8, Heads: 2, Blocks: []int{1, 1}, Seed: 3}
@@ -130,7 +131,7 @@ func TestTheModelIsThatOfItsDefinition(t *testing.T) {
 	s.Blocks = []int{2}
 	ids := []int32{3, 10, 0, 7, 7, 1, 2, 3, 4, 5}
 	labels := []int32{1, 1, 2, 3, 5, 8, 0, 9, 10, 4}
-	m, err := newWhole(s, 0.02, nil)
+	m, err := newWhole(s, 0.02, nil, device.Host())
 	require.NoError(t, err)
 	for step := range 60 { // the first weights are so small that only the embedding would show
 		before, err := m.step(t.Context(), []micro{{autodiff.New(ids, 2, 5), autodiff.New(labels, 2, 5)}})
@@ -159,7 +160,8 @@ func TestTheModelIsThatOfItsDefinition(t *testing.T) {
 func TestWhatFollowsATokenHasNoEffectOnIt(t *testing.T) {
 	s := tiny
 	s.Blocks = []int{2}
-	l := newLayers(s, 0)
+	l, err := newLayers(s, 0, device.Host())
+	require.NoError(t, err)
 	one, other := read(t, l.forward(autodiff.New([]int32{1, 2, 3, 4, 5}, 1, 5), nil)), read(t, l.forward(autodiff.New([]int32{1, 2, 3, 9, 0}, 1, 5), nil))
 	require.Equal(t, one[:3], other[:3])
 	require.NotEqual(t, one[3], other[3])
@@ -171,7 +173,7 @@ func TestTheSplitIntoStagesDoesNotChangeTheModel(t *testing.T) {
 	for _, blocks := range [][]int{{3}, {1, 1, 1}, {0, 3, 0}, {2, 0, 1}} {
 		s := tiny
 		s.Blocks = blocks
-		m, err := newWhole(s, 1e-3, nil)
+		m, err := newWhole(s, 1e-3, nil, device.Host())
 		require.NoError(t, err)
 		params := 0
 		for _, l := range m.stages {

@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/ctx"
+	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/optim"
 	"github.com/weft-project/weft/rpc"
 )
@@ -36,12 +38,15 @@ type whole struct {
 	opt    *optim.Local
 }
 
-func newWhole(s sizes, lr float64, schedule optim.Schedule) (*whole, error) {
+func newWhole(s sizes, lr float64, schedule optim.Schedule, dev device.Device) (*whole, error) {
 	m := &whole{}
 	var params []*autodiff.Tensor
 	for i := range s.Blocks {
-		m.stages = append(m.stages, newLayers(s, i))
-		params = append(params, m.stages[i].params()...)
+		l, err := newLayers(s, i, dev)
+		if err != nil {
+			return nil, err
+		}
+		m.stages, params = append(m.stages, l), append(params, l.params()...)
 	}
 	var err error
 	if m.opt, err = optim.New(rule(lr), params...); err == nil {
@@ -61,7 +66,7 @@ func (m *whole) step(_ context.Context, ms []micro) (mean float64, err error) {
 	arena := autodiff.NewArena("step") // owns what the step makes
 	defer arena.Free()
 	err = accumulate(m.opt, len(ms), func(i int) *autodiff.Tensor {
-		if err := arena.Adopt(ms[i].ids); err != nil {
+		if err := errors.Join(arena.Adopt(ms[i].ids), arena.Adopt(ms[i].next)); err != nil {
 			return autodiff.Failed(err)
 		}
 		loss := m.forward(ms[i].ids, ms[i].next)

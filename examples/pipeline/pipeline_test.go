@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/autodiff"
+	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/rpc"
 	"github.com/weft-project/weft/rpc/rpctest"
 )
@@ -37,7 +38,7 @@ func TestEverySplitWithAnyNumberInFlightTrainsAsOneProcessDoes(t *testing.T) {
 			s := tiny
 			s.Blocks = c.blocks
 			schedule := rates(c.steps)
-			m, err := newWhole(s, 1e-2, schedule)
+			m, err := newWhole(s, 1e-2, schedule, device.Host())
 			require.NoError(t, err)
 			ws := rpctest.World(t, rpctest.Net(), len(c.blocks), functions()...)
 			p, err := newPipeline(t.Context(), ws[0], s, 1e-2, schedule, c.inFlight)

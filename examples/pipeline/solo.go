@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
 	"github.com/weft-project/weft/autodiff"
+	"github.com/weft-project/weft/examples/internal/place"
 	"github.com/weft-project/weft/optim"
 )
 
@@ -25,7 +27,9 @@ func alone(_ context.Context, s *stage, in replay) (seconds float64, err error) 
 	s.solo.mu.Lock()
 	defer s.solo.mu.Unlock()
 	if s.solo.of == nil {
-		s.solo.of = newLayers(s.sizes, s.index)
+		if s.solo.of, err = newLayers(s.sizes, s.index, s.dev); err != nil {
+			return 0, err
+		}
 		if s.solo.opt, err = optim.New(rule(1e-3), s.solo.of.params()...); err != nil {
 			return 0, err
 		}
@@ -42,6 +46,7 @@ func alone(_ context.Context, s *stage, in replay) (seconds float64, err error) 
 		}
 		return y
 	})
+	err = errors.Join(err, place.Settle(s.dev))
 	return time.Since(began).Seconds(), err
 }
 

@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/ctx"
+	"github.com/weft-project/weft/examples/internal/place"
 	"github.com/weft-project/weft/optim"
 	"github.com/weft-project/weft/rpc"
 )
@@ -51,10 +53,18 @@ type plan struct {
 	Next  rpc.RRef[*stage] // nothing for the last stage
 }
 
-func build(_ context.Context, p plan) (*stage, error) {
-	s := &stage{layers: newLayers(p.Sizes, p.Index), index: p.Index, sizes: p.Sizes}
+func build(c context.Context, p plan) (*stage, error) {
+	w, _ := rpc.FromContext(c)
+	l, err := newLayers(p.Sizes, p.Index, place.Of(w))
+	if err != nil {
+		return nil, err
+	}
+	s := &stage{layers: l, index: p.Index, sizes: p.Sizes}
 	if s.embedding != nil { // its gradient is the last that a backward computes here
-		if _, err := s.embedding[0].OnAccumulated(func(_, _ *autodiff.Tensor) error { s.desk.done(); return nil }); err != nil {
+		if _, err := s.embedding[0].OnAccumulated(func(_, _ *autodiff.Tensor) error {
+			defer s.desk.done()
+			return place.Settle(s.dev)
+		}); err != nil {
 			return nil, err
 		}
 	}
@@ -92,7 +102,8 @@ func forward(c context.Context, s *stage, in hop) (*autodiff.Tensor, error) {
 	return s.next(c, in)
 }
 
-// compute runs the stage at its desk.
+// compute runs the stage at its desk. A GPU is waited for there: its work is done in the order in which it is asked for, so a backward that comes
+// would stand behind the forwards.
 func (s *stage) compute(c context.Context, in hop) (*autodiff.Tensor, error) {
 	turn, err := s.desk.take(c, forwards)
 	if err != nil {
@@ -102,9 +113,10 @@ func (s *stage) compute(c context.Context, in hop) (*autodiff.Tensor, error) {
 	if s.spend != nil {
 		s.spend(forwards)
 	}
+	err = errors.Join(y.Err(), place.Settle(s.dev))
 	s.desk.leave(turn)
-	if !ctx.Recording(c) || y.Err() != nil {
-		return y, y.Err()
+	if !ctx.Recording(c) || err != nil {
+		return y, err
 	}
 	return y, s.backAtDesk(c, in.X, y)
 }
@@ -130,6 +142,12 @@ func (s *stage) backAtDesk(c context.Context, x, y *autodiff.Tensor) error {
 	if s.embedding != nil { // the input is tokens, and has no gradient: see build
 		return nil
 	}
-	_, err := x.OnGrad(func(*autodiff.Tensor) *autodiff.Tensor { s.desk.leave(turn); return nil })
+	_, err := x.OnGrad(func(*autodiff.Tensor) *autodiff.Tensor {
+		defer s.desk.leave(turn)
+		if err := place.Settle(s.dev); err != nil {
+			return autodiff.Failed(err)
+		}
+		return nil
+	})
 	return err
 }

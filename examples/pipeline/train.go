@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -10,8 +11,8 @@ import (
 	"os"
 	"time"
 
+	"github.com/weft-project/weft/examples/internal/place"
 	"github.com/weft-project/weft/examples/internal/show"
-	"github.com/weft-project/weft/rpc"
 )
 
 // result is what --json prints.
@@ -28,28 +29,39 @@ type result struct {
 }
 
 // trainHere trains the whole model in this process.
-func trainHere(c context.Context, s settings, stdout io.Writer) error {
+func trainHere(c context.Context, s settings, stdout io.Writer) (err error) {
 	d, err := s.corpus()
 	if err != nil {
 		return err
 	}
-	m, err := newWhole(s.sizes(d), s.lr, rates(s.steps))
+	dev, says, err := place.Open(s.device)
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, dev.Close()) }()
+	m, err := newWhole(s.sizes(d), s.lr, rates(s.steps), dev.Device)
+	if err != nil {
+		return err
+	}
+	s.on = says
 	return train(c, s, d, m, stdout)
 }
 
 // trainSplit is one worker of several: worker 0 drives, the others serve their stages until it has finished.
-func trainSplit(c context.Context, s settings, stdout io.Writer) error {
+func trainSplit(c context.Context, s settings, stdout io.Writer) (err error) {
 	var d *corpus
-	var err error
 	if os.Getenv("RANK") == "0" { // a bad text should not cost anybody a join
 		if d, err = s.corpus(); err != nil {
 			return err
 		}
 	}
-	w, err := rpc.Join(c, rpc.Config{Functions: functions()})
+	dev, says, err := place.Open(s.device)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, dev.Close()) }()
+	s.on = says
+	w, err := dev.Join(c, functions())
 	if err != nil {
 		return err
 	}
@@ -93,8 +105,8 @@ func train(c context.Context, s settings, d *corpus, m language, stdout io.Write
 		out = io.Discard
 	}
 	r := result{Workers: s.workers, Vocabulary: len(d.pieces), Parameters: s.sizes(d).parameters()}
-	fmt.Fprintf(out, "%d tokens to train on, %d to test, of %d kinds; %d parameters in %s\n",
-		len(d.train), len(d.test), r.Vocabulary, r.Parameters, s.where())
+	fmt.Fprintf(out, "%d tokens to train on, %d to test, of %d kinds; %d parameters in %s, %s\n",
+		len(d.train), len(d.test), r.Vocabulary, r.Parameters, s.where(), s.on)
 	src := rand.New(rand.NewPCG(s.seed, 4))
 	draw := func() []micro { return batch(src, d.train, s.micros, s.rows, s.context) }
 	began := time.Now()

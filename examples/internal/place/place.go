@@ -2,8 +2,11 @@
 package place
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"os"
+	"strconv"
 	"strings"
 
 	"github.com/weft-project/weft/device"
@@ -49,6 +52,31 @@ type Device struct{ device.Device }
 func (d *Device) Close() error {
 	if gpu, ok := d.Device.(*device.Accelerator); ok {
 		return gpu.Close()
+	}
+	return nil
+}
+
+// Join makes this process, which a launcher started, a worker of its job: with the device, and with maps to those of its peers.
+func (d *Device) Join(c context.Context, functions []rpc.Function) (*rpc.Worker, error) {
+	rank, _ := strconv.Atoi(os.Getenv("RANK")) // Join says what is wrong with them
+	size, _ := strconv.Atoi(os.Getenv("WORLD_SIZE"))
+	return rpc.Join(c, rpc.Config{Functions: functions, Devices: d.Extra(), DeviceMaps: d.Maps(Others(rank, size)...)})
+}
+
+// Others are the names of a worker's peers.
+func Others(rank, size int) (names []string) {
+	for i := range size {
+		if i != rank {
+			names = append(names, fmt.Sprintf("worker%d", i))
+		}
+	}
+	return names
+}
+
+// Settle waits for what a device was asked to compute, and says what went wrong with it. The host is done when it says so.
+func Settle(d device.Device) error {
+	if gpu, ok := d.(*device.Accelerator); ok {
+		return gpu.Check()
 	}
 	return nil
 }

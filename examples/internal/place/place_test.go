@@ -61,3 +61,22 @@ func TestTheNamedDeviceIsOpenedAndAutoFallsBackToTheCPU(t *testing.T) {
 		require.ErrorContains(t, err, "expected auto, cpu, cuda or cuda:N")
 	}
 }
+
+func TestAWorkersPeersAreAllOthers(t *testing.T) {
+	require.Equal(t, []string{"worker0", "worker2"}, Others(1, 3))
+	require.Empty(t, Others(0, 1))
+	require.Empty(t, Others(0, 0))
+}
+
+func TestWhatAGPUFoundWrongIsToldWhenItIsSettled(t *testing.T) {
+	require.NoError(t, Settle(device.Host()))
+	g, err := cuda.NewGPU(ptx.New(ptx.Config{}))
+	require.NoError(t, err)
+	d := device.Over(GPU, g, 0)
+	require.NoError(t, Settle(d))
+	require.NoError(t, g.Upload(g.FaultAddr(), []byte{1}))
+	var fault *cuda.FaultError
+	require.ErrorAs(t, Settle(d), &fault)
+	require.NoError(t, d.Close())
+	require.ErrorIs(t, Settle(d), device.ErrClosed)
+}
