@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/internal/leak"
+	"github.com/weft-project/weft/internal/soak"
 )
 
 // ragged is a connection whose reads and writes fall apart into pieces of random lengths.
@@ -168,7 +169,7 @@ func transferAtRandom(t testing.TB, p *haulers, r *rand.Rand, ends, sims [2]devi
 
 func TestTransfersArriveWholeOrNotAtAllWhateverComesBetween(t *testing.T) {
 	leak.Check(t)
-	for seed := range uint64(12) {
+	for seed := range uint64(soak.Cases(5)) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		p := join(t, overRagged(r, 1+r.IntN(3)))
 		here, there := device.NewSim(device.SimConfig{}), device.NewSim(device.SimConfig{Index: 1})

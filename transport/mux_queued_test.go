@@ -18,7 +18,7 @@ func TestWhatAPeerSendsAndNobodyReceivesIsBounded(t *testing.T) {
 		write(t, peer, chunk{kind: chunkMessage, number: 1}, []byte("small"))
 		small, err := l.Accept(t.Context())
 		require.NoError(t, err)
-		for i := range uint64(10_000) { // more than may be open at a time
+		for i := range uint64(5000) { // more than may be open at a time
 			for range 3 {
 				write(t, peer, chunk{kind: chunkMessage, flags: flagMore, number: (i+1)<<1 | 1}, make([]byte, pieceMax))
 			}

@@ -16,14 +16,25 @@ import (
 
 // Tensor makes a tensor on a device with bytes drawn from r.
 func Tensor(t testing.TB, r *rand.Rand, d device.Device, dt device.Dtype, shape ...int) transport.Tensor {
-	raw := make([]byte, device.Shape(shape).Elems()*dt.Size())
-	for i := range raw {
-		raw[i] = byte(r.Uint32())
-	}
+	raw := Random(r, device.Shape(shape).Elems()*dt.Size())
 	b, err := d.Alloc(len(raw))
 	require.NoError(t, err)
 	require.NoError(t, d.Upload(b, 0, raw))
 	return transport.Tensor{Dtype: dt, Shape: append(device.Shape{}, shape...), Device: d.ID(), Buf: b}
+}
+
+// Random gives n bytes that r decides: a block of them again and again, which makes a large tensor cheap where the race detector looks
+// at each draw. The block's length is a prime number, so that what lies elsewhere by a piece, a page or an element differs.
+func Random(r *rand.Rand, n int) []byte {
+	block := make([]byte, min(n, 4093))
+	for i := range block {
+		block[i] = byte(r.Uint32())
+	}
+	raw := make([]byte, n)
+	for rest := raw; len(rest) > 0; {
+		rest = rest[copy(rest, block):]
+	}
+	return raw
 }
 
 // Contents reads a tensor's bytes, wherever they are.
