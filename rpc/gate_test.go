@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/internal/soak"
 )
 
 // simpleGate is the dumb oracle of admission: one list of all that waits, searched anew for every decision.
@@ -74,7 +76,7 @@ func (g *simpleGate) done() (next call) {
 }
 
 func TestAdmissionDecidesAsItsOracleDoes(t *testing.T) {
-	for seed := range uint64(3000) {
+	for seed := range uint64(soak.Cases(600)) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		running, queued := 1+r.IntN(4), r.IntN(8)
 		a := admission[call]{maxRunning: running, maxQueued: queued}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/internal/leak"
+	"github.com/weft-project/weft/internal/soak"
 	"github.com/weft-project/weft/store"
 	"github.com/weft-project/weft/transport"
 	"github.com/weft-project/weft/transport/simnet"
@@ -194,7 +195,7 @@ func TestALargeWorldHasFewLinksAndMakesOthersWhenTheyAreNeeded(t *testing.T) {
 }
 
 func TestALargeWorldLeavesTogetherWithoutALoss(t *testing.T) {
-	for seed := range uint64(3) {
+	for seed := range uint64(soak.Cases(1)) {
 		synctest.Test(t, func(t *testing.T) {
 			ws, _ := simWith(t, 40, simnet.Config{Seed: seed, MaxDelay: 30 * time.Millisecond}, nil)
 			done := make(chan error, len(ws))
@@ -212,7 +213,7 @@ func TestALargeWorldLeavesTogetherWithoutALoss(t *testing.T) {
 }
 
 func TestTwoThatDialEachOtherAtOnceEndWithOneLink(t *testing.T) {
-	for seed := range uint64(20) {
+	for seed := range uint64(soak.Cases(6)) {
 		synctest.Test(t, func(t *testing.T) {
 			ws, _ := simWith(t, 20, simnet.Config{Seed: seed, MaxDelay: 100 * time.Millisecond}, serve(double))
 			a, b := ws[1], ws[6] // no fingers of each other
@@ -321,7 +322,10 @@ func TestASlowWatcherIsToldHowMuchItMissed(t *testing.T) {
 	})
 }
 
-func TestAJoinOf64OverQUICWorks(t *testing.T) {
+// Twenty have eight fingers each, and more handshakes at once than there are cores; what 64 at one listener cost is a test of transport.
+// Handshakes are dear where the race detector looks at the arithmetic of keys: soak takes the time for 64.
+func TestALargeJoinOverQUICWorks(t *testing.T) {
+	n := min(64, soak.Cases(20))
 	patient := func(int) transport.Network { // on a machine that is busy with other tests, who is silent for long lives on
 		id, err := transport.IdentityFromToken([]byte(testToken), "worker", nil)
 		require.NoError(t, err)
@@ -330,13 +334,13 @@ func TestAJoinOf64OverQUICWorks(t *testing.T) {
 		return n
 	}
 	start := time.Now()
-	ws := world(t, 64, patient, func(_ int, cfg *Config) {
+	ws := world(t, n, patient, func(_ int, cfg *Config) {
 		cfg.Functions, cfg.Listen, cfg.JoinTimeout = []Function{double}, "", 5*time.Minute
 	})
 	t.Logf("joined in %v", time.Since(start))
 	for i, w := range ws {
-		require.Len(t, w.Workers(), 64)
-		requireCall(t, w, Rank((i+21)%64))
+		require.Len(t, w.Workers(), n)
+		requireCall(t, w, Rank((i+n/3)%n)) // which is no finger
 	}
 }
 
