@@ -289,6 +289,26 @@ func (d *Accelerator) CopyWithin(dst, src *Buffer) error {
 	return d.failed("copy", d.raw.Move(dst.Addr(), src.Addr(), src.n))
 }
 
+// directly copies between accelerators where their memories reach one another.
+func directly(dst, src *Buffer) (done bool, err error) {
+	from, ok := src.Device().(*Accelerator)
+	to, both := dst.Device().(*Accelerator)
+	if !ok || !both {
+		return false, nil
+	}
+	near, ok := from.raw.(Neighbor)
+	if !ok || src.n == 0 {
+		return false, nil
+	}
+	if err := errors.Join(from.within(src, 0, src.n, "copy"), to.within(dst, 0, dst.n, "copy")); err != nil {
+		return false, err
+	}
+	defer runtime.KeepAlive(dst)
+	defer runtime.KeepAlive(src)
+	done, err = near.CopyTo(to.raw, dst.Addr(), src.Addr(), src.n)
+	return done, from.failed("copy", err)
+}
+
 // Stats is [Device.Stats].
 func (d *Accelerator) Stats() Stats {
 	s := d.pool.stats()

@@ -56,7 +56,7 @@ type Stats struct {
 }
 
 // Copy copies all of src to dst, which must have the same length and may lie on another device of the same
-// worker. Between two non-host devices the bytes pass through the host, in pieces.
+// worker. Between two non-host devices the bytes pass through the host, in pieces, where those do not reach one another.
 func Copy(dst, src *Buffer) error {
 	if dst.Len() != src.Len() {
 		return &Error{dst.dev().ID(), "copy", ErrBounds}
@@ -71,6 +71,9 @@ func Copy(dst, src *Buffer) error {
 	if host, err := dst.Host(); err == nil && !dst.ReadOnly() {
 		defer runtime.KeepAlive(dst)
 		return src.Device().Download(host, src, 0)
+	}
+	if done, err := directly(dst, src); done || err != nil {
+		return err
 	}
 	return through(dst, src)
 }

@@ -7,6 +7,14 @@ type Checker interface {
 	Check() (wait func() error, err error)
 }
 
+// Neighbor is a [Memory] that may reach another one of the process without the host.
+type Neighbor interface {
+	Memory
+	// CopyTo copies n bytes to another memory, after all work of both that was asked for before, and returns when it is done. It tells what went
+	// wrong with that work, as Download does. Where it cannot reach the other, ok is false, and nothing was done.
+	CopyTo(to Memory, dst, src uintptr, n int) (ok bool, err error)
+}
+
 // Exporter is a [Memory] that other processes of the host can open, as far as its accelerator can.
 type Exporter interface {
 	Memory

@@ -12,5 +12,8 @@
 // replace what lives on (an optimizer's) look at the record, and do nothing. A fault of the machine itself (a wild address) loses the device: all that
 // follows fails with [device.ErrLost].
 //
+// Bytes for another GPU of the process go straight, where the driver says that the two reach one another ([Neighbor]): on a stream of their own, after
+// what was submitted to either before. The host waits for them, and looks at the source's fault record.
+//
 // Drivers and GPUs are safe for concurrent use.
 package cuda

@@ -74,6 +74,18 @@ type Driver interface {
 	Close() error
 }
 
+// Neighbor is a [Driver] whose GPU may reach others that this process uses. Its streams are [Courier]s.
+type Neighbor interface {
+	// Reach says whether streams can copy straight to memory of another driver, and prepares it.
+	Reach(other Driver) (bool, error)
+}
+
+// Courier is a [Stream] that copies to other GPUs.
+type Courier interface {
+	// CopyTo copies n bytes to memory of a driver that is within reach, in the order of this stream alone.
+	CopyTo(other Driver, dst, src uintptr, n int) error
+}
+
 // Handle names memory of another process, by way of the driver.
 type Handle [64]byte
 

@@ -20,6 +20,7 @@ type GPU struct {
 
 	up, down staging
 	marks    marks
+	near     near
 
 	telling sync.Mutex // order of what is asked of the fault record
 	told    int        // faults, after each of which it was cleared
@@ -147,7 +148,7 @@ func (g *GPU) Close() error {
 			errs = append(errs, s.Sync(), s.Close())
 		}
 	}
-	errs = append(errs, g.up.close(), g.down.close(), g.marks.close())
+	errs = append(errs, g.near.close(), g.up.close(), g.down.close(), g.marks.close())
 	if g.fault != 0 {
 		errs = append(errs, g.driver.Free(g.fault))
 	}

@@ -107,3 +107,35 @@ func exported(x, y *rig) {
 	_, err = y.d.Import(cuda.Handle{1, 2, 3})
 	require.Error(x, err)
 }
+
+func peers(x, y *rig) {
+	reach := func(from, to cuda.Driver) bool {
+		within, err := from.(cuda.Neighbor).Reach(to)
+		require.NoError(x, err)
+		return within
+	}
+	for range 2 { // to ask again changes nothing
+		require.True(x, reach(x.d, y.d))
+		require.True(x, reach(x.d, x.d))
+	}
+	require.False(x, reach(x.d, nil))
+	at, there := x.up(1, 2, 3, 4), y.up(5, 6, 7, 8)
+	var l cuda.List
+	x.fill(&l, at+4, 9, 2)
+	require.NoError(x, x.s.Run(&l))
+	to := x.s.(cuda.Courier).CopyTo
+	require.NoError(x, to(y.d, there, at, 12))
+	require.NoError(x, to(y.d, there, at, 0))
+	x.fill(&l, at, 1, 4)
+	require.NoError(x, x.s.Run(&l))
+	require.NoError(x, x.s.Sync())
+	require.Equal(x, []uint32{1, 9, 9, 8}, y.down(there, 4), "in the order of the stream")
+	within := x.up(0, 0)
+	require.NoError(x, to(x.d, within, at, 8))
+	require.Equal(x, []uint32{1, 1}, x.down(within, 2), "the same GPU is within reach")
+	require.Error(x, to(y.d, there, at, 17))
+	require.Error(x, to(y.d, 1, at, 4))
+	require.Error(x, to(nil, there, at, 4))
+	require.NoError(x, y.d.Free(there))
+	require.Error(x, to(y.d, there, at, 4))
+}

@@ -24,6 +24,8 @@ type Suite struct {
 	Open func(t *testing.T) cuda.Driver
 	// Two gives drivers that open each other's memory, as two processes of one host do; nil where there is no way to have them in a test.
 	Two func(t *testing.T) (a, b cuda.Driver)
+	// Peers gives drivers of two GPUs that reach one another; nil where there are none.
+	Peers func(t *testing.T) (a, b cuda.Driver)
 	// Faults says that a wild address of a kernel loses the driver that Open gave, and nothing else.
 	Faults bool
 }
@@ -60,6 +62,12 @@ func Run(t *testing.T, s Suite) {
 		t.Run("memory of another process is opened by its handle", func(t *testing.T) {
 			a, b := s.Two(t)
 			with(t, a, func(x *rig) { with(t, b, func(y *rig) { exported(x, y) }) })
+		})
+	}
+	if s.Peers != nil {
+		t.Run("bytes go straight to a GPU within reach", func(t *testing.T) {
+			a, b := s.Peers(t)
+			with(t, a, func(x *rig) { with(t, b, func(y *rig) { peers(x, y) }) })
 		})
 	}
 	if s.Faults {

@@ -20,6 +20,20 @@ static inline CUresult weft_copy_out(CUcontext c, void *to, CUdeviceptr from, si
 static inline CUresult weft_copy(CUcontext c, CUdeviceptr to, CUdeviceptr from, size_t n, CUstream s) {
 	WITHIN(c, cuMemcpyDtoDAsync(to, from, n, s));
 }
+// weft_reach opens the memory of another device's context for this one's copies, where the hardware can: *can says whether.
+static inline CUresult weft_reach(CUcontext c, CUdevice d, CUcontext to, CUdevice other, int *can) {
+	CUresult r = cuDeviceCanAccessPeer(can, d, other);
+	if (!r && *can) {
+		r = cuCtxSetCurrent(c);
+		if (!r) r = cuCtxEnablePeerAccess(to, 0);
+		if (r == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED) r = CUDA_SUCCESS;
+		if (r == CUDA_ERROR_TOO_MANY_PEERS || r == CUDA_ERROR_PEER_ACCESS_UNSUPPORTED) r = CUDA_SUCCESS, *can = 0;
+	}
+	return r;
+}
+static inline CUresult weft_copy_to(CUcontext c, CUdeviceptr to, CUcontext there, CUdeviceptr from, size_t n, CUstream s) {
+	WITHIN(c, c == there ? cuMemcpyDtoDAsync(to, from, n, s) : cuMemcpyPeerAsync(to, there, from, c, n, s));
+}
 static inline CUresult weft_zero(CUcontext c, CUdeviceptr at, size_t n, CUstream s) { WITHIN(c, cuMemsetD8Async(at, 0, n, s)); }
 static inline CUresult weft_record(CUcontext c, CUevent e, CUstream s) { WITHIN(c, cuEventRecord(e, s)); }
 static inline CUresult weft_wait(CUcontext c, CUstream s, CUevent e) { WITHIN(c, cuStreamWaitEvent(s, e, 0)); }

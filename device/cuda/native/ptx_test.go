@@ -25,8 +25,36 @@ func TestTheDriverIsADriver(t *testing.T) {
 			require.NoError(t, err)
 			return d
 		},
+		Peers: func(t *testing.T) (a, b cuda.Driver) {
+			gpu.Set("peers", 1)
+			t.Cleanup(func() { gpu.Set("peers", 0) })
+			var err [2]error
+			a, err[0] = native.Open(0)
+			b, err[1] = native.Open(1)
+			require.NoError(t, errors.Join(err[:]...))
+			return a, b
+		},
 		Faults: true,
 	})
+}
+
+func TestAGPUThatCannotAccessAnotherSaysSo(t *testing.T) {
+	a, err := native.Open(0)
+	require.NoError(t, err)
+	b, err := native.Open(1)
+	require.NoError(t, err)
+	within, err := a.(cuda.Neighbor).Reach(b)
+	require.NoError(t, err)
+	require.False(t, within)
+	again, err := native.Open(0)
+	require.NoError(t, err)
+	within, err = a.(cuda.Neighbor).Reach(again)
+	require.NoError(t, err)
+	require.True(t, within, "it is the same GPU")
+	require.NoError(t, errors.Join(b.Close(), again.Close()))
+	_, err = a.(cuda.Neighbor).Reach(b)
+	require.ErrorIs(t, err, device.ErrClosed)
+	require.NoError(t, a.Close())
 }
 
 func TestPTXRunsOverTheDriversMemory(t *testing.T) {

@@ -18,6 +18,7 @@ type Config struct {
 	Races bool       // find words that two blocks of a launch write, not atomically
 	Steps int64      // instructions of a warp that a launch may have, in sum; 0: 2^28
 	Host  *Host      // whose machines open each other's memory; nil: its own
+	Peers bool       // machines of the Host that have it copy straight to one another
 	UUID  string     // the same for machines that are one GPU, as several processes of the Host see it; empty: its own
 }
 

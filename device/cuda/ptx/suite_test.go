@@ -20,6 +20,12 @@ func TestAMachineIsADriver(t *testing.T) {
 				d.Host = c.Host
 				return ptx.New(c), ptx.New(d)
 			},
+			Peers: func(*testing.T) (a, b cuda.Driver) {
+				c, d := config(), config()
+				c.Host, c.Peers = new(ptx.Host), true
+				d.Host, d.Peers = c.Host, true
+				return ptx.New(c), ptx.New(d)
+			},
 			Faults: true,
 		})
 	}

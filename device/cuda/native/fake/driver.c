@@ -24,9 +24,10 @@ static struct {
 	long refuse;  // what the next launch is refused with
 	long null;    // launches do nothing, at once
 	long old;     // the driver is of CUDA 12.0: it cannot tell a kernel's parameters
+	long peers;   // the GPUs can access one another
 } set = {.memory = 1L << 30, .devices = GPUS};
 
-typedef struct { int users; long used; int sticky; } gpu;
+typedef struct { int users; long used; int sticky, opened; } gpu; // opened: the others, by bits
 typedef struct block { struct block *next; piece m; int fd, gpu, opens, foreign; char key[32]; } block;
 typedef struct pin { struct pin *next; char *p; size_t n; } pin;
 typedef struct graph { op *first, **last; int failed, users; } graph;
@@ -56,7 +57,7 @@ int weft_fake_set(const char *what, long value) {
 		set.name = value; \
 		return 0; \
 	}
-	FIELD(memory) FIELD(devices) FIELD(init) FIELD(fault) FIELD(refuse) FIELD(null) FIELD(old)
+	FIELD(memory) FIELD(devices) FIELD(init) FIELD(fault) FIELD(refuse) FIELD(null) FIELD(old) FIELD(peers)
 	return -1;
 }
 
@@ -120,8 +121,22 @@ int cuDeviceGetAttribute(int *v, int a, int d) {
 	return INVALID;
 }
 int cuDevicePrimaryCtxRetain(void **c, int d) { return *c = &gpus[d], gpus[d].users++, OK; }
-int cuDevicePrimaryCtxRelease_v2(int d) { return gpus[d].users ? (gpus[d].users--, OK) : BAD_CONTEXT; }
+int cuDevicePrimaryCtxRelease_v2(int d) {
+	if (!gpus[d].users) return BAD_CONTEXT;
+	if (!--gpus[d].users)
+		for (int i = 0; i < GPUS; i++) gpus[i].opened &= ~(1 << d), gpus[d].opened = 0;
+	return OK;
+}
 int cuCtxSetCurrent(void *c) { return current = c, !current || current->users ? OK : BAD_CONTEXT; }
+int cuDeviceCanAccessPeer(int *can, int d, int other) { return *can = set.peers && d != other, OK; }
+int cuCtxEnablePeerAccess(gpu *to, unsigned flags) {
+	ENTER;
+	if (flags || !to->users || to == current) return INVALID;
+	if (!set.peers) return NO_PEER;
+	int bit = 1 << (to - gpus);
+	if (current->opened & bit) return PEER_ALREADY;
+	return current->opened |= bit, OK;
+}
 int cuGetErrorName(int e, const char **s) { return *s = "FAKE", OK; }
 
 // Streams: each is a thread that takes one operation after another.
@@ -499,6 +514,17 @@ int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t n, stream *s) {
 int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t n, stream *s) {
 	ENTER;
 	return there(to, NULL, n) && there(from, NULL, n) ? submit(s, (op){.run = do_copy, .a = to, .b = from, .n = n}) : INVALID;
+}
+static int of(gpu *c, uint64_t at, size_t n) {
+	lock();
+	block *b = find(at, n);
+	unlock();
+	return b && &gpus[b->gpu] == c;
+}
+int cuMemcpyPeerAsync(uint64_t to, gpu *there, uint64_t from, gpu *here, size_t n, stream *s) {
+	ENTER;
+	if (here != current || here == there || !(here->opened & 1 << (there - gpus)) || !of(there, to, n) || !of(here, from, n)) return INVALID; // slower ways are not for us
+	return submit(s, (op){.run = do_copy, .a = to, .b = from, .n = n});
 }
 int cuMemsetD8Async(uint64_t to, unsigned char v, size_t n, stream *s) {
 	ENTER;

@@ -1,0 +1,64 @@
+//go:build gpu && linux && (amd64 || arm64)
+
+package native
+
+/*
+#include "calls.h"
+
+#cgo noescape weft_reach
+*/
+import "C"
+
+import (
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/device/cuda"
+)
+
+var (
+	_ cuda.Neighbor = (*driver)(nil)
+	_ cuda.Courier  = (*stream)(nil)
+)
+
+// Reach is [cuda.Neighbor]'s.
+func (d *driver) Reach(other cuda.Driver) (bool, error) {
+	const op = "cuCtxEnablePeerAccess"
+	o, ok := other.(*driver)
+	if !ok {
+		return false, nil
+	}
+	if err := d.enter(op); err != nil {
+		return false, err
+	}
+	defer d.end()
+	if err := o.enter(op); err != nil {
+		return false, err
+	}
+	defer o.end()
+	if o.context() == d.context() {
+		return true, nil
+	}
+	var can C.int
+	r := C.weft_reach(d.context(), C.CUdevice(d.dev), o.context(), C.CUdevice(o.dev), &can)
+	return can != 0, failure(op, int(r), "")
+}
+
+// CopyTo is [cuda.Courier]'s.
+func (s *stream) CopyTo(other cuda.Driver, dst, src uintptr, n int) error {
+	const op = "cuMemcpyPeerAsync"
+	o, ok := other.(*driver)
+	if !ok {
+		return &cuda.Error{Op: op, Text: "the memory is another kind of driver's", Err: device.ErrElsewhere}
+	}
+	if err := s.enter(op); err != nil {
+		return err
+	}
+	defer s.end()
+	if err := o.enter(op); err != nil {
+		return err
+	}
+	defer o.end()
+	if n == 0 {
+		return nil
+	}
+	return failure(op, int(C.weft_copy_to(s.d.context(), C.CUdeviceptr(dst), o.context(), C.CUdeviceptr(src), C.size_t(n), s.c())), "")
+}
