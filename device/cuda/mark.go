@@ -116,11 +116,11 @@ func (s *marks) take() (*mark, error) {
 	}
 	m := new(mark)
 	var err error
-	if m.done, err = s.driver.Event(); err != nil {
+	if m.record, err = s.driver.Pin(FaultBytes); err != nil {
 		return nil, err
 	}
-	if m.record, err = s.driver.Pin(FaultBytes); err != nil {
-		return nil, errors.Join(err, m.done.Close())
+	if m.done, err = s.driver.Event(); err != nil {
+		return nil, errors.Join(err, s.driver.Unpin(m.record))
 	}
 	return m, nil
 }
