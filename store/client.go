@@ -68,8 +68,8 @@ func (cfg ClientConfig) validate() error {
 // it was this call that removed the key). The other changes are repeated only if nothing of them was sent: else the error matches
 // ErrUncertain.
 //
-// With a Weft server every operation is one round trip. A server of PyTorch's can less, and what it cannot is put together of what
-// it can:
+// With a Weft server every operation is one round trip, but for a Pop that has to wait and a Barrier whose others are not there yet. A server of PyTorch's can less, and
+// what it cannot is put together of what it can:
 //
 //   - It answers no SET, so a question that is always answered is sent along.
 //   - Get waits and asks. Barrier adds and then looks at the number until it is there.
@@ -89,6 +89,7 @@ type Client struct {
 	mu    sync.Mutex
 	ways  []greeting // to begin a connection; one, once it is known
 	idle  []*link
+	due   int                // connections that will be idle when an answer has come for which nobody waits
 	live  map[*link]struct{} // idle ones too
 	knows map[op]bool        // which of the newer commands a server of PyTorch's has
 
@@ -244,20 +245,30 @@ func (cl *Client) dropIdle() {
 	cl.idle = nil
 }
 
-func (cl *Client) roomForIdle() bool {
+// settle keeps l, whose operation was over before its answer: that is read while nobody waits for it, after a wait was taken back. It says whether there is room for l.
+func (cl *Client) settle(l *link) bool {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
-	return cl.life.Err() == nil && len(cl.idle) < cl.cfg.MaxIdle
-}
-
-// settle takes back the wait that an operation gave up on l, while nobody waits for that, and keeps l.
-func (cl *Client) settle(l *link) {
+	if cl.life.Err() != nil || len(cl.idle)+cl.due >= cl.cfg.MaxIdle {
+		return false
+	}
+	cl.due++
 	cl.wg.Go(func() {
 		l.until(time.Now().Add(settleGrace))
-		if _, err := l.cancel(l.owed); err == nil || l.settled {
+		var err error
+		if waits(l.owed.op) {
+			_, err = l.cancel(l.owed)
+		} else {
+			_, err = l.read(l.owed)
+		}
+		cl.mu.Lock()
+		cl.due--
+		cl.mu.Unlock()
+		if err == nil || l.settled {
 			cl.put(l)
 		} else {
 			cl.drop(l)
 		}
 	})
+	return true
 }

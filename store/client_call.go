@@ -144,8 +144,7 @@ func (cl *Client) try(k *call, start time.Time, f func(*link) error) outcome {
 	switch {
 	case err == nil || l.settled:
 		cl.put(l)
-	case l.owed != nil && cl.roomForIdle():
-		cl.settle(l)
+	case l.owed != nil && cl.settle(l):
 	default:
 		cl.drop(l)
 	}

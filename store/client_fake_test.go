@@ -53,6 +53,7 @@ type fake struct {
 	// asked when it was, before it is answered.
 	on, after func(cmd command) (hangUp bool)
 	mute      func(cmd command) bool // says whether not to answer
+	late      time.Duration          // for so long an answer is on its way
 	deaf      bool                   // to waits, when a COMPARE_SET makes the key
 }
 
@@ -139,8 +140,8 @@ func (f *fake) stats() stats {
 func (f *fake) goneLocked(id clientID, c *fakeConn) {
 	c.gone = true
 	c.wake.Signal()
-	f.state.drop(id)
 	delete(f.conns, id)
+	f.replyLocked(f.state.leaves(id, nil))
 }
 
 func (f *fake) read(id clientID, c *fakeConn) {
@@ -219,7 +220,9 @@ func (f *fake) write(c *fakeConn) {
 		}
 		out := c.out
 		c.out = nil
+		late := f.late
 		f.mu.Unlock()
+		time.Sleep(late)
 		if len(out) == 0 {
 			return
 		}

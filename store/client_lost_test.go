@@ -42,6 +42,43 @@ func TestWaitsGoOnWhenTheServerVanishesAndComesBack(t *testing.T) {
 	})
 }
 
+// That of a Pop that waits nothing was taken, and that who waits at a Barrier has arrived, is certain.
+func TestAPopAndABarrierThatWaitGoOnWhenTheServerVanishesAndComesBack(t *testing.T) {
+	for what, x := range map[string]struct {
+		with    []string
+		do, end func(*Client) error
+	}{
+		"pop": {[]string{"weft", "2.8", "main"}, func(cl *Client) error {
+			v, err := cl.Pop(context.Background(), "q")
+			if err == nil && string(v) != "1" {
+				err = fmt.Errorf("popped %q", v)
+			}
+			return err
+		}, func(cl *Client) error { return cl.Push(context.Background(), "q", []byte("1")) }},
+		"barrier": {spoken, func(cl *Client) error { return cl.Barrier(context.Background(), "b", 2) },
+			func(cl *Client) error { return cl.Barrier(context.Background(), "b", 2) }},
+	} {
+		t.Run(what, func(t *testing.T) {
+			inEach(t, x.with, func(t *testing.T, f *fake, cl *Client) {
+				done := make(chan error, 1)
+				go func() { done <- x.do(cl) }()
+				for range 20 {
+					synctest.Wait()
+					f.stop()
+					time.Sleep(2 * time.Second)
+					f.start()
+					time.Sleep(2 * time.Second)
+				}
+				require.NoError(t, x.end(cl))
+				require.NoError(t, <-done)
+				n, err := cl.Add(t.Context(), "b", 0)
+				require.NoError(t, err)
+				require.Equal(t, map[string]int64{"pop": 0, "barrier": 2}[what], n, "nobody arrived twice")
+			})
+		})
+	}
+}
+
 // hangUpOnce makes the fake hang up at the first command of its kind, before or after it was applied.
 func hangUpOnce(f *fake, o op, after bool) {
 	first := true
@@ -99,11 +136,9 @@ var onceOnly = map[op]struct {
 		func(s *state) int { return len(s.data["/k"]) }},
 	opPush: {func(c context.Context, cl *Client) error { return cl.Push(c, "k", []byte("x")) },
 		func(s *state) int { return s.queues["/k"].len() }},
-	opTake: {func(c context.Context, cl *Client) error { _, err := cl.Pop(c, "q"); return err },
-		func(s *state) int { return 9 - s.queues["/q"].len() }},
 	opPop: {func(c context.Context, cl *Client) error { _, _, err := cl.TryPop(c, "q"); return err },
 		func(s *state) int { return 9 - s.queues["/q"].len() }},
-	opBarrier: {func(c context.Context, cl *Client) error { return cl.Barrier(c, "k", 1) },
+	opArrive: {func(c context.Context, cl *Client) error { return cl.Barrier(c, "k", 1) },
 		func(s *state) int { n, _ := strconv.Atoi(string(s.data["/k"])); return n }},
 }
 
@@ -230,6 +265,52 @@ func TestAnAnswerThatDoesNotComeInTimeLeavesAChangeUncertain(t *testing.T) {
 		_, err := cl.Get(c, "k")
 		require.ErrorIs(t, err, ErrTimeout)
 		require.NotErrorIs(t, err, ErrUncertain)
+	})
+}
+
+// To a server of PyTorch's a new connection is work during which it serves nobody, and the old one is as good when the answer has come.
+func TestTheConnectionOfACancelledChangeIsUsedAgain(t *testing.T) {
+	inEach(t, spoken, func(t *testing.T, f *fake, cl *Client) {
+		f.mu.Lock()
+		before := f.dialed
+		f.late = time.Second
+		f.mu.Unlock()
+		for range 20 {
+			c, cancel := context.WithTimeout(t.Context(), time.Second/2)
+			_, err := cl.Add(c, "n", 1)
+			cancel()
+			require.ErrorIs(t, err, ErrTimeout)
+			require.ErrorIs(t, err, ErrUncertain)
+			time.Sleep(time.Second)
+		}
+		f.mu.Lock()
+		f.late = 0
+		f.mu.Unlock()
+		n, err := cl.Add(t.Context(), "n", 1)
+		require.NoError(t, err)
+		require.Equal(t, int64(21), n, "not the answer to another")
+		require.Equal(t, before, f.dialed)
+	})
+}
+
+func TestNoMoreConnectionsAreKeptForLateAnswersThanForUse(t *testing.T) {
+	inEach(t, []string{"weft"}, func(t *testing.T, f *fake, cl *Client) {
+		f.mute = func(cmd command) bool { return cmd.op == opAdd }
+		for range 20 {
+			c, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+			_, err := cl.Add(c, "n", 1)
+			cancel()
+			require.ErrorIs(t, err, ErrUncertain)
+		}
+		synctest.Wait()
+		cl.mu.Lock()
+		require.Len(t, cl.live, cl.cfg.MaxIdle)
+		cl.mu.Unlock()
+		time.Sleep(settleGrace)
+		synctest.Wait()
+		cl.mu.Lock()
+		require.Empty(t, cl.live, "what is not answered is given up")
+		cl.mu.Unlock()
 	})
 }
 

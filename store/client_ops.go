@@ -215,7 +215,7 @@ func (cl *Client) Len(c context.Context, key string) (int64, error) {
 
 // Pop implements Store.
 func (cl *Client) Pop(c context.Context, key string) ([]byte, error) {
-	k, cmd, err := cl.prepare(c, "pop", command{op: opTake, key: key})
+	k, cmd, err := cl.prepare(c, "pop", command{op: opPop, key: key})
 	if err != nil {
 		return nil, err
 	}
@@ -240,7 +240,7 @@ func (cl *Client) Pop(c context.Context, key string) ([]byte, error) {
 
 // Barrier implements Store.
 func (cl *Client) Barrier(c context.Context, key string, world int) error {
-	k, cmd, err := cl.prepare(c, "barrier", command{op: opBarrier, key: key, delta: int64(world)})
+	k, cmd, err := cl.prepare(c, "barrier", command{op: opArrive, key: key, delta: int64(world)})
 	if err != nil {
 		return err
 	}

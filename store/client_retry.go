@@ -18,7 +18,7 @@ func effectOf(o op) effect {
 	switch o {
 	case opSet, opMultiSet, opDelete:
 		return repeats
-	case opAdd, opCompareSet, opAppend, opPush, opPop, opTake, opBarrier:
+	case opAdd, opCompareSet, opAppend, opPush, opPop, opTake, opBarrier, opArrive:
 		return once
 	}
 	return reads

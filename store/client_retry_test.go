@@ -13,9 +13,9 @@ import (
 
 func TestEveryCommandHasItsEffect(t *testing.T) {
 	require.Equal(t, map[effect][]op{
-		reads:   {opGet, opCheck, opWait, opNumKeys, opWatch, opMultiGet, opCancelWait, opLen, opList, opFetch, opUnwatch, opNews},
+		reads:   {opGet, opCheck, opWait, opNumKeys, opWatch, opMultiGet, opCancelWait, opLen, opList, opFetch, opReady, opReach, opUnwatch, opNews},
 		repeats: {opSet, opDelete, opMultiSet},
-		once:    {opCompareSet, opAdd, opAppend, opPush, opPop, opBarrier, opTake},
+		once:    {opCompareSet, opAdd, opAppend, opPush, opPop, opBarrier, opTake, opArrive},
 	}, func() map[effect][]op {
 		got := map[effect][]op{}
 		for o := op(0); o <= opNews; o++ {

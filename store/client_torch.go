@@ -229,9 +229,14 @@ func (cl *Client) count(k *call, add command, own command) (r reply, isOwn bool,
 	return reply{}, isOwn, err
 }
 
-// barrier is Barrier. Only the newest of PyTorch's servers have it, so with all of them it is an Add and then a wait for the number.
+// barrier is Barrier, in two steps, of which the one that waits changes nothing, and goes on over a new connection. Only the newest of PyTorch's servers have it,
+// so with all of them it is an Add and then looks at the number.
 func (cl *Client) barrier(k *call, cmd command) error {
 	r, own, err := cl.count(k, command{op: opAdd, key: cmd.key, delta: 1}, cmd)
+	if own && err == nil && r.n < cmd.delta {
+		_, err = cl.ask(k, command{op: opReach, key: cmd.key, delta: cmd.delta})
+		return err
+	}
 	for n := r.n; err == nil && !own && n < cmd.delta; {
 		if err = cl.pause(k, pollEvery); err != nil {
 			break
@@ -247,18 +252,22 @@ func (cl *Client) barrier(k *call, cmd command) error {
 	return err
 }
 
-// pop is Pop: with Weft's server in one command, with PyTorch's a wait and then one that may find nothing any more.
+// pop is Pop: a look, a wait and again a look, which may find nothing any more. Only a look changes anything, so who loses the connection while it
+// waits has lost nothing, and may do it again on another. The wait of PyTorch's servers ends at once where the key has a value.
 func (l *link) pop(cmd command) (value []byte, ok bool, err error) {
-	if l.in.own {
+	for {
 		r, err := l.ask(cmd)
-		return r.value, err == nil, err
+		if err != nil || r.n > 0 {
+			return r.value, r.n > 0, err
+		}
+		if !l.in.own {
+			_, err = l.ask(command{op: opWait, keys: []string{cmd.key}})
+			return nil, false, err
+		}
+		if _, err := l.ask(command{op: opReady, key: cmd.key}); err != nil {
+			return nil, false, err
+		}
 	}
-	r, err := l.ask(command{op: opPop, key: cmd.key})
-	if err != nil || r.n > 0 {
-		return r.value, r.n > 0, err
-	}
-	_, err = l.ask(command{op: opWait, keys: []string{cmd.key}})
-	return nil, false, err
 }
 
 // newer is a method of a command that only the newer of PyTorch's servers know. harmless is one that those know too that

@@ -74,7 +74,7 @@ var opcodes = [...][]op{
 }
 
 // ownOpcodes are Weft's own commands, from ownBase on.
-var ownOpcodes = [...]op{opFetch, opTake, opWatch, opUnwatch}
+var ownOpcodes = [...]op{opFetch, opReady, opWatch, opUnwatch, opArrive, opReach}
 
 const ownBase = 0x40
 
@@ -85,7 +85,8 @@ const ownBase = 0x40
 //
 //   - every reply is preceded by a status byte, 0 or an error that a text follows, and commands that PyTorch leaves
 //     unanswered are answered by the status alone;
-//   - there are commands that PyTorch has not: FETCH (WAIT and MULTI_GET in one), TAKE (WAIT and QUEUE_POP in one),
+//   - there are commands that PyTorch has not: FETCH (WAIT and MULTI_GET in one), READY (a WAIT for a queue, whose end is the client's
+//     turn to QUEUE_POP), ARRIVE and REACH (the halves of BARRIER; of all that waits nothing changes anything, so it can be asked again),
 //     WATCH, whose news come on the same connection with a status of their own, and UNWATCH;
 //   - a CANCEL_WAIT is answered by a status of its own, so that it is not taken for what it cancels.
 type wire struct {
@@ -138,7 +139,7 @@ var opNames = [...]string{
 	opSet: "set", opCompareSet: "compare_set", opGet: "get", opAdd: "add", opCheck: "check", opWait: "wait",
 	opNumKeys: "num_keys", opWatch: "watch", opDelete: "delete", opAppend: "append", opMultiGet: "multi_get",
 	opMultiSet: "multi_set", opCancelWait: "cancel_wait", opPush: "push", opPop: "pop", opLen: "len", opList: "list_keys",
-	opBarrier: "barrier", opFetch: "fetch", opTake: "take", opUnwatch: "unwatch", opNews: "news",
+	opBarrier: "barrier", opFetch: "fetch", opTake: "take", opReady: "ready", opArrive: "arrive", opReach: "reach", opUnwatch: "unwatch", opNews: "news",
 	opValidate: "validate", opPing: "ping",
 }
 

@@ -33,11 +33,13 @@
 // necessarily the change. What can be repeated without harm (Get, MultiGet, Check, Wait, NumKeys, ListKeys, Len, Set,
 // MultiSet, Delete) is repeated over a new connection until its deadline when a Client loses its own, and a Watch is
 // renewed; a Delete that was repeated may say that there was no key though it has removed it itself. The others (Add,
-// CompareSet, Append, Push, Pop, TryPop, Barrier) fail unless nothing of them had been sent.
+// CompareSet, Append, Push, Pop, TryPop, Barrier) fail unless nothing of them had been sent. A Pop that waits has taken nothing yet, and a Barrier that
+// waits has been told that it has arrived: these go on, too.
 //
 // [Store.Wait] ends when each of its keys has been seen to exist; a key that is deleted after it was seen is not
 // awaited again. [Store.MultiGet] returns what was there at one moment. Who waits is woken by every operation that
-// creates a key. In a queue each value goes to one Pop, in Memory and in a Server to the one that has waited longest. A
+// creates a key. In a queue each value goes to one Pop, in Memory to the one that has waited longest. In a Server that one is called, and the value is its own unless
+// one that has not waited comes first; whoever does not come when called has left it to the next. A
 // [Watch] tells every change in order; it never holds up the store, and its reader learns how many changes it missed.
 //
 // Keys are any non-empty bytes. Their lengths, those of values, the number of keys in one call, and the memory that all
@@ -52,7 +54,7 @@
 // PyTorch's releases speak it in mutually incompatible ways, see [Dialect]. A Server tells PyTorch 2.2 and later from
 // those before by their first bytes; whether the others are 1.13 and 2.0, which speak alike, or 2.1, bytes cannot tell, so
 // [ServerConfig] says it. A Client tries that of the later ones first. Our own client asks our own server for a mode of
-// its own, in which errors are told instead of ending the connection, Get and Pop take one round trip, and one
+// its own, in which errors are told instead of ending the connection, Get takes one round trip, as Pop does where it need not wait, and one
 // connection carries all Watches of a client. No client of PyTorch can come into that mode, and against a server of
 // PyTorch our client does with what is there: it waits and then gets, and what that server has not is [ErrUnsupported].
 //
@@ -79,5 +81,5 @@
 //
 // A Server keeps its keys in memory and they end with it, unless it is given a journal, see [JournalConfig]: then whatever
 // anybody has heard of a change is in the journal first, and a Server started anew with that file has it, after a crash of
-// the machine too if the journal is so strict. Clients connect again, and their waits go on, but for Pop and Barrier (see above); who waited or watched is not in it.
+// the machine too if the journal is so strict. Clients connect again, and their waits go on, those of Pop and Barrier too; who waited or watched is not in it.
 package store

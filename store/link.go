@@ -23,7 +23,7 @@ type link struct {
 
 	// Of the operation that uses it:
 	sent    effect   // the worst of the commands of which something was sent and no answer has come
-	owed    *command // waited for in vain: its answer may come yet, and nothing of it has been read
+	owed    *command // the operation was over before its answer, of which nothing has been read
 	settled bool     // the operation failed and left nothing to be read: it was told so, or sent nothing
 }
 
@@ -108,15 +108,13 @@ func (l *link) send(cmds ...*command) error {
 
 // answer reads the answer to a command that was sent.
 func (l *link) answer(cmd *command) (reply, error) {
-	if waits(cmd.op) || cmd.op == opPop {
-		if _, err := l.in.r.Peek(1); errors.Is(err, os.ErrDeadlineExceeded) {
-			return l.giveUp(cmd)
-		}
+	if _, err := l.in.r.Peek(1); errors.Is(err, os.ErrDeadlineExceeded) {
+		return l.giveUp(cmd)
 	}
 	return l.read(cmd)
 }
 
-func waits(o op) bool { return o == opWait || o == opFetch || o == opTake || o == opBarrier }
+func waits(o op) bool { return o == opWait || o == opFetch || o == opReady || o == opReach }
 
 func (l *link) read(cmd *command) (reply, error) {
 	expect := *cmd
@@ -138,22 +136,18 @@ const (
 	settleGrace = 5 * time.Second        // the same where nobody waits for it
 )
 
-// giveUp is for a command whose time is over. Where it would have changed something it is settled here whether it did: what is
-// taken from a queue must not be lost. Otherwise that is left to who gets the connection back.
+// giveUp is for a command whose time is over. What became of a pop is learnt here, as what is taken from a queue must not be lost. The answer to any other is left to
+// who gets the connection back, as a server may have work with every new connection (PyTorch's ask the resolver for a name, and nobody is served meanwhile).
 func (l *link) giveUp(cmd *command) (reply, error) {
-	switch {
-	case !l.cancels():
-		return reply{}, errGivenUp
-	case effectOf(cmd.op) == reads:
-		l.owed = cmd
-		return reply{}, errGivenUp
-	}
-	l.disarm()
-	l.until(time.Now().Add(cancelGrace))
 	if cmd.op == opPop {
+		l.disarm()
+		l.until(time.Now().Add(cancelGrace))
 		return l.read(cmd)
 	}
-	return l.cancel(cmd)
+	if !waits(cmd.op) || l.cancels() {
+		l.owed = cmd
+	}
+	return reply{}, errGivenUp
 }
 
 func (l *link) cancels() bool { return l.in.dialect != Dialect113 }

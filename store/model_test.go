@@ -15,6 +15,7 @@ type model struct {
 	queues  map[string][]string
 	waits   []modelWait
 	watches []modelWatch
+	called  map[clientID]string
 	limits  Limits
 }
 
@@ -32,11 +33,11 @@ type modelWatch struct {
 }
 
 func newModel(limits Limits) *model {
-	return &model{data: map[string]string{}, queues: map[string][]string{}, limits: limits}
+	return &model{data: map[string]string{}, queues: map[string][]string{}, called: map[clientID]string{}, limits: limits}
 }
 
 func (m *model) clone() *model {
-	c := &model{maps.Clone(m.data), map[string][]string{}, nil, slices.Clone(m.watches), m.limits}
+	c := &model{maps.Clone(m.data), map[string][]string{}, nil, slices.Clone(m.watches), maps.Clone(m.called), m.limits}
 	for k, q := range m.queues {
 		c.queues[k] = slices.Clone(q)
 	}
@@ -64,7 +65,7 @@ func (m *model) stored() (n int) {
 func (m *model) interests(of func(clientID) bool) (n int) {
 	for _, w := range m.waits {
 		for _, k := range w.keys {
-			if w.op == opBarrier {
+			if w.op == opBarrier || w.op == opReach {
 				k = fmt.Sprint(w.world, " ", k)
 			}
 			if of(w.who) {
@@ -84,8 +85,18 @@ func anybody(clientID) bool { return true }
 
 // apply returns the replies as texts, in no particular order.
 func (m *model) apply(who clientID, cmd command) []string {
+	key, called := m.called[who]
+	delete(m.called, who)
+	out := m.bounded(who, cmd)
+	if called && (cmd.op != opPop || cmd.key != key) {
+		out = append(out, m.call(key)...)
+	}
+	return out
+}
+
+func (m *model) bounded(who clientID, cmd command) []string {
 	switch cmd.op {
-	case opWait, opFetch, opTake, opBarrier, opCancelWait:
+	case opWait, opFetch, opTake, opReady, opBarrier, opArrive, opReach, opCancelWait:
 		m.stopWaiting(who)
 	}
 	is := func(id clientID) bool { return id == who }
@@ -125,7 +136,7 @@ func (m *model) try(who clientID, cmd command) []string {
 			return []string{say("no key")}
 		}
 		return []string{say(v)}
-	case opAdd, opBarrier:
+	case opAdd, opBarrier, opArrive, opReach:
 		var n int64
 		if _, err := fmt.Sscanf(v, "%d", &n); there && err != nil {
 			return []string{say("no number")}
@@ -134,11 +145,24 @@ func (m *model) try(who clientID, cmd command) []string {
 			n += cmd.delta
 			return append(m.put(Pair{cmd.key, fmt.Append(nil, n)}), say(n))
 		}
-		n++
-		out := m.put(Pair{cmd.key, fmt.Append(nil, n)})
-		m.waits = append(m.waits, modelWait{who, opBarrier, []string{cmd.key}, false, cmd.delta})
+		if cmd.op == opReach && n >= cmd.delta {
+			return []string{say("done")}
+		}
+		var out []string
+		if cmd.op != opReach {
+			n++
+			out = m.put(Pair{cmd.key, fmt.Append(nil, n)})
+		}
+		if cmd.op == opArrive {
+			out = append(out, say(n))
+		} else {
+			m.waits = append(m.waits, modelWait{who, cmd.op, []string{cmd.key}, false, cmd.delta})
+		}
+		if cmd.op == opReach {
+			return out
+		}
 		return append(out, m.end(func(w modelWait) bool {
-			return w.op == opBarrier && w.keys[0] == cmd.key && (w.world == n || w.who == who && w.world <= n || n > cmd.delta && w.world == cmd.delta)
+			return (w.op == opBarrier || w.op == opReach) && w.keys[0] == cmd.key && (w.world == n || n >= cmd.delta && w.world == cmd.delta)
 		})...)
 	case opCheck:
 		return []string{say(len(m.missing(cmd.keys)) == 0)}
@@ -155,7 +179,7 @@ func (m *model) try(who clientID, cmd command) []string {
 		return []string{say(fmt.Sprint(n, " ", m.pop(cmd.key)))}
 	case opPush:
 		return append(m.push(cmd), say("done"))
-	case opWait, opFetch, opTake:
+	case opWait, opFetch, opTake, opReady:
 		return m.wait(who, cmd)
 	case opWatch:
 		if w := (modelWatch{who, cmd.key}); !slices.Contains(m.watches, w) {
@@ -185,6 +209,10 @@ func (m *model) wait(who clientID, cmd command) []string {
 			return []string{fmt.Sprintf("%d: %s", who, m.pop(cmd.key))}
 		}
 		w.keys = []string{cmd.key}
+	case opReady:
+		if w.keys = []string{cmd.key}; len(m.queues[cmd.key]) > 0 {
+			w.keys = nil
+		}
 	case opWait:
 		w.keys = m.missing(cmd.keys)
 	}
@@ -197,7 +225,7 @@ func (m *model) over(w modelWait) bool {
 	switch w.op {
 	case opFetch:
 		return !slices.ContainsFunc(w.keys, func(k string) bool { _, there := m.data[k]; return !there })
-	case opWait:
+	case opWait, opReady:
 		return len(w.keys) == 0
 	}
 	return false
@@ -249,17 +277,30 @@ func (m *model) push(cmd command) []string {
 		}
 	}
 	m.queues[cmd.key] = append(m.queues[cmd.key], string(cmd.value))
-	turn := true
 	for i := range m.waits {
-		w := &m.waits[i]
-		if w.op != opWait || w.turn && !turn {
-			continue
+		if w := &m.waits[i]; w.op == opWait && !w.turn {
+			w.keys = slices.DeleteFunc(w.keys, func(k string) bool { return k == cmd.key })
 		}
-		w.keys = slices.DeleteFunc(w.keys, func(k string) bool {
-			hit := k == cmd.key && (!w.turn || turn)
-			turn = turn && !(hit && w.turn)
-			return hit
-		})
+	}
+	return append(m.end(m.over), m.call(cmd.key)...)
+}
+
+// call ends the wait of one client of each kind that wants to pop, if there is something.
+func (m *model) call(key string) []string {
+	if len(m.queues[key]) == 0 {
+		return nil
+	}
+	for _, kind := range []op{opWait, opReady} {
+		for i := range m.waits {
+			w := &m.waits[i]
+			if w.op != kind || w.op == opWait && !w.turn || !slices.Contains(w.keys, key) {
+				continue
+			}
+			if w.keys = slices.DeleteFunc(w.keys, func(k string) bool { return k == key }); len(w.keys) == 0 {
+				m.called[w.who] = key
+				break
+			}
+		}
 	}
 	return m.end(m.over)
 }
@@ -300,9 +341,14 @@ func (m *model) stopWaiting(who clientID) {
 	m.waits = slices.DeleteFunc(m.waits, func(w modelWait) bool { return w.who == who })
 }
 
-func (m *model) drop(who clientID) {
+func (m *model) leaves(who clientID) (out []string) {
 	m.stopWaiting(who)
 	m.watches = slices.DeleteFunc(m.watches, func(w modelWatch) bool { return w.who == who })
+	key, called := m.called[who]
+	if delete(m.called, who); called {
+		out = m.call(key)
+	}
+	return out
 }
 
 // textOf is a reply as the model words it.
@@ -317,7 +363,7 @@ func textOf(r reply) string {
 		return r.err.Error()
 	}
 	switch r.op {
-	case opAdd, opNumKeys, opDelete, opLen:
+	case opAdd, opArrive, opNumKeys, opDelete, opLen:
 		return say(r.n)
 	case opCheck:
 		return say(r.ok)

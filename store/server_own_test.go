@@ -19,7 +19,10 @@ var ownTalk = talk{
 	{"a", "40 " + two + two + "'/k' " + two + "'/m'", "00 " + two + "'vw' " + one + "'1'"},
 	{"a", "40 00*8", "00"},
 	{"a", "0e " + two + "'/q' " + one + "'1'", "00"},
-	{"a", "41 " + two + "'/q'", "00 " + one + "'1'"},
+	{"a", "41 " + two + "'/q'", "00 00"},
+	{"a", "0f " + two + "'/q'", "00 " + one + one + "'1'"},
+	{"a", "44 " + two + "'/b' " + two, "00 " + one},
+	{"a", "45 " + two + "'/b' " + one, "00 00"},
 	{"a", "06 " + one + two + "'/k'", "00 00"},
 	{"a", "0d 01 02 03 04", "00 01 02 03 04"},
 	{"a", "05 " + one + "06 00*7 'weft/1'", "00 01"}, // it is a key as any other now
@@ -67,7 +70,7 @@ func TestInOwnModeWhatCannotBeUnderstoodIsToldBeforeTheEnd(t *testing.T) {
 	s := startServer(t, ServerConfig{Limits: Limits{Key: 16, Value: 64}})
 	for bytes, msg := range map[string]string{
 		setK + "41 00*7": told(3, "too large: a value of 65 bytes, at most 64 allowed"),
-		"44":             told(6, "protocol violated: unknown opcode 68 in the dialect of PyTorch 2.2"),
+		"46":             told(6, "protocol violated: unknown opcode 70 in the dialect of PyTorch 2.2"),
 		"08 11 00*7":     told(3, "too large: a key of 17 bytes, at most 16 allowed"),
 	} {
 		r := connectRaw(t, s)
@@ -78,19 +81,21 @@ func TestInOwnModeWhatCannotBeUnderstoodIsToldBeforeTheEnd(t *testing.T) {
 }
 
 func TestInOwnModeWhatWaitsCanBeCancelledAndIsNotMistaken(t *testing.T) {
-	fetch, take := "40 "+two+two+"'/k' "+two+"'/j'", "41 "+two+"'/q'"
+	fetch, ready, reach := "40 "+two+two+"'/k' "+two+"'/j'", "41 "+two+"'/q'", "45 "+two+"'/b' "+one
 	talk{
 		{"a", ownMode, "00"}, {"b", ownMode, "00"},
 		{"a", fetch, ""}, {"b", setK + "00*8", "00"}, {"a", "0c", "fe"},
 		{"b", "01 " + two + "'/j' " + one + "01", "00"},
 		{"a", "07", "00 " + two},
-		{"a", take, ""}, {"a", "0c", "fe"},
+		{"a", ready, ""}, {"a", "0c", "fe"},
+		{"a", reach, ""}, {"a", "0c", "fe"},
 		{"b", "0e " + two + "'/q' " + one + "'1'", "00"},
 		{"b", "10 " + two + "'/q'", "00 " + one}, // nobody took it
-		{"a", take, "00 " + one + "'1'"},
-		{"a", take, ""},
+		{"a", ready, "00 00"}, {"a", "0f " + two + "'/q'", "00 " + one + one + "'1'"},
+		{"a", ready, ""},
 		{"b", "0e " + two + "'/q' " + one + "01", "00"},
-		{"a", "0c", "00 " + one + "01 fe"}, // it came first
+		{"a", "0c", "00 00 fe"}, // it came first
+		{"a", reach, ""}, {"b", "44 " + two + "'/b' " + one, "00 " + one}, {"a", "", "00 00"},
 		{"b", delK, "00 " + one}, {"a", fetch, ""}, {"b", setK + one + "'v'", "00"},
 		{"a", "", "00 " + one + "'v' " + one + "01"},
 	}.run(t, ServerConfig{})
@@ -101,7 +106,7 @@ func TestAValueTooLargeToBeWrittenAtOnceWakesItsWaiterWhole(t *testing.T) {
 	w, r := connectRaw(t, s), connectRaw(t, s)
 	require.NoError(t, w.nc.(*net.TCPConn).SetReadBuffer(4096))
 	for _, size := range []int{encoderFull - 9, encoderFull, 1 << 20, 8 << 20} {
-		w.send(ownMode + " 41 " + two + "'/q'")
+		w.send(ownMode + " 40 " + one + two + "'/k'")
 		w.expect("00")
 		r.send(ownMode)
 		r.expect("00")
@@ -109,13 +114,15 @@ func TestAValueTooLargeToBeWrittenAtOnceWakesItsWaiterWhole(t *testing.T) {
 		for i := range value {
 			value[i] = byte(i * i >> 8)
 		}
-		_, err := r.nc.Write(append(binary.LittleEndian.AppendUint64(unhex(t, "0e 02 00*7 '/q'"), uint64(size)), value...))
+		_, err := r.nc.Write(append(binary.LittleEndian.AppendUint64(unhex(t, "01 02 00*7 '/k'"), uint64(size)), value...))
 		require.NoError(t, err)
 		r.expect("00")
 		d := newDecoder(w.nc, wires["own"], Limits{}.withDefaults())
-		got, err := d.reply(command{op: opTake})
+		got, err := d.reply(command{op: opFetch, keys: []string{"/k"}})
 		require.NoError(t, err)
-		require.Equal(t, value, got.value)
+		require.Equal(t, value, got.values[0])
+		r.send(delK)
+		r.expect("00 " + one)
 		w.nc.Close()
 		r.nc.Close()
 		w, r = connectRaw(t, s), connectRaw(t, s)

@@ -24,11 +24,13 @@ func (s *Server) serve(p *peer) {
 	broke := brokeRule(err)
 	s.mu.Lock()
 	delete(s.peers, p.id)
-	s.state.drop(p.id)
+	s.replies = s.state.leaves(p.id, s.replies[:0])
+	others, _ := s.queue(p, opPop, s.written())
 	if broke {
 		s.counters.broken++
 	}
 	s.mu.Unlock()
+	s.tell(others)
 	s.arriving.Add(-int64(p.holds))
 	p.bye(broke)
 	if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) {
@@ -160,12 +162,20 @@ func (s *Server) apply(p *peer, cmd *command) (others []*peer, failed error) {
 	defer s.mu.Unlock()
 	s.counters.commands[cmd.op]++
 	after := s.change(p, cmd)
+	if others, failed = s.queue(p, cmd.op, after); failed != nil {
+		failed = fmt.Errorf("key %q: %w", clip(cmd.key), failed)
+	}
+	return others, failed
+}
+
+// queue gives those who have replies these to write. failed is for p, who caused them.
+func (s *Server) queue(p *peer, cause op, after uint64) (others []*peer, failed error) {
 	for _, r := range s.replies {
 		to := s.peers[r.to]
-		call, err := to.add(r, cmd.op, after)
+		call, err := to.add(r, cause, after)
 		switch {
 		case err != nil && to == p:
-			failed = fmt.Errorf("key %q: %w", clip(cmd.key), err)
+			failed = err
 		case call && to != p:
 			others = append(others, to)
 		}
@@ -196,6 +206,14 @@ func (s *Server) change(p *peer, cmd *command) (after uint64) {
 		}
 	}
 	return k.last
+}
+
+// written is the last record of the journal, or 0.
+func (s *Server) written() uint64 {
+	if s.keeper == nil {
+		return 0
+	}
+	return s.keeper.last
 }
 
 // many is how many clients one goroutine writes to.

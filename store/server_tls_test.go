@@ -54,8 +54,8 @@ func TestTLSAndPlainTextAreTakenOnOnePort(t *testing.T) {
 			w.expect("01 02 00*7 '/k' 00*8 01 00*7 'v'")
 			continue
 		}
-		w.send("41 02 00*7 '/q'")
-		r.send("0e 02 00*7 '/q' 01 00*7 'x'")
+		w.send("40 01 00*7 02 00*7 '/j'")
+		r.send("01 02 00*7 '/j' 01 00*7 'x'")
 		w.expect("00 01 00*7 'x'")
 		r.expect("00")
 	}

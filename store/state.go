@@ -30,7 +30,10 @@ const (
 	opList    // all keys
 	opBarrier // answered when as many have come as delta says
 	opFetch   // opWait and opMultiGet at once, which PyTorch has not
-	opTake    // opWait and opPop at once, which PyTorch has not
+	opTake    // opWait and opPop at once, of clients in this process
+	opReady   // answered when the queue has something, see state.call; which PyTorch has not
+	opArrive  // opBarrier that only counts; which PyTorch has not
+	opReach   // opBarrier that only waits; which PyTorch has not
 	opUnwatch // which PyTorch has not
 	opNews    // a reply only: of a watched key
 )
@@ -46,7 +49,7 @@ type command struct {
 	pairs    []Pair   // multiSet
 	expected []byte   // compareSet
 	value    []byte   // set, append, push; what compareSet stores
-	delta    int64    // add; the world's size of a barrier
+	delta    int64    // add; the world's size of a barrier, arrive, reach
 	turn     bool     // wait: as PyTorch's clients do before a pop, see lineTurn
 }
 
@@ -73,7 +76,7 @@ type reply struct {
 	to     clientID
 	op     op
 	ok     bool       // check; whether multiGet found all keys
-	n      int64      // add, numKeys, delete, len; how many were in the queue before a pop
+	n      int64      // add, arrive, numKeys, delete, len; how many were in the queue before a pop
 	value  []byte     // get, compareSet, pop, take; the new value of news
 	values [][]byte   // multiGet, where nil means that the key is missing; fetch
 	keys   []string   // list, in no order
@@ -92,6 +95,7 @@ type state struct {
 	queues  map[string]*queue
 	guests  map[clientID]*guest         // those that wait or watch
 	lines   [lineKinds]map[string]*spot // the first in each line
+	called  map[clientID]string         // those whose turn it is at a queue, until their next command
 	bytes   int                         // what counts towards limits.Memory
 	waiting int                         // clients
 	watched int                         // pairs of a client and a key
@@ -101,7 +105,8 @@ type state struct {
 const entryBytes = 64
 
 func newState(limits Limits) *state {
-	s := &state{limits: limits, data: map[string][]byte{}, queues: map[string]*queue{}, guests: map[clientID]*guest{}}
+	s := &state{limits: limits, data: map[string][]byte{}, queues: map[string]*queue{}, guests: map[clientID]*guest{},
+		called: map[clientID]string{}}
 	for i := range s.lines {
 		s.lines[i] = map[string]*spot{}
 	}
@@ -141,6 +146,18 @@ func (s *state) snapshot() iter.Seq[command] {
 
 // apply does what from asks and appends the answer, unless it has to wait, and after it what others get to hear.
 func (s *state) apply(from clientID, cmd command, out []reply) []reply {
+	key, called := s.called[from]
+	if !called {
+		return s.do(from, cmd, out)
+	}
+	delete(s.called, from)
+	if out = s.do(from, cmd, out); cmd.op == opPop && cmd.key == key {
+		return out
+	}
+	return s.call(key, out)
+}
+
+func (s *state) do(from clientID, cmd command, out []reply) []reply {
 	answer := reply{to: from, op: cmd.op}
 	switch cmd.op {
 	case opSet, opCompareSet, opAdd, opAppend:
@@ -151,10 +168,12 @@ func (s *state) apply(from clientID, cmd command, out []reply) []reply {
 		return s.remove(answer, cmd, out)
 	case opPush:
 		return s.push(answer, cmd, out)
-	case opWait, opFetch, opTake:
+	case opWait, opFetch, opTake, opReady:
 		return s.await(answer, cmd, out)
-	case opBarrier:
+	case opBarrier, opArrive:
 		return s.barrier(answer, cmd, out)
+	case opReach:
+		return s.reach(answer, cmd, out)
 	case opCancelWait:
 		s.stopWaiting(from)
 	case opWatch:

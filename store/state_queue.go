@@ -50,8 +50,31 @@ func (s *state) push(answer reply, cmd command, out []reply) []reply {
 	s.bytes += more
 	q.items = append(q.items, cmd.value)
 	s.note(command{op: opPush, key: cmd.key, value: cmd.value})
-	out = s.serve(lineExists, cmd.key, all, append(out, answer))
-	return s.serve(lineTurn, cmd.key, 1, out)
+	return s.call(cmd.key, s.serve(lineExists, cmd.key, all, append(out, answer)))
+}
+
+// leaves is drop of a client whose turn it may be at a queue, which it leaves to the next one.
+func (s *state) leaves(id clientID, out []reply) []reply {
+	s.drop(id)
+	if key, called := s.called[id]; called {
+		delete(s.called, id)
+		out = s.call(key, out)
+	}
+	return out
+}
+
+// call tells the first of those who wait to pop from the queue key, if it has something, that it is their turn. Who is told and then asks for something else, or
+// goes, has left the value to the next one.
+func (s *state) call(key string, out []reply) []reply {
+	for _, kind := range [...]lineKind{lineTurn, lineReady} {
+		for before := len(out); s.queues[key] != nil && s.lines[kind][key] != nil && len(out) == before; {
+			first := s.lines[kind][key].guest.id
+			if out = s.serve(kind, key, 1, out); len(out) > before {
+				s.called[first] = key
+			}
+		}
+	}
+	return out
 }
 
 // pop takes the oldest of a queue that is not empty.

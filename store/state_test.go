@@ -38,7 +38,7 @@ func randomCommand(r *rand.Rand) command {
 		cmd.expected, cmd.value = text(), text()
 	case opAdd:
 		cmd.delta = int64(r.IntN(7) - 3)
-	case opBarrier:
+	case opBarrier, opArrive, opReach:
 		cmd.delta = int64(r.IntN(5))
 	}
 	cmd.key = key()
@@ -65,27 +65,29 @@ func randomlyFrom(t *testing.T, r *rand.Rand, changed func(command), each func(s
 	for step := range 120 {
 		who := clientID(1 + r.IntN(4))
 		if r.IntN(25) == 0 {
-			s.drop(who)
-			m.drop(who)
+			require.ElementsMatch(t, m.leaves(who), texted(s.leaves(who, nil)), "step %d: client %d leaves", step, who)
 			continue
 		}
 		cmd := randomCommand(r)
-		got := []string{}
-		for _, a := range s.apply(who, cmd, nil) {
-			got = append(got, textOf(a))
-		}
-		require.ElementsMatch(t, m.apply(who, cmd), got, "step %d: client %d asks %+v", step, who, cmd)
+		require.ElementsMatch(t, m.apply(who, cmd), texted(s.apply(who, cmd, nil)), "step %d: client %d asks %+v", step, who, cmd)
 		each(s, m)
 	}
 	for who := range clientID(5) {
-		s.drop(who)
-		m.drop(who)
+		require.ElementsMatch(t, m.leaves(who), texted(s.leaves(who, nil)))
 	}
 	each(s, m)
 	for kind, line := range s.lines {
 		require.Empty(t, line, "line %d: nothing may be left of clients that are gone", kind)
 	}
 	require.Empty(t, s.guests)
+	require.Empty(t, s.called)
+}
+
+func texted(replies []reply) (out []string) {
+	for _, r := range replies {
+		out = append(out, textOf(r))
+	}
+	return out
 }
 
 func TestRandomCommandsOfSeveralClientsAgreeWithAPlainMap(t *testing.T) {
@@ -214,6 +216,38 @@ func TestAPushGoesToTheTakerThatAskedFirst(t *testing.T) {
 	}
 	require.Len(t, s.apply(9, command{op: opPush, key: "q"}, nil), 1)
 	require.Equal(t, int64(1), s.apply(9, command{op: opLen, key: "q"}, nil)[0].n)
+}
+
+// Whose turn it is pops, or else the next one hears of it, however the first one comes to do something else.
+func TestWhoIsCalledToAQueueAndDoesNotPopLeavesItToTheNext(t *testing.T) {
+	for _, ready := range []command{{op: opReady, key: "q"}, {op: opWait, keys: []string{"q"}, turn: true}} {
+		for name, elsewhere := range map[string]func(s *state) []reply{
+			"it leaves":     func(s *state) []reply { return s.leaves(1, nil) },
+			"it gives up":   func(s *state) []reply { return s.apply(1, command{op: opCancelWait}, nil)[1:] },
+			"it looks away": func(s *state) []reply { return s.apply(1, command{op: opPop, key: "other"}, nil)[1:] },
+		} {
+			s := newState(Limits{}.withDefaults())
+			for id := range clientID(2) {
+				require.Empty(t, s.apply(id+1, ready, nil))
+			}
+			require.Equal(t, []string{"9: done", "1: done"}, texted(s.apply(9, command{op: opPush, key: "q"}, nil)), "one is called, in order")
+			require.Equal(t, []string{"2: done"}, texted(elsewhere(s)), name)
+			require.Equal(t, []string{"2: 1 "}, texted(s.apply(2, command{op: opPop, key: "q"}, nil)))
+			require.Empty(t, s.called)
+		}
+	}
+}
+
+func TestWhoIsCalledToAQueueAndPopsCallsNobody(t *testing.T) {
+	s := newState(Limits{}.withDefaults())
+	for id := range clientID(3) {
+		require.Empty(t, s.apply(id+1, command{op: opReady, key: "q"}, nil))
+	}
+	for id := range clientID(2) {
+		require.Len(t, s.apply(9, command{op: opPush, key: "q"}, nil), 2, "who pushed, and client %d", id+1)
+	}
+	require.Len(t, s.apply(1, command{op: opPop, key: "q"}, nil), 1)
+	require.Len(t, s.leaves(2, nil), 1, "whose value is left")
 }
 
 func TestReadersOfAValueDoNotSeeWhatIsAppendedToIt(t *testing.T) {

@@ -3,7 +3,6 @@ package store
 import (
 	"fmt"
 	"iter"
-	"strconv"
 )
 
 // lineKind is what the clients in a line at a key have in common.
@@ -19,6 +18,8 @@ const (
 	lineFetch
 	// lineTake waits for something in the queue, to have it. While there is such a line the queue is empty.
 	lineTake
+	// lineReady waits for something in the queue, to ask for it then.
+	lineReady
 	// lineBarrier is at a key and a count, see atCount.
 	lineBarrier
 	// lineWatch hears of every change.
@@ -113,6 +114,11 @@ func (s *state) await(answer reply, cmd command, out []reply) []reply {
 			return append(out, answer)
 		}
 		kind, keys, missing = lineTake, []string{cmd.key}, []string{cmd.key}
+	case opReady:
+		if s.queues[cmd.key] != nil {
+			return append(out, answer)
+		}
+		kind, keys, missing = lineReady, []string{cmd.key}, []string{cmd.key}
 	case opFetch:
 		kind, missing = lineFetch, without(keys, func(k string) bool { _, there := s.data[k]; return there })
 		if len(missing) == 0 {
@@ -247,38 +253,6 @@ func (s *state) gone(key string) {
 		p.guest.missing++
 	}
 }
-
-// barrier counts one more arrival and lets go whom it completes. The count is stored as Add would, so it stays.
-func (s *state) barrier(answer reply, cmd command, out []reply) []reply {
-	s.stopWaiting(answer.to)
-	old, there := s.data[cmd.key]
-	n, err := Sum(old, there, 1)
-	if err != nil {
-		answer.err = err
-		return append(out, answer)
-	}
-	at := atCount(cmd.key, cmd.delta)
-	count := strconv.AppendInt(nil, n, 10)
-	more := s.growth(cmd.key, len(count))
-	if n < cmd.delta {
-		more += interestBytes(at)
-	}
-	if answer.err = s.room(more); answer.err != nil {
-		return append(out, answer)
-	}
-	before := len(out)
-	out = s.change(answer, cmd, count, out)
-	if n < cmd.delta {
-		out = append(out[:before], out[before+1:]...) // not yet
-		s.wait(answer, lineBarrier, []string{at}, 1)
-		return s.serve(lineBarrier, atCount(cmd.key, n), all, out)
-	}
-	out = s.serve(lineBarrier, at, all, out)
-	return s.serve(lineBarrier, atCount(cmd.key, n), all, out)
-}
-
-// atCount is where those stand who wait until n have come to the barrier key. No two of these are equal.
-func atCount(key string, n int64) string { return strconv.FormatInt(n, 10) + " " + key }
 
 // watch begins to tell id of the changes of key. Watching twice is watching once.
 func (s *state) watch(id clientID, key string) error {

@@ -156,7 +156,7 @@ func (e *encoder) arguments(cmd command) {
 		e.bytes(cmd.value)
 	case opSet, opAppend, opPush:
 		e.bytes(cmd.value)
-	case opAdd, opBarrier:
+	case opAdd, opBarrier, opArrive, opReach:
 		e.u64(uint64(cmd.delta))
 	}
 }
@@ -207,13 +207,13 @@ func (w wire) writeReply(e *encoder, r reply) {
 		}
 	}
 	switch r.op {
-	case opGet, opCompareSet, opTake:
+	case opGet, opCompareSet:
 		e.bytes(r.value)
-	case opAdd, opNumKeys, opDelete, opLen:
+	case opAdd, opArrive, opNumKeys, opDelete, opLen:
 		e.u64(uint64(r.n))
 	case opCheck:
 		e.byte(choice(r.ok, byteReady, byteNotReady))
-	case opWait, opBarrier:
+	case opWait, opBarrier, opReady, opReach:
 		e.byte(byteStop)
 	case opCancelWait:
 		e.byte(byteCancelled)

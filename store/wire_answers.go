@@ -84,15 +84,15 @@ func (d *decoder) told(status byte) (told, err error) {
 // body reads what is left of an answer when nothing went wrong.
 func (d *decoder) body(r *reply, cmd command) (err error) {
 	switch cmd.op {
-	case opGet, opCompareSet, opTake:
+	case opGet, opCompareSet:
 		r.value, err = d.bytes(d.limits.Value, "value")
-	case opAdd, opNumKeys, opDelete, opLen:
+	case opAdd, opArrive, opNumKeys, opDelete, opLen:
 		r.n, err = d.i64()
 	case opCheck:
 		var b byte
 		b, err = d.oneOf(cmd.op, byteReady, byteNotReady)
 		r.ok = b == byteReady
-	case opWait, opBarrier:
+	case opWait, opBarrier, opReady, opReach:
 		_, err = d.oneOf(cmd.op, byteStop)
 	case opMultiGet, opFetch:
 		for err == nil && len(r.values) < len(cmd.keys) {

@@ -105,7 +105,7 @@ func (d *decoder) keyed(cmd *command) (err error) {
 		cmd.value, err = d.bytes(d.limits.Value, "value")
 	case opSet, opAppend, opPush:
 		cmd.value, err = d.bytes(d.limits.Value, "value")
-	case opAdd, opBarrier:
+	case opAdd, opBarrier, opArrive, opReach:
 		cmd.delta, err = d.i64()
 	}
 	return err

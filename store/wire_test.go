@@ -61,7 +61,7 @@ func fillCommand(r *rand.Rand, o op) command {
 		cmd.key, cmd.expected, cmd.value = key(), randomText(r, 100), randomText(r, 100)
 	case opSet, opAppend, opPush:
 		cmd.key, cmd.value = key(), randomText(r, 100)
-	case opAdd, opBarrier:
+	case opAdd, opBarrier, opArrive, opReach:
 		cmd.key, cmd.delta = key(), int64(r.Uint64())
 	default:
 		cmd.key = key()
@@ -72,9 +72,9 @@ func fillCommand(r *rand.Rand, o op) command {
 func fillReply(r *rand.Rand, cmd command) reply {
 	out := reply{op: cmd.op}
 	switch cmd.op {
-	case opGet, opCompareSet, opTake:
+	case opGet, opCompareSet:
 		out.value = randomText(r, 200)
-	case opAdd, opNumKeys, opDelete, opLen:
+	case opAdd, opArrive, opNumKeys, opDelete, opLen:
 		out.n = int64(r.Uint64())
 	case opCheck:
 		out.ok = r.IntN(2) == 0
@@ -174,8 +174,8 @@ func TestTheOpcodesAreThoseOfEachRelease(t *testing.T) {
 		{opWatch, 7, 7, -1, -1, 0x42}, {opDelete, 8, 8, 7, 8, 8}, {opAppend, -1, 9, 8, 9, 9}, {opMultiGet, -1, 10, 9, 10, 10},
 		{opMultiSet, -1, 11, 10, 11, 11}, {opCancelWait, -1, 12, 11, 12, 12}, {opPing, -1, -1, -1, 13, 13},
 		{opPush, -1, -1, -1, 14, 14}, {opPop, -1, -1, -1, 15, 15}, {opLen, -1, -1, -1, 16, 16}, {opList, -1, -1, -1, 17, 17},
-		{opBarrier, -1, -1, -1, 18, 18}, {opFetch, -1, -1, -1, -1, 0x40}, {opTake, -1, -1, -1, -1, 0x41},
-		{opUnwatch, -1, -1, -1, -1, 0x43}, {opNews, -1, -1, -1, -1, -1},
+		{opBarrier, -1, -1, -1, 18, 18}, {opFetch, -1, -1, -1, -1, 0x40}, {opReady, -1, -1, -1, -1, 0x41},
+		{opUnwatch, -1, -1, -1, -1, 0x43}, {opArrive, -1, -1, -1, -1, 0x44}, {opReach, -1, -1, -1, -1, 0x45}, {opTake, -1, -1, -1, -1, -1}, {opNews, -1, -1, -1, -1, -1},
 	} {
 		for name, want := range map[string]int{"1.13": x.a, "2.0": x.b, "2.1": x.c, "2.2": x.d, "own": x.theOwn} {
 			w := wires[name]
@@ -291,7 +291,7 @@ func TestACancelledWaitIsToldFromOneThatEndedInTime(t *testing.T) {
 		}
 		waits := []command{{op: opWait}, {op: opBarrier}}
 		if w.own {
-			waits = append(waits, command{op: opFetch, keys: []string{"/k"}}, command{op: opTake, key: "/q"})
+			waits = append(waits, command{op: opFetch, keys: []string{"/k"}}, command{op: opReady, key: "/q"}, command{op: opReach, key: "/k"})
 		}
 		for _, wait := range waits {
 			answer := reply{op: wait.op, value: []byte{1}, values: [][]byte{{1, 2}}}

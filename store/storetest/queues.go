@@ -232,6 +232,47 @@ func pushServesOne(t *testing.T, clients []store.Store) {
 	requireEmpty(t, clients[0], "q")
 }
 
+// popsOfACrowd has many wait to pop, of whom some give up while values come: those who stay get one each, whoever gave up when it was their turn.
+func popsOfACrowd(t *testing.T, clients []store.Store) {
+	const each, stay = 8, 4
+	c := within(t)
+	impatient, cancel := context.WithCancel(c)
+	defer cancel()
+	stayed, gone := make(chan error, each*len(clients)), make(chan error, each*len(clients))
+	for i, s := range clients {
+		for n := range each {
+			if n%2 == 0 {
+				go func() { _, err := s.Pop(c, "q"); stayed <- err }()
+				continue
+			}
+			go func() {
+				_, err := s.Pop(impatient, "q")
+				gone <- err
+			}()
+		}
+		if i == len(clients)/2 {
+			go cancel()
+		}
+		push(t, clients[0], "q", "first")
+	}
+	taken := 0
+	for range (each - stay) * len(clients) {
+		if err := <-gone; err == nil {
+			taken++
+		} else {
+			require.ErrorIs(t, err, context.Canceled)
+			require.NotErrorIs(t, err, store.ErrUncertain)
+		}
+	}
+	for range taken + (stay-1)*len(clients) {
+		push(t, clients[len(clients)-1], "q", "later")
+	}
+	for range stay * len(clients) {
+		require.NoError(t, <-stayed)
+	}
+	requireEmpty(t, clients[0], "q")
+}
+
 // queueCalls is for everything.
 func queueCalls(c context.Context, s store.Store) []error {
 	_, lenErr := s.Len(c, "q")

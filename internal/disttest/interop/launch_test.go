@@ -74,7 +74,7 @@ func (l launched) run(t *testing.T, agents int) (said []string, errs []error) {
 		runs.Go(func() {
 			var out bytes.Buffer
 			cmd := exec.CommandContext(c, l.argv[0], l.argv[1:]...)
-			cmd.Env = append(append(os.Environ(), "TORCH_CPP_LOG_LEVEL=ERROR", "OMP_NUM_THREADS=1", "TMPDIR="+t.TempDir()), l.env...)
+			cmd.Env = append(append(environment(), "OMP_NUM_THREADS=1", "TMPDIR="+t.TempDir()), l.env...)
 			cmd.Stdout, cmd.Stderr = &out, &out
 			cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // so that it ends its workers
 			cmd.WaitDelay = 10 * time.Second

@@ -21,27 +21,16 @@ import (
 type server struct{ port int }
 
 // theirs starts a server of PyTorch's. named are more arguments of TCPStore.
-//
-// It gets a socket that listens at 127.0.0.1, where the release takes one. Its own listens at [::], and the one thread that serves all asks the resolver
-// for the name of each who connects, of whom it sees ::ffff:127.0.0.1, which no hosts file has: a resolver that drops one question in fifty halts it for five
-// seconds each time. That is this machine's matter and PyTorch's, and no client can spare it that but by connecting seldom.
 func (p *torch) theirs(t *testing.T, named map[string]any) server {
 	t.Helper()
 	all := map[string]any{"is_master": true, "wait_for_workers": false}
-	var port any = 0
-	if p.since(2, 1) {
-		a := p.ask(t, command{Do: "listen"})
-		require.Empty(t, a.Error)
-		at := a.Value.([]any)
-		port, all["master_listen_fd"] = at[0], at[1]
-	}
 	for k, v := range named {
 		all[k] = v
 	}
-	s := p.open(t, "TCPStore", []any{"127.0.0.1", port}, all)
-	n, err := strconv.Atoi(text(s.read(t, "port")))
+	s := p.open(t, "TCPStore", []any{"127.0.0.1", 0}, all)
+	port, err := strconv.Atoi(text(s.read(t, "port")))
 	require.NoError(t, err)
-	return server{n}
+	return server{port}
 }
 
 // dialect is what must be said to an end of ours. One release cannot be told from others; 2.0 speaks as 1.13.

@@ -2,7 +2,6 @@ package storecrash
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -124,19 +123,16 @@ func (a *arena) waiters(life int) (waits []wait) {
 			return err
 		}))
 	}
-	popper := a.crowd[life%clients].cl
-	waits = append(waits, async(func() error {
-		for {
-			v, err := popper.Pop(a.c, "jobs")
-			if errors.Is(err, store.ErrUncertain) { // what was taken would be lost with the answer, but there was nothing
-				continue
-			}
+	for i := range 3 { // who waits has taken nothing, and that it has arrived is known
+		w := a.crowd[(life+i)%clients].cl
+		waits = append(waits, async(func() error {
+			v, err := w.Pop(a.c, "jobs")
 			if err == nil && string(v) != key {
 				err = fmt.Errorf("the job is %q, expected %q", v, key)
 			}
 			return err
-		}
-	}))
+		}), async(func() error { return w.Barrier(a.c, "barrier of "+key, 4) }))
+	}
 	for n := 0; n < len(waits); {
 		a.run(1)
 		require.NoError(a.t, a.srv.Ask(a.c, "waiters", struct{}{}, &n))
@@ -162,10 +158,19 @@ func (a *arena) release(life int, waits []wait) {
 	}
 	cl := a.crowd[0].cl
 	require.NoError(a.t, cl.Set(a.c, key, []byte(key)))
-	require.NoError(a.t, cl.Push(a.c, "jobs", []byte(key)))
+	for range 3 {
+		require.NoError(a.t, cl.Push(a.c, "jobs", []byte(key)))
+	}
+	require.NoError(a.t, cl.Barrier(a.c, "barrier of "+key, 4))
 	for i, w := range waits {
 		require.NoError(a.t, <-w, "wait %d", i)
 	}
+	left, err := cl.Len(a.c, "jobs")
+	require.NoError(a.t, err)
+	require.Zero(a.t, left)
+	n, err := cl.Add(a.c, "barrier of "+key, 0)
+	require.NoError(a.t, err)
+	require.EqualValues(a.t, 4, n, "each arrived once")
 }
 
 // verify compares what the last server has with what the clients know.

@@ -4,7 +4,6 @@ import datetime
 import gc
 import json
 import os
-import socket
 import sys
 import threading
 import warnings
@@ -37,9 +36,6 @@ def told(v):
 
 def run(cmd):
     name = cmd["object"]
-    if cmd["do"] == "listen":
-        s = socket.create_server(("127.0.0.1", 0), backlog=1024)
-        return [s.getsockname()[1], s.detach()]
     if cmd["do"] == "new":
         kwargs = {k: given(v) for k, v in cmd["named"].items()}
         objects[name] = getattr(dist, cmd["class"])(*given(cmd["args"]), **kwargs)
