@@ -54,7 +54,7 @@ type fake struct {
 	on, after func(cmd command) (hangUp bool)
 	mute      func(cmd command) bool // says whether not to answer
 	late      time.Duration          // for so long an answer is on its way
-	deaf      bool                   // to waits, when a COMPARE_SET makes the key
+	deaf      bool                   // to waits, when a COMPARE_SET makes the key or a push ends them
 }
 
 type fakeConn struct {
@@ -180,7 +180,7 @@ func (f *fake) take(id clientID, c *fakeConn, cmd command) bool {
 	if f.mute != nil && f.mute(cmd) {
 		return true
 	}
-	if f.deaf && cmd.op == opCompareSet {
+	if f.deaf && (cmd.op == opCompareSet || cmd.op == opPush) {
 		replies = slices.DeleteFunc(replies, func(r reply) bool { return r.to != id })
 	}
 	return f.replyLocked(replies)

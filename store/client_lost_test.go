@@ -293,6 +293,47 @@ func TestTheConnectionOfACancelledChangeIsUsedAgain(t *testing.T) {
 	})
 }
 
+// PyTorch's servers tell one of those who wait of a push, and nobody else where that one has given up.
+func TestAPopAtAServerOfPyTorchsLooksAgainInCaseItWasNotTold(t *testing.T) {
+	inEach(t, []string{"2.8", "main"}, func(t *testing.T, f *fake, cl *Client) {
+		f.deaf = true
+		other := f.client(ClientConfig{})
+		time.AfterFunc(time.Minute, func() { _ = other.Push(context.Background(), "q", []byte("v")) })
+		start := time.Now()
+		v, err := cl.Pop(t.Context(), "q")
+		require.NoError(t, err)
+		require.Equal(t, "v", string(v))
+		require.Less(t, time.Since(start), time.Minute+2*time.Second)
+	})
+}
+
+// What a look at the queue says that was under way is waited for, lest a value be lost; there is no time for more.
+func TestAPopThatIsOverWhileItLooksDoesNotBeginToWait(t *testing.T) {
+	inEach(t, []string{"weft", "2.8"}, func(t *testing.T, f *fake, cl *Client) {
+		_, err := cl.Len(t.Context(), "q")
+		require.NoError(t, err)
+		f.mu.Lock()
+		before := f.dialed
+		f.late = cancelGrace / 2
+		f.mu.Unlock()
+		c, cancel := context.WithTimeout(t.Context(), cancelGrace/4)
+		defer cancel()
+		start := time.Now()
+		_, err = cl.Pop(c, "q")
+		require.ErrorIs(t, err, ErrTimeout)
+		require.NotErrorIs(t, err, ErrUncertain)
+		require.Equal(t, cancelGrace/2, time.Since(start))
+		f.mu.Lock()
+		f.late = 0
+		f.mu.Unlock()
+		require.NoError(t, cl.Push(t.Context(), "q", []byte("v")))
+		v, err := cl.Pop(t.Context(), "q")
+		require.NoError(t, err)
+		require.Equal(t, "v", string(v))
+		require.Equal(t, before, f.dialed)
+	})
+}
+
 func TestNoMoreConnectionsAreKeptForLateAnswersThanForUse(t *testing.T) {
 	inEach(t, []string{"weft"}, func(t *testing.T, f *fake, cl *Client) {
 		f.mute = func(cmd command) bool { return cmd.op == opAdd }

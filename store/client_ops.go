@@ -227,7 +227,7 @@ func (cl *Client) Pop(c context.Context, key string) ([]byte, error) {
 		}
 		if err == nil {
 			err = cl.run(k, func(l *link) (err error) {
-				value, popped, err = l.pop(cmd)
+				value, popped, err = l.pop(cmd, round)
 				return err
 			})
 		}

@@ -96,7 +96,7 @@ func (l *link) fetch(cmd command, turn int) ([][]byte, error) {
 // errNotYet is a wait that is to be begun anew, on another connection: this one's server cannot take it back.
 var errNotYet = errors.New("not there yet")
 
-// await is WAIT. Most of PyTorch's servers do not wake who waits for what a COMPARE_SET made, so with them the wait is begun anew
+// await is WAIT. Most of PyTorch's servers do not wake all who should be (of what a COMPARE_SET made, nobody), so with them the wait is begun anew
 // from time to time, first soon; turn counts how often it ended with errNotYet.
 func (l *link) await(keys []string, turn int) error {
 	cmd := &command{op: opWait, keys: keys}
@@ -253,16 +253,20 @@ func (cl *Client) barrier(k *call, cmd command) error {
 }
 
 // pop is Pop: a look, a wait and again a look, which may find nothing any more. Only a look changes anything, so who loses the connection while it
-// waits has lost nothing, and may do it again on another. The wait of PyTorch's servers ends at once where the key has a value.
-func (l *link) pop(cmd command) (value []byte, ok bool, err error) {
+// waits has lost nothing, and may do it again on another. The wait of PyTorch's servers ends at once where the key has a value, and does not end where
+// they told of a push somebody who had given up. turn is await's.
+func (l *link) pop(cmd command, turn int) (value []byte, ok bool, err error) {
 	for {
 		r, err := l.ask(cmd)
 		if err != nil || r.n > 0 {
 			return r.value, r.n > 0, err
 		}
+		if l.late {
+			l.settled = true
+			return nil, false, errGivenUp
+		}
 		if !l.in.own {
-			_, err = l.ask(command{op: opWait, keys: []string{cmd.key}})
-			return nil, false, err
+			return nil, false, l.await([]string{cmd.key}, turn)
 		}
 		if _, err := l.ask(command{op: opReady, key: cmd.key}); err != nil {
 			return nil, false, err

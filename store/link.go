@@ -25,6 +25,7 @@ type link struct {
 	sent    effect   // the worst of the commands of which something was sent and no answer has come
 	owed    *command // the operation was over before its answer, of which nothing has been read
 	settled bool     // the operation failed and left nothing to be read: it was told so, or sent nothing
+	late    bool     // its time is over, though what it asked last was answered
 }
 
 // errGivenUp ends a wait that was cancelled.
@@ -41,7 +42,7 @@ func newLink(nc net.Conn, w wire, limits Limits) *link {
 
 // arm bounds the use of the connection by the operation's time.
 func (l *link) arm(k *call) {
-	l.sent, l.owed, l.settled, l.end = reads, nil, false, k.deadline
+	l.sent, l.owed, l.settled, l.late, l.end = reads, nil, false, false, k.deadline
 	_, bounded := k.c.Deadline()
 	if k.c.Done() == nil {
 		bounded = false
@@ -142,6 +143,7 @@ func (l *link) giveUp(cmd *command) (reply, error) {
 	if cmd.op == opPop {
 		l.disarm()
 		l.until(time.Now().Add(cancelGrace))
+		l.late = true
 		return l.read(cmd)
 	}
 	if !waits(cmd.op) || l.cancels() {

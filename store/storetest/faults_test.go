@@ -5,7 +5,6 @@ import (
 	"errors"
 	"os"
 	"os/exec"
-	"runtime"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -22,18 +21,11 @@ type broken struct {
 	len   atomic.Int64
 }
 
-// yield lets others come between.
-func yield() {
-	for range 20 {
-		runtime.Gosched()
-	}
-}
-
 func (b *broken) Add(c context.Context, key string, delta int64) (int64, error) {
 	switch b.fault {
 	case "adds are lost":
 		n, err := b.Store.Add(c, key, 0)
-		yield()
+		yield(20)
 		return n + delta, errors.Join(err, b.Store.Set(c, key, []byte(strconv.FormatInt(n+delta, 10))))
 	case "a cancelled change happens":
 		n, err := b.Store.Add(context.WithoutCancel(c), key, delta)
@@ -77,7 +69,7 @@ func (b *broken) MultiGet(c context.Context, keys ...string) ([][]byte, error) {
 		if values[i], err = b.Get(c, k); err != nil {
 			return nil, err
 		}
-		yield()
+		yield(20)
 	}
 	return values, nil
 }

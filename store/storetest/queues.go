@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -232,45 +233,45 @@ func pushServesOne(t *testing.T, clients []store.Store) {
 	requireEmpty(t, clients[0], "q")
 }
 
-// popsOfACrowd has many wait to pop, of whom some give up while values come: those who stay get one each, whoever gave up when it was their turn.
-func popsOfACrowd(t *testing.T, clients []store.Store) {
-	const each, stay = 8, 4
+// popsThatGiveUp has some give up a Pop at the moment of a Push, and one wait that does not: that one gets the value which nobody took, whosever turn it was.
+func popsThatGiveUp(t *testing.T, clients []store.Store) {
 	c := within(t)
-	impatient, cancel := context.WithCancel(c)
-	defer cancel()
-	stayed, gone := make(chan error, each*len(clients)), make(chan error, each*len(clients))
-	for i, s := range clients {
-		for n := range each {
-			if n%2 == 0 {
-				go func() { _, err := s.Pop(c, "q"); stayed <- err }()
-				continue
+	for round := range 60 {
+		impatient, cancel := context.WithCancel(c)
+		gone, stayed := make(chan error, 3), make(chan error, 1)
+		for i := range cap(gone) {
+			go func() { _, err := clients[i%len(clients)].Pop(impatient, "q"); gone <- err }()
+		}
+		yield(20 * (round % 5))
+		go func() { _, err := clients[round%len(clients)].Pop(c, "q"); stayed <- err }()
+		yield(20 * (round % 7))
+		pushed := make(chan error, 1)
+		go func() { pushed <- clients[(round+1)%len(clients)].Push(c, "q", nil) }()
+		yield(10 * (round % 11))
+		cancel()
+		require.NoError(t, <-pushed)
+		taken := false
+		for range cap(gone) {
+			if err := <-gone; err == nil {
+				taken = true
+			} else {
+				require.ErrorIs(t, err, context.Canceled)
+				require.NotErrorIs(t, err, store.ErrUncertain)
 			}
-			go func() {
-				_, err := s.Pop(impatient, "q")
-				gone <- err
-			}()
 		}
-		if i == len(clients)/2 {
-			go cancel()
+		if taken {
+			push(t, clients[0], "q", "another")
 		}
-		push(t, clients[0], "q", "first")
-	}
-	taken := 0
-	for range (each - stay) * len(clients) {
-		if err := <-gone; err == nil {
-			taken++
-		} else {
-			require.ErrorIs(t, err, context.Canceled)
-			require.NotErrorIs(t, err, store.ErrUncertain)
-		}
-	}
-	for range taken + (stay-1)*len(clients) {
-		push(t, clients[len(clients)-1], "q", "later")
-	}
-	for range stay * len(clients) {
 		require.NoError(t, <-stayed)
 	}
 	requireEmpty(t, clients[0], "q")
+}
+
+// yield lets others run.
+func yield(times int) {
+	for range times {
+		runtime.Gosched()
+	}
 }
 
 // queueCalls is for everything.
