@@ -115,7 +115,7 @@ func (m *Membership) another(c context.Context, place Place, failed error) error
 	case <-c.Done():
 		return context.Cause(c)
 	case <-late.C:
-		return fmt.Errorf("%w; it is not the nodes', as no other place has followed for %v", failed, m.cfg.Patience)
+		return fmt.Errorf("%w; no other place has followed for %v, in which to begin anew", failed, m.cfg.Patience)
 	}
 }
 

@@ -61,7 +61,10 @@ func (f Failure) brief() string {
 		return f.String()
 	}
 	first, _, _ := strings.Cut(f.Message, "\n")
-	return f.String() + ": " + first[:min(len(first), 256)]
+	if len(first) > 256 {
+		first = first[:256]
+	}
+	return f.String() + ": " + strings.ToValidUTF8(first, "") // the others get it as text, which must be whole
 }
 
 // write writes the failure with its details.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 
@@ -140,4 +141,11 @@ func TestTheFailureThatEndedTheJobIsToldThoughItsWorkerRunsAgain(t *testing.T) {
 	require.Empty(t, a.guilty(errTestStop))
 	a.node.workers[2].phase = running
 	require.Empty(t, a.guilty(rdzv.ErrClosed), "another node's")
+}
+
+func TestALongReasonIsCutBetweenCharacters(t *testing.T) {
+	f := Failure{Message: "a" + strings.Repeat("é", 300)}
+	require.True(t, utf8.ValidString(f.brief()))
+	require.Contains(t, f.brief(), "aéé")
+	require.Less(t, len(f.brief()), 400)
 }

@@ -1,6 +1,7 @@
 package elastic
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -62,34 +63,46 @@ func (a *agent) show(i int, stream Streams) *sink {
 
 // tell tells a worker its place. One that does not listen misses it when its pipe is full.
 func (a *agent) tell(i int) {
-	a.warnOfDeaf(a.procs[i])
-	b, err := json.Marshal(placeOf(*a.node.place, a.epoch, i, a.master, a.meeting.addr))
-	if err == nil {
-		_ = a.procs[i].told.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
-		n, _ := a.procs[i].told.Write(append(b, '\n'))
-		a.procs[i].said += n
+	p := a.procs[i]
+	b, err := json.Marshal(placeOf(*a.node.place, a.epochs.now, i, a.master, a.meeting.addr))
+	if err != nil || string(b) == p.place {
+		return
 	}
+	p.moved, p.place = p.place != "", string(b)
+	_ = p.told.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
+	n, _ := p.told.Write(append(b, '\n'))
+	p.said += n
 }
 
-// tellAll tells the workers that run their place, and those that wait to be started find it.
+// tellAll tells the workers that run their place, and those that wait to be started find it. Who is being stopped has none.
 func (a *agent) tellAll() {
+	if a.node.again || a.node.ending {
+		return
+	}
 	for i, s := range a.node.workers {
 		if s.phase == running {
 			a.tell(i)
 		}
 	}
+	if !a.warned && a.hark == nil {
+		a.hark = time.After(cmp.Or(a.spec.patience, patience))
+	}
 }
 
-// settled is for how long a worker runs before it is expected to have asked for its place.
-const settled = time.Second
+// patience is for how long a worker that has another place may not have asked for the one it had.
+const patience = 15 * time.Second
 
-// warnOfDeaf says once that a worker which is about to have another place has not asked for the one it had: a program that
-// knows nothing of Join goes on with the world as it was, and waits in vain for who has gone.
-func (a *agent) warnOfDeaf(p *process) {
-	if a.warned || time.Since(p.started) < settled || unread(p.told) < max(p.said, 1) {
-		return
+// warnOfDeaf says once that a worker whose place has changed has never asked for one: a program that knows nothing of Join goes on with the world
+// as it was, and waits in vain for who has gone.
+func (a *agent) warnOfDeaf() {
+	a.hark = nil
+	for i, s := range a.node.workers {
+		p := a.procs[i]
+		if a.warned || a.node.again || a.node.ending || s.phase != running || !p.moved || unread(p.told) < max(p.said, 1) {
+			continue
+		}
+		a.warned = true
+		a.say(fmt.Sprintf("%s (rank %d, pid %d) does not hear that the workers are others now, as it has not called elastic.Join; "+
+			"for a program that cannot, there is --restart-policy group, which starts all of them again", workerName(p.rank), p.rank, p.cmd.Process.Pid))
 	}
-	a.warned = true
-	a.say(fmt.Sprintf("%s (rank %d, pid %d) does not hear that the workers are others now, as it has not called elastic.Join; "+
-		"for a program that cannot, there is --restart-policy group, which starts all of them again", workerName(p.rank), p.rank, p.cmd.Process.Pid))
 }

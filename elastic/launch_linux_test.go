@@ -10,13 +10,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// replaced replaces worker 1 of two until the test has heard enough, and returns what was said.
-func replaced(t *testing.T, part string, enough func(w *crew, times int) bool) string {
-	w := newCrew(t, part, 2, func(s *Spec) { s.MaxRestarts = 1 << 20 })
+const deafness = "weft: worker0 (rank 0, "
+
+// replaced replaces worker 1 of two until the test has seen enough, and returns what was said.
+func replaced(t *testing.T, part, ready string, enough func(said string) bool) string {
+	w := newCrew(t, part, 2, func(s *Spec) { s.MaxRestarts, s.patience = 1<<20, time.Millisecond })
 	end := w.start(0)
+	w.out.await(t, ready, 1)
 	for n := 0; ; n++ {
 		w.out.await(t, "] here ", 2+n)
-		if enough(w, n) {
+		if enough(w.out.String()) {
 			break
 		}
 		require.NoError(t, syscall.Kill(w.pids()[1], syscall.SIGKILL))
@@ -28,22 +31,32 @@ func replaced(t *testing.T, part string, enough func(w *crew, times int) bool) s
 }
 
 func TestAWorkerThatNeverAsksForItsPlaceIsNamedOnceWhenAnotherIsReplaced(t *testing.T) {
-	const warning = "weft: worker0 (rank 0, "
 	more := 3
-	said := replaced(t, "deaf", func(w *crew, _ int) bool {
-		if strings.Contains(w.out.String(), warning) {
+	said := replaced(t, "deaf", "[0] here ", func(said string) bool {
+		if strings.Contains(said, deafness) {
 			more--
 		}
 		return more == 0
 	})
-	require.Equal(t, 1, strings.Count(said, warning), said)
+	require.Equal(t, 1, strings.Count(said, deafness), said)
 	require.Contains(t, said, "has not called elastic.Join; for a program that cannot, there is --restart-policy group")
 }
 
 func TestAWorkerThatAskedForItsPlaceIsNotWarnedOf(t *testing.T) {
-	began := time.Now()
-	said := replaced(t, "stay", func(_ *crew, times int) bool { return times > 2 && time.Since(began) > 2*settled })
+	said := replaced(t, "stay", "[0] place 0 of 2\n", func(said string) bool { // the worker has heard of three
+		return strings.Count(said, "[0] place 0 of 2\n") > 3
+	})
 	require.NotContains(t, said, "elastic.Join", said)
+}
+
+func TestAJobThatFailsWarnsOfNobody(t *testing.T) {
+	w := newCrew(t, "deaf", 2, func(s *Spec) { s.patience = time.Nanosecond })
+	w.start(0)
+	w.out.await(t, "] here ", 2)
+	require.NoError(t, syscall.Kill(w.pids()[1], syscall.SIGKILL))
+	w.runs.Wait()
+	require.Error(t, w.ends[0])
+	require.NotContains(t, w.out.String(), "elastic.Join")
 }
 
 func TestWhatIsUnreadInAPipeIsCounted(t *testing.T) {

@@ -23,6 +23,8 @@ type process struct {
 	rank           int      // in its round
 	told           *os.File // by which the worker hears of its places
 	said           int      // bytes that were written there
+	place          string   // the latest of it
+	moved          bool     // that is not the one it was started with
 	stdout, stderr *lines
 	pipes          []*os.File // the read ends
 	errors         errorFile

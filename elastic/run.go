@@ -83,7 +83,7 @@ type agent struct {
 	spec     Spec
 	meeting  *meeting
 	node     *node
-	epoch    int    // of the last bulletin
+	epochs   epochs
 	logs     string // the folder of the log files, "" if there are none
 	master   string // of the workers' store in this round
 	out, err *sink
@@ -95,9 +95,10 @@ type agent struct {
 	failures []Failure // the latest of each worker
 	result   *Result
 	started  bool
-	warned   bool            // of a worker that does not ask for its place
-	waits    rdzv.ActionKind // the latest of Place, Wait and Spare
-	failure  error           // that ended the job, or this node's part
+	hark     <-chan time.Time // when workers should have asked for their places; nil while nobody waits for that
+	warned   bool             // of one that did not
+	waits    rdzv.ActionKind  // the latest of Place, Wait and Spare
+	failure  error            // that ended the job, or this node's part
 }
 
 type exit struct {
@@ -136,11 +137,11 @@ func (a *agent) watch(c context.Context) error {
 		case n := <-a.meeting.news:
 			a.heard(n)
 		case s := <-a.meeting.rdzv.Bulletins:
-			if s.Epoch > a.epoch && a.node.place != nil {
-				if a.epoch = s.Epoch; s.Epoch > a.node.place.Epoch {
-					a.tellAll()
-				}
+			if a.epochs.heard(s) {
+				a.tellAll()
 			}
+		case <-a.hark:
+			a.warnOfDeaf()
 		case answer := <-asks:
 			answer <- a.status()
 		case <-cancelled:
@@ -183,6 +184,7 @@ func (a *agent) heard(n news) {
 				p.stdout.prefix.set(a.spec.prefix(i, p.rank))
 			}
 		}
+		a.epochs.placed(n.Placement)
 		a.do(a.node.placed(now, n.Placement))
 		a.tellAll()
 	case n.Kind == rdzv.Restart:
