@@ -88,12 +88,17 @@ gpu:
 	$(GPU) go build -tags gpu -o bin/ ./cmd/weft ./examples/digits ./examples/pipeline
 	! readelf -d bin/weft bin/digits bin/pipeline | grep NEEDED | grep -v 'libc\.so' # CUDA's libraries are opened when the program runs, if they are there
 
-# Everything again as it is with the tag, over a fake driver where one is needed.
-GPUTESTS ?= ./...
+# What the tag changes. A package that does not link the driver's is the same with the tag and without, so make test has tested it. Those that do are the
+# driver's own and the few that go list finds here: of them run again the tests that go through the driver (a fake one), that look for a GPU, and doctor's,
+# which are named for it (etcd, jobs and the elastic agent of cmd/weft know nothing of the tag). GPUTESTS=./... runs everything again.
+DRIVER := github.com/weft-project/weft/device/cuda/native
+GPUTESTS ?= $(shell CGO_ENABLED=1 go list -tags gpu -test -f '{{.ImportPath}} {{join .Deps " "}} ' ./... | sed -n 's,\.test .* $(DRIVER) .*,,p' | grep -vx -e $(DRIVER) -e .*/kernels/gpu)
+GPURUN ?= $(if $(filter ./...,$(GPUTESTS)),.,ThroughTheDriver|WithoutAGPU|EachGPU|GPUsAreCounted|NamedDevice|LibraryOfProducts|DeviceReport|DoctorReports)
 gpu-test:
 	$(GPU) go vet -tags gpu ./...
 	$(GPU) go vet -tags "gpu gpucheck" ./...
-	$(GPU) go test $(RACE) -tags gpu -shuffle=on $(GPUTESTS)
+	$(GPU) go test $(RACE) -tags gpu -shuffle=on ./device/cuda/native/...
+	$(GPU) go test $(RACE) -tags gpu -shuffle=on -run '$(GPURUN)' $(GPUTESTS)
 	$(GPU) go test -tags gpu -run ThroughTheDriver ./kernels/gpu # without the race detector, which takes minutes
 
 # The driver's package with NVIDIA's cuda.h of 11.8 to 13.0 in place of ours: make gpu-headers HEADERS=/usr/local/cuda/include

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -33,11 +34,39 @@ func TestMain(m *testing.M) {
 	}
 	// Each tells its pid once: one that was started again does not.
 	if fifo := os.Getenv("TEST_PID_TO"); fifo != "" && os.Getenv("RANK") == cmp.Or(os.Getenv("TEST_PID_OF"), "1") && cmp.Or(os.Getenv(elastic.RestartsVariable), "0") == "0" {
-		if err := os.WriteFile(fifo, fmt.Append(nil, os.Getpid()), 0); err != nil {
+		if err := os.WriteFile(fifo, fmt.Append(nil, os.Getpid()), 0o600); err != nil {
 			panic(err)
 		}
 	}
-	os.Exit(run(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+	var out io.Writer = os.Stdout
+	if file := os.Getenv("TEST_KILLS"); file != "" && os.Getenv("RANK") == "0" && cmp.Or(os.Getenv(elastic.RestartsVariable), "0") == "0" {
+		out = &killer{out, file}
+	}
+	os.Exit(run(context.Background(), os.Args[1:], out, os.Stderr))
+}
+
+// killer passes on what is written, and before the second epoch's line kills the process whose pid the file has.
+type killer struct {
+	io.Writer
+	file string // empty: it has
+}
+
+func (k *killer) Write(p []byte) (int, error) {
+	if k.file != "" && bytes.Contains(p, []byte("epoch  2/")) {
+		pid, err := os.ReadFile(k.file)
+		if err != nil {
+			return 0, err
+		}
+		k.file = ""
+		victim, err := strconv.Atoi(string(pid))
+		if err == nil {
+			err = syscall.Kill(victim, syscall.SIGKILL)
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
+	return k.Writer.Write(p)
 }
 
 func runJSON(t *testing.T, args ...string) result {
@@ -172,15 +201,13 @@ func TestWithRestartsTrainingBeginsAgainWhicheverWorkerIsKilledAndWhateverTheyCo
 	require.NoError(t, err)
 	for _, rank := range []string{"0", "1"} {
 		for _, policy := range []rdzv.Policy{rdzv.ReplaceWorker, rdzv.RestartGroup} {
-			fifo, out := newFIFO(t), &seen{text: "epoch  2/", then: make(chan struct{})}
+			file, out := filepath.Join(t.TempDir(), "pid"), new(seen)
 			spec := elastic.Spec{
-				Program: self, Args: []string{"--epochs", "20", "--plot", ""}, NprocPerNode: 2, Stdout: out, Stderr: out, MaxRestarts: 2, Policy: policy,
-				Env: append(os.Environ(), "TEST_PID_TO="+fifo, "TEST_PID_OF="+rank),
+				Program: self, Args: []string{"--epochs", "4", "--plot", ""}, NprocPerNode: 2, Stdout: out, Stderr: out, MaxRestarts: 2, Policy: policy,
+				Env: append(os.Environ(), "TEST_PID_TO="+file, "TEST_PID_OF="+rank, "TEST_KILLS="+file),
 			}
-			ended := make(chan error, 1)
-			go func() { _, err := elastic.Run(t.Context(), spec); ended <- err }()
-			killWorker(t, fifo, out)
-			require.NoError(t, <-ended, "worker %s, policy %v: %s", rank, policy, out)
+			_, err := elastic.Run(t.Context(), spec)
+			require.NoError(t, err, "worker %s, policy %v: %s", rank, policy, out)
 			require.Equal(t, 2, strings.Count(out.String(), "rows to train on"), "%s", out)
 			require.Equal(t, 1, strings.Count(out.String(), "test accuracy"), "%s", out)
 		}

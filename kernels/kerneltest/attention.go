@@ -57,6 +57,8 @@ func (g gen) viewedAttention(d device.Dtype) (kernels.Instr, []Tensor) {
 }
 
 // looks is the probabilities of one row of queries over all keys; 0 for what it does not see. Also the logarithm of the sum of exponentials.
+//
+//go:norace
 func looks(causal bool, q, k Tensor, b, row, head int) (p []float64, sum float64) {
 	d, seen := q.Shape[3], k.Shape[1]
 	p = make([]float64, seen)
@@ -83,6 +85,8 @@ func looks(causal bool, q, k Tensor, b, row, head int) (p []float64, sum float64
 }
 
 // eachQuery calls fn for every row of queries of every head.
+//
+//go:norace
 func eachQuery(q device.Shape, fn func(b, row, head int)) {
 	for b := range q[0] {
 		for row := range q[1] {
@@ -94,6 +98,8 @@ func eachQuery(q device.Shape, fn func(b, row, head int)) {
 }
 
 // add adds to one element of a tensor without broadcasting.
+//
+//go:norace
 func (t Tensor) add(v float64, idx ...int) {
 	flat := 0
 	for k, n := range t.Shape {
@@ -104,6 +110,7 @@ func (t Tensor) add(v float64, idx ...int) {
 
 func zeros(t kernels.Type) Tensor { return Tensor{t, make([]float64, t.Shape.Elems())} }
 
+//go:norace
 func attention(causal bool, in []Tensor, out []kernels.Type) []Tensor {
 	y, sums := zeros(out[0]), zeros(out[1])
 	eachQuery(y.Shape, func(b, row, head int) {
@@ -119,6 +126,8 @@ func attention(causal bool, in []Tensor, out []kernels.Type) []Tensor {
 }
 
 // attentionGrad takes the Jacobian of the softmax element by element; it reads neither y nor the logarithms.
+//
+//go:norace
 func attentionGrad(i kernels.AttentionGrad, in []Tensor, out []kernels.Type) []Tensor {
 	q, k, v, gy := in[0], in[1], in[2], in[5]
 	heads, d := q.Shape[2], q.Shape[3]

@@ -95,6 +95,8 @@ func Differ(i kernels.Instr, got, want Tensor) int {
 }
 
 // differ is Differ with how much more than rounding each element may be off, where that is known.
+//
+//go:norace
 func differ(i kernels.Instr, got, want Tensor, slack []float64) int {
 	tol := tolerance(want.Dtype)
 	if v, ok := i.(kernels.Viewed); ok {

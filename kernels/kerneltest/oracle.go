@@ -185,14 +185,17 @@ func compare(fn kernels.BinaryFn, a, b float64) float64 {
 }
 
 // dot is one element of a matrix product.
+//
+//go:norace
 func dot(i kernels.MatMul, a, b Tensor, idx []int) float64 {
-	r := len(idx) - 2
+	r, at := len(idx)-2, slices.Clone(idx)
 	pick := func(t Tensor, trans bool, row, col int) float64 {
 		if trans {
 			row, col = col, row
 		}
 		// An extent of 1 repeats in at; here it only occurs with index 0, so that is harmless.
-		return t.at(append(slices.Clone(idx[:r]), row, col))
+		at[r], at[r+1] = row, col
+		return t.at(at)
 	}
 	k := a.Shape[len(a.Shape)-1]
 	if i.TransA {
@@ -206,6 +209,8 @@ func dot(i kernels.MatMul, a, b Tensor, idx []int) float64 {
 }
 
 // resultIndex is where an element of the operand falls in the result of a reduction.
+//
+//go:norace
 func resultIndex(rank int, axes []int, keep bool, idx []int) []int {
 	var out []int
 	for k := range rank {
@@ -221,6 +226,8 @@ func resultIndex(rank int, axes []int, keep bool, idx []int) []int {
 }
 
 // group collects the elements that a reduction brings together at idx.
+//
+//go:norace
 func group(x Tensor, axes []int, keep bool, idx []int) []float64 {
 	var vs []float64
 	for k, v := range x.V {
@@ -231,6 +238,7 @@ func group(x Tensor, axes []int, keep bool, idx []int) []float64 {
 	return vs
 }
 
+//go:norace
 func reduce(fn kernels.ReduceFn, vs []float64) float64 {
 	s := 0.0
 	for _, v := range vs {

@@ -53,6 +53,8 @@ type glimpse struct {
 }
 
 // slide calls fn for everything that a window sees.
+//
+//go:norace
 func slide(w kernels.Window, x device.Shape, fn func(s glimpse)) {
 	ones := func(v [2]int) [2]int { return [2]int{max(v[0], 1), max(v[1], 1)} }
 	w.Stride, w.Dilation = ones(w.Stride), ones(w.Dilation)
@@ -77,6 +79,8 @@ func slide(w kernels.Window, x device.Shape, fn func(s glimpse)) {
 }
 
 // column is the place among columns.
+//
+//go:norace
 func (s glimpse) column(rows bool) int {
 	tap := (s.c*s.w.Kernel[0]+s.ky)*s.w.Kernel[1] + s.kx
 	taps := s.channels * s.w.Kernel[0] * s.w.Kernel[1]
@@ -87,6 +91,8 @@ func (s glimpse) column(rows bool) int {
 }
 
 // value is an element, 0 in the padding.
+//
+//go:norace
 func value(x Tensor, at int) float64 {
 	if at < 0 {
 		return 0
@@ -95,6 +101,8 @@ func value(x Tensor, at int) float64 {
 }
 
 // add adds to an element, and to nothing in the padding.
+//
+//go:norace
 func add(x Tensor, at int, v float64) {
 	if at >= 0 {
 		x.V[at] += v

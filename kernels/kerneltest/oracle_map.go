@@ -13,6 +13,8 @@ type about struct{ v, slack float64 }
 
 // mapped is Oracle for maps: every register of every element, rounded, with bounds of the error that the steps before pass on. Elements of
 // the first operand may be off by what first says, where that is not nil.
+//
+//go:norace
 func mapped(i kernels.Map, in []Tensor, first []float64, out []kernels.Type) ([]Tensor, [][]float64) {
 	res, slack := make([]Tensor, len(out)), make([][]float64, len(out))
 	groups := make([][]about, len(out))
@@ -59,6 +61,7 @@ func mapped(i kernels.Map, in []Tensor, first []float64, out []kernels.Type) ([]
 	return res, slack
 }
 
+//go:norace
 func flatIndex(idx, shape []int) int {
 	flat := 0
 	for k, n := range shape {
@@ -68,6 +71,8 @@ func flatIndex(idx, shape []int) int {
 }
 
 // registers are a map's for one element.
+//
+//go:norace
 func registers(i kernels.Map, in []Tensor, first float64, idx []int) []about {
 	d := in[0].Dtype
 	var regs []about
@@ -127,6 +132,8 @@ func inside(d device.Dtype, v float64) bool {
 }
 
 // reach is how far fn is from v at the corners of what its operands may be: infinitely far where it may be no number, or cease to be one.
+//
+//go:norace
 func reach(fn func(a, b float64) float64, a, b about, v float64) float64 {
 	far := 0.0
 	for _, da := range []float64{-a.slack, 0, a.slack} {
@@ -150,6 +157,8 @@ func product(i kernels.MatMulThen, in []Tensor) Tensor {
 }
 
 // productSlack is by how much the elements of a product may be off: not at all where they are sums of small integers.
+//
+//go:norace
 func productSlack(c Tensor) []float64 {
 	slack := make([]float64, len(c.V))
 	for k, v := range c.V {

@@ -61,6 +61,7 @@ func (t Tensor) encode() []byte {
 	return encodeAs[int64](t.V)
 }
 
+//go:norace
 func encodeAs[T device.Number](v []float64) []byte {
 	out := make([]T, len(v))
 	for k, x := range v {
@@ -82,6 +83,7 @@ func decode(t kernels.Type, b []byte) Tensor {
 	return Tensor{t, decodeAs[int64](b)}
 }
 
+//go:norace
 func decodeAs[T device.Number](b []byte) []float64 {
 	in := device.As[T](b)
 	out := make([]float64, len(in))
@@ -125,6 +127,8 @@ func release(t testing.TB, bufs []*device.Buffer) {
 }
 
 // index splits a flat position into one per axis.
+//
+//go:norace
 func index(flat int, s device.Shape) []int {
 	idx := make([]int, len(s))
 	for k := len(s) - 1; k >= 0; k-- {
@@ -135,6 +139,8 @@ func index(flat int, s device.Shape) []int {
 }
 
 // at reads the element at idx by numpy's rules: leading axes that x lacks are ignored, and extents of 1 repeat.
+//
+//go:norace
 func (t Tensor) at(idx []int) float64 {
 	idx = idx[len(idx)-len(t.Shape):]
 	flat := 0
@@ -149,6 +155,8 @@ func (t Tensor) at(idx []int) float64 {
 }
 
 // build makes a tensor by calling fn for each index.
+//
+//go:norace
 func build(t kernels.Type, fn func(idx []int) float64) Tensor {
 	out := Tensor{t, make([]float64, t.Shape.Elems())}
 	for k := range out.V {
