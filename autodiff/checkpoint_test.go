@@ -102,7 +102,7 @@ func (p *pieces) checkpoint(vals map[node]*Tensor, from, to, depth int) {
 
 func TestCheckpointsOfRandomPiecesOfRandomGraphsChangeNoGradient(t *testing.T) {
 	before := device.Host().Stats().Live
-	for i := range soak.Cases(150) {
+	for i := range soak.Cases(75) {
 		r := rng(uint64(9000 + i))
 		args := []arg{normal(r, extents(r, 2)...), normal(r, 2, 3), normal(r, 3)}
 		b := build(t, opCase{"random", nil, randomBody(&choices{r: r}, 3+r.IntN(12), false), nil}, device.Float64, args)

@@ -10,6 +10,7 @@ import (
 	"gorgonia.org/tensor"
 
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/internal/soak"
 )
 
 // randomTheirs grows a graph of Gorgonia's functions: each takes nodes that are there and squashes its result, so that values stay small.
@@ -98,7 +99,7 @@ func (r *randomTheirs) grow() (*gorgonia.Node, error) {
 }
 
 func TestRandomGraphsOfGorgoniasGiveTheResultsAndGradientsOfItsOwnMachine(t *testing.T) {
-	for seed := range uint64(150) {
+	for seed := range uint64(soak.Cases(60)) {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
 			g, r := gorgonia.NewGraph(), &randomTheirs{Rand: rng(seed)}
 			var in []*gorgonia.Node

@@ -133,7 +133,7 @@ func randomBytes(r *rand.Rand, n int) []byte {
 }
 
 func TestRandomGraphsAgreeWithTheOracleEagerlyAndCompiled(t *testing.T) {
-	for i := range soak.Cases(120) {
+	for i := range soak.Cases(60) {
 		r := rng(uint64(1000 + i))
 		args := []arg{normal(r, extents(r, 2)...), normal(r, extents(r, r.IntN(4))...), normal(r, 2, 3)}
 		c := opCase{fmt.Sprint("random ", i), nil, randomBody(&choices{r: r}, 2+r.IntN(14), false), nil}
@@ -172,7 +172,7 @@ func requireRounded(t testing.TB, want, got outcome, tol float64, what string) {
 }
 
 func TestRandomGraphsWithSeveralResultsPullBackAnySubset(t *testing.T) {
-	for i := range soak.Cases(6) {
+	for i := range soak.Cases(3) {
 		r := rng(uint64(5000 + i))
 		args := []arg{normal(r, 2, 3), normal(r, 3)}
 		bodies := []func(g *Graph, in []node) node{randomBody(&choices{r: r}, 4, false), randomBody(&choices{r: r}, 4, false), randomBody(&choices{r: r}, 4, false)}

@@ -43,7 +43,7 @@ func lookups(r *rand.Rand, owner *Arena, table *Tensor, lookup func(table, ids *
 
 func TestSparseGradientsOfRandomLossesEqualTheDenseOnes(t *testing.T) {
 	before := device.Host().Stats().Live
-	for i := range soak.Cases(200) {
+	for i := range soak.Cases(100) {
 		r := rng(uint64(i))
 		table := tensorOf(normal(r, 1+r.IntN(12), 1+r.IntN(3)).nd, device.Float64).RequireGrad()
 		seed := r.Uint64()

@@ -85,8 +85,6 @@ func looks(causal bool, q, k Tensor, b, row, head int) (p []float64, sum float64
 }
 
 // eachQuery calls fn for every row of queries of every head.
-//
-//go:norace
 func eachQuery(q device.Shape, fn func(b, row, head int)) {
 	for b := range q[0] {
 		for row := range q[1] {
