@@ -161,7 +161,7 @@ func (d *decision) fail(m *member, e Event) {
 	case e.Nth <= m.fails:
 		d.tell(Action{Kind: Restart, ID: m.ID, Placement: m.place, Nth: e.Nth, Why: what})
 		return
-	case d.cfg.Policy == RestartGroup && e.Round < d.round: // it was started again with all others since
+	case e.Round < d.round: // the place that it has got since starts it
 		d.tell(Action{Kind: Place, ID: m.ID, Placement: m.place})
 		return
 	case d.restarts == d.cfg.MaxRestarts:

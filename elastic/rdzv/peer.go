@@ -73,6 +73,7 @@ type peer struct {
 	due       time.Time // of the next bulletin
 
 	reasons []string // for the log
+	alarms  []string // for people: what was not understood
 }
 
 func newPeer(node Node, cfg Config, now time.Time) *peer {
@@ -154,8 +155,9 @@ func (p *peer) petition() []op {
 	return []op{p.say(p.intent)}
 }
 
+// say tells the leader. Texts come from the workers, and whoever cannot read one cannot read the message.
 func (p *peer) say(e Event) op {
-	e.ID = p.node.ID
+	e.ID, e.Why = p.node.ID, cut(e.Why)
 	return op{kind: opPush, key: keyInbox, new: pack(message{V: version, Event: e})}
 }
 
@@ -211,12 +213,17 @@ func (p *peer) inbox(raw [][]byte, now time.Time) []op {
 	for _, b := range raw {
 		e, err := readMessage(b)
 		if err != nil {
-			p.reasons = append(p.reasons, "a message is ignored: "+err.Error())
+			p.ignore("a message", err)
 			continue
 		}
 		p.decide(e, now)
 	}
 	return p.commit(now)
+}
+
+// ignore is of what cannot be read: whoever has said it waits for an answer, so people should know.
+func (p *peer) ignore(what string, err error) {
+	p.alarms = append(p.alarms, what+" that cannot be read is ignored: "+err.Error())
 }
 
 func (p *peer) decide(e Event, now time.Time) {
@@ -301,7 +308,7 @@ func (p *peer) show(now time.Time) []op {
 func (p *peer) answered(raw []byte, now time.Time) []op {
 	a, err := readAnswer(raw)
 	if err != nil {
-		p.reasons = append(p.reasons, "an answer is ignored: "+err.Error())
+		p.ignore("an answer", err)
 		return nil
 	}
 	act := a.action(p.node.ID)
@@ -314,7 +321,7 @@ func (p *peer) answered(raw []byte, now time.Time) []op {
 		p.standing = &act.Kind
 	case a.Kind == Place:
 		p.round, p.standing = a.Placement.Round, &act.Kind
-		if p.intent.Kind == Fail && a.Placement.Restart {
+		if p.intent.Kind == Fail { // the node hears of the place after that, and starts what has failed
 			p.intent = p.join()
 		}
 	case a.Kind == Refuse && errors.Is(act.Err, ErrLost) && p.intent.Kind != Leave:
@@ -335,7 +342,7 @@ func (p *peer) answered(raw []byte, now time.Time) []op {
 func (p *peer) saw(raw []byte, now time.Time) []op {
 	b, err := readBulletin(raw)
 	if err != nil {
-		p.reasons = append(p.reasons, "a bulletin is ignored: "+err.Error())
+		p.ignore("a bulletin", err)
 		return nil
 	}
 	if b.Term < p.lease.Term || b.Term == p.beat.Term && b.Beat <= p.beat.Beat {
@@ -426,7 +433,7 @@ func (p *peer) forgive(now time.Time) {
 
 // want tells the leader what the node wants now, and every later leader.
 func (p *peer) want(e Event) []op {
-	if p.over {
+	if p.over || e.Kind == Fail && e.Round < p.round { // the place that it is about to get starts the worker
 		return nil
 	}
 	p.intent, p.known = e, p.lease.Term

@@ -312,7 +312,10 @@ func (s *shell) report() {
 	for _, why := range p.reasons {
 		s.r.log.Info("rendezvous", "node", p.node.ID, "term", p.lease.Term, "event", why)
 	}
-	p.reasons = nil
+	for _, what := range p.alarms {
+		s.r.log.Warn("the rendezvous: "+what, "node", p.node.ID)
+	}
+	p.reasons, p.alarms = nil, nil
 	s.r.mu.Lock()
 	s.r.latest, s.r.known = p.beat.Summary, p.beat.Term > 0
 	s.r.mu.Unlock()

@@ -308,6 +308,7 @@ func (s *sim) hear(seat *simSeat) {
 		require.NoError(s.t, round.told(seat.node.ID, p))
 		round.last = s.now
 	}
+	require.Empty(s.t, seat.alarms)
 	seat.news, seat.reasons = nil, nil
 }
 

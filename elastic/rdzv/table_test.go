@@ -291,8 +291,8 @@ func (w *table) make(c choice) error {
 	}
 	s.todo = slices.DeleteFunc(s.todo, func(o op) bool { return o.key == keyShown }) // which no node reads
 	s.dead = s.dead || s.left && len(s.todo) == 0
-	if s.reasonOfIgnored() != "" {
-		return fmt.Errorf("%s", s.reasonOfIgnored())
+	if len(s.alarms) > 0 {
+		return fmt.Errorf("%s", s.alarms)
 	}
 	s.hear()
 	w.overlook()
@@ -312,15 +312,6 @@ func (s *seat) hear() {
 		}
 	}
 	s.news, s.reasons = nil, nil
-}
-
-func (s *seat) reasonOfIgnored() string {
-	for _, r := range s.reasons {
-		if strings.Contains(r, "ignored") {
-			return r
-		}
-	}
-	return ""
 }
 
 // agree checks that no two nodes disagree on a round.

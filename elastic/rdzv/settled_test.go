@@ -1,0 +1,85 @@
+package rdzv
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/store"
+)
+
+// A place that comes after a failure has the worker started: the failure is settled by that, and is not counted later.
+func TestAFailureWhileARoundGathersCostsNothingOnceThereIsAPlace(t *testing.T) {
+	for name, cfg := range map[string]Config{
+		"one by one": {Min: 2, MaxRestarts: 1}, "none allowed": {Min: 2}, "all together": {Min: 2, MaxRestarts: 1, Policy: RestartGroup},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, st store.Store) {
+				a, b := begin(t, st, cfg, 0), begin(t, st, cfg, 1)
+				a.take(t, isPlaced)
+				b.take(t, isPlaced)
+				leave(t, b)
+				time.Sleep(time.Second)
+				a.r.Fail(0, 0, 1, "exit code 7")
+				time.Sleep(time.Second)
+				c := begin(t, st, cfg, 2)
+				a.take(t, isPlaced)
+				c.take(t, isPlaced)
+				epoch := a.place.Epoch
+				time.Sleep(3 * cfg.withDefaults(t).Silence)
+				select {
+				case x := <-a.r.News:
+					require.Fail(t, "there is news", "%+v", x)
+				default:
+				}
+				sum, _ := a.r.Latest()
+				require.Equal(t, 0, sum.Restarts)
+				require.Equal(t, epoch, sum.Epoch)
+				if cfg.MaxRestarts > 0 { // the next one is counted
+					a.r.Fail(1, 0, 2, "exit code 7")
+					a.take(t, func(x Action) bool { return x.Kind == Restart || x.Kind == Place })
+					require.Equal(t, 1, a.last.Placement.Restarts)
+				}
+				leave(t, a, c)
+			})
+		})
+	}
+}
+
+func (cfg Config) withDefaults(t *testing.T) Config {
+	out, err := cfg.Populate()
+	require.NoError(t, err)
+	return out
+}
+
+func TestAFailureThatIsToldAfterThePlaceThatSettlesItIsNotCounted(t *testing.T) {
+	for _, policy := range []Policy{ReplaceWorker, RestartGroup} {
+		s, err := NewState(Config{Min: 1, Max: 2, LastCall: -1, Settle: -1, Policy: policy})
+		require.NoError(t, err)
+		join := func(id string) { s.Decide(Event{Kind: Join, Node: Node{ID: id, Addr: "h", Slots: 1}, Config: s.cfg}, epochOfTime) }
+		join("a")
+		join("b") // round 1
+		require.Equal(t, 1, s.round)
+		actions, _ := s.Decide(Event{Kind: Fail, ID: "a", Nth: 1, Round: 0, Why: "exit code 7"}, epochOfTime)
+		require.Equal(t, Complete, s.phase)
+		require.Len(t, actions, 1)
+		require.Equal(t, Place, actions[0].Kind, "it may not have had it")
+		actions, _ = s.Decide(Event{Kind: Fail, ID: "a", Nth: 2, Round: 1, Why: "exit code 7"}, epochOfTime)
+		require.Equal(t, Finished, actions[0].Kind)
+	}
+}
+
+func TestANodeThatHasAPlaceComingAsksForNoRestart(t *testing.T) {
+	cfg := Config{Min: 1}.withDefaults(t)
+	p := newPeer(Node{ID: "N0", Addr: "h", Slots: 1}, cfg, epochOfTime)
+	place := Placement{Round: 2, Nodes: 1, World: 1, Slots: 1, Source: -1}
+	p.answered(pack(newAnswer(1, Action{Kind: Place, Placement: place})), epochOfTime)
+	require.Empty(t, p.want(Event{Kind: Fail, Round: 1, Nth: 1}))
+	require.Equal(t, Join, p.intent.Kind)
+	require.Len(t, p.want(Event{Kind: Fail, Round: 2, Nth: 1}), 1)
+	require.Equal(t, Fail, p.intent.Kind)
+	place.Round = 3
+	p.answered(pack(newAnswer(1, Action{Kind: Place, Placement: place})), epochOfTime)
+	require.Equal(t, Join, p.intent.Kind, "that place starts the worker")
+}
