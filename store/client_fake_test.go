@@ -63,6 +63,8 @@ type fakeConn struct {
 	wake sync.Cond
 	out  []byte
 	gone bool
+	// there are the keys of the last command if that was a CHECK answered with yes, and of its peeks: another may have deleted them since.
+	there []string
 }
 
 func newFake(t testing.TB, name string) *fake {
@@ -169,11 +171,17 @@ func (f *fake) take(id clientID, c *fakeConn, cmd command) bool {
 		c.in.own = true
 		return true
 	case cmd.op == opCompareSet && f.libuv:
-		if string(cmd.expected) == unlikely && !f.state.has(cmd.key) {
+		if string(cmd.expected) == unlikely && !slices.Contains(c.there, cmd.key) && !f.state.has(cmd.key) {
 			f.t.Error("the client peeks at a server that wakes those who wait")
 		}
 	}
 	replies := f.state.apply(id, cmd, nil)
+	if cmd.op != opCompareSet {
+		c.there = nil
+	}
+	if cmd.op == opCheck && len(replies) > 0 && replies[0].ok {
+		c.there = cmd.keys
+	}
 	if f.after != nil && f.after(cmd) {
 		return false
 	}
