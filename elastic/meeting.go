@@ -160,10 +160,15 @@ func (m *meeting) tell(c context.Context, n news) {
 // finds what an earlier round has left.
 func (m *meeting) master(c context.Context, p rdzv.Placement) (string, error) {
 	key := "master/" + strconv.Itoa(p.Round)
+	// Rank 0 that says nothing is lost before that, and another round begins, which ends c.
+	c, cancel := context.WithTimeout(c, m.spec.rendezvous().WithoutStore())
+	defer cancel()
 	if p.Rank != 0 {
-		c, cancel := context.WithTimeout(c, time.Minute)
-		defer cancel()
-		b, err := m.st.Get(c, key)
+		var b []byte
+		err := persist(c, func() (err error) {
+			b, err = m.st.Get(c, key)
+			return err
+		})
 		if err != nil {
 			return "", fmt.Errorf("elastic: the address of the workers' store, which the node at %s hosts: %w", p.MasterAddr, err)
 		}
@@ -195,7 +200,22 @@ func (m *meeting) master(c context.Context, p rdzv.Placement) (string, error) {
 	if p.Round > 2 {
 		_, _ = m.st.Delete(c, "master/"+strconv.Itoa(p.Round-3)) // a store that outlives the job is not to grow with its rounds
 	}
-	return server.Addr(), m.st.Set(c, key, []byte(server.Addr()))
+	return server.Addr(), persist(c, func() error { return m.st.Set(c, key, []byte(server.Addr())) })
+}
+
+// persist does something again and again while the store is away, until c is over. When that has been too long is the rendezvous' to say.
+func persist(c context.Context, do func() error) error {
+	for {
+		err := do()
+		away := errors.Is(err, store.ErrUnreachable) || errors.Is(err, store.ErrUncertain) || errors.Is(err, store.ErrTimeout)
+		if !away || c.Err() != nil {
+			return err
+		}
+		select {
+		case <-c.Done():
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
 }
 
 // close leaves the rendezvous and ends all that this node hosts.

@@ -137,8 +137,8 @@ func (f *feed) insist(c context.Context, what string, do func(context.Context) e
 	<-c.Done()
 }
 
-// withoutStore is how long a node goes on while its rendezvous' store cannot be reached: four times what makes a node lost, and a minute at least.
-func (cfg Config) withoutStore() time.Duration { return max(4*cfg.Silence, time.Minute) }
+// WithoutStore is how long a node goes on while its rendezvous' store cannot be reached: four times what makes a node lost, and a minute at least.
+func (cfg Config) WithoutStore() time.Duration { return max(4*cfg.Silence, time.Minute) }
 
 // promptly bounds what waits for nobody: a client of the store has more patience than a rendezvous.
 func (cfg Config) promptly(c context.Context) (context.Context, context.CancelFunc) {
@@ -190,10 +190,10 @@ func insist(c context.Context, away *away, cfg Config, probe func(context.Contex
 		}
 		if gone && since.IsZero() {
 			since = time.Now()
-			away.begin(cfg.withoutStore(), what, err)
+			away.begin(cfg.WithoutStore(), what, err)
 		}
-		if !since.IsZero() && time.Since(since) >= cfg.withoutStore() {
-			return fmt.Errorf("%w for %v: %w", ErrNoStore, cfg.withoutStore(), err)
+		if !since.IsZero() && time.Since(since) >= cfg.WithoutStore() {
+			return fmt.Errorf("%w for %v: %w", ErrNoStore, cfg.WithoutStore(), err)
 		}
 		select {
 		case <-c.Done():

@@ -49,7 +49,7 @@ type Parted struct {
 }
 
 // WithoutStore is how long the nodes of the rendezvous go on while its store cannot be reached.
-func (v View) WithoutStore() time.Duration { return v.Config.withoutStore() }
+func (v View) WithoutStore() time.Duration { return v.Config.WithoutStore() }
 
 // shown is what a leader shows to those who look: its state, at a beat.
 type shown struct {
