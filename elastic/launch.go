@@ -46,7 +46,12 @@ func (a *agent) launch(i int) error {
 	p.rank, p.told, p.errors = rank, told, files.errors
 	a.procs[i], a.started = p, true
 	a.tell(i)
-	a.waiters.Go(func() { s := p.wait(); a.exits <- exit{i, s, time.Now()} })
+	a.waiters.Go(func() {
+		e := exit{i, p.wait(), time.Now()}
+		p.hear()
+		a.exits <- e
+		p.readers.Wait()
+	})
 	return nil
 }
 

@@ -13,9 +13,14 @@ import (
 	"github.com/weft-project/weft/internal/lenient"
 )
 
-// drain is how long output may still come after the last worker has ended. Only a process that left its worker's
-// process group can hold the pipe open that long.
-const drain = time.Second
+const (
+	// drain is how long output may still come after a worker has ended. Only a process that left its worker's process group can hold the pipe open that long.
+	drain = time.Second
+	// pause is the silence after which such a process is taken to have said what belongs to the worker's end.
+	pause = 100 * time.Millisecond
+	// maxPipe is the most that lies in a pipe unread, as far as Linux lets an ordinary user choose.
+	maxPipe = 1 << 20
+)
 
 // process is one worker: a process that leads its own group, and the two goroutines that read its output.
 type process struct {
@@ -29,7 +34,8 @@ type process struct {
 	pipes          []*os.File // the read ends
 	errors         errorFile
 	started        time.Time
-	readers        sync.WaitGroup
+	readers, words sync.WaitGroup // until the output has ended, and until all is read that was written before the process ended
+	drain          time.Duration
 
 	mu   sync.Mutex
 	gone bool // the process is about to be reaped: its id may soon be another's
@@ -37,7 +43,7 @@ type process struct {
 
 // start runs cmd and the readers of its output; crowded says that the worker has no core for itself. On an error nothing is left behind.
 func start(cmd *exec.Cmd, crowded bool, stdout, stderr *lines) (*process, error) {
-	p := &process{cmd: cmd, stdout: stdout, stderr: stderr, started: time.Now()}
+	p := &process{cmd: cmd, stdout: stdout, stderr: stderr, started: time.Now(), drain: drain}
 	outR, outW, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("pipe: %w", err)
@@ -67,11 +73,42 @@ func start(cmd *exec.Cmd, crowded bool, stdout, stderr *lines) (*process, error)
 	return p, nil
 }
 
-func (p *process) read(from io.Reader, to *lines) {
+// read takes a stream to its end. Where that does not come soon after the process has ended, as one that left its group holds the stream open,
+// what belongs to the end is what is there already; more may come for a while.
+func (p *process) read(from *os.File, to *lines) {
+	p.words.Add(1)
 	p.readers.Go(func() {
-		_, _ = io.Copy(to, from)
-		to.Close()
+		defer from.Close()
+		defer to.Close()
+		_, err := io.Copy(to, from)
+		if errors.Is(err, os.ErrDeadlineExceeded) { // whoever reads the output may have been slow
+			_ = from.SetReadDeadline(time.Now().Add(pause))
+			_, err = io.Copy(to, io.LimitReader(from, maxPipe))
+		}
+		p.words.Done()
+		if err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			_ = from.SetReadDeadline(time.Now().Add(p.drain))
+			_, _ = io.Copy(to, from)
+		}
 	})
+}
+
+// hear returns when all is read that the process wrote before it ended, or after drain: whoever reads the output may keep it waiting.
+func (p *process) hear() {
+	for _, f := range p.pipes {
+		if f.SetReadDeadline(time.Now().Add(pause)) != nil { // here pipes have none
+			time.AfterFunc(p.drain, p.closePipes)
+			break
+		}
+	}
+	heard := make(chan struct{})
+	go func() { p.words.Wait(); close(heard) }()
+	late := time.NewTimer(p.drain)
+	defer late.Stop()
+	select {
+	case <-heard:
+	case <-late.C:
+	}
 }
 
 // wait blocks until the process has ended, kills what is left of its group, and says how it ended.
@@ -107,19 +144,4 @@ func (p *process) closePipes() {
 	for _, f := range p.pipes {
 		_ = f.Close()
 	}
-}
-
-// finish waits for the output of processes that have ended, for a bounded time, and frees their pipes.
-func finish(procs []*process) {
-	closeAll := func() {
-		for _, p := range procs {
-			p.closePipes()
-		}
-	}
-	late := time.AfterFunc(drain, closeAll)
-	for _, p := range procs {
-		p.readers.Wait()
-	}
-	late.Stop()
-	closeAll()
 }

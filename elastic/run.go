@@ -55,6 +55,7 @@ func Run(c context.Context, spec Spec) (*Result, error) {
 	a.logs, a.result.Logs = folder, folder
 	m, err := meet(c, &spec, a.say, slog.New(awayNews{a.say, spec.storeName()}))
 	if err != nil {
+		a.settle(c, nil)
 		return nil, err
 	}
 	defer m.close()
@@ -108,11 +109,11 @@ type exit struct {
 }
 
 func newAgent(spec Spec) *agent {
-	shared := &screen{}
+	out, err := newSinks(spec.Stdout, spec.Stderr)
 	return &agent{
 		spec: spec, node: newNode(spec.NprocPerNode, spec.Grace),
-		out:    &sink{screen: shared, w: spec.Stdout, terminal: isTerminal(spec.Stdout)},
-		err:    &sink{screen: shared, w: spec.Stderr, terminal: isTerminal(spec.Stderr)},
+		out:    out,
+		err:    err,
 		hidden: &sink{screen: &screen{}, w: io.Discard},
 		procs:  make([]*process, spec.NprocPerNode), failures: make([]Failure, spec.NprocPerNode),
 		exits:  make(chan exit, spec.NprocPerNode),
@@ -159,9 +160,7 @@ func (a *agent) watch(c context.Context) error {
 			a.do(a.node.expire(time.Now()))
 		}
 	}
-	a.waiters.Wait()
-	a.out.settle()
-	a.err.settle()
+	a.settle(c, asks)
 	if host, port, err := net.SplitHostPort(a.master); err == nil {
 		a.result.MasterAddr = host
 		a.result.MasterPort, _ = strconv.Atoi(port)
@@ -247,7 +246,6 @@ func (a *agent) exited(e exit) {
 	w := Exit{Rank: p.rank, LocalRank: e.localRank, PID: p.cmd.Process.Pid, Code: e.status.code, Signal: e.status.signal}
 	a.result.Workers[e.localRank] = w
 	_ = p.told.Close()
-	finish([]*process{p})
 	why := w.String()
 	if !e.status.ok() {
 		f := Failure{Exit: w, Stderr: p.stderr.Tail(), ErrorFile: p.errors.name(), LogFile: p.stderr.file.name()}
@@ -291,7 +289,7 @@ func (a *agent) do(d decision) {
 
 func (a *agent) say(what string) {
 	if what != "" {
-		a.err.put("weft: ", []byte(what), false)
+		a.err.say(what)
 	}
 }
 

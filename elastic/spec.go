@@ -63,7 +63,8 @@ type Spec struct {
 	// Token is the job's shared secret; empty means WEFT_TOKEN of Env, and where that is missing too, a new one.
 	Token string
 	// Stdout and Stderr get the workers' output; nil means that it is dropped. They may be the same writer. If Stdout is a
-	// terminal, the workers are told so by WEFT_TTY=1. Run's own messages go to Stderr.
+	// terminal, the workers are told so by WEFT_TTY=1. Run's own messages go to Stderr. Who does not read them stalls the workers, as a pipe does, but not
+	// the agent; Run returns when all is written, or a second after c or Abort, and then one Write of each may still be under way.
 	Stdout, Stderr io.Writer
 	// Logs says what of the output is kept in files, and what is shown.
 	Logs Logs

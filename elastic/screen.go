@@ -1,0 +1,162 @@
+package elastic
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"sync"
+)
+
+// maxWords bounds what the agent has said and nobody has read yet, in bytes.
+const maxWords = 64 << 10
+
+// screen is what the sinks of one Run have in common, so that no two of their lines mix on one terminal. Who reads the output may stop: then a
+// worker's line waits, and stalls its worker as a pipe does. What the agent says never waits: it is kept, and written when its turn comes.
+type screen struct {
+	writing sync.Mutex // held while something is written, which may take for ever
+	dirty   bool       // the terminal's current row holds text that the next line has to cover
+
+	mu     sync.Mutex // never held while something is written
+	words  []word     // that the agent has said and that are not written yet
+	size   int        // of words, in bytes
+	lost   int        // how many words there was no room for
+	coming bool       // speak is about to write words
+	closed bool       // nothing more is written
+}
+
+// word is a line of the agent's.
+type word struct {
+	to   *sink
+	text string
+}
+
+// sink is a writer that the lines of several workers share. Each line goes out in one Write.
+type sink struct {
+	screen   *screen
+	terminal bool
+	w        io.Writer
+}
+
+// newSinks are those of a Run. They have a screen each where they surely are not one terminal or file: then one that stalls does not stall the other.
+func newSinks(stdout, stderr io.Writer) (out, err *sink) {
+	out = &sink{screen: &screen{}, w: stdout, terminal: isTerminal(stdout)}
+	err = &sink{screen: out.screen, w: stderr, terminal: isTerminal(stderr)}
+	if out.terminal != err.terminal || !out.terminal && differ(stdout, stderr) {
+		err.screen = &screen{}
+	}
+	return out, err
+}
+
+// differ says that two writers are two files.
+func differ(a, b io.Writer) bool {
+	one, isFile := a.(*os.File)
+	two, areFiles := b.(*os.File)
+	if !isFile || !areFiles {
+		return false
+	}
+	oneInfo, err := one.Stat()
+	if err != nil {
+		return false
+	}
+	twoInfo, err := two.Stat()
+	return err == nil && !os.SameFile(oneInfo, twoInfo)
+}
+
+// put writes one line of a worker, and waits until it is written. A transient one leaves the cursor at the start of its row, for the next line to cover it.
+// Errors are dropped: a worker must not stall because nobody reads its output any more.
+func (s *sink) put(prefix string, line []byte, transient bool) {
+	s.screen.writing.Lock()
+	defer s.screen.writing.Unlock()
+	s.screen.flush()
+	s.write(prefix, line, transient)
+}
+
+// say has a line of the agent's written after what was said before it, and does not wait. Where there is no room, the oldest words go.
+func (s *sink) say(text string) {
+	sc := s.screen
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	if sc.closed {
+		return
+	}
+	text = text[:min(len(text), maxLine)]
+	sc.words, sc.size = append(sc.words, word{s, text}), sc.size+len(text)
+	for sc.size > maxWords {
+		sc.size -= len(sc.words[0].text)
+		sc.words = sc.words[1:]
+		sc.lost++
+	}
+	if !sc.coming {
+		sc.coming = true
+		go sc.speak()
+	}
+}
+
+// speak writes the words when it is their turn.
+func (s *screen) speak() {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	s.mu.Lock()
+	s.coming = false // what is said from here on has a turn of its own
+	s.mu.Unlock()
+	s.flush()
+}
+
+// flush writes what the agent has said so far. The caller holds writing.
+func (s *screen) flush() {
+	s.mu.Lock()
+	words, lost := s.words, s.lost
+	s.words, s.size, s.lost = nil, 0, 0
+	s.mu.Unlock()
+	if lost > 0 {
+		words[0].to.write("weft: ", fmt.Appendf(nil, "%d lines of the agent's are missing here, as nobody read them", lost), false)
+	}
+	for _, w := range words {
+		w.to.write("weft: ", []byte(w.text), false)
+	}
+}
+
+// write writes one line. The caller holds screen.writing.
+func (s *sink) write(prefix string, line []byte, transient bool) {
+	if s.screen.over() {
+		return
+	}
+	b := make([]byte, 0, len(prefix)+len(line)+4)
+	b = append(append(b, prefix...), line...)
+	if s.terminal && s.screen.dirty {
+		b = append(b, "\x1b[K"...) // erase what is longer than this line
+	}
+	if s.terminal {
+		s.screen.dirty = transient
+	}
+	if transient {
+		b = append(b, '\r')
+	} else {
+		b = append(b, '\n')
+	}
+	_, _ = s.w.Write(b)
+}
+
+// settle waits until all that was said is written, and leaves the cursor of a terminal on a row of its own.
+func (s *sink) settle() {
+	s.screen.writing.Lock()
+	defer s.screen.writing.Unlock()
+	s.screen.flush()
+	if s.terminal && s.screen.dirty && !s.screen.over() {
+		s.screen.dirty = false
+		_, _ = s.w.Write([]byte{'\n'})
+	}
+}
+
+// close drops what is not written yet, and all that comes. One Write may be under way.
+func (s *screen) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed, s.words, s.size, s.lost = true, nil, 0, 0
+}
+
+func (s *screen) over() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closed
+}
