@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"bufio"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -196,22 +198,25 @@ func keyFolder(step int64) string { return fmt.Sprintf("checkpoint/%d", step) }
 
 func keyOf(folder, what string) string { return "checkpoint/" + folder + "/" + what }
 
+// noFolder begins what rank 0 says where there is none to write to.
+const noFolder = "!"
+
 func (d *Dir) save(c context.Context, part Part) error {
 	if part.Rank != 0 {
 		return d.follow(c, part)
 	}
 	dir, err := d.makeFolder(part.Step)
-	if err != nil {
-		return err
-	}
 	if part.World <= 1 {
-		return d.lead(c, dir, part)
+		return d.lead(c, dir, part, err)
+	}
+	if err != nil {
+		dir = noFolder + rand.Text()
 	}
 	name := filepath.Base(dir)
 	if err := part.Store.Set(c, keyFolder(part.Step), []byte(name)); err != nil {
 		return err
 	}
-	err = d.lead(c, dir, part)
+	err = d.lead(c, dir, part, err)
 	said := "ok"
 	if err != nil {
 		said = err.Error()
@@ -232,8 +237,12 @@ func (d *Dir) follow(c context.Context, part Part) error {
 	if name == "" || filepath.Base(name) != name {
 		return fmt.Errorf("%w: a folder called %q", ErrInvalid, name)
 	}
-	s, err := d.write(c, filepath.Join(d.path, name), part)
-	said, _ := json.Marshal(s)
+	var said []byte
+	if !strings.HasPrefix(name, noFolder) {
+		var s shard
+		s, err = d.write(c, filepath.Join(d.path, name), part)
+		said, _ = json.Marshal(s)
+	}
 	if err != nil {
 		said = []byte("!" + err.Error())
 	}
@@ -241,33 +250,47 @@ func (d *Dir) follow(c context.Context, part Part) error {
 		return err
 	}
 	end, err := part.Store.Get(c, keyOf(name, "end"))
-	if err == nil && string(end) != "ok" {
-		err = fmt.Errorf("rank 0 says: %s", end)
+	if err != nil {
+		return err
 	}
-	return err
+	// The last one to hear it tidies up. What is left where somebody is lost goes with the round's store.
+	if n, err := part.Store.Add(c, keyOf(name, "heard"), 1); err == nil && n == int64(part.World)-1 {
+		_, _ = part.Store.Delete(c, keyOf(name, "end"))
+		_, _ = part.Store.Delete(c, keyOf(name, "heard"))
+	}
+	if string(end) != "ok" {
+		return fmt.Errorf("rank 0 says: %s", end)
+	}
+	return nil
 }
 
-// lead writes rank 0's part, and the manifest when all have written theirs.
-func (d *Dir) lead(c context.Context, dir string, part Part) (err error) {
+// lead writes rank 0's part, and the manifest when all have written theirs. Whatever goes wrong, and failed has already, it waits for the others: who came
+// later would not hear of it.
+func (d *Dir) lead(c context.Context, dir string, part Part, failed error) error {
 	m := manifest{Version: version, Step: part.Step, Notes: part.Notes, Shards: make([]shard, max(part.World, 1))}
-	if m.Shards[0], err = d.write(c, dir, part); err != nil {
-		return err
+	if failed == nil {
+		m.Shards[0], failed = d.write(c, dir, part)
 	}
 	for rank := 1; rank < part.World; rank++ {
 		key := keyOf(filepath.Base(dir), strconv.Itoa(rank))
 		said, err := part.Store.Get(c, key)
-		if err == nil && len(said) > 0 && said[0] == '!' {
-			err = fmt.Errorf("it says: %s", said[1:])
-		}
-		if err == nil {
-			err = json.Unmarshal(said, &m.Shards[rank])
-		}
 		if err == nil {
 			_, err = part.Store.Delete(c, key)
 		}
 		if err != nil {
-			return fmt.Errorf("rank %d's part: %w", rank, err)
+			return errors.Join(failed, fmt.Errorf("rank %d's part: %w", rank, err))
 		}
+		if failed != nil {
+			continue
+		}
+		if len(said) > 0 && said[0] == '!' {
+			failed = fmt.Errorf("rank %d's part: it says: %s", rank, said[1:])
+		} else if err := json.Unmarshal(said, &m.Shards[rank]); err != nil {
+			failed = fmt.Errorf("rank %d's part: %w", rank, err)
+		}
+	}
+	if failed != nil {
+		return failed
 	}
 	if err := m.check(); err != nil {
 		return err
