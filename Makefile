@@ -11,6 +11,8 @@ RACE := $(shell [ "$$(go env CGO_ENABLED)" = 1 ] && command -v "$$(go env CC)" >
 # Go's vectors, where the toolchain has them: several times faster loops. GOEXPERIMENT= make … goes without.
 GOEXPERIMENT ?= $(shell [ "$$(go env GOARCH)" = amd64 ] && GOEXPERIMENT=simd go list simd/archsimd >/dev/null 2>&1 && echo simd)
 export GOEXPERIMENT
+# The race detector lets every process sleep for a second before it ends, and the tests of each package are one.
+export GORACE ?= atexit_sleep_ms=0
 TOOL := go tool -modfile=tools/go.mod
 
 build:
