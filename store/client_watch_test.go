@@ -89,7 +89,7 @@ func TestWhereNobodyTellsAWatchLooks(t *testing.T) {
 
 func TestAllWatchesOfAClientShareOneConnection(t *testing.T) {
 	inEach(t, []string{"weft", "1.13", "2.6"}, func(t *testing.T, f *fake, cl *Client) {
-		const keys = 500
+		const keys = 120
 		watches := make([]*Watch, 2*keys)
 		for i := range watches {
 			var err error

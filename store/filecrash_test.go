@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/internal/soak"
 )
 
 // crashWriter names the file to which this test binary writes until it is killed, where it was started for that.
@@ -24,7 +26,8 @@ func TestKilledWritersLoseNothingThatTheyWereToldIsWritten(t *testing.T) {
 		return
 	}
 	torn := 0
-	for round := range 10 {
+	rounds := soak.Cases(3) // which kill after one, two and three
+	for round := range rounds {
 		path, at := filepath.Join(t.TempDir(), "s"), 0
 		for writer := range 2 { // the second goes on where the first died
 			at = killAfter(t, path, at+1+(round+writer)%3)
@@ -47,7 +50,7 @@ func TestKilledWritersLoseNothingThatTheyWereToldIsWritten(t *testing.T) {
 		require.Equal(t, seen, valuesOf(t, f))
 		require.NoError(t, os.Remove(path))
 	}
-	t.Logf("%d of 20 writers died in a record", torn)
+	t.Logf("%d of %d writers died in a record", torn, 2*rounds)
 }
 
 // requireUpTo requires that all was written up to number at, and the next whole or not at all, whose number it returns then.

@@ -91,7 +91,7 @@ func texted(replies []reply) (out []string) {
 }
 
 func TestRandomCommandsOfSeveralClientsAgreeWithAPlainMap(t *testing.T) {
-	for seed := range uint64(soak.Cases(300)) {
+	for seed := range uint64(soak.Cases(100)) {
 		randomly(t, seed, nil, counts(t))
 	}
 }
@@ -143,7 +143,7 @@ func contents(s *state) (data map[string]string, queues map[string][]string) {
 }
 
 func TestItsChangesAndItsSnapshotRepeatAState(t *testing.T) {
-	for seed := range uint64(soak.Cases(40)) {
+	for seed := range uint64(soak.Cases(15)) {
 		other := newState(Limits{}.withDefaults())
 		follow := func(cmd command) {
 			for _, r := range other.apply(0, cmd, nil) {

@@ -8,6 +8,7 @@ import (
 )
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	space(t) // starts etcd, outside of what the suite looks after
 	storetest.Run(t, func(t *testing.T) store.Store { return dial(t, space(t)) })
 	storetest.RunShared(t, func(t *testing.T) func() store.Store {

@@ -104,7 +104,7 @@ func Run(t *testing.T, open func(t *testing.T) store.Store, without ...Part) {
 
 // within is a context for what must not take long, and never does unless a test fails.
 func within(t *testing.T) context.Context {
-	c, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	c, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	t.Cleanup(cancel)
 	return c
 }
