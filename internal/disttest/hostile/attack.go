@@ -9,7 +9,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
-	"syscall"
 	"time"
 
 	"github.com/quic-go/quic-go"
@@ -85,13 +84,6 @@ func (a Attack) Run(c context.Context) (Report, error) {
 	}
 	report.CPU = cpu() - before
 	return report, nil
-}
-
-// cpu is what this process has used.
-func cpu() time.Duration {
-	var u syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u) // cannot fail for oneself
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 func burn(c context.Context, share float64) {
