@@ -49,7 +49,7 @@ func (f *feed) watch(key string) <-chan []byte {
 	out := make(chan []byte)
 	f.runs.Go(func() {
 		for f.c.Err() == nil {
-			f.insist(f.c, key, func(c context.Context) error {
+			f.attend(f.c, key, func(c context.Context) error {
 				w, err := f.st.Watch(c, key)
 				if err != nil {
 					return err
@@ -101,7 +101,7 @@ func (f *feed) popWhile(queue string, gate <-chan bool, out chan<- []byte) bool 
 	defer runs.Wait()
 	runs.Go(func() {
 		for c.Err() == nil {
-			f.insist(c, queue, func(c context.Context) error {
+			f.attend(c, queue, func(c context.Context) error {
 				b, err := f.st.Pop(c, queue)
 				if err == nil && !f.send(f.c, out, b) && gate != nil {
 					err = f.giveBack(queue, b)
@@ -127,9 +127,9 @@ func (f *feed) giveBack(queue string, b []byte) error {
 	return f.st.Push(c, queue, b)
 }
 
-// insist is insist with its error told, after which there is nothing more to bring.
-func (f *feed) insist(c context.Context, what string, do func(context.Context) error) {
-	err := insist(c, f.away, f.cfg, func(c context.Context) error { _, err := f.st.Check(c, what); return err }, what, do)
+// attend is attend with its error told, after which there is nothing more to bring.
+func (f *feed) attend(c context.Context, what string, do func(context.Context) error) {
+	err := attend(c, f.away, f.cfg, what, func(c context.Context) error { _, err := f.st.Check(c, what); return err }, do)
 	if err == nil || c.Err() != nil {
 		return
 	}
@@ -145,11 +145,33 @@ func (cfg Config) promptly(c context.Context) (context.Context, context.CancelFu
 	return context.WithTimeout(c, max(cfg.Silence/3, time.Second))
 }
 
-// insist does what needs the store, again and again while it cannot be reached, and says so. An error
-// that trying again cannot mend, c's end, and the end of that time, which is ErrNoStore, end it. What waits for others has a probe, which
-// does not: it tells that the store is back, however long the wait. Without one do itself is prompt, so that
-// its being late says that the store cannot be reached.
-func insist(c context.Context, away *away, cfg Config, probe func(context.Context) error, what string, do func(context.Context) error) error {
+// insist does what the store answers at once, again and again while it cannot be reached, and says so: an answer that is late says that
+// it cannot. An error that trying again cannot mend, c's end, and the end of the time without a store, which is ErrNoStore, end it.
+func insist(c context.Context, away *away, cfg Config, what string, do func(context.Context) error) error {
+	return again(c, away, cfg, what, func(bool) (done, prompt bool, err error) {
+		within, cancel := cfg.promptly(c)
+		defer cancel()
+		err = do(within)
+		return err == nil, true, err
+	})
+}
+
+// attend is insist for what waits for others, of which being late says nothing. While the store is away there is a probe instead, which is
+// prompt: it tells that the store is back, however long the wait.
+func attend(c context.Context, away *away, cfg Config, what string, probe, do func(context.Context) error) error {
+	return again(c, away, cfg, what, func(lost bool) (done, prompt bool, err error) {
+		if !lost {
+			err = do(c)
+			return err == nil, false, err
+		}
+		within, cancel := cfg.promptly(c)
+		defer cancel()
+		return false, true, probe(within)
+	})
+}
+
+// again tries until it is done. A try is told whether the store is away, and says whether it was to be prompt.
+func again(c context.Context, away *away, cfg Config, what string, try func(lost bool) (done, prompt bool, err error)) error {
 	var since time.Time
 	back := false
 	over := func() {
@@ -159,32 +181,17 @@ func insist(c context.Context, away *away, cfg Config, probe func(context.Contex
 		}
 	}
 	defer over()
-	promptly := func(f func(context.Context) error) error {
-		within, cancel := cfg.promptly(c)
-		defer cancel()
-		return f(within)
-	}
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		var err error
-		probed := probe != nil && !since.IsZero()
-		switch {
-		case probe == nil:
-			err = promptly(do)
-		case probed:
-			err = promptly(probe)
-		default:
-			err = do(c)
-		}
-		back = err == nil
-		switch {
-		case back && probed:
-			over()
-			continue
-		case back:
+		done, prompt, err := try(!since.IsZero())
+		if back = err == nil; done {
 			return nil
 		}
+		if back {
+			over()
+			continue
+		}
 		late := errors.Is(err, store.ErrTimeout)
-		gone := errors.Is(err, store.ErrUnreachable) || errors.Is(err, store.ErrUncertain) || late && (probed || probe == nil)
+		gone := errors.Is(err, store.ErrUnreachable) || errors.Is(err, store.ErrUncertain) || late && prompt
 		if c.Err() != nil || !gone && !late {
 			return err
 		}

@@ -247,7 +247,7 @@ func (w *world) takeOver() {
 }
 
 func TestRandomComingsAndGoingsFormSoundRoundsInWhichStayersKeepTheirRanks(t *testing.T) {
-	for seed := range uint64(soak.Cases(300)) {
+	for seed := range uint64(soak.Cases(100)) {
 		r := rand.New(rand.NewPCG(seed, 8))
 		least := 1 + r.IntN(4)
 		cfg, err := Config{Min: least, Max: least + r.IntN(4), JoinTimeout: time.Duration(10+r.IntN(50)) * time.Second, LastCall: 5 * time.Second,

@@ -272,7 +272,7 @@ func (s *shell) tell(c context.Context, answers []op) error {
 // perform does one operation, again and again while the store cannot be reached, for a while.
 func (s *shell) perform(c context.Context, o op) ([]byte, error) {
 	var value []byte
-	err := insist(c, s.away, s.peer.cfg, nil, o.key, func(c context.Context) (err error) {
+	err := insist(c, s.away, s.peer.cfg, o.key, func(c context.Context) (err error) {
 		st := s.r.st
 		switch o.kind {
 		case opRead:
