@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/elastic/rdzv"
+	"github.com/weft-project/weft/internal/disttest/proctest"
 	"github.com/weft-project/weft/store"
 )
 
@@ -73,7 +74,7 @@ func TestTheWorkersOfAnyNodesAddUpTheirRanks(t *testing.T) {
 func TestTheWorkersStoreIsAtTheAddressThatTheSpecNames(t *testing.T) {
 	host := fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(250), rand.IntN(250), 1+rand.IntN(250)) // where nobody else listens
 	spec := job(t, "environment", 1)
-	out := newOutput()
+	out := &proctest.Output{}
 	spec.Stdout, spec.MasterAddr, spec.MasterPort = out, host, 29555
 	result, err := run(t, t.Context(), spec)
 	require.NoError(t, err)
@@ -98,7 +99,7 @@ func TestAnAgentThatIsKilledIsReplacedByANewOneAndBothFinish(t *testing.T) {
 	defer stop()
 	w.start(0)
 	agent := w.process("finish")
-	w.out.await(t, "] here ", 2)
+	w.out.Await(t, "] here ", 2)
 	require.NoError(t, agent.Process.Kill())
 	require.Error(t, agent.Wait())
 	w.start(1)
@@ -118,7 +119,7 @@ func TestAnAgentThatIsKilledIsMissedAndTheOtherOneFinishesAlone(t *testing.T) {
 	defer stop()
 	agent := w.process("finish")
 	w.start(0)
-	w.out.await(t, "] here ", 2)
+	w.out.Await(t, "] here ", 2)
 	require.NoError(t, agent.Process.Kill())
 	require.Error(t, agent.Wait())
 	w.runs.Wait()
@@ -132,7 +133,7 @@ func TestTheJobIsOverWhenItsLastWorkerIsDoneHoweverLateThatIs(t *testing.T) {
 	w := newCrew(t, "drift", 1, func(s *Spec) { s.MinNodes = 2; path = fifo(t, s) })
 	w.start(0)
 	w.start(1)
-	w.out.await(t, "] here ", 2)
+	w.out.Await(t, "] here ", 2)
 	early := w.pids()[0]
 	require.Eventually(t, func() bool { return errors.Is(syscall.Kill(early, 0), syscall.ESRCH) }, 20*time.Second, 5*time.Millisecond)
 	w.mu.Lock()
@@ -173,10 +174,10 @@ func TestANodeThatComesRestartsTheGroupWhereThePolicySaysSoAndCostsNoRestart(t *
 		s.MinNodes, s.MaxNodes, s.LastCall, s.MaxRestarts, s.Policy = 1, 2, -1, 1, rdzv.RestartGroup
 	})
 	ends := []context.CancelCauseFunc{w.start(0)}
-	w.out.await(t, "] here ", 1)
+	w.out.Await(t, "] here ", 1)
 	before := w.pids()
 	ends = append(ends, w.start(1))
-	w.out.await(t, "] attempt 0, restart 0\n", 3)
+	w.out.Await(t, "] attempt 0, restart 0\n", 3)
 	require.NotEqual(t, before[0], w.pids()[0])
 	for _, end := range ends {
 		end(errTestStop)
@@ -188,10 +189,10 @@ func TestASpareNodeEndsWellWithItsJobAndHasStartedNothing(t *testing.T) {
 	var path string
 	w := newCrew(t, "drift", 2, func(s *Spec) { s.MinNodes, s.MaxNodes = 1, 1; path = fifo(t, s) })
 	w.start(0)
-	w.out.await(t, "] here ", 2)
+	w.out.Await(t, "] here ", 2)
 	w.start(1)
-	w.out.await(t, "weft: this node is redundant for now: the job has as many as it may", 1)
-	w.out.await(t, "weft: this node is redundant: 1 of 1 nodes take part", 1) // it has been told more than once by now
+	w.out.Await(t, "weft: this node is redundant for now: the job has as many as it may", 1)
+	w.out.Await(t, "weft: this node is redundant: 1 of 1 nodes take part", 1) // it has been told more than once by now
 	require.Equal(t, 1, strings.Count(w.out.String(), "redundant for now"), w.out)
 	require.NotContains(t, w.out.String(), "waits for the next round")
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)

@@ -13,12 +13,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/elastic/rdzv"
+	"github.com/weft-project/weft/internal/disttest/proctest"
 )
 
 func TestWhatAWorkerSaysInItsErrorFileIsInTheReportAndNothingIsLeftOfIt(t *testing.T) {
 	for _, kept := range []bool{false, true} {
 		spec := job(t, "explain", 2)
-		out := newOutput()
+		out := &proctest.Output{}
 		spec.Stderr = out
 		if kept {
 			spec.Logs.Dir = t.TempDir()

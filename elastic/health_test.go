@@ -8,11 +8,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/internal/disttest/proctest"
 )
 
 func TestAProbeIsToldHowANodeIsFromItsFirstMomentToItsLast(t *testing.T) {
 	spec := job(t, "stay", 2)
-	out := newOutput()
+	out := &proctest.Output{}
 	spec.Stdout, spec.Stderr = out, out
 	spec.Probe, spec.RunID, spec.MaxRestarts = NewProbe(), "seven", 1
 	ask := func() Status {
@@ -27,14 +29,14 @@ func TestAProbeIsToldHowANodeIsFromItsFirstMomentToItsLast(t *testing.T) {
 	c, cancel := context.WithCancelCause(t.Context())
 	ended := make(chan error, 1)
 	go func() { _, err := Run(c, spec); ended <- err }()
-	out.await(t, "] here ", 2)
+	out.Await(t, "] here ", 2)
 	s := ask()
 	require.Equal(t, Status{RunID: "seven", Placed: true, Nodes: 1, World: 2, Workers: 2, Running: 2}, s)
 	require.True(t, s.Ready())
 	require.Equal(t, "round 0, node 0 of 1: of 2 workers 2 run, 0 succeeded, 0 failed", s.String())
 	w := crew{out: out}
 	require.NoError(t, syscall.Kill(w.pids()[1], syscall.SIGKILL))
-	out.await(t, "] here ", 3)
+	out.Await(t, "] here ", 3)
 	s = ask()
 	require.Equal(t, []int{1, 1, 2}, []int{s.Restarts, s.Failures, s.Running})
 	cancel(errTestStop)

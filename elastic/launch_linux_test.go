@@ -16,9 +16,9 @@ const deafness = "weft: worker0 (rank 0, "
 func replaced(t *testing.T, part, ready string, enough func(said string) bool) string {
 	w := newCrew(t, part, 2, func(s *Spec) { s.MaxRestarts, s.patience = 1<<20, time.Millisecond })
 	end := w.start(0)
-	w.out.await(t, ready, 1)
+	w.out.Await(t, ready, 1)
 	for n := 0; ; n++ {
-		w.out.await(t, "] here ", 2+n)
+		w.out.Await(t, "] here ", 2+n)
 		if enough(w.out.String()) {
 			break
 		}
@@ -52,7 +52,7 @@ func TestAWorkerThatAskedForItsPlaceIsNotWarnedOf(t *testing.T) {
 func TestAJobThatFailsWarnsOfNobody(t *testing.T) {
 	w := newCrew(t, "deaf", 2, func(s *Spec) { s.patience = time.Nanosecond })
 	w.start(0)
-	w.out.await(t, "] here ", 2)
+	w.out.Await(t, "] here ", 2)
 	require.NoError(t, syscall.Kill(w.pids()[1], syscall.SIGKILL))
 	w.runs.Wait()
 	require.Error(t, w.ends[0])

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/internal/disttest/proctest"
 )
 
 func TestStreamsAreChosenAsWithTorchrun(t *testing.T) {
@@ -90,7 +92,7 @@ func logged(t *testing.T, folder string) map[string]string {
 
 func TestOutputIsKeptByRoundAttemptAndRankAndTeesAreShown(t *testing.T) {
 	spec := job(t, "speak", 3)
-	out := newOutput()
+	out := &proctest.Output{}
 	spec.Stdout, spec.Stderr = out, out
 	spec.RunID, spec.Logs.Dir = "../job 7", t.TempDir()
 	spec.Logs.Redirect = Selection{ByRank: map[int]Streams{0: Stdout | Stderr, 1: Stdout}}
@@ -120,7 +122,7 @@ func TestAWorkerThatIsStartedAgainHasFilesOfItsOwn(t *testing.T) {
 
 func TestOnlyTheRanksThatAreToBeShownAre(t *testing.T) {
 	spec := job(t, "speak", 3)
-	out := newOutput()
+	out := &proctest.Output{}
 	spec.Stdout, spec.Stderr = out, out
 	spec.Logs.Show = []int{1}
 	_, err := run(t, t.Context(), spec)
@@ -131,7 +133,7 @@ func TestOnlyTheRanksThatAreToBeShownAre(t *testing.T) {
 
 func TestThePrefixOfTheLinesIsATemplate(t *testing.T) {
 	spec := job(t, "speak", 1)
-	out := newOutput()
+	out := &proctest.Output{}
 	spec.Stdout, spec.Role, spec.Prefix = out, "trainer", "${role_name}-${local_rank}/${rank}: "
 	_, err := run(t, t.Context(), spec)
 	require.NoError(t, err)
@@ -145,7 +147,7 @@ func TestALogThatCannotBeWrittenAnyMoreIsToldOfOnceAndStallsNobody(t *testing.T)
 	}
 	require.NoError(t, err)
 	var told []string
-	out := newOutput()
+	out := &proctest.Output{}
 	l := &lines{sink: &sink{screen: &screen{}, w: out}, prefix: newLabel(""), file: &keeper{file: file, complain: func(s string) { told = append(told, s) }}}
 	for range 3 {
 		_, err := l.Write([]byte("line\n"))

@@ -2,7 +2,6 @@ package elastic
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -15,7 +14,6 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -256,43 +254,6 @@ func heldFifo(t *testing.T, path string) (released func() error) {
 			return fmt.Errorf("the holder wrote %q; expected one x", got)
 		}
 		return err
-	}
-}
-
-// output collects what is written to it and lets a test wait for a text.
-type output struct {
-	mu     sync.Mutex
-	buf    bytes.Buffer
-	change chan struct{}
-}
-
-func newOutput() *output { return &output{change: make(chan struct{}, 1)} }
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	select {
-	case o.change <- struct{}{}:
-	default:
-	}
-	return o.buf.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.String()
-}
-
-func (o *output) await(t *testing.T, text string, times int) {
-	t.Helper()
-	giveUp := time.After(20 * time.Second)
-	for strings.Count(o.String(), text) < times {
-		select {
-		case <-o.change:
-		case <-giveUp:
-			require.FailNow(t, "no such output", "expected %d times %q in:\n%s", times, text, o.String())
-		}
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/elastic/rdzv"
+	"github.com/weft-project/weft/internal/disttest/proctest"
 	"github.com/weft-project/weft/store"
 )
 
@@ -23,7 +24,7 @@ import (
 type crew struct {
 	t    *testing.T
 	spec Spec
-	out  *output
+	out  *proctest.Output
 	runs sync.WaitGroup
 
 	mu   sync.Mutex
@@ -32,10 +33,12 @@ type crew struct {
 
 func newCrew(t *testing.T, part string, workers int, change func(*Spec)) *crew {
 	spec := job(t, part, workers)
-	// Nobody else has this port of this loopback address, which one of 127.0.0.1 that was free a moment ago may have.
-	spec.Endpoint, spec.RunID = fmt.Sprintf("127.%d.%d.%d:29400", 1+rand.IntN(250), rand.IntN(250), 1+rand.IntN(250)), "crew"
+	// Nobody else has this port of this loopback address, which one of 127.0.0.1 that was free a moment ago may have; nor has
+	// who listens at all addresses, which takes launchers' own port, or one from 32768 on.
+	spec.Endpoint = fmt.Sprintf("127.%d.%d.%d:%d", 1+rand.IntN(250), rand.IntN(250), 1+rand.IntN(250), 20_000+rand.IntN(9000))
+	spec.RunID = "crew"
 	spec.LastCall, spec.Silence, spec.JoinTimeout = time.Second, 3*time.Second, 30*time.Second
-	out := newOutput()
+	out := &proctest.Output{}
 	spec.Stdout, spec.Stderr = out, out
 	change(&spec)
 	return &crew{t: t, spec: spec, out: out, ends: map[int]error{}}
@@ -79,18 +82,18 @@ func TestWorkersOfSeveralNodesGetRanksOfOneWorldAndOneStore(t *testing.T) {
 func TestAWorkerThatFailsIsReplacedInItsPlaceAndTheOthersKeepTheirProcesses(t *testing.T) {
 	w := newCrew(t, "stay", 2, func(s *Spec) { s.MinNodes, s.MaxRestarts = 2, 1 })
 	ends := []context.CancelCauseFunc{w.start(0), w.start(1)}
-	w.out.await(t, "] here ", 4)
+	w.out.Await(t, "] here ", 4)
 	before := w.pids()
 	require.Len(t, before, 4)
 	require.NoError(t, syscall.Kill(before[2], syscall.SIGKILL))
-	w.out.await(t, "] here ", 5)
+	w.out.Await(t, "] here ", 5)
 	after := w.pids()
 	require.NotEqual(t, before[2], after[2])
 	after[2] = before[2]
 	require.Equal(t, before, after)
-	w.out.await(t, "[2] attempt 0, restart 1", 1) // the group it comes into was not started again
-	w.out.await(t, "was killed by signal 9 (SIGKILL)\n", 1)
-	w.out.await(t, "weft: starting it again: restart 1 of 1\n", 1)
+	w.out.Await(t, "[2] attempt 0, restart 1", 1) // the group it comes into was not started again
+	w.out.Await(t, "was killed by signal 9 (SIGKILL)\n", 1)
+	w.out.Await(t, "weft: starting it again: restart 1 of 1\n", 1)
 
 	require.NoError(t, syscall.Kill(w.pids()[2], syscall.SIGKILL)) // the job has no restart left
 	w.runs.Wait()
@@ -113,13 +116,13 @@ func TestAWorkerThatFailsIsReplacedInItsPlaceAndTheOthersKeepTheirProcesses(t *t
 func TestTheGroupPolicyStartsAllWorkersOfAllNodesAgain(t *testing.T) {
 	w := newCrew(t, "stay", 2, func(s *Spec) { s.MinNodes, s.MaxRestarts, s.Policy = 2, 1, rdzv.RestartGroup })
 	ends := []context.CancelCauseFunc{w.start(0), w.start(1)}
-	w.out.await(t, "] here ", 4)
+	w.out.Await(t, "] here ", 4)
 	before := w.pids()
 	require.NoError(t, syscall.Kill(before[3], syscall.SIGKILL))
-	w.out.await(t, "] here ", 8)
+	w.out.Await(t, "] here ", 8)
 	for rank, pid := range w.pids() {
 		require.NotEqual(t, before[rank], pid)
-		w.out.await(t, fmt.Sprintf("[%d] attempt 1, restart 1", rank), 1)
+		w.out.Await(t, fmt.Sprintf("[%d] attempt 1, restart 1", rank), 1)
 	}
 	for _, end := range ends {
 		end(errTestStop)
@@ -135,7 +138,7 @@ func TestANodeThatIsEndedLeavesWithTheCause(t *testing.T) {
 	stop := w.serve()
 	defer stop()
 	ends := []context.CancelCauseFunc{w.start(0), w.start(1)}
-	w.out.await(t, "] here ", 2)
+	w.out.Await(t, "] here ", 2)
 	st, err := store.Dial(t.Context(), store.ClientConfig{Addr: w.spec.Endpoint})
 	require.NoError(t, err)
 	defer st.Close()
@@ -151,7 +154,7 @@ func TestANodeThatIsEndedLeavesWithTheCause(t *testing.T) {
 func TestANodeWithAnotherTokenOrOtherSettingsIsRefusedAndToldWhich(t *testing.T) {
 	w := newCrew(t, "stay", 1, func(s *Spec) { s.MinNodes, s.MaxNodes, s.Token = 1, 2, "the job's own secret" })
 	host := w.start(0)
-	w.out.await(t, "] here ", 1)
+	w.out.Await(t, "] here ", 1)
 	w.spec.Token = "somebody else's secret"
 	w.start(1)
 	w.spec.Token, w.spec.MaxRestarts = "the job's own secret", 3
@@ -171,10 +174,10 @@ func TestANodeWhoseRendezvousIsGoneSaysSoAndCanBeStopped(t *testing.T) {
 	server, err := store.Serve(store.ServerConfig{Addr: w.spec.Endpoint})
 	require.NoError(t, err)
 	ends := []context.CancelCauseFunc{w.start(0), w.start(1)}
-	w.out.await(t, "] here ", 2)
+	w.out.Await(t, "] here ", 2)
 	require.NoError(t, server.Close())
-	w.out.await(t, "weft: the machine at "+w.spec.Endpoint+", which hosts the rendezvous, is out of reach (", 1)
-	w.out.await(t, "); if it does not come back, this node gives up in 1m0s\n", 1)
+	w.out.Await(t, "weft: the machine at "+w.spec.Endpoint+", which hosts the rendezvous, is out of reach (", 1)
+	w.out.Await(t, "); if it does not come back, this node gives up in 1m0s\n", 1)
 	for _, end := range ends {
 		end(errTestStop)
 	}
@@ -208,14 +211,14 @@ func TestARendezvousThatCannotBeOpenedIsAnErrorThatNamesIt(t *testing.T) {
 func TestANodeThatIsStoppedLeavesAndTheOthersGoOnAndANewOneComesIn(t *testing.T) {
 	w := newCrew(t, "stay", 1, func(s *Spec) { s.MinNodes, s.MaxNodes = 1, 3 })
 	host := w.start(0) // it has the store
-	w.out.await(t, "] here ", 1)
+	w.out.Await(t, "] here ", 1)
 	second := w.start(1)
-	w.out.await(t, "] here ", 2)
+	w.out.Await(t, "] here ", 2)
 	before := w.pids()
 	second(errTestStop)
-	w.out.await(t, "[0] place 0 of 1", 2)
+	w.out.Await(t, "[0] place 0 of 1", 2)
 	third := w.start(2)
-	w.out.await(t, "] here ", 3)
+	w.out.Await(t, "] here ", 3)
 	require.Equal(t, before[0], w.pids()[0], "who runs goes on")
 	w.mu.Lock()
 	require.ErrorIs(t, w.ends[1], errTestStop)
@@ -242,7 +245,7 @@ func TestANodeDoesNotWaitForTheWorkersStoreOfARoundThatIsOver(t *testing.T) {
 	require.Equal(t, 0, placed.Placement.Rank)
 	require.Equal(t, 2, placed.Placement.Nodes)
 	require.NoError(t, first.Leave(t.Context(), ""))
-	w.out.await(t, "[0] place 0 of 1\n", 1)
+	w.out.Await(t, "[0] place 0 of 1\n", 1)
 	end(errTestStop)
 	w.runs.Wait()
 }

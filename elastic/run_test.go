@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/internal/disttest/proctest"
 )
 
 // run runs a job to its end and checks that nothing of it is left.
@@ -28,13 +30,13 @@ func run(t *testing.T, c context.Context, spec Spec) (*Result, error) {
 
 func TestEveryWorkerGetsItsPlaceInTheJob(t *testing.T) {
 	spec := job(t, "environment", 3)
-	spec.Stdout, spec.Stderr = newOutput(), os.Stderr
+	spec.Stdout, spec.Stderr = &proctest.Output{}, os.Stderr
 	spec.Role, spec.RunID = "trainer", "run-7"
 	spec.Args = []string{"--shard=${local_rank}", "of", "3"}
 	result, err := run(t, t.Context(), spec)
 	require.NoError(t, err)
 	byRank := map[string]map[string]string{}
-	for line := range strings.Lines(spec.Stdout.(*output).String()) {
+	for line := range strings.Lines(spec.Stdout.(*proctest.Output).String()) {
 		rank, kv, ok := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
 		require.True(t, ok, line)
 		if byRank[rank] == nil {
@@ -70,7 +72,7 @@ func TestEveryWorkerGetsItsPlaceInTheJob(t *testing.T) {
 
 func TestAJobGoesOnAfterAFailureThatItsSpecSpares(t *testing.T) {
 	spec := job(t, "fail", 3)
-	out := newOutput()
+	out := &proctest.Output{}
 	spec.Stdout, spec.Stderr = out, out
 	path := fifo(t, &spec)
 	c, cancel := context.WithCancelCause(t.Context())
@@ -78,10 +80,10 @@ func TestAJobGoesOnAfterAFailureThatItsSpecSpares(t *testing.T) {
 	spec.GoesOn = func(e Exit) bool { spared = append(spared, e); return true }
 	go func() { // open the way for rank 1 when the others wait
 		defer cancel(errTestStop)
-		out.await(t, "] ready", 2)
+		out.Await(t, "] ready", 2)
 		if f, err := os.OpenFile(path, os.O_WRONLY, 0); err == nil {
 			_ = f.Close()
-			out.await(t, "2 workers left", 1)
+			out.Await(t, "2 workers left", 1)
 		}
 	}()
 	result, err := run(t, c, spec)
@@ -95,11 +97,11 @@ var errTestStop = errors.New("the test stops the job")
 
 func TestTheFirstFailureEndsTheJobAndIsReportedWithItsLastWords(t *testing.T) {
 	spec := job(t, "fail", 3)
-	out := newOutput()
+	out := &proctest.Output{}
 	spec.Stdout, spec.Stderr = out, out
 	path := fifo(t, &spec)
 	go func() { // open the way for rank 1 when the others wait
-		out.await(t, "] ready", 2)
+		out.Await(t, "] ready", 2)
 		f, err := os.OpenFile(path, os.O_WRONLY, 0)
 		if err == nil {
 			_ = f.Close()
@@ -123,11 +125,11 @@ func TestTheFirstFailureEndsTheJobAndIsReportedWithItsLastWords(t *testing.T) {
 
 func TestAKilledWorkerIsNamedWithItsSignal(t *testing.T) {
 	spec := job(t, "killed", 2)
-	out := newOutput()
+	out := &proctest.Output{}
 	spec.Stdout, spec.Stderr = out, out
 	path := fifo(t, &spec)
 	go func() {
-		out.await(t, "[0] ready", 1)
+		out.Await(t, "[0] ready", 1)
 		f, err := os.OpenFile(path, os.O_WRONLY, 0)
 		if err == nil {
 			_ = f.Close()
@@ -142,7 +144,7 @@ func TestAKilledWorkerIsNamedWithItsSignal(t *testing.T) {
 
 func TestAProgramWhoseInterpreterIsNotThereIsSaidOnceWithThat(t *testing.T) {
 	spec := job(t, "wait", 1)
-	out := newOutput()
+	out := &proctest.Output{}
 	spec.Stdout, spec.Stderr = out, out
 	spec.Program = filepath.Join(t.TempDir(), "script")
 	require.NoError(t, os.WriteFile(spec.Program, []byte("#!/nowhere/shell\n"), 0o700))
@@ -154,12 +156,12 @@ func TestAProgramWhoseInterpreterIsNotThereIsSaidOnceWithThat(t *testing.T) {
 
 func TestCancellingEndsEveryWorker(t *testing.T) {
 	spec := job(t, "wait", 3)
-	out := newOutput()
+	out := &proctest.Output{}
 	spec.Stdout, spec.Stderr = out, out
 	why := errors.New("the operator had enough")
 	c, cancel := context.WithCancelCause(t.Context())
 	go func() {
-		out.await(t, "] ready", 3)
+		out.Await(t, "] ready", 3)
 		cancel(why)
 	}()
 	result, err := run(t, c, spec)
@@ -180,12 +182,12 @@ func TestACancelledContextStartsNothing(t *testing.T) {
 
 func TestAWorkerThatIgnoresSIGTERMIsKilledAfterTheGrace(t *testing.T) {
 	spec := job(t, "ignore", 2)
-	out := newOutput()
+	out := &proctest.Output{}
 	spec.Stdout, spec.Stderr = out, out
 	spec.Grace = 50 * time.Millisecond
 	c, cancel := context.WithCancel(t.Context())
 	go func() {
-		out.await(t, "] ready", 2)
+		out.Await(t, "] ready", 2)
 		cancel()
 	}()
 	result, err := run(t, c, spec)
@@ -206,7 +208,7 @@ func TestWhatAWorkerLeavesRunningIsKilled(t *testing.T) {
 
 func TestAProcessThatLeftItsGroupDelaysTheEndByABoundedTime(t *testing.T) {
 	spec := job(t, "desert", 1)
-	out := newOutput()
+	out := &proctest.Output{}
 	spec.Stdout = out
 	released := heldFifo(t, fifo(t, &spec))
 	_, err := run(t, t.Context(), spec)
@@ -223,10 +225,10 @@ func TestTheWorkersDieWithAKilledAgent(t *testing.T) {
 	released := heldFifo(t, fifo(t, &spec))
 	agent := exec.Command(spec.Program)
 	agent.Env = spec.Env
-	out := newOutput()
+	out := &proctest.Output{}
 	agent.Stdout, agent.Stderr = out, out
 	require.NoError(t, agent.Start())
-	out.await(t, "[0] holding", 1)
+	out.Await(t, "[0] holding", 1)
 	require.NoError(t, agent.Process.Kill())
 	require.NoError(t, released(), "the worker outlived its agent")
 	require.Error(t, agent.Wait())

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/elastic/rdzv"
+	"github.com/weft-project/weft/internal/disttest/proctest"
 	"github.com/weft-project/weft/store"
 )
 
@@ -82,7 +83,7 @@ func TestANodeSaysAtOnceThatItsEndpointIsTakenByWhatIsNoStore(t *testing.T) {
 	defer l.Close()
 	spec := job(t, "stay", 1)
 	spec.MinNodes, spec.RunID, spec.Endpoint, spec.JoinTimeout = 2, "j", l.Addr().String(), 3600*time.Millisecond
-	out := newOutput()
+	out := &proctest.Output{}
 	spec.Stderr = out
 	_, err = run(t, t.Context(), spec)
 	why := ": something listens there that does not answer as a store, and it is on this machine: end it, or take another port"
@@ -133,7 +134,7 @@ func TestANodeThatFindsTheEndOfAnEarlierRunSaysSo(t *testing.T) {
 func TestOfTwoNodesWithOneNodeRankTheSecondIsRefusedWithTheFirstOnesName(t *testing.T) {
 	w := newCrew(t, "stay", 1, func(s *Spec) { s.MinNodes, s.MaxNodes, s.WantRank = 1, 2, 1 })
 	first := w.start(0)
-	w.out.await(t, "] here ", 1)
+	w.out.Await(t, "] here ", 1)
 	w.start(1)
 	require.Eventually(t, func() bool { w.mu.Lock(); defer w.mu.Unlock(); return len(w.ends) == 1 }, 20*time.Second, 5*time.Millisecond)
 	first(errTestStop)

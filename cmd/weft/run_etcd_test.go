@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
@@ -9,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -17,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/weft-project/weft/internal/disttest/proctest"
 	"github.com/weft-project/weft/internal/etcdtest"
 )
 
@@ -61,36 +60,11 @@ func TestJobsShareAClusterOfEtcdByTheirIds(t *testing.T) {
 	require.Equal(t, 12*time.Minute, m.etcd.config.Lease, "longer than its machines go on without etcd")
 }
 
-// said collects what launchers say, and lets a test wait for it.
-type said struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (s *said) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.buf.Write(p)
-}
-
-func (s *said) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.buf.String()
-}
-
-// await waits until a text was said so often.
-func (s *said) await(t *testing.T, text string, times int) {
-	t.Helper()
-	require.Eventually(t, func() bool { return strings.Count(s.String(), text) >= times }, time.Minute, 5*time.Millisecond,
-		"expected %d times %q in:\n%s", times, text, s)
-}
-
 // launchers are several "weft run" of one job, each a process.
 type launchers struct {
 	t    *testing.T
 	args []string
-	said
+	proctest.Output
 	cmds []*exec.Cmd
 }
 
@@ -99,7 +73,7 @@ func (l *launchers) launch(extra ...string) *exec.Cmd {
 	l.t.Helper()
 	cmd := exec.Command(os.Args[0], slices.Concat([]string{"run"}, l.args, extra)...)
 	cmd.Env = append(os.Environ(), "WEFT_TEST_PART=weft", "GORACE=atexit_sleep_ms=0", "WEFT_TOKEN=a secret of the job")
-	cmd.Stdout, cmd.Stderr = &l.said, &l.said
+	cmd.Stdout, cmd.Stderr = &l.Output, &l.Output
 	require.NoError(l.t, cmd.Start())
 	l.cmds = append(l.cmds, cmd)
 	l.t.Cleanup(func() {
@@ -112,9 +86,9 @@ func (l *launchers) launch(extra ...string) *exec.Cmd {
 }
 
 // pids are the workers that have said that they are there, by rank, the last of each.
-func (s *said) pids() map[int]int {
+func (l *launchers) pids() map[int]int {
 	out := map[int]int{}
-	for _, m := range regexp.MustCompile(`(?m)^\[(\d+)\] here (\d+)$`).FindAllStringSubmatch(s.String(), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^\[(\d+)\] here (\d+)$`).FindAllStringSubmatch(l.String(), -1) {
 		rank, _ := strconv.Atoi(m[1])
 		out[rank], _ = strconv.Atoi(m[2])
 	}
@@ -148,8 +122,8 @@ func TestAJobThatMeetsInEtcdGoesOnWhileEachOfItsMembersIsKilledInTurn(t *testing
 	}
 	before := map[string]map[int]int{}
 	for id, l := range jobs {
-		l.await(t, "place 1 of 2", 1)
-		l.await(t, "] here ", 2)
+		l.Await(t, "place 1 of 2", 1)
+		l.Await(t, "] here ", 2)
 		before[id] = l.pids()
 	}
 	status := func(id string) (int, string, string) {
@@ -166,7 +140,7 @@ func TestAJobThatMeetsInEtcdGoesOnWhileEachOfItsMembersIsKilledInTurn(t *testing
 		m.End(syscall.SIGKILL)
 		if i == 1 { // a worker is replaced while a member is away
 			require.NoError(t, syscall.Kill(before["a"][1], syscall.SIGKILL))
-			jobs["a"].await(t, "] here ", 3)
+			jobs["a"].Await(t, "] here ", 3)
 		}
 		require.NotEmpty(t, under(t, cl, "/test/rdzv/b/"), "the others have a leader")
 		require.NoError(t, m.Start())
@@ -181,12 +155,12 @@ func TestAJobThatMeetsInEtcdGoesOnWhileEachOfItsMembersIsKilledInTurn(t *testing
 	cl.Members[0].End(syscall.SIGKILL) // one alone cannot do anything
 	cl.Members[1].End(syscall.SIGKILL)
 	for _, l := range jobs {
-		l.await(t, "/test is out of reach (", 2)
+		l.Await(t, "/test is out of reach (", 2)
 	}
 	require.NoError(t, cl.Members[0].Start())
 	require.NoError(t, cl.Members[1].Start())
 	for id, l := range jobs {
-		l.await(t, "/test is back after ", 2)
+		l.Await(t, "/test is back after ", 2)
 		require.Equal(t, 2, len(l.pids()), id)
 	}
 	require.Equal(t, before["b"], jobs["b"].pids())
@@ -215,7 +189,7 @@ func TestAJobThatMeetsInEtcdOutlivesAnyOfItsMachines(t *testing.T) {
 		m.launch()
 	}
 	for _, m := range machines {
-		m.await(t, "] here ", 1)
+		m.Await(t, "] here ", 1)
 	}
 	first, other := machines[0], machines[1]
 	if first.pids()[0] == 0 {
@@ -224,7 +198,7 @@ func TestAJobThatMeetsInEtcdOutlivesAnyOfItsMachines(t *testing.T) {
 	before := other.pids()
 	require.NoError(t, first.cmds[0].Process.Kill())
 	require.Error(t, first.cmds[0].Wait())
-	other.await(t, "place 0 of 1", 1)
+	other.Await(t, "place 0 of 1", 1)
 	require.Equal(t, before, other.pids(), "its worker goes on")
 	code, stdout, stderr := weft(t, "status", "--rdzv-backend", "etcd", "--rdzv-id", "j", "--rdzv-endpoint", cl.Endpoints()[0])
 	require.Zero(t, code, stderr)
@@ -242,10 +216,10 @@ func TestAJobInEtcdIsToldThatItsIdIsOfAnEarlierRunWhileThatIsThere(t *testing.T)
 		"--nnodes", "1:2", "--rdzv-conf", "keep_alive_timeout=3,last_call_timeout=20", os.Args[0], "stay", done}
 	l := &launchers{t: t, args: args}
 	killed, other := l.launch(), l.launch()
-	l.await(t, "] here ", 2)
+	l.Await(t, "] here ", 2)
 	require.NoError(t, killed.Process.Kill())
 	require.Error(t, killed.Wait())
-	l.await(t, "place 0 of 1", 1)
+	l.Await(t, "place 0 of 1", 1)
 	require.NoError(t, os.WriteFile(done, nil, 0o600))
 	require.NoError(t, other.Wait(), l)
 	code, _, stderr := weft(t, append([]string{"run"}, args...)...)

@@ -85,7 +85,7 @@ func TestALauncherThatCannotJoinAJobSaysWhy(t *testing.T) {
 	at := anAddress()
 	host := &launchers{t: t, args: []string{"--store-plain", "never", "--nnodes", "2", "--rdzv-id", "j", "--rdzv-endpoint", at, os.Args[0], "stay", "never"}}
 	cmd := host.launch()
-	host.await(t, "weft: waiting for 1 more node at "+at+", job j, 3 s of 600 s\n", 1)
+	host.Await(t, "weft: waiting for 1 more node at "+at+", job j, 3 s of 600 s\n", 1)
 	run := func(token, id string, flags ...string) string {
 		t.Setenv("WEFT_TOKEN", token)
 		code, _, stderr := weft(t, slices.Concat([]string{"run", "--nnodes", "2", "--rdzv-endpoint", at, "--rdzv-id", id}, flags, []string{os.Args[0], "show", "RANK"})...)

@@ -23,6 +23,7 @@ import (
 
 	"github.com/weft-project/weft/elastic"
 	"github.com/weft-project/weft/elastic/rdzv"
+	"github.com/weft-project/weft/internal/disttest/proctest"
 	"github.com/weft-project/weft/store"
 	"github.com/weft-project/weft/transport"
 )
@@ -292,10 +293,10 @@ func TestAWatchTellsWhatHappensUntilTheJobIsOver(t *testing.T) {
 	at := anAddress()
 	r, _ := meets(t, at, "none", rdzv.Config{Min: 1, Max: 2, MaxRestarts: 1})
 	require.Equal(t, rdzv.Place, (<-r.News).Kind)
-	out := &said{}
+	out := &proctest.Output{}
 	codes := make(chan int, 1)
 	go func() { codes <- execute([]string{"status", "--rdzv-endpoint", at, "--watch"}, out, out) }()
-	out.await(t, "round 0 is complete with 1 of 1 to 2 nodes", 1)
+	out.Await(t, "round 0 is complete with 1 of 1 to 2 nodes", 1)
 	st, err := store.Dial(t.Context(), store.ClientConfig{Addr: at})
 	require.NoError(t, err)
 	defer st.Close()
@@ -307,10 +308,10 @@ func TestAWatchTellsWhatHappensUntilTheJobIsOver(t *testing.T) {
 			break
 		}
 	}
-	out.await(t, "s: you has rank 1\n", 1)
-	out.await(t, "round 1 is complete with 2 of 1 to 2 nodes", 1)
+	out.Await(t, "s: you has rank 1\n", 1)
+	out.Await(t, "round 1 is complete with 2 of 1 to 2 nodes", 1)
 	require.NoError(t, other.Leave(t.Context(), "had enough"))
-	out.await(t, "s: you: left: had enough\n", 1)
+	out.Await(t, "s: you: left: had enough\n", 1)
 	require.Equal(t, rdzv.Place, (<-r.News).Kind)
 	require.Equal(t, rdzv.Place, (<-r.News).Kind)
 	r.Done()
@@ -323,10 +324,10 @@ func TestWhoStopsToWatchDoesSoWithoutAnError(t *testing.T) {
 	at := anAddress()
 	r, _ := meets(t, at, "none", rdzv.Config{Min: 1})
 	require.Equal(t, rdzv.Place, (<-r.News).Kind)
-	out := &said{}
+	out := &proctest.Output{}
 	codes := make(chan int, 1)
 	go func() { codes <- execute([]string{"status", "--rdzv-endpoint", at, "--watch", "--json"}, out, out) }()
-	out.await(t, `"phase":"complete"`, 1)
+	out.Await(t, `"phase":"complete"`, 1)
 	require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGINT))
 	require.Zero(t, <-codes, out.String())
 	var one jsonFrame
@@ -354,7 +355,7 @@ func TestAWatchEndsWhenTheStoreIsGoneAfterTheTimeThatItSays(t *testing.T) {
 		r, err := rdzv.Open(c, elastic.RendezvousOf("j", st.Store), rdzv.Config{Min: 1, Silence: 18 * time.Second, LastCall: -1}, rdzv.Node{ID: "me", Slots: 1}, nil)
 		require.NoError(t, err)
 		require.Equal(t, rdzv.Place, (<-r.News).Kind)
-		out := &said{}
+		out := &proctest.Output{}
 		w := &watching{at: "h:1", job: "j", out: newBoard(out, false), watch: true}
 		var began time.Time
 		go func() {

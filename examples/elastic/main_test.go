@@ -11,7 +11,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -19,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/elastic"
+	"github.com/weft-project/weft/internal/disttest/proctest"
 	"github.com/weft-project/weft/internal/leak"
 )
 
@@ -30,31 +30,13 @@ func TestMain(m *testing.M) {
 	main()
 }
 
-// transcript is what the agents say, safe for them all.
-type transcript struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (o *transcript) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.Write(p)
-}
-
-func (o *transcript) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.String()
-}
-
 // played is what came of a training on three agents while things happened.
 func played(t *testing.T, policy string, events []event, args ...string) (result, string) {
 	t.Helper()
 	leak.Check(t)
 	t.Setenv("GORACE", "atexit_sleep_ms=0") // the race detector makes every exit take a second otherwise
 	file := filepath.Join(t.TempDir(), "result.json")
-	var out transcript
+	var out proctest.Output
 	err := perform(t.Context(), quietly(file, args), policy, events, &out)
 	require.NoError(t, err, "%s", &out)
 	requireNobody(t, out.String())
@@ -92,7 +74,7 @@ func undisturbed(t *testing.T, args ...string) result {
 	t.Helper()
 	t.Setenv("GORACE", "atexit_sleep_ms=0")
 	dir, self := t.TempDir(), must(os.Executable())(t)
-	var out transcript
+	var out proctest.Output
 	args = append(args, "--plot", "", "--checkpoints", filepath.Join(dir, "checkpoints"), "--result", filepath.Join(dir, "result.json"))
 	_, err := elastic.Run(t.Context(), elastic.Spec{Program: self, Args: args, NprocPerNode: 1, Stdout: &out, Stderr: &out})
 	require.NoError(t, err, "%s", &out)
@@ -152,10 +134,10 @@ func TestTrainingGoesOnFromTheFolderWhereItWasStopped(t *testing.T) {
 	t.Setenv("GORACE", "atexit_sleep_ms=0")
 	args := []string{"--epochs", "2", "--plot", "", "--checkpoints", filepath.Join(dir, "checkpoints"), "--result", filepath.Join(dir, "result.json"), "--lines", "10"}
 	c, cancel := context.WithCancel(t.Context())
-	first := stopAt{"step 40/", cancel, &transcript{}}
+	first := stopAt{"step 40/", cancel, &proctest.Output{}}
 	_, err := elastic.Run(c, elastic.Spec{Program: self, Args: append(args, "--pace", "5ms"), NprocPerNode: 2, Stdout: first, Stderr: first})
 	require.ErrorIs(t, err, context.Canceled)
-	var out transcript
+	var out proctest.Output
 	for range 2 { // the second time there is nothing left to do
 		_, err = elastic.Run(t.Context(), elastic.Spec{Program: self, Args: args, NprocPerNode: 3, Stdout: &out, Stderr: &out})
 		require.NoError(t, err, "%s", &out)
@@ -169,11 +151,11 @@ func TestTrainingGoesOnFromTheFolderWhereItWasStopped(t *testing.T) {
 type stopAt struct {
 	text string
 	stop func()
-	*transcript
+	*proctest.Output
 }
 
 func (s stopAt) Write(p []byte) (int, error) {
-	n, err := s.transcript.Write(p)
+	n, err := s.Output.Write(p)
 	if strings.Contains(s.String(), s.text) {
 		s.stop()
 	}
@@ -192,7 +174,7 @@ func TestAWrongCommandLineIsToldWhole(t *testing.T) {
 
 func TestADemonstrationThatFailsSaysSoAndLeavesNobody(t *testing.T) {
 	leak.Check(t)
-	var out, errs transcript
+	var out, errs proctest.Output
 	wrong := event{0, func(*crew, string) (string, error) { return "nothing", fmt.Errorf("cannot be done") }}
 	err := perform(t.Context(), []string{"--plot", "", "--lines", "1"}, "worker", []event{wrong}, io.MultiWriter(&out, &errs))
 	require.ErrorContains(t, err, "cannot be done")

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weft-project/weft/internal/disttest/proctest"
 	"github.com/weft-project/weft/internal/etcdtest"
 )
 
@@ -89,7 +90,7 @@ func TestTrainingGoesOnWhileEachMemberOfTheEtcdInWhichTheAgentsMeetIsKilledInTur
 	args := []string{"--epochs", "30"}
 	command := append([]string{weft, "run", "--rdzv-backend", "etcd", "--rdzv-endpoint", strings.Join(cl.Endpoints(), ","), "--rdzv-id", "example", "--nnodes", "1:3",
 		"--rdzv-conf", "last_call_timeout=1,keep_alive_timeout=3", "--max-restarts", "9", must(os.Executable())(t)}, quietly(file, append(args, "--pace", "20ms"))...)
-	var said transcript
+	var said proctest.Output
 	require.NoError(t, performAs(t.Context(), command, nil, []event{
 		{0.05, member(0, true)}, {0.1, killWorker}, {0.2, member(0, false)}, {0.25, member(1, true)}, {0.3, stopAgent}, {0.4, addAgent}, {0.45, member(1, false)},
 		{0.5, member(2, true)}, {0.55, killFirstAgent}, {0.7, addAgent}, {0.75, member(2, false)},
@@ -113,7 +114,7 @@ func TestTheStoreInWhichTheAgentsMeetMayBeKilledAndComeBackWithItsJournal(t *tes
 		server = storeProcess(t, weft, addr, filepath.Join(dir, "journal"))
 		return "the store is there again", nil
 	}
-	var said transcript
+	var said proctest.Output
 	file := filepath.Join(dir, "result.json")
 	require.NoError(t, performAt(t.Context(), addr, quietly(file, append(args, "--pace", "10ms")), "worker", []event{
 		{0.1, killWorker}, {0.2, kill}, {0.4, again}, {0.5, killWorker}, {0.6, killFirstAgent}, {0.7, addAgent},
@@ -126,7 +127,7 @@ func TestTheStoreInWhichTheAgentsMeetMayBeKilledAndComeBackWithItsJournal(t *tes
 
 func TestAJobWhoseRendezvousIsGoneWithItsAgentEndsWithAnErrorThatSaysSo(t *testing.T) {
 	addr := fmt.Sprintf("127.84.%d.%d:29400", os.Getpid()>>8&0xff, os.Getpid()&0xff)
-	var said transcript
+	var said proctest.Output
 	host := ""
 	began := time.Now()
 	err := performAt(t.Context(), addr, quietly("", []string{"--epochs", "10", "--pace", "10ms"}), "worker", []event{{0.3, func(w *crew, _ string) (string, error) {
