@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/internal/disttest/proctest"
 	"golang.org/x/sys/unix"
 )
 
@@ -104,7 +106,7 @@ func shout(t *testing.T, script string) (spec Spec, unread *os.File) {
 	r, w, err := os.Pipe()
 	require.NoError(t, err)
 	t.Cleanup(func() { r.Close(); w.Close() })
-	return Spec{Program: "/bin/sh", Args: []string{"-c", script}, NprocPerNode: 1, Stdout: w, Stderr: newOutput(), Probe: NewProbe()}, r
+	return Spec{Program: "/bin/sh", Args: []string{"-c", script}, NprocPerNode: 1, Stdout: w, Stderr: &proctest.Output{}, Probe: NewProbe()}, r
 }
 
 // full waits until a pipe takes nothing more.
@@ -160,7 +162,7 @@ func TestTheEndOfAWorkerIsHeardThoughAnotherProcessHoldsItsOutput(t *testing.T) 
 	}
 	cmd := exec.Command("/bin/sh", "-c", `setsid sh -c 'echo >there; read x <fifo; echo late >&2' & read x <there; echo last words >&2; exit 3`)
 	cmd.Dir = dir
-	out := newOutput()
+	out := &proctest.Output{}
 	sink, _ := newSinks(out, out)
 	show := func() *lines { return &lines{sink: sink, prefix: newLabel(""), keep: true} }
 	p, err := start(cmd, false, show(), show())
