@@ -50,16 +50,19 @@ bench:
 peers:
 	go run ./bench/peers $(PEERS)
 
-# Every fuzz target of every package, one after another, FUZZTIME each.
+# Every fuzz target of every package, one after another, FUZZTIME each; what they learn is kept with the build cache.
 fuzz:
-	out=$$(mktemp)
-	go test -list '^Fuzz' ./... | awk '/^Fuzz/ {name[n++] = $$1} /^ok/ {for (i = 0; i < n; i++) print $$2, name[i]; n = 0}' |
-	while read -r pkg target; do
-		echo "fuzz: $$pkg $$target for $(FUZZTIME)"
-		go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$pkg" </dev/null 2>&1 | tee "$$out" ||
-			{ grep -q '^    context deadline exceeded' "$$out" && ! grep -q 'Failing input' "$$out" && echo "fuzz: the time was over before Go's fuzzer had ended; it found nothing"; }
+	tmp=$$(mktemp -d)
+	trap 'rm -rf "$$tmp"' EXIT
+	for dir in $$(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n 1 dirname | sort -u); do
+		go test -c -fuzz . -o "$$tmp/test" "$$dir"
+		for target in $$(cd "$$dir" && "$$tmp/test" -test.list '^Fuzz'); do
+			echo "fuzz: $$dir $$target for $(FUZZTIME)"
+			(cd "$$dir" && "$$tmp/test" -test.run '^$$' -test.fuzz "^$$target\$$" -test.fuzztime $(FUZZTIME) \
+				-test.fuzzcachedir "$$(go env GOCACHE)/fuzz/$$(go list .)" </dev/null 2>&1) | tee "$$tmp/out" ||
+				{ grep -q '^    context deadline exceeded' "$$tmp/out" && ! grep -q 'Failing input' "$$tmp/out" && echo "fuzz: the time was over before Go's fuzzer had ended; it found nothing"; }
+		done
 	done
-	rm -f "$$out"
 
 # Ten minutes of calls between processes that are killed and join again; five of 64 passes at once; then every random test a hundred times as long:
 # the tag makes internal/soak multiply the number of its cases.
