@@ -8,7 +8,7 @@ import (
 )
 
 // version is of the encoded state and of messages. Another one is refused: the nodes of a job run one program.
-const version = 2
+const version = 3
 
 // maxState bounds an encoded state: MaxNodes nodes with all their strings at their longest.
 const maxState = MaxNodes*(maxID+maxAddr+maxRole+128) + 256<<10
@@ -31,6 +31,8 @@ type saved struct {
 	Age      time.Duration `cbor:"13,keyasint,omitempty"`
 	For      time.Duration `cbor:"14,keyasint,omitempty"` // of the phase
 	Ended    []savedEnded  `cbor:"15,keyasint,omitempty"`
+	Formed   bool          `cbor:"16,keyasint,omitempty"`
+	Past     Past          `cbor:"17,keyasint,omitempty"`
 }
 
 type savedMember struct {
@@ -92,7 +94,7 @@ func (s *State) Encode(now time.Time) ([]byte, error) {
 	out := saved{
 		Version: version, Config: s.cfg, Round: s.round, Epoch: s.epoch, Phase: s.phase, Outcome: s.outcome, Failed: s.failed,
 		Restarts: s.restarts, Arrivals: s.arrivals, Deadline: until(s.deadline, now), TooFew: until(s.tooFew, now), Source: s.source,
-		Age: s.age(now), For: now.Sub(s.since), Ended: s.saveEnded(now),
+		Age: s.age(now), For: now.Sub(s.since), Ended: s.saveEnded(now), Formed: s.formed, Past: s.past,
 	}
 	if s.began.IsZero() {
 		out.For = 0
@@ -129,7 +131,7 @@ func Decode(b []byte, now time.Time) (*State, error) {
 		return corrupt("%w", err)
 	case cfg != in.Config:
 		return corrupt("settings without their defaults")
-	case in.Phase < Gathering || in.Phase > Closed || in.Round < 0 || in.Epoch < 0 || in.Arrivals < 0 || in.Restarts < 0 || in.Restarts > cfg.MaxRestarts || in.Deadline < 0 || in.TooFew < 0 || in.Age < 0 || in.For < 0:
+	case in.Phase < Gathering || in.Phase > Closed || in.Round < 0 || in.Epoch < 0 || in.Arrivals < 0 || in.Restarts < 0 || in.Restarts > cfg.MaxRestarts || in.Deadline < 0 || in.TooFew < 0 || in.Age < 0 || in.For < 0 || !in.Past.possible():
 		return corrupt("a number out of its range")
 	}
 	s, err := NewState(cfg)
@@ -137,7 +139,7 @@ func Decode(b []byte, now time.Time) (*State, error) {
 		return corrupt("%w", err)
 	}
 	s.round, s.epoch, s.phase, s.outcome, s.failed = in.Round, in.Epoch, in.Phase, in.Outcome, in.Failed
-	s.restarts, s.arrivals, s.source = in.Restarts, in.Arrivals, in.Source
+	s.restarts, s.arrivals, s.source, s.formed, s.past = in.Restarts, in.Arrivals, in.Source, in.Formed, in.Past
 	s.deadline, s.tooFew = after(in.Deadline, now), after(in.TooFew, now)
 	s.latest = s.deadline
 	s.began, s.since, s.looks = now.Add(-in.Age), now.Add(-in.For), 1 // so that the next leader shows it

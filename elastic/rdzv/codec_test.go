@@ -90,8 +90,8 @@ func FuzzWhatLiesInTheStore(f *testing.F) {
 	f.Add(pack(bulletin{V: version, Term: 3, Beat: 1, Vacant: true}))
 	f.Add(pack(message{V: version, Event: Event{Kind: Join, Node: node, Config: cfg}}))
 	f.Add(pack(message{V: version, Event: Event{Kind: Fail, ID: "N0", Nth: 1, Why: "exit code 1"}}))
-	f.Add(pack(newAnswer(1, Action{Kind: Place, Placement: Placement{Nodes: 1, World: 1, Slots: 1}})))
-	f.Add(pack(newAnswer(1, Action{Kind: Refuse, Err: ErrLost})))
+	f.Add(pack(newAnswer(lease{Term: 1}, Action{Kind: Place, Placement: Placement{Nodes: 1, World: 1, Slots: 1}})))
+	f.Add(pack(newAnswer(lease{Term: 1}, Action{Kind: Refuse, Err: ErrLost})))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		cfg, err := cfg.Populate()
 		require.NoError(t, err)

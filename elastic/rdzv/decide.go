@@ -33,7 +33,7 @@ func (s *State) Decide(e Event, now time.Time) (actions []Action, reason string)
 		s.began, s.since = now, now
 	}
 	if e.Kind == Join {
-		d.join(e.Node, e.Config)
+		d.join(e.Node, e.Config, e.Past)
 	} else if m := s.members[e.ID]; m != nil {
 		d.saw(m)
 		d.heard(m, e)
@@ -50,17 +50,18 @@ func (s *State) Decide(e Event, now time.Time) (actions []Action, reason string)
 }
 
 // join judges a node that wants to take part. It may ask as often as it likes.
-func (d *decision) join(n Node, cfg Config) {
+func (d *decision) join(n Node, cfg Config, past Past) {
 	m := d.members[n.ID]
 	switch {
 	case d.phase == Closed:
 		d.tell(d.farewell(n.ID))
 		return
 	case m == nil:
-		d.arrive(n, cfg)
+		d.arrive(n, cfg, past)
 		return
 	}
 	d.saw(m)
+	d.recall(m, past)
 	switch {
 	case m.on == participating && d.phase == Complete:
 		d.tell(Action{Kind: Place, ID: m.ID, Placement: m.place})
@@ -72,7 +73,7 @@ func (d *decision) join(n Node, cfg Config) {
 }
 
 // arrive takes a node in that was not there.
-func (d *decision) arrive(n Node, cfg Config) {
+func (d *decision) arrive(n Node, cfg Config, past Past) {
 	err := n.validate()
 	if err == nil && len(d.members) >= MaxNodes {
 		err = fmt.Errorf("%w: it has %d nodes already", ErrRefused, len(d.members))
@@ -91,6 +92,7 @@ func (d *decision) arrive(n Node, cfg Config) {
 	d.arrivals++
 	m := &member{Node: n, order: d.arrivals, rank: -1, lastSeen: d.now, since: d.now, expires: d.now.Add(d.cfg.JoinTimeout)}
 	d.add(m)
+	d.recall(m, past)
 	switch {
 	case d.phase == Gathering && d.counts[participating] < d.cfg.Max:
 		d.count(m, participating)
@@ -267,7 +269,7 @@ func (d *decision) begin(why string) {
 		d.close(true, fmt.Sprintf("only %d of the %d nodes that are needed are left and not done", left, d.cfg.Min))
 		return
 	}
-	d.round++
+	d.round = max(d.round+1, d.past.Rounds)
 	d.phase, d.deadline, d.since = Gathering, time.Time{}, d.now
 	d.await()
 }
@@ -381,8 +383,13 @@ func (d *decision) admit(from, to list, n int) {
 
 // complete gives everybody in the round its place.
 func (d *decision) complete() {
-	d.phase, d.deadline, d.tooFew, d.since = Complete, time.Time{}, time.Time{}, d.now
-	d.epoch++
+	d.phase, d.deadline, d.tooFew, d.since, d.formed = Complete, time.Time{}, time.Time{}, d.now, true
+	d.epoch = max(d.epoch, d.past.Epoch) + 1
+	for _, m := range d.members {
+		if m.on != participating {
+			m.rank = -1 // it may have brought one
+		}
+	}
 	placed := d.assign()
 	for _, m := range placed {
 		m.expires = time.Time{}

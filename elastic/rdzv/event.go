@@ -21,6 +21,7 @@ type Event struct {
 	Kind   EventKind
 	Node   Node   // Join
 	Config Config // Join: as the node was told it, which must be the job's
+	Past   Past   // Join: what the node brings
 	ID     string // all others but Tick
 	Why    string // Leave, Fail, Close
 	Rank   int    // Fail: the worker's rank in the world

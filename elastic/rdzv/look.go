@@ -85,7 +85,7 @@ func look(c context.Context, st store.Store, raw []byte) (View, error) {
 	if raw, err = read(c, st, keyLeader); err != nil {
 		return v, err
 	}
-	if l, err := readLease(raw); err == nil && l.Term == b.Term && !b.Vacant {
+	if l, err := readLease(raw); err == nil && l.Term == b.Term && l.Life == b.Life && !b.Vacant {
 		v.Leader = l.Leader
 	}
 	if raw, err = read(c, st, keyShown); err != nil || raw == nil {

@@ -3,6 +3,7 @@ package rdzv
 import (
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"time"
 )
 
@@ -51,6 +52,11 @@ type peer struct {
 	// As a node.
 	intent   Event     // what it tells every new leader: that it joins, has failed, or is done
 	known    int       // the term of the leader that was told
+	life     uint64    // of the rendezvous that it takes part in, 0 before it has found one
+	past     Past      // of the one before, until it has a place in this one
+	founds   uint64    // the life of the next one that it begins
+	place    Placement // the last
+	highest  int       // epoch that it has heard of
 	epoch    int       // of the news it has had
 	heard    time.Time // when the bulletin last changed
 	beat     bulletin
@@ -77,12 +83,42 @@ type peer struct {
 }
 
 func newPeer(node Node, cfg Config, now time.Time) *peer {
-	p := &peer{node: node, cfg: cfg, heard: now, nextBeat: now.Add(cfg.Silence / 3), round: -1}
+	p := &peer{node: node, cfg: cfg, heard: now, nextBeat: now.Add(cfg.Silence / 3), round: -1, founds: lifeOf(node.ID)}
 	p.intent = p.join()
 	return p
 }
 
-func (p *peer) join() Event { return Event{Kind: Join, Node: p.node, Config: p.cfg} }
+func (p *peer) join() Event { return Event{Kind: Join, Node: p.node, Config: p.cfg, Past: p.past} }
+
+// lifeOf is a number for the first rendezvous that a node begins; the next ones follow it. No two nodes have the same name.
+func lifeOf(id string) uint64 {
+	h := fnv.New64a()
+	h.Write([]byte(id))
+	return h.Sum64() | 1<<63
+}
+
+// enter takes it that the rendezvous is the one with this life, 0 if there is none. Where that is another than before, the store has lost all
+// that this one knew, and the node joins it as it would any other; what its workers run it keeps.
+func (p *peer) enter(life uint64, now time.Time) {
+	if p.life != 0 && p.life != life {
+		p.reasons = append(p.reasons, "the store has lost the rendezvous, and there is another")
+		p.past = Past{Rounds: max(p.past.Rounds, p.round+1), Epoch: max(p.past.Epoch, p.highest), Rank: p.place.Rank, Restarts: max(p.past.Restarts, p.place.Restarts, p.beat.Summary.Restarts)}
+		p.lease, p.raw, p.known, p.beat, p.heard = lease{}, nil, 0, bulletin{}, now
+		if p.intent.Kind == Join {
+			p.intent = p.join()
+		}
+	}
+	p.life = life
+}
+
+// doubt looks whether the rendezvous is still the one that it was: somebody speaks of another. A leader leads on if it is.
+func (p *peer) doubt() []op {
+	if p.role != leading {
+		return p.elect()
+	}
+	p.busy = true
+	return []op{{kind: opRead, key: keyLeader}}
+}
 
 // start begins: who leads?
 func (p *peer) start() []op { return p.elect() }
@@ -106,14 +142,25 @@ func (p *peer) result(o op, value []byte, now time.Time) (ops []op, err error) {
 		return nil, nil
 	case string(value) == string(o.new):
 		return p.elected(now)
+	case value == nil || string(value) == string(o.old): // it is there no more: what a store answers then is its own affair
+		return p.elect(), nil
 	}
 	return p.follow(value, now)
 }
 
 // seeLease decides whether to follow or to lead.
 func (p *peer) seeLease(value []byte, now time.Time) ([]op, error) {
+	if p.role == leading {
+		if string(value) == string(p.raw) {
+			return nil, nil
+		}
+		p.elect()
+		p.busy = false
+	}
 	if value == nil {
-		return p.run(lease{V: version, Term: 1}, nil), nil
+		p.enter(0, now)
+		p.founds++
+		return p.run(lease{V: version, Term: 1, Life: p.founds}, nil), nil
 	}
 	l, err := readLease(value)
 	if err != nil {
@@ -122,6 +169,7 @@ func (p *peer) seeLease(value []byte, now time.Time) ([]op, error) {
 	if l.Leader == p.node.ID {
 		return nil, fmt.Errorf("%w: state %d.%d is gone", ErrCorrupt, l.From, l.Seq)
 	}
+	p.enter(l.Life, now)
 	if l.Leader != "" && (l.Term != p.lease.Term || now.Sub(p.heard) <= p.patience()) {
 		return p.follow(value, now)
 	}
@@ -142,6 +190,7 @@ func (p *peer) follow(value []byte, now time.Time) ([]op, error) {
 	if err != nil {
 		return nil, err
 	}
+	p.enter(l.Life, now)
 	p.role, p.lease, p.raw, p.heard, p.state = following, l, value, now, nil
 	return p.petition(), nil
 }
@@ -164,9 +213,10 @@ func (p *peer) say(e Event) op {
 // elected begins to lead: with the last state that counts, if there is one.
 func (p *peer) elected(now time.Time) ([]op, error) {
 	p.role = leading
+	p.enter(p.lease.Life, now)
 	if p.lease.Seq > 0 {
 		p.busy = true
-		return []op{{kind: opRead, key: keyState(p.lease.From, p.lease.Seq)}}, nil
+		return []op{{kind: opRead, key: p.lease.keyState()}}, nil
 	}
 	s, err := NewState(p.cfg)
 	if err != nil {
@@ -247,12 +297,12 @@ func (p *peer) commit(now time.Time) []op {
 		return nil
 	}
 	next := p.lease
-	p.before = keyState(next.From, next.Seq)
+	p.before = next.keyState()
 	next.Seq, next.From = next.Seq+1, next.Term
 	old := p.raw
 	p.lease, p.raw, p.busy = next, pack(next), true
 	return []op{
-		{kind: opSet, key: keyState(next.From, next.Seq), new: blob},
+		{kind: opSet, key: next.keyState(), new: blob},
 		{kind: opSwap, key: keyLeader, old: old, new: p.raw},
 	}
 }
@@ -271,7 +321,7 @@ func (p *peer) tell(now time.Time) []op {
 	var ops []op
 	for _, a := range p.pending {
 		if a.Kind != Lost {
-			ops = append(ops, op{kind: opPush, key: keyTo(a.ID), new: pack(newAnswer(p.lease.Term, a))})
+			ops = append(ops, op{kind: opPush, key: keyTo(a.ID), new: pack(newAnswer(p.lease, a))})
 		}
 	}
 	p.pending = nil
@@ -285,7 +335,7 @@ func (p *peer) tell(now time.Time) []op {
 func (p *peer) publish(now time.Time) []op {
 	p.bulletins++
 	p.due = now.Add(p.cfg.Silence / 6)
-	b := bulletin{V: version, Term: p.lease.Term, Beat: p.bulletins, Age: p.state.age(now), Summary: p.state.Summary()}
+	b := bulletin{V: version, Term: p.lease.Term, Beat: p.bulletins, Age: p.state.age(now), Summary: p.state.Summary(), Life: p.lease.Life}
 	b.Summary.Outcome = cut(b.Summary.Outcome)
 	return append(p.show(now), op{kind: opSet, key: keySummary, new: pack(b)})
 }
@@ -315,12 +365,18 @@ func (p *peer) answered(raw []byte, now time.Time) []op {
 	switch {
 	case p.over:
 		return nil
+	case a.Life != p.life: // it is told again when it has joined there
+		return p.doubt()
 	case a.Kind == Place && a.Placement.Round <= p.round:
 		return nil // it knows
 	case a.Kind == Wait || a.Kind == Spare:
 		p.standing = &act.Kind
 	case a.Kind == Place:
-		p.round, p.standing = a.Placement.Round, &act.Kind
+		p.round, p.place, p.standing, p.past = a.Placement.Round, a.Placement, &act.Kind, Past{}
+		p.highest = max(p.highest, a.Placement.Epoch)
+		if p.intent.Kind == Join {
+			p.intent = p.join()
+		}
 		if p.intent.Kind == Fail { // the node hears of the place after that, and starts what has failed
 			p.intent = p.join()
 		}
@@ -345,10 +401,14 @@ func (p *peer) saw(raw []byte, now time.Time) []op {
 		p.ignore("a bulletin", err)
 		return nil
 	}
+	if b.Life != p.life {
+		return p.doubt()
+	}
 	if b.Term < p.lease.Term || b.Term == p.beat.Term && b.Beat <= p.beat.Beat {
 		return nil // one that was overtaken
 	}
 	p.beat, p.heard, p.beatAt = b, now, now
+	p.highest = max(p.highest, b.Summary.Epoch)
 	if b.Summary.Phase == Closed && !p.over {
 		p.over = true
 		p.news = append(p.news, p.farewell(b.Summary))
@@ -459,13 +519,13 @@ func (p *peer) quit(why string, now time.Time) []op {
 	old := p.raw
 	p.lease.Leader, p.lease.Seq, p.lease.From = "", p.lease.Seq+1, p.lease.Term
 	p.raw = pack(p.lease)
-	vacant := bulletin{V: version, Term: p.lease.Term, Beat: p.bulletins + 1, Vacant: true, Age: p.state.age(now), Summary: p.state.Summary()}
+	vacant := bulletin{V: version, Term: p.lease.Term, Beat: p.bulletins + 1, Vacant: true, Age: p.state.age(now), Summary: p.state.Summary(), Life: p.lease.Life}
 	vacant.Summary.Outcome = cut(vacant.Summary.Outcome)
 	p.showDue = now
 	last := p.show(now)
 	p.role, p.state, p.pending, p.busy = following, nil, nil, false // what was not told the next leader will tell
 	return append([]op{
-		{kind: opSet, key: keyState(p.lease.From, p.lease.Seq), new: blob},
+		{kind: opSet, key: p.lease.keyState(), new: blob},
 		{kind: opSwap, key: keyLeader, old: old, new: p.raw},
 	}, append(last, op{kind: opSet, key: keySummary, new: pack(vacant)})...)
 }

@@ -51,7 +51,7 @@ func elected(t *testing.T, k *keys) (*peer, op) {
 		require.NoError(t, err)
 		o = ops[0]
 	}
-	require.Equal(t, op{kind: opRead, key: keyState(1, 1)}, o)
+	require.Equal(t, op{kind: opRead, key: lease{From: 1, Seq: 1}.keyState()}, o)
 	return p, o
 }
 
@@ -98,7 +98,7 @@ func TestWhoWasLostAndWantsToCloseJoinsAndClosesThen(t *testing.T) {
 	p, _ := elected(t, k)
 	p.role = following
 	p.want(Event{Kind: Close, Why: "asked to"})
-	lost := newAnswer(2, Action{Kind: Refuse, Err: ErrLost})
+	lost := newAnswer(lease{Term: 2}, Action{Kind: Refuse, Err: ErrLost})
 	said := func(ops []op) EventKind {
 		require.Len(t, ops, 1)
 		e, err := readMessage(ops[0].new)

@@ -20,7 +20,7 @@ func (s *State) assign() []*member {
 		switch {
 		case !m.stayed:
 			fresh = append(fresh, m)
-		case m.rank >= len(all):
+		case m.rank >= len(all) || ranked[m.rank] != nil: // two of one rank come from different rounds
 			displaced = append(displaced, m)
 		default:
 			ranked[m.rank] = m

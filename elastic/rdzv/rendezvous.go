@@ -319,7 +319,7 @@ func (s *shell) report() {
 	s.r.mu.Lock()
 	s.r.latest, s.r.known = p.beat.Summary, p.beat.Term > 0
 	s.r.mu.Unlock()
-	if p.beat.Summary.Epoch != p.epoch {
+	if p.beat.Term > 0 && p.beat.Summary.Epoch != p.epoch {
 		p.epoch = p.beat.Summary.Epoch
 		select {
 		case <-s.bulletins:

@@ -57,7 +57,9 @@ func TestAFailureThatIsToldAfterThePlaceThatSettlesItIsNotCounted(t *testing.T) 
 	for _, policy := range []Policy{ReplaceWorker, RestartGroup} {
 		s, err := NewState(Config{Min: 1, Max: 2, LastCall: -1, Settle: -1, Policy: policy})
 		require.NoError(t, err)
-		join := func(id string) { s.Decide(Event{Kind: Join, Node: Node{ID: id, Addr: "h", Slots: 1}, Config: s.cfg}, epochOfTime) }
+		join := func(id string) {
+			s.Decide(Event{Kind: Join, Node: Node{ID: id, Addr: "h", Slots: 1}, Config: s.cfg}, epochOfTime)
+		}
 		join("a")
 		join("b") // round 1
 		require.Equal(t, 1, s.round)
@@ -74,12 +76,12 @@ func TestANodeThatHasAPlaceComingAsksForNoRestart(t *testing.T) {
 	cfg := Config{Min: 1}.withDefaults(t)
 	p := newPeer(Node{ID: "N0", Addr: "h", Slots: 1}, cfg, epochOfTime)
 	place := Placement{Round: 2, Nodes: 1, World: 1, Slots: 1, Source: -1}
-	p.answered(pack(newAnswer(1, Action{Kind: Place, Placement: place})), epochOfTime)
+	p.answered(pack(newAnswer(lease{Term: 1}, Action{Kind: Place, Placement: place})), epochOfTime)
 	require.Empty(t, p.want(Event{Kind: Fail, Round: 1, Nth: 1}))
 	require.Equal(t, Join, p.intent.Kind)
 	require.Len(t, p.want(Event{Kind: Fail, Round: 2, Nth: 1}), 1)
 	require.Equal(t, Fail, p.intent.Kind)
 	place.Round = 3
-	p.answered(pack(newAnswer(1, Action{Kind: Place, Placement: place})), epochOfTime)
+	p.answered(pack(newAnswer(lease{Term: 1}, Action{Kind: Place, Placement: place})), epochOfTime)
 	require.Equal(t, Join, p.intent.Kind, "that place starts the worker")
 }

@@ -226,6 +226,8 @@ type State struct {
 	restarts int    // of MaxRestarts
 	source   int    // the lowest rank, in the latest round, of a node that stayed; -1 if none did
 	arrivals int
+	formed   bool      // a round was complete
+	past     Past      // the highest that nodes have brought, but for the rank
 	began    time.Time // as the leaders count; zero before the first event
 	since    time.Time // of the phase
 	ended    []ended   // the last ones, in their order

@@ -65,6 +65,7 @@ func newTable(n int, cfg Config, crashes, doubts int) *table {
 	w := &table{keys: keys{values: map[string]string{}, queues: map[string][]string{}}, read: map[string]bulletin{}, cfg: cfg, now: epochOfTime, crashes: crashes, doubts: doubts}
 	for i := range n {
 		p := newPeer(Node{ID: idOf(i), Addr: "h", Slots: 1}, cfg, w.now)
+		p.founds = 0 // whoever begins it: tables that differ in that alone are one
 		w.seats = append(w.seats, &seat{peer: p, todo: p.start(), places: map[int]Placement{}})
 	}
 	return w
@@ -168,13 +169,13 @@ func (w *table) unheard(s *seat) bool {
 // matters says whether there is a bulletin that s would do something about.
 func (w *table) matters(s *seat) bool {
 	raw := w.values[keySummary]
-	return raw != s.seen && w.concerns(raw, s)
+	return raw != "" && raw != s.seen && w.concerns(raw, s)
 }
 
 // overlook has everybody see the bulletin who would do nothing about it, neither now nor later.
 func (w *table) overlook() {
 	for _, s := range w.seats {
-		if raw := w.values[keySummary]; !s.dead && len(s.todo) == 0 && raw != s.seen && !w.concerns(raw, s) {
+		if raw := w.values[keySummary]; raw != "" && !s.dead && len(s.todo) == 0 && raw != s.seen && !w.concerns(raw, s) {
 			s.seen = raw
 			s.saw([]byte(raw), w.now)
 		}
@@ -184,6 +185,9 @@ func (w *table) overlook() {
 // concerns says whether s would do something about a bulletin.
 func (w *table) concerns(raw string, s *seat) bool {
 	b := w.bulletin(raw)
+	if b.Life != s.life {
+		return true
+	}
 	return b.Term > s.lease.Term || b.Term == s.lease.Term && (b.Vacant || b.Summary.Phase == Closed)
 }
 

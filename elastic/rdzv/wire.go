@@ -17,7 +17,8 @@ const (
 	keyShown   = "shown"   // the leader's state for those who look, which the rendezvous itself does without
 )
 
-func keyState(term, seq int) string { return fmt.Sprintf("state/%d.%d", term, seq) }
+// keyState is the state that a lease names. Whoever still leads a rendezvous whose store has lost all must not write over another's.
+func (l lease) keyState() string { return fmt.Sprintf("state/%d.%d/%x", l.From, l.Seq, l.Life) }
 
 // keyTo is the queue of answers to a node.
 func keyTo(id string) string { return "to/" + id }
@@ -34,6 +35,7 @@ type lease struct {
 	Leader string // empty: nobody does, somebody should
 	Seq    int    // of the state that counts, in StateTerm; 0 before there is one
 	From   int    // the term in which that was written
+	Life   uint64 // of the rendezvous: which of those that have had these keys, one after another, as their store has lost all
 }
 
 // bulletin is what everybody watches: it grows with every beat of the leader.
@@ -45,6 +47,7 @@ type bulletin struct {
 	Vacant  bool          // the leader has gone
 	Age     time.Duration // of the rendezvous
 	Summary Summary
+	Life    uint64
 }
 
 // message is an Event on its way to the leader.
@@ -65,13 +68,14 @@ type answer struct {
 	Why       string
 	Err       int // index in answerErrors, from 1
 	Text      string
+	Life      uint64
 }
 
 // answerErrors are the sentinels that travel.
 var answerErrors = [...]error{ErrClosed, ErrTimeout, ErrTaken, ErrRefused, ErrLost, ErrCorrupt}
 
-func newAnswer(term int, a Action) answer {
-	out := answer{V: version, Term: term, Kind: a.Kind, Placement: a.Placement, Nth: a.Nth, Why: cut(a.Why)}
+func newAnswer(l lease, a Action) answer {
+	out := answer{V: version, Term: l.Term, Life: l.Life, Kind: a.Kind, Placement: a.Placement, Nth: a.Nth, Why: cut(a.Why)}
 	if a.Err != nil {
 		out.Err, out.Text = len(answerErrors), cut(a.Err.Error())
 		for i := len(answerErrors) - 1; i >= 0; i-- {
@@ -151,7 +155,7 @@ func readMessage(b []byte) (Event, error) {
 		return m.Event, err
 	case m.V != version:
 		return m.Event, wrongVersion(m.V)
-	case m.Event.Kind <= Tick || m.Event.Kind > Close || !printable(m.Event.ID, maxID) || m.Event.Nth < 0 || m.Event.Round < 0:
+	case m.Event.Kind <= Tick || m.Event.Kind > Close || !printable(m.Event.ID, maxID) || m.Event.Nth < 0 || m.Event.Round < 0 || !m.Event.Past.possible():
 		return m.Event, fmt.Errorf("%w: an impossible message %+v", ErrCorrupt, m.Event)
 	}
 	m.Event.Why = cut(m.Event.Why)
