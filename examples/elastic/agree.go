@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -70,20 +71,8 @@ func (e *epoch) agree(c context.Context) error {
 	if h.Saved, err = e.readable(); err != nil {
 		return err
 	}
-	byName, err := rpc.AllGather(c, h)
+	p, next, all, err := e.settle(c, h)
 	if err != nil {
-		return err
-	}
-	all := make([]having, e.World)
-	for rank := range all {
-		all[rank] = byName[workerName(rank)]
-	}
-	p := choose(all, e.count)
-	next, err := e.collect(c, p, all)
-	if err != nil {
-		return err
-	}
-	if err := rpc.Barrier(c); err != nil { // what this worker had nobody asks for any more
 		return err
 	}
 	e.mu.Lock()
@@ -94,12 +83,46 @@ func (e *epoch) agree(c context.Context) error {
 	return nil
 }
 
+// settle finds where to go on: a checkpoint of which somebody cannot read what it needs is passed over by all.
+func (e *epoch) settle(c context.Context, h having) (p plan, next shard, all []having, err error) {
+	for {
+		if all, err = gather(c, e.World, h); err != nil {
+			return p, next, all, err
+		}
+		p = choose(all, e.count)
+		next, err = e.collect(c, p, all)
+		corrupt := errors.Is(err, checkpoint.ErrCorrupt)
+		if err != nil && !corrupt {
+			return p, next, all, err
+		}
+		if corrupt {
+			e.out.refused(int64(p.step), err)
+		}
+		refused, err := gather(c, e.World, corrupt) // then nobody asks any more for what this worker had
+		if err != nil || !slices.Contains(refused, true) {
+			return p, next, all, err
+		}
+		h.Saved = slices.DeleteFunc(h.Saved, func(step int64) bool { return step == int64(p.step) })
+	}
+}
+
+// gather is what every worker tells all, by rank.
+func gather[T any](c context.Context, world int, own T) ([]T, error) {
+	byName, err := rpc.AllGather(c, own)
+	all := make([]T, world)
+	for rank := range all {
+		all[rank] = byName[workerName(rank)]
+	}
+	return all, err
+}
+
 // readable are the steps of which there is a checkpoint that can be opened: whoever wrote the newest may have had a disk that was full.
 func (t *trainer) readable() (steps []int64, err error) {
 	all, err := t.saved.Steps()
 	for _, step := range all {
 		k, err := t.saved.At(step)
 		if err != nil {
+			t.out.refused(step, err)
 			continue // there may be an older one
 		}
 		steps = append(steps, step)

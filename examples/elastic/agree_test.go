@@ -1,9 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"testing"
 
@@ -117,7 +119,8 @@ func TestACheckpointThatWasCutIsPassedOver(t *testing.T) {
 	folder := t.TempDir()
 	d, err := checkpoint.Open(folder, checkpoint.Config{})
 	require.NoError(t, err)
-	tr := &trainer{saved: d}
+	var said bytes.Buffer
+	tr := &trainer{saved: d, out: newReporter(settings{}, &said)}
 	for step := range int64(2) {
 		piece := checkpoint.Piece{Name: "x", DType: "F32", Shape: []int{2}, Data: littleEndian([]float32{1, 2})}
 		require.NoError(t, d.Save(t.Context(), checkpoint.Part{Step: 1 + step, Pieces: []checkpoint.Piece{piece}}))
@@ -129,9 +132,12 @@ func TestACheckpointThatWasCutIsPassedOver(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, files, 1)
 	require.NoError(t, os.Truncate(files[0], 10))
-	steps, err = tr.readable()
-	require.NoError(t, err)
-	require.Equal(t, []int64{1}, steps)
+	for range 2 {
+		steps, err = tr.readable()
+		require.NoError(t, err)
+		require.Equal(t, []int64{1}, steps)
+	}
+	require.Regexp(t, `^the checkpoint of step 2 is refused: corrupt checkpoint: `+regexp.QuoteMeta(files[0])+` has 10 bytes.*\n$`, said.String())
 }
 
 func TestEveryExampleIsInOneStepOfAnEpochWhateverTheWorld(t *testing.T) {

@@ -24,6 +24,7 @@ type reporter struct {
 	news  *resumption // until the first step of an epoch is made
 	total int
 	world int
+	told  map[string]bool // checkpoints that were refused
 }
 
 // resumption is what the first step of an epoch will be told with.
@@ -41,7 +42,9 @@ func (m mark) workers() string {
 	return fmt.Sprintf("%d workers go on", m.World)
 }
 
-func newReporter(s settings, out io.Writer) *reporter { return &reporter{settings: s, out: out} }
+func newReporter(s settings, out io.Writer) *reporter {
+	return &reporter{settings: s, out: out, told: map[string]bool{}}
+}
 
 // resumed is told where training goes on.
 func (e *epoch) resumed(p plan, all []having) {
@@ -108,12 +111,23 @@ func (r *reporter) made(step int, loss float64) {
 }
 
 // lost tells of what ended an epoch before its time, on any worker.
-func (r *reporter) lost(rank int, err error) {
-	if r.Progress != nil {
-		r.Say("worker %d stops: %v", rank, err)
+func (r *reporter) lost(rank int, err error) { r.tell("worker %d stops: %v", rank, err) }
+
+// refused tells once of a checkpoint that cannot be read, on any worker.
+func (r *reporter) refused(step int64, err error) {
+	if r.told[err.Error()] {
 		return
 	}
-	fmt.Fprintf(r.out, "worker %d stops: %v\n", rank, err)
+	r.told[err.Error()] = true
+	r.tell("the checkpoint of step %d is refused: %v", step, err)
+}
+
+func (r *reporter) tell(format string, v ...any) {
+	if r.Progress != nil {
+		r.Say(format, v...)
+		return
+	}
+	fmt.Fprintf(r.out, format+"\n", v...)
 }
 
 func (r *reporter) finish(accuracy float64, h history) error {
