@@ -36,7 +36,7 @@ func (a *agent) launch(i int) error {
 	}
 	stdout := &lines{sink: a.show(i, Stdout), prefix: newLabel(a.spec.prefix(i, rank)), file: files.stdout}
 	stderr := &lines{sink: a.show(i, Stderr), prefix: stdout.prefix, file: files.stderr, keep: true}
-	cmd.Env = append(a.spec.environ(i, *a.node.place, a.master, files.errors.path, stdout.sink.terminal), AgentVariable+"=3")
+	cmd.Env = append(a.spec.environ(i, *a.node.place, a.master, files.errors.path, stdout.sink.terminal), AgentVariable+"=3:"+pipeID(place))
 	p, err := start(cmd, lenient.Crowded(a.spec.NprocPerNode, runtime.NumCPU()), stdout, stderr)
 	if err != nil {
 		told.Close()

@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -19,7 +20,8 @@ import (
 	"github.com/weft-project/weft/store"
 )
 
-// AgentVariable is the environment variable that holds the number of the file by which the agent tells a worker its places.
+// AgentVariable is the environment variable that holds the number of the file by which the agent tells a worker its places, and after a colon what tells
+// that file from others: its inode.
 const AgentVariable = "WEFT_AGENT_FD"
 
 // ErrNoAgent is a worker's error when its agent has gone.
@@ -108,12 +110,13 @@ func JoinWith(c context.Context, cfg JoinConfig) (*Membership, error) {
 		m.set(place)
 		return m, err
 	}
-	n, err := strconv.Atoi(fd)
+	number, id, _ := strings.Cut(fd, ":")
+	n, err := strconv.Atoi(number)
 	if err != nil || n < 3 {
 		return nil, fmt.Errorf("elastic: $%s should be the number of a file, and is %q", AgentVariable, fd)
 	}
-	if m.file, err = inherited(n, "agent"); err != nil {
-		return nil, fmt.Errorf("elastic: file %d, by which the agent tells this worker its place: %w", n, err)
+	if m.file, err = inherited(n, id, "agent"); err != nil {
+		return nil, fmt.Errorf("elastic: file %d, by which the agent tells this worker its place: %w; what starts this program has to hand that file on, as Python's subprocess does with pass_fds=[%[1]d]", n, err)
 	}
 	first := make(chan struct{})
 	go m.read(m.file, first)

@@ -23,4 +23,7 @@ func statusOf(state *os.ProcessState) status { return status{code: state.ExitCod
 func signalName(sig int) string { return "signal " + strconv.Itoa(sig) }
 
 // inherited is a pipe that this process was started with.
-func inherited(fd int, name string) (*os.File, error) { return os.NewFile(uintptr(fd), name), nil }
+func inherited(fd int, _, name string) (*os.File, error) { return os.NewFile(uintptr(fd), name), nil }
+
+// pipeID is not to be had here.
+func pipeID(*os.File) string { return "" }

@@ -3,8 +3,10 @@
 package elastic
 
 import (
+	"errors"
 	"os"
 	"os/exec"
+	"strconv"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -33,10 +35,27 @@ func statusOf(state *os.ProcessState) status {
 
 func signalName(sig int) string { return unix.SignalName(syscall.Signal(sig)) }
 
-// inherited is a pipe that this process was started with, whose reads end when it is closed.
-func inherited(fd int, name string) (*os.File, error) {
+// inherited is a pipe that this process was started with, whose reads end when it is closed. What is not that pipe is left alone.
+func inherited(fd int, id, name string) (*os.File, error) {
+	var is unix.Stat_t
+	if err := unix.Fstat(fd, &is); err != nil {
+		return nil, err
+	}
+	if is.Mode&unix.S_IFMT != unix.S_IFIFO || id != "" && id != strconv.FormatUint(is.Ino, 10) {
+		return nil, errors.New("it is another file")
+	}
 	if err := syscall.SetNonblock(fd, true); err != nil {
 		return nil, err
 	}
 	return os.NewFile(uintptr(fd), name), nil
+}
+
+// pipeID tells a pipe from others, for inherited.
+func pipeID(pipe *os.File) string {
+	if info, err := pipe.Stat(); err == nil {
+		if is, ok := info.Sys().(*syscall.Stat_t); ok {
+			return strconv.FormatUint(is.Ino, 10)
+		}
+	}
+	return ""
 }
