@@ -66,6 +66,9 @@ func (s Spec) environ(localRank int, p rdzv.Placement, master, errorFile string,
 		TokenVariable:                     s.Token,
 		RestartsVariable:                  strconv.Itoa(p.Restarts),
 	})
+	if s.Token == "" {
+		delete(base, TokenVariable)
+	}
 	env := make([]string, 0, len(base))
 	for _, k := range slices.Sorted(maps.Keys(base)) {
 		env = append(env, k+"="+base[k])
@@ -87,15 +90,16 @@ func (s Spec) prefix(localRank, rank int) string {
 	return strings.NewReplacer("${rank}", strconv.Itoa(rank), "${local_rank}", strconv.Itoa(localRank), "${role_name}", s.Role).Replace(s.Prefix)
 }
 
-// makeSecrets fills in the token and the run id where they are not given.
+// makeSecrets fills in the token and the run id where they are not given. There is no token that several nodes would make alike.
 func (s Spec) makeSecrets() Spec {
 	if s.Token == "" {
 		s.Token = parseEnv(s.Env)[TokenVariable]
 	}
-	if s.Token == "" {
-		s.Token = randomHex(32)
-	} else {
+	switch {
+	case s.Token != "":
 		s.proof = Proof(s.Token)
+	case s.alone(): // the workers of several nodes would refuse each other
+		s.Token = randomHex(32)
 	}
 	if s.RunID == "" && !s.alone() {
 		s.RunID = NoRunID

@@ -65,7 +65,7 @@ func Run(c context.Context, spec Spec) (*Result, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if spec.proof == "" && !spec.alone() {
-		a.say("no token was given, so each node makes its own, and Weft's workers of different nodes will refuse each other: set $" + TokenVariable + " alike on all")
+		a.say("no token was given: workers that use Weft's rpc will not start; for them set $" + TokenVariable + " alike on all nodes")
 	}
 	if folder != "" {
 		a.say("log files are in " + folder)

@@ -60,7 +60,8 @@ type Spec struct {
 	// Store says how that store is served, but for its Addr, and the one at Endpoint; with its TLS this node is a client of the latter, too. Where
 	// there is TLS, Env is to tell the workers so.
 	Store store.ServerConfig
-	// Token is the job's shared secret; empty means WEFT_TOKEN of Env, and where that is missing too, a new one.
+	// Token is the job's shared secret; empty means WEFT_TOKEN of Env, and where that is missing too, a new one for a job of one node,
+	// and none for others: then workers that use rpc end with an error, and those of other programs need none.
 	Token string
 	// Stdout and Stderr get the workers' output; nil means that it is dropped. They may be the same writer. If Stdout is a
 	// terminal, the workers are told so by WEFT_TTY=1. Run's own messages go to Stderr. Who does not read them stalls the workers, as a pipe does, but not
@@ -164,6 +165,9 @@ func (s Spec) validate() error {
 		if strings.ContainsRune(v, 0) {
 			bad("%s: it holds a zero byte, which an environment variable cannot", name)
 		}
+	}
+	if len(s.Role) > 64 || strings.ContainsFunc(s.Role, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		bad("role: expected at most 64 printable bytes of ASCII without spaces, got %q", s.Role[:min(len(s.Role), 80)])
 	}
 	for i, kv := range s.Env {
 		if !strings.Contains(kv, "=") {

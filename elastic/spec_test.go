@@ -55,6 +55,11 @@ func TestTheTokenIsKeptWhereThereIsOneAndFreshOtherwise(t *testing.T) {
 	a, b := Spec{}.makeSecrets(), Spec{}.makeSecrets()
 	require.Len(t, a.Token, 64)
 	require.NotEqual(t, a.Token, b.Token)
+	several := Spec{MaxNodes: 2, Endpoint: "localhost:1", Env: []string{}}.makeSecrets()
+	require.Empty(t, several.Token, "another node would make another")
+	for _, kv := range several.environ(0, rdzv.Placement{}, "localhost:1", "", false) {
+		require.NotContains(t, kv, TokenVariable)
+	}
 	require.NotEqual(t, a.RunID, b.RunID)
 }
 

@@ -150,7 +150,7 @@ func examineDevices() finding {
 // examineToken says whether there is a token, and never what it is.
 func examineToken(token string) finding {
 	if token == "" {
-		return finding{good, "token", elastic.TokenVariable + " is not set: weft run makes one for each job"}
+		return finding{good, "token", elastic.TokenVariable + " is not set: weft run makes one for each job of one machine"}
 	}
 	return finding{good, "token", elastic.TokenVariable + " is set: all jobs started from here share it"}
 }

@@ -52,6 +52,7 @@ func execute(args []string, stdout, stderr io.Writer) int {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return plainly(err) })
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -68,13 +70,13 @@ func (f *runFlags) register(cmd *cobra.Command) {
 	str(&f.localAddr, "local-addr", "", "address by which the other machines reach this one (default the one towards --rdzv-endpoint)")
 	yes(&f.standalone, "standalone", false, "a job of this machine alone, as it is without --rdzv-endpoint")
 	yes(&f.slurm, "from-slurm", false, "take --nnodes, --node-rank, --rdzv-id and --rdzv-endpoint, where they are not given, from Slurm's environment; srun starts one weft run per machine")
-	str(&f.tokenFile, "token-file", "", "file with the job's shared secret (default $"+elastic.TokenVariable+", else a new one)")
+	str(&f.tokenFile, "token-file", "", "file with the job's shared secret (default $"+elastic.TokenVariable+", else a new one for a job of one machine)")
 	str(&f.storePlain, "store-plain", "auto", "who may speak plain text with the job's store: auto this machine alone, never nobody, always everybody, for workers of PyTorch on other machines")
 	str(&f.lanes, "lanes", "", "ways for bytes between workers, of local, bulk and quic, separated by commas (default $"+rpc.LanesVariable+", else all)")
 	str(&f.trace, "trace", "", "folder in which every worker writes the spans of its calls, for weft trace merge (default $"+rpc.TraceVariable+")")
 	str(&f.logDir, "log-dir", "", "folder for log files and error files, DIR/ID_RANDOM/round_R/attempt_N/LOCALRANK; without --redirects and --tee all output is kept and shown")
-	flags.StringVarP(&f.redirects, note("redirects"), "r", "", "output that goes to files and is not shown: 0 none, 1 stdout, 2 stderr, 3 both, or of some workers as in 0:3,1:1 (by local rank)")
-	flags.StringVarP(&f.tee, note("tee"), "t", "", "output that goes to files and is shown, in the same notation")
+	flags.StringVarP(&f.redirects, note("redirects"), "r", "", "output that goes to files and is not shown, in a folder below weft-logs-UID of the folder for temporary files where there is no --log-dir: 0 none, 1 stdout, 2 stderr, 3 both, or of some workers as in 0:3,1:1 (by local rank)")
+	flags.StringVarP(&f.tee, note("tee"), "t", "", "output that goes to files and is shown, in the same notation, and in the same folder")
 	str(&f.filter, "local-ranks-filter", "", "local ranks whose output is shown, as in 0,2 (default all)")
 	yes(&f.noPrefix, "no-prefix", false, "do not put the rank in front of each line")
 	flags.BoolVarP(&f.module, note("module"), "m", false, "PROGRAM is a Python module: python3 -u -m PROGRAM")
@@ -109,7 +111,7 @@ func (f *runFlags) fromEnvironment(cmd *cobra.Command) error {
 			continue
 		}
 		if err := flags.Set(name, value); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", variable, err))
+			errs = append(errs, fmt.Errorf("%s: %w", variable, plainly(err)))
 		}
 	}
 	f.nodeRankGiven = flags.Changed("node-rank")
@@ -131,4 +133,14 @@ func (f *runFlags) foreigners(say io.Writer) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// plainly says what a flag expects, where its package says what a function of Go's has said.
+func plainly(err error) error {
+	var number *strconv.NumError
+	if !errors.As(err, &number) {
+		return err
+	}
+	expected := map[string]string{"ParseInt": "a whole number", "ParseFloat": "a number", "ParseBool": "true or false"}[number.Func]
+	return errors.New(strings.Replace(err.Error(), number.Error(), "expected "+cmp.Or(expected, "another value"), 1))
 }

@@ -109,7 +109,7 @@ func (m *meeting) configure(conf string) error {
 		case durations[k] == nil:
 			errs = append(errs, fmt.Errorf("--rdzv-conf: unknown key %q; %s", k, there))
 		case err != nil || seconds <= 0 || seconds > 1e6:
-			errs = append(errs, fmt.Errorf("--rdzv-conf: %s: expected a number of seconds, got %q", k, v))
+			errs = append(errs, fmt.Errorf("--rdzv-conf: %s: expected a number of seconds, more than 0 and at most 1000000, got %q", k, v))
 		default:
 			*durations[k] = time.Duration(seconds * float64(time.Second))
 		}

@@ -49,6 +49,12 @@ func TestTheEnvironmentSetsWhatTheCommandLineDoesNot(t *testing.T) {
 	code, _, stderr = weft(t, "run", os.Args[0], "show")
 	require.Equal(t, 2, code)
 	require.Contains(t, stderr, "PET_MASTER_PORT: ")
+	require.Contains(t, stderr, `"--master-port" flag: expected a whole number`)
+	_, _, stderr = weft(t, "run", "--no-prefix=x", os.Args[0])
+	require.Contains(t, stderr, `"--no-prefix" flag: expected true or false`)
+	code, _, stderr = weft(t, "run", "--master-port", "0", "--role", "my role", os.Args[0])
+	require.Equal(t, 2, code)
+	require.Contains(t, stderr, `role: expected at most 64 printable bytes of ASCII without spaces, got "my role"`)
 }
 
 func TestLanesReachTheWorkersAndUnknownOnesAreRefused(t *testing.T) {

@@ -172,7 +172,7 @@ func (f frame) text() string {
 	}
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	if len(f.Nodes) > 0 {
-		fmt.Fprintln(t, "RANK\tSTATE\tSINCE\tWORKERS\tFAILED\tADDRESS\tNODE")
+		fmt.Fprintln(t, "RANK\tSTATE\tSINCE\tRANKS\tFAILED\tADDRESS\tNODE")
 	}
 	for _, n := range f.Nodes {
 		leads := ""

@@ -54,10 +54,10 @@ func TestAStatusDrawsWhoIsInWhoWaitsAndWhoHasGoneSinceWhenAndWhy(t *testing.T) {
 	f.Nodes[1].Done, f.Nodes[1].Failures = true, 1
 	require.Equal(t, `job j at h:1, for 1h0m0s: round 3 is complete with 2 of 2 to 4 nodes since 1m1s
 restarts: 1 of 5; a failed worker costs: worker; a node is lost after 15s without a word
-RANK  STATE    SINCE   WORKERS  FAILED  ADDRESS  NODE
-0     in       1m0s    0-1      0       h-a      a
-1     done     1h0m0s  2-3      1       h-b      b, leads
--     waiting  1s      (2)      0       h-c      c
+RANK  STATE    SINCE   RANKS  FAILED  ADDRESS  NODE
+0     in       1m0s    0-1    0       h-a      a
+1     done     1h0m0s  2-3    1       h-b      b, leads
+-     waiting  1s      (2)    0       h-c      c
 RANK  ENDED  AGO   WHY, NODE
 1     lost   1m2s  no word from it for 15s (d)
 -     left   0s    e�[2J

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/elastic"
+	"github.com/weft-project/weft/internal/disttest/proctest"
 )
 
 func TestTrainingGoesOnFromTheCheckpointBeforeOneWhoseBytesHaveChanged(t *testing.T) {
@@ -15,7 +16,7 @@ func TestTrainingGoesOnFromTheCheckpointBeforeOneWhoseBytesHaveChanged(t *testin
 	t.Setenv("GORACE", "atexit_sleep_ms=0")
 	args := []string{"--epochs", "2", "--plot", "", "--checkpoints", filepath.Join(dir, "checkpoints"), "--result", filepath.Join(dir, "result.json"), "--lines", "10"}
 	train := func() string {
-		var out transcript
+		var out proctest.Output
 		_, err := elastic.Run(t.Context(), elastic.Spec{Program: self, Args: args, NprocPerNode: 3, Stdout: &out, Stderr: &out})
 		require.NoError(t, err, "%s", &out)
 		return out.String()

@@ -74,6 +74,9 @@ func (e *epoch) run(c context.Context) error {
 		Store: e.Store, Rank: e.Rank, WorldSize: e.World, Listen: net.JoinHostPort(e.Addr, "0"), Functions: e.serve(),
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError})), // losses are told of here
 	})
+	if errors.Is(err, rpc.ErrConfig) { // such as no token
+		return elastic.Final(err)
+	}
 	if err != nil {
 		return err
 	}
