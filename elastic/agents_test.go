@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"os"
 	"os/exec"
 	"strconv"
@@ -102,6 +103,31 @@ func TestAnAgentThatIsKilledIsReplacedByANewOneAndBothFinish(t *testing.T) {
 	w.out.Await(t, "] here ", 2)
 	require.NoError(t, agent.Process.Kill())
 	require.Error(t, agent.Wait())
+	w.start(1)
+	w.runs.Wait()
+	require.Equal(t, map[int]error{0: nil, 1: nil}, w.ends, w.out)
+	require.Equal(t, 2, strings.Count(w.out.String(), "] done\n"), w.out)
+	gone(t, w.pids())
+}
+
+func TestAfterTheAgentThatHostsTheRendezvousIsKilledANewOneHostsItAndBothFinish(t *testing.T) {
+	t.Parallel()
+	w := newCrew(t, "finish", 1, func(s *Spec) {
+		s.MinNodes = 2
+		s.Env = append(s.Env, "WEFT_TEST_WORLD=2")
+	})
+	host := w.process("finish")
+	require.Eventually(t, func() bool {
+		conn, err := net.Dial("tcp", w.spec.Endpoint)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err == nil
+	}, time.Minute, 5*time.Millisecond)
+	w.start(0)
+	w.out.Await(t, "] here ", 2)
+	require.NoError(t, host.Process.Kill())
+	require.Error(t, host.Wait())
 	w.start(1)
 	w.runs.Wait()
 	require.Equal(t, map[int]error{0: nil, 1: nil}, w.ends, w.out)

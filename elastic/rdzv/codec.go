@@ -32,7 +32,7 @@ type saved struct {
 	For      time.Duration `cbor:"14,keyasint,omitempty"` // of the phase
 	Ended    []savedEnded  `cbor:"15,keyasint,omitempty"`
 	Formed   bool          `cbor:"16,keyasint,omitempty"`
-	Past     Past          `cbor:"17,keyasint,omitempty"`
+	Past     Past          `cbor:"17,keyasint"`
 }
 
 type savedMember struct {

@@ -385,11 +385,6 @@ func (d *decision) admit(from, to list, n int) {
 func (d *decision) complete() {
 	d.phase, d.deadline, d.tooFew, d.since, d.formed = Complete, time.Time{}, time.Time{}, d.now, true
 	d.epoch = max(d.epoch, d.past.Epoch) + 1
-	for _, m := range d.members {
-		if m.on != participating {
-			m.rank = -1 // it may have brought one
-		}
-	}
 	placed := d.assign()
 	for _, m := range placed {
 		m.expires = time.Time{}

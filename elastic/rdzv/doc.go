@@ -23,6 +23,12 @@
 // restarts lasts. The job is over when every node of a round is done, when somebody closes it, and when there have been too few nodes for the
 // time of a join. Closing is the only thing that ends it for all: who leaves, leaves alone.
 //
+// # A store that loses all
+//
+// One that lies in a machine's memory is empty when that machine is started again. What begins there is another rendezvous, with a number of its own in
+// every word of its leaders: who was in the one before joins it, and brings how far that had come ([Past]), so that rounds and epochs go on
+// growing for workers that run, and the restarts of the job are counted on. Those of the last round keep their ranks if they come before the first one here.
+//
 // # From outside
 //
 // [Look] and [Follow] show who is in, waits, is redundant, or has gone, since when and why, to somebody who takes no part: the leader writes its state for them, at

@@ -152,6 +152,14 @@ func TestAPastThatCannotBeIsNotRead(t *testing.T) {
 	require.NoError(t, err)
 }
 
+func TestTheStatesOfTwoRendezvousAtOneStoreLieApart(t *testing.T) {
+	l := lease{Term: 1, Leader: "N0", Seq: 2, From: 1, Life: lifeOf("N0")}
+	other := l
+	other.Life = lifeOf("N1")
+	require.NotEqual(t, l.keyState(), other.keyState())
+	require.NotEqual(t, l.Life, other.Life)
+}
+
 func TestALeaderIsNotLedAstrayByWhoStillLeadsARendezvousThatIsGone(t *testing.T) {
 	k := &keys{values: map[string]string{}, queues: map[string][]string{}}
 	cfg := Config{Min: 1}.withDefaults(t)
