@@ -73,7 +73,10 @@ func (a *agent) tell(i int) {
 	if err != nil || string(b) == p.place {
 		return
 	}
-	p.moved, p.place = p.place != "", string(b)
+	if p.place != "" {
+		p.moved = time.Now()
+	}
+	p.place = string(b)
 	_ = p.told.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
 	n, _ := p.told.Write(append(b, '\n'))
 	p.said += n
@@ -89,10 +92,17 @@ func (a *agent) tellAll() {
 			a.tell(i)
 		}
 	}
+	a.listen()
+}
+
+// listen has warnOfDeaf look in a while.
+func (a *agent) listen() {
 	if !a.warned && a.hark == nil {
-		a.hark = time.After(cmp.Or(a.spec.patience, patience))
+		a.hark = time.After(a.patience())
 	}
 }
+
+func (a *agent) patience() time.Duration { return cmp.Or(a.spec.patience, patience) }
 
 // patience is for how long a worker that has another place may not have asked for the one it had.
 const patience = 15 * time.Second
@@ -103,11 +113,16 @@ func (a *agent) warnOfDeaf() {
 	a.hark = nil
 	for i, s := range a.node.workers {
 		p := a.procs[i]
-		if a.warned || a.node.again || a.node.ending || s.phase != running || !p.moved || unread(p.told) < max(p.said, 1) {
-			continue
+		switch {
+		case a.warned || a.node.again || a.node.ending:
+			return
+		case s.phase != running || p.moved.IsZero() || unread(p.told) < max(p.said, 1):
+		case time.Since(p.moved) < a.patience(): // it was started, or moved, since
+			a.listen()
+		default:
+			a.warned = true
+			a.say(fmt.Sprintf("%s (rank %d, pid %d) does not hear that the workers are others now, as it has not called elastic.Join; "+
+				"for a program that cannot, there is --restart-policy group, which starts all of them again", workerName(p.rank), p.rank, p.cmd.Process.Pid))
 		}
-		a.warned = true
-		a.say(fmt.Sprintf("%s (rank %d, pid %d) does not hear that the workers are others now, as it has not called elastic.Join; "+
-			"for a program that cannot, there is --restart-policy group, which starts all of them again", workerName(p.rank), p.rank, p.cmd.Process.Pid))
 	}
 }

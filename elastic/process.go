@@ -25,11 +25,11 @@ const (
 // process is one worker: a process that leads its own group, and the two goroutines that read its output.
 type process struct {
 	cmd            *exec.Cmd
-	rank           int      // in its round
-	told           *os.File // by which the worker hears of its places
-	said           int      // bytes that were written there
-	place          string   // the latest of it
-	moved          bool     // that is not the one it was started with
+	rank           int       // in its round
+	told           *os.File  // by which the worker hears of its places
+	said           int       // bytes that were written there
+	place          string    // the latest of it
+	moved          time.Time // when it was told another than the one it was started with
 	stdout, stderr *lines
 	pipes          []*os.File // the read ends
 	errors         errorFile
