@@ -374,10 +374,7 @@ func (p *peer) answered(raw []byte, now time.Time) []op {
 	case a.Kind == Place:
 		p.round, p.place, p.standing, p.past = a.Placement.Round, a.Placement, &act.Kind, Past{}
 		p.highest = max(p.highest, a.Placement.Epoch)
-		if p.intent.Kind == Join {
-			p.intent = p.join()
-		}
-		if p.intent.Kind == Fail { // the node hears of the place after that, and starts what has failed
+		if p.intent.Kind == Join || p.intent.Kind == Fail { // what has failed the node starts when it hears of the place
 			p.intent = p.join()
 		}
 	case a.Kind == Refuse && errors.Is(act.Err, ErrLost) && p.intent.Kind != Leave:
