@@ -15,6 +15,8 @@ const (
 	Float64
 	Int32
 	Int64
+	// BFloat16 is the upper half of a float32. Programs may keep in it what lies between their instructions; no tensor has it, so it is not Valid.
+	BFloat16
 )
 
 // Number is the set of Go types that a tensor's elements can have.
@@ -32,6 +34,8 @@ func (d Dtype) Size() int {
 		return 4
 	case Float64, Int64:
 		return 8
+	case BFloat16:
+		return 2
 	}
 	return 0
 }
@@ -39,8 +43,8 @@ func (d Dtype) Size() int {
 // IsFloat says whether gradients flow through tensors of this dtype.
 func (d Dtype) IsFloat() bool { return d == Float32 || d == Float64 }
 
-// Valid says whether d is one of the element types above.
-func (d Dtype) Valid() bool { return d.Size() != 0 }
+// Valid says whether tensors can have d.
+func (d Dtype) Valid() bool { return Float32 <= d && d <= Int64 }
 
 func (d Dtype) String() string {
 	switch d {
@@ -52,6 +56,8 @@ func (d Dtype) String() string {
 		return "int32"
 	case Int64:
 		return "int64"
+	case BFloat16:
+		return "bfloat16"
 	}
 	return fmt.Sprintf("dtype(%d)", uint8(d))
 }

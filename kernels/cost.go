@@ -12,6 +12,10 @@ func (c Cost) Plus(d Cost) Cost { return Cost{c.Flops + d.Flops, c.Bytes + d.Byt
 // CostOf estimates an instruction with operands of types in, which Infer accepts with results of types out.
 func CostOf(i Instr, in, out []Type) Cost {
 	var views []*View
+	stored := in
+	if n, ok := i.(Narrow); ok {
+		i, in = n.Of, Widened(in)
+	}
 	if v, ok := i.(Viewed); ok {
 		i, in, views = v.Of, v.Seen(in), v.In
 	}
@@ -19,7 +23,7 @@ func CostOf(i Instr, in, out []Type) Cost {
 	for _, t := range out {
 		c.Bytes += t.Bytes()
 	}
-	for k, t := range in {
+	for k, t := range stored {
 		if views != nil && views[k] != nil {
 			c.Bytes += views[k].distinct() * t.Dtype.Size()
 		} else {

@@ -9,6 +9,8 @@ func Overwrites(i Instr, in []Type, result, operand int) bool {
 
 func overwrites(i Instr, in, out []Type, result, operand int) bool {
 	switch i := i.(type) {
+	case Narrow: // elements of one size lie at the same places
+		return in[operand].Dtype == out[result].Dtype && overwrites(i.Of, Widened(in), Widened(out), result, operand)
 	case Map:
 		return i.overwrites(in, result, operand)
 	case Viewed:

@@ -1,0 +1,76 @@
+package kernels
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/weft-project/weft/device"
+)
+
+// Narrow is an instruction of which some operands and results lie in memory as bfloat16. It reads such operands as float32, which is exact, and rounds such
+// results to the nearest, to even where two are as near: as programs may have it that compute products of bfloat16 (see [Narrower]). Views lie within:
+// Narrow{Viewed{…}}.
+type Narrow struct {
+	Of   Instr
+	Outs uint64 // bit k: result k is bfloat16
+}
+
+// Narrower is a [Backend] that knows [Narrow].
+type Narrower interface {
+	// Narrows says whether factors of products are rounded to bfloat16, so that to keep them as that loses nothing.
+	Narrows() bool
+}
+
+func (i Narrow) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%v", i.Of)
+	for k := range 64 {
+		if i.Outs>>k&1 == 1 {
+			fmt.Fprintf(&b, " →%d:bfloat16", k)
+		}
+	}
+	return b.String()
+}
+
+// Infer takes what Of takes, where any float32 may be bfloat16.
+func (i Narrow) Infer(in []Type) ([]Type, error) {
+	switch i.Of.(type) {
+	case nil, Narrow:
+		return nil, refuse(i, in, "expected an instruction that is not narrow itself")
+	}
+	out, err := i.Of.Infer(Widened(in))
+	if err != nil {
+		return nil, err
+	}
+	if i.Outs>>len(out) != 0 {
+		return nil, refuse(i, in, "there are %d results", len(out))
+	}
+	out = slices.Clone(out)
+	for k := range out {
+		if i.Outs>>k&1 == 0 {
+			continue
+		}
+		if out[k].Dtype != device.Float32 {
+			return nil, refuse(i, in, "result %d is %v; only float32 can be rounded to bfloat16", k, out[k])
+		}
+		out[k].Dtype = device.BFloat16
+	}
+	return out, nil
+}
+
+// Widened are types with float32 for bfloat16.
+func Widened(ts []Type) []Type {
+	if !slices.ContainsFunc(ts, isNarrow) {
+		return ts
+	}
+	ts = slices.Clone(ts)
+	for k := range ts {
+		if isNarrow(ts[k]) {
+			ts[k].Dtype = device.Float32
+		}
+	}
+	return ts
+}
+
+func isNarrow(t Type) bool { return t.Dtype == device.BFloat16 }
