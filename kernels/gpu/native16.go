@@ -1,10 +1,84 @@
 package gpu
 
-import "github.com/weft-project/weft/kernels"
+import (
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/kernels"
+)
 
 // readsNarrow says whether i, lowered for operands of the types in, reads an operand that is bfloat16 as it lies. The other operands may be bfloat16 too,
 // each only as `in` has it: i may be [kernels.Viewed], but not [kernels.Narrow].
-func (*backend) readsNarrow(_ kernels.Instr, _ []kernels.Type, _ int) bool { return false }
+func (b *backend) readsNarrow(i kernels.Instr, in []kernels.Type, operand int) bool {
+	if !b.roundsInKernels() || !isBFloat16(in[operand]) {
+		return false
+	}
+	switch i.(type) {
+	case kernels.CrossEntropy, kernels.CrossEntropyGrad:
+		return operand == 0
+	}
+	return false
+}
 
 // writesNarrow says whether i, lowered for operands of the types in, can write a result as bfloat16.
-func (*backend) writesNarrow(_ kernels.Instr, _ []kernels.Type, _ int) bool { return false }
+func (b *backend) writesNarrow(i kernels.Instr, _ []kernels.Type, result int) bool {
+	if !b.roundsInKernels() {
+		return false
+	}
+	switch i.(type) {
+	case kernels.CrossEntropyGrad:
+		return result == 0
+	}
+	return false
+}
+
+// roundsInKernels says whether the GPU has the instructions that package cu's kernels for bfloat16 use.
+func (b *backend) roundsInKernels() bool { return b.gpu.Driver().Info().Arch >= tensorCores }
+
+func isBFloat16(t kernels.Type) bool { return t.Dtype == device.BFloat16 }
+
+// lying is how the names of kernels end that read and write some types, in order.
+func lying(all ...kernels.Type) string {
+	end := "_"
+	for _, t := range all {
+		if isBFloat16(t) {
+			end += "b"
+		} else {
+			end += "f"
+		}
+	}
+	return end
+}
+
+// planEights shares out rows that begin anywhere, and are accessed by eights: entropy_bf16.cu.
+func planEights(x kernels.Type) rowPlan {
+	rows, n := x.Shape[0], x.Shape[1]
+	return share(x.Dtype, rows, n, (n+7)/8, 4, 512)
+}
+
+// entropyOfEights is entropy of logits in bfloat16.
+func (b *backend) entropyOfEights(in []kernels.Type) (*code, error) {
+	c, p := new(code), planEights(in[0])
+	f, err := b.planned("entropy_bf16", "entropy_b", p)
+	if err != nil {
+		return nil, err
+	}
+	mean, err := b.kernel("entropy_bf16", "entropy_mean_b", 0)
+	if err != nil {
+		return nil, err
+	}
+	losses := c.temp(p.rows * device.Float32.Size())
+	p.launch(c, f).temp(losses).in(0).in(1).flag(in[1].Dtype == device.Int64).u32(p.rows).u32(p.n).u32(p.lanes).fault()
+	c.call(mean, 1, min(max(power(p.rows), 32), 1024)).out(0).temp(losses).u32(p.rows)
+	return c, nil
+}
+
+// entropyGradOfEights is entropyGrad where the logits or the gradient are bfloat16.
+func (b *backend) entropyGradOfEights(in []kernels.Type, out kernels.Type) (*code, error) {
+	c, p := new(code), planEights(in[0])
+	keep := b.keep(&p, 1)
+	f, err := b.planned("entropy_bf16", "entropy_grad"+lying(in[0], out), p)
+	if err != nil {
+		return nil, err
+	}
+	p.launch(c, f).out(0).in(0).in(1).in(2).flag(in[1].Dtype == device.Int64).u32(p.rows).u32(p.n).u32(p.lanes).flag(keep).fault()
+	return c, nil
+}

@@ -21,7 +21,7 @@ func (b *backend) lowerRows(i kernels.Instr, in, out []kernels.Type) (*code, err
 	case kernels.CrossEntropy:
 		return b.entropy(in)
 	case kernels.CrossEntropyGrad:
-		return b.entropyGrad(in)
+		return b.entropyGrad(in, out)
 	case kernels.Normalize:
 		return b.norm(in, i.Eps)
 	case kernels.LayerNorm:
@@ -57,11 +57,16 @@ const maxStatic = 4 << 10
 
 // planRows shares out rows of n elements, about `each` accesses to a lane, in blocks of up to most threads.
 func planRows(d device.Dtype, rows, n, each, most int) rowPlan {
-	p := rowPlan{rows: rows, n: n, size: d.Size(), threads: 128}
 	accesses := n // as the kernels have it
-	if n*p.size%16 == 0 {
-		accesses = n * p.size / 16
+	if n*d.Size()%16 == 0 {
+		accesses = n * d.Size() / 16
 	}
+	return share(d, rows, n, accesses, each, most)
+}
+
+// share is planRows for what takes so many accesses to a row.
+func share(d device.Dtype, rows, n, accesses, each, most int) rowPlan {
+	p := rowPlan{rows: rows, n: n, size: d.Size(), threads: 128}
 	p.lanes = min(power((accesses+min(each, 4)-1)/min(each, 4)), 32)
 	if accesses > 32*each {
 		p.lanes = min(power((accesses+each-1)/each), most)
@@ -89,11 +94,16 @@ func (b *backend) keep(p *rowPlan, arrays int) bool {
 
 // rowKernel finds a kernel, which has as much shared memory as the plan sets aside.
 func (b *backend) rowKernel(module, name string, d device.Dtype, p rowPlan) (cuda.Func, error) {
+	return b.planned(module, typed(name, d), p)
+}
+
+// planned is rowKernel by a kernel's whole name.
+func (b *backend) planned(module, name string, p rowPlan) (cuda.Func, error) {
 	shared := 48<<10 - maxStatic // what every kernel may have unasked
 	if p.memory > shared {
 		shared = b.gpu.Driver().Info().Shared - maxStatic
 	}
-	return b.kernel(module, typed(name, d), shared)
+	return b.kernel(module, name, shared)
 }
 
 // launch begins the launch of a row kernel.
@@ -141,6 +151,9 @@ func (b *backend) softmax(t kernels.Type, axis int, name string, operands []int,
 // entropy is CrossEntropy: the losses of the rows, then their mean.
 func (b *backend) entropy(in []kernels.Type) (*code, error) {
 	c, x := new(code), in[0]
+	if isBFloat16(x) {
+		return b.entropyOfEights(in)
+	}
 	p := planRows(x.Dtype, x.Shape[0], x.Shape[1], 8, 1024)
 	f, err := b.rowKernel("softmax", "entropy", x.Dtype, p)
 	if err != nil {
@@ -156,8 +169,11 @@ func (b *backend) entropy(in []kernels.Type) (*code, error) {
 	return c, nil
 }
 
-func (b *backend) entropyGrad(in []kernels.Type) (*code, error) {
+func (b *backend) entropyGrad(in, out []kernels.Type) (*code, error) {
 	c, x := new(code), in[0]
+	if isBFloat16(x) || isBFloat16(out[0]) {
+		return b.entropyGradOfEights(in, out[0])
+	}
 	p := planRows(x.Dtype, x.Shape[0], x.Shape[1], 8, 1024)
 	keep := b.keep(&p, 1)
 	f, err := b.rowKernel("softmax", "entropy_grad", x.Dtype, p)

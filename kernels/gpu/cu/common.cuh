@@ -4,7 +4,27 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 typedef long long i64;
 
+// Bf16 is a bfloat16: the upper half of a float. What makes one needs compute_80.
+struct Bf16 {
+	unsigned short bits;
+
+	Bf16() = default;
+	Bf16(float v) : bits(pair(v, 0)) {}
+	operator float() const { return __uint_as_float((u32)bits << 16); }
+
+	// pair rounds two numbers to the nearest, to even where two are as near; low is the lower half.
+	static u32 pair(float low, float high) {
+		u32 v;
+		asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(high), "f"(low));
+		return v;
+	}
+
+	static float low(u32 pair) { return __uint_as_float(pair << 16); }
+	static float high(u32 pair) { return __uint_as_float(pair & 0xffff0000); }
+};
+
 template <class T> struct Num { typedef T A; };
+template <> struct Num<Bf16> { typedef float A; };
 template <class T> using Acc = typename Num<T>::A;
 
 // Wide is how many elements make an access of 16 bytes.
@@ -27,6 +47,15 @@ template <int V, class T> Pack<Acc<T>, V> load(const T* at) {
 	Pack<Acc<T>, V> p;
 	if constexpr (V == 1) {
 		p[0] = at[0];
+	} else if constexpr (V * sizeof(T) > 16) {
+		auto a = load<V / 2>(at), b = load<V / 2>(at + V / 2);
+#pragma unroll
+		for (int k = 0; k < V / 2; k++) p[k] = a[k], p[V / 2 + k] = b[k];
+	} else if constexpr (sizeof(T) == 2) {
+		uint4 q = *(const uint4*)at;
+		const u32 two[4] = {q.x, q.y, q.z, q.w};
+#pragma unroll
+		for (int k = 0; k < 4; k++) p[2 * k] = T::low(two[k]), p[2 * k + 1] = T::high(two[k]);
 	} else if constexpr (sizeof(T) == 4) {
 		float4 q = *(const float4*)at;
 		p[0] = q.x, p[1] = q.y, p[2] = q.z, p[3] = q.w;
@@ -40,6 +69,13 @@ template <int V, class T> Pack<Acc<T>, V> load(const T* at) {
 template <int V, class T> void store(T* at, const Pack<Acc<T>, V>& p) {
 	if constexpr (V == 1) {
 		at[0] = p[0];
+	} else if constexpr (V * sizeof(T) > 16) {
+		Pack<Acc<T>, V / 2> a, b;
+#pragma unroll
+		for (int k = 0; k < V / 2; k++) a[k] = p[k], b[k] = p[V / 2 + k];
+		store<V / 2>(at, a), store<V / 2>(at + V / 2, b);
+	} else if constexpr (sizeof(T) == 2) {
+		*(uint4*)at = make_uint4(T::pair(p[0], p[1]), T::pair(p[2], p[3]), T::pair(p[4], p[5]), T::pair(p[6], p[7]));
 	} else if constexpr (sizeof(T) == 4) {
 		*(float4*)at = make_float4(p[0], p[1], p[2], p[3]);
 	} else {
@@ -125,6 +161,15 @@ struct Group {
 };
 
 template <class A> A plus(A a, A b) { return a + b; }
+
+// meanOf is what one block makes of n numbers.
+template <class T, class A> void meanOf(T* mean, const A* of, u32 n) {
+	__shared__ double room[32];
+	double s = 0;
+	for (u32 k = threadIdx.x; k < n; k += blockDim.x) s += of[k];
+	s = Group(blockDim.x).reduce(s, room, plus<double>);
+	if (threadIdx.x == 0) *mean = s / n;
+}
 
 // Ids are indices or labels, of 4 or 8 bytes.
 struct Ids {

@@ -22,13 +22,14 @@ func Modules() map[string][]string {
 		"attention": {"attention", "attention_grad_q", "attention_grad_kv"},
 		"attention_bf16": {"attention_bf16_64!", "attention_bf16_128!", "attention_grad_q_bf16_64!", "attention_grad_q_bf16_128!",
 			"attention_grad_kv_bf16_64!", "attention_grad_kv_bf16_128!"},
-		"conv":   {"im2col", "col2im"},
-		"gemm":   {"gemm_large", "gemm_small"},
-		"pool":   {"maxpool", "maxpool_grad", "avgpool", "avgpool_grad"},
-		"norm":   {"norm", "norm_grad", "norm_grad_params"},
-		"optim":  {"update", "rows_update", "rows_binary"},
-		"rows":   {"gather", "scatter", "scatter_parts", "sort_keys!", "sort_step!", "sort_tile!", "zero!", "copy!"},
-		"random": {"uniform", "bernoulli", "dropout"},
+		"conv":         {"im2col", "col2im"},
+		"gemm":         {"gemm_large", "gemm_small"},
+		"pool":         {"maxpool", "maxpool_grad", "avgpool", "avgpool_grad"},
+		"norm":         {"norm", "norm_grad", "norm_grad_params"},
+		"optim":        {"update", "rows_update", "rows_binary"},
+		"rows":         {"gather", "scatter", "scatter_parts", "sort_keys!", "sort_step!", "sort_tile!", "zero!", "copy!"},
+		"entropy_bf16": {"entropy_b!", "entropy_mean_b!", "entropy_grad_bb!", "entropy_grad_bf!", "entropy_grad_fb!"},
+		"random":       {"uniform", "bernoulli", "dropout"},
 	}
 }
 

@@ -218,7 +218,7 @@ template <class T> void softmaxGradStrided(T* gx, const T* y, const T* gy, u32 n
 	l.each(n, [&](u64 at) { gx[at] = log ? gy[at] - exp(y[at]) * s : y[at] * (gy[at] - s); });
 }
 
-// entropy gives each row's loss, NaN for a label that is not there; entropyMean their mean.
+// entropy gives each row's loss, NaN for a label that is not there.
 template <class T> void entropy(Acc<T>* losses, const T* x, const void* labels, u32 wide, u32 rows, u32 n, u32 lanes, Fault fault) {
 	typedef Acc<T> A;
 	Group g(lanes);
@@ -231,14 +231,6 @@ template <class T> void entropy(Acc<T>* losses, const T* x, const void* labels, 
 	}
 	Ids ids = {labels, wide != 0};
 	if (r < rows && g.rank == 0) losses[r] = fault.index(ids, r, rows, n) ? log(o.sum) + (o.max - x[r * n + ids[r]]) : A(NAN);
-}
-
-template <class T> void entropyMean(T* mean, const Acc<T>* losses, u32 rows) {
-	__shared__ double room[32];
-	double s = 0;
-	for (u32 r = threadIdx.x; r < rows; r += blockDim.x) s += losses[r];
-	s = Group(blockDim.x).reduce(s, room, plus<double>);
-	if (threadIdx.x == 0) *mean = s / rows;
 }
 
 template <class T, int V> void entropyGradRow(T* gx, const T* x, const Ids& labels, const T* gy, u32 rows, u32 n, const Group& g, bool keep, const Fault& fault) {
@@ -277,7 +269,7 @@ void entropyGrad(T* gx, const T* x, const void* labels, const T* gy, u32 wide, u
 	GLOBAL(1024) entropy_##end(Acc<T>* losses, const T* x, const void* labels, u32 wide, u32 rows, u32 n, u32 lanes, u64* record, u64 code) { \
 		entropy(losses, x, labels, wide, rows, n, lanes, Fault{record, code}); \
 	} \
-	GLOBAL(1024) entropy_mean_##end(T* mean, const Acc<T>* losses, u32 rows) { entropyMean<T>(mean, losses, rows); } \
+	GLOBAL(1024) entropy_mean_##end(T* mean, const Acc<T>* losses, u32 rows) { meanOf(mean, losses, rows); } \
 	GLOBAL(1024) entropy_grad_##end(T* gx, const T* x, const void* labels, const T* gy, u32 wide, u32 rows, u32 n, u32 lanes, u32 keep, u64* record, u64 code) { \
 		entropyGrad(gx, x, labels, gy, wide, rows, n, lanes, keep, Fault{record, code}); \
 	}
