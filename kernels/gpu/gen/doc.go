@@ -7,5 +7,7 @@
 // Results may lie exactly over operands as [kernels.Overwrites] has it. Sums of floats are carried out in float64, in an order that depends on
 // shapes alone; where an operand is folded to few results, blocks leave parts in the scratch, and a second kernel folds these.
 //
-// Kernels are for compute capability 7.5 and later. Sources of facts: NVIDIA's PTX ISA 7.8.
+// Float32 may lie in memory as bfloat16 ([kernels.Narrow]): it is computed with as float32, and rounded when it is written.
+//
+// Kernels are for compute capability 7.5 and later, those that round to bfloat16 for 8.0 and later. Sources of facts: NVIDIA's PTX ISA 7.8.
 package gen

@@ -42,6 +42,8 @@ func made(op string) int {
 	switch {
 	case parts[0] == "setp":
 		return 0
+	case op == rounding:
+		return kindOf("b32")
 	case parts[0] == "cvt":
 		return kindOf(parts[last-1])
 	case parts[0] == "mul" && parts[1] == "wide":
@@ -132,12 +134,12 @@ func f64(v float64) string { return fmt.Sprintf("0d%016X", math.Float64bits(v)) 
 
 func num(n int) string { return fmt.Sprint(n) }
 
-// bitsOf is the PTX type that moves elements of a dtype.
+// bitsOf is the PTX type of registers that move elements of a dtype.
 func bitsOf(d device.Dtype) string {
-	if d.Size() == 4 {
-		return "b32"
+	if d.Size() == 8 {
+		return "b64"
 	}
-	return "b64"
+	return "b32"
 }
 
 // typeOf is the PTX type that computes in a dtype.

@@ -195,10 +195,10 @@ func (f *folder) finish(k int, kept *walk, p string, sums []string, rows bool) {
 		}
 		at := x.address(e.global(g.to.at), kept.offset(pick(g.to.st, f.keptAxes)), g.to.dtype.Size())
 		if len(sums) == 1 {
-			e.line("%sst.global.%s [%s], %s;", guard(p), holds(g.to.dtype), at, sums[0])
+			f.n.storeOne(e, g.to, at, p, sums[0])
 			return
 		}
-		f.n.store(e, g.to, holds(g.to.dtype), at, p, sums)
+		f.n.store(e, g.to, at, p, sums)
 		return
 	}
 	results := f.kept * len(sums)

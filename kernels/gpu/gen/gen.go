@@ -12,7 +12,8 @@ import (
 var ErrUnknown = errors.New("no kernel is written for that instruction")
 
 // Case is what kernels are written for: an instruction and its operands' types. All addresses are aligned to [kernels.PlaceAlign].
-// Instructions are Map, Unary, Binary, Reduce, MaxGrad, SumSquares, NonFinite, Cast, Fill, the moves, and Viewed maps and moves.
+// Instructions are Map, Unary, Binary, Reduce, MaxGrad, SumSquares, NonFinite, Cast, Fill, the moves, Viewed maps and moves, and each of these as a
+// [kernels.Narrow] one.
 type Case struct {
 	Instr kernels.Instr
 	In    []kernels.Type
@@ -55,7 +56,7 @@ const (
 // Module is the PTX of kernels, one after another, and the name of each; equal ones have one.
 func Module(ks []Kernel) (ptx string, names []string) {
 	var b strings.Builder
-	b.WriteString(".version 7.0\n.target sm_75\n.address_size 64\n")
+	fmt.Fprintf(&b, ".version 7.0\n.target %s\n.address_size 64\n", targetOf(ks))
 	known := map[string]string{}
 	for _, k := range ks {
 		name, ok := known[k.Body]
@@ -97,30 +98,32 @@ type writer struct {
 	large bool // tests: small tensors are treated as large ones
 }
 
-// instr writes an instruction.
+// instr writes an instruction. Types are those of memory: float32 may be bfloat16 there.
 func (w *writer) instr(i kernels.Instr, in, out []kernels.Type) error {
 	switch i := i.(type) {
+	case kernels.Narrow:
+		return w.instr(i.Of, in, out)
 	case kernels.Map:
-		w.mapping(i, in, nil)
+		w.mapping(i, in, out, nil)
 	case kernels.Unary:
-		w.mapping(kernels.Map{Shape: out[0].Shape, Steps: []kernels.Step{{Op: i}}, Outs: []kernels.Out{{Reg: 1}}}, in, nil)
+		w.mapping(kernels.Map{Shape: out[0].Shape, Steps: []kernels.Step{{Op: i}}, Outs: []kernels.Out{{Reg: 1}}}, in, out, nil)
 	case kernels.Binary:
-		w.mapping(kernels.Map{Shape: out[0].Shape, Steps: []kernels.Step{{Op: i, Args: [2]int{0, 1}}}, Outs: []kernels.Out{{Reg: 2}}}, in, nil)
+		w.mapping(kernels.Map{Shape: out[0].Shape, Steps: []kernels.Step{{Op: i, Args: [2]int{0, 1}}}, Outs: []kernels.Out{{Reg: 2}}}, in, out, nil)
 	case kernels.Reduce:
-		w.mapping(kernels.Map{Shape: in[0].Shape, Outs: []kernels.Out{{Fold: &i}}}, in, nil)
+		w.mapping(kernels.Map{Shape: in[0].Shape, Outs: []kernels.Out{{Fold: &i}}}, in, out, nil)
 	case kernels.MaxGrad:
-		w.maxGrad(i, in)
+		w.maxGrad(i, in, out[0])
 	case kernels.SumSquares:
 		w.sumSquares(in[0])
 	case kernels.NonFinite:
 		w.nonFinite(in[0])
 	case kernels.Cast:
-		w.cast(in[0], i.To)
+		w.cast(in[0], out[0])
 	case kernels.Fill:
-		w.fill(i)
+		w.fill(i, out[0])
 	case kernels.Viewed:
 		if m, ok := i.Of.(kernels.Map); ok {
-			w.mapping(m, in, i.In)
+			w.mapping(m, in, out, i.In)
 			return nil
 		}
 		return w.moves(i, in, out[0])

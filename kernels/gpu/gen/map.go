@@ -11,20 +11,19 @@ import (
 
 // mapping writes a map: a kernel for the folds over each set of axes, and what folds their parts; the last computes the other results too, as
 // these may lie over operands.
-func (w *writer) mapping(i kernels.Map, in []kernels.Type, views []*kernels.View) {
-	d := in[0].Dtype
+func (w *writer) mapping(i kernels.Map, in, out []kernels.Type, views []*kernels.View) {
 	var ins []access
 	for k, t := range in {
 		v := kernels.Whole(t.Shape)
 		if k < len(views) && views[k] != nil {
 			v = views[k]
 		}
-		ins = append(ins, access{Param{In, k, v.Offset * d.Size()}, d, stride.Stretch(v.Strides, v.Shape, i.Shape)})
+		ins = append(ins, access{Param{In, k, v.Offset * t.Dtype.Size()}, t.Dtype, stride.Stretch(v.Strides, v.Shape, i.Shape)})
 	}
 	var passes []*pass
 	full := &pass{}
 	for k, o := range i.Outs {
-		to := access{Param{Out, k, 0}, d, stride.RowMajor(i.Shape)}
+		to := access{Param{Out, k, 0}, out[k].Dtype, stride.RowMajor(i.Shape)}
 		if o.Fold == nil {
 			full.outs, full.regs = append(full.outs, to), append(full.regs, o.Reg)
 			continue
@@ -141,7 +140,7 @@ func args(s kernels.Step) []int {
 func folds(fn kernels.ReduceFn, to access, count int) folding {
 	if fn == kernels.Max {
 		c := calc{nil, to.dtype == device.Float64}
-		return folding{to: to, acc: to.dtype, init: c.k(math.Inf(-1)),
+		return folding{to: to, acc: computed(to.dtype), init: c.k(math.Inf(-1)),
 			lift: func(_ *emitter, v string) string { return v },
 			join: func(e *emitter, a, b string) string { return calc{e, c.double}.extreme("max", a, b) },
 			done: func(_ *emitter, v string) string { return v }}

@@ -10,13 +10,16 @@ import (
 
 // raw is the dtype by which elements of a size are moved: as they are.
 func raw(d device.Dtype) device.Dtype {
-	if d.Size() == 4 {
+	switch d.Size() {
+	case 4:
 		return device.Int32
+	case 8:
+		return device.Int64
 	}
-	return device.Int64
+	return d
 }
 
-// moves writes copies and zeros, side by side in one kernel but for those that swap axes.
+// moves writes copies and zeros, side by side in one kernel but for those that swap axes. Bits stay as they are but where float32 becomes bfloat16.
 func (w *writer) moves(i kernels.Instr, in []kernels.Type, out kernels.Type) error {
 	of := i
 	if v, ok := i.(kernels.Viewed); ok {
@@ -29,12 +32,16 @@ func (w *writer) moves(i kernels.Instr, in []kernels.Type, out kernels.Type) err
 	}
 	d := raw(out.Dtype)
 	var straight []*nest
-	for _, m := range kernels.Moves(i, in) {
-		n := &nest{dims: m.To.Shape, outs: []access{{Param{Out, 0, m.To.Offset * d.Size()}, d, m.To.Strides}}}
+	for _, m := range kernels.Moves(i, kernels.Widened(in)) {
+		n := &nest{dims: m.To.Shape, bits: true, outs: []access{{Param{Out, 0, m.To.Offset * d.Size()}, d, m.To.Strides}}}
 		if m.In < 0 {
 			n.body = func(e *emitter, _ []string) []string { return []string{e.op("mov."+bitsOf(d), "0")} }
 		} else {
-			n.ins = []access{{Param{In, m.In, m.From.Offset * d.Size()}, d, m.From.Strides}}
+			from := raw(in[m.In].Dtype)
+			if from != d && d == device.BFloat16 { // which rounds numbers
+				from, n.bits = in[m.In].Dtype, false
+			}
+			n.ins = []access{{Param{In, m.In, m.From.Offset * from.Size()}, from, m.From.Strides}}
 			n.body = func(_ *emitter, in []string) []string { return in }
 		}
 		if !w.swap(n) {
@@ -46,16 +53,18 @@ func (w *writer) moves(i kernels.Instr, in []kernels.Type, out kernels.Type) err
 }
 
 // cast converts every element.
-func (w *writer) cast(x kernels.Type, to device.Dtype) {
-	n := w.flat(to, x.Shape)
+func (w *writer) cast(x, to kernels.Type) {
+	n := w.flat(to)
 	n.ins = []access{{Param{In, 0, 0}, x.Dtype, stride.RowMajor(x.Shape)}}
-	n.body = func(e *emitter, in []string) []string { return []string{convert(e, in[0], x.Dtype, to)} }
+	n.body = func(e *emitter, in []string) []string {
+		return []string{convert(e, in[0], computed(x.Dtype), computed(to.Dtype))}
+	}
 	w.parts(n)
 }
 
 // fill writes one value everywhere, converted as cast does.
-func (w *writer) fill(i kernels.Fill) {
-	n := w.flat(i.Type.Dtype, i.Type.Shape)
+func (w *writer) fill(i kernels.Fill, to kernels.Type) {
+	n := w.flat(to)
 	n.body = func(e *emitter, _ []string) []string {
 		return []string{convert(e, e.op("mov.f64", f64(i.C)), device.Float64, i.Type.Dtype)}
 	}
@@ -63,8 +72,8 @@ func (w *writer) fill(i kernels.Fill) {
 }
 
 // flat is a nest with one contiguous result.
-func (w *writer) flat(d device.Dtype, s device.Shape) *nest {
-	return &nest{dims: s, outs: []access{{Param{Out, 0, 0}, d, stride.RowMajor(s)}}}
+func (w *writer) flat(to kernels.Type) *nest {
+	return &nest{dims: to.Shape, outs: []access{{Param{Out, 0, 0}, to.Dtype, stride.RowMajor(to.Shape)}}}
 }
 
 // convert is an element of another dtype, as [kernels.Cast] has it.

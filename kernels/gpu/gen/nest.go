@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels"
@@ -22,6 +21,7 @@ type nest struct {
 	heavy int  // about how many instructions body is
 	lanes int  // elements along the last axis that one thread takes at a time; dims counts these
 	wide  bool // positions or offsets need more than 31 bits
+	bits  bool // body moves elements as they are, numbers or not
 }
 
 // accesses are all, folds' results last.
@@ -54,23 +54,43 @@ func (n *nest) collapse(large bool) {
 	}
 	dims, st := stride.Collapse(n.dims, st...)
 	n.dims, n.lanes = slices.Clone(dims), 1
-	size := 4
 	for k, a := range all {
 		a.st = slices.Clone(st[k])
-		size = max(size, a.dtype.Size())
 	}
 	if len(dims) == 0 || !n.eachLast() {
 		return
 	}
 	last := len(dims) - 1
 	few := func() bool { return !large && product(dims)/n.lanes < 1<<15 } // then more threads are better than wide ones
-	for n.lanes = kernels.PlaceAlign / size; n.lanes > 1 && (few() || !n.fits(all)); n.lanes /= 2 {
+	for n.lanes = n.widest(all); n.lanes > 1 && (few() || !n.fits(all)); n.lanes /= 2 {
 	}
 	n.dims[last] /= n.lanes
 	for _, a := range all {
 		a.st[last] *= n.lanes
 	}
 }
+
+// widest is how many lanes there may be: as many as are 16 bytes of the largest. Where bfloat16 is read or written they are 16 bytes of that if they
+// can: float32 takes two accesses then. Not so results, as two stores fill each sector of memory by halves, what has many registers or long texts,
+// and folds that keep the last axis, which have a sum per lane.
+func (n *nest) widest(all []*access) int {
+	size, narrow := 4, false
+	for _, a := range all {
+		size = max(size, a.dtype.Size())
+		narrow = narrow || a.dtype == device.BFloat16 && a.last() == 1
+	}
+	lanes := kernels.PlaceAlign / size
+	switch {
+	case !narrow, size > 4, len(n.ins) > 6, n.heavy > 60,
+		slices.ContainsFunc(n.outs, func(a access) bool { return a.dtype != device.BFloat16 }),
+		slices.ContainsFunc(n.folds, func(f folding) bool { return f.to.last() == 1 }):
+		return lanes
+	}
+	return 2 * lanes
+}
+
+// unit is how many lanes one access to memory takes.
+func (n *nest) unit(a access) int { return min(n.lanes, kernels.PlaceAlign/a.dtype.Size()) }
 
 // eachLast says that what is written lies element by element along the last axis.
 func (n *nest) eachLast() bool {
@@ -88,11 +108,12 @@ func (n *nest) fits(all []*access) bool {
 		if a.last() != 1 {
 			continue
 		}
-		if a.at.Off%(n.lanes*a.dtype.Size()) != 0 {
+		unit := n.unit(*a)
+		if a.at.Off%(unit*a.dtype.Size()) != 0 {
 			return false
 		}
 		for _, s := range a.st[:last] {
-			if s%n.lanes != 0 {
+			if s%unit != 0 {
 				return false
 			}
 		}
@@ -128,36 +149,84 @@ func guard(p string) string {
 // between is how many elements lie from lane to lane.
 func (n *nest) between(a access) int { return a.last() / n.lanes }
 
-// load reads the lanes of an operand. typ is what its registers hold.
-func (n *nest) load(e *emitter, a access, typ, at, p string) []string {
+// load reads the lanes of an operand.
+func (n *nest) load(e *emitter, a access, at, p string) []string {
 	regs := make([]string, n.lanes)
 	if n.lanes > 1 && n.between(a) == 1 {
-		for k := range regs {
-			regs[k] = e.reg(typ)
-		}
-		e.line("%sld.global.v%d.%s {%s}, [%s];", guard(p), n.lanes, typ, strings.Join(regs, ", "), at)
-		return regs
+		return n.loadVectors(e, a, at, p)
 	}
 	for k := range regs {
 		if k > 0 && a.last() == 0 {
 			regs[k] = regs[0]
 			continue
 		}
-		regs[k] = e.reg(typ)
-		e.line("%sld.global.%s %s, [%s];", guard(p), typ, regs[k], offset(at, k*n.between(a)*a.dtype.Size()))
+		regs[k] = n.loadOne(e, a, offset(at, k*n.between(a)*a.dtype.Size()), p)
 	}
 	return regs
 }
 
+// loadVectors is load of lanes that lie side by side.
+func (n *nest) loadVectors(e *emitter, a access, at, p string) []string {
+	typ, width, narrow := n.holds(a), a.dtype.Size(), a.dtype == device.BFloat16
+	regs := make([]string, n.lanes)
+	if narrow {
+		typ, width, regs = "b32", 4, regs[:n.lanes/2]
+	}
+	for k := range regs {
+		regs[k] = e.reg(typ)
+	}
+	k := 0
+	for part := range slices.Chunk(regs, kernels.PlaceAlign/width) {
+		suffix, text := vector(part)
+		e.line("%sld.global%s.%s %s, [%s];", guard(p), suffix, typ, text, offset(at, k*width))
+		k += len(part)
+	}
+	if narrow {
+		return e.apart(n.holds(a), regs)
+	}
+	return regs
+}
+
+// loadOne reads one element.
+func (n *nest) loadOne(e *emitter, a access, at, p string) string {
+	typ := n.holds(a)
+	if a.dtype == device.BFloat16 {
+		word := e.reg("b32")
+		e.line("%sld.global.u16 %s, [%s];", guard(p), word, at)
+		return e.upper(typ, word)
+	}
+	r := e.reg(typ)
+	e.line("%sld.global.%s %s, [%s];", guard(p), typ, r, at)
+	return r
+}
+
 // store writes the lanes of a result.
-func (n *nest) store(e *emitter, a access, typ, at, p string, regs []string) {
-	if n.lanes > 1 && n.between(a) == 1 {
-		e.line("%sst.global.v%d.%s [%s], {%s};", guard(p), n.lanes, typ, at, strings.Join(regs, ", "))
+func (n *nest) store(e *emitter, a access, at, p string, regs []string) {
+	if n.lanes == 1 || n.between(a) != 1 {
+		for k, r := range regs {
+			n.storeOne(e, a, offset(at, k*n.between(a)*a.dtype.Size()), p, r)
+		}
 		return
 	}
-	for k, r := range regs {
-		e.line("%sst.global.%s [%s], %s;", guard(p), typ, offset(at, k*n.between(a)*a.dtype.Size()), r)
+	typ, width := n.holds(a), a.dtype.Size()
+	if a.dtype == device.BFloat16 {
+		typ, width, regs = "b32", 4, e.together(typ, regs)
 	}
+	k := 0
+	for part := range slices.Chunk(regs, kernels.PlaceAlign/width) {
+		suffix, text := vector(part)
+		e.line("%sst.global%s.%s [%s], %s;", guard(p), suffix, typ, offset(at, k*width), text)
+		k += len(part)
+	}
+}
+
+// storeOne writes one element.
+func (n *nest) storeOne(e *emitter, a access, at, p, r string) {
+	typ := n.holds(a)
+	if a.dtype == device.BFloat16 {
+		typ, r = "u16", e.lower(typ, r)
+	}
+	e.line("%sst.global.%s [%s], %s;", guard(p), typ, at, r)
 }
 
 // offset is an address some bytes further, as loads and stores take it.
@@ -170,10 +239,18 @@ func offset(at string, bytes int) string {
 
 // holds is the PTX type of registers that hold elements of a dtype.
 func holds(d device.Dtype) string {
-	if d.IsFloat() {
+	if d = computed(d); d.IsFloat() {
 		return typeOf(d)
 	}
 	return bitsOf(d)
+}
+
+// holds is the PTX type of registers that hold elements of an access.
+func (n *nest) holds(a access) string {
+	if n.bits {
+		return bitsOf(a.dtype)
+	}
+	return holds(a.dtype)
 }
 
 // strip is one group of lanes under way: where its operands and results lie, and what was loaded.
@@ -193,7 +270,7 @@ func (n *nest) strip(e *emitter, p string, ins, outs []string, constants map[int
 			s.vals = append(s.vals, slices.Repeat([]string{c}, n.lanes))
 			continue
 		}
-		s.vals = append(s.vals, n.load(e, a, holds(a.dtype), ins[k], p))
+		s.vals = append(s.vals, n.load(e, a, ins[k], p))
 	}
 	return s
 }
@@ -212,7 +289,7 @@ func (s *strip) compute(e *emitter) [][]string {
 		}
 	}
 	for k, a := range n.outs {
-		n.store(e, a, holds(a.dtype), s.outs[k], s.p, results[k])
+		n.store(e, a, s.outs[k], s.p, results[k])
 	}
 	return results[len(n.outs):]
 }
@@ -222,8 +299,7 @@ func (n *nest) constants(e *emitter) map[int]string {
 	c := map[int]string{}
 	for k, a := range n.ins {
 		if a.constant() {
-			c[k] = e.reg(holds(a.dtype))
-			e.line("ld.global.%s %s, [%s];", holds(a.dtype), c[k], e.global(a.at))
+			c[k] = n.loadOne(e, a, e.global(a.at), "")
 		}
 	}
 	return c

@@ -47,21 +47,21 @@ func (w *writer) nonFinite(x kernels.Type) {
 }
 
 // maxGrad counts how many tie for each maximum, and then gives each its part of the gradient.
-func (w *writer) maxGrad(i kernels.MaxGrad, in []kernels.Type) {
-	d, s := in[0].Dtype, in[0].Shape
+func (w *writer) maxGrad(i kernels.MaxGrad, in []kernels.Type, out kernels.Type) {
+	d, s := computed(in[0].Dtype), in[0].Shape
 	small, count := folded(kernels.Reduce{Axes: i.Axes}, s)
 	results := 1
 	if count > 0 {
 		results = s.Elems() / count
 	}
-	x, y := access{Param{In, 0, 0}, d, stride.RowMajor(s)}, access{Param{In, 1, 0}, d, small}
-	gy, ties := access{Param{In, 2, 0}, d, small}, access{w.scratch(results * d.Size()), d, small}
-	double := d == device.Float64
+	x, y := access{Param{In, 0, 0}, in[0].Dtype, stride.RowMajor(s)}, access{Param{In, 1, 0}, in[1].Dtype, small}
+	gy, ties := access{Param{In, 2, 0}, in[2].Dtype, small}, access{w.scratch(results * d.Size()), d, small}
+	gx, double := access{Param{Out, 0, 0}, out.Dtype, x.st}, d == device.Float64
 	is := func(c calc, x, y string) string {
 		return c.op("or.pred", c.test("eq", x, y), c.op("and.pred", c.test("nan", x, x), c.test("nan", y, y)))
 	}
 	if count == 1 {
-		w.parts(&nest{dims: s, ins: []access{x, y, gy}, outs: []access{{Param{Out, 0, 0}, d, x.st}}, body: func(e *emitter, in []string) []string {
+		w.parts(&nest{dims: s, ins: []access{x, y, gy}, outs: []access{gx}, body: func(e *emitter, in []string) []string {
 			c := calc{e, double}
 			return []string{c.pick(in[2], c.k(0), is(c, in[0], in[1]))}
 		}})
@@ -71,7 +71,7 @@ func (w *writer) maxGrad(i kernels.MaxGrad, in []kernels.Type) {
 		c := calc{e, double}
 		return []string{c.pick(c.k(1), c.k(0), is(c, in[0], in[1]))}
 	}})
-	w.parts(&nest{dims: s, ins: []access{x, y, gy, ties}, outs: []access{{Param{Out, 0, 0}, d, x.st}}, body: func(e *emitter, in []string) []string {
+	w.parts(&nest{dims: s, ins: []access{x, y, gy, ties}, outs: []access{gx}, body: func(e *emitter, in []string) []string {
 		c := calc{e, double}
 		return []string{c.pick(c.do("div.rn", in[2], in[3]), c.k(0), is(c, in[0], in[1]))}
 	}})

@@ -21,6 +21,7 @@ var rewrite = flag.Bool("rewrite", false, "write testdata anew")
 func float(s ...int) kernels.Type { return kernels.Type{Dtype: device.Float32, Shape: s} }
 
 func TestTextsAreAsReviewed(t *testing.T) {
+	same := kernels.Map{Shape: device.Shape{1 << 20}, Outs: []kernels.Out{{}}}
 	for name, c := range map[string]Case{
 		"bias":      {Instr: kernels.Binary{Fn: kernels.Add}, In: []kernels.Type{float(64, 1024), float(1024)}},
 		"exp":       {Instr: kernels.Unary{Fn: kernels.Exp}, In: []kernels.Type{{Dtype: device.Float32, Shape: device.Shape{1023}}}},
@@ -28,6 +29,8 @@ func TestTextsAreAsReviewed(t *testing.T) {
 		"columns":   {Instr: kernels.Reduce{Fn: kernels.Sum, Axes: []int{0}}, In: []kernels.Type{float(4096, 64)}},
 		"all":       {Instr: kernels.Reduce{Fn: kernels.Max}, In: []kernels.Type{float(1 << 20)}},
 		"transpose": {Instr: kernels.Transpose{Perm: []int{0, 2, 1}}, In: []kernels.Type{float(3, 64, 48)}},
+		"widen":     {Instr: kernels.Narrow{Of: same}, In: []kernels.Type{{Dtype: device.BFloat16, Shape: same.Shape}}},
+		"narrow":    {Instr: kernels.Narrow{Of: same, Outs: 1}, In: []kernels.Type{{Dtype: device.Float32, Shape: same.Shape}}},
 		"pad":       {Instr: kernels.Pad{Axis: 1, Before: 1, After: 2}, In: []kernels.Type{float(5, 6)}},
 	} {
 		code, err := c.Code()

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels/stride"
 )
 
@@ -53,7 +54,7 @@ type tile struct {
 func (t *tile) write() int {
 	e, x, n := t.e, t.x, t.n
 	in, out := n.ins[0], n.outs[0]
-	size := in.dtype.Size()
+	size, typ := in.dtype.Size(), rawOf(in.dtype)
 	wide, high := (n.dims[t.last]+side-1)/side, (n.dims[t.across]+side-1)/side
 	outer := pick(n.dims, t.rest)
 	e.shared = side * (side + 1) * size
@@ -83,24 +84,35 @@ func (t *tile) write() int {
 			from = e.op("add.s64", at, num(k*in.st[t.last]*size))
 		}
 		v := e.reg(bitsOf(in.dtype))
-		e.line("@%s ld.global.%s %s, [%s];", p, bitsOf(in.dtype), v, from)
-		e.line("@%s st.shared.%s [%s], %s;", p, bitsOf(in.dtype), offset(put, k*(side+1)*size), v)
+		e.line("@%s ld.global.%s %s, [%s];", p, typ, v, from)
+		e.line("@%s st.shared.%s [%s], %s;", p, typ, offset(put, k*(side+1)*size), v)
 	}
 	e.line("bar.sync 0;")
 	col, row = x.do("add", left, tx), x.do("add", top, ty)
-	to := x.address(x.address(e.global(out.at), pos.offset(pick(out.st, t.rest)), size), x.scaled(row, out.st[t.across], col), size)
+	to := x.address(x.address(e.global(out.at), pos.offset(pick(out.st, t.rest)), out.dtype.Size()), x.scaled(row, out.st[t.across], col), out.dtype.Size())
 	inside = e.op("setp.lt."+x.typ(), col, num(n.dims[t.last]))
 	get := cell(tx, ty)
 	for k := 0; k < side; k += lines {
 		p, into := t.within(row, k, n.dims[t.across], inside), to
 		if k > 0 {
-			into = e.op("add.s64", to, num(k*out.st[t.across]*size))
+			into = e.op("add.s64", to, num(k*out.st[t.across]*out.dtype.Size()))
 		}
 		v := e.reg(bitsOf(in.dtype))
-		e.line("@%s ld.shared.%s %s, [%s];", p, bitsOf(in.dtype), v, offset(get, k*size))
-		e.line("@%s st.global.%s [%s], %s;", p, bitsOf(in.dtype), into, v)
+		e.line("@%s ld.shared.%s %s, [%s];", p, typ, v, offset(get, k*size))
+		e.line("@%s st.global.%s [%s], %s;", p, rawOf(out.dtype), into, t.converted(v))
 	}
 	return wide * high * product(outer)
+}
+
+// converted is an element of the operand as the result has it.
+func (t *tile) converted(v string) string {
+	switch in, out := t.n.ins[0].dtype, t.n.outs[0].dtype; {
+	case in == out:
+		return v
+	case in == device.BFloat16:
+		return t.e.upper("b32", v)
+	}
+	return t.e.lower("f32", v)
 }
 
 // within says that row+k is below n, and that p holds.
