@@ -64,6 +64,11 @@ func checkMain(c context.Context, args []string, stdout, stderr io.Writer) error
 	if o.dir, err = filepath.Abs(o.dir); err != nil {
 		return err
 	}
+	forget, err := cache()
+	if err != nil {
+		return err
+	}
+	defer forget()
 	began := time.Now()
 	r := result{Date: began.UTC().Format(time.RFC3339), Commit: commit, Command: "gpucheck " + strings.Join(args, " ")}
 	if r.GPU, err = reportOf(o.at); err != nil {
@@ -90,6 +95,22 @@ func checkMain(c context.Context, args []string, stdout, stderr io.Writer) error
 		return errFailed
 	}
 	return nil
+}
+
+// cacheVariable tells the driver where to keep what it compiles of PTX.
+const cacheVariable = "CUDA_CACHE_PATH"
+
+// cache has the steps share what the driver compiles, which is new for this check, wherever it would lie otherwise: no home may be there, or none that can
+// be written, and each process would compile everything again. It is called before the driver is opened.
+func cache() (forget func(), err error) {
+	if os.Getenv(cacheVariable) != "" {
+		return func() {}, nil
+	}
+	dir, err := os.MkdirTemp("", "gpucheck")
+	if err != nil {
+		return nil, fmt.Errorf("%w; name a folder that can be written in TMPDIR, or in %s", err, cacheVariable)
+	}
+	return func() { _, _ = os.Unsetenv(cacheVariable), os.RemoveAll(dir) }, os.Setenv(cacheVariable, dir)
 }
 
 // check says what is wrong with the flags, but for the device.

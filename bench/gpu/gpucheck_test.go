@@ -155,6 +155,60 @@ func TestAStepThatIsLateIsEndedWithAllThatItStarted(t *testing.T) {
 	require.Equal(t, leftOut, out.Verdict)
 }
 
+func TestWhatMayTakeLongIsNotWrongWhenItsTimeIsUp(t *testing.T) {
+	dir := bundle(t, map[string]string{"slow": "echo so far; sleep 600", "bad": "exit 9"})
+	out := step{name: "slow", argv: []string{"slow"}, limit: 200 * time.Millisecond, long: true}.run(t.Context(), dir, time.Hour)
+	require.Equal(t, leftOut, out.Verdict)
+	require.Contains(t, out.Why, "so far")
+	out = step{name: "bad", argv: []string{"bad"}, limit: time.Minute, long: true}.run(t.Context(), dir, time.Hour)
+	require.Equal(t, failed, out.Verdict)
+}
+
+func TestTheSanitizerLooksAtMemoryAndNotAtErrorsThatAreAskedFor(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "compute-sanitizer"), []byte("#!/bin/sh\n"), 0o755))
+	t.Setenv("PATH", dir)
+	for _, s := range plan(options{at: "cuda:0", dir: "/bundle"}) {
+		if s.name == "sanitizer" {
+			require.Contains(t, s.argv, "--report-api-errors=no")
+			require.Contains(t, s.argv, "--error-exitcode=9")
+			require.True(t, s.long)
+			return
+		}
+	}
+	require.Fail(t, "no step is the sanitizer's")
+}
+
+func TestTheStepsShareWhatTheDriverCompilesAndItIsNotLeftBehind(t *testing.T) {
+	seen := filepath.Join(t.TempDir(), "seen")
+	scripts := tests(`[ -w "$CUDA_CACHE_PATH" ] && echo "$CUDA_CACHE_PATH" >>` + seen)
+	check := func() []string {
+		require.NoError(t, os.RemoveAll(seen))
+		code, _, errs := gpucheck(t, "-device", "interpreter", "-dir", bundle(t, scripts), "-out", t.TempDir(), "-only", "driver,kernels")
+		require.Zero(t, code, errs)
+		raw, err := os.ReadFile(seen)
+		require.NoError(t, err)
+		return strings.Fields(string(raw))
+	}
+	own := t.TempDir()
+	t.Setenv(cacheVariable, own)
+	require.Equal(t, []string{own, own}, check(), "who has chosen one keeps it")
+	t.Setenv(cacheVariable, "")
+	dirs := check()
+	require.Len(t, dirs, 2)
+	require.Equal(t, dirs[0], dirs[1])
+	require.NoDirExists(t, dirs[0])
+}
+
+func TestOfALongTextItsBeginningAndItsEndAreKept(t *testing.T) {
+	long := "SIGSEGV: segmentation violation" + strings.Repeat(" rax 0x0", told) + " exit status 2"
+	said := end(long)
+	require.Less(t, len(said), told+10)
+	require.Contains(t, said, "SIGSEGV")
+	require.Contains(t, said, "exit status 2")
+	require.Equal(t, "--- FAIL: TestX", end("=== RUN TestX\n--- FAIL: TestX"))
+}
+
 func TestAPanicOfACaseIsItsError(t *testing.T) {
 	var out bytes.Buffer
 	b := &bench{out: json.NewEncoder(&out)}

@@ -23,6 +23,7 @@ type step struct {
 	lines bool // it prints lines of JSON, of benchmarks
 	must  bool // the result is not green without it
 	aside bool // its failure is not Weft's: what Weft is compared with
+	long  bool // nobody knows how long it takes: it is not wrong because its time is up
 }
 
 // outcome is what became of a step.
@@ -82,6 +83,8 @@ func (s step) run(c context.Context, dir string, left time.Duration) outcome {
 	case err == nil:
 		out.Verdict = ok
 		return out
+	case errors.Is(c.Err(), context.DeadlineExceeded) && s.long:
+		out.Verdict, out.Why = leftOut, fmt.Sprintf("nothing was wrong until its time was up, after %v", limit)
 	case errors.Is(c.Err(), context.DeadlineExceeded):
 		out.Verdict, out.Why = late, fmt.Sprintf("ended after %v", limit)
 	default:
@@ -94,13 +97,16 @@ func (s step) run(c context.Context, dir string, left time.Duration) outcome {
 	return out
 }
 
-// end is the last of a text, which says why something failed; of a Go test, what failed.
+// end is what of a text says why something failed: of a Go test, from what failed on. Of a long one the middle is left out: a crash says at its
+// beginning what it is, and most others at their end.
 func end(s string) string {
 	if at := strings.Index(s, "--- FAIL"); at >= 0 {
 		s = s[at:]
-		return s[:min(len(s), told)]
 	}
-	return s[max(0, len(s)-told):]
+	if len(s) <= told {
+		return s
+	}
+	return s[:told/2] + "\n…\n" + s[len(s)-told/2:]
 }
 
 // linesOf is the lines of JSON in what a program printed.
