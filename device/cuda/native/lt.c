@@ -131,8 +131,8 @@ static int choose(const weft_lt *lt, weft_product *p, const weft_spec *s) {
 	void *preference = NULL;
 	int found = 0, r = lt->MatmulPreferenceCreate(&preference);
 	if (!r) r = prefer(lt, preference, s);
-	// The pointers count in the choice: their alignment is looked at. They are set to none of anybody's memory, aligned as promised.
-	void *none = (void *)(uintptr_t)(s->align > 256 ? s->align : 256);
+	// The pointers count in the choice: their alignment is looked at. They are set to none of anybody's memory, aligned as promised, and no better.
+	void *none = (void *)(uintptr_t)s->align;
 	if (!r && s->has_bias) r = lt->MatmulDescSetAttribute(p->desc, BIAS_POINTER, &none, sizeof none);
 	if (!r && s->has_aux) r = lt->MatmulDescSetAttribute(p->desc, AUX_POINTER, &none, sizeof none);
 	if (!r) r = lt->MatmulAlgoGetHeuristic(p->handle, p->desc, p->a, p->b, p->c, p->d, preference, 1, &p->best, &found);

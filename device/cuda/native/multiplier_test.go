@@ -314,6 +314,29 @@ func TestAProductThatTheLibraryLacksIsAnErrorOfItsOwn(t *testing.T) {
 	require.Same(t, err, again, "a refusal is kept, too")
 }
 
+// The library's kernels may read a bias as widely as its address allowed when they were chosen: the address of a launch must not be worse aligned.
+func TestABiasNeedsNoMoreAlignmentThanTheSpecPromises(t *testing.T) {
+	p := newProducts(t)
+	r := rand.New(rand.NewPCG(7, 8))
+	const n, k = 4, 2
+	for _, align := range []int{4, 8, 16, 64, 256} {
+		by := align / 4 // elements that everything is shifted by
+		a, b := p.small(r, cuda.F32, by+k), p.small(r, cuda.F32, by+k*n)
+		d, bias, aux := p.small(r, cuda.F32, by+n), p.small(r, cuda.F32, by+n), p.small(r, cuda.F32, by+8)
+		off := uintptr(align)
+		p.run(cuda.ProductSpec{M: 1, N: n, K: k, Epilogue: cuda.GELUAuxBias, Align: align}, a.at+off, b.at+off, 0, d.at+off, bias.at+off, aux.at+off)
+		got := p.down(d)[by:]
+		for col := range n {
+			want := bias.v[by+col]
+			for x := range k {
+				want += a.v[by+x] * b.v[by+x*n+col]
+			}
+			require.InDelta(t, gelu(want), got[col], 1e-5)
+		}
+		p.free(a, b, d, bias, aux)
+	}
+}
+
 func TestAProductRunsAmongKernelsAndInGraphs(t *testing.T) {
 	p := newProducts(t)
 	s := cuda.ProductSpec{M: 2, N: 2, K: 2}

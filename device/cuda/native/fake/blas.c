@@ -11,7 +11,8 @@ enum { BAD_VALUE = 7, UNSUPPORTED = 15 };
 typedef struct { int compute, scale, trans_a, trans_b; uint32_t epilogue; uint64_t bias, aux; int64_t aux_ld, aux_stride; } desc;
 typedef struct { int type; uint64_t rows, cols; int64_t ld; int batch; int64_t stride; } layout;
 typedef struct { uint64_t most; uint32_t align; } preference;
-typedef struct { char algo[64]; size_t workspace; int status; float waves; int reserved[4]; } choice;
+typedef struct { char name[8]; uint64_t align, bias, aux; char rest[32]; } algorithm; // the least alignment of matrices, of bias and aux: as they were when it was chosen
+typedef struct { algorithm algo; size_t workspace; int status; float waves; int reserved[4]; } choice;
 typedef struct { desc x; layout a, b, c, d; uint64_t A, B, C, D; double alpha, beta; } job;
 
 size_t cublasLtGetVersion(void) { return 130000; }
@@ -52,13 +53,17 @@ int cublasLtMatrixLayoutSetAttribute(layout *l, int what, const void *v, size_t 
 	}
 	return BAD_VALUE;
 }
-int cublasLtMatmulPreferenceCreate(preference **out) { return *out = calloc(1, sizeof **out), 0; }
+int cublasLtMatmulPreferenceCreate(preference **out) {
+	preference *p = calloc(1, sizeof *p);
+	p->align = 256; // the library's, where nothing is said
+	return *out = p, 0;
+}
 int cublasLtMatmulPreferenceDestroy(preference *p) { return free(p), 0; }
 int cublasLtMatmulPreferenceSetAttribute(preference *p, int what, const void *v, size_t n) {
 	switch (what) {
 		SET(1, p->most);
 		SET(5, p->align);
-	case 6: case 7: case 8: return 0;
+	case 6: case 7: case 8: return *(uint32_t *)v == p->align ? 0 : UNSUPPORTED; // the fake has one for all
 	}
 	return BAD_VALUE;
 }
@@ -66,7 +71,8 @@ int cublasLtMatmulAlgoGetHeuristic(void *h, desc *x, layout *a, layout *b, layou
 	if (!h) abort(); // as the library does
 	if (a->rows == 13) return UNSUPPORTED; // for tests
 	memset(out, 0, sizeof *out);
-	memcpy(out->algo, "weft", 5);
+	// For want of better, it needs all alignment that it is promised.
+	out->algo = (algorithm){"weft", p->align, x->bias & -x->bias, x->aux & -x->aux};
 	out->workspace = p->most < 512 ? p->most : 512;
 	return *found = 1, 0;
 }
@@ -182,8 +188,10 @@ static int run(op *o) {
 }
 
 int cublasLtMatmul(void *h, desc *x, const void *alpha, const void *A, layout *a, const void *B, layout *b, const void *beta, const void *C, layout *c,
-	void *D, layout *d, const char *algo, void *workspace, size_t n, void *s) {
-	if (strcmp(algo, "weft") || (n && !workspace)) return BAD_VALUE;
+	void *D, layout *d, const algorithm *algo, void *workspace, size_t n, void *s) {
+	if (strcmp(algo->name, "weft") || (n && !workspace) || (uint64_t)workspace % 16) return BAD_VALUE;
+	uint64_t all = (uint64_t)A | (uint64_t)B | (uint64_t)C | (uint64_t)D, e = x->epilogue;
+	if (all % algo->align || (e & (4 | 16 | 256 | 512) && x->bias % algo->bias) || (e & 128 && x->aux % algo->aux)) return BAD_VALUE;
 	job j = {*x, *a, *b, *c, *d, (uint64_t)A, (uint64_t)B, (uint64_t)C, (uint64_t)D};
 	j.alpha = x->scale ? *(double *)alpha : *(float *)alpha;
 	j.beta = x->scale ? *(double *)beta : *(float *)beta;
