@@ -17,7 +17,7 @@
 // every call then fails with [device.ErrLost], on this GPU alone.
 //
 // Products are cuBLASLt's, version 11 to 13, opened by the first call of Product: WEFT_CUBLASLT names it, or it is where the loader,
-// CUDA_HOME, /usr/local/cuda or a Python installation has it.
+// CUDA_HOME, /usr/local/cuda or a Python installation has it, that of the python3 in PATH among them. The newest is taken that the driver serves.
 //
 // To build it needs a C compiler, and include/ in CGO_CFLAGS (make gpu), as package cu includes cuda.h too. Nothing of CUDA is linked:
 // every driver function is a jump through a table that is filled when the library is opened.

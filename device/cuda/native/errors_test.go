@@ -1,7 +1,6 @@
 package native
 
 import (
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -25,28 +24,6 @@ func TestResultsOfTheDriverMeanWhatSomebodyCanActOn(t *testing.T) {
 	var e *cuda.Error
 	require.ErrorAs(t, failure("cuSomething", 12345, "more"), &e)
 	require.Equal(t, cuda.Error{Op: "cuSomething", Code: 12345, Text: "more"}, *e)
-}
-
-func TestCuBLASLtIsLookedForFromTheNearestToTheFarthest(t *testing.T) {
-	env := func(vars map[string]string) func(string) string {
-		return func(name string) string { return vars[name] }
-	}
-	none := func(string) []string { return nil }
-	require.Equal(t, []string{"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so.11"}, libraries(env(nil), none))
-	require.Equal(t, []string{"/x.so"}, libraries(env(map[string]string{"WEFT_CUBLASLT": "/x.so", "CUDA_HOME": "/cuda"}), none))
-
-	files := []string{"/cuda/lib64/libcublasLt.so.12", "/venv/lib/python3.9/site-packages/nvidia/cublas/lib/libcublasLt.so.12",
-		"/venv/lib/python3.12/site-packages/nvidia/cu13/lib/libcublasLt.so.13", "/usr/local/cuda/lib64/libcublasLt.so.11"}
-	found := libraries(env(map[string]string{"CUDA_HOME": "/cuda", "VIRTUAL_ENV": "/venv"}), func(pattern string) (out []string) {
-		for _, f := range files {
-			if ok, err := filepath.Match(pattern, f); ok && err == nil {
-				out = append(out, f)
-			}
-		}
-		return out
-	})
-	require.Equal(t, []string{files[0], files[3], files[2], files[1]}, found[3:])
-	require.Nil(t, globbed("["))
 }
 
 func TestTheDocumentationOfABuildIsInItsErrors(t *testing.T) {

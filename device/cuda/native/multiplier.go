@@ -18,6 +18,8 @@ import (
 	"sync"
 	"unsafe"
 
+	"gorgonia.org/cu"
+
 	"github.com/weft-project/weft/device/cuda"
 )
 
@@ -28,7 +30,13 @@ type blas struct {
 }
 
 // theBLAS opens cuBLASLt; there is one per process.
-var theBLAS = sync.OnceValues(func() (*blas, error) { return openBLAS(libraries(os.Getenv, globbed)) })
+var theBLAS = sync.OnceValues(func() (*blas, error) {
+	driver := 0
+	if library() == nil {
+		driver = cu.Version()
+	}
+	return openBLAS(libraries(host{os.Getenv, globbed, os.Readlink}, driver))
+})
 
 // openBLAS opens the first of several that there is.
 func openBLAS(paths []string) (*blas, error) {
