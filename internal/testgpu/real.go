@@ -3,8 +3,10 @@
 package testgpu
 
 import (
+	"fmt"
 	"os"
 	"strconv"
+	"sync"
 	"testing"
 
 	"github.com/weft-project/weft/device/cuda"
@@ -24,12 +26,9 @@ func Open(t testing.TB, c ptx.Config) cuda.Driver {
 	if !Real() {
 		return ptx.New(c)
 	}
-	ordinal := 0
-	if text := os.Getenv(variable); text != "" {
-		var err error
-		if ordinal, err = strconv.Atoi(text); err != nil {
-			t.Fatalf("%s=%q: it must be a number from 0 on, or interpreter", variable, text)
-		}
+	ordinal, err := kept()
+	if err != nil {
+		t.Fatal(err)
 	}
 	d, err := native.Open(ordinal)
 	if err != nil {
@@ -37,3 +36,15 @@ func Open(t testing.TB, c ptx.Config) cuda.Driver {
 	}
 	return d
 }
+
+// kept is the GPU's number. Its context is kept for as long as the process lives: tests open the GPU hundreds of times, and to make a context
+// takes tenths of a second.
+var kept = sync.OnceValues(func() (ordinal int, err error) {
+	if text := os.Getenv(variable); text != "" {
+		if ordinal, err = strconv.Atoi(text); err != nil {
+			return 0, fmt.Errorf("%s=%q: it must be a number from 0 on, or interpreter", variable, text)
+		}
+	}
+	_, err = native.Open(ordinal)
+	return ordinal, err
+})

@@ -21,6 +21,7 @@ func info(r *rig) {
 }
 
 func memory(r *rig) {
+	i := r.d.Info()
 	before, err := r.d.Room()
 	require.NoError(r, err)
 	var held []uintptr
@@ -41,7 +42,11 @@ func memory(r *rig) {
 	require.Error(r, r.d.Free(held[0]), "it is gone")
 	room, err = r.d.Room()
 	require.NoError(r, err)
-	require.Equal(r, before, room)
+	slack := 0
+	if !i.Simulated { // a driver hands small pieces out of large ones, which it may keep; and others use the GPU, too
+		slack = 16 << 20
+	}
+	require.InDelta(r, before, room, float64(slack))
 	_, err = r.d.Alloc(64)
 	require.NoError(r, err, "a refusal is not the end")
 }

@@ -151,10 +151,16 @@ func (d *driver) Unimport(at uintptr) error {
 	return failure("cuIpcCloseMemHandle", int(C.weft_unimport(d.context(), C.CUdeviceptr(at))), "")
 }
 
-// Close is Driver's: after the calls under way. What was made and not closed is lost with the last driver of this GPU in the process.
+// Close is Driver's: after the calls under way. What was made and not closed is lost with the last driver of this GPU in the process. A lost GPU is closed as
+// any other: whoever worked with it has been told.
 func (d *driver) Close() error {
 	if !d.inside.Close() {
 		return nil
 	}
-	return errors.Join(d.closeMultiplier(), called("cuDevicePrimaryCtxRelease", d.dev.ReleasePrimaryCtx()))
+	multiply := d.closeMultiplier()
+	err := called("cuDevicePrimaryCtxRelease", d.dev.ReleasePrimaryCtx())
+	if errors.Is(err, device.ErrLost) {
+		return nil
+	}
+	return errors.Join(multiply, err)
 }

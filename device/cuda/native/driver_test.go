@@ -150,6 +150,11 @@ func TestBadPTXIsAnErrorWithTheCompilersLog(t *testing.T) {
 	_, err := d.Load([]byte("nonsense"))
 	require.ErrorIs(t, err, cuda.ErrImage)
 	require.ErrorContains(t, err, "no .version directive")
+	for _, nothing := range []string{"", "\x00", " \n\x00"} { // of which drivers say different things
+		_, err = d.Load([]byte(nothing))
+		require.ErrorIs(t, err, cuda.ErrImage)
+		require.ErrorContains(t, err, "there is no text")
+	}
 	_, err = d.Load([]byte(".version 99.0"))
 	require.ErrorIs(t, err, cuda.ErrOldDriver)
 	require.ErrorContains(t, err, "install a newer NVIDIA driver")

@@ -10,6 +10,7 @@ package native
 import "C"
 
 import (
+	"sync"
 	"unsafe"
 
 	"gorgonia.org/cu"
@@ -123,6 +124,7 @@ type graph struct {
 	d      *driver
 	exec   C.CUgraphExec
 	inside gate.Gate
+	mu     sync.Mutex // the driver does not guard a graph: one thread at a time launches it
 }
 
 // Capture is Stream's. Nobody else may use the stream until it returns: what they submit would be recorded too. A stream that is closed while submit
@@ -176,6 +178,8 @@ func (s *stream) Replay(g cuda.Graph) error {
 		return err
 	}
 	defer s.end()
+	own.mu.Lock()
+	defer own.mu.Unlock()
 	return failure(op, int(C.weft_replay(s.d.context(), own.exec, s.c())), "")
 }
 

@@ -7,6 +7,7 @@ package native
 import "C"
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 	"sync"
@@ -51,6 +52,9 @@ func (d *driver) Load(image []byte) (cuda.Module, error) {
 		return nil, err
 	}
 	defer d.end()
+	if len(bytes.Trim(image, " \t\r\n\x00")) == 0 { // drivers do not agree on what that is
+		return nil, &cuda.Error{Op: op, Text: "there is no text", Err: cuda.ErrImage}
+	}
 	text := C.malloc(C.size_t(len(image)) + 1 + logBytes)
 	defer C.free(text)
 	mem := unsafe.Slice((*byte)(text), len(image)+1+logBytes)

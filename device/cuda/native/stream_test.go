@@ -127,6 +127,23 @@ func TestAFaultLosesItsGPUAndNoOther(t *testing.T) {
 	}
 }
 
+// The driver tells of a fault again when its context is given back, and by then everybody knows.
+func TestALostGPUIsClosedAsAnyOther(t *testing.T) {
+	defer gpu.Mend()
+	d, err := native.Open(1)
+	require.NoError(t, err)
+	s, err := d.Stream()
+	require.NoError(t, err)
+	_, err = d.(cuda.Multiplier).Product(cuda.ProductSpec{M: 1, N: 1, K: 1})
+	require.NoError(t, err)
+	var l cuda.List
+	add(&l, find(t, d, "wild"), 0, 0, 1)
+	require.NoError(t, s.Run(&l))
+	require.ErrorIs(t, s.Sync(), device.ErrLost)
+	require.ErrorIs(t, s.Close(), device.ErrLost)
+	require.NoError(t, d.Close())
+}
+
 func TestManyGoroutinesSubmitToOneStream(t *testing.T) {
 	b := newBench(t)
 	inc := find(t, b.d, "add")

@@ -29,7 +29,7 @@ SYMBOLS(SLOT)
 SYMBOLS(TRAMPOLINE)
 
 // gorgonia.org/cu calls cuInit before main, and ends the process where it fails. The real one is called by weft_open.
-int cuInit(unsigned flags) { return 0; }
+__attribute__((visibility("hidden"))) int cuInit(unsigned flags) { return 0; }
 
 static const struct { const char *name; void **slot; } table[] = {
 #define ENTRY(name) {#name, &weft_##name},

@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +31,7 @@ static struct {
 typedef struct { int users; long used; int sticky, opened; } gpu; // opened: the others, by bits
 typedef struct block { struct block *next; piece m; int fd, gpu, opens, foreign; char key[32]; } block;
 typedef struct pin { struct pin *next; char *p; size_t n; } pin;
-typedef struct graph { op *first, **last; int failed, users; } graph;
+typedef struct graph { op *first, **last; int failed, busy; } graph;
 typedef struct { pthread_cond_t c; unsigned long asked, done; struct timespec at; graph *in; } event;
 typedef struct { uint64_t id; char *image; } module;
 typedef struct { uint64_t id, module; int64_t params, threads, static_shared, most_shared; uint64_t at[MOST_PARAMS], n[MOST_PARAMS]; } function;
@@ -125,7 +126,7 @@ int cuDevicePrimaryCtxRelease_v2(int d) {
 	if (!gpus[d].users) return BAD_CONTEXT;
 	if (!--gpus[d].users)
 		for (int i = 0; i < GPUS; i++) gpus[i].opened &= ~(1 << d), gpus[d].opened = 0;
-	return OK;
+	return gpus[d].sticky; // it is released
 }
 int cuCtxSetCurrent(void *c) { return current = c, !current || current->users ? OK : BAD_CONTEXT; }
 int cuDeviceCanAccessPeer(int *can, int d, int other) { return *can = set.peers && d != other, OK; }
@@ -278,10 +279,13 @@ int cuGraphDestroy(graph *g) { return free_graph(g), OK; }
 int cuGraphExecDestroy(graph *g) { return free_graph(g), entered(); }
 int cuGraphLaunch(graph *g, stream *s) {
 	ENTER;
+	if (__atomic_exchange_n(&g->busy, 1, __ATOMIC_ACQUIRE)) return BAD_STATE; // the driver does not guard graphs: two threads at once would harm it
+	sched_yield(); // so that they meet
 	lock();
 	for (op *o = g->first; o; o = o->next) append(s, o);
 	pthread_cond_broadcast(&changed);
 	unlock();
+	__atomic_store_n(&g->busy, 0, __ATOMIC_RELEASE);
 	return OK;
 }
 
@@ -547,6 +551,7 @@ int cuModuleLoadDataEx(module **out, const char *image, unsigned n, const int *o
 	ENTER;
 	question *q = calloc(1, sizeof *q);
 	q->what = LOAD, q->image = image, q->len = strlen(image);
+	if (!*image) abort(); // nobody knows what a driver does
 	int r = strstr(image, ".version 99.") ? NO_PTX_VERSION : strstr(image, ".version") ? asked(q) : (strcpy(q->log, "no .version directive"), BAD_IMAGE);
 	for (unsigned i = 0; i + 1 < n; i++)
 		if (options[i] == 5 && options[i + 1] == 6) snprintf(values[i], (size_t)values[i + 1], "%s", q->log);
