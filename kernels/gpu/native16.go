@@ -1,7 +1,10 @@
 package gpu
 
 import (
+	"slices"
+
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/device/cuda"
 	"github.com/weft-project/weft/kernels"
 )
 
@@ -12,20 +15,22 @@ func (b *backend) readsNarrow(i kernels.Instr, in []kernels.Type, operand int) b
 		return false
 	}
 	switch i.(type) {
-	case kernels.CrossEntropy, kernels.CrossEntropyGrad:
+	case kernels.CrossEntropy, kernels.CrossEntropyGrad, kernels.Normalize, kernels.LayerNorm:
 		return operand == 0
+	case kernels.NormalizeGrad, kernels.LayerNormGrad:
+		return operand == len(in)-1
 	}
 	return false
 }
 
 // writesNarrow says whether i, lowered for operands of the types in, can write a result as bfloat16.
-func (b *backend) writesNarrow(i kernels.Instr, _ []kernels.Type, result int) bool {
+func (b *backend) writesNarrow(i kernels.Instr, in []kernels.Type, result int) bool {
 	if !b.roundsInKernels() {
 		return false
 	}
 	switch i.(type) {
-	case kernels.CrossEntropyGrad:
-		return result == 0
+	case kernels.CrossEntropyGrad, kernels.Normalize, kernels.LayerNorm, kernels.NormalizeGrad, kernels.LayerNormGrad:
+		return result == 0 && in[0].Dtype != device.Float64
 	}
 	return false
 }
@@ -81,4 +86,20 @@ func (b *backend) entropyGradOfEights(in []kernels.Type, out kernels.Type) (*cod
 	}
 	p.launch(c, f).out(0).in(0).in(1).in(2).flag(in[1].Dtype == device.Int64).u32(p.rows).u32(p.n).u32(p.lanes).flag(keep).fault()
 	return c, nil
+}
+
+// rowsKernel is rowKernel for a first operand, others and a result: in the module for bfloat16 where that is any of them.
+func (b *backend) rowsKernel(module, name string, p rowPlan, all ...kernels.Type) (cuda.Func, error) {
+	if !slices.ContainsFunc(all, isBFloat16) {
+		return b.rowKernel(module, name, all[0].Dtype, p)
+	}
+	return b.planned(module+"_bf16", name+lying(all...), p)
+}
+
+// normGradParams adds up what the blocks of a gradient of layer norm left: in the module that they are in.
+func (b *backend) normGradParams(all ...kernels.Type) (cuda.Func, error) {
+	if !slices.ContainsFunc(all, isBFloat16) {
+		return b.kernel("norm", typed("norm_grad_params", all[0].Dtype), 0)
+	}
+	return b.kernel("norm_bf16", "norm_grad_params_b", 0)
 }

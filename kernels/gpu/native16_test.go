@@ -174,6 +174,9 @@ func TestWhatHasNoKernelForBFloat16IsNotSaidToReadOrWriteIt(t *testing.T) {
 	require.True(t, b.readsNarrow(kernels.CrossEntropyGrad{}, loss, 0))
 	require.False(t, b.readsNarrow(kernels.CrossEntropyGrad{}, loss, 2))
 	require.False(t, b.writesNarrow(kernels.CrossEntropy{}, loss, 0))
+	wide := kernels.Type{Dtype: device.Float64, Shape: device.Shape{2, 3}}
+	require.False(t, b.writesNarrow(kernels.Normalize{}, []kernels.Type{wide}, 0))
+	require.False(t, b.readsNarrow(kernels.NormalizeGrad{}, []kernels.Type{x, x}, 0))
 	old := machineOf(t, ptx.New(ptx.Config{Arch: 75})).Memory().(*memory).backend
 	require.False(t, old.readsNarrow(kernels.CrossEntropyGrad{}, loss, 0))
 	require.False(t, old.writesNarrow(kernels.CrossEntropyGrad{}, loss, 0))
@@ -273,6 +276,30 @@ func TestALabelThatIsNotThereIsReportedForLogitsInBFloat16(t *testing.T) {
 			var at *kernels.IndexError
 			require.ErrorAs(t, err, &at)
 			require.Equal(t, [3]int64{int64(id), 2, 11}, [3]int64{at.ID, int64(at.At), int64(at.N)})
+		}
+	}
+}
+
+func TestLayerNormReadsAndWritesBFloat16AtEveryWidth(t *testing.T) {
+	for name, g := range rooms(t) {
+		r := rand.New(rand.NewPCG(16, 5))
+		for _, s := range [][2]int{{1, 1}, {5, 2}, {3, 4}, {9, 31}, {33, 8}, {40, 32}, {3, 132}, {2, 258}, {2, 1032}, {0, 3}} {
+			t.Run(fmt.Sprint(name, s), func(t *testing.T) {
+				x, gamma, beta := drawn(r, device.Float32, s[0], s[1]), drawn(r, device.Float32, s[1]), drawn(r, device.Float32, s[1])
+				gy := drawn(r, device.Float32, s[0], s[1])
+				for _, w := range eitherWay {
+					lies{of: kernels.Normalize{Eps: 1e-5}, in: w[0], out: w[1]}.check(t, g, x)
+					lies{of: kernels.LayerNorm{Eps: 1e-5}, in: w[0], out: w[1]}.check(t, g, x, gamma, beta)
+					lies{of: kernels.NormalizeGrad{Eps: 1e-5}, in: w[0] << 1, out: w[1]}.check(t, g, x, gy)
+					lies{of: kernels.LayerNormGrad{Eps: 1e-5}, in: w[0] << 2, out: w[1]}.check(t, g, x, gamma, gy)
+				}
+				if s[0] == 0 {
+					return // nothing lies over anything
+				}
+				lies{of: kernels.LayerNorm{Eps: 1e-5}, in: 1, out: 1, over: 1}.check(t, g, x, gamma, beta)
+				lies{of: kernels.LayerNormGrad{Eps: 1e-5}, in: 4, over: 1}.check(t, g, x, gamma, gy)
+				lies{of: kernels.LayerNormGrad{Eps: 1e-5}, in: 4, out: 1, over: 3}.check(t, g, x, gamma, gy)
+			})
 		}
 	}
 }

@@ -23,13 +23,13 @@ func (b *backend) lowerRows(i kernels.Instr, in, out []kernels.Type) (*code, err
 	case kernels.CrossEntropyGrad:
 		return b.entropyGrad(in, out)
 	case kernels.Normalize:
-		return b.norm(in, i.Eps)
+		return b.norm(in, out[0], i.Eps)
 	case kernels.LayerNorm:
-		return b.norm(in, i.Eps)
+		return b.norm(in, out[0], i.Eps)
 	case kernels.NormalizeGrad:
-		return b.normGrad(in, i.Eps)
+		return b.normGrad(in, out[0], i.Eps)
 	case kernels.LayerNormGrad:
-		return b.normGrad(in, i.Eps)
+		return b.normGrad(in, out[0], i.Eps)
 	case kernels.Gather:
 		return b.gather(in)
 	case kernels.ScatterAdd:
@@ -191,15 +191,17 @@ func lastRows(t kernels.Type) (rows, n int) {
 }
 
 // norm is Normalize of x, or LayerNorm of (x, gamma, beta).
-func (b *backend) norm(in []kernels.Type, eps float64) (*code, error) {
+func (b *backend) norm(in []kernels.Type, out kernels.Type, eps float64) (*code, error) {
 	c, d := new(code), in[0].Dtype
 	rows, n := lastRows(in[0])
 	if rows*n == 0 {
 		return c, nil
 	}
 	p := planRows(d, rows, n, 8, 1024)
+	d = kernels.Widened(in[:1])[0].Dtype
+	p.size = d.Size() // rows are kept in what all is computed in
 	keep := b.keep(&p, 1)
-	f, err := b.rowKernel("norm", "norm", d, p)
+	f, err := b.rowsKernel("norm", "norm", p, in[0], out)
 	if err != nil {
 		return nil, err
 	}
@@ -218,7 +220,7 @@ func (b *backend) norm(in []kernels.Type, eps float64) (*code, error) {
 const maxParts = 1024
 
 // normGrad is NormalizeGrad of (x, gy), or LayerNormGrad of (x, gamma, gy).
-func (b *backend) normGrad(in []kernels.Type, eps float64) (*code, error) {
+func (b *backend) normGrad(in []kernels.Type, out kernels.Type, eps float64) (*code, error) {
 	c, d := new(code), in[0].Dtype
 	rows, n := lastRows(in[0])
 	if n == 0 {
@@ -232,7 +234,8 @@ func (b *backend) normGrad(in []kernels.Type, eps float64) (*code, error) {
 		p.lanes = p.threads
 		p.blocks = rows
 	}
-	f, err := b.rowKernel("norm", "norm_grad", d, p)
+	gy := in[len(in)-1]
+	f, err := b.rowsKernel("norm", "norm_grad", p, in[0], gy, out)
 	if err != nil {
 		return nil, err
 	}
@@ -250,7 +253,7 @@ func (b *backend) normGrad(in []kernels.Type, eps float64) (*code, error) {
 	if !affine {
 		return c, nil
 	}
-	params, err := b.kernel("norm", typed("norm_grad_params", d), 0)
+	params, err := b.normGradParams(in[0], gy, out)
 	if err != nil {
 		return nil, err
 	}

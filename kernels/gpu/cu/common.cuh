@@ -51,6 +51,9 @@ template <int V, class T> Pack<Acc<T>, V> load(const T* at) {
 		auto a = load<V / 2>(at), b = load<V / 2>(at + V / 2);
 #pragma unroll
 		for (int k = 0; k < V / 2; k++) p[k] = a[k], p[V / 2 + k] = b[k];
+	} else if constexpr (sizeof(T) == 2 && V == 4) {
+		uint2 q = *(const uint2*)at;
+		p[0] = T::low(q.x), p[1] = T::high(q.x), p[2] = T::low(q.y), p[3] = T::high(q.y);
 	} else if constexpr (sizeof(T) == 2) {
 		uint4 q = *(const uint4*)at;
 		const u32 two[4] = {q.x, q.y, q.z, q.w};
@@ -74,6 +77,8 @@ template <int V, class T> void store(T* at, const Pack<Acc<T>, V>& p) {
 #pragma unroll
 		for (int k = 0; k < V / 2; k++) a[k] = p[k], b[k] = p[V / 2 + k];
 		store<V / 2>(at, a), store<V / 2>(at + V / 2, b);
+	} else if constexpr (sizeof(T) == 2 && V == 4) {
+		*(uint2*)at = make_uint2(T::pair(p[0], p[1]), T::pair(p[2], p[3]));
 	} else if constexpr (sizeof(T) == 2) {
 		*(uint4*)at = make_uint4(T::pair(p[0], p[1]), T::pair(p[2], p[3]), T::pair(p[4], p[5]), T::pair(p[6], p[7]));
 	} else if constexpr (sizeof(T) == 4) {

@@ -5,14 +5,45 @@ import (
 	"embed"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 )
 
 //go:embed *.ptx
 var images embed.FS
 
-// Header is the file that all sources include.
-const Header = "common.cuh"
+// Header is a file that sources include.
+type Header struct {
+	Name string
+	Text []byte
+}
+
+var include = regexp.MustCompile(`(?m)^#include "([^"]+)"$`)
+
+// Headers are the files that a source includes, and that those include, as read finds them: each once, after those that it needs itself.
+func Headers(source []byte, read func(name string) ([]byte, error)) (all []Header, err error) {
+	for _, m := range include.FindAllSubmatch(source, -1) {
+		name := string(m[1])
+		known := func(h Header) bool { return h.Name == name }
+		if slices.ContainsFunc(all, known) {
+			continue
+		}
+		text, err := read(name)
+		if err != nil {
+			return nil, err
+		}
+		first, err := Headers(text, read)
+		if err != nil {
+			return nil, err
+		}
+		for _, h := range append(first, Header{name, text}) {
+			if !slices.ContainsFunc(all, func(had Header) bool { return had.Name == h.Name }) {
+				all = append(all, h)
+			}
+		}
+	}
+	return all, nil
+}
 
 // Modules lists the modules, each with its kernels. A name stands for two, which end in _f32 and _f64, unless a "!" follows.
 func Modules() map[string][]string {
@@ -26,6 +57,7 @@ func Modules() map[string][]string {
 		"gemm":         {"gemm_large", "gemm_small"},
 		"pool":         {"maxpool", "maxpool_grad", "avgpool", "avgpool_grad"},
 		"norm":         {"norm", "norm_grad", "norm_grad_params"},
+		"norm_bf16":    {"norm_fb!", "norm_bb!", "norm_bf!", "norm_grad_fbf!", "norm_grad_fbb!", "norm_grad_ffb!", "norm_grad_params_b!"},
 		"optim":        {"update", "rows_update", "rows_binary"},
 		"rows":         {"gather", "scatter", "scatter_parts", "sort_keys!", "sort_step!", "sort_tile!", "zero!", "copy!"},
 		"entropy_bf16": {"entropy_b!", "entropy_mean_b!", "entropy_grad_bb!", "entropy_grad_bf!", "entropy_grad_fb!"},
@@ -57,9 +89,13 @@ func Options(source []byte) []string {
 }
 
 // Stamp is how the PTX of a source begins: it tells whether the source has changed since, also where there is no NVRTC.
-func Stamp(name string, source, header []byte) string {
+func Stamp(name string, source []byte, headers []Header) string {
 	h := sha256.New()
-	for _, part := range [][]byte{header, source, []byte(strings.Join(Options(source), " "))} {
+	var included []byte
+	for _, x := range headers {
+		included = append(included, x.Text...)
+	}
+	for _, part := range [][]byte{included, source, []byte(strings.Join(Options(source), " "))} {
 		fmt.Fprintf(h, "%d:", len(part))
 		h.Write(part)
 	}

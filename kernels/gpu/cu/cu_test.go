@@ -2,6 +2,7 @@ package cu
 
 import (
 	"bytes"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -38,12 +39,18 @@ func TestEverySourceHasItsPTXAndNothingElseDoes(t *testing.T) {
 }
 
 func TestThePTXWasMadeOfTheSourcesAsTheyAre(t *testing.T) {
-	header, err := os.ReadFile(Header)
-	require.NoError(t, err)
 	for name, source := range sources(t) {
+		headers, err := Headers(source, os.ReadFile)
+		require.NoError(t, err)
+		require.NotEmpty(t, headers)
 		first, _, _ := bytes.Cut(Module(name), []byte("\n"))
-		require.Equal(t, Stamp(name+".cu", source, header), string(first)+"\n", "run go run ./kernels/gpu/cu/build")
-		require.NotEqual(t, Stamp(name+".cu", append(source, ' '), header), string(first)+"\n", "a change must show")
+		require.Equal(t, Stamp(name+".cu", source, headers), string(first)+"\n", "run go run ./kernels/gpu/cu/build")
+		require.NotEqual(t, Stamp(name+".cu", append(source, ' '), headers), string(first)+"\n", "a change must show")
+		for k := range headers {
+			changed := slices.Clone(headers)
+			changed[k].Text = append(slices.Clone(changed[k].Text), ' ')
+			require.NotEqual(t, Stamp(name+".cu", source, changed), string(first)+"\n", "a change of %s must show", headers[k].Name)
+		}
 	}
 }
 
@@ -73,4 +80,25 @@ func TestOptionsAreTheSameButForWhatASourceAsksFor(t *testing.T) {
 	require.Contains(t, o, "--gpu-architecture=compute_80")
 	require.Contains(t, o, "--fmad=false")
 	require.NotContains(t, o, "--gpu-architecture=compute_75")
+}
+
+func TestHeadersAreFoundThroughHeadersEachOnce(t *testing.T) {
+	files := map[string]string{"a.cuh": "#include \"b.cuh\"\n", "b.cuh": "#include \"c.cuh\"\n// #include \"none\"\n", "c.cuh": ""}
+	read := func(name string) ([]byte, error) {
+		text, ok := files[name]
+		if !ok {
+			return nil, fs.ErrNotExist
+		}
+		return []byte(text), nil
+	}
+	all, err := Headers([]byte("#include \"a.cuh\"\n#include \"c.cuh\"\n"), read)
+	require.NoError(t, err)
+	var names []string
+	for _, h := range all {
+		names = append(names, h.Name)
+	}
+	require.Equal(t, []string{"c.cuh", "b.cuh", "a.cuh"}, names)
+	files["c.cuh"] = "#include \"none\"\n"
+	_, err = Headers([]byte("#include \"a.cuh\"\n"), read)
+	require.ErrorIs(t, err, fs.ErrNotExist)
 }

@@ -4,7 +4,7 @@
 // lines that begin with "// nvrtc: ".
 //
 // A kernel's name ends in the dtype that it computes in (softmax_f32), or where that is float32 and memory is bfloat16 in a letter for the operand and
-// one for the result: b for bfloat16, f for float32 (entropy_grad_bf). Sizes are 32-bit numbers of elements or rows, 64-bit ones where a kernel
+// one for the result: b for bfloat16, f for float32 (entropy_grad_bf; norm_grad_fbf has the gradient of the result between). Sizes are 32-bit numbers of elements or rows, 64-bit ones where a kernel
 // goes element by element; addresses are those of the first element, and multiples of 16. A kernel that can meet an index out of range has the
 // address of the fault record and a code as its last two parameters (package device/cuda), reports it, and goes on without reading there:
 // what it gives for it is NaN. Of several such indices the record comes to name the first. Those that step parameters have the record's address last, and

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,7 +17,7 @@ import (
 )
 
 func main() {
-	dirs := flag.String("dirs", "kernels/gpu/cu,device/cuda/ptx/testdata,device/cuda/cudatest/testdata", "where the sources lie; "+cu.Header+" may lie beside them")
+	dirs := flag.String("dirs", "kernels/gpu/cu,device/cuda/ptx/testdata,device/cuda/cudatest/testdata", "where the sources lie, with the headers that they include")
 	check := flag.Bool("check", false, "write nothing; fail where a source's PTX is not what lies beside it")
 	lib := flag.String("nvrtc", os.Getenv("WEFT_NVRTC"), "path of libnvrtc.so.11.2; without it, it is looked for (also $WEFT_NVRTC)")
 	flag.Parse()
@@ -57,16 +56,16 @@ func one(c *compiler, path string, check bool) error {
 	if err != nil {
 		return err
 	}
-	header, err := os.ReadFile(filepath.Join(filepath.Dir(path), cu.Header))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	name := filepath.Base(path)
-	ptx, err := c.compile(name, source, header, cu.Options(source))
+	headers, err := cu.Headers(source, func(name string) ([]byte, error) { return os.ReadFile(filepath.Join(filepath.Dir(path), name)) })
 	if err != nil {
 		return err
 	}
-	ptx = append([]byte(cu.Stamp(name, source, header)), uncommented(ptx)...)
+	name := filepath.Base(path)
+	ptx, err := c.compile(name, source, headers, cu.Options(source))
+	if err != nil {
+		return err
+	}
+	ptx = append([]byte(cu.Stamp(name, source, headers)), uncommented(ptx)...)
 	to := path[:len(path)-len(".cu")] + ".ptx"
 	if !check {
 		return os.WriteFile(to, ptx, 0o644)

@@ -95,12 +95,15 @@ func openAt(path string) (c *compiler, err error) {
 }
 
 // compile makes PTX. The error shows the compiler's own words.
-func (c *compiler) compile(name string, source, header []byte, options []string) ([]byte, error) {
+func (c *compiler) compile(name string, source []byte, headers []cu.Header, options []string) ([]byte, error) {
 	var keep cStrings
 	defer keep.pinner.Unpin()
-	headers, names := []uintptr{keep.add(string(header))}, []uintptr{keep.add(cu.Header)}
+	texts, names := make([]uintptr, len(headers)+1), make([]uintptr, len(headers)+1) // one more than there are, to have an address
+	for k, h := range headers {
+		texts[k], names[k] = keep.add(string(h.Text)), keep.add(h.Name)
+	}
 	var prog uintptr
-	if code := c.create(&prog, string(source), name, 1, &headers[0], &names[0]); code != 0 {
+	if code := c.create(&prog, string(source), name, int32(len(headers)), &texts[0], &names[0]); code != 0 {
 		return nil, fmt.Errorf("%s: %s", name, c.errorString(code))
 	}
 	defer c.destroy(&prog)

@@ -1,0 +1,182 @@
+#include "common.cuh"
+
+// Layer norm with and without its affine part. A row is read once where shared memory has room for it. All is computed from differences to the
+// row's first element, so that a mean far from 0 costs no digits. X, Y and G are what memory holds of x, of the result, and of the result's gradient: parameters
+// and what blocks leave for each other are of the type that all is computed in. Accesses are as wide as x's.
+
+template <class A> struct Three {
+	A a, b, c;
+};
+
+template <class A> Three<A> shuffle(Three<A> v, u32 other) {
+	v.a = shuffle(v.a, other), v.b = shuffle(v.b, other), v.c = shuffle(v.c, other);
+	return v;
+}
+
+template <class A> Three<A> plusThree(Three<A> x, Three<A> y) { return Three<A>{x.a + y.a, x.b + y.b, x.c + y.c}; }
+
+// Row is a group's row of n numbers as differences to its mean, read once where `keep` says that there is shared memory for it.
+template <class T, int V, int B> struct Row {
+	typedef Acc<T> A;
+	const Group& g;
+	const T* x;
+	A *kept, first, mean;
+	u32 n;
+	bool mine, keep;
+
+	Row(const Group& g, A* kept, const T* x, bool mine, u32 n, bool keep) : g(g), x(x), kept(kept), n(n), mine(mine), keep(keep) {
+		__shared__ A room[32];
+		A s = 0;
+		first = mine ? A(x[0]) : 0;
+		each([&](u32 c) {
+			auto p = g.fetch<V, B>(x, c, n, first);
+#pragma unroll
+			for (int k = 0; k < V * B; k++) s += p[k] -= first;
+			if (keep) g.put<V, B>(kept, c, n, p);
+		});
+		mean = g.reduce(s, room, plus<A>) / n;
+	}
+
+	template <class Fn> void each(Fn fn) const {
+		if (mine) g.each<V, B>(n, fn);
+	}
+
+	// at is the differences of the elements that c stands for, 0 beyond the row's end.
+	Pack<A, V * B> at(u32 c) const {
+		auto p = keep ? g.fetch<V, B>(kept, c, n, 0) : g.fetch<V, B>(x, c, n, 0);
+#pragma unroll
+		for (int k = 0; k < V * B; k++) {
+			if (!keep) p[k] -= first;
+			p[k] = g.inside<V, B>(c, k, n) ? p[k] - mean : 0;
+		}
+		return p;
+	}
+};
+
+// y = (x - mean)/sqrt(variance + eps), times gamma, plus beta, where they are given.
+template <int V, class X, class Y>
+void normRow(Y* y, const X* x, const Acc<X>* gamma, const Acc<X>* beta, u32 rows, u32 n, const Group& g, bool keep, Acc<X> eps) {
+	typedef Acc<X> A;
+	constexpr int B = Batch<X, V>;
+	__shared__ A room[32];
+	u64 r = (u64)blockIdx.x * g.slots + g.slot;
+	Row<X, V, B> row(g, shared<A>() + g.slot * n, x + r * n, r < rows, n, keep);
+	A square = 0;
+	row.each([&](u32 c) {
+		auto d = row.at(c);
+#pragma unroll
+		for (int k = 0; k < V * B; k++) square += d[k] * d[k];
+	});
+	A scale = 1 / sqrt(g.reduce(square, room, plus<A>) / n + eps);
+	row.each([&](u32 c) {
+		auto d = row.at(c);
+#pragma unroll
+		for (int k = 0; k < V * B; k++) d[k] *= scale;
+		if (gamma) {
+			auto w = g.fetch<V, B>(gamma, c, n, 0), b = g.fetch<V, B>(beta, c, n, 0);
+#pragma unroll
+			for (int k = 0; k < V * B; k++) d[k] = d[k] * w[k] + b[k];
+		}
+		g.put<V, B>(y + r * n, c, n, d);
+	});
+}
+
+template <class X, class Y> void norm(Y* y, const X* x, const Acc<X>* gamma, const Acc<X>* beta, u32 rows, u32 n, u32 lanes, u32 keep, Acc<X> eps) {
+	Group g(lanes);
+	if (inPacks<X>(n)) {
+		normRow<Wide<X>>(y, x, gamma, beta, rows, n, g, keep, eps);
+	} else {
+		normRow<1>(y, x, gamma, beta, rows, n, g, keep, eps);
+	}
+}
+
+// What a group does with all its rows: gx = scale*(g - mean(g) - hat*mean(g*hat)), where hat is x with mean 0 and variance 1, scale what made it so,
+// and g is gy, times gamma where that is given. Where it is, a block leaves the sums of gy*hat and of gy down its rows in part, which is
+// (blocks, 2, n). Until then they lie in shared memory, each group's own, where that has room (`inside`).
+template <int V, class X, class G, class Y>
+void normGradRows(Y* gx, const X* x, const Acc<X>* gamma, const G* gy, Acc<X>* part, u32 rows, u32 n, const Group& g, bool keep, bool inside, Acc<X> eps) {
+	typedef Acc<X> A;
+	constexpr int B = 1; // more would take more registers than there are
+	__shared__ Three<A> room[32];
+	A *memory = shared<A>(), *keptX = memory + g.slot * n, *keptG = keptX + g.slots * n;
+	if (keep) memory += 2 * g.slots * n;
+	A *sums = memory + 2 * g.slot * n, *left = part + (u64)blockIdx.x * 2 * n;
+	bool first = true;
+	for (u64 base = (u64)blockIdx.x * g.slots; base < rows; base += (u64)gridDim.x * g.slots) {
+		u64 at = (base + g.slot) * n;
+		Row<X, V, B> row(g, keptX, x + at, base + g.slot < rows, n, keep);
+		auto times = [&](Pack<A, V * B> q, u32 c) {
+			if (!gamma) return q;
+			auto w = g.fetch<V, B>(gamma, c, n, 0);
+#pragma unroll
+			for (int k = 0; k < V * B; k++) q[k] *= w[k];
+			return q;
+		};
+		Three<A> s = {0, 0, 0};
+		row.each([&](u32 c) {
+			auto q = g.fetch<V, B>(gy + at, c, n, 0), d = row.at(c);
+			if (keep) g.put<V, B>(keptG, c, n, q);
+			q = times(q, c);
+#pragma unroll
+			for (int k = 0; k < V * B; k++) s.a += d[k] * d[k], s.b += q[k], s.c += d[k] * q[k];
+		});
+		s = g.reduce(s, room, plusThree<A>);
+		A scale = 1 / sqrt(s.a / n + eps), whole = s.b / n, along = s.c * scale / n;
+		row.each([&](u32 c) {
+			auto hat = row.at(c), dy = keep ? g.fetch<V, B>(keptG, c, n, 0) : g.fetch<V, B>(gy + at, c, n, 0), q = times(dy, c);
+#pragma unroll
+			for (int k = 0; k < V * B; k++) {
+				hat[k] *= scale;
+				q[k] = (q[k] - whole - hat[k] * along) * scale;
+				hat[k] *= dy[k];
+			}
+			g.put<V, B>(gx + at, c, n, q);
+			if (!gamma) return;
+			if (!first) {
+				auto a = inside ? g.fetch<V, B>(sums, c, n, 0) : g.fetch<V, B>(left, c, n, 0);
+				auto b = inside ? g.fetch<V, B>(sums + n, c, n, 0) : g.fetch<V, B>(left + n, c, n, 0);
+#pragma unroll
+				for (int k = 0; k < V * B; k++) hat[k] += a[k], dy[k] += b[k];
+			}
+			if (inside) {
+				g.put<V, B>(sums, c, n, hat), g.put<V, B>(sums + n, c, n, dy);
+			} else {
+				g.put<V, B>(left, c, n, hat), g.put<V, B>(left + n, c, n, dy);
+			}
+		});
+		first = false;
+	}
+	if (!gamma || !inside) return;
+	__syncthreads();
+	u32 had = min((u64)g.slots, rows - (u64)blockIdx.x * g.slots); // groups that met a row
+	for (u32 c = threadIdx.x; c < 2 * n; c += blockDim.x) {
+		A s = 0;
+		for (u32 k = 0; k < had; k++) s += memory[2 * k * n + c];
+		left[c] = s;
+	}
+}
+
+template <class X, class G, class Y>
+void normGrad(Y* gx, const X* x, const Acc<X>* gamma, const G* gy, Acc<X>* part, u32 rows, u32 n, u32 lanes, u32 keep, u32 inside, Acc<X> eps) {
+	Group g(lanes);
+	if (inPacks<X>(n)) {
+		normGradRows<Wide<X>>(gx, x, gamma, gy, part, rows, n, g, keep, inside, eps);
+	} else {
+		normGradRows<1>(gx, x, gamma, gy, part, rows, n, g, keep, inside, eps);
+	}
+}
+
+// normGradParams adds up what the blocks left: 32 columns by a block of 32 x 8 threads.
+template <class T> void normGradParams(T* ggamma, T* gbeta, const Acc<T>* part, u32 parts, u32 n) {
+	__shared__ double room[8][32];
+	u32 lane = threadIdx.x % 32, row = threadIdx.x / 32;
+	u64 c = (u64)blockIdx.x * 32 + lane, width = 2 * (u64)n;
+	double s = 0;
+	if (c < width)
+		for (u32 k = row; k < parts; k += 8) s += part[k * width + c];
+	room[row][lane] = s;
+	__syncthreads();
+	if (row != 0 || c >= width) return;
+	for (u32 k = 1; k < 8; k++) s += room[k][lane];
+	(c < n ? ggamma : gbeta - n)[c] = s;
+}
