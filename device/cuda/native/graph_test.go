@@ -3,6 +3,7 @@
 package native_test
 
 import (
+	"errors"
 	"sync"
 	"testing"
 
@@ -32,4 +33,67 @@ func TestManyGoroutinesReplayOneGraph(t *testing.T) {
 	wg.Wait()
 	require.EqualValues(t, 400, b.word(t))
 	require.NoError(t, g.Close())
+}
+
+// A graph's branches run in any order that their dependencies allow: what a recording forgot to wait for is seen, sooner or later on a GPU and at once here.
+func TestWhatARecordingDoesNotWaitForComesInAnyOrder(t *testing.T) {
+	b := newBench(t)
+	side, err := b.d.Stream()
+	require.NoError(t, err)
+	events := make([]cuda.Event, 2)
+	for k := range events {
+		events[k], err = b.d.Event()
+		require.NoError(t, err)
+	}
+	fork, join := events[0], events[1]
+	double := find(t, b.d, "double")
+	var first, second cuda.List
+	add(&first, double, b.at, 0, 1)
+	add(&second, double, b.at, 0, 5)
+	require.NoError(t, b.s.Zero(b.at, 256))
+	g, err := b.s.Capture(func() error {
+		return errors.Join(b.s.Record(fork), side.Wait(fork), side.Run(&first), b.s.Run(&second), side.Record(join), b.s.Wait(join))
+	})
+	require.NoError(t, err)
+	seen := map[uint32]bool{}
+	for range 2 {
+		require.NoError(t, errors.Join(b.s.Zero(b.at, 256), b.s.Replay(g)))
+		seen[b.word(t)] = true
+	}
+	require.Equal(t, map[uint32]bool{2*1 + 5: true, 2*5 + 1: true}, seen)
+	require.NoError(t, g.Close())
+
+	_, err = b.s.Capture(func() error {
+		return errors.Join(b.s.Record(fork), side.Wait(fork), side.Run(&first), b.s.Run(&second))
+	})
+	require.ErrorContains(t, err, "CUDA error 904", "the side stream was not joined")
+	require.NoError(t, errors.Join(side.Sync(), b.s.Sync()), "and the recording is over nevertheless")
+	require.NoError(t, errors.Join(fork.Close(), join.Close(), side.Close()))
+}
+
+func TestAnEventOfARecordingIsNotWaitedForOutsideOfIt(t *testing.T) {
+	b := newBench(t)
+	side, err := b.d.Stream()
+	require.NoError(t, err)
+	e, err := b.d.Event()
+	require.NoError(t, err)
+	_, err = b.s.Capture(func() error {
+		require.NoError(t, b.s.Record(e))
+		require.ErrorContains(t, e.Sync(), "CUDA error 907")
+		return nil
+	})
+	require.ErrorContains(t, err, "CUDA error 901")
+	_, err = b.s.Capture(func() error { return b.s.Record(e) })
+	require.NoError(t, err)
+	require.ErrorContains(t, side.Wait(e), "CUDA error 907")
+	_, err = e.Since(e)
+	require.ErrorContains(t, err, "CUDA error 907")
+
+	require.NoError(t, side.Record(e))
+	_, err = b.s.Capture(func() error {
+		require.ErrorContains(t, b.s.Wait(e), "CUDA error 905", "what is recorded does not wait for what is not")
+		return nil
+	})
+	require.ErrorContains(t, err, "CUDA error 901")
+	require.NoError(t, errors.Join(b.s.Wait(e), e.Sync(), e.Close(), side.Close(), b.s.Sync()))
 }

@@ -30,12 +30,16 @@ static struct {
 
 typedef struct { int users; long used; int sticky, opened; } gpu; // opened: the others, by bits
 typedef struct block { struct block *next; piece m; int fd, gpu, opens, foreign; char key[32]; } block;
+// A graph is operations in the order of their recording, numbered, of which each comes after some others. Ends are the numbers of what comes last, by bits.
+enum { MOST_OPS = 4096 };
+typedef struct { uint64_t is[MOST_OPS / 64]; } ends;
+typedef struct { op *o; ends after; } node;
+typedef struct graph { unsigned long id; node **nodes; int count, failed, busy; unsigned long launched; } graph;
 typedef struct pin { struct pin *next; char *p; size_t n; } pin;
-typedef struct graph { op *first, **last; int failed, busy; } graph;
-typedef struct { pthread_cond_t c; unsigned long asked, done; struct timespec at; graph *in; } event;
+typedef struct { pthread_cond_t c; unsigned long asked, done; struct timespec at; unsigned long in; ends ends; } event;
 typedef struct { uint64_t id; char *image; } module;
 typedef struct { uint64_t id, module; int64_t params, threads, static_shared, most_shared; uint64_t at[MOST_PARAMS], n[MOST_PARAMS]; } function;
-struct stream { stream *next; int gpu, stop, busy; pthread_t thread; op *first, **last; graph *capture; int owns; };
+struct stream { stream *next; int gpu, stop, busy; pthread_t thread; op *first, **last; graph *capture; int owns; ends ends; };
 
 static pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER; // a stream has come further, or has more to do
@@ -44,6 +48,7 @@ static block *blocks;
 static pin *pins;
 static stream *streams;
 static int ready, made;
+static unsigned long captures;
 static uint64_t next_at = 0x300000000000;
 static int (*ask)(question *);
 static __thread gpu *current;
@@ -173,10 +178,21 @@ static op *copied(const op *o) {
 	return c;
 }
 
+static void put(stream *s, const op *o) {
+	*s->last = copied(o);
+	s->last = &(*s->last)->next;
+}
+
 static void append(stream *s, const op *o) {
-	op ***last = s->capture ? &s->capture->last : &s->last;
-	**last = copied(o);
-	*last = &(**last)->next;
+	graph *g = s->capture;
+	if (!g) return put(s, o);
+	if (g->count == MOST_OPS) abort(); // more than tests need
+	node *n = calloc(1, sizeof *n);
+	*n = (node){copied(o), s->ends};
+	g->nodes = realloc(g->nodes, (g->count + 1) * sizeof *g->nodes);
+	memset(&s->ends, 0, sizeof s->ends);
+	s->ends.is[g->count / 64] |= 1ul << g->count % 64;
+	g->nodes[g->count++] = n;
 }
 
 int submit(stream *s, op o) {
@@ -243,20 +259,35 @@ int cuStreamBeginCapture_v2(stream *s, int mode) {
 	int r = mode == 2 && !s->capture ? OK : INVALID;
 	if (!r) {
 		s->capture = calloc(1, sizeof(graph));
-		s->capture->last = &s->capture->first, s->owns = 1;
+		s->capture->id = ++captures, s->owns = 1;
+		memset(&s->ends, 0, sizeof s->ends);
 	}
 	unlock();
 	return r;
 }
 static void free_graph(graph *g) {
-	for (op *o = g->first, *next; o; o = next) next = o->next, free(o->more), free(o);
+	for (int k = 0; k < g->count; k++) free(g->nodes[k]->o->more), free(g->nodes[k]->o), free(g->nodes[k]);
+	free(g->nodes);
 	free(g);
+}
+static int has(const ends *e, int k) { return e->is[k / 64] >> k % 64 & 1; }
+static void unite(ends *e, const ends *more) {
+	for (int k = 0; k < MOST_OPS / 64; k++) e->is[k] |= more->is[k];
+}
+// joined says whether all of a graph comes before some ends.
+static int joined(const graph *g, ends e) {
+	for (int k = g->count - 1; k >= 0; k--) {
+		if (!has(&e, k)) return 0;
+		unite(&e, &g->nodes[k]->after);
+	}
+	return 1;
 }
 int cuStreamEndCapture(stream *s, graph **out) {
 	ENTER;
 	lock();
 	graph *g = s->capture;
 	if (!g || !s->owns) return unlock(), UNMATCHED_CAPTURE;
+	if (!g->failed && !joined(g, s->ends)) g->failed = UNJOINED_CAPTURE;
 	for (stream *x = streams; x; x = x->next)
 		if (x->capture == g) x->capture = NULL, x->owns = 0;
 	unlock();
@@ -271,18 +302,35 @@ int cuStreamEndCapture(stream *s, graph **out) {
 int cuGraphInstantiateWithFlags(graph **out, graph *g, unsigned long long flags) {
 	ENTER;
 	graph *e = calloc(1, sizeof *e);
-	e->last = &e->first;
-	for (op *o = g->first; o; o = o->next) *e->last = copied(o), e->last = &(*e->last)->next;
+	e->nodes = calloc(g->count + 1, sizeof *e->nodes), e->count = g->count;
+	for (int k = 0; k < g->count; k++) e->nodes[k] = malloc(sizeof(node)), *e->nodes[k] = (node){copied(g->nodes[k]->o), g->nodes[k]->after};
 	return *out = e, OK;
 }
 int cuGraphDestroy(graph *g) { return free_graph(g), OK; }
 int cuGraphExecDestroy(graph *g) { return free_graph(g), entered(); }
+
+// spread submits a graph's operations in an order that its dependencies allow: the order of the recording, and every other time one in which what was
+// recorded later comes first wherever it may.
+static void spread(graph *g, stream *s) {
+	int backwards = g->launched++ % 2 == 0;
+	ends done = {0};
+	for (int n = 0; n < g->count; n++)
+		for (int i = 0; i < g->count; i++) {
+			int k = backwards ? g->count - 1 - i : i, may = !has(&done, k);
+			for (int w = 0; w < MOST_OPS / 64 && may; w++) may = !(g->nodes[k]->after.is[w] & ~done.is[w]);
+			if (!may) continue;
+			done.is[k / 64] |= 1ul << k % 64;
+			put(s, g->nodes[k]->o);
+			break;
+		}
+}
 int cuGraphLaunch(graph *g, stream *s) {
 	ENTER;
+	if (s->capture) return NOT_SUPPORTED; // a graph in a graph is not for us
 	if (__atomic_exchange_n(&g->busy, 1, __ATOMIC_ACQUIRE)) return BAD_STATE; // the driver does not guard graphs: two threads at once would harm it
 	sched_yield(); // so that they meet
 	lock();
-	for (op *o = g->first; o; o = o->next) append(s, o);
+	spread(g, s);
 	pthread_cond_broadcast(&changed);
 	unlock();
 	__atomic_store_n(&g->busy, 0, __ATOMIC_RELEASE);
@@ -310,35 +358,54 @@ int cuEventDestroy_v2(event *e) { return entered(); } // it may be waited for: l
 int cuEventRecord(event *e, stream *s) {
 	ENTER;
 	lock();
-	e->in = s->capture;
-	if (!s->capture) append(s, &(op){.run = happen, .p = e, .generation = ++e->asked});
+	e->in = s->capture ? s->capture->id : 0, e->ends = s->ends;
+	if (!s->capture) put(s, &(op){.run = happen, .p = e, .generation = ++e->asked});
 	pthread_cond_broadcast(&changed);
 	unlock();
+	return OK;
+}
+// recording is the capture of a number, as long as it goes on.
+static graph *recording(unsigned long id) {
+	for (stream *s = streams; s; s = s->next)
+		if (s->capture && s->capture->id == id) return s->capture;
+	return NULL;
+}
+static int wait(stream *s, event *e) {
+	if (!e->in) {
+		if (!s->capture) return put(s, &(op){.run = await, .p = e, .generation = e->asked}), OK;
+		if (!e->asked) return OK;
+		return s->capture->failed = INVALIDATED_CAPTURE, ISOLATED_CAPTURE; // what is recorded waits for nothing outside
+	}
+	graph *g = recording(e->in);
+	if (!g) return CAPTURED_EVENT;
+	if (s->capture && s->capture != g) return g->failed = s->capture->failed = INVALIDATED_CAPTURE, MERGED_CAPTURE;
+	if (!s->capture) s->capture = g, memset(&s->ends, 0, sizeof s->ends); // the stream is recorded, too
+	unite(&s->ends, &e->ends);
 	return OK;
 }
 int cuStreamWaitEvent(stream *s, event *e, unsigned flags) {
 	ENTER;
 	lock();
-	if (e->in) {
-		if (!s->capture) s->capture = e->in; // the stream is recorded, too: what is recorded runs in the order of the recording
-	} else if (s->capture) {
-		s->capture->failed = INVALIDATED_CAPTURE;
-	} else {
-		append(s, &(op){.run = await, .p = e, .generation = e->asked});
-	}
+	int r = wait(s, e);
 	pthread_cond_broadcast(&changed);
 	unlock();
-	return OK;
+	return r;
 }
 int cuEventSynchronize(event *e) {
 	ENTER;
 	lock();
+	if (e->in) { // it never happens
+		graph *g = recording(e->in);
+		if (g) g->failed = INVALIDATED_CAPTURE;
+		return unlock(), CAPTURED_EVENT;
+	}
 	while (e->done < e->asked) pthread_cond_wait(&changed, &mu);
 	unlock();
 	return current->sticky;
 }
 int cuEventElapsedTime(float *ms, event *a, event *b) {
 	ENTER;
+	if (a->in || b->in) return CAPTURED_EVENT;
 	if (!a->asked || !b->asked) return BAD_HANDLE;
 	if (a->done < a->asked || b->done < b->asked) return NOT_READY;
 	return *ms = (b->at.tv_sec - a->at.tv_sec) * 1e3 + (b->at.tv_nsec - a->at.tv_nsec) / 1e6, OK;
