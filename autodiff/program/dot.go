@@ -60,6 +60,8 @@ func colour(i kernels.Instr) string {
 	switch i := i.(type) {
 	case kernels.Viewed:
 		return colour(i.Of)
+	case kernels.Narrow:
+		return colour(i.Of)
 	case kernels.MatMul, kernels.MatMulThen:
 		return "lightsteelblue"
 	case kernels.Map, kernels.Unary, kernels.Binary, kernels.Reduce:

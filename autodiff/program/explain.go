@@ -104,6 +104,8 @@ func describe(i kernels.Instr) string {
 			}
 		}
 		return fmt.Sprintf("%s (%s by view)", describe(i.Of), strings.Join(by, ", "))
+	case kernels.Narrow:
+		return describe(i.Of)
 	case kernels.Reduce:
 		return reduction(i)
 	}

@@ -107,7 +107,11 @@ func (p *placer) lifetimes() {
 
 // alias says that an instruction only gives its operand another shape.
 func alias(i Inst) bool {
-	_, ok := i.Instr.(kernels.Reshape)
+	of := i.Instr
+	if n, ok := of.(kernels.Narrow); ok {
+		of = n.Of
+	}
+	_, ok := of.(kernels.Reshape)
 	return ok
 }
 

@@ -22,6 +22,9 @@ type Program struct {
 // Compile optimizes a unit, which it takes over, and plans it for a backend.
 func Compile(u *Unit, b kernels.Backend) (*Program, error) {
 	Optimize(u)
+	if n, ok := b.(kernels.Narrower); ok && n.Narrows() {
+		narrow(u)
+	}
 	return assemble(u, b, ownBuffer)
 }
 

@@ -13,7 +13,8 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// parseUnit reads what Unit.String prints, and numbers values as it does. Types of what instructions make may be left out.
+// parseUnit reads what Unit.String prints, and numbers values as it does. Types of what instructions make may be left out. A given value of bfloat16, and
+// "results %1 as bfloat16", are the unit's NarrowGiven and NarrowResults.
 func parseUnit(t testing.TB, text string) *Unit {
 	u := &Unit{}
 	names := map[string]Value{}
@@ -36,11 +37,13 @@ func parseUnit(t testing.TB, text string) *Unit {
 		case first == "given":
 			for _, m := range regexp.MustCompile(`(%\d+) (\w+\([^)]*\))`).FindAllStringSubmatch(rest, -1) {
 				upTo(m[1])
-				names[m[1]] = u.Input(parseType(t, m[2]))
+				u.NarrowGiven = append(u.NarrowGiven, strings.HasPrefix(m[2], "bfloat16"))
+				names[m[1]] = u.Input(parseType(t, strings.Replace(m[2], "bfloat16", "float32", 1)))
 			}
 		case first == "results":
 			for _, s := range strings.Split(rest, ", ") {
-				u.Results = append(u.Results, value(s))
+				s, as, _ := strings.Cut(s, " as ")
+				u.Results, u.NarrowResults = append(u.Results, value(s)), append(u.NarrowResults, as == "bfloat16")
 			}
 		default:
 			left, right, ok := strings.Cut(line, " = ")

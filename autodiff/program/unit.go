@@ -27,6 +27,10 @@ type Unit struct {
 	Given   []Value        // the inputs, in order
 	Insts   []Inst
 	Results []Value // in order; may repeat, and may be given
+
+	// Which inputs and results, by their places, lie as bfloat16 where they are float32: for programs of a [kernels.Narrower] that narrows, which
+	// pass them to each other. nil: none.
+	NarrowGiven, NarrowResults []bool
 }
 
 // Fresh adds a value.

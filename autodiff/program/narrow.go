@@ -1,0 +1,270 @@
+package program
+
+import (
+	"slices"
+
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/kernels"
+)
+
+// narrow keeps values in memory as bfloat16, for a backend that rounds factors of products to that ([kernels.Narrower]). It does so with
+//
+//   - what only products and attention read: they would round it themselves, so no number changes;
+//   - what products and attention make, unless it is added to something as large: the sum of many such, such as a transformer's stream of
+//     residuals, stays float32, as do all statistics;
+//   - products that are read by the map after them alone,
+//   - what the unit says of its inputs and results ([Unit.NarrowGiven]).
+//
+// What others read as float32 and products too is made in both forms, where one instruction can. PyTorch's autocast keeps the same values so.
+func narrow(u *Unit) {
+	n := newNarrowing(u)
+	n.choose()
+	n.twice()
+	n.results()
+	n.retype()
+}
+
+type narrowing struct {
+	*Unit
+	root    []Value // by value: what it is a reshape of, or itself; also of those that are added
+	narrow  []bool  // by root
+	wanted  []bool  // by root: somebody outside wants it as it is
+	outside []bool  // by root: it is given, or wanted as bfloat16 by somebody outside
+}
+
+func newNarrowing(u *Unit) *narrowing {
+	n := &narrowing{Unit: u, root: make([]Value, len(u.Types)), narrow: make([]bool, len(u.Types)), wanted: make([]bool, len(u.Types)), outside: make([]bool, len(u.Types))}
+	for v := range n.root {
+		n.root[v] = Value(v)
+	}
+	for _, i := range u.Insts {
+		if alias(i) {
+			n.root[i.Out[0]] = n.root[i.In[0]]
+		}
+	}
+	for k, v := range u.Given {
+		n.narrow[v], n.outside[v] = flagged(u.NarrowGiven, k) && u.Types[v].Dtype == device.Float32, true
+	}
+	for k, v := range u.Results {
+		if !flagged(u.NarrowResults, k) {
+			n.wanted[n.root[v]] = true
+		}
+	}
+	for k, v := range u.Results {
+		if r := n.root[v]; flagged(u.NarrowResults, k) && !n.wanted[r] && !n.outside[r] && u.Types[r].Dtype == device.Float32 {
+			n.narrow[r], n.outside[r] = true, true
+		}
+	}
+	return n
+}
+
+func flagged(flags []bool, k int) bool { return k < len(flags) && flags[k] }
+
+// choose finds what else may be narrow.
+func (n *narrowing) choose() {
+	maker := n.Makers()
+	const none, factor, any = 0, 1, 2 // how a value is read: by nobody, as a factor alone, otherwise
+	read := make([]int, len(n.Types))
+	for _, i := range n.Insts {
+		for k, v := range i.In {
+			how := any
+			if alias(i) || isFactor(i.Instr, k) {
+				how = factor
+			} else if !readsProduct(i.Instr, k) {
+				how = any + 1
+			}
+			read[n.root[v]] = max(read[n.root[v]], how)
+		}
+	}
+	for v, t := range n.Types {
+		if n.root[v] != Value(v) || n.wanted[v] || n.outside[v] || t.Dtype != device.Float32 || maker[v] < 0 {
+			continue
+		}
+		i := n.Insts[maker[v]]
+		n.narrow[v] = read[v] == factor || read[v] == any && makesProduct(i, Value(v), n.Types)
+	}
+}
+
+// isFactor says whether an instruction reads operand k as a factor of products.
+func isFactor(i kernels.Instr, k int) bool {
+	switch of := plain(i).(type) {
+	case kernels.Attention:
+		return true
+	case kernels.AttentionGrad:
+		return k != 4 // the logarithms
+	default:
+		return matrixAt(of, k)
+	}
+}
+
+// readsProduct says whether an instruction computes as well with an operand of bfloat16 that was computed as such.
+func readsProduct(i kernels.Instr, k int) bool {
+	switch plain(i).(type) {
+	case kernels.Map, kernels.MatMulThen, kernels.Unary, kernels.Binary, kernels.Reduce:
+		return true
+	case kernels.CrossEntropy, kernels.CrossEntropyGrad:
+		return k == 0
+	case kernels.LayerNormGrad:
+		return k == 2
+	case kernels.NormalizeGrad:
+		return k == 1
+	}
+	return false
+}
+
+// makesProduct says whether v is a product, or attention, without anything as large added.
+func makesProduct(i Inst, v Value, types []kernels.Type) bool {
+	switch of := plain(i.Instr).(type) {
+	case kernels.MatMul, kernels.AttentionGrad:
+		return true
+	case kernels.Attention:
+		return v == i.Out[0]
+	case kernels.MatMulThen:
+		at := slices.Index(i.Out, v)
+		return of.Then.Outs[at].Fold == nil && !slices.ContainsFunc(i.In[2:], func(x Value) bool {
+			return types[x].Shape.Elems() >= of.Then.Shape.Elems()
+		})
+	}
+	return false
+}
+
+// plain is an instruction without its views.
+func plain(i kernels.Instr) kernels.Instr {
+	if v, ok := i.(kernels.Viewed); ok {
+		return v.Of
+	}
+	return i
+}
+
+// twice has maps make what they make of float32 as bfloat16, too, where products read it.
+func (n *narrowing) twice() {
+	need := n.needed()
+	also := map[Value]Value{} // by value, reshapes too: the same as bfloat16
+	old := n.Insts
+	n.Insts = make([]Inst, 0, len(old))
+	for _, i := range old {
+		if !alias(i) {
+			for k, v := range i.In {
+				if w, ok := also[v]; ok && isFactor(i.Instr, k) {
+					i.In = slices.Clone(i.In)
+					i.In[k] = w
+				}
+			}
+			for at, v := range i.Out {
+				if need[v] {
+					also[v] = n.add(n.Types[v], n.fresh())
+					i = doubled(i, at, also[v])
+				}
+			}
+		}
+		n.Insts = append(n.Insts, i)
+		if !alias(i) {
+			continue
+		}
+		if w, ok := also[i.In[0]]; ok {
+			also[i.Out[0]] = n.add(n.Types[i.Out[0]], n.root[w])
+			n.Insts = append(n.Insts, Inst{i.Instr, []Value{w}, []Value{also[i.Out[0]]}})
+		}
+	}
+}
+
+// needed are the values of float32 that a map makes, element by element, and a product reads, perhaps reshaped.
+func (n *narrowing) needed() []bool {
+	need := make([]bool, len(n.Types))
+	for _, i := range n.Insts {
+		for k, v := range i.In {
+			if r := n.root[v]; !alias(i) && isFactor(i.Instr, k) && !n.narrow[r] && n.Types[r].Dtype == device.Float32 {
+				need[r] = true
+			}
+		}
+	}
+	maker := n.Makers()
+	for v, is := range need {
+		if is {
+			m, ok := kernels.Map{}, false
+			if maker[v] >= 0 {
+				m, ok = mapOf(n.Insts[maker[v]].Instr)
+			}
+			need[v] = ok && m.Outs[slices.Index(n.Insts[maker[v]].Out, Value(v))].Fold == nil
+		}
+	}
+	return need
+}
+
+// mapOf is the map that makes an instruction's results.
+func mapOf(i kernels.Instr) (kernels.Map, bool) {
+	switch i := plain(i).(type) {
+	case kernels.Map:
+		return i, true
+	case kernels.MatMulThen:
+		return i.Then, true
+	}
+	return kernels.Map{}, false
+}
+
+// doubled is an instruction that makes what its result at some place is once more.
+func doubled(i Inst, at int, as Value) Inst {
+	m, _ := mapOf(i.Instr)
+	m.Outs = append(slices.Clone(m.Outs), m.Outs[at])
+	var of kernels.Instr = m
+	if p, ok := plain(i.Instr).(kernels.MatMulThen); ok {
+		p.Then = m
+		of = p
+	}
+	if v, ok := i.Instr.(kernels.Viewed); ok {
+		of = kernels.Viewed{Of: of, In: v.In}
+	}
+	return Inst{of, i.In, append(slices.Clone(i.Out), as)}
+}
+
+// add adds a value that is narrow, a reshape of root or, where that is itself, of nothing.
+func (n *narrowing) add(t kernels.Type, root Value) Value {
+	v := n.Fresh(t)
+	n.root, n.narrow = append(n.root, root), append(n.narrow, true)
+	return v
+}
+
+// fresh is the next value's name.
+func (n *narrowing) fresh() Value { return Value(len(n.Types)) }
+
+// results gives the unit's results the form that is wanted, by copies where they have another.
+func (n *narrowing) results() {
+	n.Results = slices.Clone(n.Results)
+	for k, v := range n.Results {
+		t, want := n.Types[v], flagged(n.NarrowResults, k)
+		if t.Dtype != device.Float32 || n.narrow[n.root[v]] == want {
+			continue
+		}
+		w := n.add(t, n.fresh())
+		n.narrow[w] = want
+		n.Insts = append(n.Insts, Inst{kernels.Map{Shape: t.Shape, Outs: []kernels.Out{{}}}, []Value{v}, []Value{w}})
+		n.Results[k] = w
+	}
+}
+
+// retype says what has been chosen in the types, and in the instructions.
+func (n *narrowing) retype() {
+	n.Types = slices.Clone(n.Types)
+	for v, r := range n.root {
+		if n.narrow[r] {
+			n.Types[v].Dtype = device.BFloat16
+		}
+	}
+	for k, i := range n.Insts {
+		var outs uint64
+		some := false
+		for at, v := range i.Out {
+			if n.narrow[n.root[v]] {
+				outs |= 1 << at
+			}
+		}
+		for _, v := range i.In {
+			some = some || n.narrow[n.root[v]]
+		}
+		_, then := plain(i.Instr).(kernels.MatMulThen)
+		then = then && n.Types[i.In[0]].Dtype != device.Float64
+		if some || outs != 0 || then {
+			n.Insts[k].Instr = kernels.Narrow{Of: i.Instr, Outs: outs, Product: then}
+		}
+	}
+}
