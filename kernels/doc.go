@@ -5,7 +5,8 @@
 // for given operand types once; the [Kernel] it gives is then run any number of times.
 //
 // Who owns what: the caller owns every buffer, allocates the results (by the types that Infer gave) and keeps its
-// references for as long as Run takes. Kernels keep no buffer. Tensors are contiguous and row-major; [Viewed] reads other layouts.
+// references for as long as Run takes. Kernels keep no buffer. Tensors are contiguous and row-major; [Viewed] reads other layouts, and [Narrow]
+// reads and writes bfloat16 where a backend has that.
 //
 // A whole program is one [Routine] of many calls over a few buffers, checked when it is made ([Backend.Assemble]) and run by one launch.
 //

@@ -12,8 +12,9 @@ import (
 // results to the nearest, to even where two are as near: as programs may have it that compute products of bfloat16 (see [Narrower]). Views lie within:
 // Narrow{Viewed{…}}.
 type Narrow struct {
-	Of   Instr
-	Outs uint64 // bit k: result k is bfloat16
+	Of      Instr
+	Outs    uint64 // bit k: result k is bfloat16
+	Product bool   // and so is the product of a MatMulThen, before its map reads it
 }
 
 // Narrower is a [Backend] that knows [Narrow].
@@ -30,6 +31,9 @@ func (i Narrow) String() string {
 			fmt.Fprintf(&b, " →%d:bfloat16", k)
 		}
 	}
+	if i.Product {
+		b.WriteString(" product:bfloat16")
+	}
 	return b.String()
 }
 
@@ -42,6 +46,9 @@ func (i Narrow) Infer(in []Type) ([]Type, error) {
 	out, err := i.Of.Infer(Widened(in))
 	if err != nil {
 		return nil, err
+	}
+	if i.Product && !i.hasProduct(in) {
+		return nil, refuse(i, in, "only a MatMulThen of float32 has a product to round")
 	}
 	if i.Outs>>len(out) != 0 {
 		return nil, refuse(i, in, "there are %d results", len(out))
@@ -57,6 +64,15 @@ func (i Narrow) Infer(in []Type) ([]Type, error) {
 		out[k].Dtype = device.BFloat16
 	}
 	return out, nil
+}
+
+func (i Narrow) hasProduct(in []Type) bool {
+	of := i.Of
+	if v, ok := of.(Viewed); ok {
+		of = v.Of
+	}
+	_, ok := of.(MatMulThen)
+	return ok && Widened(in[:1])[0].Dtype == device.Float32
 }
 
 // Widened are types with float32 for bfloat16.

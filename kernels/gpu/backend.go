@@ -100,12 +100,14 @@ func (b *backend) lower(i kernels.Instr, in, out []kernels.Type) (*code, error) 
 	case kernels.Map, kernels.Unary, kernels.Binary, kernels.Reduce, kernels.MaxGrad, kernels.SumSquares, kernels.NonFinite,
 		kernels.BroadcastTo, kernels.Reshape, kernels.Transpose, kernels.Slice, kernels.Pad, kernels.Concat, kernels.Cast, kernels.Fill:
 		return b.generate(i, in)
+	case kernels.Narrow:
+		return b.lowerNarrow(i, in, out)
 	case kernels.Viewed:
 		switch of := i.Of.(type) {
 		case kernels.MatMul:
 			return b.lowerProduct(of, in, i.In, out)
 		case kernels.MatMulThen:
-			return b.lowerProductThen(of, in, i.In, out)
+			return b.lowerProductThen(of, in, i.In, out, false)
 		case kernels.Attention, kernels.AttentionGrad:
 			return b.lowerAttention(of, in, i.In)
 		}
@@ -113,7 +115,7 @@ func (b *backend) lower(i kernels.Instr, in, out []kernels.Type) (*code, error) 
 	case kernels.MatMul:
 		return b.lowerProduct(i, in, nil, out)
 	case kernels.MatMulThen:
-		return b.lowerProductThen(i, in, nil, out)
+		return b.lowerProductThen(i, in, nil, out, false)
 	case kernels.Attention, kernels.AttentionGrad:
 		return b.lowerAttention(i, in, nil)
 	case kernels.Conv2d, kernels.Conv2dGradX, kernels.Conv2dGradW, kernels.Im2col, kernels.Col2im:

@@ -9,7 +9,8 @@ import (
 )
 
 // Precision is what products of float32 are computed in. Tensors stay float32: those that are products' factors, weights among them, are rounded
-// as they are read, and what an optimizer updates is the float32.
+// as they are read, and what an optimizer updates is the float32. In BF16 functions keep as bfloat16 what products and attention make and read within
+// them, and save it so for their backward; what is added up, such as residuals, and statistics stay float32.
 type Precision uint8
 
 // The precisions.

@@ -2,7 +2,7 @@
 //
 // An instruction is lowered to launches of kernels. Those that go element by element (maps, folds, moves) are written for the case at hand,
 // as PTX, by package gen; the others are CUDA C++ of package cu, compiled beforehand. Products are the driver's library's, where it has
-// one, and a kernel's otherwise. Where they are those of bfloat16 ([Precision]), operands are copied first, once for all that read the same memory of
+// one, and a kernel's otherwise. Where they are those of bfloat16 ([Precision]), operands that are not that already ([kernels.Narrow]) are copied first, once for all that read the same memory of
 // a routine before it is written. A routine is one list of launches, submitted at once; one that runs again on the same memory is replayed as a graph.
 //
 // Runs return when their work is submitted. What goes wrong on the GPU is told by the next download from it, or by whoever lets bytes leave it otherwise ([kernels.IndexError] for ids

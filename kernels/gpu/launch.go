@@ -74,6 +74,8 @@ func (c *code) join(sub *code, outs, ins []arg) {
 				args[k] = ins[a.index].plus(a.value)
 			case argScratch:
 				args[k] = scratch.plus(a.value)
+			case argCopy:
+				args[k] = arg{argCopy, c.copies + a.index, a.value}
 			default:
 				args[k] = a
 			}
@@ -81,6 +83,7 @@ func (c *code) join(sub *code, outs, ins []arg) {
 		l.args = args
 		c.launches = append(c.launches, l)
 	}
+	c.copies += sub.copies
 }
 
 // plus is an address some bytes further on.

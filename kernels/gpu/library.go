@@ -20,7 +20,7 @@ const mostCalls = 64
 // byLibrary is multiply with the driver's library. It is not done where that cannot.
 func (b *backend) byLibrary(c *code, p *products, e epilogue) (done bool, err error) {
 	lib := b.library()
-	if lib == nil || p.splits != 0 || min(p.m, p.n, p.k) == 0 || slices.Contains(p.dims, 0) {
+	if lib == nil || p.thin || p.splits != 0 || min(p.m, p.n, p.k) == 0 || slices.Contains(p.dims, 0) {
 		return false, nil
 	}
 	lda, turnA, okA := p.a.stored()

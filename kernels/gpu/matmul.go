@@ -14,6 +14,7 @@ import (
 type side struct {
 	at         arg
 	whole      span  // the operand, where that is known
+	narrow     bool  // its elements are bfloat16
 	batch      []int // strides
 	rows, cols int
 	row, col   int // strides
@@ -29,6 +30,7 @@ type span struct {
 type products struct {
 	dtype   device.Dtype // of the results
 	narrow  bool         // the sides are bfloat16
+	thin    bool         // the results are stored as bfloat16
 	to      arg
 	a, b    side
 	dims    []int // the batch; the sides have a stride for each
@@ -46,13 +48,14 @@ func (b *backend) lowerProduct(i kernels.MatMul, in []kernels.Type, views []*ker
 	if err != nil {
 		return nil, err
 	}
+	p.thin = isNarrow(out[0])
 	return c, b.multiply(c, p)
 }
 
 // productOf says how the operands of an instruction lie, having some laid out first where no kernel reads them as they are.
 func (b *backend) productOf(c *code, i kernels.MatMul, in []kernels.Type, views []*kernels.View, out device.Shape, to arg) (*products, error) {
 	batch := out[:len(out)-2]
-	p := &products{dtype: in[0].Dtype, to: to}
+	p := &products{dtype: kernels.Widened(in[:1])[0].Dtype, to: to}
 	sides, seen := [2]*side{&p.a, &p.b}, [2]*kernels.View{}
 	for k, trans := range []bool{i.TransA, i.TransB} {
 		seen[k] = kernels.Whole(in[k].Shape)
@@ -82,7 +85,10 @@ func (b *backend) productOf(c *code, i kernels.MatMul, in []kernels.Type, views 
 
 func sideOf(at arg, t kernels.Type, v *kernels.View, trans bool, batch device.Shape) side {
 	r := len(v.Shape) - 2
-	s := side{at.plus(uint64(v.Offset * t.Dtype.Size())), span{at.value, t.Bytes()}, stride.Stretch(v.Strides, v.Shape[:r], batch), v.Shape[r], v.Shape[r+1], v.Strides[r], v.Strides[r+1]}
+	s := side{
+		at: at.plus(uint64(v.Offset * t.Dtype.Size())), whole: span{at.value, t.Bytes()}, narrow: isNarrow(t),
+		batch: stride.Stretch(v.Strides, v.Shape[:r], batch), rows: v.Shape[r], cols: v.Shape[r+1], row: v.Strides[r], col: v.Strides[r+1],
+	}
 	if trans {
 		s.rows, s.cols, s.row, s.col = s.cols, s.rows, s.col, s.row
 	}
@@ -96,7 +102,7 @@ func (b *backend) layOut(c *code, s *side, in kernels.Type, v *kernels.View, sha
 		return fmt.Errorf("%w: %w", kernels.ErrOperands, err)
 	}
 	move := kernels.Viewed{Of: kernels.BroadcastTo{Shape: shape}, In: []*kernels.View{v}}
-	copied, err := b.generate(move, []kernels.Type{in})
+	copied, err := b.generate(stored(move, []kernels.Type{in}, []kernels.Type{to}), []kernels.Type{in})
 	if err != nil {
 		return err
 	}
@@ -147,6 +153,14 @@ func (b *backend) multiply(c *code, p *products) error {
 	if done, err := b.byLibrary(c, p, epilogue{}); done || err != nil {
 		return err
 	}
+	if p.thin {
+		return b.thinned(c, p, count)
+	}
+	return b.byOwn(c, p, count)
+}
+
+// byOwn is multiply with kernels of our own.
+func (b *backend) byOwn(c *code, p *products, count int) error {
 	if p.splits == 0 {
 		p.inner, p.per, p.splits = max(p.k, 1), 1, 1
 		if n := p.worth(count); n > 1 {
@@ -154,6 +168,17 @@ func (b *backend) multiply(c *code, p *products) error {
 		}
 	}
 	return b.byKernel(c, p, count)
+}
+
+// thinned is byOwn for results that are rounded after they were computed.
+func (b *backend) thinned(c *code, p *products, count int) error {
+	wide, n := *p, count*p.m*p.n
+	wide.thin, wide.to = false, scratchArg(c.temp(n*p.dtype.Size()))
+	if err := b.byOwn(c, &wide, count); err != nil {
+		return err
+	}
+	t := kernels.Type{Dtype: p.dtype, Shape: device.Shape{n}}
+	return b.convert(c, t, device.BFloat16, p.to, wide.to)
 }
 
 // tiles is how many blocks make a result with tiles of n×n.

@@ -3,6 +3,7 @@ package gpu
 import (
 	"slices"
 
+	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
 	"github.com/weft-project/weft/kernels"
 )
@@ -13,43 +14,35 @@ type epilogue struct {
 	bias arg
 }
 
-// lowerProductThen makes the launches of a product and of the map that follows.
-func (b *backend) lowerProductThen(i kernels.MatMulThen, in []kernels.Type, views []*kernels.View, out []kernels.Type) (*code, error) {
+// lowerProductThen makes the launches of a product and of the map that follows, which may have the product rounded to bfloat16.
+func (b *backend) lowerProductThen(i kernels.MatMulThen, in []kernels.Type, views []*kernels.View, out []kernels.Type, rounded bool) (*code, error) {
+	if c, done, err := b.byEpilogue(i, in, views, out); done || err != nil {
+		return c, err
+	}
 	c := &code{}
-	product := kernels.Type{Dtype: in[0].Dtype, Shape: i.Then.Shape}
-	if e, ok := epilogueOf(i.Then, in, views); ok && b.library() != nil {
-		p, err := b.productOf(c, i.MatMul, in, views, product.Shape, outArg(0))
-		if err != nil {
-			return nil, err
-		}
-		if b.narrows(p.dtype) && min(p.m, p.n, p.k) > 0 && !slices.Contains(p.dims, 0) {
-			if p, err = b.narrowed(c, p); err != nil {
-				return nil, err
-			}
-		}
-		if done, err := b.byLibrary(c, p, e); done || err != nil {
-			return c, err
-		}
-		c = &code{}
+	then := append([]kernels.Type{{Dtype: kernels.Widened(in[:1])[0].Dtype, Shape: i.Then.Shape}}, in[2:]...)
+	if rounded {
+		then[0].Dtype = device.BFloat16
 	}
 	var to arg
-	if k := into(i, in, views); k >= 0 {
+	if k := into(i, then, in, views, out); k >= 0 {
 		to = outArg(k)
 	} else {
-		to = scratchArg(c.temp(product.Bytes()))
+		to = scratchArg(c.temp(then[0].Bytes()))
 	}
-	p, err := b.productOf(c, i.MatMul, in, views, product.Shape, to)
+	p, err := b.productOf(c, i.MatMul, in, views, then[0].Shape, to)
 	if err != nil {
 		return nil, err
 	}
+	p.thin = isNarrow(then[0])
 	if err := b.multiply(c, p); err != nil {
 		return nil, err
 	}
-	var then kernels.Instr = i.Then
+	var after kernels.Instr = i.Then
 	if views != nil {
-		then = kernels.Viewed{Of: then, In: append([]*kernels.View{nil}, views[2:]...)}
+		after = kernels.Viewed{Of: after, In: append([]*kernels.View{nil}, views[2:]...)}
 	}
-	m, err := b.generate(then, append([]kernels.Type{product}, in[2:]...))
+	m, err := b.generate(stored(after, then, out), then)
 	if err != nil {
 		return nil, err
 	}
@@ -64,16 +57,42 @@ func (b *backend) lowerProductThen(i kernels.MatMulThen, in []kernels.Type, view
 	return c, nil
 }
 
+// byEpilogue is lowerProductThen where the library does all that the map does.
+func (b *backend) byEpilogue(i kernels.MatMulThen, in []kernels.Type, views []*kernels.View, out []kernels.Type) (c *code, done bool, err error) {
+	e, ok := epilogueOf(i.Then, in, views)
+	if !ok || b.library() == nil || e.kind.HasBias() && isNarrow(in[2]) && !isNarrow(out[0]) {
+		return nil, false, nil
+	}
+	c = &code{}
+	p, err := b.productOf(c, i.MatMul, in, views, i.Then.Shape, outArg(0))
+	if err != nil {
+		return nil, false, err
+	}
+	p.thin = isNarrow(out[0])
+	if b.narrows(p.dtype) && min(p.m, p.n, p.k) > 0 && !slices.Contains(p.dims, 0) {
+		if p, err = b.narrowed(c, p); err != nil {
+			return nil, false, err
+		}
+	}
+	if p.thin && e.kind.HasBias() && !isNarrow(in[2]) { // the library wants it as it stores the product
+		if e.bias, err = b.copied(c, e.bias, p.n); err != nil {
+			return nil, false, err
+		}
+	}
+	done, err = b.byLibrary(c, p, e)
+	return c, done, err
+}
+
 // into is the result in which the product may be computed: the map may write it over its first operand, and nothing that the map reads
 // can lie there. −1: none.
-func into(i kernels.MatMulThen, in []kernels.Type, views []*kernels.View) int {
+func into(i kernels.MatMulThen, then, in []kernels.Type, views []*kernels.View, out []kernels.Type) int {
 	var whole kernels.Instr = i
 	if views != nil {
 		whole = kernels.Viewed{Of: i, In: views}
 	}
-	then := append([]kernels.Type{{Dtype: in[0].Dtype, Shape: i.Then.Shape}}, in[2:]...)
+	whole = stored(whole, in, out)
 	for k, o := range i.Then.Outs {
-		if o.Fold != nil || !kernels.Overwrites(i.Then, then, k, 0) {
+		if o.Fold != nil || !kernels.Overwrites(stored(i.Then, then, out), then, k, 0) {
 			continue
 		}
 		free := true

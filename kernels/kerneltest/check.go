@@ -99,6 +99,9 @@ func Differ(i kernels.Instr, got, want Tensor) int {
 //go:norace
 func differ(i kernels.Instr, got, want Tensor, slack []float64) int {
 	tol := tolerance(want.Dtype)
+	if n, ok := i.(kernels.Narrow); ok {
+		i = n.Of
+	}
 	if v, ok := i.(kernels.Viewed); ok {
 		i = v.Of
 	}
@@ -106,16 +109,21 @@ func differ(i kernels.Instr, got, want Tensor, slack []float64) int {
 	case kernels.MatMul, kernels.MatMulThen, kernels.Attention, kernels.AttentionGrad, kernels.Conv2d, kernels.Conv2dGradX, kernels.Conv2dGradW:
 		tol *= inProducts
 	}
+	narrow := want.Dtype == device.BFloat16
 	for k, w := range want.V {
-		w = round(want.Dtype, w)
 		g, more := got.V[k], 0.0
 		if slack != nil {
 			more = slack[k]
 		}
+		if narrow { // nothing may be further than it has to
+			more += halfStep(w)
+		} else {
+			w = round(want.Dtype, w)
+		}
 		switch {
 		case math.IsInf(more, 1):
 		case g == w || math.IsNaN(g) && math.IsNaN(w):
-		case !want.Dtype.IsFloat(), math.IsInf(w, 0), !(math.Abs(g-w) <= tol*(1+math.Abs(w))+more):
+		case !want.Dtype.IsFloat() && !narrow, math.IsInf(w, 0), !(math.Abs(g-w) <= tol*(1+math.Abs(w))+more):
 			return k
 		}
 	}
@@ -127,7 +135,7 @@ const inProducts = 20
 
 // tolerance is how far from each other two ways to compute a number of about one may come.
 func tolerance(d device.Dtype) float64 {
-	if d == device.Float32 {
+	if d == device.Float32 || d == device.BFloat16 { // which is rounded from that
 		return 4e-6
 	}
 	return 1e-12

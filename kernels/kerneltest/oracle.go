@@ -19,6 +19,8 @@ func Oracle(i kernels.Instr, in []Tensor, out []kernels.Type) ([]Tensor, error) 
 // oracle also gives by how much more than rounding the elements of each result may be off; nil for by nothing.
 func oracle(i kernels.Instr, in []Tensor, out []kernels.Type) ([]Tensor, [][]float64, error) {
 	switch i := i.(type) {
+	case kernels.Narrow:
+		return narrowed(i, in, out)
 	case kernels.Map:
 		res, slack := mapped(i, in, nil, out)
 		return res, slack, nil

@@ -29,6 +29,8 @@ func round(d device.Dtype, v float64) float64 {
 	switch d {
 	case device.Float32:
 		return float64(float32(v))
+	case device.BFloat16:
+		return fromNarrow(toNarrow(float32(v)))
 	case device.Int32, device.Int64:
 		lo, hi := math.Ldexp(-1, d.Size()*8-1), math.Ldexp(1, d.Size()*8-1)-1
 		if math.IsNaN(v) {
@@ -53,6 +55,8 @@ func (t Tensor) encode() []byte {
 	switch t.Dtype {
 	case device.Float32:
 		return encodeAs[float32](t.V)
+	case device.BFloat16:
+		return encodeNarrow(t.V)
 	case device.Float64:
 		return encodeAs[float64](t.V)
 	case device.Int32:
@@ -75,6 +79,8 @@ func decode(t kernels.Type, b []byte) Tensor {
 	switch t.Dtype {
 	case device.Float32:
 		return Tensor{t, decodeAs[float32](b)}
+	case device.BFloat16:
+		return Tensor{t, decodeNarrow(b)}
 	case device.Float64:
 		return Tensor{t, decodeAs[float64](b)}
 	case device.Int32:

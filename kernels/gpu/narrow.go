@@ -1,0 +1,130 @@
+package gpu
+
+import (
+	"slices"
+
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/kernels"
+)
+
+var _ kernels.Narrower = (*backend)(nil)
+
+// Narrows is [kernels.Narrower]'s.
+func (b *backend) Narrows() bool { return b.narrows(device.Float32) }
+
+// lowerNarrow makes the launches of an instruction, some of whose operands and results are bfloat16. Those that no kernel reads or writes as such lie in the
+// scratch as float32.
+func (b *backend) lowerNarrow(i kernels.Narrow, in, out []kernels.Type) (*code, error) {
+	if generated(i.Of) {
+		return b.generate(i, in)
+	}
+	c := &code{}
+	in, out = slices.Clone(in), slices.Clone(out)
+	ins, outs := make([]arg, len(in)), make([]arg, len(out))
+	for k, t := range in {
+		ins[k] = inArg(k)
+		if t.Dtype != device.BFloat16 || b.readsAsIs(i.Of, in, k) {
+			continue
+		}
+		in[k].Dtype = device.Float32
+		ins[k] = scratchArg(c.temp(in[k].Bytes()))
+		if err := b.convert(c, t, in[k].Dtype, ins[k], inArg(k)); err != nil {
+			return nil, err
+		}
+	}
+	for k, t := range out {
+		outs[k] = outArg(k)
+		if t.Dtype == device.BFloat16 && !b.writesAsIs(i.Of, in, k) {
+			out[k].Dtype = device.Float32
+			outs[k] = scratchArg(c.temp(out[k].Bytes()))
+		}
+	}
+	of, err := b.lowerOf(i, in, out)
+	if err != nil {
+		return nil, err
+	}
+	c.join(of, outs, ins)
+	for k, t := range out {
+		if outs[k].kind != argScratch {
+			continue
+		}
+		if err := b.convert(c, t, device.BFloat16, outArg(k), outs[k]); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// lowerOf is lower of what is narrow, for operands and results that kernels read and write as they lie.
+func (b *backend) lowerOf(i kernels.Narrow, in, out []kernels.Type) (*code, error) {
+	of, views := i.Of, []*kernels.View(nil)
+	if v, ok := of.(kernels.Viewed); ok {
+		of, views = v.Of, v.In
+	}
+	if p, ok := of.(kernels.MatMulThen); ok {
+		return b.lowerProductThen(p, in, views, out, i.Product)
+	}
+	return b.lower(i.Of, in, out)
+}
+
+// generated says whether package gen writes the kernels of an instruction.
+func generated(i kernels.Instr) bool {
+	if v, ok := i.(kernels.Viewed); ok {
+		i = v.Of
+	}
+	switch i.(type) {
+	case kernels.Map, kernels.Unary, kernels.Binary, kernels.Reduce, kernels.BroadcastTo, kernels.Reshape, kernels.Transpose, kernels.Slice, kernels.Pad, kernels.Concat:
+		return true
+	}
+	return false
+}
+
+// readsAsIs says whether operand k, of bfloat16, is read as it lies.
+func (b *backend) readsAsIs(i kernels.Instr, in []kernels.Type, k int) bool {
+	if isProduct(i) {
+		return b.Narrows() || k >= 2
+	}
+	return b.readsNarrow(i, in, k)
+}
+
+// writesAsIs says whether result k, of bfloat16, is written as that.
+func (b *backend) writesAsIs(i kernels.Instr, in []kernels.Type, k int) bool {
+	return isProduct(i) || b.writesNarrow(i, in, k)
+}
+
+func isProduct(i kernels.Instr) bool {
+	if v, ok := i.(kernels.Viewed); ok {
+		i = v.Of
+	}
+	switch i.(type) {
+	case kernels.MatMul, kernels.MatMulThen:
+		return true
+	}
+	return false
+}
+
+// convert rounds or widens all of a tensor of type t.
+func (b *backend) convert(c *code, t kernels.Type, to device.Dtype, at, from arg) error {
+	copied, err := b.generate(stored(kernels.Map{Shape: t.Shape, Outs: []kernels.Out{{}}}, []kernels.Type{t}, []kernels.Type{{Dtype: to, Shape: t.Shape}}), []kernels.Type{t})
+	if err != nil {
+		return err
+	}
+	c.join(copied, []arg{at}, []arg{from})
+	return nil
+}
+
+// stored is an instruction for operands and results that lie as they do.
+func stored(i kernels.Instr, in, out []kernels.Type) kernels.Instr {
+	n := kernels.Narrow{Of: i}
+	for k, t := range out {
+		if t.Dtype == device.BFloat16 {
+			n.Outs |= 1 << k
+		}
+	}
+	if n.Outs == 0 && !slices.ContainsFunc(in, isNarrow) {
+		return i
+	}
+	return n
+}
+
+func isNarrow(t kernels.Type) bool { return t.Dtype == device.BFloat16 }
