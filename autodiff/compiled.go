@@ -28,6 +28,7 @@ type compiled struct {
 	sole    kernels.Kernel // of a function that is one instruction on its inputs
 	reads   []int          // inputs that the backward reads
 	kept    []*gorgonia.Node
+	narrow  []bool // of kept: it lies as bfloat16; nil where the backend does not narrow
 	tracked []bool // results through which gradients flow to a needed input
 	grads   bool   // some result is
 	sites   sites
@@ -77,7 +78,11 @@ func (c *compiled) prepare() (*program.Unit, error) {
 		}
 		c.settle(before, gin, gout)
 	}
-	return c.graph.lower(c.name, c.in, append(slices.Clone(c.out), c.kept...))
+	u, err := c.graph.lower(c.name, c.in, append(slices.Clone(c.out), c.kept...))
+	if err == nil && slices.Contains(c.narrow, true) {
+		u.NarrowResults = append(make([]bool, len(c.out)), c.narrow...)
+	}
+	return u, err
 }
 
 // finish compiles the forward.
@@ -87,7 +92,7 @@ func (c *compiled) finish(u *program.Unit) (err error) {
 			err = panicked("compiling "+c.name, r)
 		}
 	}()
-	if len(u.Insts) == 1 && slices.Equal(u.Insts[0].In, u.Given) && slices.Equal(u.Insts[0].Out, u.Results) {
+	if len(u.Insts) == 1 && u.NarrowResults == nil && slices.Equal(u.Insts[0].In, u.Given) && slices.Equal(u.Insts[0].Out, u.Results) {
 		if c.sole, err = c.backend.Prepare(u.Insts[0].Instr, c.given); err != nil {
 			return err
 		}
@@ -204,5 +209,8 @@ func (c *compiled) drawBackward(mask uint64) (*program.Unit, []int, error) {
 		}
 	}
 	u, err := c.graph.lower(c.name+" backward", given, gout)
+	if err == nil && slices.Contains(c.narrow, true) {
+		u.NarrowGiven = append(make([]bool, len(c.reads)), c.narrow...)
+	}
 	return u, to, err
 }

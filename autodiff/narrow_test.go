@@ -1,0 +1,112 @@
+package autodiff
+
+import (
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"gorgonia.org/gorgonia"
+
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/device/cuda/ptx"
+	"github.com/weft-project/weft/internal/testgpu"
+	"github.com/weft-project/weft/kernels/gpu"
+)
+
+// narrowBlock is a transformer's block, and the loss of what it makes.
+var narrowBlock = Define("block", func(g *Graph, x, gamma, beta, wqkv, bqkv, wo, bo, w1, b1, w2, b2, head, next *gorgonia.Node) *gorgonia.Node {
+	const b, t, w, heads = 2, 16, 16, 2
+	qkv := g.Linear(g.LayerNorm(x, gamma, beta, 1e-5), wqkv, bqkv)
+	split := func(k int) *gorgonia.Node {
+		return g.Reshape(g.Slice(qkv, 2, k*w, (k+1)*w), b, t, heads, w/heads)
+	}
+	x = g.Add(x, g.Linear(g.Reshape(g.Attention(split(0), split(1), split(2), true), b, t, w), wo, bo))
+	x = g.Add(x, g.Linear(g.GELU(g.Linear(x, w1, b1)), w2, b2))
+	return g.CrossEntropy(g.MatMulT(g.Reshape(x, b*t, w), head, false, true), next)
+})
+
+// narrowInputs are the block's, of numbers that bfloat16 has.
+func narrowInputs(r *rand.Rand) (in []*Tensor) {
+	for _, s := range [][]int{{2, 16, 16}, {16}, {16}, {16, 48}, {48}, {16, 16}, {16}, {16, 64}, {64}, {64, 16}, {16}, {24, 16}} {
+		v := make([]float32, device.Shape(s).Elems())
+		for k := range v {
+			v[k] = float32(r.IntN(255)-127) / 512
+		}
+		in = append(in, New(v, s...).RequireGrad())
+	}
+	next := make([]int64, 32)
+	for k := range next {
+		next[k] = r.Int64N(24)
+	}
+	return append(in, New(next))
+}
+
+func narrowDevice(t *testing.T, p gpu.Precision) device.Device {
+	dev, err := gpu.Config{Precision: p}.On(testgpu.Open(t, ptx.Config{Races: true}), device.CUDA(0))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, dev.Close()) })
+	return dev
+}
+
+// lossAndGradients computes them where the inputs lie.
+func lossAndGradients(t *testing.T, in []*Tensor) (loss float64, grads [][]float32) {
+	y := narrowBlock.Call(in...)
+	g, err := Backward(y)
+	require.NoError(t, err)
+	if loss, err = y.Item(); err != nil {
+		require.NoError(t, err)
+	}
+	for _, x := range in[:len(in)-1] {
+		v, err := Values[float32](g.Of(x))
+		require.NoError(t, err)
+		grads = append(grads, v)
+	}
+	return loss, grads
+}
+
+func movedTo(dev device.Device, in []*Tensor) (out []*Tensor) {
+	for _, x := range in {
+		y := To(x.Detach(), dev)
+		if x.Dtype().IsFloat() {
+			y.RequireGrad()
+		}
+		out = append(out, y)
+	}
+	return out
+}
+
+func TestGradientsOfAFunctionThatKeepsBFloat16AreOffByRoundingAlone(t *testing.T) {
+	in := narrowInputs(rng(3))
+	want, grads := lossAndGradients(t, in)
+	got, narrow := lossAndGradients(t, movedTo(narrowDevice(t, gpu.BF16), in))
+	require.InEpsilon(t, want, got, 2e-3)
+	for k := range grads {
+		off, size := 0.0, 0.0
+		for n, v := range grads[k] {
+			off, size = off+math.Pow(float64(v-narrow[k][n]), 2), size+math.Pow(float64(v), 2)
+		}
+		require.Less(t, math.Sqrt(off/size), 1.5e-2, "gradient %d", k)
+		require.NotZero(t, off, "gradient %d is that of float32", k)
+	}
+}
+
+func TestAFunctionSavesForItsBackwardInTheFormOfItsDevice(t *testing.T) {
+	in := narrowInputs(rng(4))
+	saved := func(dev device.Device) string {
+		var b strings.Builder
+		require.NoError(t, narrowBlock.Explain(&b, movedTo(dev, in)...))
+		_, text, _ := strings.Cut(b.String(), "saved for the backward: ")
+		text, _, _ = strings.Cut(text, "\n")
+		return text
+	}
+	wide := saved(narrowDevice(t, gpu.Float32))
+	require.NotContains(t, wide, "bfloat16")
+	narrow := saved(narrowDevice(t, gpu.BF16))
+	require.Contains(t, narrow, "bfloat16(2, 16, 64)", "what GELU makes, and reads")
+	require.Contains(t, narrow, "bfloat16(32, 24)", "logits")
+	require.Contains(t, narrow, "bfloat16(2, 16, 48)", "queries, keys and values")
+	require.Contains(t, narrow, " float32(2, 2, 16)", "attention's sums")
+	require.Contains(t, narrow, " float32(2, 16, 16)", "the stream of residuals")
+}
