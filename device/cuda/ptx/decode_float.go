@@ -48,11 +48,18 @@ func (c *compiler) float32(s *stmt) (exec, error) {
 		if f == nil {
 			return nil, errUnknown
 		}
+		if s.has("approx") {
+			g := approximated(s.op[0], func(a, _ float64) float64 { return f(a) })
+			return map1(d, x[0], func(a float32) float32 { return out(g(float64(in(a)), 0)) }), nil
+		}
 		return map1(d, x[0], func(a float32) float32 { return out(f(float64(in(a)))) }), nil
 	case 2:
 		f := binary32(s)
 		if f == nil {
 			return nil, errUnknown
+		}
+		if s.has("approx") || s.has("full") {
+			f = approximated(s.op[0], f)
 		}
 		return map2(d, x[0], x[1], func(a, b float32) float32 { return out(f(float64(in(a)), float64(in(b)))) }), nil
 	}
@@ -136,7 +143,7 @@ func saturate(v float32) float32 {
 	return min(v, 1)
 }
 
-// unary32 gives a function whose result is rounded to float32 afterwards. What a GPU approximates is exact here.
+// unary32 gives a function whose result is rounded to float32 afterwards.
 func unary32(s *stmt) func(float64) float64 {
 	switch s.op[0] {
 	case "neg":
@@ -260,6 +267,9 @@ func (c *compiler) float64(s *stmt) (exec, error) {
 	case "abs":
 		return map1(d, x[0], math.Abs), nil
 	case "rcp":
+		if s.has("approx") {
+			return map1(d, x[0], reciprocal64), nil
+		}
 		return map1(d, x[0], func(a float64) float64 { return 1 / a }), nil
 	case "sqrt":
 		return map1(d, x[0], math.Sqrt), nil
