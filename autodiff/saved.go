@@ -43,46 +43,8 @@ func (c *compiled) settle(before int, gin, gout []*gorgonia.Node) {
 	}
 	if b, ok := c.backend.(kernels.Narrower); ok && b.Narrows() {
 		c.narrow = s.narrow(forward, c.kept)
+		c.roundOnce(s.factors(c.in, before, gin, gout))
 	}
-}
-
-// narrow says which of the kept values are kept as bfloat16: what products and attention make or read, and elementwise functions of that. What the
-// forward sums up or normalises, such as a stream of residuals, stays as it is, and so do statistics and results.
-func (s *saving) narrow(forward, kept []*gorgonia.Node) []bool {
-	no := map[*gorgonia.Node]bool{}
-	for k := len(forward) - 1; k >= 0; k-- { // readers come after what they read
-		n := forward[k]
-		op, ok := n.Op().(*Op)
-		if !ok {
-			continue
-		}
-		for at, x := range s.g.operands(n) {
-			switch i := op.Instr.(type) {
-			case kernels.MatMul, kernels.Attention, kernels.Unary, kernels.CrossEntropy:
-			case kernels.Binary:
-				no[x] = no[x] || (i.Fn == kernels.Add || i.Fn == kernels.Sub) && s.bytes(x) == s.bytes(n)
-			default:
-				no[x] = no[x] || !isMove(i) && !isSlice(i) || no[n] || at > 0
-			}
-		}
-	}
-	out := make([]bool, len(kept))
-	for k, n := range kept {
-		op, ok := n.Op().(*Op)
-		if !ok || no[n] || s.fixed[n] || s.g.types[n].Dtype != device.Float32 {
-			continue
-		}
-		switch op.Instr.(type) {
-		case kernels.MatMul, kernels.Attention, kernels.Unary, kernels.Binary, kernels.LayerNorm:
-			out[k] = op.Result == 0
-		}
-	}
-	return out
-}
-
-func isSlice(i kernels.Instr) bool {
-	_, ok := i.(kernels.Slice)
-	return ok
 }
 
 // saving is the choice under way.

@@ -26,14 +26,15 @@ func narrow(u *Unit) {
 
 type narrowing struct {
 	*Unit
-	root    []Value // by value: what it is a reshape of, or itself; also of those that are added
-	narrow  []bool  // by root
-	wanted  []bool  // by root: somebody outside wants it as it is
-	outside []bool  // by root: it is given, or wanted as bfloat16 by somebody outside
+	root    []Value         // by value: what it is a reshape of, or itself; also of those that are added
+	narrow  []bool          // by root
+	wanted  []bool          // by root: somebody outside wants it as it is
+	outside []bool          // by root: it is given, or wanted as bfloat16 by somebody outside
+	also    map[Value]Value // by value of float32, reshapes too: the same as bfloat16
 }
 
 func newNarrowing(u *Unit) *narrowing {
-	n := &narrowing{Unit: u, root: make([]Value, len(u.Types)), narrow: make([]bool, len(u.Types)), wanted: make([]bool, len(u.Types)), outside: make([]bool, len(u.Types))}
+	n := &narrowing{Unit: u, root: make([]Value, len(u.Types)), narrow: make([]bool, len(u.Types)), wanted: make([]bool, len(u.Types)), outside: make([]bool, len(u.Types)), also: map[Value]Value{}}
 	for v := range n.root {
 		n.root[v] = Value(v)
 	}
@@ -136,35 +137,43 @@ func plain(i kernels.Instr) kernels.Instr {
 	return i
 }
 
-// twice has maps make what they make of float32 as bfloat16, too, where products read it.
+// twice has maps make what they make of float32 as bfloat16, too, where products read it; and copies inputs that are wanted so.
 func (n *narrowing) twice() {
 	need := n.needed()
-	also := map[Value]Value{} // by value, reshapes too: the same as bfloat16
 	old := n.Insts
 	n.Insts = make([]Inst, 0, len(old))
+	for k, v := range n.Results {
+		if _, have := n.also[v]; flagged(n.NarrowResults, k) && slices.Contains(n.Given, v) && !n.narrow[v] && n.Types[v].Dtype == device.Float32 && !have {
+			n.also[v] = n.copied(v, true)
+		}
+	}
 	for _, i := range old {
-		if !alias(i) {
-			for k, v := range i.In {
-				if w, ok := also[v]; ok && isFactor(i.Instr, k) {
-					i.In = slices.Clone(i.In)
-					i.In[k] = w
-				}
+		if alias(i) {
+			n.reshaped(i)
+			continue
+		}
+		for k, v := range i.In {
+			if w, ok := n.also[v]; ok && isFactor(i.Instr, k) {
+				i.In = slices.Clone(i.In)
+				i.In[k] = w
 			}
-			for at, v := range i.Out {
-				if need[v] {
-					also[v] = n.add(n.Types[v], n.fresh())
-					i = doubled(i, at, also[v])
-				}
+		}
+		for at, v := range i.Out {
+			if need[v] {
+				n.also[v] = n.add(n.Types[v], n.fresh())
+				i = doubled(i, at, n.also[v])
 			}
 		}
 		n.Insts = append(n.Insts, i)
-		if !alias(i) {
-			continue
-		}
-		if w, ok := also[i.In[0]]; ok {
-			also[i.Out[0]] = n.add(n.Types[i.Out[0]], n.root[w])
-			n.Insts = append(n.Insts, Inst{i.Instr, []Value{w}, []Value{also[i.Out[0]]}})
-		}
+	}
+}
+
+// reshaped adds a reshape, and one of the other form where there is that.
+func (n *narrowing) reshaped(i Inst) {
+	n.Insts = append(n.Insts, i)
+	if w, ok := n.also[i.In[0]]; ok {
+		n.also[i.Out[0]] = n.add(n.Types[i.Out[0]], n.root[w])
+		n.Insts = append(n.Insts, Inst{i.Instr, []Value{w}, []Value{n.also[i.Out[0]]}})
 	}
 }
 
@@ -231,15 +240,25 @@ func (n *narrowing) fresh() Value { return Value(len(n.Types)) }
 func (n *narrowing) results() {
 	n.Results = slices.Clone(n.Results)
 	for k, v := range n.Results {
-		t, want := n.Types[v], flagged(n.NarrowResults, k)
-		if t.Dtype != device.Float32 || n.narrow[n.root[v]] == want {
+		want := flagged(n.NarrowResults, k)
+		if n.Types[v].Dtype != device.Float32 || n.narrow[n.root[v]] == want {
 			continue
 		}
-		w := n.add(t, n.fresh())
-		n.narrow[w] = want
-		n.Insts = append(n.Insts, Inst{kernels.Map{Shape: t.Shape, Outs: []kernels.Out{{}}}, []Value{v}, []Value{w}})
+		w, have := n.also[v]
+		if !have || !want {
+			w = n.copied(v, want)
+		}
 		n.Results[k] = w
 	}
+}
+
+// copied is a copy of a value, narrow or not.
+func (n *narrowing) copied(v Value, narrow bool) Value {
+	t := n.Types[v]
+	w := n.add(t, n.fresh())
+	n.narrow[w] = narrow
+	n.Insts = append(n.Insts, Inst{kernels.Map{Shape: t.Shape, Outs: []kernels.Out{{}}}, []Value{v}, []Value{w}})
+	return w
 }
 
 // retype says what has been chosen in the types, and in the instructions.

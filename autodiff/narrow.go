@@ -1,0 +1,100 @@
+package autodiff
+
+import (
+	"gorgonia.org/gorgonia"
+
+	"github.com/weft-project/weft/autodiff/program"
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/kernels"
+)
+
+// roundOnce has the forward save inputs as bfloat16, which it makes of them anyway, in the place of the inputs.
+func (c *compiled) roundOnce(factor map[*gorgonia.Node]bool) {
+	reads := c.reads
+	c.reads = nil
+	for _, i := range reads {
+		if n := c.in[i]; factor[n] {
+			c.kept, c.narrow = append(c.kept, n), append(c.narrow, true)
+		} else {
+			c.reads = append(c.reads, i)
+		}
+	}
+}
+
+// narrow says which of the kept values are kept as bfloat16: what products and attention make or read, and elementwise functions of that. What the
+// forward sums up or normalises, such as a stream of residuals, stays as it is, and so do statistics and results.
+func (s *saving) narrow(forward, kept []*gorgonia.Node) []bool {
+	no := map[*gorgonia.Node]bool{}
+	for k := len(forward) - 1; k >= 0; k-- { // readers come after what they read
+		n := forward[k]
+		op, ok := n.Op().(*Op)
+		if !ok {
+			continue
+		}
+		for at, x := range s.g.operands(n) {
+			switch i := op.Instr.(type) {
+			case kernels.MatMul, kernels.Attention, kernels.Unary, kernels.CrossEntropy:
+			case kernels.Binary:
+				no[x] = no[x] || (i.Fn == kernels.Add || i.Fn == kernels.Sub) && s.bytes(x) == s.bytes(n)
+			default:
+				no[x] = no[x] || !isMove(i) && !isSlice(i) || no[n] || at > 0
+			}
+		}
+	}
+	out := make([]bool, len(kept))
+	for k, n := range kept {
+		op, ok := n.Op().(*Op)
+		if !ok || no[n] || s.fixed[n] || s.g.types[n].Dtype != device.Float32 {
+			continue
+		}
+		switch op.Instr.(type) {
+		case kernels.MatMul, kernels.Attention, kernels.Unary, kernels.Binary, kernels.LayerNorm:
+			out[k] = op.Result == 0
+		}
+	}
+	return out
+}
+
+// factors are the inputs of float32 that products of the forward read, and nothing but products of the backward.
+func (s *saving) factors(in []*gorgonia.Node, before int, gin, gout []*gorgonia.Node) map[*gorgonia.Node]bool {
+	given := map[*gorgonia.Node]program.Value{}
+	for n := range s.keep {
+		given[n] = 0
+	}
+	for _, ns := range [2][]*gorgonia.Node{in, gin} {
+		for _, n := range ns {
+			given[n] = 0 // also nil
+		}
+	}
+	back := s.g.reachable(given, gout)
+	factor, otherwise := map[*gorgonia.Node]bool{}, map[*gorgonia.Node]bool{}
+	for k := len(s.g.order) - 1; k >= 0; k-- { // readers come after what they read
+		n := s.g.order[k]
+		op, ok := n.Op().(*Op)
+		if !ok || k >= before && !back[n] {
+			continue
+		}
+		for _, x := range s.g.operands(n) {
+			switch op.Instr.(type) {
+			case kernels.MatMul:
+				factor[x] = factor[x] || k < before
+			case kernels.Reshape, kernels.Transpose:
+				factor[x], otherwise[x] = factor[x] || factor[n], otherwise[x] || otherwise[n]
+			default:
+				otherwise[x] = otherwise[x] || back[n]
+			}
+		}
+	}
+	for n := range factor {
+		factor[n] = factor[n] && !otherwise[n] && s.g.types[n].Dtype == device.Float32
+	}
+	for _, n := range gout { // a gradient that is an input itself
+		delete(factor, n)
+	}
+	return factor
+}
+
+func isSlice(i kernels.Instr) bool {
+	_, ok := i.(kernels.Slice)
+	return ok
+}
