@@ -98,12 +98,14 @@ type ProductSpec struct {
 	Batch              int // how many products; 0: one
 	// StrideA … are the elements from one matrix of a batch to the next; 0 is the same matrix again, which D's must not be.
 	StrideA, StrideB, StrideC, StrideD, StrideAux int
-	In, Out                                       Elem // of A and B; of C, D and the bias. Out is In, or F32 where In is BF16 or F16
-	Arithmetic                                    Arithmetic
-	Accumulate                                    bool
-	Epilogue                                      Epilogue
-	Align                                         int // what all addresses are multiples of; 0: 16
-	MaxWorkspace                                  int // bytes; 0: 32 MiB
+	// In is of A and B, Out of C, D, the bias and GELU's aux. Out is In, or F32 where In is BF16 or F16: sums are float32 either way, and a D of
+	// BF16 is rounded from them after the epilogue.
+	In, Out      Elem
+	Arithmetic   Arithmetic
+	Accumulate   bool
+	Epilogue     Epilogue
+	Align        int // what all addresses are multiples of; 0: 16
+	MaxWorkspace int // bytes; 0: 32 MiB
 }
 
 // AddProduct adds a launch of a product. What the spec does not use may be 0; c may be d.

@@ -94,6 +94,9 @@ func (b *backend) byTensorCores(c *code, p *products, count int) error {
 	for _, turned := range []bool{turnA, turnB} {
 		name += map[bool]string{false: "r", true: "t"}[turned]
 	}
+	if p.thin {
+		name += "_thin"
+	}
 	f, err := b.kernel("bf16", name, 0)
 	if err != nil {
 		return err

@@ -20,7 +20,7 @@ const mostCalls = 64
 // byLibrary is multiply with the driver's library. It is not done where that cannot.
 func (b *backend) byLibrary(c *code, p *products, e epilogue) (done bool, err error) {
 	lib := b.library()
-	if lib == nil || p.thin || p.splits != 0 || min(p.m, p.n, p.k) == 0 || slices.Contains(p.dims, 0) {
+	if lib == nil || p.thin && !p.narrow || p.splits != 0 || min(p.m, p.n, p.k) == 0 || slices.Contains(p.dims, 0) {
 		return false, nil
 	}
 	lda, turnA, okA := p.a.stored()
@@ -42,6 +42,9 @@ func (b *backend) byLibrary(c *code, p *products, e epilogue) (done bool, err er
 	switch {
 	case p.narrow:
 		s.In = cuda.BF16
+		if p.thin {
+			s.Out = cuda.BF16
+		}
 	case p.dtype == device.Float64:
 		s.In, s.Out = cuda.F64, cuda.F64
 	case b.cfg.Precision == TF32:
@@ -57,7 +60,7 @@ func (b *backend) byLibrary(c *code, p *products, e epilogue) (done bool, err er
 			s.Align /= 2
 		}
 	}
-	if s.Align < s.Out.Size() { // a half of a pair of bfloat16
+	if s.Align < s.Out.Size() { // factors that lie at a half of a float32
 		return false, nil
 	}
 	f, err := lib.Product(s)

@@ -71,14 +71,7 @@ func (s *libraryStream) Run(l *cuda.List) error {
 		case cuda.F64:
 			run(s, p.ProductSpec, at, fetch[float64])
 		case cuda.BF16:
-			run(s, p.ProductSpec, at, func(s *libraryStream, at uintptr, n int) []float32 {
-				v, raw := make([]float32, n), make([]byte, 2*n)
-				s.copyOut(raw, at)
-				for k := range v {
-					v[k] = math.Float32frombits(uint32(binary.LittleEndian.Uint16(raw[2*k:])) << 16)
-				}
-				return v
-			})
+			run(s, p.ProductSpec, at, fetchNarrow[float32])
 		default:
 			run(s, p.ProductSpec, at, func(s *libraryStream, at uintptr, n int) []float32 {
 				v := fetch[float32](s, at, n)
@@ -111,10 +104,14 @@ func run[T device.Float](s *libraryStream, p cuda.ProductSpec, at [7]uintptr, fa
 		rb, cb = cb, rb
 	}
 	a, b := factors(s, at[0], size(ra, ca, p.LDA, p.StrideA)), factors(s, at[1], size(rb, cb, p.LDB, p.StrideB))
-	d := fetch[T](s, at[3], size(p.M, p.N, p.LDD, p.StrideD))
+	results := fetch[T]
+	if p.Out == cuda.BF16 {
+		results = fetchNarrow[T]
+	}
+	d := results(s, at[3], size(p.M, p.N, p.LDD, p.StrideD))
 	var bias []T
 	if p.Epilogue.HasBias() {
-		bias = fetch[T](s, at[4], p.N)
+		bias = results(s, at[4], p.N)
 	}
 	for z := range p.Batch {
 		for i := range p.M {
@@ -140,8 +137,12 @@ func run[T device.Float](s *libraryStream, p cuda.ProductSpec, at [7]uintptr, fa
 			}
 		}
 	}
-	raw := s.pinned(len(device.Bytes(d)))
-	copy(raw, device.Bytes(d))
+	made := device.Bytes(d)
+	if p.Out == cuda.BF16 {
+		made = halves(d)
+	}
+	raw := s.pinned(len(made))
+	copy(raw, made)
 	require.NoError(s.of.t, s.CopyIn(at[3], raw))
 	require.NoError(s.of.t, s.Sync())
 	require.NoError(s.of.t, s.of.Unpin(raw))
@@ -157,6 +158,24 @@ func fetch[T device.Number](s *libraryStream, at uintptr, n int) []T {
 	v := make([]T, n)
 	s.copyOut(device.Bytes(v), at)
 	return v
+}
+
+// fetchNarrow is fetch of what lies in bfloat16.
+func fetchNarrow[T device.Float](s *libraryStream, at uintptr, n int) []T {
+	v, raw := make([]T, n), make([]byte, 2*n)
+	s.copyOut(raw, at)
+	for k := range v {
+		v[k] = T(math.Float32frombits(uint32(binary.LittleEndian.Uint16(raw[2*k:])) << 16))
+	}
+	return v
+}
+
+// halves are numbers rounded to bfloat16.
+func halves[T device.Float](v []T) (raw []byte) {
+	for _, x := range v {
+		raw = binary.LittleEndian.AppendUint16(raw, uint16(math.Float32bits(float32(shortened(float64(x), 16)))>>16))
+	}
+	return raw
 }
 
 func (s *libraryStream) copyOut(to []byte, at uintptr) {

@@ -30,7 +30,7 @@ type span struct {
 type products struct {
 	dtype   device.Dtype // of the results
 	narrow  bool         // the sides are bfloat16
-	thin    bool         // the results are stored as bfloat16
+	thin    bool         // the results are stored as bfloat16, and a bias of the library's lies as that
 	to      arg
 	a, b    side
 	dims    []int // the batch; the sides have a stride for each
@@ -153,7 +153,7 @@ func (b *backend) multiply(c *code, p *products) error {
 	if done, err := b.byLibrary(c, p, epilogue{}); done || err != nil {
 		return err
 	}
-	if p.thin {
+	if p.thin && !p.narrow {
 		return b.thinned(c, p, count)
 	}
 	return b.byOwn(c, p, count)
@@ -170,7 +170,7 @@ func (b *backend) byOwn(c *code, p *products, count int) error {
 	return b.byKernel(c, p, count)
 }
 
-// thinned is byOwn for results that are rounded after they were computed.
+// thinned is byOwn for results that are rounded after they were computed: of float32's kernels.
 func (b *backend) thinned(c *code, p *products, count int) error {
 	wide, n := *p, count*p.m*p.n
 	wide.thin, wide.to = false, scratchArg(c.temp(n*p.dtype.Size()))
@@ -219,7 +219,10 @@ func (b *backend) addUp(c *code, p *products, count int) error {
 	if err := parts.Shape.Check(); err != nil {
 		return fmt.Errorf("%w: %w", kernels.ErrOperands, err)
 	}
-	sum := kernels.Reduce{Fn: kernels.Sum, Axes: []int{1}}
+	var sum kernels.Instr = kernels.Reduce{Fn: kernels.Sum, Axes: []int{1}}
+	if p.thin { // what is added up is not
+		p.thin, sum = false, kernels.Narrow{Of: sum, Outs: 1}
+	}
 	added, err := b.generate(sum, []kernels.Type{parts})
 	if err != nil {
 		return err

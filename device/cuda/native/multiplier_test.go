@@ -274,6 +274,71 @@ func TestEpiloguesOfAForwardAndItsBackwardFitTogether(t *testing.T) {
 	p.free(a, b, bias, grad, one)
 }
 
+// toBF16 rounds a float32 to the nearest bfloat16, of the two nearest to the even one.
+func toBF16(v float64) float64 {
+	u := math.Float32bits(float32(v))
+	if v == v {
+		u += 0x7fff + u>>16&1
+	}
+	return float64(math.Float32frombits(u &^ 0xffff))
+}
+
+func TestResultsOfBFloat16AreRoundedAfterTheEpilogueAndTheirBiasIsBFloat16(t *testing.T) {
+	p := newProducts(t)
+	r := rand.New(rand.NewPCG(7, 8))
+	const m, n, k = 5, 6, 7
+	random := func(count int) operand { // sums of a few products of such numbers are exact in float64
+		v := make([]float64, count)
+		for x := range v {
+			v[x] = toBF16(r.NormFloat64())
+		}
+		return p.up(cuda.BF16, v)
+	}
+	odd := 0
+	for e, f := range map[cuda.Epilogue]func(sum, bias float64) float64{
+		cuda.None:     func(sum, _ float64) float64 { return sum },
+		cuda.Bias:     func(sum, bias float64) float64 { return sum + bias },
+		cuda.ReLU:     func(sum, _ float64) float64 { return max(sum, 0) },
+		cuda.ReLUBias: func(sum, bias float64) float64 { return max(sum+bias, 0) },
+	} {
+		for range 10 {
+			a, b, bias, d := random(m*k), random(k*n), random(n), random(m*n)
+			p.run(cuda.ProductSpec{M: m, N: n, K: k, In: cuda.BF16, Out: cuda.BF16, Epilogue: e}, a.at, b.at, 0, d.at, bias.at, 0)
+			want := make([]float64, m*n)
+			for at := range want {
+				sum := 0.0
+				for x := range k {
+					sum += a.v[at/n*k+x] * b.v[x*n+at%n]
+				}
+				exact := f(sum, bias.v[at%n])
+				if want[at] = toBF16(exact); want[at] != exact {
+					odd++
+				}
+			}
+			require.Equal(t, want, p.down(d), "epilogue %d", e)
+			p.free(a, b, bias, d)
+		}
+	}
+	require.Greater(t, odd, 100)
+}
+
+func TestWhatIsNoNumberOrInfiniteStaysSoInBFloat16(t *testing.T) {
+	p := newProducts(t)
+	nan, inf := math.NaN(), math.Inf(1)
+	ones, d := p.up(cuda.BF16, []float64{1}), p.up(cuda.BF16, make([]float64, 4))
+	for _, raw := range []uint16{0x7fff, 0x7fc0, 0xffff, 0x7f81} { // of NaN there are many
+		a := p.up(cuda.BF16, []float64{inf, -inf, 0, math.MaxFloat32})
+		pin, err := p.d.Pin(2)
+		require.NoError(t, err)
+		binary.LittleEndian.PutUint16(pin, raw)
+		require.NoError(t, errors.Join(p.s.CopyIn(a.at+4, pin), p.s.Sync(), p.d.Unpin(pin)))
+		p.run(cuda.ProductSpec{M: 4, N: 1, K: 1, In: cuda.BF16, Out: cuda.BF16}, a.at, ones.at, 0, d.at, 0, 0)
+		require.Equal(t, fmt.Sprint([]float64{inf, -inf, nan, decode(cuda.BF16, []byte{0x7f, 0x7f})[0]}), fmt.Sprint(p.down(d)), "%x", raw)
+		p.free(a)
+	}
+	p.free(ones, d)
+}
+
 func TestABiasGradientIsTheSumOfAFactor(t *testing.T) {
 	p := newProducts(t)
 	r := rand.New(rand.NewPCG(5, 6))

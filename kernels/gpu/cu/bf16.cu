@@ -1,4 +1,4 @@
-// Products of matrices of bfloat16 by tensor cores, with sums and results of float32, and what makes such matrices of float32.
+// Products of matrices of bfloat16 by tensor cores, with sums of float32 and results of float32 or bfloat16, and what makes such matrices of float32.
 // nvrtc: --gpu-architecture=compute_80
 
 #include "common.cuh"
@@ -84,18 +84,23 @@ void add(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
                  : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+void write(float *at, float v) { *at = v; }
+void write(u16 *at, float v) { *at = u16(pair(v, 0)); }
+void write(float *at, float first, float second) { *(float2 *)at = make_float2(first, second); }
+void write(u16 *at, float first, float second) { *(u32 *)at = pair(first, second); }
+
 // put writes two neighbours of a row.
-void put(float *row, int x, int n, float first, float second) {
+template <class T> void put(T *row, int x, int n, float first, float second) {
     if (n % 2 == 0) {
-        if (x < n) *(float2 *)(row + x) = make_float2(first, second);
+        if (x < n) write(row + x, first, second);
         return;
     }
-    if (x < n) row[x] = first;
-    if (x + 1 < n) row[x + 1] = second;
+    if (x < n) write(row + x, first);
+    if (x + 1 < n) write(row + x + 1, second);
 }
 
 // product computes a block's tile of c, whose rows have n elements, of the terms [k, ks).
-template <bool A, bool B> void product(float *c, const Factor<A> &a, const Factor<B> &b, int k, int ks) {
+template <class T, bool A, bool B> void product(T *c, const Factor<A> &a, const Factor<B> &b, int k, int ks) {
     __shared__ __align__(16) u16 as[2][Factor<A>::SIZE], bs[2][Factor<B>::SIZE];
     const int m = a.rows, n = b.rows, across = (n + TILE - 1) / TILE;
     const int row = blockIdx.x / across * TILE, column = blockIdx.x % across * TILE;
@@ -144,9 +149,9 @@ template <bool A, bool B> void product(float *c, const Factor<A> &a, const Facto
 
 // The z-th of a launch's results has inner of the terms of one product, and follows the one before; products are numbered along three axes, of
 // which the last two have d1 and d2 indices.
-#define PRODUCT(name, A, B)                                                                                                                  \
+#define PRODUCT(name, T, A, B)                                                                                                               \
     GLOBAL(THREADS, 2)                                                                                                                       \
-    name(float *c, const u16 *a, const u16 *b, int m, int n, int k, int inner, int splits, int count, int d1, int d2, int wideA, int wideB,  \
+    name(T *c, const u16 *a, const u16 *b, int m, int n, int k, int inner, int splits, int count, int d1, int d2, int wideA, int wideB,      \
          i64 ldA, i64 ldB, i64 a0, i64 a1, i64 a2, i64 b0, i64 b1, i64 b2) {                                                                 \
         _Pragma("unroll 1") for (int z = blockIdx.z; z < count; z += gridDim.z) {                                                            \
             int at = z / splits, from = z % splits * inner, i2 = at % d2, i1 = at / d2 % d1, i0 = at / d2 / d1;                              \
@@ -156,7 +161,11 @@ template <bool A, bool B> void product(float *c, const Factor<A> &a, const Facto
         }                                                                                                                                    \
     }
 
-PRODUCT(product_rr, true, false) // r: stored by rows, t: turned
-PRODUCT(product_rt, true, true)
-PRODUCT(product_tr, false, false)
-PRODUCT(product_tt, false, true)
+PRODUCT(product_rr, float, true, false) // r: stored by rows, t: turned
+PRODUCT(product_rt, float, true, true)
+PRODUCT(product_tr, float, false, false)
+PRODUCT(product_tt, float, false, true)
+PRODUCT(product_rr_thin, u16, true, false) // with results of bfloat16
+PRODUCT(product_rt_thin, u16, true, true)
+PRODUCT(product_tr_thin, u16, false, false)
+PRODUCT(product_tt_thin, u16, false, true)

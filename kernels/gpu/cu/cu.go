@@ -48,8 +48,9 @@ func Headers(source []byte, read func(name string) ([]byte, error)) (all []Heade
 // Modules lists the modules, each with its kernels. A name stands for two, which end in _f32 and _f64, unless a "!" follows.
 func Modules() map[string][]string {
 	return map[string][]string{
-		"softmax":   {"softmax", "softmax_grad", "softmax_strided", "softmax_grad_strided", "entropy", "entropy_mean", "entropy_grad"},
-		"bf16":      {"narrow!", "product_rr!", "product_rt!", "product_tr!", "product_tt!"},
+		"softmax": {"softmax", "softmax_grad", "softmax_strided", "softmax_grad_strided", "entropy", "entropy_mean", "entropy_grad"},
+		"bf16": {"narrow!", "product_rr!", "product_rt!", "product_tr!", "product_tt!", "product_rr_thin!", "product_rt_thin!", "product_tr_thin!",
+			"product_tt_thin!"},
 		"attention": {"attention", "attention_grad_q", "attention_grad_kv"},
 		"attention_bf16": {"attention_bf16_64!", "attention_bf16_128!", "attention_grad_q_bf16_64!", "attention_grad_q_bf16_128!",
 			"attention_grad_kv_bf16_64!", "attention_grad_kv_bf16_128!"},
