@@ -116,7 +116,7 @@ gpu-headers:
 
 # What a machine with a GPU needs to check Weft on it: it has no Go there, nor anything else but NVIDIA's driver and, for fast products, cuBLASLt.
 # The test binaries are those of packages whose tests run on a real GPU (internal/testgpu).
-REALTESTS := ./internal/testgpu ./kernels/gpu ./kernels/gpu/gen ./autodiff ./internal/disttest/gpus ./examples/digits
+REALTESTS := ./internal/testgpu ./kernels/gpu ./kernels/gpu/gen ./autodiff ./internal/disttest/gpus ./examples/digits ./examples/pipeline
 LEAN := -trimpath -ldflags "-s -w -X main.commit=$$(git describe --always --dirty 2>/dev/null || echo unknown)"
 gpu-bundle:
 	rm -rf bin/gpucheck bin/gpucheck.tar.gz

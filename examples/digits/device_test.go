@@ -73,7 +73,7 @@ func trainOn(t *testing.T, r optim.Rule, d device.Device) (losses []float64) {
 func TestTheModelTrainsInBFloat16(t *testing.T) {
 	for _, r := range []optim.Rule{rule(0.05), optim.AdamW{LR: 0.01}} {
 		want := trainOn(t, r, device.Host())
-		d, err := gpu.Config{Precision: gpu.BF16}.On(ptx.New(ptx.Config{}), device.CUDA(0))
+		d, err := gpu.Config{Precision: gpu.BF16}.On(testgpu.Open(t, ptx.Config{}), device.CUDA(0))
 		require.NoError(t, err)
 		got := trainOn(t, r, d)
 		requireRelative(t, want, got, 2e-2, "bfloat16")
