@@ -26,22 +26,35 @@ func main() {
 	log.SetFlags(0)
 	ptxas := flag.String("ptxas", "ptxas", "the assembler")
 	archs := flag.String("arch", "sm_75,sm_90", "what to assemble for")
+	narrowArchs := flag.String("narrow", "sm_80,sm_90", "what to assemble for where operands and results are bfloat16")
 	n := flag.Int("n", 20, "cases per kind of instruction")
 	verbose := flag.Bool("v", false, "print what the assembler says")
 	flag.Parse()
-	ks, err := sample(*n)
-	if err == nil {
-		err = assemble(*ptxas, strings.Split(*archs, ","), ks, *verbose)
-	}
-	if err != nil {
-		log.Fatal("assemble: ", err)
+	for _, of := range []struct {
+		archs  string
+		narrow bool
+	}{{*archs, false}, {*narrowArchs, true}} {
+		ks, err := sample(*n, of.narrow)
+		if err == nil {
+			err = assemble(*ptxas, strings.Split(of.archs, ","), ks, *verbose)
+		}
+		if err != nil {
+			log.Fatal("assemble: ", err)
+		}
 	}
 }
 
-// sample writes the kernels of random cases, and of some large ones.
-func sample(n int) (ks []gen.Kernel, err error) {
-	for _, d := range []device.Dtype{device.Float32, device.Float64} {
+// sample writes the kernels of random cases, and of some large ones; narrow has some operands and results be bfloat16.
+func sample(n int, narrow bool) (ks []gen.Kernel, err error) {
+	dtypes := []device.Dtype{device.Float32, device.Float64}
+	if narrow {
+		dtypes = []device.Dtype{device.BFloat16}
+	}
+	for _, d := range dtypes {
 		for _, c := range large(d) {
+			if narrow {
+				c.Instr = narrowed(c)
+			}
 			code, err := c.Code()
 			if err != nil {
 				return nil, err
@@ -53,6 +66,9 @@ func sample(n int) (ks []gen.Kernel, err error) {
 	for _, family := range kerneltest.Families() {
 		for range n {
 			i, in := kerneltest.Case(r, family)
+			if narrow {
+				i, in = kerneltest.Narrowed(r, i, in)
+			}
 			types := make([]kernels.Type, len(in))
 			for k, x := range in {
 				types[k] = x.Type
@@ -68,6 +84,15 @@ func sample(n int) (ks []gen.Kernel, err error) {
 		}
 	}
 	return ks, nil
+}
+
+// narrowed is the instruction of a case whose operands are bfloat16, with results of bfloat16 where it has floats.
+func narrowed(c gen.Case) kernels.Instr {
+	n := kernels.Narrow{Of: c.Instr, Outs: 1}
+	if _, err := n.Infer(c.In); err != nil {
+		n.Outs = 0
+	}
+	return n
 }
 
 // large is every function, and every kind of fold and move, over so many elements that threads take several each.
