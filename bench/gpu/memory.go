@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 
 	"github.com/weft-project/weft/device"
@@ -37,6 +38,31 @@ func filled(dev device.Device, of ...kernels.Type) (all buffers, err error) {
 		fill, err := be.Prepare(kernels.Fill{Type: t, C: 0.25 + 0.125*float64(k)}, nil)
 		if err == nil {
 			err = fill.Run([]*device.Buffer{x}, nil)
+		}
+		if err != nil {
+			return nil, errors.Join(err, all.release())
+		}
+	}
+	return all, nil
+}
+
+// noisy gives buffers for tensors of floats of so many bytes each, from ±0.5 to ±1. A GPU multiplies numbers of which many bits are equal with less power,
+// and so faster: products are timed with these.
+func noisy(dev device.Device, size int, of ...kernels.Type) (all buffers, err error) {
+	src := source(8)
+	for _, t := range of {
+		raw := make([]byte, t.Shape.Elems()*size)
+		for at := 0; at+size <= len(raw); at += size {
+			if size == 2 {
+				binary.LittleEndian.PutUint16(raw[at:], uint16(src.Uint32())&0x807f|126<<7)
+			} else {
+				binary.LittleEndian.PutUint32(raw[at:], src.Uint32()&0x807fffff|126<<23)
+			}
+		}
+		x, err := dev.Alloc(max(len(raw), 1))
+		if err == nil {
+			all = append(all, x)
+			err = dev.Upload(x, 0, raw)
 		}
 		if err != nil {
 			return nil, errors.Join(err, all.release())
@@ -84,8 +110,12 @@ func (b *bench) bound(c context.Context) (err error) {
 		{"adamw", adamw, []kernels.Type{flat, flat, flat, flat}, []int{0, 2, 3}, 7},
 	} {
 		e := b.tell(line{Case: "bound", Op: k.name}, func(l *line) error {
-			return b.on(gpu.Float32, func(dev *device.Accelerator, t *clock) (err error) {
-				l.MS, err = repeated(dev, t, k.instr, k.in, k.over)
+			return b.on(gpu.Float32, func(dev *device.Accelerator, t *clock) error {
+				ins, err := filled(dev, k.in...)
+				if err != nil {
+					return err
+				}
+				l.MS, err = repeated(dev, t, k.instr, k.in, ins, k.over)
 				l.GBps = k.passes * float64(b.bytes) / l.MS / 1e6
 				l.Share = l.GBps / b.copied
 				return err
@@ -96,8 +126,9 @@ func (b *bench) bound(c context.Context) (err error) {
 	return err
 }
 
-// repeated is how long an instruction takes. Results lie over the operands that over names, or in memory of their own.
-func repeated(dev *device.Accelerator, t *clock, i kernels.Instr, in []kernels.Type, over []int) (ms float64, err error) {
+// repeated is how long an instruction takes, on operands that it releases. Results lie over the operands that over names, or in memory of their own.
+func repeated(dev *device.Accelerator, t *clock, i kernels.Instr, in []kernels.Type, ins buffers, over []int) (ms float64, err error) {
+	defer func() { err = errors.Join(err, ins.release()) }()
 	be, err := kernels.For(dev)
 	if err != nil {
 		return 0, err
@@ -110,11 +141,6 @@ func repeated(dev *device.Accelerator, t *clock, i kernels.Instr, in []kernels.T
 	if err != nil {
 		return 0, err
 	}
-	ins, err := filled(dev, in...)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, ins.release()) }()
 	var outs buffers
 	if over == nil {
 		if outs, err = filled(dev, out...); err != nil {

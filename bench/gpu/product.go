@@ -22,8 +22,13 @@ func (b *bench) product(context.Context) (err error) {
 	flops := 2 * float64(n) * float64(n) * float64(n)
 	for _, p := range precisions {
 		err = errors.Join(err, b.tell(line{Case: "product-" + p.name, Mode: "tensors of float32"}, func(l *line) error {
-			return b.on(p.is, func(dev *device.Accelerator, t *clock) (err error) {
-				l.MS, err = repeated(dev, t, kernels.MatMul{}, []kernels.Type{floats(n, n), floats(n, n)}, nil)
+			return b.on(p.is, func(dev *device.Accelerator, t *clock) error {
+				in := []kernels.Type{floats(n, n), floats(n, n)}
+				ins, err := noisy(dev, 4, in...)
+				if err != nil {
+					return err
+				}
+				l.MS, err = repeated(dev, t, kernels.MatMul{}, in, ins, nil)
 				l.TFlops = flops / l.MS / 1e9
 				return err
 			})
@@ -51,22 +56,11 @@ func (b *bench) libraryProduct(dev *device.Accelerator, t *clock, s cuda.Product
 	if err != nil {
 		return 0, err
 	}
-	var all []device.Scratch
-	defer func() {
-		for _, x := range all {
-			x.Return()
-		}
-	}()
-	for _, n := range []int{s.M * s.K, s.K * s.N, s.M * s.N, p.Workspace() / s.In.Size()} {
-		x, err := dev.Borrow(max(n*s.In.Size(), 1))
-		if err != nil {
-			return 0, err
-		}
-		all = append(all, x)
-		if err := t.stream.Zero(x.Addr(), n*s.In.Size()); err != nil {
-			return 0, err
-		}
+	all, err := noisy(dev, s.In.Size(), floats(s.M, s.K), floats(s.K, s.N), floats(s.M, s.N), floats(p.Workspace()/s.In.Size()+1))
+	if err != nil {
+		return 0, err
 	}
+	defer func() { err = errors.Join(err, all.release()) }()
 	var list cuda.List
 	list.AddProduct(p, all[0].Addr(), all[1].Addr(), all[2].Addr(), all[2].Addr(), 0, 0, all[3].Addr())
 	return t.median(1, func() error { return t.stream.Run(&list) })

@@ -216,7 +216,7 @@ func scaled(x kerneltest.Tensor, by float64) kerneltest.Tensor {
 
 func TestAttentionInBfloat16IsNearItsDefinition(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 16))
-	g, err := Config{Precision: BF16}.On(ptx.New(ptx.Config{Races: true}), device.CUDA(0))
+	g, err := Config{Precision: BF16}.On(tensor(t), device.CUDA(0))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, g.Close()) }()
 	for _, x := range []heads{
