@@ -54,5 +54,6 @@ int weft_open(const char *path, char *why, size_t n) {
 		void *f = dlsym(lib, table[i].name);
 		if (f) *table[i].slot = f;
 	}
+	weft_cuDeviceGetUuid = weft_cuDeviceGetUuid_v2; // the first version does not tell what MIG made of one GPU
 	return 0;
 }

@@ -114,8 +114,8 @@ int cuDriverGetVersion(int *v) { return *v = set.old ? 12000 : 13000, OK; }
 int cuDeviceGetCount(int *n) { return *n = set.devices, OK; }
 int cuDeviceGet(int *d, int k) { return *d = k, k < 0 || k >= set.devices ? BAD_DEVICE : OK; }
 int cuDeviceGetName(char *s, int n, int d) { return snprintf(s, n, "fake GPU %d", d), OK; }
-int cuDeviceGetUuid(char *b, int d) { return memset(b, 7, 16), b[15] = d, OK; }
-int cuDeviceGetUuid_v2(char *b, int d) { return cuDeviceGetUuid(b, d); }
+int cuDeviceGetUuid(char *b, int d) { return memset(b, 7, 16), OK; } // of the whole GPU: all that MIG makes of one have the same
+int cuDeviceGetUuid_v2(char *b, int d) { return memset(b, 7, 16), b[15] = d, OK; }
 int cuDeviceTotalMem_v2(size_t *n, int d) { return *n = set.memory, OK; }
 int cuDeviceGetAttribute(int *v, int a, int d) {
 	switch (a) {
