@@ -16,13 +16,15 @@ type attention struct {
 	b, t, s, h, d int
 	causal        bool
 	in            []headRows // operands (b, t, h, d); the logarithms have an address only
+	lie, out      []kernels.Type
 	with          attentionKernels
 }
 
 // attentionKernels is how blocks share the work, and where the kernels that do so are found.
 type attentionKernels struct {
 	module, suffix               string
-	tile, slices, threads, bytes int // rows of a block; blocks that share the columns; a block's threads and dynamic shared memory
+	narrow                       bool // they read bfloat16, and are told which results are
+	tile, slices, threads, bytes int  // rows of a block; blocks that share the columns; a block's threads and dynamic shared memory
 }
 
 // headRows is where the rows of an operand or result lie, in elements from its address: common.cuh's Rows.
@@ -31,9 +33,23 @@ type headRows struct {
 	batch, head, row int
 }
 
+// seenThrough is where rows lie of what is at an address, of type t, seen through a view.
+func seenThrough(at arg, t kernels.Type, v *kernels.View) headRows {
+	r := headRows{at: at.plus(uint64(v.Offset * t.Dtype.Size()))}
+	if len(v.Shape) == 4 {
+		r.batch, r.row, r.head = v.Strides[0], v.Strides[1], v.Strides[2]
+	}
+	return r
+}
+
+// by16 says whether rows of elements of a dtype can be accessed by 16 bytes, and are near enough to each other for attention_bf16.cuh.
+func (r headRows) by16(d device.Dtype) bool {
+	return r.at.value%16 == 0 && (r.batch|r.head|r.row)%(16/d.Size()) == 0 && r.row < 1<<24
+}
+
 // lowerAttention is lower for attention and its gradient, which read operands through views, nil for those that are as they are.
-func (b *backend) lowerAttention(i kernels.Instr, in []kernels.Type, views []*kernels.View) (*code, error) {
-	a := &attention{backend: b, code: &code{}, dtype: in[0].Dtype}
+func (b *backend) lowerAttention(i kernels.Instr, in, out []kernels.Type, views []*kernels.View) (*code, error) {
+	a := &attention{backend: b, code: &code{}, dtype: kernels.Widened(in[:1])[0].Dtype, lie: in, out: out}
 	for k, t := range in {
 		v := kernels.Whole(t.Shape)
 		if views != nil && views[k] != nil {
@@ -49,7 +65,9 @@ func (b *backend) lowerAttention(i kernels.Instr, in []kernels.Type, views []*ke
 			a.s = v.Shape[1]
 		}
 	}
-	a.choose()
+	if err := a.choose(); err != nil {
+		return nil, err
+	}
 	if most := math.MaxInt32 - 256; max(a.t, a.s, a.d) > most || a.blocks(max(a.t, a.s)) > most {
 		return nil, fmt.Errorf("%w: attention over more than %d rows", kernels.ErrOperands, most)
 	}
@@ -79,11 +97,7 @@ func (a *attention) read(k int, t kernels.Type, v *kernels.View) error {
 		a.join(copied, []arg{at}, []arg{inArg(k)})
 		v = whole
 	}
-	r := headRows{at: at.plus(uint64(v.Offset * t.Dtype.Size()))}
-	if len(v.Shape) == 4 {
-		r.batch, r.row, r.head = v.Strides[0], v.Strides[1], v.Strides[2]
-	}
-	a.in = append(a.in, r)
+	a.in = append(a.in, seenThrough(at, t, v))
 	return nil
 }
 
@@ -98,7 +112,7 @@ func (a *attention) forward() error {
 		return err
 	}
 	l.rows(a.result(0, a.t)).out(1).rows(a.in[:3]...)
-	a.extents(l)
+	a.extents(l).rounds(a, 0)
 	return nil
 }
 
@@ -108,7 +122,7 @@ func (a *attention) backward(joined bool) error {
 	if joined {
 		wide := a.h * a.d
 		for k := range to {
-			to[k] = headRows{outArg(0).plus(uint64(k * wide * a.dtype.Size())), 3 * a.t * wide, a.d, 3 * wide}
+			to[k] = headRows{outArg(0).plus(uint64(k * wide * a.size(0))), 3 * a.t * wide, a.d, 3 * wide}
 		}
 	}
 	products := scratchArg(a.temp(a.b * a.h * a.t * a.dtype.Size()))
@@ -117,34 +131,66 @@ func (a *attention) backward(joined bool) error {
 		return err
 	}
 	l.rows(to[0]).add(products).rows(a.in[:4]...).add(a.in[4].at).rows(a.in[5])
-	a.extents(l)
+	a.extents(l).rounds(a, to[0].at.index)
 	if l, err = a.attend("attention_grad_kv", a.s); err != nil {
 		return err
 	}
 	l.rows(to[1:]...).rows(a.in[:3]...).add(a.in[4].at).add(products).rows(a.in[5])
-	a.extents(l)
+	a.extents(l).rounds(a, to[1].at.index).rounds(a, to[2].at.index)
 	return nil
 }
 
-// choose takes the units for products of bfloat16 where there are such, and they may be used: attention_bf16.cu says for which heads.
-func (a *attention) choose() {
+// choose takes the units for products of bfloat16 where there are such, and they may be used: attention_bf16.cuh says for which heads. Operands that lie as
+// bfloat16 have no other kernels: readsNarrow says so before.
+func (a *attention) choose() error {
 	size, tile := a.dtype.Size(), 64
 	if a.dtype == device.Float64 {
 		tile = 32
 	}
-	a.with = attentionKernels{"attention", "_" + suffix(a.dtype), tile, max(1, (a.d+tile-1)/tile), tile * tile / 16, 3 * tile * (tile + 16/size) * size}
-	if a.cfg.Precision != BF16 || a.dtype != device.Float32 || a.gpu.Driver().Info().Arch < 80 || a.d == 0 || a.d > 128 || a.d%8 != 0 {
-		return
+	a.with = attentionKernels{"attention", "_" + suffix(a.dtype), false, tile, max(1, (a.d+tile-1)/tile), tile * tile / 16, 3 * tile * (tile + 16/size) * size}
+	narrow := isNarrow(a.lie[0])
+	units := a.narrows(a.dtype) && hasUnits(a.d)
+	for k, r := range a.in {
+		units = units && r.by16(a.lie[k].Dtype)
 	}
-	for _, r := range a.in {
-		if r.at.value%16 != 0 || (r.batch|r.head|r.row)%4 != 0 || r.row >= 1<<24 {
-			return
-		}
+	if !units && narrow {
+		return fmt.Errorf("%w: attention over bfloat16 that lies so", kernels.ErrNoBackend)
 	}
-	a.with = attentionKernels{"attention_bf16", "_bf16_64", 128, 1, 256, 34 << 10}
+	if !units {
+		return nil
+	}
+	most := "64"
 	if a.d > 64 {
-		a.with.suffix = "_bf16_128"
+		most = "128"
 	}
+	a.with = attentionKernels{"attention_bf16", "_bf16_" + most, narrow, 128, 1, 256, 34 << 10}
+	if narrow {
+		end := lying(a.lie[0])
+		if len(a.lie) > 3 {
+			end = lying(a.lie[0], a.lie[5])
+		}
+		a.with.module, a.with.suffix = "attention_b"+most, end+"_"+most
+	}
+	return nil
+}
+
+// hasUnits says whether attention_bf16.cuh has kernels for heads of an extent.
+func hasUnits(d int) bool { return d > 0 && d <= 128 && d%8 == 0 }
+
+// size is that of an element of result k.
+func (a *attention) size(k int) int {
+	if a.with.narrow {
+		return a.out[k].Dtype.Size()
+	}
+	return a.dtype.Size()
+}
+
+// rounds tells kernels of bfloat16 whether result k is that, too.
+func (l *launch) rounds(a *attention, k int) *launch {
+	if a.with.narrow {
+		l.flag(isNarrow(a.out[k]))
+	}
+	return l
 }
 
 // blocks is how many blocks make results of so many rows.
@@ -169,12 +215,12 @@ func (a *attention) attend(name string, rows int) (*launch, error) {
 }
 
 // extents adds common.cuh's Heads.
-func (a *attention) extents(l *launch) {
+func (a *attention) extents(l *launch) *launch {
 	scale := 1.0
 	if a.d > 0 {
 		scale = 1 / math.Sqrt(float64(a.d))
 	}
-	l.float(a.dtype, scale).u32(a.t).u32(a.s).u32(a.d).u32(a.h).flag(a.causal).u32(a.with.slices)
+	return l.float(a.dtype, scale).u32(a.t).u32(a.s).u32(a.d).u32(a.h).flag(a.causal).u32(a.with.slices)
 }
 
 // rows adds arguments that are common.cuh's Rows.

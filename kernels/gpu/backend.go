@@ -109,7 +109,7 @@ func (b *backend) lower(i kernels.Instr, in, out []kernels.Type) (*code, error) 
 		case kernels.MatMulThen:
 			return b.lowerProductThen(of, in, i.In, out, false)
 		case kernels.Attention, kernels.AttentionGrad:
-			return b.lowerAttention(of, in, i.In)
+			return b.lowerAttention(of, in, out, i.In)
 		}
 		return b.generate(i, in)
 	case kernels.MatMul:
@@ -117,7 +117,7 @@ func (b *backend) lower(i kernels.Instr, in, out []kernels.Type) (*code, error) 
 	case kernels.MatMulThen:
 		return b.lowerProductThen(i, in, nil, out, false)
 	case kernels.Attention, kernels.AttentionGrad:
-		return b.lowerAttention(i, in, nil)
+		return b.lowerAttention(i, in, out, nil)
 	case kernels.Conv2d, kernels.Conv2dGradX, kernels.Conv2dGradW, kernels.Im2col, kernels.Col2im:
 		return b.lowerConv(i, in, out)
 	case kernels.MaxPool2d, kernels.MaxPool2dGrad, kernels.AvgPool2d, kernels.AvgPool2dGrad:

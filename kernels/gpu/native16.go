@@ -11,8 +11,12 @@ import (
 // readsNarrow says whether i, lowered for operands of the types in, reads an operand that is bfloat16 as it lies. The other operands may be bfloat16 too,
 // each only as `in` has it: i may be [kernels.Viewed], but not [kernels.Narrow].
 func (b *backend) readsNarrow(i kernels.Instr, in []kernels.Type, operand int) bool {
-	if !b.roundsInKernels() || !isBFloat16(in[operand]) {
+	if !b.roundsInKernels() || !isNarrow(in[operand]) {
 		return false
+	}
+	switch unviewed(i).(type) {
+	case kernels.Attention, kernels.AttentionGrad:
+		return b.readsHeads(i, in) && operand != logarithms
 	}
 	switch i.(type) {
 	case kernels.CrossEntropy, kernels.CrossEntropyGrad, kernels.Normalize, kernels.LayerNorm:
@@ -28,6 +32,12 @@ func (b *backend) writesNarrow(i kernels.Instr, in []kernels.Type, result int) b
 	if !b.roundsInKernels() {
 		return false
 	}
+	switch unviewed(i).(type) {
+	case kernels.Attention:
+		return result == 0 && b.readsHeads(i, in)
+	case kernels.AttentionGrad:
+		return b.readsHeads(i, in)
+	}
 	switch i.(type) {
 	case kernels.CrossEntropyGrad, kernels.Normalize, kernels.LayerNorm, kernels.NormalizeGrad, kernels.LayerNormGrad:
 		return result == 0 && in[0].Dtype != device.Float64
@@ -35,16 +45,47 @@ func (b *backend) writesNarrow(i kernels.Instr, in []kernels.Type, result int) b
 	return false
 }
 
+// unviewed is an instruction without its views.
+func unviewed(i kernels.Instr) kernels.Instr {
+	if v, ok := i.(kernels.Viewed); ok {
+		return v.Of
+	}
+	return i
+}
+
+// logarithms is the operand of the gradient of attention that is always float32.
+const logarithms = 4
+
+// readsHeads says whether attention, or its gradient, has kernels for operands that lie so: queries, keys, values and, of the gradient, results are
+// bfloat16, whose gradient may be, and all rows can be accessed by 16 bytes.
+func (b *backend) readsHeads(i kernels.Instr, in []kernels.Type) bool {
+	views := make([]*kernels.View, len(in))
+	if v, ok := i.(kernels.Viewed); ok {
+		copy(views, v.In)
+	}
+	for k, t := range in {
+		if k == logarithms {
+			continue
+		}
+		v := views[k]
+		if v == nil {
+			v = kernels.Whole(t.Shape)
+		}
+		if k < logarithms && !isNarrow(t) || t.Dtype == device.Float64 || v.Strides[3] != 1 || !hasUnits(v.Shape[3]) || !seenThrough(inArg(k), t, v).by16(t.Dtype) {
+			return false
+		}
+	}
+	return b.narrows(device.Float32)
+}
+
 // roundsInKernels says whether the GPU has the instructions that package cu's kernels for bfloat16 use.
 func (b *backend) roundsInKernels() bool { return b.gpu.Driver().Info().Arch >= tensorCores }
-
-func isBFloat16(t kernels.Type) bool { return t.Dtype == device.BFloat16 }
 
 // lying is how the names of kernels end that read and write some types, in order.
 func lying(all ...kernels.Type) string {
 	end := "_"
 	for _, t := range all {
-		if isBFloat16(t) {
+		if isNarrow(t) {
 			end += "b"
 		} else {
 			end += "f"
@@ -90,7 +131,7 @@ func (b *backend) entropyGradOfEights(in []kernels.Type, out kernels.Type) (*cod
 
 // rowsKernel is rowKernel for a first operand, others and a result: in the module for bfloat16 where that is any of them.
 func (b *backend) rowsKernel(module, name string, p rowPlan, all ...kernels.Type) (cuda.Func, error) {
-	if !slices.ContainsFunc(all, isBFloat16) {
+	if !slices.ContainsFunc(all, isNarrow) {
 		return b.rowKernel(module, name, all[0].Dtype, p)
 	}
 	return b.planned(module+"_bf16", name+lying(all...), p)
@@ -98,7 +139,7 @@ func (b *backend) rowsKernel(module, name string, p rowPlan, all ...kernels.Type
 
 // normGradParams adds up what the blocks of a gradient of layer norm left: in the module that they are in.
 func (b *backend) normGradParams(all ...kernels.Type) (cuda.Func, error) {
-	if !slices.ContainsFunc(all, isBFloat16) {
+	if !slices.ContainsFunc(all, isNarrow) {
 		return b.kernel("norm", typed("norm_grad_params", all[0].Dtype), 0)
 	}
 	return b.kernel("norm_bf16", "norm_grad_params_b", 0)
