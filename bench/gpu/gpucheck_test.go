@@ -41,6 +41,18 @@ func TestTheDeviceReportNamesEveryModule(t *testing.T) {
 	require.Positive(t, r.Memory)
 }
 
+func TestTheReportHasTheVersionOfTheDriversKernelModule(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "version")
+	require.Empty(t, kernelModule(file))
+	for text, want := range map[string]string{
+		"NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build  (x)\nGCC version:  gcc 13.3.0": ", driver 580.159.04",
+		"NVRM version: NVIDIA UNIX x86_64 Kernel Module  525.60  Thu":                                                       ", driver 525.60", "nothing": "",
+	} {
+		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		require.Equal(t, want, kernelModule(file))
+	}
+}
+
 func TestWithoutAGPUItSaysWhyAndEndsWithOne(t *testing.T) {
 	for _, args := range [][]string{{}, {"device"}, {"bench"}} {
 		code, _, errs := gpucheck(t, append(args, "-device", "cuda:99")...)

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"os"
+	"regexp"
 	"runtime"
 	"slices"
 	"time"
@@ -62,7 +64,7 @@ func reportOf(at place) (*gpuReport, error) {
 	r := &gpuReport{
 		Name: i.Name, UUID: i.UUID, Arch: i.Arch, Driver: i.Driver, Processors: i.Processor, Memory: i.Memory, Shared: i.Shared,
 		LoadMS: map[string]float64{}, LoadErrors: map[string]string{},
-		Host: fmt.Sprintf("%s/%s, %d processors, %s", runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version()),
+		Host: fmt.Sprintf("%s/%s, %d processors, %s%s", runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version(), kernelModule("/proc/driver/nvidia/version")),
 	}
 	if r.Free, err = d.Room(); err != nil {
 		return nil, err
@@ -87,4 +89,14 @@ func reportOf(at place) (*gpuReport, error) {
 		}
 	}
 	return r, nil
+}
+
+// kernelModule is what the file says of the driver's part in the kernel; nothing where there is none.
+func kernelModule(file string) string {
+	text, _ := os.ReadFile(file)
+	version := regexp.MustCompile(`\d+\.\d+(\.\d+)?`).Find(text)
+	if version == nil {
+		return ""
+	}
+	return ", driver " + string(version)
 }
