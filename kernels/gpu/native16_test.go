@@ -13,7 +13,6 @@ import (
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda/ptx"
-	"github.com/weft-project/weft/internal/testgpu"
 	"github.com/weft-project/weft/kernels"
 	"github.com/weft-project/weft/kernels/kerneltest"
 )
@@ -169,7 +168,7 @@ func halfUnit(v float64) float64 {
 var eitherWay = [][2]uint64{{1, 0}, {0, 1}, {1, 1}}
 
 func TestWhatHasNoKernelForBFloat16IsNotSaidToReadOrWriteIt(t *testing.T) {
-	b, x := machine(t).Memory().(*memory).backend, kernels.Type{Dtype: device.BFloat16, Shape: device.Shape{2, 3}}
+	b, x := machineOf(t, tensor(t)).Memory().(*memory).backend, kernels.Type{Dtype: device.BFloat16, Shape: device.Shape{2, 3}}
 	require.False(t, b.readsNarrow(kernels.Softmax{Axis: 1}, []kernels.Type{x}, 0))
 	require.False(t, b.writesNarrow(kernels.Softmax{Axis: 1}, []kernels.Type{x}, 0))
 	loss := []kernels.Type{x, {Dtype: device.Int64, Shape: device.Shape{2}}, {Dtype: device.BFloat16}}
@@ -191,7 +190,7 @@ func entropyOperands(r *rand.Rand, ids device.Dtype, rows, n int) []kerneltest.T
 
 // rooms are machines with shared memory for rows, and without.
 func rooms(t *testing.T) map[string]*device.Accelerator {
-	return map[string]*device.Accelerator{"roomy": machine(t), "cramped": machineOf(t, cramped{testgpu.Open(t, ptx.Config{Races: true}), maxStatic})}
+	return map[string]*device.Accelerator{"roomy": machineOf(t, tensor(t)), "cramped": machineOf(t, cramped{tensor(t), maxStatic})}
 }
 
 func TestCrossEntropyReadsAndWritesBFloat16AtEveryWidth(t *testing.T) {
@@ -211,7 +210,7 @@ func TestCrossEntropyReadsAndWritesBFloat16AtEveryWidth(t *testing.T) {
 }
 
 func TestEveryLabelsOwnColumnIsFoundInRowsThatBeginAnywhere(t *testing.T) {
-	g, r := machine(t), rand.New(rand.NewPCG(16, 2))
+	g, r := machineOf(t, tensor(t)), rand.New(rand.NewPCG(16, 2))
 	for _, n := range []int{3, 8, 19, 29} {
 		x := entropyOperands(r, device.Int64, n, n)
 		for k := range n {
@@ -225,7 +224,7 @@ func TestEveryLabelsOwnColumnIsFoundInRowsThatBeginAnywhere(t *testing.T) {
 }
 
 func TestCrossEntropyOfBFloat16KeepsItsDigitsWhereLogitsAreLarge(t *testing.T) {
-	g, labels := machine(t), kerneltest.New(device.Int32, device.Shape{1}, 0)
+	g, labels := machineOf(t, tensor(t)), kerneltest.New(device.Int32, device.Shape{1}, 0)
 	for top := 900.0; top < 1024; top += 8 {
 		x := kerneltest.New(device.Float32, device.Shape{1, 10}, top, top-4, top, top-8, top-12)
 		lies{of: kernels.CrossEntropy{}, in: 1}.check(t, g, x, labels)
@@ -264,7 +263,7 @@ func TestCrossEntropyOfBFloat16TakesWhatIsMaskedAndWhatIsNoNumberAsTheDefinition
 }
 
 func TestALabelThatIsNotThereIsReportedForLogitsInBFloat16(t *testing.T) {
-	g, r := machine(t), rand.New(rand.NewPCG(16, 4))
+	g, r := machineOf(t, tensor(t)), rand.New(rand.NewPCG(16, 4))
 	for _, id := range []float64{-1, 11, math.MaxInt32} {
 		x := entropyOperands(r, device.Int32, 5, 11)
 		x[0] = rounded(x[:1], 16)[0]
