@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-// mma compiles mma.sync.m16n8kK.row.col.f32.T.T.f32 on bf16, f16 and tf32. A product is exact and so is a sum of them, in float64; a GPU may
-// round in between.
+// mma compiles mma.sync.m16n8kK.row.col.f32.T.T.f32 on bf16, f16 and tf32. A product is exact and so is a sum of them, in float64, of which then is
+// cut off what float32 has no digits for, as a GPU does, which may do so in between, too.
 func (c *compiler) mma(s *stmt) (exec, error) {
 	k := map[string]int{"m16n8k4": 4, "m16n8k8": 8, "m16n8k16": 16}[s.oneOf("m16n8k4", "m16n8k8", "m16n8k16")]
 	ts := s.types()
@@ -84,7 +84,7 @@ func (p *tile) run(w *warp) {
 			for j := range p.k {
 				v += row[j] * col[j]
 			}
-			out[i] = float32(v)
+			out[i] = directed(v, 'z')
 		}
 		for i, reg := range p.d {
 			w.r[reg][l] = uint64(math.Float32bits(out[i]))

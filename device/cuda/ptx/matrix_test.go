@@ -49,6 +49,14 @@ func TestProductsOfMatricesAreThoseOfTheirParts(t *testing.T) {
 	require.ErrorContains(t, r.launch("tf32", 1, 24, 0, up(r, x), up(r, y), out), "a part of a warp")
 }
 
+func TestASumOfTensorCoresIsCutOffAndNotRounded(t *testing.T) {
+	r := newRig(t, Config{}, texts(t)["matrix80"])
+	a, b, out := make([]uint16, 256), make([]uint16, 128), up(r, make([]float32, 128))
+	a[0], b[0] = toBrain(0x1.8p-12, 'n'), toBrain(0x1p-12, 'n') // the nearest to 1 and their product is 1+2⁻²³
+	require.NoError(t, r.launch("bf16", 1, 32, 0, up(r, a), up(r, b), out))
+	require.Equal(t, float32(1), down[float32](r, out, 1)[0])
+}
+
 func TestACopyThatIsNotWaitedForHasNotCome(t *testing.T) {
 	r := newRig(t, Config{}, texts(t)["matrix80"])
 	a := up(r, make([]uint32, 32))
