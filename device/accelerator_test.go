@@ -171,3 +171,26 @@ func TestErrorsOfAnAcceleratorNameTheDeviceAndTheOperation(t *testing.T) {
 	_, err = d.Alloc(1 << 60)
 	require.ErrorIs(t, err, device.ErrBounds)
 }
+
+func TestAnAcceleratorsMemoryIsFoundAgainInOneOrderWhateverTheOrderItCameBackIn(t *testing.T) {
+	d := device.Over(device.CUDA(0), newFar(1<<20), 0)
+	defer func() { require.NoError(t, d.Close()) }()
+	r := rand.New(rand.NewPCG(1, 1))
+	var first []uintptr
+	for range 20 {
+		var bufs []*device.Buffer
+		var at []uintptr
+		for k := range 12 {
+			b, err := d.Alloc(300 + 4000*(k%2))
+			require.NoError(t, err)
+			bufs, at = append(bufs, b), append(at, b.Addr())
+		}
+		if first == nil {
+			first = at
+		}
+		require.Equal(t, first, at)
+		for _, k := range r.Perm(len(bufs)) {
+			require.NoError(t, bufs[k].Release())
+		}
+	}
+}

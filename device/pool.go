@@ -1,6 +1,7 @@
 package device
 
 import (
+	"cmp"
 	"math/bits"
 	"slices"
 	"sync"
@@ -102,9 +103,19 @@ func (p *pool) put(b *block) bool {
 	if p.free == nil {
 		p.free = map[int][]*block{}
 	}
-	p.free[b.class] = append(p.free[b.class], b)
+	p.free[b.class] = kept(p.free[b.class], b)
 	p.blocks++
 	return true
+}
+
+// kept adds a block to those of its class. An accelerator's are found lowest first, in whatever order they came back: so work that is repeated finds
+// the same memory again, as recordings of it need.
+func kept(l []*block, b *block) []*block {
+	at := len(l)
+	if b.addr != 0 {
+		at, _ = slices.BinarySearchFunc(l, b.addr, func(x *block, addr uintptr) int { return cmp.Compare(addr, x.addr) })
+	}
+	return slices.Insert(l, at, b)
 }
 
 // empty takes out all that is kept; none is of a segment.

@@ -93,6 +93,13 @@ type Backend interface {
 	Assemble(calls []Call, bufs []int, written []bool) (Routine, error)
 }
 
+// Recorder is a [Backend] to which one routine of many calls costs less than many of few, as a GPU records it and the host goes on. So a program for it is cut
+// where values begin and end only if these are large.
+type Recorder interface {
+	// OwnBuffer is from how many bytes on a value between instructions should have memory of its own, which is there only while it is needed.
+	OwnBuffer() int
+}
+
 // Kernel is a prepared instruction, safe for concurrent runs on different buffers.
 type Kernel interface {
 	// Run computes outs from ins, in the order of [Instr.Infer]; all lie on one device of the backend's kind and

@@ -24,7 +24,7 @@ type plan struct {
 type span struct{ first, last int }
 
 // ownBuffer is from how many bytes on a value has a buffer of its own, which is there only while it is needed: to take it from the device's
-// pool costs nothing beside the time to fill it.
+// pool costs nothing beside the time to fill it. A [kernels.Recorder] has another.
 const ownBuffer = 128 << 10
 
 // alignment of places in an arena: a vector and a line of the cache.

@@ -210,3 +210,28 @@ func TestAPlanOfThousandsOfInstructionsIsMadeInTimeThatGrowsWithThem(t *testing.
 	u.Results = []Value{x}
 	require.Less(t, lay(u, ownBuffer).arena, 1<<20, fmt.Sprint(len(u.Insts)))
 }
+
+// recorder is a backend to which few long routines are better.
+type recorder struct {
+	kernels.Backend
+	own int
+}
+
+func (r recorder) OwnBuffer() int { return r.own }
+
+func TestAProgramIsCutAtWhatItsBackendCallsLarge(t *testing.T) {
+	parts := func(b kernels.Backend) int {
+		u := &Unit{Name: "layers"}
+		x := u.Input(kernels.Type{Dtype: device.Float32, Shape: device.Shape{256, 256}})
+		for range 5 {
+			x = apply(t, u, kernels.MatMul{}, x, u.Given[0])
+		}
+		u.Results = []Value{x}
+		p, err := Compile(u, b)
+		require.NoError(t, err)
+		return len(p.parts)
+	}
+	require.Equal(t, 5, parts(backend(t)), "each product begins or ends a value of 256 KiB")
+	require.Equal(t, 5, parts(recorder{backend(t), 1 << 18}))
+	require.Equal(t, 1, parts(recorder{backend(t), 1<<18 + 1}))
+}

@@ -25,7 +25,11 @@ func Compile(u *Unit, b kernels.Backend) (*Program, error) {
 	if n, ok := b.(kernels.Narrower); ok && n.Narrows() {
 		narrow(u)
 	}
-	return assemble(u, b, ownBuffer)
+	large := ownBuffer
+	if r, ok := b.(kernels.Recorder); ok {
+		large = r.OwnBuffer()
+	}
+	return assemble(u, b, large)
 }
 
 // assemble is Compile of a unit as it is.

@@ -42,6 +42,11 @@ func newBackend(g *cuda.GPU, c Config) *backend {
 
 func (b *backend) Name() string { return "cuda" }
 
+var _ kernels.Recorder = (*backend)(nil)
+
+// OwnBuffer is [kernels.Recorder]'s: what takes a GPU as long to write as the host to launch a kernel.
+func (b *backend) OwnBuffer() int { return 16 << 20 }
+
 // kernel finds a kernel of package cu, whose launches have up to shared bytes of dynamic shared memory. Its module is loaded when it is first
 // asked for.
 func (b *backend) kernel(module, name string, shared int) (cuda.Func, error) {

@@ -12,8 +12,9 @@ import (
 
 const (
 	graphFrom  = 4 // launches that are worth a graph
-	graphsKept = 4 // per sequence: its buffers take turns
-	graphsVain = 8 // graphs made before it is asked whether they are used
+	graphsKept = 64  // per sequence: its buffers take turns, and a model has many layers of a kind
+	graphsVain = 64  // graphs made before it is asked whether they are used
+	graphsRest = 256 // runs without graphs after they were not
 )
 
 // graphs makes the graphs of a GPU, on a stream of their own, so that what others submit meanwhile is not recorded.
@@ -32,9 +33,11 @@ type graphSet struct {
 
 	mu       sync.Mutex
 	slots    []graphSlot // the latest first
-	made     int
+	made     int // since it last rested
 	replayed int
-	off      bool // its addresses do not come back
+	rest     int  // runs for which its addresses are not looked at, as they did not come back
+	known    bool // to home
+	off      bool // closed, or the driver cannot
 }
 
 type graphSlot struct {
@@ -64,7 +67,8 @@ func (s *graphSet) run(q *sequence, l *cuda.List) error {
 			s.off = true
 			return s.home.gpu.Compute().Run(l)
 		}
-		if s.made++; s.made == 1 {
+		if s.made++; !s.known {
+			s.known = true
 			s.home.register(s, q)
 		}
 	} else {
@@ -77,9 +81,13 @@ func (s *graphSet) run(q *sequence, l *cuda.List) error {
 
 // note remembers arguments, in the place of those that were not used for the longest time.
 func (s *graphSet) note(l *cuda.List) {
+	if s.rest > 0 {
+		s.rest--
+		return
+	}
 	if s.made >= graphsVain && s.replayed < 2*s.made {
-		s.off = true
 		s.drop()
+		s.made, s.replayed, s.rest = 0, 0, graphsRest
 		return
 	}
 	var x graphSlot
