@@ -30,7 +30,7 @@ const Built = true
 
 // library opens the driver; there is one per process.
 var library = sync.OnceValue(func() error {
-	candidates := []string{"libcuda.so.1", "/usr/lib/wsl/lib/libcuda.so.1"}
+	candidates := []string{"libcuda.so.1", "/usr/lib/wsl/lib/libcuda.so.1", "/usr/local/nvidia/lib64/libcuda.so.1"} // containers have it there, for LD_LIBRARY_PATH
 	if path := os.Getenv("LIBCUDA_PATH"); path != "" {
 		candidates = []string{path}
 	}
