@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/device/cuda/native"
+	"github.com/weft-project/weft/device/cuda/ptx"
 )
 
 // The test binary is also the program: its own steps and workers are this binary with a variable set.
@@ -39,6 +40,19 @@ func TestTheDeviceReportNamesEveryModule(t *testing.T) {
 	require.Contains(t, r.LoadMS, "softmax")
 	require.Empty(t, r.LoadErrors)
 	require.Positive(t, r.Memory)
+}
+
+func TestModulesForLaterGPUsAreNotLoadedOnEarlierOnes(t *testing.T) {
+	for arch, bf16 := range map[int]bool{75: false, 80: true, 90: true} {
+		d := ptx.New(ptx.Config{Arch: arch})
+		r := gpuReport{LoadMS: map[string]float64{}, LoadErrors: map[string]string{}}
+		r.load(d)
+		require.NoError(t, d.Close())
+		require.Empty(t, r.LoadErrors, arch)
+		require.Contains(t, r.LoadMS, "softmax", arch)
+		_, loaded := r.LoadMS["bf16"]
+		require.Equal(t, bf16, loaded, arch)
+	}
 }
 
 func TestTheReportHasTheVersionOfTheDriversKernelModule(t *testing.T) {

@@ -11,8 +11,10 @@ import (
 	"regexp"
 	"runtime"
 	"slices"
+	"strconv"
 	"time"
 
+	"github.com/weft-project/weft/device/cuda"
 	"github.com/weft-project/weft/device/cuda/native"
 	"github.com/weft-project/weft/kernels/gpu/cu"
 )
@@ -69,17 +71,7 @@ func reportOf(at place) (*gpuReport, error) {
 	if r.Free, err = d.Room(); err != nil {
 		return nil, err
 	}
-	for _, name := range slices.Sorted(maps.Keys(cu.Modules())) {
-		began := time.Now()
-		m, err := d.Load(cu.Module(name))
-		r.LoadMS[name] = float64(time.Since(began).Microseconds()) / 1e3
-		if err == nil {
-			err = m.Unload()
-		}
-		if err != nil {
-			r.LoadErrors[name] = err.Error()
-		}
-	}
+	r.load(d)
 	r.Library = "none: this is the interpreter"
 	if at != interpreter {
 		path, version, err := native.Library()
@@ -99,4 +91,27 @@ func kernelModule(file string) string {
 		return ""
 	}
 	return ", driver " + string(version)
+}
+
+var target = regexp.MustCompile(`\.target sm_(\d+)`)
+
+// load times the loading of each module that is for such a GPU.
+func (r *gpuReport) load(d cuda.Driver) {
+	for _, name := range slices.Sorted(maps.Keys(cu.Modules())) {
+		text := cu.Module(name)
+		if m := target.FindSubmatch(text); m != nil {
+			if arch, _ := strconv.Atoi(string(m[1])); arch > d.Info().Arch {
+				continue // nobody asks for it there
+			}
+		}
+		began := time.Now()
+		m, err := d.Load(text)
+		r.LoadMS[name] = float64(time.Since(began).Microseconds()) / 1e3
+		if err == nil {
+			err = m.Unload()
+		}
+		if err != nil {
+			r.LoadErrors[name] = err.Error()
+		}
+	}
 }
