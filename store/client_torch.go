@@ -136,15 +136,12 @@ func (l *link) listen(d time.Duration) (there, over bool, err error) {
 		until = l.end
 	}
 	l.until(until)
-	if len(l.fired) > 0 { // whose deadline is gone now
-		return false, true, nil
-	}
 	_, err = l.in.r.Peek(1)
 	if err == nil || !errors.Is(err, os.ErrDeadlineExceeded) {
 		l.until(whole)
 		return err == nil, false, err
 	}
-	if last || len(l.fired) > 0 {
+	if last || l.over.Load() {
 		return false, true, nil
 	}
 	l.until(whole)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"sync/atomic"
 	"time"
 )
 
@@ -18,6 +19,7 @@ type link struct {
 	end   time.Time // of the operation that uses it
 
 	expire func()        // interrupts reads and writes
+	over   atomic.Bool   // expire runs or has run, and the operation has not heard of it
 	fired  chan struct{} // capacity 1: expire has run
 	stop   func() bool   // keeps expire from running; nil if nobody would run it
 
@@ -31,10 +33,13 @@ type link struct {
 // errGivenUp ends a wait that was cancelled.
 var errGivenUp = errors.New("given up")
 
+func longAgo() time.Time { return time.Unix(1, 0) }
+
 func newLink(nc net.Conn, w wire, limits Limits) *link {
 	l := &link{nc: nc, in: newDecoder(nc, w, limits), fired: make(chan struct{}, 1)}
 	l.expire = func() {
-		_ = nc.SetDeadline(time.Unix(1, 0))
+		l.over.Store(true) // first, see until
+		_ = nc.SetDeadline(longAgo())
 		l.fired <- struct{}{}
 	}
 	return l
@@ -43,16 +48,13 @@ func newLink(nc net.Conn, w wire, limits Limits) *link {
 // arm bounds the use of the connection by the operation's time.
 func (l *link) arm(k *call) {
 	l.sent, l.owed, l.settled, l.late, l.end = reads, nil, false, false, k.deadline
-	_, bounded := k.c.Deadline()
-	if k.c.Done() == nil {
-		bounded = false
-	} else {
-		l.stop = context.AfterFunc(k.c, l.expire)
-	}
-	if bounded {
+	if _, bounded := k.c.Deadline(); bounded && k.c.Done() != nil {
 		l.until(time.Time{})
 	} else {
 		l.until(k.deadline)
+	}
+	if k.c.Done() != nil {
+		l.stop = context.AfterFunc(k.c, l.expire)
 	}
 }
 
@@ -60,16 +62,23 @@ func (l *link) arm(k *call) {
 func (l *link) disarm() {
 	if l.stop != nil && !l.stop() {
 		<-l.fired
-		l.bound = time.Unix(1, 0)
+		l.over.Store(false)
+		l.bound = longAgo()
 	}
 	l.stop = nil
 }
 
-// until sets the deadline of reads and writes; zero means none.
+// until sets the deadline of reads and writes; zero means none. It gives no time to an operation that is over: expire either shows here, or
+// sets its deadline after this one.
 func (l *link) until(t time.Time) {
-	if !l.bound.Equal(t) {
-		l.bound = t
-		_ = l.nc.SetDeadline(t)
+	if l.bound.Equal(t) {
+		return
+	}
+	l.bound = t
+	_ = l.nc.SetDeadline(t)
+	if l.over.Load() {
+		l.bound = longAgo()
+		_ = l.nc.SetDeadline(l.bound)
 	}
 }
 

@@ -153,7 +153,9 @@ func (l *link) greet(way greeting, d Dialect) error {
 		}
 	case greetProbe:
 		l.in.dialect = Dialect113
-		l.until(time.Now().Add(probeTime))
+		if enough := time.Now().Add(probeTime); enough.Before(l.end) {
+			l.until(enough)
+		}
 		r, err := l.ask(command{op: opCheck})
 		if err == nil && !r.ok {
 			err = fmt.Errorf("%w: an empty check was answered with no", ErrProtocol)

@@ -49,7 +49,7 @@ func RunShared(t *testing.T, open func(t *testing.T) (join func() store.Store), 
 			join := open(t)
 			clients := make([]store.Store, 4)
 			for i := range clients {
-				clients[i] = join()
+				clients[i] = &punctual{join(), overrun, t.Errorf}
 			}
 			defer func() {
 				for _, s := range clients {

@@ -95,7 +95,7 @@ func Run(t *testing.T, open func(t *testing.T) store.Store, without ...Part) {
 		}
 		t.Run(tc.name, func(t *testing.T) {
 			leak.Check(t)
-			s := open(t)
+			s := &punctual{open(t), overrun, t.Errorf}
 			defer func() { require.NoError(t, s.Close()) }()
 			tc.test(t, s)
 		})
