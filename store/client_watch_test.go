@@ -74,6 +74,7 @@ func TestWhereNobodyTellsAWatchLooks(t *testing.T) {
 		require.NoError(t, err)
 		defer w.Stop()
 		require.Zero(t, f.stats().watchers)
+		synctest.Wait() // until it rests: a look between the two changes would tell both
 		f.set("/k", "1")
 		f.set("/k", "2")
 		start := time.Now()
