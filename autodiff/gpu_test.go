@@ -63,7 +63,7 @@ func TestAnErrorOfAGPUNamesEachOpAndTheDeviceOnce(t *testing.T) {
 		"Softmax(axis=1, log=false): module softmax: ptx load: device is closed":      Softmax(x, 1),
 		"mlp: generated kernels: ptx load: device is closed":                          mlp.Call(x),
 		"To: device cuda:0: alloc: ptx alloc: device is closed":                       To(New([]float32{1}), dev),
-		"To: device cuda:0: download: ptx pin: device is closed":                      To(x, device.Host()),
+		"To: device cuda:0: download: ptx record: device is closed":                   To(x, device.Host()),
 		"To: no such device: the device is nil, a *device.Accelerator":                To(x, (*device.Accelerator)(nil)),
 		"To: no such device: the device is nil":                                       To(x, nil),
 		"no kernel backend: no such device: the device is nil, a *device.Accelerator": nil,

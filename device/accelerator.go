@@ -11,8 +11,9 @@ import (
 
 // Memory is the bytes of an accelerator that is made elsewhere, such as a GPU, by their addresses there. [Over] makes a [Device] of it.
 //
-// Work on the accelerator is ordered: what is asked for later, by anybody, sees what was asked for before as done. So memory may be
-// given back, and taken again, while work on it is still under way.
+// Work on the accelerator is ordered, as far as anybody can see: what is asked for later sees what was asked for before as done, wherever the two use the same block
+// that Take gave, and one writes it. So memory may be given back, and taken again, while work on it is still under way. What has no block in common
+// may be done in any order, or at once.
 //
 // It is safe for concurrent use. Errors wrap a sentinel of this package; a Device puts its name and the operation before them.
 type Memory interface {
@@ -22,7 +23,8 @@ type Memory interface {
 	Give(at uintptr, n int)
 	// Upload copies host bytes; they may be changed when it has returned.
 	Upload(at uintptr, src []byte) error
-	// Download waits for all work that came before, and copies to the host. It tells what went wrong with that work, too.
+	// Download waits for the work that has written the bytes, or for all that came before where there are none, and copies to the host. It tells what went wrong
+	// with what it waited for, too.
 	Download(dst []byte, at uintptr) error
 	// Move copies n bytes within the memory; the pieces do not overlap.
 	Move(dst, src uintptr, n int) error
@@ -76,7 +78,7 @@ func (d *Accelerator) Alloc(n int) (*Buffer, error) {
 	if n < 0 || n > maxAccelerator {
 		return nil, &Error{d.id, "alloc", ErrBounds}
 	}
-	blk, err := d.block(n)
+	blk, err := d.block(n, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -85,10 +87,14 @@ func (d *Accelerator) Alloc(n int) (*Buffer, error) {
 	return bufferOf(blk, n), nil
 }
 
-// block gives at least n bytes.
-func (d *Accelerator) block(n int) (*block, error) {
+// block gives at least n bytes, which fit the hint if any can.
+func (d *Accelerator) block(n int, hint any) (*block, error) {
 	class := fineClass(n)
-	blk, open := d.pool.find(class)
+	var fits func(*block) bool
+	if m, ok := d.raw.(Noter); ok && hint != nil {
+		fits = func(b *block) bool { return m.Fits(b.note, hint) }
+	}
+	blk, open := d.pool.find(class, fits)
 	if !open {
 		return nil, &Error{d.id, "alloc", ErrClosed}
 	}
@@ -96,30 +102,18 @@ func (d *Accelerator) block(n int) (*block, error) {
 		return blk, nil
 	}
 	at, err := d.take(class)
+	if fits != nil && errors.Is(err, ErrMemory) {
+		return d.block(n, nil)
+	}
 	if err != nil {
 		return nil, &Error{d.id, "alloc", err}
 	}
-	return &block{dev: d, addr: at, class: class}, nil
-}
-
-// Scratch is memory that an accelerator's own work needs for a while. It is no buffer, and not counted as live.
-type Scratch struct{ blk *block }
-
-// Borrow gives n > 0 bytes, aligned to 256, from where buffers come from. The borrower gives them back, once, when the work that uses them has been
-// asked for.
-func (d *Accelerator) Borrow(n int) (Scratch, error) {
-	if n < 0 || n > maxAccelerator {
-		return Scratch{}, &Error{d.id, "alloc", ErrBounds}
+	blk = &block{dev: d, addr: at, class: class}
+	if m, ok := d.raw.(Noter); ok {
+		blk.note = m.Note(at)
 	}
-	blk, err := d.block(n)
-	return Scratch{blk}, err
+	return blk, nil
 }
-
-// Addr is where the scratch lies.
-func (s Scratch) Addr() uintptr { return s.blk.addr }
-
-// Return gives the scratch back.
-func (s Scratch) Return() { s.blk.dev.put(s.blk) }
 
 // Holds says why work on buffers cannot be asked for: one lies elsewhere, or was released.
 func (d *Accelerator) Holds(op string, bufs []*Buffer) error {
@@ -263,13 +257,21 @@ func (d *Accelerator) Download(dst []byte, src *Buffer, off int) error {
 	return d.failed("download", d.raw.Download(dst, src.Addr()+uintptr(off)))
 }
 
-// Check waits for all work that was asked for, and tells what went wrong with it, as Download does.
-func (d *Accelerator) Check() error {
+// Check waits for what buffers hold, or, without any, for all work that was asked for, and tells what went wrong with it, as Download does.
+func (d *Accelerator) Check(of ...*Buffer) error {
+	if err := d.Holds("check", of); err != nil {
+		return err
+	}
 	c, ok := d.raw.(Checker)
 	if !ok {
 		return d.failed("check", d.raw.Download(nil, 0))
 	}
-	wait, err := c.Check()
+	at := make([]uintptr, len(of))
+	for k, b := range of {
+		at[k] = b.Addr()
+	}
+	defer runtime.KeepAlive(of)
+	wait, err := c.Check(at...)
 	if err == nil {
 		err = wait()
 	}

@@ -32,6 +32,7 @@ type block struct {
 	host   bool // dev is the host
 	mem    []byte
 	addr   uintptr // of an accelerator's memory, which has no mem
+	note   any     // that memory's
 	class  int
 	vacant bool // kept without its pages; guarded by the pool's lock
 

@@ -2,9 +2,9 @@ package device
 
 // Checker is a [Memory] that can be asked what went wrong.
 type Checker interface {
-	// Check begins to wait for all work that was asked for before; wait, which is called once, tells what went wrong with it, as Download does. It
-	// is for who lets bytes go without a Download: nobody would hear of it later.
-	Check() (wait func() error, err error)
+	// Check begins to wait for the work that has written at some addresses, or, without any, for all work that was asked for before; wait, which is called once, tells
+	// what went wrong with it, as Download does. It is for who lets bytes go without a Download: nobody would hear of it later.
+	Check(of ...uintptr) (wait func() error, err error)
 }
 
 // Neighbor is a [Memory] that may reach another one of the process without the host.

@@ -42,7 +42,7 @@ func classOf(n int) int {
 // take gives a device a block for n bytes; nil after close.
 func (p *pool) take(n int, dev *memory) *block {
 	class := classOf(n)
-	b, ok := p.find(class)
+	b, ok := p.find(class, nil)
 	if b == nil && ok {
 		b = &block{mem: alignedBytes(class), class: class}
 	}
@@ -52,8 +52,12 @@ func (p *pool) take(n int, dev *memory) *block {
 	return b
 }
 
-// find takes a block that was released, or else one from shared memory; nil where there is none. ok says that the pool is open.
-func (p *pool) find(class int) (b *block, ok bool) {
+// looked is how many blocks are asked about before one is taken.
+const looked = 8
+
+// find takes a block that was released, or else one from shared memory; nil where there is none. Where fits is given it is one of those that were released
+// lately, and fits. ok says that the pool is open.
+func (p *pool) find(class int, fits func(*block) bool) (b *block, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -61,10 +65,18 @@ func (p *pool) find(class int) (b *block, ok bool) {
 	}
 	p.allocs++
 	if l := p.free[class]; len(l) > 0 {
+		k := len(l) - 1
+		for fits != nil && k >= 0 && !fits(l[k]) {
+			if k--; k < len(l)-looked {
+				k = -1
+			}
+		}
+		if k < 0 {
+			return nil, true
+		}
 		p.reused++
-		b = l[len(l)-1]
-		l[len(l)-1] = nil
-		p.free[class] = l[:len(l)-1]
+		b = l[k]
+		p.free[class] = slices.Delete(l, k, k+1)
 		p.forget(b)
 	} else if class >= SharedFrom {
 		b = p.shared.cut(class, p)

@@ -35,16 +35,18 @@ func outgoing(m *transport.Message, tensors []*autodiff.Tensor, target func(i in
 
 // computed waits until a result is, and says what went wrong with that. Once the answer is under way its receiver would only hear that it broke off.
 func computed(ts []transport.Tensor) error {
-	var asked device.Device
+	on := map[*device.Accelerator][]*device.Buffer{}
 	for _, t := range ts {
-		if t.Buf == nil || t.Buf.Device() == asked {
+		if t.Buf == nil {
 			continue
 		}
-		asked = t.Buf.Device()
-		if d, ok := asked.(*device.Accelerator); ok {
-			if err := d.Check(); err != nil {
-				return err
-			}
+		if d, ok := t.Buf.Device().(*device.Accelerator); ok {
+			on[d] = append(on[d], t.Buf)
+		}
+	}
+	for d, bufs := range on {
+		if err := d.Check(bufs...); err != nil {
+			return err
 		}
 	}
 	return nil

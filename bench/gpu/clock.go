@@ -9,22 +9,26 @@ import (
 	"github.com/weft-project/weft/device/cuda"
 )
 
-// clock measures by events on a GPU's stream of kernels.
+// measured is what a GPU has for who measures.
+type measured interface {
+	Driver() cuda.Driver
+	Fence(cuda.Event) error
+	Sync() error
+}
+
+// clock measures by events between all that was asked of a GPU before, and all that is asked later.
 type clock struct {
-	stream     cuda.Stream
+	gpu        measured
 	begin, end cuda.Event
 	rounds     int
 }
 
 func newClock(dev *device.Accelerator, rounds int) (*clock, error) {
-	g, ok := dev.Memory().(interface {
-		Compute() cuda.Stream
-		Driver() cuda.Driver
-	})
+	g, ok := dev.Memory().(measured)
 	if !ok {
 		return nil, fmt.Errorf("%v is no GPU", dev.ID())
 	}
-	c := &clock{stream: g.Compute(), rounds: rounds}
+	c := &clock{gpu: g, rounds: rounds}
 	var errs [2]error
 	c.begin, errs[0] = g.Driver().Event()
 	c.end, errs[1] = g.Driver().Event()
@@ -43,12 +47,12 @@ func (c *clock) median(inner int, run func() error) (float64, error) {
 			return 0, err
 		}
 	}
-	if err := c.stream.Sync(); err != nil {
+	if err := c.gpu.Sync(); err != nil {
 		return 0, err
 	}
 	var times []float64
 	for range c.rounds {
-		if err := c.stream.Record(c.begin); err != nil {
+		if err := c.gpu.Fence(c.begin); err != nil {
 			return 0, err
 		}
 		for range inner {
@@ -56,7 +60,7 @@ func (c *clock) median(inner int, run func() error) (float64, error) {
 				return 0, err
 			}
 		}
-		if err := errors.Join(c.stream.Record(c.end), c.end.Sync()); err != nil {
+		if err := errors.Join(c.gpu.Fence(c.end), c.end.Sync()); err != nil {
 			return 0, err
 		}
 		ms, err := c.end.Since(c.begin)

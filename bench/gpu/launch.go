@@ -44,7 +44,7 @@ func (b *bench) launch(context.Context) (err error) {
 func hostTime(t *clock, run func() error) (float64, error) {
 	var times []float64
 	for range 10 * t.rounds {
-		if err := t.stream.Sync(); err != nil {
+		if err := t.gpu.Sync(); err != nil {
 			return 0, err
 		}
 		began := time.Now()

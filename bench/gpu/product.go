@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
@@ -56,6 +57,12 @@ func (b *bench) libraryProduct(dev *device.Accelerator, t *clock, s cuda.Product
 	if err != nil {
 		return 0, err
 	}
+	runs, ok := dev.Memory().(interface {
+		Run(cuda.Work, *cuda.Use, []*device.Buffer, *device.Scratch) error
+	})
+	if !ok {
+		return 0, fmt.Errorf("%v is no GPU", dev.ID())
+	}
 	all, err := noisy(dev, s.In.Size(), floats(s.M, s.K), floats(s.K, s.N), floats(s.M, s.N), floats(p.Workspace()/s.In.Size()+1))
 	if err != nil {
 		return 0, err
@@ -63,5 +70,14 @@ func (b *bench) libraryProduct(dev *device.Accelerator, t *clock, s cuda.Product
 	defer func() { err = errors.Join(err, all.release()) }()
 	var list cuda.List
 	list.AddProduct(p, all[0].Addr(), all[1].Addr(), all[2].Addr(), all[2].Addr(), 0, 0, all[3].Addr())
-	return t.median(1, func() error { return t.stream.Run(&list) })
+	use := &cuda.Use{Access: []cuda.Access{cuda.Read, cuda.Read, cuda.Write, cuda.Write}}
+	return t.median(1, func() error {
+		return runs.Run(work(func(to cuda.Stream) error { return to.Run(&list) }), use, all, nil)
+	})
 }
+
+// work is [cuda.Work] as a function.
+type work func(cuda.Stream) error
+
+// Submit is [cuda.Work]'s.
+func (w work) Submit(to cuda.Stream) error { return w(to) }

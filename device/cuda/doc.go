@@ -3,17 +3,26 @@
 // Two drivers implement it: package native calls NVIDIA's (build tag gpu), and package ptx runs the same PTX kernels on the host's
 // processor, so that everything above is tested where there is no GPU. Nothing here or above knows which it has.
 //
-// Kernels run on one stream, Compute, in the order in which they were submitted; so memory that was released may be used again
-// at once, by later work. Uploads go through pinned memory on Compute, and wait only for that. Downloads run on a stream of their own, after all that had been
-// submitted before, so that later kernels do not wait for them; the host waits for the bytes.
+// Kernels run on a few streams (4 unless [Config] says otherwise), so that programs which have nothing in common run side by side. The unit is the block that Take gave:
+// of each the GPU knows the last write, and the reads since, as points in streams; what comes later, on another stream, waits for those by an event. A block that
+// was given to a pool keeps its history, so it may be used again at once. Who calls [GPU.Run] says which buffers the work reads and writes; Move, Upload and Download know. Work
+// goes on the stream of what it depends on, where that came last there: so a program stays on its stream, and no event is recorded. Else it goes on a stream that
+// has nothing to do, or was not used for the longest time; a few launches alone are not worth that, and go behind what they depend on. An event is recorded before a
+// stream goes over to something else, and for a while before each run, once somebody had to wait for more than was needed. order.go decides this, and does no I/O.
 //
-// Kernels report what they find wrong (an index out of range) in the GPU's fault record, which every download reads, in the order of Compute, and
-// clears: the next download, of whatever it is, fails (as does Check, for bytes that leave by another way) with a [FaultError]. What was computed between the fault and that is not to be used; kernels that
-// replace what lives on (an optimizer's) look at the record, and do nothing. A fault of the machine itself (a wild address) loses the device: all that
-// follows fails with [device.ErrLost].
+// Uploads go through pinned memory on a stream of their own, or, where the memory is still in use, behind that, on its stream. Downloads have two streams, and wait
+// for what wrote the bytes alone: what is ready never waits for what is not. The host waits for the bytes, and for nothing else.
+//
+// Kernels report what they find wrong (an index out of range) in the GPU's fault record, which every download reads, once what it waits for is done: it fails (as does
+// [GPU.Check], for bytes that leave by another way) with a [FaultError]. A record that tells of something is read again when all that was submitted is done, and cleared before
+// anything else is submitted. So it is whole, and no two looks take a fault from one another. All who had asked by then, and come after it, are told, and so
+// is the first on each stream who depends on work that was submitted by then, named the record, and was not looked at: of two faults, or of a step left
+// out for somebody else's, the record tells of one. What was computed between the fault and that is not to be used. Kernels that replace what lives on (an optimizer's) look at the record, and do
+// nothing where it tells of something; of a program that has nothing to do with the fault they may leave out a part of a step, and it is told, too. What would step by what is in doubt, after the
+// record was cleared, is refused with the fault's error. A fault of the machine itself (a wild address) loses the device: all that follows fails with [device.ErrLost].
 //
 // Bytes for another GPU of the process go straight, where the driver says that the two reach one another ([Neighbor]): on a stream of their own, after
-// what was submitted to either before. The host waits for them, and looks at the source's fault record.
+// what wrote them, and what used the memory that they go to. The host waits for them, and looks at the source's fault record.
 //
 // Drivers and GPUs are safe for concurrent use.
 package cuda

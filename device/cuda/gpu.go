@@ -12,18 +12,24 @@ import (
 // GPU is a driver's memory as package device wants it, with streams, and pinned memory for transfers. Its methods that
 // [device.Memory] has do what that says.
 type GPU struct {
-	driver   Driver
-	compute  Stream
-	download Stream
-	fault    uintptr // FaultBytes
-	watcher  Watcher
+	driver  Driver
+	fault   uintptr // FaultBytes
+	watcher Watcher
 
-	up, down staging
-	marks    marks
-	near     near
+	streams [waiters]Stream // nil: not used
+	events  [sources][ringSize]Event
+	up      staging
+	behind  staging    // of uploads that wait for kernels
+	down    [2]staging // of the streams early and ready
+	marks   marks
+	near    near
 
-	telling sync.Mutex // order of what is asked of the fault record
-	told    int        // faults, after each of which it was cleared
+	// What follows is guarded by mu, which is also held while anything is submitted to sources and the marker, so that they are in the order's order.
+	mu      sync.Mutex
+	order   order
+	telling tellings
+	blocks  blocks
+	broken  error
 }
 
 var _ device.Memory = (*GPU)(nil)
@@ -46,13 +52,13 @@ type FaultError struct{ Fault }
 
 func (e *FaultError) Error() string { return "a kernel found a value out of range" }
 
-// Watcher hears when the fault record is looked at, and knows more of a fault. It is safe for concurrent use.
+// Watcher hears when the fault record is looked at, and knows more of a fault. It is safe for concurrent use, and asks nothing of the GPU.
 type Watcher interface {
 	// Begin is called before a look, and numbers it.
 	Begin() (number int)
 	// Clean tells that a look found nothing: no work that was submitted before it began met a fault that is still to be told.
 	Clean(number int)
-	// Explain is the error of a fault in the place of a FaultError. It may be called more than once for one.
+	// Explain is the error of a fault in the place of a FaultError.
 	Explain(Fault) error
 }
 
@@ -62,21 +68,72 @@ func faultOf(record []byte) Fault {
 	return Fault{word(0), int64(word(1)), int64(^word(2)), int64(word(3))}
 }
 
+// Config is how a GPU is used. The zero value is ready.
+type Config struct {
+	Streams int // of kernels, from 1 to 8: as many programs as may run side by side; 0: 4
+}
+
+// NewGPU is Config.NewGPU of the zero value.
+func NewGPU(d Driver) (*GPU, error) { return Config{}.NewGPU(d) }
+
 // NewGPU makes a GPU of a driver, which is closed with it.
-func NewGPU(d Driver) (*GPU, error) {
+func (c Config) NewGPU(d Driver) (*GPU, error) {
 	g := &GPU{driver: d, marks: marks{driver: d}}
-	var errs [4]error
-	g.compute, errs[0] = d.Stream()
-	g.download, errs[1] = d.Stream()
-	g.fault, errs[2] = d.Alloc(FaultBytes)
-	if errs[2] == nil && errs[0] == nil {
-		errs[3] = g.compute.Zero(g.fault, FaultBytes)
+	if c.Streams == 0 {
+		c.Streams = 4
 	}
-	if err := errors.Join(errs[:]...); err != nil {
+	err := g.open(c.Streams)
+	if err != nil {
 		return nil, errors.Join(err, g.Close())
 	}
-	g.up.driver, g.down.driver = d, d
 	return g, nil
+}
+
+func (g *GPU) open(streams int) (err error) {
+	if streams < 1 || streams > mostStreams {
+		return fmt.Errorf("a GPU with %d streams of kernels; it can have from 1 to %d", streams, mostStreams)
+	}
+	g.order = newOrder(streams)
+	for k := range g.streams {
+		if k >= streams && k < uploads || k == far {
+			continue
+		}
+		if g.streams[k], err = g.driver.Stream(); err != nil {
+			return err
+		}
+		if k >= sources {
+			continue
+		}
+		for n := range g.events[k] {
+			if g.events[k][n], err = g.driver.Event(); err != nil {
+				return err
+			}
+		}
+	}
+	if g.fault, err = g.driver.Alloc(FaultBytes); err != nil {
+		return err
+	}
+	g.blocks.add(g.fault, FaultBytes)
+	for _, s := range []*staging{&g.up, &g.behind, &g.down[0], &g.down[1]} {
+		s.driver = g.driver
+	}
+	return g.zeroed()
+}
+
+// zeroed has all streams wait until the fault record is one.
+func (g *GPU) zeroed() error {
+	m, err := g.marks.take()
+	if err != nil {
+		return err
+	}
+	defer g.marks.give(m)
+	errs := []error{g.streams[marker].Zero(g.fault, FaultBytes), g.streams[marker].Record(m.done)}
+	for k, s := range g.streams {
+		if s != nil && k != marker {
+			errs = append(errs, s.Wait(m.done))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // Watch has somebody hear of faults. It is called before anything is asked of the GPU.
@@ -84,9 +141,6 @@ func (g *GPU) Watch(w Watcher) { g.watcher = w }
 
 // Driver is what the GPU was made of.
 func (g *GPU) Driver() Driver { return g.driver }
-
-// Compute is the stream that kernels run on.
-func (g *GPU) Compute() Stream { return g.compute }
 
 // FaultAddr is where the fault record lies.
 func (g *GPU) FaultAddr() uintptr { return g.fault }
@@ -99,56 +153,38 @@ func (g *GPU) Take(n int) (uintptr, error) {
 			err = fmt.Errorf("%w: %d bytes asked for, %d free on the GPU; use smaller batches, or end what else uses it", device.ErrMemory, n, free)
 		}
 	}
+	if err == nil {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.blocks.add(at, n)
+	}
 	return at, err
 }
 
 // Give is Memory's. Work under way may still use the bytes: Free waits for it.
-func (g *GPU) Give(at uintptr, _ int) { _ = g.driver.Free(at) }
-
-// Move is Memory's.
-func (g *GPU) Move(dst, src uintptr, n int) error { return g.compute.Copy(dst, src, n) }
-
-// Upload is Memory's.
-func (g *GPU) Upload(at uintptr, src []byte) error {
-	g.up.mu.Lock()
-	defer g.up.mu.Unlock()
-	return g.up.pieces(len(src), func(p *piece, from, to int) error {
-		copy(p.mem, src[from:to])
-		return errors.Join(g.compute.CopyIn(at+uintptr(from), p.mem[:to-from]), g.compute.Record(p.done))
-	}, nil)
-}
-
-// Download is Memory's. What a kernel found wrong before is its error: a [FaultError], or what the watcher says.
-func (g *GPU) Download(dst []byte, at uintptr) error {
-	g.down.mu.Lock()
-	defer g.down.mu.Unlock()
-	look, err := g.look()
-	if err != nil {
-		return err
-	}
-	if err = g.download.Wait(look.done); err == nil {
-		err = g.down.pieces(len(dst), func(p *piece, from, to int) error {
-			return errors.Join(g.download.CopyOut(p.mem[:to-from], at+uintptr(from)), g.download.Record(p.done))
-		}, func(p *piece, from, to int) {
-			copy(dst[from:to], p.mem)
-		})
-	}
-	if err != nil {
-		look.drop()
-		return err
-	}
-	return look.end()
+func (g *GPU) Give(at uintptr, _ int) {
+	g.mu.Lock()
+	g.blocks.remove(at)
+	g.mu.Unlock()
+	_ = g.driver.Free(at)
 }
 
 // Close is Memory's.
 func (g *GPU) Close() error {
 	var errs []error
-	for _, s := range []Stream{g.compute, g.download} {
+	for _, s := range g.streams {
 		if s != nil {
 			errs = append(errs, s.Sync(), s.Close())
 		}
 	}
-	errs = append(errs, g.near.close(), g.up.close(), g.down.close(), g.marks.close())
+	for k := range g.events {
+		for _, e := range g.events[k] {
+			if e != nil {
+				errs = append(errs, e.Close())
+			}
+		}
+	}
+	errs = append(errs, g.up.close(), g.behind.close(), g.down[0].close(), g.down[1].close(), g.marks.close())
 	if g.fault != 0 {
 		errs = append(errs, g.driver.Free(g.fault))
 	}

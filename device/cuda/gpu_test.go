@@ -1,6 +1,7 @@
 package cuda_test
 
 import (
+	"errors"
 	"math/rand/v2"
 	"testing"
 
@@ -24,59 +25,66 @@ func TestAGPUIsADevice(t *testing.T) {
 	}
 }
 
-// meddler is a driver that does something else whenever a stream is told to wait: as another goroutine may.
-type meddler struct {
-	cuda.Driver
-	now func()
+// words writes the fault record word by word, as a kernel does that found something wrong, at whose end it returns.
+type words struct {
+	g     *cuda.GPU
+	from  uintptr
+	order []uintptr
 }
 
-func (m *meddler) Stream() (cuda.Stream, error) {
-	s, err := m.Driver.Stream()
-	return &meddled{s, m}, err
-}
-
-type meddled struct {
-	cuda.Stream
-	by *meddler
-}
-
-func (s *meddled) Wait(e cuda.Event) error {
-	err := s.Stream.Wait(e)
-	if now := s.by.now; now != nil {
-		s.by.now = nil
-		now()
+func (w words) Submit(s cuda.Stream) error {
+	var err error
+	for _, k := range w.order {
+		err = errors.Join(err, s.Copy(w.g.FaultAddr()+8*k, w.from+8*k, 8))
 	}
 	return err
 }
 
-// Word by word, as a kernel writes its record: whoever copies that beside running kernels may see a part of it.
-func TestAFaultThatIsFoundDuringADownloadIsToldWholeAndByTheNextOne(t *testing.T) {
-	for seed := range uint64(12) {
+func TestAFaultIsToldWholeOnceAndByAllWhoAskedBefore(t *testing.T) {
+	for seed := range uint64(40) {
 		var c ptx.Config
 		if seed > 0 {
 			c.Late = rand.New(rand.NewPCG(seed, 2))
 		}
-		m := &meddler{Driver: ptx.New(c)}
-		g, err := cuda.NewGPU(m)
+		g, err := cuda.NewGPU(ptx.New(c))
 		require.NoError(t, err)
+		d := device.Over(device.CUDA(0), g, 0)
 		want := cuda.Fault{Code: 7, Value: -3, At: 5, N: 11}
-		words, err := g.Take(cuda.FaultBytes)
+		from, err := g.Take(cuda.FaultBytes)
 		require.NoError(t, err)
 		at := int64(want.At)
-		require.NoError(t, g.Upload(words, device.Bytes([]int64{int64(want.Code), want.Value, ^at, want.N})))
-		word := func(k uintptr) { require.NoError(t, g.Compute().Copy(g.FaultAddr()+8*k, words+8*k, 8)) }
-		got := make([]byte, 100)
-		m.now = func() { word(0); word(3) }
-		require.NoError(t, g.Download(got[:cuda.FaultBytes], words), "seed %d: what came before was right", seed)
-		word(2)
-		word(1)
+		require.NoError(t, g.Upload(from, device.Bytes([]int64{int64(want.Code), want.Value, ^at, want.N})))
+		require.NoError(t, g.Sync(), "nobody knows that a kernel reads it")
+		out, err := d.Alloc(8)
+		require.NoError(t, err)
+		other, err := d.Alloc(8)
+		require.NoError(t, err)
+		meet := func() {
+			require.NoError(t, g.Run(words{g, from, []uintptr{0, 3, 2, 1}}, &cuda.Use{Access: []cuda.Access{cuda.Write}, Faults: true}, []*device.Buffer{out}, nil))
+		}
 		var fault *cuda.FaultError
-		require.ErrorAs(t, g.Download(got[:8], words), &fault)
-		require.Equal(t, want, fault.Fault)
-		require.NoError(t, g.Download(nil, words), "it is told once")
-		word(0)
-		require.ErrorAs(t, g.Download(nil, words), &fault, "also where no bytes are asked for")
-		g.Give(words, cuda.FaultBytes)
-		require.NoError(t, g.Close())
+		meet()
+		waits := make([]func() error, 3)
+		for k := range waits {
+			waits[k], err = g.Check()
+			require.NoError(t, err)
+		}
+		got := make([]byte, 8)
+		if err := d.Download(got, other, 0); err != nil { // it may come before the fault, or after
+			require.ErrorAs(t, err, &fault)
+			require.Equal(t, want, fault.Fault, "seed %d: not a part of it", seed)
+		}
+		require.ErrorAs(t, d.Download(got, out, 0), &fault, "seed %d: who depends on it hears it, whoever heard it before", seed)
+		require.Equal(t, want, fault.Fault, "seed %d", seed)
+		for _, wait := range waits {
+			require.ErrorAs(t, wait(), &fault, "seed %d: who asked before it was told hears it", seed)
+			require.Equal(t, want, fault.Fault, "seed %d", seed)
+		}
+		require.NoError(t, d.Download(got, out, 0), "seed %d: it is told once", seed)
+		require.NoError(t, g.Download(nil, from))
+		meet()
+		require.ErrorAs(t, g.Download(nil, from), &fault, "also where no bytes are asked for")
+		g.Give(from, cuda.FaultBytes)
+		require.NoError(t, errors.Join(out.Release(), other.Release(), d.Close()))
 	}
 }

@@ -5,48 +5,28 @@ import (
 	"sync"
 )
 
-// mark is a point in the stream of kernels.
+// mark is an event, and memory for a fault record.
 type mark struct {
 	done   Event
 	record []byte // FaultBytes of pinned memory
-	told   int    // how many faults had been told of when the record was asked for
 }
 
-// Mark is Exporter's.
-func (g *GPU) Mark() (func() error, error) {
-	m, err := g.marks.take()
-	if err != nil {
-		return nil, err
-	}
-	if err := g.compute.Record(m.done); err != nil {
-		g.marks.give(m)
-		return nil, err
-	}
-	return func() error {
-		defer g.marks.give(m)
-		return m.done.Sync()
-	}, nil
-}
-
-// Check is Exporter's. What it costs beside Mark is a copy of the fault record in the stream of kernels.
-func (g *GPU) Check() (func() error, error) {
-	look, err := g.look()
-	if err != nil {
-		return nil, err
-	}
-	return look.end, nil
-}
-
-// look is a look at the fault record, as it is when the work before is done.
+// look is a look at the fault record, as it is when what led to some work is done, or later.
 type look struct {
 	*mark
 	g      *GPU
-	number int // the watcher's
+	number int   // the watcher's
+	whole  bool  // all work that may have written the record is done by then
+	epoch  int   // of the record
+	need   clock // the work
+	after  clock // what led to it
+	done   clock // all that is done by then
+	seen   clock // what had been looked at when this look was asked for
 }
 
-// look asks for the record. The stream of kernels copies it, so that none writes it meanwhile, and as it is before what others submit from now on.
-func (g *GPU) look() (look, error) {
-	l := look{g: g}
+// look asks for the record on a stream, once need is done.
+func (g *GPU) look(stream int, need *clock) (look, error) {
+	l := look{g: g, need: *need}
 	var err error
 	if l.mark, err = g.marks.take(); err != nil {
 		return l, err
@@ -54,47 +34,103 @@ func (g *GPU) look() (look, error) {
 	if g.watcher != nil {
 		l.number = g.watcher.Begin()
 	}
-	g.telling.Lock()
-	l.told = g.told
-	err = errors.Join(g.compute.CopyOut(l.record, g.fault), g.compute.Record(l.done))
-	g.telling.Unlock()
+	g.mu.Lock()
+	err = l.submitLocked(stream)
+	g.mu.Unlock()
 	if err != nil {
 		l.drop()
 	}
 	return l, err
 }
 
+func (l *look) submitLocked(stream int) error {
+	g := l.g
+	l.epoch, l.seen = g.telling.epoch, g.telling.seen
+	l.after = g.order.after(&l.need)
+	l.after.join(&l.need)
+	need := l.need
+	g.blocks.of(g.fault).use.before(&need, false) // kernels are not noted there
+	g.order.wait(stream, &need)
+	if err := g.obey(); err != nil {
+		return err
+	}
+	l.done = g.order.known[stream]
+	l.done.join(&g.order.done)
+	l.whole = l.done.covers(&g.telling.named)
+	s := g.streams[stream]
+	return errors.Join(s.CopyOut(l.record, g.fault), s.Record(l.mark.done))
+}
+
 // end waits, gives the mark back, and says what was found; drop gives it back where nobody would hear that. One of them is called, once.
 func (l look) end() error {
 	defer l.drop()
-	if err := l.done.Sync(); err != nil {
+	if err := l.mark.done.Sync(); err != nil {
 		return err
 	}
-	return l.g.faults(l)
+	g := l.g
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.order.finished(&l.done)
+	if faultOf(l.record).Code != 0 {
+		return g.foundLocked(&l)
+	}
+	if l.epoch == g.telling.epoch {
+		l.seen = g.telling.seen
+	} // else it was cleared behind this look, or before it was done: others may have been told of it
+	if g.telling.due(&l.after, &l.seen) {
+		err := g.telling.last()
+		g.telling.tell(&l.after, &g.order.chain, &g.order.head)
+		return err
+	}
+	g.telling.clean(&l.done)
+	if l.whole && g.watcher != nil {
+		g.watcher.Clean(l.number)
+	}
+	return nil
 }
 
 func (l look) drop() { l.g.marks.give(l.mark) }
 
-// faults is the error of what was found. All who looked before it is told of are told; then the record is ready for the next.
-func (g *GPU) faults(l look) error {
-	f := faultOf(l.record)
-	if f.Code == 0 {
-		if g.watcher != nil {
-			g.watcher.Clean(l.number)
+// foundLocked is the error of what a look found. All who looked before it is told of are told; then the record is ready for the next.
+func (g *GPU) foundLocked(l *look) error {
+	err := g.telling.after(l.epoch)
+	if l.epoch == g.telling.epoch {
+		var lost error
+		if err, lost = g.clearLocked(l.mark); lost != nil {
+			return lost
 		}
-		return nil
+	} else if err == nil {
+		err = g.explain(faultOf(l.record))
 	}
-	var err error = &FaultError{f}
-	if g.watcher != nil {
-		err = g.watcher.Explain(f) // before a later look may find nothing, and it is forgotten who asked
+	g.telling.tell(&l.after, &g.order.chain, &g.order.head)
+	return err
+}
+
+func (g *GPU) explain(f Fault) error {
+	if g.watcher == nil {
+		return &FaultError{f}
 	}
-	g.telling.Lock()
-	defer g.telling.Unlock()
-	if l.told != g.told {
-		return err // the record may be the next one's already
+	return g.watcher.Explain(f)
+}
+
+// clearLocked reads a record that tells of something, and clears it. A kernel may still be at it, and others have found it taken: so all that was submitted is done before, and
+// nothing is submitted until it is clear.
+func (g *GPU) clearLocked(m *mark) (found, lost error) {
+	all, s := g.order.head, g.streams[marker]
+	g.order.wait(marker, &all)
+	if err := g.obey(); err != nil {
+		return nil, err
 	}
-	g.told++
-	return errors.Join(err, g.compute.Zero(g.fault, FaultBytes))
+	if err := errors.Join(s.CopyOut(m.record, g.fault), s.Zero(g.fault, FaultBytes), s.Record(m.done)); err != nil {
+		return nil, err
+	}
+	if err := m.done.Sync(); err != nil {
+		return nil, err
+	}
+	g.order.finished(&all)
+	found = g.explain(faultOf(m.record)) // before a later look may find nothing, and it is forgotten who asked
+	g.telling.clear(found)
+	return found, nil
 }
 
 // marks are marks that are not in use.

@@ -11,7 +11,6 @@ import (
 type near struct {
 	mu     sync.Mutex
 	within map[Driver]bool // drivers that were asked about
-	stream Stream          // of copies to others, so that kernels and downloads go on; nil until there is one
 }
 
 var _ device.Neighbor = (*GPU)(nil)
@@ -19,11 +18,11 @@ var _ device.Neighbor = (*GPU)(nil)
 // self finds the GPU that a Memory is, or has within.
 func (g *GPU) self() *GPU { return g }
 
-// courier is a stream that copies to another GPU; nil where that is out of reach.
-func (g *GPU) courier(to Driver) (Courier, Stream, error) {
+// courier is the stream that copies to another GPU; nil where that is out of reach.
+func (g *GPU) courier(to Driver) (Courier, error) {
 	driver, ok := g.driver.(Neighbor)
 	if !ok {
-		return nil, nil, nil
+		return nil, nil
 	}
 	n := &g.near
 	n.mu.Lock()
@@ -32,7 +31,7 @@ func (g *GPU) courier(to Driver) (Courier, Stream, error) {
 	if !known {
 		var err error
 		if within, err = driver.Reach(to); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		if n.within == nil {
 			n.within = map[Driver]bool{}
@@ -40,17 +39,17 @@ func (g *GPU) courier(to Driver) (Courier, Stream, error) {
 		n.within[to] = within
 	}
 	if !within {
-		return nil, nil, nil
+		return nil, nil
 	}
-	if n.stream == nil {
+	if g.streams[far] == nil {
 		s, err := g.driver.Stream()
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		n.stream = s
+		g.streams[far] = s
 	}
-	c, _ := n.stream.(Courier)
-	return c, n.stream, nil
+	c, _ := g.streams[far].(Courier)
+	return c, nil
 }
 
 // CopyTo is Neighbor's. Neither GPU's kernels wait for the copy; the caller does, as with a download.
@@ -60,25 +59,22 @@ func (g *GPU) CopyTo(to device.Memory, dst, src uintptr, n int) (bool, error) {
 		return false, nil
 	}
 	there := other.self()
-	courier, stream, err := g.courier(there.driver)
+	courier, err := g.courier(there.driver)
 	if courier == nil || err != nil {
 		return false, err
 	}
-	free, err := there.Mark() // its work may use what lay there before
-	if err != nil {
+	need := g.wrote(src, n)
+	if err := errors.Join(there.await(there.uses(dst)), g.await(&need)); err != nil { // here, and not on the stream, where other copies would wait, too
 		return true, err
 	}
-	look, err := g.look()
+	look, err := g.look(far, &need)
 	if err != nil {
-		return true, errors.Join(err, free())
+		return true, err
 	}
 	copied, err := g.marks.take()
 	if err == nil {
 		defer g.marks.give(copied)
-		err = stream.Wait(look.done)
-	}
-	if err = errors.Join(err, free()); err == nil {
-		err = errors.Join(courier.CopyTo(there.driver, dst, src, n), stream.Record(copied.done))
+		err = errors.Join(courier.CopyTo(there.driver, dst, src, n), g.streams[far].Record(copied.done))
 	}
 	if err == nil {
 		err = copied.done.Sync()
@@ -90,13 +86,11 @@ func (g *GPU) CopyTo(to device.Memory, dst, src uintptr, n int) (bool, error) {
 	return true, look.end()
 }
 
-func (n *near) close() error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.stream == nil {
-		return nil
-	}
-	s := n.stream
-	n.stream = nil
-	return errors.Join(s.Sync(), s.Close())
+// uses is what used the block of an address.
+func (g *GPU) uses(at uintptr) *clock {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	need := new(clock)
+	g.blocks.of(at).use.before(need, true)
+	return need
 }

@@ -47,8 +47,16 @@ func (g *GPU) Import(handle []byte) (uintptr, int, error) {
 	if err != nil {
 		return 0, 0, errors.Join(err, g.driver.Unimport(at))
 	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.blocks.add(at, n)
 	return at, n, nil
 }
 
 // Unimport is Exporter's.
-func (g *GPU) Unimport(at uintptr) error { return g.driver.Unimport(at) }
+func (g *GPU) Unimport(at uintptr) error {
+	g.mu.Lock()
+	g.blocks.remove(at)
+	g.mu.Unlock()
+	return g.driver.Unimport(at)
+}

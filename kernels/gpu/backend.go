@@ -89,7 +89,7 @@ func (b *backend) close() error {
 	b.inside.Close()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	errs := []error{b.gpu.Compute().Sync(), b.graphs.close(), b.made.close()}
+	errs := []error{b.gpu.Sync(), b.graphs.close(), b.made.close()}
 	for _, m := range b.images {
 		errs = append(errs, m.Unload())
 	}

@@ -24,6 +24,7 @@ const (
 type Config struct {
 	Precision Precision
 	Pooled    int64 // bytes of released memory that are kept for reuse; 0: all
+	Streams   int   // programs that may run side by side, from 1 to 8; 0: 4
 }
 
 // On makes a device of a driver's GPU, with the backend that [kernels.For] finds. The driver is closed with it.
@@ -31,7 +32,7 @@ func On(d cuda.Driver, id device.ID) (*device.Accelerator, error) { return Confi
 
 // On is the function On with a configuration.
 func (c Config) On(d cuda.Driver, id device.ID) (*device.Accelerator, error) {
-	g, err := cuda.NewGPU(d)
+	g, err := cuda.Config{Streams: c.Streams}.NewGPU(d)
 	if err != nil {
 		return nil, err
 	}

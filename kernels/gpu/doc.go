@@ -5,7 +5,7 @@
 // one, and a kernel's otherwise. Where they are those of bfloat16 ([Precision]), operands that are not that already ([kernels.Narrow]) are copied first, once for all that read the same memory of
 // a routine before it is written. A routine is one list of launches, submitted at once; one that runs again on the same memory is replayed as a graph.
 //
-// Runs return when their work is submitted. What goes wrong on the GPU is told by the next download from it, or by whoever lets bytes leave it otherwise ([kernels.IndexError] for ids
+// Runs return when their work is submitted. What goes wrong on the GPU is told by the next download of what came of it, or by whoever lets bytes leave it otherwise ([kernels.IndexError] for ids
 // and labels, with the lines that lately asked for the instruction; other faults lose the device). Results of a bad id or label are NaN, nothing
 // outside of them is written, and until the download has told of it optimizers' instructions leave what they would step as it is.
 //

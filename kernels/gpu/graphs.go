@@ -7,17 +7,19 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
 )
 
 const (
-	graphFrom  = 4 // launches that are worth a graph
+	graphFrom  = 4   // launches that are worth a graph
 	graphsKept = 64  // per sequence: its buffers take turns, and a model has many layers of a kind
 	graphsVain = 64  // graphs made before it is asked whether they are used
 	graphsRest = 256 // runs without graphs after they were not
 )
 
-// graphs makes the graphs of a GPU, on a stream of their own, so that what others submit meanwhile is not recorded.
+// graphs makes the graphs of a GPU, on a stream of their own, so that what others submit meanwhile is not recorded. They are replayed on the stream of the run. A graph is for
+// one set of addresses: so two replays of it write the same memory, and the GPU orders them.
 type graphs struct {
 	gpu *cuda.GPU
 
@@ -33,7 +35,7 @@ type graphSet struct {
 
 	mu       sync.Mutex
 	slots    []graphSlot // the latest first
-	made     int // since it last rested
+	made     int         // since it last rested
 	replayed int
 	rest     int  // runs for which its addresses are not looked at, as they did not come back
 	known    bool // to home
@@ -45,27 +47,35 @@ type graphSlot struct {
 	graph cuda.Graph // nil: seen once
 }
 
-// run submits a sequence's launches with the arguments of the list, as a graph where they have come before.
-func (s *graphSet) run(q *sequence, l *cuda.List) error {
-	if len(l.Launches) < graphFrom {
-		return s.home.gpu.Compute().Run(l)
+// run submits a sequence's launches with the arguments of the frame's list, as a graph where they have come before.
+func (s *graphSet) run(q *sequence, f *frame, bufs []*device.Buffer, scratch *device.Scratch) error {
+	f.graph = nil
+	if len(f.list.Launches) < graphFrom {
+		return s.home.gpu.Run(f, &q.use, bufs, scratch)
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.off {
-		return s.home.gpu.Compute().Run(l)
+	defer s.mu.Unlock() // a graph is not closed before it is submitted
+	if !s.off {
+		f.graph = s.find(q, &f.list)
 	}
+	err := s.home.gpu.Run(f, &q.use, bufs, scratch)
+	f.graph = nil
+	return err
+}
+
+// find gives the graph for a list's arguments, where they have come before.
+func (s *graphSet) find(q *sequence, l *cuda.List) cuda.Graph {
 	k := slices.IndexFunc(s.slots, func(x graphSlot) bool { return bytes.Equal(x.args, l.Args) })
 	if k < 0 {
 		s.note(l)
-		return s.home.gpu.Compute().Run(l)
+		return nil
 	}
 	slot := s.slots[k]
 	if slot.graph == nil {
 		slot.graph = s.home.capture(l)
 		if slot.graph == nil {
 			s.off = true
-			return s.home.gpu.Compute().Run(l)
+			return nil
 		}
 		if s.made++; !s.known {
 			s.known = true
@@ -76,7 +86,7 @@ func (s *graphSet) run(q *sequence, l *cuda.List) error {
 	}
 	copy(s.slots[1:k+1], s.slots[:k])
 	s.slots[0] = slot
-	return s.home.gpu.Compute().Replay(slot.graph)
+	return slot.graph
 }
 
 // note remembers arguments, in the place of those that were not used for the longest time.

@@ -107,7 +107,7 @@ func (d *made) bury(most int) error {
 	if len(d.dead) <= most {
 		return nil
 	}
-	err := d.gpu.Compute().Sync()
+	err := d.gpu.Sync()
 	for body, k := range d.byBody {
 		if k.of.Value() == nil {
 			delete(d.byBody, body)

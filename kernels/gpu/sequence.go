@@ -21,6 +21,7 @@ type sequence struct {
 	idle     sync.Pool // of *frame
 	graphs   *graphSet
 	asked    *asked // nil where nothing can meet a bad index
+	use      cuda.Use
 }
 
 // patch is an address among the arguments: some bytes into a buffer, into the scratch where that is −1, or into a copy, of which −2 is the first.
@@ -30,7 +31,20 @@ type patch struct {
 }
 
 // frame is what one run needs.
-type frame struct{ list cuda.List }
+type frame struct {
+	list  cuda.List
+	graph cuda.Graph // in the place of the list, where not nil
+}
+
+var _ cuda.Work = (*frame)(nil)
+
+// Submit is [cuda.Work]'s.
+func (f *frame) Submit(s cuda.Stream) error {
+	if f.graph != nil {
+		return s.Replay(f.graph)
+	}
+	return s.Run(&f.list)
+}
 
 // builder makes a sequence.
 type builder struct {
@@ -89,6 +103,8 @@ func (s *builder) add(c *code, outs, ins []spot, fault uint64) {
 				s.copies.all[id].last = len(s.list.Launches) - 1
 				s.patches = append(s.patches, patch{s.list.Addr(0), -2 - id, uintptr(a.value)})
 			case argFault:
+				s.use.Faults = true
+				s.use.Steps = s.use.Steps || !l.reports()
 				s.list.Addr(s.backend.gpu.FaultAddr())
 			case argCode:
 				s.list.U64(fault)
@@ -102,6 +118,18 @@ func (s *builder) add(c *code, outs, ins []spot, fault uint64) {
 	s.scratch = max(s.scratch, c.scratch)
 	for _, o := range outs {
 		s.copies.wrote(o)
+	}
+	s.uses(outs, cuda.Write)
+	s.uses(ins, cuda.Read)
+}
+
+// uses notes what happens to the buffers of results or operands.
+func (s *builder) uses(at []spot, a cuda.Access) {
+	for _, x := range at {
+		for len(s.use.Access) <= x.buf {
+			s.use.Access = append(s.use.Access, 0)
+		}
+		s.use.Access[x.buf] |= a
 	}
 }
 
@@ -120,9 +148,12 @@ func (a arg) spot(outs, ins []spot) spot {
 
 // faults says whether a code reports faults.
 func (c *code) faults() bool {
-	return slices.ContainsFunc(c.launches, func(l launch) bool {
-		return slices.ContainsFunc(l.args, func(a arg) bool { return a.kind == argCode })
-	})
+	return slices.ContainsFunc(c.launches, launch.reports)
+}
+
+// reports says whether a launch may write the fault record; what has its address and does not, steps nothing where that tells of something.
+func (l launch) reports() bool {
+	return slices.ContainsFunc(l.args, func(a arg) bool { return a.kind == argCode })
 }
 
 // done loads what is generated and gives the sequence.
@@ -142,6 +173,7 @@ func (s *builder) done() (*sequence, error) {
 		s.list.Launches[at[k]].Func = fn
 	}
 	q.launches, q.args, q.hold = s.list.Launches, s.list.Args, hold
+	q.use.Light = len(q.launches) < graphFrom
 	q.idle.New = func() any {
 		return &frame{list: cuda.List{Launches: q.launches, Args: slices.Clone(q.args)}}
 	}
@@ -160,24 +192,26 @@ func (q *sequence) run(bufs []*device.Buffer) error {
 	if q.asked != nil {
 		q.backend.faults.note(q.asked)
 	}
-	var scratch uintptr
+	var at uintptr
+	var scratch device.Scratch
+	var borrowed *device.Scratch
 	if q.scratch > 0 {
-		s, err := q.backend.dev.Borrow(q.scratch)
-		if err != nil {
+		var err error
+		if scratch, err = q.backend.dev.BorrowFor(q.scratch, q.backend.gpu.Where(&q.use, bufs)); err != nil {
 			return err
 		}
-		defer s.Return() // what uses it later is submitted later
-		scratch = s.Addr()
+		defer scratch.Return() // what uses it later is submitted later
+		borrowed, at = &scratch, scratch.Addr()
 	}
 	f := q.idle.Get().(*frame)
 	for _, p := range q.patches {
-		at := scratch
+		base := at
 		if p.buf >= 0 {
-			at = bufs[p.buf].Addr()
+			base = bufs[p.buf].Addr()
 		}
-		f.list.Patch(p.off, at+p.add)
+		f.list.Patch(p.off, base+p.add)
 	}
-	err := q.graphs.run(q, &f.list)
+	err := q.graphs.run(q, f, bufs, borrowed)
 	runtime.KeepAlive(bufs)
 	q.idle.Put(f)
 	if err != nil {

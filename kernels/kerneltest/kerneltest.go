@@ -229,7 +229,7 @@ func checkInPlace(t *testing.T, d device.Device, e extent) {
 			}
 			err = k.Run(outs, ins)
 			if err == nil {
-				err = late(t, d, all)
+				err = late(t, d)
 			}
 			if !may {
 				require.ErrorIs(t, err, kernels.ErrOperands, "%v of %v", i, types(in))

@@ -59,7 +59,7 @@ func checkRoutine(t testing.TB, d device.Device, r *rand.Rand, families []string
 	for range 2 {
 		err = run.Run(bufs)
 		if err == nil {
-			err = late(t, d, bufs)
+			err = late(t, d)
 		}
 		if wantErr != nil {
 			var at *kernels.CallError
@@ -262,7 +262,7 @@ func checkRoutineIndex(t *testing.T, d device.Device) {
 	err = run.Run([]*device.Buffer{ids, mem})
 	atOnce := err != nil
 	if !atOnce {
-		err = late(t, d, []*device.Buffer{ids})
+		err = late(t, d)
 	}
 	var call *kernels.CallError
 	var at *kernels.IndexError

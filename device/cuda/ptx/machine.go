@@ -25,6 +25,7 @@ type Config struct {
 // Host is what machines of one computer share. The zero value is ready.
 type Host struct {
 	mu      sync.Mutex // guards every machine of the host
+	freed   *sync.Cond // after Hold
 	exports map[cuda.Handle]*alloc
 	made    uint64
 }

@@ -24,6 +24,8 @@ type stream struct {
 	queue  []task
 	graph  *graph // that is captured
 	closed bool
+	held   bool // it does as many tasks as it may, and no more
+	may    int
 }
 
 var errCapture = errors.New("not allowed while the stream is captured")
@@ -101,6 +103,9 @@ func (m *Machine) finish(enough func() bool) error {
 			case len(resting) > 0:
 				resting = nil
 				continue
+			case m.holds():
+				m.host.freed.Wait()
+				continue
 			default:
 				return errors.New("streams wait for one another")
 			}
@@ -112,14 +117,20 @@ func (m *Machine) finish(enough func() bool) error {
 		}
 		m.step(at)
 	}
+	if m.host.freed != nil {
+		m.host.freed.Broadcast() // others who wait may have what they wait for
+	}
 	return nil
 }
 
-func (s *stream) can() bool { return len(s.queue) > 0 && s.queue[0].ready() }
+func (s *stream) can() bool {
+	return len(s.queue) > 0 && s.queue[0].ready() && (!s.held || s.may > 0)
+}
 
 // step does the first task of a stream.
 func (m *Machine) step(s *stream) {
 	t := s.queue[0]
+	s.may--
 	s.queue[0] = task{}
 	if s.queue = s.queue[1:]; len(s.queue) == 0 {
 		s.queue = nil

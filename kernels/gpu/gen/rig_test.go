@@ -61,7 +61,14 @@ type prepared struct {
 
 // Run runs on copies that lie no better than places do, and copies back.
 func (p *prepared) Run(outs, ins []*device.Buffer) error {
-	s, d := p.r.Compute(), p.r.Driver()
+	d := p.r.Driver()
+	if err := p.r.Sync(); err != nil {
+		return err
+	}
+	s, err := d.Stream()
+	if err != nil {
+		return err
+	}
 	var errs []error
 	var taken []uintptr
 	take := func(n int) uintptr {
@@ -102,7 +109,7 @@ func (p *prepared) Run(outs, ins []*device.Buffer) error {
 			errs = append(errs, s.Copy(b.Addr(), at[b], b.Len()))
 		}
 	}
-	errs = append(errs, s.Sync())
+	errs = append(errs, s.Sync(), s.Close())
 	for _, a := range taken {
 		errs = append(errs, d.Free(a))
 	}

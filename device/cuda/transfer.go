@@ -1,0 +1,163 @@
+package cuda
+
+import (
+	"errors"
+
+	"github.com/weft-project/weft/device"
+)
+
+// Move is Memory's.
+func (g *GPU) Move(dst, src uintptr, n int) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var from, need clock
+	to, of := g.blocks.of(dst), g.blocks.of(src)
+	of.use.before(&from, false)
+	of.use.before(&need, false)
+	to.use.before(&need, true)
+	stream, follows := g.order.pick(&from, &need, true)
+	at := g.order.submit(stream, &need, follows, true)
+	of.use.used(stream, at, false)
+	to.use.used(stream, at, true)
+	if err := g.obey(); err != nil {
+		return err
+	}
+	return g.streams[stream].Copy(dst, src, n)
+}
+
+// Upload is Memory's. What goes to memory that work under way still uses goes behind it, on its stream, and through pinned memory of its own: other
+// uploads do not wait for that.
+func (g *GPU) Upload(at uintptr, src []byte) error {
+	g.mu.Lock()
+	var need clock
+	g.blocks.of(at).use.before(&need, true)
+	source, through := g.order.latest(&need, false), &g.behind
+	g.mu.Unlock()
+	if source < 0 {
+		source, through = uploads, &g.up
+	}
+	through.mu.Lock()
+	defer through.mu.Unlock()
+	return through.pieces(len(src), func(p *piece, from, to int) error {
+		copy(p.mem, src[from:to])
+		return g.upload(source, at+uintptr(from), p, to-from)
+	}, nil)
+}
+
+// upload submits a piece.
+func (g *GPU) upload(source int, at uintptr, p *piece, n int) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var need clock
+	to := g.blocks.of(at)
+	to.use.before(&need, true)
+	light := source != uploads
+	to.use.used(source, g.order.submit(source, &need, light && need[source] == g.order.head[source], light), true)
+	if err := g.obey(); err != nil {
+		return err
+	}
+	s := g.streams[source]
+	return errors.Join(s.CopyIn(at, p.mem[:n]), s.Record(p.done))
+}
+
+// Download is Memory's. It waits for what wrote the bytes alone, or for all where no bytes are asked for. What a kernel found wrong before is its error: a
+// [FaultError], or what the watcher says.
+//
+// There are two streams. One may stand waiting for kernels. Who finds it taken waits here instead, and then takes the other, where nothing stands for long: so
+// what is ready never waits for what is not.
+func (g *GPU) Download(dst []byte, at uintptr) error {
+	need := g.wrote(at, len(dst))
+	stream, through := early, &g.down[0]
+	if !through.mu.TryLock() {
+		stream, through = ready, &g.down[1]
+		if err := g.await(&need); err != nil {
+			return err
+		}
+		through.mu.Lock()
+	}
+	defer through.mu.Unlock()
+	look, err := g.look(stream, &need)
+	if err != nil {
+		return err
+	}
+	s := g.streams[stream]
+	if err = through.pieces(len(dst), func(p *piece, from, to int) error {
+		return errors.Join(s.CopyOut(p.mem[:to-from], at+uintptr(from)), s.Record(p.done))
+	}, func(p *piece, from, to int) {
+		copy(dst[from:to], p.mem)
+	}); err != nil {
+		look.drop()
+		return err
+	}
+	return look.end()
+}
+
+// wrote is what wrote n bytes; all, where they are none.
+func (g *GPU) wrote(at uintptr, n int) (need clock) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if n == 0 {
+		return g.order.head
+	}
+	g.blocks.of(at).use.before(&need, false)
+	return need
+}
+
+// await has the host wait for need.
+func (g *GPU) await(need *clock) error {
+	g.mu.Lock()
+	a, err := g.awaitLocked(need)
+	g.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return a.wait()
+}
+
+var _ device.Checker = (*GPU)(nil)
+
+// Mark is Exporter's.
+func (g *GPU) Mark() (func() error, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	all := g.order.head
+	a, err := g.awaitLocked(&all)
+	if err != nil {
+		return nil, err
+	}
+	return a.wait, nil
+}
+
+// Check is Exporter's. What it costs beside Mark is a copy of the fault record.
+func (g *GPU) Check(of ...uintptr) (func() error, error) {
+	if len(of) == 0 {
+		g.mu.Lock()
+		all := g.order.head
+		g.mu.Unlock()
+		look, err := g.look(marker, &all)
+		if err != nil {
+			return nil, err
+		}
+		return look.end, nil
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var need clock
+	for _, at := range of {
+		g.blocks.of(at).use.before(&need, false)
+	}
+	a, err := g.awaitLocked(&need)
+	if err != nil {
+		return nil, err
+	}
+	return func() error {
+		if err := a.wait(); err != nil {
+			return err
+		}
+		look, err := g.look(ready, &need) // it stands behind no kernel
+		if err != nil {
+			return err
+		}
+		return look.end()
+	}, nil
+}
