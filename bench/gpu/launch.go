@@ -18,8 +18,8 @@ const chain = 64
 func (b *bench) launch(context.Context) (err error) {
 	for _, k := range []struct {
 		mode string
-		sets int // of memory, which take turns
-	}{{"graph", 1}, {"list", 40}} {
+		sets int // of memory, which take turns; of 64 there are graphs
+	}{{"graph", 1}, {"list", 100}} {
 		err = errors.Join(err, b.tell(line{Case: "launch", Op: "instruction", Mode: k.mode}, func(l *line) error {
 			return b.on(gpu.Float32, func(dev *device.Accelerator, t *clock) (err error) {
 				run, err := chained(dev, k.sets)

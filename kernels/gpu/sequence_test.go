@@ -257,7 +257,7 @@ func BenchmarkRoutine(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			d := on(b, &idle{})
 			r := chain(b, d, 99)
-			var bufs [64]*device.Buffer
+			var bufs [2 * graphsKept]*device.Buffer
 			for k := range bufs {
 				bufs[k] = operand(b, d, 0, 0, 0, 0)
 			}
@@ -267,7 +267,7 @@ func BenchmarkRoutine(b *testing.B) {
 				if !same {
 					n++
 				}
-				if err := r.Run(bufs[n%64:][:1]); err != nil {
+				if err := r.Run(bufs[n%len(bufs):][:1]); err != nil {
 					b.Fatal(err)
 				}
 			}
