@@ -1,8 +1,10 @@
 package autodiff
 
 import (
+	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -36,12 +38,46 @@ func TestABadIndexOnAGPUIsToldWithTheUsersLine(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { require.NoError(t, dev.Close()) }()
 	w := To(New(make([]float32, 8), 4, 2), dev).RequireGrad()
-	ids, other := To(New([]int64{1, 4}), dev), To(New([]float32{1}), dev)
+	ids := To(New([]int64{1, 4}), dev)
 	y, at := Embedding(w, ids), thisLine()
 	require.NoError(t, y.Err(), "it is not known yet")
-	_, err = Values[float32](other)
+	_, err = Values[float32](y)
 	require.ErrorContains(t, err, "called at "+at.String())
 	require.ErrorIs(t, err, kernels.ErrIndex)
+}
+
+// One pass stands still; what it has released lies in the pool, and another pass must not wait for that.
+func TestAPassOnAGPUGoesOnWhileAnotherStandsStill(t *testing.T) {
+	for seed := range uint64(4) {
+		m := ptx.New(ptx.Config{Late: rand.New(rand.NewPCG(seed, 5))})
+		dev, err := gpu.On(m, device.CUDA(0))
+		require.NoError(t, err)
+		mlp := Define("mlp", func(g *Graph, x node) node { return g.Softmax(g.MatMul(g.Sin(g.MatMul(x, x)), x), 1) })
+		x, y := To(New([]float32{1, 2, 3, 4}, 2, 2), dev), To(New([]float32{1, 0, 0, 1}, 2, 2), dev)
+		want, err := Values[float32](mlp.Call(y)) // which makes its kernels
+		require.NoError(t, err)
+		require.NoError(t, dev.Check())
+		first := mlp.Call(x)
+		release := m.Hold(0)
+		end := make(chan []float32)
+		go func() {
+			defer close(end)
+			if v, err := Values[float32](mlp.Call(y)); err == nil {
+				end <- v
+			}
+		}()
+		select {
+		case v := <-end:
+			require.Equal(t, want, v)
+		case <-time.After(20 * time.Second):
+			release()
+			require.Fail(t, "it waits")
+		}
+		release()
+		_, err = Values[float32](first)
+		require.NoError(t, err)
+		require.NoError(t, dev.Close())
+	}
 }
 
 func TestAnErrorOfAGPUNamesEachOpAndTheDeviceOnce(t *testing.T) {

@@ -74,11 +74,14 @@ func (b *Buffer) Addr() uintptr {
 
 // Alloc is [Device.Alloc]; where the memory is full, what the pool keeps is given back before it fails, and then what the collector finds of
 // buffers that were disowned.
-func (d *Accelerator) Alloc(n int) (*Buffer, error) {
+func (d *Accelerator) Alloc(n int) (*Buffer, error) { return d.AllocFor(n, nil) }
+
+// AllocFor is Alloc of bytes that are at once ready for what a hint is about, where there is memory enough: see [Noter].
+func (d *Accelerator) AllocFor(n int, hint any) (*Buffer, error) {
 	if n < 0 || n > maxAccelerator {
 		return nil, &Error{d.id, "alloc", ErrBounds}
 	}
-	blk, err := d.block(n, nil)
+	blk, err := d.block(n, hint)
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +104,10 @@ func (d *Accelerator) block(n int, hint any) (*block, error) {
 	if blk != nil {
 		return blk, nil
 	}
-	at, err := d.take(class)
+	if fits != nil && !d.pool.more(class) {
+		return d.block(n, nil)
+	}
+	at, err := d.take(class, fits == nil)
 	if fits != nil && errors.Is(err, ErrMemory) {
 		return d.block(n, nil)
 	}
@@ -137,7 +143,8 @@ func fineClass(n int) int {
 	return (n + step - 1) &^ (step - 1)
 }
 
-func (d *Accelerator) take(n int) (at uintptr, err error) {
+// take takes memory; where it is full, hard says whether what is kept is given back for it.
+func (d *Accelerator) take(n int, hard bool) (at uintptr, err error) {
 	d.mu.Lock()
 	if d.closed {
 		err = ErrClosed
@@ -148,15 +155,15 @@ func (d *Accelerator) take(n int) (at uintptr, err error) {
 	if err != nil {
 		return 0, err
 	}
-	if at, err = d.takeRaw(n); err != nil {
+	if at, err = d.takeRaw(n, hard); err != nil {
 		return 0, errors.Join(err, d.gone(1))
 	}
 	return at, nil
 }
 
-func (d *Accelerator) takeRaw(n int) (uintptr, error) {
+func (d *Accelerator) takeRaw(n int, hard bool) (uintptr, error) {
 	at, err := d.raw.Take(n)
-	for try := 0; errors.Is(err, ErrMemory) && try < 3; try++ {
+	for try := 0; hard && errors.Is(err, ErrMemory) && try < 3; try++ {
 		if try == 1 && d.garbage.sum() > 0 {
 			collect()
 		}

@@ -15,10 +15,11 @@ type pool struct {
 	free   map[int][]*block // by class
 	bytes  int64
 	blocks int64
-	allocs int64  // blocks given out
-	reused int64  // that were used before
-	max    int64  // most bytes kept; what comes beyond is dropped
-	shared shared // where large blocks come from
+	allocs int64       // blocks given out
+	reused int64       // that were used before
+	max    int64       // most bytes kept; what comes beyond is dropped
+	shared shared      // where large blocks come from
+	unfit  map[int]int // by class: blocks that were made though others are kept, as those did not fit
 	closed bool
 }
 
@@ -52,11 +53,8 @@ func (p *pool) take(n int, dev *memory) *block {
 	return b
 }
 
-// looked is how many blocks are asked about before one is taken.
-const looked = 8
-
-// find takes a block that was released, or else one from shared memory; nil where there is none. Where fits is given it is one of those that were released
-// lately, and fits. ok says that the pool is open.
+// find takes a block that was released, or else one from shared memory; nil where there is none. Where fits is given it is the first of those that
+// were released and fit. ok says that the pool is open.
 func (p *pool) find(class int, fits func(*block) bool) (b *block, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -67,9 +65,7 @@ func (p *pool) find(class int, fits func(*block) bool) (b *block, ok bool) {
 	if l := p.free[class]; len(l) > 0 {
 		k := len(l) - 1
 		for fits != nil && k >= 0 && !fits(l[k]) {
-			if k--; k < len(l)-looked {
-				k = -1
-			}
+			k--
 		}
 		if k < 0 {
 			return nil, true
@@ -85,6 +81,29 @@ func (p *pool) find(class int, fits func(*block) bool) (b *block, ok bool) {
 		b.seg.live++
 	}
 	return b, true
+}
+
+// What is made though there is other memory, so that a program need not wait for another's: of each class at most as many blocks, and bytes.
+const (
+	mostUnfit      = 16
+	mostUnfitBytes = 1 << 30
+)
+
+// more says whether another block of a class may be made, where what is kept does not fit.
+func (p *pool) more(class int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.free[class]) == 0 {
+		return true
+	}
+	if n := p.unfit[class]; n == mostUnfit || n > 0 && (n+1)*class > mostUnfitBytes {
+		return false
+	}
+	if p.unfit == nil {
+		p.unfit = map[int]int{}
+	}
+	p.unfit[class]++
+	return true
 }
 
 // forget counts a block as no longer kept.
@@ -137,7 +156,7 @@ func (p *pool) empty() (all []*block) {
 	for _, l := range p.free {
 		all = append(all, l...)
 	}
-	p.free, p.bytes, p.blocks = nil, 0, 0
+	p.free, p.unfit, p.bytes, p.blocks = nil, nil, 0, 0
 	return all
 }
 

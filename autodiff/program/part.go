@@ -135,10 +135,8 @@ type running struct {
 
 // run takes, computes and drops. Of the inputs it gives back the first few, which are its own.
 func (o *part) run(dev device.Device, p *plan, r *running, own int) (err error) {
-	for _, k := range o.take {
-		if r.bufs[k], err = dev.Alloc(p.bufs[k]); err != nil {
-			return err
-		}
+	if err := o.allocate(dev, p, r); err != nil {
+		return err
 	}
 	r.these = r.these[:0]
 	for _, k := range o.bufs {
@@ -151,6 +149,30 @@ func (o *part) run(dev device.Device, p *plan, r *running, own int) (err error) 
 		if k < own || k >= p.inputs {
 			_ = r.bufs[k].Release() // the run's reference
 			r.bufs[k] = nil
+		}
+	}
+	return nil
+}
+
+// allocate takes what begins here. On an accelerator that is rather no memory with which another program's work is still under way: it would stand behind that.
+func (o *part) allocate(dev device.Device, p *plan, r *running) (err error) {
+	acc, _ := dev.(*device.Accelerator)
+	var hint any
+	if h, ok := o.routine.(device.Hinter); ok && acc != nil && len(o.take) > 0 {
+		r.these = r.these[:0]
+		for _, k := range o.bufs {
+			r.these = append(r.these, r.bufs[k]) // nil, where it is to be taken
+		}
+		hint = h.Hint(r.these)
+	}
+	for _, k := range o.take {
+		if acc != nil {
+			r.bufs[k], err = acc.AllocFor(p.bufs[k], hint)
+		} else {
+			r.bufs[k], err = dev.Alloc(p.bufs[k])
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil

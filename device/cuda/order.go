@@ -119,20 +119,18 @@ const exactFor = 64
 func newOrder(streams int) order { return order{streams: streams, ops: make([]op, 0, 2*sources+1)} }
 
 // pick chooses a stream for a run that comes after need, of which what it reads is from; follows says that it comes after what was submitted there last.
-// Light runs are not worth a stream of their own.
+// Light runs are not worth a stream of their own: they go behind what they read, also where other work was submitted there since.
 func (o *order) pick(from, need *clock, light bool) (stream int, follows bool) {
-	if s := o.latest(from, true); s >= 0 {
-		return s, true
-	}
+	of := from
 	behind := o.latest(from, false)
 	if behind < 0 { // it reads only what is done: memory that was used before may still be what it waits for
-		if s := o.latest(need, true); s >= 0 {
-			return s, true
-		}
-		behind = o.latest(need, false)
+		of, behind = need, o.latest(need, false)
 	}
 	if light && behind >= 0 {
-		return behind, false
+		return behind, of[behind] == o.head[behind]
+	}
+	if s := o.latest(of, true); s >= 0 {
+		return s, true
 	}
 	best := 0
 	for s := range o.streams {

@@ -278,6 +278,41 @@ func TestProgramsWithNothingInCommonHaveStreamsOfTheirOwnWhileTheyLast(t *testin
 	}
 }
 
+// A training loop: what steps each parameter reads what the backward wrote, and is not at the head of its stream for long.
+func TestALoopWithManyLightUpdatesComesToOneStreamWithoutEvents(t *testing.T) {
+	o := newOrder(4)
+	var params [6]history
+	var grads history
+	for k := range params { // they were made side by side
+		o.step(&params[k], &params[k], false)
+	}
+	for round := range 10 {
+		o.ops = o.ops[:0]
+		o.exact = 0
+		at := map[int]bool{}
+		var from, need clock
+		grads.before(&need, true)
+		for k := range params {
+			params[k].before(&from, false)
+			params[k].before(&need, false)
+		}
+		stream, follows := o.pick(&from, &need, false)
+		n := o.submit(stream, &need, follows, false)
+		for k := range params {
+			params[k].used(stream, n, false)
+		}
+		grads.used(stream, n, true)
+		at[stream] = true
+		for k := range params {
+			at[o.step(&grads, &params[k], true)] = true
+		}
+		if round > 1 {
+			require.Len(t, at, 1)
+			require.Empty(t, o.ops)
+		}
+	}
+}
+
 func TestTwoReadersOfOneResultRunSideBySideAndTheSecondWaitsForNoMore(t *testing.T) {
 	o := newOrder(4)
 	var params history

@@ -206,6 +206,40 @@ func TestScratchIsNotWhatAnotherStreamStillUses(t *testing.T) {
 	b.done(x, y)
 }
 
+func TestAStreamFindsItsMemoryHoweverMuchOthersStillUse(t *testing.T) {
+	b := newBench(t, 4, 0)
+	x, y := b.alloc(1), b.alloc(2)
+	require.NoError(t, b.g.Sync())
+	var kept []*device.Buffer
+	for range 20 {
+		z, err := b.d.Alloc(size)
+		require.NoError(t, err)
+		require.NoError(t, b.take(z, x))
+		require.NoError(t, b.take(x, z))
+		kept = append(kept, z)
+	}
+	for _, z := range kept {
+		require.NoError(t, z.Release())
+	}
+	var at uintptr
+	u := &cuda.Use{Access: []cuda.Access{cuda.Read, cuda.Write}}
+	for k := range 10 {
+		z, err := b.d.AllocFor(size, b.g.Where(u, []*device.Buffer{y, nil}))
+		require.NoError(t, err)
+		if k > 0 {
+			require.Equal(t, at, z.Addr(), "and takes no more")
+		}
+		at = z.Addr()
+		require.NoError(t, b.take(z, y))
+		require.NoError(t, b.take(y, z))
+		require.NoError(t, z.Release())
+	}
+	for _, z := range kept {
+		require.NotEqual(t, at, z.Addr())
+	}
+	b.done(x, y)
+}
+
 func TestAStepThatGoesByWhatCameOfAFaultDoesNothing(t *testing.T) {
 	for seed := range uint64(20) {
 		b := newBench(t, seed, 0)

@@ -64,7 +64,7 @@ func (g *GPU) Run(w Work, u *Use, bufs []*device.Buffer, scratch *device.Scratch
 // needs is what a run comes after; from is what leads to what it reads.
 func (g *GPU) needs(u *Use, bufs []*device.Buffer, from, need *clock) {
 	for k, a := range u.Access {
-		if a == 0 {
+		if a == 0 || bufs[k] == nil {
 			continue
 		}
 		h := &g.noted(bufs[k].Note()).use
@@ -75,7 +75,7 @@ func (g *GPU) needs(u *Use, bufs []*device.Buffer, from, need *clock) {
 	}
 }
 
-// Where is the stream on which a run would go now, as a hint to [device.Accelerator.BorrowFor].
+// Where is the stream on which a run would go now, as a hint to [device.Accelerator.AllocFor]. Buffers that are nil are to be allocated.
 func (g *GPU) Where(u *Use, bufs []*device.Buffer) any {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -131,3 +131,8 @@ func (r *routine) Run(bufs []*device.Buffer) error {
 	}
 	return r.run(bufs)
 }
+
+var _ device.Hinter = (*routine)(nil)
+
+// Hint is [device.Hinter]'s.
+func (r *routine) Hint(bufs []*device.Buffer) any { return r.backend.gpu.Where(&r.use, bufs) }

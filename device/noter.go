@@ -1,0 +1,24 @@
+package device
+
+// Noter is a [Memory] that keeps notes on what uses its blocks.
+type Noter interface {
+	Memory
+	// Note is the note on what Take gave, which stays the same until Give.
+	Note(at uintptr) any
+	// Fits says whether a block that has a note can be used at once by the work that a hint is about, which only the Memory knows.
+	Fits(note, hint any) bool
+}
+
+// Note is what the accelerator's memory has noted on the buffer's block, where it is a [Noter].
+func (b *Buffer) Note() any {
+	if b.blk == nil {
+		return nil
+	}
+	return b.blk.note
+}
+
+// Hinter is work that can be asked, before it is, for a hint to [Accelerator.AllocFor] and [Accelerator.BorrowFor].
+type Hinter interface {
+	// Hint is about a run over buffers, of which those are nil that are to be allocated.
+	Hint(bufs []*Buffer) any
+}
