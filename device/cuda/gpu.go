@@ -18,9 +18,8 @@ type GPU struct {
 
 	streams [waiters]Stream // nil: not used
 	events  [sources][ringSize]Event
-	up      staging
-	behind  staging    // of uploads that wait for kernels
-	down    [2]staging // of the streams early and ready
+	lanes   [sources]lane // of uploads
+	down    [2]staging    // of the streams early and ready
 	marks   marks
 	near    near
 
@@ -114,8 +113,11 @@ func (g *GPU) open(streams int) (err error) {
 		return err
 	}
 	g.blocks.add(g.fault, FaultBytes)
-	for _, s := range []*staging{&g.up, &g.behind, &g.down[0], &g.down[1]} {
-		s.driver = g.driver
+	for k := range g.lanes {
+		g.lanes[k].belt.size = laneSize(streams + 1)
+	}
+	for k := range g.down {
+		g.down[k].driver = g.driver
 	}
 	return g.zeroed()
 }
@@ -184,7 +186,10 @@ func (g *GPU) Close() error {
 			}
 		}
 	}
-	errs = append(errs, g.up.close(), g.behind.close(), g.down[0].close(), g.down[1].close(), g.marks.close())
+	for k := range g.lanes {
+		errs = append(errs, g.lanes[k].close(g.driver))
+	}
+	errs = append(errs, g.down[0].close(), g.down[1].close(), g.marks.close())
 	if g.fault != 0 {
 		errs = append(errs, g.driver.Free(g.fault))
 	}

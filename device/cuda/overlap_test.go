@@ -307,6 +307,7 @@ func TestRandomProgramsFindThatNobodyWaits(t *testing.T) {
 	var wrong tally
 	for seed := range uint64(10) {
 		b := over(t, seed, 4, func(m *ptx.Machine) cuda.Driver { return deaf{m} })
+		require.NoError(t, b.d.Check(), "by then the fault record is cleared, which nobody waits for either")
 		b.judge = &wrong
 		b.programs(seed)
 	}

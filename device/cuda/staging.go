@@ -5,10 +5,10 @@ import (
 	"sync"
 )
 
-// stageBytes is how much pinned memory a transfer goes through at a time; there are two such pieces, in turns.
+// stageBytes is how much pinned memory a download goes through at a time; there are two such pieces, in turns.
 const stageBytes = 4 << 20
 
-// staging is pinned memory that transfers go through, in two pieces: while one is on its way the other is filled or emptied.
+// staging is pinned memory that downloads go through, in two pieces: while one is on its way the other is emptied.
 type staging struct {
 	driver Driver
 
@@ -24,7 +24,7 @@ type piece struct {
 	busy bool
 }
 
-// ready makes what is there from the first transfer on.
+// ready makes what is there from the first download on.
 func (s *staging) ready() (err error) {
 	if s.opened {
 		return nil
@@ -46,7 +46,7 @@ func (s *staging) ready() (err error) {
 	return nil
 }
 
-// pieces cuts n bytes; submit puts a part's copy into a stream, and take, where there is one, sees it when that is done.
+// pieces cuts n bytes; submit puts a part's copy into a stream, and take sees it when that is done.
 func (s *staging) pieces(n int, submit func(p *piece, from, to int) error, take func(p *piece, from, to int)) error {
 	if err := s.ready(); err != nil {
 		return err
@@ -61,9 +61,7 @@ func (s *staging) pieces(n int, submit func(p *piece, from, to int) error, take 
 		if err := p.done.Sync(); err != nil {
 			return err
 		}
-		if take != nil {
-			take(p, began[k][0], began[k][1])
-		}
+		take(p, began[k][0], began[k][1])
 		return nil
 	}
 	k := 0
@@ -77,9 +75,6 @@ func (s *staging) pieces(n int, submit func(p *piece, from, to int) error, take 
 		}
 		s.two[k].busy, began[k] = true, [2]int{from, to}
 		k ^= 1
-	}
-	if take == nil {
-		return nil // the pieces are waited for when they are used again
 	}
 	return errors.Join(finish(k), finish(k^1))
 }

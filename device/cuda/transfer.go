@@ -25,41 +25,6 @@ func (g *GPU) Move(dst, src uintptr, n int) error {
 	return g.streams[stream].Copy(dst, src, n)
 }
 
-// Upload is Memory's. What goes to memory that work under way still uses goes behind it, on its stream, and through pinned memory of its own: other
-// uploads do not wait for that.
-func (g *GPU) Upload(at uintptr, src []byte) error {
-	g.mu.Lock()
-	var need clock
-	g.blocks.of(at).use.before(&need, true)
-	source, through := g.order.latest(&need, false), &g.behind
-	g.mu.Unlock()
-	if source < 0 {
-		source, through = uploads, &g.up
-	}
-	through.mu.Lock()
-	defer through.mu.Unlock()
-	return through.pieces(len(src), func(p *piece, from, to int) error {
-		copy(p.mem, src[from:to])
-		return g.upload(source, at+uintptr(from), p, to-from)
-	}, nil)
-}
-
-// upload submits a piece.
-func (g *GPU) upload(source int, at uintptr, p *piece, n int) error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	var need clock
-	to := g.blocks.of(at)
-	to.use.before(&need, true)
-	light := source != uploads
-	to.use.used(source, g.order.submit(source, &need, light && need[source] == g.order.head[source], light), true)
-	if err := g.obey(); err != nil {
-		return err
-	}
-	s := g.streams[source]
-	return errors.Join(s.CopyIn(at, p.mem[:n]), s.Record(p.done))
-}
-
 // Download is Memory's. It waits for what wrote the bytes alone, or for all where no bytes are asked for. What a kernel found wrong before is its error: a
 // [FaultError], or what the watcher says.
 //
