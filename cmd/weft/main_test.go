@@ -200,6 +200,7 @@ func TestAWrongCommandLineIsExplainedAndExitsWithTwo(t *testing.T) {
 		{[]string{"store", "get", "k", "--url", "127.0.0.1:1"}, "--url: "},
 		{[]string{"store", "get", "k", "--url", "tcp://127.0.0.1"}, "port number missing"},
 		{[]string{"store", "wait", "k", "--timeout", "-1s"}, "--timeout: expected 0s or more"},
+		{[]string{"store", "set", "k", "v", "--connect-timeout", "0s"}, "--connect-timeout: expected more than 0s"},
 		{[]string{"store", "add", "n", "-1"}, "what begins with - stands behind --"},
 		{[]string{"doctor", "me"}, `unknown command "me"`},
 		{[]string{"doctor", "--all"}, "--all is about a running job: give its store with --init"},

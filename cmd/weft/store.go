@@ -24,7 +24,7 @@ import (
 // codeMissing is the exit code where a key was not there, in time.
 const codeMissing = 3
 
-// answerPatience is for a store to be reached, and for it to answer what does not wait.
+// answerPatience is for a store to answer what does not wait, and for it to be reached where the user says nothing else.
 const answerPatience = 5 * time.Second
 
 func storeCommand(stdout, stderr io.Writer) *cobra.Command {
@@ -53,8 +53,9 @@ type storeFlags struct {
 	identityFlags
 	url, prefix string
 	tls         bool
-	tlsSaid     bool // on the command line, whichever
-	timeout     time.Duration
+	tlsSaid     bool          // on the command line, whichever
+	reach       time.Duration // how long it may take to connect
+	timeout     time.Duration // of what waits for keys; 0: not at all
 }
 
 func (f *storeFlags) register(cmd *cobra.Command) {
@@ -62,7 +63,20 @@ func (f *storeFlags) register(cmd *cobra.Command) {
 	flags.StringVar(&f.url, "url", "", "the store, as tcp://HOST:PORT, file:///PATH or etcd://HOST,…/PREFIX (default that of $MASTER_ADDR and $MASTER_PORT)")
 	flags.StringVar(&f.prefix, "prefix", "", "look at the keys that start with this and a slash")
 	flags.BoolVar(&f.tls, "tls", false, "speak TLS with the store, by the job's secret or certificates (default where one is given, or is in the environment and the store on another machine)")
+	flags.DurationVar(&f.reach, "connect-timeout", answerPatience, "how long to try to reach the store")
 	f.identityFlags.register(cmd)
+}
+
+// check refuses times that cannot be.
+func (f *storeFlags) check() error {
+	var errs []error
+	if f.timeout < 0 {
+		errs = append(errs, fmt.Errorf("--timeout: expected 0s or more, got %v", f.timeout))
+	}
+	if f.reach <= 0 {
+		errs = append(errs, fmt.Errorf("--connect-timeout: expected more than 0s, got %v", f.reach))
+	}
+	return errors.Join(errs...)
 }
 
 // secure says whether to speak TLS: as the user says, or as the job's workers do.
@@ -85,7 +99,8 @@ func (f *storeFlags) secure() (bool, error) {
 	return beyond && (os.Getenv(elastic.TokenVariable) != "" || os.Getenv(rpc.CAVariable) != ""), nil
 }
 
-// open connects with the store.
+// open connects with the store. How long that may take has nothing to do with how long the operation waits: who waits for a key for a
+// millisecond asks whether it is there, and must not hear that a store is unreachable which takes two to answer.
 func (f *storeFlags) open(c context.Context) (store.Store, func(), error) {
 	if f.url == "" {
 		host, port := os.Getenv("MASTER_ADDR"), os.Getenv("MASTER_PORT")
@@ -106,7 +121,7 @@ func (f *storeFlags) open(c context.Context) (store.Store, func(), error) {
 		}
 		cfg.TLS = id.StoreTLS()
 	}
-	c, cancel := context.WithTimeout(c, min(f.patience(), answerPatience))
+	c, cancel := context.WithTimeout(c, f.reach)
 	defer cancel()
 	r, err := store.Open(c, f.url, cfg)
 	if errors.Is(err, store.ErrBadURL) {

@@ -65,8 +65,8 @@ func (o operation) command(stdout, stderr io.Writer) *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if f.timeout < 0 {
-				return fmt.Errorf("--timeout: expected 0s or more, got %v", f.timeout)
+			if err := f.check(); err != nil {
+				return err
 			}
 			f.tlsSaid = cmd.Flags().Changed("tls")
 			s.flags, s.in, s.out, s.err = f, cmd.InOrStdin(), newPrinter(stdout), stderr
@@ -83,7 +83,7 @@ func (o operation) command(stdout, stderr io.Writer) *cobra.Command {
 	}
 	f.register(cmd)
 	if o.waits {
-		cmd.Flags().DurationVar(&f.timeout, "timeout", store.DefaultTimeout, "how long to wait; 0s: not at all")
+		cmd.Flags().DurationVar(&f.timeout, "timeout", store.DefaultTimeout, "how long to wait for keys, once the store is reached; 0s: not at all")
 	}
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
 		if strings.Contains(err.Error(), "shorthand flag") {

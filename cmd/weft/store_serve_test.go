@@ -123,7 +123,7 @@ func TestAStoreWithASecretServesOnlyThoseWhoKnowIt(t *testing.T) {
 	require.Equal(t, codeFailed, code)
 	require.Empty(t, stdout)
 	require.Contains(t, stderr, "the store is not of the job of this token")
-	code, stdout, stderr = weft(t, "store", "get", "k", "--tls=false", "--timeout", "300ms")
+	code, stdout, stderr = weft(t, "store", "get", "k", "--tls=false", "--connect-timeout", "300ms")
 	require.Equal(t, codeFailed, code)
 	require.Empty(t, stdout)
 	require.Contains(t, stderr, "it may be a store that wants TLS (give --tls, and the job's secret)")
@@ -132,7 +132,7 @@ func TestAStoreWithASecretServesOnlyThoseWhoKnowIt(t *testing.T) {
 
 func TestWhoAsksForTLSWhereThereIsNoneIsToldSo(t *testing.T) {
 	run, _ := shell(t)
-	code, _, stderr := run("get", "k", "--token-file", secretFile(t, jobSecret), "--timeout", "300ms")
+	code, _, stderr := run("get", "k", "--token-file", secretFile(t, jobSecret), "--connect-timeout", "300ms")
 	require.Equal(t, codeFailed, code)
 	require.Contains(t, stderr, "it may be a store without TLS (--tls=false), or none")
 }
@@ -142,7 +142,7 @@ func TestWhatIsNoStoreIsTold(t *testing.T) {
 	require.NoError(t, err)
 	addr := l.Addr().String()
 	require.NoError(t, l.Close())
-	code, _, stderr := weft(t, "store", "get", "k", "--url", "tcp://"+addr, "--timeout", "50ms")
+	code, _, stderr := weft(t, "store", "get", "k", "--url", "tcp://"+addr, "--connect-timeout", "50ms")
 	require.Equal(t, codeFailed, code)
 	require.Contains(t, stderr, "nothing listens there: is the store running (weft store serve")
 }

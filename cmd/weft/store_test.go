@@ -5,10 +5,14 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
+	"net"
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -63,12 +67,65 @@ func TestWhatIsMissingIsNamed(t *testing.T) {
 	require.Contains(t, stderr, "timeout after 1ms, keys: /a, /b")
 }
 
+// sluggish stands before a store whose answers come late, the first of each connection.
+func sluggish(t *testing.T, to string, late time.Duration) (url string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var wg sync.WaitGroup
+	t.Cleanup(func() { _ = l.Close(); wg.Wait() })
+	pass := func(dst, src net.Conn) {
+		_, _ = io.Copy(dst, src)
+		_, _ = dst.Close(), src.Close()
+	}
+	wg.Go(func() {
+		for {
+			front, err := l.Accept()
+			if err != nil {
+				return
+			}
+			back, err := net.Dial("tcp", strings.TrimPrefix(to, "tcp://"))
+			if err != nil {
+				t.Error(err)
+				_ = front.Close()
+				return
+			}
+			wg.Go(func() { pass(back, front) })
+			wg.Go(func() {
+				select {
+				case <-time.After(late):
+				case <-t.Context().Done():
+				}
+				pass(front, back)
+			})
+		}
+	})
+	return "tcp://" + l.Addr().String()
+}
+
+func TestWhoWaitsForAMomentHearsOfKeysAlsoFromAStoreThatTakesLongerToAnswer(t *testing.T) {
+	_, url := shell(t)
+	slow := sluggish(t, url, 50*time.Millisecond)
+	for _, args := range []string{"get k", "wait k", "pop q", "barrier b 2"} {
+		code, _, stderr := weft(t, append(strings.Fields("store "+args), "--url", slow, "--timeout", "1ms")...)
+		require.Equal(t, codeMissing, code, "%s: %s", args, stderr)
+	}
+}
+
+func TestAStoreThatIsNotReachedInTheUsersTimeIsUnreachableAndNothingIsMissing(t *testing.T) {
+	_, url := shell(t)
+	slow := sluggish(t, url, time.Minute)
+	code, _, stderr := weft(t, "store", "get", "k", "--url", slow, "--connect-timeout", "20ms")
+	require.Equal(t, codeFailed, code)
+	require.Contains(t, stderr, "timed out after 20ms while trying to connect")
+}
+
 func TestAStoreInEtcdIsLookedForWhereItsURLSays(t *testing.T) {
 	leak.Check(t)
-	code, _, stderr := weft(t, "store", "get", "--url", "etcd://127.0.0.1:1,127.0.0.1:2/job", "--timeout", "200ms", "k")
+	code, _, stderr := weft(t, "store", "get", "--url", "etcd://127.0.0.1:1,127.0.0.1:2/job", "--connect-timeout", "200ms", "k")
 	require.Equal(t, codeFailed, code)
 	require.Contains(t, stderr, "store etcd 127.0.0.1:1,127.0.0.1:2: dial")
-	require.Contains(t, stderr, "connection refused")
+	require.Contains(t, stderr, "is that the address of a member of the cluster")
 }
 
 // piped runs weft as a process of its own.
