@@ -85,6 +85,7 @@ type quicNet struct {
 	codec    *Codec
 	makers   []laneMaker
 	refusals *refusals
+	bind     func(c context.Context, family, addr string) (net.PacketConn, error) // tests replace UDP
 
 	mu    sync.Mutex
 	dials map[string]*socket // by "udp4" or "udp6": the sockets from which this worker dials
@@ -110,7 +111,8 @@ func New(cfg Config) (Network, error) {
 		}
 	}
 	cfg = cfg.withDefaults()
-	return &quicNet{cfg: cfg, codec: codec, makers: laneMakers(cfg), refusals: newRefusals(cfg.Logger), dials: map[string]*socket{}}, nil
+	return &quicNet{cfg: cfg, codec: codec, makers: laneMakers(cfg), refusals: newRefusals(cfg.Logger), bind: new(net.ListenConfig).ListenPacket,
+		dials: map[string]*socket{}}, nil
 }
 
 // quicConfig is quic-go's configuration; kept is how many two-way streams the peer may open: the dialler opens one.
@@ -132,8 +134,7 @@ func (n *quicNet) Listen(c context.Context, addr string) (Listener, error) {
 	if err := c.Err(); err != nil {
 		return nil, &Error{Op: "listen", Peer: addr, Err: err}
 	}
-	var lc net.ListenConfig
-	pc, err := lc.ListenPacket(c, "udp", addr)
+	pc, err := n.bind(c, "udp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("transport: listen at %s: %w", addr, err)
 	}
@@ -157,7 +158,7 @@ func (n *quicNet) Dial(c context.Context, addr string) (Link, error) {
 	if err != nil {
 		return fail(ErrUnreachable, err)
 	}
-	s, err := n.dialSocket(to)
+	s, err := n.dialSocket(c, to)
 	if err != nil {
 		return fail(ErrUnreachable, err)
 	}
@@ -176,7 +177,7 @@ func (n *quicNet) Dial(c context.Context, addr string) (Link, error) {
 }
 
 // dialSocket gives the socket for dialling to that kind of address, with a use for the caller.
-func (n *quicNet) dialSocket(to *net.UDPAddr) (*socket, error) {
+func (n *quicNet) dialSocket(c context.Context, to *net.UDPAddr) (*socket, error) {
 	family := "udp6"
 	if to.IP.To4() != nil {
 		family = "udp4"
@@ -186,11 +187,11 @@ func (n *quicNet) dialSocket(to *net.UDPAddr) (*socket, error) {
 	if s := n.dials[family]; s != nil && s.join() {
 		return s, nil
 	}
-	udp, err := net.ListenUDP(family, nil)
+	pc, err := n.bind(c, family, ":0")
 	if err != nil {
 		return nil, err
 	}
-	n.dials[family] = newSocket(udp, nil)
+	n.dials[family] = newSocket(pc, nil)
 	return n.dials[family], nil
 }
 

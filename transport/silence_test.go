@@ -136,38 +136,3 @@ func TestALongSilenceIsALostPeerAtBothEnds(t *testing.T) {
 	s.Reset(nil)
 	other.Reset(nil)
 }
-
-func TestSixtyFourWorkersOfOneHostAreAllAdmittedAtOnce(t *testing.T) {
-	leak.Check(t)
-	id := identity(t, token, "worker")
-	l, err := network(t, transport.Config{Identity: id, IdleTimeout: time.Minute}).Listen(t.Context(), "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	links := make(chan transport.Link, 128)
-	var wg sync.WaitGroup
-	for range 64 {
-		wg.Go(func() {
-			link, err := network(t, transport.Config{Identity: id, IdleTimeout: time.Minute}).Dial(t.Context(), l.Addr())
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			links <- link
-		})
-	}
-	for range 64 {
-		link, err := l.Accept(t.Context())
-		require.NoError(t, err)
-		links <- link
-	}
-	wg.Wait()
-	close(links)
-	var all []transport.Link
-	for link := range links {
-		require.NoError(t, link.Err())
-		all = append(all, link)
-	}
-	for _, link := range all {
-		require.NoError(t, link.Close("done"))
-	}
-}
