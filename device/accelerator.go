@@ -6,7 +6,6 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
-	"time"
 )
 
 // Memory is the bytes of an accelerator that is made elsewhere, such as a GPU, by their addresses there. [Over] makes a [Device] of it.
@@ -54,7 +53,7 @@ func Over(id ID, m Memory, pooled int64) *Accelerator {
 	if pooled <= 0 {
 		pooled = 1 << 62
 	}
-	return &Accelerator{id: id, raw: m, pool: pool{max: pooled}}
+	return &Accelerator{id: id, raw: m, pool: pool{max: pooled, spare: spareFor(m)}}
 }
 
 // ID names the device.
@@ -81,7 +80,7 @@ func (d *Accelerator) AllocFor(n int, hint any) (*Buffer, error) {
 	if n < 0 || n > maxAccelerator {
 		return nil, &Error{d.id, "alloc", ErrBounds}
 	}
-	blk, err := d.block(n, hint)
+	blk, err := d.block(n, hint, true)
 	if err != nil {
 		return nil, err
 	}
@@ -90,33 +89,40 @@ func (d *Accelerator) AllocFor(n int, hint any) (*Buffer, error) {
 	return bufferOf(blk, n), nil
 }
 
-// block gives at least n bytes, which fit the hint if any can.
-func (d *Accelerator) block(n int, hint any) (*block, error) {
+// block gives at least n bytes, which fit the hint if any can; count says that they are for a buffer.
+func (d *Accelerator) block(n int, hint any, count bool) (*block, error) {
 	class := fineClass(n)
 	var fits func(*block) bool
 	if m, ok := d.raw.(Noter); ok && hint != nil {
 		fits = func(b *block) bool { return m.Fits(b.note, hint) }
 	}
-	blk, open := d.pool.find(class, fits)
+	blk, open := d.pool.find(class, fits, count)
 	if !open {
 		return nil, &Error{d.id, "alloc", ErrClosed}
 	}
 	if blk != nil {
 		return blk, nil
 	}
-	if fits != nil && !d.pool.more(class) {
-		return d.block(n, nil)
+	spare := false
+	if fits != nil {
+		if may, is := d.pool.more(class); !may {
+			return d.block(n, nil, count)
+		} else {
+			spare = is
+		}
 	}
-	at, err := d.take(class, fits == nil)
-	if fits != nil && errors.Is(err, ErrMemory) {
-		return d.block(n, nil)
+	blk, err := d.make(class, !spare)
+	if spare && err != nil {
+		d.pool.lacked(class)
+	}
+	if spare && errors.Is(err, ErrMemory) {
+		return d.block(n, nil, count)
 	}
 	if err != nil {
 		return nil, &Error{d.id, "alloc", err}
 	}
-	blk = &block{dev: d, addr: at, class: class}
-	if m, ok := d.raw.(Noter); ok {
-		blk.note = m.Note(at)
+	if blk.spare = spare; count {
+		d.pool.made()
 	}
 	return blk, nil
 }
@@ -141,76 +147,6 @@ func fineClass(n int) int {
 	}
 	step := 1 << (bits.Len(uint(n-1)) - 4)
 	return (n + step - 1) &^ (step - 1)
-}
-
-// take takes memory; where it is full, hard says whether what is kept is given back for it.
-func (d *Accelerator) take(n int, hard bool) (at uintptr, err error) {
-	d.mu.Lock()
-	if d.closed {
-		err = ErrClosed
-	} else {
-		d.taken++ // before there is one: it may be the last
-	}
-	d.mu.Unlock()
-	if err != nil {
-		return 0, err
-	}
-	if at, err = d.takeRaw(n, hard); err != nil {
-		return 0, errors.Join(err, d.gone(1))
-	}
-	return at, nil
-}
-
-func (d *Accelerator) takeRaw(n int, hard bool) (uintptr, error) {
-	at, err := d.raw.Take(n)
-	for try := 0; hard && errors.Is(err, ErrMemory) && try < 3; try++ {
-		if try == 1 && d.garbage.sum() > 0 {
-			collect()
-		}
-		if d.Trim() > 0 {
-			at, err = d.raw.Take(n)
-		}
-	}
-	return at, err
-}
-
-// collect has the collector find what nobody reaches, and its clean-ups run, but does not wait for long.
-func collect() {
-	done := make(chan struct{})
-	runtime.AddCleanup(new([64]byte), func(done chan struct{}) { close(done) }, done)
-	runtime.GC()
-	select {
-	case <-done: // it was queued with the others
-	case <-time.After(100 * time.Millisecond):
-	}
-}
-
-// Trim gives back what the pool keeps and says how many bytes that were.
-func (d *Accelerator) Trim() int64 {
-	var n int64
-	for _, b := range d.pool.empty() {
-		n += int64(b.class)
-		d.give(b)
-	}
-	return n
-}
-
-// give returns a block.
-func (d *Accelerator) give(b *block) {
-	d.raw.Give(b.addr, b.class)
-	_ = d.gone(1) // who releases a buffer has no use for why a closed device could not end
-}
-
-// gone counts blocks that are no longer taken. After Close, the last ends the memory.
-func (d *Accelerator) gone(n int) error {
-	d.mu.Lock()
-	d.taken -= n
-	end := d.closed && d.taken == 0
-	d.mu.Unlock()
-	if !end {
-		return nil
-	}
-	return d.raw.Close()
 }
 
 func (d *Accelerator) put(b *block) {

@@ -35,6 +35,7 @@ type block struct {
 	note   any     // that memory's
 	class  int
 	vacant bool // kept without its pages; guarded by the pool's lock
+	spare  bool // see the type spare
 
 	seg     *Segment // where the block lies, with off; nil for memory of Go's heap
 	off     int

@@ -15,11 +15,11 @@ type pool struct {
 	free   map[int][]*block // by class
 	bytes  int64
 	blocks int64
-	allocs int64       // blocks given out
-	reused int64       // that were used before
-	max    int64       // most bytes kept; what comes beyond is dropped
-	shared shared      // where large blocks come from
-	unfit  map[int]int // by class: blocks that were made though others are kept, as those did not fit
+	allocs int64  // buffers for which blocks were given out
+	reused int64  // blocks of them that were used before
+	max    int64  // most bytes kept; what comes beyond is dropped
+	shared shared // where large blocks come from
+	spare  spare
 	closed bool
 }
 
@@ -43,9 +43,10 @@ func classOf(n int) int {
 // take gives a device a block for n bytes; nil after close.
 func (p *pool) take(n int, dev *memory) *block {
 	class := classOf(n)
-	b, ok := p.find(class, nil)
+	b, ok := p.find(class, nil, true)
 	if b == nil && ok {
 		b = &block{mem: alignedBytes(class), class: class}
+		p.made()
 	}
 	if b != nil {
 		b.dev, b.host = dev, dev.isHost()
@@ -54,14 +55,13 @@ func (p *pool) take(n int, dev *memory) *block {
 }
 
 // find takes a block that was released, or else one from shared memory; nil where there is none. Where fits is given it is the first of those that
-// were released and fit. ok says that the pool is open.
-func (p *pool) find(class int, fits func(*block) bool) (b *block, ok bool) {
+// were released and fit. ok says that the pool is open; count, that what is found is for a buffer.
+func (p *pool) find(class int, fits func(*block) bool, count bool) (b *block, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
 		return nil, false
 	}
-	p.allocs++
 	if l := p.free[class]; len(l) > 0 {
 		k := len(l) - 1
 		for fits != nil && k >= 0 && !fits(l[k]) {
@@ -70,8 +70,9 @@ func (p *pool) find(class int, fits func(*block) bool) (b *block, ok bool) {
 		if k < 0 {
 			return nil, true
 		}
-		p.reused++
-		b = l[k]
+		if b = l[k]; count {
+			p.reused++
+		}
 		p.free[class] = slices.Delete(l, k, k+1)
 		p.forget(b)
 	} else if class >= SharedFrom {
@@ -80,30 +81,17 @@ func (p *pool) find(class int, fits func(*block) bool) (b *block, ok bool) {
 	if b != nil && b.seg != nil {
 		b.seg.live++
 	}
+	if b != nil && count {
+		p.allocs++
+	}
 	return b, true
 }
 
-// What is made though there is other memory, so that a program need not wait for another's: of each class at most as many blocks, and bytes.
-const (
-	mostUnfit      = 16
-	mostUnfitBytes = 1 << 30
-)
-
-// more says whether another block of a class may be made, where what is kept does not fit.
-func (p *pool) more(class int) bool {
+// made counts a block that was made for a buffer, as find had none.
+func (p *pool) made() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.free[class]) == 0 {
-		return true
-	}
-	if n := p.unfit[class]; n == mostUnfit || n > 0 && (n+1)*class > mostUnfitBytes {
-		return false
-	}
-	if p.unfit == nil {
-		p.unfit = map[int]int{}
-	}
-	p.unfit[class]++
-	return true
+	p.allocs++
 }
 
 // forget counts a block as no longer kept.
@@ -124,6 +112,7 @@ func (p *pool) put(b *block) bool {
 	}
 	if p.bytes+int64(b.class) > p.max || p.closed {
 		if b.seg == nil {
+			p.spare.gone(b)
 			return false
 		}
 		vacate(b.mem) // its place is kept
@@ -156,7 +145,10 @@ func (p *pool) empty() (all []*block) {
 	for _, l := range p.free {
 		all = append(all, l...)
 	}
-	p.free, p.unfit, p.bytes, p.blocks = nil, nil, 0, 0
+	for _, b := range all {
+		p.spare.gone(b)
+	}
+	p.free, p.bytes, p.blocks = nil, 0, 0
 	return all
 }
 

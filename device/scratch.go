@@ -12,7 +12,7 @@ func (d *Accelerator) BorrowFor(n int, hint any) (Scratch, error) {
 	if n < 0 || n > maxAccelerator {
 		return Scratch{}, &Error{d.id, "alloc", ErrBounds}
 	}
-	blk, err := d.block(n, hint)
+	blk, err := d.block(n, hint, false)
 	return Scratch{blk}, err
 }
 

@@ -10,9 +10,11 @@
 // has nothing to do, or was not used for the longest time; a few launches alone are not worth that, and go behind what they depend on. An event is recorded before a
 // stream goes over to something else, and for a while before each run, once somebody had to wait for more than was needed. order.go decides this, and does no I/O.
 //
-// Uploads go through pinned memory on a stream of their own, or, where the memory is still in use, behind that, on its stream. Of pinned memory each of these streams has its
-// own, up to 8 MiB that go round (64 MiB in all): the host waits for no upload, but where that is full, for the oldest
-// of the same stream. Downloads have two streams, and wait
+// So that a program need not wait for memory that another's work still uses, the pool makes more blocks than are in use at once: up to 16 of a size, and an eighth of the
+// GPU's memory in all. With that used up work waits, on the GPU.
+//
+// Uploads go through pinned memory on a stream of their own, or, where the memory is still in use, behind that, on its stream. Each of these streams has pinned memory of its
+// own, up to 8 MiB that go round (64 MiB in all): the host waits for no upload, but where that is full, for the oldest of the same stream. Downloads have two streams, and wait
 // for what wrote the bytes alone: what is ready never waits for what is not. The host waits for the bytes, and for nothing else.
 //
 // Kernels report what they find wrong (an index out of range) in the GPU's fault record, which every download reads, once what it waits for is done: it fails (as does

@@ -163,6 +163,11 @@ func (g *GPU) Take(n int) (uintptr, error) {
 	return at, err
 }
 
+var _ device.Sized = (*GPU)(nil)
+
+// Size is Sized's.
+func (g *GPU) Size() int { return g.driver.Info().Memory }
+
 // Give is Memory's. Work under way may still use the bytes: Free waits for it.
 func (g *GPU) Give(at uintptr, _ int) {
 	g.mu.Lock()
