@@ -30,7 +30,8 @@ func Apply(i kernels.Instr, operands []*Tensor, targets ...int) error {
 }
 
 // ApplyAll is Apply of several changes, each of which sees the values that were there before all; no two have a target in common. Those that can be made are;
-// errs has the error, or nil, of each. The memory for their results is there before the first is begun: where there is not enough none is made, and err says so.
+// errs has the error, or nil, of each. The memory for their results is there before the first is begun: where there is not enough none is made, and err says so; nor is any where an
+// accelerator is known to have found something wrong with what one of them reads.
 func ApplyAll(changes []Change) (errs []error, err error) {
 	errs = make([]error, len(changes))
 	all := make([]replacing, 0, len(changes))
@@ -62,6 +63,13 @@ func ApplyAll(changes []Change) (errs []error, err error) {
 		r := &all[k]
 		if errs[r.n] = r.claim(); errors.Is(errs[r.n], device.ErrMemory) {
 			return errs, opError(r.Instr.String(), errs[r.n])
+		}
+	}
+	for k := range all {
+		if r := &all[k]; errs[r.n] == nil {
+			if err := r.known(); err != nil {
+				return errs, opError(r.Instr.String(), err)
+			}
 		}
 	}
 	for k := range all {
@@ -131,6 +139,14 @@ type replacing struct {
 	held      []*device.Buffer // operands that are no targets
 	claimed   []*device.Buffer // values that are overwritten
 	fresh     []*device.Buffer // results that have become no values
+}
+
+// known is what an accelerator is known to have found wrong with the operands.
+func (r *replacing) known() error {
+	if d, ok := r.ins[0].Device().(*device.Accelerator); ok {
+		return d.Known(r.ins...)
+	}
+	return nil
 }
 
 // prepare checks the change, and takes hold of what it only reads. seen, where it is not nil, has the targets of those before.

@@ -101,6 +101,7 @@ func (d *Accelerator) block(n int, hint any, count bool) (*block, error) {
 		return nil, &Error{d.id, "alloc", ErrClosed}
 	}
 	if blk != nil {
+		d.fresh(blk)
 		return blk, nil
 	}
 	spare := false
@@ -125,6 +126,13 @@ func (d *Accelerator) block(n int, hint any, count bool) (*block, error) {
 		d.pool.made()
 	}
 	return blk, nil
+}
+
+// fresh tells that what a block holds is of no use any more.
+func (d *Accelerator) fresh(b *block) {
+	if m, ok := d.raw.(Noter); ok {
+		m.Fresh(b.note)
+	}
 }
 
 // Holds says why work on buffers cannot be asked for: one lies elsewhere, or was released.
@@ -188,6 +196,9 @@ func (d *Accelerator) Upload(dst *Buffer, off int, src []byte) error {
 		return err
 	}
 	defer runtime.KeepAlive(dst)
+	if len(src) == dst.n {
+		d.fresh(dst.blk)
+	}
 	return d.failed("upload", d.raw.Upload(dst.Addr()+uintptr(off), src))
 }
 
@@ -221,6 +232,23 @@ func (d *Accelerator) Check(of ...*Buffer) error {
 	return d.failed("check", err)
 }
 
+// Known is what is known to be wrong with what buffers hold, as Check would tell. It waits for nothing.
+func (d *Accelerator) Known(of ...*Buffer) error {
+	m, ok := d.raw.(Noter)
+	if !ok {
+		return nil
+	}
+	for _, b := range of {
+		if b.blk == nil {
+			continue
+		}
+		if err := m.Known(b.blk.note); err != nil {
+			return d.failed("check", err)
+		}
+	}
+	return nil
+}
+
 // CopyWithin is [Device.CopyWithin].
 func (d *Accelerator) CopyWithin(dst, src *Buffer) error {
 	if dst.Len() != src.Len() {
@@ -231,6 +259,7 @@ func (d *Accelerator) CopyWithin(dst, src *Buffer) error {
 	}
 	defer runtime.KeepAlive(dst)
 	defer runtime.KeepAlive(src)
+	d.fresh(dst.blk)
 	return d.failed("copy", d.raw.Move(dst.Addr(), src.Addr(), src.n))
 }
 
@@ -250,6 +279,7 @@ func directly(dst, src *Buffer) (done bool, err error) {
 	}
 	defer runtime.KeepAlive(dst)
 	defer runtime.KeepAlive(src)
+	to.fresh(dst.blk)
 	done, err = near.CopyTo(to.raw, dst.Addr(), src.Addr(), src.n)
 	return done, from.failed("copy", err)
 }

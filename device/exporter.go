@@ -27,8 +27,9 @@ type Exporter interface {
 	// to read, until Unimport. Memory of its own is refused.
 	Import(handle []byte) (at uintptr, n int, err error)
 	Unimport(at uintptr) error
-	// Mark begins to wait for all work that was asked for before; wait, which is called once, tells when it is done.
-	Mark() (wait func() error, err error)
+	// Mark begins to wait for the work that was asked for before and uses memory at some addresses, or, without any, for all; wait, which is called once, tells when it is done,
+	// and not what went wrong.
+	Mark(of ...uintptr) (wait func() error, err error)
 }
 
 // Exporter gives the device's memory where that can be shared.

@@ -7,6 +7,10 @@ type Noter interface {
 	Note(at uintptr) any
 	// Fits says whether a block that has a note can be used at once by the work that a hint is about, which only the Memory knows.
 	Fits(note, hint any) bool
+	// Fresh tells that nobody will ask for what a block holds: it was given out anew, or all of it is about to be replaced.
+	Fresh(note any)
+	// Known is what is known to be wrong with what a block holds, as Download would tell. It waits for nothing.
+	Known(note any) error
 }
 
 // Note is what the accelerator's memory has noted on the buffer's block, where it is a [Noter].

@@ -247,7 +247,7 @@ func takeFrom(p cudaPeer, from uintptr, buf *device.Buffer, off, n int) error {
 func (h *cudaHauler) release(by []cudaOpen, w cudaWord) {
 	var waits []func() error
 	for _, o := range by {
-		if wait, err := o.mem.Mark(); err == nil { // where the accelerator is lost nothing reads any more
+		if wait, err := o.mem.Mark(o.at); err == nil { // where the accelerator is lost nothing reads any more
 			waits = append(waits, wait)
 		}
 	}

@@ -278,18 +278,29 @@ func (t *cudaOut) place(c context.Context, b *cudaBox, n int) (at int, err error
 	}
 }
 
-// fill copies, and waits until it is done. What the accelerator found wrong before is told here: on this lane nobody downloads.
+// fill copies, and waits until it is done. What the accelerator found wrong with what it copies is told here: on this lane nobody downloads.
 func fill(b *cudaBox, at int, parts []span, n int) error {
 	to := b.mem.Addr() + uintptr(at)
+	var own []*device.Buffer
 	for _, p := range parts {
 		k := min(p.buf.Len()-int(p.at), n)
 		if err := putInto(b.peer, to, p.buf, int(p.at), k); err != nil {
 			return err
 		}
+		if p.buf.Device() == device.Device(b.peer.dev) {
+			own = append(own, p.buf)
+		}
 		to += uintptr(k)
 		n -= k
 	}
-	if err := b.peer.dev.Check(); err != nil {
+	copied, err := b.peer.mem.Mark(b.mem.Addr())
+	if err == nil && len(own) > 0 {
+		err = b.peer.dev.Check(own...)
+	}
+	if err == nil {
+		err = copied()
+	}
+	if err != nil {
 		return &unreadable{err}
 	}
 	return nil

@@ -2,7 +2,7 @@ package cuda
 
 // belt hands out parts of a circle of bytes, and takes them back in the order in which it gave them. It does no I/O, and is used by one goroutine at a time.
 type belt struct {
-	size  int // a multiple of beltStep
+	size  int // a multiple of beltStep; it stays
 	parts []part
 	first int // of the parts, in a circle, which are out
 	count int
@@ -70,3 +70,6 @@ func (b *belt) drop() {
 	b.first = (b.first + 1) % len(b.parts)
 	b.count--
 }
+
+// clear forgets all parts.
+func (b *belt) clear() { b.parts, b.first, b.count, b.next = nil, 0, 0, 0 }

@@ -5,11 +5,12 @@ import (
 	"slices"
 )
 
-// block is memory that was taken or imported, and who used it.
+// block is memory that was taken or imported, who used it, and what it holds.
 type block struct {
 	at  uintptr
 	n   int
 	use history
+	origin
 }
 
 // blocks are all of a GPU's, by address.
@@ -47,4 +48,11 @@ func (b *blocks) of(at uintptr) *block {
 		return b.all[k]
 	}
 	return &b.other
+}
+
+// origins are those of all values.
+func (b *blocks) origins(see func(*origin)) {
+	for _, x := range b.all {
+		see(&x.origin)
+	}
 }

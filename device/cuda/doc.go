@@ -17,13 +17,16 @@
 // own, up to 8 MiB that go round (64 MiB in all): the host waits for no upload, but where that is full, for the oldest of the same stream. Downloads have two streams, and wait
 // for what wrote the bytes alone: what is ready never waits for what is not. The host waits for the bytes, and for nothing else.
 //
-// Kernels report what they find wrong (an index out of range) in the GPU's fault record, which every download reads, once what it waits for is done: it fails (as does
-// [GPU.Check], for bytes that leave by another way) with a [FaultError]. A record that tells of something is read again when all that was submitted is done, and cleared before
-// anything else is submitted. So it is whole, and no two looks take a fault from one another. All who had asked by then, and come after it, are told, and so
-// is the first on each stream who depends on work that was submitted by then, named the record, and was not looked at: of two faults, or of a step left
-// out for somebody else's, the record tells of one. What was computed between the fault and that is not to be used. Kernels that replace what lives on (an optimizer's) look at the record, and do
-// nothing where it tells of something; of a program that has nothing to do with the fault they may leave out a part of a step, and it is told, too. What would step by what is in doubt, after the
-// record was cleared, is refused with the fault's error. A fault of the machine itself (a wild address) loses the device: all that follows fails with [device.ErrLost].
+// Kernels report what they find wrong (an index out of range) in the GPU's fault record, which every download reads, once what it waits for is done; so does
+// [GPU.Check], for bytes that leave by another way. A record that tells of something is read again when all that was submitted is done, and cleared before
+// anything else is submitted: so it is whole, and no two looks take a fault from one another.
+//
+// The record does not say which run met the fault, or that another met one, too. So each block knows of which runs that may meet a fault its value came, and the GPU knows of which runs
+// a look has found nothing. When the record is cleared, the values that came of others are spoiled, as is what comes of them later: who asks for one is told, with a [FaultError],
+// each time, and steps by one are refused, until all of it is written anew. Kernels that replace what lives on (an optimizer's) look at the record, and do nothing where it tells of something: what they
+// step is never spoiled, but each model of which steps may have been left out is told once, at the next look or step ([GPU.Known] asks before a step begins). A model is what is connected by
+// values that came of what is stepped. Who has nothing to do with the fault is not told, whoever finds it, except where nobody else would be. tell.go decides all this, and does no I/O. Who asks of the
+// whole GPU is told of each fault that nobody was told of. A fault of the machine itself (a wild address) loses the device: all that follows fails with [device.ErrLost].
 //
 // Bytes for another GPU of the process go straight, where the driver says that the two reach one another ([Neighbor]): on a stream of their own, after
 // what wrote them, and what used the memory that they go to. The host waits for them, and looks at the source's fault record.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/weft-project/weft/device"
 )
@@ -22,6 +23,7 @@ type GPU struct {
 	down    [2]staging    // of the streams early and ready
 	marks   marks
 	near    near
+	faulted atomic.Bool // the record was cleared at least once
 
 	// What follows is guarded by mu, which is also held while anything is submitted to sources and the marker, so that they are in the order's order.
 	mu      sync.Mutex

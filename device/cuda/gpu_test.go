@@ -40,7 +40,7 @@ func (w words) Submit(s cuda.Stream) error {
 	return err
 }
 
-func TestAFaultIsToldWholeOnceAndByAllWhoAskedBefore(t *testing.T) {
+func TestAFaultIsToldWholeToWhoDependsOnItAndToAllWhoAskedOfTheWholeGPU(t *testing.T) {
 	for seed := range uint64(40) {
 		var c ptx.Config
 		if seed > 0 {
@@ -70,18 +70,22 @@ func TestAFaultIsToldWholeOnceAndByAllWhoAskedBefore(t *testing.T) {
 			require.NoError(t, err)
 		}
 		got := make([]byte, 8)
-		if err := d.Download(got, other, 0); err != nil { // it may come before the fault, or after
-			require.ErrorAs(t, err, &fault)
+		require.NoError(t, d.Download(got, other, 0), "seed %d: it has nothing to do with it, also where it finds it", seed)
+		for range 2 {
+			require.ErrorAs(t, d.Download(got, out, 0), &fault, "seed %d: who depends on it hears it, whoever heard it before", seed)
 			require.Equal(t, want, fault.Fault, "seed %d: not a part of it", seed)
+			require.ErrorAs(t, d.Check(other, out), &fault)
 		}
-		require.ErrorAs(t, d.Download(got, out, 0), &fault, "seed %d: who depends on it hears it, whoever heard it before", seed)
-		require.Equal(t, want, fault.Fault, "seed %d", seed)
 		for _, wait := range waits {
 			require.ErrorAs(t, wait(), &fault, "seed %d: who asked before it was told hears it", seed)
 			require.Equal(t, want, fault.Fault, "seed %d", seed)
 		}
-		require.NoError(t, d.Download(got, out, 0), "seed %d: it is told once", seed)
-		require.NoError(t, g.Download(nil, from))
+		require.NoError(t, d.Check(), "seed %d: of the whole GPU it is told once", seed)
+		require.NoError(t, d.Upload(out, 0, got[:4]))
+		require.ErrorAs(t, d.Known(other, out), &fault, "a part of it is what it was")
+		require.NoError(t, d.Upload(out, 0, got))
+		require.NoError(t, d.Known(other, out))
+		require.NoError(t, d.Download(got, out, 0), "it is something else now")
 		meet()
 		require.ErrorAs(t, g.Download(nil, from), &fault, "also where no bytes are asked for")
 		g.Give(from, cuda.FaultBytes)

@@ -11,22 +11,20 @@ type mark struct {
 	record []byte // FaultBytes of pinned memory
 }
 
-// look is a look at the fault record, as it is when what led to some work is done, or later.
+// look is a look at the fault record, as it is when some work is done, or later.
 type look struct {
 	*mark
 	g      *GPU
-	number int   // the watcher's
-	whole  bool  // all work that may have written the record is done by then
-	epoch  int   // of the record
-	need   clock // the work
-	after  clock // what led to it
-	done   clock // all that is done by then
-	seen   clock // what had been looked at when this look was asked for
+	of     []uintptr // whose values it is about; none: all
+	number int       // the watcher's
+	whole  bool      // all work that may have written the record is done by then
+	epoch  int       // of the record
+	done   clock     // all that is done by then
 }
 
-// look asks for the record on a stream, once need is done.
-func (g *GPU) look(stream int, need *clock) (look, error) {
-	l := look{g: g, need: *need}
+// look asks for the record on a stream, once need is done. Where something is known to be wrong already, that is the error.
+func (g *GPU) look(stream int, need *clock, of ...uintptr) (look, error) {
+	l := look{g: g, of: of}
 	var err error
 	if l.mark, err = g.marks.take(); err != nil {
 		return l, err
@@ -35,7 +33,9 @@ func (g *GPU) look(stream int, need *clock) (look, error) {
 		l.number = g.watcher.Begin()
 	}
 	g.mu.Lock()
-	err = l.submitLocked(stream)
+	if err = g.tellLocked(of); err == nil {
+		err = l.submitLocked(stream, *need)
+	}
 	g.mu.Unlock()
 	if err != nil {
 		l.drop()
@@ -43,12 +43,9 @@ func (g *GPU) look(stream int, need *clock) (look, error) {
 	return l, err
 }
 
-func (l *look) submitLocked(stream int) error {
+func (l *look) submitLocked(stream int, need clock) error {
 	g := l.g
-	l.epoch, l.seen = g.telling.epoch, g.telling.seen
-	l.after = g.order.after(&l.need)
-	l.after.join(&l.need)
-	need := l.need
+	l.epoch = g.telling.epoch
 	g.blocks.of(g.fault).use.before(&need, false) // kernels are not noted there
 	g.order.wait(stream, &need)
 	if err := g.obey(); err != nil {
@@ -56,7 +53,7 @@ func (l *look) submitLocked(stream int) error {
 	}
 	l.done = g.order.known[stream]
 	l.done.join(&g.order.done)
-	l.whole = l.done.covers(&g.telling.named)
+	l.whole = l.done.covers(&g.telling.names)
 	s := g.streams[stream]
 	return errors.Join(s.CopyOut(l.record, g.fault), s.Record(l.mark.done))
 }
@@ -71,39 +68,66 @@ func (l look) end() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.order.finished(&l.done)
-	if faultOf(l.record).Code != 0 {
-		return g.foundLocked(&l)
+	var nobodys *found
+	if l.epoch == g.telling.epoch { // else it was cleared behind this look, or before it was done
+		var lost error
+		if nobodys, lost = l.foundLocked(); lost != nil {
+			return lost
+		}
 	}
-	if l.epoch == g.telling.epoch {
-		l.seen = g.telling.seen
-	} // else it was cleared behind this look, or before it was done: others may have been told of it
-	if g.telling.due(&l.after, &l.seen) {
-		err := g.telling.last()
-		g.telling.tell(&l.after, &g.order.chain, &g.order.head)
+	if err := l.tellLocked(); err != nil {
 		return err
 	}
-	g.telling.clean(&l.done)
-	if l.whole && g.watcher != nil {
-		g.watcher.Clean(l.number)
+	if nobodys != nil {
+		nobodys.told = true
+		return nobodys.err
 	}
 	return nil
 }
 
-func (l look) drop() { l.g.marks.give(l.mark) }
+func (l *look) drop() { l.g.marks.give(l.mark) }
 
-// foundLocked is the error of what a look found. All who looked before it is told of are told; then the record is ready for the next.
-func (g *GPU) foundLocked(l *look) error {
-	err := g.telling.after(l.epoch)
-	if l.epoch == g.telling.epoch {
-		var lost error
-		if err, lost = g.clearLocked(l.mark); lost != nil {
-			return lost
-		}
-	} else if err == nil {
-		err = g.explain(faultOf(l.record))
+// foundLocked goes by what is in the record. A fault that nobody would hear of is for who found it.
+func (l *look) foundLocked() (nobodys *found, lost error) {
+	g := l.g
+	if faultOf(l.record).Code != 0 {
+		return g.clearLocked(l.mark)
 	}
-	g.telling.tell(&l.after, &g.order.chain, &g.order.head)
-	return err
+	g.telling.clean.join(&l.done)
+	if l.whole && g.watcher != nil {
+		g.watcher.Clean(l.number)
+	}
+	return nil, nil
+}
+
+// tellLocked is what is to be told to who looked.
+func (l *look) tellLocked() error {
+	t := &l.g.telling
+	if len(l.of) > 0 {
+		return l.g.tellLocked(l.of)
+	}
+	f := t.untold()
+	if l.epoch != t.epoch {
+		f = t.after(l.epoch)
+	}
+	if f == nil {
+		return nil
+	}
+	f.told = true
+	return f.err
+}
+
+// tellLocked is what is known to be wrong with the values at some addresses.
+func (g *GPU) tellLocked(of []uintptr) error {
+	if !g.faulted.Load() {
+		return nil
+	}
+	for _, at := range of {
+		if err := g.blocks.of(at).tell(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (g *GPU) explain(f Fault) error {
@@ -115,7 +139,7 @@ func (g *GPU) explain(f Fault) error {
 
 // clearLocked reads a record that tells of something, and clears it. A kernel may still be at it, and others have found it taken: so all that was submitted is done before, and
 // nothing is submitted until it is clear.
-func (g *GPU) clearLocked(m *mark) (found, lost error) {
+func (g *GPU) clearLocked(m *mark) (nobodys *found, lost error) {
 	all, s := g.order.head, g.streams[marker]
 	g.order.wait(marker, &all)
 	if err := g.obey(); err != nil {
@@ -128,9 +152,12 @@ func (g *GPU) clearLocked(m *mark) (found, lost error) {
 		return nil, err
 	}
 	g.order.finished(&all)
-	found = g.explain(faultOf(m.record)) // before a later look may find nothing, and it is forgotten who asked
-	g.telling.clear(found)
-	return found, nil
+	g.faulted.Store(true)
+	f, is := g.telling.clear(g.explain(faultOf(m.record)), &all, g.blocks.origins)
+	if !is {
+		f = nil
+	}
+	return f, nil
 }
 
 // marks are marks that are not in use.

@@ -67,7 +67,7 @@ func (g *GPU) CopyTo(to device.Memory, dst, src uintptr, n int) (bool, error) {
 	if err := errors.Join(there.await(there.uses(dst)), g.await(&need)); err != nil { // here, and not on the stream, where other copies would wait, too
 		return true, err
 	}
-	look, err := g.look(far, &need)
+	look, err := g.look(far, &need, src)
 	if err != nil {
 		return true, err
 	}

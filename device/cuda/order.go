@@ -108,7 +108,6 @@ type order struct {
 	rings   [sources]ring
 	turn    uint64
 	turns   [sources]uint64 // when the source was used last
-	chain   clock           // where the work at the head, of which each depends on the one before, began
 	exact   int             // runs for which events are recorded that nobody has asked for yet
 	ops     []op            // to be carried out
 }
@@ -167,9 +166,6 @@ func (o *order) submit(source int, need *clock, follows, light bool) (n uint64) 
 	o.known[source][source] = n
 	o.turn++
 	o.turns[source] = o.turn
-	if !follows {
-		o.chain[source] = n
-	}
 	return n
 }
 
@@ -263,21 +259,6 @@ func (o *order) reach(stream int, need *clock) {
 		o.ops = append(o.ops, op{stream, true, p.source, p.event})
 		known.join(&p.at)
 	}
-}
-
-// after is all that was submitted before need, as far as is known: at least what led to it.
-func (o *order) after(need *clock) (all clock) {
-	for s, n := range need {
-		if n == 0 {
-			continue
-		}
-		at := &o.known[s]
-		if k := o.rings[s].find(n); k >= 0 {
-			at = &o.rings[s].marks[k].at
-		}
-		all.join(at)
-	}
-	return all
 }
 
 // finished tells that the host has seen the end of all that a clock has.

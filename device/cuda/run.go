@@ -9,18 +9,19 @@ import (
 // Access is what a run does with a buffer.
 type Access uint8
 
-// The kinds of access, of which a buffer may have both.
+// The kinds of access, of which a buffer may have several.
 const (
-	Read Access = 1 << iota
-	Write
+	Read    Access = 1 << iota
+	Write          // all of it, unless it is also read
+	Stepped        // where the fault record tells of something, what is written is what was there
 )
 
 // Use is what a run does. It is kept between runs.
 type Use struct {
 	Access []Access // with each of its buffers; with those beyond it does nothing
 	Light  bool     // it is not worth a stream of its own
-	Faults bool     // its kernels name the fault record
-	Steps  bool     // and do nothing where that tells of a fault
+	Faults bool     // its kernels may write the fault record
+	Steps  bool     // some buffers are stepped
 }
 
 // Work is what a run puts into a stream, in the order of that alone.
@@ -37,28 +38,44 @@ func (g *GPU) Run(w Work, u *Use, bufs []*device.Buffer, scratch *device.Scratch
 	if scratch != nil {
 		g.noted(scratch.Note()).use.before(&need, true)
 	}
-	if u.Steps && g.telling.open() {
-		if after := g.order.after(&need); g.telling.due(&after, &g.telling.seen) {
-			g.telling.tell(&after, &g.order.chain, &g.order.head)
-			return g.telling.last()
+	came := g.came(u, bufs)
+	if u.Steps {
+		if err := came.tell(); err != nil {
+			return err
 		}
 	}
 	n := g.order.submit(stream, &need, follows, u.Light)
+	g.telling.ran(&came, stream, n, u.Faults, u.Steps)
 	for k, a := range u.Access {
-		if a != 0 {
-			g.noted(bufs[k].Note()).use.used(stream, n, a&Write != 0)
+		if a == 0 {
+			continue
+		}
+		b := g.noted(bufs[k].Note())
+		b.use.used(stream, n, a&Write != 0)
+		switch {
+		case a&Stepped != 0:
+			b.job = came.job
+		case a&Write != 0:
+			b.origin = came
 		}
 	}
 	if scratch != nil {
 		g.noted(scratch.Note()).use.used(stream, n, true)
 	}
-	if u.Faults {
-		g.telling.named[stream] = n
-	}
 	if err := g.obey(); err != nil {
 		return err
 	}
 	return w.Submit(g.streams[stream])
+}
+
+// came is the origin of what a run writes, but for the run.
+func (g *GPU) came(u *Use, bufs []*device.Buffer) (all origin) {
+	for k, a := range u.Access {
+		if a&(Read|Stepped) != 0 {
+			all.add(&g.noted(bufs[k].Note()).origin)
+		}
+	}
+	return all
 }
 
 // needs is what a run comes after; from is what leads to what it reads.
@@ -100,6 +117,23 @@ func (g *GPU) Fits(note, hint any) bool {
 	defer g.mu.Unlock()
 	stream, ok := hint.(uint8)
 	return ok && g.order.idle(&g.noted(note).use, int(stream))
+}
+
+// Fresh is Noter's.
+func (g *GPU) Fresh(note any) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.noted(note).origin = origin{}
+}
+
+// Known is Noter's.
+func (g *GPU) Known(note any) error {
+	if !g.faulted.Load() {
+		return nil
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.noted(note).tell()
 }
 
 func (g *GPU) noted(note any) *block {

@@ -1,59 +1,144 @@
 package cuda
 
-// keptFaults is how many faults are remembered for those whose looks found them, and come late to tell.
+// keptFaults is how many faults are remembered for those who ask of the whole GPU, and come late.
 const keptFaults = 16
 
-// tellings decides who is told of a fault. Of two that were found at about the same time one alone may be in the record, and no look knows which work
-// a fault came of. So when the record is cleared, all work up to then that could have written it, or done nothing for it, and was not looked at, is in
-// doubt: who first depends on some of it is told. Like order it does no I/O.
-type tellings struct {
-	named clock // the last runs that name the record
-	seen  clock // of them, those that were looked at: nothing was found, or somebody was told
-	doubt clock // of them, those before the record was last cleared
-	epoch int   // how often that was
-	errs  [keptFaults]error
+// found is a fault that was found in the record.
+type found struct {
+	err  error
+	told bool // to somebody
 }
 
-// open says whether anything is in doubt.
-func (t *tellings) open() bool { return !t.seen.covers(&t.doubt) }
+// job is what depends on the parameters of some steps: on those of one model, as far as can be told from what was computed of what.
+type job struct {
+	with  *job  // it is one with
+	steps clock // its last steps
+	left  *found
+}
 
-// due says whether who comes after a clock depends on something in doubt that had not been looked at, as seen says.
-func (t *tellings) due(after, seen *clock) bool {
-	for s, n := range t.doubt {
-		if seen[s] < min(n, after[s]) {
-			return true
+// root is the job that stands for all which are one.
+func (j *job) root() *job {
+	for j != nil && j.with != nil {
+		if j.with.with != nil {
+			j.with = j.with.with
 		}
+		j = j.with
 	}
-	return false
+	return j
 }
 
-// clean notes a look after a clock that found nothing.
-func (t *tellings) clean(after *clock) { t.seen.join(after) }
+// one makes one job of two.
+func one(a, b *job) *job {
+	if a = a.root(); a == b {
+		return a
+	}
+	b = b.root()
+	switch {
+	case a == nil || a == b:
+		return b
+	case b == nil:
+		return a
+	}
+	a.steps.join(&b.steps)
+	if a.left == nil {
+		a.left = b.left
+	}
+	b.with, b.left = a, nil
+	return a
+}
 
-// tell notes that who comes after a clock is told: with that all of a chain are, of which it saw a part. chain is where the latest of each source began, and head
-// where it ends.
-func (t *tellings) tell(after, chain, head *clock) {
-	for s, n := range after {
-		if n > 0 && n >= chain[s] {
-			n = head[s]
-		}
-		t.seen.raise(s, n)
+// origin is what is known of a value: what it came of.
+type origin struct {
+	asks    clock  // the last runs that may have met a fault, of those that it depends on
+	job     *job   // nil: none
+	spoiled *found // it came of this
+}
+
+// add has a value depend on another, too.
+func (o *origin) add(p *origin) {
+	j := one(o.job, p.job)
+	o.part(p)
+	o.job = j
+}
+
+// part has a part of a value come of another, of whose job it is then: places that many values pass through make no job of theirs.
+func (o *origin) part(p *origin) {
+	o.asks.join(&p.asks)
+	o.job = p.job
+	if o.spoiled == nil {
+		o.spoiled = p.spoiled
 	}
 }
 
-// clear notes that a fault was found, what its error is, and that the record is ready for the next.
-func (t *tellings) clear(err error) {
-	t.epoch++
-	t.errs[t.epoch%keptFaults] = err
-	t.doubt = t.named
-}
-
-// last is the error of the fault that was found last; after one is that of the first after an epoch, nil where it is forgotten.
-func (t *tellings) last() error { return t.errs[t.epoch%keptFaults] }
-
-func (t *tellings) after(epoch int) error {
-	if t.epoch-epoch > keptFaults {
+// tell is what is wrong with a value, for who asks of it: always that it came of a fault, and once for each job that steps were left out for one.
+func (o *origin) tell() error {
+	f, j := o.spoiled, o.job.root()
+	if f == nil && j != nil {
+		f = j.left
+	}
+	if f == nil {
 		return nil
 	}
-	return t.errs[(epoch+1)%keptFaults]
+	if j != nil && j.left == f {
+		j.left = nil
+	}
+	f.told = true
+	return f.err
+}
+
+// tellings decides who is told of a fault. The record tells of one, and not which run met it; of others that were met until it is cleared nothing is
+// known. So when it is cleared all values that depend on a run which may have met one are spoiled, and what depends on them later is, too: who asks for one is
+// always told. Steps do nothing while the record tells of a fault: so no parameter is spoiled, but all that were under way may have been left out. Like order it does no I/O.
+type tellings struct {
+	clean clock // runs that met no fault, and steps that were made, as far as is known; or that is settled
+	names clock // the last runs that may have met one
+	epoch int   // how often the record was cleared
+	found [keptFaults]*found
+}
+
+// ran notes the n-th run of a source, of which a value came.
+func (t *tellings) ran(o *origin, source int, n uint64, faults, steps bool) {
+	if faults {
+		o.asks.raise(source, n)
+		t.names.raise(source, n)
+	}
+	if steps {
+		if o.job = o.job.root(); o.job == nil {
+			o.job = new(job)
+		}
+		o.job.steps.raise(source, n)
+	}
+}
+
+// clear notes that a fault was found, what its error is, and that the record is ready for the next. All that was submitted is done, up to head; values are all there
+// are. Where nobody would hear of it, of none, the fault is said to be nobody's.
+func (t *tellings) clear(err error, head *clock, values func(func(*origin))) (f *found, nobodys bool) {
+	f, nobodys = &found{err: err}, true
+	t.epoch++
+	t.found[t.epoch%keptFaults] = f
+	values(func(o *origin) {
+		if o.spoiled == nil && !t.clean.covers(&o.asks) {
+			o.spoiled, nobodys = f, false
+		}
+		if j := o.job.root(); j != nil && !t.clean.covers(&j.steps) {
+			j.left, nobodys = f, false
+		}
+	})
+	t.clean.join(head)
+	return f, nobodys
+}
+
+// after is the first fault that was found after an epoch, or the first that is remembered.
+func (t *tellings) after(epoch int) *found {
+	return t.found[(max(epoch, t.epoch-keptFaults)+1)%keptFaults]
+}
+
+// untold is the first fault that nobody was told of; nil: none.
+func (t *tellings) untold() *found {
+	for e := max(t.epoch-keptFaults, 0) + 1; e <= t.epoch; e++ {
+		if f := t.found[e%keptFaults]; !f.told {
+			return f
+		}
+	}
+	return nil
 }

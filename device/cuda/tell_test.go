@@ -3,6 +3,7 @@ package cuda
 import (
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -10,126 +11,354 @@ import (
 	"github.com/weft-project/weft/internal/soak"
 )
 
-func TestWhoDependsOnWorkInDoubtIsToldAndOthersAreNot(t *testing.T) {
+// values is all there are.
+func values(all ...*origin) func(func(*origin)) {
+	return func(see func(*origin)) {
+		for _, o := range all {
+			see(o)
+		}
+	}
+}
+
+func TestWhoAsksForWhatCameOfAFaultIsAlwaysTold(t *testing.T) {
 	var x tellings
-	found := errors.New("found")
-	x.named = clock{5, 3}
-	x.clear(found)
-	require.True(t, x.open())
-	require.True(t, x.due(&clock{1}, &x.seen))
-	require.False(t, x.due(&clock{0, 0, 9}, &x.seen), "another stream named no record")
-	x.tell(&clock{2}, &clock{1, 1}, &clock{7, 3})
-	require.False(t, x.due(&clock{5}, &x.seen), "a chain is told once")
-	require.True(t, x.due(&clock{7, 1}, &x.seen), "another one is, too")
-	x.tell(&clock{7, 1}, &clock{1, 2}, &clock{7, 3})
-	require.True(t, x.due(&clock{0, 2}, &x.seen), "also on the same stream, where it is none with that")
-	x.clean(&clock{0, 3})
-	require.False(t, x.open())
-	x.named = clock{9, 9}
-	require.False(t, x.due(&clock{9, 9}, &x.seen), "what comes after the record was cleared is as if nothing had been")
+	var bad, other, later origin
+	x.ran(&bad, 1, 5, true, false)
+	wrong := errors.New("wrong")
+	f, nobodys := x.clear(wrong, &clock{9, 9}, values(&bad, &other))
+	require.False(t, nobodys)
+	require.False(t, f.told)
+	require.NoError(t, other.tell())
+	for range 3 {
+		require.Same(t, wrong, bad.tell())
+	}
+	require.True(t, f.told)
+	later.add(&bad)
+	require.Same(t, wrong, later.tell(), "and for what came of that")
+	x.ran(&other, 1, 10, true, false)
+	x.clean.raise(1, 10)
+	x.clear(errors.New("another's"), &clock{9, 12}, values(&other))
+	require.NoError(t, other.tell(), "what is known to have met no fault is not spoiled by a later one")
+}
+
+func TestOfStepsThatWereLeftOutAJobIsToldOnce(t *testing.T) {
+	var x tellings
+	var w, v, grad, theirs origin
+	x.ran(&theirs, 2, 1, false, true)
+	x.ran(&w, 0, 1, false, true)
+	x.ran(&v, 0, 2, false, true)
+	grad.add(&w)
+	require.NotSame(t, w.job, v.job)
+	grad.add(&v)
+	require.Same(t, w.job.root(), v.job.root(), "a model is one job")
+	x.clean.raise(2, 1)
+	wrong := errors.New("wrong")
+	_, nobodys := x.clear(wrong, &clock{2, 0, 1}, values(&w, &v, &grad, &theirs))
+	require.False(t, nobodys)
+	require.Same(t, wrong, v.tell())
+	require.NoError(t, w.tell())
+	require.NoError(t, grad.tell())
+	require.NoError(t, theirs.tell(), "its step was made")
+
+	x.ran(&w, 0, 3, false, true)
+	var loss origin
+	loss.add(&w)
+	x.ran(&loss, 0, 4, true, false)
+	x.clear(wrong, &clock{4}, values(&w, &v, &loss))
+	require.Same(t, wrong, loss.tell())
+	require.NoError(t, w.tell(), "who was told of the fault need not be told of what was left out for it")
+	require.Same(t, wrong, loss.tell())
+}
+
+func TestAFaultOfWhichNothingIsLeftIsTheFindersAndIsNotLostWhereSomebodyAsksOfAll(t *testing.T) {
+	var x tellings
+	var o origin
+	require.Nil(t, x.untold())
+	f, nobodys := x.clear(errors.New("wrong"), &clock{}, values(&o))
+	require.True(t, nobodys)
+	require.Same(t, f, x.untold())
+	f.told = true
+	require.Nil(t, x.untold())
 }
 
 func TestWhoLookedBeforeAFaultWasClearedHearsThatOneAndNotALaterOne(t *testing.T) {
 	var x tellings
-	var errs []error
+	var all []*found
 	for range keptFaults + 3 {
-		errs = append(errs, errors.New("found"))
-		x.clear(errs[len(errs)-1])
+		f, _ := x.clear(errors.New("found"), &clock{}, values())
+		all = append(all, f)
 	}
-	for epoch := range errs {
-		if epoch < 3 {
-			require.NoError(t, x.after(epoch), "it is forgotten, and the look has its own copy")
-		} else {
-			require.Same(t, errs[epoch], x.after(epoch))
-		}
+	for epoch := range all {
+		require.Same(t, all[max(epoch, 3)], x.after(epoch), "or the first that is remembered")
 	}
-	require.Same(t, errs[len(errs)-1], x.last())
+	require.Same(t, all[3], x.untold())
 }
 
-// met is a fault of the n-th work of a source: it happens some time before whatever comes after that work.
-type met struct {
+// thing is a value, and what is true of it: whether a fault is in it.
+type thing struct {
+	origin
+	wrong bool
+	owner *trainer
+	uses  []*task // that wrote it last, and have read it since
+}
+
+// task is a run; it is done some time after it was asked for.
+type task struct {
 	source int
 	n      uint64
+	after  []*task
+	do     func()
 	done   bool
-	told   bool // to somebody who comes after it, or after another of its chain
 }
 
-// ground is random work that meets faults, and what the record tells.
+// trainer is who has values, and a parameter; it is told of faults.
+type trainer struct {
+	data  [3]*thing
+	param *thing
+	pure  bool // nothing of it can meet a fault, and it steps nothing
+	left  bool // a step was left out, and it has not been told
+	look  *peek
+}
+
+// peek is a look under way.
+type peek struct {
+	at     *thing
+	epoch  int
+	copied bool
+	set    bool
+	done   clock
+}
+
+// ground is random trainers over one record.
 type ground struct {
 	tellings
-	o       order
-	data    [6]history
-	faults  []*met
-	claimed bool
+	r      *rand.Rand
+	queues [3][]*task
+	ended  clock
+	record bool
+	all    []*thing
+	frozen *thing
+	bad    string // what went wrong, the first time
+	forget func(*ground)
 }
 
-// happen has faults happen: the first claims the record, others find it taken.
-func (w *ground) happen(which func(*met) bool) {
-	for _, f := range w.faults {
-		if !f.done && which(f) {
-			f.done, w.claimed = true, true
+func (g *ground) thing(owner *trainer) *thing {
+	v := &thing{owner: owner}
+	g.all = append(g.all, v)
+	return v
+}
+
+func (g *ground) say(what string) {
+	if g.bad == "" {
+		g.bad = what
+	}
+}
+
+// ask puts a task into a queue, after those that it depends on.
+func (g *ground) ask(do func(), to *thing, reads ...*thing) *task {
+	s := g.r.IntN(len(g.queues))
+	k := &task{source: s, n: uint64(len(g.queues[s]) + 1), do: do, after: slices.Clone(to.uses)}
+	for _, v := range reads {
+		if len(v.uses) > 0 {
+			k.after = append(k.after, v.uses[0])
+		}
+		v.uses = append(v.uses, k)
+	}
+	to.uses = []*task{k}
+	g.queues[s] = append(g.queues[s], k)
+	return k
+}
+
+// finish does a task, after those before it.
+func (g *ground) finish(k *task) {
+	if k.done {
+		return
+	}
+	for _, b := range k.after {
+		g.finish(b)
+	}
+	if k.n > 1 {
+		g.finish(g.queues[k.source][k.n-2])
+	}
+	k.done = true
+	k.do()
+	g.ended.raise(k.source, k.n)
+}
+
+func (g *ground) finishAll(ks []*task) {
+	for _, k := range ks {
+		g.finish(k)
+	}
+}
+
+func (g *ground) finishSome() {
+	for _, q := range g.queues {
+		if len(q) > 0 && g.r.IntN(2) == 0 {
+			g.finish(q[g.r.IntN(len(q))])
 		}
 	}
 }
 
-// look is GPU's, of some data. It says whether it found nothing although a fault came before that nobody was told of.
-func (w *ground) look(r *rand.Rand, k int) (lost bool) {
-	var need clock
-	w.data[k].before(&need, false)
-	after := w.o.after(&need)
-	w.happen(func(f *met) bool { return after[f.source] >= f.n || r.IntN(4) == 0 })
-	if !w.claimed && !w.due(&after, &w.seen) {
-		w.clean(&after)
-		for _, f := range w.faults {
-			lost = lost || !f.told && after[f.source] >= f.n
+// compute writes a value from others.
+func (g *ground) compute(p *trainer, to *thing, from ...*thing) {
+	var came origin
+	for _, v := range from {
+		came.add(&v.origin)
+	}
+	names := !p.pure && g.r.IntN(3) == 0
+	meets := names && g.r.IntN(3) == 0
+	k := g.ask(func() {
+		wrong := meets
+		for _, v := range from {
+			wrong = wrong || v.wrong
 		}
-		return lost
-	}
-	if w.claimed {
-		w.happen(func(*met) bool { return true }) // all is done before
-		w.clear(nil)
-		w.claimed = false
-	}
-	w.tell(&after, &w.o.chain, &w.o.head)
-	for _, f := range w.faults {
-		f.told = f.told || w.seen[f.source] >= f.n
-	}
-	return false
+		to.wrong = wrong
+		g.record = g.record || meets
+	}, to, from...)
+	g.ran(&came, k.source, k.n, names, false)
+	to.origin = came
 }
 
-func (w *ground) work(r *rand.Rand) {
-	stream := w.o.step(&w.data[r.IntN(len(w.data))], &w.data[r.IntN(len(w.data))], r.IntN(3) == 0)
-	w.o.ops = w.o.ops[:0]
-	w.named[stream] = w.o.head[stream]
-	if r.IntN(6) == 0 {
-		w.faults = append(w.faults, &met{source: stream, n: w.o.head[stream]})
+func (g *ground) step(p *trainer, grad *thing) {
+	came := p.param.origin
+	came.add(&grad.origin)
+	if came.tell() != nil {
+		g.told(p)
+		return
 	}
-}
-
-// playFaults says whether a fault was lost; forget is what goes wrong when the record is cleared.
-func playFaults(seed uint64, forget func(*tellings)) (lost bool) {
-	r := rand.New(rand.NewPCG(seed, 12))
-	w := &ground{o: newOrder(1 + r.IntN(4))}
-	for range 80 {
-		if r.IntN(4) > 0 {
-			w.work(r)
-			continue
+	w := p.param
+	k := g.ask(func() {
+		switch {
+		case g.record:
+			p.left = true
+		case grad.wrong:
+			g.say("a parameter was stepped by what came of a fault")
 		}
-		lost = w.look(r, r.IntN(len(w.data))) || lost
-		forget(&w.tellings)
-	}
-	return lost
+	}, w, grad, w)
+	g.ran(&came, k.source, k.n, false, true)
+	w.job = came.job
 }
 
-func TestNoFaultIsLostWhoeverHearsOfAnotherFirst(t *testing.T) {
+func (g *ground) told(p *trainer) {
+	p.left = false
+	if p.pure {
+		g.say("who has nothing to do with any fault was told")
+	}
+}
+
+// glance begins, goes on with, or ends a look.
+func (g *ground) glance(p *trainer) {
+	l := p.look
+	switch {
+	case l == nil:
+		v := append(p.data[:], p.param)[g.r.IntN(4)]
+		if v.tell() != nil {
+			g.told(p)
+			return
+		}
+		p.look = &peek{at: v, epoch: g.epoch}
+	case !l.copied:
+		g.finishAll(l.at.uses)
+		g.finishSome()
+		l.copied, l.set, l.done = true, g.record, g.ended
+	default:
+		p.look = nil
+		g.end(p, l)
+	}
+}
+
+func (g *ground) end(p *trainer, l *peek) {
+	nobodys := false
+	if l.epoch == g.epoch && !l.set {
+		g.clean.join(&l.done)
+	} else if l.epoch == g.epoch {
+		for _, q := range g.queues {
+			g.finishAll(q)
+		}
+		_, nobodys = g.clear(errors.New("found"), &g.ended, func(see func(*origin)) {
+			for _, v := range g.all {
+				see(&v.origin)
+			}
+		})
+		g.record = false
+		g.forget(g)
+	}
+	if l.at.tell() != nil {
+		g.told(p)
+		return
+	}
+	if nobodys {
+		p.left = false
+		return
+	}
+	if l.at.wrong {
+		g.say("a fault was not told")
+	}
+	if l.at == p.param && p.left {
+		g.say("a step was left out, and nobody was told")
+	}
+}
+
+// playFaults says what went wrong; forget is a mistake when the record is cleared.
+func playFaults(seed uint64, forget func(*ground)) string {
+	g := &ground{r: rand.New(rand.NewPCG(seed, 12)), forget: forget}
+	g.frozen = g.thing(nil)
+	trainers := make([]*trainer, 1+g.r.IntN(3))
+	for k := range trainers {
+		p := &trainer{pure: g.r.IntN(3) == 0}
+		for n := range p.data {
+			p.data[n] = g.thing(p)
+		}
+		p.param = g.thing(p)
+		trainers[k] = p
+	}
+	for range 150 {
+		p := trainers[g.r.IntN(len(trainers))]
+		a, b := p.data[g.r.IntN(3)], p.data[g.r.IntN(3)]
+		switch n := g.r.IntN(12); {
+		case n < 4 || p.look != nil && g.r.IntN(2) == 0: // it waits for its look
+			g.glance(p)
+		case p.look != nil:
+			g.finishSome()
+		case n == 4: // it is replaced by what the host has
+			g.finishAll(a.uses)
+			a.origin, a.wrong, a.uses = origin{}, false, nil
+		case n == 5 && !p.pure:
+			g.step(p, a)
+		case n < 8:
+			g.compute(p, a, b)
+		default:
+			g.compute(p, a, p.param, g.frozen, b)
+		}
+	}
+	return g.bad
+}
+
+func TestNoFaultIsLostWhoeverFindsIt(t *testing.T) {
 	for seed := range uint64(soak.Cases(1000)) {
-		require.False(t, playFaults(seed, func(*tellings) {}), "seed %d", seed)
+		require.Empty(t, playFaults(seed, func(*ground) {}), "seed %d", seed)
 	}
-	lost := 0
-	for seed := range uint64(1000) {
-		if playFaults(seed, func(x *tellings) { x.doubt = clock{} }) {
-			lost++
+}
+
+func TestTheOracleOfFaultsSeesEachMistake(t *testing.T) {
+	for want, forget := range map[string]func(*ground){
+		"a fault was not told":                            func(g *ground) { g.each(func(o *origin) { o.spoiled = nil }) },
+		"a step was left out, and nobody was told":        func(g *ground) { g.each(func(o *origin) { o.job = nil }) },
+		"who has nothing to do with any fault was told":   func(g *ground) { g.each(func(o *origin) { o.spoiled = g.found[g.epoch%keptFaults] }) },
+		"a parameter was stepped by what came of a fault": func(g *ground) { g.each(func(o *origin) { o.spoiled = nil }) },
+	} {
+		seen := 0
+		for seed := range uint64(1000) {
+			if playFaults(seed, forget) == want {
+				seen++
+			}
 		}
+		require.Greater(t, seen, 5, want)
 	}
-	require.Greater(t, lost, 20, "without what is in doubt some are")
+}
+
+func (g *ground) each(do func(*origin)) {
+	for _, v := range g.all {
+		do(&v.origin)
+	}
 }

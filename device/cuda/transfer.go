@@ -19,14 +19,15 @@ func (g *GPU) Move(dst, src uintptr, n int) error {
 	at := g.order.submit(stream, &need, follows, true)
 	of.use.used(stream, at, false)
 	to.use.used(stream, at, true)
+	to.part(&of.origin)
 	if err := g.obey(); err != nil {
 		return err
 	}
 	return g.streams[stream].Copy(dst, src, n)
 }
 
-// Download is Memory's. It waits for what wrote the bytes alone, or for all where no bytes are asked for. What a kernel found wrong before is its error: a
-// [FaultError], or what the watcher says.
+// Download is Memory's. It waits for what wrote the bytes alone, or for all where no bytes are asked for. What a kernel found wrong before, and they may have come
+// of, is its error: a [FaultError], or what the watcher says.
 //
 // There are two streams. One may stand waiting for kernels. Who finds it taken waits here instead, and then takes the other, where nothing stands for long: so
 // what is ready never waits for what is not.
@@ -41,7 +42,11 @@ func (g *GPU) Download(dst []byte, at uintptr) error {
 		through.mu.Lock()
 	}
 	defer through.mu.Unlock()
-	look, err := g.look(stream, &need)
+	of := []uintptr{at}
+	if len(dst) == 0 {
+		of = nil
+	}
+	look, err := g.look(stream, &need, of...)
 	if err != nil {
 		return err
 	}
@@ -82,11 +87,17 @@ func (g *GPU) await(need *clock) error {
 var _ device.Checker = (*GPU)(nil)
 
 // Mark is Exporter's.
-func (g *GPU) Mark() (func() error, error) {
+func (g *GPU) Mark(of ...uintptr) (func() error, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	all := g.order.head
-	a, err := g.awaitLocked(&all)
+	var need clock
+	for _, at := range of {
+		g.blocks.of(at).use.before(&need, true)
+	}
+	if len(of) == 0 {
+		need = g.order.head
+	}
+	a, err := g.awaitLocked(&need)
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +130,7 @@ func (g *GPU) Check(of ...uintptr) (func() error, error) {
 		if err := a.wait(); err != nil {
 			return err
 		}
-		look, err := g.look(ready, &need) // it stands behind no kernel
+		look, err := g.look(ready, &need, of...) // it stands behind no kernel
 		if err != nil {
 			return err
 		}

@@ -111,6 +111,7 @@ func (l *lane) close(d Driver) error {
 			errs = append(errs, p.done.Close())
 		}
 	}
-	l.mem, l.belt = nil, belt{size: l.belt.size}
+	l.mem = nil
+	l.belt.clear()
 	return errors.Join(errs...)
 }

@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"runtime"
@@ -29,11 +30,30 @@ func told(t *testing.T, d device.Device) error {
 
 // submit runs an instruction, and looks at nothing.
 func submit(t *testing.T, d device.Device, i kernels.Instr, types []kernels.Type, outs, ins []*device.Buffer) {
+	require.NoError(t, try(t, d, i, types, outs, ins))
+}
+
+func try(t *testing.T, d device.Device, i kernels.Instr, types []kernels.Type, outs, ins []*device.Buffer) error {
 	b, err := kernels.For(d)
 	require.NoError(t, err)
 	k, err := b.Prepare(i, types)
 	require.NoError(t, err)
-	require.NoError(t, k.Run(outs, ins))
+	return k.Run(outs, ins)
+}
+
+// peek reads what a buffer holds, whatever is known to be wrong with it.
+func peek[T device.Number](t *testing.T, d device.Device, b *device.Buffer) []T {
+	g := d.(*device.Accelerator).Memory().(*memory).GPU
+	require.NoError(t, g.Sync())
+	mem, err := g.Driver().Pin(b.Len())
+	require.NoError(t, err)
+	s, err := g.Driver().Stream()
+	require.NoError(t, err)
+	require.NoError(t, errors.Join(s.CopyOut(mem, b.Addr()), s.Sync()))
+	v := make([]T, b.Len()/len(device.Bytes(make([]T, 1))))
+	copy(device.Bytes(v), mem)
+	require.NoError(t, errors.Join(s.Close(), g.Driver().Unpin(mem)))
+	return v
 }
 
 func valuesOf[T device.Number](t *testing.T, d device.Device, b *device.Buffer) []T {
@@ -73,7 +93,7 @@ func badRowsAreNaN[T device.Number](t *testing.T) {
 		out := placed(t, d, make([]T, 4*n)...)
 		submit(t, d, kernels.Gather{}, in, []*device.Buffer{out}, []*device.Buffer{x, placed[int64](t, d, 1, -1, 0, 3)})
 		require.ErrorIs(t, told(t, d), kernels.ErrIndex)
-		rows := valuesOf[T](t, d, out)
+		rows := peek[T](t, d, out)
 		for k, v := range rows {
 			require.Equal(t, k/n == 1 || k/n == 3, isNaN(v), "row %d", k/n)
 		}
@@ -83,10 +103,10 @@ func badRowsAreNaN[T device.Number](t *testing.T) {
 		labels, mean, grad := placed[int32](t, d, 0, int32(n), -7), placed[T](t, d, 0), placed(t, d, make([]T, 3*n)...)
 		submit(t, d, kernels.CrossEntropy{}, in, []*device.Buffer{mean}, []*device.Buffer{x, labels})
 		require.ErrorIs(t, told(t, d), kernels.ErrIndex)
-		require.True(t, isNaN(valuesOf[T](t, d, mean)[0]))
+		require.True(t, isNaN(peek[T](t, d, mean)[0]))
 		submit(t, d, kernels.CrossEntropyGrad{}, append(in, floats[T]()), []*device.Buffer{grad}, []*device.Buffer{x, labels, placed[T](t, d, 1)})
 		require.ErrorIs(t, told(t, d), kernels.ErrIndex)
-		rows = valuesOf[T](t, d, grad)
+		rows = peek[T](t, d, grad)
 		require.False(t, slices.ContainsFunc(rows[:n], isNaN))
 		require.False(t, slices.ContainsFunc(rows[n:], func(v T) bool { return !isNaN(v) }))
 	}
@@ -136,7 +156,7 @@ func stepsWait[T device.Number](t *testing.T) {
 			}
 			same := func() (n int) {
 				for _, b := range outs {
-					if slices.Equal(params, valuesOf[T](t, d, b)) {
+					if slices.Equal(params, peek[T](t, d, b)) {
 						n++
 					}
 				}
@@ -147,6 +167,11 @@ func stepsWait[T device.Number](t *testing.T) {
 			submit(t, d, c.instr, c.in, outs, ins)
 			require.ErrorIs(t, told(t, d), kernels.ErrIndex)
 			require.Equal(t, len(outs), same(), "%s: what was there is there still, in place: %v", name, inPlace)
+			if _, of := c.instr.(kernels.OnRows); !of || c.instr == (kernels.OnRows{Of: adam}) {
+				require.ErrorIs(t, try(t, d, c.instr, c.in, outs, ins), kernels.ErrIndex, "%s: who steps is told that a step was left out", name)
+			} else {
+				require.ErrorIs(t, d.Check(outs...), kernels.ErrIndex, "%s: ids that were not looked at may have been the bad ones", name)
+			}
 			submit(t, d, c.instr, c.in, outs, ins)
 			require.NoError(t, told(t, d))
 			require.Zero(t, same(), "%s: the next step is one", name)
@@ -163,7 +188,7 @@ func TestRowsWithABadIDAreSteppedByNone(t *testing.T) {
 		submit(t, d, kernels.OnRows{Of: of}, []kernels.Type{f, floats[float32](3, 2), ids}, []*device.Buffer{b},
 			[]*device.Buffer{b, placed[float32](t, d, 1, 1, 1, 1, 1, 1), placed[int64](t, d, 0, 4, 1)})
 		require.ErrorIs(t, told(t, d), kernels.ErrIndex)
-		require.Equal(t, table, valuesOf[float32](t, d, b), "as on the host, where nothing is written before all ids are seen")
+		require.Equal(t, table, peek[float32](t, d, b), "as on the host, where nothing is written before all ids are seen")
 	}
 }
 

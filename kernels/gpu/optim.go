@@ -108,7 +108,7 @@ const (
 
 // update steps parameters by one rule, as many as fit by each launch.
 func (b *backend) update(i kernels.Update, in []kernels.Type) (*code, error) {
-	c, d, s, slots := new(code), in[0].Dtype, stepOf(i), len(i.Slots())
+	c, d, s, slots := &code{steps: true}, in[0].Dtype, stepOf(i), len(i.Slots())
 	f, err := b.kernel("optim", typed("update", d), 0)
 	if err != nil {
 		return nil, err
@@ -170,7 +170,7 @@ func (b *backend) onRows(i kernels.OnRows, in, out []kernels.Type) (*code, error
 	}
 	p := planRows(d, count, n, 4, 256)
 	u, isUpdate := i.Of.(kernels.Update)
-	if !isUpdate {
+	if c.steps = isUpdate; !isUpdate {
 		return b.onRowsBinary(c, i, p, d, keys, rows)
 	}
 	f, err := b.kernel("optim", typed("rows_update", d), 0)

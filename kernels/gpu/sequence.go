@@ -103,8 +103,7 @@ func (s *builder) add(c *code, outs, ins []spot, fault uint64) {
 				s.copies.all[id].last = len(s.list.Launches) - 1
 				s.patches = append(s.patches, patch{s.list.Addr(0), -2 - id, uintptr(a.value)})
 			case argFault:
-				s.use.Faults = true
-				s.use.Steps = s.use.Steps || !l.reports()
+				s.use.Faults = s.use.Faults || l.reports()
 				s.list.Addr(s.backend.gpu.FaultAddr())
 			case argCode:
 				s.list.U64(fault)
@@ -119,7 +118,11 @@ func (s *builder) add(c *code, outs, ins []spot, fault uint64) {
 	for _, o := range outs {
 		s.copies.wrote(o)
 	}
-	s.uses(outs, cuda.Write)
+	writes := cuda.Write
+	if c.steps {
+		writes, s.use.Steps = cuda.Write|cuda.Stepped, true
+	}
+	s.uses(outs, writes)
 	s.uses(ins, cuda.Read)
 }
 
@@ -151,7 +154,7 @@ func (c *code) faults() bool {
 	return slices.ContainsFunc(c.launches, launch.reports)
 }
 
-// reports says whether a launch may write the fault record; what has its address and does not, steps nothing where that tells of something.
+// reports says whether a launch may write the fault record; what has its address and does not, writes nothing where that tells of something.
 func (l launch) reports() bool {
 	return slices.ContainsFunc(l.args, func(a arg) bool { return a.kind == argCode })
 }
