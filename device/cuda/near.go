@@ -2,7 +2,9 @@ package cuda
 
 import (
 	"errors"
+	"maps"
 	"sync"
+	"weak"
 
 	"github.com/weft-project/weft/device"
 )
@@ -10,7 +12,25 @@ import (
 // near is how a GPU reaches others.
 type near struct {
 	mu     sync.Mutex
-	within map[Driver]bool // drivers that were asked about
+	within map[weak.Pointer[GPU]]bool // those that were asked about; it keeps none of them
+}
+
+// reaches says whether a driver reaches another GPU.
+func (n *near) reaches(driver Neighbor, to *GPU) (bool, error) {
+	within, known := n.within[weak.Make(to)]
+	if known {
+		return within, nil
+	}
+	within, err := driver.Reach(to.driver)
+	if err != nil {
+		return false, err
+	}
+	if n.within == nil {
+		n.within = map[weak.Pointer[GPU]]bool{}
+	}
+	maps.DeleteFunc(n.within, func(g weak.Pointer[GPU], _ bool) bool { return g.Value() == nil })
+	n.within[weak.Make(to)] = within
+	return within, nil
 }
 
 var _ device.Neighbor = (*GPU)(nil)
@@ -19,27 +39,15 @@ var _ device.Neighbor = (*GPU)(nil)
 func (g *GPU) self() *GPU { return g }
 
 // courier is the stream that copies to another GPU; nil where that is out of reach.
-func (g *GPU) courier(to Driver) (Courier, error) {
+func (g *GPU) courier(to *GPU) (Courier, error) {
 	driver, ok := g.driver.(Neighbor)
 	if !ok {
 		return nil, nil
 	}
-	n := &g.near
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	within, known := n.within[to]
-	if !known {
-		var err error
-		if within, err = driver.Reach(to); err != nil {
-			return nil, err
-		}
-		if n.within == nil {
-			n.within = map[Driver]bool{}
-		}
-		n.within[to] = within
-	}
-	if !within {
-		return nil, nil
+	g.near.mu.Lock()
+	defer g.near.mu.Unlock()
+	if within, err := g.near.reaches(driver, to); !within {
+		return nil, err
 	}
 	if g.streams[far] == nil {
 		s, err := g.driver.Stream()
@@ -59,7 +67,7 @@ func (g *GPU) CopyTo(to device.Memory, dst, src uintptr, n int) (bool, error) {
 		return false, nil
 	}
 	there := other.self()
-	courier, err := g.courier(there.driver)
+	courier, err := g.courier(there)
 	if courier == nil || err != nil {
 		return false, err
 	}

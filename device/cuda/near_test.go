@@ -2,8 +2,11 @@ package cuda_test
 
 import (
 	"bytes"
+	"errors"
 	"math/rand/v2"
+	"runtime"
 	"testing"
+	"weak"
 
 	"github.com/stretchr/testify/require"
 
@@ -92,4 +95,36 @@ func TestACopyToAnotherGPUTellsWhatWentWrongOnItsSource(t *testing.T) {
 	require.NoError(t, device.Copy(buf[1], buf[0]))
 	require.NoError(t, buf[0].Release())
 	require.NoError(t, buf[1].Release())
+}
+
+func TestAGPUDoesNotKeepThoseThatItHasReached(t *testing.T) {
+	host := new(ptx.Host)
+	from := ptxtest.GPU(t, device.CUDA(0), ptx.Config{Host: host, Peers: true})
+	src, err := from.Alloc(64)
+	require.NoError(t, err)
+	visit := func() weak.Pointer[ptx.Machine] {
+		m := ptx.New(ptx.Config{Host: host, Peers: true})
+		g, err := cuda.NewGPU(m)
+		require.NoError(t, err)
+		to := device.Over(device.CUDA(1), g, 0)
+		dst, err := to.Alloc(64)
+		require.NoError(t, err)
+		for range 2 {
+			require.NoError(t, device.Copy(dst, src))
+		}
+		require.NoError(t, errors.Join(dst.Release(), to.Close()))
+		return weak.Make(m)
+	}
+	for range 3 {
+		gone := visit()
+		for range 20 {
+			if gone.Value() == nil {
+				break
+			}
+			runtime.GC()
+		}
+		require.Nil(t, gone.Value())
+	}
+	require.LessOrEqual(t, from.Memory().(*cuda.GPU).Neighbors(), 1, "those that are gone are forgotten when there is another")
+	require.NoError(t, src.Release())
 }
