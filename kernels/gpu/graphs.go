@@ -15,7 +15,7 @@ const (
 	graphFrom  = 4   // launches that are worth a graph
 	graphsKept = 64  // per sequence: its buffers take turns, and a model has many layers of a kind
 	graphsVain = 64  // graphs made before it is asked whether they are used
-	graphsRest = 256 // runs without graphs after they were not
+	graphsRest = 256 // runs for which none are made after they were not, or after there was no memory for one
 )
 
 // graphs makes the graphs of a GPU, on a stream of their own, so that what others submit meanwhile is not recorded. They are replayed on the stream of the run. A graph is for
@@ -37,9 +37,9 @@ type graphSet struct {
 	slots    []graphSlot // the latest first
 	made     int         // since it last rested
 	replayed int
-	rest     int  // runs for which its addresses are not looked at, as they did not come back
+	rest     int  // runs for which it makes no graphs
 	known    bool // to home
-	off      bool // closed, or the driver cannot
+	off      bool // closed, or the driver cannot, for a reason that does not pass
 }
 
 type graphSlot struct {
@@ -66,35 +66,41 @@ func (s *graphSet) run(q *sequence, f *frame, bufs []*device.Buffer, scratch *de
 // find gives the graph for a list's arguments, where they have come before.
 func (s *graphSet) find(q *sequence, l *cuda.List) cuda.Graph {
 	k := slices.IndexFunc(s.slots, func(x graphSlot) bool { return bytes.Equal(x.args, l.Args) })
-	if k < 0 {
+	switch {
+	case k >= 0 && s.slots[k].graph != nil:
+		s.replayed++
+	case s.rest > 0:
+		s.rest--
+		return nil
+	case k < 0:
 		s.note(l)
+		return nil
+	case !s.record(k, q, l):
 		return nil
 	}
 	slot := s.slots[k]
-	if slot.graph == nil {
-		slot.graph = s.home.capture(l)
-		if slot.graph == nil {
-			s.off = true
-			return nil
-		}
-		if s.made++; !s.known {
-			s.known = true
-			s.home.register(s, q)
-		}
-	} else {
-		s.replayed++
-	}
 	copy(s.slots[1:k+1], s.slots[:k])
 	s.slots[0] = slot
 	return slot.graph
 }
 
+// record makes a slot's graph. It says false where there is none: then the set rests, if that may pass, or is off.
+func (s *graphSet) record(k int, q *sequence, l *cuda.List) bool {
+	graph, err := s.home.capture(l)
+	if err != nil {
+		s.rest, s.off = graphsRest, !errors.Is(err, device.ErrMemory)
+		return false
+	}
+	s.slots[k].graph = graph
+	if s.made++; !s.known {
+		s.known = true
+		s.home.register(s, q)
+	}
+	return true
+}
+
 // note remembers arguments, in the place of those that were not used for the longest time.
 func (s *graphSet) note(l *cuda.List) {
-	if s.rest > 0 {
-		s.rest--
-		return
-	}
 	if s.made >= graphsVain && s.replayed < 2*s.made {
 		s.drop()
 		s.made, s.replayed, s.rest = 0, 0, graphsRest
@@ -129,25 +135,21 @@ func (s *graphSet) close() {
 	s.drop()
 }
 
-// capture makes a graph of launches; nil where the driver cannot.
-func (g *graphs) capture(l *cuda.List) cuda.Graph {
+// capture makes a graph of launches.
+func (g *graphs) capture(l *cuda.List) (cuda.Graph, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.closed {
-		return nil
+		return nil, device.ErrClosed
 	}
 	if g.stream == nil {
 		s, err := g.gpu.Driver().Stream()
 		if err != nil {
-			return nil
+			return nil, err
 		}
 		g.stream = s
 	}
-	graph, err := g.stream.Capture(func() error { return g.stream.Run(l) })
-	if err != nil {
-		return nil
-	}
-	return graph
+	return g.stream.Capture(func() error { return g.stream.Run(l) })
 }
 
 // register has a set closed when its sequence is gone, or the GPU is closed.

@@ -1,8 +1,6 @@
 package gpu
 
 import (
-	"errors"
-	"math/rand/v2"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -84,73 +82,6 @@ func result(t testing.TB, d device.Device, b *device.Buffer) []float32 {
 	v := make([]float32, 4)
 	require.NoError(t, d.Download(device.Bytes(v), b, 32))
 	return v
-}
-
-func TestARoutineThatRunsAgainOnTheSameMemoryIsReplayedAsAGraph(t *testing.T) {
-	c := &counted{Driver: ptx.New(ptx.Config{Late: rand.New(rand.NewPCG(1, 1))})}
-	d := on(t, c)
-	r := chain(t, d, 5)
-	var bufs [3]*device.Buffer
-	for k := range bufs {
-		bufs[k] = operand(t, d, float32(k), 0, 0, 7)
-	}
-	for run := range 6 {
-		for k, b := range bufs { // in turns
-			require.NoError(t, r.Run([]*device.Buffer{b}))
-			n := float32(5 * (run + 1))
-			require.Equal(t, []float32{float32(k) + n, n, n, 7 + n}, result(t, d, b))
-		}
-	}
-	require.Equal(t, []int64{3, 15}, []int64{c.captures.Load(), c.replays.Load()})
-	require.Equal(t, int64(3+3), c.runs.Load(), "the first of each, and what was recorded")
-	for _, b := range bufs {
-		require.NoError(t, b.Release())
-	}
-}
-
-func TestARoutineWhoseMemoryDoesNotComeBackMakesNoGraphsForAWhile(t *testing.T) {
-	c := &counted{Driver: ptx.New(ptx.Config{})}
-	d := on(t, c)
-	r := chain(t, d, 5)
-	var last *device.Buffer
-	for k := range graphsVain + 20 {
-		b := operand(t, d, float32(k), 0, 0, 0)
-		for range 2 {
-			require.NoError(t, r.Run([]*device.Buffer{b}))
-		}
-		require.Equal(t, []float32{float32(k) + 10, 10, 10, 10}, result(t, d, b))
-		defer b.Release() //nolint:errcheck // kept until the end, so that the next lies elsewhere
-		last = b
-	}
-	require.Equal(t, int64(graphsVain), c.captures.Load())
-	replays := c.replays.Load()
-	for range graphsRest {
-		require.NoError(t, r.Run([]*device.Buffer{last}))
-	}
-	require.Equal(t, int64(graphsVain+1), c.captures.Load(), "it looks again")
-	require.Greater(t, c.replays.Load(), replays)
-}
-
-// stiff is a driver that cannot record.
-type stiff struct{ cuda.Driver }
-
-func (d stiff) Stream() (cuda.Stream, error) {
-	s, err := d.Driver.Stream()
-	return stiffStream{s}, err
-}
-
-type stiffStream struct{ cuda.Stream }
-
-func (stiffStream) Capture(func() error) (cuda.Graph, error) { return nil, errors.New("cannot record") }
-
-func TestWhereNothingCanBeRecordedRoutinesRunAllTheSame(t *testing.T) {
-	d := on(t, stiff{ptx.New(ptx.Config{})})
-	r, b := chain(t, d, 5), operand(t, d, 0, 0, 0, 0)
-	for range 4 {
-		require.NoError(t, r.Run([]*device.Buffer{b}))
-	}
-	require.Equal(t, []float32{20, 20, 20, 20}, result(t, d, b))
-	require.NoError(t, b.Release())
 }
 
 func TestOneRoutineRunsConcurrentlyOnDifferentBuffers(t *testing.T) {
