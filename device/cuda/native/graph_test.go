@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
 )
 
@@ -96,4 +97,20 @@ func TestAnEventOfARecordingIsNotWaitedForOutsideOfIt(t *testing.T) {
 	})
 	require.ErrorContains(t, err, "CUDA error 901")
 	require.NoError(t, errors.Join(b.s.Wait(e), e.Sync(), e.Close(), side.Close(), b.s.Sync()))
+}
+
+func TestALaunchWithoutMemoryIsToldAsSuchAndTheNextIsRecorded(t *testing.T) {
+	b := newBench(t)
+	var l cuda.List
+	add(&l, find(t, b.d, "add"), b.at, b.at, 1)
+	record := func() error { return b.s.Run(&l) }
+	gpu.Set("refuse", 2)
+	_, err := b.s.Capture(record)
+	require.ErrorIs(t, err, device.ErrMemory)
+	require.NoError(t, b.s.Zero(b.at, 256))
+	g, err := b.s.Capture(record)
+	require.NoError(t, err)
+	require.NoError(t, b.s.Replay(g))
+	require.EqualValues(t, 1, b.word(t))
+	require.NoError(t, g.Close())
 }

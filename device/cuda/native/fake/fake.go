@@ -3,8 +3,9 @@
 package fake
 
 import (
-	_ "embed"
+	"embed"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,14 +15,8 @@ import (
 	"github.com/ebitengine/purego"
 )
 
-var (
-	//go:embed fake.h
-	header []byte
-	//go:embed driver.c
-	driver []byte
-	//go:embed blas.c
-	blas []byte
-)
+//go:embed *.c *.h
+var sources embed.FS
 
 // Machine runs kernels.
 type Machine interface {
@@ -76,18 +71,23 @@ type Library struct {
 
 // Build compiles the fake into a folder.
 func Build(dir string) (path string, err error) {
-	for name, text := range map[string][]byte{"fake.h": header, "driver.c": driver, "blas.c": blas} {
-		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
-			return "", err
-		}
+	if err := os.CopyFS(dir, sources); err != nil {
+		return "", err
 	}
 	path = filepath.Join(dir, "libcuda.so.1")
+	args := []string{"-std=gnu11", "-O1", "-g", "-Wall", "-Werror", "-shared", "-fPIC", "-o", path}
+	files, err := fs.Glob(sources, "*.c")
+	if err != nil {
+		return "", err
+	}
+	for _, name := range files {
+		args = append(args, filepath.Join(dir, name))
+	}
 	cc := os.Getenv("CC")
 	if cc == "" {
 		cc = "gcc"
 	}
-	out, err := exec.Command(cc, "-std=gnu11", "-O1", "-g", "-Wall", "-Werror", "-shared", "-fPIC", "-o", path,
-		filepath.Join(dir, "driver.c"), filepath.Join(dir, "blas.c"), "-lpthread", "-lm").CombinedOutput()
+	out, err := exec.Command(cc, append(args, "-lpthread", "-lm")...).CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("compiling the fake driver: %w: %s", err, out)
 	}
