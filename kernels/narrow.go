@@ -13,7 +13,7 @@ import (
 // Narrow{Viewed{…}}.
 type Narrow struct {
 	Of      Instr
-	Outs    uint64 // bit k: result k is bfloat16
+	Outs    []bool // by result: it is bfloat16; none where they are fewer
 	Product bool   // and so is the product of a MatMulThen, before its map reads it
 }
 
@@ -26,8 +26,8 @@ type Narrower interface {
 func (i Narrow) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%v", i.Of)
-	for k := range 64 {
-		if i.Outs>>k&1 == 1 {
+	for k, is := range i.Outs {
+		if is {
 			fmt.Fprintf(&b, " →%d:bfloat16", k)
 		}
 	}
@@ -50,12 +50,12 @@ func (i Narrow) Infer(in []Type) ([]Type, error) {
 	if i.Product && !i.hasProduct(in) {
 		return nil, refuse(i, in, "only a MatMulThen of float32 has a product to round")
 	}
-	if i.Outs>>len(out) != 0 {
-		return nil, refuse(i, in, "there are %d results", len(out))
+	if len(i.Outs) > len(out) {
+		return nil, refuse(i, in, "there are %d results, and %d are said to be bfloat16 or not", len(out), len(i.Outs))
 	}
 	out = slices.Clone(out)
-	for k := range out {
-		if i.Outs>>k&1 == 0 {
+	for k, is := range i.Outs {
+		if !is {
 			continue
 		}
 		if out[k].Dtype != device.Float32 {
@@ -67,26 +67,23 @@ func (i Narrow) Infer(in []Type) ([]Type, error) {
 }
 
 func (i Narrow) hasProduct(in []Type) bool {
-	of := i.Of
-	if v, ok := of.(Viewed); ok {
-		of = v.Of
-	}
-	_, ok := of.(MatMulThen)
+	_, ok := Unviewed(i.Of).(MatMulThen)
 	return ok && Widened(in[:1])[0].Dtype == device.Float32
 }
 
 // Widened are types with float32 for bfloat16.
 func Widened(ts []Type) []Type {
-	if !slices.ContainsFunc(ts, isNarrow) {
+	if !slices.ContainsFunc(ts, IsNarrow) {
 		return ts
 	}
 	ts = slices.Clone(ts)
 	for k := range ts {
-		if isNarrow(ts[k]) {
+		if IsNarrow(ts[k]) {
 			ts[k].Dtype = device.Float32
 		}
 	}
 	return ts
 }
 
-func isNarrow(t Type) bool { return t.Dtype == device.BFloat16 }
+// IsNarrow says whether a tensor lies in memory as bfloat16.
+func IsNarrow(t Type) bool { return t.Dtype == device.BFloat16 }

@@ -1,6 +1,7 @@
 package kernels
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,12 +12,27 @@ import (
 func bf16(s ...int) Type { return Type{device.BFloat16, s} }
 
 func TestANarrowInstructionTakesAndGivesBFloat16WhereItSays(t *testing.T) {
-	out, err := Narrow{Of: MatMul{}, Outs: 1}.Infer([]Type{bf16(2, 3), f32(3, 4)})
+	out, err := Narrow{Of: MatMul{}, Outs: []bool{true}}.Infer([]Type{bf16(2, 3), f32(3, 4)})
 	require.NoError(t, err)
 	require.Equal(t, []Type{bf16(2, 4)}, out)
 	out, err = Narrow{Of: MatMul{}}.Infer([]Type{bf16(2, 3), bf16(3, 4)})
 	require.NoError(t, err)
 	require.Equal(t, []Type{f32(2, 4)}, out)
+}
+
+func TestAnyOfManyResultsMayBeNarrow(t *testing.T) {
+	const results = 200
+	m := Map{Shape: device.Shape{4}, Outs: make([]Out, results)}
+	for k := range results {
+		i := Narrow{Of: m, Outs: make([]bool, results)}
+		i.Outs[k] = true
+		out, err := i.Infer([]Type{f32(4)})
+		require.NoError(t, err)
+		for at := range out {
+			require.Equal(t, at == k, IsNarrow(out[at]), "result %d of which %d is narrow", at, k)
+		}
+		require.Contains(t, i.String(), fmt.Sprintf(" →%d:bfloat16", k), "two that differ print as one")
+	}
 }
 
 func TestOnlyANarrowInstructionReadsBFloat16(t *testing.T) {
@@ -39,8 +55,8 @@ func TestWhatCannotBeNarrowIsRefused(t *testing.T) {
 	}{
 		"not narrow itself":              {Narrow{Of: Narrow{Of: MatMul{}}}, []Type{f32(2, 2), f32(2, 2)}},
 		"expected an instruction":        {Narrow{}, nil},
-		"there are 1 results":            {Narrow{Of: MatMul{}, Outs: 2}, []Type{f32(2, 2), f32(2, 2)}},
-		"only float32 can be rounded":    {Narrow{Of: MatMul{}, Outs: 1}, []Type{double, double}},
+		"there are 1 results":            {Narrow{Of: MatMul{}, Outs: []bool{false, true}}, []Type{f32(2, 2), f32(2, 2)}},
+		"only float32 can be rounded":    {Narrow{Of: MatMul{}, Outs: []bool{true}}, []Type{double, double}},
 		"the inner extents":              {Narrow{Of: MatMul{}}, []Type{bf16(2, 3), f32(2, 3)}},
 		"only a MatMulThen of float32":   {Narrow{Of: MatMul{}, Product: true}, []Type{f32(2, 2), f32(2, 2)}},
 		"has a product to round":         {Narrow{Of: then, Product: true}, []Type{double, double}},
@@ -55,7 +71,7 @@ func TestWhatCannotBeNarrowIsRefused(t *testing.T) {
 }
 
 func TestANarrowResultLiesOverAnOperandOfItsSizeAlone(t *testing.T) {
-	i := Narrow{Of: Map{Shape: device.Shape{8}, Steps: []Step{{Op: Unary{Fn: Tanh}}, {Op: Unary{Fn: Tanh}, Args: [2]int{1, 1}}}, Outs: []Out{{Reg: 2}, {Reg: 3}}}, Outs: 1}
+	i := Narrow{Of: Map{Shape: device.Shape{8}, Steps: []Step{{Op: Unary{Fn: Tanh}}, {Op: Unary{Fn: Tanh}, Args: [2]int{1, 1}}}, Outs: []Out{{Reg: 2}, {Reg: 3}}}, Outs: []bool{true}}
 	in := []Type{bf16(8), f32(8)}
 	may := [2][2]bool{}
 	for result := range may {
@@ -68,14 +84,14 @@ func TestANarrowResultLiesOverAnOperandOfItsSizeAlone(t *testing.T) {
 
 func TestTheCostOfANarrowInstructionCountsItsBytes(t *testing.T) {
 	in := []Type{bf16(4, 8), f32(8, 2)}
-	i := Narrow{Of: MatMul{}, Outs: 1}
+	i := Narrow{Of: MatMul{}, Outs: []bool{true}}
 	out, err := i.Infer(in)
 	require.NoError(t, err)
 	require.Equal(t, Cost{Flops: 2 * 4 * 8 * 2, Bytes: 2*4*8 + 4*8*2 + 2*4*2}, CostOf(i, in, out))
 }
 
 func TestTheProcessorRefusesWhatIsNarrow(t *testing.T) {
-	_, err := cpuBackend{}.Prepare(Narrow{Of: MatMul{}, Outs: 1}, []Type{f32(2, 2), f32(2, 2)})
+	_, err := cpuBackend{}.Prepare(Narrow{Of: MatMul{}, Outs: []bool{true}}, []Type{f32(2, 2), f32(2, 2)})
 	require.ErrorIs(t, err, ErrNoBackend)
 	_, narrows := Backend(cpuBackend{}).(Narrower)
 	require.False(t, narrows)

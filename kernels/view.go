@@ -47,11 +47,19 @@ func (v *View) within(n int) bool {
 }
 
 // Viewed is an instruction that reads some operands through views, so that slices and transposes need no copy. Of is a Map, a MatMul,
-// a MatMulThen, an Attention or its gradient, or a move: with Reshape it is a copy of what a view shows, with Concat it puts pieces together that lie anywhere (zeros as
-// a view of one zero, with strides 0).
+// a MatMulThen, an Attention or its gradient, or a move: with Reshape it is a copy of what a view shows, with Concat it puts pieces together
+// that lie anywhere (zeros as a view of one zero, with strides 0).
 type Viewed struct {
 	Of Instr
 	In []*View // one per operand; nil: as it is
+}
+
+// Unviewed is an instruction without its views.
+func Unviewed(i Instr) Instr {
+	if v, ok := i.(Viewed); ok {
+		return v.Of
+	}
+	return i
 }
 
 func (i Viewed) String() string {

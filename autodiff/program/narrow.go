@@ -11,11 +11,12 @@ import (
 //
 //   - what only products and attention read: they would round it themselves, so no number changes;
 //   - what products and attention make, unless it is added to something as large: the sum of many such, such as a transformer's stream of
-//     residuals, stays float32, as do all statistics;
+//     residuals, stays float32, as do all statistics, and what gradients of parameters are made of ([Unit.WideResults]);
 //   - products that are read by the map after them alone,
 //   - what the unit says of its inputs and results ([Unit.NarrowGiven]).
 //
 // What others read as float32 and products too is made in both forms, where one instruction can. PyTorch's autocast keeps the same values so.
+// bfloat16 has float32's exponents, but its largest number is a 256th part smaller: what is larger yet, above 3.396e38, becomes infinite, as in PyTorch.
 func narrow(u *Unit) {
 	n := newNarrowing(u)
 	n.choose()
@@ -30,11 +31,15 @@ type narrowing struct {
 	narrow  []bool          // by root
 	wanted  []bool          // by root: somebody outside wants it as it is
 	outside []bool          // by root: it is given, or wanted as bfloat16 by somebody outside
+	exact   []bool          // by root: it is part of a sum that is float32 alone
 	also    map[Value]Value // by value of float32, reshapes too: the same as bfloat16
 }
 
 func newNarrowing(u *Unit) *narrowing {
-	n := &narrowing{Unit: u, root: make([]Value, len(u.Types)), narrow: make([]bool, len(u.Types)), wanted: make([]bool, len(u.Types)), outside: make([]bool, len(u.Types)), also: map[Value]Value{}}
+	flags := func() []bool { return make([]bool, len(u.Types)) }
+	n := &narrowing{
+		Unit: u, root: make([]Value, len(u.Types)), narrow: flags(), wanted: flags(), outside: flags(), exact: flags(), also: map[Value]Value{},
+	}
 	for v := range n.root {
 		n.root[v] = Value(v)
 	}
@@ -56,39 +61,92 @@ func newNarrowing(u *Unit) *narrowing {
 			n.narrow[r], n.outside[r] = true, true
 		}
 	}
+	n.sums()
 	return n
 }
 
 func flagged(flags []bool, k int) bool { return k < len(flags) && flags[k] }
 
-// choose finds what else may be narrow.
-func (n *narrowing) choose() {
-	maker := n.Makers()
-	const none, factor, any = 0, 1, 2 // how a value is read: by nobody, as a factor alone, otherwise
-	read := make([]int, len(n.Types))
+// sums finds what the unit's wide results are made of, element by element or by moves.
+func (n *narrowing) sums() {
+	for k, v := range n.Results {
+		if r := n.root[v]; flagged(n.WideResults, k) {
+			n.exact[r] = true
+		}
+	}
+	for k := len(n.Insts) - 1; k >= 0; k-- { // readers come after what they read
+		i := n.Insts[k]
+		for at, v := range i.Out {
+			if !n.exact[n.root[v]] {
+				continue
+			}
+			for _, x := range carried(i, at) {
+				n.exact[n.root[x]] = true
+			}
+		}
+	}
+}
+
+// carried are the operands whose elements result at has, or is computed of one by one.
+func carried(i Inst, at int) []Value {
+	switch of := kernels.Unviewed(i.Instr).(type) {
+	case kernels.MatMulThen:
+		if of.Then.Outs[at].Fold == nil {
+			return i.In[2:]
+		}
+	case kernels.Map:
+		if of.Outs[at].Fold == nil {
+			return i.In
+		}
+	case kernels.Unary, kernels.Binary, kernels.BroadcastTo, kernels.Reshape, kernels.Transpose, kernels.Slice, kernels.Pad, kernels.Concat:
+		return i.In
+	}
+	return nil
+}
+
+// reading is how a value is read, by all who read it: the greatest counts.
+type reading int
+
+const (
+	unread    reading = iota
+	asFactor          // of products alone, and rounded there
+	asProduct         // also by what computes as well with a product that was rounded
+	asItIs            // also by others
+)
+
+// readings are how values are read, by root.
+func (n *narrowing) readings() []reading {
+	read := make([]reading, len(n.Types))
 	for _, i := range n.Insts {
 		for k, v := range i.In {
-			how := any
-			if alias(i) || isFactor(i.Instr, k) {
-				how = factor
-			} else if !readsProduct(i.Instr, k) {
-				how = any + 1
+			how := asItIs
+			switch {
+			case alias(i) || isFactor(i.Instr, k):
+				how = asFactor
+			case readsProduct(i.Instr, k):
+				how = asProduct
 			}
 			read[n.root[v]] = max(read[n.root[v]], how)
 		}
 	}
+	return read
+}
+
+// choose finds what else may be narrow.
+func (n *narrowing) choose() {
+	maker, read := n.Makers(), n.readings()
 	for v, t := range n.Types {
-		if n.root[v] != Value(v) || n.wanted[v] || n.outside[v] || t.Dtype != device.Float32 || maker[v] < 0 {
+		if n.root[v] != Value(v) || n.wanted[v] || n.outside[v] || n.exact[v] || t.Dtype != device.Float32 || maker[v] < 0 {
 			continue
 		}
 		i := n.Insts[maker[v]]
-		n.narrow[v] = read[v] == factor || read[v] == any && makesProduct(i, Value(v), n.Types)
+		n.narrow[v] = read[v] == asFactor || read[v] == asProduct && makesProduct(i, Value(v), n.Types)
 	}
 }
 
 // isFactor says whether an instruction reads operand k as a factor of products.
 func isFactor(i kernels.Instr, k int) bool {
-	switch of := plain(i).(type) {
+	switch of := kernels.Unviewed(i).(type) {
 	case kernels.Attention:
 		return true
 	case kernels.AttentionGrad:
@@ -100,7 +158,7 @@ func isFactor(i kernels.Instr, k int) bool {
 
 // readsProduct says whether an instruction computes as well with an operand of bfloat16 that was computed as such.
 func readsProduct(i kernels.Instr, k int) bool {
-	switch plain(i).(type) {
+	switch kernels.Unviewed(i).(type) {
 	case kernels.Map, kernels.MatMulThen, kernels.Unary, kernels.Binary, kernels.Reduce:
 		return true
 	case kernels.CrossEntropy, kernels.CrossEntropyGrad:
@@ -115,7 +173,7 @@ func readsProduct(i kernels.Instr, k int) bool {
 
 // makesProduct says whether v is a product, or attention, without anything as large added.
 func makesProduct(i Inst, v Value, types []kernels.Type) bool {
-	switch of := plain(i.Instr).(type) {
+	switch of := kernels.Unviewed(i.Instr).(type) {
 	case kernels.MatMul, kernels.AttentionGrad:
 		return true
 	case kernels.Attention:
@@ -127,14 +185,6 @@ func makesProduct(i Inst, v Value, types []kernels.Type) bool {
 		})
 	}
 	return false
-}
-
-// plain is an instruction without its views.
-func plain(i kernels.Instr) kernels.Instr {
-	if v, ok := i.(kernels.Viewed); ok {
-		return v.Of
-	}
-	return i
 }
 
 // twice has maps make what they make of float32 as bfloat16, too, where products read it; and copies inputs that are wanted so.
@@ -202,7 +252,7 @@ func (n *narrowing) needed() []bool {
 
 // mapOf is the map that makes an instruction's results.
 func mapOf(i kernels.Instr) (kernels.Map, bool) {
-	switch i := plain(i).(type) {
+	switch i := kernels.Unviewed(i).(type) {
 	case kernels.Map:
 		return i, true
 	case kernels.MatMulThen:
@@ -216,7 +266,7 @@ func doubled(i Inst, at int, as Value) Inst {
 	m, _ := mapOf(i.Instr)
 	m.Outs = append(slices.Clone(m.Outs), m.Outs[at])
 	var of kernels.Instr = m
-	if p, ok := plain(i.Instr).(kernels.MatMulThen); ok {
+	if p, ok := kernels.Unviewed(i.Instr).(kernels.MatMulThen); ok {
 		p.Then = m
 		of = p
 	}
@@ -229,7 +279,7 @@ func doubled(i Inst, at int, as Value) Inst {
 // add adds a value that is narrow, a reshape of root or, where that is itself, of nothing.
 func (n *narrowing) add(t kernels.Type, root Value) Value {
 	v := n.Fresh(t)
-	n.root, n.narrow = append(n.root, root), append(n.narrow, true)
+	n.root, n.narrow, n.exact = append(n.root, root), append(n.narrow, true), append(n.exact, false)
 	return v
 }
 
@@ -270,20 +320,27 @@ func (n *narrowing) retype() {
 		}
 	}
 	for k, i := range n.Insts {
-		var outs uint64
-		some := false
+		isNarrow := func(v Value) bool { return n.narrow[n.root[v]] }
+		outs := make([]bool, len(i.Out))
 		for at, v := range i.Out {
-			if n.narrow[n.root[v]] {
-				outs |= 1 << at
-			}
+			outs[at] = isNarrow(v)
 		}
-		for _, v := range i.In {
-			some = some || n.narrow[n.root[v]]
-		}
-		_, then := plain(i.Instr).(kernels.MatMulThen)
-		then = then && n.Types[i.In[0]].Dtype != device.Float64
-		if some || outs != 0 || then {
+		if then := n.roundsProduct(i); then || slices.Contains(outs, true) || slices.ContainsFunc(i.In, isNarrow) {
 			n.Insts[k].Instr = kernels.Narrow{Of: i.Instr, Outs: outs, Product: then}
 		}
 	}
+}
+
+// roundsProduct says whether an instruction is a product whose map may read it as bfloat16.
+func (n *narrowing) roundsProduct(i Inst) bool {
+	p, ok := kernels.Unviewed(i.Instr).(kernels.MatMulThen)
+	if !ok || n.Types[i.In[0]].Dtype == device.Float64 {
+		return false
+	}
+	for at, v := range i.Out {
+		if p.Then.Outs[at].Fold == nil && n.exact[n.root[v]] {
+			return false
+		}
+	}
+	return true
 }

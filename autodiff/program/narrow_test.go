@@ -21,6 +21,7 @@ func TestNarrowingChangesNothingButHowValuesAreStored(t *testing.T) {
 		want := evaluate(t, u, in, interpret)
 		after := u.clone()
 		after.NarrowGiven, after.NarrowResults = someOf(r, len(u.Given)), someOf(r, len(u.Results))
+		after.WideResults = someOf(r, len(u.Results))
 		before := after.String()
 		narrow(after)
 		require.NoError(t, after.Check(), "seed %d:\n%s", seed, before)
@@ -74,6 +75,23 @@ func TestAPlanOfANarrowUnitFitsItsTypes(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, l.Places(&s, c.Outs, c.Ins), "seed %d: %v", seed, c.Instr)
 		}
+	}
+}
+
+func TestAnInstructionMayHaveMoreNarrowResultsThanAWordHasBits(t *testing.T) {
+	u := &Unit{Name: "many"}
+	x := u.Input(kernels.Type{Dtype: device.Float32, Shape: device.Shape{3}})
+	m := kernels.Map{Shape: device.Shape{3}, Outs: make([]kernels.Out, 70)}
+	var err error
+	u.Results, err = u.Apply(m, x)
+	require.NoError(t, err)
+	for k := range m.Outs {
+		u.NarrowResults = append(u.NarrowResults, k%3 == 2)
+	}
+	narrow(u)
+	require.NoError(t, u.Check())
+	for k, v := range u.Results {
+		require.Equal(t, k%3 == 2, kernels.IsNarrow(u.Types[v]), "result %d", k)
 	}
 }
 

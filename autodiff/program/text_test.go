@@ -14,7 +14,7 @@ import (
 )
 
 // parseUnit reads what Unit.String prints, and numbers values as it does. Types of what instructions make may be left out. A given value of bfloat16, and
-// "results %1 as bfloat16", are the unit's NarrowGiven and NarrowResults.
+// "results %1 as bfloat16", are the unit's NarrowGiven and NarrowResults; "%1 as float32" is one of its WideResults.
 func parseUnit(t testing.TB, text string) *Unit {
 	u := &Unit{}
 	names := map[string]Value{}
@@ -44,6 +44,7 @@ func parseUnit(t testing.TB, text string) *Unit {
 			for _, s := range strings.Split(rest, ", ") {
 				s, as, _ := strings.Cut(s, " as ")
 				u.Results, u.NarrowResults = append(u.Results, value(s)), append(u.NarrowResults, as == "bfloat16")
+				u.WideResults = append(u.WideResults, as == "float32")
 			}
 		default:
 			left, right, ok := strings.Cut(line, " = ")

@@ -31,6 +31,9 @@ type Unit struct {
 	// Which inputs and results, by their places, lie as bfloat16 where they are float32: for programs of a [kernels.Narrower] that narrows, which
 	// pass them to each other. nil: none.
 	NarrowGiven, NarrowResults []bool
+	// Which results, by their places, are sums of float32 alone, such as the gradients of parameters: what is added up to them, scaled or moved is
+	// not rounded to bfloat16 on the way. nil: none.
+	WideResults []bool
 }
 
 // Fresh adds a value.

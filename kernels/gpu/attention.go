@@ -148,7 +148,7 @@ func (a *attention) choose() error {
 		tile = 32
 	}
 	a.with = attentionKernels{"attention", "_" + suffix(a.dtype), false, tile, max(1, (a.d+tile-1)/tile), tile * tile / 16, 3 * tile * (tile + 16/size) * size}
-	narrow := isNarrow(a.lie[0])
+	narrow := kernels.IsNarrow(a.lie[0])
 	units := a.narrows(a.dtype) && hasUnits(a.d)
 	for k, r := range a.in {
 		units = units && r.by16(a.lie[k].Dtype)
@@ -188,7 +188,7 @@ func (a *attention) size(k int) int {
 // rounds tells kernels of bfloat16 whether result k is that, too.
 func (l *launch) rounds(a *attention, k int) *launch {
 	if a.with.narrow {
-		l.flag(isNarrow(a.out[k]))
+		l.flag(kernels.IsNarrow(a.out[k]))
 	}
 	return l
 }

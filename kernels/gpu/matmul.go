@@ -48,7 +48,7 @@ func (b *backend) lowerProduct(i kernels.MatMul, in []kernels.Type, views []*ker
 	if err != nil {
 		return nil, err
 	}
-	p.thin = isNarrow(out[0])
+	p.thin = kernels.IsNarrow(out[0])
 	return c, b.multiply(c, p)
 }
 
@@ -86,7 +86,7 @@ func (b *backend) productOf(c *code, i kernels.MatMul, in []kernels.Type, views 
 func sideOf(at arg, t kernels.Type, v *kernels.View, trans bool, batch device.Shape) side {
 	r := len(v.Shape) - 2
 	s := side{
-		at: at.plus(uint64(v.Offset * t.Dtype.Size())), whole: span{at.value, t.Bytes()}, narrow: isNarrow(t),
+		at: at.plus(uint64(v.Offset * t.Dtype.Size())), whole: span{at.value, t.Bytes()}, narrow: kernels.IsNarrow(t),
 		batch: stride.Stretch(v.Strides, v.Shape[:r], batch), rows: v.Shape[r], cols: v.Shape[r+1], row: v.Strides[r], col: v.Strides[r+1],
 	}
 	if trans {
@@ -221,7 +221,7 @@ func (b *backend) addUp(c *code, p *products, count int) error {
 	}
 	var sum kernels.Instr = kernels.Reduce{Fn: kernels.Sum, Axes: []int{1}}
 	if p.thin { // what is added up is not
-		p.thin, sum = false, kernels.Narrow{Of: sum, Outs: 1}
+		p.thin, sum = false, kernels.Narrow{Of: sum, Outs: []bool{true}}
 	}
 	added, err := b.generate(sum, []kernels.Type{parts})
 	if err != nil {

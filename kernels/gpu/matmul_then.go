@@ -34,7 +34,7 @@ func (b *backend) lowerProductThen(i kernels.MatMulThen, in []kernels.Type, view
 	if err != nil {
 		return nil, err
 	}
-	p.thin = isNarrow(then[0])
+	p.thin = kernels.IsNarrow(then[0])
 	if err := b.multiply(c, p); err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func (b *backend) lowerProductThen(i kernels.MatMulThen, in []kernels.Type, view
 // byEpilogue is lowerProductThen where the library does all that the map does.
 func (b *backend) byEpilogue(i kernels.MatMulThen, in []kernels.Type, views []*kernels.View, out []kernels.Type) (c *code, done bool, err error) {
 	e, ok := epilogueOf(i.Then, in, views)
-	if !ok || b.library() == nil || e.kind.HasBias() && isNarrow(in[2]) && !isNarrow(out[0]) {
+	if !ok || b.library() == nil || e.kind.HasBias() && kernels.IsNarrow(in[2]) && !kernels.IsNarrow(out[0]) {
 		return nil, false, nil
 	}
 	c = &code{}
@@ -68,13 +68,13 @@ func (b *backend) byEpilogue(i kernels.MatMulThen, in []kernels.Type, views []*k
 	if err != nil {
 		return nil, false, err
 	}
-	p.thin = isNarrow(out[0])
+	p.thin = kernels.IsNarrow(out[0])
 	if b.narrows(p.dtype) && min(p.m, p.n, p.k) > 0 && !slices.Contains(p.dims, 0) {
 		if p, err = b.narrowed(c, p); err != nil {
 			return nil, false, err
 		}
 	}
-	if p.thin && e.kind.HasBias() && !isNarrow(in[2]) { // the library wants it as it stores the product
+	if p.thin && e.kind.HasBias() && !kernels.IsNarrow(in[2]) { // the library wants it as it stores the product
 		if e.bias, err = b.copied(c, e.bias, p.n); err != nil {
 			return nil, false, err
 		}

@@ -57,22 +57,16 @@ func (b *backend) lowerNarrow(i kernels.Narrow, in, out []kernels.Type) (*code, 
 
 // lowerOf is lower of what is narrow, for operands and results that kernels read and write as they lie.
 func (b *backend) lowerOf(i kernels.Narrow, in, out []kernels.Type) (*code, error) {
-	of, views := i.Of, []*kernels.View(nil)
-	if v, ok := of.(kernels.Viewed); ok {
-		of, views = v.Of, v.In
-	}
-	if p, ok := of.(kernels.MatMulThen); ok {
-		return b.lowerProductThen(p, in, views, out, i.Product)
+	if p, ok := kernels.Unviewed(i.Of).(kernels.MatMulThen); ok {
+		v, _ := i.Of.(kernels.Viewed)
+		return b.lowerProductThen(p, in, v.In, out, i.Product)
 	}
 	return b.lower(i.Of, in, out)
 }
 
 // generated says whether package gen writes the kernels of an instruction.
 func generated(i kernels.Instr) bool {
-	if v, ok := i.(kernels.Viewed); ok {
-		i = v.Of
-	}
-	switch i.(type) {
+	switch kernels.Unviewed(i).(type) {
 	case kernels.Map, kernels.Unary, kernels.Binary, kernels.Reduce, kernels.BroadcastTo, kernels.Reshape, kernels.Transpose, kernels.Slice, kernels.Pad, kernels.Concat:
 		return true
 	}
@@ -93,10 +87,7 @@ func (b *backend) writesAsIs(i kernels.Instr, in []kernels.Type, k int) bool {
 }
 
 func isProduct(i kernels.Instr) bool {
-	if v, ok := i.(kernels.Viewed); ok {
-		i = v.Of
-	}
-	switch i.(type) {
+	switch kernels.Unviewed(i).(type) {
 	case kernels.MatMul, kernels.MatMulThen:
 		return true
 	}
@@ -116,15 +107,11 @@ func (b *backend) convert(c *code, t kernels.Type, to device.Dtype, at, from arg
 // stored is an instruction for operands and results that lie as they do.
 func stored(i kernels.Instr, in, out []kernels.Type) kernels.Instr {
 	n := kernels.Narrow{Of: i}
-	for k, t := range out {
-		if t.Dtype == device.BFloat16 {
-			n.Outs |= 1 << k
-		}
+	for _, t := range out {
+		n.Outs = append(n.Outs, kernels.IsNarrow(t))
 	}
-	if n.Outs == 0 && !slices.ContainsFunc(in, isNarrow) {
+	if !slices.Contains(n.Outs, true) && !slices.ContainsFunc(in, kernels.IsNarrow) {
 		return i
 	}
 	return n
 }
-
-func isNarrow(t kernels.Type) bool { return t.Dtype == device.BFloat16 }

@@ -11,10 +11,10 @@ import (
 // readsNarrow says whether i, lowered for operands of the types in, reads an operand that is bfloat16 as it lies. The other operands may be bfloat16 too,
 // each only as `in` has it: i may be [kernels.Viewed], but not [kernels.Narrow].
 func (b *backend) readsNarrow(i kernels.Instr, in []kernels.Type, operand int) bool {
-	if !b.roundsInKernels() || !isNarrow(in[operand]) {
+	if !b.roundsInKernels() || !kernels.IsNarrow(in[operand]) {
 		return false
 	}
-	switch unviewed(i).(type) {
+	switch kernels.Unviewed(i).(type) {
 	case kernels.Attention, kernels.AttentionGrad:
 		return b.readsHeads(i, in) && operand != logarithms
 	}
@@ -32,7 +32,7 @@ func (b *backend) writesNarrow(i kernels.Instr, in []kernels.Type, result int) b
 	if !b.roundsInKernels() {
 		return false
 	}
-	switch unviewed(i).(type) {
+	switch kernels.Unviewed(i).(type) {
 	case kernels.Attention:
 		return result == 0 && b.readsHeads(i, in)
 	case kernels.AttentionGrad:
@@ -43,14 +43,6 @@ func (b *backend) writesNarrow(i kernels.Instr, in []kernels.Type, result int) b
 		return result == 0 && in[0].Dtype != device.Float64
 	}
 	return false
-}
-
-// unviewed is an instruction without its views.
-func unviewed(i kernels.Instr) kernels.Instr {
-	if v, ok := i.(kernels.Viewed); ok {
-		return v.Of
-	}
-	return i
 }
 
 // logarithms is the operand of the gradient of attention that is always float32.
@@ -71,7 +63,7 @@ func (b *backend) readsHeads(i kernels.Instr, in []kernels.Type) bool {
 		if v == nil {
 			v = kernels.Whole(t.Shape)
 		}
-		if k < logarithms && !isNarrow(t) || t.Dtype == device.Float64 || v.Strides[3] != 1 || !hasUnits(v.Shape[3]) || !seenThrough(inArg(k), t, v).by16(t.Dtype) {
+		if k < logarithms && !kernels.IsNarrow(t) || t.Dtype == device.Float64 || v.Strides[3] != 1 || !hasUnits(v.Shape[3]) || !seenThrough(inArg(k), t, v).by16(t.Dtype) {
 			return false
 		}
 	}
@@ -85,7 +77,7 @@ func (b *backend) roundsInKernels() bool { return b.gpu.Driver().Info().Arch >= 
 func lying(all ...kernels.Type) string {
 	end := "_"
 	for _, t := range all {
-		if isNarrow(t) {
+		if kernels.IsNarrow(t) {
 			end += "b"
 		} else {
 			end += "f"
@@ -131,7 +123,7 @@ func (b *backend) entropyGradOfEights(in []kernels.Type, out kernels.Type) (*cod
 
 // rowsKernel is rowKernel for a first operand, others and a result: in the module for bfloat16 where that is any of them.
 func (b *backend) rowsKernel(module, name string, p rowPlan, all ...kernels.Type) (cuda.Func, error) {
-	if !slices.ContainsFunc(all, isNarrow) {
+	if !slices.ContainsFunc(all, kernels.IsNarrow) {
 		return b.rowKernel(module, name, all[0].Dtype, p)
 	}
 	return b.planned(module+"_bf16", name+lying(all...), p)
@@ -139,7 +131,7 @@ func (b *backend) rowsKernel(module, name string, p rowPlan, all ...kernels.Type
 
 // normGradParams adds up what the blocks of a gradient of layer norm left: in the module that they are in.
 func (b *backend) normGradParams(all ...kernels.Type) (cuda.Func, error) {
-	if !slices.ContainsFunc(all, isNarrow) {
+	if !slices.ContainsFunc(all, kernels.IsNarrow) {
 		return b.kernel("norm", typed("norm_grad_params", all[0].Dtype), 0)
 	}
 	return b.kernel("norm_bf16", "norm_grad_params_b", 0)

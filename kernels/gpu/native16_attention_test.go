@@ -134,7 +134,7 @@ func TestAttentionReadsBFloat16OnlyAsItsKernelsTakeIt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for k, x := range c.in {
-				require.Equal(t, c.uses && isNarrow(x), b.readsNarrow(c.i, c.in, k), "operand %d", k)
+				require.Equal(t, c.uses && kernels.IsNarrow(x), b.readsNarrow(c.i, c.in, k), "operand %d", k)
 			}
 			require.Equal(t, c.uses, b.writesNarrow(c.i, c.in, 0))
 		})

@@ -151,7 +151,7 @@ func (b *backend) softmax(t kernels.Type, axis int, name string, operands []int,
 // entropy is CrossEntropy: the losses of the rows, then their mean.
 func (b *backend) entropy(in []kernels.Type) (*code, error) {
 	c, x := new(code), in[0]
-	if isNarrow(x) {
+	if kernels.IsNarrow(x) {
 		return b.entropyOfEights(in)
 	}
 	p := planRows(x.Dtype, x.Shape[0], x.Shape[1], 8, 1024)
@@ -171,7 +171,7 @@ func (b *backend) entropy(in []kernels.Type) (*code, error) {
 
 func (b *backend) entropyGrad(in, out []kernels.Type) (*code, error) {
 	c, x := new(code), in[0]
-	if isNarrow(x) || isNarrow(out[0]) {
+	if kernels.IsNarrow(x) || kernels.IsNarrow(out[0]) {
 		return b.entropyGradOfEights(in, out[0])
 	}
 	p := planRows(x.Dtype, x.Shape[0], x.Shape[1], 8, 1024)

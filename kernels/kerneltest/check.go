@@ -97,10 +97,7 @@ func differ(i kernels.Instr, got, want Tensor, slack []float64) int {
 	if n, ok := i.(kernels.Narrow); ok {
 		i = n.Of
 	}
-	if v, ok := i.(kernels.Viewed); ok {
-		i = v.Of
-	}
-	switch i.(type) {
+	switch kernels.Unviewed(i).(type) {
 	case kernels.MatMul, kernels.MatMulThen, kernels.Attention, kernels.AttentionGrad, kernels.Conv2d, kernels.Conv2dGradX, kernels.Conv2dGradW:
 		tol *= inProducts
 	}

@@ -26,16 +26,10 @@ func Narrowed(r *rand.Rand, i kernels.Instr, in []Tensor) (kernels.Narrow, []Ten
 	if err != nil {
 		return n, in
 	}
-	for k, t := range out {
-		if t.Dtype == device.Float32 && r.IntN(2) == 0 {
-			n.Outs |= 1 << k
-		}
+	for _, t := range out {
+		n.Outs = append(n.Outs, t.Dtype == device.Float32 && r.IntN(2) == 0)
 	}
-	of := i
-	if v, ok := of.(kernels.Viewed); ok {
-		of = v.Of
-	}
-	_, product := of.(kernels.MatMulThen)
+	_, product := kernels.Unviewed(i).(kernels.MatMulThen)
 	n.Product = product && kernels.Widened(types(in[:1]))[0].Dtype == device.Float32 && r.IntN(2) == 0
 	return n, in
 }

@@ -21,11 +21,7 @@ func raw(d device.Dtype) device.Dtype {
 
 // moves writes copies and zeros, side by side in one kernel but for those that swap axes. Bits stay as they are but where float32 becomes bfloat16.
 func (w *writer) moves(i kernels.Instr, in []kernels.Type, out kernels.Type) error {
-	of := i
-	if v, ok := i.(kernels.Viewed); ok {
-		of = v.Of
-	}
-	switch of.(type) {
+	switch kernels.Unviewed(i).(type) {
 	case kernels.BroadcastTo, kernels.Reshape, kernels.Transpose, kernels.Slice, kernels.Pad, kernels.Concat:
 	default:
 		return fmt.Errorf("%w: %v", ErrUnknown, i)

@@ -48,10 +48,8 @@ func narrowed(r *rand.Rand, i kernels.Instr, in []kerneltest.Tensor) (kernels.Na
 		}
 	}
 	if out, err := n.Infer(types); err == nil {
-		for k, o := range out {
-			if o.Dtype == device.Float32 && r.Float64() < p {
-				n.Outs |= 1 << k
-			}
+		for _, o := range out {
+			n.Outs = append(n.Outs, o.Dtype == device.Float32 && r.Float64() < p)
 		}
 	}
 	return n, in, types
@@ -195,7 +193,7 @@ func TestNarrowKernelsGiveWhatThoseOfFloat32DoRounded(t *testing.T) {
 					i, in := kerneltest.Case(r, family)
 					narrow, in, types := narrowed(r, i, in)
 					checkNarrow(t, d, narrow, in, types)
-					if narrow.Outs != 0 || slices.ContainsFunc(types, func(t kernels.Type) bool { return t.Dtype == device.BFloat16 }) {
+					if slices.Contains(narrow.Outs, true) || slices.ContainsFunc(types, func(t kernels.Type) bool { return t.Dtype == device.BFloat16 }) {
 						ran++
 					}
 				}
@@ -260,7 +258,7 @@ func TestWideningAndNarrowingAreExactToTheBit(t *testing.T) {
 			n = len(few) - odd
 			narrow[0].Shape = device.Shape{n}
 			require.Equal(t, encoded(narrow[0], few[:n]),
-				runBytes(t, d, kernels.Narrow{Of: same(n), Outs: 1}, []kernels.Type{float(n)}, [][]byte{encoded(float(n), few[:n])}, -1, -1)[0])
+				runBytes(t, d, kernels.Narrow{Of: same(n), Outs: []bool{true}}, []kernels.Type{float(n)}, [][]byte{encoded(float(n), few[:n])}, -1, -1)[0])
 		}
 	}
 }
@@ -282,11 +280,11 @@ func TestMovesOfBFloat16KeepEveryBit(t *testing.T) {
 			i = kernels.Transpose{Perm: []int{1, 0}}
 			from = func(at int) int { return at%c.rows*c.cols + at/c.rows }
 		}
-		for outs := range uint64(2) {
-			got := runBytes(t, d, kernels.Narrow{Of: i, Outs: outs}, x, [][]byte{raw}, -1, -1)[0]
+		for _, rounds := range []bool{false, true} {
+			got := runBytes(t, d, kernels.Narrow{Of: i, Outs: []bool{rounds}}, x, [][]byte{raw}, -1, -1)[0]
 			for at := range c.rows * c.cols {
 				want := binary.LittleEndian.Uint16(raw[2*from(at):])
-				if outs == 1 {
+				if rounds {
 					require.Equal(t, want, binary.LittleEndian.Uint16(got[2*at:]))
 				} else {
 					require.Equal(t, uint32(want)<<16, binary.LittleEndian.Uint32(got[4*at:]))
@@ -295,7 +293,7 @@ func TestMovesOfBFloat16KeepEveryBit(t *testing.T) {
 		}
 		numbers := numbers(r, device.Float32, c.rows*c.cols)[:c.rows*c.cols]
 		x[0].Dtype = device.Float32
-		got := runBytes(t, d, kernels.Narrow{Of: i, Outs: 1}, x, [][]byte{encoded(x[0], numbers)}, -1, -1)[0]
+		got := runBytes(t, d, kernels.Narrow{Of: i, Outs: []bool{true}}, x, [][]byte{encoded(x[0], numbers)}, -1, -1)[0]
 		for at := range numbers {
 			require.Equal(t, rounded(float32(numbers[from(at)])), binary.LittleEndian.Uint16(got[2*at:]))
 		}
@@ -318,7 +316,7 @@ func TestFoldsOfManyElementsOfBFloat16AgreeToo(t *testing.T) {
 			for types[0].Dtype != device.BFloat16 {
 				i, in, types = narrowed(r, m, in)
 			}
-			i.Outs |= 1 << r.IntN(4)
+			i.Outs[r.IntN(4)] = true
 			checkNarrow(t, newRig(t, writer{large: true}), i, in, types)
 		})
 	}
@@ -328,7 +326,7 @@ func TestOnlyWhatRoundsToBFloat16NeedsTensorCores(t *testing.T) {
 	same := kernels.Map{Shape: device.Shape{9}, Outs: []kernels.Out{{}}}
 	for want, c := range map[string]Case{
 		"sm_75": {kernels.Narrow{Of: same}, []kernels.Type{{Dtype: device.BFloat16, Shape: device.Shape{9}}}},
-		"sm_80": {kernels.Narrow{Of: same, Outs: 1}, []kernels.Type{float(9)}},
+		"sm_80": {kernels.Narrow{Of: same, Outs: []bool{true}}, []kernels.Type{float(9)}},
 	} {
 		code, err := c.Code()
 		require.NoError(t, err)

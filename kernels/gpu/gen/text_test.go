@@ -30,7 +30,7 @@ func TestTextsAreAsReviewed(t *testing.T) {
 		"all":       {Instr: kernels.Reduce{Fn: kernels.Max}, In: []kernels.Type{float(1 << 20)}},
 		"transpose": {Instr: kernels.Transpose{Perm: []int{0, 2, 1}}, In: []kernels.Type{float(3, 64, 48)}},
 		"widen":     {Instr: kernels.Narrow{Of: same}, In: []kernels.Type{{Dtype: device.BFloat16, Shape: same.Shape}}},
-		"narrow":    {Instr: kernels.Narrow{Of: same, Outs: 1}, In: []kernels.Type{{Dtype: device.Float32, Shape: same.Shape}}},
+		"narrow":    {Instr: kernels.Narrow{Of: same, Outs: []bool{true}}, In: []kernels.Type{{Dtype: device.Float32, Shape: same.Shape}}},
 		"pad":       {Instr: kernels.Pad{Axis: 1, Before: 1, After: 2}, In: []kernels.Type{float(5, 6)}},
 	} {
 		code, err := c.Code()

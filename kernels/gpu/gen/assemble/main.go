@@ -88,9 +88,9 @@ func sample(n int, narrow bool) (ks []gen.Kernel, err error) {
 
 // narrowed is the instruction of a case whose operands are bfloat16, with results of bfloat16 where it has floats.
 func narrowed(c gen.Case) kernels.Instr {
-	n := kernels.Narrow{Of: c.Instr, Outs: 1}
+	n := kernels.Narrow{Of: c.Instr, Outs: []bool{true}}
 	if _, err := n.Infer(c.In); err != nil {
-		n.Outs = 0
+		n.Outs = nil
 	}
 	return n
 }
