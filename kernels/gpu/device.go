@@ -2,6 +2,8 @@ package gpu
 
 import (
 	"errors"
+	"fmt"
+	"reflect"
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
@@ -10,7 +12,8 @@ import (
 
 // Precision is what products of float32 are computed in. Tensors stay float32: those that are products' factors, weights among them, are rounded
 // as they are read, and what an optimizer updates is the float32. In BF16 functions keep as bfloat16 what products and attention make and read within
-// them, and save it so for their backward; what is added up, such as residuals, and statistics stay float32.
+// them, and save it so for their backward; what is added up, such as residuals and the gradients of parameters, and statistics stay float32. A number
+// that is larger than all of bfloat16's, above 3.39e38, becomes infinite where it is rounded.
 type Precision uint8
 
 // The precisions.
@@ -27,11 +30,42 @@ type Config struct {
 	Streams   int   // programs that may run side by side, from 1 to 8; 0: 4
 }
 
-// On makes a device of a driver's GPU, with the backend that [kernels.For] finds. The driver is closed with it.
+// ErrConfig is wrapped by what On says of its arguments.
+var ErrConfig = errors.New("not a GPU's configuration")
+
+// mostStreams is as many as [cuda.Config] takes.
+const mostStreams = 8
+
+// check says all that is wrong with a configuration and a driver.
+func (c Config) check(d cuda.Driver) error {
+	var errs []error
+	wrong := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%w: "+format, append([]any{ErrConfig}, args...)...))
+	}
+	if v := reflect.ValueOf(d); d == nil || v.Kind() == reflect.Pointer && v.IsNil() {
+		wrong("the driver is nil; open one with native.Open, or make the interpreter's with ptx.New")
+	}
+	if c.Precision > BF16 {
+		wrong("there is no Precision %d; use gpu.Float32, gpu.TF32 or gpu.BF16", c.Precision)
+	}
+	if c.Pooled < 0 {
+		wrong("Pooled is %d bytes; use 0 to keep all released memory, or a positive bound", c.Pooled)
+	}
+	if c.Streams < 0 || c.Streams > mostStreams {
+		wrong("Streams is %d; use 1 to %d, or 0 for 4", c.Streams, mostStreams)
+	}
+	return errors.Join(errs...)
+}
+
+// On makes a device of a driver's GPU, with the backend that [kernels.For] finds. The driver is closed with it. An error that wraps [ErrConfig] has
+// all that is wrong with the arguments, and leaves the driver as it was; after any other it is closed.
 func On(d cuda.Driver, id device.ID) (*device.Accelerator, error) { return Config{}.On(d, id) }
 
 // On is the function On with a configuration.
 func (c Config) On(d cuda.Driver, id device.ID) (*device.Accelerator, error) {
+	if err := c.check(d); err != nil {
+		return nil, err
+	}
 	g, err := cuda.Config{Streams: c.Streams}.NewGPU(d)
 	if err != nil {
 		return nil, err
