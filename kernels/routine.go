@@ -32,6 +32,12 @@ type Routine interface {
 	Run(bufs []*device.Buffer) error
 }
 
+// Scratcher is a [Routine] that takes memory from the device for the time of a run, beside its buffers.
+type Scratcher interface {
+	// Scratch is how many bytes.
+	Scratch() int
+}
+
 // CallError tells which call of a routine failed.
 type CallError struct {
 	At    int

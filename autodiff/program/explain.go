@@ -15,8 +15,15 @@ func (p *Program) Explain(w io.Writer) error {
 	if err := p.unit.Explain(w); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "memory of a run: at most %s beside its inputs, of which %s of results and %s in the arena\n",
-		inBytes(p.plan.peak()), inBytes(p.plan.made()), inBytes(p.plan.arena))
+	scratch := 0
+	for k := range p.parts {
+		scratch = max(scratch, p.parts[k].scratch())
+	}
+	of := inBytes(p.plan.made()) + " of results"
+	if scratch > 0 {
+		of += ", at most " + inBytes(scratch) + " that kernels work in"
+	}
+	_, err := fmt.Fprintf(w, "memory of a run: at most %s beside its inputs, of which %s and %s in the arena\n", inBytes(p.peak()), of, inBytes(p.plan.arena))
 	return err
 }
 

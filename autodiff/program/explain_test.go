@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/kernels"
 )
 
 // The units of testdata/optimize_*.txt, as a person would read their programs.
@@ -41,6 +43,32 @@ func TestExplainOfAProgramTellsTheMemoryOfARun(t *testing.T) {
 	var text strings.Builder
 	require.NoError(t, p.Explain(&text))
 	require.Contains(t, text.String(), "memory of a run: at most 8.2 KiB beside its inputs, of which 256 B of results and 8.0 KiB in the arena")
+}
+
+// working is a routine of a backend that takes 3000 bytes while it runs.
+type working struct{ kernels.Routine }
+
+func (working) Scratch() int { return 3000 }
+
+func TestExplainCountsWhatKernelsWorkIn(t *testing.T) {
+	u := parseUnit(t, "sums\ngiven %0 float32(64, 32)\n%1 = Softmax(axis=1, log=false) %0\n%2 = Sum(axes=[1], keep=false) %1\nresults %2\n")
+	p, err := assemble(u, backend(t), 1000) // so that what is between has a buffer of its own
+	require.NoError(t, err)
+	require.Len(t, p.parts, 2)
+	memory := func() string {
+		var text strings.Builder
+		require.NoError(t, p.Explain(&text))
+		_, after, _ := strings.Cut(text.String(), "memory of a run: ")
+		return after
+	}
+	const peak = 64*32*4 + 64*4
+	require.Equal(t, peak, p.peak())
+	require.NotContains(t, memory(), "kernels")
+	p.parts[0].routine = working{p.parts[0].routine}
+	require.Equal(t, max(64*32*4+3000, peak), p.peak())
+	require.Equal(t, "at most 10.9 KiB beside its inputs, of which 256 B of results, at most 2.9 KiB that kernels work in and 0 B in the arena\n", memory())
+	p.parts[1].routine = working{p.parts[1].routine}
+	require.Equal(t, peak+3000, p.peak())
 }
 
 func TestDotDrawsEveryInstructionAndValue(t *testing.T) {

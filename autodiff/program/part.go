@@ -110,21 +110,33 @@ func (p *plan) made() (bytes int) {
 	return bytes
 }
 
-// peak is how many bytes beside the inputs a run needs at most at one time.
-func (p *plan) peak() (most int) {
-	change := make([]int, len(p.calls)+1) // by call: what begins there, less what has ended
-	for k, l := range p.lives {
-		if k >= p.inputs && l.last >= 0 {
-			change[l.first] += p.bufs[k]
-			change[l.last+1] -= p.bufs[k]
+// peak is how many bytes beside the inputs a run needs at most at one time, with what its parts take while they run.
+func (p *Program) peak() (most int) {
+	l := p.plan
+	change := make([]int, len(l.calls)+1) // by call: what begins there, less what has ended
+	for k, life := range l.lives {
+		if k >= l.inputs && life.last >= 0 {
+			change[life.first] += l.bufs[k]
+			change[life.last+1] -= l.bufs[k]
 		}
 	}
-	now := 0
-	for _, by := range change {
+	now, part := 0, 0
+	for call, by := range change[:len(l.calls)] {
+		for part+1 < len(p.parts) && p.parts[part+1].from <= call {
+			part++
+		}
 		now += by
-		most = max(most, now)
+		most = max(most, now+p.parts[part].scratch())
 	}
 	return most
+}
+
+// scratch is how many bytes a part takes while it runs.
+func (o *part) scratch() int {
+	if s, ok := o.routine.(kernels.Scratcher); ok {
+		return s.Scratch()
+	}
+	return 0
 }
 
 // running is the memory of a run.

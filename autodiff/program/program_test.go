@@ -194,9 +194,9 @@ func TestTheMemoryThatAPlanSpeaksOfIsWhatARunNeeds(t *testing.T) {
 			require.Zero(t, dev.Stats().Live)
 			return err
 		}
-		require.NoError(t, on(inputs+max(p.plan.peak(), 1)), "seed %d:\n%v", seed, u)
-		if p.plan.peak() > 0 && inputs > 0 {
-			require.ErrorIs(t, on(inputs+p.plan.peak()-1), device.ErrMemory, "seed %d:\n%v", seed, u)
+		require.NoError(t, on(inputs+max(p.peak(), 1)), "seed %d:\n%v", seed, u)
+		if p.peak() > 0 && inputs > 0 {
+			require.ErrorIs(t, on(inputs+p.peak()-1), device.ErrMemory, "seed %d:\n%v", seed, u)
 		}
 	}
 }

@@ -132,6 +132,11 @@ func (r *routine) Run(bufs []*device.Buffer) error {
 	return r.run(bufs)
 }
 
+var _ kernels.Scratcher = (*routine)(nil)
+
+// Scratch is [kernels.Scratcher]'s.
+func (r *routine) Scratch() int { return r.scratch }
+
 var _ device.Hinter = (*routine)(nil)
 
 // Hint is [device.Hinter]'s.
