@@ -81,7 +81,7 @@ func (c *compiled) call(dev device.Device, owner *Arena, in, outs []*Tensor) err
 		err = c.runOnHost(p.value, owner == nil, bufs, results)
 	} else {
 		p = c.piece(-1)
-		err = c.fwd.Run(dev, bufs, results)
+		err = c.runForward(dev, in, bufs, results)
 	}
 	if err != nil {
 		return err

@@ -22,6 +22,7 @@ type compiled struct {
 	in, out []*gorgonia.Node
 	given   []kernels.Type // of the inputs
 	need    []bool         // inputs that require a gradient
+	params  []bool         // inputs that are parameters; nil where the backend does not narrow
 	fwd     *program.Program
 	host    *program.Host  // fwd for the host's memory, nil where it is not
 	own     int            // bytes of the first result where the program makes it, else −1
@@ -29,11 +30,13 @@ type compiled struct {
 	reads   []int          // inputs that the backward reads
 	kept    []*gorgonia.Node
 	narrow  []bool // of kept: it lies as bfloat16; nil where the backend does not narrow
+	factors []int  // inputs of which a rounded copy is saved: the last of kept
 	tracked []bool // results through which gradients flow to a needed input
 	grads   bool   // some result is
 	sites   sites
 
-	whole atomic.Pointer[pulling] // of the only result
+	whole  atomic.Pointer[pulling]         // of the only result
+	shared atomic.Pointer[program.Program] // fwd where rounded copies of factors are there
 
 	mu    sync.Mutex
 	graph *Graph
@@ -78,11 +81,7 @@ func (c *compiled) prepare() (*program.Unit, error) {
 		}
 		c.settle(before, gin, gout)
 	}
-	u, err := c.graph.lower(c.name, c.in, append(slices.Clone(c.out), c.kept...))
-	if err == nil && slices.Contains(c.narrow, true) {
-		u.NarrowResults = append(make([]bool, len(c.out)), c.narrow...)
-	}
-	return u, err
+	return c.listForward(false)
 }
 
 // finish compiles the forward.
@@ -92,7 +91,7 @@ func (c *compiled) finish(u *program.Unit) (err error) {
 			err = panicked("compiling "+c.name, r)
 		}
 	}()
-	if len(u.Insts) == 1 && u.NarrowResults == nil && slices.Equal(u.Insts[0].In, u.Given) && slices.Equal(u.Insts[0].Out, u.Results) {
+	if len(u.Insts) == 1 && !slices.Contains(u.NarrowResults, true) && slices.Equal(u.Insts[0].In, u.Given) && slices.Equal(u.Insts[0].Out, u.Results) {
 		if c.sole, err = c.backend.Prepare(u.Insts[0].Instr, c.given); err != nil {
 			return err
 		}
@@ -209,8 +208,11 @@ func (c *compiled) drawBackward(mask uint64) (*program.Unit, []int, error) {
 		}
 	}
 	u, err := c.graph.lower(c.name+" backward", given, gout)
-	if err == nil && slices.Contains(c.narrow, true) {
+	if err == nil && c.narrow != nil {
 		u.NarrowGiven = append(make([]bool, len(c.reads)), c.narrow...)
+		for _, i := range to {
+			u.WideResults = append(u.WideResults, c.params[i])
+		}
 	}
 	return u, to, err
 }

@@ -71,9 +71,11 @@ func (c *compiled) saves() string {
 	for _, i := range c.reads {
 		names = append(names, fmt.Sprintf("input %d", i))
 	}
-	bytes := 0
-	for _, t := range c.fwd.Types()[len(c.out):] {
-		bytes += t.Bytes()
+	bytes, shared := 0, 0
+	for k, t := range c.fwd.Types()[len(c.out):] {
+		if bytes += t.Bytes(); k >= len(c.kept)-len(c.factors) {
+			shared += t.Bytes()
+		}
 	}
 	if bytes > 0 {
 		names = append(names, c.fwd.Results(len(c.out)))
@@ -81,5 +83,9 @@ func (c *compiled) saves() string {
 	if len(names) == 0 {
 		return "nothing"
 	}
-	return fmt.Sprintf("%s; %.1f KiB beside the inputs", strings.Join(names, ", "), float64(bytes)/1024)
+	text := fmt.Sprintf("%s; %.1f KiB beside the inputs", strings.Join(names, ", "), float64(bytes)/1024)
+	if shared > 0 {
+		text += fmt.Sprintf(", of which calls that wait for their backward share %.1f KiB, their weights as bfloat16", float64(shared)/1024)
+	}
+	return text
 }

@@ -208,13 +208,21 @@ func (f *Func) findOrCompile(h uint64, at home, dev device.Device, in []*Tensor)
 
 // home is what programs are made for: a kind of device or, where kernels are loaded into it, one device.
 type home struct {
-	kind device.Kind
-	only *device.Accelerator
+	kind    device.Kind
+	only    *device.Accelerator
+	narrows bool // products round what they read, so that it makes a difference what is a parameter
 }
 
 func homeOf(dev device.Device) home {
-	only, _ := dev.(*device.Accelerator)
-	return home{dev.ID().Kind, only}
+	h := home{kind: dev.ID().Kind}
+	if h.only, _ = dev.(*device.Accelerator); h.only == nil {
+		return h
+	}
+	if c, ok := h.only.Memory().(kernels.Computer); ok {
+		n, ok := c.Backend().(kernels.Narrower)
+		h.narrows = ok && n.Narrows()
+	}
+	return h
 }
 
 // signature hashes all that programs are made for.
@@ -227,6 +235,9 @@ func signature(at home, in []*Tensor) uint64 {
 		flag := uint64(0)
 		if t.requiresGrad {
 			flag = 1 << 8
+		}
+		if at.narrows && t.isParameter() {
+			flag |= 1 << 9
 		}
 		h = mix64(h, uint64(len(t.typ.Shape))<<16|flag|uint64(t.typ.Dtype))
 		for _, d := range t.typ.Shape {
@@ -242,7 +253,7 @@ func (c *compiled) serves(at home, in []*Tensor) bool {
 		return false
 	}
 	for i, t := range in {
-		if c.need[i] != t.requiresGrad || !c.given[i].Equal(*t.typ) {
+		if c.need[i] != t.requiresGrad || !c.given[i].Equal(*t.typ) || at.narrows && c.params[i] != t.isParameter() {
 			return false
 		}
 	}
@@ -334,6 +345,9 @@ func (f *Func) draw(dev device.Device, in []*Tensor) (c *compiled, u *program.Un
 		c.in = append(c.in, g.input(*t.typ))
 		c.given = append(c.given, *t.typ)
 		c.need = append(c.need, t.requiresGrad)
+		if c.home.narrows {
+			c.params = append(c.params, t.isParameter())
+		}
 	}
 	c.out = g.body(f, c.in)
 	if g.err != nil {

@@ -8,13 +8,13 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// roundOnce has the forward save inputs as bfloat16, which it makes of them anyway, in the place of the inputs.
+// roundOnce has the forward save parameters as bfloat16, which it makes of them anyway, in their place.
 func (c *compiled) roundOnce(factor map[*gorgonia.Node]bool) {
 	reads := c.reads
 	c.reads = nil
 	for _, i := range reads {
-		if n := c.in[i]; factor[n] {
-			c.kept, c.narrow = append(c.kept, n), append(c.narrow, true)
+		if n := c.in[i]; c.params[i] && factor[n] {
+			c.kept, c.narrow, c.factors = append(c.kept, n), append(c.narrow, true), append(c.factors, i)
 		} else {
 			c.reads = append(c.reads, i)
 		}
@@ -55,8 +55,8 @@ func (s *saving) narrow(forward, kept []*gorgonia.Node) []bool {
 	return out
 }
 
-// factors are the inputs of float32 that products of the forward read, and nothing but products of the backward.
-func (s *saving) factors(in []*gorgonia.Node, before int, gin, gout []*gorgonia.Node) map[*gorgonia.Node]bool {
+// factors are the inputs of float32 that products read, and nothing else of the forward and of the backward.
+func (s *saving) factors(in, out []*gorgonia.Node, before int, gin, gout []*gorgonia.Node) map[*gorgonia.Node]bool {
 	given := map[*gorgonia.Node]program.Value{}
 	for n := range s.keep {
 		given[n] = 0
@@ -68,6 +68,11 @@ func (s *saving) factors(in []*gorgonia.Node, before int, gin, gout []*gorgonia.
 	}
 	back := s.g.reachable(given, gout)
 	factor, otherwise := map[*gorgonia.Node]bool{}, map[*gorgonia.Node]bool{}
+	for _, ns := range [2][]*gorgonia.Node{out, gout} { // a result may be an input itself
+		for _, n := range ns {
+			otherwise[n] = true
+		}
+	}
 	for k := len(s.g.order) - 1; k >= 0; k-- { // readers come after what they read
 		n := s.g.order[k]
 		op, ok := n.Op().(*Op)
@@ -81,15 +86,12 @@ func (s *saving) factors(in []*gorgonia.Node, before int, gin, gout []*gorgonia.
 			case kernels.Reshape, kernels.Transpose:
 				factor[x], otherwise[x] = factor[x] || factor[n], otherwise[x] || otherwise[n]
 			default:
-				otherwise[x] = otherwise[x] || back[n]
+				otherwise[x] = true
 			}
 		}
 	}
 	for n := range factor {
 		factor[n] = factor[n] && !otherwise[n] && s.g.types[n].Dtype == device.Float32
-	}
-	for _, n := range gout { // a gradient that is an input itself
-		delete(factor, n)
 	}
 	return factor
 }

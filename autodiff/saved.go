@@ -41,9 +41,9 @@ func (c *compiled) settle(before int, gin, gout []*gorgonia.Node) {
 			c.kept = append(c.kept, n)
 		}
 	}
-	if b, ok := c.backend.(kernels.Narrower); ok && b.Narrows() {
+	if c.home.narrows {
 		c.narrow = s.narrow(forward, c.kept)
-		c.roundOnce(s.factors(c.in, before, gin, gout))
+		c.roundOnce(s.factors(c.in, c.out, before, gin, gout))
 	}
 }
 

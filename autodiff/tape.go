@@ -4,6 +4,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"weak"
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels"
@@ -41,15 +42,16 @@ const (
 
 // rare is what most nodes do without.
 type rare struct {
-	leaf   *Tensor
-	name   string // where the node is not a function's call
-	next   []Edge
-	outs   []kernels.Type // of results that are not a function's
-	saved  []*device.Buffer
-	took   time.Duration                                      // the call; 0 where it was not timed
-	gather *gather                                            // of a call: its one gradient is sparse
-	hook   func(grads []*Tensor) error                        // a sink's
-	pull   func(grads []*Tensor, how Pull) ([]*Tensor, error) // a copy's or checkpoint's: the gradients of the inputs, which the caller must free
+	leaf    *Tensor
+	rounded weak.Pointer[device.Buffer] // the leaf's value as bfloat16, while somebody has saved that; guarded by the leaf's lock
+	name    string                      // where the node is not a function's call
+	next    []Edge
+	outs    []kernels.Type // of results that are not a function's
+	saved   []*device.Buffer
+	took    time.Duration                                      // the call; 0 where it was not timed
+	gather  *gather                                            // of a call: its one gradient is sparse
+	hook    func(grads []*Tensor) error                        // a sink's
+	pull    func(grads []*Tensor, how Pull) ([]*Tensor, error) // a copy's or checkpoint's: the gradients of the inputs, which the caller must free
 }
 
 // Took is how long the call took, 0 where nobody measured: see [Arena.Time].

@@ -219,6 +219,9 @@ func (r *replacing) claim() error {
 
 // replace runs the instruction, and gives the targets their new values.
 func (r *replacing) replace() error {
+	for _, at := range r.Targets {
+		r.Operands[at].forgetRounded()
+	}
 	if err := r.k.Run(r.outs, r.ins); err != nil {
 		return err
 	}

@@ -23,6 +23,6 @@
 //
 // Matrix products on the CPU go to OpenBLAS where that library can be opened at run time, else to package gemm in builds with
 // GOEXPERIMENT=simd on processors with AVX2, else to gonum; the smallest to a loop. WEFT_BLAS=openblas, go or gonum forces one, and
-// [BLASInfo] tells which it is and why. Large products are cut into pieces for up to [Threads] threads. Convolutions with few channels are added up tap by tap on the same processors' vectors (package conv); others
-// are products with blocks of columns.
+// [BLASInfo] tells which it is and why. Large products are cut into pieces for up to [Threads] threads. Convolutions with few channels are added up
+// tap by tap on the same processors' vectors (package conv); others are products with blocks of columns.
 package kernels

@@ -71,7 +71,8 @@ func TestWhatCannotBeNarrowIsRefused(t *testing.T) {
 }
 
 func TestANarrowResultLiesOverAnOperandOfItsSizeAlone(t *testing.T) {
-	i := Narrow{Of: Map{Shape: device.Shape{8}, Steps: []Step{{Op: Unary{Fn: Tanh}}, {Op: Unary{Fn: Tanh}, Args: [2]int{1, 1}}}, Outs: []Out{{Reg: 2}, {Reg: 3}}}, Outs: []bool{true}}
+	steps := []Step{{Op: Unary{Fn: Tanh}}, {Op: Unary{Fn: Tanh}, Args: [2]int{1, 1}}}
+	i := Narrow{Of: Map{Shape: device.Shape{8}, Steps: steps, Outs: []Out{{Reg: 2}, {Reg: 3}}}, Outs: []bool{true}}
 	in := []Type{bf16(8), f32(8)}
 	may := [2][2]bool{}
 	for result := range may {

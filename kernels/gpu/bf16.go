@@ -15,8 +15,8 @@ func (b *backend) narrows(d device.Dtype) bool {
 	return b.cfg.Precision == BF16 && d == device.Float32 && b.gpu.Driver().Info().Arch >= tensorCores
 }
 
-// narrowed is products of copies in bfloat16, which lie as the operands do, where these are not that themselves. The copies are made before; one of an operand is there for all
-// codes of the sequence that read the same memory before it is written.
+// narrowed is products of copies in bfloat16, which lie as the operands do, where these are not that themselves. The copies are made before; one of
+// an operand is there for all codes of the sequence that read the same memory before it is written.
 func (b *backend) narrowed(c *code, p *products) (*products, error) {
 	q := *p
 	q.narrow = true

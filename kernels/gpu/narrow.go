@@ -67,7 +67,8 @@ func (b *backend) lowerOf(i kernels.Narrow, in, out []kernels.Type) (*code, erro
 // generated says whether package gen writes the kernels of an instruction.
 func generated(i kernels.Instr) bool {
 	switch kernels.Unviewed(i).(type) {
-	case kernels.Map, kernels.Unary, kernels.Binary, kernels.Reduce, kernels.BroadcastTo, kernels.Reshape, kernels.Transpose, kernels.Slice, kernels.Pad, kernels.Concat:
+	case kernels.Map, kernels.Unary, kernels.Binary, kernels.Reduce,
+		kernels.BroadcastTo, kernels.Reshape, kernels.Transpose, kernels.Slice, kernels.Pad, kernels.Concat:
 		return true
 	}
 	return false
@@ -96,7 +97,8 @@ func isProduct(i kernels.Instr) bool {
 
 // convert rounds or widens all of a tensor of type t.
 func (b *backend) convert(c *code, t kernels.Type, to device.Dtype, at, from arg) error {
-	copied, err := b.generate(stored(kernels.Map{Shape: t.Shape, Outs: []kernels.Out{{}}}, []kernels.Type{t}, []kernels.Type{{Dtype: to, Shape: t.Shape}}), []kernels.Type{t})
+	in, out := []kernels.Type{t}, []kernels.Type{{Dtype: to, Shape: t.Shape}}
+	copied, err := b.generate(stored(kernels.Map{Shape: t.Shape, Outs: []kernels.Out{{}}}, in, out), in)
 	if err != nil {
 		return err
 	}

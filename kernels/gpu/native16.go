@@ -63,7 +63,8 @@ func (b *backend) readsHeads(i kernels.Instr, in []kernels.Type) bool {
 		if v == nil {
 			v = kernels.Whole(t.Shape)
 		}
-		if k < logarithms && !kernels.IsNarrow(t) || t.Dtype == device.Float64 || v.Strides[3] != 1 || !hasUnits(v.Shape[3]) || !seenThrough(inArg(k), t, v).by16(t.Dtype) {
+		if k < logarithms && !kernels.IsNarrow(t) || t.Dtype == device.Float64 || v.Strides[3] != 1 || !hasUnits(v.Shape[3]) ||
+			!seenThrough(inArg(k), t, v).by16(t.Dtype) {
 			return false
 		}
 	}
