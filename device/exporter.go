@@ -27,6 +27,9 @@ type Exporter interface {
 	// to read, until Unimport. Memory of its own is refused.
 	Import(handle []byte) (at uintptr, n int, err error)
 	Unimport(at uintptr) error
+	// Pass is Move between memory of its own and memory that other processes see, which waits until what it copies is there, and where it goes is free, and stands behind no other
+	// work.
+	Pass(dst, src uintptr, n int) error
 	// Mark begins to wait for the work that was asked for before and uses memory at some addresses, or, without any, for all; wait, which is called once, tells when it is done,
 	// and not what went wrong.
 	Mark(of ...uintptr) (wait func() error, err error)

@@ -233,7 +233,7 @@ func (h *cudaHauler) read(box *cudaInbox, w cudaWord, spans []span, at int64) (b
 // takeFrom copies n bytes at an address of an accelerator to a buffer.
 func takeFrom(p cudaPeer, from uintptr, buf *device.Buffer, off, n int) error {
 	if buf.Device() == device.Device(p.dev) {
-		return p.mem.Move(buf.Addr()+uintptr(off), from, n)
+		return p.mem.Pass(buf.Addr()+uintptr(off), from, n)
 	}
 	return staged(n, func(at int, mem []byte) error {
 		if err := p.mem.Download(mem, from+uintptr(at)); err != nil {

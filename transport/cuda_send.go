@@ -312,7 +312,7 @@ func putInto(p cudaPeer, to uintptr, buf *device.Buffer, off, n int) error {
 		return err // it was released
 	}
 	if buf.Device() == device.Device(p.dev) {
-		return p.mem.Move(to, buf.Addr()+uintptr(off), n)
+		return p.mem.Pass(to, buf.Addr()+uintptr(off), n)
 	}
 	return staged(n, func(at int, mem []byte) error {
 		if err := download(mem, buf, off+at); err != nil {

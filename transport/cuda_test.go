@@ -4,6 +4,7 @@ package transport_test
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/device/cuda"
 	"github.com/weft-project/weft/device/cuda/ptx"
 	"github.com/weft-project/weft/device/cuda/ptx/ptxtest"
 	"github.com/weft-project/weft/internal/leak"
@@ -85,6 +87,44 @@ func warm(t testing.TB, p *transporttest.Pair, here, there device.Device) {
 		got.Release()
 		return p.Dialed.Lanes()[0].Sent > 0
 	})
+	release(t, x)
+}
+
+// hold has a tensor of an accelerator be written by work that is held until it is released.
+func hold(t testing.TB, d *device.Accelerator, x transport.Tensor) (release func()) {
+	from := transporttest.Tensor(t, rand.New(rand.NewPCG(1, 1)), d, x.Dtype, x.Shape.Elems())
+	require.NoError(t, d.Check())
+	require.NoError(t, d.CopyWithin(x.Buf, from.Buf))
+	free := d.Memory().(*cuda.GPU).Driver().(*ptx.Machine).Hold(0)
+	return func() {
+		free()
+		require.NoError(t, from.Buf.Release())
+	}
+}
+
+func TestATensorThatIsThereIsNotSentAfterWhatElseItsGPUHasToDo(t *testing.T) {
+	leak.Check(t)
+	p, here, there := cudaPair(t, true)
+	warm(t, p, here, there)
+	r := rand.New(rand.NewPCG(8, 1))
+	late, x := toward(t, r, here, there.ID(), 1<<14), toward(t, r, here, there.ID(), 1<<14)
+	free := hold(t, here, late)
+	a, b := p.Stream(t)
+	sent := make(chan error, 1)
+	go func() { sent <- a.Send(p.C, &transport.Message{Tensors: []transport.Tensor{late}}) }()
+	for range 5 {
+		got := bring(t, p, at(there), x)
+		transporttest.Same(t, []transport.Tensor{x}, got.Tensors)
+		got.Release()
+	}
+	free()
+	got, err := b.Recv(p.C, at(there))
+	require.NoError(t, errors.Join(err, <-sent))
+	transporttest.Same(t, []transport.Tensor{late}, got.Tensors)
+	got.Release()
+	a.Reset(nil)
+	b.Reset(nil)
+	release(t, late)
 	release(t, x)
 }
 

@@ -28,6 +28,9 @@
 // values that came of what is stepped. Who has nothing to do with the fault is not told, whoever finds it, except where nobody else would be. tell.go decides all this, and does no I/O. Who asks of the
 // whole GPU is told of each fault that nobody was told of. A fault of the machine itself (a wild address) loses the device: all that follows fails with [device.ErrLost].
 //
+// Copies to and from memory that other processes see ([GPU.Pass]) have a stream of their own, and begin when what they copy is there: a gradient does not stand behind the rest of the backward,
+// nor behind another one that is not there yet.
+//
 // Bytes for another GPU of the process go straight, where the driver says that the two reach one another ([Neighbor]): on a stream of their own, after
 // what wrote them, and what used the memory that they go to. The host waits for them, and looks at the source's fault record.
 //

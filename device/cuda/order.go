@@ -1,10 +1,12 @@
 package cuda
 
-// Sources are streams whose work others may have to wait for: those of kernels, and that of uploads. The others only wait.
+// Sources are streams whose work others may have to wait for: those of kernels, that of uploads, and that of copies to and from memory that other processes
+// see. The others only wait.
 const (
 	mostStreams = 8 // of kernels
-	uploads     = mostStreams
-	sources     = mostStreams + 1
+	uploads     = mostStreams + iota - 1
+	shares
+	sources
 )
 
 // The streams that only wait.

@@ -11,19 +11,38 @@ func (g *GPU) Move(dst, src uintptr, n int) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var from, need clock
-	to, of := g.blocks.of(dst), g.blocks.of(src)
-	of.use.before(&from, false)
-	of.use.before(&need, false)
-	to.use.before(&need, true)
+	g.blocks.of(src).use.before(&from, false)
+	g.blocks.of(src).use.before(&need, false)
+	g.blocks.of(dst).use.before(&need, true)
 	stream, follows := g.order.pick(&from, &need, true)
-	at := g.order.submit(stream, &need, follows, true)
-	of.use.used(stream, at, false)
-	to.use.used(stream, at, true)
+	return g.moveLocked(stream, &need, follows, true, dst, src, n)
+}
+
+// Pass is Exporter's.
+func (g *GPU) Pass(dst, src uintptr, n int) error {
+	need := g.wrote(src, n)
+	need.join(g.uses(dst))
+	rest := need
+	rest[shares] = 0
+	if err := g.await(&rest); err != nil { // here, and not on the stream, where other copies would wait, too
+		return err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.moveLocked(shares, &need, false, false, dst, src, n)
+}
+
+// moveLocked submits a copy to a source, after need.
+func (g *GPU) moveLocked(source int, need *clock, follows, light bool, dst, src uintptr, n int) error {
+	to, of := g.blocks.of(dst), g.blocks.of(src)
+	at := g.order.submit(source, need, follows, light)
+	of.use.used(source, at, false)
+	to.use.used(source, at, true)
 	to.part(&of.origin)
 	if err := g.obey(); err != nil {
 		return err
 	}
-	return g.streams[stream].Copy(dst, src, n)
+	return g.streams[source].Copy(dst, src, n)
 }
 
 // Download is Memory's. It waits for what wrote the bytes alone, or for all where no bytes are asked for. What a kernel found wrong before, and they may have come
