@@ -125,3 +125,16 @@ type named uint64
 func (named) Sync() error                  { return nil }
 func (named) Since(Event) (float64, error) { return 0, nil }
 func (named) Close() error                 { return nil }
+
+func TestTheLanesOfAllStreamsAreWithinTheirBound(t *testing.T) {
+	for streams := 1; streams <= mostStreams; streams++ {
+		size := laneSize(streams + 1)
+		l := lane{belt: belt{size: size}}
+		require.LessOrEqual(t, size*(streams+1), pinnedBytes)
+		require.Zero(t, size%beltStep)
+		require.GreaterOrEqual(t, l.most(), 1<<20, "a part is worth its way")
+		l.belt.push(0, 1)
+		_, ok := l.belt.place(l.most())
+		require.True(t, ok, "beside what is small there is room")
+	}
+}
