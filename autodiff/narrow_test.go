@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"gorgonia.org/gorgonia"
 
+	"github.com/weft-project/weft/autodiff/program"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda/ptx"
 	"github.com/weft-project/weft/internal/testgpu"
@@ -108,6 +109,24 @@ func TestOnAGPUAFunctionSavesForItsBackwardInTheFormOfItsPrecision(t *testing.T)
 	require.Contains(t, narrow, "bfloat16(2, 16, 48)", "queries, keys and values")
 	require.Contains(t, narrow, " float32(2, 2, 16)", "attention's sums")
 	require.Contains(t, narrow, " float32(2, 16, 16)", "the stream of residuals")
+}
+
+// The block has five weights that products read.
+func TestOnAGPUABlockRoundsItsWeightsOnceForAllCallsThatWait(t *testing.T) {
+	in := movedTo(narrowDevice(t, gpu.BF16), narrowInputs(rng(5)))
+	c, back, err := narrowBlock.served(in)
+	require.NoError(t, err)
+	require.Nil(t, c.shared.Load(), "nobody has asked for it")
+	first, second := narrowBlock.Call(in...), narrowBlock.Call(in...)
+	require.NoError(t, second.Err())
+	require.Equal(t, copiesOf(first), copiesOf(second))
+	for want, p := range map[int][]*program.Program{5: {c.fwd}, 0: {c.shared.Load(), back}} {
+		for _, p := range p {
+			var text strings.Builder
+			require.NoError(t, p.Explain(&text))
+			require.Equal(t, want, strings.Count(text.String(), "\n  copy "), text.String())
+		}
+	}
 }
 
 // Each set of results has a backward of its own, and all read what one forward saved.

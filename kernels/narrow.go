@@ -9,8 +9,8 @@ import (
 )
 
 // Narrow is an instruction of which some operands and results lie in memory as bfloat16. It reads such operands as float32, which is exact, and rounds such
-// results to the nearest, to even where two are as near: as programs may have it that compute products of bfloat16 (see [Narrower]). Views lie within:
-// Narrow{Viewed{…}}.
+// results to the nearest, to even where two are as near, and to infinity beyond 3.396e38: as programs may have it that compute products of bfloat16 (see
+// [Narrower]). Views lie within: Narrow{Viewed{…}}.
 type Narrow struct {
 	Of      Instr
 	Outs    []bool // by result: it is bfloat16; none where they are fewer

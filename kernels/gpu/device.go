@@ -13,7 +13,7 @@ import (
 // Precision is what products of float32 are computed in. Tensors stay float32: those that are products' factors, weights among them, are rounded
 // as they are read, and what an optimizer updates is the float32. In BF16 functions keep as bfloat16 what products and attention make and read within
 // them, and save it so for their backward; what is added up, such as residuals and the gradients of parameters, and statistics stay float32. A number
-// that is larger than all of bfloat16's, above 3.39e38, becomes infinite where it is rounded.
+// that is larger than all of bfloat16's, above 3.396e38, becomes infinite where it is rounded.
 type Precision uint8
 
 // The precisions.
