@@ -19,7 +19,7 @@ type measured interface {
 // clock measures by events between all that was asked of a GPU before, and all that is asked later.
 type clock struct {
 	gpu        measured
-	begin, end cuda.Event
+	begin, end cuda.Timer
 	rounds     int
 }
 
@@ -30,8 +30,8 @@ func newClock(dev *device.Accelerator, rounds int) (*clock, error) {
 	}
 	c := &clock{gpu: g, rounds: rounds}
 	var errs [2]error
-	c.begin, errs[0] = g.Driver().Event()
-	c.end, errs[1] = g.Driver().Event()
+	c.begin, errs[0] = g.Driver().Timer()
+	c.end, errs[1] = g.Driver().Timer()
 	return c, errors.Join(errs[:]...)
 }
 

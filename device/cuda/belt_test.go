@@ -122,9 +122,8 @@ func TestWhatIsOnABeltStaysWithItsEvent(t *testing.T) {
 // named is an event that is told from others.
 type named uint64
 
-func (named) Sync() error                  { return nil }
-func (named) Since(Event) (float64, error) { return 0, nil }
-func (named) Close() error                 { return nil }
+func (named) Sync() error  { return nil }
+func (named) Close() error { return nil }
 
 func TestTheLanesOfAllStreamsAreWithinTheirBound(t *testing.T) {
 	for streams := 1; streams <= mostStreams; streams++ {

@@ -67,6 +67,7 @@ type Driver interface {
 	Load(image []byte) (Module, error)
 	Stream() (Stream, error)
 	Event() (Event, error)
+	Timer() (Timer, error)
 	// Export gives a handle under which another process of the host can open memory that Alloc gave; Import opens one, until Unimport.
 	Export(at uintptr) (Handle, error)
 	Import(Handle) (at uintptr, err error)
@@ -125,9 +126,14 @@ type Stream interface {
 type Event interface {
 	// Sync waits for it.
 	Sync() error
-	// Since is how many milliseconds passed from another event to this; both have happened.
-	Since(Event) (float64, error)
 	Close() error
+}
+
+// Timer is an event that knows when it happened, which costs a stream more.
+type Timer interface {
+	Event
+	// Since is how many milliseconds passed from another timer to this; both have happened.
+	Since(Timer) (float64, error)
 }
 
 // Graph is launches that were recorded, with their arguments.

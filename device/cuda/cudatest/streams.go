@@ -141,7 +141,7 @@ func unrecorded(r *rig) {
 }
 
 func times(r *rig) {
-	from, to := r.event(), r.event()
+	from, to := r.timer(), r.timer()
 	a := r.alloc(1 << 20)
 	require.NoError(r, r.s.Record(from))
 	for range 4 {
@@ -152,7 +152,7 @@ func times(r *rig) {
 	ms, err := to.Since(from)
 	require.NoError(r, err)
 	require.GreaterOrEqual(r, ms, 0.0)
-	_, err = r.event().Since(from)
+	_, err = r.timer().Since(from)
 	require.Error(r, err, "it has not happened")
 }
 

@@ -116,6 +116,13 @@ func (r *rig) event() cuda.Event {
 	return e
 }
 
+func (r *rig) timer() cuda.Timer {
+	r.Helper()
+	e, err := r.d.Timer()
+	require.NoError(r, err)
+	return e
+}
+
 func (r *rig) stream() cuda.Stream {
 	r.Helper()
 	s, err := r.d.Stream()

@@ -18,10 +18,11 @@ import (
 // used is one of each thing, and what goroutines do with them until something is closed.
 type used struct {
 	*bench
-	e, begin cuda.Event
-	mod      cuda.Module
-	f        cuda.Func
-	g        cuda.Graph
+	e     cuda.Event
+	begin cuda.Timer
+	mod   cuda.Module
+	f     cuda.Func
+	g     cuda.Graph
 }
 
 func newUsed(t *testing.T) *used {
@@ -32,7 +33,7 @@ func newUsed(t *testing.T) *used {
 	u.at, errs[2] = u.d.Alloc(256)
 	u.pinned, errs[3] = u.d.Pin(256)
 	u.e, errs[4] = u.d.Event()
-	u.begin, errs[5] = u.d.Event()
+	u.begin, errs[5] = u.d.Timer()
 	u.mod, errs[6] = u.d.Load([]byte(ptx))
 	u.f, errs[7] = u.mod.Func("double", 0)
 	u.g, errs[8] = u.s.Capture(func() error { return u.s.Zero(u.at, 8) })

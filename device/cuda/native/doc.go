@@ -10,7 +10,8 @@
 //
 // The primary context is used, which libraries share; it is given back by Close. Memory is cuMemAlloc's and not a stream-ordered pool's:
 // it can be exported to other processes, and who allocates is package device's pool, so it happens rarely. Freeing it waits for the GPU.
-// Streams do not wait for the default one, and events measure time. Recording a graph is relaxed: other goroutines allocate, load and submit to other
+// Streams do not wait for the default one; only timers measure time. The driver is told of 16 queues (CUDA_DEVICE_MAX_CONNECTIONS, unless the
+// environment has it), as with its 8 some of the streams would stand behind others. Recording a graph is relaxed: other goroutines allocate, load and submit to other
 // streams meanwhile, but what anybody submits to the recording stream is recorded.
 //
 // Launches are checked before the first of a list is submitted. What is found later (a wild address) loses the device for this process:

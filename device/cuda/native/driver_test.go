@@ -4,6 +4,8 @@ package native_test
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"testing"
@@ -13,6 +15,7 @@ import (
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
 	"github.com/weft-project/weft/device/cuda/native"
+	"github.com/weft-project/weft/device/cuda/native/fake"
 	"github.com/weft-project/weft/device/devicetest"
 )
 
@@ -55,6 +58,20 @@ func TestTheLocalRankPicksAGPUInTurns(t *testing.T) {
 func openChild() error {
 	_, err := native.Open(0)
 	return err
+}
+
+// queuesChild fails with how many queues there are.
+func queuesChild() error {
+	lib, err := fake.Opened()
+	if err == nil {
+		err = openChild()
+	}
+	return errors.Join(err, fmt.Errorf("%d queues", lib.Queues()))
+}
+
+func TestAGPUTakesWorkFromAsManyQueuesAsThereAreStreamsUnlessTheUserSaysOtherwise(t *testing.T) {
+	require.Contains(t, childFails(t, "queues"), "16 queues")
+	require.Contains(t, childFails(t, "queues", "CUDA_DEVICE_MAX_CONNECTIONS=4"), "4 queues")
 }
 
 // childFails starts this program anew and gives what it says when it fails.

@@ -27,13 +27,20 @@ type event struct {
 	inside gate.Gate
 }
 
+var _ cuda.Timer = (*event)(nil)
+
 func (e *event) c() C.CUevent { return *(*C.CUevent)(unsafe.Pointer(&e.e)) }
 
 // Event is Driver's.
-func (d *driver) Event() (cuda.Event, error) {
+func (d *driver) Event() (cuda.Event, error) { return d.event(cu.DisableTiming) }
+
+// Timer is Driver's.
+func (d *driver) Timer() (cuda.Timer, error) { return d.event(cu.DefaultEvent) }
+
+func (d *driver) event(flags cu.EventFlags) (cuda.Timer, error) {
 	e := &event{d: d}
 	err := d.within("cuEventCreate", func() (err error) {
-		e.e, err = cu.MakeEvent(cu.DefaultEvent)
+		e.e, err = cu.MakeEvent(flags)
 		return err
 	})
 	if err != nil {
@@ -92,8 +99,8 @@ func (e *event) Sync() error {
 	return failure(op, int(C.weft_event_sync(e.d.context(), e.c())), "")
 }
 
-// Since is Event's.
-func (e *event) Since(from cuda.Event) (ms float64, err error) {
+// Since is Timer's.
+func (e *event) Since(from cuda.Timer) (ms float64, err error) {
 	const op = "cuEventElapsedTime"
 	begin, err := e.d.mine(op, from)
 	if err != nil {

@@ -76,7 +76,7 @@ func TestAnEventOfARecordingIsNotWaitedForOutsideOfIt(t *testing.T) {
 	b := newBench(t)
 	side, err := b.d.Stream()
 	require.NoError(t, err)
-	e, err := b.d.Event()
+	e, err := b.d.Timer()
 	require.NoError(t, err)
 	_, err = b.s.Capture(func() error {
 		require.NoError(t, b.s.Record(e))

@@ -47,6 +47,8 @@ int weft_open(const char *path, char *why, size_t n) {
 		snprintf(why, n, "%s is not a CUDA driver: it has no cuInit", path);
 		return -1;
 	}
+	// A GPU takes work from as many queues; where there are more streams than these, some stand behind others. It is 8 unless the user says otherwise.
+	setenv("CUDA_DEVICE_MAX_CONNECTIONS", "16", 0);
 	int r = init(0);
 	if (r) return r;
 	opened = 1;

@@ -73,8 +73,14 @@ func (e *event) Sync() error {
 	})
 }
 
-// Since is Event's. An instruction of a warp takes a nanosecond here, and so does a byte.
-func (e *event) Since(from cuda.Event) (ms float64, err error) {
+// Timer is Driver's.
+func (m *Machine) Timer() (out cuda.Timer, err error) {
+	err = m.do("event", func() error { out = &event{m: m}; return nil })
+	return out, err
+}
+
+// Since is Timer's. An instruction of a warp takes a nanosecond here, and so does a byte.
+func (e *event) Since(from cuda.Timer) (ms float64, err error) {
 	err = e.m.do("elapsed", func() error {
 		f, ok := from.(*event)
 		switch {

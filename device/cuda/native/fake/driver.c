@@ -8,6 +8,7 @@ gpu gpus[GPUS];
 __thread gpu *current;
 pthread_mutex_t mu = PTHREAD_MUTEX_INITIALIZER;
 static int ready;
+static long queues = 8;
 
 void lock(void) { pthread_mutex_lock(&mu); }
 void unlock(void) { pthread_mutex_unlock(&mu); }
@@ -48,8 +49,11 @@ int cuInit(unsigned flags) {
 	const char *e = getenv("WEFT_FAKE_INIT");
 	if (e) set.init = atoi(e);
 	if (!set.init) ready = 1;
+	if ((e = getenv("CUDA_DEVICE_MAX_CONNECTIONS"))) queues = atol(e);
 	return set.init;
 }
+// weft_fake_queues is from how many queues a GPU takes work.
+long weft_fake_queues(void) { return queues; }
 int cuDriverGetVersion(int *v) { return *v = set.old ? 12000 : 13000, OK; }
 int cuDeviceGetCount(int *n) { return *n = set.devices, OK; }
 int cuDeviceGet(int *d, int k) { return *d = k, k < 0 || k >= set.devices ? BAD_DEVICE : OK; }

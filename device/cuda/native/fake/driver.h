@@ -33,7 +33,7 @@ typedef struct { uint64_t is[MOST_OPS / 64]; } ends;
 typedef struct { op *o; ends after; } node;
 typedef struct graph { unsigned long id; node **nodes; int count, failed, busy; unsigned long launched; } graph;
 typedef struct pin { struct pin *next; char *p; size_t n; } pin;
-typedef struct { pthread_cond_t c; unsigned long asked, done; struct timespec at; unsigned long in; ends ends; } event;
+typedef struct { pthread_cond_t c; unsigned long asked, done; struct timespec at; unsigned long in; int untimed; ends ends; } event;
 typedef struct { uint64_t id; char *image; } module;
 typedef struct { uint64_t id, module; int64_t params, threads, static_shared, most_shared; uint64_t at[MOST_PARAMS], n[MOST_PARAMS]; } function;
 struct stream { stream *next; int gpu, stop, busy; pthread_t thread; op *first, **last; graph *capture; int owns; ends ends; };

@@ -60,6 +60,7 @@ type Library struct {
 	set    func(what string, value int64) int32
 	mend   func()
 	live   func() int64
+	queues func() int64
 	answer func(uintptr)
 
 	mu      sync.Mutex
@@ -119,6 +120,7 @@ func Opened() (*Library, error) {
 	purego.RegisterLibFunc(&l.set, lib, "weft_fake_set")
 	purego.RegisterLibFunc(&l.mend, lib, "weft_fake_mend")
 	purego.RegisterLibFunc(&l.live, lib, "weft_fake_live")
+	purego.RegisterLibFunc(&l.queues, lib, "weft_fake_queues")
 	purego.RegisterLibFunc(&l.answer, lib, "weft_fake_answer")
 	return l, nil
 }
@@ -137,6 +139,9 @@ func (l *Library) Mend() { l.mend() }
 
 // Live is how many allocations, pinned pieces and streams there are.
 func (l *Library) Live() int { return int(l.live()) }
+
+// Queues is from how many queues a GPU takes work, as the environment said when the driver was opened.
+func (l *Library) Queues() int { return int(l.queues()) }
 
 // Use has a machine run the kernels that are loaded from now on. It is called once.
 func (l *Library) Use(m Machine) {

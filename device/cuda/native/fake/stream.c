@@ -114,7 +114,8 @@ static int await(op *o) {
 }
 int cuEventCreate(event **e, unsigned flags) {
 	ENTER;
-	return *e = calloc(1, sizeof **e), OK;
+	*e = calloc(1, sizeof **e);
+	return (*e)->untimed = flags & 2, OK;
 }
 int cuEventDestroy_v2(event *e) { return entered(); } // it may be waited for: left as it is
 int cuEventRecord(event *e, stream *s) {
@@ -168,7 +169,7 @@ int cuEventSynchronize(event *e) {
 int cuEventElapsedTime(float *ms, event *a, event *b) {
 	ENTER;
 	if (a->in || b->in) return CAPTURED_EVENT;
-	if (!a->asked || !b->asked) return BAD_HANDLE;
+	if (!a->asked || !b->asked || a->untimed || b->untimed) return BAD_HANDLE;
 	if (a->done < a->asked || b->done < b->asked) return NOT_READY;
 	return *ms = (b->at.tv_sec - a->at.tv_sec) * 1e3 + (b->at.tv_nsec - a->at.tv_nsec) / 1e6, OK;
 }
