@@ -115,6 +115,18 @@ func TestOfBlocksThatWereGivenBackOthersMayBeMade(t *testing.T) {
 	require.NoError(t, d.Close())
 }
 
+func TestOfBlocksThatThePoolHasNoRoomForOthersMayBeMade(t *testing.T) {
+	m := &picky{far: newFar(1 << 30), size: 1 << 20}
+	d := device.Over(device.CUDA(0), m, 16<<10)
+	for range 101 {
+		b, err := d.AllocFor(16<<10, nobody)
+		require.NoError(t, err)
+		require.NoError(t, b.Release())
+	}
+	require.Equal(t, 101, m.takes)
+	require.NoError(t, d.Close())
+}
+
 func TestWhereTheMemoryIsFullOtherMemoryWillDoAndIsNotAskedForAgain(t *testing.T) {
 	m := &picky{far: newFar(2048), size: 1 << 20}
 	d := device.Over(device.CUDA(0), m, 0)
