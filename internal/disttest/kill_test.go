@@ -41,28 +41,24 @@ func TestARandomWorkerKilledAtARandomMessageLeavesNothingOnTheOthers(t *testing.
 	require.Greater(t, failed, cases/4)
 }
 
-// counted runs something with the case's workers and calls at for every message.
-func (k *randomCase) counted(t *testing.T, at func(n int64), run func(t *testing.T, w *world)) {
+// counted runs something with the case's workers, calls at for every message, and gives how many there were.
+func (k *randomCase) counted(t *testing.T, at func(n int64), run func(t *testing.T, w *world)) (messages int) {
+	const uncounted = 1 << 40 // joining and leaving
 	var n atomic.Int64
-	n.Store(1 << 40) // joining and leaving do not count
+	n.Store(uncounted)
 	cfg := k.net
 	cfg.Drop = func(string, string, *transport.Message) bool { at(n.Add(1)); return false }
 	bubble(t, k.workers, cfg, func(t *testing.T, w *world) {
 		n.Store(0)
 		run(t, w)
-		n.Store(1 << 40)
+		messages = int(n.Swap(uncounted))
 	}, k.eval)
+	return messages
 }
 
 // count counts the messages of what is run.
 func (k *randomCase) count(t *testing.T, run func(t *testing.T, w *world)) int {
-	var last atomic.Int64
-	k.counted(t, func(n int64) {
-		if n < 1<<40 {
-			last.Store(n)
-		}
-	}, run)
-	return int(last.Load())
+	return k.counted(t, func(int64) {}, run)
 }
 
 // kill runs the pass, kills a worker at message number at, and checks that the others hear of it and have nothing left.
