@@ -36,11 +36,11 @@ func finishedContext(t *testing.T, p *Pair) {
 	_, err := there.Recv(p.C, nil)
 	require.ErrorIs(t, err, io.EOF)
 	require.NoError(t, there.CloseSend())
-	require.ErrorIs(t, p.done(t, tc), transport.ErrFinished)
+	require.ErrorIs(t, done(tc), transport.ErrFinished)
 	require.NoError(t, hc.Err())
 	_, err = here.Recv(p.C, nil)
 	require.ErrorIs(t, err, io.EOF)
-	require.ErrorIs(t, p.done(t, hc), transport.ErrFinished)
+	require.ErrorIs(t, done(hc), transport.ErrFinished)
 }
 
 func resetSeenByReceiver(t *testing.T, p *Pair) {
@@ -53,7 +53,7 @@ func resetSeenByReceiver(t *testing.T, p *Pair) {
 	}()
 	here.Reset(why)
 	require.ErrorIs(t, <-got, transport.ErrReset)
-	require.ErrorIs(t, p.done(t, there.Context()), transport.ErrReset)
+	require.ErrorIs(t, done(there.Context()), transport.ErrReset)
 	require.ErrorIs(t, there.Send(p.C, text("x")), transport.ErrReset)
 	err := here.Send(p.C, text("x"))
 	require.ErrorIs(t, err, transport.ErrReset)
@@ -73,7 +73,7 @@ func resetSeenByWorker(t *testing.T, p *Pair) {
 	working := there.Context()
 	require.NoError(t, working.Err())
 	here.Reset(context.DeadlineExceeded)
-	require.ErrorIs(t, p.done(t, working), transport.ErrReset)
+	require.ErrorIs(t, done(working), transport.ErrReset)
 	require.ErrorIs(t, there.Send(p.C, text("too late")), transport.ErrReset)
 	there.Reset(nil)
 }
@@ -217,11 +217,11 @@ func endInMessage(t *testing.T, p *Pair) {
 	_, err = there.Recv(p.C, nil)
 	require.ErrorIs(t, err, io.EOF)
 	require.NoError(t, there.Send(p.C, last))
-	require.ErrorIs(t, p.done(t, there.Context()), transport.ErrFinished)
+	require.ErrorIs(t, done(there.Context()), transport.ErrFinished)
 	m, err := here.Recv(p.C, nil)
 	require.NoError(t, err)
 	require.True(t, m.End)
 	_, err = here.Recv(p.C, nil)
 	require.ErrorIs(t, err, io.EOF)
-	require.ErrorIs(t, p.done(t, here.Context()), transport.ErrFinished)
+	require.ErrorIs(t, done(here.Context()), transport.ErrFinished)
 }
