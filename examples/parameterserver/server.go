@@ -149,9 +149,14 @@ func (v *server) attend(c context.Context, w *rpc.Worker, expected int) (lost []
 	defer cancel()
 	events, alone := w.Peers(c), time.NewTimer(patience)
 	defer alone.Stop()
-	for !a.over(expected) {
-		if len(a.here) > 0 {
+	for company := false; !a.over(expected); {
+		switch before := company; {
+		case len(a.here) > 0:
+			alone.Stop() // trainers say nothing here while they train, for however long that is
+			company = true
+		case before:
 			alone.Reset(patience)
+			company = false
 		}
 		select {
 		case name := <-v.came: // it may have gone before anybody looked
