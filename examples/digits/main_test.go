@@ -155,8 +155,8 @@ func (s *seen) String() string {
 	return s.all.String()
 }
 
-// killWorker waits until training is under way and kills the worker whose pid comes through the pipe.
-func killWorker(t *testing.T, fifo string, out *seen) {
+// killWorker waits until training is under way and kills the worker whose pid comes through the pipe. ended tells of who ends before.
+func killWorker(t *testing.T, fifo string, out *seen, ended <-chan error) {
 	var pid int
 	raw, err := os.ReadFile(fifo)
 	require.NoError(t, err)
@@ -164,8 +164,8 @@ func killWorker(t *testing.T, fifo string, out *seen) {
 	require.NoError(t, err)
 	select {
 	case <-out.then:
-	case <-time.After(30 * time.Second):
-		require.Fail(t, "training does not begin", "%s", out)
+	case err := <-ended:
+		require.Fail(t, "training does not begin", "%v\n%s", err, out)
 	}
 	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
 }
@@ -186,7 +186,7 @@ func TestAKilledWorkerEndsTheJobWithItsName(t *testing.T) {
 	}
 	ended := make(chan error, 1)
 	go func() { _, err := elastic.Run(t.Context(), spec); ended <- err }()
-	killWorker(t, fifo, out)
+	killWorker(t, fifo, out, ended)
 	killed := time.Now()
 	err = <-ended
 	require.Less(t, time.Since(killed), 10*time.Second)
@@ -233,9 +233,11 @@ func TestWithoutALauncherTheSurvivorItselfNamesTheLostWorkerWithinTenSeconds(t *
 		return cmd
 	}
 	survivor, victim := start(0), start(1)
-	killWorker(t, fifo, out)
+	ended := make(chan error, 1)
+	go func() { ended <- survivor.Wait() }()
+	killWorker(t, fifo, out, ended)
 	killed := time.Now()
-	require.Error(t, survivor.Wait())
+	require.Error(t, <-ended)
 	require.Less(t, time.Since(killed), 10*time.Second)
 	require.Equal(t, 1, survivor.ProcessState.ExitCode())
 	require.Contains(t, out.String(), "peer lost: worker1")
