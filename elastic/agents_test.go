@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -73,15 +72,15 @@ func TestTheWorkersOfAnyNodesAddUpTheirRanks(t *testing.T) {
 }
 
 func TestTheWorkersStoreIsAtTheAddressThatTheSpecNames(t *testing.T) {
-	host := fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(250), rand.IntN(250), 1+rand.IntN(250)) // where nobody else listens
+	host := proctest.Host()
 	spec := job(t, "environment", 1)
 	out := &proctest.Output{}
-	spec.Stdout, spec.MasterAddr, spec.MasterPort = out, host, 29555
+	spec.Stdout, spec.MasterAddr, spec.MasterPort = out, host, 28555
 	result, err := run(t, t.Context(), spec)
 	require.NoError(t, err)
 	require.Contains(t, out.String(), "MASTER_ADDR="+host+"\n")
-	require.Contains(t, out.String(), "MASTER_PORT=29555\n")
-	require.Equal(t, 29555, result.MasterPort)
+	require.Contains(t, out.String(), "MASTER_PORT=28555\n")
+	require.Equal(t, 28555, result.MasterPort)
 
 	w := newCrew(t, "environment", 1, func(s *Spec) { s.MinNodes, s.LocalAddr = 2, host })
 	w.start(0)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"regexp"
 	"strconv"
@@ -33,9 +32,7 @@ type crew struct {
 
 func newCrew(t *testing.T, part string, workers int, change func(*Spec)) *crew {
 	spec := job(t, part, workers)
-	// Nobody else has this port of this loopback address, which one of 127.0.0.1 that was free a moment ago may have; nor has
-	// who listens at all addresses, which takes launchers' own port, or one from 32768 on.
-	spec.Endpoint = fmt.Sprintf("127.%d.%d.%d:%d", 1+rand.IntN(250), rand.IntN(250), 1+rand.IntN(250), 20_000+rand.IntN(9000))
+	spec.Endpoint = proctest.Address()
 	spec.RunID = "crew"
 	spec.LastCall, spec.Silence, spec.JoinTimeout = time.Second, 3*time.Second, 30*time.Second
 	out := &proctest.Output{}

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/elastic/rdzv"
+	"github.com/weft-project/weft/internal/disttest/proctest"
 )
 
 func TestFlagsOfSeveralMachinesThatCannotBeAreToldTogether(t *testing.T) {
@@ -82,7 +83,7 @@ func twoLaunchers(t *testing.T, part ...string) map[string]int {
 }
 
 func TestALauncherThatCannotJoinAJobSaysWhy(t *testing.T) {
-	at := anAddress()
+	at := proctest.Address()
 	host := &launchers{t: t, args: []string{"--store-plain", "never", "--nnodes", "2", "--rdzv-id", "j", "--rdzv-endpoint", at, os.Args[0], "stay", "never"}}
 	cmd := host.launch()
 	host.Await(t, "weft: waiting for 1 more node at "+at+", job j, 3 s of 600 s\n", 1)

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -27,11 +26,6 @@ import (
 	"github.com/weft-project/weft/store"
 	"github.com/weft-project/weft/transport"
 )
-
-// anAddress is where nobody else listens.
-func anAddress() string {
-	return fmt.Sprintf("127.%d.%d.%d:29400", 1+rand.IntN(250), rand.IntN(250), 1+rand.IntN(250))
-}
 
 func seen(id, standing string, rank int, since time.Duration) rdzv.Seen {
 	n := rdzv.Seen{Node: rdzv.Node{ID: id, Addr: "h-" + id, Slots: 2}, Standing: standing, Rank: rank, First: 2 * rank, For: since}
@@ -195,7 +189,7 @@ func meets(t *testing.T, addr, job string, cfg rdzv.Config) (*rdzv.Rendezvous, *
 }
 
 func TestStatusTellsAJobFromWhatIsNone(t *testing.T) {
-	at := anAddress()
+	at := proctest.Address()
 	t.Setenv("WEFT_TOKEN", "")
 	status := func(args ...string) (int, string, string) {
 		return weft(t, append([]string{"status", "--rdzv-endpoint", at}, args...)...)
@@ -242,7 +236,7 @@ func TestStatusTellsAJobFromWhatIsNone(t *testing.T) {
 }
 
 func TestStatusOfAJobWhoseLeaderIsSilentSaysSo(t *testing.T) {
-	at := anAddress()
+	at := proctest.Address()
 	server, err := store.Serve(store.ServerConfig{Addr: at})
 	require.NoError(t, err)
 	defer server.Close()
@@ -290,7 +284,7 @@ func TestStatusExplainsAWrongCommandLine(t *testing.T) {
 }
 
 func TestAWatchTellsWhatHappensUntilTheJobIsOver(t *testing.T) {
-	at := anAddress()
+	at := proctest.Address()
 	r, _ := meets(t, at, "none", rdzv.Config{Min: 1, Max: 2, MaxRestarts: 1})
 	require.Equal(t, rdzv.Place, (<-r.News).Kind)
 	out := &proctest.Output{}
@@ -321,7 +315,7 @@ func TestAWatchTellsWhatHappensUntilTheJobIsOver(t *testing.T) {
 }
 
 func TestWhoStopsToWatchDoesSoWithoutAnError(t *testing.T) {
-	at := anAddress()
+	at := proctest.Address()
 	r, _ := meets(t, at, "none", rdzv.Config{Min: 1})
 	require.Equal(t, rdzv.Place, (<-r.News).Kind)
 	out := &proctest.Output{}

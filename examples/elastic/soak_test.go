@@ -101,7 +101,7 @@ func TestTrainingGoesOnWhileEachMemberOfTheEtcdInWhichTheAgentsMeetIsKilledInTur
 }
 
 func TestTheStoreInWhichTheAgentsMeetMayBeKilledAndComeBackWithItsJournal(t *testing.T) {
-	dir, addr := t.TempDir(), fmt.Sprintf("127.83.%d.%d:29400", os.Getpid()>>8&0xff, os.Getpid()&0xff)
+	dir, addr := t.TempDir(), proctest.Address()
 	weft := builtWeft(t)
 	server := storeProcess(t, weft, addr, filepath.Join(dir, "journal"))
 	args := []string{"--epochs", "10"}
@@ -126,7 +126,7 @@ func TestTheStoreInWhichTheAgentsMeetMayBeKilledAndComeBackWithItsJournal(t *tes
 }
 
 func TestAJobWhoseRendezvousIsGoneWithItsAgentEndsWithAnErrorThatSaysSo(t *testing.T) {
-	addr := fmt.Sprintf("127.84.%d.%d:29400", os.Getpid()>>8&0xff, os.Getpid()&0xff)
+	addr := proctest.Address()
 	var said proctest.Output
 	host := ""
 	began := time.Now()

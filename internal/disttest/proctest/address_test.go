@@ -1,0 +1,30 @@
+package proctest_test
+
+import (
+	"net"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/internal/disttest/proctest"
+)
+
+func TestAnAddressIsOfThisMachineAloneAndNeitherALaunchersNorTheSystems(t *testing.T) {
+	seen := map[string]bool{}
+	for range 1000 {
+		addr := proctest.Address()
+		require.False(t, seen[addr])
+		seen[addr] = true
+		host, port, err := net.SplitHostPort(addr)
+		require.NoError(t, err)
+		require.True(t, net.ParseIP(host).IsLoopback(), host)
+		require.NotEqual(t, "127.0.0.1", host)
+		n, err := strconv.Atoi(port)
+		require.NoError(t, err)
+		require.True(t, n >= 20_000 && n < 29_000, port)
+	}
+	l, err := net.Listen("tcp", proctest.Address())
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+}
