@@ -80,4 +80,5 @@ func (b *bench) libraryProduct(dev *device.Accelerator, t *clock, s cuda.Product
 type work func(cuda.Stream) error
 
 // Submit is [cuda.Work]'s.
-func (w work) Submit(to cuda.Stream) error { return w(to) }
+func (w work) Submit(to cuda.Stream, _ uint64) error { return w(to) }
+func (work) Flag() uint8                             { return 0 }

@@ -24,6 +24,7 @@ type GPU struct {
 	marks   marks
 	near    near
 	faulted atomic.Bool // the record was cleared at least once
+	flags   atomic.Uint32
 
 	// What follows is guarded by mu, which is also held while anything is submitted to sources and the marker, so that they are in the order's order.
 	mu      sync.Mutex
@@ -37,8 +38,8 @@ var _ device.Memory = (*GPU)(nil)
 
 // FaultBytes is the size of a fault record: four numbers of 64 bits. A kernel that finds something wrong claims the record by changing the first from 0
 // to what the routine told it, and then writes the others: the offending value, the complement of its place (which grows, as the first place
-// of all is wanted), and the bound.
-const FaultBytes = 32
+// of all is wanted), and the bound. Before that it raises its run's flag in the fifth: all who report something do.
+const FaultBytes = 40
 
 // Fault is what a kernel found wrong.
 type Fault struct {
@@ -66,7 +67,15 @@ type Watcher interface {
 // faultOf reads a record.
 func faultOf(record []byte) Fault {
 	word := func(k int) uint64 { return binary.LittleEndian.Uint64(record[8*k:]) }
-	return Fault{word(0), int64(word(1)), int64(^word(2)), int64(word(3))}
+	return Fault{uint64(uint32(word(0))), int64(word(1)), int64(^word(2)), int64(word(3))}
+}
+
+// raised are the flags that are up in a record; all, where nobody says whose the fault is.
+func raised(record []byte) uint64 {
+	if up := binary.LittleEndian.Uint64(record[32:]); up != 0 {
+		return up
+	}
+	return ^uint64(0)
 }
 
 // Config is how a GPU is used. The zero value is ready.

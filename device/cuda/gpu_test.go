@@ -32,7 +32,9 @@ type words struct {
 	order []uintptr
 }
 
-func (w words) Submit(s cuda.Stream) error {
+func (words) Flag() uint8 { return 0 }
+
+func (w words) Submit(s cuda.Stream, _ uint64) error {
 	var err error
 	for _, k := range w.order {
 		err = errors.Join(err, s.Copy(w.g.FaultAddr()+8*k, w.from+8*k, 8))

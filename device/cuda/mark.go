@@ -153,7 +153,7 @@ func (g *GPU) clearLocked(m *mark) (nobodys *found, lost error) {
 	}
 	g.order.finished(&all)
 	g.faulted.Store(true)
-	f, is := g.telling.clear(g.explain(faultOf(m.record)), &all, g.blocks.origins)
+	f, is := g.telling.clear(g.explain(faultOf(m.record)), raised(m.record), &all, g.blocks.origins)
 	if !is {
 		f = nil
 	}

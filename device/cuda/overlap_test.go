@@ -75,7 +75,8 @@ func (b *bench) soon(what string, do func()) {
 
 type work func(cuda.Stream) error
 
-func (w work) Submit(s cuda.Stream) error { return w(s) }
+func (w work) Submit(s cuda.Stream, _ uint64) error { return w(s) }
+func (work) Flag() uint8                            { return 0 }
 
 // take copies one buffer to another, as a kernel would.
 func (b *bench) take(to, from *device.Buffer, more ...func(*cuda.Use)) error {

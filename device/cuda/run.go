@@ -24,8 +24,12 @@ type Use struct {
 	Steps  bool     // some buffers are stepped
 }
 
-// Work is what a run puts into a stream, in the order of that alone.
-type Work interface{ Submit(s Stream) error }
+// Work is what a run puts into a stream, in the order of that alone. Where its kernels meet a fault they raise a flag in the fault record; what is stepped stays what it was where a flag is up
+// that is to be heeded: one of runs that it goes by.
+type Work interface {
+	Flag() uint8 // its number, from GPU.NewFlag
+	Submit(s Stream, heed uint64) error
+}
 
 // Run submits work that uses the blocks of buffers, and of a scratch, if any, as is said: on a stream of kernels, after all that it depends on. The caller keeps
 // the buffers reachable meanwhile. It fails where a step would go by what came of a fault.
@@ -45,7 +49,13 @@ func (g *GPU) Run(w Work, u *Use, bufs []*device.Buffer, scratch *device.Scratch
 		}
 	}
 	n := g.order.submit(stream, &need, follows, u.Light)
-	g.telling.ran(&came, stream, n, u.Faults, u.Steps)
+	if u.Faults {
+		g.telling.asked(&came, stream, n, w.Flag())
+	}
+	var heed uint64
+	if u.Steps {
+		heed = g.telling.stepped(&came, stream, n)
+	}
 	for k, a := range u.Access {
 		if a == 0 {
 			continue
@@ -65,18 +75,21 @@ func (g *GPU) Run(w Work, u *Use, bufs []*device.Buffer, scratch *device.Scratch
 	if err := g.obey(); err != nil {
 		return err
 	}
-	return w.Submit(g.streams[stream])
+	return w.Submit(g.streams[stream], heed)
 }
 
 // came is the origin of what a run writes, but for the run.
 func (g *GPU) came(u *Use, bufs []*device.Buffer) (all origin) {
 	for k, a := range u.Access {
 		if a&(Read|Stepped) != 0 {
-			all.add(&g.noted(bufs[k].Note()).origin)
+			g.telling.add(&all, &g.noted(bufs[k].Note()).origin)
 		}
 	}
 	return all
 }
+
+// NewFlag gives one of the 64 flags in turn. Runs that share one by chance are taken for one another.
+func (g *GPU) NewFlag() uint8 { return uint8(g.flags.Add(1) % 64) }
 
 // needs is what a run comes after; from is what leads to what it reads.
 func (g *GPU) needs(u *Use, bufs []*device.Buffer, from, need *clock) {

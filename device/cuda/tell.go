@@ -11,8 +11,9 @@ type found struct {
 
 // job is what depends on the parameters of some steps: on those of one model, as far as can be told from what was computed of what.
 type job struct {
-	with  *job  // it is one with
-	steps clock // its last steps
+	with  *job   // it is one with
+	steps clock  // its last steps
+	heeds uint64 // the flags that they heed
 	left  *found
 }
 
@@ -40,6 +41,7 @@ func one(a, b *job) *job {
 		return a
 	}
 	a.steps.join(&b.steps)
+	a.heeds |= b.heeds
 	if a.left == nil {
 		a.left = b.left
 	}
@@ -50,24 +52,9 @@ func one(a, b *job) *job {
 // origin is what is known of a value: what it came of.
 type origin struct {
 	asks    clock  // the last runs that may have met a fault, of those that it depends on
+	flags   uint64 // that these raise then
 	job     *job   // nil: none
 	spoiled *found // it came of this
-}
-
-// add has a value depend on another, too.
-func (o *origin) add(p *origin) {
-	j := one(o.job, p.job)
-	o.part(p)
-	o.job = j
-}
-
-// part has a part of a value come of another, of whose job it is then: places that many values pass through make no job of theirs.
-func (o *origin) part(p *origin) {
-	o.asks.join(&p.asks)
-	o.job = p.job
-	if o.spoiled == nil {
-		o.spoiled = p.spoiled
-	}
 }
 
 // tell is what is wrong with a value, for who asks of it: always that it came of a fault, and once for each job that steps were left out for one.
@@ -86,9 +73,9 @@ func (o *origin) tell() error {
 	return f.err
 }
 
-// tellings decides who is told of a fault. The record tells of one, and not which run met it; of others that were met until it is cleared nothing is
-// known. So when it is cleared all values that depend on a run which may have met one are spoiled, and what depends on them later is, too: who asks for one is
-// always told. Steps do nothing while the record tells of a fault: so no parameter is spoiled, but all that were under way may have been left out. Like order it does no I/O.
+// tellings decides who is told of a fault. The record tells of one, and has the flags of all runs that met one, of 64 that the runs have in turn.
+// So when it is cleared all values that depend on a run with such a flag, of which it is not known that it met none, are spoiled, and what depends on them later is, too: who asks for one is
+// always told. Steps do nothing while a flag is up of what they go by: so no parameter is spoiled, but all that were under way may have been left out. Like order it does no I/O.
 type tellings struct {
 	clean clock // runs that met no fault, and steps that were made, as far as is known; or that is settled
 	names clock // the last runs that may have met one
@@ -96,34 +83,64 @@ type tellings struct {
 	found [keptFaults]*found
 }
 
-// ran notes the n-th run of a source, of which a value came.
-func (t *tellings) ran(o *origin, source int, n uint64, faults, steps bool) {
-	if faults {
-		o.asks.raise(source, n)
-		t.names.raise(source, n)
+// add has a value depend on another, too.
+func (t *tellings) add(o, p *origin) {
+	j := one(o.job, p.job)
+	t.part(o, p)
+	o.job = j
+}
+
+// part has a part of a value come of another, of whose job it is then: places that many values pass through make no job of theirs.
+func (t *tellings) part(o, p *origin) {
+	if !t.clean.covers(&p.asks) {
+		o.asks.join(&p.asks)
+		o.flags |= p.flags
 	}
-	if steps {
-		if o.job = o.job.root(); o.job == nil {
-			o.job = new(job)
-		}
-		o.job.steps.raise(source, n)
+	o.job = p.job
+	if o.spoiled == nil {
+		o.spoiled = p.spoiled
 	}
 }
 
-// clear notes that a fault was found, what its error is, and that the record is ready for the next. All that was submitted is done, up to head; values are all there
-// are. Where nobody would hear of it, of none, the fault is said to be nobody's.
-func (t *tellings) clear(err error, head *clock, values func(func(*origin))) (f *found, nobodys bool) {
-	f, nobodys = &found{err: err}, true
+// asked notes the n-th run of a source, which may meet a fault, and of which a value came.
+func (t *tellings) asked(o *origin, source int, n uint64, flag uint8) {
+	o.asks.raise(source, n)
+	o.flags |= 1 << flag
+	t.names.raise(source, n)
+}
+
+// stepped notes a step by a value, and says which flags it is to heed.
+func (t *tellings) stepped(o *origin, source int, n uint64) (heed uint64) {
+	if o.job = o.job.root(); o.job == nil {
+		o.job = new(job)
+	}
+	j := o.job
+	if t.clean.covers(&j.steps) {
+		j.heeds = 0
+	}
+	j.steps.raise(source, n)
+	j.heeds |= o.flags
+	return o.flags
+}
+
+// clear notes that a fault was found, what its error is, whose flags are up, and that the record is ready for the next. All that was submitted is done, up to head; values are all there
+// are. Where nobody would hear of it, of none, the fault is said to be nobody's. Where all who would hear of an earlier one, as it was met in going on with what that had spoiled, it counts as told.
+func (t *tellings) clear(err error, raised uint64, head *clock, values func(func(*origin))) (f *found, nobodys bool) {
+	f, nobodys = &found{err: err, told: true}, true
 	t.epoch++
 	t.found[t.epoch%keptFaults] = f
 	values(func(o *origin) {
-		if o.spoiled == nil && !t.clean.covers(&o.asks) {
-			o.spoiled, nobodys = f, false
+		if o.flags&raised != 0 && !t.clean.covers(&o.asks) {
+			nobodys = false
+			if o.spoiled == nil {
+				o.spoiled, f.told = f, false
+			}
 		}
-		if j := o.job.root(); j != nil && !t.clean.covers(&j.steps) {
-			j.left, nobodys = f, false
+		if j := o.job.root(); j != nil && j.heeds&raised != 0 && !t.clean.covers(&j.steps) {
+			j.left, nobodys, f.told = f, false, false
 		}
 	})
+	f.told = f.told && !nobodys
 	t.clean.join(head)
 	return f, nobodys
 }

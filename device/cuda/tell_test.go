@@ -23,48 +23,63 @@ func values(all ...*origin) func(func(*origin)) {
 func TestWhoAsksForWhatCameOfAFaultIsAlwaysTold(t *testing.T) {
 	var x tellings
 	var bad, other, later origin
-	x.ran(&bad, 1, 5, true, false)
+	x.asked(&bad, 1, 5, 3)
+	x.asked(&other, 2, 5, 4)
 	wrong := errors.New("wrong")
-	f, nobodys := x.clear(wrong, &clock{9, 9}, values(&bad, &other))
+	f, nobodys := x.clear(wrong, 1<<3, &clock{9, 9, 9}, values(&bad, &other))
 	require.False(t, nobodys)
 	require.False(t, f.told)
-	require.NoError(t, other.tell())
+	require.NoError(t, other.tell(), "it is not its flag that is up")
 	for range 3 {
 		require.Same(t, wrong, bad.tell())
 	}
 	require.True(t, f.told)
-	later.add(&bad)
+	x.add(&later, &bad)
+	x.asked(&later, 1, 10, 5)
+	f, nobodys = x.clear(errors.New("once more"), 1<<5, &clock{9, 10, 9}, values(&later))
+	require.False(t, nobodys)
+	require.True(t, f.told, "who asks for it hears of the first")
 	require.Same(t, wrong, later.tell(), "and for what came of that")
-	x.ran(&other, 1, 10, true, false)
-	x.clean.raise(1, 10)
-	x.clear(errors.New("another's"), &clock{9, 12}, values(&other))
+	x.asked(&other, 1, 11, 3)
+	x.clean.raise(1, 11)
+	x.clear(errors.New("another's"), 1<<3, &clock{9, 12}, values(&other))
 	require.NoError(t, other.tell(), "what is known to have met no fault is not spoiled by a later one")
+	var fresh origin
+	x.add(&fresh, &other)
+	require.Zero(t, fresh.flags)
 }
 
 func TestOfStepsThatWereLeftOutAJobIsToldOnce(t *testing.T) {
 	var x tellings
-	var w, v, grad, theirs origin
-	x.ran(&theirs, 2, 1, false, true)
-	x.ran(&w, 0, 1, false, true)
-	x.ran(&v, 0, 2, false, true)
-	grad.add(&w)
+	var w, v, loss, grad, theirs, mine origin
+	x.asked(&loss, 0, 1, 7)
+	x.asked(&mine, 2, 1, 8)
+	x.add(&grad, &loss)
+	step := func(w, by *origin, source int, n uint64) (heed uint64) {
+		came := *w
+		x.add(&came, by)
+		heed = x.stepped(&came, source, n)
+		w.job = came.job
+		return heed
+	}
+	require.EqualValues(t, 1<<7, step(&w, &grad, 0, 2))
+	require.EqualValues(t, 1<<7, step(&v, &grad, 0, 3))
+	require.EqualValues(t, 1<<8, step(&theirs, &mine, 2, 2))
 	require.NotSame(t, w.job, v.job)
-	grad.add(&v)
+	x.add(&grad, &w)
+	x.add(&grad, &v)
 	require.Same(t, w.job.root(), v.job.root(), "a model is one job")
-	x.clean.raise(2, 1)
 	wrong := errors.New("wrong")
-	_, nobodys := x.clear(wrong, &clock{2, 0, 1}, values(&w, &v, &grad, &theirs))
+	_, nobodys := x.clear(wrong, 1<<7, &clock{3, 0, 2}, values(&w, &v, &theirs))
 	require.False(t, nobodys)
 	require.Same(t, wrong, v.tell())
 	require.NoError(t, w.tell())
-	require.NoError(t, grad.tell())
 	require.NoError(t, theirs.tell(), "its step was made")
 
-	x.ran(&w, 0, 3, false, true)
-	var loss origin
-	loss.add(&w)
-	x.ran(&loss, 0, 4, true, false)
-	x.clear(wrong, &clock{4}, values(&w, &v, &loss))
+	loss = w
+	x.asked(&loss, 0, 4, 9)
+	require.EqualValues(t, 1<<9, step(&w, &loss, 0, 5), "what was settled need not be heeded")
+	x.clear(wrong, 1<<9, &clock{5}, values(&w, &v, &loss))
 	require.Same(t, wrong, loss.tell())
 	require.NoError(t, w.tell(), "who was told of the fault need not be told of what was left out for it")
 	require.Same(t, wrong, loss.tell())
@@ -74,7 +89,7 @@ func TestAFaultOfWhichNothingIsLeftIsTheFindersAndIsNotLostWhereSomebodyAsksOfAl
 	var x tellings
 	var o origin
 	require.Nil(t, x.untold())
-	f, nobodys := x.clear(errors.New("wrong"), &clock{}, values(&o))
+	f, nobodys := x.clear(errors.New("wrong"), 1, &clock{}, values(&o))
 	require.True(t, nobodys)
 	require.Same(t, f, x.untold())
 	f.told = true
@@ -85,7 +100,7 @@ func TestWhoLookedBeforeAFaultWasClearedHearsThatOneAndNotALaterOne(t *testing.T
 	var x tellings
 	var all []*found
 	for range keptFaults + 3 {
-		f, _ := x.clear(errors.New("found"), &clock{}, values())
+		f, _ := x.clear(errors.New("found"), 1, &clock{}, values())
 		all = append(all, f)
 	}
 	for epoch := range all {
@@ -115,7 +130,7 @@ type task struct {
 type trainer struct {
 	data  [3]*thing
 	param *thing
-	pure  bool // nothing of it can meet a fault, and it steps nothing
+	met   bool // a fault
 	left  bool // a step was left out, and it has not been told
 	look  *peek
 }
@@ -135,7 +150,8 @@ type ground struct {
 	r      *rand.Rand
 	queues [3][]*task
 	ended  clock
-	record bool
+	record uint64 // the flags that are up
+	number int    // of runs that may meet a fault: each has a flag of its own
 	all    []*thing
 	frozen *thing
 	bad    string // what went wrong, the first time
@@ -203,46 +219,57 @@ func (g *ground) finishSome() {
 func (g *ground) compute(p *trainer, to *thing, from ...*thing) {
 	var came origin
 	for _, v := range from {
-		came.add(&v.origin)
+		g.add(&came, &v.origin)
 	}
-	names := !p.pure && g.r.IntN(3) == 0
-	meets := names && g.r.IntN(3) == 0
+	names := g.number < 64 && g.r.IntN(3) == 0
+	meets := names && g.r.IntN(4) == 0
+	flag := g.number
 	k := g.ask(func() {
 		wrong := meets
 		for _, v := range from {
 			wrong = wrong || v.wrong
 		}
 		to.wrong = wrong
-		g.record = g.record || meets
+		if meets {
+			g.record |= 1 << flag
+			p.met = true
+		}
 	}, to, from...)
-	g.ran(&came, k.source, k.n, names, false)
+	if names {
+		g.asked(&came, k.source, k.n, uint8(flag))
+		g.number++
+	}
 	to.origin = came
 }
 
 func (g *ground) step(p *trainer, grad *thing) {
 	came := p.param.origin
-	came.add(&grad.origin)
+	g.add(&came, &grad.origin)
 	if came.tell() != nil {
 		g.told(p)
 		return
 	}
 	w := p.param
+	var heed uint64
 	k := g.ask(func() {
 		switch {
-		case g.record:
+		case g.record&heed != 0:
 			p.left = true
+			if !p.met {
+				g.say("the step of who met no fault was left out")
+			}
 		case grad.wrong:
 			g.say("a parameter was stepped by what came of a fault")
 		}
 	}, w, grad, w)
-	g.ran(&came, k.source, k.n, false, true)
+	heed = g.stepped(&came, k.source, k.n)
 	w.job = came.job
 }
 
 func (g *ground) told(p *trainer) {
 	p.left = false
-	if p.pure {
-		g.say("who has nothing to do with any fault was told")
+	if !p.met {
+		g.say("who met no fault was told")
 	}
 }
 
@@ -260,7 +287,7 @@ func (g *ground) glance(p *trainer) {
 	case !l.copied:
 		g.finishAll(l.at.uses)
 		g.finishSome()
-		l.copied, l.set, l.done = true, g.record, g.ended
+		l.copied, l.set, l.done = true, g.record != 0, g.ended
 	default:
 		p.look = nil
 		g.end(p, l)
@@ -275,12 +302,12 @@ func (g *ground) end(p *trainer, l *peek) {
 		for _, q := range g.queues {
 			g.finishAll(q)
 		}
-		_, nobodys = g.clear(errors.New("found"), &g.ended, func(see func(*origin)) {
+		_, nobodys = g.clear(errors.New("found"), g.record, &g.ended, func(see func(*origin)) {
 			for _, v := range g.all {
 				see(&v.origin)
 			}
 		})
-		g.record = false
+		g.record = 0
 		g.forget(g)
 	}
 	if l.at.tell() != nil {
@@ -305,7 +332,7 @@ func playFaults(seed uint64, forget func(*ground)) string {
 	g.frozen = g.thing(nil)
 	trainers := make([]*trainer, 1+g.r.IntN(3))
 	for k := range trainers {
-		p := &trainer{pure: g.r.IntN(3) == 0}
+		p := &trainer{}
 		for n := range p.data {
 			p.data[n] = g.thing(p)
 		}
@@ -323,7 +350,7 @@ func playFaults(seed uint64, forget func(*ground)) string {
 		case n == 4: // it is replaced by what the host has
 			g.finishAll(a.uses)
 			a.origin, a.wrong, a.uses = origin{}, false, nil
-		case n == 5 && !p.pure:
+		case n == 5:
 			g.step(p, a)
 		case n < 8:
 			g.compute(p, a, b)
@@ -344,7 +371,8 @@ func TestTheOracleOfFaultsSeesEachMistake(t *testing.T) {
 	for want, forget := range map[string]func(*ground){
 		"a fault was not told":                            func(g *ground) { g.each(func(o *origin) { o.spoiled = nil }) },
 		"a step was left out, and nobody was told":        func(g *ground) { g.each(func(o *origin) { o.job = nil }) },
-		"who has nothing to do with any fault was told":   func(g *ground) { g.each(func(o *origin) { o.spoiled = g.found[g.epoch%keptFaults] }) },
+		"who met no fault was told":                       func(g *ground) { g.each(func(o *origin) { o.spoiled = g.found[g.epoch%keptFaults] }) },
+		"the step of who met no fault was left out":       func(g *ground) { g.each(func(o *origin) { o.flags = ^uint64(0); o.asks = clock{1 << 60} }) },
 		"a parameter was stepped by what came of a fault": func(g *ground) { g.each(func(o *origin) { o.spoiled = nil }) },
 	} {
 		seen := 0

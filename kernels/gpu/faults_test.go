@@ -112,17 +112,30 @@ func badRowsAreNaN[T device.Number](t *testing.T) {
 	}
 }
 
-func TestUntilAFaultIsToldStepsChangeNothing(t *testing.T) {
+func TestStepsByWhatCameOfAFaultChangeNothing(t *testing.T) {
 	t.Run("float32", stepsWait[float32])
 	t.Run("float64", stepsWait[float64])
 }
 
+const stepRows, stepWidth = 5, 7
+
+// gathered is rows of a gradient, of which one is not there, if bad.
+func gathered[T device.Number](t *testing.T, d device.Device, n int, bad bool) *device.Buffer {
+	ids := []int32{1, 2, 3, 4, 0}[:n]
+	if bad {
+		ids[1] = stepRows
+	}
+	grads := some[T](stepRows*stepWidth, func(k int) float64 { return 1 + float64(k%3) })
+	out := placed(t, d, make([]T, n*stepWidth)...)
+	submit(t, d, kernels.Gather{}, []kernels.Type{floats[T](stepRows, stepWidth), {Dtype: device.Int32, Shape: device.Shape{n}}},
+		[]*device.Buffer{out}, []*device.Buffer{placed(t, d, grads...), placed(t, d, ids...)})
+	return out
+}
+
 func stepsWait[T device.Number](t *testing.T) {
 	d := machine(t)
-	const rows, width = 5, 7
-	params := some[T](rows*width, func(k int) float64 { return float64(k) - 9 })
-	grads := some[T](rows*width, func(k int) float64 { return 1 + float64(k%3) })
-	f := floats[T](rows, width)
+	params := some[T](stepRows*stepWidth, func(k int) float64 { return float64(k) - 9 })
+	f := floats[T](stepRows, stepWidth)
 	adam := kernels.Update{Rule: kernels.Adam, AMSGrad: true, LR: 0.1, Beta1: 0.9, Beta2: 0.99, Eps: 1e-8, Step: 2}
 	ids := kernels.Type{Dtype: device.Int32, Shape: device.Shape{3}}
 	for name, c := range map[string]struct {
@@ -130,21 +143,24 @@ func stepsWait[T device.Number](t *testing.T) {
 		in      []kernels.Type
 		targets []int
 	}{
-		"SGD":         {kernels.Update{Rule: kernels.SGD, LR: 0.1, Step: 1}, []kernels.Type{f, f}, []int{0}},
-		"Adam":        {kernels.UpdateMany{Of: adam}, []kernels.Type{f, f, f, f, f, f, f, f, f, f}, []int{0, 2, 3, 4, 5, 7, 8, 9}},
-		"rows":        {kernels.OnRows{Of: adam}, []kernels.Type{f, floats[T](3, width), f, f, f, ids}, []int{0, 2, 3, 4}},
-		"rows' sums":  {kernels.OnRows{Of: kernels.Binary{Fn: kernels.Add}}, []kernels.Type{f, floats[T](3, width), ids}, []int{0}},
-		"another row": {kernels.OnRows{Of: kernels.Binary{Fn: kernels.Mul}}, []kernels.Type{f, floats[T](3, width), ids}, []int{0}},
+		"SGD":  {kernels.Update{Rule: kernels.SGD, LR: 0.1, Step: 1}, []kernels.Type{f, f}, []int{0}},
+		"Adam": {kernels.UpdateMany{Of: adam}, []kernels.Type{f, f, f, f, f, f, f, f, f, f}, []int{0, 2, 3, 4, 5, 7, 8, 9}},
+		"rows": {kernels.OnRows{Of: adam}, []kernels.Type{f, floats[T](3, stepWidth), f, f, f, ids}, []int{0, 2, 3, 4}},
 	} {
 		for _, inPlace := range []bool{false, true} {
 			var ins, outs []*device.Buffer
-			for k, typ := range c.in {
+			by := func(bad bool) {
+				for k, typ := range c.in {
+					if typ.Dtype != device.Int32 && !slices.Contains(c.targets, k) {
+						ins[k] = gathered[T](t, d, typ.Shape[0], bad)
+					}
+				}
+			}
+			for _, typ := range c.in {
 				if typ.Dtype == device.Int32 {
 					ins = append(ins, placed[int32](t, d, 1, 4, 0))
-				} else if slices.Contains(c.targets, k) {
-					ins = append(ins, placed(t, d, params...))
 				} else {
-					ins = append(ins, placed(t, d, grads[:typ.Shape.Elems()]...))
+					ins = append(ins, placed(t, d, params...))
 				}
 			}
 			for _, at := range c.targets {
@@ -162,20 +178,49 @@ func stepsWait[T device.Number](t *testing.T) {
 				}
 				return n
 			}
-			submit(t, d, kernels.Gather{}, []kernels.Type{f, ids}, []*device.Buffer{placed(t, d, make([]T, 3*width)...)},
-				[]*device.Buffer{placed(t, d, params...), placed[int32](t, d, 2, rows, 0)})
+			by(true)
 			submit(t, d, c.instr, c.in, outs, ins)
 			require.ErrorIs(t, told(t, d), kernels.ErrIndex)
 			require.Equal(t, len(outs), same(), "%s: what was there is there still, in place: %v", name, inPlace)
-			if _, of := c.instr.(kernels.OnRows); !of || c.instr == (kernels.OnRows{Of: adam}) {
-				require.ErrorIs(t, try(t, d, c.instr, c.in, outs, ins), kernels.ErrIndex, "%s: who steps is told that a step was left out", name)
-			} else {
-				require.ErrorIs(t, d.Check(outs...), kernels.ErrIndex, "%s: ids that were not looked at may have been the bad ones", name)
-			}
+			require.ErrorIs(t, try(t, d, c.instr, c.in, outs, ins), kernels.ErrIndex, "%s: by that it is never stepped", name)
+			gathered[T](t, d, 3, true)
+			by(false)
 			submit(t, d, c.instr, c.in, outs, ins)
-			require.NoError(t, told(t, d))
+			require.ErrorIs(t, told(t, d), kernels.ErrIndex, "somebody else's")
 			require.Zero(t, same(), "%s: the next step is one", name)
+			require.NoError(t, d.Check(outs...))
 		}
+	}
+}
+
+func TestStepsThatWereLeftOutAreToldOnceToWhoStepsNext(t *testing.T) {
+	d := machine(t)
+	f := floats[float32](stepRows, stepWidth)
+	sgd, in := kernels.Update{Rule: kernels.SGD, LR: 0.1, Step: 1}, []kernels.Type{f, f}
+	w := placed(t, d, make([]float32, stepRows*stepWidth)...)
+	submit(t, d, sgd, in, []*device.Buffer{w}, []*device.Buffer{w, gathered[float32](t, d, stepRows, true)})
+	require.ErrorIs(t, told(t, d), kernels.ErrIndex)
+	good := gathered[float32](t, d, stepRows, false)
+	require.ErrorIs(t, try(t, d, sgd, in, []*device.Buffer{w}, []*device.Buffer{w, good}), kernels.ErrIndex)
+	submit(t, d, sgd, in, []*device.Buffer{w}, []*device.Buffer{w, good})
+	require.NoError(t, d.Check(w))
+}
+
+func TestSumsOfRowsOfWhatCameOfAFaultAreSpoiled(t *testing.T) {
+	d := machine(t)
+	ids := kernels.Type{Dtype: device.Int32, Shape: device.Shape{3}}
+	for _, fn := range []kernels.BinaryFn{kernels.Add, kernels.Mul} {
+		sums, fine := placed(t, d, make([]float32, stepRows*stepWidth)...), placed(t, d, make([]float32, stepRows*stepWidth)...)
+		for _, c := range []struct {
+			to  *device.Buffer
+			bad bool
+		}{{sums, true}, {fine, false}} {
+			submit(t, d, kernels.OnRows{Of: kernels.Binary{Fn: fn}}, []kernels.Type{floats[float32](stepRows, stepWidth), floats[float32](3, stepWidth), ids},
+				[]*device.Buffer{c.to}, []*device.Buffer{c.to, gathered[float32](t, d, 3, c.bad), placed[int32](t, d, 1, 4, 0)})
+		}
+		require.NoError(t, d.Check(fine), "also where it finds what is wrong with others")
+		require.ErrorIs(t, d.Check(sums), kernels.ErrIndex)
+		require.ErrorIs(t, d.Check(sums), kernels.ErrIndex)
 	}
 }
 

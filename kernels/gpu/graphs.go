@@ -45,53 +45,59 @@ type graphSet struct {
 type graphSlot struct {
 	args  []byte     // all that makes one run differ from another
 	graph cuda.Graph // nil: seen once
+	flag  uint8      // of the graph
 }
 
-// run submits a sequence's launches with the arguments of the frame's list, as a graph where they have come before.
+// run submits a sequence's launches with the arguments of the frame's list, as a graph where they have come before, unless they heed other runs' flags.
 func (s *graphSet) run(q *sequence, f *frame, bufs []*device.Buffer, scratch *device.Scratch) error {
 	f.graph = nil
-	if len(f.list.Launches) < graphFrom {
+	if q.use.Faults {
+		f.flag = s.home.gpu.NewFlag()
+	}
+	if len(f.list.Launches) < graphFrom || q.use.Steps {
 		return s.home.gpu.Run(f, &q.use, bufs, scratch)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock() // a graph is not closed before it is submitted
 	if !s.off {
-		f.graph = s.find(q, &f.list)
+		s.find(q, f)
 	}
 	err := s.home.gpu.Run(f, &q.use, bufs, scratch)
 	f.graph = nil
 	return err
 }
 
-// find gives the graph for a list's arguments, where they have come before.
-func (s *graphSet) find(q *sequence, l *cuda.List) cuda.Graph {
-	k := slices.IndexFunc(s.slots, func(x graphSlot) bool { return bytes.Equal(x.args, l.Args) })
+// find gives a frame the graph for its list's arguments, where they have come before.
+func (s *graphSet) find(q *sequence, f *frame) {
+	k := slices.IndexFunc(s.slots, func(x graphSlot) bool { return bytes.Equal(x.args, f.list.Args) })
 	switch {
 	case k >= 0 && s.slots[k].graph != nil:
 		s.replayed++
 	case s.rest > 0:
 		s.rest--
-		return nil
+		return
 	case k < 0:
-		s.note(l)
-		return nil
-	case !s.record(k, q, l):
-		return nil
+		s.note(&f.list)
+		return
+	case !s.record(k, q, f):
+		return
 	}
 	slot := s.slots[k]
 	copy(s.slots[1:k+1], s.slots[:k])
 	s.slots[0] = slot
-	return slot.graph
+	f.graph, f.flag = slot.graph, slot.flag
 }
 
-// record makes a slot's graph. It says false where there is none: then the set rests, if that may pass, or is off.
-func (s *graphSet) record(k int, q *sequence, l *cuda.List) bool {
-	graph, err := s.home.capture(l)
+// record makes a slot's graph, with the frame's flag. It says false where there is none: then the set rests, if that may pass, or is off.
+func (s *graphSet) record(k int, q *sequence, f *frame) bool {
+	f.mark(f.flag, 0)
+	defer f.mark(0, 0)
+	graph, err := s.home.capture(&f.list)
 	if err != nil {
 		s.rest, s.off = graphsRest, !errors.Is(err, device.ErrMemory)
 		return false
 	}
-	s.slots[k].graph = graph
+	s.slots[k].graph, s.slots[k].flag = graph, f.flag
 	if s.made++; !s.known {
 		s.known = true
 		s.home.register(s, q)

@@ -42,7 +42,8 @@ const (
 	argScratch                // of the scratch
 	argCopy                   // of a copy of an operand
 	argFault                  // of the GPU's fault record
-	argCode                   // the fault code of this instruction, 8 bytes
+	argCode                   // the fault code of this instruction, with the number of the run's flag in the upper half, 8 bytes
+	argHeed                   // the flags that a step heeds, 8 bytes
 	arg32                     // a number of 4 bytes
 	arg64                     // a number of 8 bytes
 )
@@ -120,8 +121,8 @@ func (l *launch) float(d device.Dtype, v float64) *launch {
 	return l.u64(math.Float64bits(v))
 }
 
-// record adds the address of the fault record.
-func (l *launch) record() *launch { return l.add(arg{argFault, 0, 0}) }
+// heed adds two arguments: the address of the fault record, and the flags in it of which none may be up, or else nothing is written.
+func (l *launch) heed() *launch { return l.add(arg{argFault, 0, 0}).add(arg{argHeed, 0, 0}) }
 
 // fault adds two arguments: the address of the fault record, and the code that this instruction reports under.
-func (l *launch) fault() *launch { return l.record().add(arg{argCode, 0, 0}) }
+func (l *launch) fault() *launch { return l.add(arg{argFault, 0, 0}).add(arg{argCode, 0, 0}) }

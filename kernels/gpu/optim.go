@@ -138,7 +138,7 @@ func (b *backend) update(i kernels.Update, in []kernels.Type) (*code, error) {
 		for _, block := range first {
 			l.u32(block)
 		}
-		l.u32(to-from).u32(slots).step(d, s).record()
+		l.u32(to-from).u32(slots).step(d, s).heed()
 	}
 	return c, nil
 }
@@ -185,7 +185,7 @@ func (b *backend) onRows(i kernels.OnRows, in, out []kernels.Type) (*code, error
 			l.u64(0)
 		}
 	}
-	l.in(1).temp(keys).u32(count).u32(n).u32(len(out)-1).u32(p.lanes).u64(uint64(rows)).step(d, stepOf(u)).record()
+	l.in(1).temp(keys).u32(count).u32(n).u32(len(out)-1).u32(p.lanes).u64(uint64(rows)).step(d, stepOf(u)).heed()
 	return c, nil
 }
 
@@ -196,7 +196,7 @@ func (b *backend) onRowsBinary(c *code, i kernels.OnRows, p rowPlan, d device.Dt
 			if err != nil {
 				return nil, err
 			}
-			p.launch(c, f).out(0).in(1).temp(keys).u32(p.rows).u32(p.n).u32(p.lanes).u64(uint64(rows)).u32(fn).record()
+			p.launch(c, f).out(0).in(1).temp(keys).u32(p.rows).u32(p.n).u32(p.lanes).u64(uint64(rows)).u32(fn).heed()
 			return c, nil
 		}
 	}

@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"encoding/binary"
 	"maps"
 	"runtime"
 	"slices"
@@ -21,6 +22,8 @@ type sequence struct {
 	idle     sync.Pool // of *frame
 	graphs   *graphSet
 	asked    *asked // nil where nothing can meet a bad index
+	codes    []int  // where among the arguments the codes are that kernels report under
+	heeds    []int  // and the flags that they heed
 	use      cuda.Use
 }
 
@@ -32,18 +35,38 @@ type patch struct {
 
 // frame is what one run needs.
 type frame struct {
+	of    *sequence
 	list  cuda.List
 	graph cuda.Graph // in the place of the list, where not nil
+	flag  uint8
 }
 
 var _ cuda.Work = (*frame)(nil)
 
-// Submit is [cuda.Work]'s.
-func (f *frame) Submit(s cuda.Stream) error {
+// Flag is [cuda.Work]'s.
+func (f *frame) Flag() uint8 { return f.flag }
+
+// Submit is [cuda.Work]'s. A graph has its flag for good.
+func (f *frame) Submit(s cuda.Stream, heed uint64) error {
 	if f.graph != nil {
 		return s.Replay(f.graph)
 	}
+	f.mark(f.flag, heed)
+	defer f.mark(0, 0) // graphs are found by the arguments
 	return s.Run(&f.list)
+}
+
+// mark writes a flag's number, and the flags that are heeded, which has its own, among the arguments.
+func (f *frame) mark(flag uint8, heed uint64) {
+	for _, off := range f.of.codes {
+		binary.LittleEndian.PutUint32(f.list.Args[off+4:], uint32(flag))
+	}
+	if f.of.use.Faults {
+		heed |= 1 << flag
+	}
+	for _, off := range f.of.heeds {
+		binary.LittleEndian.PutUint64(f.list.Args[off:], heed)
+	}
 }
 
 // builder makes a sequence.
@@ -106,7 +129,9 @@ func (s *builder) add(c *code, outs, ins []spot, fault uint64) {
 				s.use.Faults = s.use.Faults || l.reports()
 				s.list.Addr(s.backend.gpu.FaultAddr())
 			case argCode:
-				s.list.U64(fault)
+				s.codes = append(s.codes, s.list.U64(fault))
+			case argHeed:
+				s.heeds = append(s.heeds, s.list.U64(0))
 			case arg32:
 				s.list.U32(uint32(a.value))
 			case arg64:
@@ -154,7 +179,7 @@ func (c *code) faults() bool {
 	return slices.ContainsFunc(c.launches, launch.reports)
 }
 
-// reports says whether a launch may write the fault record; what has its address and does not, writes nothing where that tells of something.
+// reports says whether a launch may write the fault record.
 func (l launch) reports() bool {
 	return slices.ContainsFunc(l.args, func(a arg) bool { return a.kind == argCode })
 }
@@ -178,7 +203,7 @@ func (s *builder) done() (*sequence, error) {
 	q.launches, q.args, q.hold = s.list.Launches, s.list.Args, hold
 	q.use.Light = len(q.launches) < graphFrom
 	q.idle.New = func() any {
-		return &frame{list: cuda.List{Launches: q.launches, Args: slices.Clone(q.args)}}
+		return &frame{of: q, list: cuda.List{Launches: q.launches, Args: slices.Clone(q.args)}}
 	}
 	return q, nil
 }

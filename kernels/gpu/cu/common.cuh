@@ -184,19 +184,20 @@ struct Ids {
 	i64 operator[](u64 k) const { return wide ? ((const i64*)at)[k] : ((const int*)at)[k]; }
 };
 
-// Fault is the GPU's record of what kernels find wrong, and the code that a launch reports under. Of all positions that are reported, the record
-// comes to name the first: its word 2 is the position's complement, which only grows.
+// Fault is the GPU's record of what kernels find wrong, and the code that a launch reports under, with the number of its run's flag in the upper half. Of all positions that
+// are reported, the record comes to name the first: its word 2 is the position's complement, which only grows. Word 4 has the flags of all who reported something.
 struct Fault {
 	u64* record;
 	u64 code;
 
-	// told says whether there is something in a record, which this kernel does not write.
-	static bool told(const u64* record) { return *record != 0; }
+	// told says whether one of some flags is up in a record, which this kernel does not write.
+	static bool told(const u64* record, u64 heed) { return (record[4] & heed) != 0; }
 
 	// index checks an id, of count, against [0, n).
 	bool index(const Ids& ids, u64 k, u64 count, u64 n) const {
 		i64 id = ids[k];
 		if (id >= 0 && id < n) return true;
+		atomicOr(record + 4, 1ull << (code >> 32));
 		u64 was = atomicCAS(record, 0ull, code);
 		if (was != 0 && was != code) return false; // an earlier launch's
 		atomicExch(record + 3, n);

@@ -1,7 +1,7 @@
 #include "common.cuh"
 // nvrtc: --fmad=false
 // Products and sums stay apart, as on the host: replicas on unlike machines step to the same bits.
-// Where the fault record tells of something, and until it is read, steps leave what is there: what they would step by may be NaN or worse.
+// Where the fault record tells of something that they would go by, and until it is read, steps leave what is there: it may be NaN or worse.
 
 enum Rule { SGD, Momentum, Adam, Adagrad, Adadelta, RMSprop, Rprop, Adamax };
 enum Flag { Nesterov = 1, Centered = 2, Moving = 4 };
@@ -96,13 +96,13 @@ template <class T> struct Update {
 		if (slots > 2) c = (T*)t.words[in + 4], co = (T*)t.words[out + 3];
 	}
 
-	template <int V> void at(u64 k, const Step<Acc<T>>& s, const u64* record) const {
+	template <int V> void at(u64 k, const Step<Acc<T>>& s, const u64* record, u64 heed) const {
 		typedef Pack<Acc<T>, V> P;
 		P w = load<V>(p + k), d = load<V>(g + k), x, y, z;
 		if (slots > 0) x = load<V>(a + k);
 		if (slots > 1) y = load<V>(b + k);
 		if (slots > 2) z = load<V>(c + k);
-		if (!Fault::told(record)) {
+		if (!Fault::told(record, heed)) {
 #pragma unroll
 			for (int v = 0; v < V; v++) apply(s, slots, w[v], d[v], x[v], y[v], z[v]);
 		}
@@ -113,7 +113,7 @@ template <class T> struct Update {
 	}
 };
 
-template <class T> void update(const Tensors& t, const Step<Acc<T>>& s, const u64* record) {
+template <class T> void update(const Tensors& t, const Step<Acc<T>>& s, const u64* record, u64 heed) {
 	constexpr u32 V = Wide<T>;
 	u32 k = 0, end = t.count; // the last parameter that begins at or before this block
 	while (end - k > 1) {
@@ -124,10 +124,10 @@ template <class T> void update(const Tensors& t, const Step<Acc<T>>& s, const u6
 	u64 n = t.words[k * (4 + 2 * t.slots)], at = (u64)(blockIdx.x - t.first[k]) * (256 * Rounds * V) + threadIdx.x * V;
 	for (u32 r = 0; r < Rounds && at < n; r++, at += 256 * V) {
 		if (at + V <= n) {
-			u.template at<V>(at, s, record);
+			u.template at<V>(at, s, record, heed);
 		} else {
 #pragma unroll 1
-			for (u64 one = at; one < n; one++) u.template at<1>(one, s, record);
+			for (u64 one = at; one < n; one++) u.template at<1>(one, s, record, heed);
 		}
 	}
 }
@@ -201,11 +201,11 @@ template <class T> void rowBinaries(T* p, const T* g, const u64* keys, u32 count
 }
 
 #define KERNELS(T, end) \
-	GLOBAL(256) update_##end(Tensors t, Step<Acc<T>> s, const u64* record) { update<T>(t, s, record); } \
-	GLOBAL(256) rows_update_##end(T* p, T* a, T* b, T* c, const T* g, const u64* keys, u32 count, u32 n, u32 slots, u32 lanes, u64 rows, Step<Acc<T>> s, const u64* record) { \
-		if (!Fault::told(record)) rowUpdates(RowUpdates<T>{p, a, b, c, g, keys, count, n, slots, lanes, rows}, s); \
+	GLOBAL(256) update_##end(Tensors t, Step<Acc<T>> s, const u64* record, u64 heed) { update<T>(t, s, record, heed); } \
+	GLOBAL(256) rows_update_##end(T* p, T* a, T* b, T* c, const T* g, const u64* keys, u32 count, u32 n, u32 slots, u32 lanes, u64 rows, Step<Acc<T>> s, const u64* record, u64 heed) { \
+		if (!Fault::told(record, heed)) rowUpdates(RowUpdates<T>{p, a, b, c, g, keys, count, n, slots, lanes, rows}, s); \
 	} \
-	GLOBAL(256) rows_binary_##end(T* p, const T* g, const u64* keys, u32 count, u32 n, u32 lanes, u64 rows, u32 fn, const u64* record) { \
-		if (!Fault::told(record)) rowBinaries(p, g, keys, count, n, lanes, rows, fn); \
+	GLOBAL(256) rows_binary_##end(T* p, const T* g, const u64* keys, u32 count, u32 n, u32 lanes, u64 rows, u32 fn, const u64* record, u64 heed) { \
+		if (!Fault::told(record, heed)) rowBinaries(p, g, keys, count, n, lanes, rows, fn); \
 	}
 BOTH(KERNELS)
