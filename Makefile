@@ -90,7 +90,7 @@ cover:
 HEADERS ?= $(CURDIR)/device/cuda/native/include
 GPU := CGO_ENABLED=1 CGO_CFLAGS="-O2 -g -I$(CURDIR)/device/cuda/native/shim -I$(HEADERS)"
 gpu:
-	$(GPU) go build -tags gpu -o bin/ ./cmd/weft ./examples/digits ./examples/pipeline
+	$(GPU) go build -tags gpu -o bin/ ./cmd/weft ./examples/digits
 	! readelf -d bin/weft bin/digits bin/pipeline | grep NEEDED | grep -v 'libc\.so' # CUDA's libraries are opened when the program runs, if they are there
 
 # What the tag changes. A package that does not link the driver's is the same with the tag and without, so make test has tested it. Those that do are the
@@ -116,7 +116,7 @@ gpu-headers:
 
 # What a machine with a GPU needs to check Weft on it: it has no Go there, nor anything else but NVIDIA's driver and, for fast products, cuBLASLt.
 # The test binaries are those of packages whose tests run on a real GPU (internal/testgpu).
-REALTESTS := ./internal/testgpu ./kernels/gpu ./kernels/gpu/gen ./autodiff ./internal/disttest/gpus ./examples/digits ./examples/pipeline
+REALTESTS := ./internal/testgpu ./kernels/gpu ./kernels/gpu/gen ./autodiff ./internal/disttest/gpus ./examples/digits
 LEAN := -trimpath -ldflags "-s -w -X main.commit=$$(git describe --always --dirty 2>/dev/null || echo unknown)"
 gpu-bundle:
 	rm -rf bin/gpucheck bin/gpucheck.tar.gz

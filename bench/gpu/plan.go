@@ -22,7 +22,6 @@ func plan(o options) []step {
 		test("gradients", 2*time.Minute, "autodiff.test", "-test.run=TestOnAGPU"),
 		test("device maps", 2*time.Minute, "gpus.test"),
 		test("training", 2*time.Minute, "digits.test", "-test.run=Accelerator|OnGPUs|BFloat16|FirstFifty|ReachesItsAccuracy"),
-		test("training in stages", 2*time.Minute, "pipeline.test", "-test.run=OnAnAccelerator|OnGPUs|OnAGPU"),
 		o.bench("correct", 2*time.Minute),
 	}
 	steps[len(steps)-1].must = true
