@@ -2,6 +2,7 @@ package autodiff
 
 import (
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -44,6 +45,51 @@ func TestABadIndexOnAGPUIsToldWithTheUsersLine(t *testing.T) {
 	_, err = Values[float32](y)
 	require.ErrorContains(t, err, "called at "+at.String())
 	require.ErrorIs(t, err, kernels.ErrIndex)
+}
+
+func TestARoundedWeightThatCallsShareIsNoBusinessOfTheirInputs(t *testing.T) {
+	dev, err := gpu.Config{Precision: gpu.BF16}.On(testgpu.Open(t, ptx.Config{}), device.CUDA(0))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, dev.Close()) }()
+	layer := Define("layer", func(g *Graph, x, w node) node { return g.MatMul(x, w) })
+	w := To(New(make([]float32, 8*8), 8, 8), dev).RequireGrad()
+	call := func(id int64) *Tensor {
+		table := To(New(make([]float32, 4*8), 4, 8), dev).RequireGrad()
+		return layer.Call(Embedding(table, To(New([]int64{0, id}), dev)), w)
+	}
+	bad := call(4)
+	var all []*Tensor
+	for range 3 {
+		all = append(all, call(1)) // which finds the copy that the other made
+		_, err = Values[float32](all[len(all)-1])
+		require.NoError(t, err)
+	}
+	_, err = Values[float32](bad)
+	require.ErrorIs(t, err, kernels.ErrIndex)
+	_, err = Values[float32](w)
+	require.NoError(t, err)
+	runtime.KeepAlive(all)
+}
+
+func TestAParameterThatCameOfABadIndexStaysSpoiledHoweverItIsStepped(t *testing.T) {
+	for _, held := range []bool{false, true} { // by whom the old value is kept
+		dev, err := gpu.On(testgpu.Open(t, ptx.Config{}), device.CUDA(0))
+		require.NoError(t, err)
+		w := Embedding(To(New(make([]float32, 4*2), 4, 2), dev), To(New([]int64{0, 4}), dev)).Detach().RequireGrad()
+		grad := To(New(make([]float32, 4), 2, 2), dev)
+		var loss *Tensor
+		if held {
+			loss = Sum(Mul(w, w))
+		}
+		require.NoError(t, Apply(kernels.Update{Rule: kernels.SGD, LR: 1, Step: 1}, []*Tensor{w, grad}, 0), "it is not known yet")
+		for range 3 {
+			_, err = Values[float32](w)
+			require.ErrorIs(t, err, kernels.ErrIndex)
+			require.ErrorIs(t, Apply(kernels.Update{Rule: kernels.SGD, LR: 1, Step: 1}, []*Tensor{w, grad}, 0), kernels.ErrIndex)
+		}
+		runtime.KeepAlive(loss)
+		require.NoError(t, dev.Close())
+	}
 }
 
 // One pass stands still; what it has released lies in the pool, and another pass must not wait for that.

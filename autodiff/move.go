@@ -73,7 +73,11 @@ func (t *Tensor) copyRowsTo(dev device.Device) (*Tensor, error) {
 }
 
 func copyOf(src *device.Buffer, dev device.Device) (*device.Buffer, error) {
-	dst, err := dev.Alloc(src.Len())
+	alloc := dev.Alloc
+	if a, ok := dev.(*device.Accelerator); ok { // other memory may wait for what another pass still does with it
+		alloc = func(n int) (*device.Buffer, error) { return a.AllocFor(n, device.ForUpload{}) }
+	}
+	dst, err := alloc(src.Len())
 	if err != nil {
 		return nil, err
 	}

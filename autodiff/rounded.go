@@ -32,6 +32,9 @@ func (c *compiled) runForward(dev device.Device, in []*Tensor, bufs, results []*
 		return err
 	}
 	for k, i := range c.factors {
+		if a, ok := dev.(*device.Accelerator); ok {
+			a.Like(copies[k], bufs[i]) // the call's other inputs are no business of who finds it
+		}
 		copies[k] = in[i].shareRounded(bufs[i], copies[k])
 	}
 	return nil

@@ -67,10 +67,13 @@ func ApplyAll(changes []Change) (errs []error, err error) {
 	}
 	for k := range all {
 		if r := &all[k]; errs[r.n] == nil {
-			if err := r.known(); err != nil {
-				return errs, opError(r.Instr.String(), err)
+			if bad := r.known(); err == nil && bad != nil {
+				err = opError(r.Instr.String(), bad)
 			}
 		}
+	}
+	if err != nil {
+		return errs, err
 	}
 	for k := range all {
 		r := &all[k]

@@ -1,6 +1,7 @@
 package device
 
 import (
+	"cmp"
 	"errors"
 	"math/bits"
 	"runtime"
@@ -232,21 +233,25 @@ func (d *Accelerator) Check(of ...*Buffer) error {
 	return d.failed("check", err)
 }
 
-// Known is what is known to be wrong with what buffers hold, as Check would tell. It waits for nothing.
-func (d *Accelerator) Known(of ...*Buffer) error {
+// Known is what is known to be wrong with what buffers hold, for who is about to step them, or by them. It waits for nothing.
+func (d *Accelerator) Known(of ...*Buffer) (err error) {
 	m, ok := d.raw.(Noter)
 	if !ok {
 		return nil
 	}
 	for _, b := range of {
-		if b.blk == nil {
-			continue
-		}
-		if err := m.Known(b.blk.note); err != nil {
-			return d.failed("check", err)
+		if b.blk != nil {
+			err = cmp.Or(err, m.Known(b.blk.note)) // all are told of
 		}
 	}
-	return nil
+	return d.failed("check", err)
+}
+
+// Like tells that what a buffer holds came of what another one of the device holds, and of nothing else, whatever the run that wrote it read: so it is wrong where that is.
+func (d *Accelerator) Like(b, of *Buffer) {
+	if m, ok := d.raw.(Noter); ok && b.blk != nil && of.blk != nil {
+		m.Like(b.blk.note, of.blk.note)
+	}
 }
 
 // CopyWithin is [Device.CopyWithin].

@@ -9,9 +9,14 @@ type Noter interface {
 	Fits(note, hint any) bool
 	// Fresh tells that nobody will ask for what a block holds: it was given out anew, or all of it is about to be replaced.
 	Fresh(note any)
-	// Known is what is known to be wrong with what a block holds, as Download would tell. It waits for nothing.
+	// Like tells that what a block holds came of what another holds, and of nothing else, whatever the run that wrote it read.
+	Like(note, of any)
+	// Known is what is known to be wrong with what a block holds, for who is about to step it, or by it. It waits for nothing.
 	Known(note any) error
 }
+
+// ForUpload is a hint: bytes that are about to be uploaded, and by nobody used until then.
+type ForUpload struct{}
 
 // Note is what the accelerator's memory has noted on the buffer's block, where it is a [Noter].
 func (b *Buffer) Note() any {

@@ -21,6 +21,7 @@ func (*picky) Note(at uintptr) any      { return at }
 func (*picky) Fits(note, hint any) bool { return note == hint }
 func (*picky) Fresh(any)                {}
 func (*picky) Known(any) error          { return nil }
+func (*picky) Like(any, any)            {}
 func (p *picky) Size() int              { return p.size }
 
 func (p *picky) Take(n int) (uintptr, error) {

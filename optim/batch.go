@@ -116,7 +116,7 @@ func (b *batch) run(groups [][]turn) (single [][]turn, err error) {
 			for _, t := range g {
 				t.p.Steps++
 			}
-		case len(g) == 1, errors.Is(errs[k], kernels.ErrIndex): // what an accelerator found wrong is told once
+		case len(g) == 1, errors.Is(errs[k], kernels.ErrIndex): // an accelerator found something wrong, and may tell of it once
 			b.failed(g[0], errs[k])
 		default:
 			for n := range g {

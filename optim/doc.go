@@ -14,6 +14,9 @@
 // Learning rates, and the [Schedule] that multiplies them, belong to the optimizer's holder and travel with each step: the rates of a step
 // are those in force when it is called.
 //
+// A GPU makes no step by what came of a bad index, and says so, maybe later: at the loss, at the next step, or where a parameter is read. Until then such steps are counted, which
+// [Adam] and others go by when they correct their means.
+//
 // What an optimizer keeps can be taken as a [State] and loaded; training then goes on bit for bit.
 //
 // Workers whose parameters are stepped by others serve [Functions].

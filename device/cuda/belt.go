@@ -55,6 +55,12 @@ func (b *belt) push(from, n int) *part {
 	return p
 }
 
+// pop undoes the last push.
+func (b *belt) pop() {
+	b.count--
+	b.next = b.parts[(b.first+b.count)%len(b.parts)].from
+}
+
 func (b *belt) grow() {
 	more := make([]part, max(16, 2*len(b.parts)))
 	copy(more, b.parts[b.first:])

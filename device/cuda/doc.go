@@ -21,12 +21,13 @@
 // [GPU.Check], for bytes that leave by another way. A record that tells of something is read again when all that was submitted is done, and cleared before
 // anything else is submitted: so it is whole, and no two looks take a fault from one another.
 //
-// The record tells of one fault, and has the flags of all runs that met one: each run has one of 64 in turn. Each block knows of which runs that may meet a fault its value came, and the GPU knows of
-// which runs a look has found nothing. When the record is cleared, the values that came of others, whose flags are up, are spoiled, as is what comes of them later: who asks for one is told, with a
-// [FaultError], each time, and steps by one are refused, until all of it is written anew. Kernels that replace what lives on (an optimizer's) look at the flags of the runs that they go by, and do nothing
-// where one is up: what they step is never spoiled, but each model of which steps were left out is told once, at the next look or step ([GPU.Known] asks before a step begins). A model is what is
-// connected by values that came of what is stepped. Who has nothing to do with a fault goes on undisturbed, and is not told, whoever finds it: except where nobody else would be, and where
-// among more than 64 runs of which nothing is known two have one flag. tell.go decides all this, and does no I/O. Who asks of the
+// The record tells of one fault, and has the flags of all runs that met one: each run has one of 64 in turn, or its graph's. Each block knows of which runs that may meet a fault its value came, and the
+// GPU knows of which runs a look has found nothing. When the record is cleared, the values that came of others, whose flags are up, are spoiled, as is what comes of them later: who asks for one is
+// told, with a [FaultError], each time, and steps by one are refused, until all of it is written anew. Kernels that replace what lives on (an optimizer's) look at the flags of the runs that they go by, and
+// do nothing where one is up: so the fault does not come into what they step. That a step was left out is told once to who steps it next, or by it ([GPU.Known] asks before a step begins), and
+// once to who reads it, unless somebody was told who depends on the same run. Who has nothing to do with a fault is not told, whoever finds it, and nothing of it is left out; but while the record is
+// cleared, nothing is submitted. Where two runs of which nothing is known have one flag, they are taken for one another: one of more than 64, the graphs of two programs by chance, or a
+// graph that is replayed on memory of a result that nobody has asked for. tell.go decides all this, and does no I/O. Who asks of the
 // whole GPU is told of each fault that nobody was told of. A fault of the machine itself (a wild address) loses the device: all that follows fails with [device.ErrLost].
 //
 // Copies to and from memory that other processes see ([GPU.Pass]) have a stream of their own, and begin when what they copy is there: a gradient does not stand behind the rest of the backward,

@@ -36,7 +36,7 @@ type GPU struct {
 
 var _ device.Memory = (*GPU)(nil)
 
-// FaultBytes is the size of a fault record: four numbers of 64 bits. A kernel that finds something wrong claims the record by changing the first from 0
+// FaultBytes is the size of a fault record: five numbers of 64 bits. A kernel that finds something wrong claims the record by changing the first from 0
 // to what the routine told it, and then writes the others: the offending value, the complement of its place (which grows, as the first place
 // of all is wanted), and the bound. Before that it raises its run's flag in the fifth: all who report something do.
 const FaultBytes = 40
@@ -70,12 +70,12 @@ func faultOf(record []byte) Fault {
 	return Fault{uint64(uint32(word(0))), int64(word(1)), int64(^word(2)), int64(word(3))}
 }
 
-// raised are the flags that are up in a record; all, where nobody says whose the fault is.
-func raised(record []byte) uint64 {
-	if up := binary.LittleEndian.Uint64(record[32:]); up != 0 {
-		return up
+// raised are the flags that are up in a record that tells of something; all, where it is not known whose the fault is.
+func raised(record []byte) (up uint64, known bool) {
+	if up = binary.LittleEndian.Uint64(record[32:]); up != 0 {
+		return up, true
 	}
-	return ^uint64(0)
+	return ^uint64(0), false
 }
 
 // Config is how a GPU is used. The zero value is ready.

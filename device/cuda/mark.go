@@ -87,7 +87,7 @@ func (l look) end() error {
 
 func (l *look) drop() { l.g.marks.give(l.mark) }
 
-// foundLocked goes by what is in the record. A fault that nobody would hear of is for who found it.
+// foundLocked goes by what is in the record. A fault of which nobody knows whose it is, and nobody would hear, is for who found it.
 func (l *look) foundLocked() (nobodys *found, lost error) {
 	g := l.g
 	if faultOf(l.record).Code != 0 {
@@ -123,7 +123,7 @@ func (g *GPU) tellLocked(of []uintptr) error {
 		return nil
 	}
 	for _, at := range of {
-		if err := g.blocks.of(at).tell(); err != nil {
+		if err := g.blocks.of(at).tell(false); err != nil {
 			return err
 		}
 	}
@@ -153,8 +153,9 @@ func (g *GPU) clearLocked(m *mark) (nobodys *found, lost error) {
 	}
 	g.order.finished(&all)
 	g.faulted.Store(true)
-	f, is := g.telling.clear(g.explain(faultOf(m.record)), raised(m.record), &all, g.blocks.origins)
-	if !is {
+	up, known := raised(m.record)
+	f, is := g.telling.clear(g.explain(faultOf(m.record)), up, &all, g.blocks.origins)
+	if known || !is {
 		f = nil
 	}
 	return f, nil

@@ -181,6 +181,24 @@ func TestTheFirstUseOfMemoryThatAnotherProgramStillUsesWaitsForThat(t *testing.T
 	}
 }
 
+func TestAnUploadToNewMemoryDoesNotWaitForAnotherProgram(t *testing.T) {
+	b := newBench(t, 2, 0)
+	x, y, old := b.alloc(1), b.alloc(2), b.alloc(3)
+	require.NoError(t, b.g.Sync())
+	require.NoError(t, b.take(old, x))
+	require.NoError(t, b.take(y, old))
+	require.NoError(t, old.Release())
+	release := b.m.Hold(0)
+	fresh, err := b.d.AllocFor(size, device.ForUpload{})
+	require.NoError(t, err)
+	b.soon("an upload", func() {
+		assert.NoError(t, b.d.Upload(fresh, 0, []byte{8}))
+		assert.EqualValues(t, 8, b.get(fresh))
+	})
+	release()
+	b.done(x, y, fresh)
+}
+
 func TestScratchIsNotWhatAnotherStreamStillUses(t *testing.T) {
 	b := newBench(t, 3, 0)
 	x, y := b.alloc(1), b.alloc(2)
@@ -253,7 +271,7 @@ func TestAStepThatGoesByWhatCameOfAFaultDoesNothing(t *testing.T) {
 		require.NoError(t, b.d.Check(x), "it is of something else; it may find the fault, and clear the record")
 		require.NoError(t, b.g.Sync())
 		require.NoError(t, b.d.Check(x))
-		step := func(u *cuda.Use) { u.Access[0] |= cuda.Stepped; u.Steps = true }
+		step := func(u *cuda.Use) { u.Access[0] |= cuda.Stepped; u.Old, u.Steps = []int{0}, true }
 		require.ErrorAs(t, b.take(params, grad, step), &fault, "seed %d", seed)
 		require.EqualValues(t, 3, b.get(params))
 		require.NoError(t, b.take(grad, x))

@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"cmp"
 	"errors"
 
 	"github.com/weft-project/weft/device"
@@ -20,6 +21,7 @@ const (
 type Use struct {
 	Access []Access // with each of its buffers; with those beyond it does nothing
 	Light  bool     // it is not worth a stream of its own
+	Old    []int    // for those that are stepped, the buffer with the value before
 	Faults bool     // its kernels may write the fault record
 	Steps  bool     // some buffers are stepped
 }
@@ -42,19 +44,19 @@ func (g *GPU) Run(w Work, u *Use, bufs []*device.Buffer, scratch *device.Scratch
 	if scratch != nil {
 		g.noted(scratch.Note()).use.before(&need, true)
 	}
-	came := g.came(u, bufs)
 	if u.Steps {
-		if err := came.tell(); err != nil {
+		if err := g.refusedLocked(u, bufs); err != nil {
 			return err
 		}
 	}
+	came := g.came(u, bufs)
 	n := g.order.submit(stream, &need, follows, u.Light)
 	if u.Faults {
 		g.telling.asked(&came, stream, n, w.Flag())
 	}
 	var heed uint64
 	if u.Steps {
-		heed = g.telling.stepped(&came, stream, n)
+		heed = came.flags
 	}
 	for k, a := range u.Access {
 		if a == 0 {
@@ -64,7 +66,7 @@ func (g *GPU) Run(w Work, u *Use, bufs []*device.Buffer, scratch *device.Scratch
 		b.use.used(stream, n, a&Write != 0)
 		switch {
 		case a&Stepped != 0:
-			b.job = came.job
+			g.telling.step(&b.origin, &g.noted(bufs[u.Old[k]].Note()).origin, heed, stream, n)
 		case a&Write != 0:
 			b.origin = came
 		}
@@ -76,6 +78,19 @@ func (g *GPU) Run(w Work, u *Use, bufs []*device.Buffer, scratch *device.Scratch
 		return err
 	}
 	return w.Submit(g.streams[stream], heed)
+}
+
+// refusedLocked is why nothing is to be stepped.
+func (g *GPU) refusedLocked(u *Use, bufs []*device.Buffer) (err error) {
+	if !g.faulted.Load() {
+		return nil
+	}
+	for k, a := range u.Access {
+		if a != 0 {
+			err = cmp.Or(err, g.noted(bufs[k].Note()).tell(true))
+		}
+	}
+	return err
 }
 
 // came is the origin of what a run writes, but for the run.
@@ -124,11 +139,14 @@ func (g *GPU) Note(at uintptr) any {
 	return g.blocks.of(at)
 }
 
-// Fits is Noter's. The hint is Where's.
+// Fits is Noter's. The hint is Where's, or device.ForUpload.
 func (g *GPU) Fits(note, hint any) bool {
+	stream, ok := hint.(uint8)
+	if _, up := hint.(device.ForUpload); up {
+		stream, ok = uploads, true
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	stream, ok := hint.(uint8)
 	return ok && g.order.idle(&g.noted(note).use, int(stream))
 }
 
@@ -146,7 +164,14 @@ func (g *GPU) Known(note any) error {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.noted(note).tell()
+	return g.noted(note).tell(true)
+}
+
+// Like is Noter's.
+func (g *GPU) Like(note, of any) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.noted(note).like(&g.noted(of).origin)
 }
 
 func (g *GPU) noted(note any) *block {

@@ -1,76 +1,71 @@
 package cuda
 
+import (
+	"fmt"
+	"slices"
+)
+
 // keptFaults is how many faults are remembered for those who ask of the whole GPU, and come late.
 const keptFaults = 16
 
-// found is a fault that was found in the record.
+// found is a fault that was found in the record, and who was told of it. Flags are those of the runs that met it.
 type found struct {
-	err  error
-	told bool // to somebody
+	err     error
+	told    bool   // to somebody
+	read    uint64 // the flags of runs of which somebody was told
+	stepped uint64 // who depends on them, or steps
 }
 
-// job is what depends on the parameters of some steps: on those of one model, as far as can be told from what was computed of what.
-type job struct {
-	with  *job   // it is one with
-	steps clock  // its last steps
-	heeds uint64 // the flags that they heed
-	left  *found
+// stepAt is a step: the n-th run of a source, and the flags that it heeds.
+type stepAt struct {
+	source int
+	n      uint64
+	heeds  uint64
 }
 
-// root is the job that stands for all which are one.
-func (j *job) root() *job {
-	for j != nil && j.with != nil {
-		if j.with.with != nil {
-			j.with = j.with.with
-		}
-		j = j.with
-	}
-	return j
-}
+// mostSteps is how many steps of a value are kept apart of which nothing is known; what comes before them is one with the first.
+const mostSteps = 4
 
-// one makes one job of two.
-func one(a, b *job) *job {
-	if a = a.root(); a == b {
-		return a
-	}
-	b = b.root()
-	switch {
-	case a == nil || a == b:
-		return b
-	case b == nil:
-		return a
-	}
-	a.steps.join(&b.steps)
-	a.heeds |= b.heeds
-	if a.left == nil {
-		a.left = b.left
-	}
-	b.with, b.left = a, nil
-	return a
-}
-
-// origin is what is known of a value: what it came of.
+// origin is what is known of a value: what it came of, and how it was stepped.
 type origin struct {
 	asks    clock  // the last runs that may have met a fault, of those that it depends on
 	flags   uint64 // that these raise then
-	job     *job   // nil: none
-	spoiled *found // it came of this
+	spoiled *found // it came of this,
+	by      uint64 // by these flags
+
+	steps   []stepAt // of which nothing is known
+	left    *found   // steps were left out for this,
+	lacking uint64   // by these flags
 }
 
-// tell is what is wrong with a value, for who asks of it: always that it came of a fault, and once for each job that steps were left out for one.
-func (o *origin) tell() error {
-	f, j := o.spoiled, o.job.root()
-	if f == nil && j != nil {
-		f = j.left
+// spoil has it come of a fault.
+func (o *origin) spoil(f *found, by uint64) {
+	if o.spoiled == nil {
+		o.spoiled, o.by = f, by
 	}
-	if f == nil {
+}
+
+// tell is what is wrong with a value, for who asks for it, or steps it, or by it: always that it came of a fault, and that steps of it were left out, unless
+// somebody was told before that the runs met a fault for which they were. Who only reads takes that from nobody who steps.
+func (o *origin) tell(steps bool) error {
+	if f := o.spoiled; f != nil {
+		f.tell(o.by, true)
+		return f.err
+	}
+	f := o.left
+	if f == nil || steps && f.stepped&o.lacking != 0 || !steps && f.read&o.lacking != 0 {
 		return nil
 	}
-	if j != nil && j.left == f {
-		j.left = nil
+	f.tell(o.lacking, steps)
+	return fmt.Errorf("a step was left out, and what it would have changed is as before; go on with the next: %w", f.err)
+}
+
+// tell notes that somebody is told who depends on runs with some flags.
+func (f *found) tell(by uint64, steps bool) {
+	f.told, f.read = true, f.read|by
+	if steps {
+		f.stepped |= by
 	}
-	f.told = true
-	return f.err
 }
 
 // tellings decides who is told of a fault. The record tells of one, and has the flags of all runs that met one, of 64 that the runs have in turn.
@@ -85,20 +80,12 @@ type tellings struct {
 
 // add has a value depend on another, too.
 func (t *tellings) add(o, p *origin) {
-	j := one(o.job, p.job)
-	t.part(o, p)
-	o.job = j
-}
-
-// part has a part of a value come of another, of whose job it is then: places that many values pass through make no job of theirs.
-func (t *tellings) part(o, p *origin) {
 	if !t.clean.covers(&p.asks) {
 		o.asks.join(&p.asks)
 		o.flags |= p.flags
 	}
-	o.job = p.job
-	if o.spoiled == nil {
-		o.spoiled = p.spoiled
+	if p.spoiled != nil {
+		o.spoil(p.spoiled, p.by)
 	}
 }
 
@@ -109,40 +96,61 @@ func (t *tellings) asked(o *origin, source int, n uint64, flag uint8) {
 	t.names.raise(source, n)
 }
 
-// stepped notes a step by a value, and says which flags it is to heed.
-func (t *tellings) stepped(o *origin, source int, n uint64) (heed uint64) {
-	if o.job = o.job.root(); o.job == nil {
-		o.job = new(job)
+// like has a value be what another is, as if it had come of that alone.
+func (o *origin) like(p *origin) {
+	*o = origin{asks: p.asks, flags: p.flags, spoiled: p.spoiled, by: p.by}
+}
+
+// step notes that a value is stepped by the n-th run of a source, which heeds some flags. old is the value before, which may lie elsewhere.
+func (t *tellings) step(o, old *origin, heeds uint64, source int, n uint64) {
+	if o != old {
+		*o = *old
+		o.steps = slices.Clone(old.steps)
 	}
-	j := o.job
-	if t.clean.covers(&j.steps) {
-		j.heeds = 0
+	o.steps = slices.DeleteFunc(o.steps, func(s stepAt) bool { return s.n <= t.clean[s.source] })
+	if heeds == 0 {
+		return
 	}
-	j.steps.raise(source, n)
-	j.heeds |= o.flags
-	return o.flags
+	if len(o.steps) == mostSteps {
+		o.steps[1].heeds |= o.steps[0].heeds
+		o.steps = slices.Delete(o.steps, 0, 1)
+	}
+	o.steps = append(o.steps, stepAt{source, n, heeds})
+}
+
+// settle has a value be what it is when a fault was found. It says whether somebody will hear of it, and whether that is not of an earlier one.
+func (t *tellings) settle(o *origin, f *found, raised uint64) (heard, news bool) {
+	if by := o.flags & raised; by != 0 && !t.clean.covers(&o.asks) {
+		heard, news = true, o.spoiled == nil
+		o.spoil(f, by)
+	}
+	var by uint64
+	for _, s := range o.steps {
+		if s.n > t.clean[s.source] {
+			by |= s.heeds & raised
+		}
+	}
+	if o.steps = nil; by != 0 {
+		heard, news = true, true
+		o.left, o.lacking = f, by
+	}
+	return heard, news
 }
 
 // clear notes that a fault was found, what its error is, whose flags are up, and that the record is ready for the next. All that was submitted is done, up to head; values are all there
 // are. Where nobody would hear of it, of none, the fault is said to be nobody's. Where all who would hear of an earlier one, as it was met in going on with what that had spoiled, it counts as told.
 func (t *tellings) clear(err error, raised uint64, head *clock, values func(func(*origin))) (f *found, nobodys bool) {
-	f, nobodys = &found{err: err, told: true}, true
+	f = &found{err: err}
 	t.epoch++
 	t.found[t.epoch%keptFaults] = f
+	var heard, news bool
 	values(func(o *origin) {
-		if o.flags&raised != 0 && !t.clean.covers(&o.asks) {
-			nobodys = false
-			if o.spoiled == nil {
-				o.spoiled, f.told = f, false
-			}
-		}
-		if j := o.job.root(); j != nil && j.heeds&raised != 0 && !t.clean.covers(&j.steps) {
-			j.left, nobodys, f.told = f, false, false
-		}
+		h, n := t.settle(o, f, raised)
+		heard, news = heard || h, news || n
 	})
-	f.told = f.told && !nobodys
 	t.clean.join(head)
-	return f, nobodys
+	f.told = heard && !news
+	return f, !heard
 }
 
 // after is the first fault that was found after an epoch, or the first that is remembered.

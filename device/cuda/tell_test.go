@@ -29,9 +29,9 @@ func TestWhoAsksForWhatCameOfAFaultIsAlwaysTold(t *testing.T) {
 	f, nobodys := x.clear(wrong, 1<<3, &clock{9, 9, 9}, values(&bad, &other))
 	require.False(t, nobodys)
 	require.False(t, f.told)
-	require.NoError(t, other.tell(), "it is not its flag that is up")
+	require.NoError(t, other.tell(false), "it is not its flag that is up")
 	for range 3 {
-		require.Same(t, wrong, bad.tell())
+		require.Same(t, wrong, bad.tell(false))
 	}
 	require.True(t, f.told)
 	x.add(&later, &bad)
@@ -39,50 +39,76 @@ func TestWhoAsksForWhatCameOfAFaultIsAlwaysTold(t *testing.T) {
 	f, nobodys = x.clear(errors.New("once more"), 1<<5, &clock{9, 10, 9}, values(&later))
 	require.False(t, nobodys)
 	require.True(t, f.told, "who asks for it hears of the first")
-	require.Same(t, wrong, later.tell(), "and for what came of that")
+	require.Same(t, wrong, later.tell(true), "and for what came of that")
 	x.asked(&other, 1, 11, 3)
 	x.clean.raise(1, 11)
 	x.clear(errors.New("another's"), 1<<3, &clock{9, 12}, values(&other))
-	require.NoError(t, other.tell(), "what is known to have met no fault is not spoiled by a later one")
+	require.NoError(t, other.tell(false), "what is known to have met no fault is not spoiled by a later one")
 	var fresh origin
 	x.add(&fresh, &other)
 	require.Zero(t, fresh.flags)
 }
 
-func TestOfStepsThatWereLeftOutAJobIsToldOnce(t *testing.T) {
+func TestStepsThatWereLeftOutAreToldToOneWhoStepsAndOneWhoReads(t *testing.T) {
 	var x tellings
-	var w, v, loss, grad, theirs, mine origin
-	x.asked(&loss, 0, 1, 7)
-	x.asked(&mine, 2, 1, 8)
-	x.add(&grad, &loss)
-	step := func(w, by *origin, source int, n uint64) (heed uint64) {
-		came := *w
-		x.add(&came, by)
-		heed = x.stepped(&came, source, n)
-		w.job = came.job
-		return heed
-	}
-	require.EqualValues(t, 1<<7, step(&w, &grad, 0, 2))
-	require.EqualValues(t, 1<<7, step(&v, &grad, 0, 3))
-	require.EqualValues(t, 1<<8, step(&theirs, &mine, 2, 2))
-	require.NotSame(t, w.job, v.job)
-	x.add(&grad, &w)
-	x.add(&grad, &v)
-	require.Same(t, w.job.root(), v.job.root(), "a model is one job")
+	var w, v, theirs, loss origin
 	wrong := errors.New("wrong")
-	_, nobodys := x.clear(wrong, 1<<7, &clock{3, 0, 2}, values(&w, &v, &theirs))
-	require.False(t, nobodys)
-	require.Same(t, wrong, v.tell())
-	require.NoError(t, w.tell())
-	require.NoError(t, theirs.tell(), "its step was made")
+	fault := func() {
+		x.asked(&loss, 0, 1+x.clean[0], 7)
+		x.step(&w, &w, 1<<7, 0, 2+x.clean[0])
+		x.step(&v, &v, 1<<7|1<<9, 0, 3+x.clean[0])
+		x.step(&theirs, &theirs, 1<<8, 1, 1)
+		_, nobodys := x.clear(wrong, 1<<7|1<<9, &clock{3 + x.clean[0], 1}, values(&w, &v, &theirs, &loss))
+		require.False(t, nobodys)
+		require.NoError(t, theirs.tell(true), "it heeds no flag that is up")
+	}
+	fault()
+	require.ErrorIs(t, w.tell(false), wrong)
+	require.NoError(t, v.tell(false), "who reads has been told")
+	require.ErrorIs(t, v.tell(true), wrong, "who steps has not")
+	require.NoError(t, w.tell(true))
+	fault()
+	require.ErrorIs(t, w.tell(true), wrong)
+	require.NoError(t, v.tell(false))
+	loss = origin{}
+	fault()
+	require.ErrorIs(t, loss.tell(false), wrong)
+	require.NoError(t, w.tell(true), "who was told of the fault need not be told of what was left out for it")
+	require.ErrorIs(t, loss.tell(false), wrong)
+}
 
-	loss = w
-	x.asked(&loss, 0, 4, 9)
-	require.EqualValues(t, 1<<9, step(&w, &loss, 0, 5), "what was settled need not be heeded")
-	x.clear(wrong, 1<<9, &clock{5}, values(&w, &v, &loss))
-	require.Same(t, wrong, loss.tell())
-	require.NoError(t, w.tell(), "who was told of the fault need not be told of what was left out for it")
-	require.Same(t, wrong, loss.tell())
+func TestAStepHeedsAndTellsWhatIsNotKnownOfItAlone(t *testing.T) {
+	var x tellings
+	var w, old origin
+	x.asked(&old, 2, 1, 3)
+	x.step(&w, &old, 1<<4, 0, 1)
+	require.Equal(t, old.asks, w.asks, "it came of what was before, wherever that lay")
+	require.Equal(t, old.flags, w.flags)
+	for n := range uint64(10) { // a loss is read one step late
+		x.clean.raise(0, n)
+		x.step(&w, &w, 1<<(10+n), 0, n+2)
+		require.LessOrEqual(t, len(w.steps), 2)
+	}
+	x.clear(errors.New("foreign"), 1<<12, &clock{11}, values(&w))
+	require.NoError(t, w.tell(true))
+	for n := range uint64(10) {
+		x.step(&w, &w, 1<<n, 0, n+12)
+	}
+	require.Len(t, w.steps, mostSteps)
+	x.clear(errors.New("found"), 1, &clock{30}, values(&w))
+	require.Error(t, w.tell(true), "the first may have been left out")
+}
+
+func TestACopyOfAValueIsLikeItWhateverElseItsRunRead(t *testing.T) {
+	var x tellings
+	var w, ids, copied origin
+	x.asked(&ids, 0, 1, 3)
+	x.add(&copied, &w)
+	x.add(&copied, &ids)
+	copied.like(&w)
+	x.clear(errors.New("found"), 1<<3, &clock{1}, values(&w, &ids, &copied))
+	require.Error(t, ids.tell(false))
+	require.NoError(t, copied.tell(false))
 }
 
 func TestAFaultOfWhichNothingIsLeftIsTheFindersAndIsNotLostWhereSomebodyAsksOfAll(t *testing.T) {
@@ -243,13 +269,14 @@ func (g *ground) compute(p *trainer, to *thing, from ...*thing) {
 }
 
 func (g *ground) step(p *trainer, grad *thing) {
-	came := p.param.origin
-	g.add(&came, &grad.origin)
-	if came.tell() != nil {
+	w := p.param
+	if w.tell(true) != nil || grad.tell(true) != nil {
 		g.told(p)
 		return
 	}
-	w := p.param
+	var came origin
+	g.add(&came, &w.origin)
+	g.add(&came, &grad.origin)
 	var heed uint64
 	k := g.ask(func() {
 		switch {
@@ -262,8 +289,8 @@ func (g *ground) step(p *trainer, grad *thing) {
 			g.say("a parameter was stepped by what came of a fault")
 		}
 	}, w, grad, w)
-	heed = g.stepped(&came, k.source, k.n)
-	w.job = came.job
+	heed = came.flags
+	g.tellings.step(&w.origin, &w.origin, heed, k.source, k.n)
 }
 
 func (g *ground) told(p *trainer) {
@@ -279,7 +306,7 @@ func (g *ground) glance(p *trainer) {
 	switch {
 	case l == nil:
 		v := append(p.data[:], p.param)[g.r.IntN(4)]
-		if v.tell() != nil {
+		if v.tell(false) != nil {
 			g.told(p)
 			return
 		}
@@ -310,7 +337,7 @@ func (g *ground) end(p *trainer, l *peek) {
 		g.record = 0
 		g.forget(g)
 	}
-	if l.at.tell() != nil {
+	if l.at.tell(false) != nil {
 		g.told(p)
 		return
 	}
@@ -370,7 +397,7 @@ func TestNoFaultIsLostWhoeverFindsIt(t *testing.T) {
 func TestTheOracleOfFaultsSeesEachMistake(t *testing.T) {
 	for want, forget := range map[string]func(*ground){
 		"a fault was not told":                            func(g *ground) { g.each(func(o *origin) { o.spoiled = nil }) },
-		"a step was left out, and nobody was told":        func(g *ground) { g.each(func(o *origin) { o.job = nil }) },
+		"a step was left out, and nobody was told":        func(g *ground) { g.each(func(o *origin) { o.left = nil }) },
 		"who met no fault was told":                       func(g *ground) { g.each(func(o *origin) { o.spoiled = g.found[g.epoch%keptFaults] }) },
 		"the step of who met no fault was left out":       func(g *ground) { g.each(func(o *origin) { o.flags = ^uint64(0); o.asks = clock{1 << 60} }) },
 		"a parameter was stepped by what came of a fault": func(g *ground) { g.each(func(o *origin) { o.spoiled = nil }) },

@@ -38,7 +38,7 @@ func (g *GPU) moveLocked(source int, need *clock, follows, light bool, dst, src 
 	at := g.order.submit(source, need, follows, light)
 	of.use.used(source, at, false)
 	to.use.used(source, at, true)
-	g.telling.part(&to.origin, &of.origin)
+	g.telling.add(&to.origin, &of.origin)
 	if err := g.obey(); err != nil {
 		return err
 	}

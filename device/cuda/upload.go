@@ -76,7 +76,9 @@ func (l *lane) room(d Driver, n int, done uint64) (p *part, err error) {
 		from, ok = l.belt.place(n)
 	}
 	if p = l.belt.push(from, n); p.done == nil {
-		p.done, err = d.Event()
+		if p.done, err = d.Event(); err != nil {
+			l.belt.pop()
+		}
 	}
 	return p, err
 }

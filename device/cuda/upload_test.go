@@ -179,3 +179,33 @@ func TestUploadsOfAllSizesArriveWhole(t *testing.T) {
 		b.done(x, y)
 	}
 }
+
+// noEvent is a driver that once has no memory for an event.
+type noEvent struct {
+	*ptx.Machine
+	fail bool
+}
+
+func (d *noEvent) Event() (cuda.Event, error) {
+	if d.fail {
+		d.fail = false
+		return nil, device.ErrMemory
+	}
+	return d.Machine.Event()
+}
+
+func TestAnUploadForWhichThereIsNoEventFailsAndTheNextIsMade(t *testing.T) {
+	d := &noEvent{Machine: ptx.New(ptx.Config{})}
+	g, err := cuda.NewGPU(d)
+	require.NoError(t, err)
+	at, err := g.Take(256)
+	require.NoError(t, err)
+	d.fail = true
+	require.ErrorIs(t, g.Upload(at, []byte{1}), device.ErrMemory)
+	require.NoError(t, g.Upload(at, []byte{2}))
+	got := make([]byte, 1)
+	require.NoError(t, g.Download(got, at))
+	require.EqualValues(t, 2, got[0])
+	g.Give(at, 256)
+	require.NoError(t, g.Close())
+}

@@ -10,9 +10,9 @@ import (
 // code is an instruction made ready for operands of some types: launches in order, whose addresses are filled in by who knows them.
 type code struct {
 	launches []launch
-	scratch  int  // bytes that the launches share, and nobody else sees; aligned to 256
-	steps    bool // results are what was there where the fault record tells of something
-	copies   int  // of operands, which later codes may read, too
+	scratch  int   // bytes that the launches share, and nobody else sees; aligned to 256
+	old      []int // where results are what was there while a flag is up that is heeded: the operands that these are
+	copies   int   // of operands, which later codes may read, too
 	narrow   map[uint64]scratchCopy
 }
 
@@ -86,7 +86,6 @@ func (c *code) join(sub *code, outs, ins []arg) {
 		c.launches = append(c.launches, l)
 	}
 	c.copies += sub.copies
-	c.steps = c.steps || sub.steps
 }
 
 // plus is an address some bytes further on.

@@ -108,7 +108,7 @@ const (
 
 // update steps parameters by one rule, as many as fit by each launch.
 func (b *backend) update(i kernels.Update, in []kernels.Type) (*code, error) {
-	c, d, s, slots := &code{steps: true}, in[0].Dtype, stepOf(i), len(i.Slots())
+	c, d, s, slots := new(code), in[0].Dtype, stepOf(i), len(i.Slots())
 	f, err := b.kernel("optim", typed("update", d), 0)
 	if err != nil {
 		return nil, err
@@ -130,6 +130,7 @@ func (b *backend) update(i kernels.Update, in []kernels.Type) (*code, error) {
 			}
 			for n := range 1 + slots {
 				l.out(k*(1+slots) + n)
+				c.old = append(c.old, k*(2+slots)+n+min(n, 1)) // the gradient has no result
 			}
 		}
 		for range updateWords - words*(to-from) {
@@ -158,10 +159,8 @@ func (b *backend) onRows(i kernels.OnRows, in, out []kernels.Type) (*code, error
 		return nil, err
 	}
 	for k, t := range out {
-		from := k
-		if k > 0 {
-			from++ // the gradient has no result
-		}
+		from := k + min(k, 1) // the gradient has no result
+		c.old = append(c.old, from)
 		c.words(move, t.Bytes()).out(k).in(from).u64(uint64(t.Bytes() / 4))
 	}
 	keys, err := b.sort(c, last, in[last], rows)
@@ -170,7 +169,8 @@ func (b *backend) onRows(i kernels.OnRows, in, out []kernels.Type) (*code, error
 	}
 	p := planRows(d, count, n, 4, 256)
 	u, isUpdate := i.Of.(kernels.Update)
-	if c.steps = isUpdate; !isUpdate {
+	if !isUpdate {
+		c.old = nil
 		return b.onRowsBinary(c, i, p, d, keys, rows)
 	}
 	f, err := b.kernel("optim", typed("rows_update", d), 0)

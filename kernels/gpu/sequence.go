@@ -143,12 +143,21 @@ func (s *builder) add(c *code, outs, ins []spot, fault uint64) {
 	for _, o := range outs {
 		s.copies.wrote(o)
 	}
-	writes := cuda.Write
-	if c.steps {
-		writes, s.use.Steps = cuda.Write|cuda.Stepped, true
-	}
-	s.uses(outs, writes)
+	s.uses(outs, cuda.Write)
 	s.uses(ins, cuda.Read)
+	for k, at := range c.old {
+		s.steps(outs[k].buf, ins[at].buf)
+	}
+}
+
+// steps notes that a buffer is stepped, and where the value before is.
+func (s *builder) steps(buf, old int) {
+	s.use.Steps = true
+	s.use.Access[buf] |= cuda.Stepped
+	for len(s.use.Old) <= buf {
+		s.use.Old = append(s.use.Old, 0)
+	}
+	s.use.Old[buf] = old
 }
 
 // uses notes what happens to the buffers of results or operands.

@@ -194,7 +194,7 @@ func TestATensorWithABadRowIsNotSentAndTheErrorNamesTheLine(t *testing.T) {
 					require.ErrorContains(t, err, "gpus_test.go")
 
 					out, err := pick.Call(c, "worker1", pair{table, ids(2)})
-					require.NoError(t, err, "it is told once")
+					require.NoError(t, err, "it did not come of that")
 					requireEach(t, out, 2*width, func(int) float32 { return 0 })
 					return nil
 				}))
