@@ -26,8 +26,8 @@
 // told, with a [FaultError], each time, and steps by one are refused, until all of it is written anew. Kernels that replace what lives on (an optimizer's) look at the flags of the runs that they go by, and
 // do nothing where one is up: so the fault does not come into what they step. That a step was left out is told once to who steps it next, or by it ([GPU.Known] asks before a step begins), and
 // once to who reads it, unless somebody was told who depends on the same run. Who has nothing to do with a fault is not told, whoever finds it, and nothing of it is left out; but while the record is
-// cleared, nothing is submitted. Where two runs of which nothing is known have one flag, they are taken for one another: one of more than 64, the graphs of two programs by chance, or a
-// graph that is replayed on memory of a result that nobody has asked for. tell.go decides all this, and does no I/O. Who asks of the
+// cleared, nothing is submitted. Where two runs of which nothing is known have one flag, they are taken for one another: where there are more runs than
+// flags, or more graphs of runs that may meet a fault than 48. tell.go decides all this, and does no I/O. Who asks of the
 // whole GPU is told of each fault that nobody was told of. A fault of the machine itself (a wild address) loses the device: all that follows fails with [device.ErrLost].
 //
 // Copies to and from memory that other processes see ([GPU.Pass]) have a stream of their own, and begin when what they copy is there: a gradient does not stand behind the rest of the backward,

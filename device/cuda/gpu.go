@@ -24,7 +24,7 @@ type GPU struct {
 	marks   marks
 	near    near
 	faulted atomic.Bool // the record was cleared at least once
-	flags   atomic.Uint32
+	flags   flags
 
 	// What follows is guarded by mu, which is also held while anything is submitted to sources and the marker, so that they are in the order's order.
 	mu      sync.Mutex

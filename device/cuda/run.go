@@ -103,9 +103,6 @@ func (g *GPU) came(u *Use, bufs []*device.Buffer) (all origin) {
 	return all
 }
 
-// NewFlag gives one of the 64 flags in turn. Runs that share one by chance are taken for one another.
-func (g *GPU) NewFlag() uint8 { return uint8(g.flags.Add(1) % 64) }
-
 // needs is what a run comes after; from is what leads to what it reads.
 func (g *GPU) needs(u *Use, bufs []*device.Buffer, from, need *clock) {
 	for k, a := range u.Access {

@@ -224,6 +224,43 @@ func TestSumsOfRowsOfWhatCameOfAFaultAreSpoiled(t *testing.T) {
 	}
 }
 
+// lookups is a routine that gathers rows again and again, which becomes a graph; run runs it with an id.
+func lookups(t *testing.T, d *device.Accelerator) (out *device.Buffer, run func(id int32)) {
+	in := []kernels.Type{floats[float32](stepRows, stepWidth), {Dtype: device.Int32, Shape: device.Shape{stepRows}}}
+	const n = 4 * stepRows * stepWidth
+	calls := make([]kernels.Call, graphFrom)
+	for k := range calls {
+		calls[k] = kernels.Call{Instr: kernels.Gather{}, In: in, Outs: []kernels.Place{{Len: n}}, Ins: []kernels.Place{{Buf: 1, Len: n}, {Buf: 2, Len: 4 * stepRows}}}
+	}
+	b, err := kernels.For(d)
+	require.NoError(t, err)
+	r, err := b.Assemble(calls, []int{n, n, 4 * stepRows}, []bool{true, false, false})
+	require.NoError(t, err)
+	out, table, ids := placed(t, d, make([]float32, n/4)...), placed(t, d, make([]float32, n/4)...), placed(t, d, make([]int32, stepRows)...)
+	return out, func(id int32) {
+		require.NoError(t, d.Upload(ids, 0, device.Bytes([]int32{id})))
+		require.NoError(t, r.Run([]*device.Buffer{out, table, ids}))
+	}
+}
+
+func TestProgramsThatAreReplayedAsGraphsAreNotTakenForOneAnother(t *testing.T) {
+	d := machine(t)
+	good, look := lookups(t, d)
+	bad, meet := lookups(t, d)
+	for range 3 {
+		look(1)
+		meet(1)
+	}
+	require.NoError(t, d.Check())
+	for range 2 * 64 { // other runs that may meet a fault have their flags in turn
+		gathered[float32](t, d, 1, false)
+		look(2)
+		meet(stepRows)
+		require.NoError(t, d.Check(good))
+		require.ErrorIs(t, d.Check(bad), kernels.ErrIndex)
+	}
+}
+
 func TestRowsWithABadIDAreSteppedByNone(t *testing.T) {
 	d := machine(t)
 	f, ids := floats[float32](4, 2), kernels.Type{Dtype: device.Int64, Shape: device.Shape{3}}

@@ -45,7 +45,8 @@ type graphSet struct {
 type graphSlot struct {
 	args  []byte     // all that makes one run differ from another
 	graph cuda.Graph // nil: seen once
-	flag  uint8      // of the graph
+	asks  bool       // it may meet a fault, and has a flag for that
+	flag  uint8
 }
 
 // run submits a sequence's launches with the arguments of the frame's list, as a graph where they have come before, unless they heed other runs' flags.
@@ -88,16 +89,21 @@ func (s *graphSet) find(q *sequence, f *frame) {
 	f.graph, f.flag = slot.graph, slot.flag
 }
 
-// record makes a slot's graph, with the frame's flag. It says false where there is none: then the set rests, if that may pass, or is off.
+// record makes a slot's graph. It says false where there is none: then the set rests, if that may pass, or is off.
 func (s *graphSet) record(k int, q *sequence, f *frame) bool {
-	f.mark(f.flag, 0)
+	x := &s.slots[k]
+	if x.asks = q.use.Faults; x.asks {
+		x.flag = s.home.gpu.KeepFlag()
+	}
+	f.mark(x.flag, 0)
 	defer f.mark(0, 0)
 	graph, err := s.home.capture(&f.list)
 	if err != nil {
+		s.forget(x)
 		s.rest, s.off = graphsRest, !errors.Is(err, device.ErrMemory)
 		return false
 	}
-	s.slots[k].graph, s.slots[k].flag = graph, f.flag
+	x.graph = graph
 	if s.made++; !s.known {
 		s.known = true
 		s.home.register(s, q)
@@ -115,8 +121,9 @@ func (s *graphSet) note(l *cuda.List) {
 	var x graphSlot
 	if len(s.slots) < graphsKept {
 		s.slots = append(s.slots, x)
-	} else if x = s.slots[graphsKept-1]; x.graph != nil {
-		_ = x.graph.Close()
+	} else {
+		x = s.slots[graphsKept-1]
+		s.end(&x)
 	}
 	x = graphSlot{args: append(x.args[:0], l.Args...)}
 	copy(s.slots[1:], s.slots)
@@ -125,12 +132,26 @@ func (s *graphSet) note(l *cuda.List) {
 
 // drop closes the graphs.
 func (s *graphSet) drop() {
-	for _, x := range s.slots {
-		if x.graph != nil {
-			_ = x.graph.Close()
-		}
+	for k := range s.slots {
+		s.end(&s.slots[k])
 	}
 	s.slots = nil
+}
+
+// end closes a slot's graph, if it has one.
+func (s *graphSet) end(x *graphSlot) {
+	if x.graph != nil {
+		_ = x.graph.Close()
+		s.forget(x)
+	}
+}
+
+// forget gives a slot's flag back, if it has one.
+func (s *graphSet) forget(x *graphSlot) {
+	if x.asks {
+		s.home.gpu.DropFlag(x.flag)
+		x.asks = false
+	}
 }
 
 // close drops the graphs for good.
