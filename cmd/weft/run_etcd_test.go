@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -101,8 +102,10 @@ func under(t *testing.T, cl *etcdtest.Cluster, prefix string) (out []string) {
 		Logger: clientv3.NewCtxClient(t.Context()).GetLogger()}) // the silent logger
 	require.NoError(t, err)
 	defer client.Close()
-	got, err := client.Get(t.Context(), prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly())
-	require.NoError(t, err)
+	c, cancel := context.WithTimeout(t.Context(), etcdtest.Patience)
+	defer cancel()
+	got, err := client.Get(c, prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	require.NoError(t, err, cl)
 	for _, kv := range got.Kvs {
 		out = append(out, string(kv.Key))
 	}
@@ -229,11 +232,10 @@ func TestAJobInEtcdIsToldThatItsIdIsOfAnEarlierRunWhileThatIsThere(t *testing.T)
 }
 
 func TestALauncherSaysThatItWaitsForEtcd(t *testing.T) {
-	port, err := etcdtest.FreePort("127.0.0.1")
-	require.NoError(t, err)
-	code, _, stderr := weft(t, "run", "--rdzv-backend", "etcd", "--rdzv-id", "j", "--rdzv-endpoint", port, "--rdzv-conf", "join_timeout=6", os.Args[0], "show", "RANK")
+	address := proctest.Address()
+	code, _, stderr := weft(t, "run", "--rdzv-backend", "etcd", "--rdzv-id", "j", "--rdzv-endpoint", address, "--rdzv-conf", "join_timeout=6", os.Args[0], "show", "RANK")
 	require.Equal(t, 1, code)
-	require.Contains(t, stderr, fmt.Sprintf("weft: waiting for the store at %s/weft, job j, 3 s of 6 s\n", port))
-	require.Contains(t, stderr, "weft: elastic: the rendezvous at "+port+"/weft: ")
+	require.Contains(t, stderr, fmt.Sprintf("weft: waiting for the store at %s/weft, job j, 3 s of 6 s\n", address))
+	require.Contains(t, stderr, "weft: elastic: the rendezvous at "+address+"/weft: ")
 	require.Contains(t, stderr, "connection refused")
 }

@@ -3,7 +3,7 @@ package etcdtest
 import (
 	"errors"
 	"fmt"
-	"net"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/internal/disttest/proctest"
 )
 
 // needed is the variable that makes an absent etcd a failure, for where it must be there.
@@ -40,6 +42,7 @@ type Member struct {
 	path, peer, dir string
 	args            []string
 	cmd             *exec.Cmd
+	before          int // bytes of its log that are of processes before
 }
 
 // Cluster is some members that know one another.
@@ -48,8 +51,8 @@ type Cluster struct {
 	dir     string
 }
 
-// New starts n members on free ports of the loopback. With arguments, which are for TLS, clients come by that. The ports may be
-// taken before etcd has them; then it starts others.
+// New starts n members on addresses of the loopback. With arguments, which are for TLS, clients come by that. Should an address be taken, it starts
+// others.
 func New(t testing.TB, n int, args ...string) *Cluster {
 	t.Helper()
 	path := binary(t)
@@ -72,17 +75,9 @@ func tryNew(path string, n int, args []string) (*Cluster, error) {
 		return nil, err
 	}
 	cl := &Cluster{dir: dir}
-	on := host()
 	var peers []string
 	for i := range n {
-		m := &Member{Name: fmt.Sprint("m", i), path: path, dir: filepath.Join(dir, fmt.Sprint(i))}
-		if m.Client, err = FreePort(on); err == nil {
-			m.peer, err = FreePort(on)
-		}
-		if err != nil {
-			cl.Stop()
-			return nil, err
-		}
+		m := &Member{Name: fmt.Sprint("m", i), path: path, dir: filepath.Join(dir, fmt.Sprint(i)), Client: proctest.Address(), peer: proctest.Address()}
 		cl.Members = append(cl.Members, m)
 		peers = append(peers, fmt.Sprintf("%s=http://%s", m.Name, m.peer))
 	}
@@ -111,33 +106,29 @@ func tryNew(path string, n int, args []string) (*Cluster, error) {
 // Patience bounds what a member does in a second where the machine is idle.
 const Patience = time.Minute
 
-// Ready returns when a member takes connections, which it does when it has a leader.
+// Ready returns when a member takes connections, which it does when it has a leader. By its own word: another may be at its address.
 func (m *Member) Ready() error {
 	for giveUp := time.Now().Add(Patience); ; time.Sleep(10 * time.Millisecond) {
-		conn, err := net.DialTimeout("tcp", m.Client, time.Second)
-		if err == nil {
-			return conn.Close()
+		log := m.said()
+		if strings.Contains(log, "serving client traffic") {
+			return nil
 		}
-		if log := m.Log(); strings.Contains(log, `"level":"fatal"`) || time.Now().After(giveUp) {
-			return fmt.Errorf("%s is not there: %w; its log ends with: %s", m.Name, err, log)
+		if strings.Contains(log, `"level":"fatal"`) || time.Now().After(giveUp) {
+			return fmt.Errorf("%s is not there; its log ends with: %s", m.Name, m.Log())
 		}
 	}
+}
+
+// said is what the process has said since it was started last.
+func (m *Member) said() string {
+	text, _ := os.ReadFile(m.dir + ".log")
+	return string(text[min(m.before, len(text)):])
 }
 
 // Log is the end of what the process has said.
 func (m *Member) Log() string {
 	text, _ := os.ReadFile(m.dir + ".log")
 	return string(text[max(0, len(text)-2000):])
-}
-
-// FreePort is a host:port at which nobody listens now.
-func FreePort(on string) (string, error) {
-	l, err := net.Listen("tcp", net.JoinHostPort(on, "0"))
-	if err != nil {
-		return "", err
-	}
-	defer l.Close()
-	return l.Addr().String(), nil
 }
 
 // Start starts a member, for the first time or again with the data that it has.
@@ -152,6 +143,11 @@ func (m *Member) Start() error {
 		return err
 	}
 	defer log.Close()
+	end, err := log.Seek(0, io.SeekEnd)
+	if err != nil {
+		return err
+	}
+	m.before = int(end)
 	cmd.Stderr = log
 	dieWithUs(cmd)
 	if err := cmd.Start(); err != nil {
@@ -186,4 +182,17 @@ func (cl *Cluster) Endpoints() []string {
 		out = append(out, m.Client)
 	}
 	return out
+}
+
+// String is the members, and the ends of their logs, for who fails.
+func (cl *Cluster) String() string {
+	var b strings.Builder
+	for _, m := range cl.Members {
+		state := "was ended"
+		if m.cmd != nil {
+			state = "was started"
+		}
+		fmt.Fprintf(&b, "%s at %s %s; its log ends with: %s\n", m.Name, m.Client, state, m.Log())
+	}
+	return b.String()
 }

@@ -27,6 +27,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/weft-project/weft/internal/disttest/proctest"
 	"github.com/weft-project/weft/internal/etcdtest"
 	"github.com/weft-project/weft/internal/leak"
 	"github.com/weft-project/weft/store"
@@ -172,18 +173,17 @@ func TestMoreKeysThanEtcdTakesAreRefusedWithoutEffect(t *testing.T) {
 
 func TestAClusterThatIsNotThereIsUnreachable(t *testing.T) {
 	leak.Check(t)
-	port, err := etcdtest.FreePort("127.0.0.1")
-	require.NoError(t, err)
+	address := proctest.Address()
 	c, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	_, err = Dial(c, Config{Endpoints: []string{port}})
+	_, err := Dial(c, Config{Endpoints: []string{address}})
 	require.ErrorIs(t, err, store.ErrUnreachable)
 	require.ErrorIs(t, err, store.ErrTimeout)
 	require.ErrorContains(t, err, "connection refused")
-	require.ErrorContains(t, err, port)
+	require.ErrorContains(t, err, address)
 	c, cancel = context.WithCancel(t.Context())
 	time.AfterFunc(time.Millisecond, cancel)
-	_, err = Dial(c, Config{Endpoints: []string{port}})
+	_, err = Dial(c, Config{Endpoints: []string{address}})
 	require.ErrorIs(t, err, context.Canceled)
 }
 

@@ -1,0 +1,26 @@
+package etcdtest
+
+import (
+	"net"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestAMemberIsNotReadyWhereAnotherListensAtItsAddress(t *testing.T) {
+	cl := New(t, 1)
+	t.Cleanup(cl.Stop)
+	m := cl.Members[0]
+	m.End(syscall.SIGKILL)
+	l, err := net.Listen("tcp", m.Client)
+	require.NoError(t, err)
+	defer l.Close()
+	require.NoError(t, m.Start())
+	require.ErrorContains(t, m.Ready(), "address already in use")
+	m.End(syscall.SIGKILL)
+	require.NoError(t, l.Close())
+	require.NoError(t, m.Start())
+	require.NoError(t, m.Ready(), "what an earlier process said does not count")
+	require.Contains(t, cl.String(), m.Client+" was started; its log ends with: ")
+}
