@@ -40,9 +40,10 @@ type kernel struct {
 	preds    int
 	template []lanes // what registers begin as
 	special  []special
-	static   int // bytes of shared memory
-	local    int // bytes of local memory of a thread
-	granule  int // the smallest access to shared memory
+	static   int      // bytes of shared memory
+	local    int      // bytes of local memory of a thread
+	granule  int      // the smallest access to shared memory
+	meter    *Traffic // or nil
 }
 
 type symKind uint8
@@ -82,6 +83,7 @@ type fixup struct {
 type compiler struct {
 	src     *source
 	globals map[string]uint64
+	meter   *Traffic // where the kernel counts; or nil
 	k       *kernel
 	at      *scope
 	consts  map[uint64]int
@@ -104,8 +106,8 @@ const (
 // poison is what registers hold that nobody wrote.
 const poison = 0xCDCDCDCDCDCDCDCD
 
-func compile(src *source, globals map[string]uint64, f *function) (*kernel, error) {
-	c := &compiler{src: src, globals: globals}
+func compile(src *source, globals map[string]uint64, f *function, meter *Traffic) (*kernel, error) {
+	c := &compiler{src: src, globals: globals, meter: meter}
 	if err := c.entry(f); err != nil {
 		return nil, err
 	}
@@ -138,7 +140,7 @@ func compile(src *source, globals map[string]uint64, f *function) (*kernel, erro
 
 // entry compiles an entry from its beginning.
 func (c *compiler) entry(f *function) error {
-	k := &kernel{name: f.name, threads: f.threads, granule: 4}
+	k := &kernel{name: f.name, threads: f.threads, granule: 4, meter: c.meter}
 	c.k, c.at, c.consts, c.dynamic, c.depth, c.seen = k, nil, map[uint64]int{}, -1, 0, 0
 	c.marks, c.pinned = nil, nil
 	c.push(true)

@@ -57,7 +57,9 @@ func (c *compiler) async(s *stmt) (exec, error) {
 			return nil, err
 		}
 	}
-	return func(w *warp, m uint32) {
+	meter := c.k.meter
+	return c.metered(func(w *warp, m uint32) {
+		reading := uint32(0)
 		for l := range 32 {
 			if m>>l&1 == 0 {
 				continue
@@ -74,10 +76,14 @@ func (c *compiler) async(s *stmt) (exec, error) {
 					return
 				}
 				k.from = unsafe.Slice((*byte)(src), have)
+				reading |= 1 << l
 			}
 			w.async = append(w.async, k)
 		}
-	}, nil
+		if meter != nil {
+			meter.count(&from, &w.r[from.reg], reading)
+		}
+	}, to), nil
 }
 
 // finish does the copies of lanes, but for those of the last n groups; for n < 0 also those that are in no group yet.

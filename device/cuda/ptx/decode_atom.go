@@ -48,15 +48,18 @@ func (c *compiler) atomic(s *stmt) (exec, error) {
 	if f == nil {
 		return nil, errUnknown
 	}
+	var run exec
 	switch t.size {
 	case 2:
-		return updates[uint16](a, d, b, e, t, f), nil
+		run = updates[uint16](a, d, b, e, t, f)
 	case 4:
-		return updates[uint32](a, d, b, e, t, f), nil
+		run = updates[uint32](a, d, b, e, t, f)
 	case 8:
-		return updates[uint64](a, d, b, e, t, f), nil
+		run = updates[uint64](a, d, b, e, t, f)
+	default:
+		return nil, errUnknown
 	}
-	return nil, errUnknown
+	return c.metered(run, a), nil
 }
 
 func updates[T integer](a access, d, b, e int, t typ, f func(old, b, e uint64) uint64) exec {

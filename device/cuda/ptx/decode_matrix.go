@@ -41,11 +41,14 @@ func (c *compiler) mma(s *stmt) (exec, error) {
 	if each == 1 {
 		part = func(v uint64, _ int) float64 { return read(v &^ 0x1fff) } // the last 13 bits do not count
 	}
-	p := &tile{d: d, a: a, b: b, sum: sum, k: k, each: each, part: part}
+	p, meter := &tile{d: d, a: a, b: b, sum: sum, k: k, each: each, part: part}, c.k.meter
 	return func(w *warp, m uint32) {
 		if m != full {
 			w.failAt(w.live, 0, "a product of matrices by a part of a warp")
 			return
+		}
+		if meter != nil {
+			meter.Products++
 		}
 		p.run(w)
 	}, nil
@@ -129,11 +132,14 @@ func (c *compiler) ldmatrix(s *stmt) (exec, error) {
 	if a.space != shared && a.space != generic {
 		return nil, errUnknown
 	}
-	trans := s.has("trans")
+	trans, meter := s.has("trans"), c.k.meter
 	return func(w *warp, m uint32) {
 		if m != full {
 			w.failAt(w.live, 0, "a load of matrices by a part of a warp")
 			return
+		}
+		if meter != nil {
+			meter.count(&a, &w.r[a.reg], full>>(32-8*n))
 		}
 		loadMatrices(w, &a, d, trans)
 	}, nil

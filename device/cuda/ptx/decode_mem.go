@@ -75,19 +75,17 @@ func spaceOf(s *stmt) space {
 //go:nocheckptr
 func (w *warp) at(a *access, l int) unsafe.Pointer {
 	q := w.r[a.reg][l] + a.off
-	switch {
-	case a.space == global:
-		return w.global(a, l, q)
-	case a.space == shared:
+	space := a.space
+	if space == generic {
+		space = spaceAt(q)
+	}
+	switch space {
+	case shared: // a window begins where the lower half of an address is 0
 		return w.shared(a, l, uint64(uint32(q)))
-	case a.space == local:
+	case local:
 		return w.local(a, l, uint64(uint32(q)))
-	case a.space == params:
+	case params:
 		return w.param(a, l, q)
-	case q >= sharedWindow && q < localWindow:
-		return w.shared(a, l, q-sharedWindow)
-	case q >= localWindow && q < localWindow+1<<32:
-		return w.local(a, l, q-localWindow)
 	}
 	return w.global(a, l, q)
 }
@@ -195,21 +193,26 @@ func (c *compiler) load(s *stmt) (exec, error) {
 		}
 	}
 	ts := s.types()
-	switch t := ts[len(ts)-1]; {
+	return c.metered(loadsOf(ts[len(ts)-1])(a, d), a), nil
+}
+
+// loadsOf gives the load of a type, which is extended to what a register has.
+func loadsOf(t typ) func(a access, d []int) exec {
+	switch {
 	case t == typ{kind: 's', size: 1}:
-		return loads[int8](a, d), nil
+		return loads[int8]
 	case t == typ{kind: 's', size: 2}:
-		return loads[int16](a, d), nil
+		return loads[int16]
 	case t == typ{kind: 's', size: 4}:
-		return loads[int32](a, d), nil
+		return loads[int32]
 	case t.size == 1:
-		return loads[uint8](a, d), nil
+		return loads[uint8]
 	case t.size == 2:
-		return loads[uint16](a, d), nil
+		return loads[uint16]
 	case t.size == 4:
-		return loads[uint32](a, d), nil
+		return loads[uint32]
 	}
-	return loads[uint64](a, d), nil
+	return loads[uint64]
 }
 
 func vectorOf(s *stmt, n int) error {
@@ -348,15 +351,19 @@ func (c *compiler) store(s *stmt) (exec, error) {
 			return nil, err
 		}
 	}
-	switch t.size {
+	return c.metered(storesOf(t.size)(a, v), a), nil
+}
+
+func storesOf(size int) func(a access, v []int) exec {
+	switch size {
 	case 1:
-		return stores[uint8](a, v), nil
+		return stores[uint8]
 	case 2:
-		return stores[uint16](a, v), nil
+		return stores[uint16]
 	case 4:
-		return stores[uint32](a, v), nil
+		return stores[uint32]
 	}
-	return stores[uint64](a, v), nil
+	return stores[uint64]
 }
 
 func stores[T integer](a access, v []int) exec {

@@ -46,10 +46,10 @@ func (c *compiler) isspacep(s *stmt) (exec, error) {
 			}
 			q := w.r[a][l]
 			is := "global"
-			switch {
-			case q >= sharedWindow && q < localWindow:
+			switch spaceAt(q) {
+			case shared:
 				is = "shared"
-			case q >= localWindow && q < localWindow+1<<32:
+			case local:
 				is = "local"
 			default:
 				if al := w.b.m.mem.at(q); al != nil && al.readOnly {

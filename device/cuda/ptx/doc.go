@@ -10,6 +10,9 @@
 // Streams do their work when it is submitted, or with [Config.Late] as late as they may and in an order drawn by chance, so that a missing Wait,
 // or pinned memory that is changed too early, shows as a wrong result. [Machine.Hold] keeps some of them back, so that a Wait too many shows, too.
 //
+// How fast a GPU would be it does not know, but with [Config.Traffic] it counts what kernels ask of memory, as a GPU does: sectors that are not used wholly,
+// conflicts in shared memory, and instructions ([Machine.Traffic]).
+//
 // What a GPU approximates (ex2, sin, rsqrt, …) is off here by as much as it may be there, in float32. Blocks run one after another, in order: a block that
 // waits for a later one never ends, which is a fault after [Config.Steps]. A call puts the function in its place, so functions that call
 // themselves, or are called by address, are refused, as every instruction is that is not understood, when the module is loaded.

@@ -12,14 +12,15 @@ import (
 
 // Config says what machine to make. The zero value gives one of 1 GiB that can do what an H200 can.
 type Config struct {
-	Bytes int        // of memory; 0: 1 GiB
-	Arch  int        // compute capability; 0: 90
-	Late  *rand.Rand // where not nil, streams work as late as they may, in an order drawn from it; it is the machine's from now on
-	Races bool       // find words that two blocks of a launch write, not atomically
-	Steps int64      // instructions of a warp that a launch may have, in sum; 0: 2^28
-	Host  *Host      // whose machines open each other's memory; nil: its own
-	Peers bool       // machines of the Host that have it copy straight to one another
-	UUID  string     // the same for machines that are one GPU, as several processes of the Host see it; empty: its own
+	Bytes   int        // of memory; 0: 1 GiB
+	Arch    int        // compute capability; 0: 90
+	Late    *rand.Rand // where not nil, streams work as late as they may, in an order drawn from it; it is the machine's from now on
+	Races   bool       // find words that two blocks of a launch write, not atomically
+	Traffic bool       // count what kernels ask of memory: see Machine.Traffic
+	Steps   int64      // instructions of a warp that a launch may have, in sum; 0: 2^28
+	Host    *Host      // whose machines open each other's memory; nil: its own
+	Peers   bool       // machines of the Host that have it copy straight to one another
+	UUID    string     // the same for machines that are one GPU, as several processes of the Host see it; empty: its own
 }
 
 // Host is what machines of one computer share. The zero value is ready.
@@ -46,6 +47,7 @@ type Machine struct {
 	steps   int64
 	blocks  uint32 // that were run
 	nowhere alloc
+	traffic map[string]*Traffic // by kernel
 }
 
 var _ cuda.Driver = (*Machine)(nil)
@@ -64,7 +66,7 @@ func New(c Config) *Machine {
 	if c.Host == nil {
 		c.Host = new(Host)
 	}
-	return &Machine{host: c.Host, conf: c, mem: memory{limit: c.Bytes}, imports: map[uint64]bool{}}
+	return &Machine{host: c.Host, conf: c, mem: memory{limit: c.Bytes}, imports: map[uint64]bool{}, traffic: map[string]*Traffic{}}
 }
 
 // Info is Driver's.

@@ -18,6 +18,17 @@ const (
 	guard        = 4096
 )
 
+// spaceAt says what memory a generic address is of.
+func spaceAt(q uint64) space {
+	switch {
+	case q >= sharedWindow && q < localWindow:
+		return shared
+	case q >= localWindow && q < localWindow+1<<32:
+		return local
+	}
+	return global
+}
+
 // alloc is an allocation. Its addresses are never used again.
 type alloc struct {
 	base     uint64

@@ -68,7 +68,7 @@ func (m *Machine) load(text string) (_ *module, err error) {
 		if !f.entry || !f.defined {
 			continue
 		}
-		if mod.kernels[f.name], err = compile(src, globals, f); err != nil {
+		if mod.kernels[f.name], err = compile(src, globals, f, m.meter(f.name)); err != nil {
 			return nil, err
 		}
 	}
@@ -170,6 +170,7 @@ func (f *fn) run(m *Machine, l *cuda.Launch, args []byte) error {
 	b.params, b.dim, b.grid, b.dynamic = args, l.Block, l.Grid, int(l.Shared)
 	b.fault, b.steps, b.limit = nil, 0, m.conf.Steps
 	b.launch = m.blocks + 1
+	defer f.account(m, b)
 	for z := range l.Grid[2] {
 		for y := range l.Grid[1] {
 			for x := range l.Grid[0] {
@@ -178,15 +179,22 @@ func (f *fn) run(m *Machine, l *cuda.Launch, args []byte) error {
 				b.serial = m.blocks
 				b.run(b.serial == b.launch)
 				if b.fault != nil {
-					m.steps += b.steps
 					return b.fault
 				}
 			}
 		}
 	}
-	m.steps += b.steps
 	m.time += b.steps
 	return nil
+}
+
+// account counts a launch.
+func (f *fn) account(m *Machine, b *block) {
+	m.steps += b.steps
+	if t := f.k.meter; t != nil {
+		t.Launches++
+		t.Steps += b.steps
+	}
 }
 
 var errGone = fmt.Errorf("%w: another machine's", device.ErrElsewhere)
