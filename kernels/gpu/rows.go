@@ -219,6 +219,9 @@ func (b *backend) norm(in []kernels.Type, out kernels.Type, eps float64) (*code,
 // GPU, so that sums do not either.
 const maxParts = 1024
 
+// ownElems is Own of norm.cuh: how many elements of a row a lane can keep.
+const ownElems = 8
+
 // normGrad is NormalizeGrad of (x, gy), or LayerNormGrad of (x, gamma, gy).
 func (b *backend) normGrad(in []kernels.Type, out kernels.Type, eps float64) (*code, error) {
 	c, d := new(code), in[0].Dtype
@@ -227,12 +230,13 @@ func (b *backend) normGrad(in []kernels.Type, out kernels.Type, eps float64) (*c
 		return c, nil
 	}
 	affine := len(in) == 3
-	p := planRows(d, rows, n, 2, 512)
-	keep := b.keep(&p, 2)
-	inside := affine && b.keep(&p, 2)
-	if affine && !inside { // sums in the scratch are a block's
-		p.lanes = p.threads
-		p.blocks = rows
+	p := rowPlan{rows: rows, n: n, size: d.Size(), lanes: min(power((n+ownElems-1)/ownElems), 512), threads: 128}
+	if p.lanes > 32 {
+		p.threads = p.lanes
+	}
+	p.blocks = (rows + p.slots() - 1) / p.slots()
+	if affine && p.slots() > 1 { // the groups' sums, before they are the block's
+		p.memory = 2 * p.slots() * n * p.size
 	}
 	gy := in[len(in)-1]
 	f, err := b.rowsKernel("norm", "norm_grad", p, in[0], gy, out)
@@ -249,7 +253,7 @@ func (b *backend) normGrad(in []kernels.Type, out kernels.Type, eps float64) (*c
 	} else {
 		l.u64(0).in(1).u64(0)
 	}
-	l.u32(rows).u32(n).u32(p.lanes).flag(keep).flag(inside).float(d, eps)
+	l.u32(rows).u32(n).u32(p.lanes).float(d, eps)
 	if !affine {
 		return c, nil
 	}

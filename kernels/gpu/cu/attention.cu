@@ -126,7 +126,7 @@ template <class T> void put(const Head<T>& to, const Place& p, const Sums<T>& o,
 #pragma unroll
 			for (int e = 0; e < W; e++) y[e] = o[i][g + e] * times[i];
 			if (to.packs) {
-				if (col < to.d) store<W>(at, y);
+				if (col < to.d) give<W>(at, y);
 			} else {
 #pragma unroll
 				for (int e = 0; e < W; e++)

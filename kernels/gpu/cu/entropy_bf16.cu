@@ -129,7 +129,7 @@ template <class X> struct Row {
 				for (int k = 0; k < 8; k++)
 					if (c + k == less) p[k] -= by;
 			}
-			store<8>(y + c, p);
+			give<8>(y + c, p);
 		};
 		if (mine && keep) {
 #pragma unroll 1

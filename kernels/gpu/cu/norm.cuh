@@ -77,7 +77,7 @@ void normRow(Y* y, const X* x, const Acc<X>* gamma, const Acc<X>* beta, u32 rows
 #pragma unroll
 			for (int k = 0; k < V * B; k++) d[k] = d[k] * w[k] + b[k];
 		}
-		g.put<V, B>(y + r * n, c, n, d);
+		g.give<V, B>(y + r * n, c, n, d);
 	});
 }
 
@@ -90,21 +90,106 @@ template <class X, class Y> void norm(Y* y, const X* x, const Acc<X>* gamma, con
 	}
 }
 
-// What a group does with all its rows: gx = scale*(g - mean(g) - hat*mean(g*hat)), where hat is x with mean 0 and variance 1, scale what made it so,
-// and g is gy, times gamma where that is given. Where it is, a block leaves the sums of gy*hat and of gy down its rows in part, which is
-// (blocks, 2, n). Until then they lie in shared memory, each group's own, where that has room (`inside`).
+// What a group does with its rows: gx = scale*(g - mean(g) - hat*mean(g*hat)), where hat is x with mean 0 and variance 1, scale what made it so,
+// and g is gy, times gamma where that is given. Where it is, a block leaves the sums of gy*hat and of gy down its rows in part, which is (blocks, 2, n).
+template <class A> struct Slope {
+	A scale, whole, along;
+
+	// s is the sums of d*d, g and d*g along the row, where d is x less its mean; each is 1/n.
+	Slope(const Three<A>& s, A each, A eps) : scale(1 / sqrt(s.a * each + eps)), whole(s.b * each), along(s.c * scale * each) {}
+	A operator()(A hat, A g) const { return (g - whole - hat * along) * scale; }
+};
+
+// Own is how many elements of a row a thread can have in registers.
+constexpr int Own = 8;
+
+// Of rows that a group's registers have room for, each number is read once, and the sums down the rows are added up where they are made.
 template <int V, class X, class G, class Y>
-void normGradRows(Y* gx, const X* x, const Acc<X>* gamma, const G* gy, Acc<X>* part, u32 rows, u32 n, const Group& g, bool keep, bool inside, Acc<X> eps) {
+void normGradOwn(Y* gx, const X* x, const Acc<X>* gamma, const G* gy, Acc<X>* part, u32 rows, u32 n, const Group& g, Acc<X> eps) {
+	typedef Acc<X> A;
+	constexpr int K = Own / V;
+	__shared__ Three<A> room[32];
+	A each = A(1) / n;
+	Pack<A, V> sumHat[K], sum[K], d[K], q[K];
+	auto place = [&](int k) { return (g.rank + k * g.size) * V; };
+	auto has = [&](int k) { return place(k) < n; };
+#pragma unroll
+	for (int k = 0; k < K; k++)
+#pragma unroll
+		for (int v = 0; v < V; v++) sumHat[k][v] = sum[k][v] = 0;
+	auto weights = [&](int k) { // again for each row: they lie in a cache, and registers are few
+		Pack<A, V> w;
+#pragma unroll
+		for (int v = 0; v < V; v++) w[v] = 1;
+		return gamma ? load<V>(gamma + place(k)) : w;
+	};
+#pragma unroll 1
+	for (u64 base = (u64)blockIdx.x * g.slots; base < rows; base += (u64)gridDim.x * g.slots) {
+		bool mine = base + g.slot < rows;
+		u64 at = (base + g.slot) * n;
+		A first = mine ? A(x[at]) : 0, total = 0;
+#pragma unroll
+		for (int k = 0; k < K; k++) {
+#pragma unroll
+			for (int v = 0; v < V; v++) d[k][v] = first, q[k][v] = 0;
+			if (mine && has(k)) d[k] = load<V>(x + at + place(k)), q[k] = load<V>(gy + at + place(k));
+		}
+#pragma unroll
+		for (int k = 0; k < K; k++)
+#pragma unroll
+			for (int v = 0; v < V; v++) total += d[k][v] -= first;
+		A mean = g.reduce(total, (A*)room, plus<A>) * each;
+		Three<A> s = {0, 0, 0};
+#pragma unroll
+		for (int k = 0; k < K; k++) {
+			if (!has(k)) continue;
+			auto w = weights(k);
+#pragma unroll
+			for (int v = 0; v < V; v++) {
+				d[k][v] -= mean;
+				A u = q[k][v] * w[v];
+				s.a += d[k][v] * d[k][v], s.b += u, s.c += d[k][v] * u;
+			}
+		}
+		Slope<A> slope(g.reduce(s, room, plusThree<A>), each, eps);
+#pragma unroll
+		for (int k = 0; k < K; k++) {
+			if (!mine || !has(k)) continue;
+			auto w = weights(k);
+			Pack<A, V> out;
+#pragma unroll
+			for (int v = 0; v < V; v++) {
+				A hat = d[k][v] * slope.scale;
+				out[v] = slope(hat, q[k][v] * w[v]);
+				sumHat[k][v] += hat * q[k][v], sum[k][v] += q[k][v];
+			}
+			give<V>(gx + at + place(k), out);
+		}
+	}
+	if (!gamma) return;
+	A *left = part + (u64)blockIdx.x * 2 * n, *to = g.slots > 1 ? shared<A>() + g.slot * 2 * n : left;
+#pragma unroll
+	for (int k = 0; k < K; k++)
+		if (has(k)) store<V>(to + place(k), sumHat[k]), store<V>(to + n + place(k), sum[k]);
+	if (g.slots == 1) return;
+	__syncthreads();
+	for (u32 c = threadIdx.x; c < 2 * n; c += blockDim.x) {
+		A s = 0;
+		for (u32 k = 0; k < g.slots; k++) s += shared<A>()[k * 2 * n + c];
+		left[c] = s;
+	}
+}
+
+// Wider rows are a block's, and are read again; so are the sums.
+template <int V, class X, class G, class Y>
+void normGradWide(Y* gx, const X* x, const Acc<X>* gamma, const G* gy, Acc<X>* part, u32 rows, u32 n, const Group& g, Acc<X> eps) {
 	typedef Acc<X> A;
 	constexpr int B = 1; // more would take more registers than there are
 	__shared__ Three<A> room[32];
-	A *memory = shared<A>(), *keptX = memory + g.slot * n, *keptG = keptX + g.slots * n;
-	if (keep) memory += 2 * g.slots * n;
-	A *sums = memory + 2 * g.slot * n, *left = part + (u64)blockIdx.x * 2 * n;
-	bool first = true;
-	for (u64 base = (u64)blockIdx.x * g.slots; base < rows; base += (u64)gridDim.x * g.slots) {
-		u64 at = (base + g.slot) * n;
-		Row<X, V, B> row(g, keptX, x + at, base + g.slot < rows, n, keep);
+	A* left = part + (u64)blockIdx.x * 2 * n;
+	for (u64 r = blockIdx.x; r < rows; r += gridDim.x) {
+		u64 at = r * n;
+		Row<X, V, B> row(g, 0, x + at, true, n, false);
 		auto times = [&](Pack<A, V * B> q, u32 c) {
 			if (!gamma) return q;
 			auto w = g.fetch<V, B>(gamma, c, n, 0);
@@ -114,55 +199,37 @@ void normGradRows(Y* gx, const X* x, const Acc<X>* gamma, const G* gy, Acc<X>* p
 		};
 		Three<A> s = {0, 0, 0};
 		row.each([&](u32 c) {
-			auto q = g.fetch<V, B>(gy + at, c, n, 0), d = row.at(c);
-			if (keep) g.put<V, B>(keptG, c, n, q);
-			q = times(q, c);
+			auto q = times(g.fetch<V, B>(gy + at, c, n, 0), c), d = row.at(c);
 #pragma unroll
 			for (int k = 0; k < V * B; k++) s.a += d[k] * d[k], s.b += q[k], s.c += d[k] * q[k];
 		});
-		s = g.reduce(s, room, plusThree<A>);
-		A scale = 1 / sqrt(s.a / n + eps), whole = s.b / n, along = s.c * scale / n;
+		Slope<A> slope(g.reduce(s, room, plusThree<A>), A(1) / n, eps);
 		row.each([&](u32 c) {
-			auto hat = row.at(c), dy = keep ? g.fetch<V, B>(keptG, c, n, 0) : g.fetch<V, B>(gy + at, c, n, 0), q = times(dy, c);
+			auto hat = row.at(c), dy = g.fetch<V, B>(gy + at, c, n, 0), out = times(dy, c);
 #pragma unroll
-			for (int k = 0; k < V * B; k++) {
-				hat[k] *= scale;
-				q[k] = (q[k] - whole - hat[k] * along) * scale;
-				hat[k] *= dy[k];
-			}
-			g.put<V, B>(gx + at, c, n, q);
+			for (int k = 0; k < V * B; k++) hat[k] *= slope.scale, out[k] = slope(hat[k], out[k]);
+			g.give<V, B>(gx + at, c, n, out);
 			if (!gamma) return;
-			if (!first) {
-				auto a = inside ? g.fetch<V, B>(sums, c, n, 0) : g.fetch<V, B>(left, c, n, 0);
-				auto b = inside ? g.fetch<V, B>(sums + n, c, n, 0) : g.fetch<V, B>(left + n, c, n, 0);
+#pragma unroll
+			for (int k = 0; k < V * B; k++) hat[k] *= dy[k];
+			if (r >= gridDim.x) {
+				auto a = g.fetch<V, B>(left, c, n, 0), b = g.fetch<V, B>(left + n, c, n, 0);
 #pragma unroll
 				for (int k = 0; k < V * B; k++) hat[k] += a[k], dy[k] += b[k];
 			}
-			if (inside) {
-				g.put<V, B>(sums, c, n, hat), g.put<V, B>(sums + n, c, n, dy);
-			} else {
-				g.put<V, B>(left, c, n, hat), g.put<V, B>(left + n, c, n, dy);
-			}
+			g.give<V, B>(left, c, n, hat), g.give<V, B>(left + n, c, n, dy);
 		});
-		first = false;
-	}
-	if (!gamma || !inside) return;
-	__syncthreads();
-	u32 had = min((u64)g.slots, rows - (u64)blockIdx.x * g.slots); // groups that met a row
-	for (u32 c = threadIdx.x; c < 2 * n; c += blockDim.x) {
-		A s = 0;
-		for (u32 k = 0; k < had; k++) s += memory[2 * k * n + c];
-		left[c] = s;
 	}
 }
 
 template <class X, class G, class Y>
-void normGrad(Y* gx, const X* x, const Acc<X>* gamma, const G* gy, Acc<X>* part, u32 rows, u32 n, u32 lanes, u32 keep, u32 inside, Acc<X> eps) {
+void normGrad(Y* gx, const X* x, const Acc<X>* gamma, const G* gy, Acc<X>* part, u32 rows, u32 n, u32 lanes, Acc<X> eps) {
 	Group g(lanes);
+	bool own = n <= lanes * Own;
 	if (inPacks<X>(n)) {
-		normGradRows<Wide<X>>(gx, x, gamma, gy, part, rows, n, g, keep, inside, eps);
+		own ? normGradOwn<Wide<X>>(gx, x, gamma, gy, part, rows, n, g, eps) : normGradWide<Wide<X>>(gx, x, gamma, gy, part, rows, n, g, eps);
 	} else {
-		normGradRows<1>(gx, x, gamma, gy, part, rows, n, g, keep, inside, eps);
+		own ? normGradOwn<1>(gx, x, gamma, gy, part, rows, n, g, eps) : normGradWide<1>(gx, x, gamma, gy, part, rows, n, g, eps);
 	}
 }
 

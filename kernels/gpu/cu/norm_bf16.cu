@@ -13,8 +13,8 @@ NORM(Bf16, Bf16, bb)
 NORM(Bf16, float, bf)
 
 #define GRAD(G, Y, end) \
-	GLOBAL(512) norm_grad_f##end(Y* gx, const float* x, const float* gamma, const G* gy, float* part, u32 rows, u32 n, u32 lanes, u32 keep, u32 inside, float eps) { \
-		normGrad(gx, x, gamma, gy, part, rows, n, lanes, keep, inside, eps); \
+	GLOBAL(512, 2) norm_grad_f##end(Y* gx, const float* x, const float* gamma, const G* gy, float* part, u32 rows, u32 n, u32 lanes, float eps) { \
+		normGrad(gx, x, gamma, gy, part, rows, n, lanes, eps); \
 	}
 GRAD(Bf16, float, bf)
 GRAD(Bf16, Bf16, bb)

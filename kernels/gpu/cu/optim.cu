@@ -106,10 +106,10 @@ template <class T> struct Update {
 #pragma unroll
 			for (int v = 0; v < V; v++) apply(s, slots, w[v], d[v], x[v], y[v], z[v]);
 		}
-		store<V>(po + k, w);
-		if (slots > 0) store<V>(ao + k, x);
-		if (slots > 1) store<V>(bo + k, y);
-		if (slots > 2) store<V>(co + k, z);
+		give<V>(po + k, w);
+		if (slots > 0) give<V>(ao + k, x);
+		if (slots > 1) give<V>(bo + k, y);
+		if (slots > 2) give<V>(co + k, z);
 	}
 };
 
@@ -155,10 +155,10 @@ template <class T> struct RowUpdates {
 #pragma unroll
 				for (int v = 0; v < V; v++) apply(step, slots, w[v], d[v], x[v], y[v], z[v]);
 			}
-			store<V>(p + k, w);
-			if (slots > 0) store<V>(a + k, x);
-			if (slots > 1) store<V>(b + k, y);
-			if (slots > 2) store<V>(c + k, z);
+			give<V>(p + k, w);
+			if (slots > 0) give<V>(a + k, x);
+			if (slots > 1) give<V>(b + k, y);
+			if (slots > 2) give<V>(c + k, z);
 		});
 	}
 };

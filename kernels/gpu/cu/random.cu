@@ -27,7 +27,7 @@ template <int V, class T> void put(T* o, u64 at, u64 n, const Pack<Acc<T>, V>& p
 			Pack<Acc<T>, W> q;
 #pragma unroll
 			for (int k = 0; k < W; k++) q[k] = p[v + k];
-			store<W>(o + at + v, q);
+			give<W>(o + at + v, q);
 		}
 		return;
 	}

@@ -14,7 +14,7 @@ template <class T, int V> void gatherRow(T* o, const T* table, const Ids& ids, u
 		for (u32 c = g.rank; c < n; c += g.size) o[c] = NAN;
 		return;
 	}
-	g.each<V, B>(n, [&](u32 c) { g.put<V, B>(o, c, n, g.fetch<V, B>(table + id * n, c, n, 0)); });
+	g.each<V, B>(n, [&](u32 c) { g.give<V, B>(o, c, n, g.fetch<V, B>(table + id * n, c, n, 0)); });
 }
 
 template <class T> void gather(T* o, const T* table, const Ids& ids, u32 count, u32 n, u32 lanes, u64 rows, const Fault& fault) {
@@ -97,7 +97,7 @@ template <class T, int V> void scatterRun(T* o, const T* g, double* part, const 
 	if (from >= r.count) return;
 	u32 to = min(from + Run, r.count);
 	group.each<V, 1>(n, [&](u32 c) {
-		double s[V];
+		Pack<double, V> s;
 		bool whole = true; // the id began in this run
 #pragma unroll 1
 		for (u32 k = from; k < to && r.id(k) < r.rows; k++) {
@@ -108,15 +108,14 @@ template <class T, int V> void scatterRun(T* o, const T* g, double* part, const 
 			for (int v = 0; v < V; v++) s[v] = (begins || k == from ? 0 : s[v]) + p[v];
 			bool ends = r.last(k);
 			if (!ends && k + 1 < to) continue;
-			if (whole && ends) {
-				Pack<Acc<T>, V> q;
-#pragma unroll
-				for (int v = 0; v < V; v++) q[v] = s[v];
-				store<V>(o + r.id(k) * n + c, q);
-			} else {
-#pragma unroll
-				for (int v = 0; v < V; v++) part[((u64)run * 2 + whole) * n + c + v] = s[v];
+			if (!whole || !ends) {
+				give<V>(part + ((u64)run * 2 + whole) * n + c, s);
+				continue;
 			}
+			Pack<Acc<T>, V> q;
+#pragma unroll
+			for (int v = 0; v < V; v++) q[v] = s[v];
+			give<V>(o + r.id(k) * n + c, q);
 		}
 	});
 }

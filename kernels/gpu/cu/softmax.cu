@@ -93,7 +93,7 @@ template <class T, int V> struct Row {
 			auto p = keep ? g.fetch<V, B>(kept, c, n, 0) : g.fetch<V, B>(x, c, n, 0);
 #pragma unroll
 			for (int k = 0; k < V * B; k++) p[k] = fn(p[k], g.place<V>(c, k));
-			g.put<V, B>(y, c, n, p);
+			g.give<V, B>(y, c, n, p);
 		});
 	}
 };
@@ -136,7 +136,7 @@ template <class T, int V> void softmaxGradRow(T* gx, const T* y, const T* gy, u3
 		auto q = keep ? g.fetch<V, B>(keptG, c, n, 0) : g.fetch<V, B>(gy, c, n, 0);
 #pragma unroll
 		for (int k = 0; k < V * B; k++) p[k] = log ? q[k] - exp(p[k]) * s : p[k] * (q[k] - s);
-		g.put<V, B>(gx, c, n, p);
+		g.give<V, B>(gx, c, n, p);
 	});
 }
 

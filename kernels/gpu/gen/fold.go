@@ -213,9 +213,7 @@ func (f *folder) finish(k int, kept *walk, p string, sums []string, rows bool) {
 		dims, part.st, toSt = []int{f.parts, results}, []int{results, 1}, []int{0, 1}
 	}
 	at := x.address(e.global(part.at), to, g.acc.Size())
-	for l, s := range sums {
-		e.line("%sst.global.%s [%s], %s;", guard(p), holds(g.acc), offset(at, l*g.acc.Size()), s)
-	}
+	e.stores(holds(g.acc), g.acc.Size(), at, p, sums)
 	g.lift = func(_ *emitter, v string) string { return v }
 	g.to = access{g.to.at, g.to.dtype, toSt} // contiguous, as results of folds are
 	f.next = append(f.next, &nest{dims: dims, ins: []access{part}, folds: []folding{g},

@@ -212,6 +212,11 @@ func (n *nest) store(e *emitter, a access, at, p string, regs []string) {
 	if a.dtype == device.BFloat16 {
 		typ, width, regs = "b32", 4, e.together(typ, regs)
 	}
+	e.stores(typ, width, at, p, regs)
+}
+
+// stores writes registers of so many bytes one behind the other, to a place that is aligned to them all, or to 16 bytes.
+func (e *emitter) stores(typ string, width int, at, p string, regs []string) {
 	k := 0
 	for part := range slices.Chunk(regs, kernels.PlaceAlign/width) {
 		suffix, text := vector(part)
