@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/internal/disttest/proctest"
 	"github.com/weft-project/weft/internal/leak"
 	"github.com/weft-project/weft/store"
 	"github.com/weft-project/weft/transport"
@@ -358,18 +358,17 @@ func TestInvalidDeviceMapsAreRefusedByAllWorkersWithEveryViolation(t *testing.T)
 }
 
 func TestWorkersMeetAtAURL(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	addr := proctest.Address()
+	host, port, err := net.SplitHostPort(addr)
 	require.NoError(t, err)
-	port := l.Addr().(*net.TCPAddr).Port
-	require.NoError(t, l.Close())
 	for scheme, url := range map[string]string{
-		"tcp":  "tcp://127.0.0.1:" + strconv.Itoa(port) + "?rank=%d&world_size=2",
+		"tcp":  "tcp://" + addr + "?rank=%d&world_size=2",
 		"file": "file://" + filepath.ToSlash(filepath.Join(t.TempDir(), "store")) + "?rank=%d&world_size=2",
 		"env":  "env://?rank=%d&world_size=2",
 	} {
 		t.Run(scheme, func(t *testing.T) {
-			t.Setenv("MASTER_ADDR", "127.0.0.1")
-			t.Setenv("MASTER_PORT", strconv.Itoa(port))
+			t.Setenv("MASTER_ADDR", host)
+			t.Setenv("MASTER_PORT", port)
 			leak.Check(t)
 			ws, errs := joinAll(t.Context(), nil, 2, onSim(simnet.New(simnet.Config{})), func(i int, cfg *Config) {
 				cfg.Init, cfg.Functions = fmt.Sprintf(url, i), []Function{double}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weft-project/weft/internal/disttest/proctest"
 	"github.com/weft-project/weft/internal/leak"
 	"github.com/weft-project/weft/store"
 	"github.com/weft-project/weft/transport"
@@ -79,18 +80,11 @@ func (p *tap) pass(from net.Conn) {
 	back.Wait()
 }
 
-func freeAddress(t *testing.T) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	return l.Addr().String()
-}
-
 func TestWorkersThatAreToldSoSpeakTLSWithTheirStore(t *testing.T) {
 	leak.Check(t)
 	t.Setenv(StoreTLSVariable, "1")
 	t.Setenv("TORCHELASTIC_USE_AGENT_STORE", "")
-	addr := freeAddress(t)
+	addr := proctest.Address()
 	p := newTap(t, addr)
 	cfg := Config{Token: testToken, Functions: []Function{double}, JoinTimeout: time.Minute, Logger: discard}
 	first := make(chan error, 1)

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/internal/disttest/proctest"
 )
 
 func environment(pairs ...string) func(string) (string, bool) {
@@ -163,12 +165,9 @@ func FuzzURL(f *testing.F) {
 	})
 }
 
-// freePort is one that nobody listens on.
+// freePort is one that nobody listens on, and that the system gives to nobody.
 func freePort(t *testing.T) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	_, port, err := net.SplitHostPort(l.Addr().String())
+	_, port, err := net.SplitHostPort(proctest.Address())
 	require.NoError(t, err)
 	return port
 }

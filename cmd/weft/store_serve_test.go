@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weft-project/weft/internal/disttest/proctest"
 	"github.com/weft-project/weft/internal/leak"
 	"github.com/weft-project/weft/rpc"
 )
@@ -138,11 +138,7 @@ func TestWhoAsksForTLSWhereThereIsNoneIsToldSo(t *testing.T) {
 }
 
 func TestWhatIsNoStoreIsTold(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	addr := l.Addr().String()
-	require.NoError(t, l.Close())
-	code, _, stderr := weft(t, "store", "get", "k", "--url", "tcp://"+addr, "--connect-timeout", "50ms")
+	code, _, stderr := weft(t, "store", "get", "k", "--url", "tcp://"+proctest.Address(), "--connect-timeout", "50ms")
 	require.Equal(t, codeFailed, code)
 	require.Contains(t, stderr, "nothing listens there: is the store running (weft store serve")
 }

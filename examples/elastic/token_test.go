@@ -1,7 +1,6 @@
 package main
 
 import (
-	"net"
 	"os"
 	"path/filepath"
 	"testing"
@@ -15,13 +14,9 @@ import (
 func TestWorkersOfSeveralNodesWithoutASecretEndAtOnceAndSayWhatToDo(t *testing.T) {
 	t.Setenv("GORACE", "atexit_sleep_ms=0")
 	t.Setenv(elastic.TokenVariable, "")
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	at := l.Addr().String()
-	require.NoError(t, l.Close())
 	var out proctest.Output
-	_, err = elastic.Run(t.Context(), elastic.Spec{Program: must(os.Executable())(t), Args: []string{"--checkpoints", filepath.Join(t.TempDir(), "c"), "--plot", ""},
-		NprocPerNode: 1, MinNodes: 1, MaxNodes: 2, Endpoint: at, LastCall: 1, Stdout: &out, Stderr: &out})
+	_, err := elastic.Run(t.Context(), elastic.Spec{Program: must(os.Executable())(t), Args: []string{"--checkpoints", filepath.Join(t.TempDir(), "c"), "--plot", ""},
+		NprocPerNode: 1, MinNodes: 1, MaxNodes: 2, Endpoint: proctest.Address(), LastCall: 1, Stdout: &out, Stderr: &out})
 	var failed *elastic.WorkerError
 	require.ErrorAs(t, err, &failed, "%s", &out)
 	require.Contains(t, out.String(), "the job has no token")
