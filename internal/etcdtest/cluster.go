@@ -42,7 +42,8 @@ type Member struct {
 	path, peer, dir string
 	args            []string
 	cmd             *exec.Cmd
-	before          int // bytes of its log that are of processes before
+	gone            chan struct{} // closed when it has ended
+	before          int           // bytes of its log that are of processes before
 }
 
 // Cluster is some members that know one another.
@@ -109,13 +110,25 @@ const Patience = time.Minute
 // Ready returns when a member takes connections, which it does when it has a leader. By its own word: another may be at its address.
 func (m *Member) Ready() error {
 	for giveUp := time.Now().Add(Patience); ; time.Sleep(10 * time.Millisecond) {
-		log := m.said()
-		if strings.Contains(log, "serving client traffic") {
+		switch {
+		case !m.runs() || time.Now().After(giveUp):
+			return fmt.Errorf("%s is not there; its log ends with: %s", m.Name, m.Log())
+		case strings.Contains(m.said(), "serving client traffic"):
 			return nil
 		}
-		if strings.Contains(log, `"level":"fatal"`) || time.Now().After(giveUp) {
-			return fmt.Errorf("%s is not there; its log ends with: %s", m.Name, m.Log())
-		}
+	}
+}
+
+// runs says whether the process is there.
+func (m *Member) runs() bool {
+	if m.cmd == nil {
+		return false
+	}
+	select {
+	case <-m.gone:
+		return false
+	default:
+		return true
 	}
 }
 
@@ -153,7 +166,9 @@ func (m *Member) Start() error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	m.cmd = cmd
+	gone := make(chan struct{})
+	go func() { _ = cmd.Wait(); close(gone) }()
+	m.cmd, m.gone = cmd, gone
 	return nil
 }
 
@@ -163,7 +178,7 @@ func (m *Member) End(sig syscall.Signal) {
 		return
 	}
 	_ = m.cmd.Process.Signal(sig)
-	_ = m.cmd.Wait()
+	<-m.gone
 	m.cmd = nil
 }
 
@@ -188,9 +203,9 @@ func (cl *Cluster) Endpoints() []string {
 func (cl *Cluster) String() string {
 	var b strings.Builder
 	for _, m := range cl.Members {
-		state := "was ended"
-		if m.cmd != nil {
-			state = "was started"
+		state := "has ended"
+		if m.runs() {
+			state = "runs"
 		}
 		fmt.Fprintf(&b, "%s at %s %s; its log ends with: %s\n", m.Name, m.Client, state, m.Log())
 	}

@@ -45,12 +45,16 @@ func normGradOracle(x, gamma, gy []float64, eps float64) (gx, ggamma, gbeta []fl
 func TestGradientsOfLayerNormAgreeWhereABlockHasManyRowsHoweverWide(t *testing.T) {
 	r, f32 := rand.New(rand.NewPCG(23, 1)), device.Float32
 	g := machine(t)
-	for _, s := range [][2]int{
-		{5003, 8}, {2300, 36}, {1100, 257}, {2051, 260}, {2, 4095}, {2, 4096}, // in registers: by lanes of a warp, and by blocks of up to 512
-		{1025, 4097}, {1025, 4100}, // in none
+	for _, s := range []struct {
+		d       device.Dtype
+		rows, n int
+	}{
+		{f32, 4200, 130}, {f32, 4200, 132}, {f32, 8300, 65}, {device.Float64, 4200, 100}, // in registers, by lanes of a warp: rows are more than groups
+		{f32, 1100, 257}, {f32, 1100, 260}, {f32, 2, 2048}, {f32, 2, 2047}, {f32, 2, 4096}, {device.Float64, 1030, 502}, // … by blocks of up to 512
+		{f32, 1025, 4100}, {f32, 1030, 2049}, {device.Float64, 3, 4098}, // in none
 	} {
 		t.Run(fmt.Sprint(s), func(t *testing.T) {
-			x, gamma, gy := drawn(r, f32, s[0], s[1]), drawn(r, f32, s[1]), drawn(r, f32, s[0], s[1])
+			x, gamma, gy := drawn(r, s.d, s.rows, s.n), drawn(r, s.d, s.n), drawn(r, s.d, s.rows, s.n)
 			got := results(t, g, kernels.LayerNormGrad{Eps: 1e-5}, x, gamma, gy)
 			gx, ggamma, gbeta := normGradOracle(x.V, gamma.V, gy.V, 1e-5)
 			off := 0.
@@ -58,7 +62,7 @@ func TestGradientsOfLayerNormAgreeWhereABlockHasManyRowsHoweverWide(t *testing.T
 				off = max(off, math.Abs(got[0].V[k]-w)/(1+math.Abs(w)))
 			}
 			require.Less(t, off, 2e-6)
-			sums := 1e-6*math.Sqrt(float64(s[0])) + 4e-6 // of so many numbers that are as often negative, each with an error of its own
+			sums := 1e-6*math.Sqrt(float64(s.rows)) + 4e-6 // of so many numbers that are as often negative, each with an error of its own
 			require.InDeltaSlice(t, ggamma, got[1].V, sums)
 			require.InDeltaSlice(t, gbeta, got[2].V, sums)
 		})

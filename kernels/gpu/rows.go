@@ -52,7 +52,7 @@ type rowPlan struct {
 	memory        int // bytes of dynamic shared memory
 }
 
-// maxStatic is more shared memory than any kernel of package cu declares.
+// maxStatic is as much shared memory as any kernel declares that has a rowPlan.
 const maxStatic = 4 << 10
 
 // planRows shares out rows of n elements, about `each` accesses to a lane, in blocks of up to most threads.
@@ -219,8 +219,20 @@ func (b *backend) norm(in []kernels.Type, out kernels.Type, eps float64) (*code,
 // GPU, so that sums do not either.
 const maxParts = 1024
 
-// ownElems is Own of norm.cuh: how many elements of a row a lane can keep.
-const ownElems = 8
+// planNormGrad shares out rows, each to as many lanes as can keep it in registers, or to a block: Own of norm.cuh is how many elements a lane has.
+func planNormGrad(d device.Dtype, rows, n int) rowPlan {
+	p := rowPlan{rows: rows, n: n, size: d.Size(), threads: 128}
+	own, least := 4, 1
+	if n*p.size%16 == 0 {
+		own, least = 8, min(power(n*p.size/16), 2) // two lanes' accesses fill a sector
+	}
+	p.lanes = min(max(power((n+own-1)/own), least), 512)
+	if p.lanes > 32 {
+		p.threads = p.lanes
+	}
+	p.blocks = (rows + p.slots() - 1) / p.slots()
+	return p
+}
 
 // normGrad is NormalizeGrad of (x, gy), or LayerNormGrad of (x, gamma, gy).
 func (b *backend) normGrad(in []kernels.Type, out kernels.Type, eps float64) (*code, error) {
@@ -230,11 +242,7 @@ func (b *backend) normGrad(in []kernels.Type, out kernels.Type, eps float64) (*c
 		return c, nil
 	}
 	affine := len(in) == 3
-	p := rowPlan{rows: rows, n: n, size: d.Size(), lanes: min(power((n+ownElems-1)/ownElems), 512), threads: 128}
-	if p.lanes > 32 {
-		p.threads = p.lanes
-	}
-	p.blocks = (rows + p.slots() - 1) / p.slots()
+	p := planNormGrad(d, rows, n)
 	if affine && p.slots() > 1 { // the groups' sums, before they are the block's
 		p.memory = 2 * p.slots() * n * p.size
 	}

@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"regexp"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -12,6 +15,7 @@ import (
 	"github.com/weft-project/weft/device/cuda/ptx"
 	"github.com/weft-project/weft/internal/testgpu"
 	"github.com/weft-project/weft/kernels"
+	"github.com/weft-project/weft/kernels/gpu/cu"
 	"github.com/weft-project/weft/kernels/kerneltest"
 )
 
@@ -113,6 +117,33 @@ func TestRowKernelsNeedNoSharedMemoryForTheRows(t *testing.T) {
 			t.Run(fmt.Sprint(s), func(t *testing.T) { checkRows(t, g, r, d, s[0], s[1]) })
 		}
 	})
+}
+
+// ofShared are the bytes of shared memory that each kernel of a module declares.
+func ofShared(t *testing.T, module string) map[string]int {
+	all := map[string]int{}
+	for _, entry := range strings.Split(string(cu.Module(module)), ".entry ")[1:] {
+		name, _, _ := strings.Cut(entry, "(")
+		all[name] = 0
+		for _, v := range regexp.MustCompile(`(?m)^\s*\.shared .*\[(\d+)\];$`).FindAllStringSubmatch(entry, -1) {
+			n, err := strconv.Atoi(v[1])
+			require.NoError(t, err)
+			all[name] += (n + 15) &^ 15
+		}
+	}
+	return all
+}
+
+func TestKernelsOfRowsDeclareNoMoreSharedMemoryThanIsLeftForThem(t *testing.T) {
+	for _, module := range []string{"norm", "norm_bf16", "softmax", "entropy_bf16"} {
+		most := 0
+		for name, n := range ofShared(t, module) {
+			require.LessOrEqual(t, n, maxStatic, name)
+			most = max(most, n)
+		}
+		require.Positive(t, most, "%s declares some", module)
+	}
+	require.Greater(t, ofShared(t, "rows")["sort_keys"], maxStatic, "which has no plan")
 }
 
 func TestSoftmaxAgreesAlongAxesThatAreNotTheLast(t *testing.T) {

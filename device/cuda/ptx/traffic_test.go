@@ -75,7 +75,7 @@ func TestTrafficIsWhatADumbCountOfEveryByteSays(t *testing.T) {
 	}
 }
 
-// traffic runs one warp of a kernel, which is given 64 KiB, on a machine that counts.
+// trafficOf is what one warp asks for of a kernel, which is given 64 KiB, on a machine that counts.
 func trafficOf(t *testing.T, body string) Traffic {
 	r := newRig(t, Config{Traffic: true}, `.version 7.8
 .target sm_80

@@ -1,6 +1,6 @@
 #include "common.cuh"
 
-// Layer norm with and without its affine part. A row is read once where shared memory has room for it. All is computed from differences to the
+// Layer norm with and without its affine part. A row is read once where shared memory has room for it, or, of the gradient, registers have. All is computed from differences to the
 // row's first element, so that a mean far from 0 costs no digits. X, Y and G are what memory holds of x, of the result, and of the result's gradient: parameters
 // and what blocks leave for each other are of the type that all is computed in. Accesses are as wide as x's.
 
@@ -100,14 +100,14 @@ template <class A> struct Slope {
 	A operator()(A hat, A g) const { return (g - whole - hat * along) * scale; }
 };
 
-// Own is how many elements of a row a thread can have in registers.
-constexpr int Own = 8;
+// Own is how many elements of a row a thread can have in registers: fewer where each has a place of its own. The host knows it, too (planNormGrad).
+template <int V> constexpr u32 Own = V > 1 ? 8 : 4;
 
 // Of rows that a group's registers have room for, each number is read once, and the sums down the rows are added up where they are made.
 template <int V, class X, class G, class Y>
 void normGradOwn(Y* gx, const X* x, const Acc<X>* gamma, const G* gy, Acc<X>* part, u32 rows, u32 n, const Group& g, Acc<X> eps) {
 	typedef Acc<X> A;
-	constexpr int K = Own / V;
+	constexpr int K = Own<V> / V;
 	__shared__ Three<A> room[32];
 	A each = A(1) / n;
 	Pack<A, V> sumHat[K], sum[K], d[K], q[K];
@@ -182,9 +182,10 @@ void normGradOwn(Y* gx, const X* x, const Acc<X>* gamma, const G* gy, Acc<X>* pa
 
 // Wider rows are a block's, and are read again; so are the sums.
 template <int V, class X, class G, class Y>
-void normGradWide(Y* gx, const X* x, const Acc<X>* gamma, const G* gy, Acc<X>* part, u32 rows, u32 n, const Group& g, Acc<X> eps) {
+void normGradWide(Y* gx, const X* x, const Acc<X>* gamma, const G* gy, Acc<X>* part, u32 rows, u32 n, Acc<X> eps) {
 	typedef Acc<X> A;
-	constexpr int B = 1; // more would take more registers than there are
+	constexpr int B = Batch<X, V>;
+	Group g(blockDim.x);
 	__shared__ Three<A> room[32];
 	A* left = part + (u64)blockIdx.x * 2 * n;
 	for (u64 r = blockIdx.x; r < rows; r += gridDim.x) {
@@ -199,7 +200,8 @@ void normGradWide(Y* gx, const X* x, const Acc<X>* gamma, const G* gy, Acc<X>* p
 		};
 		Three<A> s = {0, 0, 0};
 		row.each([&](u32 c) {
-			auto q = times(g.fetch<V, B>(gy + at, c, n, 0), c), d = row.at(c);
+			auto q = times(g.fetch<V, B>(gy + at, c, n, 0), c);
+			auto d = row.at(c);
 #pragma unroll
 			for (int k = 0; k < V * B; k++) s.a += d[k] * d[k], s.b += q[k], s.c += d[k] * q[k];
 		});
@@ -222,14 +224,22 @@ void normGradWide(Y* gx, const X* x, const Acc<X>* gamma, const G* gy, Acc<X>* p
 	}
 }
 
+template <int V, class X, class G, class Y>
+void normGradRows(Y* gx, const X* x, const Acc<X>* gamma, const G* gy, Acc<X>* part, u32 rows, u32 n, const Group& g, Acc<X> eps) {
+	if (n <= g.size * Own<V>) {
+		normGradOwn<V>(gx, x, gamma, gy, part, rows, n, g, eps);
+	} else {
+		normGradWide<V>(gx, x, gamma, gy, part, rows, n, eps);
+	}
+}
+
 template <class X, class G, class Y>
 void normGrad(Y* gx, const X* x, const Acc<X>* gamma, const G* gy, Acc<X>* part, u32 rows, u32 n, u32 lanes, Acc<X> eps) {
 	Group g(lanes);
-	bool own = n <= lanes * Own;
 	if (inPacks<X>(n)) {
-		own ? normGradOwn<Wide<X>>(gx, x, gamma, gy, part, rows, n, g, eps) : normGradWide<Wide<X>>(gx, x, gamma, gy, part, rows, n, g, eps);
+		normGradRows<Wide<X>>(gx, x, gamma, gy, part, rows, n, g, eps);
 	} else {
-		own ? normGradOwn<1>(gx, x, gamma, gy, part, rows, n, g, eps) : normGradWide<1>(gx, x, gamma, gy, part, rows, n, g, eps);
+		normGradRows<1>(gx, x, gamma, gy, part, rows, n, g, eps);
 	}
 }
 

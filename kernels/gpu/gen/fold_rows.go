@@ -147,8 +147,9 @@ func (f *folder) tree(k int, sums []string, across, down int) {
 		return
 	}
 	e, g := f.e, f.n.folds[k]
-	tid, plane := e.op("mov.u32", "%tid.x"), 8*down*across // lane by lane: neighbouring threads are in neighbouring banks
-	mine := e.op("add.u32", e.op("mov.u32", "sm"), e.op("shl.b32", tid, "3"))
+	tid, size := e.op("mov.u32", "%tid.x"), g.acc.Size()
+	plane := size * down * across // lane by lane: neighbouring threads are in neighbouring banks
+	mine := e.op("add.u32", e.op("mov.u32", "sm"), e.op("mul.lo.u32", tid, num(size)))
 	store := func(p string) {
 		for l, s := range sums {
 			e.line("%sst.shared.%s [%s], %s;", guard(p), holds(g.acc), offset(mine, l*plane), s)
@@ -163,7 +164,7 @@ func (f *folder) tree(k int, sums []string, across, down int) {
 		p := e.op("setp.lt.u32", tid, num(d*across))
 		for l, s := range sums {
 			other := e.op("mov."+holds(g.acc), g.init)
-			e.line("@%s ld.shared.%s %s, [%s];", p, holds(g.acc), other, offset(mine, 8*d*across+l*plane))
+			e.line("@%s ld.shared.%s %s, [%s];", p, holds(g.acc), other, offset(mine, size*d*across+l*plane))
 			sums[l] = g.join(e, s, other)
 		}
 		if d > 1 {
