@@ -69,46 +69,45 @@ template <int V, class T> Pack<Acc<T>, V> load(const T* at) {
 	return p;
 }
 
-template <int V, class T> void store(T* at, const Pack<Acc<T>, V>& p) {
+// Any writes one access to memory of any kind.
+struct Any {
+	template <class W> static void put(void* at, const W& v) { *(W*)at = v; }
+};
+
+// Global writes one to global memory, whatever the compiler thinks: it cuts some into those of one element, which fill sectors by parts.
+struct Global {
+	static void put(void* at, const uint2& v) { asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(__cvta_generic_to_global(at)), "r"(v.x), "r"(v.y) : "memory"); }
+	static void put(void* at, const uint4& v) {
+		asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(at)), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
+	}
+	static void put(void* at, const float4& v) {
+		asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(at)), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w) : "memory");
+	}
+	static void put(void* at, const double2& v) { asm volatile("st.global.v2.f64 [%0], {%1, %2};" ::"l"(__cvta_generic_to_global(at)), "d"(v.x), "d"(v.y) : "memory"); }
+};
+
+template <class Memory, int V, class T> void put(T* at, const Pack<Acc<T>, V>& p) {
 	if constexpr (V == 1) {
 		at[0] = p[0];
 	} else if constexpr (V * sizeof(T) > 16) {
 		Pack<Acc<T>, V / 2> a, b;
 #pragma unroll
 		for (int k = 0; k < V / 2; k++) a[k] = p[k], b[k] = p[V / 2 + k];
-		store<V / 2>(at, a), store<V / 2>(at + V / 2, b);
+		put<Memory, V / 2>(at, a), put<Memory, V / 2>(at + V / 2, b);
 	} else if constexpr (sizeof(T) == 2 && V == 4) {
-		*(uint2*)at = make_uint2(T::pair(p[0], p[1]), T::pair(p[2], p[3]));
+		Memory::put(at, make_uint2(T::pair(p[0], p[1]), T::pair(p[2], p[3])));
 	} else if constexpr (sizeof(T) == 2) {
-		*(uint4*)at = make_uint4(T::pair(p[0], p[1]), T::pair(p[2], p[3]), T::pair(p[4], p[5]), T::pair(p[6], p[7]));
+		Memory::put(at, make_uint4(T::pair(p[0], p[1]), T::pair(p[2], p[3]), T::pair(p[4], p[5]), T::pair(p[6], p[7])));
 	} else if constexpr (sizeof(T) == 4) {
-		*(float4*)at = make_float4(p[0], p[1], p[2], p[3]);
+		Memory::put(at, make_float4(p[0], p[1], p[2], p[3]));
 	} else {
-		*(double2*)at = make_double2(p[0], p[1]);
+		Memory::put(at, make_double2(p[0], p[1]));
 	}
 }
 
-// give is store to global memory, in accesses as wide as can be: the compiler cuts some stores into those of one element, which fill sectors by parts.
-template <int V, class T> void give(T* at, const Pack<Acc<T>, V>& p) {
-	u64 to = __cvta_generic_to_global(at);
-	if constexpr (V == 1) {
-		at[0] = p[0];
-	} else if constexpr (V * sizeof(T) > 16) {
-		Pack<Acc<T>, V / 2> a, b;
-#pragma unroll
-		for (int k = 0; k < V / 2; k++) a[k] = p[k], b[k] = p[V / 2 + k];
-		give<V / 2>(at, a), give<V / 2>(at + V / 2, b);
-	} else if constexpr (sizeof(T) == 2 && V == 4) {
-		asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(to), "r"(T::pair(p[0], p[1])), "r"(T::pair(p[2], p[3])) : "memory");
-	} else if constexpr (sizeof(T) == 2) {
-		asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(T::pair(p[0], p[1])), "r"(T::pair(p[2], p[3])), "r"(T::pair(p[4], p[5])),
-			"r"(T::pair(p[6], p[7])) : "memory");
-	} else if constexpr (sizeof(T) == 4) {
-		asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(p[0]), "f"(p[1]), "f"(p[2]), "f"(p[3]) : "memory");
-	} else {
-		asm volatile("st.global.v2.f64 [%0], {%1, %2};" ::"l"(to), "d"(p[0]), "d"(p[1]) : "memory");
-	}
-}
+// store is put to any memory, and give is put of a result.
+template <int V, class T> void store(T* at, const Pack<Acc<T>, V>& p) { put<Any, V>(at, p); }
+template <int V, class T> void give(T* at, const Pack<Acc<T>, V>& p) { put<Global, V>(at, p); }
 
 // inPacks says whether rows of n elements can be accessed by 16 bytes: all tensors begin at multiples of that.
 template <class T> bool inPacks(u32 n) { return n % Wide<T> == 0; }
@@ -171,24 +170,20 @@ struct Group {
 		}
 	}
 
-	// put writes what fetch reads, to any memory; Result says that it is global.
-	template <int V, int B, bool Result = false, class T> void put(T* row, u32 c, u32 n, const Pack<Acc<T>, V * B>& all) const {
+	// put writes what fetch reads.
+	template <int V, int B, class Memory = Any, class T> void put(T* row, u32 c, u32 n, const Pack<Acc<T>, V * B>& all) const {
 #pragma unroll
 		for (int b = 0; b < B; b++, c += size * V) {
 			Pack<Acc<T>, V> p;
 #pragma unroll
 			for (int k = 0; k < V; k++) p[k] = all[b * V + k];
 			if (B > 1 && c >= n) continue;
-			if constexpr (Result) {
-				::give<V>(row + c, p);
-			} else {
-				store<V>(row + c, p);
-			}
+			::put<Memory, V>(row + c, p);
 		}
 	}
 
 	// give writes a part of a result.
-	template <int V, int B, class T> void give(T* row, u32 c, u32 n, const Pack<Acc<T>, V * B>& all) const { put<V, B, true>(row, c, n, all); }
+	template <int V, int B, class T> void give(T* row, u32 c, u32 n, const Pack<Acc<T>, V * B>& all) const { put<V, B, Global>(row, c, n, all); }
 };
 
 template <class A> A plus(A a, A b) { return a + b; }
