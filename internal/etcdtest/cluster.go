@@ -42,8 +42,7 @@ type Member struct {
 	path, peer, dir string
 	args            []string
 	cmd             *exec.Cmd
-	gone            chan struct{} // closed when it has ended
-	before          int           // bytes of its log that are of processes before
+	before          int // bytes of its log that are of processes before
 }
 
 // Cluster is some members that know one another.
@@ -121,15 +120,7 @@ func (m *Member) Ready() error {
 
 // runs says whether the process is there.
 func (m *Member) runs() bool {
-	if m.cmd == nil {
-		return false
-	}
-	select {
-	case <-m.gone:
-		return false
-	default:
-		return true
-	}
+	return m.cmd != nil && !over(m.cmd.Process) && !strings.Contains(m.said(), `"level":"fatal"`)
 }
 
 // said is what the process has said since it was started last.
@@ -166,9 +157,7 @@ func (m *Member) Start() error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	gone := make(chan struct{})
-	go func() { _ = cmd.Wait(); close(gone) }()
-	m.cmd, m.gone = cmd, gone
+	m.cmd = cmd
 	return nil
 }
 
@@ -178,7 +167,7 @@ func (m *Member) End(sig syscall.Signal) {
 		return
 	}
 	_ = m.cmd.Process.Signal(sig)
-	<-m.gone
+	_ = m.cmd.Wait()
 	m.cmd = nil
 }
 

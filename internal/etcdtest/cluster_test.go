@@ -4,6 +4,7 @@ import (
 	"net"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -24,6 +25,8 @@ func TestAMemberIsNotReadyWhereAnotherListensAtItsAddress(t *testing.T) {
 	require.NoError(t, m.Start())
 	require.NoError(t, m.Ready(), "what an earlier process said does not count")
 	require.Contains(t, cl.String(), m.Client+" runs; its log ends with: ")
+	require.NoError(t, m.cmd.Process.Kill())
+	require.Eventually(t, func() bool { return m.Ready() != nil }, Patience, time.Millisecond, "what it said before it ended does not count either")
 	m.End(syscall.SIGKILL)
 	require.ErrorContains(t, m.Ready(), "m0 is not there", "what it said before it ended does not count either")
 	require.Contains(t, cl.String(), m.Client+" has ended; its log ends with: ")

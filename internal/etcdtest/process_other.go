@@ -2,7 +2,11 @@
 
 package etcdtest
 
-import "os/exec"
+import (
+	"os"
+	"os/exec"
+)
 
-func dieWithUs(*exec.Cmd) {}
-func folder() string      { return "" }
+func dieWithUs(*exec.Cmd)   {}
+func over(*os.Process) bool { return false }
+func folder() string        { return "" }
