@@ -192,14 +192,12 @@ func lastRows(t kernels.Type) (rows, n int) {
 
 // norm is Normalize of x, or LayerNorm of (x, gamma, beta).
 func (b *backend) norm(in []kernels.Type, out kernels.Type, eps float64) (*code, error) {
-	c, d := new(code), in[0].Dtype
+	c, d := new(code), kernels.Widened(in[:1])[0].Dtype // what all is computed in, and rows are kept in
 	rows, n := lastRows(in[0])
 	if rows*n == 0 {
 		return c, nil
 	}
 	p := planRows(d, rows, n, 8, 1024)
-	d = kernels.Widened(in[:1])[0].Dtype
-	p.size = d.Size() // rows are kept in what all is computed in
 	keep := b.keep(&p, 1)
 	f, err := b.rowsKernel("norm", "norm", p, in[0], out)
 	if err != nil {

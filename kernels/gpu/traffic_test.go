@@ -112,6 +112,7 @@ func TestWhatMemoryBoundsAsksForNoMoreThanItNeeds(t *testing.T) {
 		{"gradient of softmax", lies{of: kernels.SoftmaxGrad{Axis: 1}}, of(rows, rows), bill{1, 0.23}},
 		{"layer norm", lies{of: kernels.LayerNorm{Eps: 1e-5}}, of(rows, row, row), bill{2, 0.43}}, // two rows again for each, from a cache
 		{"layer norm to bfloat16", lies{of: kernels.LayerNorm{Eps: 1e-5}, out: 1}, of(rows, row, row), bill{2.34, 0.6}},
+		{"layer norm of bfloat16", lies{of: kernels.LayerNorm{Eps: 1e-5}, in: 1, out: 1}, of(rows, row, row), bill{3, 0.95}},
 		{"gradient of layer norm", lies{of: kernels.LayerNormGrad{Eps: 1e-5}}, of(tall, narrow, tall), bill{1.85, 0.82}},
 		{"gradient of layer norm to bfloat16", lies{of: kernels.LayerNormGrad{Eps: 1e-5}, in: 4, out: 1}, of(tall, narrow, tall), bill{2.3, 1.3}},
 		{"cross-entropy", lies{of: kernels.CrossEntropy{}}, of(wide, labels), bill{1.01, 1.2}}, // exponentials for so few bytes

@@ -2,7 +2,7 @@
 
 // Layer norm with and without its affine part. A row is read once where shared memory has room for it, or, of the gradient, registers have. All is computed from differences to the
 // row's first element, so that a mean far from 0 costs no digits. X, Y and G are what memory holds of x, of the result, and of the result's gradient: parameters
-// and what blocks leave for each other are of the type that all is computed in. Accesses are as wide as x's.
+// and what blocks leave for each other are of the type that all is computed in. An access has as many elements as are 16 bytes of that.
 
 template <class A> struct Three {
 	A a, b, c;
@@ -83,8 +83,9 @@ void normRow(Y* y, const X* x, const Acc<X>* gamma, const Acc<X>* beta, u32 rows
 
 template <class X, class Y> void norm(Y* y, const X* x, const Acc<X>* gamma, const Acc<X>* beta, u32 rows, u32 n, u32 lanes, u32 keep, Acc<X> eps) {
 	Group g(lanes);
-	if (inPacks<X>(n)) {
-		normRow<Wide<X>>(y, x, gamma, beta, rows, n, g, keep, eps);
+	typedef Acc<X> A;
+	if (inPacks<A>(n)) { // were accesses of bfloat16 of 16 bytes, too, all others would be of 32
+		normRow<Wide<A>>(y, x, gamma, beta, rows, n, g, keep, eps);
 	} else {
 		normRow<1>(y, x, gamma, beta, rows, n, g, keep, eps);
 	}
