@@ -90,8 +90,9 @@ cover:
 HEADERS ?= $(CURDIR)/device/cuda/native/include
 GPU := CGO_ENABLED=1 CGO_CFLAGS="-O2 -g -I$(CURDIR)/device/cuda/native/shim -I$(HEADERS)"
 gpu:
-	$(GPU) go build -tags gpu -o bin/ ./cmd/weft ./examples/digits
-	! readelf -d bin/weft bin/digits bin/pipeline | grep NEEDED | grep -v 'libc\.so' # CUDA's libraries are opened when the program runs, if they are there
+	$(GPU) go build -tags gpu -o bin/ ./cmd/weft ./examples/digits ./examples/pipeline
+	needed=$$(readelf -d bin/weft bin/digits bin/pipeline | grep NEEDED)
+	! grep -v 'libc\.so' <<<"$$needed" # CUDA's libraries are opened when the program runs, if they are there
 
 # What the tag changes. A package that does not link the driver's is the same with the tag and without, so make test has tested it. Those that do are the
 # driver's own and the few that go list finds here: of them run again the tests that go through the driver (a fake one), that look for a GPU, and doctor's,
