@@ -491,13 +491,14 @@ func TestAJournalIsCompactedByItself(t *testing.T) {
 	s := startServer(t, cfg)
 	cl := dialed(t, s)
 	value := make([]byte, 256<<10)
-	for range 64 {
+	for range 64 { // each waits for the compaction that it may have begun, however long that takes to have a processor
 		require.NoError(t, cl.Set(t.Context(), "k", value))
+		require.Eventually(t, func() bool { return s.keeper.Size() < 4<<20 }, time.Minute, time.Millisecond)
 	}
 	require.NoError(t, s.Close()) // which waits for the compaction under way
 	require.Contains(t, log.String(), "has compacted its journal")
 	info, err := os.Stat(cfg.Journal.Path)
 	require.NoError(t, err)
 	require.Equal(t, info.Size(), s.Stats().Journal)
-	require.Less(t, info.Size(), int64(15<<20), "of 16 MiB: what was written before it began, 2 MiB at least, is one value")
+	require.Less(t, info.Size(), int64(8<<20), "of 16 MiB that were written")
 }
