@@ -14,7 +14,7 @@ func TestTheClientConformsWithServersOfEveryRelease(t *testing.T) {
 	for release, without := range map[string][]storetest.Part{
 		"1.13": {appends, list, queues, errs, storetest.Multi, watches}, "2.0": {list, queues, errs, watches},
 		"2.1": {list, queues, errs, watches},
-		"2.4": {list, queues, errs, watches}, "2.6": {list, queues, errs, watches}, "2.8": {list, errs, watches}, "main": {errs, watches},
+		"2.4": {list, queues, errs, watches}, "2.6": {list, queues, errs, watches}, "2.8": {list, errs, watches}, "2.15": {errs, watches}, "2.15 poll": {queues, errs, watches},
 		"poll": {list, queues, errs, watches}, "weft": nil,
 	} {
 		t.Run(release, func(t *testing.T) {

@@ -31,9 +31,11 @@ var (
 		"2.4":  {dialect: Dialect22, libuv: true, lacks: slices.Concat([]op{opPing}, queueOps, newestOps)},
 		"2.6":  {dialect: Dialect22, libuv: true, lacks: slices.Concat(queueOps, newestOps)},
 		"2.8":  {dialect: Dialect22, libuv: true, lacks: newestOps},
-		"main": {dialect: Dialect22, libuv: true},
+		"2.15": {dialect: Dialect22, libuv: true},
 		"poll": {dialect: Dialect22, lacks: slices.Concat(queueOps, newestOps)}, // 2.6 with USE_LIBUV=0
-		"weft": {dialect: Dialect22, own: true},
+
+		"2.15 poll": {dialect: Dialect22, lacks: queueOps},
+		"weft":      {dialect: Dialect22, own: true},
 	}
 )
 
@@ -73,6 +75,12 @@ func newFake(t testing.TB, name string) *fake {
 	f := &fake{t: t, release: rel, state: newState(Limits{}.withDefaults()), conns: map[clientID]*fakeConn{}}
 	t.Cleanup(f.stop)
 	return f
+}
+
+// has says whether the release knows a command.
+func (f *fake) has(o op) bool {
+	_, err := wire{dialect: f.dialect, own: f.own}.code(o)
+	return err == nil && !slices.Contains(f.lacks, o)
 }
 
 // client is one of the fake's.

@@ -13,7 +13,7 @@ import (
 )
 
 func TestWaitsGoOnWhenTheServerVanishesAndComesBack(t *testing.T) {
-	inEach(t, append(spoken, "2.0", "poll", "main"), func(t *testing.T, f *fake, cl *Client) {
+	inEach(t, append(spoken, "2.0", "poll", "2.15"), func(t *testing.T, f *fake, cl *Client) {
 		done := make(chan error, 4)
 		go func() { done <- cl.Wait(t.Context(), "a", "b") }()
 		go func() {
@@ -48,14 +48,14 @@ func TestAPopAndABarrierThatWaitGoOnWhenTheServerVanishesAndComesBack(t *testing
 		with    []string
 		do, end func(*Client) error
 	}{
-		"pop": {[]string{"weft", "2.8", "main"}, func(cl *Client) error {
+		"pop": {[]string{"weft", "2.8", "2.15"}, func(cl *Client) error {
 			v, err := cl.Pop(context.Background(), "q")
 			if err == nil && string(v) != "1" {
 				err = fmt.Errorf("popped %q", v)
 			}
 			return err
 		}, func(cl *Client) error { return cl.Push(context.Background(), "q", []byte("1")) }},
-		"barrier": {spoken, func(cl *Client) error { return cl.Barrier(context.Background(), "b", 2) },
+		"barrier": {append(spoken, "2.15", "2.15 poll"), func(cl *Client) error { return cl.Barrier(context.Background(), "b", 2) },
 			func(cl *Client) error { return cl.Barrier(context.Background(), "b", 2) }},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -295,7 +295,7 @@ func TestTheConnectionOfACancelledChangeIsUsedAgain(t *testing.T) {
 
 // PyTorch's servers tell one of those who wait of a push, and nobody else where that one has given up.
 func TestAPopAtAServerOfPyTorchsLooksAgainInCaseItWasNotTold(t *testing.T) {
-	inEach(t, []string{"2.8", "main"}, func(t *testing.T, f *fake, cl *Client) {
+	inEach(t, []string{"2.8", "2.15"}, func(t *testing.T, f *fake, cl *Client) {
 		f.deaf = true
 		other := f.client(ClientConfig{})
 		time.AfterFunc(time.Minute, func() { _ = other.Push(context.Background(), "q", []byte("v")) })

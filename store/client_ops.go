@@ -105,7 +105,7 @@ func (cl *Client) Add(c context.Context, key string, delta int64) (int64, error)
 	if err != nil {
 		return 0, err
 	}
-	r, _, err := cl.count(k, cmd, cmd)
+	r, _, err := cl.count(k, cmd.key, func(l *link) (reply, error) { return l.ask(cmd) })
 	return r.n, k.fail(err)
 }
 
@@ -222,7 +222,7 @@ func (cl *Client) Pop(c context.Context, key string) ([]byte, error) {
 	var value []byte
 	popped := false
 	for round := 0; err == nil && !popped; round++ {
-		if err = cl.supports(k, command{op: opLen, key: cmd.key}); err == nil && round > 1 {
+		if err = cl.supports(k, &command{op: opLen, key: cmd.key}); err == nil && round > 1 {
 			err = cl.pause(k, pollEvery) // the wait ends at once where the key has a value
 		}
 		if err == nil {

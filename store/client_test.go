@@ -80,7 +80,7 @@ func TestATimeoutDoesNotBreakTheClient(t *testing.T) {
 // A wait that is given up at the moment at which it ends, over and over: whatever the order is in which the server sees it, every
 // answer belongs to its question.
 func TestAWaitThatEndsWhileItIsTakenBackLeavesNothingBehind(t *testing.T) {
-	for _, name := range []string{"weft", "2.6", "main"} {
+	for _, name := range []string{"weft", "2.6", "2.15"} {
 		f := newFake(t, name)
 		cl := f.client(ClientConfig{MaxIdle: 1})
 		for i := range 300 {

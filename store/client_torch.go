@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -189,47 +190,64 @@ func (l *link) setEach(pairs []Pair) error {
 		for i, p := range chunk {
 			cmds[i] = &command{op: opSet, key: p.Key, value: p.Value}
 		}
-		err := l.send(cmds...)
-		for i := 0; err == nil && i < len(cmds); i++ {
-			_, err = l.read(cmds[i])
-		}
-		if err != nil {
+		if err := l.askAll(cmds...); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// count asks for an Add, or with Weft's server for what is in own, and says with which. PyTorch's servers hang up where the value
-// is no number.
-func (cl *Client) count(k *call, add command, own command) (r reply, isOwn bool, err error) {
+// askAll sends commands at once and waits until all are done.
+func (l *link) askAll(cmds ...*command) error {
+	err := l.send(cmds...)
+	for i := 0; err == nil && i < len(cmds); i++ {
+		_, err = l.read(cmds[i])
+	}
+	return err
+}
+
+// count runs ask, which adds to the number at key. PyTorch's servers hang up where the value is no number. own says whether Weft's server answered.
+func (cl *Client) count(k *call, key string, ask func(*link) (reply, error)) (r reply, own bool, err error) {
 	err = cl.run(k, func(l *link) (err error) {
-		if isOwn = l.in.own; isOwn {
-			r, err = l.ask(own)
-		} else {
-			r, err = l.ask(add)
-		}
+		own = l.in.own
+		r, err = ask(l)
 		return err
 	})
-	if isOwn || !errors.Is(err, errHungUp) {
-		return r, isOwn, err
+	if own || !errors.Is(err, errHungUp) {
+		return r, own, err
 	}
 	var value []byte
 	if why := cl.try(k, time.Now(), func(l *link) (err error) {
-		value, err = l.look(add.key)
+		value, err = l.look(key)
 		return err
 	}); why.err == nil && value != nil {
 		if _, wrong := parseDecimal(value); wrong != nil {
 			err = wrong
 		}
 	}
-	return reply{}, isOwn, err
+	return reply{}, own, err
 }
 
-// barrier is Barrier, in two steps, of which the one that waits changes nothing, and goes on over a new connection. Only the newest of PyTorch's servers have it,
-// so with all of them it is an Add and then looks at the number.
+// barrier is Barrier, in two steps, of which the one that waits changes nothing, and goes on over a new connection. A server of PyTorch's that has BARRIER is asked
+// for it, as an ADD to the same key would let go whoever waits there; at the others it is an Add. Whoever is not told that all have come looks at the number.
 func (cl *Client) barrier(k *call, cmd command) error {
-	r, own, err := cl.count(k, command{op: opAdd, key: cmd.key, delta: 1}, cmd)
+	const probe = "weft/barrier" // without a slash in front it is nobody's
+	lacks := cl.supports(k, &command{op: opBarrier, key: probe, delta: 1}, &command{op: opDelete, key: probe})
+	if lacks != nil && !errors.Is(lacks, ErrUnsupported) {
+		return lacks
+	}
+	var arrived bool
+	r, own, err := cl.count(k, cmd.key, func(l *link) (reply, error) {
+		switch {
+		case l.in.own:
+			return l.ask(cmd)
+		case arrived: // on a connection that was lost
+			return reply{}, nil
+		case lacks == nil:
+			return l.barrier(cmd, &arrived)
+		}
+		return l.ask(command{op: opAdd, key: cmd.key, delta: 1})
+	})
 	if own && err == nil && r.n < cmd.delta {
 		_, err = cl.ask(k, command{op: opReach, key: cmd.key, delta: cmd.delta})
 		return err
@@ -247,6 +265,34 @@ func (cl *Client) barrier(k *call, cmd command) error {
 		})
 	}
 	return err
+}
+
+// barrier is BARRIER at a server of PyTorch's. A PING behind it is answered at once: from then on it is certain that we have arrived, and only the waiting is left.
+func (l *link) barrier(cmd command, arrived *bool) (reply, error) {
+	cmd.op = opBarrier
+	passed := reply{op: opBarrier, n: cmd.delta}
+	ping := command{op: opPing, delta: 0xff} // begins with no answer to a BARRIER
+	if err := l.send(&cmd, &ping); err != nil {
+		return reply{}, err
+	}
+	first, err := l.in.r.Peek(1)
+	if err != nil {
+		return reply{}, err
+	}
+	*arrived = true
+	atOnce := first[0] == byteStop
+	if atOnce {
+		if _, err := l.read(&cmd); err != nil {
+			return reply{}, err
+		}
+	}
+	if r, err := l.read(&ping); err != nil || r.n != ping.delta {
+		return reply{}, cmp.Or(err, fmt.Errorf("%w: barrier was answered with %d", ErrProtocol, first[0]))
+	}
+	if !atOnce {
+		_, err = l.answer(&cmd)
+	}
+	return passed, err
 }
 
 // pop is Pop: a look, a wait and again a look, which may find nothing any more. Only a look changes anything, so who loses the connection while it
@@ -271,15 +317,14 @@ func (l *link) pop(cmd command, turn int) (value []byte, ok bool, err error) {
 	}
 }
 
-// newer is a method of a command that only the newer of PyTorch's servers know. harmless is one that those know too that
-// know it, and may be asked twice.
+// newer is a method of a command that only the newer of PyTorch's servers know. harmless is as in supports.
 func (cl *Client) newer(c context.Context, name string, cmd, harmless command) (reply, error) {
 	k, cmd, err := cl.prepare(c, name, cmd)
 	if err != nil {
 		return reply{}, err
 	}
 	var r reply
-	if err = cl.supports(k, harmless); err == nil {
+	if err = cl.supports(k, &harmless); err == nil {
 		r, err = cl.ask(k, cmd)
 	}
 	if err != nil {
@@ -292,10 +337,12 @@ func (cl *Client) newer(c context.Context, name string, cmd, harmless command) (
 var errRefused = errors.New("the server hangs up when it is asked")
 
 // supports finds out whether the server knows a command: one of PyTorch's that does not hangs up. As it may have hung up for another
-// reason, it is asked twice, and in between what it certainly knows.
-func (cl *Client) supports(k *call, harmless command) error {
+// reason, it is asked twice, and in between what it certainly knows. harmless are that command, or one that those know too that know it, and what takes back what
+// it does: they may be asked twice.
+func (cl *Client) supports(k *call, harmless ...*command) error {
+	what := harmless[0].op
 	cl.mu.Lock()
-	knows, asked := cl.knows[harmless.op]
+	knows, asked := cl.knows[what]
 	cl.mu.Unlock()
 	if asked && knows {
 		return nil
@@ -305,7 +352,8 @@ func (cl *Client) supports(k *call, harmless command) error {
 			if l.in.own {
 				return nil
 			}
-			_, err := l.ask(harmless)
+			err := l.askAll(harmless...)
+			l.sent = reads // as far as anybody else can see
 			if err != nil && hungUp(err) {
 				err = fmt.Errorf("%w: %w", errRefused, err)
 			}
@@ -313,22 +361,25 @@ func (cl *Client) supports(k *call, harmless command) error {
 		})
 		switch {
 		case errors.Is(err, ErrUnsupported):
-			return tooOld(harmless.op, err)
+			return tooOld(what, err)
 		case err != nil && (!errors.Is(err, errRefused) || errors.Is(err, ErrTimeout)):
 			return err
 		}
 		knows, asked = err == nil, err == nil || tries > 0
 		if !asked {
+			if k.isOver() {
+				return k.over()
+			}
 			if _, err := cl.ask(k, command{op: opNumKeys}); err != nil {
 				return err
 			}
 		}
 	}
 	cl.mu.Lock()
-	cl.knows[harmless.op] = knows
+	cl.knows[what] = knows
 	cl.mu.Unlock()
 	if !knows {
-		return tooOld(harmless.op, fmt.Errorf("%w: %w", ErrUnsupported, errRefused))
+		return tooOld(what, fmt.Errorf("%w: %w", ErrUnsupported, errRefused))
 	}
 	return nil
 }

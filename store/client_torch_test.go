@@ -17,7 +17,7 @@ func TestWhatAServerOfPyTorchsLacksIsRefusedWithAWordOfWhatHasIt(t *testing.T) {
 	const queue, list, grow = "queues need a Weft server, or PyTorch 2.8", "a list of keys needs a Weft server", "2.0 or later"
 	for name, lacks := range map[string][]string{
 		"1.13": {queue, list, grow}, "2.0": {queue, list}, "2.1": {queue, list}, "2.4": {queue, list}, "2.6": {queue, list},
-		"poll": {queue, list}, "2.8": {list}, "main": nil, "weft": nil,
+		"poll": {queue, list}, "2.8": {list}, "2.15": nil, "2.15 poll": {queue}, "weft": nil,
 	} {
 		inEach(t, []string{name}, func(t *testing.T, f *fake, cl *Client) {
 			c := t.Context()
@@ -91,9 +91,52 @@ func contains(all []string, one string) bool {
 	return strings.Contains(strings.Join(all, "\n"), one)
 }
 
+// A barrier that counts by ADD would let go, at PyTorch's server, whoever waits there in a BARRIER, whether all have come or not.
+func TestABarrierIsPyTorchsOwnWhereTheServerHasIt(t *testing.T) {
+	inEach(t, []string{"2.8", "2.15", "2.15 poll"}, func(t *testing.T, f *fake, cl *Client) {
+		var asked []string
+		f.on = func(cmd command) bool {
+			if cmd.key == "/b" {
+				asked = append(asked, cmd.op.String())
+			}
+			return false
+		}
+		nc, err := f.dial(t.Context(), "")
+		require.NoError(t, err)
+		theirs := raw{t, nc}
+		theirs.send(hello + "04 " + two + "'/b' " + one)
+		theirs.expect(one)
+		if f.has(opBarrier) {
+			theirs.send("12 " + two + "'/c' " + two)
+			synctest.Wait()
+			require.NoError(t, cl.Barrier(t.Context(), "c", 2))
+			theirs.expect("00")
+		}
+		require.NoError(t, cl.Barrier(t.Context(), "b", 2))
+		require.Equal(t, map[bool][]string{true: {"add", "barrier"}, false: {"add", "add"}}[f.has(opBarrier)], asked)
+		require.Equal(t, map[bool]int{true: 2, false: 1}[f.has(opBarrier)], f.stats().keys, "nothing is left of asking whether it has it")
+	})
+}
+
+// Who was told that it has come, or what nobody knows of, at whichever command the connection is lost.
+func TestABarrierThatIsLostSaysWhetherItMayHaveArrived(t *testing.T) {
+	inEach(t, []string{"2.15"}, func(t *testing.T, f *fake, cl *Client) {
+		require.NoError(t, cl.Barrier(t.Context(), "first", 1)) // after which it is known what the server has
+		for name, after := range map[string]bool{"before": false, "after": true} {
+			hangUpOnce(f, opBarrier, after)
+			err := cl.Barrier(t.Context(), name, 1)
+			require.ErrorIs(t, err, ErrUncertain)
+			require.ErrorIs(t, err, ErrUnreachable)
+			there, err := cl.Check(t.Context(), name)
+			require.NoError(t, err)
+			require.Equal(t, after, there)
+		}
+	})
+}
+
 // That a server was lost while it was asked what it knows must not be taken for that it knows it not.
 func TestALostConnectionIsNotTakenForAMissingCommand(t *testing.T) {
-	for _, name := range []string{"2.8", "main"} {
+	for _, name := range []string{"2.8", "2.15"} {
 		inEach(t, []string{name}, func(t *testing.T, f *fake, cl *Client) {
 			hangUpOnce(f, opLen, false)
 			require.NoError(t, cl.Push(t.Context(), "q", nil))

@@ -3,6 +3,8 @@ package store
 import (
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 )
 
 // Dialect is one of the mutually incompatible ways in which PyTorch's releases speak the TCPStore protocol.
@@ -19,32 +21,32 @@ const (
 	Dialect22           // PyTorch 2.2 and later
 )
 
-// releases are the spellings of ParseDialect, of which the first of a dialect is its name.
-var releases = [...]struct {
-	text string
-	is   Dialect
-}{
-	{"auto", DialectAuto}, {"", DialectAuto}, {"1.13", Dialect113}, {"2.0", Dialect113}, {"2.1.dev", Dialect20}, {"2.1", Dialect21},
-	{"2.2", Dialect22}, {"2.3", Dialect22}, {"2.4", Dialect22}, {"2.5", Dialect22}, {"2.6", Dialect22},
-	{"2.7", Dialect22}, {"2.8", Dialect22}, {"2.9", Dialect22},
-}
+// names are the spellings of the dialects: "auto", or the first release that speaks it.
+var names = [...]string{DialectAuto: "auto", Dialect113: "1.13", Dialect20: "2.1.dev", Dialect21: "2.1", Dialect22: "2.2"}
 
-// ParseDialect reads "auto" or a release of PyTorch, such as "1.13" or "2.6".
+// ParseDialect reads "auto" or a release of PyTorch, such as "1.13" or "2.15". One that is newer than those it was tried with
+// is taken to speak as they do.
 func ParseDialect(text string) (Dialect, error) {
-	for _, r := range releases {
-		if r.text == text {
-			return r.is, nil
-		}
+	switch text {
+	case "":
+		return DialectAuto, nil
+	case "2.0":
+		return Dialect113, nil
 	}
-	return 0, fmt.Errorf("unknown dialect %q, expected auto or a release of PyTorch: 1.13, 2.0, 2.1, … 2.9", clip(text))
+	if i := slices.Index(names[:], text); i >= 0 {
+		return Dialect(i), nil
+	}
+	minor, two := strings.CutPrefix(text, "2.")
+	if n, err := strconv.ParseUint(minor, 10, 16); two && err == nil && strconv.FormatUint(n, 10) == minor {
+		return Dialect22, nil // 0 and 1 were above
+	}
+	return 0, fmt.Errorf("unknown dialect %q, expected auto or a release of PyTorch, from 1.13 to 2.15 or later", clip(text))
 }
 
 // String is the first release that speaks d, or "auto".
 func (d Dialect) String() string {
-	for _, r := range releases {
-		if r.is == d {
-			return r.text
-		}
+	if int(d) < len(names) {
+		return names[d]
 	}
 	return fmt.Sprintf("Dialect(%d)", byte(d))
 }

@@ -124,7 +124,9 @@ func (l *link) answer(cmd *command) (reply, error) {
 	return l.read(cmd)
 }
 
-func waits(o op) bool { return o == opWait || o == opFetch || o == opReady || o == opReach }
+func waits(o op) bool {
+	return o == opWait || o == opFetch || o == opReady || o == opReach || o == opBarrier
+}
 
 func (l *link) read(cmd *command) (reply, error) {
 	expect := *cmd

@@ -371,7 +371,7 @@ func (iotestWriter) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
 func TestDialectsAreReadAsReleasesAndNothingElse(t *testing.T) {
 	for text, want := range map[string]Dialect{"": DialectAuto, "auto": DialectAuto, "1.13": Dialect113, "2.0": Dialect113, "2.1.dev": Dialect20,
-		"2.1": Dialect21, "2.2": Dialect22, "2.6": Dialect22, "2.8": Dialect22} {
+		"2.1": Dialect21, "2.2": Dialect22, "2.6": Dialect22, "2.9": Dialect22, "2.10": Dialect22, "2.15": Dialect22} {
 		got, err := ParseDialect(text)
 		require.NoError(t, err)
 		require.Equal(t, want, got, text)
@@ -379,8 +379,10 @@ func TestDialectsAreReadAsReleasesAndNothingElse(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, again)
 	}
-	_, err := ParseDialect("1.12")
-	require.ErrorContains(t, err, `unknown dialect "1.12", expected auto or a release`)
+	for _, text := range []string{"1.12", "1.14", "2", "2.", "2.x", "2.-3", "2.+3", "2.03", "2.8.0", "3.0", "12.2", "2.1.2"} {
+		_, err := ParseDialect(text)
+		require.ErrorContains(t, err, fmt.Sprintf("unknown dialect %q, expected auto or a release", text))
+	}
 	require.Error(t, Dialect(9).validate())
 	require.Equal(t, "Dialect(9)", Dialect(9).String())
 }

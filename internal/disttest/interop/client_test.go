@@ -4,6 +4,7 @@ package interop
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -25,20 +26,23 @@ func (p *torch) dial(t *testing.T, at server) *weft.Client {
 
 // servers are the release's, by name, with the arguments that choose them.
 func (p *torch) servers() map[string]map[string]any {
-	if !p.since(2, 2) {
+	if !p.can("libuvBackend") {
 		return map[string]map[string]any{"poll": {}}
 	}
 	return map[string]map[string]any{"libuv": {"use_libuv": true}, "poll": {"use_libuv": false}}
 }
 
-// lacks is what a server of the release has not, and cannot be put together of what it has. Those before 2.1 tell of changes, but hang up
-// on everybody who changes a key whose watcher has left.
-func (p *torch) lacks(server string) []storetest.Part {
-	parts := []storetest.Part{storetest.Errors, storetest.List, storetest.Watches}
-	if server == "poll" || !p.since(2, 8) {
+// lacks is what a server has not, and cannot be put together of what it has. Those that tell of changes hang up on everybody who changes a key whose
+// watcher has left.
+func (f features) lacks() []storetest.Part {
+	parts := []storetest.Part{storetest.Errors, storetest.Watches}
+	if !f.lists {
+		parts = append(parts, storetest.List)
+	}
+	if !f.queues {
 		parts = append(parts, storetest.Queues)
 	}
-	if !p.since(2, 1) {
+	if !f.appends {
 		parts = append(parts, storetest.Append, storetest.Multi)
 	}
 	return parts
@@ -56,38 +60,57 @@ func TestOurClientConformsWithPyTorchsServers(t *testing.T) {
 					return c
 				}
 			}
-			storetest.Run(t, func(t *testing.T) weft.Store { return open(t)() }, p.lacks(name)...)
-			storetest.RunShared(t, open, p.lacks(name)...)
+			lacks := p.features(t, named).lacks()
+			storetest.Run(t, func(t *testing.T) weft.Store { return open(t)() }, lacks...)
+			storetest.RunShared(t, open, lacks...)
 		})
 	}
 }
 
-func TestOurClientSaysWhatPyTorchsServersCannotAndGoesOn(t *testing.T) {
+func TestOurClientDoesWhatPyTorchsServersCanAndSaysWhatTheyCannot(t *testing.T) {
 	p := start(t)
 	for name, named := range p.servers() {
 		t.Run(name, func(t *testing.T) {
-			our, c := p.dial(t, p.theirs(t, named)), t.Context()
+			has, our, c := p.features(t, named), p.dial(t, p.theirs(t, named)), t.Context()
+			t.Logf("%+v", has)
+			check := func(there bool, err error) {
+				t.Helper()
+				if there {
+					require.NoError(t, err)
+				} else {
+					require.ErrorIs(t, err, weft.ErrUnsupported)
+				}
+			}
 			require.NoError(t, our.Set(c, "k", []byte("v")))
-			_, err := our.ListKeys(c)
-			require.ErrorIs(t, err, weft.ErrUnsupported)
-			if name != "libuv" || !p.since(2, 8) {
-				require.ErrorIs(t, our.Push(c, "q", nil), weft.ErrUnsupported)
-				_, err = our.Pop(c, "q")
-				require.ErrorIs(t, err, weft.ErrUnsupported)
-				_, _, err = our.TryPop(c, "q")
-				require.ErrorIs(t, err, weft.ErrUnsupported)
-				_, err = our.Len(c, "q")
-				require.ErrorIs(t, err, weft.ErrUnsupported)
-			}
-			if !p.since(2, 1) {
-				require.ErrorIs(t, our.Append(c, "k", []byte("w")), weft.ErrUnsupported)
-			}
+			keys, err := our.ListKeys(c)
+			check(has.lists, err)
+			require.Equal(t, has.lists, slices.Equal(keys, []string{"k"}), "%q", keys)
+
+			check(has.queues, our.Push(c, "q", []byte("1")))
+			check(has.queues, our.Push(c, "q", []byte("2")))
+			first, err := our.Pop(c, "q")
+			check(has.queues, err)
+			second, ok, err := our.TryPop(c, "q")
+			check(has.queues, err)
+			require.Equal(t, has.queues, ok)
+			require.Equal(t, has.queues, string(first)+string(second) == "12")
+			n, err := our.Len(c, "q")
+			check(has.queues, err)
+			require.Zero(t, n)
+
+			check(has.appends, our.Append(c, "k", []byte("w")))
+			v, err := our.Get(c, "k")
+			require.NoError(t, err)
+			require.Equal(t, has.appends, string(v) == "vw", "%q", v)
+
 			require.NoError(t, our.MultiSet(c, weft.Pair{Key: "a", Value: []byte("1")}, weft.Pair{Key: "b", Value: nil}))
 			values, err := our.MultiGet(c, "k", "a", "b")
 			require.NoError(t, err)
-			require.Equal(t, "v 1 ", fmt.Sprintf("%s %s %s", values[0], values[1], values[2]))
+			require.Equal(t, string(v)+" 1 ", fmt.Sprintf("%s %s %s", values[0], values[1], values[2]))
 			_, err = our.Add(c, "k", 1)
 			require.ErrorIs(t, err, weft.ErrNotANumber)
+			require.NoError(t, our.Barrier(c, "one", 1))
+			require.ErrorIs(t, our.Barrier(c, "k", 1), weft.ErrNotANumber)
 		})
 	}
 }

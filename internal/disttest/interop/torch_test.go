@@ -12,8 +12,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"regexp"
-	"strconv"
 	"sync"
 	"testing"
 
@@ -27,9 +25,10 @@ var python = flag.String("python", "python3", "an interpreter that has PyTorch")
 
 // torch is a process of PyTorch's. It is safe for concurrent use.
 type torch struct {
-	version      string
-	major, minor int
-	in           io.WriteCloser
+	version string
+	methods map[string]bool // of TCPStore
+	known   *manner         // once it has been asked for
+	in      io.WriteCloser
 
 	mu      sync.Mutex
 	last    int
@@ -85,11 +84,11 @@ func start(t *testing.T) *torch {
 	})
 	first, ok := <-hello
 	require.True(t, ok, "%s has no PyTorch: choose another interpreter with PYTHON=", *python)
-	p.version = text(first.Value)
-	numbers := regexp.MustCompile(`^(\d+)\.(\d+)`).FindStringSubmatch(p.version)
-	require.NotNil(t, numbers, "version %q", p.version)
-	p.major, _ = strconv.Atoi(numbers[1])
-	p.minor, _ = strconv.Atoi(numbers[2])
+	says := first.Value.(map[string]any)
+	p.version, p.methods = text(says["version"]), map[string]bool{}
+	for _, name := range says["methods"].([]any) {
+		p.methods[text(name)] = true
+	}
 	t.Logf("PyTorch %s", p.version)
 	return p
 }
@@ -118,12 +117,10 @@ func (p *torch) listen(out io.Reader) {
 	p.waiting = nil
 }
 
-// since says whether the release is that one or a later one.
-func (p *torch) since(major, minor int) bool {
-	return p.major > major || p.major == major && p.minor >= minor
-}
+// can says whether the release's TCPStore has a method.
+func (p *torch) can(method string) bool { return p.methods[method] }
 
-// start sends a command and returns at once.
+// send sends a command and returns at once.
 func (p *torch) send(t *testing.T, cmd command) <-chan answer {
 	t.Helper()
 	ch := make(chan answer, 1)
@@ -180,6 +177,16 @@ func (p *torch) tryOpen(t *testing.T, class string, args []any, named map[string
 func (s store) drop(t *testing.T) {
 	t.Helper()
 	s.ask(t, command{Do: "drop", Object: s.name})
+}
+
+// clone makes PyTorch's own copy of a store, and drops it at the end of the test.
+func (s store) clone(t *testing.T) store {
+	t.Helper()
+	another := store{s.torch, s.name + "'s clone"}
+	a := s.ask(t, command{Do: "clone", Object: s.name, Args: []any{another.name}})
+	require.Empty(t, a.Error)
+	t.Cleanup(func() { another.drop(t) })
+	return another
 }
 
 func (s store) begin(t *testing.T, method string, args ...any) <-chan answer {

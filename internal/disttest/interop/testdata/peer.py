@@ -42,6 +42,8 @@ def run(cmd):
     elif cmd["do"] == "drop":
         del objects[name]
         gc.collect()
+    elif cmd["do"] == "clone":
+        objects[cmd["args"][0]] = objects[name].clone()
     elif cmd["do"] == "read":
         return told(getattr(objects[name], cmd["method"]))
     else:
@@ -59,7 +61,8 @@ def answer(line):
         print(json.dumps(out), flush=True)
 
 
-print(json.dumps({"id": 0, "value": torch.__version__}), flush=True)
+hello = {"version": torch.__version__, "methods": dir(dist.TCPStore)}
+print(json.dumps({"id": 0, "value": hello}), flush=True)
 for line in sys.stdin:
     threading.Thread(target=answer, args=(line,), daemon=True).start()
 os._exit(0)  # whatever threads its stores have
