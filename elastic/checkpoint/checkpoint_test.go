@@ -104,6 +104,35 @@ func TestWhatWasSavedByAnyNumberOfWorkersIsReadByAnyNumber(t *testing.T) {
 	}
 }
 
+// Of elements of four bits, rows of three are cut where two of them end.
+func TestRowsOfElementsSmallerThanAByteAreReadAndCutWhereAByteBegins(t *testing.T) {
+	d, st := dir(t, Config{}), store.NewMemory()
+	x := Piece{Name: "w", DType: "F4", Shape: []int{4, 3}, Data: []byte("abcdef")}
+	lower := x
+	x.Data, lower.Data, lower.Begin = x.Data[:3], []byte("def"), 2
+	flat := Piece{Name: "flat", DType: "F4", Shape: []int{4}, Data: []byte("gh")}
+	require.NoError(t, together(d, []Part{{World: 2, Store: st, Pieces: []Piece{x, flat}}, {Rank: 1, World: 2, Store: st, Pieces: []Piece{lower}}}))
+	k, err := d.Latest()
+	require.NoError(t, err)
+	defer k.Close()
+	for _, c := range []struct {
+		name        string
+		begin, rows int
+		want        string
+	}{{"w", 0, 4, "abcdef"}, {"w", 2, 2, "def"}, {"w", 0, 2, "abc"}, {"w", 2, 0, ""}, {"flat", 0, 4, "gh"}, {"flat", 2, 2, "h"}} {
+		got, err := k.ReadRows(c.name, c.begin, c.rows)
+		require.NoError(t, err, "%+v", c)
+		require.Equal(t, c.want, string(got.Data), "%+v", c)
+	}
+	for _, c := range [][2]int{{1, 1}, {0, 1}, {1, 2}, {3, 1}} {
+		_, err := k.ReadRows("w", c[0], c[1])
+		require.ErrorIs(t, err, ErrInvalid)
+		require.ErrorContains(t, err, "no whole number of bytes")
+	}
+	lower.Begin, lower.Data = 1, []byte("bcd")
+	require.ErrorIs(t, d.Save(t.Context(), Part{Step: 1, Pieces: []Piece{lower}}), ErrInvalid)
+}
+
 func TestOnlyTheNewestStayAndWhatIsHalfThereGoesWithThem(t *testing.T) {
 	d := dir(t, Config{Keep: 2})
 	require.NoError(t, os.MkdirAll(filepath.Join(d.path, "step-000000000002.0"), 0o755)) // one that somebody died over

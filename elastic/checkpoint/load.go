@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -176,12 +177,16 @@ func (k *Checkpoint) ReadRows(name string, begin, rows int) (Piece, error) {
 		return Piece{}, fmt.Errorf("%w: tensor %q has %d rows, not %d to %d", ErrInvalid, name, all, begin, begin+rows)
 	}
 	out := Piece{Name: name, DType: dtype, Shape: shape, Begin: begin}
-	one := piece{DType: dtype, Shape: shape, Rows: 1}
-	row, err := one.info().Bytes()
-	if err != nil {
-		return Piece{}, err
+	at := func(row int) int64 { // also of pieces, which begin and end with a byte
+		n, e := piece{DType: dtype, Shape: shape}.before(row)
+		err = cmp.Or(err, e)
+		return n
 	}
-	out.Data = make([]byte, int64(rows)*row)
+	first, end := at(begin), at(begin+rows)
+	if err != nil {
+		return Piece{}, fmt.Errorf("%w: rows %d to %d of tensor %q: %w", ErrInvalid, begin, begin+rows, name, err)
+	}
+	out.Data = make([]byte, end-first)
 	for _, s := range k.tensors[name] {
 		from, to := max(begin, s.Begin), min(begin+rows, s.Begin+s.Rows)
 		if from >= to {
@@ -191,7 +196,7 @@ func (k *Checkpoint) ReadRows(name string, begin, rows int) (Piece, error) {
 		if err != nil {
 			return Piece{}, err
 		}
-		copy(out.Data[int64(from-begin)*row:int64(to-begin)*row], b[int64(from-s.Begin)*row:])
+		copy(out.Data[at(from)-first:at(to)-first], b[at(from)-at(s.Begin):])
 	}
 	return out, nil
 }

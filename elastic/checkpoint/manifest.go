@@ -70,6 +70,15 @@ func (p piece) info() safetensors.Info {
 	return safetensors.Info{DType: p.DType, Shape: shape}
 }
 
+// before is how many bytes of the whole tensor are before a row.
+func (p piece) before(row int) (int64, error) {
+	if row == 0 {
+		return 0, nil
+	}
+	p.Rows = row
+	return p.info().Bytes()
+}
+
 // encode writes the manifest, and in a last line its own checksum.
 func (m manifest) encode() ([]byte, error) {
 	b, err := json.MarshalIndent(m, "", " ")
@@ -106,6 +115,9 @@ func (m *manifest) check() error {
 		room := s.Bytes
 		for _, p := range s.Pieces {
 			n, err := p.info().Bytes()
+			if err == nil {
+				_, err = p.before(p.Begin)
+			}
 			if err != nil || p.Begin < 0 || p.Rows < 0 || p.Begin > rowsOf(p.Shape)-p.Rows {
 				return fmt.Errorf("%w: tensor %q has rows %d to %d of %v %s: %w", ErrInvalid, p.Name, p.Begin, p.Begin+p.Rows, p.Shape, p.DType, cmp.Or(err, ErrInvalid))
 			}

@@ -108,18 +108,21 @@ func (x Piece) describe() (piece, error) {
 	if len(x.Shape) == 0 && x.Begin != 0 {
 		return p, fmt.Errorf("tensor %q is a scalar, and has no row %d", x.Name, x.Begin)
 	}
-	row, err := p.info().Bytes()
+	row, err := p.info().Bits()
 	if err != nil {
 		return p, fmt.Errorf("tensor %q: %w", x.Name, err)
 	}
 	n := int64(len(x.Data))
 	switch {
-	case row > 0 && n%row == 0:
-		p.Rows = int(n / row)
+	case row > 0 && 8*n%row == 0:
+		p.Rows = int(8 * n / row)
 	case row == 0 && n == 0:
 		p.Rows = rowsOf(x.Shape) - x.Begin
 	default:
-		return p, fmt.Errorf("tensor %q: %d bytes are no whole number of rows of %d bytes", x.Name, n, row)
+		return p, fmt.Errorf("tensor %q: %d bytes are no whole number of rows of %d bits", x.Name, n, row)
+	}
+	if _, err := p.before(x.Begin); err != nil {
+		return p, fmt.Errorf("tensor %q: rows from %d on: %w", x.Name, x.Begin, err)
 	}
 	if x.Begin < 0 || x.Begin+p.Rows > rowsOf(x.Shape) {
 		return p, fmt.Errorf("tensor %q: rows %d to %d of %d", x.Name, x.Begin, x.Begin+p.Rows, rowsOf(x.Shape))

@@ -18,7 +18,7 @@ var ErrFormat = errors.New("not a valid safetensors file")
 
 // Info is what a header says of one tensor.
 type Info struct {
-	DType string `json:"dtype"` // F64, F32, F16, BF16, F8_E4M3, F8_E5M2, I64, I32, I16, I8, U64, U32, U16, U8, BOOL
+	DType string `json:"dtype"` // one of those that bits knows
 	Shape []int  `json:"shape"` // empty of a scalar
 }
 
@@ -41,24 +41,28 @@ type entry struct {
 	Offsets [2]int64 `json:"data_offsets"`
 }
 
-// Size is the bytes of an element of a dtype, 0 for one that is not known.
-func Size(dtype string) int {
+// bits are those of an element of a dtype, 0 for one that is not known.
+func bits(dtype string) int64 {
 	switch dtype {
-	case "F64", "I64", "U64":
-		return 8
+	case "F64", "I64", "U64", "C64":
+		return 64
 	case "F32", "I32", "U32":
-		return 4
+		return 32
 	case "F16", "BF16", "I16", "U16":
-		return 2
-	case "I8", "U8", "BOOL", "F8_E4M3", "F8_E5M2":
-		return 1
+		return 16
+	case "I8", "U8", "BOOL", "F8_E4M3", "F8_E5M2", "F8_E4M3FNUZ", "F8_E5M2FNUZ", "F8_E8M0":
+		return 8
+	case "F6_E2M3", "F6_E3M2":
+		return 6
+	case "F4":
+		return 4
 	}
 	return 0
 }
 
-// Bytes is the number of bytes of a tensor.
-func (i Info) Bytes() (int64, error) {
-	n := int64(Size(i.DType))
+// Bits is the number of bits of a tensor.
+func (i Info) Bits() (int64, error) {
+	n := bits(i.DType)
 	if n == 0 {
 		return 0, fmt.Errorf("%w: unknown dtype %q", ErrFormat, clip(i.DType))
 	}
@@ -69,6 +73,15 @@ func (i Info) Bytes() (int64, error) {
 		n *= int64(d)
 	}
 	return n, nil
+}
+
+// Bytes is the number of bytes of a tensor.
+func (i Info) Bytes() (int64, error) {
+	n, err := i.Bits()
+	if err == nil && n%8 != 0 {
+		err = fmt.Errorf("%w: %v of %s is no whole number of bytes", ErrFormat, i.Shape, i.DType)
+	}
+	return n / 8, err
 }
 
 // Write writes tensors, sorted by name, with what people want to note beside them.

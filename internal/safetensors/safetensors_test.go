@@ -38,9 +38,12 @@ func TestRandomTensorsComeBackWholeAndInPieces(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		var tensors []Tensor
 		for i := range r.IntN(6) {
-			info := Info{[]string{"F64", "F32", "BF16", "I64", "U8"}[r.IntN(5)], nil}
+			info := Info{[]string{"F64", "F32", "BF16", "I64", "U8", "C64", "F8_E8M0", "F6_E3M2", "F4"}[r.IntN(9)], nil}
 			for range r.IntN(4) {
 				info.Shape = append(info.Shape, r.IntN(4))
+			}
+			if strings.HasPrefix(info.DType, "F4") || strings.HasPrefix(info.DType, "F6") {
+				info.Shape = append(info.Shape, 4*r.IntN(3)) // whole bytes
 			}
 			n, err := info.Bytes()
 			require.NoError(t, err)
@@ -70,6 +73,15 @@ func TestRandomTensorsComeBackWholeAndInPieces(t *testing.T) {
 	}
 }
 
+func TestEveryDTypeOfTheLibraryHasItsSize(t *testing.T) {
+	for dtype, bytes := range map[string]int64{"F64": 64, "C64": 64, "F32": 32, "F16": 16, "BF16": 16, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8,
+		"F8_E8M0": 8, "F6_E2M3": 6, "F6_E3M2": 6, "F4": 4, "I64": 64, "I32": 32, "I16": 16, "I8": 8, "U64": 64, "U32": 32, "U16": 16, "U8": 8, "BOOL": 8} {
+		n, err := Info{dtype, []int{4, 2}}.Bytes()
+		require.NoError(t, err)
+		require.Equal(t, bytes, n, dtype) // as eight elements have as many bytes as one has bits
+	}
+}
+
 func TestFilesThatCannotBeRightAreRefused(t *testing.T) {
 	for name, b := range map[string][]byte{
 		"nothing":                     nil,
@@ -80,6 +92,7 @@ func TestFilesThatCannotBeRightAreRefused(t *testing.T) {
 		"half an object":              file(`{"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}`, 4),
 		"something after the header":  file(`{} x`, 0),
 		"an unknown dtype":            file(`{"a":{"dtype":"F99","shape":[1],"data_offsets":[0,4]}}`, 4),
+		"half a byte":                 file(`{"a":{"dtype":"F4","shape":[3],"data_offsets":[0,1]}}`, 1),
 		"a negative dimension":        file(`{"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}}`, 4),
 		"a product that overflows":    file(`{"a":{"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0]}}`, 0),
 		"offsets unlike the shape":    file(`{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}}`, 4),

@@ -32,8 +32,15 @@ type theirTensor struct {
 	Data  string `json:"data"`
 }
 
+// told is what tensors.py says.
+type told struct {
+	With    string
+	Tensors map[string]theirTensor
+	DTypes  []string
+}
+
 // tensors runs tensors.py.
-func tensors(t *testing.T, what, path string, given map[string]theirTensor) map[string]theirTensor {
+func tensors(t *testing.T, what, path string, given map[string]theirTensor) told {
 	t.Helper()
 	interpreter := *tensorPython
 	if interpreter == "" {
@@ -45,25 +52,34 @@ func tensors(t *testing.T, what, path string, given map[string]theirTensor) map[
 	cmd.Stdin, cmd.Stderr = bytes.NewReader(in), os.Stderr
 	out, err := cmd.Output()
 	require.NoError(t, err)
-	var told struct {
-		With    string
-		Tensors map[string]theirTensor
-	}
-	require.NoError(t, json.Unmarshal(out, &told))
-	t.Logf("%s with %s", what, told.With)
-	return told.Tensors
+	var says told
+	require.NoError(t, json.Unmarshal(out, &says))
+	t.Logf("%s with %s", what, says.With)
+	return says
 }
 
-// randomTensors has one of each dtype, and some of odd shapes.
-func randomTensors() map[string]theirTensor {
+// bits are those of an element.
+var bits = map[string]int{"C64": 64, "F64": 64, "F32": 32, "F16": 16, "BF16": 16, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8, "F8_E8M0": 8, "F4": 4,
+	"I64": 64, "I32": 32, "I16": 16, "I8": 8, "U64": 64, "U32": 32, "U16": 16, "U8": 8, "BOOL": 8}
+
+// randomTensors has some of each dtype that the library writes, of odd shapes where an element has whole bytes.
+func randomTensors(t *testing.T) map[string]theirTensor {
+	t.Helper()
+	known := tensors(t, "dtypes", "-", nil).DTypes
+	require.Subset(t, known, []string{"F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8", "BOOL"})
+	t.Log(known)
 	r, all := rand.New(rand.NewPCG(1, 2)), map[string]theirTensor{}
-	for dtype, size := range map[string]int{"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U64": 8, "U32": 4, "U16": 2, "U8": 1, "BOOL": 1} {
-		for i, shape := range [][]int{{}, {3}, {4, 2}, {0, 5}, {2, 1, 3}} {
-			n := size
+	for _, dtype := range known {
+		shapes := [][]int{{4}, {4, 2}, {0, 2}, {2, 1, 6}}
+		if bits[dtype]%8 == 0 {
+			shapes = append(shapes, []int{}, []int{3}, []int{0, 5}, []int{2, 1, 3})
+		}
+		for i, shape := range shapes {
+			n := bits[dtype]
 			for _, d := range shape {
 				n *= d
 			}
-			b := make([]byte, n)
+			b := make([]byte, n/8)
 			for j := range b {
 				if b[j] = byte(r.Uint32()); dtype == "BOOL" {
 					b[j] &= 1
@@ -76,7 +92,7 @@ func randomTensors() map[string]theirTensor {
 }
 
 func TestPythonsLibraryReadsWhatACheckpointWrote(t *testing.T) {
-	want, dir := randomTensors(), t.TempDir()
+	want, dir := randomTensors(t), t.TempDir()
 	d, err := checkpoint.Open(dir, checkpoint.Config{})
 	require.NoError(t, err)
 	const world = 2
@@ -107,7 +123,7 @@ func TestPythonsLibraryReadsWhatACheckpointWrote(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, files, world)
 	for rank, file := range files {
-		got := tensors(t, "load", file, nil)
+		got := tensors(t, "load", file, nil).Tensors
 		require.Len(t, got, len(parts[rank].Pieces))
 		for _, p := range parts[rank].Pieces {
 			name, shape := p.Name, slices.Clone(p.Shape)
@@ -120,7 +136,7 @@ func TestPythonsLibraryReadsWhatACheckpointWrote(t *testing.T) {
 }
 
 func TestWhatPythonsLibraryWroteIsRead(t *testing.T) {
-	want, path := randomTensors(), filepath.Join(t.TempDir(), "theirs.safetensors")
+	want, path := randomTensors(t), filepath.Join(t.TempDir(), "theirs.safetensors")
 	tensors(t, "save", path, want)
 	k, err := checkpoint.OpenFile(path)
 	require.NoError(t, err)

@@ -1,5 +1,5 @@
 """Files of safetensors at the other end of a test: tensors.py load FILE prints each tensor as JSON, tensors.py save FILE writes those that standard input
-has. With the library of that name where there is one, and else by the format's own words: a length, a header in JSON, bytes."""
+has, tensors.py dtypes - prints those that can be written. With the library of that name where there is one, and else by the format's own words: a length, a header in JSON, bytes."""
 import ctypes
 import json
 import struct
@@ -19,6 +19,7 @@ try:
         return safetensors.serialize(tensors, metadata)
 except ImportError:
     name = "no safetensors"
+    safetensors = None
 
     def deserialize(b):
         (n,) = struct.unpack("<Q", b[:8])
@@ -38,9 +39,28 @@ except ImportError:
         return struct.pack("<Q", len(text)) + text + data
 
 
+PAIRS = "float4_e2m1fn_x2"  # two to a byte, which the library takes for one element
+
+
+def theirs(x):
+    x["dtype"] = OURS[x["dtype"]]
+    if x["dtype"] == PAIRS and hasattr(safetensors, "TensorSpec"):
+        x["shape"] = x["shape"][:-1] + [x["shape"][-1] // 2]
+    return x
+
+
+def writes(dtype):
+    try:
+        return len(serialize({"none": theirs({"dtype": dtype, "shape": [0], "data": b""})}, {})) > 0
+    except Exception as e:
+        assert "dtype" in str(e).lower(), e
+        return False
+
+
 # The library writes these names of its own for ours.
 NAMES = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "int64": "I64", "int32": "I32", "int16": "I16", "int8": "I8",
-         "uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8", "bool": "BOOL", "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2"}
+         "uint64": "U64", "uint32": "U32", "uint16": "U16", "uint8": "U8", "bool": "BOOL", "complex64": "C64", "float8_e4m3fn": "F8_E4M3",
+         "float8_e5m2": "F8_E5M2", "float8_e4m3fnuz": "F8_E4M3FNUZ", "float8_e5m2fnuz": "F8_E5M2FNUZ", "float8_e8m0fnu": "F8_E8M0", PAIRS: "F4"}
 OURS = {v: k for k, v in NAMES.items()}
 
 what, path = sys.argv[1:]
@@ -49,9 +69,11 @@ if what == "load":
     with open(path, "rb") as f:
         for t, x in deserialize(f.read()):
             out["tensors"][t] = {"dtype": x["dtype"], "shape": list(x["shape"]), "data": bytes(x["data"]).hex()}
+elif what == "dtypes":
+    out["dtypes"] = [x for x in OURS if writes(x)]
 else:
     given = json.load(sys.stdin)
-    tensors = {t: {"dtype": OURS[x["dtype"]], "shape": x["shape"], "data": bytes.fromhex(x["data"])} for t, x in given.items()}
+    tensors = {t: theirs({"dtype": x["dtype"], "shape": x["shape"], "data": bytes.fromhex(x["data"])}) for t, x in given.items()}
     with open(path, "wb") as f:
         f.write(serialize(tensors, {"by": name}))
 print(json.dumps(out))
