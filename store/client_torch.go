@@ -388,7 +388,7 @@ func tooOld(o op, err error) error {
 	what := "queues need a Weft server, or PyTorch 2.8 or later with libuv"
 	switch o {
 	case opList:
-		what = "a list of keys needs a Weft server, or the newest PyTorch's"
+		what = "a list of keys needs a Weft server, or PyTorch 2.15 or one before it that has LIST_KEYS"
 	case opAppend:
 		what = "it needs a Weft server, or PyTorch 2.0 or later"
 	}

@@ -332,6 +332,12 @@ func FuzzReplies(f *testing.F) {
 	for _, x := range captured {
 		f.Add(unhex(f, x.answer), byte(0))
 	}
+	for _, path := range recordings(f) {
+		for _, x := range recordedIn(f, path) {
+			f.Add(unhex(f, x.answer), byte(3))
+		}
+	}
+	f.Add(unhex(f, "00*8 ff 00 00 00 00"), byte(3)) // a barrier, from the question whether there is one
 	f.Add(unhex(f, "ff*8"), byte(1))
 	f.Add(unhex(f, "00 01 00*7 'v' fe"), byte(2))
 	f.Add(unhex(f, "02 03 00*7 'not'"), byte(2))

@@ -18,7 +18,7 @@ const (
 	Dialect113          // PyTorch 1.13, and 2.0
 	Dialect20           // PyTorch on the way from 2.0 to 2.1, in no release
 	Dialect21           // PyTorch 2.1
-	Dialect22           // PyTorch 2.2 and later
+	Dialect22           // PyTorch 2.2 and later, tried up to 2.15
 )
 
 // names are the spellings of the dialects: "auto", or the first release that speaks it.

@@ -36,6 +36,13 @@ func FuzzServer(f *testing.F) {
 			f.Add(append(all[:0:0], b...), all, uint8(7), uint8(w.dialect))
 		}
 	}
+	for _, path := range recordings(f) {
+		var all []byte
+		for _, x := range recordedIn(f, path) {
+			all = append(all, unhex(f, x.ask)...)
+		}
+		f.Add(all, all, uint8(50), uint8(DialectAuto))
+	}
 	f.Add([]byte("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"), own, uint8(1), uint8(0))
 	f.Fuzz(func(t *testing.T, one, other []byte, piece, dialect uint8) {
 		limits := Limits{Key: 64, Value: 256, Keys: 16, Memory: 1 << 14}

@@ -3,7 +3,9 @@
 // torchrun. Checkpoints: Python's safetensors reads ours, and we read its files.
 //
 // A Python process runs what testdata/peer.py is told. The tests need PyTorch, and the build tag interop: make interop, or
-// make interop PYTHON=/path/to/python. Releases from 1.13 on are known; those from 2.0 on can do more and are asked for it.
+// make interop PYTHON=/path/to/python. They are run with releases from 1.13 to 2.15. What one can is found by asking its ends, and not by its number;
+// of what it cannot, the tests require that it says so.
 //
-// With -record they write what the two ends say to each other to the files that the tests of package store replay to our server, which need no PyTorch.
+// With -record they write what the two ends say to each other, where no other release is known to say the same, to a file that the tests of package store
+// replay to our server. Those need no PyTorch.
 package interop

@@ -137,7 +137,7 @@ func TestScriptsOfPyTorchRunUnderOurLauncher(t *testing.T) {
 }
 
 func TestOurWorkersRunUnderPyTorchsLauncher(t *testing.T) {
-	start(t)
+	p := start(t)
 	self, err := os.Executable()
 	require.NoError(t, err)
 	for name, x := range map[string]struct {
@@ -147,6 +147,7 @@ func TestOurWorkersRunUnderPyTorchsLauncher(t *testing.T) {
 		"standalone":                        {1, []string{"--standalone", "--nproc_per_node=2"}},
 		"one agent of two workers":          {1, []string{"--nnodes=1", "--nproc_per_node=2", "--rdzv_backend=c10d", "--rdzv_endpoint=" + freeEndpoint(t)}},
 		"two agents of a worker each":       {2, []string{"--nnodes=2", "--nproc_per_node=1", "--rdzv_backend=c10d", "--rdzv_endpoint=" + freeEndpoint(t)}},
+		"two agents that meet at our store": {2, []string{"--nnodes=2", "--nproc_per_node=1", "--rdzv_backend=c10d", "--rdzv_endpoint=" + p.ours(t).addr(), "--rdzv_conf=is_host=0"}},
 		"the static rendezvous of torchrun": {1, []string{"--nnodes=1", "--nproc_per_node=2", "--rdzv_backend=static", fmt.Sprint("--master_port=", freePort(t)), "--master_addr=127.0.0.1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
