@@ -66,7 +66,7 @@ type launched struct {
 // run runs so many agents at a time, and gives each one's output and error.
 func (l launched) run(t *testing.T, agents int) (said []string, errs []error) {
 	t.Helper()
-	c, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	c, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	said, errs = make([]string, agents), make([]error, agents)
 	var runs sync.WaitGroup
