@@ -8,7 +8,7 @@ import (
 
 // More elementwise ops, for graphs and for tensors.
 
-// Abs is the absolute value; at 0 its gradient is 0.
+// Abs is the absolute value; at 0 its gradient is 0, whatever comes from above: PyTorch's is NaN there where that is infinite.
 func (g *Graph) Abs(x *gorgonia.Node) *gorgonia.Node { return g.unary(kernels.Abs, x) }
 
 // Ceil rounds up. No gradient flows through it.
@@ -35,10 +35,12 @@ func (g *Graph) Softplus(x *gorgonia.Node) *gorgonia.Node { return g.unary(kerne
 // Pow is a to the b.
 func (g *Graph) Pow(a, b *gorgonia.Node) *gorgonia.Node { return g.binary(kernels.Pow, a, b) }
 
-// Maximum is the larger of two; where they are equal the gradient is a's.
+// Maximum is the larger of two; where they are equal each gets half of the gradient, and where one is NaN,
+// which the result is then too, each gets all of it.
 func (g *Graph) Maximum(a, b *gorgonia.Node) *gorgonia.Node { return g.binary(kernels.Maximum, a, b) }
 
-// Minimum is the smaller of two; where they are equal the gradient is a's.
+// Minimum is the smaller of two; where they are equal each gets half of the gradient, and where one is NaN,
+// which the result is then too, each gets all of it.
 func (g *Graph) Minimum(a, b *gorgonia.Node) *gorgonia.Node { return g.binary(kernels.Minimum, a, b) }
 
 // Less is 1 where a < b, else 0. No gradient flows through it.
@@ -60,7 +62,7 @@ func (g *Graph) binary(fn kernels.BinaryFn, a, b *gorgonia.Node) *gorgonia.Node 
 	return g.Apply(kernels.Binary{Fn: fn}, a, b)
 }
 
-// Abs is the absolute value; at 0 its gradient is 0.
+// Abs is the absolute value; at 0 its gradient is 0, whatever comes from above: PyTorch's is NaN there where that is infinite.
 func Abs(x *Tensor) *Tensor { return unary(kernels.Abs, x) }
 
 // Ceil rounds up. No gradient flows through it.
@@ -87,10 +89,12 @@ func Softplus(x *Tensor) *Tensor { return unary(kernels.Softplus, x) }
 // Pow is a to the b.
 func Pow(a, b *Tensor) *Tensor { return binary(kernels.Pow, a, b) }
 
-// Maximum is the larger of two; where they are equal the gradient is a's.
+// Maximum is the larger of two; where they are equal each gets half of the gradient, and where one is NaN,
+// which the result is then too, each gets all of it.
 func Maximum(a, b *Tensor) *Tensor { return binary(kernels.Maximum, a, b) }
 
-// Minimum is the smaller of two; where they are equal the gradient is a's.
+// Minimum is the smaller of two; where they are equal each gets half of the gradient, and where one is NaN,
+// which the result is then too, each gets all of it.
 func Minimum(a, b *Tensor) *Tensor { return binary(kernels.Minimum, a, b) }
 
 // Less is 1 where a < b, else 0. No gradient flows through it.
@@ -115,10 +119,7 @@ func flat(i kernels.Instr) bool {
 
 // moreUnaryRules is looked at by unaryRule.
 var moreUnaryRules = map[kernels.UnaryFn]rule{
-	kernels.Abs: one(func(v *vjp) node {
-		zero := v.zero(v.in[0])
-		return v.Mul(v.gy, v.Sub(v.Less(zero, v.in[0]), v.Less(v.in[0], zero)))
-	}),
+	kernels.Abs:      one(func(v *vjp) node { return v.Sub(v.where(v.in[0], v.gy), v.where(v.Neg(v.in[0]), v.gy)) }),
 	kernels.Sin:      one(func(v *vjp) node { return v.Mul(v.gy, v.Cos(v.in[0])) }),
 	kernels.Cos:      one(func(v *vjp) node { return v.Neg(v.Mul(v.gy, v.Sin(v.in[0]))) }),
 	kernels.Log1p:    one(func(v *vjp) node { return v.Div(v.gy, v.Shift(v.in[0], 1)) }),
@@ -126,28 +127,41 @@ var moreUnaryRules = map[kernels.UnaryFn]rule{
 	kernels.Softplus: one(func(v *vjp) node { return v.Mul(v.gy, v.Sigmoid(v.in[0])) }),
 }
 
-// powRule: b·a^(b−1), which is 0 where b is 0, also for a = 0; and y·log(a), which is 0 where a is 0.
+// powRule: b·a^(b−1), and 0 where b is 0; y·log(a), and 0 where a is 0 and b is not negative. There a^b is constant.
 func powRule(v *vjp) []node {
 	a, b, d := v.in[0], v.in[1], make([]node, 2)
 	if v.need[0] {
-		less := v.Shift(v.Add(b, v.Equal(b, v.zero(b))), -1)
-		d[0] = v.Mul(v.gy, v.Mul(b, v.Pow(a, less)))
+		d[0] = v.unless(v.Equal(b, v.zero(b)), v.Mul(v.gy, v.Mul(b, v.Pow(a, v.Shift(b, -1)))))
 	}
 	if v.need[1] {
-		d[1] = v.Mul(v.gy, v.Mul(v.y, v.Log(v.Add(a, v.Equal(a, v.zero(a))))))
+		constant := v.Mul(v.Equal(a, v.zero(a)), v.LessEqual(v.zero(b), b))
+		d[1] = v.unless(constant, v.Mul(v.gy, v.Mul(v.y, v.Log(a))))
 	}
 	return d
 }
 
-// chosenRule is of Maximum and Minimum: first says where a is the result.
-func chosenRule(first func(v *vjp) node) rule {
+// chosenRule is of Maximum and Minimum: loses says where the one is not the result. NaN loses to nothing, and equals nothing.
+func chosenRule(loses func(v *vjp, one, other node) node) rule {
 	return func(v *vjp) []node {
-		d := []node{v.Mul(v.gy, first(v)), nil}
-		if v.need[1] {
-			d[1] = v.Sub(v.gy, d[0])
+		d, tie := make([]node, 2), v.Equal(v.in[0], v.in[1])
+		shared := v.Mul(v.gy, v.Shift(v.Scale(tie, -0.5), 1))
+		for j := range d {
+			if v.need[j] {
+				d[j] = v.unless(loses(v, v.in[j], v.in[1-j]), shared)
+			}
 		}
 		return d
 	}
+}
+
+// unless is x where is, of ones and zeros, is 0; and 0 elsewhere. A product with a mask would make NaN of what is infinite there.
+func (v *vjp) unless(is, x node) node {
+	return v.where(v.Shift(v.Neg(is), 1), x)
+}
+
+// where is x where positive is, or is NaN; and 0 elsewhere.
+func (v *vjp) where(positive, x node) node {
+	return v.Apply(kernels.Binary{Fn: kernels.ReluGrad}, positive, x)
 }
 
 // zero is a scalar of x's dtype.

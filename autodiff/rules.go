@@ -100,14 +100,14 @@ func unaryRule(i kernels.Unary) rule {
 	case kernels.Log:
 		return one(func(v *vjp) node { return v.Div(v.gy, v.in[0]) })
 	case kernels.Sqrt:
-		return one(func(v *vjp) node { return v.Div(v.Scale(v.gy, 0.5), v.y) })
+		return one(func(v *vjp) node { return v.Div(v.gy, v.Scale(v.y, 2)) })
 	case kernels.Tanh:
 		return one(func(v *vjp) node { return v.Apply(kernels.Binary{Fn: kernels.TanhGrad}, v.y, v.gy) })
 	case kernels.Sigmoid:
 		return one(func(v *vjp) node { return v.Apply(kernels.Binary{Fn: kernels.SigmoidGrad}, v.y, v.gy) })
 	case kernels.Relu:
-		// y is positive where x is, and is kept anyway by whatever reads it.
-		return one(func(v *vjp) node { return v.Apply(kernels.Binary{Fn: kernels.ReluGrad}, v.y, v.gy) })
+		// y is positive, or NaN, where x is, and is kept anyway by whatever reads it.
+		return one(func(v *vjp) node { return v.where(v.y, v.gy) })
 	case kernels.Gelu:
 		return one(func(v *vjp) node { return v.Apply(kernels.Binary{Fn: kernels.GeluGrad}, v.in[0], v.gy) })
 	case kernels.Scale:
@@ -138,15 +138,18 @@ var binaryRules = map[kernels.BinaryFn]rule{
 		return d
 	},
 	kernels.Div: func(v *vjp) []node {
-		d := []node{v.Div(v.gy, v.in[1]), nil}
-		if v.need[1] { // −gy·y/b
-			d[1] = v.Neg(v.Mul(d[0], v.y))
+		d := make([]node, 2)
+		if v.need[0] {
+			d[0] = v.Div(v.gy, v.in[1])
+		}
+		if v.need[1] { // −gy·(y/b): y, which is 0 where a is, makes 1/b small where that would overflow
+			d[1] = v.Neg(v.Mul(v.gy, v.Div(v.y, v.in[1])))
 		}
 		return d
 	},
 	kernels.Pow:     powRule,
-	kernels.Maximum: chosenRule(func(v *vjp) node { return v.LessEqual(v.in[1], v.in[0]) }),
-	kernels.Minimum: chosenRule(func(v *vjp) node { return v.LessEqual(v.in[0], v.in[1]) }),
+	kernels.Maximum: chosenRule(func(v *vjp, one, other node) node { return v.Less(one, other) }),
+	kernels.Minimum: chosenRule(func(v *vjp, one, other node) node { return v.Less(other, one) }),
 }
 
 // matmulRule: with C = op(A)·op(B), dop(A) = dC·op(B)ᵀ and dop(B) = op(A)ᵀ·dC; a transposed operand takes the transpose.

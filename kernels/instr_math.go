@@ -78,7 +78,7 @@ const (
 	Div
 	TanhGrad    // (y, gy) → gy·(1-y²)
 	SigmoidGrad // (y, gy) → gy·y·(1-y)
-	ReluGrad    // (x, gy) → gy where x > 0, else 0
+	ReluGrad    // (x, gy) → 0 where x ≤ 0, else gy: where x is NaN too
 	GeluGrad    // (x, gy) → gy·(Φ(x) + x·φ(x))
 	Pow         // a to the b
 	Maximum     // NaN where either is

@@ -149,10 +149,10 @@ func binary(fn kernels.BinaryFn, a, b float64) float64 {
 	case kernels.SigmoidGrad:
 		return b * a * (1 - a)
 	case kernels.ReluGrad:
-		if a > 0 {
-			return b
+		if a <= 0 { // not where a is NaN
+			return 0
 		}
-		return 0
+		return b
 	case kernels.GeluGrad:
 		if math.IsInf(a, 0) {
 			return b * (1 + math.Erf(a)) / 2

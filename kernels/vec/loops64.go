@@ -27,7 +27,7 @@ func table64(name string) *Loops[float64] {
 		zip64(o, y, gy, all64x8(1), func(y, gy, one f64x8) f64x8 { return gy.Mul(y).Mul(one.Sub(y)) })
 	}
 	l.ReluGrad = func(o, x, gy []float64) {
-		zip64(o, x, gy, all64x8(0), func(x, gy, zero f64x8) f64x8 { return gy.Masked(x.Greater(zero)) })
+		zip64(o, x, gy, all64x8(0), func(x, gy, zero f64x8) f64x8 { return zero.Merge(gy, x.LessEqual(zero)) })
 	}
 	l.AddScaled = func(o, a, b []float64, c float64) {
 		zip64(o, a, b, all64x8(c), func(a, b, c f64x8) f64x8 { return b.MulAdd(c, a) })

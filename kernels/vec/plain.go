@@ -173,7 +173,7 @@ func relu[T Float](v T) T {
 }
 
 func reluGrad[T Float](x, gy T) T {
-	if !(x > 0) {
+	if x <= 0 { // not where x is NaN
 		return 0
 	}
 	return gy

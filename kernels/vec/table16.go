@@ -42,7 +42,7 @@ func table16(name string) *Loops[float32] {
 			zip16(o, y, gy, k.one.x16(), func(y, gy, one f32x16) f32x16 { return gy.Mul(y).Mul(one.Sub(y)) })
 		},
 		ReluGrad: func(o, x, gy []float32) {
-			zip16(o, x, gy, k.zero.x16(), func(x, gy, zero f32x16) f32x16 { return gy.Masked(x.Greater(zero)) })
+			zip16(o, x, gy, k.zero.x16(), func(x, gy, zero f32x16) f32x16 { return where16(x.LessEqual(zero), zero, gy) })
 		},
 		GeluGrad: func(o, x, gy []float32) {
 			zip16(o, x, gy, k.zero.x16(), func(x, gy, _ f32x16) f32x16 { return gy.Mul(geluGrad16(x)) })

@@ -44,7 +44,7 @@ func table8(name string) *Loops[float32] {
 			zip8(o, y, gy, k.one.x8(), func(y, gy, one f32x8) f32x8 { return gy.Mul(y).Mul(one.Sub(y)) })
 		},
 		ReluGrad: func(o, x, gy []float32) {
-			zip8(o, x, gy, k.zero.x8(), func(x, gy, zero f32x8) f32x8 { return gy.Masked(x.Greater(zero)) })
+			zip8(o, x, gy, k.zero.x8(), func(x, gy, zero f32x8) f32x8 { return where8(x.LessEqual(zero), zero, gy) })
 		},
 		GeluGrad: func(o, x, gy []float32) {
 			zip8(o, x, gy, k.zero.x8(), func(x, gy, _ f32x8) f32x8 { return gy.Mul(geluGrad8(x)) })

@@ -135,7 +135,7 @@ func (c calc) binary(fn kernels.BinaryFn, a, b string) string {
 	case kernels.SigmoidGrad:
 		return c.mul(c.mul(b, a), c.sub(c.k(1), a))
 	case kernels.ReluGrad:
-		return c.pick(b, c.k(0), c.test("gt", a, c.k(0)))
+		return c.pick(c.k(0), b, c.test("le", a, c.k(0)))
 	case kernels.GeluGrad:
 		return c.mul(b, c.geluSlope(a))
 	case kernels.Pow:
