@@ -101,7 +101,7 @@ func binaryLoop[T vec.Float](l *vec.Loops[T], fn BinaryFn) func(o, a, b []T) {
 	}
 	return func(o, a, b []T) { // Pow
 		for k := range o {
-			o[k] = T(math.Pow(float64(a[k]), float64(b[k])))
+			o[k] = T(vec.Pow(float64(a[k]), float64(b[k])))
 		}
 	}
 }

@@ -31,8 +31,8 @@ func plain[T Float]() *Loops[T] {
 		AddScaled: func(o, a, b []T, c T) { plainBinary(o, a, b, func(a, b T) T { return a + c*b }) },
 
 		Neg:     func(o, x []T) { plainUnary(o, x, func(v T) T { return -v }) },
-		Exp:     inFloat64[T](math.Exp),
-		Log:     inFloat64[T](math.Log),
+		Exp:     inFloat64[T](exp),
+		Log:     inFloat64[T](log),
 		Sqrt:    inFloat64[T](math.Sqrt),
 		Tanh:    inFloat64[T](math.Tanh),
 		Sigmoid: inFloat64[T](sigmoid),
