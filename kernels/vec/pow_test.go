@@ -2,86 +2,23 @@ package vec
 
 import (
 	"math"
-	"math/big"
 	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"github.com/weft-project/weft/internal/soak"
+	"github.com/weft-project/weft/kernels/kerneltest/exact"
 )
-
-const bigPrec = 192
-
-func bigFloat(x float64) *big.Float { return new(big.Float).SetPrec(bigPrec).SetFloat64(x) }
-
-// bigExp is exp x, by Taylor's series of x/2ᵏ, squared k times.
-func bigExp(x *big.Float) *big.Float {
-	const k = 40
-	r := new(big.Float).SetPrec(bigPrec+k).SetMantExp(x, -k)
-	sum, term := new(big.Float).SetPrec(bigPrec+k).SetInt64(1), new(big.Float).SetPrec(bigPrec+k).SetInt64(1)
-	for n := int64(1); n < 12; n++ { // r is below 2⁻³⁰
-		term.Mul(term, r)
-		term.Quo(term, new(big.Float).SetInt64(n))
-		sum.Add(sum, term)
-	}
-	for range k {
-		sum.Mul(sum, sum)
-	}
-	return sum
-}
-
-// bigLog is log x, by two steps of Halley's method from what package math makes of the mantissa.
-func bigLog(x float64) *big.Float {
-	m, e := math.Frexp(x)
-	y := bigFloat(math.Log(m))
-	for range 2 {
-		up := bigExp(y)
-		step := new(big.Float).Quo(new(big.Float).Sub(bigFloat(m), up), new(big.Float).Add(bigFloat(m), up))
-		y.Add(y, step.Add(step, step))
-	}
-	ln2, _ := new(big.Float).SetPrec(bigPrec).SetString("0.693147180559945309417232121458176568075500134360255254120680009493393621969694715605863326996418687")
-	return y.Add(y, ln2.Mul(ln2, bigFloat(float64(e))))
-}
-
-// ulps is how far got is from the exact value, in units of the last place of that.
-func ulps(got float64, exact *big.Float) float64 {
-	want, _ := exact.Float64()
-	if math.IsInf(want, 0) || math.IsInf(got, 0) {
-		if want == got {
-			return 0
-		}
-		return math.Inf(1)
-	}
-	unit := math.Abs(math.Nextafter(want, math.Inf(1)) - want)
-	if a := math.Abs(want); a == math.MaxFloat64 {
-		unit = 0x1p971
-	}
-	off := new(big.Float).Sub(bigFloat(got), exact)
-	off.Quo(off, bigFloat(unit))
-	f, _ := off.Float64()
-	return math.Abs(f)
-}
-
-// anyPositive has every exponent equally often, those of subnormals too.
-func anyPositive(r *rand.Rand) float64 {
-	if r.IntN(8) == 0 {
-		return math.Ldexp(1+r.Float64(), -1030-r.IntN(45)) // subnormal
-	}
-	if r.IntN(4) == 0 {
-		return 1 + (r.Float64()-0.5)*math.Exp2(-float64(r.IntN(40))) // about 1
-	}
-	return math.Float64frombits(r.Uint64() >> 1 % 0x7ff0000000000000)
-}
 
 func TestLogarithmsExponentialsAndPowersOfFloat64AreWithinTwoUnitsOfTheLastPlace(t *testing.T) {
 	r := rand.New(rand.NewPCG(8, 9))
 	var most [3]float64
 	for range soak.Cases(1500) {
-		x := anyPositive(r)
+		x := exact.AnyPositive(r)
 		for _, l := range All[float64]() {
 			o := []float64{0}
 			l.Log(o, []float64{x})
-			off := ulps(o[0], bigLog(x))
+			off := exact.Ulps(o[0], exact.Log(x))
 			require.LessOrEqual(t, off, 2.0, "%s: log %v = %v", l.Name, x, o[0])
 			most[0] = max(most[0], off)
 			e := (r.Float64() - 0.51) * 1460
@@ -95,12 +32,12 @@ func TestLogarithmsExponentialsAndPowersOfFloat64AreWithinTwoUnitsOfTheLastPlace
 				continue
 			}
 			l.Exp(o, []float64{e})
-			off = ulps(o[0], bigExp(bigFloat(e)))
+			off = exact.Ulps(o[0], exact.Exp(exact.Float(e)))
 			require.LessOrEqual(t, off, 2.0, "%s: exp %v = %v", l.Name, e, o[0])
 			most[1] = max(most[1], off)
 		}
-		exact := bigLog(x)
-		logX, _ := exact.Float64()
+		log := exact.Log(x)
+		logX, _ := log.Float64()
 		if logX == 0 {
 			continue
 		}
@@ -111,7 +48,7 @@ func TestLogarithmsExponentialsAndPowersOfFloat64AreWithinTwoUnitsOfTheLastPlace
 		if math.IsInf(y, 0) || math.Abs(y*logX) > 760 {
 			continue
 		}
-		off := ulps(Pow(x, y), bigExp(exact.Mul(exact, bigFloat(y))))
+		off := exact.Ulps(Pow(x, y), exact.Exp(log.Mul(log, exact.Float(y))))
 		require.LessOrEqual(t, off, 2.0, "%v to the %v = %v", x, y, Pow(x, y))
 		most[2] = max(most[2], off)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/weft-project/weft/internal/soak"
 	"github.com/weft-project/weft/kernels"
 	"github.com/weft-project/weft/kernels/kerneltest"
+	"github.com/weft-project/weft/kernels/kerneltest/exact"
 )
 
 // numbers are special values, some of a few units, and some of every magnitude.
@@ -137,6 +138,41 @@ func TestExponentialsAndLogarithmsOfExtremesAreRight(t *testing.T) {
 			require.True(t, g == w || g != g && w != w || math.Abs(g-w) <= 1e-13*math.Abs(w), "%v(%g) is %g, want %g", c.fn, c.x[k], g, w)
 		}
 	}
+}
+
+func TestLogarithmsExponentialsAndPowersOfFloat64AreWithinTwoUnitsOfTheLastPlace(t *testing.T) {
+	r := rand.New(rand.NewPCG(8, 9))
+	n := soak.Cases(1000)
+	run := func(i kernels.Instr, in ...[]float64) []float64 {
+		var ts []kerneltest.Tensor
+		for _, v := range in {
+			ts = append(ts, kerneltest.New(device.Float64, device.Shape{n}, v...))
+		}
+		got, err := kerneltest.RunOn(t, newRig(t, writer{}), i, []kernels.Type{ts[0].Type}, ts)
+		require.NoError(t, err)
+		return got[0].V
+	}
+	x, e, y := make([]float64, n), make([]float64, n), make([]float64, n)
+	for k := range x {
+		x[k] = exact.AnyPositive(r)
+		y[k] = (r.Float64() - 0.51) * 1460 / math.Log(max(x[k], 0x1p-1022)) // the power is anything from 0 to infinity
+		if math.IsInf(y[k], 0) || k%2 == 0 {
+			y[k] = math.Round(min(max(y[k], -1e9), 1e9))
+		}
+		if e[k] = (r.Float64() - 0.51) * 1460; k%4 == 0 {
+			e[k] = 709 + r.Float64() // about where it becomes infinite
+		}
+	}
+	log, exp, pow := run(kernels.Unary{Fn: kernels.Log}, x), run(kernels.Unary{Fn: kernels.Exp}, e), run(kernels.Binary{Fn: kernels.Pow}, x, y)
+	var most [3]float64
+	for k := range x {
+		l := exact.Log(x[k])
+		for fn, off := range []float64{exact.Ulps(log[k], l), exact.Ulps(exp[k], exact.Exp(exact.Float(e[k]))), exact.Ulps(pow[k], exact.Exp(l.Mul(l, exact.Float(y[k]))))} {
+			require.LessOrEqual(t, off, 2.0, "log %v = %v; exp %v = %v; %v to the %v = %v", x[k], log[k], e[k], exp[k], x[k], y[k], pow[k])
+			most[fn] = max(most[fn], off)
+		}
+	}
+	t.Logf("log is off by %.3f, exp by %.3f, pow by %.3f", most[0], most[1], most[2])
 }
 
 func TestPowersOfSpecialNumbersAreThoseOfPackageMath(t *testing.T) {

@@ -3,11 +3,12 @@ package gen
 import "math"
 
 // Functions of one float. In float32 they are within 2e-6 of the value, in float64 within some 1e-14, but where the value is next to a zero of the
-// function that is not at 0. NaN, infinities and zeros go through as in package math. Ranges are reduced until few terms of a series do.
+// function that is not at 0. Exp, Log and Pow of float64 are
+// within two units of the last place. NaN, infinities and zeros go through as in package math. Ranges are reduced until few terms of a series do.
 
 const (
 	log2e   = 1 / math.Ln2
-	ln2High = 0x1.62e42fefap-1 // its products with integers of 11 bits are exact in float64
+	ln2High = 0x1.62e42fefa38p-1 // its products with integers of 11 bits are exact in float64
 	ln2Low  = math.Ln2 - ln2High
 	sqrtTwo = math.Sqrt2
 )
@@ -56,19 +57,26 @@ func (c calc) power(i string) string {
 // exp is by 2ʲ·eʳ with |r| ≤ ln2/2, and in float32 by the machine's power of two.
 func (c calc) exp(x string) string {
 	if c.double {
-		in := c.clamp(x, -746, 711)
-		j := c.nearest(in, log2e)
-		p := c.poly(c.lessLn2(in, j), taylorExp[:14])
-		i := c.whole(j)
-		half := c.op("shr.s32", i, "1") // the power may lie outside of what is normal
-		p = c.mul(c.mul(p, c.power(half)), c.power(c.op("sub.s32", i, half)))
-		return c.keepNaN(p, x)
+		return c.expParts(x, c.k(0))
 	}
 	j := c.clamp(c.nearest(x, log2e), -126, 127) // beyond, the rest is large, and its power far out
 	r := c.fma(x, c.k(log2e), c.neg(j))
 	r = c.fma(x, c.k(log2e-float64(float32(log2e))), r)
 	t := c.op("shl.b32", c.op("mov.b32", c.add(j, c.k(3<<22+127))), "23") // j+127 as an exponent, from the last bits of a sum
 	return c.mul(c.op("ex2.approx.ftz.f32", r), c.fromBits(t))
+}
+
+// expParts is exp(x+rest) in float64, for a rest far smaller than x.
+func (c calc) expParts(x, rest string) string {
+	in := c.clamp(x, -746, 711)
+	j := c.nearest(in, log2e)
+	r, low := c.sum(c.fma(j, c.k(-ln2High), in), c.fma(j, c.k(-ln2Low), rest))
+	e, el := c.sum(c.k(1), r)
+	e = c.add(e, c.add(el, c.fma(c.mul(r, r), c.poly(r, taylorExp[2:14]), low)))
+	i := c.whole(j)
+	half := c.op("shr.s32", i, "1") // the power may lie outside of what is normal
+	e = c.mul(c.mul(e, c.power(half)), c.power(c.op("sub.s32", i, half)))
+	return c.keepNaN(e, x)
 }
 
 // taylorExp is 1/n!.
@@ -169,12 +177,15 @@ func (c calc) logOf(f, k string) string {
 		terms = 11
 	}
 	s := c.quotient(f, c.add(f, c.k(2)))
-	s2, twice := c.mul(s, s), c.add(s, s)
-	r := c.mul(c.mul(s2, c.poly(s2, taylorArtanh[1:terms])), twice)
-	if c.double {
-		return c.fma(k, c.k(ln2High), c.add(twice, c.fma(k, c.k(ln2Low), r)))
+	s2 := c.mul(s, s)
+	r := c.mul(s2, c.poly(s2, taylorArtanh[1:terms]))
+	if !c.double {
+		twice := c.add(s, s)
+		return c.fma(k, c.k(math.Ln2), c.add(twice, c.mul(r, twice)))
 	}
-	return c.fma(k, c.k(math.Ln2), c.add(twice, r))
+	half := c.mul(c.mul(f, f), c.k(0.5)) // 2s = f − f²/2 + s·f²/2: f itself has no error
+	less := c.fma(s, c.fma(c.k(2), r, half), c.mul(k, c.k(ln2Low)))
+	return c.fma(k, c.k(ln2High), c.sub(f, c.sub(half, less)))
 }
 
 // taylorArtanh is artanh(s)/s by s²: 1/(2n+1).
@@ -186,14 +197,19 @@ var taylorArtanh = func() (k [12]float64) {
 }()
 
 func (c calc) log(x string) string {
+	n, m := c.normalParts(x)
+	return c.logEdges(c.logOf(c.sub(m, c.k(1)), n), x)
+}
+
+// normalParts is parts also for what is no normal number; k is a float.
+func (c calc) normalParts(x string) (k, m string) {
 	least, up := 0x1p-126, 23.
 	if c.double {
 		least, up = 0x1p-1022, 52
 	}
-	small := c.test("lt", x, c.k(least)) // no normal number
-	k, m := c.parts(c.pick(c.mul(x, c.k(math.Exp2(up))), x, small))
-	n := c.add(c.float(k), c.pick(c.k(-up), c.k(0), small))
-	return c.logEdges(c.logOf(c.sub(m, c.k(1)), n), x)
+	small := c.test("lt", x, c.k(least))
+	k, m = c.parts(c.pick(c.mul(x, c.k(math.Exp2(up))), x, small))
+	return c.add(c.float(k), c.pick(c.k(-up), c.k(0), small)), m
 }
 
 // logEdges is y, the logarithm of u, where u has one that is finite.
