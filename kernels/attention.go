@@ -11,17 +11,17 @@ import (
 // attention is what both directions share. Some rows of queries at a time meet all keys that they see, so that their scores stay in the
 // second cache and a softmax has its whole row.
 type attention[T vec.Float] struct {
-	v            *vec.Loops[T]
-	multiply     func(p product, a, b, c []T)
-	b, heads     int
-	t, s, d      int // rows of queries, of keys, and their extent
-	causal       bool
-	scale        T   // of scores
-	block, count int // rows of queries at a time, and how often for each head
-	grain        int // heads that are worth a thread of their own
-	in           []*headed
-	turn         [3]copying // of the keys and values of a head, so that its rows become columns
-	idle         sync.Pool
+	v        *vec.Loops[T]
+	multiply func(p product, a, b, c []T)
+	b, heads int
+	t, s, d  int // rows of queries, of keys, and their extent
+	causal   bool
+	scale    T   // of scores
+	block    int // rows of queries at a time
+	grain    int // heads that are worth a thread of their own
+	in       []*headed
+	turn     [3]copying // of the keys and values of a head, so that its rows become columns
+	idle     sync.Pool
 }
 
 const (
@@ -75,7 +75,6 @@ func (a *attention[T]) plan(causal bool, in []Type, views []*View, g gemmer) {
 		a.in = append(a.in, headedBy(viewOf(in, views, n), t.Dtype.Size()))
 	}
 	a.block = max(1, min(a.t, attentionRows))
-	a.count = (a.t + a.block - 1) / a.block
 	a.grain = max(1, attentionWork/max(1, product{m: a.t, n: a.s, k: a.d}.work(attentionWork)))
 	turned := device.Shape{a.d, a.s}
 	for n := 1; n < 3; n++ {
@@ -148,6 +147,20 @@ func (a *attention[T]) dots(to, x []T, ld int, turned []T, n, hi int) {
 	a.multiply(product{m: n, n: hi, k: a.d, lda: ld, ldb: a.s, ldc: hi}, x, turned, to)
 }
 
+// touched says that rows of a result may be NaN by what their queries do not see: in a block, a row's probabilities of keys that only later rows see
+// are 0, and are multiplied. A block of one row has none such.
+func (a *attention[T]) touched(x []T, rows, ld int) bool {
+	if !a.causal || a.block == 1 {
+		return false
+	}
+	for j := range rows {
+		if anyNaN(x[j*ld:][:a.d]) {
+			return true
+		}
+	}
+	return false
+}
+
 func attentionBody[T vec.Float](i Attention, in []Type, views []*View, g gemmer) body {
 	a := &attention[T]{}
 	a.plan(i.Causal, in, views, g)
@@ -179,16 +192,21 @@ func (r *attentionRun[T]) piece(lo, hi int) {
 		b, head := lo/a.heads, lo%a.heads
 		a.turned(k, &r.attending, 1, b, head)
 		for row := 0; row < a.t; row += a.block {
-			r.block(b, head, row, k, q, scores, most)
+			r.block(b, head, row, min(a.block, a.t-row), k, q, scores, most)
+		}
+		y := from(r.out[0], (b*a.t*a.heads+head)*a.d)
+		if a.touched(y, a.t, a.heads*a.d) {
+			for row := range a.t {
+				r.block(b, head, row, 1, k, q, scores, most)
+			}
 		}
 	}
 	s.free()
 }
 
-// block computes rows of a head, from one on. Of the scratch that it is given, the keys are there.
-func (r *attentionRun[T]) block(b, head, row int, k, q, scores, most []T) {
+// block computes n rows of a head, from one on. Of the scratch that it is given, the keys are there.
+func (r *attentionRun[T]) block(b, head, row, n int, k, q, scores, most []T) {
 	a := r.a
-	n := min(a.block, a.t-row)
 	hi := a.seen(row + n - 1)
 	x, ld := a.rows(&r.attending, 0, b, head, row)
 	v, ldv := a.rows(&r.attending, 2, b, head, 0)

@@ -62,11 +62,24 @@ func (r *attentionGradRun[T]) piece(lo, hi int) {
 		}
 		a.turned(at.k, &r.attending, 1, b, head)
 		a.turned(at.v, &r.attending, 2, b, head)
-		for n := a.count - 1; n >= 0; n-- { // the last sees all keys
-			r.block(b, head, n*a.block, at, n < a.count-1)
+		r.blocks(b, head, a.block, at)
+		for n, rows := range [3]int{a.t, a.s, a.s} {
+			if x, ld := r.to(n, b, head); a.touched(x, rows, ld) {
+				r.blocks(b, head, 1, at)
+				break
+			}
 		}
 	}
 	s.free()
+}
+
+// blocks computes the gradients of a head, some rows of queries at a time.
+func (r *attentionGradRun[T]) blocks(b, head, rows int, s attentionScratch[T]) {
+	t := r.a.t
+	last := (t - 1) / rows * rows
+	for row := last; row >= 0 && t > 0; row -= rows { // the last sees all keys
+		r.block(b, head, row, min(rows, t-row), s, row < last)
+	}
 }
 
 // to is where the rows of a head of result n begin, and their distance.
@@ -85,10 +98,9 @@ func (r *attentionGradRun[T]) nothing(b, head int) {
 	}
 }
 
-// block adds the gradients of keys and values by a block of queries, or sets them, and computes that of the queries.
-func (r *attentionGradRun[T]) block(b, head, row int, s attentionScratch[T], add bool) {
+// block adds the gradients of keys and values by n rows of queries, or sets them, and computes that of the queries.
+func (r *attentionGradRun[T]) block(b, head, row, n int, s attentionScratch[T], add bool) {
 	a := r.a
-	n := min(a.block, a.t-row)
 	hi := a.seen(row + n - 1)
 	q, ldq := a.rows(&r.attending, 0, b, head, row)
 	k, ldk := a.rows(&r.attending, 1, b, head, 0)

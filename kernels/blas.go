@@ -74,6 +74,10 @@ func chooseBLAS(want string, open, vectors blasChoice) blasChoice {
 type gonumBLAS struct{}
 
 func (gonumBLAS) sgemm(p product, a, b, c []float32) {
+	if skipsZeros(p, b) {
+		plainGemm(p, a, b, c)
+		return
+	}
 	a, b, held := aligned(&p, a, b)
 	ta, tb, beta := p.gonum()
 	gonum.Implementation{}.Sgemm(ta, tb, p.m, p.n, p.k, 1, a, p.lda, b, p.ldb, float32(beta), c, p.ldc)
@@ -81,10 +85,28 @@ func (gonumBLAS) sgemm(p product, a, b, c []float32) {
 }
 
 func (gonumBLAS) dgemm(p product, a, b, c []float64) {
+	if skipsZeros(p, b) {
+		plainGemm(p, a, b, c)
+		return
+	}
 	a, b, held := aligned(&p, a, b)
 	ta, tb, beta := p.gonum()
 	gonum.Implementation{}.Dgemm(ta, tb, p.m, p.n, p.k, 1, a, p.lda, b, p.ldb, beta, c, p.ldc)
 	held.release()
+}
+
+// skipsZeros says that gonum's sums would leave out products of a's zeros with what is not finite in b.
+func skipsZeros[T device.Float](p product, b []T) bool {
+	rows, cols := p.storedB()
+	if p.transB && !p.transA { // those are dot products
+		return false
+	}
+	for i := range rows {
+		if !finite(b[i*p.ldb:][:cols]) {
+			return true
+		}
+	}
+	return false
 }
 
 // heldRows are the copies of rows that a product needs.

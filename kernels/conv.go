@@ -268,25 +268,32 @@ func summed[T conv.Float](s summer[T]) body {
 	}
 }
 
+// compileConv computes NaN again: see [redone].
 func compileConv[T conv.Float](i Instr, in []Type, out Type, g gemmer) body {
 	k := conv.All[T]()[0]
 	switch i := i.(type) {
 	case Conv2d:
-		if s := newSliding(i.Window, in[0].Shape); s.sums(s.taps, k.Name) {
-			return summed(newDirect(k, s, in[1].Shape[0]))
+		s, o := newSliding(i.Window, in[0].Shape), in[1].Shape[0]
+		run := convBody[T](i, in, g)
+		if s.sums(s.taps, k.Name) {
+			run = summed(newDirect(k, s, o))
 		}
-		return convBody[T](i, in, g)
+		return redone(run, exactConv[T](&s, o))
 	case Conv2dGradX:
-		if s, o := newSliding(i.Window, out.Shape), in[0].Shape[0]; s.sums(o*i.Kernel[0]*i.Kernel[1], k.Name) {
-			return summed(directGradX[T]{newDirectGradX(k, s, o)})
+		s, o := newSliding(i.Window, out.Shape), in[0].Shape[0]
+		run := convGradXBody[T](i, in, out, g)
+		if s.sums(o*i.Kernel[0]*i.Kernel[1], k.Name) {
+			run = summed(directGradX[T]{newDirectGradX(k, s, o)})
 		}
-		return convGradXBody[T](i, in, out, g)
+		return redone(run, exactGradX[T](&s, o))
 	}
 	grad := i.(Conv2dGradW)
-	if s := newSliding(grad.Window, in[0].Shape); s.sums(s.taps, k.Name) {
-		return summed(newDirectGradW(k, s, in[1].Shape[1]))
+	s, o := newSliding(grad.Window, in[0].Shape), in[1].Shape[1]
+	run := convGradWBody[T](grad, in, g)
+	if s.sums(s.taps, k.Name) {
+		run = summed(newDirectGradW(k, s, o))
 	}
-	return convGradWBody[T](grad, in, g)
+	return redone(run, exactGradW[T](&s, o))
 }
 
 func convBody[T conv.Float](i Conv2d, in []Type, g gemmer) body {

@@ -56,29 +56,29 @@ func (g gen) viewedAttention(d device.Dtype) (kernels.Instr, []Tensor) {
 	return i, in
 }
 
-// looks is the probabilities of one row of queries over all keys; 0 for what it does not see. Also the logarithm of the sum of exponentials.
+// looks is the probabilities of one row of queries over the keys that it sees, which are the first. Also the logarithm of the sum of exponentials.
 //
 //go:norace
 func looks(causal bool, q, k Tensor, b, row, head int) (p []float64, sum float64) {
 	d, seen := q.Shape[3], k.Shape[1]
-	p = make([]float64, seen)
 	if causal {
 		seen += row + 1 - q.Shape[1]
 	}
+	p = make([]float64, seen)
 	for j := range seen {
 		for e := range d {
 			p[j] += q.at([]int{b, row, head, e}) * k.at([]int{b, j, head, e}) / math.Sqrt(float64(d))
 		}
 	}
 	m := math.Inf(-1)
-	for _, v := range p[:seen] {
+	for _, v := range p {
 		m = max(m, v)
 	}
-	for _, v := range p[:seen] {
+	for _, v := range p {
 		sum += math.Exp(v - m)
 	}
 	sum = m + math.Log(sum)
-	for j := range seen {
+	for j := range p {
 		p[j] = math.Exp(p[j] - sum)
 	}
 	return p, sum

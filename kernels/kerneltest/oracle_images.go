@@ -17,11 +17,11 @@ func images(i kernels.Instr, in []Tensor, out kernels.Type) (Tensor, bool) {
 	case kernels.Col2im:
 		slide(i.Window, out.Shape, func(s glimpse) { add(res, s.x, in[0].V[s.column(i.Rows)]) })
 	case kernels.Conv2d:
-		correlate(i.Window, in[0].Shape, out.Shape[1], func(x, w, y int) { add(res, y, value(in[0], x)*in[1].V[w]) })
+		correlate(i.Window, in[0].Shape, out.Shape[1], func(x, w, y int) { add(res, y, in[0].V[x]*in[1].V[w]) })
 	case kernels.Conv2dGradX:
 		correlate(i.Window, out.Shape, in[0].Shape[0], func(x, w, y int) { add(res, x, in[0].V[w]*in[1].V[y]) })
 	case kernels.Conv2dGradW:
-		correlate(i.Window, in[0].Shape, out.Shape[0], func(x, w, y int) { add(res, w, value(in[0], x)*in[1].V[y]) })
+		correlate(i.Window, in[0].Shape, out.Shape[0], func(x, w, y int) { add(res, w, in[0].V[x]*in[1].V[y]) })
 	case kernels.MaxPool2d, kernels.MaxPool2dGrad:
 		return maxPool(i, in, res), true
 	case kernels.AvgPool2d:
@@ -109,12 +109,14 @@ func add(x Tensor, at int, v float64) {
 	}
 }
 
-// correlate calls fn for every product of a convolution with o channels out: the elements of images, kernels and results.
+// correlate calls fn for every product of a convolution with o channels out: the elements of images, kernels and results. Padding is no factor.
 func correlate(w kernels.Window, x device.Shape, o int, fn func(x, w, y int)) {
 	slide(w, x, func(s glimpse) {
 		for c := range o {
 			tap := ((c*s.channels+s.c)*s.w.Kernel[0]+s.ky)*s.w.Kernel[1] + s.kx
-			fn(s.x, tap, ((s.n*o+c)*s.oh+s.oy)*s.ow+s.ox)
+			if s.x >= 0 {
+				fn(s.x, tap, ((s.n*o+c)*s.oh+s.oy)*s.ow+s.ox)
+			}
 		}
 	})
 }
