@@ -45,16 +45,16 @@ func (a *Arena) adopt(f freer, bytes int) error {
 // Adopt moves a tensor that belongs to nobody into the arena, which frees it. Only its maker may do that.
 func (a *Arena) Adopt(t *Tensor) error {
 	if err := t.Err(); err != nil {
-		return err
+		return opError("Adopt", err)
 	}
 	if t.owner == a {
 		return nil
 	}
 	if t.owner != nil {
-		return opError("adopt", fmt.Errorf("%w: %s and %s", ErrMixedPasses, t.owner.label, a.label))
+		return opError("Adopt", fmt.Errorf("%w: %s and %s", ErrMixedPasses, t.owner.label, a.label))
 	}
 	if err := a.adopt(t, t.held()); err != nil {
-		return opError("adopt", err)
+		return opError("Adopt", err)
 	}
 	t.owner = a
 	return nil

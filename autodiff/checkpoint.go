@@ -22,6 +22,9 @@ import (
 // first. What fn computes from such tensors alone, without its inputs, lives as long as without a checkpoint and is read anew: where that
 // is much, make them inputs.
 func Checkpoint(fn func(in ...*Tensor) []*Tensor, in ...*Tensor) []*Tensor {
+	if fn == nil {
+		return []*Tensor{failed(opError("checkpoint", fmt.Errorf("%w: the function is nil", ErrFunction)))}
+	}
 	outs, err := CheckpointFunc("checkpoint", siteOutside(), func(in []*Tensor) ([]*Tensor, error) { return fn(in...), nil }, in...)
 	if err != nil {
 		return []*Tensor{failed(opError("checkpoint", err))}

@@ -118,7 +118,7 @@ func fill(dev device.Device, t kernels.Type, v float64) (*device.Buffer, error) 
 // Values copies the elements to the host, in row-major order. T must be the tensor's dtype.
 func Values[T device.Number](t *Tensor) ([]T, error) {
 	if err := t.Err(); err != nil {
-		return nil, err
+		return nil, opError("Values", err)
 	}
 	if want := device.DtypeOf[T](); want != t.typ.Dtype {
 		return nil, opError("Values", fmt.Errorf("%w: asked for %v of a tensor of %v", ErrDtype, want, *t.typ))
@@ -138,7 +138,7 @@ func Values[T device.Number](t *Tensor) ([]T, error) {
 // Item is the value of a tensor with one element, of any dtype.
 func (t *Tensor) Item() (float64, error) {
 	if err := t.Err(); err != nil {
-		return 0, err
+		return 0, opError("Item", err)
 	}
 	if n := t.typ.Shape.Elems(); n != 1 {
 		return 0, opError("Item", fmt.Errorf("%w: %v has %d elements", ErrNotScalar, *t.typ, n))
@@ -168,7 +168,7 @@ func ZerosLike(x *Tensor) *Tensor { return FullLike(x, 0) }
 // FullLike is nobody's tensor with every element v, and with x's dtype and shape, on x's device.
 func FullLike(x *Tensor, v float64) *Tensor {
 	if err := x.Err(); err != nil {
-		return failed(err)
+		return failed(opError("FullLike", err))
 	}
 	buf, err := fill(x.dev, *x.typ, v)
 	if err != nil {

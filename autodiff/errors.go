@@ -10,6 +10,7 @@ import (
 
 // What can go wrong in a computation; every error of this package wraps one of these or one of package kernels or device.
 var (
+	ErrNil         = errors.New("a nil tensor")
 	ErrFreed       = errors.New("tensor was freed")
 	ErrMixedPasses = errors.New("tensors of two passes meet")
 	ErrDevices     = errors.New("tensors lie on different devices")

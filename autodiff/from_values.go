@@ -106,7 +106,7 @@ func weftDtype(d tensor.Dtype) (device.Dtype, error) {
 // ToGorgoniaValue copies a tensor to a new value of Gorgonia's: a scalar where the tensor has no axes, a dense tensor otherwise.
 func ToGorgoniaValue(t *Tensor) (gorgonia.Value, error) {
 	if err := t.Err(); err != nil {
-		return nil, err
+		return nil, opError("ToGorgoniaValue", err)
 	}
 	home := To(t.Detach(), device.Host())
 	if home.err != nil {

@@ -137,9 +137,12 @@ func (f *Func) checked(in []*Tensor) ([]*Tensor, error) {
 	if f.arity >= 0 && len(in) != f.arity {
 		return nil, fmt.Errorf("%w: it takes %d tensors, not %d", ErrFunction, f.arity, len(in))
 	}
-	for _, t := range in {
-		if err := t.Err(); err != nil {
-			return nil, err
+	for i, t := range in {
+		if t == nil {
+			return nil, fmt.Errorf("operand %d is %w", i, ErrNil)
+		}
+		if t.err != nil {
+			return nil, t.err
 		}
 	}
 	if f.prepare != nil {

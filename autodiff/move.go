@@ -8,7 +8,7 @@ import (
 // To copies a tensor to another device; it is x itself where it lies there already. Gradients are copied back.
 func To(x *Tensor, dev device.Device) *Tensor {
 	if err := x.Err(); err != nil {
-		return failed(err)
+		return failed(opError("To", err))
 	}
 	if err := device.Given(dev); err != nil {
 		return failed(opError("To", err))

@@ -132,7 +132,8 @@ func Embedding(table, ids *Tensor) *Tensor { return embed("Embedding", table, id
 // embed is Gather under the name that the user called.
 func embed(op string, table, ids *Tensor) *Tensor {
 	y := gathers.Call(table, ids)
-	if e, ok := y.err.(*Error); ok && table.Err() == nil && ids.Err() == nil { //nolint:errorlint // it was made here
+	theirs := func(t *Tensor) bool { return t != nil && t.err != nil }
+	if e, ok := y.err.(*Error); ok && !theirs(table) && !theirs(ids) { //nolint:errorlint // it was made here
 		e.Op = op
 	}
 	return y

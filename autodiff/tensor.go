@@ -1,7 +1,6 @@
 package autodiff
 
 import (
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -68,7 +67,7 @@ func Wrap(typ kernels.Type, buf *device.Buffer, owner *Arena) *Tensor {
 // Err is why the tensor has no value; nil when it has one.
 func (t *Tensor) Err() error {
 	if t == nil {
-		return opError("tensor", errors.New("a nil tensor"))
+		return ErrNil // who has the op's name adds it, and the line
 	}
 	return t.err
 }
@@ -109,11 +108,14 @@ func (t *Tensor) RequiresGrad() bool { return t != nil && t.requiresGrad }
 // IsLeaf says that no function made this tensor, so that its gradient is a result of the backward.
 func (t *Tensor) IsLeaf() bool { return t == nil || t.edge.Node == nil || t.edge.Node.Leaf() == t }
 
-// RequireGrad makes a leaf a parameter: gradients are computed for it. Call it before the tensor is used. It returns t.
+// RequireGrad makes a leaf a parameter: gradients are computed for it. Call it before the tensor is used. It returns t, or a tensor that
+// carries the error: a function's result has its gradient from its inputs, and is no leaf.
 func (t *Tensor) RequireGrad() *Tensor {
 	switch {
 	case t == nil:
-		return failed(t.Err())
+		return failed(opError("RequireGrad", ErrNil))
+	case !t.IsLeaf():
+		return failed(opError("RequireGrad", fmt.Errorf("%w: %v is no leaf; OnGrad shows its gradient, and Detach makes a leaf of its value", ErrFunction, t)))
 	case t.err != nil || t.requiresGrad:
 		return t
 	case !t.typ.Dtype.IsFloat():
@@ -128,7 +130,7 @@ func (t *Tensor) RequireGrad() *Tensor {
 func (t *Tensor) Detach() *Tensor {
 	d, err := t.share()
 	if err != nil {
-		return failed(err)
+		return failed(opError("Detach", err))
 	}
 	if t.owner == nil {
 		return d.owned("Detach", nil)
@@ -196,7 +198,13 @@ func (t *Tensor) errFreed() error {
 
 // Acquire gives a reference to the value's buffer, for code that moves bytes. Release it. The bytes are read-only. Of a sparse
 // gradient, and of what is small, it may be a copy.
-func (t *Tensor) Acquire() (*device.Buffer, error) { return t.detached() }
+func (t *Tensor) Acquire() (*device.Buffer, error) {
+	b, err := t.detached()
+	if err != nil {
+		err = opError("Acquire", err)
+	}
+	return b, err
+}
 
 // detached is acquire for who may keep the value for long: it does not keep the tensor's history alive.
 func (t *Tensor) detached() (*device.Buffer, error) {

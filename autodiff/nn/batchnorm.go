@@ -5,6 +5,7 @@ import (
 
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/internal/zero"
 	"github.com/weft-project/weft/kernels"
 )
 
@@ -16,9 +17,9 @@ import (
 // after the other, in any order.
 type BatchNorm struct {
 	Gamma, Beta             *autodiff.Tensor
-	RunningMean, RunningVar *autodiff.Tensor // nil: batches normalise themselves, also in evaluation
-	Eps                     float64          // added to the variance; 0 means 1e-5
-	Momentum                float64          // the share of a batch in the running statistics; 0 means 0.1
+	RunningMean, RunningVar *autodiff.Tensor // both nil: batches normalise themselves, also in evaluation
+	Eps                     float64          // added to the variance; default 1e-5, and Zero for none
+	Momentum                float64          // the share of a batch in the running statistics; default 0.1, and Zero leaves them as they are
 	mode
 }
 
@@ -32,9 +33,9 @@ func NewBatchNorm(channels int) *BatchNorm {
 
 // Forward normalises x (n, channels, …). Training needs more than one element in each channel.
 func (l *BatchNorm) Forward(x *autodiff.Tensor) *autodiff.Tensor {
-	eps, running := l.Eps, l.RunningMean != nil && l.RunningVar != nil
-	if eps == 0 {
-		eps = 1e-5
+	eps, running := zero.Or(l.Eps, 1e-5), l.RunningMean != nil
+	if running != (l.RunningVar != nil) {
+		return autodiff.Failed(fmt.Errorf("BatchNorm: %w: of RunningMean and RunningVar one is nil; set both, or neither", autodiff.ErrNil))
 	}
 	if !l.Training() && running {
 		return autodiff.BatchNormWith(x, l.RunningMean, l.RunningVar, l.Gamma, l.Beta, eps)
@@ -68,11 +69,7 @@ func (l *BatchNorm) follow(x, mean, variance *autodiff.Tensor) error {
 
 // move makes running (1−m)·running + m·scale·batch, which is a step of size m down the gradient running − scale·batch.
 func (l *BatchNorm) move(running, batch *autodiff.Tensor, scale float64) error {
-	m := l.Momentum
-	if m == 0 {
-		m = 0.1
-	}
-	step := kernels.Update{Rule: kernels.SGD, LR: m, WeightDecay: 1, Scale: -scale, Step: 1}
+	step := kernels.Update{Rule: kernels.SGD, LR: zero.Or(l.Momentum, 0.1), WeightDecay: 1, Scale: -scale, Step: 1}
 	return autodiff.Apply(step, []*autodiff.Tensor{running, batch}, 0)
 }
 

@@ -9,7 +9,11 @@ import (
 
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/internal/zero"
 )
+
+// Zero is 0 itself in a setting whose zero value stands for a default: BatchNorm{Momentum: nn.Zero}.
+const Zero = zero.Itself
 
 // Layer is a function of one tensor with parameters.
 type Layer interface {
@@ -61,7 +65,7 @@ func (l *Embedding) Params() []*autodiff.Tensor { return []*autodiff.Tensor{l.Ta
 // LayerNorm normalises the last axis, then scales by Gamma and shifts by Beta, both (d).
 type LayerNorm struct {
 	Gamma, Beta *autodiff.Tensor
-	Eps         float64 // added to the variance; 0 means 1e-5
+	Eps         float64 // added to the variance; default 1e-5, and Zero for none
 }
 
 // NewLayerNorm starts with Gamma 1 and Beta 0.
@@ -71,11 +75,7 @@ func NewLayerNorm(dim int) *LayerNorm {
 
 // Forward normalises x (…, d).
 func (l *LayerNorm) Forward(x *autodiff.Tensor) *autodiff.Tensor {
-	eps := l.Eps
-	if eps == 0 {
-		eps = 1e-5
-	}
-	return autodiff.LayerNorm(x, l.Gamma, l.Beta, eps)
+	return autodiff.LayerNorm(x, l.Gamma, l.Beta, zero.Or(l.Eps, 1e-5))
 }
 
 // Params is Gamma and Beta.

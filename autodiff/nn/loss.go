@@ -30,10 +30,13 @@ var mse = autodiff.Define("mse", func(g *autodiff.Graph, p, t *gorgonia.Node) *g
 	return g.Mean(g.Mul(d, d))
 })
 
-// Accuracy is the share of rows whose largest logit stands at the label: logits (n, classes), labels (n) int32 or int64.
+// Accuracy is the share of rows whose largest logit stands at the label: logits (n, classes), labels (n) int32 or int64, each a class.
 func Accuracy(logits, labels *autodiff.Tensor) (float64, error) {
 	l, lt := logits.Type().Shape, labels.Type().Shape
-	for _, t := range []*autodiff.Tensor{logits, labels} {
+	for i, t := range []*autodiff.Tensor{logits, labels} {
+		if t == nil {
+			return 0, autodiff.Failed(fmt.Errorf("Accuracy: operand %d is %w", i, autodiff.ErrNil)).Err()
+		}
 		if err := t.Err(); err != nil {
 			return 0, err
 		}
@@ -52,6 +55,10 @@ func Accuracy(logits, labels *autodiff.Tensor) (float64, error) {
 	}
 	right := 0
 	for i, label := range want {
+		if label < 0 || label >= float64(l[1]) {
+			bad := &kernels.IndexError{Instr: "Accuracy", ID: int64(label), At: i, N: l[1]}
+			return 0, autodiff.Failed(bad).Err()
+		}
 		row := have[i*l[1] : (i+1)*l[1]]
 		best := 0
 		for j, v := range row {
