@@ -26,14 +26,14 @@ var (
 
 // Error says which operation failed, and where the user called it.
 type Error struct {
-	Op  string // the function or op
+	Op  string // the function or op; empty where Err names it
 	At  string // file:line of the caller
 	Err error
 }
 
 func (e *Error) Error() string {
 	text := e.Err.Error()
-	if !named(e.Op, text, e.Err) {
+	if e.Op != "" && !named(e.Op, text, e.Err) {
 		text = e.Op + ": " + text
 	}
 	if e.At == "" {

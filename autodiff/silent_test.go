@@ -59,7 +59,7 @@ func TestANilOperandsErrorNamesTheOpAndTheLine(t *testing.T) {
 		"Values":                     func() error { return second(Values[float32](nil)) },
 		"Item":                       func() error { return second((*Tensor)(nil).Item()) },
 		"FullLike":                   func() error { return FullLike(nil, 1).Err() },
-		"FullLike: a":                  func() error { return ZerosLike(nil).Err() },
+		"FullLike: a":                func() error { return ZerosLike(nil).Err() },
 		"Backward":                   func() error { return second(Backward(nil)) },
 		"checkpoint": func() error {
 			return Checkpoint(func(in ...*Tensor) []*Tensor { return in }, x, nil)[0].Err()

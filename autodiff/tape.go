@@ -43,6 +43,7 @@ const (
 // rare is what most nodes do without.
 type rare struct {
 	leaf    *Tensor
+	stepped atomic.Bool                 // an optimizer steps the leaf
 	rounded weak.Pointer[device.Buffer] // the leaf's value as bfloat16, while somebody has saved that; guarded by the leaf's lock
 	name    string                      // where the node is not a function's call
 	next    []Edge

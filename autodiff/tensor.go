@@ -51,8 +51,8 @@ func failed(err error) *Tensor { return &Tensor{err: err, typ: &noType} }
 
 var noType kernels.Type
 
-// Failed is a tensor without a value, for functions that return tensors and meet an error.
-func Failed(err error) *Tensor { return failed(opError("tensor", err)) }
+// Failed is a tensor without a value, for functions that return tensors and meet an error, which is to name the function. It gets the user's line.
+func Failed(err error) *Tensor { return failed(opError("", err)) }
 
 // Wrap makes a tensor of typ over a buffer that already holds the value. It takes over the caller's reference. With an
 // owner the arena frees it; without one the collector does.
@@ -124,6 +124,18 @@ func (t *Tensor) RequireGrad() *Tensor {
 	t.requiresGrad = true
 	t.edge = Edge{Node: &Node{rare: &rare{leaf: t, name: "accumulate", outs: []kernels.Type{*t.typ}}}}
 	return t
+}
+
+// MarkStepped notes that an optimizer steps the leaf t, which requires gradients.
+func (t *Tensor) MarkStepped() {
+	if t.RequiresGrad() && t.IsLeaf() {
+		t.edge.Node.rare.stepped.Store(true)
+	}
+}
+
+// IsStepped says whether there is, or was, an optimizer that steps the leaf t.
+func (t *Tensor) IsStepped() bool {
+	return t.RequiresGrad() && t.IsLeaf() && t.edge.Node.rare.stepped.Load()
 }
 
 // Detach is the same value without a history: gradients stop here.

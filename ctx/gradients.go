@@ -143,6 +143,13 @@ func (p *Pass) Gradients() (map[*autodiff.Tensor]*autodiff.Tensor, error) {
 	return maps.Clone(p.grads), nil
 }
 
+// HadBackward says whether a backward of the pass has ended on this worker.
+func (p *Pass) HadBackward() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.ended) > 0
+}
+
 // readLocked makes the sum of all backwards the pass's table. The caller holds p.mu.
 func (p *Pass) readLocked() error {
 	if err := p.mergeLocked(0); err != nil {

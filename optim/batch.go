@@ -11,10 +11,9 @@ import (
 
 // turn is a step of one parameter. Its parameter is locked from [batch.add] until [batch.finish].
 type turn struct {
-	number int
-	p      *parameter
-	u      kernels.Update
-	g      *autodiff.Tensor
+	p *parameter
+	u kernels.Update
+	g *autodiff.Tensor
 }
 
 // mostTogether bounds how many parameters one instruction steps, as what is checked of a run grows with the square of its operands.
@@ -128,7 +127,7 @@ func (b *batch) run(groups [][]turn) (single [][]turn, err error) {
 }
 
 func (b *batch) failed(t turn, err error) {
-	b.errs = append(b.errs, fmt.Errorf("%w: parameter %d: %w", ErrStep, t.number, err))
+	b.errs = append(b.errs, fmt.Errorf("%w: %v: %w", ErrStep, t.p, err))
 }
 
 // change is a step of some parameters.

@@ -26,10 +26,11 @@ func ClipFactor(norm, max float64) (float64, error) {
 	return min(1, max/(norm+1e-6)), nil
 }
 
-// GradNorm is the Euclidean norm of the gradients of all the optimizer's parameters together, computed in float64.
+// GradNorm is the Euclidean norm of the gradients of all the optimizer's parameters together, computed in float64. It refuses what Step refuses, but
+// that there are no gradients: their norm is 0.
 func (o *Local) GradNorm(grads map[*autodiff.Tensor]*autodiff.Tensor) (float64, error) {
 	sum, err := o.sumSquares(grads)
-	return math.Sqrt(sum), err
+	return math.Sqrt(sum), located(err)
 }
 
 // StepClipped is Step with the gradients clipped so that their norm is at most max; see [ClipFactor]. It gives the norm that they had.
@@ -41,16 +42,19 @@ func (o *Local) StepClipped(grads map[*autodiff.Tensor]*autodiff.Tensor, max flo
 	}
 	factor, err := ClipFactor(norm, max)
 	if err != nil {
-		return norm, err
+		return norm, located(err)
 	}
-	return norm, o.step(grads, pace{rate, factor})
+	return norm, located(o.stepAll(grads, pace{rate, factor}))
 }
 
 // sumSquares adds up where the gradients are, and fetches one number from each device.
 func (o *Local) sumSquares(grads map[*autodiff.Tensor]*autodiff.Tensor) (total float64, err error) {
+	if err := o.serves(grads); err != nil {
+		return 0, err
+	}
 	at := map[device.ID]*autodiff.Tensor{}
 	var sums []*autodiff.Tensor
-	for i, p := range o.params {
+	for _, p := range o.params {
 		g := grads[p.of]
 		if g == nil {
 			continue
@@ -62,7 +66,7 @@ func (o *Local) sumSquares(grads map[*autodiff.Tensor]*autodiff.Tensor) (total f
 			at[g.Device()], sums = sum, append(sums, sum)
 		}
 		if err := autodiff.Apply(kernels.SumSquares{}, []*autodiff.Tensor{g, sum}, 1); err != nil {
-			return 0, fmt.Errorf("norm of the gradient of parameter %d: %w", i, err)
+			return 0, fmt.Errorf("norm of the gradient of %v: %w", p, err)
 		}
 	}
 	for _, sum := range sums {

@@ -64,13 +64,16 @@ func TestAClipFactorIsTorchsAndNeverMoreThanOne(t *testing.T) {
 	}
 }
 
-func TestAStepWithoutGradientsHasNormZeroAndDoesNothing(t *testing.T) {
+func TestAStepWithoutGradientsIsAnErrorAndTheirNormIsZero(t *testing.T) {
 	a := autodiff.New([]float64{1}).RequireGrad()
 	o, err := optim.New(optim.SGD{LR: 1, WeightDecay: 1}, a)
 	require.NoError(t, err)
-	norm, err := o.StepClipped(nil, 1)
+	norm, err := o.GradNorm(nil)
 	require.NoError(t, err)
 	require.Zero(t, norm)
+	_, err = o.StepClipped(nil, 1)
+	require.ErrorIs(t, err, optim.ErrStep)
+	require.ErrorContains(t, err, "clip_test.go:")
 	require.Equal(t, 1.0, number(t, a))
 }
 

@@ -3,6 +3,7 @@ package optim_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"strconv"
 	"sync"
@@ -94,20 +95,20 @@ func TestAParameterWithoutAGradientInThePassStaysUnchangedOnItsOwner(t *testing.
 	ws := world(t, 2)
 	for name, rule := range torchs {
 		s := newSpread(t, ws, [][]float64{{1, 2}, {3}, {4, 5}, {6}}) // two on each
-		dist, err := optim.NewDistributed(ws[0].Context(t.Context()), rule, s.params...)
+		dist, err := optim.NewDistributedGroups(ws[0].Context(t.Context()), optim.Named(rule, named(s.params)))
 		require.NoError(t, err)
 		require.NoError(t, s.pass(t, 5, dist.Step), "all have a gradient")
 		before := s.values(t)
 		state, err := dist.State(ws[0].Context(t.Context()))
 		require.NoError(t, err)
-		require.Equal(t, []int{1, 1, 1, 1}, state.Meta.Steps)
+		require.Equal(t, map[string]int{"a.0": 1, "a.1": 1, "a.2": 1, "a.3": 1}, state.Meta.Groups[0].Steps)
 		require.NoError(t, s.pass(t, 3, dist.Step), "parameters 1 and 2 have none")
 		after := s.values(t)
 		require.Equal(t, before[1:3], after[1:3], name)
 		require.NotEqual(t, before[0], after[0])
 		state, err = dist.State(ws[0].Context(t.Context()))
 		require.NoError(t, err)
-		require.Equal(t, []int{2, 1, 1, 2}, state.Meta.Steps)
+		require.Equal(t, map[string]int{"a.0": 2, "a.1": 1, "a.2": 1, "a.3": 2}, state.Meta.Groups[0].Steps)
 		dist.Release()
 	}
 }
@@ -269,14 +270,16 @@ func TestADistributedStateIsThatOfOneProcessAndGoesOnElsewhereBitForBit(t *testi
 	ws, g := world(t, 3), readGolden(t)
 	c := ws[0].Context(t.Context())
 	groups := func(ps []optim.Param) []optim.Group[optim.Param] {
-		return []optim.Group[optim.Param]{{Rule: optim.Adam{AMSGrad: true}, Params: ps[:2]}, {Rule: optim.SGD{LR: 0.1, Momentum: 0.9}, Params: ps[2:]}}
+		first, second := optim.Named(optim.Adam{AMSGrad: true}, named(ps[:2])), optim.Named(optim.SGD{LR: 0.1, Momentum: 0.9}, named(ps[2:]))
+		second.Names = []string{"last"}
+		return []optim.Group[optim.Param]{first, second}
 	}
 	s, here := newSpread(t, ws, g.Start), newProblem[float64](g.Start)
 	dist, err := optim.NewDistributedGroups(c, groups(s.params)...)
 	require.NoError(t, err)
 	defer dist.Release()
-	local, err := optim.NewGroups(optim.Group[*autodiff.Tensor]{Rule: optim.Adam{AMSGrad: true}, Params: here.params[:2]},
-		optim.Group[*autodiff.Tensor]{Rule: optim.SGD{LR: 0.1, Momentum: 0.9}, Params: here.params[2:]})
+	local, err := optim.NewGroups(optim.Named(optim.Adam{AMSGrad: true}, named(here.params[:2])),
+		optim.Group[*autodiff.Tensor]{Rule: optim.SGD{LR: 0.1, Momentum: 0.9}, Params: here.params[2:], Names: []string{"last"}})
 	require.NoError(t, err)
 	for n := 1; n <= 6; n++ {
 		require.NoError(t, s.pass(t, n, dist.Step))
@@ -312,27 +315,37 @@ func TestADistributedStateIsThatOfOneProcessAndGoesOnElsewhereBitForBit(t *testi
 	}
 }
 
-func TestADistributedStateThatDoesNotFitIsRefusedWithTheOwnersName(t *testing.T) {
+func TestADistributedStateThatDoesNotFitIsRefusedWithTheNamesAndChangesNothing(t *testing.T) {
 	ws, g := world(t, 2), readGolden(t)
 	c := ws[0].Context(t.Context())
-	s := newSpread(t, ws, g.Start)
-	dist, err := optim.NewDistributed(c, optim.Adam{}, s.params...)
+	s := newSpread(t, ws, g.Start) // parameters of 4, 2 and 1 numbers; the second is worker0's
+	dist, err := optim.NewDistributedGroups(c, optim.Named(optim.Adam{}, named(s.params)))
 	require.NoError(t, err)
 	defer dist.Release()
 	require.NoError(t, s.pass(t, 5, dist.Step))
-	state, err := dist.State(c)
+	good, err := dist.State(c)
 	require.NoError(t, err)
-	state.Tensors["0.exp_avg"], state.Tensors["1.exp_avg"] = state.Tensors["1.exp_avg"], state.Tensors["0.exp_avg"]
-	err = dist.Load(c, state)
+	require.NoError(t, s.pass(t, 5, dist.Step))
+	before, err := dist.State(c)
+	require.NoError(t, err)
+	bad := good
+	bad.Tensors = maps.Clone(good.Tensors)
+	bad.Tensors["a.1.exp_avg"] = bad.Tensors["a.0.exp_avg"] // that of a.0, on the other worker, would fit
+	err = dist.Load(c, bad)
 	require.ErrorIs(t, err, optim.ErrState)
-	require.ErrorContains(t, err, "on worker0")
-	require.ErrorContains(t, err, "on worker1")
-	require.ErrorContains(t, err, "exp_avg of parameter")
+	require.ErrorContains(t, err, "a.1.exp_avg: it is float64(4); the parameter is float64(2)")
+	require.ErrorContains(t, err, "dist_optimizer_test.go:")
+	after, err := dist.State(c)
+	require.NoError(t, err)
+	require.Equal(t, before.Meta, after.Meta)
+	require.Equal(t, numbersOf(t, before), numbersOf(t, after), "also on the worker whose part would fit")
+	require.NoError(t, dist.Load(c, good))
+
 	require.ErrorIs(t, dist.Load(c, optim.State{}), optim.ErrState)
 	err = s.pass(t, 5, func(c context.Context) error { _, err := dist.State(c); return err })
 	require.ErrorIs(t, err, optim.ErrState)
 	require.ErrorContains(t, err, "a context without one")
-	require.ErrorIs(t, s.pass(t, 5, func(c context.Context) error { return dist.Load(c, state) }), optim.ErrState)
+	require.ErrorIs(t, s.pass(t, 5, func(c context.Context) error { return dist.Load(c, good) }), optim.ErrState)
 }
 
 func TestAClippedStepIsMadeAtTheRateOfWhenItWasCalled(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 
 	"github.com/weft-project/weft/autodiff"
@@ -20,9 +21,9 @@ type Param = rpc.RRef[*autodiff.Tensor]
 // schedule are kept here and travel with each step, so that a step is made at one rate on all owners.
 type Distributed struct {
 	rates
-	groups []kernels.Update
-	sizes  []int // parameters per group
-	parts  []part
+	groups  []kernels.Update
+	members []member // by number; their types only the owners know
+	parts   []part
 }
 
 // part is the optimizer on one owner.
@@ -32,10 +33,11 @@ type part struct {
 	params []int // the numbers of its parameters, counted over all groups as they were given
 }
 
-// making is a request for an optimizer: rules with all defaults filled in, and the parameters of each that are the owner's.
+// making is a request for an optimizer: rules with all defaults filled in, and the parameters of each that are the owner's, with their names.
 type making struct {
 	Rules  []kernels.Update
 	Params [][]Param
+	Names  [][]string
 }
 
 var newLocal = rpc.Define("weft.optim.new", func(c context.Context, in making) (*Local, error) {
@@ -50,10 +52,16 @@ var newLocal = rpc.Define("weft.optim.new", func(c context.Context, in making) (
 
 // build makes an owner's optimizer. The request may come from anybody: all of it is checked.
 func build(c context.Context, in making) (*Local, error) {
-	if len(in.Rules) != len(in.Params) {
-		return nil, fmt.Errorf("%w: %d rules for %d groups", ErrRule, len(in.Rules), len(in.Params))
+	if len(in.Rules) != len(in.Params) || len(in.Names) != len(in.Params) {
+		return nil, fmt.Errorf("%w: %d rules and %d lists of names for %d groups", ErrRule, len(in.Rules), len(in.Names), len(in.Params))
 	}
-	groups := make([][]*autodiff.Tensor, len(in.Params))
+	groups, called := make([][]*autodiff.Tensor, len(in.Params)), make([]Group[Param], len(in.Params))
+	for g, ps := range in.Params {
+		called[g] = Group[Param]{Params: ps, Names: in.Names[g]}
+	}
+	if err := checkNames(called); err != nil {
+		return nil, err
+	}
 	for g, ps := range in.Params {
 		if _, err := checked(in.Rules[g]); err != nil {
 			return nil, err
@@ -66,17 +74,22 @@ func build(c context.Context, in making) (*Local, error) {
 			groups[g] = append(groups[g], t)
 		}
 	}
-	return newOptimizer(in.Rules, groups)
+	return newOptimizer(in.Rules, groups, in.Names)
 }
 
 // NewDistributed makes an optimizer on every owner of a parameter. c must carry this worker. The parameters' references stay the
 // caller's. The error joins what failed on any owner.
 func NewDistributed(c context.Context, rule Rule, params ...Param) (*Distributed, error) {
-	return NewDistributedGroups(c, Group[Param]{rule, params})
+	return NewDistributedGroups(c, Group[Param]{Rule: rule, Params: params})
 }
 
 // NewDistributedGroups is NewDistributed for groups of parameters, each with a rule of its own.
 func NewDistributedGroups(c context.Context, groups ...Group[Param]) (*Distributed, error) {
+	d, err := newDistributed(c, groups)
+	return d, located(err)
+}
+
+func newDistributed(c context.Context, groups []Group[Param]) (*Distributed, error) {
 	rules, err := rulesOf(groups)
 	if err != nil {
 		return nil, err
@@ -108,22 +121,28 @@ func NewDistributedGroups(c context.Context, groups ...Group[Param]) (*Distribut
 
 // divide makes a part, and a request for it, for every owner.
 func (d *Distributed) divide(c context.Context, groups []Group[Param]) (requests []making, err error) {
-	at, number := map[string]int{}, 0
+	at := map[string]int{}
 	for g, group := range groups {
-		d.sizes = append(d.sizes, len(group.Params))
-		for _, p := range group.Params {
+		for k, p := range group.Params {
+			m := member{called: called{number: len(d.members)}, group: g}
+			if len(group.Names) > 0 {
+				m.name = group.Names[k]
+			}
 			if err := p.Ready(c); err != nil {
-				return nil, fmt.Errorf("%w: parameter %d: %w", ErrParameters, number, err)
+				return nil, fmt.Errorf("%w: %v: %w", ErrParameters, m, err)
 			}
 			i, known := at[p.Owner()]
 			if !known {
 				i = len(d.parts)
 				at[p.Owner()], d.parts = i, append(d.parts, part{owner: p.Owner()})
-				requests = append(requests, making{d.groups, make([][]Param, len(groups))})
+				requests = append(requests, making{d.groups, make([][]Param, len(groups)), make([][]string, len(groups))})
 			}
-			d.parts[i].params = append(d.parts[i].params, number)
+			d.parts[i].params = append(d.parts[i].params, m.number)
+			d.members = append(d.members, m)
 			requests[i].Params[g] = append(requests[i].Params[g], p)
-			number++
+			if m.name != "" {
+				requests[i].Names[g] = append(requests[i].Names[g], m.name)
+			}
 		}
 	}
 	return requests, nil
@@ -142,22 +161,34 @@ func makePart(c context.Context, owner string, request making) (ref rpc.RRef[*Lo
 }
 
 // Step steps the parameters on all owners at once, by the gradients of the pass that c carries; parameters without one stay as they
-// are. It returns when all are done; the error joins what failed anywhere.
+// are. It returns when all are done; the error joins what failed anywhere. A pass without gradients is an error, and so is, on an owner, the gradient of
+// a leaf that no optimizer steps: see [Local.Step].
 func (d *Distributed) Step(c context.Context) error { return d.StepScaled(c, 1) }
 
 // StepScaled is Step with every gradient multiplied by a factor, which must be positive. The gradients themselves stay as they are.
 func (d *Distributed) StepScaled(c context.Context, factor float64) error {
-	return d.step(c, pace{d.LR(), factor})
+	return located(d.step(c, pace{d.LR(), factor}))
 }
 
 func (d *Distributed) step(c context.Context, how pace) error {
-	_, err := onAll(c, d, true, ErrStep, stepLocal, func(int) pace { return how })
-	return err
+	grads, err := onAll(c, d, true, ErrStep, stepLocal, func(int) pace { return how })
+	if err != nil || slices.Max(grads) > 0 {
+		return err
+	}
+	if p, _ := ctx.From(c); !p.HadBackward() {
+		return fmt.Errorf("%w: the pass has no gradients; call ctx.Backward before", ErrStep)
+	}
+	return nil
 }
 
 // GradNorm is the Euclidean norm of the gradients of all the optimizer's parameters on all owners together, in the pass that c
 // carries. Each owner adds up its own, all at once.
 func (d *Distributed) GradNorm(c context.Context) (float64, error) {
+	norm, err := d.gradNorm(c)
+	return norm, located(err)
+}
+
+func (d *Distributed) gradNorm(c context.Context) (float64, error) {
 	sums, err := onAll(c, d, true, errNorm, sumLocal, func(int) struct{} { return struct{}{} })
 	total := 0.0
 	for _, s := range sums {
@@ -177,9 +208,9 @@ func (d *Distributed) StepClipped(c context.Context, max float64) (norm float64,
 	}
 	factor, err := ClipFactor(norm, max)
 	if err != nil {
-		return norm, err
+		return norm, located(err)
 	}
-	return norm, d.step(c, pace{rate, factor})
+	return norm, located(d.step(c, pace{rate, factor}))
 }
 
 // Release drops the optimizers on all owners.
@@ -191,7 +222,7 @@ func (d *Distributed) Release() {
 
 // Functions are what a worker must serve for its parameters to be stepped by other workers: list them in its rpc.Config.
 func Functions() []rpc.Function {
-	return []rpc.Function{newLocal, stepLocal.method, sumLocal.method, keepLocal.method, restoreLocal.method}
+	return []rpc.Function{newLocal, stepLocal.method, sumLocal.method, keepLocal.method, typesOfLocal.method, restoreLocal.method}
 }
 
 // action is something that an owner's optimizer does.
@@ -204,12 +235,13 @@ func define[In, Out any](name string, do func(context.Context, *Local, In) (Out,
 	return action[In, Out]{do, rpc.DefineMethod(name, do)}
 }
 
-var stepLocal = define("weft.optim.step", func(c context.Context, o *Local, how pace) (struct{}, error) {
+// stepLocal gives how many gradients the pass has on the owner.
+var stepLocal = define("weft.optim.step", func(c context.Context, o *Local, how pace) (int, error) {
 	grads, err := ctx.Gradients(c)
 	if err != nil {
-		return struct{}{}, err
+		return 0, err
 	}
-	return struct{}{}, o.step(grads, how)
+	return len(grads), o.step(grads, how)
 })
 
 var sumLocal = define("weft.optim.norm", func(c context.Context, o *Local, _ struct{}) (float64, error) {

@@ -2,6 +2,7 @@ package optim_test
 
 import (
 	"fmt"
+	"maps"
 
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/optim"
@@ -26,7 +27,8 @@ func Example() {
 	}
 	schedule := optim.LinearWarmup(0.1, 5).Then(5, optim.Cosine(15, 0))
 	w := autodiff.New([]float64{3, -4}).RequireGrad()
-	o, err := optim.New(optim.AdamW{LR: 0.5}, w)
+	params := map[string]*autodiff.Tensor{"w": w} // what an optimizer keeps is saved by name
+	o, err := optim.NewGroups(optim.Named(optim.AdamW{LR: 0.5}, maps.All(params)))
 	if err != nil {
 		panic(err)
 	}
@@ -36,9 +38,9 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	fmt.Println(state.Meta.Steps, state.Meta.Advanced, len(state.Tensors))
+	fmt.Println(state.Meta.Groups[0].Steps, state.Meta.Advanced, len(state.Tensors))
 
-	again, err := optim.New(optim.AdamW{LR: 0.5}, w)
+	again, err := optim.NewGroups(optim.Named(optim.AdamW{LR: 0.5}, maps.All(params)))
 	if err != nil {
 		panic(err)
 	}
@@ -50,6 +52,6 @@ func Example() {
 	v, _ := autodiff.Values[float64](w)
 	fmt.Printf("%.2f\n", v)
 	// Output:
-	// [10] 10 2
+	// map[w:10] 10 2
 	// [-0.33 0.68]
 }

@@ -20,17 +20,13 @@ type Local struct {
 	rates
 	groups []kernels.Update
 	params []*parameter
-}
-
-// Group is some parameters with a rule of their own; P is *autodiff.Tensor or [Param].
-type Group[P any] struct {
-	Rule   Rule
-	Params []P
+	of     map[*autodiff.Tensor]bool // those of params
 }
 
 // parameter is a tensor with the rule's state.
 type parameter struct {
-	of    *autodiff.Tensor
+	of *autodiff.Tensor
+	called
 	group int
 
 	mu sync.Mutex
@@ -43,22 +39,23 @@ type kept struct {
 	Slots []*autodiff.Tensor // of the rule's slots; none before the first step
 }
 
-// New makes an optimizer for leaves that require gradients.
+// New makes an optimizer for leaves that require gradients. They have no names, so there is no [State] to be had of it: see [Named].
 func New(rule Rule, params ...*autodiff.Tensor) (*Local, error) {
-	return NewGroups(Group[*autodiff.Tensor]{rule, params})
+	return NewGroups(Group[*autodiff.Tensor]{Rule: rule, Params: params})
 }
 
 // NewGroups makes an optimizer for groups of leaves that require gradients, each with a rule of its own.
 func NewGroups(groups ...Group[*autodiff.Tensor]) (*Local, error) {
 	rules, err := rulesOf(groups)
 	if err != nil {
-		return nil, err
+		return nil, located(err)
 	}
-	params := make([][]*autodiff.Tensor, len(groups))
+	params, names := make([][]*autodiff.Tensor, len(groups)), make([][]string, len(groups))
 	for i, g := range groups {
-		params[i] = g.Params
+		params[i], names[i] = g.Params, g.Names
 	}
-	return newOptimizer(rules, params)
+	o, err := newOptimizer(rules, params, names)
+	return o, located(err)
 }
 
 // rulesOf checks all groups.
@@ -75,41 +72,59 @@ func rulesOf[P any](groups []Group[P]) ([]kernels.Update, error) {
 	if n == 0 {
 		errs = append(errs, fmt.Errorf("%w: optimizer got an empty parameter list", ErrParameters))
 	}
+	errs = append(errs, checkNames(groups))
 	return rules, errors.Join(errs...)
 }
 
-// newOptimizer makes an optimizer of rules that were checked.
-func newOptimizer(rules []kernels.Update, params [][]*autodiff.Tensor) (*Local, error) {
-	o := &Local{groups: rules}
+// newOptimizer makes an optimizer of rules and names that were checked.
+func newOptimizer(rules []kernels.Update, params [][]*autodiff.Tensor, names [][]string) (*Local, error) {
+	o := &Local{groups: rules, of: map[*autodiff.Tensor]bool{}}
 	o.begin(rules)
-	seen := map[*autodiff.Tensor]bool{}
 	for g, ts := range params {
-		for _, t := range ts {
-			i := len(o.params)
+		for k, t := range ts {
+			p := &parameter{of: t, group: g, called: called{number: len(o.params)}}
+			if len(names[g]) > 0 {
+				p.name = names[g][k]
+			}
 			switch {
 			case t.Err() != nil:
-				return nil, fmt.Errorf("%w: parameter %d: %w", ErrParameters, i, t.Err())
+				return nil, fmt.Errorf("%w: %v: %w", ErrParameters, p, t.Err())
 			case !t.RequiresGrad() || !t.IsLeaf():
-				return nil, fmt.Errorf("%w: parameter %d (%v) must be a leaf that requires a gradient", ErrParameters, i, t)
-			case seen[t]:
-				return nil, fmt.Errorf("%w: parameter %d (%v) is given twice", ErrParameters, i, t)
+				return nil, fmt.Errorf("%w: %v (%v) must be a leaf that requires a gradient", ErrParameters, p, t)
+			case o.of[t]:
+				return nil, fmt.Errorf("%w: %v (%v) is given twice", ErrParameters, p, t)
 			}
-			seen[t] = true
-			o.params = append(o.params, &parameter{of: t, group: g})
+			o.of[t] = true
+			o.params = append(o.params, p)
 		}
+	}
+	for _, p := range o.params {
+		p.of.MarkStepped()
 	}
 	return o, nil
 }
 
 // Step steps every parameter that grads holds a gradient for. All parameters are tried, and the error joins what failed; but where there is not the memory for
 // all (the state of a first step, copies of values that somebody still reads) none is stepped.
+//
+// None is stepped either where a gradient would be lost unsaid: where grads is empty, holds nil for a parameter, or has the gradient of a leaf that
+// no optimizer steps. Leaves that other optimizers step are left to those; leaves of a pass or an arena are no parameters, and their gradients
+// the caller's to read.
 func (o *Local) Step(grads map[*autodiff.Tensor]*autodiff.Tensor) error {
 	return o.StepScaled(grads, 1)
 }
 
 // StepScaled is Step with every gradient multiplied by a factor, which must be positive. The gradients themselves stay as they are.
 func (o *Local) StepScaled(grads map[*autodiff.Tensor]*autodiff.Tensor, factor float64) error {
-	return o.step(grads, pace{o.LR(), factor})
+	return located(o.stepAll(grads, pace{o.LR(), factor}))
+}
+
+// stepAll is step for gradients that the caller has chosen: there are some.
+func (o *Local) stepAll(grads map[*autodiff.Tensor]*autodiff.Tensor, how pace) error {
+	if len(grads) == 0 {
+		return fmt.Errorf("%w: there are no gradients; Backward gives them", ErrStep)
+	}
+	return o.step(grads, how)
 }
 
 // pace is how a step is made; it travels.
@@ -125,8 +140,11 @@ func (o *Local) step(grads map[*autodiff.Tensor]*autodiff.Tensor, how pace) erro
 	if !(how.Factor > 0) {
 		return fmt.Errorf("%w: gradients cannot be multiplied by %g", ErrStep, how.Factor)
 	}
+	if err := o.serves(grads); err != nil {
+		return err
+	}
 	var b batch
-	for i, p := range o.params {
+	for _, p := range o.params {
 		g := grads[p.of]
 		if g == nil {
 			continue
@@ -134,7 +152,7 @@ func (o *Local) step(grads map[*autodiff.Tensor]*autodiff.Tensor, how pace) erro
 		u := o.groups[p.group]
 		u.LR = how.LR[p.group]
 		u.Scale *= how.Factor
-		b.add(turn{i, p, u, g})
+		b.add(turn{p, u, g})
 	}
 	return b.finish()
 }

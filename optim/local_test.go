@@ -48,7 +48,7 @@ func TestSettingsThatMakeNoSenseAreAllReported(t *testing.T) {
 	require.ErrorContains(t, err, "SGD: learning rate 0; expected a positive one")
 	_, err = New(nil, w)
 	require.ErrorIs(t, err, ErrRule)
-	_, err = NewGroups(Group[*autodiff.Tensor]{SGD{LR: 1}, []*autodiff.Tensor{w}}, Group[*autodiff.Tensor]{Rprop{MinStep: 2, MaxStep: 1}, nil})
+	_, err = NewGroups(Group[*autodiff.Tensor]{Rule: SGD{LR: 1}, Params: []*autodiff.Tensor{w}}, Group[*autodiff.Tensor]{Rule: Rprop{MinStep: 2, MaxStep: 1}})
 	require.ErrorContains(t, err, "largest step 1")
 }
 

@@ -3,6 +3,8 @@ package optim
 import (
 	"math"
 	"slices"
+
+	"github.com/weft-project/weft/internal/zero"
 )
 
 // Schedule says what learning rates are multiplied by after n calls of Advance, counted from 0. Any function will do; those here are
@@ -63,10 +65,10 @@ func CosineRestarts(first, grow int, floor float64) Schedule {
 func cosine(from, to, at float64) float64 { return to + (from-to)*(1+math.Cos(math.Pi*at))/2 }
 
 // OneCycle rises from a part of the learning rate to all of it, and then falls to next to nothing (Smith and Topin, arXiv:1708.07120).
-// The rule's LR is torch's max_lr. Total must be given, other zero fields take torch's defaults. Momentum stays as it is (torch's
+// The rule's LR is torch's max_lr. Other zero fields than Total take torch's defaults, [Zero] is 0 itself. Momentum stays as it is (torch's
 // cycle_momentum=False).
 type OneCycle struct {
-	Total      int     // steps of the cycle
+	Total      int     // steps of the cycle; must be given
 	Rise       float64 // part of the steps in which it rises; default 0.3
 	Divide     float64 // it begins with 1/Divide; default 25
 	FinalDiv   float64 // and ends with 1/(Divide·FinalDiv); default 1e4
@@ -77,8 +79,8 @@ type OneCycle struct {
 // Schedule is the cycle as a schedule. After the last step it stays as it is.
 func (o OneCycle) Schedule() Schedule {
 	last := float64(max(o.Total, 1) - 1)
-	rise, low := or(o.Rise, 0.3)*(last+1), 1/or(o.Divide, 25)
-	end := low / or(o.FinalDiv, 1e4)
+	rise, low := zero.Or(o.Rise, 0.3)*(last+1), 1/zero.Or(o.Divide, 25)
+	end := low / zero.Or(o.FinalDiv, 1e4)
 	type phase struct{ until, from, to float64 }
 	phases := []phase{{rise - 1, low, 1}, {last, 1, end}}
 	if o.ThreePhase {

@@ -91,7 +91,7 @@ func checkSparse[T device.Float](t *testing.T, rule optim.Rule, want map[string]
 
 func TestASparseStepLeavesTheStateOfOtherRowsAlone(t *testing.T) {
 	table := sparseTable[float64]()
-	opt, err := optim.New(optim.Adam{}, table)
+	opt, err := optim.NewGroups(optim.Named(optim.Adam{}, named([]*autodiff.Tensor{table})))
 	require.NoError(t, err)
 	step := func(ids ...int64) [][]float64 {
 		values := autodiff.Ones(device.Float64, len(ids), 2)
@@ -99,7 +99,7 @@ func TestASparseStepLeavesTheStateOfOtherRowsAlone(t *testing.T) {
 		s, err := opt.State()
 		require.NoError(t, err)
 		var all [][]float64
-		for _, x := range []*autodiff.Tensor{table, s.Tensors["0.exp_avg"], s.Tensors["0.exp_avg_sq"]} {
+		for _, x := range []*autodiff.Tensor{table, s.Tensors["a.0.exp_avg"], s.Tensors["a.0.exp_avg_sq"]} {
 			v, err := autodiff.Values[float64](x)
 			require.NoError(t, err)
 			all = append(all, v)

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
+	"maps"
+	"slices"
+	"strings"
 
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/kernels"
@@ -14,10 +16,13 @@ import (
 var ErrState = errors.New("bad optimizer state")
 
 // State is all that an optimizer keeps: an optimizer of the same rules and parameters that loads it goes on bit for bit as the one that it
-// was taken from. It is the same for a [Local] and a [Distributed], wherever the parameters are; the values of the parameters are not in it.
+// was taken from. It is the same for a [Local] and a [Distributed], wherever the parameters are and in whatever order they were given, as they go by
+// name: see [Named]. The values of the parameters are not in it.
+//
+// Older versions of Weft saved states by the parameters' numbers ("3.exp_avg"). Which parameter had which number is not in them, so they are refused;
+// who knows it gives Meta's groups their Steps by name, and Tensors their names, and loads that.
 type State struct {
-	// Tensors holds the state of each parameter that was stepped, by the parameter's number, counted over all groups as they were given,
-	// and torch's name of the state: "3.exp_avg".
+	// Tensors holds the state of each parameter that was stepped, by the parameter's name and torch's name of the state: "2.W.exp_avg".
 	Tensors map[string]*autodiff.Tensor
 	Meta    Meta
 }
@@ -25,45 +30,53 @@ type State struct {
 // Meta is the part of a State that is no tensor. It may be written as JSON.
 type Meta struct {
 	Groups   []GroupMeta
-	Steps    []int // per parameter
-	Advanced int   // calls of Advance
+	Advanced int // calls of Advance
 }
 
 // GroupMeta describes a group.
 type GroupMeta struct {
-	Rule   kernels.Update // Rule.LR is the group's own learning rate when the state was taken
-	Params int
+	Rule  kernels.Update // Rule.LR is the group's own learning rate when the state was taken
+	Steps map[string]int // that each parameter has made, by its name
+}
+
+// member is a parameter as a state sees it.
+type member struct {
+	called
+	group int
+	typ   kernels.Type
 }
 
 // State is what the optimizer keeps. Each parameter's is that of one moment; the whole is, where no step is under way.
 func (o *Local) State() (State, error) {
 	params, err := o.keep()
 	if err != nil {
-		return State{}, fmt.Errorf("%w: %w", ErrState, err)
+		return State{}, located(fmt.Errorf("%w: %w", ErrState, err))
 	}
-	return newState(&o.rates, o.groups, o.sizes(), params), nil
+	s, err := newState(&o.rates, o.groups, o.members(), params)
+	return s, located(err)
 }
 
-// Load makes the optimizer go on from a state. A state that does not fit is refused, with ErrState, and changes nothing. The schedule is
-// no part of a state: set the same one with SetSchedule, before or after.
+// Load makes the optimizer go on from a state. A state that does not fit is refused, with ErrState and the names of all parameters and tensors that
+// are missing, too many, or of another type, and changes nothing. The schedule is no part of a state: set the same one with SetSchedule, before or
+// after.
 func (o *Local) Load(s State) error {
-	params, err := s.params(o.groups, o.sizes())
-	if err != nil {
-		return err
+	params, err := s.fit(o.groups, o.members())
+	if err == nil {
+		err = o.restore(params)
 	}
-	if err := o.restore(params); err != nil {
-		return err
+	if err != nil {
+		return located(err)
 	}
 	s.setRates(&o.rates)
 	return nil
 }
 
-func (o *Local) sizes() []int {
-	sizes := make([]int, len(o.groups))
-	for _, p := range o.params {
-		sizes[p.group]++
+func (o *Local) members() []member {
+	ms := make([]member, len(o.params))
+	for i, p := range o.params {
+		ms[i] = member{p.called, p.group, p.of.Type()}
 	}
-	return sizes
+	return ms
 }
 
 // keep takes what is kept of each parameter; the tensors share the present values, which later steps leave alone.
@@ -78,7 +91,7 @@ func (o *Local) keep() ([]kept, error) {
 		p.mu.Unlock()
 		for _, s := range out[i].Slots {
 			if err := s.Err(); err != nil {
-				return nil, fmt.Errorf("parameter %d: %w", i, err)
+				return nil, fmt.Errorf("%v: %w", p, err)
 			}
 		}
 	}
@@ -94,13 +107,13 @@ func (o *Local) restore(from []kept) error {
 	for i, p := range o.params {
 		slots, f := o.groups[p.group].Slots(), from[i]
 		if f.Steps < 0 || f.Steps == 0 && len(f.Slots) > 0 || f.Steps > 0 && len(f.Slots) != len(slots) {
-			return fmt.Errorf("%w: parameter %d has %d tensors after %d steps; %s keeps %d", ErrState, i, len(f.Slots), f.Steps, o.groups[p.group].Rule, len(slots))
+			return fmt.Errorf("%w: %v has %d tensors after %d steps; %s keeps %d", ErrState, p, len(f.Slots), f.Steps, o.groups[p.group].Rule, len(slots))
 		}
 		fresh[i].Steps = f.Steps
 		for k, t := range f.Slots {
 			mine, err := takeOver(t, p.of)
 			if err != nil {
-				return fmt.Errorf("%w: %s of parameter %d: %w", ErrState, slots[k].Name, i, err)
+				return fmt.Errorf("%w: %s of %v: %w", ErrState, slots[k].Name, p, err)
 			}
 			fresh[i].Slots = append(fresh[i].Slots, mine)
 		}
@@ -115,107 +128,152 @@ func (o *Local) restore(from []kept) error {
 
 // takeOver gives a tensor for a parameter's state that shares t's value where it can.
 func takeOver(t, param *autodiff.Tensor) (*autodiff.Tensor, error) {
-	if err := t.Err(); err != nil {
+	if err := fits(t, param.Type()); err != nil {
 		return nil, err
-	}
-	if owner := t.Owner(); owner != nil {
-		return nil, fmt.Errorf("it belongs to %v, and would be freed with it", owner)
-	}
-	if !t.Type().Equal(param.Type()) {
-		return nil, fmt.Errorf("it is %v; the parameter is %v", t.Type(), param.Type())
 	}
 	mine := onto(t, param).Detach()
 	return mine, mine.Err()
 }
 
-// newState puts together what is kept of all parameters.
-func newState(r *rates, groups []kernels.Update, sizes []int, params []kept) State {
-	base, advanced := r.saved()
-	s := State{map[string]*autodiff.Tensor{}, Meta{Advanced: advanced}}
-	i := 0
-	for g, rule := range groups {
-		rule.LR = base[g]
-		s.Meta.Groups = append(s.Meta.Groups, GroupMeta{rule, sizes[g]})
-		for range sizes[g] {
-			s.Meta.Steps = append(s.Meta.Steps, params[i].Steps)
-			for k, t := range params[i].Slots {
-				s.Tensors[slotName(i, rule.Slots()[k])] = t
-			}
-			i++
-		}
+// fits says why t cannot be state of a parameter.
+func fits(t *autodiff.Tensor, param kernels.Type) error {
+	if err := t.Err(); err != nil {
+		return err
 	}
-	return s
+	if owner := t.Owner(); owner != nil {
+		return fmt.Errorf("it belongs to %v, and would be freed with it", owner)
+	}
+	if !t.Type().Equal(param) {
+		return fmt.Errorf("it is %v; the parameter is %v", t.Type(), param)
+	}
+	return nil
 }
 
-func slotName(param int, s kernels.Slot) string { return strconv.Itoa(param) + "." + s.Name }
-
-// params is what is kept of each parameter, if the state is one of such groups.
-func (s State) params(groups []kernels.Update, sizes []int) ([]kept, error) {
-	if err := s.Meta.fits(groups, sizes); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrState, err)
+// newState puts together what is kept of all parameters.
+func newState(r *rates, groups []kernels.Update, members []member, params []kept) (State, error) {
+	if err := haveNames(members); err != nil {
+		return State{}, err
 	}
-	out, used, missing := make([]kept, len(s.Meta.Steps)), 0, []string{}
-	i := 0
+	base, advanced := r.saved()
+	s := State{map[string]*autodiff.Tensor{}, Meta{Advanced: advanced}}
 	for g, rule := range groups {
-		for range sizes[g] {
-			out[i].Steps = s.Meta.Steps[i]
-			for _, slot := range rule.Slots() {
-				if out[i].Steps == 0 {
-					break
-				}
-				name := slotName(i, slot)
-				t, ok := s.Tensors[name]
-				if !ok {
-					missing = append(missing, name)
-				}
-				out[i].Slots = append(out[i].Slots, t)
-				used++
-			}
-			i++
+		rule.LR = base[g]
+		s.Meta.Groups = append(s.Meta.Groups, GroupMeta{rule, map[string]int{}})
+	}
+	for i, m := range members {
+		s.Meta.Groups[m.group].Steps[m.name] = params[i].Steps
+		for k, t := range params[i].Slots {
+			s.Tensors[m.slot(groups[m.group].Slots()[k])] = t
 		}
 	}
-	if len(missing) > 0 {
-		return nil, fmt.Errorf("%w: %d tensors are missing, such as %s", ErrState, len(missing), missing[0])
+	return s, nil
+}
+
+func (m member) slot(s kernels.Slot) string { return m.name + "." + s.Name }
+
+// haveNames fails where a parameter has none.
+func haveNames(members []member) error {
+	for _, m := range members {
+		if m.name == "" {
+			return fmt.Errorf("%w: %v has no name, and state goes by names: make the optimizer of optim.Named(rule, nn.Parameters(model)), "+
+				"or give its Group Names", ErrState, m)
+		}
 	}
-	if used != len(s.Tensors) {
-		return nil, fmt.Errorf("%w: it has %d tensors where its steps need %d", ErrState, len(s.Tensors), used)
+	return nil
+}
+
+// fit is what is kept of each parameter, if the state is one of such groups and parameters; the error has all that is wrong.
+func (s State) fit(groups []kernels.Update, members []member) ([]kept, error) {
+	if err := haveNames(members); err != nil {
+		return nil, err
+	}
+	in, errs := s.Meta.check(groups)
+	rest := maps.Clone(s.Tensors) // that no parameter needs
+	out := make([]kept, len(members))
+	var missing, lacking []string
+	for i, m := range members {
+		g, there := in[m.name]
+		delete(in, m.name)
+		switch {
+		case !there:
+			missing = append(missing, m.name)
+			continue
+		case g != m.group:
+			errs = append(errs, fmt.Errorf("%v is in its group %d, and here in group %d", m, g, m.group))
+			continue
+		}
+		if out[i].Steps = s.Meta.Groups[g].Steps[m.name]; out[i].Steps == 0 {
+			continue
+		}
+		for _, slot := range groups[g].Slots() {
+			name := m.slot(slot)
+			t, there := s.Tensors[name]
+			delete(rest, name)
+			if !there {
+				lacking = append(lacking, name)
+			} else if err := fits(t, m.typ); err != nil {
+				errs = append(errs, fmt.Errorf("%s: %w", name, err))
+			}
+			out[i].Slots = append(out[i].Slots, t)
+		}
+	}
+	for name := range rest { // those of parameters that are named already
+		if _, extra := in[name[:max(strings.LastIndexByte(name, '.'), 0)]]; extra {
+			delete(rest, name)
+		}
+	}
+	for _, of := range []struct {
+		what  string
+		names []string
+	}{
+		{"it lacks the parameters", missing}, {"it has parameters that are not here:", slices.Collect(maps.Keys(in))},
+		{"it lacks the tensors", lacking}, {"it has tensors that no parameter needs:", slices.Collect(maps.Keys(rest))},
+	} {
+		if len(of.names) > 0 {
+			errs = append(errs, fmt.Errorf("%s %s", of.what, listed(of.names)))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrState, err)
 	}
 	return out, nil
 }
 
-// fits says where a state is not one of such groups. Learning rates may differ: they are loaded.
-func (m Meta) fits(groups []kernels.Update, sizes []int) error {
+// check says what is wrong with a state that is to be one of such groups, and in which group each of its parameters is. Learning rates may differ: they
+// are loaded.
+func (m Meta) check(groups []kernels.Update) (in map[string]int, errs []error) {
+	in = map[string]int{}
 	if len(m.Groups) != len(groups) {
-		return fmt.Errorf("it is of %d groups; there are %d", len(m.Groups), len(groups))
+		errs = append(errs, fmt.Errorf("it is of %d groups; there are %d", len(m.Groups), len(groups)))
 	}
-	var errs []error
-	total := 0
 	for g, was := range m.Groups {
-		if was.Params != sizes[g] {
-			errs = append(errs, fmt.Errorf("group %d has %d parameters; there are %d", g, was.Params, sizes[g]))
+		for name, n := range was.Steps {
+			if before, twice := in[name]; twice {
+				errs = append(errs, fmt.Errorf("parameter %q is in its groups %d and %d", name, before, g))
+			}
+			if in[name] = g; n < 0 {
+				errs = append(errs, fmt.Errorf("parameter %q has made %d steps", name, n))
+			}
+		}
+		if err := was.Rule.Check(); err != nil {
+			errs = append(errs, fmt.Errorf("group %d: %w", g, err))
+		}
+		if g >= len(groups) {
+			continue
 		}
 		now := groups[g]
 		now.LR = was.Rule.LR
 		if was.Rule != now {
 			errs = append(errs, fmt.Errorf("group %d is stepped by %v; here it is %v", g, was.Rule, groups[g]))
 		}
-		if err := was.Rule.Check(); err != nil {
-			errs = append(errs, fmt.Errorf("group %d: %w", g, err))
-		}
-		total += sizes[g]
 	}
-	if len(m.Steps) != total {
-		errs = append(errs, fmt.Errorf("it counts the steps of %d parameters; there are %d", len(m.Steps), total))
-	}
-	for i, n := range m.Steps {
-		if n < 0 {
-			errs = append(errs, fmt.Errorf("parameter %d has made %d steps", i, n))
-		}
+	if len(in) == 0 {
+		errs = append(errs, errors.New(`it names no parameters; if an older Weft saved it by their numbers ("3.exp_avg"), see State for what to do`))
 	}
 	if m.Advanced < 0 {
 		errs = append(errs, fmt.Errorf("the schedule is at %d", m.Advanced))
 	}
-	return errors.Join(errs...)
+	return in, errs
 }
 
 func (s State) setRates(r *rates) {
@@ -228,45 +286,49 @@ func (s State) setRates(r *rates) {
 
 // State gathers what the optimizers keep from all owners at once. c must carry no pass. See [Local.State].
 func (d *Distributed) State(c context.Context) (State, error) {
+	s, err := d.state(c)
+	return s, located(err)
+}
+
+func (d *Distributed) state(c context.Context) (State, error) {
 	parts, err := onAll(c, d, false, ErrState, keepLocal, func(int) struct{} { return struct{}{} })
 	if err != nil {
 		return State{}, err
 	}
-	n := 0
-	for _, p := range d.parts {
-		n += len(p.params)
-	}
-	params := make([]kept, n)
+	params := make([]kept, len(d.members))
 	for i, p := range d.parts {
 		if len(parts[i]) != len(p.params) {
 			return State{}, fmt.Errorf("%w: %s keeps %d parameters instead of %d", ErrState, p.owner, len(parts[i]), len(p.params))
 		}
 		for k, number := range p.params {
-			if most := len(d.groups[d.groupOf(number)].Slots()); len(parts[i][k].Slots) > most {
+			if most := len(d.groups[d.members[number].group].Slots()); len(parts[i][k].Slots) > most {
 				return State{}, fmt.Errorf("%w: %s keeps %d tensors of a parameter instead of %d", ErrState, p.owner, len(parts[i][k].Slots), most)
 			}
 			params[number] = parts[i][k]
 		}
 	}
-	return newState(&d.rates, d.groups, d.sizes, params), nil
+	return newState(&d.rates, d.groups, d.members, params)
 }
 
-// groupOf is the group of a parameter.
-func (d *Distributed) groupOf(number int) int {
-	for g, n := range d.sizes {
-		if number < n {
-			return g
-		}
-		number -= n
+// Load makes the optimizers on all owners go on from a state. c must carry no pass. A state that does not fit is refused as [Local.Load] does, and
+// changes nothing; where an owner is lost, or has not the memory, the others may have loaded theirs.
+func (d *Distributed) Load(c context.Context, s State) error { return located(d.load(c, s)) }
+
+func (d *Distributed) load(c context.Context, s State) error {
+	types, err := onAll(c, d, false, ErrState, typesOfLocal, func(int) struct{} { return struct{}{} })
+	if err != nil {
+		return err
 	}
-	return len(d.sizes) - 1
-}
-
-// Load makes the optimizers on all owners go on from a state. c must carry no pass. A state that does not fit the rules or their
-// parameters' number is refused and changes nothing; where only a tensor does not fit a parameter on one owner, the others have loaded
-// theirs. See [Local.Load].
-func (d *Distributed) Load(c context.Context, s State) error {
-	params, err := s.params(d.groups, d.sizes)
+	members := slices.Clone(d.members)
+	for i, p := range d.parts {
+		if len(types[i]) != len(p.params) {
+			return fmt.Errorf("%w: %s has %d parameters instead of %d", ErrState, p.owner, len(types[i]), len(p.params))
+		}
+		for k, number := range p.params {
+			members[number].typ = types[i][k]
+		}
+	}
+	params, err := s.fit(d.groups, members)
 	if err != nil {
 		return err
 	}
@@ -284,6 +346,14 @@ func (d *Distributed) Load(c context.Context, s State) error {
 }
 
 var keepLocal = define("weft.optim.keep", func(_ context.Context, o *Local, _ struct{}) ([]kept, error) { return o.keep() })
+
+var typesOfLocal = define("weft.optim.types", func(_ context.Context, o *Local, _ struct{}) ([]kernels.Type, error) {
+	var types []kernels.Type
+	for _, m := range o.members() {
+		types = append(types, m.typ)
+	}
+	return types, nil
+})
 
 var restoreLocal = define("weft.optim.restore", func(_ context.Context, o *Local, from []kept) (struct{}, error) {
 	return struct{}{}, o.restore(from)

@@ -32,24 +32,27 @@ func TestAnOwnerRefusesRequestsThatMakeNoSenseAndServesTheNextOne(t *testing.T) 
 		change(&u)
 		return []kernels.Update{u}
 	}
-	one := [][]Param{{p}}
+	one, none := [][]Param{{p}}, [][]string{nil}
 	for why, bad := range map[string]making{
-		"no such rule as":      {with(func(u *kernels.Update) { u.Rule = kernels.UpdateRule(strings.Repeat("x", 1<<16)) }), one},
-		"no such rule as \"\"": {[]kernels.Update{{}}, one},
-		"learning rate NaN":    {with(func(u *kernels.Update) { u.LR = math.NaN() }), one},
-		"beta2 1":              {with(func(u *kernels.Update) { u.Beta2 = 1 }), one},
-		"scale 0 and step 0":   {with(func(u *kernels.Update) { u.Scale = 0 }), one},
-		"scale 1 and step 7":   {with(func(u *kernels.Update) { u.Step = 7 }), one},
-		"1 rules for 2 groups": {[]kernels.Update{adam}, [][]Param{{p}, {p}}},
-		"1 rules for 0 groups": {[]kernels.Update{adam}, nil},
-		"is given twice":       {[]kernels.Update{adam, adam}, [][]Param{{p}, {p}}},
-		"not the owner":        {[]kernels.Update{adam}, [][]Param{{here}}},
+		"no such rule as":      {with(func(u *kernels.Update) { u.Rule = kernels.UpdateRule(strings.Repeat("x", 1<<16)) }), one, none},
+		"no such rule as \"\"": {[]kernels.Update{{}}, one, none},
+		"learning rate NaN":    {with(func(u *kernels.Update) { u.LR = math.NaN() }), one, none},
+		"beta2 1":              {with(func(u *kernels.Update) { u.Beta2 = 1 }), one, none},
+		"scale 0 and step 0":   {with(func(u *kernels.Update) { u.Scale = 0 }), one, none},
+		"scale 1 and step 7":   {with(func(u *kernels.Update) { u.Step = 7 }), one, none},
+		"1 rules and 2 lists of names for 2 groups": {[]kernels.Update{adam}, [][]Param{{p}, {p}}, [][]string{nil, nil}},
+		"1 rules and 1 lists of names for 0 groups": {[]kernels.Update{adam}, nil, none},
+		"0 lists of names for 1 groups":             {[]kernels.Update{adam}, one, nil},
+		"has 2 names for 1 parameters":              {[]kernels.Update{adam}, one, [][]string{{"a", "b"}}},
+		"two parameters are called \"xxx":           {[]kernels.Update{adam, adam}, [][]Param{{p}, {p}}, [][]string{{strings.Repeat("x", 1<<16)}, {strings.Repeat("x", 1<<16)}}},
+		"is given twice":                            {[]kernels.Update{adam, adam}, [][]Param{{p}, {p}}, [][]string{nil, nil}},
+		"not the owner":                             {[]kernels.Update{adam}, [][]Param{{here}}, none},
 	} {
 		err := newLocal.Remote(c, "worker1", bad).Ready(c)
 		require.ErrorContains(t, err, why)
 		require.Less(t, len(err.Error()), 1000)
 	}
-	made := newLocal.Remote(c, "worker1", making{[]kernels.Update{adam}, one})
+	made := newLocal.Remote(c, "worker1", making{[]kernels.Update{adam}, one, none})
 	require.NoError(t, made.Ready(c))
 	defer made.Release()
 	for why, bad := range map[string]pace{
