@@ -47,7 +47,27 @@ func FromGorgonia(inputs, outputs []*gorgonia.Node) (f *Func, err error) {
 		return nil, err
 	}
 	f = &Func{name: fromName, arity: len(inputs), build: t.build, prepare: t.arguments}
+	if t.keys > 0 {
+		f.random = t
+	}
 	return f, t.try()
+}
+
+// Random is the seed of the random numbers that f draws, and how many it has: those of the dropouts of a graph of Gorgonia's. It is 0 and 0 of a function that
+// draws none. Save it with a model, and give it to SetRandom of the one that goes on; package nn's State and Load do.
+func (f *Func) Random() (seed, uses uint64) {
+	if f.random == nil {
+		return 0, 0
+	}
+	return f.random.seed.Load(), f.random.drawn.Load()
+}
+
+// SetRandom has f go on with the random numbers of another one, of which it is the [Func.Random]. No call may be under way.
+func (f *Func) SetRandom(seed, uses uint64) {
+	if f.random != nil {
+		f.random.seed.Store(seed)
+		f.random.drawn.Store(uses)
+	}
 }
 
 const fromName = "FromGorgonia"
@@ -61,7 +81,7 @@ type imported struct {
 	outs  []int
 	keys  int // how many random keys follow the constants
 
-	seed  uint64
+	seed  atomic.Uint64
 	drawn atomic.Uint64 // keys so far
 
 	mu        sync.Mutex
@@ -137,7 +157,7 @@ func (t *imported) arguments(in []*Tensor) ([]*Tensor, error) {
 	}
 	all := slices.Concat(in, held)
 	for range t.keys {
-		key := To(RandomKey(t.seed, Draw(drawer(in), func() uint64 { return t.drawn.Add(1) })), dev)
+		key := To(RandomKey(t.seed.Load(), Draw(drawer(in), func() uint64 { return t.drawn.Add(1) })), dev)
 		if key.err != nil {
 			return nil, key.err
 		}

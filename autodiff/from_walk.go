@@ -17,7 +17,8 @@ func take(inputs, outputs []*gorgonia.Node) (*imported, error) {
 	if err := sameGraph(inputs, outputs); err != nil {
 		return nil, err
 	}
-	t := &imported{seed: rand.Uint64()}
+	t := &imported{}
+	t.seed.Store(max(rand.Uint64(), 1))
 	slot, typ := map[*gorgonia.Node]int{}, map[*gorgonia.Node]kernels.Type{}
 	for k, n := range inputs {
 		if _, twice := slot[n]; twice {

@@ -27,6 +27,7 @@ type Func struct {
 	err   error // what is wrong with the definition
 
 	prepare func(in []*Tensor) ([]*Tensor, error) // nil, or checks the arguments and adds what the function holds
+	random  *imported                             // nil: it draws no random numbers
 
 	mu     sync.Mutex // also while a program is made
 	kept   shelf[*compiled]

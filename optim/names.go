@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-	"strings"
 
 	"github.com/weft-project/weft/autodiff"
+	"github.com/weft-project/weft/internal/names"
 )
 
 // Group is some parameters with a rule of their own; P is *autodiff.Tensor or [Param].
@@ -81,18 +81,6 @@ func located(err error) error {
 	return autodiff.Failed(err).Err()
 }
 
-// mostListed bounds how many names an error lists.
-const mostListed = 8
-
-// listed are names for an error.
-func listed(names []string) string {
-	slices.Sort(names)
-	if more := len(names) - mostListed; more > 0 {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:mostListed], ", "), more)
-	}
-	return strings.Join(names, ", ")
-}
-
 // serves says which gradients a step would leave out unsaid.
 func (o *Local) serves(grads map[*autodiff.Tensor]*autodiff.Tensor) error {
 	var errs []error
@@ -109,7 +97,7 @@ func (o *Local) serves(grads map[*autodiff.Tensor]*autodiff.Tensor) error {
 	}
 	if len(unknown) > 0 {
 		errs = append(errs, fmt.Errorf("%w: there are gradients of what no optimizer steps: %s; give it to an optimizer (after nn.To, which replaces "+
-			"tensors), Detach it where it is used, or let it belong to the pass", ErrStep, listed(unknown)))
+			"tensors), Detach it where it is used, or let it belong to the pass", ErrStep, names.List(unknown)))
 	}
 	return errors.Join(errs...)
 }

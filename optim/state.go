@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/weft-project/weft/autodiff"
+	"github.com/weft-project/weft/internal/names"
 	"github.com/weft-project/weft/kernels"
 )
 
@@ -230,7 +231,7 @@ func (s State) fit(groups []kernels.Update, members []member) ([]kept, error) {
 		{"it lacks the tensors", lacking}, {"it has tensors that no parameter needs:", slices.Collect(maps.Keys(rest))},
 	} {
 		if len(of.names) > 0 {
-			errs = append(errs, fmt.Errorf("%s %s", of.what, listed(of.names)))
+			errs = append(errs, fmt.Errorf("%s %s", of.what, names.List(of.names)))
 		}
 	}
 	if err := errors.Join(errs...); err != nil {

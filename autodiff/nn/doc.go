@@ -10,5 +10,5 @@
 //
 // Most layers hold nothing but parameters. [Dropout] also holds how often it was used, and [BatchNorm] running statistics, which each forward
 // in training moves. Those two know training from evaluation ([Train], [Eval]), and a forward that a checkpoint computes anew, which
-// drops the same elements and moves nothing. [State] names all that a model must keep.
+// drops the same elements and moves nothing. [State] names all that a model must keep, [Load] gives it back, and [Parameters] are what an optimizer steps.
 package nn

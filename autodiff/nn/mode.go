@@ -1,11 +1,8 @@
 package nn
 
 import (
-	"iter"
 	"math/rand/v2"
 	"reflect"
-	"slices"
-	"strconv"
 	"sync/atomic"
 
 	"github.com/weft-project/weft/autodiff"
@@ -22,17 +19,14 @@ func Train(l Layer) { setTraining(l, true) }
 func Eval(l Layer) { setTraining(l, false) }
 
 func setTraining(l Layer, on bool) {
-	w := walk{
-		tensor: func(string, reflect.Value) bool { return true },
-		moded: func(m Moded) {
-			switch m.(type) {
-			case Sequential, *Sequential: // its layers were met
-			default:
-				m.SetTraining(on)
-			}
-		},
-	}
-	w.visit("", reflect.ValueOf(l))
+	w := walk{moded: func(m Moded) {
+		switch m.(type) {
+		case Sequential, *Sequential: // its layers were met
+		default:
+			m.SetTraining(on)
+		}
+	}}
+	w.visit("", reflect.ValueOf(l), nil)
 }
 
 // SetTraining sets the mode of every layer that has one.
@@ -47,87 +41,9 @@ func (m *mode) SetTraining(on bool) { m.eval.Store(!on) }
 // Training says which mode the layer is in.
 func (m *mode) Training() bool { return !m.eval.Load() }
 
-// State names every tensor of a layer that a checkpoint of a model must hold, parameters and running statistics: the exported fields of
-// structs that are tensors, and those within fields and elements that are layers, with paths such as "0.W" or "Body.3.RunningMean".
-func State(l Layer) iter.Seq2[string, *autodiff.Tensor] {
-	return func(yield func(string, *autodiff.Tensor) bool) {
-		w := walk{tensor: func(path string, at reflect.Value) bool { return yield(path, tensorAt(at)) }, moded: func(Moded) {}}
-		w.visit("", reflect.ValueOf(l))
-	}
-}
-
-// walk meets all that is within a layer, through exported fields and elements.
-type walk struct {
-	tensor func(path string, at reflect.Value) bool // a *autodiff.Tensor, not nil; false ends the walk
-	moded  func(m Moded)                            // after what is within m
-	inside []any                                    // the pointers on the way here: a layer may point back
-}
-
-// visit says whether to go on.
-func (w *walk) visit(path string, v reflect.Value) bool {
-	if v.Kind() == reflect.Interface {
-		v = v.Elem()
-	}
-	switch v.Kind() {
-	case reflect.Invalid:
-		return true
-	case reflect.Pointer:
-		return v.IsNil() || w.follow(path, v)
-	}
-	if !w.parts(path, v) {
-		return false
-	}
-	if v.CanAddr() {
-		v = v.Addr()
-	}
-	if m, ok := v.Interface().(Moded); ok {
-		w.moded(m)
-	}
-	return true
-}
-
-// follow goes to what v points to.
-func (w *walk) follow(path string, v reflect.Value) bool {
-	p := v.Interface()
-	if _, ok := p.(*autodiff.Tensor); ok {
-		return w.tensor(path, v)
-	}
-	if _, ok := p.(Layer); !ok || slices.Contains(w.inside, p) {
-		return true
-	}
-	w.inside = append(w.inside, p)
-	defer func() { w.inside = w.inside[:len(w.inside)-1] }()
-	return w.visit(path, v.Elem())
-}
-
-// parts visits fields and elements.
-func (w *walk) parts(path string, v reflect.Value) bool {
-	if path != "" {
-		path += "."
-	}
-	switch v.Kind() {
-	case reflect.Slice, reflect.Array:
-		if v.Type().Elem().Kind() <= reflect.Complex128 { // numbers, maybe many
-			return true
-		}
-		for k := range v.Len() {
-			if !w.visit(path+strconv.Itoa(k), v.Index(k)) {
-				return false
-			}
-		}
-	case reflect.Struct:
-		for k := range v.NumField() {
-			if f := v.Type().Field(k); f.IsExported() && !w.visit(path+f.Name, v.Field(k)) {
-				return false
-			}
-		}
-	}
-	return true
-}
-
 // Dropout keeps each element with probability 1−P in training and scales it by 1/(1−P); in evaluation it is the identity. Every forward keeps others,
 // but one that a checkpoint computes anew keeps the same. Layers of [NewDropout] repeat themselves from one seed; one without a seed, a literal,
-// takes one at its first use, from the random numbers of the process.
+// takes one at its first use, or when its [State] is asked for, from the random numbers of the process. Seed and count are part of the State.
 type Dropout struct {
 	P float64
 	mode
@@ -150,6 +66,15 @@ func (l *Dropout) seeded() uint64 {
 		l.seed.CompareAndSwap(0, max(rand.Uint64(), 1)) // forwards at once agree on one
 	}
 	return l.seed.Load()
+}
+
+// Random is the seed, and how many forwards there have been.
+func (l *Dropout) Random() (seed, uses uint64) { return l.seeded(), l.uses.Load() }
+
+// SetRandom has the layer go on as another one, of which it is the [Dropout.Random]. No forward may be under way.
+func (l *Dropout) SetRandom(seed, uses uint64) {
+	l.seed.Store(seed)
+	l.uses.Store(uses)
 }
 
 // Forward drops elements of x.
