@@ -158,12 +158,12 @@ func (e *epoch) collect(c context.Context, p plan, all []having) (next shard, er
 		case live:
 			var m moving
 			if m, err = e.move.Call(c, workerName(rank), k); err == nil {
-				next.params[k], err = newParam(e.rule(), m.Value, &m.State)
+				next.params[k], err = newParam(e.rule(), k, m.Value, &m.State)
 			}
 		case from != nil:
 			next.params[k], err = readParam(e.rule(), from, k, first[k].Shape())
 		default:
-			next.params[k], err = newParam(e.rule(), first[k], nil)
+			next.params[k], err = newParam(e.rule(), k, first[k], nil)
 		}
 		if err != nil {
 			return next, fmt.Errorf("parameter %d: %w", k, err)

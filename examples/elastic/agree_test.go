@@ -83,7 +83,7 @@ func TestAParameterGoesOnBitForBitAfterItWasMovedAndAfterItWasSaved(t *testing.T
 	require.NoError(t, err)
 	first := tr.firstParams()[2]
 	grad := autodiff.RandFrom(rand.New(rand.NewPCG(1, 1)), first.Shape()...)
-	p, err := newParam(tr.rule(), first, nil)
+	p, err := newParam(tr.rule(), 2, first, nil)
 	require.NoError(t, err)
 	step := func(p *param) []float32 {
 		require.NoError(t, p.opt.Step(map[*autodiff.Tensor]*autodiff.Tensor{p.value: grad}))
@@ -94,7 +94,7 @@ func TestAParameterGoesOnBitForBitAfterItWasMovedAndAfterItWasSaved(t *testing.T
 	for n := range 4 { // before the first step, there is no momentum
 		m, err := p.move()
 		require.NoError(t, err)
-		moved, err := newParam(tr.rule(), autodiff.Scale(m.Value, 1), &m.State) // a copy, as one that has travelled is
+		moved, err := newParam(tr.rule(), 2, autodiff.Scale(m.Value, 1), &m.State) // a copy, as one that has travelled is
 		require.NoError(t, err)
 		s := shard{step: n, params: map[int]*param{2: p}}
 		pieces, err := s.pieces()

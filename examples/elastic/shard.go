@@ -2,8 +2,8 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"slices"
-	"strings"
 
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/elastic"
@@ -48,11 +48,11 @@ func (p *param) move() (m moving, err error) {
 	return m, err
 }
 
-// newParam takes over a value, and where there is one a state.
-func newParam(rule optim.Rule, value *autodiff.Tensor, s *optim.State) (*param, error) {
+// newParam takes over parameter k's value, and where there is one a state.
+func newParam(rule optim.Rule, k int, value *autodiff.Tensor, s *optim.State) (*param, error) {
 	p := &param{value: value.RequireGrad()}
 	var err error
-	if p.opt, err = optim.New(rule, p.value); err == nil && s != nil {
+	if p.opt, err = optim.NewGroups(optim.Group[*autodiff.Tensor]{Rule: rule, Params: []*autodiff.Tensor{p.value}, Names: []string{paramName(k)}}); err == nil && s != nil {
 		err = p.opt.Load(*s)
 	}
 	return p, err
@@ -69,43 +69,23 @@ func (s *shard) pieces() ([]checkpoint.Piece, error) {
 			return nil, err
 		}
 		tensors[paramName(k)] = p.value
-		for name, x := range state.Tensors { // "0." and what the rule calls it
-			tensors[paramName(k)+strings.TrimPrefix(name, "0")] = x
-		}
+		maps.Copy(tensors, state.Tensors)
 	}
-	var out []checkpoint.Piece
-	for name, x := range tensors {
-		v, err := autodiff.Values[float32](x)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, checkpoint.Piece{Name: name, DType: "F32", Shape: x.Shape(), Data: littleEndian(v)})
-	}
-	return out, nil
+	return checkpoint.Pieces("", tensors)
 }
 
 // readParam is a parameter from a checkpoint, which is to have a shape.
 func readParam(rule optim.Rule, from *checkpoint.Checkpoint, k int, shape []int) (*param, error) {
-	read := func(name string) (*autodiff.Tensor, error) {
-		x, err := from.Read(name)
-		if err != nil {
-			return nil, err
-		}
-		v, err := numbers[float32](x.Data)
-		if err != nil {
-			return nil, err
-		}
-		return autodiff.New(v, x.Shape...), nil
-	}
-	value, err := read(paramName(k))
+	x, err := from.Read(paramName(k))
 	if err != nil {
 		return nil, err
 	}
+	value := autodiff.FromRaw(x.DType, x.Shape, x.Data)
 	if !slices.Equal(value.Shape(), shape) {
 		return nil, elastic.Final(fmt.Errorf("the checkpoint of step %d has %s with the shape %v instead of %v; it is of another --hidden: name another folder, or the same --hidden",
 			from.Step, paramName(k), value.Shape(), shape))
 	}
-	p, err := newParam(rule, value, nil)
+	p, err := newParam(rule, k, value, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -113,13 +93,13 @@ func readParam(rule optim.Rule, from *checkpoint.Checkpoint, k int, shape []int)
 	if err != nil {
 		return nil, err
 	}
-	s.Meta.Steps[0] = int(from.Step)
-	for _, name := range from.Names() {
-		if slot, ok := strings.CutPrefix(name, paramName(k)+"."); ok {
-			if s.Tensors["0."+slot], err = read(name); err != nil {
-				return nil, err
-			}
-		}
+	s.Meta.Groups[0].Steps[paramName(k)] = int(from.Step)
+	slots, err := checkpoint.Tensors(from, paramName(k)+".", autodiff.FromRaw)
+	if err != nil {
+		return nil, err
+	}
+	for slot, t := range slots {
+		s.Tensors[paramName(k)+"."+slot] = t
 	}
 	return p, p.opt.Load(s)
 }
