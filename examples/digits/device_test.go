@@ -59,7 +59,7 @@ func moved(t *testing.T, s sizes, r optim.Rule, d device.Device) *whole {
 func trainOn(t *testing.T, r optim.Rule, d device.Device) (losses []float64) {
 	data, err := table.Load("", 1)
 	require.NoError(t, err)
-	m := moved(t, sizes{data.Features, 24, data.Classes, 1}, r, d)
+	m := moved(t, sizes{data.Features, 24, data.Classes, 1, 0}, r, d)
 	order := rand.New(rand.NewPCG(1, 4)).Perm(len(data.Train.Y))
 	for step := range 6 {
 		x, y := data.Train.Batch(order[step*16 : step*16+16])
@@ -105,7 +105,7 @@ func TestTheModelTrainsOnAnAcceleratorAsOnTheCPU(t *testing.T) {
 func TestTheSplitModelTrainsOnGPUsAsOnTheCPU(t *testing.T) {
 	data, err := table.Load("", 1)
 	require.NoError(t, err)
-	s := sizes{data.Features, 24, data.Classes, 1}
+	s := sizes{data.Features, 24, data.Classes, 1, 0}
 	whole := moved(t, s, rule(0.05), device.Host())
 	ws := rpctest.WorldWith(t, simnet.New(simnet.Config{Logger: slog.New(slog.DiscardHandler)}), 2, func(i int, cfg *rpc.Config) {
 		d, err := gpu.On(testgpu.Open(t, ptx.Config{}), place.GPU)
@@ -114,7 +114,7 @@ func TestTheSplitModelTrainsOnGPUsAsOnTheCPU(t *testing.T) {
 		here := place.Device{Device: d}
 		cfg.Functions, cfg.Devices, cfg.DeviceMaps = functions(), here.Extra(), here.Maps(place.Others(i, 2)...)
 	})
-	m, err := newHalves(t.Context(), ws[0], "worker1", s, 0.05)
+	m, err := newHalves(t.Context(), ws[0], "worker1", s, rule(0.05))
 	require.NoError(t, err)
 	for _, p := range m.head.Params() {
 		require.Equal(t, place.GPU, p.Device())

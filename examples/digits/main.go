@@ -6,6 +6,7 @@
 //	digits                                  # the same: it starts its two workers itself
 //	digits --workers 1                      # the same model in one process
 //	digits --device cuda                    # on GPUs: both workers on one, where there is no more
+//	digits --checkpoint DIR --resume        # go on where the last run came to, with as many workers as there are now
 package main
 
 import (
@@ -30,12 +31,20 @@ type settings struct {
 	epochs   int
 	maxSteps int
 	batch    int
-	lr       float64
-	device   string
 	hidden   int
 	seed     uint64
 	json     bool
 	plot     string
+	device   string
+
+	optimizer string
+	lr        float64
+	schedule  string
+	dropout   float64
+
+	checkpoint string
+	every      int
+	resume     bool
 
 	place string // what the device is, once it is open
 }
@@ -85,7 +94,13 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 	f.IntVar(&s.epochs, "epochs", 30, "times to go through the training part")
 	f.IntVar(&s.maxSteps, "steps", 0, "stop after so many steps; 0: no limit")
 	f.IntVar(&s.batch, "batch", 32, "rows per step")
-	f.Float64Var(&s.lr, "lr", 0.1, "learning rate of SGD with momentum 0.9 and weight decay 5e-4")
+	f.StringVar(&s.optimizer, "optimizer", "sgd", "sgd, with momentum 0.9 and weight decay 5e-4, or adam")
+	f.Float64Var(&s.lr, "lr", 0, "learning rate; default 0.1 for sgd, and 0.001 for adam")
+	f.StringVar(&s.schedule, "schedule", "constant", "constant, or cosine: the learning rate falls to 0 over all epochs, step by step")
+	f.Float64Var(&s.dropout, "dropout", 0, "share of the hidden units that each step drops")
+	f.StringVar(&s.checkpoint, "checkpoint", "", "folder for checkpoints: one every --every steps, and one at the end")
+	f.IntVar(&s.every, "every", 50, "steps from one checkpoint to the next")
+	f.BoolVar(&s.resume, "resume", false, "go on from the newest checkpoint of --checkpoint, if there is one, with any number of workers")
 	f.IntVar(&s.hidden, "hidden", 128, "width of the hidden layers")
 	f.Uint64Var(&s.seed, "seed", 1, "fixes the split into train and test, the first weights and the order")
 	f.StringVar(&s.device, "device", "auto", place.Usage)
@@ -115,7 +130,23 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 	if launched && started > 0 && s.workers != started {
 		bad("--workers %d, but the launcher started %d; leave --workers out, or use weft run --nproc-per-node %d", s.workers, started, s.workers)
 	}
-	for name, v := range map[string]int{"epochs": s.epochs, "batch": s.batch, "hidden": s.hidden} {
+	given := map[string]bool{}
+	f.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	if rates := map[string]float64{"sgd": 0.1, "adam": 0.001}; rates[s.optimizer] == 0 {
+		bad("--optimizer %s; expected sgd or adam", s.optimizer)
+	} else if !given["lr"] {
+		s.lr = rates[s.optimizer]
+	}
+	if s.schedule != "constant" && s.schedule != "cosine" {
+		bad("--schedule %s; expected constant or cosine", s.schedule)
+	}
+	if !(s.dropout >= 0 && s.dropout < 1) {
+		bad("--dropout %g; expected a number from 0 to less than 1", s.dropout)
+	}
+	if s.checkpoint == "" && (s.resume || given["every"]) {
+		bad("--resume and --every are of checkpoints; say with --checkpoint in which folder they are")
+	}
+	for name, v := range map[string]int{"epochs": s.epochs, "batch": s.batch, "hidden": s.hidden, "every": s.every} {
 		if v < 1 || v > 1<<20 {
 			bad("--%s %d; expected 1 to %d", name, v, 1<<20)
 		}

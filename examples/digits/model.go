@@ -3,7 +3,10 @@ package main
 import (
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
+	"slices"
+	"strings"
 
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/autodiff/nn"
@@ -18,18 +21,38 @@ import (
 type sizes struct {
 	Features, Hidden, Classes int
 	Seed                      uint64
+	Dropout                   float64 // of the hidden layers; 0: none
 }
+
+// network is both halves, or one of them: the names of what is in it ("Head.0.W") are the same wherever it is.
+type network struct{ Head, Tail nn.Sequential }
+
+// Forward goes through both halves.
+func (n network) Forward(x *autodiff.Tensor) *autodiff.Tensor {
+	return n.Tail.Forward(n.Head.Forward(x))
+}
+
+// Params are the head's and the tail's.
+func (n network) Params() []*autodiff.Tensor { return append(n.Head.Params(), n.Tail.Params()...) }
 
 // newHead is the first half: one hidden layer.
 func newHead(s sizes) nn.Sequential {
 	src := rand.New(rand.NewPCG(s.Seed, 2))
-	return nn.Sequential{nn.NewLinear(src, s.Features, s.Hidden), nn.Activation(autodiff.ReLU)}
+	return s.drop(src, nn.Sequential{nn.NewLinear(src, s.Features, s.Hidden), nn.Activation(autodiff.ReLU)})
 }
 
 // newTail is the second half: another hidden layer and the logits.
 func newTail(s sizes) nn.Sequential {
 	src := rand.New(rand.NewPCG(s.Seed, 3))
-	return nn.NewMLP(src, autodiff.ReLU, s.Hidden, max(s.Hidden/2, 1), s.Classes)
+	return s.drop(src, nn.NewMLP(src, autodiff.ReLU, s.Hidden, max(s.Hidden/2, 1), s.Classes))
+}
+
+// drop adds a dropout behind the first activation.
+func (s sizes) drop(src *rand.Rand, half nn.Sequential) nn.Sequential {
+	if s.Dropout == 0 {
+		return half
+	}
+	return slices.Insert(half, 2, nn.Layer(nn.NewDropout(src, s.Dropout)))
 }
 
 func rule(lr float64) optim.Rule { return optim.SGD{LR: lr, Momentum: momentum, WeightDecay: decay} }
@@ -45,23 +68,52 @@ type model interface {
 	step(c context.Context, x, y *autodiff.Tensor) (float64, error)
 	// accuracy is the share of rows whose largest logit is the class.
 	accuracy(c context.Context, x, y *autodiff.Tensor) (float64, error)
+	// optimizer has the learning rates and the schedule.
+	optimizer() scheduled
+	// keep is all that the next step depends on, and restore has the model go on from it.
+	keep(c context.Context) (kept, error)
+	restore(c context.Context, k kept) error
+}
+
+// scheduled is an optimizer of any kind.
+type scheduled interface {
+	SetSchedule(optim.Schedule)
+	Advance()
+}
+
+// kept is what a checkpoint holds of a model.
+type kept struct {
+	Net   map[string]*autodiff.Tensor
+	Optim optim.State
 }
 
 // whole is the network in one process.
 type whole struct {
-	net nn.Sequential
+	net network
 	opt *optim.Local
 	dev device.Device
 }
 
 func newWhole(s sizes, r optim.Rule, dev device.Device) (*whole, error) {
-	m := &whole{net: append(newHead(s), newTail(s)...), dev: dev}
+	m := &whole{net: network{newHead(s), newTail(s)}, dev: dev}
 	if err := nn.To(m.net, dev); err != nil {
 		return nil, err
 	}
 	var err error
-	m.opt, err = optim.New(r, m.net.Params()...)
+	m.opt, err = optim.NewGroups(optim.Named(r, nn.Parameters(m.net)))
 	return m, err
+}
+
+func (m *whole) optimizer() scheduled { return m.opt }
+
+func (m *whole) keep(context.Context) (k kept, err error) {
+	k.Net = maps.Collect(nn.State(m.net))
+	k.Optim, err = m.opt.State()
+	return k, err
+}
+
+func (m *whole) restore(_ context.Context, k kept) error {
+	return errors.Join(nn.Load(m.net, k.Net), m.opt.Load(k.Optim))
 }
 
 func (m *whole) step(_ context.Context, x, y *autodiff.Tensor) (float64, error) {
@@ -82,6 +134,8 @@ func (m *whole) step(_ context.Context, x, y *autodiff.Tensor) (float64, error) 
 }
 
 func (m *whole) accuracy(_ context.Context, x, y *autodiff.Tensor) (float64, error) {
+	nn.Eval(m.net)
+	defer nn.Train(m.net)
 	return nn.Accuracy(m.net.Forward(autodiff.To(x, m.dev)), y)
 }
 
@@ -92,37 +146,62 @@ var (
 		net := newTail(s)
 		return net, nn.To(net, place.Of(w))
 	})
-	tailParams = rpc.Define("digits.params", func(c context.Context, tail rpc.RRef[nn.Sequential]) ([]optim.Param, error) {
+	tailParams = rpc.Define("digits.params", func(c context.Context, tail rpc.RRef[nn.Sequential]) (map[string]optim.Param, error) {
 		net, err := tail.LocalValue(c)
 		if err != nil {
 			return nil, err
 		}
-		return references(c, net.Params())
+		return references(c, network{Tail: net})
 	})
 	tailForward = rpc.Define("digits.forward", func(c context.Context, in tailInput) (*autodiff.Tensor, error) {
 		net, err := in.Tail.LocalValue(c)
 		if err != nil {
 			return nil, err
 		}
+		net.SetTraining(!in.Eval)
 		return net.Forward(in.X), nil
+	})
+	tailKeep = rpc.Define("digits.keep", func(c context.Context, tail rpc.RRef[nn.Sequential]) (map[string]*autodiff.Tensor, error) {
+		net, err := tail.LocalValue(c)
+		if err != nil {
+			return nil, err
+		}
+		values := map[string]*autodiff.Tensor{}
+		for name, t := range nn.State(network{Tail: net}) {
+			values[name] = t.Detach()
+		}
+		return values, nil
+	})
+	tailRestore = rpc.Define("digits.restore", func(c context.Context, in tailValues) (struct{}, error) {
+		net, err := in.Tail.LocalValue(c)
+		if err != nil {
+			return struct{}{}, err
+		}
+		return struct{}{}, nn.Load(network{Tail: net}, in.Values)
 	})
 )
 
 type tailInput struct {
 	Tail rpc.RRef[nn.Sequential]
 	X    *autodiff.Tensor
+	Eval bool
+}
+
+type tailValues struct {
+	Tail   rpc.RRef[nn.Sequential]
+	Values map[string]*autodiff.Tensor
 }
 
 func functions() []rpc.Function {
-	return append(optim.Functions(), makeTail, tailParams, tailForward)
+	return append(optim.Functions(), makeTail, tailParams, tailForward, tailKeep, tailRestore)
 }
 
-// references makes this worker the owner of tensors that others may refer to.
-func references(c context.Context, ts []*autodiff.Tensor) ([]optim.Param, error) {
-	refs := make([]optim.Param, len(ts))
-	for i, t := range ts {
+// references makes this worker the owner of parameters that others may refer to, by name.
+func references(c context.Context, net network) (map[string]optim.Param, error) {
+	refs := map[string]optim.Param{}
+	for name, t := range nn.Parameters(net) {
 		var err error
-		if refs[i], err = rpc.NewRRef(c, t); err != nil {
+		if refs[name], err = rpc.NewRRef(c, t); err != nil {
 			return nil, err
 		}
 	}
@@ -138,13 +217,13 @@ type halves struct {
 	opt  *optim.Distributed
 }
 
-func newHalves(c context.Context, w *rpc.Worker, peer string, s sizes, lr float64) (*halves, error) {
+func newHalves(c context.Context, w *rpc.Worker, peer string, s sizes, r optim.Rule) (*halves, error) {
 	c = w.Context(c)
 	m := &halves{w: w, peer: peer, head: newHead(s), tail: makeTail.Remote(c, peer, s)}
 	if err := nn.To(m.head, place.Of(w)); err != nil {
 		return nil, err
 	}
-	params, err := references(c, m.head.Params())
+	params, err := references(c, network{Head: m.head})
 	if err != nil {
 		return nil, err
 	}
@@ -152,17 +231,46 @@ func newHalves(c context.Context, w *rpc.Worker, peer string, s sizes, lr float6
 	if err != nil {
 		return nil, err
 	}
-	m.opt, err = optim.NewDistributed(c, rule(lr), append(params, theirs...)...)
+	maps.Copy(params, theirs)
+	m.opt, err = optim.NewDistributedGroups(c, optim.Named(r, maps.All(params)))
 	return m, err
 }
 
-func (m *halves) forward(c context.Context, x *autodiff.Tensor) (*autodiff.Tensor, error) {
-	return tailForward.Call(c, m.peer, tailInput{m.tail, m.head.Forward(autodiff.To(ctx.Own(c, x), place.Of(m.w)))})
+func (m *halves) optimizer() scheduled { return m.opt }
+
+func (m *halves) keep(c context.Context) (k kept, err error) {
+	c = m.w.Context(c)
+	if k.Net, err = tailKeep.Call(c, m.peer, m.tail); err != nil {
+		return k, err
+	}
+	maps.Insert(k.Net, nn.State(network{Head: m.head}))
+	k.Optim, err = m.opt.State(c)
+	return k, err
+}
+
+func (m *halves) restore(c context.Context, k kept) error {
+	c = m.w.Context(c)
+	head, tail := map[string]*autodiff.Tensor{}, map[string]*autodiff.Tensor{}
+	for name, t := range k.Net {
+		if strings.HasPrefix(name, "Tail.") {
+			tail[name] = t
+		} else {
+			head[name] = t
+		}
+	}
+	_, err := tailRestore.Call(c, m.peer, tailValues{m.tail, tail})
+	return errors.Join(err, nn.Load(network{Head: m.head}, head), m.opt.Load(c, k.Optim))
+}
+
+// forward is in training, or in evaluation.
+func (m *halves) forward(c context.Context, x *autodiff.Tensor, eval bool) (*autodiff.Tensor, error) {
+	m.head.SetTraining(!eval)
+	return tailForward.Call(c, m.peer, tailInput{m.tail, m.head.Forward(autodiff.To(ctx.Own(c, x), place.Of(m.w))), eval})
 }
 
 func (m *halves) step(c context.Context, x, y *autodiff.Tensor) (value float64, err error) {
 	err = m.w.Pass(c, func(c context.Context) error {
-		logits, err := m.forward(c, x)
+		logits, err := m.forward(c, x, false)
 		if err != nil {
 			return err
 		}
@@ -181,7 +289,7 @@ func (m *halves) step(c context.Context, x, y *autodiff.Tensor) (value float64, 
 
 func (m *halves) accuracy(c context.Context, x, y *autodiff.Tensor) (share float64, err error) {
 	err = m.w.Pass(c, func(c context.Context) error {
-		logits, err := m.forward(ctx.NoGrad(c), x)
+		logits, err := m.forward(ctx.NoGrad(c), x, true)
 		if err != nil {
 			return err
 		}

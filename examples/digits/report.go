@@ -27,12 +27,20 @@ func newReporter(s settings, d *table.Data, stdout io.Writer) *reporter {
 	}
 	fmt.Fprintf(r.out, "%d rows to train on, %d to test; %d-%d-%d-%d network %s, %s\n",
 		len(d.Train.Y), len(d.Test.Y), d.Features, s.hidden, max(s.hidden/2, 1), d.Classes, where, s.place)
-	total := s.epochs * ((len(d.Train.Y) + s.batch - 1) / s.batch)
+	total := s.epochs * s.perEpoch(d)
 	if s.maxSteps > 0 {
 		total = min(total, s.maxSteps)
 	}
 	r.Progress = show.NewProgress(r.out, total)
 	return r
+}
+
+// goesOn says that training goes on after some steps, if it does.
+func (r *reporter) goesOn(steps int) {
+	if steps > 0 {
+		r.At(steps)
+		r.Line("goes on from the checkpoint of step %d", steps)
+	}
 }
 
 func (r *reporter) epoch(n int, loss float64) {

@@ -14,6 +14,7 @@ import (
 	"github.com/weft-project/weft/examples/internal/place"
 	"github.com/weft-project/weft/examples/internal/show"
 	"github.com/weft-project/weft/examples/internal/table"
+	"github.com/weft-project/weft/optim"
 	"github.com/weft-project/weft/rpc"
 )
 
@@ -41,7 +42,7 @@ func trainHere(c context.Context, s settings, stdout io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, dev.Close()) }()
-	m, err := newWhole(s.sizes(d), rule(s.lr), dev)
+	m, err := newWhole(s.sizes(d), s.rule(), dev)
 	if err != nil {
 		return err
 	}
@@ -78,21 +79,40 @@ func trainSplit(c context.Context, s settings, stdout io.Writer) (err error) {
 
 // lead trains and reports.
 func lead(c context.Context, w *rpc.Worker, s settings, d *table.Data, stdout io.Writer) error {
-	m, err := newHalves(c, w, w.Workers()[1].Name, s.sizes(d), s.lr)
+	m, err := newHalves(c, w, w.Workers()[1].Name, s.sizes(d), s.rule())
 	if err != nil {
 		return err
 	}
 	return train(c, s, d, m, stdout)
 }
 
-func (s settings) sizes(d *table.Data) sizes { return sizes{d.Features, s.hidden, d.Classes, s.seed} }
+func (s settings) sizes(d *table.Data) sizes {
+	return sizes{d.Features, s.hidden, d.Classes, s.seed, s.dropout}
+}
+
+func (s settings) rule() optim.Rule {
+	if s.optimizer == "adam" {
+		return optim.Adam{LR: s.lr}
+	}
+	return rule(s.lr)
+}
+
+// perEpoch is how many steps go once through the training part.
+func (s settings) perEpoch(d *table.Data) int { return (len(d.Train.Y) + s.batch - 1) / s.batch }
 
 // train runs the steps, measures the accuracy on the test part, and writes what was asked for.
 func train(c context.Context, s settings, d *table.Data, m model, stdout io.Writer) error {
-	out := newReporter(s, d, stdout)
-	began := time.Now()
-	losses, err := steps(c, s, d, m, out)
+	if s.schedule == "cosine" {
+		m.optimizer().SetSchedule(optim.Cosine(s.epochs*s.perEpoch(d), 0))
+	}
+	saved, losses, err := s.begin(c, m)
 	if err != nil {
+		return err
+	}
+	out, before := newReporter(s, d, stdout), len(losses)
+	out.goesOn(before)
+	began := time.Now()
+	if losses, err = steps(c, s, d, m, losses, saved, out); err != nil {
 		return fmt.Errorf("step %d: %w", len(losses)+1, err)
 	}
 	took := time.Since(began)
@@ -102,7 +122,7 @@ func train(c context.Context, s settings, d *table.Data, m model, stdout io.Writ
 		return fmt.Errorf("test: %w", err)
 	}
 	if !s.json {
-		out.finish(accuracy, len(losses), took)
+		out.finish(accuracy, len(losses)-before, took)
 	}
 	if s.plot != "" {
 		if err := show.PlotLosses(s.plot, fmt.Sprintf("test accuracy %.4f", accuracy), losses); err != nil {
@@ -119,16 +139,19 @@ func train(c context.Context, s settings, d *table.Data, m model, stdout io.Writ
 	return nil
 }
 
-// steps goes through the training part epoch by epoch, in an order that the seed fixes; a last, shorter batch counts too.
-func steps(c context.Context, s settings, d *table.Data, m model, out *reporter) ([]float64, error) {
+// steps goes through the training part epoch by epoch, in an order that the seed fixes; a last, shorter batch counts too. It goes on after the steps of which
+// there are losses.
+func steps(c context.Context, s settings, d *table.Data, m model, losses []float64, saved *saver, out *reporter) ([]float64, error) {
 	src := rand.New(rand.NewPCG(s.seed, 4))
-	var losses []float64
 	for epoch := range s.epochs {
 		order := src.Perm(len(d.Train.Y))
-		sum, from := 0.0, len(losses)
-		for at := 0; at < len(order); at += s.batch {
-			if s.maxSteps > 0 && len(losses) == s.maxSteps {
-				return losses, nil
+		first := epoch * s.perEpoch(d)
+		if len(losses) >= first+s.perEpoch(d) {
+			continue
+		}
+		for at := (len(losses) - first) * s.batch; at < len(order); at += s.batch {
+			if s.maxSteps > 0 && len(losses) >= s.maxSteps {
+				return losses, saved.save(c, m, losses)
 			}
 			x, y := d.Train.Batch(order[at:min(at+s.batch, len(order))])
 			loss, err := m.step(c, x, y)
@@ -138,10 +161,20 @@ func steps(c context.Context, s settings, d *table.Data, m model, out *reporter)
 			if math.IsNaN(loss) || math.IsInf(loss, 0) {
 				return losses, fmt.Errorf("the loss is %v; a smaller --lr than %g may help", loss, s.lr)
 			}
-			losses, sum = append(losses, loss), sum+loss
+			m.optimizer().Advance()
+			losses = append(losses, loss)
 			out.Step(loss)
+			if saved.due(len(losses)) {
+				if err := saved.save(c, m, losses); err != nil {
+					return losses, err
+				}
+			}
 		}
-		out.epoch(epoch+1, sum/float64(len(losses)-from))
+		sum := 0.0
+		for _, loss := range losses[first:] {
+			sum += loss
+		}
+		out.epoch(epoch+1, sum/float64(len(losses)-first))
 	}
-	return losses, nil
+	return losses, saved.save(c, m, losses)
 }
