@@ -26,8 +26,8 @@ var ErrGorgonia = errors.New("cannot be taken from Gorgonia")
 // function, with a copy of the value they have now. The graph is only read, and not kept: what happens to it later changes nothing.
 //
 // What a graph holds that cannot be imported is an error (ErrGorgonia) that names the op and says what to do. Ops compute what they do
-// on a TapeMachine, but for the gradients of InverseSqrt and OuterProd, which are right, and of Max where several elements are the
-// largest, which share. Dropout draws other numbers, the same for the forward and the backward of a call. BatchNorm in training uses the batch's
+// on a TapeMachine, but for the gradients of InverseSqrt, of OuterProd and upstream of Dropout(x, 0), which are wrong there, and of Max where several
+// elements are the largest, which share. Dropout draws other numbers, the same for the forward and the backward of a call. BatchNorm in training uses the batch's
 // mean and variance and does not follow running ones; otherwise it uses those that the op has now.
 func FromGorgonia(inputs, outputs []*gorgonia.Node) (f *Func, err error) {
 	if err := lockBuild(); err != nil {

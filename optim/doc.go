@@ -4,6 +4,10 @@
 // ([kernels.Update]). Groups of parameters may have rules of their own. An optimizer keeps the rule's state per
 // parameter, on the parameter's device. A parameter without a gradient in a step is left alone, with its state.
 //
+// A field of a rule that is zero takes torch's default, and [Zero] is 0 itself: AdamW{WeightDecay: optim.Zero} does not decay.
+//
+// A gradient that no optimizer steps, or none at all, is an error of a step: see [Local.Step].
+//
 // Gradients are read from the pass of a step's context, never from tensors, so that concurrent passes may step the same
 // parameters: steps on one parameter follow one another, and a forward under way keeps the value it began with. A step never
 // writes to a gradient, also when it clips.
@@ -17,7 +21,7 @@
 // A GPU makes no step by what came of a bad index, and says so, maybe later: at the loss, at the next step, or where a parameter is read. Until then such steps are counted, which
 // [Adam] and others go by when they correct their means.
 //
-// What an optimizer keeps can be taken as a [State] and loaded; training then goes on bit for bit.
+// What an optimizer keeps can be taken as a [State] and loaded; training then goes on bit for bit. It goes by the parameters' names: see [Named].
 //
 // Workers whose parameters are stepped by others serve [Functions].
 package optim
