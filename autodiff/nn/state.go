@@ -15,15 +15,14 @@ import (
 // ErrState says that tensors are not those of a layer.
 var ErrState = errors.New("bad layer state")
 
-// Randomized is a layer that draws random numbers: those of a seed, of which it has used so many. A seed of 0 draws none. An
-// autodiff.Func that was taken from Gorgonia has the same methods.
+// Randomized is a layer that draws random numbers: those of a seed, of which it has used so many.
 type Randomized interface {
 	Random() (seed, uses uint64)
 	SetRandom(seed, uses uint64)
 }
 
 // State names every tensor of a layer that a checkpoint of a model must hold: parameters, running statistics, and where its random numbers are
-// (see [Randomized]; int64 (2), a copy). The tensors are those in exported fields of structs, in elements and in maps by name, also of the layers there,
+// (of a [Randomized], a *rand.PCG, and an autodiff.Func that was taken from Gorgonia; int64 (2), a copy). The tensors are those in exported fields of structs, in elements and in maps by name, also of the layers there,
 // with paths such as "0.W", "Body.3.RunningMean" or "1.Random". [Load] is the way back. A parameter that l.Params lists and no exported field leads to is
 // there as a tensor that carries an error.
 func State(l Layer) iter.Seq2[string, *autodiff.Tensor] {
@@ -39,8 +38,8 @@ func State(l Layer) iter.Seq2[string, *autodiff.Tensor] {
 		w := walk{
 			tensor: func(path string, at place) bool { on = yield(path, at.Tensor); return on },
 			random: func(path string, r Randomized) {
-				if seed, uses := r.Random(); on && seed != 0 {
-					on = yield(path, autodiff.RandomKey(seed, uses))
+				if on {
+					on = yield(path, autodiff.RandomKey(r.Random()))
 				}
 			},
 		}
@@ -118,7 +117,7 @@ func load(l Layer, tensors map[string]*autodiff.Tensor) error {
 			return true
 		},
 		random: func(path string, r Randomized) {
-			if seed, uses := r.Random(); seed != 0 && fits(path, autodiff.RandomKey(seed, uses)) {
+			if fits(path, autodiff.RandomKey(r.Random())) {
 				random[r] = tensors[path]
 			}
 		},

@@ -2,6 +2,7 @@ package nn
 
 import (
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"testing"
@@ -20,6 +21,8 @@ type randomised struct {
 	Scale map[string]*autodiff.Tensor
 	Taken *autodiff.Func
 	Norm  *BatchNorm
+	Noise *rand.PCG
+	Plain *autodiff.Func // draws none
 }
 
 func newRandomised(t *testing.T, seed uint64) *randomised {
@@ -30,7 +33,7 @@ func newRandomised(t *testing.T, seed uint64) *randomised {
 	require.NoError(t, err)
 	f, err := autodiff.FromGorgonia([]*gorgonia.Node{x}, []*gorgonia.Node{y})
 	require.NoError(t, err)
-	m := &randomised{Taken: f, Norm: NewBatchNorm(4), Parts: map[string]Layer{}, Scale: map[string]*autodiff.Tensor{"s": Ones(device.Float32, 4).RequireGrad()}}
+	m := &randomised{Noise: rand.NewPCG(0, seed), Plain: autodiff.Define("plain", nil), Taken: f, Norm: NewBatchNorm(4), Parts: map[string]Layer{}, Scale: map[string]*autodiff.Tensor{"s": Ones(device.Float32, 4).RequireGrad()}}
 	for i := range 5 {
 		m.Parts[strconv.Itoa(i)] = Sequential{NewDropout(src, 0.25), NewLinear(src, 4, 4), Activation(autodiff.Tanh), &Dropout{P: 0.5}}
 	}
@@ -41,7 +44,8 @@ func (m *randomised) Forward(x *autodiff.Tensor) *autodiff.Tensor {
 	for _, name := range slices.Sorted(maps.Keys(m.Parts)) {
 		x = m.Parts[name].Forward(x)
 	}
-	return m.Norm.Forward(autodiff.Mul(m.Taken.Call(x), m.Scale["s"]))
+	noise := autodiff.NormalFrom(rand.New(m.Noise), 0.1, x.Shape()...)
+	return m.Norm.Forward(autodiff.Mul(m.Taken.Call(autodiff.Add(x, noise)), m.Scale["s"]))
 }
 
 func (m *randomised) Params() (ps []*autodiff.Tensor) {
@@ -80,10 +84,10 @@ func TestALayerThatLoadsTheStateOfAnotherGoesOnBitForBitWithItsRandomNumbers(t *
 	require.Equal(t, want, run(b, 3))
 	require.NoError(t, Load(a, saved))
 	require.Equal(t, want, run(a, 3), "back to then")
-	for _, name := range []string{"Parts.0.0.Random", "Parts.4.3.Random", "Taken.Random", "Parts.2.1.W", "Scale.s", "Norm.RunningVar"} {
+	for _, name := range []string{"Parts.0.0.Random", "Parts.4.3.Random", "Taken.Random", "Noise.Random", "Parts.2.1.W", "Scale.s", "Norm.RunningVar"} {
 		require.Contains(t, saved, name)
 	}
-	require.Len(t, saved, 5*4+1+1+4)
+	require.Len(t, saved, 5*4+1+2+4)
 }
 
 func TestParametersAreTheTensorsThatAnOptimizerStepsEachOnce(t *testing.T) {

@@ -1,7 +1,9 @@
 package nn
 
 import (
+	"encoding/binary"
 	"maps"
+	"math/rand/v2"
 	"reflect"
 	"slices"
 	"strconv"
@@ -50,10 +52,33 @@ func (w *walk) visit(path string, v reflect.Value, put func(reflect.Value)) bool
 
 // meet looks for a source of random numbers.
 func (w *walk) meet(path string, p any) {
-	if r, ok := p.(Randomized); ok && w.random != nil {
-		w.random(under(path, "Random"), r)
+	if w.random == nil {
+		return
+	}
+	switch p := p.(type) {
+	case *autodiff.Func:
+		if seed, _ := p.Random(); seed != 0 { // it draws some
+			w.random(under(path, "Random"), p)
+		}
+	case *rand.PCG:
+		w.random(under(path, "Random"), generator{p})
+	case Randomized:
+		w.random(under(path, "Random"), p)
 	}
 }
+
+// generator is a generator of the standard library's as a Randomized.
+type generator struct{ of *rand.PCG }
+
+// pcgMark begins a generator's binary form, and its state of 16 bytes follows.
+const pcgMark = "pcg:"
+
+func (g generator) Random() (high, low uint64) {
+	b, _ := g.of.MarshalBinary() // it never fails
+	return binary.BigEndian.Uint64(b[len(pcgMark):]), binary.BigEndian.Uint64(b[len(pcgMark)+8:])
+}
+
+func (g generator) SetRandom(high, low uint64) { g.of.Seed(high, low) }
 
 // under is the path of what lies under another.
 func under(path, name string) string {
