@@ -280,6 +280,7 @@ var agentParts = map[string]func(){
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	},
+	"plain": plain,
 	"drift": func() {
 		fmt.Println("here", os.Getpid())
 		if os.Getenv("RANK") == "1" {

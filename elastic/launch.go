@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/weft-project/weft/elastic/rdzv"
 	"github.com/weft-project/weft/internal/lenient"
 )
 
@@ -82,13 +83,22 @@ func (a *agent) tell(i int) {
 	p.said += n
 }
 
+// deaf says that a worker never asked for its place: it has not called Join. Where that cannot be seen nobody is.
+func (a *agent) deaf(i int) bool {
+	p := a.procs[i]
+	return p != nil && (p.deaf || unread(p.told) >= max(p.said, 1))
+}
+
+// lost says of a worker that it cannot go on without a place in the round that runs.
+func (a *agent) lost(i int) bool { return a.spec.Policy == rdzv.RestartGroup || a.deaf(i) }
+
 // tellAll tells the workers that run their place, and those that wait to be started find it. Who is being stopped has none.
 func (a *agent) tellAll() {
-	if a.node.again || a.node.ending {
+	if a.node.ending {
 		return
 	}
 	for i, s := range a.node.workers {
-		if s.phase == running {
+		if s.phase == running && !s.stale {
 			a.tell(i)
 		}
 	}
@@ -114,9 +124,9 @@ func (a *agent) warnOfDeaf() {
 	for i, s := range a.node.workers {
 		p := a.procs[i]
 		switch {
-		case a.warned || a.node.again || a.node.ending:
+		case a.warned || a.node.ending:
 			return
-		case s.phase != running || p.moved.IsZero() || unread(p.told) < max(p.said, 1):
+		case s.phase != running || s.stale || p.moved.IsZero() || !a.deaf(i):
 		case time.Since(p.moved) < a.patience(): // it was started, or moved, since
 			a.listen()
 		default:

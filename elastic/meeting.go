@@ -35,14 +35,19 @@ type meeting struct {
 	taken   bool            // it would be, but for somebody who has its port
 	waits   waits
 
-	mu    sync.Mutex
-	last  rdzv.Placement
-	ended bool // for all nodes
+	own string // the key by which this node said last that it is clear
+
+	mu      sync.Mutex
+	last    rdzv.Placement
+	ended   bool     // for all nodes
+	barrier *barrier // of the round that is coming
 }
 
-// news is what the rendezvous says, and of a place the address of the workers' store. err is that it cannot go on.
+// news is what the rendezvous says. A place is told twice: when it is coming, and when every node of its round is clear of workers of older ones,
+// with the address of the workers' store. err is that it cannot go on.
 type news struct {
 	rdzv.Action
+	coming bool
 	master string
 	err    error
 }
@@ -84,8 +89,8 @@ func (m *meeting) join(c, life context.Context, log *slog.Logger) (err error) {
 	return err
 }
 
-// listen hands on what the rendezvous says. A place is held back until it is known where the workers meet, with all that comes after it;
-// one that is over before is not handed on.
+// listen hands on what the rendezvous says. A place that is coming is told at once, and then held back until its round may start and it is known where
+// the workers meet, with all that comes after it; one that is over before is not handed on.
 func (m *meeting) listen(c context.Context) {
 	var found <-chan news // with the workers' store
 	var held []news
@@ -112,7 +117,9 @@ func (m *meeting) listen(c context.Context) {
 			}
 			switch n := (news{Action: a}); {
 			case a.Kind == rdzv.Place:
-				found, stop = m.look(c, n)
+				b := m.shut(a.Placement.Round)
+				m.tell(c, news{Action: a, coming: true})
+				found, stop = m.look(c, n, b)
 			case found != nil:
 				held = append(held, n)
 			default:
@@ -138,12 +145,14 @@ func (m *meeting) note(a rdzv.Action) {
 	m.waits.heard(a)
 }
 
-// look finds where the workers meet in a place, or is stopped.
-func (m *meeting) look(c context.Context, n news) (<-chan news, func()) {
+// look waits until the round of a place may start, and finds where its workers meet, or is stopped.
+func (m *meeting) look(c context.Context, n news, b *barrier) (<-chan news, func()) {
 	c, stop := context.WithCancel(c)
 	found := make(chan news, 1)
 	m.runs.Go(func() {
-		n.master, n.err = m.master(c, n.Placement)
+		if n.err = m.await(c, n.Placement, b); n.err == nil {
+			n.master, n.err = m.master(c, n.Placement)
+		}
 		found <- n
 	})
 	return found, stop

@@ -59,7 +59,9 @@ func TestTheWorkersStoreIsWaitedForAsLongAsTheNodeThatHostsItMayBeSilent(t *test
 func TestALaterPlaceEndsTheWaitForTheWorkersStore(t *testing.T) {
 	seeking(t, 0, func(t *testing.T, m *meeting, _ *remote) {
 		start := time.Now()
-		found, stop := m.look(t.Context(), news{Action: rdzv.Action{Placement: second}})
+		b := m.shut(second.Round)
+		m.clear(second.Round)
+		found, stop := m.look(t.Context(), news{Action: rdzv.Action{Placement: second}}, b)
 		time.Sleep(time.Second)
 		stop()
 		require.ErrorIs(t, (<-found).err, context.Canceled)

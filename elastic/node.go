@@ -2,6 +2,7 @@ package elastic
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/weft-project/weft/elastic/rdzv"
@@ -35,6 +36,7 @@ type decision struct {
 	orders []order
 	fail   *failed
 	done   bool // every worker here has ended well
+	clear  bool // no worker runs here that is of a world before the round that is coming
 	reason string
 }
 
@@ -49,7 +51,7 @@ type failed struct {
 type phase int
 
 const (
-	idle phase = iota // never started, or stopped for the next start
+	idle phase = iota // never started, or ended to be started in the next place
 	running
 	well   // it has ended with code 0, or its failure was spared
 	broken // it has failed, and waits for leave to be started again
@@ -60,9 +62,9 @@ type node struct {
 	grace   time.Duration
 	workers []slot
 	place   *rdzv.Placement // the latest
+	next    *rdzv.Placement // the one that is coming, nil if none is
 	left    int             // how many run
 	ending  bool            // nothing is started any more
-	again   bool            // all are being stopped, to be started again
 	told    bool            // that all have ended well
 	over    bool            // the rendezvous is finished, or was left
 	fails   int
@@ -71,7 +73,8 @@ type node struct {
 
 type slot struct {
 	phase phase
-	nth   int // of its latest failure
+	nth   int  // of its latest failure
+	stale bool // it runs in a world that is over, and is being ended
 }
 
 func newNode(workers int, grace time.Duration) *node {
@@ -81,33 +84,76 @@ func newNode(workers int, grace time.Duration) *node {
 // done says that nothing runs and nothing will.
 func (n *node) done() bool { return n.left == 0 && n.ending && n.over }
 
-// placed takes a place in a new round. Workers that run go on, unless the whole group is to start again.
-func (n *node) placed(now time.Time, p rdzv.Placement) decision {
+// coming takes it that a new round has formed, and why. A worker that hears of its places goes on in it. One that is deaf to them is
+// ended, and all are where the round says so; they start again when their like have ended on every node of the round (placed).
+func (n *node) coming(now time.Time, p rdzv.Placement, why string, deaf func(worker int) bool) decision {
 	if n.ending {
 		return decision{}
 	}
-	first, why := n.place == nil, fmt.Sprintf("round %d: starting all workers again", p.Round)
-	if !first && p.Restarts > n.place.Restarts {
-		why += fmt.Sprintf(": restart %d of %d", p.Restarts, p.MaxRestarts)
+	n.next = &p
+	if n.place != nil && p.Restarts > n.place.Restarts && why == "" {
+		why = fmt.Sprintf("restart %d of %d", p.Restarts, p.MaxRestarts)
 	}
-	n.place = &p
-	switch {
-	case first:
-		return decision{orders: n.start(func(slot) bool { return true })}
-	case !p.Restart:
-		return decision{orders: n.start(func(s slot) bool { return s.phase == broken })}
-	case n.again:
+	return n.retire(now, fmt.Sprintf("round %d", p.Round), why, func(i int) bool { return p.Restart || deaf(i) })
+}
+
+// outside takes it that this node has no place in the round that runs: it was lost, and the others have gone on without it.
+func (n *node) outside(now time.Time, deaf func(worker int) bool) decision {
+	if n.ending || n.place == nil {
 		return decision{}
-	case n.left == 0:
-		return decision{orders: n.start(func(slot) bool { return true }), reason: why}
 	}
-	n.again = true
-	return n.terminate(now, why)
+	return n.retire(now, fmt.Sprintf("round %d", n.place.Round), "it is over, and this node has no place in the next one yet", deaf)
+}
+
+// retire ends the workers whose world is over, and says so of the round, with the reason why.
+func (n *node) retire(now time.Time, round, why string, over func(worker int) bool) decision {
+	var d decision
+	kept := 0
+	for i := range n.workers {
+		switch s := &n.workers[i]; {
+		case s.stale || s.phase == idle || s.phase == broken:
+		case !over(i):
+			kept++
+		case s.phase == well:
+			s.phase = idle
+		default:
+			s.stale = true
+			d.orders = append(d.orders, order{i, terminate})
+		}
+	}
+	d.clear = n.next != nil && len(n.stale(terminate)) == 0
+	if len(d.orders) == 0 {
+		return d
+	}
+	n.due = now.Add(n.grace)
+	what := "starting all workers again"
+	if kept > 0 {
+		what = fmt.Sprintf("starting %s again; the others called elastic.Join and go on", plural(len(d.orders)))
+	}
+	if why != "" {
+		what += ": " + why
+	}
+	d.reason = fmt.Sprintf("%s: %s; stopping %s", round, what, plural(len(d.orders)))
+	return d
+}
+
+// stale are orders for the workers that run in a world that is over.
+func (n *node) stale(what deed) []order {
+	return slices.DeleteFunc(n.all(what), func(o order) bool { return !n.workers[o.rank].stale })
+}
+
+// placed takes the place that was coming, now that no node of its round runs a worker of a world before it: what does not run is started.
+func (n *node) placed(p rdzv.Placement) decision {
+	if n.ending {
+		return decision{}
+	}
+	n.place, n.next = &p, nil
+	return decision{orders: n.start(func(s slot) bool { return s.phase != well })}
 }
 
 // restart takes the leave to start again the workers that had failed by then.
 func (n *node) restart(nth int, p rdzv.Placement) decision {
-	if n.ending || n.again {
+	if n.ending || n.next != nil { // the place that is coming starts them
 		return decision{}
 	}
 	n.place = &p
@@ -134,19 +180,18 @@ func (n *node) exited(i int, st status, spared bool, text string) decision {
 	if s.phase != running {
 		return decision{}
 	}
-	s.phase = idle
-	if n.left--; n.left == 0 {
+	old := s.stale
+	s.phase, s.stale = idle, false
+	n.left--
+	left := len(n.stale(kill))
+	if n.left == 0 || left == 0 && !n.ending {
 		n.due = time.Time{}
 	}
 	switch {
 	case n.ending:
 		return decision{}
-	case n.again:
-		if n.left > 0 {
-			return decision{}
-		}
-		n.again = false
-		return decision{orders: n.start(func(slot) bool { return true })}
+	case old:
+		return decision{clear: left == 0 && n.next != nil}
 	case st.ok():
 		s.phase = well
 		return n.finished("")
@@ -209,7 +254,11 @@ func (n *node) expire(now time.Time) decision {
 		return decision{}
 	}
 	n.due = time.Time{}
-	return decision{orders: n.all(kill), reason: fmt.Sprintf("%s did not end within %v of SIGTERM; killing", plural(n.left), n.grace)}
+	orders := n.all(kill)
+	if !n.ending {
+		orders = n.stale(kill)
+	}
+	return decision{orders: orders, reason: fmt.Sprintf("%s did not end within %v of SIGTERM; killing", plural(len(orders)), n.grace)}
 }
 
 func (n *node) all(d deed) []order {

@@ -17,10 +17,15 @@ func at(second int) time.Time { return time.Unix(1_000_000+int64(second), 0) }
 // begun is a node whose workers run in a first round.
 func begun(t *testing.T, workers int) *node {
 	n := newNode(workers, 30*time.Second)
-	d := n.placed(at(0), rdzv.Placement{})
+	require.Equal(t, decision{clear: true}, n.coming(at(0), rdzv.Placement{}, "", nobody))
+	d := n.placed(rdzv.Placement{})
 	require.Len(t, d.orders, workers)
 	return n
 }
+
+// nobody and everybody are deaf to their places.
+func nobody(int) bool    { return false }
+func everybody(int) bool { return true }
 
 func TestANodeWhoseWorkersAllSucceedSaysSoOnceAndIsDoneWhenTheJobIs(t *testing.T) {
 	n := begun(t, 3)
@@ -68,7 +73,8 @@ func TestAnAbortKillsWhatRunsWithoutGraceAndNothingStartsAfterIt(t *testing.T) {
 		d := n.abort("enough")
 		require.Equal(t, decision{orders: []order{{0, kill}, {2, kill}}, reason: "enough; killing 2 workers"}, d)
 		require.Empty(t, n.expire(at(99)).orders)
-		require.Empty(t, n.placed(at(2), rdzv.Placement{Round: 1, Restart: true}).orders)
+		require.Empty(t, n.coming(at(2), rdzv.Placement{Round: 1, Restart: true}, "", nobody))
+		require.Empty(t, n.placed(rdzv.Placement{Round: 1, Restart: true}))
 		n.exited(0, status{code: 137, signal: 9}, false, "")
 		n.exited(2, status{code: 137, signal: 9}, false, "")
 		require.True(t, n.done())
@@ -88,22 +94,53 @@ func TestInANewRoundWorkersThatRunGoOnAndThoseThatHadFailedStartAgain(t *testing
 	n := begun(t, 3)
 	n.exited(0, status{code: 1}, false, "")
 	n.exited(1, status{}, false, "")
-	require.Equal(t, []order{{0, launch}}, n.placed(at(1), rdzv.Placement{Round: 1}).orders)
+	require.Equal(t, decision{clear: true}, n.coming(at(1), rdzv.Placement{Round: 1}, "a node joins", nobody))
+	require.Empty(t, n.restart(1, rdzv.Placement{}), "the place that is coming starts it")
+	require.Equal(t, []order{{0, launch}}, n.placed(rdzv.Placement{Round: 1}).orders)
 	require.Empty(t, n.restart(1, rdzv.Placement{}).orders, "the leave comes after the round: it runs already")
 }
 
-func TestARestartOfTheGroupStopsAllAndStartsAllWhenTheLastHasEnded(t *testing.T) {
+func TestARestartOfTheGroupStopsAllAndStartsAllWhenNoneRunsOnAnyNode(t *testing.T) {
 	n := begun(t, 2)
 	n.exited(0, status{code: 1}, false, "")
-	d := n.placed(at(1), rdzv.Placement{Round: 1, Restart: true, Restarts: 1, MaxRestarts: 3})
+	d := n.coming(at(1), rdzv.Placement{Round: 1, Restart: true, Restarts: 1, MaxRestarts: 3}, "", nobody)
 	require.Equal(t, "round 1: starting all workers again: restart 1 of 3; stopping 1 worker", d.reason)
 	require.Equal(t, []order{{1, terminate}}, d.orders)
-	require.Empty(t, n.placed(at(2), rdzv.Placement{Round: 2, Restart: true}).orders, "it is under way")
-	d = n.exited(1, status{code: 143, signal: 15}, false, "")
-	require.Equal(t, []order{{0, launch}, {1, launch}}, d.orders)
+	require.False(t, d.clear)
+	require.Empty(t, n.coming(at(2), rdzv.Placement{Round: 2, Restart: true}, "", nobody), "it is under way")
+	require.Equal(t, decision{clear: true}, n.exited(1, status{code: 143, signal: 15}, false, ""))
+	require.Equal(t, []order{{0, launch}, {1, launch}}, n.placed(rdzv.Placement{Round: 2, Restart: true}).orders)
 	require.Equal(t, 2, n.place.Round)
 	require.Empty(t, n.expire(at(100)).orders)
-	require.Equal(t, "round 3: starting all workers again; stopping 2 workers", n.placed(at(3), rdzv.Placement{Round: 3, Restart: true}).reason, "for one that comes")
+	require.Equal(t, "round 3: starting all workers again: node b joins; stopping 2 workers", n.coming(at(3), rdzv.Placement{Round: 3, Restart: true}, "node b joins", nobody).reason)
+}
+
+func TestInANewRoundWorkersThatAreDeafToTheirPlacesStartAgainAndTheOthersGoOn(t *testing.T) {
+	n := begun(t, 4)
+	n.exited(0, status{}, false, "")
+	n.exited(1, status{}, false, "")
+	deaf := func(i int) bool { return i%2 == 0 }
+	d := n.coming(at(1), rdzv.Placement{Round: 1}, "node b joins", deaf)
+	require.Equal(t, decision{orders: []order{{2, terminate}},
+		reason: "round 1: starting 1 worker again; the others called elastic.Join and go on: node b joins; stopping 1 worker"}, d)
+	require.Empty(t, n.expire(at(30)))
+	require.Equal(t, []order{{2, kill}}, n.expire(at(31)).orders, "who goes on is left alone")
+	require.Equal(t, "w3", n.exited(3, status{code: 1}, false, "w3").fail.why, "who goes on may fail meanwhile")
+	require.Equal(t, decision{clear: true}, n.exited(2, status{code: 1}, false, "w2"), "what is stopped has not failed")
+	require.Equal(t, []order{{0, launch}, {2, launch}, {3, launch}}, n.placed(rdzv.Placement{Round: 1}).orders, "one that heard of its place had done its share")
+}
+
+func TestANodeThatTheOthersHaveLostEndsItsWorkersThatAreDeafToTheirPlaces(t *testing.T) {
+	require.Empty(t, newNode(1, time.Second).outside(at(0), everybody), "it had no place")
+	n := begun(t, 2)
+	require.Empty(t, n.outside(at(1), nobody))
+	d := n.outside(at(1), everybody)
+	require.Equal(t, []order{{0, terminate}, {1, terminate}}, d.orders)
+	require.Equal(t, "round 0: starting all workers again: it is over, and this node has no place in the next one yet; stopping 2 workers", d.reason)
+	require.Empty(t, n.exited(0, status{code: 1}, false, ""))
+	require.Empty(t, n.coming(at(2), rdzv.Placement{Round: 3}, "", everybody))
+	require.Equal(t, decision{clear: true}, n.exited(1, status{}, false, ""))
+	require.Len(t, n.placed(rdzv.Placement{Round: 3}).orders, 2)
 }
 
 // TestRandomEventsNeverGiveAnOrderThatCannotBe plays rounds, leaves, ends and requests in any order.
@@ -112,7 +149,8 @@ func TestRandomEventsNeverGiveAnOrderThatCannotBe(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 4))
 		n := newNode(1+r.IntN(4), 5*time.Second)
 		runs, termed := make([]bool, len(n.workers)), make([]int, len(n.workers))
-		now, round, fails, ended := 0, 0, 0, false
+		now, round, fails, ended, clear := 0, 0, 0, false, false
+		var next rdzv.Placement
 		obey := func(d decision) {
 			what := fmt.Sprintf("seed %d at %d: %+v", seed, now, d)
 			for _, o := range d.orders {
@@ -120,11 +158,12 @@ func TestRandomEventsNeverGiveAnOrderThatCannotBe(t *testing.T) {
 				switch o.deed {
 				case launch:
 					require.False(t, ended, what)
-					runs[o.rank] = true
+					runs[o.rank], termed[o.rank] = true, 0
 				case terminate:
 					termed[o.rank] = now
 				case kill:
 					require.GreaterOrEqual(t, now-termed[o.rank], 5, what)
+					require.NotZero(t, termed[o.rank], what)
 				}
 			}
 			if d.fail != nil {
@@ -134,6 +173,10 @@ func TestRandomEventsNeverGiveAnOrderThatCannotBe(t *testing.T) {
 			if d.done {
 				require.NotContains(t, runs, true, what)
 			}
+			clear = clear || d.clear
+			for i, run := range runs { // what was asked to end by a place that came is not clear
+				require.False(t, d.clear && run && termed[i] != 0, what)
+			}
 		}
 		for range 60 {
 			now++
@@ -141,7 +184,14 @@ func TestRandomEventsNeverGiveAnOrderThatCannotBe(t *testing.T) {
 			switch k := r.IntN(10); {
 			case k == 0:
 				round++
-				obey(n.placed(at(now), rdzv.Placement{Round: round, Restart: r.IntN(2) == 0}))
+				clear = false
+				if next = (rdzv.Placement{Round: round, Restart: r.IntN(2) == 0}); !ended {
+					obey(n.coming(at(now), next, "", func(int) bool { return r.IntN(2) == 0 }))
+				}
+			case k == 8 && n.place != nil:
+				obey(n.outside(at(now), func(int) bool { return r.IntN(2) == 0 }))
+			case k == 9 && clear && n.next != nil:
+				obey(n.placed(next))
 			case k == 1 && n.place != nil:
 				obey(n.restart(r.IntN(fails+1), rdzv.Placement{}))
 			case k < 6 && runs[i]:

@@ -30,6 +30,7 @@ type process struct {
 	said           int       // bytes that were written there
 	place          string    // the latest of it
 	moved          time.Time // when it was told another than the one it was started with
+	deaf           bool      // it has ended, and never asked for a place
 	stdout, stderr *lines
 	pipes          []*os.File // the read ends
 	errors         errorFile

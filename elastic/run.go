@@ -174,6 +174,8 @@ func (a *agent) heard(n news) {
 	switch {
 	case n.err != nil:
 		a.ends(now, n.err)
+	case n.Kind == rdzv.Place && n.coming:
+		a.do(a.node.coming(now, n.Placement, n.Why, a.deaf))
 	case n.Kind == rdzv.Place:
 		a.master, a.waits = n.master, n.Kind
 		a.result.Restarts = n.Placement.Restarts
@@ -184,7 +186,7 @@ func (a *agent) heard(n news) {
 			}
 		}
 		a.epochs.placed(n.Placement)
-		a.do(a.node.placed(now, n.Placement))
+		a.do(a.node.placed(n.Placement))
 		a.tellAll()
 	case n.Kind == rdzv.Restart:
 		a.say(fmt.Sprintf("starting it again: restart %d of %d", n.Placement.Restarts, n.Placement.MaxRestarts))
@@ -196,9 +198,11 @@ func (a *agent) heard(n news) {
 	case n.Kind == rdzv.Wait && a.waits != rdzv.Wait:
 		a.waits = n.Kind
 		a.say("this node waits for the next round")
+		a.do(a.node.outside(now, a.lost))
 	case n.Kind == rdzv.Spare && a.waits != rdzv.Spare:
 		a.waits = n.Kind
 		a.say("this node is redundant for now: the job has as many as it may; it steps in when one of them is gone")
+		a.do(a.node.outside(now, a.lost))
 	}
 }
 
@@ -245,6 +249,7 @@ func (a *agent) exited(e exit) {
 	p := a.procs[e.localRank]
 	w := Exit{Rank: p.rank, LocalRank: e.localRank, PID: p.cmd.Process.Pid, Code: e.status.code, Signal: e.status.signal}
 	a.result.Workers[e.localRank] = w
+	p.deaf = a.deaf(e.localRank)
 	_ = p.told.Close()
 	why := w.String()
 	if !e.status.ok() {
@@ -253,7 +258,7 @@ func (a *agent) exited(e exit) {
 		a.failures[e.localRank], why = f, f.brief()
 	}
 	p.errors.close()
-	running := a.node.workers[e.localRank].phase == running && !a.node.ending && !a.node.again
+	running := a.node.workers[e.localRank].phase == running && !a.node.ending && !a.node.workers[e.localRank].stale
 	spared := !e.status.ok() && running && a.spec.GoesOn != nil && a.spec.GoesOn(w)
 	a.do(a.node.exited(e.localRank, e.status, spared, why))
 }
@@ -284,6 +289,9 @@ func (a *agent) do(d decision) {
 	}
 	if d.done {
 		a.meeting.rdzv.Done()
+	}
+	if d.clear {
+		a.meeting.clear(a.node.next.Round)
 	}
 }
 
