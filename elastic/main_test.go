@@ -154,9 +154,9 @@ var parts = map[string]func(){
 	},
 	// The worker says who it is, and each place that it gets.
 	"stay": func() {
+		m, err := Join(context.Background()) // who has not joined yet is started again in a new round
 		fmt.Println("here", os.Getpid())
 		fmt.Printf("attempt %s, restart %s\n", os.Getenv("TORCHELASTIC_RESTART_COUNT"), os.Getenv(RestartsVariable))
-		m, err := Join(context.Background())
 		for err == nil {
 			p := m.Place()
 			fmt.Println("place", p.Rank, "of", p.World)
