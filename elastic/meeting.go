@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"strconv"
 	"sync"
 	"syscall"
@@ -191,12 +190,13 @@ func (m *meeting) master(c context.Context, p rdzv.Placement) (string, error) {
 	if len(m.masters) > 0 {
 		port = 0 // the one that was asked for is taken by the round before
 	}
-	cfg := m.spec.Store
-	cfg.Addr = net.JoinHostPort(host, strconv.Itoa(port))
-	server, err := store.Serve(cfg)
+	all, err := m.spec.named(c, host)
+	var server *store.Server
+	if err == nil {
+		server, err = serveAt(m.spec.Store, all, strconv.Itoa(port))
+	}
 	if errors.Is(err, syscall.EADDRNOTAVAIL) && m.addr != host { // the address of the node that had rank 0 before
-		cfg.Addr = net.JoinHostPort(m.addr, "0")
-		server, err = store.Serve(cfg)
+		server, err = serveAt(m.spec.Store, []string{m.addr}, "0")
 	}
 	if err != nil {
 		return "", fmt.Errorf("elastic: the job's store cannot listen on %s, port %d; give another port, or 0 for a free one: %w", host, port, err)

@@ -23,46 +23,62 @@ func RendezvousOf(job string, st store.Store) store.Store {
 // attempt is how long one attempt to reach the rendezvous' store takes, before what was wrong with it can be told.
 const attempt = 5 * time.Second
 
-// reach opens the rendezvous' store, trying again for as long as a node waits to join: whoever hosts it may come later.
+// reach opens the rendezvous' store, trying again for as long as a node waits to join: whoever hosts it may come later, and its name, too.
 func (m *meeting) reach(c context.Context) (store.Store, error) {
-	open := m.spec.Meet
-	if open == nil {
-		if err := m.host(); err != nil {
-			return nil, err
-		}
-		open = m.dial
-	}
 	c, cancel := context.WithTimeout(c, m.waits.patience)
 	defer cancel()
+	var why error
 	for n := 0; ; n++ {
 		patience := attempt
-		if m.taken && n == 0 { // a store of this machine would answer at once
+		if n == 0 { // what is wrong should be known when it is first told; a store of this machine would answer at once
 			patience = attempt * 2 / 5
 		}
 		slice, cancel := context.WithTimeout(c, patience)
-		st, err := open(slice)
+		st, err := m.try(slice)
 		late := slice.Err() != nil
 		cancel()
 		if err == nil {
 			return st, nil
 		}
-		if !late || c.Err() != nil {
-			if errors.Is(c.Err(), context.Canceled) {
-				return nil, context.Cause(c)
-			}
-			return nil, fmt.Errorf("elastic: the rendezvous at %s: %w", m.spec.Endpoint, m.suspect(err))
+		if errors.Is(c.Err(), context.Canceled) {
+			return nil, context.Cause(c)
 		}
-		m.waits.lacks(m.suspect(err), m.taken && n == 0)
-		if m.taken {
-			if err := m.host(); err != nil {
-				return nil, err
+		said := m.suspect(err)
+		var away *absent
+		known := errors.As(said, &away)
+		if why == nil || known || !errors.Is(err, context.DeadlineExceeded) { // that the time is over is no reason
+			why = said
+		}
+		if c.Err() != nil || !late && !known {
+			return nil, fmt.Errorf("elastic: the rendezvous at %s: %w", m.spec.Endpoint, why)
+		}
+		m.waits.lacks(why, m.taken && n == 0)
+		if !late {
+			select {
+			case <-c.Done():
+			case <-time.After(time.Second):
 			}
 		}
 	}
 }
 
-// suspect says so where something listens at the endpoint that is no store.
+// try opens the rendezvous' store, which this node hosts if it can.
+func (m *meeting) try(c context.Context) (store.Store, error) {
+	if m.spec.Meet != nil {
+		return m.spec.Meet(c)
+	}
+	if err := m.host(c); err != nil {
+		return nil, err
+	}
+	return m.dial(c)
+}
+
+// suspect says what is wrong, as far as can be known: whether there is somebody, and whether something listens at the endpoint that is no store.
 func (m *meeting) suspect(err error) error {
+	host, _, _ := net.SplitHostPort(m.spec.Endpoint)
+	if why := outOfReach(host, err); why != nil {
+		return why
+	}
 	if m.spec.Meet != nil || m.hosts || !errors.Is(err, store.ErrUnreachable) {
 		return err
 	}
@@ -77,18 +93,36 @@ func (m *meeting) suspect(err error) error {
 	return fmt.Errorf("something listens there that does not answer as a store; is that the address, and do all machines have the same token, so that they speak TLS, or none? (%w)", err)
 }
 
-// host serves the store at the endpoint if this machine can. Where the port is taken that may well be by the store, another node's of this machine;
-// if it is not, the node says so and waits on, as for any other store: whoever has it may end, and the store come.
-func (m *meeting) host() error {
-	cfg := m.spec.Store
-	cfg.Addr = m.spec.Endpoint
-	server, err := store.Serve(cfg)
+// host serves the store at the endpoint if this machine can and does not yet. Where the port is taken that may well be by the store, another node's of
+// this machine; if it is not, the node says so and waits on, as for any other store: whoever has it may end, and the store come.
+func (m *meeting) host(c context.Context) error {
+	if m.hosts {
+		return nil
+	}
+	host, port, _ := net.SplitHostPort(m.spec.Endpoint)
+	all, err := m.spec.addresses(c, host)
+	if err != nil {
+		return err
+	}
+	server, err := serveAt(m.spec.Store, all, port)
+	if m.taken = errors.Is(err, syscall.EADDRINUSE); m.taken || errors.Is(err, syscall.EADDRNOTAVAIL) {
+		return nil
+	}
 	if err == nil {
 		m.closes, m.hosts = append(m.closes, server.Close), true
-	} else if m.taken = errors.Is(err, syscall.EADDRINUSE); !m.taken && !errors.Is(err, syscall.EADDRNOTAVAIL) {
-		return fmt.Errorf("elastic: the rendezvous at %s: %w", m.spec.Endpoint, err)
 	}
-	return nil
+	return err
+}
+
+// serveAt serves a store at the first of a host's addresses that is this machine's.
+func serveAt(cfg store.ServerConfig, addresses []string, port string) (server *store.Server, err error) {
+	for _, addr := range addresses {
+		cfg.Addr = net.JoinHostPort(addr, port)
+		if server, err = store.Serve(cfg); !errors.Is(err, syscall.EADDRNOTAVAIL) {
+			return server, err
+		}
+	}
+	return nil, err
 }
 
 func (m *meeting) dial(c context.Context) (store.Store, error) {

@@ -83,6 +83,8 @@ type Spec struct {
 	// Probe may ask how this Run is; it has one Run. nil is nobody.
 	Probe *Probe
 	proof string // of the token, where it was given
+	// lookup finds the addresses of a host; nil is the system's way. Tests replace it.
+	lookup func(c context.Context, host string) ([]string, error)
 	// patience is that of warnOfDeaf; 0 means what it means there.
 	patience time.Duration
 	// Env is the environment that the workers inherit, as "KEY=value"; nil means this process's own.
