@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -35,7 +36,8 @@ func (f *runFlags) meeting(most int) (m meeting, err error) {
 		bad("--restart-policy: expected worker or group, got %q", f.policy)
 	}
 	m.endpoint = f.endpoint
-	if m.endpoint != "" && !f.inEtcd() {
+	backend := f.meetsBy(most)
+	if m.endpoint != "" && !f.inEtcd() && backend != "static" {
 		if _, _, err := net.SplitHostPort(m.endpoint); err != nil {
 			m.endpoint = net.JoinHostPort(strings.Trim(m.endpoint, "[]"), rdzvPort)
 		}
@@ -43,10 +45,10 @@ func (f *runFlags) meeting(most int) (m meeting, err error) {
 			bad("--rdzv-endpoint: expected HOST[:PORT] with a port from 1 to 65535, got %q", f.endpoint)
 		}
 	}
-	switch f.backend {
+	switch backend {
 	case "store", "c10d":
 		if most > 1 && m.endpoint == "" {
-			bad("--nnodes %s: several machines need --rdzv-endpoint HOST:PORT, the same on all, to meet at", f.nnodes)
+			bad("--nnodes %s: several machines need --rdzv-endpoint HOST:PORT, the same on all, to meet at; or --node-rank and --master-addr", f.nnodes)
 		}
 	case "etcd", "etcd-v2":
 		m.etcd, err = f.etcdPlace()
@@ -54,11 +56,9 @@ func (f *runFlags) meeting(most int) (m meeting, err error) {
 			m.endpoint = m.etcd.shown
 		}
 	case "static":
-		if most > 1 && (!f.nodeRankGiven || f.masterAddr == "" || f.masterPort == 0) {
-			bad("--rdzv-backend static: several machines need --node-rank, --master-addr and --master-port")
-		} else if most > 1 {
-			// The first machine hosts both: where they meet, and one port further the workers' store.
-			m.endpoint = net.JoinHostPort(f.masterAddr, strconv.Itoa(f.masterPort+1))
+		if most > 1 {
+			m.endpoint, err = f.static(most)
+			errs = append(errs, err)
 		}
 	default:
 		bad("--rdzv-backend: expected store (or c10d), etcd or static, got %q", f.backend)
@@ -76,6 +76,62 @@ func (f *runFlags) meeting(most int) (m meeting, err error) {
 		m.etcd.outlive(m.silence)
 	}
 	return m, errors.Join(errs...)
+}
+
+// meetsBy is the backend: where none is named it is static, if the flags are those of torchrun's static form, else store.
+func (f *runFlags) meetsBy(most int) string {
+	static := most > 1 && f.endpoint == "" && !f.standalone && (f.nodeRankGiven || f.masterAddr != "" || f.masterPort != 0)
+	switch {
+	case f.backend != "":
+		return f.backend
+	case static:
+		return "static"
+	}
+	return "store"
+}
+
+// torchPort is where torchrun's workers meet when nobody says otherwise.
+const torchPort = 29500
+
+// static is where machines meet whose ranks are given: the first of them hosts the workers' store at the master's port, and the rendezvous one port
+// further. As with torchrun, an endpoint may stand for the master's address and port.
+func (f *runFlags) static(most int) (endpoint string, err error) {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if f.endpoint != "" {
+		host, text, err := net.SplitHostPort(f.endpoint)
+		if err != nil {
+			host, text = strings.Trim(f.endpoint, "[]"), strconv.Itoa(cmp.Or(f.masterPort, torchPort))
+		}
+		port, err := strconv.Atoi(text)
+		switch {
+		case err != nil:
+			bad("--rdzv-endpoint: expected HOST[:PORT], got %q", f.endpoint)
+		case f.masterAddr != "" && f.masterAddr != host, f.masterPort != 0 && f.masterPort != port:
+			bad("--rdzv-endpoint %s is another place than --master-addr and --master-port; with --rdzv-backend static give one of the two", f.endpoint)
+		default:
+			f.masterAddr, f.masterPort = host, port
+		}
+	}
+	var missing []string
+	if !f.nodeRankGiven {
+		missing = append(missing, "--node-rank")
+	}
+	if f.masterAddr == "" && f.endpoint == "" {
+		missing = append(missing, "--master-addr")
+	}
+	if missing != nil {
+		bad("--nnodes %s: several machines without --rdzv-endpoint need --node-rank, and --master-addr of the machine with rank 0, the same on all (--master-port, too, if it is not %d); missing: %s",
+			f.nnodes, torchPort, strings.Join(missing, ", "))
+	}
+	if f.nodeRank < 0 || f.nodeRank >= most {
+		bad("--node-rank: expected 0 to %d with --nnodes %s, got %d", most-1, f.nnodes, f.nodeRank)
+	}
+	f.masterPort = cmp.Or(f.masterPort, torchPort)
+	if f.masterPort < 1 || f.masterPort > 65534 {
+		bad("--master-port: expected 1 to 65534, as the machines meet one port further, got %d", f.masterPort)
+	}
+	return net.JoinHostPort(f.masterAddr, strconv.Itoa(f.masterPort+1)), errors.Join(errs...)
 }
 
 func isPort(s string) bool {

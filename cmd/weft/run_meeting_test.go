@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"os"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -24,10 +26,14 @@ func TestFlagsOfSeveralMachinesThatCannotBeAreToldTogether(t *testing.T) {
 		"--nnodes 2":   {"several machines need --rdzv-endpoint"},
 		"--nnodes 2:1": {"expected N or MIN:MAX with 1 ≤ MIN ≤ MAX"},
 		"--nnodes 1:x": {"expected N or MIN:MAX"},
-		"--standalone --nnodes 2 --rdzv-endpoint localhost":       {"--standalone: it is for one machine"},
-		"--rdzv-backend zookeeper --restart-policy never":         {`expected store (or c10d), etcd or static, got "zookeeper"`, `expected worker or group, got "never"`},
-		"--rdzv-backend static --nnodes 2 --node-rank 1":          {"need --node-rank, --master-addr and --master-port"},
-		"--rdzv-conf join_timeout,last_call_timeout=-1,color=red": {"expected k=v,…, got \"join_timeout\"", "last_call_timeout: expected a number of seconds", `unknown key "color"`},
+		"--standalone --nnodes 2 --rdzv-endpoint localhost": {"--standalone: it is for one machine"},
+		"--rdzv-backend zookeeper --restart-policy never":   {`expected store (or c10d), etcd or static, got "zookeeper"`, `expected worker or group, got "never"`},
+		"--rdzv-backend static --nnodes 2 --node-rank 1":    {"missing: --master-addr"},
+		"--nnodes 2 --master-addr 10.0.0.1 --node-rank 2 --master-port 65535 --restart-policy never": {"--node-rank: expected 0 to 1 with --nnodes 2, got 2",
+			"--master-port: expected 1 to 65534, as the machines meet one port further, got 65535", `expected worker or group, got "never"`},
+		"--nnodes 2 --master-port 5": {"missing: --node-rank, --master-addr"},
+		"--nnodes 2 --rdzv-backend static --node-rank 0 --rdzv-endpoint a:1 --master-addr b": {"--rdzv-endpoint a:1 is another place than --master-addr"},
+		"--rdzv-conf join_timeout,last_call_timeout=-1,color=red":                            {"expected k=v,…, got \"join_timeout\"", "last_call_timeout: expected a number of seconds", `unknown key "color"`},
 		"--max-restarts -1": {"--max-restarts: expected 0 or more, got -1"},
 		"--nnodes 2 --rdzv-endpoint localhost:1 --node-rank 5": {"node rank: expected 0 to 1, got 5"},
 	} {
@@ -49,6 +55,26 @@ func TestTheFlagsOfTheRendezvousAreTorchruns(t *testing.T) {
 	m, err = f.meeting(2)
 	require.NoError(t, err)
 	require.Equal(t, meeting{endpoint: "10.0.0.1:29501", wantRank: 1}, m)
+	for name, f := range map[string]*runFlags{
+		"torchrun's":        {masterAddr: "10.0.0.1", masterPort: 29500, nodeRankGiven: true},
+		"its usual port":    {masterAddr: "10.0.0.1", nodeRankGiven: true},
+		"an endpoint":       {backend: "static", endpoint: "10.0.0.1:29500", nodeRankGiven: true},
+		"one without port":  {backend: "static", endpoint: "10.0.0.1", nodeRankGiven: true},
+		"both, which agree": {backend: "static", endpoint: "10.0.0.1:29500", masterAddr: "10.0.0.1", masterPort: 29500, nodeRankGiven: true},
+	} {
+		m, err = f.meeting(2)
+		require.NoError(t, err, name)
+		require.Equal(t, meeting{endpoint: "10.0.0.1:29501", wantRank: 1}, m, name)
+		require.Equal(t, []any{"10.0.0.1", 29500}, []any{f.masterAddr, f.masterPort}, name)
+	}
+	f = &runFlags{endpoint: "node0", masterAddr: "10.0.0.1", nodeRankGiven: true} // a rank that it asks for, and where the workers' store is
+	m, err = f.meeting(2)
+	require.NoError(t, err)
+	require.Equal(t, meeting{endpoint: "node0:29400", wantRank: 1}, m)
+	f = &runFlags{masterAddr: "10.0.0.1", nodeRankGiven: true} // of one machine, which meets nobody
+	m, err = f.meeting(1)
+	require.NoError(t, err)
+	require.Equal(t, meeting{wantRank: 1}, m)
 	f = &runFlags{policy: "worker", backend: "store", endpoint: "[::1]"}
 	m, err = f.meeting(2)
 	require.NoError(t, err)
@@ -102,6 +128,32 @@ func TestALauncherThatCannotJoinAJobSaysWhy(t *testing.T) {
 	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
 	require.Error(t, cmd.Wait())
 	require.Contains(t, host.String(), "ended by signal 15")
+}
+
+func TestTheStaticFormOfTorchrunAndKubeflowMakesOneWorldWithoutABackend(t *testing.T) {
+	host, port, err := net.SplitHostPort(proctest.Address())
+	require.NoError(t, err)
+	var outs [2]string
+	var errs [2]error
+	var runs sync.WaitGroup
+	for n := range outs {
+		cmd := exec.Command(os.Args[0], "run", "--nnodes", "2", "--node-rank", strconv.Itoa(n), "--master-addr", host, "--master-port", port, "--no-prefix",
+			os.Args[0], "show", "RANK", "MASTER_ADDR", "MASTER_PORT")
+		cmd.Env = append(os.Environ(), "WEFT_TEST_PART=weft", "GORACE=atexit_sleep_ms=0", "WEFT_TOKEN=a secret of the job")
+		if n == 1 { // as in a pod of Kubeflow's
+			cmd.Args = slices.Concat(cmd.Args[:2], cmd.Args[len(cmd.Args)-6:])
+			cmd.Env = append(cmd.Env, "PET_NNODES=2", "PET_NODE_RANK=1", "PET_MASTER_ADDR="+host, "PET_MASTER_PORT="+port)
+		}
+		runs.Go(func() {
+			out, err := cmd.CombinedOutput()
+			outs[n], errs[n] = string(out), err
+		})
+	}
+	runs.Wait()
+	require.NoError(t, errors.Join(errs[:]...), "%q", outs)
+	for n, out := range outs {
+		require.Equal(t, fmt.Sprintf("RANK=%d\nMASTER_ADDR=%s\nMASTER_PORT=%s\n", n, host, port), out)
+	}
 }
 
 func TestTwoLaunchersMakeOneWorld(t *testing.T) {

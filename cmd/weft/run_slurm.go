@@ -39,7 +39,7 @@ func (f *runFlags) fromSlurm(cmd *cobra.Command, lookup func(string) (string, bo
 	}
 	flags := cmd.Flags()
 	set := map[string]string{"nnodes": nodes, "rdzv-id": "slurm-" + id, "node-rank": node}
-	if nodes != "1" && !f.standalone && (f.backend == "store" || f.backend == "c10d") {
+	if nodes != "1" && !f.standalone && !f.inEtcd() && f.backend != "static" {
 		set["rdzv-endpoint"] = net.JoinHostPort(host, rdzvPort)
 	}
 	for name, v := range set {

@@ -34,8 +34,8 @@ var statusNeeds = map[string]string{
 	"rdzv-endpoint": "host[:port] at which the job meets, as weft run has it (port 29400 where none is given); for etcd [USER:PASSWORD@]HOST[:PORT],…[/PREFIX]",
 	"rdzv-id":       "name of the job (default " + elastic.NoRunID + ", as that of a job of several machines that was given none)",
 	"token-file":    "file with the job's shared secret (default $" + elastic.TokenVariable + "; on loopback a job can be looked at without)",
-	"master-addr":   "with --rdzv-backend static: the job's own",
-	"master-port":   "with --rdzv-backend static: the job's own",
+	"master-addr":   "of a job that was started with it and without --rdzv-endpoint: the job's own",
+	"master-port":   "with --master-addr: the job's own (default 29500)",
 	"store-plain":   "the job's own, if it has it: never where it speaks TLS even on loopback, always where it has no secret",
 }
 
@@ -77,7 +77,7 @@ store does not answer for as long as the job's machines wait for it: four times 
 
 // status says how the job stands.
 func (f *statusFlags) status(out *board) error {
-	if f.endpoint == "" && f.backend != "static" {
+	if f.endpoint == "" && f.masterAddr == "" && f.backend != "static" {
 		return errors.New("expected where the job meets: --rdzv-endpoint, as for weft run")
 	}
 	place, err := f.meeting(2)

@@ -271,7 +271,7 @@ func TestStatusExplainsAWrongCommandLine(t *testing.T) {
 		"--rdzv-endpoint h me":                  "unknown command",
 		"--rdzv-backend zoo --rdzv-endpoint h":  `expected store (or c10d), etcd or static, got "zoo"`,
 		"--rdzv-backend etcd --rdzv-endpoint h": "needs --rdzv-id",
-		"--rdzv-backend static":                 "need --node-rank, --master-addr and --master-port",
+		"--rdzv-backend static":                 "missing: --master-addr",
 		"--rdzv-endpoint localhost --token-file /nowhere/token":      "--token-file",
 		"--rdzv-endpoint localhost --store-plain sometimes":          "--store-plain",
 		"--rdzv-endpoint localhost --rdzv-conf keep_alive_timeout=x": "expected a number of seconds",
