@@ -150,6 +150,7 @@ func TestAnAgentThatIsKilledIsMissedAndTheOtherOneFinishesAlone(t *testing.T) {
 	w.runs.Wait()
 	require.Equal(t, map[int]error{0: nil}, w.ends, w.out)
 	require.Equal(t, 1, strings.Count(w.out.String(), "] done\n"), w.out)
+	require.Regexp(t, `(?m)^weft: \d\d:\d\d:\d\d round 0: node \S+ is lost: no word from it for 3s$`, w.out.String())
 	gone(t, w.pids())
 }
 

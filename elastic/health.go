@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
+
+	"github.com/weft-project/weft/elastic/rdzv"
 )
 
 // Status is how one node's part of a job is.
@@ -17,22 +20,46 @@ type Status struct {
 	Workers, Running, Succeeded, Failed, Failures int
 	// Ending says that what runs is being stopped.
 	Ending bool
+	// Contact is how the node stands with the rendezvous.
+	Contact Contact
 }
 
-// Ready says that the node is in a round and its workers run, or have ended well while others still run.
+// Contact is how a node stands with its rendezvous.
+type Contact struct {
+	// Heard is when the leader was last heard of, Silent for how long it was not, and Patience for how long it may not be: keep_alive_timeout.
+	Heard            time.Time
+	Silent, Patience time.Duration
+	// Known says that it was heard of at all; Round and Nodes are what it said last, of a round that may be gathering.
+	Known        bool
+	Round, Nodes int
+}
+
+// Lost says that the rendezvous is lost as far as the node can tell: what hosts it has gone, or cannot be reached.
+func (c Contact) Lost() bool { return c.Silent > c.Patience }
+
+// contact is how a node stands with a rendezvous of which it heard last at a time.
+func contact(now, heard time.Time, patience time.Duration, last rdzv.Summary, known bool) Contact {
+	return Contact{Heard: heard, Silent: max(now.Sub(heard), 0), Patience: patience, Known: known, Round: last.Round, Nodes: last.Nodes}
+}
+
+// Ready says that the node is in a round, its workers run, or have ended well while others still run, and the rendezvous is not lost.
 func (s Status) Ready() bool {
-	return s.Placed && !s.Ending && s.Running > 0 && s.Running+s.Succeeded == s.Workers
+	return s.Placed && !s.Ending && s.Running > 0 && s.Running+s.Succeeded == s.Workers && !s.Contact.Lost()
 }
 
 // String is the status in a line for people.
 func (s Status) String() string {
+	lost := ""
+	if s.Contact.Lost() {
+		lost = fmt.Sprintf("the rendezvous is lost, no word from it for %v; ", s.Contact.Silent.Round(time.Second))
+	}
 	switch {
 	case !s.Placed:
-		return "waits for a place in the job"
+		return lost + "waits for a place in the job"
 	case s.Ending:
 		return fmt.Sprintf("is ending, %s left", plural(s.Running))
 	}
-	return fmt.Sprintf("round %d, node %d of %d: of %s %d run, %d succeeded, %d failed", s.Round, s.Rank, s.Nodes, plural(s.Workers), s.Running, s.Succeeded, s.Failed)
+	return lost + fmt.Sprintf("round %d, node %d of %d: of %s %d run, %d succeeded, %d failed", s.Round, s.Rank, s.Nodes, plural(s.Workers), s.Running, s.Succeeded, s.Failed)
 }
 
 // ErrNotRunning is what a Probe says whose Run has ended.
@@ -91,6 +118,9 @@ func (a *agent) status() Status {
 	if p := a.node.place; p != nil {
 		s.Placed, s.Rank, s.Nodes, s.World, s.Round = true, p.Rank, p.Nodes, p.World, p.Round
 	}
+	cfg, _ := a.spec.rendezvous().Populate() // it was validated
+	last, known := a.meeting.rdzv.Latest()
+	s.Contact = contact(time.Now(), a.meeting.rdzv.Heard(), cfg.Silence, last, known)
 	for _, w := range a.node.workers {
 		switch w.phase {
 		case running:

@@ -9,7 +9,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weft-project/weft/elastic/rdzv"
 	"github.com/weft-project/weft/internal/disttest/proctest"
+	"github.com/weft-project/weft/store"
 )
 
 func TestAProbeIsToldHowANodeIsFromItsFirstMomentToItsLast(t *testing.T) {
@@ -31,6 +33,8 @@ func TestAProbeIsToldHowANodeIsFromItsFirstMomentToItsLast(t *testing.T) {
 	go func() { _, err := Run(c, spec); ended <- err }()
 	out.Await(t, "] here ", 2)
 	s := ask()
+	require.Less(t, s.Contact.Silent, s.Contact.Patience)
+	s.Contact = Contact{}
 	require.Equal(t, Status{RunID: "seven", Placed: true, Nodes: 1, World: 2, Workers: 2, Running: 2}, s)
 	require.True(t, s.Ready())
 	require.Equal(t, "round 0, node 0 of 1: of 2 workers 2 run, 0 succeeded, 0 failed", s.String())
@@ -45,6 +49,36 @@ func TestAProbeIsToldHowANodeIsFromItsFirstMomentToItsLast(t *testing.T) {
 	require.ErrorIs(t, err, ErrNotRunning)
 	_, err = Run(t.Context(), Spec{Probe: spec.Probe})
 	require.ErrorIs(t, err, ErrInvalidSpec, "a probe that has had its Run does no harm")
+}
+
+func TestANodeWhoseRendezvousIsGoneIsNotReadyUntilItIsBack(t *testing.T) {
+	w := newCrew(t, "stay", 1, func(s *Spec) {
+		s.MinNodes, s.Silence, s.Probe = 1, time.Second, NewProbe()
+		s.MaxNodes = 2
+		s.LastCall = -1
+	})
+	server, err := store.Serve(store.ServerConfig{Addr: w.spec.Endpoint})
+	require.NoError(t, err)
+	end := w.start(0)
+	w.out.Await(t, "] here ", 1)
+	becomes := func(ready bool) Status {
+		var s Status
+		require.Eventually(t, func() bool {
+			s, err = w.spec.Probe.Ask(t.Context())
+			require.NoError(t, err)
+			return s.Ready() == ready
+		}, time.Minute, 5*time.Millisecond)
+		return s
+	}
+	becomes(true)
+	require.NoError(t, server.Close())
+	require.Contains(t, becomes(false).String(), "the rendezvous is lost, no word from it for 1s; round 0, node 0 of 1: of 1 worker 1 run")
+	server, err = store.Serve(store.ServerConfig{Addr: w.spec.Endpoint})
+	require.NoError(t, err)
+	becomes(true)
+	end(errTestStop)
+	w.runs.Wait()
+	require.NoError(t, server.Close())
 }
 
 func TestAnAgentThatHangsDoesNotAnswerItsProbe(t *testing.T) {
@@ -73,5 +107,11 @@ func TestANodeIsReadyWhileItsWorkersRunInARound(t *testing.T) {
 	} {
 		require.Equal(t, c.want, c.s.Ready(), "%+v", c.s)
 	}
+	lost := Status{Placed: true, Nodes: 2, Workers: 2, Running: 2, Contact: contact(at(16), at(0), 15*time.Second, rdzv.Summary{Round: 3, Nodes: 2}, true)}
+	require.False(t, lost.Ready())
+	require.Equal(t, "the rendezvous is lost, no word from it for 16s; round 0, node 0 of 2: of 2 workers 2 run, 0 succeeded, 0 failed", lost.String())
+	lost.Contact = contact(at(15), at(0), 15*time.Second, rdzv.Summary{}, true)
+	require.True(t, lost.Ready(), "it may come yet")
+	require.Zero(t, contact(at(0), at(5), time.Second, rdzv.Summary{}, true).Silent, "clocks go back")
 	require.Equal(t, "is ending, 1 worker left", Status{Placed: true, Ending: true, Running: 1}.String())
 }

@@ -40,6 +40,17 @@ type decision struct {
 	reason string
 }
 
+// at is the decision with its reason told at a time.
+func (d decision) at(now time.Time) decision {
+	if d.reason != "" {
+		d.reason = stamp(now, d.reason)
+	}
+	return d
+}
+
+// stamp is what has happened with the time in front, by the clock of people.
+func stamp(now time.Time, what string) string { return now.Format("15:04:05 ") + what }
+
 // failed is a failure to tell the rendezvous, which knows whether there is a restart left.
 type failed struct {
 	rank int // local
@@ -122,18 +133,21 @@ func (n *node) retire(now time.Time, round, why string, over func(worker int) bo
 		}
 	}
 	d.clear = n.next != nil && len(n.stale(terminate)) == 0
-	if len(d.orders) == 0 {
+	if n.place == nil || kept == len(n.workers) {
 		return d
 	}
-	n.due = now.Add(n.grace)
 	what := "starting all workers again"
 	if kept > 0 {
-		what = fmt.Sprintf("starting %s again; the others called elastic.Join and go on", plural(len(d.orders)))
+		what = fmt.Sprintf("starting %s again; the others called elastic.Join and go on", plural(len(n.workers)-kept))
 	}
 	if why != "" {
 		what += ": " + why
 	}
-	d.reason = fmt.Sprintf("%s: %s; stopping %s", round, what, plural(len(d.orders)))
+	if len(d.orders) > 0 {
+		n.due = now.Add(n.grace)
+		what += "; stopping " + plural(len(d.orders))
+	}
+	d.reason = round + ": " + what
 	return d
 }
 

@@ -94,7 +94,8 @@ func TestInANewRoundWorkersThatRunGoOnAndThoseThatHadFailedStartAgain(t *testing
 	n := begun(t, 3)
 	n.exited(0, status{code: 1}, false, "")
 	n.exited(1, status{}, false, "")
-	require.Equal(t, decision{clear: true}, n.coming(at(1), rdzv.Placement{Round: 1}, "a node joins", nobody))
+	require.Equal(t, decision{clear: true, reason: "round 1: starting 1 worker again; the others called elastic.Join and go on: a node joins"},
+		n.coming(at(1), rdzv.Placement{Round: 1}, "a node joins", nobody))
 	require.Empty(t, n.restart(1, rdzv.Placement{}), "the place that is coming starts it")
 	require.Equal(t, []order{{0, launch}}, n.placed(rdzv.Placement{Round: 1}).orders)
 	require.Empty(t, n.restart(1, rdzv.Placement{}).orders, "the leave comes after the round: it runs already")
@@ -107,7 +108,7 @@ func TestARestartOfTheGroupStopsAllAndStartsAllWhenNoneRunsOnAnyNode(t *testing.
 	require.Equal(t, "round 1: starting all workers again: restart 1 of 3; stopping 1 worker", d.reason)
 	require.Equal(t, []order{{1, terminate}}, d.orders)
 	require.False(t, d.clear)
-	require.Empty(t, n.coming(at(2), rdzv.Placement{Round: 2, Restart: true}, "", nobody), "it is under way")
+	require.Equal(t, decision{reason: "round 2: starting all workers again: node c joins"}, n.coming(at(2), rdzv.Placement{Round: 2, Restart: true}, "node c joins", nobody), "it is under way")
 	require.Equal(t, decision{clear: true}, n.exited(1, status{code: 143, signal: 15}, false, ""))
 	require.Equal(t, []order{{0, launch}, {1, launch}}, n.placed(rdzv.Placement{Round: 2, Restart: true}).orders)
 	require.Equal(t, 2, n.place.Round)
@@ -122,7 +123,7 @@ func TestInANewRoundWorkersThatAreDeafToTheirPlacesStartAgainAndTheOthersGoOn(t 
 	deaf := func(i int) bool { return i%2 == 0 }
 	d := n.coming(at(1), rdzv.Placement{Round: 1}, "node b joins", deaf)
 	require.Equal(t, decision{orders: []order{{2, terminate}},
-		reason: "round 1: starting 1 worker again; the others called elastic.Join and go on: node b joins; stopping 1 worker"}, d)
+		reason: "round 1: starting 2 workers again; the others called elastic.Join and go on: node b joins; stopping 1 worker"}, d)
 	require.Empty(t, n.expire(at(30)))
 	require.Equal(t, []order{{2, kill}}, n.expire(at(31)).orders, "who goes on is left alone")
 	require.Equal(t, "w3", n.exited(3, status{code: 1}, false, "w3").fail.why, "who goes on may fail meanwhile")
@@ -138,7 +139,7 @@ func TestANodeThatTheOthersHaveLostEndsItsWorkersThatAreDeafToTheirPlaces(t *tes
 	require.Equal(t, []order{{0, terminate}, {1, terminate}}, d.orders)
 	require.Equal(t, "round 0: starting all workers again: it is over, and this node has no place in the next one yet; stopping 2 workers", d.reason)
 	require.Empty(t, n.exited(0, status{code: 1}, false, ""))
-	require.Empty(t, n.coming(at(2), rdzv.Placement{Round: 3}, "", everybody))
+	require.Equal(t, decision{reason: "round 3: starting all workers again"}, n.coming(at(2), rdzv.Placement{Round: 3}, "", everybody))
 	require.Equal(t, decision{clear: true}, n.exited(1, status{}, false, ""))
 	require.Len(t, n.placed(rdzv.Placement{Round: 3}).orders, 2)
 }

@@ -90,7 +90,10 @@ func TestAWorkerThatFailsIsReplacedInItsPlaceAndTheOthersKeepTheirProcesses(t *t
 	require.Equal(t, before, after)
 	w.out.Await(t, "[2] attempt 0, restart 1", 1) // the group it comes into was not started again
 	w.out.Await(t, "was killed by signal 9 (SIGKILL)\n", 1)
-	w.out.Await(t, "weft: starting it again: restart 1 of 1\n", 1)
+	require.Eventually(t, func() bool {
+		return regexp.MustCompile(`(?m)^weft: \d\d:\d\d:\d\d round 0: starting it again, restart 1 of 1: worker 2 of \S+ failed: worker2 \(rank 2, pid \d+\) was killed by signal 9 \(SIGKILL\)$`).
+			MatchString(w.out.String())
+	}, 20*time.Second, 5*time.Millisecond)
 
 	require.NoError(t, syscall.Kill(w.pids()[2], syscall.SIGKILL)) // the job has no restart left
 	w.runs.Wait()

@@ -141,6 +141,8 @@ func (a *agent) watch(c context.Context) error {
 			if a.epochs.heard(s) {
 				a.tellAll()
 			}
+		case ch := <-a.meeting.rdzv.Changes:
+			a.note(ch.Round, ch.What)
 		case <-a.hark:
 			a.warnOfDeaf()
 		case answer := <-asks:
@@ -175,7 +177,7 @@ func (a *agent) heard(n news) {
 	case n.err != nil:
 		a.ends(now, n.err)
 	case n.Kind == rdzv.Place && n.coming:
-		a.do(a.node.coming(now, n.Placement, n.Why, a.deaf))
+		a.do(a.node.coming(now, n.Placement, n.Why, a.deaf).at(now))
 	case n.Kind == rdzv.Place:
 		a.master, a.waits = n.master, n.Kind
 		a.result.Restarts = n.Placement.Restarts
@@ -185,11 +187,14 @@ func (a *agent) heard(n news) {
 				p.stdout.prefix.set(a.spec.prefix(i, p.rank))
 			}
 		}
+		if a.node.place != nil {
+			a.note(n.Placement.Round, fmt.Sprintf("%s, %s; this is node %d", many(n.Placement.Nodes, "node"), plural(n.Placement.World), n.Placement.Rank))
+		}
 		a.epochs.placed(n.Placement)
 		a.do(a.node.placed(n.Placement))
 		a.tellAll()
 	case n.Kind == rdzv.Restart:
-		a.say(fmt.Sprintf("starting it again: restart %d of %d", n.Placement.Restarts, n.Placement.MaxRestarts))
+		a.note(n.Placement.Round, fmt.Sprintf("starting it again, restart %d of %d: %s", n.Placement.Restarts, n.Placement.MaxRestarts, n.Why))
 		a.result.Restarts = n.Placement.Restarts
 		a.do(a.node.restart(n.Nth, n.Placement))
 	case n.Kind == rdzv.Finished || n.Kind == rdzv.Refuse:
@@ -198,11 +203,11 @@ func (a *agent) heard(n news) {
 	case n.Kind == rdzv.Wait && a.waits != rdzv.Wait:
 		a.waits = n.Kind
 		a.say("this node waits for the next round")
-		a.do(a.node.outside(now, a.lost))
+		a.do(a.node.outside(now, a.lost).at(now))
 	case n.Kind == rdzv.Spare && a.waits != rdzv.Spare:
 		a.waits = n.Kind
 		a.say("this node is redundant for now: the job has as many as it may; it steps in when one of them is gone")
-		a.do(a.node.outside(now, a.lost))
+		a.do(a.node.outside(now, a.lost).at(now))
 	}
 }
 
@@ -293,6 +298,11 @@ func (a *agent) do(d decision) {
 	if d.clear {
 		a.meeting.clear(a.node.next.Round)
 	}
+}
+
+// note says at what time, and of which round, something has happened.
+func (a *agent) note(round int, what string) {
+	a.say(stamp(time.Now(), fmt.Sprintf("round %d: %s", round, what)))
 }
 
 func (a *agent) say(what string) {

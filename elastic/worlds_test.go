@@ -117,4 +117,8 @@ func TestNoTwoWorkersOfAProgramWithoutJoinAreEverInTwoWorldsWhereNodesComeAndGo(
 	}
 	require.Equal(t, 6, inRecord(t, record).most)
 	require.NotContains(t, w.out.String(), "restart 1 of", "who comes costs no restart")
+	for _, line := range []string{"0: node %s joins", "1: starting all workers again: node %s joins; stopping 2 workers", "1: 3 nodes, 6 workers; this is node 1",
+		"1: node %s leaves: the test stops the job", "2: starting all workers again: node %s leaves: the test stops the job; stopping 2 workers", "2: 2 nodes, 4 workers; this is node 0"} {
+		require.Regexp(t, `(?m)^weft: \d\d:\d\d:\d\d round `+strings.ReplaceAll(line, "%s", `127\.\S+_\d+_\w+`)+"$", w.out.String())
+	}
 }

@@ -54,6 +54,7 @@ func serveHealth(addr string, probe *elastic.Probe) (*webServer, error) {
 type agentCollector struct {
 	probe                                                             *elastic.Probe
 	up, ready, round, node, nodes, world, workers, restarts, failures *prometheus.Desc
+	connected, heard, metRound, metNodes                              *prometheus.Desc // of the rendezvous
 }
 
 func newAgentCollector(probe *elastic.Probe) *agentCollector {
@@ -71,12 +72,18 @@ func newAgentCollector(probe *elastic.Probe) *agentCollector {
 		workers:  desc("workers", "Workers of this machine.", "state"),
 		restarts: desc("restarts_total", "Failed workers that the job has started again."),
 		failures: desc("failures_total", "Failures of this machine's workers."),
+
+		connected: desc("rendezvous_connected", "1 if the rendezvous' leader was heard of within keep_alive_timeout."),
+		heard:     desc("rendezvous_last_heard_timestamp_seconds", "When the rendezvous' leader was last heard of."),
+		metRound:  desc("rendezvous_round", "Number of the round that the leader spoke of last; it may be gathering."),
+		metNodes:  desc("rendezvous_nodes", "Machines in that round."),
 	}
 }
 
 // Describe lists the metrics.
 func (m *agentCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{m.up, m.ready, m.round, m.node, m.nodes, m.world, m.workers, m.restarts, m.failures} {
+	for _, d := range []*prometheus.Desc{m.up, m.ready, m.round, m.node, m.nodes, m.world, m.workers, m.restarts, m.failures,
+		m.connected, m.heard, m.metRound, m.metNodes} {
 		ch <- d
 	}
 }
@@ -100,6 +107,15 @@ func (m *agentCollector) Collect(ch chan<- prometheus.Metric) {
 	gauge(m.workers, s.Failed, "failed")
 	ch <- prometheus.MustNewConstMetric(m.restarts, prometheus.CounterValue, float64(s.Restarts))
 	ch <- prometheus.MustNewConstMetric(m.failures, prometheus.CounterValue, float64(s.Failures))
+	met := !s.Contact.Heard.IsZero()
+	gauge(m.connected, yes[met && !s.Contact.Lost()])
+	if met {
+		ch <- prometheus.MustNewConstMetric(m.heard, prometheus.GaugeValue, float64(s.Contact.Heard.UnixMilli())/1000)
+	}
+	if s.Contact.Known {
+		gauge(m.metRound, s.Contact.Round)
+		gauge(m.metNodes, s.Contact.Nodes)
+	}
 	if s.Placed {
 		gauge(m.round, s.Round)
 		gauge(m.node, s.Rank)

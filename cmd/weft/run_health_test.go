@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -41,9 +42,14 @@ func TestTheHealthOfARunningJobIsServed(t *testing.T) {
 		require.Equal(t, "round 0, node 0 of 1: of 2 workers 2 run, 0 succeeded, 0 failed\n", text)
 	}
 	_, text := get(t, url+"/metrics")
-	for _, line := range []string{"weft_agent_up 1", "weft_agent_ready 1", `weft_agent_workers{state="running"} 2`, "weft_agent_world_size 2", "weft_agent_failures_total 0"} {
+	for _, line := range []string{"weft_agent_up 1", "weft_agent_ready 1", `weft_agent_workers{state="running"} 2`, "weft_agent_world_size 2", "weft_agent_failures_total 0", "weft_agent_rendezvous_connected 1"} {
 		require.Contains(t, text, "\n"+line+"\n")
 	}
+	require.Eventually(t, func() bool { // the leader's first word comes about when its first worker starts
+		_, text = get(t, url+"/metrics")
+		return strings.Contains(text, "\nweft_agent_rendezvous_nodes 1\n") && strings.Contains(text, "\nweft_agent_rendezvous_round 0\n")
+	}, 20*time.Second, 5*time.Millisecond)
+	require.Regexp(t, `\nweft_agent_rendezvous_last_heard_timestamp_seconds \d\.\d+e\+09\n`, text)
 	http.DefaultClient.CloseIdleConnections()
 	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
 	for range out {

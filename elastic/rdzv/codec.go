@@ -8,7 +8,7 @@ import (
 )
 
 // version is of the encoded state and of messages. Another one is refused: the nodes of a job run one program.
-const version = 3
+const version = 4
 
 // maxState bounds an encoded state: MaxNodes nodes with all their strings at their longest.
 const maxState = MaxNodes*(maxID+maxAddr+maxRole+128) + 256<<10

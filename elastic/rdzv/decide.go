@@ -89,6 +89,7 @@ func (d *decision) arrive(n Node, cfg Config, past Past) {
 		d.tell(Action{Kind: Refuse, ID: n.ID, Err: err})
 		return
 	}
+	came := d.came(n)
 	d.arrivals++
 	m := &member{Node: n, order: d.arrivals, rank: -1, lastSeen: d.now, since: d.now, expires: d.now.Add(d.cfg.JoinTimeout)}
 	d.add(m)
@@ -104,6 +105,10 @@ func (d *decision) arrive(n Node, cfg Config, past Past) {
 		d.count(m, redundant)
 		d.tell(Action{Kind: Spare, ID: n.ID})
 	}
+	if m.on == redundant {
+		came += "; it is redundant"
+	}
+	d.note(n.ID, "node %s %s", n.ID, came)
 	d.because("%s comes and is %s", n.ID, m.on)
 	d.linger()
 }
@@ -173,6 +178,7 @@ func (d *decision) fail(m *member, e Event) {
 	d.restarts++
 	m.fails = e.Nth
 	left := fmt.Sprintf("restart %d of %d", d.restarts, d.cfg.MaxRestarts)
+	d.note(m.ID, "%s; %s", what, left)
 	if d.cfg.Policy == RestartGroup {
 		d.begin(what + "; " + left)
 		return
@@ -245,6 +251,7 @@ func (d *decision) lose(m *member, how End, cause, why string) {
 	d.remove(m)
 	d.part(m, how, cause)
 	d.tell(Action{Kind: Lost, ID: m.ID, Why: why})
+	d.note(m.ID, "node %s %s", m.ID, why)
 	d.because("%s %s", m.ID, why)
 	if on == participating && d.phase == Complete {
 		d.begin("")
@@ -262,6 +269,7 @@ func (d *decision) begin(why string) {
 			finished = true
 			d.remove(m)
 			d.part(m, WasDone, "")
+			d.note(m.ID, "node %s is done", m.ID)
 			d.tell(Action{Kind: Lost, ID: m.ID, Why: "is done"})
 		}
 	}
@@ -385,10 +393,11 @@ func (d *decision) admit(from, to list, n int) {
 func (d *decision) complete() {
 	d.phase, d.deadline, d.tooFew, d.since, d.formed = Complete, time.Time{}, time.Time{}, d.now, true
 	d.epoch = max(d.epoch, d.past.Epoch) + 1
-	placed := d.assign()
+	placed, why := d.assign(), strings.Join(d.whys, "; ")
+	d.whys = nil
 	for _, m := range placed {
 		m.expires = time.Time{}
-		d.tell(Action{Kind: Place, ID: m.ID, Placement: m.place})
+		d.tell(Action{Kind: Place, ID: m.ID, Placement: m.place, Why: why})
 	}
 	d.because("round %d is complete with %d nodes", d.round, len(placed))
 }

@@ -34,7 +34,7 @@ type ActionKind int
 
 // The actions.
 const (
-	Place    ActionKind = iota // it takes part: Placement
+	Place    ActionKind = iota // it takes part: Placement, and Why the round has formed, as far as is known
 	Wait                       // it waits for the next round
 	Spare                      // it is redundant
 	Refuse                     // it does not take part: Err

@@ -1,6 +1,7 @@
 package rdzv
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -66,6 +67,10 @@ type peer struct {
 	standing *ActionKind // Place, Wait or Spare, as it was told last
 	over     bool        // it has left, was refused, or all is closed
 	news     []Action    // for the node, in their order
+	changes  []Change    // for people, in their order
+	whys     []Change    // the same, since its last place
+	counter  int         // the term in which changes are counted, 0 before the first bulletin
+	counted  int         // the last of them that was heard of
 
 	// As a leader.
 	state     *State
@@ -103,7 +108,7 @@ func (p *peer) enter(life uint64, now time.Time) {
 	if p.life != 0 && p.life != life {
 		p.reasons = append(p.reasons, "the store has lost the rendezvous, and there is another")
 		p.past = Past{Rounds: max(p.past.Rounds, p.round+1), Epoch: max(p.past.Epoch, p.highest), Rank: p.place.Rank, Restarts: max(p.past.Restarts, p.place.Restarts, p.beat.Summary.Restarts)}
-		p.lease, p.raw, p.known, p.beat, p.heard = lease{}, nil, 0, bulletin{}, now
+		p.lease, p.raw, p.known, p.beat, p.heard, p.counter = lease{}, nil, 0, bulletin{}, now, 0
 		if p.intent.Kind == Join {
 			p.intent = p.join()
 		}
@@ -335,7 +340,7 @@ func (p *peer) tell(now time.Time) []op {
 func (p *peer) publish(now time.Time) []op {
 	p.bulletins++
 	p.due = now.Add(p.cfg.Silence / 6)
-	b := bulletin{V: version, Term: p.lease.Term, Beat: p.bulletins, Age: p.state.age(now), Summary: p.state.Summary(), Life: p.lease.Life}
+	b := bulletin{V: version, Term: p.lease.Term, Beat: p.bulletins, Age: p.state.age(now), Summary: p.state.Summary(), Life: p.lease.Life, Changes: p.state.recent(now)}
 	b.Summary.Outcome = cut(b.Summary.Outcome)
 	return append(p.show(now), op{kind: opSet, key: keySummary, new: pack(b)})
 }
@@ -372,6 +377,7 @@ func (p *peer) answered(raw []byte, now time.Time) []op {
 	case a.Kind == Wait || a.Kind == Spare:
 		p.standing = &act.Kind
 	case a.Kind == Place:
+		act.Why = cmp.Or(act.Why, p.why())
 		p.round, p.place, p.standing, p.past = a.Placement.Round, a.Placement, &act.Kind, Past{}
 		p.highest = max(p.highest, a.Placement.Epoch)
 		if p.intent.Kind == Join || p.intent.Kind == Fail { // what has failed the node starts when it hears of the place
@@ -404,6 +410,7 @@ func (p *peer) saw(raw []byte, now time.Time) []op {
 	if b.Term < p.lease.Term || b.Term == p.beat.Term && b.Beat <= p.beat.Beat {
 		return nil // one that was overtaken
 	}
+	p.take(b)
 	p.beat, p.heard, p.beatAt = b, now, now
 	p.highest = max(p.highest, b.Summary.Epoch)
 	if b.Summary.Phase == Closed && !p.over {
@@ -516,7 +523,7 @@ func (p *peer) quit(why string, now time.Time) []op {
 	old := p.raw
 	p.lease.Leader, p.lease.Seq, p.lease.From = "", p.lease.Seq+1, p.lease.Term
 	p.raw = pack(p.lease)
-	vacant := bulletin{V: version, Term: p.lease.Term, Beat: p.bulletins + 1, Vacant: true, Age: p.state.age(now), Summary: p.state.Summary(), Life: p.lease.Life}
+	vacant := bulletin{V: version, Term: p.lease.Term, Beat: p.bulletins + 1, Vacant: true, Age: p.state.age(now), Summary: p.state.Summary(), Life: p.lease.Life, Changes: p.state.recent(now)}
 	vacant.Summary.Outcome = cut(vacant.Summary.Outcome)
 	p.showDue = now
 	last := p.show(now)

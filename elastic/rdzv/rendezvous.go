@@ -19,6 +19,8 @@ type Rendezvous struct {
 	News <-chan Action
 	// Bulletins delivers how things stand, whenever that changes; one that nobody takes gives way to the next.
 	Bulletins <-chan Summary
+	// Changes delivers what becomes of other nodes and of their workers. Of many that nobody takes the later ones are lost.
+	Changes <-chan Change
 
 	st    store.Store
 	log   *slog.Logger
@@ -30,7 +32,8 @@ type Rendezvous struct {
 	mu     sync.Mutex
 	wants  []Event // what the node has asked for and the shell has not taken
 	latest Summary
-	known  bool // latest was heard
+	known  bool      // latest was heard
+	heard  time.Time // when; before that, when it was opened
 }
 
 // Open joins the rendezvous that has its keys in st, which should be a view with a prefix of its own for each job, and be used for nothing
@@ -47,12 +50,12 @@ func Open(c context.Context, st store.Store, cfg Config, node Node, log *slog.Lo
 		log = slog.New(slog.DiscardHandler)
 	}
 	c, end := context.WithCancelCause(c)
-	news, bulletins := make(chan Action), make(chan Summary, 1)
-	r := &Rendezvous{News: news, Bulletins: bulletins, st: st, log: log, asked: make(chan struct{}, 1), end: end, done: make(chan struct{})}
+	news, bulletins, changes := make(chan Action), make(chan Summary, 1), make(chan Change, 64)
+	r := &Rendezvous{News: news, Bulletins: bulletins, Changes: changes, st: st, log: log, asked: make(chan struct{}, 1), end: end, done: make(chan struct{}), heard: time.Now()}
 	go func() {
 		defer close(r.done)
 		defer close(news)
-		s := &shell{r: r, away: &away{log: log}, peer: newPeer(node, cfg, time.Now()), news: news, bulletins: bulletins}
+		s := &shell{r: r, away: &away{log: log}, peer: newPeer(node, cfg, time.Now()), news: news, bulletins: bulletins, changes: changes}
 		r.err = s.run(c)
 		end(context.Canceled)
 	}()
@@ -76,6 +79,13 @@ func (r *Rendezvous) Latest() (Summary, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.latest, r.known
+}
+
+// Heard is when the leader was last heard of, or the rendezvous was opened. A leader says something six times in Config.Silence.
+func (r *Rendezvous) Heard() time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.heard
 }
 
 // want never waits: the shell may be waiting for the store.
@@ -114,6 +124,7 @@ type shell struct {
 	peer      *peer
 	news      chan<- Action
 	bulletins chan Summary
+	changes   chan<- Change
 	left      bool
 }
 
@@ -315,9 +326,18 @@ func (s *shell) report() {
 	for _, what := range p.alarms {
 		s.r.log.Warn("the rendezvous: "+what, "node", p.node.ID)
 	}
-	p.reasons, p.alarms = nil, nil
+	for _, c := range p.changes {
+		select {
+		case s.changes <- c:
+		default:
+		}
+	}
+	p.reasons, p.alarms, p.changes = nil, nil, nil
 	s.r.mu.Lock()
 	s.r.latest, s.r.known = p.beat.Summary, p.beat.Term > 0
+	if p.beatAt.After(s.r.heard) {
+		s.r.heard = p.beatAt
+	}
 	s.r.mu.Unlock()
 	if p.beat.Term > 0 && p.beat.Summary.Epoch != p.epoch {
 		p.epoch = p.beat.Summary.Epoch

@@ -121,6 +121,8 @@ func happening(t *testing.T, cfg Config, fields []string) Event {
 				e.Node.Slots = n
 			case "role":
 				e.Node.Role = v
+			case "addr":
+				e.Node.Addr = v
 			case "want":
 				e.Node.Want = n
 			}
@@ -145,9 +147,15 @@ func happening(t *testing.T, cfg Config, fields []string) Event {
 
 // decide logs what an event leads to.
 func decide(log *strings.Builder, s *State, e Event, at time.Time) {
+	before := s.counted
 	actions, why := s.Decide(e, at)
 	names := [...]string{"tick", "join", "alive", "leave", "fail", "done", "close"}
 	fmt.Fprintf(log, "%v %s %s: %s\n", at.Sub(epochOfTime).Round(time.Microsecond), names[e.Kind], e.ID, why)
+	for _, c := range s.recent(at) {
+		if c.Nth > before {
+			fmt.Fprintf(log, "    round %d: %s\n", c.Round, c.What)
+		}
+	}
 	for _, a := range actions {
 		what := [...]string{"place", "wait", "spare", "refuse", "restart", "lost", "finished"}[a.Kind]
 		fmt.Fprintf(log, "    %s %s", a.ID, what)
@@ -157,6 +165,9 @@ func decide(log *strings.Builder, s *State, e Event, at time.Time) {
 		}
 		if a.Err != nil {
 			fmt.Fprintf(log, " (%v)", a.Err)
+		}
+		if a.Kind == Place && a.Why != "" {
+			fmt.Fprintf(log, ": %s", a.Why)
 		}
 		fmt.Fprintln(log)
 	}

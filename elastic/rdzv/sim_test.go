@@ -309,7 +309,7 @@ func (s *sim) hear(seat *simSeat) {
 		round.last = s.now
 	}
 	require.Empty(s.t, seat.alarms)
-	seat.news, seat.reasons = nil, nil
+	seat.news, seat.reasons, seat.changes = nil, nil, nil
 }
 
 // settled says that everybody alive is in the latest round, and nobody else.

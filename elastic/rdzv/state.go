@@ -233,6 +233,11 @@ type State struct {
 	ended    []ended   // the last ones, in their order
 	looks    int       // grows with everything that can be seen of it
 
+	// What this leader has seen happen: it is told, and not written.
+	changes []happened // the last ones
+	counted int        // of all
+	whys    []string   // since a round was complete
+
 	members map[string]*member
 	wants   map[int]*member // those that ask for a rank
 	counts  [3]int          // members by list

@@ -315,7 +315,7 @@ func (s *seat) hear() {
 			s.places[a.Placement.Round] = a.Placement
 		}
 	}
-	s.news, s.reasons = nil, nil
+	s.news, s.reasons, s.changes = nil, nil, nil
 }
 
 // agree checks that no two nodes disagree on a round.

@@ -3,6 +3,7 @@ package rdzv
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -48,6 +49,7 @@ type bulletin struct {
 	Age     time.Duration // of the rendezvous
 	Summary Summary
 	Life    uint64
+	Changes []Change
 }
 
 // message is an Event on its way to the leader.
@@ -142,6 +144,8 @@ func readBulletin(b []byte) (bulletin, error) {
 		return n, err
 	case n.V != version:
 		return n, wrongVersion(n.V)
+	case len(n.Changes) > maxChanges || slices.ContainsFunc(n.Changes, func(c Change) bool { return c.Nth < 1 || len(c.What) > maxChange+len("…") }):
+		return n, fmt.Errorf("%w: impossible changes in a bulletin", ErrCorrupt)
 	case n.Term < 1 || n.Beat < 0 || n.Age < 0 || n.Summary.Epoch < 0 || n.Summary.Round < 0 || n.Summary.Phase < Gathering || n.Summary.Phase > Closed:
 		return n, fmt.Errorf("%w: an impossible bulletin %+v", ErrCorrupt, n)
 	}
