@@ -8,8 +8,10 @@
 //
 // A worker that fails is started again in its place while the restarts of the job last, and the others hear of it; or all workers of all
 // nodes are, as Spec.Policy says. A worker that is of the program's own making learns every place that it gets by Join, and goes on
-// without being started again: [Place.Over] says when to form anew, and [Membership.Each] is the loop for that. One that never asked is named when
-// its place changes (on Linux, where that can be seen). When no restart is left the job ends: the others get SIGTERM, after Spec.Grace SIGKILL,
+// without being started again: [Place.Over] says when to form anew, and [Membership.Each] is the loop for that. One that never asked is started
+// again when the nodes become others, as torchrun does it; that costs no restart. A round starts when every node of it has ended such workers of older rounds, so that no
+// two of them are ever in two worlds. (Who has asked is seen on Linux alone; elsewhere RestartGroup is for such programs. A node that is cut off ends its
+// workers when it hears that it was lost.) When no restart is left the job ends: the others get SIGTERM, after Spec.Grace SIGKILL,
 // and Run's error names the worker that failed first after the last restart, how it ended, its last words on stderr, and what it wrote into its error file
 // (TORCHELASTIC_ERROR_FILE, as PyTorch's @record and [WriteError] do). Cancelling Run's context ends this node's part, and the other
 // nodes go on without it.

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -59,12 +60,21 @@ func outOfReach(host string, err error) error {
 		what = fmt.Sprintf("the name %q is not found, or not yet", host)
 	case errors.As(err, &name):
 		what = fmt.Sprintf("the name %q cannot be looked up now (%v)", host, name)
-	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
-		what = fmt.Sprintf("there is no route to it (%v)", root(err))
-	case errors.Is(err, syscall.ECONNREFUSED):
+	case strings.Contains(err.Error(), "no such host"):
+		what = "a name there is not found, or not yet"
+	case says(err, syscall.EHOSTUNREACH):
+		what = fmt.Sprintf("there is no route to it (%v)", syscall.EHOSTUNREACH)
+	case says(err, syscall.ENETUNREACH):
+		what = fmt.Sprintf("there is no route to it (%v)", syscall.ENETUNREACH)
+	case says(err, syscall.ECONNREFUSED):
 		what = fmt.Sprintf("nothing listens there, or not yet (%v)", syscall.ECONNREFUSED)
 	default:
 		return nil
 	}
 	return &absent{what, err}
+}
+
+// says says whether err is of the system's error no, if only by its words: gRPC hands on nothing else.
+func says(err error, no syscall.Errno) bool {
+	return errors.Is(err, no) || strings.Contains(err.Error(), no.Error())
 }

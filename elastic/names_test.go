@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -60,10 +61,13 @@ func TestAStoreThatCannotBeReachedIsWaitedForAndWhatKeepsItAwayIsSaid(t *testing
 	for want, err := range map[string]error{
 		"there is no route to it (no route to host)":                    refused(syscall.EHOSTUNREACH),
 		"there is no route to it (network is unreachable)":              refused(syscall.ENETUNREACH),
+		"there is no route to it (no route to host) ":                   errors.New("rpc error: dial tcp 10.1.2.3:2379: connect: no route to host"),
 		"nothing listens there, or not yet (connection refused)":        refused(syscall.ECONNREFUSED),
 		`the name "e1" is not found, or not yet`:                        &net.DNSError{Err: "no such host", Name: "e1", IsNotFound: true},
+		"a name there is not found, or not yet":                         errors.New("rpc error: dial tcp: lookup e2: no such host"),
 		`the name "e1" cannot be looked up now (lookup e1: misbehaves)`: &net.DNSError{Err: "misbehaves", Name: "e1", IsTemporary: true},
 	} {
+		want = strings.TrimSpace(want)
 		synctest.Test(t, func(t *testing.T) {
 			start := time.Now()
 			spec := Spec{MinNodes: 2, NprocPerNode: 1, RunID: "j", Endpoint: "e1:1", JoinTimeout: 5 * time.Second}.populate()

@@ -40,7 +40,9 @@ said last, on stderr and in the file that $TORCHELASTIC_ERROR_FILE names. In ARG
 spelled with - or _, and PET_<NAME> sets what the command line does not. A PROGRAM whose name ends in .py is run by $PYTHON_EXEC or python3.
 
 For a job of several machines, run the same command on each, with the --rdzv-endpoint of one of them (which hosts the
-rendezvous) and the same --rdzv-id. Machines may come and go between MIN and MAX of --nnodes; who stays goes on. With --rdzv-backend etcd
+rendezvous) and the same --rdzv-id. Machines may come and go between MIN and MAX of --nnodes; each time the workers start again on all machines, but for
+those that call elastic.Join: these go on. That costs none of --max-restarts. With --nnodes N nobody comes in unless a machine has gone. Where the
+workers' ranks are given, --node-rank, --master-addr and --master-port do without --rdzv-endpoint, as with torchrun. With --rdzv-backend etcd
 they meet in an etcd cluster, which jobs share by their --rdzv-id, and the job survives the loss of any machine. Under Slurm, srun --ntasks-per-node=1
 weft run --from-slurm … does it.
 

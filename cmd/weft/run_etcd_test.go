@@ -235,7 +235,6 @@ func TestALauncherSaysThatItWaitsForEtcd(t *testing.T) {
 	address := proctest.Address()
 	code, _, stderr := weft(t, "run", "--rdzv-backend", "etcd", "--rdzv-id", "j", "--rdzv-endpoint", address, "--rdzv-conf", "join_timeout=6", os.Args[0], "show", "RANK")
 	require.Equal(t, 1, code)
-	require.Contains(t, stderr, fmt.Sprintf("weft: waiting for the store at %s/weft, job j, 3 s of 6 s\n", address))
-	require.Contains(t, stderr, "weft: elastic: the rendezvous at "+address+"/weft: ")
-	require.Contains(t, stderr, "connection refused")
+	require.Contains(t, stderr, fmt.Sprintf("weft: waiting for the store at %s/weft, job j, 3 s of 6 s: nothing listens there, or not yet (connection refused)\n", address))
+	require.Contains(t, stderr, "weft: elastic: the rendezvous at "+address+"/weft: nothing listens there, or not yet (connection refused)\n")
 }

@@ -5,11 +5,13 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/elastic"
@@ -80,4 +82,16 @@ func TestAnAgentThatWaitsIsWellButNotReadyAndOneThatHasEndedIsNeither(t *testing
 	require.Contains(t, text, "weft_agent_up 0\n")
 	_, err = serveHealth(web.addr().String(), probe)
 	require.ErrorContains(t, err, "--health-addr: listen tcp")
+}
+
+func TestTheAgentsMetricsAreListed(t *testing.T) {
+	page, err := os.ReadFile("../../docs/launching.md")
+	require.NoError(t, err)
+	all := make(chan *prometheus.Desc, 64)
+	newAgentCollector(elastic.NewProbe()).Describe(all)
+	close(all)
+	names := regexp.MustCompile(`fqName: "(\w+)"`)
+	for d := range all {
+		require.Regexp(t, "`"+names.FindStringSubmatch(d.String())[1]+"[`{]", string(page))
+	}
 }
