@@ -1,16 +1,18 @@
 package autodiff
 
-import (
-	"fmt"
-	"sync"
-)
+import "sync"
 
 // Arena owns tensors and frees them together: a pass has one. Tensors computed from an arena's tensors join it. Safe for
 // concurrent use, also Free while computations are under way: they finish or fail with ErrFreed, and leave nothing.
 type Arena struct {
 	label string
 	scope *scope // nil for an arena of its own
+	pass  bool   // it is a pass's
+	outer *Arena // of the pass inside whose function this one was opened
 	timed bool   // the calls of its tensors are
+
+	made   [12]uintptr // the stack where it was made, of an arena that is no pass's
+	frames int
 
 	mu    sync.Mutex
 	owned []freer
@@ -21,8 +23,20 @@ type Arena struct {
 // freer is a tensor, or a node of the tape that keeps values for the backward.
 type freer interface{ free() }
 
-// NewArena makes an arena; label names it in errors ("pass 281474976710657").
-func NewArena(label string) *Arena { return &Arena{label: label} }
+// NewArena makes an arena; label names it in errors.
+func NewArena(label string) *Arena {
+	a := &Arena{label: label}
+	a.capture()
+	return a
+}
+
+// passLabel begins the labels of passes.
+const passLabel = "pass "
+
+// NewPassArena makes the arena of a pass; package ctx does. outer is that of the pass inside whose function it was opened, or nil.
+func NewPassArena(id string, outer *Arena) *Arena {
+	return &Arena{label: passLabel + id, pass: true, outer: outer}
+}
 
 // String is the label.
 func (a *Arena) String() string { return a.label }
@@ -32,7 +46,7 @@ func (a *Arena) adopt(f freer, bytes int) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.freed {
-		return fmt.Errorf("%w: %s", ErrFreed, a.label)
+		return a.freedError("", "")
 	}
 	if a.owned == nil {
 		a.owned = make([]freer, 0, 16)
@@ -51,7 +65,7 @@ func (a *Arena) Adopt(t *Tensor) error {
 		return nil
 	}
 	if t.owner != nil {
-		return opError("Adopt", fmt.Errorf("%w: %s and %s", ErrMixedPasses, t.owner.label, a.label))
+		return opError("Adopt", t.mixed(a, false))
 	}
 	if err := a.adopt(t, t.held()); err != nil {
 		return opError("Adopt", err)

@@ -22,7 +22,7 @@ func owned(t testing.TB, a *Arena, dev device.Device, shape ...int) *Tensor {
 
 func TestResultsBelongToTheArenaOfTheirInputsAndAreFreedWithIt(t *testing.T) {
 	before := device.Host().Stats()
-	a := NewArena("pass 1")
+	a := NewPassArena("1", nil)
 	w := normal(rng(1), 3, 3).tensor(device.Float64).RequireGrad()
 	require.Nil(t, w.Owner())
 	x := owned(t, a, device.Host(), 2, 3)
@@ -60,19 +60,65 @@ func TestResultsBelongToTheArenaOfTheirInputsAndAreFreedWithIt(t *testing.T) {
 }
 
 func TestTwoArenasDoNotMix(t *testing.T) {
-	a, b := NewArena("pass 1"), NewArena("pass 2")
+	a, b := NewPassArena("1", nil), NewPassArena("2", nil)
 	defer a.Free()
 	defer b.Free()
 	x, y := owned(t, a, device.Host(), 2), owned(t, b, device.Host(), 2)
 	err := Add(x, y).Err()
 	require.ErrorIs(t, err, ErrMixedPasses)
-	require.ErrorContains(t, err, "tensors of two passes meet: pass 1 and pass 2")
+	require.ErrorContains(t, err, "tensors of two passes meet: float64(2) of pass 1 meets one of pass 2")
 	require.ErrorIs(t, b.Adopt(x), ErrMixedPasses)
 	require.NoError(t, a.Adopt(x), "it is there already")
 	require.NoError(t, Add(x, Scalar(1.0)).Err())
 	require.ErrorContains(t, b.Adopt(nil), "nil tensor")
 	require.ErrorIs(t, b.Adopt(Failed(errKernel)), errKernel)
 	require.ErrorIs(t, Apply(kernels.Update{Rule: kernels.SGD, LR: 1, Step: 1}, []*Tensor{x, y}, 0), ErrMixedPasses)
+}
+
+func TestATensorOfAnArenaThatMeetsOthersIsToldFromTwoPasses(t *testing.T) {
+	step, other, pass := NewArena("step"), NewArena("other"), NewPassArena("0.1", nil)
+	defer step.Free()
+	defer other.Free()
+	defer pass.Free()
+	x, y, z := owned(t, step, device.Host(), 2), owned(t, other, device.Host(), 2), owned(t, pass, device.Host(), 2)
+	for mend, err := range map[string]error{
+		"use one arena for both": Add(x, y).Err(), "from inputs given to it with ctx.Own": Add(z, y).Err(),
+		"do not leave their worker": pass.Sends(x), "copy of one": step.Accepts("op", z),
+	} {
+		require.ErrorIs(t, err, ErrMixedArenas)
+		require.NotErrorIs(t, err, ErrMixedPasses)
+		require.ErrorContains(t, err, mend)
+		require.Regexp(t, `arena "(step|other)" \(made at [^ ]*arena_test.go:\d+\)`, err.Error())
+		require.NotContains(t, err.Error(), "two passes")
+		var e *OwnerError
+		require.ErrorAs(t, err, &e)
+	}
+	require.NoError(t, pass.Sends(z, nil, Scalar(1.0)))
+}
+
+func TestACopyHasNoHistoryAndOutlivesTheArenaOfItsTensor(t *testing.T) {
+	for _, dev := range []device.Device{device.Host(), device.NewSim(device.SimConfig{})} {
+		a := NewArena("step")
+		table := owned(t, a, dev, 5, 2).RequireGrad()
+		big := owned(t, a, dev, 100, 200)
+		g, err := Backward(Sum(EmbeddingSparse(table, To(New([]int64{1, 3}), dev))))
+		require.NoError(t, err)
+		for name, x := range map[string]*Tensor{"small": Sum(Mul(big, big)), "large": Mul(big, big), "sparse": g.Of(table), "leaf": table} {
+			want, sparse := numbers(t, x), x.IsSparse()
+			c := x.Copy()
+			require.NoError(t, c.Err(), name)
+			require.Nil(t, c.Owner(), name)
+			require.False(t, c.RequiresGrad(), name)
+			require.Equal(t, sparse, c.IsSparse(), name)
+			defer func() { require.Equal(t, want, numbers(t, c), name) }() // when the arena is freed
+		}
+		x := Exp(big)
+		a.Free()
+		require.ErrorIs(t, x.Copy().Err(), ErrFreed)
+		require.ErrorContains(t, x.Copy().Err(), "arena_test.go:")
+	}
+	require.Error(t, (*Tensor)(nil).Copy().Err())
+	require.ErrorIs(t, Failed(errKernel).Copy().Err(), errKernel)
 }
 
 func TestWrapTakesTheReferenceAlsoWhenItRefuses(t *testing.T) {

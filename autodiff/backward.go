@@ -2,6 +2,7 @@ package autodiff
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/weft-project/weft/device"
@@ -31,14 +32,7 @@ func Roots(o Options, roots []*Tensor) ([]Edge, []*Tensor, error) {
 	if len(o.Grads) > 0 && len(o.Grads) != len(roots) {
 		return nil, nil, opError("Backward", fmt.Errorf("%w: %d output gradients for %d roots", ErrGradient, len(o.Grads), len(roots)))
 	}
-	owner, err := ownerOf(roots)
-	if err == nil && len(o.Grads) > 0 {
-		var of *Arena
-		if of, err = ownerOf(o.Grads); err == nil {
-			_, err = mix(owner, of)
-		}
-	}
-	if err != nil {
+	if _, err := ownerOf(slices.Concat(roots, o.Grads)); err != nil {
 		return nil, nil, opError("Backward", err)
 	}
 	edges, first := make([]Edge, 0, len(roots)), make([]*Tensor, 0, len(roots))
@@ -53,19 +47,12 @@ func Roots(o Options, roots []*Tensor) ([]Edge, []*Tensor, error) {
 	return edges, first, nil
 }
 
-// ownerOf is the one arena among the owners of tensors; nil entries are skipped.
-func ownerOf(ts []*Tensor) (owner *Arena, err error) {
-	for _, t := range ts {
-		if owner, err = mix(owner, t.Owner()); err != nil {
-			return nil, err
-		}
-	}
-	return owner, nil
-}
-
 func rootGradient(o Options, i int, r *Tensor) (*Tensor, error) {
 	if err := r.Err(); err != nil {
 		return nil, err
+	}
+	if r.owner != nil && r.owner.Freed() {
+		return nil, r.errFreed()
 	}
 	if !r.requiresGrad {
 		return nil, fmt.Errorf("%w on %v", ErrNoGrad, r)

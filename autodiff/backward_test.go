@@ -94,11 +94,11 @@ func TestDetachStopsGradientsAndKeepsTheValue(t *testing.T) {
 
 func TestRootsThatCannotStartABackwardAreTypedErrors(t *testing.T) {
 	x := New([]float64{1, 2}).RequireGrad()
-	a, b := NewArena("pass 1"), NewArena("pass 2")
+	a, b := NewPassArena("1", nil), NewPassArena("2", nil)
 	defer a.Free()
 	defer b.Free()
 	in := func(o *Arena) *Tensor { s := Scalar(1.0); require.NoError(t, o.Adopt(s)); return Mul(Sum(x), s) }
-	freed := NewArena("pass 3")
+	freed := NewPassArena("3", nil)
 	late := Scalar(1.0).RequireGrad()
 	require.NoError(t, freed.Adopt(late))
 	gone := Exp(late)
@@ -115,8 +115,8 @@ func TestRootsThatCannotStartABackwardAreTypedErrors(t *testing.T) {
 		"no gradient":        {Options{}, []*Tensor{Scalar(1.0)}, ErrNoGrad, "root 0: requires grad is not set on tensor float64() on cpu"},
 		"nil":                {Options{}, []*Tensor{Sum(x), nil}, nil, "a nil tensor"},
 		"failed":             {Options{}, []*Tensor{Add(x, New([]float64{1, 2, 3}))}, nil, "operands do not fit"},
-		"freed":              {Options{}, []*Tensor{gone}, ErrGraphFreed, ""},
-		"two passes":         {Options{}, []*Tensor{in(a), in(b)}, ErrMixedPasses, "pass 1 and pass 2"},
+		"freed":              {Options{}, []*Tensor{gone}, ErrFreed, "copy what is to outlive it before"},
+		"two passes":         {Options{}, []*Tensor{in(a), in(b)}, ErrMixedPasses, "of pass 1 meets one of pass 2"},
 		"too many gradients": {Options{Grads: []*Tensor{nil, nil}}, []*Tensor{Sum(x)}, ErrGradient, "2 output gradients for 1 roots"},
 		"wrong gradient":     {Options{Grads: []*Tensor{New([]float32{1, 2})}}, []*Tensor{x}, ErrGradient, "float32(2) on cpu for a root float64(2) on cpu"},
 		"gradient elsewhere": {Options{Grads: []*Tensor{sim}}, []*Tensor{x}, ErrGradient, "on sim:0 for a root"},

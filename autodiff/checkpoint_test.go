@@ -292,7 +292,7 @@ func TestAFunctionThatDoesNotRepeatItselfIsATypedErrorThatNamesTheCall(t *testin
 
 func TestWhatGoesWrongInTheFirstRunIsCarriedByTheResult(t *testing.T) {
 	before := device.Host().Stats().Live
-	a, b := NewArena("pass 1"), NewArena("pass 2")
+	a, b := NewPassArena("1", nil), NewPassArena("2", nil)
 	x := owned(t, a, device.Host(), 2).RequireGrad()
 	other := owned(t, b, device.Host(), 2)
 	for name, c := range map[string]struct {
@@ -322,7 +322,7 @@ func TestWhatGoesWrongInTheFirstRunIsCarriedByTheResult(t *testing.T) {
 }
 
 func TestACheckpointOfNobodysTensorsTakesTheArenaOfWhatItReads(t *testing.T) {
-	a, b := NewArena("pass 1"), NewArena("pass 2")
+	a, b := NewPassArena("1", nil), NewPassArena("2", nil)
 	defer a.Free()
 	defer b.Free()
 	w, x := Scalar(2.0).RequireGrad(), owned(t, a, device.Host())

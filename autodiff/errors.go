@@ -13,6 +13,7 @@ var (
 	ErrNil         = errors.New("a nil tensor")
 	ErrFreed       = errors.New("tensor was freed")
 	ErrMixedPasses = errors.New("tensors of two passes meet")
+	ErrMixedArenas = errors.New("a tensor of an arena meets others")
 	ErrDevices     = errors.New("tensors lie on different devices")
 	ErrDtype       = errors.New("wrong dtype")
 	ErrFunction    = errors.New("bad function")

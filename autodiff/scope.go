@@ -1,7 +1,6 @@
 package autodiff
 
 import (
-	"fmt"
 	"sync"
 	"sync/atomic"
 
@@ -39,23 +38,21 @@ func (a *Arena) within(o *Arena) bool {
 	return a == o
 }
 
-// mix is the owner of what is computed from tensors of two owners: the inner one.
-func mix(a, b *Arena) (*Arena, error) {
+// mix is the owner of what is computed from tensors of two owners: the inner one. ok is false where they must not mix.
+func mix(a, b *Arena) (inner *Arena, ok bool) {
 	switch {
 	case b == nil || a == b:
-		return a, nil
+		return a, true
 	case a == nil || b.within(a):
-		return b, nil
+		return b, true
 	case a.within(b):
-		return a, nil
+		return a, true
 	case a.meets(b):
-		return a, nil
+		return a, true
 	case b.meets(a):
-		return b, nil
-	case a.scope != nil && b.scope != nil:
-		return nil, fmt.Errorf("%w: %s and %s; a checkpoint inside another is told so by its inputs: give it what it reads", ErrMixedPasses, a.label, b.label)
+		return b, true
 	}
-	return nil, fmt.Errorf("%w: %s and %s", ErrMixedPasses, a.label, b.label)
+	return nil, false
 }
 
 // meets says that a is a scope whose tensors may be mixed with those of o, which is none.

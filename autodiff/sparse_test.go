@@ -201,7 +201,7 @@ func TestASparseGraphCanBeRetainedAndIsOtherwiseUsedUp(t *testing.T) {
 
 func TestASparseGradientBelongsToItsPassWithAllThatIsMadeOfIt(t *testing.T) {
 	before := device.Host().Stats().Live
-	a := NewArena("pass 7")
+	a := NewPassArena("7", nil)
 	table, ids := Ones(device.Float64, 4, 1).RequireGrad(), New([]int64{1, 1})
 	require.NoError(t, a.Adopt(ids))
 	g, err := Backward(Sum(EmbeddingSparse(table, ids)))

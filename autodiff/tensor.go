@@ -138,7 +138,7 @@ func (t *Tensor) IsStepped() bool {
 	return t.RequiresGrad() && t.IsLeaf() && t.edge.Node.rare.stepped.Load()
 }
 
-// Detach is the same value without a history: gradients stop here.
+// Detach is the same value without a history: gradients stop here. It belongs to the pass or arena of t and is freed with that; see [Tensor.Copy].
 func (t *Tensor) Detach() *Tensor {
 	d, err := t.share()
 	if err != nil {
@@ -153,6 +153,19 @@ func (t *Tensor) Detach() *Tensor {
 		return failed(opError("Detach", err))
 	}
 	return d
+}
+
+// Copy is a copy of the value that has no history and belongs to nobody: it outlives the pass or arena of t, and may be mixed with tensors of others
+// and sent to other workers.
+func (t *Tensor) Copy() *Tensor {
+	err := t.Err()
+	if err == nil {
+		var c *Tensor
+		if c, err = t.copyTo(t.dev); err == nil {
+			return c.owned("Copy", nil)
+		}
+	}
+	return failed(opError("Copy", err))
 }
 
 // String prints the type, the device and what the tensor is.
@@ -205,7 +218,7 @@ func (t *Tensor) place() *unsafe.Pointer { return (*unsafe.Pointer)(unsafe.Point
 func (t *Tensor) put(b *device.Buffer) { atomic.StorePointer(t.place(), unsafe.Pointer(b)) }
 
 func (t *Tensor) errFreed() error {
-	return opError("tensor", fmt.Errorf("%w: %v belonged to %v", ErrFreed, *t.typ, t.ownerName()))
+	return opError("tensor", t.owner.freedError(t.typ.String(), t.computedAt()))
 }
 
 // Acquire gives a reference to the value's buffer, for code that moves bytes. Release it. The bytes are read-only. Of a sparse
@@ -226,13 +239,6 @@ func (t *Tensor) detached() (*device.Buffer, error) {
 	}
 	defer b.Release() //nolint:errcheck // ours
 	return copyOf(b, t.dev)
-}
-
-func (t *Tensor) ownerName() string {
-	if t.owner == nil {
-		return "nobody"
-	}
-	return t.owner.label
 }
 
 // free drops the value.

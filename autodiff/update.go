@@ -204,7 +204,7 @@ func (r *replacing) claim() error {
 	for j, at := range r.Targets {
 		t := r.Operands[at]
 		if t.buf == nil {
-			return ErrFreed
+			return t.errFreed()
 		}
 		r.ins[at], r.outs[j] = t.buf, t.buf
 		if t.buf.Claim() { // who wants to read it now waits for the lock

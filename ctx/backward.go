@@ -46,13 +46,11 @@ func BackwardWith(c context.Context, o Options, roots ...*autodiff.Tensor) error
 	if !ok {
 		return ErrNoPass
 	}
-	for _, r := range roots {
-		if owner := r.Owner(); owner != nil && owner != p.arena {
-			return p.err("backward", fmt.Errorf("%w: %v is not of this one", autodiff.ErrMixedPasses, r))
-		}
-	}
 	if err := context.Cause(c); err != nil {
 		return p.err("backward", AsTimeout(err))
+	}
+	if err := p.arena.Accepts("Backward", slices.Concat(roots, o.Grads)...); err != nil {
+		return p.err("backward", err)
 	}
 	edges, first, err := autodiff.Roots(autodiff.Options{RetainGraph: o.RetainGraph, Grads: o.Grads}, roots)
 	if err != nil {

@@ -103,13 +103,14 @@ func (ct *Container) Open(c context.Context) (context.Context, *Pass, error) {
 	if ct.closed {
 		return nil, nil, &Error{ct.links.Name(ct.me), 0, "open", ErrLeft}
 	}
-	p := ct.addLocked(PassID(ct.nextID()), ct.me)
+	outer, _ := From(c)
+	p := ct.addLocked(PassID(ct.nextID()), ct.me, outer)
 	c, p.stop = p.context(c)
 	return c, p, nil
 }
 
-func (ct *Container) addLocked(id PassID, parent WorkerID) *Pass {
-	p := newPass(ct, id)
+func (ct *Container) addLocked(id PassID, parent WorkerID, outer *Pass) *Pass {
+	p := newPass(ct, id, outer)
 	if ct.observer != nil {
 		p.arena.Time()
 	}
@@ -132,7 +133,7 @@ func (ct *Container) Enter(c context.Context, id PassID, from WorkerID) (in cont
 		if ct.closed || ct.gone.has(id) || id.Creator() == ct.me {
 			return nil, nil, nil, ct.unknown(id, "enter")
 		}
-		p = ct.addLocked(id, from)
+		p = ct.addLocked(id, from, nil)
 	}
 	if from == id.Creator() {
 		p.parent = from

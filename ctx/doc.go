@@ -27,7 +27,8 @@
 //
 // # Lifetimes
 //
-// A call belongs to the pass of the context that it is made with: use the one that Worker.Pass gives to its function.
+// A call belongs to the pass of the context that it is made with: use the one that Worker.Pass gives to its function. Its tensors are
+// that pass's or nobody's: those of another pass, or of an arena, are refused with an [autodiff.OwnerError], which says what to do.
 //
 // Gradients lie in the pass, never in the tensors: [Gradients]. Leaving the pass ([Pass.Leave]) frees everything it made on
 // every worker that it reached; so does the loss of the worker that opened it. Who was brought into the pass by a worker that

@@ -43,9 +43,14 @@ type Pass struct {
 	shown     record
 }
 
-func newPass(ct *Container, id PassID) *Pass {
+// newPass makes a pass; outer is the one inside whose function it is opened, or nil.
+func newPass(ct *Container, id PassID, outer *Pass) *Pass {
+	var around *autodiff.Arena
+	if outer != nil {
+		around = outer.arena
+	}
 	life, end := context.WithCancelCause(context.Background())
-	return &Pass{ct: ct, id: id, arena: autodiff.NewArena("pass " + id.String()), life: life, end: end}
+	return &Pass{ct: ct, id: id, arena: autodiff.NewPassArena(id.String(), around), life: life, end: end}
 }
 
 // put adds to a map, which it makes where there is none.
@@ -102,7 +107,7 @@ func (p *Pass) Life() context.Context { return p.life }
 func (p *Pass) Arena() *autodiff.Arena { return p.arena }
 
 // Own gives a tensor of nobody's to the pass that c carries, so that it, and what is computed from it, is freed with the
-// pass. Use it for a batch's input. Only the tensor's maker may call it.
+// pass. Use it for a batch's input. Only the tensor's maker may call it. What is another pass's or an arena's must be copied first ([autodiff.Tensor.Copy]).
 func Own(c context.Context, t *autodiff.Tensor) *autodiff.Tensor {
 	p, ok := From(c)
 	if !ok {

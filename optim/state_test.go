@@ -144,7 +144,7 @@ func TestAStateThatDoesNotFitIsRefusedAndChangesNothing(t *testing.T) {
 	train(t, p, o, 1, 6)
 	good, err := o.State()
 	require.NoError(t, err)
-	arena := autodiff.NewArena("pass 7")
+	arena := autodiff.NewPassArena("7", nil)
 	defer arena.Free()
 	for why, spoil := range map[string]func(s *optim.State){
 		"it is of 0 groups; there are 1":            func(s *optim.State) { *s = optim.State{} },

@@ -109,6 +109,9 @@ func (o *outbound) packUp(r request) error {
 		}
 		o.h.Ref = &r.keep.id
 	}
+	if err := ofPass(o.c, o.pack.tensors); err != nil {
+		return err
+	}
 	there := func(i int) (device.ID, error) { return o.p.target(o.p.there, o.pack.tensors[i].Device()) }
 	return outgoing(&o.m, o.pack.tensors, there)
 }
@@ -265,9 +268,6 @@ func (o *outbound) roundTrip(result *codec, out any) (err error) {
 // ever send its gradients.
 func (w *Worker) record(c context.Context, p *peer, what string, tensors []*autodiff.Tensor) (info *passInfo, unsend func(), err error) {
 	pass, ok := ctx.From(c)
-	if err := ofPass(pass, tensors); err != nil {
-		return nil, nil, err
-	}
 	if !ok {
 		return nil, nil, nil
 	}
@@ -282,15 +282,16 @@ func (w *Worker) record(c context.Context, p *peer, what string, tensors []*auto
 	return info, func() { pass.DropSend(id) }, err
 }
 
-// ofPass refuses tensors of a pass that the context does not carry: their gradients would be lost without a word.
-func ofPass(pass *ctx.Pass, tensors []*autodiff.Tensor) error {
-	for _, t := range tensors {
-		if owner := t.Owner(); owner != nil && (pass == nil || pass.Arena() != owner) {
-			return fmt.Errorf("%w: %v belongs to %v, which the call's context does not carry; use the context that Worker.Pass gives to its function",
-				autodiff.ErrMixedPasses, t, owner)
-		}
+// ofPass refuses tensors of a pass or arena that the context does not carry: their gradients would be lost without a word.
+func ofPass(c context.Context, tensors []*autodiff.Tensor) error {
+	if len(tensors) == 0 || c.Err() != nil { // who has ended the call knows better what is wrong
+		return nil
 	}
-	return nil
+	var mine *autodiff.Arena
+	if pass, ok := ctx.From(c); ok {
+		mine = pass.Arena()
+	}
+	return mine.Sends(tensors...)
 }
 
 // receive unpacks an answer into what out points to.

@@ -89,6 +89,7 @@ type errorTypes struct {
 func ownTypes() []TypedError {
 	return []TypedError{
 		ErrorType[*ctx.Failure]("weft.failure"), ErrorType[*autodiff.AnomalyError]("weft.anomaly"), ErrorType[*autodiff.HookError]("weft.hook"),
+		ErrorType[*autodiff.OwnerError]("weft.owner"),
 	}
 }
 

@@ -282,6 +282,9 @@ func (w *Worker) answer(c context.Context, p *peer, s transport.Stream, fn *hand
 	if err == nil {
 		err = pack.share(c, w, p, ticket)
 	}
+	if err == nil {
+		err = ofPass(c, pack.tensors)
+	}
 	if err == nil && len(pack.tensors) > 0 {
 		err = outgoing(m, pack.tensors, func(i int) (device.ID, error) { return p.target(p.back, pack.tensors[i].Device()) })
 	}
