@@ -29,7 +29,7 @@ type checkpointKey struct{}
 
 // checkpointable says why a function cannot be run again.
 func checkpointable(in, out *codec) error {
-	if in.refers || out.refers || out.kind == stays {
+	if in.refers || out.refers || out.kind == remains {
 		return fmt.Errorf("%w: a checkpointed function takes and gives plain values and tensors, without references", ErrConfig)
 	}
 	return nil

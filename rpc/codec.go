@@ -1,12 +1,10 @@
 package rpc
 
 import (
-	"encoding"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
-
-	"github.com/fxamacker/cbor/v2"
 
 	"github.com/weft-project/weft/autodiff"
 )
@@ -20,11 +18,12 @@ type codec struct {
 	fields []field // of structs
 	refers bool    // a reference can be reached; set on the codec of a whole value
 	empty  bool    // a struct{}: nothing travels
+	why    error   // of what stays: what in it cannot travel
 }
 
 type field struct {
-	name  string
-	index int
+	name  string // on the wire, where the struct holds tensors or references
+	index []int  // as of reflect.Value.FieldByIndex
 	codec *codec
 }
 
@@ -38,29 +37,36 @@ const (
 	list
 	table
 	record
-	stays // cannot travel; a result that only Remote can use
+	remains // cannot travel; a result that only Remote can use
 )
 
 var (
 	tensorType = reflect.TypeFor[*autodiff.Tensor]()
 	refType    = reflect.TypeFor[anyRef]()
 	futureType = reflect.TypeFor[pending]()
-	selfMade   = []reflect.Type{
-		reflect.TypeFor[cbor.Marshaler](), reflect.TypeFor[encoding.TextMarshaler](), reflect.TypeFor[encoding.BinaryMarshaler](),
-	}
 )
 
-// codecFor makes the codec of a type, or says what in it cannot travel.
+// codecFor makes the codec of a type, or says what in it cannot travel, or would be lost on the way.
 func codecFor(t reflect.Type) (*codec, error) {
-	m := &codecMaker{made: map[reflect.Type]*codec{}}
+	return (&codecMaker{made: map[reflect.Type]*codec{}}).whole(t)
+}
+
+// whole makes the codec of a whole value.
+func (m *codecMaker) whole(t reflect.Type) (*codec, error) {
 	c, err := m.make(t, t.String())
 	if err != nil {
 		return nil, err
 	}
 	for _, part := range m.made { // only now, when recursive types are whole
 		if !part.carries(map[*codec]bool{}, tensorValue, refValue) && !part.reaches(part, map[*codec]bool{}) {
+			if part.kind == record {
+				err = errors.Join(err, checkNames(part.typ))
+			}
 			part.kind = plain
 		}
+	}
+	if err != nil {
+		return nil, err
 	}
 	c.refers = c.carries(map[*codec]bool{}, refValue)
 	c.empty = t.Kind() == reflect.Struct && t.NumField() == 0 && !marshals(t)
@@ -68,7 +74,8 @@ func codecFor(t reflect.Type) (*codec, error) {
 }
 
 type codecMaker struct {
-	made map[reflect.Type]*codec
+	made    map[reflect.Type]*codec
+	lenient bool // fields that are not exported are left out
 }
 
 // make builds the codec of t; path says where t stands, for errors. Recursive types find themselves in m.made.
@@ -92,6 +99,9 @@ func (m *codecMaker) make(t reflect.Type, path string) (*codec, error) {
 	if t == tensorType.Elem() {
 		return nil, fmt.Errorf("%w: %s: tensors travel as %v", ErrArguments, path, tensorType)
 	}
+	if own, err := hasOwnForm(t, path); own || err != nil {
+		return c, err // plain
+	}
 	var err error
 	switch t.Kind() {
 	case reflect.Chan, reflect.Func, reflect.UnsafePointer, reflect.Uintptr, reflect.Interface, reflect.Complex64, reflect.Complex128:
@@ -110,7 +120,7 @@ func (m *codecMaker) make(t reflect.Type, path string) (*codec, error) {
 		c.elem, err = m.make(t.Elem(), path+"[]")
 	case reflect.Struct:
 		c.kind = record
-		err = m.fields(c, t, path)
+		err = m.fields(c, t, path, nil, "")
 	}
 	return c, err
 }
@@ -118,53 +128,6 @@ func (m *codecMaker) make(t reflect.Type, path string) (*codec, error) {
 // isRef says whether t is an RRef itself, and not a struct that embeds one.
 func isRef(t reflect.Type) bool {
 	return t.Kind() == reflect.Struct && t.Implements(refType) && reflect.Zero(t).Interface().(anyRef).self() == t
-}
-
-func (m *codecMaker) fields(c *codec, t reflect.Type, path string) error {
-	if t.NumField() > 0 && !marshals(t) && !slices.ContainsFunc(reflect.VisibleFields(t), reflect.StructField.IsExported) {
-		return fmt.Errorf("%w: %s: a %v has no exported field", ErrArguments, path, t)
-	}
-	for i := range t.NumField() {
-		f := t.Field(i)
-		if !f.IsExported() {
-			if holdsTensor(f.Type, map[reflect.Type]bool{}) {
-				return fmt.Errorf("%w: %s.%s: a field that holds tensors must be exported", ErrArguments, path, f.Name)
-			}
-			continue
-		}
-		fc, err := m.make(f.Type, path+"."+f.Name)
-		if err != nil {
-			return err
-		}
-		c.fields = append(c.fields, field{f.Name, i, fc})
-	}
-	return nil
-}
-
-func holdsTensor(t reflect.Type, seen map[reflect.Type]bool) bool {
-	if seen[t] {
-		return false
-	}
-	seen[t] = true
-	if t == tensorType || t == tensorType.Elem() || isRef(t) {
-		return true
-	}
-	switch t.Kind() {
-	case reflect.Slice, reflect.Array, reflect.Map, reflect.Pointer:
-		return holdsTensor(t.Elem(), seen)
-	case reflect.Struct:
-		for i := range t.NumField() {
-			if holdsTensor(t.Field(i).Type, seen) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// marshals says whether t knows its own form on the wire.
-func marshals(t reflect.Type) bool {
-	return slices.ContainsFunc(selfMade, func(i reflect.Type) bool { return t.Implements(i) || reflect.PointerTo(t).Implements(i) })
 }
 
 // reaches says whether a type holds itself: only such values can be cyclic, and the CBOR library would not notice.
@@ -208,5 +171,5 @@ func (c *codec) carries(seen map[*codec]bool, kinds ...codecKind) bool {
 }
 
 func (c *codec) cannotTravel() error {
-	return fmt.Errorf("%w: a %v cannot travel; use Remote and keep it where it is", ErrArguments, c.typ)
+	return fmt.Errorf("%w: a %v cannot travel; use Remote and keep it where it is (%w)", ErrArguments, c.typ, c.why)
 }

@@ -161,8 +161,9 @@ type (
 		Name, x string                //nolint:unused // the type is the case
 		in      map[string][2]*hidden //nolint:unused // the type is the case
 	}
-	closed    struct{ a, b int } //nolint:unused // the type is the case
-	hiddenRef struct {
+	hiddenLater struct{ in map[string][2]*hidden } //nolint:unused // the type is the case
+	closed      struct{ a, b int }                 //nolint:unused // the type is the case
+	hiddenRef   struct {
 		N int
 		r []RRef[int] //nolint:unused // the type is the case
 	}
@@ -224,10 +225,11 @@ func TestDeclarationsThatCannotTravelSayWhatAndWhere(t *testing.T) {
 		{declare[map[string]func()]("func"), "func() cannot travel"},
 		{declare[struct{ P uintptr }]("uintptr"), ".P: uintptr"},
 		{declare[complex64]("complex"), "complex64 cannot travel"},
-		{declare[hidden]("hidden"), "has no exported field"},
-		{declare[hiddenDeep]("deep"), "hiddenDeep.in: a field that holds tensors must be exported"},
+		{declare[hidden]("hidden"), "hidden.t: a field that holds tensors must be exported"},
+		{declare[hiddenDeep]("deep"), "hiddenDeep.x: it would be lost, for it is not exported"},
+		{declare[hiddenLater]("later"), "hiddenLater.in: a field that holds tensors must be exported"},
 		{declare[hiddenRef]("ref"), "hiddenRef.r: a field that holds tensors must be exported"},
-		{declare[closed]("closed"), "has no exported field"},
+		{declare[closed]("closed"), "closed.a: it would be lost, for it is not exported; export it, or tag it `cbor:\"-\"` where it is to stay"},
 		{declare[autodiff.Tensor]("value"), "tensors travel as *autodiff.Tensor"},
 		{declare[map[bool]int]("bool"), "map keys must be strings or integers, not bool"},
 		{declare[map[[2]int]*autodiff.Tensor]("array"), "map keys must be strings or integers, not [2]int"},
@@ -281,7 +283,7 @@ func TestAResultThatCannotTravelStaysWhereItIsAndCallsForItDoNotRun(t *testing.T
 	}
 	_, err = r.ToHere(c)
 	require.ErrorIs(t, err, ErrArguments)
-	require.ErrorContains(t, err, "exported field")
+	require.ErrorContains(t, err, "machine.steps: it would be lost")
 	_, err = step.Call(c, "worker0", r)
 	require.Error(t, err, "worker0 does not own it")
 	r.Release()

@@ -59,7 +59,7 @@ func ErrorType[E error](name string) TypedError {
 		t.err = fmt.Errorf("error type %q: a %v is neither a struct nor a pointer to one", name, t.typ)
 		return t
 	}
-	c, err := codecFor(fields)
+	c, err := (&codecMaker{made: map[reflect.Type]*codec{}, lenient: true}).whole(fields)
 	if err == nil && c.kind != plain {
 		err = fmt.Errorf("%w: errors carry neither tensors nor references", ErrArguments)
 	}

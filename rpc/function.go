@@ -99,7 +99,7 @@ func resultCodec(t reflect.Type) (*codec, error) {
 		return nil, err
 	}
 	if err != nil {
-		return &codec{typ: t, kind: stays}, nil //nolint:nilerr // the error is for who asks for the value
+		return &codec{typ: t, kind: remains, why: err}, nil //nolint:nilerr // the error is for who asks for the value
 	}
 	return c, nil
 }
@@ -170,7 +170,7 @@ func (f *Func[In, Out]) Call(c context.Context, to string, in In) (out Out, err 
 // start packs a call that brings its result here.
 func (f *Func[In, Out]) start(c context.Context, w *Worker, to string, in *In) (*outbound, error) {
 	err := f.err
-	if err == nil && f.out.kind == stays {
+	if err == nil && f.out.kind == remains {
 		err = f.out.cannotTravel()
 	}
 	if err != nil {

@@ -63,7 +63,7 @@ func (p *packing) unpin() {
 func (c *codec) packTo(p *packing, ptr any, b *bytes.Buffer) error {
 	what := ptr
 	switch {
-	case c.kind == stays:
+	case c.kind == remains:
 		return c.cannotTravel()
 	case c.empty:
 		return nil
@@ -123,7 +123,7 @@ func (c *codec) pack(p *packing, v reflect.Value, depth int) (any, error) {
 	case record:
 		out := make(map[string]any, len(c.fields))
 		for _, f := range c.fields {
-			e, err := f.codec.pack(p, v.Field(f.index), depth+1)
+			e, err := f.codec.pack(p, v.FieldByIndex(f.index), depth+1)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", f.name, err)
 			}
@@ -131,7 +131,7 @@ func (c *codec) pack(p *packing, v reflect.Value, depth int) (any, error) {
 		}
 		return out, nil
 	}
-	if c.kind == stays {
+	if c.kind == remains {
 		return nil, c.cannotTravel()
 	}
 	raw, err := encode(v.Interface())
@@ -144,7 +144,7 @@ func (c *codec) pack(p *packing, v reflect.Value, depth int) (any, error) {
 // check says what is wrong with the tensors and references in a value that is kept here for references. It waits for the values
 // that calls under in make, as an answer does: they would end with it.
 func (c *codec) check(in context.Context, v reflect.Value) error {
-	if c.kind == plain || c.kind == stays {
+	if c.kind == plain || c.kind == remains {
 		return nil
 	}
 	var p packing

@@ -32,7 +32,7 @@ func (c *codec) unpack(u *unpacking, raw cbor.RawMessage, v reflect.Value, depth
 	}
 	null := len(raw) == 1 && raw[0] == cborNull
 	switch {
-	case c.kind == stays:
+	case c.kind == remains:
 		return c.cannotTravel()
 	case c.kind == plain:
 		return c.decode(raw, v.Addr().Interface())
@@ -74,7 +74,7 @@ func (c *codec) unpack(u *unpacking, raw cbor.RawMessage, v reflect.Value, depth
 		}
 		for _, f := range c.fields {
 			if part, ok := parts[f.name]; ok {
-				if err := f.codec.unpack(u, part, v.Field(f.index), depth+1); err != nil {
+				if err := f.codec.unpack(u, part, v.FieldByIndex(f.index), depth+1); err != nil {
 					return fmt.Errorf("%s: %w", f.name, err)
 				}
 			}
