@@ -105,7 +105,7 @@ func (ct *Container) Open(c context.Context) (context.Context, *Pass, error) {
 	}
 	outer, _ := From(c)
 	p := ct.addLocked(PassID(ct.nextID()), ct.me, outer)
-	c, p.stop = p.context(c)
+	c, p.stop = p.context(c, nil)
 	return c, p, nil
 }
 
@@ -124,8 +124,9 @@ func (ct *Container) addLocked(id PassID, parent WorkerID, outer *Pass) *Pass {
 }
 
 // Enter finds the pass of a call that arrived from a worker, or makes it, and gives the context for the work. The caller
-// must call done when the work is finished. It fails with ErrUnknownPass when the pass was left already.
-func (ct *Container) Enter(c context.Context, id PassID, from WorkerID) (in context.Context, p *Pass, done func(), err error) {
+// must call done when the work is finished. explain, where there is one, makes the cause of that context of an [EndError]. It fails with ErrUnknownPass when
+// the pass was left already.
+func (ct *Container) Enter(c context.Context, id PassID, from WorkerID, explain func(error) error) (in context.Context, p *Pass, done func(), err error) {
 	ct.mu.Lock()
 	defer ct.mu.Unlock()
 	p = ct.passes[id]
@@ -139,7 +140,7 @@ func (ct *Container) Enter(c context.Context, id PassID, from WorkerID) (in cont
 		p.parent = from
 	}
 	p.meet(from)
-	in, stop := p.context(c)
+	in, stop := p.context(c, explain)
 	return in, p, func() { stop(nil) }, nil
 }
 
@@ -202,7 +203,7 @@ func (ct *Container) HandleCleanup(_ context.Context, id PassID, from WorkerID) 
 	if p == nil {
 		return
 	}
-	p.release(fmt.Errorf("%w by %s", ErrLeft, ct.links.Name(from)))
+	p.release(from, fmt.Errorf("%w by %s", ErrLeft, ct.links.Name(from)))
 	if !ct.begin() {
 		return
 	}
@@ -236,7 +237,7 @@ func (ct *Container) PeerLost(w WorkerID, cause error) {
 	ct.mu.Unlock()
 	for _, p := range orphans {
 		if ct.remove(p.id, ct.me, err) != nil {
-			p.release(err)
+			p.release(w, err)
 			ct.clean(p.id, p.others(w))
 		}
 	}
@@ -257,7 +258,7 @@ func (ct *Container) Close() {
 	ct.mu.Unlock()
 	ct.cleanStop()
 	for _, p := range all {
-		p.release(ErrLeft)
+		p.release(ct.me, ErrLeft)
 	}
 	_ = ct.Settle(context.Background()) // it ends: nothing more is begun, and what is under way ends with cleanCtx
 }

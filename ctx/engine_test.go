@@ -36,7 +36,7 @@ func randomDAG(t testing.TB, r *rand.Rand) *dag {
 	_, p := w.open(t, 0)
 	d.parts = append(d.parts, p)
 	for _, ct := range w.cts[1:] {
-		_, q, done, err := ct.Enter(t.Context(), p.ID(), 0)
+		_, q, done, err := ct.Enter(t.Context(), p.ID(), 0, nil)
 		require.NoError(t, err)
 		done()
 		p.Meet(ct.me)

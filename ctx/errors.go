@@ -33,6 +33,17 @@ func (e *Error) Error() string {
 // Unwrap lets errors.Is find the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
+// EndError is why a part of a pass has ended on a worker: the cause of [Pass.Life].
+type EndError struct {
+	By  string // the worker that left the pass, or was lost
+	Err error
+}
+
+func (e *EndError) Error() string { return e.Err.Error() }
+
+// Unwrap lets errors.Is find the cause.
+func (e *EndError) Unwrap() error { return e.Err }
+
 // AsTimeout makes an expired deadline match ErrTimeout, and leaves other causes as they are.
 func AsTimeout(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ErrTimeout) {

@@ -100,7 +100,7 @@ func (ct *Container) expire(p *Pass, why error) {
 		return
 	}
 	ct.log.Info("freed a pass", "pass", p.id, "why", why)
-	p.release(why)
+	p.release(p.id.Creator(), why)
 	ct.clean(p.id, p.others(p.id.Creator()))
 }
 

@@ -28,7 +28,7 @@ func TestAPassIsEnteredAndListedWhileBackwardsBegin(t *testing.T) {
 		wg.Go(func() {
 			for over.Err() == nil {
 				w.cts[0].Passes()
-				_, _, done, err := w.cts[0].Enter(context.Background(), p.ID(), 1)
+				_, _, done, err := w.cts[0].Enter(context.Background(), p.ID(), 1, nil)
 				require.NoError(t, err)
 				done()
 			}

@@ -69,11 +69,18 @@ type scope struct {
 	noGrad bool
 }
 
-// context derives a context that carries the pass and ends with it. The pass of another worker or an outer pass is hidden.
-func (p *Pass) context(c context.Context) (context.Context, context.CancelCauseFunc) {
+// context derives a context that carries the pass and ends with it. The pass of another worker or an outer pass is hidden. explain makes its cause of why
+// the pass has ended; nil for nothing but that.
+func (p *Pass) context(c context.Context, explain func(error) error) (context.Context, context.CancelCauseFunc) {
 	old, _ := c.Value(passKey{}).(scope)
 	c, cancel := context.WithCancelCause(context.WithValue(c, passKey{}, scope{p, old.noGrad}))
-	unhook := context.AfterFunc(p.life, func() { cancel(context.Cause(p.life)) })
+	unhook := context.AfterFunc(p.life, func() {
+		why := context.Cause(p.life)
+		if explain != nil {
+			why = explain(why)
+		}
+		cancel(why)
+	})
 	return c, func(cause error) { unhook(); cancel(cause) }
 }
 
@@ -168,13 +175,13 @@ func (p *Pass) Leave() {
 	if p.ct.remove(p.id, p.ct.me, nil) == nil {
 		return
 	}
-	p.release(ErrLeft)
+	p.release(p.ct.me, ErrLeft)
 	p.ct.clean(p.id, p.others(p.ct.me))
 }
 
-// release frees what this worker holds of the pass.
-func (p *Pass) release(cause error) {
-	p.end(cause)
+// release frees what this worker holds of the pass, because of what worker by has done.
+func (p *Pass) release(by WorkerID, cause error) {
+	p.end(&EndError{p.ct.links.Name(by), cause})
 	p.mu.Lock()
 	p.left = true
 	p.sends, p.recvs, p.arrived, p.grads, p.shown = nil, nil, nil, nil, record{}

@@ -145,7 +145,7 @@ func (w *world) call(t testing.TB, c context.Context, to int, f function, in ...
 	t.Helper()
 	p, ok := From(c)
 	require.True(t, ok)
-	there, q, done, err := w.cts[to].Enter(context.Background(), p.ID(), p.ct.me)
+	there, q, done, err := w.cts[to].Enter(context.Background(), p.ID(), p.ct.me, nil)
 	require.NoError(t, err)
 	defer done()
 	return carry(t, q, p, f(there, carry(t, p, q, in)))

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/transport"
 )
 
@@ -12,9 +13,12 @@ import (
 // answered. What that takes is only made when somebody asks for it.
 type callContext struct {
 	w        *Worker
+	p        *peer // the caller
 	s        transport.Stream
-	deadline time.Time // zero: none
-	span     *span     // the parent of calls that the handler makes
+	function string
+	pass     ctx.PassID // 0: none
+	deadline time.Time  // zero: none
+	span     *span      // the parent of calls that the handler makes
 
 	mu     sync.Mutex
 	inner  context.Context
@@ -36,16 +40,24 @@ func (c *callContext) full() context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.inner == nil {
-		if c.deadline.IsZero() {
-			c.inner, c.cancel = context.WithCancel(c.s.Context())
-		} else {
-			c.inner, c.cancel = context.WithDeadline(c.s.Context(), c.deadline)
-		}
+		c.begin()
 		if c.over {
 			c.cancel()
 		}
 	}
 	return c.inner
+}
+
+// begin makes the context. Its cause is a [CancelError] where the call was not answered before it ended.
+func (c *callContext) begin() {
+	stream := c.s.Context()
+	inner, cancel := context.WithCancelCause(context.Background())
+	unhook := context.AfterFunc(stream, func() { cancel(c.streamOver(context.Cause(stream))) })
+	c.inner, c.cancel = inner, func() { unhook(); cancel(nil) }
+	if !c.deadline.IsZero() {
+		timed, stop := context.WithDeadlineCause(inner, c.deadline, c.timeOver())
+		c.inner, c.cancel = timed, func() { unhook(); cancel(nil); stop() }
+	}
 }
 
 // end cancels the context.
@@ -68,7 +80,7 @@ func (c *callContext) cause() error {
 		return context.Cause(inner)
 	}
 	if !c.deadline.IsZero() && !time.Now().Before(c.deadline) {
-		return context.DeadlineExceeded
+		return c.timeOver()
 	}
 	return nil
 }

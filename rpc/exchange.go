@@ -19,7 +19,9 @@ func exchange(c context.Context, link transport.Link, m *transport.Message, plac
 		return nil, err
 	}
 	reply, err := converse(c, s, m, place)
-	if err != nil || !reply.End {
+	if cause := context.Cause(c); err != nil && cause != nil {
+		finish(c, s, reasonOf(cause))
+	} else if err != nil || !reply.End {
 		finish(c, s, err)
 	}
 	return reply, err

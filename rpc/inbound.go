@@ -20,7 +20,6 @@ import (
 // inbound is a call that this worker serves, from its arrival to its answer.
 type inbound struct {
 	callContext
-	p     *peer
 	m     *transport.Message
 	h     callHeader
 	fn    *handler
@@ -36,9 +35,10 @@ type inbound struct {
 
 // serveCall checks a call and lets it run, wait its turn, or refuses it. It takes over the message and what begin counted.
 func (w *Worker) serveCall(p *peer, s transport.Stream, m *transport.Message) {
-	in := &inbound{p: p, m: m}
-	in.w, in.s = w, s
+	in := &inbound{m: m}
+	in.w, in.p, in.s = w, p, s
 	err := in.h.parse(m.Header)
+	in.function, in.pass = in.h.Function, in.h.pass()
 	if in.span = w.calls.trace.begin(in.h.Span); in.span != nil {
 		in.span.received = sizeOf(m)
 	}
@@ -202,7 +202,7 @@ func (in *inbound) stale() error {
 func (in *inbound) invoke() (out any, later pending, err error) {
 	in.work = &in.callContext
 	if in.h.Pass != nil {
-		if in.work, in.leave, err = in.w.enterPass(in.work, in.p, in.h.Pass); err != nil {
+		if in.work, in.leave, err = in.w.enterPass(&in.callContext, in.h.Pass); err != nil {
 			return nil, nil, err
 		}
 	}

@@ -150,7 +150,8 @@ func within(c context.Context, timeout time.Duration) (context.Context, context.
 }
 
 // enterPass finds or makes the pass of a request.
-func (w *Worker) enterPass(c context.Context, p *peer, info *passInfo) (context.Context, func(), error) {
+func (w *Worker) enterPass(c *callContext, info *passInfo) (context.Context, func(), error) {
+	p := c.p
 	id := ctx.PassID(info.Pass)
 	opener := w.seek(c, int(id.Creator()))
 	if opener == nil {
@@ -159,7 +160,7 @@ func (w *Worker) enterPass(c context.Context, p *peer, info *passInfo) (context.
 	if opener.lost() == nil && !ofLife(info.Pass, opener.node.Epoch) {
 		return c, nil, fmt.Errorf("%w: pass %v is not of this life of %s", ctx.ErrUnknownPass, id, opener.name)
 	}
-	in, _, done, err := w.passes.Enter(c, id, ctx.WorkerID(p.rank))
+	in, _, done, err := w.passes.Enter(c, id, ctx.WorkerID(p.rank), c.passOver)
 	if err != nil {
 		return c, nil, err
 	}
@@ -180,7 +181,7 @@ func (w *Worker) serveFetch(p *peer, s transport.Stream, m *transport.Message) (
 	stats.inFlight.Add(1)
 	var refused error
 	var h callHeader
-	own := &callContext{w: w, s: s}
+	own := &callContext{w: w, p: p, s: s, function: fetchLabel}
 	defer func() {
 		w.calls.trace.end(own.span, trace.Callee, spanFetch, "", p.name, h.pass(), cmp.Or(refused, err))
 		stats.observe(w.calls.clock.now() - began)
@@ -202,7 +203,8 @@ func (w *Worker) serveFetch(p *peer, s transport.Stream, m *transport.Message) (
 	defer own.end()
 	var c context.Context = own
 	if h.Pass != nil {
-		in, leave, err := w.enterPass(c, p, h.Pass)
+		own.pass = h.pass()
+		in, leave, err := w.enterPass(own, h.Pass)
 		if err != nil {
 			return refuse(err)
 		}

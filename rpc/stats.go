@@ -44,11 +44,14 @@ func outcomeOf(err error) outcome {
 		return false
 	}
 	var remote *RemoteError
+	var gone *CancelError
 	switch {
 	case is(ErrBusy):
 		return outcomeBusy
 	case is(ErrTimeout, context.DeadlineExceeded):
 		return outcomeTimeout
+	case errors.As(err, &gone) && is(ErrPeerLost, ErrPeerLeft):
+		return outcomeLost
 	case is(context.Canceled):
 		return outcomeCancelled
 	case errors.As(err, &remote):

@@ -15,7 +15,7 @@ import (
 const (
 	chunkMessage = 1 + iota // of the stream: a frame's bytes; with flagExternal, see below
 	chunkEnd                // of the stream: CloseSend
-	chunkReset              // of the stream: flagStop: nothing more will be received; flagAbort: what was sent is void
+	chunkReset              // of the stream: flagStop: nothing more will be received; flagAbort: what was sent is void; the body is a Reason, or empty
 	chunkCredit             // of the stream: the body's 4 bytes say how much more may be sent
 	chunkStreams            // the number is how many streams the peer may have opened in all
 	chunkWord               // a hauler's word, for the hauler of the same lane
@@ -77,7 +77,7 @@ func chunkRule(kind byte) (flags byte, least, most int) {
 	case chunkMessage:
 		return flagMore | flagExternal, 1, pieceMax
 	case chunkReset:
-		return flagStop | flagAbort, 0, 0
+		return flagStop | flagAbort, 0, 2 + maxReset
 	case chunkCredit:
 		return 0, 4, 4
 	case chunkWord:

@@ -110,11 +110,17 @@ func (l *session) takeForStream(h chunk, r *bufio.Reader) error {
 		if s != nil {
 			return s.credited(int64(binary.LittleEndian.Uint32(b[:])))
 		}
+	case h.kind == chunkReset:
+		body := make([]byte, h.size)
+		if _, err := io.ReadFull(r, body); err != nil {
+			return err
+		}
+		if s != nil {
+			s.resetByPeer(h.flags&flagStop != 0, h.flags&flagAbort != 0, parseReason(body))
+		}
 	case s == nil:
 	case h.kind == chunkEnd:
 		return l.deliver(s, l.newPiece(h))
-	case h.kind == chunkReset:
-		s.resetByPeer(h.flags&flagStop != 0, h.flags&flagAbort != 0)
 	}
 	return nil
 }

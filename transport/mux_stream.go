@@ -176,7 +176,7 @@ func (s *stream) Reset(reason error) {
 	s.dead = true
 	known := s.known
 	if known && flags != 0 && o.err == nil {
-		o.addLocked(chunk{kind: chunkReset, flags: flags, number: s.number}, nil)
+		o.addLocked(chunk{kind: chunkReset, flags: flags, number: s.number}, ReasonOf(reason).append(nil))
 		o.kickLocked(false)
 	} else {
 		o.mu.Unlock()
@@ -240,8 +240,12 @@ func (s *stream) endLocked(cause error) {
 }
 
 // resetByPeer takes the peer's Reset.
-func (s *stream) resetByPeer(stop, abort bool) {
-	reset := s.errorf("stream with", ErrReset, "by the peer", nil)
+func (s *stream) resetByPeer(stop, abort bool, why *Reason) {
+	var cause error
+	if why != nil {
+		cause = why
+	}
+	reset := s.errorf("stream with", ErrReset, "by the peer", cause)
 	s.mu.Lock()
 	var dropped *piece
 	var fetches, gives error

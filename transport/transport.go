@@ -7,7 +7,7 @@ import (
 )
 
 // ALPN is the protocol that both ends must speak; it versions the frames and the set-up of links.
-const ALPN = "weft/2"
+const ALPN = "weft/3"
 
 // Tensor is a tensor on a link: its type and its bytes (little-endian, row-major, exactly as many as Dtype and Shape say).
 type Tensor struct {
@@ -91,7 +91,7 @@ type Stream interface {
 	// CloseSend ends what this side sends.
 	CloseSend() error
 	// Reset aborts both directions, as far as they are not finished: pending and later calls fail with ErrReset here
-	// (with the reason) and at the peer (without). What was sent before a CloseSend still arrives if reason is nil.
+	// and at the peer, with the reason (there as a [Reason]). What was sent before a CloseSend still arrives if reason is nil.
 	Reset(reason error)
 	// Context is done when the stream is reset, finished or its link is lost; context.Cause says which.
 	Context() context.Context

@@ -17,9 +17,10 @@ type pipe struct {
 // packet is what travels on a stream: a message, or signs.
 type packet struct {
 	frame []byte
-	fin   bool // nothing follows
-	abort bool // what is under way is void
-	stop  bool // the sender of this will receive nothing more
+	fin   bool  // nothing follows
+	abort bool  // what is under way is void
+	stop  bool  // the sender of this will receive nothing more
+	why   error // of an abort or a stop; may be nil
 	at    time.Time
 }
 

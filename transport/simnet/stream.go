@@ -163,7 +163,11 @@ func (s *stream) Reset(reason error) {
 		return
 	}
 	s.aborted = &transport.Error{Op: "stream with", Peer: s.end.addr, Err: transport.ErrReset, Reason: "by this side", Cause: reason}
-	s.out.postLocked(packet{stop: !s.read, abort: !s.sent || reason != nil})
+	k := packet{stop: !s.read, abort: !s.sent || reason != nil}
+	if r := transport.ReasonOf(reason); r != nil {
+		k.why = r
+	}
+	s.out.postLocked(k)
 	s.endLocked(s.aborted)
 	s.bell.ring()
 	s.settleLocked()
@@ -201,7 +205,7 @@ func (s *stream) arriveLocked(p packet) {
 		s.end.arrived = append(s.end.arrived, s)
 		s.end.bell.ring()
 	}
-	reset := s.errorf(transport.ErrReset, "by the peer")
+	reset := &transport.Error{Op: "stream with", Peer: s.end.addr, Err: transport.ErrReset, Reason: "by the peer", Cause: p.why}
 	if p.stop && !s.sent {
 		s.stopped = reset
 		s.out.flight = nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -52,9 +53,12 @@ func resetSeenByReceiver(t *testing.T, p *Pair) {
 		got <- err
 	}()
 	here.Reset(why)
-	require.ErrorIs(t, <-got, transport.ErrReset)
-	require.ErrorIs(t, done(there.Context()), transport.ErrReset)
-	require.ErrorIs(t, there.Send(p.C, text("x")), transport.ErrReset)
+	for _, err := range []error{<-got, done(there.Context()), there.Send(p.C, text("x"))} {
+		require.ErrorIs(t, err, transport.ErrReset)
+		var theirs *transport.Reason
+		require.ErrorAs(t, err, &theirs)
+		require.Equal(t, transport.Reason{Text: "changed my mind"}, *theirs)
+	}
 	err := here.Send(p.C, text("x"))
 	require.ErrorIs(t, err, transport.ErrReset)
 	require.ErrorIs(t, err, why)
@@ -72,7 +76,12 @@ func resetSeenByWorker(t *testing.T, p *Pair) {
 	require.ErrorIs(t, err, io.EOF)
 	working := there.Context()
 	require.NoError(t, working.Err())
-	here.Reset(context.DeadlineExceeded)
+	here.Reset(&transport.Reason{Code: 700, Text: "too late\x1b[2J, ö" + strings.Repeat("ö", 300)})
+	var theirs *transport.Reason
+	require.ErrorAs(t, done(working), &theirs)
+	require.Equal(t, uint16(700), theirs.Code)
+	require.Regexp(t, `^too late \[2J, ö+$`, theirs.Text, "printable and bounded")
+	require.LessOrEqual(t, len(theirs.Text), 500)
 	require.ErrorIs(t, done(working), transport.ErrReset)
 	require.ErrorIs(t, there.Send(p.C, text("too late")), transport.ErrReset)
 	there.Reset(nil)

@@ -1,0 +1,66 @@
+package transport
+
+import (
+	"encoding/binary"
+	"errors"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Reason is why the peer has reset a stream. It lies beneath the ErrReset that streams give then. Who resets with one sends it as it is; of any other
+// error the text travels.
+type Reason struct {
+	Code uint16 // what the text is about, where both ends agree on that; 0: nothing in particular
+	Text string // at most 500 bytes of it travel
+}
+
+func (r *Reason) Error() string { return r.Text }
+
+// maxReset bounds the text of a reason.
+const maxReset = 500
+
+// ReasonOf is what travels of an error that a stream is reset with; nil of nil.
+func ReasonOf(err error) *Reason {
+	if err == nil {
+		return nil
+	}
+	r := &Reason{}
+	if have := (*Reason)(nil); errors.As(err, &have) {
+		r.Code = have.Code
+	}
+	r.Text = clean(err.Error())
+	return r
+}
+
+// append writes a reason; nothing for none.
+func (r *Reason) append(b []byte) []byte {
+	if r == nil {
+		return b
+	}
+	return append(binary.LittleEndian.AppendUint16(b, r.Code), r.Text...)
+}
+
+// parseReason reads what append wrote, which may be anything.
+func parseReason(b []byte) *Reason {
+	if len(b) < 2 {
+		return nil
+	}
+	return &Reason{binary.LittleEndian.Uint16(b), clean(string(b[2:]))}
+}
+
+// clean makes of a text one that may travel and be shown: short, and without what moves a terminal's cursor.
+func clean(s string) string {
+	if len(s) > maxReset {
+		s = s[:maxReset]
+	}
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == utf8.RuneError:
+			return -1
+		case unicode.IsPrint(r):
+			return r
+		}
+		return ' '
+	}, s)
+}
