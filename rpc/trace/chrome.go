@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
+	"strconv"
 	"sync"
 	"time"
 )
@@ -13,9 +15,10 @@ import (
 const maxWaiting = 8192
 
 // Chrome writes spans as a JSON array of Chrome trace events. Each worker is a process; its spans lie on as many threads as it
-// takes that none hides another.
+// takes that none hides another. Times count from the trace's start, which the first event tells.
 type Chrome struct {
 	out    *bufio.Writer
+	start  int64 // of the trace, in nanoseconds since 1970
 	spans  chan Span
 	done   chan struct{} // closed when all is written
 	layout map[int]*layout
@@ -27,9 +30,14 @@ type Chrome struct {
 	dropped int
 }
 
-// NewChrome makes a sink that writes to w on a goroutine of its own, until Close.
-func NewChrome(w io.Writer) *Chrome {
-	t := &Chrome{out: bufio.NewWriterSize(w, 64<<10), spans: make(chan Span, maxWaiting), done: make(chan struct{}), layout: map[int]*layout{}}
+// NewChrome makes a sink that writes to w on a goroutine of its own, until Close. The trace starts now.
+func NewChrome(w io.Writer) *Chrome { return newChrome(w, time.Now()) }
+
+func newChrome(w io.Writer, start time.Time) *Chrome {
+	t := &Chrome{
+		out: bufio.NewWriterSize(w, 64<<10), start: start.UnixNano(),
+		spans: make(chan Span, maxWaiting), done: make(chan struct{}), layout: map[int]*layout{},
+	}
 	go t.run()
 	return t
 }
@@ -73,6 +81,7 @@ func (t *Chrome) Close() error {
 func (t *Chrome) run() {
 	defer close(t.done)
 	t.text("[")
+	t.event(startEvent(t.start))
 	for s := range t.spans {
 		t.write(s)
 		if len(t.spans) == 0 && t.err == nil { // idle: a process that is killed leaves what it has done
@@ -93,16 +102,28 @@ func (t *Chrome) text(s string) {
 
 // event is one of Chrome's trace events. Times are in microseconds.
 type event struct {
-	Name  string      `json:"name"`
-	Cat   string      `json:"cat,omitempty"`
-	Phase string      `json:"ph"`
-	TS    json.Number `json:"ts,omitempty"`
-	Dur   json.Number `json:"dur,omitempty"`
-	PID   int         `json:"pid"`
-	TID   int         `json:"tid"`
-	ID    string      `json:"id,omitempty"` // of a flow
-	Bind  string      `json:"bp,omitempty"` // "e": a flow ends at the slice around it
-	Args  any         `json:"args,omitempty"`
+	Name  string   `json:"name"`
+	Cat   string   `json:"cat,omitempty"`
+	Phase string   `json:"ph"`
+	TS    *float64 `json:"ts,omitempty"`
+	Dur   *float64 `json:"dur,omitempty"`
+	PID   int      `json:"pid"`
+	TID   int      `json:"tid"`
+	ID    string   `json:"id,omitempty"` // of a flow
+	Bind  string   `json:"bp,omitempty"` // "e": a flow ends at the slice around it
+	Args  any      `json:"args,omitempty"`
+}
+
+// startName is the name of the first event, which tells when the trace starts. Viewers pass over it.
+const startName = "trace_start"
+
+// startArgs has the start as text: no float64 holds the nanoseconds since 1970.
+type startArgs struct {
+	UnixNS string `json:"unix_ns"`
+}
+
+func startEvent(ns int64) event {
+	return event{Name: startName, Phase: "M", Args: startArgs{strconv.FormatInt(ns, 10)}}
 }
 
 type nameArgs struct {
@@ -131,17 +152,20 @@ func (t *Chrome) write(s Span) {
 		t.layout[pid] = l
 		t.event(event{Name: "process_name", Phase: "M", PID: pid, Args: nameArgs{s.Worker}})
 	}
-	start, dur := micros(s.Start.UnixNano()), max(s.End.Sub(s.Start), 0)
-	tid, fresh := l.place(interval{s.ID, s.Parent, s.Start.UnixNano(), s.Start.UnixNano() + int64(dur)})
+	from := s.Start.UnixNano()
+	to := from + int64(max(s.End.Sub(s.Start), 0))
+	tid, fresh := l.place(interval{s.ID, s.Parent, from, to})
 	if fresh {
 		t.event(event{Name: "thread_name", Phase: "M", PID: pid, TID: tid, Args: nameArgs{fmt.Sprintf("calls %d", tid)}})
 	}
-	t.event(event{Name: title(s), Cat: s.Side.String(), Phase: "X", TS: start, Dur: micros(int64(dur)), PID: pid, TID: tid, Args: argsOf(s)})
+	start, end := micros(from-t.start), micros(to-t.start)
+	dur := end - start
+	t.event(event{Name: title(s), Cat: s.Side.String(), Phase: "X", TS: &start, Dur: &dur, PID: pid, TID: tid, Args: argsOf(s)})
 	switch {
 	case s.Side == Caller:
-		t.event(event{Name: flow, Cat: flow, Phase: "s", TS: start, PID: pid, TID: tid, ID: s.ID.String()})
+		t.event(event{Name: flow, Cat: flow, Phase: "s", TS: &start, PID: pid, TID: tid, ID: s.ID.String()})
 	case s.Side == Callee && s.Parent != 0:
-		t.event(event{Name: flow, Cat: flow, Phase: "f", Bind: "e", TS: start, PID: pid, TID: tid, ID: s.Parent.String()})
+		t.event(event{Name: flow, Cat: flow, Phase: "f", Bind: "e", TS: &start, PID: pid, TID: tid, ID: s.Parent.String()})
 	}
 }
 
@@ -185,8 +209,17 @@ func (t *Chrome) event(e event) {
 	}
 }
 
-// micros prints nanoseconds as microseconds, exactly: a float64 of a time since 1970 would lose the nanoseconds.
-func micros(ns int64) json.Number {
-	us, rest := ns/int64(time.Microsecond), ns%int64(time.Microsecond)
-	return json.Number(fmt.Sprintf("%d.%03d", us, rest))
+// ticks is of how many parts of a microsecond times in a file are multiples: less than a nanosecond each, and a power of two. A float64 holds such a
+// time exactly for 100 days, and the sum of two, so that what begins when another ends does so for every reader.
+const ticks = 1024
+
+// micros is a time of so many nanoseconds in microseconds, to the nearest tick.
+func micros(ns int64) float64 { return float64(scaled(ns, ticks, 1000)) / ticks }
+
+// nanos is micros turned back.
+func nanos(us float64) int64 { return scaled(int64(math.Round(us*ticks)), 1000, ticks) }
+
+// scaled is n*by/per, rounded, where n*by may be too large.
+func scaled(n, by, per int64) int64 {
+	return n/per*by + int64(math.Round(float64(n%per*by)/float64(per)))
 }

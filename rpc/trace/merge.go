@@ -2,10 +2,14 @@ package trace
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"math"
+	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -25,12 +29,27 @@ type Merged struct {
 	Cut            []string // inputs that end too early, as those of killed workers do; what they hold is taken
 }
 
-// Merge writes one trace with the events of all inputs. It fails with ErrFormat, naming input and event, and where two inputs hold
-// the same span; what it wrote until then is of no use.
+// Merge writes one trace with the events of all inputs. It starts when the first of them does, and what the others hold is moved by as much as
+// they start later. It fails with ErrFormat, naming input and event, and where two inputs hold the same span; what it wrote until then is of no use.
 func Merge(out io.Writer, inputs ...Input) (Merged, error) {
 	m := merger{out: bufio.NewWriter(out), pids: map[int]string{}, spans: map[string]string{}, starts: map[string]bool{}, ends: map[string]bool{}}
+	var all []*reader
 	for _, in := range inputs {
-		if err := m.file(in); err != nil {
+		r, err := m.open(in)
+		if err != nil {
+			return m.found, err
+		}
+		if r != nil {
+			all = append(all, r)
+		}
+	}
+	m.text("[")
+	if len(all) > 0 {
+		m.start = slices.MinFunc(all, func(a, b *reader) int { return cmp.Compare(a.start, b.start) }).start
+		m.event(startEvent(m.start))
+	}
+	for _, r := range all {
+		if err := m.file(r); err != nil {
 			return m.found, err
 		}
 	}
@@ -38,9 +57,6 @@ func Merge(out io.Writer, inputs ...Input) (Merged, error) {
 		if m.starts[id] {
 			m.found.Flows++
 		}
-	}
-	if m.wrote == 0 {
-		m.text("[")
 	}
 	m.text("\n]\n")
 	if m.err == nil {
@@ -52,7 +68,8 @@ func Merge(out io.Writer, inputs ...Input) (Merged, error) {
 type merger struct {
 	out          *bufio.Writer
 	err          error
-	wrote        int
+	wrote        bool
+	start        int64             // of the output
 	pids         map[int]string    // of the output → the input that took it
 	spans        map[string]string // span → its input
 	starts, ends map[string]bool   // flows
@@ -65,50 +82,123 @@ type parsed struct {
 	Args json.RawMessage `json:"args,omitempty"`
 }
 
-func (m *merger) file(in Input) error {
-	d := json.NewDecoder(in.Reader)
-	d.DisallowUnknownFields()
-	if first, err := d.Token(); err != nil || first != json.Delim('[') {
+// reader is an input of which all but the first event is still to be read.
+type reader struct {
+	Input
+	*json.Decoder
+	start int64 // of its trace
+	read  int   // events
+}
+
+// open reads the beginning of an input. It is nil if there is nothing to be had.
+func (m *merger) open(in Input) (*reader, error) {
+	r := &reader{Input: in, Decoder: json.NewDecoder(in.Reader)}
+	r.DisallowUnknownFields()
+	if first, err := r.Token(); err != nil || first != json.Delim('[') {
 		if err != nil && err != io.EOF {
-			return m.bad(in, 0, err)
+			return nil, r.bad(err)
 		}
-		return m.bad(in, 0, errors.New("a JSON array must begin it"))
+		return nil, r.bad(errors.New("a JSON array must begin it"))
 	}
-	renamed := map[int]int{}
-	n := 0
-	for d.More() {
-		n++
-		var e parsed
-		err := d.Decode(&e)
-		if errors.Is(err, io.ErrUnexpectedEOF) || err == io.EOF {
-			m.found.Cut = append(m.found.Cut, in.Name)
-			return m.err
-		}
-		if err == nil {
-			err = m.take(in, &e, renamed)
-		}
-		if err != nil {
-			return m.bad(in, n, err)
-		}
-		if m.event(&e); m.err != nil {
-			return m.err
-		}
+	e, err := r.next(m)
+	if e == nil {
+		return nil, err
 	}
-	if _, err := d.Token(); err != nil {
+	if r.start, err = startOf(e); err != nil {
+		return nil, r.bad(err)
+	}
+	return r, nil
+}
+
+// startOf reads the event that tells a trace's start.
+func startOf(e *parsed) (ns int64, err error) {
+	var a startArgs
+	if e.Name == startName && e.Phase == "M" && json.Unmarshal(e.Args, &a) == nil {
+		ns, err = strconv.ParseInt(a.UnixNS, 10, 64)
+	}
+	if err != nil || a.UnixNS == "" || ns < 0 {
+		return 0, fmt.Errorf("the first event should be %s, with the time as unix_ns; older versions of weft wrote none", startName)
+	}
+	return ns, nil
+}
+
+// next is the next event, nil after the last one.
+func (r *reader) next(m *merger) (*parsed, error) {
+	if !r.More() {
+		return nil, r.end(m)
+	}
+	r.read++
+	e := &parsed{}
+	switch err := r.Decode(e); {
+	case errors.Is(err, io.ErrUnexpectedEOF) || err == io.EOF:
+		m.found.Cut = append(m.found.Cut, r.Name)
+		return nil, nil
+	case err != nil:
+		return nil, r.bad(err)
+	}
+	return e, nil
+}
+
+// end reads what follows the last event.
+func (r *reader) end(m *merger) error {
+	if _, err := r.Token(); err != nil {
 		if errors.Is(err, io.ErrUnexpectedEOF) || err == io.EOF {
-			m.found.Cut = append(m.found.Cut, in.Name)
+			m.found.Cut = append(m.found.Cut, r.Name)
 			return nil
 		}
-		return m.bad(in, n, err)
+		return r.bad(err)
 	}
-	if _, err := d.Token(); err != io.EOF {
-		return m.bad(in, n, errors.New("something follows the array"))
+	if _, err := r.Token(); err != io.EOF {
+		return r.bad(errors.New("something follows the array"))
 	}
 	return nil
 }
 
-func (m *merger) bad(in Input, event int, err error) error {
-	return fmt.Errorf("%w: %s, event %d: %w", ErrFormat, in.Name, event, err)
+func (r *reader) bad(err error) error {
+	return fmt.Errorf("%w: %s, event %d: %w", ErrFormat, r.Name, r.read, err)
+}
+
+// file takes the events of an input.
+func (m *merger) file(r *reader) error {
+	renamed := map[int]int{}
+	for {
+		e, err := r.next(m)
+		if e == nil {
+			return err
+		}
+		if err = m.take(r.Input, e, renamed); err == nil {
+			err = e.move(r.start - m.start)
+		}
+		if err != nil {
+			return r.bad(err)
+		}
+		if m.event(e); m.err != nil {
+			return m.err
+		}
+	}
+}
+
+// maxMicros bounds the times in a file: a hundred years.
+const maxMicros = 100 * 365 * 24 * 3600 * 1e6
+
+// move has an event happen later by so many nanoseconds.
+func (e *parsed) move(by int64) error {
+	if e.TS == nil {
+		return nil
+	}
+	end := *e.TS
+	if e.Dur != nil {
+		end += *e.Dur
+	}
+	if math.Abs(*e.TS)+math.Abs(end) > maxMicros || by > maxMicros*1000 {
+		return fmt.Errorf("%q is years away from the start of the trace", e.Name)
+	}
+	from := micros(nanos(*e.TS) + by)
+	if e.Dur != nil {
+		*e.Dur = micros(nanos(end)+by) - from
+	}
+	*e.TS = from
+	return nil
 }
 
 // take checks an event, and gives its process a number that no other input uses.
@@ -116,7 +206,7 @@ func (m *merger) take(in Input, e *parsed, renamed map[int]int) error {
 	if e.Name == "" || !strings.Contains("MXsf", e.Phase) || len(e.Phase) != 1 {
 		return fmt.Errorf("name %q and phase %q; expected a name and M, X, s or f", e.Name, e.Phase)
 	}
-	if e.Phase != "M" && e.TS == "" {
+	if e.Phase != "M" && e.TS == nil {
 		return fmt.Errorf("%q has no time", e.Name)
 	}
 	if _, known := renamed[e.PID]; !known {
@@ -153,13 +243,15 @@ func (m *merger) text(s string) {
 	}
 }
 
-func (m *merger) event(e *parsed) {
+func (m *merger) event(e any) {
 	b, err := json.Marshal(e)
 	if err != nil {
 		m.err = err
 		return
 	}
-	m.text([]string{"[\n", ",\n"}[min(m.wrote, 1)])
-	m.wrote++
-	m.text(string(b))
+	if m.wrote {
+		m.text(",")
+	}
+	m.wrote = true
+	m.text("\n" + string(b))
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -16,17 +17,22 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/internal/leak"
+	"github.com/weft-project/weft/internal/soak"
 )
 
-// slice is a span as a reader of the file sees it, in nanoseconds.
+// slice is a span as a reader of the file sees it, in microseconds from the trace's start, as float64.
 type slice struct {
 	name, span, parent string
 	pid, tid           int
-	start, end         int64
+	start, end         float64
 }
+
+// from is when it began, in nanoseconds since 1970.
+func (f file) from(s slice) int64 { return f.start + nanos(s.start) }
 
 // file is what a reader finds in a trace.
 type file struct {
+	start     int64
 	slices    []slice
 	processes map[int]string
 	starts    map[string]slice // flow → the slice it leaves
@@ -42,6 +48,14 @@ func read(t *testing.T, b []byte) file {
 	d.UseNumber()
 	require.NoError(t, d.Decode(&events), "%s", b)
 	f := file{processes: map[int]string{}, starts: map[string]slice{}, ends: map[string]slice{}}
+	if len(events) > 0 {
+		require.Equal(t, "trace_start", events[0]["name"])
+		require.Equal(t, "M", events[0]["ph"])
+		var err error
+		f.start, err = strconv.ParseInt(events[0]["args"].(map[string]any)["unix_ns"].(string), 10, 64)
+		require.NoError(t, err)
+		events = events[1:]
+	}
 	threads := map[[2]int]bool{}
 	byThread := map[[2]int][]slice{}
 	for _, e := range events {
@@ -61,12 +75,12 @@ func read(t *testing.T, b []byte) file {
 		}
 		require.Contains(t, f.processes, pid)
 		require.True(t, threads[at], "thread %v is named before it is used", at)
-		ts := nanos(t, e["ts"])
+		ts := float(t, e["ts"])
 		switch e["ph"] {
 		case "X":
 			args := e["args"].(map[string]any)
 			parent, _ := args["parent"].(string)
-			s := slice{e["name"].(string), args["span"].(string), parent, pid, tid, ts, ts + nanos(t, e["dur"])}
+			s := slice{e["name"].(string), args["span"].(string), parent, pid, tid, ts, ts + float(t, e["dur"])}
 			f.slices = append(f.slices, s)
 			byThread[at] = append(byThread[at], s)
 		case "s", "f":
@@ -96,7 +110,8 @@ func read(t *testing.T, b []byte) file {
 // nested checks that the slices of a thread are apart, or lie in their parents.
 func nested(t *testing.T, at [2]int, ss []slice) {
 	t.Helper()
-	slices.SortFunc(ss, func(a, b slice) int { return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(b.end, a.end)) })
+	slices.Reverse(ss) // of two with the same times the later one is the parent
+	slices.SortStableFunc(ss, func(a, b slice) int { return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(b.end, a.end)) })
 	var open []slice
 	for _, s := range ss {
 		for len(open) > 0 && open[len(open)-1].end <= s.start {
@@ -119,14 +134,12 @@ func number(t *testing.T, v any) int64 {
 	return n
 }
 
-func nanos(t *testing.T, v any) int64 {
+// float reads a number as most readers do. With UseNumber the digits are those of the file.
+func float(t *testing.T, v any) float64 {
 	t.Helper()
-	us, rest, _ := strings.Cut(v.(json.Number).String(), ".")
-	require.Len(t, rest, 3)
-	var ns int64
-	_, err := fmt.Sscan(us+rest, &ns)
+	f, err := strconv.ParseFloat(v.(json.Number).String(), 64)
 	require.NoError(t, err)
-	return ns
+	return f
 }
 
 var epoch = time.Unix(1_700_000_000, 123_456_789)
@@ -144,7 +157,7 @@ func span(side Side, rank int, id, parent ID, from, to int) Span {
 func write(t *testing.T, spans ...Span) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	c := NewChrome(&b)
+	c := newChrome(&b, epoch)
 	for _, s := range spans {
 		c.Span(s)
 	}
@@ -164,7 +177,7 @@ func TestACallAndItsNestedCallsAreLinkedAcrossWorkers(t *testing.T) {
 	require.Equal(t, map[int]string{1: "worker0", 2: "worker1", 3: "worker2"}, f.processes)
 	require.Len(t, f.slices, 4)
 	require.Equal(t, "add", f.slices[0].name)
-	require.Equal(t, at(4).UnixNano(), f.slices[0].start, "to the nanosecond")
+	require.Equal(t, at(4).UnixNano(), f.from(f.slices[0]), "to the nanosecond")
 	require.Equal(t, f.slices[1].tid, f.slices[2].tid, "a nested call lies in the function that made it")
 	require.Len(t, f.ends, 2)
 	for id, to := range f.ends {
@@ -192,6 +205,63 @@ func TestNoSpanHidesAnotherInRandomPrograms(t *testing.T) {
 		}
 		require.Len(t, read(t, write(t, spans...)).slices, len(spans), "seed %d", seed)
 	}
+}
+
+// A reader whose numbers are float64 must find no two slices that overlap by less than a nanosecond: a viewer would drop one of them.
+func TestSlicesThatTouchNestExactlyForAReaderOfFloat64(t *testing.T) {
+	for seed := range soak.Cases(60) {
+		r := rand.New(rand.NewPCG(uint64(seed), 2))
+		late := time.Duration(r.Int64N(int64(24 * time.Hour))) // of a trace that has run for up to a day
+		from := epoch.Add(late)
+		var spans []Span
+		var split func(parent Span, depth int)
+		split = func(parent Span, depth int) {
+			for at := parent.Start; at.Before(parent.End) && depth < 4 && len(spans) < 200; {
+				s := span(Local, 0, ID(len(spans)+1), parent.ID, 0, 0)
+				s.Start, s.End = at, at.Add(time.Duration(1+r.IntN(3_000_000>>(4*depth))))
+				if s.End.After(parent.End) {
+					s.End = parent.End
+				}
+				spans = append(spans, s)
+				split(s, depth+1)
+				at = s.End
+			}
+		}
+		split(Span{Start: from, End: from.Add(time.Second)}, 0)
+		slices.Reverse(spans)
+		slices.SortStableFunc(spans, func(a, b Span) int { return a.End.Compare(b.End) }) // as they come: children before their parents
+		f := read(t, write(t, spans...))
+		require.Len(t, f.slices, len(spans))
+		for i, s := range f.slices {
+			require.Equal(t, 1, s.tid, "seed %d: all nest", seed)
+			require.Equal(t, spans[i].Start.UnixNano(), f.from(s), "seed %d", seed)
+			require.Equal(t, spans[i].End.Sub(from), time.Duration(nanos(s.end))-late, "seed %d", seed)
+		}
+	}
+}
+
+func TestTracesThatBeganAtOtherTimesLineUpWhenTheyAreMerged(t *testing.T) {
+	written := func(start time.Time, s Span) []byte {
+		var b bytes.Buffer
+		c := newChrome(&b, start)
+		c.Span(s)
+		require.NoError(t, c.Close())
+		return b.Bytes()
+	}
+	odd := 1234567 * time.Nanosecond
+	late := written(epoch.Add(odd), span(Callee, 1, 1, 1, 3, 4))
+	early := written(epoch, span(Caller, 0, 1, 0, 2, 5))
+	out, m, err := merge(late, early)
+	require.NoError(t, err)
+	require.Equal(t, Merged{Workers: 2, Spans: 2, Flows: 1}, m)
+	f := read(t, out)
+	require.Equal(t, epoch.UnixNano(), f.start, "that of the earliest")
+	require.Equal(t, at(3).UnixNano(), f.from(f.slices[0]))
+	require.Equal(t, at(2).UnixNano(), f.from(f.slices[1]))
+	require.Equal(t, at(5).Sub(epoch), time.Duration(nanos(f.slices[1].end)))
+	again, _, err := merge(out)
+	require.NoError(t, err)
+	require.Equal(t, string(out), string(again), "merging one trace changes nothing")
 }
 
 func TestCallsOneAfterTheOtherShareAThreadHoweverMany(t *testing.T) {
@@ -309,6 +379,9 @@ func TestTheFilesOfSeveralWorkersBecomeOneWhoseFlowsPairUp(t *testing.T) {
 	require.Empty(t, read(t, out).slices)
 }
 
+// begun is how a trace begins.
+const begun = `[{"name":"trace_start","ph":"M","pid":0,"tid":0,"args":{"unix_ns":"1700000000123456789"}}`
+
 func TestMergeSaysWhichInputIsWrongAndWhy(t *testing.T) {
 	good := string(write(t, span(Caller, 0, 1, 0, 1, 2)))
 	for _, c := range []struct{ in, want string }{
@@ -317,12 +390,15 @@ func TestMergeSaysWhichInputIsWrongAndWhy(t *testing.T) {
 		{"nonsense", "0.json, event 0"},
 		{good + "x", "follows the array"},
 		{good + good, "follows the array"},
-		{`[{"name":"a","ph":"X","ts":1.000,"pid":1,"tid":1}]`, "names no span"},
-		{`[{"name":"a","ph":"Q","pid":1,"tid":1}]`, `phase "Q"`},
-		{`[{"name":"a","ph":"s","pid":1,"tid":1}]`, "no time"},
-		{`[{"name":"a","ph":"M","pid":1,"tid":1,"color":3}]`, "unknown field"},
-		{`[{"name":"a","ph":"M","pid":"one","tid":1}]`, "event 1"},
-		{`[{"name":"a","ph":"M","pid":1,"tid":1} {`, "event"},
+		{begun + `,{"name":"a","ph":"X","ts":1.000,"pid":1,"tid":1}]`, "names no span"},
+		{begun + `,{"name":"a","ph":"Q","pid":1,"tid":1}]`, `phase "Q"`},
+		{begun + `,{"name":"a","ph":"s","pid":1,"tid":1}]`, "no time"},
+		{begun + `,{"name":"a","ph":"s","ts":1e300,"pid":1,"tid":1}]`, "years away from the start"},
+		{begun + `,{"name":"a","ph":"M","pid":1,"tid":1,"color":3}]`, "unknown field"},
+		{begun + `,{"name":"a","ph":"M","pid":"one","tid":1}]`, "event 2"},
+		{begun + `,{"name":"a","ph":"M","pid":1,"tid":1} {`, "event"},
+		{`[{"name":"a","ph":"X","ts":1700000000123456.789,"pid":1,"tid":1}]`, "the first event should be trace_start"},
+		{`[{"name":"trace_start","ph":"M","pid":0,"tid":0,"args":{"unix_ns":"soon"}}]`, "the first event should be trace_start"},
 	} {
 		_, _, err := merge([]byte(c.in))
 		require.ErrorIs(t, err, ErrFormat, c.in)
@@ -336,8 +412,8 @@ func TestMergeSaysWhichInputIsWrongAndWhy(t *testing.T) {
 }
 
 func FuzzMergeTakesAnyBytesAndWritesWhatItTakesAgain(f *testing.F) {
-	f.Add([]byte(`[{"name":"process_name","ph":"M","pid":1,"tid":0,"args":{"name":"worker0"}}]`))
-	f.Add([]byte(`[{"name":"add","ph":"X","ts":1.000,"dur":2.000,"pid":1,"tid":1,"args":{"span":"1"}}`))
+	f.Add([]byte(begun + `,{"name":"process_name","ph":"M","pid":1,"tid":0,"args":{"name":"worker0"}}]`))
+	f.Add([]byte(begun + `,{"name":"add","ph":"X","ts":1.000,"dur":2.000,"pid":1,"tid":1,"args":{"span":"1"}}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		out, m, err := merge(b)
 		if err != nil {
