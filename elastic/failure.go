@@ -32,6 +32,8 @@ func (e Exit) String() string {
 // Failure is how a worker failed, and what it said of it.
 type Failure struct {
 	Exit
+	// Round is that in which it failed.
+	Round int
 	// Time is when it failed: as its error file says, or else when its end was seen.
 	Time time.Time
 	// Message and Stack are what its error file says, empty if it wrote none.
@@ -43,6 +45,7 @@ type Failure struct {
 	ErrorFile, LogFile string
 
 	raw []byte // the error file
+	nth int    // of those of this node that the job was told of, from 1; 0 if it was not
 }
 
 // tell adds what the worker's error file says. Its time counts where it is that of a worker which took longer to end, and it is known to the
@@ -90,29 +93,37 @@ func (f Failure) write(b *strings.Builder, when string) {
 	part("its last lines on stderr", f.LogFile, f.Stderr)
 }
 
-// WorkerError is the first failure of a job, which ended it: the worker, how it failed, and its last words.
+// WorkerError is the first failure for which no restart was left, which ended the job: the worker, how it failed, and its last words.
 type WorkerError struct {
 	Failure
-	// Others are the workers of this node that failed before the job was over, in the order of time.
+	// Others are the workers of this node that failed after it and before the job was over, in the order of time.
 	Others []Failure
+	// Earlier are failures of this node's workers that cost the job a restart, in the order of time: the last one of each worker.
+	Earlier []Failure
 }
 
-// newWorkerError is the error of failures, of which there is at least one, in any order.
-func newWorkerError(all []Failure) *WorkerError {
-	all = slices.SortedFunc(slices.Values(all), func(a, b Failure) int { return cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.Rank, b.Rank)) })
-	return &WorkerError{all[0], all[1:]}
+// newWorkerError is the error of failures, of which there is at least one, in any order; earlier ones have not ended the job.
+func newWorkerError(all []Failure, earlier ...Failure) *WorkerError {
+	byTime := func(a, b Failure) int { return cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.Rank, b.Rank)) }
+	all, earlier = slices.SortedFunc(slices.Values(all), byTime), slices.SortedFunc(slices.Values(earlier), byTime)
+	return &WorkerError{all[0], all[1:], earlier}
 }
 
 func (e *WorkerError) Error() string { return "elastic: " + e.brief() }
 
-// maxOthers is how many failures after the first are told with their details.
+// maxOthers is how many failures after the first are told with their details, and how many before it in a line each.
 const maxOthers = 4
 
-// Report is the error for people: each failure with its last words, the first one first, and at the end in one line what ended the job.
+// Report is the error for people: the failure that ended the job and those that followed, with their last words; in a line each those that cost a
+// restart before; and at the end in one line what ended the job.
 func (e *WorkerError) Report() string {
 	var b strings.Builder
-	if len(e.Others)+len(e.Message)+len(e.Stderr) > 0 { // else the last line says it all
-		e.write(&b, "first failure, at "+e.Time.Format("15:04:05.000"))
+	if len(e.Others)+len(e.Earlier)+len(e.Message)+len(e.Stderr) > 0 { // else the last line says it all
+		first := "first failure"
+		if len(e.Earlier) > 0 {
+			first += " after the last restart"
+		}
+		e.write(&b, first+", at "+e.Time.Format(clock))
 	}
 	for i, f := range e.Others {
 		if i == maxOthers {
@@ -121,6 +132,14 @@ func (e *WorkerError) Report() string {
 		}
 		f.write(&b, fmt.Sprintf("then, %.3f s later", f.Time.Sub(e.Time).Seconds()))
 	}
+	if more := len(e.Earlier) - maxOthers; more > 0 {
+		fmt.Fprintf(&b, "%d failures earlier, each of which cost a restart\n", more)
+	}
+	for _, f := range e.Earlier[max(len(e.Earlier)-maxOthers, 0):] {
+		fmt.Fprintf(&b, "earlier, at %s in round %d, which cost a restart: %s\n", f.Time.Format(clock), f.Round, f.brief())
+	}
 	b.WriteString(e.brief())
 	return b.String()
 }
+
+const clock = "15:04:05.000"

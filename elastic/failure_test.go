@@ -129,19 +129,59 @@ func TestAnEndlessErrorFileIsReadUpToABound(t *testing.T) {
 }
 
 func TestTheFailureThatEndedTheJobIsToldThoughItsWorkerRunsAgain(t *testing.T) {
-	a := newAgent(Spec{NprocPerNode: 3}.populate())
-	a.failures[1] = Failure{Exit: Exit{Rank: 1, LocalRank: 1, PID: 71, Code: 3}, Time: at(2), Message: "bad"}
-	a.failures[2] = Failure{Exit: Exit{Rank: 2, LocalRank: 2, PID: 72, Code: 4}, Time: at(1)}
+	a := newAgent(Spec{NprocPerNode: 3, MaxRestarts: 2}.populate())
+	a.failures[1] = Failure{Exit: Exit{Rank: 1, LocalRank: 1, PID: 71, Code: 3}, Time: at(2), Message: "bad", nth: 3}
+	a.failures[2] = Failure{Exit: Exit{Rank: 2, LocalRank: 2, PID: 72, Code: 4}, Time: at(1), nth: 2}
 	for i := range a.node.workers {
 		a.node.workers[i].phase = running
 	}
 	closed := fmt.Errorf("%w: worker 1 of n failed: %s; all 2 restarts are spent", rdzv.ErrClosed, a.failures[1].brief())
-	require.Equal(t, a.failures[1:2], a.guilty(closed), "the other one was forgiven")
+	require.Equal(t, newWorkerError(a.failures[1:2], a.failures[2]), a.blame(closed), "the other one was forgiven")
 	a.node.workers[2].phase = broken
-	require.Equal(t, a.failures[1:], a.guilty(closed))
-	require.Empty(t, a.guilty(errTestStop))
-	a.node.workers[2].phase = running
-	require.Empty(t, a.guilty(rdzv.ErrClosed), "another node's")
+	require.Equal(t, newWorkerError(a.failures[1:2], a.failures[2]), a.blame(closed), "as it was where the end overtakes the restart")
+	a.failures[2].nth = 4
+	require.Equal(t, newWorkerError(a.failures[1:]), a.blame(closed), "the first of those that no restart was left for")
+	require.Nil(t, a.blame(errTestStop))
+	require.Nil(t, a.blame(rdzv.ErrClosed), "another node's, and what failed here cost a restart")
+	a.spec.MaxRestarts = 0
+	require.Equal(t, a.failures[2], a.blame(rdzv.ErrClosed).Failure, "another node's, and this came with it")
+	a.failures[0] = Failure{Exit: Exit{PID: 70, Signal: 15}, Time: at(0)} // it was stopped
+	require.NotContains(t, a.blame(closed).Report(), "70")
+	a.failures[2].nth, a.node.workers[2].phase = 0, running
+	a.failures[1].nth = 0
+	require.Nil(t, a.blame(rdzv.ErrClosed))
+}
+
+// The end of the job may come before the leave to start the first one again: then both wait for it, and the earlier failure is not the cause.
+func TestAReportNamesTheFailureThatEndedTheJobAndTheEarlierOneAsSuch(t *testing.T) {
+	spec := job(t, "fail in turn", 2)
+	spec.MaxRestarts = 1
+	out := &proctest.Output{}
+	spec.Stdout, spec.Stderr = out, out
+	first := fifo(t, &spec)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := run(t, t.Context(), spec)
+		ended <- err
+	}()
+	out.Await(t, "restart 1 of 1", 1)
+	require.NoError(t, os.WriteFile(first, nil, 0)) // now rank 0 fails
+	var failure *WorkerError
+	require.ErrorAs(t, <-ended, &failure)
+	require.Equal(t, 9, failure.Code)
+	require.Len(t, failure.Earlier, 1)
+	require.Empty(t, failure.Others)
+	require.Regexp(t, `^first failure after the last restart, at [0-9:.]+: worker0 .* exited with code 9
+  its last lines on stderr:
+    the real reason
+earlier, at [0-9:.]+ in round 0, which cost a restart: worker1 .* exited with code 2
+worker0 .* exited with code 9$`, failure.Report())
+	many := *failure
+	for range 6 {
+		many.Earlier = append(many.Earlier, failure.Earlier[0])
+	}
+	require.Contains(t, many.Report(), "\n3 failures earlier, each of which cost a restart\nearlier, at ")
+	require.Equal(t, maxOthers, strings.Count(many.Report(), "\nearlier, at "))
 }
 
 func TestALongReasonIsCutBetweenCharacters(t *testing.T) {

@@ -94,6 +94,18 @@ var parts = map[string]func(){
 			os.Exit(5)
 		}
 	},
+	// Rank 1 fails in the first attempt, rank 0 when it is told.
+	"fail in turn": func() {
+		switch {
+		case os.Getenv("RANK") == "0":
+			awaitGo()
+			fmt.Fprintln(os.Stderr, "the real reason")
+			os.Exit(9)
+		case os.Getenv(RestartsVariable) == "0":
+			os.Exit(2)
+		}
+		block()
+	},
 	// Rank 1 says why it fails, in its error file.
 	"explain": func() {
 		if os.Getenv("RANK") != "1" {

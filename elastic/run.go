@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -223,8 +224,7 @@ func (a *agent) ends(now time.Time, err error) {
 	case errors.Is(err, rdzv.ErrNoStore):
 		why = "the rendezvous is lost"
 	}
-	if own := a.guilty(err); len(own) > 0 {
-		worker := newWorkerError(own)
+	if worker := a.blame(err); worker != nil {
 		err, why = worker, worker.brief()
 		if a.spec.MaxRestarts > 0 {
 			why += "; " + rdzv.Spent(a.spec.MaxRestarts)
@@ -236,18 +236,31 @@ func (a *agent) ends(now time.Time, err error) {
 	a.do(a.node.end(now, why))
 }
 
-// guilty are the failures of this node's workers where err is that failures have ended the job: of those that were not started again, and the
-// one that err names, whose worker may have been, with the whole group.
-func (a *agent) guilty(err error) (own []Failure) {
+// blame is the error of a job that a failure of this node's has ended, nil if err says something else. Of the failures for which there was no
+// restart the first in time counts, though the job may have heard of another before; which those are the one tells that err names. That one's
+// worker may run again, with the whole group. Where err names none, it is another node's, with which ours may have come.
+func (a *agent) blame(err error) *WorkerError {
 	if !errors.Is(err, rdzv.ErrClosed) {
 		return nil
 	}
+	named := slices.IndexFunc(a.failures, func(f Failure) bool { return f.nth > 0 && strings.Contains(err.Error(), f.brief()) })
+	if named < 0 && a.spec.MaxRestarts > 0 {
+		return nil
+	}
+	var ended, earlier []Failure
 	for i, f := range a.failures {
-		if a.node.workers[i].phase == broken || f.PID != 0 && strings.Contains(err.Error(), f.brief()) {
-			own = append(own, f)
+		switch {
+		case f.nth == 0:
+		case i == named, a.node.workers[i].phase == broken && (named < 0 || f.nth > a.failures[named].nth):
+			ended = append(ended, f)
+		default:
+			earlier = append(earlier, f)
 		}
 	}
-	return own
+	if ended == nil {
+		return nil
+	}
+	return newWorkerError(ended, earlier...)
 }
 
 func (a *agent) exited(e exit) {
@@ -258,14 +271,18 @@ func (a *agent) exited(e exit) {
 	_ = p.told.Close()
 	why := w.String()
 	if !e.status.ok() {
-		f := Failure{Exit: w, Stderr: p.stderr.Tail(), ErrorFile: p.errors.name(), LogFile: p.stderr.file.name()}
+		f := Failure{Exit: w, Round: a.node.place.Round, Stderr: p.stderr.Tail(), ErrorFile: p.errors.name(), LogFile: p.stderr.file.name()}
 		f.tell(p.errors.read(), p.started, e.at)
 		a.failures[e.localRank], why = f, f.brief()
 	}
 	p.errors.close()
 	running := a.node.workers[e.localRank].phase == running && !a.node.ending && !a.node.workers[e.localRank].stale
 	spared := !e.status.ok() && running && a.spec.GoesOn != nil && a.spec.GoesOn(w)
-	a.do(a.node.exited(e.localRank, e.status, spared, why))
+	d := a.node.exited(e.localRank, e.status, spared, why)
+	if d.fail != nil {
+		a.failures[e.localRank].nth = d.fail.nth
+	}
+	a.do(d)
 }
 
 func (a *agent) do(d decision) {
