@@ -30,7 +30,7 @@ func (a *agent) launch(i int) error {
 	}
 	defer place.Close()
 	cmd.ExtraFiles = []*os.File{place}
-	files, err := a.spec.Logs.openFiles(a.logs, a.node.place.Round, a.node.place.Restarts, i, a.say)
+	files, err := a.spec.Logs.openFiles(a.logs, a.node.place.Round, a.node.place.Restarts, i, a.lose)
 	if err != nil {
 		told.Close()
 		return fmt.Errorf("%s did not start: %w", workerName(rank), err)

@@ -86,7 +86,7 @@ type files struct {
 }
 
 // openFiles makes the files of a worker that is about to start. Complain is told once of each that cannot be written any more.
-func (l Logs) openFiles(folder string, round, restarts, localRank int, complain func(string)) (f files, err error) {
+func (l Logs) openFiles(folder string, round, restarts, localRank int, complain func(error)) (f files, err error) {
 	if folder == "" {
 		f.errors = unnamedErrorFile()
 		return f, nil
@@ -120,7 +120,7 @@ func (f files) close() {
 // keeper is a log file. One that cannot be written any more, as the disk is full, does not stall its worker. A nil keeper keeps nothing.
 type keeper struct {
 	file     *os.File
-	complain func(string)
+	complain func(error)
 	broken   bool
 }
 
@@ -130,7 +130,7 @@ func (k *keeper) keep(p []byte) {
 	}
 	if _, err := k.file.Write(p); err != nil {
 		k.broken = true
-		k.complain(fmt.Sprintf("no more is kept of a worker's output: %v", err))
+		k.complain(fmt.Errorf("no more is kept of a worker's output: %w", err))
 	}
 }
 
@@ -143,7 +143,10 @@ func (k *keeper) name() string {
 
 // Close ends the file.
 func (k *keeper) Close() {
-	if k != nil {
-		_ = k.file.Close()
+	if k == nil {
+		return
+	}
+	if err := k.file.Close(); err != nil && !k.broken {
+		k.complain(fmt.Errorf("no more is kept of a worker's output: %w", err))
 	}
 }

@@ -150,7 +150,7 @@ func TestALogThatCannotBeWrittenAnyMoreIsToldOfOnceAndStallsNobody(t *testing.T)
 	require.NoError(t, err)
 	var told []string
 	out := &proctest.Output{}
-	l := &lines{sink: &sink{screen: &screen{}, w: out}, prefix: newLabel(""), file: &keeper{file: file, complain: func(s string) { told = append(told, s) }}}
+	l := &lines{sink: &sink{screen: &screen{}, w: out}, prefix: newLabel(""), file: &keeper{file: file, complain: func(err error) { told = append(told, err.Error()) }}}
 	for range 3 {
 		_, err := l.Write([]byte("line\n"))
 		require.NoError(t, err)

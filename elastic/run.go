@@ -37,7 +37,8 @@ type Result struct {
 // returns when all of them and all that they started have ended, and the job is over on all nodes. The error is nil if
 // every worker's last exit was with code 0, or spared by Spec.GoesOn; a *WorkerError where a failure of this node's ended the
 // job; one that matches rdzv.ErrClosed where another node's did; context.Cause(c) if c ended this node's part first, which the other
-// nodes take as a leave, or an error of its own if Spec.Abort did; and one that matches ErrInvalidSpec if nothing was started because of the spec. The Result is nil only if nothing was started.
+// nodes take as a leave, or an error of its own if Spec.Abort did; one that matches
+// ErrOutput where all ended well, but what they wrote is not where it should be; and one that matches ErrInvalidSpec if nothing was started because of the spec. The Result is nil only if nothing was started.
 func Run(c context.Context, spec Spec) (*Result, error) {
 	defer spec.Probe.end()
 	spec = spec.populate()
@@ -75,6 +76,9 @@ func Run(c context.Context, spec Spec) (*Result, error) {
 	if !a.started {
 		return nil, err
 	}
+	if err == nil {
+		err = a.losses.error()
+	}
 	return a.result, err
 }
 
@@ -90,6 +94,7 @@ type agent struct {
 	master   string // of the workers' store in this round
 	out, err *sink
 	hidden   *sink
+	losses   *losses
 	path     string
 	procs    []*process
 	exits    chan exit
@@ -116,6 +121,7 @@ func newAgent(spec Spec) *agent {
 		out:    out,
 		err:    err,
 		hidden: &sink{screen: &screen{}, w: io.Discard},
+		losses: out.losses,
 		procs:  make([]*process, spec.NprocPerNode), failures: make([]Failure, spec.NprocPerNode),
 		exits:  make(chan exit, spec.NprocPerNode),
 		result: &Result{Workers: make([]Exit, spec.NprocPerNode), RunID: spec.RunID},
@@ -320,6 +326,12 @@ func (a *agent) do(d decision) {
 // note says at what time, and of which round, something has happened.
 func (a *agent) note(round int, what string) {
 	a.say(stamp(time.Now(), fmt.Sprintf("round %d: %s", round, what)))
+}
+
+// lose takes an error of a log file.
+func (a *agent) lose(err error) {
+	a.losses.add("log files", err)
+	a.say(err.Error())
 }
 
 func (a *agent) say(what string) {

@@ -35,12 +35,14 @@ type sink struct {
 	screen   *screen
 	terminal bool
 	w        io.Writer
+	name     string
+	losses   *losses // nil: nobody asks
 }
 
 // newSinks are those of a Run. They have a screen each where they surely are not one terminal or file: then one that stalls does not stall the other.
 func newSinks(stdout, stderr io.Writer) (out, err *sink) {
-	out = &sink{screen: &screen{}, w: stdout, terminal: isTerminal(stdout)}
-	err = &sink{screen: out.screen, w: stderr, terminal: isTerminal(stderr)}
+	out = &sink{screen: &screen{}, w: stdout, terminal: isTerminal(stdout), name: "stdout", losses: &losses{}}
+	err = &sink{screen: out.screen, w: stderr, terminal: isTerminal(stderr), name: "stderr", losses: out.losses}
 	if out.terminal != err.terminal || !out.terminal && differ(stdout, stderr) {
 		err.screen = &screen{}
 	}
@@ -63,7 +65,7 @@ func differ(a, b io.Writer) bool {
 }
 
 // put writes one line of a worker, and waits until it is written. A transient one leaves the cursor at the start of its row, for the next line to cover it.
-// Errors are dropped: a worker must not stall because nobody reads its output any more.
+// An error is remembered, and no more: a worker must not stall because nobody reads its output any more.
 func (s *sink) put(prefix string, line []byte, transient bool) {
 	s.screen.writing.Lock()
 	defer s.screen.writing.Unlock()
@@ -134,7 +136,8 @@ func (s *sink) write(prefix string, line []byte, transient bool) {
 	} else {
 		b = append(b, '\n')
 	}
-	_, _ = s.w.Write(b)
+	_, err := s.w.Write(b)
+	s.losses.add(s.name, err)
 }
 
 // settle waits until all that was said is written, and leaves the cursor of a terminal on a row of its own.
@@ -144,7 +147,8 @@ func (s *sink) settle() {
 	s.screen.flush()
 	if s.terminal && s.screen.dirty && !s.screen.over() {
 		s.screen.dirty = false
-		_, _ = s.w.Write([]byte{'\n'})
+		_, err := s.w.Write([]byte{'\n'})
+		s.losses.add(s.name, err)
 	}
 }
 

@@ -10,7 +10,8 @@
 //	weft version
 //
 // The exit code of "weft run" is 0 if every worker succeeded at last, else that of the failed worker that ended the job (128 plus the
-// signal's number where a signal ended it, or where a signal ended weft), and 2 where the command line is wrong.
+// signal's number where a signal ended it, or where a signal ended weft), and 2 where the command line is wrong. Any command's is 1 where its
+// output could not be written.
 package main
 
 import (
@@ -54,15 +55,19 @@ func execute(args []string, stdout, stderr io.Writer) int {
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return plainly(err) })
 	root.SetArgs(args)
-	root.SetOut(stdout)
+	out := &output{w: stdout}
+	root.SetOut(out)
 	root.SetErr(stderr)
-	root.AddCommand(runCommand(stdout, stderr), statusCommand(stdout), doctorCommand(stdout), traceCommand(stdout), storeCommand(stdout, stderr), versionCommand(stdout))
+	root.AddCommand(runCommand(stdout, stderr), statusCommand(out), doctorCommand(out), traceCommand(out), storeCommand(out, stderr), versionCommand(out))
 	cmd, err := root.ExecuteContextC(context.Background())
+	var exit *exitError
+	if lost := out.failed(); lost != nil && !errors.As(err, &exit) {
+		err = &exitError{codeFailed, fmt.Errorf("what this prints could not be written: %w", lost)}
+	}
 	if err == nil {
 		return 0
 	}
 	fmt.Fprintf(stderr, "weft: %v\n", err)
-	var exit *exitError
 	if errors.As(err, &exit) {
 		return exit.code
 	}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -177,7 +178,7 @@ func TestAWrongCommandLineIsExplainedAndExitsWithTwo(t *testing.T) {
 		{[]string{"run", "--tee", "1:3", self}, "tee: there is no local rank 1: they are 0 to 0"},
 		{[]string{"run", "--local-ranks-filter", "0,one", self}, `--local-ranks-filter: expected local ranks as in 0,2; got "one"`},
 		{[]string{"run", "--log-dir", "/dev/null/logs", self}, "log folder: it cannot be written: mkdir /dev/null"},
-		{[]string{"run", "--shutdown-timeout", "-1", self}, "--grace: expected more than 0, got -1s"},
+		{[]string{"run", "--shutdown-timeout", "-1", self}, "--shutdown-timeout: expected more than 0, got -1"},
 		{[]string{"run", "--health-addr", "8080", self}, `--health-addr: expected [host]:port, got "8080"`},
 		{[]string{"run", "--from-slurm", self}, "--from-slurm: $SLURM_JOB_ID is not set; start weft run by srun, once per machine"},
 		{[]string{"run", "--nproc-per-node", "9999", self}, "expected 1 to 4096, got 9999"},
@@ -219,4 +220,60 @@ func TestVersionNamesGoAndThePlatform(t *testing.T) {
 	code, stdout, _ := weft(t, "version")
 	require.Zero(t, code)
 	require.Regexp(t, `^weft .* \(go1\.\S+, \w+/\w+\)\n$`, stdout)
+}
+
+func TestAWrongValueIsBlamedOnTheVariableThatItIsFrom(t *testing.T) {
+	self := os.Args[0]
+	for _, c := range []struct {
+		variable, value string
+		args            []string
+		want            string
+	}{
+		{"PET_NPROC_PER_NODE", "zz", nil, `$PET_NPROC_PER_NODE: expected a number from 1 up, auto, cpu or gpu; got "zz"`},
+		{"PET_NPROC_PER_NODE", "gpu", nil, "$PET_NPROC_PER_NODE gpu: this machine shows no GPU"},
+		{"PET_NPROC_PER_NODE", "9999", nil, "$PET_NPROC_PER_NODE: processes per node: expected 1 to 4096, got 9999"},
+		{"PET_NNODES", "2:1", nil, "$PET_NNODES: expected N or MIN:MAX"},
+		{"PET_NNODES", "3", nil, "$PET_NNODES 3: several machines need --rdzv-endpoint"},
+		{"PET_NODE_RANK", "4", nil, "$PET_NODE_RANK: node rank: expected 0 to 0, got 4"},
+		{"PET_MASTER_PORT", "high", nil, `PET_MASTER_PORT: invalid argument "high"`},
+		{"PET_MASTER_PORT", "70000", nil, "$PET_MASTER_PORT: master port: expected 0"},
+		{"PET_MASTER_ADDR", "a b", nil, "$PET_MASTER_ADDR: master address: expected a host name"},
+		{"PET_MAX_RESTARTS", "-3", nil, "$PET_MAX_RESTARTS: expected 0 or more, got -3"},
+		{"PET_RESTART_POLICY", "all", nil, `$PET_RESTART_POLICY: expected worker or group, got "all"`},
+		{"PET_RDZV_BACKEND", "zoo", nil, `$PET_RDZV_BACKEND: expected store (or c10d), etcd or static, got "zoo"`},
+		{"PET_RDZV_ENDPOINT", "h:0", []string{"--nnodes", "2"}, "$PET_RDZV_ENDPOINT: expected HOST[:PORT]"},
+		{"PET_RDZV_CONF", "x=1", nil, `$PET_RDZV_CONF: unknown key "x"`},
+		{"PET_REDIRECTS", "9", nil, "$PET_REDIRECTS: expected 0 (none)"},
+		{"PET_TEE", "7:3", nil, "$PET_TEE: tee: there is no local rank 7"},
+		{"PET_LOCAL_RANKS_FILTER", "one", nil, "$PET_LOCAL_RANKS_FILTER: expected local ranks"},
+		{"PET_LOG_DIR", "/dev/null/logs", nil, "$PET_LOG_DIR: log folder: it cannot be written"},
+		{"PET_TOKEN_FILE", "/nowhere/token", nil, "$PET_TOKEN_FILE: open /nowhere/token"},
+		{"PET_STORE_PLAIN", "sometimes", nil, "$PET_STORE_PLAIN: "},
+		{"PET_GRACE", "0s", nil, "$PET_GRACE: expected more than 0"},
+		{"PET_SHUTDOWN_TIMEOUT", "-1", nil, "$PET_SHUTDOWN_TIMEOUT: expected more than 0, got -1"},
+		{"PET_LANES", "air", nil, "$PET_LANES: "},
+		{"PET_ROLE", "a b", nil, "$PET_ROLE: role: expected at most 64"},
+		{"PET_HEALTH_ADDR", "8080", nil, `$PET_HEALTH_ADDR: expected [host]:port, got "8080"`},
+		{"WEFT_TRACE", "/dev/null/spans", nil, "$WEFT_TRACE: mkdir /dev/null"},
+		{"PYTHON_EXEC", "nopython", []string{"-m"}, `$PYTHON_EXEC: program "nopython" is not in PATH`},
+	} {
+		t.Run(c.variable+"="+c.value, func(t *testing.T) {
+			t.Setenv("CUDA_VISIBLE_DEVICES", "")
+			t.Setenv(c.variable, c.value)
+			code, stdout, stderr := weft(t, append(append([]string{"run"}, c.args...), self, "show", "RANK")...)
+			require.Equal(t, codeUsage, code, stderr)
+			require.Contains(t, "\n"+strings.TrimPrefix(stderr, "weft: "), "\n"+c.want)
+			require.Empty(t, stdout)
+		})
+	}
+	t.Setenv("PET_NPROC_PER_NODE", "zz")
+	_, _, stderr := weft(t, "run", "--nproc-per-node", "yy", self)
+	require.Contains(t, stderr, `--nproc-per-node: expected a number from 1 up, auto, cpu or gpu; got "yy"`, "the command line counts")
+	t.Setenv("PET_RDZV_CONF", "x=1")
+	_, _, stderr = weft(t, "status", "--rdzv-endpoint", "localhost")
+	require.Contains(t, stderr, `weft: $PET_RDZV_CONF: unknown key "x"`)
+	t.Setenv("MASTER_ADDR", "a host")
+	t.Setenv("MASTER_PORT", "x")
+	_, _, stderr = weft(t, "store", "get", "k")
+	require.Contains(t, stderr, "weft: $MASTER_ADDR and $MASTER_PORT: ")
 }

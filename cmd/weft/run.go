@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,23 +54,23 @@ So a pod of Kubernetes needs no preStop hook where weft run is its first process
   weft run --nnodes 2:4 --nproc-per-node 8 --rdzv-id job7 --rdzv-endpoint node0:29400 --max-restarts 3 bin/train`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := errors.Join(f.fromEnvironment(cmd), f.fromSlurm(cmd, os.LookupEnv), f.foreigners(stderr)); err != nil {
-				return err
+				return f.blame(err)
 			}
 			spec, err := f.spec(args)
 			if err != nil {
-				return err
+				return f.blame(err)
 			}
 			spec.Stdout, spec.Stderr = stdout, stderr
 			if f.healthAddr != "" {
 				spec.Probe = elastic.NewProbe()
 				web, err := serveHealth(f.healthAddr, spec.Probe)
 				if err != nil {
-					return serveError(err)
+					return serveError(f.blame(err))
 				}
 				defer web.close()
 				fmt.Fprintf(stderr, "weft: health at http://%s/healthz, /readyz and /metrics\n", web.addr())
 			}
-			return runJob(spec)
+			return f.blame(runJob(spec))
 		},
 	}
 	f.register(cmd)
@@ -89,7 +88,9 @@ func (f *runFlags) spec(args []string) (elastic.Spec, error) {
 	least, most, errNodes := parseNnodes(f.nnodes)
 	meet, errMeet := f.meeting(most)
 	var errGrace error
-	if f.shutdown != 0 {
+	if f.shutdown < 0 {
+		errGrace = fmt.Errorf("--shutdown-timeout: expected more than 0, got %v", f.shutdown)
+	} else if f.shutdown > 0 {
 		f.grace = time.Duration(f.shutdown * float64(time.Second))
 	}
 	var errRestarts error
@@ -128,8 +129,12 @@ func (f *runFlags) environ() ([]string, error) {
 		}
 		env = append(env, rpc.LanesVariable+"="+f.lanes)
 	}
-	if folder := cmp.Or(f.trace, os.Getenv(rpc.TraceVariable)); folder != "" {
-		dir, err := traceFolder(folder)
+	if f.trace == "" {
+		f.trace = os.Getenv(rpc.TraceVariable)
+		f.from("trace", rpc.TraceVariable)
+	}
+	if f.trace != "" {
+		dir, err := traceFolder(f.trace)
 		if err != nil {
 			return nil, fmt.Errorf("--trace: %w", err)
 		}
@@ -223,6 +228,8 @@ func runJob(spec elastic.Spec) error {
 		return &exitError{worker.Code, errors.New("the job failed" + ended)}
 	case errors.As(err, &sig):
 		return &exitError{128 + int(sig), err}
+	case errors.Is(err, elastic.ErrOutput):
+		return &exitError{codeFailed, fmt.Errorf("the workers ended well, but %s", strings.TrimPrefix(err.Error(), "elastic: "))}
 	case errors.Is(err, elastic.ErrInvalidSpec):
 		return errors.New(strings.TrimPrefix(err.Error(), elastic.ErrInvalidSpec.Error()+": "))
 	case errors.Is(err, rdzv.ErrClosed) && !errors.Is(err, elastic.ErrEarlier):

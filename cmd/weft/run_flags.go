@@ -26,7 +26,8 @@ type runFlags struct {
 	grace                                                                       time.Duration
 	shutdown                                                                    float64
 	foreign                                                                     [len(foreignFlags)]string
-	names                                                                       []string // of all flags
+	names                                                                       []string          // of all flags
+	origins                                                                     map[string]string // of a flag whose value is not from the command line: the variable
 }
 
 // foreignFlags are torchrun's that mean nothing here. Those that change nothing for the workers are taken, with a line that says so.
@@ -113,10 +114,60 @@ func (f *runFlags) fromEnvironment(cmd *cobra.Command) error {
 		if err := flags.Set(name, value); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", variable, plainly(err)))
 		}
+		f.from(name, variable)
 	}
 	f.nodeRankGiven = flags.Changed("node-rank")
 	return errors.Join(errs...)
 }
+
+// from notes from which variable a flag's value is.
+func (f *runFlags) from(name, variable string) {
+	if f.origins == nil {
+		f.origins = map[string]string{}
+	}
+	f.origins[name] = "$" + variable
+}
+
+// specTerms are what elastic.Spec calls what a flag says.
+var specTerms = map[string]string{
+	"processes per node": "nproc-per-node", "node rank": "node-rank", "master port": "master-port", "master address": "master-addr",
+	"run id": "rdzv-id", "role": "role", "redirects": "redirects", "tee": "tee", "local ranks to show": "local-ranks-filter", "log folder": "log-dir",
+	"program": "program",
+}
+
+// blame has an error name the variable that a wrong value is from, not the flag that was not given. Each line of it begins with what is wrong.
+func (f *runFlags) blame(err error) error {
+	var exit *exitError
+	if err == nil || errors.As(err, &exit) {
+		return err
+	}
+	lines := strings.Split(err.Error(), "\n")
+	for i, line := range lines {
+		name, rest := strings.TrimPrefix(line, "--"), ""
+		if at := strings.IndexAny(name, ": "); name != line && at >= 0 {
+			name, rest = name[:at], name[at:]
+		} else {
+			term, _, _ := strings.Cut(line, ":")
+			if name = specTerms[term]; name == "" && strings.HasPrefix(line, "program ") {
+				name = "program"
+			}
+			rest = ": " + line
+		}
+		if origin := f.origins[name]; origin != "" {
+			lines[i] = origin + rest
+		}
+	}
+	return blamed{strings.Join(lines, "\n"), err}
+}
+
+// blamed is an error in other words.
+type blamed struct {
+	text string
+	error
+}
+
+func (b blamed) Error() string { return b.text }
+func (b blamed) Unwrap() error { return b.error }
 
 // foreigners refuses torchrun's flags that would change what the workers see, and says of the others that they have no effect.
 func (f *runFlags) foreigners(say io.Writer) error {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -20,7 +19,12 @@ func (f *runFlags) program(args []string) (program string, rest []string, err er
 	if len(args) == 0 {
 		return "", nil, errors.New("expected the program that each worker runs, as in: weft run --nproc-per-node 2 bin/digits")
 	}
-	python := cmp.Or(os.Getenv("PYTHON_EXEC"), "python3")
+	python := os.Getenv("PYTHON_EXEC")
+	if python == "" {
+		python = "python3"
+	} else if f.module || f.runPath || strings.HasSuffix(args[0], ".py") && !f.noPython {
+		f.from("program", "PYTHON_EXEC")
+	}
 	switch {
 	case f.module && f.noPython:
 		return "", nil, errors.New("don't use both the '--no-python' flag and the '--module' flag at the same time")

@@ -39,6 +39,7 @@ func (f *runFlags) fromSlurm(cmd *cobra.Command, lookup func(string) (string, bo
 	}
 	flags := cmd.Flags()
 	set := map[string]string{"nnodes": nodes, "rdzv-id": "slurm-" + id, "node-rank": node}
+	sources := map[string]string{"nnodes": "SLURM_NNODES", "rdzv-id": "SLURM_JOB_ID", "node-rank": "SLURM_NODEID", "rdzv-endpoint": "SLURM_JOB_NODELIST"}
 	if nodes != "1" && !f.standalone && !f.inEtcd() && f.backend != "static" {
 		set["rdzv-endpoint"] = net.JoinHostPort(host, rdzvPort)
 	}
@@ -47,8 +48,9 @@ func (f *runFlags) fromSlurm(cmd *cobra.Command, lookup func(string) (string, bo
 			continue
 		}
 		if err := flags.Set(name, v); err != nil {
-			bad("%s: %w", name, err)
+			bad("$%s: %w", sources[name], plainly(err))
 		}
+		f.from(name, sources[name])
 	}
 	f.nodeRankGiven = true
 	return errors.Join(errs...)

@@ -7,11 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -57,10 +55,10 @@ store does not answer for as long as the job's machines wait for it: four times 
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.fromEnvironment(cmd); err != nil {
-				return err
+				return f.blame(err)
 			}
 			f.nodeRankGiven = true
-			return f.status(newBoard(stdout, f.json))
+			return f.blame(f.status(newBoard(stdout, f.json)))
 		},
 	}
 	f.register(cmd)
@@ -261,8 +259,10 @@ func (w *watching) explain(err error, secure, inEtcd bool) error {
 	case errors.As(err, &sig):
 		return &exitError{128 + int(sig), err}
 	}
-	if w.closed(err) && !inEtcd {
-		return &exitError{codeFailed, fmt.Errorf("nothing listens at %s: does the job run, on the machine that hosts it, too, and is this its --rdzv-endpoint?", w.at)}
+	if !inEtcd && !anotherSecret(err) {
+		if why := unreached(err, w.at); why != "" {
+			return &exitError{codeFailed, fmt.Errorf("%s: does the job run, on the machine that hosts it, too, and is this its --rdzv-endpoint?", why)}
+		}
 	}
 	if advice := statusAdvice(err, secure, inEtcd); advice != "" {
 		err = fmt.Errorf("%w\n%s", err, advice)
@@ -270,19 +270,15 @@ func (w *watching) explain(err error, secure, inEtcd bool) error {
 	return &exitError{codeFailed, err}
 }
 
-// closed says whether nothing listens where the job should meet.
-func (w *watching) closed(err error) bool {
-	look := storeFlags{url: "tcp://" + w.at}
-	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, store.ErrUnreachable) && look.nobody()
+// anotherSecret says whether who listens has said that this is not of its job.
+func anotherSecret(err error) bool {
+	var alert *tls.AlertError
+	return errors.Is(err, transport.ErrIdentity) || errors.As(err, &alert) || strings.Contains(err.Error(), "remote error: tls: ")
 }
 
 func statusAdvice(err error, secure, inEtcd bool) string {
 	var notTLS tls.RecordHeaderError
-	var alert *tls.AlertError
-	var name *net.DNSError
-	switch refused := errors.Is(err, transport.ErrIdentity) || errors.As(err, &alert) || strings.Contains(err.Error(), "remote error: tls: "); {
-	case errors.As(err, &name):
-		return "is that the host of the job's --rdzv-endpoint?"
+	switch refused := anotherSecret(err); {
 	case inEtcd && (refused || errors.As(err, &notTLS)):
 		return "give the job's --rdzv-conf protocol=https,ca_cert=…,ssl_cert=…,ssl_cert_key=…"
 	case inEtcd && errors.Is(err, store.ErrUnreachable):

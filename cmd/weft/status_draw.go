@@ -37,11 +37,7 @@ type board struct {
 }
 
 func newBoard(w io.Writer, asJSON bool) *board {
-	r := &board{w: w, json: asJSON}
-	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		r.terminal = f
-	}
-	return r
+	return &board{w: w, json: asJSON, terminal: terminal(w)}
 }
 
 // show shows a frame, or what is new in it.

@@ -376,13 +376,50 @@ type keptOpen struct{ *leaving }
 
 func (keptOpen) Close() error { return nil }
 
+func TestWhyAnAddressIsNotReachedIsToldApart(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	listens, nobody := l.Addr().String(), proctest.Address()
+	dial := func(err error) error { // as store.Dial tells it
+		return &store.Error{Op: "dial", Addr: "h:1", Err: fmt.Errorf("%w: %w", store.ErrUnreachable, &net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", err)})}
+	}
+	for _, x := range []struct {
+		err      error
+		at, want string
+	}{
+		{dial(syscall.EHOSTUNREACH), listens, "there is no route from this machine to " + listens},
+		{dial(syscall.ENETUNREACH), listens, "there is no route from this machine to " + listens},
+		{dial(syscall.ECONNREFUSED), listens, "nothing listens at " + listens + ", or not yet"},
+		{dial(syscall.ETIMEDOUT), listens, listens + " does not answer: the host is down, or a firewall"},
+		{dial(syscall.EPERM), listens, "this machine's firewall"},
+		{dial(&net.DNSError{Name: "node0", IsNotFound: true}), listens, `the name "node0" is not known to this machine's name service, or not yet`},
+		{dial(&net.DNSError{Name: "node0", Err: "server misbehaving"}), listens, `the name "node0" cannot be looked up: server misbehaving`},
+		{store.ErrUnreachable, nobody, "nothing listens at " + nobody},
+		{store.ErrUnreachable, listens, "something else"},
+		{transport.ErrIdentity, nobody, "has another secret"},
+		{tls.RecordHeaderError{}, listens, "does not speak TLS"},
+	} {
+		for _, secure := range []bool{false, true} {
+			got := (&watching{at: x.at}).explain(x.err, secure, false).Error()
+			if x.want == "something else" {
+				x.want = map[bool]string{false: "hangs up or says nothing", true: "does not speak TLS with this secret"}[secure]
+				require.Contains(t, got, x.want)
+				x.want = "something else"
+				continue
+			}
+			require.Contains(t, got, x.want)
+			require.Equal(t, x.want == "does not speak TLS", strings.Contains(got, "does not speak TLS"), got)
+		}
+	}
+}
+
 func TestStatusAdvisesByItsOwnFlags(t *testing.T) {
 	for _, x := range []struct {
 		err            error
 		secure, inEtcd bool
 		want           string
 	}{
-		{&net.DNSError{}, false, false, "the host of the job's --rdzv-endpoint"},
 		{transport.ErrIdentity, true, false, "give its --token-file"},
 		{tls.RecordHeaderError{}, true, false, "does not speak TLS"},
 		{store.ErrUnreachable, true, false, "does not speak TLS"},

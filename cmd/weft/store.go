@@ -102,7 +102,9 @@ func (f *storeFlags) secure() (bool, error) {
 // open connects with the store. How long that may take has nothing to do with how long the operation waits: who waits for a key for a
 // millisecond asks whether it is there, and must not hear that a store is unreachable which takes two to answer.
 func (f *storeFlags) open(c context.Context) (store.Store, func(), error) {
+	named := "--url"
 	if f.url == "" {
+		named = "$MASTER_ADDR and $MASTER_PORT"
 		host, port := os.Getenv("MASTER_ADDR"), os.Getenv("MASTER_PORT")
 		if host == "" || port == "" {
 			return nil, nil, errors.New("expected the store: --url tcp://HOST:PORT, or $MASTER_ADDR and $MASTER_PORT")
@@ -125,7 +127,7 @@ func (f *storeFlags) open(c context.Context) (store.Store, func(), error) {
 	defer cancel()
 	r, err := store.Open(c, f.url, cfg)
 	if errors.Is(err, store.ErrBadURL) {
-		return nil, nil, fmt.Errorf("--url: %w", err)
+		return nil, nil, fmt.Errorf("%s: %w", named, err)
 	}
 	if err != nil {
 		return nil, nil, f.explain(err)

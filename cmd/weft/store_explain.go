@@ -4,14 +4,10 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
 	"net/url"
 	"strings"
-	"syscall"
-	"time"
 
 	"github.com/weft-project/weft/store"
-	"github.com/weft-project/weft/transport"
 )
 
 // explain turns what became of an operation into what to do about it, and into an exit code.
@@ -37,16 +33,15 @@ func (f *storeFlags) explain(err error) error {
 func (f *storeFlags) advice(err error) string {
 	secure, _ := f.secure()
 	var notTLS tls.RecordHeaderError
-	var alert *tls.AlertError
-	var name *net.DNSError
+	if u, errURL := url.Parse(f.url); errURL == nil && u.Scheme == "tcp" && !anotherSecret(err) {
+		if why := unreached(err, u.Host); why != "" {
+			return why + ": is the store running (weft store serve --listen HOST:PORT), and is this its address?"
+		}
+	}
 	switch {
-	case errors.As(err, &name):
-		return "is that the store's host name?"
 	case strings.HasPrefix(f.url, "etcd:") && errors.Is(err, store.ErrUnreachable):
 		return "is that the address of a member of the cluster (clients' port, 2379 mostly), and does it run?"
-	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, store.ErrUnreachable) && f.nobody():
-		return "nothing listens there: is the store running (weft store serve --listen HOST:PORT), and is this its address?"
-	case errors.Is(err, transport.ErrIdentity), errors.As(err, &alert), strings.Contains(err.Error(), "remote error: tls: "):
+	case anotherSecret(err):
 		return "the store is not of the job of this token, or of these certificates: give the job's own, by --token-file or --ca, --cert and --key"
 	case errors.As(err, &notTLS), secure && errors.Is(err, store.ErrUnreachable):
 		return "it may be a store without TLS (--tls=false), or none"
@@ -58,17 +53,4 @@ func (f *storeFlags) advice(err error) string {
 		return "the server is of a PyTorch that has no such command"
 	}
 	return ""
-}
-
-// nobody says whether the store's port is closed now.
-func (f *storeFlags) nobody() bool {
-	u, err := url.Parse(f.url)
-	if err != nil || u.Scheme != "tcp" {
-		return false
-	}
-	nc, err := net.DialTimeout("tcp", u.Host, time.Second)
-	if err == nil {
-		_ = nc.Close()
-	}
-	return errors.Is(err, syscall.ECONNREFUSED)
 }

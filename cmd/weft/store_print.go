@@ -3,13 +3,10 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
-
-	"golang.org/x/term"
 )
 
 // printer writes what lies in a store, which may be anything.
@@ -19,8 +16,7 @@ type printer struct {
 }
 
 func newPrinter(w io.Writer) printer {
-	f, ok := w.(*os.File)
-	return printer{w, ok && term.IsTerminal(int(f.Fd()))}
+	return printer{w, terminal(w) != nil}
 }
 
 // value writes one value: to a terminal as a line that cannot steer it, elsewhere as it is, without anything more.

@@ -140,7 +140,7 @@ func TestWhoAsksForTLSWhereThereIsNoneIsToldSo(t *testing.T) {
 func TestWhatIsNoStoreIsTold(t *testing.T) {
 	code, _, stderr := weft(t, "store", "get", "k", "--url", "tcp://"+proctest.Address(), "--connect-timeout", "50ms")
 	require.Equal(t, codeFailed, code)
-	require.Contains(t, stderr, "nothing listens there: is the store running (weft store serve")
+	require.Contains(t, stderr, ", or not yet: is the store running (weft store serve")
 }
 
 func TestAJournalOutlivesTheStoreAndADamagedOneIsRefused(t *testing.T) {

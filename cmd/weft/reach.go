@@ -1,0 +1,52 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"syscall"
+	"time"
+
+	"github.com/weft-project/weft/store"
+)
+
+// unreached says why addr cannot be reached, where err or another attempt tells: "" means that something listens there.
+func unreached(err error, addr string) string {
+	if text := whyNot(err, addr); text != "" || !errors.Is(err, store.ErrUnreachable) {
+		return text
+	}
+	// A client that tries until its time is over may know no more than that.
+	conn, err := net.DialTimeout("tcp", addr, probeTime)
+	if err == nil {
+		_ = conn.Close()
+		return ""
+	}
+	if text := whyNot(err, addr); text != "" {
+		return text
+	}
+	return fmt.Sprintf("%s cannot be reached: %v", addr, err)
+}
+
+// probeTime is longer than a machine needs to learn that another one of its network is not there.
+const probeTime = 4 * time.Second
+
+// whyNot is what an error says of an address, "" if nothing.
+func whyNot(err error, addr string) string {
+	var name *net.DNSError
+	var op *net.OpError
+	switch {
+	case errors.As(err, &name) && name.IsNotFound:
+		return fmt.Sprintf("the name %q is not known to this machine's name service, or not yet", name.Name)
+	case errors.As(err, &name):
+		return fmt.Sprintf("the name %q cannot be looked up: %s", name.Name, name.Err)
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Sprintf("nothing listens at %s, or not yet", addr)
+	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTDOWN):
+		return fmt.Sprintf("there is no route from this machine to %s, or that host is down", addr)
+	case errors.Is(err, syscall.EPERM), errors.Is(err, syscall.EACCES):
+		return fmt.Sprintf("this machine's firewall does not let it connect to %s", addr)
+	case errors.Is(err, syscall.ETIMEDOUT), errors.As(err, &op) && op.Op == "dial" && op.Timeout():
+		return fmt.Sprintf("%s does not answer: the host is down, or a firewall drops what is sent there", addr)
+	}
+	return ""
+}
