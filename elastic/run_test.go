@@ -250,14 +250,30 @@ func TestTheJobsStoreIsThereForTheWorkersAndGoneAfterwards(t *testing.T) {
 
 func TestOutputThatNobodyReadsDoesNotStallAWorker(t *testing.T) {
 	spec := job(t, "environment", 1)
-	spec.Stdout = brokenWriter{}
+	spec.Stdout = brokenWriter{syscall.EPIPE}
 	_, err := run(t, t.Context(), spec)
 	require.NoError(t, err)
 }
 
-type brokenWriter struct{}
+func TestOutputThatCannotBeWrittenStallsNobodyAndIsAnErrorAtTheEnd(t *testing.T) {
+	for _, lose := range []func(*Spec){
+		func(s *Spec) { s.Stdout = brokenWriter{syscall.ENOSPC} },
+		func(s *Spec) { s.Stderr = brokenWriter{syscall.ENOSPC} },
+	} {
+		spec := job(t, "speak", 2)
+		lose(&spec)
+		result, err := run(t, t.Context(), spec)
+		require.ErrorIs(t, err, ErrOutput)
+		require.ErrorIs(t, err, syscall.ENOSPC)
+		for _, w := range result.Workers {
+			require.Zero(t, w.Code)
+		}
+	}
+}
 
-func (brokenWriter) Write([]byte) (int, error) { return 0, errors.New("broken") }
+type brokenWriter struct{ err error }
+
+func (w brokenWriter) Write([]byte) (int, error) { return 0, w.err }
 
 func TestTheStrayCheckSeesAStray(t *testing.T) {
 	var p process

@@ -50,6 +50,7 @@ type savedMember struct {
 	Done    bool
 	Expires time.Duration
 	For     time.Duration // since it has its standing
+	Heard   time.Duration // since it was heard of, where it is late; else 0
 }
 
 // until is what is left until t, at least 1 ns; 0 stands for no time.
@@ -103,7 +104,7 @@ func (s *State) Encode(now time.Time) ([]byte, error) {
 		for _, m := range s.sorted(l) {
 			out.Members = append(out.Members, savedMember{
 				ID: m.ID, Addr: m.Addr, Slots: m.Slots, Role: m.Role, Want: m.Want, On: m.on, Order: m.order,
-				Rank: m.rank, Stayed: m.stayed, Fails: m.fails, Done: m.done, Expires: until(m.expires, now), For: now.Sub(m.since),
+				Rank: m.rank, Stayed: m.stayed, Fails: m.fails, Done: m.done, Expires: until(m.expires, now), For: now.Sub(m.since), Heard: m.silentFor(now),
 			})
 		}
 	}
@@ -114,7 +115,7 @@ func (s *State) Encode(now time.Time) ([]byte, error) {
 	return b, nil
 }
 
-// Decode reads what Encode wrote. The silence of every node counts from now: a leader knows only what it has seen itself.
+// Decode reads what Encode wrote. Nobody was late who is not said to be; a leader that takes over forgives them, too, as it knows only what it has seen itself.
 func Decode(b []byte, now time.Time) (*State, error) {
 	var in saved
 	if err := unmarshal(b, maxState, MaxNodes, &in); err != nil {
@@ -168,12 +169,13 @@ func (s *State) restore(in savedMember, now time.Time) error {
 		return fmt.Errorf("node %s is there twice", n.ID)
 	case n.Want != 0 && s.wants[n.Want] != nil:
 		return fmt.Errorf("node rank %d is wanted twice", n.Want-1)
-	case in.On < participating || in.On > redundant || in.Order < 1 || in.Order > s.arrivals || in.Rank < -1 || in.Rank >= MaxNodes || in.Fails < 0 || in.Expires < 0 || in.For < 0:
+	case in.On < participating || in.On > redundant || in.Order < 1 || in.Order > s.arrivals || in.Rank < -1 || in.Rank >= MaxNodes || in.Fails < 0 || in.Expires < 0 || in.For < 0 || in.Heard < 0:
 		return fmt.Errorf("node %s has a number out of its range", n.ID)
 	case in.Done && (in.On != participating || s.phase == Gathering):
 		return fmt.Errorf("node %s cannot be done", n.ID)
 	}
-	m := &member{Node: n, order: in.Order, rank: in.Rank, stayed: in.Stayed, fails: in.Fails, done: in.Done, lastSeen: now, expires: after(in.Expires, now), since: now.Add(-in.For)}
+	m := &member{Node: n, order: in.Order, rank: in.Rank, stayed: in.Stayed, fails: in.Fails, done: in.Done, lastSeen: now.Add(-in.Heard), late: in.Heard > 0,
+		expires: after(in.Expires, now), since: now.Add(-in.For)}
 	s.add(m)
 	s.count(m, in.On)
 	if m.done {

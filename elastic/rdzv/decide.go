@@ -91,6 +91,7 @@ func (d *decision) arrive(n Node, cfg Config, past Past) {
 	}
 	came := d.came(n)
 	d.arrivals++
+	d.succeed(n)
 	m := &member{Node: n, order: d.arrivals, rank: -1, lastSeen: d.now, since: d.now, expires: d.now.Add(d.cfg.JoinTimeout)}
 	d.add(m)
 	d.recall(m, past)
@@ -437,6 +438,27 @@ func (s *State) Forgive(now time.Time) {
 		m.lastSeen, m.awaited = now, false
 	}
 	s.awaited = 0
+}
+
+// noteLate notes whose word is overdue, for those who look. Of all others it need not be shown when they were heard, which changes all the time.
+func (s *State) noteLate(now time.Time) {
+	for _, m := range s.members {
+		if late := !m.done && now.Sub(m.lastSeen) > s.cfg.Late(); late != m.late {
+			m.late = late
+			s.looks++
+		}
+	}
+}
+
+// Late is how long a node that lives may be silent: it says a word three times in Silence.
+func (cfg Config) Late() time.Duration { return cfg.Silence / 2 }
+
+// silentFor is since when a late member was heard of, else 0.
+func (m *member) silentFor(now time.Time) time.Duration {
+	if !m.late {
+		return 0
+	}
+	return max(now.Sub(m.lastSeen), 1)
 }
 
 // watchOver notes when a member may have to be removed.

@@ -34,6 +34,7 @@ type ended struct {
 	end      End
 	why      string
 	at       time.Time
+	heir     string // the node that has come from there since; "" if none has
 }
 
 // savedEnded is one as it is written.
@@ -45,6 +46,7 @@ type savedEnded struct {
 	End  End
 	Why  string
 	Ago  time.Duration
+	Heir string
 }
 
 // part notes how a member's part ends. The oldest of too many are forgotten.
@@ -52,13 +54,27 @@ func (d *decision) part(m *member, end End, why string) {
 	if len(d.ended) >= maxEnded {
 		d.ended = slices.Clone(d.ended[len(d.ended)-maxEnded+1:])
 	}
-	d.ended = append(d.ended, ended{m.ID, m.Addr, m.rank, end, cut(why), d.now})
+	d.ended = append(d.ended, ended{m.ID, m.Addr, m.rank, end, cut(why), d.now, ""})
+}
+
+// succeed takes it that a node which was gone is back: it has the same name, or is the first to come from that address since.
+func (d *decision) succeed(n Node) {
+	var from *ended
+	for i := range d.ended {
+		e := &d.ended[i]
+		if e.heir == "" && e.end != WasDone && (e.id == n.ID || n.Addr != "" && e.addr == n.Addr && (from == nil || from.id != n.ID)) {
+			from = e
+		}
+	}
+	if from != nil {
+		from.heir = n.ID
+	}
 }
 
 func (s *State) saveEnded(now time.Time) []savedEnded {
 	out := make([]savedEnded, len(s.ended))
 	for i, e := range s.ended {
-		out[i] = savedEnded{ID: e.id, Addr: e.addr, Rank: e.rank, End: e.end, Why: e.why, Ago: now.Sub(e.at)}
+		out[i] = savedEnded{ID: e.id, Addr: e.addr, Rank: e.rank, End: e.end, Why: e.why, Ago: now.Sub(e.at), Heir: e.heir}
 	}
 	return out
 }
@@ -69,10 +85,10 @@ func (s *State) restoreEnded(in []savedEnded, now time.Time) error {
 	}
 	for _, e := range in {
 		if !printable(e.ID, maxID) || !printable(e.Addr, maxAddr) || e.Rank < -1 || e.Rank >= MaxNodes || e.End < HasLeft || e.End > WasDone ||
-			len(e.Why) > maxText+len("…") || e.Ago < 0 {
+			len(e.Why) > maxText+len("…") || e.Ago < 0 || !printable(e.Heir, maxID) {
 			return fmt.Errorf("the end of node %q cannot be", clip(e.ID))
 		}
-		s.ended = append(s.ended, ended{e.ID, e.Addr, e.Rank, e.End, e.Why, now.Add(-e.Ago)})
+		s.ended = append(s.ended, ended{e.ID, e.Addr, e.Rank, e.End, e.Why, now.Add(-e.Ago), e.Heir})
 	}
 	return nil
 }

@@ -24,8 +24,9 @@ type View struct {
 	Beat   int           // grows while it lives, six times in Config.Silence
 	Age    time.Duration // of the rendezvous
 	For    time.Duration // since the phase began
+	Left   time.Duration // until a round that gathers takes no more, or, where it has too few, until the first gives it up; 0: that is not known
 	Nodes  []Seen        // at the last beat but one at the latest, nil if there are too many to be shown; in the order of their ranks, then who waits, then who is redundant
-	Ended  []Parted      // the last ones whose part has ended, the latest first
+	Ended  []Parted      // the last ones whose part has ended, the latest first, but for those that are back
 }
 
 // Seen is a node of the rendezvous.
@@ -37,6 +38,9 @@ type Seen struct {
 	For      time.Duration // since it is there in that standing
 	Done     bool          // its workers have ended well
 	Failures int           // of its workers that were counted
+	// Silent is since when it was heard of, where it is late with its next word: longer than Config.Late. 0 means that it is not.
+	Silent  time.Duration
+	Earlier []Parted // its parts that have ended before, the latest first: it is back, or another has come from its address
 }
 
 // Parted is a node whose part has ended.
@@ -111,9 +115,18 @@ func (v View) of(s *State, now time.Time) View {
 	v.Config, v.Nodes = s.cfg, []Seen{}
 	if s.phase == v.Phase && s.round == v.Round { // else it is newer than what is shown
 		v.For = now.Sub(s.since)
+		v.Left = s.left(now)
+	}
+	earlier := map[string][]Parted{}
+	for _, e := range slices.Backward(s.ended) {
+		if p := (Parted{ID: e.id, Addr: e.addr, Rank: e.rank, How: e.end, Why: e.why, Ago: now.Sub(e.at)}); e.heir == "" {
+			v.Ended = append(v.Ended, p)
+		} else if heir := s.heir(e); s.members[heir] != nil {
+			earlier[heir] = append(earlier[heir], p)
+		}
 	}
 	for _, m := range s.members {
-		n := Seen{Node: m.Node, Standing: m.on.String(), Rank: m.rank, First: -1, For: now.Sub(m.since), Done: m.done, Failures: m.fails}
+		n := Seen{Node: m.Node, Standing: m.on.String(), Rank: m.rank, First: -1, For: now.Sub(m.since), Done: m.done, Failures: m.fails, Silent: m.silentFor(now), Earlier: earlier[m.ID]}
 		if m.on == participating && s.phase == Complete {
 			n.First = m.place.First
 		}
@@ -127,10 +140,34 @@ func (v View) of(s *State, now time.Time) View {
 		}
 		return cmp.Or(cmp.Compare(x.on, y.on), byRank, cmp.Compare(x.order, y.order))
 	})
-	for _, e := range slices.Backward(s.ended) {
-		v.Ended = append(v.Ended, Parted{ID: e.id, Addr: e.addr, Rank: e.rank, How: e.end, Why: e.why, Ago: now.Sub(e.at)})
-	}
 	return v
+}
+
+// heir is the last of those that have come back in the place of one another.
+func (s *State) heir(e ended) string {
+	for _, next := range s.ended { // who comes later has ended later
+		if next.id == e.heir && next.heir != "" && next.at.After(e.at) {
+			e = next
+		}
+	}
+	return e.heir
+}
+
+// left is until the phase is over if nobody comes.
+func (s *State) left(now time.Time) time.Duration {
+	first := s.deadline
+	if s.phase == Gathering && first.IsZero() {
+		first = s.tooFew
+		for _, m := range s.members {
+			if e := m.expires; !e.IsZero() && (first.IsZero() || e.Before(first)) {
+				first = e
+			}
+		}
+	}
+	if first.IsZero() {
+		return 0
+	}
+	return max(first.Sub(now), 1)
 }
 
 // Follow gives see how the rendezvous stands, and again with every word of its leader, until c is over or the store fails.

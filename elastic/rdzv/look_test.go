@@ -170,6 +170,153 @@ func TestOnlyTheLastOfThoseThatHaveGoneAreKept(t *testing.T) {
 	require.Equal(t, time.Duration(maxEnded-1)*time.Second, v.Ended[maxEnded-1].Ago)
 }
 
+// seen is what somebody sees who looks at s after it was shown.
+func seen(t *testing.T, s *State, now time.Time) View {
+	s.noteLate(now)
+	blob, err := s.Encode(now)
+	require.NoError(t, err)
+	shown, err := Decode(blob, now)
+	require.NoError(t, err)
+	return View{Summary: shown.Summary()}.of(shown, now)
+}
+
+func TestWhoIsLateIsSeenToBeBeforeItIsLost(t *testing.T) {
+	bubble(t, func(t *testing.T, st store.Store) {
+		c := context.Background()
+		cfg := Config{Min: 1, Max: 2, LastCall: time.Second}
+		a, b := begin(t, st, cfg, 0), begin(t, st, cfg, 1)
+		a.take(t, isPlaced)
+		b.take(t, isPlaced)
+		time.Sleep(time.Minute)
+		v, err := Look(c, st)
+		require.NoError(t, err)
+		for _, n := range v.Nodes {
+			require.Zero(t, n.Silent)
+		}
+		victim, left := b, a
+		if v.Leader == "n1" {
+			victim, left = a, b
+		}
+		victim.kill()
+		died := time.Now()
+		var silent time.Duration
+		for v.Round == 0 {
+			time.Sleep(100 * time.Millisecond)
+			v, err = Look(c, st)
+			require.NoError(t, err)
+			for _, n := range v.Nodes {
+				if n.ID == victim.id {
+					require.GreaterOrEqual(t, n.Silent, silent, "it goes on")
+					silent = n.Silent
+				} else {
+					require.Zero(t, n.Silent)
+				}
+			}
+		}
+		require.Greater(t, silent, v.Config.Silence-5*time.Second, "it was seen to be late before it was lost")
+		require.GreaterOrEqual(t, silent, time.Since(died)-5*time.Second)
+		require.Len(t, v.Nodes, 1)
+		left.take(t, func(a Action) bool { return a.Kind == Place && a.Placement.Round == 1 })
+		leave(t, left)
+	})
+}
+
+func TestWhoWasLateAndIsHeardAgainIsSeenToBeThere(t *testing.T) {
+	s, looks := complete(t, 2), 0
+	id := s.sorted(participating)[1].ID
+	at := func(d time.Duration) Seen {
+		v := seen(t, s, epochOfTime.Add(d))
+		looks = s.looks
+		return v.Nodes[1]
+	}
+	late := s.cfg.Late()
+	require.Zero(t, at(late).Silent)
+	first := looks
+	require.Equal(t, late+1, at(late+1).Silent)
+	require.Greater(t, looks, first, "the leader shows it")
+	first = looks
+	require.Equal(t, late+2*time.Second, at(late+2*time.Second).Silent)
+	require.Equal(t, first, looks, "once")
+	s.Decide(Event{Kind: KeepAlive, ID: id}, epochOfTime.Add(late+3*time.Second))
+	require.Zero(t, at(late+4*time.Second).Silent)
+	require.Greater(t, looks, first)
+}
+
+func TestANodeThatIsBackIsSeenOnce(t *testing.T) {
+	cfg := Config{Min: 1, Max: 8, LastCall: -1}
+	s, err := NewState(cfg)
+	require.NoError(t, err)
+	now := epochOfTime
+	join := func(id, addr string) {
+		now = now.Add(time.Second)
+		s.Decide(Event{Kind: Join, Node: Node{ID: id, Addr: addr, Slots: 1}, Config: cfg}, now)
+	}
+	leave := func(id, why string) {
+		now = now.Add(time.Second)
+		s.Decide(Event{Kind: Leave, ID: id, Why: why}, now)
+	}
+	ids := func(v View) (nodes map[string][]string, ended []string) {
+		nodes = map[string][]string{}
+		for _, n := range v.Nodes {
+			nodes[n.ID] = nil
+			for _, e := range n.Earlier {
+				nodes[n.ID] = append(nodes[n.ID], e.ID)
+			}
+		}
+		for _, e := range v.Ended {
+			ended = append(ended, e.ID)
+		}
+		return nodes, ended
+	}
+	check := func(nodes map[string][]string, ended ...string) {
+		t.Helper()
+		n, e := ids(seen(t, s, now))
+		require.Equal(t, nodes, n)
+		require.Equal(t, ended, e)
+	}
+	join("a", "one")
+	join("b", "two")
+	join("c", "two") // two on a machine
+	leave("b", "it was stopped")
+	check(map[string][]string{"a": nil, "c": nil}, "b")
+	join("b", "two")
+	check(map[string][]string{"a": nil, "b": {"b"}, "c": nil})
+	leave("b", "")
+	leave("c", "")
+	check(map[string][]string{"a": nil}, "c", "b")
+	join("d", "two") // another life of either
+	check(map[string][]string{"a": nil, "d": {"c"}}, "b")
+	join("e", "two")
+	join("f", "two") // this one is new
+	check(map[string][]string{"a": nil, "d": {"c"}, "e": {"b", "b"}, "f": nil})
+	leave("e", "")
+	check(map[string][]string{"a": nil, "d": {"c"}, "f": nil}, "e")
+	join("g", "two")
+	check(map[string][]string{"a": nil, "d": {"c"}, "f": nil, "g": {"e", "b", "b"}})
+	require.Equal(t, "it was stopped", seen(t, s, now).Nodes[3].Earlier[2].Why)
+}
+
+func TestHowLongARoundWaitsIsSeen(t *testing.T) {
+	cfg := Config{Min: 2, Max: 3, LastCall: 30 * time.Second, JoinTimeout: 100 * time.Second, Silence: time.Hour}
+	s, err := NewState(cfg)
+	require.NoError(t, err)
+	join := func(id string, at time.Time) {
+		s.Decide(Event{Kind: Join, Node: Node{ID: id, Slots: 1}, Config: cfg}, at)
+	}
+	left := func(at time.Time) time.Duration { return seen(t, s, at).Left }
+	require.Zero(t, left(epochOfTime))
+	join("a", epochOfTime)
+	require.Equal(t, 90*time.Second, left(epochOfTime.Add(10*time.Second)), "until the first gives up")
+	join("b", epochOfTime.Add(14*time.Second))
+	require.Equal(t, 20*time.Second, left(epochOfTime.Add(24*time.Second)), "of the last call")
+	join("c", epochOfTime.Add(25*time.Second))
+	require.Zero(t, left(epochOfTime.Add(26*time.Second)), "it is complete")
+	for _, id := range []string{"a", "b"} {
+		s.Decide(Event{Kind: Leave, ID: id}, epochOfTime.Add(30*time.Second))
+	}
+	require.Equal(t, 60*time.Second, left(epochOfTime.Add(70*time.Second)), "until the round is given up")
+}
+
 // FuzzLook has anything lie where a rendezvous should be.
 func FuzzLook(f *testing.F) {
 	cfg := Config{Min: 1, Max: 2, LastCall: -1}

@@ -242,6 +242,7 @@ func (p *peer) takeState(value []byte, now time.Time) ([]op, error) {
 	if s.cfg != p.cfg {
 		return nil, s.cfg.differs(p.cfg)
 	}
+	s.Forgive(now)
 	if p.beat.Term > 0 { // the state is of its last commit, which may be long ago
 		s.elapse(p.beat.Age + now.Sub(p.beatAt) - s.age(now))
 	}
@@ -347,6 +348,7 @@ func (p *peer) publish(now time.Time) []op {
 
 // show has others see the state, if it looks otherwise than before: at most once in a beat, so that many changes cost no more than one.
 func (p *peer) show(now time.Time) []op {
+	p.state.noteLate(now)
 	early := now.Before(p.showDue) && p.state.phase != Closed
 	if p.shown == p.state.looks || early || p.state.looks == 0 {
 		return nil

@@ -211,6 +211,7 @@ type member struct {
 	fails    int       // of its workers that were counted
 	done     bool      // its workers have ended well
 	lastSeen time.Time // by the leader's clock
+	late     bool      // who looks is shown that it is
 	awaited  bool      // the round that gathers waits for a word of it
 	expires  time.Time // when its wait for a round ends; zero once it was placed, and while it is redundant
 }
