@@ -167,7 +167,7 @@ func (m *meeting) tell(c context.Context, n news) {
 // master is the address of the workers' store in a round: a new one in each, hosted by the node with rank 0, so that nobody
 // finds what an earlier round has left.
 func (m *meeting) master(c context.Context, p rdzv.Placement) (string, error) {
-	key := "master/" + strconv.Itoa(p.Round)
+	key := workersStore(p.Round)
 	// Rank 0 that says nothing is lost before that, and another round begins, which ends c.
 	c, cancel := context.WithTimeout(c, m.spec.rendezvous().WithoutStore())
 	defer cancel()
@@ -207,7 +207,7 @@ func (m *meeting) master(c context.Context, p rdzv.Placement) (string, error) {
 		m.masters = m.masters[1:]
 	}
 	if p.Round > 2 {
-		_, _ = m.st.Delete(c, "master/"+strconv.Itoa(p.Round-3)) // a store that outlives the job is not to grow with its rounds
+		_, _ = m.st.Delete(c, workersStore(p.Round-3)) // a store that outlives the job is not to grow with its rounds
 	}
 	return server.Addr(), persist(c, func() error { return m.st.Set(c, key, []byte(server.Addr())) })
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -18,6 +19,21 @@ const rendezvousKeys = "rdzv/"
 // RendezvousOf is the part of a store in which the nodes of a job meet, for rdzv.Look. It is not the caller's to close.
 func RendezvousOf(job string, st store.Store) store.Store {
 	return store.NewPrefix(rendezvousKeys+job, st)
+}
+
+// workersStore is the key, among those of the rendezvous, of the address of the workers' store in a round.
+func workersStore(round int) string { return "master/" + strconv.Itoa(round) }
+
+// WorkersStore is the host:port of the store in which the workers of a job meet in a round, "" where it is not there yet, or no more. st is that
+// in which its nodes meet.
+func WorkersStore(c context.Context, st store.Store, job string, round int) (string, error) {
+	st, key := RendezvousOf(job, st), workersStore(round)
+	there, err := st.Check(c, key)
+	if err != nil || !there {
+		return "", err
+	}
+	addr, err := st.Get(c, key)
+	return string(addr), err
 }
 
 // attempt is how long one attempt to reach the rendezvous' store takes, before what was wrong with it can be told.

@@ -186,6 +186,9 @@ func (a *agent) heard(n news) {
 	case n.Kind == rdzv.Place && n.coming:
 		a.do(a.node.coming(now, n.Placement, n.Why, a.deaf).at(now))
 	case n.Kind == rdzv.Place:
+		if a.master != n.master {
+			a.say("the workers' store is tcp://" + n.master)
+		}
 		a.master, a.waits = n.master, n.Kind
 		a.result.Restarts = n.Placement.Restarts
 		for i, p := range a.procs { // who runs may have another rank now

@@ -46,7 +46,8 @@ func statusCommand(stdout io.Writer) *cobra.Command {
 
 It takes the flags of weft run that say where the machines meet (the others are ignored), and PET_<NAME> alike. It is no machine of the job, changes
 nothing, and reads what the job's leader shows. All times are as the leaders count them, a new one going on from the last one's word;
-no clocks are compared. What has just happened is seen with the leader's next word: six times in keep_alive_timeout, so every 2.5 s unless told otherwise.
+no clocks are compared. HEARD is
+when a node was last heard of: within two thirds of keep_alive_timeout, or where its word is overdue how long ago, and when it is lost. What has just happened is seen with the leader's next word: six times in keep_alive_timeout, so every 2.5 s unless told otherwise.
 
 The exit code is 3 where no such job meets there, 1 where that cannot be found out, and 2 where the command line is wrong. With --watch it is 1, too, when the
 store does not answer for as long as the job's machines wait for it: four times keep_alive_timeout, and a minute at least.`,
@@ -124,6 +125,8 @@ type watching struct {
 
 	last  frame
 	heard time.Time // when last was; zero before
+	store string    // URL of the workers' store in the round of that number, "" if it was not there
+	round int
 }
 
 // run opens the store and shows what it has.
@@ -159,6 +162,7 @@ func (w *watching) run(c context.Context, open func(context.Context) (store.Stor
 		case v := <-views:
 			silence.Reset(patience(v))
 			away = time.Time{}
+			w.findStore(c, st, v)
 			if over, err := w.see(v); over || err != nil {
 				return err
 			}
@@ -200,6 +204,21 @@ func (w *watching) run(c context.Context, open func(context.Context) (store.Stor
 	}
 }
 
+// findStore asks where the workers meet, once in a round.
+func (w *watching) findStore(c context.Context, st store.Store, v rdzv.View) {
+	if v.Phase == rdzv.Closed || v.Phase == rdzv.Complete && v.Round != w.round {
+		w.store = ""
+	}
+	if v.Phase != rdzv.Complete || w.store != "" {
+		return
+	}
+	c, cancel := context.WithTimeout(c, answerPatience)
+	defer cancel()
+	if addr, err := elastic.WorkersStore(c, st, w.job, v.Round); err == nil && addr != "" {
+		w.store, w.round = "tcp://"+addr, v.Round
+	}
+}
+
 // ask asks the store for anything.
 func ask(c context.Context, st store.Store) error {
 	c, cancel := context.WithTimeout(c, answerPatience)
@@ -223,7 +242,7 @@ func (w *watching) see(v rdzv.View) (over bool, err error) {
 		return true, &exitError{codeFailed, fmt.Errorf("the job %s at %s has another token than this: set its $%s, or give its --token-file", w.job, w.at, elastic.TokenVariable)}
 	}
 	again, closed := !w.heard.IsZero(), v.Phase == rdzv.Closed
-	w.last, w.heard = frame{View: v, at: w.at, job: w.job}, time.Now()
+	w.last, w.heard = frame{View: v, at: w.at, job: w.job, store: w.store}, time.Now()
 	if !w.watch && !again && !closed {
 		return false, nil
 	}

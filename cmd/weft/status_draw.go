@@ -24,6 +24,7 @@ type frame struct {
 	at, job string
 	silent  time.Duration // for so long its leader has said nothing; 0: it does
 	away    time.Duration // its store does not answer: after so long the watch ends; 0: it does
+	store   string        // URL of the workers' store; "" where it is not known
 }
 
 // board shows frames: each whole, or on a terminal in place of the one before, or as lines of what has changed.
@@ -139,9 +140,20 @@ func fit(lines []string, width, height int) []string {
 func (f frame) later(d time.Duration) frame {
 	f.Age += d
 	f.For += d
+	if f.Left > 0 {
+		f.Left = max(f.Left-d, 1)
+	}
 	f.Nodes, f.Ended = slices.Clone(f.Nodes), slices.Clone(f.Ended)
 	for i := range f.Nodes {
-		f.Nodes[i].For += d
+		n := &f.Nodes[i]
+		n.For += d
+		if n.Silent > 0 {
+			n.Silent += d
+		}
+		n.Earlier = slices.Clone(n.Earlier)
+		for k := range n.Earlier {
+			n.Earlier[k].Ago += d
+		}
 	}
 	for i := range f.Ended {
 		f.Ended[i].Ago += d
@@ -155,6 +167,9 @@ func (f frame) text() string {
 	fmt.Fprintf(&b, "job %s at %s, for %v: %s\n", plain(f.job), f.at, since(f.Age), f.headline())
 	cfg := f.Config
 	fmt.Fprintf(&b, "restarts: %d of %d; a failed worker costs: %v; a node is lost after %v without a word\n", f.Restarts, f.MaxRestarts, cfg.Policy, cfg.Silence)
+	if f.store != "" {
+		fmt.Fprintf(&b, "the workers' store: %s\n", plain(f.store))
+	}
 	if f.silent > 0 {
 		fmt.Fprintf(&b, "NO WORD of its leader for %v: all this is what was so before; the leader, or all of the job, may be dead\n", since(f.silent))
 		if f.away > 0 {
@@ -168,14 +183,15 @@ func (f frame) text() string {
 	}
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	if len(f.Nodes) > 0 {
-		fmt.Fprintln(t, "RANK\tSTATE\tSINCE\tRANKS\tFAILED\tADDRESS\tNODE")
+		fmt.Fprintln(t, "RANK\tSTATE\tSINCE\tHEARD\tRANKS\tFAILED\tADDRESS\tNODE")
 	}
 	for _, n := range f.Nodes {
 		leads := ""
 		if n.ID == f.Leader {
 			leads = ", leads"
 		}
-		fmt.Fprintf(t, "%s\t%s\t%v\t%s\t%d\t%s\t%s%s\n", rank(n.Rank), state(n), since(n.For), workers(n), n.Failures, plain(n.Addr), plain(n.ID), leads)
+		fmt.Fprintf(t, "%s\t%s\t%v\t%s\t%s\t%d\t%s\t%s%s%s\n",
+			rank(n.Rank), state(n), since(n.For), f.heard(n), workers(n), n.Failures, plain(n.Addr), plain(n.ID), leads, back(n))
 	}
 	_ = t.Flush() // into a strings.Builder
 	t = tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -194,9 +210,9 @@ func (f frame) headline() string {
 	switch f.Phase {
 	case rdzv.Gathering:
 		if lack := f.Min - f.Summary.Nodes; lack > 0 {
-			return fmt.Sprintf("round %d needs %d more (%d of %d to %d are there) since %v", f.Round, lack, f.Summary.Nodes, f.Min, f.Max, since(f.For))
+			return fmt.Sprintf("round %d needs %d more (%d of %d to %d are there) since %v%s", f.Round, lack, f.Summary.Nodes, f.Min, f.Max, since(f.For), f.more(", and waits for "))
 		}
-		return fmt.Sprintf("round %d has %d of %d to %d nodes, and takes more for a moment", f.Round, f.Summary.Nodes, f.Min, f.Max)
+		return fmt.Sprintf("round %d has %d of %d to %d nodes, and takes others%s", f.Round, f.Summary.Nodes, f.Min, f.Max, f.more(" for "))
 	case rdzv.Complete:
 		return fmt.Sprintf("round %d is complete with %d of %d to %d nodes since %v", f.Round, f.Summary.Nodes, f.Min, f.Max, since(f.For))
 	}
@@ -205,6 +221,43 @@ func (f frame) headline() string {
 		how = "failed"
 	}
 	return fmt.Sprintf("%s %v ago%s", how, since(f.For), because(f.Outcome))
+}
+
+// more says how much longer a round waits, if that is known.
+func (f frame) more(what string) string {
+	if f.Left == 0 {
+		return ""
+	}
+	return what + up(f.Left).String() + " more"
+}
+
+// heard says when a node was heard of, and where it is late when it is lost.
+func (f frame) heard(n rdzv.Seen) string {
+	switch {
+	case n.Done:
+		return "-" // nobody waits for its word
+	case n.Silent == 0:
+		return "<" + up(f.heardWithin()).String()
+	}
+	return fmt.Sprintf("%v ago, lost in %v", since(n.Silent), up(f.lostIn(n)))
+}
+
+// heardWithin is how long ago a node that is not late was heard of at most: with the leader's next word it would be.
+func (f frame) heardWithin() time.Duration { return f.Config.Late() + f.Config.Silence/6 + f.silent }
+
+// lostIn is when a late node is lost unless it says a word.
+func (f frame) lostIn(n rdzv.Seen) time.Duration { return max(f.Config.Silence-n.Silent, 0) }
+
+// back says what became of a node's life before this one.
+func back(n rdzv.Seen) string {
+	if len(n.Earlier) == 0 {
+		return ""
+	}
+	e, in := n.Earlier[0], ""
+	if e.ID != n.ID {
+		in = " as " + plain(e.ID)
+	}
+	return fmt.Sprintf("; it is back: %v %v ago%s%s", e.How, since(e.Ago), in, because(e.Why))
 }
 
 func rank(n int) string {
@@ -251,18 +304,6 @@ func because(why string) string {
 	return ": " + plain(why)
 }
 
-// still is the frame without what only time changes.
-func (f jsonFrame) still() jsonFrame {
-	f.Age, f.PhaseSince = 0, 0
-	for i := range f.Nodes {
-		f.Nodes[i].Since = 0
-	}
-	for i := range f.Ended {
-		f.Ended[i].Ago = 0
-	}
-	return f
-}
-
 // plain is text of others without what could steer a terminal.
 func plain(s string) string {
 	return strings.Map(func(r rune) rune {
@@ -276,110 +317,5 @@ func plain(s string) string {
 // since is a time for people.
 func since(d time.Duration) time.Duration { return max(d, 0).Round(time.Second) }
 
-// changes are what has become of a job since the last frame.
-func (r *board) changes(now frame) (out []string) {
-	old := r.before
-	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
-	for _, e := range slices.Backward(now.Ended) {
-		if !r.ended(e.ID) {
-			add("%s: %v%s", plain(e.ID), e.How, because(e.Why))
-		}
-	}
-	for _, n := range now.Nodes {
-		b, there := r.known[n.ID]
-		id := plain(n.ID)
-		switch {
-		case !there:
-			add("%s comes, and is %s", id, state(n))
-		case state(b) != state(n):
-			add("%s is %s", id, state(n))
-		}
-		if n.Failures > b.Failures {
-			add("a worker of %s has failed: restart %d of %d", id, now.Restarts, now.MaxRestarts)
-		}
-		switch {
-		case n.Rank >= 0 && (!there || n.Rank != b.Rank):
-			add("%s has rank %d", id, n.Rank)
-		case there && n.First >= 0 && (n.First != b.First || n.Slots != b.Slots):
-			add("%s has the workers %s", id, workers(n))
-		}
-	}
-	if old.Leader != now.Leader && now.Leader != "" {
-		add("%s leads", plain(now.Leader))
-	}
-	if old.Round != now.Round || old.Phase != now.Phase || now.Phase == rdzv.Gathering && old.Summary.Nodes != now.Summary.Nodes {
-		add("%s", now.headline())
-	}
-	switch {
-	case now.silent > 0 && old.silent == 0:
-		add("no word of the leader for %v", since(now.silent))
-	case now.silent == 0 && old.silent > 0:
-		add("there is word of a leader again")
-	}
-	switch {
-	case now.away > 0 && old.away == 0:
-		add("the store at %s does not answer; unless it does, this ends in %v", now.at, now.away)
-	case now.away == 0 && old.away > 0 && now.silent > 0:
-		add("the store answers again")
-	}
-	return out
-}
-
-// jsonFrame is a frame for programs; times are in seconds.
-type jsonFrame struct {
-	Job         string      `json:"job"`
-	Endpoint    string      `json:"endpoint"`
-	Phase       string      `json:"phase"` // gathering, complete or closed
-	Round       int         `json:"round"`
-	Age         float64     `json:"age_s"`
-	PhaseSince  float64     `json:"phase_since_s"`
-	Leader      string      `json:"leader"`
-	Silent      float64     `json:"leader_silent_s"` // 0: it was heard
-	Away        bool        `json:"store_away"`      // the store does not answer
-	Min         int         `json:"min_nodes"`
-	Max         int         `json:"max_nodes"`
-	Restarts    int         `json:"restarts"`
-	MaxRestarts int         `json:"max_restarts"`
-	Failed      bool        `json:"failed"`
-	Outcome     string      `json:"outcome,omitempty"`
-	Counts      [3]int      `json:"participating_waiting_redundant"`
-	Nodes       []jsonNode  `json:"nodes"`
-	Ended       []jsonEnded `json:"ended"`
-}
-
-type jsonNode struct {
-	ID       string  `json:"id"`
-	Addr     string  `json:"addr"`
-	Role     string  `json:"role"`
-	State    string  `json:"state"` // in, done, waiting or redundant
-	Since    float64 `json:"since_s"`
-	Rank     int     `json:"rank"` // -1: none
-	First    int     `json:"first_worker"`
-	Workers  int     `json:"workers"`
-	Failures int     `json:"failures"`
-}
-
-type jsonEnded struct {
-	ID   string  `json:"id"`
-	Addr string  `json:"addr"`
-	Rank int     `json:"rank"`
-	How  string  `json:"how"` // left, lost, gave up or done
-	Why  string  `json:"why,omitempty"`
-	Ago  float64 `json:"ago_s"`
-}
-
-func (f frame) asJSON() jsonFrame {
-	seconds := func(d time.Duration) float64 { return float64(d.Round(time.Millisecond).Milliseconds()) / 1000 }
-	out := jsonFrame{
-		Job: f.job, Endpoint: f.at, Phase: f.Phase.String(), Round: f.Round, Age: seconds(f.Age), PhaseSince: seconds(f.For), Leader: f.Leader,
-		Silent: seconds(f.silent), Away: f.away > 0, Min: f.Min, Max: f.Max, Restarts: f.Restarts, MaxRestarts: f.MaxRestarts, Failed: f.Failed, Outcome: f.Outcome,
-		Counts: [3]int{f.Summary.Nodes, f.Waiting, f.Redundant}, Nodes: []jsonNode{}, Ended: []jsonEnded{},
-	}
-	for _, n := range f.Nodes {
-		out.Nodes = append(out.Nodes, jsonNode{n.ID, n.Addr, n.Role, state(n), seconds(n.For), n.Rank, n.First, n.Slots, n.Failures})
-	}
-	for _, e := range f.Ended {
-		out.Ended = append(out.Ended, jsonEnded{e.ID, e.Addr, e.Rank, e.How.String(), e.Why, seconds(e.Ago)})
-	}
-	return out
-}
+// up is a time that is left, for people.
+func up(d time.Duration) time.Duration { return (max(d, 0) + time.Second - 1).Truncate(time.Second) }

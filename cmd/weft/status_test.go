@@ -46,12 +46,16 @@ func aFrame() frame {
 func TestAStatusDrawsWhoIsInWhoWaitsAndWhoHasGoneSinceWhenAndWhy(t *testing.T) {
 	f := aFrame()
 	f.Nodes[1].Done, f.Nodes[1].Failures = true, 1
+	f.store = "tcp://h-a:29500"
+	f.Nodes[0].Silent = 11200 * time.Millisecond
+	f.Nodes[2].Earlier = []rdzv.Parted{{ID: "b0", How: rdzv.HasLeft, Why: "it was asked to", Ago: 3 * time.Second}, {ID: "b00"}}
 	require.Equal(t, `job j at h:1, for 1h0m0s: round 3 is complete with 2 of 2 to 4 nodes since 1m1s
 restarts: 1 of 5; a failed worker costs: worker; a node is lost after 15s without a word
-RANK  STATE    SINCE   RANKS  FAILED  ADDRESS  NODE
-0     in       1m0s    0-1    0       h-a      a
-1     done     1h0m0s  2-3    1       h-b      b, leads
--     waiting  1s      (2)    0       h-c      c
+the workers' store: tcp://h-a:29500
+RANK  STATE    SINCE   HEARD                RANKS  FAILED  ADDRESS  NODE
+0     in       1m0s    11s ago, lost in 4s  0-1    0       h-a      a
+1     done     1h0m0s  -                    2-3    1       h-b      b, leads
+-     waiting  1s      <10s                 (2)    0       h-c      c; it is back: left 3s ago as b0: it was asked to
 RANK  ENDED  AGO   WHY, NODE
 1     lost   1m2s  no word from it for 15s (d)
 -     left   0s    e�[2J
@@ -61,7 +65,13 @@ RANK  ENDED  AGO   WHY, NODE
 	f.silent = 0
 	require.Contains(t, f.text(), "nobody leads at this moment")
 	f.Phase, f.Summary.Nodes = rdzv.Gathering, 1
-	require.Contains(t, f.text(), "round 3 needs 1 more (1 of 2 to 4 are there) since 1m1s")
+	require.Contains(t, f.text(), "round 3 needs 1 more (1 of 2 to 4 are there) since 1m1s\n")
+	f.Left = 9500 * time.Millisecond
+	require.Contains(t, f.text(), "round 3 needs 1 more (1 of 2 to 4 are there) since 1m1s, and waits for 10s more\n")
+	require.Contains(t, f.later(3*time.Second).text(), "and waits for 7s more\n")
+	f.Summary.Nodes = 2
+	require.Contains(t, f.text(), "round 3 has 2 of 2 to 4 nodes, and takes others for 10s more\n")
+	f.Summary.Nodes = 1
 	f.Phase, f.Failed, f.Outcome = rdzv.Closed, true, "all is lost"
 	require.Contains(t, f.text(), "failed 1m1s ago: all is lost")
 	f.Nodes = nil
@@ -84,6 +94,15 @@ func TestWhatChangesBetweenTwoLooksIsALineEach(t *testing.T) {
 	require.Equal(t, []string{"b: left: it was asked to", "a worker of a has failed: restart 2 of 5", "c is in", "c has rank 1", "f comes, and is redundant",
 		"a leads", "round 4 is complete with 3 of 2 to 4 nodes since 1m1s", "no word of the leader for 7s"}, changes(old, now))
 	old = now
+	now.Nodes = slices.Clone(now.Nodes)
+	now.Nodes[0].Silent, now.store = 9*time.Second, "tcp://h-a:1"
+	now.Nodes[1].Earlier = []rdzv.Parted{{ID: "c", How: rdzv.WasLost, Ago: 7 * time.Second}}
+	require.Equal(t, []string{"no word of a for 9s; in 6s it is lost", "c; it is back: lost 7s ago", "the workers' store is tcp://h-a:1"}, changes(old, now))
+	late := now
+	late.Nodes = slices.Clone(now.Nodes)
+	late.Nodes[0].Silent = 0
+	require.Equal(t, []string{"there is word of a again"}, changes(now, late))
+	now = old
 	now.silent = 0
 	require.Equal(t, []string{"there is word of a leader again"}, changes(old, now))
 }
@@ -204,14 +223,14 @@ func TestStatusTellsAJobFromWhatIsNone(t *testing.T) {
 	code, stdout, stderr := status("--rdzv-id", "j", "--nnodes=7", "--max-restarts", "2")
 	require.Zero(t, code, stderr)
 	require.Contains(t, stdout, "job j at "+at+", for ")
-	require.Regexp(t, `\n0 +in +\d+s +0-2 +0 +here +me, leads\n$`, stdout)
+	require.Regexp(t, `\n0 +in +\d+s +<2s +0-2 +0 +here +me, leads\n$`, stdout)
 
 	code, stdout, _ = status("--rdzv_id=j", "--json")
 	require.Zero(t, code)
 	var out jsonFrame
 	require.NoError(t, json.Unmarshal([]byte(stdout), &out))
 	require.Equal(t, []string{"j", at, "complete", "me"}, []string{out.Job, out.Endpoint, out.Phase, out.Leader})
-	require.Equal(t, []jsonNode{{ID: "me", Addr: "here", State: "in", Since: out.Nodes[0].Since, Workers: 3}}, out.Nodes)
+	require.Equal(t, []jsonNode{{ID: "me", Addr: "here", State: "in", Since: out.Nodes[0].Since, Workers: 3, Heard: 2}}, out.Nodes)
 
 	code, stdout, stderr = status("--rdzv-id", "k")
 	require.Equal(t, 3, code)
