@@ -196,7 +196,7 @@ func (m *Membership) Store(c context.Context, p Place) (store.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return owned{store.NewPrefix("epoch-"+strconv.Itoa(p.Epoch), client), client}, nil
+	return owned{EpochStore(client, p.Epoch), client}, nil
 }
 
 // owned is a view that closes the store below it.

@@ -186,7 +186,7 @@ func (a *agent) heard(n news) {
 	case n.Kind == rdzv.Place && n.coming:
 		a.do(a.node.coming(now, n.Placement, n.Why, a.deaf).at(now))
 	case n.Kind == rdzv.Place:
-		if a.master != n.master {
+		if a.master != n.master && (a.spec.proof != "" || !a.spec.alone()) { // without a known token nobody could look into it
 			a.say("the workers' store is tcp://" + n.master)
 		}
 		a.master, a.waits = n.master, n.Kind

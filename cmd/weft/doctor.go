@@ -55,15 +55,16 @@ func doctorCommand(stdout io.Writer) *cobra.Command {
 		Short: "Say what this machine offers to a job, and what would help",
 		Long: `Say what this machine offers to a job, and what would help.
 
-With --init, and the job's secret or certificates, say which lanes each pair of workers of a running job uses instead, and who does not answer.
-The job is not disturbed.`,
+With --init, and the job's secret or certificates, say which lanes each pair of workers of a running job uses instead, and who does not answer; then
+the exit code is 1. --init names the job's store, which weft run and weft status tell, or where its machines meet (--rdzv-endpoint): from there the store
+that the workers have in this round is found, and in it those of an elastic job. The job is not disturbed.`,
 		Example: "  weft doctor\n  weft doctor --init tcp://127.0.0.1:29500 --token-file job.token",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if job.init != "" {
 				return examineJob(cmd.Context(), stdout, job)
 			}
-			for _, name := range []string{"token-file", "ca", "cert", "key", "timeout", "all"} {
+			for _, name := range []string{"token-file", "ca", "cert", "key", "timeout", "all", "rdzv-id"} {
 				if cmd.Flags().Changed(name) {
 					return fmt.Errorf("--%s is about a running job: give its store with --init tcp://host:port", name)
 				}
@@ -76,7 +77,8 @@ The job is not disturbed.`,
 		},
 	}
 	cmd.Flags().BoolVar(&quick, "quick", false, "look, but do not measure")
-	cmd.Flags().StringVar(&job.init, "init", "", "tcp://host:port of a running job's store: show its workers' lanes")
+	cmd.Flags().StringVar(&job.init, "init", "", "tcp://host:port of a running job's store, or of where its machines meet: show its workers' lanes")
+	cmd.Flags().StringVar(&job.job, "rdzv-id", "", "with --init of where machines meet: the job, where there are several")
 	job.register(cmd)
 	cmd.Flags().DurationVar(&job.timeout, "timeout", 2*time.Second, "for the job's store and for each of its workers to answer")
 	cmd.Flags().BoolVar(&job.all, "all", false, "list all pairs, however many")

@@ -29,6 +29,7 @@ const maxRows = 40 // of pairs, unless all are asked for
 type jobFlags struct {
 	identityFlags
 	init    string
+	job     string // where machines of several jobs meet there
 	timeout time.Duration
 	all     bool
 }
@@ -44,10 +45,11 @@ func examineJob(c context.Context, w io.Writer, f jobFlags) error {
 	if err := errors.Join(errInit, errID, errTimeout); err != nil {
 		return err
 	}
-	workers, err := observeJob(c, addr, id, f.timeout)
+	o, err := f.observeJob(c, addr, id)
 	if err != nil {
 		return &exitError{codeFailed, err}
 	}
+	addr, workers := o.addr, o.workers
 	answered, strangers := 0, 0
 	for _, o := range workers {
 		switch {
@@ -61,10 +63,16 @@ func examineJob(c context.Context, w io.Writer, f jobFlags) error {
 		return &exitError{codeFailed, fmt.Errorf("the workers at %s do not take this token, or these certificates: give the job's own, in $%s or --token-file (weft run without either makes one that nobody else has), or by --ca, --cert and --key",
 			addr, elastic.TokenVariable)}
 	}
+	if o.epoch >= 0 {
+		fmt.Fprintf(w, "store tcp://%s, epoch %d of its elastic job\n", addr, o.epoch)
+	}
 	printPairs(w, workers, f.all)
 	printSilent(w, workers, addr)
 	if answered == 0 {
 		return &exitError{codeFailed, fmt.Errorf("no worker of the job at %s answered: are they still running? where they are on another machine, run this there", addr)}
+	}
+	if silent := len(workers) - answered; silent > 0 {
+		return &exitError{codeFailed, fmt.Errorf("%d of %d workers were not reached", silent, len(workers))}
 	}
 	return nil
 }
@@ -73,26 +81,9 @@ func examineJob(c context.Context, w io.Writer, f jobFlags) error {
 func storeAddress(init string) (string, error) {
 	u, err := url.Parse(init)
 	if err != nil || u.Scheme != "tcp" || u.Hostname() == "" || u.Port() == "" {
-		return "", fmt.Errorf("--init: expected tcp://host:port of the job's store (MASTER_ADDR and MASTER_PORT of its workers), got %q", init)
+		return "", fmt.Errorf("--init: expected tcp://host:port of the job's store, or of where its machines meet, got %q", init)
 	}
 	return net.JoinHostPort(u.Hostname(), u.Port()), nil
-}
-
-func observeJob(c context.Context, addr string, id *transport.Identity, timeout time.Duration) ([]rpc.Observed, error) {
-	n, err := transport.New(transport.Config{Identity: id, Lanes: []string{transport.LaneQUIC}, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		return nil, err
-	}
-	st, err := dialJob(c, addr, id, timeout)
-	if err != nil {
-		return nil, fmt.Errorf("no store at %s: is the job running, and is this its MASTER_ADDR and MASTER_PORT? (%w)", addr, err)
-	}
-	defer st.Close()
-	workers, err := rpc.Observe(c, st, n, timeout)
-	if errors.Is(err, rpc.ErrNoJob) {
-		return nil, fmt.Errorf("there is a store at %s, but no worker has joined there: they have not come to rpc.Join yet, have left, or use a prefix in the store", addr)
-	}
-	return workers, err
 }
 
 // dialJob connects with a job's store, with TLS or without: first as the job's workers most likely do.

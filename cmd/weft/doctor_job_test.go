@@ -7,14 +7,18 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/internal/disttest/hostile"
+	"github.com/weft-project/weft/internal/disttest/proctest"
 	"github.com/weft-project/weft/internal/leak"
 	"github.com/weft-project/weft/rpc"
 	"github.com/weft-project/weft/store"
@@ -118,6 +122,56 @@ func TestDoctorAsksAJobThatHasCertificatesOfItsOwn(t *testing.T) {
 	}
 }
 
+func TestDoctorFindsTheWorkersOfAnElasticJob(t *testing.T) {
+	at := proctest.Address()
+	t.Setenv("WEFT_TEST_PART", "worker")
+	t.Setenv("GORACE", "atexit_sleep_ms=0")
+	t.Setenv("WEFT_TOKEN", jobSecret)
+	out := &proctest.Output{}
+	codes := make(chan int, 1)
+	go func() {
+		codes <- execute([]string{"run", "--nnodes", "1:2", "--rdzv-endpoint", at, "--rdzv-id", "j", "--rdzv-conf", "last_call_timeout=0.1", "--nproc-per-node", "2",
+			"--max-restarts", "1", "--grace", "1s", os.Args[0], "epochs"}, out, out)
+	}()
+	pids := func(epoch int) (pids []int) {
+		out.Await(t, fmt.Sprintf("epoch %d pid", epoch), 2)
+		for _, m := range regexp.MustCompile(fmt.Sprintf(`epoch %d pid (\d+)`, epoch)).FindAllStringSubmatch(out.String(), -1) {
+			pid, err := strconv.Atoi(m[1])
+			require.NoError(t, err)
+			pids = append(pids, pid)
+		}
+		return pids
+	}
+	workers := pids(1)
+	url := regexp.MustCompile(`weft: the workers' store is (tcp://\S+)`).FindStringSubmatch(out.String())[1]
+	for _, init := range []string{"tcp://" + at, url} {
+		code, stdout, stderr := weft(t, "doctor", "--init", init, "--timeout", "1m")
+		require.Zero(t, code, stderr)
+		require.Contains(t, stdout, "store "+url+", epoch 1 of its elastic job\nworkers 2, ")
+	}
+	code, stdout, stderr := weft(t, "status", "--rdzv-endpoint", at, "--rdzv-id", "j")
+	require.Zero(t, code, stderr)
+	require.Contains(t, stdout, "\nthe workers' store: "+url+"\n")
+	code, _, stderr = weft(t, "doctor", "--init", "tcp://"+at, "--rdzv-id", "k")
+	require.Equal(t, codeFailed, code)
+	require.Contains(t, stderr, "no job k meets at "+at+"; there are j (--rdzv-id)")
+
+	require.NoError(t, syscall.Kill(workers[0], syscall.SIGKILL)) // it is replaced, in another epoch
+	workers = pids(2)
+	code, stdout, stderr = weft(t, "doctor", "--init", "tcp://"+at, "--timeout", "1m")
+	require.Zero(t, code, stderr)
+	require.Contains(t, stdout, ", epoch 2 of its elastic job\nworkers 2, ")
+
+	require.NoError(t, syscall.Kill(workers[1], syscall.SIGSTOP))
+	code, stdout, stderr = weft(t, "doctor", "--init", url, "--timeout", "500ms")
+	require.Equal(t, codeFailed, code)
+	require.Contains(t, stdout, "not reached:\n")
+	require.Contains(t, stderr, "1 of 2 workers were not reached")
+	require.NoError(t, syscall.Kill(workers[1], syscall.SIGCONT))
+	require.NoError(t, syscall.Kill(workers[0], syscall.SIGKILL)) // no restart is left
+	require.Equal(t, 137, <-codes, out.String())
+}
+
 func TestDoctorSaysWhatIsMissingWhereThereIsNoJob(t *testing.T) {
 	url := job(t, 1, 0)
 	code, _, stderr := weft(t, "doctor", "--init", url)
@@ -125,7 +179,7 @@ func TestDoctorSaysWhatIsMissingWhereThereIsNoJob(t *testing.T) {
 	require.Contains(t, stderr, "there is a store at "+strings.TrimPrefix(url, "tcp://")+", but no worker has joined there")
 	code, _, stderr = weft(t, "doctor", "--init", "tcp://127.0.0.1:1", "--timeout", "50ms")
 	require.Equal(t, codeFailed, code)
-	require.Contains(t, stderr, "no store at 127.0.0.1:1: is the job running, and is this its MASTER_ADDR and MASTER_PORT?")
+	require.Contains(t, stderr, "no store at 127.0.0.1:1: nothing listens at 127.0.0.1:1, or not yet. Is the job running, and is this its store")
 }
 
 // status is that of a worker of a world whose workers are all linked.

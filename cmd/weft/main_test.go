@@ -54,6 +54,8 @@ func worker(args []string) {
 		join()
 	case "stay":
 		stay(args[1])
+	case "epochs":
+		epochs()
 	case "hello":
 		hello()
 	case "stubborn", "child": // neither ends by SIGTERM; the child, in the same group, holds a fifo
@@ -71,6 +73,25 @@ func worker(args []string) {
 		fmt.Println("pid", os.Getpid(), "ready")
 		wait()
 	}
+}
+
+// epochs is a worker that joins the others of each epoch, and says so.
+func epochs() {
+	m, err := elastic.Join(context.Background())
+	if err == nil {
+		err = m.Each(context.Background(), func(c context.Context, e *elastic.Epoch) error {
+			w, err := rpc.Join(c, rpc.Config{Store: e.Store, Rank: e.Rank, WorldSize: e.World, Logger: slog.New(slog.DiscardHandler)})
+			if err != nil {
+				return err
+			}
+			defer w.Close()
+			fmt.Println("epoch", e.Epoch, "pid", os.Getpid())
+			<-e.Over
+			return elastic.ErrOver
+		})
+	}
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(1)
 }
 
 // hello is a worker that calls all others.
