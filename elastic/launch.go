@@ -30,13 +30,17 @@ func (a *agent) launch(i int) error {
 	}
 	defer place.Close()
 	cmd.ExtraFiles = []*os.File{place}
+	asks := i == 0 && a.spec.Stdin != nil
+	if asks {
+		cmd.Stdin = a.spec.Stdin
+	}
 	files, err := a.spec.Logs.openFiles(a.logs, a.node.place.Round, a.node.place.Restarts, i, a.lose)
 	if err != nil {
 		told.Close()
 		return fmt.Errorf("%s did not start: %w", workerName(rank), err)
 	}
-	stdout := &lines{sink: a.show(i, Stdout), prefix: newLabel(a.spec.prefix(i, rank)), file: files.stdout}
-	stderr := &lines{sink: a.show(i, Stderr), prefix: stdout.prefix, file: files.stderr, keep: true}
+	stdout := &lines{sink: a.show(i, Stdout), prefix: newLabel(a.spec.prefix(i, rank)), file: files.stdout, asks: asks}
+	stderr := &lines{sink: a.show(i, Stderr), prefix: stdout.prefix, file: files.stderr, keep: true, asks: asks}
 	cmd.Env = append(a.spec.environ(i, *a.node.place, a.master, files.errors.path, stdout.sink.terminal), AgentVariable+"=3:"+pipeID(place))
 	p, err := start(cmd, lenient.Crowded(a.spec.NprocPerNode, runtime.NumCPU()), stdout, stderr)
 	if err != nil {

@@ -35,6 +35,7 @@ type lines struct {
 	bar    bool    // the line before this one ended with '\r'
 	shown  int     // how much of buf is on the terminal already
 	keep   bool    // keep the last lines in tail
+	asks   bool    // the worker reads what somebody types: on a terminal its unfinished line may be a prompt
 
 	mu   sync.Mutex
 	tail [][]byte
@@ -75,8 +76,12 @@ func (l *lines) Write(p []byte) (int, error) {
 			p = p[1:]
 		}
 	}
-	if l.sink.terminal && (l.bar || l.cr) && len(l.buf) > l.shown {
-		l.sink.put(*l.prefix.text.Load(), l.buf, true)
+	if bar := l.bar || l.cr; l.sink.terminal && (bar || l.asks) && len(l.buf) > l.shown {
+		how := prompt
+		if bar {
+			how = transient
+		}
+		l.sink.put(*l.prefix.text.Load(), l.buf, how)
 		l.shown = len(l.buf)
 	}
 	return n, nil
@@ -84,13 +89,16 @@ func (l *lines) Write(p []byte) (int, error) {
 
 // end finishes the line in buf; bar says that '\r' ended it.
 func (l *lines) end(bar bool) {
-	transient := bar && l.sink.terminal
+	how := whole
+	if bar && l.sink.terminal {
+		how = transient
+	}
 	empty := len(l.buf) == 0
 	if l.keep && !empty {
 		l.remember()
 	}
-	if !(bar && empty) && !(transient && l.shown == len(l.buf)) {
-		l.sink.put(*l.prefix.text.Load(), l.buf, transient)
+	if !(bar && empty) && !(how == transient && l.shown == len(l.buf)) {
+		l.sink.put(*l.prefix.text.Load(), l.buf, how)
 	}
 	l.buf, l.shown, l.bar = l.buf[:0], 0, bar
 }

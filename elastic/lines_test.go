@@ -167,3 +167,27 @@ func FuzzLinesShowAStreamAsIfItCameAtOnce(f *testing.F) {
 		}
 	})
 }
+
+func TestOnATerminalThePromptOfWhoAsksIsShownAtOnce(t *testing.T) {
+	for _, c := range []struct {
+		terminal, asks bool
+		want           string
+	}{
+		{true, true, "[0] (Pdb) \r[0] (Pdb) 42\x1b[K\n[0] end\n"},
+		{true, false, "[0] (Pdb) 42\n[0] end\n"},
+		{false, true, "[0] (Pdb) 42\n[0] end\n"},
+	} {
+		var got bytes.Buffer
+		l := newLines(&got, c.terminal)
+		l.asks = c.asks
+		_, _ = l.Write([]byte("(Pdb) "))
+		if c.terminal && c.asks {
+			require.Equal(t, "[0] (Pdb) ", got.String())
+		} else {
+			require.Empty(t, got.String())
+		}
+		_, _ = l.Write([]byte("42\nend\n"))
+		l.Close()
+		require.Equal(t, c.want, got.String())
+	}
+}

@@ -106,6 +106,22 @@ var parts = map[string]func(){
 		}
 		block()
 	},
+	// The worker says what it reads.
+	"read": func() {
+		b, err := io.ReadAll(os.Stdin)
+		fmt.Printf("read %s\n", b)
+		if err != nil {
+			os.Exit(1)
+		}
+	},
+	// The worker reads a line, and fails in the first attempt.
+	"read a line": func() {
+		line, _ := bufio.NewReader(os.Stdin).ReadString('\n')
+		fmt.Printf("attempt %s read %s", os.Getenv(RestartsVariable), line)
+		if os.Getenv(RestartsVariable) == "0" {
+			os.Exit(1)
+		}
+	},
 	// Rank 1 says why it fails, in its error file.
 	"explain": func() {
 		if os.Getenv("RANK") != "1" {

@@ -14,6 +14,7 @@ const maxWords = 64 << 10
 // worker's line waits, and stalls its worker as a pipe does. What the agent says never waits: it is kept, and written when its turn comes.
 type screen struct {
 	writing sync.Mutex // held while something is written, which may take for ever
+	open    bool       // the cursor is behind a prompt
 	dirty   bool       // the terminal's current row holds text that the next line has to cover
 
 	mu     sync.Mutex // never held while something is written
@@ -64,13 +65,22 @@ func differ(a, b io.Writer) bool {
 	return err == nil && !os.SameFile(oneInfo, twoInfo)
 }
 
-// put writes one line of a worker, and waits until it is written. A transient one leaves the cursor at the start of its row, for the next line to cover it.
+// ending is how a line is left on the screen.
+type ending byte
+
+const (
+	whole     ending = '\n'
+	transient ending = '\r' // the cursor is at the start of its row, for the next line to cover it
+	prompt    ending = 0    // the cursor is behind it; the next line covers it, unless somebody has typed
+)
+
+// put writes one line of a worker, and waits until it is written.
 // An error is remembered, and no more: a worker must not stall because nobody reads its output any more.
-func (s *sink) put(prefix string, line []byte, transient bool) {
+func (s *sink) put(prefix string, line []byte, how ending) {
 	s.screen.writing.Lock()
 	defer s.screen.writing.Unlock()
 	s.screen.flush()
-	s.write(prefix, line, transient)
+	s.write(prefix, line, how)
 }
 
 // say has a line of the agent's written after what was said before it, and does not wait. Where there is no room, the oldest words go.
@@ -111,30 +121,31 @@ func (s *screen) flush() {
 	s.words, s.size, s.lost = nil, 0, 0
 	s.mu.Unlock()
 	if lost > 0 {
-		words[0].to.write("weft: ", fmt.Appendf(nil, "%d lines of the agent's are missing here, as nobody read them", lost), false)
+		words[0].to.write("weft: ", fmt.Appendf(nil, "%d lines of the agent's are missing here, as nobody read them", lost), whole)
 	}
 	for _, w := range words {
-		w.to.write("weft: ", []byte(w.text), false)
+		w.to.write("weft: ", []byte(w.text), whole)
 	}
 }
 
 // write writes one line. The caller holds screen.writing.
-func (s *sink) write(prefix string, line []byte, transient bool) {
+func (s *sink) write(prefix string, line []byte, how ending) {
 	if s.screen.over() {
 		return
 	}
-	b := make([]byte, 0, len(prefix)+len(line)+4)
+	b := make([]byte, 0, len(prefix)+len(line)+5)
+	if s.terminal && s.screen.open {
+		b = append(b, '\r')
+	}
 	b = append(append(b, prefix...), line...)
 	if s.terminal && s.screen.dirty {
 		b = append(b, "\x1b[K"...) // erase what is longer than this line
 	}
 	if s.terminal {
-		s.screen.dirty = transient
+		s.screen.dirty, s.screen.open = how != whole, how == prompt
 	}
-	if transient {
-		b = append(b, '\r')
-	} else {
-		b = append(b, '\n')
+	if how != prompt {
+		b = append(b, byte(how))
 	}
 	_, err := s.w.Write(b)
 	s.losses.add(s.name, err)
@@ -146,7 +157,7 @@ func (s *sink) settle() {
 	defer s.screen.writing.Unlock()
 	s.screen.flush()
 	if s.terminal && s.screen.dirty && !s.screen.over() {
-		s.screen.dirty = false
+		s.screen.dirty, s.screen.open = false, false
 		_, err := s.w.Write([]byte{'\n'})
 		s.losses.add(s.name, err)
 	}

@@ -37,7 +37,7 @@ func TestTheAgentsWordsNeverWaitForWhoReadsThem(t *testing.T) {
 	out, err := newSinks(g, g)
 	require.Same(t, out.screen, err.screen)
 	written := make(chan struct{})
-	go func() { out.put("[0] ", []byte("stalls"), false); close(written) }()
+	go func() { out.put("[0] ", []byte("stalls"), whole); close(written) }()
 	<-g.came
 	var want strings.Builder
 	want.WriteString("[0] stalls\n")
@@ -47,7 +47,7 @@ func TestTheAgentsWordsNeverWaitForWhoReadsThem(t *testing.T) {
 	}
 	close(g.open)
 	<-written
-	out.put("[0] ", []byte("goes on"), false)
+	out.put("[0] ", []byte("goes on"), whole)
 	err.say("end")
 	err.settle()
 	require.Equal(t, want.String()+"[0] goes on\nweft: end\n", g.String())
@@ -56,7 +56,7 @@ func TestTheAgentsWordsNeverWaitForWhoReadsThem(t *testing.T) {
 func TestWordsThatNobodyReadsAreBoundedAndTheOldestGo(t *testing.T) {
 	g := newGate()
 	out, err := newSinks(g, g)
-	go out.put("", []byte("stalls"), false)
+	go out.put("", []byte("stalls"), whole)
 	<-g.came
 	long := strings.Repeat("x", maxWords/4)
 	for i := range 10 {
@@ -73,13 +73,13 @@ func TestWordsThatNobodyReadsAreBoundedAndTheOldestGo(t *testing.T) {
 func TestNothingIsWrittenToAScreenThatIsClosed(t *testing.T) {
 	g := newGate()
 	out, err := newSinks(g, g)
-	go out.put("", []byte("stalls"), false)
+	go out.put("", []byte("stalls"), whole)
 	<-g.came
 	err.say("waits")
 	out.screen.close()
 	err.say("late")
 	close(g.open)
-	out.put("", []byte("late"), false)
+	out.put("", []byte("late"), whole)
 	err.settle()
 	require.Equal(t, "stalls\n", g.String())
 }

@@ -63,6 +63,9 @@ type Spec struct {
 	// Token is the job's shared secret; empty means WEFT_TOKEN of Env, and where that is missing too, a new one for a job of one node,
 	// and none for others: then workers that use rpc end with an error, and those of other programs need none.
 	Token string
+	// Stdin is what the worker of local rank 0 reads, as a debugger does; if it is started again it reads on. It is to be no terminal: a worker's
+	// process is not in the terminal's foreground, and would be stopped. nil, and that of all other workers, is empty.
+	Stdin *os.File
 	// Stdout and Stderr get the workers' output; nil means that it is dropped. They may be the same writer. If Stdout is a
 	// terminal, the workers are told so by WEFT_TTY=1. Run's own messages go to Stderr. Who does not read them stalls the workers, as a pipe does, but not
 	// the agent; Run returns when all is written, or a second after c or Abort, and then one Write of each may still be under way.

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -50,6 +52,15 @@ func worker(args []string) {
 			os.Exit(7)
 		}
 		wait()
+	case "read":
+		b, _ := io.ReadAll(os.Stdin)
+		fmt.Printf("read %q\n", b)
+	case "ask": // a debugger's prompt
+		if rank == "0" {
+			fmt.Print("(Pdb) ")
+		}
+		line, _ := bufio.NewReader(os.Stdin).ReadString('\n')
+		fmt.Printf("read %q\n", line)
 	case "join":
 		join()
 	case "stay":

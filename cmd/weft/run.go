@@ -38,6 +38,9 @@ started again while --max-restarts of the whole job lasts; then the job ends, an
 said last, on stderr and in the file that $TORCHELASTIC_ERROR_FILE names. In ARGS, ${local_rank} becomes the worker's local rank. Flags may be
 spelled with - or _, and PET_<NAME> sets what the command line does not. A PROGRAM whose name ends in .py is run by $PYTHON_EXEC or python3.
 
+The worker of local rank 0 reads what weft run's stdin is, as from a pipe or a file, and goes on reading where it is started again; all others read
+nothing. What is typed at a terminal it gets with --stdin, line by line: so a debugger works there (breakpoint() of Python, dlv).
+
 For a job of several machines, run the same command on each, with the --rdzv-endpoint of one of them (which hosts the
 rendezvous) and the same --rdzv-id. Machines may come and go between MIN and MAX of --nnodes; each time the workers start again on all machines, but for
 those that call elastic.Join: these go on. That costs none of --max-restarts. With --nnodes N nobody comes in unless a machine has gone. Where the
@@ -61,6 +64,9 @@ So a pod of Kubernetes needs no preStop hook where weft run is its first process
 				return f.blame(err)
 			}
 			spec.Stdout, spec.Stderr = stdout, stderr
+			if spec.Stdin, err = typed(os.Stdin, f.stdin); err != nil {
+				return &exitError{codeFailed, err}
+			}
 			if f.healthAddr != "" {
 				spec.Probe = elastic.NewProbe()
 				web, err := serveHealth(f.healthAddr, spec.Probe)

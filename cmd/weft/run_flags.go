@@ -18,16 +18,16 @@ import (
 
 // runFlags are the flags of "weft run", as they are given.
 type runFlags struct {
-	nproc, nnodes, runID, role, masterAddr, tokenFile, lanes, trace, storePlain string
-	backend, endpoint, conf, localAddr, policy                                  string
-	logDir, redirects, tee, filter, healthAddr                                  string
-	masterPort, nodeRank, maxRestarts                                           int
-	noPrefix, standalone, nodeRankGiven, module, noPython, runPath, slurm       bool
-	grace                                                                       time.Duration
-	shutdown                                                                    float64
-	foreign                                                                     [len(foreignFlags)]string
-	names                                                                       []string          // of all flags
-	origins                                                                     map[string]string // of a flag whose value is not from the command line: the variable
+	nproc, nnodes, runID, role, masterAddr, tokenFile, lanes, trace, storePlain  string
+	backend, endpoint, conf, localAddr, policy                                   string
+	logDir, redirects, tee, filter, healthAddr                                   string
+	masterPort, nodeRank, maxRestarts                                            int
+	noPrefix, standalone, stdin, nodeRankGiven, module, noPython, runPath, slurm bool
+	grace                                                                        time.Duration
+	shutdown                                                                     float64
+	foreign                                                                      [len(foreignFlags)]string
+	names                                                                        []string          // of all flags
+	origins                                                                      map[string]string // of a flag whose value is not from the command line: the variable
 }
 
 // foreignFlags are torchrun's that mean nothing here. Those that change nothing for the workers are taken, with a line that says so.
@@ -80,6 +80,7 @@ func (f *runFlags) register(cmd *cobra.Command) {
 	flags.StringVarP(&f.tee, note("tee"), "t", "", "output that goes to files and is shown, in the same notation, and in the same folder")
 	str(&f.filter, "local-ranks-filter", "", "local ranks whose output is shown, as in 0,2 (default all)")
 	yes(&f.noPrefix, "no-prefix", false, "do not put the rank in front of each line")
+	yes(&f.stdin, "stdin", false, "give local rank 0 what is typed at this terminal, for a debugger; a stdin that is no terminal it has anyway")
 	flags.BoolVarP(&f.module, note("module"), "m", false, "PROGRAM is a Python module: python3 -u -m PROGRAM")
 	yes(&f.noPython, "no-python", false, "run PROGRAM itself though its name ends in .py")
 	yes(&f.runPath, "run-path", false, "PROGRAM is a Python script, whatever its name")
