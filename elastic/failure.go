@@ -11,8 +11,9 @@ import (
 // Exit is how one worker ended.
 type Exit struct {
 	Rank, LocalRank int
-	PID             int
-	// Code is the exit code; where a signal ended the worker, 128 plus the signal's number.
+	PID             int // 0 if it could not be started
+	// Code is the exit code; where a signal ended the worker, 128 plus the signal's number. As in a shell, that of a worker which could not be
+	// started is 127 where its program is not there, and else 126.
 	Code int
 	// Signal is the number of the signal that ended the worker, or 0.
 	Signal int
@@ -23,7 +24,10 @@ func (e Exit) Name() string { return workerName(e.Rank) }
 
 func (e Exit) String() string {
 	who := fmt.Sprintf("%s (rank %d, pid %d)", e.Name(), e.Rank, e.PID)
-	if e.Signal != 0 {
+	switch {
+	case e.PID == 0:
+		return fmt.Sprintf("%s (rank %d) did not start", e.Name(), e.Rank)
+	case e.Signal != 0:
 		return fmt.Sprintf("%s was killed by signal %d (%s)", who, e.Signal, signalName(e.Signal))
 	}
 	return fmt.Sprintf("%s exited with code %d", who, e.Code)
@@ -32,6 +36,8 @@ func (e Exit) String() string {
 // Failure is how a worker failed, and what it said of it.
 type Failure struct {
 	Exit
+	// Start is why it could not be started, nil if it was.
+	Start error
 	// Round is that in which it failed.
 	Round int
 	// Time is when it failed: as its error file says, or else when its end was seen.
@@ -60,19 +66,25 @@ func (f *Failure) tell(raw []byte, started, seen time.Time) {
 
 // brief is the failure in one line.
 func (f Failure) brief() string {
-	if f.Message == "" {
+	why, most := f.Message, 256
+	if f.Start != nil {
+		why, most = f.Start.Error(), maxMessage
+	}
+	if why == "" {
 		return f.String()
 	}
-	first, _, _ := strings.Cut(f.Message, "\n")
-	if len(first) > 256 {
-		first = first[:256]
-	}
+	first, _, _ := strings.Cut(why, "\n")
+	first = first[:min(len(first), most)]
 	return f.String() + ": " + strings.ToValidUTF8(first, "") // the others get it as text, which must be whole
 }
 
 // write writes the failure with its details.
 func (f Failure) write(b *strings.Builder, when string) {
-	fmt.Fprintf(b, "%s: %s\n", when, f.Exit)
+	how := f.Exit.String()
+	if f.Start != nil {
+		how = f.brief()
+	}
+	fmt.Fprintf(b, "%s: %s\n", when, how)
 	part := func(name, file string, lines []string) {
 		if len(lines) == 0 {
 			return
@@ -110,6 +122,9 @@ func newWorkerError(all []Failure, earlier ...Failure) *WorkerError {
 }
 
 func (e *WorkerError) Error() string { return "elastic: " + e.brief() }
+
+// Unwrap is why the worker could not be started, nil if it was.
+func (e *WorkerError) Unwrap() error { return e.Start }
 
 // maxOthers is how many failures after the first are told with their details, and how many before it in a line each.
 const maxOthers = 4

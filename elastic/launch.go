@@ -13,51 +13,72 @@ import (
 	"github.com/weft-project/weft/internal/lenient"
 )
 
-// launch starts a worker in the node's place.
-func (a *agent) launch(i int) error {
-	if a.path == "" {
-		path, err := lookup(a.spec.Program)
-		if err != nil {
-			return err
-		}
-		a.path = path
-	}
+// launch starts a worker in the node's place. One that cannot start has failed at once, and the loop hears of its end as of any other.
+func (a *agent) launch(i int) {
 	rank := a.node.place.First + i
-	cmd := exec.Command(a.path, a.spec.args(i)...)
+	a.started = true
+	p, err := a.begin(i, rank)
+	if err != nil {
+		a.procs[i] = unborn(rank)
+		a.exits <- exit{localRank: i, status: status{code: startCode(err)}, at: time.Now(), start: err} // there is room for one of each worker
+		return
+	}
+	a.procs[i] = p
+	a.tell(i)
+	a.waiters.Go(func() {
+		e := exit{localRank: i, status: p.wait(), at: time.Now()}
+		p.hear()
+		a.exits <- e
+		p.readers.Wait()
+	})
+}
+
+// begin starts the process of a worker. On an error nothing is left behind.
+func (a *agent) begin(i, rank int) (p *process, err error) {
+	path, err := lookup(a.spec.Program)
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(path, a.spec.args(i)...)
 	place, told, err := os.Pipe()
 	if err != nil {
-		return fmt.Errorf("%s did not start: %w", workerName(rank), err)
+		return nil, remedied(fmt.Errorf("pipe: %w", err), "")
 	}
 	defer place.Close()
+	defer func() {
+		if err != nil {
+			_ = told.Close()
+		}
+	}()
 	cmd.ExtraFiles = []*os.File{place}
 	asks := i == 0 && a.spec.Stdin != nil
 	if asks {
 		cmd.Stdin = a.spec.Stdin
 	}
-	files, err := a.spec.Logs.openFiles(a.logs, a.node.place.Round, a.node.place.Restarts, i, a.lose)
+	files, err := a.openFiles(i)
 	if err != nil {
-		told.Close()
-		return fmt.Errorf("%s did not start: %w", workerName(rank), err)
+		return nil, remedied(err, "")
 	}
 	stdout := &lines{sink: a.show(i, Stdout), prefix: newLabel(a.spec.prefix(i, rank)), file: files.stdout, asks: asks}
 	stderr := &lines{sink: a.show(i, Stderr), prefix: stdout.prefix, file: files.stderr, keep: true, asks: asks}
 	cmd.Env = append(a.spec.environ(i, *a.node.place, a.master, files.errors.path, stdout.sink.terminal), AgentVariable+"=3:"+pipeID(place))
-	p, err := start(cmd, lenient.Crowded(a.spec.NprocPerNode, runtime.NumCPU()), stdout, stderr)
+	if err = a.spec.refusal("start", rank); err == nil {
+		p, err = start(cmd, lenient.Crowded(a.spec.NprocPerNode, runtime.NumCPU()), stdout, stderr)
+	}
 	if err != nil {
-		told.Close()
 		files.close()
-		return fmt.Errorf("%s did not start: %w", workerName(rank), err)
+		return nil, remedied(err, path)
 	}
 	p.rank, p.told, p.errors = rank, told, files.errors
-	a.procs[i], a.started = p, true
-	a.tell(i)
-	a.waiters.Go(func() {
-		e := exit{i, p.wait(), time.Now()}
-		p.hear()
-		a.exits <- e
-		p.readers.Wait()
-	})
-	return nil
+	return p, nil
+}
+
+// openFiles makes the files of a worker that is about to start.
+func (a *agent) openFiles(i int) (files, error) {
+	if err := a.spec.refusal("log", a.node.place.First+i); err != nil {
+		return files{}, err
+	}
+	return a.spec.Logs.openFiles(a.logs, a.node.place.Round, a.node.place.Restarts, i, a.lose)
 }
 
 // show is where a stream of a worker is shown.
@@ -136,7 +157,7 @@ func (a *agent) warnOfDeaf() {
 		default:
 			a.warned = true
 			a.say(fmt.Sprintf("%s (rank %d, pid %d) does not hear that the workers are others now, as it has not called elastic.Join; "+
-				"for a program that cannot, there is --restart-policy group, which starts all of them again", workerName(p.rank), p.rank, p.cmd.Process.Pid))
+				"for a program that cannot, there is --restart-policy group, which starts all of them again", workerName(p.rank), p.rank, p.pid()))
 		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"os/exec"
 	"sync"
@@ -64,14 +63,25 @@ func start(cmd *exec.Cmd, crowded bool, stdout, stderr *lines) (*process, error)
 	_, _ = outW.Close(), errW.Close()
 	if err != nil {
 		p.closePipes()
-		if _, there := os.Stat(cmd.Path); there == nil && errors.Is(err, fs.ErrNotExist) {
-			err = fmt.Errorf("%w: the interpreter that its first line names, or the loader that it needs, is not there", err)
-		}
 		return nil, err
 	}
 	p.read(outR, stdout)
 	p.read(errR, stderr)
 	return p, nil
+}
+
+// unborn stands for a worker that could not be started: nothing can be told to it, or asked of it.
+func unborn(rank int) *process {
+	nothing := &lines{prefix: newLabel("")}
+	return &process{cmd: &exec.Cmd{}, rank: rank, stdout: nothing, stderr: nothing, started: time.Now(), gone: true}
+}
+
+// pid is the process's id, 0 of one that could not be started.
+func (p *process) pid() int {
+	if p.cmd.Process == nil {
+		return 0
+	}
+	return p.cmd.Process.Pid
 }
 
 // read takes a stream to its end. Where that does not come soon after the process has ended, as one that left its group holds the stream open,

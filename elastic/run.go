@@ -95,7 +95,6 @@ type agent struct {
 	out, err *sink
 	hidden   *sink
 	losses   *losses
-	path     string
 	procs    []*process
 	exits    chan exit
 	waiters  sync.WaitGroup
@@ -112,6 +111,7 @@ type exit struct {
 	localRank int
 	status    status
 	at        time.Time
+	start     error // why it could not be started, nil if it was
 }
 
 func newAgent(spec Spec) *agent {
@@ -274,13 +274,13 @@ func (a *agent) blame(err error) *WorkerError {
 
 func (a *agent) exited(e exit) {
 	p := a.procs[e.localRank]
-	w := Exit{Rank: p.rank, LocalRank: e.localRank, PID: p.cmd.Process.Pid, Code: e.status.code, Signal: e.status.signal}
+	w := Exit{Rank: p.rank, LocalRank: e.localRank, PID: p.pid(), Code: e.status.code, Signal: e.status.signal}
 	a.result.Workers[e.localRank] = w
 	p.deaf = a.deaf(e.localRank)
 	_ = p.told.Close()
 	why := w.String()
 	if !e.status.ok() {
-		f := Failure{Exit: w, Round: a.node.place.Round, Stderr: p.stderr.Tail(), ErrorFile: p.errors.name(), LogFile: p.stderr.file.name()}
+		f := Failure{Exit: w, Start: e.start, Round: a.node.place.Round, Stderr: p.stderr.Tail(), ErrorFile: p.errors.name(), LogFile: p.stderr.file.name()}
 		f.tell(p.errors.read(), p.started, e.at)
 		a.failures[e.localRank], why = f, f.brief()
 	}
@@ -299,15 +299,7 @@ func (a *agent) do(d decision) {
 	for _, o := range d.orders {
 		switch o.deed {
 		case launch:
-			if err := a.launch(o.rank); err != nil {
-				a.meeting.rdzv.Close(err.Error())
-				a.failure = err
-				d := a.node.exited(o.rank, status{code: 127}, true, "")
-				d.reason = "" // it is the error's, which ends this node's part
-				a.do(d)
-				a.do(a.node.end(time.Now(), err.Error()))
-				return
-			}
+			a.launch(o.rank)
 		case terminate, kill:
 			a.procs[o.rank].signal(o.deed == kill)
 		}

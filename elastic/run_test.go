@@ -149,7 +149,7 @@ func TestAProgramWhoseInterpreterIsNotThereIsSaidOnceWithThat(t *testing.T) {
 	spec.Program = filepath.Join(t.TempDir(), "script")
 	require.NoError(t, os.WriteFile(spec.Program, []byte("#!/nowhere/shell\n"), 0o700))
 	_, err := run(t, t.Context(), spec)
-	require.ErrorContains(t, err, "worker0 did not start: fork/exec "+spec.Program+": no such file or directory: the interpreter that its first line names,")
+	require.ErrorContains(t, err, "worker0 (rank 0) did not start: fork/exec "+spec.Program+": no such file or directory: the interpreter that its first line names,")
 	require.ErrorIs(t, err, fs.ErrNotExist)
 	require.Empty(t, out.String(), "the error says it")
 }

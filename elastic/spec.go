@@ -90,6 +90,9 @@ type Spec struct {
 	lookup func(c context.Context, host string) ([]string, error)
 	// patience is that of warnOfDeaf; 0 means what it means there.
 	patience time.Duration
+	// refuses stands in tests for a system that has run out of something: it is asked before a worker's files are opened ("log") and before its
+	// process is started ("start").
+	refuses func(step string, rank int) error
 	// Env is the environment that the workers inherit, as "KEY=value"; nil means this process's own.
 	Env []string
 }
@@ -200,17 +203,26 @@ func lookup(program string) (string, error) {
 		if _, statErr := os.Stat(program); statErr == nil && !isFolder(program) {
 			return "", fmt.Errorf("program %q is not in PATH, but in the current folder; to run it say %q", program, "./"+program)
 		}
-		return "", fmt.Errorf("program %q is not in PATH; give its path, or build it first", program)
+		return "", programError{fmt.Sprintf("program %q is not in PATH; give its path, or build it first", program), fs.ErrNotExist}
 	case errors.Is(err, fs.ErrNotExist):
-		return "", fmt.Errorf("program %q does not exist; give its path, or build it first", program)
+		return "", programError{fmt.Sprintf("program %q does not exist; give its path, or build it first", program), err}
 	case isFolder(program):
 		return "", fmt.Errorf("program %q is a folder; name the program in it", program)
 	case errors.Is(err, fs.ErrPermission):
-		return "", fmt.Errorf("program %q is not executable; run chmod +x on it, or name its interpreter first", program)
+		return "", programError{fmt.Sprintf("program %q is not executable; run chmod +x on it, or name its interpreter first", program), err}
 	default:
 		return "", fmt.Errorf("program %q: %w", program, err)
 	}
 }
+
+// programError says in words of people why a program cannot be run, and is what the system said.
+type programError struct {
+	text string
+	is   error
+}
+
+func (e programError) Error() string { return e.text }
+func (e programError) Unwrap() error { return e.is }
 
 func isFolder(path string) bool {
 	info, err := os.Stat(path)
