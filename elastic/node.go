@@ -102,6 +102,11 @@ func (n *node) coming(now time.Time, p rdzv.Placement, why string, deaf func(wor
 		return decision{}
 	}
 	n.next = &p
+	for i := range n.workers {
+		if s := &n.workers[i]; s.phase == broken { // this is the leave that it waited for
+			s.phase = idle
+		}
+	}
 	if n.place != nil && p.Restarts > n.place.Restarts && why == "" {
 		why = fmt.Sprintf("restart %d of %d", p.Restarts, p.MaxRestarts)
 	}

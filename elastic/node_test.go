@@ -108,6 +108,7 @@ func TestARestartOfTheGroupStopsAllAndStartsAllWhenNoneRunsOnAnyNode(t *testing.
 	require.Equal(t, "round 1: starting all workers again: restart 1 of 3; stopping 1 worker", d.reason)
 	require.Equal(t, []order{{1, terminate}}, d.orders)
 	require.False(t, d.clear)
+	require.Equal(t, idle, n.workers[0].phase, "its failure has had its restart, and does not end the job")
 	require.Equal(t, decision{reason: "round 2: starting all workers again: node c joins"}, n.coming(at(2), rdzv.Placement{Round: 2, Restart: true}, "node c joins", nobody), "it is under way")
 	require.Equal(t, decision{clear: true}, n.exited(1, status{code: 143, signal: 15}, false, ""))
 	require.Equal(t, []order{{0, launch}, {1, launch}}, n.placed(rdzv.Placement{Round: 2, Restart: true}).orders)
