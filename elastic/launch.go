@@ -27,6 +27,7 @@ func (a *agent) launch(i int) {
 	a.tell(i)
 	a.waiters.Go(func() {
 		e := exit{localRank: i, status: p.wait(), at: time.Now()}
+		a.orphans.reaped(p.pid())
 		p.hear()
 		a.exits <- e
 		p.readers.Wait()
@@ -63,7 +64,9 @@ func (a *agent) begin(i, rank int) (p *process, err error) {
 	stderr := &lines{sink: a.show(i, Stderr), prefix: stdout.prefix, file: files.stderr, keep: true, asks: asks}
 	cmd.Env = append(a.spec.environ(i, *a.node.place, a.master, files.errors.path, stdout.sink.terminal), AgentVariable+"=3:"+pipeID(place))
 	if err = a.spec.refusal("start", rank); err == nil {
-		p, err = start(cmd, lenient.Crowded(a.spec.NprocPerNode, runtime.NumCPU()), stdout, stderr)
+		p, err = a.orphans.start(func() (*process, error) {
+			return start(cmd, lenient.Crowded(a.spec.NprocPerNode, runtime.NumCPU()), stdout, stderr)
+		})
 	}
 	if err != nil {
 		files.close()

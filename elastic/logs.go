@@ -36,6 +36,16 @@ func (l Logs) shown(localRank int) Streams {
 	return (Stdout|Stderr)&^l.Redirect.of(localRank) | l.Tee.of(localRank)
 }
 
+// keepsShown says that files have all that is shown of a stream.
+func (l Logs) keepsShown(stream Streams, workers int) bool {
+	for i := range workers {
+		if l.shown(i)&^l.kept(i)&stream != 0 {
+			return false
+		}
+	}
+	return true
+}
+
 func (l Logs) validate(workers int) error {
 	errs := []error{l.Redirect.check("redirects", workers), l.Tee.check("tee", workers)}
 	for _, rank := range l.Show {

@@ -16,7 +16,7 @@ type losses struct {
 	first error
 }
 
-// add takes an error of writing what is named. That somebody has stopped to read is no loss.
+// add takes an error of writing what is named. That nobody reads any more is no loss: see ErrNoReader.
 func (l *losses) add(what string, err error) {
 	if l == nil || err == nil || errors.Is(err, syscall.EPIPE) {
 		return

@@ -31,6 +31,7 @@ type meeting struct {
 	masters []*store.Server // of the last rounds
 	hosts   bool            // the rendezvous' store is here
 	why     string          // this node leaves before the job is over
+	asked   <-chan struct{} // closed when this node is asked to end
 	taken   bool            // it would be, but for somebody who has its port
 	waits   waits
 
@@ -54,7 +55,7 @@ type news struct {
 // meet finds the rendezvous' store, or makes it, and joins. say gets what people should know while it takes long.
 func meet(c context.Context, spec *Spec, say func(string), log *slog.Logger) (*meeting, error) {
 	life, end := context.WithCancel(context.WithoutCancel(c))
-	m := &meeting{spec: spec, addr: cmp.Or(spec.LocalAddr, spec.MasterAddr), news: make(chan news), end: end}
+	m := &meeting{spec: spec, addr: cmp.Or(spec.LocalAddr, spec.MasterAddr), news: make(chan news), end: end, asked: c.Done()}
 	if !spec.alone() {
 		m.waits.begin(spec, time.Now())
 		m.waits.say = say
@@ -231,13 +232,7 @@ func persist(c context.Context, do func() error) error {
 func (m *meeting) close() {
 	if m.rdzv != nil {
 		c, cancel := context.WithTimeout(context.Background(), parting)
-		m.runs.Go(func() {
-			select {
-			case <-m.spec.Abort:
-				time.AfterFunc(parting/10, cancel) // the others may just hear of it
-			case <-c.Done():
-			}
-		})
+		m.runs.Go(func() { m.hasten(c, cancel) })
 		if m.hosts {
 			m.part(c)
 		}
@@ -257,8 +252,29 @@ func (m *meeting) close() {
 	}
 }
 
-// parting is how long a node that hosts the rendezvous waits for the others to learn of its end.
-const parting = 3 * time.Second
+const (
+	// parting is how long a node that hosts the rendezvous waits for the others to learn of its end.
+	parting = 3 * time.Second
+	// hurry is how long leaving takes at most after this node was asked to end.
+	hurry = parting / 2
+)
+
+// hasten ends c earlier where this node is asked to end, or to do so at once: the others may just hear of it.
+func (m *meeting) hasten(c context.Context, end func()) {
+	asked := m.asked
+	for {
+		select {
+		case <-asked:
+			asked = nil
+			time.AfterFunc(hurry, end)
+		case <-m.spec.Abort:
+			time.AfterFunc(parting/10, end)
+			return
+		case <-c.Done():
+			return
+		}
+	}
+}
 
 // part says that this node knows of the end, and waits for the others to say so if their store is here.
 func (m *meeting) part(c context.Context) {

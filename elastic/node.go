@@ -76,6 +76,7 @@ type node struct {
 	next    *rdzv.Placement // the one that is coming, nil if none is
 	left    int             // how many run
 	ending  bool            // nothing is started any more
+	killed  bool            // what still runs then has got SIGKILL
 	told    bool            // that all have ended well
 	over    bool            // the rendezvous is finished, or was left
 	fails   int
@@ -243,7 +244,7 @@ func (n *node) end(now time.Time, why string) decision {
 
 // abort ends this node's part without grace.
 func (n *node) abort(why string) decision {
-	n.over, n.ending, n.due = true, true, time.Time{}
+	n.over, n.ending, n.killed, n.due = true, true, true, time.Time{}
 	if n.left == 0 {
 		return decision{}
 	}
@@ -272,7 +273,7 @@ func (n *node) expire(now time.Time) decision {
 	if n.due.IsZero() || now.Before(n.due) {
 		return decision{}
 	}
-	n.due = time.Time{}
+	n.due, n.killed = time.Time{}, n.ending
 	orders := n.all(kill)
 	if !n.ending {
 		orders = n.stale(kill)

@@ -132,6 +132,9 @@ func (p *process) wait() status {
 	if !early {
 		p.killRest()
 	}
+	if p.cmd.ProcessState == nil { // somebody else has waited for it
+		return status{code: 255}
+	}
 	return statusOf(p.cmd.ProcessState)
 }
 

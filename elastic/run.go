@@ -55,12 +55,17 @@ func Run(c context.Context, spec Spec) (*Result, error) {
 	}
 	a := newAgent(spec)
 	a.logs, a.result.Logs = folder, folder
+	defer a.orphans.end()
+	a.enter(stageMeeting)
 	m, err := meet(c, &spec, a.say, slog.New(awayNews{a.say, spec.storeName()}))
 	if err != nil {
 		a.settle(c, nil)
 		return nil, err
 	}
-	defer m.close()
+	defer func() {
+		a.enter(stageParting)
+		m.close()
+	}()
 	a.spec, a.meeting = spec, m
 
 	// The kernel ties "die with the parent" to the thread that starts a process, so this thread stays until the end.
@@ -82,6 +87,19 @@ func Run(c context.Context, spec Spec) (*Result, error) {
 	return a.result, err
 }
 
+// ErrNoReader is matched by Run's error where nobody reads its output any more.
+var ErrNoReader = errors.New("nobody reads the output any more")
+
+// deserted takes it that nobody reads a stream any more. Where files have all that it was to show, the job goes on.
+func (a *agent) deserted(stream Streams) {
+	err := fmt.Errorf("%w (%s)", ErrNoReader, stream.name())
+	if a.spec.Logs.keepsShown(stream, a.spec.NprocPerNode) {
+		a.say(fmt.Sprintf("%v; the log files have it", err))
+		return
+	}
+	a.leaves(err)
+}
+
 var errAborted = errors.New("elastic: ended at once, as asked")
 
 // agent is the shell around node: it owns the processes of one Run.
@@ -95,8 +113,10 @@ type agent struct {
 	out, err *sink
 	hidden   *sink
 	losses   *losses
+	orphans  *orphans
 	procs    []*process
 	exits    chan exit
+	unread   chan Streams // which nobody reads any more
 	waiters  sync.WaitGroup
 	failures []Failure // the latest of each worker
 	result   *Result
@@ -115,8 +135,11 @@ type exit struct {
 }
 
 func newAgent(spec Spec) *agent {
+	unread := make(chan Streams, 2)
 	out, err := newSinks(spec.Stdout, spec.Stderr)
+	out.unread, err.unread = unread, unread
 	return &agent{
+		orphans: newOrphans(spec.Adopts), unread: unread,
 		spec: spec, node: newNode(spec.NprocPerNode, spec.Grace),
 		out:    out,
 		err:    err,
@@ -134,6 +157,7 @@ func (a *agent) watch(c context.Context) error {
 	alarm := time.NewTimer(0)
 	defer alarm.Stop()
 	for !a.node.done() {
+		a.enter(a.node.stage())
 		var due <-chan time.Time
 		if !a.node.due.IsZero() {
 			alarm.Reset(time.Until(a.node.due))
@@ -156,9 +180,9 @@ func (a *agent) watch(c context.Context) error {
 			answer <- a.status()
 		case <-cancelled:
 			cancelled = nil
-			a.failure = context.Cause(c)
-			a.meeting.why = a.failure.Error()
-			a.do(a.node.end(time.Now(), a.failure.Error()))
+			a.leaves(context.Cause(c))
+		case stream := <-a.unread:
+			a.deserted(stream)
 		case <-aborted:
 			aborted = nil
 			if a.failure == nil {
@@ -169,12 +193,22 @@ func (a *agent) watch(c context.Context) error {
 			a.do(a.node.expire(time.Now()))
 		}
 	}
+	a.orphans.kill() // what holds the output, too
+	a.enter(stageSettling)
 	a.settle(c, asks)
 	if host, port, err := net.SplitHostPort(a.master); err == nil {
 		a.result.MasterAddr = host
 		a.result.MasterPort, _ = strconv.Atoi(port)
 	}
 	return a.failure
+}
+
+// leaves ends this node's part before the job is over. What has ended it already stays the reason.
+func (a *agent) leaves(why error) {
+	if a.failure == nil {
+		a.failure, a.meeting.why = why, why.Error()
+	}
+	a.do(a.node.end(time.Now(), why.Error()))
 }
 
 // heard takes what the rendezvous says.

@@ -1,10 +1,12 @@
 package elastic
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"sync"
+	"syscall"
 )
 
 // maxWords bounds what the agent has said and nobody has read yet, in bytes.
@@ -36,14 +38,16 @@ type sink struct {
 	screen   *screen
 	terminal bool
 	w        io.Writer
-	name     string
 	losses   *losses // nil: nobody asks
+	stream   Streams
+	unread   chan<- Streams // is told once that nobody reads what is written
+	gone     bool           // nobody does; held with screen.writing
 }
 
 // newSinks are those of a Run. They have a screen each where they surely are not one terminal or file: then one that stalls does not stall the other.
 func newSinks(stdout, stderr io.Writer) (out, err *sink) {
-	out = &sink{screen: &screen{}, w: stdout, terminal: isTerminal(stdout), name: "stdout", losses: &losses{}}
-	err = &sink{screen: out.screen, w: stderr, terminal: isTerminal(stderr), name: "stderr", losses: out.losses}
+	out = &sink{screen: &screen{}, w: stdout, terminal: isTerminal(stdout), stream: Stdout, losses: &losses{}}
+	err = &sink{screen: out.screen, w: stderr, terminal: isTerminal(stderr), stream: Stderr, losses: out.losses}
 	if out.terminal != err.terminal || !out.terminal && differ(stdout, stderr) {
 		err.screen = &screen{}
 	}
@@ -130,7 +134,7 @@ func (s *screen) flush() {
 
 // write writes one line. The caller holds screen.writing.
 func (s *sink) write(prefix string, line []byte, how ending) {
-	if s.screen.over() {
+	if s.gone || s.screen.over() {
 		return
 	}
 	b := make([]byte, 0, len(prefix)+len(line)+5)
@@ -148,7 +152,14 @@ func (s *sink) write(prefix string, line []byte, how ending) {
 		b = append(b, byte(how))
 	}
 	_, err := s.w.Write(b)
-	s.losses.add(s.name, err)
+	if s.gone = errors.Is(err, syscall.EPIPE) || errors.Is(err, io.ErrClosedPipe); s.gone {
+		select {
+		case s.unread <- s.stream: // there is room for one word of each
+		default: // nobody wants to know
+		}
+		return
+	}
+	s.losses.add(s.stream.name(), err)
 }
 
 // settle waits until all that was said is written, and leaves the cursor of a terminal on a row of its own.
@@ -159,7 +170,7 @@ func (s *sink) settle() {
 	if s.terminal && s.screen.dirty && !s.screen.over() {
 		s.screen.dirty, s.screen.open = false, false
 		_, err := s.w.Write([]byte{'\n'})
-		s.losses.add(s.name, err)
+		s.losses.add(s.stream.name(), err)
 	}
 }
 

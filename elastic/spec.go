@@ -68,7 +68,9 @@ type Spec struct {
 	Stdin *os.File
 	// Stdout and Stderr get the workers' output; nil means that it is dropped. They may be the same writer. If Stdout is a
 	// terminal, the workers are told so by WEFT_TTY=1. Run's own messages go to Stderr. Who does not read them stalls the workers, as a pipe does, but not
-	// the agent; Run returns when all is written, or a second after c or Abort, and then one Write of each may still be under way.
+	// the agent; Run returns when all is written, or a second after c or Abort, and then one Write of each may still be under way. Where a writer says that
+	// nobody reads any more (EPIPE, io.ErrClosedPipe) this node's part ends with ErrNoReader, as if c had, but not where Logs keeps all that it was to
+	// show. os.Stdout and os.Stderr say so only in a program that handles SIGPIPE.
 	Stdout, Stderr io.Writer
 	// Logs says what of the output is kept in files, and what is shown.
 	Logs Logs
@@ -76,6 +78,10 @@ type Spec struct {
 	// it out.
 	Prefix   string
 	NoPrefix bool
+	// Adopts says that this process is the parent of every process below it that has lost its own, as the first process of a container is, and one with
+	// PR_SET_CHILD_SUBREAPER. Run then reaps those that end, and before it returns it kills what the workers have left, in whatever session. It is for
+	// a program in which nobody else starts processes, and for one Run at a time. Only Linux has it.
+	Adopts bool
 	// Grace is how long a worker may take to end after SIGTERM before it gets SIGKILL; zero means 30 seconds. When Abort is closed every worker gets
 	// SIGKILL at once, with what it has started, and Run ends; nil is never closed.
 	Grace time.Duration
@@ -93,6 +99,8 @@ type Spec struct {
 	// refuses stands in tests for a system that has run out of something: it is asked before a worker's files are opened ("log") and before its
 	// process is started ("start").
 	refuses func(step string, rank int) error
+	// entered is told in tests of each stage in which the agent is.
+	entered func(stage)
 	// Env is the environment that the workers inherit, as "KEY=value"; nil means this process's own.
 	Env []string
 }

@@ -18,6 +18,14 @@ const (
 	Stderr
 )
 
+// name is what messages call one of them.
+func (s Streams) name() string {
+	if s == Stdout {
+		return "stdout"
+	}
+	return "stderr"
+}
+
 // Selection says which streams of which workers are meant. The zero value is none of nobody.
 type Selection struct {
 	All    Streams         // of those that ByRank does not name

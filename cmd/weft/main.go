@@ -10,8 +10,9 @@
 //	weft version
 //
 // The exit code of "weft run" is 0 if every worker succeeded at last, else that of the failed worker that ended the job (128 plus the
-// signal's number where a signal ended it, or where a signal ended weft), and 2 where the command line is wrong. Any command's is 1 where its
-// output could not be written.
+// signal's number where a signal ended it, or where a signal ended weft; 127 where its program was not there, and 126 where it could not be started
+// for another reason), 141 where nobody read the output any more, and 2 where the command line
+// is wrong. Any command's is 1 where its output could not be written.
 package main
 
 import (
@@ -32,7 +33,7 @@ const (
 )
 
 func main() {
-	os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr))
+	os.Exit(host{whole: true}.execute(os.Args[1:], os.Stdout, os.Stderr))
 }
 
 // exitError is an error of a command that ran; all other errors are about the command line.
@@ -45,7 +46,7 @@ func (e *exitError) Error() string { return e.err.Error() }
 func (e *exitError) Unwrap() error { return e.err }
 
 // execute runs one command line and returns the exit code.
-func execute(args []string, stdout, stderr io.Writer) int {
+func (h host) execute(args []string, stdout, stderr io.Writer) int {
 	root := &cobra.Command{
 		Use:           "weft",
 		Version:       version(),
@@ -58,7 +59,7 @@ func execute(args []string, stdout, stderr io.Writer) int {
 	out := &output{w: stdout}
 	root.SetOut(out)
 	root.SetErr(stderr)
-	root.AddCommand(runCommand(stdout, stderr), statusCommand(out), doctorCommand(out), traceCommand(out), storeCommand(out, stderr), versionCommand(out))
+	root.AddCommand(runCommand(h, stdout, stderr), statusCommand(out), doctorCommand(out), traceCommand(out), storeCommand(out, stderr), versionCommand(out))
 	cmd, err := root.ExecuteContextC(context.Background())
 	var exit *exitError
 	if lost := out.failed(); lost != nil && !errors.As(err, &exit) {

@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	switch os.Getenv("WEFT_TEST_PART") {
 	case "weft":
 		_ = os.Setenv("WEFT_TEST_PART", "worker")
-		os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr))
+		os.Exit(host{whole: true}.execute(os.Args[1:], os.Stdout, os.Stderr))
 	case "worker":
 		worker(os.Args[1:])
 	default:
@@ -186,7 +186,7 @@ func weft(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Setenv("WEFT_TEST_PART", "worker")
 	t.Setenv("GORACE", "atexit_sleep_ms=0") // the race detector makes every exit take a second otherwise
 	var out, err bytes.Buffer
-	code = execute(args, &out, &err)
+	code = host{}.execute(args, &out, &err)
 	return code, out.String(), err.String()
 }
 

@@ -26,7 +26,7 @@ const maxTokenFile = 4 << 10
 // minToken is what the workers will insist on (transport.IdentityFromToken).
 const minToken = 16
 
-func runCommand(stdout, stderr io.Writer) *cobra.Command {
+func runCommand(h host, stdout, stderr io.Writer) *cobra.Command {
 	f := &runFlags{}
 	cmd := &cobra.Command{
 		Use:   "run [flags] PROGRAM [ARGS…]",
@@ -63,7 +63,7 @@ So a pod of Kubernetes needs no preStop hook where weft run is its first process
 			if err != nil {
 				return f.blame(err)
 			}
-			spec.Stdout, spec.Stderr = stdout, stderr
+			spec.Stdout, spec.Stderr, spec.Adopts = stdout, stderr, h.prepare()
 			if spec.Stdin, err = typed(os.Stdin, f.stdin); err != nil {
 				return &exitError{codeFailed, err}
 			}
@@ -236,6 +236,8 @@ func runJob(spec elastic.Spec) error {
 		return &exitError{128 + int(sig), err}
 	case errors.Is(err, elastic.ErrOutput):
 		return &exitError{codeFailed, fmt.Errorf("the workers ended well, but %s", strings.TrimPrefix(err.Error(), "elastic: "))}
+	case errors.Is(err, elastic.ErrNoReader):
+		return &exitError{codeUnread, err}
 	case errors.Is(err, elastic.ErrInvalidSpec):
 		return errors.New(strings.TrimPrefix(err.Error(), elastic.ErrInvalidSpec.Error()+": "))
 	case errors.Is(err, rdzv.ErrClosed) && !errors.Is(err, elastic.ErrEarlier):

@@ -87,7 +87,7 @@ func TestEveryFlagOfTorchrunIsKnownInBothSpellingsAndByTheEnvironment(t *testing
 		require.Equal(t, value, cmd.Flags().Lookup(name).Value.String(), name)
 	}
 	for short, name := range map[string]string{"r": "redirects", "t": "tee", "m": "module"} {
-		require.Equal(t, name, runCommand(io.Discard, io.Discard).Flags().ShorthandLookup(short).Name)
+		require.Equal(t, name, runCommand(host{}, io.Discard, io.Discard).Flags().ShorthandLookup(short).Name)
 	}
 }
 

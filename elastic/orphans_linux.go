@@ -1,0 +1,174 @@
+package elastic
+
+import (
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// orphans are the processes that this one inherits, where Spec.Adopts says that it does: they are reaped when they end, and killed when the job
+// ends. Where it does not, orphans does nothing.
+type orphans struct {
+	adopts bool
+	before map[int]bool // what was below this process before the job: it is none of the job's
+	look   chan os.Signal
+	stop   chan struct{}
+	done   chan struct{}
+
+	mu  sync.Mutex   // held while a worker is started, so that it is not taken for an orphan
+	own map[int]bool // the workers that are to be waited for
+}
+
+func newOrphans(adopts bool) *orphans {
+	o := &orphans{adopts: adopts, own: map[int]bool{}, look: make(chan os.Signal, 1), stop: make(chan struct{}), done: make(chan struct{})}
+	if !adopts {
+		return o
+	}
+	o.before = map[int]bool{}
+	for _, pid := range descendants(os.Getpid(), nil) {
+		o.before[pid] = true
+	}
+	signal.Notify(o.look, syscall.SIGCHLD)
+	o.again()
+	go func() {
+		defer close(o.done)
+		for {
+			select {
+			case <-o.look:
+				o.reap()
+			case <-o.stop:
+				return
+			}
+		}
+	}()
+	return o
+}
+
+// start starts a worker, which is no orphan until it is reaped.
+func (o *orphans) start(begin func() (*process, error)) (*process, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	p, err := begin()
+	if err == nil {
+		o.own[p.pid()] = true
+	}
+	return p, err
+}
+
+// reaped takes it that a worker was waited for: an orphan may have its number from here on.
+func (o *orphans) reaped(pid int) {
+	o.mu.Lock()
+	delete(o.own, pid)
+	o.mu.Unlock()
+	o.again()
+}
+
+// again has reap look.
+func (o *orphans) again() {
+	select {
+	case o.look <- nil:
+	default:
+	}
+}
+
+// reap reaps the orphans that have ended. Where a worker has, whoever waits for it comes first, and then has reap look again.
+func (o *orphans) reap() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for {
+		pid := ended()
+		if pid == 0 || o.own[pid] {
+			return
+		}
+		_, _ = syscall.Wait4(pid, nil, syscall.WNOHANG, nil)
+	}
+}
+
+// ended is a child that has ended and was not waited for yet, 0 if there is none.
+func ended() int {
+	var info struct { // siginfo_t, as far as the id
+		_   [3]int32
+		its struct {
+			_   [0]uintptr // which aligns it as the kernel does
+			pid int32
+		}
+		_ [128]byte
+	}
+	for {
+		err := unix.Waitid(unix.P_ALL, 0, (*unix.Siginfo)(unsafe.Pointer(&info)), unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+		if err != unix.EINTR { //nolint:errorlint // the system's own, unwrapped
+			return int(info.its.pid)
+		}
+	}
+}
+
+// kill kills all that the job's workers have left below this process, whatever its session or group, and returns when that is gone, or after drain:
+// what the system itself holds cannot be killed.
+func (o *orphans) kill() {
+	if !o.adopts {
+		return
+	}
+	late := time.Now().Add(drain)
+	for left := descendants(os.Getpid(), o.before); len(left) > 0 && time.Now().Before(late); left = descendants(os.Getpid(), o.before) {
+		for _, pid := range left {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+		o.reap()
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// end reaps what has ended, and no more.
+func (o *orphans) end() {
+	if !o.adopts {
+		return
+	}
+	signal.Stop(o.look)
+	close(o.stop)
+	<-o.done
+	o.reap()
+}
+
+// descendants are the processes below one, but for those in spared and what is below them.
+func descendants(of int, spared map[int]bool) (all []int) {
+	folder, err := os.Open("/proc")
+	if err != nil {
+		return nil
+	}
+	defer folder.Close()
+	names, _ := folder.Readdirnames(-1) // what can be read
+	children := map[int][]int{}
+	for _, name := range names {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		if parent := parentOf(name); parent > 0 && !spared[pid] {
+			children[parent] = append(children[parent], pid)
+		}
+	}
+	for next := children[of]; len(next) > 0; {
+		pid := next[0]
+		all, next = append(all, pid), append(next[1:], children[pid]...)
+	}
+	return all
+}
+
+// parentOf is the parent of a process, 0 if there is none: the fourth field of its stat, whose second one is a name in parentheses.
+func parentOf(pid string) int {
+	b, _ := os.ReadFile("/proc/" + pid + "/stat")
+	text := string(b)
+	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
+	if len(fields) < 2 {
+		return 0
+	}
+	parent, _ := strconv.Atoi(fields[1])
+	return parent
+}

@@ -1,0 +1,68 @@
+package elastic
+
+import "slices"
+
+// stage is where an agent is in its life. What asks it to end does so in each of them: first a signal, which ends the context of Run, and then
+// another one, which closes Spec.Abort. Whatever the agent waits for, it waits for these, too.
+//
+//	stage        what the agent does                             the first one        the second one
+//	meeting      looks for the store in which the nodes meet     parting              -
+//	waiting      has no place in the round, or is redundant      parting              -
+//	running      looks after its workers                         stopping             killing
+//	failing      asks for leave to start a failed worker again   stopping, or parting killing
+//	finished     waits for the workers of other nodes            parting              -
+//	regrouping   stops workers of a round that is over, and      stopping, or parting killing
+//	             waits until the next one may start
+//	stopping     waits for workers that have got SIGTERM         goes on, for Grace   killing
+//	killing      waits for workers that have got SIGKILL         goes on              goes on
+//	settling     waits for who reads the output                  for drain at most    -
+//	parting      leaves the rendezvous                           for hurry at most    for parting/10 at most
+//
+// A worker that cannot be started has failed before the agent waits for anything again: there is no stage in which it waits for one that is not there.
+type stage int
+
+const (
+	stageMeeting stage = iota
+	stageWaiting
+	stageRunning
+	stageFailing
+	stageFinished
+	stageRegrouping
+	stageStopping
+	stageKilling
+	stageSettling
+	stageParting
+	stages // how many there are
+)
+
+// stage is the node's, between the agent's meeting and its settling.
+func (n *node) stage() stage {
+	switch {
+	case n.ending && n.killed:
+		return stageKilling
+	case n.ending:
+		return stageStopping
+	case n.place == nil:
+		return stageWaiting
+	case n.next != nil || len(n.stale(kill)) > 0:
+		return stageRegrouping
+	case n.has(broken):
+		return stageFailing
+	case n.left > 0:
+		return stageRunning
+	case n.has(idle): // its round is over, and it has no place in the next one yet
+		return stageWaiting
+	}
+	return stageFinished
+}
+
+func (n *node) has(p phase) bool {
+	return slices.ContainsFunc(n.workers, func(s slot) bool { return s.phase == p })
+}
+
+// enter notes where the agent is, for tests.
+func (a *agent) enter(s stage) {
+	if a.spec.entered != nil {
+		a.spec.entered(s)
+	}
+}
