@@ -10,8 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -112,6 +110,9 @@ func hinder(t *testing.T, folder string, h hindrance, s situation, agents int) {
 	j := &hindered{T: t, folder: folder, h: h, s: s, out: &proctest.Output{}, under: store.NewMemory(), agents: agents, starts: map[int]int{},
 		results: make([]*Result, agents+1), ends: make([]error, agents+1)}
 	defer j.under.Close()
+	for n := range agents + 1 { // before anything is started, which would hold a program open while it is written
+		j.write(n)
+	}
 	for n := range agents {
 		j.start(n, !s.joins)
 	}
@@ -143,22 +144,25 @@ func hinder(t *testing.T, folder string, h hindrance, s situation, agents int) {
 		require.Regexp(t, `worker\d+ \(rank \d+\) `+h.says, failure.Report())
 	}
 	require.Positive(t, failures, "one node has the worker")
-	for _, m := range regexp.MustCompile(`(?m)\] here (\d+)$`).FindAllStringSubmatch(j.out.String(), -1) {
-		pid, err := strconv.Atoi(m[1])
-		require.NoError(t, err)
-		require.ErrorIs(t, syscall.Kill(pid, 0), syscall.ESRCH)
+	requireGone(t, j.out.String())
+}
+
+func (j *hindered) program(n int) string {
+	return filepath.Join(j.folder, fmt.Sprintf("%s %d", strings.ReplaceAll(j.Name(), "/", " "), n))
+}
+
+// write writes the program of agent n.
+func (j *hindered) write(n int) {
+	script := "#!/bin/sh\necho here $$\n"
+	if j.s.later && n == j.agents-1 {
+		script += fmt.Sprintf("if [ $RANK = %d ]; then\n%s\nexit 9\nfi\n", 2*j.agents-1, j.h.breaks)
 	}
+	require.NoError(j, os.WriteFile(j.program(n), []byte(script+"exec sleep 600\n"), 0o700))
 }
 
 // start starts agent n; its workers are hindered where the situation says so.
 func (j *hindered) start(n int, hindered bool) {
-	program := filepath.Join(j.folder, fmt.Sprintf("%s %d", strings.ReplaceAll(j.Name(), "/", " "), n))
-	script := "#!/bin/sh\necho here $$\n"
-	last := 2*j.agents - 1
-	if j.s.later && n == j.agents-1 {
-		script += fmt.Sprintf("if [ $RANK = %d ]; then\n%s\nexit 9\nfi\n", last, j.h.breaks)
-	}
-	require.NoError(j, os.WriteFile(program, []byte(script+"exec sleep 600\n"), 0o700))
+	program := j.program(n)
 	spec := Spec{Program: program, NprocPerNode: 2, Stdout: j.out, Stderr: j.out, Endpoint: "h:1", LocalAddr: "127.0.0.1", RunID: "j",
 		MinNodes: j.agents, MaxNodes: j.agents, WantRank: n + 1, MaxRestarts: hinderedRestarts, Policy: j.s.policy, LastCall: -1}
 	if j.s.joins {
