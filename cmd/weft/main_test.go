@@ -37,6 +37,11 @@ func TestMain(m *testing.M) {
 	}
 }
 
+// execute runs a command line in this process, which is not weft's alone.
+func execute(args []string, stdout, stderr io.Writer) int {
+	return host{}.execute(args, stdout, stderr)
+}
+
 func worker(args []string) {
 	rank := os.Getenv("RANK")
 	switch args[0] {
@@ -186,7 +191,7 @@ func weft(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Setenv("WEFT_TEST_PART", "worker")
 	t.Setenv("GORACE", "atexit_sleep_ms=0") // the race detector makes every exit take a second otherwise
 	var out, err bytes.Buffer
-	code = host{}.execute(args, &out, &err)
+	code = execute(args, &out, &err)
 	return code, out.String(), err.String()
 }
 

@@ -308,7 +308,7 @@ func TestAWatchTellsWhatHappensUntilTheJobIsOver(t *testing.T) {
 	require.Equal(t, rdzv.Place, (<-r.News).Kind)
 	out := &proctest.Output{}
 	codes := make(chan int, 1)
-	go func() { codes <- host{}.execute([]string{"status", "--rdzv-endpoint", at, "--watch"}, out, out) }()
+	go func() { codes <- execute([]string{"status", "--rdzv-endpoint", at, "--watch"}, out, out) }()
 	out.Await(t, "round 0 is complete with 1 of 1 to 2 nodes", 1)
 	st, err := store.Dial(t.Context(), store.ClientConfig{Addr: at})
 	require.NoError(t, err)
@@ -339,7 +339,7 @@ func TestWhoStopsToWatchDoesSoWithoutAnError(t *testing.T) {
 	require.Equal(t, rdzv.Place, (<-r.News).Kind)
 	out := &proctest.Output{}
 	codes := make(chan int, 1)
-	go func() { codes <- host{}.execute([]string{"status", "--rdzv-endpoint", at, "--watch", "--json"}, out, out) }()
+	go func() { codes <- execute([]string{"status", "--rdzv-endpoint", at, "--watch", "--json"}, out, out) }()
 	out.Await(t, `"phase":"complete"`, 1)
 	require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGINT))
 	require.Zero(t, <-codes, out.String())
