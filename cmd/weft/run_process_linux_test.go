@@ -79,7 +79,7 @@ func TestWorkersWhoseOutputFilesKeepGoOnWhenNobodyReadsIt(t *testing.T) {
 
 func TestTheFirstProcessOfAContainerReapsWhatItInherits(t *testing.T) {
 	worker := `for i in $(seq 20); do (sleep 0.01 &); done
-for i in $(seq 1000); do
+for i in $(seq 250); do
 	[ $(ps -e -o args= | grep -c "^sleep 0.01\|[d]efunct") = 0 ] && exit
 	sleep 0.02
 done
@@ -98,7 +98,7 @@ func TestReapingLeavesTheWorkersToWhoeverWaitsForThem(t *testing.T) {
 
 func TestWhatAWorkerHasStartedDiesWithTheJobInWhateverSession(t *testing.T) {
 	for _, end := range []string{"exit 0", "exit 3", "kill -9 $$", "kill $PPID; sleep 600"} {
-		_, said := script(t, `exec "$0" run sh -c 'setsid sh -c "setsid sleep 600 & echo apart \$!; touch $DIR/x; exec sleep 600" & until [ -e $DIR/x ]; do sleep .01; done; `+end+`'`)
+		_, said := script(t, `exec "$0" run sh -c 'setsid sh -c "setsid sleep 600 >/dev/null 2>&1 & echo apart \$!; touch $DIR/x; exec sleep 600 >/dev/null 2>&1" & until [ -e $DIR/x ]; do sleep .01; done; `+end+`'`)
 		require.ErrorIs(t, syscall.Kill(number(t, said, "apart"), 0), syscall.ESRCH, said)
 	}
 }
