@@ -21,12 +21,16 @@
 // started again within a minute, or four times Spec.Silence, or Spec.Meet opens a store that outlives it, such as etcd's. A node that waits for the others, or for
 // that store, says so on Spec.Stderr after 3 seconds, and then ever more rarely.
 //
-// Each worker is the leader of a process group of its own, and ends with it: what a worker leaves running is killed
-// when the worker is gone. On Linux the workers also die with the process that called Run, even if that is killed; what they have started
-// then goes on (a worker that is a shell script leaves its program), and is to be ended by whatever killed it. Where there are as many as cores, or more, their
-// timers may be a millisecond late, so that Go's runtime does not keep looking after each of them on cores that they all want.
+// A worker that cannot be started has failed, as one that ends with a code does: [Failure] has the system's reason.
+//
+// Each worker is the leader of a process group of its own, and ends with it: what a worker leaves running in that group is killed
+// when the worker is gone. What has left the group is out of reach, but where this process inherits it (Spec.Adopts): then it is killed when
+// the job ends. On Linux the workers also die with the process that called Run, even if that is killed; what they have started
+// then goes on (a worker that is a shell script leaves its program), and is to be ended by whatever killed it. Where there are as many as cores,
+// or more, their timers may be a millisecond late, so that Go's runtime does not keep looking after each of them on cores that they all want.
 //
 // What to do about an exit, a place, a cancellation or a passed deadline is decided by a state machine without I/O or clock
-// (node.go); Run is its shell. Run owns all it starts: when it returns, no process, goroutine, file or listener of it
-// is left but what Spec.Logs asks for. Calls of Run are independent of each other and may overlap.
+// (node.go); Run is its shell. The stages of an agent, and what a signal does in each, are in stage.go. Run owns all it starts: when it
+// returns, no process within reach, goroutine, file or listener of it is left but what Spec.Logs asks for. Calls of Run are independent of
+// each other and may overlap.
 package elastic

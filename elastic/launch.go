@@ -106,9 +106,7 @@ func (a *agent) tell(i int) {
 		p.moved = time.Now()
 	}
 	p.place = string(b)
-	_ = p.told.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
-	n, _ := p.told.Write(append(b, '\n'))
-	p.said += n
+	p.said += offer(p.told, append(b, '\n'))
 }
 
 // deaf says that a worker never asked for its place: it has not called Join. Where that cannot be seen nobody is.

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"time"
 )
 
 func setGroup(*exec.Cmd) {}
@@ -24,6 +25,13 @@ func signalName(sig int) string { return "signal " + strconv.Itoa(sig) }
 
 // inherited is a pipe that this process was started with.
 func inherited(fd int, _, name string) (*os.File, error) { return os.NewFile(uintptr(fd), name), nil }
+
+// offer writes to a pipe, and says how much; here whoever reads may keep it waiting for a moment.
+func offer(pipe *os.File, b []byte) int {
+	_ = pipe.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
+	n, _ := pipe.Write(b)
+	return n
+}
 
 // pipeID is not to be had here.
 func pipeID(*os.File) string { return "" }

@@ -50,6 +50,21 @@ func inherited(fd int, id, name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
+// offer writes to a pipe what there is room for now, and says how much that was.
+func offer(pipe *os.File, b []byte) (n int) {
+	raw, err := pipe.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	_ = raw.Write(func(fd uintptr) bool {
+		if n, err = syscall.Write(int(fd), b); err != nil {
+			n = 0
+		}
+		return true
+	})
+	return n
+}
+
 // pipeID tells a pipe from others, for inherited.
 func pipeID(pipe *os.File) string {
 	if info, err := pipe.Stat(); err == nil {

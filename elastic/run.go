@@ -37,8 +37,9 @@ type Result struct {
 // returns when all of them and all that they started have ended, and the job is over on all nodes. The error is nil if
 // every worker's last exit was with code 0, or spared by Spec.GoesOn; a *WorkerError where a failure of this node's ended the
 // job; one that matches rdzv.ErrClosed where another node's did; context.Cause(c) if c ended this node's part first, which the other
-// nodes take as a leave, or an error of its own if Spec.Abort did; one that matches
-// ErrOutput where all ended well, but what they wrote is not where it should be; and one that matches ErrInvalidSpec if nothing was started because of the spec. The Result is nil only if nothing was started.
+// nodes take as a leave, or an error of its own if Spec.Abort did, or one that matches ErrNoReader; one that matches
+// ErrOutput where all ended well, but what they wrote is not where it should be; and one that matches ErrInvalidSpec if
+// nothing was started because of the spec. The Result is nil only if no worker was to start yet.
 func Run(c context.Context, spec Spec) (*Result, error) {
 	defer spec.Probe.end()
 	spec = spec.populate()

@@ -5,18 +5,21 @@ import "slices"
 // stage is where an agent is in its life. What asks it to end does so in each of them: first a signal, which ends the context of Run, and then
 // another one, which closes Spec.Abort. Whatever the agent waits for, it waits for these, too.
 //
-//	stage        what the agent does                             the first one        the second one
-//	meeting      looks for the store in which the nodes meet     parting              -
-//	waiting      has no place in the round, or is redundant      parting              -
-//	running      looks after its workers                         stopping             killing
-//	failing      asks for leave to start a failed worker again   stopping, or parting killing
-//	finished     waits for the workers of other nodes            parting              -
-//	regrouping   stops workers of a round that is over, and      stopping, or parting killing
-//	             waits until the next one may start
-//	stopping     waits for workers that have got SIGTERM         goes on, for Grace   killing
-//	killing      waits for workers that have got SIGKILL         goes on              goes on
-//	settling     waits for who reads the output                  for drain at most    -
-//	parting      leaves the rendezvous                           for hurry at most    for parting/10 at most
+//	stage        what the agent does                             after the first one          after the second one
+//	meeting      looks for the store in which the nodes meet     Run returns                  -
+//	waiting      has no place in the round, or is redundant      settling                     -
+//	running      looks after its workers                         stopping                     killing
+//	failing      asks for leave to start a failed worker again   stopping, settling if none   killing
+//	             runs
+//	finished     waits for the workers of other nodes            settling                     -
+//	regrouping   stops workers of a round that is over, and      stopping, settling if none   killing
+//	             waits until the next one may start              runs
+//	stopping     waits for workers that have got SIGTERM         the same, for Grace at most  killing
+//	killing      waits for workers that have got SIGKILL         the same                     the same
+//	settling     waits for who reads the output                  for drain at most            for drain at most
+//	parting      leaves the rendezvous                           for hurry at most            for parting/10 at most
+//
+// Without a signal settling ends when the output is read, and parting after as many seconds as its constant says.
 //
 // A worker that cannot be started has failed before the agent waits for anything again: there is no stage in which it waits for one that is not there.
 type stage int

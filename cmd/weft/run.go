@@ -50,7 +50,10 @@ weft run --from-slurm … does it.
 
 SIGTERM (or SIGINT, SIGHUP) has this machine leave: its workers get SIGTERM, and after --grace SIGKILL, with all that they have started; a second one kills them at
 once. The other machines go on, but not where this one hosts the rendezvous. What kills weft itself (SIGKILL) takes the workers with it on Linux, but not what they have started.
-So a pod of Kubernetes needs no preStop hook where weft run is its first process, but a terminationGracePeriodSeconds longer than --grace.
+On Linux weft reaps what it inherits, and what the workers have started ends with the job, in whatever session it is.
+When nobody reads its output any more, weft ends as after a signal, with code 141; where --log-dir keeps all that would be shown, the job goes on.
+A worker that cannot be started is a failure like any other, with code 127 where its program is not there and else 126.
+A pod of Kubernetes needs no preStop hook where weft run is its first process, but a terminationGracePeriodSeconds longer than --grace.
 --health-addr serves its probes.`,
 		Example: `  weft run --nproc-per-node 2 bin/digits --epochs 5
   weft run -m --nproc-per-node gpu --log-dir logs --redirects 3 --tee 0:3 trainer
