@@ -341,7 +341,7 @@ func (a *agent) do(d decision) {
 	}
 	if d.fail != nil {
 		if a.spec.MaxRestarts > 0 {
-			a.say(d.fail.why)
+			a.note(a.node.place.Round, d.fail.why)
 		}
 		a.meeting.rdzv.Fail(a.node.place.Round, a.procs[d.fail.rank].rank, d.fail.nth, d.fail.why)
 	}

@@ -61,15 +61,14 @@ func (s *State) recent(now time.Time) (out []Change) {
 	return out
 }
 
-// came says how a node comes: it returns if it was there before, or another agent at its address was that nobody stands in for yet.
+// came says how a node comes: it returns if it was there before, or another agent at its address was, and nobody else is there now.
 func (d *decision) came(n Node) string {
+	alone := true
 	for _, m := range d.members {
-		if m.Addr == n.Addr && m.ID != n.ID {
-			return "joins"
-		}
+		alone = alone && m.Addr != n.Addr
 	}
 	for _, e := range slices.Backward(d.ended) {
-		if e.end == WasDone || e.addr != n.Addr {
+		if e.end == WasDone || e.id != n.ID && (!alone || e.addr != n.Addr) {
 			continue
 		}
 		who := e.id
