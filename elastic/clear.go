@@ -3,6 +3,7 @@ package elastic
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/weft-project/weft/elastic/rdzv"
 )
@@ -45,6 +46,10 @@ func (m *meeting) await(c context.Context, p rdzv.Placement, b *barrier) error {
 	if p.Round == 0 || p.Nodes == 1 { // nothing ran before, or nobody else is to be waited for
 		return nil
 	}
+	late := time.AfterFunc(when[0], func() {
+		m.waits.say(fmt.Sprintf("round %d starts when all %d nodes have ended their workers of the last one", p.Round, p.Nodes))
+	})
+	defer late.Stop()
 	all := fmt.Sprintf("clear/%d", p.Round)
 	key := func(rank int) string { return fmt.Sprintf("%s/%d", all, rank) }
 	said := m.own

@@ -21,6 +21,7 @@ type awaiting struct {
 	nodes []*meeting
 	runs  sync.WaitGroup
 	ready atomic.Int32
+	said  atomic.Value // the last
 }
 
 // begin has all nodes await a round.
@@ -43,7 +44,7 @@ func awaitingNodes(t *testing.T, n int, see func(t *testing.T, a *awaiting)) {
 		a := &awaiting{st: store.NewMemory()}
 		defer a.st.Close()
 		for range n {
-			a.nodes = append(a.nodes, &meeting{st: a.st})
+			a.nodes = append(a.nodes, &meeting{st: a.st, waits: waits{say: func(text string) { a.said.Store(text) }}})
 		}
 		see(t, a)
 		a.runs.Wait()
@@ -62,6 +63,7 @@ func TestARoundStartsWhenEveryNodeOfItIsClear(t *testing.T) {
 			m.clear(1)
 		}
 		a.runs.Wait()
+		require.Equal(t, "round 1 starts when all 300 nodes have ended their workers of the last one", a.said.Load())
 		require.EqualValues(t, 300, a.ready.Load())
 	})
 }

@@ -33,7 +33,7 @@ func seeking(t *testing.T, silence time.Duration, see func(*testing.T, *meeting,
 		st := &remote{Store: store.NewMemory()}
 		defer st.Close()
 		spec := Spec{MinNodes: 2, Silence: silence}.populate()
-		see(t, &meeting{spec: &spec, st: st}, st)
+		see(t, &meeting{spec: &spec, st: st, waits: waits{say: func(string) {}}}, st)
 	})
 }
 
