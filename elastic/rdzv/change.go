@@ -98,6 +98,7 @@ func (p *peer) take(b bulletin) {
 		if c.Nth > p.counted {
 			p.counted = c.Nth
 			if c.ID != p.node.ID {
+				c.What = clean(c.What, maxChange)
 				p.changes, p.whys = append(p.changes, c), append(slices.Clip(last(p.whys, maxChanges-1)), c)
 			}
 		}
