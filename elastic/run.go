@@ -83,22 +83,9 @@ func Run(c context.Context, spec Spec) (*Result, error) {
 		return nil, err
 	}
 	if err == nil {
-		err = a.losses.error()
+		err = a.unwritten()
 	}
 	return a.result, err
-}
-
-// ErrNoReader is matched by Run's error where nobody reads its output any more.
-var ErrNoReader = errors.New("nobody reads the output any more")
-
-// deserted takes it that nobody reads a stream any more. Where files have all that it was to show, the job goes on.
-func (a *agent) deserted(stream Streams) {
-	err := fmt.Errorf("%w (%s)", ErrNoReader, stream.name())
-	if a.spec.Logs.keepsShown(stream, a.spec.NprocPerNode) {
-		a.say(fmt.Sprintf("%v; the log files have it", err))
-		return
-	}
-	a.leaves(err)
 }
 
 var errAborted = errors.New("elastic: ended at once, as asked")

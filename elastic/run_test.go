@@ -248,11 +248,12 @@ func TestTheJobsStoreIsThereForTheWorkersAndGoneAfterwards(t *testing.T) {
 	require.ErrorContains(t, err, "give another port, or 0 for a free one")
 }
 
-func TestOutputThatNobodyReadsDoesNotStallAWorker(t *testing.T) {
+func TestOutputThatNobodyReadsStallsNobodyAndIsSaidAtTheEnd(t *testing.T) {
 	spec := job(t, "environment", 1)
 	spec.Stdout = brokenWriter{syscall.EPIPE}
 	_, err := run(t, t.Context(), spec)
-	require.NoError(t, err)
+	require.ErrorIs(t, err, ErrNoReader)
+	require.NotErrorIs(t, err, ErrOutput)
 }
 
 func TestOutputThatCannotBeWrittenStallsNobodyAndIsAnErrorAtTheEnd(t *testing.T) {
