@@ -72,10 +72,13 @@ func (cfg ClientConfig) validate() error {
 // what it cannot is put together of what it can:
 //
 //   - It answers no SET, so a question that is always answered is sent along.
-//   - Get waits and asks. Barrier is its own where it has one, as that of 2.15 has; else it adds and then looks at the number until it is there.
+//   - Get waits and asks.
+//   - Barrier is the server's own where it has one, as that of 2.15 has. Otherwise the client adds, and
+//     then looks at the number until it is there.
 //   - That of 1.13 has no MULTI_GET and no MULTI_SET: the keys are read, or written, one after another, and others
 //     may see some new and some old. It has no APPEND, which cannot be had by COMPARE_SET either, as who appends what another just appended could
-//     not tell whether it was done; nor queues or a list of keys: these are ErrUnsupported. Queues came with PyTorch 2.8, and only its libuv server has them; that of 2.15 lists keys.
+//     not tell whether it was done; nor queues or a list of keys: these are ErrUnsupported.
+//     Queues came with PyTorch 2.8, in its libuv server alone. That of 2.15 lists keys.
 //   - Watch looks at the key 20 times a second: changes that were undone between two looks are not seen, and Change.Dropped is -1.
 //     (Those of 1.13 and 2.0 would tell of changes, but when a watcher has left they send its news to others, or hang up on whoever
 //     changes its key.)

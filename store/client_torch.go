@@ -206,7 +206,8 @@ func (l *link) askAll(cmds ...*command) error {
 	return err
 }
 
-// count runs ask, which adds to the number at key. PyTorch's servers hang up where the value is no number. own says whether Weft's server answered.
+// count runs ask, which adds to the number at key. PyTorch's servers hang up where the value is no
+// number. own says whether a Weft server answered.
 func (cl *Client) count(k *call, key string, ask func(*link) (reply, error)) (r reply, own bool, err error) {
 	err = cl.run(k, func(l *link) (err error) {
 		own = l.in.own
@@ -228,8 +229,10 @@ func (cl *Client) count(k *call, key string, ask func(*link) (reply, error)) (r 
 	return reply{}, own, err
 }
 
-// barrier is Barrier, in two steps, of which the one that waits changes nothing, and goes on over a new connection. A server of PyTorch's that has BARRIER is asked
-// for it, as an ADD to the same key would let go whoever waits there; at the others it is an Add. Whoever is not told that all have come looks at the number.
+// barrier is Barrier. It has two steps: it arrives, and it waits. To wait changes nothing, so that
+// goes on over a new connection. A PyTorch server that has BARRIER is asked for it, because an ADD to
+// the key would let go whoever waits there. The others get an ADD. Where nobody says that all have
+// come, the number is looked at.
 func (cl *Client) barrier(k *call, cmd command) error {
 	const probe = "weft/barrier" // without a slash in front it is nobody's
 	lacks := cl.supports(k, &command{op: opBarrier, key: probe, delta: 1}, &command{op: opDelete, key: probe})
@@ -267,7 +270,8 @@ func (cl *Client) barrier(k *call, cmd command) error {
 	return err
 }
 
-// barrier is BARRIER at a server of PyTorch's. A PING behind it is answered at once: from then on it is certain that we have arrived, and only the waiting is left.
+// barrier is BARRIER at a PyTorch server. The PING behind it is answered at once. From then on it is
+// certain that we have arrived, and only the waiting is left.
 func (l *link) barrier(cmd command, arrived *bool) (reply, error) {
 	cmd.op = opBarrier
 	passed := reply{op: opBarrier, n: cmd.delta}
@@ -317,7 +321,7 @@ func (l *link) pop(cmd command, turn int) (value []byte, ok bool, err error) {
 	}
 }
 
-// newer is a method of a command that only the newer of PyTorch's servers know. harmless is as in supports.
+// newer is a method of a command that only PyTorch's newer servers know. For harmless see supports.
 func (cl *Client) newer(c context.Context, name string, cmd, harmless command) (reply, error) {
 	k, cmd, err := cl.prepare(c, name, cmd)
 	if err != nil {
@@ -336,9 +340,9 @@ func (cl *Client) newer(c context.Context, name string, cmd, harmless command) (
 // errRefused is a server that hung up because of what it was asked.
 var errRefused = errors.New("the server hangs up when it is asked")
 
-// supports finds out whether the server knows a command: one of PyTorch's that does not hangs up. As it may have hung up for another
-// reason, it is asked twice, and in between what it certainly knows. harmless are that command, or one that those know too that know it, and what takes back what
-// it does: they may be asked twice.
+// supports finds out whether the server knows a command: a PyTorch server that does not hangs up. It
+// may have hung up for another reason, so it is asked twice, and in between what it certainly knows.
+// The first of harmless is the command, or one that came with it. The rest takes back what it does.
 func (cl *Client) supports(k *call, harmless ...*command) error {
 	what := harmless[0].op
 	cl.mu.Lock()

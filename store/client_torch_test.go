@@ -91,7 +91,8 @@ func contains(all []string, one string) bool {
 	return strings.Contains(strings.Join(all, "\n"), one)
 }
 
-// A barrier that counts by ADD would let go, at PyTorch's server, whoever waits there in a BARRIER, whether all have come or not.
+// At PyTorch's servers an ADD to a barrier's key lets go whoever waits there, whether all have come
+// or not.
 func TestABarrierIsPyTorchsOwnWhereTheServerHasIt(t *testing.T) {
 	inEach(t, []string{"2.8", "2.15", "2.15 poll"}, func(t *testing.T, f *fake, cl *Client) {
 		var asked []string
@@ -118,7 +119,7 @@ func TestABarrierIsPyTorchsOwnWhereTheServerHasIt(t *testing.T) {
 	})
 }
 
-// Who was told that it has come, or what nobody knows of, at whichever command the connection is lost.
+// Nobody can tell whether a BARRIER without an answer has counted.
 func TestABarrierThatIsLostSaysWhetherItMayHaveArrived(t *testing.T) {
 	inEach(t, []string{"2.15"}, func(t *testing.T, f *fake, cl *Client) {
 		require.NoError(t, cl.Barrier(t.Context(), "first", 1)) // after which it is known what the server has

@@ -24,8 +24,8 @@ const (
 // names are the spellings of the dialects: "auto", or the first release that speaks it.
 var names = [...]string{DialectAuto: "auto", Dialect113: "1.13", Dialect20: "2.1.dev", Dialect21: "2.1", Dialect22: "2.2"}
 
-// ParseDialect reads "auto" or a release of PyTorch, such as "1.13" or "2.15". One that is newer than those it was tried with
-// is taken to speak as they do.
+// ParseDialect reads "auto" or a release of PyTorch, such as "1.13" or "2.15". A release newer than
+// those that were tried is taken to speak as they do.
 func ParseDialect(text string) (Dialect, error) {
 	switch text {
 	case "":

@@ -66,7 +66,7 @@
 //   - a COMPARE_SET that creates a key wakes those who wait for it, in every dialect, and one that fails wakes nobody;
 //   - a MULTI_SET is applied once and as a whole, and a MULTI_GET sees one moment;
 //   - VALIDATE is required, in whatever pieces it comes, and a wrong one ends the connection;
-//   - a BARRIER ends when as many have come as it asks for, and by no SET, ADD or smaller BARRIER of its key;
+//   - a BARRIER ends when as many have come as it asks for; no SET, ADD or smaller BARRIER ends it;
 //   - who watches a key twice gets its news once.
 //
 // An oversized or unknown command, a command that would exceed the memory, an ADD to what is no number and, before

@@ -32,8 +32,8 @@ func (p *torch) servers() map[string]map[string]any {
 	return map[string]map[string]any{"libuv": {"use_libuv": true}, "poll": {"use_libuv": false}}
 }
 
-// lacks is what a server has not, and cannot be put together of what it has. Those that tell of changes hang up on everybody who changes a key whose
-// watcher has left.
+// lacks is what a server has not, and cannot be put together of what it has. Those that tell of
+// changes hang up on everybody who changes a key whose watcher has left.
 func (f features) lacks() []storetest.Part {
 	parts := []storetest.Part{storetest.Errors, storetest.Watches}
 	if !f.lists {

@@ -15,7 +15,7 @@ import (
 
 // What a release can is found by asking its ends, and not by its number.
 
-// greeting is how clients open that greet: VALIDATE and PING, of whose number the answer is a copy. Not all send the PING.
+// greeting is how clients open that greet: VALIDATE and PING, whose number comes back. Not all PING.
 var greeting = []byte{0x00, 0xce, 0xf7, 0x85, 0x3c, 0x0d}
 
 const validate = 5 // bytes of greeting are VALIDATE
@@ -41,7 +41,7 @@ func (p *torch) manner(t *testing.T) manner {
 	return *p.known
 }
 
-// dialect is what must be said to an end of ours. One cannot be told from others by an end that has heard nothing yet.
+// dialect is what an end of ours must be told. Only one dialect cannot be told from the others.
 func (p *torch) dialect(t *testing.T) weft.Dialect {
 	t.Helper()
 	if m := p.manner(t); !m.greets && m.delete == 7 {
@@ -50,7 +50,7 @@ func (p *torch) dialect(t *testing.T) weft.Dialect {
 	return weft.DialectAuto
 }
 
-// The opcodes of the commands that only those servers have whose clients greet. One that knows them not hangs up.
+// The opcodes of commands that only servers have whose clients greet. The others hang up.
 const (
 	opQueueLen = 16
 	opListKeys = 17
@@ -77,7 +77,7 @@ func (p *torch) features(t *testing.T, named map[string]any) features {
 // number is a count or a length as it is sent.
 func number(n int) []byte { return binary.LittleEndian.AppendUint64(nil, uint64(n)) }
 
-// knows says whether a server answers an empty CHECK after the command, or the command itself, rather than hang up.
+// knows says whether a server answers a command, or an empty CHECK behind it, rather than hang up.
 func (s server) knows(t *testing.T, m manner, code byte, args string) bool {
 	t.Helper()
 	c, err := net.Dial("tcp", s.addr())

@@ -111,7 +111,7 @@ func TestPyTorchsFileStoreAndOursReadWhatTheOtherWrites(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, strconv.FormatInt(n, 10), text(theirs.call(t, "num_keys")))
 			require.Len(t, want, int(n)-references)
-			if p.can("list_keys") { // which names the key that counts references, too, without its first letter
+			if p.can("list_keys") { // the counting key, too, without its first letter
 				keys := theirs.call(t, "list_keys")
 				require.Len(t, keys, int(n), "%q", keys)
 				require.Subset(t, keys, slices.Collect(maps.Keys(want)))
@@ -120,7 +120,7 @@ func TestPyTorchsFileStoreAndOursReadWhatTheOtherWrites(t *testing.T) {
 	}
 }
 
-// references is how many keys a FileStore of a release has for counting those that are open: one or none.
+// references is how many keys a FileStore has to count those that are open: one or none.
 func (p *torch) references(t *testing.T) int {
 	t.Helper()
 	fresh := p.open(t, "FileStore", []any{filepath.Join(t.TempDir(), "store")}, nil)

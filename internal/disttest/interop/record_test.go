@@ -118,8 +118,8 @@ func (x *tape) text(w io.Writer) {
 	}
 }
 
-// TestPyTorchsClientSaysWhatWasRecorded keeps the recordings true that package store replays to our server. A release whose ends say what those of
-// another do has no recording of its own.
+// TestPyTorchsClientSaysWhatWasRecorded keeps the recordings true that package store replays to our
+// server. A release whose ends say what those of another say has no recording of its own.
 func TestPyTorchsClientSaysWhatWasRecorded(t *testing.T) {
 	p := start(t)
 	at, tapes := between(t, p.theirs(t, nil))
@@ -128,7 +128,7 @@ func TestPyTorchsClientSaysWhatWasRecorded(t *testing.T) {
 	for _, x := range p.everyCall() {
 		first, _ := append(x.args, "")[0].(string)
 		if first == "long" || first == "text" || x.method == "list_keys" && listed {
-			continue // what is long, what ends the connection, and a list of several keys, whose order is nobody's
+			continue // what is long, what ends the connection, and a list of keys in no order
 		}
 		listed = listed || x.method == "list_keys"
 		c.try(t, x.method, x.args...)

@@ -255,7 +255,8 @@ func TestPyTorchsClientsThatKnowTheirNumberCountThemselvesInOnOurServer(t *testi
 	require.Empty(t, keys)
 }
 
-// cancels says whether a client takes back a wait whose time is over. The server's answer to that is the last word then.
+// cancels says whether a client takes back a wait whose time is over: the server's answer to that is
+// the last word.
 func (p *torch) cancels(t *testing.T) bool {
 	t.Helper()
 	at, tapes := between(t, p.theirs(t, nil))
@@ -265,8 +266,9 @@ func (p *torch) cancels(t *testing.T) bool {
 	return len(turns)%2 == 0 && turns[len(turns)-1][0] == 1
 }
 
-// TestATimeoutDoesToPyTorchsClientWhatItDoesWithItsOwnServer has the defect of clients that do not cancel their waits: the late answer of one that was
-// given up is taken for that of the next, which returns although its key is not there.
+// TestATimeoutDoesToPyTorchsClientWhatItDoesWithItsOwnServer has the defect of clients that do not
+// cancel their waits: they take the late answer of one for that of the next, which returns although
+// its key is not there.
 func TestATimeoutDoesToPyTorchsClientWhatItDoesWithItsOwnServer(t *testing.T) {
 	p := start(t)
 	cancels := p.cancels(t)
@@ -307,7 +309,8 @@ func TestAClientThatClonesItselfWaitsOnOurServerInBoth(t *testing.T) {
 	require.Equal(t, "2", text((<-got).Value))
 }
 
-// TestClientsOfPyTorchAndOursMeetAtABarrier has the servers on which a barrier that counts by ADD lets go whoever waits in PyTorch's own.
+// TestClientsOfPyTorchAndOursMeetAtABarrier has the servers where an ADD to a barrier's key lets go
+// whoever waits there.
 func TestClientsOfPyTorchAndOursMeetAtABarrier(t *testing.T) {
 	p := start(t)
 	all := map[string]server{"ours": p.ours(t)}

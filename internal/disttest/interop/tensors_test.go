@@ -62,7 +62,8 @@ func tensors(t *testing.T, what, path string, given map[string]theirTensor) told
 var bits = map[string]int{"C64": 64, "F64": 64, "F32": 32, "F16": 16, "BF16": 16, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8, "F8_E8M0": 8, "F4": 4,
 	"I64": 64, "I32": 32, "I16": 16, "I8": 8, "U64": 64, "U32": 32, "U16": 16, "U8": 8, "BOOL": 8}
 
-// randomTensors has some of each dtype that the library writes, of odd shapes where an element has whole bytes.
+// randomTensors has some of each dtype that the library writes. Shapes are odd where an element has
+// whole bytes.
 func randomTensors(t *testing.T) map[string]theirTensor {
 	t.Helper()
 	known := tensors(t, "dtypes", "-", nil).DTypes
