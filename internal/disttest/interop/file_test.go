@@ -124,10 +124,11 @@ func TestPyTorchsFileStoreAndOursReadWhatTheOtherWrites(t *testing.T) {
 func (p *torch) references(t *testing.T) int {
 	t.Helper()
 	fresh := p.open(t, "FileStore", []any{filepath.Join(t.TempDir(), "store")}, nil)
+	fresh.call(t, "set", "k", "v") // who only reads may wait for somebody to make the file
 	n, err := strconv.Atoi(text(fresh.call(t, "num_keys")))
 	require.NoError(t, err)
-	require.Less(t, n, 2)
-	return n
+	require.Contains(t, []int{1, 2}, n)
+	return n - 1
 }
 
 func TestConcurrentWritersOfPyTorchAndOursLoseNothingInAFile(t *testing.T) {
