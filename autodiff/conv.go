@@ -23,7 +23,7 @@ func Conv2d(x, w, b *Tensor, over kernels.Window) *Tensor {
 	}).Call(x, w, b)
 }
 
-// MaxPool2d is the largest element under the window; of equal ones the first gets the gradient.
+// MaxPool2d is the largest element under the window; of equal ones the first gets the gradient, of NaN the last.
 func MaxPool2d(x *Tensor, over kernels.Window) *Tensor {
 	return Run(kernels.MaxPool2d{Window: over}, x)
 }

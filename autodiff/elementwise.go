@@ -32,7 +32,7 @@ func (g *Graph) Expm1(x *gorgonia.Node) *gorgonia.Node { return g.unary(kernels.
 // Softplus is log(1+e^x), computed without overflow.
 func (g *Graph) Softplus(x *gorgonia.Node) *gorgonia.Node { return g.unary(kernels.Softplus, x) }
 
-// Pow is a to the b.
+// Pow is a to the b. Where b is 0, or a is 0 and b is not negative, it is constant: the gradient of a, or of b, is 0 whatever comes from above.
 func (g *Graph) Pow(a, b *gorgonia.Node) *gorgonia.Node { return g.binary(kernels.Pow, a, b) }
 
 // Maximum is the larger of two; where they are equal each gets half of the gradient, and where one is NaN,
@@ -86,7 +86,7 @@ func Expm1(x *Tensor) *Tensor { return unary(kernels.Expm1, x) }
 // Softplus is log(1+e^x), computed without overflow.
 func Softplus(x *Tensor) *Tensor { return unary(kernels.Softplus, x) }
 
-// Pow is a to the b.
+// Pow is a to the b. Where b is 0, or a is 0 and b is not negative, it is constant: the gradient of a, or of b, is 0 whatever comes from above.
 func Pow(a, b *Tensor) *Tensor { return binary(kernels.Pow, a, b) }
 
 // Maximum is the larger of two; where they are equal each gets half of the gradient, and where one is NaN,

@@ -41,7 +41,7 @@ func (g *Graph) Im2col(x *gorgonia.Node, over kernels.Window) *gorgonia.Node {
 	return g.Apply(kernels.Im2col{Window: over}, x)
 }
 
-// MaxPool2d is the largest element under the window; of equal ones the first gets the gradient.
+// MaxPool2d is the largest element under the window; of equal ones the first gets the gradient, of NaN the last.
 func (g *Graph) MaxPool2d(x *gorgonia.Node, over kernels.Window) *gorgonia.Node {
 	return g.Apply(kernels.MaxPool2d{Window: over}, x)
 }

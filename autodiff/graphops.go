@@ -59,12 +59,13 @@ func (g *Graph) Sigmoid(x *gorgonia.Node) *gorgonia.Node {
 	return g.Apply(kernels.Unary{Fn: kernels.Sigmoid}, x)
 }
 
-// ReLU is max(x, 0).
+// ReLU is max(x, 0), and NaN where x is, where its gradient passes as PyTorch's does.
 func (g *Graph) ReLU(x *gorgonia.Node) *gorgonia.Node {
 	return g.Apply(kernels.Unary{Fn: kernels.Relu}, x)
 }
 
-// GELU is x·Φ(x), exact (Hendrycks and Gimpel, arXiv:1606.08415).
+// GELU is x·Φ(x), exact (Hendrycks and Gimpel, arXiv:1606.08415). Of −∞ it is 0, and so is its gradient, which
+// of ∞ is 1: the limits, where PyTorch's are NaN.
 func (g *Graph) GELU(x *gorgonia.Node) *gorgonia.Node {
 	return g.Apply(kernels.Unary{Fn: kernels.Gelu}, x)
 }
@@ -97,7 +98,7 @@ func (g *Graph) Mean(x *gorgonia.Node, axes ...int) *gorgonia.Node {
 	return g.reduce(kernels.Mean, x, axes)
 }
 
-// Max is the largest over axes, which it drops; where several are largest the gradient is shared.
+// Max is the largest over axes, which it drops; where several are largest the gradient is shared, and where some are NaN, by those.
 func (g *Graph) Max(x *gorgonia.Node, axes ...int) *gorgonia.Node {
 	return g.reduce(kernels.Max, x, axes)
 }

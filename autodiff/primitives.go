@@ -105,10 +105,11 @@ func Tanh(x *Tensor) *Tensor { return unary(kernels.Tanh, x) }
 // Sigmoid is 1/(1+e^−x).
 func Sigmoid(x *Tensor) *Tensor { return unary(kernels.Sigmoid, x) }
 
-// ReLU is max(x, 0).
+// ReLU is max(x, 0), and NaN where x is, where its gradient passes as PyTorch's does.
 func ReLU(x *Tensor) *Tensor { return unary(kernels.Relu, x) }
 
-// GELU is x·Φ(x), exact.
+// GELU is x·Φ(x), exact. Of −∞ it is 0, and so is its gradient, which
+// of ∞ is 1: the limits, where PyTorch's are NaN.
 func GELU(x *Tensor) *Tensor { return unary(kernels.Gelu, x) }
 
 // MatMul is the matrix product over the last two axes; the axes before them are a batch and broadcast.

@@ -301,7 +301,7 @@ func testSpecial(t *testing.T, cases int, place func(*Tensor) *Tensor, in32, in6
 }
 
 func TestRandomExpressionsOfSpecialNumbersFollowTheRules(t *testing.T) {
-	testSpecial(t, soak.Cases(1000), here, 40, 40)
+	testSpecial(t, soak.Cases(500), here, 40, 40)
 }
 
 func TestTheRulesOfSpecialNumbersSeeWhatIsWrong(t *testing.T) {
@@ -340,7 +340,7 @@ func TestTheRulesOfSpecialNumbersSeeWhatIsWrong(t *testing.T) {
 		}),
 	} {
 		found := false
-		for n := 0; n < 1000 && !found; n++ { // as many as the test above draws
+		for n := 0; n < 500 && !found; n++ { // as many as the test above draws
 			c := drawSpecial(rng(uint64(n)), ops)
 			wrong, _, _ := c.check(c.eagerly(t, here), 40)
 			found = wrong != ""

@@ -167,7 +167,7 @@ func (i Col2im) Infer(in []Type) ([]Type, error) {
 	return x, nil
 }
 
-// Conv2d correlates images with kernels: (x (n, c, h, w), w (o, c, kh, kw)) → (n, o, oh, ow), zeros in the padding.
+// Conv2d correlates images with kernels: (x (n, c, h, w), w (o, c, kh, kw)) → (n, o, oh, ow). Padding adds nothing.
 type Conv2d struct{ Window }
 
 func (i Conv2d) String() string { return fmt.Sprintf("Conv2d(%v)", i.Window) }
