@@ -46,8 +46,9 @@ func statusCommand(stdout io.Writer) *cobra.Command {
 
 It takes the flags of weft run that say where the machines meet (the others are ignored), and PET_<NAME> alike. It is no machine of the job, changes
 nothing, and reads what the job's leader shows. All times are as the leaders count them, a new one going on from the last one's word;
-no clocks are compared. HEARD is
-when a node was last heard of: within two thirds of keep_alive_timeout, or where its word is overdue how long ago, and when it is lost. What has just happened is seen with the leader's next word: six times in keep_alive_timeout, so every 2.5 s unless told otherwise.
+no clocks are compared. What has just happened is seen with the leader's next word: six times in keep_alive_timeout, so every 2.5 s unless told otherwise.
+
+HEARD is when a node was last heard of: within two thirds of keep_alive_timeout, or where its word is overdue how long ago, and when it is lost.
 
 The exit code is 3 where no such job meets there, 1 where that cannot be found out, and 2 where the command line is wrong. With --watch it is 1, too, when the
 store does not answer for as long as the job's machines wait for it: four times keep_alive_timeout, and a minute at least.`,

@@ -73,7 +73,10 @@ func (f frame) asJSON() jsonFrame {
 		Counts: [3]int{f.Summary.Nodes, f.Waiting, f.Redundant}, Nodes: []jsonNode{}, Ended: []jsonEnded{},
 	}
 	for _, n := range f.Nodes {
-		node := jsonNode{n.ID, n.Addr, n.Role, state(n), seconds(n.For), n.Rank, n.First, n.Slots, n.Failures, seconds(f.heardWithin()), n.Silent > 0, 0, ended(n.Earlier)}
+		node := jsonNode{
+			ID: n.ID, Addr: n.Addr, Role: n.Role, State: state(n), Since: seconds(n.For), Rank: n.Rank, First: n.First, Workers: n.Slots,
+			Failures: n.Failures, Heard: seconds(f.heardWithin()), Late: n.Silent > 0, Earlier: ended(n.Earlier),
+		}
 		if node.Late {
 			node.Heard, node.LostIn = seconds(n.Silent), seconds(f.lostIn(n))
 		}

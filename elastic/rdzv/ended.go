@@ -59,15 +59,16 @@ func (d *decision) part(m *member, end End, why string) {
 
 // succeed takes it that a node which was gone is back: it has the same name, or is the first to come from that address since.
 func (d *decision) succeed(n Node) {
-	var from *ended
-	for i := range d.ended {
-		e := &d.ended[i]
-		if e.heir == "" && e.end != WasDone && (e.id == n.ID || n.Addr != "" && e.addr == n.Addr && (from == nil || from.id != n.ID)) {
-			from = e
+	from := -1
+	for i, e := range d.ended {
+		same := n.Addr != "" && e.addr == n.Addr && (from < 0 || d.ended[from].id != n.ID)
+		if e.heir == "" && e.end != WasDone && (e.id == n.ID || same) {
+			from = i
 		}
 	}
-	if from != nil {
-		from.heir = n.ID
+	if from >= 0 {
+		d.ended = slices.Clone(d.ended)
+		d.ended[from].heir = n.ID
 	}
 }
 

@@ -126,7 +126,10 @@ func (v View) of(s *State, now time.Time) View {
 		}
 	}
 	for _, m := range s.members {
-		n := Seen{Node: m.Node, Standing: m.on.String(), Rank: m.rank, First: -1, For: now.Sub(m.since), Done: m.done, Failures: m.fails, Silent: m.silentFor(now), Earlier: earlier[m.ID]}
+		n := Seen{
+			Node: m.Node, Standing: m.on.String(), Rank: m.rank, First: -1, For: now.Sub(m.since), Done: m.done, Failures: m.fails,
+			Silent: m.silentFor(now), Earlier: earlier[m.ID],
+		}
 		if m.on == participating && s.phase == Complete {
 			n.First = m.place.First
 		}

@@ -64,7 +64,7 @@ func newTable(n int, cfg Config, crashes, doubts int) *table {
 	}
 	w := &table{keys: keys{values: map[string]string{}, queues: map[string][]string{}}, read: map[string]bulletin{}, cfg: cfg, now: epochOfTime, crashes: crashes, doubts: doubts}
 	for i := range n {
-		p := newPeer(Node{ID: idOf(i), Addr: "h", Slots: 1}, cfg, w.now)
+		p := newPeer(Node{ID: idOf(i), Addr: idOf(i), Slots: 1}, cfg, w.now)
 		p.founds = 0 // whoever begins it: tables that differ in that alone are one
 		w.seats = append(w.seats, &seat{peer: p, todo: p.start(), places: map[int]Placement{}})
 	}
