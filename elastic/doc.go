@@ -3,6 +3,7 @@
 // Run starts the workers of one node and watches them. Where the job has several nodes it first meets the others (package rdzv): they agree on
 // their ranks, and on who goes on when one of them is lost, leaves or comes. It gives each worker its place in the
 // environment variables that torchrun sets, and shows their output line by line with the rank in front, or keeps it in files, as Spec.Logs says.
+// Output that cannot be written stalls nobody, and is Run's error at the end ([ErrOutput]). Local rank 0 reads Spec.Stdin.
 //
 // TORCHELASTIC_RESTART_COUNT counts starts of the whole group, as torch takes it, and [RestartsVariable] those of single workers too.
 //

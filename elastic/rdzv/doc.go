@@ -32,7 +32,8 @@
 // # From outside
 //
 // [Look] and [Follow] show who is in, waits, is redundant, or has gone, since when and why, to somebody who takes no part: the leader writes its state for them, at
-// most once in a beat, and the last 64 whose part has ended are in it. They write nothing.
+// most once in a beat, and the last 64 whose part has ended are in it. When each node was heard of changes all the time and is not written; that one is
+// late with its word is, and so is how long a round waits. A node that is back, by its name or from the same address, stands in one place. They write nothing.
 //
 // # Contract
 //
