@@ -1,6 +1,7 @@
 package elastic
 
 import (
+	"errors"
 	"os"
 	"os/signal"
 	"strconv"
@@ -103,7 +104,7 @@ func ended() int {
 	}
 	for {
 		err := unix.Waitid(unix.P_ALL, 0, (*unix.Siginfo)(unsafe.Pointer(&info)), unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
-		if err != unix.EINTR { //nolint:errorlint // the system's own, unwrapped
+		if !errors.Is(err, unix.EINTR) {
 			return int(info.its.pid)
 		}
 	}

@@ -42,7 +42,7 @@ func remedy(err error, program string) string {
 	case is(syscall.EACCES) && isProgram:
 		return "it, the interpreter that its first line names, and their file system must let it be executed"
 	case is(syscall.EMFILE):
-		return "this process may open no more files; raise ulimit -n, each worker takes 5"
+		return "this process may open no more files; raise ulimit -n, each worker takes 5 to 7"
 	case is(syscall.ENFILE):
 		return "this machine can open no more files; raise fs.file-max"
 	case is(syscall.EAGAIN):
