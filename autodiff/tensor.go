@@ -86,6 +86,14 @@ func (t *Tensor) Shape() device.Shape { return t.Type().Shape.Clone() }
 // Dtype is the type of the elements.
 func (t *Tensor) Dtype() device.Dtype { return t.Type().Dtype }
 
+// Bytes is the size of the value, which of a sparse gradient is that of its rows and indices; 0 without a value.
+func (t *Tensor) Bytes() int {
+	if t == nil || t.err != nil {
+		return 0
+	}
+	return t.held()
+}
+
 // Device is where the value lies.
 func (t *Tensor) Device() device.ID {
 	if t == nil || t.dev == nil {

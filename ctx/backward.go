@@ -147,8 +147,13 @@ func (b *backward) patience(c context.Context) (context.Context, context.CancelF
 func (p *Pass) join(from WorkerID, m *GradientMessage) (b *backward, first bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if s := p.sends[m.Message]; s != nil && s.to != from {
-		return nil, false, fmt.Errorf("%w: gradients of %v come from %s", ErrProtocol, m.Message, p.ct.links.Name(from))
+	if s := p.sends[m.Message]; s != nil {
+		if s.to != from {
+			return nil, false, fmt.Errorf("%w: gradients of %v come from %s", ErrProtocol, m.Message, p.ct.links.Name(from))
+		}
+		for _, g := range m.Grads {
+			s.back += int64(g.Bytes())
+		}
 	}
 	if b = p.backwards[m.Backward]; b == nil {
 		switch over := p.endedAs(m.Backward); {

@@ -109,9 +109,15 @@ func (ct *Container) GraphPart(id PassID) (passgraph.Worker, error) {
 
 // record is what a pass keeps for its graph alone.
 type record struct {
-	spent []*sendFunction                  // whose graph a backward used up
-	roots []autodiff.Edge                  // of backwards
-	times map[*autodiff.Node]time.Duration // that the gradients took; where somebody observes
+	carried []passgraph.Node                 // the ends of messages that no gradients come back to
+	spent   []*sendFunction                  // whose graph a backward used up
+	roots   []autodiff.Edge                  // of backwards
+	times   map[*autodiff.Node]time.Duration // that the gradients took; where somebody observes
+}
+
+// uncarry takes back what was not sent after all.
+func (r *record) uncarry(id MessageID) {
+	r.carried = slices.DeleteFunc(r.carried, func(n passgraph.Node) bool { return n.Kind == passgraph.Send && n.Message == uint64(id) })
 }
 
 // began notes a backward of this worker. Only so many are kept, as of what it spent.
@@ -135,9 +141,10 @@ func (r *record) took(n *autodiff.Node, d time.Duration) {
 
 func newest[T any](of []T) []T { return of[max(0, len(of)-passgraph.MaxNodes):] }
 
-// graphPart describes what this worker recorded: all that leads to what it sent, to roots, and to tensors of the pass.
+// graphPart describes what this worker recorded: all that leads to what it sent, to roots, and to tensors of the pass; and before that the other
+// tensors that it sent and got.
 func (p *Pass) graphPart(roots []autodiff.Edge) (passgraph.Worker, error) {
-	d := describer{place: map[*autodiff.Node]int{}, recvs: map[*autodiff.Node]*recvFunction{}, sends: map[*autodiff.Node]*sendFunction{}}
+	d := describer{place: map[*autodiff.Node]int{}, recvs: map[*autodiff.Node]*recvFunction{}, sends: map[*autodiff.Node]*sendFunction{}, back: map[*autodiff.Node]int64{}}
 	p.mu.Lock()
 	if p.left {
 		p.mu.Unlock()
@@ -145,6 +152,10 @@ func (p *Pass) graphPart(roots []autodiff.Edge) (passgraph.Worker, error) {
 	}
 	sends := slices.Concat(p.shown.spent, slices.Collect(maps.Values(p.sends)))
 	roots = slices.Concat(p.shown.roots, roots)
+	for _, s := range sends {
+		d.back[s.node] = s.back
+	}
+	d.part.Nodes = slices.Clone(p.shown.carried)
 	d.recvs, d.times = maps.Clone(p.recvs), maps.Clone(p.shown.times)
 	for _, w := range p.known {
 		d.part.Peers = append(d.part.Peers, int(w))
@@ -168,6 +179,7 @@ type describer struct {
 	sends map[*autodiff.Node]*sendFunction
 	recvs map[*autodiff.Node]*recvFunction
 	times map[*autodiff.Node]time.Duration
+	back  map[*autodiff.Node]int64 // of send functions
 }
 
 func (d *describer) describe(sends []*sendFunction, recorded []*autodiff.Node, roots []autodiff.Edge) {
@@ -215,7 +227,7 @@ func (d *describer) node(n *autodiff.Node) passgraph.Node {
 	out := passgraph.Node{Kind: passgraph.Function, Name: n.Name(), Forward: n.Took(), Backward: d.times[n]}
 	if s := d.sends[n]; s != nil {
 		out.Kind, out.Name, out.Message, out.Peer = passgraph.Send, s.what, uint64(s.id), int(s.to)
-		out.Backward = 0 // it passes on
+		out.Backward, out.Back = 0, d.back[n] // it passes on
 	} else if r := d.recvs[n]; r != nil {
 		out.Kind, out.Name, out.Message, out.Peer = passgraph.Recv, "", uint64(r.id), int(r.from)
 	} else if n.Leaf() != nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weft-project/weft/autodiff"
+	"github.com/weft-project/weft/ctx/passgraph"
 	"github.com/weft-project/weft/device"
 )
 
@@ -236,6 +237,7 @@ type sendFunction struct {
 	what    string // it was for
 	node    *autodiff.Node
 	devices []device.ID // where the tensors lie, and their gradients must
+	back    int64       // bytes of gradients that came; guarded by the pass's lock
 }
 
 // recvFunction is the end at which gradients leave this worker.
@@ -256,6 +258,7 @@ func (p *Pass) AttachSend(id MessageID, to WorkerID, what string, tensors []*aut
 		return Lineage{}, p.err("send", ErrLeft)
 	}
 	if !slices.ContainsFunc(tensors, (*autodiff.Tensor).RequiresGrad) {
+		p.NoteSend(id, to, what, tensors)
 		return Lineage{}, nil
 	}
 	parents := p.reached(autodiff.EdgesOf(tensors...))
@@ -310,6 +313,31 @@ func (p *Pass) DropSend(id MessageID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.sends, id)
+	p.shown.uncarry(id)
+}
+
+// NoteSend notes for [Graph] that tensors leave in a message to which no gradients will come back. [Pass.AttachSend] does it where no tensor requires one.
+func (p *Pass) NoteSend(id MessageID, to WorkerID, what string, tensors []*autodiff.Tensor) {
+	p.note(passgraph.Node{Kind: passgraph.Send, Name: what, Message: uint64(id), Peer: int(to)}, tensors)
+}
+
+// NoteRecv notes the other end of such a message, as [Pass.AttachRecv] does.
+func (p *Pass) NoteRecv(id MessageID, from WorkerID, tensors []*autodiff.Tensor) {
+	p.note(passgraph.Node{Kind: passgraph.Recv, Message: uint64(id), Peer: int(from)}, tensors)
+}
+
+func (p *Pass) note(n passgraph.Node, tensors []*autodiff.Tensor) {
+	if len(tensors) == 0 {
+		return
+	}
+	for _, t := range tensors {
+		n.Results = append(n.Results, passgraph.Type{Dtype: t.Dtype(), Shape: t.Type().Shape})
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.left {
+		p.shown.carried = newest(append(p.shown.carried, n))
+	}
 }
 
 // AttachRecv records that tensors arrived from a worker in a message. requires says which of them required a gradient at the
@@ -319,6 +347,7 @@ func (p *Pass) AttachRecv(id MessageID, from WorkerID, tensors []*autodiff.Tenso
 		return p.err("receive", ErrLeft)
 	}
 	if !slices.Contains(requires, true) {
+		p.NoteRecv(id, from, tensors)
 		return nil
 	}
 	r := &recvFunction{id: id, from: from, origins: origins}

@@ -275,7 +275,8 @@ func (w *Worker) record(c context.Context, p *peer, what string, tensors []*auto
 	info = &passInfo{Pass: uint64(pass.ID()), Message: uint64(id), NoGrad: !ctx.Recording(c)}
 	pass.Meet(ctx.WorkerID(p.rank))
 	if info.NoGrad {
-		return info, nil, nil
+		pass.NoteSend(id, ctx.WorkerID(p.rank), what, tensors)
+		return info, func() { pass.DropSend(id) }, nil
 	}
 	info.Tensors = infos(tensors)
 	info.Past, err = pass.AttachSend(id, ctx.WorkerID(p.rank), what, tensors)

@@ -17,6 +17,9 @@ import (
 
 // fields makes the codecs of a struct's fields. index and prefix are those of the embedded struct whose fields they are.
 func (m *codecMaker) fields(c *codec, t reflect.Type, path string, index []int, prefix string) error {
+	if m.lenient && t.NumField() > 0 && !slices.ContainsFunc(reflect.VisibleFields(t), reflect.StructField.IsExported) {
+		return fmt.Errorf("%w: %s: a %v has no exported field", ErrArguments, path, t)
+	}
 	for i := range t.NumField() {
 		f := t.Field(i)
 		at := append(slices.Clone(index), i)

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/ctx"
@@ -96,7 +97,11 @@ func typeOf(t transport.Tensor) kernels.Type {
 
 // attachRecv makes the recv function of tensors that arrived in a pass.
 func attachRecv(p *ctx.Pass, info *passInfo, from int, tensors []*autodiff.Tensor) error {
-	if p == nil || info == nil || info.NoGrad {
+	if p == nil || info == nil {
+		return nil
+	}
+	if info.NoGrad {
+		p.NoteRecv(ctx.MessageID(info.Message), ctx.WorkerID(from), slices.DeleteFunc(slices.Clone(tensors), func(t *autodiff.Tensor) bool { return t == nil }))
 		return nil
 	}
 	if len(info.Tensors) != len(tensors) {

@@ -130,7 +130,11 @@ func linkHint(g *Graph, l Link) string {
 	if l.Message == 0 {
 		return bytesText(l.Bytes)
 	}
-	return fmt.Sprintf("message %s, %s → %s\n%s, %s", idText(l.Message), peerName(g, to.Peer), peerName(g, from.Peer), allTypes(from.Results), bytesText(l.Bytes))
+	hint := fmt.Sprintf("message %s, %s → %s\n%s, %s", idText(l.Message), peerName(g, to.Peer), peerName(g, from.Peer), allTypes(from.Results), bytesText(l.Bytes))
+	if l.Back > 0 {
+		hint += "\n" + gradientsText(l.Back) + " back"
+	}
+	return hint
 }
 
 // peerName is a worker's name, or its rank where it has no part in the graph.
@@ -173,11 +177,18 @@ func heading(g *Graph, wi int, links []Link) []string {
 	if w.Held > 0 {
 		head = append(head, "holds "+bytesText(w.Held))
 	}
-	if n, bytes := traffic(links, func(l Link) int { return l.From.Worker }, wi); n > 0 {
-		head = append(head, fmt.Sprintf("%d sent%s%s", n, dot, bytesText(bytes)))
+	sent, got := trafficOf(links, func(l Link) bool { return l.From.Worker == wi }), trafficOf(links, func(l Link) bool { return l.To.Worker == wi })
+	if sent.messages > 0 {
+		head = append(head, fmt.Sprintf("%d sent%s%s", sent.messages, dot, bytesText(sent.bytes)))
 	}
-	if n, bytes := traffic(links, func(l Link) int { return l.To.Worker }, wi); n > 0 {
-		head = append(head, fmt.Sprintf("%d received%s%s", n, dot, bytesText(bytes)))
+	if got.messages > 0 {
+		head = append(head, fmt.Sprintf("%d received%s%s", got.messages, dot, bytesText(got.bytes)))
+	}
+	if got.back > 0 {
+		head = append(head, gradientsText(got.back)+" sent")
+	}
+	if sent.back > 0 {
+		head = append(head, gradientsText(sent.back)+" received")
 	}
 	if w.Omitted > 0 {
 		head = append(head, fmt.Sprintf("%d nodes left out", w.Omitted))
@@ -185,13 +196,22 @@ func heading(g *Graph, wi int, links []Link) []string {
 	return head
 }
 
-// traffic counts the messages at one end of which a worker is.
-func traffic(links []Link, end func(Link) int, wi int) (n int, bytes int64) {
+// traffic is messages, what they carried, and the gradients that came back.
+type traffic struct {
+	messages    int
+	bytes, back int64
+}
+
+// trafficOf counts those of some links.
+func trafficOf(links []Link, of func(Link) bool) (t traffic) {
 	for _, l := range links {
-		if l.Message != 0 && end(l) == wi {
-			n++
-			bytes += l.Bytes
+		if l.Message != 0 && of(l) {
+			t.messages++
+			t.bytes += l.Bytes
+			t.back += l.Back
 		}
 	}
-	return n, bytes
+	return t
 }
+
+func gradientsText(bytes int64) string { return "gradients" + dot + bytesText(bytes) }

@@ -30,7 +30,11 @@ func (g *Graph) WriteDOT(to io.Writer) error {
 	for _, l := range links {
 		fmt.Fprintf(w, "\t%s -> %s", dotName(l.From), dotName(l.To))
 		if l.Message != 0 {
-			fmt.Fprintf(w, " [style=bold, color=blue, label=%s]", quote(idText(l.Message)+"\n"+bytesText(l.Bytes)))
+			label := idText(l.Message) + "\n" + bytesText(l.Bytes)
+			if l.Back > 0 {
+				label += "\n" + bytesText(l.Back) + " back"
+			}
+			fmt.Fprintf(w, " [style=bold, color=blue, label=%s]", quote(label))
 		}
 		fmt.Fprintln(w, ";")
 	}

@@ -47,7 +47,7 @@ type Kind uint8
 const (
 	Function  Kind = 1 // a function that was called
 	Parameter Kind = 2 // a tensor whose gradient accumulates
-	Send      Kind = 3 // tensors that left for another worker
+	Send      Kind = 3 // tensors that left for another worker, whether gradients come back or not
 	Recv      Kind = 4 // tensors that came from one
 )
 
@@ -65,6 +65,8 @@ type Node struct {
 	Backward time.Duration `cbor:"9,keyasint,omitempty"` // how long its gradients took, in all backwards so far; 0 as above
 
 	Site string `cbor:"10,keyasint,omitempty"` // file and line of the call, where that is known
+
+	Back int64 `cbor:"11,keyasint,omitempty"` // where tensors left: bytes of gradients that came back, in all backwards so far
 }
 
 // Input is a result of an earlier node of the same worker.
@@ -139,7 +141,7 @@ func (w *Worker) Check() error {
 }
 
 func (w *Worker) checkNode(i int, n *Node) error {
-	if n.Kind < Function || n.Kind > Recv || len(n.Name) > MaxText || len(n.Site) > MaxText || n.Peer < 0 || n.Peer > MaxRank || n.Forward < 0 || n.Backward < 0 {
+	if n.Kind < Function || n.Kind > Recv || len(n.Name) > MaxText || len(n.Site) > MaxText || n.Peer < 0 || n.Peer > MaxRank || n.Forward < 0 || n.Backward < 0 || n.Back < 0 {
 		return fmt.Errorf("kind %d, a name of %d bytes, peer %d, %v and %v", n.Kind, len(n.Name), n.Peer, n.Forward, n.Backward)
 	}
 	for _, in := range n.Inputs {
@@ -181,6 +183,7 @@ type At struct{ Worker, Node int }
 type Link struct {
 	From, To At
 	Bytes    int64  // of the results that flow
+	Back     int64  // of the gradients that came back by a message, in all backwards so far
 	Message  uint64 // 0 inside a worker
 }
 
@@ -217,7 +220,7 @@ func (g *Graph) Links() []Link {
 			n := &g.Workers[wi].Nodes[ni]
 			from, ok := sends[n.Message]
 			if n.Kind == Recv && ok && g.rank(from) == n.Peer && g.node(from).Peer == g.Workers[wi].Rank {
-				links = append(links, Link{From: from, To: At{wi, ni}, Bytes: g.node(from).Bytes(), Message: n.Message})
+				links = append(links, Link{From: from, To: At{wi, ni}, Bytes: g.node(from).Bytes(), Back: g.node(from).Back, Message: n.Message})
 				delete(sends, n.Message) // one recv function for each send function
 			}
 		}

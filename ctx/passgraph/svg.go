@@ -86,8 +86,7 @@ func (g *Graph) WriteSVG(to io.Writer) error {
 }
 
 func title(g *Graph) string {
-	functions, messages := 0, 0
-	var bytes int64
+	functions := 0
 	for wi := range g.Workers {
 		for _, n := range g.Workers[wi].Nodes {
 			if n.Kind == Function {
@@ -95,13 +94,12 @@ func title(g *Graph) string {
 			}
 		}
 	}
-	for _, l := range g.Links() {
-		if l.Message != 0 {
-			messages++
-			bytes += l.Bytes
-		}
+	all := trafficOf(g.Links(), func(Link) bool { return true })
+	text := fmt.Sprintf("pass %s: %s, %s, %s of %s", idText(g.Pass), plural(len(g.Workers), "worker"), plural(functions, "function"), plural(all.messages, "message"), bytesText(all.bytes))
+	if all.back > 0 {
+		text += fmt.Sprintf(", %s of gradients back", bytesText(all.back))
 	}
-	return fmt.Sprintf("pass %s: %s, %s, %s of %s", idText(g.Pass), plural(len(g.Workers), "worker"), plural(functions, "function"), plural(messages, "message"), bytesText(bytes))
+	return text
 }
 
 // port is where a line begins and ends.
