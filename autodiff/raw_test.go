@@ -6,7 +6,20 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/kernels/gpu"
 )
+
+func TestOnAGPUARoundedCopyOfTheOldValueIsNotTakenForThatOfAnAssignedOne(t *testing.T) {
+	dev := narrowDevice(t, gpu.BF16)
+	in := movedTo(dev, []*Tensor{narrowTensor(1, 4, 8), narrowTensor(2, 8, 8), narrowTensor(3, 8), narrowTensor(4, 8, 3)})
+	held := twoProducts.Call(in...) // has saved rounded copies
+	require.NoError(t, held.Err())
+	require.True(t, hasCopy(in[3]))
+	require.NoError(t, Assign(in[3:], []*Tensor{narrowTensor(5, 8, 3).Detach()}))
+	require.False(t, hasCopy(in[3]))
+	want := twoProducts.Call(append(in[:3:3], To(narrowTensor(5, 8, 3).Detach(), dev).RequireGrad())...)
+	require.Equal(t, floats(t, want), floats(t, twoProducts.Call(in...)))
+}
 
 func TestAValueGoesToBytesAndBack(t *testing.T) {
 	far := device.NewSim(device.SimConfig{})

@@ -219,6 +219,10 @@ func TestTheStateOfParametersFromAMapGoesByTheirNames(t *testing.T) {
 		}
 		return values
 	}
+	shuffled := func(yield func(string, int) bool) { _ = yield("c", 3) && yield("a", 1) && yield("b", 2) }
+	g := optim.Named(optim.Adam{}, shuffled)
+	require.Equal(t, []string{"a", "b", "c"}, g.Names)
+	require.Equal(t, []int{1, 2, 3}, g.Params)
 	for range 20 {
 		params, o := begin(map[string]float64{"a": 1, "b": 2, "c": 3})
 		middle := train(params, o, 0, 5)
