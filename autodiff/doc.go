@@ -5,7 +5,7 @@
 //
 // A [Tensor] is immutable to its users; only an optimizer replaces a parameter's value ([Apply]). A tensor belongs to
 // an [Arena] (a pass) or to nobody. What is computed from an arena's tensors belongs to that arena and is freed with
-// it; mixing two arenas is an error. Nobody's tensors are left to Go's garbage collector.
+// it; mixing two arenas is an [OwnerError], and [Tensor.Copy] takes a value out of one. Nobody's tensors are left to Go's garbage collector.
 //
 // Mathematics returns no errors. A bad operation gives a tensor that carries the error, with the file and line of the
 // caller; what is computed from it carries the same error; [Tensor.Err], [Values] and [Backward] return it.

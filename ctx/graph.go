@@ -16,7 +16,8 @@ import (
 
 // Graph gathers the graph of the pass that c carries from all workers that take part in it, for a picture: see package passgraph. roots are
 // tensors of this worker that a backward is to begin at, which need not be of the pass; those of earlier backwards are marked too. A worker that
-// is lost, or does not answer within ten seconds, is in the graph as lost. Times are known of workers that trace.
+// is lost, or does not answer within ten seconds, is in the graph as lost. Every message that brought tensors is there, whether they want gradients or not,
+// with their bytes, and those of the gradients that came back. Times are known of workers that trace.
 func Graph(c context.Context, roots ...*autodiff.Tensor) (*passgraph.Graph, error) {
 	p, ok := From(c)
 	if !ok {
@@ -109,10 +110,20 @@ func (ct *Container) GraphPart(id PassID) (passgraph.Worker, error) {
 
 // record is what a pass keeps for its graph alone.
 type record struct {
-	carried []passgraph.Node                 // the ends of messages that no gradients come back to
+	carried []passgraph.Node                 // the ends of messages that no gradients come back to; the last maxCarried
+	dropped int                              // those before
 	spent   []*sendFunction                  // whose graph a backward used up
 	roots   []autodiff.Edge                  // of backwards
 	times   map[*autodiff.Node]time.Duration // that the gradients took; where somebody observes
+}
+
+// maxCarried leaves room in a part for what was computed.
+const maxCarried = passgraph.MaxNodes / 2
+
+func (r *record) carry(n passgraph.Node) {
+	if r.carried = append(r.carried, n); len(r.carried) > maxCarried {
+		r.carried, r.dropped = r.carried[1:], r.dropped+1
+	}
 }
 
 // uncarry takes back what was not sent after all.
@@ -155,7 +166,7 @@ func (p *Pass) graphPart(roots []autodiff.Edge) (passgraph.Worker, error) {
 	for _, s := range sends {
 		d.back[s.node] = s.back
 	}
-	d.part.Nodes = slices.Clone(p.shown.carried)
+	d.part.Nodes, d.part.Omitted = slices.Clone(p.shown.carried), p.shown.dropped
 	d.recvs, d.times = maps.Clone(p.recvs), maps.Clone(p.shown.times)
 	for _, w := range p.known {
 		d.part.Peers = append(d.part.Peers, int(w))

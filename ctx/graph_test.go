@@ -243,3 +243,34 @@ func TestAPartOfALongChainIsCutAtItsLimitAndSaysSo(t *testing.T) {
 	require.Len(t, g.Workers[0].Nodes, passgraph.MaxNodes)
 	require.Equal(t, 11, g.Workers[0].Omitted)
 }
+
+func TestTensorsThatWantNoGradientsAreInTheGraphUnlessTheyWereNotSent(t *testing.T) {
+	w := newWorld(t, 2)
+	c, p := w.open(t, 0)
+	defer p.Leave()
+	q := func() *Pass { return w.part(t, p, 1) }
+	w.call1(t, c, 1, add, ones(), ones())
+	id := p.NextMessage()
+	p.NoteSend(id, 1, "in vain", tensors(ones()))
+	p.DropSend(id)
+	id = p.NextMessage()
+	p.NoteSend(id, 1, "under NoGrad", tensors(param(1, 2)))
+	q().NoteRecv(id, 0, tensors(ones()))
+	p.NoteSend(p.NextMessage(), 1, "of nothing", nil)
+	g, err := Graph(c)
+	require.NoError(t, err)
+	require.Equal(t, []string{
+		"worker0", "0 send test[f64[2] f64[2]] 0.2 with 1", "1 recv [f64[2]] 1.1 with 1", "2 send under NoGrad[f64[2]] 0.4 with 1",
+		"worker1", "0 recv [f64[2] f64[2]] 0.2 with 0", "1 send test[f64[2]] 1.1 with 0", "2 recv [f64[2]] 0.4 with 0",
+	}, lines(g))
+	for range passgraph.MaxNodes {
+		p.NoteSend(p.NextMessage(), 1, "many", tensors(ones()))
+	}
+	loss := autodiff.Sum(param(1))
+	g, err = Graph(c, loss)
+	require.NoError(t, err)
+	require.Len(t, g.Workers[0].Nodes, maxCarried+2, "and the loss with its parameter")
+	require.Equal(t, passgraph.MaxNodes-maxCarried+3, g.Workers[0].Omitted)
+	p.Leave()
+	p.NoteSend(p.NextMessage(), 1, "too late", tensors(ones()))
+}

@@ -336,7 +336,7 @@ func (p *Pass) note(n passgraph.Node, tensors []*autodiff.Tensor) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.left {
-		p.shown.carried = newest(append(p.shown.carried, n))
+		p.shown.carry(n)
 	}
 }
 

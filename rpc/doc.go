@@ -8,7 +8,9 @@
 //
 //	sum, err := Add.Call(c, "worker1", Pair{t1, t2})
 //
-// Unexported fields of arguments and results do not travel. References that arrive are the receiver's: release them, or leave
+// What would be lost on the way makes a declaration an error, which Join and calls report: fields that are not exported, and those of which the CBOR library
+// leaves one out. Fields with the tag `cbor:"-"` stay, and types that marshal themselves travel as they say. A result that cannot travel whole can be kept
+// where it is (Remote). References that arrive are the receiver's: release them, or leave
 // them to the garbage collector; so are those that a function returns still the function's. They are confirmed by their owners
 // before the function runs, or the call returns. A value is dropped when nobody refers to it any more; what a lost worker held
 // is dropped with it. Where a reference's sender was lost on the way, and nobody else held the value, the call that carried it fails
@@ -16,7 +18,7 @@
 // still holds, and reports with [ErrLeaked] what is held when its context ends first. Package refs has the protocol.
 //
 // Inside a pass the tensors of a call are recorded, so that [ctx.Backward] finds its way back through it. A call's deadline
-// is the callee's deadline, and cancelling its context cancels the callee's.
+// is the callee's deadline, and cancelling its context cancels the callee's, whose cause is a [CancelError].
 //
 // Tensors land at the callee on the device that the caller's device map says; results and gradients take the reversed
 // map. A tensor that arrives inside a pass belongs to the pass, otherwise to nobody.

@@ -150,3 +150,32 @@ func TestTextIsCutAtItsWidthAndMadePrintable(t *testing.T) {
 	require.Equal(t, 8, columns("层归一化"))
 	require.Equal(t, "a?b?c?d", printable("a\x00b\nc\xffd"))
 }
+
+func TestGradientsThatCameBackAreDrawnBesideWhatWasSent(t *testing.T) {
+	s := newScript(2)
+	there := s.message(1, "step", s.param(0, 8, 8), s.call(0, "batch", f32(64, 784)))
+	s.message(0, "the result of step", s.call(1, "mul", f32(64), there...))
+	for wi, bytes := range []int64{256, 12 << 10} {
+		for ni := range s.workers[wi].Nodes {
+			if n := &s.workers[wi].Nodes[ni]; n.Kind == Send {
+				n.Back = bytes
+			}
+		}
+	}
+	g := s.graph(t)
+	require.Equal(t, "pass 0.17: 2 workers, 2 functions, 2 messages of 196 KiB, 12.2 KiB of gradients back", title(g))
+	require.Equal(t, []string{"worker0", "1 function", "1 param · 256 B", "1 sent · 196 KiB", "1 received · 256 B", "gradients · 12 KiB sent", "gradients · 256 B received"},
+		heading(g, 0, g.Links()))
+	var svg, dot strings.Builder
+	require.NoError(t, g.WriteSVG(&svg))
+	require.NoError(t, g.WriteDOT(&dot))
+	require.Contains(t, svg.String(), "gradients · 12 KiB back")
+	require.Contains(t, dot.String(), `196 KiB\n256 B back`)
+
+	for wi := range s.workers {
+		for ni := range s.workers[wi].Nodes {
+			s.workers[wi].Nodes[ni].Back = -1
+		}
+	}
+	require.ErrorIs(t, s.workers[0].Check(), ErrPart)
+}
