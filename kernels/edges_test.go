@@ -12,50 +12,10 @@ import (
 	"github.com/weft-project/weft/kernels/kerneltest"
 )
 
-// few are small numbers, of which some are not finite.
-func few(r *rand.Rand, d device.Dtype, n int, shape ...int) kerneltest.Tensor {
-	t := kerneltest.New(d, shape, make([]float64, device.Shape(shape).Elems())...)
-	for k := range t.V {
-		t.V[k] = float64(r.IntN(5) - 2) // many zeros
-	}
-	for range min(n, len(t.V)) {
-		t.V[r.IntN(len(t.V))] = []float64{math.Inf(1), math.Inf(-1), math.NaN()}[r.IntN(3)]
-	}
-	return t
-}
-
 func TestWhatIsNotFiniteTouchesOnlyWhatDependsOnIt(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 17))
-	d := device.Host()
 	for range soak.Cases(150) {
-		dtype := []device.Dtype{device.Float32, device.Float64}[r.IntN(2)]
-		bad := func() int { return r.IntN(3) }
-		w := kernels.Window{Kernel: [2]int{1 + r.IntN(3), 1 + r.IntN(3)}, Stride: [2]int{1 + r.IntN(2), 1 + r.IntN(2)},
-			Dilation: [2]int{1 + r.IntN(2), 1 + r.IntN(2)}, Before: [2]int{r.IntN(3), r.IntN(3)}, After: [2]int{r.IntN(3), r.IntN(3)}}
-		n, c, o, h, wide := 1+r.IntN(2), 1+r.IntN(3), 1+r.IntN(6), 5+r.IntN(6), 5+r.IntN(20)
-		x, filter := few(r, dtype, bad(), n, c, h, wide), few(r, dtype, bad(), o, c, w.Kernel[0], w.Kernel[1])
-		out, err := kernels.Conv2d{Window: w}.Infer([]kernels.Type{x.Type, filter.Type})
-		require.NoError(t, err)
-		gy := few(r, dtype, bad(), out[0].Shape...)
-		kerneltest.Check(t, d, kernels.Conv2d{Window: w}, x, filter)
-		kerneltest.Check(t, d, kernels.Conv2dGradX{Window: w, Height: h, Width: wide}, filter, gy)
-		kerneltest.Check(t, d, kernels.Conv2dGradW{Window: w}, x, gy)
-		pool := kernels.Window{Kernel: w.Kernel, Stride: w.Stride}
-		if w.Kernel[0]*w.Kernel[1] > 1 {
-			pool = kernels.Window{Kernel: [2]int{2, 2}, Stride: [2]int{2, 2}}
-		}
-		kerneltest.Check(t, d, kernels.MaxPool2d{Window: pool}, x)
-		kerneltest.Check(t, d, kernels.AvgPool2d{Window: pool}, x)
-
-		m, k, p := 1+r.IntN(40), 1+r.IntN(40), 1+r.IntN(40)
-		i, a, b := kernels.MatMul{TransA: r.IntN(2) == 0, TransB: r.IntN(2) == 0}, []int{m, k}, []int{k, p}
-		if i.TransA {
-			a = []int{k, m}
-		}
-		if i.TransB {
-			b = []int{p, k}
-		}
-		kerneltest.Check(t, d, i, few(r, dtype, bad(), a...), few(r, dtype, bad(), b...))
+		kerneltest.CheckNotFinite(t, device.Host(), r)
 	}
 }
 
@@ -71,7 +31,7 @@ func TestWhatAQueryMayNotSeeIsNoBusinessOfIts(t *testing.T) {
 			if k == 1 || k == 2 {
 				rows += more
 			}
-			in[k] = few(r, dtype, 0, 1, rows, 1, e)
+			in[k] = kerneltest.Few(r, dtype, 0, 1, rows, 1, e)
 		}
 		before := attendedAndBack(t, in)
 		which := n % 4
@@ -122,7 +82,7 @@ func attendedAndBack(t *testing.T, in []kerneltest.Tensor) []kerneltest.Tensor {
 
 func TestAnInfinityInACornerIsNoBusinessOfTapsThatDoNotSeeIt(t *testing.T) {
 	for _, d := range []device.Dtype{device.Float32, device.Float64} {
-		x, gy := few(rand.New(rand.NewPCG(1, 1)), d, 0, 1, 1, 3, 3), kerneltest.New(d, device.Shape{1, 1, 3, 3}, 1, 2, 3, 4, 5, 6, 7, 8, 9)
+		x, gy := kerneltest.Few(rand.New(rand.NewPCG(1, 1)), d, 0, 1, 1, 3, 3), kerneltest.New(d, device.Shape{1, 1, 3, 3}, 1, 2, 3, 4, 5, 6, 7, 8, 9)
 		x.V[0] = math.Inf(1)
 		i := kernels.Conv2dGradW{Window: kernels.Window{Kernel: [2]int{3, 3}, Before: [2]int{1, 1}, After: [2]int{1, 1}}}
 		out, err := i.Infer([]kernels.Type{x.Type, gy.Type})

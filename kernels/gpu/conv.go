@@ -146,7 +146,7 @@ func (v *convolution) unfold(b *backend, c *code, k, from, n int, cols arg) (arg
 // conv is y = w·columns(x), for each image.
 func (b *backend) conv(c *code, v *convolution) error {
 	taps, steps := v.taps(), v.oh*v.ow
-	return v.chunks(c, func(from, n int, cols arg) error {
+	err := v.chunks(c, func(from, n int, cols arg) error {
 		cols, err := v.unfold(b, c, 0, from, n, cols)
 		if err != nil {
 			return err
@@ -157,6 +157,23 @@ func (b *backend) conv(c *code, v *convolution) error {
 			b: side{at: cols, batch: []int{taps * steps}, rows: taps, cols: steps, row: steps, col: 1},
 		})
 	})
+	if err != nil {
+		return err
+	}
+	return b.again(c, "conv_again_", v, v.o*steps, v.n, inArg(0), inArg(1))
+}
+
+// again has what came out as NaN added up again where there is padding: zeros that stand for it were multiplied.
+func (b *backend) again(c *code, name string, v *convolution, elems, count int, x, y arg) error {
+	if v.Before == [2]int{} && v.After == [2]int{} || v.n == 0 {
+		return nil
+	}
+	f, err := b.kernel("conv", name+suffix(v.dtype), 0)
+	if err != nil {
+		return err
+	}
+	v.args(c.each(f, elems, count).add(outArg(0)).add(x).add(y).u32(v.n).u32(v.o).u32(v.c))
+	return nil
 }
 
 // convGradX is the images whose columns are wᵀ·gy.
@@ -225,8 +242,12 @@ func (b *backend) convGradW(c *code, v *convolution) error {
 		slot += p.splits
 		return b.multiply(c, p)
 	})
-	if err != nil || slots == 1 {
+	if err != nil {
 		return err
+	}
+	again := func() error { return b.again(c, "conv_grad_again_", v, result, 1, inArg(0), inArg(1)) }
+	if slots == 1 {
+		return again()
 	}
 	sum := kernels.Reduce{Fn: kernels.Sum, Axes: []int{0}}
 	added, err := b.generate(sum, []kernels.Type{parts})
@@ -234,7 +255,7 @@ func (b *backend) convGradW(c *code, v *convolution) error {
 		return err
 	}
 	c.join(added, []arg{outArg(0)}, []arg{to})
-	return nil
+	return again()
 }
 
 // gradWhole is the part of convGradW that is of images [from, from+n), as one product: the steps of all of them lie in a row.

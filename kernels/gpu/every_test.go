@@ -3,10 +3,12 @@
 package gpu_test
 
 import (
+	"math/rand/v2"
 	"testing"
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda/ptx"
+	"github.com/weft-project/weft/internal/soak"
 	"github.com/weft-project/weft/internal/testgpu"
 	"github.com/weft-project/weft/kernels/kerneltest"
 )
@@ -20,4 +22,11 @@ func TestEveryInstructionAgreesWithItsDefinition(t *testing.T) {
 		return
 	}
 	kerneltest.RunFew(t, func(*testing.T) device.Device { return d })
+}
+
+func TestWhatIsNotFiniteTouchesOnlyWhatDependsOnIt(t *testing.T) {
+	d, r := newGPU(t, ptx.Config{}), rand.New(rand.NewPCG(5, 18))
+	for range soak.Cases(15) {
+		kerneltest.CheckNotFinite(t, d, r)
+	}
 }
