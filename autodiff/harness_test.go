@@ -16,7 +16,8 @@ import (
 // arg is an input of a case. dtype Invalid means the float type under test.
 type arg struct {
 	nd
-	dtype device.Dtype
+	dtype  device.Dtype
+	frozen bool // no gradient is wanted
 }
 
 func (a arg) typ(float device.Dtype) kernels.Type {
@@ -29,7 +30,22 @@ func (a arg) typ(float device.Dtype) kernels.Type {
 func (a arg) tensor(float device.Dtype) *Tensor { return tensorOf(a.nd, a.typ(float).Dtype) }
 
 // differentiable says that gradients are wanted for the argument.
-func (a arg) differentiable() bool { return a.dtype == device.Invalid }
+func (a arg) differentiable() bool { return a.dtype == device.Invalid && !a.frozen }
+
+// wanting is every way to want gradients of some of the arguments and not of the others.
+func wanting(args []arg) (subsets [][]arg) {
+	subsets = [][]arg{slices.Clone(args)}
+	for j, a := range args {
+		if a.differentiable() {
+			for _, s := range subsets {
+				s = slices.Clone(s)
+				s[j].frozen = true
+				subsets = append(subsets, s)
+			}
+		}
+	}
+	return subsets
+}
 
 // opCase is one use of one op, or a few: inputs, which may be random, and a body. counterpart is the same of Gorgonia's own ops,
 // where there is one.
@@ -173,8 +189,13 @@ func build(t testing.TB, c opCase, float device.Dtype, args []arg) built {
 	return b
 }
 
-// interpret walks the graph and computes every node with f.
+// interpret walks the graph and computes every node with f; it gives the result.
 func interpret[V any](b built, in []V, f func(op *Op, in []V) V) V {
+	return interpretAll(b, in, f)[b.y]
+}
+
+// interpretAll is interpret that gives every node's value.
+func interpretAll[V any](b built, in []V, f func(op *Op, in []V) V) map[node]V {
 	of := map[node]V{}
 	for i, n := range b.in {
 		of[n] = in[i]
@@ -188,7 +209,7 @@ func interpret[V any](b built, in []V, f func(op *Op, in []V) V) V {
 			of[n] = f(op, xs)
 		}
 	}
-	return of[b.y]
+	return of
 }
 
 func (b built) oracle(args []arg) nd {
@@ -197,6 +218,40 @@ func (b built) oracle(args []arg) nd {
 		in = append(in, a.nd)
 	}
 	return interpret(b, in, evaluate)
+}
+
+// pulled adds the reverse pass to the graph and computes all of it by the oracle, from the weights that [runTensors] gives. It takes the rules'
+// word for the mathematics, which finite differences check where few elements do, and nobody's for how it is computed.
+func (b built) pulled(t testing.TB, args []arg) (y nd, grads [][]float64) {
+	t.Helper()
+	buildMu.Lock()
+	defer buildMu.Unlock()
+	var in []nd
+	var wrt []node
+	for j, a := range args {
+		in = append(in, a.nd)
+		if a.differentiable() {
+			wrt = append(wrt, b.in[j])
+		}
+	}
+	typ := b.g.types[b.y]
+	gy := b.g.input(typ)
+	found, err := b.g.reverse([]node{b.y}, []node{gy}, wrt)
+	require.NoError(t, err)
+	b.in, in = append(b.in, gy), append(in, nd{typ.Shape, weights(typ.Shape.Elems())})
+	of := interpretAll(b, in, evaluate)
+	grads = make([][]float64, len(args))
+	for j, a := range args {
+		if a.differentiable() {
+			if d := found[0]; d != nil {
+				grads[j] = of[d].v
+			} else {
+				grads[j] = make([]float64, len(a.v))
+			}
+			found = found[1:]
+		}
+	}
+	return of[b.y], grads
 }
 
 // eager runs the case one op at a time.

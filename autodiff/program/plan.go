@@ -242,7 +242,7 @@ func (p *placer) arena() {
 		for len(living) > 0 && living[0].end < st.first {
 			f.give(heap.Pop(&living).(life).hole)
 		}
-		n := (st.bytes + alignment - 1) &^ (alignment - 1)
+		n := aligned(st.bytes)
 		st.off = f.take(n)
 		heap.Push(&living, life{st.end, hole{st.off, n}})
 	}

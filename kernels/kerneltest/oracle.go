@@ -231,11 +231,22 @@ func resultIndex(rank int, axes []int, keep bool, idx []int) []int {
 //
 //go:norace
 func group(x Tensor, axes []int, keep bool, idx []int) []float64 {
-	var vs []float64
-	for k, v := range x.V {
-		if slices.Equal(resultIndex(len(x.Shape), axes, keep, index(k, x.Shape)), idx) {
-			vs = append(vs, v)
+	at, over := make([]int, len(x.Shape)), x.Shape.Clone() // over is what the reduction goes along: 1 where it keeps the axis
+	for k := range at {
+		reduced := axes == nil || slices.Contains(axes, k)
+		if !reduced {
+			at[k], over[k] = idx[0], 1
 		}
+		if !reduced || keep {
+			idx = idx[1:]
+		}
+	}
+	vs, along := make([]float64, over.Elems()), make([]int, len(at))
+	for n := range vs {
+		for k, a := range indexInto(along, n, over) {
+			along[k] = at[k] + a
+		}
+		vs[n] = x.at(along)
 	}
 	return vs
 }

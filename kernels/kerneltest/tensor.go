@@ -133,10 +133,12 @@ func release(t testing.TB, bufs []*device.Buffer) {
 }
 
 // index splits a flat position into one per axis.
+func index(flat int, s device.Shape) []int { return indexInto(make([]int, len(s)), flat, s) }
+
+// indexInto is index into memory that is there.
 //
 //go:norace
-func index(flat int, s device.Shape) []int {
-	idx := make([]int, len(s))
+func indexInto(idx []int, flat int, s device.Shape) []int {
 	for k := len(s) - 1; k >= 0; k-- {
 		idx[k] = flat % s[k]
 		flat /= s[k]
@@ -160,13 +162,13 @@ func (t Tensor) at(idx []int) float64 {
 	return t.V[flat]
 }
 
-// build makes a tensor by calling fn for each index.
+// build makes a tensor by calling fn for each index, which is gone afterwards.
 //
 //go:norace
 func build(t kernels.Type, fn func(idx []int) float64) Tensor {
-	out := Tensor{t, make([]float64, t.Shape.Elems())}
+	out, idx := Tensor{t, make([]float64, t.Shape.Elems())}, make([]int, len(t.Shape))
 	for k := range out.V {
-		out.V[k] = fn(index(k, t.Shape))
+		out.V[k] = fn(indexInto(idx, k, t.Shape))
 	}
 	return out
 }
