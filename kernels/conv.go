@@ -211,9 +211,9 @@ type colBlock[T conv.Float] struct {
 	y       int
 }
 
-// blocks calls fn with each block of each image of x; its columns hold anything.
+// blocks calls fn with each block of each image of x; its columns hold anything. Without channels out there is nothing to add up.
 func (c *convolution[T]) blocks(x []T, fn func(b colBlock[T])) {
-	if c.n == 0 {
+	if c.n == 0 || c.o == 0 {
 		return
 	}
 	var cols []T
