@@ -56,13 +56,15 @@ const (
 	// the cache saves.
 	blockBytes = 4 << 20
 	blockRows  = 512
+	// wholeBytes is up to how many bytes a product is one block.
+	wholeBytes = 8 << 20
 )
 
 func matMulThenBody[T vec.Float](i MatMulThen, in []Type, views []*View, g gemmer) body {
 	p := planProductThen[T](i, in, views, g)
 	row := max(p.n, 1) * in[0].Dtype.Size()
 	block := p.count
-	if p.count*row > 2*blockBytes {
+	if p.count*row > wholeBytes {
 		block = max(blockRows, blockBytes/row)
 	}
 	if p.m < p.count {

@@ -95,9 +95,12 @@ func (f *fusion) single(k int) group {
 	return g
 }
 
+// manySums is from how many results on a reduction is kept beside a map only where it has few for what it reads.
+const manySums = 1 << 10
+
 // foldable says whether a reduction has few enough results to be kept beside a map: they are held in float64, by each goroutine.
 func foldable(x, y kernels.Type) bool {
-	return y.Shape.Elems() <= 1<<10 || y.Shape.Elems() <= x.Shape.Elems()/4
+	return y.Shape.Elems() <= manySums || y.Shape.Elems() <= x.Shape.Elems()/4
 }
 
 func (f *fusion) find(k int) int {

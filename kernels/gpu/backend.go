@@ -44,8 +44,11 @@ func (b *backend) Name() string { return "cuda" }
 
 var _ kernels.Recorder = (*backend)(nil)
 
-// OwnBuffer is [kernels.Recorder]'s: what takes a GPU as long to write as the host to launch a kernel.
-func (b *backend) OwnBuffer() int { return 16 << 20 }
+// ownBuffer is how many bytes take a GPU as long to write as the host to launch a kernel.
+const ownBuffer = 16 << 20
+
+// OwnBuffer is [kernels.Recorder]'s.
+func (b *backend) OwnBuffer() int { return ownBuffer }
 
 // kernel finds a kernel of package cu, whose launches have up to shared bytes of dynamic shared memory. Its module is loaded when it is first
 // asked for.

@@ -1,0 +1,15 @@
+package thresholds
+
+// noThresholds are large constants, by folder, at which nothing about a value changes: bounds beyond which something is refused, how much is kept or
+// may be under way, words of formats, the mathematics of generators.
+var noThresholds = map[string]string{
+	"autodiff":    "maxPrimitives",
+	"autodiff/nn": "maxDrawn",
+	"ctx":         "maxGraph maxLineage maxTombstones",
+	"device":      "maxAccelerator maxIndex maxPooled nudgeBytes segmentBytes spareOf",
+	"kernels":     "k0 k1 m0 m1 maxWindow mostThreads",
+	"kernels/gpu": "columnBytes maxFaults maxParts maxStatic maxWritten mostElems updateBytes",
+	"rpc":         "defaultMaxQueued defaultMaxRunning maxCauseFields maxErrorText maxGatherings maxKept maxLabels maxObserved maxRefs maxStatus maxStatusPeers maxWatched maxWorld",
+	"rpc/refs":    "DefaultLimit",
+	"transport":   "backlogEnd cudaMost cudaOffsets descriptorMax hostsMost linkWindow maxDeviceIndex maxMapped maxOffer maxOwed maxSegments maxWord outboxBytes outboxLeast refusedCount room streamWindow",
+}
