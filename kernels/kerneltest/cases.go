@@ -22,12 +22,18 @@ func Families() []string {
 }
 
 // gen draws random operands.
-type gen struct{ *rand.Rand }
+type gen struct {
+	*rand.Rand
+	sized *sized // nil where all sizes are random
+}
 
 func (g gen) chance(p float64) bool { return g.Float64() < p }
 
 // extent is often 1, seldom 0, and now and then beyond a vector or a tile.
 func (g gen) extent() int {
+	if n, ok := g.sized.takeExtent(); ok {
+		return n
+	}
 	switch p := g.Float64(); {
 	case p < 0.04:
 		return 0
@@ -41,6 +47,9 @@ func (g gen) extent() int {
 
 // shape has at least min axes, and few enough elements for a naive oracle.
 func (g gen) shape(min int) device.Shape {
+	if s, ok := g.sized.takeShape(g, min); ok {
+		return s
+	}
 	for {
 		s := make(device.Shape, min+g.IntN(4))
 		for k := range s {
@@ -58,7 +67,7 @@ func (g gen) dtype() device.Dtype { return device.Float32 + device.Dtype(g.IntN(
 
 // tensor draws values of a few units; in one case of three only small integers, so that maxima tie.
 func (g gen) tensor(d device.Dtype, s device.Shape) Tensor {
-	whole := g.chance(1. / 3)
+	whole := g.chance(1./3) || g.sized != nil && g.sized.exact()
 	return g.filled(d, s, func() float64 {
 		if whole {
 			return float64(g.IntN(5) - 2)
@@ -114,8 +123,10 @@ func (g gen) axes(rank int) []int {
 }
 
 // Case draws an instruction of a family and operands that its Infer accepts.
-func Case(r *rand.Rand, family string) (kernels.Instr, []Tensor) {
-	g := gen{r}
+func Case(r *rand.Rand, family string) (kernels.Instr, []Tensor) { return gen{Rand: r}.draw(family) }
+
+// draw is Case.
+func (g gen) draw(family string) (kernels.Instr, []Tensor) {
 	d := g.float()
 	switch family {
 	case "Unary":
@@ -195,6 +206,9 @@ func (g gen) spoiled(x Tensor) Tensor {
 }
 
 func (g gen) matMul(d device.Dtype) (kernels.Instr, []Tensor) {
+	if g.sized != nil {
+		return g.sizedMatMul(d)
+	}
 	a, b := g.pair()
 	a, b = a[:min(len(a), 2)], b[:min(len(b), 2)]
 	if !(len(a) == len(b) || len(a) == 0 || len(b) == 0) || len(a) == 2 && len(b) == 2 && g.chance(0.5) {
@@ -251,7 +265,10 @@ func (g gen) reduction(family string, d device.Dtype) (kernels.Instr, []Tensor) 
 	if err != nil {
 		panic(err)
 	}
-	y, _ := Oracle(i, []Tensor{x}, out)
+	y, err := Oracle(i, []Tensor{x}, out)
+	if err != nil {
+		panic(err)
+	}
 	return kernels.MaxGrad{Axes: i.Axes, Keep: i.Keep}, []Tensor{x, y[0], g.tensor(d, out[0].Shape)}
 }
 

@@ -55,6 +55,7 @@ func (g gen) images(family string, d device.Dtype) (kernels.Instr, []Tensor) {
 	if g.chance(0.05) {
 		s[1+g.IntN(3)] = 0
 	}
+	g.sized.images(g, s)
 	draw := g.window
 	if strings.Contains(family, "Pool") {
 		draw = g.pool

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/internal/thresholds"
 	"github.com/weft-project/weft/kernels"
 )
 
@@ -18,22 +19,31 @@ type extent struct {
 	cases, wild, least int // of each family; of wild ones, and how many of those must have run
 	routines           int
 	large              []device.Dtype
-	windows            int // of large convolutions
+	windows            int              // of large convolutions
+	around             thresholds.Suite // 0 for none
+	each               int              // families on each side of each threshold
 }
 
 // cases is how many cases each family is checked with.
 const cases = 80
 
-// Run runs the suite on the devices that newDevice gives. A device may be given more than once, but nothing else
+// RunSizes runs instructions of sizes around the thresholds of a CPU's kernels.
+func RunSizes(t *testing.T, d device.Device) {
+	before := d.Stats().Live
+	checkSizes(t, d, extent{families: Families(), around: thresholds.Kernels, each: 2})
+	require.Equal(t, before, d.Stats().Live, "buffers leak")
+}
+
+// Run runs the suite, but for [RunSizes], on the devices that newDevice gives. A device may be given more than once, but nothing else
 // may allocate on it meanwhile: the suite checks that all buffers were released.
 func Run(t *testing.T, newDevice func(t *testing.T) device.Device) {
-	run(t, newDevice, extent{Families(), cases, 9000, 200, 60, []device.Dtype{device.Float32, device.Float64}, 4})
+	run(t, newDevice, extent{Families(), cases, 9000, 200, 60, []device.Dtype{device.Float32, device.Float64}, 4, 0, 0})
 }
 
 // RunFew is Run with fewer cases of each kind, for a device that is interpreted, and without families of instructions that it does not know.
 func RunFew(t *testing.T, newDevice func(t *testing.T) device.Device, without ...string) {
 	families := slices.DeleteFunc(Families(), func(f string) bool { return slices.Contains(without, f) })
-	run(t, newDevice, extent{families, cases / 4, 2000, 40, 15, []device.Dtype{device.Float32}, 1})
+	run(t, newDevice, extent{families, cases / 4, 2000, 40, 15, []device.Dtype{device.Float32}, 1, thresholds.GPU, 1})
 }
 
 func run(t *testing.T, newDevice func(t *testing.T) device.Device, e extent) {
@@ -64,6 +74,9 @@ func run(t *testing.T, newDevice func(t *testing.T) device.Device, e extent) {
 		}
 		require.Greater(t, ran, e.least, "too few random instructions are accepted to show anything")
 	})
+	if e.around != 0 {
+		on("SizesAroundThresholdsAgreeToo", func(t *testing.T, d device.Device) { checkSizes(t, d, e) })
+	}
 	on("LargeOperandsAgreeToo", func(t *testing.T, d device.Device) { checkLarge(t, d, e) })
 	on("Float32SumsAreAccurate", checkAccuracy)
 	on("ExtremeValuesStayStable", checkExtremes)
@@ -83,7 +96,7 @@ func run(t *testing.T, newDevice func(t *testing.T) device.Device, e extent) {
 
 // checkLarge covers what small shapes do not reach: libraries, tiles, chunks.
 func checkLarge(t *testing.T, d device.Device, e extent) {
-	g := gen{rand.New(rand.NewPCG(3, 3))}
+	g := gen{Rand: rand.New(rand.NewPCG(3, 3))}
 	for _, dt := range e.large {
 		for trans := range 4 {
 			i := kernels.MatMul{TransA: trans&1 != 0, TransB: trans&2 != 0}

@@ -148,7 +148,7 @@ func TestPhiloxGivesThePublishedWords(t *testing.T) {
 
 // TestGradientsAgreeWithFiniteDifferences holds each gradient instruction to its forward one: both as kernels.
 func TestGradientsAgreeWithFiniteDifferences(t *testing.T) {
-	g := gen{rand.New(rand.NewPCG(5, 5))}
+	g := gen{Rand: rand.New(rand.NewPCG(5, 5))}
 	s := device.Shape{3, 4}
 	labels := New(device.Int64, device.Shape{3}, 2, 0, 3)
 	gamma := New(device.Float64, device.Shape{4}, 1, -2, 0.5, 3)

@@ -48,7 +48,7 @@ func computed(i kernels.Instr, in []Tensor, out []kernels.Type) ([]Tensor, error
 	case kernels.Reduce:
 		return one(func(idx []int) float64 { return reduce(i.Fn, group(in[0], i.Axes, i.Keep, idx)) })
 	case kernels.MaxGrad:
-		return one(func(idx []int) float64 { return maxGrad(i, in, idx) })
+		return []Tensor{maxGrad(i, in, out[0])}, nil
 	case kernels.Cast:
 		return one(func(idx []int) float64 { return in[0].at(idx) })
 	case kernels.NonFinite:
@@ -266,19 +266,24 @@ func reduce(fn kernels.ReduceFn, vs []float64) float64 {
 	return slices.Max(vs)
 }
 
-func maxGrad(i kernels.MaxGrad, in []Tensor, idx []int) float64 {
-	to := resultIndex(len(idx), i.Axes, i.Keep, idx)
-	y := in[1].at(to)
-	if in[0].at(idx) != y {
-		return 0
-	}
-	ties := 0.0
-	for _, v := range group(in[0], i.Axes, i.Keep, to) {
-		if v == y {
-			ties++
+// maxGrad shares each gradient out among the maxima that tie.
+func maxGrad(i kernels.MaxGrad, in []Tensor, out kernels.Type) Tensor {
+	x, y := in[0], in[1]
+	ties := build(y.Type, func(idx []int) (n float64) {
+		for _, v := range group(x, i.Axes, i.Keep, idx) {
+			if v == y.at(idx) {
+				n++
+			}
 		}
-	}
-	return in[2].at(to) / ties
+		return n
+	})
+	return build(out, func(idx []int) float64 {
+		to := resultIndex(len(idx), i.Axes, i.Keep, idx)
+		if x.at(idx) != y.at(to) {
+			return 0
+		}
+		return in[2].at(to) / ties.at(to)
+	})
 }
 
 func move(i kernels.Instr, in []Tensor, out device.Shape, idx []int) float64 {

@@ -25,23 +25,26 @@ func network(i kernels.Instr, in []Tensor, out kernels.Type) ([]Tensor, error) {
 	case kernels.CrossEntropy, kernels.CrossEntropyGrad:
 		return crossEntropy(in, out)
 	case kernels.Softmax:
-		return one(func(idx []int) float64 { return softmax(lineOf(in[0], i.Axis, idx), i.Log)[idx[i.Axis]] })
+		return []Tensor{byLine(out, i.Axis, func(idx []int) []float64 { return softmax(lineOf(in[0], i.Axis, idx), i.Log) })}, nil
 	case kernels.SoftmaxGrad:
 		return one(func(idx []int) float64 {
 			return softmaxGrad(lineOf(in[0], i.Axis, idx), lineOf(in[1], i.Axis, idx), idx[i.Axis], i.Log)
 		})
 	case kernels.Normalize:
 		last := len(out.Shape) - 1
-		return one(func(idx []int) float64 {
+		return []Tensor{byLine(out, last, func(idx []int) []float64 {
 			hat, _ := normalize(lineOf(in[0], last, idx), i.Eps)
-			return hat[idx[last]]
-		})
+			return hat
+		})}, nil
 	case kernels.LayerNorm:
 		last := len(out.Shape) - 1
-		return one(func(idx []int) float64 {
+		return []Tensor{byLine(out, last, func(idx []int) []float64 {
 			hat, _ := normalize(lineOf(in[0], last, idx), i.Eps)
-			return hat[idx[last]]*in[1].V[idx[last]] + in[2].V[idx[last]]
-		})
+			for k := range hat {
+				hat[k] = hat[k]*in[1].V[k] + in[2].V[k]
+			}
+			return hat
+		})}, nil
 	case kernels.LayerNormGrad:
 		return layerNormGrad(in, i.Eps), nil
 	case kernels.NormalizeGrad:
@@ -51,6 +54,20 @@ func network(i kernels.Instr, in []Tensor, out kernels.Type) ([]Tensor, error) {
 		})
 	}
 	panic(fmt.Sprint("no oracle for ", i))
+}
+
+// byLine makes a tensor of lines along an axis.
+func byLine(t kernels.Type, axis int, fn func(idx []int) []float64) Tensor {
+	next := t.Shape[axis+1:].Elems()
+	out := Tensor{t, make([]float64, t.Shape.Elems())}
+	for k := range out.V {
+		if idx := index(k, t.Shape); idx[axis] == 0 {
+			for n, v := range fn(idx) {
+				out.V[k+n*next] = v
+			}
+		}
+	}
+	return out
 }
 
 // lineOf collects the elements along an axis through idx.

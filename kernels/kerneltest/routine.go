@@ -40,7 +40,7 @@ func CheckRoutine(t testing.TB, d device.Device, r *rand.Rand, n int) {
 
 func checkRoutine(t testing.TB, d device.Device, r *rand.Rand, families []string, n int) {
 	t.Helper()
-	g := &routine{gen: gen{r}, d: d, families: families, size: 8 << 10}
+	g := &routine{gen: gen{Rand: r}, d: d, families: families, size: 8 << 10}
 	var wantErr error
 	for range n {
 		if wantErr = g.draw(t); wantErr != nil {

@@ -99,7 +99,14 @@ func decodeAs[T device.Number](b []byte) []float64 {
 	return out
 }
 
-// upload puts a tensor on a device; the caller releases it.
+// Upload puts a tensor on a device; the caller releases it.
+func Upload(t testing.TB, d device.Device, x Tensor) *device.Buffer { return upload(t, d, x) }
+
+// Download is the tensor of a type that a buffer holds.
+func Download(t testing.TB, d device.Device, typ kernels.Type, b *device.Buffer) Tensor {
+	return decode(typ, bytesOf(t, d, b))
+}
+
 func upload(t testing.TB, d device.Device, x Tensor) *device.Buffer {
 	b, err := d.Alloc(x.Bytes())
 	require.NoError(t, err)

@@ -12,7 +12,7 @@ import (
 
 // Wild draws an instruction with any parameters and any operand types, mostly ones that do not fit.
 func Wild(r *rand.Rand) (kernels.Instr, []kernels.Type) {
-	g := wild{gen{r}}
+	g := wild{gen{Rand: r}}
 	in := make([]kernels.Type, g.IntN(5))
 	for k := range in {
 		in[k] = g.typ()
@@ -148,7 +148,7 @@ func CheckWild(t testing.TB, d device.Device, r *rand.Rand) bool {
 		}
 		return false
 	}
-	g, xs := gen{r}, make([]Tensor, len(in))
+	g, xs := gen{Rand: r}, make([]Tensor, len(in))
 	for _, ty := range append(out, in...) {
 		require.NoError(t, ty.Shape.Check(), "%v of %v", i, in)
 		require.True(t, ty.Dtype.Valid())
