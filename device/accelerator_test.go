@@ -1,6 +1,7 @@
 package device_test
 
 import (
+	"bytes"
 	"errors"
 	"math/rand/v2"
 	"runtime"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/devicetest"
+	"github.com/weft-project/weft/internal/thresholds"
 )
 
 // far is a Memory of so many bytes at addresses that mean nothing to the host.
@@ -203,4 +205,27 @@ func TestAnAcceleratorsMemoryIsFoundAgainInOneOrderWhateverTheOrderItCameBackIn(
 			require.NoError(t, bufs[k].Release())
 		}
 	}
+}
+
+func TestACopyBetweenAcceleratorsIsWholeWhateverPiecesItGoesIn(t *testing.T) {
+	a, b := device.Over(device.CUDA(0), newFar(1<<30), 0), device.Over(device.CUDA(1), newFar(1<<30), 0)
+	sizes := thresholds.Around(thresholds.Messages)
+	for range sizes.Len() {
+		at, side := sizes.Next()
+		raw := make([]byte, at.Elems(1, side))
+		for k := range raw {
+			raw[k] = byte(k % 251)
+		}
+		from, err := a.Alloc(len(raw))
+		require.NoError(t, err)
+		to, err := b.Alloc(len(raw))
+		require.NoError(t, err)
+		require.NoError(t, a.Upload(from, 0, raw))
+		require.NoError(t, device.Copy(to, from))
+		got := make([]byte, len(raw))
+		require.NoError(t, b.Download(got, to, 0))
+		require.True(t, bytes.Equal(raw, got), "%d bytes", len(raw))
+		require.NoError(t, errors.Join(from.Release(), to.Release()))
+	}
+	require.Empty(t, sizes.Missing())
 }

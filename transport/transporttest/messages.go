@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/internal/thresholds"
 	"github.com/weft-project/weft/transport"
 )
 
@@ -181,6 +182,38 @@ func tensors(t *testing.T, p *Pair) {
 	require.Equal(t, m.Kind, got.Kind)
 	require.Equal(t, m.Header, got.Header)
 	Same(t, m.Tensors, got.Tensors)
+}
+
+// sizes sends tensors of as many bytes as at every threshold of messages, and an element fewer and more. Every third goes from a simulated device to
+// another.
+func sizes(t *testing.T, p *Pair) {
+	here, there := p.Stream(t)
+	r := rand.New(rand.NewPCG(1, 9))
+	from, to := device.NewSim(device.SimConfig{}), device.NewSim(device.SimConfig{Index: 1})
+	all := thresholds.Around(thresholds.Messages)
+	for n := range all.Len() {
+		at, side := all.Next()
+		x := Tensor(t, r, []device.Device{from, device.Host(), device.Host()}[n/3%3], device.Float32, at.Elems(4, side))
+		if x.Device != (device.ID{}) {
+			x.Device = to.ID()
+		}
+		m := &transport.Message{Kind: 3, Tensors: []transport.Tensor{x, Tensor(t, r, device.Host(), device.Int32, side+1)}}
+		sent := make(chan error, 1)
+		go func() { sent <- here.Send(p.C, m) }()
+		got, err := there.Recv(p.C, func(id device.ID, n int) (*device.Buffer, error) {
+			if id == to.ID() {
+				return to.Alloc(n)
+			}
+			return device.Host().Alloc(n)
+		})
+		require.NoError(t, err)
+		require.NoError(t, <-sent)
+		Same(t, m.Tensors, got.Tensors)
+		got.Release()
+		m.Release()
+	}
+	require.Empty(t, all.Missing())
+	require.Zero(t, from.Stats().Live+to.Stats().Live)
 }
 
 func placed(t *testing.T, p *Pair) {

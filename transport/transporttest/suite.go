@@ -22,6 +22,7 @@ func Run(t *testing.T, mk Make) {
 		{"BothDirectionsCarryMessagesAtOnce", bothWays},
 		{"TwoHundredStreamsAtOnceGetTheirOwnAnswers", manyStreams},
 		{"TensorsOfEveryTypeArriveAsSent", tensors},
+		{"TensorsOfSizesAroundThresholdsArriveAsSent", sizes},
 		{"ATensorLandsWhereTheReceiverPlacesIt", placed},
 		{"ATensorOnASimulatedDeviceTravelsThroughTheHost", simulated},
 		{"AFailingPlaceReleasesWhatHasArrived", failingPlace},
