@@ -117,10 +117,21 @@ func TestTheCauseOfACancelledHandlerSaysWhoCancelledWhatAndWhy(t *testing.T) {
 	})
 }
 
+// inTime calls wait on worker1 with so much time that the function begins before that is up.
+func (s *causes) inTime(c context.Context) *Future[int] {
+	for most := 10 * time.Millisecond; ; most *= 2 {
+		f := s.wait.Async(WithTimeout(c, most), "worker1", nil)
+		select {
+		case <-s.here:
+			return f
+		case <-f.Done():
+		}
+	}
+}
+
 func TestTheCauseOfAHandlerWhoseTimeIsUpIsATimeout(t *testing.T) {
 	onEveryWay(t, 2, func(t *testing.T, ws []*Worker, s *causes) {
-		f := s.wait.Async(WithTimeout(ws[0].Context(t.Context()), 50*time.Millisecond), "worker1", nil)
-		<-s.here
+		f := s.inTime(ws[0].Context(t.Context()))
 		e := s.cancelled(t, "worker1") // by its own clock, or by the caller's word
 		require.Equal(t, "worker0", e.By)
 		require.ErrorIs(t, e, context.DeadlineExceeded)
