@@ -13,7 +13,7 @@ import (
 )
 
 // What becomes of the fields of a struct. Nothing that a caller filled in may be lost on the way without a word: a field travels, says by the tag
-// `cbor:"-"` that it stays, or its declaration is an error.
+// `cbor:"-"`, or `json:"-"` where it has no other, that it stays, or its declaration is an error.
 
 // fields makes the codecs of a struct's fields. index and prefix are those of the embedded struct whose fields they are.
 func (m *codecMaker) fields(c *codec, t reflect.Type, path string, index []int, prefix string) error {
@@ -47,26 +47,22 @@ func (m *codecMaker) fields(c *codec, t reflect.Type, path string, index []int, 
 
 // stays says that a field is not to travel: its declaration says so, or there is nothing in it.
 func stays(f reflect.StructField) bool {
-	return wireName(f) == "-" || f.Name == "_" || !f.IsExported() && f.Type.Size() == 0
+	return wireTag(f) == "-" || f.Name == "_" || !f.IsExported() && f.Type.Size() == 0
 }
 
-// wireName is what a field is called in CBOR; a lone "-" says that it is left out.
+// wireTag is the tag that the CBOR library goes by.
+func wireTag(f reflect.StructField) string { return cmp.Or(f.Tag.Get("cbor"), f.Tag.Get("json")) }
+
+// wireName is what a field that travels is called in CBOR.
 func wireName(f reflect.StructField) string {
-	tag := f.Tag.Get("cbor")
-	if tag == "" {
-		tag = f.Tag.Get("json")
-	}
-	if tag == "-" {
-		return "-"
-	}
-	name, _, _ := strings.Cut(tag, ",")
+	name, _, _ := strings.Cut(wireTag(f), ",")
 	return cmp.Or(name, f.Name)
 }
 
 // checkNames says which fields of a struct that goes to the CBOR library whole the library would leave out: of two with one name it takes one, or none.
 func checkNames(t reflect.Type) error {
 	seen := map[string]string{}
-	return eachName(t, t.String(), func(name, path string) error {
+	return eachName(t, t.String(), map[reflect.Type]bool{}, func(name, path string) error {
 		if other := seen[name]; other != "" {
 			return fmt.Errorf("%w: %s and %s are both called %q on the wire, and one would be lost; name one by a tag such as `cbor:\"b\"`", ErrArguments, other, path, name)
 		}
@@ -75,8 +71,11 @@ func checkNames(t reflect.Type) error {
 	})
 }
 
-// eachName visits the fields of a struct and of those embedded in it.
-func eachName(t reflect.Type, path string, visit func(name, path string) error) error {
+// eachName visits the fields of a struct and of those embedded in it. within are the structs that t lies in: a struct may embed a pointer to one
+// of these, and has its fields from there.
+func eachName(t reflect.Type, path string, within map[reflect.Type]bool, visit func(name, path string) error) error {
+	within[t] = true
+	defer delete(within, t)
 	for i := range t.NumField() {
 		f := t.Field(i)
 		name := wireName(f)
@@ -93,8 +92,8 @@ func eachName(t reflect.Type, path string, visit func(name, path string) error) 
 			}
 		case marshals(inner):
 			err = fmt.Errorf("%w: %s: a %v would be lost, for it is embedded and has a form of its own; give the field a name", ErrArguments, where, f.Type)
-		case inner != t:
-			err = eachName(inner, where, visit)
+		case !within[inner]:
+			err = eachName(inner, where, within, visit)
 		}
 		if err != nil {
 			return err

@@ -27,6 +27,13 @@ type (
 		base
 		T *autodiff.Tensor
 	}
+	CircleA     struct{ *CircleB }
+	CircleB     struct{ *CircleA }
+	outOfCircle struct {
+		*CircleA
+		X int
+		Y int `cbor:"X"`
+	}
 	celsius  struct{ milli int }
 	stamped  struct{ time.Time }
 	overSafe struct { // has methods of its own
@@ -115,6 +122,7 @@ func TestAFieldThatWouldBeLostIsAnErrorOfTheDeclaration(t *testing.T) {
 			time.Time
 			netip.Addr
 		}](t), "would be lost, for it is embedded and has a form of its own"},
+		"embedded in a circle": {argument[outOfCircle](t), `are both called "X" on the wire`},
 		"a method's argument": {func() error {
 			_, err := DefineMethod("m", func(context.Context, int, secret) (int, error) { return 0, nil }).served()
 			return err
@@ -184,6 +192,11 @@ func TestWhatHasAFormOfItsOwnOrIsToldToStayIsFine(t *testing.T) {
 	require.Nil(t, got.F)
 	require.Nil(t, got.C)
 	require.Equal(t, toldWithTensor{T: x}, travels(t, toldWithTensor{x, 5}))
+	type dash struct {
+		B int `cbor:"-,"`
+		T *autodiff.Tensor
+	}
+	require.Equal(t, dash{2, x}, travels(t, dash{2, x}), "a comma makes it a name")
 	got.mu.Lock()
 	got.mu.Unlock() //nolint:staticcheck // it is a field that stays
 	_ = got.none

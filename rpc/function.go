@@ -41,7 +41,7 @@ type Func[In, Out any] struct {
 const maxName = 128
 
 // Define declares a function. In and Out are Go values that may hold tensors (*autodiff.Tensor) and references (RRef)
-// anywhere but in interfaces; all fields of their structs must be exported, or tagged `cbor:"-"` where they are to stay. Without its tensors, a value may take 1 MiB (transport.Limits): bulk data belongs in tensors. The function runs on a goroutine of its own for every call. What is wrong with the declaration
+// anywhere but in interfaces; all fields of their structs must be exported, or tagged `cbor:"-"` (or `json:"-"`) where they are to stay. Without its tensors, a value may take 1 MiB (transport.Limits): bulk data belongs in tensors. The function runs on a goroutine of its own for every call. What is wrong with the declaration
 // is reported by Join and by calls.
 func Define[In, Out any](name string, fn func(c context.Context, in In) (Out, error), opts ...Option) *Func[In, Out] {
 	f := define(name, fn == nil, func(c context.Context, in In) (Out, *Future[Out], error) {
