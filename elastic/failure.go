@@ -110,7 +110,7 @@ type WorkerError struct {
 	Failure
 	// Others are the workers of this node that failed after it and before the job was over, in the order of time.
 	Others []Failure
-	// Earlier are failures of this node's workers that cost the job a restart, in the order of time: the last one of each worker.
+	// Earlier are failures of this node's workers that cost the job a restart, in the order of time: the latest ones.
 	Earlier []Failure
 }
 
@@ -128,6 +128,9 @@ func (e *WorkerError) Unwrap() error { return e.Start }
 
 // maxOthers is how many failures after the first are told with their details, and how many before it in a line each.
 const maxOthers = 4
+
+// maxEarlier is how many failures are kept of workers that have failed again since.
+const maxEarlier = 16
 
 // Report is the error for people: the failure that ended the job and those that followed, with their last words; in a line each those that cost a
 // restart before; and at the end in one line what ended the job.

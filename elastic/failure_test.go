@@ -184,6 +184,19 @@ worker0 .* exited with code 9$`, failure.Report())
 	require.Equal(t, maxOthers, strings.Count(many.Report(), "\nearlier, at "))
 }
 
+func TestAReportHasTheFailuresThatAWorkerHadBeforeItsLastOne(t *testing.T) {
+	spec := job(t, "", 1)
+	spec.MaxRestarts = 2
+	spec.Program, spec.Args = "/bin/sh", []string{"-c", `mkdir "$0/1" 2>/dev/null && exit 9; mkdir "$0/2" 2>/dev/null && exit 8; exit 5`, t.TempDir()}
+	_, err := run(t, t.Context(), spec)
+	var failure *WorkerError
+	require.ErrorAs(t, err, &failure)
+	require.Regexp(t, `^first failure after the last restart, at .* exited with code 5
+earlier, .* exited with code 9
+earlier, .* exited with code 8
+.* exited with code 5$`, failure.Report())
+}
+
 func TestALongReasonIsCutBetweenCharacters(t *testing.T) {
 	f := Failure{Message: "a" + strings.Repeat("é", 300)}
 	require.True(t, utf8.ValidString(f.brief()))

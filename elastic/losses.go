@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// ErrOutput is matched by Run's error where all workers have ended well, but something that they wrote could not be written.
+// ErrOutput is matched by Result.Lost where something that the workers wrote could not be written.
 var ErrOutput = errors.New("output was lost")
 
 // losses remembers the first output of a Run that could not be written.
@@ -34,7 +34,7 @@ func (l *losses) error() error {
 	return l.first
 }
 
-// ErrNoReader is matched by Run's error where nobody reads its output any more.
+// ErrNoReader is matched by Run's error, or by Result.Lost, where nobody reads its output any more.
 var ErrNoReader = errors.New("nobody reads the output any more")
 
 // deserted takes it that nobody reads a stream any more. Where files have all that it was to show, the job goes on.

@@ -31,6 +31,8 @@ type Result struct {
 	Restarts int
 	// Logs is the folder of this Run's log files, empty if there are none.
 	Logs string
+	// Lost is why output of the workers is not where it should be: it matches ErrOutput or ErrNoReader. It is Run's error where nothing else is.
+	Lost error
 }
 
 // Run runs one node's part of a job to its end: it meets the other nodes, starts the workers in their place, starts those again that it may, and
@@ -82,10 +84,8 @@ func Run(c context.Context, spec Spec) (*Result, error) {
 	if !a.started {
 		return nil, err
 	}
-	if err == nil {
-		err = a.unwritten()
-	}
-	return a.result, err
+	a.result.Lost = a.unwritten()
+	return a.result, cmp.Or(err, a.result.Lost)
 }
 
 var errAborted = errors.New("elastic: ended at once, as asked")
@@ -107,6 +107,7 @@ type agent struct {
 	unread   chan Streams // which nobody reads any more
 	waiters  sync.WaitGroup
 	failures []Failure // the latest of each worker
+	earlier  []Failure // that a later one of the same worker has replaced
 	result   *Result
 	started  bool
 	hark     <-chan time.Time // when workers should have asked for their places; nil while nobody waits for that
@@ -155,6 +156,7 @@ func (a *agent) watch(c context.Context) error {
 		case e := <-a.exits:
 			a.exited(e)
 		case n := <-a.meeting.news:
+			a.tellChanges() // what has happened comes before what follows of it
 			a.heard(n)
 		case s := <-a.meeting.rdzv.Bulletins:
 			if a.epochs.heard(s) {
@@ -189,6 +191,18 @@ func (a *agent) watch(c context.Context) error {
 		a.result.MasterPort, _ = strconv.Atoi(port)
 	}
 	return a.failure
+}
+
+// tellChanges tells people what has become of other nodes by now.
+func (a *agent) tellChanges() {
+	for {
+		select {
+		case ch := <-a.meeting.rdzv.Changes:
+			a.note(ch.Round, ch.What)
+		default:
+			return
+		}
+	}
 }
 
 // leaves ends this node's part before the job is over. What has ended it already stays the reason.
@@ -267,9 +281,9 @@ func (a *agent) ends(now time.Time, err error) {
 	a.do(a.node.end(now, why))
 }
 
-// blame is the error of a job that a failure of this node's has ended, nil if err says something else. Of the failures for which there was no
-// restart the first in time counts, though the job may have heard of another before; which those are the one tells that err names. That one's
-// worker may run again, with the whole group. Where err names none, it is another node's, with which ours may have come.
+// blame is the error of a job that a failure of this node's has ended, nil if err says something else. err names a failure for which no restart
+// was left. With it count those that came after it: the first in time is to blame, whichever the job heard of first. The worker of the
+// named one may run again, with the whole group. Where err names none of ours, another node's failure has ended the job.
 func (a *agent) blame(err error) *WorkerError {
 	if !errors.Is(err, rdzv.ErrClosed) {
 		return nil
@@ -278,7 +292,8 @@ func (a *agent) blame(err error) *WorkerError {
 	if named < 0 && a.spec.MaxRestarts > 0 {
 		return nil
 	}
-	var ended, earlier []Failure
+	var ended []Failure
+	earlier := slices.Clone(a.earlier)
 	for i, f := range a.failures {
 		switch {
 		case f.nth == 0:
@@ -304,6 +319,9 @@ func (a *agent) exited(e exit) {
 	if !e.status.ok() {
 		f := Failure{Exit: w, Start: e.start, Round: a.node.place.Round, Stderr: p.stderr.Tail(), ErrorFile: p.errors.name(), LogFile: p.stderr.file.name()}
 		f.tell(p.errors.read(), p.started, e.at)
+		if old := a.failures[e.localRank]; old.nth > 0 {
+			a.earlier = append(a.earlier[max(0, len(a.earlier)-maxEarlier+1):], old)
+		}
 		a.failures[e.localRank], why = f, f.brief()
 	}
 	p.errors.close()

@@ -77,6 +77,7 @@ func TestAJobThatFailsHasItsOwnCodeThoughItsOutputIsLost(t *testing.T) {
 	var stderr bytes.Buffer
 	code := execute([]string{"run", "--nproc-per-node", "2", os.Args[0], "fail"}, &fullDisk{}, &stderr)
 	require.Equal(t, 7, code, stderr.String())
+	require.Contains(t, stderr.String(), "output was lost: stdout: no space left on device")
 }
 
 func TestAJobWhoseOutputNobodyReadsHasTheCodeOfAPipeThatIsClosed(t *testing.T) {

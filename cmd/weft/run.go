@@ -216,7 +216,7 @@ func runJob(spec elastic.Spec) error {
 	c, stop := signalsContext(context.Background(), func() { close(abort) })
 	defer stop()
 	spec.Abort = abort
-	_, err := elastic.Run(c, spec)
+	result, err := elastic.Run(c, spec)
 	var worker *elastic.WorkerError
 	var sig signalError
 	switch {
@@ -228,6 +228,9 @@ func runJob(spec elastic.Spec) error {
 		ended := "\n" + report[:last] + "weft: " + report[last:]
 		if last == 0 {
 			ended = ": " + report
+		}
+		if errors.Is(result.Lost, elastic.ErrOutput) {
+			ended += "\nweft: " + strings.TrimPrefix(result.Lost.Error(), "elastic: ")
 		}
 		if path := os.Getenv(elastic.ErrorFileVariable); path != "" { // of a launcher of this one
 			if err := worker.CopyTo(path); err != nil {

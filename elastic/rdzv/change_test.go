@@ -39,7 +39,7 @@ func TestEveryNodeHearsOnceWhatBecomesOfTheOthers(t *testing.T) {
 		b.hears(t)
 		b.r.Fail(b.place.Round, 3, 1, "exit \x1b[2J code 7")
 		b.take(t, func(a Action) bool { return a.Kind == Restart })
-		a.hears(t, Change{Round: 1, ID: "n1", What: "worker 3 of n1 failed: exit  [2J code 7; restart 1 of 1"})
+		a.hears(t, Change{Round: 1, ID: "n1", What: "restart 1 of 1: worker 3 of n1 failed: exit  [2J code 7"})
 		leave(t, a) // who led
 		b.take(t, isPlaced)
 		require.Equal(t, "node n0 leaves: the test is over", b.last.Why)

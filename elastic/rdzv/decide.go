@@ -179,9 +179,9 @@ func (d *decision) fail(m *member, e Event) {
 	d.restarts++
 	m.fails = e.Nth
 	left := fmt.Sprintf("restart %d of %d", d.restarts, d.cfg.MaxRestarts)
-	d.note(m.ID, "%s; %s", what, left)
+	d.note(m.ID, "%s: %s", left, what) // the end of a long text is cut
 	if d.cfg.Policy == RestartGroup {
-		d.begin(what + "; " + left)
+		d.begin(left + ": " + what)
 		return
 	}
 	d.epoch++
