@@ -47,6 +47,7 @@ func statusCommand(stdout io.Writer) *cobra.Command {
 It takes the flags of weft run that say where the machines meet (the others are ignored), and PET_<NAME> alike. It is no machine of the job, changes
 nothing, and reads what the job's leader shows. All times are as the leaders count them, a new one going on from the last one's word;
 no clocks are compared. What has just happened is seen with the leader's next word: six times in keep_alive_timeout, so every 2.5 s unless told otherwise.
+One look waits for that word, to know that the leader lives: it takes about two seconds.
 
 HEARD is when a node was last heard of: within two thirds of keep_alive_timeout, or where its word is overdue how long ago, and when it is lost.
 
@@ -233,8 +234,13 @@ func (w *watching) gone() error {
 	return &exitError{codeFailed, fmt.Errorf("the store at %s, where the job %s meets, is gone, and with it all word of the job, which may have ended or go on without it", w.at, w.job)}
 }
 
-// patience is how long a leader that lives is silent at most.
-func patience(v rdzv.View) time.Duration { return max(v.Config.Silence, 2*time.Second) / 2 }
+// patience is how long a leader that lives is silent at most. A leader that has not shown its settings yet is taken to have the usual ones.
+func patience(v rdzv.View) time.Duration {
+	return max(cmp.Or(v.Config.Silence, usualSilence), 2*time.Second) / 2
+}
+
+// usualSilence is keep_alive_timeout where nobody gives another.
+const usualSilence = 15 * time.Second
 
 // see takes a view, and says whether that is all there is to see. One look alone is shown when the leader has said another word, or
 // it could be of one that is long dead.

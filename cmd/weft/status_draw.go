@@ -166,7 +166,17 @@ func (f frame) text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "job %s at %s, for %v: %s\n", plain(f.job), f.at, since(f.Age), f.headline())
 	cfg := f.Config
-	fmt.Fprintf(&b, "restarts: %d of %d; a failed worker costs: %v; a node is lost after %v without a word\n", f.Restarts, f.MaxRestarts, cfg.Policy, cfg.Silence)
+	if f.beginning() {
+		if f.silent > 0 {
+			fmt.Fprintf(&b, "it has said nothing for %v\n", since(f.silent))
+		}
+		return b.String()
+	}
+	fmt.Fprintf(&b, "restarts: %d of %d", f.Restarts, f.MaxRestarts)
+	if cfg.Silence > 0 {
+		fmt.Fprintf(&b, "; restart policy: %v; a node is lost after %v without a word", cfg.Policy, cfg.Silence)
+	}
+	fmt.Fprintln(&b)
 	if f.store != "" {
 		fmt.Fprintf(&b, "the workers' store: %s\n", plain(f.store))
 	}
@@ -205,8 +215,16 @@ func (f frame) text() string {
 	return b.String()
 }
 
+// beginning says whether the job's first leader has yet to show who takes part.
+func (f frame) beginning() bool {
+	return f.Config.Silence == 0 && f.Phase == rdzv.Gathering && f.Round == 0 && f.Summary.Nodes == 0
+}
+
 // headline says how far the round is.
 func (f frame) headline() string {
+	if f.beginning() {
+		return "it is just beginning, and its leader has yet to show who takes part"
+	}
 	switch f.Phase {
 	case rdzv.Gathering:
 		if lack := f.Min - f.Summary.Nodes; lack > 0 {

@@ -50,7 +50,7 @@ func TestAStatusDrawsWhoIsInWhoWaitsAndWhoHasGoneSinceWhenAndWhy(t *testing.T) {
 	f.Nodes[0].Silent = 11200 * time.Millisecond
 	f.Nodes[2].Earlier = []rdzv.Parted{{ID: "b0", How: rdzv.HasLeft, Why: "it was asked to", Ago: 3 * time.Second}, {ID: "b00"}}
 	require.Equal(t, `job j at h:1, for 1h0m0s: round 3 is complete with 2 of 2 to 4 nodes since 1m1s
-restarts: 1 of 5; a failed worker costs: worker; a node is lost after 15s without a word
+restarts: 1 of 5; restart policy: worker; a node is lost after 15s without a word
 the workers' store: tcp://h-a:29500
 RANK  STATE    SINCE   HEARD                RANKS  FAILED  ADDRESS  NODE
 0     in       1m0s    11s ago, lost in 4s  0-1    0       h-a      a
@@ -76,6 +76,17 @@ RANK  ENDED  AGO   WHY, NODE
 	require.Contains(t, f.text(), "failed 1m1s ago: all is lost")
 	f.Nodes = nil
 	require.Contains(t, f.text(), "1 nodes take part, 1 wait, 0 are redundant: too many to be listed")
+}
+
+func TestAJobWhoseLeaderHasShownNothingYetIsSaidToBeBeginning(t *testing.T) {
+	f := frame{View: rdzv.View{Summary: rdzv.Summary{Min: 2, Max: 3}}, at: "h:1", job: "j"}
+	require.Equal(t, "job j at h:1, for 0s: it is just beginning, and its leader has yet to show who takes part\n", f.text())
+	require.Equal(t, 7500*time.Millisecond, patience(f.View), "of the usual settings")
+	f.silent = patience(f.View)
+	require.Contains(t, f.text(), "\nit has said nothing for 8s\n")
+	f.Summary.Nodes = 2 // too many to be shown: what the settings are is not known
+	require.NotContains(t, f.text(), "just beginning")
+	require.Contains(t, f.text(), "\nrestarts: 0 of 0\n")
 }
 
 func TestWhatChangesBetweenTwoLooksIsALineEach(t *testing.T) {
