@@ -49,7 +49,21 @@ func (f *jobFlags) observeJob(c context.Context, addr string, id *transport.Iden
 			return o, f.noStore(addr, err)
 		}
 	}
-	return f.observeStore(c, addr, st, n)
+	o, err = f.observeStore(c, addr, st, n)
+	if errors.Is(err, rpc.ErrNoJob) {
+		err = nobodyJoined(addr, len(jobs) > 0)
+	}
+	return o, err
+}
+
+// nobodyJoined is that no worker has joined in the store at addr, which may have been found where the machines of the job meet.
+func nobodyJoined(addr string, found bool) error {
+	if found {
+		return fmt.Errorf("the store of this round's workers, at %s, was found, but no worker has joined there: "+
+			"they have not come to rpc.Join yet, have left, or their program does not use Weft's rpc", addr)
+	}
+	return fmt.Errorf("there is a store at %s, but no worker has joined there: they have not come to rpc.Join yet, or have left. "+
+		"The workers of several machines have another store in each round: give where the machines meet, their --rdzv-endpoint", addr)
 }
 
 // workersStore is the address of the store that the workers of a job have now; its machines meet in st, with those of all these jobs.
@@ -94,8 +108,7 @@ func (f *jobFlags) observeStore(c context.Context, addr string, st store.Store, 
 			return jobSeen{workers, addr, epoch}, err
 		}
 	}
-	return o, fmt.Errorf("there is a store at %s, but no worker has joined there: they have not come to rpc.Join yet, or have left. "+
-		"The workers of several machines have another store in each round: give where the machines meet, their --rdzv-endpoint", addr)
+	return o, rpc.ErrNoJob
 }
 
 // noStore explains why a store is not reached.

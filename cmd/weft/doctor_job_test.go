@@ -172,6 +172,14 @@ func TestDoctorFindsTheWorkersOfAnElasticJob(t *testing.T) {
 	require.Equal(t, 137, <-codes, out.String())
 }
 
+func TestDoctorThatWasGivenWhereTheMachinesMeetDoesNotAskForThat(t *testing.T) {
+	require.Contains(t, nobodyJoined("h:1", false).Error(), "give where the machines meet")
+	err := nobodyJoined("h:1", true)
+	require.NotContains(t, err.Error(), "--rdzv-endpoint")
+	require.ErrorContains(t, err, "the store of this round's workers, at h:1, was found, but no worker has joined there")
+	require.ErrorContains(t, err, "does not use Weft's rpc")
+}
+
 func TestDoctorSaysWhatIsMissingWhereThereIsNoJob(t *testing.T) {
 	url := job(t, 1, 0)
 	code, _, stderr := weft(t, "doctor", "--init", url)
