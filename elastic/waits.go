@@ -22,6 +22,7 @@ type waits struct {
 	mu    sync.Mutex
 	since time.Time // when this waiting began
 	said  int       // how often it was told
+	text  string    // what was told last in this waiting
 	what  standing
 	met   bool             // it has heard of a rendezvous that was not over
 	rdzv  *rdzv.Rendezvous // nil while its store is not reached
@@ -71,8 +72,11 @@ func (w *waits) joined(r *rdzv.Rendezvous, under store.Store, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.rdzv, w.under, w.what.joined = r, under, true
-	w.since, w.said = now, 0
+	w.anew(now)
 }
+
+// anew takes it that a waiting begins.
+func (w *waits) anew(now time.Time) { w.since, w.said, w.text = now, 0, "" }
 
 // heard takes what the rendezvous says to the node.
 func (w *waits) heard(a rdzv.Action) {
@@ -81,7 +85,7 @@ func (w *waits) heard(a rdzv.Action) {
 	w.met = w.met || a.Kind == rdzv.Place || a.Kind == rdzv.Wait || a.Kind == rdzv.Spare
 	switch a.Kind {
 	case rdzv.Place:
-		w.what.placed, w.what.spare, w.said = a.Placement.Round, false, 0
+		w.what.placed, w.what.spare, w.said, w.text = a.Placement.Round, false, 0, ""
 	case rdzv.Wait, rdzv.Spare:
 		w.what.spare = a.Kind == rdzv.Spare
 	case rdzv.Finished, rdzv.Refuse:
@@ -115,7 +119,7 @@ func dueAt(said int) time.Duration {
 	return when[len(when)-1] * time.Duration(said-len(when)+2)
 }
 
-// line is what there is to say now, "" if nothing.
+// line is what there is to say now, "" if nothing, or nothing new.
 func (w *waits) line(c context.Context, now time.Time) string {
 	what, under, waited := w.due(now)
 	if !what.waiting() {
@@ -124,19 +128,29 @@ func (w *waits) line(c context.Context, now time.Time) string {
 	if what.joined && what.placed < 0 && what.sum.Nodes < what.sum.Min {
 		what.others = otherJobs(c, under, w.job)
 	}
-	return what.text(w.at(), waited, w.patience, w.lastCall)
+	text := what.text(w.at(), waited, w.patience, w.lastCall)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if text == w.text {
+		return ""
+	}
+	w.text = text
+	return text
 }
 
-// due is how things stand, if it is time to say so; else nobody waits.
+// due is how things stand, if it is time to say so, and they are known: not while the rendezvous is out of reach. Else nobody waits.
 func (w *waits) due(now time.Time) (what standing, under store.Store, waited time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.rdzv != nil {
+		if w.rdzv.Away() {
+			return standing{over: true}, nil, 0
+		}
 		w.what.sum, w.what.known = w.rdzv.Latest()
 		w.met = w.met || w.what.known && w.what.sum.Phase != rdzv.Closed
 	}
 	if !w.what.waiting() {
-		w.since, w.said = now, 0
+		w.anew(now)
 	}
 	waited = now.Sub(w.since)
 	if waited.Round(time.Second) < dueAt(w.said) { // a tick may come early

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -64,6 +65,63 @@ func TestANodeThatWaitsSaysSoAfterSomeSecondsAndThenRarely(t *testing.T) {
 		seconds := time.Second
 		require.Equal(t, []time.Duration{3 * seconds, 10 * seconds, 30 * seconds, 60 * seconds, 120 * seconds, 180 * seconds, 240 * seconds, 300 * seconds}, said[:8])
 		require.Equal(t, "waiting for 1 more node at h:1, job j, 300 s of 600 s (other jobs meet there, too: another; is the id the right one?)", last)
+	})
+}
+
+func TestALineThatSaysNothingNewIsNotSaidAgain(t *testing.T) {
+	start := time.Now()
+	w := &waits{endpoint: "h:1", job: "j", since: start,
+		what: standing{placed: -1, joined: true, known: true, sum: rdzv.Summary{Phase: rdzv.Gathering, Nodes: 2, Min: 2, Max: 4}}}
+	after := func(s int) string { return w.line(t.Context(), start.Add(time.Duration(s)*time.Second)) }
+	require.Contains(t, after(3), "2 nodes are at h:1")
+	require.Empty(t, after(10))
+	w.what.sum.Nodes = 3
+	require.Contains(t, after(30), "3 nodes are at h:1")
+	w.what.placed, w.what.sum.Phase = 0, rdzv.Complete
+	require.Empty(t, after(40))
+	w.what.placed, w.what.sum.Phase = -1, rdzv.Gathering
+	require.Contains(t, after(60), "3 nodes are at h:1", "it waits anew")
+}
+
+// severed is a store that cannot be reached while it is down.
+type severed struct {
+	store.Store
+	down *atomic.Bool
+}
+
+func (s severed) Set(c context.Context, k string, v []byte) error {
+	if s.down.Load() {
+		return store.ErrUnreachable
+	}
+	return s.Store.Set(c, k, v)
+}
+
+func TestANodeThatWaitsSaysNothingWhileTheRendezvousIsOutOfReach(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		st := severed{store.NewMemory(), new(atomic.Bool)}
+		var mu sync.Mutex
+		var said []time.Duration
+		say := func(string) {
+			mu.Lock()
+			defer mu.Unlock()
+			said = append(said, time.Since(start).Round(time.Second))
+		}
+		spec := Spec{MinNodes: 2, NprocPerNode: 1, RunID: "j", Endpoint: "h:1", LocalAddr: "here", Meet: func(context.Context) (store.Store, error) { return st, nil }}.populate()
+		m, err := meet(t.Context(), &spec, say, nil)
+		require.NoError(t, err)
+		defer m.close()
+		time.Sleep(5 * time.Second)
+		st.down.Store(true)
+		time.Sleep(40*time.Second + time.Second/2)
+		mu.Lock()
+		require.Equal(t, []time.Duration{3 * time.Second}, said)
+		mu.Unlock()
+		st.down.Store(false)
+		time.Sleep(2 * time.Second)
+		mu.Lock()
+		defer mu.Unlock()
+		require.Greater(t, len(said), 1)
 	})
 }
 
@@ -140,6 +198,6 @@ func TestOfTwoNodesWithOneNodeRankTheSecondIsRefusedWithTheFirstOnesName(t *test
 	first(errTestStop)
 	w.runs.Wait()
 	require.ErrorIs(t, w.ends[1], rdzv.ErrTaken)
-	require.ErrorContains(t, w.ends[1], "node rank 0 is taken by 127.")
+	require.ErrorContains(t, w.ends[1], "refuses this node, as another has the same node rank (--node-rank): node rank 0 is taken by 127.")
 	require.ErrorContains(t, w.ends[1], "if that is gone for good, it is free in 3s at most")
 }

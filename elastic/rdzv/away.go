@@ -32,6 +32,13 @@ func (a *away) begin(patience time.Duration, key string, err error) {
 	}
 }
 
+// is says whether somebody waits.
+func (a *away) is() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.waiting > 0
+}
+
 // end takes it that somebody waits no more, because the store is back, or else.
 func (a *away) end(back bool) {
 	a.mu.Lock()

@@ -24,6 +24,7 @@ type Rendezvous struct {
 
 	st    store.Store
 	log   *slog.Logger
+	away  *away
 	asked chan struct{} // capacity 1: there is something in wants
 	end   context.CancelCauseFunc
 	done  chan struct{}
@@ -51,11 +52,11 @@ func Open(c context.Context, st store.Store, cfg Config, node Node, log *slog.Lo
 	}
 	c, end := context.WithCancelCause(c)
 	news, bulletins, changes := make(chan Action), make(chan Summary, 1), make(chan Change, 64)
-	r := &Rendezvous{News: news, Bulletins: bulletins, Changes: changes, st: st, log: log, asked: make(chan struct{}, 1), end: end, done: make(chan struct{}), heard: time.Now()}
+	r := &Rendezvous{News: news, Bulletins: bulletins, Changes: changes, st: st, log: log, away: &away{log: log}, asked: make(chan struct{}, 1), end: end, done: make(chan struct{}), heard: time.Now()}
 	go func() {
 		defer close(r.done)
 		defer close(news)
-		s := &shell{r: r, away: &away{log: log}, peer: newPeer(node, cfg, time.Now()), news: news, bulletins: bulletins, changes: changes}
+		s := &shell{r: r, away: r.away, peer: newPeer(node, cfg, time.Now()), news: news, bulletins: bulletins, changes: changes}
 		r.err = s.run(c)
 		end(context.Canceled)
 	}()
@@ -80,6 +81,9 @@ func (r *Rendezvous) Latest() (Summary, bool) {
 	defer r.mu.Unlock()
 	return r.latest, r.known
 }
+
+// Away says whether the store is out of reach: what Latest says may be long over.
+func (r *Rendezvous) Away() bool { return r.away.is() }
 
 // Heard is when the leader was last heard of, or the rendezvous was opened. A leader says something six times in Config.Silence.
 func (r *Rendezvous) Heard() time.Time {

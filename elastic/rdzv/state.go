@@ -13,7 +13,7 @@ var (
 	ErrClosed  = errors.New("the rendezvous is closed")
 	ErrTimeout = errors.New("the rendezvous has timed out")
 	ErrRefused = errors.New("the rendezvous refuses this node")
-	ErrTaken   = fmt.Errorf("%w for now", ErrRefused)
+	ErrTaken   = fmt.Errorf("%w, as another has the same node rank (--node-rank)", ErrRefused)
 	ErrLost    = errors.New("the rendezvous has lost this node")
 	ErrCorrupt = errors.New("the rendezvous state is corrupt")
 	ErrNoStore = errors.New("the rendezvous' store cannot be reached")
