@@ -96,8 +96,9 @@ func newNode(workers int, grace time.Duration) *node {
 // done says that nothing runs and nothing will.
 func (n *node) done() bool { return n.left == 0 && n.ending && n.over }
 
-// coming takes it that a new round has formed, and why. A worker that hears of its places goes on in it. One that is deaf to them is
-// ended, and all are where the round says so; they start again when their like have ended on every node of the round (placed).
+// coming takes it that a new round has formed, and why. A worker that called elastic.Join hears of its new place and runs on. A worker that
+// did not is deaf: the node ends it. Where the round restarts all workers, the node ends every one. The ended ones start again once every
+// node of the round has ended its own (placed).
 func (n *node) coming(now time.Time, p rdzv.Placement, why string, deaf func(worker int) bool) decision {
 	if n.ending {
 		return decision{}

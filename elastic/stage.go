@@ -9,15 +9,16 @@ import "slices"
 //	meeting      looks for the store in which the nodes meet     Run returns                  -
 //	waiting      has no place in the round, or is redundant      settling                     -
 //	running      looks after its workers                         stopping                     killing
-//	failing      asks for leave to start a failed worker again   stopping, settling if none   killing
-//	             runs
+//	failing      asks for leave to start a failed worker again   stopping or settling (*)     killing
 //	finished     waits for the workers of other nodes            settling                     -
-//	regrouping   stops workers of a round that is over, and      stopping, settling if none   killing
-//	             waits until the next one may start              runs
+//	regrouping   stops the workers of a round that is over,      stopping or settling (*)     killing
+//	             and waits until the next round may start
 //	stopping     waits for workers that have got SIGTERM         the same, for Grace at most  killing
 //	killing      waits for workers that have got SIGKILL         the same                     the same
-//	settling     waits for who reads the output                  for drain at most            for drain at most
+//	settling     waits until the workers' output is read         for drain at most            for drain at most
 //	parting      leaves the rendezvous                           for hurry at most            for parting/10 at most
+//
+// (*) stopping where workers run, settling where none does.
 //
 // Without a signal settling ends when the output is read, and parting after as many seconds as its constant says.
 //
