@@ -95,6 +95,11 @@ func (f *runFlags) spec(args []string) (elastic.Spec, error) {
 	nproc, errProc := parseNproc(f.nproc, os.DirFS("/"))
 	logs, errLogs := f.logs()
 	least, most, errNodes := parseNnodes(f.nnodes)
+	var errRange error
+	if least != most && f.meetsBy(most) == "static" {
+		errRange = fmt.Errorf("--nnodes %s: machines that meet at --master-addr, each with its --node-rank, are a fixed number of them: give --nnodes N; "+
+			"for a range give --rdzv-endpoint HOST:PORT, with --rdzv-backend store", f.nnodes)
+	}
 	meet, errMeet := f.meeting(most)
 	var errGrace error
 	if f.shutdown < 0 {
@@ -126,7 +131,7 @@ func (f *runFlags) spec(args []string) (elastic.Spec, error) {
 		RunID: f.runID, Role: f.role, Token: token,
 		MasterAddr: f.masterAddr, MasterPort: f.masterPort, Store: served,
 		Logs: logs, Prefix: os.Getenv("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"), NoPrefix: f.noPrefix, Grace: f.grace, Env: env,
-	}, errors.Join(errProgram, errProc, errLogs, errNodes, errMeet, errGrace, errRestarts, errToken, errEnv, errStore)
+	}, errors.Join(errProgram, errProc, errLogs, errNodes, errMeet, errRange, errGrace, errRestarts, errToken, errEnv, errStore)
 }
 
 // environ is what the workers inherit: this process's environment, and what the flags say to the workers.

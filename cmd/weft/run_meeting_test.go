@@ -31,6 +31,8 @@ func TestFlagsOfSeveralMachinesThatCannotBeAreToldTogether(t *testing.T) {
 		"--rdzv-backend static --nnodes 2 --node-rank 1":    {"missing: --master-addr"},
 		"--nnodes 2 --master-addr 10.0.0.1 --node-rank 2 --master-port 65535 --restart-policy never": {"--node-rank: expected 0 to 1 with --nnodes 2, got 2",
 			"--master-port: expected 1 to 65534, as the machines meet one port further, got 65535", `expected worker or group, got "never"`},
+		"--nnodes 2:3 --node-rank 0 --master-addr 10.0.0.1 --grace 0s":                         {"--nnodes 2:3: machines that meet at --master-addr, each with its --node-rank, are a fixed number", "--grace"},
+		"--nnodes 2:3 --node-rank 0 --rdzv-backend static --rdzv-endpoint 10.0.0.1 --grace 0s": {"--nnodes 2:3: machines that meet at --master-addr"},
 		"--nnodes 2 --master-port 5": {"missing: --node-rank, --master-addr"},
 		"--nnodes 2 --rdzv-backend static --node-rank 0 --rdzv-endpoint a:1 --master-addr b": {"--rdzv-endpoint a:1 is another place than --master-addr"},
 		"--rdzv-conf join_timeout,last_call_timeout=-1,color=red":                            {"expected k=v,…, got \"join_timeout\"", "last_call_timeout: expected a number of seconds", `unknown key "color"`},
