@@ -9,9 +9,10 @@
 //	weft store get --url tcp://host:port k   look into one
 //	weft version
 //
-// The exit code of "weft run" is 0 if every worker succeeded at last, else that of the failed worker that ended the job: 128 plus the
-// signal's number where a signal ended it, 127 where its program was not there, and 126 where it could not be started for another reason.
-// It is 128 plus the signal's number where a signal ended weft, 141 where nobody read the output any more, and 2 where the command line is wrong.
+// The exit code of "weft run" is 0 if every worker succeeded at last, else that of the failed worker that ended the job: its own, 128 plus the
+// signal's number where a signal ended it, 127 where its program or interpreter had gone, and 126 where it could not be started for another reason.
+// It is 128 plus the signal's number where a signal ended weft, 141 where nobody read the output any more, and 1 where weft run itself failed.
+// It is 2 where the command line is wrong, and so where the program is not there or not executable before any worker starts.
 // Any command's is 1 where its output could not be written.
 package main
 

@@ -52,7 +52,8 @@ SIGTERM (or SIGINT, SIGHUP) has this machine leave: its workers get SIGTERM, and
 once. The other machines go on, but not where this one hosts the rendezvous. What kills weft itself (SIGKILL) takes the workers with it on Linux, but not what they have started.
 On Linux weft reaps what it inherits, and what the workers have started ends with the job, in whatever session it is.
 When nobody reads its output any more, weft ends as after a signal, with code 141; where --log-dir keeps all that would be shown, the job goes on.
-A worker that cannot be started is a failure like any other, with code 127 where its program is not there and else 126.
+A program that is not there or not executable is an error of the command line, code 2. A worker that cannot be started later is a failure like any
+other, with code 127 where its program or interpreter is not there and else 126.
 A pod of Kubernetes needs no preStop hook where weft run is its first process, but a terminationGracePeriodSeconds longer than --grace.
 --health-addr serves its probes.`,
 		Example: `  weft run --nproc-per-node 2 bin/digits --epochs 5

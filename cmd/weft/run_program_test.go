@@ -158,3 +158,28 @@ func TestLogFilesAreWrittenAndTheirFolderIsTold(t *testing.T) {
 		require.Equal(t, []string{"RANK=0\n", "RANK=1\n"}[i], string(b))
 	}
 }
+
+// The table of exit codes is in the README.
+func TestAProgramThatCannotBeStartedHasTheExitCodeOfWhenItWasFound(t *testing.T) {
+	file := func(text string, mode os.FileMode) string {
+		name := filepath.Join(t.TempDir(), "program")
+		require.NoError(t, os.WriteFile(name, []byte(text), mode))
+		return name
+	}
+	for why, c := range map[string]struct {
+		program string
+		code    int
+	}{
+		"not there":            {filepath.Join(t.TempDir(), "none"), 2},
+		"not executable":       {file("#!/bin/sh\n", 0o644), 2},
+		"no #! line":           {file("echo\n", 0o755), 126},
+		"no such interpreter":  {file("#!/no/such\n", 0o755), 127},
+		"went away":            {file("#!/bin/sh\nrm \"$0\"\nexit 1\n", 0o755), 127},
+		"no longer executable": {file("#!/bin/sh\nchmod -x \"$0\"\nexit 1\n", 0o755), 126},
+		"its own code":         {file("#!/bin/sh\nexit 9\n", 0o755), 9},
+		"killed":               {file("#!/bin/sh\nkill -9 $$\n", 0o755), 137},
+	} {
+		code, _, stderr := weft(t, "run", "--max-restarts", "1", c.program)
+		require.Equal(t, c.code, code, "%s: %s", why, stderr)
+	}
+}
