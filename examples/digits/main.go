@@ -68,9 +68,9 @@ func run(c context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	switch {
 	case s.workers == 1:
-		err = trainHere(c, s, stdout)
+		err = trainHere(c, s, stdout, stderr)
 	case os.Getenv("RANK") != "":
-		err = trainSplit(c, s, stdout)
+		err = trainSplit(c, s, stdout, stderr)
 	default:
 		return show.Workers(c, "digits", 2, args, stdout, stderr)
 	}
@@ -132,10 +132,12 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 	}
 	given := map[string]bool{}
 	f.Visit(func(f *flag.Flag) { given[f.Name] = true })
-	if rates := map[string]float64{"sgd": 0.1, "adam": 0.001}; rates[s.optimizer] == 0 {
+	rate, known := map[string]float64{"sgd": 0.1, "adam": 0.001}[s.optimizer]
+	if !known {
 		bad("--optimizer %s; expected sgd or adam", s.optimizer)
-	} else if !given["lr"] {
-		s.lr = rates[s.optimizer]
+	}
+	if !given["lr"] {
+		s.lr = rate
 	}
 	if s.schedule != "constant" && s.schedule != "cosine" {
 		bad("--schedule %s; expected constant or cosine", s.schedule)
@@ -154,7 +156,7 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 	if s.maxSteps < 0 {
 		bad("--steps %d; expected 0 or more", s.maxSteps)
 	}
-	if !(s.lr > 0 && s.lr <= 1e6) {
+	if (known || given["lr"]) && !(s.lr > 0 && s.lr <= 1e6) {
 		bad("--lr %g; expected a positive number up to 1e6", s.lr)
 	}
 	if err := place.Check(s.device); err != nil {

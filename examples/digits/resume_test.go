@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -67,15 +68,21 @@ func TestACheckpointOfAnotherRunIsRefusedWithWhatDiffers(t *testing.T) {
 		require.Equal(t, code, run(t.Context(), append(args[:len(args):len(args)], more...), &out, &errs), "%s", &out)
 		require.Contains(t, errs.String(), why)
 	}
-	require.Len(t, runJSON(t, append(args, "--resume")...).Losses, 2, "there is none yet")
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o644))
+	fails(1, "digits: --checkpoint: mkdir "+file, "--checkpoint", filepath.Join(file, "new"), "--steps", "0") // at once, not after 50 steps
+	var log bytes.Buffer
+	require.Zero(t, run(t.Context(), append(args[:len(args):len(args)], "--resume"), io.Discard, &log))
+	require.Equal(t, "digits: no checkpoint in "+dir+" yet: training starts anew\n", log.String())
 	fails(1, "has a checkpoint of step 2; go on from it with --resume, or name another folder")
-	fails(1, "--batch 32 --lr 0.1 --dropout 0.5 --schedule constant, and this one has ", "--resume", "--batch", "16")
-	fails(1, "Head.0.B is float32(8), and here float32(16)", "--resume", "--hidden", "16")
-	fails(1, "group 0 is stepped by SGD(", "--resume", "--optimizer", "adam", "--lr", "0.1")
+	fails(1, "--batch 32 --hidden 8 --optimizer sgd --lr 0.1 --dropout 0.5 --schedule constant, and this one has ", "--resume", "--batch", "16")
+	fails(1, "and this one has --data \"\" --seed 1 --batch 32 --hidden 16 --optimizer adam --lr 0.001 ", "--resume", "--hidden", "16", "--optimizer", "adam")
 	fails(2, "--resume and --every are of checkpoints", "--resume", "--checkpoint", "")
 	fails(2, "--every 0; expected 1", "--every", "0")
 	fails(2, "--dropout 1; expected", "--dropout", "1")
-	fails(2, "--optimizer x; expected sgd or adam", "--optimizer", "x")
+	var errs bytes.Buffer
+	require.Equal(t, 2, run(t.Context(), []string{"--optimizer", "x"}, io.Discard, &errs))
+	require.Equal(t, "digits: --optimizer x; expected sgd or adam\n", errs.String(), "no word of the rate that it would have")
 	fails(2, "--schedule x; expected constant or cosine", "--schedule", "x")
 	losses := runJSON(t, append(args, "--resume", "--steps", "4")...).Losses
 	require.Len(t, losses, 4)

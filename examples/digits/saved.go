@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/elastic/checkpoint"
@@ -19,9 +21,12 @@ type saver struct {
 }
 
 // begin opens the checkpoints, and has the model go on from the newest if it is to: losses are those of the steps so far.
-func (s settings) begin(c context.Context, m model) (saved *saver, losses []float64, err error) {
+func (s settings) begin(c context.Context, m model, stderr io.Writer) (saved *saver, losses []float64, err error) {
 	if s.checkpoint == "" {
 		return nil, nil, nil
+	}
+	if err := usable(s.checkpoint); err != nil {
+		return nil, nil, fmt.Errorf("--checkpoint: %w", err)
 	}
 	dir, err := checkpoint.Open(s.checkpoint, checkpoint.Config{})
 	if err != nil {
@@ -31,6 +36,9 @@ func (s settings) begin(c context.Context, m model) (saved *saver, losses []floa
 	k, err := dir.Latest()
 	switch {
 	case errors.Is(err, checkpoint.ErrNone):
+		if s.resume {
+			fmt.Fprintf(stderr, "digits: no checkpoint in %s yet: training starts anew\n", s.checkpoint)
+		}
 		return saved, nil, nil
 	case err != nil:
 		return nil, nil, err
@@ -45,9 +53,22 @@ func (s settings) begin(c context.Context, m model) (saved *saver, losses []floa
 	return saved, losses, nil
 }
 
-// run is what must be the same where training goes on. The optimizer and the network know what fits them; these decide which rows and rates come next.
+// usable makes the folder, and tries to write there: steps whose checkpoint cannot be saved are lost.
+func usable(folder string) error {
+	if err := os.MkdirAll(folder, 0o777); err != nil {
+		return err
+	}
+	file, err := os.CreateTemp(folder, ".try-*")
+	if err != nil {
+		return err
+	}
+	return errors.Join(file.Close(), os.Remove(file.Name()))
+}
+
+// run is what must be the same where training goes on: the network, the optimizer, and what decides which rows and rates come next.
 func (s settings) run() string {
-	run := fmt.Sprintf("--data %q --seed %d --batch %d --lr %g --dropout %g --schedule %s", s.data, s.seed, s.batch, s.lr, s.dropout, s.schedule)
+	run := fmt.Sprintf("--data %q --seed %d --batch %d --hidden %d --optimizer %s --lr %g --dropout %g --schedule %s",
+		s.data, s.seed, s.batch, s.hidden, s.optimizer, s.lr, s.dropout, s.schedule)
 	if s.schedule == "cosine" {
 		run += fmt.Sprintf(" --epochs %d", s.epochs)
 	}

@@ -32,7 +32,7 @@ type result struct {
 }
 
 // trainHere trains the whole model in this process.
-func trainHere(c context.Context, s settings, stdout io.Writer) (err error) {
+func trainHere(c context.Context, s settings, stdout, stderr io.Writer) (err error) {
 	d, err := table.Load(s.data, s.seed)
 	if err != nil {
 		return err
@@ -47,11 +47,11 @@ func trainHere(c context.Context, s settings, stdout io.Writer) (err error) {
 		return err
 	}
 	s.place = says
-	return train(c, s, d, m, stdout)
+	return train(c, s, d, m, stdout, stderr)
 }
 
 // trainSplit is one worker of two: worker 0 trains, worker 1 serves its half until worker 0 has finished.
-func trainSplit(c context.Context, s settings, stdout io.Writer) (err error) {
+func trainSplit(c context.Context, s settings, stdout, stderr io.Writer) (err error) {
 	var d *table.Data
 	if os.Getenv("RANK") == "0" { // a bad file should not cost anybody a join
 		if d, err = table.Load(s.data, s.seed); err != nil {
@@ -69,7 +69,7 @@ func trainSplit(c context.Context, s settings, stdout io.Writer) (err error) {
 		return err
 	}
 	if w.Rank() == 0 {
-		if err = lead(c, w, s, d, stdout); err != nil {
+		if err = lead(c, w, s, d, stdout, stderr); err != nil {
 			_ = w.Close() // the error says more
 			return err
 		}
@@ -78,12 +78,12 @@ func trainSplit(c context.Context, s settings, stdout io.Writer) (err error) {
 }
 
 // lead trains and reports.
-func lead(c context.Context, w *rpc.Worker, s settings, d *table.Data, stdout io.Writer) error {
+func lead(c context.Context, w *rpc.Worker, s settings, d *table.Data, stdout, stderr io.Writer) error {
 	m, err := newHalves(c, w, w.Workers()[1].Name, s.sizes(d), s.rule())
 	if err != nil {
 		return err
 	}
-	return train(c, s, d, m, stdout)
+	return train(c, s, d, m, stdout, stderr)
 }
 
 func (s settings) sizes(d *table.Data) sizes {
@@ -101,11 +101,11 @@ func (s settings) rule() optim.Rule {
 func (s settings) perEpoch(d *table.Data) int { return (len(d.Train.Y) + s.batch - 1) / s.batch }
 
 // train runs the steps, measures the accuracy on the test part, and writes what was asked for.
-func train(c context.Context, s settings, d *table.Data, m model, stdout io.Writer) error {
+func train(c context.Context, s settings, d *table.Data, m model, stdout, stderr io.Writer) error {
 	if s.schedule == "cosine" {
 		m.optimizer().SetSchedule(optim.Cosine(s.epochs*s.perEpoch(d), 0))
 	}
-	saved, losses, err := s.begin(c, m)
+	saved, losses, err := s.begin(c, m, stderr)
 	if err != nil {
 		return err
 	}
