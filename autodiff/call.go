@@ -1,6 +1,7 @@
 package autodiff
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -120,7 +121,7 @@ func (a *Arena) hold(bufs []*device.Buffer, in []*Tensor) ([]*device.Buffer, err
 		}
 		b, err := a.acquire(t)
 		if err != nil {
-			return bufs, err
+			return bufs, fmt.Errorf("operand %d: %w", i, err)
 		}
 		bufs = append(bufs, b)
 	}

@@ -125,7 +125,7 @@ func Values[T device.Number](t *Tensor) ([]T, error) {
 	}
 	buf, err := t.acquire()
 	if err != nil {
-		return nil, err
+		return nil, opError("Values", err)
 	}
 	defer buf.Release() //nolint:errcheck // ours
 	out := make([]T, t.typ.Shape.Elems())

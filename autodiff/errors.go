@@ -17,6 +17,7 @@ var (
 	ErrDevices     = errors.New("tensors lie on different devices")
 	ErrDtype       = errors.New("wrong dtype")
 	ErrFunction    = errors.New("bad function")
+	ErrNotLeaf     = errors.New("tensor is no leaf")
 	ErrNoRoots     = errors.New("no tensors provided for gradient computation")
 	ErrNoGrad      = errors.New("requires grad is not set")
 	ErrNotScalar   = errors.New("is not a scalar; all roots need to be scalar, or be given an output gradient")

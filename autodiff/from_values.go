@@ -114,7 +114,7 @@ func ToGorgoniaValue(t *Tensor) (gorgonia.Value, error) {
 	}
 	b, err := home.acquire()
 	if err != nil {
-		return nil, err
+		return nil, opError("ToGorgoniaValue", err)
 	}
 	defer b.Release() //nolint:errcheck // ours
 	return valueOf(b, *t.typ)

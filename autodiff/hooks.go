@@ -35,7 +35,7 @@ func (t *Tensor) OnAccumulated(do func(leaf, g *Tensor) error) (remove func(), e
 		return nil, opError("OnAccumulated", errNoHook)
 	}
 	if !t.IsLeaf() {
-		return nil, opError("OnAccumulated", fmt.Errorf("%w: %v is not a leaf", ErrFunction, t))
+		return nil, opError("OnAccumulated", fmt.Errorf("%w: it is a %v", ErrNotLeaf, t))
 	}
 	return t.register("OnAccumulated", &hook{done: do})
 }

@@ -201,8 +201,8 @@ func TestAHookThatCannotBeRegisteredIsRefused(t *testing.T) {
 	_, err = x.OnAccumulated(nil)
 	require.ErrorIs(t, err, ErrFunction)
 	_, err = Exp(x).OnAccumulated(func(_, _ *Tensor) error { return nil })
-	require.ErrorIs(t, err, ErrFunction)
-	require.ErrorContains(t, err, "is not a leaf")
+	require.ErrorIs(t, err, ErrNotLeaf)
+	require.ErrorContains(t, err, "tensor is no leaf: it is a tensor")
 }
 
 func TestAHookOnWhatCameFromAnotherWorkerRunsBeforeTheGradientLeaves(t *testing.T) {

@@ -74,7 +74,7 @@ func (t *Tensor) assignable(value *Tensor) (*device.Buffer, error) {
 	}
 	switch {
 	case !t.IsLeaf() || t.sparse:
-		return nil, fmt.Errorf("%w: %v is no leaf", ErrFunction, t)
+		return nil, fmt.Errorf("%w: it is a %v", ErrNotLeaf, t)
 	case !t.typ.Equal(*value.typ):
 		return nil, fmt.Errorf("%w: a value %v for a tensor %v", ErrDtype, *value.typ, *t.typ)
 	}

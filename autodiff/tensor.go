@@ -36,7 +36,7 @@ func newTensor(typ kernels.Type, buf *device.Buffer, owner *Arena) *Tensor {
 	}
 	if err := owner.adopt(t, typ.Bytes()); err != nil {
 		t.free()
-		t.err = opError("tensor", err)
+		t.err = opError("", err)
 	}
 	return t
 }
@@ -123,7 +123,7 @@ func (t *Tensor) RequireGrad() *Tensor {
 	case t == nil:
 		return failed(opError("RequireGrad", ErrNil))
 	case !t.IsLeaf():
-		return failed(opError("RequireGrad", fmt.Errorf("%w: %v is no leaf; OnGrad shows its gradient, and Detach makes a leaf of its value", ErrFunction, t)))
+		return failed(opError("RequireGrad", fmt.Errorf("%w: it is a %v; OnGrad shows its gradient, and Detach makes a leaf of its value", ErrNotLeaf, t)))
 	case t.err != nil || t.requiresGrad:
 		return t
 	case !t.typ.Dtype.IsFloat():
@@ -226,7 +226,7 @@ func (t *Tensor) place() *unsafe.Pointer { return (*unsafe.Pointer)(unsafe.Point
 func (t *Tensor) put(b *device.Buffer) { atomic.StorePointer(t.place(), unsafe.Pointer(b)) }
 
 func (t *Tensor) errFreed() error {
-	return opError("tensor", t.owner.freedError(t.typ.String(), t.computedAt()))
+	return t.owner.freedError(t.typ.String(), t.computedAt()) // who has the op's name adds it, and the line
 }
 
 // Acquire gives a reference to the value's buffer, for code that moves bytes. Release it. The bytes are read-only. Of a sparse

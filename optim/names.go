@@ -91,6 +91,10 @@ func (o *Local) serves(grads map[*autodiff.Tensor]*autodiff.Tensor) error {
 	}
 	var unknown []string
 	for leaf := range grads {
+		if leaf == nil {
+			errs = append(errs, fmt.Errorf("%w: a key of the gradients is a nil tensor; the keys are the parameters", ErrStep))
+			continue
+		}
 		if !o.of[leaf] && !leaf.IsStepped() && leaf.Owner() == nil {
 			unknown = append(unknown, leaf.String())
 		}

@@ -30,14 +30,14 @@ func TestAStepWithAGradientThatNobodyStepsIsAnErrorThatNamesTheLineAndStepsNothi
 	input := leaf(5)
 	require.NoError(t, arena.Adopt(input))
 	for why, grads := range map[string]gradientsBy{
-		"float64(3)":                          {a: g, forgotten: autodiff.New([]float64{1, 1, 1})},
-		"float64(1) on cpu, requires grad":    {leaf(1): g},
-		"tensor(nil)":                         {a: g, nil: g},
-		"the gradient of parameter 0 is nil":  {a: nil},
-		"there are no gradients; Backward":    {},
-		"there are no gradients; Backward ":   nil,
-		"10 more":                             many(18),
-		"after nn.To, which replaces tensors": {a: g, forgotten: g},
+		"float64(3)":                           {a: g, forgotten: autodiff.New([]float64{1, 1, 1})},
+		"float64(1) on cpu, requires grad":     {leaf(1): g},
+		"a key of the gradients is a nil tens": {a: g, nil: g},
+		"the gradient of parameter 0 is nil":   {a: nil},
+		"there are no gradients; Backward":     {},
+		"there are no gradients; Backward ":    nil,
+		"10 more":                              many(18),
+		"after nn.To, which replaces tensors":  {a: g, forgotten: g},
 	} {
 		steps := []func() error{
 			func() error { return o.Step(grads) }, func() error { return o.StepScaled(grads, 2) },

@@ -3,7 +3,6 @@ package rpc
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"reflect"
 
 	"github.com/weft-project/weft/autodiff"
@@ -30,7 +29,7 @@ type checkpointKey struct{}
 // checkpointable says why a function cannot be run again.
 func checkpointable(in, out *codec) error {
 	if in.refers || out.refers || out.kind == remains {
-		return fmt.Errorf("%w: a checkpointed function takes and gives plain values and tensors, without references", ErrConfig)
+		return misdeclared("a checkpointed function takes and gives plain values and tensors, without references")
 	}
 	return nil
 }

@@ -79,5 +79,5 @@ var portable = []error{
 	autodiff.ErrNoGrad, autodiff.ErrNotScalar, autodiff.ErrGradient, autodiff.ErrGraphFreed,
 	kernels.ErrOperands, kernels.ErrIndex, device.ErrBadMap, device.ErrNoDevice, device.ErrMemory, device.ErrBadShape,
 	ErrRankTaken, ErrNameTaken, ErrWorldSize, ErrRefused, ErrPeerLeft, ErrConfig, ErrBusy, ErrResolved,
-	autodiff.ErrAnomaly, autodiff.ErrRecompute, ErrCheckpoint, ErrNoWorker, device.ErrLost, autodiff.ErrMixedArenas,
+	autodiff.ErrAnomaly, autodiff.ErrRecompute, ErrCheckpoint, ErrNoWorker, device.ErrLost, autodiff.ErrMixedArenas, autodiff.ErrNotLeaf,
 }

@@ -73,14 +73,20 @@ func DefineAsync[In, Out any](name string, fn func(c context.Context, in In) (*F
 	})
 }
 
+// misdeclared says what is wrong with a function. It matches ErrConfig, but leaves the words of that to Join.
+type misdeclared string
+
+func (m misdeclared) Error() string        { return string(m) }
+func (m misdeclared) Is(target error) bool { return target == ErrConfig }
+
 func define[In, Out any](name string, none bool, fn func(context.Context, In) (Out, *Future[Out], error)) *Func[In, Out] {
 	f := &Func[In, Out]{name: name, fn: fn}
 	if name == "" || len(name) > maxName {
-		f.err = fmt.Errorf("%w: a function's name has 1 to %d bytes, not %d", ErrConfig, maxName, len(name))
+		f.err = misdeclared(fmt.Sprintf("a function's name has 1 to %d bytes, not %d", maxName, len(name)))
 		return f
 	}
 	if none {
-		f.err = fmt.Errorf("%w: function %q is nil", ErrConfig, name)
+		f.err = misdeclared(fmt.Sprintf("function %q is nil", name))
 		return f
 	}
 	if f.in, f.err = codecFor(reflect.TypeFor[In]()); f.err == nil {

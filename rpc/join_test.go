@@ -266,6 +266,7 @@ func TestABadConfigurationIsReportedWhole(t *testing.T) {
 		},
 	})
 	require.ErrorIs(t, err, ErrConfig)
+	require.Equal(t, 1, strings.Count(err.Error(), ErrConfig.Error()), "it is said once: %v", err)
 	for _, s := range []string{
 		"rank 7; expected 0 to 2", `"no spaces"; expected 1 to 127`, `"double" is listed twice`, `function "bad"`, "1 to 128 bytes", "sim:0",
 		"timeout -5ns; expected a positive one, or NoTimeout", "the device is nil", "a lease of -1ns for passes", "join timeout -3ns; expected a positive one",
