@@ -56,8 +56,8 @@ func (o *Local) State() (State, error) {
 	return s, located(err)
 }
 
-// Load makes the optimizer go on from a state. A state that does not fit is refused, with ErrState and the names of all parameters and tensors that
-// are missing, too many, or of another type, and changes nothing. The schedule is no part of a state: set the same one with SetSchedule, before or
+// Load makes the optimizer go on from a state. A state that does not fit is refused, with ErrState, and changes nothing. The error names the parameters
+// and tensors that are missing or too many (the first few, and how many more there are), or one of another type. The schedule is no part of a state: set the same one with SetSchedule, before or
 // after.
 func (o *Local) Load(s State) error {
 	params, err := s.fit(o.groups, o.members())

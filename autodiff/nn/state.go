@@ -79,8 +79,8 @@ func Parameters(l Layer) iter.Seq2[string, *autodiff.Tensor] {
 }
 
 // Load gives a layer the values that [State] named, maybe of another process's layer of the same structure: its tensors stay the same ones, so an optimizer
-// may have them already. Tensors that do not fit are refused, with ErrState and the names of all that are missing, too many, or of another type, and change
-// nothing.
+// may have them already. Tensors that do not fit are refused, with ErrState, and change nothing. The error names what is missing or too many (the first few,
+// and how many more there are), and what is of another type.
 func Load(l Layer, tensors map[string]*autodiff.Tensor) error {
 	if err := load(l, tensors); err != nil {
 		return autodiff.Failed(err).Err()
