@@ -110,7 +110,7 @@ type WorkerError struct {
 	Failure
 	// Others are the workers of this node that failed after it and before the job was over, in the order of time.
 	Others []Failure
-	// Earlier are failures of this node's workers that cost the job a restart, in the order of time: the latest ones.
+	// Earlier are failures of this node's workers after which they were started again, in the order of time: the first and the latest ones.
 	Earlier []Failure
 }
 
@@ -132,8 +132,8 @@ const maxOthers = 4
 // maxEarlier is how many failures are kept of workers that have failed again since.
 const maxEarlier = 16
 
-// Report is the error for people: the failure that ended the job and those that followed, with their last words; in a line each those that cost a
-// restart before; and at the end in one line what ended the job.
+// Report is the error for people: the failure that ended the job and those that followed, with their last words; in a line each earlier ones, after
+// which workers were started again; and at the end in one line what ended the job.
 func (e *WorkerError) Report() string {
 	var b strings.Builder
 	if len(e.Others)+len(e.Earlier)+len(e.Message)+len(e.Stderr) > 0 { // else the last line says it all
@@ -150,11 +150,13 @@ func (e *WorkerError) Report() string {
 		}
 		f.write(&b, fmt.Sprintf("then, %.3f s later", f.Time.Sub(e.Time).Seconds()))
 	}
-	if more := len(e.Earlier) - maxOthers; more > 0 {
-		fmt.Fprintf(&b, "%d failures earlier, each of which cost a restart\n", more)
-	}
-	for _, f := range e.Earlier[max(len(e.Earlier)-maxOthers, 0):] {
-		fmt.Fprintf(&b, "earlier, at %s in round %d, which cost a restart: %s\n", f.Time.Format(clock), f.Round, f.brief())
+	for i, f := range e.Earlier { // the first one may be the cause of all others
+		switch hidden := len(e.Earlier) - maxOthers; {
+		case i == 1 && hidden > 0:
+			fmt.Fprintf(&b, "and %d more\n", hidden)
+		case i == 0 || i > hidden:
+			fmt.Fprintf(&b, "earlier, at %s in round %d: %s\n", f.Time.Format(clock), f.Round, f.brief())
+		}
 	}
 	b.WriteString(e.brief())
 	return b.String()

@@ -320,7 +320,9 @@ func (a *agent) exited(e exit) {
 		f := Failure{Exit: w, Start: e.start, Round: a.node.place.Round, Stderr: p.stderr.Tail(), ErrorFile: p.errors.name(), LogFile: p.stderr.file.name()}
 		f.tell(p.errors.read(), p.started, e.at)
 		if old := a.failures[e.localRank]; old.nth > 0 {
-			a.earlier = append(a.earlier[max(0, len(a.earlier)-maxEarlier+1):], old)
+			if a.earlier = append(a.earlier, old); len(a.earlier) > maxEarlier {
+				a.earlier = slices.Delete(a.earlier, 1, 2)
+			}
 		}
 		a.failures[e.localRank], why = f, f.brief()
 	}
