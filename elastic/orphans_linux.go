@@ -110,8 +110,9 @@ func ended() int {
 	}
 }
 
-// kill kills all that the job's workers have left below this process, whatever its session or group, and returns when that is gone, or after drain:
-// what the system itself holds cannot be killed.
+// kill kills all that the job's workers have left below this process, whatever its session or group. It returns when
+// that is gone, or after drain: what the system itself holds cannot be killed. It looks again each millisecond, as
+// nothing tells of the end of a process that is no child yet.
 func (o *orphans) kill() {
 	if !o.adopts {
 		return
