@@ -17,7 +17,12 @@ func TestMain(m *testing.M) {
 		"double": proctest.Do(func(_ context.Context, n int) (int, error) { return 2 * n, nil }),
 		"fail":   proctest.Do(func(context.Context, struct{}) (int, error) { return 0, errors.New("as asked") }),
 		"pid":    proctest.Do(func(context.Context, struct{}) (int, error) { return os.Getpid(), nil }),
-		"hang":   proctest.Do(func(c context.Context, _ struct{}) (int, error) { <-c.Done(); return 0, c.Err() }),
+		"uid":    proctest.Do(func(context.Context, struct{}) (int, error) { return os.Getuid(), nil }),
+		"list": proctest.Do(func(_ context.Context, dir string) (int, error) {
+			files, err := os.ReadDir(dir)
+			return len(files), err
+		}),
+		"hang": proctest.Do(func(c context.Context, _ struct{}) (int, error) { <-c.Done(); return 0, c.Err() }),
 	})
 }
 
