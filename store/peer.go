@@ -23,8 +23,10 @@ type peer struct {
 	conn   net.Conn        // nc with an eager reader, or TLS over nc
 	raw    syscall.RawConn // of a bare socket, which can be written without waiting; nil elsewhere
 	server *Server         // for its counters
+	owner  owner           // whose process the client is
+	space  *space          // that it sees; known when it has shown what it speaks
 	most   int             // so many bytes may be queued: who does not read is closed
-	holds  int             // of the half-read command, as counted in server.arriving
+	holds  int             // of the half-read command, as counted in space.arriving
 
 	mu      sync.Mutex
 	idle    sync.Cond // writing became false
@@ -48,7 +50,7 @@ const (
 var errSlow = errors.New("the client does not read what is sent to it")
 
 func newPeer(id clientID, nc net.Conn, s *Server) *peer {
-	p := &peer{id: id, nc: nc, conn: eager.Wrap(nc, s.lookout), raw: rawConn(nc), server: s, most: peerFull + 4*(s.limits.Value+s.limits.Key)}
+	p := &peer{id: id, nc: nc, owner: ownerOf(nc), conn: eager.Wrap(nc, s.lookout), raw: rawConn(nc), server: s, most: peerFull + 4*(s.limits.Value+s.limits.Key)}
 	p.idle.L = &p.mu
 	return p
 }

@@ -26,16 +26,17 @@ type Server struct {
 	cfg      ServerConfig // with its defaults
 	limits   Limits
 	listener net.Listener
+	far      bool           // other machines reach the listener
 	wg       sync.WaitGroup // the accepting goroutine, one per connection, and short-lived writers
 	in, out  atomic.Uint64  // bytes
-	arriving atomic.Int64   // bytes of half-read commands
 	encoders sync.Pool
 	lookout  *eager.Lookout
 	keeper   *keeper   // its journal; nil: there is none
 	lost     sync.Once // it was told that the journal failed
 
-	mu       sync.Mutex // taken before any peer.mu
-	state    *state
+	mu       sync.Mutex // taken before any peer.mu, and held for what is in the spaces
+	members  space      // of those who showed that they are of the job; without TLS of everybody
+	guests   space      // of those who speak plain text to a server with TLS
 	peers    map[clientID]*peer
 	last     clientID
 	closed   bool
@@ -59,14 +60,15 @@ func Serve(cfg ServerConfig) (*Server, error) {
 	if err != nil {
 		return nil, &Error{Op: "serve", Addr: cfg.Addr, Err: err}
 	}
+	s.far = reachable(s.listener.Addr())
 	s.wg.Go(s.accept)
 	return s, nil
 }
 
 func newServer(cfg ServerConfig) *Server {
 	cfg = cfg.withDefaults()
-	return &Server{cfg: cfg, limits: cfg.Limits, state: newState(cfg.Limits),
-		peers: map[clientID]*peer{}, lookout: eager.NewSoloLookout()}
+	return &Server{cfg: cfg, limits: cfg.Limits, members: space{state: newState(cfg.Limits)},
+		guests: space{state: newState(cfg.Limits), mark: []byte{guestsRecord}}, peers: map[clientID]*peer{}, lookout: eager.NewSoloLookout()}
 }
 
 // Addr is the host:port the server listens on, its real port included.

@@ -8,20 +8,27 @@ import (
 	"net"
 )
 
-// Plain says from whom a server takes connections that are not encrypted.
+// Plain says from whom a server takes connections that are not encrypted, such as those of PyTorch's clients.
+//
+// With a TLS configuration who speaks plain text is a guest: guests have a key space of their own behind the same port, with the
+// server's limits once more. They share it with one another, and neither see nor change anything of those who speak TLS.
+//
+// Whose process a client of this host is, the kernel says, on Linux. Elsewhere all processes of the host count as the server's user's.
 type Plain byte
 
-// The choices. The zero value is right for most: what has an identity shows it to everybody but processes of its own host.
+// The choices. The zero value is right for most.
 const (
-	PlainAuto   Plain = iota // from everybody if there is no TLS configuration, else from loopback addresses
-	PlainAlways              // from everybody
-	PlainNever               // from nobody; needs a TLS configuration
+	// PlainAuto takes plain text from processes of this host, of the server's own user and of root. A server without TLS
+	// that listens on an address which other machines reach takes it from everybody: that is what its operator asked for.
+	PlainAuto   Plain = iota
+	PlainAlways       // from everybody
+	PlainNever        // from nobody; needs a TLS configuration
 )
 
 // ServerConfig says where a server listens and what it accepts. The zero value listens on a free port of 127.0.0.1.
 type ServerConfig struct {
 	// Addr is the host:port to listen on, and the only one; "" means 127.0.0.1:0. To listen on all addresses say so:
-	// 0.0.0.0:29500. Without TLS there is no authentication: who reaches the port can read and write everything.
+	// 0.0.0.0:29500. Beyond loopback there is no authentication without TLS: who reaches the port can read and write everything.
 	Addr string
 	// Listener is used in place of Addr. The server closes it.
 	Listener net.Listener
@@ -88,16 +95,4 @@ func (cfg ServerConfig) listen() (net.Listener, error) {
 		return nil, fmt.Errorf("the server socket has failed to listen on any local network address (port %s): %w", port, err)
 	}
 	return l, nil
-}
-
-// plainFrom says whether a client at that address may do without TLS.
-func (cfg ServerConfig) plainFrom(addr net.Addr) bool {
-	switch cfg.Plain {
-	case PlainAlways:
-		return true
-	case PlainNever:
-		return false
-	}
-	tcp, ok := addr.(*net.TCPAddr)
-	return cfg.TLS == nil || !ok || tcp.IP.IsLoopback() // what is not TCP does not leave the host
 }

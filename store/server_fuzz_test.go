@@ -64,7 +64,7 @@ func FuzzServer(f *testing.F) {
 		}
 		require.Zero(t, s.Stats().Waiters)
 		require.Zero(t, s.Stats().Watchers)
-		require.Zero(t, s.arriving.Load())
+		require.Zero(t, s.members.arriving.Load())
 		last, far := net.Pipe()
 		s.attach(far)
 		go last.Write(unhex(t, hello+" 07"))

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"slices"
 
 	"github.com/weft-project/weft/store/journal"
 )
@@ -18,7 +19,8 @@ type JournalConfig struct {
 	Growth int            // the file is compacted when it is so many times as large as what it keeps; 0 means 4, less never
 }
 
-// keeper is a server's journal. Its records are the changes that the state notes, as commands on the wire of Dialect22.
+// keeper is a server's journal. Its records are the changes that its states note, as commands on the wire of Dialect22, with a mark in
+// front of the guests'.
 //
 // Every reply, that to a reading among them, is written after all changes made before it are as safe as the policy asks: what anybody
 // has heard of is not lost. When the journal fails, nobody hears anything more but the error.
@@ -55,8 +57,8 @@ func (s *Server) openJournal() error {
 	if cfg.Path == "" {
 		return nil
 	}
-	r := newReplayer(s.state)
-	s.state.limits = r.in.limits
+	r := newReplayer(s.members.state, s.guests.state)
+	s.members.state.limits, s.guests.state.limits = r.in.limits, r.in.limits
 	j, err := journal.Open(cfg.Path, journal.Config{Sync: cfg.Sync, Growth: cfg.Growth, Logger: s.cfg.Logger}, r.replay)
 	if errors.Is(err, journal.ErrCorrupt) {
 		return fmt.Errorf("%w: %w", ErrCorrupt, err)
@@ -64,30 +66,44 @@ func (s *Server) openJournal() error {
 	if err != nil {
 		return err
 	}
-	s.state.limits = s.limits
-	if held := s.state.bytes; held > s.limits.Memory {
-		s.cfg.Logger.Warn("store has more in its journal than it may hold, and takes nothing more", "bytes", held, "limit", s.limits.Memory)
+	for _, sp := range []*space{&s.members, &s.guests} {
+		sp.state.limits = s.limits
+		if held := sp.state.bytes; held > s.limits.Memory {
+			s.cfg.Logger.Warn("store has more in its journal than it may hold, and takes nothing more", "bytes", held, "limit", s.limits.Memory)
+		}
 	}
-	s.keeper = &keeper{ledger: j}
-	s.state.changed = s.keeper.keep
+	s.keep(j)
 	return nil
+}
+
+// keep writes what changes from now on to a journal.
+func (s *Server) keep(l ledger) {
+	s.keeper = &keeper{ledger: l}
+	for _, sp := range []*space{&s.members, &s.guests} {
+		sp.state.changed = func(cmd command) { s.keeper.keep(sp.mark, cmd) }
+	}
 }
 
 // replayer does what the records say.
 type replayer struct {
-	state   *state
+	members *state
+	guests  *state
 	in      *decoder
 	record  bytes.Reader
 	replies []reply
 }
 
-func newReplayer(s *state) *replayer {
+func newReplayer(members, guests *state) *replayer {
 	const most = math.MaxInt / 64 // of it, some multiples are taken
 	in := &decoder{wire: keeps, r: bufio.NewReader(nil), limits: Limits{Key: most, Value: most, Keys: most, Memory: most}}
-	return &replayer{state: s, in: in}
+	return &replayer{members: members, guests: guests, in: in}
 }
 
 func (r *replayer) replay(record []byte) error {
+	state := r.members
+	if rest, theirs := bytes.CutPrefix(record, []byte{guestsRecord}); theirs {
+		state, record = r.guests, rest
+	}
 	r.record.Reset(record)
 	r.in.r.Reset(&r.record)
 	cmd, err := r.in.command()
@@ -97,7 +113,7 @@ func (r *replayer) replay(record []byte) error {
 	if err != nil {
 		return fmt.Errorf("%w: the record is no command: %w", ErrCorrupt, err)
 	}
-	r.replies = r.state.apply(0, cmd, r.replies[:0])
+	r.replies = state.apply(0, cmd, r.replies[:0])
 	for _, answer := range r.replies {
 		if answer.err != nil {
 			return fmt.Errorf("%w: the record's %v fails: %w", ErrCorrupt, cmd.op, answer.err)
@@ -108,8 +124,8 @@ func (r *replayer) replay(record []byte) error {
 }
 
 // keep appends a change. The server's lock is held.
-func (k *keeper) keep(cmd command) {
-	k.scratch, _ = keeps.appendCommand(k.scratch[:0], cmd) // it has a word for every change
+func (k *keeper) keep(mark []byte, cmd command) {
+	k.scratch, _ = keeps.appendCommand(append(k.scratch[:0], mark...), cmd) // it has a word for every change
 	k.last = k.Append(k.scratch)
 	k.grown += len(k.scratch)
 	if cap(k.scratch) > scratchTo {
@@ -162,7 +178,7 @@ func (s *Server) compact() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		mark()
-		return records(s.state)
+		return records(&s.members, &s.guests)
 	})
 	if errors.Is(err, journal.ErrClosed) {
 		return
@@ -174,21 +190,25 @@ func (s *Server) compact() {
 	s.cfg.Logger.Info("store has compacted its journal", "path", s.cfg.Journal.Path, "bytes", s.keeper.Size(), "before", before)
 }
 
-// records is what the state holds now, as records; they are made later.
-func records(s *state) iter.Seq[[]byte] {
+// records is what spaces hold now, as records; they are made later.
+func records(spaces ...*space) iter.Seq[[]byte] {
 	type entry struct {
+		mark  []byte
 		op    op
 		key   string
 		value []byte
 	}
-	held := make([]entry, 0, len(s.data)+len(s.queues))
-	for cmd := range s.snapshot() {
-		held = append(held, entry{cmd.op, cmd.key, cmd.value})
+	var held []entry
+	for _, sp := range spaces {
+		held = slices.Grow(held, len(sp.state.data)+len(sp.state.queues))
+		for cmd := range sp.state.snapshot() {
+			held = append(held, entry{sp.mark, cmd.op, cmd.key, cmd.value})
+		}
 	}
 	return func(yield func([]byte) bool) {
 		var b []byte
 		for _, e := range held {
-			b, _ = keeps.appendCommand(b[:0], command{op: e.op, key: e.key, value: e.value})
+			b, _ = keeps.appendCommand(append(b[:0], e.mark...), command{op: e.op, key: e.key, value: e.value})
 			if !yield(b) {
 				return
 			}

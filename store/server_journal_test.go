@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -90,17 +91,22 @@ func texts(values [][]byte) (out []string) {
 func TestTheRecordsOfAStateRepeatIt(t *testing.T) {
 	for seed := range uint64(soak.Cases(30)) {
 		other := newState(Limits{}.withDefaults())
-		r := newReplayer(other)
+		var mark []byte // of one space's records in odd cases, of the other's in even ones
+		into := func(s *state) *replayer { return newReplayer(s, nil) }
+		if seed%2 == 1 {
+			mark, into = []byte{guestsRecord}, func(s *state) *replayer { return newReplayer(nil, s) }
+		}
+		r := into(other)
 		other.limits = r.in.limits
 		follow := func(cmd command) {
-			record, err := keeps.appendCommand(nil, cmd)
+			record, err := keeps.appendCommand(slices.Clone(mark), cmd)
 			require.NoError(t, err)
 			require.NoError(t, r.replay(record))
 		}
 		randomly(t, seed, follow, func(s *state, m *model) {
 			again := newState(other.limits)
-			snapshot := newReplayer(again)
-			for record := range records(s) {
+			snapshot := into(again)
+			for record := range records(&space{state: s, mark: mark}) {
 				require.NoError(t, snapshot.replay(record))
 			}
 			for _, copied := range []*state{other, again} {
@@ -119,11 +125,12 @@ func FuzzReplayOfARecord(f *testing.F) {
 		record, err := keeps.appendCommand(nil, cmd)
 		require.NoError(f, err)
 		f.Add(record)
+		f.Add(append([]byte{guestsRecord}, record...))
 	}
 	f.Fuzz(func(t *testing.T, record []byte) {
-		s := newState(Limits{}.withDefaults())
-		r := newReplayer(s)
-		s.limits = r.in.limits
+		s, guests := newState(Limits{}.withDefaults()), newState(Limits{}.withDefaults())
+		r := newReplayer(s, guests)
+		s.limits, guests.limits = r.in.limits, r.in.limits
 		if err := r.replay(record); err != nil {
 			require.ErrorIs(t, err, ErrCorrupt)
 		}
@@ -250,8 +257,7 @@ func (l *slowLedger) Close() error                                     { return 
 // ledgerServer is a server without a network and with that ledger.
 func ledgerServer(t *testing.T, l ledger, cfg ServerConfig) func() (raw, *heard) {
 	s := newServer(cfg)
-	s.keeper = &keeper{ledger: l}
-	s.state.changed = s.keeper.keep
+	s.keep(l)
 	t.Cleanup(func() { s.Close() })
 	return func() (raw, *heard) {
 		near, far := net.Pipe()

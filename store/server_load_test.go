@@ -156,7 +156,7 @@ func TestHalfSentCommandsOfAllClientsAreBoundedTogether(t *testing.T) {
 	}
 	held := func(n int64) {
 		r := connectRaw(t, s)
-		for s.arriving.Load() < n {
+		for s.members.arriving.Load() < n {
 			r.alive()
 		}
 	}
@@ -173,7 +173,7 @@ func TestHalfSentCommandsOfAllClientsAreBoundedTogether(t *testing.T) {
 	_, err := one.nc.Write(make([]byte, 100_000))
 	require.NoError(t, err)
 	one.alive()
-	for r := connectRaw(t, s); s.arriving.Load() != 0; {
+	for r := connectRaw(t, s); s.members.arriving.Load() != 0; {
 		r.alive()
 	}
 }

@@ -24,14 +24,17 @@ func (s *Server) serve(p *peer) {
 	broke := brokeRule(err)
 	s.mu.Lock()
 	delete(s.peers, p.id)
-	s.replies = s.state.leaves(p.id, s.replies[:0])
-	others, _ := s.queue(p, opPop, s.written())
+	var others []*peer
+	if p.space != nil {
+		s.replies = p.space.state.leaves(p.id, s.replies[:0])
+		others, _ = s.queue(p, opPop, s.written())
+		p.space.arriving.Add(-int64(p.holds))
+	}
 	if broke {
 		s.counters.broken++
 	}
 	s.mu.Unlock()
 	s.tell(others)
-	s.arriving.Add(-int64(p.holds))
 	p.bye(broke)
 	if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) {
 		return
@@ -76,21 +79,27 @@ func (s *Server) converse(p *peer) error {
 	}
 }
 
-// open finds out whether the client speaks TLS, and refuses it if it has to and does not.
+// open finds out whether the client speaks TLS, and with that which keys it sees. It refuses who has to and does not.
 func (s *Server) open(p *peer) (*decoder, error) {
 	in := newDecoder(p, wire{}, s.limits)
-	plain := s.cfg.plainFrom(p.nc.RemoteAddr())
-	if !plain {
+	plain := s.takesPlain(p.owner)
+	if plain != nil && s.cfg.TLS == nil {
+		return nil, plain
+	}
+	if plain != nil {
 		_ = p.nc.SetReadDeadline(time.Now().Add(tlsWithin))
 	}
 	first, err := in.r.Peek(1)
 	switch {
 	case err != nil:
 		return nil, err
-	case first[0] != tlsHello && plain:
+	case first[0] != tlsHello && plain == nil:
+		if p.space = &s.members; s.cfg.TLS != nil {
+			p.space = &s.guests
+		}
 		return in, nil
 	case first[0] != tlsHello:
-		return nil, fmt.Errorf("%w: it speaks plain text, which is taken from this host only or from nobody", ErrProtocol)
+		return nil, plain
 	case s.cfg.TLS == nil:
 		return nil, fmt.Errorf("%w: it speaks TLS, for which this server has no identity", ErrProtocol)
 	}
@@ -102,7 +111,7 @@ func (s *Server) open(p *peer) (*decoder, error) {
 		return nil, fmt.Errorf("%w: TLS handshake: %w", ErrProtocol, err)
 	}
 	_ = p.nc.SetReadDeadline(time.Time{})
-	p.conn, p.raw = conn, nil
+	p.conn, p.raw, p.space = conn, nil, &s.members
 	return newDecoder(p, wire{}, s.limits), nil
 }
 
@@ -121,9 +130,9 @@ func (r *resumed) Read(b []byte) (int, error) {
 	return r.Conn.Read(b)
 }
 
-// take counts what a half-read command holds in all, and refuses it when those of all clients hold too much.
+// take counts what a half-read command holds in all, and refuses it when those of all clients of a space hold too much.
 func (s *Server) take(p *peer, bytes int) error {
-	total := s.arriving.Add(int64(bytes - p.holds))
+	total := p.space.arriving.Add(int64(bytes - p.holds))
 	p.holds = bytes
 	if bytes > 0 && total > int64(s.limits.Memory) {
 		return fmt.Errorf("%w: half-sent commands of all clients have %d bytes, at most %d allowed", ErrFull, total, s.limits.Memory)
@@ -190,7 +199,7 @@ func (s *Server) queue(p *peer, cause op, after uint64) (others []*peer, failed 
 func (s *Server) change(p *peer, cmd *command) (after uint64) {
 	k := s.keeper
 	if k == nil {
-		s.replies = s.state.apply(p.id, *cmd, s.replies[:0])
+		s.replies = p.space.state.apply(p.id, *cmd, s.replies[:0])
 		return 0
 	}
 	if err := k.Err(); err != nil {
@@ -198,10 +207,10 @@ func (s *Server) change(p *peer, cmd *command) (after uint64) {
 		return 0
 	}
 	before := k.last
-	s.replies = s.state.apply(p.id, *cmd, s.replies[:0])
+	s.replies = p.space.state.apply(p.id, *cmd, s.replies[:0])
 	if k.last > before {
 		p.owes(k.last)
-		if k.due(s.state.bytes) && !s.closed {
+		if k.due(s.members.state.bytes+s.guests.state.bytes) && !s.closed {
 			s.wg.Go(s.compact)
 		}
 	}

@@ -1,6 +1,6 @@
 package store
 
-// ServerStats is what a server counts. Those without "now" only grow.
+// ServerStats is what a server counts, guests and what they have included. Those without "now" only grow.
 type ServerStats struct {
 	Clients  int               // connected now
 	Accepted uint64            // connections, the refused ones not
@@ -27,11 +27,12 @@ type counters struct {
 func (s *Server) Stats() ServerStats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now, n := s.state.stats(), s.counters
+	now, guests, n := s.members.state.stats(), s.guests.state.stats(), s.counters
 	stats := ServerStats{
 		Clients: len(s.peers), Accepted: n.accepted, Refused: n.refused, Broken: n.broken, Commands: map[string]uint64{},
 		BytesIn: s.in.Load(), BytesOut: s.out.Load(),
-		Waiters: now.waiters, Watchers: now.watchers, Keys: now.keys, Queues: now.queues, Bytes: now.bytes,
+		Waiters: now.waiters + guests.waiters, Watchers: now.watchers + guests.watchers,
+		Keys: now.keys + guests.keys, Queues: now.queues + guests.queues, Bytes: now.bytes + guests.bytes,
 	}
 	if s.keeper != nil {
 		stats.Journal = s.keeper.Size()

@@ -129,7 +129,7 @@ func TestPipelinedAndFragmentedCommandsAreAnsweredInOrder(t *testing.T) {
 	s := startServer(t, ServerConfig{})
 	for seed := range uint64(20) {
 		s.mu.Lock()
-		s.state = newState(s.limits)
+		s.members.state = newState(s.limits)
 		s.mu.Unlock()
 		r, rnd := connectRaw(t, s), rand.New(rand.NewPCG(seed, 0))
 		for rest := ask; len(rest) > 0; {
@@ -263,12 +263,12 @@ func TestAWaiterThatIsGoneIsForgotten(t *testing.T) {
 		nc.Write(unhex(t, "05 02 00*7 02 00*7 '/a' 02 00*7 '/b' 07 02 00*7 '/c'"))
 		io.ReadFull(nc, make([]byte, 1))
 		synctest.Wait()
-		require.Equal(t, 1, s.state.stats().waiters)
-		require.Equal(t, 1, s.state.stats().watchers)
+		require.Equal(t, 1, s.members.state.stats().waiters)
+		require.Equal(t, 1, s.members.state.stats().watchers)
 		nc.Close()
 		synctest.Wait()
-		require.Zero(t, s.state.stats().waiters)
-		require.Zero(t, s.state.stats().watchers)
+		require.Zero(t, s.members.state.stats().waiters)
+		require.Zero(t, s.members.state.stats().watchers)
 		require.Empty(t, s.peers)
 	})
 }

@@ -8,11 +8,14 @@ import (
 	"io"
 	"math/big"
 	"net"
+	"os"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/store/internal/who"
 )
 
 // identity makes the TLS configurations of a server and of a client that trusts it.
@@ -38,6 +41,7 @@ func TestTLSAndPlainTextAreTakenOnOnePort(t *testing.T) {
 	s := startServer(t, ServerConfig{TLS: server})
 	plain, secret := connectRaw(t, s), connectRaw(t, s)
 	secret.nc = tls.Client(secret.nc, client)
+	plain.send("00 02 00*7 '/k' 01 00*7 'p'")
 	for _, dialect := range []string{"", ownMode} {
 		r, w := raw{t, tls.Client(connectRaw(t, s).nc, client)}, raw{t, tls.Client(connectRaw(t, s).nc, client)}
 		for _, c := range []raw{r, w} {
@@ -59,10 +63,10 @@ func TestTLSAndPlainTextAreTakenOnOnePort(t *testing.T) {
 		w.expect("00 01 00*7 'x'")
 		r.expect("00")
 	}
-	for _, r := range []raw{plain, secret} {
-		r.send("02 02 00*7 '/k'")
-		r.expect("01 00*7 'v'")
-	}
+	secret.send("02 02 00*7 '/k'")
+	secret.expect("01 00*7 'v'")
+	plain.send("02 02 00*7 '/k' 06")
+	plain.expect("01 00*7 'p' 01 00*7")
 }
 
 func TestEveryFragmentationOfATLSHelloIsServed(t *testing.T) {
@@ -100,23 +104,36 @@ func (c *cutting) Write(b []byte) (int, error) {
 }
 
 func TestPlainTextIsTakenFromWhomThePolicySays(t *testing.T) {
-	some := &tls.Config{}
-	near, far := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 9)}, &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)}
+	some, other := &tls.Config{}, os.Geteuid()+1
+	ours, root, theirs, elsewhere := owner{uid: os.Geteuid()}, owner{}, owner{uid: other}, owner{err: who.ErrElsewhere}
+	nobody, unsaid := owner{err: who.ErrNobody}, owner{err: who.ErrUnsaid}
 	for _, x := range []struct {
-		tls       *tls.Config
-		plain     Plain
-		near, far bool
+		tls           *tls.Config
+		plain         Plain
+		far           bool // the server listens beyond loopback
+		mine, strange bool // who may
 	}{
-		{nil, PlainAuto, true, true}, {nil, PlainAlways, true, true}, {some, PlainAuto, true, false},
-		{some, PlainAlways, true, true}, {some, PlainNever, false, false},
+		{nil, PlainAuto, false, true, false}, {nil, PlainAuto, true, true, true}, {nil, PlainAlways, false, true, true},
+		{some, PlainAuto, false, true, false}, {some, PlainAuto, true, true, false},
+		{some, PlainAlways, true, true, true}, {some, PlainNever, false, false, false}, {some, PlainNever, true, false, false},
 	} {
-		cfg := ServerConfig{TLS: x.tls, Plain: x.plain}
-		require.Equal(t, x.near, cfg.plainFrom(near), "%+v", x)
-		require.Equal(t, x.near, cfg.plainFrom(&net.TCPAddr{IP: net.IPv6loopback}))
-		require.Equal(t, x.near, cfg.plainFrom(&net.UnixAddr{}))
-		require.Equal(t, x.far, cfg.plainFrom(far), "%+v", x)
-		require.Equal(t, x.far, cfg.plainFrom(&net.TCPAddr{IP: net.IPv6zero}))
+		s := newServer(ServerConfig{TLS: x.tls, Plain: x.plain})
+		s.far = x.far
+		for _, o := range []owner{ours, root, unsaid} {
+			require.Equal(t, x.mine, s.takesPlain(o) == nil, "%+v %v", x, o)
+		}
+		for _, o := range []owner{theirs, elsewhere, nobody} {
+			err := s.takesPlain(o)
+			require.Equal(t, x.strange, err == nil, "%+v %v", x, o)
+			if err != nil {
+				require.ErrorIs(t, err, ErrProtocol)
+			}
+		}
 	}
+	for address, far := range map[string]bool{"127.0.0.1": false, "127.8.9.1": false, "::1": false, "0.0.0.0": true, "::": true, "10.0.0.1": true} {
+		require.Equal(t, far, reachable(&net.TCPAddr{IP: net.ParseIP(address)}), address)
+	}
+	require.False(t, reachable(&net.UnixAddr{}))
 }
 
 func TestWhoSpeaksPlainTextWhereItMayNotIsClosed(t *testing.T) {

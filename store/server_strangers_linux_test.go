@@ -1,0 +1,153 @@
+package store
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/internal/disttest/proctest"
+	"github.com/weft-project/weft/internal/leak"
+)
+
+// talkTo is what another process says to a server, and how much it waits to hear.
+type talkTo struct {
+	Addr, From, Say string
+	Hear            int
+}
+
+func TestMain(m *testing.M) {
+	proctest.Main(m, map[string]proctest.Command{
+		"talk":  proctest.Do(talkAs),
+		"serve": proctest.Do(serveFew),
+		"greet": proctest.Do(greetOnce),
+	})
+}
+
+// talkAs connects, says bytes and gives what it heard until it heard enough or the server hung up.
+func talkAs(c context.Context, x talkTo) (string, error) {
+	d := net.Dialer{}
+	if x.From != "" {
+		d.LocalAddr = &net.TCPAddr{IP: net.ParseIP(x.From)}
+	}
+	nc, err := d.DialContext(c, "tcp", x.Addr)
+	if err != nil {
+		return "", err
+	}
+	defer nc.Close()
+	say, err := hex.DecodeString(x.Say)
+	if err != nil {
+		return "", err
+	}
+	_ = nc.SetDeadline(time.Now().Add(time.Minute))
+	_, _ = nc.Write(say) // the server may have hung up
+	heard := make([]byte, x.Hear)
+	n, err := io.ReadFull(nc, heard)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return "", err
+	}
+	return hex.EncodeToString(heard[:n]), nil
+}
+
+// serveFew serves a store in a process that may have few files, until it ends.
+func serveFew(c context.Context, files uint64) (string, error) {
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Cur: files, Max: files}); err != nil {
+		return "", err
+	}
+	s, err := Serve(ServerConfig{})
+	if err != nil {
+		return "", err
+	}
+	context.AfterFunc(c, func() { _ = s.Close() })
+	return s.Addr(), nil
+}
+
+// greetOnce listens as a store might, and gives what the first client says before it hangs up.
+func greetOnce(c context.Context, addr string) (string, error) {
+	l, err := new(net.ListenConfig).Listen(c, "tcp", addr)
+	if err != nil {
+		return "", err
+	}
+	defer l.Close()
+	nc, err := l.Accept()
+	if err != nil {
+		return "", err
+	}
+	defer nc.Close()
+	heard, _ := io.ReadAll(io.LimitReader(nc, 1))
+	return string(heard), nil
+}
+
+// attacks are what another user's process asks for, in the dialect of PyTorch 1.13, and how much an answer has.
+var attacks = map[string]struct {
+	say  string
+	hear int
+}{
+	"count": {"06", 8}, "read": {"02 02 00*7 '/k'", 9}, "delete": {"08 02 00*7 '/k'", 8},
+	"forge": {"00 02 00*7 '/k' 01 00*7 'x' 06", 8}, "watch": {"07 02 00*7 '/k'", 1}, "wait": {"05 01 00*7 02 00*7 '/k'", 1},
+	"list": {hello + "11", 16},
+}
+
+func TestAnotherUserOfTheHostNeitherReadsNorDeletesNorForgesWhatAPlainStoreHas(t *testing.T) {
+	log := new(lines)
+	s := startServer(t, ServerConfig{Logger: log.logger()})
+	cl := dialed(t, s)
+	require.NoError(t, cl.Set(t.Context(), "k", []byte("v")))
+	stranger := proctest.StartStranger(t, nil)
+	for name, x := range attacks {
+		var heard string
+		require.NoError(t, stranger.Ask(t.Context(), "talk", talkTo{Addr: s.Addr(), Say: hex.EncodeToString(unhex(t, x.say)), Hear: x.hear}, &heard))
+		require.Empty(t, heard, name)
+	}
+	v, err := cl.Get(t.Context(), "k")
+	require.NoError(t, err)
+	require.Equal(t, "v", string(v))
+	require.Contains(t, log.String(), "uid 65534")
+}
+
+func TestAnotherUserOfTheHostDoesNotGoRoundTLSFromLoopback(t *testing.T) {
+	server, client := identity(t)
+	log := new(lines)
+	s := startServer(t, ServerConfig{Addr: "0.0.0.0:0", TLS: server, Logger: log.logger()})
+	_, port, err := net.SplitHostPort(s.Addr())
+	require.NoError(t, err)
+	addr := net.JoinHostPort("127.0.0.1", port)
+	cl, err := Dial(t.Context(), ClientConfig{Addr: addr, TLS: client})
+	require.NoError(t, err)
+	defer cl.Close()
+	require.NoError(t, cl.Set(t.Context(), "k", []byte("v")))
+	stranger := proctest.StartStranger(t, nil)
+	for name, x := range attacks {
+		var heard string
+		require.NoError(t, stranger.Ask(t.Context(), "talk",
+			talkTo{Addr: addr, From: "127.0.0.1", Say: hex.EncodeToString(unhex(t, x.say)), Hear: x.hear}, &heard))
+		require.Empty(t, heard, name)
+	}
+	v, err := cl.Get(t.Context(), "k")
+	require.NoError(t, err)
+	require.Equal(t, "v", string(v))
+	require.Contains(t, log.String(), "uid 65534")
+}
+
+func TestSilentConnectionsThatTakeAllFilesLockOutNoClient(t *testing.T) {
+	leak.Check(t)
+	p := proctest.Start(t, nil)
+	var addr string
+	require.NoError(t, p.Ask(t.Context(), "serve", 300, &addr))
+	for range 330 {
+		nc, err := net.Dial("tcp", addr)
+		require.NoError(t, err)
+		defer nc.Close()
+	}
+	cl, err := Dial(t.Context(), ClientConfig{Addr: addr, Timeout: 20 * time.Second})
+	require.NoError(t, err)
+	defer cl.Close()
+	require.NoError(t, cl.Set(t.Context(), "k", []byte("v")))
+}
