@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weft-project/weft/internal/eager"
+	"github.com/weft-project/weft/store/internal/door"
 )
 
 // peer is one connection of a server: its socket and what is yet to be written to it.
@@ -24,6 +25,8 @@ type peer struct {
 	raw    syscall.RawConn // of a bare socket, which can be written without waiting; nil elsewhere
 	server *Server         // for its counters
 	owner  owner           // whose process the client is
+	visit  *door.Visitor   // its place
+	proved bool            // that it is more than a silent connection; its own goroutine's
 	space  *space          // that it sees; known when it has shown what it speaks
 	most   int             // so many bytes may be queued: who does not read is closed
 	holds  int             // of the half-read command, as counted in space.arriving
@@ -50,7 +53,7 @@ const (
 var errSlow = errors.New("the client does not read what is sent to it")
 
 func newPeer(id clientID, nc net.Conn, s *Server) *peer {
-	p := &peer{id: id, nc: nc, owner: ownerOf(nc), conn: eager.Wrap(nc, s.lookout), raw: rawConn(nc), server: s, most: peerFull + 4*(s.limits.Value+s.limits.Key)}
+	p := &peer{id: id, nc: nc, conn: eager.Wrap(nc, s.lookout), raw: rawConn(nc), server: s, most: peerFull + 4*(s.limits.Value+s.limits.Key)}
 	p.idle.L = &p.mu
 	return p
 }

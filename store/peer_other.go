@@ -3,9 +3,13 @@
 package store
 
 import (
+	"math"
 	"net"
 	"syscall"
 )
+
+// fileLimit is not known.
+func fileLimit() int { return math.MaxInt32 }
 
 // rawConn is nil: all writes wait.
 func rawConn(net.Conn) syscall.RawConn { return nil }

@@ -3,10 +3,20 @@
 package store
 
 import (
+	"math"
 	"net"
 	"os"
 	"syscall"
 )
+
+// fileLimit is how many files this process may have open.
+func fileLimit() int {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil || uint64(limit.Cur) > math.MaxInt32 { //nolint:unconvert // on some systems it is signed
+		return math.MaxInt32
+	}
+	return int(limit.Cur) //nolint:gosec // bounded above
+}
 
 // rawConn is what a socket can do without waiting; nil if nc is none.
 func rawConn(nc net.Conn) syscall.RawConn {

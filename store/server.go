@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weft-project/weft/internal/eager"
+	"github.com/weft-project/weft/store/internal/door"
 )
 
 // Server keeps a store for clients over TCP. It speaks the protocol of PyTorch's TCPStore in all its dialects, and Weft's
@@ -40,8 +41,10 @@ type Server struct {
 	peers    map[clientID]*peer
 	last     clientID
 	closed   bool
-	crowded  bool    // the last connection was refused
-	replies  []reply // for reuse
+	door     *door.Door
+	lines    door.Lines // of the log, about strangers
+	crowded  bool       // the last connection was refused
+	replies  []reply    // for reuse
 	counters counters
 }
 
@@ -66,8 +69,16 @@ func Serve(cfg ServerConfig) (*Server, error) {
 }
 
 func newServer(cfg ServerConfig) *Server {
+	asked := cfg.MaxClients
 	cfg = cfg.withDefaults()
-	return &Server{cfg: cfg, limits: cfg.Limits, members: space{state: newState(cfg.Limits)},
+	if asked > cfg.MaxClients {
+		cfg.Logger.Warn("store takes fewer clients than it is to, as this process may not open more files", "clients", cfg.MaxClients, "asked", asked)
+	}
+	kept := 0
+	if cfg.TLS != nil {
+		kept = cfg.MaxClients / membersPart
+	}
+	return &Server{cfg: cfg, limits: cfg.Limits, door: door.New(cfg.MaxClients, kept), members: space{state: newState(cfg.Limits)},
 		guests: space{state: newState(cfg.Limits), mark: []byte{guestsRecord}}, peers: map[clientID]*peer{}, lookout: eager.NewSoloLookout()}
 }
 
@@ -103,35 +114,14 @@ func (s *Server) accept() {
 			s.attach(nc)
 		case errors.Is(err, net.ErrClosed):
 			return
+		case s.makesRoom():
+			time.Sleep(5 * time.Millisecond) // the connection is closed when its reader has noticed
 		default: // out of file descriptors, most likely: clients that leave will make room
 			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
 			s.cfg.Logger.Warn("store cannot accept a connection", "addr", s.Addr(), "err", err, "retry", pause)
 			time.Sleep(pause)
 		}
 	}
-}
-
-// attach takes nc over and serves it in a goroutine of its own.
-func (s *Server) attach(nc net.Conn) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if crowded := len(s.peers) >= s.cfg.MaxClients; s.closed || crowded {
-		if nc.Close(); crowded {
-			s.counters.refused++
-		}
-		if crowded && !s.crowded {
-			s.crowded = true
-			s.cfg.Logger.Warn("store refuses clients, as it has as many as it may have", "clients", len(s.peers),
-				"first refused", nc.RemoteAddr())
-		}
-		return
-	}
-	s.crowded = false
-	s.counters.accepted++
-	s.last++
-	p := newPeer(s.last, nc, s)
-	s.peers[p.id] = p
-	s.wg.Go(func() { s.serve(p) })
 }
 
 // encoder gives an encoder that is empty.

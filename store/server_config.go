@@ -42,9 +42,14 @@ type ServerConfig struct {
 
 	Journal JournalConfig // what is kept beyond the server's own end; by default nothing
 
-	Limits     Limits       // of what clients may send; Limits.Memory also bounds, apart, all that they have half sent
-	MaxClients int          // most connections at a time; more are closed at once. 0 means 65536
-	Logger     *slog.Logger // hears why clients were closed; nil means nobody does
+	Limits Limits       // of what clients may send; Limits.Memory also bounds, apart, all that they have half sent
+	Logger *slog.Logger // hears why clients were closed; nil means nobody does
+
+	// MaxClients is the most connections at a time, never more than three quarters of the files that this process may have open; 0 means
+	// 65536. When one more comes the oldest is closed that has shown nothing yet, or else that one. A fourth is kept for those who speak
+	// TLS where there is TLS. Of the others nobody but the server's own user has more than half, another user of the host, or another
+	// address (of IPv6 a network of 64 bits).
+	MaxClients int
 }
 
 func (cfg ServerConfig) validate() error {
@@ -73,6 +78,8 @@ func (cfg ServerConfig) withDefaults() ServerConfig {
 	if cfg.MaxClients == 0 {
 		cfg.MaxClients = 1 << 16
 	}
+	files := fileLimit()
+	cfg.MaxClients = min(cfg.MaxClients, files-files/filesPart)
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}

@@ -8,22 +8,21 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"runtime"
 	"slices"
-	"time"
+
+	"github.com/weft-project/weft/store/internal/door"
 )
 
-const (
-	tlsHello  = 0x16             // the first byte of a TLS connection, and of no dialect
-	tlsWithin = 10 * time.Second // from there to the end of the handshake, and to the first byte where TLS is a must
-)
+// tlsHello is the first byte of a TLS connection, and of no dialect.
+const tlsHello = 0x16
 
 // serve reads one client's commands until it goes or breaks a rule.
 func (s *Server) serve(p *peer) {
 	err := s.converse(p)
 	broke := brokeRule(err)
 	s.mu.Lock()
-	delete(s.peers, p.id)
 	var others []*peer
 	if p.space != nil {
 		s.replies = p.space.state.leaves(p.id, s.replies[:0])
@@ -36,6 +35,10 @@ func (s *Server) serve(p *peer) {
 	s.mu.Unlock()
 	s.tell(others)
 	p.bye(broke)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.peers, p.id)
+	s.door.Leave(p.visit)
 	if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) {
 		return
 	}
@@ -43,7 +46,7 @@ func (s *Server) serve(p *peer) {
 	if broke {
 		level = slog.LevelWarn
 	}
-	s.cfg.Logger.Log(context.Background(), level, "store closes a client", "client", p.nc.RemoteAddr(), "err", err)
+	s.say(level, "store closes a client", "client", p.nc.RemoteAddr(), "of", p.owner, "err", err)
 }
 
 // brokeRule says whether err is what a client did, and not what became of its connection.
@@ -58,13 +61,18 @@ func (s *Server) converse(p *peer) error {
 	}
 	in.took = func(bytes int) error { return s.take(p, bytes) }
 	if err := in.greeting(s.cfg.Dialect); err != nil {
-		return err
+		return p.overdue(err)
 	}
 	if err := p.speak(in.wire); err != nil {
 		return err
 	}
 	for {
 		cmd, err := in.command()
+		if !p.proved {
+			if err = p.overdue(err); err == nil {
+				err = s.prove(p, door.Guest)
+			}
+		}
 		if err == nil {
 			err = s.handle(p, in, &cmd)
 		} else if in.own && brokeRule(err) {
@@ -86,13 +94,18 @@ func (s *Server) open(p *peer) (*decoder, error) {
 	if plain != nil && s.cfg.TLS == nil {
 		return nil, plain
 	}
-	if plain != nil {
-		_ = p.nc.SetReadDeadline(time.Now().Add(tlsWithin))
-	}
+	leisure := plain == nil && p.owner.ours()
+	s.hurry(p, leisure)
 	first, err := in.r.Peek(1)
+	for plain == nil && errors.Is(err, os.ErrDeadlineExceeded) && s.patient(p) {
+		s.hurry(p, false)
+		first, err = in.r.Peek(1)
+	}
+	if err != nil {
+		return nil, p.overdue(err)
+	}
+	s.hurry(p, leisure)
 	switch {
-	case err != nil:
-		return nil, err
 	case first[0] != tlsHello && plain == nil:
 		if p.space = &s.members; s.cfg.TLS != nil {
 			p.space = &s.guests
@@ -105,14 +118,13 @@ func (s *Server) open(p *peer) (*decoder, error) {
 	}
 	head, _ := in.r.Peek(in.r.Buffered())
 	conn := tls.Server(&resumed{Conn: p.nc, head: head}, s.cfg.TLS)
-	c, cancel := context.WithTimeout(context.Background(), tlsWithin)
+	c, cancel := context.WithTimeout(context.Background(), proofWithin)
 	defer cancel()
 	if err := conn.HandshakeContext(c); err != nil {
 		return nil, fmt.Errorf("%w: TLS handshake: %w", ErrProtocol, err)
 	}
-	_ = p.nc.SetReadDeadline(time.Time{})
 	p.conn, p.raw, p.space = conn, nil, &s.members
-	return newDecoder(p, wire{}, s.limits), nil
+	return newDecoder(p, wire{}, s.limits), s.prove(p, door.Member)
 }
 
 // resumed is a connection of which something was read already.

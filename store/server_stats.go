@@ -4,7 +4,8 @@ package store
 type ServerStats struct {
 	Clients  int               // connected now
 	Accepted uint64            // connections, the refused ones not
-	Refused  uint64            // connections over MaxClients
+	Refused  uint64            // connections over MaxClients, or of another user
+	Evicted  uint64            // connections closed to make room for others, as they had shown nothing
 	Broken   uint64            // connections closed because the client broke a rule
 	Commands map[string]uint64 // by name: "set", "compare_set", "get", …; those that never came are not there
 	BytesIn  uint64            // of commands and greetings, without what TLS adds
@@ -19,8 +20,8 @@ type ServerStats struct {
 
 // counters are guarded by Server.mu.
 type counters struct {
-	accepted, refused, broken uint64
-	commands                  [opNews]uint64
+	accepted, refused, evicted, broken uint64
+	commands                           [opNews]uint64
 }
 
 // Stats is how the server is doing.
@@ -29,7 +30,7 @@ func (s *Server) Stats() ServerStats {
 	defer s.mu.Unlock()
 	now, guests, n := s.members.state.stats(), s.guests.state.stats(), s.counters
 	stats := ServerStats{
-		Clients: len(s.peers), Accepted: n.accepted, Refused: n.refused, Broken: n.broken, Commands: map[string]uint64{},
+		Clients: len(s.peers), Accepted: n.accepted, Refused: n.refused, Evicted: n.evicted, Broken: n.broken, Commands: map[string]uint64{},
 		BytesIn: s.in.Load(), BytesOut: s.out.Load(),
 		Waiters: now.waiters + guests.waiters, Watchers: now.watchers + guests.watchers,
 		Keys: now.keys + guests.keys, Queues: now.queues + guests.queues, Bytes: now.bytes + guests.bytes,

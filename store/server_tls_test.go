@@ -201,7 +201,7 @@ func TestAHandshakeThatDoesNotEndIsGivenUp(t *testing.T) {
 				s.attach(far)
 				r := raw{t, near}
 				r.send(x.sent)
-				time.Sleep(tlsWithin - time.Second)
+				time.Sleep(proofWithin - time.Second)
 				synctest.Wait()
 				require.Equal(t, 1, s.Stats().Clients)
 				time.Sleep(2 * time.Second)
