@@ -34,6 +34,12 @@ type ClientConfig struct {
 	// it has one.
 	TLS *tls.Config
 
+	// AnyOwner lets a plain server on this host belong to any user. Otherwise it must belong to this process's own user or to root, as else
+	// another user could listen where a store is expected, and say whatever it likes: such a one is ErrForeign. On Linux the kernel says
+	// whose it is. Where it knows of none at the other end, the server is not believed either: that is so where something translates
+	// addresses, and then this, or TLS, is needed.
+	AnyOwner bool
+
 	Timeout time.Duration // of operations and of Dial, where the context has no deadline; 0 means DefaultTimeout
 	Limits  Limits        // of what is sent and of what is accepted; should be the server's
 	MaxIdle int           // connections kept for reuse; 0 means 4

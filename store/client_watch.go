@@ -180,7 +180,7 @@ func (ws *watches) run() {
 		}
 		ws.mu.Lock()
 		ws.link, ws.last = nil, err
-		hopeless := errors.Is(err, ErrProtocol) || errors.Is(err, ErrTooLarge) || errors.Is(err, errTLS)
+		hopeless := errors.Is(err, ErrProtocol) || errors.Is(err, ErrTooLarge) || errors.Is(err, errTLS) || errors.Is(err, ErrForeign)
 		if hopeless {
 			ws.endLocked(err)
 		}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/weft-project/weft/internal/printable"
 )
 
 // What can go wrong with a store; every error of this package wraps one of these or the context's cause.
@@ -20,6 +22,7 @@ var (
 	ErrUnsupported = errors.New("not supported by this store")
 	ErrFull        = errors.New("store is full")
 	ErrCorrupt     = errors.New("corrupt")
+	ErrForeign     = errors.New("the server belongs to another user of this host")
 
 	// ErrUncertain marks the failure of a change that may nevertheless have happened: its answer was lost. A failed change
 	// without it has not happened.
@@ -61,6 +64,9 @@ func (e *timeoutError) Timeout() bool { return true }
 func (e *timeoutError) Is(target error) bool {
 	return target == ErrTimeout || target == context.DeadlineExceeded
 }
+
+// shown is a key as it may stand in a text without quotes.
+func shown(key string) string { return printable.Text(key, 128) }
 
 // clip keeps a key from filling the log.
 func clip(key string) string {

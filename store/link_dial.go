@@ -5,9 +5,12 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"time"
+
+	"github.com/weft-project/weft/store/internal/who"
 )
 
 // greeting is a way to begin a connection.
@@ -77,10 +80,14 @@ func (cl *Client) open(k *call, way greeting) (l *link, greeted bool, err error)
 	if err != nil {
 		return nil, false, err
 	}
-	if cl.cfg.TLS != nil {
-		if nc, err = cl.secure(c, nc); err != nil {
-			return nil, false, err
-		}
+	switch {
+	case cl.cfg.TLS != nil:
+		nc, err = cl.secure(c, nc)
+	case !cl.cfg.AnyOwner:
+		err = vouch(c, nc)
+	}
+	if err != nil {
+		return nil, false, err
 	}
 	l = newLink(nc, wire{dialect: Dialect22}, cl.base.limits)
 	if err := cl.adopt(l); err != nil {
@@ -98,6 +105,34 @@ func (cl *Client) open(k *call, way greeting) (l *link, greeted bool, err error)
 		return nil, true, fmt.Errorf("greeting the server: %w", err)
 	}
 	return l, true, nil
+}
+
+// vouch says that a plain server is one of another machine, or of a user that could do anything to this process anyhow. Otherwise it closes
+// nc, and nothing was said on it. A server that has not accepted it yet is waited for.
+func vouch(c context.Context, nc net.Conn) error {
+	const first, most = 50 * time.Microsecond, 50 * time.Millisecond
+	for pause := first; ; pause = min(2*pause, most) {
+		uid, err := who.UID(nc)
+		switch {
+		case err == nil && who.Trusted(uid), errors.Is(err, who.ErrElsewhere), errors.Is(err, who.ErrUnsaid):
+			return nil
+		case err == nil:
+			_ = nc.Close()
+			return fmt.Errorf("%w: uid %d; start one of your own, or set ClientConfig.AnyOwner (any_owner=true in a URL) if that user is trusted", ErrForeign, uid)
+		case !errors.Is(err, who.ErrPending):
+			open := quiet(nc)
+			if _ = nc.Close(); !open { // then nobody has it any more
+				return fmt.Errorf("the server closed the connection: %w", io.EOF)
+			}
+			return fmt.Errorf("whose the server is, is not known: %w (with TLS, or ClientConfig.AnyOwner, nobody asks)", err)
+		}
+		select {
+		case <-time.After(pause):
+		case <-c.Done():
+			_ = nc.Close()
+			return fmt.Errorf("%w: %w", c.Err(), err)
+		}
+	}
 }
 
 // secure puts TLS over nc, or closes it.

@@ -93,7 +93,7 @@ func keysTimeout(op string, after time.Duration, keys []string) error {
 		op = "wait" // what they do while they do not end
 	case "barrier":
 		if len(keys) == 1 {
-			return &timeoutError{fmt.Sprintf("barrier timeout after %dms, key: /%s", after.Round(time.Millisecond).Milliseconds(), clip(keys[0]))}
+			return &timeoutError{fmt.Sprintf("barrier timeout after %dms, key: /%s", after.Round(time.Millisecond).Milliseconds(), shown(keys[0]))}
 		}
 	}
 	msg := fmt.Sprintf("%s timeout after %dms", op, after.Round(time.Millisecond).Milliseconds())
@@ -102,9 +102,9 @@ func keysTimeout(op string, after time.Duration, keys []string) error {
 		case i == maxNamed:
 			return &timeoutError{fmt.Sprintf("%s and %d more", msg, len(keys)-i)}
 		case i == 0:
-			msg += ", keys: /" + clip(k)
+			msg += ", keys: /" + shown(k)
 		default:
-			msg += ", /" + clip(k)
+			msg += ", /" + shown(k)
 		}
 	}
 	return &timeoutError{msg}

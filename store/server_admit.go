@@ -92,6 +92,10 @@ func (s *Server) makesRoom() bool {
 
 // say writes a line that strangers cause, unless they have caused too many. s.mu is held.
 func (s *Server) say(level slog.Level, msg string, args ...any) {
+	c := context.Background()
+	if !s.cfg.Logger.Enabled(c, level) {
+		return
+	}
 	say, unsaid := s.lines.Say(time.Now())
 	if !say {
 		return
@@ -99,7 +103,7 @@ func (s *Server) say(level slog.Level, msg string, args ...any) {
 	if unsaid > 0 {
 		args = append(args, "unsaid", unsaid)
 	}
-	s.cfg.Logger.Log(context.Background(), level, msg, args...)
+	s.cfg.Logger.Log(c, level, msg, args...)
 }
 
 // prove notes what a client has shown, the first time.

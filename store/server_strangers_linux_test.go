@@ -151,3 +151,54 @@ func TestSilentConnectionsThatTakeAllFilesLockOutNoClient(t *testing.T) {
 	defer cl.Close()
 	require.NoError(t, cl.Set(t.Context(), "k", []byte("v")))
 }
+
+func TestAClientSaysNothingToAServerOfAnotherUser(t *testing.T) {
+	leak.Check(t)
+	stranger := proctest.StartStranger(t, nil)
+	for _, anyOwner := range []bool{false, true} {
+		addr := proctest.Address()
+		heard := make(chan string, 1)
+		c, giveUp := context.WithCancel(t.Context())
+		defer giveUp()
+		go func() {
+			defer giveUp() // it hangs up, and nobody listens any more
+			var text string
+			if err := stranger.Ask(t.Context(), "greet", addr, &text); err != nil {
+				text = err.Error()
+			}
+			heard <- text
+		}()
+		_, err := Open(c, "tcp://"+addr, OpenConfig{Guest: true, AnyOwner: anyOwner})
+		require.Error(t, err)
+		require.Equal(t, !anyOwner, errors.Is(err, ErrForeign), err)
+		if !anyOwner {
+			require.Empty(t, <-heard)
+			require.ErrorContains(t, err, "uid 65534")
+			continue
+		}
+		require.Equal(t, "\x00", <-heard, "the beginning of VALIDATE")
+	}
+}
+
+// A listener that accepts nobody yet has a connection without an owner, which would seem to be root's.
+func TestAClientWaitsUntilAServerHasAcceptedItToSeeWhoseItIs(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	nc, err := net.Dial("tcp", l.Addr().String())
+	require.NoError(t, err)
+	defer nc.Close()
+	c, cancel := context.WithCancel(t.Context())
+	vouched := make(chan error, 1)
+	go func() { vouched <- vouch(c, nc) }()
+	require.Empty(t, vouched)
+	server, err := l.Accept()
+	require.NoError(t, err)
+	defer server.Close()
+	require.NoError(t, <-vouched)
+	nc, err = net.Dial("tcp", l.Addr().String())
+	require.NoError(t, err)
+	defer nc.Close()
+	cancel()
+	require.ErrorIs(t, vouch(c, nc), context.Canceled)
+}

@@ -36,6 +36,9 @@ type OpenConfig struct {
 	// from its own host only. ServerName is the URL's host unless it is set.
 	TLS *tls.Config
 
+	// AnyOwner is ClientConfig.AnyOwner.
+	AnyOwner bool
+
 	// Schemes are the caller's own, by their name: {"etcd": etcd.Open} serves etcd://….
 	Schemes map[string]Opener
 }
@@ -78,7 +81,7 @@ func (r Rendezvous) Close() error {
 // rank is a client.
 //
 // The URL may also have timeout=30s (or 30, which are seconds too), of operations, and dialect=1.13 (or another release of PyTorch),
-// which the server or the client then speaks. Other parameters are ignored, PyTorch's use_libuv among them.
+// which the server or the client then speaks, and any_owner=true (see ClientConfig.AnyOwner). Other parameters are ignored, PyTorch's use_libuv among them.
 //
 // A URL or environment that is wrong gives ErrBadURL with everything that is wrong with it.
 func Open(c context.Context, rawURL string, cfg OpenConfig) (Rendezvous, error) {
@@ -118,7 +121,7 @@ func (r *Rendezvous) connect(c context.Context, p place, cfg OpenConfig) error {
 	agent, _ := cfg.LookupEnv("TORCHELASTIC_USE_AGENT_STORE")
 	host := agent != "True" && p.Rank == 0
 	client := ClientConfig{Addr: net.JoinHostPort(p.host, p.port), WorldSize: p.WorldSize, WaitForWorkers: host && !cfg.NoWait,
-		Dialect: p.dialect, TLS: cfg.TLS, Timeout: cfg.Timeout, Limits: cfg.Limits}
+		Dialect: p.dialect, TLS: cfg.TLS, AnyOwner: cfg.AnyOwner || p.anyOwner, Timeout: cfg.Timeout, Limits: cfg.Limits}
 	if cfg.TLS != nil && cfg.TLS.ServerName == "" {
 		client.TLS = cfg.TLS.Clone()
 		client.TLS.ServerName = p.host

@@ -27,6 +27,7 @@ type place struct {
 	host, port string // of env:// and tcp://
 	timeout    time.Duration
 	dialect    Dialect
+	anyOwner   bool
 	errs       []error
 }
 
@@ -93,6 +94,11 @@ func (p *place) common() {
 	var err error
 	if p.dialect, err = ParseDialect(p.Query.Get("dialect")); err != nil {
 		p.wrong("%w", err)
+	}
+	if text := p.Query.Get("any_owner"); text != "" {
+		if p.anyOwner, err = strconv.ParseBool(text); err != nil {
+			p.wrong("any_owner must be true or false, but is %q", text)
+		}
 	}
 	text := p.Query.Get("timeout")
 	if text == "" {

@@ -3,6 +3,8 @@ package store
 import (
 	"fmt"
 	"slices"
+
+	"github.com/weft-project/weft/internal/printable"
 )
 
 // reply reads what the server says next to who awaits the answer to cmd: that answer, whose err says why the command
@@ -74,7 +76,7 @@ func (d *decoder) told(status byte) (told, err error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &toldError{msg: string(msg)}
+	e := &toldError{msg: printable.Text(string(msg), maxTold)}
 	if int(status) < len(statusErrors) {
 		e.is = statusErrors[status]
 	}
