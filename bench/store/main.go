@@ -19,7 +19,7 @@ type sizes struct {
 	trips       int // of each kind of round trip; half as many of set and get
 	adds, gets  int // by all clients together
 	clients     []int
-	connections int // that wait on one key
+	connections int // that wait on one key, or say nothing
 	keys        int // that one client waits on
 	stalled     int // clients with half a command
 	turns       int // with and without them
@@ -47,7 +47,7 @@ func main() {
 	only := flag.String("only", "", "some of "+strings.Join(names(), ",")+"; empty: all")
 	flag.StringVar(&b.server, "server", "", "HOST:PORT of a server to measure in place of one of our own")
 	flag.StringVar(&b.lane, "lane", "weft", "what the results are called")
-	flag.IntVar(&b.connections, "connections", usual.connections, "how many wait on one key")
+	flag.IntVar(&b.connections, "connections", usual.connections, "how many wait on one key, or say nothing")
 	flag.Parse()
 	c, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -72,6 +72,8 @@ func parts() []part {
 		{"wake", "serve", (*bench).wake},
 		{"stall", "serve", (*bench).stall},
 		{"keys", "serve", (*bench).manyKeys},
+		{"ways", "serve", (*bench).ways},
+		{"silent", "serve", (*bench).besideSilent},
 	}
 }
 

@@ -40,6 +40,8 @@ func TestEachPartPrintsTheLinesThatItPromises(t *testing.T) {
 		`lane=echo/add\t6\t`, `lane=echo/add/clients=2\t8\t`,
 		`lane=weft/wake/connections=20\t1\t\d+ ns/op\t[\d.]+ ms`,
 		`lane=weft/multi_get/keys=2500\t1\t`,
+		`lane=weft/add/over=tcp\t6\t`, `lane=weft/add/over=tls\t6\t`, `lane=weft/add/over=unix\t6\t`, `lane=weft/dial/over=tcp\t2\t`, `lane=weft/dial/over=tls\t2\t`,
+		`lane=weft/tls-add/silent=0\t6\t`, `lane=weft/tls-add/silent=20\t6\t`, `lane=weft/tls-dial/silent=20\t2\t`,
 		`lane=weft/add/stalled=0\t6\t`, `lane=weft/add/stalled=3\t6\t`,
 	} {
 		require.Regexp(t, `(?m)^BenchmarkStore/`+want, out.String())

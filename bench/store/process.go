@@ -107,11 +107,12 @@ func (p *process) busy() (time.Duration, error) {
 // play is the life of a process that was started by start.
 func play(role string, args []string) error {
 	switch role {
-	case "serve":
-		s, err := store.Serve(store.ServerConfig{})
+	case "serve", "serve-tls", "serve-unix":
+		s, end, err := serve(role)
 		if err != nil {
 			return err
 		}
+		defer end()
 		fmt.Println(s.Addr())
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		return s.Close()
@@ -127,7 +128,22 @@ func play(role string, args []string) error {
 	case "client":
 		return client(args, os.Stdout)
 	}
-	return fmt.Errorf("%s: expected serve, echo or client, got %q", roleVariable, role)
+	return fmt.Errorf("%s: expected serve, serve-tls, serve-unix, echo or client, got %q", roleVariable, role)
+}
+
+// serve makes the server of a role. end is for after its Close.
+func serve(role string) (s *store.Server, end func(), err error) {
+	var cfg store.ServerConfig
+	switch role {
+	case "serve-unix":
+		return serveUnix()
+	case "serve-tls":
+		if cfg.TLS, err = identity(); err != nil {
+			return nil, nil, err
+		}
+	}
+	s, err = store.Serve(cfg)
+	return s, func() {}, err
 }
 
 // echo is the least that a server can do.
