@@ -62,7 +62,7 @@
 //
 //   - a client that sends half a command, or reads no replies, delays nobody else;
 //   - lengths, counts and memory are bounded before anything is allocated;
-//   - it listens on the address it is given and on no other;
+//   - it listens on the address it is given and on no other, and on loopback serves processes of its own user only;
 //   - a COMPARE_SET that creates a key wakes those who wait for it, in every dialect, and one that fails wakes nobody;
 //   - a MULTI_SET is applied once and as a whole, and a MULTI_GET sees one moment;
 //   - VALIDATE is required, in whatever pieces it comes, and a wrong one ends the connection;
@@ -74,9 +74,21 @@
 //
 // # Safety
 //
-// PyTorch's protocol has neither authentication nor encryption: who reaches the port can read and write every key. A
-// Server with a TLS configuration takes TLS on the same port, told by the first byte, and plain text then from this
-// machine only, unless told otherwise. Without one it takes plain text; its default address is on loopback.
+// PyTorch's protocol has neither authentication nor encryption. What a [Server] does about that depends on its configuration:
+//
+//   - With TLS, who completes the handshake is a member. Who speaks plain text, told by the first byte on the same port, is a guest.
+//     Guests have keys of their own: they neither see nor change anything of the members', nor take their memory.
+//   - Plain text is taken from this host's processes of the server's own user, and of root, unless [Plain] says otherwise. Loopback
+//     alone proves nothing, as any user of a host can connect to it. The kernel says who does, on Linux; elsewhere it does not, and
+//     all processes of the host are taken.
+//   - Without TLS, a server that listens beyond loopback takes everybody: who reaches the port can read and write every key.
+//
+// A [Client] without TLS refuses a server on this host of another user, see [ClientConfig]. With TLS each end proves itself by its
+// certificate.
+//
+// Who connects and proves nothing, by a whole command or a handshake, is closed after five seconds if it is none of the server's own
+// user's, and before that if its place is needed: the oldest goes first, of the user or network that has most of them. So silent
+// connections keep nobody out. Strangers cause a few lines in the log, and then one a second.
 //
 // # What outlives the process
 //

@@ -15,7 +15,8 @@ import (
 // own mode of it (dialect.go), and differs from PyTorch's servers on purpose:
 //
 //   - A client that sends half a command or reads no replies delays nobody else.
-//   - Lengths, numbers of keys, memory and clients are bounded.
+//   - Lengths, numbers of keys, memory and clients are bounded, and silent clients make room for others.
+//   - Not everybody who reaches the port is served, see [Plain].
 //   - It listens on the address it is given and on no other.
 //   - A COMPARE_SET that creates a key wakes those who wait for it, and one that does not wakes nobody.
 //   - Who watches a key twice gets its news once. A push wakes one of those who wait to pop.

@@ -32,8 +32,8 @@ type OpenConfig struct {
 	// NoWait lets the rank that hosts the store go on before the others have come; torch's waits for them.
 	NoWait bool
 
-	// TLS is for tcp:// and env://, for the server and for the clients alike; nil means plain text. With it the server takes plain text
-	// from its own host only. ServerName is the URL's host unless it is set.
+	// TLS is for tcp:// and env://, for the server and for the clients alike; nil means plain text. With it, who speaks plain text with the
+	// server is a guest, see Plain. ServerName is the URL's host unless it is set.
 	TLS *tls.Config
 
 	// AnyOwner is ClientConfig.AnyOwner.

@@ -58,6 +58,7 @@ func TestABadURLIsRefusedWithAllThatIsWrongWithIt(t *testing.T) {
 		{"file:///%zz?rank=0&world_size=1", nil, []string{"the path"}},
 		{"tcp://a:1?rank=0&world_size=1&timeout=soon", nil, []string{`the timeout must be a positive time such as 30s or 5m, but is "soon"`}},
 		{"tcp://a:1?rank=0&world_size=1&timeout=-1", nil, []string{"the timeout must be a positive time"}},
+		{"tcp://a:1?rank=0&world_size=1&any_owner=maybe", nil, []string{`any_owner must be true or false, but is "maybe"`}},
 		{"tcp://a:1?rank=0&world_size=1&dialect=3", nil, []string{`unknown dialect "3"`}},
 		{"env://", append([]string{"MASTER_PORT", "-1"}, full...), []string{`the port must have a value from 0 to 65535, but is "-1"`}},
 	} {

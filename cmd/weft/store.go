@@ -34,7 +34,8 @@ func storeCommand(stdout, stderr io.Writer) *cobra.Command {
 		Long: `Serve a job's key-value store, or look into one.
 
 A store is named by its URL: tcp://host:port (that of a running job is tcp://$MASTER_ADDR:$MASTER_PORT of its workers), file:///path, or
-etcd://host,host/prefix.
+etcd://host,host/prefix. Without the job's secret one sees what guests of a store with TLS see, see "weft store serve --help". A plain store
+on this host must be one's own or root's; ?any_owner=true behind the URL takes any other's.
 The exit code is 3 where a key was not there in time, 1 where something else failed, and 2 where the command line is wrong.`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {

@@ -10,8 +10,8 @@ import (
 type storeCollector struct {
 	stats func() store.ServerStats
 
-	accepted, refused, broken, commands, in, out       *prometheus.Desc
-	clients, waiters, watchers, keys, queues, contents *prometheus.Desc
+	accepted, refused, evicted, broken, commands, in, out *prometheus.Desc
+	clients, waiters, watchers, keys, queues, contents    *prometheus.Desc
 }
 
 func newStoreCollector(stats func() store.ServerStats) *storeCollector {
@@ -21,7 +21,8 @@ func newStoreCollector(stats func() store.ServerStats) *storeCollector {
 	return &storeCollector{
 		stats:    stats,
 		accepted: desc("connections_total", "Connections that were taken."),
-		refused:  desc("refused_connections_total", "Connections that were one too many."),
+		refused:  desc("refused_connections_total", "Connections that were one too many, or of another user."),
+		evicted:  desc("evicted_connections_total", "Connections that had shown nothing and made room for others."),
 		broken:   desc("broken_connections_total", "Connections that were closed because the client broke a rule."),
 		commands: desc("commands_total", "Commands of clients.", "command"),
 		in:       desc("received_bytes_total", "Bytes of commands."),
@@ -38,7 +39,7 @@ func newStoreCollector(stats func() store.ServerStats) *storeCollector {
 // Describe lists the metrics.
 func (m *storeCollector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		m.accepted, m.refused, m.broken, m.commands, m.in, m.out, m.clients, m.waiters, m.watchers, m.keys, m.queues, m.contents,
+		m.accepted, m.refused, m.evicted, m.broken, m.commands, m.in, m.out, m.clients, m.waiters, m.watchers, m.keys, m.queues, m.contents,
 	} {
 		ch <- d
 	}
@@ -47,7 +48,7 @@ func (m *storeCollector) Describe(ch chan<- *prometheus.Desc) {
 // Collect gives the values now.
 func (m *storeCollector) Collect(ch chan<- prometheus.Metric) {
 	s := m.stats()
-	for d, n := range map[*prometheus.Desc]uint64{m.accepted: s.Accepted, m.refused: s.Refused, m.broken: s.Broken, m.in: s.BytesIn, m.out: s.BytesOut} {
+	for d, n := range map[*prometheus.Desc]uint64{m.accepted: s.Accepted, m.refused: s.Refused, m.evicted: s.Evicted, m.broken: s.Broken, m.in: s.BytesIn, m.out: s.BytesOut} {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n))
 	}
 	for name, n := range s.Commands {

@@ -39,8 +39,12 @@ func serveCommand(stdout, stderr io.Writer) *cobra.Command {
 
 The first line on standard output is the store's URL, the last one on standard error what it did. Clients are Weft's and PyTorch's.
 
-Whoever reaches the port can read and write everything, unless the store has the job's secret or certificates and TLS: then only members
-of the job can, and, without TLS, PyTorch's clients on this machine (--plain says otherwise).`,
+With the job's secret or certificates the store has TLS, and only members of the job see what they have in it. PyTorch's clients, which
+speak plain text, are guests then: they have keys of their own behind the same port, with limits of their own. Guests must be processes of
+this host and of the user who serves the store, or root's, unless --plain says otherwise.
+
+Without TLS everybody is served with the same keys: on a loopback address every process of that user on this host, and elsewhere
+whoever reaches the port.`,
 		Example: "  weft store serve --listen 127.0.0.1:29500\n  weft store serve --listen 0.0.0.0:29500 --token-file job.token --metrics 127.0.0.1:9100",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -55,9 +59,9 @@ of the job can, and, without TLS, PyTorch's clients on this machine (--plain say
 	flags.StringVar(&f.listen, "listen", "127.0.0.1:29500", "HOST:PORT to listen on; port 0 is a free one, host 0.0.0.0 all addresses")
 	flags.StringVar(&f.dialect, "dialect", "auto", "PyTorch of the clients: 1.13, 2.0, 2.1 or later; auto tells 1.13 and 2.0, which speak alike, and those from 2.2 on apart")
 	flags.BoolVar(&f.tls, "tls", false, "have TLS, by the job's secret or certificates; --token-file and --ca imply it")
-	flags.StringVar(&f.plain, "plain", "auto", "who may do without TLS: always everybody, never anybody, auto this machine alone where there is TLS")
-	flags.StringVar(&f.memory, "max-memory", "", "most of keys and values, such as 512MiB or 4GiB (default 1GiB)")
-	flags.IntVar(&f.maxClients, "max-clients", 0, "most connections at a time (default 65536)")
+	flags.StringVar(&f.plain, "plain", "auto", "who may speak plain text: auto this host's processes of the same user, and everybody where there is no TLS and the address is not loopback; always everybody; never nobody. Beside TLS they are guests")
+	flags.StringVar(&f.memory, "max-memory", "", "most of keys and values, such as 512MiB or 4GiB, and so much again for guests (default 1GiB)")
+	flags.IntVar(&f.maxClients, "max-clients", 0, "most connections at a time, of which a fourth is kept for members where there is TLS (default 65536, or three quarters of the files that may be open)")
 	flags.StringVar(&f.journal, "journal", "", "FILE that keeps what is stored: a store that is started again with it knows all that anybody was told (default none)")
 	flags.StringVar(&f.fsync, "fsync", "always", "when changes are brought to the disk: always before anybody hears of them; every so often, as in 100ms, or never by ourselves, which outlive a crash of the store and not of the machine")
 	flags.StringVar(&f.metrics, "metrics", "", "HOST:PORT on which Prometheus finds /metrics")
