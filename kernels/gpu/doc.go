@@ -13,6 +13,5 @@
 //
 // Results are deterministic on one GPU: the order of sums depends on shapes alone. Folds of float32 add up in float64, products in float32.
 //
-// What is not finite touches what depends on it alone, as everywhere, but in causal attention: there an infinity in a row of values makes NaN also of
-// those earlier queries that are computed in one tile with it.
+// What is not finite touches what depends on it alone, as everywhere.
 package gpu

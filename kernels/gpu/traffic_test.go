@@ -156,7 +156,7 @@ func TestTheUnitsForProductsAreFedWithoutConflicts(t *testing.T) {
 		most float64 // instructions for each of the units'
 		more float64 // accesses to shared memory, as a share of what they would be without conflicts
 	}{
-		{"attention", lies{of: kernels.Attention{Causal: true}, in: 7, out: 1}, attended, 12, 1},
+		{"attention", lies{of: kernels.Attention{Causal: true}, in: 7, out: 1}, attended, 12.5, 1}, // with a look at what the diagonal may hide
 		{"its gradient", lies{of: kernels.AttentionGrad{Causal: true}, in: 47, out: 7}, back, 10, 1},
 		{"product", product(false, false), []kerneltest.Tensor{a, b}, 10, 1.13},
 		{"product of a transposed", product(true, false), []kerneltest.Tensor{a, b}, 10, 1},

@@ -52,3 +52,54 @@ func CheckNotFinite(t testing.TB, d device.Device, r *rand.Rand) {
 	}
 	Check(t, d, i, Few(r, dtype, bad(), a...), Few(r, dtype, bad(), b...))
 }
+
+// CheckUnseen spoils a row of one operand of causal attention, of some queries and so many more keys, with heads of an extent. What does not depend on that
+// row must be what it was, and sums over it must not be finite. Instructions are run by `run`.
+func CheckUnseen(t testing.TB, r *rand.Rand, d device.Dtype, queries, more, extent int, run func(kernels.Instr, ...Tensor) []Tensor) {
+	t.Helper()
+	in := make([]Tensor, 4) // queries, keys, values, and the result's gradient
+	for k := range in {
+		rows := queries
+		if k == 1 || k == 2 {
+			rows += more
+		}
+		in[k] = Few(r, d, 0, 1, rows, 1, extent)
+	}
+	attend := func() []Tensor { // the result, and the gradients of queries, keys and values
+		y := run(kernels.Attention{Causal: true}, in[:3]...)
+		return append(y[:1:1], run(kernels.AttentionGrad{Causal: true}, append(in[:3:3], y[0], y[1], in[3])...)...)
+	}
+	before := attend()
+	which := r.IntN(4)
+	row := r.IntN(in[which].Shape[1])
+	spoilt := map[int]bool{} // columns
+	for range 2 {
+		col := r.IntN(extent)
+		spoilt[col] = true
+		in[which].V[row*extent+col] = []float64{math.Inf(1), math.Inf(-1), math.NaN()}[r.IntN(3)]
+	}
+	after := attend()
+	touched := func(result, at int) bool {
+		if which == 0 || which == 3 { // a query: the keys that it sees
+			if result < 2 {
+				return at == row && (which == 0 || result == 1)
+			}
+			return at <= row+more
+		}
+		if result < 2 { // a key or value: the queries that see it, the last of which sees all
+			return at+more >= row
+		}
+		return result == 2 || which == 1
+	}
+	summed := map[int]int{2: 0, 3: 3} // values make results, and the result's gradient makes that of values
+	for result := range after {
+		for k, v := range after[result].V {
+			if of, ok := summed[which]; ok && of == result && touched(result, k/extent) && spoilt[k%extent] {
+				require.True(t, math.IsNaN(v) || math.IsInf(v, 0), "%v: operand %d, row %d of %d and %d: result %d, row %d is %v", d, which, row, queries, more, result, k/extent, v)
+			}
+			if w := before[result].V[k]; !touched(result, k/extent) {
+				require.InDelta(t, w, v, 1e-4*(1+math.Abs(w)), "%v: operand %d, row %d of %d and %d: result %d, row %d", d, which, row, queries, more, result, k/extent)
+			}
+		}
+	}
+}

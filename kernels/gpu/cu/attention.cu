@@ -1,4 +1,5 @@
 #include "common.cuh"
+#include "diagonal.cuh"
 
 // Attention, tile by tile of the scores (Dao, "FlashAttention-2", arXiv:2307.08691). A block owns some rows, of queries or of keys, of one
 // head, and walks over the rows of the other kind that see them, or are seen. What takes many rows of many elements goes through shared memory, C
@@ -81,9 +82,10 @@ template <class T> void scores(Scores<T>& s, T* a, T* b, const Head<const T>& x,
 	}
 }
 
-// combine adds rows of x, from one on, C columns of each, weighed by a tile of which `terms` columns count. Room p takes the weights, b the rows.
-template <class T> void combine(Sums<T>& o, const Scores<T>& weights, T* p, T* b, const Head<const T>& x, u32 row, u32 col, u32 terms) {
-	constexpr u32 W = Wide<T>;
+// combine adds rows of x, from one on, C columns of each, weighed by a tile of which `terms` columns count. Room p takes the weights, b the rows. The
+// diagonal is that of the thread's rows.
+template <int Sign, class T> void combine(Sums<T>& o, const Scores<T>& weights, T* p, T* b, const Head<const T>& x, u32 row, u32 col, int terms, Diagonal<Sign> d) {
+	constexpr int W = Wide<T>;
 	Thread<T> me;
 	__syncthreads(); // what was in the rooms has been read
 	fetch(b, x, row, col);
@@ -93,21 +95,43 @@ template <class T> void combine(Sums<T>& o, const Scores<T>& weights, T* p, T* b
 		for (int j = 0; j < 4; j++) p[me.row(i) * Pitch<T> + me.col(j)] = weights[i][j];
 	__syncthreads();
 	p += me.row(0) * Pitch<T>, b += me.place(0);
+	// All four rows see the columns [from, to), W at a time; some see [first, last).
+	int from = 0, to = terms, first = 0, last = 0;
+	if (Sign > 0 && d.lead + 1 < terms) {
+		first = to = max(d.lead + 1, 0) / W * W, last = min(max(d.lead + 4, 0), terms);
+	} else if (Sign < 0 && d.lead < 3) {
+		first = min(max(-d.lead, 0), terms), from = (3 - d.lead + W - 1) / W * W, last = min(from, terms);
+	}
+	const T *w = p + from, *y = b + from * Pitch<T>;
 #pragma unroll 1
-	for (u32 k = 0; k < terms; k += W) {
-		Pack<T, W> w[4];
+	for (int k = from; k < to; k += W) {
+		Pack<T, W> weight[4];
 #pragma unroll
-		for (int i = 0; i < 4; i++) w[i] = load<W>(p + i * Pitch<T> + k);
+		for (int i = 0; i < 4; i++) weight[i] = load<W>(w + i * Pitch<T>);
 #pragma unroll
 		for (int n = 0; n < W; n++)
 #pragma unroll
 			for (int g = 0; g < C<T> / Across<T>; g += W) {
-				Pack<T, W> y = load<W>(b + (k + n) * Pitch<T> + g * Across<T>);
+				Pack<T, W> v = load<W>(y + n * Pitch<T> + g * Across<T>);
 #pragma unroll
 				for (int i = 0; i < 4; i++)
 #pragma unroll
-					for (int e = 0; e < W; e++) o[i][g + e] += w[i][n] * y[e];
+					for (int e = 0; e < W; e++) o[i][g + e] += weight[i][n] * v[e];
 			}
+		w += W, y += W * Pitch<T>;
+	}
+	w = p + first, y = b + first * Pitch<T>;
+#pragma unroll 1
+	for (int k = first; k < last; k++) {
+#pragma unroll
+		for (int g = 0; g < C<T> / Across<T>; g += W) {
+			Pack<T, W> v = load<W>(y + g * Across<T>);
+#pragma unroll
+			for (int i = 0; i < 4; i++)
+#pragma unroll
+				for (int e = 0; e < W; e++) o[i][g + e] = d.sees(i, k) ? o[i][g + e] + w[i * Pitch<T>] * v[e] : o[i][g + e];
+		}
+		w++, y += Pitch<T>;
 	}
 }
 
@@ -170,6 +194,7 @@ template <class T> void soften(Scores<T>& s, T (&most)[4], T (&sum)[4], Sums<T>&
 template <class T> void attention(const Rows<T>& to, T* sums, const Rows<const T>& q, const Rows<const T>& k, const Rows<const T>& v, const Heads<T>& x) {
 	T *a = shared<T>(), *b = a + Room<T>, *p = b + Room<T>;
 	Place here(x, x.t, Tile<T>, C<T>, true);
+	Thread<T> me;
 	Head<const T> hq(q, here, x.t, x.d), hk(k, here, x.s, x.d), hv(v, here, x.s, x.d);
 	T most[4] = {-INFINITY, -INFINITY, -INFINITY, -INFINITY}, sum[4] = {};
 	Sums<T> o = {};
@@ -179,9 +204,8 @@ template <class T> void attention(const Rows<T>& to, T* sums, const Rows<const T
 		Scores<T> s;
 		scores(s, a, b, hq, here.row, hk, col, x.d <= C<T> && col > 0);
 		soften(s, most, sum, o, x, here.row, col);
-		combine(o, s, p, b, hv, col, here.col, min(Tile<T>, end - col));
+		combine(o, s, p, b, hv, col, here.col, min(Tile<T>, end - col), Diagonal<1>(x, here.row + me.row(0), col));
 	}
-	Thread<T> me;
 	T by[4];
 #pragma unroll
 	for (int i = 0; i < 4; i++) {
@@ -227,7 +251,7 @@ void attentionGradQ(const Rows<T>& to, T* ygy, const Rows<const T>& q, const Row
 				bool sees = x.sees(here.row + me.row(i), col + me.col(j));
 				s[i][j] = sees ? exp(s[i][j] * x.scale - sum[i]) * (g[i][j] - dot[i]) : 0;
 			}
-		combine(o, s, room, b, hk, col, here.col, min(Tile<T>, end - col));
+		combine(o, s, room, b, hk, col, here.col, min(Tile<T>, end - col), Diagonal<1>(x, here.row + me.row(0), col));
 	}
 	put(Head<T>(to, here, x.t, x.d), here, o, by);
 }
@@ -254,13 +278,15 @@ void attentionGradKV(const Rows<T>& toK, const Rows<T>& toV, const Rows<const T>
 			T sum = query < x.t ? sums[query] : 0, dot = query < x.t ? ygy[query] : 0;
 #pragma unroll
 			for (int i = 0; i < 4; i++) {
-				p[i][j] = x.sees(query, here.row + me.row(i)) ? exp(p[i][j] * x.scale - sum) : 0;
-				g[i][j] = p[i][j] * (g[i][j] - dot);
+				bool sees = x.sees(query, here.row + me.row(i));
+				p[i][j] = sees ? exp(p[i][j] * x.scale - sum) : 0;
+				g[i][j] = sees ? p[i][j] * (g[i][j] - dot) : 0;
 			}
 		}
 		u32 n = min(Tile<T>, x.t - col);
-		combine(ov, p, room, b, hg, col, here.col, n);
-		combine(ok, g, room, b, hq, col, here.col, n);
+		Diagonal<-1> d(x, here.row + me.row(0), col);
+		combine(ov, p, room, b, hg, col, here.col, n, d);
+		combine(ok, g, room, b, hq, col, here.col, n, d);
 	}
 	T one[4] = {1, 1, 1, 1}, by[4] = {x.scale, x.scale, x.scale, x.scale};
 	put(Head<T>(toV, here, x.s, x.d), here, ov, one);

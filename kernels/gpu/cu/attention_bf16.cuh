@@ -1,4 +1,5 @@
 #include "common.cuh"
+#include "diagonal.cuh"
 
 // Attention by the units for products of bfloat16 (Dao, "FlashAttention-2", arXiv:2307.08691): factors are rounded to bfloat16 on their way to
 // shared memory, or lie in memory as that; sums are float32. T is what memory holds of queries, keys, values and results, G of the results' gradients. A
@@ -168,16 +169,64 @@ template <int N> void pack(Factor<N>& w, const Scores<N>& s, int k) {
 	for (int e = 0; e < 4; e++) w[k][e] = Bf16::pair(s[2 * k + e / 2][e % 2 * 2], s[2 * k + e / 2][e % 2 * 2 + 1]);
 }
 
-// combine adds w·b to o, of a tile b at its line down.
+// combine adds w·b to o, of 16 rows of a tile, at its line down.
+template <int D> void combine(Scores<D>& o, const u32 (&w)[4], u32 b) {
+#pragma unroll
+	for (int n = 0; n < D / 16; n++) {
+		u32 m[4];
+		matricesTurned(m, further<D>(b, 0, n));
+		multiply(o[2 * n], w, m[0], m[1]);
+		multiply(o[2 * n + 1], w, m[2], m[3]);
+	}
+}
+
+// combine does so with all rows of a tile.
 template <int N, int D> void combine(Scores<D>& o, const Factor<N>& w, u32 b) {
 #pragma unroll
-	for (int k = 0; k < N / 16; k++) {
+	for (int k = 0; k < N / 16; k++) combine<D>(o, w[k], further<D>(b, k, 0));
+}
+
+// finite says whether all of 16 rows of a tile is, at its line down.
+template <int D> bool finite(u32 b) {
+	u32 over = 0; // an exponent of ones and one more
+#pragma unroll 2 // registers are few
+	for (int n = 0; n < D / 16; n++) {
+		u32 m[4];
+		matrices(m, further<D>(b, 0, n));
 #pragma unroll
-		for (int n = 0; n < D / 16; n++) {
-			u32 m[4];
-			matricesTurned(m, further<D>(b, k, n));
-			multiply(o[2 * n], w[k], m[0], m[1]);
-			multiply(o[2 * n + 1], w[k], m[2], m[3]);
+		for (int e = 0; e < 4; e++) over |= (m[e] & 0x7f807f80) + 0x00800080;
+	}
+	return !__any_sync(AllLanes, over & 0x80008000);
+}
+
+// combine also does so where the weights of what is not seen are 0, of a tile b. Where that has numbers that are not finite, its rows are added one by one, to
+// those that see them.
+template <int N, int D, int Sign> void combine(Scores<D>& o, const Factor<N>& w, u32 b, u32 down, const Diagonal<Sign>& d) {
+	Lane me;
+#pragma unroll
+	for (int k = 0; k < N / 16; k++) {
+		u32 at = further<D>(b + down, k, 0);
+		bool low = d.sees(0, k * 16 + 15), high = d.sees(15, k * 16); // the corners that see least and most, or most and least
+		if (!low && !high) continue;
+		if (low && high || finite<D>(at)) {
+			combine<D>(o, w[k], at);
+			continue;
+		}
+#pragma unroll 1
+		for (u32 row = 0; row < 16; row++) {
+			u32 line = b + (k * 16 + row) * D * 2 + (row % 8 * 16 | me.in * 4), from = me.group * 4 + row % 8 / 2;
+#pragma unroll
+			for (int half = 0; half < 2; half++) {
+				u32 two = __shfl_sync(AllLanes, row < 8 ? w[k][half] : w[k][2 + half], from);
+				float by = row % 2 ? Bf16::high(two) : Bf16::low(two);
+				if (!d.sees(me.group + half * 8, k * 16 + row)) continue;
+#pragma unroll
+				for (int n = 0; n < D / 8; n++) {
+					u32 x;
+					asm volatile("ld.shared.b32 %0, [%1];" : "=r"(x) : "r"(line ^ n * 16) : "memory");
+					o[n][half * 2] += by * Bf16::low(x), o[n][half * 2 + 1] += by * Bf16::high(x);
+				}
+			}
 		}
 	}
 }
@@ -277,7 +326,8 @@ void attention(const Rows<float>& to, float* sums, const Rows<const T>& q, const
 		if (col < high) {
 			Scores<N> s;
 			scores<N, D>(s, a, tk + at.along);
-			if (col + N + 15 > high) { // the first of the rows may see so many fewer
+			bool edge = col + N + 15 > high; // the first of the rows may see 15 fewer
+			if (edge) {
 #pragma unroll
 				for (int n = 0; n < N / 8; n++)
 #pragma unroll
@@ -289,7 +339,11 @@ void attention(const Rows<float>& to, float* sums, const Rows<const T>& q, const
 #pragma unroll
 			for (int k = 0; k < N / 16; k++) pack<N>(w, s, k);
 			if (later) nextV.next(others + Bytes);
-			combine<N, D>(o, w, tv + at.down);
+			if (edge) {
+				combine<N, D>(o, w, tv, at.down, Diagonal<1>(x, first, col));
+			} else {
+				combine<N, D>(o, w, tv + at.down);
+			}
 		} else if (later) {
 			nextV.next(others + Bytes);
 		}
@@ -369,7 +423,11 @@ void attentionGradQ(const Rows<float>& to, float* ygy, const Rows<const T>& q, c
 				pack<N>(w, s, k / 16);
 			}
 			if (later) nextV.next(others + Bytes);
-			combine<N, D>(o, w, tk + at.down);
+			if (col + N > low) {
+				combine<N, D>(o, w, tk, at.down, Diagonal<1>(x, first, col));
+			} else {
+				combine<N, D>(o, w, tk + at.down);
+			}
 		} else if (later) {
 			nextV.next(others + Bytes);
 		}
@@ -425,15 +483,27 @@ void attentionGradKV(const Rows<float>& toK, const Rows<float>& toV, const Rows<
 #pragma unroll
 				for (int e = 0; e < 4; e++) {
 					s[n][e] = power2(s[n][e] * (x.scale * Log2E) - sum[e % 2]);
-					if (edge && here.row + me.row(e) >= x.seen(col + me.col(n, e))) s[n][e] = 0;
 					g[n][e] = s[n][e] * (g[n][e] - dot[e % 2]);
 				}
+			}
+			Diagonal<-1> d(x, first, col);
+			if (edge) {
+#pragma unroll
+				for (int n = 0; n < N / 8; n++)
+#pragma unroll
+					for (int e = 0; e < 4; e++)
+						if (!d.sees(me.group + e / 2 * 8, me.col(n, e))) s[n][e] = g[n][e] = 0;
 			}
 			Factor<N> ws, wg;
 #pragma unroll
 			for (int k = 0; k < N / 16; k++) pack<N>(ws, s, k), pack<N>(wg, g, k);
-			combine<N, D>(ov, ws, tg + at.down);
-			combine<N, D>(ok, wg, tq + at.down);
+			if (edge) {
+				combine<N, D>(ov, ws, tg, at.down, d);
+				combine<N, D>(ok, wg, tq, at.down, d);
+			} else {
+				combine<N, D>(ov, ws, tg + at.down);
+				combine<N, D>(ok, wg, tq + at.down);
+			}
 		}
 		tq += flip, tg += flip, numbers += flip / D * 2, flip = -flip;
 	}
