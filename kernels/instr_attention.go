@@ -10,8 +10,8 @@ import (
 // arXiv:2307.08691): (q [b, t, heads, d], k [b, s, heads, d], v like k) → (y like q, the logarithms of the sums of exponentials
 // [b, heads, t], which the gradient reads). So what a linear layer makes of tokens is read and written without a transpose.
 type Attention struct {
-	// Causal lets row r see the first s−t+r+1 rows of k and v alone, so that the last row sees all; s is at least t then. Whether a NaN in what
-	// a row does not see reaches it is undefined.
+	// Causal lets row r see the first s−t+r+1 rows of k and v alone, so that the last row sees all; s is at least t then. What is not
+	// finite in what a row does not see does not reach it.
 	Causal bool
 }
 
