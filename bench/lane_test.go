@@ -45,7 +45,7 @@ type watched struct {
 }
 
 func watch(token, lane string) (*watched, error) {
-	id, err := transport.IdentityFromToken([]byte(token), "bench", time.Now)
+	id, err := transport.IdentityFromToken(token, "bench", "bench", time.Now)
 	if err != nil {
 		return nil, err
 	}

@@ -39,8 +39,7 @@ func (m *bulkMaker) offer() ([]byte, error) { return []byte{byte(m.stripes)}, ni
 
 // tlsConfig is the identity's, for stripes: nothing is small on them.
 func (m *bulkMaker) tlsConfig() *tls.Config {
-	conf := m.id.tlsConfig()
-	conf.NextProtos = []string{bulkALPN}
+	conf := m.id.tlsConfig(bulkALPN)
 	conf.DynamicRecordSizingDisabled = true
 	conf.ClientAuth = tls.RequestClientCert // VerifyConnection refuses who shows none, and says so
 	return conf

@@ -37,9 +37,9 @@ func BenchmarkBulk(b *testing.B) {
 
 // BenchmarkTLSStream sends as many bytes over one TLS connection, into a buffer, and waits for a byte in answer.
 func BenchmarkTLSStream(b *testing.B) {
-	id, err := IdentityFromToken([]byte(testToken), "w", time.Now)
+	id, err := IdentityFromToken(testToken, testJob, "w", time.Now)
 	require.NoError(b, err)
-	ln, err := tls.Listen("tcp", "127.0.0.1:0", id.tlsConfig())
+	ln, err := tls.Listen("tcp", "127.0.0.1:0", id.tlsConfig(ALPN))
 	require.NoError(b, err)
 	defer ln.Close()
 	for _, n := range bulkSizes {
@@ -58,7 +58,7 @@ func BenchmarkTLSStream(b *testing.B) {
 					}
 				}
 			}()
-			conn, err := tls.Dial("tcp", ln.Addr().String(), id.tlsConfig())
+			conn, err := tls.Dial("tcp", ln.Addr().String(), id.tlsConfig(ALPN))
 			require.NoError(b, err)
 			defer conn.Close()
 			defer func() { (<-accepted).Close() }()

@@ -95,7 +95,7 @@ func join(t testing.TB, ends [2]*laneEnd) *haulers {
 
 // overTLS are ends over TLS connections on this machine, made as links make them.
 func overTLS(t testing.TB, n int) [2]*laneEnd {
-	id, err := IdentityFromToken([]byte(testToken), "w", time.Now)
+	id, err := IdentityFromToken(testToken, testJob, "w", time.Now)
 	require.NoError(t, err)
 	m := newBulkLane(Config{Identity: id, Lanes: []string{LaneBulk}}.withDefaults())
 	m.stripes = n

@@ -108,9 +108,9 @@ func TestAStrangerGetsNoStripeAndIsToldOfOnce(t *testing.T) {
 	with := laneWith{secret: [32]byte{1}, peer: localhost}
 	answer, wait, err := s.expect(with, []byte{1})
 	require.NoError(t, err)
-	stranger := newBulkLane(Config{Identity: fromToken(t, "another long token", "stranger", time.Now)}.withDefaults())
+	stranger := newBulkLane(Config{Identity: fromToken(t, otherToken, "stranger", time.Now)}.withDefaults())
 	stranger.stripes = 1
-	gullible := newBulkLane(Config{Identity: fromToken(t, "another long token", "stranger", time.Now)}.withDefaults())
+	gullible := newBulkLane(Config{Identity: fromToken(t, otherToken, "stranger", time.Now)}.withDefaults())
 	gullible.id.roots = m.id.roots
 	for range 3 {
 		_, err = stranger.join(t.Context(), with, answer)

@@ -32,7 +32,7 @@ func firstPacket(t *testing.T, id *Identity) []byte {
 func strangers(t *testing.T, addr string, rounds int) {
 	var first [10][]byte
 	for i := range first {
-		first[i] = firstPacket(t, fromToken(t, "another long token", "stranger", time.Now))
+		first[i] = firstPacket(t, fromToken(t, otherToken, "stranger", time.Now))
 	}
 	garbage := make([]byte, 1200)
 	for i := range rounds {

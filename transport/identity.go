@@ -1,32 +1,30 @@
 package transport
 
 import (
-	"bytes"
 	"crypto"
 	"crypto/ed25519"
-	"crypto/hkdf"
 	"crypto/rand"
-	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"math/big"
 	"sync"
 	"time"
+
+	"github.com/weft-project/weft/internal/secret"
 )
 
 const (
-	minToken     = 16             // bytes; less can be guessed
 	leafLife     = 48 * time.Hour // renewed when half is spent, so that what is shown has a day to go
 	leafBackdate = time.Hour      // clocks of workers differ
 )
 
 // Identity proves that a worker belongs to a job, and checks that its peers do: both ends of a link show a certificate
-// of the job's CA. Names of hosts play no part. It is safe for concurrent use.
+// of the job's CA, and speak for the same job's id. Names of hosts play no part. It is safe for concurrent use.
 type Identity struct {
+	job   string
 	now   func() time.Time
 	mint  func(now time.Time) (*tls.Certificate, error) // nil when the certificate is the user's own
 	files *identityFiles                                // nil when it is not
@@ -36,33 +34,39 @@ type Identity struct {
 	leaf  *tls.Certificate
 }
 
-// NewToken makes a job's token: 32 random bytes in hex.
-func NewToken() string {
-	var b [32]byte
-	_, _ = rand.Read(b[:]) // never fails: the runtime stops the program instead
-	return hex.EncodeToString(b[:])
+// NewToken makes a job's token: 256 random bits, with a checksum that finds typing errors.
+func NewToken() string { return secret.New() }
+
+// StrengthenToken makes a token of a job's secret. A token of [NewToken] stays what it is. Any other secret must be worth 50 bits, and goes
+// through argon2id with the job's id: 64 MiB of memory and more than 100 ms, which each guess of an attacker costs too. A secret is worth so
+// many bits for each character as the binary logarithm of how many different characters it has; a character counts nothing where it
+// follows the one before it for the second time ("abab"), or goes on as the two before it did ("1234", "ccc"). All members
+// of a job make the same token of the same secret; who has it needs no argon2id. White space around a secret does not count.
+func StrengthenToken(token, job string) (string, error) {
+	strong, err := secret.Strengthen(token, job)
+	if err != nil {
+		return "", fmt.Errorf("transport: %w", err)
+	}
+	return strong, nil
 }
 
-// IdentityFromToken derives the job's CA from its token, the same at every worker, and mints certificates for the worker
-// called name. White space around the token does not count; less than 16 bytes are refused. now is time.Now (so is nil), or a test's.
-func IdentityFromToken(token []byte, name string, now func() time.Time) (*Identity, error) {
+// IdentityFromToken derives the CA of a job from its token and its id, the same at every worker, and mints certificates for the worker
+// called name. Any bytes may be an id, also none. A secret that is no token goes through [StrengthenToken] first. now is time.Now (so is
+// nil), or a test's.
+func IdentityFromToken(token, job, name string, now func() time.Time) (*Identity, error) {
 	if now == nil {
 		now = time.Now
 	}
-	token = bytes.TrimSpace(token)
-	if len(token) < minToken {
-		return nil, fmt.Errorf("transport: the job's token has %d bytes; at least %d are needed (openssl rand -hex 32 makes a good one)", len(token), minToken)
-	}
-	seed, err := hkdf.Key(sha256.New, token, nil, "weft/1 job CA", ed25519.SeedSize)
+	seed, err := secret.Derive(token, job, "CA", ed25519.SeedSize)
 	if err != nil {
-		return nil, fmt.Errorf("transport: derive the job's key: %w", err)
+		return nil, fmt.Errorf("transport: %w", err)
 	}
 	key := ed25519.NewKeyFromSeed(seed)
 	ca, err := jobCA(key)
 	if err != nil {
 		return nil, fmt.Errorf("transport: make the job's CA: %w", err)
 	}
-	id := &Identity{roots: x509.NewCertPool(), now: now}
+	id := &Identity{job: job, roots: x509.NewCertPool(), now: now}
 	id.roots.AddCert(ca)
 	id.mint = func(now time.Time) (*tls.Certificate, error) { return mintLeaf(ca, key, name, now) }
 	if _, err := id.certificate(); err != nil {
@@ -73,7 +77,6 @@ func IdentityFromToken(token []byte, name string, now func() time.Time) (*Identi
 
 // jobCA is the same certificate, byte for byte, at every worker that has the key.
 func jobCA(key ed25519.PrivateKey) (*x509.Certificate, error) {
-	sum := sha256.Sum256(key.Public().(ed25519.PublicKey))
 	tmpl := &x509.Certificate{
 		SerialNumber:          big.NewInt(1),
 		Subject:               pkix.Name{CommonName: "weft job"},
@@ -83,13 +86,17 @@ func jobCA(key ed25519.PrivateKey) (*x509.Certificate, error) {
 		MaxPathLenZero:        true,
 		BasicConstraintsValid: true,
 		KeyUsage:              x509.KeyUsageCertSign,
-		SubjectKeyId:          sum[:20],
 	}
 	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, key.Public(), key) // Ed25519 signs without chance
 	if err != nil {
 		return nil, err
 	}
-	return x509.ParseCertificate(der)
+	ca, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, err
+	}
+	ca.SubjectKeyId = nil // a hash of the CA's key, which leaves would show to anybody who asks
+	return ca, nil
 }
 
 // mintLeaf makes a short-lived certificate with a key of its own.
@@ -140,17 +147,20 @@ func (id *Identity) certificate() (*tls.Certificate, error) {
 	return leaf, nil
 }
 
-// verify says whether a peer's chain leads to the job's CA. The error wraps ErrIdentity.
+// verify says whether a peer's chain leads to the job's CA, and where that is the user's own whether it is for this job. The error wraps
+// ErrIdentity.
 func (id *Identity) verify(chain []*x509.Certificate) error {
 	id.refresh()
 	id.mu.Lock()
 	roots := id.roots
 	id.mu.Unlock()
-	compare := "the tokens"
-	if id.files != nil {
-		compare = "the CA files"
+	if id.files == nil {
+		return verifyChain(chain, roots, id.now(), "the tokens, and the jobs' ids")
 	}
-	return verifyChain(chain, roots, id.now(), compare)
+	if err := verifyChain(chain, roots, id.now(), "the CA files"); err != nil {
+		return err
+	}
+	return checkJob(chain[0], id.job)
 }
 
 // verifyChain verifies a chain; compare is what differs where it is of another CA.
@@ -177,11 +187,11 @@ func verifyChain(chain []*x509.Certificate, roots *x509.CertPool, now time.Time,
 	}
 }
 
-// tlsConfig is for both roles: each end shows its certificate and verifies the other's.
-func (id *Identity) tlsConfig() *tls.Config {
+// tlsConfig is for both roles: each end shows its certificate and verifies the other's, and both speak one of the protocols for this job.
+func (id *Identity) tlsConfig(protocols ...string) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
-		NextProtos: []string{ALPN},
+		NextProtos: id.forJob(protocols),
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 			return id.certificate()
 		},
@@ -193,6 +203,11 @@ func (id *Identity) tlsConfig() *tls.Config {
 		// the chain in both roles, for every connection.
 		InsecureSkipVerify:     true,
 		SessionTicketsDisabled: true,
-		VerifyConnection:       func(s tls.ConnectionState) error { return id.verify(s.PeerCertificates) },
+		VerifyConnection: func(s tls.ConnectionState) error {
+			if s.NegotiatedProtocol == "" { // crypto/tls lets one pass over TCP that names none
+				return fmt.Errorf("%w: the peer names no protocol: %s", ErrIdentity, anotherJob)
+			}
+			return id.verify(s.PeerCertificates)
+		},
 	}
 }

@@ -19,9 +19,12 @@ const (
 
 // IdentityFiles names a user's own certificates; all files are PEM.
 type IdentityFiles struct {
-	CA   string // every certificate of any CA in it counts as a member of the job
+	CA   string // every certificate of any CA in it counts as a member of the job that it names
 	Cert string // this worker's, and what is between it and the CA
 	Key  string
+	// Job is the job's id: letters, digits, ".", "_" and "-". A certificate is of the job whose id and workers it names as its
+	// subjectAltName: URI:weft://JOB/NAME for the worker NAME of any rank, URI:weft://JOB/NAME?rank=N for one rank. It may name several.
+	Job string
 	// Logger hears when changed files were taken, and why others were not. nil means slog.Default().
 	Logger *slog.Logger
 }
@@ -41,12 +44,15 @@ func identityFromFiles(names IdentityFiles, read func(string) ([]byte, error), n
 			missing = append(missing, fmt.Errorf("transport: IdentityFiles.%s is empty; expected a file in PEM", []string{"CA", "Cert", "Key"}[i]))
 		}
 	}
+	if !jobRule.MatchString(names.Job) {
+		missing = append(missing, fmt.Errorf("transport: the job's id is %q; certificates can name one of A-Z a-z 0-9 . _ -", names.Job))
+	}
 	if missing != nil {
 		return nil, errors.Join(missing...)
 	}
 	f := &identityFiles{IdentityFiles: names, read: read}
 	f.current, f.why = f.readAll()
-	id := &Identity{now: now, files: f}
+	id := &Identity{job: names.Job, now: now, files: f}
 	if f.why != nil {
 		return nil, f.why
 	}
@@ -105,6 +111,9 @@ func (f *identityFiles) load(found [3]string, now time.Time) (*x509.CertPool, *t
 		return nil, nil, err
 	}
 	if err := verifyChain(chain, roots, now, "it with "+f.CA); err != nil {
+		return nil, nil, fmt.Errorf("transport: peers would refuse %s: %w", f.Cert, err)
+	}
+	if err := checkJob(pair.Leaf, f.Job); err != nil {
 		return nil, nil, fmt.Errorf("transport: peers would refuse %s: %w", f.Cert, err)
 	}
 	return roots, &pair, nil

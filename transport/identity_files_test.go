@@ -5,11 +5,13 @@ import (
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
-	"crypto/rand"
+	cryptorand "crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"math/big"
+	"math/rand/v2"
+	"net/url"
 	"os"
 	"path/filepath"
 	"sync"
@@ -28,13 +30,13 @@ type authority struct {
 }
 
 func newAuthority(t *testing.T, name string, now time.Time) *authority {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	key, err := ecdsa.GenerateKey(elliptic.P256(), cryptorand.Reader)
 	require.NoError(t, err)
 	tmpl := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name + " CA"}, IsCA: true, BasicConstraintsValid: true,
 		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(1000 * time.Hour), KeyUsage: x509.KeyUsageCertSign,
 	}
-	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, key.Public(), key)
+	der, err := x509.CreateCertificate(cryptorand.Reader, tmpl, tmpl, key.Public(), key)
 	require.NoError(t, err)
 	cert, err := x509.ParseCertificate(der)
 	require.NoError(t, err)
@@ -48,12 +50,26 @@ func block(kind string, der []byte) []byte {
 func (a *authority) pem() []byte { return block("CERTIFICATE", a.cert.Raw) }
 
 // member makes a certificate and its key.
-func (a *authority) member(t *testing.T, name string, now time.Time) (cert, key []byte) {
-	leaf, err := mintLeaf(a.cert, a.key, name, now)
+func (a *authority) member(t *testing.T, name string, now time.Time, uris ...string) (cert, key []byte) {
+	if uris == nil {
+		uris = []string{"weft://" + testJob + "/" + name}
+	}
+	tmpl := &x509.Certificate{
+		SerialNumber: big.NewInt(rand.Int64()), Subject: pkix.Name{CommonName: name}, KeyUsage: x509.KeyUsageDigitalSignature,
+		NotBefore: now.Add(-leafBackdate), NotAfter: now.Add(leafLife),
+	}
+	for _, uri := range uris {
+		u, err := url.Parse(uri)
+		require.NoError(t, err)
+		tmpl.URIs = append(tmpl.URIs, u)
+	}
+	mine, err := ecdsa.GenerateKey(elliptic.P256(), cryptorand.Reader)
 	require.NoError(t, err)
-	der, err := x509.MarshalPKCS8PrivateKey(leaf.PrivateKey)
+	signed, err := x509.CreateCertificate(cryptorand.Reader, tmpl, a.cert, mine.Public(), a.key)
 	require.NoError(t, err)
-	return block("CERTIFICATE", leaf.Certificate[0]), block("PRIVATE KEY", der)
+	der, err := x509.MarshalPKCS8PrivateKey(mine)
+	require.NoError(t, err)
+	return block("CERTIFICATE", signed), block("PRIVATE KEY", der)
 }
 
 // disk is files in memory; it can be slow.
@@ -91,19 +107,20 @@ func (d *disk) write(name string, b []byte) {
 
 // identity makes one whose files lie on the disk, as NAME.ca, NAME.cert and NAME.key.
 func (d *disk) identity(t *testing.T, name string, now func() time.Time) (*Identity, *logBook) {
+	return d.identityOf(t, name, testJob, now)
+}
+
+func (d *disk) identityOf(t *testing.T, name, job string, now func() time.Time) (*Identity, *logBook) {
 	book, log := newLogBook()
-	id, err := identityFromFiles(IdentityFiles{CA: name + ".ca", Cert: name + ".cert", Key: name + ".key", Logger: log}, d.read, now)
+	id, err := identityFromFiles(IdentityFiles{CA: name + ".ca", Cert: name + ".cert", Key: name + ".key", Job: job, Logger: log}, d.read, now)
 	require.NoError(t, err)
 	return id, book
 }
 
-func (d *disk) put(t *testing.T, name string, of *authority, now time.Time, trusts ...*authority) {
-	var ca []byte
-	for _, a := range append(trusts, of) {
-		ca = append(ca, a.pem()...)
-	}
-	cert, key := of.member(t, name, now)
-	d.write(name+".ca", ca)
+// put writes the files of a member; without URIs it is that name of the tests' job.
+func (d *disk) put(t *testing.T, name string, of *authority, now time.Time, uris ...string) {
+	cert, key := of.member(t, name, now, uris...)
+	d.write(name+".ca", of.pem())
 	d.write(name+".cert", cert)
 	d.write(name+".key", key)
 }
@@ -118,7 +135,7 @@ func TestTheUsersOwnCertificatesServe(t *testing.T) {
 	one, two := newAuthority(t, "one", time.Now()), newAuthority(t, "two", time.Now())
 	cert, key := one.member(t, "one", time.Now())
 	_, otherKey := two.member(t, "two", time.Now())
-	good := IdentityFiles{CA: save("ca", one.pem()), Cert: save("cert", cert), Key: save("key", key)}
+	good := IdentityFiles{CA: save("ca", one.pem()), Cert: save("cert", cert), Key: save("key", key), Job: testJob}
 	a, err := IdentityFromFiles(good)
 	require.NoError(t, err)
 	b, err := IdentityFromFiles(good)
@@ -286,8 +303,14 @@ func TestAJobChangesItsCAWhileItRuns(t *testing.T) {
 	for _, step := range []func(){
 		func() { d.write("a.ca", bytes.Join([][]byte{old.pem(), fresh.pem()}, nil)) },
 		func() { d.write("b.ca", bytes.Join([][]byte{old.pem(), fresh.pem()}, nil)) },
-		func() { d.put(t, "a", fresh, time.Now(), old) },
-		func() { d.put(t, "b", fresh, time.Now(), old) },
+		func() {
+			d.put(t, "a", fresh, time.Now())
+			d.write("a.ca", bytes.Join([][]byte{old.pem(), fresh.pem()}, nil))
+		},
+		func() {
+			d.put(t, "b", fresh, time.Now())
+			d.write("b.ca", bytes.Join([][]byte{old.pem(), fresh.pem()}, nil))
+		},
 		func() { d.put(t, "a", fresh, time.Now()) },
 		func() { d.put(t, "b", fresh, time.Now()) },
 	} {

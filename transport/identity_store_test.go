@@ -14,7 +14,8 @@ import (
 // shake is a handshake, and a byte each way: with TLS 1.3 a client hears only then that it was refused.
 func shake(t *testing.T, server, client *tls.Config) (atServer, atClient error) {
 	leak.Check(t)
-	there, here := net.Pipe()
+	ours, theirs := unixPair() // it keeps what is not read yet: who refuses does so while the other still writes
+	here, there := ours.(net.Conn), theirs.(net.Conn)
 	ended := make(chan error)
 	go func() {
 		conn := tls.Server(there, server)
@@ -63,7 +64,7 @@ func TestAStoreAndItsClientsAreOfOneJob(t *testing.T) {
 }
 
 func TestAStoreRefusesAStrangerWithAnotherToken(t *testing.T) {
-	a, b := fromToken(t, testToken, "the store", time.Now), fromToken(t, testToken+"x", "a stranger", time.Now)
+	a, b := fromToken(t, testToken, "the store", time.Now), fromToken(t, otherToken, "a stranger", time.Now)
 	careless := b.StoreTLS()
 	careless.VerifyConnection = nil // so that it is not the stranger who ends it
 	atServer, atClient := shake(t, a.StoreTLS(), careless)
@@ -77,7 +78,7 @@ func TestAStoreRefusesAStrangerWithAnotherToken(t *testing.T) {
 }
 
 func TestAClientRefusesTheStoreOfAStranger(t *testing.T) {
-	a, b := fromToken(t, testToken+"x", "a stranger", time.Now), fromToken(t, testToken, "a client", time.Now)
+	a, b := fromToken(t, otherToken, "a stranger", time.Now), fromToken(t, testToken, "a client", time.Now)
 	careless := a.StoreTLS()
 	careless.VerifyConnection, careless.ClientAuth = nil, tls.NoClientCert
 	_, atClient := shake(t, careless, b.StoreTLS())
@@ -87,7 +88,7 @@ func TestAClientRefusesTheStoreOfAStranger(t *testing.T) {
 
 func TestALinkAndAStoreAreNotTakenForEachOther(t *testing.T) {
 	id := fromToken(t, testToken, "a", time.Now)
-	for _, ends := range [][2]*tls.Config{{id.StoreTLS(), id.tlsConfig()}, {id.tlsConfig(), id.StoreTLS()}} {
+	for _, ends := range [][2]*tls.Config{{id.StoreTLS(), id.tlsConfig(ALPN)}, {id.tlsConfig(ALPN), id.StoreTLS()}} {
 		atServer, atClient := shake(t, ends[0], ends[1])
 		require.ErrorContains(t, atServer, "application protocol")
 		require.ErrorContains(t, atClient, "no application protocol")

@@ -3,13 +3,22 @@ package transport
 import (
 	"crypto"
 	"crypto/x509"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/internal/secret/secrettest"
 )
 
-const testToken = "0123456789abcdef"
+// Two jobs' tokens, and the id of one.
+var (
+	testToken  = secrettest.Token("job")
+	otherToken = secrettest.Token("another job")
+)
+
+const testJob = "job-7"
 
 // clock is a time that a test sets.
 type clock struct{ t time.Time }
@@ -17,7 +26,7 @@ type clock struct{ t time.Time }
 func (c *clock) now() time.Time { return c.t }
 
 func fromToken(t *testing.T, token, name string, now func() time.Time) *Identity {
-	id, err := IdentityFromToken([]byte(token), name, now)
+	id, err := IdentityFromToken(token, testJob, name, now)
 	require.NoError(t, err)
 	return id
 }
@@ -37,7 +46,7 @@ func TestWorkersWithOneTokenTrustEachOther(t *testing.T) {
 }
 
 func TestAnotherTokenIsRefused(t *testing.T) {
-	a, b := fromToken(t, testToken, "a", time.Now), fromToken(t, testToken+"x", "b", time.Now)
+	a, b := fromToken(t, testToken, "a", time.Now), fromToken(t, otherToken, "b", time.Now)
 	err := a.verify(shows(t, b))
 	require.ErrorIs(t, err, ErrIdentity)
 	require.ErrorContains(t, err, `"b"`)
@@ -53,17 +62,50 @@ func TestALeafCannotSignAnotherLeaf(t *testing.T) {
 	require.ErrorIs(t, a.verify([]*x509.Certificate{forged.Leaf, pair.Leaf}), ErrIdentity)
 }
 
-func TestAShortTokenIsRefusedAndItsLengthTold(t *testing.T) {
-	_, err := IdentityFromToken([]byte("0123456789abcde"), "a", time.Now)
-	require.ErrorContains(t, err, "15 bytes; at least 16")
-	_, err = IdentityFromToken([]byte("  0123456789abcde\n\n"), "a", time.Now)
-	require.Error(t, err, "white space does not count")
+func TestAWeakOrMistypedTokenIsRefused(t *testing.T) {
+	_, err := IdentityFromToken("0000000000000000", testJob, "a", time.Now)
+	require.ErrorContains(t, err, "too weak")
+	require.ErrorContains(t, err, `"weft token" makes a good one`)
+	_, err = StrengthenToken("0000000000000000", testJob)
+	require.ErrorContains(t, err, "too weak")
+	_, err = IdentityFromToken(testToken[:len(testToken)-1], testJob, "a", time.Now)
+	require.ErrorContains(t, err, "mistyped")
 }
 
-func TestNewTokensAreLongAndDiffer(t *testing.T) {
-	require.Regexp(t, "^[0-9a-f]{64}$", NewToken())
+func TestASecretAndTheTokenMadeOfItAreOneIdentity(t *testing.T) {
+	const own = "correcthorsebatterystaple"
+	strong, err := StrengthenToken(own, testJob)
+	require.NoError(t, err)
+	require.NotEqual(t, own, strong)
+	a, b := fromToken(t, own, "a", time.Now), fromToken(t, strong, "b", time.Now)
+	require.NoError(t, a.verify(shows(t, b)))
+	require.NoError(t, b.verify(shows(t, a)))
+	strong, err = StrengthenToken(testToken, testJob)
+	require.NoError(t, err)
+	require.Equal(t, testToken, strong)
+}
+
+func TestNewTokensDifferAndServe(t *testing.T) {
 	require.NotEqual(t, NewToken(), NewToken())
 	fromToken(t, NewToken(), "a", time.Now)
+}
+
+// A leaf is shown to everybody who asks.
+func TestALeafHoldsNoHashOfAKey(t *testing.T) {
+	leaf := shows(t, fromToken(t, testToken, "a", time.Now))[0]
+	require.Empty(t, leaf.AuthorityKeyId)
+	require.Empty(t, leaf.SubjectKeyId)
+	require.Equal(t, "CN=weft job", leaf.Issuer.String())
+}
+
+func TestTheIdentityOfAnotherJobWithTheSameTokenIsRefused(t *testing.T) {
+	a := fromToken(t, testToken, "a", time.Now)
+	for _, job := range []string{"", "job-8", testJob + "\x00", strings.Repeat("\xff/", 1000)} {
+		b, err := IdentityFromToken(testToken, job, "b", time.Now)
+		require.NoError(t, err)
+		require.ErrorIs(t, a.verify(shows(t, b)), ErrIdentity)
+		require.ErrorIs(t, b.verify(shows(t, a)), ErrIdentity)
+	}
 }
 
 func TestALeafIsRenewedWhenHalfSpent(t *testing.T) {

@@ -30,7 +30,7 @@ const (
 // localChild listens, says where, and serves one link.
 func localChild() error {
 	c := context.Background()
-	id, err := transport.IdentityFromToken([]byte(token), "child", time.Now)
+	id, err := transport.IdentityFromToken(token, "job", "child", time.Now)
 	if err != nil {
 		return err
 	}

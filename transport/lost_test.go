@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 // child listens, says where, takes one stream and never answers.
 func child(lanes ...string) error {
 	c := context.Background()
-	id, err := transport.IdentityFromToken([]byte(token), "child", time.Now)
+	id, err := transport.IdentityFromToken(token, "job", "child", time.Now)
 	if err != nil {
 		return err
 	}

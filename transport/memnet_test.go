@@ -89,6 +89,8 @@ func (l *memListener) Close() error {
 // memLink makes a session a Link.
 type memLink struct{ *session }
 
+func (memLink) Vouches(string, int) error { return nil }
+
 func (memLink) Lanes() []LaneState { return []LaneState{{Name: "memory"}} }
 
 // pair makes both ends of a link.

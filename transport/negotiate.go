@@ -123,7 +123,9 @@ func (u *setUp) link(dialler bool, peer string, theirs descriptor) *quicLink {
 	if _, why := u.net.maker(LaneCUDA); why != "" && !slices.Contains(u.net.cfg.Lanes, LaneCUDA) {
 		said = slices.DeleteFunc(said, func(s LaneState) bool { return s.Name == LaneCUDA }) // not worth a word where there is no GPU
 	}
-	return newQUICLink(u.conn, u.kept, cfg, said, u.ends)
+	l := newQUICLink(u.conn, u.kept, cfg, said, u.ends)
+	l.id = u.net.cfg.Identity
+	return l
 }
 
 // setUpDialled sets up a link at the dialler. That the acceptor answers says that it took this end's certificate: in TLS

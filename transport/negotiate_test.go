@@ -168,7 +168,7 @@ func TestALaneThatWasNotAskedForSaysSo(t *testing.T) {
 
 // quicPair makes a link over QUIC that ends with the test.
 func quicPair(t testing.TB, cfg Config) (here, there *quicLink) {
-	id, err := IdentityFromToken([]byte(testToken), "w", time.Now)
+	id, err := IdentityFromToken(testToken, testJob, "w", time.Now)
 	require.NoError(t, err)
 	cfg.Identity = id
 	n, err := New(cfg)

@@ -140,9 +140,7 @@ func (n *quicNet) Listen(c context.Context, addr string) (Listener, error) {
 	}
 	g := newGate(n.refusals.connContext)
 	s := newSocket(pc, g)
-	conf := n.cfg.Identity.tlsConfig()
-	conf.NextProtos = append(conf.NextProtos, haulALPN)
-	ql, err := s.tr.Listen(conf, n.quicConfig(1))
+	ql, err := s.tr.Listen(n.cfg.Identity.tlsConfig(ALPN, haulALPN), n.quicConfig(1))
 	if err != nil {
 		s.leave()
 		return nil, fmt.Errorf("transport: listen at %s: %w", addr, err)
@@ -152,7 +150,8 @@ func (n *quicNet) Listen(c context.Context, addr string) (Listener, error) {
 
 func (n *quicNet) Dial(c context.Context, addr string) (Link, error) {
 	fail := func(sentinel, cause error) (Link, error) {
-		return nil, &Error{Op: "dial", Peer: addr, Err: sentinel, Cause: cause}
+		_, reason := identityRefused(cause)
+		return nil, &Error{Op: "dial", Peer: addr, Err: sentinel, Reason: reason, Cause: cause}
 	}
 	to, err := resolve(c, addr)
 	if err != nil {
@@ -162,7 +161,7 @@ func (n *quicNet) Dial(c context.Context, addr string) (Link, error) {
 	if err != nil {
 		return fail(ErrUnreachable, err)
 	}
-	conn, err := s.tr.Dial(c, to, n.cfg.Identity.tlsConfig(), n.quicConfig(-1))
+	conn, err := s.tr.Dial(c, to, n.cfg.Identity.tlsConfig(ALPN), n.quicConfig(-1))
 	if err != nil {
 		s.leave()
 		return fail(dialError(err), err)

@@ -22,9 +22,7 @@ func (n *quicNet) dialHaul(c context.Context, s *socket, link *quic.Conn) (*quic
 	if !s.join() {
 		return nil, ErrClosed
 	}
-	conf := n.cfg.Identity.tlsConfig()
-	conf.NextProtos = []string{haulALPN}
-	conn, err := s.tr.Dial(c, link.RemoteAddr(), conf, n.quicConfig(-1))
+	conn, err := s.tr.Dial(c, link.RemoteAddr(), n.cfg.Identity.tlsConfig(haulALPN), n.quicConfig(-1))
 	if err != nil {
 		s.leave()
 		return nil, err

@@ -19,7 +19,8 @@ type quicLink struct {
 	conn  *quic.Conn
 	lanes []LaneState // as they were negotiated, in order of preference; LaneQUIC last
 	hauls *quicHauler
-	quic  *traffic // of frames, where they travel on the kept stream
+	id    *Identity // this end's
+	quic  *traffic  // of frames, where they travel on the kept stream
 }
 
 // Code and reason with which a connection is closed.
@@ -80,6 +81,10 @@ func (l *quicLink) gone(err error) {
 		reason = e.Reason
 	}
 	_ = l.conn.CloseWithError(quic.ApplicationErrorCode(code), truncate(reason)) // does nothing where it is gone already
+}
+
+func (l *quicLink) Vouches(name string, rank int) error {
+	return l.id.vouches(l.conn.ConnectionState().TLS.PeerCertificates, name, rank)
 }
 
 func (l *quicLink) Lanes() []LaneState {
@@ -189,13 +194,15 @@ func classify(err error) (reason string, sentinel error) {
 	return "", nil
 }
 
-// identityRefused says whether a handshake failed over a certificate, and whose: the listening side's words.
+// identityRefused says whether a handshake failed over a certificate or the job's id, and in which words to tell so.
 func identityRefused(err error) (bool, string) {
 	var t *quic.TransportError
 	if !errors.As(err, &t) || !t.ErrorCode.IsCryptoError() {
 		return false, ""
 	}
 	switch t.ErrorCode - 0x100 { // the TLS alert
+	case 120: // no application protocol
+		return true, "the peer has no protocol in common with this worker: " + anotherJob
 	case 42, 43, 44, 45, 46, 48, 49, 116: // bad, unsupported, revoked, expired, unknown certificate; unknown CA; access denied; certificate required
 	default:
 		return false, ""

@@ -67,7 +67,7 @@ func (l *quicListener) greet(c context.Context) {
 
 // setUp sets up a link and queues it.
 func (l *quicListener) setUp(c context.Context, conn *quic.Conn) {
-	if conn.ConnectionState().TLS.NegotiatedProtocol == haulALPN {
+	if conn.ConnectionState().TLS.NegotiatedProtocol == l.net.cfg.Identity.inJob(haulALPN) {
 		l.seat(c, conn)
 		return
 	}

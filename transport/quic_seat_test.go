@@ -64,8 +64,7 @@ func serving(t *testing.T) (id *Identity, l *quicListener, here, there *quicLink
 
 // dialForHauling makes a connection for hauling that has not said anything.
 func dialForHauling(t *testing.T, id *Identity, addr string) (*quic.Conn, error) {
-	conf := id.tlsConfig()
-	conf.NextProtos = []string{haulALPN}
+	conf := id.tlsConfig(haulALPN)
 	return rawDial(t, addr, conf)
 }
 
@@ -216,7 +215,7 @@ func TestNobodyAttachesToALinkWithoutItsSecret(t *testing.T) {
 	secret := secretOf(t, here.conn)
 	require.Equal(t, secret, secretOf(t, there.conn))
 
-	stranger, err := dialForHauling(t, fromToken(t, "another long token", "stranger", time.Now), l.Addr())
+	stranger, err := dialForHauling(t, fromToken(t, otherToken, "stranger", time.Now), l.Addr())
 	if err == nil { // the handshake ends here before the listener has looked at the certificate
 		refusesToHaul(t, stranger, there, nil)
 		err = context.Cause(stranger.Context())
@@ -274,8 +273,7 @@ func TestALinkOfWhichThereIsNoMoreTakesNoConnectionForTensors(t *testing.T) {
 func TestTheDiallerOfAConnectionForTensorsIsNotFooledEither(t *testing.T) {
 	leak.Check(t)
 	id := fromToken(t, testToken, "w", time.Now)
-	conf := id.tlsConfig()
-	conf.NextProtos = []string{haulALPN}
+	conf := id.tlsConfig(haulALPN)
 	l, err := quic.ListenAddr("127.0.0.1:0", conf, nil)
 	require.NoError(t, err)
 	defer l.Close()

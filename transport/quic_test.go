@@ -6,14 +6,15 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/weft-project/weft/internal/secret/secrettest"
 	"github.com/weft-project/weft/transport"
 	"github.com/weft-project/weft/transport/transporttest"
 )
 
-const token = "a token that is long enough"
+var token = secrettest.Token("job")
 
 func identity(t testing.TB, token, name string) *transport.Identity {
-	id, err := transport.IdentityFromToken([]byte(token), name, time.Now)
+	id, err := transport.IdentityFromToken(token, "job", name, time.Now)
 	require.NoError(t, err)
 	return id
 }

@@ -74,7 +74,7 @@ func TestADialerWithAnotherTokenIsRefusedAndBothSidesAreTold(t *testing.T) {
 	leak.Check(t)
 	book, log := newLogBook()
 	l := listen(t, Config{Identity: fromToken(t, testToken, "server", time.Now), Logger: log})
-	err := refuse(t, fromToken(t, "another long token", "client", time.Now), l.Addr())
+	err := refuse(t, fromToken(t, otherToken, "client", time.Now), l.Addr())
 	require.ErrorContains(t, err, `"server" is not of this job's CA; compare the tokens`)
 	<-book.told
 	require.NoError(t, l.Close())
@@ -90,7 +90,7 @@ func TestADialerThatTrustsAnybodyIsRefusedAllTheSame(t *testing.T) {
 	book, log := newLogBook()
 	server := fromToken(t, testToken, "server", time.Now)
 	l := listen(t, Config{Identity: server, Logger: log})
-	intruder := fromToken(t, "another long token", "intruder", time.Now)
+	intruder := fromToken(t, otherToken, "intruder", time.Now)
 	intruder.roots = server.roots
 	refuse(t, intruder, l.Addr())
 	<-book.told
@@ -136,15 +136,39 @@ func TestWhoShowsNoCertificateGetsNoLink(t *testing.T) {
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 }
 
-func TestAnotherProtocolIsNotAQuestionOfIdentity(t *testing.T) {
+// A job's workers with one token, or with certificates of one CA.
+func TestTheWorkersOfTwoJobsRefuseEachOtherAndSayWhy(t *testing.T) {
 	leak.Check(t)
-	id := fromToken(t, testToken, "server", time.Now)
-	l := listen(t, Config{Identity: id})
-	conf := id.tlsConfig()
-	conf.NextProtos = []string{"weft/99"}
-	_, err := rawDial(t, l.Addr(), conf)
-	require.Error(t, err)
-	require.Equal(t, ErrUnreachable, dialError(err))
+	token := func(job, name string) *Identity {
+		id, err := IdentityFromToken(testToken, job, name, time.Now)
+		require.NoError(t, err)
+		return id
+	}
+	d, ca := &disk{}, newAuthority(t, "job", time.Now())
+	certificate := func(job, name string) *Identity {
+		d.put(t, name, ca, time.Now(), "weft://job-7/server", "weft://job-8/client")
+		id, _ := d.identityOf(t, name, job, time.Now)
+		return id
+	}
+	for _, make := range []func(job, name string) *Identity{token, certificate} {
+		book, log := newLogBook()
+		l := listen(t, Config{Identity: make("job-7", "server"), Logger: log})
+		err := refuse(t, make("job-8", "client"), l.Addr())
+		require.ErrorContains(t, err, "another job's id, or of another version of Weft")
+		<-book.told
+		require.Contains(t, book.lines()[0], "another job's id")
+	}
+}
+
+func TestWhoNamesNoProtocolIsRefused(t *testing.T) {
+	id := fromToken(t, testToken, "a", time.Now)
+	silent := id.StoreTLS()
+	silent.NextProtos, silent.VerifyConnection = nil, nil
+	atServer, _ := shake(t, id.StoreTLS(), silent)
+	require.ErrorIs(t, atServer, ErrIdentity)
+	require.ErrorContains(t, atServer, "names no protocol")
+	_, atClient := shake(t, silent, id.StoreTLS())
+	require.ErrorIs(t, atClient, ErrIdentity)
 }
 
 func TestTheLogOfRefusalsIsBounded(t *testing.T) {

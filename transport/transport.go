@@ -6,7 +6,8 @@ import (
 	"github.com/weft-project/weft/device"
 )
 
-// ALPN is the protocol that both ends must speak; it versions the frames and the set-up of links.
+// ALPN is the protocol that both ends must speak; it versions the frames and the set-up of links. In a handshake a hash of the job's id
+// follows it.
 const ALPN = "weft/3"
 
 // Tensor is a tensor on a link: its type and its bytes (little-endian, row-major, exactly as many as Dtype and Shape say).
@@ -67,6 +68,9 @@ type Link interface {
 	Accept(c context.Context) (Stream, error)
 	// RemoteAddr is the peer's address, for messages to people.
 	RemoteAddr() string
+	// Vouches says whether the peer has proved that it may come under that name and rank, by a certificate that names them
+	// ([IdentityFiles]). The error wraps ErrIdentity. Where the job has a shared secret there is none: each member has its full authority.
+	Vouches(name string, rank int) error
 	// Lanes says by which ways messages travel on this link, in the order in which they are preferred, and why others
 	// cannot.
 	Lanes() []LaneState

@@ -78,7 +78,7 @@ type loop struct {
 
 // newLoop makes a loop over that lane alone, with a secret of its own.
 func newLoop(c context.Context, lane string) (*loop, error) {
-	id, err := transport.IdentityFromToken([]byte(transport.NewToken()), "doctor", time.Now)
+	id, err := transport.IdentityFromToken(transport.NewToken(), "doctor", "doctor", time.Now)
 	if err != nil {
 		return nil, err
 	}

@@ -31,6 +31,8 @@ type end struct {
 
 func (e *end) RemoteAddr() string { return e.addr }
 
+func (e *end) Vouches(string, int) error { return nil }
+
 func (e *end) Lanes() []transport.LaneState { return []transport.LaneState{{Name: "sim"}} }
 
 func (e *end) Done() <-chan struct{} { return e.done }

@@ -1,0 +1,115 @@
+package transport
+
+import (
+	"crypto/x509"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/internal/leak"
+)
+
+func TestACertificateBindsTheNameAndTheRankOfItsHolder(t *testing.T) {
+	d, ca := &disk{}, newAuthority(t, "job", time.Now())
+	for _, c := range []struct {
+		uris  []string
+		name  string
+		rank  int
+		bound bool
+	}{
+		{[]string{"weft://job-7/w1"}, "w1", 5, true},
+		{[]string{"weft://job-7/w1"}, "w2", 5, false},
+		{[]string{"weft://job-7/w1?rank=5"}, "w1", 5, true},
+		{[]string{"weft://job-7/w1?rank=5"}, "w1", 6, false},
+		{[]string{"weft://job-7/w1?rank=0"}, "w1", 0, true},
+		{[]string{"weft://job-7/w1", "weft://job-7/w2?rank=2"}, "w2", 2, true},
+		{[]string{"weft://job-8/w2", "weft://job-7/w1"}, "w2", 0, false},
+		{[]string{"https://job-7/w2", "weft://job-7/w1"}, "w2", 0, false},
+		{[]string{"weft://job-7/w1?rank=-1", "weft://job-7/x"}, "w1", 0, false},
+		{[]string{"weft://job-7/w1?rank=1&rank=2", "weft://job-7/x"}, "w1", 1, false},
+		{[]string{"weft://job-7/w1?color=red", "weft://job-7/x"}, "w1", 0, false},
+	} {
+		d.put(t, "w", ca, time.Now(), c.uris...)
+		id, _ := d.identity(t, "w", time.Now)
+		err := id.Vouches(c.name, c.rank)
+		if c.bound {
+			require.NoError(t, err, c.uris)
+			continue
+		}
+		require.ErrorIs(t, err, ErrIdentity, c.uris)
+		require.ErrorContains(t, err, "expected the subjectAltName URI:weft://job-7/"+c.name)
+	}
+	require.NoError(t, fromToken(t, testToken, "a", time.Now).Vouches("b", 7), "a shared token gives all authority to each")
+}
+
+func TestACertificateThatIsNotForTheJobIsRefusedAndTheErrorSaysWhatToPutIn(t *testing.T) {
+	d, ca := &disk{}, newAuthority(t, "job", time.Now())
+	d.put(t, "good", ca, time.Now())
+	good, _ := d.identity(t, "good", time.Now)
+	for _, uri := range []string{"weft://job-8/w", "https://job-7/w", "weft://job-7/", "weft://job-7", "weft:job-7/w", "weft://job-7/w?rank=x"} {
+		d.put(t, "w", ca, time.Now(), uri)
+		_, err := identityFromFiles(IdentityFiles{CA: "w.ca", Cert: "w.cert", Key: "w.key", Job: testJob}, d.read, time.Now)
+		require.ErrorIs(t, err, ErrIdentity, uri)
+		require.ErrorContains(t, err, "w.cert")
+		require.ErrorContains(t, err, "expected one with the subjectAltName URI:weft://job-7/NAME")
+		u, err := url.Parse(uri)
+		require.NoError(t, err)
+		theirs := *shows(t, good)[0]
+		theirs.URIs = []*url.URL{u}
+		require.ErrorIs(t, good.verify([]*x509.Certificate{&theirs}), ErrIdentity, uri)
+	}
+}
+
+func TestAnIDThatNoCertificateCanNameIsRefused(t *testing.T) {
+	for _, job := range []string{"a/b", "a b", "a?rank=1", "a:1", "ä", "\x00"} {
+		_, err := IdentityFromFiles(IdentityFiles{CA: "a", Cert: "b", Key: "c", Job: job})
+		require.ErrorContains(t, err, "A-Z a-z 0-9 . _ -", job)
+	}
+	d, ca := &disk{}, newAuthority(t, "job", time.Now())
+	for _, job := range []string{"", "a.b", "A_b-7"} {
+		d.put(t, "w", ca, time.Now(), "weft://"+job+"/w")
+		id, _ := d.identityOf(t, "w", job, time.Now)
+		require.NoError(t, id.Vouches("w", 0), job)
+	}
+}
+
+func TestAProtocolsNameFitsForEveryID(t *testing.T) {
+	seen := map[string]bool{}
+	for _, job := range []string{"", "a", "b", strings.Repeat("x", 1<<16), "\x00\xff"} {
+		id := &Identity{job: job}
+		for _, p := range []string{ALPN, haulALPN, bulkALPN, storeALPN} {
+			name := id.inJob(p)
+			require.Less(t, len(name), 100)
+			require.False(t, seen[name])
+			seen[name] = true
+		}
+	}
+}
+
+// Each end of a link hears from it whether the other may call itself so.
+func TestALinkSaysUnderWhichNameItsPeerMayCome(t *testing.T) {
+	leak.Check(t)
+	d, ca := &disk{}, newAuthority(t, "job", time.Now())
+	d.put(t, "a", ca, time.Now(), "weft://job-7/a?rank=0")
+	d.put(t, "b", ca, time.Now(), "weft://job-7/b?rank=1")
+	a, _ := d.identity(t, "a", time.Now)
+	b, _ := d.identity(t, "b", time.Now)
+	_, quiet := newLogBook()
+	l := listen(t, Config{Identity: a, Logger: quiet})
+	n, err := New(Config{Identity: b})
+	require.NoError(t, err)
+	here, err := n.Dial(t.Context(), l.Addr())
+	require.NoError(t, err)
+	defer here.Close("")
+	there, err := l.Accept(t.Context())
+	require.NoError(t, err)
+	defer there.Close("")
+	require.NoError(t, here.Vouches("a", 0))
+	require.NoError(t, there.Vouches("b", 1))
+	require.ErrorIs(t, here.Vouches("b", 1), ErrIdentity)
+	require.ErrorIs(t, there.Vouches("b", 0), ErrIdentity)
+	require.ErrorIs(t, there.Vouches("a", 0), ErrIdentity)
+}
