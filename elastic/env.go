@@ -1,8 +1,8 @@
 package elastic
 
 import (
+	"cmp"
 	"crypto/rand"
-	"crypto/sha256"
 	"encoding/hex"
 	"maps"
 	"net"
@@ -14,6 +14,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/weft-project/weft/elastic/rdzv"
+	"github.com/weft-project/weft/internal/secret"
 )
 
 // TokenVariable is the environment variable that holds the job's shared secret.
@@ -90,33 +91,44 @@ func (s Spec) prefix(localRank, rank int) string {
 	return strings.NewReplacer("${rank}", strconv.Itoa(rank), "${local_rank}", strconv.Itoa(localRank), "${role_name}", s.Role).Replace(s.Prefix)
 }
 
-// makeSecrets fills in the token and the run id where they are not given. There is no token that several nodes would make alike.
-func (s Spec) makeSecrets() Spec {
-	if s.Token == "" {
-		s.Token = parseEnv(s.Env)[TokenVariable]
-	}
-	switch {
-	case s.Token != "":
-		s.proof = Proof(s.Token)
-	case s.alone(): // the workers of several nodes would refuse each other
-		s.Token = randomHex(32)
-	}
-	if s.RunID == "" && !s.alone() {
-		s.RunID = NoRunID
-	}
-	if s.RunID == "" {
+// MakeSecrets fills in the run id and the token where they are not given, and makes a token of a secret that is none, as
+// transport.StrengthenToken does: Run's workers get the result. There is no token that several nodes would make alike. Run does this by
+// itself, and changes nothing where it was done.
+func (s Spec) MakeSecrets() (Spec, error) {
+	s.Token = cmp.Or(s.Token, s.inherited(TokenVariable))
+	if s.RunID == "" && s.Token == "" && s.alone() {
 		s.RunID = randomHex(8)
 	}
-	return s
+	s.RunID = cmp.Or(s.RunID, NoRunID)
+	var err error
+	switch {
+	case s.Token != "":
+		if s.Token, err = secret.Strengthen(s.Token, s.RunID); err == nil {
+			s.proof, err = Proof(s.Token, s.RunID)
+		}
+	case s.alone(): // the workers of several nodes would refuse each other
+		s.Token = secret.New()
+	}
+	return s, err
 }
 
-// NoRunID is the name of a job of several nodes that was given none, as with torchrun: all nodes must have the same.
+// inherited is what the workers would have of a variable.
+func (s Spec) inherited(name string) string {
+	env := s.Env
+	if env == nil {
+		env = os.Environ()
+	}
+	return parseEnv(env)[name]
+}
+
+// NoRunID is the name of a job that was given none, as with torchrun: all nodes must have the same, and rpc.NoJob is what workers take.
 const NoRunID = "none"
 
-// Proof is what the nodes of a job show each other of their token (rdzv.Config.Proof): too little to try tokens out.
-func Proof(token string) string {
-	digest := sha256.Sum256([]byte("weft rendezvous " + token))
-	return hex.EncodeToString(digest[:4])
+// Proof is what the nodes of a job show each other of their token (rdzv.Config.Proof). It is derived from the job's key, as all else
+// is: each try of a secret against it costs an argon2id.
+func Proof(token, job string) (string, error) {
+	digest, err := secret.Derive(token, job, "rendezvous", 4)
+	return hex.EncodeToString(digest), err
 }
 
 // parseEnv makes a map of "KEY=value" entries; as for a process, the last of a key counts.

@@ -51,7 +51,10 @@ func Run(c context.Context, spec Spec) (*Result, error) {
 	if c.Err() != nil {
 		return nil, context.Cause(c)
 	}
-	spec = spec.makeSecrets()
+	spec, err := spec.MakeSecrets()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInvalidSpec, err)
+	}
 	folder, err := spec.Logs.folder(spec.RunID)
 	if err != nil {
 		return nil, err

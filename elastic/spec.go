@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/weft-project/weft/elastic/rdzv"
+	"github.com/weft-project/weft/internal/secret"
 	"github.com/weft-project/weft/store"
 )
 
@@ -50,7 +51,8 @@ type Spec struct {
 	Policy      rdzv.Policy
 	// JoinTimeout, LastCall and Silence are those of the rendezvous (rdzv.Config); zero means its defaults.
 	JoinTimeout, LastCall, Silence time.Duration
-	// RunID names the job; empty means a random one. Role becomes ROLE_NAME; empty means "default".
+	// RunID names the job, and is in all keys that are made of its secret; empty means a random one for a job of one node without a given
+	// Token, which nobody else can join, and NoRunID for all others. Role becomes ROLE_NAME; empty means "default".
 	RunID string
 	Role  string
 	// MasterAddr and MasterPort are where the workers' store listens if this node has rank 0; empty means 127.0.0.1 where there is one node, else
@@ -61,7 +63,8 @@ type Spec struct {
 	// there is TLS, Env is to tell the workers so.
 	Store store.ServerConfig
 	// Token is the job's shared secret; empty means WEFT_TOKEN of Env, and where that is missing too, a new one for a job of one node,
-	// and none for others: then workers that use rpc end with an error, and those of other programs need none.
+	// and none for others: then workers that use rpc end with an error, and those of other programs need none. A secret that "weft token" did not
+	// make is refused where it is weak, and the workers get the token that is made of it (MakeSecrets).
 	Token string
 	// Stdin is what the worker of local rank 0 reads, as a debugger does; if it is started again it reads on. It is to be no terminal: a worker's
 	// process is not in the terminal's foreground, and would be stopped. nil, and that of all other workers, is empty.
@@ -106,7 +109,9 @@ type Spec struct {
 }
 
 // alone says that the job has one node, which needs nobody to meet.
-func (s Spec) alone() bool { return s.MaxNodes <= 1 && s.Endpoint == "" && s.Meet == nil }
+func (s Spec) alone() bool {
+	return max(s.MinNodes, s.MaxNodes) <= 1 && s.Endpoint == "" && s.Meet == nil
+}
 
 // rendezvous is what the nodes of the job must agree on.
 func (s Spec) rendezvous() rdzv.Config {
@@ -180,6 +185,11 @@ func (s Spec) validate() error {
 	for name, v := range map[string]string{"run id": s.RunID, "role": s.Role, "token": s.Token} {
 		if strings.ContainsRune(v, 0) {
 			bad("%s: it holds a zero byte, which an environment variable cannot", name)
+		}
+	}
+	if token := cmp.Or(s.Token, s.inherited(TokenVariable)); token != "" {
+		if err := secret.Check(token); err != nil {
+			errs = append(errs, err)
 		}
 	}
 	if len(s.Role) > 64 || strings.ContainsFunc(s.Role, func(r rune) bool { return r <= ' ' || r > '~' }) {

@@ -47,9 +47,14 @@ type Config struct {
 	// Devices beside the CPU, and for each peer where this worker's tensors land there: by its name (a Rank does not serve here).
 	Devices    []device.Device
 	DeviceMaps map[string]device.Map
-	// Token is the job's secret; default $WEFT_TOKEN. Not used where Network is set.
+	// Job is the job's id, the same for all its workers; default $TORCHELASTIC_RUN_ID, or NoJob. Workers of different ids refuse each other, whatever
+	// secret they have. Not used where Network is set.
+	Job string
+	// Token is the job's secret; default $WEFT_TOKEN. A secret that "weft token" (transport.NewToken) did not make costs
+	// Join an argon2id, and is refused where it is weak (transport.StrengthenToken). Not used where Network is set.
 	Token string
 	// Certificates of the user's own, instead of a Token: three files that may be renewed while the job runs (transport.IdentityFromFiles).
+	// They name the job, this worker and, where they are to bind it, its rank.
 	// Default, where Token is empty too, what CertificatesFromEnv finds. Not used where Network is set.
 	Certificates transport.IdentityFiles
 	// Network makes the links; default QUIC with the identity that Certificates or Token give.

@@ -87,7 +87,7 @@ func (w *Worker) welcome(link transport.Link) error {
 	if m.Kind == kindStatus {
 		return w.observed(link, s, m)
 	}
-	p, answer, err := w.admit(m)
+	p, answer, err := w.admit(c, link, m)
 	if err == nil && !answer.Crossed && p.rank != w.rank {
 		err = w.adopt(p, link, answer.Sync)
 	}
@@ -111,7 +111,7 @@ func (w *Worker) welcome(link transport.Link) error {
 }
 
 // admit checks a greeting. Who has not been heard of yet is taken in.
-func (w *Worker) admit(m *transport.Message) (*peer, helloAnswer, error) {
+func (w *Worker) admit(c context.Context, link transport.Link, m *transport.Message) (*peer, helloAnswer, error) {
 	var h helloHeader
 	no := func(format string, args ...any) (*peer, helloAnswer, error) {
 		return nil, helloAnswer{}, fmt.Errorf(format, args...)
@@ -131,6 +131,12 @@ func (w *Worker) admit(m *transport.Message) (*peer, helloAnswer, error) {
 		return no("%w: rank %d in a world of %d", ErrRefused, h.Rank, w.world)
 	}
 	if err := checkMember(&h.Member); err != nil {
+		return no("%w: %w", ErrRefused, err)
+	}
+	if err := link.Vouches(h.Name, h.Rank); err != nil {
+		return no("%w: %w", ErrRefused, err)
+	}
+	if err := w.proven(c, &h.Member); err != nil {
 		return no("%w: %w", ErrRefused, err)
 	}
 	if err := w.hear(&h.Member); err != nil {

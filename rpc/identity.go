@@ -10,6 +10,15 @@ import (
 	"github.com/weft-project/weft/transport"
 )
 
+// JobVariable names the job's id, of a worker whose Config has none; weft run and torchrun set it. Where nobody gives one it is NoJob.
+const (
+	JobVariable = "TORCHELASTIC_RUN_ID"
+	NoJob       = "none"
+)
+
+// JobFromEnv reads the variable.
+func JobFromEnv() string { return cmp.Or(os.Getenv(JobVariable), NoJob) }
+
 // These variables name the files of a worker whose Config has neither a token nor certificates; they come before WEFT_TOKEN, which
 // weft run always sets.
 const (
@@ -18,7 +27,7 @@ const (
 	KeyVariable  = "WEFT_KEY"
 )
 
-// CertificatesFromEnv reads the variables. Where one is set, all are needed.
+// CertificatesFromEnv reads the variables. Where one is set, all are needed. The Job is left to the caller.
 func CertificatesFromEnv() (transport.IdentityFiles, error) {
 	files := transport.IdentityFiles{CA: os.Getenv(CAVariable), Cert: os.Getenv(CertVariable), Key: os.Getenv(KeyVariable)}
 	if certified(files) && (files.CA == "" || files.Cert == "" || files.Key == "") {
@@ -43,6 +52,7 @@ func (p *prepared) identity() (*transport.Identity, error) {
 // ownIdentity is what the configuration or the environment names.
 func (p *prepared) ownIdentity() (*transport.Identity, error) {
 	files, token := p.Certificates, p.Token
+	p.Job = cmp.Or(p.Job, JobFromEnv())
 	var errs []error
 	switch {
 	case certified(files) && token != "":
@@ -58,12 +68,15 @@ func (p *prepared) ownIdentity() (*transport.Identity, error) {
 	var err error
 	switch {
 	case certified(files):
-		files.Logger = cmp.Or(files.Logger, p.Logger)
+		files.Logger, files.Job = cmp.Or(files.Logger, p.Logger), cmp.Or(files.Job, p.Job)
 		id, err = transport.IdentityFromFiles(files)
 	case token != "":
-		id, err = transport.IdentityFromToken([]byte(token), cmp.Or(p.Name, "worker"), time.Now)
+		if token, err = transport.StrengthenToken(token, p.Job); err == nil {
+			p.Token = token // so that what is slow is done once
+			id, err = transport.IdentityFromToken(token, p.Job, cmp.Or(p.Name, "worker"), time.Now)
+		}
 	default:
-		err = errors.New("the job has no token: start the program with weft run, or set WEFT_TOKEN to the same secret for all workers, or give Certificates")
+		err = errors.New("the job has no token: start the program with weft run, or set WEFT_TOKEN to the same secret for all workers (\"weft token\" makes one), or give Certificates")
 	}
 	if errs = append(errs, err); errors.Join(errs...) != nil {
 		return nil, errors.Join(errs...)
@@ -76,6 +89,11 @@ func (p *prepared) network() error {
 	id, err := p.identity()
 	if id == nil || err != nil {
 		return err
+	}
+	if !p.Dynamic { // else the rank is not known yet
+		if err := id.Vouches(p.Name, p.Rank); err != nil {
+			return fmt.Errorf("this worker's own certificate: %w", err)
+		}
 	}
 	p.Network, err = transport.New(transport.Config{Identity: id, Lanes: p.Lanes, Devices: p.Devices, Logger: p.Logger})
 	return err

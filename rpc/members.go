@@ -201,11 +201,15 @@ func (w *Worker) serveNews(p *peer, m *transport.Message) error {
 			return fmt.Errorf("%w: news of %s, in a world of %d", ErrWorldSize, about.Name, about.World)
 		}
 	}
-	w.event(func(r *roster.Roster) {
-		for _, n := range h.News {
-			r.Gossip(p.rank, n)
+	c, cancel := context.WithTimeout(w.life, lookupTimeout)
+	defer cancel()
+	for _, n := range h.News {
+		if err := w.proven(c, &n.Member); err != nil { // it may be over by now, which is no fault of who tells
+			w.log.Warn("does not believe news", "worker", w.name, "from", p.name, "err", err)
+			continue
 		}
-	})
+		w.event(func(r *roster.Roster) { r.Gossip(p.rank, n) })
+	}
 	return nil
 }
 

@@ -169,6 +169,11 @@ func (o *observer) ask(c context.Context, w *Observed) (*Status, error) {
 		return nil, o.explain(c, err)
 	}
 	defer link.Close("observed")
+	if w.Name != "" {
+		if err := link.Vouches(w.Name, w.Rank); err != nil {
+			return nil, err
+		}
+	}
 	reply, err := exchange(c, link, &transport.Message{Kind: kindStatus}, noTensors)
 	if err != nil {
 		return nil, o.explain(c, err)

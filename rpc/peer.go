@@ -147,7 +147,11 @@ func (p *peer) connect() error {
 
 // introduce greets the peer at the other end of a new link, and puts the link to use.
 func (w *Worker) introduce(c context.Context, p *peer, link transport.Link) error {
-	answer, err := w.greet(c, link, p)
+	var answer helloAnswer
+	err := link.Vouches(p.name, p.rank)
+	if err == nil {
+		answer, err = w.greet(c, link, p)
+	}
 	if err == nil && !answer.Crossed {
 		err = w.adopt(p, link, answer.Sync)
 	}

@@ -78,7 +78,6 @@ where one does not, the exit code is 1. --init names the job's store, which weft
 	}
 	cmd.Flags().BoolVar(&quick, "quick", false, "look, but do not measure")
 	cmd.Flags().StringVar(&job.init, "init", "", "tcp://host:port of a running job's store, or of where its machines meet: show its workers' lanes")
-	cmd.Flags().StringVar(&job.job, "rdzv-id", "", "with --init of where machines meet: the job, where there are several")
 	job.register(cmd)
 	cmd.Flags().DurationVar(&job.timeout, "timeout", 2*time.Second, "for the job's store and for each of its workers to answer")
 	cmd.Flags().BoolVar(&job.all, "all", false, "list all pairs, however many")

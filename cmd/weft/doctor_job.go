@@ -29,7 +29,6 @@ const maxRows = 40 // of pairs, unless all are asked for
 type jobFlags struct {
 	identityFlags
 	init    string
-	job     string // where machines of several jobs meet there
 	timeout time.Duration
 	all     bool
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"os"
@@ -15,12 +16,14 @@ import (
 
 // identityFlags say by what a command shows that it is of a job.
 type identityFlags struct {
+	job       string // its id, as given
 	tokenFile string
 	files     transport.IdentityFiles // instead of the token
 }
 
 func (f *identityFlags) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
+	flags.StringVar(&f.job, "rdzv-id", "", "the job's id, as for weft run, which is in all keys that are made of the secret (default $"+rpc.JobVariable+", or "+rpc.NoJob+")")
 	flags.StringVar(&f.tokenFile, "token-file", "", "file with the job's shared secret (default $"+elastic.TokenVariable+")")
 	flags.StringVar(&f.files.CA, "ca", "", "the job's CA in PEM, with --cert and --key in place of the secret (default $"+rpc.CAVariable+")")
 	flags.StringVar(&f.files.Cert, "cert", "", "a certificate of that CA (default $"+rpc.CertVariable+")")
@@ -44,15 +47,16 @@ func (f identityFlags) identity(option, name string, log *slog.Logger) (*transpo
 	}
 	var id *transport.Identity
 	var err error
+	job := cmp.Or(f.job, rpc.JobFromEnv())
 	if files.CA != "" {
-		files.Logger = log
+		files.Logger, files.Job = log, job
 		id, err = transport.IdentityFromFiles(files)
 	} else {
 		token, errToken := jobToken(f.tokenFile, option)
 		if errToken != nil {
 			return nil, errToken
 		}
-		id, err = transport.IdentityFromToken([]byte(token), name, time.Now)
+		id, err = transport.IdentityFromToken(token, job, name, time.Now)
 	}
 	if err != nil {
 		return nil, &exitError{codeFailed, err}

@@ -17,14 +17,12 @@ import (
 
 	"github.com/weft-project/weft/elastic"
 	"github.com/weft-project/weft/elastic/rdzv"
+	"github.com/weft-project/weft/internal/secret"
 	"github.com/weft-project/weft/rpc"
 )
 
 // maxTokenFile bounds what is read of a token file: a token is a line, not a document.
 const maxTokenFile = 4 << 10
-
-// minToken is what the workers will insist on (transport.IdentityFromToken).
-const minToken = 16
 
 func runCommand(h host, stdout, stderr io.Writer) *cobra.Command {
 	f := &runFlags{}
@@ -116,23 +114,38 @@ func (f *runFlags) spec(args []string) (elastic.Spec, error) {
 		errGrace = fmt.Errorf("--grace: expected more than 0, got %v", f.grace)
 	}
 	token, errToken := readToken(f.tokenFile)
-	if n := len(strings.TrimSpace(os.Getenv(elastic.TokenVariable))); f.tokenFile == "" && n > 0 && n < minToken {
-		errToken = fmt.Errorf("$%s has %d bytes; at least %d are needed (openssl rand -hex 32 makes a good one)", elastic.TokenVariable, n, minToken)
-	}
 	env, errEnv := f.environ()
-	served, tlsVariable, errStore := f.store(&token, most)
-	if tlsVariable != "" {
-		env = append(env, tlsVariable)
-	}
-	return elastic.Spec{
+	spec := elastic.Spec{
 		Program: program, Args: rest,
 		NprocPerNode: nproc, MinNodes: least, MaxNodes: most, WantRank: meet.wantRank, Endpoint: meet.endpoint, Meet: meet.etcd.opener(), Stays: meet.etcd.stays(), LocalAddr: f.localAddr,
 		MaxRestarts: f.maxRestarts, Policy: meet.policy,
 		JoinTimeout: meet.joinTimeout, LastCall: meet.lastCall, Silence: meet.silence,
 		RunID: f.runID, Role: f.role, Token: token,
-		MasterAddr: f.masterAddr, MasterPort: f.masterPort, Store: served,
+		MasterAddr: f.masterAddr, MasterPort: f.masterPort,
 		Logs: logs, Prefix: os.Getenv("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"), NoPrefix: f.noPrefix, Grace: f.grace, Env: env,
-	}, errors.Join(errProgram, errProc, errLogs, errNodes, errMeet, errRange, errGrace, errRestarts, errToken, errEnv, errStore)
+	}
+	var errStore error
+	if errToken == nil {
+		spec, errStore = f.secure(spec)
+	}
+	return spec, errors.Join(errProgram, errProc, errLogs, errNodes, errMeet, errRange, errGrace, errRestarts, errToken, errEnv, errStore)
+}
+
+// secure gives the job its id and its token, and its store TLS.
+func (f *runFlags) secure(spec elastic.Spec) (elastic.Spec, error) {
+	if spec.RunID == "" && os.Getenv(rpc.CAVariable) != "" {
+		spec.RunID = elastic.NoRunID // certificates cannot name a random one
+	}
+	spec, err := spec.MakeSecrets()
+	if err != nil {
+		return spec, fmt.Errorf("$%s: %w", elastic.TokenVariable, err) // a file's was checked
+	}
+	served, variable, err := f.store(spec.Token, spec.RunID, spec.MaxNodes)
+	spec.Store = served
+	if variable != "" {
+		spec.Env = append(spec.Env, variable)
+	}
+	return spec, err
 }
 
 // environ is what the workers inherit: this process's environment, and what the flags say to the workers.
@@ -210,8 +223,8 @@ func readToken(path string) (string, error) {
 	if token == "" || len(b) > maxTokenFile || strings.ContainsAny(token, "\n\x00") {
 		return "", fmt.Errorf("--token-file %s: expected one line of at most %d bytes with the job's secret", path, maxTokenFile)
 	}
-	if len(token) < minToken {
-		return "", fmt.Errorf("--token-file %s: the secret has %d bytes; at least %d are needed (openssl rand -hex 32 makes a good one)", path, len(token), minToken)
+	if err := secret.Check(token); err != nil {
+		return "", fmt.Errorf("--token-file %s: %w", path, err)
 	}
 	return token, nil
 }

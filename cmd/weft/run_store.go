@@ -14,8 +14,8 @@ import (
 )
 
 // store says how the job's store is served. It has TLS where others than this machine's processes could reach it, or where the user says so;
-// the workers learn of it by their environment. A token is made here if it has to be known.
-func (f *runFlags) store(token *string, nodes int) (cfg store.ServerConfig, variable string, err error) {
+// the workers learn of it by their environment.
+func (f *runFlags) store(token, job string, nodes int) (cfg store.ServerConfig, variable string, err error) {
 	if cfg.Plain, err = parsePlain(f.storePlain); err != nil {
 		return cfg, "", fmt.Errorf("--store-plain: %w", err)
 	}
@@ -35,7 +35,7 @@ func (f *runFlags) store(token *string, nodes int) (cfg store.ServerConfig, vari
 	if err != nil {
 		return cfg, "", err
 	}
-	if own := *token + os.Getenv(elastic.TokenVariable) + files.CA; own == "" && nodes > 1 {
+	if token == "" && files.CA == "" && nodes > 1 {
 		if cfg.Plain == store.PlainAlways { // somebody trusts the network
 			return cfg, rpc.StoreTLSVariable + "=0", nil
 		}
@@ -44,10 +44,10 @@ func (f *runFlags) store(token *string, nodes int) (cfg store.ServerConfig, vari
 	}
 	var id *transport.Identity
 	if files.CA != "" {
+		files.Job = job
 		id, err = transport.IdentityFromFiles(files)
 	} else {
-		*token = cmp.Or(*token, os.Getenv(elastic.TokenVariable), transport.NewToken())
-		id, err = transport.IdentityFromToken([]byte(*token), "the job's store", time.Now)
+		id, err = transport.IdentityFromToken(token, job, "the job's store", time.Now)
 	}
 	if err != nil {
 		return cfg, "", err

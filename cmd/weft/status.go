@@ -90,17 +90,22 @@ func (f *statusFlags) status(out *board) error {
 	if err != nil {
 		return err
 	}
-	token = cmp.Or(token, strings.TrimSpace(os.Getenv(elastic.TokenVariable)))
-	given := token
-	served, _, err := f.store(&token, 2)
+	if token = cmp.Or(token, strings.TrimSpace(os.Getenv(elastic.TokenVariable))); token != "" {
+		if token, err = transport.StrengthenToken(token, f.runID); err != nil {
+			return err
+		}
+	}
+	served, _, err := f.store(token, f.runID, 2)
 	if err != nil {
 		return err
 	}
 	c, stop := signalContext(context.Background())
 	defer stop()
 	w := &watching{at: place.endpoint, job: f.runID, out: out, watch: f.watch}
-	if given != "" {
-		w.proof = elastic.Proof(given)
+	if token != "" {
+		if w.proof, err = elastic.Proof(token, f.runID); err != nil {
+			return err
+		}
 	}
 	open := place.etcd.opener()
 	if open == nil {

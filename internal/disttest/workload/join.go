@@ -52,7 +52,7 @@ func (p Place) identity() (*transport.Identity, error) {
 	if p.Files.CA != "" {
 		return transport.IdentityFromFiles(transport.IdentityFiles{CA: p.Files.CA, Cert: p.Files.Cert, Key: p.Files.Key})
 	}
-	return transport.IdentityFromToken([]byte(p.Token), "worker", time.Now)
+	return transport.IdentityFromToken(p.Token, "", "worker", time.Now)
 }
 
 // Member is a worker with its connection to the store.
