@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -72,7 +71,7 @@ func startJob(t testing.TB, l string) *job {
 	t.Cleanup(kill)
 	self, err := os.Executable()
 	require.NoError(t, err)
-	token := rand.Text()
+	token := transport.NewToken()
 	peer := exec.CommandContext(life, self)
 	peer.Env = append(os.Environ(), storeVariable+"="+server.Addr(), laneVariable+"="+l, tokenVariable+"="+token,
 		"GORACE=atexit_sleep_ms=0") // the race detector makes every exit take a second otherwise

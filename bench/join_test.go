@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"crypto/rand"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/weft-project/weft/rpc"
 	"github.com/weft-project/weft/store"
+	"github.com/weft-project/weft/transport"
 )
 
 // BenchmarkJoin is the joining of whole worlds in one process, each worker with a connection of its own to a store over TCP, and with
@@ -23,7 +23,7 @@ func BenchmarkJoin(b *testing.B) {
 				b.StopTimer()
 				server, err := store.Serve(store.ServerConfig{})
 				require.NoError(b, err)
-				token := rand.Text()
+				token := transport.NewToken()
 				workers, stores := make([]*rpc.Worker, n), make([]store.Store, n)
 				b.StartTimer()
 				var wg sync.WaitGroup

@@ -16,6 +16,7 @@ import (
 
 	"github.com/weft-project/weft/elastic/rdzv"
 	"github.com/weft-project/weft/internal/disttest/proctest"
+	"github.com/weft-project/weft/internal/secret/secrettest"
 	"github.com/weft-project/weft/store"
 )
 
@@ -152,12 +153,12 @@ func TestANodeThatIsEndedLeavesWithTheCause(t *testing.T) {
 }
 
 func TestANodeWithAnotherTokenOrOtherSettingsIsRefusedAndToldWhich(t *testing.T) {
-	w := newCrew(t, "stay", 1, func(s *Spec) { s.MinNodes, s.MaxNodes, s.Token = 1, 2, "the job's own secret" })
+	w := newCrew(t, "stay", 1, func(s *Spec) { s.MinNodes, s.MaxNodes, s.Token = 1, 2, secrettest.Token("job") })
 	host := w.start(0)
 	w.out.Await(t, "] here ", 1)
-	w.spec.Token = "somebody else's secret"
+	w.spec.Token = secrettest.Token("another job")
 	w.start(1)
-	w.spec.Token, w.spec.MaxRestarts = "the job's own secret", 3
+	w.spec.Token, w.spec.MaxRestarts = secrettest.Token("job"), 3
 	w.start(2)
 	require.Eventually(t, func() bool { w.mu.Lock(); defer w.mu.Unlock(); return len(w.ends) == 2 }, 20*time.Second, 5*time.Millisecond)
 	host(errTestStop)
@@ -236,7 +237,9 @@ func TestANodeDoesNotWaitForTheWorkersStoreOfARoundThatIsOver(t *testing.T) {
 	require.NoError(t, err)
 	defer client.Close()
 	// A node gets rank 0, hosts no store for the workers, and goes.
-	first, err := rdzv.Open(t.Context(), store.NewPrefix("rdzv/crew", client), w.spec.populate().makeSecrets().rendezvous(),
+	spec, err := w.spec.populate().MakeSecrets()
+	require.NoError(t, err)
+	first, err := rdzv.Open(t.Context(), store.NewPrefix("rdzv/crew", client), spec.rendezvous(),
 		rdzv.Node{ID: "first", Addr: "127.0.0.1", Slots: 1, Role: "default", Want: 1}, nil)
 	require.NoError(t, err)
 	w.spec.WantRank = 2

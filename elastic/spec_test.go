@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/elastic/rdzv"
+	"github.com/weft-project/weft/internal/secret"
+	"github.com/weft-project/weft/internal/secret/secrettest"
 )
 
 func TestASpecWithManyFaultsListsThemAll(t *testing.T) {
@@ -48,19 +50,59 @@ func TestAProgramThatCannotRunSaysWhatToDo(t *testing.T) {
 }
 
 func TestTheTokenIsKeptWhereThereIsOneAndFreshOtherwise(t *testing.T) {
-	given := Spec{Token: "given", Env: []string{"WEFT_TOKEN=inherited"}}
-	require.Equal(t, "given", given.makeSecrets().Token)
-	inherited := Spec{Env: []string{"WEFT_TOKEN=old", "WEFT_TOKEN=inherited"}}
-	require.Equal(t, "inherited", inherited.makeSecrets().Token)
-	a, b := Spec{}.makeSecrets(), Spec{}.makeSecrets()
-	require.Len(t, a.Token, 64)
+	make := func(s Spec) Spec {
+		s, err := s.MakeSecrets()
+		require.NoError(t, err)
+		again, err := s.MakeSecrets()
+		require.NoError(t, err)
+		require.Equal(t, s.Token, again.Token)
+		require.Equal(t, s.RunID, again.RunID)
+		return s
+	}
+	one, two := secrettest.Token("one"), secrettest.Token("two")
+	given := make(Spec{Token: one, Env: []string{"WEFT_TOKEN=" + two}})
+	require.Equal(t, one, given.Token)
+	require.Equal(t, NoRunID, given.RunID, "others know the token, so they must know the id")
+	require.Equal(t, two, make(Spec{Env: []string{"WEFT_TOKEN=old", "WEFT_TOKEN=" + two}}).Token)
+	a, b := make(Spec{Env: []string{}}), make(Spec{Env: []string{}})
+	require.NoError(t, secret.Check(a.Token))
 	require.NotEqual(t, a.Token, b.Token)
-	several := Spec{MaxNodes: 2, Endpoint: "localhost:1", Env: []string{}}.makeSecrets()
+	several := make(Spec{MaxNodes: 2, Endpoint: "localhost:1", Env: []string{}})
 	require.Empty(t, several.Token, "another node would make another")
 	for _, kv := range several.environ(0, rdzv.Placement{}, "localhost:1", "", false) {
 		require.NotContains(t, kv, TokenVariable)
 	}
 	require.NotEqual(t, a.RunID, b.RunID)
+	require.Equal(t, NoRunID, several.RunID)
+}
+
+func TestASecretThatSomebodyChoseBecomesAToken(t *testing.T) {
+	const own = "correcthorsebatterystaple"
+	s, err := Spec{Token: own, RunID: "seven"}.MakeSecrets()
+	require.NoError(t, err)
+	want, err := secret.Strengthen(own, "seven")
+	require.NoError(t, err)
+	require.Equal(t, want, s.Token, "so that no worker pays for it again")
+	for _, weak := range []string{"0000000000000000", "short"} {
+		_, err = Spec{Token: weak}.MakeSecrets()
+		require.ErrorIs(t, err, secret.ErrWeak)
+		_, err = Run(t.Context(), Spec{Program: "/bin/true", NprocPerNode: 1, Env: []string{"WEFT_TOKEN=" + weak}})
+		require.ErrorIs(t, err, ErrInvalidSpec)
+		require.ErrorContains(t, err, `"weft token" makes a good one`)
+	}
+}
+
+func TestWhatNodesShowOfTheirTokenDependsOnTokenAndJob(t *testing.T) {
+	seen := map[string]bool{}
+	for _, token := range []string{secrettest.Token("one"), secrettest.Token("two")} {
+		for _, job := range []string{"", "a", "b"} {
+			proof, err := Proof(token, job)
+			require.NoError(t, err)
+			require.Regexp(t, "^[0-9a-f]{8}$", proof)
+			require.False(t, seen[proof])
+			seen[proof] = true
+		}
+	}
 }
 
 func TestTheEnvironmentKeepsTheUsersChoices(t *testing.T) {

@@ -229,7 +229,7 @@ func TestAnotherTokenIsRefusedAtOnceAndTakesNobodysPlace(t *testing.T) {
 	cfg := base
 	cfg.Rank = 1
 	for range 2 {
-		cfg.Token = strings.Repeat("x", 32)
+		cfg.Token = otherToken
 		start := time.Now()
 		_, err := Join(t.Context(), cfg)
 		require.ErrorIs(t, err, transport.ErrIdentity)

@@ -327,7 +327,7 @@ func TestASlowWatcherIsToldHowMuchItMissed(t *testing.T) {
 func TestALargeJoinOverQUICWorks(t *testing.T) {
 	n := min(64, soak.Cases(20))
 	patient := func(int) transport.Network { // on a machine that is busy with other tests, who is silent for long lives on
-		id, err := transport.IdentityFromToken([]byte(testToken), "worker", nil)
+		id, err := transport.IdentityFromToken(testToken, NoJob, "worker", nil)
 		require.NoError(t, err)
 		n, err := transport.New(transport.Config{Identity: id, IdleTimeout: time.Minute, Logger: discard})
 		require.NoError(t, err)
@@ -412,7 +412,7 @@ func FuzzNews(f *testing.F) {
 		f.Add(raw)
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		cfg := &prepared{Config: Config{Logger: discard}}
+		cfg := &prepared{Config: Config{Logger: discard, Store: store.NewMemory()}}
 		w := newWorker(cfg, nil)
 		require.NoError(t, w.become(ws[0].me, cfg))
 		w.closed = true // it does nothing of what it is asked for

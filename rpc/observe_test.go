@@ -247,7 +247,7 @@ func TestAWorkersAddressAnswersForThatWorkerOnly(t *testing.T) {
 
 func TestObservingOverQUICShowsTheLanesOfRealLinks(t *testing.T) {
 	ws := world(t, 2, nil, nil)
-	id, err := transport.IdentityFromToken([]byte(testToken), "observer", time.Now)
+	id, err := transport.IdentityFromToken(testToken, NoJob, "observer", time.Now)
 	require.NoError(t, err)
 	net, err := transport.New(transport.Config{Identity: id, Lanes: []string{transport.LaneQUIC}, Logger: discard})
 	require.NoError(t, err)

@@ -117,7 +117,7 @@ func TestWorkersThatAreToldSoSpeakTLSWithTheirStore(t *testing.T) {
 	require.NoError(t, plain.Close())
 
 	stranger := cfg
-	stranger.Token += "x"
+	stranger.Token = otherToken
 	c, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	_, err = Join(c, stranger)

@@ -15,12 +15,13 @@ import (
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/internal/leak"
+	"github.com/weft-project/weft/internal/secret/secrettest"
 	"github.com/weft-project/weft/store"
 	"github.com/weft-project/weft/transport"
 	"github.com/weft-project/weft/transport/simnet"
 )
 
-const testToken = "0123456789abcdef0123456789abcdef"
+var testToken, otherToken = secrettest.Token("job"), secrettest.Token("another job")
 
 // world starts n workers in this process on one store. network gives worker i its network; nil means QUIC on loopback. When t
 // ends the workers must have left nothing: no goroutine, no buffer.

@@ -20,12 +20,16 @@ import (
 	"github.com/weft-project/weft/internal/disttest/hostile"
 	"github.com/weft-project/weft/internal/disttest/proctest"
 	"github.com/weft-project/weft/internal/leak"
+	"github.com/weft-project/weft/internal/secret/secrettest"
 	"github.com/weft-project/weft/rpc"
 	"github.com/weft-project/weft/store"
 	"github.com/weft-project/weft/transport"
 )
 
-const jobSecret = "0123456789abcdef0123456789abcdef"
+var (
+	jobSecret   = secrettest.Token("job")
+	otherSecret = secrettest.Token("another job")
+)
 
 // job starts n workers of a world in this process, and gives the URL of their store. The last one has no lane but QUIC.
 func job(t *testing.T, world, n int) string {
@@ -80,7 +84,7 @@ func TestDoctorShowsTheLanesOfARunningJobsPairs(t *testing.T) {
 	require.Zero(t, code, stderr)
 	require.Equal(t, stdout, again)
 
-	t.Setenv("WEFT_TOKEN", "another job's secret")
+	t.Setenv("WEFT_TOKEN", otherSecret)
 	code, stdout, stderr = weft(t, "doctor", "--init", url, "--timeout", "1m")
 	require.Equal(t, codeFailed, code)
 	require.Contains(t, stderr, "do not take this token, or these certificates: give the job's own")
@@ -88,7 +92,7 @@ func TestDoctorShowsTheLanesOfARunningJobsPairs(t *testing.T) {
 	t.Setenv("WEFT_TOKEN", "short")
 	code, _, stderr = weft(t, "doctor", "--init", url)
 	require.Equal(t, codeFailed, code)
-	require.Contains(t, stderr, "at least 16 are needed")
+	require.Contains(t, stderr, "too weak")
 }
 
 func TestDoctorAsksAJobThatHasCertificatesOfItsOwn(t *testing.T) {
@@ -260,7 +264,7 @@ not reached:
 
 func TestDoctorFindsAStoreWithTLSAndOneWithout(t *testing.T) {
 	leak.Check(t)
-	id, err := transport.IdentityFromToken([]byte(jobSecret), "the store", nil)
+	id, err := transport.IdentityFromToken(jobSecret, rpc.NoJob, "the store", nil)
 	require.NoError(t, err)
 	for _, cfg := range []store.ServerConfig{{}, {TLS: id.StoreTLS()}, {TLS: id.StoreTLS(), Plain: store.PlainNever}} {
 		srv, err := store.Serve(cfg)

@@ -73,7 +73,7 @@ type launchers struct {
 func (l *launchers) launch(extra ...string) *exec.Cmd {
 	l.t.Helper()
 	cmd := exec.Command(os.Args[0], slices.Concat([]string{"run"}, l.args, extra)...)
-	cmd.Env = append(os.Environ(), "WEFT_TEST_PART=weft", "GORACE=atexit_sleep_ms=0", "WEFT_TOKEN=a secret of the job")
+	cmd.Env = append(os.Environ(), "WEFT_TEST_PART=weft", "GORACE=atexit_sleep_ms=0", "WEFT_TOKEN="+jobSecret)
 	cmd.Stdout, cmd.Stderr = &l.Output, &l.Output
 	require.NoError(l.t, cmd.Start())
 	l.cmds = append(l.cmds, cmd)

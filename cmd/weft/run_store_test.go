@@ -20,19 +20,17 @@ func TestAJobsStoreHasTLSWhereOthersCouldReachIt(t *testing.T) {
 		{"127.0.0.1", "never", "", true}, {"127.0.0.1", "auto", "1", true},
 	} {
 		t.Setenv(rpc.StoreTLSVariable, c.variable)
-		token := ""
-		cfg, variable, err := (&runFlags{masterAddr: c.addr, storePlain: c.plain}).store(&token, 1)
+		cfg, variable, err := (&runFlags{masterAddr: c.addr, storePlain: c.plain}).store(jobSecret, rpc.NoJob, 1)
 		require.NoError(t, err)
 		require.Equal(t, c.want, cfg.TLS != nil, "%+v", c)
 		require.Equal(t, c.want, variable == "WEFT_STORE_TLS=1", "%+v", c)
 		require.Equal(t, !c.want, variable == "WEFT_STORE_TLS=0", "%+v", c)
-		require.Equal(t, c.want, token != "", "the workers get the token that the store is of")
 		require.Equal(t, c.plain == "always", cfg.Plain == store.PlainAlways)
 	}
-	_, _, err := (&runFlags{storePlain: "some"}).store(new(string), 1)
+	_, _, err := (&runFlags{storePlain: "some"}).store(jobSecret, rpc.NoJob, 1)
 	require.ErrorContains(t, err, `--store-plain: expected auto, always or never, got "some"`)
 	t.Setenv(rpc.StoreTLSVariable, "perhaps")
-	_, _, err = (&runFlags{storePlain: "auto"}).store(new(string), 1)
+	_, _, err = (&runFlags{storePlain: "auto"}).store(jobSecret, rpc.NoJob, 1)
 	require.ErrorContains(t, err, `$WEFT_STORE_TLS: expected 1 or 0, got "perhaps"`)
 }
 

@@ -229,7 +229,9 @@ func TestStatusTellsAJobFromWhatIsNone(t *testing.T) {
 	require.Contains(t, stderr, "nothing listens at "+at)
 	require.NotContains(t, stderr, "weft store")
 
-	r, _ := meets(t, at, "j", rdzv.Config{Min: 1, Proof: elastic.Proof("the token of the job")})
+	proof, err := elastic.Proof(jobSecret, "j")
+	require.NoError(t, err)
+	r, _ := meets(t, at, "j", rdzv.Config{Min: 1, Proof: proof})
 	require.Equal(t, rdzv.Place, (<-r.News).Kind)
 	code, stdout, stderr := status("--rdzv-id", "j", "--nnodes=7", "--max-restarts", "2")
 	require.Zero(t, code, stderr)
@@ -248,11 +250,11 @@ func TestStatusTellsAJobFromWhatIsNone(t *testing.T) {
 	require.Empty(t, stdout)
 	require.Contains(t, stderr, "no job k meets at "+at+"; there are j (--rdzv-id)")
 
-	t.Setenv("WEFT_TOKEN", "the token of another job")
+	t.Setenv("WEFT_TOKEN", otherSecret)
 	code, _, stderr = status("--rdzv-id", "j")
 	require.Equal(t, 1, code)
 	require.Contains(t, stderr, "the job j at "+at+" has another token than this")
-	t.Setenv("WEFT_TOKEN", "the token of the job")
+	t.Setenv("WEFT_TOKEN", jobSecret)
 	code, _, stderr = status("--rdzv-id", "j")
 	require.Zero(t, code, stderr)
 

@@ -104,7 +104,7 @@ func TestSizesHaveUnitsOrNone(t *testing.T) {
 
 func TestAStoreWithASecretServesOnlyThoseWhoKnowIt(t *testing.T) {
 	leak.Check(t)
-	secret, other := secretFile(t, jobSecret), secretFile(t, "another job's secret")
+	secret, other := secretFile(t, jobSecret), secretFile(t, otherSecret)
 	url, _, end := serving(t, "--token-file", secret, "--plain", "never")
 	code, _, stderr := weft(t, "store", "set", "k", "v", "--url", url, "--token-file", secret)
 	require.Zero(t, code, stderr)

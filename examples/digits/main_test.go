@@ -24,6 +24,7 @@ import (
 	"github.com/weft-project/weft/elastic"
 	"github.com/weft-project/weft/elastic/rdzv"
 	"github.com/weft-project/weft/examples/internal/table"
+	"github.com/weft-project/weft/internal/secret/secrettest"
 	"github.com/weft-project/weft/store"
 )
 
@@ -227,7 +228,7 @@ func TestWithoutALauncherTheSurvivorItselfNamesTheLostWorkerWithinTenSeconds(t *
 		cmd := exec.Command(self, "--epochs", "1000000", "--plot", "")
 		cmd.Stdout, cmd.Stderr = out, out
 		cmd.Env = append(os.Environ(), "TEST_PID_TO="+fifo, "TORCHELASTIC_USE_AGENT_STORE=True", "MASTER_ADDR="+host,
-			"MASTER_PORT="+port, "WORLD_SIZE=2", fmt.Sprintf("RANK=%d", rank), "WEFT_TOKEN=a-token-for-this-test-only")
+			"MASTER_PORT="+port, "WORLD_SIZE=2", fmt.Sprintf("RANK=%d", rank), "WEFT_TOKEN="+secrettest.Token("job"))
 		require.NoError(t, cmd.Start())
 		t.Cleanup(func() { _ = cmd.Process.Kill() }) // where the test failed; otherwise it has ended
 		return cmd

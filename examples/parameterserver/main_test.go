@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/ctx"
+	"github.com/weft-project/weft/internal/secret/secrettest"
 	"github.com/weft-project/weft/rpc"
 	"github.com/weft-project/weft/store"
 )
@@ -84,7 +85,7 @@ func newTrial(t *testing.T, trainers int, args ...string) *trial {
 	t.Cleanup(func() { require.NoError(t, shop.Close()) })
 	host, port, err := net.SplitHostPort(shop.Addr())
 	require.NoError(t, err)
-	t.Setenv("WEFT_TOKEN", "a-token-for-this-test-only")
+	t.Setenv("WEFT_TOKEN", secrettest.Token("job"))
 	tr.env = append(os.Environ(), "TORCHELASTIC_USE_AGENT_STORE=True", "MASTER_ADDR="+host, "MASTER_PORT="+port, fmt.Sprint("WORLD_SIZE=", trainers+1))
 	s, err := parse(tr.args, io.Discard)
 	require.NoError(t, err)

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/internal/secret/secrettest"
 )
 
 // TestMain makes the test binary the example: with WEFT_TEST_SIMPLE set it runs main instead of the tests.
@@ -95,7 +97,7 @@ func TestTheGraphOfTheFirstRanksPassIsWrittenWhereItIsAskedFor(t *testing.T) {
 }
 
 func TestAnotherNumberOfWorkersIsRefused(t *testing.T) {
-	_, stderr, err := simple(t, nil, "RANK=0", "WORLD_SIZE=1", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=0", "WEFT_TOKEN=a secret of this test")
+	_, stderr, err := simple(t, nil, "RANK=0", "WORLD_SIZE=1", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=0", "WEFT_TOKEN="+secrettest.Token("job"))
 	require.Error(t, err)
 	require.Contains(t, stderr, "expected two workers, not 1")
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/internal/leak"
+	"github.com/weft-project/weft/internal/secret/secrettest"
 	"github.com/weft-project/weft/rpc"
 	"github.com/weft-project/weft/store"
 )
@@ -123,7 +124,7 @@ func TestSixtyFourPassesAtOnceAgainstOneParameterWorkerAreRightAndLeaveNothing(t
 // loopback joins n workers of this process over real links.
 func loopback(t *testing.T, n int, fns ...rpc.Function) []*rpc.Worker {
 	t.Helper()
-	t.Setenv("WEFT_TOKEN", "0123456789abcdef0123456789abcdef")
+	t.Setenv("WEFT_TOKEN", secrettest.Token("job"))
 	st := store.NewMemory()
 	t.Cleanup(func() { require.NoError(t, st.Close()) })
 	ws, errs := make([]*rpc.Worker, n), make([]error, n)

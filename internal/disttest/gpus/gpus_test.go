@@ -100,7 +100,7 @@ func (r *resident) join(c context.Context, p invitation) (_ struct{}, err error)
 		r.devices = append(r.devices, d)
 	}
 	r.weight = autodiff.To(autodiff.New([]float32{3}), r.devices[0]).RequireGrad()
-	id, err := transport.IdentityFromToken(p.Token, "", "worker", time.Now)
+	id, err := transport.IdentityFromToken(p.Token, rpc.NoJob, "worker", time.Now)
 	if err != nil {
 		return none, err
 	}

@@ -2,8 +2,10 @@ package hostile
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -29,6 +31,12 @@ type Attack struct {
 
 // Burn attacks nobody: it uses a share of a processor, so that an attack's effect can be told from that of the attacker's own work.
 const Burn = "burn"
+
+// protocol is that of links, for the job that was given no id.
+var protocol = func() string {
+	sum := sha256.Sum256([]byte("weft job id\x00none"))
+	return transport.ALPN + " " + hex.EncodeToString(sum[:16])
+}()
 
 // kinds are the attacks and how often each is made per second. An attacker without a limit takes a processor from its victim
 // wherever both run on one machine, and then nothing is learnt about the victim.
@@ -121,7 +129,7 @@ func noise(r *rand.Rand, n int) []byte {
 
 // dial makes a connection; with shows the member's certificate.
 func (a Attack) dial(c context.Context, with bool) (*quic.Conn, error) {
-	conf := &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: []string{transport.ALPN}, InsecureSkipVerify: true} // nobody is trusted
+	conf := &tls.Config{MinVersion: tls.VersionTLS13, NextProtos: []string{protocol}, InsecureSkipVerify: true} // nobody is trusted
 	cert, err := stranger()
 	if with {
 		cert, err = tls.LoadX509KeyPair(a.Cert, a.Key)

@@ -8,6 +8,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"math/big"
+	"net/url"
 	"os"
 	"path/filepath"
 	"sync"
@@ -18,13 +19,16 @@ import (
 type Files struct{ CA, Cert, Key string }
 
 // Certificates makes a job's CA, and one member.
-func Certificates(dir string) (Files, error) {
+func Certificates(dir string, uris ...string) (Files, error) {
+	if uris == nil {
+		uris = []string{"weft://none/worker0", "weft://none/worker1"}
+	}
 	f := Files{filepath.Join(dir, "ca.pem"), filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")}
-	caDER, ca, caKey, err := certificate(nil, nil)
+	caDER, ca, caKey, err := certificate(nil, nil, nil)
 	if err != nil {
 		return f, err
 	}
-	der, _, key, err := certificate(ca, caKey)
+	der, _, key, err := certificate(ca, caKey, uris)
 	if err != nil {
 		return f, err
 	}
@@ -37,7 +41,7 @@ func write(path, kind string, der []byte) error {
 }
 
 // certificate is signed by ca, or by itself and a CA.
-func certificate(ca *x509.Certificate, caKey ed25519.PrivateKey) ([]byte, *x509.Certificate, ed25519.PrivateKey, error) {
+func certificate(ca *x509.Certificate, caKey ed25519.PrivateKey, uris []string) ([]byte, *x509.Certificate, ed25519.PrivateKey, error) {
 	pub, key, err := ed25519.GenerateKey(nil)
 	if err != nil {
 		return nil, nil, nil, err
@@ -45,6 +49,13 @@ func certificate(ca *x509.Certificate, caKey ed25519.PrivateKey) ([]byte, *x509.
 	tmpl := &x509.Certificate{
 		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
 		BasicConstraintsValid: true, IsCA: ca == nil, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+	}
+	for _, uri := range uris {
+		u, err := url.Parse(uri)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		tmpl.URIs = append(tmpl.URIs, u)
 	}
 	if ca == nil {
 		ca, caKey = tmpl, key
@@ -59,6 +70,6 @@ func certificate(ca *x509.Certificate, caKey ed25519.PrivateKey) ([]byte, *x509.
 
 // stranger is a certificate of no job.
 var stranger = sync.OnceValues(func() (tls.Certificate, error) {
-	der, _, key, err := certificate(nil, nil)
+	der, _, key, err := certificate(nil, nil, nil)
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
 })

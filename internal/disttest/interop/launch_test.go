@@ -19,6 +19,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weft-project/weft/internal/secret/secrettest"
 	"github.com/weft-project/weft/rpc"
 )
 
@@ -105,7 +106,7 @@ func TestScriptsOfPyTorchRunUnderOurLauncher(t *testing.T) {
 	require.NoError(t, err)
 	job := func(t *testing.T, fail string, flags ...string) launched {
 		argv := append([]string{weft, "run", "--nnodes=2", "--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-endpoint=" + freeEndpoint(t), "--rdzv-id=sums"}, flags...)
-		return launched{append(argv, *python, script), []string{"WEFT_TOKEN=0123456789abcdef0123456789abcdef", "FAIL=" + fail, "MARK=" + filepath.Join(t.TempDir(), "failed")}}
+		return launched{append(argv, *python, script), []string{"WEFT_TOKEN=" + secrettest.Token("job"), "FAIL=" + fail, "MARK=" + filepath.Join(t.TempDir(), "failed")}}
 	}
 	for _, x := range []struct {
 		name, fail string
@@ -152,7 +153,7 @@ func TestOurWorkersRunUnderPyTorchsLauncher(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			argv := append([]string{*python, "-m", "torch.distributed.run", "--no_python", "--redirects=9:1", "--tee=9:1", "--rdzv_id=ours"}, x.flags...)
-			said, errs := launched{append(argv, self), []string{workerVariable + "=1", "WEFT_TOKEN=0123456789abcdef0123456789abcdef"}}.run(t, x.agents)
+			said, errs := launched{append(argv, self), []string{workerVariable + "=1", "WEFT_TOKEN=" + secrettest.Token("job")}}.run(t, x.agents)
 			all := strings.Join(said, "\n--- another agent:\n")
 			require.NoError(t, errors.Join(errs...), all)
 			require.Contains(t, all, "worker0 heard worker1\n")

@@ -5,7 +5,6 @@ package netns
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"net/netip"
@@ -22,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/internal/disttest/proctest"
+	"github.com/weft-project/weft/transport"
 )
 
 // program is one that a host runs, with its output in a file.
@@ -101,7 +101,7 @@ func startJob(t *testing.T) *job {
 	out, err := build.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	weft, store := j.dir+"/bin/weft", hostAddr(3)+":29400"
-	env := []string{"WEFT_TOKEN=" + rand.Text(), "WEFT_LANES=quic,bulk"}
+	env := []string{"WEFT_TOKEN=" + transport.NewToken(), "WEFT_LANES=quic,bulk"}
 	var procs [4]*proctest.Proc
 	for i := range procs {
 		procs[i] = startHost(t, j.s, netip.MustParseAddr(hostAddr(i)))

@@ -227,7 +227,7 @@ func found(t *testing.T, p Path) *land {
 		l.hosts[i] = startHost(t, l.Switch, netip.MustParseAddr(hostAddr(i)))
 	}
 	t.Cleanup(l.Switch.Close)
-	l.place = workload.Place{Size: hosts, Token: rand.Text(), Lanes: []string{transport.LaneQUIC, transport.LaneBulk}}
+	l.place = workload.Place{Size: hosts, Token: transport.NewToken(), Lanes: []string{transport.LaneQUIC, transport.LaneBulk}}
 	require.NoError(t, l.hosts[0].Ask(t.Context(), "store", hostAddr(0)+":0", &l.place.Store))
 	l.Set(p)
 	l.join(t)

@@ -2,7 +2,6 @@ package process
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"runtime"
 	"sync/atomic"
@@ -16,6 +15,7 @@ import (
 	"github.com/weft-project/weft/internal/disttest/workload"
 	"github.com/weft-project/weft/rpc"
 	"github.com/weft-project/weft/store"
+	"github.com/weft-project/weft/transport"
 )
 
 // patience bounds what a test waits for another process.
@@ -69,7 +69,7 @@ func settle(t testing.TB, place workload.Place, more ...rpc.Function) *town {
 	server, err := store.Serve(store.ServerConfig{})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, server.Close()) })
-	place.Store, place.World, place.Token = server.Addr(), "0/", rand.Text()
+	place.Store, place.World, place.Token = server.Addr(), "0/", transport.NewToken()
 	to := &town{place: place, procs: make([]*proctest.Proc, size)}
 	c, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

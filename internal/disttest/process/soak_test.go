@@ -20,6 +20,7 @@ import (
 	"github.com/weft-project/weft/internal/disttest/workload"
 	"github.com/weft-project/weft/internal/leak"
 	"github.com/weft-project/weft/store"
+	"github.com/weft-project/weft/transport"
 )
 
 // What the survivor may keep. Everything else must be as it was to the last one.
@@ -86,7 +87,7 @@ func TestSoak(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, server.Close()) })
 	s := &soak{t: t, rand: mathrand.New(mathrand.NewPCG(uint64(time.Now().UnixNano()), 0)), round: round,
-		place: workload.Place{Store: server.Addr(), Size: 4, Token: rand.Text()}}
+		place: workload.Place{Store: server.Addr(), Size: 4, Token: transport.NewToken()}}
 	s.once() // fills pools, and starts what is started once
 	s.fill()
 	time.Sleep(time.Second) // until what is ending has ended: too little here would only ask more of the end

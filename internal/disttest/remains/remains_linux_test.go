@@ -21,6 +21,7 @@ import (
 
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/elastic"
+	"github.com/weft-project/weft/internal/secret/secrettest"
 	"github.com/weft-project/weft/rpc"
 )
 
@@ -100,7 +101,7 @@ func start(t *testing.T, s *scene) *job {
 		cmd := exec.Command(os.Args[0])
 		cmd.Dir = s.folder
 		cmd.Env = append(os.Environ(), roleVariable+"=agent", endpointVariable+"="+endpoint, markVariable+"="+s.mark, "TMPDIR="+s.folder,
-			elastic.TokenVariable+"=0123456789abcdef0123456789abcdef", "GORACE=atexit_sleep_ms=0")
+			elastic.TokenVariable+"="+secrettest.Token("job"), "GORACE=atexit_sleep_ms=0")
 		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 		out, in := io.Pipe()
 		cmd.Stdout, cmd.Stderr = in, in

@@ -50,9 +50,9 @@ func (p Place) Join(c context.Context, more ...rpc.Function) (*Member, error) {
 
 func (p Place) identity() (*transport.Identity, error) {
 	if p.Files.CA != "" {
-		return transport.IdentityFromFiles(transport.IdentityFiles{CA: p.Files.CA, Cert: p.Files.Cert, Key: p.Files.Key})
+		return transport.IdentityFromFiles(transport.IdentityFiles{CA: p.Files.CA, Cert: p.Files.Cert, Key: p.Files.Key, Job: rpc.NoJob})
 	}
-	return transport.IdentityFromToken(p.Token, "", "worker", time.Now)
+	return transport.IdentityFromToken(p.Token, rpc.NoJob, "worker", time.Now)
 }
 
 // Member is a worker with its connection to the store.
