@@ -95,6 +95,7 @@ type Spec struct {
 	// Probe may ask how this Run is; it has one Run. nil is nobody.
 	Probe *Probe
 	proof string // of the token, where it was given
+	made  bool   // the token was made here: nobody else knows it
 	// lookup finds the addresses of a host; nil is the system's way. Tests replace it.
 	lookup func(c context.Context, host string) ([]string, error)
 	// patience is that of warnOfDeaf; 0 means what it means there.

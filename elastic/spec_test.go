@@ -55,8 +55,7 @@ func TestTheTokenIsKeptWhereThereIsOneAndFreshOtherwise(t *testing.T) {
 		require.NoError(t, err)
 		again, err := s.MakeSecrets()
 		require.NoError(t, err)
-		require.Equal(t, s.Token, again.Token)
-		require.Equal(t, s.RunID, again.RunID)
+		require.Equal(t, s, again)
 		return s
 	}
 	one, two := secrettest.Token("one"), secrettest.Token("two")

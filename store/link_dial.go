@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/weft-project/weft/store/internal/who"
@@ -98,8 +99,7 @@ func (cl *Client) open(k *call, way greeting) (l *link, greeted bool, err error)
 	l.disarm()
 	if err != nil {
 		cl.drop(l)
-		var op *net.OpError
-		if errors.As(err, &op) && op.Op == "remote error" { // TLS 1.3: what the server thinks of our certificate comes after the handshake
+		if refusedTLS(err) { // TLS 1.3: what the server thinks of our certificate comes after the handshake
 			return nil, false, fmt.Errorf("%w: %w", errTLS, err)
 		}
 		return nil, true, fmt.Errorf("greeting the server: %w", err)
@@ -133,6 +133,12 @@ func vouch(c context.Context, nc net.Conn) error {
 			return fmt.Errorf("%w: %w", c.Err(), err)
 		}
 	}
+
+// refusedTLS says whether the other end has ended a handshake, and said why.
+func refusedTLS(err error) bool {
+	var alert tls.AlertError
+	var op *net.OpError
+	return errors.As(err, &alert) || errors.As(err, &op) && op.Op == "remote error"
 }
 
 // secure puts TLS over nc, or closes it.
@@ -147,12 +153,13 @@ func (cl *Client) secure(c context.Context, nc net.Conn) (net.Conn, error) {
 		return t, nil
 	}
 	_ = nc.Close()
-	var alert tls.AlertError
 	var header tls.RecordHeaderError
 	switch {
 	case errors.As(err, &header):
 		err = fmt.Errorf("%w: it answers in plain text; ask it so, without ClientConfig.TLS, or serve with TLS: %w", errTLS, err)
-	case errors.As(err, &alert) || c.Err() == nil && !hungUp(err):
+	case strings.Contains(err.Error(), "no application protocol"):
+		err = fmt.Errorf("%w: it is the store of another job's id, or of another version of Weft: %w", errTLS, err)
+	case refusedTLS(err) || c.Err() == nil && !hungUp(err):
 		err = fmt.Errorf("%w: %w", errTLS, err)
 	default:
 		err = fmt.Errorf("during the TLS handshake (a server without TLS would hang up so): %w", err)

@@ -59,7 +59,7 @@ func examineJob(c context.Context, w io.Writer, f jobFlags) error {
 		}
 	}
 	if answered == 0 && strangers > 0 {
-		return &exitError{codeFailed, fmt.Errorf("the workers at %s do not take this token, or these certificates: give the job's own, in $%s or --token-file (weft run without either makes one that nobody else has), or by --ca, --cert and --key",
+		return &exitError{codeFailed, fmt.Errorf("the workers at %s do not take this token, or these certificates, or are of another job's id: give the job's own, in $%s or --token-file (weft run without either makes one that nobody else has), or by --ca, --cert and --key, and its --rdzv-id",
 			addr, elastic.TokenVariable)}
 	}
 	if o.epoch >= 0 {

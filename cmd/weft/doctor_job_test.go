@@ -87,7 +87,7 @@ func TestDoctorShowsTheLanesOfARunningJobsPairs(t *testing.T) {
 	t.Setenv("WEFT_TOKEN", otherSecret)
 	code, stdout, stderr = weft(t, "doctor", "--init", url, "--timeout", "1m")
 	require.Equal(t, codeFailed, code)
-	require.Contains(t, stderr, "do not take this token, or these certificates: give the job's own")
+	require.Contains(t, stderr, "do not take this token, or these certificates, or are of another job's id: give the job's own")
 	require.Empty(t, stdout)
 	t.Setenv("WEFT_TOKEN", "short")
 	code, _, stderr = weft(t, "doctor", "--init", url)
@@ -149,7 +149,7 @@ func TestDoctorFindsTheWorkersOfAnElasticJob(t *testing.T) {
 	workers := pids(1)
 	url := regexp.MustCompile(`weft: the workers' store is (tcp://\S+)`).FindStringSubmatch(out.String())[1]
 	for _, init := range []string{"tcp://" + at, url} {
-		code, stdout, stderr := weft(t, "doctor", "--init", init, "--timeout", "1m")
+		code, stdout, stderr := weft(t, "doctor", "--init", init, "--timeout", "1m", "--rdzv-id", "j")
 		require.Zero(t, code, stderr)
 		require.Contains(t, stdout, "store "+url+", epoch 1 of its elastic job\nworkers 2, ")
 	}

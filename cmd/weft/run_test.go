@@ -195,6 +195,6 @@ func TestASecretThatIsTooShortIsRefusedBeforeAnyWorkerStarts(t *testing.T) {
 	t.Setenv("WEFT_TOKEN", "abc")
 	code, stdout, stderr := weft(t, "run", os.Args[0], "show", "RANK")
 	require.Equal(t, 2, code)
-	require.Contains(t, stderr, "token too weak")
+	require.Contains(t, stderr, "$WEFT_TOKEN: the job's secret is too weak")
 	require.Empty(t, stdout)
 }
