@@ -13,8 +13,9 @@ import (
 	"github.com/weft-project/weft/store/internal/who"
 )
 
-// Connections are cheap for who makes them. Until a client has proved something, by a whole command or a TLS handshake, it can be
-// closed to make room for another, and it has little time unless it is a process of the server's own user. Package door has the rules.
+// Connections are cheap for who makes them. Until a client has proved something, by a whole command
+// or a TLS handshake, it can be closed to make room for another, and it has little time unless it
+// is a process of the server's own user. Package door has the rules.
 
 const (
 	proofWithin = 5 * time.Second // a client's time to say something, and from there to prove something
@@ -42,7 +43,7 @@ func (s *Server) attach(nc net.Conn) {
 	}
 	visit, evicted := s.door.Enter(uint64(s.last+1), o.account(nc.RemoteAddr()), o.ours())
 	if visit == nil {
-		if crowded := s.crowded; !crowded {
+		if !s.crowded {
 			s.crowded = true
 			s.cfg.Logger.Warn("store refuses clients, as it has as many as it may have", "clients", s.door.Len(), "first refused", nc.RemoteAddr())
 		}
@@ -125,7 +126,8 @@ func (s *Server) hurry(p *peer, leisure bool) {
 	}
 }
 
-// patient says whether a client may be silent for longer: PyTorch's before 2.1 have a second connection that says nothing, beside one that does.
+// patient says whether a client may be silent for longer: PyTorch's before 2.1 have a second
+// connection that says nothing, beside one that does.
 func (s *Server) patient(p *peer) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

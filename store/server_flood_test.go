@@ -22,7 +22,8 @@ type distant struct {
 func (distant) LocalAddr() net.Addr    { return &net.TCPAddr{IP: net.IPv4(10, 1, 0, 1), Port: 29500} }
 func (d distant) RemoteAddr() net.Addr { return d.from }
 
-// distantServer is a server without a network, and a function that connects from the host with a number.
+// distantServer is a server without a network, and a function that connects from the host with a
+// number.
 func distantServer(t *testing.T, cfg ServerConfig) (*Server, func(host int) net.Conn) {
 	s := newServer(cfg)
 	s.far = true
@@ -36,7 +37,8 @@ func distantServer(t *testing.T, cfg ServerConfig) (*Server, func(host int) net.
 	}
 }
 
-// While ten thousand connections of 64 hosts say nothing, and new ones come all the time, members come in at once and are served.
+// While ten thousand connections of 64 hosts say nothing, and new ones come all the time, members
+// come in at once and are served.
 func TestTenThousandSilentConnectionsKeepNoMemberOut(t *testing.T) {
 	server, client := identity(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -143,7 +145,8 @@ func TestASilentConnectionMayStayBesideOneOfTheSameHostThatSpeaks(t *testing.T) 
 	})
 }
 
-// A member that has proved itself has all the time it wants for its first command, and a guest for its second.
+// A member that has proved itself has all the time it wants for its first command, and a guest for
+// its second.
 func TestWhoHasProvedItselfIsNotHurried(t *testing.T) {
 	server, client := identity(t)
 	synctest.Test(t, func(t *testing.T) {

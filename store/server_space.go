@@ -9,8 +9,9 @@ import (
 	"github.com/weft-project/weft/store/internal/who"
 )
 
-// space is a key space. What is in one of a server's two can be neither seen, counted, changed nor awaited from the other, and
-// each has the server's limits for itself, so who fills one takes nothing from the other.
+// space is a key space. What is in one of a server's two can be neither seen, counted, changed nor
+// awaited from the other, and each has the server's limits for itself, so who fills one takes
+// nothing from the other.
 type space struct {
 	state    *state
 	arriving atomic.Int64 // bytes of half-read commands
@@ -20,7 +21,8 @@ type space struct {
 // guestsRecord marks a record as the guests'. It is no opcode.
 const guestsRecord = 0xff
 
-// reachable says whether other machines can connect to an address. What is not TCP does not leave the host.
+// reachable says whether other machines can connect to an address. What is not TCP does not leave
+// the host.
 func reachable(addr net.Addr) bool {
 	tcp, ok := addr.(*net.TCPAddr)
 	return ok && !tcp.IP.IsLoopback()
@@ -37,8 +39,8 @@ func ownerOf(nc net.Conn) owner {
 	return owner{uid, err}
 }
 
-// ours says whether the process is on this host and of a user that can read this process's memory anyhow. Where the kernel does
-// not tell users apart, all of this host are taken for that one.
+// ours says whether the process is on this host and of a user that can read this process's memory
+// anyhow. Where the kernel does not tell users apart, all of this host are taken for that one.
 func (o owner) ours() bool {
 	return o.err == nil && who.Trusted(o.uid) || errors.Is(o.err, who.ErrUnsaid)
 }

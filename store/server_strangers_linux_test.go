@@ -85,7 +85,8 @@ func greetOnce(c context.Context, addr string) (string, error) {
 	return string(heard), nil
 }
 
-// attacks are what another user's process asks for, in the dialect of PyTorch 1.13, and how much an answer has.
+// attacks are what another user's process asks for, in the dialect of PyTorch 1.13, and how much an
+// answer has.
 var attacks = map[string]struct {
 	say  string
 	hear int
@@ -180,7 +181,8 @@ func TestAClientSaysNothingToAServerOfAnotherUser(t *testing.T) {
 	}
 }
 
-// A listener that accepts nobody yet has a connection without an owner, which would seem to be root's.
+// A listener that accepts nobody yet has a connection without an owner, which would seem to be
+// root's.
 func TestAClientWaitsUntilAServerHasAcceptedItToSeeWhoseItIs(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

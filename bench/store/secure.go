@@ -19,7 +19,8 @@ import (
 	"github.com/weft-project/weft/store"
 )
 
-// identity is the TLS configuration of both ends, which verify one another. Every process makes the same.
+// identity is the TLS configuration of both ends, which verify one another. Every process makes the
+// same.
 func identity() (*tls.Config, error) {
 	key := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
 	cert := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"store"}, NotBefore: time.Unix(0, 0), NotAfter: time.Unix(1<<33, 0),
@@ -64,7 +65,8 @@ type way struct {
 	open func(context.Context) (io.Closer, error)
 }
 
-// ways measures an add, and how long it takes to make a client, over plain TCP, over TLS and over a unix socket, in turns.
+// ways measures an add, and how long it takes to make a client, over plain TCP, over TLS and over a
+// unix socket, in turns.
 func (b *bench) ways(c context.Context, plain *process) error {
 	secret, err := start(c, "serve-tls")
 	if err != nil {
@@ -155,7 +157,8 @@ func (w *way) measure(c context.Context, trips int) error {
 	return err
 }
 
-// besideSilent measures an add and the making of a client over TLS, alone and beside many connections that say nothing, in turns.
+// besideSilent measures an add and the making of a client over TLS, alone and beside many
+// connections that say nothing, in turns.
 func (b *bench) besideSilent(c context.Context, _ *process) error {
 	server, err := start(c, "serve-tls")
 	if err != nil {

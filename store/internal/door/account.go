@@ -5,8 +5,8 @@ import (
 	"strconv"
 )
 
-// Network is the account of an address of another machine: an IPv4 address, or an IPv6 network of 64 bits, as whoever has one address of
-// that has them all.
+// Network is the account of an address of another machine: an IPv4 address, or an IPv6 network of
+// 64 bits, as whoever has one address of that has them all.
 func Network(a netip.Addr) string {
 	a = a.Unmap().WithZone("")
 	if a.Is4() {

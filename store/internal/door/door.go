@@ -45,8 +45,9 @@ func New(places, kept int) *Door {
 	return &Door{most: max(places, 1), room: max(places-kept, 1), accounts: map[string]*account{}}
 }
 
-// Enter gives a newcomer a place. evicted, unless it is nil, has lost its own for that, as if it had left. Where all places have
-// somebody who has proved something, both are nil: the newcomer must go. A trusted account may have as many guests as there is room for.
+// Enter gives a newcomer a place. evicted, unless it is nil, has lost its own for that, as if it
+// had left. Where all places have somebody who has proved something, both are nil: the newcomer
+// must go. A trusted account may have as many guests as there is room for.
 func (d *Door) Enter(id uint64, name string, trusted bool) (v, evicted *Visitor) {
 	a := d.accounts[name]
 	if a == nil {
@@ -76,8 +77,8 @@ func (d *Door) Evict() *Visitor {
 	return v
 }
 
-// oldest is who has to make room for a newcomer of an account: one of its own, if it has as many as others or more, and else the
-// oldest of all.
+// oldest is who has to make room for a newcomer of an account: one of its own, if it has as many as
+// others or more, and else the oldest of all.
 func (d *Door) oldest(a *account) *Visitor {
 	first := d.silent.Front()
 	if a != nil && a.silent.Len() > 0 && a.silent.Len()*d.crowds >= d.silent.Len() {
@@ -89,8 +90,8 @@ func (d *Door) oldest(a *account) *Visitor {
 	return first.Value.(*Visitor)
 }
 
-// Prove notes what a visitor has proved, the first time. It says no where there is no room for one more guest, or the guest's account
-// has half of it: then the visitor stays as it was.
+// Prove notes what a visitor has proved, the first time. It says no where there is no room for one
+// more guest, or the guest's account has half of it: then the visitor stays as it was.
 func (d *Door) Prove(v *Visitor, p Proof) bool {
 	switch {
 	case v.account == nil: // it has left, or was evicted

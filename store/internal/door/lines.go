@@ -2,7 +2,8 @@ package door
 
 import "time"
 
-// Lines bounds how many lines of a log strangers can cause: some at once, and then one a second. Its zero value is ready.
+// Lines bounds how many lines of a log strangers can cause: some at once, and then one a second.
+// Its zero value is ready.
 type Lines struct {
 	full   time.Time // when all may be said at once again
 	unsaid int

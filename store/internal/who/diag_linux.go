@@ -9,7 +9,8 @@ import (
 	"syscall"
 )
 
-// The kernel's sock_diag(7) by netlink: one question about the one socket with given addresses, answered from a hash table.
+// The kernel's sock_diag(7) by netlink: one question about the one socket with given addresses,
+// answered from a hash table.
 
 const (
 	netlinkDiag  = 4  // NETLINK_SOCK_DIAG

@@ -48,8 +48,8 @@ func procTable(path string, at, to netip.AddrPort) (socket, error) {
 	return socket{}, ErrNobody
 }
 
-// procAddr reads 0100007F:1F90: words of the address as this machine has them in memory, and the port. A text that is none gives
-// no address.
+// procAddr reads 0100007F:1F90: words of the address as this machine has them in memory, and the
+// port. A text that is none gives no address.
 func procAddr(text []byte) netip.AddrPort {
 	address, port, found := bytes.Cut(text, []byte(":"))
 	raw := make([]byte, hex.DecodedLen(len(address)))

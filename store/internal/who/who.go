@@ -13,14 +13,16 @@ var (
 	ErrElsewhere = errors.New("the other end is on another machine")
 	// ErrUnsaid is for a system whose kernel does not say such things.
 	ErrUnsaid = errors.New("this system does not say whose process is at the other end")
-	// ErrNobody is for a connection whose other end is not open any more, or not on this host though it looks so, as where
-	// an address is translated. Who cannot be asked for must not be trusted.
+	// ErrNobody is for a connection whose other end is not open any more, or not on this host
+	// though it looks so, as where an address is translated. Who cannot be asked for must not be
+	// trusted.
 	ErrNobody = errors.New("no process of this host is at the other end")
 	// ErrPending is for a connection that nobody has accepted yet.
 	ErrPending = errors.New("nobody has accepted the connection yet")
 )
 
-// UID is the user at the other end of nc. A connection that is no socket, like net.Pipe's, is within this process.
+// UID is the user at the other end of nc. A connection that is no socket, like net.Pipe's, is
+// within this process.
 func UID(nc net.Conn) (int, error) {
 	switch remote := nc.RemoteAddr().(type) {
 	case *net.TCPAddr:

@@ -29,7 +29,8 @@ func tcpUID(at, to netip.AddrPort) (int, error) {
 	return s.owner()
 }
 
-// owner is who has the socket. One that no process has any more, or has yet, has no inode and seems to be root's.
+// owner is who has the socket. One that no process has any more, or has yet, has no inode and seems
+// to be root's.
 func (s socket) owner() (int, error) {
 	switch {
 	case s.state != established:
