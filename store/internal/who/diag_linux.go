@@ -62,15 +62,15 @@ func ask(fd int, request []byte) ([]byte, error) {
 		return nil, err
 	}
 	answer := make([]byte, 4096)
-	n, _, err := syscall.Recvfrom(fd, answer, 0)
+	n, from, err := syscall.Recvfrom(fd, answer, 0)
 	for err == syscall.EINTR { //nolint:errorlint // an errno of our own call
-		n, _, err = syscall.Recvfrom(fd, answer, 0)
+		n, from, err = syscall.Recvfrom(fd, answer, 0)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if n < headLen+4 {
-		return nil, syscall.EBADMSG
+	if sender, ok := from.(*syscall.SockaddrNetlink); !ok || sender.Pid != 0 || n < headLen+4 {
+		return nil, syscall.EBADMSG // it is not the kernel's
 	}
 	if binary.NativeEndian.Uint16(answer[4:]) == syscall.NLMSG_ERROR {
 		return nil, syscall.Errno(-int32(binary.NativeEndian.Uint32(answer[headLen:])))
