@@ -52,17 +52,16 @@ func (o owner) String() string {
 	return fmt.Sprintf("a process of uid %d", o.uid)
 }
 
-// errPlain is plain text from whom it is not taken.
-var errPlain = errors.New("it speaks plain text")
-
 // takesPlain says whether a client may do without TLS, or why not.
 func (s *Server) takesPlain(o owner) error {
+	const mine = "this host's processes of the store's own user and of root alone, unless its operator says otherwise"
 	switch {
 	case s.cfg.Plain == PlainAlways, s.cfg.Plain == PlainAuto && (o.ours() || s.cfg.TLS == nil && s.far):
 		return nil
 	case s.cfg.Plain == PlainNever:
-		return fmt.Errorf("%w: %w, and this store takes TLS alone", ErrProtocol, errPlain)
+		return fmt.Errorf("%w: it speaks plain text, and this store takes TLS alone", ErrProtocol)
+	case s.cfg.TLS != nil:
+		return fmt.Errorf("%w: it speaks plain text, which is taken from %s: %v", ErrProtocol, mine, o)
 	}
-	return fmt.Errorf("%w: %w, which is taken from this host's processes of the store's own user alone (and of root), unless its operator says otherwise: %v",
-		ErrProtocol, errPlain, o)
+	return fmt.Errorf("%w: this store serves %s: %v", ErrProtocol, mine, o)
 }
