@@ -133,6 +133,7 @@ func vouch(c context.Context, nc net.Conn) error {
 			return fmt.Errorf("%w: %w", c.Err(), err)
 		}
 	}
+}
 
 // refusedTLS says whether the other end has ended a handshake, and said why.
 func refusedTLS(err error) bool {
