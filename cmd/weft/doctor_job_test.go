@@ -162,7 +162,7 @@ func TestDoctorFindsTheWorkersOfAnElasticJob(t *testing.T) {
 
 	require.NoError(t, syscall.Kill(workers[0], syscall.SIGKILL)) // it is replaced, in another epoch
 	workers = pids(2)
-	code, stdout, stderr = weft(t, "doctor", "--init", "tcp://"+at, "--timeout", "1m")
+	code, stdout, stderr = weft(t, "doctor", "--init", "tcp://"+at, "--timeout", "1m", "--rdzv-id", "j")
 	require.Zero(t, code, stderr)
 	require.Contains(t, stdout, ", epoch 2 of its elastic job\nworkers 2, ")
 
