@@ -57,7 +57,7 @@ func (f *runFlags) register(cmd *cobra.Command) {
 	yes := func(p *bool, name string, value bool, usage string) { flags.BoolVar(p, note(name), value, usage) }
 	str(&f.nproc, "nproc-per-node", "1", "number of workers to start; or gpu for one per GPU, cpu for one per CPU, auto for GPUs if there are any, else CPUs")
 	str(&f.nnodes, "nnodes", "1", "number of machines, N or MIN:MAX")
-	str(&f.runID, "rdzv-id", "", "name of the job (default a random one; "+elastic.NoRunID+" where machines meet at --rdzv-endpoint)")
+	str(&f.runID, "rdzv-id", "", "name of the job, which is in all keys that are made of its secret (default "+elastic.NoRunID+"; a random one on one machine that was given no secret)")
 	str(&f.runID, "run-id", "", "the same as --rdzv-id")
 	str(&f.role, "role", "default", "role of the workers (ROLE_NAME)")
 	str(&f.masterAddr, "master-addr", "", "address the job's store listens on; beyond loopback it speaks TLS with workers of Weft (default 127.0.0.1 of one machine, else --local-addr)")
