@@ -167,7 +167,7 @@ func TestDoctorFindsTheWorkersOfAnElasticJob(t *testing.T) {
 	require.Contains(t, stdout, ", epoch 2 of its elastic job\nworkers 2, ")
 
 	require.NoError(t, syscall.Kill(workers[1], syscall.SIGSTOP))
-	code, stdout, stderr = weft(t, "doctor", "--init", url, "--timeout", "500ms")
+	code, stdout, stderr = weft(t, "doctor", "--init", url, "--timeout", "500ms", "--rdzv-id", "j")
 	require.Equal(t, codeFailed, code)
 	require.Contains(t, stdout, "not reached:\n")
 	require.Contains(t, stderr, "1 of 2 workers were not reached")
