@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/weft-project/weft/internal/printable"
 )
 
 // ErrorFileVariable is the environment variable that names the file in which a worker says why it fails.
@@ -117,15 +119,12 @@ func parseReason(b []byte) (r reason) {
 	default:
 		r.message = string(b)
 	}
-	r.message = strings.ToValidUTF8(strings.TrimSpace(r.message), "\uFFFD")
-	if len(r.message) > maxMessage {
-		r.message = strings.ToValidUTF8(r.message[:maxMessage], "") + "…"
-	}
+	r.message = printable.Lines(strings.TrimSpace(r.message), maxMessage)
 	if r.stack = r.stack[max(0, len(r.stack)-maxStack):]; len(r.stack) == 1 && r.stack[0] == "" {
 		r.stack = nil
 	}
 	for i, line := range r.stack {
-		r.stack[i] = line[:min(len(line), maxTailLine)]
+		r.stack[i] = printable.Lines(line, maxTailLine)
 	}
 	return r
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/weft-project/weft/internal/printable"
 )
 
 // Exit is how one worker ended.
@@ -74,8 +76,7 @@ func (f Failure) brief() string {
 		return f.String()
 	}
 	first, _, _ := strings.Cut(why, "\n")
-	first = first[:min(len(first), most)]
-	return f.String() + ": " + strings.ToValidUTF8(first, "") // the others get it as text, which must be whole
+	return f.String() + ": " + printable.Text(first, most)
 }
 
 // write writes the failure with its details.

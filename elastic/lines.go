@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"sync"
 	"sync/atomic"
+
+	"github.com/weft-project/weft/internal/printable"
 )
 
 const (
@@ -121,13 +123,13 @@ func (l *lines) Close() {
 	l.file.Close()
 }
 
-// Tail is the last lines so far that were not empty, for a report. Any goroutine may ask.
+// Tail is the last lines so far that were not empty, for a report, without what would steer a terminal. Any goroutine may ask.
 func (l *lines) Tail() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	out := make([]string, len(l.tail))
 	for i, line := range l.tail {
-		out[i] = string(line)
+		out[i] = printable.Lines(string(line), maxTailLine)
 	}
 	return out
 }

@@ -7,6 +7,8 @@ import (
 	"os"
 	"sync"
 	"syscall"
+
+	"github.com/weft-project/weft/internal/printable"
 )
 
 // maxWords bounds what the agent has said and nobody has read yet, in bytes.
@@ -95,7 +97,7 @@ func (s *sink) say(text string) {
 	if sc.closed {
 		return
 	}
-	text = text[:min(len(text), maxLine)]
+	text = printable.Text(text, maxLine) // a part of it may be of a worker, or of another node
 	sc.words, sc.size = append(sc.words, word{s, text}), sc.size+len(text)
 	for sc.size > maxWords {
 		sc.size -= len(sc.words[0].text)

@@ -60,7 +60,7 @@ func (e *Error) Unwrap() error { return e.Err }
 type RemoteError struct {
 	Worker string // where it happened
 	Type   string // what it was there, as a Go type
-	Text   string
+	Text   string // without control characters but line breaks and tabs
 	kinds  []error
 	causes []wireCause // as they came: to be passed on by workers that do not know the types
 }

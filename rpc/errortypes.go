@@ -8,6 +8,7 @@ import (
 
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/ctx"
+	"github.com/weft-project/weft/internal/printable"
 )
 
 // wireError is an error on the wire.
@@ -183,7 +184,7 @@ func isNil(err error) bool {
 
 // err makes an error of what came over the wire. What cannot be rebuilt is left out: the text tells of it.
 func (w *wireError) err(t errorTypes) error {
-	e := &RemoteError{Worker: w.Worker, Type: w.Type, Text: w.Text, causes: w.Causes[:min(len(w.Causes), maxCauses)]}
+	e := &RemoteError{Worker: printable.Text(w.Worker, maxName), Type: printable.Text(w.Type, maxErrorType), Text: printable.Lines(w.Text, maxErrorText), causes: w.Causes[:min(len(w.Causes), maxCauses)]}
 	for _, k := range w.Kinds {
 		if k >= 0 && k < len(portable) {
 			e.kinds = append(e.kinds, portable[k])

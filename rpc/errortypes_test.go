@@ -9,6 +9,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/internal/printable"
 )
 
 type quotaError struct {
@@ -67,7 +69,7 @@ func TestErrorsOfListedTypesArriveWholeAlsoOverHopsThatDoNotKnowThem(t *testing.
 			var plain, wantPlain plainError
 			require.Equal(t, errors.As(want, &wantPlain), errors.As(err, &plain), name)
 			require.Equal(t, wantPlain, plain, name)
-			require.ErrorContains(t, err, want.Error(), "the text arrives as it is")
+			require.ErrorContains(t, err, printable.Lines(want.Error(), maxErrorText), "the text arrives, and steers no terminal")
 			require.Equal(t, errors.Is(want, ErrNotServed), errors.Is(err, ErrNotServed))
 			var remote *RemoteError
 			require.ErrorAs(t, err, &remote)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weft-project/weft/ctx"
+	"github.com/weft-project/weft/internal/printable"
 	"github.com/weft-project/weft/rpc/roster"
 	"github.com/weft-project/weft/store"
 	"github.com/weft-project/weft/transport"
@@ -74,7 +75,7 @@ func (o *observer) look(c context.Context, st store.Store) error {
 		case r != nil:
 			there++
 			world = max(world, min(r.World, maxObserved))
-			o.seen[rank] = &Observed{Name: r.Name, Rank: rank, Addr: printable(r.Addr)}
+			o.seen[rank] = &Observed{Name: r.Name, Rank: rank, Addr: printable.Text(r.Addr, maxStatusText)}
 		case errors.Is(err, ErrProtocol):
 			o.seen[rank] = &Observed{Rank: rank, Err: err}
 		case err != nil:

@@ -315,7 +315,7 @@ func TestAStatusThatCannotBeIsRefusedAndItsTextsAreHarmless(t *testing.T) {
 	require.NoError(t, err)
 	got, err := decodeStatus(raw)
 	require.NoError(t, err)
-	require.Equal(t, "x?]0;owned??y", got.Peers[0].Why)
+	require.Equal(t, "x ]0;owned  y", got.Peers[0].Why)
 	require.Less(t, len(got.Peers[0].Gone), 400)
 	for name, change := range map[string]func(*Status){
 		"name":    func(s *Status) { s.Name = "a\x1b" },

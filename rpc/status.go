@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"unicode"
 
 	"github.com/fxamacker/cbor/v2"
 
+	"github.com/weft-project/weft/internal/printable"
 	"github.com/weft-project/weft/transport"
 )
 
@@ -105,23 +105,13 @@ func decodeStatus(b []byte) (*Status, error) {
 			return nil, fmt.Errorf("%w: the status of a peer %q, rank %d", ErrProtocol, bounded(p.Name, maxStatusText), p.Rank)
 		}
 		for _, text := range []*string{&p.Addr, &p.Calls, &p.Tensors, &p.Why, &p.Gone} {
-			*text = printable(*text)
+			*text = printable.Text(*text, maxStatusText)
 		}
 	}
 	return st, nil
 }
 
 func isRank(n int) bool { return n >= 0 && n < 1<<16 }
-
-// printable makes a text of a peer's fit for a terminal: bounded, on one line, and without what would steer it.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return '?'
-		}
-		return r
-	}, bounded(s, maxStatusText))
-}
 
 // observed answers a dialler that is of the job, but no member: it asked for the status first, and may ask nothing else. m is
 // its first request, on s. The link lasts a while at most, and counts nowhere.

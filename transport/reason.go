@@ -3,9 +3,8 @@ package transport
 import (
 	"encoding/binary"
 	"errors"
-	"strings"
-	"unicode"
-	"unicode/utf8"
+
+	"github.com/weft-project/weft/internal/printable"
 )
 
 // Reason is why the peer has reset a stream. It lies beneath the ErrReset that streams give then. Who resets with one sends it as it is; of any other
@@ -29,7 +28,7 @@ func ReasonOf(err error) *Reason {
 	if have := (*Reason)(nil); errors.As(err, &have) {
 		r.Code = have.Code
 	}
-	r.Text = clean(err.Error())
+	r.Text = printable.Text(err.Error(), maxReset)
 	return r
 }
 
@@ -46,21 +45,5 @@ func parseReason(b []byte) *Reason {
 	if len(b) < 2 {
 		return nil
 	}
-	return &Reason{binary.LittleEndian.Uint16(b), clean(string(b[2:]))}
-}
-
-// clean makes of a text one that may travel and be shown: short, and without what moves a terminal's cursor.
-func clean(s string) string {
-	if len(s) > maxReset {
-		s = s[:maxReset]
-	}
-	return strings.Map(func(r rune) rune {
-		switch {
-		case r == utf8.RuneError:
-			return -1
-		case unicode.IsPrint(r):
-			return r
-		}
-		return ' '
-	}, s)
+	return &Reason{binary.LittleEndian.Uint16(b), printable.Text(string(b[2:]), maxReset)}
 }

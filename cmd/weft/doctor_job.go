@@ -11,11 +11,9 @@ import (
 	"net"
 	"net/url"
 	"slices"
-	"strings"
 	"syscall"
 	"text/tabwriter"
 	"time"
-	"unicode"
 
 	"github.com/weft-project/weft/elastic"
 	"github.com/weft-project/weft/rpc"
@@ -209,7 +207,7 @@ func printSilent(w io.Writer, workers []rpc.Observed, at string) {
 		if o.Name != "" {
 			name += ", " + o.Name + " at " + o.Addr
 		}
-		fmt.Fprintf(w, "  %s: %s%s\n", name, oneLine(o.Err.Error()), whyUnreachable(o, at))
+		fmt.Fprintf(w, "  %s: %s%s\n", name, plain(o.Err.Error()), whyUnreachable(o, at))
 	}
 }
 
@@ -235,14 +233,4 @@ func loopback(addr string) bool {
 func loopbackHost(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
-}
-
-// oneLine leaves out what would steer a terminal: a part of the text may be a peer's.
-func oneLine(s string) string {
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return ' '
-		}
-		return r
-	}, s)
 }

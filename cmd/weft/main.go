@@ -26,12 +26,17 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"github.com/weft-project/weft/internal/printable"
 )
 
 const (
 	codeFailed = 1
 	codeUsage  = 2
 )
+
+// maxReport bounds what is printed of an error, in bytes. Words of workers and of other machines may be in it.
+const maxReport = 1 << 20
 
 func main() {
 	os.Exit(host{whole: true}.execute(os.Args[1:], os.Stdout, os.Stderr))
@@ -69,7 +74,7 @@ func (h host) execute(args []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		return 0
 	}
-	fmt.Fprintf(stderr, "weft: %v\n", err)
+	fmt.Fprintf(stderr, "weft: %s\n", printable.Lines(err.Error(), maxReport))
 	if errors.As(err, &exit) {
 		return exit.code
 	}

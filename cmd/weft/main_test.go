@@ -57,6 +57,9 @@ func worker(args []string) {
 			os.Exit(7)
 		}
 		wait()
+	case "curse":
+		_ = elastic.WriteError(errors.New(steers))
+		os.Exit(3)
 	case "read":
 		b, _ := io.ReadAll(os.Stdin)
 		fmt.Printf("read %q\n", b)

@@ -11,11 +11,11 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
-	"unicode"
 
 	"golang.org/x/term"
 
 	"github.com/weft-project/weft/elastic/rdzv"
+	"github.com/weft-project/weft/internal/printable"
 )
 
 // frame is what there is to show of a job.
@@ -323,14 +323,10 @@ func because(why string) string {
 }
 
 // plain is text of others without what could steer a terminal.
-func plain(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return '�'
-	}, s)
-}
+func plain(s string) string { return printable.Text(s, maxPlain) }
+
+// maxPlain bounds one text of others, in bytes.
+const maxPlain = 2 << 10
 
 // since is a time for people.
 func since(d time.Duration) time.Duration { return max(d, 0).Round(time.Second) }

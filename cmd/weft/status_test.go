@@ -58,7 +58,7 @@ RANK  STATE    SINCE   HEARD                RANKS  FAILED  ADDRESS  NODE
 -     waiting  1s      <10s                 (2)    0       h-c      c; it is back: left 3s ago as b0: it was asked to
 RANK  ENDED  AGO   WHY, NODE
 1     lost   1m2s  no word from it for 15s (d)
--     left   0s    e�[2J
+-     left   0s    e [2J
 `, f.text())
 	f.silent, f.Leader = 8*time.Second, ""
 	require.Contains(t, f.text(), "NO WORD of its leader for 8s")

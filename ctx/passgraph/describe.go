@@ -27,7 +27,7 @@ func (b *box) describe(g *Graph, nodes []At, params map[At]int, long time.Durati
 		return
 	}
 	last := g.node(nodes[len(nodes)-1])
-	name := printable(last.Name)
+	name := shown(last.Name)
 	var forward, backward time.Duration
 	for _, at := range nodes {
 		forward += g.node(at).Forward
@@ -62,7 +62,7 @@ func (b *box) describe(g *Graph, nodes []At, params map[At]int, long time.Durati
 		hint = append(hint, times)
 	}
 	if last.Site != "" {
-		hint = append(hint, "called at "+printable(last.Site))
+		hint = append(hint, "called at "+shown(last.Site))
 	}
 	if b.root {
 		hint = append(hint, "a backward begins here")
@@ -141,7 +141,7 @@ func linkHint(g *Graph, l Link) string {
 func peerName(g *Graph, rank int) string {
 	i, ok := slices.BinarySearchFunc(g.Workers, rank, func(w Worker, rank int) int { return w.Rank - rank })
 	if ok && g.Workers[i].Name != "" {
-		return printable(g.Workers[i].Name)
+		return shown(g.Workers[i].Name)
 	}
 	return fmt.Sprintf("rank %d", rank)
 }
@@ -151,7 +151,7 @@ func heading(g *Graph, wi int, links []Link) []string {
 	w := &g.Workers[wi]
 	head := []string{cut(peerName(g, w.Rank), maxColumns)}
 	if w.Lost != "" {
-		return append(head, cut("lost: "+printable(w.Lost), maxColumns+4))
+		return append(head, cut("lost: "+shown(w.Lost), maxColumns+4))
 	}
 	functions, params := 0, 0
 	var weights int64

@@ -46,7 +46,7 @@ func dotName(at At) string { return fmt.Sprintf("n%d_%d", at.Worker, at.Node) }
 
 func (g *Graph) attributes(n *Node) string {
 	types, size := allTypes(n.Results), bytesText(n.Bytes())
-	label := []string{printable(n.Name), types, size}
+	label := []string{shown(n.Name), types, size}
 	shape := "style=filled, fillcolor=white"
 	switch n.Kind {
 	case Parameter:

@@ -94,17 +94,17 @@ func (n *Node) Bytes() (sum int64) {
 
 // Lose makes the part of a worker that could not be asked.
 func Lose(rank int, name string, why error) Worker {
-	return Worker{Rank: rank, Name: bounded(name), Lost: bounded(why.Error())}
+	return Worker{Rank: rank, Name: shown(name), Lost: shown(why.Error())}
 }
 
 // Bound cuts texts, and leaves out the last nodes, where they are beyond the limits.
 func (w *Worker) Bound() {
-	w.Name, w.Lost = bounded(w.Name), bounded(w.Lost)
+	w.Name, w.Lost = shown(w.Name), shown(w.Lost)
 	w.Peers = w.Peers[:min(len(w.Peers), MaxNodes)]
 	links, bytes := 0, 6*len(w.Peers)
 	for i := range w.Nodes {
 		n := &w.Nodes[i]
-		n.Name, n.Site = bounded(n.Name), bounded(n.Site)
+		n.Name, n.Site = shown(n.Name), shown(n.Site)
 		bytes += 64 + len(n.Name) + len(n.Site) + 24*len(n.Inputs)
 		for _, t := range n.Results {
 			bytes += 8 + 9*len(t.Shape)

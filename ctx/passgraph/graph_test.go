@@ -148,7 +148,7 @@ func TestTextIsCutAtItsWidthAndMadePrintable(t *testing.T) {
 	require.Equal(t, "linea…", cut("linear2", 6))
 	require.Equal(t, "层归…", cut("层归一化", 6))
 	require.Equal(t, 8, columns("层归一化"))
-	require.Equal(t, "a?b?c?d", printable("a\x00b\nc\xffd"))
+	require.Equal(t, "a b c d", shown("a\x00b\nc\xffd"))
 }
 
 func TestGradientsThatCameBackAreDrawnBesideWhatWasSent(t *testing.T) {

@@ -4,34 +4,12 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
+
+	"github.com/weft-project/weft/internal/printable"
 )
 
-// bounded cuts a text to MaxText bytes, at a character.
-func bounded(s string) string {
-	if len(s) <= MaxText {
-		return s
-	}
-	s = s[:MaxText-len("…")]
-	for len(s) > 0 {
-		if r, n := utf8.DecodeLastRuneInString(s); r != utf8.RuneError || n > 1 {
-			break
-		}
-		s = s[:len(s)-1]
-	}
-	return s + "…"
-}
-
-// printable makes a text one line that XML and terminals can hold.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) || r == utf8.RuneError {
-			return '?'
-		}
-		return r
-	}, s)
-}
+// shown makes a text one line of at most MaxText bytes that XML and terminals can hold.
+func shown(s string) string { return printable.Text(s, MaxText) }
 
 // columns is how many places of a fixed-width font a text takes.
 func columns(s string) int {

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/weft-project/weft/internal/printable"
 )
 
 // Change is what has become of a node or of a worker, for people on all nodes. Leaders tell the last ones in their bulletins, and count them anew.
@@ -29,27 +31,13 @@ const (
 
 // note has people on all nodes know what has become of a node, and of those in the next round why it has formed.
 func (d *decision) note(id, format string, args ...any) {
-	what := clean(fmt.Sprintf(format, args...), maxChange)
+	what := printable.Text(fmt.Sprintf(format, args...), maxChange)
 	d.counted++
 	d.changes = append(slices.Clip(last(d.changes, maxChanges-1)), happened{Change{Nth: d.counted, Round: d.round, ID: id, What: what}, d.now})
 	d.whys = append(slices.Clip(last(d.whys, maxChanges-1)), what)
 }
 
 func last[T any](all []T, n int) []T { return all[max(len(all)-n, 0):] }
-
-// clean is a text of at most so many bytes without what would steer a terminal: a part of it may be a worker's.
-func clean(s string, most int) string {
-	s = strings.Map(func(r rune) rune {
-		if r < ' ' || r >= 0x7f && r < 0xa0 {
-			return ' '
-		}
-		return r
-	}, s)
-	if len(s) > most {
-		s = strings.ToValidUTF8(s[:most], "") + "…"
-	}
-	return s
-}
 
 // recent are the changes that are to be told now: each in two bulletins at least.
 func (s *State) recent(now time.Time) (out []Change) {
@@ -98,7 +86,6 @@ func (p *peer) take(b bulletin) {
 		if c.Nth > p.counted {
 			p.counted = c.Nth
 			if c.ID != p.node.ID {
-				c.What = clean(c.What, maxChange)
 				p.changes, p.whys = append(p.changes, c), append(slices.Clip(last(p.whys, maxChanges-1)), c)
 			}
 		}

@@ -139,7 +139,7 @@ func Decode(b []byte, now time.Time) (*State, error) {
 	if err != nil {
 		return corrupt("%w", err)
 	}
-	s.round, s.epoch, s.phase, s.outcome, s.failed = in.Round, in.Epoch, in.Phase, in.Outcome, in.Failed
+	s.round, s.epoch, s.phase, s.outcome, s.failed = in.Round, in.Epoch, in.Phase, cut(in.Outcome), in.Failed
 	s.restarts, s.arrivals, s.source, s.formed, s.past = in.Restarts, in.Arrivals, in.Source, in.Formed, in.Past
 	s.deadline, s.tooFew = after(in.Deadline, now), after(in.TooFew, now)
 	s.latest = s.deadline

@@ -85,11 +85,11 @@ func (s *State) restoreEnded(in []savedEnded, now time.Time) error {
 		return fmt.Errorf("%d nodes have ended, at most %d are kept", len(in), maxEnded)
 	}
 	for _, e := range in {
-		if !printable(e.ID, maxID) || !printable(e.Addr, maxAddr) || e.Rank < -1 || e.Rank >= MaxNodes || e.End < HasLeft || e.End > WasDone ||
-			len(e.Why) > maxText+len("…") || e.Ago < 0 || !printable(e.Heir, maxID) {
+		if !nameable(e.ID, maxID) || !nameable(e.Addr, maxAddr) || e.Rank < -1 || e.Rank >= MaxNodes || e.End < HasLeft || e.End > WasDone ||
+			len(e.Why) > maxText || e.Ago < 0 || !nameable(e.Heir, maxID) {
 			return fmt.Errorf("the end of node %q cannot be", clip(e.ID))
 		}
-		s.ended = append(s.ended, ended{e.ID, e.Addr, e.Rank, e.End, e.Why, now.Add(-e.Ago), e.Heir})
+		s.ended = append(s.ended, ended{e.ID, e.Addr, e.Rank, e.End, cut(e.Why), now.Add(-e.Ago), e.Heir})
 	}
 	return nil
 }

@@ -5,7 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unicode/utf8"
+
+	"github.com/weft-project/weft/internal/printable"
 )
 
 // Why a node does not take part, or a rendezvous cannot.
@@ -114,7 +115,7 @@ func (cfg Config) Populate() (Config, error) {
 	if cfg.MaxRestarts < 0 {
 		bad("the number of restarts (%d) must not be negative", cfg.MaxRestarts)
 	}
-	if !printable(cfg.Proof, maxRole) {
+	if !nameable(cfg.Proof, maxRole) {
 		bad("the proof must have at most %d printable bytes", maxRole)
 	}
 	if cfg.Policy != ReplaceWorker && cfg.Policy != RestartGroup {
@@ -142,11 +143,11 @@ const (
 
 func (n Node) validate() error {
 	switch {
-	case !printable(n.ID, maxID) || n.ID == "":
+	case !nameable(n.ID, maxID) || n.ID == "":
 		return fmt.Errorf("%w: a node's id has 1 to %d printable bytes, not %q", ErrRefused, maxID, clip(n.ID))
-	case !printable(n.Addr, maxAddr):
+	case !nameable(n.Addr, maxAddr):
 		return fmt.Errorf("%w: a node's address has at most %d printable bytes, not %q", ErrRefused, maxAddr, clip(n.Addr))
-	case !printable(n.Role, maxRole):
+	case !nameable(n.Role, maxRole):
 		return fmt.Errorf("%w: a role has at most %d printable bytes, not %q", ErrRefused, maxRole, clip(n.Role))
 	case n.Slots < 1 || n.Slots > maxSlots:
 		return fmt.Errorf("%w: a node runs 1 to %d workers, not %d", ErrRefused, maxSlots, n.Slots)
@@ -156,21 +157,13 @@ func (n Node) validate() error {
 	return nil
 }
 
-func printable(s string, most int) bool {
-	for _, b := range []byte(s) {
-		if b <= ' ' || b == 0x7f {
-			return false
-		}
-	}
-	return len(s) <= most && utf8.ValidString(s)
+// nameable says whether a text is fit for a name: it has at most so many bytes, no space, and nothing that would steer a terminal.
+func nameable(s string, most int) bool {
+	return !strings.Contains(s, " ") && printable.Text(s, most) == s
 }
 
-func clip(s string) string {
-	if len(s) > maxID {
-		return s[:maxID] + "…"
-	}
-	return s
-}
+// clip is a name of others for a message about it.
+func clip(s string) string { return printable.Text(s, maxID) }
 
 // Phase is how far a round is.
 type Phase int

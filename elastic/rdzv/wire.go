@@ -4,10 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/fxamacker/cbor/v2"
+
+	"github.com/weft-project/weft/internal/printable"
 )
 
 // The keys of a rendezvous, below its own prefix.
@@ -107,13 +108,8 @@ type told struct {
 func (e told) Error() string { return e.text }
 func (e told) Unwrap() error { return e.is }
 
-func cut(s string) string {
-	s = strings.ToValidUTF8(s, "�")
-	if len(s) > maxText {
-		return strings.ToValidUTF8(s[:maxText], "") + "…"
-	}
-	return s
-}
+// cut makes words fit to travel, and to be shown: of this node's workers before they are sent, and of others when they are read.
+func cut(s string) string { return printable.Text(s, maxText) }
 
 func pack(v any) []byte {
 	b, _ := cbor.Marshal(v) // of our own plain structs, which it never refuses
@@ -124,6 +120,11 @@ func wrongVersion(v int) error {
 	return fmt.Errorf("%w: version %d, expected %d; all nodes of a job must run one version of weft", ErrCorrupt, v, version)
 }
 
+// impossible is the error of what can be read and cannot be.
+func impossible(what string, v any) error {
+	return fmt.Errorf("%w: an impossible %s %s", ErrCorrupt, what, cut(fmt.Sprintf("%+v", v)))
+}
+
 func readLease(b []byte) (lease, error) {
 	var l lease
 	switch err := unmarshal(b, maxMessage, 16, &l); {
@@ -131,8 +132,8 @@ func readLease(b []byte) (lease, error) {
 		return l, err
 	case l.V != version:
 		return l, wrongVersion(l.V)
-	case l.Term < 1 || l.Seq < 0 || l.From < 0 || l.From > l.Term || !printable(l.Leader, maxID):
-		return l, fmt.Errorf("%w: an impossible lease %+v", ErrCorrupt, l)
+	case l.Term < 1 || l.Seq < 0 || l.From < 0 || l.From > l.Term || !nameable(l.Leader, maxID):
+		return l, impossible("lease", l)
 	}
 	return l, nil
 }
@@ -144,10 +145,14 @@ func readBulletin(b []byte) (bulletin, error) {
 		return n, err
 	case n.V != version:
 		return n, wrongVersion(n.V)
-	case len(n.Changes) > maxChanges || slices.ContainsFunc(n.Changes, func(c Change) bool { return c.Nth < 1 || len(c.What) > maxChange+len("…") }):
+	case len(n.Changes) > maxChanges || slices.ContainsFunc(n.Changes, func(c Change) bool { return c.Nth < 1 || len(c.What) > maxChange }):
 		return n, fmt.Errorf("%w: impossible changes in a bulletin", ErrCorrupt)
 	case n.Term < 1 || n.Beat < 0 || n.Age < 0 || n.Summary.Epoch < 0 || n.Summary.Round < 0 || n.Summary.Phase < Gathering || n.Summary.Phase > Closed:
-		return n, fmt.Errorf("%w: an impossible bulletin %+v", ErrCorrupt, n)
+		return n, impossible("bulletin", n)
+	}
+	n.Summary.Outcome = cut(n.Summary.Outcome)
+	for i := range n.Changes {
+		n.Changes[i].What = cut(n.Changes[i].What)
 	}
 	return n, nil
 }
@@ -159,8 +164,8 @@ func readMessage(b []byte) (Event, error) {
 		return m.Event, err
 	case m.V != version:
 		return m.Event, wrongVersion(m.V)
-	case m.Event.Kind <= Tick || m.Event.Kind > Close || !printable(m.Event.ID, maxID) || m.Event.Nth < 0 || m.Event.Round < 0 || !m.Event.Past.possible():
-		return m.Event, fmt.Errorf("%w: an impossible message %+v", ErrCorrupt, m.Event)
+	case m.Event.Kind <= Tick || m.Event.Kind > Close || !nameable(m.Event.ID, maxID) || m.Event.Nth < 0 || m.Event.Round < 0 || !m.Event.Past.possible():
+		return m.Event, impossible("message", m.Event)
 	}
 	m.Event.Why = cut(m.Event.Why)
 	return m.Event, nil
@@ -178,9 +183,10 @@ func readAnswer(b []byte) (answer, error) {
 	}
 	if p := a.Placement; a.Kind == Place || a.Kind == Restart {
 		if p.Nodes < 1 || p.Nodes > MaxNodes || p.Rank < 0 || p.Rank >= p.Nodes || p.Slots < 1 || p.Slots > maxSlots ||
-			p.First < 0 || p.First+p.Slots > p.World || p.World > MaxNodes*maxSlots || p.Source < -1 || p.Source >= p.Nodes {
-			return a, fmt.Errorf("%w: an impossible place %+v", ErrCorrupt, p)
+			p.First < 0 || p.First+p.Slots > p.World || p.World > MaxNodes*maxSlots || p.Source < -1 || p.Source >= p.Nodes || !nameable(p.MasterAddr, maxAddr) {
+			return a, impossible("place", p)
 		}
 	}
+	a.Why, a.Text = cut(a.Why), cut(a.Text)
 	return a, nil
 }

@@ -12,13 +12,13 @@ import (
 
 func TestTextThatIsShownMovesNoCursorAndForgesNoLine(t *testing.T) {
 	for in, want := range map[string]string{
-		"":                       "",
-		"plain, größer ≥ 1 世界 🙂": "plain, größer ≥ 1 世界 🙂",
+		"":                        "",
+		"plain, größer ≥ 1 世界 🙂":  "plain, größer ≥ 1 世界 🙂",
 		"\x1b[2J\x1b]0;title\x07": " [2J ]0;title ",
-		"one\ntwo\r\tthree":      "one two  three",
-		"a\u202eb\u2028c\u200bd": "a b c d",
-		"\x80\xff\u009b31m":      "   31m",
-		"\x7f\x00":               "  ",
+		"one\ntwo\r\tthree":       "one two  three",
+		"a\u202eb\u2028c\u200bd":  "a b c d",
+		"\x80\xff\u009b31m":       "   31m",
+		"\x7f\x00":                "  ",
 	} {
 		require.Equal(t, want, printable.Text(in, 1000), "%q", in)
 	}
@@ -33,6 +33,11 @@ func TestALongTextIsCutBetweenCharacters(t *testing.T) {
 	}
 	require.Equal(t, "12345", printable.Text("12345", 5))
 	require.Equal(t, "12…", printable.Text("123456", 5))
+}
+
+func TestLinesStayLinesAndNothingElseDoes(t *testing.T) {
+	require.Equal(t, "one\n\ttwo [31m\n three", printable.Lines("one\n\ttwo\x1b[31m\n\rthree", 100))
+	require.Equal(t, "one\n…", printable.Lines("one\ntwo three", 7))
 }
 
 func FuzzText(f *testing.F) {

@@ -1,0 +1,33 @@
+package elastic
+
+import (
+	"bytes"
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/internal/printable"
+)
+
+func TestNothingThatTheAgentSaysOrReportsOfOthersSteersATerminal(t *testing.T) {
+	const steers = "\x1b]0;mine\a\x1b[2J\rweft: all is well\u009b31m\u202e"
+	var out bytes.Buffer
+	_, stderr := newSinks(&out, &out)
+	stderr.say(steers)
+	stderr.settle()
+	raw, err := json.Marshal(map[string]any{"message": map[string]any{"message": steers + "\nand more", "extraInfo": map[string]string{"py_callstack": steers}}})
+	require.NoError(t, err)
+	l := &lines{sink: stderr, prefix: newLabel(""), keep: true}
+	l.buf = []byte("\tat " + steers)
+	l.remember()
+	f := Failure{Exit: Exit{Code: 1, PID: 7}, Stderr: l.Tail()}
+	f.tell(raw, time.Time{}, time.Time{})
+	for where, text := range map[string]string{"the agent": out.String(), "a failure in short": f.brief(), "its report": newWorkerError([]Failure{f}).Report()} {
+		require.Contains(t, text, "mine", where)
+		require.Equal(t, printable.Lines(text, len(text)), text, where)
+	}
+	require.Equal(t, "weft: ", out.String()[:6])
+	require.Equal(t, 1, bytes.Count(out.Bytes(), []byte("\n")))
+}
