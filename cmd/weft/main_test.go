@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/elastic"
+	"github.com/weft-project/weft/internal/disttest/proctest"
 	"github.com/weft-project/weft/rpc"
 	"github.com/weft-project/weft/store"
 )
@@ -33,7 +34,7 @@ func TestMain(m *testing.M) {
 	case "worker":
 		worker(os.Args[1:])
 	default:
-		os.Exit(m.Run())
+		proctest.Main(m, strangers)
 	}
 }
 

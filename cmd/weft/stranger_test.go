@@ -1,0 +1,38 @@
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+
+	"github.com/weft-project/weft/internal/disttest/proctest"
+)
+
+// strangers is what a process of another user does to our files.
+var strangers = map[string]proctest.Command{
+	"mkdir": proctest.Do(func(_ context.Context, dir string) (struct{}, error) {
+		err := os.Mkdir(dir, 0o700)
+		if err == nil {
+			err = os.Chmod(dir, 0o777) // whatever the umask
+		}
+		return struct{}{}, err
+	}),
+	// The folders of jobs in a folder of the stranger's give way to his own, in which the second attempt's output is a link.
+	"plant": proctest.Do(func(_ context.Context, at struct{ Folder, Link string }) (int, error) {
+		jobs, err := os.ReadDir(at.Folder)
+		for _, job := range jobs {
+			dir := filepath.Join(at.Folder, job.Name())
+			err = os.Rename(dir, dir+".aside")
+			if err == nil {
+				err = os.MkdirAll(filepath.Join(dir, "round_0/attempt_1/0"), 0o777)
+			}
+			if err == nil {
+				err = os.Symlink(at.Link, filepath.Join(dir, "round_0/attempt_1/0/stdout.log"))
+			}
+			if err != nil {
+				break
+			}
+		}
+		return len(jobs), err
+	}),
+}
