@@ -16,7 +16,7 @@ import (
 )
 
 // ErrOthers is the error for what another user of this host could change, or could have put there.
-var ErrOthers = errors.New("others on this host could change what is in it")
+var ErrOthers = errors.New("others on this host could change it")
 
 // IsName says that a text is the name of something in a folder, and leads nowhere else, on any system.
 func IsName(name string) bool {

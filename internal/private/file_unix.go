@@ -48,7 +48,7 @@ func (p *place) file(fd int) (*os.File, error) {
 	case st.Mode&unix.S_IFMT != unix.S_IFREG:
 		err = fmt.Errorf("%s is no regular file", path)
 	default:
-		if err = judge(path, &st, "remove it, or name another file"); err == nil {
+		if err = judge(path, &st); err == nil {
 			err = unix.SetNonblock(fd, false)
 		}
 	}

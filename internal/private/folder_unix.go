@@ -98,5 +98,5 @@ func (p *place) check(shared bool) error {
 	if shared && st.Mode&unix.S_ISVTX != 0 && trusts(st.Uid) {
 		return nil
 	}
-	return judge(p.path(), &st, "name one of your own, or one in it that is not there yet")
+	return judge(p.path(), &st)
 }

@@ -30,7 +30,9 @@ func (p *place) close() {
 	}
 }
 
-func (p *place) fail(op string, err error) error { return &fs.PathError{Op: op, Path: p.path(), Err: err} }
+func (p *place) fail(op string, err error) error {
+	return &fs.PathError{Op: op, Path: p.path(), Err: err}
+}
 
 // find walks a path up to its last name, which is no link then, and may not be there. create says to make missing folders.
 func find(path string, create bool) (*place, error) {
@@ -118,13 +120,17 @@ func (p *place) descend(create bool) error {
 }
 
 // judge refuses what another user may write to.
-func judge(path string, st *unix.Stat_t, instead string) error {
+func judge(path string, st *unix.Stat_t) error {
+	kind, instead := "file", ""
+	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		kind, instead = "folder", ", or name a folder in it that is not there yet"
+	}
 	mode := fs.FileMode(st.Mode & 0o777)
 	switch {
 	case !trusts(st.Uid):
-		return fmt.Errorf("%s belongs to user %d: %w; %s", path, st.Uid, ErrOthers, instead)
+		return fmt.Errorf("%s belongs to user %d: %w; name a %s of your own", path, st.Uid, ErrOthers, kind)
 	case mode&0o002 != 0, mode&0o020 != 0 && st.Gid != st.Uid:
-		return fmt.Errorf("%s has mode %#o, and belongs to group %d: %w; chmod go-w it, or %s", path, mode, st.Gid, ErrOthers, instead)
+		return fmt.Errorf("%s has mode %#o, and belongs to group %d: %w; chmod go-w it%s", path, mode, st.Gid, ErrOthers, instead)
 	}
 	return nil
 }
