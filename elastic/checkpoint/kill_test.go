@@ -62,7 +62,7 @@ func left(t *testing.T, path string) string {
 	if len(all) == 0 {
 		return "nothing"
 	}
-	files, _ := os.ReadDir(all[0].path) // it may be gone by now
+	files, _ := os.ReadDir(filepath.Join(path, all[0].name)) // it may be gone by now
 	half, parts, last := 0, 0, ""
 	for _, f := range files {
 		switch last = f.Name(); {

@@ -41,9 +41,8 @@ type opened struct {
 	head uint32 // checksum of what is before the tensors' bytes
 }
 
-// read opens a file of tensors and reads its header.
-func read(path string) (*opened, error) {
-	f, err := os.Open(path)
+// read reads the header of a file of tensors, which may be given with why it could not be opened.
+func read(f *os.File, err error) (*opened, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +86,7 @@ func (d *Dir) Steps() ([]int64, error) {
 
 // OpenFile is one file of safetensors of anybody's, as Python's library writes them. Nothing vouches for the tensors' bytes, and its step is 0.
 func OpenFile(path string) (*Checkpoint, error) {
-	o, err := read(path)
+	o, err := read(os.Open(path))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s: %w", ErrInvalid, path, err)
 	}
@@ -107,7 +106,7 @@ func (d *Dir) find(fits func(folder) bool) (*Checkpoint, error) {
 	}
 	for _, f := range all {
 		if f.whole && fits(f) {
-			return open(f.path)
+			return open(filepath.Join(d.path, f.name))
 		}
 	}
 	return nil, fmt.Errorf("%w in %s", ErrNone, d.path)
@@ -116,7 +115,12 @@ func (d *Dir) find(fits func(folder) bool) (*Checkpoint, error) {
 // open reads a manifest and looks whether its files have the size that they should have.
 func open(dir string) (*Checkpoint, error) {
 	path := filepath.Join(dir, manifestName)
-	file, err := os.Open(path)
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	file, err := root.Open(manifestName)
 	if err != nil {
 		return nil, err
 	}
@@ -131,9 +135,9 @@ func open(dir string) (*Checkpoint, error) {
 	}
 	k := &Checkpoint{Step: m.Step, Notes: m.Notes, dir: dir, shards: m.Shards, tensors: map[string][]source{}, files: map[int]*opened{}}
 	for i, s := range m.Shards {
-		info, err := os.Stat(filepath.Join(dir, s.File))
+		info, err := root.Stat(s.File)
 		if err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
+			return nil, fmt.Errorf("%w: %s: %w", ErrCorrupt, filepath.Join(dir, s.File), err)
 		}
 		if info.Size() != s.Bytes {
 			return nil, fmt.Errorf("%w: %s has %d bytes, and had %d when it was written", ErrCorrupt, filepath.Join(dir, s.File), info.Size(), s.Bytes)
@@ -205,7 +209,7 @@ func (k *Checkpoint) ReadRows(name string, begin, rows int) (Piece, error) {
 func (k *Checkpoint) read(s source) ([]byte, error) {
 	path := filepath.Join(k.dir, k.shards[s.shard].File)
 	corrupt := func(err error) error { return fmt.Errorf("%w: %s: %w", ErrCorrupt, path, err) }
-	o, err := k.open(s.shard, path)
+	o, err := k.open(s.shard)
 	if err != nil {
 		return nil, corrupt(err)
 	}
@@ -226,13 +230,13 @@ func (k *Checkpoint) read(s source) ([]byte, error) {
 	return b, nil
 }
 
-func (k *Checkpoint) open(i int, path string) (*opened, error) {
+func (k *Checkpoint) open(i int) (*opened, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if o := k.files[i]; o != nil {
 		return o, nil
 	}
-	o, err := read(path)
+	o, err := read(os.OpenInRoot(k.dir, k.shards[i].File))
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weft-project/weft/internal/private"
 	"github.com/weft-project/weft/internal/safetensors"
 )
 
@@ -109,7 +110,7 @@ func decode(b []byte) (*manifest, error) {
 func (m *manifest) check() error {
 	tensors := map[string][]piece{}
 	for _, s := range m.Shards {
-		if s.File == "" || s.File != filepath.Base(s.File) || s.Bytes < 0 {
+		if !private.IsName(s.File) || s.Bytes < 0 {
 			return fmt.Errorf("%w: a shard %q of %d bytes", ErrCorrupt, s.File, s.Bytes)
 		}
 		room := s.Bytes
@@ -164,13 +165,21 @@ func rowsOf(shape []int) int {
 
 // folder is a folder that is named as a checkpoint is.
 type folder struct {
-	path    string
+	name    string
 	step    int64
 	attempt int
 	whole   bool // it has a manifest
 }
 
 const folderFormat = "step-%012d.%d"
+
+// parseFolder reads the name of a checkpoint's folder; ok says that it is one.
+func parseFolder(name string) (step int64, attempt int, ok bool) {
+	first, second, ok := strings.Cut(strings.TrimPrefix(name, "step-"), ".")
+	step, errStep := strconv.ParseInt(first, 10, 64)
+	attempt, errAttempt := strconv.Atoi(second)
+	return step, attempt, ok && errStep == nil && errAttempt == nil && name == fmt.Sprintf(folderFormat, step, attempt)
+}
 
 // folders are those in dir, the newest first.
 func folders(dir string) ([]folder, error) {
@@ -183,16 +192,12 @@ func folders(dir string) ([]folder, error) {
 	}
 	var out []folder
 	for _, e := range entries {
-		step, attempt, ok := strings.Cut(strings.TrimPrefix(e.Name(), "step-"), ".")
-		n, errStep := strconv.ParseInt(step, 10, 64)
-		k, errAttempt := strconv.Atoi(attempt)
-		if !ok || errStep != nil || errAttempt != nil || !e.IsDir() || e.Name() != fmt.Sprintf(folderFormat, n, k) {
+		step, attempt, ok := parseFolder(e.Name())
+		if !ok || !e.IsDir() {
 			continue
 		}
-		f := folder{path: filepath.Join(dir, e.Name()), step: n, attempt: k}
-		_, err := os.Stat(filepath.Join(f.path, manifestName))
-		f.whole = err == nil
-		out = append(out, f)
+		_, err := os.Stat(filepath.Join(dir, e.Name(), manifestName))
+		out = append(out, folder{name: e.Name(), step: step, attempt: attempt, whole: err == nil})
 	}
 	slices.SortFunc(out, func(a, b folder) int { return cmp.Or(cmp.Compare(b.step, a.step), cmp.Compare(b.attempt, a.attempt)) })
 	return out, nil

@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weft-project/weft/internal/private"
 	"github.com/weft-project/weft/internal/safetensors"
 	"github.com/weft-project/weft/store"
 )
@@ -208,18 +209,20 @@ func (d *Dir) save(c context.Context, part Part) error {
 	if part.Rank != 0 {
 		return d.follow(c, part)
 	}
-	dir, err := d.makeFolder(part.Step)
+	dir, name, err := d.makeFolder(part.Step)
+	if err == nil {
+		defer dir.Close()
+	}
 	if part.World <= 1 {
-		return d.lead(c, dir, part, err)
+		return d.lead(c, dir, name, part, err)
 	}
 	if err != nil {
-		dir = noFolder + rand.Text()
+		name = noFolder + rand.Text()
 	}
-	name := filepath.Base(dir)
 	if err := part.Store.Set(c, keyFolder(part.Step), []byte(name)); err != nil {
 		return err
 	}
-	err = d.lead(c, dir, part, err)
+	err = d.lead(c, dir, name, part, err)
 	said := "ok"
 	if err != nil {
 		said = err.Error()
@@ -237,13 +240,14 @@ func (d *Dir) follow(c context.Context, part Part) error {
 		return err
 	}
 	name := string(b)
-	if name == "" || filepath.Base(name) != name {
+	step, _, isFolder := parseFolder(name)
+	if refused := strings.HasPrefix(name, noFolder); !refused && (!isFolder || step != part.Step) {
 		return fmt.Errorf("%w: a folder called %q", ErrInvalid, name)
 	}
 	var said []byte
-	if !strings.HasPrefix(name, noFolder) {
+	if isFolder {
 		var s shard
-		s, err = d.write(c, filepath.Join(d.path, name), part)
+		s, err = d.writeIn(c, name, part)
 		said, _ = json.Marshal(s)
 	}
 	if err != nil {
@@ -269,13 +273,13 @@ func (d *Dir) follow(c context.Context, part Part) error {
 
 // lead writes rank 0's part, and the manifest when all have written theirs. Whatever goes wrong, and failed has already, it waits for the others: who came
 // later would not hear of it.
-func (d *Dir) lead(c context.Context, dir string, part Part, failed error) error {
+func (d *Dir) lead(c context.Context, dir *os.Root, name string, part Part, failed error) error {
 	m := manifest{Version: version, Step: part.Step, Notes: part.Notes, Shards: make([]shard, max(part.World, 1))}
 	if failed == nil {
 		m.Shards[0], failed = d.write(c, dir, part)
 	}
 	for rank := 1; rank < part.World; rank++ {
-		key := keyOf(filepath.Base(dir), strconv.Itoa(rank))
+		key := keyOf(name, strconv.Itoa(rank))
 		said, err := part.Store.Get(c, key)
 		if err == nil {
 			_, err = part.Store.Delete(c, key)
@@ -302,32 +306,53 @@ func (d *Dir) lead(c context.Context, dir string, part Part, failed error) error
 	if err != nil {
 		return err
 	}
-	err = d.put(filepath.Join(dir, manifestName), func(w io.Writer) error { _, err := w.Write(text); return err })
+	err = d.put(dir, manifestName, func(w io.Writer) error { _, err := w.Write(text); return err })
 	if err != nil {
 		return err
 	}
-	return d.prune(dir)
+	return d.prune(name)
 }
 
-// makeFolder makes a folder that nobody has used.
-func (d *Dir) makeFolder(step int64) (string, error) {
-	if err := os.MkdirAll(d.path, 0o755); err != nil {
-		return "", err
+// makeFolder makes a folder that nobody has used, and opens it.
+func (d *Dir) makeFolder(step int64) (dir *os.Root, name string, err error) {
+	all, err := private.Folder(d.path)
+	if err != nil {
+		return nil, "", err
 	}
+	defer all.Close()
 	for attempt := 0; ; attempt++ {
-		dir := filepath.Join(d.path, fmt.Sprintf(folderFormat, step, attempt))
-		err := os.Mkdir(dir, 0o755)
+		name = fmt.Sprintf(folderFormat, step, attempt)
+		err = all.Mkdir(name, 0o700)
 		if err == nil {
-			return dir, d.syncFolder(d.path)
+			break
 		}
 		if !errors.Is(err, fs.ErrExist) {
-			return "", err
+			return nil, "", err
 		}
 	}
+	if err = d.syncFolder(all); err == nil {
+		dir, err = all.OpenRoot(name)
+	}
+	return dir, name, err
+}
+
+// writeIn writes one worker's file in a folder that rank 0 has made.
+func (d *Dir) writeIn(c context.Context, name string, part Part) (shard, error) {
+	all, err := private.Folder(d.path)
+	if err != nil {
+		return shard{}, err
+	}
+	defer all.Close()
+	dir, err := all.OpenRoot(name)
+	if err != nil {
+		return shard{}, err
+	}
+	defer dir.Close()
+	return d.write(c, dir, part)
 }
 
 // write writes one worker's file.
-func (d *Dir) write(c context.Context, dir string, part Part) (shard, error) {
+func (d *Dir) write(c context.Context, dir *os.Root, part Part) (shard, error) {
 	s := shard{File: fmt.Sprintf("rank-%05d-of-%05d.safetensors", part.Rank, max(part.World, 1))}
 	if err := part.validate(); err != nil {
 		return s, err
@@ -341,8 +366,7 @@ func (d *Dir) write(c context.Context, dir string, part Part) (shard, error) {
 		s.Pieces = append(s.Pieces, p)
 		tensors = append(tensors, safetensors.Tensor{Name: p.Key, Info: p.info(), Data: x.Data})
 	}
-	path := filepath.Join(dir, s.File)
-	err := d.put(path, func(w io.Writer) error {
+	err := d.put(dir, s.File, func(w io.Writer) error {
 		if c.Err() != nil {
 			return context.Cause(c)
 		}
@@ -351,7 +375,7 @@ func (d *Dir) write(c context.Context, dir string, part Part) (shard, error) {
 	if err != nil {
 		return s, err
 	}
-	o, err := read(path)
+	o, err := read(dir.Open(s.File))
 	if err != nil {
 		return s, err
 	}
@@ -360,14 +384,14 @@ func (d *Dir) write(c context.Context, dir string, part Part) (shard, error) {
 }
 
 // put writes a file under another name, brings it to the disk and gives it its name.
-func (d *Dir) put(path string, write func(io.Writer) error) (err error) {
-	f, err := os.OpenFile(path+".tmp", os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+func (d *Dir) put(dir *os.Root, name string, write func(io.Writer) error) (err error) {
+	f, err := dir.OpenFile(name+".tmp", os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
 	defer func() {
 		if err != nil {
-			os.Remove(path + ".tmp")
+			_ = dir.Remove(name + ".tmp")
 		}
 	}()
 	buffered := bufio.NewWriterSize(f, 1<<20)
@@ -381,15 +405,15 @@ func (d *Dir) put(path string, write func(io.Writer) error) (err error) {
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	if err = os.Rename(path+".tmp", path); err != nil {
+	if err = dir.Rename(name+".tmp", name); err != nil {
 		return err
 	}
-	return d.syncFolder(filepath.Dir(path))
+	return d.syncFolder(dir)
 }
 
 // syncFolder brings the names in a folder to the disk.
-func (d *Dir) syncFolder(path string) error {
-	f, err := os.Open(path)
+func (d *Dir) syncFolder(dir *os.Root) error {
+	f, err := dir.Open(".")
 	if err != nil {
 		return err
 	}
@@ -398,10 +422,15 @@ func (d *Dir) syncFolder(path string) error {
 
 // prune removes checkpoints that are no longer kept, and what older attempts have left.
 func (d *Dir) prune(newest string) error {
+	dir, err := private.Folder(d.path)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
 	all, err := folders(d.path)
 	kept, older := 0, false
 	for _, f := range all {
-		older = older || f.path == newest
+		older = older || f.name == newest
 		switch {
 		case !older: // somebody goes on from a later step that did not become whole, or saves it now
 			continue
@@ -409,11 +438,11 @@ func (d *Dir) prune(newest string) error {
 			kept++
 			continue
 		}
-		err = errors.Join(err, os.Remove(filepath.Join(f.path, manifestName))) // first, so that it is never half there
+		err = errors.Join(err, dir.Remove(filepath.Join(f.name, manifestName))) // first, so that it is never half there
 		if errors.Is(err, fs.ErrNotExist) {
 			err = nil
 		}
-		err = errors.Join(err, os.RemoveAll(f.path))
+		err = errors.Join(err, dir.RemoveAll(f.name))
 	}
 	return err
 }
