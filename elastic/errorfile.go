@@ -34,7 +34,7 @@ type errorFile struct {
 func (f errorFile) read() []byte {
 	file := f.memory
 	if file == nil {
-		info, err := os.Stat(f.path)
+		info, err := os.Lstat(f.path)
 		if err != nil || !info.Mode().IsRegular() { // a fifo would keep us
 			return nil
 		}
@@ -73,7 +73,7 @@ func WriteError(why error) error {
 	e.Message.ExtraInfo.Timestamp = strconv.FormatInt(time.Now().Unix(), 10)
 	b, err := json.Marshal(e)
 	if err == nil {
-		err = os.WriteFile(path, b, 0o644)
+		err = os.WriteFile(path, b, 0o600)
 	}
 	if err != nil {
 		return fmt.Errorf("elastic: the error file: %w", err)
@@ -145,5 +145,5 @@ func (e *WorkerError) CopyTo(path string) error {
 	if err != nil {
 		return errors.New("elastic: an error file that cannot be written again")
 	}
-	return os.WriteFile(path, b, 0o644)
+	return os.WriteFile(path, b, 0o600)
 }

@@ -8,11 +8,15 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/weft-project/weft/internal/private"
 )
 
 // Logs says what of the workers' output is kept in files, and what is shown. The zero value keeps nothing and shows all.
 type Logs struct {
-	// Dir is the folder in which each Run makes one of its own, as torchrun does, with the files of each start of a worker:
+	// Dir is the folder in which each Run makes one of its own, as torchrun does, with the files of each start of a worker. It must be this
+	// user's or root's, and nobody else may write to it, unless each removes only his own there, as in /tmp. Who else may read
+	// it finds nothing in it that he may read.
 	//
 	//	DIR/RUNID_RANDOM/round_ROUND/attempt_RESTARTS/LOCALRANK/{stdout.log,stderr.log,error.json}
 	//
@@ -57,23 +61,14 @@ func (l Logs) validate(workers int) error {
 	return errors.Join(errs...)
 }
 
-// folder makes the folder of one Run, "" where no files are asked for.
-func (l Logs) folder(runID string) (string, error) {
+// folder makes the folder of one Run, nil where no files are asked for.
+func (l Logs) folder(runID string) (*os.Root, error) {
 	if l.Dir == "" {
-		return "", nil
+		return nil, nil
 	}
-	dir, err := filepath.Abs(l.Dir) // workers may change their own
-	if err == nil {
-		err = os.MkdirAll(dir, 0o755)
-	}
-	if err == nil {
-		dir, err = os.MkdirTemp(dir, fileName(runID)+"_*")
-	}
-	if err == nil {
-		err = os.Chmod(dir, 0o755)
-	}
+	dir, err := private.New(l.Dir, fileName(runID)+"_")
 	if err != nil {
-		return "", fmt.Errorf("%w: log folder: it cannot be written: %w", ErrInvalidSpec, err)
+		return nil, fmt.Errorf("%w: log folder: %w", ErrInvalidSpec, err)
 	}
 	return dir, nil
 }
@@ -96,20 +91,20 @@ type files struct {
 }
 
 // openFiles makes the files of a worker that is about to start. Complain is told once of each that cannot be written any more.
-func (l Logs) openFiles(folder string, round, restarts, localRank int, complain func(error)) (f files, err error) {
-	if folder == "" {
+func (l Logs) openFiles(root *os.Root, round, restarts, localRank int, complain func(error)) (f files, err error) {
+	if root == nil {
 		f.errors = unnamedErrorFile()
 		return f, nil
 	}
-	folder = filepath.Join(folder, "round_"+strconv.Itoa(round), "attempt_"+strconv.Itoa(restarts), strconv.Itoa(localRank))
-	err = os.MkdirAll(folder, 0o755)
+	folder := filepath.Join("round_"+strconv.Itoa(round), "attempt_"+strconv.Itoa(restarts), strconv.Itoa(localRank))
+	err = root.MkdirAll(folder, 0o700)
 	for name, at := range map[string]**keeper{"stdout.log": &f.stdout, "stderr.log": &f.stderr} {
 		stream := map[string]Streams{"stdout.log": Stdout, "stderr.log": Stderr}[name]
 		if err != nil || l.kept(localRank)&stream == 0 {
 			continue
 		}
 		var file *os.File
-		if file, err = os.OpenFile(filepath.Join(folder, name), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644); err == nil {
+		if file, err = root.OpenFile(filepath.Join(folder, name), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600); err == nil {
 			*at = &keeper{file: file, complain: complain}
 		}
 	}
@@ -117,7 +112,7 @@ func (l Logs) openFiles(folder string, round, restarts, localRank int, complain 
 		f.close()
 		return files{}, fmt.Errorf("its log files: %w", err)
 	}
-	f.errors = errorFile{path: filepath.Join(folder, "error.json")}
+	f.errors = errorFile{path: filepath.Join(root.Name(), folder, "error.json")}
 	return f, nil
 }
 

@@ -72,8 +72,27 @@ func TestALogFolderThatCannotBeWrittenIsRefusedBeforeAnythingStarts(t *testing.T
 	spec.Logs.Dir = filepath.Join(os.Args[0], "logs") // a file is no folder
 	result, err := run(t, t.Context(), spec)
 	require.ErrorIs(t, err, ErrInvalidSpec)
-	require.ErrorContains(t, err, "log folder: it cannot be written: mkdir "+os.Args[0])
+	require.ErrorContains(t, err, "log folder: open "+os.Args[0])
 	require.Nil(t, result)
+}
+
+func TestLogsAreTheirUsersAlone(t *testing.T) {
+	spec := job(t, "explain", 2)
+	spec.Logs = Logs{Dir: filepath.Join(t.TempDir(), "logs"), Redirect: Selection{All: Stdout | Stderr}}
+	result, err := run(t, t.Context(), spec)
+	require.Error(t, err)
+	require.FileExists(t, filepath.Join(result.Logs, "round_0/attempt_0/1/error.json"))
+	require.NoError(t, filepath.WalkDir(spec.Logs.Dir, func(path string, e os.DirEntry, err error) error {
+		require.NoError(t, err)
+		info, err := e.Info()
+		require.NoError(t, err)
+		want := os.FileMode(0o600)
+		if e.IsDir() {
+			want = 0o700
+		}
+		require.Equal(t, want, info.Mode().Perm(), path)
+		return nil
+	}))
 }
 
 // logged gives the files below a folder, by their path in it.

@@ -60,7 +60,10 @@ func Run(c context.Context, spec Spec) (*Result, error) {
 		return nil, err
 	}
 	a := newAgent(spec)
-	a.logs, a.result.Logs = folder, folder
+	if folder != nil {
+		defer folder.Close()
+		a.logs, a.result.Logs = folder, folder.Name()
+	}
 	defer a.orphans.end()
 	a.enter(stageMeeting)
 	m, err := meet(c, &spec, a.say, slog.New(awayNews{a.say, spec.storeName()}))
@@ -80,8 +83,8 @@ func Run(c context.Context, spec Spec) (*Result, error) {
 	if spec.proof == "" && !spec.alone() {
 		a.say("no token was given: workers that use Weft's rpc will not start; for them set $" + TokenVariable + " alike on all nodes")
 	}
-	if folder != "" {
-		a.say("log files are in " + folder)
+	if folder != nil {
+		a.say("log files are in " + folder.Name())
 	}
 	err = a.watch(c)
 	if !a.started {
@@ -99,8 +102,8 @@ type agent struct {
 	meeting  *meeting
 	node     *node
 	epochs   epochs
-	logs     string // the folder of the log files, "" if there are none
-	master   string // of the workers' store in this round
+	logs     *os.Root // the folder of the log files, nil if there are none
+	master   string   // of the workers' store in this round
 	out, err *sink
 	hidden   *sink
 	losses   *losses
