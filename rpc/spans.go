@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"sync/atomic"
 	"time"
 
 	"github.com/weft-project/weft/ctx"
+	"github.com/weft-project/weft/internal/private"
 	"github.com/weft-project/weft/rpc/trace"
 	"github.com/weft-project/weft/transport"
 )
@@ -125,11 +125,12 @@ func sizeOf(m *transport.Message) int64 {
 // startTrace begins to trace. Without Config.Trace the environment decides.
 func (w *Worker) startTrace(sink trace.Sink) error {
 	if dir := os.Getenv(TraceVariable); sink == nil && dir != "" {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
+		root, err := private.Folder(dir)
+		if err != nil {
 			return fmt.Errorf("$%s: %w", TraceVariable, err)
 		}
-		f, err := os.Create(filepath.Join(dir, w.name+".json"))
-		if err != nil {
+		f, err := root.OpenFile(w.name+".json", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+		if err = errors.Join(err, root.Close()); err != nil {
 			return fmt.Errorf("$%s: %w", TraceVariable, err)
 		}
 		chrome := trace.NewChrome(f)

@@ -84,8 +84,14 @@ func TestWorkersWriteTracesThatMergeIntoOneWithoutLooseEnds(t *testing.T) {
 		require.NoError(t, err)
 	}
 	leaveAll(t, ws)
+	info, err := os.Stat(dir)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o700), info.Mode().Perm(), "a trace is its user's alone")
 	var inputs []trace.Input
 	for _, w := range ws {
+		info, err := os.Stat(filepath.Join(dir, w.Name()+".json"))
+		require.NoError(t, err)
+		require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 		b, err := os.ReadFile(filepath.Join(dir, w.Name()+".json"))
 		require.NoError(t, err)
 		inputs = append(inputs, trace.Input{Name: w.Name(), Reader: bytes.NewReader(b)})
@@ -106,11 +112,27 @@ func TestWorkersWriteTracesThatMergeIntoOneWithoutLooseEnds(t *testing.T) {
 }
 
 func TestATraceThatCannotBeWrittenFailsTheJoin(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "file")
+	file, open := filepath.Join(t.TempDir(), "file"), t.TempDir()
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
-	t.Setenv(TraceVariable, file)
+	require.NoError(t, os.Chmod(open, 0o777)) //nolint:gosec // others may plant anything in it
+	for _, dir := range []string{file, open} {
+		t.Setenv(TraceVariable, dir)
+		_, err := Join(t.Context(), Config{Store: memory(t), WorldSize: 1, Token: testToken})
+		require.ErrorContains(t, err, "$WEFT_TRACE")
+		require.ErrorContains(t, err, dir)
+	}
+}
+
+func TestATraceGoesIntoNoFileBehindALink(t *testing.T) {
+	dir, victim := t.TempDir(), filepath.Join(t.TempDir(), "victim")
+	require.NoError(t, os.WriteFile(victim, []byte("text"), 0o600))
+	require.NoError(t, os.Symlink(victim, filepath.Join(dir, "worker0.json")))
+	t.Setenv(TraceVariable, dir)
 	_, err := Join(t.Context(), Config{Store: memory(t), WorldSize: 1, Token: testToken})
 	require.ErrorContains(t, err, "$WEFT_TRACE")
+	b, err := os.ReadFile(victim)
+	require.NoError(t, err)
+	require.Equal(t, "text", string(b))
 }
 
 func TestOnlyATracedCallHasASpanInItsHeader(t *testing.T) {
