@@ -67,7 +67,8 @@ type visit struct {
 
 var _ Store = (*File)(nil)
 
-// NewFile opens the store in path and makes the file if it does not exist; its directory must.
+// NewFile opens the store in path and makes the file, for this user alone, if it does not exist; its directory must. A file that another user could
+// have made or may change is refused, and so is a link of another user's in its path.
 func NewFile(path string, cfg FileConfig) (*File, error) {
 	fail := func(err error) (*File, error) { return nil, &Error{Op: "open", Addr: path, Err: err} }
 	var errs []error

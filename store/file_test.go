@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/internal/flock"
+	"github.com/weft-project/weft/internal/private"
 )
 
 func openFile(t *testing.T, path string, cfg FileConfig) *File {
@@ -82,6 +83,30 @@ func TestAFileThatIsNoLogIsRefused(t *testing.T) {
 	require.Error(t, err)
 	_, err = NewFile(path, FileConfig{WorldSize: -1})
 	require.ErrorContains(t, err, "WorldSize")
+}
+
+func TestAFileStoreIsItsUsersAloneAndOneThatOthersMayWriteToIsRefused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store")
+	f, err := NewFile(path, FileConfig{})
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode())
+	for _, c := range []struct {
+		mode os.FileMode
+		ok   bool
+	}{{0o644, true}, {0o666, false}, {0o602, false}} { // PyTorch makes the first
+		require.NoError(t, os.Chmod(path, c.mode))
+		f, err := NewFile(path, FileConfig{})
+		if c.ok {
+			require.NoError(t, err)
+			require.NoError(t, f.Close())
+			continue
+		}
+		require.ErrorIs(t, err, private.ErrOthers)
+		require.ErrorContains(t, err, path)
+	}
 }
 
 func TestAnOperationOnALockedFileEndsAtItsDeadline(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"os"
 
 	"github.com/weft-project/weft/internal/flock"
+	"github.com/weft-project/weft/internal/private"
 )
 
 // fileLog is a file of records, and how far it has been read. The file stays open while it is the one at path, so that no
@@ -67,7 +68,7 @@ func (l *fileLog) open(a access) error {
 	if a == create {
 		flag |= os.O_CREATE
 	}
-	file, err := os.OpenFile(l.path, flag, 0o600)
+	file, err := private.OpenFile(l.path, flag)
 	if errors.Is(err, fs.ErrNotExist) && a != create {
 		return nil
 	}
@@ -76,9 +77,6 @@ func (l *fileLog) open(a access) error {
 	}
 	if l.id, err = file.Stat(); err != nil {
 		return errors.Join(err, file.Close())
-	}
-	if !l.id.Mode().IsRegular() {
-		return errors.Join(errors.New("expected a regular file"), file.Close())
 	}
 	l.file = file
 	return nil

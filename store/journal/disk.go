@@ -2,11 +2,11 @@ package journal
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"os"
 
 	"github.com/weft-project/weft/internal/flock"
+	"github.com/weft-project/weft/internal/private"
 )
 
 // disk is what a journal asks of a file system; tests have one that fails and forgets.
@@ -32,21 +32,13 @@ type file interface {
 
 type system struct{}
 
-func (system) open(path string) (file, error) { return openRegular(path, 0) }
+func (system) open(path string) (file, error) { return openPrivate(path, 0) }
 
-func (system) create(path string) (file, error) { return openRegular(path, os.O_TRUNC) }
+func (system) create(path string) (file, error) { return openPrivate(path, os.O_TRUNC) }
 
-func openRegular(path string, flags int) (file, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|flags, 0o600)
+func openPrivate(path string, flags int) (file, error) {
+	f, err := private.OpenFile(path, os.O_RDWR|os.O_CREATE|flags)
 	if err != nil {
-		return nil, err
-	}
-	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is no regular file", path)
-	}
-	if err != nil {
-		f.Close()
 		return nil, err
 	}
 	return osFile{f}, nil

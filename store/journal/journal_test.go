@@ -16,6 +16,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weft-project/weft/internal/private"
+
 	"github.com/weft-project/weft/internal/leak"
 	"github.com/weft-project/weft/internal/soak"
 )
@@ -125,6 +127,20 @@ func TestWhatIsNoJournalIsRefusedAndLeftAlone(t *testing.T) {
 	require.ErrorContains(t, err, "no regular file")
 	_, err = Open(filepath.Join(dir, "none", "journal"), Config{}, nil)
 	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+func TestAJournalIsItsUsersAloneAndOneThatOthersMayWriteToIsRefused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "journal")
+	j, err := Open(path, Config{}, nil)
+	require.NoError(t, err)
+	require.NoError(t, j.Close())
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode())
+	require.NoError(t, os.Chmod(path, 0o666)) //nolint:gosec // as another user would plant it
+	_, err = Open(path, Config{}, nil)
+	require.ErrorIs(t, err, private.ErrOthers)
+	require.ErrorContains(t, err, path)
 }
 
 func TestAnErrorOfTheOwnersReplayEndsOpeningAndNamesTheRecord(t *testing.T) {
