@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -17,7 +18,7 @@ import (
 
 	"github.com/weft-project/weft/elastic"
 	"github.com/weft-project/weft/elastic/rdzv"
-	"github.com/weft-project/weft/internal/secret"
+	"github.com/weft-project/weft/internal/private"
 	"github.com/weft-project/weft/rpc"
 )
 
@@ -173,23 +174,21 @@ func (f *runFlags) environ() ([]string, error) {
 
 // traceFolder makes a folder for traces. One that holds a trace is refused: it would be taken for one of this job.
 func traceFolder(name string) (string, error) {
-	dir, err := filepath.Abs(name)
-	if err == nil {
-		err = os.MkdirAll(dir, 0o755)
-	}
+	dir, err := private.Folder(name)
 	if err != nil {
 		return "", err
 	}
-	files, err := os.ReadDir(dir)
+	defer dir.Close()
+	files, err := fs.ReadDir(dir.FS(), ".")
 	if err != nil {
 		return "", err
 	}
 	for _, f := range files {
 		if filepath.Ext(f.Name()) == ".json" {
-			return "", fmt.Errorf("%s holds %s of another job; remove it, or name another folder", dir, f.Name())
+			return "", fmt.Errorf("%s holds %s of another job; remove it, or name another folder", dir.Name(), f.Name())
 		}
 	}
-	return dir, nil
+	return dir.Name(), nil
 }
 
 func parseNnodes(s string) (least, most int, err error) {

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/weft-project/weft/elastic"
+	"github.com/weft-project/weft/internal/private"
 )
 
 // program is the command line of a worker. torchrun runs Python scripts; so does weft run where the name ends in .py or the flags say so, with
@@ -122,7 +123,42 @@ func (f *runFlags) logs() (elastic.Logs, error) {
 	case f.logDir != "" && f.redirects == "" && f.tee == "":
 		l.Tee.All = elastic.Stdout | elastic.Stderr
 	case f.logDir == "" && f.redirects+f.tee != "":
-		l.Dir = filepath.Join(os.TempDir(), fmt.Sprintf("weft-logs-%d", os.Getuid()))
+		home, _ := os.UserHomeDir() // "" where there is none
+		dir, err := usualLogs(os.Getenv("XDG_STATE_HOME"), home)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--log-dir: expected a folder, as there is none for logs: %w", err))
+		}
+		l.Dir = dir
 	}
 	return l, errors.Join(errs...)
+}
+
+// usualLogs is where logs go for which nobody names a folder: among the user's own state, as the XDG Base Directory Specification has it. Who
+// has no place for that, as the user of many a container, gets a new folder among the temporary files.
+func usualLogs(state, home string) (string, error) {
+	if !filepath.IsAbs(state) {
+		state = ""
+		if isOwn(home) {
+			state = filepath.Join(home, ".local", "state")
+		}
+	}
+	if state != "" {
+		if dir, err := private.Folder(filepath.Join(state, "weft", "logs")); err == nil {
+			return dir.Name(), dir.Close()
+		}
+	}
+	dir, err := private.New(os.TempDir(), "weft-logs-")
+	if err != nil {
+		return "", err
+	}
+	return dir.Name(), dir.Close()
+}
+
+// isOwn says that a home is there and this user's: behind sudo, $HOME may be another's.
+func isOwn(home string) bool {
+	if _, err := os.Stat(home); err != nil || !filepath.IsAbs(home) {
+		return false
+	}
+	dir, err := private.Folder(home)
+	return err == nil && dir.Close() == nil
 }

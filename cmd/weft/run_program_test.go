@@ -139,7 +139,6 @@ func TestWhereOutputGoesFollowsTheFlags(t *testing.T) {
 	require.Equal(t, elastic.Logs{Dir: "d", Tee: elastic.Selection{All: both}}, logs(runFlags{logDir: "d"}), "who names a folder wants something in it")
 	require.Equal(t, elastic.Logs{Dir: "d"}, logs(runFlags{logDir: "d", tee: "0"}))
 	require.Equal(t, elastic.Logs{Dir: "d", Redirect: elastic.Selection{All: elastic.Stderr}, Show: []int{0, 2}}, logs(runFlags{logDir: "d", redirects: "2", filter: "0, 2"}))
-	require.Regexp(t, `weft-logs-\d+$`, logs(runFlags{tee: "3"}).Dir, "as torchrun, a folder for files that pass")
 }
 
 func TestLogFilesAreWrittenAndTheirFolderIsTold(t *testing.T) {
@@ -182,4 +181,33 @@ func TestAProgramThatCannotBeStartedHasTheExitCodeOfWhenItWasFound(t *testing.T)
 		code, _, stderr := weft(t, "run", "--max-restarts", "1", c.program)
 		require.Equal(t, c.code, code, "%s: %s", why, stderr)
 	}
+}
+
+func TestLogsWithoutAFolderGoToTheUsersStateOrToOneThatNobodyCanGuess(t *testing.T) {
+	mine, tmp, open := t.TempDir(), t.TempDir(), t.TempDir()
+	require.NoError(t, os.Chmod(open, 0o777))
+	none := filepath.Join(mine, "none")
+	t.Setenv("TMPDIR", tmp)
+	inTmp := tmp + `/weft-logs-\d+`
+	for _, c := range []struct{ state, home, want string }{
+		{mine + "/state", none, mine + "/state/weft/logs"},
+		{"", mine, mine + "/.local/state/weft/logs"}, {"relative", mine, mine + "/.local/state/weft/logs"},
+		{"", none, inTmp}, {"", "", inTmp}, {"", ".", inTmp}, {"", os.DevNull, inTmp}, {"", open, inTmp}, {os.DevNull, mine, inTmp},
+	} {
+		t.Setenv("XDG_STATE_HOME", c.state)
+		t.Setenv("HOME", c.home)
+		l, err := (&runFlags{tee: "3"}).logs()
+		require.NoError(t, err)
+		require.Regexp(t, "^"+c.want+"$", l.Dir, "%+v", c)
+		info, err := os.Stat(l.Dir)
+		require.NoError(t, err)
+		require.Equal(t, os.FileMode(0o700), info.Mode().Perm())
+	}
+	require.NoDirExists(t, none)
+	t.Setenv("TMPDIR", open)
+	t.Setenv("XDG_STATE_HOME", "")
+	t.Setenv("HOME", "")
+	_, err := (&runFlags{tee: "3"}).logs()
+	require.ErrorContains(t, err, "--log-dir: ")
+	require.ErrorContains(t, err, open)
 }

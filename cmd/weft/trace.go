@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -54,7 +55,7 @@ func mergeTraces(stdout io.Writer, out string, force bool, in []string) (err err
 		defer f.Close()
 		inputs = append(inputs, trace.Input{Name: name, Reader: f})
 	}
-	f, err := os.Create(out + ".part")
+	f, err := os.CreateTemp(filepath.Dir(out), ".weft-trace-*") // nobody knows the name before
 	if err != nil {
 		return err
 	}

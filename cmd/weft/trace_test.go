@@ -51,12 +51,34 @@ func TestTracesOfSeveralWorkersBecomeOneFile(t *testing.T) {
 	require.Zero(t, code, stderr)
 }
 
+func TestAMergedTraceIsItsUsersAloneAndWrittenThroughNoLink(t *testing.T) {
+	dir := t.TempDir()
+	in, out, victim := filepath.Join(dir, "in.json"), filepath.Join(dir, "out.json"), filepath.Join(t.TempDir(), "victim")
+	require.NoError(t, os.WriteFile(in, []byte("[]"), 0o600))
+	require.NoError(t, os.WriteFile(victim, []byte("text"), 0o600))
+	require.NoError(t, os.Symlink(victim, out+".part")) // a name that anybody could guess
+	require.NoError(t, os.Symlink(victim, out))
+	code, _, stderr := weft(t, "trace", "merge", "--force", "-o", out, in)
+	require.Zero(t, code, stderr)
+	b, err := os.ReadFile(victim)
+	require.NoError(t, err)
+	require.Equal(t, "text", string(b))
+	info, err := os.Lstat(out)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode())
+	left, err := filepath.Glob(filepath.Join(dir, ".*"))
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
+
 func TestRunTellsTheWorkersWhereTheirTracesGo(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "spans")
 	code, stdout, stderr := weft(t, "run", "--trace", dir, "--no-prefix", os.Args[0], "show", "WEFT_TRACE")
 	require.Zero(t, code, stderr)
 	require.Equal(t, "WEFT_TRACE="+dir+"\n", stdout)
-	require.DirExists(t, dir)
+	info, err := os.Stat(dir)
+	require.NoError(t, err)
+	require.Equal(t, os.ModeDir|0o700, info.Mode())
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "worker0.json"), []byte("[]"), 0o644))
 	for _, args := range [][]string{{"--trace", dir}, nil} { // by the flag, and by the environment
 		if args == nil {
