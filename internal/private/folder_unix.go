@@ -3,6 +3,7 @@
 package private
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -34,11 +35,11 @@ func New(in, prefix string) (*os.Root, error) {
 	}
 	for {
 		p.name = prefix + strconv.FormatUint(rand.Uint64(), 10)
-		switch err := retry(func() error { return unix.Mkdirat(p.dir, p.name, 0o700) }); err {
-		case unix.EEXIST:
+		err := retry(func() error { return unix.Mkdirat(p.dir, p.name, 0o700) })
+		if errors.Is(err, unix.EEXIST) {
 			continue
-		case nil:
-		default:
+		}
+		if err != nil {
 			return nil, p.fail("mkdir", err)
 		}
 		if err := p.descend(false); err != nil {

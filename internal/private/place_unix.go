@@ -3,6 +3,7 @@
 package private
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -76,7 +77,7 @@ func (p *place) link() (string, error) {
 	var st unix.Stat_t
 	err := retry(func() error { return unix.Fstatat(p.dir, p.name, &st, unix.AT_SYMLINK_NOFOLLOW) })
 	switch {
-	case err == unix.ENOENT:
+	case errors.Is(err, unix.ENOENT):
 		return "", nil
 	case err != nil:
 		return "", p.fail("stat", err)
@@ -105,8 +106,8 @@ func (p *place) descend(create bool) error {
 		return err
 	}
 	err := retry(open)
-	if err == unix.ENOENT && create {
-		if err := retry(func() error { return unix.Mkdirat(p.dir, p.name, 0o700) }); err != nil && err != unix.EEXIST {
+	if errors.Is(err, unix.ENOENT) && create {
+		if err := retry(func() error { return unix.Mkdirat(p.dir, p.name, 0o700) }); err != nil && !errors.Is(err, unix.EEXIST) {
 			return p.fail("mkdir", err)
 		}
 		err = retry(open)
@@ -148,7 +149,7 @@ func trusts(uid uint32) bool {
 // retry repeats a call that a signal interrupts.
 func retry(call func() error) error {
 	for {
-		if err := call(); err != unix.EINTR {
+		if err := call(); !errors.Is(err, unix.EINTR) {
 			return err
 		}
 	}
