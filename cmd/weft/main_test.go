@@ -295,7 +295,7 @@ func TestAWrongValueIsBlamedOnTheVariableThatItIsFrom(t *testing.T) {
 		{"PET_LANES", "air", nil, "$PET_LANES: "},
 		{"PET_ROLE", "a b", nil, "$PET_ROLE: role: expected at most 64"},
 		{"PET_HEALTH_ADDR", "8080", nil, `$PET_HEALTH_ADDR: expected [host]:port, got "8080"`},
-		{"WEFT_TRACE", "/dev/null/spans", nil, "$WEFT_TRACE: mkdir /dev/null"},
+		{"WEFT_TRACE", "/dev/null/spans", nil, "$WEFT_TRACE: open /dev/null"},
 		{"PYTHON_EXEC", "nopython", []string{"-m"}, `$PYTHON_EXEC: program "nopython" is not in PATH`},
 	} {
 		t.Run(c.variable+"="+c.value, func(t *testing.T) {
