@@ -75,7 +75,7 @@ func checkMain(c context.Context, args []string, stdout, stderr io.Writer) error
 	if r.GPU, err = reportOf(o.at); err != nil {
 		return fmt.Errorf("no GPU to check: %w", err)
 	}
-	if err := os.MkdirAll(o.out, 0o777); err != nil {
+	if err := os.MkdirAll(o.out, 0o750); err != nil {
 		return err
 	}
 	fmt.Fprintf(stdout, "%s, sm_%d, driver for CUDA %d.%d; cuBLASLt: %s\n", r.GPU.Name, r.GPU.Arch, r.GPU.Driver/1000, r.GPU.Driver%1000/10, r.GPU.Library)
@@ -170,10 +170,10 @@ func (r result) write(dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(dir, "result.json"), append(raw, '\n'), 0o666); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "result.json"), append(raw, '\n'), 0o600); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, "result.md"), []byte(r.markdown()), 0o666)
+	return os.WriteFile(filepath.Join(dir, "result.md"), []byte(r.markdown()), 0o600)
 }
 
 func indented(s string) string { return "\t" + strings.ReplaceAll(strings.TrimSpace(s), "\n", "\n\t") }

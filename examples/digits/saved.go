@@ -55,7 +55,7 @@ func (s settings) begin(c context.Context, m model, stderr io.Writer) (saved *sa
 
 // usable makes the folder, and tries to write there: steps whose checkpoint cannot be saved are lost.
 func usable(folder string) error {
-	if err := os.MkdirAll(folder, 0o777); err != nil {
+	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return err
 	}
 	file, err := os.CreateTemp(folder, ".try-*")

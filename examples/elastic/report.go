@@ -136,7 +136,7 @@ func (r *reporter) finish(accuracy float64, h history) error {
 	if r.result != "" {
 		b, err := json.Marshal(result{h, accuracy})
 		if err == nil {
-			err = os.WriteFile(r.result, b, 0o644)
+			err = os.WriteFile(r.result, b, 0o600)
 		}
 		if err != nil {
 			return err
