@@ -28,17 +28,16 @@ type owner interface {
 
 // block is the memory behind a buffer; blocks outlive buffers by way of the pool.
 type block struct {
-	dev    owner
-	host   bool // dev is the host
-	mem    []byte
-	addr   uintptr // of an accelerator's memory, which has no mem
-	note   any     // that memory's
-	class  int
-	vacant bool // kept without its pages; guarded by the pool's lock
-	spare  bool // see the type spare
+	dev   owner
+	host  bool // dev is the host
+	mem   []byte
+	addr  uintptr // of an accelerator's memory, which has no mem
+	note  any     // that memory's
+	class int
+	spare bool // see the type spare
 
-	seg     *Segment // where the block lies, with off; nil for memory of Go's heap
-	off     int
+	seg     *Segment        // where the block lies; nil for memory of Go's heap
+	used    int             // the most bytes that a buffer had there
 	done    func()          // for memory of another process: gives it back
 	cleanup runtime.Cleanup // of the buffer, where that is disowned and the memory not of Go's heap
 }

@@ -35,7 +35,7 @@ var _ Launcher = (*memory)(nil)
 // Host is the process's own memory and processor, with ID "cpu". There is one per process, as there is one heap.
 func Host() Launcher { return host }
 
-var host = &memory{pool: pool{max: maxPooled, shared: shared{max: maxShared()}}}
+var host = &memory{pool: pool{max: maxPooled, shared: shared{max: maxShared(), most: maxSegments(), seals: memfileSeals}}}
 
 // SimConfig describes a simulated accelerator. The zero value is sim:0 without a limit.
 type SimConfig struct {
@@ -53,17 +53,20 @@ func (m *memory) ID() ID { return m.id }
 
 func (m *memory) isHost() bool { return m.id.Kind == KindCPU }
 
-func (m *memory) Alloc(n int) (*Buffer, error) {
+func (m *memory) Alloc(n int) (*Buffer, error) { return m.alloc(n, nil) }
+
+// alloc is Alloc of memory that has what must asks for, if that is given: see take.
+func (m *memory) alloc(n int, must func(*block) bool) (*Buffer, error) {
 	if n < 0 {
 		return nil, &Error{m.id, "alloc", ErrBounds}
 	}
 	if !m.reserve(int64(n)) {
 		return nil, &Error{m.id, "alloc", ErrMemory}
 	}
-	blk := m.pool.take(n, m)
-	if blk == nil {
+	blk, err := m.pool.take(n, m, must)
+	if err != nil {
 		m.liveBytes.Add(-int64(n))
-		return nil, &Error{m.id, "alloc", ErrClosed}
+		return nil, &Error{m.id, "alloc", err}
 	}
 	m.live.Add(1)
 	return bufferOf(blk, n), nil
@@ -89,7 +92,9 @@ func (m *memory) put(b *block) {
 		b.done()
 		return
 	}
-	m.pool.put(b)
+	if !m.pool.put(b) && b.seg != nil {
+		b.seg.retire()
+	}
 }
 
 func (m *memory) discard(b *block) {

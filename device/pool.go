@@ -18,7 +18,7 @@ type pool struct {
 	allocs int64  // buffers for which blocks were given out
 	reused int64  // blocks of them that were used before
 	max    int64  // most bytes kept; what comes beyond is dropped
-	shared shared // where large blocks come from
+	shared shared // of large blocks
 	spare  spare
 	closed bool
 }
@@ -40,50 +40,53 @@ func classOf(n int) int {
 	return p
 }
 
-// take gives a device a block for n bytes; nil after close.
-func (p *pool) take(n int, dev *memory) *block {
+// take gives a device a block for n bytes. With must it has what that asks for, or the error says why not: a segment, which other large blocks of
+// the host have where they can.
+func (p *pool) take(n int, dev *memory, must func(*block) bool) (*block, error) {
 	class := classOf(n)
-	b, ok := p.find(class, nil, true)
-	if b == nil && ok {
-		b = &block{mem: alignedBytes(class), class: class}
+	b, open := p.find(class, must, true)
+	if !open {
+		return nil, ErrClosed
+	}
+	if b == nil {
+		var err error
+		if dev.isHost() && class >= SharedFrom {
+			b, err = p.share(class)
+		}
+		if must != nil && err != nil {
+			return nil, err
+		}
+		if b == nil {
+			b = &block{mem: alignedBytes(class), class: class}
+		}
 		p.made()
 	}
-	if b != nil {
-		b.dev, b.host = dev, dev.isHost()
-	}
-	return b
+	b.dev, b.host, b.used = dev, dev.isHost(), max(b.used, n)
+	return b, nil
 }
 
-// find takes a block that was released, or else one from shared memory; nil where there is none. Where fits is given it is the first of those that
-// were released and fit. ok says that the pool is open; count, that what is found is for a buffer.
+// find takes a block that was released; nil where there is none. Where fits is given it is the first that fits. ok says that the pool is
+// open; count, that what is found is for a buffer.
 func (p *pool) find(class int, fits func(*block) bool, count bool) (b *block, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
 		return nil, false
 	}
-	if l := p.free[class]; len(l) > 0 {
-		k := len(l) - 1
-		for fits != nil && k >= 0 && !fits(l[k]) {
-			k--
-		}
-		if k < 0 {
-			return nil, true
-		}
-		if b = l[k]; count {
-			p.reused++
-		}
-		p.free[class] = slices.Delete(l, k, k+1)
-		p.forget(b)
-	} else if class >= SharedFrom {
-		b = p.shared.cut(class, p)
+	l := p.free[class]
+	k := len(l) - 1
+	for fits != nil && k >= 0 && !fits(l[k]) {
+		k--
 	}
-	if b != nil && b.seg != nil {
-		b.seg.live++
+	if k < 0 {
+		return nil, true
 	}
-	if b != nil && count {
+	if b = l[k]; count {
+		p.reused++
 		p.allocs++
 	}
+	p.free[class] = slices.Delete(l, k, k+1)
+	p.forget(b)
 	return b, true
 }
 
@@ -97,29 +100,20 @@ func (p *pool) made() {
 // forget counts a block as no longer kept.
 func (p *pool) forget(b *block) {
 	p.blocks--
-	if !b.vacant {
-		p.bytes -= int64(b.class)
-	}
-	b.vacant = false
+	p.bytes -= int64(b.class)
 }
 
-// put keeps a released block. It says false where it does not; such a block is not of a segment.
+// put keeps a released block. It says false where it does not.
 func (p *pool) put(b *block) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if b.seg != nil {
-		b.seg.live--
-	}
-	if p.bytes+int64(b.class) > p.max || p.closed {
-		if b.seg == nil {
-			p.spare.gone(b)
-			return false
+	if p.bytes+int64(b.class) > p.max || p.closed || b.seg != nil && b.seg.once.Load() {
+		if p.spare.gone(b); b.seg != nil {
+			p.shared.gone(b.class)
 		}
-		vacate(b.mem) // its place is kept
-		b.vacant = true
-	} else {
-		p.bytes += int64(b.class)
+		return false
 	}
+	p.bytes += int64(b.class)
 	if p.free == nil {
 		p.free = map[int][]*block{}
 	}
@@ -138,7 +132,7 @@ func kept(l []*block, b *block) []*block {
 	return slices.Insert(l, at, b)
 }
 
-// empty takes out all that is kept; none is of a segment.
+// empty takes out all that is kept; none has a segment.
 func (p *pool) empty() (all []*block) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -157,19 +151,6 @@ func (p *pool) stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return Stats{Pooled: p.blocks, PooledBytes: p.bytes, Allocs: p.allocs, Reused: p.reused, SharedBytes: p.shared.bytes}
-}
-
-// recall takes a segment's blocks out of what is kept; none is in use.
-func (p *pool) recall(g *Segment) {
-	for class, l := range p.free {
-		p.free[class] = slices.DeleteFunc(l, func(b *block) bool {
-			if b.seg != g {
-				return false
-			}
-			p.forget(b)
-			return true
-		})
-	}
 }
 
 // close gives what was kept; nothing is kept any more.

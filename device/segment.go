@@ -1,110 +1,153 @@
 package device
 
 import (
+	"errors"
+	"fmt"
 	"os"
+	"slices"
+	"sync"
 	"sync/atomic"
 )
 
-// Segment is a stretch of the host's memory that another process can map: buffers of SharedFrom bytes and more lie in
-// one, where the system can do that. It lives as long as a buffer lies in it, and then as the pool likes.
+// Segment is memory of the host's that another process can map for reading. A buffer of SharedFrom bytes and more has one for itself,
+// where the system can do that, from its first byte on. It lives as long as the buffer, and then as the pool likes.
 type Segment struct {
-	mem     []byte
-	file    memfile
-	next    int // all beyond was never given out; guarded, as live is, by the lock of the pool
-	live    int // blocks that are in use
-	retired atomic.Bool
+	mem  []byte
+	file memfile
+	once atomic.Bool // the memory goes back to the system with the buffer
+
+	mu      sync.Mutex
+	retired bool
+	after   map[*func()]bool
 }
 
-// SharedFrom is the least size of a buffer that lies in a segment: a copy of a smaller one is cheaper than what sharing
-// costs.
+// SharedFrom is the least size of a buffer that has a segment: a copy of a smaller one is cheaper than what sharing costs.
 const SharedFrom = 64 << 10
 
-const segmentBytes = 64 << 20 // a larger block has a segment of its own; untouched pages cost nothing
-
-// Segment says where in shared memory the buffer lies, if it does. The segment stays as long as the caller holds
-// a reference to the buffer.
-func (b *Buffer) Segment() (s *Segment, off int, ok bool) {
+// Segment is the shared memory in which the buffer lies, if it does. It stays as long as the caller holds a reference to the buffer.
+func (b *Buffer) Segment() (s *Segment, ok bool) {
 	if b.blk == nil || b.blk.seg == nil || b.released() {
-		return nil, 0, false
+		return nil, false
 	}
-	return b.blk.seg, b.blk.off, true
+	return b.blk.seg, true
+}
+
+// Show gives a descriptor with which another process can map the buffer's segment. It sees the buffer's bytes there, and zeros
+// behind them. It cannot write them, nor can who opens the file again. The file is the caller's to close; it never changes in size.
+//
+// Nobody can take back what was shown: the process sees what is written there later, too. With once that is the same buffer's
+// alone: afterwards the memory goes back to the system. Without it the pool uses it again.
+func (b *Buffer) Show(once bool) (*os.File, error) {
+	g, ok := b.Segment()
+	if !ok {
+		return nil, &Error{b.dev().ID(), "show", errors.ErrUnsupported}
+	}
+	if once {
+		g.once.Store(true)
+	}
+	clear(g.mem[b.n:max(b.n, b.blk.used)]) // of buffers that were here before
+	return g.file.open()
 }
 
 // Bytes is the segment's size, which never changes.
 func (g *Segment) Bytes() int { return len(g.mem) }
 
-// Open gives a descriptor with which another process can map the segment, for reading only. The file is the caller's to
-// close; it never changes in size. Only who holds a buffer in the segment may call it.
-func (g *Segment) Open() (*os.File, error) { return g.file.open() }
+// AfterRetire has f called, on a goroutine of its own, when the memory was given back to the system: nothing will lie there again. stop undoes
+// that, where it is not too late. Who passed the segment on tells, as the memory is free when nobody has it mapped.
+func (g *Segment) AfterRetire(f func()) (stop func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.retired {
+		go f()
+		return func() {}
+	}
+	if g.after == nil {
+		g.after = map[*func()]bool{}
+	}
+	g.after[&f] = true
+	return func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		delete(g.after, &f)
+	}
+}
 
-// Retired says that the segment's memory was given back: nothing will lie there again. Who passed it on tells.
-func (g *Segment) Retired() bool { return g.retired.Load() }
+// retire gives the memory back. Nobody here uses it any more.
+func (g *Segment) retire() {
+	g.file.unmap(g.mem)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.retired = true
+	for f := range g.after {
+		go (*f)()
+	}
+	g.after = nil
+}
 
-// shared cuts blocks out of segments. The pool's lock guards it.
+// shared is how much of a pool's memory lies in segments. The pool's lock guards it.
 type shared struct {
-	segments []*Segment
-	bytes    int64 // of all segments
-	max      int64
-	broken   bool // the system has no such memory
+	bytes, max  int64
+	files, most int
+	seals       int   // that each has
+	err         error // why the system has no such memory
 }
 
-// cut gives a block of that class, nil where there is no room. Of the memory that was touched before, what is all free comes first.
-func (s *shared) cut(class int, p *pool) *block {
-	if s.broken || s.max == 0 {
-		return nil
-	}
-	for _, g := range s.segments {
-		if b := g.cut(class); b != nil {
-			return b
-		}
-	}
-	for _, g := range s.segments {
-		if g.live == 0 && len(g.mem) >= class {
-			p.recall(g)
-			g.next = 0
-			return g.cut(class)
-		}
-	}
-	if g := s.grow(max(class, segmentBytes), p); g != nil {
-		return g.cut(class)
-	}
-	return nil
+// AllocShared is the host's Alloc of a buffer that has a segment, of SharedFrom bytes at least. The error says why there is none.
+func AllocShared(n int) (*Buffer, error) {
+	return host.alloc(max(n, SharedFrom), func(b *block) bool { return b.seg != nil })
 }
 
-func (g *Segment) cut(class int) *block {
-	if len(g.mem)-g.next < class {
-		return nil
+// share makes a block with a segment of its own. Where the system cannot, or there are enough of them, the error says so.
+func (p *pool) share(class int) (*block, error) {
+	free, err := p.reserve(class)
+	for _, b := range free {
+		b.seg.retire()
 	}
-	b := &block{mem: g.mem[g.next : g.next+class : g.next+class], class: class, seg: g, off: g.next}
-	g.next += class
-	return b
-}
-
-// grow makes a segment of n bytes, for which it gives up others that are free but too small.
-func (s *shared) grow(n int, p *pool) *Segment {
-	kept := s.segments[:0]
-	for _, g := range s.segments {
-		if s.bytes+int64(n) <= s.max || g.live > 0 {
-			kept = append(kept, g)
-			continue
-		}
-		p.recall(g)
-		s.bytes -= int64(len(g.mem))
-		g.retired.Store(true)
-		g.file.unmap(g.mem)
-	}
-	clear(s.segments[len(kept):])
-	s.segments = kept
-	if s.bytes+int64(n) > s.max {
-		return nil
-	}
-	file, mem, err := newMemfile(n)
 	if err != nil {
-		s.broken = len(s.segments) == 0 // or else it is full for now
-		return nil
+		return nil, err
 	}
-	g := &Segment{mem: mem, file: file}
-	s.segments = append(s.segments, g)
-	s.bytes += int64(n)
-	return g
+	file, mem, err := newMemfile(class, p.shared.seals)
+	if err != nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.shared.gone(class)
+		if errors.Is(err, errors.ErrUnsupported) { // or else there is none for now
+			p.shared.err = err
+		}
+		return nil, err
+	}
+	return &block{mem: mem, class: class, seg: &Segment{mem: mem, file: file}}, nil
+}
+
+// reserve counts a segment that is to be made, if it fits. For that it takes others out of what is kept, the oldest of a class first.
+func (p *pool) reserve(class int) (free []*block, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := &p.shared
+	if s.err != nil {
+		return nil, s.err
+	}
+	fits := func() bool { return s.files < s.most && s.bytes+int64(class) <= s.max }
+	for c, l := range p.free {
+		n := 0
+		for n < len(l) && l[n].seg != nil && !fits() {
+			p.forget(l[n])
+			s.gone(c)
+			n++
+		}
+		free = append(free, l[:n]...)
+		p.free[c] = slices.Delete(l, 0, n)
+	}
+	if !fits() {
+		return free, fmt.Errorf("%w: at most %d pieces of %d MiB in all can be shared", ErrMemory, s.most, s.max>>20)
+	}
+	s.files++
+	s.bytes += int64(class)
+	return free, nil
+}
+
+// gone counts a segment that is no longer there.
+func (s *shared) gone(class int) {
+	s.files--
+	s.bytes -= int64(class)
 }

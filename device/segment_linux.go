@@ -1,8 +1,11 @@
 package device
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -10,31 +13,41 @@ import (
 // memfile is a file without a name, in memory: it is gone with the processes that have it.
 type memfile struct{ fd int }
 
-const memfileSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
+// memfileSeals keep the file's size, so that no reader faults, and keep everybody but our own mapping from writing it.
+const memfileSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_FUTURE_WRITE | unix.F_SEAL_SEAL
 
-// newMemfile makes a file of n bytes that can never be resized, so that no reader of it faults, and maps it.
-func newMemfile(n int) (memfile, []byte, error) {
-	fd, err := unix.MemfdCreate("weft", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
-	if err != nil {
-		return memfile{}, nil, err
+// newMemfile makes a file of n bytes, maps it for writing and seals it. Where the system cannot do that the error is an errors.ErrUnsupported.
+func newMemfile(n, seals int) (f memfile, mem []byte, err error) {
+	if f.fd, err = unix.MemfdCreate("weft", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING); err != nil {
+		return f, nil, lacking("make files in memory", err)
 	}
-	f := memfile{fd}
-	if err = unix.Ftruncate(fd, int64(n)); err == nil {
-		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, memfileSeals)
+	if err = unix.Ftruncate(f.fd, int64(n)); err == nil {
+		mem, err = unix.Mmap(f.fd, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	}
 	if err != nil {
-		_ = unix.Close(fd)
-		return memfile{}, nil, err
+		_ = unix.Close(f.fd)
+		return f, nil, err
 	}
-	mem, err := unix.Mmap(fd, 0, n, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err = unix.Fchmod(f.fd, 0o400); err == nil {
+		_, err = unix.FcntlInt(uintptr(f.fd), unix.F_ADD_SEALS, seals)
+	}
 	if err != nil {
-		_ = unix.Close(fd)
-		return memfile{}, nil, err
+		f.unmap(mem)
+		return f, nil, lacking("seal memory against writing by others, as Linux does from 5.1 on", err)
 	}
 	return f, mem, nil
 }
 
-// open opens the file anew: a duplicate of our descriptor could be mapped for writing.
+// lacking says what the system cannot do, unless it is out of memory or of descriptors.
+func lacking(what string, err error) error {
+	switch err { //nolint:errorlint // an errno of our own call
+	case unix.ENOMEM, unix.ENFILE, unix.EMFILE:
+		return err
+	}
+	return fmt.Errorf("this system does not %s (%w): %w", what, err, errors.ErrUnsupported)
+}
+
+// open opens the file anew: a duplicate of our descriptor is not for reading alone.
 func (f memfile) open() (*os.File, error) {
 	return os.Open(fmt.Sprintf("/proc/self/fd/%d", f.fd))
 }
@@ -63,5 +76,17 @@ func maxShared() int64 {
 	return 1 << 30
 }
 
-// vacate gives a block's pages back to the system; they are zero when next used.
-func vacate(mem []byte) { _ = unix.Madvise(mem, unix.MADV_REMOVE) } // at worst they stay
+// maxSegments is how many segments there may be: a quarter of the descriptors that the process may have, and of the mappings.
+func maxSegments() int {
+	n := 1 << 16 // what Linux allows of mappings
+	if b, err := os.ReadFile("/proc/sys/vm/max_map_count"); err == nil {
+		if most, err := strconv.Atoi(strings.TrimSpace(string(b))); err == nil {
+			n = most
+		}
+	}
+	var files unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err == nil && files.Cur < uint64(n) {
+		n = int(files.Cur)
+	}
+	return n / 4
+}

@@ -4,6 +4,7 @@ package device
 
 import (
 	"errors"
+	"fmt"
 	"os"
 )
 
@@ -11,7 +12,9 @@ import (
 
 type memfile struct{}
 
-func newMemfile(int) (memfile, []byte, error) { return memfile{}, nil, errors.ErrUnsupported }
+const memfileSeals = 0
+
+func newMemfile(int, int) (memfile, []byte, error) { return memfile{}, nil, errors.ErrUnsupported }
 
 func (memfile) open() (*os.File, error) { return nil, errors.ErrUnsupported }
 
@@ -21,4 +24,4 @@ func maxShared() int64 { return 0 }
 
 func machineMemory() int64 { return 0 }
 
-func vacate([]byte) {}
+func maxSegments() int { return 0 }

@@ -19,7 +19,7 @@ const big = 1 << 20
 func sharing(t testing.TB) {
 	t.Helper()
 	b := host(t, big)
-	_, _, ok := b.Segment()
+	_, ok := b.Segment()
 	require.NoError(t, b.Release())
 	if !ok {
 		t.Skip("this system shares no memory")
@@ -33,7 +33,7 @@ func host(t testing.TB, n int) *device.Buffer {
 	return b
 }
 
-func TestLargeBuffersOfTheHostLieInSegmentsApartFromEachOther(t *testing.T) {
+func TestEachLargeBufferOfTheHostHasASegmentForItself(t *testing.T) {
 	sharing(t)
 	r := rand.New(rand.NewPCG(1, 1))
 	type held struct {
@@ -45,11 +45,10 @@ func TestLargeBuffersOfTheHostLieInSegmentsApartFromEachOther(t *testing.T) {
 		mem, err := h.b.Host()
 		require.NoError(t, err)
 		require.Equal(t, len(mem), bytes.Count(mem, []byte{h.mark}))
-		s, off, ok := h.b.Segment()
+		s, ok := h.b.Segment()
 		require.Equal(t, h.b.Len() > 48<<10, ok)
 		if ok {
-			require.Zero(t, off%64)
-			require.LessOrEqual(t, off+h.b.Len(), s.Bytes())
+			require.LessOrEqual(t, h.b.Len(), s.Bytes())
 		}
 	}
 	for i := range 2000 { // what lies in two buffers at once is found by its marks
@@ -79,12 +78,12 @@ func TestLargeBuffersOfTheHostLieInSegmentsApartFromEachOther(t *testing.T) {
 func TestOnlyTheHostSharesMemory(t *testing.T) {
 	b, err := device.NewSim(device.SimConfig{}).Alloc(big)
 	require.NoError(t, err)
-	_, _, ok := b.Segment()
+	_, ok := b.Segment()
 	require.False(t, ok)
 	require.NoError(t, b.Release())
 	h := host(t, big)
 	require.NoError(t, h.Release())
-	_, _, ok = h.Segment()
+	_, ok = h.Segment()
 	require.False(t, ok, "a released buffer lies nowhere")
 }
 

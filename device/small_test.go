@@ -27,7 +27,7 @@ func TestASmallBufferIsABufferInItsUsersMemory(t *testing.T) {
 			require.Equal(t, make([]byte, n), raw)
 			require.Equal(t, n, cap(raw), "an append goes elsewhere")
 			require.False(t, b.ReadOnly())
-			_, _, shared := b.Segment()
+			_, shared := b.Segment()
 			require.False(t, shared)
 			counted := int64(1)
 			if nobodys {

@@ -11,37 +11,36 @@ import (
 	"github.com/weft-project/weft/device"
 )
 
-var errNoShared = errors.New("transport: no memory that could be shared is left")
-
-// localHauler lends the receiver the sender's own memory. What does not lie in a segment is copied to one first. A loan lasts until
+// localHauler lends the receiver the sender's own memory. What has no segment is copied to one first. A loan lasts until
 // the receiver has released its buffer and said so, also beyond the link; or until the receiver's process is gone.
 // For that the two ends keep a connection, the ledger: segments' descriptors go one way and what was given back the
 // other. Who owes nothing any more, its link being gone, closes its direction.
 type localHauler struct {
 	env  laneEnv
 	conn *net.UnixConn // the ledger
+	once bool          // see Config.LendOnce
 
 	mu       sync.Mutex
 	err      error // why the link is gone
 	gone     bool  // the peer owes nothing any more, and will borrow nothing
 	last     uint64
-	loans    map[uint64]*device.Buffer  // lent, with a reference
-	told     map[*device.Segment]uint32 // the segments that the peer knows, by number
-	segments uint32                     // how many it was told
-	maps     map[uint32]*mapping        // the peer's segments
-	mapped   int64                      // their bytes
-	heard    uint32                     // how many it told
-	bell     chan struct{}              // closed when heard has changed, or the ledger has ended
-	fetched  map[uint64]int             // borrowed, by ticket: how many buffers are not released
-	revoked  refusedTickets             // tickets that are void
-	queue    []ledgerEntry              // to be written
-	writing  bool                       // somebody does
-	finished bool                       // our direction of the ledger is closed
+	loans    map[uint64]*device.Buffer    // lent, with a reference
+	told     map[*device.Segment]*telling // the segments that the peer knows
+	segments uint32                       // how many it was told
+	maps     map[uint32]*mapping          // the peer's segments
+	mapped   int64                        // their bytes
+	heard    uint32                       // how many it told
+	bell     chan struct{}                // closed when heard has changed, or the ledger has ended
+	fetched  map[uint64]int               // borrowed, by ticket: how many buffers are not released
+	revoked  refusedTickets               // tickets that are void
+	queue    []ledgerEntry                // to be written
+	writing  bool                         // somebody does
+	finished bool                         // our direction of the ledger is closed
 }
 
-func newLocalHauler(env laneEnv, conn *net.UnixConn) *localHauler {
+func newLocalHauler(env laneEnv, conn *net.UnixConn, once bool) *localHauler {
 	h := &localHauler{
-		env: env, conn: conn, loans: map[uint64]*device.Buffer{}, told: map[*device.Segment]uint32{},
+		env: env, conn: conn, once: once, loans: map[uint64]*device.Buffer{}, told: map[*device.Segment]*telling{},
 		maps: map[uint32]*mapping{}, bell: make(chan struct{}), fetched: map[uint64]int{}, revoked: refusedTickets{has: map[uint64]bool{}},
 	}
 	go h.read()
@@ -59,7 +58,6 @@ func (h *localHauler) takes([]Tensor, int64) bool {
 // lending is one tensor's memory, with a reference.
 type lending struct {
 	buf *device.Buffer
-	seg *device.Segment
 	off int
 }
 
@@ -77,12 +75,10 @@ func lend(ts []Tensor) (all []lending, bytes int, err error) {
 			continue
 		}
 		bytes += b.Len()
-		l := lending{buf: b.Retain()}
-		var ok bool
-		if l.seg, l.off, ok = b.Segment(); !ok {
-			need += (b.Len() + spotUnit - 1) &^ (spotUnit - 1)
+		if _, ok := b.Segment(); !ok {
+			need += inSpots(b.Len())
 		}
-		all = append(all, l)
+		all = append(all, lending{buf: b.Retain()})
 	}
 	if need == 0 {
 		return all, bytes, nil
@@ -91,37 +87,37 @@ func lend(ts []Tensor) (all []lending, bytes int, err error) {
 	if err != nil {
 		return all, 0, err
 	}
-	defer stage.buf.Release() //nolint:errcheck // the one of Alloc; each that lies there has its own
+	defer stage.Release() //nolint:errcheck // the one of Alloc; each that lies there has its own
 	at := 0
 	for i := range all {
 		l := &all[i]
-		if l.seg != nil {
+		if _, ok := l.buf.Segment(); ok {
 			continue
 		}
 		n := l.buf.Len()
 		if err := download(mem[at:at+n], l.buf, 0); err != nil {
 			return all, 0, err
 		}
-		_ = l.buf.Release() // ours
-		*l = lending{stage.buf.Retain(), stage.seg, stage.off + at}
-		at += (n + spotUnit - 1) &^ (spotUnit - 1)
+		clear(mem[at+n : at+inSpots(n)]) // the peer sees all of it
+		_ = l.buf.Release()              // ours
+		*l = lending{stage.Retain(), at}
+		at += inSpots(n)
 	}
+	clear(mem[at:])
 	return all, bytes, nil
 }
 
-// shared allocates n bytes of a segment.
-func shared(n int) (lending, []byte, error) {
-	buf, err := device.Host().Alloc(max(n, device.SharedFrom))
+// inSpots is how much room n bytes take.
+func inSpots(n int) int { return (n + spotUnit - 1) &^ (spotUnit - 1) }
+
+// shared allocates n bytes that can be lent, or more. What is there is undefined.
+func shared(n int) (*device.Buffer, []byte, error) {
+	buf, err := device.AllocShared(n)
 	if err != nil {
-		return lending{}, nil, err
+		return nil, nil, err
 	}
-	seg, off, ok := buf.Segment()
 	mem, err := buf.Host()
-	if !ok || err != nil {
-		_ = buf.Release() // ours alone
-		return lending{}, nil, errors.Join(errNoShared, err)
-	}
-	return lending{buf, seg, off}, mem, nil
+	return buf, mem, err
 }
 
 func giveUp(all []lending) {
@@ -165,8 +161,13 @@ func (h *localHauler) ticketLocked(all []lending) (t localTicket, _ []lending, e
 		return t, all, fmt.Errorf("transport: the peer's end of the %s lane is gone", LaneLocal)
 	}
 	t = localTicket{first: h.last + 1, loans: len(all)}
+	defer func() {
+		if err != nil {
+			h.untellLocked(all[:len(t.spots)])
+		}
+	}()
 	for _, l := range all {
-		n, err := h.tellLocked(l.seg)
+		n, err := h.tellLocked(l.buf)
 		if err != nil {
 			return t, all, err
 		}
@@ -176,36 +177,17 @@ func (h *localHauler) ticketLocked(all []lending) (t localTicket, _ []lending, e
 	if len(table) <= tableInOne {
 		return t, all, nil
 	}
-	l, mem, err := shared(len(table))
+	buf, mem, err := shared(len(table))
 	if err != nil {
 		return t, all, err
 	}
-	all = append(all, l)
-	n, err := h.tellLocked(l.seg)
-	t.size, t.table = copy(mem, table), spot{n, int64(l.off)}
+	t.size = copy(mem, table)
+	clear(mem[t.size:])
+	all = append(all, lending{buf: buf})
+	n, err := h.tellLocked(buf)
+	t.table = spot{segment: n}
 	t.loans++
 	return t, all, err
-}
-
-// tellLocked makes a segment known to the peer, and gives its number.
-func (h *localHauler) tellLocked(s *device.Segment) (uint32, error) {
-	if n, ok := h.told[s]; ok {
-		return n, nil
-	}
-	for old, n := range h.told {
-		if old.Retired() {
-			delete(h.told, old)
-			h.enterLocked(ledgerEntry{kind: ledgerRetire, number: n})
-		}
-	}
-	f, err := s.Open()
-	if err != nil {
-		return 0, err
-	}
-	h.segments++
-	h.told[s] = h.segments
-	h.enterLocked(ledgerEntry{kind: ledgerSegment, number: h.segments, value: uint64(s.Bytes()), file: f})
-	return h.segments, nil
 }
 
 func (t *localTransfer) ticket() []byte { return t.t.append(nil) }
@@ -246,18 +228,17 @@ func (h *localHauler) refuse(ticket []byte) {
 
 // returned ends loans; those that are not known were ended before.
 func (h *localHauler) returned(first uint64, n uint32) {
-	var back []*device.Buffer
+	var back []lending
 	h.mu.Lock()
 	for i := range uint64(n) {
 		if b := h.loans[first+i]; b != nil {
-			back = append(back, b)
+			back = append(back, lending{buf: b})
 			delete(h.loans, first+i)
 		}
 	}
+	h.untellLocked(back)
 	h.mu.Unlock()
-	for _, b := range back {
-		_ = b.Release() // the loan's
-	}
+	giveUp(back)
 }
 
 func (h *localHauler) close(err error) {
@@ -272,6 +253,9 @@ func (h *localHauler) close(err error) {
 		m.dropLocked()
 	}
 	clear(h.maps)
+	for _, k := range h.told {
+		k.forget()
+	}
 	clear(h.told)
 	h.finishLocked()
 }

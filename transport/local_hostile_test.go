@@ -44,7 +44,7 @@ func hostileLedger(t testing.TB) (h *localHauler, peer *net.UnixConn, broken *at
 	env := localEnv()
 	broken = &atomic.Int32{}
 	env.suspect = func(error) { broken.Add(1) }
-	h = newLocalHauler(env, here)
+	h = newLocalHauler(env, here, false)
 	t.Cleanup(func() { h.close(ErrClosed); _ = there.Close() })
 	return h, there, broken
 }
@@ -136,7 +136,7 @@ func TestATicketThatWasGivenUpIsNotFetchedAfterwards(t *testing.T) {
 	toB := make(chan []byte, 1)
 	env := localEnv()
 	env.say = func(w []byte) error { toB <- append([]byte(nil), w...); return nil }
-	sender, receiver := newLocalHauler(env, a), newLocalHauler(localEnv(), b)
+	sender, receiver := newLocalHauler(env, a, false), newLocalHauler(localEnv(), b, false)
 	defer receiver.close(ErrClosed)
 	defer sender.close(ErrClosed)
 	x, err := device.Host().Alloc(1 << 20)
@@ -166,7 +166,7 @@ func TestATicketThatWasGivenUpIsNotFetchedAfterwards(t *testing.T) {
 
 func TestALaneThatCannotBeSaysWhy(t *testing.T) {
 	leak.Check(t)
-	lane := newLocalLane()
+	lane := newLocalLane(false)
 	s, err := lane.serve(nil)
 	require.NoError(t, err)
 	defer s.close()
@@ -183,7 +183,7 @@ func TestALaneThatCannotBeSaysWhy(t *testing.T) {
 
 func TestWhoDoesNotKnowTheSecretGetsNoConnection(t *testing.T) {
 	leak.Check(t)
-	lane := newLocalLane()
+	lane := newLocalLane(false)
 	offer, err := lane.offer()
 	require.NoError(t, err)
 	s, err := lane.serve(nil)

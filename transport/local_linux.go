@@ -12,9 +12,12 @@ import (
 
 // localLane makes the local lane. The dialler offers the id of its machine's boot, so that others do not even try, and connects
 // twice to the listener's [meeting], for the frames and for the ledger of loans.
-type localLane struct{ lookout *eager.Lookout }
+type localLane struct {
+	lookout *eager.Lookout
+	once    bool // see Config.LendOnce
+}
 
-func newLocalLane() laneMaker { return &localLane{eager.NewLookout()} }
+func newLocalLane(once bool) laneMaker { return &localLane{eager.NewLookout(), once} }
 
 func (*localLane) lane() string { return LaneLocal }
 
@@ -23,7 +26,7 @@ func (*localLane) offer() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("this process has no memory to share: %w", err)
 	}
-	_ = probe.buf.Release() // the one of Alloc
+	_ = probe.Release() // the one of Alloc
 	return bootID()
 }
 
@@ -55,7 +58,7 @@ func (l *localLane) end(conns [maxRoles]*net.UnixConn) (*laneEnd, error) {
 	}
 	return &laneEnd{
 		conduit:   &localConduit{frames},
-		newHauler: func(env laneEnv) hauler { return newLocalHauler(env, conns[localLedger]) },
+		newHauler: func(env laneEnv) hauler { return newLocalHauler(env, conns[localLedger], l.once) },
 		drop:      func() { closeConns(conns) },
 	}, nil
 }

@@ -33,6 +33,9 @@ type Config struct {
 	// Lanes that may be used, of LaneCUDA, LaneLocal, LaneBulk and LaneQUIC; nil means all. LaneQUIC is always used where no other
 	// one serves.
 	Lanes []string
+	// LendOnce has memory that was lent on LaneLocal go back to the system when its tensor is released. Without it other tensors lie there later,
+	// and a peer that was lent the memory can read them.
+	LendOnce bool
 	// Logger hears of refused peers. nil means slog.Default().
 	Logger *slog.Logger
 }

@@ -6,7 +6,7 @@ var noThresholds = map[string]string{
 	"autodiff":    "maxPrimitives",
 	"autodiff/nn": "maxDrawn",
 	"ctx":         "maxGraph maxLineage maxTombstones",
-	"device":      "maxAccelerator maxIndex maxPooled nudgeBytes segmentBytes spareOf",
+	"device":      "maxAccelerator maxIndex maxPooled nudgeBytes spareOf",
 	"kernels":     "k0 k1 m0 m1 maxWindow mostThreads",
 	"kernels/gpu": "columnBytes maxFaults maxParts maxStatic maxWritten mostElems updateBytes",
 	"rpc":         "defaultMaxQueued defaultMaxRunning maxCauseFields maxErrorText maxGatherings maxKept maxLabels maxObserved maxRefs maxStatus maxStatusPeers maxWatched maxWorld",

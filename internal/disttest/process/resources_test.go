@@ -99,8 +99,8 @@ func TestResourcesSeeADescriptorABufferAndMemoryOfOthers(t *testing.T) {
 	buf, err := device.Host().Alloc(1 << 20) // of a segment, where the system has them: no stray
 	require.NoError(t, err)
 	require.False(t, look(t).leavesNothing(before), "a buffer")
-	if s, _, ok := buf.Segment(); ok {
-		theirs, err := s.Open()
+	if _, ok := buf.Segment(); ok {
+		theirs, err := buf.Show(false)
 		require.NoError(t, err)
 		require.Greater(t, look(t).Descriptors, before.Descriptors)
 		require.NoError(t, theirs.Close())
