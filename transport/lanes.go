@@ -9,7 +9,7 @@ func laneMakers(cfg Config) []laneMaker {
 	if m := newCUDALane(cfg.Devices); m != nil && cfg.allows(LaneCUDA) {
 		all = append(all, m)
 	}
-	if m := newLocalLane(cfg.LendOnce); m != nil && cfg.allows(LaneLocal) {
+	if m := newLocalLane(cfg.LendCopies); m != nil && cfg.allows(LaneLocal) {
 		all = append(all, m)
 	}
 	if cfg.allows(LaneBulk) {

@@ -16,9 +16,9 @@ import (
 // For that the two ends keep a connection, the ledger: segments' descriptors go one way and what was given back the
 // other. Who owes nothing any more, its link being gone, closes its direction.
 type localHauler struct {
-	env  laneEnv
-	conn *net.UnixConn // the ledger
-	once bool          // see Config.LendOnce
+	env    laneEnv
+	conn   *net.UnixConn // the ledger
+	copies bool          // see Config.LendCopies
 
 	mu       sync.Mutex
 	err      error // why the link is gone
@@ -33,14 +33,15 @@ type localHauler struct {
 	bell     chan struct{}                // closed when heard has changed, or the ledger has ended
 	fetched  map[uint64]int               // borrowed, by ticket: how many buffers are not released
 	revoked  refusedTickets               // tickets that are void
+	stages   stages                       // where copies lie
 	queue    []ledgerEntry                // to be written
 	writing  bool                         // somebody does
 	finished bool                         // our direction of the ledger is closed
 }
 
-func newLocalHauler(env laneEnv, conn *net.UnixConn, once bool) *localHauler {
+func newLocalHauler(env laneEnv, conn *net.UnixConn, copies bool) *localHauler {
 	h := &localHauler{
-		env: env, conn: conn, once: once, loans: map[uint64]*device.Buffer{}, told: map[*device.Segment]*telling{},
+		env: env, conn: conn, copies: copies, loans: map[uint64]*device.Buffer{}, told: map[*device.Segment]*telling{},
 		maps: map[uint32]*mapping{}, bell: make(chan struct{}), fetched: map[uint64]int{}, revoked: refusedTickets{has: map[uint64]bool{}},
 	}
 	go h.read()
@@ -62,7 +63,7 @@ type lending struct {
 }
 
 // lend finds or makes a copy in shared memory of every tensor that is not empty.
-func lend(ts []Tensor) (all []lending, bytes int, err error) {
+func (h *localHauler) lend(ts []Tensor) (all []lending, bytes int, err error) {
 	defer func() {
 		if err != nil {
 			giveUp(all)
@@ -75,7 +76,7 @@ func lend(ts []Tensor) (all []lending, bytes int, err error) {
 			continue
 		}
 		bytes += b.Len()
-		if _, ok := b.Segment(); !ok {
+		if !h.asItLies(b) {
 			need += inSpots(b.Len())
 		}
 		all = append(all, lending{buf: b.Retain()})
@@ -83,7 +84,7 @@ func lend(ts []Tensor) (all []lending, bytes int, err error) {
 	if need == 0 {
 		return all, bytes, nil
 	}
-	stage, mem, err := shared(need)
+	stage, mem, err := h.stage(need)
 	if err != nil {
 		return all, 0, err
 	}
@@ -91,7 +92,7 @@ func lend(ts []Tensor) (all []lending, bytes int, err error) {
 	at := 0
 	for i := range all {
 		l := &all[i]
-		if _, ok := l.buf.Segment(); ok {
+		if h.asItLies(l.buf) {
 			continue
 		}
 		n := l.buf.Len()
@@ -110,14 +111,10 @@ func lend(ts []Tensor) (all []lending, bytes int, err error) {
 // inSpots is how much room n bytes take.
 func inSpots(n int) int { return (n + spotUnit - 1) &^ (spotUnit - 1) }
 
-// shared allocates n bytes that can be lent, or more. What is there is undefined.
-func shared(n int) (*device.Buffer, []byte, error) {
-	buf, err := device.AllocShared(n)
-	if err != nil {
-		return nil, nil, err
-	}
-	mem, err := buf.Host()
-	return buf, mem, err
+// asItLies says that a buffer is lent itself, and not a copy.
+func (h *localHauler) asItLies(b *device.Buffer) bool {
+	_, ok := b.Segment()
+	return ok && !h.copies
 }
 
 func giveUp(all []lending) {
@@ -134,7 +131,7 @@ type localTransfer struct {
 }
 
 func (h *localHauler) begin(ts []Tensor) (transfer, error) {
-	all, bytes, err := lend(ts)
+	all, bytes, err := h.lend(ts)
 	if err != nil {
 		return nil, err
 	}
@@ -177,7 +174,7 @@ func (h *localHauler) ticketLocked(all []lending) (t localTicket, _ []lending, e
 	if len(table) <= tableInOne {
 		return t, all, nil
 	}
-	buf, mem, err := shared(len(table))
+	buf, mem, err := h.stageLocked(len(table))
 	if err != nil {
 		return t, all, err
 	}
@@ -257,6 +254,8 @@ func (h *localHauler) close(err error) {
 		k.forget()
 	}
 	clear(h.told)
+	giveUp(h.stages.all)
+	h.stages = stages{}
 	h.finishLocked()
 }
 

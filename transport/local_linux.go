@@ -14,10 +14,10 @@ import (
 // twice to the listener's [meeting], for the frames and for the ledger of loans.
 type localLane struct {
 	lookout *eager.Lookout
-	once    bool // see Config.LendOnce
+	copies  bool // see Config.LendCopies
 }
 
-func newLocalLane(once bool) laneMaker { return &localLane{eager.NewLookout(), once} }
+func newLocalLane(copies bool) laneMaker { return &localLane{eager.NewLookout(), copies} }
 
 func (*localLane) lane() string { return LaneLocal }
 
@@ -58,7 +58,7 @@ func (l *localLane) end(conns [maxRoles]*net.UnixConn) (*laneEnd, error) {
 	}
 	return &laneEnd{
 		conduit:   &localConduit{frames},
-		newHauler: func(env laneEnv) hauler { return newLocalHauler(env, conns[localLedger], l.once) },
+		newHauler: func(env laneEnv) hauler { return newLocalHauler(env, conns[localLedger], l.copies) },
 		drop:      func() { closeConns(conns) },
 	}, nil
 }

@@ -21,7 +21,7 @@ func (h *localHauler) tellLocked(b *device.Buffer) (uint32, error) {
 		if len(h.told) >= maxSegments && !h.retireOneLocked() {
 			return 0, fmt.Errorf("transport: %d pieces of memory are lent to the peer, more than the %s lane allows", maxSegments, LaneLocal)
 		}
-		f, err := b.Show(h.once)
+		f, err := b.Show(h.copies)
 		if err != nil {
 			return 0, err
 		}

@@ -33,9 +33,9 @@ type Config struct {
 	// Lanes that may be used, of LaneCUDA, LaneLocal, LaneBulk and LaneQUIC; nil means all. LaneQUIC is always used where no other
 	// one serves.
 	Lanes []string
-	// LendOnce has memory that was lent on LaneLocal go back to the system when its tensor is released. Without it other tensors lie there later,
-	// and a peer that was lent the memory can read them.
-	LendOnce bool
+	// LendCopies has LaneLocal lend a copy of each tensor, in memory where nothing lies, now or later, but what that peer was lent. Without it a tensor
+	// is lent as it lies: a peer can read what is written there later, too, by this tensor's owner or by those of later tensors. A copy costs its time.
+	LendCopies bool
 	// Logger hears of refused peers. nil means slog.Default().
 	Logger *slog.Logger
 }
