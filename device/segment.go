@@ -74,9 +74,9 @@ func (g *Segment) AfterRetire(f func()) (stop func()) {
 
 // retire gives the memory back. Nobody here uses it any more.
 func (g *Segment) retire() {
-	g.file.unmap(g.mem)
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.file.unmap(g.mem)
 	g.retired = true
 	for f := range g.after {
 		go (*f)()
@@ -94,8 +94,10 @@ type shared struct {
 
 // AllocShared is the host's Alloc of a buffer that has a segment, of SharedFrom bytes at least. The error says why there is none.
 func AllocShared(n int) (*Buffer, error) {
-	return host.alloc(max(n, SharedFrom), func(b *block) bool { return b.seg != nil })
+	return host.alloc(max(n, SharedFrom), hasSegment)
 }
+
+func hasSegment(b *block) bool { return b.seg != nil }
 
 // share makes a block with a segment of its own. Where the system cannot, or there are enough of them, the error says so.
 func (p *pool) share(class int) (*block, error) {

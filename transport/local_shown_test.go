@@ -6,30 +6,43 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/internal/leak"
+	"github.com/weft-project/weft/internal/soak"
 )
 
-// told reads the ledger as a peer that keeps what it gets: the file of the next segment that it is told of, and its number.
-func told(t testing.TB, peer *net.UnixConn) (*os.File, uint32) {
+// nextEntry reads the ledger as a peer that keeps what it gets: the next entry, and its file where it has one.
+func nextEntry(t testing.TB, peer *net.UnixConn) (e ledgerEntry) {
 	b, oob := make([]byte, ledgerSize), make([]byte, unix.CmsgSpace(4))
 	n, on, _, _, err := peer.ReadMsgUnix(b, oob)
 	require.NoError(t, err)
 	require.Equal(t, ledgerSize, n)
-	require.Equal(t, uint32(ledgerSegment), binary.LittleEndian.Uint32(b))
 	fds, err := rights(oob[:on])
 	require.NoError(t, err)
-	require.Len(t, fds, 1)
-	f := os.NewFile(uintptr(fds[0]), "segment")
-	t.Cleanup(func() { _ = f.Close() })
-	return f, binary.LittleEndian.Uint32(b[4:])
+	e.kind, e.number = binary.LittleEndian.Uint32(b), binary.LittleEndian.Uint32(b[4:])
+	if len(fds) > 0 {
+		e.file = os.NewFile(uintptr(fds[0]), "segment")
+		t.Cleanup(func() { _ = e.file.Close() })
+	}
+	return e
+}
+
+// told reads of a segment.
+func told(t testing.TB, peer *net.UnixConn) *os.File {
+	e := nextEntry(t, peer)
+	require.Equal(t, uint32(ledgerSegment), e.kind)
+	require.NotNil(t, e.file)
+	return e.file
 }
 
 // all is what the peer sees of a segment.
@@ -65,7 +78,7 @@ func TestAPeerCannotWriteWhatItWasLent(t *testing.T) {
 	h, peer, _ := hostileLedger(t)
 	x := filled(t, 1<<20, lent)
 	lendOne(t, h, x)
-	f, _ := told(t, peer)
+	f := told(t, peer)
 	fd := int(f.Fd())
 	st, err := f.Stat()
 	require.NoError(t, err)
@@ -119,7 +132,7 @@ func TestAPeerSeesNothingThatItWasNotLent(t *testing.T) {
 	}
 	for i := 1; i < len(mine); i += 2 {
 		lendOne(t, h, mine[i])
-		f, _ := told(t, peer)
+		f := told(t, peer)
 		seen := all(t, f)
 		require.Equal(t, 1<<20, bytes.Count(seen, []byte{lent}))
 		require.Zero(t, bytes.Count(seen, []byte{secret}))
@@ -146,10 +159,171 @@ func TestAPeerSeesNothingOfWhatLayWhereATensorLies(t *testing.T) {
 		}
 		x := filled(t, n, lent)
 		lendOne(t, h, x)
-		f, _ := told(t, peer)
+		f := told(t, peer)
 		seen := all(t, f)
 		require.Equal(t, n, bytes.Count(seen, []byte{lent}))
 		require.Zero(t, bytes.Count(seen, []byte{secret}), "of a tensor of %d bytes", n)
 		require.NoError(t, x.Release())
 	}
+}
+
+// A peer that keeps all that it was ever told of sees nothing but what it was lent, whatever the owner does.
+func TestAPeerOfALinkThatLendsCopiesNeverSeesAnythingElse(t *testing.T) {
+	leak.Check(t)
+	for seed := range uint64(soak.Cases(20)) {
+		spied := watchALender(t, seed, true)
+		require.Zero(t, spied, "seed %d", seed)
+	}
+}
+
+// What Config.LendCopies says of links that do not: the test above can fail.
+func TestAPeerThatIsLentMemoryAsItLiesSeesWhatIsThereLater(t *testing.T) {
+	leak.Check(t)
+	spied := 0
+	for seed := range uint64(soak.Cases(20)) {
+		spied += watchALender(t, seed, false)
+	}
+	require.Positive(t, spied)
+}
+
+// watchALender has a worker allocate, write, lend and release at random, and says how many looks of its peer found what was not lent.
+func watchALender(t testing.TB, seed uint64, copies bool) (spied int) {
+	r := rand.New(rand.NewPCG(seed, 18))
+	here, there := ledgerPair(t)
+	h := newLocalHauler(localEnv(), here, copies)
+	defer h.close(ErrClosed)
+	var seen [][]byte
+	heard := uint32(0)
+	listen := func(last uint32) { // until the peer was told of that segment
+		for heard < last {
+			if e := nextEntry(t, there); e.file != nil {
+				heard, seen = e.number, append(seen, all(t, e.file))
+			}
+		}
+	}
+	var mine []*device.Buffer
+	for range 40 {
+		switch k := r.IntN(4); {
+		case k == 0 && len(mine) > 0:
+			require.NoError(t, mine[0].Release())
+			mine = mine[1:]
+		case k == 1 && len(mine) > 0: // another step of the same values, which nobody was lent
+			b := mine[r.IntN(len(mine))]
+			if b.Exclusive() {
+				require.NoError(t, device.Host().Upload(b, 0, bytes.Repeat([]byte{secret}, b.Len())))
+			}
+		case k == 2:
+			mine = append(mine, filled(t, 1+r.IntN(300<<10), secret))
+		default:
+			b := filled(t, 1+r.IntN(300<<10), lent)
+			mine = append(mine, b)
+			ticket := lendOne(t, h, b)
+			listen(ticket.spots[0].segment)
+			if r.IntN(3) > 0 {
+				back(t, there, ticket)
+				require.Eventually(t, func() bool { return !isLent(h, ticket.first) }, 10*time.Second, 10*time.Microsecond)
+			}
+		}
+		for _, mem := range seen {
+			if bytes.IndexByte(mem, secret) >= 0 {
+				spied++
+			}
+		}
+	}
+	for _, b := range mine {
+		require.NoError(t, b.Release())
+	}
+	return spied
+}
+
+// back gives loans back, as a peer that may lie does.
+func back(t testing.TB, peer *net.UnixConn, ticket localTicket) {
+	_, err := peer.Write(ledgerEntry{kind: ledgerBack, number: uint32(ticket.loans), value: ticket.first}.append(nil))
+	require.NoError(t, err)
+}
+
+// isLent says whether a loan has not ended.
+func isLent(h *localHauler, loan uint64) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.loans[loan] != nil
+}
+
+func TestThePeerForgetsMemoryThatIsNoMore(t *testing.T) {
+	leak.Check(t)
+	sender, receiver := lenderAndBorrower(t)
+	for range 5 {
+		x := filled(t, 1<<20, lent)
+		f, err := x.Show(true) // so that it is not used again
+		require.NoError(t, err)
+		require.NoError(t, f.Close())
+		got := lentAndFetched(t, sender, receiver, x)
+		require.NoError(t, x.Release())
+		require.NoError(t, got.Release())
+		require.Eventually(t, func() bool { return mapped(receiver) == 0 && known(sender) == 0 }, 10*time.Second, time.Millisecond)
+	}
+}
+
+func TestAPeerIsToldOfSoManySegmentsAtATimeAndThenOfOthersInstead(t *testing.T) {
+	leak.Check(t)
+	sender, receiver := lenderAndBorrower(t)
+	var mine, kept []*device.Buffer
+	for range maxSegments {
+		mine = append(mine, filled(t, device.SharedFrom, lent))
+		kept = append(kept, lentAndFetched(t, sender, receiver, mine[len(mine)-1]))
+	}
+	more := filled(t, device.SharedFrom, lent)
+	_, err := sender.begin([]Tensor{{Dtype: device.Float32, Shape: device.Shape{device.SharedFrom / 4}, Buf: more}})
+	require.ErrorContains(t, err, "more than the local lane allows", "another lane takes it")
+	require.True(t, more.Exclusive())
+	for _, b := range kept[maxSegments/2:] { // some come back, so others can go
+		require.NoError(t, b.Release())
+	}
+	require.Eventually(t, func() bool {
+		return !slices.ContainsFunc(mine[maxSegments/2:], func(b *device.Buffer) bool { return !b.Exclusive() })
+	}, 10*time.Second, time.Millisecond)
+	kept = kept[:maxSegments/2]
+	for range 10 {
+		mine = append(mine, filled(t, device.SharedFrom, lent))
+		kept = append(kept, lentAndFetched(t, sender, receiver, mine[len(mine)-1]))
+	}
+	require.Equal(t, maxSegments, known(sender))
+	require.LessOrEqual(t, mapped(receiver), maxSegments)
+	for _, b := range kept {
+		mem, err := b.Host()
+		require.NoError(t, err)
+		require.Equal(t, len(mem), bytes.Count(mem, []byte{lent}))
+		require.NoError(t, b.Release())
+	}
+	for _, b := range append(mine, more) {
+		require.NoError(t, b.Release())
+	}
+}
+
+func lenderAndBorrower(t testing.TB) (sender, receiver *localHauler) {
+	a, b := ledgerPair(t)
+	sender, receiver = newLocalHauler(localEnv(), a, false), newLocalHauler(localEnv(), b, false)
+	t.Cleanup(func() { sender.close(ErrClosed); receiver.close(ErrClosed) })
+	return sender, receiver
+}
+
+func lentAndFetched(t testing.TB, sender, receiver *localHauler, x *device.Buffer) *device.Buffer {
+	ts := []Tensor{{Dtype: device.Float32, Shape: device.Shape{x.Len() / 4}, Buf: x}}
+	tr, err := sender.begin(ts)
+	require.NoError(t, err)
+	got := oneTensor(x.Len())
+	require.NoError(t, receiver.fetch(t.Context(), tr.ticket(), got, nil))
+	return got[0].Buf
+}
+
+func mapped(h *localHauler) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.maps)
+}
+
+func known(h *localHauler) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.told)
 }
