@@ -29,6 +29,7 @@ func TestMain(m *testing.M) {
 		"mix":    proctest.Do(here.mix),
 		"rest":   proctest.Do(here.rest),
 		"close":  proctest.Do(here.close),
+		"spoil":  proctest.Do(spoil),
 		"attack": proctest.Do(func(c context.Context, a hostile.Attack) (hostile.Report, error) { return a.Run(c) }),
 		"look": proctest.Do(func(context.Context, struct{}) (resources, error) {
 			runtime.GC()
