@@ -10,10 +10,11 @@
 // ([Upload], [Download], [Copy]) or by code that runs on the device ([Launcher]); a missing transfer is
 // therefore an error and never a silent read of the wrong memory.
 //
-// Where the system can do it (Linux), the host's large buffers lie in memory that other processes of the machine can map for reading
-// ([Buffer.Segment]), and a buffer may lie in another process's ([Foreign]): then nobody here can write it. That memory is not of Go's
+// Where the system can do it (Linux), each large buffer of the host lies in memory of its own that other processes can map for reading, and cannot write
+// ([Buffer.Segment], [Buffer.Show]), and a buffer may lie in another process's ([Foreign]): then nobody here can write it. That memory is not of Go's
 // heap. A slice of it does not keep it alive: its user keeps the Buffer reachable, as every method of this package
-// does. At most half of the machine's memory is shared; what comes beyond is of the heap, as elsewhere.
+// does. At most half of the machine's memory is shared, in as many pieces as a quarter of the descriptors and mappings that a process may have; what
+// comes beyond is of the heap, as elsewhere.
 //
 // Devices, buffers and sets are safe for concurrent use; the bytes inside a buffer are not: who writes them
 // must be alone. Every failure is an [Error] that names the device and wraps one of this package's sentinels.

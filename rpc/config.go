@@ -62,6 +62,10 @@ type Config struct {
 	// Lanes that links may use, of transport.LaneCUDA, LaneLocal, LaneBulk and LaneQUIC, which serves where no other does; default
 	// $WEFT_LANES (separated by commas), or all. Not used where Network is set.
 	Lanes []string
+	// LendCopies keeps other workers of this host from seeing anything but what they were sent. Large tensors that go to them are lent, where both
+	// processes see them, and there is no taking back: without this, a worker that was lent memory can read what lies there later, too. It costs a
+	// copy of each tensor. Default whether $WEFT_LEND_COPIES is 1. Not used where Network is set.
+	LendCopies bool
 	// Listen is the address at which peers reach this worker; default "127.0.0.1:0". On several machines give the address
 	// of the interface that the peers see.
 	Listen string
@@ -173,8 +177,10 @@ func (cfg Config) prepare() (*prepared, error) {
 	if p.Logger == nil {
 		p.Logger = slog.Default()
 	}
-	if err := p.allowLanes(); err != nil {
-		bad("%w", err)
+	for _, err := range []error{p.allowLanes(), p.lendCopies()} {
+		if err != nil {
+			bad("%w", err)
+		}
 	}
 	if _, err := p.identity(); err != nil {
 		bad("%w", err)

@@ -3,6 +3,7 @@ package rpc
 import (
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/weft-project/weft/transport"
@@ -10,6 +11,9 @@ import (
 
 // LanesVariable names the lanes that links may use where Config.Lanes does not, separated by commas; weft run --lanes sets it.
 const LanesVariable = "WEFT_LANES"
+
+// LendCopiesVariable is 1 where workers are to lend copies, though Config.LendCopies does not say so.
+const LendCopiesVariable = "WEFT_LEND_COPIES"
 
 // PeerLanes says how messages travel between this worker and a peer.
 type PeerLanes struct {
@@ -96,6 +100,19 @@ func (p *prepared) allowLanes() (err error) {
 	}
 	if p.Lanes, err = ParseLanes(os.Getenv(LanesVariable)); err != nil {
 		return fmt.Errorf("$%s: %w", LanesVariable, err)
+	}
+	return nil
+}
+
+// lendCopies fills in whether copies are lent.
+func (p *prepared) lendCopies() error {
+	text := os.Getenv(LendCopiesVariable)
+	if text == "" || p.LendCopies || p.Network != nil {
+		return nil
+	}
+	var err error
+	if p.LendCopies, err = strconv.ParseBool(text); err != nil {
+		return fmt.Errorf("$%s is %q; expected 1 or 0", LendCopiesVariable, text)
 	}
 	return nil
 }

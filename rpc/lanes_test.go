@@ -64,3 +64,17 @@ func TestUnknownLanesAreRefusedTogetherWithAllElse(t *testing.T) {
 	require.NoError(t, err)
 	require.Nil(t, lanes)
 }
+
+func TestCopiesAreLentWhereTheConfigOrTheEnvironmentSaysSo(t *testing.T) {
+	for text, want := range map[string]bool{"": false, "0": false, "1": true} {
+		t.Setenv(LendCopiesVariable, text)
+		p := prepared{}
+		require.NoError(t, p.lendCopies(), text)
+		require.Equal(t, want, p.LendCopies, text)
+		p.LendCopies = true
+		require.NoError(t, p.lendCopies(), text)
+		require.True(t, p.LendCopies, text)
+	}
+	t.Setenv(LendCopiesVariable, "perhaps")
+	require.ErrorContains(t, (&prepared{}).lendCopies(), `$WEFT_LEND_COPIES is "perhaps"; expected 1 or 0`)
+}

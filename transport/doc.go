@@ -9,7 +9,8 @@
 // # Who owns what
 //
 // Send borrows the message and its buffers. On LaneLocal it keeps references to the large ones for as long as the receiver reads
-// them where they are: who has sent a buffer writes it only where it is [device.Buffer.Exclusive]. On LaneCUDA tensors are copied
+// them where they are: who has sent a buffer writes it only where it is [device.Buffer.Exclusive]. The receiver cannot write them, and sees no other memory; what is
+// written there later it can see ([Config.LendCopies]). On LaneCUDA tensors are copied
 // within the accelerator, in the order of its work: Recv gives buffers whose copies have been asked for, and may be under way. Recv gives its caller every buffer of
 // the message, with one reference each, which may be [device.Buffer.ReadOnly]; when it fails it has released what it had allocated. Who opens or accepts a stream must finish it:
 // CloseSend and Recv up to io.EOF, or Reset. Reset does nothing to what is finished already, so `defer s.Reset(nil)` is
