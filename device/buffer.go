@@ -37,7 +37,7 @@ type block struct {
 	spare bool // see the type spare
 
 	seg     *Segment        // where the block lies; nil for memory of Go's heap
-	used    int             // the most bytes that a buffer had there
+	used    int             // of a segment: bytes from here on are 0
 	done    func()          // for memory of another process: gives it back
 	cleanup runtime.Cleanup // of the buffer, where that is disowned and the memory not of Go's heap
 }

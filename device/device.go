@@ -52,7 +52,7 @@ type Stats struct {
 	PooledBytes int64
 	Allocs      int64 // calls of Alloc that succeeded
 	Reused      int64 // those served from the pool
-	SharedBytes int64 // set aside for memory that other processes can map; most of it may never have been touched
+	SharedBytes int64 // of memory that other processes can be shown, kept ones too
 }
 
 // Copy copies all of src to dst, which must have the same length and may lie on another device of the same

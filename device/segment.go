@@ -16,7 +16,7 @@ type Segment struct {
 	file memfile
 	once atomic.Bool // the memory goes back to the system with the buffer
 
-	mu      sync.Mutex
+	mu      sync.Mutex // also for the block's used
 	retired bool
 	after   map[*func()]bool
 }
@@ -45,8 +45,16 @@ func (b *Buffer) Show(once bool) (*os.File, error) {
 	if once {
 		g.once.Store(true)
 	}
-	clear(g.mem[b.n:max(b.n, b.blk.used)]) // of buffers that were here before
+	g.hideBehind(b)
 	return g.file.open()
+}
+
+// hideBehind clears what buffers that were here before have left behind b.
+func (g *Segment) hideBehind(b *Buffer) {
+	g.mu.Lock() // it may be shown to two at once
+	defer g.mu.Unlock()
+	clear(g.mem[b.n:max(b.n, b.blk.used)])
+	b.blk.used = b.n
 }
 
 // Bytes is the segment's size, which never changes.

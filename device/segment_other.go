@@ -14,7 +14,9 @@ type memfile struct{}
 
 const memfileSeals = 0
 
-func newMemfile(int, int) (memfile, []byte, error) { return memfile{}, nil, errors.ErrUnsupported }
+func newMemfile(int, int) (memfile, []byte, error) {
+	return memfile{}, nil, fmt.Errorf("this system shares no memory: %w", errors.ErrUnsupported)
+}
 
 func (memfile) open() (*os.File, error) { return nil, errors.ErrUnsupported }
 

@@ -1,6 +1,7 @@
 package device
 
 import (
+	"bytes"
 	"errors"
 	"math/rand/v2"
 	"testing"
@@ -163,4 +164,32 @@ func TestTheBoundOfSegmentsLeavesRoomForOtherDescriptorsAndMappings(t *testing.T
 	require.Positive(t, maxSegments())
 	require.LessOrEqual(t, uint64(maxSegments()), files.Cur/4)
 	require.LessOrEqual(t, maxSegments(), 1<<20)
+}
+
+func TestMemoryCanBeShownToTwoAtOnceAndIsZeroBehindTheBuffer(t *testing.T) {
+	m := newShared(1<<30, 100, memfileSeals)
+	for _, n := range []int{1 << 20, 900 << 10, 1 << 20, 800 << 10, 850 << 10} {
+		b := allocated(t, m, n)
+		mem, err := b.Host()
+		require.NoError(t, err)
+		for i := range mem {
+			mem[i] = 1
+		}
+		shown := make(chan error)
+		for range 2 {
+			go func() {
+				f, err := b.Show(false)
+				if err == nil {
+					err = f.Close()
+				}
+				shown <- err
+			}()
+		}
+		require.NoError(t, errors.Join(<-shown, <-shown))
+		s, _ := b.Segment()
+		require.Equal(t, n, bytes.Count(s.mem, []byte{1}))
+		require.Equal(t, s.Bytes()-n, bytes.Count(s.mem, []byte{0}))
+		require.NoError(t, b.Release())
+	}
+	require.Equal(t, 1, m.pool.shared.files)
 }
