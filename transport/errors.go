@@ -15,6 +15,8 @@ var (
 	ErrPeerLost = errors.New("peer lost")
 	// ErrUnreachable: no link could be made.
 	ErrUnreachable = errors.New("unreachable")
+	// ErrBusy: the peer is there, and refuses links because too many dial to it. That is no sign that it is lost.
+	ErrBusy = errors.New("refused by a crowd")
 	// ErrIdentity: the two ends are not of one job.
 	ErrIdentity = errors.New("not of this job")
 	// ErrReset: one side aborted the stream.

@@ -130,7 +130,7 @@ func (u *setUp) link(dialler bool, peer string, theirs descriptor) *quicLink {
 
 // setUpDialled sets up a link at the dialler. That the acceptor answers says that it took this end's certificate: in TLS
 // 1.3 the dialler's handshake is complete before the peer has looked at it.
-func (n *quicNet) setUpDialled(c context.Context, s *socket, conn *quic.Conn, addr string) (Link, error) {
+func (n *quicNet) setUpDialled(c context.Context, s *socket, conn *quic.Conn, addr string) (*quicLink, error) {
 	u := &setUp{net: n, conn: conn, ends: map[string]*laneEnd{}}
 	var theirs descriptor
 	err := u.exchange(c, func(c context.Context) (err error) {

@@ -88,6 +88,8 @@ type quicNet struct {
 	codec    *Codec
 	makers   []laneMaker
 	refusals *refusals
+	known    *acquaintances
+	crowds   *crowds
 	bind     func(c context.Context, family, addr string) (net.PacketConn, error) // tests replace UDP
 
 	mu    sync.Mutex
@@ -114,8 +116,8 @@ func New(cfg Config) (Network, error) {
 		}
 	}
 	cfg = cfg.withDefaults()
-	return &quicNet{cfg: cfg, codec: codec, makers: laneMakers(cfg), refusals: newRefusals(cfg.Logger), bind: new(net.ListenConfig).ListenPacket,
-		dials: map[string]*socket{}}, nil
+	return &quicNet{cfg: cfg, codec: codec, makers: laneMakers(cfg), refusals: newRefusals(cfg.Logger), known: newAcquaintances(),
+		crowds: newCrowds(), bind: new(net.ListenConfig).ListenPacket, dials: map[string]*socket{}}, nil
 }
 
 // quicConfig is quic-go's configuration; kept is how many two-way streams the peer may open: the dialler opens one.
@@ -141,9 +143,13 @@ func (n *quicNet) Listen(c context.Context, addr string) (Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("transport: listen at %s: %w", addr, err)
 	}
-	g := newGate(n.refusals.connContext)
+	g := newGate(n.refusals.connContext, n.known, func(peer net.Addr) { n.refusals.tell(peer, "a crowd", errCrowd) })
 	s := newSocket(pc, g)
-	ql, err := s.tr.Listen(n.cfg.Identity.tlsConfig(ALPN, haulALPN), n.quicConfig(1))
+	conf := n.cfg.Identity.tlsConfig()
+	conf.NextProtos = append(conf.NextProtos, haulALPN)
+	accepts := n.quicConfig(1)
+	accepts.HandshakeIdleTimeout = listenTimeout
+	ql, err := s.tr.ListenEarly(conf, accepts)
 	if err != nil {
 		s.leave()
 		return nil, fmt.Errorf("transport: listen at %s: %w", addr, err)
@@ -151,10 +157,10 @@ func (n *quicNet) Listen(c context.Context, addr string) (Listener, error) {
 	return newQUICListener(n, s, g, ql, n.serveLanes(ql.Addr())), nil
 }
 
-func (n *quicNet) Dial(c context.Context, addr string) (Link, error) {
-	fail := func(sentinel, cause error) (Link, error) {
-		_, reason := identityRefused(cause)
-		return nil, &Error{Op: "dial", Peer: addr, Err: sentinel, Reason: reason, Cause: cause}
+// dialOnce is a Dial that a crowd may refuse.
+func (n *quicNet) dialOnce(c context.Context, addr string) (*quicLink, error) {
+	fail := func(sentinel, cause error) (*quicLink, error) {
+		return nil, &Error{Op: "dial", Peer: addr, Err: sentinel, Cause: cause}
 	}
 	to, err := resolve(c, addr)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -11,121 +12,145 @@ import (
 )
 
 const (
-	handshakesMany = 48      // under way: strangers must first show that they receive what is sent to their address
-	handshakesMost = 256     // under way: further ones are refused
-	hostBurst      = 192     // handshakes of one host at once: a job's workers on one host all dial at the same time
-	hostPerSecond  = 32      // and in the long run
-	hostsMost      = 1 << 10 // hosts whose handshakes are counted; further ones share one account
+	handshakesMany = 48  // under way: from now on strangers must first show that they receive what is sent to their address
+	handshakesMost = 256 // under way, of strangers; and as many of members' hosts
+	listenTimeout  = 2500 * time.Millisecond
 )
 
-var errCrowd = errors.New("too many handshakes")
+var (
+	errCrowd = errors.New("too many handshakes are not finished")
+	// strangerTerms: a job's workers on one host all dial at the same time, and once the first has proved itself they are no strangers.
+	strangerTerms = placeTerms{most: handshakesMost, burst: 192, perSecond: 32, burstAll: 512, perSecondAll: 128}
+	memberTerms   = placeTerms{most: handshakesMost, burst: 512, perSecond: 256}
+)
 
-// admission decides which handshakes may begin. It is pure: now comes in.
-type admission struct {
-	under  int
-	hosts  map[string]*account
-	others account // of hosts that found no room in hosts
-}
+// unproved is the account of all whose address may be forged.
+const unproved = ""
 
-// account is what a host may still begin.
-type account struct {
-	left float64
-	at   time.Time
-}
+// admission decides which handshakes may begin. It is pure: now comes in. Members' hosts have places of their own.
+type admission struct{ strangers, members *places }
 
 func newAdmission() *admission {
-	return &admission{hosts: map[string]*account{}, others: account{left: hostBurst}}
+	return &admission{newPlaces(strangerTerms), newPlaces(memberTerms)}
 }
 
-// many says whether strangers are to be checked first.
-func (a *admission) many() bool { return a.under >= handshakesMany }
-
-// admit says whether a handshake may begin, and counts it.
-func (a *admission) admit(now time.Time, host string) bool {
-	if a.under >= handshakesMost {
-		return false
-	}
-	acc := a.account(now, host)
-	acc.fill(now)
-	if acc.left < 1 {
-		return false
-	}
-	acc.left--
-	a.under++
-	return true
+// crowded says whether strangers are to show first that their address is theirs.
+func (a *admission) crowded(now time.Time) bool {
+	return len(a.strangers.under)+len(a.members.under) >= handshakesMany || !a.strangers.affords(now, unproved)
 }
 
-func (a *admission) over() { a.under-- }
-
-func (a *admission) account(now time.Time, host string) *account {
-	if acc := a.hosts[host]; acc != nil {
-		return acc
+// enter gives a place to a handshake, perhaps another's: see places. proved says that the host has shown that its address is its own,
+// known that members of the job are there.
+func (a *admission) enter(now time.Time, host string, proved, known bool) (mine, gone *place) {
+	switch {
+	case !proved:
+		return a.strangers.enter(now, unproved)
+	case known:
+		return a.members.enter(now, host)
 	}
-	if len(a.hosts) >= hostsMost {
-		for name, acc := range a.hosts {
-			if acc.fill(now); acc.left >= hostBurst {
-				delete(a.hosts, name)
-			}
-		}
-	}
-	if len(a.hosts) >= hostsMost {
-		return &a.others
-	}
-	acc := &account{left: hostBurst, at: now}
-	a.hosts[host] = acc
-	return acc
-}
-
-func (a *account) fill(now time.Time) {
-	if d := now.Sub(a.at); d > 0 {
-		a.left = min(hostBurst, a.left+hostPerSecond*d.Seconds())
-		a.at = now
-	}
+	return a.strangers.enter(now, host)
 }
 
 // gate is the admission of one listener. It is safe for concurrent use.
 type gate struct {
-	next func(context.Context, *quic.ClientInfo) (context.Context, error)
+	next  func(context.Context, *quic.ClientInfo) (context.Context, error)
+	known *acquaintances
+	tell  func(host net.Addr) // of one that was refused, or had to go
 
 	mu sync.Mutex
 	a  *admission
 }
 
-func newGate(next func(context.Context, *quic.ClientInfo) (context.Context, error)) *gate {
-	return &gate{next: next, a: newAdmission()}
+func newGate(next func(context.Context, *quic.ClientInfo) (context.Context, error), known *acquaintances, tell func(net.Addr)) *gate {
+	return &gate{next: next, known: known, tell: tell, a: newAdmission()}
 }
 
 func (g *gate) verify(net.Addr) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.a.many()
+	return g.a.crowded(time.Now())
+}
+
+// handshake is one that has begun.
+type handshake struct {
+	place *place // guarded by the gate's mu
+	leave func()
 }
 
 type handshakeKey struct{}
 
-// connContext lets a handshake begin, or not. It is over when its connection was accepted, or is gone.
+// connContext lets a handshake begin, or not. It is over when its connection has proved itself, or is gone.
 func (g *gate) connContext(c context.Context, info *quic.ClientInfo) (context.Context, error) {
-	host := hostOf(info.RemoteAddr)
+	host := accountOf(info.RemoteAddr)
+	now := time.Now()
+	known := g.known.has(host)
 	g.mu.Lock()
-	ok := g.a.admit(time.Now(), host)
+	mine, gone := g.a.enter(now, host, info.AddrVerified, known)
+	var end func()
+	if gone != nil {
+		end = gone.end
+	}
 	g.mu.Unlock()
-	if !ok {
+	if end != nil {
+		end()
+	}
+	if mine == nil {
+		g.tell(info.RemoteAddr)
 		return nil, errCrowd
 	}
-	over := sync.OnceFunc(func() {
+	h := &handshake{place: mine}
+	h.leave = sync.OnceFunc(func() {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		g.a.over()
+		h.place.leave()
 	})
-	context.AfterFunc(c, over)
-	return g.next(context.WithValue(c, handshakeKey{}, over), info)
+	context.AfterFunc(c, h.leave)
+	return g.next(context.WithValue(c, handshakeKey{}, h), info)
 }
 
-// accepted says that a connection's handshake is over.
-func (g *gate) accepted(conn *quic.Conn) {
-	if over, ok := conn.Context().Value(handshakeKey{}).(func()); ok {
-		over()
+// prove waits until a connection has shown its certificate, and says whether it has. From when its first words have come it can be
+// evicted at once; who has not even said these is gone soon.
+func (g *gate) prove(c context.Context, conn *quic.Conn) bool {
+	h, ok := conn.Context().Value(handshakeKey{}).(*handshake)
+	if !ok {
+		return false
 	}
+	end := sync.OnceFunc(func() {
+		g.tell(conn.RemoteAddr())
+		go func() { _ = conn.CloseWithError(codeBusy, errCrowd.Error()) }() // it waits for the connection's goroutine
+	})
+	g.mu.Lock()
+	h.place.end = end
+	evicted := h.place.evicted
+	g.mu.Unlock()
+	if evicted {
+		end()
+	}
+	select {
+	case <-conn.HandshakeComplete():
+		g.known.add(accountOf(conn.RemoteAddr()))
+		h.leave()
+		return true
+	case <-conn.Context().Done():
+	case <-c.Done():
+		_ = conn.CloseWithError(codeClosed, "the listener was closed")
+	}
+	return false
+}
+
+// accountOf is a host as strangers are counted: an IPv4 address, or the /64 of an IPv6 one, which is one customer's.
+func accountOf(addr net.Addr) string {
+	host := hostOf(addr)
+	ip, err := netip.ParseAddr(host)
+	if err != nil {
+		return host
+	}
+	if ip = ip.Unmap().WithZone(""); ip.Is6() {
+		if prefix, err := ip.Prefix(64); err == nil {
+			return prefix.String()
+		}
+	}
+	return ip.String()
 }
 
 // hostOf is an address without its port.

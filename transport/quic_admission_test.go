@@ -1,9 +1,7 @@
 package transport
 
 import (
-	"fmt"
-	"math/rand/v2"
-	"net"
+		"net"
 	"testing"
 	"time"
 
@@ -15,44 +13,43 @@ import (
 
 func TestAHostsHandshakesAreBoundedAndItsWorkersMayAllJoinAtOnce(t *testing.T) {
 	a, now := newAdmission(), time.Unix(0, 0)
+	var under []*place
 	for range 64 {
-		require.True(t, a.admit(now, "one"))
+		mine, _ := a.enter(now, "one", true, false)
+		require.NotNil(t, mine)
+		under = append(under, mine)
 	}
-	require.True(t, a.many())
-	for range 64 {
-		a.over()
+	require.True(t, a.crowded(now))
+	for _, x := range under {
+		x.leave()
 	}
-	require.False(t, a.many())
+	require.False(t, a.crowded(now))
 	admitted := 64
 	for range 10_000 {
-		if a.admit(now, "one") {
+		if mine, _ := a.enter(now, "one", true, false); mine != nil {
 			admitted++
-			a.over()
+			mine.leave()
 		}
 	}
-	require.Equal(t, hostBurst, admitted)
-	require.True(t, a.admit(now, "two"), "others are not disturbed")
-	require.True(t, a.admit(now.Add(time.Second), "one"), "and it may try again")
+	require.EqualValues(t, strangerTerms.burst, admitted)
+	for _, host := range []string{"two", "one"} {
+		mine, _ := a.enter(now, host, true, host == "one")
+		require.NotNil(t, mine, "neither others are disturbed, nor members")
+	}
+	mine, _ := a.enter(now.Add(time.Second), "one", true, false)
+	require.NotNil(t, mine, "and it may try again")
 }
 
-func TestHandshakesUnderWayAreBounded(t *testing.T) {
-	a := newAdmission()
-	for i := range 10_000 {
-		a.admit(time.Unix(0, 0), fmt.Sprint(i))
+func TestWhoseAddressMayBeForgedIsAskedToShowItWhereManyAreUnderWayOrWere(t *testing.T) {
+	a, now := newAdmission(), time.Unix(0, 0)
+	for range int(strangerTerms.burst) {
+		require.False(t, a.crowded(now))
+		mine, _ := a.enter(now, "forged", false, true)
+		require.NotNil(t, mine)
+		mine.leave()
 	}
-	require.Equal(t, handshakesMost, a.under)
-}
-
-func TestTheHostsThatAreCountedAreBounded(t *testing.T) {
-	a, r := newAdmission(), rand.New(rand.NewPCG(1, 1))
-	now := time.Unix(0, 0)
-	for range 100_000 {
-		now = now.Add(time.Duration(r.IntN(1000)) * time.Microsecond)
-		if a.admit(now, fmt.Sprint(r.IntN(1<<20))) {
-			a.over()
-		}
-		require.LessOrEqual(t, len(a.hosts), hostsMost)
-	}
+	require.True(t, a.crowded(now), "many came, though few are under way")
+	require.Empty(t, a.members.accounts, "who may be forged gets no member's place")
 }
 
 func TestHandshakesThatAreNotFinishedDoNotKeepAPeerOut(t *testing.T) {

@@ -27,6 +27,7 @@ type quicLink struct {
 const (
 	codeClosed = 0
 	codeBreach = 2
+	codeBusy   = 3 // the dialler may try again
 )
 
 // newQUICLink makes the link of a connection that is set up. lanes are the ends of those that are up, by name.
@@ -217,6 +218,9 @@ func identityRefused(err error) (bool, string) {
 func dialError(err error) error {
 	if refused, _ := identityRefused(err); refused {
 		return ErrIdentity
+	}
+	if crowded(err) {
+		return ErrBusy
 	}
 	return ErrUnreachable
 }

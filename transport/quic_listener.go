@@ -8,15 +8,15 @@ import (
 	"github.com/quic-go/quic-go"
 )
 
-// acceptQueue is how many links may wait for Accept; further ones wait in quic-go, which bounds them.
+// acceptQueue is how many links may wait for Accept; further ones wait in their set-up.
 const acceptQueue = 64
 
-// setUps is how many links may be set up at a time; further ones wait in quic-go too.
-const setUps = 128
+// setUps is how many links may be set up at a time; the diallers of further ones are told to try again.
+const setUps = 256
 
 type quicListener struct {
 	net    *quicNet
-	ql     *quic.Listener
+	ql     *quic.EarlyListener // gives connections before they have proved who they are
 	sock   *socket
 	gate   *gate
 	lanes  []servedLane
@@ -28,7 +28,7 @@ type quicListener struct {
 	once   sync.Once
 }
 
-func newQUICListener(n *quicNet, s *socket, g *gate, ql *quic.Listener, lanes []servedLane) *quicListener {
+func newQUICListener(n *quicNet, s *socket, g *gate, ql *quic.EarlyListener, lanes []servedLane) *quicListener {
 	c, cancel := context.WithCancel(context.Background())
 	l := &quicListener{
 		net: n, ql: ql, sock: s, gate: g, lanes: lanes, seats: &seats{has: map[[16]byte]*seat{}}, queue: make(chan Link, acceptQueue), slots: make(chan struct{}, setUps),
@@ -38,30 +38,36 @@ func newQUICListener(n *quicNet, s *socket, g *gate, ql *quic.Listener, lanes []
 	return l
 }
 
-// greet sets up the links of the peers whose certificates were accepted.
+// greet sets up the links of the peers whose certificates are accepted.
 func (l *quicListener) greet(c context.Context) {
 	defer close(l.done)
 	var under sync.WaitGroup
 	defer under.Wait()
 	for {
-		select {
-		case l.slots <- struct{}{}:
-		case <-c.Done():
-			return
-		}
 		conn, err := l.ql.Accept(c)
 		if err != nil {
 			return
 		}
-		l.gate.accepted(conn)
 		if !l.sock.join() {
 			return // the socket was closed under the listener, by a failure of the system
 		}
 		context.AfterFunc(conn.Context(), l.sock.leave)
 		under.Go(func() {
-			l.setUp(c, conn)
-			<-l.slots
+			if l.gate.prove(c, conn) {
+				l.welcome(c, conn)
+			}
 		})
+	}
+}
+
+// welcome sets up the link of a member.
+func (l *quicListener) welcome(c context.Context, conn *quic.Conn) {
+	select {
+	case l.slots <- struct{}{}:
+		l.setUp(c, conn)
+		<-l.slots
+	default:
+		_ = conn.CloseWithError(codeBusy, "too many links are being set up")
 	}
 }
 

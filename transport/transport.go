@@ -45,7 +45,8 @@ type Network interface {
 	// Listen waits for peers at "host:port"; port 0 picks one. c bounds the call, not the listener's life.
 	Listen(c context.Context, addr string) (Listener, error)
 	// Dial links with the listener at "host:port". It returns once the peer has accepted this end's identity. It
-	// fails with ErrIdentity when the ends are not of one job, and with ErrUnreachable otherwise.
+	// fails with ErrIdentity when the ends are not of one job, with ErrBusy where the peer refused it, several times, for too
+	// many others that dial to it, and with ErrUnreachable otherwise.
 	Dial(c context.Context, addr string) (Link, error)
 }
 

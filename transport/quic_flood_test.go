@@ -1,0 +1,90 @@
+package transport
+
+import (
+	"context"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/quic-go/quic-go"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/internal/leak"
+)
+
+// staller begins handshakes from one address and ends none. It shows that it receives what is sent to its address, and no more.
+type staller struct {
+	tr  *quic.Transport
+	udp net.PacketConn
+}
+
+func newStaller(t testing.TB, host string) *staller {
+	udp, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.ParseIP(host)})
+	require.NoError(t, err)
+	s := &staller{udp: udp, tr: &quic.Transport{Conn: &retryOnly{udp}}}
+	t.Cleanup(s.close)
+	return s
+}
+
+func (s *staller) close() {
+	_ = s.tr.Close()
+	_ = s.udp.Close()
+}
+
+// stall begins n handshakes, which last until c ends.
+func (s *staller) stall(c context.Context, id *Identity, to net.Addr, n int) *sync.WaitGroup {
+	var under sync.WaitGroup
+	for range n {
+		under.Go(func() { _, _ = s.tr.Dial(c, to, id.tlsConfig(), &quic.Config{HandshakeIdleTimeout: time.Hour}) })
+	}
+	return &under
+}
+
+// retryOnly hears nothing but the demand to show that it hears.
+type retryOnly struct{ net.PacketConn }
+
+func (d *retryOnly) ReadFrom(b []byte) (int, net.Addr, error) {
+	for {
+		if n, from, err := d.PacketConn.ReadFrom(b); err != nil || n > 0 && b[0]&0xf0 == 0xf0 {
+			return n, from, err
+		}
+	}
+}
+
+func udpAddr(t testing.TB, addr string) *net.UDPAddr {
+	to, err := net.ResolveUDPAddr("udp", addr)
+	require.NoError(t, err)
+	return to
+}
+
+// full says whether the strangers' places of a listener are all taken.
+func full(l Listener) bool {
+	g := l.(*quicListener).gate
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.a.strangers.under)+g.a.strangers.evicted >= handshakesMost
+}
+
+func TestStalledHandshakesFromFourAddressesKeepNoMemberOut(t *testing.T) {
+	leak.Check(t)
+	id := fromToken(t, testToken, "w", time.Now)
+	_, log := newLogBook()
+	l := listen(t, Config{Identity: id, Logger: log, Lanes: []string{LaneQUIC}})
+	c, stop := context.WithCancel(t.Context())
+	defer stop()
+	stranger := fromToken(t, "another long token", "stranger", time.Now)
+	for _, host := range []string{"127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5"} {
+		under := newStaller(t, host).stall(c, stranger, udpAddr(t, l.Addr()), 150)
+		defer under.Wait()
+	}
+	defer stop()
+	require.Eventually(t, func() bool { return full(l) }, 30*time.Second, time.Millisecond)
+	for range 10 {
+		n, err := New(Config{Identity: id, Lanes: []string{LaneQUIC}})
+		require.NoError(t, err)
+		link, err := n.Dial(t.Context(), l.Addr())
+		require.NoError(t, err)
+		require.NoError(t, link.Close(""))
+	}
+}
