@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/weft-project/weft/internal/disttest/proctest"
 	"github.com/weft-project/weft/transport"
 )
 
@@ -33,7 +35,18 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	os.Exit(m.Run())
+	proctest.Main(m, map[string]proctest.Command{"knock": proctest.Do(knock)})
+}
+
+// knock connects to a unix socket and says what comes of it.
+func knock(c context.Context, addr string) (string, error) {
+	conn, err := new(net.Dialer).DialContext(c, "unix", addr)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close() //nolint:errcheck // it was only looked
+	_, err = conn.Read(make([]byte, 1))
+	return err.Error(), nil
 }
 
 // child listens, says where, takes one stream and never answers.

@@ -8,21 +8,24 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Lanes between processes of one host meet at an abstract unix socket, which only processes of the same network namespace can
-// reach, and which is gone with the process. The dialler gets the socket's name and a key, and connects as often as the lane has roles. In
-// each connection the ends show that they know the link's secret.
+// reach, and which is gone with the process. The listener lets processes of its own user in, and of root. The dialler gets the socket's
+// name and a key, and connects as often as the lane has roles. In each connection the ends show that they know the link's secret.
 
 const (
 	meetKey     = 16 // bytes; with it the connections find their link
 	meetPrefix  = "@weft-"
 	maxMeet     = meetKey + 100
 	maxRoles    = 2
-	maxGreeting = 128 // connections that have not shown who they are
+	maxGreeting = 128 // connections that have not shown who they are; each process has an account of them
 )
 
 // bootID is the machine's, since it was started.
@@ -79,10 +82,11 @@ type meeting struct {
 	name  string
 	l     *net.UnixListener
 
-	mu       sync.Mutex
-	closed   bool
-	waiting  map[[meetKey]byte]*awaitedConns
-	greeting map[*net.UnixConn]bool // strangers yet
+	mu        sync.Mutex
+	closed    bool
+	waiting   map[[meetKey]byte]*awaitedConns
+	strangers *places
+	refusals  *refusals // may be nil
 }
 
 // awaitedConns are those of a link whose dialler may connect. The meeting's mu guards conns.
@@ -103,7 +107,7 @@ func newMeeting(roles int) (*meeting, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &meeting{roles: roles, name: addr.Name, l: ul, waiting: map[[meetKey]byte]*awaitedConns{}, greeting: map[*net.UnixConn]bool{}}
+	s := &meeting{roles: roles, name: addr.Name, l: ul, waiting: map[[meetKey]byte]*awaitedConns{}, strangers: newPlaces(placeTerms{most: maxGreeting})}
 	go s.accept()
 	return s, nil
 }
@@ -148,8 +152,8 @@ func (s *meeting) close() {
 		return
 	}
 	s.closed = true
-	for conn := range s.greeting {
-		_ = conn.Close()
+	for _, x := range s.strangers.under {
+		x.end()
 	}
 	for _, w := range s.waiting {
 		if w.have < s.roles {
@@ -169,20 +173,63 @@ func (s *meeting) accept() {
 			time.Sleep(10 * time.Millisecond) // no descriptor is left, or the like
 			continue
 		}
-		s.mu.Lock()
-		if s.closed || len(s.greeting) >= maxGreeting {
-			s.mu.Unlock()
+		if mine := s.admit(conn); mine != nil {
+			go s.greet(conn, mine)
+		} else {
 			_ = conn.Close()
-			continue
 		}
-		s.greeting[conn] = true
-		s.mu.Unlock()
-		go s.greet(conn)
 	}
 }
 
+// admit gives a place to a connection, nil where its process belongs to another user.
+func (s *meeting) admit(conn *net.UnixConn) *place {
+	pid, err := trusted(conn)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil && s.refusals != nil {
+		s.refusals.tell(&net.UnixAddr{Name: "a process of this host"}, "the local lane is for one user", err)
+	}
+	if err != nil || s.closed {
+		return nil
+	}
+	mine, gone := s.strangers.enter(time.Now(), strconv.Itoa(pid))
+	if gone != nil {
+		gone.end()
+	}
+	if mine != nil {
+		mine.end = func() { _ = conn.Close() }
+	}
+	return mine
+}
+
+// trusted asks the kernel which process connected, and fails where it is neither of this user nor of root.
+func trusted(conn *net.UnixConn) (pid int, err error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var cred *unix.Ucred
+	if cerr := raw.Control(func(fd uintptr) { cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); cerr != nil {
+		err = cerr
+	}
+	if err != nil {
+		return 0, err
+	}
+	if own := os.Geteuid(); cred.Uid != 0 && int(cred.Uid) != own {
+		return 0, fmt.Errorf("%w: user %d, process %d; this worker is of user %d", ErrIdentity, cred.Uid, cred.Pid, own)
+	}
+	return int(cred.Pid), nil
+}
+
+// tellTo says who hears of refused processes.
+func (s *meeting) tellTo(r *refusals) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refusals = r
+}
+
 // greet finds out to which link a connection belongs.
-func (s *meeting) greet(conn *net.UnixConn) {
+func (s *meeting) greet(conn *net.UnixConn, mine *place) {
 	_ = conn.SetDeadline(time.Now().Add(laneTimeout))
 	key, role, err := greetDialler(conn, func(key [meetKey]byte) ([32]byte, bool) {
 		s.mu.Lock()
@@ -195,9 +242,9 @@ func (s *meeting) greet(conn *net.UnixConn) {
 	_ = conn.SetDeadline(time.Time{})
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.greeting, conn)
+	mine.leave()
 	w := s.waiting[key]
-	if err != nil || w == nil || int(role) >= s.roles || w.conns[role] != nil {
+	if err != nil || mine.evicted || w == nil || int(role) >= s.roles || w.conns[role] != nil {
 		_ = conn.Close()
 		return
 	}

@@ -59,6 +59,9 @@ func (n *quicNet) serveLanes(at net.Addr) []servedLane {
 			if s.server, err = m.serve(at); err != nil {
 				s.server, s.why = nil, err.Error()
 			}
+			if at, ok := s.server.(interface{ tellTo(r *refusals) }); ok {
+				at.tellTo(n.refusals)
+			}
 		}
 		served = append(served, s)
 	}

@@ -116,7 +116,7 @@ func (s *seats) admit(c context.Context, conn *quic.Conn) error {
 		return err
 	}
 	st := s.take(b, bound)
-	if st == nil {
+	if st == nil || st.link.Context().Err() != nil {
 		return fmt.Errorf("%w: it does not know the link that it names, or has one already", ErrIdentity)
 	}
 	endWith(st.link, conn)
