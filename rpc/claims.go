@@ -141,7 +141,7 @@ func (w *Worker) answers(c context.Context, addr string) bool {
 	if err == nil {
 		_ = link.Close("only looked")
 	}
-	return err == nil || errors.Is(err, transport.ErrIdentity)
+	return err == nil || errors.Is(err, transport.ErrIdentity) || errors.Is(err, transport.ErrBusy)
 }
 
 func recordAddr(have string) (string, error) {

@@ -247,8 +247,17 @@ func (w *Worker) vouchForFirst(c context.Context) (voucher, error) {
 	return v, nil
 }
 
-// vouch links with the first of them that answers.
+// vouch links with the first of them that answers. Where some are only crowded, it asks again.
 func (w *Worker) vouch(c context.Context, members []*roster.Member) (voucher, error) {
+	for {
+		v, err := w.vouchOnce(c, members)
+		if !errors.Is(err, transport.ErrBusy) || errors.Is(err, transport.ErrIdentity) || pause(c, pollEvery) != nil {
+			return v, err
+		}
+	}
+}
+
+func (w *Worker) vouchOnce(c context.Context, members []*roster.Member) (voucher, error) {
 	var errs []error
 	for _, m := range members {
 		if m == nil {

@@ -61,6 +61,9 @@ func (w *Worker) turnLocked(a roster.Action) *peer {
 		p = w.newPeer(a.Member)
 		w.peers[p.rank], w.byName[p.name] = p, p
 		w.refs.meet(p.node)
+		if n, ok := w.net.(transport.Acquainted); ok {
+			n.Acquaint(p.addr)
+		}
 	case roster.Leaving:
 		p.leaving = true
 	case roster.Left:

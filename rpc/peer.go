@@ -91,7 +91,11 @@ func (p *peer) attemptLocked() *attempt {
 			}
 			p.w.event(func(r *roster.Roster) {
 				a.err, p.dial = p.unlinked(err), nil
-				if err != nil && p.w.life.Err() == nil && p.link == nil {
+				switch {
+				case err == nil || p.w.life.Err() != nil || p.link != nil:
+				case errors.Is(err, transport.ErrBusy):
+					r.DialBusy(p.rank, p.node.Epoch, err)
+				default:
 					r.DialFailed(p.rank, p.node.Epoch, err)
 				}
 				p.w.changedLocked()
@@ -125,6 +129,8 @@ func (p *peer) unlinked(err error) error {
 		return p.gone
 	case errors.Is(err, transport.ErrIdentity), errors.Is(err, ErrRefused):
 		return err
+	case errors.Is(err, transport.ErrBusy):
+		return fmt.Errorf("%w: %s: %w", ErrBusy, p.name, err)
 	}
 	return fmt.Errorf("%w: %s: it does not answer: %w", ErrPeerLost, p.name, ctx.AsTimeout(err))
 }

@@ -47,7 +47,7 @@ type Kind uint8
 // What a shell is asked to do.
 const (
 	Changed Kind = iota // Member is in State now, because of Cause: calls to who left or is lost fail, watchers are told
-	Dial                // link with Member, and tell LinkUp or DialFailed
+	Dial                // link with Member, and tell LinkUp, DialFailed or DialBusy
 	Tell                // send News to the linked worker of rank To
 	Bury                // Member is lost: its place in the store may be taken
 )
@@ -71,6 +71,7 @@ type entry struct {
 	told    bool   // its end was passed on
 	dialled bool   // a Dial is out
 	fails   int    // dials that failed in a row
+	busy    int    // dials that a crowd refused, since it was linked
 }
 
 func (e *entry) alive() bool { return e.state < Left }
@@ -156,7 +157,7 @@ func (r *Roster) LinkUp(rank int, incarnation uint64) error {
 		return nil
 	}
 	r.links++
-	e.linked, e.fails, e.rumour, e.dialled = true, 0, "", false
+	e.linked, e.fails, e.busy, e.rumour, e.dialled = true, 0, 0, "", false
 	if e.state == Known {
 		e.state = Linked
 		r.acts = append(r.acts, Action{Kind: Changed, Member: e.Member, State: Linked})
@@ -217,7 +218,29 @@ func (r *Roster) DialFailed(rank int, incarnation uint64, cause error) {
 	}
 }
 
-const maxFails = 2
+// DialBusy says that a crowd at the peer refused a dial. That is no sign that it is lost, unless it goes on: who has come to its
+// address in its place could say so for ever.
+func (r *Roster) DialBusy(rank int, incarnation uint64, cause error) {
+	e := r.life(rank, incarnation)
+	if e == nil || !e.alive() || e.linked {
+		return
+	}
+	e.dialled = false
+	e.busy++
+	switch {
+	case e.busy >= maxBusy:
+		r.end(e, Lost, cause, -1)
+	case e.rumour != "":
+		r.dial(e, true)
+	default:
+		r.mend()
+	}
+}
+
+const (
+	maxFails = 2
+	maxBusy  = 10 // each takes seconds
+)
 
 // Gossip takes news from a linked worker.
 func (r *Roster) Gossip(from int, n News) {
@@ -332,7 +355,8 @@ func (r *Roster) ring() (ranks []int, me int) {
 	return ranks, slices.Index(ranks, r.me.Rank)
 }
 
-// mend asks for links with the neighbours in the ring. The younger of two dials; the older after a while, for it may have died.
+// mend asks for links with the neighbours in the ring. The younger of two dials; the older after a while, for it may have died. A
+// crowd is given a while too.
 func (r *Roster) mend() {
 	if !r.started {
 		return
@@ -341,7 +365,7 @@ func (r *Roster) mend() {
 	for _, i := range []int{me + 1, me - 1} {
 		e := r.byRank[ranks[(i+len(ranks))%len(ranks)]]
 		if e != nil {
-			r.dial(e, e.Incarnation > r.me.Incarnation)
+			r.dial(e, e.Incarnation > r.me.Incarnation || e.busy > 0)
 		}
 	}
 }

@@ -125,6 +125,11 @@ func (s *sim) connect(n *node, m Member) {
 		n.flush()
 		return
 	}
+	if e := n.byRank[m.Rank]; e.busy < maxBusy-1 && s.r.IntN(4) == 0 {
+		n.DialBusy(m.Rank, m.Incarnation, errCut)
+		n.flush()
+		return
+	}
 	err := to.Hear(n.me)
 	if err == nil {
 		err = n.LinkUp(m.Rank, m.Incarnation)
@@ -410,6 +415,46 @@ func TestADialThatFailsTwiceIsALoss(t *testing.T) {
 	r.DialFailed(5, 5, errCut)
 	require.Empty(t, did(r, Changed))
 	r.dialled(5)
+	r.DialFailed(5, 5, errCut)
+	require.Equal(t, []string{"w5.5 5 →0"}, did(r, Changed))
+}
+
+func TestACrowdIsNoLossUnlessItGoesOnForEver(t *testing.T) {
+	r := linked(t, 1)
+	require.NoError(t, r.Hear(member(5, 5)))
+	r.dialled(5)
+	for range maxBusy - 1 {
+		r.DialBusy(5, 5, errCut)
+		acts := r.Actions()
+		require.Len(t, acts, 1)
+		require.Equal(t, Dial, acts[0].Kind, "a neighbour is dialled again")
+		require.True(t, acts[0].Later)
+	}
+	r.DialFailed(5, 5, errCut)
+	require.Empty(t, did(r, Changed), "one dial that nobody answered")
+	r.DialBusy(5, 5, errCut)
+	require.Equal(t, []string{"w5.5 5 →0"}, did(r, Changed), "somebody else may be at its address")
+
+	r = linked(t, 1)
+	require.NoError(t, r.Hear(member(5, 5)))
+	for range 3 * maxBusy {
+		r.dialled(5)
+		r.DialBusy(5, 5, errCut)
+		require.NoError(t, r.LinkUp(5, 5))
+		r.Unlinked(5, 5)
+	}
+	require.True(t, r.byRank[5].alive(), "a link begins the count again")
+}
+
+func TestWhoIsSaidToBeLostAndIsCrowdedIsDialledAgain(t *testing.T) {
+	r := linked(t, 3)
+	require.NoError(t, r.Hear(member(7, 200)))
+	require.NoError(t, r.Hear(member(6, 6)))
+	require.NoError(t, r.Hear(member(5, 5)))
+	r.Gossip(1, News{State: Lost, Member: member(5, 5), Cause: "silent"})
+	r.Actions()
+	r.DialBusy(5, 5, errCut)
+	require.Equal(t, []string{"w5.5 0 →0"}, did(r, Dial))
 	r.DialFailed(5, 5, errCut)
 	require.Equal(t, []string{"w5.5 5 →0"}, did(r, Changed))
 }
