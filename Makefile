@@ -2,7 +2,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DEFAULT_GOAL := build
-.PHONY: build run elastic test lint bench peers netns interop fuzz soak cover gpu gpu-test gpu-headers gpu-bundle gpu-check
+.PHONY: build run elastic test lint bench peers floods netns interop fuzz soak cover gpu gpu-test gpu-headers gpu-bundle gpu-check
 
 FUZZTIME ?= 10m
 SOAKTIME ?= 4h
@@ -50,6 +50,10 @@ bench:
 # Weft, gRPC-Go and torch RPC in turns, and one table; bench/README.md says what compares.
 peers:
 	go run ./bench/peers $(PEERS)
+
+# What floods of strangers cost a job's members; bench/flood says what must hold.
+floods:
+	go run ./bench/flood $(FLOODS)
 
 # Every fuzz target of every package, one after another, FUZZTIME each; what they learn is kept with the build cache.
 fuzz:

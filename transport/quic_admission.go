@@ -20,7 +20,7 @@ const (
 var (
 	errCrowd = errors.New("too many handshakes are not finished")
 	// strangerTerms: a job's workers on one host all dial at the same time, and once the first has proved itself they are no strangers.
-	strangerTerms = placeTerms{most: handshakesMost, burst: 192, perSecond: 32, burstAll: 512, perSecondAll: 128}
+	strangerTerms = placeTerms{most: handshakesMost, burst: 192, perSecond: 32, burstAll: 256, perSecondAll: 64}
 	memberTerms   = placeTerms{most: handshakesMost, burst: 512, perSecond: 256}
 )
 
