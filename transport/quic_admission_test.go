@@ -1,7 +1,7 @@
 package transport
 
 import (
-		"net"
+	"net"
 	"testing"
 	"time"
 

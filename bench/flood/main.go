@@ -4,7 +4,7 @@
 // host, and 1,000 silent connections to the socket of lane local, which are made again when they are closed.
 //
 // In turns a process floods, and another one only burns as much processor time: it begins as many handshakes with a port where
-// nobody listens, or it spins. Two workers call each other all the while, and others join and leave. Each must join within two seconds,
+// nobody listens, or it spins. Two workers call each other all the while, and others join and leave. Each must link with the worker within two seconds,
 // and the calls during a flood must reach 0.9 of those beside the burner: it exits with 1 otherwise.
 package main
 
@@ -30,7 +30,7 @@ import (
 )
 
 const (
-	joinMost  = 2 * time.Second
+	dialMost  = 2 * time.Second
 	ratioGoal = 0.9
 )
 
@@ -39,6 +39,7 @@ func main() {
 	arg := flag.String("arg", "", "and with what")
 	turns := flag.Int("turns", 3, "turns of flood and burner")
 	handshakes := flag.Int("handshakes", 10_000, "that stall, in each turn")
+	only := flag.String("only", "", "one of handshakes and silent; empty: both")
 	silent := flag.Int("silent", 1_000, "connections to the local socket")
 	flag.Parse()
 	var err error
@@ -50,7 +51,7 @@ func main() {
 	case "burn":
 		err = play(*arg, burn)
 	default:
-		err = measure(*turns, *handshakes, *silent)
+		err = measure(*only, *turns, *handshakes, *silent)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "flood:", err)
@@ -94,6 +95,7 @@ var double = rpc.Define("double", func(_ context.Context, n int) (int, error) { 
 // job is two workers that call each other, and others that come and go.
 type job struct {
 	st    store.Store
+	at    string // where the flooded worker listens
 	lane  string
 	token string
 	ws    [2]*rpc.Worker
@@ -102,12 +104,12 @@ type job struct {
 	under sync.WaitGroup
 
 	mu    sync.Mutex
-	joins []time.Duration
+	dials []time.Duration // of the others
 	err   error
 }
 
 func start(lane, listen string) (*job, error) {
-	j := &job{st: store.NewMemory(), lane: lane, token: rand()}
+	j := &job{st: store.NewMemory(), at: listen, lane: lane, token: rand()}
 	c, end := context.WithCancel(context.Background())
 	j.end = end
 	for i := range j.ws {
@@ -153,23 +155,22 @@ func (j *job) call(c context.Context, to string) {
 	}
 }
 
-// others join, call and leave, one after the other.
+// others dial, join, call and leave, one after the other.
 func (j *job) others(c context.Context) {
 	for c.Err() == nil {
-		from := time.Now()
-		w, err := j.join(c, "127.0.0.1:0")
-		took := time.Since(from)
+		took, err := j.dial(c)
 		if err == nil {
-			_, err = double.Call(w.Context(c), j.ws[0].Name(), 1)
+			var w *rpc.Worker
+			if w, err = j.join(c, "127.0.0.1:0"); err == nil {
+				_, err = double.Call(w.Context(c), j.ws[0].Name(), 1)
+				_ = w.Close() // the job goes on
+			}
 		}
 		if err != nil && c.Err() == nil {
 			j.fail(fmt.Errorf("a worker that joins: %w", err))
 		}
-		if w != nil {
-			_ = w.Close() // the job goes on
-		}
 		j.mu.Lock()
-		j.joins = append(j.joins, took)
+		j.dials = append(j.dials, took)
 		j.mu.Unlock()
 		select {
 		case <-time.After(200 * time.Millisecond):
@@ -178,17 +179,41 @@ func (j *job) others(c context.Context) {
 	}
 }
 
-// window counts calls and joins while do runs.
-func (j *job) window(do func() (wall, cpu float64, err error)) (perSecond, wall, cpu float64, joins []time.Duration, err error) {
+// dial links with the flooded worker, as a member does that it has not met.
+func (j *job) dial(c context.Context) (time.Duration, error) {
+	id, err := transport.IdentityFromToken([]byte(j.token), "newcomer", time.Now)
+	if err != nil {
+		return 0, err
+	}
+	n, err := transport.New(transport.Config{Identity: id, Lanes: []string{j.lane, transport.LaneQUIC}})
+	if err != nil {
+		return 0, err
+	}
+	from := time.Now()
+	link, err := n.Dial(c, j.at)
+	took := time.Since(from)
+	if err != nil {
+		return took, err
+	}
+	for _, lane := range link.Lanes() {
+		if lane.Name == j.lane && lane.Why != "" {
+			err = fmt.Errorf("no lane %s: %s", j.lane, lane.Why)
+		}
+	}
+	return took, errors.Join(err, link.Close("only dialled"))
+}
+
+// window counts calls and dials while do runs.
+func (j *job) window(do func() (wall, cpu float64, err error)) (perSecond, wall, cpu float64, dials []time.Duration, err error) {
 	j.mu.Lock()
-	first := len(j.joins)
+	first := len(j.dials)
 	j.mu.Unlock()
 	before, from := j.calls.Load(), time.Now()
 	wall, cpu, err = do()
 	perSecond = float64(j.calls.Load()-before) / time.Since(from).Seconds()
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return perSecond, wall, cpu, slices.Clone(j.joins[first:]), errors.Join(err, j.err)
+	return perSecond, wall, cpu, slices.Clone(j.dials[first:]), errors.Join(err, j.err)
 }
 
 func (j *job) stop() error {
@@ -198,6 +223,14 @@ func (j *job) stop() error {
 		_ = w.Close() // the error tells, where there is one
 	}
 	return errors.Join(j.err, j.st.Close())
+}
+
+func freePort() (string, error) {
+	free, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return free.LocalAddr().String(), free.Close()
 }
 
 // decoy is where handshakes go that cost nobody but who begins them.
@@ -212,28 +245,26 @@ func elsewhere(role string, o order, wall, cpu float64) (string, order) {
 	return "burn", order{Seconds: wall, CPU: cpu}
 }
 
-func measure(turns, handshakes, silent int) error {
-	free, err := net.ListenPacket("udp4", "127.0.0.1:0")
-	if err != nil {
-		return err
+func measure(only string, turns, handshakes, silent int) error {
+	if only != "silent" {
+		err := compare("handshakes", transport.LaneQUIC, turns, func(j *job) (order, error) { return order{At: j.at, Count: handshakes}, nil })
+		if err != nil || only != "" {
+			return err
+		}
 	}
-	at := free.LocalAddr().String()
-	if err := free.Close(); err != nil {
-		return err
-	}
-	err = compare("handshakes", transport.LaneQUIC, at, turns, func(*job) (order, error) { return order{At: at, Count: handshakes}, nil })
-	if err != nil {
-		return err
-	}
-	return compare("silent", transport.LaneLocal, "127.0.0.1:0", turns, func(*job) (order, error) {
+	return compare("silent", transport.LaneLocal, turns, func(*job) (order, error) {
 		at, err := socketOf("/proc/self")
 		return order{At: at, Count: silent, Seconds: 5}, err
 	})
 }
 
 // compare floods and burns in turns.
-func compare(role, lane, listen string, turns int, with func(*job) (order, error)) error {
-	j, err := start(lane, listen)
+func compare(role, lane string, turns int, with func(*job) (order, error)) error {
+	at, err := freePort()
+	if err != nil {
+		return err
+	}
+	j, err := start(lane, at)
 	if err != nil {
 		return err
 	}
@@ -244,9 +275,9 @@ func compare(role, lane, listen string, turns int, with func(*job) (order, error
 	}
 	var flooded, burnt float64
 	var worst time.Duration
-	joined := 0
+	dialled := 0
 	for turn := range turns {
-		calls, wall, cpu, joins, err := j.window(func() (float64, float64, error) { return child(role, o) })
+		calls, wall, cpu, dials, err := j.window(func() (float64, float64, error) { return child(role, o) })
 		if err != nil {
 			return err
 		}
@@ -254,15 +285,15 @@ func compare(role, lane, listen string, turns int, with func(*job) (order, error
 		if err != nil {
 			return err
 		}
-		worst, joined = max(worst, slices.Max(append(joins, 0))), joined+len(joins)
-		fmt.Printf("%-10s turn %d: %6.0f calls/s in %4.1f s of flood (%.1f s of processor), %6.0f beside the burner (%.1f s): %.3f; %d joined, the slowest in %v\n",
-			role, turn+1, calls, wall, cpu, beside, spent, calls/beside, len(joins), slices.Max(append(joins, 0)).Round(time.Millisecond))
+		worst, dialled = max(worst, slices.Max(append(dials, 0))), dialled+len(dials)
+		fmt.Printf("%-10s turn %d: %6.0f calls/s in %4.1f s of flood (%.1f s of processor), %6.0f beside the burner (%.1f s): %.3f; %d dialled, the slowest in %v\n",
+			role, turn+1, calls, wall, cpu, beside, spent, calls/beside, len(dials), slices.Max(append(dials, 0)).Round(time.Millisecond))
 		flooded, burnt = flooded+calls, burnt+beside
 	}
-	fmt.Printf("%-10s in all: %.3f of the calls beside the burner; %d joined, the slowest in %v\n", role, flooded/burnt, joined, worst.Round(time.Millisecond))
+	fmt.Printf("%-10s in all: %.3f of the calls beside the burner; %d dialled, the slowest in %v\n", role, flooded/burnt, dialled, worst.Round(time.Millisecond))
 	switch {
-	case joined == 0 || worst > joinMost:
-		return fmt.Errorf("%s: %d workers joined, the slowest in %v; expected some, each within %v", role, joined, worst, joinMost)
+	case dialled == 0 || worst > dialMost:
+		return fmt.Errorf("%s: %d workers dialled, the slowest in %v; expected some, each within %v", role, dialled, worst, dialMost)
 	case flooded < ratioGoal*burnt:
 		return fmt.Errorf("%s: %.3f of the calls; expected %.1f", role, flooded/burnt, ratioGoal)
 	}
