@@ -21,6 +21,13 @@
 // Networks, listeners and links are safe for concurrent use. A stream takes one sender and one receiver at a time, which
 // may be two goroutines; Reset and Context may be called at any time by anybody.
 //
+// # Crowds
+//
+// Anybody can begin a handshake with a listener, or connect to its sockets. Who has not proved itself holds one of few places, for
+// seconds; when they are all taken, the next one gets that of the oldest of the host, or process, that holds the most. Hosts where
+// members are known ([Acquainted], and who has had a link) have places of their own. A dial that is refused all the same is made again
+// for up to five seconds, and fails with [ErrBusy]. LaneLocal is for processes of one user, and root's.
+//
 // # What happens on error
 //
 // A stream's failure harms no other stream, and a link's failure no other link. When Send or Recv was interrupted by its
