@@ -11,7 +11,8 @@ import (
 	"github.com/weft-project/weft/store"
 )
 
-// awayNews is the handler of what the rendezvous logs for people, in their words: its store is out of reach, or back.
+// awayNews is the handler of what the rendezvous and the stores here log for people, in their words: a store is out of reach, or back, or has
+// refused a stranger.
 type awayNews struct {
 	say   func(string)
 	store string // what people call it

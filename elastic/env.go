@@ -102,13 +102,13 @@ func (s Spec) MakeSecrets() (Spec, error) {
 	s.RunID = cmp.Or(s.RunID, NoRunID)
 	var err error
 	switch {
-	case s.made:
+	case s.TokenMade:
 	case s.Token != "":
 		if s.Token, err = secret.Strengthen(s.Token, s.RunID); err == nil {
 			s.proof, err = Proof(s.Token, s.RunID)
 		}
 	case s.alone(): // the workers of several nodes would refuse each other
-		s.Token, s.made = secret.New(), true
+		s.Token, s.TokenMade = secret.New(), true
 	}
 	return s, err
 }

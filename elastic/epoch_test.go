@@ -2,6 +2,7 @@ package elastic
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"os"
@@ -151,8 +152,16 @@ func TestWithoutAnAgentThereIsOneEpoch(t *testing.T) {
 	}
 }
 
+func TestAWorkerWithoutTLSDoesNotBecomeAGuestOfItsJobsStore(t *testing.T) {
+	m := told(Place{World: 2, StoreTLS: true})
+	err := m.Each(t.Context(), func(context.Context, *Epoch) error { return nil })
+	require.ErrorIs(t, err, errPlain)
+	m.cfg.StoreTLS = &tls.Config{}
+	require.NoError(t, m.Each(t.Context(), func(context.Context, *Epoch) error { return nil }))
+}
+
 func TestAPlaceIsReadAsItWasWritten(t *testing.T) {
-	want := Place{Rank: 1, World: 2, LocalRank: 3, LocalWorld: 4, NodeRank: 5, Nodes: 6, Round: 7, Epoch: 8, Source: 9, Restarts: 10, Store: "s:1", Addr: "a"}
+	want := Place{Rank: 1, World: 2, LocalRank: 3, LocalWorld: 4, NodeRank: 5, Nodes: 6, Round: 7, Epoch: 8, Source: 9, Restarts: 10, Store: "s:1", StoreTLS: true, Addr: "a"}
 	b, err := json.Marshal(want)
 	require.NoError(t, err)
 	var got Place

@@ -98,7 +98,9 @@ func (a *agent) show(i int, stream Streams) *sink {
 // tell tells a worker its place. One that does not listen misses it when its pipe is full.
 func (a *agent) tell(i int) {
 	p := a.procs[i]
-	b, err := json.Marshal(placeOf(*a.node.place, a.epochs.now, i, a.master, a.meeting.addr))
+	place := placeOf(*a.node.place, a.epochs.now, i, a.master, a.meeting.addr)
+	place.StoreTLS = a.spec.Store.TLS != nil
+	b, err := json.Marshal(place)
 	if err != nil || string(b) == p.place {
 		return
 	}

@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strconv"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/weft-project/weft/elastic/rdzv"
@@ -163,54 +161,6 @@ func (m *meeting) tell(c context.Context, n news) {
 	case m.news <- n:
 	case <-c.Done():
 	}
-}
-
-// master is the address of the workers' store in a round: a new one in each, hosted by the node with rank 0, so that nobody
-// finds what an earlier round has left.
-func (m *meeting) master(c context.Context, p rdzv.Placement) (string, error) {
-	key := workersStore(p.Round)
-	// Rank 0 that says nothing is lost before that, and another round begins, which ends c.
-	c, cancel := context.WithTimeout(c, m.spec.rendezvous().WithoutStore())
-	defer cancel()
-	if p.Rank != 0 {
-		var b []byte
-		err := persist(c, func() (err error) {
-			b, err = m.st.Get(c, key)
-			return err
-		})
-		if err != nil {
-			return "", fmt.Errorf("elastic: the address of the workers' store, which the node at %s hosts: %w", p.MasterAddr, err)
-		}
-		return string(b), nil
-	}
-	host := m.spec.MasterAddr
-	if host == "" {
-		host = m.addr
-	}
-	port := m.spec.MasterPort
-	if len(m.masters) > 0 {
-		port = 0 // the one that was asked for is taken by the round before
-	}
-	all, err := m.spec.named(c, host)
-	var server *store.Server
-	if err == nil {
-		server, err = serveAt(m.spec.Store, all, strconv.Itoa(port))
-	}
-	if errors.Is(err, syscall.EADDRNOTAVAIL) && m.addr != host { // the address of the node that had rank 0 before
-		server, err = serveAt(m.spec.Store, []string{m.addr}, "0")
-	}
-	if err != nil {
-		return "", fmt.Errorf("elastic: the job's store cannot listen on %s, port %d; give another port, or 0 for a free one: %w", host, port, err)
-	}
-	m.masters = append(m.masters, server)
-	if len(m.masters) > 2 { // workers may be about to leave the last round, but not the one before
-		_ = m.masters[0].Close()
-		m.masters = m.masters[1:]
-	}
-	if p.Round > 2 {
-		_, _ = m.st.Delete(c, workersStore(p.Round-3)) // a store that outlives the job is not to grow with its rounds
-	}
-	return server.Addr(), persist(c, func() error { return m.st.Set(c, key, []byte(server.Addr())) })
 }
 
 // persist does something again and again while the store is away, until c is over. When that has been too long is the rendezvous' to say.

@@ -37,20 +37,20 @@ func seeking(t *testing.T, silence time.Duration, see func(*testing.T, *meeting,
 	})
 }
 
-var second = rdzv.Placement{Round: 4, Rank: 1, Nodes: 2, MasterAddr: "h"}
+var second = rdzv.Placement{Round: 4, Rank: 1, Nodes: 2, MasterAddr: "127.0.0.1"}
 
 func TestTheWorkersStoreIsWaitedForAsLongAsTheNodeThatHostsItMayBeSilent(t *testing.T) {
 	seeking(t, 200*time.Second, func(t *testing.T, m *meeting, st *remote) {
-		time.AfterFunc(10*time.Minute, func() { _ = st.Set(t.Context(), "master/4", []byte("h:1")) })
+		time.AfterFunc(10*time.Minute, func() { _ = st.Set(t.Context(), "master/4", []byte("127.0.0.1:1")) })
 		addr, err := m.master(t.Context(), second)
 		require.NoError(t, err)
-		require.Equal(t, "h:1", addr)
+		require.Equal(t, "127.0.0.1:1", addr)
 	})
 	for silence, most := range map[time.Duration]time.Duration{time.Second: time.Minute, 200 * time.Second: 800 * time.Second} {
 		seeking(t, silence, func(t *testing.T, m *meeting, _ *remote) {
 			start := time.Now()
 			_, err := m.master(t.Context(), second)
-			require.ErrorContains(t, err, "which the node at h hosts")
+			require.ErrorContains(t, err, "which the node at 127.0.0.1 hosts")
 			require.Equal(t, most, time.Since(start))
 		})
 	}
@@ -72,12 +72,12 @@ func TestALaterPlaceEndsTheWaitForTheWorkersStore(t *testing.T) {
 
 func TestWhoWaitsForTheWorkersStoreWaitsOnWhileTheRendezvousStoreIsAway(t *testing.T) {
 	seeking(t, 0, func(t *testing.T, m *meeting, st *remote) {
-		require.NoError(t, st.Set(t.Context(), "master/4", []byte("h:1")))
+		require.NoError(t, st.Set(t.Context(), "master/4", []byte("127.0.0.1:1")))
 		st.down.Store(true)
 		time.AfterFunc(30*time.Second, func() { st.down.Store(false) })
 		addr, err := m.master(t.Context(), second)
 		require.NoError(t, err)
-		require.Equal(t, "h:1", addr)
+		require.Equal(t, "127.0.0.1:1", addr)
 	})
 	require.ErrorIs(t, persist(t.Context(), func() error { return io.EOF }), io.EOF, "waiting mends nothing else")
 }

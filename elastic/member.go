@@ -41,9 +41,10 @@ type Place struct {
 	Epoch int `json:"epoch"`
 	// Source is the lowest rank of a worker whose node was in the round before, -1 if there is none. The worker itself may be new: it may have been replaced.
 	Source   int    `json:"source"`
-	Restarts int    `json:"restarts"` // of the whole job
-	Store    string `json:"store"`    // host:port of the workers' store
-	Addr     string `json:"addr"`     // by which the other nodes reach this one
+	Restarts int    `json:"restarts"`  // of the whole job
+	Store    string `json:"store"`     // host:port of the workers' store
+	StoreTLS bool   `json:"store_tls"` // it has TLS: who speaks plain text there is no worker of the job
+	Addr     string `json:"addr"`      // by which the other nodes reach this one
 	// Over is closed when this is the place no more: there is another, or the agent has gone.
 	Over <-chan struct{} `json:"-"`
 	// Told is when this worker was told of it.
@@ -62,6 +63,9 @@ func placeOf(p rdzv.Placement, epoch, localRank int, master, addr string) Place 
 	}
 }
 
+// errPlain is that a worker would be a guest of its job's store.
+var errPlain = errors.New("elastic: the workers' store has TLS, and this worker none: give JoinWith the StoreTLS of rpc.StoreTLSFromEnv")
+
 // Membership is a worker's part in its job. It is safe for concurrent use.
 type Membership struct {
 	cfg   JoinConfig
@@ -78,7 +82,7 @@ type Membership struct {
 
 // JoinConfig is how a worker takes part. Its zero value works.
 type JoinConfig struct {
-	// StoreTLS is for the workers' store, where that is not in plain text: rpc.StoreTLSFromEnv says so.
+	// StoreTLS is for the workers' store, which has TLS where the job has a secret, as under weft run always: rpc.StoreTLSFromEnv makes it.
 	StoreTLS *tls.Config
 	// Grace is how long the context of an epoch of Each outlives its place; 0 means 3 s.
 	Grace time.Duration
@@ -192,6 +196,9 @@ func (m *Membership) Err() error {
 
 // Store is the store of the workers of a place's epoch, for them alone. It is the caller's to close.
 func (m *Membership) Store(c context.Context, p Place) (store.Store, error) {
+	if p.StoreTLS && m.cfg.StoreTLS == nil {
+		return nil, Final(errPlain)
+	}
 	client, err := m.dial(c, store.ClientConfig{Addr: p.Store, TLS: m.cfg.StoreTLS})
 	if err != nil {
 		return nil, err

@@ -33,7 +33,13 @@ func WorkersStore(c context.Context, st store.Store, job string, round int) (str
 		return "", err
 	}
 	addr, err := st.Get(c, key)
-	return string(addr), err
+	if err == nil {
+		_, err = storeAt(string(addr))
+	}
+	if err != nil {
+		return "", err
+	}
+	return string(addr), nil
 }
 
 // attempt is how long one attempt to reach the rendezvous' store takes, before what was wrong with it can be told.
@@ -98,6 +104,9 @@ func (m *meeting) suspect(err error) error {
 	if m.spec.Meet != nil || m.hosts || !errors.Is(err, store.ErrUnreachable) {
 		return err
 	}
+	if strings.Contains(err.Error(), "no application protocol") { // an alert of TLS: the job's id is in the protocol's name
+		return fmt.Errorf("what listens there is of another job's id (--rdzv-id) than this node, or of another version of weft (%w)", err)
+	}
 	conn, closed := net.DialTimeout("tcp", m.spec.Endpoint, time.Second)
 	if closed != nil {
 		return err
@@ -120,7 +129,11 @@ func (m *meeting) host(c context.Context) error {
 	if err != nil {
 		return err
 	}
-	server, err := serveAt(m.spec.Store, all, port)
+	cfg := m.spec.Store
+	if cfg.TLS != nil { // PyTorch's clients meet in the workers' store
+		cfg.Plain = store.PlainNever
+	}
+	server, err := serveAt(cfg, all, port)
 	if m.taken = errors.Is(err, syscall.EADDRINUSE); m.taken || errors.Is(err, syscall.EADDRNOTAVAIL) {
 		return nil
 	}

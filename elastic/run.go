@@ -66,7 +66,11 @@ func Run(c context.Context, spec Spec) (*Result, error) {
 	}
 	defer a.orphans.end()
 	a.enter(stageMeeting)
-	m, err := meet(c, &spec, a.say, slog.New(awayNews{a.say, spec.storeName()}))
+	log := slog.New(awayNews{a.say, spec.storeName()})
+	if spec.Store.Logger == nil {
+		spec.Store.Logger = log
+	}
+	m, err := meet(c, &spec, a.say, log)
 	if err != nil {
 		a.settle(c, nil)
 		return nil, err
@@ -228,7 +232,7 @@ func (a *agent) heard(n news) {
 	case n.Kind == rdzv.Place && n.coming:
 		a.do(a.node.coming(now, n.Placement, n.Why, a.deaf).at(now))
 	case n.Kind == rdzv.Place:
-		if a.master != n.master && (a.spec.proof != "" || !a.spec.alone()) { // without a known token nobody could look into it
+		if a.master != n.master && (a.spec.proof != "" && !a.spec.TokenMade || !a.spec.alone()) { // without a known token nobody could look into it
 			a.say("the workers' store is tcp://" + n.master)
 		}
 		a.master, a.waits = n.master, n.Kind

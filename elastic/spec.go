@@ -59,13 +59,15 @@ type Spec struct {
 	// LocalAddr, and port 0 a free one.
 	MasterAddr string
 	MasterPort int
-	// Store says how that store is served, but for its Addr, and the one at Endpoint; with its TLS this node is a client of the latter, too. Where
-	// there is TLS, Env is to tell the workers so.
+	// Store says how that store is served, but for its Addr, and the one at Endpoint; without a Logger their warnings go to Stderr; with its TLS this node is a client of the latter, too. Where
+	// there is TLS, Env is to tell the workers so, and the store at Endpoint takes no plain text, whatever Store.Plain says.
 	Store store.ServerConfig
 	// Token is the job's shared secret; empty means WEFT_TOKEN of Env, and where that is missing too, a new one for a job of one node,
 	// and none for others: then workers that use rpc end with an error, and those of other programs need none. A secret that "weft token" did not
 	// make is refused where it is weak, and the workers get the token that is made of it (MakeSecrets).
 	Token string
+	// TokenMade says that Token was made for this Run: nobody knows it but who is told by it.
+	TokenMade bool
 	// Stdin is what the worker of local rank 0 reads, as a debugger does; if it is started again it reads on. It is to be no terminal: a worker's
 	// process is not in the terminal's foreground, and would be stopped. nil, and that of all other workers, is empty.
 	Stdin *os.File
@@ -95,7 +97,6 @@ type Spec struct {
 	// Probe may ask how this Run is; it has one Run. nil is nobody.
 	Probe *Probe
 	proof string // of the token, where it was given
-	made  bool   // the token was made here: nobody else knows it
 	// lookup finds the addresses of a host; nil is the system's way. Tests replace it.
 	lookup func(c context.Context, host string) ([]string, error)
 	// patience is that of warnOfDeaf; 0 means what it means there.

@@ -90,6 +90,11 @@ func (p *prepared) network() error {
 	if id == nil || err != nil {
 		return err
 	}
+	if !p.Dynamic { // else the rank is not known yet
+		if err := id.Vouches(p.Name, p.Rank); err != nil {
+			return fmt.Errorf("this worker's own certificate: %w", err)
+		}
+	}
 	p.Network, err = transport.New(transport.Config{Identity: id, Lanes: p.Lanes, LendCopies: p.LendCopies, Devices: p.Devices, Logger: p.Logger})
 	return err
 }

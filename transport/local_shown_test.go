@@ -71,7 +71,7 @@ func lendOne(t testing.TB, h *localHauler, b *device.Buffer) localTicket {
 	return ticket
 }
 
-const secret, lent = 0xA5, 0x11
+const unlent, lent = 0xA5, 0x11
 
 func TestAPeerCannotWriteWhatItWasLent(t *testing.T) {
 	leak.Check(t)
@@ -96,7 +96,7 @@ func TestAPeerCannotWriteWhatItWasLent(t *testing.T) {
 	tries["mapped for writing"] = func() error {
 		mem, err := unix.Mmap(again, 0, 1<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 		if err == nil {
-			mem[0] = secret
+			mem[0] = unlent
 			_ = unix.Munmap(mem)
 		}
 		return err
@@ -119,7 +119,7 @@ func TestAPeerCannotWriteWhatItWasLent(t *testing.T) {
 }
 
 func writeTo(fd int) error {
-	_, err := unix.Pwrite(fd, []byte{secret}, 0)
+	_, err := unix.Pwrite(fd, []byte{unlent}, 0)
 	return err
 }
 
@@ -128,14 +128,14 @@ func TestAPeerSeesNothingThatItWasNotLent(t *testing.T) {
 	h, peer, _ := hostileLedger(t)
 	var mine []*device.Buffer
 	for range 4 { // before it, and behind it
-		mine = append(mine, filled(t, 1<<20, secret), filled(t, 1<<20, lent))
+		mine = append(mine, filled(t, 1<<20, unlent), filled(t, 1<<20, lent))
 	}
 	for i := 1; i < len(mine); i += 2 {
 		lendOne(t, h, mine[i])
 		f := told(t, peer)
 		seen := all(t, f)
 		require.Equal(t, 1<<20, bytes.Count(seen, []byte{lent}))
-		require.Zero(t, bytes.Count(seen, []byte{secret}))
+		require.Zero(t, bytes.Count(seen, []byte{unlent}))
 	}
 	for _, b := range mine {
 		require.NoError(t, b.Release())
@@ -152,7 +152,7 @@ func TestAPeerSeesNothingOfWhatLayWhereATensorLies(t *testing.T) {
 		h, peer, _ := hostileLedger(t)
 		var old []*device.Buffer
 		for range 10 {
-			old = append(old, filled(t, 1<<20, secret), filled(t, device.SharedFrom, secret))
+			old = append(old, filled(t, 1<<20, unlent), filled(t, device.SharedFrom, unlent))
 		}
 		for _, b := range old {
 			require.NoError(t, b.Release())
@@ -162,7 +162,7 @@ func TestAPeerSeesNothingOfWhatLayWhereATensorLies(t *testing.T) {
 		f := told(t, peer)
 		seen := all(t, f)
 		require.Equal(t, n, bytes.Count(seen, []byte{lent}))
-		require.Zero(t, bytes.Count(seen, []byte{secret}), "of a tensor of %d bytes", n)
+		require.Zero(t, bytes.Count(seen, []byte{unlent}), "of a tensor of %d bytes", n)
 		require.NoError(t, x.Release())
 	}
 }
@@ -210,10 +210,10 @@ func watchALender(t testing.TB, seed uint64, copies bool) (spied int) {
 		case k == 1 && len(mine) > 0: // another step of the same values, which nobody was lent
 			b := mine[r.IntN(len(mine))]
 			if b.Exclusive() {
-				require.NoError(t, device.Host().Upload(b, 0, bytes.Repeat([]byte{secret}, b.Len())))
+				require.NoError(t, device.Host().Upload(b, 0, bytes.Repeat([]byte{unlent}, b.Len())))
 			}
 		case k == 2:
-			mine = append(mine, filled(t, 1+r.IntN(300<<10), secret))
+			mine = append(mine, filled(t, 1+r.IntN(300<<10), unlent))
 		default:
 			b := filled(t, 1+r.IntN(300<<10), lent)
 			mine = append(mine, b)
@@ -225,7 +225,7 @@ func watchALender(t testing.TB, seed uint64, copies bool) (spied int) {
 			}
 		}
 		for _, mem := range seen {
-			if bytes.IndexByte(mem, secret) >= 0 {
+			if bytes.IndexByte(mem, unlent) >= 0 {
 				spied++
 			}
 		}

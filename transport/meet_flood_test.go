@@ -17,7 +17,7 @@ import (
 
 func TestSilentConnectionsToTheLocalSocketKeepNobodyOffTheLane(t *testing.T) {
 	leak.Check(t)
-	lane := newLocalLane()
+	lane := newLocalLane(false)
 	offer, err := lane.offer()
 	require.NoError(t, err)
 	s, err := lane.serve(nil)

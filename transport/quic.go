@@ -145,11 +145,9 @@ func (n *quicNet) Listen(c context.Context, addr string) (Listener, error) {
 	}
 	g := newGate(n.refusals.connContext, n.known, func(peer net.Addr) { n.refusals.tell(peer, "a crowd", errCrowd) })
 	s := newSocket(pc, g)
-	conf := n.cfg.Identity.tlsConfig()
-	conf.NextProtos = append(conf.NextProtos, haulALPN)
 	accepts := n.quicConfig(1)
 	accepts.HandshakeIdleTimeout = listenTimeout
-	ql, err := s.tr.ListenEarly(conf, accepts)
+	ql, err := s.tr.ListenEarly(n.cfg.Identity.tlsConfig(ALPN, haulALPN), accepts)
 	if err != nil {
 		s.leave()
 		return nil, fmt.Errorf("transport: listen at %s: %w", addr, err)
@@ -160,7 +158,8 @@ func (n *quicNet) Listen(c context.Context, addr string) (Listener, error) {
 // dialOnce is a Dial that a crowd may refuse.
 func (n *quicNet) dialOnce(c context.Context, addr string) (*quicLink, error) {
 	fail := func(sentinel, cause error) (*quicLink, error) {
-		return nil, &Error{Op: "dial", Peer: addr, Err: sentinel, Cause: cause}
+		_, reason := identityRefused(cause)
+		return nil, &Error{Op: "dial", Peer: addr, Err: sentinel, Reason: reason, Cause: cause}
 	}
 	to, err := resolve(c, addr)
 	if err != nil {

@@ -5,9 +5,7 @@ package main
 import (
 	"bufio"
 	"context"
-	crand "crypto/rand"
 	"crypto/tls"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
@@ -23,12 +21,6 @@ import (
 
 	"github.com/weft-project/weft/transport"
 )
-
-func rand() string {
-	var b [32]byte
-	_, _ = crand.Read(b[:]) // it never fails
-	return hex.EncodeToString(b[:])
-}
 
 const (
 	strangers = 64                    // addresses

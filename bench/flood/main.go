@@ -109,7 +109,7 @@ type job struct {
 }
 
 func start(lane, listen string) (*job, error) {
-	j := &job{st: store.NewMemory(), at: listen, lane: lane, token: rand()}
+	j := &job{st: store.NewMemory(), at: listen, lane: lane, token: transport.NewToken()}
 	c, end := context.WithCancel(context.Background())
 	j.end = end
 	for i := range j.ws {
@@ -181,7 +181,7 @@ func (j *job) others(c context.Context) {
 
 // dial links with the flooded worker, as a member does that it has not met.
 func (j *job) dial(c context.Context) (time.Duration, error) {
-	id, err := transport.IdentityFromToken([]byte(j.token), "newcomer", time.Now)
+	id, err := transport.IdentityFromToken(j.token, rpc.NoJob, "newcomer", time.Now)
 	if err != nil {
 		return 0, err
 	}

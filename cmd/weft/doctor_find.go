@@ -118,5 +118,5 @@ func (f *jobFlags) noStore(addr string, err error) error {
 		why = "it does not answer as a store of this job"
 	}
 	return fmt.Errorf("no store at %s: %s. Is the job running, and is this its store (weft run and weft status tell it; MASTER_ADDR and MASTER_PORT of its workers), "+
-		"or where its machines meet? (%w)", addr, why, err)
+		"or where its machines meet, and is --rdzv-id its id? (%w)", addr, why, err)
 }

@@ -1,17 +1,13 @@
 package main
 
 import (
-	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/url"
-	"slices"
-	"syscall"
 	"text/tabwriter"
 	"time"
 
@@ -83,25 +79,15 @@ func storeAddress(init string) (string, error) {
 	return net.JoinHostPort(u.Hostname(), u.Port()), nil
 }
 
-// dialJob connects with a job's store, with TLS or without: first as the job's workers most likely do.
+// dialJob connects with a job's store: with TLS, but where it has none. A plain client of one that has TLS would see nothing of the job.
 func dialJob(c context.Context, addr string, id *transport.Identity, timeout time.Duration) (st *store.Client, err error) {
-	ways := []*tls.Config{id.StoreTLS(), nil}
-	if loopback(addr) {
-		slices.Reverse(ways)
+	c, cancel := context.WithTimeout(c, timeout)
+	defer cancel()
+	cfg := store.ClientConfig{Addr: addr, Timeout: timeout, TLS: id.StoreTLS()}
+	if !takesTLS(c, addr, cfg.TLS) {
+		cfg.TLS = nil
 	}
-	for _, way := range ways {
-		within, cancel := context.WithTimeout(c, timeout)
-		st, errWay := store.Dial(within, store.ClientConfig{Addr: addr, Timeout: timeout, TLS: way})
-		cancel()
-		if errWay == nil {
-			return st, nil
-		}
-		err = cmp.Or(err, errWay)
-		if errors.Is(errWay, syscall.ECONNREFUSED) || errors.Is(errWay, transport.ErrIdentity) {
-			break
-		}
-	}
-	return nil, err
+	return store.Dial(c, cfg)
 }
 
 // pair is two workers that have a link, or had one.

@@ -158,7 +158,7 @@ func TestDoctorFindsTheWorkersOfAnElasticJob(t *testing.T) {
 	require.Contains(t, stdout, "\nthe workers' store: "+url+"\n")
 	code, _, stderr = weft(t, "doctor", "--init", "tcp://"+at, "--rdzv-id", "k")
 	require.Equal(t, codeFailed, code)
-	require.Contains(t, stderr, "no job k meets at "+at+"; there are j (--rdzv-id)")
+	require.Contains(t, stderr, "is --rdzv-id its id")
 
 	require.NoError(t, syscall.Kill(workers[0], syscall.SIGKILL)) // it is replaced, in another epoch
 	workers = pids(2)

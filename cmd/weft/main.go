@@ -5,6 +5,7 @@
 //	weft doctor                              say what this machine offers to a job
 //	weft doctor --init tcp://host:port       say which lanes the workers of a running job use
 //	weft trace merge -o all.json a.json …    make one trace of the workers' own
+//	weft token                               make a secret for a job
 //	weft store serve                         serve a key-value store
 //	weft store get --url tcp://host:port k   look into one
 //	weft version
@@ -65,7 +66,7 @@ func (h host) execute(args []string, stdout, stderr io.Writer) int {
 	out := &output{w: stdout}
 	root.SetOut(out)
 	root.SetErr(stderr)
-	root.AddCommand(runCommand(h, stdout, stderr), statusCommand(out), doctorCommand(out), traceCommand(out), storeCommand(out, stderr), versionCommand(out))
+	root.AddCommand(runCommand(h, stdout, stderr), statusCommand(out), doctorCommand(out), traceCommand(out), storeCommand(out, stderr), tokenCommand(out), versionCommand(out))
 	cmd, err := root.ExecuteContextC(context.Background())
 	var exit *exitError
 	if lost := out.failed(); lost != nil && !errors.As(err, &exit) {

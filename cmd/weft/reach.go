@@ -1,8 +1,11 @@
 package main
 
 import (
+	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"syscall"
 	"time"
@@ -25,6 +28,17 @@ func unreached(err error, addr string) string {
 		return text
 	}
 	return fmt.Sprintf("%s cannot be reached: %v", addr, err)
+}
+
+// takesTLS says whether what listens at addr takes TLS, whether or not it takes this identity: false where it answers a handshake otherwise, or
+// hangs up without a word. Where nobody can be asked it is true.
+func takesTLS(c context.Context, addr string, conf *tls.Config) bool {
+	var other tls.RecordHeaderError
+	conn, err := (&tls.Dialer{Config: conf}).DialContext(c, "tcp", addr)
+	if err == nil {
+		_ = conn.Close()
+	}
+	return !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) && !errors.As(err, &other)
 }
 
 // probeTime is longer than a machine needs to learn that another one of its network is not there.

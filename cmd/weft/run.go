@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -20,10 +21,8 @@ import (
 	"github.com/weft-project/weft/elastic/rdzv"
 	"github.com/weft-project/weft/internal/private"
 	"github.com/weft-project/weft/rpc"
+	"github.com/weft-project/weft/transport"
 )
-
-// maxTokenFile bounds what is read of a token file: a token is a line, not a document.
-const maxTokenFile = 4 << 10
 
 func runCommand(h host, stdout, stderr io.Writer) *cobra.Command {
 	f := &runFlags{}
@@ -132,7 +131,7 @@ func (f *runFlags) spec(args []string) (elastic.Spec, error) {
 	return spec, errors.Join(errProgram, errProc, errLogs, errNodes, errMeet, errRange, errGrace, errRestarts, errToken, errEnv, errStore)
 }
 
-// secure gives the job its id and its token, and its store TLS.
+// secure gives the job its id and its token, and its stores TLS.
 func (f *runFlags) secure(spec elastic.Spec) (elastic.Spec, error) {
 	if spec.RunID == "" && os.Getenv(rpc.CAVariable) != "" {
 		spec.RunID = elastic.NoRunID // certificates cannot name a random one
@@ -141,17 +140,22 @@ func (f *runFlags) secure(spec elastic.Spec) (elastic.Spec, error) {
 	if err != nil {
 		return spec, fmt.Errorf("$%s: %w", elastic.TokenVariable, err) // a file's was checked
 	}
-	served, variable, err := f.store(spec.Token, spec.RunID, spec.MaxNodes)
-	spec.Store = served
-	if variable != "" {
-		spec.Env = append(spec.Env, variable)
+	spec.Store, err = f.store(spec.Token, spec.RunID)
+	if errors.Is(err, errNoSecret) && spec.MaxNodes == 1 { // nobody else is to come
+		spec.Token, spec.TokenMade = transport.NewToken(), true
+		spec.Store, err = f.store(spec.Token, spec.RunID)
 	}
+	secure := rpc.StoreTLSVariable + "=0"
+	if spec.Store.TLS != nil {
+		secure = rpc.StoreTLSVariable + "=1"
+	}
+	spec.Env = append(spec.Env, secure)
 	return spec, err
 }
 
 // environ is what the workers inherit: this process's environment, and what the flags say to the workers.
 func (f *runFlags) environ() ([]string, error) {
-	env := os.Environ()
+	env := slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, etcdPasswordVariable+"=") })
 	if f.lanes != "" {
 		if _, err := rpc.ParseLanes(f.lanes); err != nil {
 			return nil, fmt.Errorf("--lanes: %w", err)
@@ -202,30 +206,6 @@ func parseNnodes(s string) (least, most int, err error) {
 		return 0, 0, fmt.Errorf(`--nnodes: expected N or MIN:MAX with 1 ≤ MIN ≤ MAX; got %q`, s)
 	}
 	return least, most, nil
-}
-
-// readToken reads the secret; no file means no token, which leaves the choice to the agent.
-func readToken(path string) (string, error) {
-	if path == "" {
-		return "", nil
-	}
-	file, err := os.Open(path)
-	if err != nil {
-		return "", fmt.Errorf("--token-file: %w", err)
-	}
-	defer file.Close()
-	b, err := io.ReadAll(io.LimitReader(file, maxTokenFile+1))
-	if err != nil {
-		return "", fmt.Errorf("--token-file: %w", err)
-	}
-	token := strings.TrimSpace(string(b))
-	if token == "" || len(b) > maxTokenFile || strings.ContainsAny(token, "\n\x00") {
-		return "", fmt.Errorf("--token-file %s: expected one line of at most %d bytes with the job's secret", path, maxTokenFile)
-	}
-	if err := secret.Check(token); err != nil {
-		return "", fmt.Errorf("--token-file %s: %w", path, err)
-	}
-	return token, nil
 }
 
 // runJob runs the job to its end and turns its error into an exit code.

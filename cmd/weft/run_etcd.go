@@ -25,6 +25,7 @@ type etcdPlace struct {
 	config                  etcd.Config
 	shown                   string // of it to people; it begins with the first host and its port
 	protocol, ca, cert, key string // of --rdzv-conf
+	login                   etcdLogin
 }
 
 // inEtcd says whether --rdzv-endpoint names members of etcd.
@@ -62,8 +63,16 @@ func (f *runFlags) etcdPlace() (*etcdPlace, error) {
 	if f.runID == "" {
 		errs = append(errs, fmt.Errorf("--rdzv-backend %s needs --rdzv-id, the same on all machines: jobs share the cluster, and are told apart by it", f.backend))
 	}
+	p := &etcdPlace{}
 	u := etcdURL(f.endpoint)
-	config, err := etcd.FromURL(u, store.OpenConfig{TLS: &tls.Config{}}) // whether a password is safe is known after --rdzv-conf
+	var err error
+	if u.Host, err = p.login.fromHosts(u.Host); errors.Is(err, errArgv) {
+		err = fmt.Errorf("%w: give it by $%s, or --rdzv-conf password_file=FILE, and before the hosts the user alone", err, etcdPasswordVariable)
+	}
+	if err != nil {
+		errs = append(errs, fmt.Errorf("--rdzv-endpoint: %w", err))
+	}
+	config, err := etcd.FromURL(u, store.OpenConfig{})
 	if err != nil {
 		errs = append(errs, fmt.Errorf("--rdzv-endpoint: %w", err))
 	}
@@ -76,8 +85,9 @@ func (f *runFlags) etcdPlace() (*etcdPlace, error) {
 		}
 	}
 	prefix := strings.TrimRight(cmp.Or(config.Prefix, "/weft"), "/")
-	config.Prefix, config.TLS = prefix+"/rdzv/"+url.PathEscape(f.runID), nil
-	return &etcdPlace{config: config, shown: strings.Join(config.Endpoints, ",") + prefix}, errors.Join(errs...)
+	config.Prefix = prefix + "/rdzv/" + url.PathEscape(f.runID)
+	p.config, p.shown = config, strings.Join(config.Endpoints, ",")+prefix
+	return p, errors.Join(errs...)
 }
 
 // outlive has etcd forget a job whose machines are all gone: much later than when they give up on etcd themselves.
@@ -94,10 +104,10 @@ func (p *etcdPlace) stays() time.Duration {
 // texts are torchrun's keys of --rdzv-conf, of either of its etcd backends.
 func (p *etcdPlace) texts() map[string]*string {
 	return map[string]*string{"protocol": &p.protocol, "ca_cert": &p.ca, "cacert": &p.ca, "ssl_cert": &p.cert, "cert": &p.cert,
-		"ssl_cert_key": &p.key, "key": &p.key}
+		"ssl_cert_key": &p.key, "key": &p.key, "user": &p.login.user, "password_file": &p.login.passwordFile}
 }
 
-// secure reads the certificates that the conf names.
+// secure reads the certificates and the password that the conf names.
 func (p *etcdPlace) secure() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("--rdzv-conf: "+format, args...)) }
@@ -106,6 +116,9 @@ func (p *etcdPlace) secure() error {
 	}
 	if (p.cert == "") != (p.key == "") {
 		bad("expected both of ssl_cert and ssl_cert_key, or neither")
+	}
+	if err := p.login.apply(&p.config); err != nil {
+		bad("%w", err)
 	}
 	named := p.ca+p.cert != ""
 	if p.protocol == "http" && named {

@@ -40,9 +40,11 @@ func TestFlagsOfARendezvousInEtcdThatCannotBeAreToldTogether(t *testing.T) {
 }
 
 func TestJobsShareAClusterOfEtcdByTheirIds(t *testing.T) {
-	f := &runFlags{policy: "worker", backend: "etcd-v2", endpoint: "etcd://me:wo%3Ard@h1,h2:7,[::1]/a/b/", runID: "job/7", conf: "protocol=https,read_timeout=9"}
+	f := &runFlags{policy: "worker", backend: "etcd-v2", endpoint: "etcd://me@h1,h2:7,[::1]/a/b/", runID: "job/7", conf: "protocol=https,read_timeout=9"}
+	t.Setenv(etcdPasswordVariable, "wo:rd")
 	m, err := f.meeting(2)
 	require.NoError(t, err)
+	t.Setenv(etcdPasswordVariable, "")
 	require.Equal(t, "h1:2379,h2:7,[::1]:2379/a/b", m.endpoint, "what is shown has no password")
 	cfg := m.etcd.config
 	require.Equal(t, []string{"h1:2379", "h2:7", "[::1]:2379"}, cfg.Endpoints)
@@ -65,6 +67,7 @@ func TestJobsShareAClusterOfEtcdByTheirIds(t *testing.T) {
 type launchers struct {
 	t    *testing.T
 	args []string
+	env  []string
 	proctest.Output
 	cmds []*exec.Cmd
 }
@@ -74,6 +77,7 @@ func (l *launchers) launch(extra ...string) *exec.Cmd {
 	l.t.Helper()
 	cmd := exec.Command(os.Args[0], slices.Concat([]string{"run"}, l.args, extra)...)
 	cmd.Env = append(os.Environ(), "WEFT_TEST_PART=weft", "GORACE=atexit_sleep_ms=0", "WEFT_TOKEN="+jobSecret)
+	cmd.Env = append(cmd.Env, l.env...)
 	cmd.Stdout, cmd.Stderr = &l.Output, &l.Output
 	require.NoError(l.t, cmd.Start())
 	l.cmds = append(l.cmds, cmd)

@@ -141,9 +141,6 @@ func isPort(s string) bool {
 
 // configure reads torchrun's k=v,…
 func (m *meeting) configure(conf string) error {
-	if conf == "" {
-		return nil
-	}
 	var errs []error
 	durations := map[string]*time.Duration{"join_timeout": &m.joinTimeout, "timeout": &m.joinTimeout, "last_call_timeout": &m.lastCall,
 		"keep_alive_timeout": &m.silence}
@@ -152,9 +149,12 @@ func (m *meeting) configure(conf string) error {
 	if m.etcd != nil {
 		texts = m.etcd.texts()
 		durations["read_timeout"] = &m.etcd.config.Timeout
-		there += ", and for etcd protocol, ca_cert, ssl_cert, ssl_cert_key and read_timeout"
+		there += ", and for etcd protocol, ca_cert, ssl_cert, ssl_cert_key, user, password_file and read_timeout"
 	}
 	for pair := range strings.SplitSeq(conf, ",") {
+		if conf == "" {
+			break
+		}
 		k, v, ok := strings.Cut(strings.TrimSpace(pair), "=")
 		seconds, err := strconv.ParseFloat(v, 64)
 		switch {
@@ -162,6 +162,8 @@ func (m *meeting) configure(conf string) error {
 			errs = append(errs, fmt.Errorf("--rdzv-conf: expected k=v,…, got %q", pair))
 		case texts[k] != nil:
 			*texts[k] = v
+		case m.etcd != nil && k == "password":
+			errs = append(errs, fmt.Errorf("--rdzv-conf: password: %w: give it by $%s, or password_file=FILE", errArgv, etcdPasswordVariable))
 		case durations[k] == nil:
 			errs = append(errs, fmt.Errorf("--rdzv-conf: unknown key %q; %s", k, there))
 		case err != nil || seconds <= 0 || seconds > 1e6:

@@ -121,10 +121,10 @@ func TestALauncherThatCannotJoinAJobSaysWhy(t *testing.T) {
 		require.Equal(t, 1, code, stderr)
 		return stderr
 	}
-	require.Contains(t, run(otherSecret, "j", "--store-plain", "never"), "compare the tokens", "another token")
-	require.Contains(t, run(jobSecret, "j", "--rdzv-conf", "join_timeout=1"), "something listens there that does not answer as a store", "without TLS")
-	require.Contains(t, run(jobSecret, "j", "--store-plain", "never", "--max-restarts", "9"), "start all nodes with the same", "other settings")
-	require.Contains(t, run(jobSecret, "k", "--store-plain", "never", "--rdzv-conf", "join_timeout=1"), "another job's id", "the same token for another job")
+	require.Contains(t, run(otherSecret, "j"), "compare the tokens", "another token")
+	require.Contains(t, run("", "j", "--rdzv-conf", "join_timeout=1"), "something listens there that does not answer as a store", "without TLS")
+	require.Contains(t, run(jobSecret, "j", "--max-restarts", "9"), "start all nodes with the same", "other settings")
+	require.Contains(t, run(jobSecret, "k"), "another job's id", "the same token for another job")
 	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
 	require.Error(t, cmd.Wait())
 	require.Contains(t, host.String(), "ended by signal 15")

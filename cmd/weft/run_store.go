@@ -1,7 +1,7 @@
 package main
 
 import (
-	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -13,45 +13,52 @@ import (
 	"github.com/weft-project/weft/transport"
 )
 
-// store says how the job's store is served. It has TLS where others than this machine's processes could reach it, or where the user says so;
-// the workers learn of it by their environment.
-func (f *runFlags) store(token, job string, nodes int) (cfg store.ServerConfig, variable string, err error) {
+// store says how the job's stores are served: with TLS wherever the job has a secret. Machines without one meet in plain text: on loopback,
+// where the kernel tells whose process a client is, or where the user says so.
+func (f *runFlags) store(token, job string) (cfg store.ServerConfig, err error) {
 	if cfg.Plain, err = parsePlain(f.storePlain); err != nil {
-		return cfg, "", fmt.Errorf("--store-plain: %w", err)
+		return cfg, fmt.Errorf("--store-plain: %w", err)
 	}
-	secure := !loopbackHost(cmp.Or(f.masterAddr, "localhost")) || cfg.Plain == store.PlainNever
-	for _, host := range f.hosts() {
-		secure = secure || !loopbackHost(host)
-	}
+	needed := cfg.Plain == store.PlainNever
 	if text := os.Getenv(rpc.StoreTLSVariable); text != "" {
-		if secure, err = strconv.ParseBool(text); err != nil {
-			return cfg, "", fmt.Errorf("$%s: expected 1 or 0, got %q", rpc.StoreTLSVariable, text)
+		asked, err := strconv.ParseBool(text)
+		if err != nil {
+			return cfg, fmt.Errorf("$%s: expected 1 or 0, got %q", rpc.StoreTLSVariable, text)
 		}
-	}
-	if !secure {
-		return cfg, rpc.StoreTLSVariable + "=0", nil
+		needed = needed || asked
 	}
 	files, err := rpc.CertificatesFromEnv()
 	if err != nil {
-		return cfg, "", err
-	}
-	if token == "" && files.CA == "" && nodes > 1 {
-		if cfg.Plain == store.PlainAlways { // somebody trusts the network
-			return cfg, rpc.StoreTLSVariable + "=0", nil
-		}
-		return cfg, "", fmt.Errorf("several machines need the job's secret, the same on all: set $%s or --token-file, or say --store-plain always on a network that you trust",
-			elastic.TokenVariable)
+		return cfg, err
 	}
 	var id *transport.Identity
-	if files.CA != "" {
+	switch {
+	case files.CA != "":
 		files.Job = job
 		id, err = transport.IdentityFromFiles(files)
-	} else {
+	case token != "":
 		id, err = transport.IdentityFromToken(token, job, "the job's store", time.Now)
+	case needed, f.reachable() && cfg.Plain != store.PlainAlways:
+		return cfg, errNoSecret
+	default:
+		return cfg, nil
 	}
 	if err != nil {
-		return cfg, "", err
+		return cfg, err
 	}
 	cfg.TLS = id.StoreTLS()
-	return cfg, rpc.StoreTLSVariable + "=1", nil
+	return cfg, nil
+}
+
+var errNoSecret = errors.New("several machines need the job's secret, the same on all: set $" + elastic.TokenVariable +
+	" or --token-file, or say --store-plain always on a network that you trust")
+
+// reachable says whether other machines reach one of the addresses that the flags name.
+func (f *runFlags) reachable() bool {
+	for _, host := range append(f.hosts(), f.masterAddr, f.localAddr) {
+		if host != "" && !loopbackHost(host) {
+			return true
+		}
+	}
+	return false
 }

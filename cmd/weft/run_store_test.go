@@ -1,43 +1,67 @@
 package main
 
 import (
+	"cmp"
 	"os"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weft-project/weft/elastic"
 	"github.com/weft-project/weft/rpc"
 	"github.com/weft-project/weft/store"
 )
 
-func TestAJobsStoreHasTLSWhereOthersCouldReachIt(t *testing.T) {
+func TestAJobsStoresHaveTLSWhereverTheJobHasASecret(t *testing.T) {
 	for _, c := range []struct {
-		addr, plain, variable string
-		want                  bool
+		addr, local, plain, variable, token string
+		nodes                               int
+		tls, made                           bool
+		err                                 string
 	}{
-		{"127.0.0.1", "auto", "", false}, {"localhost", "auto", "", false}, {"::1", "auto", "", false},
-		{"10.0.0.7", "auto", "", true}, {"node7", "auto", "", true}, {"node7", "always", "", true}, {"node7", "auto", "0", false},
-		{"127.0.0.1", "never", "", true}, {"127.0.0.1", "auto", "1", true},
+		{addr: "127.0.0.1", nodes: 1, tls: true, made: true},
+		{addr: "10.0.0.7", nodes: 1, tls: true, made: true},
+		{addr: "10.0.0.7", nodes: 1, plain: "always", variable: "0", tls: true, made: true}, // only its guests' part is open
+		{addr: "127.0.0.1", nodes: 2, token: jobSecret, tls: true},
+		{addr: "127.0.0.1", nodes: 2, token: jobSecret, plain: "always", variable: "0", tls: true},
+		{addr: "node7", nodes: 2, token: jobSecret, tls: true},
+		{addr: "localhost", nodes: 2}, {addr: "::1", nodes: 2}, {addr: "node7", nodes: 2, plain: "always"},
+		{addr: "node7", nodes: 2, err: "several machines need the job's secret"},
+		{addr: "127.0.0.1", local: "10.0.0.7", nodes: 2, err: "several machines need the job's secret"},
+		{addr: "127.0.0.1", nodes: 2, plain: "never", err: "several machines need the job's secret"},
+		{addr: "127.0.0.1", nodes: 2, variable: "1", err: "several machines need the job's secret"},
+		{addr: "127.0.0.1", nodes: 1, plain: "some", err: `--store-plain: expected auto, always or never, got "some"`},
+		{addr: "127.0.0.1", nodes: 1, variable: "perhaps", err: `$WEFT_STORE_TLS: expected 1 or 0, got "perhaps"`},
 	} {
 		t.Setenv(rpc.StoreTLSVariable, c.variable)
-		cfg, variable, err := (&runFlags{masterAddr: c.addr, storePlain: c.plain}).store(jobSecret, rpc.NoJob, 1)
+		t.Setenv("WEFT_TOKEN", "")
+		f := &runFlags{masterAddr: c.addr, localAddr: c.local, storePlain: cmp.Or(c.plain, "auto")}
+		spec := elastic.Spec{MaxNodes: c.nodes, Token: c.token}
+		if c.nodes > 1 {
+			spec.Endpoint = "127.0.0.1:29400"
+		}
+		spec, err := f.secure(spec)
+		if c.err != "" {
+			require.ErrorContains(t, err, c.err, "%+v", c)
+			continue
+		}
 		require.NoError(t, err)
-		require.Equal(t, c.want, cfg.TLS != nil, "%+v", c)
-		require.Equal(t, c.want, variable == "WEFT_STORE_TLS=1", "%+v", c)
-		require.Equal(t, !c.want, variable == "WEFT_STORE_TLS=0", "%+v", c)
-		require.Equal(t, c.plain == "always", cfg.Plain == store.PlainAlways)
+		require.Equal(t, c.tls, spec.Store.TLS != nil, "%+v", c)
+		require.Contains(t, spec.Env, map[bool]string{true: "WEFT_STORE_TLS=1", false: "WEFT_STORE_TLS=0"}[c.tls])
+		require.Equal(t, c.made, spec.TokenMade, "%+v", c)
+		require.Equal(t, c.tls, spec.Token != "", "the workers get the token that the store is of")
+		require.Equal(t, c.plain == "always", spec.Store.Plain == store.PlainAlways)
 	}
-	_, _, err := (&runFlags{storePlain: "some"}).store(jobSecret, rpc.NoJob, 1)
-	require.ErrorContains(t, err, `--store-plain: expected auto, always or never, got "some"`)
-	t.Setenv(rpc.StoreTLSVariable, "perhaps")
-	_, _, err = (&runFlags{storePlain: "auto"}).store(jobSecret, rpc.NoJob, 1)
-	require.ErrorContains(t, err, `$WEFT_STORE_TLS: expected 1 or 0, got "perhaps"`)
+	t.Setenv(rpc.StoreTLSVariable, "")
+	spec, err := (&runFlags{masterAddr: "node7", storePlain: "auto"}).secure(elastic.Spec{MaxNodes: 1, Endpoint: "node7:29400"})
+	require.NoError(t, err)
+	require.True(t, spec.TokenMade, "nobody else is to come")
 }
 
-func TestWorkersMeetInAStoreThatTakesNoPlainText(t *testing.T) {
-	for _, plain := range []string{"never", "auto"} {
+func TestWorkersMeetInAStoreWhoseGuestsSeeNothingOfThem(t *testing.T) {
+	for plain, want := range map[string]string{"never": "plain refused", "auto": "plain sees 0 keys", "always": "plain sees 0 keys"} {
 		code, stdout, stderr := weft(t, "run", "--nproc-per-node", "2", "--store-plain", plain, "--no-prefix", os.Args[0], "join")
 		require.Zero(t, code, stderr)
-		require.Equal(t, map[string]string{"never": "plain refused\nplain refused\n", "auto": "plain taken\nplain taken\n"}[plain], stdout)
+		require.Equal(t, want+"\n"+want+"\n", stdout, plain)
 	}
 }

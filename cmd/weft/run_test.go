@@ -93,20 +93,6 @@ func TestTheFirstFailuresErrorFileIsCopiedToThatOfALauncherOfThisOne(t *testing.
 	require.Regexp(t, `"message":"worker1 \(rank 1, pid \d+\) exited with code 7"`, string(b))
 }
 
-func TestABadTokenFileIsRefused(t *testing.T) {
-	for name, content := range map[string]string{"empty": " \n", "two lines": "a\nb\n", "long": strings.Repeat("x", maxTokenFile+1)} {
-		file := filepath.Join(t.TempDir(), "token")
-		require.NoError(t, os.WriteFile(file, []byte(content), 0o600))
-		_, err := readToken(file)
-		require.ErrorContains(t, err, "expected one line", name)
-	}
-	short := filepath.Join(t.TempDir(), "short")
-	require.NoError(t, os.WriteFile(short, []byte("hello\n"), 0o600))
-	_, err := readToken(short)
-	require.ErrorContains(t, err, short)
-	require.ErrorContains(t, err, "too weak")
-}
-
 // process starts weft as a process of its own, with two waiting workers, and returns their pids when both are ready.
 func process(t *testing.T) (cmd *exec.Cmd, out *bufio.Reader, pids [2]int) {
 	t.Helper()

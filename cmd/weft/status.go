@@ -29,12 +29,12 @@ type statusFlags struct {
 // statusNeeds are the flags of "weft run" that say where a job meets, and who may look; with what they are here where that is another thing.
 var statusNeeds = map[string]string{
 	"rdzv-backend": "", "run-id": "", "rdzv-conf": "",
-	"rdzv-endpoint": "host[:port] at which the job meets, as weft run has it (port 29400 where none is given); for etcd [USER:PASSWORD@]HOST[:PORT],…[/PREFIX]",
+	"rdzv-endpoint": "host[:port] at which the job meets, as weft run has it (port 29400 where none is given); for etcd [USER@]HOST[:PORT],…[/PREFIX]",
 	"rdzv-id":       "name of the job (default " + elastic.NoRunID + ", as that of a job of several machines that was given none)",
-	"token-file":    "file with the job's shared secret (default $" + elastic.TokenVariable + "; on loopback a job can be looked at without)",
+	"token-file":    "file with the job's shared secret (default $" + elastic.TokenVariable + ")",
 	"master-addr":   "of a job that was started with it and without --rdzv-endpoint: the job's own",
 	"master-port":   "with --master-addr: the job's own (default 29500)",
-	"store-plain":   "the job's own, if it has it: never where it speaks TLS even on loopback, always where it has no secret",
+	"store-plain":   "the job's own: always, where its machines have no secret and meet beyond loopback",
 }
 
 func statusCommand(stdout io.Writer) *cobra.Command {
@@ -95,7 +95,7 @@ func (f *statusFlags) status(out *board) error {
 			return err
 		}
 	}
-	served, _, err := f.store(token, f.runID, 2)
+	served, err := f.store(token, f.runID)
 	if err != nil {
 		return err
 	}
@@ -315,13 +315,13 @@ func statusAdvice(err error, secure, inEtcd bool) string {
 	case inEtcd && errors.Is(err, store.ErrUnreachable):
 		return "is that the address of a member of the cluster (clients' port, 2379 mostly), does it run, and does it speak TLS (--rdzv-conf protocol=https)?"
 	case refused:
-		return "the job there has another secret than this, or other certificates: set its $" + elastic.TokenVariable + ", or give its --token-file"
+		return "the job there has another secret than this, or other certificates, or it is another job's id: set its $" + elastic.TokenVariable + ", or give its --token-file, and its --rdzv-id"
 	case !inEtcd && (errors.As(err, &notTLS) || secure && errors.Is(err, store.ErrUnreachable)):
-		return "what listens there does not speak TLS with this secret: is it where the job meets, and does the job have a secret (without one it has --store-plain always)?"
+		return "what listens there does not speak TLS with this secret: is it where the job meets, and does the job have a secret? Where it has none, unset $" + elastic.TokenVariable
 	case errors.Is(err, store.ErrProtocol):
 		return "what listens there does not answer as a store: is it where the job meets?"
 	case errors.Is(err, store.ErrUnreachable):
-		return "what listens there hangs up or says nothing: is it where the job meets? If the job's store speaks TLS, as with --store-plain never, give the same flag and the job's secret"
+		return "what listens there hangs up or says nothing: is it where the job meets? If the job has a secret its store speaks TLS: set its $" + elastic.TokenVariable + ", or give its --token-file"
 	}
 	return ""
 }

@@ -203,9 +203,15 @@ func TestOnATerminalAFrameTakesThePlaceOfTheLastAndFits(t *testing.T) {
 
 // meets is a node of a job at a server, in this process.
 func meets(t *testing.T, addr, job string, cfg rdzv.Config) (*rdzv.Rendezvous, *store.Server) {
-	server, err := store.Serve(store.ServerConfig{Addr: addr})
+	r, server, _ := meetsWith(t, nil, addr, job, cfg)
+	return r, server
+}
+
+// meetsWith is meets in a store with TLS, if there is any. It gives the node's client, too.
+func meetsWith(t *testing.T, secure *tls.Config, addr, job string, cfg rdzv.Config) (*rdzv.Rendezvous, *store.Server, store.Store) {
+	server, err := store.Serve(store.ServerConfig{Addr: addr, TLS: secure})
 	require.NoError(t, err)
-	st, err := store.Dial(t.Context(), store.ClientConfig{Addr: addr})
+	st, err := store.Dial(t.Context(), store.ClientConfig{Addr: addr, TLS: secure})
 	require.NoError(t, err)
 	cfg.Silence, cfg.LastCall = 3*time.Second, -1
 	r, err := rdzv.Open(t.Context(), elastic.RendezvousOf(job, st), cfg, rdzv.Node{ID: "me", Addr: "here", Slots: 3}, nil)
@@ -215,7 +221,7 @@ func meets(t *testing.T, addr, job string, cfg rdzv.Config) (*rdzv.Rendezvous, *
 		_ = st.Close()
 		_ = server.Close()
 	})
-	return r, server
+	return r, server, st
 }
 
 func TestStatusTellsAJobFromWhatIsNone(t *testing.T) {
@@ -229,9 +235,12 @@ func TestStatusTellsAJobFromWhatIsNone(t *testing.T) {
 	require.Contains(t, stderr, "nothing listens at "+at)
 	require.NotContains(t, stderr, "weft store")
 
+	t.Setenv("WEFT_TOKEN", jobSecret)
+	id, err := transport.IdentityFromToken(jobSecret, "j", "me", nil)
+	require.NoError(t, err)
 	proof, err := elastic.Proof(jobSecret, "j")
 	require.NoError(t, err)
-	r, _ := meets(t, at, "j", rdzv.Config{Min: 1, Proof: proof})
+	r, _, _ := meetsWith(t, id.StoreTLS(), at, "j", rdzv.Config{Min: 1, Proof: proof})
 	require.Equal(t, rdzv.Place, (<-r.News).Kind)
 	code, stdout, stderr := status("--rdzv-id", "j", "--nnodes=7", "--max-restarts", "2")
 	require.Zero(t, code, stderr)
@@ -246,21 +255,22 @@ func TestStatusTellsAJobFromWhatIsNone(t *testing.T) {
 	require.Equal(t, []jsonNode{{ID: "me", Addr: "here", State: "in", Since: out.Nodes[0].Since, Workers: 3, Heard: 2}}, out.Nodes)
 
 	code, stdout, stderr = status("--rdzv-id", "k")
-	require.Equal(t, 3, code)
+	require.Equal(t, 1, code)
 	require.Empty(t, stdout)
-	require.Contains(t, stderr, "no job k meets at "+at+"; there are j (--rdzv-id)")
+	require.Contains(t, stderr, "another job's id")
 
 	t.Setenv("WEFT_TOKEN", otherSecret)
 	code, _, stderr = status("--rdzv-id", "j")
 	require.Equal(t, 1, code)
-	require.Contains(t, stderr, "the job j at "+at+" has another token than this")
-	t.Setenv("WEFT_TOKEN", jobSecret)
-	code, _, stderr = status("--rdzv-id", "j")
-	require.Zero(t, code, stderr)
-
-	st, err := store.Dial(t.Context(), store.ClientConfig{Addr: at})
-	require.NoError(t, err)
-	defer st.Close()
+	require.Contains(t, stderr, "the job there has another secret than this")
+	t.Setenv("WEFT_TOKEN", "") // and without a secret
+	at = proctest.Address()
+	r, _, st := meetsWith(t, nil, at, "j", rdzv.Config{Min: 1})
+	require.Equal(t, rdzv.Place, (<-r.News).Kind)
+	code, stdout, stderr = status("--rdzv-id", "k")
+	require.Equal(t, 3, code)
+	require.Empty(t, stdout)
+	require.Contains(t, stderr, "no job k meets at "+at+"; there are j (--rdzv-id)")
 	require.NoError(t, st.Set(t.Context(), "rdzv/x/summary", []byte("a summary")))
 	code, _, stderr = status("--rdzv-id", "x")
 	require.Equal(t, 1, code)
@@ -455,7 +465,7 @@ func TestStatusAdvisesByItsOwnFlags(t *testing.T) {
 		{transport.ErrIdentity, true, false, "give its --token-file"},
 		{tls.RecordHeaderError{}, true, false, "does not speak TLS"},
 		{store.ErrUnreachable, true, false, "does not speak TLS"},
-		{store.ErrUnreachable, false, false, "--store-plain never"},
+		{store.ErrUnreachable, false, false, "its store speaks TLS"},
 		{store.ErrProtocol, false, false, "does not answer as a store"},
 		{store.ErrUnreachable, false, true, "2379"},
 		{errors.New("remote error: tls: bad certificate"), true, true, "ca_cert="},

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -18,7 +19,6 @@ import (
 	"github.com/weft-project/weft/elastic"
 	"github.com/weft-project/weft/rpc"
 	"github.com/weft-project/weft/store"
-	"github.com/weft-project/weft/store/etcd"
 )
 
 // codeMissing is the exit code where a key was not there, in time.
@@ -34,7 +34,8 @@ func storeCommand(stdout, stderr io.Writer) *cobra.Command {
 		Long: `Serve a job's key-value store, or look into one.
 
 A store is named by its URL: tcp://host:port (that of a running job is tcp://$MASTER_ADDR:$MASTER_PORT of its workers), file:///path, or
-etcd://host,host/prefix. Without the job's secret one sees what guests of a store with TLS see, see "weft store serve --help". A plain store
+etcd://[user@]host,host/prefix, whose password is in $` + etcdPasswordVariable + `.
+Without the job's secret one sees what guests of a store with TLS see, see "weft store serve --help". A plain store
 on this host must be one's own or root's; ?any_owner=true behind the URL takes any other's.
 The exit code is 3 where a key was not there in time, 1 where something else failed, and 2 where the command line is wrong.`,
 		Args: cobra.NoArgs,
@@ -63,7 +64,7 @@ func (f *storeFlags) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.url, "url", "", "the store, as tcp://HOST:PORT, file:///PATH or etcd://HOST,…/PREFIX (default that of $MASTER_ADDR and $MASTER_PORT)")
 	flags.StringVar(&f.prefix, "prefix", "", "look at the keys that start with this and a slash")
-	flags.BoolVar(&f.tls, "tls", false, "speak TLS with the store, by the job's secret or certificates (default where one is given, or is in the environment and the store on another machine)")
+	flags.BoolVar(&f.tls, "tls", false, "speak TLS with the store, by the job's secret or certificates (default where one is given, or is in the environment and the store on another machine, or has TLS)")
 	flags.DurationVar(&f.reach, "connect-timeout", answerPatience, "how long to try to reach the store")
 	f.identityFlags.register(cmd)
 }
@@ -80,7 +81,8 @@ func (f *storeFlags) check() error {
 	return errors.Join(errs...)
 }
 
-// secure says whether to speak TLS: as the user says, or as the job's workers do.
+// secure says whether to speak TLS: as the user says, or as the job's workers do. Where there is a secret nothing is said in plain text, but to
+// a store of this host that has no TLS.
 func (f *storeFlags) secure() (bool, error) {
 	if f.tlsSaid {
 		return f.tls, nil
@@ -96,8 +98,16 @@ func (f *storeFlags) secure() (bool, error) {
 		return secure, nil
 	}
 	u, err := url.Parse(f.url)
-	beyond := err == nil && u.Scheme == "tcp" && !loopbackHost(u.Hostname())
-	return beyond && (os.Getenv(elastic.TokenVariable) != "" || os.Getenv(rpc.CAVariable) != ""), nil
+	secret := os.Getenv(elastic.TokenVariable)+os.Getenv(rpc.CAVariable) != ""
+	if err != nil || u.Scheme != "tcp" || !secret {
+		return false, nil
+	}
+	if !loopbackHost(u.Hostname()) {
+		return true, nil
+	}
+	c, cancel := context.WithTimeout(context.Background(), f.reach)
+	defer cancel()
+	return takesTLS(c, u.Host, &tls.Config{InsecureSkipVerify: true}), nil //nolint:gosec // nothing is said: it is asked whether there is TLS
 }
 
 // open connects with the store. How long that may take has nothing to do with how long the operation waits: who waits for a key for a
@@ -112,7 +122,7 @@ func (f *storeFlags) open(c context.Context) (store.Store, func(), error) {
 		}
 		f.url = "tcp://" + net.JoinHostPort(host, port)
 	}
-	cfg := store.OpenConfig{Guest: true, Timeout: f.patience(), Schemes: map[string]store.Opener{"etcd": etcd.Open}}
+	cfg := store.OpenConfig{Guest: true, Timeout: f.patience(), Schemes: map[string]store.Opener{"etcd": openEtcd}}
 	secure, err := f.secure()
 	if err != nil {
 		return nil, nil, err

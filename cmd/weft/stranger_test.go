@@ -10,6 +10,7 @@ import (
 
 // strangers is what a process of another user does to our files.
 var strangers = map[string]proctest.Command{
+	"count": proctest.Do(countKeys),
 	"mkdir": proctest.Do(func(_ context.Context, dir string) (struct{}, error) {
 		err := os.Mkdir(dir, 0o700)
 		if err == nil {

@@ -12,6 +12,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
+const (
+	webPatience   = 5 * time.Second // for a request to come; an answer has twice as long
+	mostWeb       = 64              // connections
+	mostWebOfHost = 16
+)
+
 // webServer answers HTTP until it is closed.
 type webServer struct {
 	listener net.Listener
@@ -24,7 +30,11 @@ func serveWeb(addr string, handler http.Handler) (*webServer, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &webServer{l, &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}, make(chan struct{})}
+	places := &webPlaces{most: mostWeb, perHost: mostWebOfHost}
+	w := &webServer{l, &http.Server{
+		Handler: places.serving(handler), ReadHeaderTimeout: webPatience, ReadTimeout: webPatience, WriteTimeout: 2 * webPatience,
+		IdleTimeout: time.Minute, MaxHeaderBytes: 8 << 10, ConnContext: places.context, ConnState: places.state,
+	}, make(chan struct{})}
 	go func() {
 		defer close(w.ended)
 		if err := w.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {

@@ -374,6 +374,9 @@ func (p *peer) answered(raw []byte, now time.Time) []op {
 		return nil
 	case a.Life != p.life: // it is told again when it has joined there
 		return p.doubt()
+	case (a.Kind == Place || a.Kind == Restart) && !p.fits(a.Placement):
+		p.ignore("an answer", impossible("place of "+p.node.ID, a.Placement))
+		return nil
 	case a.Kind == Place && a.Placement.Round <= p.round:
 		return nil // it knows
 	case a.Kind == Wait || a.Kind == Spare:
@@ -397,6 +400,12 @@ func (p *peer) answered(raw []byte, now time.Time) []op {
 	}
 	p.news = append(p.news, act)
 	return nil
+}
+
+// fits says whether a place can be this node's: it is of what the node brought, and within what all nodes agreed on.
+func (p *peer) fits(at Placement) bool {
+	return at.Slots == p.node.Slots && at.Nodes <= p.cfg.Max && at.MaxRestarts == p.cfg.MaxRestarts && at.Restarts >= 0 && at.Restarts <= at.MaxRestarts &&
+		(at.Rank != 0 || at.MasterAddr == p.node.Addr)
 }
 
 // saw takes the bulletin, whenever it changes.

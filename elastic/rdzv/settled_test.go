@@ -75,7 +75,7 @@ func TestAFailureThatIsToldAfterThePlaceThatSettlesItIsNotCounted(t *testing.T) 
 func TestANodeThatHasAPlaceComingAsksForNoRestart(t *testing.T) {
 	cfg := Config{Min: 1}.withDefaults(t)
 	p := newPeer(Node{ID: "N0", Addr: "h", Slots: 1}, cfg, epochOfTime)
-	place := Placement{Round: 2, Nodes: 1, World: 1, Slots: 1, Source: -1}
+	place := Placement{Round: 2, Nodes: 1, World: 1, Slots: 1, Source: -1, MasterAddr: "h"}
 	p.answered(pack(newAnswer(lease{Term: 1}, Action{Kind: Place, Placement: place})), epochOfTime)
 	require.Empty(t, p.want(Event{Kind: Fail, Round: 1, Nth: 1}))
 	require.Equal(t, Join, p.intent.Kind)
@@ -84,4 +84,31 @@ func TestANodeThatHasAPlaceComingAsksForNoRestart(t *testing.T) {
 	place.Round = 3
 	p.answered(pack(newAnswer(lease{Term: 1}, Action{Kind: Place, Placement: place})), epochOfTime)
 	require.Equal(t, Join, p.intent.Kind, "that place starts the worker")
+}
+
+func TestANodeTakesNoPlaceThatCannotBeItsOwn(t *testing.T) {
+	cfg := Config{Min: 1, Max: 2, MaxRestarts: 1}.withDefaults(t)
+	fine := Placement{Round: 2, Nodes: 2, World: 4, Slots: 2, Source: -1, MasterAddr: "h", MaxRestarts: 1}
+	for name, forge := range map[string]func(*Placement){
+		"fine":                func(*Placement) {},
+		"other workers":       func(p *Placement) { p.Slots, p.World = 3, 5 },
+		"too many nodes":      func(p *Placement) { p.Nodes = 3 },
+		"other settings":      func(p *Placement) { p.MaxRestarts = 9 },
+		"restarts beyond":     func(p *Placement) { p.Restarts = 2 },
+		"another's first":     func(p *Placement) { p.MasterAddr = "evil" },
+		"no number of others": func(p *Placement) { p.Restarts = -1 },
+	} {
+		for _, kind := range []ActionKind{Place, Restart} {
+			p := newPeer(Node{ID: "N0", Addr: "h", Slots: 2}, cfg, epochOfTime)
+			place := fine
+			forge(&place)
+			p.answered(pack(newAnswer(lease{Term: 1}, Action{Kind: kind, Placement: place})), epochOfTime)
+			if name == "fine" {
+				require.Len(t, p.news, 1)
+				continue
+			}
+			require.Empty(t, p.news, name)
+			require.Len(t, p.alarms, 1, "people hear of it")
+		}
+	}
 }

@@ -4,7 +4,6 @@ package netns
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"

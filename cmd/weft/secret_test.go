@@ -1,0 +1,123 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/store"
+	"github.com/weft-project/weft/transport"
+)
+
+func TestABadTokenFileIsRefused(t *testing.T) {
+	for name, content := range map[string]string{"empty": " \n", "two lines": "a\nb\n", "long": strings.Repeat("x", maxSecretFile+1)} {
+		file := filepath.Join(t.TempDir(), "token")
+		require.NoError(t, os.WriteFile(file, []byte(content), 0o600))
+		_, err := readToken(file)
+		require.ErrorContains(t, err, "expected one line", name)
+	}
+	short := filepath.Join(t.TempDir(), "short")
+	require.NoError(t, os.WriteFile(short, []byte("hello\n"), 0o600))
+	_, err := readToken(short)
+	require.ErrorContains(t, err, short)
+	require.ErrorContains(t, err, "too weak")
+}
+
+func TestATokenFileThatOthersCanReadIsRefusedByEveryCommand(t *testing.T) {
+	file := secretFile(t, transport.NewToken())
+	commands := [][]string{
+		{"run", os.Args[0], "show", "RANK"}, {"status", "--rdzv-endpoint", "127.0.0.1:1"}, {"doctor", "--init", "tcp://127.0.0.1:1"},
+		{"store", "get", "--url", "tcp://127.0.0.1:1", "k"}, {"store", "serve"},
+	}
+	for _, mode := range []os.FileMode{0o666, 0o644, 0o640, 0o604, 0o620} {
+		require.NoError(t, os.Chmod(file, mode))
+		for _, args := range commands {
+			code, _, stderr := weft(t, slices.Insert(slices.Clone(args), len(args[:1+strings.Count(args[0], "store")]), "--token-file", file)...)
+			require.Equal(t, codeUsage, code, stderr)
+			require.Contains(t, stderr, "--token-file: "+file+": others can read this secret")
+			require.Contains(t, stderr, "run chmod 600 "+file)
+		}
+	}
+	require.NoError(t, os.Chmod(file, 0o400))
+	_, err := readToken(file)
+	require.NoError(t, err)
+	if os.Getuid() == 0 { // nobody else can give a file away
+		require.NoError(t, os.Chown(file, 65534, 65534))
+		_, err = readToken(file)
+		require.ErrorContains(t, err, "it belongs to uid 65534, and this is uid 0")
+	}
+}
+
+func TestATokenThatWeftMakesServesAndItsFileIsItsUsersAlone(t *testing.T) {
+	code, one, stderr := weft(t, "token")
+	require.Zero(t, code, stderr)
+	require.Equal(t, 1, strings.Count(one, "\n"))
+	file := filepath.Join(t.TempDir(), "token")
+	code, stdout, stderr := weft(t, "token", "--output", file)
+	require.Zero(t, code, stderr)
+	require.Empty(t, stdout)
+	info, err := os.Stat(file)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode())
+	other, err := readToken(file)
+	require.NoError(t, err)
+	require.NotEqual(t, strings.TrimSpace(one), other)
+	for _, token := range []string{one, other} {
+		_, err := transport.IdentityFromToken(token, "j", "me", nil)
+		require.NoError(t, err)
+	}
+	code, _, stderr = weft(t, "token", "--output", file)
+	require.Equal(t, codeFailed, code)
+	require.Contains(t, stderr, "--output: open "+file+": file exists")
+}
+
+func TestEtcdsPasswordIsNowhereOnACommandLine(t *testing.T) {
+	const word = "secretword"
+	for _, args := range [][]string{
+		{"run", "--rdzv-backend", "etcd", "--rdzv-id", "j", "--rdzv-endpoint", "me:" + word + "@127.0.0.1:1", os.Args[0], "show", "RANK"},
+		{"run", "--rdzv-backend", "etcd", "--rdzv-id", "j", "--rdzv-endpoint", "h", "--rdzv-conf", "user=me,password=" + word, os.Args[0], "show", "RANK"},
+		{"status", "--rdzv-backend", "etcd", "--rdzv-id", "j", "--rdzv-endpoint", "etcd://me:" + word + "@127.0.0.1:1"},
+		{"store", "get", "--url", "etcd://me:" + word + "@127.0.0.1:1/p", "k"},
+	} {
+		code, stdout, stderr := weft(t, args...)
+		require.NotZero(t, code, args)
+		require.Empty(t, stdout)
+		require.Contains(t, stderr, errArgv.Error(), args)
+		require.Contains(t, stderr, "$WEFT_ETCD_PASSWORD", args)
+		require.NotContains(t, stderr, word)
+	}
+	login := func(endpoint, conf string) (user, password string, err error) {
+		m, err := (&runFlags{policy: "worker", backend: "etcd", endpoint: endpoint, runID: "j", conf: conf}).meeting(1)
+		return m.etcd.config.Username, m.etcd.config.Password, err
+	}
+	file := secretFile(t, word)
+	for _, x := range []struct{ endpoint, conf, user, password string }{
+		{"m%65@h1,h2", "password_file=" + file, "", ""}, {"h1", "user=me,password_file=" + file, "", ""},
+		{"h1", "", "me", word}, {"me@h1", "protocol=https", "other", word}, {"me@h1", "password_file=" + file, "", "another"},
+	} {
+		t.Setenv(etcdUserVariable, x.user)
+		t.Setenv(etcdPasswordVariable, x.password)
+		user, password, err := login(x.endpoint, x.conf)
+		require.NoError(t, err, x)
+		require.Equal(t, [2]string{"me", word}, [2]string{user, password}, x)
+	}
+	t.Setenv(etcdPasswordVariable, word)
+	env, err := new(runFlags).environ()
+	require.NoError(t, err)
+	require.NotContains(t, strings.Join(env, "\n"), word, "workers do not get it")
+	t.Setenv(etcdUserVariable, "")
+	_, _, err = login("h1", "")
+	require.ErrorContains(t, err, "etcd's password is given, and no user")
+	t.Setenv(etcdPasswordVariable, "")
+	_, _, err = login("me@h1", "")
+	require.ErrorContains(t, err, "etcd's user is given, and no password")
+	require.NoError(t, os.Chmod(file, 0o644))
+	_, _, err = login("me@h1", "password_file="+file)
+	require.ErrorIs(t, err, errOpen)
+	_, _, err = login("%zz@h1", "password_file="+file)
+	require.ErrorIs(t, err, store.ErrBadURL)
+}

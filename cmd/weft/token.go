@@ -1,0 +1,52 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weft-project/weft/elastic"
+	"github.com/weft-project/weft/transport"
+)
+
+func tokenCommand(stdout io.Writer) *cobra.Command {
+	out := ""
+	cmd := &cobra.Command{
+		Use:   "token",
+		Short: "Make a secret for a job",
+		Long: `Make a secret for a job: 256 random bits, which nobody can guess.
+
+All machines of a job are given the same one, by --token-file or $` + elastic.TokenVariable + `. Who has it is a member of the job, and may do in it whatever any member may.
+A file with it is taken only where nobody else can read it; --output makes one of that kind.`,
+		Example: "  weft token --output job.token\n  WEFT_TOKEN=$(weft token) bin/elastic",
+		Args:    cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			token := transport.NewToken()
+			if out == "" {
+				fmt.Fprintln(stdout, token)
+				return nil
+			}
+			if err := writeSecret(out, token); err != nil {
+				return &exitError{codeFailed, fmt.Errorf("--output: %w", err)}
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVarP(&out, "output", "o", "", "file to make, which its user alone can read, in place of printing it")
+	return cmd
+}
+
+// writeSecret makes a file, and writes over none.
+func writeSecret(path, secret string) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(f, secret)
+	if closed := f.Close(); err == nil {
+		err = closed
+	}
+	return err
+}
