@@ -40,8 +40,7 @@ func newMemfile(n, seals int) (f memfile, mem []byte, err error) {
 
 // lacking says what the system cannot do, unless it is out of memory or of descriptors.
 func lacking(what string, err error) error {
-	switch err { //nolint:errorlint // an errno of our own call
-	case unix.ENOMEM, unix.ENFILE, unix.EMFILE:
+	if errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.EMFILE) {
 		return err
 	}
 	return fmt.Errorf("this system does not %s (%w): %w", what, err, errors.ErrUnsupported)

@@ -235,7 +235,7 @@ func TestAnotherTokenIsRefusedAtOnceAndTakesNobodysPlace(t *testing.T) {
 		require.ErrorIs(t, err, transport.ErrIdentity)
 		require.Less(t, time.Since(start), 3*time.Second)
 	}
-	require.GreaterOrEqual(t, logs.count("level=WARN"), 1)
+	require.Eventually(t, func() bool { return logs.count("level=WARN") > 0 }, time.Minute, time.Millisecond) // who is refused may know it first
 	require.LessOrEqual(t, logs.count("level=WARN"), 2, logs.String())
 	cfg.Token = testToken
 	w1, err := Join(t.Context(), cfg)

@@ -18,10 +18,9 @@ type plainPlaces struct {
 }
 
 type plainPlace struct {
-	who                  string
-	x                    *place
-	admitted             time.Time
-	evicted, over, known bool
+	who           string
+	x             *place
+	evicted, over bool
 }
 
 func (o *plainPlaces) count(is func(e *plainPlace) bool) (n int) {

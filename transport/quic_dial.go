@@ -36,7 +36,7 @@ func (n *quicNet) Dial(c context.Context, addr string) (Link, error) {
 	case err == nil:
 		n.known.add(accountOf(link.conn.RemoteAddr()))
 		return link, nil
-	case errors.As(err, &e) && e.Err == ErrUnreachable && n.crowds.lately(time.Now(), addr):
+	case errors.As(err, &e) && errors.Is(e.Err, ErrUnreachable) && n.crowds.lately(time.Now(), addr):
 		e.Err = ErrBusy
 	}
 	return nil, err

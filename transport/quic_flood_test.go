@@ -36,7 +36,7 @@ func (s *staller) close() {
 func (s *staller) stall(c context.Context, id *Identity, to net.Addr, n int) *sync.WaitGroup {
 	var under sync.WaitGroup
 	for range n {
-		under.Go(func() { _, _ = s.tr.Dial(c, to, id.tlsConfig(), &quic.Config{HandshakeIdleTimeout: time.Hour}) })
+		under.Go(func() { _, _ = s.tr.Dial(c, to, id.tlsConfig(ALPN), &quic.Config{HandshakeIdleTimeout: time.Hour}) })
 	}
 	return &under
 }

@@ -80,7 +80,7 @@ func resetSeenByWorker(t *testing.T, p *Pair) {
 	var theirs *transport.Reason
 	require.ErrorAs(t, done(working), &theirs)
 	require.Equal(t, uint16(700), theirs.Code)
-	require.Regexp(t, `^too late \[2J, ö+$`, theirs.Text, "printable and bounded")
+	require.Regexp(t, `^too late \[2J, ö+…$`, theirs.Text, "printable and bounded")
 	require.LessOrEqual(t, len(theirs.Text), 500)
 	require.ErrorIs(t, done(working), transport.ErrReset)
 	require.ErrorIs(t, there.Send(p.C, text("too late")), transport.ErrReset)
