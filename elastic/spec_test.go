@@ -76,7 +76,7 @@ func TestTheTokenIsKeptWhereThereIsOneAndFreshOtherwise(t *testing.T) {
 }
 
 func TestASecretThatSomebodyChoseBecomesAToken(t *testing.T) {
-	const own = "correcthorsebatterystaple"
+	const own = "violin teapot umbrella correct horse battery"
 	s, err := Spec{Token: own, RunID: "seven"}.MakeSecrets()
 	require.NoError(t, err)
 	want, err := secret.Strengthen(own, "seven")

@@ -38,9 +38,9 @@ type Identity struct {
 func NewToken() string { return secret.New() }
 
 // StrengthenToken makes a token of a job's secret. A token of [NewToken] stays what it is. Any other secret must be worth 50 bits, and goes
-// through argon2id with the job's id: 64 MiB of memory and more than 100 ms, which each guess of an attacker costs too. A secret is worth so
-// many bits for each character as the binary logarithm of how many different characters it has; a character counts nothing where it
-// follows the one before it for the second time ("abab"), or goes on as the two before it did ("1234", "ccc"). All members
+// through argon2id with the job's id: 64 MiB of memory and more than 100 ms, which each guess of an attacker costs too. A letter
+// of a word is worth 1.5 bits, any other character the binary logarithm of how many different characters the secret has; a character counts
+// nothing where it follows the one before it for the second time ("abab"), or goes on as the two before it did ("1234", "ccc"). All members
 // of a job make the same token of the same secret; who has it needs no argon2id. White space around a secret does not count.
 func StrengthenToken(token, job string) (string, error) {
 	strong, err := secret.Strengthen(token, job)

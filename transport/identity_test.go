@@ -73,7 +73,7 @@ func TestAWeakOrMistypedTokenIsRefused(t *testing.T) {
 }
 
 func TestASecretAndTheTokenMadeOfItAreOneIdentity(t *testing.T) {
-	const own = "correcthorsebatterystaple"
+	const own = "violin teapot umbrella correct horse battery"
 	strong, err := StrengthenToken(own, testJob)
 	require.NoError(t, err)
 	require.NotEqual(t, own, strong)

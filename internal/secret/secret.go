@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"unicode"
 
 	"golang.org/x/crypto/argon2"
 )
@@ -118,22 +119,55 @@ func checkStrength(text string) error {
 	return nil
 }
 
-// bits estimates how hard a secret is to guess. Each character is worth the binary logarithm of how many different characters the secret
-// has, and nothing where it follows the one before it for the second time ("abab"), or goes on as the two before it did ("1234", "ccc").
-func bits(text string) float64 {
+// A letter of a word is worth less than one of a random text, and so is a sign that comes between words.
+const (
+	wordLeast  = 4   // letters, of which all but the first are small
+	letterBits = 1.5 // of a text in a natural language, at most: Shannon, "Prediction and Entropy of Printed English", 1951
+	signBits   = 1   // of a sign that was there before
+)
+
+// bits estimates how hard a secret is to guess. Letters of words count letterBits each. Any other character is worth the binary logarithm of
+// how many different characters the secret has, and nothing where it follows the one before it for the second time ("abab"), or goes on as
+// the two before it did ("1234", "ccc").
+func bits(text string) (worth float64) {
 	chars := []rune(text)
 	kinds, pairs := map[rune]bool{}, map[[2]rune]bool{}
-	worth := 0
-	for i, c := range chars {
+	for _, c := range chars {
 		kinds[c] = true
+	}
+	random := math.Log2(float64(max(len(kinds), 1)))
+	seen, words := map[rune]bool{}, inWords(chars)
+	for i, c := range chars {
 		goesOn := i >= 2 && c-chars[i-1] == chars[i-1]-chars[i-2]
 		repeats := i >= 1 && pairs[[2]rune{chars[i-1], c}]
-		if !goesOn && !repeats {
-			worth++
+		switch sign := !unicode.IsLetter(c) && !unicode.IsDigit(c); {
+		case goesOn || repeats:
+		case words[i]:
+			worth += min(letterBits, random)
+		case sign && seen[c]:
+			worth += min(signBits, random)
+		default:
+			worth += random
 		}
-		if i >= 1 {
+		if seen[c] = true; i >= 1 {
 			pairs[[2]rune{chars[i-1], c}] = true
 		}
 	}
-	return float64(worth) * math.Log2(float64(max(len(kinds), 1)))
+	return worth
+}
+
+// inWords says which characters are letters of words.
+func inWords(chars []rune) []bool {
+	words := make([]bool, len(chars))
+	for from := 0; from < len(chars); {
+		to := from + 1
+		for unicode.IsLetter(chars[from]) && to < len(chars) && unicode.IsLower(chars[to]) {
+			to++
+		}
+		for i := from; to-from >= wordLeast && i < to; i++ {
+			words[i] = true
+		}
+		from = to
+	}
+	return words
 }

@@ -47,6 +47,7 @@ func TestAWeakSecretIsRefusedAndTheErrorSaysWhatMakesAGoodOne(t *testing.T) {
 	for _, weak := range []string{
 		"", "short", strings.Repeat("0", 16), strings.Repeat("0", 4000), "0123456789abcdef", "0123456789abcdef0123456789abcdef", "passwordpassword", "abcabcabcabcabcabcabcabcabcabc",
 		"abcdefghijklmnopqrstuvwxyz", "zyxwvutsrqponmlkjihgfedcba", "2026112320261123", "hunter2hunter2", "Password123456789",
+		"correcthorsebatterystaple", "Correct Horse Battery Staple", "a-token-for-this-test-only",
 	} {
 		err := Check(weak)
 		require.ErrorIs(t, err, ErrWeak, weak)
@@ -57,7 +58,7 @@ func TestAWeakSecretIsRefusedAndTheErrorSaysWhatMakesAGoodOne(t *testing.T) {
 		require.ErrorIs(t, err, ErrWeak, weak)
 	}
 	for _, good := range []string{
-		"correcthorsebatterystaple", "a-token-for-this-test-only", "9kV-x2p!mQ_7Lw#3",
+		"correct-horse-battery-staple-violin-teapot-umbrella", "9kV-x2p!mQ_7Lw#3",
 		"7f1c0e9b5a8d426394e2b7c06d1f853a", "die Katze läuft über das nasse Dach",
 	} {
 		require.NoError(t, Check(good), good)
@@ -77,7 +78,7 @@ func TestRandomSecretsAreStrong(t *testing.T) {
 }
 
 func TestWhatIsDerivedDependsOnSecretJobAndPurpose(t *testing.T) {
-	const own = "correcthorsebatterystaple"
+	const own = "violin teapot umbrella correct horse battery"
 	token := New()
 	derive := func(text, job, purpose string) string {
 		b, err := Derive(text, job, purpose, 32)
@@ -107,7 +108,7 @@ func TestWhatIsDerivedDependsOnSecretJobAndPurpose(t *testing.T) {
 
 func BenchmarkStrengthen(b *testing.B) {
 	for b.Loop() {
-		if _, err := Strengthen("correcthorsebatterystaple", "job"); err != nil {
+		if _, err := Strengthen("violin teapot umbrella correct horse battery", "job"); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	chosen = "correcthorsebatterystaple"
+	chosen = "violin teapot umbrella correct horse battery"
 	job    = "job-7"
 	dear   = 64 << 20 // bytes of memory for a guess
 )
@@ -78,7 +78,7 @@ func (l loot) fits(seed []byte) bool {
 func TestAStrangersGuessAtASecretCostsAnArgon2id(t *testing.T) {
 	l := collect(t)
 	found, right := "", []byte(nil)
-	for _, guess := range []string{"battery-staple-horse-correct", chosen} {
+	for _, guess := range []string{"umbrella teapot violin correct horse battery", chosen} {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		began := time.Now()
