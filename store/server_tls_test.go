@@ -183,6 +183,20 @@ func TestAClientWhoseCertificateIsRefusedDoesNotTryAgain(t *testing.T) {
 	require.ErrorContains(t, err, "certificate required")
 }
 
+// An hour is longer than any test: who tried again would not come back.
+func TestAnotherJobsStoreIsToldAtOnce(t *testing.T) {
+	server, client := identity(t)
+	server.NextProtos, client.NextProtos = []string{"store/one"}, []string{"store/another"}
+	for _, plain := range []Plain{PlainAuto, PlainAlways, PlainNever} {
+		s := startServer(t, ServerConfig{TLS: server, Plain: plain})
+		for range 20 {
+			_, err := Dial(t.Context(), ClientConfig{Addr: s.Addr(), TLS: client, Timeout: time.Hour})
+			require.ErrorIs(t, err, errTLS)
+			require.ErrorContains(t, err, "it is the store of another job's id, or of another version of Weft")
+		}
+	}
+}
+
 func TestAHandshakeThatDoesNotEndIsGivenUp(t *testing.T) {
 	server, _ := identity(t)
 	for name, x := range map[string]struct {
