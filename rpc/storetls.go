@@ -11,8 +11,9 @@ import (
 )
 
 // StoreTLSVariable says whether the workers of a job speak TLS with the store that they find by a URL (1, or 0). weft run sets it. Without it
-// and without an agent that hosts the store, workers speak TLS where the store's host is not their own machine's loopback address. The
-// store then takes plain text from its own machine alone.
+// and without an agent that hosts the store, rank 0 hosts it: then workers speak TLS, but where the store's host is their own machine's loopback
+// address and they have no identity. Beside TLS the store takes plain text from its own machine alone, as a guest's. A job that needs 0 is one
+// whose rank 0 is PyTorch's.
 const StoreTLSVariable = "WEFT_STORE_TLS"
 
 // StoreTLSFromEnv is for programs that open the job's store themselves by env://, for store.OpenConfig.TLS: as Join does it, by the identity
@@ -38,7 +39,8 @@ func (p *prepared) storeTLS(rawURL string) (*tls.Config, error) {
 	agent := os.Getenv("TORCHELASTIC_USE_AGENT_STORE") == "True"
 	asked, said, err := storeTLSAsked()
 	if !said {
-		asked = !agent && p.Network == nil && beyondLoopback(rawURL)
+		host := storeHost(rawURL)
+		asked = !agent && p.Network == nil && host != "" && (!loopback(host) || p.identified())
 	}
 	if !asked || err != nil {
 		return nil, err
@@ -53,19 +55,27 @@ func (p *prepared) storeTLS(rawURL string) (*tls.Config, error) {
 	return id.StoreTLS(), nil
 }
 
-// beyondLoopback says whether a store's URL names a host that others reach too, as far as its text tells.
-func beyondLoopback(rawURL string) bool {
+// identified says whether the configuration or the environment names an identity, good or not.
+func (p *prepared) identified() bool {
+	files, err := CertificatesFromEnv()
+	return p.Token != "" || certified(p.Certificates) || err != nil || certified(files) || os.Getenv("WEFT_TOKEN") != ""
+}
+
+// storeHost is the host of a store's URL, "" where it has none.
+func storeHost(rawURL string) string {
 	u, err := url.Parse(rawURL)
-	if err != nil {
-		return false // Open says what is wrong with it
+	switch {
+	case err != nil: // Open says what is wrong with it
+	case u.Scheme == "env":
+		return os.Getenv("MASTER_ADDR")
+	case u.Scheme == "tcp":
+		return u.Hostname()
 	}
-	host := ""
-	switch u.Scheme {
-	case "env":
-		host = os.Getenv("MASTER_ADDR")
-	case "tcp":
-		host = u.Hostname()
-	}
+	return ""
+}
+
+// loopback says whether a host is its own machine's, as far as its text tells.
+func loopback(host string) bool {
 	ip := net.ParseIP(host)
-	return host != "" && host != "localhost" && (ip == nil || !ip.IsLoopback())
+	return host == "localhost" || ip != nil && ip.IsLoopback()
 }

@@ -80,9 +80,10 @@ func (p *tap) pass(from net.Conn) {
 	back.Wait()
 }
 
-func TestWorkersThatAreToldSoSpeakTLSWithTheirStore(t *testing.T) {
+// Nobody tells them so: each knows it by the secret that all have.
+func TestWorkersWithASecretSpeakTLSWithTheStoreThatRank0HostsOnLoopback(t *testing.T) {
 	leak.Check(t)
-	t.Setenv(StoreTLSVariable, "1")
+	t.Setenv(StoreTLSVariable, "")
 	t.Setenv("TORCHELASTIC_USE_AGENT_STORE", "")
 	addr := proctest.Address()
 	p := newTap(t, addr)
@@ -112,8 +113,9 @@ func TestWorkersThatAreToldSoSpeakTLSWithTheirStore(t *testing.T) {
 
 	plain, err := store.Dial(t.Context(), store.ClientConfig{Addr: addr})
 	require.NoError(t, err, "this machine's own processes need no TLS")
-	_, err = plain.NumKeys(t.Context())
+	keys, err := plain.NumKeys(t.Context())
 	require.NoError(t, err)
+	require.Zero(t, keys, "but they see nothing of the job")
 	require.NoError(t, plain.Close())
 
 	stranger := cfg
@@ -131,15 +133,20 @@ func TestWhoSpeaksTLSWithTheStoreFollowsFromItsHostAndTheEnvironment(t *testing.
 		url, master, variable, agent string
 		want                         bool
 	}{
-		{"tcp://127.0.0.1:1?rank=0", "", "", "", false},
-		{"tcp://[::1]:1", "", "", "", false},
-		{"tcp://localhost:1", "", "", "", false},
+		{"tcp://127.0.0.1:1?rank=0", "", "", "", true},
+		{"tcp://[::1]:1", "", "", "", true},
+		{"tcp://localhost:1", "", "", "", true},
+		{"tcp://127.0.0.1:1", "", "0", "", false}, // for a store that PyTorch hosts
+		{"tcp://127.0.0.1:1", "", "", "True", false},
 		{"tcp://10.0.0.1:1", "", "", "", true},
 		{"tcp://node7:1", "", "", "", true},
 		{"tcp://node7:1", "", "0", "", false},
 		{"tcp://127.0.0.1:1", "", "1", "", true},
 		{"env://", "node7", "", "", true},
-		{"env://", "127.0.0.1", "", "", false},
+		{"env://", "127.0.0.1", "", "", true},
+		{"env://", "127.0.0.1", "0", "", false},
+		{"env://", "127.0.0.1", "", "True", false},
+		{"env://", "", "", "", false}, // Open says what is missing
 		{"env://", "node7", "false", "", false},
 		{"env://", "node7", "", "True", false}, // torchrun's agent has no TLS
 		{"env://", "127.0.0.1", "1", "True", true},
