@@ -10,10 +10,13 @@ import (
 	"os"
 	"slices"
 	"time"
+
+	"github.com/weft-project/weft/internal/private"
 )
 
 const (
 	lookEvery    = time.Second            // the files are looked at no more often
+	maxKeyFile   = 1 << 20                // bytes; a certificate may stand in it, too
 	lookPatience = 200 * time.Millisecond // a handshake waits no longer for a slow disk, and goes on with what is known
 )
 
@@ -21,7 +24,7 @@ const (
 type IdentityFiles struct {
 	CA   string // every certificate of any CA in it counts as a member of the job that it names
 	Cert string // this worker's, and what is between it and the CA
-	Key  string
+	Key  string // which nobody but its user, or root, may read (mode 0600 or 0400)
 	// Job is the job's id: letters, digits, ".", "_" and "-". A certificate is of the job whose id and workers it names as its
 	// subjectAltName: URI:weft://JOB/NAME for the worker NAME of any rank, URI:weft://JOB/NAME?rank=N for one rank. It may name several.
 	Job string
@@ -33,7 +36,13 @@ type IdentityFiles struct {
 // second, so that they can be renewed while the job runs: where the three fit together they are taken, and until then those
 // before stay in use. Links that exist live on. To change the CA, first let every worker's CA file hold the old one and the new one.
 func IdentityFromFiles(files IdentityFiles) (*Identity, error) {
-	return identityFromFiles(files, os.ReadFile, time.Now)
+	read := func(name string) ([]byte, error) {
+		if name == files.Key {
+			return private.ReadSecret(name, maxKeyFile)
+		}
+		return os.ReadFile(name)
+	}
+	return identityFromFiles(files, read, time.Now)
 }
 
 func identityFromFiles(names IdentityFiles, read func(string) ([]byte, error), now func() time.Time) (*Identity, error) {

@@ -13,12 +13,16 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weft-project/weft/internal/private"
 	"github.com/weft-project/weft/store"
 	"github.com/weft-project/weft/store/etcd"
 )
 
 // etcdPort is where etcd's members take clients when nobody says otherwise.
 const etcdPort = "2379"
+
+// maxKeyFile bounds what is read of a key's file.
+const maxKeyFile = 1 << 20
 
 // etcdPlace is where machines meet in etcd: below the prefix that is given each job has one of its own, named by its id.
 type etcdPlace struct {
@@ -140,7 +144,7 @@ func (p *etcdPlace) secure() error {
 		}
 	}
 	if p.cert != "" && p.key != "" {
-		pair, err := tls.LoadX509KeyPair(p.cert, p.key)
+		pair, err := keyPair(p.cert, p.key)
 		if err != nil {
 			bad("ssl_cert and ssl_cert_key: %w", err)
 		} else if p.config.TLS != nil {
@@ -148,6 +152,19 @@ func (p *etcdPlace) secure() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// keyPair reads a certificate, and its key where nobody else can read that.
+func keyPair(cert, key string) (tls.Certificate, error) {
+	c, err := os.ReadFile(cert)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	k, err := private.ReadSecret(key, maxKeyFile)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	return tls.X509KeyPair(c, k)
 }
 
 // opener opens the job's part of the cluster; nil where machines do not meet there.

@@ -1,12 +1,10 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"io"
-	"os"
 	"strings"
 
+	"github.com/weft-project/weft/internal/private"
 	"github.com/weft-project/weft/internal/secret"
 )
 
@@ -32,24 +30,13 @@ func readToken(path string) (string, error) {
 
 // readSecret reads the one line of a file that its user alone can read. Its errors begin with the file's name, or what was done with it.
 func readSecret(path string) (string, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer file.Close()
-	if err := checkSecret(file); err != nil {
-		return "", fmt.Errorf("%s: %w", path, err)
-	}
-	b, err := io.ReadAll(io.LimitReader(file, maxSecretFile+1))
+	b, err := private.ReadSecret(path, maxSecretFile)
 	if err != nil {
 		return "", err
 	}
 	line := strings.TrimSpace(string(b))
-	if line == "" || len(b) > maxSecretFile || strings.ContainsAny(line, "\n\x00") {
-		return "", fmt.Errorf("%s: expected one line of at most %d bytes with the secret", path, maxSecretFile)
+	if line == "" || strings.ContainsAny(line, "\n\x00") {
+		return "", fmt.Errorf("%s: expected one line with the secret", path)
 	}
 	return line, nil
 }
-
-// errOpen is that a secret is none.
-var errOpen = errors.New("others can read this secret")

@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weft-project/weft/internal/disttest/hostile"
+	"github.com/weft-project/weft/internal/private"
 	"github.com/weft-project/weft/store"
 	"github.com/weft-project/weft/transport"
 )
@@ -18,7 +20,7 @@ func TestABadTokenFileIsRefused(t *testing.T) {
 		file := filepath.Join(t.TempDir(), "token")
 		require.NoError(t, os.WriteFile(file, []byte(content), 0o600))
 		_, err := readToken(file)
-		require.ErrorContains(t, err, "expected one line", name)
+		require.ErrorContains(t, err, file+": expected ", name)
 	}
 	short := filepath.Join(t.TempDir(), "short")
 	require.NoError(t, os.WriteFile(short, []byte("hello\n"), 0o600))
@@ -117,7 +119,22 @@ func TestEtcdsPasswordIsNowhereOnACommandLine(t *testing.T) {
 	require.ErrorContains(t, err, "etcd's user is given, and no password")
 	require.NoError(t, os.Chmod(file, 0o644))
 	_, _, err = login("me@h1", "password_file="+file)
-	require.ErrorIs(t, err, errOpen)
+	require.ErrorIs(t, err, private.ErrOpen)
 	_, _, err = login("%zz@h1", "password_file="+file)
 	require.ErrorIs(t, err, store.ErrBadURL)
+}
+
+func TestAKeyThatOthersCanReadIsRefusedWhereItIsRead(t *testing.T) {
+	dir := t.TempDir()
+	f, err := hostile.Certificates(dir)
+	require.NoError(t, err)
+	require.NoError(t, os.Chmod(f.Key, 0o640))
+	_, err = transport.IdentityFromFiles(transport.IdentityFiles{CA: f.CA, Cert: f.Cert, Key: f.Key, Job: "none"})
+	require.ErrorIs(t, err, private.ErrOpen)
+	code, _, stderr := weft(t, "doctor", "--init", "tcp://127.0.0.1:1", "--ca", f.CA, "--cert", f.Cert, "--key", f.Key)
+	require.NotZero(t, code)
+	require.Contains(t, stderr, "run chmod 600 "+f.Key)
+	_, err = (&runFlags{policy: "worker", backend: "etcd", endpoint: "h", runID: "j", conf: "protocol=https,ssl_cert=" + f.Cert + ",ssl_cert_key=" + f.Key}).meeting(1)
+	require.ErrorIs(t, err, private.ErrOpen)
+	require.ErrorContains(t, err, "run chmod 600 "+f.Key)
 }

@@ -41,6 +41,9 @@ func openPrivate(path string, flags int) (file, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := private.CheckSecret(f); err != nil { // what a store holds is its clients' alone
+		return nil, errors.Join(err, f.Close())
+	}
 	return osFile{f}, nil
 }
 

@@ -143,6 +143,22 @@ func TestAJournalIsItsUsersAloneAndOneThatOthersMayWriteToIsRefused(t *testing.T
 	require.ErrorContains(t, err, path)
 }
 
+func TestAJournalThatOthersCanReadIsRefused(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "j")
+	for range 2 {
+		j, err := Open(path, Config{}, func([]byte) error { return nil })
+		require.NoError(t, err)
+		require.NoError(t, j.Close())
+		for _, mode := range []os.FileMode{0o640, 0o604} {
+			require.NoError(t, os.Chmod(path, mode))
+			_, err = Open(path, Config{}, func([]byte) error { return nil })
+			require.ErrorIs(t, err, private.ErrOpen)
+			require.ErrorContains(t, err, "run chmod 600 "+path)
+		}
+		require.NoError(t, os.Chmod(path, 0o600))
+	}
+}
+
 func TestAnErrorOfTheOwnersReplayEndsOpeningAndNamesTheRecord(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "journal")
 	data, _ := written(t, "a", "b")

@@ -1,0 +1,8 @@
+//go:build !unix
+
+package private
+
+import "os"
+
+// CheckSecret takes every file: modes mean nothing here.
+func CheckSecret(*os.File) error { return nil }
