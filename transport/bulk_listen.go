@@ -1,7 +1,6 @@
 package transport
 
 import (
-	"container/list"
 	"context"
 	"crypto/hmac"
 	"crypto/tls"
@@ -15,8 +14,8 @@ import (
 	"time"
 )
 
-// maxStrangers is how many connections may be about to prove themselves. The oldest gives way to the next: an honest one is done within
-// a few round trips.
+// maxStrangers is how many connections may be about to prove themselves; each host has an account of them, see places. An honest one is done
+// within a few round trips.
 const maxStrangers = 128
 
 // bulkServer takes the stripes of the links of one listener. While no link expects any, connections are closed unheard.
@@ -28,7 +27,7 @@ type bulkServer struct {
 	mu        sync.Mutex
 	closed    chan struct{} // closed with mu held
 	expected  map[[16]byte]*bulkExpected
-	strangers list.List // of net.Conn, the oldest first
+	strangers *places
 }
 
 // bulkExpected is a link whose dialler has been told to come.
@@ -54,7 +53,8 @@ func (m *bulkMaker) serve(at net.Addr) (laneServer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("transport: listen for lane bulk: %w", err)
 	}
-	s := &bulkServer{m: m, ln: ln, port: uint16(ln.Addr().(*net.TCPAddr).Port), closed: make(chan struct{}), expected: map[[16]byte]*bulkExpected{}}
+	s := &bulkServer{m: m, ln: ln, port: uint16(ln.Addr().(*net.TCPAddr).Port), closed: make(chan struct{}), expected: map[[16]byte]*bulkExpected{},
+		strangers: newPlaces(placeTerms{most: maxStrangers})}
 	go s.accept()
 	return s, nil
 }
@@ -67,8 +67,8 @@ func (s *bulkServer) close() {
 	}
 	close(s.closed)
 	_ = s.ln.Close()
-	for e := s.strangers.Front(); e != nil; e = e.Next() {
-		_ = e.Value.(net.Conn).Close()
+	for _, x := range s.strangers.under {
+		x.end()
 	}
 }
 
@@ -141,60 +141,74 @@ func (s *bulkServer) greet(conn net.Conn) {
 		_ = conn.Close()
 		return
 	}
-	if s.strangers.Len() == maxStrangers {
-		_ = s.strangers.Remove(s.strangers.Front()).(net.Conn).Close()
+	mine, gone := s.strangers.enter(time.Now(), accountOf(conn.RemoteAddr()))
+	if gone != nil {
+		gone.end()
 	}
-	here := s.strangers.PushBack(conn)
-	go func() {
-		if s.admit(conn, here) {
-			return
-		}
+	if mine == nil {
 		_ = conn.Close()
+		return
+	}
+	mine.end = func() { _ = conn.Close() }
+	go func() {
+		stripe := s.hear(conn)
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.strangers.Remove(here) // does nothing where it gave way
+		mine.leave()
+		if stripe == nil || mine.evicted || !s.takeLocked(stripe) {
+			_ = conn.Close()
+		}
 	}()
 }
 
-// admit says whether the connection, which stands there among the strangers, has become a link's stripe.
-func (s *bulkServer) admit(tcp net.Conn, here *list.Element) bool {
+// bulkStripe is a connection that has proved to be the link's with that tag.
+type bulkStripe struct {
+	conn   net.Conn
+	of     *bulkExpected
+	tag    [16]byte
+	number int
+}
+
+// hear lets a connection prove itself, nil if it does not.
+func (s *bulkServer) hear(tcp net.Conn) *bulkStripe {
 	_ = tcp.SetDeadline(time.Now().Add(handshakeTimeout))
 	conn := tls.Server(tcp, s.m.tlsConfig())
 	if err := conn.Handshake(); err != nil {
 		if cause := stripeRefused(err); cause != "" {
 			s.m.refusals.tell(tcp.RemoteAddr(), cause, err)
 		}
-		return false
+		return nil
 	}
 	var b [preambleSize]byte
 	if _, err := io.ReadFull(conn, b[:]); err != nil {
-		return false
+		return nil
 	}
 	bound, err := binding(conn)
 	if err != nil {
-		return false
+		return nil
 	}
-	tag, stripe := [16]byte(b[:16]), int(b[16])
+	tag, number := [16]byte(b[:16]), int(b[16])
 	s.mu.Lock()
 	e := s.expected[tag]
 	s.mu.Unlock()
-	if e == nil || !hmac.Equal(b[17:], prove(&e.secret, "dialler", stripe, bound)) {
+	if e == nil || !hmac.Equal(b[17:], prove(&e.secret, "dialler", number, bound)) {
 		s.m.refusals.tell(tcp.RemoteAddr(), "the peer does not know the link that it names", ErrIdentity)
-		return false
+		return nil
 	}
-	if _, err := conn.Write(prove(&e.secret, "listener", stripe, bound)); err != nil {
-		return false
+	if _, err := conn.Write(prove(&e.secret, "listener", number, bound)); err != nil {
+		return nil
 	}
 	_ = tcp.SetDeadline(time.Time{})
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	strangers := s.strangers.Len()
-	s.strangers.Remove(here)
-	gaveWay := s.strangers.Len() == strangers
-	if gaveWay || s.isClosedLocked() || s.expected[tag] != e || stripe >= len(e.conns) || e.conns[stripe] != nil {
+	return &bulkStripe{conn, e, tag, number}
+}
+
+// takeLocked gives a stripe to its link, if that waits for it still.
+func (s *bulkServer) takeLocked(x *bulkStripe) bool {
+	e := x.of
+	if s.isClosedLocked() || s.expected[x.tag] != e || x.number >= len(e.conns) || e.conns[x.number] != nil {
 		return false
 	}
-	e.conns[stripe] = conn
+	e.conns[x.number] = x.conn
 	if e.left--; e.left == 0 {
 		close(e.full)
 	}
