@@ -84,7 +84,7 @@ func Run(c context.Context, spec Spec) (*Result, error) {
 	// The kernel ties "die with the parent" to the thread that starts a process, so this thread stays until the end.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if spec.proof == "" && !spec.alone() {
+	if spec.Token == "" && spec.Store.TLS == nil {
 		a.say("no token was given: workers that use Weft's rpc will not start; for them set $" + TokenVariable + " alike on all nodes")
 	}
 	if folder != nil {

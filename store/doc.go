@@ -87,7 +87,7 @@
 // certificate.
 //
 // Who connects and proves nothing, by a whole command or a handshake, is closed after five seconds if it is none of the server's own
-// user's, and before that if its place is needed: the oldest goes first, of the user or network that has most of them. So silent
+// user's, and before that if its place is needed: the oldest goes first, of the newcomer's own user or network if that has as many as others. So silent
 // connections keep nobody out. Strangers cause a few lines in the log, and then one a second.
 //
 // # What outlives the process

@@ -140,11 +140,10 @@ func (f *runFlags) secure(spec elastic.Spec) (elastic.Spec, error) {
 	if err != nil {
 		return spec, fmt.Errorf("$%s: %w", elastic.TokenVariable, err) // a file's was checked
 	}
-	spec.Store, err = f.store(spec.Token, spec.RunID)
-	if errors.Is(err, errNoSecret) && spec.MaxNodes == 1 { // nobody else is to come
+	if spec.Token == "" && spec.MaxNodes == 1 && os.Getenv(rpc.CAVariable) == "" { // nobody else is to come, wherever it meets
 		spec.Token, spec.TokenMade = transport.NewToken(), true
-		spec.Store, err = f.store(spec.Token, spec.RunID)
 	}
+	spec.Store, err = f.store(spec.Token, spec.RunID)
 	secure := rpc.StoreTLSVariable + "=0"
 	if spec.Store.TLS != nil {
 		secure = rpc.StoreTLSVariable + "=1"

@@ -53,9 +53,11 @@ func TestAJobsStoresHaveTLSWhereverTheJobHasASecret(t *testing.T) {
 		require.Equal(t, c.plain == "always", spec.Store.Plain == store.PlainAlways)
 	}
 	t.Setenv(rpc.StoreTLSVariable, "")
-	spec, err := (&runFlags{masterAddr: "node7", storePlain: "auto"}).secure(elastic.Spec{MaxNodes: 1, Endpoint: "node7:29400"})
-	require.NoError(t, err)
-	require.True(t, spec.TokenMade, "nobody else is to come")
+	for _, endpoint := range []string{"node7:29400", "127.0.0.1:29400"} {
+		spec, err := (&runFlags{masterAddr: "node7", storePlain: "auto"}).secure(elastic.Spec{MaxNodes: 1, Endpoint: endpoint})
+		require.NoError(t, err)
+		require.True(t, spec.TokenMade, "nobody else is to come")
+	}
 }
 
 func TestWorkersMeetInAStoreWhoseGuestsSeeNothingOfThem(t *testing.T) {

@@ -31,6 +31,8 @@ func TestABadTokenFileIsRefused(t *testing.T) {
 
 func TestATokenFileThatOthersCanReadIsRefusedByEveryCommand(t *testing.T) {
 	file := secretFile(t, transport.NewToken())
+	_, _, stderr := weft(t, "run", "--token-file", t.TempDir(), os.Args[0], "show", "RANK")
+	require.Contains(t, stderr, "it is a folder: expected a file")
 	commands := [][]string{
 		{"run", os.Args[0], "show", "RANK"}, {"status", "--rdzv-endpoint", "127.0.0.1:1"}, {"doctor", "--init", "tcp://127.0.0.1:1"},
 		{"store", "get", "--url", "tcp://127.0.0.1:1", "k"}, {"store", "serve"},

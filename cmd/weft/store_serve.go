@@ -99,6 +99,8 @@ func (f *serveFlags) config(stderr io.Writer) (cfg store.ServerConfig, err error
 		if errs[3] = err; err == nil {
 			cfg.TLS = id.StoreTLS()
 		}
+	} else if cfg.Plain == store.PlainNever {
+		errs[3] = errors.New("--plain never: a store without TLS could serve nobody; give --token-file, or --ca, --cert and --key")
 	} else if host, _, _ := net.SplitHostPort(f.listen); host != "" && !loopbackHost(host) && cfg.Plain != store.PlainAlways && errs[1] == nil {
 		errs[3] = fmt.Errorf("other machines can reach %s: give --tls and the job's secret, or --plain always, which lets everybody read and write everything", f.listen)
 	}

@@ -80,7 +80,7 @@ func TestAllThatIsWrongWithAStoreToServeIsToldAtOnce(t *testing.T) {
 		require.Contains(t, stderr, part)
 	}
 	for _, c := range []struct{ args, want string }{
-		{"--listen :29500", "names no host"}, {"--max-clients -1", "MaxClients must not be negative"}, {"--plain never", "PlainNever needs a TLS configuration"},
+		{"--listen :29500", "names no host"}, {"--max-clients -1", "MaxClients must not be negative"}, {"--plain never", "give --token-file, or --ca, --cert and --key"},
 		{"--tls", "--tls needs the job's secret"}, {"--listen 0.0.0.0:0", "other machines can reach 0.0.0.0:0: give --tls and the job's secret, or --plain always"},
 	} {
 		t.Setenv("WEFT_TOKEN", "")

@@ -14,6 +14,9 @@ func CheckSecret(file *os.File) error {
 	if err != nil {
 		return err
 	}
+	if info.IsDir() {
+		return fmt.Errorf("%s: it is a folder: expected a file", file.Name())
+	}
 	if owner, ok := info.Sys().(*syscall.Stat_t); ok && !trusts(owner.Uid) {
 		return fmt.Errorf("%s: it belongs to uid %d, and this is uid %d: make a file of your own, and run chmod 600 on it", file.Name(), owner.Uid, os.Geteuid())
 	}
