@@ -77,7 +77,7 @@ func TestStalledHandshakesFromFourAddressesKeepNoMemberOut(t *testing.T) {
 	l := listen(t, Config{Identity: id, Logger: log, Lanes: []string{LaneQUIC}})
 	c, stop := context.WithCancel(t.Context())
 	defer stop()
-	stranger := fromToken(t, "another long token", "stranger", time.Now)
+	stranger := fromToken(t, NewToken(), "stranger", time.Now)
 	for _, host := range []string{"127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5"} {
 		under := newStaller(t, host).stall(c, stranger, udpAddr(t, l.Addr()), 80)
 		defer under.Wait()
