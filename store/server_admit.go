@@ -9,6 +9,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/weft-project/weft/internal/accounts"
 	"github.com/weft-project/weft/store/internal/door"
 	"github.com/weft-project/weft/store/internal/who"
 )
@@ -147,9 +148,9 @@ func (o owner) account(addr net.Addr) string {
 	tcp, ok := addr.(*net.TCPAddr)
 	switch {
 	case o.err == nil:
-		return door.User(o.uid)
+		return accounts.User(o.uid)
 	case ok && errors.Is(o.err, who.ErrElsewhere):
-		return door.Network(tcp.AddrPort().Addr())
+		return accounts.Host(tcp.AddrPort().Addr())
 	}
 	return "this host"
 }

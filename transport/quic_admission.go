@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/quic-go/quic-go"
+
+	"github.com/weft-project/weft/internal/accounts"
 )
 
 const (
@@ -138,19 +140,14 @@ func (g *gate) prove(c context.Context, conn *quic.Conn) bool {
 	return false
 }
 
-// accountOf is a host as strangers are counted: an IPv4 address, or the /64 of an IPv6 one, which is one customer's.
+// accountOf is a host as strangers are counted.
 func accountOf(addr net.Addr) string {
 	host := hostOf(addr)
 	ip, err := netip.ParseAddr(host)
 	if err != nil {
 		return host
 	}
-	if ip = ip.Unmap().WithZone(""); ip.Is6() {
-		if prefix, err := ip.Prefix(64); err == nil {
-			return prefix.String()
-		}
-	}
-	return ip.String()
+	return accounts.Host(ip)
 }
 
 // hostOf is an address without its port.

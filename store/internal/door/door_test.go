@@ -3,7 +3,6 @@ package door
 import (
 	"fmt"
 	"math/rand/v2"
-	"net/netip"
 	"slices"
 	"testing"
 	"time"
@@ -149,15 +148,6 @@ func TestPlacesAreKeptForMembers(t *testing.T) {
 	}
 	v, _ := d.Enter(1001, "member", false)
 	require.Nil(t, v, "who has proved something is not turned out")
-}
-
-func TestAnAccountIsAnAddressANetworkOrAUser(t *testing.T) {
-	for address, want := range map[string]string{"10.0.0.1": "10.0.0.1", "::ffff:10.0.0.1": "10.0.0.1", "2001:db8:1:2:3:4:5:6": "2001:db8:1:2::/64",
-		"2001:db8:1:2::1": "2001:db8:1:2::/64", "fe80::1%eth0": "fe80::/64"} {
-		require.Equal(t, want, Network(netip.MustParseAddr(address)))
-	}
-	require.Equal(t, "no address", Network(netip.Addr{}))
-	require.Equal(t, "uid 7", User(7))
 }
 
 func TestStrangersCauseSomeLinesAtOnceAndThenOneASecond(t *testing.T) {

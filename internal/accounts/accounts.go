@@ -1,13 +1,13 @@
-package door
+package accounts
 
 import (
 	"net/netip"
 	"strconv"
 )
 
-// Network is the account of an address of another machine: an IPv4 address, or an IPv6 network of
-// 64 bits, as whoever has one address of that has them all.
-func Network(a netip.Addr) string {
+// Host is what an address counts for: itself if it is of IPv4, and else its network of 64 bits, as whoever has one address of that
+// has them all. An address that is none counts for an account of its own.
+func Host(a netip.Addr) string {
 	a = a.Unmap().WithZone("")
 	if a.Is4() {
 		return a.String()
