@@ -6,16 +6,24 @@ import (
 	"net"
 	"syscall"
 
+	"golang.org/x/net/ipv4"
+
 	"github.com/weft-project/weft/internal/eager"
 )
 
-// eagerUDP is a UDP socket that looks again before it waits, for quic-go, which reads by way of SyscallConn.
+// eagerUDP is a UDP socket that looks again before it waits. quic-go reads from it by ReadBatch, and sets it up by SyscallConn.
 type eagerUDP struct {
 	*net.UDPConn
 	lookout *eager.Lookout
+	heeds   heed
+	batches *ipv4.PacketConn // which serves IPv6 as well
 }
 
-func eagerSocket(c *net.UDPConn) net.PacketConn { return &eagerUDP{c, eager.NewLookout()} }
+func eagerSocket(c *net.UDPConn, heeds heed) net.PacketConn {
+	u := &eagerUDP{UDPConn: c, lookout: eager.NewLookout(), heeds: heeds}
+	u.batches = ipv4.NewPacketConn(u)
+	return u
+}
 
 func (c *eagerUDP) SyscallConn() (syscall.RawConn, error) {
 	raw, err := c.UDPConn.SyscallConn()
@@ -23,4 +31,33 @@ func (c *eagerUDP) SyscallConn() (syscall.RawConn, error) {
 		return nil, err
 	}
 	return eager.NewRaw(raw, c.lookout), nil
+}
+
+// ReadBatch reads datagrams, and leaves out those that are not heeded.
+func (c *eagerUDP) ReadBatch(ms []ipv4.Message, flags int) (int, error) {
+	for {
+		n, err := c.batches.ReadBatch(ms, flags)
+		if err != nil || n == 0 || c.heeds == nil {
+			return n, err
+		}
+		kept := 0
+		for i := range ms[:n] {
+			if m := &ms[i]; c.heeds(m.Buffers[0][:m.N], m.Addr) {
+				if kept < i {
+					move(&ms[kept], m)
+				}
+				kept++
+			}
+		}
+		if kept > 0 {
+			return kept, nil
+		}
+	}
+}
+
+// move copies a datagram into the buffers of another: quic-go knows each buffer by its place.
+func move(to, from *ipv4.Message) {
+	copy(to.Buffers[0], from.Buffers[0][:from.N])
+	copy(to.OOB, from.OOB[:from.NN])
+	to.Addr, to.N, to.NN, to.Flags = from.Addr, from.N, from.NN, from.Flags
 }

@@ -5,4 +5,4 @@ package transport
 import "net"
 
 // eagerSocket leaves a socket as it is where how to look again is not known.
-func eagerSocket(c *net.UDPConn) net.PacketConn { return c }
+func eagerSocket(c *net.UDPConn, _ heed) net.PacketConn { return c }

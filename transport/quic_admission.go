@@ -41,6 +41,11 @@ func (a *admission) crowded(now time.Time) bool {
 	return len(a.strangers.under)+len(a.members.under) >= handshakesMany || !a.strangers.affords(now, unproved)
 }
 
+// spent says whether a host of strangers, which has shown that its address is its own, may begin no handshake for now.
+func (a *admission) spent(now time.Time, host string) bool {
+	return a.strangers.accounts[host] != nil && !a.strangers.affords(now, host)
+}
+
 // enter gives a place to a handshake, perhaps another's: see places. proved says that the host has shown that its address is its own,
 // known that members of the job are there.
 func (a *admission) enter(now time.Time, host string, proved, known bool) (mine, gone *place) {
@@ -71,6 +76,26 @@ func (g *gate) verify(net.Addr) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.a.crowded(time.Now())
+}
+
+// heeds keeps from quic-go what it would refuse after it has asked for a proof of the address and got it: that costs ten times as much.
+// A dialler that is not heeded asks again after some time.
+func (g *gate) heeds(datagram []byte, from net.Addr) bool {
+	if !opens(datagram) {
+		return true
+	}
+	host := accountOf(from)
+	if g.known.has(host) {
+		return true
+	}
+	now := time.Now()
+	g.mu.Lock()
+	ignored := g.a.crowded(now) && g.a.spent(now, host)
+	g.mu.Unlock()
+	if ignored {
+		g.tell(from)
+	}
+	return !ignored
 }
 
 // handshake is one that has begun.
@@ -142,6 +167,9 @@ func (g *gate) prove(c context.Context, conn *quic.Conn) bool {
 
 // accountOf is a host as strangers are counted.
 func accountOf(addr net.Addr) string {
+	if udp, ok := addr.(*net.UDPAddr); ok {
+		return accounts.Host(udp.AddrPort().Addr())
+	}
 	host := hostOf(addr)
 	ip, err := netip.ParseAddr(host)
 	if err != nil {

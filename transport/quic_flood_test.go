@@ -62,6 +62,24 @@ func udpAddr(t testing.TB, addr string) *net.UDPAddr {
 	return to
 }
 
+// occupy takes all places for strangers but some, in the name of hosts that never let them go unless they are evicted.
+func occupy(l Listener, but int, hosts ...string) {
+	g := l.(*quicListener).gate
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for n := range handshakesMost - but {
+		all := g.a.strangers
+		x := &place{of: all, account: all.account(time.Now(), hosts[n%len(hosts)])}
+		x.end = func() {
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			x.leave()
+		}
+		x.account.held++
+		all.under = append(all.under, x)
+	}
+}
+
 // full says whether the strangers' places of a listener are all taken.
 func full(l Listener) bool {
 	g := l.(*quicListener).gate
@@ -78,8 +96,10 @@ func TestStalledHandshakesFromFourAddressesKeepNoMemberOut(t *testing.T) {
 	c, stop := context.WithCancel(t.Context())
 	defer stop()
 	stranger := fromToken(t, NewToken(), "stranger", time.Now)
-	for _, host := range []string{"127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5"} {
-		under := newStaller(t, host).stall(c, stranger, udpAddr(t, l.Addr()), 80)
+	hosts := []string{"127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5"}
+	occupy(l, 16, hosts...)
+	for _, host := range hosts { // a few really stall: that costs much
+		under := newStaller(t, host).stall(c, stranger, udpAddr(t, l.Addr()), 8)
 		defer under.Wait()
 	}
 	defer stop()

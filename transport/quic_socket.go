@@ -19,7 +19,11 @@ type socket struct {
 // newSocket gives its first use to the caller. gate is for who dials to it; nil where nobody may.
 func newSocket(pc net.PacketConn, g *gate) *socket {
 	if u, ok := pc.(*net.UDPConn); ok {
-		pc = eagerSocket(u)
+		var heeds heed
+		if g != nil {
+			heeds = g.heeds
+		}
+		pc = eagerSocket(u, heeds)
 	}
 	s := &socket{pc: pc, uses: 1, tr: &quic.Transport{Conn: pc}}
 	if g != nil {
