@@ -73,6 +73,19 @@ func floodHandshakes(o order) error {
 
 // floodSocket keeps silent connections to a unix socket.
 func floodSocket(o order) error {
+	return silence(o, func(c context.Context, _ int) (net.Conn, error) { return new(net.Dialer).DialContext(c, "unix", o.At) })
+}
+
+// floodStore keeps silent connections to a port, from many addresses.
+func floodStore(o order) error {
+	return silence(o, func(c context.Context, n int) (net.Conn, error) {
+		from := &net.TCPAddr{IP: net.IPv4(127, 0, 1, byte(1+n%strangers))}
+		return (&net.Dialer{LocalAddr: from}).DialContext(c, "tcp", o.At)
+	})
+}
+
+// silence makes connections that say nothing, and makes each again when it is closed.
+func silence(o order, dial func(c context.Context, n int) (net.Conn, error)) error {
 	c, cancel := context.WithTimeout(context.Background(), time.Duration(o.Seconds*float64(time.Second)))
 	defer cancel()
 	closed := make(chan struct{}, o.Count)
@@ -89,7 +102,7 @@ func floodSocket(o order) error {
 				case <-c.Done():
 					return
 				}
-				conn, err := new(net.Dialer).DialContext(c, "unix", o.At)
+				conn, err := dial(c, int(made.Load()))
 				if err == nil {
 					made.Add(1)
 					under.Go(func() {
@@ -107,7 +120,7 @@ func floodSocket(o order) error {
 		})
 	}
 	under.Wait()
-	fmt.Printf("silent     %d connections were made\n", made.Load())
+	fmt.Printf("           %d silent connections were made\n", made.Load())
 	return nil
 }
 

@@ -1,57 +1,59 @@
 //go:build linux
 
-// Command flood shows what strangers who crowd at a worker cost its members: 10,000 handshakes that stall, from 64 addresses of this
-// host, and 1,000 silent connections to the socket of lane local, which are made again when they are closed.
+// Command flood shows what strangers who crowd at a job cost its members: 10,000 handshakes with a worker that stall and 10,000 silent
+// connections to a store, each from 64 addresses of this host, and 1,000 silent connections to the socket of lane local, which are made
+// again when they are closed. Where root runs it, nobody's processes (uid 65534) are the flood.
 //
 // In turns a process floods, and another one only burns as much processor time: it begins as many handshakes with a port where
-// nobody listens, or it spins. Two workers call each other all the while, and others join and leave. Each must link with the worker within two seconds,
-// and the calls during a flood must reach 0.9 of those beside the burner: it exits with 1 otherwise.
+// nobody listens, or it spins. Two workers call each other all the while, or two clients use the store, and others join and leave. Each
+// must link with the worker, or reach the store, within two seconds, and the calls during a flood must reach 0.9 of those beside the
+// burner: it exits with 1 otherwise.
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
-	"log/slog"
 	"net"
 	"os"
 	"os/exec"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
-	"github.com/weft-project/weft/rpc"
-	"github.com/weft-project/weft/store"
 	"github.com/weft-project/weft/transport"
 )
 
 const (
 	dialMost  = 2 * time.Second
 	ratioGoal = 0.9
+	nobody    = 65534 // as whom a flood runs where root may say so
 )
 
+// flags are of one run.
+type flags struct {
+	only                      string
+	turns                     int
+	handshakes, silent, store int
+}
+
 func main() {
+	var f flags
 	role := flag.String("role", "", "what a process of this program does that it has started itself")
 	arg := flag.String("arg", "", "and with what")
-	turns := flag.Int("turns", 3, "turns of flood and burner")
-	handshakes := flag.Int("handshakes", 10_000, "that stall, in each turn")
-	only := flag.String("only", "", "one of handshakes and silent; empty: both")
-	silent := flag.Int("silent", 1_000, "connections to the local socket")
+	flag.IntVar(&f.turns, "turns", 3, "turns of flood and burner")
+	flag.IntVar(&f.handshakes, "handshakes", 10_000, "that stall, in each turn")
+	flag.StringVar(&f.only, "only", "", "one of handshakes, silent and store; empty: all")
+	flag.IntVar(&f.silent, "silent", 1_000, "connections to the local socket")
+	flag.IntVar(&f.store, "store", 10_000, "silent connections to the store")
 	flag.Parse()
+	roles := map[string]func(order) error{"handshakes": floodHandshakes, "silent": floodSocket, "store": floodStore, "burn": burn}
 	var err error
-	switch *role {
-	case "handshakes":
-		err = play(*arg, floodHandshakes)
-	case "silent":
-		err = play(*arg, floodSocket)
-	case "burn":
-		err = play(*arg, burn)
-	default:
-		err = measure(*only, *turns, *handshakes, *silent)
+	if do := roles[*role]; do != nil {
+		err = play(*arg, do)
+	} else {
+		err = f.measure()
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "flood:", err)
@@ -84,145 +86,13 @@ func child(role string, o order) (wall, cpu float64, err error) {
 	cmd := exec.Command("/proc/self/exe", "-role", role, "-arg", string(raw)) //nolint:gosec // this program
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if os.Getuid() == 0 {
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: nobody, Gid: nobody}
+	}
 	start := time.Now()
 	err = cmd.Run()
 	s := cmd.ProcessState
 	return time.Since(start).Seconds(), (s.UserTime() + s.SystemTime()).Seconds(), err
-}
-
-var double = rpc.Define("double", func(_ context.Context, n int) (int, error) { return 2 * n, nil })
-
-// job is two workers that call each other, and others that come and go.
-type job struct {
-	st    store.Store
-	at    string // where the flooded worker listens
-	lane  string
-	token string
-	ws    [2]*rpc.Worker
-	calls atomic.Int64
-	end   context.CancelFunc
-	under sync.WaitGroup
-
-	mu    sync.Mutex
-	dials []time.Duration // of the others
-	err   error
-}
-
-func start(lane, listen string) (*job, error) {
-	j := &job{st: store.NewMemory(), at: listen, lane: lane, token: transport.NewToken()}
-	c, end := context.WithCancel(context.Background())
-	j.end = end
-	for i := range j.ws {
-		w, err := j.join(c, listen)
-		if err != nil {
-			end()
-			return nil, err
-		}
-		j.ws[i], listen = w, "127.0.0.1:0"
-	}
-	for i, w := range j.ws {
-		for range 2 {
-			j.under.Go(func() { j.call(w.Context(c), j.ws[1-i].Name()) })
-		}
-	}
-	j.under.Go(func() { j.others(c) })
-	return j, nil
-}
-
-func (j *job) join(c context.Context, listen string) (*rpc.Worker, error) {
-	return rpc.Join(c, rpc.Config{
-		Store: j.st, Dynamic: true, Token: j.token, Listen: listen, Lanes: []string{j.lane, transport.LaneQUIC}, Functions: []rpc.Function{double},
-		Logger: slog.New(slog.DiscardHandler),
-	})
-}
-
-func (j *job) fail(err error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.err == nil {
-		j.err = err
-	}
-	j.end()
-}
-
-func (j *job) call(c context.Context, to string) {
-	for c.Err() == nil {
-		if _, err := double.Call(c, to, 1); err == nil {
-			j.calls.Add(1)
-		} else if c.Err() == nil {
-			j.fail(err)
-		}
-	}
-}
-
-// others dial, join, call and leave, one after the other.
-func (j *job) others(c context.Context) {
-	for c.Err() == nil {
-		took, err := j.dial(c)
-		if err == nil {
-			var w *rpc.Worker
-			if w, err = j.join(c, "127.0.0.1:0"); err == nil {
-				_, err = double.Call(w.Context(c), j.ws[0].Name(), 1)
-				_ = w.Close() // the job goes on
-			}
-		}
-		if err != nil && c.Err() == nil {
-			j.fail(fmt.Errorf("a worker that joins: %w", err))
-		}
-		j.mu.Lock()
-		j.dials = append(j.dials, took)
-		j.mu.Unlock()
-		select {
-		case <-time.After(200 * time.Millisecond):
-		case <-c.Done():
-		}
-	}
-}
-
-// dial links with the flooded worker, as a member does that it has not met.
-func (j *job) dial(c context.Context) (time.Duration, error) {
-	id, err := transport.IdentityFromToken(j.token, rpc.NoJob, "newcomer", time.Now)
-	if err != nil {
-		return 0, err
-	}
-	n, err := transport.New(transport.Config{Identity: id, Lanes: []string{j.lane, transport.LaneQUIC}})
-	if err != nil {
-		return 0, err
-	}
-	from := time.Now()
-	link, err := n.Dial(c, j.at)
-	took := time.Since(from)
-	if err != nil {
-		return took, err
-	}
-	for _, lane := range link.Lanes() {
-		if lane.Name == j.lane && lane.Why != "" {
-			err = fmt.Errorf("no lane %s: %s", j.lane, lane.Why)
-		}
-	}
-	return took, errors.Join(err, link.Close("only dialled"))
-}
-
-// window counts calls and dials while do runs.
-func (j *job) window(do func() (wall, cpu float64, err error)) (perSecond, wall, cpu float64, dials []time.Duration, err error) {
-	j.mu.Lock()
-	first := len(j.dials)
-	j.mu.Unlock()
-	before, from := j.calls.Load(), time.Now()
-	wall, cpu, err = do()
-	perSecond = float64(j.calls.Load()-before) / time.Since(from).Seconds()
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return perSecond, wall, cpu, slices.Clone(j.dials[first:]), errors.Join(err, j.err)
-}
-
-func (j *job) stop() error {
-	j.end()
-	j.under.Wait()
-	for _, w := range j.ws {
-		_ = w.Close() // the error tells, where there is one
-	}
-	return errors.Join(j.err, j.st.Close())
 }
 
 func freePort() (string, error) {
@@ -245,34 +115,44 @@ func elsewhere(role string, o order, wall, cpu float64) (string, order) {
 	return "burn", order{Seconds: wall, CPU: cpu}
 }
 
-func measure(only string, turns, handshakes, silent int) error {
-	if only != "silent" {
-		err := compare("handshakes", transport.LaneQUIC, turns, func(j *job) (order, error) { return order{At: j.at, Count: handshakes}, nil })
-		if err != nil || only != "" {
-			return err
+func (f flags) measure() error {
+	floods := []struct {
+		role  string
+		start func() (*job, order, error)
+	}{
+		{"handshakes", func() (*job, order, error) {
+			j, at, err := startWorkers(transport.LaneQUIC)
+			return j, order{At: at, Count: f.handshakes}, err
+		}},
+		{"silent", func() (*job, order, error) {
+			j, _, err := startWorkers(transport.LaneLocal)
+			if err != nil {
+				return nil, order{}, err
+			}
+			at, err := socketOf("/proc/self")
+			return j, order{At: at, Count: f.silent, Seconds: 5}, err
+		}},
+		{"store", func() (*job, order, error) {
+			j, at, err := startClients()
+			return j, order{At: at, Count: f.store, Seconds: 15}, err
+		}},
+	}
+	var errs []error
+	for _, x := range floods {
+		if f.only == "" || f.only == x.role {
+			errs = append(errs, compare(x.role, f.turns, x.start))
 		}
 	}
-	return compare("silent", transport.LaneLocal, turns, func(*job) (order, error) {
-		at, err := socketOf("/proc/self")
-		return order{At: at, Count: silent, Seconds: 5}, err
-	})
+	return errors.Join(errs...)
 }
 
 // compare floods and burns in turns.
-func compare(role, lane string, turns int, with func(*job) (order, error)) error {
-	at, err := freePort()
-	if err != nil {
-		return err
-	}
-	j, err := start(lane, at)
+func compare(role string, turns int, start func() (*job, order, error)) error {
+	j, o, err := start()
 	if err != nil {
 		return err
 	}
 	defer j.stop() //nolint:errcheck // it was stopped before, where it matters
-	o, err := with(j)
-	if err != nil {
-		return err
-	}
 	var flooded, burnt float64
 	var worst time.Duration
 	dialled := 0

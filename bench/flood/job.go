@@ -1,0 +1,83 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// job is members that are busy with one another, and others that come and go.
+type job struct {
+	calls atomic.Int64
+	end   context.CancelFunc
+	under sync.WaitGroup
+	close func() error
+
+	mu    sync.Mutex
+	dials []time.Duration // of the others
+	err   error
+}
+
+// begin runs calls, each again and again, and come, which says how long a newcomer took to reach what is flooded.
+func (j *job) begin(c context.Context, calls []func(context.Context) error, come func(context.Context) (time.Duration, error)) {
+	for _, call := range calls {
+		j.under.Go(func() {
+			for c.Err() == nil {
+				if err := call(c); err == nil {
+					j.calls.Add(1)
+				} else if c.Err() == nil {
+					j.fail(err)
+				}
+			}
+		})
+	}
+	j.under.Go(func() {
+		for c.Err() == nil {
+			took, err := come(c)
+			if err != nil && c.Err() == nil {
+				j.fail(fmt.Errorf("one that joins: %w", err))
+			}
+			j.mu.Lock()
+			j.dials = append(j.dials, took)
+			j.mu.Unlock()
+			select {
+			case <-time.After(200 * time.Millisecond):
+			case <-c.Done():
+			}
+		}
+	})
+}
+
+func (j *job) fail(err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.err == nil {
+		j.err = err
+	}
+	j.end()
+}
+
+// window counts calls and dials while do runs.
+func (j *job) window(do func() (wall, cpu float64, err error)) (perSecond, wall, cpu float64, dials []time.Duration, err error) {
+	j.mu.Lock()
+	first := len(j.dials)
+	j.mu.Unlock()
+	before, from := j.calls.Load(), time.Now()
+	wall, cpu, err = do()
+	perSecond = float64(j.calls.Load()-before) / time.Since(from).Seconds()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return perSecond, wall, cpu, slices.Clone(j.dials[first:]), errors.Join(err, j.err)
+}
+
+func (j *job) stop() error {
+	j.end()
+	j.under.Wait()
+	return errors.Join(j.err, j.close())
+}
