@@ -4,6 +4,7 @@ import (
 	"crypto"
 	"crypto/ed25519"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -28,6 +29,7 @@ type Identity struct {
 	now   func() time.Time
 	mint  func(now time.Time) (*tls.Certificate, error) // nil when the certificate is the user's own
 	files *identityFiles                                // nil when it is not
+	marks marks
 
 	mu    sync.Mutex
 	roots *x509.CertPool
@@ -57,16 +59,17 @@ func IdentityFromToken(token, job, name string, now func() time.Time) (*Identity
 	if now == nil {
 		now = time.Now
 	}
-	seed, err := secret.Derive(token, job, "CA", ed25519.SeedSize)
+	const markKey = sha256.Size
+	seeds, err := secret.Derive(token, job, "CA", ed25519.SeedSize+markKey)
 	if err != nil {
 		return nil, fmt.Errorf("transport: %w", err)
 	}
-	key := ed25519.NewKeyFromSeed(seed)
+	key := ed25519.NewKeyFromSeed(seeds[:ed25519.SeedSize])
 	ca, err := jobCA(key)
 	if err != nil {
 		return nil, fmt.Errorf("transport: make the job's CA: %w", err)
 	}
-	id := &Identity{job: job, roots: x509.NewCertPool(), now: now}
+	id := &Identity{job: job, roots: x509.NewCertPool(), now: now, marks: marks{seeds[ed25519.SeedSize:]}}
 	id.roots.AddCert(ca)
 	id.mint = func(now time.Time) (*tls.Certificate, error) { return mintLeaf(ca, key, name, now) }
 	if _, err := id.certificate(); err != nil {

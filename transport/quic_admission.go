@@ -62,14 +62,15 @@ func (a *admission) enter(now time.Time, host string, proved, known bool) (mine,
 type gate struct {
 	next  func(context.Context, *quic.ClientInfo) (context.Context, error)
 	known *acquaintances
+	marks marks
 	tell  func(host net.Addr) // of one that was refused, or had to go
 
 	mu sync.Mutex
 	a  *admission
 }
 
-func newGate(next func(context.Context, *quic.ClientInfo) (context.Context, error), known *acquaintances, tell func(net.Addr)) *gate {
-	return &gate{next: next, known: known, tell: tell, a: newAdmission()}
+func newGate(next func(context.Context, *quic.ClientInfo) (context.Context, error), known *acquaintances, m marks, tell func(net.Addr)) *gate {
+	return &gate{next: next, known: known, marks: m, tell: tell, a: newAdmission()}
 }
 
 func (g *gate) verify(net.Addr) bool {
@@ -78,24 +79,25 @@ func (g *gate) verify(net.Addr) bool {
 	return g.a.crowded(time.Now())
 }
 
-// heeds keeps from quic-go what it would refuse after it has asked for a proof of the address and got it: that costs ten times as much.
-// A dialler that is not heeded asks again after some time.
+// heeds keeps from quic-go, in a crowd, the dials that no member makes. Where that cannot be seen it keeps back those of hosts that may
+// begin no handshake for now: quic-go would refuse them after it had asked for a proof of the address. A dialler that is not heeded asks
+// again after some time.
 func (g *gate) heeds(datagram []byte, from net.Addr) bool {
-	if !opens(datagram) {
+	by, ok := opens(datagram)
+	if !ok || !g.wary(from) || g.marks.on(by) {
 		return true
 	}
-	host := accountOf(from)
-	if g.known.has(host) {
-		return true
-	}
-	now := time.Now()
+	g.tell(from)
+	return false
+}
+
+// wary says whether a dial from there is heeded for its mark alone.
+func (g *gate) wary(from net.Addr) bool {
+	host, now := accountOf(from), time.Now()
+	member := g.known.has(host)
 	g.mu.Lock()
-	ignored := g.a.crowded(now) && g.a.spent(now, host)
-	g.mu.Unlock()
-	if ignored {
-		g.tell(from)
-	}
-	return !ignored
+	defer g.mu.Unlock()
+	return g.a.crowded(now) && (g.marks.key != nil || !member && g.a.spent(now, host))
 }
 
 // handshake is one that has begun.

@@ -13,16 +13,17 @@ import (
 	"github.com/weft-project/weft/internal/leak"
 )
 
-// staller begins handshakes from one address and ends none. It shows that it receives what is sent to its address, and no more.
+// staller begins handshakes from one address and ends none. It shows that it receives what is sent to its address, and no more. It has
+// overheard the marks of a member.
 type staller struct {
 	tr  *quic.Transport
 	udp net.PacketConn
 }
 
-func newStaller(t testing.TB, host string) *staller {
+func newStaller(t testing.TB, host string, overheard marks) *staller {
 	udp, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.ParseIP(host)})
 	require.NoError(t, err)
-	s := &staller{udp: udp, tr: &quic.Transport{Conn: &retryOnly{udp}}}
+	s := &staller{udp: udp, tr: &quic.Transport{Conn: &retryOnly{udp}, ConnectionIDGenerator: overheard}}
 	t.Cleanup(s.close)
 	return s
 }
@@ -99,7 +100,7 @@ func TestStalledHandshakesFromFourAddressesKeepNoMemberOut(t *testing.T) {
 	hosts := []string{"127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5"}
 	occupy(l, 16, hosts...)
 	for _, host := range hosts { // a few really stall: that costs much
-		under := newStaller(t, host).stall(c, stranger, udpAddr(t, l.Addr()), 8)
+		under := newStaller(t, host, id.marks).stall(c, stranger, udpAddr(t, l.Addr()), 8)
 		defer under.Wait()
 	}
 	defer stop()

@@ -14,22 +14,23 @@ const (
 	quicV2, quicV2Initial = 0x6b3343cf, 0xd0
 )
 
-// opens says whether a datagram asks for a handshake and shows nothing yet: it begins with an Initial packet that has no token.
-func opens(datagram []byte) bool {
+// opens says whether a datagram asks for a handshake and shows nothing yet: it begins with an Initial packet that has no token. by is the
+// id that the dialler has chosen for itself.
+func opens(datagram []byte) (by []byte, ok bool) {
 	const fixed = 1 + 4 // the first byte and the version
 	if len(datagram) < fixed {
-		return false
+		return nil, false
 	}
 	first, version := datagram[0]&0xf0, binary.BigEndian.Uint32(datagram[1:])
 	if !(first == quicV1Initial && version == quicV1) && !(first == quicV2Initial && version == quicV2) {
-		return false
+		return nil, false
 	}
 	rest := datagram[fixed:]
-	for range 2 { // the connection's id at either end
+	for range 2 { // the connection's id at the listener, and at the dialler
 		if len(rest) == 0 || len(rest) <= int(rest[0]) {
-			return false
+			return nil, false
 		}
-		rest = rest[1+int(rest[0]):]
+		by, rest = rest[1:1+int(rest[0])], rest[1+int(rest[0]):]
 	}
-	return len(rest) > 0 && rest[0] == 0 // the token's length
+	return by, len(rest) > 0 && rest[0] == 0 // the token's length
 }

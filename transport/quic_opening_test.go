@@ -1,11 +1,12 @@
+//go:build unix
+
 package transport
 
 import (
 	"bytes"
-	"context"
 	"math/rand/v2"
 	"net"
-	"os"
+	"syscall"
 	"testing"
 	"time"
 
@@ -39,7 +40,7 @@ func TestADatagramOpensAHandshakeUntilItShowsThatItsAddressIsItsOwn(t *testing.T
 		mine, err := net.ListenPacket("udp4", "127.0.0.1:0")
 		require.NoError(t, err)
 		o := &overheard{mine, make(chan []byte, 1<<10)}
-		client := &quic.Transport{Conn: o}
+		client := &quic.Transport{Conn: o, ConnectionIDGenerator: id.marks}
 		conn, err := client.Dial(t.Context(), udp.LocalAddr(), id.tlsConfig(ALPN), &quic.Config{Versions: []quic.Version{version}})
 		require.NoError(t, err)
 		require.NoError(t, conn.CloseWithError(0, ""))
@@ -51,7 +52,8 @@ func TestADatagramOpensAHandshakeUntilItShowsThatItsAddressIsItsOwn(t *testing.T
 		close(o.sent)
 		opened, more := 0, 0
 		for b := range o.sent {
-			if opens(b) {
+			if by, ok := opens(b); ok {
+				require.True(t, id.marks.on(by))
 				require.Zero(t, more, "after the token none opens")
 				opened++
 			} else {
@@ -64,16 +66,45 @@ func TestADatagramOpensAHandshakeUntilItShowsThatItsAddressIsItsOwn(t *testing.T
 		require.Positive(t, opened, "%v", version)
 		require.Positive(t, more, "%v", version)
 	}
-	require.False(t, opens([]byte{quicV1Initial, 0, 0, 0, 9, 0, 0, 0}), "another version")
-	require.False(t, opens([]byte{quicV2Initial, 0, 0, 0, 1, 0, 0, 0}), "no Initial packet of this version")
-	require.True(t, opens([]byte{quicV1Initial, 0, 0, 0, 1, 0, 0, 0}))
+	for datagram, want := range map[string]bool{
+		"\xc0\x00\x00\x00\x01\x00\x00\x00": true,
+		"\xc0\x00\x00\x00\x09\x00\x00\x00": false, // another version
+		"\xd0\x00\x00\x00\x01\x00\x00\x00": false, // no Initial packet of this version
+		"\xc0\x00\x00\x00\x01\x00\x00\x01": false, // a token
+	} {
+		_, ok := opens([]byte(datagram))
+		require.Equal(t, want, ok, "%q", datagram)
+	}
+}
+
+func TestAMarkIsSeenByWhoeverHasTheSecretAndByNobodyElse(t *testing.T) {
+	id, other := fromToken(t, testToken, "w", time.Now), fromToken(t, otherToken, "w", time.Now)
+	same := fromToken(t, testToken, "another worker", time.Now)
+	elsewhere, err := IdentityFromToken(testToken, "another job", "w", time.Now)
+	require.NoError(t, err)
+	seen := map[string]bool{}
+	for range 1000 {
+		made, err := id.marks.GenerateConnectionID()
+		require.NoError(t, err)
+		require.True(t, same.marks.on(made.Bytes()))
+		for _, m := range []marks{other.marks, elsewhere.marks, {}} {
+			require.False(t, m.on(made.Bytes()))
+		}
+		require.False(t, id.marks.on(made.Bytes()[1:]))
+		seen[made.String()] = true
+	}
+	require.Greater(t, len(seen), 990, "they differ")
+	none, err := marks{}.GenerateConnectionID()
+	require.NoError(t, err)
+	require.False(t, marks{}.on(none.Bytes()), "without a secret there are no marks")
 }
 
 func FuzzAnOpening(f *testing.F) {
 	f.Add([]byte{quicV1Initial, 0, 0, 0, 1, 2, 7, 7, 1, 7, 0})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if opens(b) {
+		if by, ok := opens(b); ok {
 			scid := 6 + int(b[5])
+			require.EqualValues(t, b[scid], len(by))
 			require.Zero(t, b[scid+1+int(b[scid])], "the token's length")
 		}
 	})
@@ -149,71 +180,82 @@ func TestAHostIsSpentByWhatItHasShownToBeItsOwnAlone(t *testing.T) {
 	require.False(t, a.spent(now.Add(time.Second), "one"), "it may try again")
 }
 
-// TestASpentHostIsNotAnswered sends an opening from a host that has begun too many handshakes, and then one from another host, which
-// is answered.
-func TestASpentHostIsNotAnswered(t *testing.T) {
-	leak.Check(t)
-	id := fromToken(t, testToken, "w", time.Now)
-	l := listen(t, Config{Identity: id}).(*quicListener)
-	opening, to := anOpening(t, id), udpAddr(t, l.Addr())
-	at := func(host string) *net.UDPConn {
+// door is a listener, and hosts at which somebody dials to it.
+type door struct {
+	*testing.T
+	*quicListener
+	hosts map[string]*net.UDPConn
+}
+
+func newDoor(t *testing.T, id *Identity, hosts ...string) *door {
+	d := &door{t, listen(t, Config{Identity: id}).(*quicListener), map[string]*net.UDPConn{}}
+	for _, host := range hosts {
 		udp, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.ParseIP(host)})
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = udp.Close() })
-		return udp
+		d.hosts[host] = udp
 	}
-	spend := func(host string, proved bool) {
-		l.gate.mu.Lock()
-		defer l.gate.mu.Unlock()
-		for range int(strangerTerms.burst) {
-			if mine, _ := l.gate.a.enter(time.Now().Add(time.Hour), host, proved, false); mine != nil { // no time brings it anything
-				mine.leave()
-			}
-		}
-	}
-	answered := func(udp *net.UDPConn) {
-		_, err := udp.WriteTo(opening, to)
-		require.NoError(t, err)
-		n, err := udp.Read(make([]byte, 1500))
-		require.NoError(t, err)
-		require.Positive(t, n)
-	}
-	spent, other := at("127.0.0.2"), at("127.0.0.3")
-	spend("anyone", false)
-	answered(spent)
-	spend("127.0.0.2", true)
-	_, err := spent.WriteTo(opening, to)
-	require.NoError(t, err)
-	answered(other)
-	require.NoError(t, spent.SetReadDeadline(time.Unix(1, 0)))
-	_, err = spent.Read(make([]byte, 1500))
-	require.ErrorIs(t, err, os.ErrDeadlineExceeded, "who came before the other one has no answer")
-	l.net.known.add("127.0.0.2")
-	require.NoError(t, spent.SetReadDeadline(time.Time{}))
-	answered(spent) // members are there
+	return d
 }
 
-// anOpening is the first datagram of a dial.
-func anOpening(t *testing.T, id *Identity) []byte {
-	udp, err := net.ListenPacket("udp4", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer udp.Close()
-	nobody, err := net.ListenPacket("udp4", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer nobody.Close()
-	o := &overheard{udp, make(chan []byte, 1<<10)}
-	tr := &quic.Transport{Conn: o}
-	defer tr.Close()
-	c, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_, _ = tr.Dial(c, nobody.LocalAddr(), id.tlsConfig(ALPN), nil) // it fails: nobody answers
-	}()
-	b := <-o.sent
-	cancel()
-	<-done
-	require.True(t, opens(b))
-	return b
+// spend has a host begin as many handshakes as it may for an hour.
+func (d *door) spend(host string, proved bool) {
+	d.gate.mu.Lock()
+	defer d.gate.mu.Unlock()
+	for range int(strangerTerms.burst) {
+		if mine, _ := d.gate.a.enter(time.Now().Add(time.Hour), host, proved, false); mine != nil {
+			mine.leave()
+		}
+	}
+}
+
+func (d *door) send(host string, datagram []byte) *net.UDPConn {
+	_, err := d.hosts[host].WriteTo(datagram, udpAddr(d, d.Addr()))
+	require.NoError(d, err)
+	return d.hosts[host]
+}
+
+func (d *door) answers(host string, datagram []byte) {
+	n, err := d.send(host, datagram).Read(make([]byte, 1500))
+	require.NoError(d, err)
+	require.Positive(d, n)
+}
+
+// ignores sees that there is no answer when one that came later has got its own.
+func (d *door) ignores(host string, datagram []byte, otherHost string, other []byte) {
+	udp := d.send(host, datagram)
+	d.answers(otherHost, other)
+	raw, err := udp.SyscallConn()
+	require.NoError(d, err)
+	require.NoError(d, raw.Read(func(fd uintptr) bool {
+		_, _, err = syscall.Recvfrom(int(fd), make([]byte, 1500), syscall.MSG_DONTWAIT)
+		return true
+	}))
+	require.ErrorIs(d, err, syscall.EAGAIN, "nothing more has come")
+}
+
+func TestInACrowdMembersAloneAreAnswered(t *testing.T) {
+	leak.Check(t)
+	id := fromToken(t, testToken, "w", time.Now)
+	member, stranger := firstPacket(t, id), firstPacket(t, fromToken(t, otherToken, "stranger", time.Now))
+	d := newDoor(t, id, "127.0.0.2", "127.0.0.3", "127.0.0.4")
+	d.answers("127.0.0.4", firstPacket(t, fromToken(t, otherToken, "stranger", time.Now)))
+	d.spend("anyone", false)
+	d.ignores("127.0.0.2", stranger, "127.0.0.3", member)
+	d.net.known.add("127.0.0.2")
+	d.ignores("127.0.0.2", stranger, "127.0.0.3", member)
+}
+
+func TestWhereMembersHaveNoMarksASpentHostIsNotAnswered(t *testing.T) {
+	leak.Check(t)
+	files := &disk{}
+	files.put(t, "w", newAuthority(t, "job", time.Now()), time.Now())
+	id, _ := files.identity(t, "w", time.Now)
+	d, opening := newDoor(t, id, "127.0.0.2", "127.0.0.3"), firstPacket(t, id)
+	d.spend("anyone", false)
+	d.answers("127.0.0.2", opening)
+	d.spend("127.0.0.2", true)
+	d.ignores("127.0.0.2", opening, "127.0.0.3", opening)
+	d.net.known.add("127.0.0.2")
+	d.answers("127.0.0.2", opening) // members are there
 }

@@ -17,7 +17,7 @@ type socket struct {
 }
 
 // newSocket gives its first use to the caller. gate is for who dials to it; nil where nobody may.
-func newSocket(pc net.PacketConn, g *gate) *socket {
+func newSocket(pc net.PacketConn, m marks, g *gate) *socket {
 	if u, ok := pc.(*net.UDPConn); ok {
 		var heeds heed
 		if g != nil {
@@ -25,7 +25,7 @@ func newSocket(pc net.PacketConn, g *gate) *socket {
 		}
 		pc = eagerSocket(u, heeds)
 	}
-	s := &socket{pc: pc, uses: 1, tr: &quic.Transport{Conn: pc}}
+	s := &socket{pc: pc, uses: 1, tr: &quic.Transport{Conn: pc, ConnectionIDGenerator: m}}
 	if g != nil {
 		s.tr.ConnContext, s.tr.VerifySourceAddress = g.connContext, g.verify
 	}

@@ -63,17 +63,33 @@ func (j *job) fail(err error) {
 	j.end()
 }
 
-// window counts calls and dials while do runs.
-func (j *job) window(do func() (wall, cpu float64, err error)) (perSecond, wall, cpu float64, dials []time.Duration, err error) {
+// window is what a job did while something else went on.
+type window struct {
+	calls     float64 // a second
+	own       float64 // seconds of processor time that the job had for each
+	wall, cpu float64 // seconds that the other thing took, and of processor time that it had
+	dials     []time.Duration
+}
+
+// watch counts while do runs.
+func (j *job) watch(do func() (wall, cpu float64, err error)) (w window, err error) {
 	j.mu.Lock()
 	first := len(j.dials)
 	j.mu.Unlock()
+	spent, err := processor()
+	if err != nil {
+		return w, err
+	}
 	before, from := j.calls.Load(), time.Now()
-	wall, cpu, err = do()
-	perSecond = float64(j.calls.Load()-before) / time.Since(from).Seconds()
+	w.wall, w.cpu, err = do()
+	calls := float64(j.calls.Load() - before)
+	w.calls = calls / time.Since(from).Seconds()
+	now, errNow := processor()
+	w.own = (now - spent) / max(calls, 1)
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return perSecond, wall, cpu, slices.Clone(j.dials[first:]), errors.Join(err, j.err)
+	w.dials = slices.Clone(j.dials[first:])
+	return w, errors.Join(err, errNow, j.err)
 }
 
 func (j *job) stop() error {

@@ -153,24 +153,27 @@ func compare(role string, turns int, start func() (*job, order, error)) error {
 		return err
 	}
 	defer j.stop() //nolint:errcheck // it was stopped before, where it matters
-	var flooded, burnt float64
+	var flooded, burnt, own, ownBurnt float64
 	var worst time.Duration
 	dialled := 0
 	for turn := range turns {
-		calls, wall, cpu, dials, err := j.window(func() (float64, float64, error) { return child(role, o) })
+		flood, err := j.watch(func() (float64, float64, error) { return child(role, o) })
 		if err != nil {
 			return err
 		}
-		beside, _, spent, _, err := j.window(func() (float64, float64, error) { return child(elsewhere(role, o, wall, cpu)) })
+		beside, err := j.watch(func() (float64, float64, error) { return child(elsewhere(role, o, flood.wall, flood.cpu)) })
 		if err != nil {
 			return err
 		}
-		worst, dialled = max(worst, slices.Max(append(dials, 0))), dialled+len(dials)
-		fmt.Printf("%-10s turn %d: %6.0f calls/s in %4.1f s of flood (%.1f s of processor), %6.0f beside the burner (%.1f s): %.3f; %d dialled, the slowest in %v\n",
-			role, turn+1, calls, wall, cpu, beside, spent, calls/beside, len(dials), slices.Max(append(dials, 0)).Round(time.Millisecond))
-		flooded, burnt = flooded+calls, burnt+beside
+		slowest := slices.Max(append(flood.dials, 0))
+		worst, dialled = max(worst, slowest), dialled+len(flood.dials)
+		fmt.Printf("%-10s turn %d: %6.0f calls/s in %4.1f s of flood (%.1f s of processor), %6.0f in %4.1f s beside the burner (%.1f s): %.3f; %d dialled, the slowest in %v\n",
+			role, turn+1, flood.calls, flood.wall, flood.cpu, beside.calls, beside.wall, beside.cpu, flood.calls/beside.calls, len(flood.dials), slowest.Round(time.Millisecond))
+		flooded, burnt = flooded+flood.calls, burnt+beside.calls
+		own, ownBurnt = own+flood.own, ownBurnt+beside.own
 	}
-	fmt.Printf("%-10s in all: %.3f of the calls beside the burner; %d dialled, the slowest in %v\n", role, flooded/burnt, dialled, worst.Round(time.Millisecond))
+	fmt.Printf("%-10s in all: %.3f of the calls beside the burner; the job's own processor time for each: %.1f µs, and %.1f µs beside the burner; %d dialled, the slowest in %v\n",
+		role, flooded/burnt, 1e6*own/float64(turns), 1e6*ownBurnt/float64(turns), dialled, worst.Round(time.Millisecond))
 	switch {
 	case dialled == 0 || worst > dialMost:
 		return fmt.Errorf("%s: %d workers dialled, the slowest in %v; expected some, each within %v", role, dialled, worst, dialMost)

@@ -1,0 +1,41 @@
+package transport
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+
+	"github.com/quic-go/quic-go"
+)
+
+const (
+	markNonce = 4 // bytes of a connection's id that are random
+	markSum   = 4 // and of its authentication code
+)
+
+// marks make the ids of the connections that a worker dials, in which the job's members see that a member chose them. In a crowd a
+// listener answers no other dials. A mark proves nothing: who overhears one may send it again, and has what all strangers have then.
+// Where certificates are the user's own, members have no secret in common, and there are none.
+type marks struct{ key []byte }
+
+// GenerateConnectionID implements [quic.ConnectionIDGenerator].
+func (m marks) GenerateConnectionID() (quic.ConnectionID, error) {
+	id := make([]byte, markNonce, m.ConnectionIDLen())
+	rand.Read(id) //nolint:errcheck // it never fails
+	return quic.ConnectionIDFromBytes(append(id, m.sum(id)...)), nil
+}
+
+// ConnectionIDLen implements [quic.ConnectionIDGenerator].
+func (m marks) ConnectionIDLen() int { return markNonce + markSum }
+
+// on says whether an id has the mark.
+func (m marks) on(id []byte) bool {
+	return m.key != nil && len(id) == m.ConnectionIDLen() && subtle.ConstantTimeCompare(m.sum(id[:markNonce]), id[markNonce:]) == 1
+}
+
+func (m marks) sum(nonce []byte) []byte {
+	h := hmac.New(sha256.New, m.key)
+	h.Write(nonce)
+	return h.Sum(nil)[:markSum]
+}
