@@ -46,7 +46,7 @@ func (d *Dir) turn(rank int) chan struct{} {
 	return d.turns[rank]
 }
 
-// Open uses a folder for checkpoints, which is made when the first one is saved.
+// Open uses a folder for checkpoints, and makes what is missing of its path. It refuses one to which other users of this host may write.
 func Open(path string, cfg Config) (*Dir, error) {
 	if cfg.Keep < 0 || path == "" {
 		return nil, fmt.Errorf("%w: expected a folder, and Keep not less than 0; got %q and %d", ErrInvalid, path, cfg.Keep)
@@ -55,7 +55,14 @@ func Open(path string, cfg Config) (*Dir, error) {
 		cfg.Keep = 2
 	}
 	path, err := filepath.Abs(path)
-	return &Dir{path: path, cfg: cfg, turns: map[int]chan struct{}{}, sync: (*os.File).Sync}, err
+	if err != nil {
+		return nil, err
+	}
+	folder, err := private.Folder(path)
+	if err != nil {
+		return nil, err
+	}
+	return &Dir{path: path, cfg: cfg, turns: map[int]chan struct{}{}, sync: (*os.File).Sync}, folder.Close()
 }
 
 // Piece is a tensor, or some of its rows.

@@ -62,15 +62,21 @@ func TestAJobThatIsStartedAgainGoesOnFromItsCheckpoint(t *testing.T) {
 func TestACheckpointOfAnotherRunIsRefusedWithWhatDiffers(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new")
 	args := []string{"--workers", "1", "--steps", "2", "--plot", "", "--hidden", "8", "--checkpoint", dir, "--dropout", "0.5"}
+	var printed bytes.Buffer
 	fails := func(code int, why string, more ...string) {
 		t.Helper()
-		var out, errs bytes.Buffer
-		require.Equal(t, code, run(t.Context(), append(args[:len(args):len(args)], more...), &out, &errs), "%s", &out)
+		var errs bytes.Buffer
+		printed.Reset()
+		require.Equal(t, code, run(t.Context(), append(args[:len(args):len(args)], more...), &printed, &errs), "%s", &printed)
 		require.Contains(t, errs.String(), why)
 	}
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, nil, 0o644))
-	fails(1, "digits: --checkpoint: mkdir "+file, "--checkpoint", filepath.Join(file, "new"), "--steps", "0") // at once, not after 50 steps
+	fails(1, "digits: --checkpoint: open "+file+": not a directory", "--checkpoint", filepath.Join(file, "new"), "--steps", "0") // at once, not after 50 steps
+	open := t.TempDir()
+	require.NoError(t, os.Chmod(open, 0o777))
+	fails(1, "digits: --checkpoint: "+open+" has mode 0777", "--checkpoint", open)
+	require.NotContains(t, printed.String(), "epoch", "before any step")
 	var log bytes.Buffer
 	require.Zero(t, run(t.Context(), append(args[:len(args):len(args)], "--resume"), io.Discard, &log))
 	require.Equal(t, "digits: no checkpoint in "+dir+" yet: training starts anew\n", log.String())

@@ -25,12 +25,12 @@ func (s settings) begin(c context.Context, m model, stderr io.Writer) (saved *sa
 	if s.checkpoint == "" {
 		return nil, nil, nil
 	}
-	if err := usable(s.checkpoint); err != nil {
-		return nil, nil, fmt.Errorf("--checkpoint: %w", err)
-	}
 	dir, err := checkpoint.Open(s.checkpoint, checkpoint.Config{})
+	if err == nil {
+		err = usable(s.checkpoint)
+	}
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, fmt.Errorf("--checkpoint: %w", err)
 	}
 	saved = &saver{dir: dir, every: s.every, run: s.run()}
 	k, err := dir.Latest()
@@ -53,11 +53,8 @@ func (s settings) begin(c context.Context, m model, stderr io.Writer) (saved *sa
 	return saved, losses, nil
 }
 
-// usable makes the folder, and tries to write there: steps whose checkpoint cannot be saved are lost.
+// usable tries to write in the folder: steps whose checkpoint cannot be saved are lost.
 func usable(folder string) error {
-	if err := os.MkdirAll(folder, 0o700); err != nil {
-		return err
-	}
 	file, err := os.CreateTemp(folder, ".try-*")
 	if err != nil {
 		return err
