@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 const (
 	lookEvery    = time.Second            // the files are looked at no more often
 	maxKeyFile   = 1 << 20                // bytes; a certificate may stand in it, too
+	maxCertFile  = 16 << 20               // bytes; a CA file may hold many certificates
 	lookPatience = 200 * time.Millisecond // a handshake waits no longer for a slow disk, and goes on with what is known
 )
 
@@ -38,9 +38,9 @@ type IdentityFiles struct {
 func IdentityFromFiles(files IdentityFiles) (*Identity, error) {
 	read := func(name string) ([]byte, error) {
 		if name == files.Key {
-			return private.ReadSecret(name, maxKeyFile)
+			return private.ReadKey(name, maxKeyFile)
 		}
-		return os.ReadFile(name)
+		return private.ReadFile(name, maxCertFile)
 	}
 	return identityFromFiles(files, read, time.Now)
 }

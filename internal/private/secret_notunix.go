@@ -6,3 +6,5 @@ import "os"
 
 // CheckSecret takes every file: modes mean nothing here.
 func CheckSecret(*os.File) error { return nil }
+
+const atOnce = 0
