@@ -169,7 +169,7 @@ func (cl *Client) explain(k *call, o outcome) outcome {
 		o.err, o.final, o.late = err, true, ended(o.err)
 	case errors.Is(o.err, ErrTooLarge): // what the server says is
 		o.err, o.final = fmt.Errorf("%w: %w", ErrProtocol, o.err), true
-	case errors.Is(o.err, ErrProtocol), errors.Is(o.err, errTLS), errors.Is(o.err, ErrForeign), errors.Is(o.err, errRefused):
+	case hopeless(o.err), errors.Is(o.err, errRefused):
 		o.final = true
 	case hungUp(o.err):
 		cl.dropIdle()
@@ -183,6 +183,11 @@ func (cl *Client) explain(k *call, o outcome) outcome {
 		o.err = unreachable(o.err)
 	}
 	return o
+}
+
+// hopeless says whether err is what another try, or time, does not mend.
+func hopeless(err error) bool {
+	return errors.Is(err, ErrProtocol) || errors.Is(err, errTLS) || errors.Is(err, ErrForeign) || errors.Is(err, ErrStranger)
 }
 
 // ended says whether err is only that the time was over.

@@ -311,7 +311,7 @@ func TestWhereOnlyOneEndHasTLSTheErrorSaysSo(t *testing.T) {
 			says   string
 		}{
 			{ServerConfig{TLS: server, Plain: PlainNever}, ClientConfig{}, "greeting the server: unexpected EOF"},
-			{ServerConfig{}, ClientConfig{TLS: trusts}, "a server without TLS would hang up so"},
+			{ServerConfig{}, ClientConfig{TLS: trusts}, "it has no TLS, as far as can be told"},
 		} {
 			s := newServer(tc.server)
 			tc.client.Addr = "sim:1"

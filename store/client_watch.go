@@ -180,8 +180,7 @@ func (ws *watches) run() {
 		}
 		ws.mu.Lock()
 		ws.link, ws.last = nil, err
-		hopeless := errors.Is(err, ErrProtocol) || errors.Is(err, ErrTooLarge) || errors.Is(err, errTLS) || errors.Is(err, ErrForeign)
-		if hopeless {
+		if hopeless(err) || errors.Is(err, ErrTooLarge) {
 			ws.endLocked(err)
 		}
 		if ws.cl.life.Err() != nil {

@@ -23,6 +23,9 @@ var (
 	ErrFull        = errors.New("store is full")
 	ErrCorrupt     = errors.New("corrupt")
 	ErrForeign     = errors.New("the server belongs to another user of this host")
+	ErrStranger    = errors.New("the store serves its own user's processes alone")
+	ErrOtherJob    = errors.New("it is the store of another job's id, or of another version of Weft")
+	ErrNotTLS      = errors.New("it has no TLS")
 
 	// ErrUncertain marks the failure of a change that may nevertheless have happened: its answer was lost. A failed change
 	// without it has not happened.

@@ -3,11 +3,13 @@ package store
 import (
 	"context"
 	"crypto/tls"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
+	"os"
 	"strings"
 	"time"
 
@@ -118,10 +120,15 @@ func vouch(c context.Context, nc net.Conn) error {
 			return nil
 		case err == nil:
 			_ = nc.Close()
-			return fmt.Errorf("%w: uid %d; start one of your own, or set ClientConfig.AnyOwner (any_owner=true in a URL) if that user is trusted", ErrForeign, uid)
+			return fmt.Errorf("%w: uid %d, and this is uid %d", ErrForeign, uid, os.Geteuid())
 		case !errors.Is(err, who.ErrPending):
 			open := quiet(nc)
-			if _ = nc.Close(); !open { // then nobody has it any more
+			refused := !open && refuses(nc)
+			_ = nc.Close()
+			if refused {
+				return errStranger()
+			}
+			if !open { // then nobody has it any more
 				return fmt.Errorf("the server closed the connection: %w", io.EOF)
 			}
 			return fmt.Errorf("whose the server is, is not known: %w (with TLS, or ClientConfig.AnyOwner, nobody asks)", err)
@@ -133,6 +140,24 @@ func vouch(c context.Context, nc net.Conn) error {
 			return fmt.Errorf("%w: %w", c.Err(), err)
 		}
 	}
+}
+
+// refusal is what a server says to who speaks plain text and is another user of its host, before it hangs up. No answer of any dialect begins so:
+// it is no PING's, whose third byte is 0xff, no byte that ends a wait, and too short for a number.
+const refusal = "!uid"
+
+// refuses says whether a server that has hung up, or will, has said that.
+func refuses(nc net.Conn) bool {
+	var heard [len(refusal)]byte
+	_ = nc.SetReadDeadline(time.Now().Add(cancelGrace))
+	_, err := io.ReadFull(nc, heard[:])
+	return err == nil && string(heard[:]) == refusal
+}
+
+// errStranger is what a refusal means.
+func errStranger() error {
+	return fmt.Errorf("%w, and this is uid %d: give both the job's secret, with which they speak TLS, or have it serve everybody",
+		ErrStranger, os.Geteuid())
 }
 
 // refusedTLS says whether the other end has ended a handshake, and said why.
@@ -157,13 +182,15 @@ func (cl *Client) secure(c context.Context, nc net.Conn) (net.Conn, error) {
 	var header tls.RecordHeaderError
 	switch {
 	case errors.As(err, &header):
-		err = fmt.Errorf("%w: it answers in plain text; ask it so, without ClientConfig.TLS, or serve with TLS: %w", errTLS, err)
-	case strings.Contains(err.Error(), "no application protocol"):
-		err = fmt.Errorf("%w: it is the store of another job's id, or of another version of Weft: %w", errTLS, err)
+		err = fmt.Errorf("%w: %w: it answers in plain text; ask it so, without ClientConfig.TLS, or serve with TLS: %w", errTLS, ErrNotTLS, err)
+	case strings.Contains(err.Error(), "no application protocol"): // an alert has no type of its own
+		err = fmt.Errorf("%w: %w: %w", errTLS, ErrOtherJob, err)
 	case refusedTLS(err) || c.Err() == nil && !hungUp(err):
 		err = fmt.Errorf("%w: %w", errTLS, err)
+	case c.Err() == nil:
+		err = fmt.Errorf("%w, as far as can be told: it hangs up during the TLS handshake: %w", ErrNotTLS, err)
 	default:
-		err = fmt.Errorf("during the TLS handshake (a server without TLS would hang up so): %w", err)
+		err = fmt.Errorf("during the TLS handshake: %w", err)
 	}
 	return nil, err
 }
@@ -178,7 +205,10 @@ func (l *link) greet(way greeting, d Dialect) error {
 			return err
 		}
 		r, err := l.read(&ping)
-		if err == nil && r.n != ping.delta {
+		switch {
+		case err == nil && uint32(r.n) == binary.LittleEndian.Uint32([]byte(refusal)): //nolint:gosec // as it came
+			err = errStranger()
+		case err == nil && r.n != ping.delta:
 			err = fmt.Errorf("%w: ping failed, invalid nonce returned: %#x, expected %#x", ErrProtocol, r.n, ping.delta)
 		}
 		if err != nil {

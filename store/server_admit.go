@@ -38,10 +38,6 @@ func (s *Server) attach(nc net.Conn) {
 		nc.Close()
 		return
 	}
-	if err := s.takesPlain(o); err != nil && s.cfg.TLS == nil {
-		s.refuse(nc, "store refuses a client", "err", err)
-		return
-	}
 	visit, evicted := s.door.Enter(uint64(s.last+1), o.account(nc.RemoteAddr()), o.ours())
 	if visit == nil {
 		if !s.crowded {
@@ -61,13 +57,6 @@ func (s *Server) attach(nc net.Conn) {
 	p.owner, p.visit = o, visit
 	s.peers[p.id] = p
 	s.wg.Go(func() { s.serve(p) })
-}
-
-// refuse closes a connection that nobody serves.
-func (s *Server) refuse(nc net.Conn, msg string, args ...any) {
-	s.counters.refused++
-	nc.Close()
-	s.say(slog.LevelWarn, msg, append([]any{"client", nc.RemoteAddr()}, args...)...)
 }
 
 // evict closes a client that has lost its place.

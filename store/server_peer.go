@@ -92,7 +92,7 @@ func (s *Server) open(p *peer) (*decoder, error) {
 	in := newDecoder(p, wire{}, s.limits)
 	plain := s.takesPlain(p.owner)
 	if plain != nil && s.cfg.TLS == nil {
-		return nil, plain
+		return nil, s.turnAway(p, plain)
 	}
 	leisure := plain == nil && p.owner.ours()
 	s.hurry(p, leisure)
@@ -112,7 +112,7 @@ func (s *Server) open(p *peer) (*decoder, error) {
 		}
 		return in, nil
 	case first[0] != tlsHello:
-		return nil, plain
+		return nil, s.turnAway(p, plain)
 	case s.cfg.TLS == nil:
 		return nil, fmt.Errorf("%w: it speaks TLS, for which this server has no identity", ErrProtocol)
 	}
@@ -125,6 +125,14 @@ func (s *Server) open(p *peer) (*decoder, error) {
 	}
 	p.conn, p.raw, p.space = conn, nil, &s.members
 	return newDecoder(p, wire{}, s.limits), s.prove(p, door.Member)
+}
+
+// turnAway tells another user of this host that it is one, and nobody else anything, and gives why.
+func (s *Server) turnAway(p *peer, why error) error {
+	if s.cfg.Plain == PlainAuto && p.owner.err == nil {
+		_, _ = p.nc.Write([]byte(refusal)) // it may have gone
+	}
+	return why
 }
 
 // resumed is a connection of which something was read already.
