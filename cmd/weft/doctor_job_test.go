@@ -91,7 +91,7 @@ func TestDoctorShowsTheLanesOfARunningJobsPairs(t *testing.T) {
 	require.Empty(t, stdout)
 	t.Setenv("WEFT_TOKEN", "short")
 	code, _, stderr = weft(t, "doctor", "--init", url)
-	require.Equal(t, codeFailed, code)
+	require.Equal(t, codeUsage, code)
 	require.Contains(t, stderr, "too weak")
 }
 

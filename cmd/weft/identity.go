@@ -2,9 +2,11 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -25,12 +27,16 @@ func (f *identityFlags) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.job, "rdzv-id", "", "the job's id, as for weft run, which is in all keys that are made of the secret (default $"+rpc.JobVariable+", or "+rpc.NoJob+")")
 	flags.StringVar(&f.tokenFile, "token-file", "", "file with the job's shared secret (default $"+elastic.TokenVariable+")")
-	flags.StringVar(&f.files.CA, "ca", "", "the job's CA in PEM, with --cert and --key in place of the secret (default $"+rpc.CAVariable+")")
-	flags.StringVar(&f.files.Cert, "cert", "", "a certificate of that CA (default $"+rpc.CertVariable+")")
-	flags.StringVar(&f.files.Key, "key", "", "its key (default $"+rpc.KeyVariable+")")
-	cmd.MarkFlagsRequiredTogether("ca", "cert", "key")
-	cmd.MarkFlagsMutuallyExclusive("token-file", "ca")
+	flags.StringVar(&f.files.CA, "ca", "", caUsage)
+	flags.StringVar(&f.files.Cert, "cert", "", certUsage)
+	flags.StringVar(&f.files.Key, "key", "", keyUsage)
 }
+
+const (
+	caUsage   = "the job's CA in PEM, with --cert and --key in place of the secret (default $" + rpc.CAVariable + ")"
+	certUsage = "a certificate of that CA (default $" + rpc.CertVariable + ")"
+	keyUsage  = "its key (default $" + rpc.KeyVariable + ")"
+)
 
 // given says whether a flag names an identity.
 func (f identityFlags) given() bool { return f.tokenFile != "" || f.files.CA != "" }
@@ -38,15 +44,11 @@ func (f identityFlags) given() bool { return f.tokenFile != "" || f.files.CA != 
 // identity is that of a member of the job: by its files where they are given, else as its workers find theirs. option is what needs
 // it, and name what certificates made from the secret are called.
 func (f identityFlags) identity(option, name string, log *slog.Logger) (*transport.Identity, error) {
-	files := f.files
-	if files.CA == "" && f.tokenFile == "" {
-		var err error
-		if files, err = rpc.CertificatesFromEnv(); err != nil {
-			return nil, err
-		}
+	files, err := certificates(f.files, f.tokenFile)
+	if err != nil {
+		return nil, err
 	}
 	var id *transport.Identity
-	var err error
 	job := cmp.Or(f.job, rpc.JobFromEnv())
 	if files.CA != "" {
 		files.Logger, files.Job = log, job
@@ -58,10 +60,38 @@ func (f identityFlags) identity(option, name string, log *slog.Logger) (*transpo
 		}
 		id, err = transport.IdentityFromToken(token, job, name, time.Now)
 	}
-	if err != nil {
-		return nil, &exitError{codeFailed, err}
+	return id, err
+}
+
+// certificates are those of the flags, else of the environment, unless a flag names a token.
+func certificates(flags transport.IdentityFiles, tokenFile string) (transport.IdentityFiles, error) {
+	given := flags.CA != "" || flags.Cert != "" || flags.Key != ""
+	switch {
+	case !given && tokenFile != "":
+		return transport.IdentityFiles{}, nil
+	case !given:
+		return rpc.CertificatesFromEnv()
+	case flags.CA == "" || flags.Cert == "" || flags.Key == "":
+		return flags, errors.New("--ca, --cert and --key: expected a file in PEM for each, or none")
+	case tokenFile != "":
+		return flags, errors.New("--token-file: a job has a secret, or certificates (--ca, --cert and --key); give one of them")
 	}
-	return id, nil
+	return flags, nil
+}
+
+// twoSecrets warns who gives a secret and certificates in the environment: the certificates count, for they are stricter. That is no
+// error, as an agent sets the one for its workers, whatever else they have.
+func twoSecrets(cmd *cobra.Command, _ []string) {
+	flags := cmd.Flags()
+	if flags.Lookup("ca") == nil || os.Getenv(elastic.TokenVariable) == "" || os.Getenv(rpc.CAVariable) == "" {
+		return
+	}
+	for _, flag := range []string{"ca", "token-file"} {
+		if _, set := os.LookupEnv("PET_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))); set || flags.Changed(flag) {
+			return
+		}
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "weft: $%s is not used, for $%s names certificates: unset one of the two\n", elastic.TokenVariable, rpc.CAVariable)
 }
 
 // jobToken is the job's secret, from the file or the environment.

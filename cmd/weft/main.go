@@ -12,9 +12,11 @@
 //
 // The exit code of "weft run" is 0 if every worker succeeded at last, else that of the failed worker that ended the job: its own, 128 plus the
 // signal's number where a signal ended it, 127 where its program or interpreter had gone, and 126 where it could not be started for another reason.
-// It is 128 plus the signal's number where a signal ended weft, 141 where nobody read the output any more, and 1 where weft run itself failed.
-// It is 2 where the command line is wrong, and so where the program is not there or not executable before any worker starts.
-// Any command's is 1 where its output could not be written.
+// It is 128 plus the signal's number where a signal ended weft, and 141 where nobody read the output any more.
+//
+// For every command 2 means that the command line is wrong: a flag, an argument, a variable in the place of one, or a file or folder that one of
+// them names cannot be taken, as a program that is not there, or a secret that others can read. That is found before anything is begun.
+// 1 means that something else failed: an address is taken, a store is out of reach or refuses, output could not be written.
 package main
 
 import (
@@ -60,6 +62,8 @@ func (h host) execute(args []string, stdout, stderr io.Writer) int {
 		Short:         "Weft trains one model across many workers",
 		SilenceErrors: true,
 		SilenceUsage:  true,
+
+		PersistentPreRun: twoSecrets,
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return plainly(err) })
 	root.SetArgs(args)

@@ -41,6 +41,18 @@ func takesTLS(c context.Context, addr string, conf *tls.Config) bool {
 	return !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) && !errors.As(err, &other)
 }
 
+// hasTLS says whether what listens at addr takes part in a handshake of TLS.
+func hasTLS(c context.Context, addr string) bool {
+	c, cancel := context.WithTimeout(c, probeTime)
+	defer cancel()
+	conf := &tls.Config{InsecureSkipVerify: true} //nolint:gosec // nothing is said: it is asked whether there is TLS
+	conn, err := (&tls.Dialer{Config: conf}).DialContext(c, "tcp", addr)
+	if err == nil {
+		_ = conn.Close()
+	}
+	return err == nil || anotherSecret(err)
+}
+
 // probeTime is longer than a machine needs to learn that another one of its network is not there.
 const probeTime = 4 * time.Second
 

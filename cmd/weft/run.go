@@ -65,6 +65,9 @@ A pod of Kubernetes needs no preStop hook where weft run is its first process, b
 			if err != nil {
 				return f.blame(err)
 			}
+			for _, note := range f.notes {
+				fmt.Fprintln(stderr, "weft: "+note)
+			}
 			spec.Stdout, spec.Stderr, spec.Adopts = stdout, stderr, h.prepare()
 			if spec.Stdin, err = typed(os.Stdin, f.stdin); err != nil {
 				return &exitError{codeFailed, err}
@@ -133,14 +136,18 @@ func (f *runFlags) spec(args []string) (elastic.Spec, error) {
 
 // secure gives the job its id and its token, and its stores TLS.
 func (f *runFlags) secure(spec elastic.Spec) (elastic.Spec, error) {
-	if spec.RunID == "" && os.Getenv(rpc.CAVariable) != "" {
+	files, err := f.certificates()
+	if err != nil {
+		return spec, err
+	}
+	spec.Env = f.shows(files, spec.Env)
+	if spec.RunID == "" && files.CA != "" {
 		spec.RunID = elastic.NoRunID // certificates cannot name a random one
 	}
-	spec, err := spec.MakeSecrets()
-	if err != nil {
+	if spec, err = spec.MakeSecrets(); err != nil {
 		return spec, fmt.Errorf("$%s: %w", elastic.TokenVariable, err) // a file's was checked
 	}
-	if spec.Token == "" && spec.MaxNodes == 1 && os.Getenv(rpc.CAVariable) == "" { // nobody else is to come, wherever it meets
+	if spec.Token == "" && spec.MaxNodes == 1 && files.CA == "" { // nobody else is to come, wherever it meets
 		spec.Token, spec.TokenMade = transport.NewToken(), true
 	}
 	spec.Store, err = f.store(spec.Token, spec.RunID)
@@ -150,6 +157,30 @@ func (f *runFlags) secure(spec elastic.Spec) (elastic.Spec, error) {
 	}
 	spec.Env = append(spec.Env, secure)
 	return spec, err
+}
+
+// certificates are those by which the job's members show that they are, if they have any.
+func (f *runFlags) certificates() (transport.IdentityFiles, error) {
+	return certificates(f.files, f.tokenFile)
+}
+
+// shows is the workers' environment with what they show that they are members by: the certificates, or the secret that is given, and not both.
+func (f *runFlags) shows(files transport.IdentityFiles, env []string) []string {
+	if env == nil {
+		env = os.Environ()
+	}
+	names := []string{rpc.CAVariable, rpc.CertVariable, rpc.KeyVariable}
+	if files.CA != "" {
+		names = append(names, elastic.TokenVariable)
+	}
+	env = slices.DeleteFunc(slices.Clone(env), func(kv string) bool {
+		name, _, _ := strings.Cut(kv, "=")
+		return slices.Contains(names, name)
+	})
+	if files.CA != "" {
+		env = append(env, rpc.CAVariable+"="+files.CA, rpc.CertVariable+"="+files.Cert, rpc.KeyVariable+"="+files.Key)
+	}
+	return env
 }
 
 // environ is what the workers inherit: this process's environment, and what the flags say to the workers.

@@ -14,11 +14,13 @@ import (
 
 	"github.com/weft-project/weft/elastic"
 	"github.com/weft-project/weft/rpc"
+	"github.com/weft-project/weft/transport"
 )
 
 // runFlags are the flags of "weft run", as they are given.
 type runFlags struct {
 	nproc, nnodes, runID, role, masterAddr, tokenFile, lanes, trace, storePlain  string
+	files                                                                        transport.IdentityFiles // in place of the token
 	backend, endpoint, conf, localAddr, policy                                   string
 	logDir, redirects, tee, filter, healthAddr                                   string
 	masterPort, nodeRank, maxRestarts                                            int
@@ -27,6 +29,7 @@ type runFlags struct {
 	shutdown                                                                     float64
 	foreign                                                                      [len(foreignFlags)]string
 	names                                                                        []string          // of all flags
+	notes                                                                        []string          // for people, a line each
 	origins                                                                      map[string]string // of a flag whose value is not from the command line: the variable
 }
 
@@ -72,6 +75,9 @@ func (f *runFlags) register(cmd *cobra.Command) {
 	yes(&f.standalone, "standalone", false, "a job of this machine alone, as it is without --rdzv-endpoint")
 	yes(&f.slurm, "from-slurm", false, "take --nnodes, --node-rank, --rdzv-id and --rdzv-endpoint, where they are not given, from Slurm's environment; srun starts one weft run per machine")
 	str(&f.tokenFile, "token-file", "", "file with the job's shared secret, which nobody else can read (default $"+elastic.TokenVariable+", else a new one for a job of one machine)")
+	str(&f.files.CA, "ca", "", caUsage)
+	str(&f.files.Cert, "cert", "", certUsage)
+	str(&f.files.Key, "key", "", keyUsage)
 	str(&f.storePlain, "store-plain", "auto", "who may speak plain text with the workers' store, as PyTorch's workers do, in a key space of their own beside the job's: auto this user's processes on this machine, never nobody, always everybody, also on other machines")
 	str(&f.lanes, "lanes", "", "ways for bytes between workers, of local, bulk and quic, separated by commas (default $"+rpc.LanesVariable+", else all)")
 	str(&f.trace, "trace", "", "folder in which every worker writes the spans of its calls, for weft trace merge (default $"+rpc.TraceVariable+")")

@@ -124,41 +124,54 @@ func (f *runFlags) logs() (elastic.Logs, error) {
 		l.Tee.All = elastic.Stdout | elastic.Stderr
 	case f.logDir == "" && f.redirects+f.tee != "":
 		home, _ := os.UserHomeDir() // "" where there is none
-		dir, err := usualLogs(os.Getenv("XDG_STATE_HOME"), home)
+		dir, unusable, err := usualLogs(os.Getenv("XDG_STATE_HOME"), home)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("--log-dir: expected a folder, as there is none for logs: %w", err))
 		}
-		l.Dir = dir
+		if l.Dir = dir; unusable != nil {
+			f.notes = append(f.notes, fmt.Sprintf("log files go to a new folder for temporary files, without --log-dir: %v", unusable))
+		}
 	}
 	return l, errors.Join(errs...)
 }
 
 // usualLogs is where logs go for which nobody names a folder: among the user's own state, as the XDG Base Directory Specification has it. Who
-// has no place for that, as the user of many a container, gets a new folder among the temporary files.
-func usualLogs(state, home string) (string, error) {
+// has no place for that, as the user of many a container, gets a new folder among the temporary files. unusable is why it is there though the
+// user has a place.
+func usualLogs(state, home string) (name string, unusable, err error) {
 	if !filepath.IsAbs(state) {
-		state = ""
-		if isOwn(home) {
+		if state, unusable = "", own(home); unusable == nil {
 			state = filepath.Join(home, ".local", "state")
 		}
 	}
 	if state != "" {
-		if dir, err := private.Folder(filepath.Join(state, "weft", "logs")); err == nil {
-			return dir.Name(), dir.Close()
+		dir, err := private.Folder(filepath.Join(state, "weft", "logs"))
+		if err == nil {
+			return dir.Name(), nil, dir.Close()
 		}
+		unusable = err
+	}
+	if errors.Is(unusable, fs.ErrNotExist) { // there is no home
+		unusable = nil
 	}
 	dir, err := private.New(os.TempDir(), "weft-logs-")
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
-	return dir.Name(), dir.Close()
+	return dir.Name(), unusable, dir.Close()
 }
 
-// isOwn says that a home is there and this user's: behind sudo, $HOME may be another's.
-func isOwn(home string) bool {
-	if _, err := os.Stat(home); err != nil || !filepath.IsAbs(home) {
-		return false
+// own says why a home is not this user's, fs.ErrNotExist if there is none: behind sudo, $HOME may be another's.
+func own(home string) error {
+	if !filepath.IsAbs(home) {
+		return fs.ErrNotExist
+	}
+	if info, err := os.Stat(home); err != nil || !info.IsDir() {
+		return fs.ErrNotExist
 	}
 	dir, err := private.Folder(home)
-	return err == nil && dir.Close() == nil
+	if err != nil {
+		return err
+	}
+	return dir.Close()
 }

@@ -186,18 +186,29 @@ func TestAProgramThatCannotBeStartedHasTheExitCodeOfWhenItWasFound(t *testing.T)
 func TestLogsWithoutAFolderGoToTheUsersStateOrToOneThatNobodyCanGuess(t *testing.T) {
 	mine, tmp, open := t.TempDir(), t.TempDir(), t.TempDir()
 	require.NoError(t, os.Chmod(open, 0o777))
-	none := filepath.Join(mine, "none")
+	none, loose := filepath.Join(mine, "none"), t.TempDir()
+	require.NoError(t, os.MkdirAll(loose+"/weft/logs", 0o700))
+	require.NoError(t, os.Chmod(loose+"/weft/logs", 0o777))
 	t.Setenv("TMPDIR", tmp)
 	inTmp := tmp + `/weft-logs-\d+`
-	for _, c := range []struct{ state, home, want string }{
-		{mine + "/state", none, mine + "/state/weft/logs"},
-		{"", mine, mine + "/.local/state/weft/logs"}, {"relative", mine, mine + "/.local/state/weft/logs"},
-		{"", none, inTmp}, {"", "", inTmp}, {"", ".", inTmp}, {"", os.DevNull, inTmp}, {"", open, inTmp}, {os.DevNull, mine, inTmp},
+	for _, c := range []struct{ state, home, want, note string }{
+		{mine + "/state", none, mine + "/state/weft/logs", ""},
+		{"", mine, mine + "/.local/state/weft/logs", ""}, {"relative", mine, mine + "/.local/state/weft/logs", ""},
+		{"", none, inTmp, ""}, {"", "", inTmp, ""}, {"", ".", inTmp, ""}, {"", os.DevNull, inTmp, ""},
+		{"", open, inTmp, open + " has mode 0777"}, {loose, mine, inTmp, "/weft/logs has mode 0777"}, {os.DevNull, mine, inTmp, "not a directory"},
 	} {
 		t.Setenv("XDG_STATE_HOME", c.state)
 		t.Setenv("HOME", c.home)
-		l, err := (&runFlags{tee: "3"}).logs()
+		f := &runFlags{tee: "3"}
+		l, err := f.logs()
 		require.NoError(t, err)
+		if c.note == "" {
+			require.Empty(t, f.notes, "%+v", c)
+		} else {
+			require.Len(t, f.notes, 1)
+			require.Contains(t, f.notes[0], "log files go to a new folder for temporary files, without --log-dir: ")
+			require.Contains(t, f.notes[0], c.note)
+		}
 		require.Regexp(t, "^"+c.want+"$", l.Dir, "%+v", c)
 		info, err := os.Stat(l.Dir)
 		require.NoError(t, err)

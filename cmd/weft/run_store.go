@@ -27,7 +27,7 @@ func (f *runFlags) store(token, job string) (cfg store.ServerConfig, err error) 
 		}
 		needed = needed || asked
 	}
-	files, err := rpc.CertificatesFromEnv()
+	files, err := f.certificates()
 	if err != nil {
 		return cfg, err
 	}

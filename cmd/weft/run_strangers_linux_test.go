@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/internal/disttest/proctest"
+	"github.com/weft-project/weft/store"
 )
 
 func TestAnotherUserOfTheHostReachesNothingOfAJob(t *testing.T) {
@@ -25,7 +26,7 @@ func TestAnotherUserOfTheHostReachesNothingOfAJob(t *testing.T) {
 			for _, addr := range []string{at, workers} {
 				var heard []byte
 				require.NoError(t, stranger.Ask(t.Context(), "count", addr, &heard))
-				require.Empty(t, heard)
+				require.Contains(t, []string{"", "!uid"}, string(heard), "nothing, or that it is another user's")
 			}
 			l.Await(t, "uid 65534", 1)
 			heard, err := countKeys(t.Context(), at)
@@ -43,5 +44,47 @@ func TestAnotherUserOfTheHostReachesNothingOfAJob(t *testing.T) {
 				require.NoError(t, agent.Wait(), l)
 			}
 		})
+	}
+}
+
+func TestTwoUsersOfAHostThatMeetWithoutASecretAreToldWhatTheyNeed(t *testing.T) {
+	t.Setenv("WEFT_TOKEN", "")
+	stranger := proctest.StartStranger(t, nil)
+	ours, theirs := proctest.Address(), proctest.Address()
+	server, err := store.Serve(store.ServerConfig{Addr: ours})
+	require.NoError(t, err)
+	defer server.Close()
+	require.NoError(t, stranger.Ask(t.Context(), "store", theirs, nil))
+	for _, c := range []struct {
+		at, fault, advice string
+		args              []string
+	}{
+		{"", "belongs to another user of this host: uid 65534, and this is uid 0", "need the job's secret, the same for all",
+			[]string{"run", "--nnodes", "2", "--rdzv-endpoint", theirs, os.Args[0], "show", "RANK"}},
+		{"", "belongs to another user of this host: uid 65534, and this is uid 0", "needs a secret: set its $WEFT_TOKEN",
+			[]string{"status", "--rdzv-endpoint", theirs}},
+		{"", "belongs to another user of this host: uid 65534, and this is uid 0", "?any_owner=true behind the URL",
+			[]string{"store", "keys", "--url", "tcp://" + theirs}},
+		{"theirs", "serves its own user's processes alone, and this is uid 65534", "need the job's secret, the same for all",
+			[]string{"run", "--nnodes", "2", "--rdzv-endpoint", ours, "/bin/sh"}},
+		{"theirs", "serves its own user's processes alone, and this is uid 65534", "needs a secret: set its $WEFT_TOKEN",
+			[]string{"status", "--rdzv-endpoint", ours}},
+		{"theirs", "serves its own user's processes alone, and this is uid 65534", "give both the job's secret",
+			[]string{"store", "keys", "--url", "tcp://" + ours}},
+	} {
+		var end outcome
+		if c.at == "" {
+			end.Code, _, end.Stderr = weft(t, c.args...)
+		} else {
+			require.NoError(t, stranger.Ask(t.Context(), "weft", c.args, &end))
+		}
+		require.Equal(t, codeFailed, end.Code, "%v: %s", c.args, end.Stderr)
+		require.Contains(t, end.Stderr, c.fault, "%v", c.args)
+		require.Contains(t, end.Stderr, c.advice, "%v", c.args)
+		require.NotContains(t, end.Stderr, "compare the tokens")
+		require.NotContains(t, end.Stderr, "ClientConfig")
+		if c.args[0] != "store" {
+			require.NotContains(t, end.Stderr, "any_owner", "there is no such option of %s", c.args[0])
+		}
 	}
 }

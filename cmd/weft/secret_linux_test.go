@@ -3,11 +3,14 @@ package main
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/weft-project/weft/transport"
 )
@@ -31,4 +34,29 @@ func TestANamedPipeIsNoTokenFileAndAnInheritedOneIs(t *testing.T) {
 	require.NoError(t, w.Close())
 	_, err = readToken(fmt.Sprintf("/dev/fd/%d", r.Fd()))
 	require.NoError(t, err)
+}
+
+// The derivation of a secret that a person chose takes hundreds of milliseconds, and hears of nothing.
+func TestASignalEndsALauncherThatDerivesItsSecret(t *testing.T) {
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	defer r.Close()
+	cmd := exec.Command(os.Args[0], "run", "--token-file", "/dev/fd/3", os.Args[0], "wait")
+	cmd.Env = append(os.Environ(), "WEFT_TEST_PART=weft", "WEFT_TOKEN=")
+	cmd.ExtraFiles = []*os.File{r}
+	require.NoError(t, cmd.Start())
+	_, err = w.WriteString("correct horse battery staple, and seven more\n")
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { // it has read the secret
+		n, err := unix.IoctlGetInt(int(r.Fd()), unix.TIOCINQ)
+		return err == nil && n == 0
+	}, time.Minute, time.Millisecond)
+	require.NoError(t, w.Close())
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	err = cmd.Wait()
+	var exit *exec.ExitError
+	require.ErrorAs(t, err, &exit)
+	status, ok := exit.Sys().(syscall.WaitStatus)
+	require.True(t, ok)
+	require.True(t, status.Signal() == syscall.SIGTERM || status.ExitStatus() == 128+int(syscall.SIGTERM), "%v", err)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -9,8 +10,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weft-project/weft/elastic/rdzv"
 	"github.com/weft-project/weft/internal/disttest/hostile"
+	"github.com/weft-project/weft/internal/disttest/proctest"
 	"github.com/weft-project/weft/internal/private"
+	"github.com/weft-project/weft/rpc"
 	"github.com/weft-project/weft/store"
 	"github.com/weft-project/weft/transport"
 )
@@ -75,7 +79,7 @@ func TestATokenThatWeftMakesServesAndItsFileIsItsUsersAlone(t *testing.T) {
 		require.NoError(t, err)
 	}
 	code, _, stderr = weft(t, "token", "--output", file)
-	require.Equal(t, codeFailed, code)
+	require.Equal(t, codeUsage, code)
 	require.Contains(t, stderr, "--output: open "+file+": file exists")
 }
 
@@ -139,4 +143,101 @@ func TestAKeyThatOthersCanReadIsRefusedWhereItIsRead(t *testing.T) {
 	_, err = (&runFlags{policy: "worker", backend: "etcd", endpoint: "h", runID: "j", conf: "protocol=https,ssl_cert=" + f.Cert + ",ssl_cert_key=" + f.Key}).meeting(1)
 	require.ErrorIs(t, err, private.ErrOpen)
 	require.ErrorContains(t, err, "run chmod 600 "+f.Key)
+}
+
+func TestCertificatesAreGivenByFlagsOrVariablesAndCountMoreThanASecretInTheEnvironment(t *testing.T) {
+	f, err := hostile.Certificates(t.TempDir())
+	require.NoError(t, err)
+	id, err := transport.IdentityFromFiles(transport.IdentityFiles{CA: f.CA, Cert: f.Cert, Key: f.Key, Job: "none"})
+	require.NoError(t, err)
+	at := proctest.Address()
+	r, _, _ := meetsWith(t, id.StoreTLS(), at, "none", rdzv.Config{Min: 1})
+	require.Equal(t, rdzv.Place, (<-r.News).Kind)
+	flags := []string{"--ca", f.CA, "--cert", f.Cert, "--key", f.Key}
+	t.Setenv("WEFT_TOKEN", jobSecret)
+	code, _, stderr := weft(t, append([]string{"status", "--rdzv-endpoint", at}, flags...)...)
+	require.Zero(t, code, stderr)
+	require.Empty(t, stderr)
+	show := []string{os.Args[0], "show", rpc.CAVariable}
+	code, stdout, stderr := weft(t, slices.Concat([]string{"run"}, flags, show)...)
+	require.Zero(t, code, stderr)
+	require.Contains(t, stdout, rpc.CAVariable+"="+f.CA)
+	require.NotContains(t, stderr, "is not used")
+
+	t.Setenv(rpc.CAVariable, f.CA)
+	t.Setenv(rpc.CertVariable, f.Cert)
+	t.Setenv(rpc.KeyVariable, f.Key)
+	const note = "weft: $WEFT_TOKEN is not used, for $WEFT_CA names certificates: unset one of the two\n"
+	for _, args := range [][]string{{"status", "--rdzv-endpoint", at}, append([]string{"run"}, show...), {"doctor", "--init", "tcp://127.0.0.1:1"}} {
+		_, _, stderr := weft(t, args...)
+		require.Contains(t, stderr, note, args)
+	}
+	code, stdout, stderr = weft(t, slices.Concat([]string{"run", "--token-file", secretFile(t, jobSecret)}, show)...)
+	require.Zero(t, code, stderr)
+	require.Contains(t, stdout, rpc.CAVariable+"=\n", "what a flag names comes before the environment")
+	require.NotContains(t, stderr, note)
+	for _, command := range [][]string{{"run"}, {"status", "--rdzv-endpoint", at}, {"store", "keys", "--url", "tcp://" + at}} {
+		end := []string{}
+		if command[0] == "run" {
+			end = show
+		}
+		code, _, stderr = weft(t, slices.Concat(command, flags, []string{"--token-file", secretFile(t, jobSecret)}, end)...)
+		require.Equal(t, codeUsage, code)
+		require.Contains(t, stderr, "give one of them")
+		code, _, stderr = weft(t, slices.Concat(command, flags[:2], end)...)
+		require.Equal(t, codeUsage, code)
+		require.Contains(t, stderr, "--ca, --cert and --key: expected a file in PEM for each")
+	}
+}
+
+// The rule is in the README, below the table of exit codes.
+func TestAllCommandsHaveOneRuleForTheirExitCodes(t *testing.T) {
+	t.Setenv("WEFT_TOKEN", jobSecret)
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	file := at("file")
+	require.NoError(t, os.WriteFile(file, []byte("text"), 0o644))
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer taken.Close()
+	busy, nobody := taken.Addr().String(), proctest.Address()
+	commands := map[string][]string{
+		"run": {"run", "%", os.Args[0], "show", "RANK"}, "status": {"status", "--rdzv-endpoint", nobody, "%"},
+		"doctor": {"doctor", "--init", "tcp://" + nobody, "%"}, "store": {"store", "get", "%", "--url", "tcp://" + nobody, "--connect-timeout", "50ms", "k"},
+		"serve": {"store", "serve", "%", "--listen", "127.0.0.1:0"},
+	}
+	line := func(command string, flags ...string) []string {
+		args := commands[command]
+		i := slices.Index(args, "%")
+		return slices.Concat(args[:i], flags, args[i+1:])
+	}
+	want := map[int][][]string{
+		codeUsage: {
+			line("run", "--trace", file), line("run", "--log-dir", file), {"token", "--output", file}, {"run", file},
+			{"trace", "merge", "-o", at("new"), at("none")}, {"trace", "merge", "-o", file, file}, {"trace", "merge", "-o", at("none/new"), file},
+			line("serve", "--journal", at("none/journal")), line("serve", "--metrics", "nonsense"), line("run", "--health-addr", "nonsense"),
+			{"store", "serve", "--listen", "nonsense"}, {"store", "add", "--url", "file://" + at("store"), "k", "one"}, {"store", "barrier", "--url", "file://" + at("store"), "k", "no"},
+		},
+		codeFailed: {
+			line("run", "--health-addr", busy), line("serve", "--metrics", busy), {"store", "serve", "--listen", busy},
+			line("status"), line("doctor"), line("store"), {"trace", "merge", "-o", at("new"), file},
+		},
+	}
+	for command := range commands {
+		want[codeUsage] = append(want[codeUsage],
+			line(command, "--token-file", file), line(command, "--token-file", at("none")), line(command, "--ca", file, "--cert", file, "--key", file),
+			line(command, "--ca", file), line(command, "--no-such-flag"))
+	}
+	for code, all := range want {
+		for _, args := range all {
+			got, _, stderr := weft(t, args...)
+			require.Equal(t, code, got, "%v: %s", args, stderr)
+			require.False(t, code == codeFailed && strings.Contains(stderr, "--help\" tells more"), "%v: %s", args, stderr)
+		}
+	}
+	t.Setenv("WEFT_TOKEN", "short") // a variable in the place of a flag
+	for _, args := range [][]string{line("run"), line("status"), line("doctor"), line("store", "--tls"), line("serve", "--tls")} {
+		code, _, stderr := weft(t, args...)
+		require.Equal(t, codeUsage, code, "%v: %s", args, stderr)
+	}
 }

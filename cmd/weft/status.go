@@ -32,9 +32,10 @@ var statusNeeds = map[string]string{
 	"rdzv-endpoint": "host[:port] at which the job meets, as weft run has it (port 29400 where none is given); for etcd [USER@]HOST[:PORT],…[/PREFIX]",
 	"rdzv-id":       "name of the job (default " + elastic.NoRunID + ", as that of a job of several machines that was given none)",
 	"token-file":    "file with the job's shared secret (default $" + elastic.TokenVariable + ")",
-	"master-addr":   "of a job that was started with it and without --rdzv-endpoint: the job's own",
-	"master-port":   "with --master-addr: the job's own (default 29500)",
-	"store-plain":   "the job's own: always, where its machines have no secret and meet beyond loopback",
+	"ca":            "", "cert": "", "key": "",
+	"master-addr": "of a job that was started with it and without --rdzv-endpoint: the job's own",
+	"master-port": "with --master-addr: the job's own (default 29500)",
+	"store-plain": "the job's own: always, where its machines have no secret and meet beyond loopback",
 }
 
 func statusCommand(stdout io.Writer) *cobra.Command {
@@ -90,7 +91,15 @@ func (f *statusFlags) status(out *board) error {
 	if err != nil {
 		return err
 	}
-	if token = cmp.Or(token, strings.TrimSpace(os.Getenv(elastic.TokenVariable))); token != "" {
+	files, err := f.certificates()
+	if err != nil {
+		return err
+	}
+	token = cmp.Or(token, strings.TrimSpace(os.Getenv(elastic.TokenVariable)))
+	if files.CA != "" {
+		token = ""
+	}
+	if token != "" {
 		if token, err = transport.StrengthenToken(token, f.runID); err != nil {
 			return err
 		}
@@ -310,6 +319,9 @@ func anotherSecret(err error) bool {
 func statusAdvice(err error, secure, inEtcd bool) string {
 	var notTLS tls.RecordHeaderError
 	switch refused := anotherSecret(err); {
+	case errors.Is(err, store.ErrForeign), errors.Is(err, store.ErrStranger):
+		return "the store there is another user's: a job that several users of one host look into needs a secret: set its $" +
+			elastic.TokenVariable + ", or give its --token-file"
 	case inEtcd && (refused || errors.As(err, &notTLS)):
 		return "give the job's --rdzv-conf protocol=https,ca_cert=…,ssl_cert=…,ssl_cert_key=…"
 	case inEtcd && errors.Is(err, store.ErrUnreachable):

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -30,6 +31,15 @@ func (f *storeFlags) explain(err error) error {
 	return &exitError{code, err}
 }
 
+// asGuest tells who showed no secret to a store that has TLS that there are other keys, too. "" means that it is not so, or that nobody knows.
+func (f *storeFlags) asGuest(c context.Context) string {
+	u, err := url.Parse(f.url)
+	if secure, _ := f.secure(); secure || err != nil || u.Scheme != "tcp" || !hasTLS(c, u.Host) {
+		return ""
+	}
+	return "these are the keys of guests: to see those of the job's members give its secret, by --token-file or --ca, --cert and --key, and its --rdzv-id"
+}
+
 func (f *storeFlags) advice(err error) string {
 	secure, _ := f.secure()
 	var notTLS tls.RecordHeaderError
@@ -41,8 +51,13 @@ func (f *storeFlags) advice(err error) string {
 	switch {
 	case strings.HasPrefix(f.url, "etcd:") && errors.Is(err, store.ErrUnreachable):
 		return "is that the address of a member of the cluster (clients' port, 2379 mostly), and does it run?"
+	case errors.Is(err, store.ErrOtherJob):
+		return "give the id of its job, by --rdzv-id, and its secret, if that differs, too"
 	case anotherSecret(err):
-		return "the store is not of the job of this token, or of these certificates: give the job's own, by --token-file or --ca, --cert and --key"
+		return "the store is of a job with another secret than this, or other certificates, or another id: give the job's own, " +
+			"by --token-file or --ca, --cert and --key, and --rdzv-id"
+	case errors.Is(err, store.ErrForeign):
+		return "?any_owner=true behind the URL speaks with it all the same, if that user is trusted"
 	case errors.As(err, &notTLS), secure && errors.Is(err, store.ErrUnreachable):
 		return "it may be a store without TLS (--tls=false), or none"
 	case errors.Is(err, store.ErrProtocol):

@@ -78,7 +78,14 @@ func (o operation) command(stdout, stderr io.Writer) *cobra.Command {
 			}
 			defer end()
 			s.Store = opened
-			return f.explain(o.do(s, c, args))
+			err = f.explain(o.do(s, c, args))
+			var exit *exitError
+			if missing := errors.As(err, &exit) && exit.code == codeMissing; missing || err == nil && cmd.Name() == "keys" {
+				if hint := f.asGuest(c); hint != "" {
+					fmt.Fprintln(stderr, "weft: "+hint)
+				}
+			}
+			return err
 		},
 	}
 	f.register(cmd)
@@ -167,7 +174,7 @@ func (s *session) value(args []string) ([]byte, error) {
 		return []byte(args[1]), nil
 	}
 	if f, ok := s.in.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		return nil, errors.New("expected the value behind the key, or on standard input")
+		return nil, &exitError{codeUsage, errors.New("expected the value behind the key, or on standard input")}
 	}
 	value, err := io.ReadAll(io.LimitReader(s.in, maxValue+1))
 	if err == nil && len(value) > maxValue {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"math"
 	"net"
@@ -171,13 +170,15 @@ func (f *serveFlags) serve(c context.Context, cfg store.ServerConfig, stdout, st
 
 // serveError is one about the command line, unless the system or a journal had a say.
 func serveError(err error) error {
-	socket, file, corrupt := new(net.OpError), new(fs.PathError), new(journal.CorruptError)
+	socket, address, corrupt := new(net.OpError), new(net.AddrError), new(journal.CorruptError)
 	switch {
+	case errors.As(err, &address): // it is none
+		return err
 	case errors.As(err, &corrupt) && corrupt.Offset == 0:
 		return &exitError{codeFailed, fmt.Errorf("%w\nthat is no journal of a store: give another path, which need not exist", err)}
 	case errors.As(err, &corrupt):
 		return &exitError{codeFailed, fmt.Errorf("%w\nwhat stands before that byte is whole: to go on with it alone, cut a copy there (truncate -s %d FILE)", err, corrupt.Offset)}
-	case errors.As(err, &socket), errors.As(err, &file), errors.Is(err, journal.ErrLocked):
+	case errors.As(err, &socket), errors.Is(err, journal.ErrLocked):
 		return &exitError{codeFailed, err}
 	}
 	return err

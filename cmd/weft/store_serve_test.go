@@ -122,11 +122,42 @@ func TestAStoreWithASecretServesOnlyThoseWhoKnowIt(t *testing.T) {
 	code, stdout, stderr = weft(t, "store", "get", "k", "--url", url, "--token-file", other)
 	require.Equal(t, codeFailed, code)
 	require.Empty(t, stdout)
-	require.Contains(t, stderr, "the store is not of the job of this token")
+	require.Contains(t, stderr, "a job with another secret than this, or other certificates, or another id")
+	code, stdout, stderr = weft(t, "store", "get", "k", "--url", url, "--token-file", secret, "--rdzv-id", "other")
+	require.Equal(t, codeFailed, code)
+	require.Empty(t, stdout)
+	require.Contains(t, stderr, "give the id of its job, by --rdzv-id, and its secret, if that differs, too")
 	code, stdout, stderr = weft(t, "store", "get", "k", "--tls=false", "--connect-timeout", "300ms")
 	require.Equal(t, codeFailed, code)
 	require.Empty(t, stdout)
 	require.Contains(t, stderr, "it may be a store that wants TLS (give --tls, and the job's secret)")
+	end(syscall.SIGTERM)
+}
+
+func TestWhoShowsNoSecretToAStoreThatHasTLSIsToldThatThereAreOtherKeys(t *testing.T) {
+	leak.Check(t)
+	t.Setenv("WEFT_TOKEN", "")
+	secret := secretFile(t, jobSecret)
+	url, _, end := serving(t, "--token-file", secret)
+	code, _, stderr := weft(t, "store", "set", "k", "v", "--url", url, "--token-file", secret)
+	require.Zero(t, code, stderr)
+	const hint = "weft: these are the keys of guests: "
+	code, stdout, stderr := weft(t, "store", "keys", "--url", url)
+	require.Zero(t, code, stderr)
+	require.Empty(t, stdout)
+	require.Contains(t, stderr, hint)
+	code, _, stderr = weft(t, "store", "get", "k", "--timeout", "0s", "--url", url)
+	require.Equal(t, codeMissing, code)
+	require.Contains(t, stderr, hint)
+	code, stdout, stderr = weft(t, "store", "keys", "--url", url, "--token-file", secret)
+	require.Zero(t, code)
+	require.Equal(t, "k\n", stdout)
+	require.Empty(t, stderr)
+	end(syscall.SIGTERM)
+	url, _, end = serving(t) // without TLS
+	code, _, stderr = weft(t, "store", "keys", "--url", url)
+	require.Zero(t, code)
+	require.Empty(t, stderr)
 	end(syscall.SIGTERM)
 }
 

@@ -4,13 +4,34 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/weft-project/weft/internal/disttest/proctest"
+	"github.com/weft-project/weft/store"
 )
+
+// outcome is what became of a command line.
+type outcome struct {
+	Code   int
+	Stderr string
+}
 
 // strangers is what a process of another user does to our files.
 var strangers = map[string]proctest.Command{
 	"count": proctest.Do(countKeys),
+	"weft": proctest.Do(func(_ context.Context, args []string) (said outcome, _ error) {
+		var out, err strings.Builder
+		said.Code = execute(args, &out, &err)
+		said.Stderr = err.String()
+		return said, nil
+	}),
+	"store": proctest.Do(func(c context.Context, addr string) (struct{}, error) {
+		s, err := store.Serve(store.ServerConfig{Addr: addr})
+		if err == nil {
+			context.AfterFunc(c, func() { _ = s.Close() })
+		}
+		return struct{}{}, err
+	}),
 	"mkdir": proctest.Do(func(_ context.Context, dir string) (struct{}, error) {
 		err := os.Mkdir(dir, 0o700)
 		if err == nil {

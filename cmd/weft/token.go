@@ -29,7 +29,7 @@ A file with it is taken only where nobody else can read it; --output makes one o
 				return nil
 			}
 			if err := writeSecret(out, token); err != nil {
-				return &exitError{codeFailed, fmt.Errorf("--output: %w", err)}
+				return fmt.Errorf("--output: %w", err)
 			}
 			return nil
 		},

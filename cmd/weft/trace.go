@@ -27,10 +27,7 @@ func traceCommand(stdout io.Writer) *cobra.Command {
 			if out == "" || len(args) == 0 {
 				return errors.New("expected the file to write and the files to read, as in: " + mergeExample)
 			}
-			if err := mergeTraces(stdout, out, force, args); err != nil {
-				return &exitError{codeFailed, err}
-			}
-			return nil
+			return mergeTraces(stdout, out, force, args)
 		},
 	}
 	merge.Flags().StringVarP(&out, "output", "o", "", "file to write")
@@ -61,11 +58,11 @@ func mergeTraces(stdout io.Writer, out string, force bool, in []string) (err err
 	}
 	defer os.Remove(f.Name()) // where it was not renamed
 	m, err := trace.Merge(f, inputs...)
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), out)
 	}
-	if err := os.Rename(f.Name(), out); err != nil {
-		return err
+	if err != nil {
+		return &exitError{codeFailed, err}
 	}
 	fmt.Fprintf(stdout, "%s: %d spans of %d workers, %d calls with both ends\n", out, m.Spans, m.Workers, m.Flows)
 	for _, name := range m.Cut {

@@ -40,8 +40,8 @@ func TestTracesOfSeveralWorkersBecomeOneFile(t *testing.T) {
 	}{
 		{2, "the file to write and the files to read, as in: weft trace merge -o", []string{at("a.json"), at("b.json")}},
 		{2, "the file to write and the files to read", []string{"-o", at("out.json")}},
-		{1, "out.json is there already; --force replaces it", []string{"-o", at("out.json"), at("a.json")}},
-		{1, "a.json is one of the files to read", []string{"-o", filepath.Join(dir, ".", "a.json"), at("b.json"), at("a.json"), "--force"}},
+		{2, "out.json is there already; --force replaces it", []string{"-o", at("out.json"), at("a.json")}},
+		{2, "a.json is one of the files to read", []string{"-o", filepath.Join(dir, ".", "a.json"), at("b.json"), at("a.json"), "--force"}},
 	} {
 		code, _, stderr = weft(t, append([]string{"trace", "merge"}, c.args...)...)
 		require.Equal(t, c.code, code, "%v: %s", c.args, stderr)
