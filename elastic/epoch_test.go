@@ -15,7 +15,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/internal/leak"
+	"github.com/weft-project/weft/internal/secret/secrettest"
 	"github.com/weft-project/weft/store"
+	"github.com/weft-project/weft/transport"
 )
 
 var errPeer = errors.New("worker1 is lost")
@@ -153,11 +155,27 @@ func TestWithoutAnAgentThereIsOneEpoch(t *testing.T) {
 }
 
 func TestAWorkerWithoutTLSDoesNotBecomeAGuestOfItsJobsStore(t *testing.T) {
+	t.Setenv(TokenVariable, "")
+	t.Setenv(transport.CAVariable, "")
+	work := func(context.Context, *Epoch) error { return nil }
 	m := told(Place{World: 2, StoreTLS: true})
-	err := m.Each(t.Context(), func(context.Context, *Epoch) error { return nil })
+	err := m.Each(t.Context(), work)
 	require.ErrorIs(t, err, errPlain)
-	m.cfg.StoreTLS = &tls.Config{}
-	require.NoError(t, m.Each(t.Context(), func(context.Context, *Epoch) error { return nil }))
+	require.ErrorIs(t, err, transport.ErrNoSecret)
+	given := &tls.Config{}
+	for name, m := range map[string]*Membership{"given": told(Place{StoreTLS: true}), "in the environment": told(Place{StoreTLS: true})} {
+		if name == "given" {
+			m.cfg.StoreTLS = given
+		} else {
+			t.Setenv(TokenVariable, secrettest.Token("job"))
+		}
+		m.dial = func(_ context.Context, cfg store.ClientConfig) (store.Store, error) {
+			require.NotNil(t, cfg.TLS, name)
+			require.Equal(t, name == "given", cfg.TLS == given)
+			return store.NewMemory(), nil
+		}
+		require.NoError(t, m.Each(t.Context(), work), name)
+	}
 }
 
 func TestAPlaceIsReadAsItWasWritten(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"strconv"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/weft-project/weft/elastic/rdzv"
 	"github.com/weft-project/weft/store"
+	"github.com/weft-project/weft/transport"
 )
 
 // AgentVariable is the environment variable that holds the number of the file by which the agent tells a worker its places, and after a colon what tells
@@ -64,7 +66,7 @@ func placeOf(p rdzv.Placement, epoch, localRank int, master, addr string) Place 
 }
 
 // errPlain is that a worker would be a guest of its job's store.
-var errPlain = errors.New("elastic: the workers' store has TLS, and this worker none: give JoinWith the StoreTLS of rpc.StoreTLSFromEnv")
+var errPlain = errors.New("elastic: the workers' store has TLS, and this worker has nothing to show that it is of the job")
 
 // Membership is a worker's part in its job. It is safe for concurrent use.
 type Membership struct {
@@ -74,6 +76,8 @@ type Membership struct {
 	done  chan struct{}                                                        // closed when nobody reads the file any more
 	dial  func(c context.Context, cfg store.ClientConfig) (store.Store, error) // of the workers' store; tests replace it
 
+	secure func() (*tls.Config, error) // what the environment names, made once
+
 	mu    sync.Mutex
 	place Place
 	over  chan struct{} // place.Over
@@ -82,7 +86,8 @@ type Membership struct {
 
 // JoinConfig is how a worker takes part. Its zero value works.
 type JoinConfig struct {
-	// StoreTLS is for the workers' store, which has TLS where the job has a secret, as under weft run always: rpc.StoreTLSFromEnv makes it.
+	// StoreTLS is for the workers' store where that has TLS, as under weft run it mostly has. nil means what the environment names
+	// (transport.IdentityFromEnv), as weft run sets it.
 	StoreTLS *tls.Config
 	// Grace is how long the context of an epoch of Each outlives its place; 0 means 3 s.
 	Grace time.Duration
@@ -99,7 +104,11 @@ func (cfg JoinConfig) populate() JoinConfig {
 func Join(c context.Context) (*Membership, error) { return JoinWith(c, JoinConfig{}) }
 
 func newMembership(cfg JoinConfig) *Membership {
-	return &Membership{cfg: cfg.populate(), done: make(chan struct{}), dial: func(c context.Context, cfg store.ClientConfig) (store.Store, error) { return store.Dial(c, cfg) }}
+	return &Membership{
+		cfg: cfg.populate(), done: make(chan struct{}),
+		dial:   func(c context.Context, cfg store.ClientConfig) (store.Store, error) { return store.Dial(c, cfg) },
+		secure: sync.OnceValues(tlsFromEnv),
+	}
 }
 
 // JoinWith tells a worker its place, and every later one. A worker calls it once: what the agent says is read once. Under another launcher than
@@ -196,14 +205,26 @@ func (m *Membership) Err() error {
 
 // Store is the store of the workers of a place's epoch, for them alone. It is the caller's to close.
 func (m *Membership) Store(c context.Context, p Place) (store.Store, error) {
-	if p.StoreTLS && m.cfg.StoreTLS == nil {
-		return nil, Final(errPlain)
+	secure := m.cfg.StoreTLS
+	if p.StoreTLS && secure == nil {
+		var err error
+		if secure, err = m.secure(); err != nil {
+			return nil, Final(fmt.Errorf("%w: %w", errPlain, err))
+		}
 	}
-	client, err := m.dial(c, store.ClientConfig{Addr: p.Store, TLS: m.cfg.StoreTLS})
+	client, err := m.dial(c, store.ClientConfig{Addr: p.Store, TLS: secure})
 	if err != nil {
 		return nil, err
 	}
 	return owned{EpochStore(client, p.Epoch), client}, nil
+}
+
+func tlsFromEnv() (*tls.Config, error) {
+	id, err := transport.IdentityFromEnv("worker", slog.Default())
+	if err != nil {
+		return nil, err
+	}
+	return id.StoreTLS(), nil
 }
 
 // owned is a view that closes the store below it.

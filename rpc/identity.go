@@ -12,29 +12,23 @@ import (
 
 // JobVariable names the job's id, of a worker whose Config has none; weft run and torchrun set it. Where nobody gives one it is NoJob.
 const (
-	JobVariable = "TORCHELASTIC_RUN_ID"
-	NoJob       = "none"
+	JobVariable = transport.JobVariable
+	NoJob       = transport.NoJob
 )
 
 // JobFromEnv reads the variable.
-func JobFromEnv() string { return cmp.Or(os.Getenv(JobVariable), NoJob) }
+func JobFromEnv() string { return transport.JobFromEnv() }
 
 // These variables name the files of a worker whose Config has neither a token nor certificates; they come before WEFT_TOKEN, which
 // weft run always sets.
 const (
-	CAVariable   = "WEFT_CA"
-	CertVariable = "WEFT_CERT"
-	KeyVariable  = "WEFT_KEY"
+	CAVariable   = transport.CAVariable
+	CertVariable = transport.CertVariable
+	KeyVariable  = transport.KeyVariable
 )
 
 // CertificatesFromEnv reads the variables. Where one is set, all are needed. The Job is left to the caller.
-func CertificatesFromEnv() (transport.IdentityFiles, error) {
-	files := transport.IdentityFiles{CA: os.Getenv(CAVariable), Cert: os.Getenv(CertVariable), Key: os.Getenv(KeyVariable)}
-	if certified(files) && (files.CA == "" || files.Cert == "" || files.Key == "") {
-		return files, fmt.Errorf("$%s is %q, $%s %q, $%s %q; expected a file in PEM for each, or none", CAVariable, files.CA, CertVariable, files.Cert, KeyVariable, files.Key)
-	}
-	return files, nil
-}
+func CertificatesFromEnv() (transport.IdentityFiles, error) { return transport.CertificatesFromEnv() }
 
 // certified says whether there are certificates.
 func certified(files transport.IdentityFiles) bool {
@@ -62,7 +56,7 @@ func (p *prepared) ownIdentity() (*transport.Identity, error) {
 		if files, err = CertificatesFromEnv(); err != nil {
 			return nil, err
 		}
-		token = os.Getenv("WEFT_TOKEN")
+		token = os.Getenv(transport.TokenVariable)
 	}
 	var id *transport.Identity
 	var err error
@@ -76,7 +70,7 @@ func (p *prepared) ownIdentity() (*transport.Identity, error) {
 			id, err = transport.IdentityFromToken(token, p.Job, cmp.Or(p.Name, "worker"), time.Now)
 		}
 	default:
-		err = errors.New("the job has no token: start the program with weft run, or set WEFT_TOKEN to the same secret for all workers (\"weft token\" makes one), or give Certificates")
+		err = transport.ErrNoSecret
 	}
 	if errs = append(errs, err); errors.Join(errs...) != nil {
 		return nil, errors.Join(errs...)

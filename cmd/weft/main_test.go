@@ -110,9 +110,8 @@ func worker(args []string) {
 
 // epochs is a worker that joins the others of each epoch, and says so.
 func epochs() {
-	secure, err := rpc.StoreTLSFromEnv()
-	m, errJoin := elastic.JoinWith(context.Background(), elastic.JoinConfig{StoreTLS: secure})
-	if err = errors.Join(err, errJoin); err == nil {
+	m, err := elastic.Join(context.Background())
+	if err == nil {
 		err = m.Each(context.Background(), func(c context.Context, e *elastic.Epoch) error {
 			w, err := rpc.Join(c, rpc.Config{Store: e.Store, Rank: e.Rank, WorldSize: e.World, Logger: slog.New(slog.DiscardHandler)})
 			if err != nil {

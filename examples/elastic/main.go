@@ -21,7 +21,6 @@ import (
 	"github.com/weft-project/weft/elastic/checkpoint"
 	"github.com/weft-project/weft/examples/internal/show"
 	"github.com/weft-project/weft/examples/internal/table"
-	"github.com/weft-project/weft/rpc"
 )
 
 // settings are the command line.
@@ -83,11 +82,7 @@ func train(c context.Context, s settings, stdout io.Writer) error {
 	if t.saved, err = checkpoint.Open(s.checkpoints, checkpoint.Config{}); err != nil {
 		return err
 	}
-	secure, err := rpc.StoreTLSFromEnv()
-	if err != nil {
-		return err
-	}
-	m, err := elastic.JoinWith(c, elastic.JoinConfig{StoreTLS: secure})
+	m, err := elastic.Join(c)
 	if err != nil {
 		return err
 	}
