@@ -103,6 +103,7 @@ type prepared struct {
 	serves  map[string]*handler
 	errors  errorTypes
 	devices *device.Set
+	vouches func(name string, rank int) error // says whether peers will take this worker for that; nil: they will
 }
 
 // prepare fills in defaults and reports every violation at once. Where the store is still to be found, the rank and the world
@@ -206,7 +207,7 @@ func (p *prepared) place() error {
 		return fmt.Errorf("rank %d; expected 0 to %d for a world of %d", p.Rank, p.WorldSize-1, p.WorldSize)
 	}
 	if p.Name == "" {
-		p.Name = fmt.Sprintf("worker%d", p.Rank)
+		p.Name = nameOf(p.Rank)
 	}
 	return nil
 }

@@ -78,7 +78,7 @@ func (w *Worker) inOpen(c context.Context) (there, lost []*roster.Member, err er
 
 // joinOpen takes a place and links with the others. Of two newcomers, who claims its rank later sees the other.
 func (w *Worker) joinOpen(c context.Context, me roster.Member, p *prepared, v voucher) error {
-	if err := w.claimAny(c, &me); err != nil {
+	if err := w.claimAny(c, &me, p); err != nil {
 		return err
 	}
 	if err := w.become(me, p); err != nil {
@@ -94,13 +94,17 @@ func (w *Worker) joinOpen(c context.Context, me roster.Member, p *prepared, v vo
 	return w.linkUp(c, members, v)
 }
 
-// claimAny takes the rank that is wanted, or the lowest that is free, and the name.
-func (w *Worker) claimAny(c context.Context, me *roster.Member) error {
+// claimAny takes the rank that is wanted, or the lowest that is free and that its certificate lets it have, and the name.
+func (w *Worker) claimAny(c context.Context, me *roster.Member, p *prepared) error {
 	named := me.Name != ""
 	for rank := me.Rank; rank < maxWorld; rank++ {
+		var err error
+		if rank, err = p.mayCome(rank); err != nil {
+			return fmt.Errorf("%w: all that this worker may have: %w", ErrRankTaken, err)
+		}
 		mine := *me
 		if mine.Rank = rank; !named {
-			mine.Name = fmt.Sprintf("worker%d", rank)
+			mine.Name = nameOf(rank)
 		}
 		if err := w.raise(c, rank); err != nil {
 			return err
@@ -108,7 +112,7 @@ func (w *Worker) claimAny(c context.Context, me *roster.Member) error {
 		if r, err := w.recordOf(c, rank); me.Rank == 0 && err == nil && r.Member != nil && !r.lost {
 			continue
 		}
-		err := w.takeRank(c, &mine)
+		err = w.takeRank(c, &mine)
 		if errors.Is(err, ErrRankTaken) && me.Rank == 0 && c.Err() == nil {
 			continue
 		}

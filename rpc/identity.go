@@ -78,16 +78,39 @@ func (p *prepared) ownIdentity() (*transport.Identity, error) {
 	return id, nil
 }
 
+// mayCome is the first rank, from one on, at which peers will take this worker; that one alone, unless it may have any. The error is why they
+// do not take it at the first.
+func (p *prepared) mayCome(from int) (rank int, err error) {
+	for rank = from; rank < maxWorld; rank++ {
+		name := cmp.Or(p.Name, nameOf(rank))
+		if p.vouches == nil || p.vouches(name, rank) == nil {
+			return rank, nil
+		}
+		if err == nil {
+			err = p.vouches(name, rank)
+		}
+		if !p.anyRank() {
+			break
+		}
+	}
+	return 0, err
+}
+
+// nameOf is what a worker of a rank is called to which nobody gave a name.
+func nameOf(rank int) string { return fmt.Sprintf("worker%d", rank) }
+
+// anyRank says whether the worker takes the rank that is free.
+func (p *prepared) anyRank() bool { return p.Dynamic && p.Rank == 0 }
+
 // network makes the default network, when the worker's name is known.
 func (p *prepared) network() error {
 	id, err := p.identity()
 	if id == nil || err != nil {
 		return err
 	}
-	if !p.Dynamic { // else the rank is not known yet
-		if err := id.Vouches(p.Name, p.Rank); err != nil {
-			return fmt.Errorf("this worker's own certificate: %w", err)
-		}
+	p.vouches = id.Vouches
+	if _, err := p.mayCome(p.Rank); err != nil {
+		return fmt.Errorf("this worker's own certificate: %w", err)
 	}
 	p.Network, err = transport.New(transport.Config{Identity: id, Lanes: p.Lanes, LendCopies: p.LendCopies, Devices: p.Devices, Logger: p.Logger})
 	return err

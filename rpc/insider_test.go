@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -118,6 +119,38 @@ func TestAWorkerGreetsUnderNoNameThatItsCertificateDoesNotHave(t *testing.T) {
 	require.NoError(t, <-leader)
 	requireCall(t, w0, "worker1")
 	leaveAll(t, []*Worker{w0, w1})
+}
+
+// Nobody else is there to refuse it.
+func TestAWorkerOfADynamicWorldComesAsItsCertificateHasItOrNotAtAll(t *testing.T) {
+	leak.Check(t)
+	files, err := hostile.Certificates(t.TempDir(), "weft://job-7/worker2?rank=2", "weft://job-7/named?rank=4", "weft://job-7/free")
+	require.NoError(t, err)
+	cfg := Config{Dynamic: true, Job: "job-7", JoinTimeout: time.Minute, Logger: discard,
+		Certificates: transport.IdentityFiles{CA: files.CA, Cert: files.Cert, Key: files.Key}}
+	for _, c := range []struct {
+		name string
+		rank int
+		want string // "" where it is refused
+	}{
+		{"", 0, "worker2 of rank 2"}, {"", 2, "worker2 of rank 2"}, {"named", 0, "named of rank 4"}, {"free", 0, "free of rank 0"}, {"free", 9, "free of rank 9"},
+		{"", 1, ""}, {"", 4, ""}, {"named", 2, ""}, {"other", 0, ""},
+	} {
+		cfg := cfg
+		cfg.Store, cfg.Name, cfg.Rank = memory(t), c.name, c.rank
+		w, err := Join(t.Context(), cfg)
+		if c.want != "" {
+			require.NoError(t, err, c)
+			require.Equal(t, c.want, fmt.Sprintf("%s of rank %d", w.Name(), w.Rank()))
+			leaveAll(t, []*Worker{w})
+			continue
+		}
+		require.ErrorIs(t, err, transport.ErrIdentity, c)
+		require.ErrorContains(t, err, "this worker's own certificate")
+		keys, err := cfg.Store.NumKeys(t.Context())
+		require.NoError(t, err)
+		require.Zero(t, keys, "it is told before it says anything")
+	}
 }
 
 func network(t *testing.T, files transport.IdentityFiles, job string) transport.Network {
