@@ -67,7 +67,7 @@ func (s *Server) evict(v *door.Visitor) {
 	}
 	s.counters.evicted++
 	p.nc.Close()
-	s.say(slog.LevelWarn, "store closes a client that has proved nothing, to make room for another", "client", p.nc.RemoteAddr(), "of", p.owner)
+	s.say(slog.LevelWarn, "", "store closes a client that has proved nothing, to make room for another", "client", p.nc.RemoteAddr(), "of", p.owner)
 }
 
 // makesRoom closes the oldest client that has proved nothing, and says whether there was one.
@@ -81,13 +81,13 @@ func (s *Server) makesRoom() bool {
 	return v != nil
 }
 
-// say writes a line that strangers cause, unless they have caused too many. s.mu is held.
-func (s *Server) say(level slog.Level, msg string, args ...any) {
+// say writes a line that strangers cause, unless they have caused too many, or one that is about the same. s.mu is held.
+func (s *Server) say(level slog.Level, about, msg string, args ...any) {
 	c := context.Background()
 	if !s.cfg.Logger.Enabled(c, level) {
 		return
 	}
-	say, unsaid := s.lines.Say(time.Now())
+	say, unsaid := s.lines.Say(time.Now(), about)
 	if !say {
 		return
 	}

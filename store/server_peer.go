@@ -11,6 +11,7 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"strings"
 
 	"github.com/weft-project/weft/store/internal/door"
 )
@@ -42,11 +43,15 @@ func (s *Server) serve(p *peer) {
 	if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) {
 		return
 	}
-	level := slog.LevelDebug
+	level, about := slog.LevelDebug, ""
 	if broke {
 		level = slog.LevelWarn
 	}
-	s.say(level, "store closes a client", "client", p.nc.RemoteAddr(), "of", p.owner, "err", err)
+	var refused *refusedError
+	if errors.As(err, &refused) { // who makes one mistake makes it again and again
+		about = p.owner.account(p.nc.RemoteAddr()) + ": " + refused.what
+	}
+	s.say(level, about, "store closes a client", "client", p.nc.RemoteAddr(), "of", p.owner, "err", err)
 }
 
 // brokeRule says whether err is what a client did, and not what became of its connection.
@@ -121,7 +126,7 @@ func (s *Server) open(p *peer) (*decoder, error) {
 	c, cancel := context.WithTimeout(context.Background(), proofWithin)
 	defer cancel()
 	if err := conn.HandshakeContext(c); err != nil {
-		return nil, fmt.Errorf("%w: TLS handshake: %w", ErrProtocol, err)
+		return nil, &refusedError{whyNoTLS(err), err}
 	}
 	p.conn, p.raw, p.space = conn, nil, &s.members
 	return newDecoder(p, wire{}, s.limits), s.prove(p, door.Member)
@@ -133,6 +138,26 @@ func (s *Server) turnAway(p *peer, why error) error {
 		_, _ = p.nc.Write([]byte(refusal)) // it may have gone
 	}
 	return why
+}
+
+// refusedError is that a client is none of this job's, and in which way.
+type refusedError struct {
+	what string
+	err  error // of the handshake
+}
+
+func (e *refusedError) Error() string   { return fmt.Sprintf("%v: %s: %v", ErrProtocol, e.what, e.err) }
+func (e *refusedError) Unwrap() []error { return []error{ErrProtocol, e.err} }
+
+// whyNoTLS says what a failed handshake means.
+func whyNoTLS(err error) string {
+	switch {
+	case strings.Contains(err.Error(), "unsupported application protocols"): // the job's id is in their names
+		return "the peer is of another job's id, or is no worker of Weft"
+	case refusedTLS(err):
+		return "the peer has another secret than this store, or another CA"
+	}
+	return "TLS handshake"
 }
 
 // resumed is a connection of which something was read already.

@@ -4,11 +4,13 @@ import (
 	"crypto/ed25519"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"io"
 	"math/big"
 	"net"
 	"os"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -34,6 +36,27 @@ func identity(t *testing.T) (server, client *tls.Config) {
 	pool.AddCert(leaf)
 	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: private}}},
 		&tls.Config{RootCAs: pool, ServerName: "store"}
+}
+
+func TestOneHonestMistakeIsALineOfTheLogAndSaysWhatItIs(t *testing.T) {
+	server, client := identity(t)
+	_, other := identity(t)
+	server.NextProtos, client.NextProtos, other.NextProtos = []string{"job 7"}, []string{"job 8"}, []string{"job 7"}
+	for want, conf := range map[string]*tls.Config{
+		"the peer has another secret than this store, or another CA": other,
+		"the peer is of another job's id, or is no worker of Weft":   client,
+	} {
+		log := new(lines)
+		s := startServer(t, ServerConfig{TLS: server, Logger: log.logger()})
+		for range 20 {
+			_, err := Dial(t.Context(), ClientConfig{Addr: s.Addr(), TLS: conf})
+			require.ErrorIs(t, err, errTLS)
+			require.Equal(t, conf == client, errors.Is(err, ErrOtherJob), err)
+		}
+		require.NoError(t, s.Close()) // which waits for those who write
+		require.Equal(t, 1, strings.Count(log.String(), want), log)
+		require.Equal(t, 1, strings.Count(log.String(), "store closes a client"), log)
+	}
 }
 
 func TestTLSAndPlainTextAreTakenOnOnePort(t *testing.T) {

@@ -240,7 +240,7 @@ func stripeRefused(err error) string {
 	case errors.Is(err, ErrIdentity):
 		return "this worker does not take the peer's certificate"
 	case errors.As(err, &op) && op.Op == "remote error" && strings.Contains(err.Error(), "certificate"):
-		return "the peer does not take this worker's certificate"
+		return refusedByPeer
 	}
 	return ""
 }

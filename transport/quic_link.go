@@ -195,6 +195,9 @@ func classify(err error) (reason string, sentinel error) {
 	return "", nil
 }
 
+// refusedByPeer is what it means that the other end ends a handshake over a certificate.
+const refusedByPeer = "the peer has another secret, or another CA: it does not take this worker's certificate"
+
 // identityRefused says whether a handshake failed over a certificate or the job's id, and in which words to tell so.
 func identityRefused(err error) (bool, string) {
 	var t *quic.TransportError
@@ -209,7 +212,7 @@ func identityRefused(err error) (bool, string) {
 		return false, ""
 	}
 	if t.Remote {
-		return true, "the peer does not take this worker's certificate"
+		return true, refusedByPeer
 	}
 	return true, "this worker does not take the peer's certificate"
 }

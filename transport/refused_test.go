@@ -80,7 +80,7 @@ func TestADialerWithAnotherTokenIsRefusedAndBothSidesAreTold(t *testing.T) {
 	require.NoError(t, l.Close())
 	require.Len(t, book.lines(), 1)
 	require.Contains(t, book.lines()[0], "level=WARN")
-	require.Contains(t, book.lines()[0], "the peer does not take this worker's certificate")
+	require.Contains(t, book.lines()[0], "the peer has another secret, or another CA")
 	require.Contains(t, book.lines()[0], "peer=127.0.0.1")
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -155,17 +156,38 @@ func TestStrangersCauseSomeLinesAtOnceAndThenOneASecond(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	said := 0
 	for range 1000 {
-		if say, _ := l.Say(now); say {
+		if say, _ := l.Say(now, ""); say {
 			said++
 		}
 	}
 	require.Equal(t, burst, said)
-	say, _ := l.Say(now.Add(pace - 1))
+	say, _ := l.Say(now.Add(pace-1), "")
 	require.False(t, say)
-	say, unsaid := l.Say(now.Add(pace))
+	say, unsaid := l.Say(now.Add(pace), "")
 	require.True(t, say)
 	require.Equal(t, 1000-burst+1, unsaid)
-	say, unsaid = l.Say(now.Add(time.Hour))
+	say, unsaid = l.Say(now.Add(time.Hour), "")
 	require.True(t, say)
 	require.Zero(t, unsaid)
+}
+
+func TestLinesThatSayTheSameAreWrittenOnceAMinute(t *testing.T) {
+	var l Lines
+	now := time.Now()
+	for range 100 {
+		for _, about := range []string{"a", "b"} {
+			_, _ = l.Say(now, about)
+		}
+	}
+	require.Equal(t, 198, l.unsaid)
+	say, unsaid := l.Say(now.Add(again-1), "a")
+	require.False(t, say)
+	require.Zero(t, unsaid)
+	say, unsaid = l.Say(now.Add(again), "a")
+	require.True(t, say)
+	require.Equal(t, 199, unsaid)
+	for i := range 10 * mostOld { // nobody fills the memory
+		_, _ = l.Say(now.Add(again+time.Duration(i)*pace), strconv.Itoa(i))
+		require.LessOrEqual(t, len(l.said), mostOld)
+	}
 }
