@@ -103,6 +103,7 @@ type prepared struct {
 	serves  map[string]*handler
 	errors  errorTypes
 	devices *device.Set
+	apart   string                            // why this worker may see nobody in its store, "" if nothing is known
 	vouches func(name string, rank int) error // says whether peers will take this worker for that; nil: they will
 }
 

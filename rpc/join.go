@@ -45,6 +45,9 @@ func Join(c context.Context, cfg Config) (*Worker, error) {
 	}
 	w := newWorker(p, closeStore)
 	if err = w.join(c, p); err != nil {
+		if errors.Is(err, context.DeadlineExceeded) && p.apart != "" {
+			err = fmt.Errorf("%w; %s", err, p.apart)
+		}
 		err = w.wrap("", "join", ctx.AsTimeout(err))
 		return nil, errors.Join(err, w.Close())
 	}
@@ -68,12 +71,13 @@ func (p *prepared) meet(c context.Context) (closeStore func() error, err error) 
 	if errors.Is(err, store.ErrBadURL) && url == "env://" {
 		return nil, fmt.Errorf("%w; start the program with weft run, or set these variables for each worker", err)
 	}
-	if err != nil && secure != nil {
-		return nil, fmt.Errorf("%w; this worker speaks TLS with its store: $%s=0 is for one that PyTorch hosts", err, StoreTLSVariable)
+	if errors.Is(err, store.ErrNotTLS) {
+		return nil, fmt.Errorf("%w; this worker speaks TLS with its store: $%s=0 is for one that has no TLS, as PyTorch's", err, StoreTLSVariable)
 	}
 	if err != nil {
 		return nil, err
 	}
+	p.apart = setApart(url, secure != nil)
 	p.Store, p.Rank, p.WorldSize = r.Store, r.Rank, r.WorldSize
 	return r.Close, nil
 }

@@ -55,6 +55,21 @@ func (p *prepared) storeTLS(rawURL string) (*tls.Config, error) {
 	return id.StoreTLS(), nil
 }
 
+// setApart says why a worker may see nobody in a store that workers host, "" if it does not: beside TLS that store has a key space for guests. With
+// an agent all have the same setting.
+func setApart(rawURL string, secure bool) string {
+	_, said, _ := storeTLSAsked()
+	switch {
+	case storeHost(rawURL) == "" || os.Getenv("TORCHELASTIC_USE_AGENT_STORE") == "True":
+		return ""
+	case secure:
+		return "this worker speaks TLS with its store, and sees none that does not: is $" + StoreTLSVariable + " the same for all?"
+	case said:
+		return "this worker speaks plain text with its store, and sees none that speaks TLS: is $" + StoreTLSVariable + " the same for all?"
+	}
+	return ""
+}
+
 // identified says whether the configuration or the environment names an identity, good or not.
 func (p *prepared) identified() bool {
 	files, err := CertificatesFromEnv()

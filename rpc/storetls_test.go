@@ -128,6 +128,46 @@ func TestWorkersWithASecretSpeakTLSWithTheStoreThatRank0HostsOnLoopback(t *testi
 	leaveAll(t, []*Worker{w0, w1})
 }
 
+func TestWorkersOfWhichSomeSpeakTLSWithTheirStoreAreToldSo(t *testing.T) {
+	leak.Check(t)
+	t.Setenv("TORCHELASTIC_USE_AGENT_STORE", "")
+	for host, says := range map[string][2]string{
+		"1": {"; this worker speaks TLS with its store, and sees none that does not", "; this worker speaks plain text with its store, and sees none that speaks TLS"},
+		"0": {"", "$WEFT_STORE_TLS=0 is for one that has no TLS, as PyTorch's"},
+	} {
+		addr := proctest.Address()
+		cfg := Config{Token: testToken, JoinTimeout: time.Second, Logger: discard}
+		first, second := cfg, cfg
+		first.Init, second.Init = "tcp://"+addr+"?rank=0&world_size=2", "tcp://"+addr+"?rank=1&world_size=2"
+		t.Setenv(StoreTLSVariable, host)
+		joined := make(chan error, 1)
+		go func() {
+			_, err := Join(t.Context(), first)
+			joined <- err
+		}()
+		eventually(t, "rank 0 hosts the store", func() bool {
+			nc, err := net.Dial("tcp", addr)
+			if err == nil {
+				nc.Close()
+			}
+			return err == nil
+		})
+		t.Setenv(StoreTLSVariable, map[string]string{"1": "0", "0": "1"}[host])
+		_, err := Join(t.Context(), second)
+		require.ErrorContains(t, err, says[1])
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		err = <-joined
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, says[0])
+	}
+	t.Setenv(StoreTLSVariable, "1") // one that is stopped while it waits for a store
+	c, stop := context.WithCancel(t.Context())
+	stop()
+	_, err := Join(c, Config{Token: testToken, Logger: discard, Init: "tcp://" + proctest.Address() + "?rank=1&world_size=2"})
+	require.ErrorIs(t, err, context.Canceled)
+	require.NotContains(t, err.Error(), StoreTLSVariable, "nobody has said anything yet")
+}
+
 func TestWhoSpeaksTLSWithTheStoreFollowsFromItsHostAndTheEnvironment(t *testing.T) {
 	for _, c := range []struct {
 		url, master, variable, agent string
