@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -30,6 +31,7 @@ func TestMain(m *testing.M) {
 		"serve": proctest.Do(serveFew),
 		"greet": proctest.Do(greetOnce),
 		"dial":  proctest.Do(dialAs),
+		"hold":  proctest.Do(holdMany),
 	})
 }
 
@@ -85,6 +87,35 @@ func greetOnce(c context.Context, addr string) (string, error) {
 	defer nc.Close()
 	heard, _ := io.ReadAll(io.LimitReader(nc, 1))
 	return string(heard), nil
+}
+
+// holdMany connects so often and says nothing, until this process ends.
+func holdMany(c context.Context, x talkTo) (struct{}, error) {
+	for range x.Hear {
+		nc, err := new(net.Dialer).DialContext(c, "tcp", x.Addr)
+		if err != nil {
+			return struct{}{}, err
+		}
+		context.AfterFunc(c, func() { _ = nc.Close() })
+	}
+	return struct{}{}, nil
+}
+
+func TestSilentConnectionsOfAnotherUserKeepNoClientOfOursFromAStoreWithTLS(t *testing.T) {
+	server, client := identity(t)
+	s := startServer(t, ServerConfig{TLS: server, MaxClients: 64, Logger: new(lines).logger()})
+	before := dialed(t, s)
+	stranger := proctest.StartStranger(t, nil)
+	for range 3 {
+		require.NoError(t, stranger.Ask(t.Context(), "hold", talkTo{Addr: s.Addr(), Hear: 200}, nil))
+		for _, conf := range []*tls.Config{client, nil} { // a member, and a guest
+			cl, err := Dial(t.Context(), ClientConfig{Addr: s.Addr(), TLS: conf})
+			require.NoError(t, err)
+			require.NoError(t, cl.Set(t.Context(), "k", []byte("v")))
+			require.NoError(t, cl.Close())
+		}
+		require.NoError(t, before.Set(t.Context(), "k", nil), "who was there before is there")
+	}
 }
 
 // dialAs dials a store as a program does, and says what it was told.

@@ -23,6 +23,7 @@ func TestMain(m *testing.M) {
 			context.AfterFunc(c, func() { _ = nc.Close() })
 			return nc.LocalAddr().String(), nil
 		}),
+		"sandboxed": proctest.Do(sandboxed),
 	})
 }
 
