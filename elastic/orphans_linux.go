@@ -4,14 +4,14 @@ import (
 	"errors"
 	"os"
 	"os/signal"
-	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weft-project/weft/internal/proctree"
 )
 
 // orphans are the processes that this one inherits, where Spec.Adopts says that it does: they are reaped when they end, and killed when the job
@@ -33,7 +33,7 @@ func newOrphans(adopts bool) *orphans {
 		return o
 	}
 	o.before = map[int]bool{}
-	for _, pid := range descendants(os.Getpid(), nil) {
+	for _, pid := range proctree.Below(os.Getpid(), nil) {
 		o.before[pid] = true
 	}
 	signal.Notify(o.look, syscall.SIGCHLD)
@@ -118,7 +118,7 @@ func (o *orphans) kill() {
 		return
 	}
 	late := time.Now().Add(drain)
-	for left := descendants(os.Getpid(), o.before); len(left) > 0 && time.Now().Before(late); left = descendants(os.Getpid(), o.before) {
+	for left := proctree.Below(os.Getpid(), o.before); len(left) > 0 && time.Now().Before(late); left = proctree.Below(os.Getpid(), o.before) {
 		for _, pid := range left {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
@@ -136,41 +136,4 @@ func (o *orphans) end() {
 	close(o.stop)
 	<-o.done
 	o.reap()
-}
-
-// descendants are the processes below one, but for those in spared and what is below them.
-func descendants(of int, spared map[int]bool) (all []int) {
-	folder, err := os.Open("/proc")
-	if err != nil {
-		return nil
-	}
-	defer folder.Close()
-	names, _ := folder.Readdirnames(-1) // what can be read
-	children := map[int][]int{}
-	for _, name := range names {
-		pid, err := strconv.Atoi(name)
-		if err != nil {
-			continue
-		}
-		if parent := parentOf(name); parent > 0 && !spared[pid] {
-			children[parent] = append(children[parent], pid)
-		}
-	}
-	for next := children[of]; len(next) > 0; {
-		pid := next[0]
-		all, next = append(all, pid), append(next[1:], children[pid]...)
-	}
-	return all
-}
-
-// parentOf is the parent of a process, 0 if there is none: the fourth field of its stat, whose second one is a name in parentheses.
-func parentOf(pid string) int {
-	b, _ := os.ReadFile("/proc/" + pid + "/stat")
-	text := string(b)
-	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
-	if len(fields) < 2 {
-		return 0
-	}
-	parent, _ := strconv.Atoi(fields[1])
-	return parent
 }

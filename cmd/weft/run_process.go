@@ -4,6 +4,8 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/weft-project/weft/internal/proctree"
 )
 
 // codeUnread is the exit code of a job that ended as nobody read its output, that of a program which SIGPIPE ends.
@@ -19,5 +21,5 @@ func (h host) prepare() (adopts bool) {
 		return false
 	}
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // writes say it; workers get the signal as ever, which they would not if it were ignored
-	return subreaper() || os.Getpid() == 1
+	return proctree.Adopt() || os.Getpid() == 1
 }
