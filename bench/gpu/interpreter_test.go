@@ -14,7 +14,7 @@ func TestEveryBenchmarkRunsOnTheInterpreterAndItsLossesAreTheCPUs(t *testing.T) 
 	_, out, errs := gpucheck(t, "bench", "-device", "interpreter", "-rounds", "1")
 	require.Empty(t, errs)
 	seen := map[string]int{}
-	for _, l := range linesOf([]byte(out)) {
+	for _, l := range linesOf(out) {
 		name := l["case"].(string)
 		require.NotContains(t, l, "error", "%v", l)
 		seen[name]++

@@ -11,19 +11,49 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // commit is what the bundle was made of; the linker sets it.
 var commit = "unknown"
 
-func main() {
-	c, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	os.Exit(run(c, os.Args[1:], os.Stdout, os.Stderr))
+func main() { os.Exit(program(run)) }
+
+// grace is how long the program may take to end in good order after a signal, or when all its time is used up.
+const grace = 8 * time.Second
+
+// program is main, with a run. The first signal ends the context. The second one ends the program, and so does time: a driver may hold a goroutine for ever.
+func program(run func(c context.Context, args []string, stdout, stderr io.Writer) int) int {
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // nobody may read what is printed; what is written to files counts
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	c, cancel := context.WithCancelCause(context.Background())
+	go func() {
+		if len(os.Args) > 1 && os.Args[1] == "hold" {
+			return // it ends with the check
+		}
+		cancel(fmt.Errorf("ended by %v", <-signals))
+		select {
+		case <-signals:
+		case <-time.After(grace):
+		}
+		os.Exit(codeFailed)
+	}()
+	return run(c, os.Args[1:], os.Stdout, os.Stderr)
 }
+
+// The exit codes, beside 0.
+const (
+	codeFailed    = 1
+	codeUsage     = 2
+	codeUnwritten = 3
+)
 
 // errFailed says that something was wrong which has been told already.
 var errFailed = errors.New("something failed")
+
+// errUnwritten says that results could not be written, which has been told already.
+var errUnwritten = errors.New("results could not be written")
 
 // usageError is a wrong command line.
 type usageError struct{ error }
@@ -35,7 +65,8 @@ func run(c context.Context, args []string, stdout, stderr io.Writer) int {
 		verb, args = args[0], args[1:]
 	}
 	verbs := map[string]func(context.Context, []string, io.Writer, io.Writer) error{
-		"check": checkMain, "device": deviceMain, "bench": benchMain, "worker": workerMain,
+		"check": checkMain, "device": deviceMain, "bench": benchMain, // and what they start:
+		"worker": workerMain, "machine": machineMain, "hold": holdMain, "awake": awakeMain,
 	}
 	err := error(usageError{fmt.Errorf("no command %q; expected device, bench, or only flags", verb)})
 	if fn := verbs[verb]; fn != nil {
@@ -44,14 +75,16 @@ func run(c context.Context, args []string, stdout, stderr io.Writer) int {
 	switch {
 	case err == nil, errors.Is(err, flag.ErrHelp):
 		return 0
+	case errors.Is(err, errUnwritten):
+		return codeUnwritten
 	case errors.Is(err, errFailed):
-		return 1
+		return codeFailed
 	}
 	fmt.Fprintln(stderr, "gpucheck:", err)
 	if errors.As(err, new(usageError)) {
-		return 2
+		return codeUsage
 	}
-	return 1
+	return codeFailed
 }
 
 // parse parses a verb's flags, and accepts nothing else. The error has all that checks find.

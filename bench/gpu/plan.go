@@ -1,55 +1,129 @@
 package main
 
 import (
+	_ "embed"
+	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 )
 
-// plan lists the steps, the most important first, so that a budget that is too small costs the least.
+// part is a share of the check that fits into ten minutes.
+type part int
+
+const (
+	both   part = iota // what comes first in any
+	first              // whether Weft is right, and the benchmarks that tell most
+	second             // the rest
+)
+
+var parts = [...]string{both: "", first: "first", second: "second"}
+
+// Set is flag.Value's. What is wrong is told by check, with all else.
+func (p *part) Set(s string) error {
+	*p = part(slices.Index(parts[:], s))
+	return nil
+}
+
+func (p *part) String() string {
+	if *p < 0 {
+		return "?"
+	}
+	return parts[*p]
+}
+
+func (p part) check() error {
+	if p < 0 {
+		return fmt.Errorf("-part; expected first, second or nothing")
+	}
+	return nil
+}
+
+// plan lists the steps, the most important first. The time that a step needs is what it should take on a GPU of 2023, its driver's cache empty.
 func plan(o options) []step {
-	test := func(name string, limit time.Duration, file string, more ...string) step {
-		argv := append([]string{file, "-test.timeout=" + (limit - time.Second).String()}, more...)
-		return step{name: name, limit: limit, argv: argv, env: o.env(), must: true}
+	return slices.Concat(o.machine(), o.correctness(), o.benches(first, 1, "copy", "bound", "large", "gpt", "launch", "split"),
+		o.benches(second, 1, "small", "product"),
+		o.benches(second, 2, "copy", "bound", "large", "gpt", "small", "product", "launch", "split"), o.sanitizer())
+}
+
+//go:embed versions.py
+var versions string
+
+// machine are steps that say what this machine is. The last is the first to open the driver.
+func (o options) machine() []step {
+	steps := []step{{name: "machine", need: 3 * time.Second, limit: 25 * time.Second, argv: []string{o.self, "machine"}, lines: true}}
+	if python := find("python3"); python != "" {
+		steps = append(steps, step{name: "python", need: 15 * time.Second, limit: 40 * time.Second, argv: []string{python, "-c", versions}, lines: true, aside: true})
 	}
-	steps := []step{
-		test("driver", time.Minute, "testgpu.test", "-test.skip=TestAFault"),
-		test("fault", time.Minute, "testgpu.test", "-test.run=TestAFault/a_fault"),
-		test("kernels", 3*time.Minute, "gpu.test"),
-		test("generated kernels", 2*time.Minute, "gen.test", "-test.skip=TextsAreAsReviewed"),
-		test("gradients", 2*time.Minute, "autodiff.test", "-test.run=TestOnAGPU"),
-		test("device maps", 2*time.Minute, "gpus.test"),
-		test("training", 2*time.Minute, "digits.test", "-test.run=Accelerator|OnGPUs|BFloat16|FirstFifty|ReachesItsAccuracy"),
-		o.bench("correct", 2*time.Minute),
+	return append(steps, step{
+		name: "device", need: 10 * time.Second, limit: time.Minute, argv: []string{o.self, "device", "-device", string(o.at)}, lines: true, must: true, always: true,
+	})
+}
+
+// correctness is steps that are tests, and one that is like them.
+func (o options) correctness() []step {
+	test := func(name string, need, limit time.Duration, file string, more ...string) step {
+		return step{name: name, part: first, need: need, limit: limit, argv: append([]string{file}, more...), env: o.env(), must: true}
 	}
-	steps[len(steps)-1].must = true
-	steps = append(steps, benchSteps(o, 1)...)
-	if tool := find("compute-sanitizer", "/usr/local/cuda/bin/compute-sanitizer"); tool != "" && o.at != interpreter {
-		steps = append(steps, step{
-			name: "sanitizer", limit: 3 * time.Minute, env: o.env(), long: true,
-			// Results that are no success are asked for: by tests of errors, and to count a kernel's parameters.
-			argv: []string{tool, "--error-exitcode=9", "--report-api-errors=no", "--launch-timeout=60", o.file("gpu.test"), "-test.short", "-test.run=" + sanitized},
-		})
+	kernels := test("kernels", 90*time.Second, 3*time.Minute, "gpu.test")
+	if o.at == interpreter { // where make test runs all of them
+		kernels.argv = append(kernels.argv, "-test.run="+sanitized)
 	}
-	return append(steps, benchSteps(o, 2)...)
+	correct := o.bench("correct", 20*time.Second, 90*time.Second)
+	correct.part, correct.must = first, true
+	return []step{
+		test("driver", 15*time.Second, time.Minute, "testgpu.test", "-test.skip=TestAFault"),
+		test("fault", 5*time.Second, 30*time.Second, "testgpu.test", "-test.run=TestAFault/a_fault"),
+		kernels,
+		test("generated kernels", 40*time.Second, 2*time.Minute, "gen.test", "-test.skip=TextsAreAsReviewed"),
+		test("gradients", 30*time.Second, 2*time.Minute, "autodiff.test", "-test.run=TestOnAGPU"),
+		test("device maps", 20*time.Second, 90*time.Second, "gpus.test"),
+		test("training", 30*time.Second, 2*time.Minute, "digits.test", "-test.run=Accelerator|OnGPUs|BFloat16|FirstFifty|ReachesItsAccuracy"),
+		correct,
+	}
 }
 
 // sanitized is what compute-sanitizer looks at: it makes kernels a hundred times slower.
 const sanitized = "TestEveryInstruction.*/(MatMul|Conv2d|MaxPool2d|Softmax|LayerNorm|CrossEntropy|Gather|ScatterAdd|Map|Reduce|Transpose|Update|Random)"
 
-// benchSteps are the benchmarks in turns with PyTorch's.
-func benchSteps(o options, round int) (steps []step) {
+// sanitizer is a step, where there is a compute-sanitizer.
+func (o options) sanitizer() []step {
+	tool := find("compute-sanitizer", "/usr/local/cuda/bin/compute-sanitizer")
+	if tool == "" || o.at == interpreter {
+		return nil
+	}
+	return []step{{
+		name: "sanitizer", part: second, need: 100 * time.Second, limit: 3 * time.Minute, env: o.env(), long: true,
+		// Results that are no success are asked for: by tests of errors, and to count a kernel's parameters.
+		argv: []string{tool, "--error-exitcode=9", "--report-api-errors=no", "--launch-timeout=60", o.file("gpu.test"), "-test.short", "-test.run=" + sanitized},
+	}}
+}
+
+// torchNeeds are the benchmarks that PyTorch has too, and what it needs for them: some it compiles.
+var torchNeeds = map[string]time.Duration{
+	"copy": 10 * time.Second, "bound": 15 * time.Second, "small": 50 * time.Second, "large": time.Minute, "gpt": 80 * time.Second, "product": 15 * time.Second,
+}
+
+// benches are benchmarks in turns with PyTorch's.
+func (o options) benches(p part, round int, names ...string) (steps []step) {
 	python := find("python3")
-	for _, name := range []string{"copy", "bound", "small", "large", "gpt", "product", "launch", "split"} {
-		s := o.bench(name, 2*time.Minute)
-		s.name += " " + strconv.Itoa(round)
-		steps = append(steps, s)
-		if python != "" && name != "launch" && name != "split" && o.at != interpreter {
-			steps = append(steps, step{
-				name: "torch " + name + " " + strconv.Itoa(round), limit: 2 * time.Minute, lines: true, aside: true,
-				argv: []string{python, "gpu.py", "--only", name, "--rounds", strconv.Itoa(o.rounds)}, env: []string{"CUDA_VISIBLE_DEVICES=" + o.visible()},
+	for _, name := range names {
+		add := func(s step) {
+			s.part, s.name = p, s.name+" "+strconv.Itoa(round)
+			steps = append(steps, s)
+		}
+		need := 10 * time.Second
+		if name == "split" || name == "gpt" {
+			need *= 2
+		}
+		add(o.bench(name, need, 2*time.Minute))
+		if need, has := torchNeeds[name]; has && python != "" && o.at != interpreter {
+			add(step{
+				name: "torch " + name, need: need, limit: 2 * time.Minute, lines: true, aside: true,
+				argv: []string{python, o.file("gpu.py"), "--only", name, "--rounds", strconv.Itoa(o.rounds)}, env: []string{"CUDA_VISIBLE_DEVICES=" + o.visible()},
 			})
 		}
 	}
@@ -57,9 +131,9 @@ func benchSteps(o options, round int) (steps []step) {
 }
 
 // bench is a step that is a case of this program's benchmarks.
-func (o options) bench(name string, limit time.Duration) step {
+func (o options) bench(name string, need, limit time.Duration) step {
 	return step{
-		name: "bench " + name, limit: limit, lines: true, env: []string{selfEnv + "=1"},
+		name: "bench " + name, need: need, limit: limit, lines: true,
 		argv: []string{o.self, "bench", "-device", string(o.at), "-rounds", strconv.Itoa(o.rounds), "-only", name},
 	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -12,8 +13,10 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
+	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
 	"github.com/weft-project/weft/device/cuda/native"
 	"github.com/weft-project/weft/kernels/gpu/cu"
@@ -21,6 +24,7 @@ import (
 
 // gpuReport is what there is to know of a GPU before anything runs on it.
 type gpuReport struct {
+	Case       string             `json:"case"` // gpu: the report is a line as those of benchmarks
 	Name       string             `json:"name"`
 	UUID       string             `json:"uuid"`
 	Arch       int                `json:"arch"` // compute capability, times ten
@@ -35,7 +39,15 @@ type gpuReport struct {
 	Host       string             `json:"host"`
 }
 
-// deviceMain is the verb device.
+// noGPU is the report where there is none.
+type noGPU struct {
+	Case  string `json:"case"`
+	Error string `json:"error"`
+	None  bool   `json:"none"` // no driver, or no GPU: there is nothing to check
+}
+
+// deviceMain is the verb device. It prints what is known before modules are loaded, and all once they are; and to stderr, what is next, as the driver may not
+// come back.
 func deviceMain(_ context.Context, args []string, stdout, stderr io.Writer) error {
 	f := flag.NewFlagSet("gpucheck device", flag.ContinueOnError)
 	at := place("cuda:0")
@@ -43,11 +55,13 @@ func deviceMain(_ context.Context, args []string, stdout, stderr io.Writer) erro
 	if err := parse(f, args, stderr, at.check); err != nil {
 		return err
 	}
-	r, err := reportOf(at)
+	say := json.NewEncoder(stdout)
+	r, err := report(at, func(r *gpuReport) { _ = say.Encode(r) }, func(what string) { fmt.Fprintln(stderr, what) })
 	if err != nil {
-		return err
+		none := errors.Is(err, cuda.ErrNoDriver) || errors.Is(err, device.ErrNoDevice)
+		return errors.Join(err, say.Encode(noGPU{"gpu", err.Error(), none}))
 	}
-	if err := json.NewEncoder(stdout).Encode(r); err != nil {
+	if err := say.Encode(r); err != nil {
 		return err
 	}
 	if len(r.LoadErrors) > 0 {
@@ -56,31 +70,57 @@ func deviceMain(_ context.Context, args []string, stdout, stderr io.Writer) erro
 	return nil
 }
 
-func reportOf(at place) (*gpuReport, error) {
+// report asks a GPU. Early is what is known before modules are loaded; next is told what is done next.
+func report(at place, early func(*gpuReport), next func(what string)) (*gpuReport, error) {
+	next("opening the driver")
 	d, err := at.driver()
 	if err != nil {
 		return nil, err
 	}
-	defer d.Close()
 	i := d.Info()
 	r := &gpuReport{
-		Name: i.Name, UUID: i.UUID, Arch: i.Arch, Driver: i.Driver, Processors: i.Processor, Memory: i.Memory, Shared: i.Shared,
+		Case: "gpu", Name: i.Name, UUID: i.UUID, Arch: i.Arch, Driver: i.Driver, Processors: i.Processor, Memory: i.Memory, Shared: i.Shared,
 		LoadMS: map[string]float64{}, LoadErrors: map[string]string{},
 		Host: fmt.Sprintf("%s/%s, %d processors, %s%s", runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version(), kernelModule("/proc/driver/nvidia/version")),
 	}
+	next("asking for its free memory")
 	if r.Free, err = d.Room(); err != nil {
-		return nil, err
+		return nil, errors.Join(err, d.Close())
 	}
-	r.load(d)
+	early(r)
+	r.load(d, next)
 	r.Library = "none: this is the interpreter"
 	if at != interpreter {
+		next("opening cuBLASLt")
 		path, version, err := native.Library()
 		r.Library = fmt.Sprintf("%s, version %d", path, version)
 		if err != nil {
 			r.Library = err.Error()
 		}
 	}
-	return r, nil
+	next("closing the driver")
+	return r, d.Close()
+}
+
+// reportIn is the report that a line is; nil where it is none.
+func reportIn(line map[string]any) *gpuReport {
+	raw, err := json.Marshal(line)
+	r := new(gpuReport)
+	if err != nil || json.Unmarshal(raw, r) != nil || r.Name == "" {
+		return nil
+	}
+	return r
+}
+
+// notes are what of a report may make the results others than they should be.
+func (r *gpuReport) notes() (notes []string) {
+	if r.Free < r.Memory*9/10 {
+		notes = append(notes, fmt.Sprintf("of the GPU's memory %.1f of %.1f GiB are free: another process uses it", float64(r.Free)/(1<<30), float64(r.Memory)/(1<<30)))
+	}
+	if strings.HasPrefix(r.UUID, "MIG-") {
+		notes = append(notes, "this is a slice of a GPU (MIG): its figures are a slice's")
+	}
+	return notes
 }
 
 // kernelModule is what the file says of the driver's part in the kernel; nothing where there is none.
@@ -96,7 +136,7 @@ func kernelModule(file string) string {
 var target = regexp.MustCompile(`\.target sm_(\d+)`)
 
 // load times the loading of each module that is for such a GPU.
-func (r *gpuReport) load(d cuda.Driver) {
+func (r *gpuReport) load(d cuda.Driver, next func(what string)) {
 	for _, name := range slices.Sorted(maps.Keys(cu.Modules())) {
 		text := cu.Module(name)
 		if m := target.FindSubmatch(text); m != nil {
@@ -104,6 +144,7 @@ func (r *gpuReport) load(d cuda.Driver) {
 				continue // nobody asks for it there
 			}
 		}
+		next("loading the kernels of " + name)
 		began := time.Now()
 		m, err := d.Load(text)
 		r.LoadMS[name] = float64(time.Since(began).Microseconds()) / 1e3

@@ -1,121 +1,166 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
+	"slices"
+	"sync"
 	"syscall"
 	"time"
 )
 
-// step is a process of the check.
-type step struct {
-	name  string
-	limit time.Duration
-	argv  []string // the program is a file of the bundle, or a path
-	env   []string
-	lines bool // it prints lines of JSON, of benchmarks
-	must  bool // the result is not green without it
-	aside bool // its failure is not Weft's: what Weft is compared with
-	long  bool // nobody knows how long it takes: it is not wrong because its time is up
-}
-
-// outcome is what became of a step.
-type outcome struct {
-	Name    string           `json:"name"`
-	Verdict string           `json:"verdict"` // ok, failed, late, or left out
-	Seconds float64          `json:"seconds"`
-	Why     string           `json:"why,omitempty"` // and the end of what it printed
-	Lines   []map[string]any `json:"lines,omitempty"`
-	Must    bool             `json:"must,omitempty"`
-	Aside   bool             `json:"aside,omitempty"`
-}
-
-// The verdicts. What is left out had no time, or what it needs is not here.
+// How long is waited for what does not end at once.
 const (
-	ok      = "ok"
-	failed  = "failed"
-	late    = "late"
-	leftOut = "left out"
+	quitting = time.Second            // after SIGQUIT, for a step that is late to say where it is
+	patience = drain + time.Second    // after a step was killed
+	lastWord = time.Second            // for what it had printed
+	sameTime = 200 * time.Millisecond // between a signal that a step gets and the same one to this process: who ends a whole machine signals all
 )
 
-// told is how many bytes of a failed step's output are kept.
-const told = 6000
-
-// run runs a step in dir, for at most its limit and what is left of the budget.
-func (s step) run(c context.Context, dir string, left time.Duration) outcome {
-	out := outcome{Name: s.name, Must: s.must, Aside: s.aside}
+// run runs a step in dir, for at most limit, below a process that ends all that it leaves behind. Ends c, so does the step.
+func (s step) run(c context.Context, dir string, limit time.Duration, env []string) ending {
 	program := s.argv[0]
 	if !filepath.IsAbs(program) {
 		program = filepath.Join(dir, program)
 	}
-	limit := min(s.limit, left)
-	switch _, err := os.Stat(program); {
-	case err != nil:
-		out.Verdict, out.Why = leftOut, err.Error()
-		return out
-	case limit <= 0 || c.Err() != nil:
-		out.Verdict, out.Why = leftOut, "no time is left"
-		return out
+	if _, err := os.Stat(program); err != nil {
+		return ending{err: err.Error()}
 	}
-	c, cancel := context.WithTimeout(c, limit)
+	p, err := s.start(program, dir, env)
+	if err != nil {
+		return ending{err: err.Error()}
+	}
+	defer p.close()
+	timed, cancel := context.WithTimeout(c, limit)
 	defer cancel()
-	var said, errs bytes.Buffer
-	cmd := exec.CommandContext(c, program, s.argv[1:]...)
-	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &said, &errs
-	cmd.Env = append(os.Environ(), s.env...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // so that what it started ends with it
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = 5 * time.Second
-	began := time.Now()
-	err := cmd.Run()
-	out.Seconds = time.Since(began).Seconds()
-	if s.lines {
-		out.Lines = linesOf(said.Bytes())
+	var e ending
+	select {
+	case <-p.gone:
+	case <-timed.Done():
+		e.stopped = c.Err() != nil
+		e.late = !e.stopped
 	}
-	switch {
-	case err == nil:
-		out.Verdict = ok
-		return out
-	case errors.Is(c.Err(), context.DeadlineExceeded) && s.long:
-		out.Verdict, out.Why = leftOut, fmt.Sprintf("nothing was wrong until its time was up, after %v", limit)
-	case errors.Is(c.Err(), context.DeadlineExceeded):
-		out.Verdict, out.Why = late, fmt.Sprintf("ended after %v", limit)
-	default:
-		out.Verdict, out.Why = failed, err.Error()
+	if e.late {
+		p.quit()
 	}
-	if s.lines {
-		said.Reset()
-	}
-	out.Why += "\n" + end(said.String()) + end(errs.String())
-	return out
-}
-
-// end is what of a text says why something failed: of a Go test, from what failed on. Of a long one the middle is left out: a crash says at its
-// beginning what it is, and most others at their end.
-func end(s string) string {
-	if at := strings.Index(s, "--- FAIL"); at >= 0 {
-		s = s[at:]
-	}
-	if len(s) <= told {
-		return s
-	}
-	return s[:told/2] + "\n…\n" + s[len(s)-told/2:]
-}
-
-// linesOf is the lines of JSON in what a program printed.
-func linesOf(said []byte) (all []map[string]any) {
-	for text := range bytes.Lines(said) {
-		var l map[string]any
-		if json.Unmarshal(text, &l) == nil && l["case"] != nil {
-			all = append(all, l)
+	e.stuck = !p.end()
+	p.tell(&e)
+	if slices.Contains([]syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP}, e.signal) {
+		select {
+		case <-c.Done():
+			e.stopped = true
+		case <-time.After(sameTime):
 		}
 	}
-	return all
+	return e
+}
+
+// process is a step that runs.
+type process struct {
+	cmd   *exec.Cmd
+	keep  *os.File // the step ends when this is closed
+	gone  chan struct{}
+	pipes []*os.File // the ends here: to its standard input, of its output, of its errors, of held
+	said  said
+	read  sync.WaitGroup
+}
+
+// start starts the step.
+func (s step) start(program, dir string, env []string) (p *process, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	p = &process{cmd: exec.Command(self, append([]string{"hold", program}, s.argv[1:]...)...), gone: make(chan struct{})}
+	p.cmd.Dir = dir
+	p.cmd.Env = slices.Concat(os.Environ(), env, s.env, []string{selfEnv + "=1"})
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	var theirs []*os.File // ends of pipes
+	defer func() {
+		for _, f := range theirs {
+			_ = f.Close()
+		}
+		if err != nil {
+			p.close()
+		}
+	}()
+	for k := range 4 {
+		r, w, err := os.Pipe()
+		if err != nil {
+			return nil, err
+		}
+		ours, its := r, w
+		if k == 0 {
+			ours, its = w, r
+		}
+		p.pipes, theirs = append(p.pipes, ours), append(theirs, its)
+	}
+	p.keep = p.pipes[0]
+	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr, p.cmd.ExtraFiles = theirs[0], theirs[1], theirs[2], theirs[3:]
+	if err := p.cmd.Start(); err != nil {
+		return nil, err
+	}
+	p.read.Go(func() {
+		if !s.lines {
+			_, _ = io.Copy(textWriter{&p.said}, p.pipes[1])
+			return
+		}
+		w := &splitter{to: &p.said}
+		_, _ = io.Copy(w, p.pipes[1])
+		w.flush()
+	})
+	p.read.Go(func() { _, _ = io.Copy(textWriter{&p.said}, p.pipes[2]) })
+	go func() {
+		_ = p.cmd.Wait()
+		close(p.gone)
+	}()
+	return p, nil
+}
+
+// quit has a program of Go say where it is.
+func (p *process) quit() {
+	_, _ = p.keep.Write([]byte{0})
+	select {
+	case <-p.gone:
+	case <-time.After(quitting):
+	}
+}
+
+// end ends the step, where it has not ended, and says whether it is gone.
+func (p *process) end() bool {
+	_ = p.keep.Close()
+	select {
+	case <-p.gone:
+		return true
+	case <-time.After(patience):
+	}
+	_ = p.cmd.Process.Kill()
+	return false
+}
+
+// tell says how the step ended, and what it had printed.
+func (p *process) tell(e *ending) {
+	for _, f := range p.pipes[1:] {
+		_ = f.SetReadDeadline(time.Now().Add(lastWord)) // what cannot be ended has them open still
+	}
+	p.read.Wait()
+	var h held
+	switch err := json.NewDecoder(p.pipes[3]).Decode(&h); {
+	case err == nil:
+		e.err, e.code, e.signal, e.left, e.stuck = h.Err, h.Code, h.Signal, h.Left, e.stuck || h.Stuck
+	case !e.late && !e.stopped: // somebody killed the process between
+		e.signal = syscall.SIGKILL
+	}
+	e.text, e.lines = p.said.String(), p.said.lines
+}
+
+// close closes the ends of pipes that are here.
+func (p *process) close() {
+	for _, f := range p.pipes {
+		_ = f.Close()
+	}
 }

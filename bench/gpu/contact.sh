@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# First contact with a GPU: the bundle of make gpu-bundle, run on a machine that has nothing else.
+#
+#	contact.sh [BUNDLE] [OUT] [first|second] [FLAG…]
+#
+# BUNDLE is a file named *.tar.xz or *.tar.gz; without, gpucheck.tar.xz beside this file, or the one in the bin of the tree that it is in. It is unpacked
+# where it lies, into gpucheck, or in a temporary folder where that cannot be. OUT is the folder for result.json and result.md; it may be the variable OUT.
+# "first", which needs no word, says whether Weft is right and how fast at what tells most; "second" has the other benchmarks, second rounds and
+# compute-sanitizer. Flags are gpucheck's, as in -device interpreter.
+#
+# It ends within 570 s, and there are results from its first second on. It ends as gpucheck does (0: all well, 1: something is not, or it was ended,
+# 2: a wrong command line, 3: results could not be written), or with 4 where there is no bundle that can be unpacked.
+set -uo pipefail
+export PYTHONUNBUFFERED=1
+whole=555 # seconds; gpucheck ends at most 8 s later
+
+bundle='' part=first flags=()
+while [ $# -gt 0 ]; do
+	case $1 in
+	first | second) part=$1 ;;
+	-*) flags=("$@") && break ;;
+	*.tar.?z) bundle=$1 ;;
+	*) OUT=$1 ;;
+	esac
+	shift
+done
+[ -n "${OUT:-}" ] || { echo "contact.sh: no folder for results; expected contact.sh [BUNDLE] OUT [first|second] [FLAG…]" >&2 && exit 2; }
+here=$(cd "$(dirname "$0")" && pwd)
+for file in "$here/gpucheck.tar.xz" "$here/../../bin/gpucheck.tar.xz"; do [ -n "$bundle" ] || [ ! -e "$file" ] || bundle=$file; done
+
+# say writes results before there is a gpucheck that does. Its argument has nothing that JSON would need escaped.
+say() {
+	mkdir -p "$OUT" && for kind in json md; do
+		if [ $kind = json ]; then printf '{"state": "%s", "green": false, "steps": []}\n' "$1"; else printf '# gpucheck\n\n**%s**\n' "$1"; fi >"$OUT/result.$kind.part" &&
+			mv "$OUT/result.$kind.part" "$OUT/result.$kind"
+	done || echo "contact.sh: nothing can be written to $OUT" >&2
+}
+
+say "unpacking"
+[ -r "$bundle" ] || { say "there is no bundle" && echo "contact.sh: there is no bundle ${bundle:-beside this file or in bin}; make gpu-bundle makes it" >&2 && exit 4; }
+at=$(dirname "$bundle")
+[ -w "$at" ] || at=$(mktemp -d)
+rm -rf "$at/gpucheck"
+unpack() { tar -xf "$bundle" -C "$at" 2>/dev/null || python3 -c 'import sys, tarfile; tarfile.open(sys.argv[1]).extractall(sys.argv[2])' "$bundle" "$at"; }
+unpack || { say "the bundle cannot be unpacked" && echo "contact.sh: $bundle cannot be unpacked into $at: that needs room, and tar and xz or a python3 with lzma" >&2 && exit 4; }
+exec "$at/gpucheck/gpucheck" -out "$OUT" -part $part -budget $((whole - SECONDS))s ${flags[@]+"${flags[@]}"}

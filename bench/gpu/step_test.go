@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// planted runs a script as a step, and judges it.
+func planted(c context.Context, t *testing.T, s step, script string) outcome {
+	s.name, s.argv = "planted", []string{"planted"}
+	co := newCourse([]step{s}, time.Now(), time.Hour)
+	s, limit, more := co.next(time.Now())
+	require.True(t, more)
+	co.ended(time.Now(), s.run(c, bundle(t, map[string]string{"planted": script}), limit, nil))
+	return co.out[0]
+}
+
+func TestAStepThatPassesHasItsOutputKept(t *testing.T) {
+	o := planted(t.Context(), t, step{limit: time.Hour, lines: true}, `echo begins; echo '{"case":"x","ms":1}'; echo "to errors" >&2; printf ends`)
+	require.Equal(t, ok, o.Verdict, o.Why)
+	require.Contains(t, o.Output, "begins\n")
+	require.Contains(t, o.Output, "ends")
+	require.Contains(t, o.Output, "to errors")
+	require.NotContains(t, o.Output, "case")
+	require.Equal(t, []map[string]any{{"case": "x", "ms": 1.0}}, o.Lines)
+}
+
+func TestAStepThatHangsIsEndedWithAllThatItStarted(t *testing.T) {
+	alive := newAlive(t)
+	o := planted(t.Context(), t, step{limit: 200 * time.Millisecond}, alive.script+"sleep 600 & setsid sleep 600 & echo begun; sleep 600")
+	require.Equal(t, late, o.Verdict)
+	require.Contains(t, o.Output, "begun")
+	require.Contains(t, o.Why, "ended after 200ms")
+	require.NotContains(t, o.Why, "left behind", "it was not asked to end them")
+	alive.none(t)
+}
+
+func TestAStepThatIgnoresSignalsIsEnded(t *testing.T) {
+	alive := newAlive(t)
+	o := planted(t.Context(), t, step{limit: 200 * time.Millisecond}, alive.script+"trap '' TERM INT QUIT HUP; echo begun; sleep 600; sleep 600")
+	require.Equal(t, late, o.Verdict)
+	alive.none(t)
+}
+
+func TestAProgramOfGoThatHangsSaysWhere(t *testing.T) {
+	self, err := os.Executable()
+	require.NoError(t, err)
+	silent := filepath.Join(t.TempDir(), "fifo")
+	require.NoError(t, syscall.Mkfifo(silent, 0o600))
+	o := planted(t.Context(), t, step{limit: 500 * time.Millisecond}, "exec "+self+" awake <>"+silent)
+	require.Equal(t, late, o.Verdict, o.Output)
+	require.Contains(t, o.Output, "SIGQUIT")
+	require.Contains(t, o.Output, "awakeMain")
+}
+
+func TestWhatAStepLeavesBehindIsEndedInWhateverSession(t *testing.T) {
+	alive := newAlive(t)
+	o := planted(t.Context(), t, step{limit: time.Hour}, alive.script+"setsid sh -c 'sleep 600 & sleep 600' & sleep 600 & echo done")
+	require.Equal(t, ok, o.Verdict)
+	require.Contains(t, o.Why, "left behind and that were ended: ")
+	alive.none(t)
+}
+
+func TestAStepThatCrashesFailsByTheSignalsName(t *testing.T) {
+	o := planted(t.Context(), t, step{limit: time.Hour}, "echo before; kill -SEGV $$")
+	require.Equal(t, failed, o.Verdict)
+	require.Contains(t, o.Why, "segmentation fault")
+	require.Contains(t, o.Output, "before")
+	o = planted(t.Context(), t, step{limit: time.Hour}, "kill -TERM $$")
+	require.Equal(t, failed, o.Verdict, "nobody has ended the whole check")
+	o = planted(t.Context(), t, step{limit: time.Hour}, "kill -KILL $PPID; sleep 600")
+	require.Equal(t, failed, o.Verdict, "the process above it is gone, and it with that")
+}
+
+func TestAStepThatIsUnderWayWhenTheCheckIsEndedHasNotFailed(t *testing.T) {
+	for _, script := range []string{"sleep 600", "kill -TERM $$"} { // the whole machine is ended: the step has got the signal first
+		c, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(100*time.Millisecond, func() { cancel(errors.New("ended by terminated")) })
+		o := planted(c, t, step{limit: time.Hour}, script)
+		require.Equal(t, interrupted, o.Verdict, script)
+	}
+}
+
+func TestAStepThatPrintsALotCostsNoMore(t *testing.T) {
+	for _, script := range []string{
+		"echo head; yes | head -c 100000000; echo tail", `echo head >&2; yes '{"case":"x","ms":1}' | head -c 10000000; echo; echo tail`,
+		"echo head; head -c 10000000 /dev/zero; echo; echo tail",
+	} {
+		o := planted(t.Context(), t, step{limit: time.Hour, lines: true}, script)
+		require.Equal(t, ok, o.Verdict)
+		require.Contains(t, o.Output, "head")
+		require.Contains(t, o.Output, "tail")
+		require.LessOrEqual(t, len(o.Output), told+100)
+		require.LessOrEqual(t, len(o.Lines)*len(`{"case":"x","ms":1}`), mostLines)
+	}
+}
+
+func TestFullResultsAreSmall(t *testing.T) {
+	var r result
+	r.Date, r.State = "2026-11-22", complete
+	for range 2 * len(plan(options{at: "cuda:0", self: "/gpucheck"})) {
+		var s said
+		for s.line([]byte(`{"case":"x","op":"y","mode":"z","ms":1.25,"off":0.5}`)) {
+		}
+		s.text([]byte(strings.Repeat("\x00ä|", heldEach)))
+		r.Steps = append(r.Steps, outcome{Name: "a step", Verdict: failed, Why: strings.Repeat("why ", 100), Output: s.String(), Lines: s.lines})
+	}
+	dir := t.TempDir()
+	require.NoError(t, r.write(dir))
+	for _, name := range []string{"result.json", "result.md"} {
+		is, err := os.Stat(filepath.Join(dir, name))
+		require.NoError(t, err)
+		require.Less(t, is.Size(), int64(16<<20), name)
+	}
+}
+
+func TestWhatMayTakeLongIsNotWrongWhenItsTimeIsUp(t *testing.T) {
+	o := planted(t.Context(), t, step{limit: 200 * time.Millisecond, long: true}, "echo so far; sleep 600")
+	require.Equal(t, leftOut, o.Verdict)
+	require.Contains(t, o.Output, "so far")
+	require.Equal(t, failed, planted(t.Context(), t, step{limit: time.Hour, long: true}, "exit 9").Verdict)
+}
