@@ -39,6 +39,7 @@ type ending struct {
 type course struct {
 	steps []step
 	out   []outcome // of the steps, in their order
+	lead  part      // the first that has steps of its own
 	over  time.Time // when all time is used up
 	at    int       // the step that is under way, or is next
 	began time.Time // when the step under way did
@@ -50,6 +51,9 @@ type course struct {
 func newCourse(steps []step, now time.Time, budget time.Duration) *course {
 	c := &course{steps: steps, over: now.Add(budget)}
 	for _, s := range steps {
+		if c.lead == both {
+			c.lead = s.part
+		}
 		c.out = append(c.out, outcome{Name: s.name, Verdict: waiting, Must: s.must, Aside: s.aside})
 	}
 	return c
@@ -81,7 +85,7 @@ func (c *course) allowed(now time.Time) time.Duration {
 	s, left := c.steps[c.at], c.over.Sub(now)
 	spare := left - quitting - patience
 	for _, later := range c.steps[c.at+1:] {
-		if later.part <= max(s.part, first) {
+		if later.part <= max(s.part, c.lead) {
 			spare -= later.need
 		}
 	}

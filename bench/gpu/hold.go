@@ -40,7 +40,7 @@ func holdMain(_ context.Context, args []string, stdout, stderr io.Writer) error 
 	proctree.Adopt()
 	syscall.CloseOnExec(heldFile)
 	_ = syscall.Setrlimit(syscall.RLIMIT_CORE, &syscall.Rlimit{})
-	cmd := exec.Command(args[0], args[1:]...)
+	cmd := exec.Command(args[0], args[1:]...) //nolint:gosec // the check names it
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	dieWithParent(cmd.SysProcAttr)

@@ -31,16 +31,21 @@ const (
 	appQuery = "gpu_uuid,pid,process_name,used_memory"
 )
 
-var errSilent = errors.New("it did not answer within 10 s")
+var errSilent = errors.New("it did not answer in time")
 
-// machineMain is the verb machine: what there is to say of a machine without opening the driver. Each program that it asks has ten seconds.
+// machineMain is the verb machine: what there is to say of a machine without opening the driver.
 func machineMain(c context.Context, args []string, stdout, stderr io.Writer) error {
 	if err := parse(flag.NewFlagSet("gpucheck machine", flag.ContinueOnError), args, stderr); err != nil {
 		return err
 	}
+	return describe(c, 10*time.Second, stdout)
+}
+
+// describe describes the machine. Each program that it asks has so long to answer.
+func describe(c context.Context, wait time.Duration, stdout io.Writer) error {
 	say := json.NewEncoder(stdout)
 	ask := func(argv ...string) (string, error) {
-		c, cancel := context.WithTimeout(c, 10*time.Second)
+		c, cancel := context.WithTimeout(c, wait)
 		defer cancel()
 		cmd := exec.CommandContext(c, argv[0], argv[1:]...)
 		cmd.WaitDelay = time.Second

@@ -67,19 +67,19 @@ func (r result) count(verdict string) (n int) {
 }
 
 // describe says what the GPU is.
-func (g *gpuReport) describe(b *strings.Builder) {
-	if g == nil {
+func (r *gpuReport) describe(b *strings.Builder) {
+	if r == nil {
 		return
 	}
 	fmt.Fprintf(b, "%s: compute capability %d.%d, %.1f GiB, %d multiprocessors, driver for CUDA %d.%d; cuBLASLt: %s. Host: %s.\n\n",
-		printable.Text(g.UUID, 100), g.Arch/10, g.Arch%10, float64(g.Memory)/(1<<30), g.Processors, g.Driver/1000, g.Driver%1000/10, cmp.Or(g.Library, "unknown"), g.Host)
-	if len(g.LoadMS) == 0 {
+		printable.Text(r.UUID, 100), r.Arch/10, r.Arch%10, float64(r.Memory)/(1<<30), r.Processors, r.Driver/1000, r.Driver%1000/10, cmp.Or(r.Library, "unknown"), r.Host)
+	if len(r.LoadMS) == 0 {
 		return
 	}
 	b.WriteString("Loading each module of kernels:")
-	for k, name := range slices.Sorted(maps.Keys(g.LoadMS)) {
-		fmt.Fprintf(b, "%s %s %.0f ms", strings.Repeat(",", min(k, 1)), name, g.LoadMS[name])
-		if why := g.LoadErrors[name]; why != "" {
+	for k, name := range slices.Sorted(maps.Keys(r.LoadMS)) {
+		fmt.Fprintf(b, "%s %s %.0f ms", strings.Repeat(",", min(k, 1)), name, r.LoadMS[name])
+		if why := r.LoadErrors[name]; why != "" {
 			fmt.Fprintf(b, " (**%s**)", cell(why))
 		}
 	}

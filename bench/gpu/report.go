@@ -117,7 +117,7 @@ func (r *gpuReport) notes() (notes []string) {
 	if r.Free < r.Memory*9/10 {
 		notes = append(notes, fmt.Sprintf("of the GPU's memory %.1f of %.1f GiB are free: another process uses it", float64(r.Free)/(1<<30), float64(r.Memory)/(1<<30)))
 	}
-	if strings.HasPrefix(r.UUID, "MIG-") {
+	if strings.Contains(r.Name, " MIG ") {
 		notes = append(notes, "this is a slice of a GPU (MIG): its figures are a slice's")
 	}
 	return notes
