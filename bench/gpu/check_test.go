@@ -65,9 +65,9 @@ func TestTheCheckWritesWhatBecameOfEachStep(t *testing.T) {
 }
 
 func TestTheCheckIsGreenWhereNothingOfWeftsIsMissingOrWrong(t *testing.T) {
-	code, _, errs := gpucheck(t, "-device", "interpreter", "-dir", bundle(t, tests("exit 0")), "-out", t.TempDir(), "-only", "driver,fault,kernels,device")
+	code, _, errs := gpucheck(t, "-device", "interpreter", "-dir", bundle(t, tests("echo PASS")), "-out", t.TempDir(), "-only", "driver,fault,kernels,device")
 	require.Zero(t, code, errs)
-	code, _, _ = gpucheck(t, "-device", "interpreter", "-dir", bundle(t, tests("exit 0")), "-out", t.TempDir(), "-only", "driver", "-budget", "1ns")
+	code, _, _ = gpucheck(t, "-device", "interpreter", "-dir", bundle(t, tests("echo PASS")), "-out", t.TempDir(), "-only", "driver", "-budget", "1ns")
 	require.Equal(t, 1, code, "what must be shown was not")
 
 	at := func(verdict string, must, aside bool) bool {
@@ -85,7 +85,7 @@ func TestTheCheckIsGreenWhereNothingOfWeftsIsMissingOrWrong(t *testing.T) {
 
 func TestTheStepsShareWhatTheDriverCompilesAndItIsNotLeftBehind(t *testing.T) {
 	seen := filepath.Join(t.TempDir(), "seen")
-	scripts := tests(`[ -w "$CUDA_CACHE_PATH" ] && echo "$CUDA_CACHE_PATH" >>` + seen)
+	scripts := tests(`[ -w "$CUDA_CACHE_PATH" ] && echo "$CUDA_CACHE_PATH" >>` + seen + "; echo PASS")
 	check := func() []string {
 		require.NoError(t, os.RemoveAll(seen))
 		code, _, errs := gpucheck(t, "-device", "interpreter", "-dir", bundle(t, scripts), "-out", t.TempDir(), "-only", "driver,kernels")

@@ -15,11 +15,12 @@ type step struct {
 	limit  time.Duration
 	argv   []string // the program is a file of the bundle, or a path
 	env    []string
-	lines  bool // it prints lines of JSON
-	must   bool // the result is not green without it
-	aside  bool // its failure is not Weft's: what Weft is compared with
-	long   bool // nobody knows how long it takes: it is not wrong because its time is up
-	always bool // -only does not leave it out
+	lines  bool   // it prints lines of JSON
+	last   string // a line that it prints when it has done everything: a driver may end a process, with 0 too
+	must   bool   // the result is not green without it
+	aside  bool   // its failure is not Weft's: what Weft is compared with
+	long   bool   // nobody knows how long it takes: it is not wrong because its time is up
+	always bool   // -only does not leave it out
 }
 
 // ending is how a step's process ended.
@@ -30,6 +31,7 @@ type ending struct {
 	late    bool           // its time was up
 	stopped bool           // the whole check was ended
 	stuck   bool           // it is there still, as the system itself holds it
+	unsaid  bool           // its last line is missing
 	left    int            // processes that it had started and not ended
 	text    string         // what it printed
 	lines   []map[string]any
@@ -115,6 +117,9 @@ func (c *course) ended(now time.Time, e ending) {
 	}
 }
 
+// noTests is what a test binary says that has nothing to run, and passes.
+const noTests = "testing: warning: no tests to run"
+
 // verdict judges how a step ended, which had so much time.
 func (s step) verdict(e ending, limit time.Duration) (verdict, why string) {
 	limit = limit.Round(time.Millisecond)
@@ -133,6 +138,10 @@ func (s step) verdict(e ending, limit time.Duration) (verdict, why string) {
 		return failed, fmt.Sprintf("signal: %v", e.signal)
 	case e.code != 0:
 		return failed, fmt.Sprintf("exit status %d", e.code)
+	case e.unsaid:
+		return failed, fmt.Sprintf("exit status 0, but it did not come to its end: it has not printed %q", s.last)
+	case strings.Contains(e.text, noTests):
+		return failed, "there are no such tests"
 	}
 	return ok, ""
 }

@@ -58,6 +58,9 @@ var errUnwritten = errors.New("results could not be written")
 // usageError is a wrong command line.
 type usageError struct{ error }
 
+// allDone is the last line of steps that are this program.
+const allDone = "done"
+
 // run is the program.
 func run(c context.Context, args []string, stdout, stderr io.Writer) int {
 	verb := "check"
@@ -71,6 +74,9 @@ func run(c context.Context, args []string, stdout, stderr io.Writer) int {
 	err := error(usageError{fmt.Errorf("no command %q; expected device, bench, or only flags", verb)})
 	if fn := verbs[verb]; fn != nil {
 		err = fn(c, args, stdout, stderr)
+		if os.Getenv(selfEnv) != "" && (verb == "device" || verb == "bench") {
+			fmt.Fprintln(stderr, allDone)
+		}
 	}
 	switch {
 	case err == nil, errors.Is(err, flag.ErrHelp):

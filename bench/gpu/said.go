@@ -60,6 +60,17 @@ func (s *said) line(b []byte) bool {
 	return true
 }
 
+// has says that a line is in the text, and not long before its end.
+func (s *said) has(line string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	text := "\n" + string(s.tail)
+	if len(s.tail) < heldEach {
+		text = "\n" + string(s.head) + string(s.tail)
+	}
+	return strings.Contains(text+"\n", "\n"+line+"\n")
+}
+
 // String is what a reader needs of the text.
 func (s *said) String() string {
 	s.mu.Lock()

@@ -49,6 +49,7 @@ func (s step) run(c context.Context, dir string, limit time.Duration, env []stri
 	}
 	e.stuck = !p.end()
 	p.tell(&e)
+	e.unsaid = s.last != "" && !p.said.has(s.last)
 	if slices.Contains([]syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP}, e.signal) {
 		select {
 		case <-c.Done():

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// planted runs a script as a step, and judges it.
-func planted(c context.Context, t *testing.T, s step, script string) outcome {
+// judged runs a script as a step, and judges it.
+func judged(c context.Context, t *testing.T, s step, script string) outcome {
 	s.name, s.argv = "planted", []string{"planted"}
 	co := newCourse([]step{s}, time.Now(), time.Hour)
 	s, limit, more := co.next(time.Now())
@@ -24,7 +24,7 @@ func planted(c context.Context, t *testing.T, s step, script string) outcome {
 }
 
 func TestAStepThatPassesHasItsOutputKept(t *testing.T) {
-	o := planted(t.Context(), t, step{limit: time.Hour, lines: true}, `echo begins; echo '{"case":"x","ms":1}'; echo "to errors" >&2; printf ends`)
+	o := judged(t.Context(), t, step{limit: time.Hour, lines: true}, `echo begins; echo '{"case":"x","ms":1}'; echo "to errors" >&2; printf ends`)
 	require.Equal(t, ok, o.Verdict, o.Why)
 	require.Contains(t, o.Output, "begins\n")
 	require.Contains(t, o.Output, "ends")
@@ -35,7 +35,7 @@ func TestAStepThatPassesHasItsOutputKept(t *testing.T) {
 
 func TestAStepThatHangsIsEndedWithAllThatItStarted(t *testing.T) {
 	alive := newAlive(t)
-	o := planted(t.Context(), t, step{limit: 200 * time.Millisecond}, alive.script+"sleep 600 & setsid sleep 600 & echo begun; sleep 600")
+	o := judged(t.Context(), t, step{limit: 200 * time.Millisecond}, alive.script+"sleep 600 & setsid sleep 600 & echo begun; sleep 600")
 	require.Equal(t, late, o.Verdict)
 	require.Contains(t, o.Output, "begun")
 	require.Contains(t, o.Why, "ended after 200ms")
@@ -45,7 +45,7 @@ func TestAStepThatHangsIsEndedWithAllThatItStarted(t *testing.T) {
 
 func TestAStepThatIgnoresSignalsIsEnded(t *testing.T) {
 	alive := newAlive(t)
-	o := planted(t.Context(), t, step{limit: 200 * time.Millisecond}, alive.script+"trap '' TERM INT QUIT HUP; echo begun; sleep 600; sleep 600")
+	o := judged(t.Context(), t, step{limit: 200 * time.Millisecond}, alive.script+"trap '' TERM INT QUIT HUP; echo begun; sleep 600; sleep 600")
 	require.Equal(t, late, o.Verdict)
 	alive.none(t)
 }
@@ -55,7 +55,7 @@ func TestAProgramOfGoThatHangsSaysWhere(t *testing.T) {
 	require.NoError(t, err)
 	silent := filepath.Join(t.TempDir(), "fifo")
 	require.NoError(t, syscall.Mkfifo(silent, 0o600))
-	o := planted(t.Context(), t, step{limit: 500 * time.Millisecond}, "exec "+self+" awake <>"+silent)
+	o := judged(t.Context(), t, step{limit: 500 * time.Millisecond}, "exec "+self+" awake <>"+silent)
 	require.Equal(t, late, o.Verdict, o.Output)
 	require.Contains(t, o.Output, "SIGQUIT")
 	require.Contains(t, o.Output, "awakeMain")
@@ -63,28 +63,39 @@ func TestAProgramOfGoThatHangsSaysWhere(t *testing.T) {
 
 func TestWhatAStepLeavesBehindIsEndedInWhateverSession(t *testing.T) {
 	alive := newAlive(t)
-	o := planted(t.Context(), t, step{limit: time.Hour}, alive.script+"setsid sh -c 'sleep 600 & sleep 600' & sleep 600 & echo done")
+	o := judged(t.Context(), t, step{limit: time.Hour}, alive.script+"setsid sh -c 'sleep 600 & sleep 600' & sleep 600 & echo done")
 	require.Equal(t, ok, o.Verdict)
 	require.Contains(t, o.Why, "left behind and that were ended: ")
 	alive.none(t)
 }
 
 func TestAStepThatCrashesFailsByTheSignalsName(t *testing.T) {
-	o := planted(t.Context(), t, step{limit: time.Hour}, "echo before; kill -SEGV $$")
+	o := judged(t.Context(), t, step{limit: time.Hour}, "echo before; kill -SEGV $$")
 	require.Equal(t, failed, o.Verdict)
 	require.Contains(t, o.Why, "segmentation fault")
 	require.Contains(t, o.Output, "before")
-	o = planted(t.Context(), t, step{limit: time.Hour}, "kill -TERM $$")
+	o = judged(t.Context(), t, step{limit: time.Hour}, "kill -TERM $$")
 	require.Equal(t, failed, o.Verdict, "nobody has ended the whole check")
-	o = planted(t.Context(), t, step{limit: time.Hour}, "kill -KILL $PPID; sleep 600")
+	o = judged(t.Context(), t, step{limit: time.Hour}, "kill -KILL $PPID; sleep 600")
 	require.Equal(t, failed, o.Verdict, "the process above it is gone, and it with that")
+}
+
+// A driver may end the process in any call, and with 0.
+func TestAStepThatDoesNotComeToItsEndFailsThoughItEndsWithZero(t *testing.T) {
+	s := step{limit: time.Hour, last: "PASS"}
+	for script, want := range map[string]string{
+		"echo PASS": ok, "echo no PASS": failed, "exit 0": failed, "printf PASS": ok, "echo '{\"case\":\"x\"}'; echo PASS >&2": ok,
+		"yes | head -c 1000000; echo PASS": ok, "echo PASS; exit 1": failed, "echo '" + noTests + "'; echo PASS": failed,
+	} {
+		require.Equal(t, want, judged(t.Context(), t, s, script).Verdict, script)
+	}
 }
 
 func TestAStepThatIsUnderWayWhenTheCheckIsEndedHasNotFailed(t *testing.T) {
 	for _, script := range []string{"sleep 600", "kill -TERM $$"} { // the whole machine is ended: the step has got the signal first
 		c, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(100*time.Millisecond, func() { cancel(errors.New("ended by terminated")) })
-		o := planted(c, t, step{limit: time.Hour}, script)
+		o := judged(c, t, step{limit: time.Hour}, script)
 		require.Equal(t, interrupted, o.Verdict, script)
 	}
 }
@@ -94,7 +105,7 @@ func TestAStepThatPrintsALotCostsNoMore(t *testing.T) {
 		"echo head; yes | head -c 100000000; echo tail", `echo head >&2; yes '{"case":"x","ms":1}' | head -c 10000000; echo; echo tail`,
 		"echo head; head -c 10000000 /dev/zero; echo; echo tail",
 	} {
-		o := planted(t.Context(), t, step{limit: time.Hour, lines: true}, script)
+		o := judged(t.Context(), t, step{limit: time.Hour, lines: true}, script)
 		require.Equal(t, ok, o.Verdict)
 		require.Contains(t, o.Output, "head")
 		require.Contains(t, o.Output, "tail")
@@ -123,8 +134,8 @@ func TestFullResultsAreSmall(t *testing.T) {
 }
 
 func TestWhatMayTakeLongIsNotWrongWhenItsTimeIsUp(t *testing.T) {
-	o := planted(t.Context(), t, step{limit: 200 * time.Millisecond, long: true}, "echo so far; sleep 600")
+	o := judged(t.Context(), t, step{limit: 200 * time.Millisecond, long: true}, "echo so far; sleep 600")
 	require.Equal(t, leftOut, o.Verdict)
 	require.Contains(t, o.Output, "so far")
-	require.Equal(t, failed, planted(t.Context(), t, step{limit: time.Hour, long: true}, "exit 9").Verdict)
+	require.Equal(t, failed, judged(t.Context(), t, step{limit: time.Hour, long: true}, "exit 9").Verdict)
 }
