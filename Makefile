@@ -136,11 +136,8 @@ gpu-bundle:
 	ls -l bin/gpucheck bin/gpucheck.tar.gz
 	[ "$$(wc -c <bin/gpucheck.tar.gz)" -lt 60000000 ] || { echo "the bundle is larger than 60 MB" >&2; exit 1; }
 
-# The bundle alone, as on a machine that has nothing else: GPUCHECK='-device cuda:1 -budget 20m' make gpu-check
-GPUOUT ?= bench/results/$(shell date +%F)-gpu
+# The bundle alone, as on a machine that has nothing else: make gpu-check GPUPART=second GPUCHECK='-device cuda:1'
+GPUPART ?= first
+GPUOUT ?= bench/results/$(shell date +%F)-gpu/$(GPUPART)
 gpu-check:
-	[ -e bin/gpucheck.tar.gz ] || { echo "there is no bundle: make gpu-bundle first" >&2; exit 1; }
-	dir=$$(mktemp -d)
-	trap 'rm -rf "$$dir"' EXIT
-	tar -C "$$dir" -xzf bin/gpucheck.tar.gz
-	"$$dir/gpucheck/gpucheck" -out "$(GPUOUT)" $(GPUCHECK)
+	bench/gpu/contact.sh bin/gpucheck.tar.xz "$(GPUOUT)" $(GPUPART) $(GPUCHECK)
