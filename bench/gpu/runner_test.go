@@ -52,23 +52,29 @@ func plantedCheck(c context.Context, _ []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
+// startPlanted starts that program. What it and its steps tell is read from the file, until none of them is left.
+func startPlanted(t *testing.T, dir string) (cmd *exec.Cmd, from *os.File) {
+	self, err := os.Executable()
+	require.NoError(t, err)
+	from, to, err := os.Pipe()
+	require.NoError(t, err)
+	cmd = exec.CommandContext(t.Context(), self)
+	cmd.Env = append(os.Environ(), plantedEnv+"="+dir)
+	cmd.ExtraFiles = slices.Repeat([]*os.File{to}, tellFile-2)
+	require.NoError(t, cmd.Start())
+	require.NoError(t, to.Close())
+	return cmd, from
+}
+
 // A check that is killed at any moment, by a signal that can be caught or one that cannot, leaves two whole files that say what was done, and no process.
 func TestACheckThatIsKilledAtAnyMomentLeavesWhatIsKnown(t *testing.T) {
 	dir := bundle(t, map[string]string{"planted": plantedScript})
-	self, err := os.Executable()
-	require.NoError(t, err)
 	states := map[string]int{}
 	for n := range soak.Cases(20) {
 		src := rand.New(rand.NewPCG(uint64(n), 2))
 		sig := []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL}[n%2]
 		require.NoError(t, os.RemoveAll(filepath.Join(dir, "out")))
-		from, to, err := os.Pipe()
-		require.NoError(t, err)
-		cmd := exec.CommandContext(t.Context(), self)
-		cmd.Env = append(os.Environ(), plantedEnv+"="+dir)
-		cmd.ExtraFiles = slices.Repeat([]*os.File{to}, tellFile-2)
-		require.NoError(t, cmd.Start())
-		require.NoError(t, to.Close())
+		cmd, from := startPlanted(t, dir)
 
 		said, lines := "", bufio.NewReader(from)
 		for range 1 + src.IntN(5*plantedSteps) {
@@ -136,4 +142,23 @@ func tells(t *testing.T, dir string, ended *os.ProcessState, said string) string
 		}
 	}
 	return r.State
+}
+
+// Whoever writes to a pipe that nobody reads does not come back.
+func TestACheckThatIsStuckIsEndedByASecondSignal(t *testing.T) {
+	dir := bundle(t, map[string]string{"planted": plantedScript + "; rm -f out/result.md.part; mkfifo out/result.md.part; echo stuck >&9"})
+	cmd, from := startPlanted(t, dir)
+	lines := bufio.NewReader(from)
+	for line := ""; line != "stuck\n"; {
+		var err error
+		line, err = lines.ReadString('\n')
+		require.NoError(t, err)
+	}
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	require.NoError(t, cmd.Process.Signal(syscall.SIGINT)) // another one, as signals of one kind are not counted
+	_ = cmd.Wait()
+	require.Equal(t, codeFailed, cmd.ProcessState.ExitCode())
+	_, err := io.ReadAll(lines)
+	require.NoError(t, err)
+	require.Equal(t, plantedSteps, len(resultIn(t, filepath.Join(dir, "out")).Steps))
 }
