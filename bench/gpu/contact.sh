@@ -42,7 +42,12 @@ at=$(dirname "$bundle")
 [ -w "$at" ] || at=$(mktemp -d)
 rm -rf "$at/gpucheck"
 unpack() { tar -xf "$bundle" -C "$at" 2>/dev/null || python3 -c 'import sys, tarfile; tarfile.open(sys.argv[1]).extractall(sys.argv[2])' "$bundle" "$at"; }
-unpack || { say "the bundle cannot be unpacked" && echo "contact.sh: $bundle cannot be unpacked into $at: that needs room, and tar and xz or a python3 with lzma" >&2 && exit 4; }
+trap '[ -z "${!-}" ] || kill -- "-$!"; say "ended by a signal while unpacking"; exit 1' HUP INT TERM
+set -m # a group of its own, so that a signal ends all of it
+unpack &
+set +m
+wait $! || { say "the bundle cannot be unpacked" && echo "contact.sh: $bundle cannot be unpacked into $at: that needs room, and tar and xz or a python3 with lzma" >&2 && exit 4; }
+trap - HUP INT TERM
 shopt -s execfail
 exec "$at/gpucheck/gpucheck" -out "$OUT" -part $part -budget $((whole - SECONDS))s ${flags[@]+"${flags[@]}"}
 say "gpucheck cannot be run" && exit 4

@@ -64,6 +64,17 @@ func TestContactKnowsItsArgumentsByTheirForm(t *testing.T) {
 	}
 }
 
+func TestContactThatIsEndedWhileItUnpacksSaysSo(t *testing.T) {
+	dir := contacted(t, "true")
+	alive := newAlive(t)
+	tools := bundle(t, map[string]string{"tar": alive.script + "sleep 600 & read -r a b c above rest </proc/$PPID/stat; kill -TERM $above; sleep 600"})
+	out := t.TempDir()
+	code, said := contact(t, dir, "PATH="+tools+":/usr/bin:/bin", out)
+	require.Equal(t, 1, code, said)
+	require.Equal(t, "ended by a signal while unpacking", resultIn(t, out).State)
+	alive.none(t)
+}
+
 func TestContactTellsInItsResultsThatItCannotBegin(t *testing.T) {
 	dir := contacted(t, "echo runs all the same")
 	out := t.TempDir()
