@@ -58,7 +58,7 @@ var errUnwritten = errors.New("results could not be written")
 // usageError is a wrong command line.
 type usageError struct{ error }
 
-// allDone is the last line of steps that are this program.
+// allDone is the last line of steps that are this program, where they end well.
 const allDone = "done"
 
 // run is the program.
@@ -74,7 +74,7 @@ func run(c context.Context, args []string, stdout, stderr io.Writer) int {
 	err := error(usageError{fmt.Errorf("no command %q; expected device, bench, or only flags", verb)})
 	if fn := verbs[verb]; fn != nil {
 		err = fn(c, args, stdout, stderr)
-		if os.Getenv(selfEnv) != "" && (verb == "device" || verb == "bench") {
+		if err == nil && os.Getenv(selfEnv) != "" && (verb == "device" || verb == "bench") {
 			fmt.Fprintln(stderr, allDone)
 		}
 	}

@@ -112,8 +112,8 @@ func unwound(s string) string {
 	return b.String()
 }
 
-// gos are lines of a stack: places in files, functions of Go's own, and who began a goroutine.
-var gos = regexp.MustCompile(`^(\t|(runtime|syscall|internal/[a-z/]+|os|io|sync|time|testing)[./(]|created by |\[originating|$)`)
+// gos are lines of a stack: places in files, functions of Go's own, who began a goroutine, and registers.
+var gos = regexp.MustCompile(`^(\t|(runtime|syscall|internal/[a-z/]+|os|io|sync|time|testing)[./(]|created by |\[originating|[a-z0-9]+ +0x|$)`)
 
 // splitter takes text apart into lines of JSON and other text.
 type splitter struct {
