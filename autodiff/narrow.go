@@ -8,16 +8,31 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// roundOnce has the forward save parameters as bfloat16, which it makes of them anyway, in their place.
-func (c *compiled) roundOnce(factor map[*gorgonia.Node]bool) {
+// roundOnce has the forward save what it makes as bfloat16 anyway in place of what that is made of: parameters, and inputs that want no gradient, such as
+// a batch. Somebody has a batch while the call waits, so that its copy is more to hold: it is saved where other values, as bfloat16, save as much.
+func (c *compiled) roundOnce(s *saving, factor map[*gorgonia.Node]bool) {
+	spared := 0
+	for k, n := range c.kept {
+		if c.narrow[k] {
+			spared += s.bytes(n) / 2
+		}
+	}
 	reads := c.reads
 	c.reads = nil
 	for _, i := range reads {
-		if n := c.in[i]; c.params[i] && factor[n] {
-			c.kept, c.narrow, c.factors = append(c.kept, n), append(c.narrow, true), append(c.factors, i)
-		} else {
+		n := c.in[i]
+		switch more := s.bytes(n) / 2; {
+		case c.params[i] && factor[n]:
+			c.factors = append(c.factors, i)
+		case !c.need[i] && factor[n] && more <= spared:
+			spared -= more
+			c.kept, c.narrow = append(c.kept, n), append(c.narrow, true)
+		default:
 			c.reads = append(c.reads, i)
 		}
+	}
+	for _, i := range c.factors {
+		c.kept, c.narrow = append(c.kept, c.in[i]), append(c.narrow, true)
 	}
 }
 

@@ -3,6 +3,7 @@ package autodiff
 import (
 	"math"
 	"math/rand/v2"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -126,6 +127,28 @@ func TestOnAGPUABlockRoundsItsWeightsOnceForAllCallsThatWait(t *testing.T) {
 			require.NoError(t, p.Explain(&text))
 			require.Equal(t, want, strings.Count(text.String(), "\n  copy "), text.String())
 		}
+	}
+}
+
+// A batch is read by the first product, and by the gradient of its weight.
+func TestOnAGPUABatchIsRoundedOnceWhereItsCopyIsPaidFor(t *testing.T) {
+	dev := narrowDevice(t, gpu.BF16)
+	f := Define("MLP", func(g *Graph, x, w, v *gorgonia.Node) *gorgonia.Node { return g.Sum(g.MatMul(g.GELU(g.MatMul(x, w)), v)) })
+	for hidden, form := range map[int]string{16: "bfloat16(64, 8)", 2: "float32(64, 8)"} { // what GELU reads and makes is 4 times as large as the batch, or half as large
+		in := movedTo(dev, []*Tensor{narrowTensor(1, 64, 8), narrowTensor(2, 8, hidden), narrowTensor(3, hidden, 3)})
+		in[0] = in[0].Detach()
+		_, back, err := f.served(in)
+		require.NoError(t, err)
+		var text strings.Builder
+		require.NoError(t, back.Explain(&text))
+		require.Regexp(t, `given .* `+regexp.QuoteMeta(form), text.String())
+		var grads [2]*Tensor
+		for k, in := range [][]*Tensor{movedTo(device.Host(), in), in} {
+			g, err := Backward(f.Call(in...))
+			require.NoError(t, err)
+			grads[k] = g.Of(in[1])
+		}
+		requireNear(t, grads[0], grads[1], 1.5e-2)
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 
 // Products of bfloat16 round a parameter before they read it. The copy that a forward makes is saved for its backward, and is one for all calls that
 // wait for theirs: what they save does not grow with their number. It is there while one of them waits, for the value that the parameter had.
-// Other inputs are saved as they are, which costs nothing where somebody else has them, and are rounded once more by the backward.
+// Most other inputs are saved as they are, which costs nothing where somebody else has them, and are rounded once more by the backward.
 
 // isParameter says whether a value lives on beside the calls that read it: it wants a gradient, and no function made it.
 func (t *Tensor) isParameter() bool { return t.requiresGrad && t.edge.Node.Leaf() == t }

@@ -43,7 +43,7 @@ func (c *compiled) settle(before int, gin, gout []*gorgonia.Node) {
 	}
 	if c.home.narrows {
 		c.narrow = s.narrow(forward, c.kept)
-		c.roundOnce(s.factors(c.in, c.out, before, gin, gout))
+		c.roundOnce(&s, s.factors(c.in, c.out, before, gin, gout))
 	}
 }
 
