@@ -133,7 +133,9 @@ func TestOnAGPUABlockRoundsItsWeightsOnceForAllCallsThatWait(t *testing.T) {
 // A batch is read by the first product, and by the gradient of its weight.
 func TestOnAGPUABatchIsRoundedOnceWhereItsCopyIsPaidFor(t *testing.T) {
 	dev := narrowDevice(t, gpu.BF16)
-	f := Define("MLP", func(g *Graph, x, w, v *gorgonia.Node) *gorgonia.Node { return g.Sum(g.MatMul(g.GELU(g.MatMul(x, w)), v)) })
+	f := Define("MLP", func(g *Graph, x, w, v *gorgonia.Node) *gorgonia.Node {
+		return g.Sum(g.MatMul(g.GELU(g.MatMul(x, w)), v))
+	})
 	for hidden, form := range map[int]string{16: "bfloat16(64, 8)", 2: "float32(64, 8)"} { // what GELU reads and makes is 4 times as large as the batch, or half as large
 		in := movedTo(dev, []*Tensor{narrowTensor(1, 64, 8), narrowTensor(2, 8, hidden), narrowTensor(3, hidden, 3)})
 		in[0] = in[0].Detach()

@@ -1,103 +1,196 @@
 """What PyTorch does on one GPU: a line of JSON for each case of bench/gpu, medians of event timings.
 
-    python3 gpu.py [--only NAME,...] [--rounds 30]
+    python3 gpu.py [--only NAME,...] [--rounds 30] [--device cpu]
 
-Steps are forward, backward and optimizer. "ms" is per step; "gbps" counts bytes read and written once each.
+Steps are forward, backward and optimizer, in three modes: eager; compile, which is torch.compile of forward and backward; and
+reduce-overhead, which is that with CUDA graphs. Optimizers are fused. "ms" is per step; "gbps" counts bytes read and written once
+each. All data is noise made from a seed. --device cpu runs tiny sizes, so that nothing here is tried first on a GPU: its times say
+nothing, and its lines say so.
 """
 import argparse
+import contextlib
+import ctypes
 import json
 import statistics
 import sys
+import time
 
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-DEV = "cuda"
-GIB = 1 << 30
+# What each case prints, by case and op: bench/gpu prints the same, and a test there reads this table, which is JSON.
+LINES = {
+    "copy": ["copy"],
+    "product": ["product-f32", "product-tf32", "product-bf16"],
+    "small": ["mlp-small"],
+    "large": ["mlp-large"],
+    "gpt": ["gpt2-small"],
+    "bound": ["bound exp", "bound add", "bound sum", "bound softmax", "bound layernorm", "bound adamw"]
+}
+MODES = {"eager": None, "compile": "default", "reduce-overhead": "reduce-overhead"}  # and what torch.compile calls it
+
+FULL = {"bytes": 1 << 30, "matrix": 8192, "small": (64, [784, 1024, 1024, 10]), "large": (8192, [4096] * 5), "inner": 20,
+        "gpt": {"batch": 16, "length": 1024, "vocab": 50257, "width": 768, "heads": 12, "layers": 12}}
+TINY = {"bytes": 64 << 10, "matrix": 64, "small": (4, [12, 16, 16, 10]), "large": (8, [16] * 5), "inner": 1,
+        "gpt": {"batch": 2, "length": 6, "vocab": 31, "width": 16, "heads": 2, "layers": 2}}
 
 
-def median_ms(run, rounds, inner=1):
-    """Median over rounds of one call's milliseconds, by events; inner calls are timed together."""
-    for _ in range(5):
-        run()
-    torch.cuda.synchronize()
-    times = []
-    for _ in range(rounds):
-        a, b = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        a.record()
-        for _ in range(inner):
+class Bench:
+    """Where the cases run, in what sizes, and for how many rounds."""
+
+    def __init__(self, device, rounds):
+        self.device, self.cuda = device, device == "cuda"
+        self.rounds = rounds if self.cuda else min(rounds, 2)
+        self.size = FULL if self.cuda else TINY
+        self.failed = False
+
+    def noise(self, *shape, dtype=torch.float32):
+        return torch.randn(*shape, device=self.device, dtype=dtype)
+
+    def autocast(self):
+        return torch.autocast(self.device, dtype=torch.bfloat16)
+
+    def median_ms(self, run, inner=1):
+        """Median over rounds of one call's milliseconds, by events; inner calls are timed together."""
+        for _ in range(5):
             run()
-        b.record()
-        b.synchronize()
-        times.append(a.elapsed_time(b) / inner)
-    return statistics.median(times)
+        if not self.cuda:
+            return self.median_wall_ms(run)
+        torch.cuda.synchronize()
+        times = []
+        for _ in range(self.rounds):
+            a, b = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            a.record()
+            for _ in range(inner):
+                run()
+            b.record()
+            b.synchronize()
+            times.append(a.elapsed_time(b) / inner)
+        return statistics.median(times)
+
+    def median_wall_ms(self, run):
+        times = []
+        for _ in range(self.rounds):
+            began = time.perf_counter()
+            run()
+            times.append(1e3 * (time.perf_counter() - began))
+        return statistics.median(times)
+
+    def say(self, case, **figures):
+        peer = "torch " + torch.__version__
+        if not self.cuda:
+            peer += " on the CPU, in tiny sizes"
+        print(json.dumps({"case": case, "peer": peer, **figures}), flush=True)
+
+    def tell(self, case, run, **names):
+        """Says the line of what run gives, or its error: one line must not cost the others."""
+        line = " ".join([case, names["op"]] if "op" in names else [case])
+        assert any(line in lines for lines in LINES.values()), f"{line} is not in LINES"
+        try:
+            self.say(case, **names, **run())
+        except Exception as e:
+            self.failed = True
+            self.say(case, **names, error=f"{type(e).__name__}: {e}")
+        if self.cuda:
+            torch.cuda.empty_cache()
 
 
-def say(name, **figures):
-    print(json.dumps({"case": name, "peer": "torch " + torch.__version__, **figures}), flush=True)
+def copy(b):
+    def run():
+        x, y = b.noise(b.size["bytes"] // 4), b.noise(b.size["bytes"] // 4)
+        ms = b.median_ms(lambda: y.copy_(x))
+        return {"ms": ms, "gbps": 2 * b.size["bytes"] / ms / 1e6}
+
+    b.tell("copy", run)
 
 
-def copy(rounds):
-    x = torch.empty(GIB // 4, device=DEV)
-    y = torch.empty_like(x)
-    ms = median_ms(lambda: y.copy_(x), rounds)
-    say("copy", ms=ms, gbps=2 * GIB / ms / 1e6)
+@contextlib.contextmanager
+def precision(name):
+    """How products of float32 are made: ieee (float32) or tf32."""
+    old = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if name == "tf32" else "highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(old)
 
 
-def product(rounds):
-    n = 8192
-    a, b = (torch.randn(n, n, device=DEV, dtype=torch.bfloat16) for _ in range(2))
-    ms = median_ms(lambda: a @ b, rounds)
-    say("product-bf16", ms=ms, tflops=2 * n**3 / ms / 1e9)
+def product(b):
+    n = b.size["matrix"]
+
+    def timed(dtype, p="ieee", autocast=False):
+        def run():
+            x, y = b.noise(n, n, dtype=dtype), b.noise(n, n, dtype=dtype)
+            with precision(p), b.autocast() if autocast else contextlib.nullcontext():
+                ms = b.median_ms(lambda: x @ y)
+            return {"ms": ms, "tflops": 2 * n**3 / ms / 1e9}
+
+        return run
+
+    b.tell("product-f32", timed(torch.float32), mode="tensors of float32")
+    b.tell("product-tf32", timed(torch.float32, "tf32"), mode="tensors of float32")
+    b.tell("product-bf16", timed(torch.float32, autocast=True), mode="tensors of float32")  # rounds both, and gives bfloat16
+    b.tell("product-bf16", timed(torch.bfloat16), mode="tensors of bfloat16")
 
 
-def mlp(widths, act):
+def mlp(b, widths, act):
     layers = []
     for k in range(len(widths) - 1):
         layers.append(nn.Linear(widths[k], widths[k + 1]))
         if k + 2 < len(widths):
             layers.append(act())
-    return nn.Sequential(*layers).to(DEV)
+    return nn.Sequential(*layers).to(b.device)
 
 
-def small_mlp(rounds):
-    for mode in ("eager", "compile"):
-        torch.manual_seed(0)
-        net = mlp([784, 1024, 1024, 10], nn.ReLU)
-        opt = torch.optim.SGD(net.parameters(), lr=0.01)
-        x, y = torch.randn(64, 784, device=DEV), torch.randint(0, 10, (64,), device=DEV)
-        loss_of = torch.compile(lambda: F.cross_entropy(net(x), y), mode="reduce-overhead") if mode == "compile" else lambda: F.cross_entropy(net(x), y)
+def trained(b, case, make, inner=1, figures=lambda ms: {}):
+    """Measures a training step in each mode; make gives a loss and its optimizer, the same each time."""
+    for mode, how in MODES.items():
+        def run():
+            torch.manual_seed(0)
+            torch.compiler.reset()
+            loss, opt = make()
+            if how:
+                loss = torch.compile(loss, mode=how)
 
-        def step():
-            opt.zero_grad()
-            loss_of().backward()
-            opt.step()
+            def step():
+                if mode == "reduce-overhead":
+                    torch.compiler.cudagraph_mark_step_begin()
+                opt.zero_grad()
+                loss().backward()
+                opt.step()
 
-        say("mlp-small", mode=mode, ms=median_ms(step, rounds, 20))
+            ms = b.median_ms(step, inner)
+            return {"ms": ms, **figures(ms)}
+
+        b.tell(case, run, mode=mode)
 
 
-def large_mlp(rounds):
-    torch.manual_seed(0)
-    net = mlp([4096] * 5, nn.GELU)
-    opt = torch.optim.AdamW(net.parameters(), lr=1e-4, fused=True)
-    x, y = (torch.randn(8192, 4096, device=DEV) for _ in range(2))
+def small_mlp(b):
+    def make():
+        rows, widths = b.size["small"]
+        net = mlp(b, widths, nn.ReLU)
+        x, y = b.noise(rows, widths[0]), torch.randint(0, widths[-1], (rows,), device=b.device)
+        return lambda: F.cross_entropy(net(x), y), torch.optim.SGD(net.parameters(), lr=0.01, fused=True)
 
-    def loss():
-        with torch.autocast("cuda", dtype=torch.bfloat16):
-            out = net(x)
-        return F.mse_loss(out.float(), y)
+    trained(b, "mlp-small", make, b.size["inner"])
 
-    for mode in ("eager", "compile"):
-        f = torch.compile(loss) if mode == "compile" else loss
 
-        def step():
-            opt.zero_grad()
-            f().backward()
-            opt.step()
+def large_mlp(b):
+    rows, widths = b.size["large"]
 
-        ms = median_ms(step, rounds)
-        say("mlp-large", mode=mode, ms=ms, tflops=3 * 2 * 8192 * 4096 * 4096 * 4 / ms / 1e9)
+    def make():
+        net = mlp(b, widths, nn.GELU)
+        x, y = b.noise(rows, widths[0]), b.noise(rows, widths[-1])
+
+        def loss():
+            with b.autocast():
+                out = net(x)
+            return F.mse_loss(out.float(), y)
+
+        return loss, torch.optim.AdamW(net.parameters(), lr=1e-4, fused=True)
+
+    trained(b, "mlp-large", make, figures=lambda ms: {"tflops": 3 * 2 * rows * widths[0] ** 2 * 4 / ms / 1e9})
 
 
 class Block(nn.Module):
@@ -117,9 +210,9 @@ class Block(nn.Module):
 
 
 class GPT(nn.Module):
-    def __init__(self, vocab=50257, t=1024, width=768, heads=12, layers=12):
+    def __init__(self, vocab, length, width, heads, layers, **_):
         super().__init__()
-        self.tokens, self.places = nn.Embedding(vocab, width), nn.Embedding(t, width)
+        self.tokens, self.places = nn.Embedding(vocab, width), nn.Embedding(length, width)
         self.blocks = nn.Sequential(*[Block(width, heads) for _ in range(layers)])
         self.last = nn.LayerNorm(width)
 
@@ -128,64 +221,128 @@ class GPT(nn.Module):
         return self.last(self.blocks(x)) @ self.tokens.weight.t()
 
 
-def gpt(rounds):
-    torch.manual_seed(0)
-    net = GPT().to(DEV)
-    opt = torch.optim.AdamW(net.parameters(), lr=1e-4, fused=True)
-    ids = torch.randint(0, 50257, (16, 1025), device=DEV)
+def gpt(b):
+    s = b.size["gpt"]
 
-    def step():
-        opt.zero_grad()
-        with torch.autocast("cuda", dtype=torch.bfloat16):
-            logits = net(ids[:, :-1])
-        F.cross_entropy(logits.float().flatten(0, 1), ids[:, 1:].flatten()).backward()
-        opt.step()
+    def make():
+        net = GPT(**s).to(b.device)
+        ids = torch.randint(0, s["vocab"], (s["batch"], s["length"] + 1), device=b.device)
+        here, after = ids[:, :-1].contiguous(), ids[:, 1:].flatten()
 
-    ms = median_ms(step, max(rounds // 3, 5))
-    say("gpt2-small", mode="eager", ms=ms, tokens_per_s=16 * 1024 / ms * 1e3)
+        def loss():
+            with b.autocast():
+                logits = net(here)
+            return F.cross_entropy(logits.float().flatten(0, 1), after)
+
+        return loss, torch.optim.AdamW(net.parameters(), lr=1e-4, fused=True)
+
+    trained(b, "gpt2-small", make, figures=lambda ms: {"tokens_per_s": s["batch"] * s["length"] / ms * 1e3})
 
 
-def bound(rounds):
-    """Kernels that memory limits, on 1 GiB."""
-    n = GIB // 4
-    x = torch.randn(n, device=DEV)
-    rows = x.view(-1, 1024)
-    y = torch.empty_like(x)
-    cases = [
-        ("exp", 2, lambda: torch.exp(x, out=y)),
-        ("add", 3, lambda: torch.add(x, y, out=y)),
-        ("sum", 1, lambda: x.sum()),
-        ("softmax", 2, lambda: torch.softmax(rows, 1)),
-        ("layernorm", 2, lambda: F.layer_norm(rows, (1024,))),
-    ]
-    for name, passes, run in cases:
-        ms = median_ms(run, rounds)
-        say("bound", op=name, ms=ms, gbps=passes * GIB / ms / 1e6)
-    del y
-    p = nn.Parameter(x)
-    p.grad = torch.randn_like(x)
-    opt = torch.optim.AdamW([p], fused=True)
-    ms = median_ms(opt.step, rounds)
-    say("bound", op="adamw", ms=ms, gbps=7 * GIB / ms / 1e6)  # reads four tensors, writes three
+def bound(b):
+    """Kernels that memory limits. What they work on is made for each, and freed after it."""
+    size = b.size["bytes"]
+    n = size // 4
+
+    def timed(passes, make):
+        def run():
+            ms = b.median_ms(make())
+            return {"ms": ms, "gbps": passes * size / ms / 1e6}
+
+        return run
+
+    def exp():
+        x, y = b.noise(n), b.noise(n)
+        return lambda: torch.exp(x, out=y)
+
+    def add():
+        x, y = b.noise(n), b.noise(n)
+        return lambda: torch.add(x, y, out=y)
+
+    def total():
+        x = b.noise(n)
+        return lambda: x.sum()
+
+    def softmax():
+        x = b.noise(n // 1024, 1024)
+        return lambda: torch.softmax(x, 1)
+
+    def layernorm():
+        x, gamma, beta = b.noise(n // 1024, 1024), b.noise(1024), b.noise(1024)
+        return lambda: F.layer_norm(x, (1024,), gamma, beta)
+
+    def adamw():  # reads four tensors, writes three
+        p = nn.Parameter(b.noise(n))
+        p.grad = b.noise(n)
+        return torch.optim.AdamW([p], lr=1e-3, weight_decay=0.01, fused=True).step
+
+    for op, passes, make in [("exp", 2, exp), ("add", 3, add), ("sum", 1, total), ("softmax", 2, softmax),
+                             ("layernorm", 2, layernorm), ("adamw", 7, adamw)]:
+        b.tell("bound", timed(passes, make), op=op)
 
 
 CASES = {"copy": copy, "product": product, "small": small_mlp, "large": large_mlp, "gpt": gpt, "bound": bound}
+
+
+def library():
+    """Which cuBLASLt this process has loaded, and its version: as bench/gpu says it of itself."""
+    with open("/proc/self/maps") as maps:
+        paths = {line.split(maxsplit=5)[-1].strip() for line in maps if "libcublasLt.so" in line}
+    if not paths:
+        return "none is loaded"
+    version = ctypes.CDLL(min(paths)).cublasLtGetVersion
+    version.restype = ctypes.c_size_t
+    return f"{min(paths)}, version {version()}"
+
+
+def attention(b):
+    """Which of its ways PyTorch takes for GPT's attention."""
+    s = b.size["gpt"]
+    q = b.noise(s["batch"], s["heads"], s["length"], s["width"] // s["heads"], dtype=torch.bfloat16).requires_grad_()
+    return torch.nn.attention.SDPBackend(torch._fused_sdp_choice(q, q, q, is_causal=True)).name
+
+
+def versions(b):
+    """What a line may say of what is compared with: each by itself, as any may be missing."""
+    def triton():
+        import triton
+        return triton.__version__
+
+    def loaded():
+        x = b.noise(64, 64)
+        x @ x  # which loads what products need
+        return library()
+
+    asked = {"name": lambda: torch.cuda.get_device_name() if b.cuda else "CPU", "torch": lambda: torch.__version__,
+             "cuda": lambda: torch.version.cuda or "none", "cudnn": lambda: str(torch.backends.cudnn.version()), "triton": triton,
+             "cublaslt": loaded, "attention": lambda: attention(b)}
+    said = {}
+    for name, ask in asked.items():
+        try:
+            said[name] = ask()
+        except Exception as e:
+            said[name] = f"unknown ({type(e).__name__}: {e})"
+    return said
 
 
 def main():
     args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     args.add_argument("--only", default=",".join(CASES))
     args.add_argument("--rounds", type=int, default=30)
+    args.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     args = args.parse_args()
-    if not torch.cuda.is_available():
+    names = args.only.split(",")
+    wrong = [name for name in names if name not in CASES]
+    if wrong:
+        sys.exit(f"gpu.py: there is no {', '.join(wrong)}; expected some of {', '.join(CASES)}")
+    if args.device == "cuda" and not torch.cuda.is_available():
         sys.exit("gpu.py: PyTorch sees no GPU here")
-    say("device", name=torch.cuda.get_device_name())
-    for name in args.only.split(","):
-        try:
-            CASES[name](args.rounds)
-        except Exception as e:  # one case must not cost the others
-            say(name, error=f"{type(e).__name__}: {e}")
-        torch.cuda.empty_cache()
+    b = Bench(args.device, args.rounds)
+    torch.manual_seed(0)
+    b.say("device", **versions(b))
+    for name in names:
+        CASES[name](b)
+    sys.exit(b.failed)
 
 
 if __name__ == "__main__":
