@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/device/cuda"
 	"github.com/weft-project/weft/kernels/gpu"
 )
 
@@ -26,8 +27,9 @@ type line struct {
 	Share      float64  `json:"share,omitempty"` // of the copy's bandwidth, or of the speed of one process
 	TFlops     float64  `json:"tflops,omitempty"`
 	TokensPerS float64  `json:"tokens_per_s,omitempty"`
-	HostUS     float64  `json:"host_us,omitempty"` // of Go's time
-	Off        *float64 `json:"off,omitempty"`     // by how much losses differ from the CPU's, as a share
+	HostUS     float64  `json:"host_us,omitempty"`  // of Go's time
+	Library    string   `json:"cublaslt,omitempty"` // where it is and its version, or why there is none
+	Off        *float64 `json:"off,omitempty"`      // by how much losses differ from the CPU's, as a share
 	Error      string   `json:"error,omitempty"`
 }
 
@@ -37,7 +39,8 @@ type bench struct {
 	at     place
 	rounds int
 	out    *json.Encoder
-	copied float64 // the copy's GB/s, once it is known
+	open   func() (cuda.Driver, error) // opens the GPU
+	copied float64                     // the copy's GB/s, once it is known
 }
 
 // cases are the benchmarks, in order; those of bench/torch/gpu.py have its names.
@@ -60,6 +63,7 @@ func caseNames() (names []string) {
 func newBench(f *flag.FlagSet, out io.Writer) *bench {
 	b := &bench{at: "cuda:0", out: json.NewEncoder(out)}
 	f.Var(&b.at, "device", "cuda:N, or interpreter: PTX on the host's processor, in tiny sizes")
+	b.open = func() (cuda.Driver, error) { return b.at.driver() }
 	f.IntVar(&b.rounds, "rounds", 30, "rounds that a median is of")
 	return b
 }
@@ -92,14 +96,17 @@ func benchMain(c context.Context, args []string, stdout, stderr io.Writer) error
 		names = strings.Split(*only, ",")
 	}
 	b.ready()
-	d, err := b.at.driver()
+	return b.cases(c, names)
+}
+
+// cases runs the cases of these names. One driver is open for as long as they run: without any the GPU's context would end between two cases, and cuBLASLt,
+// which stays loaded, would hold what was of that.
+func (b *bench) cases(c context.Context, names []string) error {
+	held, err := b.open()
 	if err != nil {
 		return err
 	}
-	b.say(line{Case: "device", Op: d.Info().Name})
-	if err := d.Close(); err != nil {
-		return err
-	}
+	b.say(line{Case: "device", Op: held.Info().Name, Library: b.at.library()})
 	var failed error
 	for _, name := range names {
 		for _, k := range cases {
@@ -114,7 +121,7 @@ func benchMain(c context.Context, args []string, stdout, stderr io.Writer) error
 			}
 		}
 	}
-	return failed
+	return errors.Join(failed, held.Close())
 }
 
 // guarded makes an error of a panic: one case must not cost the others.
@@ -136,7 +143,7 @@ func (b *bench) say(l line) {
 
 // on runs a part of a case on a device of its own, which is closed after it.
 func (b *bench) on(p gpu.Precision, run func(dev *device.Accelerator, t *clock) error) error {
-	dev, err := b.at.device(p)
+	dev, err := b.device(p)
 	if err != nil {
 		return err
 	}
@@ -145,6 +152,19 @@ func (b *bench) on(p gpu.Precision, run func(dev *device.Accelerator, t *clock) 
 		err = errors.Join(run(dev, t), t.close())
 	}
 	return errors.Join(err, dev.Close())
+}
+
+// device makes a device of the GPU.
+func (b *bench) device(p gpu.Precision) (*device.Accelerator, error) {
+	id, err := b.at.id()
+	if err != nil {
+		return nil, err
+	}
+	d, err := b.open()
+	if err != nil {
+		return nil, err
+	}
+	return gpu.Config{Precision: p}.On(d, id)
 }
 
 // tell runs a part of a case, and says its line: with the error where it fails, and the others go on.

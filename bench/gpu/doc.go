@@ -14,6 +14,7 @@
 // It ends with 0 where all is well, with 1 where something is not, there is no GPU or it was ended, with 2 for a wrong command line, and with 3 where the
 // results could not be written.
 //
-// Times are medians of events on the stream of kernels, but for what several processes do. With -device interpreter everything runs on the
+// Times are medians of events on the stream of kernels, but for what several processes do, and of work on noise. The table compares each with the fastest that
+// PyTorch has for it (bench/torch/gpu.py): in eager mode, compiled, or compiled into CUDA graphs. With -device interpreter everything runs on the
 // interpreter of PTX, in sizes of no interest, so that nothing here is tried first on a GPU.
 package main

@@ -154,23 +154,3 @@ func TestLossesThatDifferAreSeen(t *testing.T) {
 	require.Equal(t, math.MaxFloat64, off([]float64{1, math.NaN()}, []float64{1, 2}))
 	require.Equal(t, 2.5, middle([]float64{4, 1, 2, 3}))
 }
-
-func TestTheTableSetsEachModeOfPyTorchsBesideWeft(t *testing.T) {
-	lines := func(text string) []map[string]any { return linesOf(text) }
-	table := benchTable([]outcome{
-		{Lines: lines(`{"case":"mlp-small","mode":"function","ms":0.2}` + "\nnoise\n" + `{"case":"bound","op":"exp","ms":2,"gbps":1000}`)},
-		{Lines: lines(`{"case":"mlp-small","mode":"function","ms":0.4}`)},
-		{Aside: true, Lines: lines(`{"case":"device","name":"x"}
-{"case":"mlp-small","mode":"eager","ms":3}
-{"case":"mlp-small","mode":"compile","ms":0.6}
-{"case":"gpt","error":"Out|of memory"}`)},
-	})
-	require.Equal(t, `
-| benchmark | Weft, ms | PyTorch, ms | PyTorch : Weft | |
-| --- | --- | --- | --- | --- |
-| mlp-small (function) against eager | 0.3 | 3 | 10.00 |  |
-| mlp-small (function) against compile | 0.3 | 0.6 | 2.00 |  |
-| bound exp | 2 | | | gbps 1000 |
-| gpt | | – | | **Out\|of memory** |
-`, table)
-}

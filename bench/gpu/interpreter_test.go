@@ -13,11 +13,16 @@ import (
 func TestEveryBenchmarkRunsOnTheInterpreterAndItsLossesAreTheCPUs(t *testing.T) {
 	_, out, errs := gpucheck(t, "bench", "-device", "interpreter", "-rounds", "1")
 	require.Empty(t, errs)
-	seen := map[string]int{}
+	seen, printed := map[string]int{}, map[string]bool{}
 	for _, l := range linesOf(out) {
 		name := l["case"].(string)
 		require.NotContains(t, l, "error", "%v", l)
 		seen[name]++
+		if op, has := l["op"]; has {
+			name += " " + op.(string)
+		}
+		printed[name] = true
+		name = l["case"].(string)
 		switch name {
 		case "device":
 		case "correct":
@@ -36,4 +41,9 @@ func TestEveryBenchmarkRunsOnTheInterpreterAndItsLossesAreTheCPUs(t *testing.T) 
 		"device": 1, "correct": 9, "copy": 1, "product-f32": 1, "product-tf32": 1, "product-bf16": 1, "mlp-small": 1, "mlp-large": 1,
 		"gpt2-small": 1, "bound": 6, "launch": 2, "split": 4,
 	}, seen)
+	for name, lines := range peerLines(t) {
+		for _, l := range lines {
+			require.True(t, printed[l], "PyTorch's case %s prints %q, which Weft's does not", name, l)
+		}
+	}
 }

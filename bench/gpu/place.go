@@ -7,7 +7,6 @@ import (
 	"github.com/weft-project/weft/device/cuda"
 	"github.com/weft-project/weft/device/cuda/native"
 	"github.com/weft-project/weft/device/cuda/ptx"
-	"github.com/weft-project/weft/kernels/gpu"
 )
 
 // place is a GPU, by the name that -device gives: cuda:N or interpreter.
@@ -56,15 +55,14 @@ func (p place) driver() (cuda.Driver, error) {
 	return native.Open(id.Index)
 }
 
-// device makes a device of the GPU.
-func (p place) device(precision gpu.Precision) (*device.Accelerator, error) {
-	id, err := p.id()
-	if err != nil {
-		return nil, err
+// library says where cuBLASLt was found, and its version, or why there is none.
+func (p place) library() string {
+	if p == interpreter {
+		return "none: this is the interpreter"
 	}
-	d, err := p.driver()
+	path, version, err := native.Library()
 	if err != nil {
-		return nil, err
+		return err.Error()
 	}
-	return gpu.Config{Precision: precision}.On(d, id)
+	return fmt.Sprintf("%s, version %d", path, version)
 }

@@ -38,7 +38,7 @@ func (b *bench) product(context.Context) (err error) {
 	if b.at == interpreter { // which has no library
 		return err
 	}
-	return errors.Join(err, b.tell(line{Case: "product-bf16", Mode: "library"}, func(l *line) error {
+	return errors.Join(err, b.tell(line{Case: "product-bf16", Mode: "tensors of bfloat16"}, func(l *line) error {
 		return b.on(gpu.Float32, func(dev *device.Accelerator, t *clock) (err error) {
 			l.MS, err = b.libraryProduct(dev, t, cuda.ProductSpec{M: n, N: n, K: n, In: cuda.BF16, Out: cuda.BF16})
 			l.TFlops = flops / l.MS / 1e9

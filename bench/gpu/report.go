@@ -18,7 +18,6 @@ import (
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
-	"github.com/weft-project/weft/device/cuda/native"
 	"github.com/weft-project/weft/kernels/gpu/cu"
 )
 
@@ -89,15 +88,8 @@ func report(at place, early func(*gpuReport), next func(what string)) (*gpuRepor
 	}
 	early(r)
 	r.load(d, next)
-	r.Library = "none: this is the interpreter"
-	if at != interpreter {
-		next("opening cuBLASLt")
-		path, version, err := native.Library()
-		r.Library = fmt.Sprintf("%s, version %d", path, version)
-		if err != nil {
-			r.Library = err.Error()
-		}
-	}
+	next("opening cuBLASLt")
+	r.Library = at.library()
 	next("closing the driver")
 	return r, d.Close()
 }

@@ -128,7 +128,7 @@ func workerMain(c context.Context, args []string, stdout, stderr io.Writer) (err
 	}
 	b.ready()
 	k := b.cuts()[*name]()
-	dev, err := b.at.device(k.precision)
+	dev, err := b.device(k.precision)
 	if err != nil {
 		return err
 	}
