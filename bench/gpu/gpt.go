@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
 
@@ -25,7 +26,7 @@ func newGPT(s gptSize) model {
 	ids, next := text(s, source(7))
 	embed, block, head := gptParts(s)
 	const each = 12 // parameters of a block
-	return model{params: params, batch: tensors{ids, next}, rule: optim.AdamW{LR: 1e-4}, loss: func(p, in tensors) *autodiff.Tensor {
+	return model{params: params, names: gptNames(s.layers), batch: tensors{ids, next}, rule: optim.AdamW{LR: 1e-4}, loss: func(p, in tensors) *autodiff.Tensor {
 		x := embed.Call(p[0], p[1], in[0])
 		for k := range s.layers {
 			x = block.Call(append(tensors{x}, p[2+k*each:2+(k+1)*each]...)...)
@@ -33,6 +34,18 @@ func newGPT(s gptSize) model {
 		last := p[2+s.layers*each:]
 		return head.Call(x, last[0], last[1], p[0], in[1])
 	}}
+}
+
+// gptNames are the parameters' names, in order.
+func gptNames(layers int) []string {
+	names := []string{"tokens", "places"}
+	for k := range layers {
+		for _, part := range []string{"norm 1 scale", "norm 1 shift", "query-key-value weight", "query-key-value bias", "attention weight", "attention bias",
+			"norm 2 scale", "norm 2 shift", "widening weight", "widening bias", "narrowing weight", "narrowing bias"} {
+			names = append(names, fmt.Sprintf("block %d %s", k+1, part))
+		}
+	}
+	return append(names, "last norm scale", "last norm shift")
 }
 
 // gptParts are the functions of which the model is made.

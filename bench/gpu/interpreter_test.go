@@ -32,13 +32,17 @@ func TestEveryBenchmarkRunsOnTheInterpreterAndItsLossesAreTheCPUs(t *testing.T) 
 				require.Greater(t, l["off"].(float64), 1e-6, "it is not float32: %v", l)
 			}
 			require.LessOrEqual(t, l["off"].(float64), most, "%v", l)
+			for parameter, by := range l["gradients"].(map[string]any) {
+				require.Positive(t, by, "%s: %v", parameter, l)
+				require.LessOrEqual(t, by.(float64), l["gradients_off"], "%s: %v", parameter, l)
+			}
 		default:
 			require.Positive(t, l["ms"], "%v", l)
 		}
 		require.Equal(t, "weft unknown", l["peer"])
 	}
 	require.Equal(t, map[string]int{
-		"device": 1, "correct": 9, "copy": 1, "product-f32": 1, "product-tf32": 1, "product-bf16": 1, "mlp-small": 1, "mlp-large": 1,
+		"device": 1, "correct": 12, "copy": 1, "product-f32": 1, "product-tf32": 1, "product-bf16": 1, "mlp-small": 1, "mlp-large": 1,
 		"gpt2-small": 1, "bound": 6, "launch": 2, "split": 4,
 	}, seen)
 	for name, lines := range peerLines(t) {

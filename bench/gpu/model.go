@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
 
@@ -16,9 +17,10 @@ type node = *gorgonia.Node
 
 type tensors = []*autodiff.Tensor
 
-// model is a loss of parameters and a batch.
+// model is a loss of parameters, which have names, and a batch.
 type model struct {
 	params tensors
+	names  []string
 	batch  tensors
 	loss   func(params, batch tensors) *autodiff.Tensor
 	rule   optim.Rule
@@ -53,12 +55,9 @@ func (m model) stepper() (step func(want bool) (float64, error), err error) {
 	return func(want bool) (float64, error) {
 		arena := autodiff.NewArena("step")
 		defer arena.Free()
-		batch := make(tensors, len(m.batch))
-		for i, t := range m.batch {
-			batch[i] = t.Detach()
-			if err := arena.Adopt(batch[i]); err != nil {
-				return 0, err
-			}
+		batch, err := m.adopted(arena)
+		if err != nil {
+			return 0, err
 		}
 		loss := m.loss(m.params, batch)
 		grads, err := autodiff.Backward(loss)
@@ -71,6 +70,18 @@ func (m model) stepper() (step func(want bool) (float64, error), err error) {
 		}
 		return loss.Item()
 	}, nil
+}
+
+// adopted is the batch as a step's own.
+func (m model) adopted(arena *autodiff.Arena) (tensors, error) {
+	batch := make(tensors, len(m.batch))
+	for i, t := range m.batch {
+		batch[i] = t.Detach()
+		if err := arena.Adopt(batch[i]); err != nil {
+			return nil, err
+		}
+	}
+	return batch, nil
 }
 
 // losses are those of some steps.
@@ -98,6 +109,14 @@ type mlpSize struct {
 func linears(src *rand.Rand, widths ...int) (out tensors) {
 	for k := range len(widths) - 1 {
 		out = append(out, nn.NewLinear(src, widths[k], widths[k+1]).Params()...)
+	}
+	return out
+}
+
+// linearNames are their names.
+func linearNames(widths ...int) (out []string) {
+	for k := range len(widths) - 1 {
+		out = append(out, fmt.Sprintf("layer %d weight", k+1), fmt.Sprintf("layer %d bias", k+1))
 	}
 	return out
 }
@@ -140,8 +159,8 @@ func meanSquare(g *autodiff.Graph, x, y node) node {
 // newSmall is a classifier with ReLU, stepped by SGD.
 func newSmall(s mlpSize) model {
 	return model{
-		params: linears(source(1), s.widths...),
-		batch:  tensors{autodiff.NormalFrom(source(2), 1, s.rows, s.widths[0]), labels(s.rows, s.widths[3])},
+		params: linears(source(1), s.widths...), names: linearNames(s.widths...),
+		batch: tensors{autodiff.NormalFrom(source(2), 1, s.rows, s.widths[0]), labels(s.rows, s.widths[3])},
 		loss: func(p, in tensors) *autodiff.Tensor {
 			return smallMLP.Call(slices.Concat(in[:1], p, in[1:])...)
 		},
@@ -152,8 +171,8 @@ func newSmall(s mlpSize) model {
 // newLarge is a regression with GELU, stepped by AdamW.
 func newLarge(s mlpSize) model {
 	return model{
-		params: linears(source(3), s.widths...),
-		batch:  tensors{autodiff.NormalFrom(source(4), 1, s.rows, s.widths[0]), autodiff.NormalFrom(source(5), 1, s.rows, s.widths[4])},
+		params: linears(source(3), s.widths...), names: linearNames(s.widths...),
+		batch: tensors{autodiff.NormalFrom(source(4), 1, s.rows, s.widths[0]), autodiff.NormalFrom(source(5), 1, s.rows, s.widths[4])},
 		loss: func(p, in tensors) *autodiff.Tensor {
 			return largeMLP.Call(slices.Concat(in[:1], p, in[1:])...)
 		},

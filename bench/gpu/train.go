@@ -2,9 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"math"
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels/gpu"
@@ -24,6 +21,7 @@ type sizes struct {
 type checkSizes struct {
 	small, large mlpSize
 	gpt          gptSize
+	conv         convSize
 }
 
 var (
@@ -34,7 +32,7 @@ var (
 		gptSize: gptSize{16, 1024, 50257, 768, 12, 12},
 		check: checkSizes{
 			small: mlpSize{64, []int{784, 256, 256, 10}}, large: mlpSize{256, []int{256, 256, 256, 256, 256}},
-			gpt: gptSize{2, 64, 1000, 128, 4, 2},
+			gpt: gptSize{2, 64, 1000, 128, 4, 2}, conv: convSize{16, 3, 16, []int{16, 24}, 10},
 		},
 	}
 	tiny = sizes{
@@ -43,6 +41,7 @@ var (
 	}
 	tinyCheck = checkSizes{
 		small: mlpSize{4, []int{12, 16, 16, 10}}, large: mlpSize{8, []int{16, 16, 16, 16, 16}}, gpt: gptSize{2, 6, 31, 16, 2, 2},
+		conv: convSize{2, 2, 8, []int{3, 4}, 5},
 	}
 )
 
@@ -80,46 +79,4 @@ func (b *bench) trained(l line, p gpu.Precision, m model, inner int, more func(*
 			return err
 		})
 	})
-}
-
-// correct trains the models at small sizes, here and on the CPU, and compares their losses.
-func (b *bench) correct(context.Context) (err error) {
-	for _, k := range []struct {
-		name string
-		m    model
-	}{{"mlp-small", newSmall(b.check.small)}, {"mlp-large", newLarge(b.check.large)}, {"gpt2-small", newGPT(b.check.gpt)}} {
-		want, e := k.m.on(device.Host()).losses(6)
-		if e != nil {
-			return e
-		}
-		for n, p := range precisions {
-			err = errors.Join(err, b.tell(line{Case: "correct", Op: k.name, Mode: p.name}, func(l *line) error {
-				return b.on(p.is, func(dev *device.Accelerator, _ *clock) error {
-					got, err := k.m.on(dev).losses(len(want))
-					if err != nil {
-						return err
-					}
-					by := off(got, want)
-					l.Off = &by
-					if most := [...]float64{1e-4, 1e-2, 3e-2}[n]; by > most {
-						return fmt.Errorf("losses %v, on the CPU %v: more than %g off", got, want, most)
-					}
-					return nil
-				})
-			}))
-		}
-	}
-	return err
-}
-
-// off is by how much losses differ, at most, as a share; the largest number where one is none.
-func off(got, want []float64) (most float64) {
-	for k := range want {
-		d := math.Abs(got[k]-want[k]) / math.Abs(want[k])
-		if math.IsNaN(d) {
-			return math.MaxFloat64
-		}
-		most = max(most, d)
-	}
-	return most
 }
