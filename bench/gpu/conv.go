@@ -33,6 +33,7 @@ func newConv(s convSize) model {
 	return model{
 		params: append(tensors{filters(s.in, c1), bias(c1), filters(c1, c2), bias(c2)}, linears(src, flat, s.classes)...),
 		names:  []string{"convolution 1 weight", "convolution 1 bias", "convolution 2 weight", "convolution 2 bias", "linear weight", "linear bias"},
+		kinks:  true,
 		batch:  tensors{autodiff.NormalFrom(source(11), 1, s.batch, s.in, s.side, s.side), labels(s.batch, s.classes)},
 		rule:   optim.SGD{LR: 0.01},
 		loss:   func(p, in tensors) *autodiff.Tensor { return net.Call(append(append(tensors{in[0]}, p...), in[1])...) },

@@ -21,6 +21,7 @@ type tensors = []*autodiff.Tensor
 type model struct {
 	params tensors
 	names  []string
+	kinks  bool // it has a ReLU, or a maximum
 	batch  tensors
 	loss   func(params, batch tensors) *autodiff.Tensor
 	rule   optim.Rule
@@ -159,7 +160,7 @@ func meanSquare(g *autodiff.Graph, x, y node) node {
 // newSmall is a classifier with ReLU, stepped by SGD.
 func newSmall(s mlpSize) model {
 	return model{
-		params: linears(source(1), s.widths...), names: linearNames(s.widths...),
+		params: linears(source(1), s.widths...), names: linearNames(s.widths...), kinks: true,
 		batch: tensors{autodiff.NormalFrom(source(2), 1, s.rows, s.widths[0]), labels(s.rows, s.widths[3])},
 		loss: func(p, in tensors) *autodiff.Tensor {
 			return smallMLP.Call(slices.Concat(in[:1], p, in[1:])...)

@@ -20,6 +20,7 @@ import (
 	"github.com/weft-project/weft/kernels/gpu"
 	"github.com/weft-project/weft/optim"
 	"github.com/weft-project/weft/rpc"
+	"github.com/weft-project/weft/transport"
 )
 
 // cut is a network in two parts. The first two layers are the first part's.
@@ -40,14 +41,23 @@ func (b *bench) cuts() map[string]func() cut {
 
 // trained is what a worker says of its training.
 type trained struct {
-	MS     float64   // of a step, by the clock on the wall
-	Losses []float64 // of its first steps
+	MS     float64               // of a step, by the clock on the wall
+	Losses []float64             // of its first steps
+	Lanes  []transport.LaneState // to the other worker
 }
 
-// split trains a network in one process, then split between two on the same GPU, and compares times and losses.
+// apartLine is a line of split.
+type apartLine struct {
+	line
+	Lanes map[string]uint64 `json:"lane_bytes"` // sent and received, by lane
+}
+
+// split trains a network in one process, then split between two on the same GPU, and compares times and losses. On a real GPU what goes
+// between them must stay on it: on lane cuda.
 func (b *bench) split(c context.Context) (err error) {
 	for _, name := range []string{"mlp-small", "mlp-large"} {
-		err = errors.Join(err, b.tell(line{Case: "split", Op: name, Mode: "two processes"}, func(l *line) error {
+		l := apartLine{line: line{Case: "split", Op: name, Mode: "two processes"}}
+		err = errors.Join(err, b.tellMore(&l.line, &l, func() error {
 			k := b.cuts()[name]()
 			var one trained
 			err := b.on(k.precision, func(dev *device.Accelerator, _ *clock) (err error) {
@@ -66,14 +76,44 @@ func (b *bench) split(c context.Context) (err error) {
 				return err
 			}
 			by := off(two.Losses, one.Losses)
-			l.MS, l.Share, l.Off = two.MS, one.MS/two.MS, &by
+			l.MS, l.Share, l.Off, l.Lanes = two.MS, one.MS/two.MS, &by, two.bytes()
 			if by > 1e-4 {
-				return fmt.Errorf("losses %v, in one process %v", two.Losses, one.Losses)
+				err = fmt.Errorf("losses %v, in one process %v", two.Losses, one.Losses)
 			}
-			return nil
+			if b.at != interpreter { // which is another GPU in each process
+				err = errors.Join(err, two.stayed())
+			}
+			return err
 		}))
 	}
 	return err
+}
+
+// bytes are those that went either way, by lane.
+func (t trained) bytes() map[string]uint64 {
+	by := map[string]uint64{}
+	for _, s := range t.Lanes {
+		by[s.Name] = s.Sent + s.Received
+	}
+	return by
+}
+
+// stayed says why tensors did not go both ways by lane cuda; nil where they did.
+func (t trained) stayed() error {
+	why := "there is no such lane"
+	for _, s := range t.Lanes {
+		switch {
+		case s.Name != transport.LaneCUDA:
+			continue
+		case s.Why != "":
+			why = s.Why
+		case s.Sent == 0 || s.Received == 0:
+			why = fmt.Sprintf("it is up, and %d bytes were sent and %d received by it", s.Sent, s.Received)
+		default:
+			return nil
+		}
+	}
+	return fmt.Errorf("both processes use this GPU, and what went between them did not go by lane %s: %s; bytes by lane: %v", transport.LaneCUDA, why, t.bytes())
 }
 
 // steps times steps, each with its loss, which waits for it.
@@ -134,12 +174,7 @@ func workerMain(c context.Context, args []string, stdout, stderr io.Writer) (err
 	}
 	defer func() { err = errors.Join(err, dev.Close()) }()
 	k.whole = k.whole.on(dev)
-	peer := map[string]string{"0": "worker1", "1": "worker0"}[rank]
-	parts := k.functions()
-	w, err := rpc.Join(c, rpc.Config{
-		Functions: append(optim.Functions(), parts.params, parts.forward),
-		Devices:   []device.Device{dev}, DeviceMaps: map[string]device.Map{peer: {dev.ID(): dev.ID()}},
-	})
+	w, parts, err := k.join(c, dev, rpc.Config{}, map[string]string{"0": "worker1", "1": "worker0"}[rank], dev.ID())
 	if err != nil {
 		return err
 	}
@@ -154,6 +189,16 @@ func workerMain(c context.Context, args []string, stdout, stderr io.Writer) (err
 		}
 	}
 	return w.Leave(c)
+}
+
+// join joins the job as one of the two workers, with a configuration that says where that is, if the environment does not. The peer's device is
+// theirs.
+func (k cut) join(c context.Context, dev *device.Accelerator, cfg rpc.Config, peer string, theirs device.ID) (*rpc.Worker, remote, error) {
+	parts := k.functions()
+	cfg.Functions = append(optim.Functions(), parts.params, parts.forward)
+	cfg.Devices, cfg.DeviceMaps = []device.Device{dev}, map[string]device.Map{peer: {dev.ID(): theirs}}
+	w, err := rpc.Join(c, cfg)
+	return w, parts, err
 }
 
 // remote is what the second worker serves.
@@ -200,7 +245,7 @@ func (b *bench) lead(c context.Context, w *rpc.Worker, k cut, parts remote) (out
 	if err != nil {
 		return out, err
 	}
-	return b.steps(func() (value float64, err error) {
+	out, err = b.steps(func() (value float64, err error) {
 		err = w.Pass(c, func(c context.Context) error {
 			x := ctx.Own(c, k.whole.batch[0].Detach())
 			h := k.head.Call(append(tensors{x}, k.whole.params[:headParams]...)...)
@@ -219,4 +264,10 @@ func (b *bench) lead(c context.Context, w *rpc.Worker, k cut, parts remote) (out
 		})
 		return value, err
 	})
+	for _, l := range w.Lanes() {
+		if l.Peer == peer {
+			out.Lanes = l.Lanes
+		}
+	}
+	return out, err
 }

@@ -165,8 +165,18 @@ func TestTensorsGoBetweenTwoProcessesOnOneGPUByTheMapAndGradientsComeBack(t *tes
 				}
 			}
 			r.stepWeight(t)
+			if testgpu.Real() { // the interpreter is another GPU in each process
+				r.requireLaneCUDA(t, lanes == nil)
+			}
 		})
 	}
+}
+
+// requireLaneCUDA says whether tensors went both ways by lane cuda.
+func (r *resident) requireLaneCUDA(t *testing.T, want bool) {
+	t.Helper()
+	l := r.Lanes()[0].Lanes[0]
+	require.Equal(t, want, l.Name == transport.LaneCUDA && l.Sent > 0 && l.Received > 0, "%+v", r.Lanes())
 }
 
 // A row that is not there is found on the GPU, after the function has returned: who sends what came of it says so, on every lane, and nobody
