@@ -262,6 +262,19 @@ func TestTensorsOnTwoDevicesFailTheOpAtTheCalleeWithBothNames(t *testing.T) {
 	require.ErrorContains(t, err, "sim:0")
 }
 
+func TestWhatADeviceDidInAWorseWayIsAMetric(t *testing.T) {
+	gpu := gputest.GPU(t, 0, ptx.Config{})
+	ws := sim(t, 2, func(i int, cfg *Config) {
+		if i == 0 {
+			cfg.Devices = []device.Device{gpu}
+		}
+	})
+	x := autodiff.To(autodiff.Rand(3, 3), gpu)
+	_, err := autodiff.Values[float32](autodiff.MatMul(x, x))
+	require.NoError(t, err)
+	require.Contains(t, scrape(t, ws...), sample("device_work_total", `by="kernels",device="cuda:0",why="there is no library",work="product"`, 0))
+}
+
 // Two workers use one GPU, as two processes would: what they send one another never leaves it.
 func TestTensorsAndGradientsOnASharedGPUStayOnIt(t *testing.T) {
 	if runtime.GOOS != "linux" {
@@ -308,6 +321,8 @@ func TestTensorsAndGradientsOnASharedGPUStayOnIt(t *testing.T) {
 				sent, received := step()
 				return sent == received && sent == 2*4<<14
 			})
+			samples := scrape(t, ws...)
+			require.Equal(t, fmt.Sprint(ws[0].Lanes()[0].Lanes[0].Passed), samples[sample("lane_passed_messages_total", `lane="cuda",peer="worker1"`, 0)])
 			require.Equal(t, "local", ws[0].Lanes()[0].Calls)
 			require.Equal(t, "local", ws[0].Lanes()[0].Tensors)
 			require.NoError(t, ws[0].Settle(t.Context()))

@@ -5,6 +5,9 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weft-project/weft/kernels"
+	"github.com/weft-project/weft/transport"
 )
 
 // Metrics gives what this worker counts, for Prometheus. Several workers of a process can be registered together: every metric
@@ -27,6 +30,8 @@ func (w *Worker) Metrics() prometheus.Collector {
 		laneSent:       desc("lane_sent_bytes_total", "Bytes of frames and tensors sent on the link with a peer.", "peer", "lane"),
 		laneReceived:   desc("lane_received_bytes_total", "Bytes of frames and tensors received on the link with a peer.", "peer", "lane"),
 		laneUsed:       desc("lane_used", "1 for the lanes that carry the calls and the tensors of a pair of workers.", "peer", "lane", "use"),
+		lanePassed:     desc("lane_passed_messages_total", "Messages with tensors of an accelerator for the peer's that another lane than this one carried.", "peer", "lane"),
+		deviceWork:     desc("device_work_total", "What devices have made ready, by what does it; why is empty where nothing does it better.", "device", "work", "by", "why"),
 		peers:          desc("peers", "The other workers, by state.", "state"),
 		passes:         desc("passes", "Passes that are alive here."),
 		passBytes:      desc("pass_tensor_bytes", "Bytes of the tensors of all passes that are alive here."),
@@ -41,6 +46,7 @@ type collector struct {
 	serverCalls, serverSeconds, serverInFlight *prometheus.Desc
 	unserved, running, queued                  *prometheus.Desc
 	laneSent, laneReceived, laneUsed           *prometheus.Desc
+	lanePassed, deviceWork                     *prometheus.Desc
 	peers, passes, passBytes, references       *prometheus.Desc
 }
 
@@ -48,7 +54,7 @@ type collector struct {
 func (m *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		m.clientCalls, m.clientSeconds, m.clientInFlight, m.serverCalls, m.serverSeconds, m.serverInFlight, m.unserved, m.running, m.queued,
-		m.laneSent, m.laneReceived, m.laneUsed, m.peers, m.passes, m.passBytes, m.references,
+		m.laneSent, m.laneReceived, m.laneUsed, m.lanePassed, m.deviceWork, m.peers, m.passes, m.passBytes, m.references,
 	} {
 		ch <- d
 	}
@@ -88,10 +94,20 @@ func (m *collector) Collect(ch chan<- prometheus.Metric) {
 				counter(m.laneSent, s.Sent, l.Peer, s.Name)
 				counter(m.laneReceived, s.Received, l.Peer, s.Name)
 			}
+			if s.Name == transport.LaneCUDA {
+				counter(m.lanePassed, s.Passed, l.Peer, s.Name)
+			}
 		}
 		if l.Calls != "" {
 			gauge(m.laneUsed, 1, l.Peer, l.Calls, "calls")
 			gauge(m.laneUsed, 1, l.Peer, l.Tensors, "tensors")
+		}
+	}
+	for _, id := range m.w.devices.IDs() {
+		if d, err := m.w.devices.Get(id); err == nil {
+			for _, way := range kernels.Ways(d) {
+				counter(m.deviceWork, uint64(way.Times), id.String(), way.Work, way.By, way.Why)
+			}
 		}
 	}
 	for state, n := range m.w.peerStates() {

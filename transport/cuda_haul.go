@@ -125,6 +125,15 @@ func (t *Tensor) hauled() bool {
 	return t.Dtype != device.Invalid && t.Device.Kind != device.KindCPU && t.Shape.Elems() > 0
 }
 
+// between says whether a tensor goes from one accelerator to another, or to the same.
+func (t Tensor) between() bool {
+	if t.Buf == nil || !t.hauled() {
+		return false
+	}
+	_, ok := t.Buf.Device().(*device.Accelerator)
+	return ok
+}
+
 // shared finds the accelerator on which a tensor lies, if the peer uses it too.
 func (h *cudaHauler) shared(t *Tensor) (cudaPeer, bool) {
 	if t.Buf != nil && t.hauled() {

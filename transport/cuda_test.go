@@ -87,6 +87,9 @@ func warm(t testing.TB, p *transporttest.Pair, here, there device.Device) {
 		got.Release()
 		return p.Dialed.Lanes()[0].Sent > 0
 	})
+	passed := p.Dialed.Lanes()[0].Passed
+	bring(t, p, at(there), x).Release()
+	require.Equal(t, passed, p.Dialed.Lanes()[0].Passed, "what goes by the lane does not pass it by")
 	release(t, x)
 }
 
@@ -271,9 +274,13 @@ func TestALaneWithoutACommonGPUSaysSoAndOthersServe(t *testing.T) {
 	})
 	require.Contains(t, p.Dialed.Lanes()[0].Why, "the peer uses other accelerators")
 	x := toward(t, rand.New(rand.NewPCG(1, 1)), here, there.ID(), 1<<16)
-	got := bring(t, p, at(there), x)
-	transporttest.Same(t, []transport.Tensor{x}, got.Tensors)
-	got.Release()
+	for n := range uint64(3) {
+		require.Equal(t, n, p.Dialed.Lanes()[0].Passed)
+		got := bring(t, p, at(there), x)
+		transporttest.Same(t, []transport.Tensor{x}, got.Tensors)
+		got.Release()
+	}
+	require.Zero(t, p.Served.Lanes()[0].Passed, "it sent nothing")
 	release(t, x)
 }
 

@@ -21,6 +21,7 @@ type LaneState struct {
 	Why      string // why it is not used; empty when it is
 	Sent     uint64 // bytes of frames and tensors
 	Received uint64
+	Passed   uint64 // of LaneCUDA: messages sent by another lane, with a tensor on an accelerator that lands on one
 }
 
 // A link is set up over its QUIC connection, in four words: the dialler's offers, the acceptor's answers to them, which

@@ -30,7 +30,8 @@ type sessionConfig struct {
 // reads; it never waits for who uses the streams. Locks: a stream's mu before out.mu before mu.
 type session struct {
 	sessionConfig
-	haulers []hauler // in order of preference; set before start
+	haulers []hauler      // in order of preference; set before start
+	passed  atomic.Uint64 // messages that LaneState.Passed counts
 	counts  []*traffic
 	out     outbox
 	ctx     context.Context // ends with the link; its cause is the link's error

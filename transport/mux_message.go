@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 func (s *stream) Send(c context.Context, m *Message) error {
@@ -83,7 +84,11 @@ func (s *stream) sendBeside(c context.Context, box *[]byte, m *Message, payload 
 
 // begin finds a hauler for tensors.
 func (l *session) begin(ts []Tensor, payload int64) (transfer, byte, error) {
-	return l.beginBut(nil, ts, payload)
+	t, lane, err := l.beginBut(nil, ts, payload)
+	if err == nil && lane != laneCode(LaneCUDA) && slices.ContainsFunc(ts, Tensor.between) {
+		l.passed.Add(1)
+	}
+	return t, lane, err
 }
 
 // beginBut is begin without one of the haulers.

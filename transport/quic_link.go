@@ -91,6 +91,9 @@ func (l *quicLink) Vouches(name string, rank int) error {
 func (l *quicLink) Lanes() []LaneState {
 	all := append([]LaneState(nil), l.lanes...)
 	for i := range all {
+		if all[i].Name == LaneCUDA {
+			all[i].Passed = l.passed.Load()
+		}
 		for k, h := range l.haulers {
 			if h.lane() == all[i].Name {
 				all[i].Sent += l.counts[k].sent.Load()

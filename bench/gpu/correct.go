@@ -35,7 +35,7 @@ func (b *bench) correct(context.Context) (err error) {
 		for _, p := range precisions {
 			l := checked{line: line{Case: "correct", Op: k.name, Mode: p.name}}
 			err = errors.Join(err, b.tellMore(&l.line, &l, func() error {
-				return b.on(p.is, func(dev *device.Accelerator, _ *clock) error { return l.compare(k.m, dev, p.is, right) })
+				return b.counted(k.name+" "+p.name, p.is, func(dev *device.Accelerator, _ *clock) error { return l.compare(k.m, dev, p.is, right) })
 			}))
 		}
 	}

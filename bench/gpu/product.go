@@ -23,7 +23,7 @@ func (b *bench) product(context.Context) (err error) {
 	flops := 2 * float64(n) * float64(n) * float64(n)
 	for _, p := range precisions {
 		err = errors.Join(err, b.tell(line{Case: "product-" + p.name, Mode: "tensors of float32"}, func(l *line) error {
-			return b.on(p.is, func(dev *device.Accelerator, t *clock) error {
+			return b.counted("product-"+p.name, p.is, func(dev *device.Accelerator, t *clock) error {
 				in := []kernels.Type{floats(n, n), floats(n, n)}
 				ins, err := noisy(dev, 4, in...)
 				if err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/elastic"
+	"github.com/weft-project/weft/kernels"
 	"github.com/weft-project/weft/kernels/gpu"
 	"github.com/weft-project/weft/optim"
 	"github.com/weft-project/weft/rpc"
@@ -44,6 +45,7 @@ type trained struct {
 	MS     float64               // of a step, by the clock on the wall
 	Losses []float64             // of its first steps
 	Lanes  []transport.LaneState // to the other worker
+	Ways   []kernels.Way         // of this worker's GPU
 }
 
 // apartLine is a line of split.
@@ -75,6 +77,7 @@ func (b *bench) split(c context.Context) (err error) {
 			if err != nil {
 				return err
 			}
+			b.sayWays("split "+name, two.Ways)
 			by := off(two.Losses, one.Losses)
 			l.MS, l.Share, l.Off, l.Lanes = two.MS, one.MS/two.MS, &by, two.bytes()
 			if by > 1e-4 {
@@ -180,6 +183,7 @@ func workerMain(c context.Context, args []string, stdout, stderr io.Writer) (err
 	}
 	if rank == "0" {
 		out, err := b.lead(c, w, k, parts)
+		out.Ways = kernels.Ways(dev)
 		if err == nil {
 			err = json.NewEncoder(stdout).Encode(out)
 		}

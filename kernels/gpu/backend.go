@@ -19,6 +19,11 @@ type backend struct {
 	cfg    Config
 	faults faults
 	inside gate.Gate // of runs, and of what loads kernels
+	tally  kernels.Tally
+
+	// Sequences are made under lowering, and lean ones, which give libraries no workspace, under it alone.
+	lowering sync.RWMutex
+	lean     bool
 
 	mu      sync.Mutex
 	images  map[string]cuda.Module // of package cu, by file
@@ -36,7 +41,7 @@ type funcKey struct {
 func newBackend(g *cuda.GPU, c Config) *backend {
 	b := &backend{gpu: g, cfg: c, images: map[string]cuda.Module{}, funcs: map[funcKey]cuda.Func{}}
 	b.made.gpu = g
-	b.graphs.gpu = g
+	b.graphs.gpu, b.graphs.tally = g, &b.tally
 	return b
 }
 

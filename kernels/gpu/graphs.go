@@ -9,6 +9,7 @@ import (
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
+	"github.com/weft-project/weft/kernels"
 )
 
 const (
@@ -21,7 +22,8 @@ const (
 // graphs makes the graphs of a GPU, on a stream of their own, so that what others submit meanwhile is not recorded. They are replayed on the stream of the run. A graph is for
 // one set of addresses: so two replays of it write the same memory, and the GPU orders them.
 type graphs struct {
-	gpu *cuda.GPU
+	gpu   *cuda.GPU
+	tally *kernels.Tally
 
 	mu     sync.Mutex
 	stream cuda.Stream
@@ -100,9 +102,14 @@ func (s *graphSet) record(k int, q *sequence, f *frame) bool {
 	graph, err := s.home.capture(&f.list)
 	if err != nil {
 		s.forget(x)
-		s.rest, s.off = graphsRest, !errors.Is(err, device.ErrMemory)
+		why := whyGraphMemory
+		if s.rest, s.off = graphsRest, !errors.Is(err, device.ErrMemory); s.off {
+			why = whyNoRecording
+		}
+		s.home.tally.Add(workGraph, byLaunches, why, err)
 		return false
 	}
+	s.home.tally.Add(workGraph, byRecord, "", nil)
 	x.graph = graph
 	if s.made++; !s.known {
 		s.known = true
@@ -116,6 +123,7 @@ func (s *graphSet) note(l *cuda.List) {
 	if s.made >= graphsVain && s.replayed < 2*s.made {
 		s.drop()
 		s.made, s.replayed, s.rest = 0, 0, graphsRest
+		s.home.tally.Add(workGraph, byLaunches, whyGraphVain, nil)
 		return
 	}
 	var x graphSlot

@@ -14,6 +14,8 @@ type code struct {
 	old      []int // where results are what was there while a flag is up that is heeded: the operands that these are
 	copies   int   // of operands, which later codes may read, too
 	narrow   map[uint64]scratchCopy
+
+	workspace bool // some of the scratch is a library's, without which kernels would do
 }
 
 // launch is one launch of a code.
@@ -86,6 +88,7 @@ func (c *code) join(sub *code, outs, ins []arg) {
 		c.launches = append(c.launches, l)
 	}
 	c.copies += sub.copies
+	c.workspace = c.workspace || sub.workspace
 }
 
 // plus is an address some bytes further on.

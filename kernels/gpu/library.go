@@ -1,7 +1,7 @@
 package gpu
 
 import (
-	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/weft-project/weft/device"
@@ -17,12 +17,68 @@ func (b *backend) library() cuda.Multiplier {
 // mostCalls is how many calls of a library may stand for one instruction: it knows batches along one axis only.
 const mostCalls = 64
 
-// byLibrary is multiply with the driver's library. It is not done where that cannot.
+// byLibrary is multiply with the driver's library. It is not done where that cannot, which is counted.
 func (b *backend) byLibrary(c *code, p *products, e epilogue) (done bool, err error) {
-	lib := b.library()
-	if lib == nil || p.thin && !p.narrow || p.splits != 0 || min(p.m, p.n, p.k) == 0 || slices.Contains(p.dims, 0) {
+	if min(p.m, p.n, p.k) == 0 || slices.Contains(p.dims, 0) {
 		return false, nil
 	}
+	work := workProduct
+	if e.kind != cuda.None {
+		work = workEpilogue
+	}
+	why, err := b.callLibrary(c, p, e)
+	switch {
+	case why != "":
+		b.tally.Add(work, byKernels, why, err)
+		return false, nil
+	case err == nil:
+		b.tally.Add(work, byLibrary, "", nil)
+	}
+	return err == nil, err
+}
+
+// callLibrary makes the launches of byLibrary, or says why kernels are to make the products.
+func (b *backend) callLibrary(c *code, p *products, e epilogue) (why string, err error) {
+	lib := b.library()
+	switch {
+	case lib == nil:
+		return whyNoLibrary, nil
+	case p.thin && !p.narrow:
+		return whyWidth, nil
+	case p.splits != 0:
+		return whyPieces, nil
+	}
+	s, calls, ok := b.specOf(p, e)
+	if !ok {
+		return whyLies, nil
+	}
+	f, err := lib.Product(s)
+	if err != nil {
+		return refusal(err), err
+	}
+	if f.Workspace() > 0 && b.lean {
+		return whyNoMemory, fmt.Errorf("%w: %s has a workspace of %d bytes", device.ErrMemory, f.Name(), f.Workspace())
+	}
+	work := c.temp(f.Workspace())
+	c.workspace = c.workspace || f.Workspace() > 0
+	last := len(p.dims) - 1
+	for at := range calls {
+		a, bb, rest := 0, 0, at
+		for k := last - 1; k >= 0; k-- {
+			i := rest % p.dims[k]
+			rest /= p.dims[k]
+			a += i * p.a.batch[k]
+			bb += i * p.b.batch[k]
+		}
+		d := p.to.plus(uint64(at * max(s.Batch, 1) * p.m * p.n * s.Out.Size()))
+		in := s.In.Size()
+		c.call(f, 1, 1).add(p.a.at.plus(uint64(a * in))).add(p.b.at.plus(uint64(bb * in))).add(d).add(d).add(e.bias).add(arg{}).add(scratchArg(work))
+	}
+	return "", nil
+}
+
+// specOf is the product that a library is to be called for, so many times; not ok where the operands lie as none reads them.
+func (b *backend) specOf(p *products, e epilogue) (s cuda.ProductSpec, calls int, ok bool) {
 	lda, turnA, okA := p.a.stored()
 	ldb, turnB, okB := p.b.stored()
 	calls, last := 1, len(p.dims)-1
@@ -30,9 +86,9 @@ func (b *backend) byLibrary(c *code, p *products, e epilogue) (done bool, err er
 		calls *= d
 	}
 	if !okA || !okB || calls > mostCalls {
-		return false, nil
+		return s, calls, false
 	}
-	s := cuda.ProductSpec{
+	s = cuda.ProductSpec{
 		M: p.m, N: p.n, K: p.k, TransA: turnA, TransB: turnB, LDA: lda, LDB: ldb, LDD: p.n, LDC: p.n, StrideD: p.m * p.n, StrideC: p.m * p.n,
 		Epilogue: e.kind, Align: 16,
 	}
@@ -60,27 +116,5 @@ func (b *backend) byLibrary(c *code, p *products, e epilogue) (done bool, err er
 			s.Align /= 2
 		}
 	}
-	if s.Align < s.Out.Size() { // factors that lie at a half of a float32
-		return false, nil
-	}
-	f, err := lib.Product(s)
-	if errors.Is(err, cuda.ErrNoProduct) || errors.Is(err, cuda.ErrNoLibrary) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	work := c.temp(f.Workspace())
-	for at := range calls {
-		a, bb, rest := 0, 0, at
-		for k := last - 1; k >= 0; k-- {
-			i := rest % p.dims[k]
-			rest /= p.dims[k]
-			a += i * p.a.batch[k]
-			bb += i * p.b.batch[k]
-		}
-		d := p.to.plus(results(at * max(s.Batch, 1) * p.m * p.n))
-		c.call(f, 1, 1).add(p.a.at.plus(factors(a))).add(p.b.at.plus(factors(bb))).add(d).add(d).add(e.bias).add(arg{}).add(scratchArg(work))
-	}
-	return true, nil
+	return s, calls, s.Align >= s.Out.Size() // factors may lie at a half of a float32
 }

@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"math"
@@ -22,19 +23,24 @@ type library struct {
 	t     *testing.T
 	ran   map[cuda.Epilogue]int
 	lacks func(cuda.ProductSpec) bool
+	err   error // what it lacks fails with; nil: cuda.ErrNoProduct
+	space int   // bytes of a workspace; 0: 512
 }
 
-type hostProduct struct{ cuda.ProductSpec }
+type hostProduct struct {
+	cuda.ProductSpec
+	space int
+}
 
-func (hostProduct) Name() string   { return "product" }
-func (hostProduct) Workspace() int { return 512 }
+func (hostProduct) Name() string     { return "product" }
+func (p hostProduct) Workspace() int { return p.space }
 
 func (l *library) Product(s cuda.ProductSpec) (cuda.Product, error) {
 	if l.lacks != nil && l.lacks(s) {
-		return nil, cuda.ErrNoProduct
+		return nil, cmp.Or(l.err, cuda.ErrNoProduct)
 	}
 	s, err := s.Filled()
-	return hostProduct{s}, err
+	return hostProduct{s, cmp.Or(l.space, 512)}, err
 }
 
 func (l *library) Stream() (cuda.Stream, error) {

@@ -144,6 +144,9 @@ func (b *backend) multiply(c *code, p *products) error {
 	if p.m == 0 || p.n == 0 || count == 0 {
 		return nil
 	}
+	if b.cfg.Precision == BF16 && p.dtype == device.Float32 && !b.narrows(p.dtype) {
+		b.tally.Add(workBF16, byFloat32, whyNoCores, nil)
+	}
 	if b.narrows(p.dtype) && p.k > 0 {
 		var err error
 		if p, err = b.narrowed(c, p); err != nil {

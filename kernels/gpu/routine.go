@@ -21,22 +21,24 @@ func (b *backend) Prepare(i kernels.Instr, in []kernels.Type) (kernels.Kernel, e
 		return nil, err
 	}
 	defer b.inside.Leave()
-	s, c, err := b.ready(i, in)
+	var s kernels.Signature
+	run, err := b.sequence(func(q *builder) (err error) {
+		var c *code
+		if s, c, err = b.ready(i, in); err != nil {
+			return err
+		}
+		outs, ins := make([]spot, len(s.Out)), make([]spot, len(s.In))
+		for n := range outs {
+			outs[n] = spot{buf: n, n: s.Out[n].Bytes()}
+		}
+		for m := range ins {
+			ins[m] = spot{buf: len(outs) + m, n: s.In[m].Bytes()}
+		}
+		q.add(c, outs, ins, b.faultOf(c, i, s.In, -1))
+		return nil
+	})
 	if err != nil {
 		return nil, err
-	}
-	outs, ins := make([]spot, len(s.Out)), make([]spot, len(s.In))
-	for n := range outs {
-		outs[n] = spot{buf: n, n: s.Out[n].Bytes()}
-	}
-	for m := range ins {
-		ins[m] = spot{buf: len(outs) + m, n: s.In[m].Bytes()}
-	}
-	q := b.build()
-	q.add(c, outs, ins, b.faultOf(c, i, s.In, -1))
-	run, err := q.done()
-	if err != nil {
-		return nil, fmt.Errorf("%v: %w", i, err)
 	}
 	return &kernel{Signature: s, sequence: run}, nil
 }
@@ -97,19 +99,20 @@ func (b *backend) Assemble(calls []kernels.Call, bufs []int, written []bool) (ke
 	if err != nil {
 		return nil, err
 	}
-	q := b.build()
-	for n, call := range calls {
-		outs, ins := spots(call.Outs), spots(call.Ins)
-		s, c, err := b.ready(call.Instr, call.In)
-		if err == nil {
-			err = l.Places(&s, call.Outs, call.Ins)
+	run, err := b.sequence(func(q *builder) error {
+		for n, call := range calls {
+			outs, ins := spots(call.Outs), spots(call.Ins)
+			s, c, err := b.ready(call.Instr, call.In)
+			if err == nil {
+				err = l.Places(&s, call.Outs, call.Ins)
+			}
+			if err != nil {
+				return &kernels.CallError{At: n, Instr: call.Instr, Err: err}
+			}
+			q.add(c, outs, ins, b.faultOf(c, call.Instr, s.In, n))
 		}
-		if err != nil {
-			return nil, &kernels.CallError{At: n, Instr: call.Instr, Err: err}
-		}
-		q.add(c, outs, ins, b.faultOf(c, call.Instr, s.In, n))
-	}
-	run, err := q.done()
+		return nil
+	})
 	if err != nil {
 		return nil, err
 	}

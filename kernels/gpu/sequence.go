@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"encoding/binary"
+	"errors"
 	"maps"
 	"runtime"
 	"slices"
@@ -25,6 +26,9 @@ type sequence struct {
 	codes    []int  // where among the arguments the codes are that kernels report under
 	heeds    []int  // and the flags that they heed
 	use      cuda.Use
+
+	workspace bool                      // some of the scratch is a library's
+	lean      func() (*sequence, error) // the same without that
 }
 
 // patch is an address among the arguments: some bytes into a buffer, into the scratch where that is −1, or into a copy, of which −2 is the first.
@@ -79,6 +83,30 @@ type builder struct {
 
 func (b *backend) build() *builder {
 	return &builder{bodies: map[int]string{}, sequence: &sequence{backend: b, graphs: &graphSet{home: &b.graphs}}}
+}
+
+// sequence makes one, and is ready to make it again where there is no memory for a library's workspace.
+func (b *backend) sequence(add func(*builder) error) (*sequence, error) {
+	made := func() (*sequence, error) {
+		s := b.build()
+		if err := add(s); err != nil {
+			return nil, err
+		}
+		return s.done()
+	}
+	b.lowering.RLock()
+	defer b.lowering.RUnlock()
+	q, err := made()
+	if err == nil && q.workspace {
+		q.lean = sync.OnceValues(func() (*sequence, error) {
+			b.lowering.Lock()
+			defer b.lowering.Unlock()
+			b.lean = true
+			defer func() { b.lean = false }()
+			return made()
+		})
+	}
+	return q, err
 }
 
 // spot is where a result or an operand lies: n bytes, from off on, of buffer buf.
@@ -139,7 +167,7 @@ func (s *builder) add(c *code, outs, ins []spot, fault uint64) {
 			}
 		}
 	}
-	s.scratch = max(s.scratch, c.scratch)
+	s.scratch, s.workspace = max(s.scratch, c.scratch), s.workspace || c.workspace
 	for _, o := range outs {
 		s.copies.wrote(o)
 	}
@@ -235,6 +263,9 @@ func (q *sequence) run(bufs []*device.Buffer) error {
 	if q.scratch > 0 {
 		var err error
 		if scratch, err = q.backend.dev.BorrowFor(q.scratch, q.backend.gpu.Where(&q.use, bufs)); err != nil {
+			if lean := q.leaner(err); lean != nil {
+				return lean.run(bufs)
+			}
 			return err
 		}
 		defer scratch.Return() // what uses it later is submitted later
@@ -255,4 +286,16 @@ func (q *sequence) run(bufs []*device.Buffer) error {
 		return &device.Error{Device: q.backend.dev.ID(), Op: "launch", Err: err}
 	}
 	return nil
+}
+
+// leaner is the sequence to run where there was no memory for the scratch: one that needs less. nil: there is none.
+func (q *sequence) leaner(err error) *sequence {
+	if !q.workspace || !errors.Is(err, device.ErrMemory) {
+		return nil
+	}
+	lean, err := q.lean()
+	if err != nil || lean.scratch >= q.scratch {
+		return nil
+	}
+	return lean
 }

@@ -20,6 +20,7 @@ import (
 
 	"gorgonia.org/cu"
 
+	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
 )
 
@@ -77,6 +78,8 @@ func (b *blas) failed(op string, code int, text string) error {
 	case 1:
 		e.Err = cuda.ErrNoLibrary
 		e.Text += "; its version must be one that the driver serves"
+	case 3:
+		e.Err = device.ErrMemory
 	case 7, 8, 15: // invalid, not of this architecture, not supported
 		e.Err = cuda.ErrNoProduct
 	case 13, 14:
