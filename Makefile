@@ -2,7 +2,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DEFAULT_GOAL := build
-.PHONY: build run elastic test lint bench peers floods netns interop fuzz soak cover gpu gpu-test gpu-headers gpu-bundle gpu-check
+.PHONY: build run elastic test lint bench peers floods netns interop fuzz soak cover gpu gpu-test gpu-headers gpu-descriptors gpu-bundle gpu-check
 
 FUZZTIME ?= 10m
 SOAKTIME ?= 4h
@@ -120,6 +120,12 @@ gpu-headers:
 		sed -nE '/CU_TARGET|FLAGS_MASK/d; s/^#(.*) (.*)/_Static_assert(\1 == \2, "\1");/p') | $$(go env CC) -I$(HEADERS) -fsyntax-only -x c -
 	$(GPU) go vet -tags gpu ./device/cuda/native/...
 	$(GPU) go test -tags gpu ./device/cuda/native/...
+
+# NVIDIA's cuBLASLt takes all descriptors, without a GPU: make gpu-descriptors LIB=/path/libcublasLt.so.13 (several with commas between)
+LIB ?=
+gpu-descriptors:
+	[ -n "$(LIB)" ] || { echo "name a library: make gpu-descriptors LIB=/path/libcublasLt.so.13" >&2; exit 1; }
+	$(GPU) go test -tags gpu -count=1 -v -run '^TestAllDescriptors' ./device/cuda/native -cublaslt '$(LIB)'
 
 # What a machine with a GPU needs to check Weft on it: it has no Go there, nor anything else but NVIDIA's driver and, for fast products, cuBLASLt.
 # The test binaries are those of packages whose tests run on a real GPU (internal/testgpu).

@@ -47,10 +47,16 @@ func openBLAS(paths []string) (*blas, error) {
 		defer C.free(unsafe.Pointer(name))
 		var lt *C.weft_lt
 		var why [512]C.char
-		if C.weft_lt_open(name, &lt, &why[0], C.size_t(len(why))) == 0 {
-			return &blas{lt, path}, nil
+		if C.weft_lt_open(name, &lt, &why[0], C.size_t(len(why))) != 0 {
+			errs = append(errs, C.GoString(&why[0]))
+			continue
 		}
-		errs = append(errs, C.GoString(&why[0]))
+		b := &blas{lt, path}
+		err := b.check()
+		if err == nil {
+			return b, nil
+		}
+		errs = append(errs, err.Error())
 	}
 	return nil, &cuda.Error{Op: "open cuBLASLt", Err: cuda.ErrNoLibrary, Text: "install libcublas of CUDA 11.8 or later (apt's libcublas, or pip's nvidia-cublas), " +
 		"or name libcublasLt.so in WEFT_CUBLASLT: " + strings.Join(errs, "; ")}

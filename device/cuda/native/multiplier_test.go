@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
 	"github.com/weft-project/weft/device/cuda/native"
 )
@@ -40,6 +41,28 @@ func noBLASChild() error {
 func TestWithoutCuBLASLtTheErrorSaysWhatToInstall(t *testing.T) {
 	require.Regexp(t, "a CUDA library is missing: install libcublas.*/nonexistent.so: cannot open", childFails(t, "noblas", "WEFT_CUBLASLT=/nonexistent.so"))
 	require.Regexp(t, "has no cublasLtGetVersion", childFails(t, "noblas", "WEFT_CUBLASLT=libm.so.6"))
+}
+
+func TestACuBLASLtThatIsNotOfAKnownVersionIsNotUsed(t *testing.T) {
+	for _, version := range []string{"10203", "140100"} {
+		said := childFails(t, "noblas", "WEFT_FAKE_CUBLASLT_VERSION="+version)
+		require.Regexp(t, "a CUDA library is missing: .*is of version "+version+"; expected 11 to 13", said)
+	}
+	require.Regexp(t, "of version 130000, does not take Weft's descriptors: .*cuBLASLt says failed", childFails(t, "noblas", "WEFT_FAKE_CUBLASLT_LACKS=12"))
+}
+
+func TestACuBLASLtWithoutMemoryOrForAnotherDriverSaysSo(t *testing.T) {
+	d := open(t).(cuda.Multiplier)
+	spec := cuda.ProductSpec{M: 2, N: 2, K: 2}
+	for status, want := range map[string]error{"3": device.ErrMemory, "1": cuda.ErrNoLibrary} {
+		t.Setenv("WEFT_FAKE_CUBLASLT_CREATE", status)
+		_, err := d.Product(spec)
+		require.ErrorIs(t, err, want)
+		require.ErrorContains(t, err, "cublasLtCreate")
+	}
+	t.Setenv("WEFT_FAKE_CUBLASLT_CREATE", "0")
+	_, err := d.Product(spec)
+	require.NoError(t, err, "what passes is not kept")
 }
 
 // operand is a matrix of a product, on the GPU and here, as stored.

@@ -15,9 +15,17 @@ typedef struct { char name[8]; uint64_t align, bias, aux; char rest[32]; } algor
 typedef struct { algorithm algo; size_t workspace; int status; float waves; int reserved[4]; } choice;
 typedef struct { desc x; layout a, b, c, d; uint64_t A, B, C, D; double alpha, beta; } job;
 
-size_t cublasLtGetVersion(void) { return 130000; }
+// What the environment says of this library: its version, what it answers to Create, and an attribute that it does not know.
+static int said(const char *name, int otherwise) {
+	const char *v = getenv(name);
+	return v ? atoi(v) : otherwise;
+}
+size_t cublasLtGetVersion(void) { return said("WEFT_FAKE_CUBLASLT_VERSION", 130000); }
 const char *cublasLtGetStatusString(int r) { return r == UNSUPPORTED ? "not supported (fake)" : "failed (fake)"; }
-int cublasLtCreate(void **h) { return entered() ? 1 : (*h = malloc(1), 0); }
+int cublasLtCreate(void **h) {
+	int r = said("WEFT_FAKE_CUBLASLT_CREATE", entered() ? 1 : 0);
+	return r ? r : (*h = malloc(1), 0);
+}
 int cublasLtDestroy(void *h) { return free(h), 0; }
 int cublasLtMatmulDescCreate(desc **out, int compute, int scale) {
 	desc *d = calloc(1, sizeof *d);
@@ -28,6 +36,7 @@ int cublasLtMatmulDescDestroy(desc *d) { return free(d), 0; }
 #define SET(number, field) \
 	case number: return n == sizeof(field) ? (memcpy(&(field), v, n), 0) : BAD_VALUE
 int cublasLtMatmulDescSetAttribute(desc *d, int what, const void *v, size_t n) {
+	if (what == said("WEFT_FAKE_CUBLASLT_LACKS", -1)) return BAD_VALUE;
 	switch (what) {
 		SET(3, d->trans_a);
 		SET(4, d->trans_b);
