@@ -8,6 +8,7 @@ import (
 	"github.com/weft-project/weft/device/cuda"
 	"github.com/weft-project/weft/device/cuda/cudatest"
 	"github.com/weft-project/weft/device/cuda/ptx"
+	"github.com/weft-project/weft/internal/soak"
 	"github.com/weft-project/weft/internal/testgpu"
 )
 
@@ -15,6 +16,17 @@ func open(t *testing.T) cuda.Driver { return testgpu.Open(t, ptx.Config{}) }
 
 func TestTheGPUOfTestsIsADriver(t *testing.T) {
 	cudatest.Run(t, cudatest.Suite{Open: open})
+}
+
+// The interpreter has no library for products; package native holds a fake one to the same.
+func TestTheLibraryOfARealGPUMultipliesByTheDefinition(t *testing.T) {
+	d := open(t)
+	_, has := d.(cuda.Multiplier)
+	require.NoError(t, d.Close())
+	require.Equal(t, testgpu.Real(), has)
+	if has {
+		cudatest.Products(t, open, soak.Cases(40))
+	}
 }
 
 // On a real GPU the fault stays with the process: gpucheck runs this test in one of its own, and nothing else of the suite with it.

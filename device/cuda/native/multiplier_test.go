@@ -15,7 +15,9 @@ import (
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
+	"github.com/weft-project/weft/device/cuda/cudatest"
 	"github.com/weft-project/weft/device/cuda/native"
+	"github.com/weft-project/weft/internal/soak"
 )
 
 func TestCuBLASLtIsFoundWhereTheEnvironmentNamesIt(t *testing.T) {
@@ -72,56 +74,6 @@ type operand struct {
 	v    []float64
 }
 
-func encode(e cuda.Elem, v []float64) []byte {
-	var out []byte
-	for _, x := range v {
-		switch e {
-		case cuda.F32:
-			out = binary.LittleEndian.AppendUint32(out, math.Float32bits(float32(x)))
-		case cuda.F64:
-			out = binary.LittleEndian.AppendUint64(out, math.Float64bits(x))
-		case cuda.BF16:
-			out = binary.LittleEndian.AppendUint16(out, uint16(math.Float32bits(float32(x))>>16))
-		case cuda.F16: // of numbers that have 10 bits of mantissa or fewer
-			frac, exp := math.Frexp(math.Abs(x))
-			h := uint16(0)
-			if x != 0 {
-				h = uint16(exp+14)<<10 | uint16(frac*2048)&1023
-			}
-			if x < 0 {
-				h |= 1 << 15
-			}
-			out = binary.LittleEndian.AppendUint16(out, h)
-		}
-	}
-	return out
-}
-
-func decode(e cuda.Elem, raw []byte) []float64 {
-	var out []float64
-	for ; len(raw) > 0; raw = raw[e.Size():] {
-		switch e {
-		case cuda.F32:
-			out = append(out, float64(math.Float32frombits(binary.LittleEndian.Uint32(raw))))
-		case cuda.F64:
-			out = append(out, math.Float64frombits(binary.LittleEndian.Uint64(raw)))
-		case cuda.BF16:
-			out = append(out, float64(math.Float32frombits(uint32(binary.LittleEndian.Uint16(raw))<<16)))
-		case cuda.F16:
-			h := binary.LittleEndian.Uint16(raw)
-			x := math.Ldexp(float64(1024+h&1023), int(h>>10&31)-25)
-			if h>>10&31 == 0 {
-				x = math.Ldexp(float64(h&1023), -24)
-			}
-			if h>>15 == 1 {
-				x = -x
-			}
-			out = append(out, x)
-		}
-	}
-	return out
-}
-
 // products are what the tests of products need of a GPU.
 type products struct {
 	t *testing.T
@@ -130,14 +82,14 @@ type products struct {
 }
 
 func (p products) up(e cuda.Elem, v []float64) operand {
-	raw := encode(e, v)
+	raw := cudatest.Encode(e, v)
 	at, err := p.d.Alloc(len(raw))
 	require.NoError(p.t, err)
 	pin, err := p.d.Pin(len(raw))
 	require.NoError(p.t, err)
 	copy(pin, raw)
 	require.NoError(p.t, errors.Join(p.s.CopyIn(at, pin), p.s.Sync(), p.d.Unpin(pin)))
-	return operand{at, e, decode(e, raw)}
+	return operand{at, e, cudatest.Decode(e, raw)}
 }
 
 // small makes numbers that all element types hold exactly.
@@ -153,7 +105,7 @@ func (p products) down(o operand) []float64 {
 	pin, err := p.d.Pin(len(o.v) * o.elem.Size())
 	require.NoError(p.t, err)
 	require.NoError(p.t, errors.Join(p.s.CopyOut(pin, o.at), p.s.Sync()))
-	v := decode(o.elem, pin)
+	v := cudatest.Decode(o.elem, pin)
 	require.NoError(p.t, p.d.Unpin(pin))
 	return v
 }
@@ -194,53 +146,7 @@ func at(v []float64, ld, row, col int, turned bool) float64 {
 	return v[row*ld+col]
 }
 
-func TestProductsAreThoseOfRowMajorMatrices(t *testing.T) {
-	p := newProducts(t)
-	r := rand.New(rand.NewPCG(1, 2))
-	types := []struct{ in, out cuda.Elem }{{cuda.F32, cuda.F32}, {cuda.F64, cuda.F64}, {cuda.BF16, cuda.F32}, {cuda.F16, cuda.F16}, {cuda.BF16, cuda.BF16}}
-	for n := range 200 {
-		kind := types[n%len(types)]
-		s := cuda.ProductSpec{M: 1 + r.IntN(6), N: 1 + r.IntN(6), K: 1 + r.IntN(6), TransA: r.IntN(2) == 0, TransB: r.IntN(2) == 0,
-			Batch: 1 + r.IntN(3), In: kind.in, Out: kind.out, Accumulate: r.IntN(2) == 0}
-		s, err := cuda.ProductSpec.Filled(spread(s, r))
-		require.NoError(t, err, "%+v", s)
-		a, b := p.small(r, s.In, s.Batch*s.StrideA+64), p.small(r, s.In, s.Batch*s.StrideB+64)
-		c, d := p.small(r, s.Out, s.Batch*s.StrideC+64), p.small(r, s.Out, s.Batch*s.StrideD+64)
-		want := append([]float64(nil), d.v...)
-		for x := range s.Batch {
-			for row := range s.M {
-				for col := range s.N {
-					var sum float64
-					for k := range s.K {
-						sum += at(a.v[x*s.StrideA:], s.LDA, row, k, s.TransA) * at(b.v[x*s.StrideB:], s.LDB, k, col, s.TransB)
-					}
-					if s.Accumulate {
-						sum += c.v[x*s.StrideC+row*s.LDC+col]
-					}
-					want[x*s.StrideD+row*s.LDD+col] = sum
-				}
-			}
-		}
-		cAt := c.at
-		if !s.Accumulate {
-			cAt = 0
-		}
-		p.run(s, a.at, b.at, cAt, d.at, 0, 0)
-		require.InDeltaSlice(t, want, p.down(d), map[cuda.Elem]float64{cuda.BF16: .05, cuda.F16: .01}[s.Out]+1e-6, "%+v", s)
-		p.free(a, b, c, d)
-	}
-}
-
-// spread gives a spec leading dimensions and strides with gaps.
-func spread(s cuda.ProductSpec, r *rand.Rand) cuda.ProductSpec {
-	s.LDA, s.LDB, s.LDC, s.LDD = 6+r.IntN(3), 6+r.IntN(3), 6+r.IntN(3), 6+r.IntN(3)
-	s.StrideA, s.StrideB, s.StrideC, s.StrideD = 54+r.IntN(3), 54+r.IntN(3), 54+r.IntN(3), 54+r.IntN(3)
-	return s
-}
-
-func gelu(x float64) float64 {
-	return .5 * x * (1 + math.Tanh(math.Sqrt(2/math.Pi)*(x+.044715*x*x*x)))
-}
+func TestProductsAreThoseOfTheirDefinition(t *testing.T) { cudatest.Products(t, open, soak.Cases(4)) }
 
 func TestEpiloguesOfAForwardAndItsBackwardFitTogether(t *testing.T) {
 	p := newProducts(t)
@@ -263,7 +169,7 @@ func TestEpiloguesOfAForwardAndItsBackwardFitTogether(t *testing.T) {
 		f                 func(float64) float64
 	}{
 		{cuda.ReLUAuxBias, cuda.DReLUBGrad, func(x float64) float64 { return max(x, 0) }},
-		{cuda.GELUAuxBias, cuda.DGELUBGrad, gelu},
+		{cuda.GELUAuxBias, cuda.DGELUBGrad, cudatest.GELU},
 	} {
 		d, dx := p.small(r, cuda.F32, m*n), p.small(r, cuda.F32, m*n)
 		aux, sums := p.small(r, cuda.F32, m*128), p.small(r, cuda.F32, n)
@@ -285,7 +191,7 @@ func TestEpiloguesOfAForwardAndItsBackwardFitTogether(t *testing.T) {
 		p.free(d, dx, aux, sums)
 	}
 	for e, want := range map[cuda.Epilogue]func(x float64) float64{
-		cuda.Bias: func(x float64) float64 { return x }, cuda.ReLUBias: func(x float64) float64 { return max(x, 0) }, cuda.GELUBias: gelu,
+		cuda.Bias: func(x float64) float64 { return x }, cuda.ReLUBias: func(x float64) float64 { return max(x, 0) }, cuda.GELUBias: cudatest.GELU,
 	} {
 		d := p.small(r, cuda.F32, m*n)
 		p.run(cuda.ProductSpec{M: m, N: n, K: k, Epilogue: e}, a.at, b.at, 0, d.at, bias.at, 0)
@@ -356,7 +262,7 @@ func TestWhatIsNoNumberOrInfiniteStaysSoInBFloat16(t *testing.T) {
 		binary.LittleEndian.PutUint16(pin, raw)
 		require.NoError(t, errors.Join(p.s.CopyIn(a.at+4, pin), p.s.Sync(), p.d.Unpin(pin)))
 		p.run(cuda.ProductSpec{M: 4, N: 1, K: 1, In: cuda.BF16, Out: cuda.BF16}, a.at, ones.at, 0, d.at, 0, 0)
-		require.Equal(t, fmt.Sprint([]float64{inf, -inf, nan, decode(cuda.BF16, []byte{0x7f, 0x7f})[0]}), fmt.Sprint(p.down(d)), "%x", raw)
+		require.Equal(t, fmt.Sprint([]float64{inf, -inf, nan, cudatest.Decode(cuda.BF16, []byte{0x7f, 0x7f})[0]}), fmt.Sprint(p.down(d)), "%x", raw)
 		p.free(a)
 	}
 	p.free(ones, d)
@@ -419,7 +325,7 @@ func TestABiasNeedsNoMoreAlignmentThanTheSpecPromises(t *testing.T) {
 			for x := range k {
 				want += a.v[by+x] * b.v[by+x*n+col]
 			}
-			require.InDelta(t, gelu(want), got[col], 1e-5)
+			require.InDelta(t, cudatest.GELU(want), got[col], 1e-5)
 		}
 		p.free(a, b, d, bias, aux)
 	}
