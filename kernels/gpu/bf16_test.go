@@ -54,12 +54,16 @@ func tensor(t *testing.T) cuda.Driver {
 	return ptx.New(ptx.Config{Races: true})
 }
 
-// libraries are drivers with and without a library.
+// libraries are drivers with and without a library; where tests run on a real GPU, that with its own.
 func libraries(t *testing.T) map[string]cuda.Driver {
-	return map[string]cuda.Driver{
+	all := map[string]cuda.Driver{
 		"kernels": tensor(t),
 		"library": &library{Machine: ptx.New(ptx.Config{}), t: t, ran: map[cuda.Epilogue]int{}},
 	}
+	if testgpu.Real() {
+		all["real library"] = testgpu.Open(t, ptx.Config{})
+	}
+	return all
 }
 
 func TestProductsOfOperandsInBFloat16AreAsExactAsThoseOfFloat32(t *testing.T) {
@@ -179,25 +183,22 @@ func TestWhereTheLibraryLacksBFloat16TensorCoresMultiply(t *testing.T) {
 }
 
 func TestTF32IsTheLibrarysAndElseFloat32(t *testing.T) {
-	on := func(driver cuda.Driver) *device.Accelerator {
+	for name, driver := range libraries(t) {
 		d, err := Config{Precision: TF32}.On(driver, device.CUDA(0))
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, d.Close()) })
-		return d
+		r := rand.New(rand.NewPCG(6, 8))
+		for range 30 {
+			i, in := kerneltest.Case(r, "MatMul")
+			kerneltest.Check(t, d, i, rounded(in, 13)...)
+		}
+		a, b := drawn(r, device.Float32, 20, 30), drawn(r, device.Float32, 30, 20)
+		out := []kernels.Type{{Dtype: device.Float32, Shape: device.Shape{20, 20}}}
+		got, err := kerneltest.RunOn(t, d, kernels.MatMul{}, out, []kerneltest.Tensor{a, b})
+		require.NoError(t, err)
+		exact, err := kerneltest.Oracle(kernels.MatMul{}, []kerneltest.Tensor{a, b}, out)
+		require.NoError(t, err)
+		differs := kerneltest.Differ(kernels.MatMul{}, got[0], exact[0]) >= 0
+		require.Equal(t, slices.ContainsFunc(kernels.Ways(d), func(w kernels.Way) bool { return w.By == byLibrary }), differs, "%s: it is not float32", name)
 	}
-	drivers := libraries(t)
-	kernel, lib := on(drivers["kernels"]), on(drivers["library"])
-	r := rand.New(rand.NewPCG(6, 8))
-	for range 30 {
-		i, in := kerneltest.Case(r, "MatMul")
-		kerneltest.Check(t, kernel, i, in...)
-		kerneltest.Check(t, lib, i, rounded(in, 13)...)
-	}
-	a, b := drawn(r, device.Float32, 20, 30), drawn(r, device.Float32, 30, 20)
-	out := []kernels.Type{{Dtype: device.Float32, Shape: device.Shape{20, 20}}}
-	got, err := kerneltest.RunOn(t, lib, kernels.MatMul{}, out, []kerneltest.Tensor{a, b})
-	require.NoError(t, err)
-	exact, err := kerneltest.Oracle(kernels.MatMul{}, []kerneltest.Tensor{a, b}, out)
-	require.NoError(t, err)
-	require.GreaterOrEqual(t, kerneltest.Differ(kernels.MatMul{}, got[0], exact[0]), 0, "it is not float32")
 }

@@ -193,16 +193,33 @@ func (s *libraryStream) copyOut(to []byte, at uintptr) {
 }
 
 func TestProductsGoToTheDriversLibrary(t *testing.T) {
-	l := &library{Machine: ptx.New(ptx.Config{}), t: t, ran: map[cuda.Epilogue]int{}}
-	d := on(t, l)
-	for _, family := range []string{"MatMul", "ViewedMatMul", "MatMulThen", "ViewedMatMulThen", "Conv2d", "Conv2dGradX", "Conv2dGradW"} {
-		r := rand.New(rand.NewPCG(5, 5))
-		for range 40 {
-			i, in := kerneltest.Case(r, family)
-			kerneltest.Check(t, d, i, in...)
+	for name, driver := range libraries(t) {
+		d, made, cases := on(t, driver), map[string]int64{}, 40
+		if name == "kernels" {
+			cases = 3
+		}
+		for _, family := range productFamilies {
+			r := rand.New(rand.NewPCG(5, 5))
+			for range cases {
+				i, in := kerneltest.Case(r, family)
+				kerneltest.Check(t, d, i, in...)
+			}
+		}
+		for _, w := range kernels.Ways(d) {
+			t.Logf("%s: %+v", name, w)
+			made[w.By] += w.Times
+		}
+		switch {
+		case name == "kernels":
+			require.Zero(t, made[byLibrary])
+		case name == "library":
+			require.Greater(t, made[byLibrary], int64(200))
+		case made[byLibrary] == 0: // of a real GPU
+			_, err := driver.(cuda.Multiplier).Product(cuda.ProductSpec{M: 8, N: 8, K: 8})
+			require.ErrorIs(t, err, cuda.ErrNoLibrary, "there is one, and no product went there")
+			t.Log(err)
 		}
 	}
-	require.Greater(t, l.ran[cuda.None], 200)
 }
 
 func TestABiasAndAReLUAreTheLibrarysWhereNothingElseIs(t *testing.T) {
