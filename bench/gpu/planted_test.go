@@ -101,28 +101,23 @@ func TestAFaultThatLossesDoNotShowIsFoundByGradients(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			right, err := f.right.right()
 			require.NoError(t, err)
-			for _, p := range precisions {
-				if p.is == gpu.TF32 {
-					continue // the interpreter has none
-				}
-				dev, err := gpu.Config{Precision: p.is}.On(f.driver(ptx.New(ptx.Config{})), device.CUDA(0))
-				require.NoError(t, err)
-				var l checked
-				err = l.compare(f.planted, dev, p.is, right)
-				t.Log(p.name, *l.Off, err)
-				for _, said := range f.said {
-					require.ErrorContains(t, err, said)
-				}
-				wrong := 0
-				for _, by := range l.Gradients {
-					if by > f.right.allowed(p.is) {
-						wrong++
-					}
-				}
-				require.GreaterOrEqual(t, wrong, f.least)
-				require.Less(t, *l.Off, 3e-2, "its losses are as near as was allowed")
-				require.NoError(t, dev.Close())
+			dev, err := gpu.Config{Precision: gpu.BF16}.On(f.driver(ptx.New(ptx.Config{})), device.CUDA(0))
+			require.NoError(t, err)
+			var l checked
+			err = l.compare(f.planted, dev, gpu.BF16, right)
+			t.Log(err)
+			for _, said := range f.said {
+				require.ErrorContains(t, err, said)
 			}
+			require.NotContains(t, err.Error(), "training:")
+			wrong := 0
+			for _, by := range l.Gradients {
+				if by > f.right.allowed(gpu.BF16) {
+					wrong++
+				}
+			}
+			require.GreaterOrEqual(t, wrong, f.least)
+			require.NoError(t, dev.Close())
 		})
 	}
 	require.Positive(t, changed)
