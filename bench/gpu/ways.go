@@ -1,6 +1,8 @@
 package main
 
 import (
+	"strings"
+
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels"
 	"github.com/weft-project/weft/kernels/gpu"
@@ -32,8 +34,12 @@ func wayText(w kernels.Way) string {
 	if w.Why != "" {
 		text += ", as " + w.Why
 	}
-	if w.Last != "" {
-		text += " (" + w.Last + ")"
+	if said := w.Last; said != "" {
+		const most = 160 // of a list of all places where there was no library, for one
+		if len(said) > most {
+			said = strings.ToValidUTF8(said[:most], "") + " …"
+		}
+		text += " (" + said + ")"
 	}
 	return text
 }
