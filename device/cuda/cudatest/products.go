@@ -72,7 +72,7 @@ func products(r *rig, k kind, e cuda.Epilogue, cases int) {
 	for range cases {
 		s := drawSpec(src, k, e)
 		p, err := lib.Product(s)
-		if errors.Is(err, cuda.ErrNoProduct) { // for some Weft has kernels
+		if errors.Is(err, cuda.ErrNoProduct) && !needed(k, s) {
 			r.Logf("%v: %+v", err, s)
 			lacking++
 			continue
@@ -80,7 +80,12 @@ func products(r *rig, k kind, e cuda.Epilogue, cases int) {
 		require.NoError(r, err, "%+v", s)
 		r.multiply(src, k, p, s)
 	}
-	require.LessOrEqual(r, lacking, cases/2, "it lacks most products of %s with epilogue %d", k.name, e)
+	r.Logf("%d of %d products are lacking", lacking, cases)
+}
+
+// needed says whether no library may lack a product: of matrices without gaps, with what Weft asks for. It has kernels for all else.
+func needed(k kind, s cuda.ProductSpec) bool {
+	return s.LDA == 0 && (s.Epilogue == cuda.None || s.Epilogue <= cuda.ReLUBias && k.in != cuda.F64 && k.in != cuda.F16)
 }
 
 // drawSpec draws a product: dense, or with gaps that are odd.
