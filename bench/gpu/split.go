@@ -51,7 +51,8 @@ type trained struct {
 // apartLine is a line of split.
 type apartLine struct {
 	line
-	Lanes map[string]uint64 `json:"lane_bytes"` // sent and received, by lane
+	Lanes  map[string]uint64 `json:"lane_bytes"`       // sent and received, by lane
+	Passed uint64            `json:"lane_cuda_passed"` // messages that another lane carried, until that was up, too
 }
 
 // split trains a network in one process, then split between two on the same GPU, and compares times and losses. On a real GPU what goes
@@ -80,6 +81,9 @@ func (b *bench) split(c context.Context) (err error) {
 			b.sayWays("split "+name, two.Ways)
 			by := off(two.Losses, one.Losses)
 			l.MS, l.Share, l.Off, l.Lanes = two.MS, one.MS/two.MS, &by, two.bytes()
+			for _, s := range two.Lanes {
+				l.Passed += s.Passed
+			}
 			if by > 1e-4 {
 				err = fmt.Errorf("losses %v, in one process %v", two.Losses, one.Losses)
 			}
