@@ -103,7 +103,7 @@ func variants(rows []*row) string {
 }
 
 // notMeasured are the lines that are no benchmarks.
-var notMeasured = map[string]bool{"device": true, "gpu": true, "python": true, "note": true}
+var notMeasured = map[string]bool{"device": true, "gpu": true, "python": true, "note": true, "ways": true}
 
 // rowsOf collects the lines of one side, in the order of first sight.
 func rowsOf(steps []outcome, aside bool) (rows []*row) {
