@@ -100,8 +100,8 @@ func (d *driver) Pin(n int) ([]byte, error) {
 	}
 	defer d.end()
 	var p unsafe.Pointer
-	if r := C.weft_pin(d.context(), &p, C.size_t(n)); r != 0 {
-		return nil, failure("cuMemHostAlloc", int(r), "")
+	if err := told(C.weft_pin(d.context(), &p, C.size_t(n)), ""); err != nil {
+		return nil, err
 	}
 	return unsafe.Slice((*byte)(p), n), nil
 }
@@ -117,8 +117,8 @@ func (d *driver) Export(at uintptr) (h cuda.Handle, err error) {
 		return h, err
 	}
 	defer d.end()
-	r := C.weft_export(d.context(), C.CUdeviceptr(at), unsafe.Pointer(&h))
-	return h, failure("cuIpcGetMemHandle", int(r), "")
+	err = told(C.weft_export(d.context(), C.CUdeviceptr(at), unsafe.Pointer(&h)), "")
+	return h, err
 }
 
 // Import is Driver's. Memory of the own process cannot be imported.
@@ -128,8 +128,8 @@ func (d *driver) Import(h cuda.Handle) (uintptr, error) {
 	}
 	defer d.end()
 	var at C.CUdeviceptr
-	r := C.weft_import(d.context(), &at, unsafe.Pointer(&h))
-	return uintptr(at), failure("cuIpcOpenMemHandle", int(r), "")
+	err := told(C.weft_import(d.context(), &at, unsafe.Pointer(&h)), "")
+	return uintptr(at), err
 }
 
 // Range is [cuda.Ranger]'s.
@@ -148,7 +148,7 @@ func (d *driver) Unimport(at uintptr) error {
 		return err
 	}
 	defer d.end()
-	return failure("cuIpcCloseMemHandle", int(C.weft_unimport(d.context(), C.CUdeviceptr(at))), "")
+	return told(C.weft_unimport(d.context(), C.CUdeviceptr(at)), "")
 }
 
 // Close is Driver's: after the calls under way. What was made and not closed is lost with the last driver of this GPU in the process. A lost GPU is closed as

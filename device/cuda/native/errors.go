@@ -25,7 +25,7 @@ func meaningOf(code int) meaning {
 	case 1:
 		return meaning{nil, "a value is out of range"}
 	case 2:
-		return meaning{device.ErrMemory, ""}
+		return meaning{device.ErrMemory, "use smaller batches, or end what else uses the GPU"}
 	case 3, 4:
 		return meaning{cuda.ErrNoDriver, "the driver has been shut down: the process is ending"}
 	case 34:
@@ -35,9 +35,9 @@ func meaningOf(code int) meaning {
 	case 46:
 		return meaning{device.ErrNoDevice, "another process has the GPU for itself (nvidia-smi -c 0 lets several share it)"}
 	case noDevice:
-		return meaning{device.ErrNoDevice, "no CUDA-capable device: nvidia-smi -L lists them; CUDA_VISIBLE_DEVICES may hide them, and a container must be given them (--gpus all)"}
+		return meaning{device.ErrNoDevice, "no CUDA-capable device: nvidia-smi -L lists them; CUDA_VISIBLE_DEVICES may hide them, a container must be given them (--gpus all), and with MIG on only its instances count (nvidia-smi mig -lgi)"}
 	case 101:
-		return meaning{device.ErrNoDevice, ""}
+		return meaning{device.ErrNoDevice, "CUDA_VISIBLE_DEVICES says which GPUs are shown, or which MIG instances, by their UUIDs"}
 	case 200, 209, 218, 300, 500:
 		return meaning{cuda.ErrImage, ""}
 	case 221:
@@ -56,9 +56,11 @@ func meaningOf(code int) meaning {
 		return meaning{cuda.ErrOldDriver, "libcuda.so.1 and the kernel's module are of different versions: reboot, or load the module again"}
 	case 804:
 		return meaning{cuda.ErrOldDriver, "this forward-compatibility libcuda.so.1 does not serve this GPU: use the driver's own"}
+	case 805, 806, 807, 808, 809, 810:
+		return meaning{cuda.ErrNoDriver, "NVIDIA's MPS does not serve this process: look at its server's log, or unset CUDA_MPS_PIPE_DIRECTORY to go without"}
 	case 900, 901, 902, 903, 904, 905, 906, 907, 908:
 		return meaning{nil, "this cannot be recorded in a graph, or was done from outside while one was recorded"}
-	case 214, 220, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 999:
+	case 214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 722, 999:
 		return meaning{device.ErrLost, lost(code) + ": " + reset}
 	}
 	return meaning{}
@@ -70,6 +72,8 @@ func lost(code int) string {
 		return "an uncorrectable memory error"
 	case 220:
 		return "an uncorrectable error of NVLink"
+	case 226:
+		return "an error of the hardware, which was contained to this process"
 	case 700:
 		return "a kernel read or wrote an address that is not there"
 	case 702:
@@ -78,6 +82,8 @@ func lost(code int) string {
 		return "a kernel's assertion failed"
 	case 716:
 		return "a kernel read or wrote a misaligned address"
+	case 999:
+		return "the driver does not say why; the system's log may (dmesg | grep -i xid)"
 	}
 	return "a kernel failed"
 }

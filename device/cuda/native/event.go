@@ -63,16 +63,16 @@ func (d *driver) mine(op string, e cuda.Event) (*event, error) {
 
 // Record is Stream's.
 func (s *stream) Record(e cuda.Event) error {
-	return s.with("cuEventRecord", e, func(own *event) C.CUresult { return C.weft_record(s.d.context(), own.c(), s.c()) })
+	return s.with("cuEventRecord", e, func(own *event) C.weft_result { return C.weft_record(s.d.context(), own.c(), s.c()) })
 }
 
 // Wait is Stream's.
 func (s *stream) Wait(e cuda.Event) error {
-	return s.with("cuStreamWaitEvent", e, func(own *event) C.CUresult { return C.weft_wait(s.d.context(), s.c(), own.c()) })
+	return s.with("cuStreamWaitEvent", e, func(own *event) C.weft_result { return C.weft_wait(s.d.context(), s.c(), own.c()) })
 }
 
 // with makes a call with an event.
-func (s *stream) with(op string, e cuda.Event, call func(own *event) C.CUresult) error {
+func (s *stream) with(op string, e cuda.Event, call func(own *event) C.weft_result) error {
 	if err := s.enter(op); err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func (s *stream) with(op string, e cuda.Event, call func(own *event) C.CUresult)
 		return err
 	}
 	defer own.inside.Leave()
-	return failure(op, int(call(own)), "")
+	return told(call(own), "")
 }
 
 // Sync is Event's.
@@ -96,7 +96,7 @@ func (e *event) Sync() error {
 		return err
 	}
 	defer e.inside.Leave()
-	return failure(op, int(C.weft_event_sync(e.d.context(), e.c())), "")
+	return told(C.weft_event_sync(e.d.context(), e.c()), "")
 }
 
 // Since is Timer's.
@@ -137,14 +137,14 @@ type graph struct {
 // Capture is Stream's. Nobody else may use the stream until it returns: what they submit would be recorded too. A stream that is closed while submit
 // runs gives no graph.
 func (s *stream) Capture(submit func() error) (cuda.Graph, error) {
-	if err := s.call("cuStreamBeginCapture", func() C.CUresult { return C.weft_capture(s.d.context(), s.c()) }); err != nil {
+	if err := s.call("cuStreamBeginCapture", func() C.weft_result { return C.weft_capture(s.d.context(), s.c()) }); err != nil {
 		return nil, err
 	}
 	g := &graph{d: s.d}
 	ended := false
 	end := func(keep C.int) error {
 		ended = true
-		return s.call("cuStreamEndCapture", func() C.CUresult { return C.weft_captured(s.d.context(), s.c(), keep, &g.exec) })
+		return s.call("cuStreamEndCapture", func() C.weft_result { return C.weft_captured(s.d.context(), s.c(), keep, &g.exec) })
 	}
 	defer func() {
 		if !ended { // submit panics: the stream must not go on recording
@@ -162,12 +162,12 @@ func (s *stream) Capture(submit func() error) (cuda.Graph, error) {
 }
 
 // call makes a call on the stream.
-func (s *stream) call(op string, call func() C.CUresult) error {
+func (s *stream) call(op string, call func() C.weft_result) error {
 	if err := s.enter(op); err != nil {
 		return err
 	}
 	defer s.end()
-	return failure(op, int(call()), "")
+	return told(call(), "")
 }
 
 // Replay is Stream's.
@@ -187,7 +187,7 @@ func (s *stream) Replay(g cuda.Graph) error {
 	defer s.end()
 	own.mu.Lock()
 	defer own.mu.Unlock()
-	return failure(op, int(C.weft_replay(s.d.context(), own.exec, s.c())), "")
+	return told(C.weft_replay(s.d.context(), own.exec, s.c()), "")
 }
 
 // Close is Graph's. Replays under way are finished.
@@ -200,5 +200,5 @@ func (g *graph) Close() error {
 		return err
 	}
 	defer g.d.end()
-	return failure(op, int(C.weft_graph_free(g.d.context(), g.exec)), "")
+	return told(C.weft_graph_free(g.d.context(), g.exec), "")
 }

@@ -69,16 +69,24 @@ int weft_lt_open(const char *path, weft_lt **out, char *why, size_t n) {
 size_t weft_lt_version(const weft_lt *lt) { return lt->GetVersion(); }
 const char *weft_lt_status(const weft_lt *lt, int status) { return lt->GetStatusString(status - WEFT_LT); }
 
-static int status(int r) { return r ? WEFT_LT + r : 0; }
+// CALL is TRY of a function of the library.
+#define CALL(name, ...) \
+	do { \
+		int code = lt->name(__VA_ARGS__); \
+		if (code) return (weft_result){WEFT_LT + code, "cublasLt" #name}; \
+	} while (0)
+#define SET(what, of, name, value) CALL(what##SetAttribute, of, name, &(value), sizeof(value))
 
-int weft_lt_create(const weft_lt *lt, CUcontext c, void **handle) {
-	CUresult r = cuCtxSetCurrent(c);
-	return r ? r : status(lt->Create(handle));
+weft_result weft_lt_create(const weft_lt *lt, CUcontext c, void **handle) {
+	TRY(cuCtxSetCurrent, c);
+	CALL(Create, handle);
+	return FINE;
 }
 
-int weft_lt_destroy(const weft_lt *lt, CUcontext c, void *handle) {
-	CUresult r = cuCtxSetCurrent(c);
-	return r ? r : status(lt->Destroy(handle));
+weft_result weft_lt_destroy(const weft_lt *lt, CUcontext c, void *handle) {
+	TRY(cuCtxSetCurrent, c);
+	CALL(Destroy, handle);
+	return FINE;
 }
 
 void weft_lt_free(weft_product *p) {
@@ -90,23 +98,17 @@ void weft_lt_free(weft_product *p) {
 	free(p);
 }
 
-#define TRY(call) \
-	if ((r = (call))) return r
-#define SET(what, of, name, value) TRY(lt->what##SetAttribute(of, name, &(value), sizeof(value)))
-
-static int layout(const weft_lt *lt, void **out, int type, uint64_t rows, uint64_t cols, int64_t ld, int32_t batch, int64_t stride) {
-	int r;
-	TRY(lt->MatrixLayoutCreate(out, type, rows, cols, ld));
+static weft_result layout(const weft_lt *lt, void **out, int type, uint64_t rows, uint64_t cols, int64_t ld, int32_t batch, int64_t stride) {
+	CALL(MatrixLayoutCreate, out, type, rows, cols, ld);
 	if (batch > 1) {
 		SET(MatrixLayout, *out, BATCH, batch);
 		SET(MatrixLayout, *out, STRIDE, stride);
 	}
-	return 0;
+	return FINE;
 }
 
-static int describe(const weft_lt *lt, weft_product *p, const weft_spec *s) {
-	int r;
-	TRY(lt->MatmulDescCreate(&p->desc, s->compute, s->type_scale));
+static weft_result describe(const weft_lt *lt, weft_product *p, const weft_spec *s) {
+	CALL(MatmulDescCreate, &p->desc, s->compute, s->type_scale);
 	SET(MatmulDesc, p->desc, TRANS_A, s->trans_a);
 	SET(MatmulDesc, p->desc, TRANS_B, s->trans_b);
 	SET(MatmulDesc, p->desc, EPILOGUE, s->epilogue);
@@ -114,63 +116,64 @@ static int describe(const weft_lt *lt, weft_product *p, const weft_spec *s) {
 		SET(MatmulDesc, p->desc, AUX_LD, s->ldaux);
 		if (s->batch > 1) SET(MatmulDesc, p->desc, AUX_STRIDE, s->stride_aux);
 	}
-	TRY(layout(lt, &p->a, s->type_in, s->trans_a ? s->k : s->m, s->trans_a ? s->m : s->k, s->lda, s->batch, s->stride_a));
-	TRY(layout(lt, &p->b, s->type_in, s->trans_b ? s->n : s->k, s->trans_b ? s->k : s->n, s->ldb, s->batch, s->stride_b));
-	TRY(layout(lt, &p->c, s->type_out, s->m, s->n, s->ldc, s->batch, s->stride_c));
-	return layout(lt, &p->d, s->type_out, s->m, s->n, s->ldd, s->batch, s->stride_d);
-}
-
-static int prefer(const weft_lt *lt, void *preference, const weft_spec *s) {
-	int r;
-	SET(MatmulPreference, preference, MOST_WORKSPACE, s->most_workspace);
-	for (int i = ALIGN_A; i <= ALIGN_D; i++) SET(MatmulPreference, preference, i, s->align);
-	return 0;
-}
-
-static int choose(const weft_lt *lt, weft_product *p, const weft_spec *s) {
-	void *preference = NULL;
-	int found = 0, r = lt->MatmulPreferenceCreate(&preference);
-	if (!r) r = prefer(lt, preference, s);
-	// The pointers count in the choice: their alignment is looked at. They are set to none of anybody's memory, aligned as promised, and no better.
-	void *none = (void *)(uintptr_t)s->align;
-	if (!r && s->has_bias) r = lt->MatmulDescSetAttribute(p->desc, BIAS_POINTER, &none, sizeof none);
-	if (!r && s->has_aux) r = lt->MatmulDescSetAttribute(p->desc, AUX_POINTER, &none, sizeof none);
-	if (!r) r = lt->MatmulAlgoGetHeuristic(p->handle, p->desc, p->a, p->b, p->c, p->d, preference, 1, &p->best, &found);
-	if (!r && !found) r = NONE;
-	if (!r) r = p->best.status;
-	if (preference) lt->MatmulPreferenceDestroy(preference);
+	weft_result r = layout(lt, &p->a, s->type_in, s->trans_a ? s->k : s->m, s->trans_a ? s->m : s->k, s->lda, s->batch, s->stride_a);
+	if (!r.code) r = layout(lt, &p->b, s->type_in, s->trans_b ? s->n : s->k, s->trans_b ? s->k : s->n, s->ldb, s->batch, s->stride_b);
+	if (!r.code) r = layout(lt, &p->c, s->type_out, s->m, s->n, s->ldc, s->batch, s->stride_c);
+	if (!r.code) r = layout(lt, &p->d, s->type_out, s->m, s->n, s->ldd, s->batch, s->stride_d);
 	return r;
 }
 
-int weft_lt_prepare(const weft_lt *lt, CUcontext c, void *handle, const weft_spec *s, weft_product **out, size_t *workspace) {
+static weft_result choose(const weft_lt *lt, weft_product *p, const weft_spec *s, void *preference) {
+	SET(MatmulPreference, preference, MOST_WORKSPACE, s->most_workspace);
+	for (int i = ALIGN_A; i <= ALIGN_D; i++) SET(MatmulPreference, preference, i, s->align);
+	// The pointers count in the choice: their alignment is looked at. They are set to none of anybody's memory, aligned as promised, and no better.
+	void *none = (void *)(uintptr_t)s->align;
+	if (s->has_bias) SET(MatmulDesc, p->desc, BIAS_POINTER, none);
+	if (s->has_aux) SET(MatmulDesc, p->desc, AUX_POINTER, none);
+	int found = 0;
+	CALL(MatmulAlgoGetHeuristic, p->handle, p->desc, p->a, p->b, p->c, p->d, preference, 1, &p->best, &found);
+	int status = found ? p->best.status : NONE;
+	return status ? (weft_result){WEFT_LT + status, "cublasLtMatmulAlgoGetHeuristic"} : FINE;
+}
+
+static weft_result prepare(const weft_lt *lt, CUcontext c, weft_product *p, const weft_spec *s) {
+	if (p->handle) TRY(cuCtxSetCurrent, c);
+	weft_result r = describe(lt, p, s);
+	if (r.code || !p->handle) return r;
+	void *preference = NULL;
+	CALL(MatmulPreferenceCreate, &preference);
+	r = choose(lt, p, s, preference);
+	lt->MatmulPreferenceDestroy(preference);
+	return r;
+}
+
+weft_result weft_lt_prepare(const weft_lt *lt, CUcontext c, void *handle, const weft_spec *s, weft_product **out, size_t *workspace) {
 	weft_product *p = calloc(1, sizeof *p);
-	if (!p) return 2;
+	if (!p) return (weft_result){CUDA_ERROR_OUT_OF_MEMORY, "calloc"};
 	p->lt = lt, p->handle = handle, p->has_bias = s->has_bias, p->has_aux = s->has_aux, p->accumulate = s->accumulate;
 	pthread_mutex_init(&p->mu, NULL);
 	if (s->type_scale == 1) p->alpha.d = 1, p->beta.d = s->accumulate;
 	else p->alpha.f = 1, p->beta.f = s->accumulate;
-	int r = handle ? cuCtxSetCurrent(c) : 0;
-	if (!r) r = status(describe(lt, p, s));
-	if (!r && handle) r = status(choose(lt, p, s));
-	if (r) {
-		weft_lt_free(p);
-		return r;
-	}
-	*out = p, *workspace = p->best.workspace;
-	return 0;
+	weft_result r = prepare(lt, c, p, s);
+	if (r.code) weft_lt_free(p);
+	else *out = p, *workspace = p->best.workspace;
+	return r;
 }
 
-int weft_lt_run(weft_product *p, CUstream s, const uint64_t *x) {
+static weft_result submit(weft_product *p, CUstream s, const uint64_t *x) {
 	const weft_lt *lt = p->lt;
-	int r = 0;
-	pthread_mutex_lock(&p->mu);
-	if (p->has_bias) r = lt->MatmulDescSetAttribute(p->desc, BIAS_POINTER, &x[4], sizeof x[4]);
-	if (!r && p->has_aux) r = lt->MatmulDescSetAttribute(p->desc, AUX_POINTER, &x[5], sizeof x[5]);
+	if (p->has_bias) SET(MatmulDesc, p->desc, BIAS_POINTER, x[4]);
+	if (p->has_aux) SET(MatmulDesc, p->desc, AUX_POINTER, x[5]);
 #define AT(i) ((void *)(uintptr_t)x[i])
 	// The caller's A and B are of the row-major product. C that is not read is D.
-	if (!r)
-		r = lt->Matmul(p->handle, p->desc, &p->alpha, AT(1), p->a, AT(0), p->b, &p->beta, p->accumulate ? AT(2) : AT(3), p->c, AT(3), p->d, p->best.algo, AT(6),
-			p->best.workspace, s);
+	CALL(Matmul, p->handle, p->desc, &p->alpha, AT(1), p->a, AT(0), p->b, &p->beta, p->accumulate ? AT(2) : AT(3), p->c, AT(3), p->d, p->best.algo, AT(6),
+		p->best.workspace, s);
+	return FINE;
+}
+
+weft_result weft_lt_run(weft_product *p, CUstream s, const uint64_t *x) {
+	pthread_mutex_lock(&p->mu);
+	weft_result r = submit(p, s, x);
 	pthread_mutex_unlock(&p->mu);
-	return status(r);
+	return r;
 }

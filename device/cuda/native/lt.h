@@ -9,6 +9,20 @@
 // not mistaken for the driver's.
 #define WEFT_LT 10000
 
+// What became of some calls: 0, or a number of the driver's or the library's, and the function that gave it.
+typedef struct {
+	int code;
+	const char *op;
+} weft_result;
+
+// TRY makes a call, and ends the function that it stands in where that fails; FINE is its result where all went well.
+#define TRY(name, ...) \
+	do { \
+		int code = name(__VA_ARGS__); \
+		if (code) return (weft_result){code, #name}; \
+	} while (0)
+#define FINE ((weft_result){0, NULL})
+
 typedef struct weft_lt weft_lt;           // the opened library
 typedef struct weft_product weft_product; // a prepared product
 
@@ -30,14 +44,14 @@ size_t weft_lt_version(const weft_lt *);
 const char *weft_lt_status(const weft_lt *, int status);
 
 // weft_lt_create makes a handle for the context c.
-int weft_lt_create(const weft_lt *, CUcontext c, void **handle);
-int weft_lt_destroy(const weft_lt *, CUcontext c, void *handle);
+weft_result weft_lt_create(const weft_lt *, CUcontext c, void **handle);
+weft_result weft_lt_destroy(const weft_lt *, CUcontext c, void *handle);
 
 // weft_lt_prepare describes a product and, where there is a handle, has the library choose how to compute it.
-int weft_lt_prepare(const weft_lt *, CUcontext c, void *handle, const weft_spec *, weft_product **out, size_t *workspace);
+weft_result weft_lt_prepare(const weft_lt *, CUcontext c, void *handle, const weft_spec *, weft_product **out, size_t *workspace);
 void weft_lt_free(weft_product *);
 
 // weft_lt_run submits a product: args are the addresses that List.AddProduct writes: its A is B here, and its B is A.
-int weft_lt_run(weft_product *, CUstream, const uint64_t *args);
+weft_result weft_lt_run(weft_product *, CUstream, const uint64_t *args);
 
 #endif

@@ -61,8 +61,8 @@ func (d *driver) Load(image []byte) (cuda.Module, error) {
 	clear(mem[copy(mem, image):])
 	m := &module{d: d, shared: map[string]int{}}
 	log := (*C.char)(unsafe.Pointer(&mem[len(image)+1]))
-	if r := C.weft_load(d.context(), (*C.CUmodule)(unsafe.Pointer(&m.mod)), text, log, logBytes-1); r != 0 {
-		return nil, failure(op, int(r), strings.TrimSpace(C.GoString(log)))
+	if r := C.weft_load(d.context(), (*C.CUmodule)(unsafe.Pointer(&m.mod)), text, log, logBytes-1); r.code != 0 {
+		return nil, told(r, strings.TrimSpace(C.GoString(log)))
 	}
 	return m, nil
 }
@@ -85,13 +85,15 @@ func (m *module) Func(name string, shared int) (cuda.Func, error) {
 	var fn cu.Function
 	var static int
 	if err := m.d.within(op, func() (err error) {
-		if fn, err = m.mod.Function(name); err != nil {
-			return err
+		fn, err = m.mod.Function(name)
+		return err
+	}); err != nil {
+		return nil, fmt.Errorf("kernel %q: %w", name, err)
+	}
+	if err := m.d.within("cuFuncGetAttribute", func() (err error) {
+		if k.threads, err = fn.Attribute(cu.FnMaxThreadsPerBlock); err == nil {
+			static, err = fn.Attribute(cu.SharedSizeBytes)
 		}
-		if k.threads, err = fn.Attribute(cu.FnMaxThreadsPerBlock); err != nil {
-			return err
-		}
-		static, err = fn.Attribute(cu.SharedSizeBytes)
 		return err
 	}); err != nil {
 		return nil, fmt.Errorf("kernel %q: %w", name, err)
@@ -103,12 +105,16 @@ func (m *module) Func(name string, shared int) (cuda.Func, error) {
 			name, shared, m.d.info.Shared-static), Err: cuda.ErrLaunch}
 	}
 	if shared > m.shared[name] {
-		if r := C.weft_allow_shared(m.d.context(), handle, C.int(shared)); r != 0 {
-			return nil, failure("cuFuncSetAttribute", int(r), fmt.Sprintf("kernel %q, %d bytes of dynamic shared memory", name, shared))
+		if err := told(C.weft_allow_shared(m.d.context(), handle, C.int(shared)), fmt.Sprintf("kernel %q, %d bytes of dynamic shared memory", name, shared)); err != nil {
+			return nil, err
 		}
 		m.shared[name] = shared
 	}
-	k.params = int(C.weft_params(m.d.context(), handle))
+	var params C.int
+	if err := told(C.weft_params(m.d.context(), handle, &params), ""); err != nil {
+		return nil, fmt.Errorf("kernel %q: %w", name, err)
+	}
+	k.params = int(params)
 	return k, nil
 }
 

@@ -18,8 +18,6 @@ import (
 	"sync"
 	"unsafe"
 
-	"gorgonia.org/cu"
-
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
 )
@@ -34,7 +32,7 @@ type blas struct {
 var theBLAS = sync.OnceValues(func() (*blas, error) {
 	driver := 0
 	if library() == nil {
-		driver = cu.Version()
+		driver, _ = version() // 0: all that there are are tried
 	}
 	return openBLAS(libraries(host{os.Getenv, globbed, os.Readlink}, driver))
 })
@@ -73,13 +71,13 @@ func Library() (path string, version int, err error) {
 	return b.path, b.version(), nil
 }
 
-// failed is the error of a code of lt.h.
-func (b *blas) failed(op string, code int, text string) error {
-	if code < C.WEFT_LT {
-		return failure(op, code, text)
+// failed is the error of what became of some calls of the library.
+func (b *blas) failed(r C.weft_result, text string) error {
+	if r.code < C.WEFT_LT {
+		return told(r, text)
 	}
-	status := code - C.WEFT_LT
-	e := &cuda.Error{Op: op, Text: fmt.Sprintf("%s: cuBLASLt says %s (%d)", text, C.GoString(C.weft_lt_status(b.lt, C.int(code))), status)}
+	status := r.code - C.WEFT_LT
+	e := &cuda.Error{Op: C.GoString(r.op), Text: fmt.Sprintf("%s: cuBLASLt says %s (%d)", text, C.GoString(C.weft_lt_status(b.lt, r.code)), status)}
 	switch status {
 	case 1:
 		e.Err = cuda.ErrNoLibrary
@@ -135,18 +133,18 @@ func (d *driver) multiplier() (*multiplier, error) {
 		return nil, err
 	}
 	m := &multiplier{b: b, known: map[cuda.ProductSpec]answer{}}
-	if r := C.weft_lt_create(b.lt, d.context(), &m.handle); r != 0 {
-		return nil, b.failed("cublasLtCreate", int(r), b.path)
+	if r := C.weft_lt_create(b.lt, d.context(), &m.handle); r.code != 0 {
+		return nil, b.failed(r, b.path)
 	}
 	d.multiply = m
 	return m, nil
 }
 
 // productFailure is the error of a launch that the library refused.
-func (d *driver) productFailure(op string, code int, name string) error {
+func (d *driver) productFailure(r C.weft_result, name string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.multiply.b.failed(op, code, name)
+	return d.multiply.b.failed(r, name)
 }
 
 func (d *driver) closeMultiplier() error {
@@ -164,8 +162,8 @@ func (d *driver) closeMultiplier() error {
 			C.weft_lt_free(a.p.handle)
 		}
 	}
-	if r := C.weft_lt_destroy(m.b.lt, d.context(), m.handle); r != 0 {
-		return m.b.failed("cublasLtDestroy", int(r), m.b.path)
+	if r := C.weft_lt_destroy(m.b.lt, d.context(), m.handle); r.code != 0 {
+		return m.b.failed(r, m.b.path)
 	}
 	return nil
 }
@@ -203,8 +201,8 @@ func (m *multiplier) prepare(d *driver, s cuda.ProductSpec) (*product, error) {
 	p := &product{d: d, name: fmt.Sprintf("product %d×%d×%d", s.M, s.N, s.K)}
 	var workspace C.size_t
 	c := columns(s)
-	if r := C.weft_lt_prepare(m.b.lt, d.context(), m.handle, &c, &p.handle, &workspace); r != 0 {
-		return nil, m.b.failed("cublasLtMatmulAlgoGetHeuristic", int(r), p.name)
+	if r := C.weft_lt_prepare(m.b.lt, d.context(), m.handle, &c, &p.handle, &workspace); r.code != 0 {
+		return nil, m.b.failed(r, p.name)
 	}
 	p.workspace = int(workspace)
 	return p, nil

@@ -6,6 +6,7 @@ package native
 #cgo CFLAGS: -std=gnu11
 #cgo LDFLAGS: -Wl,--as-needed -L${SRCDIR}/link -ldl -lpthread
 #include <stdlib.h>
+#include "calls.h"
 #include "link.h"
 */
 import "C"
@@ -16,6 +17,7 @@ import (
 	"os"
 	"reflect"
 	"strconv"
+	"strings"
 	"sync"
 	"unsafe"
 
@@ -74,7 +76,30 @@ func called(op string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return failure(op, codeOf(err), "")
+	code := codeOf(err)
+	return failure(op, code, words(code))
+}
+
+// words are the driver's for a number that we know nothing of.
+func words(code int) string {
+	if m := meaningOf(code); m.err != nil || m.text != "" {
+		return ""
+	}
+	return C.GoString(C.weft_words(C.CUresult(code)))
+}
+
+// told makes our error of what became of some calls.
+func told(r C.weft_result, text string) error {
+	if r.code == 0 {
+		return nil
+	}
+	op, _, _ := strings.Cut(C.GoString(r.op), "_v") // headers have macros that name versions
+	if w := words(int(r.code)); w != "" && text != "" {
+		text += "; " + w
+	} else {
+		text += w
+	}
+	return failure(op, int(r.code), text)
 }
 
 // Count is how many GPUs there are, of those that CUDA_VISIBLE_DEVICES shows.
@@ -125,6 +150,15 @@ func Default() (int, error) {
 	return rank % n, nil
 }
 
+// version is that of CUDA which the driver supports.
+func version() (int, error) {
+	v := cu.Version()
+	if v <= 0 { // package cu does not say why
+		return 0, &cuda.Error{Op: "cuDriverGetVersion", Text: "the driver does not tell its version: nvidia-smi does where its installation is whole"}
+	}
+	return v, nil
+}
+
 func describe(dev cu.Device) (cuda.Info, error) {
 	var errs []error
 	get := func(a cu.DeviceAttribute) int {
@@ -132,6 +166,8 @@ func describe(dev cu.Device) (cuda.Info, error) {
 		errs = append(errs, called("cuDeviceGetAttribute", err))
 		return v
 	}
+	version, err := version()
+	errs = append(errs, err)
 	name, err := dev.Name()
 	id, err2 := dev.UUID()
 	memory, err3 := dev.TotalMem()
@@ -140,7 +176,7 @@ func describe(dev cu.Device) (cuda.Info, error) {
 		Name:      name,
 		UUID:      id.String(),
 		Arch:      10*get(cu.ComputeCapabilityMajor) + get(cu.ComputeCapabilityMinor),
-		Driver:    cu.Version(),
+		Driver:    version,
 		Processor: get(cu.MultiprocessorCount),
 		Memory:    int(memory),
 		Shared:    get(sharedOptIn),

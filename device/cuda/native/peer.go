@@ -38,8 +38,8 @@ func (d *driver) Reach(other cuda.Driver) (bool, error) {
 		return true, nil
 	}
 	var can C.int
-	r := C.weft_reach(d.context(), C.CUdevice(d.dev), o.context(), C.CUdevice(o.dev), &can)
-	return can != 0, failure(op, int(r), "")
+	err := told(C.weft_reach(d.context(), C.CUdevice(d.dev), o.context(), C.CUdevice(o.dev), &can), "")
+	return can != 0, err
 }
 
 // CopyTo is [cuda.Courier]'s.
@@ -60,5 +60,5 @@ func (s *stream) CopyTo(other cuda.Driver, dst, src uintptr, n int) error {
 	if n == 0 {
 		return nil
 	}
-	return failure(op, int(C.weft_copy_to(s.d.context(), C.CUdeviceptr(dst), o.context(), C.CUdeviceptr(src), C.size_t(n), s.c())), "")
+	return told(C.weft_copy_to(s.d.context(), C.CUdeviceptr(dst), o.context(), C.CUdeviceptr(src), C.size_t(n), s.c()), "")
 }

@@ -47,23 +47,17 @@ func (s *stream) Run(l *cuda.List) error {
 			return err
 		}
 	}
-	r := C.weft_run(s.d.context(), s.c(), &scratch[0], C.int(len(scratch)), (*C.char)(unsafe.Pointer(unsafe.SliceData(l.Args))))
-	if code := int(uint32(r)); code != 0 {
-		at := int(r >> 32)
-		if at < 0 { // the context could not be made current
-			return failure("cuCtxSetCurrent", code, "")
-		}
-		return s.d.ended(l.Launches[at].Func, code)
+	at := C.int(-1)
+	r := C.weft_run(s.d.context(), s.c(), &scratch[0], C.int(len(scratch)), (*C.char)(unsafe.Pointer(unsafe.SliceData(l.Args))), &at)
+	switch {
+	case r.code == 0:
+		return nil
+	case at < 0: // the context could not be made current
+		return told(r, "")
+	case r.code >= C.WEFT_LT:
+		return s.d.productFailure(r, l.Launches[at].Func.Name())
 	}
-	return nil
-}
-
-// ended is the error of a launch that the driver or the library refused.
-func (d *driver) ended(f cuda.Func, code int) error {
-	if code >= C.WEFT_LT {
-		return d.productFailure("cublasLtMatmul", code, f.Name())
-	}
-	return failure("cuLaunchKernel", code, f.Name())
+	return told(r, l.Launches[at].Func.Name())
 }
 
 // write puts the k-th launch of a list down for C, or says what is wrong with it.

@@ -75,8 +75,7 @@ func (s *stream) CopyIn(at uintptr, src []byte) error {
 	if len(src) == 0 {
 		return nil
 	}
-	r := C.weft_copy_in(s.d.context(), C.CUdeviceptr(at), unsafe.Pointer(unsafe.SliceData(src)), C.size_t(len(src)), s.c())
-	return failure(op, int(r), "")
+	return told(C.weft_copy_in(s.d.context(), C.CUdeviceptr(at), unsafe.Pointer(unsafe.SliceData(src)), C.size_t(len(src)), s.c()), "")
 }
 
 // CopyOut is Stream's.
@@ -89,8 +88,7 @@ func (s *stream) CopyOut(dst []byte, at uintptr) error {
 	if len(dst) == 0 {
 		return nil
 	}
-	r := C.weft_copy_out(s.d.context(), unsafe.Pointer(unsafe.SliceData(dst)), C.CUdeviceptr(at), C.size_t(len(dst)), s.c())
-	return failure(op, int(r), "")
+	return told(C.weft_copy_out(s.d.context(), unsafe.Pointer(unsafe.SliceData(dst)), C.CUdeviceptr(at), C.size_t(len(dst)), s.c()), "")
 }
 
 // Copy is Stream's.
@@ -103,7 +101,7 @@ func (s *stream) Copy(dst, src uintptr, n int) error {
 	if n == 0 {
 		return nil
 	}
-	return failure(op, int(C.weft_copy(s.d.context(), C.CUdeviceptr(dst), C.CUdeviceptr(src), C.size_t(n), s.c())), "")
+	return told(C.weft_copy(s.d.context(), C.CUdeviceptr(dst), C.CUdeviceptr(src), C.size_t(n), s.c()), "")
 }
 
 // Zero is Stream's.
@@ -116,7 +114,7 @@ func (s *stream) Zero(at uintptr, n int) error {
 	if n == 0 {
 		return nil
 	}
-	return failure(op, int(C.weft_zero(s.d.context(), C.CUdeviceptr(at), C.size_t(n), s.c())), "")
+	return told(C.weft_zero(s.d.context(), C.CUdeviceptr(at), C.size_t(n), s.c()), "")
 }
 
 // Sync is Stream's.
@@ -126,7 +124,7 @@ func (s *stream) Sync() error {
 		return err
 	}
 	defer s.end()
-	return failure(op, int(C.weft_sync(s.d.context(), s.c())), "")
+	return told(C.weft_sync(s.d.context(), s.c()), "")
 }
 
 // Close is Stream's. Work under way is finished by the driver.

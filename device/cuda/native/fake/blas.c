@@ -24,15 +24,16 @@ size_t cublasLtGetVersion(void) { return said("WEFT_FAKE_CUBLASLT_VERSION", 1300
 const char *cublasLtGetStatusString(int r) { return r == UNSUPPORTED ? "not supported (fake)" : "failed (fake)"; }
 int cublasLtCreate(void **h) {
 	int r = said("WEFT_FAKE_CUBLASLT_CREATE", entered() ? 1 : 0);
-	return r ? r : (*h = malloc(1), 0);
+	return r ? r : (*h = malloc(1), count(HANDLES, 1), 0);
 }
-int cublasLtDestroy(void *h) { return free(h), 0; }
+int cublasLtDestroy(void *h) { return free(h), count(HANDLES, -1), 0; }
 int cublasLtMatmulDescCreate(desc **out, int compute, int scale) {
 	desc *d = calloc(1, sizeof *d);
+	count(DESCRIPTIONS, 1);
 	d->compute = compute, d->scale = scale, d->epilogue = 1;
 	return *out = d, 0;
 }
-int cublasLtMatmulDescDestroy(desc *d) { return free(d), 0; }
+int cublasLtMatmulDescDestroy(desc *d) { return free(d), count(DESCRIPTIONS, -1), 0; }
 #define SET(number, field) \
 	case number: return n == sizeof(field) ? (memcpy(&(field), v, n), 0) : BAD_VALUE
 int cublasLtMatmulDescSetAttribute(desc *d, int what, const void *v, size_t n) {
@@ -51,10 +52,10 @@ int cublasLtMatmulDescSetAttribute(desc *d, int what, const void *v, size_t n) {
 int cublasLtMatrixLayoutCreate(layout **out, int type, uint64_t rows, uint64_t cols, int64_t ld) {
 	if (ld < (int64_t)rows) return BAD_VALUE;
 	layout *l = calloc(1, sizeof *l);
-	*l = (layout){type, rows, cols, ld, 1};
+	*l = (layout){type, rows, cols, ld, 1}, count(LAYOUTS, 1);
 	return *out = l, 0;
 }
-int cublasLtMatrixLayoutDestroy(layout *l) { return free(l), 0; }
+int cublasLtMatrixLayoutDestroy(layout *l) { return free(l), count(LAYOUTS, -1), 0; }
 int cublasLtMatrixLayoutSetAttribute(layout *l, int what, const void *v, size_t n) {
 	switch (what) {
 		SET(5, l->batch);
@@ -64,10 +65,11 @@ int cublasLtMatrixLayoutSetAttribute(layout *l, int what, const void *v, size_t 
 }
 int cublasLtMatmulPreferenceCreate(preference **out) {
 	preference *p = calloc(1, sizeof *p);
+	count(PREFERENCES, 1);
 	p->align = 256; // the library's, where nothing is said
 	return *out = p, 0;
 }
-int cublasLtMatmulPreferenceDestroy(preference *p) { return free(p), 0; }
+int cublasLtMatmulPreferenceDestroy(preference *p) { return free(p), count(PREFERENCES, -1), 0; }
 int cublasLtMatmulPreferenceSetAttribute(preference *p, int what, const void *v, size_t n) {
 	switch (what) {
 		SET(1, p->most);

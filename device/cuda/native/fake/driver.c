@@ -70,9 +70,10 @@ int cuDeviceGetAttribute(int *v, int a, int d) {
 	}
 	return INVALID;
 }
-int cuDevicePrimaryCtxRetain(void **c, int d) { return *c = &gpus[d], gpus[d].users++, OK; }
+int cuDevicePrimaryCtxRetain(void **c, int d) { return *c = &gpus[d], gpus[d].users++, count(CONTEXTS, 1), OK; }
 int cuDevicePrimaryCtxRelease_v2(int d) {
 	if (!gpus[d].users) return BAD_CONTEXT;
+	count(CONTEXTS, -1);
 	if (!--gpus[d].users)
 		for (int i = 0; i < GPUS; i++) gpus[i].opened &= ~(1 << d), gpus[d].opened = 0;
 	return gpus[d].sticky; // it is released
@@ -88,3 +89,4 @@ int cuCtxEnablePeerAccess(gpu *to, unsigned flags) {
 	return current->opened |= bit, OK;
 }
 int cuGetErrorName(int e, const char **s) { return *s = "FAKE", OK; }
+int cuGetErrorString(int e, const char **s) { return *s = "as the fake driver says", OK; }

@@ -61,6 +61,11 @@ type Library struct {
 	mend   func()
 	live   func() int64
 	queues func() int64
+	plant  func(text string) int32
+	hits   func() int64
+	met    func() int64
+	left   func(kind int32) int64
+	calls  func(call int32) int64
 	answer func(uintptr)
 
 	mu      sync.Mutex
@@ -73,6 +78,9 @@ type Library struct {
 // Build compiles the fake into a folder.
 func Build(dir string) (path string, err error) {
 	if err := os.CopyFS(dir, sources); err != nil {
+		return "", err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "names.h"), []byte(names()), 0o600); err != nil {
 		return "", err
 	}
 	path = filepath.Join(dir, "libcuda.so.1")
@@ -121,6 +129,11 @@ func Opened() (*Library, error) {
 	purego.RegisterLibFunc(&l.mend, lib, "weft_fake_mend")
 	purego.RegisterLibFunc(&l.live, lib, "weft_fake_live")
 	purego.RegisterLibFunc(&l.queues, lib, "weft_fake_queues")
+	purego.RegisterLibFunc(&l.plant, lib, "weft_fake_plant")
+	purego.RegisterLibFunc(&l.met, lib, "weft_fake_met")
+	purego.RegisterLibFunc(&l.hits, lib, "weft_fake_hits")
+	purego.RegisterLibFunc(&l.left, lib, "weft_fake_left")
+	purego.RegisterLibFunc(&l.calls, lib, "weft_fake_calls")
 	purego.RegisterLibFunc(&l.answer, lib, "weft_fake_answer")
 	return l, nil
 }

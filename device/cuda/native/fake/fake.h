@@ -2,6 +2,8 @@
 #ifndef WEFT_FAKE_H
 #define WEFT_FAKE_H
 
+#include "names.h" // which Build writes: of all functions that others call
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -56,5 +58,9 @@ char *host(uint64_t at, uint64_t n);
 void lock(void), unlock(void);
 // entered is what is wrong with calling the driver now.
 int entered(void);
+
+// count notes that there are more, or fewer, of what somebody must give back.
+enum { MEMORY, PINNED, IMPORTS, STREAMS, EVENTS, MODULES, GRAPHS, CONTEXTS, HANDLES, DESCRIPTIONS, LAYOUTS, PREFERENCES, KINDS };
+void count(int kind, int by);
 
 #endif

@@ -13,6 +13,7 @@ int cuStreamBeginCapture_v2(stream *s, int mode) {
 	int r = mode == 2 && !s->capture ? OK : INVALID;
 	if (!r) {
 		s->capture = calloc(1, sizeof(graph));
+		count(GRAPHS, 1);
 		s->capture->id = ++captures, s->owns = 1;
 		memset(&s->ends, 0, sizeof s->ends);
 	}
@@ -30,6 +31,7 @@ void record(stream *s, const op *o) {
 	g->nodes[g->count++] = n;
 }
 static void free_graph(graph *g) {
+	count(GRAPHS, -1);
 	for (int k = 0; k < g->count; k++) free(g->nodes[k]->o->more), free(g->nodes[k]->o), free(g->nodes[k]);
 	free(g->nodes);
 	free(g);
@@ -66,6 +68,7 @@ int cuStreamEndCapture(stream *s, graph **out) {
 int cuGraphInstantiateWithFlags(graph **out, graph *g, unsigned long long flags) {
 	ENTER;
 	graph *e = calloc(1, sizeof *e);
+	count(GRAPHS, 1);
 	e->nodes = calloc(g->count + 1, sizeof *e->nodes), e->count = g->count;
 	for (int k = 0; k < g->count; k++) e->nodes[k] = malloc(sizeof(node)), *e->nodes[k] = (node){copied(g->nodes[k]->o), g->nodes[k]->after};
 	return *out = e, OK;

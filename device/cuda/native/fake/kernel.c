@@ -26,7 +26,7 @@ int cuModuleLoadDataEx(module **out, const char *image, unsigned n, const int *o
 		if (options[i] == 5 && options[i + 1] == 6) snprintf(values[i], (size_t)values[i + 1], "%s", q->log);
 	if (!r) {
 		module *m = calloc(1, sizeof *m);
-		m->id = q->id, m->image = strdup(image);
+		m->id = q->id, m->image = strdup(image), count(MODULES, 1);
 		*out = m;
 	}
 	free(q);
@@ -38,6 +38,7 @@ int cuModuleUnload(module *m) {
 	q->what = UNLOAD, q->module = m->id;
 	asked(q);
 	free(q);
+	count(MODULES, -1);
 	free(m->image);
 	free(m);
 	return OK;

@@ -42,7 +42,7 @@ int cuMemAlloc_v2(uint64_t *at, size_t n) {
 		block *b = ftruncate(fd, (n + 4095) & ~4095ul) ? NULL : keep(fd, n, 0);
 		if (b) {
 			memset(b->m.host, 0xff, n); // not a number, as a float
-			snprintf(b->key, sizeof b->key, "%d", ++made);
+			snprintf(b->key, sizeof b->key, "%d", ++made), count(MEMORY, 1);
 			current->used += n, *at = b->m.at, r = OK;
 		} else close(fd);
 	}
@@ -56,6 +56,7 @@ static int discard(uint64_t at, int foreign) {
 		if (--b->opens) return OK;
 		*p = b->next;
 		if (!foreign) gpus[b->gpu].used -= b->m.n;
+		count(foreign ? IMPORTS : MEMORY, -1);
 		munmap(b->m.host, (b->m.n + 4095) & ~4095ul);
 		close(b->fd);
 		free(b);
@@ -114,7 +115,7 @@ int cuIpcOpenMemHandle_v2(uint64_t *at, handle h, unsigned flags) {
 	int fd = open(path, O_RDWR | O_CLOEXEC);
 	struct stat st;
 	block *b = fd >= 0 && !fstat(fd, &st) && x.n && (uint64_t)st.st_size >= x.n ? keep(fd, x.n, 1) : NULL;
-	if (b) strcpy(b->key, key), *at = b->m.at;
+	if (b) strcpy(b->key, key), *at = b->m.at, count(IMPORTS, 1);
 	else if (fd >= 0) close(fd);
 	unlock();
 	return b ? OK : INVALID;
@@ -134,7 +135,7 @@ int cuMemHostAlloc(void **out, size_t n, unsigned flags) {
 	p->n = n, p->p = aligned_alloc(4096, (n + 4095) & ~4095ul);
 	memset(p->p, 0xff, n);
 	lock();
-	p->next = pins, pins = p;
+	p->next = pins, pins = p, count(PINNED, 1);
 	unlock();
 	return *out = p->p, OK;
 }
@@ -146,7 +147,7 @@ int cuMemFreeHost(void *at) {
 	for (pin **p = &pins; *p; p = &(*p)->next)
 		if ((*p)->p == at) {
 			pin *q = *p;
-			*p = q->next, r = OK;
+			*p = q->next, r = OK, count(PINNED, -1);
 			free(q->p), free(q);
 			break;
 		}

@@ -70,7 +70,7 @@ int cuStreamCreate(stream **out, unsigned flags) {
 	stream *s = calloc(1, sizeof *s);
 	s->last = &s->first, s->gpu = current - gpus;
 	lock();
-	s->next = streams, streams = s;
+	s->next = streams, streams = s, count(STREAMS, 1);
 	unlock();
 	pthread_create(&s->thread, NULL, serve, s);
 	return *out = s, OK;
@@ -80,7 +80,7 @@ int cuStreamDestroy_v2(stream *s) {
 	drain(s);
 	for (stream **p = &streams; *p; p = &(*p)->next)
 		if (*p == s) {
-			*p = s->next;
+			*p = s->next, count(STREAMS, -1);
 			break;
 		}
 	s->stop = 1;
@@ -114,10 +114,10 @@ static int await(op *o) {
 }
 int cuEventCreate(event **e, unsigned flags) {
 	ENTER;
-	*e = calloc(1, sizeof **e);
+	*e = calloc(1, sizeof **e), count(EVENTS, 1);
 	return (*e)->untimed = flags & 2, OK;
 }
-int cuEventDestroy_v2(event *e) { return entered(); } // it may be waited for: left as it is
+int cuEventDestroy_v2(event *e) { return count(EVENTS, -1), entered(); } // it may be waited for: left as it is
 int cuEventRecord(event *e, stream *s) {
 	ENTER;
 	lock();
