@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"os"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -71,10 +73,13 @@ func newBench(f *flag.FlagSet, out io.Writer) *bench {
 // wrong says what is wrong with the flags.
 func (b *bench) wrong() error { return errors.Join(b.at.check(), checkRounds(b.rounds)) }
 
+// tinyEnv has a GPU take the interpreter's sizes: for who tries the program, and not the GPU.
+const tinyEnv = "WEFT_GPUCHECK_TINY"
+
 // ready chooses sizes for the device.
 func (b *bench) ready() {
 	b.sizes = full
-	if b.at == interpreter {
+	if b.at == interpreter || os.Getenv(tinyEnv) != "" {
 		b.sizes, b.rounds = tiny, min(b.rounds, 2)
 	}
 }
@@ -137,7 +142,7 @@ func guarded(run func() error) (err error) {
 func (b *bench) say(l line) {
 	l.Peer = "weft " + commit
 	if err := b.out.Encode(l); err != nil { // a figure is infinite
-		_ = b.out.Encode(line{Case: l.Case, Peer: l.Peer, Op: l.Op, Mode: l.Mode, Error: err.Error()})
+		_ = b.out.Encode(line{Case: l.Case, Peer: l.Peer, Op: l.Op, Mode: l.Mode, Error: cmp.Or(l.Error, err.Error())})
 	}
 }
 

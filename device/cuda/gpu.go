@@ -140,10 +140,34 @@ func (g *GPU) zeroed() error {
 		return err
 	}
 	defer g.marks.give(m)
-	errs := []error{g.streams[marker].Zero(g.fault, FaultBytes), g.streams[marker].Record(m.done)}
-	for k, s := range g.streams {
-		if s != nil && k != marker {
-			errs = append(errs, s.Wait(m.done))
+	if err := errors.Join(g.streams[marker].Zero(g.fault, FaultBytes), g.streams[marker].Record(m.done)); err != nil {
+		return err
+	}
+	return g.follow(g.streams[:], m.done)
+}
+
+// follow has streams wait for an event of the marker.
+func (g *GPU) follow(streams []Stream, done Event) error {
+	for k, s := range streams {
+		if s == nil || k == marker {
+			continue
+		}
+		if err := s.Wait(done); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// finish waits for streams. A lost device says so once.
+func finish(streams []Stream) error {
+	var errs []error
+	for _, s := range streams {
+		if s == nil {
+			continue
+		}
+		if errs = append(errs, s.Sync()); errors.Is(errs[len(errs)-1], device.ErrLost) {
+			break
 		}
 	}
 	return errors.Join(errs...)
@@ -189,10 +213,10 @@ func (g *GPU) Give(at uintptr, _ int) {
 
 // Close is Memory's.
 func (g *GPU) Close() error {
-	var errs []error
+	errs := []error{finish(g.streams[:])}
 	for _, s := range g.streams {
 		if s != nil {
-			errs = append(errs, s.Sync(), s.Close())
+			errs = append(errs, s.Close())
 		}
 	}
 	for k := range g.events {

@@ -2,7 +2,6 @@ package cuda
 
 import (
 	"cmp"
-	"errors"
 
 	"github.com/weft-project/weft/device"
 )
@@ -200,13 +199,7 @@ func (g *GPU) Sync() error {
 	g.mu.Lock()
 	all := g.order.head
 	g.mu.Unlock()
-	var errs []error
-	for _, s := range g.streams[:sources] {
-		if s != nil {
-			errs = append(errs, s.Sync())
-		}
-	}
-	err := errors.Join(errs...)
+	err := finish(g.streams[:sources])
 	if err == nil {
 		g.reached(&all)
 	}
@@ -229,14 +222,19 @@ func (g *GPU) Fence(e Event) error {
 	if err := g.obey(); err != nil {
 		return err
 	}
-	errs := []error{g.streams[marker].Record(e)}
+	err := g.streams[marker].Record(e)
+	if err == nil {
+		err = g.follow(g.streams[:sources], e)
+	}
+	if err != nil {
+		return err
+	}
 	for k, s := range g.streams[:sources] {
 		if s != nil {
-			errs = append(errs, s.Wait(e))
 			g.order.known[k].join(&all)
 		}
 	}
-	return errors.Join(errs...)
+	return nil
 }
 
 // awaited is points that the host waits for.

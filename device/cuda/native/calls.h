@@ -81,6 +81,11 @@ static inline weft_result weft_params(CUcontext c, CUfunction f, int *bytes) {
 	return FINE;
 }
 
+static inline weft_result weft_version(int *v) {
+	TRY(cuDriverGetVersion, v);
+	return FINE;
+}
+
 // weft_words is what the driver says of a number; nothing where it does not know it.
 static inline const char *weft_words(CUresult r) {
 	const char *s = NULL;

@@ -15,7 +15,7 @@
 // streams meanwhile, but what anybody submits to the recording stream is recorded.
 //
 // Launches are checked before the first of a list is submitted. What is found later (a wild address) loses the device for this process:
-// every call then fails with [device.ErrLost], on this GPU alone.
+// every call then fails with [device.ErrLost], on this GPU alone, but for those that give something back: nothing is left of it.
 //
 // Products are cuBLASLt's, version 11 to 13, opened by the first call of Product: WEFT_CUBLASLT names it, or it is where the loader,
 // CUDA_HOME, /usr/local/cuda or a Python installation has it, that of the python3 in PATH among them. The newest is taken that the driver serves.

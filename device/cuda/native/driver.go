@@ -80,7 +80,15 @@ func (d *driver) Alloc(n int) (uintptr, error) {
 
 // Free is Driver's.
 func (d *driver) Free(at uintptr) error {
-	return d.within("cuMemFree", func() error { return cu.MemFree(cu.DevicePtr(at)) })
+	return given(d.within("cuMemFree", func() error { return cu.MemFree(cu.DevicePtr(at)) }))
+}
+
+// given is what giving something back says: of a lost GPU nothing, as nothing is left of it, and whoever worked with it has been told.
+func given(err error) error {
+	if errors.Is(err, device.ErrLost) {
+		return nil
+	}
+	return err
 }
 
 // Room is Driver's.
@@ -108,7 +116,7 @@ func (d *driver) Pin(n int) ([]byte, error) {
 
 // Unpin is Driver's.
 func (d *driver) Unpin(mem []byte) error {
-	return d.within("cuMemFreeHost", func() error { return cu.MemFreeHost(unsafe.Pointer(unsafe.SliceData(mem))) })
+	return given(d.within("cuMemFreeHost", func() error { return cu.MemFreeHost(unsafe.Pointer(unsafe.SliceData(mem))) }))
 }
 
 // Export is Driver's.
@@ -148,19 +156,14 @@ func (d *driver) Unimport(at uintptr) error {
 		return err
 	}
 	defer d.end()
-	return told(C.weft_unimport(d.context(), C.CUdeviceptr(at)), "")
+	return given(told(C.weft_unimport(d.context(), C.CUdeviceptr(at)), ""))
 }
 
-// Close is Driver's: after the calls under way. What was made and not closed is lost with the last driver of this GPU in the process. A lost GPU is closed as
-// any other: whoever worked with it has been told.
+// Close is Driver's: after the calls under way. What was made and not closed is lost with the last driver of this GPU in the process.
 func (d *driver) Close() error {
 	if !d.inside.Close() {
 		return nil
 	}
 	multiply := d.closeMultiplier()
-	err := called("cuDevicePrimaryCtxRelease", d.dev.ReleasePrimaryCtx())
-	if errors.Is(err, device.ErrLost) {
-		return nil
-	}
-	return errors.Join(multiply, err)
+	return errors.Join(given(multiply), given(called("cuDevicePrimaryCtxRelease", d.dev.ReleasePrimaryCtx())))
 }

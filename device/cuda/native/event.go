@@ -123,7 +123,7 @@ func (e *event) Close() error {
 	if !e.inside.Close() {
 		return nil
 	}
-	return e.d.within("cuEventDestroy", func() error { return cu.DestroyEvent(&e.e) })
+	return given(e.d.within("cuEventDestroy", func() error { return cu.DestroyEvent(&e.e) }))
 }
 
 // graph is recorded launches.
@@ -200,5 +200,5 @@ func (g *graph) Close() error {
 		return err
 	}
 	defer g.d.end()
-	return told(C.weft_graph_free(g.d.context(), g.exec), "")
+	return given(told(C.weft_graph_free(g.d.context(), g.exec), ""))
 }

@@ -126,5 +126,5 @@ func (m *module) Unload() error {
 		return nil
 	}
 	m.gone = true
-	return m.d.within("cuModuleUnload", m.mod.Unload)
+	return given(m.d.within("cuModuleUnload", m.mod.Unload))
 }

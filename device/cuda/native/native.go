@@ -152,11 +152,9 @@ func Default() (int, error) {
 
 // version is that of CUDA which the driver supports.
 func version() (int, error) {
-	v := cu.Version()
-	if v <= 0 { // package cu does not say why
-		return 0, &cuda.Error{Op: "cuDriverGetVersion", Text: "the driver does not tell its version: nvidia-smi does where its installation is whole"}
-	}
-	return v, nil
+	var v C.int
+	err := told(C.weft_version(&v), "")
+	return int(v), err
 }
 
 func describe(dev cu.Device) (cuda.Info, error) {

@@ -132,5 +132,5 @@ func (s *stream) Close() error {
 	if !s.inside.Close() {
 		return nil
 	}
-	return s.d.within("cuStreamDestroy", func() error { return s.s.Destroy() })
+	return given(s.d.within("cuStreamDestroy", func() error { return s.s.Destroy() }))
 }

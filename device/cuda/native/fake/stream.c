@@ -3,6 +3,8 @@
 // Streams, each a thread that takes one operation after another, and events.
 #include "driver.h"
 
+#include <signal.h>
+
 pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 stream *streams;
 
@@ -72,7 +74,11 @@ int cuStreamCreate(stream **out, unsigned flags) {
 	lock();
 	s->next = streams, streams = s, count(STREAMS, 1);
 	unlock();
+	sigset_t all, was; // signals are for the program's own threads
+	sigfillset(&all);
+	pthread_sigmask(SIG_BLOCK, &all, &was);
 	pthread_create(&s->thread, NULL, serve, s);
+	pthread_sigmask(SIG_SETMASK, &was, NULL);
 	return *out = s, OK;
 }
 int cuStreamDestroy_v2(stream *s) {
