@@ -2,7 +2,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DEFAULT_GOAL := build
-.PHONY: build run elastic test lint bench peers floods netns interop fuzz soak cover gpu gpu-test gpu-headers gpu-descriptors gpu-bundle gpu-check
+.PHONY: build run elastic test lint bench peers floods netns interop fuzz soak cover gpu gpu-test gpu-faults gpu-headers gpu-descriptors gpu-bundle gpu-check
 
 FUZZTIME ?= 10m
 SOAKTIME ?= 4h
@@ -111,7 +111,11 @@ gpu-test:
 	$(GPU) go vet -tags "gpu gpucheck" ./...
 	$(GPU) go test $(RACE) -tags gpu -shuffle=on ./device/cuda/native/...
 	$(GPU) go test $(RACE) -tags gpu -shuffle=on -run '$(GPURUN)' $(GPUTESTS)
-	$(GPU) go test -tags gpu -run ThroughTheDriver ./kernels/gpu # without the race detector, which takes minutes
+	$(GPU) go test -tags gpu -run ThroughTheDriver ./kernels/gpu ./bench/gpu # without the race detector, which takes minutes
+
+# A driver that hangs, crashes, loses the GPU or runs out of memory in each of its calls: all calls with all kinds, of which gpu-test takes a sample.
+gpu-faults:
+	$(GPU) go test -tags "gpu soak" -count=1 -v -timeout 1h -run 'InAnyCall|AtAnyCall|AnyCallThatFails|HangsOrCrashes' ./device/cuda/native ./bench/gpu
 
 # The driver's package with NVIDIA's cuda.h of 11.8 to 13.0 in place of ours: make gpu-headers HEADERS=/usr/local/cuda/include
 # Our values must be theirs, but for old targets, which they drop, and a mask, which grows.

@@ -5,7 +5,9 @@ package native_test
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
+	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
@@ -196,20 +198,17 @@ func (w *walker) neighbors() error {
 // unwalked are what the fake has for others: functions of a version that the driver's headers choose, names for people, and what takes two processes.
 var unwalked = []string{"cuInit", "cuDeviceGetUuid", "cuEventElapsedTime_v2", "cuGetErrorName", "cuIpcCloseMemHandle", "cublasLtGetStatusString"}
 
-// plain is a function's name without its version.
-func plain(name string) string { return regexp.MustCompile(`_v\d+$`).ReplaceAllString(name, "") }
-
 func TestTheFakeHasEveryFunctionThatThePackageCalls(t *testing.T) {
 	var has []string
 	for _, name := range fake.Calls() {
-		has = append(has, plain(name))
+		has = append(has, fake.Plain(name))
 	}
 	named := map[string]bool{}
 	for _, file := range []string{"calls.h", "lt.c", "driver.go", "event.go", "module.go", "multiplier.go", "native.go", "peer.go", "stream.go"} {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
 		for _, found := range regexp.MustCompile(`\b(cu[A-Z][a-z]\w+)\b`).FindAllString(string(text), -1) {
-			named[plain(found)] = true
+			named[fake.Plain(found)] = true
 		}
 		for _, found := range regexp.MustCompile(`\bF\([^,]+, (\w+), \(`).FindAllStringSubmatch(string(text), -1) {
 			named["cublasLt"+found[1]] = true
@@ -217,9 +216,7 @@ func TestTheFakeHasEveryFunctionThatThePackageCalls(t *testing.T) {
 	}
 	require.Greater(t, len(named), 50)
 	for name := range named {
-		if name != "cuGraphInstantiate" { // the headers' name for cuGraphInstantiateWithFlags
-			require.Contains(t, has, name)
-		}
+		require.Contains(t, has, name)
 	}
 }
 
@@ -250,6 +247,37 @@ func TestAnyCallThatFailsIsNamedAndWhatWasTakenIsGivenBack(t *testing.T) {
 	}
 }
 
+// walkChild is a walk in a process of its own.
+func walkChild() (err error) {
+	if gpu, err = fake.Opened(); err != nil {
+		return err
+	}
+	gpu.Set("peers", 1)
+	return new(walker).walk()
+}
+
+func TestADriverThatHangsOrCrashesInACallIsToldWithTheStack(t *testing.T) {
+	type fault struct{ call, kind string }
+	var all []fault
+	for _, call := range fake.Calls() {
+		if call == "cuInit" || !slices.Contains(unwalked, call) {
+			for _, kind := range []string{"hang", "crash", "abort"} {
+				all = append(all, fault{call, kind})
+			}
+		}
+	}
+	rand.Shuffle(len(all), func(i, k int) { all[i], all[k] = all[k], all[i] })
+	for _, f := range all[:min(len(all), soak.Cases(10))] {
+		cmd := exec.CommandContext(t.Context(), os.Args[0])
+		cmd.Env = append(os.Environ(), "WEFT_TEST_CHILD=walk", fake.PlantEnv+"="+f.call+"@1:"+f.kind)
+		out, err := fake.Run(cmd)
+		require.NoError(t, err)
+		require.Equal(t, 2, cmd.ProcessState.ExitCode(), "%v: %s", f, out)
+		require.Contains(t, out, map[string]string{"hang": "SIGQUIT", "crash": "SIGSEGV", "abort": "SIGABRT"}[f.kind], f)
+		require.Contains(t, out, "_Cfunc_", f)
+	}
+}
+
 // strike plants an error in the k-th call of a walk.
 func strike(t *testing.T, k int, kind string) {
 	plan := fmt.Sprintf("*@%d:%s", k, kind)
@@ -271,7 +299,7 @@ func strike(t *testing.T, k int, kind string) {
 		return
 	}
 	if !slices.Contains(forgiven, is.Met) {
-		require.ErrorContains(t, err, strings.TrimSuffix(plain(is.Met), "WithFlags")+": ", plan)
+		require.ErrorContains(t, err, fake.Plain(is.Met)+": ", plan)
 	}
 	library := strings.HasPrefix(is.Met, "cublasLt")
 	want := map[string]error{"memory": device.ErrMemory, "lost719": device.ErrLost, "46": device.ErrNoDevice}[kind]
@@ -281,7 +309,7 @@ func strike(t *testing.T, k int, kind string) {
 	case !library:
 		require.ErrorContains(t, err, "as the fake driver says", plan)
 	}
-	if !lost && !closing && is.Met != "cuStreamEndCapture" {
+	if !lost && !closing && !fake.GivesBack(is.Met) {
 		require.Equal(t, was.Left, is.Left, plan)
 	}
 }

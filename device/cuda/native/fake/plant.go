@@ -3,13 +3,16 @@
 package fake
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/binary"
 	"fmt"
 	"os"
+	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 )
 
 // The variables of processes that are to meet what is planted, or to tell what they did with the fake.
@@ -32,6 +35,17 @@ func Calls() (all []string) {
 	slices.Sort(all)
 	return all
 }
+
+var (
+	version   = regexp.MustCompile(`(_v\d+|WithFlags)$`)
+	givesBack = regexp.MustCompile(`Destroy|Free|Unload|Release|CloseMemHandle|EndCapture`)
+)
+
+// Plain is the name under which errors tell of a call: without its version.
+func Plain(call string) string { return version.ReplaceAllString(call, "") }
+
+// GivesBack says whether a call is for giving something back: where it is refused, that is left.
+func GivesBack(call string) bool { return givesBack.MatchString(call) }
 
 // names is names.h. The files that define the calls have them renamed; plant.c exports them.
 func names() string {
@@ -85,6 +99,31 @@ func (s *Seen) left(kind int, n int64) {
 	if n != 0 {
 		s.Left = append(s.Left, fmt.Sprintf("%d %s", n, kinds[kind]))
 	}
+}
+
+// Run runs a program to its end, which its state tells of, and gives all that it prints. Where it hangs in what is planted it says so, and is asked where it is, by
+// SIGQUIT.
+func Run(cmd *exec.Cmd) (out string, err error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return "", err
+	}
+	defer r.Close()
+	cmd.Stdout, cmd.Stderr = w, w
+	err = cmd.Start()
+	_ = w.Close()
+	if err != nil {
+		return "", err
+	}
+	in := bufio.NewScanner(r)
+	for in.Buffer(nil, 1<<20); in.Scan(); {
+		out += in.Text() + "\n"
+		if strings.HasPrefix(in.Text(), "planted: ") && strings.HasSuffix(in.Text(), " hangs") {
+			_ = cmd.Process.Signal(syscall.SIGQUIT)
+		}
+	}
+	_ = cmd.Wait()
+	return out, in.Err()
 }
 
 // Plant has the fake do something else in a call than what it is for. A plan is CALL:KIND for each call of a function, CALL@N:KIND for the N-th from now on,
