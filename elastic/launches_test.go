@@ -132,8 +132,9 @@ func hinder(t *testing.T, folder string, h hindrance, s situation, agents int) {
 			require.Equal(t, hinderedRestarts, j.results[n].Restarts)
 		}
 		if s.later {
-			// One worker fails, again and again: each restart is heard of before the next failure. Elsewhere several fail at once. They may
-			// spend all restarts before their agents hear of one, and the end overtakes the leave to restart.
+			// One worker fails, again and again: each restart is heard of before the next failure. Elsewhere
+			// several fail at once. They may spend all restarts before their agents hear of one, and the end
+			// overtakes the leave to restart.
 			require.Contains(t, j.out.String(), fmt.Sprintf("restart %[1]d of %[1]d: ", hinderedRestarts))
 		}
 		var failure *WorkerError

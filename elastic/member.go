@@ -86,8 +86,8 @@ type Membership struct {
 
 // JoinConfig is how a worker takes part. Its zero value works.
 type JoinConfig struct {
-	// StoreTLS is for the workers' store where that has TLS, as under weft run it mostly has. nil means what the environment names
-	// (transport.IdentityFromEnv), as weft run sets it.
+	// StoreTLS is for the workers' store where that has TLS, as under weft run it mostly has. nil
+	// means what the environment names (transport.IdentityFromEnv), as weft run sets it.
 	StoreTLS *tls.Config
 	// Grace is how long the context of an epoch of Each outlives its place; 0 means 3 s.
 	Grace time.Duration

@@ -94,7 +94,8 @@ func (w *Worker) joinOpen(c context.Context, me roster.Member, p *prepared, v vo
 	return w.linkUp(c, members, v)
 }
 
-// claimAny takes the rank that is wanted, or the lowest that is free and that its certificate lets it have, and the name.
+// claimAny takes the rank that is wanted, or the lowest that is free and that its certificate lets
+// it have, and the name.
 func (w *Worker) claimAny(c context.Context, me *roster.Member, p *prepared) error {
 	named := me.Name != ""
 	for rank := me.Rank; rank < maxWorld; rank++ {

@@ -78,8 +78,8 @@ func (p *prepared) ownIdentity() (*transport.Identity, error) {
 	return id, nil
 }
 
-// mayCome is the first rank, from one on, at which peers will take this worker; that one alone, unless it may have any. The error is why they
-// do not take it at the first.
+// mayCome is the first rank, from one on, at which peers will take this worker; that one alone,
+// unless it may have any. The error is why they do not take it at the first.
 func (p *prepared) mayCome(from int) (rank int, err error) {
 	for rank = from; rank < maxWorld; rank++ {
 		name := cmp.Or(p.Name, nameOf(rank))

@@ -55,8 +55,8 @@ func (p *prepared) storeTLS(rawURL string) (*tls.Config, error) {
 	return id.StoreTLS(), nil
 }
 
-// setApart says why a worker may see nobody in a store that workers host, "" if it does not: beside TLS that store has a key space for guests. With
-// an agent all have the same setting.
+// setApart says why a worker may see nobody in a store that workers host, "" if it does not: beside
+// TLS that store has a key space for guests. With an agent all have the same setting.
 func setApart(rawURL string, secure bool) string {
 	_, said, _ := storeTLSAsked()
 	switch {

@@ -142,8 +142,9 @@ func vouch(c context.Context, nc net.Conn) error {
 	}
 }
 
-// refusal is what a server says to who speaks plain text and is another user of its host, before it hangs up. No answer of any dialect begins so:
-// it is no PING's, whose third byte is 0xff, no byte that ends a wait, and too short for a number.
+// refusal is what a server says to who speaks plain text and is another user of its host, before it
+// hangs up. No answer of any dialect begins so: it is no PING's, whose third byte is 0xff, no byte
+// that ends a wait, and too short for a number.
 const refusal = "!uid"
 
 // refuses says whether a server that has hung up, or will, has said that.

@@ -81,7 +81,8 @@ func (s *Server) makesRoom() bool {
 	return v != nil
 }
 
-// say writes a line that strangers cause, unless they have caused too many, or one that is about the same. s.mu is held.
+// say writes a line that strangers cause, unless they have caused too many, or one that is about
+// the same. s.mu is held.
 func (s *Server) say(level slog.Level, about, msg string, args ...any) {
 	c := context.Background()
 	if !s.cfg.Logger.Enabled(c, level) {

@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// The environment of a job's processes says what they are members by: a shared secret, or the files of certificates, which come before it.
+// The environment of a job's processes says what they are members by: a shared secret, or the files
+// of certificates, which come before it.
 const (
 	TokenVariable = "WEFT_TOKEN" //nolint:gosec // a name
 	CAVariable    = "WEFT_CA"
@@ -26,7 +27,8 @@ const (
 // JobFromEnv reads the variable.
 func JobFromEnv() string { return cmp.Or(os.Getenv(JobVariable), NoJob) }
 
-// CertificatesFromEnv reads the variables. Where one is set, all are needed. The Job is left to the caller.
+// CertificatesFromEnv reads the variables. Where one is set, all are needed. The Job is left to the
+// caller.
 func CertificatesFromEnv() (IdentityFiles, error) {
 	files := IdentityFiles{CA: os.Getenv(CAVariable), Cert: os.Getenv(CertVariable), Key: os.Getenv(KeyVariable)}
 	if files.CA+files.Cert+files.Key != "" && (files.CA == "" || files.Cert == "" || files.Key == "") {
@@ -36,11 +38,13 @@ func CertificatesFromEnv() (IdentityFiles, error) {
 	return files, nil
 }
 
-// ErrNoSecret is the error for an environment that names nothing by which a process could show that it is of a job.
+// ErrNoSecret is the error for an environment that names nothing by which a process could show that
+// it is of a job.
 var ErrNoSecret = errors.New("the job has no token: start the program with weft run, or set WEFT_TOKEN to the same secret for all workers " +
 	"(\"weft token\" makes one), or give Certificates")
 
-// IdentityFromEnv is the identity that the environment names, for a member of that name. log is for what becomes of files.
+// IdentityFromEnv is the identity that the environment names, for a member of that name. log is for
+// what becomes of files.
 func IdentityFromEnv(name string, log *slog.Logger) (*Identity, error) {
 	files, err := CertificatesFromEnv()
 	if err != nil {

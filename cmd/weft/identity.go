@@ -79,8 +79,9 @@ func certificates(flags transport.IdentityFiles, tokenFile string) (transport.Id
 	return flags, nil
 }
 
-// twoSecrets warns who gives a secret and certificates in the environment: the certificates count, for they are stricter. That is no
-// error, as an agent sets the one for its workers, whatever else they have.
+// twoSecrets warns who gives a secret and certificates in the environment: the certificates count,
+// for they are stricter. That is no error, as an agent sets the one for its workers, whatever else
+// they have.
 func twoSecrets(cmd *cobra.Command, _ []string) {
 	flags := cmd.Flags()
 	if flags.Lookup("ca") == nil || os.Getenv(elastic.TokenVariable) == "" || os.Getenv(rpc.CAVariable) == "" {

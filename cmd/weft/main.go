@@ -12,11 +12,14 @@
 //
 // The exit code of "weft run" is 0 if every worker succeeded at last, else that of the failed worker that ended the job: its own, 128 plus the
 // signal's number where a signal ended it, 127 where its program or interpreter had gone, and 126 where it could not be started for another reason.
-// It is 128 plus the signal's number where a signal ended weft, and 141 where nobody read the output any more.
+// It is 128 plus the signal's number where a signal ended weft, and 141 where nobody read the
+// output any more.
 //
-// For every command 2 means that the command line is wrong: a flag, an argument, a variable in the place of one, or a file or folder that one of
-// them names cannot be taken, as a program that is not there, or a secret that others can read. That is found before anything is begun.
-// 1 means that something else failed: an address is taken, a store is out of reach or refuses, output could not be written.
+// For every command 2 means that the command line is wrong: a flag, an argument, a variable in the
+// place of one, or a file or folder that one of them names cannot be taken, as a program that is
+// not there, or a secret that others can read. That is found before anything is begun. 1 means that
+// something else failed: an address is taken, a store is out of reach or refuses, output could not
+// be written.
 package main
 
 import (

@@ -164,7 +164,8 @@ func (f *runFlags) certificates() (transport.IdentityFiles, error) {
 	return certificates(f.files, f.tokenFile)
 }
 
-// shows is the workers' environment with what they show that they are members by: the certificates, or the secret that is given, and not both.
+// shows is the workers' environment with what they show that they are members by: the certificates,
+// or the secret that is given, and not both.
 func (f *runFlags) shows(files transport.IdentityFiles, env []string) []string {
 	if env == nil {
 		env = os.Environ()

@@ -136,8 +136,8 @@ func (f *runFlags) logs() (elastic.Logs, error) {
 }
 
 // usualLogs is where logs go for which nobody names a folder: among the user's own state, as the XDG Base Directory Specification has it. Who
-// has no place for that, as the user of many a container, gets a new folder among the temporary files. unusable is why it is there though the
-// user has a place.
+// has no place for that, as the user of many a container, gets a new folder among the temporary
+// files. unusable is why it is there though the user has a place.
 func usualLogs(state, home string) (name string, unusable, err error) {
 	if !filepath.IsAbs(state) {
 		if state, unusable = "", own(home); unusable == nil {
@@ -161,7 +161,8 @@ func usualLogs(state, home string) (name string, unusable, err error) {
 	return dir.Name(), unusable, dir.Close()
 }
 
-// own says why a home is not this user's, fs.ErrNotExist if there is none: behind sudo, $HOME may be another's.
+// own says why a home is not this user's, fs.ErrNotExist if there is none: behind sudo, $HOME may
+// be another's.
 func own(home string) error {
 	if !filepath.IsAbs(home) {
 		return fs.ErrNotExist

@@ -36,7 +36,8 @@ func TestANamedPipeIsNoTokenFileAndAnInheritedOneIs(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// The derivation of a secret that a person chose takes hundreds of milliseconds, and hears of nothing.
+// The derivation of a secret that a person chose takes hundreds of milliseconds, and hears of
+// nothing.
 func TestASignalEndsALauncherThatDerivesItsSecret(t *testing.T) {
 	r, w, err := os.Pipe()
 	require.NoError(t, err)

@@ -31,7 +31,8 @@ func (f *storeFlags) explain(err error) error {
 	return &exitError{code, err}
 }
 
-// asGuest tells who showed no secret to a store that has TLS that there are other keys, too. "" means that it is not so, or that nobody knows.
+// asGuest tells who showed no secret to a store that has TLS that there are other keys, too. ""
+// means that it is not so, or that nobody knows.
 func (f *storeFlags) asGuest(c context.Context) string {
 	u, err := url.Parse(f.url)
 	if secure, _ := f.secure(); secure || err != nil || u.Scheme != "tcp" || !hasTLS(c, u.Host) {

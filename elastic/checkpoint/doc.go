@@ -10,8 +10,10 @@
 //
 // [OpenFile] reads a file of safetensors that others have written.
 //
-// The folder must be one that all workers see, on one machine or a shared file system, and their user's: what is made has mode 0700, files 0600, and
-// [Open] refuses a folder to which others may write, a group, too. Who reads one trusts whoever may write there with the weights: checksums show
+// The folder must be one that all workers see, on one machine or a shared file system, and their
+// user's: what is made has mode 0700, files 0600, and [Open] refuses a folder to which others may
+// write, a group, too. Who reads one trusts whoever may write there with the weights: checksums
+// show
 // damage, not intent. A shard is read from its checkpoint's folder alone, whatever the manifest or a link says. Workers meet in a [store.Store]; give them a view of it with a
 // prefix of its own for each round of the job, so that nobody waits for one that is gone.
 //

@@ -46,7 +46,8 @@ func (d *Dir) turn(rank int) chan struct{} {
 	return d.turns[rank]
 }
 
-// Open uses a folder for checkpoints, and makes what is missing of its path. It refuses one to which other users of this host may write.
+// Open uses a folder for checkpoints, and makes what is missing of its path. It refuses one to
+// which other users of this host may write.
 func Open(path string, cfg Config) (*Dir, error) {
 	if cfg.Keep < 0 || path == "" {
 		return nil, fmt.Errorf("%w: expected a folder, and Keep not less than 0; got %q and %d", ErrInvalid, path, cfg.Keep)

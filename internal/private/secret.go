@@ -12,11 +12,13 @@ import (
 // ErrOpen is the error for a secret that others can read.
 var ErrOpen = errors.New("others can read this secret")
 
-// ErrNoFile is the error for what is no regular file. Who opens a named pipe may wait forever for somebody to write there.
+// ErrNoFile is the error for what is no regular file. Who opens a named pipe may wait forever for
+// somebody to write there.
 var ErrNoFile = errors.New("expected a regular file")
 
-// ReadSecret reads a secret of at most so many bytes, once: from a file that its user, or root, alone can read, or from a pipe that this process
-// inherited, as a shell's <(…) is. Its errors begin with the path, or what was done with it.
+// ReadSecret reads a secret of at most so many bytes, once: from a file that its user, or root,
+// alone can read, or from a pipe that this process inherited, as a shell's <(…) is. Its errors
+// begin with the path, or what was done with it.
 func ReadSecret(path string, most int) ([]byte, error) {
 	return read(path, most, inherited(path), CheckSecret)
 }

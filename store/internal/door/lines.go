@@ -2,8 +2,8 @@ package door
 
 import "time"
 
-// Lines bounds how many lines of a log strangers can cause: some at once, and then one a second, and of those that say the same of the same
-// one a minute. Its zero value is ready.
+// Lines bounds how many lines of a log strangers can cause: some at once, and then one a second,
+// and of those that say the same of the same one a minute. Its zero value is ready.
 type Lines struct {
 	full   time.Time            // when all may be said at once again
 	said   map[string]time.Time // what was said, and when
@@ -17,8 +17,8 @@ const (
 	mostOld = 256 // things said that are remembered
 )
 
-// Say says whether to write a line now, and how many before it were not written. about is the same for lines that say the same of the same;
-// "" is like no other.
+// Say says whether to write a line now, and how many before it were not written. about is the same
+// for lines that say the same of the same; "" is like no other.
 func (l *Lines) Say(now time.Time, about string) (say bool, unsaid int) {
 	if l.full.Before(now) {
 		l.full = now

@@ -14,7 +14,8 @@ import (
 	"github.com/weft-project/weft/internal/disttest/proctest"
 )
 
-// sandboxed forbids this process netlink, as the sandboxes of many a container do, and gives whose both ends of a connection with itself are.
+// sandboxed forbids this process netlink, as the sandboxes of many a container do, and gives whose
+// both ends of a connection with itself are.
 func sandboxed(c context.Context, _ struct{}) (owners [2]int, err error) {
 	if err := forbidNetlink(); err != nil {
 		return owners, err
@@ -49,7 +50,9 @@ func sandboxed(c context.Context, _ struct{}) (owners [2]int, err error) {
 func forbidNetlink() error {
 	runtime.LockOSThread() // this thread's privileges count
 	defer runtime.UnlockOSThread()
-	load := func(offset uint32) unix.SockFilter { return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: offset} }
+	load := func(offset uint32) unix.SockFilter {
+		return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: offset}
+	}
 	unless := func(value uint32, skip uint8) unix.SockFilter {
 		return unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: value, Jf: skip}
 	}
