@@ -66,7 +66,8 @@ func placeOf(p rdzv.Placement, epoch, localRank int, master, addr string) Place 
 }
 
 // errPlain is that a worker would be a guest of its job's store.
-var errPlain = errors.New("elastic: the workers' store has TLS, and this worker has nothing to show that it is of the job")
+var errPlain = errors.New("elastic: the workers' store has TLS, " +
+	"and this worker has nothing to show that it is of the job")
 
 // Membership is a worker's part in its job. It is safe for concurrent use.
 type Membership struct {
@@ -106,7 +107,9 @@ func Join(c context.Context) (*Membership, error) { return JoinWith(c, JoinConfi
 func newMembership(cfg JoinConfig) *Membership {
 	return &Membership{
 		cfg: cfg.populate(), done: make(chan struct{}),
-		dial:   func(c context.Context, cfg store.ClientConfig) (store.Store, error) { return store.Dial(c, cfg) },
+		dial: func(c context.Context, cfg store.ClientConfig) (store.Store, error) {
+			return store.Dial(c, cfg)
+		},
 		secure: sync.OnceValues(tlsFromEnv),
 	}
 }

@@ -105,8 +105,9 @@ func (m *meeting) suspect(err error) error {
 	case errors.Is(err, store.ErrOtherJob):
 		return fmt.Errorf("what listens there is of another job's id (--rdzv-id) than this node, or of another version of weft (%w)", err)
 	case errors.Is(err, store.ErrForeign), errors.Is(err, store.ErrStranger):
-		return fmt.Errorf("what listens there is another user's: nodes of several users on one host need the job's secret, the same for all, so that "+
-			"they speak TLS (weft token makes one; set $%s) (%w)", TokenVariable, err)
+		return fmt.Errorf("what listens there is another user's: nodes of several users on one host "+
+			"need the job's secret, the same for all, so that they speak TLS "+
+			"(weft token makes one; set $%s) (%w)", TokenVariable, err)
 	case m.spec.Meet != nil || m.hosts || !errors.Is(err, store.ErrUnreachable):
 		return err
 	}

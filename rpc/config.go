@@ -103,8 +103,10 @@ type prepared struct {
 	serves  map[string]*handler
 	errors  errorTypes
 	devices *device.Set
-	apart   string                            // why this worker may see nobody in its store, "" if nothing is known
-	vouches func(name string, rank int) error // says whether peers will take this worker for that; nil: they will
+	apart   string // why this worker may see nobody in its store, "" if nothing is known
+
+	// vouches says whether peers will take this worker for that; nil: they will
+	vouches func(name string, rank int) error
 }
 
 // prepare fills in defaults and reports every violation at once. Where the store is still to be found, the rank and the world

@@ -28,7 +28,9 @@ const (
 )
 
 // CertificatesFromEnv reads the variables. Where one is set, all are needed. The Job is left to the caller.
-func CertificatesFromEnv() (transport.IdentityFiles, error) { return transport.CertificatesFromEnv() }
+func CertificatesFromEnv() (transport.IdentityFiles, error) {
+	return transport.CertificatesFromEnv()
+}
 
 // certified says whether there are certificates.
 func certified(files transport.IdentityFiles) bool {

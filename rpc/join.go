@@ -72,7 +72,8 @@ func (p *prepared) meet(c context.Context) (closeStore func() error, err error) 
 		return nil, fmt.Errorf("%w; start the program with weft run, or set these variables for each worker", err)
 	}
 	if errors.Is(err, store.ErrNotTLS) {
-		return nil, fmt.Errorf("%w; this worker speaks TLS with its store: $%s=0 is for one that has no TLS, as PyTorch's", err, StoreTLSVariable)
+		return nil, fmt.Errorf("%w; this worker speaks TLS with its store: "+
+			"$%s=0 is for one that has no TLS, as PyTorch's", err, StoreTLSVariable)
 	}
 	if err != nil {
 		return nil, err

@@ -58,14 +58,15 @@ func (p *prepared) storeTLS(rawURL string) (*tls.Config, error) {
 // setApart says why a worker may see nobody in a store that workers host, "" if it does not: beside
 // TLS that store has a key space for guests. With an agent all have the same setting.
 func setApart(rawURL string, secure bool) string {
+	const same = ": is $" + StoreTLSVariable + " the same for all?"
 	_, said, _ := storeTLSAsked()
 	switch {
 	case storeHost(rawURL) == "" || os.Getenv("TORCHELASTIC_USE_AGENT_STORE") == "True":
 		return ""
 	case secure:
-		return "this worker speaks TLS with its store, and sees none that does not: is $" + StoreTLSVariable + " the same for all?"
+		return "this worker speaks TLS with its store, and sees none that does not" + same
 	case said:
-		return "this worker speaks plain text with its store, and sees none that speaks TLS: is $" + StoreTLSVariable + " the same for all?"
+		return "this worker speaks plain text with its store, and sees none that speaks TLS" + same
 	}
 	return ""
 }

@@ -187,7 +187,8 @@ func (cl *Client) explain(k *call, o outcome) outcome {
 
 // hopeless says whether err is what another try, or time, does not mend.
 func hopeless(err error) bool {
-	return errors.Is(err, ErrProtocol) || errors.Is(err, errTLS) || errors.Is(err, ErrForeign) || errors.Is(err, ErrStranger)
+	return errors.Is(err, ErrProtocol) || errors.Is(err, errTLS) ||
+		errors.Is(err, ErrForeign) || errors.Is(err, ErrStranger)
 }
 
 // ended says whether err is only that the time was over.

@@ -157,8 +157,8 @@ func refuses(nc net.Conn) bool {
 
 // errStranger is what a refusal means.
 func errStranger() error {
-	return fmt.Errorf("%w, and this is uid %d: give both the job's secret, with which they speak TLS, or have it serve everybody",
-		ErrStranger, os.Geteuid())
+	return fmt.Errorf("%w, and this is uid %d: give both the job's secret, with which they speak TLS, "+
+		"or have it serve everybody", ErrStranger, os.Geteuid())
 }
 
 // refusedTLS says whether the other end has ended a handshake, and said why.
@@ -183,13 +183,15 @@ func (cl *Client) secure(c context.Context, nc net.Conn) (net.Conn, error) {
 	var header tls.RecordHeaderError
 	switch {
 	case errors.As(err, &header):
-		err = fmt.Errorf("%w: %w: it answers in plain text; ask it so, without ClientConfig.TLS, or serve with TLS: %w", errTLS, ErrNotTLS, err)
+		err = fmt.Errorf("%w: %w: it answers in plain text; ask it so, without ClientConfig.TLS, "+
+			"or serve with TLS: %w", errTLS, ErrNotTLS, err)
 	case strings.Contains(err.Error(), "no application protocol"): // an alert has no type of its own
 		err = fmt.Errorf("%w: %w: %w", errTLS, ErrOtherJob, err)
 	case refusedTLS(err) || c.Err() == nil && !hungUp(err):
 		err = fmt.Errorf("%w: %w", errTLS, err)
 	case c.Err() == nil:
-		err = fmt.Errorf("%w, as far as can be told: it hangs up during the TLS handshake: %w", ErrNotTLS, err)
+		err = fmt.Errorf("%w, as far as can be told: it hangs up during the TLS handshake: %w",
+			ErrNotTLS, err)
 	default:
 		err = fmt.Errorf("during the TLS handshake: %w", err)
 	}

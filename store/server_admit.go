@@ -67,7 +67,8 @@ func (s *Server) evict(v *door.Visitor) {
 	}
 	s.counters.evicted++
 	p.nc.Close()
-	s.say(slog.LevelWarn, "", "store closes a client that has proved nothing, to make room for another", "client", p.nc.RemoteAddr(), "of", p.owner)
+	s.say(slog.LevelWarn, "", "store closes a client that has proved nothing, to make room for another",
+		"client", p.nc.RemoteAddr(), "of", p.owner)
 }
 
 // makesRoom closes the oldest client that has proved nothing, and says whether there was one.

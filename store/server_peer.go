@@ -146,13 +146,16 @@ type refusedError struct {
 	err  error // of the handshake
 }
 
-func (e *refusedError) Error() string   { return fmt.Sprintf("%v: %s: %v", ErrProtocol, e.what, e.err) }
+func (e *refusedError) Error() string {
+	return fmt.Sprintf("%v: %s: %v", ErrProtocol, e.what, e.err)
+}
+
 func (e *refusedError) Unwrap() []error { return []error{ErrProtocol, e.err} }
 
 // whyNoTLS says what a failed handshake means.
 func whyNoTLS(err error) string {
 	switch {
-	case strings.Contains(err.Error(), "unsupported application protocols"): // the job's id is in their names
+	case strings.Contains(err.Error(), "unsupported application protocols"): // they name the job's id
 		return "the peer is of another job's id, or is no worker of Weft"
 	case refusedTLS(err):
 		return "the peer has another secret than this store, or another CA"

@@ -30,7 +30,9 @@ func JobFromEnv() string { return cmp.Or(os.Getenv(JobVariable), NoJob) }
 // CertificatesFromEnv reads the variables. Where one is set, all are needed. The Job is left to the
 // caller.
 func CertificatesFromEnv() (IdentityFiles, error) {
-	files := IdentityFiles{CA: os.Getenv(CAVariable), Cert: os.Getenv(CertVariable), Key: os.Getenv(KeyVariable)}
+	files := IdentityFiles{
+		CA: os.Getenv(CAVariable), Cert: os.Getenv(CertVariable), Key: os.Getenv(KeyVariable),
+	}
 	if files.CA+files.Cert+files.Key != "" && (files.CA == "" || files.Cert == "" || files.Key == "") {
 		return files, fmt.Errorf("$%s is %q, $%s %q, $%s %q; expected a file in PEM for each, or none",
 			CAVariable, files.CA, CertVariable, files.Cert, KeyVariable, files.Key)
@@ -40,8 +42,8 @@ func CertificatesFromEnv() (IdentityFiles, error) {
 
 // ErrNoSecret is the error for an environment that names nothing by which a process could show that
 // it is of a job.
-var ErrNoSecret = errors.New("the job has no token: start the program with weft run, or set WEFT_TOKEN to the same secret for all workers " +
-	"(\"weft token\" makes one), or give Certificates")
+var ErrNoSecret = errors.New("the job has no token: start the program with weft run, " +
+	"or set WEFT_TOKEN to the same secret for all workers (\"weft token\" makes one), or give Certificates")
 
 // IdentityFromEnv is the identity that the environment names, for a member of that name. log is for
 // what becomes of files.

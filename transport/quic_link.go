@@ -199,7 +199,8 @@ func classify(err error) (reason string, sentinel error) {
 }
 
 // refusedByPeer is what it means that the other end ends a handshake over a certificate.
-const refusedByPeer = "the peer has another secret, or another CA: it does not take this worker's certificate"
+const refusedByPeer = "the peer has another secret, or another CA: " +
+	"it does not take this worker's certificate"
 
 // identityRefused says whether a handshake failed over a certificate or the job's id, and in which words to tell so.
 func identityRefused(err error) (bool, string) {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -33,7 +32,8 @@ func (f *identityFlags) register(cmd *cobra.Command) {
 }
 
 const (
-	caUsage   = "the job's CA in PEM, with --cert and --key in place of the secret (default $" + rpc.CAVariable + ")"
+	caUsage = "the job's CA in PEM, with --cert and --key in place of the secret (default $" +
+		rpc.CAVariable + ")"
 	certUsage = "a certificate of that CA (default $" + rpc.CertVariable + ")"
 	keyUsage  = "its key (default $" + rpc.KeyVariable + ")"
 )
@@ -74,7 +74,8 @@ func certificates(flags transport.IdentityFiles, tokenFile string) (transport.Id
 	case flags.CA == "" || flags.Cert == "" || flags.Key == "":
 		return flags, errors.New("--ca, --cert and --key: expected a file in PEM for each, or none")
 	case tokenFile != "":
-		return flags, errors.New("--token-file: a job has a secret, or certificates (--ca, --cert and --key); give one of them")
+		return flags, errors.New("--token-file: a job has a secret, or certificates " +
+			"(--ca, --cert and --key); give one of them")
 	}
 	return flags, nil
 }
@@ -84,15 +85,17 @@ func certificates(flags transport.IdentityFiles, tokenFile string) (transport.Id
 // they have.
 func twoSecrets(cmd *cobra.Command, _ []string) {
 	flags := cmd.Flags()
-	if flags.Lookup("ca") == nil || os.Getenv(elastic.TokenVariable) == "" || os.Getenv(rpc.CAVariable) == "" {
+	const token, ca = elastic.TokenVariable, rpc.CAVariable
+	if flags.Lookup("ca") == nil || os.Getenv(token) == "" || os.Getenv(ca) == "" {
 		return
 	}
-	for _, flag := range []string{"ca", "token-file"} {
-		if _, set := os.LookupEnv("PET_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))); set || flags.Changed(flag) {
+	for flag, variable := range map[string]string{"ca": "PET_CA", "token-file": "PET_TOKEN_FILE"} {
+		if os.Getenv(variable) != "" || flags.Changed(flag) {
 			return
 		}
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "weft: $%s is not used, for $%s names certificates: unset one of the two\n", elastic.TokenVariable, rpc.CAVariable)
+	fmt.Fprintf(cmd.ErrOrStderr(),
+		"weft: $%s is not used, for $%s names certificates: unset one of the two\n", token, ca)
 }
 
 // jobToken is the job's secret, from the file or the environment.

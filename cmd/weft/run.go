@@ -147,7 +147,7 @@ func (f *runFlags) secure(spec elastic.Spec) (elastic.Spec, error) {
 	if spec, err = spec.MakeSecrets(); err != nil {
 		return spec, fmt.Errorf("$%s: %w", elastic.TokenVariable, err) // a file's was checked
 	}
-	if spec.Token == "" && spec.MaxNodes == 1 && files.CA == "" { // nobody else is to come, wherever it meets
+	if spec.Token == "" && spec.MaxNodes == 1 && files.CA == "" { // nobody else is to come
 		spec.Token, spec.TokenMade = transport.NewToken(), true
 	}
 	spec.Store, err = f.store(spec.Token, spec.RunID)
@@ -179,7 +179,8 @@ func (f *runFlags) shows(files transport.IdentityFiles, env []string) []string {
 		return slices.Contains(names, name)
 	})
 	if files.CA != "" {
-		env = append(env, rpc.CAVariable+"="+files.CA, rpc.CertVariable+"="+files.Cert, rpc.KeyVariable+"="+files.Key)
+		env = append(env, rpc.CAVariable+"="+files.CA, rpc.CertVariable+"="+files.Cert,
+			rpc.KeyVariable+"="+files.Key)
 	}
 	return env
 }

@@ -129,7 +129,8 @@ func (f *runFlags) logs() (elastic.Logs, error) {
 			errs = append(errs, fmt.Errorf("--log-dir: expected a folder, as there is none for logs: %w", err))
 		}
 		if l.Dir = dir; unusable != nil {
-			f.notes = append(f.notes, fmt.Sprintf("log files go to a new folder for temporary files, without --log-dir: %v", unusable))
+			f.notes = append(f.notes, "log files go to a new folder for temporary files, without --log-dir: "+
+				unusable.Error())
 		}
 	}
 	return l, errors.Join(errs...)

@@ -320,8 +320,8 @@ func statusAdvice(err error, secure, inEtcd bool) string {
 	var notTLS tls.RecordHeaderError
 	switch refused := anotherSecret(err); {
 	case errors.Is(err, store.ErrForeign), errors.Is(err, store.ErrStranger):
-		return "the store there is another user's: a job that several users of one host look into needs a secret: set its $" +
-			elastic.TokenVariable + ", or give its --token-file"
+		return "the store there is another user's: a job that several users of one host look into " +
+			"needs a secret: set its $" + elastic.TokenVariable + ", or give its --token-file"
 	case inEtcd && (refused || errors.As(err, &notTLS)):
 		return "give the job's --rdzv-conf protocol=https,ca_cert=…,ssl_cert=…,ssl_cert_key=…"
 	case inEtcd && errors.Is(err, store.ErrUnreachable):

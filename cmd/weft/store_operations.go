@@ -80,7 +80,8 @@ func (o operation) command(stdout, stderr io.Writer) *cobra.Command {
 			s.Store = opened
 			err = f.explain(o.do(s, c, args))
 			var exit *exitError
-			if missing := errors.As(err, &exit) && exit.code == codeMissing; missing || err == nil && cmd.Name() == "keys" {
+			missing := errors.As(err, &exit) && exit.code == codeMissing
+			if missing || err == nil && cmd.Name() == "keys" {
 				if hint := f.asGuest(c); hint != "" {
 					fmt.Fprintln(stderr, "weft: "+hint)
 				}

@@ -63,7 +63,8 @@ func Open(path string, cfg Config) (*Dir, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Dir{path: path, cfg: cfg, turns: map[int]chan struct{}{}, sync: (*os.File).Sync}, folder.Close()
+	d := &Dir{path: path, cfg: cfg, turns: map[int]chan struct{}{}, sync: (*os.File).Sync}
+	return d, folder.Close()
 }
 
 // Piece is a tensor, or some of its rows.

@@ -52,7 +52,8 @@ func read(path string, most int, pipe bool, check func(*os.File) error) ([]byte,
 	case kind == fs.ModeDir:
 		return nil, fmt.Errorf("%s: it is a folder: expected a file", path)
 	case kind != 0 && (kind != fs.ModeNamedPipe || !pipe):
-		return nil, fmt.Errorf("%s: %w, and this is none; a secret that is read once may come by /dev/fd/N, too, as from a shell's <(…)", path, ErrNoFile)
+		return nil, fmt.Errorf("%s: %w, and this is none; a secret that is read once may come by "+
+			"/dev/fd/N, too, as from a shell's <(…)", path, ErrNoFile)
 	}
 	if err := check(file); err != nil {
 		return nil, err

@@ -18,12 +18,12 @@ func CheckSecret(file *os.File) error {
 		return err
 	}
 	if owner, ok := info.Sys().(*syscall.Stat_t); ok && !trusts(owner.Uid) {
-		return fmt.Errorf("%s: it belongs to uid %d, and this is uid %d: make a file of your own, and run chmod 600 on it",
-			file.Name(), owner.Uid, os.Geteuid())
+		return fmt.Errorf("%s: it belongs to uid %d, and this is uid %d: "+
+			"make a file of your own, and run chmod 600 on it", file.Name(), owner.Uid, os.Geteuid())
 	}
 	if mode := info.Mode().Perm(); mode&0o077 != 0 {
-		return fmt.Errorf("%s: %w, as its mode is %#o: run chmod 600 %s, and take a new one if somebody may have read it",
-			file.Name(), ErrOpen, mode, file.Name())
+		return fmt.Errorf("%s: %w, as its mode is %#o: run chmod 600 %s, "+
+			"and take a new one if somebody may have read it", file.Name(), ErrOpen, mode, file.Name())
 	}
 	return nil
 }
