@@ -89,10 +89,8 @@ func twoSecrets(cmd *cobra.Command, _ []string) {
 	if flags.Lookup("ca") == nil || os.Getenv(token) == "" || os.Getenv(ca) == "" {
 		return
 	}
-	for flag, variable := range map[string]string{"ca": "PET_CA", "token-file": "PET_TOKEN_FILE"} {
-		if os.Getenv(variable) != "" || flags.Changed(flag) {
-			return
-		}
+	if flags.Changed("ca") || flags.Changed("token-file") || os.Getenv("PET_CA")+os.Getenv("PET_TOKEN_FILE") != "" {
+		return
 	}
 	fmt.Fprintf(cmd.ErrOrStderr(),
 		"weft: $%s is not used, for $%s names certificates: unset one of the two\n", token, ca)

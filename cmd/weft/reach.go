@@ -45,7 +45,7 @@ func takesTLS(c context.Context, addr string, conf *tls.Config) bool {
 func hasTLS(c context.Context, addr string) bool {
 	c, cancel := context.WithTimeout(c, probeTime)
 	defer cancel()
-	conf := &tls.Config{InsecureSkipVerify: true} //nolint:gosec // nothing is said on it
+	conf := &tls.Config{InsecureSkipVerify: true} //nolint:gosec // nothing is said: is there TLS?
 	conn, err := (&tls.Dialer{Config: conf}).DialContext(c, "tcp", addr)
 	if err == nil {
 		_ = conn.Close()
