@@ -2,10 +2,12 @@ package main
 
 import (
 	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -36,40 +38,7 @@ func tests(text string) map[string]string {
 	return all
 }
 
-func TestTheCheckWritesWhatBecameOfEachStep(t *testing.T) {
-	scripts := tests(`[ "$WEFT_GPU" = interpreter ] && echo PASS`)
-	scripts["gen.test"] = `echo "=== RUN TestX"; echo "--- FAIL: TestX | of a table"; exit 3`
-	delete(scripts, "autodiff.test")
-	out := t.TempDir()
-	code, said, errs := gpucheck(t, "-device", "interpreter", "-dir", bundle(t, scripts), "-out", out, "-rounds", "1",
-		"-only", "driver,kernels,generated,gradients,bench copy,bench launch")
-	require.Equal(t, 1, code, errs)
-	require.Contains(t, said, "--- FAIL: TestX")
-	r := resultIn(t, out)
-	verdicts := map[string]string{}
-	for _, s := range r.Steps {
-		verdicts[s.Name] = s.Verdict
-	}
-	require.Equal(t, map[string]string{
-		"device": ok, "driver": ok, "kernels": ok, "generated kernels": failed, "gradients": leftOut,
-		"bench copy 1": ok, "bench copy 2": ok, "bench launch 1": ok, "bench launch 2": ok,
-	}, verdicts)
-	require.False(t, r.Green)
-	require.Equal(t, complete, r.State)
-	require.Equal(t, "unknown", r.Commit)
-	page, err := os.ReadFile(filepath.Join(out, "result.md"))
-	require.NoError(t, err)
-	for _, want := range []string{"| driver | ok |", `--- FAIL: TestX \| of a table`, "| copy | ", "| launch instruction (graph) | ", "# gpucheck on PTX machine", "softmax"} {
-		require.Contains(t, string(page), want)
-	}
-}
-
-func TestTheCheckIsGreenWhereNothingOfWeftsIsMissingOrWrong(t *testing.T) {
-	code, _, errs := gpucheck(t, "-device", "interpreter", "-dir", bundle(t, tests("echo PASS")), "-out", t.TempDir(), "-only", "driver,fault,kernels,device")
-	require.Zero(t, code, errs)
-	code, _, _ = gpucheck(t, "-device", "interpreter", "-dir", bundle(t, tests("echo PASS")), "-out", t.TempDir(), "-only", "driver", "-budget", "1ns")
-	require.Equal(t, 1, code, "what must be shown was not")
-
+func TestGreenIsWhatLacksNothingOfWefts(t *testing.T) {
 	at := func(verdict string, must, aside bool) bool {
 		return green(result{State: complete, GPU: &gpuReport{}, Steps: []outcome{{Verdict: verdict, Must: must, Aside: aside}}})
 	}
@@ -84,15 +53,22 @@ func TestTheCheckIsGreenWhereNothingOfWeftsIsMissingOrWrong(t *testing.T) {
 }
 
 func TestTheStepsShareWhatTheDriverCompilesAndItIsNotLeftBehind(t *testing.T) {
-	seen := filepath.Join(t.TempDir(), "seen")
-	scripts := tests(`[ -w "$CUDA_CACHE_PATH" ] && echo "$CUDA_CACHE_PATH" >>` + seen + "; echo PASS")
-	check := func() []string {
-		require.NoError(t, os.RemoveAll(seen))
-		code, _, errs := gpucheck(t, "-device", "interpreter", "-dir", bundle(t, scripts), "-out", t.TempDir(), "-only", "driver,kernels")
-		require.Zero(t, code, errs)
-		raw, err := os.ReadFile(seen)
-		require.NoError(t, err)
-		return strings.Fields(string(raw))
+	check := func() (dirs []string) {
+		script := `[ -w "$CUDA_CACHE_PATH" ] && echo "$CUDA_CACHE_PATH"; echo "it lacks a kernel" >"$CUBLASLT_LOG_FILE"`
+		r := &runner{
+			course: newCourse([]step{{name: "a", argv: []string{"a"}, limit: time.Hour}, {name: "b", argv: []string{"a"}, limit: time.Hour}}, time.Now(), time.Hour),
+			dir:    bundle(t, map[string]string{"a": script}), out: t.TempDir(), stdout: io.Discard, stderr: io.Discard,
+		}
+		r.Date = "2026-11-22"
+		forget := r.share()
+		require.ErrorIs(t, r.run(t.Context()), errFailed, "no GPU was seen")
+		forget()
+		for _, o := range r.course.out {
+			dir, log, _ := strings.Cut(o.Output, "\n")
+			require.Equal(t, "cuBLASLt's log:\nit lacks a kernel", log)
+			dirs = append(dirs, dir)
+		}
+		return dirs
 	}
 	own := t.TempDir()
 	t.Setenv(cacheVariable, own)

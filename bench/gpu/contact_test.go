@@ -32,21 +32,6 @@ func contact(t *testing.T, dir string, env string, args ...string) (code int, sa
 	return cmd.ProcessState.ExitCode(), string(out)
 }
 
-func TestContactRunsAPartFromTheBundle(t *testing.T) {
-	self, err := os.Executable()
-	require.NoError(t, err)
-	dir := contacted(t, selfEnv+"=1 exec "+self+` "$@" -dir "$(dirname "$0")"`)
-	out := filepath.Join(t.TempDir(), "new", "out")
-	code, said := contact(t, dir, "OUT=", out, "second", "-device", "interpreter", "-only", "machine,bench launch")
-	require.Zero(t, code, said)
-	r := resultIn(t, out)
-	require.Equal(t, complete, r.State)
-	require.Len(t, r.Steps, 3)
-	left, err := os.ReadDir(out)
-	require.NoError(t, err)
-	require.Len(t, left, 2)
-}
-
 func TestContactKnowsItsArgumentsByTheirForm(t *testing.T) {
 	dir := contacted(t, `echo "said: $@"`)
 	out := filepath.Join(t.TempDir(), "a folder")

@@ -4,6 +4,8 @@ package main
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -55,4 +57,54 @@ func TestEveryBenchmarkRunsOnTheInterpreterAndItsLossesAreTheCPUs(t *testing.T) 
 			require.True(t, printed[l], "PyTorch's case %s prints %q, which Weft's does not", name, l)
 		}
 	}
+}
+
+func TestTheCheckWritesWhatBecameOfEachStep(t *testing.T) {
+	scripts := tests(`[ "$WEFT_GPU" = interpreter ] && echo PASS`)
+	scripts["gen.test"] = `echo "=== RUN TestX"; echo "--- FAIL: TestX | of a table"; exit 3`
+	delete(scripts, "autodiff.test")
+	out := t.TempDir()
+	code, said, errs := gpucheck(t, "-device", "interpreter", "-dir", bundle(t, scripts), "-out", out, "-rounds", "1",
+		"-only", "driver,kernels,generated,gradients,bench copy,bench launch")
+	require.Equal(t, 1, code, errs)
+	require.Contains(t, said, "--- FAIL: TestX")
+	r := resultIn(t, out)
+	verdicts := map[string]string{}
+	for _, s := range r.Steps {
+		verdicts[s.Name] = s.Verdict
+	}
+	require.Equal(t, map[string]string{
+		"device": ok, "driver": ok, "kernels": ok, "generated kernels": failed, "gradients": leftOut,
+		"bench copy 1": ok, "bench copy 2": ok, "bench launch 1": ok, "bench launch 2": ok,
+	}, verdicts)
+	require.False(t, r.Green)
+	require.Equal(t, complete, r.State)
+	require.Equal(t, "unknown", r.Commit)
+	page, err := os.ReadFile(filepath.Join(out, "result.md"))
+	require.NoError(t, err)
+	for _, want := range []string{"| driver | ok |", `--- FAIL: TestX \| of a table`, "| copy | ", "| launch instruction (graph) | ", "# gpucheck on PTX machine", "softmax"} {
+		require.Contains(t, string(page), want)
+	}
+}
+
+func TestTheCheckIsGreenWhereNothingOfWeftsIsMissingOrWrong(t *testing.T) {
+	code, _, errs := gpucheck(t, "-device", "interpreter", "-dir", bundle(t, tests("echo PASS")), "-out", t.TempDir(), "-only", "driver,fault,kernels,device")
+	require.Zero(t, code, errs)
+	code, _, _ = gpucheck(t, "-device", "interpreter", "-dir", bundle(t, tests("echo PASS")), "-out", t.TempDir(), "-only", "driver", "-budget", "1ns")
+	require.Equal(t, 1, code, "what must be shown was not")
+}
+
+func TestContactRunsAPartFromTheBundle(t *testing.T) {
+	self, err := os.Executable()
+	require.NoError(t, err)
+	dir := contacted(t, selfEnv+"=1 exec "+self+` "$@" -dir "$(dirname "$0")"`)
+	out := filepath.Join(t.TempDir(), "new", "out")
+	code, said := contact(t, dir, "OUT=", out, "second", "-device", "interpreter", "-only", "machine,bench launch")
+	require.Zero(t, code, said)
+	r := resultIn(t, out)
+	require.Equal(t, complete, r.State)
+	require.Len(t, r.Steps, 3)
+	left, err := os.ReadDir(out)
+	require.NoError(t, err)
+	require.Len(t, left, 2)
 }
