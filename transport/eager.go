@@ -16,12 +16,13 @@ type eagerUDP struct {
 	*net.UDPConn
 	lookout *eager.Lookout
 	heeds   heed
-	batches *ipv4.PacketConn // which serves IPv6 as well
+	looking *ipv4.PacketConn // which serves IPv6 as well
+	calm    *ipv4.PacketConn // the socket without looking again
 }
 
 func eagerSocket(c *net.UDPConn, heeds heed) net.PacketConn {
 	u := &eagerUDP{UDPConn: c, lookout: eager.NewLookout(), heeds: heeds}
-	u.batches = ipv4.NewPacketConn(u)
+	u.looking, u.calm = ipv4.NewPacketConn(u), ipv4.NewPacketConn(c)
 	return u
 }
 
@@ -33,10 +34,11 @@ func (c *eagerUDP) SyscallConn() (syscall.RawConn, error) {
 	return eager.NewRaw(raw, c.lookout), nil
 }
 
-// ReadBatch reads datagrams, and leaves out those that are not heeded.
+// ReadBatch reads datagrams, and leaves out those that are not heeded. After them it does not look again: what comes next is as likely
+// another of theirs.
 func (c *eagerUDP) ReadBatch(ms []ipv4.Message, flags int) (int, error) {
-	for {
-		n, err := c.batches.ReadBatch(ms, flags)
+	for from := c.looking; ; from = c.calm {
+		n, err := from.ReadBatch(ms, flags)
 		if err != nil || n == 0 || c.heeds == nil {
 			return n, err
 		}
