@@ -26,8 +26,8 @@
 // Anybody can begin a handshake with a listener, or connect to its sockets. Who has not proved itself holds one of few places, for
 // seconds; when they are all taken, the next one gets that of the oldest of the host, or process, that holds the most. Hosts where
 // members are known ([Acquainted], and who has had a link) have places of their own. A dial that is refused all the same is made again
-// for up to five seconds, and fails with [ErrBusy]. Where the job has a token, a member's dial shows that it rather is one (see marks), and
-// no other is answered in a crowd. LaneLocal is for processes of one user, and root's.
+// for up to five seconds, and fails with [ErrBusy]. Where the job has a token, members mark their dials, and in a crowd a listener answers
+// no others. LaneLocal is for processes of one user, and root's.
 //
 // # What happens on error
 //

@@ -132,7 +132,7 @@ func TestNoAccountTakesPlacesFasterThanItMay(t *testing.T) {
 // Sixty-four hosts want as much as they can get, and a new one comes now and then. Who is evicted may be gone at once, or late.
 func TestAFloodOfManyHostsIsHeldToWhatAllMayTakeAndANewHostGetsIn(t *testing.T) {
 	for _, lasts := range []time.Duration{0, 2 * listenTimeout} {
-		a, now := newAdmission(), time.Unix(0, 0)
+		a, now := newAdmission(unprovedTerms), time.Unix(0, 0)
 		flood, late := 0, 0
 		type ghost struct {
 			x    *place
@@ -175,7 +175,7 @@ func TestAFloodOfManyHostsIsHeldToWhatAllMayTakeAndANewHostGetsIn(t *testing.T) 
 }
 
 func TestAFloodFromAMembersHostHarmsNoOtherMember(t *testing.T) {
-	a, now := newAdmission(), time.Unix(0, 0)
+	a, now := newAdmission(unprovedTerms), time.Unix(0, 0)
 	for i := range 20_000 {
 		now = now.Add(100 * time.Microsecond)
 		for who, known := range map[string]bool{"one": true, fmt.Sprint("stranger", i%64): false} {
@@ -196,7 +196,7 @@ func TestAFloodFromAMembersHostHarmsNoOtherMember(t *testing.T) {
 }
 
 func TestTheAccountsThatAreRememberedAreBounded(t *testing.T) {
-	a, r := newAdmission(), rand.New(rand.NewPCG(1, 1))
+	a, r := newAdmission(unprovedTerms), rand.New(rand.NewPCG(1, 1))
 	now := time.Unix(0, 0)
 	for range 100_000 {
 		now = now.Add(time.Duration(r.IntN(1000)) * time.Microsecond)

@@ -143,8 +143,8 @@ func (n *quicNet) Listen(c context.Context, addr string) (Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("transport: listen at %s: %w", addr, err)
 	}
-	g := newGate(n.refusals.connContext, n.known, n.cfg.Identity.marks, func(peer net.Addr) { n.refusals.tell(peer, "a crowd", errCrowd) })
-	s := newSocket(pc, n.cfg.Identity.marks, g)
+	g := newGate(n.refusals.connContext, n.known, n.cfg.Identity.marks, n.refusals.crowd)
+	s := newSocket(pc, nil, g)
 	accepts := n.quicConfig(1)
 	accepts.HandshakeIdleTimeout = listenTimeout
 	ql, err := s.tr.ListenEarly(n.cfg.Identity.tlsConfig(ALPN, haulALPN), accepts)
@@ -198,7 +198,7 @@ func (n *quicNet) dialSocket(c context.Context, to *net.UDPAddr) (*socket, error
 	if err != nil {
 		return nil, err
 	}
-	n.dials[family] = newSocket(pc, n.cfg.Identity.marks, nil)
+	n.dials[family] = newSocket(pc, n.cfg.Identity.marks.ids(), nil)
 	return n.dials[family], nil
 }
 

@@ -19,26 +19,29 @@ const (
 	listenTimeout  = 2500 * time.Millisecond
 )
 
+var errCrowd = errors.New("too many handshakes are not finished")
+
 var (
-	errCrowd = errors.New("too many handshakes are not finished")
+	// unprovedTerms are for all whose address may be forged, together.
+	unprovedTerms = placeTerms{most: handshakesMost, burst: 192, perSecond: 32}
+	// unmarkedTerms are the same where members' dials have marks: beyond these a member's dial is still answered, and no other one.
+	unmarkedTerms = placeTerms{most: handshakesMost, burst: handshakesMany, perSecond: 8}
 	// strangerTerms: a job's workers on one host all dial at the same time, and once the first has proved itself they are no strangers.
 	strangerTerms = placeTerms{most: handshakesMost, burst: 192, perSecond: 32, burstAll: 256, perSecondAll: 64}
 	memberTerms   = placeTerms{most: handshakesMost, burst: 512, perSecond: 256}
 )
 
-// unproved is the account of all whose address may be forged.
-const unproved = ""
+// admission decides which handshakes may begin. It is pure: now comes in. Strangers have an account for each host that has shown that
+// its address is its own; the others share one. Members' hosts have places of their own.
+type admission struct{ unproved, strangers, members *places }
 
-// admission decides which handshakes may begin. It is pure: now comes in. Members' hosts have places of their own.
-type admission struct{ strangers, members *places }
-
-func newAdmission() *admission {
-	return &admission{newPlaces(strangerTerms), newPlaces(memberTerms)}
+func newAdmission(unproved placeTerms) *admission {
+	return &admission{newPlaces(unproved), newPlaces(strangerTerms), newPlaces(memberTerms)}
 }
 
 // crowded says whether strangers are to show first that their address is theirs.
 func (a *admission) crowded(now time.Time) bool {
-	return len(a.strangers.under)+len(a.members.under) >= handshakesMany || !a.strangers.affords(now, unproved)
+	return len(a.unproved.under)+len(a.strangers.under)+len(a.members.under) >= handshakesMany || !a.unproved.affords(now, "")
 }
 
 // spent says whether a host of strangers, which has shown that its address is its own, may begin no handshake for now.
@@ -51,7 +54,7 @@ func (a *admission) spent(now time.Time, host string) bool {
 func (a *admission) enter(now time.Time, host string, proved, known bool) (mine, gone *place) {
 	switch {
 	case !proved:
-		return a.strangers.enter(now, unproved)
+		return a.unproved.enter(now, "")
 	case known:
 		return a.members.enter(now, host)
 	}
@@ -60,17 +63,21 @@ func (a *admission) enter(now time.Time, host string, proved, known bool) (mine,
 
 // gate is the admission of one listener. It is safe for concurrent use.
 type gate struct {
-	next  func(context.Context, *quic.ClientInfo) (context.Context, error)
-	known *acquaintances
-	marks marks
-	tell  func(host net.Addr) // of one that was refused, or had to go
+	next    func(context.Context, *quic.ClientInfo) (context.Context, error)
+	known   *acquaintances
+	marks   marks
+	crowded func() // is called for each that was refused, or had to go, or was not heeded: its address may be forged
 
 	mu sync.Mutex
 	a  *admission
 }
 
-func newGate(next func(context.Context, *quic.ClientInfo) (context.Context, error), known *acquaintances, m marks, tell func(net.Addr)) *gate {
-	return &gate{next: next, known: known, marks: m, tell: tell, a: newAdmission()}
+func newGate(next func(context.Context, *quic.ClientInfo) (context.Context, error), known *acquaintances, m marks, crowded func()) *gate {
+	unproved := unprovedTerms
+	if m.key != nil {
+		unproved = unmarkedTerms
+	}
+	return &gate{next: next, known: known, marks: m, crowded: crowded, a: newAdmission(unproved)}
 }
 
 func (g *gate) verify(net.Addr) bool {
@@ -81,13 +88,13 @@ func (g *gate) verify(net.Addr) bool {
 
 // heeds keeps from quic-go, in a crowd, the dials that no member makes. Where that cannot be seen it keeps back those of hosts that may
 // begin no handshake for now: quic-go would refuse them after it had asked for a proof of the address. A dialler that is not heeded asks
-// again after some time.
+// again after some time, and one whose handshake is under way goes on with it.
 func (g *gate) heeds(datagram []byte, from net.Addr) bool {
-	by, ok := opens(datagram)
+	by, ok := dials(datagram)
 	if !ok || !g.wary(from) || g.marks.on(by) {
 		return true
 	}
-	g.tell(from)
+	g.crowded()
 	return false
 }
 
@@ -124,7 +131,7 @@ func (g *gate) connContext(c context.Context, info *quic.ClientInfo) (context.Co
 		end()
 	}
 	if mine == nil {
-		g.tell(info.RemoteAddr)
+		g.crowded()
 		return nil, errCrowd
 	}
 	h := &handshake{place: mine}
@@ -145,7 +152,7 @@ func (g *gate) prove(c context.Context, conn *quic.Conn) bool {
 		return false
 	}
 	end := sync.OnceFunc(func() {
-		g.tell(conn.RemoteAddr())
+		g.crowded()
 		go func() { _ = conn.CloseWithError(codeBusy, errCrowd.Error()) }() // it waits for the connection's goroutine
 	})
 	g.mu.Lock()

@@ -12,7 +12,7 @@ import (
 )
 
 func TestAHostsHandshakesAreBoundedAndItsWorkersMayAllJoinAtOnce(t *testing.T) {
-	a, now := newAdmission(), time.Unix(0, 0)
+	a, now := newAdmission(unprovedTerms), time.Unix(0, 0)
 	var under []*place
 	for range 64 {
 		mine, _ := a.enter(now, "one", true, false)
@@ -41,15 +41,18 @@ func TestAHostsHandshakesAreBoundedAndItsWorkersMayAllJoinAtOnce(t *testing.T) {
 }
 
 func TestWhoseAddressMayBeForgedIsAskedToShowItWhereManyAreUnderWayOrWere(t *testing.T) {
-	a, now := newAdmission(), time.Unix(0, 0)
-	for range int(strangerTerms.burst) {
-		require.False(t, a.crowded(now))
-		mine, _ := a.enter(now, "forged", false, true)
-		require.NotNil(t, mine)
-		mine.leave()
+	for _, terms := range []placeTerms{unprovedTerms, unmarkedTerms} {
+		a, now := newAdmission(terms), time.Unix(0, 0)
+		for range int(terms.burst) {
+			require.False(t, a.crowded(now))
+			mine, _ := a.enter(now, "forged", false, true)
+			require.NotNil(t, mine)
+			mine.leave()
+		}
+		require.True(t, a.crowded(now), "many came, though few are under way")
+		require.Empty(t, a.members.accounts, "who may be forged gets no member's place")
+		require.Empty(t, a.strangers.accounts, "nor spends what others have")
 	}
-	require.True(t, a.crowded(now), "many came, though few are under way")
-	require.Empty(t, a.members.accounts, "who may be forged gets no member's place")
 }
 
 func TestHandshakesThatAreNotFinishedDoNotKeepAPeerOut(t *testing.T) {

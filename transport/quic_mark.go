@@ -15,9 +15,18 @@ const (
 )
 
 // marks make the ids of the connections that a worker dials, in which the job's members see that a member chose them. In a crowd a
-// listener answers no other dials. A mark proves nothing: who overhears one may send it again, and has what all strangers have then.
+// listener answers no other dials. A mark proves nothing: who overhears one, or is dialled by a member, may send it again, and has what
+// all strangers have where there is no crowd. A listener chooses ids without marks: whoever dials sees those.
 // Where certificates are the user's own, members have no secret in common, and there are none.
 type marks struct{ key []byte }
+
+// ids are those of a socket that dials; nil, which leaves them to quic-go, where there are no marks.
+func (m marks) ids() quic.ConnectionIDGenerator {
+	if m.key == nil {
+		return nil
+	}
+	return m
+}
 
 // GenerateConnectionID implements [quic.ConnectionIDGenerator].
 func (m marks) GenerateConnectionID() (quic.ConnectionID, error) {

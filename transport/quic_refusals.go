@@ -15,7 +15,8 @@ const maxRefusals = 256
 // refusals tells the operator of the listening side, once per host and cause, that a peer and this worker are not
 // of one job.
 type refusals struct {
-	log *slog.Logger
+	log     *slog.Logger
+	crowded sync.Once
 
 	mu   sync.Mutex
 	told map[refusal]struct{}
@@ -55,4 +56,12 @@ func (r *refusals) tell(addr net.Addr, cause string, err error) {
 	default:
 		r.log.Warn("weft: refused a peer", "peer", host, "cause", cause, "detail", err)
 	}
+}
+
+// crowd tells, once, that dials are refused or not answered because there are too many. It names no peer: addresses may be forged, and
+// must not fill what is told.
+func (r *refusals) crowd() {
+	r.crowded.Do(func() {
+		r.log.Warn("weft: too many peers dial at the same time; members of the job go first, and others are refused or not answered")
+	})
 }

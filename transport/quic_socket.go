@@ -16,8 +16,9 @@ type socket struct {
 	uses int
 }
 
-// newSocket gives its first use to the caller. gate is for who dials to it; nil where nobody may.
-func newSocket(pc net.PacketConn, m marks, g *gate) *socket {
+// newSocket gives its first use to the caller. ids chooses those of connections; nil leaves it to quic-go. gate is for who dials to the
+// socket; nil where nobody may.
+func newSocket(pc net.PacketConn, ids quic.ConnectionIDGenerator, g *gate) *socket {
 	if u, ok := pc.(*net.UDPConn); ok {
 		var heeds heed
 		if g != nil {
@@ -25,7 +26,7 @@ func newSocket(pc net.PacketConn, m marks, g *gate) *socket {
 		}
 		pc = eagerSocket(u, heeds)
 	}
-	s := &socket{pc: pc, uses: 1, tr: &quic.Transport{Conn: pc, ConnectionIDGenerator: m}}
+	s := &socket{pc: pc, uses: 1, tr: &quic.Transport{Conn: pc, ConnectionIDGenerator: ids}}
 	if g != nil {
 		s.tr.ConnContext, s.tr.VerifySourceAddress = g.connContext, g.verify
 	}

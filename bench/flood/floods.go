@@ -5,7 +5,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -16,60 +15,13 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
-
-	"github.com/quic-go/quic-go"
-
-	"github.com/weft-project/weft/transport"
 )
 
 const (
 	strangers = 64                    // addresses
-	atATime   = 8                     // handshakes of one address
-	patience  = 50 * time.Millisecond // for the demand to show that the address is one's own, and the answer to it
 	redialers = 16                    // that make silent connections
 	redialGap = 10 * time.Millisecond // between two of one of them
 )
-
-// retryOnly hears nothing but the demand to show that it hears.
-type retryOnly struct{ net.PacketConn }
-
-func (d retryOnly) ReadFrom(b []byte) (int, net.Addr, error) {
-	for {
-		if n, from, err := d.PacketConn.ReadFrom(b); err != nil || n > 0 && b[0]&0xf0 == 0xf0 {
-			return n, from, err
-		}
-	}
-}
-
-// floodHandshakes begins handshakes from many addresses and ends none.
-func floodHandshakes(o order) error {
-	to, err := net.ResolveUDPAddr("udp", o.At)
-	if err != nil {
-		return err
-	}
-	conf := &tls.Config{InsecureSkipVerify: true, NextProtos: []string{transport.ALPN}} //nolint:gosec // it never gets that far
-	var begun atomic.Int64
-	var under sync.WaitGroup
-	for host := range strangers {
-		udp, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 1, byte(1+host))})
-		if err != nil {
-			return err
-		}
-		defer udp.Close() //nolint:errcheck // the process ends
-		tr := &quic.Transport{Conn: retryOnly{udp}}
-		for range atATime {
-			under.Go(func() {
-				for begun.Add(1) <= int64(o.Count) {
-					c, cancel := context.WithTimeout(context.Background(), patience)
-					_, _ = tr.Dial(c, to, conf, &quic.Config{}) // it fails: nothing is heard
-					cancel()
-				}
-			})
-		}
-	}
-	under.Wait()
-	return nil
-}
 
 // floodSocket keeps silent connections to a unix socket.
 func floodSocket(o order) error {

@@ -2,12 +2,13 @@
 
 // Command flood shows what strangers who crowd at a job cost its members: 10,000 handshakes with a worker that stall and 10,000 silent
 // connections to a store, each from 64 addresses of this host, and 1,000 silent connections to the socket of lane local, which are made
-// again when they are closed. Where root runs it, nobody's processes (uid 65534) are the flood.
+// again when they are closed. With -only tokens the handshakes bring a token that nobody gave, with -only marked what a member's dials
+// have, overheard: of those the bar for calls is not promised. Where root runs it, nobody's processes (uid 65534) are the flood.
 //
 // In turns a process floods, and another one only burns as much processor time: it begins as many handshakes with a port where
 // nobody listens, or it spins. Two workers call each other all the while, or two clients use the store, and others join and leave. Each
 // must link with the worker, or reach the store, within two seconds, and the calls during a flood must reach 0.9 of those beside the
-// burner: it exits with 1 otherwise.
+// burner, by the processors that either leaves: it exits with 1 otherwise.
 package main
 
 import (
@@ -18,6 +19,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"syscall"
 	"time"
@@ -44,7 +46,7 @@ func main() {
 	arg := flag.String("arg", "", "and with what")
 	flag.IntVar(&f.turns, "turns", 3, "turns of flood and burner")
 	flag.IntVar(&f.handshakes, "handshakes", 10_000, "that stall, in each turn")
-	flag.StringVar(&f.only, "only", "", "one of handshakes, silent and store; empty: all")
+	flag.StringVar(&f.only, "only", "", "one of handshakes, tokens, marked, silent and store; empty: all but marked")
 	flag.IntVar(&f.silent, "silent", 1_000, "connections to the local socket")
 	flag.IntVar(&f.store, "store", 10_000, "silent connections to the store")
 	flag.Parse()
@@ -67,6 +69,9 @@ type order struct {
 	Count   int
 	Seconds float64 // how long to burn
 	CPU     float64 // seconds of processor time
+	// What dials have: a token that nobody gave, or marks that were overheard.
+	Tokens bool     `json:",omitempty"`
+	Marks  [][]byte `json:",omitempty"`
 }
 
 func play(arg string, do func(order) error) error {
@@ -115,16 +120,33 @@ func elsewhere(role string, o order, wall, cpu float64) (string, order) {
 	return "burn", order{Seconds: wall, CPU: cpu}
 }
 
+// dials are stalled handshakes with a worker.
+func (f flags) dials(tokens, marked bool) func() (*job, order, error) {
+	return func() (*job, order, error) {
+		j, x, err := startWorkers(transport.LaneQUIC)
+		if err != nil {
+			return nil, order{}, err
+		}
+		o := order{At: x.at, Count: f.handshakes, Tokens: tokens}
+		if marked {
+			var member transport.Network
+			if member, err = x.newcomer(); err == nil {
+				o.Marks, err = overhear(member)
+			}
+		}
+		return j, o, err
+	}
+}
+
 func (f flags) measure() error {
 	floods := []struct {
-		role  string
-		start func() (*job, order, error)
+		name, role string
+		start      func() (*job, order, error)
 	}{
-		{"handshakes", func() (*job, order, error) {
-			j, at, err := startWorkers(transport.LaneQUIC)
-			return j, order{At: at, Count: f.handshakes}, err
-		}},
-		{"silent", func() (*job, order, error) {
+		{"handshakes", "handshakes", f.dials(false, false)},
+		{"tokens", "handshakes", f.dials(true, false)},
+		{"marked", "handshakes", f.dials(false, true)},
+		{"silent", "silent", func() (*job, order, error) {
 			j, _, err := startWorkers(transport.LaneLocal)
 			if err != nil {
 				return nil, order{}, err
@@ -132,22 +154,25 @@ func (f flags) measure() error {
 			at, err := socketOf("/proc/self")
 			return j, order{At: at, Count: f.silent, Seconds: 5}, err
 		}},
-		{"store", func() (*job, order, error) {
+		{"store", "store", func() (*job, order, error) {
 			j, at, err := startClients()
 			return j, order{At: at, Count: f.store, Seconds: 15}, err
 		}},
 	}
 	var errs []error
 	for _, x := range floods {
-		if f.only == "" || f.only == x.role {
-			errs = append(errs, compare(x.role, f.turns, x.start))
+		if f.only == "" && x.name != "marked" || f.only == x.name {
+			errs = append(errs, compare(x.name, x.role, f.turns, x.start))
 		}
+	}
+	if len(errs) == 0 {
+		return fmt.Errorf("-only %q: expected handshakes, tokens, marked, silent or store", f.only)
 	}
 	return errors.Join(errs...)
 }
 
 // compare floods and burns in turns.
-func compare(role string, turns int, start func() (*job, order, error)) error {
+func compare(name, role string, turns int, start func() (*job, order, error)) error {
 	j, o, err := start()
 	if err != nil {
 		return err
@@ -165,20 +190,25 @@ func compare(role string, turns int, start func() (*job, order, error)) error {
 		if err != nil {
 			return err
 		}
+		// What the burner leaves of the processors may be more than what the flood has left, or less.
+		fair := beside.calls * left(flood) / left(beside)
 		slowest := slices.Max(append(flood.dials, 0))
 		worst, dialled = max(worst, slowest), dialled+len(flood.dials)
 		fmt.Printf("%-10s turn %d: %6.0f calls/s in %4.1f s of flood (%.1f s of processor), %6.0f in %4.1f s beside the burner (%.1f s): %.3f; %d dialled, the slowest in %v\n",
-			role, turn+1, flood.calls, flood.wall, flood.cpu, beside.calls, beside.wall, beside.cpu, flood.calls/beside.calls, len(flood.dials), slowest.Round(time.Millisecond))
-		flooded, burnt = flooded+flood.calls, burnt+beside.calls
+			name, turn+1, flood.calls, flood.wall, flood.cpu, beside.calls, beside.wall, beside.cpu, flood.calls/fair, len(flood.dials), slowest.Round(time.Millisecond))
+		flooded, burnt = flooded+flood.calls, burnt+fair
 		own, ownBurnt = own+flood.own, ownBurnt+beside.own
 	}
 	fmt.Printf("%-10s in all: %.3f of the calls beside the burner; the job's own processor time for each: %.1f µs, and %.1f µs beside the burner; %d dialled, the slowest in %v\n",
-		role, flooded/burnt, 1e6*own/float64(turns), 1e6*ownBurnt/float64(turns), dialled, worst.Round(time.Millisecond))
+		name, flooded/burnt, 1e6*own/float64(turns), 1e6*ownBurnt/float64(turns), dialled, worst.Round(time.Millisecond))
 	switch {
 	case dialled == 0 || worst > dialMost:
-		return fmt.Errorf("%s: %d workers dialled, the slowest in %v; expected some, each within %v", role, dialled, worst, dialMost)
+		return fmt.Errorf("%s: %d workers dialled, the slowest in %v; expected some, each within %v", name, dialled, worst, dialMost)
 	case flooded < ratioGoal*burnt:
-		return fmt.Errorf("%s: %.3f of the calls; expected %.1f", role, flooded/burnt, ratioGoal)
+		return fmt.Errorf("%s: %.3f of the calls; expected %.1f", name, flooded/burnt, ratioGoal)
 	}
 	return j.stop()
 }
+
+// left is how many processors the other thing has left to the job.
+func left(w window) float64 { return max(float64(runtime.NumCPU())-w.cpu/w.wall, 0.1) }

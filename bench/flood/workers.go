@@ -25,18 +25,18 @@ type workers struct {
 	ws    [2]*rpc.Worker
 }
 
-// startWorkers says where the first one listens, which is what is flooded.
-func startWorkers(lane string) (*job, string, error) {
+// startWorkers starts a job. Its first worker is what is flooded.
+func startWorkers(lane string) (*job, *workers, error) {
 	at, err := freePort()
 	if err != nil {
-		return nil, "", err
+		return nil, nil, err
 	}
 	x := &workers{st: store.NewMemory(), at: at, lane: lane, token: transport.NewToken()}
 	c, end := context.WithCancel(context.Background())
 	for i, listen := range []string{at, "127.0.0.1:0"} {
 		if x.ws[i], err = x.join(c, listen); err != nil {
 			end()
-			return nil, "", err
+			return nil, nil, err
 		}
 	}
 	var calls []func(context.Context) error
@@ -49,7 +49,7 @@ func startWorkers(lane string) (*job, string, error) {
 	}
 	j := &job{end: end, close: x.close}
 	j.begin(c, calls, x.come)
-	return j, at, nil
+	return j, x, nil
 }
 
 func (x *workers) close() error {
@@ -81,13 +81,18 @@ func (x *workers) come(c context.Context) (time.Duration, error) {
 	return took, err
 }
 
-// dial links with the flooded worker, as a member does that it has not met.
-func (x *workers) dial(c context.Context) (time.Duration, error) {
+// newcomer is a member that the flooded worker has not met.
+func (x *workers) newcomer() (transport.Network, error) {
 	id, err := transport.IdentityFromToken(x.token, rpc.NoJob, "newcomer", time.Now)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	n, err := transport.New(transport.Config{Identity: id, Lanes: []string{x.lane, transport.LaneQUIC}})
+	return transport.New(transport.Config{Identity: id, Lanes: []string{x.lane, transport.LaneQUIC}})
+}
+
+// dial links with the flooded worker.
+func (x *workers) dial(c context.Context) (time.Duration, error) {
+	n, err := x.newcomer()
 	if err != nil {
 		return 0, err
 	}

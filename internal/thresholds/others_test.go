@@ -11,5 +11,5 @@ var noThresholds = map[string]string{
 	"kernels/gpu": "columnBytes maxFaults maxParts maxStatic maxWritten mostElems updateBytes",
 	"rpc":         "defaultMaxQueued defaultMaxRunning maxCauseFields maxErrorText maxGatherings maxKept maxLabels maxObserved maxRefs maxStatus maxStatusPeers maxWatched maxWorld",
 	"rpc/refs":    "DefaultLimit",
-	"transport":   "accountsMax acquaintancesMost backlogEnd crowdsMost cudaMost cudaOffsets descriptorMax linkWindow maxDeviceIndex maxKeyFile maxMapped maxOffer maxOwed maxSegments maxWord outboxBytes outboxLeast refusedCount room stageMost streamWindow",
+	"transport":   "accountsMax acquaintancesMost backlogEnd crowdsMost cudaMost cudaOffsets descriptorMax linkWindow maxCertFile maxDeviceIndex maxKeyFile maxMapped maxOffer maxOwed maxSegments maxWord outboxBytes outboxLeast quicV2 refusedCount room stageMost streamWindow",
 }

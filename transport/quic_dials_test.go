@@ -4,8 +4,10 @@ package transport
 
 import (
 	"bytes"
+	"encoding/binary"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -28,7 +30,7 @@ func (o *overheard) WriteTo(b []byte, to net.Addr) (int, error) {
 	return o.PacketConn.WriteTo(b, to)
 }
 
-func TestADatagramOpensAHandshakeUntilItShowsThatItsAddressIsItsOwn(t *testing.T) {
+func TestADatagramDialsUntilItsSenderHasHeardTheAnswer(t *testing.T) {
 	leak.Check(t)
 	for _, version := range []quic.Version{quic.Version1, quic.Version2} {
 		udp, err := net.ListenPacket("udp4", "127.0.0.1:0")
@@ -40,7 +42,7 @@ func TestADatagramOpensAHandshakeUntilItShowsThatItsAddressIsItsOwn(t *testing.T
 		mine, err := net.ListenPacket("udp4", "127.0.0.1:0")
 		require.NoError(t, err)
 		o := &overheard{mine, make(chan []byte, 1<<10)}
-		client := &quic.Transport{Conn: o, ConnectionIDGenerator: id.marks}
+		client := &quic.Transport{Conn: o, ConnectionIDGenerator: id.marks.ids()}
 		conn, err := client.Dial(t.Context(), udp.LocalAddr(), id.tlsConfig(ALPN), &quic.Config{Versions: []quic.Version{version}})
 		require.NoError(t, err)
 		require.NoError(t, conn.CloseWithError(0, ""))
@@ -50,30 +52,37 @@ func TestADatagramOpensAHandshakeUntilItShowsThatItsAddressIsItsOwn(t *testing.T
 		require.NoError(t, mine.Close())
 		require.NoError(t, udp.Close())
 		close(o.sent)
-		opened, more := 0, 0
+		dialled, more := 0, 0
 		for b := range o.sent {
-			if by, ok := opens(b); ok {
-				require.True(t, id.marks.on(by))
-				require.Zero(t, more, "after the token none opens")
-				opened++
+			if by, ok := dials(b); ok {
+				require.True(t, id.marks.on(by), "also the packets that bring a token")
+				dialled++
 			} else {
 				more++
 			}
 			for n := range min(len(b), 60) {
-				opens(b[:n]) // cut anywhere, it does not fail
+				dials(b[:n]) // cut anywhere, it does not fail
 			}
 		}
-		require.Positive(t, opened, "%v", version)
+		require.GreaterOrEqual(t, dialled, 2, "%v: without a token and with one", version)
 		require.Positive(t, more, "%v", version)
 	}
 	for datagram, want := range map[string]bool{
+		"":                                 false,
+		"\x40\x00\x00\x00\x01\x00\x00\x00": false, // a short header
 		"\xc0\x00\x00\x00\x01\x00\x00\x00": true,
-		"\xc0\x00\x00\x00\x09\x00\x00\x00": false, // another version
-		"\xd0\x00\x00\x00\x01\x00\x00\x00": false, // no Initial packet of this version
-		"\xc0\x00\x00\x00\x01\x00\x00\x01": false, // a token
+		"\xc0\x00\x00\x00\x01\x00\x00\x01": true,  // a token
+		"\xc0\x00\x00\x00\x09\x00\x00\x00": true,  // another version
+		"\xe0\x00\x00\x00\x09\x00\x00\x00": true,  // whose types are not known
+		"\xd0\x00\x00\x00\x01\x00\x00\x00": true,  // early data
+		"\xe0\x00\x00\x00\x01\x00\x00\x00": false, // Handshake packets
+		"\xf0\x6b\x33\x43\xcf\x00\x00":     false,
+		"\xc0\x00\x00\x00":                 true, // cut
+		"\xc0\x00\x00\x00\x01\x09\x00":     true,
 	} {
-		_, ok := opens([]byte(datagram))
+		by, ok := dials([]byte(datagram))
 		require.Equal(t, want, ok, "%q", datagram)
+		require.Empty(t, by)
 	}
 }
 
@@ -99,13 +108,14 @@ func TestAMarkIsSeenByWhoeverHasTheSecretAndByNobodyElse(t *testing.T) {
 	require.False(t, marks{}.on(none.Bytes()), "without a secret there are no marks")
 }
 
-func FuzzAnOpening(f *testing.F) {
-	f.Add([]byte{quicV1Initial, 0, 0, 0, 1, 2, 7, 7, 1, 7, 0})
+func FuzzADial(f *testing.F) {
+	f.Add([]byte{0xc0, 0, 0, 0, 1, 2, 7, 7, 1, 7, 0})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if by, ok := opens(b); ok {
+		by, ok := dials(b)
+		require.True(t, !ok || b[0] >= 0x80)
+		if by != nil {
 			scid := 6 + int(b[5])
-			require.EqualValues(t, b[scid], len(by))
-			require.Zero(t, b[scid+1+int(b[scid])], "the token's length")
+			require.Equal(t, b[scid+1:scid+1+int(b[scid])], by)
 		}
 	})
 }
@@ -159,7 +169,7 @@ func TestASocketGivesEveryDatagramThatIsHeededOnceAndWhole(t *testing.T) {
 }
 
 func TestAHostIsSpentByWhatItHasShownToBeItsOwnAlone(t *testing.T) {
-	a, now := newAdmission(), time.Unix(0, 0)
+	a, now := newAdmission(unprovedTerms), time.Unix(0, 0)
 	for range 10_000 {
 		if mine, _ := a.enter(now, "one", false, false); mine != nil { // anyone may have sent this
 			mine.leave()
@@ -234,16 +244,35 @@ func (d *door) ignores(host string, datagram []byte, otherHost string, other []b
 	require.ErrorIs(d, err, syscall.EAGAIN, "nothing more has come")
 }
 
+// withToken is a first packet with a token that nobody gave, and otherVersion one of a version that nobody speaks. quic-go answers the
+// first, in a crowd, as if it had no token, and the second always.
+func withToken(first []byte) []byte {
+	by, _ := dials(first)
+	at := 6 + int(first[5]) + 1 + len(by)
+	return slices.Concat(first[:at], []byte{1, 7}, first[at+1:])
+}
+
+func otherVersion(first []byte) []byte {
+	b := bytes.Clone(first)
+	binary.BigEndian.PutUint32(b[1:], 0x0a0a0a0a)
+	return b
+}
+
 func TestInACrowdMembersAloneAreAnswered(t *testing.T) {
 	leak.Check(t)
 	id := fromToken(t, testToken, "w", time.Now)
 	member, stranger := firstPacket(t, id), firstPacket(t, fromToken(t, otherToken, "stranger", time.Now))
 	d := newDoor(t, id, "127.0.0.2", "127.0.0.3", "127.0.0.4")
 	d.answers("127.0.0.4", firstPacket(t, fromToken(t, otherToken, "stranger", time.Now)))
+	d.answers("127.0.0.4", otherVersion(stranger))
 	d.spend("anyone", false)
-	d.ignores("127.0.0.2", stranger, "127.0.0.3", member)
-	d.net.known.add("127.0.0.2")
-	d.ignores("127.0.0.2", stranger, "127.0.0.3", member)
+	for range 2 {
+		for _, datagram := range [][]byte{stranger, withToken(stranger), otherVersion(stranger)} {
+			d.ignores("127.0.0.2", datagram, "127.0.0.3", member)
+			d.ignores("127.0.0.2", datagram, "127.0.0.3", withToken(member))
+		}
+		d.net.known.add("127.0.0.2") // which is no mark
+	}
 }
 
 func TestWhereMembersHaveNoMarksASpentHostIsNotAnswered(t *testing.T) {
@@ -251,11 +280,50 @@ func TestWhereMembersHaveNoMarksASpentHostIsNotAnswered(t *testing.T) {
 	files := &disk{}
 	files.put(t, "w", newAuthority(t, "job", time.Now()), time.Now())
 	id, _ := files.identity(t, "w", time.Now)
-	d, opening := newDoor(t, id, "127.0.0.2", "127.0.0.3"), firstPacket(t, id)
+	d, dial := newDoor(t, id, "127.0.0.2", "127.0.0.3"), firstPacket(t, id)
 	d.spend("anyone", false)
-	d.answers("127.0.0.2", opening)
+	d.answers("127.0.0.2", dial)
+	d.answers("127.0.0.2", withToken(dial))
 	d.spend("127.0.0.2", true)
-	d.ignores("127.0.0.2", opening, "127.0.0.3", opening)
+	for _, datagram := range [][]byte{dial, withToken(dial), otherVersion(dial)} {
+		d.ignores("127.0.0.2", datagram, "127.0.0.3", dial)
+	}
 	d.net.known.add("127.0.0.2")
-	d.answers("127.0.0.2", opening) // members are there
+	d.answers("127.0.0.2", dial) // members are there
+}
+
+func TestAListenerGivesNoMarkAway(t *testing.T) {
+	leak.Check(t)
+	id := fromToken(t, testToken, "w", time.Now)
+	d := newDoor(t, id, "127.0.0.2")
+	b := make([]byte, 1500)
+	for _, crowd := range []bool{false, true} {
+		if crowd {
+			d.spend("anyone", false)
+		}
+		n, err := d.send("127.0.0.2", firstPacket(t, id)).Read(b)
+		require.NoError(t, err)
+		require.Equal(t, crowd, b[0]&0xf0 == 0xf0, "a Retry packet")
+		b[0] &= 0xcf // so that it is read like a dial
+		by, ok := dials(b[:n])
+		require.True(t, ok)
+		require.NotEmpty(t, by)
+		require.False(t, id.marks.on(by))
+	}
+}
+
+func TestACrowdIsToldOnceAndTakesNoRoomFromOtherRefusals(t *testing.T) {
+	leak.Check(t)
+	book, log := newLogBook()
+	id := fromToken(t, testToken, "w", time.Now)
+	l := listen(t, Config{Identity: id, Logger: log}).(*quicListener)
+	d := &door{t, l, nil}
+	d.spend("anyone", false)
+	stranger := firstPacket(t, fromToken(t, otherToken, "stranger", time.Now))
+	for i := range 2 * maxRefusals {
+		require.False(t, l.gate.heeds(stranger, &net.UDPAddr{IP: net.IPv4(10, 0, byte(i>>8), byte(i))}))
+	}
+	require.Len(t, book.lines(), 1)
+	l.net.refusals.tell(&net.UDPAddr{IP: net.IPv4(10, 0, 0, 1)}, "a cause", nil)
+	require.Len(t, book.lines(), 2)
 }
