@@ -40,8 +40,8 @@ func (b *blas) describes(s cuda.ProductSpec) error {
 	c := columns(s)
 	var p *C.weft_product
 	var workspace C.size_t
-	if r := C.weft_lt_prepare(b.lt, nil, nil, &c, &p, &workspace); r != 0 {
-		return b.failed("cublasLtMatmulDescCreate", int(r), fmt.Sprintf("product %d×%d×%d", s.M, s.N, s.K))
+	if r := C.weft_lt_prepare(b.lt, nil, nil, &c, &p, &workspace); r.code != 0 {
+		return b.failed(r, fmt.Sprintf("product %d×%d×%d", s.M, s.N, s.K))
 	}
 	C.weft_lt_free(p)
 	return nil
