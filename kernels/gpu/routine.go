@@ -22,8 +22,8 @@ func (b *backend) Prepare(i kernels.Instr, in []kernels.Type) (kernels.Kernel, e
 	}
 	defer b.inside.Leave()
 	var s kernels.Signature
+	var c *code
 	run, err := b.sequence(func(q *builder) (err error) {
-		var c *code
 		if s, c, err = b.ready(i, in); err != nil {
 			return err
 		}
@@ -37,7 +37,10 @@ func (b *backend) Prepare(i kernels.Instr, in []kernels.Type) (kernels.Kernel, e
 		q.add(c, outs, ins, b.faultOf(c, i, s.In, -1))
 		return nil
 	})
-	if err != nil {
+	switch {
+	case err != nil && c != nil: // its launches are made, and do not load
+		return nil, fmt.Errorf("%v: %w", i, err)
+	case err != nil:
 		return nil, err
 	}
 	return &kernel{Signature: s, sequence: run}, nil
