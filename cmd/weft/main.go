@@ -59,21 +59,9 @@ func (e *exitError) Unwrap() error { return e.err }
 
 // execute runs one command line and returns the exit code.
 func (h host) execute(args []string, stdout, stderr io.Writer) int {
-	root := &cobra.Command{
-		Use:           "weft",
-		Version:       version(),
-		Short:         "Weft trains one model across many workers",
-		SilenceErrors: true,
-		SilenceUsage:  true,
-
-		PersistentPreRun: twoSecrets,
-	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return plainly(err) })
-	root.SetArgs(args)
 	out := &output{w: stdout}
-	root.SetOut(out)
-	root.SetErr(stderr)
-	root.AddCommand(runCommand(h, stdout, stderr), statusCommand(out), doctorCommand(out), traceCommand(out), storeCommand(out, stderr), tokenCommand(out), versionCommand(out))
+	root := h.root(out, stdout, stderr)
+	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(context.Background())
 	var exit *exitError
 	if lost := out.failed(); lost != nil && !errors.As(err, &exit) {
@@ -88,6 +76,24 @@ func (h host) execute(args []string, stdout, stderr io.Writer) int {
 	}
 	fmt.Fprintf(stderr, "%q tells more\n", cmd.CommandPath()+" --help")
 	return codeUsage
+}
+
+// root is the command line: all commands, which print to out.
+func (h host) root(out *output, stdout, stderr io.Writer) *cobra.Command {
+	root := &cobra.Command{
+		Use:           "weft",
+		Version:       version(),
+		Short:         "Weft trains one model across many workers",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+
+		PersistentPreRun: twoSecrets,
+	}
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return plainly(err) })
+	root.SetOut(out)
+	root.SetErr(stderr)
+	root.AddCommand(runCommand(h, stdout, stderr), statusCommand(out), doctorCommand(out), traceCommand(out), storeCommand(out, stderr), tokenCommand(out), versionCommand(out))
+	return root
 }
 
 func versionCommand(stdout io.Writer) *cobra.Command {

@@ -158,7 +158,7 @@ func TestLogFilesAreWrittenAndTheirFolderIsTold(t *testing.T) {
 	}
 }
 
-// The table of exit codes is in the README.
+// The table of exit codes is in docs/launching.md.
 func TestAProgramThatCannotBeStartedHasTheExitCodeOfWhenItWasFound(t *testing.T) {
 	file := func(text string, mode os.FileMode) string {
 		name := filepath.Join(t.TempDir(), "program")

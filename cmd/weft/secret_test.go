@@ -190,7 +190,7 @@ func TestCertificatesAreGivenByFlagsOrVariablesAndCountMoreThanASecretInTheEnvir
 	}
 }
 
-// The rule is in the README, below the table of exit codes.
+// The rule is in docs/launching.md, below the table of exit codes.
 func TestAllCommandsHaveOneRuleForTheirExitCodes(t *testing.T) {
 	t.Setenv("WEFT_TOKEN", jobSecret)
 	dir := t.TempDir()

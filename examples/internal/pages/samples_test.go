@@ -1,0 +1,113 @@
+package pages
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/stretchr/testify/require"
+	"gorgonia.org/gorgonia"
+	"gorgonia.org/tensor"
+
+	"github.com/weft-project/weft/autodiff"
+	"github.com/weft-project/weft/autodiff/nn"
+	"github.com/weft-project/weft/ctx"
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/optim"
+	"github.com/weft-project/weft/rpc"
+	"github.com/weft-project/weft/rpc/rpctest"
+)
+
+type Pair struct{ A, B *autodiff.Tensor }
+
+var Add = rpc.Define("add", func(c context.Context, in Pair) (*autodiff.Tensor, error) {
+	return autodiff.Add(in.A, in.B), nil
+})
+
+// step uses what worker1 computes as if it were local.
+func step(c context.Context, w *rpc.Worker, opt *optim.Distributed, t1, t2, t4 *autodiff.Tensor) error {
+	return w.Pass(c, func(c context.Context) error { // all memory of the pass is freed with it
+		t3, err := Add.Call(c, "worker1", Pair{t1, t2}) // runs on the other worker
+		if err != nil {
+			return err
+		}
+		if err := ctx.Backward(c, autodiff.Sum(autodiff.Mul(t3, t4))); err != nil { // and back
+			return err
+		}
+		return opt.Step(c) // on every worker that owns a parameter
+	})
+}
+
+func TestTheREADMEsStepMovesParametersByTheirGradients(t *testing.T) {
+	w := rpctest.World(t, rpctest.Net(), 2, append(optim.Functions(), Add)...)[0]
+	c := w.Context(t.Context())
+	t1, t2, t4 := autodiff.New([]float32{1, 2}, 2), autodiff.New([]float32{3, 4}, 2), autodiff.New([]float32{5, 6}, 2).RequireGrad()
+	mine, err := rpc.NewRRef(c, t4)
+	require.NoError(t, err)
+	opt, err := optim.NewDistributed(c, optim.SGD{LR: 1}, mine)
+	require.NoError(t, err)
+	require.NoError(t, step(c, w, opt, t1, t2, t4))
+	moved, err := autodiff.Values[float32](t4)
+	require.NoError(t, err)
+	require.Equal(t, []float32{5 - (1 + 3), 6 - (2 + 4)}, moved)
+	mine.Release()
+}
+
+// oneStep is the sample of docs/gorgonia.md, whose errors stand for themselves there.
+func oneStep(t *testing.T, x, y, w1, w2, loss *gorgonia.Node, xs, ys *autodiff.Tensor) {
+	noError := func(err error) { require.NoError(t, err) }
+	model, err := autodiff.FromGorgonia([]*gorgonia.Node{x, y, w1, w2}, []*gorgonia.Node{loss}) // inputs, outputs
+	noError(err)
+	params, err := autodiff.FromGorgoniaParams(w1, w2) // with the values they have there
+	noError(err)
+	grads, err := autodiff.Backward(model.Call(xs, ys, params[0], params[1])) // or ctx.Backward, over workers
+	noError(err)
+	opt, err := optim.New(optim.SGD{LR: 1}, params...)
+	noError(err)
+	noError(opt.Step(grads.All()))
+	err = autodiff.ToGorgoniaParams([]*gorgonia.Node{w1, w2}, params) // and back, after training
+	noError(err)
+}
+
+func TestAGorgoniaModelIsTrainedAndGoesBack(t *testing.T) {
+	g := gorgonia.NewGraph()
+	scalar := func(name string, v float64) *gorgonia.Node {
+		return gorgonia.NewMatrix(g, tensor.Float64, gorgonia.WithShape(1, 1), gorgonia.WithName(name),
+			gorgonia.WithValue(tensor.New(tensor.WithShape(1, 1), tensor.WithBacking([]float64{v}))))
+	}
+	x, y, w1, w2 := scalar("x", 0), scalar("y", 0), scalar("w1", 2), scalar("w2", 3)
+	off := gorgonia.Must(gorgonia.Sub(gorgonia.Must(gorgonia.Mul(gorgonia.Must(gorgonia.Mul(x, w1)), w2)), y))
+	loss := gorgonia.Must(gorgonia.Sum(gorgonia.Must(gorgonia.Square(off))))
+	oneStep(t, x, y, w1, w2, loss, autodiff.New([]float64{1}, 1, 1), autodiff.New([]float64{5}, 1, 1))
+	require.Equal(t, []float64{2 - 2*1*3}, w1.Value().Data()) // (x·w1·w2 − y)² at 1
+	require.Equal(t, []float64{3 - 2*1*2}, w2.Value().Data())
+}
+
+func serveMetrics(w *rpc.Worker) {
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(w.Metrics())
+	http.Handle("/metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
+}
+
+func TestAWorkersMetricsAreServed(t *testing.T) {
+	serveMetrics(rpctest.World(t, rpctest.Net(), 1)[0])
+	answer := httptest.NewRecorder()
+	http.DefaultServeMux.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	require.Equal(t, http.StatusOK, answer.Code)
+	require.Contains(t, answer.Body.String(), "weft_rpc_")
+}
+
+var MLP = autodiff.Define("mlp", func(g *autodiff.Graph, x, w1, b1, w2, b2 *gorgonia.Node) *gorgonia.Node {
+	return g.Linear(g.GELU(g.Linear(x, w1, b1)), w2, b2)
+})
+
+func TestADefinedFunctionIsCompiled(t *testing.T) {
+	ones := func(shape ...int) *autodiff.Tensor { return nn.Ones(device.Float32, shape...) }
+	y := MLP.Call(ones(1, 2), ones(2, 3), ones(3), ones(3, 1), ones(1))
+	got, err := autodiff.Values[float32](y)
+	require.NoError(t, err)
+	require.InDelta(t, 1+3*3*0.99865, got[0], 1e-3) // GELU(3) = 3·Φ(3)
+}
