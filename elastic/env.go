@@ -18,7 +18,7 @@ import (
 )
 
 // TokenVariable is the environment variable that holds the job's shared secret.
-const TokenVariable = "WEFT_TOKEN"
+const TokenVariable = secret.Variable
 
 // RestartsVariable is the environment variable that tells a worker how many failed workers the job had started again when it was started.
 const RestartsVariable = "WEFT_RESTARTS"
@@ -67,6 +67,7 @@ func (s Spec) environ(localRank int, p rdzv.Placement, master, errorFile string,
 		TokenVariable:                     s.Token,
 		RestartsVariable:                  strconv.Itoa(p.Restarts),
 	})
+	delete(base, secret.FileVariable) // what lies in the file is in s.Token
 	if s.Token == "" {
 		delete(base, TokenVariable)
 	}
@@ -95,12 +96,14 @@ func (s Spec) prefix(localRank, rank int) string {
 // transport.StrengthenToken does: Run's workers get the result. There is no token that several nodes would make alike. Run does this by
 // itself, and changes nothing where it was done.
 func (s Spec) MakeSecrets() (Spec, error) {
-	s.Token = cmp.Or(s.Token, s.inherited(TokenVariable))
+	s, err := s.given()
+	if err != nil {
+		return s, err
+	}
 	if s.RunID == "" && s.Token == "" && s.alone() {
 		s.RunID = randomHex(8)
 	}
 	s.RunID = cmp.Or(s.RunID, NoRunID)
-	var err error
 	switch {
 	case s.TokenMade:
 	case s.Token != "":
@@ -109,6 +112,14 @@ func (s Spec) MakeSecrets() (Spec, error) {
 		}
 	case s.alone(): // the workers of several nodes would refuse each other
 		s.Token, s.TokenMade = secret.New(), true
+	}
+	return s, err
+}
+
+// given fills in the token of the workers' environment, where the spec has none.
+func (s Spec) given() (_ Spec, err error) {
+	if s.Token == "" {
+		s.Token, err = secret.FromEnv(s.inherited)
 	}
 	return s, err
 }

@@ -44,14 +44,14 @@ type Result struct {
 // nothing was started because of the spec. The Result is nil only if no worker was to start yet.
 func Run(c context.Context, spec Spec) (*Result, error) {
 	defer spec.Probe.end()
-	spec = spec.populate()
-	if err := spec.validate(); err != nil {
+	spec, err := spec.populate().given()
+	if err := spec.validate(err); err != nil {
 		return nil, err
 	}
 	if c.Err() != nil {
 		return nil, context.Cause(c)
 	}
-	spec, err := spec.MakeSecrets()
+	spec, err = spec.MakeSecrets()
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalidSpec, err)
 	}

@@ -62,7 +62,7 @@ type Spec struct {
 	// Store says how that store is served, but for its Addr, and the one at Endpoint; without a Logger their warnings go to Stderr; with its TLS this node is a client of the latter, too. Where
 	// there is TLS, Env is to tell the workers so, and the store at Endpoint takes no plain text, whatever Store.Plain says.
 	Store store.ServerConfig
-	// Token is the job's shared secret; empty means WEFT_TOKEN of Env, and where that is missing too, a new one for a job of one node,
+	// Token is the job's shared secret; empty means WEFT_TOKEN of Env, or the file that its WEFT_TOKEN_FILE names, and where both are missing, a new one for a job of one node,
 	// and none for others: then workers that use rpc end with an error, and those of other programs need none. A secret that "weft token" did not
 	// make is refused where it is weak, and the workers get the token that is made of it (MakeSecrets).
 	Token string
@@ -150,9 +150,10 @@ func (s Spec) populate() Spec {
 	return s
 }
 
-// validate reports all that is wrong with a populated spec, in one error that matches ErrInvalidSpec.
-func (s Spec) validate() error {
-	var errs []error
+// validate reports all that is wrong with a populated spec whose token is given, in one error that
+// matches ErrInvalidSpec. What was wrong before is one more.
+func (s Spec) validate(before error) error {
+	errs := []error{before}
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if _, err := lookup(s.Program); err != nil {
 		errs = append(errs, err)
@@ -189,10 +190,8 @@ func (s Spec) validate() error {
 			bad("%s: it holds a zero byte, which an environment variable cannot", name)
 		}
 	}
-	if token := cmp.Or(s.Token, s.inherited(TokenVariable)); token != "" {
-		if err := secret.Check(token); err != nil {
-			errs = append(errs, err)
-		}
+	if s.Token != "" {
+		errs = append(errs, secret.Check(s.Token))
 	}
 	if len(s.Role) > 64 || strings.ContainsFunc(s.Role, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		bad("role: expected at most 64 printable bytes of ASCII without spaces, got %q", s.Role[:min(len(s.Role), 80)])
@@ -202,10 +201,10 @@ func (s Spec) validate() error {
 			bad("environment entry %d: expected KEY=value", i)
 		}
 	}
-	if len(errs) == 0 {
-		return nil
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("%w: %w", ErrInvalidSpec, err)
 	}
-	return fmt.Errorf("%w: %w", ErrInvalidSpec, errors.Join(errs...))
+	return nil
 }
 
 // lookup finds the program, and says what to do where it is not there.

@@ -75,6 +75,28 @@ func TestTheTokenIsKeptWhereThereIsOneAndFreshOtherwise(t *testing.T) {
 	require.Equal(t, NoRunID, several.RunID)
 }
 
+func TestATokenInAFileThatAVariableNamesIsTheJobsAndWorkersGetItAlone(t *testing.T) {
+	token := secrettest.Token("job")
+	file := filepath.Join(t.TempDir(), "token")
+	require.NoError(t, os.WriteFile(file, []byte(token+"\n"), 0o600))
+	byFile := []string{"WEFT_TOKEN_FILE=" + file}
+	s, err := Spec{Env: byFile}.MakeSecrets()
+	require.NoError(t, err)
+	require.Equal(t, token, s.Token)
+	env := parseEnv(s.environ(0, rdzv.Placement{}, "localhost:1", "", false))
+	require.Equal(t, token, env["WEFT_TOKEN"])
+	require.NotContains(t, env, "WEFT_TOKEN_FILE", "a worker that found both would refuse them")
+	s, err = Spec{Token: secrettest.Token("given"), Env: byFile}.MakeSecrets()
+	require.NoError(t, err)
+	require.Equal(t, secrettest.Token("given"), s.Token)
+	for _, env := range [][]string{append(byFile, "WEFT_TOKEN="+token), {"WEFT_TOKEN_FILE=" + file + "-none"}} {
+		_, err = Run(t.Context(), Spec{Program: "/bin/true", NprocPerNode: 0, Env: env})
+		require.ErrorIs(t, err, ErrInvalidSpec)
+		require.ErrorContains(t, err, "$WEFT_TOKEN_FILE")
+		require.ErrorContains(t, err, "processes per node", "with all else that is wrong")
+	}
+}
+
 func TestASecretThatSomebodyChoseBecomesAToken(t *testing.T) {
 	const own = "violin teapot umbrella correct horse battery"
 	s, err := Spec{Token: own, RunID: "seven"}.MakeSecrets()

@@ -50,7 +50,7 @@ type Config struct {
 	// Job is the job's id, the same for all its workers; default $TORCHELASTIC_RUN_ID, or NoJob. Workers of different ids refuse each other, whatever
 	// secret they have. Not used where Network is set.
 	Job string
-	// Token is the job's secret; default $WEFT_TOKEN. A secret that "weft token" (transport.NewToken) did not make costs
+	// Token is the job's secret; default $WEFT_TOKEN, or what is in the file that $WEFT_TOKEN_FILE names. A secret that "weft token" (transport.NewToken) did not make costs
 	// Join an argon2id, and is refused where it is weak (transport.StrengthenToken). Not used where Network is set.
 	Token string
 	// Certificates of the user's own, instead of a Token: three files that may be renewed while the job runs (transport.IdentityFromFiles).

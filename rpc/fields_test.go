@@ -18,7 +18,7 @@ import (
 type (
 	base     struct{ N int }
 	Base     struct{ N int }
-	secret   struct{ n int } //nolint:unused // the type is the case
+	unseen   struct{ n int } //nolint:unused // the type is the case
 	withBase struct {
 		base
 		M int
@@ -66,7 +66,7 @@ func survives[T any](t *testing.T, v T) (got T) {
 }
 
 func TestAFieldThatWouldBeLostIsAnErrorOfTheDeclaration(t *testing.T) {
-	type nested struct{ In struct{ secret secret } } //nolint:unused // the type is the case
+	type nested struct{ In struct{ unseen unseen } } //nolint:unused // the type is the case
 	for name, c := range map[string]struct {
 		err  error
 		says string
@@ -76,13 +76,13 @@ func TestAFieldThatWouldBeLostIsAnErrorOfTheDeclaration(t *testing.T) {
 			T *autodiff.Tensor
 			b int
 		}](t), ".b: it would be lost"}, //nolint:unused // likewise
-		"nested":              {argument[nested](t), "nested.In.secret: it would be lost"},
-		"in a slice":          {argument[[]secret](t), "secret[].n: it would be lost"},
-		"in an array":         {argument[[2]secret](t), "secret[].n: it would be lost"},
-		"in a map":            {argument[map[string]secret](t), "secret[].n: it would be lost"},
-		"behind pointers":     {argument[**secret](t), "secret.n: it would be lost"},
-		"in a map of slices":  {argument[struct{ M map[int][]*secret }](t), ".M[][].n: it would be lost"},
-		"embedded":            {argument[struct{ secret }](t), ".secret.n: it would be lost"},
+		"nested":              {argument[nested](t), "nested.In.unseen: it would be lost"},
+		"in a slice":          {argument[[]unseen](t), "unseen[].n: it would be lost"},
+		"in an array":         {argument[[2]unseen](t), "unseen[].n: it would be lost"},
+		"in a map":            {argument[map[string]unseen](t), "unseen[].n: it would be lost"},
+		"behind pointers":     {argument[**unseen](t), "unseen.n: it would be lost"},
+		"in a map of slices":  {argument[struct{ M map[int][]*unseen }](t), ".M[][].n: it would be lost"},
+		"embedded":            {argument[struct{ unseen }](t), ".unseen.n: it would be lost"},
 		"an embedded pointer": {argument[struct{ *base }](t), ".base: it would be lost"},
 		"embedded, no struct": {argument[struct {
 			time.Duration
@@ -124,20 +124,20 @@ func TestAFieldThatWouldBeLostIsAnErrorOfTheDeclaration(t *testing.T) {
 		}](t), "would be lost, for it is embedded and has a form of its own"},
 		"embedded in a circle": {argument[outOfCircle](t), `are both called "X" on the wire`},
 		"a method's argument": {func() error {
-			_, err := DefineMethod("m", func(context.Context, int, secret) (int, error) { return 0, nil }).served()
+			_, err := DefineMethod("m", func(context.Context, int, unseen) (int, error) { return 0, nil }).served()
 			return err
-		}(), "methodArgs[int,github.com/weft-project/weft/rpc.secret].In.n: it would be lost"},
+		}(), "methodArgs[int,github.com/weft-project/weft/rpc.unseen].In.n: it would be lost"},
 		"an asynchronous function's": {func() error {
-			_, err := DefineAsync("m", func(context.Context, secret) (*Future[int], error) { return nil, nil }).served() //nolint:nilnil // it never runs
+			_, err := DefineAsync("m", func(context.Context, unseen) (*Future[int], error) { return nil, nil }).served() //nolint:nilnil // it never runs
 			return err
-		}(), "secret.n: it would be lost"},
+		}(), "unseen.n: it would be lost"},
 	} {
 		require.ErrorIs(t, c.err, ErrArguments, name)
 		require.ErrorContains(t, c.err, c.says, name)
 	}
-	_, err := Config{Functions: []Function{declare[secret]("secretive")}}.prepare()
+	_, err := Config{Functions: []Function{declare[unseen]("secretive")}}.prepare()
 	require.ErrorIs(t, err, ErrConfig)
-	require.ErrorContains(t, err, `function "secretive": bad arguments: rpc.secret.n: it would be lost`)
+	require.ErrorContains(t, err, `function "secretive": bad arguments: rpc.unseen.n: it would be lost`)
 }
 
 type duration time.Duration
@@ -155,7 +155,7 @@ func TestAResultOfWhichAFieldWouldBeLostStaysAndCallsForItSayWhy(t *testing.T) {
 	require.NoError(t, r.Ready(c))
 	_, err = r.ToHere(c)
 	require.ErrorContains(t, err, ".b: it would be lost")
-	_, err = AllGather(c, secret{})
+	_, err = AllGather(c, unseen{})
 	require.ErrorContains(t, err, "it would be lost")
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/weft-project/weft/internal/secret"
 	"github.com/weft-project/weft/transport"
 )
 
@@ -20,7 +21,7 @@ const (
 func JobFromEnv() string { return transport.JobFromEnv() }
 
 // These variables name the files of a worker whose Config has neither a token nor certificates; they come before WEFT_TOKEN, which
-// weft run always sets.
+// weft run always sets, and WEFT_TOKEN_FILE.
 const (
 	CAVariable   = transport.CAVariable
 	CertVariable = transport.CertVariable
@@ -55,10 +56,12 @@ func (p *prepared) ownIdentity() (*transport.Identity, error) {
 		errs = append(errs, errors.New("both a token and certificates; expected one of them"))
 	case !certified(files) && token == "":
 		var err error
-		if files, err = CertificatesFromEnv(); err != nil {
+		if files, err = CertificatesFromEnv(); err == nil && !certified(files) {
+			token, err = secret.FromEnv(os.Getenv)
+		}
+		if err != nil {
 			return nil, err
 		}
-		token = os.Getenv(transport.TokenVariable)
 	}
 	var id *transport.Identity
 	var err error

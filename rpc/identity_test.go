@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"sync/atomic"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -63,6 +65,30 @@ func TestWorkersWithTheUsersCertificatesJoinAndOthersAreRefused(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 42, n)
 	leaveAll(t, []*Worker{w0.w, w1})
+}
+
+func TestAWorkerTakesTheSecretFromAFileThatAVariableNames(t *testing.T) {
+	leak.Check(t)
+	file := filepath.Join(t.TempDir(), "token")
+	require.NoError(t, os.WriteFile(file, []byte(testToken+"\n"), 0o600))
+	t.Setenv("WEFT_TOKEN", "")
+	t.Setenv("WEFT_TOKEN_FILE", file)
+	w, err := Join(t.Context(), Config{Store: memory(t), WorldSize: 1, Logger: discard})
+	require.NoError(t, err)
+	leaveAll(t, []*Worker{w})
+	require.True(t, (&prepared{}).identified())
+	_, err = transport.IdentityFromEnv("me", discard)
+	require.NoError(t, err)
+	t.Setenv("WEFT_TOKEN", testToken)
+	_, err = Join(t.Context(), Config{Store: memory(t), WorldSize: 1})
+	require.ErrorIs(t, err, ErrConfig)
+	require.ErrorContains(t, err, "$WEFT_TOKEN and $WEFT_TOKEN_FILE are both set")
+	_, err = transport.IdentityFromEnv("me", discard)
+	require.ErrorContains(t, err, "$WEFT_TOKEN and $WEFT_TOKEN_FILE are both set")
+	setCertificates(t, certificates(t)) // they come before both
+	w, err = Join(t.Context(), Config{Store: memory(t), WorldSize: 1, Logger: discard})
+	require.NoError(t, err)
+	leaveAll(t, []*Worker{w})
 }
 
 func TestBadCertificatesAreReportedWithAllElse(t *testing.T) {

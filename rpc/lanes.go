@@ -86,17 +86,16 @@ func ParseLanes(list string) ([]string, error) {
 	for name := range strings.SplitSeq(list, ",") {
 		lanes = append(lanes, strings.TrimSpace(name))
 	}
-	return lanes, checkLanes(lanes)
-}
-
-func checkLanes(lanes []string) error {
-	return transport.Config{Identity: &transport.Identity{}, Lanes: lanes}.Check()
+	return lanes, transport.CheckLanes(lanes)
 }
 
 // allowLanes fills in the lanes, and checks them.
 func (p *prepared) allowLanes() (err error) {
 	if p.Lanes != nil || p.Network != nil {
-		return checkLanes(p.Lanes)
+		if err := transport.CheckLanes(p.Lanes); err != nil {
+			return fmt.Errorf("Config.Lanes: %w", err)
+		}
+		return nil
 	}
 	if p.Lanes, err = ParseLanes(os.Getenv(LanesVariable)); err != nil {
 		return fmt.Errorf("$%s: %w", LanesVariable, err)

@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"os"
 	"strconv"
+
+	"github.com/weft-project/weft/internal/secret"
 )
 
 // StoreTLSVariable says whether the workers of a job speak TLS with the store that they find by a URL (1, or 0). weft run sets it. Without it
@@ -74,7 +76,7 @@ func setApart(rawURL string, secure bool) string {
 // identified says whether the configuration or the environment names an identity, good or not.
 func (p *prepared) identified() bool {
 	files, err := CertificatesFromEnv()
-	return p.Token != "" || certified(p.Certificates) || err != nil || certified(files) || os.Getenv("WEFT_TOKEN") != ""
+	return p.Token != "" || certified(p.Certificates) || err != nil || certified(files) || secret.Named(os.Getenv) != ""
 }
 
 // storeHost is the host of a store's URL, "" where it has none.

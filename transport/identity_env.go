@@ -7,12 +7,14 @@ import (
 	"log/slog"
 	"os"
 	"time"
+
+	"github.com/weft-project/weft/internal/secret"
 )
 
-// The environment of a job's processes says what they are members by: a shared secret, or the files
-// of certificates, which come before it.
+// The environment of a job's processes says what they are members by: a shared secret, which
+// WEFT_TOKEN_FILE may name a file with, or the files of certificates, which come before it.
 const (
-	TokenVariable = "WEFT_TOKEN" //nolint:gosec // a name
+	TokenVariable = secret.Variable
 	CAVariable    = "WEFT_CA"
 	CertVariable  = "WEFT_CERT"
 	KeyVariable   = "WEFT_KEY"
@@ -43,7 +45,8 @@ func CertificatesFromEnv() (IdentityFiles, error) {
 // ErrNoSecret is the error for an environment that names nothing by which a process could show that
 // it is of a job.
 var ErrNoSecret = errors.New("the job has no token: start the program with weft run, " +
-	"or set WEFT_TOKEN to the same secret for all workers (\"weft token\" makes one), or give Certificates")
+	"or set WEFT_TOKEN to the same secret for all workers (\"weft token\" makes one), " +
+	"or WEFT_TOKEN_FILE to a file with it, or give Certificates")
 
 // IdentityFromEnv is the identity that the environment names, for a member of that name. log is for
 // what becomes of files.
@@ -56,7 +59,10 @@ func IdentityFromEnv(name string, log *slog.Logger) (*Identity, error) {
 		files.Logger, files.Job = log, JobFromEnv()
 		return IdentityFromFiles(files)
 	}
-	token := os.Getenv(TokenVariable)
+	token, err := secret.FromEnv(os.Getenv)
+	if err != nil {
+		return nil, err
+	}
 	if token == "" {
 		return nil, ErrNoSecret
 	}

@@ -1,6 +1,21 @@
 package transport
 
-import "slices"
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// CheckLanes refuses what is no lane's name.
+func CheckLanes(names []string) error {
+	var errs []error
+	for _, name := range names {
+		if laneCode(name) == 0 {
+			errs = append(errs, fmt.Errorf("there is no lane %q; there are %q, %q, %q and %q", name, LaneCUDA, LaneLocal, LaneBulk, LaneQUIC))
+		}
+	}
+	return errors.Join(errs...)
+}
 
 // laneMakers gives the makers of the lanes that cfg allows, in order of preference; LaneQUIC needs none. cfg has its
 // defaults.

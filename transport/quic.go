@@ -68,10 +68,8 @@ func (cfg Config) Check() error {
 	if cfg.MaxStreams < 0 || cfg.MaxStreams > math.MaxInt32 {
 		bad("MaxStreams is %d; it must be from 0 (the default) to %d", cfg.MaxStreams, math.MaxInt32)
 	}
-	for _, lane := range cfg.Lanes {
-		if laneCode(lane) == 0 {
-			bad("Lanes has %q; there are %q, %q, %q and %q", lane, LaneCUDA, LaneLocal, LaneBulk, LaneQUIC)
-		}
+	if err := CheckLanes(cfg.Lanes); err != nil {
+		bad("Lanes: %w", err)
 	}
 	return errors.Join(append(errs, cfg.Limits.Check())...)
 }

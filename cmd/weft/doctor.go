@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/cpu"
 
 	"github.com/weft-project/weft/device"
-	"github.com/weft-project/weft/elastic"
+	"github.com/weft-project/weft/internal/secret"
 	"github.com/weft-project/weft/kernels"
 	"github.com/weft-project/weft/kernels/vec"
 )
@@ -106,7 +106,7 @@ func examine() []finding {
 		examineVectors(vec.Best[float32]().Name),
 		examineThreads(kernels.Threads()),
 		examineLoopback(),
-		examineToken(os.Getenv(elastic.TokenVariable)),
+		examineToken(os.Getenv),
 	})
 }
 
@@ -149,11 +149,16 @@ func examineDevices() finding {
 }
 
 // examineToken says whether there is a token, and never what it is.
-func examineToken(token string) finding {
-	if token == "" {
-		return finding{good, "token", elastic.TokenVariable + " is not set: weft run makes one for each job of one machine"}
+func examineToken(env func(string) string) finding {
+	_, err := secret.FromEnv(env)
+	named := strings.ReplaceAll(secret.Named(env), "$", "")
+	switch {
+	case err != nil:
+		return finding{bad, "token", err.Error()}
+	case named == "":
+		return finding{good, "token", secret.Variable + " is not set: weft run makes one for each job of one machine"}
 	}
-	return finding{good, "token", elastic.TokenVariable + " is set: all jobs started from here share it"}
+	return finding{good, "token", named + " is set: all jobs started from here share its secret"}
 }
 
 // examineLoopback sends a byte to itself by TCP, as the store does, and by UDP, as QUIC does.

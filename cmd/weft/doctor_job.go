@@ -11,7 +11,6 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/weft-project/weft/elastic"
 	"github.com/weft-project/weft/rpc"
 	"github.com/weft-project/weft/store"
 	"github.com/weft-project/weft/transport"
@@ -53,8 +52,7 @@ func examineJob(c context.Context, w io.Writer, f jobFlags) error {
 		}
 	}
 	if answered == 0 && strangers > 0 {
-		return &exitError{codeFailed, fmt.Errorf("the workers at %s do not take this token, or these certificates, or are of another job's id: give the job's own, in $%s or --token-file (weft run without either makes one that nobody else has), or by --ca, --cert and --key, and its --rdzv-id",
-			addr, elastic.TokenVariable)}
+		return &exitError{codeFailed, fmt.Errorf("the workers at %s do not take this token, or these certificates, or are of another job's id: "+giveOwn+", and its --rdzv-id (weft run without any makes a secret that nobody else has)", addr)}
 	}
 	if o.epoch >= 0 {
 		fmt.Fprintf(w, "store tcp://%s, epoch %d of its elastic job\n", addr, o.epoch)

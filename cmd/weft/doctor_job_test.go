@@ -79,7 +79,7 @@ func TestDoctorShowsTheLanesOfARunningJobsPairs(t *testing.T) {
 	t.Setenv("WEFT_TOKEN", "")
 	code, _, stderr = weft(t, "doctor", "--init", url, "--timeout", "1m")
 	require.Equal(t, codeUsage, code)
-	require.Contains(t, stderr, "set $WEFT_TOKEN, or give --token-file (or --ca, --cert and --key)")
+	require.Contains(t, stderr, "--init needs the job's secret, or certificates: "+giveOwn)
 	code, again, stderr := weft(t, "doctor", "--init", url, "--timeout", "1m", "--token-file", file)
 	require.Zero(t, code, stderr)
 	require.Equal(t, stdout, again)

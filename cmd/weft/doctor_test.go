@@ -13,14 +13,23 @@ import (
 )
 
 func TestDoctorReportsOnThisMachineAndKeepsTheToken(t *testing.T) {
-	t.Setenv("WEFT_TOKEN", "do-not-show-me")
+	t.Setenv("WEFT_TOKEN", jobSecret)
 	code, stdout, stderr := weft(t, "doctor", "--quick")
 	require.Zero(t, code, stderr)
 	for _, what := range []string{"weft", "processors", "devices", "cuda", "blas", "vectors", "threads", "loopback", "token", "lane local", "lane bulk", "lane quic"} {
 		require.Regexp(t, `(?m)^(ok|!)\s+`+what, stdout)
 	}
 	require.Contains(t, stdout, "WEFT_TOKEN is set")
-	require.NotContains(t, stdout+stderr, "do-not-show-me")
+	require.NotContains(t, stdout+stderr, jobSecret)
+}
+
+func TestASecretThatNoJobWouldTakeIsAFindingThatDoesNotShowIt(t *testing.T) {
+	f := examineToken(func(string) string { return "" })
+	require.Equal(t, good, f.verdict)
+	f = examineToken(func(name string) string { return map[string]string{"WEFT_TOKEN": "do-not-show-me"}[name] })
+	require.Equal(t, bad, f.verdict)
+	require.Contains(t, f.text, "$WEFT_TOKEN: the job's secret is too weak")
+	require.NotContains(t, f.text, "do-not-show-me")
 }
 
 func TestTheReportCountsAsItsWorstFinding(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/weft-project/weft/internal/secret"
 	"github.com/weft-project/weft/store"
 	"github.com/weft-project/weft/store/etcd"
 )
@@ -50,11 +51,11 @@ func (l *etcdLogin) fromHosts(hosts string) (string, error) {
 func (l etcdLogin) apply(config *etcd.Config) error {
 	config.Username, config.Password = cmp.Or(l.user, os.Getenv(etcdUserVariable)), os.Getenv(etcdPasswordVariable)
 	if l.passwordFile != "" {
-		secret, err := readSecret(l.passwordFile)
+		password, err := secret.ReadLine(l.passwordFile)
 		if err != nil {
 			return fmt.Errorf("password_file: %w", err)
 		}
-		config.Password = secret
+		config.Password = password
 	}
 	switch {
 	case config.Username == "" && config.Password != "":

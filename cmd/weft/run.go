@@ -20,6 +20,7 @@ import (
 	"github.com/weft-project/weft/elastic"
 	"github.com/weft-project/weft/elastic/rdzv"
 	"github.com/weft-project/weft/internal/private"
+	"github.com/weft-project/weft/internal/secret"
 	"github.com/weft-project/weft/rpc"
 	"github.com/weft-project/weft/transport"
 )
@@ -116,7 +117,7 @@ func (f *runFlags) spec(args []string) (elastic.Spec, error) {
 	if f.grace <= 0 {
 		errGrace = fmt.Errorf("--grace: expected more than 0, got %v", f.grace)
 	}
-	token, errToken := readToken(f.tokenFile)
+	token, errToken := f.fileToken()
 	env, errEnv := f.environ()
 	spec := elastic.Spec{
 		Program: program, Args: rest,
@@ -145,7 +146,7 @@ func (f *runFlags) secure(spec elastic.Spec) (elastic.Spec, error) {
 		spec.RunID = elastic.NoRunID // certificates cannot name a random one
 	}
 	if spec, err = spec.MakeSecrets(); err != nil {
-		return spec, fmt.Errorf("$%s: %w", elastic.TokenVariable, err) // a file's was checked
+		return spec, err
 	}
 	if spec.Token == "" && spec.MaxNodes == 1 && files.CA == "" { // nobody else is to come
 		spec.Token, spec.TokenMade = transport.NewToken(), true
@@ -159,11 +160,6 @@ func (f *runFlags) secure(spec elastic.Spec) (elastic.Spec, error) {
 	return spec, err
 }
 
-// certificates are those by which the job's members show that they are, if they have any.
-func (f *runFlags) certificates() (transport.IdentityFiles, error) {
-	return certificates(f.files, f.tokenFile)
-}
-
 // shows is the workers' environment with what they show that they are members by: the certificates,
 // or the secret that is given, and not both.
 func (f *runFlags) shows(files transport.IdentityFiles, env []string) []string {
@@ -172,7 +168,7 @@ func (f *runFlags) shows(files transport.IdentityFiles, env []string) []string {
 	}
 	names := []string{rpc.CAVariable, rpc.CertVariable, rpc.KeyVariable}
 	if files.CA != "" {
-		names = append(names, elastic.TokenVariable)
+		names = append(names, secret.Variable, secret.FileVariable)
 	}
 	env = slices.DeleteFunc(slices.Clone(env), func(kv string) bool {
 		name, _, _ := strings.Cut(kv, "=")

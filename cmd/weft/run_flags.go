@@ -19,8 +19,8 @@ import (
 
 // runFlags are the flags of "weft run", as they are given.
 type runFlags struct {
-	nproc, nnodes, runID, role, masterAddr, tokenFile, lanes, trace, storePlain  string
-	files                                                                        transport.IdentityFiles // in place of the token
+	secretFlags
+	nproc, nnodes, runID, role, masterAddr, lanes, trace, storePlain             string
 	backend, endpoint, conf, localAddr, policy                                   string
 	logDir, redirects, tee, filter, healthAddr                                   string
 	masterPort, nodeRank, maxRestarts                                            int
@@ -74,12 +74,10 @@ func (f *runFlags) register(cmd *cobra.Command) {
 	str(&f.localAddr, "local-addr", "", "address by which the other machines reach this one (default the one towards --rdzv-endpoint)")
 	yes(&f.standalone, "standalone", false, "a job of this machine alone, as it is without --rdzv-endpoint")
 	yes(&f.slurm, "from-slurm", false, "take --nnodes, --node-rank, --rdzv-id and --rdzv-endpoint, where they are not given, from Slurm's environment; srun starts one weft run per machine")
-	str(&f.tokenFile, "token-file", "", "file with the job's shared secret, which nobody else can read (default $"+elastic.TokenVariable+", else a new one for a job of one machine)")
-	str(&f.files.CA, "ca", "", caUsage)
-	str(&f.files.Cert, "cert", "", certUsage)
-	str(&f.files.Key, "key", "", keyUsage)
+	f.secretFlags.register(str)
+	flags.Lookup("token-file").Usage += "; where there is none, a job of one machine gets a new one"
 	str(&f.storePlain, "store-plain", "auto", "who may speak plain text with the workers' store, as PyTorch's workers do, in a key space of their own beside the job's: auto this user's processes on this machine, never nobody, always everybody, also on other machines")
-	str(&f.lanes, "lanes", "", "ways for bytes between workers, of local, bulk and quic, separated by commas (default $"+rpc.LanesVariable+", else all)")
+	str(&f.lanes, "lanes", "", "ways for bytes between workers, of "+transport.LaneCUDA+", "+transport.LaneLocal+", "+transport.LaneBulk+" and "+transport.LaneQUIC+", separated by commas (default $"+rpc.LanesVariable+", else all)")
 	str(&f.trace, "trace", "", "folder in which every worker writes the spans of its calls, for weft trace merge (default $"+rpc.TraceVariable+")")
 	str(&f.logDir, "log-dir", "", "folder for log files and error files, DIR/ID_RANDOM/round_R/attempt_N/LOCALRANK, which only its user may write to; without --redirects and --tee all output is kept and shown")
 	flags.StringVarP(&f.redirects, note("redirects"), "r", "", "output that goes to files and is not shown, without --log-dir below $XDG_STATE_HOME/weft/logs (~/.local/state/weft/logs), or in a new folder for temporary files where there is no home: 0 none, 1 stdout, 2 stderr, 3 both, or of some workers as in 0:3,1:1 (by local rank)")
@@ -113,7 +111,7 @@ func (f *runFlags) fromEnvironment(cmd *cobra.Command) error {
 	flags := cmd.Flags()
 	id := flags.Changed("rdzv-id") || flags.Changed("run-id")
 	for _, name := range f.names {
-		variable := "PET_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
+		variable := petVariable(name)
 		value, set := os.LookupEnv(variable)
 		if !set || flags.Changed(name) || id && strings.HasSuffix(name, "-id") {
 			continue
@@ -126,6 +124,14 @@ func (f *runFlags) fromEnvironment(cmd *cobra.Command) error {
 	f.nodeRankGiven = flags.Changed("node-rank")
 	return errors.Join(errs...)
 }
+
+// petVariable stands for a flag of weft run, as for one of torchrun's.
+func petVariable(flag string) string {
+	return "PET_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// readsPET says whether a command takes flags from such variables.
+func readsPET(cmd *cobra.Command) bool { return cmd.Flags().Lookup("nnodes") != nil }
 
 // from notes from which variable a flag's value is.
 func (f *runFlags) from(name, variable string) {

@@ -34,8 +34,7 @@ func (f *runFlags) store(token, job string) (cfg store.ServerConfig, err error) 
 	var id *transport.Identity
 	switch {
 	case files.CA != "":
-		files.Job = job
-		id, err = transport.IdentityFromFiles(files)
+		id, err = f.identify(files, job, nil)
 	case token != "":
 		id, err = transport.IdentityFromToken(token, job, "the job's store", time.Now)
 	case needed, f.reachable() && cfg.Plain != store.PlainAlways:

@@ -66,7 +66,7 @@ func TestLanesReachTheWorkersAndUnknownOnesAreRefused(t *testing.T) {
 	require.Equal(t, "WEFT_LANES=quic\n", stdout)
 	code, _, stderr = weft(t, "run", "--lanes=avian", os.Args[0], "show")
 	require.Equal(t, 2, code)
-	require.Contains(t, stderr, `--lanes: transport: Config.Lanes has "avian"`)
+	require.Contains(t, stderr, `--lanes: there is no lane "avian"; there are "cuda", "local", "bulk" and "quic"`)
 }
 
 func TestWhatFollowsTheProgramIsTheProgramsOwn(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-project/weft/internal/secret"
 	"github.com/weft-project/weft/transport"
 )
 
@@ -32,7 +33,7 @@ func TestANamedPipeIsNoTokenFileAndAnInheritedOneIs(t *testing.T) {
 	_, err = w.WriteString(transport.NewToken() + "\n")
 	require.NoError(t, err)
 	require.NoError(t, w.Close())
-	_, err = readToken(fmt.Sprintf("/dev/fd/%d", r.Fd()))
+	_, err = secret.ReadFile(fmt.Sprintf("/dev/fd/%d", r.Fd()))
 	require.NoError(t, err)
 }
 

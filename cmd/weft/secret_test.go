@@ -14,24 +14,11 @@ import (
 	"github.com/weft-project/weft/internal/disttest/hostile"
 	"github.com/weft-project/weft/internal/disttest/proctest"
 	"github.com/weft-project/weft/internal/private"
+	"github.com/weft-project/weft/internal/secret"
 	"github.com/weft-project/weft/rpc"
 	"github.com/weft-project/weft/store"
 	"github.com/weft-project/weft/transport"
 )
-
-func TestABadTokenFileIsRefused(t *testing.T) {
-	for name, content := range map[string]string{"empty": " \n", "two lines": "a\nb\n", "long": strings.Repeat("x", maxSecretFile+1)} {
-		file := filepath.Join(t.TempDir(), "token")
-		require.NoError(t, os.WriteFile(file, []byte(content), 0o600))
-		_, err := readToken(file)
-		require.ErrorContains(t, err, file+": expected ", name)
-	}
-	short := filepath.Join(t.TempDir(), "short")
-	require.NoError(t, os.WriteFile(short, []byte("hello\n"), 0o600))
-	_, err := readToken(short)
-	require.ErrorContains(t, err, short)
-	require.ErrorContains(t, err, "too weak")
-}
 
 func TestATokenFileThatOthersCanReadIsRefusedByEveryCommand(t *testing.T) {
 	file := secretFile(t, transport.NewToken())
@@ -51,11 +38,11 @@ func TestATokenFileThatOthersCanReadIsRefusedByEveryCommand(t *testing.T) {
 		}
 	}
 	require.NoError(t, os.Chmod(file, 0o400))
-	_, err := readToken(file)
+	_, err := secret.ReadFile(file)
 	require.NoError(t, err)
 	if os.Getuid() == 0 { // nobody else can give a file away
 		require.NoError(t, os.Chown(file, 65534, 65534))
-		_, err = readToken(file)
+		_, err = secret.ReadFile(file)
 		require.ErrorContains(t, err, "it belongs to uid 65534, and this is uid 0")
 	}
 }
@@ -71,7 +58,7 @@ func TestATokenThatWeftMakesServesAndItsFileIsItsUsersAlone(t *testing.T) {
 	info, err := os.Stat(file)
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o600), info.Mode())
-	other, err := readToken(file)
+	other, err := secret.ReadFile(file)
 	require.NoError(t, err)
 	require.NotEqual(t, strings.TrimSpace(one), other)
 	for _, token := range []string{one, other} {

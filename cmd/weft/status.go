@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"sync"
 	"time"
@@ -31,7 +30,7 @@ var statusNeeds = map[string]string{
 	"rdzv-backend": "", "run-id": "", "rdzv-conf": "",
 	"rdzv-endpoint": "host[:port] at which the job meets, as weft run has it (port 29400 where none is given); for etcd [USER@]HOST[:PORT],…[/PREFIX]",
 	"rdzv-id":       "name of the job (default " + elastic.NoRunID + ", as that of a job of several machines that was given none)",
-	"token-file":    "file with the job's shared secret (default $" + elastic.TokenVariable + ")",
+	"token-file":    tokenUsage,
 	"ca":            "", "cert": "", "key": "",
 	"master-addr": "of a job that was started with it and without --rdzv-endpoint: the job's own",
 	"master-port": "with --master-addr: the job's own (default 29500)",
@@ -87,17 +86,15 @@ func (f *statusFlags) status(out *board) error {
 		return err
 	}
 	f.runID = cmp.Or(f.runID, elastic.NoRunID)
-	token, err := readToken(f.tokenFile)
-	if err != nil {
-		return err
-	}
 	files, err := f.certificates()
 	if err != nil {
 		return err
 	}
-	token = cmp.Or(token, strings.TrimSpace(os.Getenv(elastic.TokenVariable)))
-	if files.CA != "" {
-		token = ""
+	token := ""
+	if files.CA == "" {
+		if token, err = f.token(); err != nil {
+			return err
+		}
 	}
 	if token != "" {
 		if token, err = transport.StrengthenToken(token, f.runID); err != nil {
@@ -260,7 +257,7 @@ const usualSilence = 15 * time.Second
 // it could be of one that is long dead.
 func (w *watching) see(v rdzv.View) (over bool, err error) {
 	if job := v.Config.Proof; w.proof != "" && job != "" && job != w.proof {
-		return true, &exitError{codeFailed, fmt.Errorf("the job %s at %s has another token than this: set its $%s, or give its --token-file", w.job, w.at, elastic.TokenVariable)}
+		return true, &exitError{codeFailed, fmt.Errorf("the job %s at %s has another token than this: "+giveOwn, w.job, w.at)}
 	}
 	again, closed := !w.heard.IsZero(), v.Phase == rdzv.Closed
 	w.last, w.heard = frame{View: v, at: w.at, job: w.job, store: w.store}, time.Now()
@@ -321,19 +318,19 @@ func statusAdvice(err error, secure, inEtcd bool) string {
 	switch refused := anotherSecret(err); {
 	case errors.Is(err, store.ErrForeign), errors.Is(err, store.ErrStranger):
 		return "the store there is another user's: a job that several users of one host look into " +
-			"needs a secret: set its $" + elastic.TokenVariable + ", or give its --token-file"
+			"needs a secret, or certificates: " + giveOwn
 	case inEtcd && (refused || errors.As(err, &notTLS)):
 		return "give the job's --rdzv-conf protocol=https,ca_cert=…,ssl_cert=…,ssl_cert_key=…"
 	case inEtcd && errors.Is(err, store.ErrUnreachable):
 		return "is that the address of a member of the cluster (clients' port, 2379 mostly), does it run, and does it speak TLS (--rdzv-conf protocol=https)?"
 	case refused:
-		return "the job there has another secret than this, or other certificates, or it is another job's id: set its $" + elastic.TokenVariable + ", or give its --token-file, and its --rdzv-id"
+		return "the job there has another secret than this, or other certificates, or it is another job's id: " + giveOwn + ", and its --rdzv-id"
 	case !inEtcd && (errors.As(err, &notTLS) || secure && errors.Is(err, store.ErrUnreachable)):
-		return "what listens there does not speak TLS with this secret: is it where the job meets, and does the job have a secret? Where it has none, unset $" + elastic.TokenVariable
+		return "what listens there does not speak TLS with this secret, or these certificates: is it where the job meets, and does the job have any? Where it has none, give none, by flags or variables"
 	case errors.Is(err, store.ErrProtocol):
 		return "what listens there does not answer as a store: is it where the job meets?"
 	case errors.Is(err, store.ErrUnreachable):
-		return "what listens there hangs up or says nothing: is it where the job meets? If the job has a secret its store speaks TLS: set its $" + elastic.TokenVariable + ", or give its --token-file"
+		return "what listens there hangs up or says nothing: is it where the job meets? If the job has a secret, or certificates, its store speaks TLS: " + giveOwn
 	}
 	return ""
 }

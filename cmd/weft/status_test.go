@@ -462,17 +462,18 @@ func TestStatusAdvisesByItsOwnFlags(t *testing.T) {
 		secure, inEtcd bool
 		want           string
 	}{
-		{transport.ErrIdentity, true, false, "give its --token-file"},
+		{transport.ErrIdentity, true, false, giveOwn},
 		{tls.RecordHeaderError{}, true, false, "does not speak TLS"},
 		{store.ErrUnreachable, true, false, "does not speak TLS"},
-		{store.ErrUnreachable, false, false, "its store speaks TLS"},
+		{store.ErrUnreachable, false, false, "its store speaks TLS: " + giveOwn},
+		{store.ErrForeign, false, false, giveOwn},
 		{store.ErrProtocol, false, false, "does not answer as a store"},
 		{store.ErrUnreachable, false, true, "2379"},
 		{errors.New("remote error: tls: bad certificate"), true, true, "ca_cert="},
 	} {
 		advice := statusAdvice(x.err, x.secure, x.inEtcd)
 		require.Contains(t, advice, x.want)
-		for _, foreign := range []string{"weft store", "--tls", "dialect", "--ca,"} {
+		for _, foreign := range []string{"weft store", "--tls", "dialect"} {
 			require.NotContains(t, advice, foreign)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weft-project/weft/elastic"
+	"github.com/weft-project/weft/internal/secret"
 	"github.com/weft-project/weft/rpc"
 	"github.com/weft-project/weft/store"
 )
@@ -78,6 +78,7 @@ func (f *storeFlags) check() error {
 	if f.reach <= 0 {
 		errs = append(errs, fmt.Errorf("--connect-timeout: expected more than 0s, got %v", f.reach))
 	}
+	errs = append(errs, f.checkPlain(f.tlsSaid && !f.tls))
 	return errors.Join(errs...)
 }
 
@@ -98,8 +99,8 @@ func (f *storeFlags) secure() (bool, error) {
 		return secure, nil
 	}
 	u, err := url.Parse(f.url)
-	secret := os.Getenv(elastic.TokenVariable)+os.Getenv(rpc.CAVariable) != ""
-	if err != nil || u.Scheme != "tcp" || !secret {
+	members := secret.Named(os.Getenv)+os.Getenv(rpc.CAVariable) != ""
+	if err != nil || u.Scheme != "tcp" || !members {
 		return false, nil
 	}
 	if !loopbackHost(u.Hostname()) {

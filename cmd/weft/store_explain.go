@@ -38,8 +38,7 @@ func (f *storeFlags) asGuest(c context.Context) string {
 	if secure, _ := f.secure(); secure || err != nil || u.Scheme != "tcp" || !hasTLS(c, u.Host) {
 		return ""
 	}
-	return "these are the keys of guests: to see those of the job's members give its secret, " +
-		"by --token-file or --ca, --cert and --key, and its --rdzv-id"
+	return "these are the keys of guests: to see those of the job's members " + giveOwn + ", and its --rdzv-id"
 }
 
 func (f *storeFlags) advice(err error) string {
@@ -57,7 +56,7 @@ func (f *storeFlags) advice(err error) string {
 		return "give the id of its job, by --rdzv-id, and its secret, if that differs, too"
 	case anotherSecret(err):
 		return "the store is of a job with another secret than this, or other certificates, or another id: " +
-			"give the job's own, by --token-file or --ca, --cert and --key, and --rdzv-id"
+			giveOwn + ", and its --rdzv-id"
 	case errors.Is(err, store.ErrForeign):
 		return "?any_owner=true behind the URL speaks with it all the same, if that user is trusted"
 	case errors.As(err, &notTLS), secure && errors.Is(err, store.ErrUnreachable):

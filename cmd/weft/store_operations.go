@@ -65,10 +65,10 @@ func (o operation) command(stdout, stderr io.Writer) *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			f.tlsSaid = cmd.Flags().Changed("tls")
 			if err := f.check(); err != nil {
 				return err
 			}
-			f.tlsSaid = cmd.Flags().Changed("tls")
 			s.flags, s.in, s.out, s.err = f, cmd.InOrStdin(), newPrinter(stdout), stderr
 			c, stop := signalContext(cmd.Context())
 			defer stop()

@@ -48,7 +48,7 @@ whoever reaches the port.`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := f.config(stderr)
-			if err != nil {
+			if err = errors.Join(f.checkPlain(cmd.Flags().Changed("tls") && !f.tls), err); err != nil {
 				return err
 			}
 			return f.serve(cmd.Context(), cfg, stdout, stderr)
