@@ -51,7 +51,8 @@ One look waits for that word, to know that the leader lives: it takes about two 
 
 HEARD is when a node was last heard of: within two thirds of keep_alive_timeout, or where its word is overdue how long ago, and when it is lost.
 
-The exit code is 3 where no such job meets there, 1 where that cannot be found out, and 2 where the command line is wrong. With --watch it is 1, too, when the
+The exit code is 3 where no job of that id meets there, 1 where that cannot be found out, as where nothing listens, or where a store with TLS is of another
+job, which answers its own alone, and 2 where the command line is wrong. With --watch it is 1, too, when the
 store does not answer for as long as the job's machines wait for it: four times keep_alive_timeout, and a minute at least.`,
 		Example: `  weft status --rdzv-endpoint node0:29400 --rdzv-id job7 --token-file token
   weft status --rdzv-backend etcd --rdzv-endpoint etcd1,etcd2,etcd3 --rdzv-id job7 --watch`,

@@ -37,7 +37,8 @@ A store is named by its URL: tcp://host:port (that of a running job is tcp://$MA
 etcd://[user@]host,host/prefix, whose password is in $` + etcdPasswordVariable + `.
 Without the job's secret one sees what guests of a store with TLS see, see "weft store serve --help". A plain store
 on this host must be one's own or root's; ?any_owner=true behind the URL takes any other's.
-The exit code is 3 where a key was not there in time, 1 where something else failed, and 2 where the command line is wrong.`,
+The exit code is 3 where what was waited for did not come within --timeout (a key, a value in a queue, the others at a barrier), or a key to delete
+was not there; 1 where something else failed, and 2 where the command line is wrong.`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			return errors.New("expected one of serve, get, set, add, wait, watch, keys, delete, push, pop and barrier")

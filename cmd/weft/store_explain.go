@@ -22,7 +22,7 @@ func (f *storeFlags) explain(err error) error {
 		return &exitError{128 + int(sig), err}
 	}
 	code := codeFailed
-	if errors.Is(err, store.ErrTimeout) && !errors.Is(err, store.ErrUnreachable) {
+	if f.timeout > 0 && errors.Is(err, store.ErrTimeout) && !errors.Is(err, store.ErrUnreachable) { // who waited for no key misses none
 		code = codeMissing
 	}
 	if advice := f.advice(err); advice != "" {

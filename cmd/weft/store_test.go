@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -56,6 +57,61 @@ func TestKeysAreSetReadAddedToAndDeletedFromAShell(t *testing.T) {
 		require.Equal(t, step.code, code, "%s: %s", step.args, stderr)
 		require.Equal(t, step.out, stdout, step.args)
 		require.Equal(t, step.code == 0, stderr == "", "%s: %s", step.args, stderr)
+	}
+}
+
+// threes are the commands that may end with code 3, as the README's table has them.
+func threes(t *testing.T) (commands []string) {
+	t.Helper()
+	readme, err := os.ReadFile("../../README.md")
+	require.NoError(t, err)
+	_, table, found := strings.Cut(string(readme), "\n| command | 3 means |\n| --- | --- |\n")
+	require.True(t, found)
+	for line := range strings.SplitSeq(table, "\n") {
+		if !strings.HasPrefix(line, "|") {
+			break
+		}
+		for _, m := range regexp.MustCompile("`weft ([a-z ]+)`").FindAllStringSubmatch(line, -1) {
+			commands = append(commands, m[1])
+		}
+	}
+	return commands
+}
+
+func TestTheCommandsThatEndWithThreeAreThoseOfTheREADME(t *testing.T) {
+	t.Setenv("WEFT_TOKEN", "")
+	_, url := shell(t)
+	var got []string
+	for command, args := range map[string]string{
+		"status":    "--rdzv-endpoint " + strings.TrimPrefix(url, "tcp://"),
+		"store get": "none --timeout 1ms", "store wait": "none --timeout 0s", "store pop": "none --timeout 1ms",
+		"store barrier": "gate 2 --timeout 1ms", "store delete": "absent", "store keys": "--prefix none",
+		"store set": "new v", "store add": "n", "store push": "q v",
+	} {
+		if command != "status" {
+			args += " --url " + url
+		}
+		code, _, stderr := weft(t, strings.Fields(command+" "+args)...)
+		if code == codeMissing {
+			got = append(got, command)
+			continue
+		}
+		require.Zero(t, code, "%s: %s", command, stderr)
+	}
+	require.ElementsMatch(t, threes(t), got)
+}
+
+func TestAStoreThatSaysNothingToWhoDoesNotWaitForAKeyIsAFailure(t *testing.T) {
+	c, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	m := store.NewMemory()
+	defer m.Close()
+	silent := m.Wait(c, "k")
+	require.ErrorIs(t, silent, store.ErrTimeout)
+	for timeout, want := range map[time.Duration]int{0: codeFailed, time.Millisecond: codeMissing} {
+		var exit *exitError
+		require.ErrorAs(t, (&storeFlags{timeout: timeout}).explain(silent), &exit)
+		require.Equal(t, want, exit.code, "as set, keys and delete have no --timeout")
 	}
 }
 
