@@ -122,8 +122,8 @@ func (f *identityFiles) load(found [3]string, now time.Time) (*x509.CertPool, *t
 	if err := verifyChain(chain, roots, now, "it with "+f.CA); err != nil {
 		return nil, nil, fmt.Errorf("transport: peers would refuse %s: %w", f.Cert, err)
 	}
-	if err := checkJob(pair.Leaf, f.Job); err != nil {
-		return nil, nil, fmt.Errorf("transport: peers would refuse %s: %w", f.Cert, err)
+	if err := checkOwnJob(pair.Leaf, f.Job, f.Cert); err != nil {
+		return nil, nil, err
 	}
 	return roots, &pair, nil
 }

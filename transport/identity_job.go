@@ -73,6 +73,24 @@ func checkJob(leaf *x509.Certificate, job string) error {
 		uriFor(job, "NAME"))
 }
 
+// checkOwnJob is checkJob for this worker's own certificate, which tells a job's id that nobody gave.
+func checkOwnJob(leaf *x509.Certificate, job, file string) error {
+	var jobs []string
+	for _, u := range leaf.URIs {
+		if u.Scheme == "weft" && !slices.Contains(jobs, u.Host) {
+			jobs = append(jobs, u.Host)
+		}
+	}
+	if unnamed := job == "" || job == NoJob; unnamed && jobs != nil && !slices.Contains(jobs, job) {
+		return fmt.Errorf("transport: the job's id is missing: %s is for the job %s: give --rdzv-id %s, or in a program $%s or Config.Job (%w)",
+			file, strings.Join(jobs, ", "), jobs[0], JobVariable, ErrIdentity)
+	}
+	if err := checkJob(leaf, job); err != nil {
+		return fmt.Errorf("transport: peers would refuse %s: %w", file, err)
+	}
+	return nil
+}
+
 // found says what a certificate has in the place of what was expected.
 func found(leaf *x509.Certificate) string {
 	var have []string
@@ -105,6 +123,25 @@ func (id *Identity) vouches(chain []*x509.Certificate, name string, rank int) er
 	}
 	return fmt.Errorf("%w: the certificate of %q is not for %s of rank %d%s; expected the subjectAltName %s, with ?rank=%d if it is to be for that rank alone", ErrIdentity,
 		chain[0].Subject.CommonName, name, rank, found(chain[0]), uriFor(id.job, name), rank)
+}
+
+// Names are those under which peers take this worker, at one rank or any. With a shared secret they
+// take it under every name, and there are none.
+func (id *Identity) Names() []string {
+	if id.files == nil {
+		return nil
+	}
+	own, err := id.certificate()
+	if err != nil {
+		return nil
+	}
+	var names []string
+	for _, c := range claims(own.Leaf, id.job) {
+		if !slices.Contains(names, c.name) {
+			names = append(names, c.name)
+		}
+	}
+	return names
 }
 
 // Vouches says whether peers will take this worker for the one of that name and rank. With a shared secret they will: each member has

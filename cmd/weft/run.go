@@ -151,7 +151,11 @@ func (f *runFlags) secure(spec elastic.Spec) (elastic.Spec, error) {
 	if spec.Token == "" && spec.MaxNodes == 1 && files.CA == "" { // nobody else is to come
 		spec.Token, spec.TokenMade = transport.NewToken(), true
 	}
-	spec.Store, err = f.store(spec.Token, spec.RunID)
+	var id *transport.Identity
+	spec.Store, id, err = f.store(spec.Token, spec.RunID)
+	if err == nil && files.CA != "" {
+		err = checkNames(id, files.Cert, spec)
+	}
 	secure := rpc.StoreTLSVariable + "=0"
 	if spec.Store.TLS != nil {
 		secure = rpc.StoreTLSVariable + "=1"

@@ -42,11 +42,13 @@ func (f *runFlags) program(args []string) (program string, rest []string, err er
 
 // usualPolicy is what a failed worker costs where nobody says. PyTorch's process groups do not go on without one of theirs.
 func usualPolicy(program string) string {
-	if strings.HasPrefix(filepath.Base(program), "python") {
+	if isPython(program) {
 		return "group"
 	}
 	return "worker"
 }
+
+func isPython(program string) bool { return strings.HasPrefix(filepath.Base(program), "python") }
 
 // parseNproc reads how many workers there are to be; root is the file system, in which the GPUs are found.
 func parseNproc(s string, root fs.FS) (int, error) {

@@ -14,39 +14,36 @@ import (
 )
 
 // store says how the job's stores are served: with TLS wherever the job has a secret. Machines without one meet in plain text: on loopback,
-// where the kernel tells whose process a client is, or where the user says so.
-func (f *runFlags) store(token, job string) (cfg store.ServerConfig, err error) {
-	if cfg.Plain, err = parsePlain(f.storePlain); err != nil {
-		return cfg, fmt.Errorf("--store-plain: %w", err)
+// where the kernel tells whose process a client is, or where the user says so. The identity is the one for TLS, nil without it.
+func (f *runFlags) store(token, job string) (cfg store.ServerConfig, id *transport.Identity, err error) {
+	var errPlain error
+	if cfg.Plain, errPlain = parsePlain(f.storePlain); errPlain != nil {
+		errPlain = fmt.Errorf("--store-plain: %w", errPlain)
 	}
 	needed := cfg.Plain == store.PlainNever
 	if text := os.Getenv(rpc.StoreTLSVariable); text != "" {
 		asked, err := strconv.ParseBool(text)
 		if err != nil {
-			return cfg, fmt.Errorf("$%s: expected 1 or 0, got %q", rpc.StoreTLSVariable, text)
+			return cfg, nil, fmt.Errorf("$%s: expected 1 or 0, got %q", rpc.StoreTLSVariable, text)
 		}
 		needed = needed || asked
 	}
 	files, err := f.certificates()
 	if err != nil {
-		return cfg, err
+		return cfg, nil, err
 	}
-	var id *transport.Identity
 	switch {
 	case files.CA != "":
 		id, err = f.identify(files, job, nil)
 	case token != "":
 		id, err = transport.IdentityFromToken(token, job, "the job's store", time.Now)
 	case needed, f.reachable() && cfg.Plain != store.PlainAlways:
-		return cfg, errNoSecret
-	default:
-		return cfg, nil
+		err = errNoSecret
 	}
-	if err != nil {
-		return cfg, err
+	if id != nil && err == nil {
+		cfg.TLS = id.StoreTLS()
 	}
-	cfg.TLS = id.StoreTLS()
-	return cfg, nil
+	return cfg, id, errors.Join(errPlain, err)
 }
 
 var errNoSecret = errors.New("several machines need the job's secret, the same on all: set $" + elastic.TokenVariable +

@@ -102,7 +102,7 @@ func (f *statusFlags) status(out *board) error {
 			return err
 		}
 	}
-	served, err := f.store(token, f.runID)
+	served, _, err := f.store(token, f.runID)
 	if err != nil {
 		return err
 	}
