@@ -73,17 +73,23 @@ func checkJob(leaf *x509.Certificate, job string) error {
 		uriFor(job, "NAME"))
 }
 
+// noJobError is ErrIdentity in words for who gave no job's id.
+type noJobError string
+
+func (e noJobError) Error() string { return string(e) }
+func (e noJobError) Unwrap() error { return ErrIdentity }
+
 // checkOwnJob is checkJob for this worker's own certificate, which tells a job's id that nobody gave.
 func checkOwnJob(leaf *x509.Certificate, job, file string) error {
 	var jobs []string
 	for _, u := range leaf.URIs {
-		if u.Scheme == "weft" && !slices.Contains(jobs, u.Host) {
+		if u.Scheme == "weft" && u.Host != "" && !slices.Contains(jobs, u.Host) {
 			jobs = append(jobs, u.Host)
 		}
 	}
 	if unnamed := job == "" || job == NoJob; unnamed && jobs != nil && !slices.Contains(jobs, job) {
-		return fmt.Errorf("transport: the job's id is missing: %s is for the job %s: give --rdzv-id %s, or in a program $%s or Config.Job (%w)",
-			file, strings.Join(jobs, ", "), jobs[0], JobVariable, ErrIdentity)
+		return noJobError(fmt.Sprintf("transport: the job's id is missing: %s is for the job %s: give --rdzv-id %s, or in a program $%s or Config.Job",
+			file, strings.Join(jobs, ", "), jobs[0], JobVariable))
 	}
 	if err := checkJob(leaf, job); err != nil {
 		return fmt.Errorf("transport: peers would refuse %s: %w", file, err)

@@ -45,6 +45,23 @@ func TestACertificateBindsTheNameAndTheRankOfItsHolder(t *testing.T) {
 	require.NoError(t, fromToken(t, testToken, "a", time.Now).Vouches("b", 7), "a shared token gives all authority to each")
 }
 
+func TestACertificateTellsTheIDOfAJobThatNobodyNamedAndItsHoldersNames(t *testing.T) {
+	d, ca := &disk{}, newAuthority(t, "job", time.Now())
+	d.put(t, "w", ca, time.Now(), "weft://job-7/w1", "weft://job-8/w9", "weft://job-7/w2?rank=2", "weft://job-7/w2?rank=3", "weft:x")
+	of := func(job string) (*Identity, error) {
+		return identityFromFiles(IdentityFiles{CA: "w.ca", Cert: "w.cert", Key: "w.key", Job: job}, d.read, time.Now)
+	}
+	for _, unnamed := range []string{"", NoJob} {
+		_, err := of(unnamed)
+		require.ErrorIs(t, err, ErrIdentity)
+		require.ErrorContains(t, err, "the job's id is missing: w.cert is for the job job-7, job-8: give --rdzv-id job-7")
+	}
+	id, err := of("job-7")
+	require.NoError(t, err)
+	require.Equal(t, []string{"w1", "w2"}, id.Names())
+	require.Empty(t, fromToken(t, testToken, "a", time.Now).Names(), "a shared secret binds none")
+}
+
 func TestACertificateThatIsNotForTheJobIsRefusedAndTheErrorSaysWhatToPutIn(t *testing.T) {
 	d, ca := &disk{}, newAuthority(t, "job", time.Now())
 	d.put(t, "good", ca, time.Now())

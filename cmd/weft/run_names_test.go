@@ -56,7 +56,7 @@ func TestAMissingJobsIDIsNamedAsWhatIsMissing(t *testing.T) {
 	for command := range asking() {
 		code, _, stderr := asks(t, command, flags...)
 		require.Equal(t, codeUsage, code, "%s: %s", command, stderr)
-		require.Contains(t, stderr, "weft: --ca, --cert and --key: the job's id is missing: "+f.Cert+" is for the job job7: give --rdzv-id job7", command)
+		require.Contains(t, stderr, "--ca, --cert and --key: the job's id is missing: "+f.Cert+" is for the job job7: give --rdzv-id job7", command)
 		require.NotContains(t, stderr, `"none"`, command)
 		_, _, stderr = asks(t, command, append(flags, "--rdzv-id", "job8")...)
 		require.Contains(t, stderr, `is not for the job "job8", but has`, command)
