@@ -145,10 +145,9 @@ func (f *runFlags) from(name, variable string) {
 var specTerms = map[string]string{
 	"processes per node": "nproc-per-node", "node rank": "node-rank", "master port": "master-port", "master address": "master-addr",
 	"run id": "rdzv-id", "role": "role", "redirects": "redirects", "tee": "tee", "local ranks to show": "local-ranks-filter", "log folder": "log-dir",
-	"program": "program",
 }
 
-// blame has an error name the variable that a wrong value is from, not the flag that was not given. Each line of it begins with what is wrong.
+// blame has an error name the flag that is wrong, or the variable that its value is from. Each line of it begins with what is wrong.
 func (f *runFlags) blame(err error) error {
 	var exit *exitError
 	if err == nil || errors.As(err, &exit) {
@@ -156,18 +155,18 @@ func (f *runFlags) blame(err error) error {
 	}
 	lines := strings.Split(err.Error(), "\n")
 	for i, line := range lines {
-		name, rest := strings.TrimPrefix(line, "--"), ""
-		if at := strings.IndexAny(name, ": "); name != line && at >= 0 {
-			name, rest = name[:at], name[at:]
-		} else {
-			term, _, _ := strings.Cut(line, ":")
-			if name = specTerms[term]; name == "" && strings.HasPrefix(line, "program ") {
-				name = "program"
-			}
-			rest = ": " + line
+		if term, rest, _ := strings.Cut(line, ":"); specTerms[term] != "" {
+			line = "--" + specTerms[term] + ":" + rest
 		}
-		if origin := f.origins[name]; origin != "" {
-			lines[i] = origin + rest
+		name, rest := "", line
+		if flag, is := strings.CutPrefix(line, "--"); is {
+			name = flag[:strings.IndexAny(flag+":", ": ")]
+			rest = flag[len(name):]
+		} else if strings.HasPrefix(line, "program ") {
+			name, rest = "program", ": "+line
+		}
+		if lines[i] = line; f.origins[name] != "" {
+			lines[i] = f.origins[name] + rest
 		}
 	}
 	return blamed{strings.Join(lines, "\n"), err}

@@ -54,7 +54,7 @@ func TestTheEnvironmentSetsWhatTheCommandLineDoesNot(t *testing.T) {
 	require.Contains(t, stderr, `"--no-prefix" flag: expected true or false`)
 	code, _, stderr = weft(t, "run", "--master-port", "0", "--role", "my role", os.Args[0])
 	require.Equal(t, 2, code)
-	require.Contains(t, stderr, `role: expected at most 64 printable bytes of ASCII without spaces, got "my role"`)
+	require.Contains(t, stderr, `--role: expected at most 64 printable bytes of ASCII without spaces, got "my role"`)
 }
 
 func TestLanesReachTheWorkersAndUnknownOnesAreRefused(t *testing.T) {
@@ -67,6 +67,8 @@ func TestLanesReachTheWorkersAndUnknownOnesAreRefused(t *testing.T) {
 	code, _, stderr = weft(t, "run", "--lanes=avian", os.Args[0], "show")
 	require.Equal(t, 2, code)
 	require.Contains(t, stderr, `--lanes: there is no lane "avian"; there are "cuda", "local", "bulk" and "quic"`)
+	_, help, _ := weft(t, "run", "--help")
+	require.Regexp(t, `--lanes .*cuda, local, bulk and quic`, help)
 }
 
 func TestWhatFollowsTheProgramIsTheProgramsOwn(t *testing.T) {
