@@ -152,4 +152,4 @@ gpu-bundle:
 GPUPART ?= first
 GPUOUT ?= bench/results/$(shell date +%F)-gpu/$(GPUPART)
 gpu-check:
-	bench/gpu/contact.sh bin/gpucheck.tar.xz "$(GPUOUT)" $(GPUPART) $(GPUCHECK)
+	OUT= bench/gpu/contact.sh bin/gpucheck.tar.xz "$(GPUOUT)" $(GPUPART) $(GPUCHECK)

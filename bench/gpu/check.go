@@ -41,10 +41,12 @@ func checkMain(c context.Context, args []string, stdout, stderr io.Writer) error
 	f.StringVar(&o.only, "only", "", "steps whose names begin so, separated by commas, and the step device; all without")
 	f.StringVar(&o.dir, "dir", "", "the folder of the bundle; where this program lies without")
 	f.IntVar(&o.rounds, "rounds", 30, "rounds that a median is of")
-	if err := parse(f, args, stderr, o.at.check, func() error { return o.check() }); err != nil {
-		return err
+	began := time.Now()
+	page := result{Date: began.UTC().Format(time.RFC3339), Commit: commit, Command: "gpucheck " + strings.Join(args, " ")}
+	err := parse(f, args, stderr, o.at.check, func() error { return o.check() })
+	if err != nil {
+		return errors.Join(err, page.refuse(f, err))
 	}
-	var err error
 	if o.self, err = os.Executable(); err != nil {
 		return err
 	}
@@ -54,10 +56,8 @@ func checkMain(c context.Context, args []string, stdout, stderr io.Writer) error
 	if o.dir, err = filepath.Abs(o.dir); err != nil {
 		return err
 	}
-	began := time.Now()
 	r := &runner{
-		course: newCourse(o.chosen(plan(o)), began, o.budget), dir: o.dir, out: o.out, started: began, stdout: stdout, stderr: stderr,
-		result: result{Date: began.UTC().Format(time.RFC3339), Commit: commit, Command: "gpucheck " + strings.Join(args, " ")},
+		course: newCourse(o.chosen(plan(o)), began, o.budget), dir: o.dir, out: o.out, started: began, stdout: stdout, stderr: stderr, result: page,
 	}
 	defer time.AfterFunc(o.budget+grace, func() { os.Exit(codeFailed) }).Stop() // nobody reads what is printed, or the system holds a file
 	defer r.share()()
@@ -65,6 +65,17 @@ func checkMain(c context.Context, args []string, stdout, stderr io.Writer) error
 		defer awake(o.self)()
 	}
 	return r.run(c)
+}
+
+// refuse tells of a wrong command line in the results, where the flags have named a folder for them: it may have those of a check that only begins.
+func (r result) refuse(f *flag.FlagSet, why error) (err error) {
+	r.State = "the command line is wrong: " + strings.ReplaceAll(why.Error(), "\n", "; ")
+	f.Visit(func(given *flag.Flag) {
+		if given.Name == "out" && !errors.Is(why, flag.ErrHelp) {
+			err = r.write(given.Value.String())
+		}
+	})
+	return err
 }
 
 // check says what is wrong with the flags, but for the device.

@@ -4,7 +4,7 @@
 #	contact.sh [BUNDLE] [OUT] [first|second] [FLAG…]
 #
 # BUNDLE is a file named *.tar.xz or *.tar.gz; without, gpucheck.tar.xz beside this file, or the one in the bin of the tree that it is in. It is unpacked
-# where it lies, into gpucheck, or in a temporary folder where that cannot be. OUT is the folder for result.json and result.md; it may be the variable OUT.
+# where it lies, into gpucheck, or in a temporary folder where that cannot be. OUT is the folder for result.json and result.md; without, it is the variable OUT.
 # "first", which needs no word, says whether Weft is right and how fast at what tells most; "second" has the other benchmarks, second rounds and
 # compute-sanitizer. Flags are gpucheck's, as in -device interpreter.
 #
@@ -14,17 +14,24 @@ set -uo pipefail
 export PYTHONUNBUFFERED=1
 whole=555 # seconds; gpucheck ends at most 8 s later
 
-bundle='' part=first flags=()
+wrong() { echo "contact.sh: $1; expected contact.sh [BUNDLE] OUT [first|second] [FLAG…]" >&2 && exit 2; }
+
+bundle='' part='' out='' flags=()
 while [ $# -gt 0 ]; do
 	case $1 in
-	first | second) part=$1 ;;
+	-h | -help | --help) sed -n '2,/^[^#]/s/^#[[:space:]]\{0,1\}//p' "$0" && exit ;;
 	-*) flags=("$@") && break ;;
-	*.tar.?z) bundle=$1 ;;
-	*) OUT=$1 ;;
+	first | second) kind=part ;;
+	*.tar.?z) kind=bundle ;;
+	*) kind=out ;;
 	esac
+	[ -z "${!kind}" ] || wrong "unexpected word $1, as there is ${!kind}"
+	printf -v $kind %s "$1"
 	shift
 done
-[ -n "${OUT:-}" ] || { echo "contact.sh: no folder for results; expected contact.sh [BUNDLE] OUT [first|second] [FLAG…]" >&2 && exit 2; }
+[ -z "$out" ] || [ "${OUT:-$out}" = "$out" ] || wrong "unexpected word $out, as the variable OUT is $OUT"
+OUT=${OUT:-$out}
+[ -n "$OUT" ] || wrong "no folder for results"
 here=$(cd "$(dirname "$0")" && pwd)
 for file in "$here/gpucheck.tar.xz" "$here/../../bin/gpucheck.tar.xz"; do [ -n "$bundle" ] || [ ! -e "$file" ] || bundle=$file; done
 
@@ -49,5 +56,5 @@ set +m
 wait $! || { say "the bundle cannot be unpacked" && echo "contact.sh: $bundle cannot be unpacked into $at: that needs room, and tar and xz or a python3 with lzma" >&2 && exit 4; }
 trap - HUP INT TERM
 shopt -s execfail
-exec "$at/gpucheck/gpucheck" -out "$OUT" -part $part -budget $((whole - SECONDS))s ${flags[@]+"${flags[@]}"}
+exec "$at/gpucheck/gpucheck" -out "$OUT" -part ${part:-first} -budget $((whole - SECONDS))s ${flags[@]+"${flags[@]}"}
 say "gpucheck cannot be run" && exit 4

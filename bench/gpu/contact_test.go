@@ -84,3 +84,27 @@ func TestContactTellsInItsResultsThatItCannotBegin(t *testing.T) {
 	require.Contains(t, said, "nothing can be written")
 	require.Contains(t, said, "runs all the same")
 }
+
+func TestContactRefusesWordsThatItDoesNotExpect(t *testing.T) {
+	dir := contacted(t, "echo runs all the same")
+	bundled, out, other := filepath.Join(dir, "gpucheck.tar.xz"), filepath.Join(t.TempDir(), "out"), filepath.Join(t.TempDir(), "other")
+	for _, k := range []struct {
+		env  string
+		args []string
+		says string
+	}{
+		{"", []string{out, "frist"}, "unexpected word frist"},
+		{"", []string{bundled, out, "second", "frist"}, "unexpected word frist"},
+		{"", []string{out, other, "second"}, "unexpected word " + other},
+		{out, []string{"frist"}, "unexpected word frist"},
+		{"", []string{out, "first", "second"}, "unexpected word second"},
+		{"", []string{bundled, out, "b.tar.gz"}, "unexpected word b.tar.gz"},
+	} {
+		code, said := contact(t, dir, "OUT="+k.env, k.args...)
+		require.Equal(t, 2, code, "%v: %s", k.args, said)
+		require.Contains(t, said, k.says)
+		require.Contains(t, said, "expected contact.sh [BUNDLE] OUT [first|second] [FLAG…]")
+		require.NoDirExists(t, out, "%v", k.args)
+		require.NoDirExists(t, other, "%v", k.args)
+	}
+}

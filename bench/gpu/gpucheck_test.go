@@ -123,6 +123,23 @@ func TestAWrongCommandLineEndsWithTwo(t *testing.T) {
 	require.Contains(t, errs, "-rounds")
 }
 
+func TestAWrongCommandLineIsToldInTheResults(t *testing.T) {
+	for wrong, says := range map[string]string{"-devise": "flag provided but not defined: -devise", "-rounds=0": "-rounds 0; expected 1 to 1000"} {
+		out := t.TempDir()
+		require.NoError(t, os.WriteFile(filepath.Join(out, "result.md"), []byte("unpacking"), 0o600))
+		code, _, _ := gpucheck(t, "-out", out, wrong)
+		require.Equal(t, 2, code)
+		require.Equal(t, "the command line is wrong: "+says, resultIn(t, out).State)
+		page, err := os.ReadFile(filepath.Join(out, "result.md"))
+		require.NoError(t, err)
+		require.Contains(t, string(page), "**the command line is wrong: "+says+"**")
+	}
+	t.Chdir(t.TempDir())
+	code, _, _ := gpucheck(t, "-devise")
+	require.Equal(t, 2, code)
+	require.NoFileExists(t, "result.json", "nobody has named a folder")
+}
+
 func TestTheSanitizerLooksAtMemoryAndNotAtErrorsThatAreAskedFor(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "compute-sanitizer"), []byte("#!/bin/sh\n"), 0o755))
