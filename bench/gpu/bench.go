@@ -26,12 +26,14 @@ type line struct {
 	Mode       string   `json:"mode,omitempty"`
 	MS         float64  `json:"ms,omitempty"`
 	GBps       float64  `json:"gbps,omitempty"`
-	Share      float64  `json:"share,omitempty"` // of the copy's bandwidth, or of the speed of one process
+	OfCopy     float64  `json:"of_copy,omitempty"`        // share of the copy's bandwidth
+	OfOne      float64  `json:"of_one_process,omitempty"` // share of the speed of one process
 	TFlops     float64  `json:"tflops,omitempty"`
 	TokensPerS float64  `json:"tokens_per_s,omitempty"`
 	HostUS     float64  `json:"host_us,omitempty"`  // of Go's time
 	Library    string   `json:"cublaslt,omitempty"` // where it is and its version, or why there is none
-	Off        *float64 `json:"off,omitempty"`      // by how much losses differ from the CPU's, as a share
+	Off        *float64 `json:"off,omitempty"`      // by how much losses differ from the right ones, as a share
+	OffAllowed float64  `json:"off_allowed,omitempty"`
 	Error      string   `json:"error,omitempty"`
 }
 

@@ -88,3 +88,37 @@ func TestOfALongTextItsBeginningAndItsEndAreKept(t *testing.T) {
 	require.Contains(t, said, "exit status 2")
 	require.Equal(t, "--- FAIL: TestX", end("=== RUN TestX\n--- FAIL: TestX"))
 }
+
+// page is the page of steps that have said something.
+func page(steps ...outcome) string {
+	r := result{State: complete, Date: "2026-11-23", GPU: &gpuReport{Name: "x"}, Steps: steps}
+	r.learn()
+	r.Green = green(r)
+	return r.markdown()
+}
+
+func TestThePageLeavesOutWhatEveryStepPrintsThatEndsWell(t *testing.T) {
+	device := progress + "opening the driver\n" + progress + "closing the driver\ndone"
+	well := page(outcome{Name: "a", Verdict: ok, Output: "PASS"}, outcome{Name: "b", Verdict: ok, Output: device}, outcome{Name: "c", Verdict: ok, Output: "a warning\ndone"})
+	require.NotContains(t, well, "What a printed")
+	require.NotContains(t, well, "What b printed")
+	require.Contains(t, well, "## What c printed\n\n\ta warning\n")
+	require.NotContains(t, well, "done")
+	require.Contains(t, page(outcome{Name: "b", Verdict: late, Output: device}), "opening the driver", "it says where it hung")
+}
+
+func TestThePageSaysInItsHeadHowItWent(t *testing.T) {
+	for want, text := range map[string]string{
+		"**complete, and not all is well**: 1 of 1 steps in 0 s, 1 failed.": page(outcome{Name: "a", Verdict: failed}),
+		"**running**: 0 of 2 steps in 0 s, 1 running, 1 not run.":           result{State: running, Date: "2026-11-23", Steps: []outcome{{Verdict: running}, {Verdict: waiting}}}.markdown(),
+		"**complete, and all is well**":                                     result{State: complete, Green: true, Date: "2026-11-23", GPU: &gpuReport{}}.markdown(),
+	} {
+		require.Contains(t, text, want)
+	}
+}
+
+func TestWhatPythonLacksIsToldInWords(t *testing.T) {
+	require.Equal(t, "Python: no cublaslt, no cuda, python 3.13.1, torch 2.11.0+cpu.\n\n",
+		python(map[string]any{"case": "python", "torch": "2.11.0+cpu", "cuda": nil, "cublaslt": "", "python": "3.13.1"}))
+	require.Equal(t, "Python: there is no PyTorch (ImportError: no torch), python 3.\n\n", python(map[string]any{"case": "python", "error": "ImportError: no torch", "python": "3"}))
+}

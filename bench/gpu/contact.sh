@@ -49,7 +49,7 @@ at=$(dirname "$bundle")
 [ -w "$at" ] || at=$(mktemp -d)
 rm -rf "$at/gpucheck"
 unpack() { tar -xf "$bundle" -C "$at" 2>/dev/null || python3 -c 'import sys, tarfile; tarfile.open(sys.argv[1]).extractall(sys.argv[2])' "$bundle" "$at"; }
-trap '[ -z "${!-}" ] || kill -- "-$!"; say "ended by a signal while unpacking"; exit 1' HUP INT TERM
+for signal in HUP INT TERM; do trap '[ -z "${!-}" ] || kill -- "-$!"; say "ended by SIG'$signal' while unpacking"; exit 1' $signal; done
 set -m # a group of its own, so that a signal ends all of it
 unpack &
 set +m

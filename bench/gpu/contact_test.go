@@ -56,7 +56,7 @@ func TestContactThatIsEndedWhileItUnpacksSaysSo(t *testing.T) {
 	out := t.TempDir()
 	code, said := contact(t, dir, "PATH="+tools+":/usr/bin:/bin", out)
 	require.Equal(t, 1, code, said)
-	require.Equal(t, "ended by a signal while unpacking", resultIn(t, out).State)
+	require.Equal(t, "ended by SIGTERM while unpacking", resultIn(t, out).State)
 	alive.none(t)
 }
 

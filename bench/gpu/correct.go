@@ -17,8 +17,9 @@ import (
 // checked is a line of correct.
 type checked struct {
 	line
-	GradientsOff float64            `json:"gradients_off"`       // the largest of those
-	Gradients    map[string]float64 `json:"gradients,omitempty"` // by parameter: how far from the CPU's in float64, as a share of its length
+	GradientsOff     float64            `json:"gradients_off"` // the largest of those
+	GradientsAllowed float64            `json:"gradients_allowed"`
+	Gradients        map[string]float64 `json:"gradients,omitempty"` // by parameter: how far from the CPU's in float64, as a share of its length
 }
 
 // correct computes the gradients of models at small sizes here, and on the CPU in float64, and compares them by parameter; then it trains the models
@@ -83,9 +84,9 @@ func (l *checked) compare(m model, dev device.Device, p gpu.Precision, right tru
 		return errors.Join(err, e)
 	}
 	by := off(losses, right.losses)
-	l.Off = &by
-	if most := [...]float64{gpu.Float32: 1e-4, gpu.TF32: 1e-2, gpu.BF16: 3e-2}[p]; by > most {
-		err = errors.Join(err, fmt.Errorf("training: losses %v, on the CPU %v: more than %g off", losses, right.losses, most))
+	l.Off, l.OffAllowed = &by, [...]float64{gpu.Float32: 1e-4, gpu.TF32: 1e-2, gpu.BF16: 3e-2}[p]
+	if by > l.OffAllowed {
+		err = errors.Join(err, fmt.Errorf("training: losses %v, on the CPU %v: more than %g off", losses, right.losses, l.OffAllowed))
 	}
 	return err
 }
@@ -112,7 +113,7 @@ const mostNamed = 8
 
 // gradients compares those of each parameter, and the loss.
 func (l *checked) gradients(names []string, got, want gradients, most float64) error {
-	l.Gradients = map[string]float64{}
+	l.Gradients, l.GradientsAllowed = map[string]float64{}, most
 	var wrong []string
 	for k, name := range names {
 		by := apart(got.of[k], want.of[k])

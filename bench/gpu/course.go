@@ -5,6 +5,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // step is a process of the check.
@@ -21,6 +23,7 @@ type step struct {
 	aside  bool   // its failure is not Weft's: what Weft is compared with
 	long   bool   // nobody knows how long it takes: it is not wrong because its time is up
 	always bool   // -only does not leave it out
+	not    string // why it cannot be run here
 }
 
 // ending is how a step's process ended.
@@ -47,7 +50,7 @@ type course struct {
 	began time.Time // when the step under way did
 	limit time.Duration
 
-	noGPU, noTorch string // why there is none, once a step has said so
+	noGPU, noTorch bool // a step has said so
 }
 
 func newCourse(steps []step, now time.Time, budget time.Duration) *course {
@@ -61,16 +64,27 @@ func newCourse(steps []step, now time.Time, budget time.Duration) *course {
 	return c
 }
 
+// What steps are left out for; why there is none is told once, at the head of the results.
+const (
+	noGPU   = "there is no GPU"
+	noTorch = "there is no PyTorch"
+)
+
+// missing says that a line tells that there is no GPU.
+func missing(l map[string]any) bool { return l["case"] == "gpu" && l["none"] == true }
+
 // next begins the next step, and says how long it may take. After the last there is none.
 func (c *course) next(now time.Time) (s step, limit time.Duration, more bool) {
 	for ; c.at < len(c.steps); c.at++ {
 		s, out := c.steps[c.at], &c.out[c.at]
 		limit := c.allowed(now)
 		switch {
-		case c.noGPU != "":
-			out.Verdict, out.Why = leftOut, "there is no GPU: "+c.noGPU
-		case c.noTorch != "" && s.aside:
-			out.Verdict, out.Why = leftOut, "there is no PyTorch: "+c.noTorch
+		case c.noGPU:
+			out.Verdict, out.Why = leftOut, noGPU
+		case s.not != "":
+			out.Verdict, out.Why = leftOut, s.not
+		case c.noTorch && s.aside:
+			out.Verdict, out.Why = leftOut, noTorch
 		case limit <= 0:
 			out.Verdict, out.Why = leftOut, "no time is left"
 		default:
@@ -87,7 +101,7 @@ func (c *course) allowed(now time.Time) time.Duration {
 	s, left := c.steps[c.at], c.over.Sub(now)
 	spare := left - quitting - patience
 	for _, later := range c.steps[c.at+1:] {
-		if later.part <= max(s.part, c.lead) {
+		if later.not == "" && later.part <= max(s.part, c.lead) {
 			spare -= later.need
 		}
 	}
@@ -109,10 +123,10 @@ func (c *course) ended(now time.Time, e ending) {
 	out.Why = strings.TrimPrefix(out.Why, "; ")
 	for _, l := range e.lines {
 		switch {
-		case l["case"] == "gpu" && l["none"] == true:
-			c.noGPU = fmt.Sprint(l["error"])
+		case missing(l):
+			c.noGPU, out.Why = true, noGPU
 		case l["case"] == "python" && l["error"] != nil:
-			c.noTorch = fmt.Sprint(l["error"])
+			c.noTorch = true
 		}
 	}
 }
@@ -135,7 +149,7 @@ func (s step) verdict(e ending, limit time.Duration) (verdict, why string) {
 	case e.late:
 		return late, fmt.Sprintf("ended after %v", limit)
 	case e.signal != 0:
-		return failed, fmt.Sprintf("signal: %v", e.signal)
+		return failed, fmt.Sprintf("ended by %s (%v)", unix.SignalName(e.signal), e.signal)
 	case e.code != 0:
 		return failed, fmt.Sprintf("exit status %d", e.code)
 	case e.unsaid:

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -147,7 +148,7 @@ func TestAStepIsJudgedByHowItEnded(t *testing.T) {
 	}{
 		{ending{}, ok, ""},
 		{ending{code: 3}, failed, "exit status 3"},
-		{ending{signal: syscall.SIGSEGV, code: -1}, failed, "signal: segmentation fault"},
+		{ending{signal: syscall.SIGSEGV, code: -1}, failed, "ended by SIGSEGV (segmentation fault)"},
 		{ending{late: true, signal: syscall.SIGKILL}, late, "ended after 1m0s"},
 		{ending{stopped: true, signal: syscall.SIGKILL}, interrupted, "the whole check was ended"},
 		{ending{err: "no such file"}, leftOut, "no such file"},
@@ -180,7 +181,38 @@ func TestWithoutAGPUOrPyTorchWhatNeedsItIsLeftOut(t *testing.T) {
 		c.ended(time.Unix(1, 0), ending{lines: linesOf(says[s.name])})
 	}
 	require.Equal(t, leftOut, c.out[1].Verdict)
-	require.Contains(t, c.out[1].Why, "there is no PyTorch: ImportError: no torch")
+	require.Equal(t, "there is no PyTorch", c.out[1].Why)
 	require.Equal(t, leftOut, c.out[3].Verdict)
-	require.Contains(t, c.out[3].Why, "there is no GPU: no CUDA driver")
+	require.Equal(t, "there is no GPU", c.out[3].Why, "the driver's words are told once")
+	require.Contains(t, c.out[2].Why, "there is no GPU")
+	r := result{State: complete, Date: "2026-11-23", Steps: c.out}
+	r.learn()
+	page := r.markdown()
+	require.Contains(t, page, "# gpucheck: no GPU to check")
+	require.Contains(t, page, "**No GPU to check: no CUDA driver**")
+	require.Equal(t, 1, strings.Count(page, "no CUDA driver"), page)
+	require.Equal(t, 1, strings.Count(page, "no torch"), page)
+}
+
+func TestStepsThatThisMachineCannotHaveAreListedWithTheReason(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	reasons := func(at place) map[string]string {
+		steps := plan(options{at: at, dir: "/bundle", self: "/bundle/gpucheck", rounds: 30})
+		c, why := newCourse(steps, time.Unix(0, 0), time.Hour), map[string]string{}
+		drive(c, func(s step) time.Duration { return s.need })
+		for _, o := range c.out {
+			if o.Verdict == leftOut {
+				why[o.Name] = o.Why
+			}
+		}
+		return why
+	}
+	names := []string{"python", "sanitizer", "torch bound 1", "torch copy 1", "torch copy 2", "torch gpt 1", "torch gpt 2", "torch large 1", "torch large 2", "torch product 1", "torch small 1", "torch small 2"}
+	bare, interpreted := reasons("cuda:0"), reasons(interpreter)
+	require.Equal(t, names, slices.Sorted(maps.Keys(bare)))
+	require.Equal(t, names, slices.Sorted(maps.Keys(interpreted)))
+	require.Equal(t, "there is no python3", bare["torch copy 1"])
+	require.Equal(t, "there is no compute-sanitizer", bare["sanitizer"])
+	require.Equal(t, "PyTorch does not run on the interpreter", interpreted["torch copy 1"])
+	require.Equal(t, "compute-sanitizer does not run on the interpreter", interpreted["sanitizer"])
 }

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // commit is what the bundle was made of; the linker sets it.
@@ -32,7 +34,7 @@ func program(run func(c context.Context, args []string, stdout, stderr io.Writer
 		if len(os.Args) > 1 && os.Args[1] == "hold" {
 			return // it ends with the check
 		}
-		cancel(fmt.Errorf("ended by %v", <-signals))
+		cancel(fmt.Errorf("ended by %s", signalName(<-signals)))
 		select {
 		case <-signals:
 		case <-time.After(grace):
@@ -40,6 +42,14 @@ func program(run func(c context.Context, args []string, stdout, stderr io.Writer
 		os.Exit(codeFailed)
 	}()
 	return run(c, os.Args[1:], os.Stdout, os.Stderr)
+}
+
+// signalName is a signal's name, as SIGTERM.
+func signalName(s os.Signal) string {
+	if number, is := s.(syscall.Signal); is {
+		return unix.SignalName(number)
+	}
+	return s.String()
 }
 
 // The exit codes, beside 0.

@@ -13,47 +13,110 @@ import (
 // markdown is the result as a page.
 func (r result) markdown() string {
 	var b strings.Builder
-	name := "an unknown GPU"
-	if r.GPU != nil {
-		name = r.GPU.Name
-	}
-	done := len(slices.DeleteFunc(slices.Clone(r.Steps), func(s outcome) bool { return s.Verdict == waiting || s.Verdict == running }))
-	fmt.Fprintf(&b, "# gpucheck on %s, %s\n\n", printable.Text(name, 100), r.Date[:10])
-	fmt.Fprintf(&b, "Weft at %s. `%s`: **%s**, %d of %d steps in %.0f s", r.Commit, r.Command, r.State, done, len(r.Steps), r.Seconds)
-	for _, verdict := range []string{ok, failed, late, leftOut, interrupted, running, waiting} {
-		if n := r.count(verdict); n > 0 {
-			fmt.Fprintf(&b, ", %d %s", n, verdict)
-		}
-	}
-	b.WriteString(".\n\n")
+	fmt.Fprintf(&b, "# %s, %s\n\n**%s**", r.title(), r.Date[:10], r.headline())
+	r.tally(&b)
+	fmt.Fprintf(&b, "\n\nWeft at %s. `%s`\n\n", r.Commit, r.Command)
 	r.GPU.describe(&b)
-	if p := r.Python; p != nil {
-		fmt.Fprint(&b, "Python:")
-		for k, key := range slices.Sorted(maps.Keys(p)) {
-			if key != "case" {
-				fmt.Fprintf(&b, "%s %s %s", strings.Repeat(",", min(k-1, 1)), key, cell(fmt.Sprint(p[key])))
-			}
-		}
-		b.WriteString(".\n\n")
-	}
+	b.WriteString(python(r.Python))
 	for _, text := range r.Notes {
 		fmt.Fprintf(&b, "- **%s**\n", cell(text))
 	}
-	b.WriteString("\n| step | verdict | seconds | |\n| --- | --- | --- | --- |\n")
+	if len(r.Steps) > 0 {
+		b.WriteString("\n| step, with its round | verdict | seconds | why |\n| --- | --- | --- | --- |\n")
+	}
 	for _, s := range r.Steps {
 		why := s.Why
 		if s.Verdict != ok {
-			why += " " + s.Output
+			why += " " + s.shown()
 		}
 		fmt.Fprintf(&b, "| %s | %s | %.1f | %s |\n", s.Name, s.Verdict, s.Seconds, cell(why))
 	}
-	b.WriteString(benchTable(r.Steps))
+	b.WriteString(rightTable(r.Steps) + benchTable(r.Steps) + waysList(r.Steps))
 	for _, s := range r.Steps {
-		if s.Output != "" {
-			fmt.Fprintf(&b, "\n## What %s printed\n\n%s\n", s.Name, indented(s.Output))
+		if text := s.shown(); text != "" {
+			fmt.Fprintf(&b, "\n## What %s printed\n\n%s\n", s.Name, indented(text))
 		}
 	}
 	return b.String()
+}
+
+// title says what was checked.
+func (r result) title() string {
+	switch {
+	case r.NoGPU != "":
+		return "gpucheck: no GPU to check"
+	case r.GPU == nil:
+		return "gpucheck on an unknown GPU"
+	}
+	return "gpucheck on " + printable.Text(r.GPU.Name, 100)
+}
+
+// headline says how it went.
+func (r result) headline() string {
+	text := r.State
+	switch {
+	case r.NoGPU != "" && r.State == complete:
+		return "No GPU to check: " + printable.Text(r.NoGPU, 1000)
+	case r.State == complete && r.Green:
+		text += ", and all is well"
+	case r.State == complete:
+		text += ", and not all is well"
+	}
+	return printable.Text(text, 1000)
+}
+
+// tally counts the steps.
+func (r result) tally(b *strings.Builder) {
+	if len(r.Steps) == 0 {
+		return
+	}
+	fmt.Fprintf(b, ": %d of %d steps in %.0f s", len(r.Steps)-r.count(waiting)-r.count(running), len(r.Steps), r.Seconds)
+	for _, verdict := range []string{ok, failed, late, leftOut, interrupted, running, waiting} {
+		if n := r.count(verdict); n > 0 {
+			fmt.Fprintf(b, ", %d %s", n, verdict)
+		}
+	}
+	b.WriteString(".")
+}
+
+// python says what Python has. What it lacks is null or empty.
+func python(p map[string]any) string {
+	if p == nil {
+		return ""
+	}
+	var out []string
+	for _, key := range slices.Sorted(maps.Keys(p)) {
+		switch text := cell(fmt.Sprint(p[key])); {
+		case key == "case":
+		case key == "error":
+			out = append(out, noTorch+" ("+text+")")
+		case p[key] == nil || text == "":
+			out = append(out, "no "+key)
+		default:
+			out = append(out, key+" "+text)
+		}
+	}
+	return "Python: " + strings.Join(out, ", ") + ".\n\n"
+}
+
+// progress begins a line that says what a step does next, and is of no interest once that is done.
+const progress = "… "
+
+// shown is what a page shows of the output: of a step that ended well not what all such steps print, and not why there is no GPU, which its head says.
+func (o outcome) shown() string {
+	if slices.ContainsFunc(o.Lines, missing) {
+		return ""
+	}
+	if o.Verdict != ok {
+		return o.Output
+	}
+	var kept strings.Builder
+	for line := range strings.Lines(o.Output) {
+		if text := strings.TrimSpace(line); text != allDone && text != "PASS" && !strings.HasPrefix(text, progress) {
+			kept.WriteString(line)
+		}
+	}
+	return strings.TrimSpace(kept.String())
 }
 
 // count is how many steps have a verdict.

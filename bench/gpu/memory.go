@@ -129,7 +129,7 @@ func (b *bench) bound(c context.Context) (err error) {
 				}
 				l.MS, err = repeated(dev, t, k.instr, k.in, ins, k.over)
 				l.GBps = k.passes * float64(b.bytes) / l.MS / 1e6
-				l.Share = l.GBps / b.copied
+				l.OfCopy = l.GBps / b.copied
 				return err
 			})
 		})

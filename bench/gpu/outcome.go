@@ -16,6 +16,7 @@ type result struct {
 	State   string         `json:"state"` // running, complete, or what ended it
 	Notes   []string       `json:"notes,omitempty"`
 	GPU     *gpuReport     `json:"gpu"`              // nil until the step device has told
+	NoGPU   string         `json:"no_gpu,omitempty"` // why there is none
 	Python  map[string]any `json:"python,omitempty"` // versions, as the step python tells
 	Green   bool           `json:"green"`
 	Seconds float64        `json:"seconds"`
@@ -62,13 +63,16 @@ func green(r result) bool {
 
 // learn takes from the lines of the steps what is told of the machine.
 func (r *result) learn() {
-	r.Notes, r.GPU, r.Python = nil, nil, nil
+	r.Notes, r.GPU, r.NoGPU, r.Python = nil, nil, "", nil
 	for _, s := range r.Steps {
 		for _, l := range s.Lines {
 			switch l["case"] {
 			case "note":
 				r.Notes = append(r.Notes, fmt.Sprint(l["text"]))
 			case "gpu":
+				if missing(l) {
+					r.NoGPU = fmt.Sprint(l["error"])
+				}
 				if g := reportIn(l); g != nil {
 					r.GPU = g
 				}

@@ -14,6 +14,9 @@ type place string
 
 const interpreter place = "interpreter"
 
+// noLibrary is what the interpreter says of cuBLASLt.
+const noLibrary = "none: this is the interpreter"
+
 // Set is flag.Value's. What is wrong is told by check, with all else.
 func (p *place) Set(s string) error {
 	*p = place(s)
@@ -58,7 +61,7 @@ func (p place) driver() (cuda.Driver, error) {
 // library says where cuBLASLt was found, and its version, or why there is none.
 func (p place) library() string {
 	if p == interpreter {
-		return "none: this is the interpreter"
+		return noLibrary
 	}
 	path, version, err := native.Library()
 	if err != nil {

@@ -55,13 +55,21 @@ var versions string
 // machine are steps that say what this machine is. The last is the first to open the driver.
 func (o options) machine() []step {
 	steps := []step{{name: "machine", need: 3 * time.Second, limit: 25 * time.Second, argv: []string{o.self, "machine"}, lines: true}}
-	if python := find("python3"); python != "" {
-		steps = append(steps, step{name: "python", need: 15 * time.Second, limit: 40 * time.Second, argv: []string{python, "-c", versions}, lines: true, aside: true})
-	}
+	python, not := o.python()
 	return append(steps, step{
+		name: "python", need: 15 * time.Second, limit: 40 * time.Second, argv: []string{python, "-c", versions}, lines: true, aside: true, not: not,
+	}, step{
 		name: "device", need: 10 * time.Second, limit: time.Minute, argv: []string{o.self, "device", "-device", string(o.at)}, lines: true, last: allDone,
 		must: true, always: true,
 	})
+}
+
+// python is the interpreter of Python, or why there is none.
+func (o options) python() (path, not string) {
+	if path = find("python3"); path == "" {
+		not = "there is no python3"
+	}
+	return path, not
 }
 
 // correctness is steps that are tests, and one that is like them.
@@ -90,14 +98,18 @@ func (o options) correctness() []step {
 // sanitized is what compute-sanitizer looks at: it makes kernels a hundred times slower.
 const sanitized = "TestEveryInstruction.*/(MatMul|Conv2d|MaxPool2d|Softmax|LayerNorm|CrossEntropy|Gather|ScatterAdd|Map|Reduce|Transpose|Update|Random)"
 
-// sanitizer is a step, where there is a compute-sanitizer.
+// sanitizer is a step that looks at kernels' accesses to memory.
 func (o options) sanitizer() []step {
 	tool := find("compute-sanitizer", "/usr/local/cuda/bin/compute-sanitizer")
-	if tool == "" || o.at == interpreter {
-		return nil
+	not := ""
+	switch {
+	case o.at == interpreter:
+		not = "compute-sanitizer does not run on the interpreter"
+	case tool == "":
+		not = "there is no compute-sanitizer"
 	}
 	return []step{{
-		name: "sanitizer", part: second, need: 100 * time.Second, limit: 3 * time.Minute, env: o.env(), long: true,
+		name: "sanitizer", part: second, need: 100 * time.Second, limit: 3 * time.Minute, env: o.env(), long: true, not: not,
 		// Results that are no success are asked for: by tests of errors, and to count a kernel's parameters.
 		argv: []string{tool, "--error-exitcode=9", "--report-api-errors=no", "--launch-timeout=60", o.file("gpu.test"), "-test.short", "-test.run=" + sanitized},
 	}}
@@ -110,7 +122,10 @@ var torchNeeds = map[string]time.Duration{
 
 // benches are benchmarks in turns with PyTorch's.
 func (o options) benches(p part, round int, names ...string) (steps []step) {
-	python := find("python3")
+	python, not := o.python()
+	if o.at == interpreter {
+		not = "PyTorch does not run on the interpreter"
+	}
 	for _, name := range names {
 		add := func(s step) {
 			s.part, s.name = p, s.name+" "+strconv.Itoa(round)
@@ -121,9 +136,9 @@ func (o options) benches(p part, round int, names ...string) (steps []step) {
 			need *= 2
 		}
 		add(o.bench(name, need, 2*time.Minute))
-		if need, has := torchNeeds[name]; has && python != "" && o.at != interpreter {
+		if need, has := torchNeeds[name]; has {
 			add(step{
-				name: "torch " + name, need: need, limit: 150 * time.Second, lines: true, aside: true,
+				name: "torch " + name, need: need, limit: 150 * time.Second, lines: true, aside: true, not: not,
 				argv: []string{python, o.file("gpu.py"), "--only", name, "--rounds", strconv.Itoa(o.rounds)}, env: []string{"CUDA_VISIBLE_DEVICES=" + o.visible()},
 			})
 		}

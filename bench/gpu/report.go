@@ -38,8 +38,8 @@ type gpuReport struct {
 	Host       string             `json:"host"`
 }
 
-// noGPU is the report where there is none.
-type noGPU struct {
+// absent is the report where there is none.
+type absent struct {
 	Case  string `json:"case"`
 	Error string `json:"error"`
 	None  bool   `json:"none"` // no driver, or no GPU: there is nothing to check
@@ -55,10 +55,10 @@ func deviceMain(_ context.Context, args []string, stdout, stderr io.Writer) erro
 		return err
 	}
 	say := json.NewEncoder(stdout)
-	r, err := report(at, func(r *gpuReport) { _ = say.Encode(r) }, func(what string) { fmt.Fprintln(stderr, what) })
+	r, err := report(at, func(r *gpuReport) { _ = say.Encode(r) }, func(what string) { fmt.Fprintln(stderr, progress+what) })
 	if err != nil {
 		none := errors.Is(err, cuda.ErrNoDriver) || errors.Is(err, device.ErrNoDevice)
-		return errors.Join(err, say.Encode(noGPU{"gpu", err.Error(), none}))
+		return errors.Join(err, say.Encode(absent{"gpu", err.Error(), none}))
 	}
 	if err := say.Encode(r); err != nil {
 		return err
@@ -108,6 +108,9 @@ func reportIn(line map[string]any) *gpuReport {
 func (r *gpuReport) notes() (notes []string) {
 	if r.Free < r.Memory*9/10 {
 		notes = append(notes, fmt.Sprintf("of the GPU's memory %.1f of %.1f GiB are free: another process uses it", float64(r.Free)/(1<<30), float64(r.Memory)/(1<<30)))
+	}
+	if r.Library == noLibrary {
+		notes = append(notes, "this is the interpreter, in tiny sizes: times say nothing of a GPU")
 	}
 	if strings.Contains(r.Name, " MIG ") {
 		notes = append(notes, "this is a slice of a GPU (MIG): its figures are a slice's")

@@ -45,10 +45,11 @@ func (r *runner) run(c context.Context) error {
 		r.State = context.Cause(c).Error()
 		fmt.Fprintln(r.stderr, "gpucheck:", r.State)
 	}
-	if r.noGPU != "" {
-		fmt.Fprintln(r.stderr, "gpucheck: no GPU to check:", r.noGPU)
+	err := r.save()
+	if r.NoGPU != "" {
+		fmt.Fprintln(r.stderr, "gpucheck: no GPU to check:", r.NoGPU)
 	}
-	if r.save() != nil {
+	if err != nil {
 		fmt.Fprintf(r.stdout, "\n%s\n", r.markdown())
 		return errUnwritten
 	}
@@ -76,14 +77,13 @@ func (r *runner) save() error {
 func (r *runner) print() {
 	for ; r.told < r.at; r.told++ {
 		o := r.course.out[r.told]
-		fmt.Fprintf(r.stdout, "%-11s %5.1f s  %s\n", o.Verdict, o.Seconds, o.Name)
-		if o.Verdict == ok {
-			continue
+		name := o.Name
+		if o.Why != "" {
+			name += ": " + o.Why
 		}
-		for _, text := range []string{o.Why, o.Output} {
-			if text != "" {
-				fmt.Fprintln(r.stdout, indented(text))
-			}
+		fmt.Fprintf(r.stdout, "%-11s %5.1f s  %s\n", o.Verdict, o.Seconds, name)
+		if o.Verdict != ok && o.Output != "" {
+			fmt.Fprintln(r.stdout, indented(o.Output))
 		}
 	}
 }

@@ -91,7 +91,7 @@ func TestACheckThatIsKilledAtAnyMomentLeavesWhatIsKnown(t *testing.T) {
 		require.NoError(t, from.Close())
 	}
 	require.Positive(t, states[running])
-	require.Positive(t, states["ended by terminated"])
+	require.Positive(t, states["ended by SIGTERM"])
 	t.Log(states)
 }
 

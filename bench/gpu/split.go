@@ -51,8 +51,8 @@ type trained struct {
 // apartLine is a line of split.
 type apartLine struct {
 	line
-	Lanes  map[string]uint64 `json:"lane_bytes"`       // sent and received, by lane
-	Passed uint64            `json:"lane_cuda_passed"` // messages that another lane carried, until that was up, too
+	Lanes  map[string]uint64 `json:"bytes_by_lane"`    // sent and received
+	Around uint64            `json:"around_lane_cuda"` // messages that another lane carried, also until that one was up
 }
 
 // split trains a network in one process, then split between two on the same GPU, and compares times and losses. On a real GPU what goes
@@ -80,11 +80,11 @@ func (b *bench) split(c context.Context) (err error) {
 			}
 			b.sayWays("split "+name, two.Ways)
 			by := off(two.Losses, one.Losses)
-			l.MS, l.Share, l.Off, l.Lanes = two.MS, one.MS/two.MS, &by, two.bytes()
+			l.MS, l.OfOne, l.Off, l.OffAllowed, l.Lanes = two.MS, one.MS/two.MS, &by, 1e-4, two.bytes()
 			for _, s := range two.Lanes {
-				l.Passed += s.Passed
+				l.Around += s.Passed
 			}
-			if by > 1e-4 {
+			if by > l.OffAllowed {
 				err = fmt.Errorf("losses %v, in one process %v", two.Losses, one.Losses)
 			}
 			if b.at != interpreter { // which is another GPU in each process

@@ -94,7 +94,7 @@ func TestAStepThatDoesNotComeToItsEndFailsThoughItEndsWithZero(t *testing.T) {
 func TestAStepThatIsUnderWayWhenTheCheckIsEndedHasNotFailed(t *testing.T) {
 	for _, script := range []string{"sleep 600", "kill -TERM $$"} { // the whole machine is ended: the step has got the signal first
 		c, cancel := context.WithCancelCause(t.Context())
-		time.AfterFunc(100*time.Millisecond, func() { cancel(errors.New("ended by terminated")) })
+		time.AfterFunc(100*time.Millisecond, func() { cancel(errors.New("ended by SIGTERM")) })
 		o := judged(c, t, step{limit: time.Hour}, script)
 		require.Equal(t, interrupted, o.Verdict, script)
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 )
@@ -37,6 +36,8 @@ func benchTable(steps []outcome) string {
 		return ""
 	}
 	var b strings.Builder
+	b.WriteString("\n## How fast?\n\nTimes are milliseconds, medians over all rounds; – is one that was not taken. Above 1, PyTorch : Weft says that Weft is faster.\n\n")
+	b.WriteString(explained(slices.Concat(ours, theirs)))
 	b.WriteString("\n| benchmark | Weft, ms | PyTorch's best, ms | PyTorch : Weft | all of PyTorch's, ms | |\n| --- | --- | --- | --- | --- | --- |\n")
 	used := map[*row]bool{}
 	for _, r := range ours {
@@ -103,7 +104,7 @@ func variants(rows []*row) string {
 }
 
 // notMeasured are the lines that are no benchmarks.
-var notMeasured = map[string]bool{"device": true, "gpu": true, "python": true, "note": true, "ways": true}
+var notMeasured = map[string]bool{"device": true, "gpu": true, "python": true, "note": true, "ways": true, "correct": true}
 
 // rowsOf collects the lines of one side, in the order of first sight.
 func rowsOf(steps []outcome, aside bool) (rows []*row) {
@@ -141,24 +142,6 @@ func linesFrom(steps []outcome, aside bool) func(func(map[string]any) bool) {
 			}
 		}
 	}
-}
-
-// figures are what a line says beside milliseconds.
-func figures(l map[string]any) string {
-	var out []string
-	for _, k := range slices.Sorted(maps.Keys(l)) {
-		switch v := l[k].(type) {
-		case float64:
-			if k != "ms" {
-				out = append(out, fmt.Sprintf("%s %.4g", strings.ReplaceAll(k, "_", " "), v))
-			}
-		case string:
-			if k == "error" {
-				out = append(out, "**"+cell(v)+"**")
-			}
-		}
-	}
-	return strings.Join(out, ", ")
 }
 
 // software says what PyTorch is, and which cuBLASLt each side has loaded; nothing where nobody told.

@@ -64,5 +64,5 @@ func TestEachFileIsWrittenThoughTheOtherCannotBe(t *testing.T) {
 	require.Contains(t, stderr, "result.json")
 	page, err := os.ReadFile(filepath.Join(out, "result.md"))
 	require.NoError(t, err)
-	require.Contains(t, string(page), "**complete**")
+	require.Contains(t, string(page), "**complete, and not all is well**")
 }
