@@ -67,7 +67,7 @@ var legend = []struct{ name, text string }{
 	{"mlp", "a step of training of a network of dense layers"},
 	{"gpt2", "a step of training of a GPT-2"},
 	{"launch", "what an instruction costs beside its work: recorded in a graph, and in a list of launches"},
-	{"split", "a step of training in one process, and with the network cut in two between two processes on the same GPU; " +
+	{"split", "a step of training in one process, and with the network cut in two between two processes on the same GPU, whose losses are to be those of one; " +
 		"a message around lane cuda had a tensor of the GPU, and another lane carried it"},
 }
 

@@ -82,8 +82,8 @@ func (r *runner) print() {
 			name += ": " + o.Why
 		}
 		fmt.Fprintf(r.stdout, "%-11s %5.1f s  %s\n", o.Verdict, o.Seconds, name)
-		if o.Verdict != ok && o.Output != "" {
-			fmt.Fprintln(r.stdout, indented(o.Output))
+		if text := o.shown(); text != "" && o.Verdict != ok {
+			fmt.Fprintln(r.stdout, indented(text))
 		}
 	}
 }

@@ -155,6 +155,8 @@ func software(steps []outcome) string {
 	}
 	switch w, p := ours["cublaslt"], theirs["cublaslt"]; {
 	case w == "" && p == "":
+	case p == "" && theirs["torch"] == "":
+		out = append(out, "cuBLASLt of Weft: "+w)
 	case w == p:
 		out = append(out, "cuBLASLt of both: "+w)
 	default:

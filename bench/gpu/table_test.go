@@ -87,6 +87,8 @@ func TestTheTableSaysWhichSoftwareWasComparedWithWhich(t *testing.T) {
 	require.Contains(t, other, "cuBLASLt of Weft: /lib/b, version 12; of PyTorch: /lib/a, version 130101.")
 	require.Contains(t, benchTable([]outcome{ours(measured), theirs(torch)}), "cuBLASLt of Weft: unknown; of PyTorch: /lib/a")
 	require.NotContains(t, benchTable([]outcome{ours(measured)}), "cuBLASLt")
+	alone := benchTable([]outcome{ours(`{"case":"device","cublaslt":"/lib/b, version 12"}` + measured)})
+	require.Contains(t, alone, "\ncuBLASLt of Weft: /lib/b, version 12.\n", "nothing is said of a PyTorch that is not there")
 }
 
 // peerLines are what each case of bench/torch/gpu.py prints, as it says itself; it refuses to print anything else.
