@@ -60,12 +60,12 @@ func TestKeysAreSetReadAddedToAndDeletedFromAShell(t *testing.T) {
 	}
 }
 
-// threes are the commands that may end with code 3, as the README's table has them.
+// threes are the commands that may end with code 3, as the table of docs/launching.md has them.
 func threes(t *testing.T) (commands []string) {
 	t.Helper()
-	readme, err := os.ReadFile("../../README.md")
+	page, err := os.ReadFile("../../docs/launching.md")
 	require.NoError(t, err)
-	_, table, found := strings.Cut(string(readme), "\n| command | 3 means |\n| --- | --- |\n")
+	_, table, found := strings.Cut(string(page), "\n| command | 3 means |\n| --- | --- |\n")
 	require.True(t, found)
 	for line := range strings.SplitSeq(table, "\n") {
 		if !strings.HasPrefix(line, "|") {
@@ -78,7 +78,7 @@ func threes(t *testing.T) (commands []string) {
 	return commands
 }
 
-func TestTheCommandsThatEndWithThreeAreThoseOfTheREADME(t *testing.T) {
+func TestTheCommandsThatEndWithThreeAreThoseOfTheTable(t *testing.T) {
 	t.Setenv("WEFT_TOKEN", "")
 	_, url := shell(t)
 	var got []string
