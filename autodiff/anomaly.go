@@ -32,7 +32,8 @@ func (e *AnomalyError) Unwrap() error { return ErrAnomaly }
 // ErrAnomaly is what every AnomalyError is.
 var ErrAnomaly = errors.New("a gradient is not finite")
 
-// inspect looks for what is not finite in the gradients that a node made, and then in those that it was given.
+// inspect looks for what is not finite in the gradients that a node made, and then in those that it
+// was given.
 func (n *Node) inspect(gys, outs []*Tensor) error {
 	made, what, err := firstAnomaly(outs)
 	if err != nil || made < 0 {
@@ -113,7 +114,8 @@ func anomalyOf(g *Tensor) (string, error) {
 	return "", nil
 }
 
-// kept is what there is of a gradient: of a sparse one its rows, as the others are zero. The caller owns the reference.
+// kept is what there is of a gradient: of a sparse one its rows, as the others are zero. The caller
+// owns the reference.
 func (t *Tensor) kept() (kernels.Type, *device.Buffer, error) {
 	if !t.sparse {
 		b, err := t.acquire()

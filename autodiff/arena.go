@@ -2,8 +2,9 @@ package autodiff
 
 import "sync"
 
-// Arena owns tensors and frees them together: a pass has one. Tensors computed from an arena's tensors join it. Safe for
-// concurrent use, also Free while computations are under way: they finish or fail with ErrFreed, and leave nothing.
+// Arena owns tensors and frees them together: a pass has one. Tensors computed from an arena's
+// tensors join it. Safe for concurrent use, also Free while computations are under way: they finish
+// or fail with ErrFreed, and leave nothing.
 type Arena struct {
 	label string
 	scope *scope // nil for an arena of its own
@@ -33,7 +34,8 @@ func NewArena(label string) *Arena {
 // passLabel begins the labels of passes.
 const passLabel = "pass "
 
-// NewPassArena makes the arena of a pass; package ctx does. outer is that of the pass inside whose function it was opened, or nil.
+// NewPassArena makes the arena of a pass; package ctx does. outer is that of the pass inside whose
+// function it was opened, or nil.
 func NewPassArena(id string, outer *Arena) *Arena {
 	return &Arena{label: passLabel + id, pass: true, outer: outer}
 }
@@ -56,7 +58,8 @@ func (a *Arena) adopt(f freer, bytes int) error {
 	return nil
 }
 
-// Adopt moves a tensor that belongs to nobody into the arena, which frees it. Only its maker may do that.
+// Adopt moves a tensor that belongs to nobody into the arena, which frees it. Only its maker may do
+// that.
 func (a *Arena) Adopt(t *Tensor) error {
 	if err := t.Err(); err != nil {
 		return opError("Adopt", err)

@@ -30,7 +30,8 @@ func attentionCases() []opCase {
 	return cs
 }
 
-// sliced gives a function the thirds of one tensor (b, t, 3·heads·4) as queries, keys and values of two heads.
+// sliced gives a function the thirds of one tensor (b, t, 3·heads·4) as queries, keys and values of
+// two heads.
 func sliced(f func(g *Graph, q, k, v node) node) func(g *Graph, in []node) node {
 	return func(g *Graph, in []node) node {
 		s := g.Type(in[0]).Shape

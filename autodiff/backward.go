@@ -8,7 +8,8 @@ import (
 	"github.com/weft-project/weft/device"
 )
 
-// Options of a backward. The zero value frees the saved values as it goes and starts from scalar roots with gradient 1.
+// Options of a backward. The zero value frees the saved values as it goes and starts from scalar
+// roots with gradient 1.
 type Options struct {
 	RetainGraph bool      // keep the saved values for another backward
 	Anomaly     bool      // fail with an AnomalyError where a gradient becomes NaN or infinite
@@ -24,7 +25,8 @@ type Pull struct {
 // Pull is how these options run nodes.
 func (o Options) Pull() Pull { return Pull{Retain: o.RetainGraph, Anomaly: o.Anomaly} }
 
-// Roots checks the roots of a backward and gives their edges and first gradients, which the caller must deliver or free.
+// Roots checks the roots of a backward and gives their edges and first gradients, which the caller
+// must deliver or free.
 func Roots(o Options, roots []*Tensor) ([]Edge, []*Tensor, error) {
 	if len(roots) == 0 {
 		return nil, nil, opError("Backward", ErrNoRoots)

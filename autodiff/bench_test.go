@@ -17,7 +17,8 @@ func chain(n int, x, y *autodiff.Tensor) *autodiff.Tensor {
 	return x
 }
 
-// BenchmarkEager is what a small call costs, computed or taped, for nobody and in an arena; and the backward of a chain, per op.
+// BenchmarkEager is what a small call costs, computed or taped, for nobody and in an arena; and the
+// backward of a chain, per op.
 func BenchmarkEager(b *testing.B) {
 	x, y := autodiff.Rand(3, 3), autodiff.Rand(3, 3)
 	w, bias := autodiff.Rand(3, 3).RequireGrad(), autodiff.Rand(3).RequireGrad()

@@ -9,9 +9,10 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// What a call makes lies in one piece of memory where it can: the result, what the tape knows of it and, where it is small, its value. So
-// the value's buffer keeps the tensor and its history alive; who keeps a value for long asks [Tensor.detached] for it. The sizes are such that
-// [device.Small] is aligned, which a test holds them to.
+// What a call makes lies in one piece of memory where it can: the result, what the tape knows of it
+// and, where it is small, its value. So the value's buffer keeps the tensor and its history alive;
+// who keeps a value for long asks [Tensor.detached] for it. The sizes are such that [device.Small]
+// is aligned, which a test holds them to.
 type (
 	smallResult struct {
 		device.Small
@@ -67,7 +68,8 @@ func (c *compiled) piece(bytes int) piece {
 // results are the types of the function's results.
 func (c *compiled) results() []kernels.Type { return c.fwd.Types()[:len(c.out)] }
 
-// call runs the function and records it on the tape where an input requires a gradient. It fills outs.
+// call runs the function and records it on the tape where an input requires a gradient. It fills
+// outs.
 func (c *compiled) call(dev device.Device, owner *Arena, in, outs []*Tensor) error {
 	var few, some [6]*device.Buffer
 	bufs, err := owner.hold(few[:0], in)
@@ -112,7 +114,8 @@ func (c *compiled) call(dev device.Device, owner *Arena, in, outs []*Tensor) err
 // onHost is what most calls are for.
 var onHost device.Device = device.Host()
 
-// hold appends references to the values of the inputs to bufs. The caller releases them, also after an error.
+// hold appends references to the values of the inputs to bufs. The caller releases them, also after
+// an error.
 func (a *Arena) hold(bufs []*device.Buffer, in []*Tensor) ([]*device.Buffer, error) {
 	for i, t := range in {
 		if j := slices.Index(in[:i], t); j >= 0 { // one value, also where an update comes between
@@ -149,7 +152,8 @@ func (a *Arena) take(whole freer, outs []*Tensor) error {
 	return err
 }
 
-// runOnHost runs the function on the host's memory. value is the place for the first result, where that is small; nil for none.
+// runOnHost runs the function on the host's memory. value is the place for the first result, where
+// that is small; nil for none.
 func (c *compiled) runOnHost(value *device.Small, nobodys bool, bufs, results []*device.Buffer) (err error) {
 	var some [6]*device.Buffer
 	made := some[:0]

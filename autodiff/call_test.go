@@ -32,7 +32,8 @@ func gone(t *testing.T, f func(watch func(*Tensor))) {
 	}
 }
 
-// A result's value lies in one piece of memory with its history. What outlives a step must not keep that.
+// A result's value lies in one piece of memory with its history. What outlives a step must not keep
+// that.
 func TestWhatIsDetachedDoesNotKeepItsHistory(t *testing.T) {
 	w := Scalar(2.0).RequireGrad()
 	var d, twice, view *Tensor

@@ -9,18 +9,21 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// Checkpoint calls fn and keeps nothing of it but its inputs and results: what it computes on the way is freed when it returns,
-// and computed anew when gradients arrive. That costs a second forward and saves its memory. Checkpoints may be nested. When
-// something is wrong the result is a single tensor that carries the error, as with [Func.CallAll].
+// Checkpoint calls fn and keeps nothing of it but its inputs and results: what it computes on the
+// way is freed when it returns, and computed anew when gradients arrive. That costs a second
+// forward and saves its memory. Checkpoints may be nested. When something is wrong the result is a
+// single tensor that carries the error, as with [Func.CallAll].
 //
-// fn must compute the same when it is called again, on whichever goroutine drives the backward; results of another number, type
-// or history are [ErrRecompute]. Dropout and batch norm of package nn know a second run ([Draw]). A random mask that is drawn otherwise inside fn
-// is another one the second time, unnoticed: draw it outside, or from a source seeded inside. The tensors that fn makes are its own: one that it
-// keeps elsewhere is freed.
+// fn must compute the same when it is called again, on whichever goroutine drives the backward;
+// results of another number, type or history are [ErrRecompute]. Dropout and batch norm of package
+// nn know a second run ([Draw]). A random mask that is drawn otherwise inside fn is another one the
+// second time, unnoticed: draw it outside, or from a source seeded inside. The tensors that fn
+// makes are its own: one that it keeps elsewhere is freed.
 //
-// What fn reads without being given it (a layer's parameters) gets gradients too, and has at the second run the value that it had at the
-// first. What fn computes from such tensors alone, without its inputs, lives as long as without a checkpoint and is read anew: where that
-// is much, make them inputs.
+// What fn reads without being given it (a layer's parameters) gets gradients too, and has at the
+// second run the value that it had at the first. What fn computes from such tensors alone, without
+// its inputs, lives as long as without a checkpoint and is read anew: where that is much, make them
+// inputs.
 func Checkpoint(fn func(in ...*Tensor) []*Tensor, in ...*Tensor) []*Tensor {
 	if fn == nil {
 		return []*Tensor{failed(opError("checkpoint", fmt.Errorf("%w: the function is nil", ErrFunction)))}
@@ -32,7 +35,8 @@ func Checkpoint(fn func(in ...*Tensor) []*Tensor, in ...*Tensor) []*Tensor {
 	return outs
 }
 
-// CheckpointFunc is Checkpoint for a function that may fail; name and at are its node's in the graph and in errors.
+// CheckpointFunc is Checkpoint for a function that may fail; name and at are its node's in the
+// graph and in errors.
 func CheckpointFunc(name string, at Site, fn func(in []*Tensor) ([]*Tensor, error), in ...*Tensor) ([]*Tensor, error) {
 	k := &checkpoint{name: name, at: at, fn: fn}
 	defer func() {
@@ -102,7 +106,8 @@ type played struct {
 	captured []Edge // from that graph into others, in a fixed order
 }
 
-// play runs the function on values that the caller holds, in a scope that the caller must free, also after an error.
+// play runs the function on values that the caller holds, in a scope that the caller must free,
+// also after an error.
 func (k *checkpoint) play(values []*device.Buffer, pins *pins) (p *played, err error) {
 	p = &played{scope: newScope("a checkpoint of "+k.name, k.outer)}
 	p.scope.scope.pins = pins
@@ -274,8 +279,8 @@ func (k *checkpoint) compare(p *played) error {
 	return nil
 }
 
-// backward runs the scope's graph backward from the gradients of its results, and puts into out those of the inputs, then those of the
-// captured edges.
+// backward runs the scope's graph backward from the gradients of its results, and puts into out
+// those of the inputs, then those of the captured edges.
 func (p *played) backward(gys []*Tensor, anomaly bool, out []*Tensor) error {
 	stop := map[*Node]bool{}
 	for _, e := range p.captured {

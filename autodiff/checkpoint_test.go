@@ -31,7 +31,8 @@ type pieces struct {
 	c choices
 }
 
-// run computes the ops from..to over values by position; what is needed from outside is given or captured, as it falls out.
+// run computes the ops from..to over values by position; what is needed from outside is given or
+// captured, as it falls out.
 func (p *pieces) run(vals map[node]*Tensor, from, to, depth int) {
 	for from < to {
 		next := from + 1 + p.c.pick(to-from)

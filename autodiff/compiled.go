@@ -13,8 +13,9 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// compiled is a function for one set of input types and wanted gradients: a forward program, and a backward program per set
-// of results that have a gradient. They agree on what is saved: the values that the backward of all results reads.
+// compiled is a function for one set of input types and wanted gradients: a forward program, and a
+// backward program per set of results that have a gradient. They agree on what is saved: the values
+// that the backward of all results reads.
 type compiled struct {
 	name    string
 	backend kernels.Backend
@@ -53,8 +54,8 @@ type pulling struct {
 // maxResults is how many results a function may have: one bit each in the key of backward programs.
 const maxResults = 64
 
-// prepare lists the forward. Where gradients are wanted it draws the backward of all results, which settles what is saved.
-// The caller holds buildMu.
+// prepare lists the forward. Where gradients are wanted it draws the backward of all results, which
+// settles what is saved. The caller holds buildMu.
 func (c *compiled) prepare() (*program.Unit, error) {
 	if len(c.out) == 0 || len(c.out) > maxResults {
 		return nil, fmt.Errorf("%w: it has %d results; 1 to %d are possible", ErrFunction, len(c.out), maxResults)
@@ -108,8 +109,8 @@ func (c *compiled) finish(u *program.Unit) (err error) {
 	return nil
 }
 
-// pull adds the backward of the results in mask to the graph: nodes for the given gradients (one per result, nil outside
-// mask), the resulting gradients, and the input that each belongs to.
+// pull adds the backward of the results in mask to the graph: nodes for the given gradients (one
+// per result, nil outside mask), the resulting gradients, and the input that each belongs to.
 func (c *compiled) pull(mask uint64) (gin, gout []*gorgonia.Node, to []int, err error) {
 	gin = make([]*gorgonia.Node, len(c.out))
 	for i, o := range c.out {
@@ -162,7 +163,8 @@ func (c *compiled) backward(mask uint64) (*pulling, error) {
 	return p, nil
 }
 
-// maxBackwards bounds the backward programs that one function keeps for one set of types; beyond it they begin afresh.
+// maxBackwards bounds the backward programs that one function keeps for one set of types; beyond it
+// they begin afresh.
 const maxBackwards = 64
 
 func (c *compiled) compileBackward(mask uint64) (p *pulling, err error) {

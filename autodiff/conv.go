@@ -9,9 +9,11 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// The functions of convolutional nets. Images are (n, channels, height, width). A window without a kernel has that of the weights.
+// The functions of convolutional nets. Images are (n, channels, height, width). A window without a
+// kernel has that of the weights.
 
-// Conv2d correlates images with kernels w (out, channels, kh, kw) and adds b (out), which may be nil.
+// Conv2d correlates images with kernels w (out, channels, kh, kw) and adds b (out), which may be
+// nil.
 func Conv2d(x, w, b *Tensor, over kernels.Window) *Tensor {
 	if b == nil {
 		return composite(composition{name: "Conv2d without bias", over: over}, func(g *Graph, in []*gorgonia.Node) []*gorgonia.Node {
@@ -23,22 +25,25 @@ func Conv2d(x, w, b *Tensor, over kernels.Window) *Tensor {
 	}).Call(x, w, b)
 }
 
-// MaxPool2d is the largest element under the window; of equal ones the first gets the gradient, of NaN the last.
+// MaxPool2d is the largest element under the window; of equal ones the first gets the gradient, of
+// NaN the last.
 func MaxPool2d(x *Tensor, over kernels.Window) *Tensor {
 	return Run(kernels.MaxPool2d{Window: over}, x)
 }
 
-// AvgPool2d is the mean of the elements under the window; padding counts as zeros, or with inside not at all.
+// AvgPool2d is the mean of the elements under the window; padding counts as zeros, or with inside
+// not at all.
 func AvgPool2d(x *Tensor, over kernels.Window, inside bool) *Tensor {
 	return Run(kernels.AvgPool2d{Window: over, Inside: inside}, x)
 }
 
-// RandomKey is the key of random numbers, int64 (2) on the CPU: a seed, and a counter, of which each use of one seed takes another. Equal keys give
-// equal numbers, on every device: see [kernels.Random].
+// RandomKey is the key of random numbers, int64 (2) on the CPU: a seed, and a counter, of which
+// each use of one seed takes another. Equal keys give equal numbers, on every device: see
+// [kernels.Random].
 func RandomKey(seed, counter uint64) *Tensor { return New([]int64{int64(seed), int64(counter)}) }
 
-// Dropout keeps each element with probability 1−p and scales it by 1/(1−p); the others become 0. Which ones is a function of the key, a
-// [RandomKey], which is moved to the device of x.
+// Dropout keeps each element with probability 1−p and scales it by 1/(1−p); the others become 0.
+// Which ones is a function of the key, a [RandomKey], which is moved to the device of x.
 func Dropout(x, key *Tensor, p float64) *Tensor {
 	if x.Err() == nil && key.Err() == nil && key.dev != x.dev {
 		key = To(key, x.dev)
@@ -46,8 +51,9 @@ func Dropout(x, key *Tensor, p float64) *Tensor {
 	return Run(kernels.Dropout{P: p}, x, key)
 }
 
-// BatchNorm normalises each channel, axis 1, to mean 0 and variance 1 over the batch and all other axes, then scales by gamma (c) and
-// shifts by beta (c). It also gives the batch's mean and biased variance, both (c). When something is wrong, all three carry the error.
+// BatchNorm normalises each channel, axis 1, to mean 0 and variance 1 over the batch and all other
+// axes, then scales by gamma (c) and shifts by beta (c). It also gives the batch's mean and biased
+// variance, both (c). When something is wrong, all three carry the error.
 func BatchNorm(x, gamma, beta *Tensor, eps float64) (y, mean, variance *Tensor) {
 	outs := composite(composition{name: "BatchNorm", c: eps}, func(g *Graph, in []*gorgonia.Node) []*gorgonia.Node {
 		y, mean, variance := g.BatchNorm(in[0], in[1], in[2], eps)
@@ -73,7 +79,8 @@ type composition struct {
 	c    float64
 }
 
-// composites keeps the functions of a few ops that were used eagerly, as primitives does those of one.
+// composites keeps the functions of a few ops that were used eagerly, as primitives does those of
+// one.
 var composites struct {
 	sync.RWMutex
 	of map[composition]*Func

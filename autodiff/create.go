@@ -9,7 +9,8 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// New copies data, in row-major order, into a tensor of nobody's on the CPU. Without a shape it is a vector.
+// New copies data, in row-major order, into a tensor of nobody's on the CPU. Without a shape it is
+// a vector.
 func New[T device.Number](data []T, shape ...int) *Tensor {
 	s := device.Shape(shape).Clone()
 	if len(shape) == 0 {

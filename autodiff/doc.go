@@ -1,43 +1,52 @@
-// Package autodiff is one worker's mathematics: tensors, differentiable functions, and the engine that runs them
-// backward.
+// Package autodiff is one worker's mathematics: tensors, differentiable functions, and the engine
+// that runs them backward.
 //
 // # Tensors and owners
 //
-// A [Tensor] is immutable to its users; only an optimizer replaces a parameter's value ([Apply]). A tensor belongs to
-// an [Arena] (a pass) or to nobody. What is computed from an arena's tensors belongs to that arena and is freed with
-// it; mixing two arenas is an [OwnerError], and [Tensor.Copy] takes a value out of one. Nobody's tensors are left to Go's garbage collector.
+// A [Tensor] is immutable to its users; only an optimizer replaces a parameter's value ([Apply]). A
+// tensor belongs to an [Arena] (a pass) or to nobody. What is computed from an arena's tensors
+// belongs to that arena and is freed with it; mixing two arenas is an [OwnerError], and
+// [Tensor.Copy] takes a value out of one. Nobody's tensors are left to Go's garbage collector.
 //
-// Mathematics returns no errors. A bad operation gives a tensor that carries the error, with the file and line of the
-// caller; what is computed from it carries the same error; [Tensor.Err], [Values] and [Backward] return it.
+// Mathematics returns no errors. A bad operation gives a tensor that carries the error, with the
+// file and line of the caller; what is computed from it carries the same error; [Tensor.Err],
+// [Values] and [Backward] return it.
 //
 // # Functions
 //
-// A [Func] is a Gorgonia graph ([Graph], [Op]) compiled once per set of shapes, dtypes and wanted gradients into flat
-// programs: one forward, and one vector-Jacobian product per set of outputs that have a gradient. A bounded number of sets is kept, the ones in
-// use; a function that is called with ever new ones warns of it once, by slog's default logger. A primitive such as
-// [Add] is a function of one op. The gradient of every op stands in one table (rules.go); broadcasting is undone in one
-// place (reverse.go). Ops are applied to graphs under one lock, because Gorgonia keeps state in package variables; compiled
-// programs run without it. A body only builds: it must not compute with tensors. An op without a gradient rule is an error
-// where a gradient would have to pass through it, and harmless elsewhere.
+// A [Func] is a Gorgonia graph ([Graph], [Op]) compiled once per set of shapes, dtypes and wanted
+// gradients into flat programs: one forward, and one vector-Jacobian product per set of outputs
+// that have a gradient. A bounded number of sets is kept, the ones in use; a function that is
+// called with ever new ones warns of it once, by slog's default logger. A primitive such as [Add]
+// is a function of one op. The gradient of every op stands in one table (rules.go); broadcasting is
+// undone in one place (reverse.go). Ops are applied to graphs under one lock, because Gorgonia
+// keeps state in package variables; compiled programs run without it. A body only builds: it must
+// not compute with tensors. An op without a gradient rule is an error where a gradient would have
+// to pass through it, and harmless elsewhere.
 //
-// [FromGorgonia] makes a function of a graph of Gorgonia's own functions. Gorgonia does not export the types of its ops: they are known
-// by name, their parameters read by reflection, and what is not known is refused by name.
+// [FromGorgonia] makes a function of a graph of Gorgonia's own functions. Gorgonia does not export
+// the types of its ops: they are known by name, their parameters read by reflection, and what is
+// not known is refused by name.
 //
 // # Sparse gradients
 //
-// [EmbeddingSparse] gives its table a gradient that is kept as rows, through sums, passes and the wire, until an optimizer takes them:
-// [Tensor.Rows]. It has the type of the table, and what needs all of it gets a dense copy. Inside of a [Func] gradients are dense.
+// [EmbeddingSparse] gives its table a gradient that is kept as rows, through sums, passes and the
+// wire, until an optimizer takes them: [Tensor.Rows]. It has the type of the table, and what needs
+// all of it gets a dense copy. Inside of a [Func] gradients are dense.
 //
 // # The tape
 //
-// Calling a function on tensors that require gradients records a [Node]. [Backward] runs the nodes in reverse on this
-// worker; package ctx does the same across workers with the same [Task]. A node knows where the user called its function, and
-// its errors say so ([NodeError]); with Options.Anomaly a gradient that becomes NaN or infinite is one ([AnomalyError]).
-// Hooks ([Tensor.OnGrad], [Tensor.OnAccumulated]) run inside the backward, on whichever goroutine drives it, of every pass.
+// Calling a function on tensors that require gradients records a [Node]. [Backward] runs the nodes
+// in reverse on this worker; package ctx does the same across workers with the same [Task]. A node
+// knows where the user called its function, and its errors say so ([NodeError]); with
+// Options.Anomaly a gradient that becomes NaN or infinite is one ([AnomalyError]). Hooks
+// ([Tensor.OnGrad], [Tensor.OnAccumulated]) run inside the backward, on whichever goroutine drives
+// it, of every pass.
 //
-// A [Checkpoint] keeps the inputs and results of a piece of the forward, and computes the piece anew when gradients arrive. What its
-// function computes belongs to a scope, an arena within that of the pass.
+// A [Checkpoint] keeps the inputs and results of a piece of the forward, and computes the piece
+// anew when gradients arrive. What its function computes belongs to a scope, an arena within that
+// of the pass.
 //
-// Everything here is safe for concurrent use, except [Tensor.RequireGrad] and the methods of [Task] and [Graph], which
-// have one user at a time.
+// Everything here is safe for concurrent use, except [Tensor.RequireGrad] and the methods of [Task]
+// and [Graph], which have one user at a time.
 package autodiff

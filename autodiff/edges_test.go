@@ -10,7 +10,8 @@ import (
 	"github.com/weft-project/weft/device"
 )
 
-// edgeCase is an expression at one point, and what the gradients of its value are there, in both float types.
+// edgeCase is an expression at one point, and what the gradients of its value are there, in both
+// float types.
 type edgeCase struct {
 	name  string
 	f     func(g *Graph, in []node) node

@@ -8,7 +8,8 @@ import (
 
 // More elementwise ops, for graphs and for tensors.
 
-// Abs is the absolute value; at 0 its gradient is 0, whatever comes from above: PyTorch's is NaN there where that is infinite.
+// Abs is the absolute value; at 0 its gradient is 0, whatever comes from above: PyTorch's is NaN
+// there where that is infinite.
 func (g *Graph) Abs(x *gorgonia.Node) *gorgonia.Node { return g.unary(kernels.Abs, x) }
 
 // Ceil rounds up. No gradient flows through it.
@@ -32,15 +33,16 @@ func (g *Graph) Expm1(x *gorgonia.Node) *gorgonia.Node { return g.unary(kernels.
 // Softplus is log(1+e^x), computed without overflow.
 func (g *Graph) Softplus(x *gorgonia.Node) *gorgonia.Node { return g.unary(kernels.Softplus, x) }
 
-// Pow is a to the b. Where b is 0, or a is 0 and b is not negative, it is constant: the gradient of a, or of b, is 0 whatever comes from above.
+// Pow is a to the b. Where b is 0, or a is 0 and b is not negative, it is constant: the gradient of
+// a, or of b, is 0 whatever comes from above.
 func (g *Graph) Pow(a, b *gorgonia.Node) *gorgonia.Node { return g.binary(kernels.Pow, a, b) }
 
-// Maximum is the larger of two; where they are equal each gets half of the gradient, and where one is NaN,
-// which the result is then too, each gets all of it.
+// Maximum is the larger of two; where they are equal each gets half of the gradient, and where one
+// is NaN, which the result is then too, each gets all of it.
 func (g *Graph) Maximum(a, b *gorgonia.Node) *gorgonia.Node { return g.binary(kernels.Maximum, a, b) }
 
-// Minimum is the smaller of two; where they are equal each gets half of the gradient, and where one is NaN,
-// which the result is then too, each gets all of it.
+// Minimum is the smaller of two; where they are equal each gets half of the gradient, and where one
+// is NaN, which the result is then too, each gets all of it.
 func (g *Graph) Minimum(a, b *gorgonia.Node) *gorgonia.Node { return g.binary(kernels.Minimum, a, b) }
 
 // Less is 1 where a < b, else 0. No gradient flows through it.
@@ -62,7 +64,8 @@ func (g *Graph) binary(fn kernels.BinaryFn, a, b *gorgonia.Node) *gorgonia.Node 
 	return g.Apply(kernels.Binary{Fn: fn}, a, b)
 }
 
-// Abs is the absolute value; at 0 its gradient is 0, whatever comes from above: PyTorch's is NaN there where that is infinite.
+// Abs is the absolute value; at 0 its gradient is 0, whatever comes from above: PyTorch's is NaN
+// there where that is infinite.
 func Abs(x *Tensor) *Tensor { return unary(kernels.Abs, x) }
 
 // Ceil rounds up. No gradient flows through it.
@@ -86,15 +89,16 @@ func Expm1(x *Tensor) *Tensor { return unary(kernels.Expm1, x) }
 // Softplus is log(1+e^x), computed without overflow.
 func Softplus(x *Tensor) *Tensor { return unary(kernels.Softplus, x) }
 
-// Pow is a to the b. Where b is 0, or a is 0 and b is not negative, it is constant: the gradient of a, or of b, is 0 whatever comes from above.
+// Pow is a to the b. Where b is 0, or a is 0 and b is not negative, it is constant: the gradient of
+// a, or of b, is 0 whatever comes from above.
 func Pow(a, b *Tensor) *Tensor { return binary(kernels.Pow, a, b) }
 
-// Maximum is the larger of two; where they are equal each gets half of the gradient, and where one is NaN,
-// which the result is then too, each gets all of it.
+// Maximum is the larger of two; where they are equal each gets half of the gradient, and where one
+// is NaN, which the result is then too, each gets all of it.
 func Maximum(a, b *Tensor) *Tensor { return binary(kernels.Maximum, a, b) }
 
-// Minimum is the smaller of two; where they are equal each gets half of the gradient, and where one is NaN,
-// which the result is then too, each gets all of it.
+// Minimum is the smaller of two; where they are equal each gets half of the gradient, and where one
+// is NaN, which the result is then too, each gets all of it.
 func Minimum(a, b *Tensor) *Tensor { return binary(kernels.Minimum, a, b) }
 
 // Less is 1 where a < b, else 0. No gradient flows through it.
@@ -106,7 +110,8 @@ func LessEqual(a, b *Tensor) *Tensor { return binary(kernels.LessEqual, a, b) }
 // Equal is 1 where a = b, else 0. No gradient flows through it.
 func Equal(a, b *Tensor) *Tensor { return binary(kernels.Equal, a, b) }
 
-// flat says that the instruction's derivative is 0 wherever there is one, so that no gradient need pass.
+// flat says that the instruction's derivative is 0 wherever there is one, so that no gradient need
+// pass.
 func flat(i kernels.Instr) bool {
 	switch i := i.(type) {
 	case kernels.Unary:
@@ -127,7 +132,8 @@ var moreUnaryRules = map[kernels.UnaryFn]rule{
 	kernels.Softplus: one(func(v *vjp) node { return v.Mul(v.gy, v.Sigmoid(v.in[0])) }),
 }
 
-// powRule: b·a^(b−1), and 0 where b is 0; y·log(a), and 0 where a is 0 and b is not negative. There a^b is constant.
+// powRule: b·a^(b−1), and 0 where b is 0; y·log(a), and 0 where a is 0 and b is not negative. There
+// a^b is constant.
 func powRule(v *vjp) []node {
 	a, b, d := v.in[0], v.in[1], make([]node, 2)
 	if v.need[0] {
@@ -140,7 +146,8 @@ func powRule(v *vjp) []node {
 	return d
 }
 
-// chosenRule is of Maximum and Minimum: loses says where the one is not the result. NaN loses to nothing, and equals nothing.
+// chosenRule is of Maximum and Minimum: loses says where the one is not the result. NaN loses to
+// nothing, and equals nothing.
 func chosenRule(loses func(v *vjp, one, other node) node) rule {
 	return func(v *vjp) []node {
 		d, tie := make([]node, 2), v.Equal(v.in[0], v.in[1])
@@ -154,7 +161,8 @@ func chosenRule(loses func(v *vjp, one, other node) node) rule {
 	}
 }
 
-// unless is x where is, of ones and zeros, is 0; and 0 elsewhere. A product with a mask would make NaN of what is infinite there.
+// unless is x where is, of ones and zeros, is 0; and 0 elsewhere. A product with a mask would make
+// NaN of what is infinite there.
 func (v *vjp) unless(is, x node) node {
 	return v.where(v.Shift(v.Neg(is), 1), x)
 }

@@ -8,7 +8,8 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// What can go wrong in a computation; every error of this package wraps one of these or one of package kernels or device.
+// What can go wrong in a computation; every error of this package wraps one of these or one of
+// package kernels or device.
 var (
 	ErrNil         = errors.New("a nil tensor")
 	ErrFreed       = errors.New("tensor was freed")

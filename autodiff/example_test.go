@@ -13,7 +13,8 @@ import (
 	"github.com/weft-project/weft/kernels/gpu"
 )
 
-// A model that was written with Gorgonia's own functions trains here, and its parameters go back to where they came from.
+// A model that was written with Gorgonia's own functions trains here, and its parameters go back to
+// where they came from.
 func ExampleFromGorgonia() {
 	g := gorgonia.NewGraph()
 	x := gorgonia.NewMatrix(g, tensor.Float64, gorgonia.WithShape(3, 2), gorgonia.WithName("x"))
@@ -91,7 +92,8 @@ func ExampleTensor_OnGrad() {
 	// Output: 3 <nil>
 }
 
-// A program on a GPU: the interpreter's here, which runs the same kernels. On a real one the driver is native.Open's.
+// A program on a GPU: the interpreter's here, which runs the same kernels. On a real one the driver
+// is native.Open's.
 func ExampleTo() {
 	dev, err := gpu.On(ptx.New(ptx.Config{}), device.CUDA(0))
 	if err != nil {

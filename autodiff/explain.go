@@ -8,8 +8,9 @@ import (
 	"github.com/weft-project/weft/autodiff/program"
 )
 
-// Explain prints the programs that calls with such inputs run: the forward and, where one of the inputs requires a gradient, what it saves
-// and the backward of all results. Each instruction has a line, with the ops that were fused into it. Nothing is computed.
+// Explain prints the programs that calls with such inputs run: the forward and, where one of the
+// inputs requires a gradient, what it saves and the backward of all results. Each instruction has a
+// line, with the ops that were fused into it. Nothing is computed.
 func (f *Func) Explain(w io.Writer, in ...*Tensor) error {
 	c, back, err := f.served(in)
 	if err != nil {
@@ -65,7 +66,8 @@ func (f *Func) served(in []*Tensor) (c *compiled, back *program.Program, err err
 	return c, p.prog, nil
 }
 
-// saves lists what the forward keeps for the backward: inputs by their place, which cost nothing, and the values that it has computed.
+// saves lists what the forward keeps for the backward: inputs by their place, which cost nothing,
+// and the values that it has computed.
 func (c *compiled) saves() string {
 	var names []string
 	for _, i := range c.reads {

@@ -17,18 +17,22 @@ import (
 // ErrGorgonia says that something of Gorgonia's cannot be imported.
 var ErrGorgonia = errors.New("cannot be taken from Gorgonia")
 
-// FromGorgonia makes a function of a graph that was built with Gorgonia's own functions, so that an existing model runs and trains
-// here, on any device and across workers. Its arguments are inputs, data and parameters alike, and its results are outputs; it is a Func
-// as those of [Define], but takes only tensors of exactly the dtypes and shapes that the inputs have in the graph (an int of Gorgonia's is
-// an int64). [FromGorgoniaParams] makes the parameters' tensors.
+// FromGorgonia makes a function of a graph that was built with Gorgonia's own functions, so that an
+// existing model runs and trains here, on any device and across workers. Its arguments are inputs,
+// data and parameters alike, and its results are outputs; it is a Func as those of [Define], but
+// takes only tensors of exactly the dtypes and shapes that the inputs have in the graph (an int of
+// Gorgonia's is an int64). [FromGorgoniaParams] makes the parameters' tensors.
 //
-// Inputs may be any nodes, also results of ops: the graph is cut there. Constants and other leaves that have a value become part of the
-// function, with a copy of the value they have now. The graph is only read, and not kept: what happens to it later changes nothing.
+// Inputs may be any nodes, also results of ops: the graph is cut there. Constants and other leaves
+// that have a value become part of the function, with a copy of the value they have now. The graph
+// is only read, and not kept: what happens to it later changes nothing.
 //
-// What a graph holds that cannot be imported is an error (ErrGorgonia) that names the op and says what to do. Ops compute what they do
-// on a TapeMachine, but for the gradients of InverseSqrt, of OuterProd and upstream of Dropout(x, 0), which are wrong there, and of Max where several
-// elements are the largest, which share. Dropout draws other numbers, the same for the forward and the backward of a call. BatchNorm in training uses the batch's
-// mean and variance and does not follow running ones; otherwise it uses those that the op has now.
+// What a graph holds that cannot be imported is an error (ErrGorgonia) that names the op and says
+// what to do. Ops compute what they do on a TapeMachine, but for the gradients of InverseSqrt, of
+// OuterProd and upstream of Dropout(x, 0), which are wrong there, and of Max where several elements
+// are the largest, which share. Dropout draws other numbers, the same for the forward and the
+// backward of a call. BatchNorm in training uses the batch's mean and variance and does not follow
+// running ones; otherwise it uses those that the op has now.
 func FromGorgonia(inputs, outputs []*gorgonia.Node) (f *Func, err error) {
 	if err := lockBuild(); err != nil {
 		return nil, opError(fromName, err)
@@ -53,8 +57,9 @@ func FromGorgonia(inputs, outputs []*gorgonia.Node) (f *Func, err error) {
 	return f, t.try()
 }
 
-// Random is the seed of the random numbers that f draws, and how many it has: those of the dropouts of a graph of Gorgonia's. It is 0 and 0 of a function that
-// draws none. Save it with a model, and give it to SetRandom of the one that goes on; package nn's State and Load do.
+// Random is the seed of the random numbers that f draws, and how many it has: those of the dropouts
+// of a graph of Gorgonia's. It is 0 and 0 of a function that draws none. Save it with a model, and
+// give it to SetRandom of the one that goes on; package nn's State and Load do.
 func (f *Func) Random() (seed, uses uint64) {
 	if f.random == nil {
 		return 0, 0
@@ -62,7 +67,8 @@ func (f *Func) Random() (seed, uses uint64) {
 	return f.random.seed.Load(), f.random.drawn.Load()
 }
 
-// SetRandom has f go on with the random numbers of another one, of which it is the [Func.Random]. No call may be under way.
+// SetRandom has f go on with the random numbers of another one, of which it is the [Func.Random].
+// No call may be under way.
 func (f *Func) SetRandom(seed, uses uint64) {
 	if f.random != nil {
 		f.random.seed.Store(seed)
@@ -72,8 +78,8 @@ func (f *Func) SetRandom(seed, uses uint64) {
 
 const fromName = "FromGorgonia"
 
-// imported is a graph of Gorgonia's as a list of steps that build the same of Weft's ops. Values are numbered: first the inputs, then what
-// the function holds itself, then the steps' results.
+// imported is a graph of Gorgonia's as a list of steps that build the same of Weft's ops. Values
+// are numbered: first the inputs, then what the function holds itself, then the steps' results.
 type imported struct {
 	names []string       // of the inputs
 	in    []kernels.Type // of the inputs, and of the constants after them
@@ -96,7 +102,8 @@ type importedStep struct {
 	build builder
 }
 
-// builder builds an op; its result may have another shape than the graph says, with as many elements.
+// builder builds an op; its result may have another shape than the graph says, with as many
+// elements.
 type builder func(g *Graph, in []node) node
 
 // build is the body of the function.
@@ -166,7 +173,8 @@ func (t *imported) arguments(in []*Tensor) ([]*Tensor, error) {
 	return all, nil
 }
 
-// drawer is an argument that belongs to the pass, or to the checkpoint, in which random numbers are drawn.
+// drawer is an argument that belongs to the pass, or to the checkpoint, in which random numbers are
+// drawn.
 func drawer(in []*Tensor) *Tensor {
 	if k := slices.IndexFunc(in, func(x *Tensor) bool { return x.owner != nil }); k >= 0 {
 		return in[k]

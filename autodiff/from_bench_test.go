@@ -9,7 +9,8 @@ import (
 	"github.com/weft-project/weft/device"
 )
 
-// BenchmarkModelsOfGorgonias is a forward and a backward of each model, on Gorgonia's machine and here.
+// BenchmarkModelsOfGorgonias is a forward and a backward of each model, on Gorgonia's machine and
+// here.
 func BenchmarkModelsOfGorgonias(b *testing.B) {
 	for name, build := range map[string]func() model{
 		"lstm": lstm, "convnet": func() model { return convnet(false, 8, 28) }, "batchnorm": func() model { return convnet(true, 8, 28) },

@@ -51,7 +51,8 @@ func (o *opNode) columns() kernels.Window {
 		Dilation: [2]int{o.int("dilationH"), o.int("dilationW")}}
 }
 
-// pool is the window of a pooling. Where all four paddings are given, Gorgonia begins with those of the south and the east.
+// pool is the window of a pooling. Where all four paddings are given, Gorgonia begins with those of
+// the south and the east.
 func (o *opNode) pool() kernels.Window {
 	w := kernels.Window{Kernel: [2]int{o.int("h"), o.int("w")}, Stride: [2]int{o.int("strideH"), o.int("strideW")},
 		Before: [2]int{o.int("padNorth"), o.int("padWest")}, After: [2]int{o.int("padSouth"), o.int("padEast")}}
@@ -112,8 +113,8 @@ func takeBatchNorm(o *opNode) (builder, error) {
 	}, nil
 }
 
-// convolution recognises what gorgonia.Conv2d builds: the columns of images times kernels, laid out as images again. No part of it may
-// be an input.
+// convolution recognises what gorgonia.Conv2d builds: the columns of images times kernels, laid out
+// as images again. No part of it may be an input.
 func (r *reader) convolution(n *gorgonia.Node) (args []*gorgonia.Node, over kernels.Window, ok bool) {
 	step := func(n *gorgonia.Node, kind string, operand int) *gorgonia.Node {
 		if n == nil || kindOf(n.Op()) != kind {

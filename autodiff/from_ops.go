@@ -15,8 +15,8 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// taker finds out what an op computes. Gorgonia's ops are of types that it does not export: they are known by the type's name, and
-// their parameters by reflection.
+// taker finds out what an op computes. Gorgonia's ops are of types that it does not export: they
+// are known by the type's name, and their parameters by reflection.
 type taker func(o *opNode) (builder, error)
 
 // takerOf is the table of the ops that can be imported; nil for the others.
@@ -119,7 +119,8 @@ func refusal(kind string) error {
 	return errors.New("there is no such op in Weft; build this part of other ops, or make its result an input")
 }
 
-// field reads a field of the struct behind the op. Where there is none, it is zero, and o cannot be taken.
+// field reads a field of the struct behind the op. Where there is none, it is zero, and o cannot be
+// taken.
 func field[T any](o *opNode, name string, read func(reflect.Value) T) (v T) {
 	f := reflect.Indirect(reflect.ValueOf(o.op)).FieldByName(name)
 	if !f.IsValid() {
@@ -166,7 +167,8 @@ var unaryBuilders = map[string]func(g *Graph, x node) node{
 	"invSqrt": func(g *Graph, x node) node { return g.Div(g.constant(x, 1), g.Sqrt(x)) },
 }
 
-// takeBinary: both operands have the result's shape, but for axes of 1 that Gorgonia ignores, or are one number.
+// takeBinary: both operands have the result's shape, but for axes of 1 that Gorgonia ignores, or
+// are one number.
 func takeBinary(o *opNode) (builder, error) {
 	sign, _, _ := strings.Cut(o.op.String(), " ")
 	f := binaryBuilders[sign]
@@ -282,7 +284,8 @@ func takeAt(o *opNode) (builder, error) {
 	}, nil
 }
 
-// takeRepeat repeats each element along an axis, as often as the shapes say; axes of 1 are added at the end where there are too few.
+// takeRepeat repeats each element along an axis, as often as the shapes say; axes of 1 are added at
+// the end where there are too few.
 func takeRepeat(o *opNode) (builder, error) {
 	along := o.int("along")
 	from := o.in[0].Shape.Clone()

@@ -14,8 +14,8 @@ import (
 	"github.com/weft-project/weft/internal/thresholds"
 )
 
-// randomTheirs grows a graph of Gorgonia's functions: each takes nodes that are there and squashes its result, so that values stay small.
-// The result is a number that depends on all.
+// randomTheirs grows a graph of Gorgonia's functions: each takes nodes that are there and squashes
+// its result, so that values stay small. The result is a number that depends on all.
 type randomTheirs struct {
 	*rand.Rand
 	nodes []*gorgonia.Node
@@ -99,7 +99,8 @@ func (r *randomTheirs) grow() (*gorgonia.Node, error) {
 	return nil, nil
 }
 
-// mostTheirs is how many elements a value has at most: outer products and what is joined again and again would grow without end.
+// mostTheirs is how many elements a value has at most: outer products and what is joined again and
+// again would grow without end.
 const mostTheirs = 40_000
 
 func TestRandomGraphsOfGorgoniasGiveTheResultsAndGradientsOfItsOwnMachine(t *testing.T) {

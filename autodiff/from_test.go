@@ -125,7 +125,8 @@ func TestThereAreAsManyGraphsAsTheReferenceTried(t *testing.T) {
 	require.GreaterOrEqual(t, len(fromCases()), 106)
 }
 
-// wrongThere are the ops whose gradients Gorgonia itself gets wrong: it differs from finite differences, and ours do not.
+// wrongThere are the ops whose gradients Gorgonia itself gets wrong: it differs from finite
+// differences, and ours do not.
 var wrongThere = []fromCase{
 	{"InverseSqrt", of([]int{4}), func(in []node) (node, error) { return gorgonia.InverseSqrt(in[0]) }, positive},
 	{"OuterProd", of([]int{3}, []int{4}), func(in []node) (node, error) { return gorgonia.OuterProd(in[0], in[1]) }, nil},
@@ -230,7 +231,8 @@ func TestSeveralResultsAndInnerNodesAsArguments(t *testing.T) {
 	require.Equal(t, []float64{2, 2, 2, 2}, numbers(t, grads.Of(v)))
 }
 
-// Gorgonia gives a node's operands as another's once it has removed a node from a graph; here it replaces log(sigmoid(x)).
+// Gorgonia gives a node's operands as another's once it has removed a node from a graph; here it
+// replaces log(sigmoid(x)).
 func TestAGraphThatGorgoniaChangedUnderTheHandIsTakenAsItIs(t *testing.T) {
 	g := gorgonia.NewGraph()
 	x, w := matrixOf(g, "x", 2, 2), matrixOf(g, "w", 2, 2)

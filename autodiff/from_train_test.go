@@ -12,7 +12,8 @@ import (
 	"github.com/weft-project/weft/device"
 )
 
-// model is a net written with Gorgonia's own functions: data first among its leaves, then parameters, and a loss.
+// model is a net written with Gorgonia's own functions: data first among its leaves, then
+// parameters, and a loss.
 type model struct {
 	data, params []*gorgonia.Node
 	loss         *gorgonia.Node
@@ -32,7 +33,8 @@ func (m *model) param(g *gorgonia.ExprGraph, r *rand.Rand, scale float64, shape 
 	return n
 }
 
-// lstm is a cell that is run over some steps, and a linear readout: the loss is the mean square of its error.
+// lstm is a cell that is run over some steps, and a linear readout: the loss is the mean square of
+// its error.
 func lstm() model {
 	const batch, in, hidden, steps = 4, 3, 5, 4
 	g, r := gorgonia.NewGraph(), rng(1)
@@ -63,8 +65,8 @@ func lstm() model {
 	return m
 }
 
-// convnet is like the MNIST example of Gorgonia's: two convolutions with pooling, a hidden layer, and log of softmax. With norm it has a
-// batch norm, whose scale and bias are parameters.
+// convnet is like the MNIST example of Gorgonia's: two convolutions with pooling, a hidden layer,
+// and log of softmax. With norm it has a batch norm, whose scale and bias are parameters.
 func convnet(norm bool, batch, size int) model {
 	const classes = 5
 	g, r := gorgonia.NewGraph(), rng(2)
@@ -107,7 +109,8 @@ func (m model) batch(r *rand.Rand) []arg {
 	return as
 }
 
-// onTapeMachine trains by plain gradient descent on Gorgonia's machine and gives the loss of every step.
+// onTapeMachine trains by plain gradient descent on Gorgonia's machine and gives the loss of every
+// step.
 func (m model) onTapeMachine(t *testing.T, steps int, rate float64, batch func(step int) []arg) (losses []float64) {
 	t.Helper()
 	_, err := gorgonia.Grad(m.loss, m.params...)

@@ -11,7 +11,8 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// FromGorgoniaValue copies a value of Gorgonia's, a scalar or a dense tensor, also one that is a view. An int becomes an int64.
+// FromGorgoniaValue copies a value of Gorgonia's, a scalar or a dense tensor, also one that is a
+// view. An int becomes an int64.
 func FromGorgoniaValue(v gorgonia.Value) (t *Tensor) {
 	defer func() {
 		if r := recover(); r != nil { // of a value that is not what it says
@@ -103,7 +104,8 @@ func weftDtype(d tensor.Dtype) (device.Dtype, error) {
 	return 0, fmt.Errorf("%w: it is %v; float32, float64, int, int32 and int64 can be imported", ErrDtype, d)
 }
 
-// ToGorgoniaValue copies a tensor to a new value of Gorgonia's: a scalar where the tensor has no axes, a dense tensor otherwise.
+// ToGorgoniaValue copies a tensor to a new value of Gorgonia's: a scalar where the tensor has no
+// axes, a dense tensor otherwise.
 func ToGorgoniaValue(t *Tensor) (gorgonia.Value, error) {
 	if err := t.Err(); err != nil {
 		return nil, opError("ToGorgoniaValue", err)
@@ -120,7 +122,8 @@ func ToGorgoniaValue(t *Tensor) (gorgonia.Value, error) {
 	return valueOf(b, *t.typ)
 }
 
-// FromGorgoniaParams makes parameters: for each node a tensor on the CPU that requires gradients and has a copy of the node's value.
+// FromGorgoniaParams makes parameters: for each node a tensor on the CPU that requires gradients
+// and has a copy of the node's value.
 func FromGorgoniaParams(nodes ...*gorgonia.Node) ([]*Tensor, error) {
 	ts := make([]*Tensor, len(nodes))
 	for k, n := range nodes {
@@ -134,8 +137,8 @@ func FromGorgoniaParams(nodes ...*gorgonia.Node) ([]*Tensor, error) {
 	return ts, nil
 }
 
-// ToGorgoniaParams gives nodes the values of tensors, with [gorgonia.Let]: the way back after training. Each tensor needs the dtype and
-// shape of its node.
+// ToGorgoniaParams gives nodes the values of tensors, with [gorgonia.Let]: the way back after
+// training. Each tensor needs the dtype and shape of its node.
 func ToGorgoniaParams(nodes []*gorgonia.Node, tensors []*Tensor) (err error) {
 	if err := lockBuild(); err != nil {
 		return opError("ToGorgoniaParams", err)

@@ -70,8 +70,9 @@ func sameGraph(inputs, outputs []*gorgonia.Node) error {
 	return nil
 }
 
-// childrenOf lists a node's operands in argument order, duplicates kept. It looks into the node, because ExprGraph.From gives those of
-// another node once Gorgonia has removed one from the graph, as it does where it replaces log(sigmoid(x)) and the like.
+// childrenOf lists a node's operands in argument order, duplicates kept. It looks into the node,
+// because ExprGraph.From gives those of another node once Gorgonia has removed one from the graph,
+// as it does where it replaces log(sigmoid(x)) and the like.
 func childrenOf(n *gorgonia.Node) []*gorgonia.Node {
 	f := reflect.ValueOf(n).Elem().FieldByName("children")
 	cs := make([]*gorgonia.Node, f.Len())
@@ -81,7 +82,8 @@ func childrenOf(n *gorgonia.Node) []*gorgonia.Node {
 	return cs
 }
 
-// topological lists what outs depend on, operands first. It keeps a stack of its own, because graphs may be deep.
+// topological lists what outs depend on, operands first. It keeps a stack of its own, because
+// graphs may be deep.
 func topological(outs []*gorgonia.Node, children func(*gorgonia.Node) []*gorgonia.Node) ([]*gorgonia.Node, error) {
 	const (
 		entered = iota + 1

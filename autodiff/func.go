@@ -17,9 +17,10 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// Func is a differentiable function of tensors. It is compiled when it is first called with given dtypes, shapes, kind of
-// device and wanted gradients, and the programs are kept: those that were used last, so many at most. A function that needs more says so
-// once, as a warning of slog's default logger. Safe for concurrent use.
+// Func is a differentiable function of tensors. It is compiled when it is first called with given
+// dtypes, shapes, kind of device and wanted gradients, and the programs are kept: those that were
+// used last, so many at most. A function that needs more says so once, as a warning of slog's
+// default logger. Safe for concurrent use.
 type Func struct {
 	name  string
 	arity int // −1: any
@@ -43,8 +44,8 @@ const maxCompiled = 128
 //
 //	func(g *autodiff.Graph, x, w, … *gorgonia.Node) *gorgonia.Node      // or several results
 //
-// The body runs once for every new set of shapes, and only builds: computing with tensors inside it is an error. What is wrong
-// with it is reported by Call.
+// The body runs once for every new set of shapes, and only builds: computing with tensors inside it
+// is an error. What is wrong with it is reported by Call.
 func Define(name string, body any) *Func {
 	f := &Func{name: name}
 	v := reflect.ValueOf(body)
@@ -97,7 +98,8 @@ func (f *Func) Call(in ...*Tensor) *Tensor {
 	return out[0]
 }
 
-// CallAll calls the function. The results are as many as the body's; when something is wrong, a single one that carries the error.
+// CallAll calls the function. The results are as many as the body's; when something is wrong, a
+// single one that carries the error.
 func (f *Func) CallAll(in ...*Tensor) []*Tensor {
 	in, p, err := f.find(in)
 	if err == nil {
@@ -210,7 +212,8 @@ func (f *Func) findOrCompile(h uint64, at home, dev device.Device, in []*Tensor)
 	return c, first, nil
 }
 
-// home is what programs are made for: a kind of device or, where kernels are loaded into it, one device.
+// home is what programs are made for: a kind of device or, where kernels are loaded into it, one
+// device.
 type home struct {
 	kind    device.Kind
 	only    *device.Accelerator
@@ -267,7 +270,8 @@ func (c *compiled) serves(at home, in []*Tensor) bool {
 // errInBody is given instead of a deadlock.
 var errInBody = fmt.Errorf("%w: the body of a function was computing with tensors; it may only build its graph", ErrFunction)
 
-// insideBody says whether this goroutine is building a function's graph. It is asked only where a lock is taken already.
+// insideBody says whether this goroutine is building a function's graph. It is asked only where a
+// lock is taken already.
 func insideBody() bool {
 	pcs := make([]uintptr, 128)
 	n := runtime.Callers(3, pcs) // from the caller's caller on
@@ -307,7 +311,8 @@ func (f *Func) compile(dev device.Device, in []*Tensor) (*compiled, error) {
 	return c, c.finish(u)
 }
 
-// panicked is the error of a panic, with the line where it happened. Call it where the panic is recovered.
+// panicked is the error of a panic, with the line where it happened. Call it where the panic is
+// recovered.
 func panicked(doing string, r any) error {
 	pcs := make([]uintptr, 64)
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs)])
@@ -324,7 +329,8 @@ func panicked(doing string, r any) error {
 	}
 }
 
-// draw builds the graph and lists the forward. A panic in the body, or in Gorgonia, becomes an error.
+// draw builds the graph and lists the forward. A panic in the body, or in Gorgonia, becomes an
+// error.
 func (f *Func) draw(dev device.Device, in []*Tensor) (c *compiled, u *program.Unit, err error) {
 	if err := lockBuild(); err != nil {
 		return nil, nil, err

@@ -92,7 +92,8 @@ func TestAParameterThatCameOfABadIndexStaysSpoiledHoweverItIsStepped(t *testing.
 	}
 }
 
-// One pass stands still; what it has released lies in the pool, and another pass must not wait for that.
+// One pass stands still; what it has released lies in the pool, and another pass must not wait for
+// that.
 func TestAPassOnAGPUGoesOnWhileAnotherStandsStill(t *testing.T) {
 	for seed := range uint64(4) {
 		m := ptx.New(ptx.Config{Late: rand.New(rand.NewPCG(seed, 5))})

@@ -1,16 +1,18 @@
 package autodiff
 
-// Gradients are the results of a backward, by leaf. Those of [Backward] belong to the owner of the roots, or to nobody; who
-// accumulates his own owns them until Settle or Free. Not safe for concurrent use.
+// Gradients are the results of a backward, by leaf. Those of [Backward] belong to the owner of the
+// roots, or to nobody; who accumulates his own owns them until Settle or Free. Not safe for
+// concurrent use.
 //
-// A sum that fails takes both its summands along: the table is spoiled then, and every later sum, Merge and Settle gives that error, until
-// Free.
+// A sum that fails takes both its summands along: the table is spoiled then, and every later sum,
+// Merge and Settle gives that error, until Free.
 type Gradients struct {
 	of  map[*Tensor]*Tensor
 	err error // of a sum that failed
 }
 
-// Settle gives all gradients to an owner, or to nobody. When the owner is freed already, so are they.
+// Settle gives all gradients to an owner, or to nobody. When the owner is freed already, so are
+// they.
 func (g *Gradients) Settle(owner *Arena) error {
 	if err := g.err; err != nil {
 		g.Free()
@@ -40,10 +42,12 @@ func (g *Gradients) All() map[*Tensor]*Tensor {
 // Len is the number of leaves with a gradient.
 func (g *Gradients) Len() int { return len(g.of) }
 
-// Accumulate adds a gradient for a leaf, and runs the leaf's hooks before and after; it takes d over.
+// Accumulate adds a gradient for a leaf, and runs the leaf's hooks before and after; it takes d
+// over.
 func (g *Gradients) Accumulate(leaf, d *Tensor) error { return g.AccumulateWith(leaf, d, Pull{}) }
 
-// AccumulateWith is Accumulate with options: with Anomaly a sum that is not finite is an [AnomalyError].
+// AccumulateWith is Accumulate with options: with Anomaly a sum that is not finite is an
+// [AnomalyError].
 func (g *Gradients) AccumulateWith(leaf, d *Tensor, how Pull) error {
 	n := leaf.edge.Node
 	if n != nil {
@@ -87,8 +91,8 @@ func (g *Gradients) add(leaf, d *Tensor) error {
 	return nil
 }
 
-// Merge adds all gradients of another table, which is empty afterwards. No hooks run: they have. After an error the other table keeps
-// what was not added yet.
+// Merge adds all gradients of another table, which is empty afterwards. No hooks run: they have.
+// After an error the other table keeps what was not added yet.
 func (g *Gradients) Merge(other *Gradients) error {
 	if g.err == nil {
 		g.err = other.err

@@ -11,12 +11,13 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// buildMu serialises everything that builds Gorgonia graphs: Gorgonia keeps lazily filled package variables.
+// buildMu serialises everything that builds Gorgonia graphs: Gorgonia keeps lazily filled package
+// variables.
 var buildMu sync.Mutex
 
-// Graph is a Gorgonia graph under construction: the first argument of the body given to [Define]. Its methods apply
-// Weft's ops to nodes. The first mistake is kept and reported by the call that compiles the function; after it, methods
-// return nil.
+// Graph is a Gorgonia graph under construction: the first argument of the body given to [Define].
+// Its methods apply Weft's ops to nodes. The first mistake is kept and reported by the call that
+// compiles the function; after it, methods return nil.
 type Graph struct {
 	expr  *gorgonia.ExprGraph
 	order []*gorgonia.Node // in creation order, which is topological
@@ -24,7 +25,8 @@ type Graph struct {
 	args  map[*gorgonia.Node][]*gorgonia.Node
 	err   error
 
-	// aside, where it is set, takes new nodes instead of expr, without edges: Gorgonia looks through all nodes for every edge of a new one.
+	// aside, where it is set, takes new nodes instead of expr, without edges: Gorgonia looks
+	// through all nodes for every edge of a new one.
 	aside *gorgonia.ExprGraph
 }
 
@@ -32,7 +34,8 @@ func newGraph() *Graph {
 	return &Graph{expr: gorgonia.NewGraph(), types: map[*gorgonia.Node]kernels.Type{}, args: map[*gorgonia.Node][]*gorgonia.Node{}}
 }
 
-// ExprGraph is g so far as a Gorgonia graph, to walk or to draw. In a function's body it is a copy, with nodes of its own.
+// ExprGraph is g so far as a Gorgonia graph, to walk or to draw. In a function's body it is a copy,
+// with nodes of its own.
 func (g *Graph) ExprGraph() *gorgonia.ExprGraph {
 	if g.aside == nil {
 		return g.expr

@@ -8,9 +8,11 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// The ops of convolutional nets. Images are (n, channels, height, width). A window without a kernel has that of the weights.
+// The ops of convolutional nets. Images are (n, channels, height, width). A window without a kernel
+// has that of the weights.
 
-// Conv2d correlates images with kernels w (out, channels, kh, kw) and adds b (out), which may be nil.
+// Conv2d correlates images with kernels w (out, channels, kh, kw) and adds b (out), which may be
+// nil.
 func (g *Graph) Conv2d(x, w, b *gorgonia.Node, over kernels.Window) *gorgonia.Node {
 	y := g.Apply(kernels.Conv2d{Window: g.kernelOf(w, over)}, x, w)
 	if b == nil || y == nil {
@@ -22,8 +24,9 @@ func (g *Graph) Conv2d(x, w, b *gorgonia.Node, over kernels.Window) *gorgonia.No
 	return g.Add(y, g.perChannel(b, y))
 }
 
-// ConvTranspose2d is the gradient of Conv2d's images: x (n, channels, h, w), w (channels, out, kh, kw) → (n, out, height, width). Height and
-// width are the caller's, because several give images of one size.
+// ConvTranspose2d is the gradient of Conv2d's images: x (n, channels, h, w), w (channels, out, kh,
+// kw) → (n, out, height, width). Height and width are the caller's, because several give images of
+// one size.
 func (g *Graph) ConvTranspose2d(x, w *gorgonia.Node, over kernels.Window, height, width int) *gorgonia.Node {
 	return g.Apply(kernels.Conv2dGradX{Window: g.kernelOf(w, over), Height: height, Width: width}, w, x)
 }
@@ -36,23 +39,26 @@ func (g *Graph) kernelOf(w *gorgonia.Node, over kernels.Window) kernels.Window {
 	return over
 }
 
-// Im2col lays out what the window sees at each of its positions: (n, c, h, w) → (n, c·kh·kw, oh·ow).
+// Im2col lays out what the window sees at each of its positions: (n, c, h, w) → (n, c·kh·kw,
+// oh·ow).
 func (g *Graph) Im2col(x *gorgonia.Node, over kernels.Window) *gorgonia.Node {
 	return g.Apply(kernels.Im2col{Window: over}, x)
 }
 
-// MaxPool2d is the largest element under the window; of equal ones the first gets the gradient, of NaN the last.
+// MaxPool2d is the largest element under the window; of equal ones the first gets the gradient, of
+// NaN the last.
 func (g *Graph) MaxPool2d(x *gorgonia.Node, over kernels.Window) *gorgonia.Node {
 	return g.Apply(kernels.MaxPool2d{Window: over}, x)
 }
 
-// AvgPool2d is the mean of the elements under the window; padding counts as zeros, or with inside not at all.
+// AvgPool2d is the mean of the elements under the window; padding counts as zeros, or with inside
+// not at all.
 func (g *Graph) AvgPool2d(x *gorgonia.Node, over kernels.Window, inside bool) *gorgonia.Node {
 	return g.Apply(kernels.AvgPool2d{Window: over, Inside: inside}, x)
 }
 
-// Dropout keeps each element with probability 1−p and scales it by 1/(1−p); the others become 0. The key, int64 (2), is a seed and a counter:
-// equal keys keep equal elements.
+// Dropout keeps each element with probability 1−p and scales it by 1/(1−p); the others become 0.
+// The key, int64 (2), is a seed and a counter: equal keys keep equal elements.
 func (g *Graph) Dropout(x, key *gorgonia.Node, p float64) *gorgonia.Node {
 	return g.Apply(kernels.Dropout{P: p}, x, key)
 }
@@ -60,8 +66,9 @@ func (g *Graph) Dropout(x, key *gorgonia.Node, p float64) *gorgonia.Node {
 // Random draws numbers that are a function of the key, int64 (2): see [kernels.Random].
 func (g *Graph) Random(i kernels.Random, key *gorgonia.Node) *gorgonia.Node { return g.Apply(i, key) }
 
-// BatchNorm normalises each channel, axis 1, to mean 0 and variance 1 over the batch and all other axes, then scales by gamma (c) and
-// shifts by beta (c) (Ioffe and Szegedy, arXiv:1502.03167). It also gives the batch's mean and biased variance, both (c).
+// BatchNorm normalises each channel, axis 1, to mean 0 and variance 1 over the batch and all other
+// axes, then scales by gamma (c) and shifts by beta (c) (Ioffe and Szegedy, arXiv:1502.03167). It
+// also gives the batch's mean and biased variance, both (c).
 func (g *Graph) BatchNorm(x, gamma, beta *gorgonia.Node, eps float64) (y, mean, variance *gorgonia.Node) {
 	if !g.channels("BatchNorm", x, gamma, beta) {
 		return nil, nil, nil

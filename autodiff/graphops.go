@@ -64,8 +64,8 @@ func (g *Graph) ReLU(x *gorgonia.Node) *gorgonia.Node {
 	return g.Apply(kernels.Unary{Fn: kernels.Relu}, x)
 }
 
-// GELU is x·Φ(x), exact (Hendrycks and Gimpel, arXiv:1606.08415). Of −∞ it is 0, and so is its gradient, which
-// of ∞ is 1: the limits, where PyTorch's are NaN.
+// GELU is x·Φ(x), exact (Hendrycks and Gimpel, arXiv:1606.08415). Of −∞ it is 0, and so is its
+// gradient, which of ∞ is 1: the limits, where PyTorch's are NaN.
 func (g *Graph) GELU(x *gorgonia.Node) *gorgonia.Node {
 	return g.Apply(kernels.Unary{Fn: kernels.Gelu}, x)
 }
@@ -80,7 +80,8 @@ func (g *Graph) Shift(x *gorgonia.Node, c float64) *gorgonia.Node {
 	return g.Apply(kernels.Unary{Fn: kernels.Shift, C: c}, x)
 }
 
-// MatMul is the matrix product over the last two axes; the axes before them are a batch and broadcast.
+// MatMul is the matrix product over the last two axes; the axes before them are a batch and
+// broadcast.
 func (g *Graph) MatMul(a, b *gorgonia.Node) *gorgonia.Node { return g.Apply(kernels.MatMul{}, a, b) }
 
 // MatMulT is MatMul with either operand's last two axes swapped first.
@@ -98,7 +99,8 @@ func (g *Graph) Mean(x *gorgonia.Node, axes ...int) *gorgonia.Node {
 	return g.reduce(kernels.Mean, x, axes)
 }
 
-// Max is the largest over axes, which it drops; where several are largest the gradient is shared, and where some are NaN, by those.
+// Max is the largest over axes, which it drops; where several are largest the gradient is shared,
+// and where some are NaN, by those.
 func (g *Graph) Max(x *gorgonia.Node, axes ...int) *gorgonia.Node {
 	return g.reduce(kernels.Max, x, axes)
 }
@@ -145,8 +147,9 @@ func (g *Graph) Softmax(x *gorgonia.Node, axis int) *gorgonia.Node {
 	return g.Apply(kernels.Softmax{Axis: wrap(axis, g.rank(x))}, x)
 }
 
-// Attention is softmax(q·kᵀ/√d)·v for each head: q (b, t, heads, d), k and v (b, s, heads, d) → (b, t, heads, d), without a matrix of all
-// scores in memory. With causal, row r of q sees the first s−t+r+1 rows of k and v alone.
+// Attention is softmax(q·kᵀ/√d)·v for each head: q (b, t, heads, d), k and v (b, s, heads, d) → (b,
+// t, heads, d), without a matrix of all scores in memory. With causal, row r of q sees the first
+// s−t+r+1 rows of k and v alone.
 func (g *Graph) Attention(q, k, v *gorgonia.Node, causal bool) *gorgonia.Node {
 	outs := g.ApplyAll(kernels.Attention{Causal: causal}, q, k, v)
 	if outs == nil {
@@ -160,13 +163,14 @@ func (g *Graph) LogSoftmax(x *gorgonia.Node, axis int) *gorgonia.Node {
 	return g.Apply(kernels.Softmax{Axis: wrap(axis, g.rank(x)), Log: true}, x)
 }
 
-// CrossEntropy is the mean over rows of −log softmax(logits)[label]: logits (n, classes), labels (n) int32 or int64.
+// CrossEntropy is the mean over rows of −log softmax(logits)[label]: logits (n, classes), labels
+// (n) int32 or int64.
 func (g *Graph) CrossEntropy(logits, labels *gorgonia.Node) *gorgonia.Node {
 	return g.Apply(kernels.CrossEntropy{}, logits, labels)
 }
 
-// LayerNorm normalises the last axis to mean 0 and variance 1, then scales by gamma and shifts by beta (Ba, Kiros and
-// Hinton, arXiv:1607.06450).
+// LayerNorm normalises the last axis to mean 0 and variance 1, then scales by gamma and shifts by
+// beta (Ba, Kiros and Hinton, arXiv:1607.06450).
 func (g *Graph) LayerNorm(x, gamma, beta *gorgonia.Node, eps float64) *gorgonia.Node {
 	i := kernels.LayerNorm{Eps: eps}
 	if _, err := i.Infer([]kernels.Type{g.types[x], g.types[gamma], g.types[beta]}); err != nil { // not one number per column
@@ -183,7 +187,8 @@ func (g *Graph) Cast(x *gorgonia.Node, to device.Dtype) *gorgonia.Node {
 	return g.Apply(kernels.Cast{To: to}, x)
 }
 
-// wrap makes a negative axis count from the end; what is out of range stays so, for Infer to refuse.
+// wrap makes a negative axis count from the end; what is out of range stays so, for Infer to
+// refuse.
 func wrap(axis, rank int) int {
 	if axis < 0 && axis >= -rank {
 		return axis + rank

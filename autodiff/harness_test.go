@@ -47,8 +47,8 @@ func wanting(args []arg) (subsets [][]arg) {
 	return subsets
 }
 
-// opCase is one use of one op, or a few: inputs, which may be random, and a body. counterpart is the same of Gorgonia's own ops,
-// where there is one.
+// opCase is one use of one op, or a few: inputs, which may be random, and a body. counterpart is
+// the same of Gorgonia's own ops, where there is one.
 type opCase struct {
 	name        string
 	in          func(r *rand.Rand) []arg
@@ -220,8 +220,9 @@ func (b built) oracle(args []arg) nd {
 	return interpret(b, in, evaluate)
 }
 
-// pulled adds the reverse pass to the graph and computes all of it by the oracle, from the weights that [runTensors] gives. It takes the rules'
-// word for the mathematics, which finite differences check where few elements do, and nobody's for how it is computed.
+// pulled adds the reverse pass to the graph and computes all of it by the oracle, from the weights
+// that [runTensors] gives. It takes the rules' word for the mathematics, which finite differences
+// check where few elements do, and nobody's for how it is computed.
 func (b built) pulled(t testing.TB, args []arg) (y nd, grads [][]float64) {
 	t.Helper()
 	buildMu.Lock()
@@ -282,7 +283,8 @@ func weights(n int) []float64 {
 	return w
 }
 
-// differences are central finite differences of Σ weights·oracle for the differentiable arguments; nil for the others.
+// differences are central finite differences of Σ weights·oracle for the differentiable arguments;
+// nil for the others.
 func (b built) differences(args []arg) [][]float64 {
 	loss := func() (s float64) {
 		y := b.oracle(args)
@@ -316,7 +318,8 @@ type outcome struct {
 	grads [][]float64 // per argument, nil where none is wanted
 }
 
-// runTensors calls f on fresh tensors of the arguments and pulls the weights back. place says where the inputs go.
+// runTensors calls f on fresh tensors of the arguments and pulls the weights back. place says where
+// the inputs go.
 func runTensors(t testing.TB, args []arg, float device.Dtype, place func(*Tensor) *Tensor, f func(in []*Tensor) *Tensor) outcome {
 	t.Helper()
 	var in []*Tensor
@@ -362,7 +365,8 @@ func requireClose(t testing.TB, want, got []float64, tol float64, what string) {
 	}
 }
 
-// requireOutcome compares with the oracle's forward and gradients. A missing gradient stands for zeros.
+// requireOutcome compares with the oracle's forward and gradients. A missing gradient stands for
+// zeros.
 func requireOutcome(t testing.TB, shape device.Shape, y []float64, grads [][]float64, o outcome, tol float64, what string) {
 	t.Helper()
 	require.True(t, shape.Equal(o.shape), "%s: shape %v, want %v", what, o.shape, shape)

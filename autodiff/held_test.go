@@ -35,8 +35,8 @@ func (h *holding) parameter(shape ...int) *autodiff.Tensor {
 	return autodiff.To(nn.Normal(h.r, device.Float32, 0, .1, shape...), h.dev).RequireGrad()
 }
 
-// held is how many bytes the pass has when the work is done and waits for its backward, in float32 and in bfloat16. When the pass is freed nothing of it may
-// be left.
+// held is how many bytes the pass has when the work is done and waits for its backward, in float32
+// and in bfloat16. When the pass is freed nothing of it may be left.
 func held(t *testing.T, work func(h *holding)) (wide, narrow int64) {
 	t.Helper()
 	for p, n := range map[gpu.Precision]*int64{gpu.Float32: &wide, gpu.BF16: &narrow} {
@@ -53,7 +53,8 @@ func held(t *testing.T, work func(h *holding)) (wide, narrow int64) {
 	return wide, narrow
 }
 
-// There may be a copy of each weight as bfloat16, 2 bytes for each 4, but one for all calls that wait.
+// There may be a copy of each weight as bfloat16, 2 bytes for each 4, but one for all calls that
+// wait.
 func TestOnAGPUBFloat16HoldsNoMoreForManyMicroBatchesThanFloat32AndOneCopyOfTheWeights(t *testing.T) {
 	layer := autodiff.Define("layer", func(g *autodiff.Graph, x, w, b *gorgonia.Node) *gorgonia.Node { return g.GELU(g.Linear(x, w, b)) })
 	for _, batches := range []int{1, 2, 8} {
@@ -81,7 +82,8 @@ func TestOnAGPUBFloat16HoldsNoMoreForOpsOneByOneThanFloat32AndOneCopyOfTheWeight
 	}
 }
 
-// What a function keeps is mostly what its products make and read, and statistics are small. The batch is large, so that weights do not count.
+// What a function keeps is mostly what its products make and read, and statistics are small. The
+// batch is large, so that weights do not count.
 func TestOnAGPUAFunctionSavesHalfInBFloat16WhereItsProductsMakeWhatItSaves(t *testing.T) {
 	mlp := autodiff.Define("mlp", func(g *autodiff.Graph, x, w, b, v *gorgonia.Node) *gorgonia.Node {
 		return g.MatMul(g.GELU(g.Linear(g.Tanh(g.MatMul(g.Tanh(g.MatMul(x, w)), w)), w, b)), v)

@@ -13,13 +13,15 @@ type hook struct {
 	at   Site                        // where it was registered
 }
 
-// OnGrad registers a hook that sees the gradient of t once it is complete, in every backward in which t gets one, before it
-// goes on: into the function that made t, to the worker that t came from, or into t's accumulated gradient. What it returns
-// replaces the gradient, with the same dtype, shape and device; nil leaves it as it is, and a tensor that carries an error ends the
+// OnGrad registers a hook that sees the gradient of t once it is complete, in every backward in
+// which t gets one, before it goes on: into the function that made t, to the worker that t came
+// from, or into t's accumulated gradient. What it returns replaces the gradient, with the same
+// dtype, shape and device; nil leaves it as it is, and a tensor that carries an error ends the
 // backward. Hooks run in the order in which they were registered.
 //
-// g, and what is computed from it, is freed when the hook returns. An error or a panic ends the backward with a [HookError]. A hook on
-// a parameter runs for every pass that uses the parameter, at the same time for passes that run at the same time.
+// g, and what is computed from it, is freed when the hook returns. An error or a panic ends the
+// backward with a [HookError]. A hook on a parameter runs for every pass that uses the parameter,
+// at the same time for passes that run at the same time.
 func (t *Tensor) OnGrad(do func(g *Tensor) *Tensor) (remove func(), err error) {
 	if do == nil {
 		return nil, opError("OnGrad", errNoHook)
@@ -27,9 +29,10 @@ func (t *Tensor) OnGrad(do func(g *Tensor) *Tensor) (remove func(), err error) {
 	return t.register("OnGrad", &hook{grad: do})
 }
 
-// OnAccumulated registers a hook that runs once per backward in which the leaf t gets a gradient, when g, the sum over that
-// backward, stands in its [Gradients]. Ownership, errors and concurrency are those of [Tensor.OnGrad]. In a pass the gradients of
-// a backward are added to those of earlier ones when all of it has succeeded, which is after the hook.
+// OnAccumulated registers a hook that runs once per backward in which the leaf t gets a gradient,
+// when g, the sum over that backward, stands in its [Gradients]. Ownership, errors and concurrency
+// are those of [Tensor.OnGrad]. In a pass the gradients of a backward are added to those of earlier
+// ones when all of it has succeeded, which is after the hook.
 func (t *Tensor) OnAccumulated(do func(leaf, g *Tensor) error) (remove func(), err error) {
 	if do == nil {
 		return nil, opError("OnAccumulated", errNoHook)
@@ -74,9 +77,10 @@ func (n *Node) editHooks(edit func([]*hook) []*hook) {
 	}
 }
 
-// RunHooks lets the hooks on the results' tensors see and replace the gradients of the node's results, in place: the caller frees
-// what gys holds afterwards. [Node.PullWith] and [Gradients.AccumulateWith] call it; who does neither with a node's gradients, because
-// they leave this worker, calls it himself. The error is a [HookError].
+// RunHooks lets the hooks on the results' tensors see and replace the gradients of the node's
+// results, in place: the caller frees what gys holds afterwards. [Node.PullWith] and
+// [Gradients.AccumulateWith] call it; who does neither with a node's gradients, because they leave
+// this worker, calls it himself. The error is a [HookError].
 func (n *Node) RunHooks(gys []*Tensor) error {
 	hs := n.hooks.Load()
 	if hs == nil {

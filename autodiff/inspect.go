@@ -2,8 +2,8 @@ package autodiff
 
 import "time"
 
-// Time has the calls of functions with the arena's tensors timed: see [Node.Took]. Call it before the arena is used. For a device that computes
-// by itself it is the time until the call returns.
+// Time has the calls of functions with the arena's tensors timed: see [Node.Took]. Call it before
+// the arena is used. For a device that computes by itself it is the time until the call returns.
 func (a *Arena) Time() { a.timed = true }
 
 // now is when a call begins whose results the arena will own, zero where it is not timed.
@@ -21,8 +21,8 @@ func since(began time.Time) time.Duration {
 	return time.Since(began)
 }
 
-// Nodes lists the functions that were recorded for tensors of the arena, in the order in which they were called, and are still held; for
-// inspection.
+// Nodes lists the functions that were recorded for tensors of the arena, in the order in which they
+// were called, and are still held; for inspection.
 func (a *Arena) Nodes() []*Node {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -5,7 +5,8 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// To copies a tensor to another device; it is x itself where it lies there already. Gradients are copied back.
+// To copies a tensor to another device; it is x itself where it lies there already. Gradients are
+// copied back.
 func To(x *Tensor, dev device.Device) *Tensor {
 	if err := x.Err(); err != nil {
 		return failed(opError("To", err))

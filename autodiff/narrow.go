@@ -8,8 +8,10 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// roundOnce has the forward save what it makes as bfloat16 anyway in place of what that is made of: parameters, and inputs that want no gradient, such as
-// a batch. Somebody has a batch while the call waits, so that its copy is more to hold: it is saved where other values, as bfloat16, save as much.
+// roundOnce has the forward save what it makes as bfloat16 anyway in place of what that is made of:
+// parameters, and inputs that want no gradient, such as a batch. Somebody has a batch while the
+// call waits, so that its copy is more to hold: it is saved where other values, as bfloat16, save
+// as much.
 func (c *compiled) roundOnce(s *saving, factor map[*gorgonia.Node]bool) {
 	spared := 0
 	for k, n := range c.kept {
@@ -36,8 +38,9 @@ func (c *compiled) roundOnce(s *saving, factor map[*gorgonia.Node]bool) {
 	}
 }
 
-// narrow says which of the kept values are kept as bfloat16: what products and attention make or read, and elementwise functions of that. What the
-// forward sums up or normalises, such as a stream of residuals, stays as it is, and so do statistics and results.
+// narrow says which of the kept values are kept as bfloat16: what products and attention make or
+// read, and elementwise functions of that. What the forward sums up or normalises, such as a stream
+// of residuals, stays as it is, and so do statistics and results.
 func (s *saving) narrow(forward, kept []*gorgonia.Node) []bool {
 	no := map[*gorgonia.Node]bool{}
 	for k := len(forward) - 1; k >= 0; k-- { // readers come after what they read
@@ -70,7 +73,8 @@ func (s *saving) narrow(forward, kept []*gorgonia.Node) []bool {
 	return out
 }
 
-// factors are the inputs of float32 that products read, and nothing else of the forward and of the backward.
+// factors are the inputs of float32 that products read, and nothing else of the forward and of the
+// backward.
 func (s *saving) factors(in, out []*gorgonia.Node, before int, gin, gout []*gorgonia.Node) map[*gorgonia.Node]bool {
 	given := map[*gorgonia.Node]program.Value{}
 	for n := range s.keep {

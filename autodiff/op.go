@@ -14,14 +14,16 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// Op is an instruction as a node of a Gorgonia graph. It knows the types of its operands, which makes its Hindley–Milner
-// type, its shape and its hash exact. Two ops are never equal, not even with equal parameters: Gorgonia merges nodes by a
-// 32-bit hash, and merging is the compiler's business.
+// Op is an instruction as a node of a Gorgonia graph. It knows the types of its operands, which
+// makes its Hindley–Milner type, its shape and its hash exact. Two ops are never equal, not even
+// with equal parameters: Gorgonia merges nodes by a 32-bit hash, and merging is the compiler's
+// business.
 type Op struct {
 	Instr kernels.Instr
 	In    []kernels.Type
 	Out   kernels.Type
-	// Result says which of the instruction's results this is: an instruction with several is as many nodes with the same operands.
+	// Result says which of the instruction's results this is: an instruction with several is as
+	// many nodes with the same operands.
 	Result int
 
 	graph *Graph
@@ -33,7 +35,8 @@ var _ gorgonia.SDOp = (*Op)(nil)
 // Arity is the number of operands.
 func (o *Op) Arity() int { return len(o.In) }
 
-// Type is the op's function type over concrete tensor types. Gorgonia wants a fresh one at every call.
+// Type is the op's function type over concrete tensor types. Gorgonia wants a fresh one at every
+// call.
 func (o *Op) Type() hm.Type {
 	ts := make([]hm.Type, 0, len(o.In)+1)
 	for _, t := range o.In {
@@ -121,8 +124,9 @@ func (o *Op) String() string {
 	return o.Instr.String()
 }
 
-// DiffWRT says through which operands gradients flow: from a float result to float operands, but not through steps. Where the table has no rule,
-// asking for the gradient is an error, never a silent zero.
+// DiffWRT says through which operands gradients flow: from a float result to float operands, but
+// not through steps. Where the table has no rule, asking for the gradient is an error, never a
+// silent zero.
 func (o *Op) DiffWRT(n int) []bool {
 	wrt := make([]bool, n)
 	for i := range wrt {
@@ -131,8 +135,8 @@ func (o *Op) DiffWRT(n int) []bool {
 	return wrt
 }
 
-// SymDiff applies the op's gradient rule, for every float operand. grad may be a node of Gorgonia's own: such gradients run on
-// Gorgonia's machines.
+// SymDiff applies the op's gradient rule, for every float operand. grad may be a node of Gorgonia's
+// own: such gradients run on Gorgonia's machines.
 func (o *Op) SymDiff(in gorgonia.Nodes, out, grad *gorgonia.Node) (gorgonia.Nodes, error) {
 	if _, ours := o.graph.types[grad]; !ours {
 		o.graph.types[grad] = o.Out

@@ -16,7 +16,8 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// stretched is the arguments with every extent of some length as another length. Their numbers are repeated.
+// stretched is the arguments with every extent of some length as another length. Their numbers are
+// repeated.
 func stretched(args []arg, from, to int) []arg {
 	out := slices.Clone(args)
 	for k, a := range args {
@@ -34,7 +35,8 @@ func stretched(args []arg, from, to int) []arg {
 	return out
 }
 
-// lengths are the extents of arguments along which they can be stretched: those of some axis, longest arguments first.
+// lengths are the extents of arguments along which they can be stretched: those of some axis,
+// longest arguments first.
 func lengths(args []arg) (all []int) {
 	byElems := slices.SortedStableFunc(slices.Values(args), func(a, b arg) int { return len(b.v) - len(a.v) })
 	for _, a := range byElems {
@@ -55,8 +57,8 @@ func largest(args []arg) (n int) {
 	return n
 }
 
-// work is about how many steps the oracle takes for the functions that are not one for each element, forward and backward: it goes through whole
-// lines for each.
+// work is about how many steps the oracle takes for the functions that are not one for each
+// element, forward and backward: it goes through whole lines for each.
 func work(b built) (n int) {
 	for _, node := range b.g.order {
 		op, ok := node.Op().(*Op)
@@ -87,7 +89,8 @@ func aboutOp(c opCase) string {
 	return name
 }
 
-// requireSized runs a case whose arguments were stretched. It says what it was: right, or refused; nothing where it would take too long.
+// requireSized runs a case whose arguments were stretched. It says what it was: right, or refused;
+// nothing where it would take too long.
 func requireSized(t *testing.T, c opCase, args []arg) (ran bool, refused error) {
 	t.Helper()
 	var in []*Tensor
@@ -140,7 +143,8 @@ func shaped(n int) map[string]opCase {
 	}
 }
 
-// sizesOf are the numbers of elements to try, with which row fewer or more: none, one, and those at the thresholds of programs.
+// sizesOf are the numbers of elements to try, with which row fewer or more: none, one, and those at
+// the thresholds of programs.
 func sizesOf(t *testing.T) (all [][2]int) {
 	sizes := thresholds.Around(thresholds.Programs)
 	for range sizes.Len() {
@@ -153,7 +157,8 @@ func sizesOf(t *testing.T) (all [][2]int) {
 	return all
 }
 
-// stretchTo finds a case of an op, and an extent of its arguments, that can be as large as is asked for, and requires that it is right there.
+// stretchTo finds a case of an op, and an extent of its arguments, that can be as large as is asked
+// for, and requires that it is right there.
 func stretchTo(t *testing.T, cs []opCase, elems, side int) bool {
 	t.Helper()
 	for try := range 3 * len(cs) {
@@ -172,8 +177,8 @@ func stretchTo(t *testing.T, cs []opCase, elems, side int) bool {
 	return false
 }
 
-// TestEveryOpIsRightOrRefusedAtEverySize stretches the arguments of every kind of op in the table to no elements, to one, and to as many as at every
-// threshold, and one row fewer and more.
+// TestEveryOpIsRightOrRefusedAtEverySize stretches the arguments of every kind of op in the table
+// to no elements, to one, and to as many as at every threshold, and one row fewer and more.
 func TestEveryOpIsRightOrRefusedAtEverySize(t *testing.T) {
 	kinds := map[string][]opCase{}
 	for _, c := range cases() {

@@ -8,8 +8,8 @@ import (
 	"github.com/weft-project/weft/kernels/kerneltest"
 )
 
-// nd is a dumb array: everything is a float64. With kerneltest's oracle it is the oracle of the forward and, by finite
-// differences, of every gradient.
+// nd is a dumb array: everything is a float64. With kerneltest's oracle it is the oracle of the
+// forward and, by finite differences, of every gradient.
 type nd struct {
 	shape device.Shape
 	v     []float64

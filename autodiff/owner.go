@@ -50,8 +50,10 @@ func (o Owner) ending() string {
 	return "which was freed"
 }
 
-// OwnerError says that a tensor was used where its owner does not allow it. It matches [ErrFreed] where the owner is over, [ErrMixedPasses] where two
-// passes meet, or a pass and a call outside of it, and [ErrMixedArenas] where an arena meets a pass or another arena. Its text says what mends it.
+// OwnerError says that a tensor was used where its owner does not allow it. It matches [ErrFreed]
+// where the owner is over, [ErrMixedPasses] where two passes meet, or a pass and a call outside of
+// it, and [ErrMixedArenas] where an arena meets a pass or another arena. Its text says what mends
+// it.
 type OwnerError struct {
 	Tensor string // its type; empty for one that was about to be made
 	At     string // file:line where it was computed, where that is known
@@ -212,7 +214,8 @@ func (a *Arena) freedError(of, at string) error {
 // Accepts says why tensors may not be used where only a's and nobody's may.
 func (a *Arena) Accepts(op string, ts ...*Tensor) error { return a.accepts(op, false, ts) }
 
-// Sends says why tensors must not leave in a call whose context carries the pass of a; nil is for a call without one. Their gradients would be lost.
+// Sends says why tensors must not leave in a call whose context carries the pass of a; nil is for a
+// call without one. Their gradients would be lost.
 func (a *Arena) Sends(ts ...*Tensor) error { return a.accepts("send", true, ts) }
 
 func (a *Arena) accepts(op string, sent bool, ts []*Tensor) error {
@@ -244,7 +247,8 @@ func ownerOf(ts []*Tensor) (owner *Arena, err error) {
 	return owner, nil
 }
 
-// meeting is the error for a tensor that cannot be mixed with those before it. What is freed is told first.
+// meeting is the error for a tensor that cannot be mixed with those before it. What is freed is
+// told first.
 func meeting(before []*Tensor, t *Tensor) error {
 	for _, other := range before {
 		if o := other.Owner(); o != nil {

@@ -110,7 +110,8 @@ func (p *parameters) function() *Func {
 	return f
 }
 
-// findOrMake is function with a lock. It says whether a function had to go for the first of this op's.
+// findOrMake is function with a lock. It says whether a function had to go for the first of this
+// op's.
 func (p *parameters) findOrMake(h uint64) (f *Func, first bool) {
 	all := &withParameters
 	all.mu.Lock()
@@ -148,7 +149,8 @@ func Scale(x *Tensor, c float64) *Tensor { return constant(opScale, c, x) }
 // Shift is x + c.
 func Shift(x *Tensor, c float64) *Tensor { return constant(opShift, c, x) }
 
-// Sum adds over axes (negative ones count from the last) and drops them; over all where none are given.
+// Sum adds over axes (negative ones count from the last) and drops them; over all where none are
+// given.
 func Sum(x *Tensor, axes ...int) *Tensor { return listed(opSum, x, axes) }
 
 // Mean averages over axes and drops them.
@@ -183,7 +185,8 @@ func Softmax(x *Tensor, axis int) *Tensor { return listed(opSoftmax, x, []int{ax
 // LogSoftmax is log(Softmax(x)), computed without overflow.
 func LogSoftmax(x *Tensor, axis int) *Tensor { return listed(opLogSoftmax, x, []int{axis}) }
 
-// LayerNorm normalises the last axis to mean 0 and variance 1, then scales by gamma and shifts by beta.
+// LayerNorm normalises the last axis to mean 0 and variance 1, then scales by gamma and shifts by
+// beta.
 func LayerNorm(x, gamma, beta *Tensor, eps float64) *Tensor {
 	return constant(opLayerNorm, eps, x, gamma, beta)
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// A primitive is a function of one instruction. Those without parameters are ready made, the others are found by their parameters.
+// A primitive is a function of one instruction. Those without parameters are ready made, the others
+// are found by their parameters.
 
 // single is the function of one instruction.
 func single(i kernels.Instr) *Func {
@@ -42,7 +43,8 @@ var (
 func unary(fn kernels.UnaryFn, x *Tensor) *Tensor      { return unaries[fn].Call(x) }
 func binary(fn kernels.BinaryFn, a, b *Tensor) *Tensor { return binaries[fn].Call(a, b) }
 
-// instructions keeps the functions of what was given to [Run]. It is a cache: what it holds changes no result.
+// instructions keeps the functions of what was given to [Run]. It is a cache: what it holds changes
+// no result.
 var instructions struct {
 	sync.Mutex
 	kept shelf[instruction]
@@ -112,7 +114,8 @@ func ReLU(x *Tensor) *Tensor { return unary(kernels.Relu, x) }
 // of ∞ is 1: the limits, where PyTorch's are NaN.
 func GELU(x *Tensor) *Tensor { return unary(kernels.Gelu, x) }
 
-// MatMul is the matrix product over the last two axes; the axes before them are a batch and broadcast.
+// MatMul is the matrix product over the last two axes; the axes before them are a batch and
+// broadcast.
 func MatMul(a, b *Tensor) *Tensor { return products[0].Call(a, b) }
 
 // MatMulT is MatMul with either operand's last two axes swapped first.
@@ -140,7 +143,8 @@ func embed(op string, table, ids *Tensor) *Tensor {
 	return y
 }
 
-// CrossEntropy is the mean over rows of −log softmax(logits)[label]: logits (n, classes), labels (n) int32 or int64.
+// CrossEntropy is the mean over rows of −log softmax(logits)[label]: logits (n, classes), labels
+// (n) int32 or int64.
 func CrossEntropy(logits, labels *Tensor) *Tensor { return entropy.Call(logits, labels) }
 
 // Linear is x·w + b with w (in, out).

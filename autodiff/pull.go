@@ -8,7 +8,8 @@ import (
 	"github.com/weft-project/weft/device"
 )
 
-// onMemory runs a program on the memory of buffers, to which the caller holds references: its inputs, and what it makes.
+// onMemory runs a program on the memory of buffers, to which the caller holds references: its
+// inputs, and what it makes.
 func onMemory(h *program.Host, in, made []*device.Buffer) error {
 	var few [8][]byte
 	mem := few[:0]
@@ -24,7 +25,8 @@ func onMemory(h *program.Host, in, made []*device.Buffer) error {
 	return h.Run(mem)
 }
 
-// save keeps a value for the backward; it takes over the reference. Only the node's maker may use it.
+// save keeps a value for the backward; it takes over the reference. Only the node's maker may use
+// it.
 func (n *Node) save(b *device.Buffer) {
 	if n.rare != nil && n.rare.saved != nil {
 		n.rare.saved = append(n.rare.saved, b)
@@ -61,7 +63,8 @@ func (n *Node) free() {
 	releaseAll(saved)
 }
 
-// hold appends references to the saved values to held, so that a run cannot lose them. Where they are not retained the node has none any more.
+// hold appends references to the saved values to held, so that a run cannot lose them. Where they
+// are not retained the node has none any more.
 func (n *Node) hold(held []*device.Buffer, retain bool) ([]*device.Buffer, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -79,7 +82,8 @@ func (n *Node) hold(held []*device.Buffer, retain bool) ([]*device.Buffer, error
 	return held, nil
 }
 
-// backward computes the gradients of a call's inputs into out. Where it may consume gys, it uses them up: what it has used is nil.
+// backward computes the gradients of a call's inputs into out. Where it may consume gys, it uses
+// them up: what it has used is nil.
 func (n *Node) backward(gys []*Tensor, retain, consume bool, out []*Tensor) error {
 	mask, dev := uint64(0), device.Device(nil)
 	for i, g := range gys {
@@ -137,7 +141,8 @@ type pullRun struct {
 	mine    uint64 // inputs that were gys' alone
 }
 
-// acquire appends the gradients' values to the inputs. What may be consumed is taken out of its tensor, which is left for a result.
+// acquire appends the gradients' values to the inputs. What may be consumed is taken out of its
+// tensor, which is left for a result.
 func (r *pullRun) acquire(in []*device.Buffer) ([]*device.Buffer, error) {
 	for _, g := range r.gys {
 		if g == nil {
@@ -157,7 +162,8 @@ func (r *pullRun) acquire(in []*device.Buffer) ([]*device.Buffer, error) {
 	return in, nil
 }
 
-// onHost runs the program on the host's memory. Where a value of gys is nobody else's it is overwritten, or becomes a result.
+// onHost runs the program on the host's memory. Where a value of gys is nobody else's it is
+// overwritten, or becomes a result.
 func (r *pullRun) onHost(in []*device.Buffer, out []*Tensor) (err error) {
 	var some [6]*device.Buffer
 	var few [6]*Tensor
@@ -196,7 +202,8 @@ func (r *pullRun) onHost(in []*device.Buffer, out []*Tensor) (err error) {
 	return nil
 }
 
-// gradient is result i as a transient: in t, or in the tensor of a gradient that was used up, or in a new one.
+// gradient is result i as a transient: in t, or in the tensor of a gradient that was used up, or in
+// a new one.
 func (r *pullRun) gradient(i int, t *Tensor, dev device.Device, b *device.Buffer) *Tensor {
 	for k := 0; t == nil && r.consume && k < len(r.gys); k++ {
 		if g := r.gys[k]; g != nil && !g.sparse && g.buf == nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// sizing grows a random function of few ops around one value of a given number of elements. Often its inputs and its result are small, so that
-// the value lives within the program alone.
+// sizing grows a random function of few ops around one value of a given number of elements. Often
+// its inputs and its result are small, so that the value lives within the program alone.
 type sizing struct {
 	*rand.Rand
 	rows, cols int // of that value
@@ -93,7 +93,8 @@ func (s *sizing) first() step {
 // most is along how many elements the oracle normalises: it goes through all of them for each.
 const most = 48
 
-// mostArgs is how many arguments a function has before its last step: each doubles the ways to want gradients.
+// mostArgs is how many arguments a function has before its last step: each doubles the ways to want
+// gradients.
 const mostArgs = 2
 
 // then makes something of the value, of as many elements.
@@ -169,9 +170,11 @@ func (s *sizing) grow() func(g *Graph, in []node) node {
 	}
 }
 
-// The race detector makes kernels several times slower. Where they run on several threads is looked at with it in their own package.
+// The race detector makes kernels several times slower. Where they run on several threads is looked
+// at with it in their own package.
 
-// TestRandomFunctionsAreRightAroundEveryThreshold draws values on both sides of every size at which a program takes another way.
+// TestRandomFunctionsAreRightAroundEveryThreshold draws values on both sides of every size at which
+// a program takes another way.
 func TestRandomFunctionsAreRightAroundEveryThreshold(t *testing.T) {
 	sizes, memory := thresholds.Around(thresholds.Programs), thresholds.Around(thresholds.Programs, thresholds.Bytes)
 	sim := device.NewSim(device.SimConfig{})

@@ -33,8 +33,8 @@ func (c *choices) pick(n int) int {
 	return int(b) % n
 }
 
-// grow adds a random op over earlier nodes to a pool. The ops are smooth and keep values tame, so that finite differences
-// hold. wild also lets ops fail.
+// grow adds a random op over earlier nodes to a pool. The ops are smooth and keep values tame, so
+// that finite differences hold. wild also lets ops fail.
 func grow(g *Graph, pool []node, c *choices, wild bool) node {
 	x, y := pool[c.pick(len(pool))], pool[c.pick(len(pool))]
 	s := g.Type(x).Shape
@@ -151,7 +151,8 @@ func TestRandomGraphsAgreeWithTheOracleEagerlyAndCompiled(t *testing.T) {
 	}
 }
 
-// requireRounded demands that two outcomes are the same but for rounding, of numbers as large as the largest in them.
+// requireRounded demands that two outcomes are the same but for rounding, of numbers as large as
+// the largest in them.
 func requireRounded(t testing.TB, want, got outcome, tol float64, what string) {
 	t.Helper()
 	most := 1.0
@@ -168,7 +169,8 @@ func requireRounded(t testing.TB, want, got outcome, tol float64, what string) {
 	}
 }
 
-// requireWithin demands |a−b| ≤ by everywhere. It is for long slices: testify's takes a microsecond for each element.
+// requireWithin demands |a−b| ≤ by everywhere. It is for long slices: testify's takes a microsecond
+// for each element.
 func requireWithin(t testing.TB, want, got []float64, by float64, what string) {
 	t.Helper()
 	require.Len(t, got, len(want), what)
@@ -221,8 +223,9 @@ func TestRandomGraphsWithSeveralResultsPullBackAnySubset(t *testing.T) {
 	}
 }
 
-// FuzzPrograms runs whatever the bytes say. Nothing may panic; where the program is valid, the function, the ops one by one,
-// and the oracle agree; where it is not, both ways report an error with this file's line.
+// FuzzPrograms runs whatever the bytes say. Nothing may panic; where the program is valid, the
+// function, the ops one by one, and the oracle agree; where it is not, both ways report an error
+// with this file's line.
 func FuzzPrograms(f *testing.F) {
 	f.Add([]byte{2, 3, 1, 4, 9, 1, 0, 2, 17})
 	f.Add([]byte{0, 0, 0, 255, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22})

@@ -11,7 +11,8 @@ import (
 // rawNames are what files of safetensors call the dtypes.
 var rawNames = map[device.Dtype]string{device.Float32: "F32", device.Float64: "F64", device.Int32: "I32", device.Int64: "I64"}
 
-// Raw is a copy of the value as files hold it: little-endian, row by row. The dtype is in the words of safetensors: F32, F64, I32 or I64.
+// Raw is a copy of the value as files hold it: little-endian, row by row. The dtype is in the words
+// of safetensors: F32, F64, I32 or I64.
 func (t *Tensor) Raw() (dtype string, shape []int, data []byte, err error) {
 	b, err := t.acquire()
 	if err != nil {
@@ -43,8 +44,9 @@ func FromRaw(dtype string, shape []int, data []byte) *Tensor {
 	return failed(opError("FromRaw", fmt.Errorf("%w: %.20q; expected F32, F64, I32 or I64", ErrDtype, dtype)))
 }
 
-// Assign gives leaves other values, as loading does: to[i] that of values[i], copied to its device. Whoever holds the old value, a forward under way or
-// the tape, keeps it. On an error no leaf has changed.
+// Assign gives leaves other values, as loading does: to[i] that of values[i], copied to its device.
+// Whoever holds the old value, a forward under way or the tape, keeps it. On an error no leaf has
+// changed.
 func Assign(to, values []*Tensor) error {
 	if len(to) != len(values) {
 		return opError("Assign", fmt.Errorf("%w: %d values for %d tensors", ErrFunction, len(values), len(to)))

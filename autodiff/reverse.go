@@ -6,8 +6,8 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// pullback applies the rule of one node: the gradients of its operands, of exactly their types; nil where there is none
-// or it is not needed. Broadcasting is undone here, for all ops.
+// pullback applies the rule of one node: the gradients of its operands, of exactly their types; nil
+// where there is none or it is not needed. Broadcasting is undone here, for all ops.
 func (g *Graph) pullback(op *Op, in []*gorgonia.Node, y, gy *gorgonia.Node, need []bool) (gorgonia.Nodes, error) {
 	grads := make(gorgonia.Nodes, len(in))
 	r := ruleOf(op.Instr)
@@ -27,8 +27,9 @@ func (g *Graph) pullback(op *Op, in []*gorgonia.Node, y, gy *gorgonia.Node, need
 	return grads, g.err
 }
 
-// reverse adds the vector-Jacobian product to the graph: given the gradients gouts of outs (nil: none), it returns the
-// gradient of each node of wrt, nil where outs do not depend on it. It may be called many times on one graph; nothing is kept in nodes.
+// reverse adds the vector-Jacobian product to the graph: given the gradients gouts of outs (nil:
+// none), it returns the gradient of each node of wrt, nil where outs do not depend on it. It may be
+// called many times on one graph; nothing is kept in nodes.
 func (g *Graph) reverse(outs, gouts, wrt []*gorgonia.Node) ([]*gorgonia.Node, error) {
 	if g.aside == nil {
 		g.aside = gorgonia.NewGraph()

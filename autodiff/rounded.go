@@ -8,14 +8,18 @@ import (
 	"github.com/weft-project/weft/device"
 )
 
-// Products of bfloat16 round a parameter before they read it. The copy that a forward makes is saved for its backward, and is one for all calls that
-// wait for theirs: what they save does not grow with their number. It is there while one of them waits, for the value that the parameter had.
-// Most other inputs are saved as they are, which costs nothing where somebody else has them, and are rounded once more by the backward.
+// Products of bfloat16 round a parameter before they read it. The copy that a forward makes is
+// saved for its backward, and is one for all calls that wait for theirs: what they save does not
+// grow with their number. It is there while one of them waits, for the value that the parameter
+// had. Most other inputs are saved as they are, which costs nothing where somebody else has them,
+// and are rounded once more by the backward.
 
-// isParameter says whether a value lives on beside the calls that read it: it wants a gradient, and no function made it.
+// isParameter says whether a value lives on beside the calls that read it: it wants a gradient, and
+// no function made it.
 func (t *Tensor) isParameter() bool { return t.requiresGrad && t.edge.Node.Leaf() == t }
 
-// runForward runs the forward on an accelerator, or whatever is not the host's memory itself. bufs are the values of in.
+// runForward runs the forward on an accelerator, or whatever is not the host's memory itself. bufs
+// are the values of in.
 func (c *compiled) runForward(dev device.Device, in []*Tensor, bufs, results []*device.Buffer) error {
 	if len(c.factors) == 0 {
 		return c.fwd.Run(dev, bufs, results)
@@ -66,7 +70,8 @@ func (c *compiled) runWithCopies(dev device.Device, bufs, results, copies []*dev
 	return p.Run(dev, given, results[:len(results)-len(copies)])
 }
 
-// forwardWithCopies finds or compiles that program: a loop with one call at a time never asks for it.
+// forwardWithCopies finds or compiles that program: a loop with one call at a time never asks for
+// it.
 func (c *compiled) forwardWithCopies() (p *program.Program, err error) {
 	if p := c.shared.Load(); p != nil {
 		return p, nil
@@ -96,7 +101,8 @@ func (c *compiled) forwardWithCopies() (p *program.Program, err error) {
 	return p, nil
 }
 
-// listForward lists the forward, which makes rounded copies or is given them. The caller holds buildMu.
+// listForward lists the forward, which makes rounded copies or is given them. The caller holds
+// buildMu.
 func (c *compiled) listForward(copies bool) (*program.Unit, error) {
 	kept := c.kept
 	if copies {
@@ -116,8 +122,9 @@ func (c *compiled) listForward(copies bool) (*program.Unit, error) {
 	return u, nil
 }
 
-// rounded finds the copy of a parameter's value, which the caller holds, and gives a reference to it: nil where there is none. The value has been
-// the same for as long as it is the parameter's and held, whose lock is taken to replace it.
+// rounded finds the copy of a parameter's value, which the caller holds, and gives a reference to
+// it: nil where there is none. The value has been the same for as long as it is the parameter's and
+// held, whose lock is taken to replace it.
 func (t *Tensor) rounded(value *device.Buffer) *device.Buffer {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -134,8 +141,8 @@ func (t *Tensor) roundedLocked(value *device.Buffer) *device.Buffer {
 	return nil
 }
 
-// shareRounded lets others find a copy of a parameter's value, and takes over the caller's reference. What it gives is the copy to keep: another, where that
-// was there first.
+// shareRounded lets others find a copy of a parameter's value, and takes over the caller's
+// reference. What it gives is the copy to keep: another, where that was there first.
 func (t *Tensor) shareRounded(value, made *device.Buffer) *device.Buffer {
 	t.mu.Lock()
 	defer t.mu.Unlock()

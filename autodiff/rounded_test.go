@@ -153,7 +153,8 @@ func pulled(t *testing.T, y *Tensor) (all [][]float32) {
 	return all
 }
 
-// Each of some goroutines calls and pulls back, while one steps the weight. A call may read any version, and must be pulled back with that.
+// Each of some goroutines calls and pulls back, while one steps the weight. A call may read any
+// version, and must be pulled back with that.
 func TestOnAGPUCallsAtOnceShareCopiesOfOneVersionOfAWeight(t *testing.T) {
 	dev := narrowDevice(t, gpu.BF16)
 	in := movedTo(dev, []*Tensor{narrowTensor(1, 4, 8), narrowTensor(2, 8, 8), narrowTensor(3, 8), narrowTensor(4, 8, 3)})
@@ -196,7 +197,8 @@ func TestOnAGPUCallsAtOnceShareCopiesOfOneVersionOfAWeight(t *testing.T) {
 	calls.Wait()
 }
 
-// A call may hold a value that is stepped before it has made its copy, or a checkpoint's second run one from before.
+// A call may hold a value that is stepped before it has made its copy, or a checkpoint's second run
+// one from before.
 func TestOnAGPUACopyOfWhatAParameterWasIsNobodyElses(t *testing.T) {
 	dev := narrowDevice(t, gpu.BF16)
 	w := movedTo(dev, []*Tensor{narrowTensor(2, 8, 8)})[0]

@@ -10,8 +10,9 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// rule gives the gradients of an op's operands from the gradient of its result: grad[j] belongs to operand j and has the
-// operand's dtype; nil where there is none or v.need[j] is false. It may have the shape of the broadcast result: the caller undoes broadcasting.
+// rule gives the gradients of an op's operands from the gradient of its result: grad[j] belongs to
+// operand j and has the operand's dtype; nil where there is none or v.need[j] is false. It may have
+// the shape of the broadcast result: the caller undoes broadcasting.
 type rule func(v *vjp) (grad []*gorgonia.Node)
 
 // vjp is what a rule may look at.
@@ -152,7 +153,8 @@ var binaryRules = map[kernels.BinaryFn]rule{
 	kernels.Minimum: chosenRule(func(v *vjp, one, other node) node { return v.Less(other, one) }),
 }
 
-// matmulRule: with C = op(A)·op(B), dop(A) = dC·op(B)ᵀ and dop(B) = op(A)ᵀ·dC; a transposed operand takes the transpose.
+// matmulRule: with C = op(A)·op(B), dop(A) = dC·op(B)ᵀ and dop(B) = op(A)ᵀ·dC; a transposed operand
+// takes the transpose.
 func matmulRule(i kernels.MatMul) rule {
 	return func(v *vjp) []node {
 		d := make([]node, 2)

@@ -2,8 +2,8 @@ package autodiff
 
 import "github.com/weft-project/weft/kernels"
 
-// imageRule is ruleOf for the instructions of convolutional nets. A convolution and its two gradients are linear in each operand, and the
-// gradients of each are the other two.
+// imageRule is ruleOf for the instructions of convolutional nets. A convolution and its two
+// gradients are linear in each operand, and the gradients of each are the other two.
 func imageRule(i kernels.Instr) rule {
 	switch i := i.(type) {
 	case kernels.Conv2d:

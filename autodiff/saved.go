@@ -10,8 +10,8 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// settle decides what the forward saves for the backward: of the nodes from before the backward those that it reads, but for what it
-// can as well compute again from others that are kept.
+// settle decides what the forward saves for the backward: of the nodes from before the backward
+// those that it reads, but for what it can as well compute again from others that are kept.
 func (c *compiled) settle(before int, gin, gout []*gorgonia.Node) {
 	s := saving{g: c.graph, fixed: map[*gorgonia.Node]bool{}, work: map[*gorgonia.Node]int{}}
 	forward := c.graph.order[:before]
@@ -56,8 +56,8 @@ type saving struct {
 }
 
 const (
-	// maxWork is how many additions a byte is worth that need not be kept: for each element of float32 a few of them, a normalisation or an
-	// exponential, but not GELU, nor a chain.
+	// maxWork is how many additions a byte is worth that need not be kept: for each element of
+	// float32 a few of them, a normalisation or an exponential, but not GELU, nor a chain.
 	maxWork = 2
 	// never is the work of what is not computed again. Sums of it do not overflow.
 	never = math.MaxInt / 1024
@@ -98,7 +98,8 @@ func (s *saving) unsliced(forward []*gorgonia.Node) {
 	}
 }
 
-// copied says that n is a reshape of a transpose: no view shows that, so the copy that the forward makes is worth keeping.
+// copied says that n is a reshape of a transpose: no view shows that, so the copy that the forward
+// makes is worth keeping.
 func (s *saving) copied(op *Op, n *gorgonia.Node) bool {
 	if _, reshape := op.Instr.(kernels.Reshape); !reshape {
 		return false
@@ -119,7 +120,8 @@ func isMove(i kernels.Instr) bool {
 	return false
 }
 
-// workOf is what an instruction costs for each element, in additions; never for what has to be kept.
+// workOf is what an instruction costs for each element, in additions; never for what has to be
+// kept.
 func workOf(i kernels.Instr) int {
 	switch i := i.(type) {
 	case kernels.Reshape, kernels.Transpose, kernels.BroadcastTo, kernels.Fill, kernels.Slice:
@@ -152,7 +154,8 @@ func (s *saving) workFor(n *gorgonia.Node, i kernels.Instr) int {
 	return w * t.Shape.Elems()
 }
 
-// again is the work of computing n once more, and the bytes that have to be kept for it and are not yet.
+// again is the work of computing n once more, and the bytes that have to be kept for it and are not
+// yet.
 func (s *saving) again(n *gorgonia.Node) (work, price int) {
 	op, ok := n.Op().(*Op)
 	if !ok {
@@ -168,7 +171,8 @@ func (s *saving) again(n *gorgonia.Node) (work, price int) {
 	return work, price
 }
 
-// have is what it costs to have x: nothing where it is kept, and otherwise the cheaper of keeping it and of computing it again.
+// have is what it costs to have x: nothing where it is kept, and otherwise the cheaper of keeping
+// it and of computing it again.
 func (s *saving) have(x *gorgonia.Node) (work, price int) {
 	if s.keep[x] {
 		return 0, 0
@@ -184,7 +188,8 @@ func (s *saving) have(x *gorgonia.Node) (work, price int) {
 	return 0, s.bytes(x)
 }
 
-// againOnce is again for an operand of an operand, where whatever is not there has to be kept: so that no search goes deep.
+// againOnce is again for an operand of an operand, where whatever is not there has to be kept: so
+// that no search goes deep.
 func (s *saving) againOnce(n *gorgonia.Node) (work, price int) {
 	op, ok := n.Op().(*Op)
 	if !ok {

@@ -7,8 +7,9 @@ import (
 	"github.com/weft-project/weft/device"
 )
 
-// scope makes an arena a short-lived part of another one, or of any: its tensors mix with those of the arenas around it, and what
-// is computed from both belongs to the scope. It is freed before them.
+// scope makes an arena a short-lived part of another one, or of any: its tensors mix with those of
+// the arenas around it, and what is computed from both belongs to the scope. It is freed before
+// them.
 type scope struct {
 	outer *Arena                // nil: of any one arena that is no scope
 	met   atomic.Pointer[Arena] // that arena, once its tensors were mixed with some
@@ -38,7 +39,8 @@ func (a *Arena) within(o *Arena) bool {
 	return a == o
 }
 
-// mix is the owner of what is computed from tensors of two owners: the inner one. ok is false where they must not mix.
+// mix is the owner of what is computed from tensors of two owners: the inner one. ok is false where
+// they must not mix.
 func mix(a, b *Arena) (inner *Arena, ok bool) {
 	switch {
 	case b == nil || a == b:
@@ -69,8 +71,8 @@ func (a *Arena) meets(o *Arena) bool {
 	return a.scope.met.CompareAndSwap(nil, o) || a.scope.met.Load() == o
 }
 
-// pins are the values of the parameters that a scope's computations read from outside: a second run is given the values of the first, also
-// where an optimizer has stepped in between.
+// pins are the values of the parameters that a scope's computations read from outside: a second run
+// is given the values of the first, also where an optimizer has stepped in between.
 type pins struct {
 	replay bool // take values from here, and add none
 
@@ -102,7 +104,8 @@ func (p *pins) free() {
 	}
 }
 
-// acquire gives a reference to the value of t that a computation whose results belong to a is to read.
+// acquire gives a reference to the value of t that a computation whose results belong to a is to
+// read.
 func (a *Arena) acquire(t *Tensor) (*device.Buffer, error) {
 	if a == nil || a.scope == nil || !t.requiresGrad || t.edge.Node.Leaf() != t || t.owner == a {
 		return t.acquire()
@@ -123,9 +126,10 @@ func (a *Arena) acquire(t *Tensor) (*device.Buffer, error) {
 	return b, err
 }
 
-// Draw gives what next gives, and the same again where a [Checkpoint] computes anew what x is part of: a layer draws the counter of its random
-// numbers so, and learns whether this is the first time. next must not compute with tensors. The function of a checkpoint must draw in the same order
-// each time, as it does where it computes one thing after the other.
+// Draw gives what next gives, and the same again where a [Checkpoint] computes anew what x is part
+// of: a layer draws the counter of its random numbers so, and learns whether this is the first
+// time. next must not compute with tensors. The function of a checkpoint must draw in the same
+// order each time, as it does where it computes one thing after the other.
 func Draw(x *Tensor, next func() uint64) uint64 {
 	if x == nil {
 		return next()

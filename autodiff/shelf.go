@@ -2,9 +2,10 @@ package autodiff
 
 import "sync/atomic"
 
-// shelf keeps what was made for keys, a bounded number: when it is full, something goes that was not used since the last look at it. It knows
-// keys by their hashes; whether a find is for the very key is the caller's to check. [shelf.recent] is for anyone at any time, the others are for
-// who holds the lock that the shelf is under.
+// shelf keeps what was made for keys, a bounded number: when it is full, something goes that was
+// not used since the last look at it. It knows keys by their hashes; whether a find is for the very
+// key is the caller's to check. [shelf.recent] is for anyone at any time, the others are for who
+// holds the lock that the shelf is under.
 type shelf[V any] struct {
 	front [16]atomic.Pointer[kept[V]] // what was found last, by hash
 	by    map[uint64]*kept[V]
@@ -40,7 +41,8 @@ func (s *shelf[V]) find(h uint64) (v V, ok bool) {
 	return k.of, true
 }
 
-// put keeps v, in place of what has the same hash or, where most are kept, of another; it says whether it was so.
+// put keeps v, in place of what has the same hash or, where most are kept, of another; it says
+// whether it was so.
 func (s *shelf[V]) put(h uint64, v V, most int) (dropped bool) {
 	k := &kept[V]{hash: h, of: v}
 	if s.by == nil {

@@ -146,8 +146,8 @@ func TestParametersAreToldApart(t *testing.T) {
 	require.ErrorIs(t, Sum(x, make([]int, device.MaxRank+1)...).Err(), device.ErrBadShape)
 }
 
-// TestManyGoroutinesMayCallOneFunctionAtOnce computes the same small step serially and sixteen times at once, forward and backward, with shapes that
-// come and go.
+// TestManyGoroutinesMayCallOneFunctionAtOnce computes the same small step serially and sixteen
+// times at once, forward and backward, with shapes that come and go.
 func TestManyGoroutinesMayCallOneFunctionAtOnce(t *testing.T) {
 	f := Define("step", func(g *Graph, x, w node) node { return g.Tanh(g.Mul(g.Add(x, w), w)) })
 	w := RandFrom(rand.New(rand.NewPCG(1, 1)), 3, 1).RequireGrad()

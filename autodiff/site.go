@@ -40,8 +40,8 @@ func siteOutside() Site {
 
 func callerOutside() string { return siteOutside().String() }
 
-// sites remembers from where a function is called, by a hash of the stack: to name a place costs as much as a small op, to
-// recognise it a hundredth of that.
+// sites remembers from where a function is called, by a hash of the stack: to name a place costs as
+// much as a small op, to recognise it a hundredth of that.
 type sites struct {
 	last [8]atomic.Pointer[place]          // by hash
 	of   atomic.Pointer[map[uint64]*place] // never changed, only replaced

@@ -10,8 +10,9 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// sized is a function in which one value begins with the first instruction and ends with the last, forward or backward. The sizes make that
-// value as large as a value with a buffer of its own, or a little smaller or larger.
+// sized is a function in which one value begins with the first instruction and ends with the last,
+// forward or backward. The sizes make that value as large as a value with a buffer of its own, or a
+// little smaller or larger.
 type sized struct {
 	name  string
 	sizes []int
@@ -20,7 +21,8 @@ type sized struct {
 	ids   int // the last argument holds ids below this, where it is not 0
 }
 
-// sizedCases are the functions that once failed as soon as that value had 128 KiB, and others of their kind.
+// sizedCases are the functions that once failed as soon as that value had 128 KiB, and others of
+// their kind.
 func sizedCases() []sized {
 	around := []int{255, 256, 257}
 	attend := func(g *Graph, in []node, _ int) node { return g.Attention(in[0], in[1], in[2], false) }
@@ -107,7 +109,8 @@ func TestAFunctionIsRightWithAValueThatNeedsABufferOfItsOwnFromItsFirstInstructi
 	}
 }
 
-// requireSubsets demands that a case, eager and compiled, is what the oracle says, whichever inputs want gradients.
+// requireSubsets demands that a case, eager and compiled, is what the oracle says, whichever inputs
+// want gradients.
 func requireSubsets(t testing.TB, c opCase, args []arg, d device.Dtype, place func(*Tensor) *Tensor, tol float64) {
 	t.Helper()
 	b := build(t, c, d, args)

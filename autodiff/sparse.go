@@ -8,8 +8,9 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// A sparse tensor is a gradient of which only some rows are kept: the value of its type, [v, d…], is zero but for row ids[k], to
-// which values[k] was added, for each k. It is a Tensor like any other: what needs the value itself gets a dense copy, made anew each time.
+// A sparse tensor is a gradient of which only some rows are kept: the value of its type, [v, d…],
+// is zero but for row ids[k], to which values[k] was added, for each k. It is a Tensor like any
+// other: what needs the value itself gets a dense copy, made anew each time.
 
 // rows are the parts of a sparse tensor's value, with one reference each.
 type rows struct {
@@ -40,8 +41,9 @@ func sparse(typ kernels.Type, r *rows) *Tensor {
 	return &Tensor{typ: &typ, dev: r.values.Device(), rows: r, sparse: true}
 }
 
-// Sparse is the tensor of extent rows that is zero but for the rows ids (int64 [n]), to which values [n, d…] are added: a
-// gradient as [EmbeddingSparse] makes them. It shares the memory of both, and belongs to their arena.
+// Sparse is the tensor of extent rows that is zero but for the rows ids (int64 [n]), to which
+// values [n, d…] are added: a gradient as [EmbeddingSparse] makes them. It shares the memory of
+// both, and belongs to their arena.
 func Sparse(extent int, ids, values *Tensor) *Tensor {
 	owner, err := ownerOf([]*Tensor{ids, values})
 	var i, v *device.Buffer
@@ -63,8 +65,8 @@ func Sparse(extent int, ids, values *Tensor) *Tensor {
 	return t.owned("Sparse", owner)
 }
 
-// TransientSparse is [Transient] for a sparse gradient, of which only the parts are trusted to be what their types say: it checks that
-// the ids lie in [0, extent). It takes over both references.
+// TransientSparse is [Transient] for a sparse gradient, of which only the parts are trusted to be
+// what their types say: it checks that the ids lie in [0, extent). It takes over both references.
 func TransientSparse(extent int, idsAre kernels.Type, ids *device.Buffer, valuesAre kernels.Type, values *device.Buffer) (*Tensor, error) {
 	r := &rows{ids: ids, values: values}
 	fail := func(err error) (*Tensor, error) {
@@ -105,8 +107,10 @@ func (r *rows) indices() ([]int64, error) {
 // IsSparse says whether the tensor is a gradient that is kept as rows; see [Tensor.Rows].
 func (t *Tensor) IsSparse() bool { return t != nil && t.sparse }
 
-// Rows are the parts of a sparse gradient, int64 [n] and [n, d…]: the gradient is the sum of the values of each index, and zero
-// elsewhere. An index may occur more than once: see [Tensor.Coalesce]. ok is false for any other tensor. The parts share the tensor's memory and belong to its arena.
+// Rows are the parts of a sparse gradient, int64 [n] and [n, d…]: the gradient is the sum of the
+// values of each index, and zero elsewhere. An index may occur more than once: see
+// [Tensor.Coalesce]. ok is false for any other tensor. The parts share the tensor's memory and
+// belong to its arena.
 func (t *Tensor) Rows() (indices, values *Tensor, ok bool) {
 	if !t.IsSparse() {
 		return nil, nil, false

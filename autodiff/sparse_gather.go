@@ -5,8 +5,9 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// EmbeddingSparse is [Embedding] with a sparse gradient of the table: the rows that ids name, in their order, so that neither the
-// backward nor what comes after it costs more than those rows. See [Tensor.Rows].
+// EmbeddingSparse is [Embedding] with a sparse gradient of the table: the rows that ids name, in
+// their order, so that neither the backward nor what comes after it costs more than those rows. See
+// [Tensor.Rows].
 func EmbeddingSparse(table, ids *Tensor) *Tensor {
 	y := embed("EmbeddingSparse", table, ids)
 	if n := y.edge.Node; y.err == nil && n != nil {
@@ -20,7 +21,8 @@ func EmbeddingSparse(table, ids *Tensor) *Tensor {
 // gather is what the sparse backward of a recorded Gather knows of its operands.
 type gather struct{ table, ids kernels.Type }
 
-// backward gives the gradient of the table: the ids that the call saved, and the gradient of the result.
+// backward gives the gradient of the table: the ids that the call saved, and the gradient of the
+// result.
 func (g *gather) backward(n *Node, gy *Tensor, retain bool) ([]*Tensor, error) {
 	saved, err := n.hold(nil, retain)
 	defer func() { releaseAll(saved) }()

@@ -8,8 +8,8 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// AddGradients is a + b for two gradients of one tensor, without a record on the tape: sparse where both are, otherwise dense.
-// It belongs to the arena of either, or to nobody.
+// AddGradients is a + b for two gradients of one tensor, without a record on the tape: sparse where
+// both are, otherwise dense. It belongs to the arena of either, or to nobody.
 func AddGradients(a, b *Tensor) *Tensor {
 	owner, err := ownerOf([]*Tensor{a, b})
 	if err != nil {
@@ -108,7 +108,8 @@ func addition(t *Tensor) (*compiled, error) {
 	return binaries[kernels.Add].programs(t.dev, []*Tensor{t, t})
 }
 
-// addInPlace adds g to a transient that nobody else sees, where that can be done without another buffer.
+// addInPlace adds g to a transient that nobody else sees, where that can be done without another
+// buffer.
 func addInPlace(sum, g *Tensor) (done bool, err error) {
 	if sum.sparse || sum.err != nil || sum.dev != g.dev || !sum.typ.Equal(*g.typ) || sum.buf == nil || !sum.buf.Exclusive() {
 		return false, nil
@@ -137,7 +138,8 @@ func addInPlace(sum, g *Tensor) (done bool, err error) {
 	return true, add.sole.Run([]*device.Buffer{sum.buf}, []*device.Buffer{sum.buf, b})
 }
 
-// join is all rows of both, coalesced where they are more than the tensor has: sums stay bounded however many are added.
+// join is all rows of both, coalesced where they are more than the tensor has: sums stay bounded
+// however many are added.
 func (r *rows) join(s *rows, dense kernels.Type) (*rows, error) {
 	n := r.n + s.n
 	ids, err := runOne(r.ids.Device(), kernels.Concat{}, []kernels.Type{idsType(r.n), idsType(s.n)}, r.ids, s.ids)
@@ -157,8 +159,8 @@ func (r *rows) join(s *rows, dense kernels.Type) (*rows, error) {
 	return sum.coalesced(dense)
 }
 
-// Coalesce is the same gradient with every index at most once, in ascending order; t itself where that is so already, or it is
-// not sparse. It belongs to t's arena, or to nobody.
+// Coalesce is the same gradient with every index at most once, in ascending order; t itself where
+// that is so already, or it is not sparse. It belongs to t's arena, or to nobody.
 func (t *Tensor) Coalesce() *Tensor {
 	if !t.IsSparse() {
 		return t

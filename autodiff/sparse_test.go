@@ -12,7 +12,8 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// lookups is a random loss over rows of a table, by lookups of one kind; the same random source gives the same loss.
+// lookups is a random loss over rows of a table, by lookups of one kind; the same random source
+// gives the same loss.
 func lookups(r *rand.Rand, owner *Arena, table *Tensor, lookup func(table, ids *Tensor) *Tensor) (loss *Tensor, dense bool) {
 	v, d := table.typ.Shape[0], table.typ.Shape[1]
 	loss = Scalar(0.0)
@@ -118,7 +119,8 @@ func TestAGradientOfTheRightFormIsNotCopiedOnItsWay(t *testing.T) {
 	require.Same(t, bytesOf(t, given), bytesOf(t, g.Of(dense)))
 }
 
-// PyTorch's test_no_grad_copy_sparse and test_grad_copy_sparse_indices_extra_ref: what somebody else sees is not changed.
+// PyTorch's test_no_grad_copy_sparse and test_grad_copy_sparse_indices_extra_ref: what somebody
+// else sees is not changed.
 func TestAccumulatingLeavesGradientsThatOthersHoldAlone(t *testing.T) {
 	given, ids := New([]float64{1, 2}, 2, 1), New([]int64{1, 0})
 	a, b := Ones(device.Float64, 3, 1).RequireGrad(), Ones(device.Float64, 3, 1).RequireGrad()

@@ -7,8 +7,9 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// specialOp is an op with rules: what every element of its result has to be, given its operands; and what it has to add to the gradient of every
-// element of operand j, given the result and its gradient too.
+// specialOp is an op with rules: what every element of its result has to be, given its operands;
+// and what it has to add to the gradient of every element of operand j, given the result and its
+// gradient too.
 type specialOp struct {
 	instr kernels.Instr
 	arity int
@@ -74,7 +75,8 @@ func eachRow(x nd, fn func(row int, of []float64)) {
 	}
 }
 
-// softmaxRule is that of softmax, or of its logarithm, along rows. What is NaN in a row, or ∞, makes all of it NaN.
+// softmaxRule is that of softmax, or of its logarithm, along rows. What is NaN in a row, or ∞,
+// makes all of it NaN.
 func softmaxRule(log bool) specialOp {
 	o := specialOp{instr: kernels.Softmax{Axis: 1, Log: log}, arity: 1}
 	o.y = func(r rounding, in []nd) (es []expected) {
@@ -174,7 +176,8 @@ func sumRule(fn kernels.ReduceFn) specialOp {
 	return o
 }
 
-// maxRule is that of the largest of a row. Ties share, and so do NaN where there are some: PyTorch's max does so too, its amax gives NaN.
+// maxRule is that of the largest of a row. Ties share, and so do NaN where there are some:
+// PyTorch's max does so too, its amax gives NaN.
 func maxRule() specialOp {
 	o := specialOp{instr: kernels.Reduce{Fn: kernels.Max, Axes: []int{1}}, arity: 1, last: true}
 	of := func(x []float64) (m float64, is []bool, ties float64) {
@@ -215,7 +218,8 @@ func maxRule() specialOp {
 	return o
 }
 
-// productRule is that of a product of matrices: every product of two elements is a term, those with 0 too.
+// productRule is that of a product of matrices: every product of two elements is a term, those with
+// 0 too.
 func productRule() specialOp {
 	o := specialOp{instr: kernels.MatMul{}, arity: 2, last: true}
 	dots := func(rows, cols, terms int, term func(i, j, l int) (a, b float64)) (es []expected) {

@@ -7,10 +7,12 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// The rules of ops at every number there is, ±0, subnormal numbers, infinities and NaN among them, as the IEEE has them and PyTorch: for one
-// element at a time, and apart from everything that computes tensors.
+// The rules of ops at every number there is, ±0, subnormal numbers, infinities and NaN among them,
+// as the IEEE has them and PyTorch: for one element at a time, and apart from everything that
+// computes tensors.
 
-// rounding rounds to the type of the elements. The rules round where PyTorch's formulas do, so that they overflow where those do.
+// rounding rounds to the type of the elements. The rules round where PyTorch's formulas do, so that
+// they overflow where those do.
 type rounding func(float64) float64
 
 // scalarRule is an op of elements.
@@ -46,7 +48,8 @@ func scalarRules() []scalarRule {
 			return 0
 		}
 	}
-	// chosen is the gradient of Maximum, and with minus of Minimum. PyTorch too halves ties, and gives both all of it where one is NaN.
+	// chosen is the gradient of Maximum, and with minus of Minimum. PyTorch too halves ties, and
+	// gives both all of it where one is NaN.
 	chosen := func(minus float64) func(r rounding, a, b, y, gy float64) [2]float64 {
 		return func(r rounding, a, b, _, gy float64) [2]float64 {
 			switch a, b := minus*a, minus*b; {
@@ -83,7 +86,8 @@ func scalarRules() []scalarRule {
 			}
 			return gy
 		})),
-		// Of −∞ it and its gradient are 0, which is their limit; PyTorch's are NaN. Of ∞ the gradient is gy, where PyTorch's is NaN.
+		// Of −∞ it and its gradient are 0, which is their limit; PyTorch's are NaN. Of ∞ the
+		// gradient is gy, where PyTorch's is NaN.
 		cancels(4, un(kernels.Gelu, func(x float64) float64 {
 			if x == -inf {
 				return 0
@@ -161,7 +165,8 @@ func ruleExp(x float64) float64 {
 	return e * e
 }
 
-// ruleLog goes by the mantissa: package math's is wrong below the normal numbers on some processors.
+// ruleLog goes by the mantissa: package math's is wrong below the normal numbers on some
+// processors.
 func ruleLog(x float64) float64 {
 	if !(x > 0) || math.IsInf(x, 1) {
 		return math.Log(x)
@@ -194,8 +199,8 @@ func rulePow(a, b float64) float64 {
 	return math.Pow(a, b)
 }
 
-// expected is what an element has to be: a sum of terms in any order, and by how much it may be off beside rounding. What depends on the order,
-// since a part of the sum may overflow, is anything.
+// expected is what an element has to be: a sum of terms in any order, and by how much it may be off
+// beside rounding. What depends on the order, since a part of the sum may overflow, is anything.
 type expected struct {
 	terms    []float64
 	off      float64 // of the sum
@@ -205,7 +210,8 @@ type expected struct {
 	anything bool
 }
 
-// agrees says whether v is as expected, in elements of type d. units is how many of them rounding may take.
+// agrees says whether v is as expected, in elements of type d. units is how many of them rounding
+// may take.
 func (e expected) agrees(v float64, d device.Dtype, units float64) bool {
 	most, unit, least := math.MaxFloat64, 0x1p-52, 0x1p-1074
 	if d == device.Float32 {

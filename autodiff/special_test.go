@@ -17,7 +17,8 @@ import (
 	"github.com/weft-project/weft/kernels/gpu"
 )
 
-// specialCase is a random expression of special numbers. Values are numbered: the leaves first, then what each step makes.
+// specialCase is a random expression of special numbers. Values are numbered: the leaves first,
+// then what each step makes.
 type specialCase struct {
 	dtype  device.Dtype
 	leaves []nd
@@ -30,7 +31,8 @@ type specialStep struct {
 	in []int
 }
 
-// specialNumber is any number, and often a special one; with a few of them expressions end in numbers more often than in NaN.
+// specialNumber is any number, and often a special one; with a few of them expressions end in
+// numbers more often than in NaN.
 func specialNumber(r *rand.Rand, d device.Dtype, wild bool) float64 {
 	most, normal, least := math.MaxFloat64, 0x1p-1022, 0x1p-1074
 	if d == device.Float32 {
@@ -198,8 +200,9 @@ func (c specialCase) compiled(t testing.TB, place func(*Tensor) *Tensor) special
 	return run
 }
 
-// check compares each step with its rule, given what the library has made of the steps before, and of those after of gradients. It says what is
-// wrong first, what every gradient has to be, and how many elements it looked at.
+// check compares each step with its rule, given what the library has made of the steps before, and
+// of those after of gradients. It says what is wrong first, what every gradient has to be, and how
+// many elements it looked at.
 func (c specialCase) check(run specialRun, units float64) (wrong string, sums [][]expected, looked int) {
 	r := roundingTo(c.dtype)
 	sums = make([][]expected, len(run.values))
@@ -254,7 +257,8 @@ func (c specialCase) check(run specialRun, units float64) (wrong string, sums []
 	return "", sums, looked
 }
 
-// alike says where a compiled run differs from one op by op: by more than the order of sums explains, and the joining of two factors into one.
+// alike says where a compiled run differs from one op by op: by more than the order of sums
+// explains, and the joining of two factors into one.
 func (c specialCase) alike(eager, compiled specialRun, sums [][]expected, units float64) string {
 	for e, w := range eager.values[len(eager.values)-1].v {
 		if got := compiled.values[0].v[e]; !(expected{terms: []float64{w}}).agrees(got, c.dtype, units) {

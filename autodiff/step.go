@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Step runs one ready node of a task and delivers what comes out. A leaf's gradient goes to leaf, which takes it over.
-// It says whether there was anything to run.
+// Step runs one ready node of a task and delivers what comes out. A leaf's gradient goes to leaf,
+// which takes it over. It says whether there was anything to run.
 func (t *Task) Step(how Pull, leaf func(of, grad *Tensor) error) (bool, error) {
 	w := t.take()
 	if w == nil {
@@ -35,7 +35,8 @@ func (t *Task) Step(how Pull, leaf func(of, grad *Tensor) error) (bool, error) {
 	return true, t.finish(w, t.outs)
 }
 
-// Finish delivers the gradients of a node's inputs along its edges; it takes them over. outs may be nil: none anywhere.
+// Finish delivers the gradients of a node's inputs along its edges; it takes them over. outs may be
+// nil: none anywhere.
 func (t *Task) Finish(n *Node, outs []*Tensor) error {
 	at, _ := t.look(n)
 	if at < 0 {

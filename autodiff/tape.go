@@ -10,14 +10,16 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// Edge says where a gradient goes: to result Slot of the function that Node records. The zero Edge goes nowhere.
+// Edge says where a gradient goes: to result Slot of the function that Node records. The zero Edge
+// goes nowhere.
 type Edge struct {
 	Node *Node
 	Slot int
 }
 
-// Node is a recorded call on the tape: the gradients of its results come in, those of its inputs leave along Next. A leaf
-// has no backward: it is where gradients accumulate. Package ctx makes nodes of its own for what crosses between workers.
+// Node is a recorded call on the tape: the gradients of its results come in, those of its inputs
+// leave along Next. A leaf has no backward: it is where gradients accumulate. Package ctx makes
+// nodes of its own for what crosses between workers.
 type Node struct {
 	fn    *compiled               // of a function's call; nil for any other node
 	at    *Site                   // where the user called the function; nil where that is not known
@@ -111,8 +113,9 @@ func (n *Node) Leaf() *Tensor {
 	return n.rare.leaf
 }
 
-// NewSource makes a node without results of its own in this worker's graph: gradients of tensors arrive from elsewhere and
-// leave along the tensors' edges. It is what ctx calls a send function. Gradients for it are given to [Task.Start].
+// NewSource makes a node without results of its own in this worker's graph: gradients of tensors
+// arrive from elsewhere and leave along the tensors' edges. It is what ctx calls a send function.
+// Gradients for it are given to [Task.Start].
 func NewSource(name string, tensors []*Tensor) *Node {
 	return &Node{rare: &rare{name: name, outs: typesOf(tensors), next: EdgesOf(tensors...)}}
 }
@@ -125,9 +128,10 @@ func typesOf(tensors []*Tensor) []kernels.Type {
 	return types
 }
 
-// NewSink makes a node at which gradients leave this worker: take gets one gradient per tensor, nil for none, valid during the
-// call. The float tensors become its results: gradients of what is computed from them arrive at the node. It is what ctx
-// calls a recv function. Only the maker of the tensors may call this, before they are used; requires says which of them need a gradient.
+// NewSink makes a node at which gradients leave this worker: take gets one gradient per tensor, nil
+// for none, valid during the call. The float tensors become its results: gradients of what is
+// computed from them arrive at the node. It is what ctx calls a recv function. Only the maker of
+// the tensors may call this, before they are used; requires says which of them need a gradient.
 func NewSink(name string, tensors []*Tensor, requires []bool, take func(grads []*Tensor) error) *Node {
 	n := &Node{rare: &rare{name: name, outs: typesOf(tensors), hook: take}}
 	for i, t := range tensors {
@@ -138,8 +142,8 @@ func NewSink(name string, tensors []*Tensor, requires []bool, take func(grads []
 	return n
 }
 
-// run computes the gradients of the node's inputs from those of its results (nil: none). The caller keeps gys and must free
-// what it gets.
+// run computes the gradients of the node's inputs from those of its results (nil: none). The caller
+// keeps gys and must free what it gets.
 func (n *Node) run(gys []*Tensor, how Pull) ([]*Tensor, error) {
 	r := n.rare
 	switch {

@@ -6,11 +6,12 @@ import (
 	"unsafe"
 )
 
-// Task is one backward over one worker's part of the graph, as a state machine: who takes part, what each still waits for,
-// and which nodes are ready. It does no I/O and runs nothing by itself; it is not safe for concurrent use.
+// Task is one backward over one worker's part of the graph, as a state machine: who takes part,
+// what each still waits for, and which nodes are ready. It does no I/O and runs nothing by itself;
+// it is not safe for concurrent use.
 //
-// A node is ready when as many gradients (or notices that there is none) have arrived as there are edges into it from nodes
-// that take part. Sources are ready when Start gives them their gradients.
+// A node is ready when as many gradients (or notices that there is none) have arrived as there are
+// edges into it from nodes that take part. Sources are ready when Start gives them their gradients.
 type Task struct {
 	nodes []waiting
 	table []int32   // of nodes, by their addresses: indices + 1; nil while they are few
@@ -55,7 +56,8 @@ func NewTask(roots []Edge, sources []*Node) *Task {
 	return t
 }
 
-// begin makes a task of an empty one. It does not look beyond the nodes at which it stops; those take part, and are not to be run.
+// begin makes a task of an empty one. It does not look beyond the nodes at which it stops; those
+// take part, and are not to be run.
 func (t *Task) begin(roots []Edge, sources []*Node, stop map[*Node]bool) {
 	if t.nodes == nil {
 		t.nodes, t.paths, t.queue, t.grads = t.few.nodes[:0], t.few.paths[:0], t.few.queue[:0], t.few.grads[:0]
@@ -120,7 +122,8 @@ func (t *Task) enter(n *Node) int32 {
 	return at
 }
 
-// look is where n is, −1 where it does not take part, and the place in the table where it is or would be.
+// look is where n is, −1 where it does not take part, and the place in the table where it is or
+// would be.
 func (t *Task) look(n *Node) (at int32, place int) {
 	if len(t.table) == 0 {
 		for i := range t.nodes {
@@ -155,8 +158,9 @@ func (t *Task) tabulate() {
 	}
 }
 
-// Deliver brings a gradient to one edge, or nil for none. The task takes over g. It fails with ErrGradient when the type is not
-// that of the result, or nothing was expected there; g is freed then.
+// Deliver brings a gradient to one edge, or nil for none. The task takes over g. It fails with
+// ErrGradient when the type is not that of the result, or nothing was expected there; g is freed
+// then.
 func (t *Task) Deliver(e Edge, g *Tensor) error {
 	if e.Node == nil {
 		g.free()
@@ -221,8 +225,8 @@ func (t *Task) arrived(at int32) {
 	}
 }
 
-// Next takes a ready node and the gradients of its results, which the caller must free. Nodes become ready in a fixed order
-// for a fixed order of deliveries.
+// Next takes a ready node and the gradients of its results, which the caller must free. Nodes
+// become ready in a fixed order for a fixed order of deliveries.
 func (t *Task) Next() (n *Node, grads []*Tensor, ok bool) {
 	w := t.take()
 	if w == nil {

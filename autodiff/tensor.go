@@ -27,7 +27,8 @@ type Tensor struct {
 	rows *rows          // where sparse; nil once freed
 }
 
-// newTensor takes over the reference to buf that the caller holds. For nobody (owner nil) the buffer is left to the collector.
+// newTensor takes over the reference to buf that the caller holds. For nobody (owner nil) the
+// buffer is left to the collector.
 func newTensor(typ kernels.Type, buf *device.Buffer, owner *Arena) *Tensor {
 	t := &Tensor{typ: &typ, dev: buf.Device(), buf: buf, owner: owner}
 	if owner == nil {
@@ -51,11 +52,12 @@ func failed(err error) *Tensor { return &Tensor{err: err, typ: &noType} }
 
 var noType kernels.Type
 
-// Failed is a tensor without a value, for functions that return tensors and meet an error, which is to name the function. It gets the user's line.
+// Failed is a tensor without a value, for functions that return tensors and meet an error, which is
+// to name the function. It gets the user's line.
 func Failed(err error) *Tensor { return failed(opError("", err)) }
 
-// Wrap makes a tensor of typ over a buffer that already holds the value. It takes over the caller's reference. With an
-// owner the arena frees it; without one the collector does.
+// Wrap makes a tensor of typ over a buffer that already holds the value. It takes over the caller's
+// reference. With an owner the arena frees it; without one the collector does.
 func Wrap(typ kernels.Type, buf *device.Buffer, owner *Arena) *Tensor {
 	if buf.Len() != typ.Bytes() {
 		_ = buf.Release() // the reference we were given
@@ -86,7 +88,8 @@ func (t *Tensor) Shape() device.Shape { return t.Type().Shape.Clone() }
 // Dtype is the type of the elements.
 func (t *Tensor) Dtype() device.Dtype { return t.Type().Dtype }
 
-// Bytes is the size of the value, which of a sparse gradient is that of its rows and indices; 0 without a value.
+// Bytes is the size of the value, which of a sparse gradient is that of its rows and indices; 0
+// without a value.
 func (t *Tensor) Bytes() int {
 	if t == nil || t.err != nil {
 		return 0
@@ -116,8 +119,9 @@ func (t *Tensor) RequiresGrad() bool { return t != nil && t.requiresGrad }
 // IsLeaf says that no function made this tensor, so that its gradient is a result of the backward.
 func (t *Tensor) IsLeaf() bool { return t == nil || t.edge.Node == nil || t.edge.Node.Leaf() == t }
 
-// RequireGrad makes a leaf a parameter: gradients are computed for it. Call it before the tensor is used. It returns t, or a tensor that
-// carries the error: a function's result has its gradient from its inputs, and is no leaf.
+// RequireGrad makes a leaf a parameter: gradients are computed for it. Call it before the tensor is
+// used. It returns t, or a tensor that carries the error: a function's result has its gradient from
+// its inputs, and is no leaf.
 func (t *Tensor) RequireGrad() *Tensor {
 	switch {
 	case t == nil:
@@ -146,7 +150,8 @@ func (t *Tensor) IsStepped() bool {
 	return t.RequiresGrad() && t.IsLeaf() && t.edge.Node.rare.stepped.Load()
 }
 
-// Detach is the same value without a history: gradients stop here. It belongs to the pass or arena of t and is freed with that; see [Tensor.Copy].
+// Detach is the same value without a history: gradients stop here. It belongs to the pass or arena
+// of t and is freed with that; see [Tensor.Copy].
 func (t *Tensor) Detach() *Tensor {
 	d, err := t.share()
 	if err != nil {
@@ -163,8 +168,8 @@ func (t *Tensor) Detach() *Tensor {
 	return d
 }
 
-// Copy is a copy of the value that has no history and belongs to nobody: it outlives the pass or arena of t, and may be mixed with tensors of others
-// and sent to other workers.
+// Copy is a copy of the value that has no history and belongs to nobody: it outlives the pass or
+// arena of t, and may be mixed with tensors of others and sent to other workers.
 func (t *Tensor) Copy() *Tensor {
 	err := t.Err()
 	if err == nil {
@@ -197,7 +202,8 @@ func (t *Tensor) String() string {
 	return s
 }
 
-// acquire gives a reference to the current value, which the caller must release. The value under it does not change.
+// acquire gives a reference to the current value, which the caller must release. The value under it
+// does not change.
 func (t *Tensor) acquire() (*device.Buffer, error) {
 	if t == nil {
 		return nil, t.Err()
@@ -229,8 +235,8 @@ func (t *Tensor) errFreed() error {
 	return t.owner.freedError(t.typ.String(), t.computedAt()) // who has the op's name adds it, and the line
 }
 
-// Acquire gives a reference to the value's buffer, for code that moves bytes. Release it. The bytes are read-only. Of a sparse
-// gradient, and of what is small, it may be a copy.
+// Acquire gives a reference to the value's buffer, for code that moves bytes. Release it. The bytes
+// are read-only. Of a sparse gradient, and of what is small, it may be a copy.
 func (t *Tensor) Acquire() (*device.Buffer, error) {
 	b, err := t.detached()
 	if err != nil {
@@ -239,7 +245,8 @@ func (t *Tensor) Acquire() (*device.Buffer, error) {
 	return b, err
 }
 
-// detached is acquire for who may keep the value for long: it does not keep the tensor's history alive.
+// detached is acquire for who may keep the value for long: it does not keep the tensor's history
+// alive.
 func (t *Tensor) detached() (*device.Buffer, error) {
 	b, err := t.acquire()
 	if err != nil || !t.bound {

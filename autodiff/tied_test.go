@@ -11,7 +11,8 @@ import (
 	"github.com/weft-project/weft/kernels/gpu"
 )
 
-// The numbers are small integers, of which all products are exact in float32, but not in bfloat16: its gradients have more than 8 bits.
+// The numbers are small integers, of which all products are exact in float32, but not in bfloat16:
+// its gradients have more than 8 bits.
 func TestOnAGPUTheGradientOfAWeightThatIsReadTwiceIsASumOfFloat32(t *testing.T) {
 	r := rng(5)
 	ints := func(from, to int, s device.Shape) *Tensor {

@@ -31,7 +31,8 @@ func TestTwoGradientsOnOneGraphAreBothRight(t *testing.T) {
 	}
 }
 
-// The names of the two leaves have one 32-bit hash, so Gorgonia's compiler would take them for one node.
+// The names of the two leaves have one 32-bit hash, so Gorgonia's compiler would take them for one
+// node.
 func TestNodesAreToldApartByMoreThanAHash(t *testing.T) {
 	hash := func(s string) uint32 { h := fnv.New32a(); h.Write([]byte(s)); return h.Sum32() }
 	const a, b = "w673879", "w1180600"

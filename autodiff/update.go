@@ -11,16 +11,18 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// Change is an instruction whose result j becomes the value of Operands[Targets[j]], as in an optimizer's step.
+// Change is an instruction whose result j becomes the value of Operands[Targets[j]], as in an
+// optimizer's step.
 type Change struct {
 	Instr    kernels.Instr
 	Operands []*Tensor
 	Targets  []int
 }
 
-// Apply replaces values: result j of the instruction becomes the value of operands[targets[j]], as in an optimizer's step.
-// Whoever holds the old value — a forward under way, the tape — keeps it: the bytes are overwritten only where nobody else
-// can see them. Concurrent calls on one target follow one another. On an error no target has changed.
+// Apply replaces values: result j of the instruction becomes the value of operands[targets[j]], as
+// in an optimizer's step. Whoever holds the old value — a forward under way, the tape — keeps it:
+// the bytes are overwritten only where nobody else can see them. Concurrent calls on one target
+// follow one another. On an error no target has changed.
 func Apply(i kernels.Instr, operands []*Tensor, targets ...int) error {
 	errs, err := ApplyAll([]Change{{i, operands, targets}})
 	if err != nil {
@@ -29,9 +31,11 @@ func Apply(i kernels.Instr, operands []*Tensor, targets ...int) error {
 	return errs[0]
 }
 
-// ApplyAll is Apply of several changes, each of which sees the values that were there before all; no two have a target in common. Those that can be made are;
-// errs has the error, or nil, of each. The memory for their results is there before the first is begun: where there is not enough none is made, and err says so; nor is any where an
-// accelerator is known to have found something wrong with what one of them reads.
+// ApplyAll is Apply of several changes, each of which sees the values that were there before all;
+// no two have a target in common. Those that can be made are; errs has the error, or nil, of each.
+// The memory for their results is there before the first is begun: where there is not enough none
+// is made, and err says so; nor is any where an accelerator is known to have found something wrong
+// with what one of them reads.
 func ApplyAll(changes []Change) (errs []error, err error) {
 	errs = make([]error, len(changes))
 	all := make([]replacing, 0, len(changes))
@@ -152,7 +156,8 @@ func (r *replacing) known() error {
 	return nil
 }
 
-// prepare checks the change, and takes hold of what it only reads. seen, where it is not nil, has the targets of those before.
+// prepare checks the change, and takes hold of what it only reads. seen, where it is not nil, has
+// the targets of those before.
 func (r *replacing) prepare(seen map[*Tensor]bool) (err error) {
 	if r.Instr == nil {
 		return fmt.Errorf("%w: the instruction is nil", ErrFunction)

@@ -33,7 +33,8 @@ func TestAnUpdateIsInPlaceWhereNobodyElseSeesTheValue(t *testing.T) {
 	require.Same(t, at, bytesOf(t, w))
 }
 
-// A value that lies in another process's memory is a parameter like any other; its memory goes back with the first update.
+// A value that lies in another process's memory is a parameter like any other; its memory goes back
+// with the first update.
 func TestAnUpdateOfForeignMemoryCopiesItFirst(t *testing.T) {
 	mem, gone := device.Bytes([]float64{1, 2}), 0
 	buf := device.Foreign(mem, func() { gone++ })

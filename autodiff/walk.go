@@ -2,7 +2,8 @@ package autodiff
 
 import "slices"
 
-// Walk visits every node that gradients reach which enter the graph at these edges, once each, in a fixed order.
+// Walk visits every node that gradients reach which enter the graph at these edges, once each, in a
+// fixed order.
 func Walk(from []Edge, visit func(*Node)) {
 	var few [16]*Node
 	seen, many := few[:0], map[*Node]struct{}(nil)

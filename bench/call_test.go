@@ -38,8 +38,8 @@ func (l latencies) report(b *testing.B, prefix string) {
 	}
 }
 
-// BenchmarkCall is a call to the other process and back: of a function that does nothing (one at a time, and 64 at once), and of
-// one that adds two tensors.
+// BenchmarkCall is a call to the other process and back: of a function that does nothing (one at a
+// time, and 64 at once), and of one that adds two tensors.
 func BenchmarkCall(b *testing.B) {
 	overLanes(b, func(b *testing.B, w *rpc.Worker) {
 		c := w.Context(b.Context())

@@ -22,7 +22,8 @@ type forwarding struct {
 	X     *autodiff.Tensor
 }
 
-// linearSize is a linear layer with the weights that a seed gives, as torch/dist_autograd.py makes them.
+// linearSize is a linear layer with the weights that a seed gives, as torch/dist_autograd.py makes
+// them.
 type linearSize struct {
 	Seed    uint64
 	In, Out int

@@ -22,8 +22,9 @@ import (
 	"github.com/weft-project/weft/transport"
 )
 
-// The process that tests is worker0 and hosts the store. worker1 is the same binary, started again with the store's address
-// and the job's token in its environment; it serves until its standard input ends, be it because worker0 died.
+// The process that tests is worker0 and hosts the store. worker1 is the same binary, started again
+// with the store's address and the job's token in its environment; it serves until its standard
+// input ends, be it because worker0 died.
 const (
 	storeVariable   = "WEFT_BENCH_STORE"
 	laneVariable    = "WEFT_BENCH_LANE"
@@ -61,7 +62,8 @@ type job struct {
 	ended  chan struct{} // closed when worker1 has ended and is reaped
 }
 
-// startJob starts worker1 and joins it. The end of the test ends both, and fails where that did not go well.
+// startJob starts worker1 and joins it. The end of the test ends both, and fails where that did not
+// go well.
 func startJob(t testing.TB, l string) *job {
 	t.Helper()
 	server, err := store.Serve(store.ServerConfig{})

@@ -14,8 +14,8 @@ import (
 	"github.com/weft-project/weft/transport"
 )
 
-// BenchmarkJoin is the joining of whole worlds in one process, each worker with a connection of its own to a store over TCP, and with
-// links over loopback.
+// BenchmarkJoin is the joining of whole worlds in one process, each worker with a connection of its
+// own to a store over TCP, and with links over loopback.
 func BenchmarkJoin(b *testing.B) {
 	for _, n := range []int{2, 8, 64} {
 		b.Run(fmt.Sprintf("world=%d", n), func(b *testing.B) {

@@ -14,8 +14,9 @@ import (
 // lanes are the ways for bytes to travel between the two workers, each forced at both ends.
 var lanes = []string{transport.LaneLocal, transport.LaneQUIC, transport.LaneBulk}
 
-// overLanes runs fn once per lane, as t/lane=…, with a job of two processes that ends with it. A lane that cannot be used here
-// is skipped with its reason: figures of another lane never go under its name.
+// overLanes runs fn once per lane, as t/lane=…, with a job of two processes that ends with it. A
+// lane that cannot be used here is skipped with its reason: figures of another lane never go under
+// its name.
 func overLanes[T interface {
 	testing.TB
 	Run(string, func(T)) bool

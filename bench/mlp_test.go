@@ -17,7 +17,8 @@ import (
 	"github.com/weft-project/weft/transport"
 )
 
-// The model: 784-1024 here, 1024-10 on the other worker (or here too), cross-entropy here, SGD on both.
+// The model: 784-1024 here, 1024-10 on the other worker (or here too), cross-entropy here, SGD on
+// both.
 var (
 	firstLayer  = linearSize{Seed: 10, In: 784, Out: 1024}
 	secondLayer = linearSize{Seed: 20, In: 1024, Out: 10}
@@ -110,7 +111,8 @@ func oneProcess(t testing.TB) stepper {
 	}
 }
 
-// BenchmarkPipelineMLP is a training step of the model on two workers: forward, backward and the distributed optimizer.
+// BenchmarkPipelineMLP is a training step of the model on two workers: forward, backward and the
+// distributed optimizer.
 func BenchmarkPipelineMLP(b *testing.B) {
 	overLanes(b, func(b *testing.B, w *rpc.Worker) {
 		benchmarkSteps(b, pipeline(b, w, ctx.Smart), w.Settle)

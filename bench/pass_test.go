@@ -12,8 +12,8 @@ import (
 	"github.com/weft-project/weft/rpc"
 )
 
-// example is the pass of PyTorch's documentation: two tensors are added on the other worker, the sum is multiplied by a third
-// here, and the product summed.
+// example is the pass of PyTorch's documentation: two tensors are added on the other worker, the
+// sum is multiplied by a third here, and the product summed.
 type example struct {
 	a, b, c *autodiff.Tensor
 	mode    ctx.Mode
@@ -23,8 +23,8 @@ func newExample(n int) example {
 	return example{a: autodiff.Rand(n, n).RequireGrad(), b: autodiff.Rand(n, n).RequireGrad(), c: autodiff.Rand(n, n).RequireGrad()}
 }
 
-// pass opens a pass, runs it forward and backward, reads the gradients and leaves it. The other worker is told to clean up
-// without waiting for it: Worker.Settle waits.
+// pass opens a pass, runs it forward and backward, reads the gradients and leaves it. The other
+// worker is told to clean up without waiting for it: Worker.Settle waits.
 func (e example) pass(c context.Context, w *rpc.Worker, look func(map[*autodiff.Tensor]*autodiff.Tensor)) error {
 	return w.Pass(c, func(c context.Context) error {
 		t3, err := add.Call(c, peer, pair{e.a, e.b})
@@ -48,9 +48,10 @@ func (e example) pass(c context.Context, w *rpc.Worker, look func(map[*autodiff.
 
 func lookAway(map[*autodiff.Tensor]*autodiff.Tensor) {}
 
-// BenchmarkPass is a whole pass including its clean-up on both workers. Without settle=each a pass is left as a program leaves
-// it: the next one begins while the other worker cleans up, and the clock stops when all are cleaned up. With it, every
-// iteration waits for the other worker's word that it has cleaned up. mode=fast is FAST mode, for what SMART costs.
+// BenchmarkPass is a whole pass including its clean-up on both workers. Without settle=each a pass
+// is left as a program leaves it: the next one begins while the other worker cleans up, and the
+// clock stops when all are cleaned up. With it, every iteration waits for the other worker's word
+// that it has cleaned up. mode=fast is FAST mode, for what SMART costs.
 func BenchmarkPass(b *testing.B) {
 	overLanes(b, func(b *testing.B, w *rpc.Worker) {
 		for _, n := range []int{3, 1024} {

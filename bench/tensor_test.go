@@ -16,10 +16,11 @@ import (
 	"github.com/weft-project/weft/rpc"
 )
 
-// BenchmarkTensor is a tensor going to the other process. Plain, it is the same tensor every time and the callee looks at its
-// shape alone, which is what the peers' tables measure: a lane that shares memory then copies nothing. As fresh, a tensor is
-// made for every call, all of it is written here and all of it read there, in a pass that frees it at both ends: memory's own
-// speed counts on every lane.
+// BenchmarkTensor is a tensor going to the other process. Plain, it is the same tensor every time
+// and the callee looks at its shape alone, which is what the peers' tables measure: a lane that
+// shares memory then copies nothing. As fresh, a tensor is made for every call, all of it is
+// written here and all of it read there, in a pass that frees it at both ends: memory's own speed
+// counts on every lane.
 func BenchmarkTensor(b *testing.B) {
 	overLanes(b, func(b *testing.B, w *rpc.Worker) {
 		for _, mib := range []int{1, 16, 256} {
@@ -39,7 +40,8 @@ func BenchmarkTensor(b *testing.B) {
 	})
 }
 
-// fresh sends a tensor of that many bytes that nobody has seen, and compares what the callee read with what was written.
+// fresh sends a tensor of that many bytes that nobody has seen, and compares what the callee read
+// with what was written.
 func fresh(c context.Context, w *rpc.Worker, bytes int, seed uint64) error {
 	return w.Pass(c, func(c context.Context) error {
 		c = ctx.NoGrad(c)
@@ -80,8 +82,9 @@ var readAll = rpc.Define("read-all", func(_ context.Context, t *autodiff.Tensor)
 	return sum, errors.Join(err, buf.Release())
 })
 
-// BenchmarkCallWhileTensorsFlow is an empty call, one at a time, while gigabytes go to the same worker: one iteration is as many
-// as it takes for 5000 calls, after 5000 calls with nothing else under way. p99-ratio is what the tensors cost the small calls.
+// BenchmarkCallWhileTensorsFlow is an empty call, one at a time, while gigabytes go to the same
+// worker: one iteration is as many as it takes for 5000 calls, after 5000 calls with nothing else
+// under way. p99-ratio is what the tensors cost the small calls.
 func BenchmarkCallWhileTensorsFlow(b *testing.B) {
 	overLanes(b, func(b *testing.B, w *rpc.Worker) {
 		for _, mib := range []int{16, 1024} {

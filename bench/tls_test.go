@@ -23,9 +23,10 @@ import (
 	"github.com/weft-project/weft/transport"
 )
 
-// BenchmarkTLS is Go's own TLS 1.3 over one TCP connection between the same two processes: a length and so many bytes go there, into
-// a buffer that is kept, and one byte comes back. Every iteration also sends a tensor of that size over the bulk lane, so that
-// the ratio of the two is of one sitting.
+// BenchmarkTLS is Go's own TLS 1.3 over one TCP connection between the same two processes: a length
+// and so many bytes go there, into a buffer that is kept, and one byte comes back. Every iteration
+// also sends a tensor of that size over the bulk lane, so that the ratio of the two is of one
+// sitting.
 func BenchmarkTLS(b *testing.B) {
 	w := startJob(b, transport.LaneBulk)
 	why := w.net.without(transport.LaneBulk)

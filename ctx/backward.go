@@ -11,8 +11,9 @@ import (
 	"github.com/weft-project/weft/autodiff"
 )
 
-// backward is the shell around an engine: it computes, sends, and waits. One goroutine drives it (Backward's caller at the
-// root, the handler of the first gradient message elsewhere); others bring events.
+// backward is the shell around an engine: it computes, sends, and waits. One goroutine drives it
+// (Backward's caller at the root, the handler of the first gradient message elsewhere); others
+// bring events.
 type backward struct {
 	pass            *Pass
 	id              BackwardID
@@ -33,14 +34,15 @@ type backward struct {
 	has    []WorkerID // who sent gradients, and hence has the plan
 }
 
-// Backward computes the gradients of every parameter that the roots depend on, on all workers of the pass that c
-// carries. The roots must be scalars of this worker. Gradients are added to those that the pass has.
+// Backward computes the gradients of every parameter that the roots depend on, on all workers of
+// the pass that c carries. The roots must be scalars of this worker. Gradients are added to those
+// that the pass has.
 func Backward(c context.Context, roots ...*autodiff.Tensor) error {
 	return BackwardWith(c, Options{}, roots...)
 }
 
-// BackwardWith is Backward with options. When it fails, it fails on all workers with the same [Failure], and adds nothing to the pass;
-// with RetainGraph it may be tried again.
+// BackwardWith is Backward with options. When it fails, it fails on all workers with the same
+// [Failure], and adds nothing to the pass; with RetainGraph it may be tried again.
 func BackwardWith(c context.Context, o Options, roots ...*autodiff.Tensor) error {
 	p, ok := From(c)
 	if !ok {
@@ -93,9 +95,10 @@ func (p *Pass) begin(o Options, roots []autodiff.Edge) (*backward, error) {
 	return b, nil
 }
 
-// HandleGradients takes the gradients of a send function from the worker that got the tensors. The message's tensors become the
-// pass's. The first message of a backward is answered when this worker's whole part is done, later ones at once. A backward does not end
-// because c does, except at its deadline: who gives it up says so to all.
+// HandleGradients takes the gradients of a send function from the worker that got the tensors. The
+// message's tensors become the pass's. The first message of a backward is answered when this
+// worker's whole part is done, later ones at once. A backward does not end because c does, except
+// at its deadline: who gives it up says so to all.
 func (ct *Container) HandleGradients(c context.Context, from WorkerID, m *GradientMessage) error {
 	p, err := ct.find(m.Pass, "gradients")
 	if err != nil {
@@ -128,8 +131,9 @@ func (ct *Container) HandleGradients(c context.Context, from WorkerID, m *Gradie
 	return p.err("gradients", err)
 }
 
-// patience is the context of a participant: it has the deadline of the message that began it. In FAST mode a participant takes nine tenths of
-// it, so that what it waited for reaches the root before the root itself runs out of time.
+// patience is the context of a participant: it has the deadline of the message that began it. In
+// FAST mode a participant takes nine tenths of it, so that what it waited for reaches the root
+// before the root itself runs out of time.
 func (b *backward) patience(c context.Context) (context.Context, context.CancelFunc) {
 	d, ok := c.Deadline()
 	c = context.WithoutCancel(c)
@@ -142,8 +146,9 @@ func (b *backward) patience(c context.Context) (context.Context, context.CancelF
 	return context.WithDeadline(c, d)
 }
 
-// join finds a backward that is under way here, or begins this worker's part of it. The first to come must drive it. With an error it gives the
-// backward where that cannot begin, and nil where only the message is wrong.
+// join finds a backward that is under way here, or begins this worker's part of it. The first to
+// come must drive it. With an error it gives the backward where that cannot begin, and nil where
+// only the message is wrong.
 func (p *Pass) join(from WorkerID, m *GradientMessage) (b *backward, first bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -180,7 +185,8 @@ func (p *Pass) join(from WorkerID, m *GradientMessage) (b *backward, first bool,
 	return b, first, nil
 }
 
-// addLocked gives a backward its engine over the roots and the send functions that take part here. The caller holds p.mu.
+// addLocked gives a backward its engine over the roots and the send functions that take part here.
+// The caller holds p.mu.
 func (p *Pass) addLocked(b *backward, roots []autodiff.Edge) error {
 	b.wake, b.has = make(chan struct{}, 1), []WorkerID{b.id.Creator()}
 	for _, w := range b.plan.workers() {

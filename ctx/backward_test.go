@@ -216,7 +216,8 @@ func TestALostWorkerFailsTheBackwardsItTookPartIn(t *testing.T) {
 	})
 }
 
-// remoteBackward is a pass opened by worker 1 that called worker 0 with x; message is the id of worker 1's send function.
+// remoteBackward is a pass opened by worker 1 that called worker 0 with x; message is the id of
+// worker 1's send function.
 func remoteBackward(t testing.TB, w *world, x ...*autodiff.Tensor) (p *Pass, message MessageID) {
 	t.Helper()
 	c, p := w.open(t, 1)

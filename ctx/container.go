@@ -15,8 +15,8 @@ import (
 	"github.com/weft-project/weft/device"
 )
 
-// Links carries messages between the containers of a job; package rpc implements it. The calls return when the peer has
-// answered. They keep nothing that they are given.
+// Links carries messages between the containers of a job; package rpc implements it. The calls
+// return when the peer has answered. They keep nothing that they are given.
 type Links interface {
 	// SendGradients gives a [Failure] that the peer answered with as one.
 	SendGradients(c context.Context, to WorkerID, g *GradientMessage) error
@@ -49,12 +49,15 @@ type Config struct {
 	Links  Links
 	// Timeout is the deadline of a backward whose context has none; 0 for none.
 	Timeout time.Duration
-	// Lease is how long a part of a pass stays without word from the worker that opened it; 0 for 30 seconds. It asks three times as often.
+	// Lease is how long a part of a pass stays without word from the worker that opened it; 0 for
+	// 30 seconds. It asks three times as often.
 	Lease  time.Duration
 	Logger *slog.Logger // nil: silent
-	// Observer is told of backwards, nil for nobody. With one the functions of passes are timed, for [Graph].
+	// Observer is told of backwards, nil for nobody. With one the functions of passes are timed,
+	// for [Graph].
 	Observer Observer
-	// First is where the counter of ids begins: a worker that comes back must not draw those of its life before.
+	// First is where the counter of ids begins: a worker that comes back must not draw those of its
+	// life before.
 	First uint64
 }
 
@@ -123,9 +126,10 @@ func (ct *Container) addLocked(id PassID, parent WorkerID, outer *Pass) *Pass {
 	return p
 }
 
-// Enter finds the pass of a call that arrived from a worker, or makes it, and gives the context for the work. The caller
-// must call done when the work is finished. explain, where there is one, makes the cause of that context of an [EndError]. It fails with ErrUnknownPass when
-// the pass was left already.
+// Enter finds the pass of a call that arrived from a worker, or makes it, and gives the context for
+// the work. The caller must call done when the work is finished. explain, where there is one, makes
+// the cause of that context of an [EndError]. It fails with ErrUnknownPass when the pass was left
+// already.
 func (ct *Container) Enter(c context.Context, id PassID, from WorkerID, explain func(error) error) (in context.Context, p *Pass, done func(), err error) {
 	ct.mu.Lock()
 	defer ct.mu.Unlock()
@@ -153,7 +157,8 @@ func (ct *Container) find(id PassID, op string) (*Pass, error) {
 	return nil, ct.unknown(id, op)
 }
 
-// unknown is the error for a pass that is not here, with why where that is known. The caller holds ct.mu.
+// unknown is the error for a pass that is not here, with why where that is known. The caller holds
+// ct.mu.
 func (ct *Container) unknown(id PassID, op string) error {
 	err := ErrUnknownPass
 	if why := ct.gone.set[id]; why != nil {
@@ -162,8 +167,9 @@ func (ct *Container) unknown(id PassID, op string) error {
 	return &Error{ct.links.Name(ct.me), id, op, err}
 }
 
-// remove takes a pass out because worker by says so; nil when it is not here, or by has no say. It stays away: a clean-up may
-// overtake the call that would have made it. why is for who asks for it later, nil where there is nothing to explain.
+// remove takes a pass out because worker by says so; nil when it is not here, or by has no say. It
+// stays away: a clean-up may overtake the call that would have made it. why is for who asks for it
+// later, nil where there is nothing to explain.
 func (ct *Container) remove(id PassID, by WorkerID, why error) *Pass {
 	ct.mu.Lock()
 	defer ct.mu.Unlock()
@@ -196,8 +202,9 @@ func (ct *Container) Passes() []PassInfo {
 	return infos
 }
 
-// HandleCleanup frees a pass because worker from left it, and tells the workers that this one called in it. Only who opened
-// the pass or brought it here has a say. A pass that is not here is no error: clean-ups may cross, repeat and run in circles.
+// HandleCleanup frees a pass because worker from left it, and tells the workers that this one
+// called in it. Only who opened the pass or brought it here has a say. A pass that is not here is
+// no error: clean-ups may cross, repeat and run in circles.
 func (ct *Container) HandleCleanup(_ context.Context, id PassID, from WorkerID) {
 	p := ct.remove(id, from, nil)
 	if p == nil {
@@ -217,9 +224,9 @@ func (ct *Container) HandleCleanup(_ context.Context, id PassID, from WorkerID) 
 	wg.Wait()
 }
 
-// PeerLost ends what depends on a lost worker. Passes that it opened, or brought here on another's behalf, are freed, as
-// nobody else will; the workers that this one called in them are told. Backwards of other passes that it took part in fail with
-// ErrPeerLost.
+// PeerLost ends what depends on a lost worker. Passes that it opened, or brought here on another's
+// behalf, are freed, as nobody else will; the workers that this one called in them are told.
+// Backwards of other passes that it took part in fail with ErrPeerLost.
 func (ct *Container) PeerLost(w WorkerID, cause error) {
 	err := cause
 	if !errors.Is(err, ErrPeerLost) {

@@ -98,7 +98,8 @@ func TestOnlyTheOldestLeftPassesAreForgotten(t *testing.T) {
 	require.Len(t, g.set, maxTombstones)
 }
 
-// nested calls worker 1, which calls worker 2, and so on until the last, which calls back to the first and itself.
+// nested calls worker 1, which calls worker 2, and so on until the last, which calls back to the
+// first and itself.
 func nested(t testing.TB, w *world, at int) function {
 	return func(c context.Context, in []*autodiff.Tensor) []*autodiff.Tensor {
 		next := at + 1

@@ -78,8 +78,8 @@ func (b *backward) poll() (a action, ok, over bool, failed *Failure) {
 	return a, ok, b.eng.finished(), b.failureLocked()
 }
 
-// do performs one action. Gradients leave on goroutines of their own, so that communication overlaps computation; so do large nodes that
-// are not alone.
+// do performs one action. Gradients leave on goroutines of their own, so that communication
+// overlaps computation; so do large nodes that are not alone.
 func (b *backward) do(c context.Context, out *sync.WaitGroup, a action) {
 	if a.recv != nil { // before the backward can count as done here
 		if err := a.recv.node.RunHooks(a.grads); err != nil {
@@ -116,7 +116,8 @@ func (b *backward) do(c context.Context, out *sync.WaitGroup, a action) {
 	}
 }
 
-// alone is a context that ends at the deadline, and when the worker gives up what nobody waits for, but not with the backward.
+// alone is a context that ends at the deadline, and when the worker gives up what nobody waits for,
+// but not with the backward.
 func (b *backward) alone(c context.Context) (context.Context, context.CancelFunc) {
 	d, bounded := c.Deadline()
 	c, cancel := context.WithCancel(context.WithoutCancel(c))

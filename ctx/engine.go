@@ -10,9 +10,10 @@ import (
 	"github.com/weft-project/weft/autodiff"
 )
 
-// engine is the backward of one worker in one pass, as a state machine: events in, actions out. It does no I/O, runs
-// nothing and knows no time. Every gradient it is given it either holds or hands out in an action; drop frees the rest. Each of the
-// send functions that it is made with gets its gradients exactly once: the mode says only which those are.
+// engine is the backward of one worker in one pass, as a state machine: events in, actions out. It
+// does no I/O, runs nothing and knows no time. Every gradient it is given it either holds or hands
+// out in an action; drop frees the rest. Each of the send functions that it is made with gets its
+// gradients exactly once: the mode says only which those are.
 type engine struct {
 	task   *autodiff.Task
 	sends  map[MessageID]*sendFunction // whose gradients have not come
@@ -46,7 +47,8 @@ func (e *engine) start(roots []autodiff.Edge, grads []*autodiff.Tensor) {
 	}
 }
 
-// arrived is the event that the gradients of a send function came. They are the engine's, also when it refuses them.
+// arrived is the event that the gradients of a send function came. They are the engine's, also when
+// it refuses them.
 func (e *engine) arrived(id MessageID, grads []*autodiff.Tensor) error {
 	s := e.sends[id]
 	if s == nil {
@@ -116,7 +118,8 @@ func (e *engine) check(err error) {
 	}
 }
 
-// finished says that nothing is left to do or to wait for. After a failure only what is under way is waited for.
+// finished says that nothing is left to do or to wait for. After a failure only what is under way
+// is waited for.
 func (e *engine) finished() bool {
 	return e.work == 0 && (e.err != nil || e.task.Left() == 0)
 }

@@ -142,7 +142,8 @@ type post struct {
 	grads    []*autodiff.Tensor
 }
 
-// schedule runs one backward of a dag: it holds everything that may happen next and picks among it at random.
+// schedule runs one backward of a dag: it holds everything that may happen next and picks among it
+// at random.
 type schedule struct {
 	d       *dag
 	retain  bool
@@ -284,8 +285,8 @@ func (s *schedule) finish(at int) {
 	}
 }
 
-// fail breaks something that is under way: an action, a message, or an engine from outside. All engines hear of it in the end,
-// as a root's failure cancels the rest.
+// fail breaks something that is under way: an action, a message, or an engine from outside. All
+// engines hear of it in the end, as a root's failure cancels the rest.
 func (s *schedule) fail(t testing.TB) {
 	s.cause = errors.New("injected")
 	switch {
@@ -367,8 +368,8 @@ func (s *schedule) requireSums(t testing.TB) {
 	require.Equal(t, want.Len(), n)
 }
 
-// TestEnginesComputeTheGradientsOfOneTaskUnderEverySchedule runs every random computation under several schedules, some of
-// which fail.
+// TestEnginesComputeTheGradientsOfOneTaskUnderEverySchedule runs every random computation under
+// several schedules, some of which fail.
 func TestEnginesComputeTheGradientsOfOneTaskUnderEverySchedule(t *testing.T) {
 	failed := 0
 	for i := range soak.Cases(200) {

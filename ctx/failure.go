@@ -50,7 +50,8 @@ func (b *backward) abort(cause error) {
 	b.poke()
 }
 
-// failureLocked is why the backward fails, nil while it does not; heard says that it began elsewhere. The caller holds b.mu.
+// failureLocked is why the backward fails, nil while it does not; heard says that it began
+// elsewhere. The caller holds b.mu.
 func (b *backward) failureLocked() *Failure {
 	if b.failed != nil || b.eng.err == nil {
 		return b.failed
@@ -112,7 +113,8 @@ func (b *backward) refuse(err error) *Failure {
 	return f
 }
 
-// announce tells all who take part of a failure that began here. The root tells them also of what it heard: who began may be gone.
+// announce tells all who take part of a failure that began here. The root tells them also of what
+// it heard: who began may be gone.
 func (b *backward) announce(f *Failure) {
 	p := b.pass
 	b.mu.Lock()
@@ -132,8 +134,8 @@ func (b *backward) announce(f *Failure) {
 	p.ct.spread(p.id, "a backward failed", slices.Compact(to), func(c context.Context, w WorkerID) error { return p.ct.links.SendAbort(c, w, f) })
 }
 
-// HandleAbort ends a backward because of a failure elsewhere. What it added to the pass's gradients already is taken back. Where the
-// backward has not begun it will not.
+// HandleAbort ends a backward because of a failure elsewhere. What it added to the pass's gradients
+// already is taken back. Where the backward has not begun it will not.
 func (ct *Container) HandleAbort(_ context.Context, f *Failure) error {
 	p, err := ct.find(f.Pass, "abort")
 	if err != nil {

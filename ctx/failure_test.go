@@ -15,7 +15,8 @@ import (
 	"github.com/weft-project/weft/internal/leak"
 )
 
-// fan is a pass of worker 0 in which worker 1 computes x·z, worker 2 computes y·trap, and the loss is their sum.
+// fan is a pass of worker 0 in which worker 1 computes x·z, worker 2 computes y·trap, and the loss
+// is their sum.
 func fan(t testing.TB, w *world, z *autodiff.Tensor, take func() error) (c context.Context, p *Pass, loss *autodiff.Tensor) {
 	c, p = w.open(t, 0)
 	a := w.call1(t, c, 1, func(in []*autodiff.Tensor) *autodiff.Tensor { return autodiff.Mul(in[0], z) }, param(1, 2))
@@ -55,7 +56,8 @@ func TestEveryWorkerHearsOfAFailureWithItsCause(t *testing.T) {
 		c, p := w.open(t, 0)
 		defer p.Leave()
 		x := param(1, 2)
-		// worker 3 waits for gradients from worker 2, which get stuck there, and from worker 1, where the backward fails
+		// worker 3 waits for gradients from worker 2, which get stuck there, and from worker 1,
+		// where the backward fails
 		var shared *autodiff.Tensor
 		y := w.call(t, c, 1, func(c context.Context, in []*autodiff.Tensor) []*autodiff.Tensor {
 			return w.call(t, c, 3, func(_ context.Context, in []*autodiff.Tensor) []*autodiff.Tensor {

@@ -8,15 +8,17 @@ import (
 	"github.com/weft-project/weft/autodiff"
 )
 
-// ended is a backward that is over. Its gradients are added to the pass's when those are read, or when a few more backwards have ended:
-// until then a failure elsewhere takes them back, so that a backward which is tried again does not count twice.
+// ended is a backward that is over. Its gradients are added to the pass's when those are read, or
+// when a few more backwards have ended: until then a failure elsewhere takes them back, so that a
+// backward which is tried again does not count twice.
 type ended struct {
 	id      BackwardID
 	failure *Failure            // nil: it went well here
 	grads   *autodiff.Gradients // nil: none
 }
 
-// maxEnded is how many finished backwards a pass remembers; maxPending how many of them could still take their gradients back.
+// maxEnded is how many finished backwards a pass remembers; maxPending how many of them could still
+// take their gradients back.
 const (
 	maxEnded   = 64
 	maxPending = 4
@@ -47,7 +49,8 @@ func (p *Pass) noteLocked(e ended) error {
 	return p.mergeLocked(maxPending)
 }
 
-// conclude keeps what a backward found. Send functions whose graph is used up are forgotten: no later backward can use them.
+// conclude keeps what a backward found. Send functions whose graph is used up are forgotten: no
+// later backward can use them.
 func (p *Pass) conclude(b *backward) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -84,7 +87,8 @@ func (p *Pass) forget(b *backward, f *Failure) {
 	_ = p.noteLocked(ended{id: b.id, failure: f}) // it brings nothing that could fail
 }
 
-// revoke takes back what a backward found here, or keeps it from beginning. It gives the backward if it is under way.
+// revoke takes back what a backward found here, or keeps it from beginning. It gives the backward
+// if it is under way.
 func (p *Pass) revoke(id BackwardID, f *Failure) *backward {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -118,8 +122,8 @@ func (p *Pass) mergeLocked(except int) error {
 	return nil
 }
 
-// Gradients is a copy of the table leaf → gradient of the pass that c carries, on this worker. The gradients belong to the
-// pass.
+// Gradients is a copy of the table leaf → gradient of the pass that c carries, on this worker. The
+// gradients belong to the pass.
 func Gradients(c context.Context) (map[*autodiff.Tensor]*autodiff.Tensor, error) {
 	p, ok := From(c)
 	if !ok {
@@ -128,9 +132,10 @@ func Gradients(c context.Context) (map[*autodiff.Tensor]*autodiff.Tensor, error)
 	return p.Gradients()
 }
 
-// Gradients is a copy of the pass's table leaf → gradient on this worker. What it has given cannot be taken back by a failure of a backward
-// that has ended on this worker and not yet on others. What a reader was given stays until the pass is left, also when later backwards add to it:
-// read when all are done.
+// Gradients is a copy of the pass's table leaf → gradient on this worker. What it has given cannot
+// be taken back by a failure of a backward that has ended on this worker and not yet on others.
+// What a reader was given stays until the pass is left, also when later backwards add to it: read
+// when all are done.
 func (p *Pass) Gradients() (map[*autodiff.Tensor]*autodiff.Tensor, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

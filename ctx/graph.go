@@ -14,10 +14,12 @@ import (
 	"github.com/weft-project/weft/ctx/passgraph"
 )
 
-// Graph gathers the graph of the pass that c carries from all workers that take part in it, for a picture: see package passgraph. roots are
-// tensors of this worker that a backward is to begin at, which need not be of the pass; those of earlier backwards are marked too. A worker that
-// is lost, or does not answer within ten seconds, is in the graph as lost. Every message that brought tensors is there, whether they want gradients or not,
-// with their bytes, and those of the gradients that came back. Times are known of workers that trace.
+// Graph gathers the graph of the pass that c carries from all workers that take part in it, for a
+// picture: see package passgraph. roots are tensors of this worker that a backward is to begin at,
+// which need not be of the pass; those of earlier backwards are marked too. A worker that is lost,
+// or does not answer within ten seconds, is in the graph as lost. Every message that brought
+// tensors is there, whether they want gradients or not, with their bytes, and those of the
+// gradients that came back. Times are known of workers that trace.
 func Graph(c context.Context, roots ...*autodiff.Tensor) (*passgraph.Graph, error) {
 	p, ok := From(c)
 	if !ok {
@@ -44,7 +46,8 @@ const (
 	maxAsking    = 32
 )
 
-// gather asks the workers that this one knows in the pass for their parts, then those that they know, and so on; each once.
+// gather asks the workers that this one knows in the pass for their parts, then those that they
+// know, and so on; each once.
 func (p *Pass) gather(c context.Context, mine passgraph.Worker) []passgraph.Worker {
 	parts := []passgraph.Worker{mine}
 	asked := map[int]bool{mine.Rank: true}
@@ -152,8 +155,8 @@ func (r *record) took(n *autodiff.Node, d time.Duration) {
 
 func newest[T any](of []T) []T { return of[max(0, len(of)-passgraph.MaxNodes):] }
 
-// graphPart describes what this worker recorded: all that leads to what it sent, to roots, and to tensors of the pass; and before that the other
-// tensors that it sent and got.
+// graphPart describes what this worker recorded: all that leads to what it sent, to roots, and to
+// tensors of the pass; and before that the other tensors that it sent and got.
 func (p *Pass) graphPart(roots []autodiff.Edge) (passgraph.Worker, error) {
 	d := describer{place: map[*autodiff.Node]int{}, recvs: map[*autodiff.Node]*recvFunction{}, sends: map[*autodiff.Node]*sendFunction{}, back: map[*autodiff.Node]int64{}}
 	p.mu.Lock()
@@ -211,7 +214,8 @@ func (d *describer) describe(sends []*sendFunction, recorded []*autodiff.Node, r
 	}
 }
 
-// add puts a node into the part, and before it all that it reads. It keeps its own stack: chains may be long.
+// add puts a node into the part, and before it all that it reads. It keeps its own stack: chains
+// may be long.
 func (d *describer) add(n *autodiff.Node) {
 	stack := []*autodiff.Node{n}
 	for len(stack) > 0 {

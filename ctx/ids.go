@@ -5,8 +5,8 @@ import "strconv"
 // WorkerID numbers the workers of a job: their rank.
 type WorkerID uint16
 
-// PassID is unique in a job: the worker that opened the pass in the top 16 bits, a counter in the low 48. The counter begins where
-// [Config].First says: each life of a worker draws ids of its own.
+// PassID is unique in a job: the worker that opened the pass in the top 16 bits, a counter in the
+// low 48. The counter begins where [Config].First says: each life of a worker draws ids of its own.
 type PassID uint64
 
 // MessageID names a send function and its recv function; it is made as a PassID is.
@@ -17,7 +17,8 @@ type BackwardID uint64
 
 const counterBits = 48
 
-// maxCounter is the highest counter; a worker that opened a pass every microsecond would reach it after nine years.
+// maxCounter is the highest counter; a worker that opened a pass every microsecond would reach it
+// after nine years.
 const maxCounter = 1<<counterBits - 1
 
 func newID(w WorkerID, counter uint64) uint64 {

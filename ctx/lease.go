@@ -15,7 +15,8 @@ const defaultLease = 30 * time.Second
 // ErrLease is why a part of a pass was freed whose opener could not be asked, or no longer has it.
 var ErrLease = errors.New("the lease has run out")
 
-// dueLocked says which parts of others' passes should be asked about, by opener, and which nobody answered for in time. The caller holds ct.mu.
+// dueLocked says which parts of others' passes should be asked about, by opener, and which nobody
+// answered for in time. The caller holds ct.mu.
 func (ct *Container) dueLocked(now time.Time) (ask map[WorkerID][]PassID, over []*Pass) {
 	ask = map[WorkerID][]PassID{}
 	for id, p := range ct.passes {
@@ -33,7 +34,8 @@ func (ct *Container) dueLocked(now time.Time) (ask map[WorkerID][]PassID, over [
 	return ask, over
 }
 
-// watchLocked has leases looked after while there are parts of others' passes. The caller holds ct.mu.
+// watchLocked has leases looked after while there are parts of others' passes. The caller holds
+// ct.mu.
 func (ct *Container) watchLocked() {
 	if ct.watching || ct.closed {
 		return

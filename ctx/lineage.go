@@ -5,8 +5,9 @@ import (
 	"slices"
 )
 
-// Ancestor is a message with the messages that its tensors were computed from. A worker that sends a message adds those of its ancestors
-// that the receiver may not know: this is how SMART mode's root knows who takes part before the first gradient leaves.
+// Ancestor is a message with the messages that its tensors were computed from. A worker that sends
+// a message adds those of its ancestors that the receiver may not know: this is how SMART mode's
+// root knows who takes part before the first gradient leaves.
 type Ancestor struct {
 	ID      MessageID
 	Parents []MessageID
@@ -21,7 +22,8 @@ type Lineage struct {
 // maxLineage bounds the messages that a pass knows of on one worker, and those of one plan.
 const maxLineage = 1 << 20
 
-// lineage is what one worker knows of the messages of a pass: for each, its parents. Who knows a message knows all its ancestors.
+// lineage is what one worker knows of the messages of a pass: for each, its parents. Who knows a
+// message knows all its ancestors.
 type lineage struct {
 	of   map[MessageID][]MessageID
 	told map[MessageID][]WorkerID // who told this worker, and hence knows
@@ -55,7 +57,8 @@ func (l *lineage) add(id MessageID, parents []MessageID) {
 	}
 }
 
-// tell gives the past of a message with these parents, as a worker needs it that knows for certain only what it made or told.
+// tell gives the past of a message with these parents, as a worker needs it that knows for certain
+// only what it made or told.
 func (l *lineage) tell(to WorkerID, parents []MessageID) Lineage {
 	past := Lineage{Parents: parents}
 	for next, unseen := 0, parents; ; next++ {
@@ -76,7 +79,8 @@ func (p *Lineage) has(id MessageID) bool {
 	return slices.ContainsFunc(p.Ancestors, func(a Ancestor) bool { return a.ID == id })
 }
 
-// reduce leaves out parents that are near ancestors of others: a loop over calls would otherwise name all its past in every message.
+// reduce leaves out parents that are near ancestors of others: a loop over calls would otherwise
+// name all its past in every message.
 func (l *lineage) reduce(parents []MessageID) []MessageID {
 	if len(parents) < 2 {
 		return parents
@@ -93,8 +97,8 @@ func (l *lineage) reduce(parents []MessageID) []MessageID {
 	return slices.DeleteFunc(parents, func(id MessageID) bool { _, drop := above[id]; return drop })
 }
 
-// plan is all messages that take part in a backward which leaves the root by these, in order. It fails where the past of one is not known,
-// which no honest worker can bring about.
+// plan is all messages that take part in a backward which leaves the root by these, in order. It
+// fails where the past of one is not known, which no honest worker can bring about.
 func (l *lineage) plan(from []MessageID) (Plan, error) {
 	seen := make(map[MessageID]struct{}, len(from))
 	stack := slices.Clone(from)

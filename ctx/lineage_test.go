@@ -10,7 +10,8 @@ import (
 	"github.com/weft-project/weft/internal/soak"
 )
 
-// talk is random messages between workers, which may arrive in any order, and beside it what somebody who sees everything knows.
+// talk is random messages between workers, which may arrive in any order, and beside it what
+// somebody who sees everything knows.
 type talk struct {
 	r       *rand.Rand
 	know    []lineage

@@ -7,11 +7,12 @@ type Mode uint8
 
 // The modes.
 const (
-	// Smart runs exactly what the roots depend on. The messages say what they were computed from, so the root knows who takes part
-	// before the first gradient leaves.
+	// Smart runs exactly what the roots depend on. The messages say what they were computed from,
+	// so the root knows who takes part before the first gradient leaves.
 	Smart Mode = iota
-	// Fast takes every send function of the pass for a part of the backward: it saves the messages a few bytes. A remote result
-	// that the loss does not use keeps the backward waiting until its deadline; the error matches [ErrStalled] and names it.
+	// Fast takes every send function of the pass for a part of the backward: it saves the messages
+	// a few bytes. A remote result that the loss does not use keeps the backward waiting until its
+	// deadline; the error matches [ErrStalled] and names it.
 	Fast
 )
 
@@ -23,7 +24,8 @@ func (m Mode) String() string {
 	return "smart"
 }
 
-// Options of a backward. The zero value is SMART mode, frees the saved values as it goes and starts from scalar roots with gradient 1.
+// Options of a backward. The zero value is SMART mode, frees the saved values as it goes and starts
+// from scalar roots with gradient 1.
 type Options struct {
 	Mode        Mode
 	RetainGraph bool               // keep the saved values for another backward

@@ -15,7 +15,8 @@ import (
 	"github.com/weft-project/weft/internal/leak"
 )
 
-// Backwards begin while others look at the pass and enter it: no two of them may take their locks in opposite orders.
+// Backwards begin while others look at the pass and enter it: no two of them may take their locks
+// in opposite orders.
 func TestAPassIsEnteredAndListedWhileBackwardsBegin(t *testing.T) {
 	leak.Check(t)
 	w := newWorld(t, 2)

@@ -23,8 +23,8 @@ type Pass struct {
 	end   context.CancelCauseFunc
 	stop  context.CancelCauseFunc // of the context that Open gave
 
-	// parent will tell this worker when the pass is left: its opener if it called here, otherwise the first caller. Guarded by
-	// Container.mu.
+	// parent will tell this worker when the pass is left: its opener if it called here, otherwise
+	// the first caller. Guarded by Container.mu.
 	parent WorkerID
 	heard  time.Time // when the opener last was known to have the pass; likewise
 
@@ -70,8 +70,9 @@ type scope struct {
 	noGrad bool
 }
 
-// context derives a context that carries the pass and ends with it. The pass of another worker or an outer pass is hidden. explain makes its cause of why
-// the pass has ended; nil for nothing but that.
+// context derives a context that carries the pass and ends with it. The pass of another worker or
+// an outer pass is hidden. explain makes its cause of why the pass has ended; nil for nothing but
+// that.
 func (p *Pass) context(c context.Context, explain func(error) error) (context.Context, context.CancelCauseFunc) {
 	old, _ := c.Value(passKey{}).(scope)
 	c, cancel := context.WithCancelCause(context.WithValue(c, passKey{}, scope{p, old.noGrad}))
@@ -91,9 +92,9 @@ func From(c context.Context) (*Pass, bool) {
 	return s.pass, ok && s.pass != nil
 }
 
-// NoGrad derives a context in which calls are not recorded: no send and recv functions are attached, here or further on.
-// Mathematics on this worker takes no context, and is recorded where its inputs require gradients; [autodiff.Tensor.Detach]
-// stops that.
+// NoGrad derives a context in which calls are not recorded: no send and recv functions are
+// attached, here or further on. Mathematics on this worker takes no context, and is recorded where
+// its inputs require gradients; [autodiff.Tensor.Detach] stops that.
 func NoGrad(c context.Context) context.Context {
 	s, _ := c.Value(passKey{}).(scope)
 	return context.WithValue(c, passKey{}, scope{s.pass, true})
@@ -108,14 +109,16 @@ func Recording(c context.Context) bool {
 // ID is the pass's number, the same on every worker.
 func (p *Pass) ID() PassID { return p.id }
 
-// Life ends with the pass on this worker, and its cause says why. It is for what a call sets up and outlives it, such as a hook.
+// Life ends with the pass on this worker, and its cause says why. It is for what a call sets up and
+// outlives it, such as a hook.
 func (p *Pass) Life() context.Context { return p.life }
 
 // Arena owns the tensors that this worker makes in the pass.
 func (p *Pass) Arena() *autodiff.Arena { return p.arena }
 
-// Own gives a tensor of nobody's to the pass that c carries, so that it, and what is computed from it, is freed with the
-// pass. Use it for a batch's input. Only the tensor's maker may call it. What is another pass's or an arena's must be copied first ([autodiff.Tensor.Copy]).
+// Own gives a tensor of nobody's to the pass that c carries, so that it, and what is computed from
+// it, is freed with the pass. Use it for a batch's input. Only the tensor's maker may call it. What
+// is another pass's or an arena's must be copied first ([autodiff.Tensor.Copy]).
 func Own(c context.Context, t *autodiff.Tensor) *autodiff.Tensor {
 	p, ok := From(c)
 	if !ok {
@@ -134,8 +137,9 @@ func (p *Pass) Known() []WorkerID {
 	return slices.Clone(p.known)
 }
 
-// Meet notes that a message of the pass goes to a worker, so that it is told when the pass is left. A pass that was left
-// already has told its workers; this one is told now, before or after the message.
+// Meet notes that a message of the pass goes to a worker, so that it is told when the pass is left.
+// A pass that was left already has told its workers; this one is told now, before or after the
+// message.
 func (p *Pass) Meet(w WorkerID) {
 	if p.meet(w) && w != p.ct.me {
 		p.ct.clean(p.id, []WorkerID{w})
@@ -169,9 +173,10 @@ func (p *Pass) info() PassInfo {
 	return PassInfo{ID: p.id, Sends: len(p.sends), Recvs: len(p.recvs), Backwards: len(p.backwards), Bytes: bytes}
 }
 
-// Leave ends the pass: everything it made here is freed before Leave returns, and the other workers are told, without
-// waiting for them ([Container.Settle] does). On a worker that did not open the pass it ends this worker's part, and the parts
-// of those that it brought into the pass. Idempotent.
+// Leave ends the pass: everything it made here is freed before Leave returns, and the other workers
+// are told, without waiting for them ([Container.Settle] does). On a worker that did not open the
+// pass it ends this worker's part, and the parts of those that it brought into the pass.
+// Idempotent.
 func (p *Pass) Leave() {
 	if p.ct.remove(p.id, p.ct.me, nil) == nil {
 		return
@@ -198,7 +203,8 @@ func (p *Pass) release(by WorkerID, cause error) {
 	}
 }
 
-// lose ends what needs a worker that is gone, now and later. In FAST mode that is everything, if the worker is known in the pass.
+// lose ends what needs a worker that is gone, now and later. In FAST mode that is everything, if
+// the worker is known in the pass.
 func (p *Pass) lose(w WorkerID, cause error) {
 	p.mu.Lock()
 	put(&p.lost, w, cause)
@@ -251,8 +257,9 @@ type recvFunction struct {
 // NextMessage draws a message id for a call or a response.
 func (p *Pass) NextMessage() MessageID { return MessageID(p.ct.nextID()) }
 
-// AttachSend records that tensors leave for a worker in a message; what says with what, for errors. A send function is attached only where one of them
-// requires a gradient. What it gives must travel with the message, for [Pass.AttachRecv].
+// AttachSend records that tensors leave for a worker in a message; what says with what, for errors.
+// A send function is attached only where one of them requires a gradient. What it gives must travel
+// with the message, for [Pass.AttachRecv].
 func (p *Pass) AttachSend(id MessageID, to WorkerID, what string, tensors []*autodiff.Tensor) (Lineage, error) {
 	if p.meet(to) {
 		return Lineage{}, p.err("send", ErrLeft)
@@ -316,7 +323,8 @@ func (p *Pass) DropSend(id MessageID) {
 	p.shown.uncarry(id)
 }
 
-// NoteSend notes for [Graph] that tensors leave in a message to which no gradients will come back. [Pass.AttachSend] does it where no tensor requires one.
+// NoteSend notes for [Graph] that tensors leave in a message to which no gradients will come back.
+// [Pass.AttachSend] does it where no tensor requires one.
 func (p *Pass) NoteSend(id MessageID, to WorkerID, what string, tensors []*autodiff.Tensor) {
 	p.note(passgraph.Node{Kind: passgraph.Send, Name: what, Message: uint64(id), Peer: int(to)}, tensors)
 }
@@ -340,8 +348,9 @@ func (p *Pass) note(n passgraph.Node, tensors []*autodiff.Tensor) {
 	}
 }
 
-// AttachRecv records that tensors arrived from a worker in a message. requires says which of them required a gradient at the
-// sender, and still do; origins where they lay there, and past what the sender said of where they come from.
+// AttachRecv records that tensors arrived from a worker in a message. requires says which of them
+// required a gradient at the sender, and still do; origins where they lay there, and past what the
+// sender said of where they come from.
 func (p *Pass) AttachRecv(id MessageID, from WorkerID, tensors []*autodiff.Tensor, requires []bool, origins []device.ID, past Lineage) error {
 	if p.meet(from) {
 		return p.err("receive", ErrLeft)

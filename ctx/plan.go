@@ -6,7 +6,8 @@ import (
 	"slices"
 )
 
-// Plan is the messages that take part in one backward, in order. Each brings its gradients to the worker that made it, once.
+// Plan is the messages that take part in one backward, in order. Each brings its gradients to the
+// worker that made it, once.
 type Plan []MessageID
 
 // of is the part of one worker.

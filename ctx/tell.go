@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Bounds on telling one worker something. A worker that cannot be told in that time frees the pass by itself: when it notices that the
-// opener is lost, or when the lease runs out.
+// Bounds on telling one worker something. A worker that cannot be told in that time frees the pass
+// by itself: when it notices that the opener is lost, or when the lease runs out.
 const (
 	maxTries    = 4
 	tryTimeout  = 3 * time.Second
@@ -34,7 +34,8 @@ func (ct *Container) spread(id PassID, news string, to []WorkerID, send func(c c
 	}
 }
 
-// begin counts something that Settle waits for, until done is called. It says no when the container is closed.
+// begin counts something that Settle waits for, until done is called. It says no when the container
+// is closed.
 func (ct *Container) begin() bool {
 	ct.mu.Lock()
 	defer ct.mu.Unlock()
@@ -53,7 +54,8 @@ func (ct *Container) done() {
 	}
 }
 
-// tell brings news to one worker. A message that gets lost is sent again; so is one that fails, unless the worker is lost.
+// tell brings news to one worker. A message that gets lost is sent again; so is one that fails,
+// unless the worker is lost.
 func (ct *Container) tell(c context.Context, id PassID, news string, w WorkerID, send func(c context.Context, w WorkerID) error) {
 	for try, pause := 0, firstPause; ; try, pause = try+1, 2*pause {
 		once, cancel := context.WithTimeout(c, tryTimeout)
@@ -78,8 +80,8 @@ func (ct *Container) tell(c context.Context, id PassID, news string, w WorkerID,
 	}
 }
 
-// Settle waits until nothing is under way that this worker tells others of passes: clean-ups, news of failures, gradients for roots that have
-// them already, and questions about leases.
+// Settle waits until nothing is under way that this worker tells others of passes: clean-ups, news
+// of failures, gradients for roots that have them already, and questions about leases.
 func (ct *Container) Settle(c context.Context) error {
 	ct.mu.Lock()
 	busy := ct.telling > 0

@@ -18,21 +18,25 @@ const (
 	Waiting   Activity = "wait" // for gradients of other workers, or their answers
 )
 
-// Observer is told of the backwards of a container. Its methods are called on the goroutines of backwards, and must not wait.
+// Observer is told of the backwards of a container. Its methods are called on the goroutines of
+// backwards, and must not wait.
 type Observer interface {
-	// Backward is told that this worker's part of a backward begins. Gradients are sent under the context that it gives.
+	// Backward is told that this worker's part of a backward begins. Gradients are sent under the
+	// context that it gives.
 	Backward(c context.Context, pass PassID, id BackwardID) (context.Context, Timeline)
 }
 
 // Timeline is told what one part of a backward did; its methods are called one at a time.
 type Timeline interface {
-	// Did is told of one activity after the other; what names the functions, and the send functions whose gradients came.
+	// Did is told of one activity after the other; what names the functions, and the send functions
+	// whose gradients came.
 	Did(a Activity, what string, start, end time.Time)
 	// End is told how the part ended.
 	End(err error)
 }
 
-// timeline cuts a part of a backward into activities: it computes while its driver or a node beside it is at work. A nil one does nothing.
+// timeline cuts a part of a backward into activities: it computes while its driver or a node beside
+// it is at work. A nil one does nothing.
 type timeline struct {
 	to Timeline
 

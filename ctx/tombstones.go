@@ -1,6 +1,7 @@
 package ctx
 
-// tombstones remember the passes that were left lately, so that a straggler does not bring one back to life.
+// tombstones remember the passes that were left lately, so that a straggler does not bring one back
+// to life.
 type tombstones struct {
 	set  map[PassID]error // why it is gone, nil where it was just left
 	ring []PassID

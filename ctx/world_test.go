@@ -197,7 +197,8 @@ func (w *world) part(t testing.TB, p *Pass, worker int) *Pass {
 	return q
 }
 
-// settle waits until the clean-ups of all workers are over, and checks that no pass is left anywhere.
+// settle waits until the clean-ups of all workers are over, and checks that no pass is left
+// anywhere.
 func (w *world) settle(t testing.TB) {
 	t.Helper()
 	for _, ct := range w.cts {

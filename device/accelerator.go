@@ -9,13 +9,16 @@ import (
 	"sync/atomic"
 )
 
-// Memory is the bytes of an accelerator that is made elsewhere, such as a GPU, by their addresses there. [Over] makes a [Device] of it.
+// Memory is the bytes of an accelerator that is made elsewhere, such as a GPU, by their addresses
+// there. [Over] makes a [Device] of it.
 //
-// Work on the accelerator is ordered, as far as anybody can see: what is asked for later sees what was asked for before as done, wherever the two use the same block
-// that Take gave, and one writes it. So memory may be given back, and taken again, while work on it is still under way. What has no block in common
-// may be done in any order, or at once.
+// Work on the accelerator is ordered, as far as anybody can see: what is asked for later sees what
+// was asked for before as done, wherever the two use the same block that Take gave, and one writes
+// it. So memory may be given back, and taken again, while work on it is still under way. What has
+// no block in common may be done in any order, or at once.
 //
-// It is safe for concurrent use. Errors wrap a sentinel of this package; a Device puts its name and the operation before them.
+// It is safe for concurrent use. Errors wrap a sentinel of this package; a Device puts its name and
+// the operation before them.
 type Memory interface {
 	// Take gives n > 0 bytes, aligned to 256. It fails with ErrMemory where there are not as many.
 	Take(n int) (at uintptr, err error)
@@ -23,8 +26,9 @@ type Memory interface {
 	Give(at uintptr, n int)
 	// Upload copies host bytes; they may be changed when it has returned.
 	Upload(at uintptr, src []byte) error
-	// Download waits for the work that has written the bytes, or for all that came before where there are none, and copies to the host. It tells what went wrong
-	// with what it waited for, too.
+	// Download waits for the work that has written the bytes, or for all that came before where
+	// there are none, and copies to the host. It tells what went wrong with what it waited for,
+	// too.
 	Download(dst []byte, at uintptr) error
 	// Move copies n bytes within the memory; the pieces do not overlap.
 	Move(dst, src uintptr, n int) error
@@ -48,8 +52,8 @@ type Accelerator struct {
 
 var _ Device = (*Accelerator)(nil)
 
-// Over makes a device of a memory, which is closed with it. Released blocks are kept for reuse, as many bytes as pooled says (0: without a
-// bound), and given back where the memory is full.
+// Over makes a device of a memory, which is closed with it. Released blocks are kept for reuse, as
+// many bytes as pooled says (0: without a bound), and given back where the memory is full.
 func Over(id ID, m Memory, pooled int64) *Accelerator {
 	if pooled <= 0 {
 		pooled = 1 << 62
@@ -63,8 +67,8 @@ func (d *Accelerator) ID() ID { return d.id }
 // Memory is what the device was made of.
 func (d *Accelerator) Memory() Memory { return d.raw }
 
-// Addr is where a buffer lies in its accelerator's memory; 0 for one without bytes, and for buffers of other devices. Who uses it keeps
-// the buffer reachable.
+// Addr is where a buffer lies in its accelerator's memory; 0 for one without bytes, and for buffers
+// of other devices. Who uses it keeps the buffer reachable.
 func (b *Buffer) Addr() uintptr {
 	if b.blk == nil {
 		return 0
@@ -72,11 +76,12 @@ func (b *Buffer) Addr() uintptr {
 	return b.blk.addr
 }
 
-// Alloc is [Device.Alloc]; where the memory is full, what the pool keeps is given back before it fails, and then what the collector finds of
-// buffers that were disowned.
+// Alloc is [Device.Alloc]; where the memory is full, what the pool keeps is given back before it
+// fails, and then what the collector finds of buffers that were disowned.
 func (d *Accelerator) Alloc(n int) (*Buffer, error) { return d.AllocFor(n, nil) }
 
-// AllocFor is Alloc of bytes that are at once ready for what a hint is about, where there is memory enough: see [Noter].
+// AllocFor is Alloc of bytes that are at once ready for what a hint is about, where there is memory
+// enough: see [Noter].
 func (d *Accelerator) AllocFor(n int, hint any) (*Buffer, error) {
 	if n < 0 || n > maxAccelerator {
 		return nil, &Error{d.id, "alloc", ErrBounds}
@@ -90,7 +95,8 @@ func (d *Accelerator) AllocFor(n int, hint any) (*Buffer, error) {
 	return bufferOf(blk, n), nil
 }
 
-// block gives at least n bytes, which fit the hint if any can; count says that they are for a buffer.
+// block gives at least n bytes, which fit the hint if any can; count says that they are for a
+// buffer.
 func (d *Accelerator) block(n int, hint any, count bool) (*block, error) {
 	class := fineClass(n)
 	var fits func(*block) bool
@@ -149,7 +155,8 @@ func (d *Accelerator) Holds(op string, bufs []*Buffer) error {
 // maxAccelerator bounds one allocation, so that sizes can be rounded.
 const maxAccelerator = 1 << 50
 
-// fineClass is the size of the block that serves n bytes: a power of two in 8 steps from 4096 bytes on, so that at most a ninth is slack.
+// fineClass is the size of the block that serves n bytes: a power of two in 8 steps from 4096 bytes
+// on, so that at most a ninth is slack.
 func fineClass(n int) int {
 	if n <= 4096 {
 		return max(256, 1<<bits.Len(uint(max(n, 1)-1)))
@@ -212,7 +219,8 @@ func (d *Accelerator) Download(dst []byte, src *Buffer, off int) error {
 	return d.failed("download", d.raw.Download(dst, src.Addr()+uintptr(off)))
 }
 
-// Check waits for what buffers hold, or, without any, for all work that was asked for, and tells what went wrong with it, as Download does.
+// Check waits for what buffers hold, or, without any, for all work that was asked for, and tells
+// what went wrong with it, as Download does.
 func (d *Accelerator) Check(of ...*Buffer) error {
 	if err := d.Holds("check", of); err != nil {
 		return err
@@ -233,7 +241,8 @@ func (d *Accelerator) Check(of ...*Buffer) error {
 	return d.failed("check", err)
 }
 
-// Known is what is known to be wrong with what buffers hold, for who is about to step them, or by them. It waits for nothing.
+// Known is what is known to be wrong with what buffers hold, for who is about to step them, or by
+// them. It waits for nothing.
 func (d *Accelerator) Known(of ...*Buffer) (err error) {
 	m, ok := d.raw.(Noter)
 	if !ok {
@@ -247,7 +256,8 @@ func (d *Accelerator) Known(of ...*Buffer) (err error) {
 	return d.failed("check", err)
 }
 
-// Like tells that what a buffer holds came of what another one of the device holds, and of nothing else, whatever the run that wrote it read: so it is wrong where that is.
+// Like tells that what a buffer holds came of what another one of the device holds, and of nothing
+// else, whatever the run that wrote it read: so it is wrong where that is.
 func (d *Accelerator) Like(b, of *Buffer) {
 	if m, ok := d.raw.(Noter); ok && b.blk != nil && of.blk != nil {
 		m.Like(b.blk.note, of.blk.note)
@@ -296,7 +306,8 @@ func (d *Accelerator) Stats() Stats {
 	return s
 }
 
-// Close is [Device.Close]. The memory itself is closed with the last buffer. To close again does nothing.
+// Close is [Device.Close]. The memory itself is closed with the last buffer. To close again does
+// nothing.
 func (d *Accelerator) Close() error {
 	for _, b := range d.pool.close() {
 		d.give(b)

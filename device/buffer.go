@@ -7,8 +7,8 @@ import (
 	"unsafe"
 )
 
-// Buffer is a run of bytes on one device, 64-byte aligned, reference counted. See the package comment for who
-// owns what.
+// Buffer is a run of bytes on one device, 64-byte aligned, reference counted. See the package
+// comment for who owns what.
 type Buffer struct {
 	at   unsafe.Pointer
 	n    int
@@ -66,10 +66,11 @@ func (b *Buffer) dev() owner {
 // mem is the memory, on whichever device.
 func (b *Buffer) mem() []byte { return unsafe.Slice((*byte)(b.at), b.n) }
 
-// Host shows the bytes of a host device's buffer, without a copy. It fails with ErrNotHost on any other device and
-// with ErrReleased after the last Release. The caller must hold a reference for as long as it uses the slice, and keep the
-// Buffer reachable (runtime.KeepAlive): the slice does not, and the memory may not be the collector's. What is ReadOnly
-// must not be written: that ends the process.
+// Host shows the bytes of a host device's buffer, without a copy. It fails with ErrNotHost on any
+// other device and with ErrReleased after the last Release. The caller must hold a reference for as
+// long as it uses the slice, and keep the Buffer reachable (runtime.KeepAlive): the slice does not,
+// and the memory may not be the collector's. What is ReadOnly must not be written: that ends the
+// process.
 func (b *Buffer) Host() ([]byte, error) {
 	if b.blk != nil && !b.blk.host {
 		return nil, &Error{b.dev().ID(), "read from the host", ErrNotHost}
@@ -88,8 +89,8 @@ func (b *Buffer) Retain() *Buffer {
 	return b
 }
 
-// TryRetain is Retain for who holds no reference, and only knows the buffer: it says whether there was one. Between Claim and Unclaim it is as
-// if there were none.
+// TryRetain is Retain for who holds no reference, and only knows the buffer: it says whether there
+// was one. Between Claim and Unclaim it is as if there were none.
 func (b *Buffer) TryRetain() bool {
 	for {
 		n := atomic.LoadInt32(&b.more)
@@ -112,16 +113,17 @@ func (b *Buffer) Claim() bool {
 // Unclaim undoes a Claim.
 func (b *Buffer) Unclaim() { atomic.StoreInt32(&b.more, 0) }
 
-// Exclusive says that the caller's reference is the only one, so that it may overwrite the bytes. It is never true of what is
-// ReadOnly.
+// Exclusive says that the caller's reference is the only one, so that it may overwrite the bytes.
+// It is never true of what is ReadOnly.
 func (b *Buffer) Exclusive() bool { return atomic.LoadInt32(&b.more) == 0 && !b.ReadOnly() }
 
 // ReadOnly says that the bytes are another process's, and must not be written.
 func (b *Buffer) ReadOnly() bool { return b.blk != nil && b.blk.done != nil }
 
-// Foreign makes a host buffer over memory of another process, which is mapped for reading. The caller owns the one reference.
-// done is called once, when the buffer is released for the last time or, disowned, found by the collector; from then on mem
-// may be unmapped. It must not wait. mem must be aligned as buffers are.
+// Foreign makes a host buffer over memory of another process, which is mapped for reading. The
+// caller owns the one reference. done is called once, when the buffer is released for the last time
+// or, disowned, found by the collector; from then on mem may be unmapped. It must not wait. mem
+// must be aligned as buffers are.
 func Foreign(mem []byte, done func()) *Buffer {
 	m := host
 	m.live.Add(1)
@@ -129,8 +131,8 @@ func Foreign(mem []byte, done func()) *Buffer {
 	return bufferOf(&block{dev: m, host: true, mem: mem, class: len(mem), done: done}, len(mem))
 }
 
-// Release drops a reference. With the last one the bytes go back to the device's pool. It fails with ErrReleased,
-// and does nothing, when there was none left.
+// Release drops a reference. With the last one the bytes go back to the device's pool. It fails
+// with ErrReleased, and does nothing, when there was none left.
 func (b *Buffer) Release() error {
 	for {
 		n := atomic.LoadInt32(&b.more)
@@ -168,9 +170,10 @@ func (b *Buffer) inHeap() bool {
 	return b.blk == nil || b.blk.onHeap() && b.blk.host
 }
 
-// Disown leaves the buffer to Go's garbage collector: for tensors that belong to nobody. It is no longer counted in Stats;
-// memory that is not of Go's heap is returned once the buffer is unreachable, and the collector is made to look in time.
-// Where the last reference is released nevertheless, the bytes go back to the pool at once.
+// Disown leaves the buffer to Go's garbage collector: for tensors that belong to nobody. It is no
+// longer counted in Stats; memory that is not of Go's heap is returned once the buffer is
+// unreachable, and the collector is made to look in time. Where the last reference is released
+// nevertheless, the bytes go back to the pool at once.
 func (b *Buffer) Disown() {
 	if atomic.LoadUint32(&b.left) != 0 || !atomic.CompareAndSwapUint32(&b.left, 0, 1) {
 		return

@@ -36,11 +36,13 @@ func Given(d Device) error {
 	return nil
 }
 
-// Launcher is a device on which Go code can play the part of a kernel: the CPU and the simulated devices.
+// Launcher is a device on which Go code can play the part of a kernel: the CPU and the simulated
+// devices.
 type Launcher interface {
 	Device
-	// Launch runs fn with the memory of bufs, in order. Every buffer must be alive and lie on this device.
-	// mem is only valid during the call. What fn returns is returned. fn must not write what is [Buffer.ReadOnly].
+	// Launch runs fn with the memory of bufs, in order. Every buffer must be alive and lie on this
+	// device. mem is only valid during the call. What fn returns is returned. fn must not write
+	// what is [Buffer.ReadOnly].
 	Launch(bufs []*Buffer, fn func(mem [][]byte) error) error
 }
 
@@ -55,8 +57,9 @@ type Stats struct {
 	SharedBytes int64 // of memory that other processes can be shown, kept ones too
 }
 
-// Copy copies all of src to dst, which must have the same length and may lie on another device of the same
-// worker. Between two non-host devices the bytes pass through the host, in pieces, where those do not reach one another.
+// Copy copies all of src to dst, which must have the same length and may lie on another device of
+// the same worker. Between two non-host devices the bytes pass through the host, in pieces, where
+// those do not reach one another.
 func Copy(dst, src *Buffer) error {
 	if dst.Len() != src.Len() {
 		return &Error{dst.dev().ID(), "copy", ErrBounds}
@@ -78,7 +81,8 @@ func Copy(dst, src *Buffer) error {
 	return through(dst, src)
 }
 
-// copyBytes is how much host memory a copy between accelerators goes through at a time; there are two such pieces.
+// copyBytes is how much host memory a copy between accelerators goes through at a time; there are
+// two such pieces.
 const copyBytes = 4 << 20
 
 // through copies by way of the host: while a piece goes up, the next one comes down.

@@ -7,11 +7,13 @@ import (
 	"slices"
 )
 
-// Map says on which device of the callee a caller's tensor lands: caller's device → callee's device. Devices that
-// are not named stay where they are if they are the CPU, and are an error otherwise. The empty map is valid.
+// Map says on which device of the callee a caller's tensor lands: caller's device → callee's
+// device. Devices that are not named stay where they are if they are the CPU, and are an error
+// otherwise. The empty map is valid.
 type Map map[ID]ID
 
-// Target is where a tensor of device src lands. An unmapped accelerator is an error that names both ends.
+// Target is where a tensor of device src lands. An unmapped accelerator is an error that names both
+// ends.
 func (m Map) Target(src ID) (ID, error) {
 	if dst, ok := m[src]; ok {
 		return dst, nil
@@ -22,7 +24,8 @@ func (m Map) Target(src ID) (ID, error) {
 	return ID{}, fmt.Errorf("%w: no entry for %v in %v; add one to the device map, or move the tensor to the cpu first", ErrBadMap, src, m)
 }
 
-// Reverse is the map of the response and of the backward pass. m must be one-to-one ([Map.Validate]).
+// Reverse is the map of the response and of the backward pass. m must be one-to-one
+// ([Map.Validate]).
 func (m Map) Reverse() Map {
 	r := make(Map, len(m))
 	for src, dst := range m {
@@ -31,8 +34,8 @@ func (m Map) Reverse() Map {
 	return r
 }
 
-// Validate reports every violation in one error: sources must be among local, targets among remote, and no two
-// sources may share a target.
+// Validate reports every violation in one error: sources must be among local, targets among remote,
+// and no two sources may share a target.
 func (m Map) Validate(local, remote []ID) error {
 	var errs []error
 	bad := func(format string, args ...any) {

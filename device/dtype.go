@@ -5,7 +5,8 @@ import (
 	"unsafe"
 )
 
-// Dtype is the type of a tensor's elements. The numbers are part of the wire format: never renumber.
+// Dtype is the type of a tensor's elements. The numbers are part of the wire format: never
+// renumber.
 type Dtype uint8
 
 // The element types. Float types can be differentiated; integer types are indices and labels.
@@ -15,7 +16,8 @@ const (
 	Float64
 	Int32
 	Int64
-	// BFloat16 is the upper half of a float32. Programs may keep in it what lies between their instructions; no tensor has it, so it is not Valid.
+	// BFloat16 is the upper half of a float32. Programs may keep in it what lies between their
+	// instructions; no tensor has it, so it is not Valid.
 	BFloat16
 )
 
@@ -75,7 +77,8 @@ func DtypeOf[T Number]() Dtype {
 	case int64:
 		return Int64
 	}
-	// A named type such as `type Celsius float32`: tell floats from integers by what halving 1 gives.
+	// A named type such as `type Celsius float32`: tell floats from integers by what halving 1
+	// gives.
 	one := T(1)
 	isFloat, small := one/2 != 0, unsafe.Sizeof(z) == 4
 	switch {
@@ -89,7 +92,8 @@ func DtypeOf[T Number]() Dtype {
 	return Int64
 }
 
-// As sees host bytes as elements of type T, without a copy. Bytes must be aligned for T, as all buffers are.
+// As sees host bytes as elements of type T, without a copy. Bytes must be aligned for T, as all
+// buffers are.
 func As[T Number](b []byte) []T {
 	var z T
 	if len(b) == 0 {
@@ -98,7 +102,8 @@ func As[T Number](b []byte) []T {
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/int(unsafe.Sizeof(z)))
 }
 
-// Bytes sees elements as bytes in the host's order (little-endian on every platform that Go runs Weft on), without a copy.
+// Bytes sees elements as bytes in the host's order (little-endian on every platform that Go runs
+// Weft on), without a copy.
 func Bytes[T Number](s []T) []byte {
 	var z T
 	if len(s) == 0 {

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// garbage makes the collector look in time. It does not see memory outside its heap, so it would let the disowned buffers
-// there pile up: what is disowned counts here, as the heap counts there.
+// garbage makes the collector look in time. It does not see memory outside its heap, so it would
+// let the disowned buffers there pile up: what is disowned counts here, as the heap counts there.
 type garbage struct {
 	mu      sync.Mutex
 	held    int64 // bytes of disowned buffers that have not been returned
@@ -14,7 +14,8 @@ type garbage struct {
 	looking bool
 }
 
-// nudgeBytes is by how much the garbage must have grown at least, and half by how much of what it was, for another look.
+// nudgeBytes is by how much the garbage must have grown at least, and half by how much of what it
+// was, for another look.
 const nudgeBytes = 64 << 20
 
 func (g *garbage) add(n int64) {

@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 )
 
-// memory is a Device over Go memory. As the CPU its bytes are visible to the host; as a simulated accelerator they
-// are not.
+// memory is a Device over Go memory. As the CPU its bytes are visible to the host; as a simulated
+// accelerator they are not.
 type memory struct {
 	id    ID
 	limit int64 // most live bytes; 0: unlimited
@@ -21,8 +21,8 @@ type memory struct {
 // maxPooled bounds what a pool keeps for reuse.
 const maxPooled = 1 << 30
 
-// maxLive bounds what is asked of Go's allocator, which ends the process where it cannot serve: what the machine has, or, where that is not known, more
-// than any machine of today has.
+// maxLive bounds what is asked of Go's allocator, which ends the process where it cannot serve:
+// what the machine has, or, where that is not known, more than any machine of today has.
 var maxLive = sync.OnceValue(func() int64 {
 	if n := machineMemory(); n > 0 {
 		return n
@@ -32,7 +32,8 @@ var maxLive = sync.OnceValue(func() int64 {
 
 var _ Launcher = (*memory)(nil)
 
-// Host is the process's own memory and processor, with ID "cpu". There is one per process, as there is one heap.
+// Host is the process's own memory and processor, with ID "cpu". There is one per process, as there
+// is one heap.
 func Host() Launcher { return host }
 
 var host = &memory{pool: pool{max: maxPooled, shared: shared{max: maxShared(), most: maxSegments(), seals: memfileSeals}}}
@@ -43,8 +44,8 @@ type SimConfig struct {
 	Bytes int64 // memory size; 0 means unlimited
 }
 
-// NewSim makes a simulated accelerator: memory of its own that the host sees only through copies. Two devices made
-// with one index are two devices, as on two machines.
+// NewSim makes a simulated accelerator: memory of its own that the host sees only through copies.
+// Two devices made with one index are two devices, as on two machines.
 func NewSim(cfg SimConfig) Launcher {
 	return &memory{id: Sim(cfg.Index), limit: cfg.Bytes, pool: pool{max: maxPooled}}
 }

@@ -5,13 +5,17 @@ type Noter interface {
 	Memory
 	// Note is the note on what Take gave, which stays the same until Give.
 	Note(at uintptr) any
-	// Fits says whether a block that has a note can be used at once by the work that a hint is about, which only the Memory knows.
+	// Fits says whether a block that has a note can be used at once by the work that a hint is
+	// about, which only the Memory knows.
 	Fits(note, hint any) bool
-	// Fresh tells that nobody will ask for what a block holds: it was given out anew, or all of it is about to be replaced.
+	// Fresh tells that nobody will ask for what a block holds: it was given out anew, or all of it
+	// is about to be replaced.
 	Fresh(note any)
-	// Like tells that what a block holds came of what another holds, and of nothing else, whatever the run that wrote it read.
+	// Like tells that what a block holds came of what another holds, and of nothing else, whatever
+	// the run that wrote it read.
 	Like(note, of any)
-	// Known is what is known to be wrong with what a block holds, for who is about to step it, or by it. It waits for nothing.
+	// Known is what is known to be wrong with what a block holds, for who is about to step it, or
+	// by it. It waits for nothing.
 	Known(note any) error
 }
 
@@ -26,7 +30,8 @@ func (b *Buffer) Note() any {
 	return b.blk.note
 }
 
-// Hinter is work that can be asked, before it is, for a hint to [Accelerator.AllocFor] and [Accelerator.BorrowFor].
+// Hinter is work that can be asked, before it is, for a hint to [Accelerator.AllocFor] and
+// [Accelerator.BorrowFor].
 type Hinter interface {
 	// Hint is about a run over buffers, of which those are nil that are to be allocated.
 	Hint(bufs []*Buffer) any

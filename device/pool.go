@@ -8,8 +8,8 @@ import (
 	"unsafe"
 )
 
-// pool keeps released blocks by size class. A class is a power of two or the step halfway to the next, so that at
-// most a third of a block is slack.
+// pool keeps released blocks by size class. A class is a power of two or the step halfway to the
+// next, so that at most a third of a block is slack.
 type pool struct {
 	mu     sync.Mutex
 	free   map[int][]*block // by class
@@ -40,8 +40,8 @@ func classOf(n int) int {
 	return p
 }
 
-// take gives a device a block for n bytes. With must it has what that asks for, or the error says why not: a segment, which other large blocks of
-// the host have where they can.
+// take gives a device a block for n bytes. With must it has what that asks for, or the error says
+// why not: a segment, which other large blocks of the host have where they can.
 func (p *pool) take(n int, dev *memory, must func(*block) bool) (*block, error) {
 	class := classOf(n)
 	b, open := p.find(class, must, true)
@@ -65,8 +65,8 @@ func (p *pool) take(n int, dev *memory, must func(*block) bool) (*block, error) 
 	return b, nil
 }
 
-// find takes a block that was released; nil where there is none. Where fits is given it is the first that fits. ok says that the pool is
-// open; count, that what is found is for a buffer.
+// find takes a block that was released; nil where there is none. Where fits is given it is the
+// first that fits. ok says that the pool is open; count, that what is found is for a buffer.
 func (p *pool) find(class int, fits func(*block) bool, count bool) (b *block, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -122,8 +122,9 @@ func (p *pool) put(b *block) bool {
 	return true
 }
 
-// kept adds a block to those of its class. An accelerator's are found lowest first, in whatever order they came back: so work that is repeated finds
-// the same memory again, as recordings of it need.
+// kept adds a block to those of its class. An accelerator's are found lowest first, in whatever
+// order they came back: so work that is repeated finds the same memory again, as recordings of it
+// need.
 func kept(l []*block, b *block) []*block {
 	at := len(l)
 	if b.addr != 0 {

@@ -9,8 +9,9 @@ import (
 	"sync/atomic"
 )
 
-// Segment is memory of the host's that another process can map for reading. A buffer of SharedFrom bytes and more has one for itself,
-// where the system can do that, from its first byte on. It lives as long as the buffer, and then as the pool likes.
+// Segment is memory of the host's that another process can map for reading. A buffer of SharedFrom
+// bytes and more has one for itself, where the system can do that, from its first byte on. It lives
+// as long as the buffer, and then as the pool likes.
 type Segment struct {
 	mem  []byte
 	file memfile
@@ -21,10 +22,12 @@ type Segment struct {
 	after   map[*func()]bool
 }
 
-// SharedFrom is the least size of a buffer that has a segment: a copy of a smaller one is cheaper than what sharing costs.
+// SharedFrom is the least size of a buffer that has a segment: a copy of a smaller one is cheaper
+// than what sharing costs.
 const SharedFrom = 64 << 10
 
-// Segment is the shared memory in which the buffer lies, if it does. It stays as long as the caller holds a reference to the buffer.
+// Segment is the shared memory in which the buffer lies, if it does. It stays as long as the caller
+// holds a reference to the buffer.
 func (b *Buffer) Segment() (s *Segment, ok bool) {
 	if b.blk == nil || b.blk.seg == nil || b.released() {
 		return nil, false
@@ -32,11 +35,13 @@ func (b *Buffer) Segment() (s *Segment, ok bool) {
 	return b.blk.seg, true
 }
 
-// Show gives a descriptor with which another process can map the buffer's segment. It sees the buffer's bytes there, and zeros
-// behind them. It cannot write them, nor can who opens the file again. The file is the caller's to close; it never changes in size.
+// Show gives a descriptor with which another process can map the buffer's segment. It sees the
+// buffer's bytes there, and zeros behind them. It cannot write them, nor can who opens the file
+// again. The file is the caller's to close; it never changes in size.
 //
-// Nobody can take back what was shown: the process sees what is written there later, too. With once that is the same buffer's
-// alone: afterwards the memory goes back to the system. Without it the pool uses it again.
+// Nobody can take back what was shown: the process sees what is written there later, too. With once
+// that is the same buffer's alone: afterwards the memory goes back to the system. Without it the
+// pool uses it again.
 func (b *Buffer) Show(once bool) (*os.File, error) {
 	g, ok := b.Segment()
 	if !ok {
@@ -60,8 +65,9 @@ func (g *Segment) hideBehind(b *Buffer) {
 // Bytes is the segment's size, which never changes.
 func (g *Segment) Bytes() int { return len(g.mem) }
 
-// AfterRetire has f called, on a goroutine of its own, when the memory was given back to the system: nothing will lie there again. stop undoes
-// that, where it is not too late. Who passed the segment on tells, as the memory is free when nobody has it mapped.
+// AfterRetire has f called, on a goroutine of its own, when the memory was given back to the
+// system: nothing will lie there again. stop undoes that, where it is not too late. Who passed the
+// segment on tells, as the memory is free when nobody has it mapped.
 func (g *Segment) AfterRetire(f func()) (stop func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -100,14 +106,16 @@ type shared struct {
 	err         error // why the system has no such memory
 }
 
-// AllocShared is the host's Alloc of a buffer that has a segment, of SharedFrom bytes at least. The error says why there is none.
+// AllocShared is the host's Alloc of a buffer that has a segment, of SharedFrom bytes at least. The
+// error says why there is none.
 func AllocShared(n int) (*Buffer, error) {
 	return host.alloc(max(n, SharedFrom), hasSegment)
 }
 
 func hasSegment(b *block) bool { return b.seg != nil }
 
-// share makes a block with a segment of its own. Where the system cannot, or there are enough of them, the error says so.
+// share makes a block with a segment of its own. Where the system cannot, or there are enough of
+// them, the error says so.
 func (p *pool) share(class int) (*block, error) {
 	free, err := p.reserve(class)
 	for _, b := range free {
@@ -129,7 +137,8 @@ func (p *pool) share(class int) (*block, error) {
 	return &block{mem: mem, class: class, seg: &Segment{mem: mem, file: file}}, nil
 }
 
-// reserve counts a segment that is to be made, if it fits. For that it takes others out of what is kept, the oldest of a class first.
+// reserve counts a segment that is to be made, if it fits. For that it takes others out of what is
+// kept, the oldest of a class first.
 func (p *pool) reserve(class int) (free []*block, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

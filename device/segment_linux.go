@@ -13,10 +13,12 @@ import (
 // memfile is a file without a name, in memory: it is gone with the processes that have it.
 type memfile struct{ fd int }
 
-// memfileSeals keep the file's size, so that no reader faults, and keep everybody but our own mapping from writing it.
+// memfileSeals keep the file's size, so that no reader faults, and keep everybody but our own
+// mapping from writing it.
 const memfileSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_FUTURE_WRITE | unix.F_SEAL_SEAL
 
-// newMemfile makes a file of n bytes, maps it for writing and seals it. Where the system cannot do that the error is an errors.ErrUnsupported.
+// newMemfile makes a file of n bytes, maps it for writing and seals it. Where the system cannot do
+// that the error is an errors.ErrUnsupported.
 func newMemfile(n, seals int) (f memfile, mem []byte, err error) {
 	if f.fd, err = unix.MemfdCreate("weft", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING); err != nil {
 		return f, nil, lacking("make files in memory", err)
@@ -66,8 +68,8 @@ func machineMemory() int64 {
 	return int64(info.Totalram) * int64(info.Unit)
 }
 
-// maxShared is half of the machine's memory: like the heap it is used as the program asks for it, so the bound is only to
-// leave room for the heap, which serves what comes beyond.
+// maxShared is half of the machine's memory: like the heap it is used as the program asks for it,
+// so the bound is only to leave room for the heap, which serves what comes beyond.
 func maxShared() int64 {
 	if n := machineMemory(); n > 0 {
 		return n / 2
@@ -75,7 +77,8 @@ func maxShared() int64 {
 	return 1 << 30
 }
 
-// maxSegments is how many segments there may be: a quarter of the descriptors that the process may have, and of the mappings.
+// maxSegments is how many segments there may be: a quarter of the descriptors that the process may
+// have, and of the mappings.
 func maxSegments() int {
 	n := 1 << 16 // what Linux allows of mappings
 	if b, err := os.ReadFile("/proc/sys/vm/max_map_count"); err == nil {

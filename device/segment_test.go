@@ -128,7 +128,8 @@ func TestDisownedForeignMemoryGoesBackOnceWhoeverIsFirst(t *testing.T) {
 	require.Equal(t, int32(2), gone.Load())
 }
 
-// While a device works on a disowned buffer's memory the buffer is not garbage, though nobody else knows it any more.
+// While a device works on a disowned buffer's memory the buffer is not garbage, though nobody else
+// knows it any more.
 func TestMemoryThatIsInUseIsNotCollected(t *testing.T) {
 	var gone atomic.Bool
 	launch := func() { // a frame of its own: nothing here holds the buffer

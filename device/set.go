@@ -7,12 +7,12 @@ import (
 	"slices"
 )
 
-// Set is the devices that one worker can use. It always holds the host; the zero value holds nothing else.
-// A Set is immutable.
+// Set is the devices that one worker can use. It always holds the host; the zero value holds
+// nothing else. A Set is immutable.
 type Set struct{ devs map[ID]Device }
 
-// NewSet collects devices; the host is added where it is missing. Two devices with one ID are refused, and nil; the set with the others is
-// given all the same.
+// NewSet collects devices; the host is added where it is missing. Two devices with one ID are
+// refused, and nil; the set with the others is given all the same.
 func NewSet(devs ...Device) (*Set, error) {
 	s := &Set{devs: map[ID]Device{}}
 	var errs []error

@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// Shape is the extent of a tensor along each axis, outermost first; data is row-major and contiguous. An empty
-// (or nil) shape is a scalar. Extents may be 0. Shapes are values: no function keeps or changes one it was given.
+// Shape is the extent of a tensor along each axis, outermost first; data is row-major and
+// contiguous. An empty (or nil) shape is a scalar. Extents may be 0. Shapes are values: no function
+// keeps or changes one it was given.
 type Shape []int
 
 // MaxRank bounds the number of axes, here and on the wire.

@@ -83,7 +83,8 @@ func TestMemoryThatIsKeptMakesRoomForThatOfOtherSizes(t *testing.T) {
 	require.LessOrEqual(t, m.pool.shared.files, 4)
 }
 
-// The oracle counts what the kernel has: every segment is mapped and open once, and nothing that was given back is.
+// The oracle counts what the kernel has: every segment is mapped and open once, and nothing that
+// was given back is.
 func TestSegmentsAreCountedAsTheyComeAndGo(t *testing.T) {
 	for seed := range uint64(soak.Cases(20)) {
 		r := rand.New(rand.NewPCG(seed, 18))

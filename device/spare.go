@@ -7,8 +7,8 @@ type Sized interface {
 	Size() int
 }
 
-// spare counts blocks that were made though others of their class are kept, so that a program need not wait until another's work has left those. The pool's
-// mutex guards it.
+// spare counts blocks that were made though others of their class are kept, so that a program need
+// not wait until another's work has left those. The pool's mutex guards it.
 type spare struct {
 	max   int         // most bytes
 	bytes int         // that there are
@@ -57,7 +57,8 @@ func (s *spare) gone(b *block) {
 	}
 }
 
-// more says whether another block of a class, where what is kept does not fit, may be made, and whether that is a spare one.
+// more says whether another block of a class, where what is kept does not fit, may be made, and
+// whether that is a spare one.
 func (p *pool) more(class int) (may, spare bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

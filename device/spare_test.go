@@ -52,7 +52,8 @@ func TestMemoryThatFitsNothingIsMadeAnewNotForEver(t *testing.T) {
 	require.NoError(t, d.Close())
 }
 
-// What a device holds beyond the most that was in use at once, of each class, is what was made though there was other memory.
+// What a device holds beyond the most that was in use at once, of each class, is what was made
+// though there was other memory.
 func TestWhatIsMadeThoughThereIsOtherMemoryIsAnEighthOfItAtMost(t *testing.T) {
 	for seed := range uint64(soak.Cases(50)) {
 		r := rand.New(rand.NewPCG(seed, 4))

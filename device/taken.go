@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// make takes the memory of a new block; where it is full, hard says whether what is kept is given back for it.
+// make takes the memory of a new block; where it is full, hard says whether what is kept is given
+// back for it.
 func (d *Accelerator) make(class int, hard bool) (*block, error) {
 	at, err := d.take(class, hard)
 	if err != nil {
@@ -50,7 +51,8 @@ func (d *Accelerator) takeRaw(n int, hard bool) (uintptr, error) {
 	return at, err
 }
 
-// collect has the collector find what nobody reaches, and its clean-ups run, but does not wait for long.
+// collect has the collector find what nobody reaches, and its clean-ups run, but does not wait for
+// long.
 func collect() {
 	done := make(chan struct{})
 	runtime.AddCleanup(new([64]byte), func(done chan struct{}) { close(done) }, done)

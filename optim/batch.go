@@ -16,11 +16,13 @@ type turn struct {
 	g *autodiff.Tensor
 }
 
-// mostTogether bounds how many parameters one instruction steps, as what is checked of a run grows with the square of its operands.
+// mostTogether bounds how many parameters one instruction steps, as what is checked of a run grows
+// with the square of its operands.
 const mostTogether = 16
 
-// batch steps parameters in the order of their numbers, so that locks are always taken in one order, and by one instruction those that follow one another and
-// have the same rule, step and device.
+// batch steps parameters in the order of their numbers, so that locks are always taken in one
+// order, and by one instruction those that follow one another and have the same rule, step and
+// device.
 type batch struct {
 	turns []turn
 	errs  []error
@@ -55,7 +57,8 @@ func (b *batch) together() (groups [][]turn) {
 	return groups
 }
 
-// finish makes the steps: each parameter that can be stepped is, or, where there is not the memory for all, none. It gives what failed.
+// finish makes the steps: each parameter that can be stepped is, or, where there is not the memory
+// for all, none. It gives what failed.
 func (b *batch) finish() error {
 	defer func() {
 		for _, t := range b.turns {
@@ -81,7 +84,8 @@ func (b *batch) finish() error {
 	return errors.Join(b.errs...)
 }
 
-// full is the error where memory runs out, and gives back what there is of state that has not begun.
+// full is the error where memory runs out, and gives back what there is of state that has not
+// begun.
 func (b *batch) full(err error) error {
 	for _, t := range b.turns {
 		if t.p.Steps == 0 {
@@ -91,7 +95,8 @@ func (b *batch) full(err error) error {
 	return fmt.Errorf("%w: no parameter was stepped: %w", ErrStep, err)
 }
 
-// run steps groups of turns. It gives the turns, each alone, of those that cannot be stepped together. Where memory runs out it steps none, and gives err.
+// run steps groups of turns. It gives the turns, each alone, of those that cannot be stepped
+// together. Where memory runs out it steps none, and gives err.
 func (b *batch) run(groups [][]turn) (single [][]turn, err error) {
 	changes, of := make([]autodiff.Change, 0, len(groups)), make([][]turn, 0, len(groups))
 	for _, g := range groups {

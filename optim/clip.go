@@ -13,9 +13,10 @@ import (
 // ErrNorm says that the norm of the gradients is not a number or infinite. Nothing was stepped.
 var ErrNorm = errors.New("the norm of the gradients is not finite")
 
-// ClipFactor is what gradients of a norm must be multiplied by so that it is at most max: torch.nn.utils.clip_grad_norm_'s
-// max/(norm + 1e-6), and at most 1. It fails with [ErrNorm], as torch does with error_if_nonfinite: such a gradient says nothing,
-// and would spoil every parameter. Use it with StepScaled where the norm is that of several optimizers.
+// ClipFactor is what gradients of a norm must be multiplied by so that it is at most max:
+// torch.nn.utils.clip_grad_norm_'s max/(norm + 1e-6), and at most 1. It fails with [ErrNorm], as
+// torch does with error_if_nonfinite: such a gradient says nothing, and would spoil every
+// parameter. Use it with StepScaled where the norm is that of several optimizers.
 func ClipFactor(norm, max float64) (float64, error) {
 	if !(max > 0) {
 		return 0, fmt.Errorf("%w: gradients cannot be clipped to a norm of %g; expected a positive one", ErrRule, max)
@@ -26,15 +27,16 @@ func ClipFactor(norm, max float64) (float64, error) {
 	return min(1, max/(norm+1e-6)), nil
 }
 
-// GradNorm is the Euclidean norm of the gradients of all the optimizer's parameters together, computed in float64. It refuses what Step refuses, but
-// that there are no gradients: their norm is 0.
+// GradNorm is the Euclidean norm of the gradients of all the optimizer's parameters together,
+// computed in float64. It refuses what Step refuses, but that there are no gradients: their norm is
+// 0.
 func (o *Local) GradNorm(grads map[*autodiff.Tensor]*autodiff.Tensor) (float64, error) {
 	sum, err := o.sumSquares(grads)
 	return math.Sqrt(sum), located(err)
 }
 
-// StepClipped is Step with the gradients clipped so that their norm is at most max; see [ClipFactor]. It gives the norm that they had.
-// The gradients themselves stay as they are.
+// StepClipped is Step with the gradients clipped so that their norm is at most max; see
+// [ClipFactor]. It gives the norm that they had. The gradients themselves stay as they are.
 func (o *Local) StepClipped(grads map[*autodiff.Tensor]*autodiff.Tensor, max float64) (norm float64, err error) {
 	rate := o.LR()
 	if norm, err = o.GradNorm(grads); err != nil {

@@ -90,7 +90,8 @@ func TestEveryRuleOnTwoOwnersChangesTheWeightsAndEqualsLocalTraining(t *testing.
 	}
 }
 
-// PyTorch's test_dist_optim_none_grads. There, a parameter that had a gradient in an earlier pass is stepped again by that.
+// PyTorch's test_dist_optim_none_grads. There, a parameter that had a gradient in an earlier pass
+// is stepped again by that.
 func TestAParameterWithoutAGradientInThePassStaysUnchangedOnItsOwner(t *testing.T) {
 	ws := world(t, 2)
 	for name, rule := range torchs {

@@ -8,7 +8,8 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// State gathers what the optimizers keep from all owners at once. c must carry no pass. See [Local.State].
+// State gathers what the optimizers keep from all owners at once. c must carry no pass. See
+// [Local.State].
 func (d *Distributed) State(c context.Context) (State, error) {
 	s, err := d.state(c)
 	return s, located(err)
@@ -34,8 +35,9 @@ func (d *Distributed) state(c context.Context) (State, error) {
 	return newState(&d.rates, d.groups, d.members, params)
 }
 
-// Load makes the optimizers on all owners go on from a state. c must carry no pass. A state that does not fit is refused as [Local.Load] does, and
-// changes nothing; where an owner is lost, or has not the memory, the others may have loaded theirs.
+// Load makes the optimizers on all owners go on from a state. c must carry no pass. A state that
+// does not fit is refused as [Local.Load] does, and changes nothing; where an owner is lost, or has
+// not the memory, the others may have loaded theirs.
 func (d *Distributed) Load(c context.Context, s State) error { return located(d.load(c, s)) }
 
 func (d *Distributed) load(c context.Context, s State) error {

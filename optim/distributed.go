@@ -17,8 +17,9 @@ import (
 // Param is a reference to a parameter on any worker.
 type Param = rpc.RRef[*autodiff.Tensor]
 
-// Distributed steps parameters on the workers that own them, with one optimizer per owner. Safe for concurrent use. Learning rates and the
-// schedule are kept here and travel with each step, so that a step is made at one rate on all owners.
+// Distributed steps parameters on the workers that own them, with one optimizer per owner. Safe for
+// concurrent use. Learning rates and the schedule are kept here and travel with each step, so that
+// a step is made at one rate on all owners.
 type Distributed struct {
 	rates
 	groups  []kernels.Update
@@ -33,7 +34,8 @@ type part struct {
 	params []int // the numbers of its parameters, counted over all groups as they were given
 }
 
-// making is a request for an optimizer: rules with all defaults filled in, and the parameters of each that are the owner's, with their names.
+// making is a request for an optimizer: rules with all defaults filled in, and the parameters of
+// each that are the owner's, with their names.
 type making struct {
 	Rules  []kernels.Update
 	Params [][]Param
@@ -77,8 +79,8 @@ func build(c context.Context, in making) (*Local, error) {
 	return newOptimizer(in.Rules, groups, in.Names)
 }
 
-// NewDistributed makes an optimizer on every owner of a parameter. c must carry this worker. The parameters' references stay the
-// caller's. The error joins what failed on any owner.
+// NewDistributed makes an optimizer on every owner of a parameter. c must carry this worker. The
+// parameters' references stay the caller's. The error joins what failed on any owner.
 func NewDistributed(c context.Context, rule Rule, params ...Param) (*Distributed, error) {
 	return NewDistributedGroups(c, Group[Param]{Rule: rule, Params: params})
 }
@@ -160,12 +162,14 @@ func makePart(c context.Context, owner string, request making) (ref rpc.RRef[*Lo
 	return rpc.NewRRef(c, local)
 }
 
-// Step steps the parameters on all owners at once, by the gradients of the pass that c carries; parameters without one stay as they
-// are. It returns when all are done; the error joins what failed anywhere. A pass without gradients is an error, and so is, on an owner, the gradient of
-// a leaf that no optimizer steps: see [Local.Step].
+// Step steps the parameters on all owners at once, by the gradients of the pass that c carries;
+// parameters without one stay as they are. It returns when all are done; the error joins what
+// failed anywhere. A pass without gradients is an error, and so is, on an owner, the gradient of a
+// leaf that no optimizer steps: see [Local.Step].
 func (d *Distributed) Step(c context.Context) error { return d.StepScaled(c, 1) }
 
-// StepScaled is Step with every gradient multiplied by a factor, which must be positive. The gradients themselves stay as they are.
+// StepScaled is Step with every gradient multiplied by a factor, which must be positive. The
+// gradients themselves stay as they are.
 func (d *Distributed) StepScaled(c context.Context, factor float64) error {
 	return located(d.step(c, pace{d.LR(), factor}))
 }
@@ -181,8 +185,8 @@ func (d *Distributed) step(c context.Context, how pace) error {
 	return nil
 }
 
-// GradNorm is the Euclidean norm of the gradients of all the optimizer's parameters on all owners together, in the pass that c
-// carries. Each owner adds up its own, all at once.
+// GradNorm is the Euclidean norm of the gradients of all the optimizer's parameters on all owners
+// together, in the pass that c carries. Each owner adds up its own, all at once.
 func (d *Distributed) GradNorm(c context.Context) (float64, error) {
 	norm, err := d.gradNorm(c)
 	return norm, located(err)
@@ -199,8 +203,9 @@ func (d *Distributed) gradNorm(c context.Context) (float64, error) {
 
 var errNorm = errors.New("error adding up gradients")
 
-// StepClipped is Step with the gradients clipped so that their norm over all owners is at most max; see [ClipFactor]. It gives the norm
-// that they had. It costs one more round to the owners than Step. The gradients themselves stay as they are.
+// StepClipped is Step with the gradients clipped so that their norm over all owners is at most max;
+// see [ClipFactor]. It gives the norm that they had. It costs one more round to the owners than
+// Step. The gradients themselves stay as they are.
 func (d *Distributed) StepClipped(c context.Context, max float64) (norm float64, err error) {
 	rate := d.LR()
 	if norm, err = d.GradNorm(c); err != nil {
@@ -220,7 +225,8 @@ func (d *Distributed) Release() {
 	}
 }
 
-// Functions are what a worker must serve for its parameters to be stepped by other workers: list them in its rpc.Config.
+// Functions are what a worker must serve for its parameters to be stepped by other workers: list
+// them in its rpc.Config.
 func Functions() []rpc.Function {
 	return []rpc.Function{newLocal, stepLocal.method, sumLocal.method, keepLocal.method, typesOfLocal.method, restoreLocal.method}
 }
@@ -252,7 +258,8 @@ var sumLocal = define("weft.optim.norm", func(c context.Context, o *Local, _ str
 	return o.sumSquares(grads)
 })
 
-// onAll does something on all owners at once, in a pass or outside of any; errors are named by what failed and where.
+// onAll does something on all owners at once, in a pass or outside of any; errors are named by what
+// failed and where.
 func onAll[In, Out any](c context.Context, d *Distributed, inPass bool, what error, a action[In, Out], in func(part int) In) ([]Out, error) {
 	if _, ok := ctx.From(c); ok != inPass {
 		if inPass {

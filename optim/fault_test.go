@@ -28,7 +28,8 @@ type trained struct {
 	told   []string // where it was told of a bad index: "backward 3"
 }
 
-// trainOn trains on a GPU; the batch numbered bad has an id that is not there. Where it looks, it reads each loss.
+// trainOn trains on a GPU; the batch numbered bad has an id that is not there. Where it looks, it
+// reads each loss.
 func trainOn(t assert.TestingT, d *device.Accelerator, bad int, looks bool) (r trained) {
 	src := rand.New(rand.NewPCG(1, 1))
 	s := nn.Sequential{nn.NewEmbedding(src, 10, 8), nn.NewLinear(src, 8, 4)}

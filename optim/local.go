@@ -15,7 +15,8 @@ var (
 	ErrStep       = errors.New("error running optimizer")
 )
 
-// Local steps this worker's tensors. Safe for concurrent use: steps on one parameter follow one another.
+// Local steps this worker's tensors. Safe for concurrent use: steps on one parameter follow one
+// another.
 type Local struct {
 	rates
 	groups []kernels.Update
@@ -39,12 +40,14 @@ type kept struct {
 	Slots []*autodiff.Tensor // of the rule's slots; none before the first step
 }
 
-// New makes an optimizer for leaves that require gradients. They have no names, so there is no [State] to be had of it: see [Named].
+// New makes an optimizer for leaves that require gradients. They have no names, so there is no
+// [State] to be had of it: see [Named].
 func New(rule Rule, params ...*autodiff.Tensor) (*Local, error) {
 	return NewGroups(Group[*autodiff.Tensor]{Rule: rule, Params: params})
 }
 
-// NewGroups makes an optimizer for groups of leaves that require gradients, each with a rule of its own.
+// NewGroups makes an optimizer for groups of leaves that require gradients, each with a rule of its
+// own.
 func NewGroups(groups ...Group[*autodiff.Tensor]) (*Local, error) {
 	rules, err := rulesOf(groups)
 	if err != nil {
@@ -104,17 +107,20 @@ func newOptimizer(rules []kernels.Update, params [][]*autodiff.Tensor, names [][
 	return o, nil
 }
 
-// Step steps every parameter that grads holds a gradient for. All parameters are tried, and the error joins what failed; but where there is not the memory for
-// all (the state of a first step, copies of values that somebody still reads) none is stepped.
+// Step steps every parameter that grads holds a gradient for. All parameters are tried, and the
+// error joins what failed; but where there is not the memory for all (the state of a first step,
+// copies of values that somebody still reads) none is stepped.
 //
-// None is stepped either where a gradient would be lost unsaid: where grads is empty, holds nil for a parameter, or has the gradient of a leaf that
-// no optimizer steps. Leaves that other optimizers step are left to those; leaves of a pass or an arena are no parameters, and their gradients
-// the caller's to read.
+// None is stepped either where a gradient would be lost unsaid: where grads is empty, holds nil for
+// a parameter, or has the gradient of a leaf that no optimizer steps. Leaves that other optimizers
+// step are left to those; leaves of a pass or an arena are no parameters, and their gradients the
+// caller's to read.
 func (o *Local) Step(grads map[*autodiff.Tensor]*autodiff.Tensor) error {
 	return o.StepScaled(grads, 1)
 }
 
-// StepScaled is Step with every gradient multiplied by a factor, which must be positive. The gradients themselves stay as they are.
+// StepScaled is Step with every gradient multiplied by a factor, which must be positive. The
+// gradients themselves stay as they are.
 func (o *Local) StepScaled(grads map[*autodiff.Tensor]*autodiff.Tensor, factor float64) error {
 	return located(o.stepAll(grads, pace{o.LR(), factor}))
 }

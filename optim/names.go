@@ -18,7 +18,8 @@ type Group[P any] struct {
 	Names  []string // one for each of Params, or none: by these their state is saved. See [Named]
 }
 
-// Named is a group of parameters with their names, in the order of the names, so that it is the same whatever order they come in:
+// Named is a group of parameters with their names, in the order of the names, so that it is the
+// same whatever order they come in:
 //
 //	optim.NewGroups(optim.Named(rule, nn.Parameters(model)))
 //	optim.NewDistributedGroups(c, optim.Named(rule, maps.All(references)))
@@ -60,7 +61,8 @@ func checkNames[P any](groups []Group[P]) error {
 	return errors.Join(errs...)
 }
 
-// called is how errors speak of a parameter: by its name, or where it has none by its number, counted over all groups.
+// called is how errors speak of a parameter: by its name, or where it has none by its number,
+// counted over all groups.
 type called struct {
 	name   string
 	number int

@@ -9,8 +9,9 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// rates are an optimizer's learning rates: each group's own, times what the schedule says now. A step uses those that are in force
-// when it is called, on all owners and for all parameters. Safe for concurrent use.
+// rates are an optimizer's learning rates: each group's own, times what the schedule says now. A
+// step uses those that are in force when it is called, on all owners and for all parameters. Safe
+// for concurrent use.
 type rates struct {
 	mu       sync.Mutex
 	base     []float64
@@ -38,8 +39,8 @@ func (r *rates) LR() []float64 {
 	return now
 }
 
-// SetLR sets the learning rate of some groups, or without groups of all, for the steps that are called from now on. A schedule's
-// factor comes on top.
+// SetLR sets the learning rate of some groups, or without groups of all, for the steps that are
+// called from now on. A schedule's factor comes on top.
 func (r *rates) SetLR(lr float64, groups ...int) error {
 	if !(lr >= 0 && lr < math.Inf(1)) {
 		return fmt.Errorf("%w: learning rate %g; expected 0 or more", ErrRule, lr)
@@ -59,8 +60,9 @@ func (r *rates) SetLR(lr float64, groups ...int) error {
 	return nil
 }
 
-// SetSchedule multiplies all learning rates by what the schedule says; nil ends that. It goes on where the calls of Advance have come to:
-// at 0 for a new optimizer, and where it was for one whose state was loaded. The schedule is called under a lock.
+// SetSchedule multiplies all learning rates by what the schedule says; nil ends that. It goes on
+// where the calls of Advance have come to: at 0 for a new optimizer, and where it was for one whose
+// state was loaded. The schedule is called under a lock.
 func (r *rates) SetSchedule(s Schedule) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

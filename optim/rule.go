@@ -11,15 +11,16 @@ import (
 // ErrRule wraps everything that is wrong with a rule's settings.
 var ErrRule = errors.New("invalid optimizer settings")
 
-// Zero is 0 itself in a setting whose zero value stands for a default, in every rule and in [OneCycle]: AdamW{WeightDecay: optim.Zero} does not
-// decay, AdamW{} decays by 0.01.
+// Zero is 0 itself in a setting whose zero value stands for a default, in every rule and in
+// [OneCycle]: AdamW{WeightDecay: optim.Zero} does not decay, AdamW{} decays by 0.01.
 const Zero = zero.Itself
 
-// Rule is how a parameter is stepped: [SGD], [Adam], [AdamW], [Adagrad], [Adadelta], [RMSprop], [Rprop] or [Adamax], with the
-// formulas, names and defaults of torch.optim. A field that is zero takes torch's default; [Zero] is 0 itself.
+// Rule is how a parameter is stepped: [SGD], [Adam], [AdamW], [Adagrad], [Adadelta], [RMSprop],
+// [Rprop] or [Adamax], with the formulas, names and defaults of torch.optim. A field that is zero
+// takes torch's default; [Zero] is 0 itself.
 type Rule interface {
-	// Update is the rule's instruction with all defaults filled in: what travels, and is saved. Step is 0, and Scale 1, or −1 to
-	// climb instead of descend.
+	// Update is the rule's instruction with all defaults filled in: what travels, and is saved.
+	// Step is 0, and Scale 1, or −1 to climb instead of descend.
 	Update() kernels.Update
 }
 
@@ -55,7 +56,8 @@ func (r Adam) Update() kernels.Update {
 		WeightDecay: zero.Or(r.WeightDecay, 0), AMSGrad: r.AMSGrad, Scale: sign(r.Maximize)}
 }
 
-// AdamW is Adam with decoupled weight decay (Loshchilov and Hutter, arXiv:1711.05101), by default 0.01; with [Zero], which means none, it is Adam.
+// AdamW is Adam with decoupled weight decay (Loshchilov and Hutter, arXiv:1711.05101), by default
+// 0.01; with [Zero], which means none, it is Adam.
 type AdamW Adam
 
 // Update implements Rule.
@@ -112,7 +114,8 @@ func (r RMSprop) Update() kernels.Update {
 		Momentum: zero.Or(r.Momentum, 0), Centered: r.Centered, Scale: sign(r.Maximize)}
 }
 
-// Rprop is resilient backpropagation, for full batches. A learning rate set after a parameter's first step changes nothing for it.
+// Rprop is resilient backpropagation, for full batches. A learning rate set after a parameter's
+// first step changes nothing for it.
 type Rprop struct {
 	LR                float64 // the first step's size; default 1e-2
 	EtaMinus, EtaPlus float64 // how steps shrink and grow; default 0.5, 1.2
@@ -126,7 +129,8 @@ func (r Rprop) Update() kernels.Update {
 		MinStep: zero.Or(r.MinStep, 1e-6), MaxStep: zero.Or(r.MaxStep, 50), Scale: sign(r.Maximize)}
 }
 
-// Adamax is Adam with the largest gradient in place of the mean of squares (arXiv:1412.6980, section 7).
+// Adamax is Adam with the largest gradient in place of the mean of squares (arXiv:1412.6980,
+// section 7).
 type Adamax struct {
 	LR           float64 // default 2e-3
 	Beta1, Beta2 float64 // default 0.9, 0.999

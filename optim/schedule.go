@@ -7,8 +7,8 @@ import (
 	"github.com/weft-project/weft/internal/zero"
 )
 
-// Schedule says what learning rates are multiplied by after n calls of Advance, counted from 0. Any function will do; those here are
-// torch.optim.lr_scheduler's. Numbers of steps below 1 count as 1.
+// Schedule says what learning rates are multiplied by after n calls of Advance, counted from 0. Any
+// function will do; those here are torch.optim.lr_scheduler's. Numbers of steps below 1 count as 1.
 type Schedule func(n int) float64
 
 // StepLR multiplies by gamma after every so many steps.
@@ -44,12 +44,14 @@ func fraction(n, total int) float64 {
 	return float64(min(n, total)) / float64(total)
 }
 
-// Cosine falls from 1 to floor (torch's eta_min as a part of the learning rate) at total, as half a cosine's period. After that it rises again.
+// Cosine falls from 1 to floor (torch's eta_min as a part of the learning rate) at total, as half a
+// cosine's period. After that it rises again.
 func Cosine(total int, floor float64) Schedule {
 	return func(n int) float64 { return cosine(1, floor, float64(n)/float64(max(total, 1))) }
 }
 
-// CosineRestarts falls as Cosine does and begins again, after first steps, and then each time after grow times as many.
+// CosineRestarts falls as Cosine does and begins again, after first steps, and then each time after
+// grow times as many.
 func CosineRestarts(first, grow int, floor float64) Schedule {
 	return func(n int) float64 {
 		total := max(first, 1)
@@ -64,8 +66,9 @@ func CosineRestarts(first, grow int, floor float64) Schedule {
 // cosine goes from one number to another while at goes from 0 to 1.
 func cosine(from, to, at float64) float64 { return to + (from-to)*(1+math.Cos(math.Pi*at))/2 }
 
-// OneCycle rises from a part of the learning rate to all of it, and then falls to next to nothing (Smith and Topin, arXiv:1708.07120).
-// The rule's LR is torch's max_lr. Other zero fields than Total take torch's defaults, [Zero] is 0 itself. Momentum stays as it is (torch's
+// OneCycle rises from a part of the learning rate to all of it, and then falls to next to nothing
+// (Smith and Topin, arXiv:1708.07120). The rule's LR is torch's max_lr. Other zero fields than
+// Total take torch's defaults, [Zero] is 0 itself. Momentum stays as it is (torch's
 // cycle_momentum=False).
 type OneCycle struct {
 	Total      int     // steps of the cycle; must be given

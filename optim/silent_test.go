@@ -136,7 +136,8 @@ func TestANilParameterIsAnErrorThatNamesTheLine(t *testing.T) {
 	require.ErrorContains(t, err, "parameter 0: a nil tensor")
 }
 
-// Every number of every rule: left out it is torch's default, and Zero is 0, of which the rule may say that it makes no sense.
+// Every number of every rule: left out it is torch's default, and Zero is 0, of which the rule may
+// say that it makes no sense.
 func TestZeroIsSaidOfEverySettingOfEveryRule(t *testing.T) {
 	none := optim.AdamW{WeightDecay: optim.Zero}.Update()
 	require.Zero(t, none.WeightDecay)

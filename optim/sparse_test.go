@@ -160,7 +160,8 @@ func TestSparseGradientsAreClippedByTheNormOfTheirSum(t *testing.T) {
 	require.Equal(t, b, a)
 }
 
-// Trainers look rows up of a table on a server; its gradients stay sparse and step it there, in passes that run at the same time.
+// Trainers look rows up of a table on a server; its gradients stay sparse and step it there, in
+// passes that run at the same time.
 func TestAServersTableIsSteppedByTheRowsThatTrainersLookedUp(t *testing.T) {
 	const steps = 8
 	table := autodiff.Zeros(device.Float64, 100, 1).RequireGrad()

@@ -15,14 +15,17 @@ import (
 // ErrState says that a state does not fit the optimizer, or could not be had.
 var ErrState = errors.New("bad optimizer state")
 
-// State is all that an optimizer keeps: an optimizer of the same rules and parameters that loads it goes on bit for bit as the one that it
-// was taken from. It is the same for a [Local] and a [Distributed], wherever the parameters are and in whatever order they were given, as they go by
+// State is all that an optimizer keeps: an optimizer of the same rules and parameters that loads it
+// goes on bit for bit as the one that it was taken from. It is the same for a [Local] and a
+// [Distributed], wherever the parameters are and in whatever order they were given, as they go by
 // name: see [Named]. The values of the parameters are not in it.
 //
-// Older versions of Weft saved states by the parameters' numbers ("3.exp_avg"). Which parameter had which number is not in them, so they are refused;
-// who knows it gives Meta's groups their Steps by name, and Tensors their names, and loads that.
+// Older versions of Weft saved states by the parameters' numbers ("3.exp_avg"). Which parameter had
+// which number is not in them, so they are refused; who knows it gives Meta's groups their Steps by
+// name, and Tensors their names, and loads that.
 type State struct {
-	// Tensors holds the state of each parameter that was stepped, by the parameter's name and torch's name of the state: "2.W.exp_avg".
+	// Tensors holds the state of each parameter that was stepped, by the parameter's name and
+	// torch's name of the state: "2.W.exp_avg".
 	Tensors map[string]*autodiff.Tensor
 	Meta    Meta
 }
@@ -46,7 +49,8 @@ type member struct {
 	typ   kernels.Type
 }
 
-// State is what the optimizer keeps. Each parameter's is that of one moment; the whole is, where no step is under way.
+// State is what the optimizer keeps. Each parameter's is that of one moment; the whole is, where no
+// step is under way.
 func (o *Local) State() (State, error) {
 	params, err := o.keep()
 	if err != nil {
@@ -56,9 +60,10 @@ func (o *Local) State() (State, error) {
 	return s, located(err)
 }
 
-// Load makes the optimizer go on from a state. A state that does not fit is refused, with ErrState, and changes nothing. The error names the parameters
-// and tensors that are missing or too many (the first few, and how many more there are), or one of another type. The schedule is no part of a state: set the same one with SetSchedule, before or
-// after.
+// Load makes the optimizer go on from a state. A state that does not fit is refused, with ErrState,
+// and changes nothing. The error names the parameters and tensors that are missing or too many (the
+// first few, and how many more there are), or one of another type. The schedule is no part of a
+// state: set the same one with SetSchedule, before or after.
 func (o *Local) Load(s State) error {
 	params, err := s.fit(o.groups, o.members())
 	if err == nil {
@@ -79,7 +84,8 @@ func (o *Local) members() []member {
 	return ms
 }
 
-// keep takes what is kept of each parameter; the tensors share the present values, which later steps leave alone.
+// keep takes what is kept of each parameter; the tensors share the present values, which later
+// steps leave alone.
 func (o *Local) keep() ([]kept, error) {
 	out := make([]kept, len(o.params))
 	for i, p := range o.params {
@@ -182,7 +188,8 @@ func haveNames(members []member) error {
 	return nil
 }
 
-// fit is what is kept of each parameter, if the state is one of such groups and parameters; the error has all that is wrong.
+// fit is what is kept of each parameter, if the state is one of such groups and parameters; the
+// error has all that is wrong.
 func (s State) fit(groups []kernels.Update, members []member) ([]kept, error) {
 	if err := haveNames(members); err != nil {
 		return nil, err
@@ -239,8 +246,8 @@ func (s State) fit(groups []kernels.Update, members []member) ([]kept, error) {
 	return out, nil
 }
 
-// check says what is wrong with a state that is to be one of such groups, and in which group each of its parameters is. Learning rates may differ: they
-// are loaded.
+// check says what is wrong with a state that is to be one of such groups, and in which group each
+// of its parameters is. Learning rates may differ: they are loaded.
 func (m Meta) check(groups []kernels.Update) (in map[string]int, errs []error) {
 	in = map[string]int{}
 	if len(m.Groups) != len(groups) {

@@ -30,7 +30,8 @@ func everyWay[In, Out any](t *testing.T, f *Func[In, Out], check func(t *testing
 
 var errMine = errors.New("one of mine")
 
-// asyncFunctions do what PyTorch's test_async_function_* do, under the same names; docs/pytorch-tests.md has them all.
+// asyncFunctions do what PyTorch's test_async_function_* do, under the same names;
+// docs/pytorch-tests.md has them all.
 var asyncFunctions = struct {
 	simple, raise, wrong, ctor, chained, nested, multi, fanout *Func[int, int]
 }{

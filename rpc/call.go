@@ -53,7 +53,8 @@ type request struct {
 	fetch *refs.ID  // what is wanted in a fetch
 }
 
-// outbound is a request whose arguments are packed: their tensors are held until it ends, their references until they are shared.
+// outbound is a request whose arguments are packed: their tensors are held until it ends, their
+// references until they are shared.
 type outbound struct {
 	w      *Worker
 	p      *peer
@@ -70,7 +71,8 @@ type outbound struct {
 	began  time.Duration // by the worker's clock
 }
 
-// start counts a request as outstanding and packs it. What it gives must be run; it fails with the error for the user.
+// start counts a request as outstanding and packs it. What it gives must be run; it fails with the
+// error for the user.
 func (w *Worker) start(c context.Context, to string, r request) (*outbound, error) {
 	if err := w.begin(); err != nil {
 		return nil, w.wrap(to, r.name, err)
@@ -165,14 +167,16 @@ func (c *calling) reuse(o *outbound) {
 
 type timeoutKey struct{}
 
-// WithTimeout gives the calls made under c a deadline of their own, counted from when each is made; NoTimeout lets them take as
-// long as they like. It beats the worker's default. A deadline that c has holds as well. Where d is 0 or less the time is up already, as
-// with context.WithTimeout: the calls fail at once with ErrTimeout.
+// WithTimeout gives the calls made under c a deadline of their own, counted from when each is made;
+// NoTimeout lets them take as long as they like. It beats the worker's default. A deadline that c
+// has holds as well. Where d is 0 or less the time is up already, as with context.WithTimeout: the
+// calls fail at once with ErrTimeout.
 func WithTimeout(c context.Context, d time.Duration) context.Context {
 	return context.WithValue(c, timeoutKey{}, d)
 }
 
-// SetTimeout changes the deadline of calls whose context has none, for calls made from now on; NoTimeout for none.
+// SetTimeout changes the deadline of calls whose context has none, for calls made from now on;
+// NoTimeout for none.
 func (w *Worker) SetTimeout(d time.Duration) error {
 	if d <= 0 && d != NoTimeout {
 		return w.wrap("", "set timeout", fmt.Errorf("%w: timeout %v; expected a positive one, or NoTimeout", ErrConfig, d))
@@ -207,7 +211,8 @@ func left(c context.Context) time.Duration {
 	return 0
 }
 
-// run sends the request and stores the answer's value in what out points to; a nil out takes no value.
+// run sends the request and stores the answer's value in what out points to; a nil out takes no
+// value.
 func (o *outbound) run(result *codec, out any) (err error) {
 	defer func() { o.end(err) }()
 	if result != nil && result.refers {
@@ -264,8 +269,8 @@ func (o *outbound) roundTrip(result *codec, out any) (err error) {
 	return err
 }
 
-// record attaches the send function of a message that leaves in a pass. unsend, where there is one, takes it back when nobody will
-// ever send its gradients.
+// record attaches the send function of a message that leaves in a pass. unsend, where there is one,
+// takes it back when nobody will ever send its gradients.
 func (w *Worker) record(c context.Context, p *peer, what string, tensors []*autodiff.Tensor) (info *passInfo, unsend func(), err error) {
 	pass, ok := ctx.From(c)
 	if !ok {
@@ -283,7 +288,8 @@ func (w *Worker) record(c context.Context, p *peer, what string, tensors []*auto
 	return info, func() { pass.DropSend(id) }, err
 }
 
-// ofPass refuses tensors of a pass or arena that the context does not carry: their gradients would be lost without a word.
+// ofPass refuses tensors of a pass or arena that the context does not carry: their gradients would
+// be lost without a word.
 func ofPass(c context.Context, tensors []*autodiff.Tensor) error {
 	if len(tensors) == 0 || c.Err() != nil { // who has ended the call knows better what is wrong
 		return nil
@@ -305,7 +311,8 @@ func (w *Worker) receive(c context.Context, p *peer, m *transport.Message, h *re
 	return w.unpack(c, p, result, h.Value, tensors, h.Refs, out)
 }
 
-// unpack fills a value from the wire; references in it are confirmed by their owners before it returns.
+// unpack fills a value from the wire; references in it are confirmed by their owners before it
+// returns.
 func (w *Worker) unpack(c context.Context, from *peer, cd *codec, raw cbor.RawMessage, tensors []*autodiff.Tensor, shares []refs.Share, into any) error {
 	held, err := w.hold(c, from, shares)
 	if err != nil {

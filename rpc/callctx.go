@@ -9,8 +9,9 @@ import (
 	"github.com/weft-project/weft/transport"
 )
 
-// callContext is a handler's context: it carries the worker and ends with the caller's deadline, with the stream, and when the call is
-// answered. What that takes is only made when somebody asks for it.
+// callContext is a handler's context: it carries the worker and ends with the caller's deadline,
+// with the stream, and when the call is answered. What that takes is only made when somebody asks
+// for it.
 type callContext struct {
 	w        *Worker
 	p        *peer // the caller
@@ -48,7 +49,8 @@ func (c *callContext) full() context.Context {
 	return c.inner
 }
 
-// begin makes the context. Its cause is a [CancelError] where the call was not answered before it ended.
+// begin makes the context. Its cause is a [CancelError] where the call was not answered before it
+// ended.
 func (c *callContext) begin() {
 	stream := c.s.Context()
 	inner, cancel := context.WithCancelCause(context.Background())
@@ -70,8 +72,8 @@ func (c *callContext) end() {
 	}
 }
 
-// cause says why the context has ended, nil while it has not. It makes nothing where nobody has asked for more than the deadline:
-// then the stream itself tells whether it was reset.
+// cause says why the context has ended, nil while it has not. It makes nothing where nobody has
+// asked for more than the deadline: then the stream itself tells whether it was reset.
 func (c *callContext) cause() error {
 	c.mu.Lock()
 	inner := c.inner
@@ -88,7 +90,8 @@ func (c *callContext) cause() error {
 // Deadline is the caller's.
 func (c *callContext) Deadline() (time.Time, bool) { return c.deadline, !c.deadline.IsZero() }
 
-// Done is closed when the caller has given up or lost this worker, at the deadline, and when the call is answered.
+// Done is closed when the caller has given up or lost this worker, at the deadline, and when the
+// call is answered.
 func (c *callContext) Done() <-chan struct{} { return c.full().Done() }
 
 // Err says why Done is closed.

@@ -108,7 +108,8 @@ func TestTheTimeoutIsThatOfTheCallThenTheContextsThenTheWorkers(t *testing.T) {
 	})
 }
 
-// Cancelled at the caller, a call ends on three workers within the delay of the path, and the deadline travels as far.
+// Cancelled at the caller, a call ends on three workers within the delay of the path, and the
+// deadline travels as far.
 func TestACancelledCallEndsOnThreeWorkersWithinThePathsDelay(t *testing.T) {
 	const delay = 20 * time.Millisecond
 	synctest.Test(t, func(t *testing.T) {

@@ -10,11 +10,13 @@ import (
 	"github.com/weft-project/weft/transport"
 )
 
-// CancelError is the cause (context.Cause) of a handler's context that has ended before the call was answered. It says who ended the call, and why.
+// CancelError is the cause (context.Cause) of a handler's context that has ended before the call
+// was answered. It says who ended the call, and why.
 //
-// It matches context.Canceled, or where the time was up ErrTimeout and context.DeadlineExceeded; and ctx.ErrLeft where a pass was left, ErrPeerLost where the
-// caller or who opened the pass is lost, ErrPeerLeft where the caller has left the job, ErrLeft where this worker has. Of a cause that the caller gave
-// its own context the text travels, and what it matched of Weft's sentinels.
+// It matches context.Canceled, or where the time was up ErrTimeout and context.DeadlineExceeded;
+// and ctx.ErrLeft where a pass was left, ErrPeerLost where the caller or who opened the pass is
+// lost, ErrPeerLeft where the caller has left the job, ErrLeft where this worker has. Of a cause
+// that the caller gave its own context the text travels, and what it matched of Weft's sentinels.
 type CancelError struct {
 	Worker   string // that serves the call
 	Function string
@@ -72,7 +74,8 @@ func (c *callContext) streamOver(why error) error {
 	return c.cancelled(c.p.name, why.Error(), context.Canceled, why)
 }
 
-// endings are the sentinels of which a cancelled call tells the callee; each has its place in the list of those that travel.
+// endings are the sentinels of which a cancelled call tells the callee; each has its place in the
+// list of those that travel.
 var endings = []error{context.DeadlineExceeded, ErrTimeout, ctx.ErrLeft, ErrLeft, ErrPeerLost, ErrPeerLeft, context.Canceled}
 
 // reasonOf is what the callee is told of why its caller's context has ended.
@@ -85,7 +88,8 @@ func reasonOf(cause error) error {
 	return cause
 }
 
-// kindsOf is the inverse: what the cause of a callee matches. What says nothing of a deadline is a cancellation.
+// kindsOf is the inverse: what the cause of a callee matches. What says nothing of a deadline is a
+// cancellation.
 func kindsOf(code uint16) []error {
 	if code == 0 || int(code) > len(portable) {
 		return []error{context.Canceled}

@@ -16,12 +16,14 @@ type options struct {
 	checkpoint bool
 }
 
-// Checkpoint makes the serving worker keep only the arguments and the result of a recorded call: what the function computes on the
-// way is freed when it returns, and the function is run again when gradients arrive. What [autodiff.Checkpoint] asks of a function
-// holds: the second run must compute the same. It finds the same pass in its context, which then has no deadline.
+// Checkpoint makes the serving worker keep only the arguments and the result of a recorded call:
+// what the function computes on the way is freed when it returns, and the function is run again
+// when gradients arrive. What [autodiff.Checkpoint] asks of a function holds: the second run must
+// compute the same. It finds the same pass in its context, which then has no deadline.
 //
-// The function may hold plain values and tensors, no references, and must not call: its calls would be made again. They fail with
-// [ErrCheckpoint]. Outside of a pass, and under ctx.NoGrad, the option changes nothing.
+// The function may hold plain values and tensors, no references, and must not call: its calls would
+// be made again. They fail with [ErrCheckpoint]. Outside of a pass, and under ctx.NoGrad, the
+// option changes nothing.
 func Checkpoint() Option { return func(o *options) { o.checkpoint = true } }
 
 type checkpointKey struct{}

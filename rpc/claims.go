@@ -14,10 +14,10 @@ import (
 	"github.com/weft-project/weft/transport"
 )
 
-// What is in the store, under keyPrefix: rank/R holds the record of the worker that has rank R, name/N who has the name N; both are
-// taken by compare-and-set. Where somebody has lost that worker its claim is marked: then it is free, unless the worker answers after
-// all. joins counts all joinings for ever, and ranks bounds the
-// ranks of a dynamic world.
+// What is in the store, under keyPrefix: rank/R holds the record of the worker that has rank R,
+// name/N who has the name N; both are taken by compare-and-set. Where somebody has lost that worker
+// its claim is marked: then it is free, unless the worker answers after all. joins counts all
+// joinings for ever, and ranks bounds the ranks of a dynamic world.
 const (
 	keyPrefix = "weft/rpc/"
 	keyJoins  = keyPrefix + "joins"
@@ -56,16 +56,19 @@ func parseNameClaim(s string) (rank int, incarnation uint64, addr string, err er
 	return rank, incarnation, addr, nil
 }
 
-// newIncarnation draws a number that grows with every joining; its low half keeps apart what a store that was emptied counts twice.
+// newIncarnation draws a number that grows with every joining; its low half keeps apart what a
+// store that was emptied counts twice.
 func (w *Worker) newIncarnation(c context.Context) (uint64, error) {
 	n, err := w.store.Add(c, keyJoins, 1)
 	return uint64(n)<<32 | uint64(rand.Uint32()), err
 }
 
-// firstID is where the ids of passes begin in a life, so that they do not meet those of the life before at the same rank.
+// firstID is where the ids of passes begin in a life, so that they do not meet those of the life
+// before at the same rank.
 func firstID(incarnation uint64) uint64 { return incarnation >> 32 & 0xffff << 32 }
 
-// ofLife says whether a pass can have been opened in that life. Many more ids than fit between two lives may have been drawn in it.
+// ofLife says whether a pass can have been opened in that life. Many more ids than fit between two
+// lives may have been drawn in it.
 func ofLife(id, incarnation uint64) bool { return (id-firstID(incarnation))>>32&0xffff < 1<<12 }
 
 // peek reads a key without waiting; empty where there is none.
@@ -93,8 +96,8 @@ func pause(c context.Context, d time.Duration) error {
 	}
 }
 
-// take claims a key. Where its holder answers at its address the key is taken; where it does not, it is about to be declared lost by
-// those that had a link with it.
+// take claims a key. Where its holder answers at its address the key is taken; where it does not,
+// it is about to be declared lost by those that had a link with it.
 func (w *Worker) take(c context.Context, key, value string, addr func(have string) (string, error), taken func(have string) error) error {
 	expected, mute := "", "" // mute is an address where nobody answered
 	for {
@@ -129,8 +132,8 @@ func (w *Worker) take(c context.Context, key, value string, addr func(have strin
 	}
 }
 
-// lookTimeout is how long the holder of a claim has to answer. One that was given up for lost has no longer; of any other it is found
-// out again and again.
+// lookTimeout is how long the holder of a claim has to answer. One that was given up for lost has
+// no longer; of any other it is found out again and again.
 const lookTimeout = time.Second
 
 // answers says whether somebody listens at an address.
@@ -178,7 +181,8 @@ func rankTaken(have string) error {
 	return fmt.Errorf("%w: %d, by %s at %s", ErrRankTaken, m.Rank, m.Name, m.Addr)
 }
 
-// claimStatic takes the name and the rank. It prefers to report a taken rank: a worker started twice has both.
+// claimStatic takes the name and the rank. It prefers to report a taken rank: a worker started
+// twice has both.
 func (w *Worker) claimStatic(c context.Context, me *roster.Member) error {
 	err := w.takeName(c, me)
 	if err == nil {
@@ -209,8 +213,9 @@ func (w *Worker) recordOf(c context.Context, rank int) (r found, err error) {
 	return r, err
 }
 
-// proven refuses a life that would take the place of one that this worker knows, by rank or by name, unless the store has it at its rank.
-// Whoever claims a place leaves it there first; a greeting and news are words of members, any of whom could say so.
+// proven refuses a life that would take the place of one that this worker knows, by rank or by
+// name, unless the store has it at its rank. Whoever claims a place leaves it there first; a
+// greeting and news are words of members, any of whom could say so.
 func (w *Worker) proven(c context.Context, m *roster.Member) error {
 	if !w.replaces(m) {
 		return nil
@@ -229,7 +234,8 @@ func (w *Worker) proven(c context.Context, m *roster.Member) error {
 	return nil
 }
 
-// replaces says whether a life is another than this worker knows at its rank or under its name, and not an older one.
+// replaces says whether a life is another than this worker knows at its rank or under its name, and
+// not an older one.
 func (w *Worker) replaces(m *roster.Member) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -260,7 +266,8 @@ func checkMember(m *roster.Member) error {
 	return nil
 }
 
-// scan reads the records of a dynamic world: who is there, and who was lost, as far as somebody said so.
+// scan reads the records of a dynamic world: who is there, and who was lost, as far as somebody
+// said so.
 func (w *Worker) scan(c context.Context) (there, lost []*roster.Member, err error) {
 	n, err := w.store.Add(c, keyRanks, 0)
 	if err != nil {
@@ -306,8 +313,8 @@ func parallel(n int, do func(i int) error) error {
 	return nil
 }
 
-// bury marks the claims of a lost life, so that the worker can come back; also where this worker ends because of that loss, as then nobody else
-// might. The store may be gone with the lost.
+// bury marks the claims of a lost life, so that the worker can come back; also where this worker
+// ends because of that loss, as then nobody else might. The store may be gone with the lost.
 func (w *Worker) bury(m roster.Member) {
 	c, cancel := context.WithTimeout(context.WithoutCancel(w.life), helloTimeout)
 	defer cancel()
@@ -324,7 +331,8 @@ func (w *Worker) bury(m roster.Member) {
 	}
 }
 
-// unclaim takes this worker's keys out of the store, where they are still its own, so that another can have its place.
+// unclaim takes this worker's keys out of the store, where they are still its own, so that another
+// can have its place.
 func (w *Worker) unclaim() {
 	c, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

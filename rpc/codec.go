@@ -9,8 +9,9 @@ import (
 	"github.com/weft-project/weft/autodiff"
 )
 
-// codec turns Go values of one type into CBOR and a list of tensors, and back. Types without tensors and references go
-// to the CBOR library whole; around the others it walks structs, pointers, slices, arrays and maps.
+// codec turns Go values of one type into CBOR and a list of tensors, and back. Types without
+// tensors and references go to the CBOR library whole; around the others it walks structs,
+// pointers, slices, arrays and maps.
 type codec struct {
 	typ    reflect.Type
 	kind   codecKind
@@ -46,7 +47,8 @@ var (
 	futureType = reflect.TypeFor[pending]()
 )
 
-// codecFor makes the codec of a type, or says what in it cannot travel, or would be lost on the way.
+// codecFor makes the codec of a type, or says what in it cannot travel, or would be lost on the
+// way.
 func codecFor(t reflect.Type) (*codec, error) {
 	return (&codecMaker{made: map[reflect.Type]*codec{}}).whole(t)
 }
@@ -78,7 +80,8 @@ type codecMaker struct {
 	lenient bool // fields that are not exported are left out
 }
 
-// make builds the codec of t; path says where t stands, for errors. Recursive types find themselves in m.made.
+// make builds the codec of t; path says where t stands, for errors. Recursive types find themselves
+// in m.made.
 func (m *codecMaker) make(t reflect.Type, path string) (*codec, error) {
 	if c := m.made[t]; c != nil {
 		return c, nil
@@ -130,7 +133,8 @@ func isRef(t reflect.Type) bool {
 	return t.Kind() == reflect.Struct && t.Implements(refType) && reflect.Zero(t).Interface().(anyRef).self() == t
 }
 
-// reaches says whether a type holds itself: only such values can be cyclic, and the CBOR library would not notice.
+// reaches says whether a type holds itself: only such values can be cyclic, and the CBOR library
+// would not notice.
 func (c *codec) reaches(goal *codec, seen map[*codec]bool) bool {
 	next := []*codec{}
 	if c.elem != nil {

@@ -17,66 +17,84 @@ import (
 	"github.com/weft-project/weft/transport"
 )
 
-// Config of a worker. The zero value joins the job that the environment describes (as weft run and torchrun set it), serves
-// nothing, and has the CPU alone.
+// Config of a worker. The zero value joins the job that the environment describes (as weft run and
+// torchrun set it), serves nothing, and has the CPU alone.
 type Config struct {
-	// Name of the worker, unique in the job: letters, digits, "_", ":" and "-", under 128 bytes. Default "worker{rank}".
+	// Name of the worker, unique in the job: letters, digits, "_", ":" and "-", under 128 bytes.
+	// Default "worker{rank}".
 	Name string
-	// Init says where the store is: "env://" (the default), "tcp://host:port?rank=R&world_size=N", "file:///path?…".
+	// Init says where the store is: "env://" (the default), "tcp://host:port?rank=R&world_size=N",
+	// "file:///path?…".
 	Init string
-	// Schemes are further ones for Init: {"etcd": etcd.Open} takes "etcd://h1,h2,h3/job?rank=R&world_size=N".
+	// Schemes are further ones for Init: {"etcd": etcd.Open} takes
+	// "etcd://h1,h2,h3/job?rank=R&world_size=N".
 	Schemes map[string]store.Opener
-	// Store, Rank and WorldSize are used instead of Init where Store is set. The store stays the caller's.
+	// Store, Rank and WorldSize are used instead of Init where Store is set. The store stays the
+	// caller's.
 	Store     store.Store
 	Rank      int
 	WorldSize int
-	// Dynamic makes, or joins, a world that workers join and leave while others run, in a Store of its own (or a store.Prefix).
-	// WorldSize is 0 then, and Rank the rank that is wanted, or 0 for the lowest that is free.
+	// Dynamic makes, or joins, a world that workers join and leave while others run, in a Store of
+	// its own (or a store.Prefix). WorldSize is 0 then, and Rank the rank that is wanted, or 0 for
+	// the lowest that is free.
 	Dynamic bool
 	// Functions that this worker serves.
 	Functions []Function
-	// Errors are the types of errors that travel whole, between workers that list them under the same name: see ErrorType.
+	// Errors are the types of errors that travel whole, between workers that list them under the
+	// same name: see ErrorType.
 	Errors []TypedError
-	// MaxRunning is how many calls this worker runs at a time; default 1024. A call that waits for a nested one counts all the
-	// while, so a chain of calls that comes back here needs a place for each of its visits: where all places are taken by calls
-	// that wait for such visits, they wait until their deadline. Declare such functions with DefineAsync: a call whose future
-	// is pending does not count. Fetching values, gradients and what keeps the job together never wait for a place.
+	// MaxRunning is how many calls this worker runs at a time; default 1024. A call that waits for
+	// a nested one counts all the while, so a chain of calls that comes back here needs a place for
+	// each of its visits: where all places are taken by calls that wait for such visits, they wait
+	// until their deadline. Declare such functions with DefineAsync: a call whose future is pending
+	// does not count. Fetching values, gradients and what keeps the job together never wait for a
+	// place.
 	MaxRunning int
-	// MaxQueued is how many calls wait for their turn, default 2048; the peers take turns. Beyond it callers get ErrBusy.
+	// MaxQueued is how many calls wait for their turn, default 2048; the peers take turns. Beyond
+	// it callers get ErrBusy.
 	MaxQueued int
-	// Devices beside the CPU, and for each peer where this worker's tensors land there: by its name (a Rank does not serve here).
+	// Devices beside the CPU, and for each peer where this worker's tensors land there: by its name
+	// (a Rank does not serve here).
 	Devices    []device.Device
 	DeviceMaps map[string]device.Map
-	// Job is the job's id, the same for all its workers; default $TORCHELASTIC_RUN_ID, or NoJob. Workers of different ids refuse each other, whatever
-	// secret they have. Not used where Network is set.
+	// Job is the job's id, the same for all its workers; default $TORCHELASTIC_RUN_ID, or NoJob.
+	// Workers of different ids refuse each other, whatever secret they have. Not used where Network
+	// is set.
 	Job string
-	// Token is the job's secret; default $WEFT_TOKEN, or what is in the file that $WEFT_TOKEN_FILE names. A secret that "weft token" (transport.NewToken) did not make costs
-	// Join an argon2id, and is refused where it is weak (transport.StrengthenToken). Not used where Network is set.
+	// Token is the job's secret; default $WEFT_TOKEN, or what is in the file that $WEFT_TOKEN_FILE
+	// names. A secret that "weft token" (transport.NewToken) did not make costs Join an argon2id,
+	// and is refused where it is weak (transport.StrengthenToken). Not used where Network is set.
 	Token string
-	// Certificates of the user's own, instead of a Token: three files that may be renewed while the job runs (transport.IdentityFromFiles).
-	// They name the job, this worker and, where they are to bind it, its rank.
-	// Default, where Token is empty too, what CertificatesFromEnv finds. Not used where Network is set.
+	// Certificates of the user's own, instead of a Token: three files that may be renewed while the
+	// job runs (transport.IdentityFromFiles). They name the job, this worker and, where they are to
+	// bind it, its rank. Default, where Token is empty too, what CertificatesFromEnv finds. Not
+	// used where Network is set.
 	Certificates transport.IdentityFiles
 	// Network makes the links; default QUIC with the identity that Certificates or Token give.
 	Network transport.Network
-	// Lanes that links may use, of transport.LaneCUDA, LaneLocal, LaneBulk and LaneQUIC, which serves where no other does; default
-	// $WEFT_LANES (separated by commas), or all. Not used where Network is set.
+	// Lanes that links may use, of transport.LaneCUDA, LaneLocal, LaneBulk and LaneQUIC, which
+	// serves where no other does; default $WEFT_LANES (separated by commas), or all. Not used where
+	// Network is set.
 	Lanes []string
-	// LendCopies keeps other workers of this host from seeing anything but what they were sent. Large tensors that go to them are lent, where both
-	// processes see them, and there is no taking back: without this, a worker that was lent memory can read what lies there later, too. It costs a
-	// copy of each tensor. Default whether $WEFT_LEND_COPIES is 1. Not used where Network is set.
+	// LendCopies keeps other workers of this host from seeing anything but what they were sent.
+	// Large tensors that go to them are lent, where both processes see them, and there is no taking
+	// back: without this, a worker that was lent memory can read what lies there later, too. It
+	// costs a copy of each tensor. Default whether $WEFT_LEND_COPIES is 1. Not used where Network
+	// is set.
 	LendCopies bool
-	// Listen is the address at which peers reach this worker; default "127.0.0.1:0". On several machines give the address
-	// of the interface that the peers see.
+	// Listen is the address at which peers reach this worker; default "127.0.0.1:0". On several
+	// machines give the address of the interface that the peers see.
 	Listen string
-	// PassLease is how long this worker keeps its part of a pass without word from the worker that opened it; default 30 s.
+	// PassLease is how long this worker keeps its part of a pass without word from the worker that
+	// opened it; default 30 s.
 	PassLease time.Duration
 	// Timeout is the deadline of a call whose context has none; default 60 s, NoTimeout for none.
 	Timeout time.Duration
 	// JoinTimeout bounds Join where its context has no deadline; default 60 s.
 	JoinTimeout time.Duration
-	// Trace gets a span of every call that this worker makes or serves, until Close; the caller ends the sink afterwards. Default:
-	// where $WEFT_TRACE names a folder, the file NAME.json in it (of the last worker of that name), else none.
+	// Trace gets a span of every call that this worker makes or serves, until Close; the caller
+	// ends the sink afterwards. Default: where $WEFT_TRACE names a folder, the file NAME.json in it
+	// (of the last worker of that name), else none.
 	Trace trace.Sink
 	// Logger hears of refused and lost peers and of panics. Default slog.Default().
 	Logger *slog.Logger
@@ -109,8 +127,8 @@ type prepared struct {
 	vouches func(name string, rank int) error
 }
 
-// prepare fills in defaults and reports every violation at once. Where the store is still to be found, the rank and the world
-// size are checked by place.
+// prepare fills in defaults and reports every violation at once. Where the store is still to be
+// found, the rank and the world size are checked by place.
 func (cfg Config) prepare() (*prepared, error) {
 	p := &prepared{Config: cfg, serves: map[string]*handler{}}
 	var errs []error

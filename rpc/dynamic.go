@@ -23,8 +23,9 @@ func (w *Worker) joinDynamic(c context.Context, me roster.Member, p *prepared) e
 	return nil
 }
 
-// vouchOpen links with a member of a dynamic world, and with none where there is none. Who is in the store may have died, and another
-// may have come while it was dialled: so the store is asked again until it names nobody who has not been.
+// vouchOpen links with a member of a dynamic world, and with none where there is none. Who is in
+// the store may have died, and another may have come while it was dialled: so the store is asked
+// again until it names nobody who has not been.
 func (w *Worker) vouchOpen(c context.Context, incarnation uint64) (voucher, error) {
 	tried := map[uint64]bool{}
 	var errs []error
@@ -76,7 +77,8 @@ func (w *Worker) inOpen(c context.Context) (there, lost []*roster.Member, err er
 	return there, lost, nil
 }
 
-// joinOpen takes a place and links with the others. Of two newcomers, who claims its rank later sees the other.
+// joinOpen takes a place and links with the others. Of two newcomers, who claims its rank later
+// sees the other.
 func (w *Worker) joinOpen(c context.Context, me roster.Member, p *prepared, v voucher) error {
 	if err := w.claimAny(c, &me, p); err != nil {
 		return err

@@ -55,8 +55,9 @@ func (e *Error) Error() string {
 // Unwrap lets errors.Is find the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// RemoteError is an error that a peer answered with. It matches (errors.Is) the sentinels that the error matched there, and
-// (errors.As) the errors in it whose types this worker has listed in Config.Errors.
+// RemoteError is an error that a peer answered with. It matches (errors.Is) the sentinels that the
+// error matched there, and (errors.As) the errors in it whose types this worker has listed in
+// Config.Errors.
 type RemoteError struct {
 	Worker string // where it happened
 	Type   string // what it was there, as a Go type
@@ -70,7 +71,8 @@ func (e *RemoteError) Error() string { return fmt.Sprintf("error on %s: %s", e.W
 // Unwrap gives the sentinels, and the errors that could be rebuilt.
 func (e *RemoteError) Unwrap() []error { return e.kinds }
 
-// portable are the sentinels that survive the trip. The position is part of the wire format: append only.
+// portable are the sentinels that survive the trip. The position is part of the wire format: append
+// only.
 var portable = []error{
 	ErrNotServed, ErrArguments, ErrTimeout, ErrPeerLost, ErrPanic, ErrLeft, ErrUnknownWorker, ErrProtocol, ErrReleased, ErrNotOwner,
 	context.Canceled, context.DeadlineExceeded,

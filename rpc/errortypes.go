@@ -43,9 +43,10 @@ type TypedError struct {
 	make func(raw []byte) (error, error)
 }
 
-// ErrorType declares that errors of type E, a struct or a pointer to one, travel with their exported fields, wherever in the tree
-// of a handler's error they are: where caller and callee list the type under the same name in Config.Errors, errors.As finds them
-// at the caller, also over several hops. No code travels, and nothing is registered but in the two workers.
+// ErrorType declares that errors of type E, a struct or a pointer to one, travel with their
+// exported fields, wherever in the tree of a handler's error they are: where caller and callee list
+// the type under the same name in Config.Errors, errors.As finds them at the caller, also over
+// several hops. No code travels, and nothing is registered but in the two workers.
 func ErrorType[E error](name string) TypedError {
 	t := TypedError{name: name, typ: reflect.TypeFor[E]()}
 	fields := t.typ
@@ -182,7 +183,8 @@ func isNil(err error) bool {
 	return v.Kind() == reflect.Pointer && v.IsNil()
 }
 
-// err makes an error of what came over the wire. What cannot be rebuilt is left out: the text tells of it.
+// err makes an error of what came over the wire. What cannot be rebuilt is left out: the text tells
+// of it.
 func (w *wireError) err(t errorTypes) error {
 	e := &RemoteError{Worker: printable.Text(w.Worker, maxName), Type: printable.Text(w.Type, maxErrorType), Text: printable.Lines(w.Text, maxErrorText), causes: w.Causes[:min(len(w.Causes), maxCauses)]}
 	for _, k := range w.Kinds {

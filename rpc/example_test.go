@@ -11,8 +11,8 @@ import (
 	"github.com/weft-project/weft/transport"
 )
 
-// world joins n workers of one process. In a program each is a process of its own, weft run says where the store is, and
-// rpc.Join(c, rpc.Config{Functions: …}) is all.
+// world joins n workers of one process. In a program each is a process of its own, weft run says
+// where the store is, and rpc.Join(c, rpc.Config{Functions: …}) is all.
 func world(n int, cfg rpc.Config) []*rpc.Worker {
 	workers := make([]*rpc.Worker, n)
 	cfg.Store, cfg.WorldSize, cfg.Token = store.NewMemory(), n, transport.NewToken()
@@ -72,7 +72,8 @@ func Example() {
 	// 12 <nil>
 }
 
-// A function that waits for something gives a future: no goroutine waits with it, nor is a place among MaxRunning taken.
+// A function that waits for something gives a future: no goroutine waits with it, nor is a place
+// among MaxRunning taken.
 func ExampleDefineAsync() {
 	door := rpc.NewPromise[string]("the door")
 	enter := rpc.DefineAsync("enter", func(_ context.Context, name string) (*rpc.Future[string], error) {
@@ -96,7 +97,8 @@ type tooMuch struct{ Asked, Left int }
 
 func (e *tooMuch) Error() string { return fmt.Sprintf("%d asked, %d left", e.Asked, e.Left) }
 
-// An error whose type both workers list comes back as itself; any other as a RemoteError with its text.
+// An error whose type both workers list comes back as itself; any other as a RemoteError with its
+// text.
 func ExampleErrorType() {
 	take := rpc.Define("take", func(_ context.Context, n int) (int, error) {
 		if n > 3 {
@@ -114,7 +116,8 @@ func ExampleErrorType() {
 	// Output: take 3 instead: worker0: take on worker1: error on worker1: 5 asked, 3 left
 }
 
-// Workers of a dynamic world come and go. Here one process hosts the store, and each worker dials it.
+// Workers of a dynamic world come and go. Here one process hosts the store, and each worker dials
+// it.
 func Example_dynamic() {
 	c, token := context.Background(), transport.NewToken()
 	srv, err := store.Serve(store.ServerConfig{})

@@ -11,8 +11,8 @@ import (
 	"github.com/weft-project/weft/transport"
 )
 
-// exchange sends one message on a stream of its own and reads the answer, whose tensors become the caller's. When c ends
-// the stream is reset, which cancels the work at the peer.
+// exchange sends one message on a stream of its own and reads the answer, whose tensors become the
+// caller's. When c ends the stream is reset, which cancels the work at the peer.
 func exchange(c context.Context, link transport.Link, m *transport.Message, place transport.Place) (*transport.Message, error) {
 	s, err := link.Open(c)
 	if err != nil {
@@ -27,8 +27,8 @@ func exchange(c context.Context, link transport.Link, m *transport.Message, plac
 	return reply, err
 }
 
-// finish ends a stream on which this side has sent all: by resetting it where something failed, which cancels the work at the
-// peer; otherwise when the peer has said that it has sent all, too.
+// finish ends a stream on which this side has sent all: by resetting it where something failed,
+// which cancels the work at the peer; otherwise when the peer has said that it has sent all, too.
 func finish(c context.Context, s transport.Stream, err error) {
 	if err == nil {
 		if _, end := s.Recv(c, noTensors); end != io.EOF { // a lost link may wrap it
@@ -95,7 +95,8 @@ func (w *Worker) askWith(c context.Context, p *peer, m *transport.Message, heade
 	return h, w.parseReply(reply, h)
 }
 
-// explain turns what a stream or link says into what it means for the call: the deadline, the cancellation, or the peer.
+// explain turns what a stream or link says into what it means for the call: the deadline, the
+// cancellation, or the peer.
 func (p *peer) explain(c context.Context, err error) error {
 	if cause := context.Cause(c); cause != nil {
 		return ctx.AsTimeout(cause)

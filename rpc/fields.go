@@ -12,10 +12,12 @@ import (
 	"github.com/fxamacker/cbor/v2"
 )
 
-// What becomes of the fields of a struct. Nothing that a caller filled in may be lost on the way without a word: a field travels, says by the tag
-// `cbor:"-"`, or `json:"-"` where it has no other, that it stays, or its declaration is an error.
+// What becomes of the fields of a struct. Nothing that a caller filled in may be lost on the way
+// without a word: a field travels, says by the tag `cbor:"-"`, or `json:"-"` where it has no other,
+// that it stays, or its declaration is an error.
 
-// fields makes the codecs of a struct's fields. index and prefix are those of the embedded struct whose fields they are.
+// fields makes the codecs of a struct's fields. index and prefix are those of the embedded struct
+// whose fields they are.
 func (m *codecMaker) fields(c *codec, t reflect.Type, path string, index []int, prefix string) error {
 	if m.lenient && t.NumField() > 0 && !slices.ContainsFunc(reflect.VisibleFields(t), reflect.StructField.IsExported) {
 		return fmt.Errorf("%w: %s: a %v has no exported field", ErrArguments, path, t)
@@ -59,7 +61,8 @@ func wireName(f reflect.StructField) string {
 	return cmp.Or(name, f.Name)
 }
 
-// checkNames says which fields of a struct that goes to the CBOR library whole the library would leave out: of two with one name it takes one, or none.
+// checkNames says which fields of a struct that goes to the CBOR library whole the library would
+// leave out: of two with one name it takes one, or none.
 func checkNames(t reflect.Type) error {
 	seen := map[string]string{}
 	return eachName(t, t.String(), map[reflect.Type]bool{}, func(name, path string) error {
@@ -71,8 +74,8 @@ func checkNames(t reflect.Type) error {
 	})
 }
 
-// eachName visits the fields of a struct and of those embedded in it. within are the structs that t lies in: a struct may embed a pointer to one
-// of these, and has its fields from there.
+// eachName visits the fields of a struct and of those embedded in it. within are the structs that t
+// lies in: a struct may embed a pointer to one of these, and has its fields from there.
 func eachName(t reflect.Type, path string, within map[reflect.Type]bool, visit func(name, path string) error) error {
 	within[t] = true
 	defer delete(within, t)
@@ -106,7 +109,8 @@ var selfMade = []reflect.Type{
 	reflect.TypeFor[cbor.Marshaler](), reflect.TypeFor[encoding.TextMarshaler](), reflect.TypeFor[encoding.BinaryMarshaler](),
 }
 
-// hasOwnForm says that values of t go to the CBOR library whole, whatever is in them: their type knows its own form on the wire.
+// hasOwnForm says that values of t go to the CBOR library whole, whatever is in them: their type
+// knows its own form on the wire.
 func hasOwnForm(t reflect.Type, path string) (bool, error) {
 	switch t.Kind() {
 	case reflect.Pointer, reflect.Interface, reflect.Chan, reflect.Func, reflect.UnsafePointer:
@@ -123,7 +127,8 @@ func hasOwnForm(t reflect.Type, path string) (bool, error) {
 	return true, nil
 }
 
-// formOf is the embedded field whose methods give a struct its form on the wire; empty where it has methods of its own.
+// formOf is the embedded field whose methods give a struct its form on the wire; empty where it has
+// methods of its own.
 func formOf(t reflect.Type) string {
 	for i := range t.NumField() {
 		if f := t.Field(i); f.Anonymous && marshals(f.Type) && promoted(t) {
@@ -133,7 +138,8 @@ func formOf(t reflect.Type) string {
 	return ""
 }
 
-// promoted says that the compiler wrote the method by which t marshals itself: it is that of an embedded field.
+// promoted says that the compiler wrote the method by which t marshals itself: it is that of an
+// embedded field.
 func promoted(t reflect.Type) bool {
 	for _, t := range []reflect.Type{t, reflect.PointerTo(t)} {
 		m, ok := t.MethodByName("MarshalCBOR") // in the order in which the CBOR library looks; constants, so that the linker need not keep all methods

@@ -40,9 +40,11 @@ type Func[In, Out any] struct {
 // maxName bounds the names of functions and workers.
 const maxName = 128
 
-// Define declares a function. In and Out are Go values that may hold tensors (*autodiff.Tensor) and references (RRef)
-// anywhere but in interfaces; all fields of their structs must be exported, or tagged `cbor:"-"` (or `json:"-"`) where they are to stay. Without its tensors, a value may take 1 MiB (transport.Limits): bulk data belongs in tensors. The function runs on a goroutine of its own for every call. What is wrong with the declaration
-// is reported by Join and by calls.
+// Define declares a function. In and Out are Go values that may hold tensors (*autodiff.Tensor) and
+// references (RRef) anywhere but in interfaces; all fields of their structs must be exported, or
+// tagged `cbor:"-"` (or `json:"-"`) where they are to stay. Without its tensors, a value may take 1
+// MiB (transport.Limits): bulk data belongs in tensors. The function runs on a goroutine of its own
+// for every call. What is wrong with the declaration is reported by Join and by calls.
 func Define[In, Out any](name string, fn func(c context.Context, in In) (Out, error), opts ...Option) *Func[In, Out] {
 	f := define(name, fn == nil, func(c context.Context, in In) (Out, *Future[Out], error) {
 		out, err := fn(c, in)
@@ -61,9 +63,9 @@ func Define[In, Out any](name string, fn func(c context.Context, in In) (Out, er
 	return f
 }
 
-// DefineAsync declares a function that may give its result later. No goroutine waits while the future is pending, and the call
-// does not count against Config.MaxRunning; the context lives until the future is done or the deadline has passed. Callers see
-// no difference.
+// DefineAsync declares a function that may give its result later. No goroutine waits while the
+// future is pending, and the call does not count against Config.MaxRunning; the context lives until
+// the future is done or the deadline has passed. Callers see no difference.
 func DefineAsync[In, Out any](name string, fn func(c context.Context, in In) (*Future[Out], error)) *Func[In, Out] {
 	return define(name, fn == nil, func(c context.Context, in In) (out Out, later *Future[Out], err error) {
 		if later, err = fn(c, in); err == nil && later == nil {
@@ -73,7 +75,8 @@ func DefineAsync[In, Out any](name string, fn func(c context.Context, in In) (*F
 	})
 }
 
-// misdeclared says what is wrong with a function. It matches ErrConfig, but leaves the words of that to Join.
+// misdeclared says what is wrong with a function. It matches ErrConfig, but leaves the words of
+// that to Join.
 type misdeclared string
 
 func (m misdeclared) Error() string        { return string(m) }
@@ -98,7 +101,8 @@ func define[In, Out any](name string, none bool, fn func(context.Context, In) (O
 	return f
 }
 
-// resultCodec is codecFor, but a result that cannot travel is allowed: Remote keeps it where it is made.
+// resultCodec is codecFor, but a result that cannot travel is allowed: Remote keeps it where it is
+// made.
 func resultCodec(t reflect.Type) (*codec, error) {
 	c, err := codecFor(t)
 	if err != nil && t.Implements(futureType) {
@@ -150,7 +154,8 @@ func (f *Func[In, Out]) protect(c context.Context, in In, out *Out) (later *Futu
 	return later, err
 }
 
-// panicError is what a handler's panic becomes; the stack is for the log of the worker where it happened.
+// panicError is what a handler's panic becomes; the stack is for the log of the worker where it
+// happened.
 type panicError struct {
 	value any
 	stack []string // a line for each function
@@ -159,7 +164,8 @@ type panicError struct {
 func (e *panicError) Error() string { return fmt.Sprintf("%v: %v", ErrPanic, e.value) }
 func (e *panicError) Unwrap() error { return ErrPanic }
 
-// Call calls the function on a worker (by name, or by Rank) and waits for the result. c must come from Worker.Context or Worker.Pass.
+// Call calls the function on a worker (by name, or by Rank) and waits for the result. c must come
+// from Worker.Context or Worker.Pass.
 func (f *Func[In, Out]) Call(c context.Context, to string, in In) (out Out, err error) {
 	w, err := from(c)
 	if err != nil {
@@ -209,9 +215,10 @@ func (f *Func[In, Out]) Async(c context.Context, to string, in In) *Future[Out] 
 	return future
 }
 
-// Remote starts a call whose result stays at the callee, and returns a reference to it at once. What goes wrong is
-// reported by whoever uses the reference. In a function, such a call ends with it, unless the reference is a part of the result: wait
-// with [RRef.Ready] before you keep the reference elsewhere.
+// Remote starts a call whose result stays at the callee, and returns a reference to it at once.
+// What goes wrong is reported by whoever uses the reference. In a function, such a call ends with
+// it, unless the reference is a part of the result: wait with [RRef.Ready] before you keep the
+// reference elsewhere.
 func (f *Func[In, Out]) Remote(c context.Context, to string, in In) RRef[Out] {
 	w, err := from(c)
 	if err == nil && f.err != nil {

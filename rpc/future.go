@@ -10,7 +10,8 @@ import (
 	"github.com/weft-project/weft/ctx"
 )
 
-// Future is a result on its way: of a call, of a Promise, or of what follows another future. It stays in its process.
+// Future is a result on its way: of a call, of a Promise, or of what follows another future. It
+// stays in its process.
 type Future[T any] struct {
 	what, on string // for errors
 
@@ -83,8 +84,8 @@ func (f *Future[T]) Done() <-chan struct{} {
 	return f.done
 }
 
-// Wait gives the result, every time it is called. When c ends first the work goes on and Wait fails with ErrTimeout or
-// the cancellation.
+// Wait gives the result, every time it is called. When c ends first the work goes on and Wait fails
+// with ErrTimeout or the cancellation.
 func (f *Future[T]) Wait(c context.Context) (T, error) {
 	f.mu.Lock()
 	over, value, err := f.over, f.value, f.err
@@ -108,9 +109,9 @@ func (f *Future[T]) String() string {
 	return f.what
 }
 
-// OnDone calls fn with the result when it is there, at once if it is. fn must not wait: it runs on the goroutine that brings the
-// result, after what was registered before it. Nobody can be told of its panic, so that goes to slog.Default; what [Then] and [Handle]
-// give tells of theirs.
+// OnDone calls fn with the result when it is there, at once if it is. fn must not wait: it runs on
+// the goroutine that brings the result, after what was registered before it. Nobody can be told of
+// its panic, so that goes to slog.Default; what [Then] and [Handle] give tells of theirs.
 func (f *Future[T]) OnDone(fn func(T, error)) {
 	f.whenDone(func() {
 		defer func() {
@@ -152,8 +153,8 @@ func (p *Promise[T]) settle(v *T, err error) error {
 	return nil
 }
 
-// Then gives the future of fn applied to the value. Where f fails, so does the result, without fn. fn must not wait, as in OnDone; its
-// panic is an error that matches ErrPanic.
+// Then gives the future of fn applied to the value. Where f fails, so does the result, without fn.
+// fn must not wait, as in OnDone; its panic is an error that matches ErrPanic.
 func Then[A, B any](f *Future[A], fn func(A) (B, error)) *Future[B] {
 	return Handle(f, func(a A, err error) (b B, _ error) {
 		if err != nil {
@@ -203,7 +204,8 @@ func guarded[T any](fn func() (T, error)) (v T, err error) {
 	return fn()
 }
 
-// All gives the future of all results, in order. It fails with the first error, without waiting for the others.
+// All gives the future of all results, in order. It fails with the first error, without waiting for
+// the others.
 func All[T any](fs ...*Future[T]) *Future[[]T] {
 	out := &Future[[]T]{what: fmt.Sprintf("%d futures", len(fs))}
 	values := make([]T, len(fs))
@@ -229,5 +231,6 @@ func All[T any](fs ...*Future[T]) *Future[[]T] {
 	return out
 }
 
-// WaitAll waits for all results. It returns with the first error, also while others are under way: end their context to end them.
+// WaitAll waits for all results. It returns with the first error, also while others are under way:
+// end their context to end them.
 func WaitAll[T any](c context.Context, fs ...*Future[T]) ([]T, error) { return All(fs...).Wait(c) }

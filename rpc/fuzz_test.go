@@ -24,7 +24,8 @@ var fuzzedTypes = []reflect.Type{
 	reflect.TypeFor[[3][]*inner](), reflect.TypeFor[map[string][]float64](), reflect.TypeFor[recursiveMap](), reflect.TypeFor[[]struct{}](),
 }
 
-// Whatever arrives as arguments: no panic, memory in proportion to what arrived, and what is accepted can be sent on.
+// Whatever arrives as arguments: no panic, memory in proportion to what arrived, and what is
+// accepted can be sent on.
 func FuzzArguments(f *testing.F) {
 	m := &maker{tensors: []*autodiff.Tensor{nil, autodiff.Rand(2)}}
 	for i := range fuzzedTypes {
@@ -134,7 +135,8 @@ func sampleHeaders() []any {
 	}
 }
 
-// A peer of the job that sends nonsense harms nobody: the worker answers, does not panic, and serves others.
+// A peer of the job that sends nonsense harms nobody: the worker answers, does not panic, and
+// serves others.
 func FuzzRequests(f *testing.F) {
 	for kind := range byte(13) {
 		for _, h := range sampleHeaders() {

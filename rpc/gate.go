@@ -37,8 +37,9 @@ func (g *gate) load() (running, queued int) {
 	return g.a.running, g.a.queued
 }
 
-// admission decides which calls run, wait, and are refused: a state machine. Peers take turns, each with its oldest call first. Where
-// all places to wait are taken, the peer with the longest queue loses its youngest.
+// admission decides which calls run, wait, and are refused: a state machine. Peers take turns, each
+// with its oldest call first. Where all places to wait are taken, the peer with the longest queue
+// loses its youngest.
 type admission[T comparable] struct {
 	maxRunning, maxQueued int
 
@@ -96,7 +97,8 @@ func (a *admission[T]) leave(peer int, call T) bool {
 	return false
 }
 
-// remove takes the i-th call out of a peer's queue, and the peer out of the turns where it was the last.
+// remove takes the i-th call out of a peer's queue, and the peer out of the turns where it was the
+// last.
 func (a *admission[T]) remove(peer, i int) {
 	var none T
 	q := a.queues[peer]

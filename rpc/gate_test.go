@@ -10,7 +10,8 @@ import (
 	"github.com/weft-project/weft/internal/soak"
 )
 
-// simpleGate is the dumb oracle of admission: one list of all that waits, searched anew for every decision.
+// simpleGate is the dumb oracle of admission: one list of all that waits, searched anew for every
+// decision.
 type simpleGate struct {
 	maxRunning, maxQueued int
 	running               int

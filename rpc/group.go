@@ -14,12 +14,14 @@ import (
 	"github.com/weft-project/weft/ctx"
 )
 
-// AllGather gives every worker of a group the values of all, by name. Each of them must call it, with the same names (or [Rank]s) in any
-// order; without names the group is all workers of a static world (in a dynamic one names are needed). Values travel as arguments do, but hold neither tensors nor references.
+// AllGather gives every worker of a group the values of all, by name. Each of them must call it,
+// with the same names (or [Rank]s) in any order; without names the group is all workers of a static
+// world (in a dynamic one names are needed). Values travel as arguments do, but hold neither
+// tensors nor references.
 //
-// A worker that takes part in several gatherings of one group must do so in the same order as the others. When the deadline passes,
-// or c is cancelled, the error names who has not come; whoever comes later finds nobody and fails at its own deadline, and the next gathering
-// works again.
+// A worker that takes part in several gatherings of one group must do so in the same order as the
+// others. When the deadline passes, or c is cancelled, the error names who has not come; whoever
+// comes later finds nobody and fails at its own deadline, and the next gathering works again.
 func AllGather[T any](c context.Context, value T, names ...string) (map[string]T, error) {
 	w, err := from(c)
 	if err != nil {
@@ -123,7 +125,8 @@ func (w *Worker) gather(c context.Context, value []byte, names []string) (map[st
 // maxGatherings bounds the gatherings that wait at a leader.
 const maxGatherings = 4096
 
-// groups is a worker's part in gatherings: how often it took part in each group's, and those that it leads.
+// groups is a worker's part in gatherings: how often it took part in each group's, and those that
+// it leads.
 type groups struct {
 	mu    sync.Mutex
 	times map[string]uint64

@@ -11,8 +11,8 @@ import (
 	"github.com/weft-project/weft/rpc/refs"
 )
 
-// The headers of calls, fetches and answers are written by hand, for speed; what follows the last field is the value, in CBOR.
-// Numbers are varints, ids 8 bytes, little-endian:
+// The headers of calls, fetches and answers are written by hand, for speed; what follows the last
+// field is the value, in CBOR. Numbers are varints, ids 8 bytes, little-endian:
 //
 //	call, fetch  flags 1, function (length, bytes; empty in a fetch), [timeout], [ticket], [span], [reference], [shares], [pass], arguments
 //	answer       flags 1, [error], [shares], [pass], value
@@ -206,7 +206,8 @@ func appendIDs(b []byte, ids []ctx.MessageID) []byte {
 	return b
 }
 
-// cursor reads a header. After the first thing that does not fit it gives zeros, and says so at the end.
+// cursor reads a header. After the first thing that does not fit it gives zeros, and says so at the
+// end.
 type cursor struct {
 	b     []byte
 	wrong error

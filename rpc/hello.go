@@ -31,8 +31,9 @@ func (w *Worker) greet(c context.Context, link transport.Link, p *peer) (answer 
 	return answer, decode(rh.Value, &answer)
 }
 
-// acceptLinks takes links until the worker ends: from the start, as who dials waits for it, but nobody is heard before this worker knows
-// the others. Each link must greet before anything else is read from it.
+// acceptLinks takes links until the worker ends: from the start, as who dials waits for it, but
+// nobody is heard before this worker knows the others. Each link must greet before anything else is
+// read from it.
 func (w *Worker) acceptLinks() {
 	for {
 		link, err := w.listener.Accept(w.life)
@@ -61,7 +62,8 @@ func (w *Worker) acceptLinks() {
 	}
 }
 
-// linger gives a refused peer the time to read why, and to close the link itself: closing it here could overtake the answer.
+// linger gives a refused peer the time to read why, and to close the link itself: closing it here
+// could overtake the answer.
 func (w *Worker) linger(link transport.Link) {
 	c, cancel := context.WithTimeout(w.life, helloTimeout)
 	defer cancel()

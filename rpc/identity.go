@@ -11,7 +11,8 @@ import (
 	"github.com/weft-project/weft/transport"
 )
 
-// JobVariable names the job's id, of a worker whose Config has none; weft run and torchrun set it. Where nobody gives one it is NoJob.
+// JobVariable names the job's id, of a worker whose Config has none; weft run and torchrun set it.
+// Where nobody gives one it is NoJob.
 const (
 	JobVariable = transport.JobVariable
 	NoJob       = transport.NoJob
@@ -20,15 +21,16 @@ const (
 // JobFromEnv reads the variable.
 func JobFromEnv() string { return transport.JobFromEnv() }
 
-// These variables name the files of a worker whose Config has neither a token nor certificates; they come before WEFT_TOKEN, which
-// weft run always sets, and WEFT_TOKEN_FILE.
+// These variables name the files of a worker whose Config has neither a token nor certificates;
+// they come before WEFT_TOKEN, which weft run always sets, and WEFT_TOKEN_FILE.
 const (
 	CAVariable   = transport.CAVariable
 	CertVariable = transport.CertVariable
 	KeyVariable  = transport.KeyVariable
 )
 
-// CertificatesFromEnv reads the variables. Where one is set, all are needed. The Job is left to the caller.
+// CertificatesFromEnv reads the variables. Where one is set, all are needed. The Job is left to the
+// caller.
 func CertificatesFromEnv() (transport.IdentityFiles, error) {
 	return transport.CertificatesFromEnv()
 }
@@ -38,7 +40,8 @@ func certified(files transport.IdentityFiles) bool {
 	return files.CA != "" || files.Cert != "" || files.Key != ""
 }
 
-// identity is this worker's proof of being of the job at its links; nil where the caller brings a network.
+// identity is this worker's proof of being of the job at its links; nil where the caller brings a
+// network.
 func (p *prepared) identity() (*transport.Identity, error) {
 	if p.Network != nil {
 		return nil, nil

@@ -3,9 +3,9 @@ package rpc
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 

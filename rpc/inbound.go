@@ -33,7 +33,8 @@ type inbound struct {
 	err   error         // what the call ended with
 }
 
-// serveCall checks a call and lets it run, wait its turn, or refuses it. It takes over the message and what begin counted.
+// serveCall checks a call and lets it run, wait its turn, or refuses it. It takes over the message
+// and what begin counted.
 func (w *Worker) serveCall(p *peer, s transport.Stream, m *transport.Message) {
 	in := &inbound{m: m}
 	in.w, in.p, in.s = w, p, s
@@ -148,7 +149,8 @@ func (in *inbound) run() {
 	})
 }
 
-// recovered is the error for a request that made this worker panic: a bug of ours, which must not be a peer's weapon.
+// recovered is the error for a request that made this worker panic: a bug of ours, which must not
+// be a peer's weapon.
 func (in *inbound) recovered(r any) error {
 	if r == nil {
 		return errUnanswered
@@ -245,7 +247,8 @@ func (in *inbound) made(out any, err error) {
 	in.w.refs.made(*in.h.Ref, v, err)
 }
 
-// answer sends the result, or keeps it and says so. A value that failed is dropped before the caller hears of it.
+// answer sends the result, or keeps it and says so. A value that failed is dropped before the
+// caller hears of it.
 func (in *inbound) answer(out any, err error) error {
 	if errors.Is(err, errUnanswered) {
 		in.made(nil, err)
@@ -263,7 +266,8 @@ func (in *inbound) answer(out any, err error) error {
 	return in.w.reply(in.s, &replyHeader{}, nil, err)
 }
 
-// answer packs the result that out points to and sends it. wrong is what the peer is told instead, err why it cannot be told.
+// answer packs the result that out points to and sends it. wrong is what the peer is told instead,
+// err why it cannot be told.
 func (w *Worker) answer(c context.Context, p *peer, s transport.Stream, fn *handler, out any, ticket uint64, failed error) (wrong, err error) {
 	h := &replyHeader{}
 	if failed != nil {
@@ -319,7 +323,8 @@ func (w *Worker) answer(c context.Context, p *peer, s transport.Stream, fn *hand
 // maxStack is how many lines of a panic's stack the log gets.
 const maxStack = 64
 
-// stack is where the goroutine is, a line for each function, without those of the runtime and of recovering.
+// stack is where the goroutine is, a line for each function, without those of the runtime and of
+// recovering.
 func stack() []string {
 	pcs := make([]uintptr, maxStack)
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs)])

@@ -14,13 +14,15 @@ import (
 	"github.com/weft-project/weft/transport"
 )
 
-// Join makes this process, or this part of it, a member of the job: it claims its rank and name in the store, links with
-// other workers (all of them in a small world, some in a large one) and checks the device maps of all. It returns when all workers
-// of the world are known, and these links are there; others are made when they are needed. A worker that was lost can join again, under
-// the same name and rank, as soon as one of the others has noticed the loss.
+// Join makes this process, or this part of it, a member of the job: it claims its rank and name in
+// the store, links with other workers (all of them in a small world, some in a large one) and
+// checks the device maps of all. It returns when all workers of the world are known, and these
+// links are there; others are made when they are needed. A worker that was lost can join again,
+// under the same name and rank, as soon as one of the others has noticed the loss.
 //
-// It fails with ErrConfig (all violations at once), ErrRankTaken, ErrNameTaken, ErrWorldSize (also where a dynamic world meets a
-// static one), transport.ErrIdentity when the job has another token or CA, device.ErrBadMap, and ErrTimeout naming the workers that did not come.
+// It fails with ErrConfig (all violations at once), ErrRankTaken, ErrNameTaken, ErrWorldSize (also
+// where a dynamic world meets a static one), transport.ErrIdentity when the job has another token
+// or CA, device.ErrBadMap, and ErrTimeout naming the workers that did not come.
 func Join(c context.Context, cfg Config) (*Worker, error) {
 	p, err := cfg.prepare()
 	if err != nil {
@@ -94,7 +96,8 @@ func newWorker(p *prepared, closeStore func() error) *Worker {
 	return w
 }
 
-// become gives this worker its place, before anybody else can see it; under its name it begins to trace.
+// become gives this worker its place, before anybody else can see it; under its name it begins to
+// trace.
 func (w *Worker) become(me roster.Member, p *prepared) error {
 	w.name, w.rank, w.epoch, w.me = me.Name, me.Rank, me.Incarnation, me
 	if err := w.startTrace(p.Trace); err != nil {
@@ -128,7 +131,8 @@ func (w *Worker) join(c context.Context, p *prepared) (err error) {
 	return w.joinStatic(c, me, p)
 }
 
-// voucher is a link with a member of the job, made before anything is claimed: it shows that this worker is of the job.
+// voucher is a link with a member of the job, made before anything is claimed: it shows that this
+// worker is of the job.
 type voucher struct {
 	link   transport.Link // nil where nobody is there yet
 	member *roster.Member
@@ -183,8 +187,9 @@ func (w *Worker) joinRest(c context.Context, v voucher) error {
 	return w.linkUp(c, records, v)
 }
 
-// part holds a worker that refuses the job, as all do that see the same records, until every other has seen them too:
-// who went at once would take its record along, and the others would wait for it. generation tells attempts apart.
+// part holds a worker that refuses the job, as all do that see the same records, until every other
+// has seen them too: who went at once would take its record along, and the others would wait for
+// it. generation tells attempts apart.
 func (w *Worker) part(c context.Context, generation uint64) {
 	c, cancel := context.WithTimeout(c, helloTimeout)
 	defer cancel()
@@ -209,7 +214,8 @@ func (w *Worker) part(c context.Context, generation uint64) {
 	}
 }
 
-// authenticate links with a member of the job before anything is claimed, so that a worker that is not of this job takes nobody's place.
+// authenticate links with a member of the job before anything is claimed, so that a worker that is
+// not of this job takes nobody's place.
 func (w *Worker) authenticate(c context.Context) (voucher, error) {
 	if w.rank == 0 {
 		return w.vouchForFirst(c)
@@ -230,8 +236,8 @@ func (w *Worker) authenticate(c context.Context) (voucher, error) {
 	}
 }
 
-// vouchForFirst links rank 0, when it comes back, with any that is there. Where nobody answers, there is nobody whose place could be
-// taken.
+// vouchForFirst links rank 0, when it comes back, with any that is there. Where nobody answers,
+// there is nobody whose place could be taken.
 func (w *Worker) vouchForFirst(c context.Context) (voucher, error) {
 	before, err := w.store.Check(c, rankKey(0))
 	if err != nil || !before {

@@ -9,10 +9,12 @@ import (
 	"github.com/weft-project/weft/transport"
 )
 
-// LanesVariable names the lanes that links may use where Config.Lanes does not, separated by commas; weft run --lanes sets it.
+// LanesVariable names the lanes that links may use where Config.Lanes does not, separated by
+// commas; weft run --lanes sets it.
 const LanesVariable = "WEFT_LANES"
 
-// LendCopiesVariable is 1 where workers are to lend copies, though Config.LendCopies does not say so.
+// LendCopiesVariable is 1 where workers are to lend copies, though Config.LendCopies does not say
+// so.
 const LendCopiesVariable = "WEFT_LEND_COPIES"
 
 // PeerLanes says how messages travel between this worker and a peer.
@@ -23,7 +25,8 @@ type PeerLanes struct {
 	Lanes   []transport.LaneState // all, in order of preference, with why those that are not used are not, and their bytes
 }
 
-// Lanes says how messages travel to each of the other workers, by rank. This worker is among them once it has called itself.
+// Lanes says how messages travel to each of the other workers, by rank. This worker is among them
+// once it has called itself.
 func (w *Worker) Lanes() []PeerLanes {
 	var all []PeerLanes
 	for _, at := range w.linked() {
@@ -56,7 +59,8 @@ func (w *Worker) linked() []linkedPeer {
 	return all
 }
 
-// lanesOf asks a link. What is small travels on the best lane that is up, but lane bulk, which has no place for it.
+// lanesOf asks a link. What is small travels on the best lane that is up, but lane bulk, which has
+// no place for it.
 func lanesOf(peer string, link transport.Link) PeerLanes {
 	l := PeerLanes{Peer: peer}
 	if link == nil {

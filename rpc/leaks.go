@@ -10,7 +10,8 @@ import (
 	"github.com/weft-project/weft/rpc/refs"
 )
 
-// ErrLeaked is what a *LeakError matches: a worker has left while references were held that should have been given back.
+// ErrLeaked is what a *LeakError matches: a worker has left while references were held that should
+// have been given back.
 var ErrLeaked = errors.New("references leaked")
 
 // LeakError says which references were held when a worker left.

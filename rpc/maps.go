@@ -10,8 +10,9 @@ import (
 	"github.com/weft-project/weft/rpc/roster"
 )
 
-// checkMaps checks the device maps among members, one error per violation; every member that sees the same records finds the same.
-// Where the world is closed a map may not name a worker that is not there; in an open one it may come later, and is checked then.
+// checkMaps checks the device maps among members, one error per violation; every member that sees
+// the same records finds the same. Where the world is closed a map may not name a worker that is
+// not there; in an open one it may come later, and is checked then.
 func checkMaps(members []*roster.Member, closed bool) error {
 	byName := map[string]*roster.Member{}
 	for _, m := range members {

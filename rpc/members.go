@@ -17,7 +17,8 @@ import (
 // meshUpTo is how large a world may be in which all link with all at once.
 const meshUpTo = 8
 
-// laterBy is how long a worker waits for one that is expected to dial: on a machine that is busy with the joining of many, long.
+// laterBy is how long a worker waits for one that is expected to dial: on a machine that is busy
+// with the joining of many, long.
 const laterBy = 3 * time.Second
 
 // event tells the roster what happened, and does what it says.
@@ -29,7 +30,8 @@ func (w *Worker) event(happened func(r *roster.Roster)) {
 	w.mourn(over)
 }
 
-// applyLocked does what the roster asks for. The caller holds w.mu, and has mourn called with the result when it does not any more.
+// applyLocked does what the roster asks for. The caller holds w.mu, and has mourn called with the
+// result when it does not any more.
 func (w *Worker) applyLocked() (over []*peer) {
 	for _, a := range w.roster.Actions() {
 		switch a.Kind {
@@ -116,8 +118,9 @@ func (w *Worker) dialLocked(p *peer, later bool) {
 	}
 }
 
-// dialInTurn links with the older of some peers, one after the other: a host on which many workers join has so much to do for each
-// link that all at once would take longer than any of them may. The younger are expected to dial.
+// dialInTurn links with the older of some peers, one after the other: a host on which many workers
+// join has so much to do for each link that all at once would take longer than any of them may. The
+// younger are expected to dial.
 func (w *Worker) dialInTurn(peers []*peer) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -250,7 +253,8 @@ func (w *Worker) lookup(c context.Context, name string) (*peer, error) {
 // lookupTimeout bounds asking the store for a worker: the store may be gone.
 const lookupTimeout = 2 * time.Second
 
-// seek is the peer at a rank; in a dynamic world one that is not known yet may be in the store. nil where there is none.
+// seek is the peer at a rank; in a dynamic world one that is not known yet may be in the store. nil
+// where there is none.
 func (w *Worker) seek(c context.Context, rank int) *peer {
 	if p := w.peerAt(rank); p != nil || w.world != 0 || rank < 0 {
 		return p

@@ -322,8 +322,9 @@ func TestASlowWatcherIsToldHowMuchItMissed(t *testing.T) {
 	})
 }
 
-// Twenty have eight fingers each, and more handshakes at once than there are cores; what 64 at one listener cost is a test of transport.
-// Handshakes are dear where the race detector looks at the arithmetic of keys: soak takes the time for 64.
+// Twenty have eight fingers each, and more handshakes at once than there are cores; what 64 at one
+// listener cost is a test of transport. Handshakes are dear where the race detector looks at the
+// arithmetic of keys: soak takes the time for 64.
 func TestALargeJoinOverQUICWorks(t *testing.T) {
 	n := min(64, soak.Cases(20))
 	patient := func(int) transport.Network { // on a machine that is busy with other tests, who is silent for long lives on

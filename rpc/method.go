@@ -14,8 +14,8 @@ type methodArgs[T, In any] struct {
 	In   In
 }
 
-// DefineMethod declares a method of values of type T: fn gets the value itself at its owner, which must serve the method. The
-// reference is good for as long as fn runs.
+// DefineMethod declares a method of values of type T: fn gets the value itself at its owner, which
+// must serve the method. The reference is good for as long as fn runs.
 func DefineMethod[T, In, Out any](name string, fn func(c context.Context, self T, in In) (Out, error)) *Method[T, In, Out] {
 	args, aerr := codecFor(reflect.TypeFor[In]())
 	f := define(name, fn == nil, func(c context.Context, a methodArgs[T, In]) (out Out, _ *Future[Out], err error) {

@@ -10,8 +10,9 @@ import (
 	"github.com/weft-project/weft/transport"
 )
 
-// Metrics gives what this worker counts, for Prometheus. Several workers of a process can be registered together: every metric
-// has the label worker. Functions are told apart where this worker serves or calls them; what peers ask for beyond that is one count.
+// Metrics gives what this worker counts, for Prometheus. Several workers of a process can be
+// registered together: every metric has the label worker. Functions are told apart where this
+// worker serves or calls them; what peers ask for beyond that is one count.
 func (w *Worker) Metrics() prometheus.Collector {
 	desc := func(name, help string, labels ...string) *prometheus.Desc {
 		return prometheus.NewDesc("weft_rpc_"+name, help, labels, prometheus.Labels{"worker": w.name})
@@ -128,7 +129,8 @@ func (m *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// histogram is what the durations are for Prometheus. A call that ends meanwhile is in all buckets or in none.
+// histogram is what the durations are for Prometheus. A call that ends meanwhile is in all buckets
+// or in none.
 func (s *callStats) histogram(d *prometheus.Desc) prometheus.Metric {
 	buckets := make(map[float64]uint64, len(bounds))
 	var n uint64

@@ -49,7 +49,8 @@ func scrape(t *testing.T, ws ...*Worker) map[string]string {
 	return samples
 }
 
-// sample gives one of worker i's, with the labels in alphabetical order; the label worker comes last.
+// sample gives one of worker i's, with the labels in alphabetical order; the label worker comes
+// last.
 func sample(name, labels string, i int) string {
 	if labels != "" {
 		labels += ","

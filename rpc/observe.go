@@ -37,10 +37,10 @@ const (
 	probedRanks    = 64 // in search of a worker, where rank 0 is not there
 )
 
-// Observe asks every worker of a running job for its status, by rank. It joins nothing: the job neither counts nor awaits
-// who observes it. The workers are those in the job's store, and those of which these know. net must have the job's
-// identity. Each worker has timeout to answer, 0 for 2 s; that some do not is no error but theirs. It fails with ErrNoJob,
-// and where the store fails.
+// Observe asks every worker of a running job for its status, by rank. It joins nothing: the job
+// neither counts nor awaits who observes it. The workers are those in the job's store, and those of
+// which these know. net must have the job's identity. Each worker has timeout to answer, 0 for 2 s;
+// that some do not is no error but theirs. It fails with ErrNoJob, and where the store fails.
 func Observe(c context.Context, st store.Store, net transport.Network, timeout time.Duration) ([]Observed, error) {
 	if timeout <= 0 {
 		timeout = observeTimeout

@@ -27,7 +27,8 @@ type packing struct {
 	shares  []refs.Share // the receiver's, once share has run
 }
 
-// share gives the receiver a share in each reference, which may be released then. ticket is the call's where this is an answer.
+// share gives the receiver a share in each reference, which may be released then. ticket is the
+// call's where this is an answer.
 func (p *packing) share(c context.Context, w *Worker, to *peer, ticket uint64) error {
 	for _, r := range p.refs {
 		s, err := w.share(c, r, to, ticket)
@@ -82,7 +83,8 @@ func (c *codec) packTo(p *packing, ptr any, b *bytes.Buffer) error {
 // cborNull is nil in CBOR.
 const cborNull = 0xf6
 
-// pack gives the CBOR form of v. A tensor or reference travels once, however often the value holds it.
+// pack gives the CBOR form of v. A tensor or reference travels once, however often the value holds
+// it.
 func (c *codec) pack(p *packing, v reflect.Value, depth int) (any, error) {
 	if depth > maxDepth {
 		return nil, fmt.Errorf("%w: a %v nests deeper than %d; is there a cycle?", ErrArguments, c.typ, maxDepth)
@@ -141,8 +143,9 @@ func (c *codec) pack(p *packing, v reflect.Value, depth int) (any, error) {
 	return cbor.RawMessage(raw), nil
 }
 
-// check says what is wrong with the tensors and references in a value that is kept here for references. It waits for the values
-// that calls under in make, as an answer does: they would end with it.
+// check says what is wrong with the tensors and references in a value that is kept here for
+// references. It waits for the values that calls under in make, as an answer does: they would end
+// with it.
 func (c *codec) check(in context.Context, v reflect.Value) error {
 	if c.kind == plain || c.kind == remains {
 		return nil

@@ -18,7 +18,8 @@ import (
 	"github.com/weft-project/weft/transport/simnet"
 )
 
-// losses loses the first messages of some kinds, for each kind and pair of workers, or the answers to them.
+// losses loses the first messages of some kinds, for each kind and pair of workers, or the answers
+// to them.
 type losses struct {
 	mu    sync.Mutex
 	times map[uint8]int

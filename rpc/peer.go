@@ -76,7 +76,8 @@ func (p *peer) connection(c context.Context) (transport.Link, error) {
 
 const maxTries = 3
 
-// dialTimeout bounds a dial and its greeting. The network itself gives up earlier where nobody answers.
+// dialTimeout bounds a dial and its greeting. The network itself gives up earlier where nobody
+// answers.
 const dialTimeout = 2 * helloTimeout
 
 // attemptLocked dials, where nobody does yet. The caller holds w.mu, and the worker is not closed.
@@ -106,8 +107,8 @@ func (p *peer) attemptLocked() *attempt {
 	return p.dial
 }
 
-// patientWith says whether to dial once more. While a static world joins, who does not answer and was lost by nobody is rather busy
-// than gone: a machine on which many join is.
+// patientWith says whether to dial once more. While a static world joins, who does not answer and
+// was lost by nobody is rather busy than gone: a machine on which many join is.
 func (w *Worker) patientWith(p *peer, err error) bool {
 	if errors.Is(err, transport.ErrIdentity) || errors.Is(err, ErrRefused) {
 		return false
@@ -172,7 +173,8 @@ func (w *Worker) introduce(c context.Context, p *peer, link transport.Link) erro
 	return err
 }
 
-// notWanted is why a link is closed whose greeting was not answered in time, or did not please: the other end may have put it to use.
+// notWanted is why a link is closed whose greeting was not answered in time, or did not please: the
+// other end may have put it to use.
 const notWanted = "not wanted"
 
 // giveUp closes a link that never became the one for calls.
@@ -197,7 +199,8 @@ func (p *peer) lost() error {
 	return p.gone
 }
 
-// adopt makes a greeted link the one for calls, and serves what the peer sends over it. With sync the peer is told of everybody.
+// adopt makes a greeted link the one for calls, and serves what the peer sends over it. With sync
+// the peer is told of everybody.
 func (w *Worker) adopt(p *peer, link transport.Link, sync bool) (err error) {
 	if p.rank == w.rank {
 		return w.adoptSelf(p, link)
@@ -227,7 +230,8 @@ func (w *Worker) adopt(p *peer, link transport.Link, sync bool) (err error) {
 	return err
 }
 
-// adoptSelf takes an end of this worker's link to itself: the first is for calls, the other serves them.
+// adoptSelf takes an end of this worker's link to itself: the first is for calls, the other serves
+// them.
 func (w *Worker) adoptSelf(p *peer, link transport.Link) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -12,7 +12,8 @@ import (
 	"github.com/weft-project/weft/rpc/refs"
 )
 
-// references is the shell around a worker's refs.Machine: values, goroutines that wait for them, and messages.
+// references is the shell around a worker's refs.Machine: values, goroutines that wait for them,
+// and messages.
 type references struct {
 	w  *Worker
 	me refs.Node
@@ -110,8 +111,8 @@ func (r *references) tick() {
 	r.do((*refs.Machine).Tick)
 }
 
-// tryTimeout is how long an answer to control messages is awaited before they are sent again; it doubles with each failure, a
-// few times, for the path may be slow.
+// tryTimeout is how long an answer to control messages is awaited before they are sent again; it
+// doubles with each failure, a few times, for the path may be slow.
 const tryTimeout = 3 * time.Second
 
 // send tries once to deliver control messages.
@@ -282,7 +283,8 @@ func (k *creation) end(w *Worker, err error) error {
 	return err
 }
 
-// share gives the receiver of a message a share in a reference, as soon as this worker's own is confirmed.
+// share gives the receiver of a message a share in a reference, as soon as this worker's own is
+// confirmed.
 func (w *Worker) share(c context.Context, r *ref, to *peer, ticket uint64) (s refs.Share, err error) {
 	if r.w != nil && r.w != w {
 		return s, fmt.Errorf("%w: %v belongs to another worker of this process", ErrArguments, r)

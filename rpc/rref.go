@@ -11,8 +11,9 @@ import (
 	"github.com/weft-project/weft/rpc/refs"
 )
 
-// RRef is a reference to a value that stays at its owner. It may be passed to and returned from any function. Copies of an RRef
-// share one count; release the last with Release, or leave it to the garbage collector. The zero RRef refers to nothing.
+// RRef is a reference to a value that stays at its owner. It may be passed to and returned from any
+// function. Copies of an RRef share one count; release the last with Release, or leave it to the
+// garbage collector. The zero RRef refers to nothing.
 type RRef[T any] struct{ *ref }
 
 // anyRef is an RRef of any type.
@@ -120,7 +121,8 @@ func (r *ref) settled(c context.Context) error {
 	}
 }
 
-// use waits until the owner has the value and pins the share; the caller must unpin it where use succeeds.
+// use waits until the owner has the value and pins the share; the caller must unpin it where use
+// succeeds.
 func (r *ref) use(c context.Context) error {
 	if r == nil {
 		return fmt.Errorf("%w: the reference refers to nothing", ErrReleased)
@@ -135,7 +137,8 @@ func (r *ref) use(c context.Context) error {
 	return nil
 }
 
-// Owner is the name of the worker that has the value; empty for a reference that failed or refers to nothing.
+// Owner is the name of the worker that has the value; empty for a reference that failed or refers
+// to nothing.
 func (r *ref) Owner() string {
 	if r == nil || r.w == nil {
 		return ""
@@ -143,8 +146,9 @@ func (r *ref) Owner() string {
 	return r.w.nameOf(r.id.Owner.Rank)
 }
 
-// Confirmed says whether the owner has the value and counts this reference. It is true of every reference that arrives in a
-// call, and of one that Remote gives when Ready returns without an error.
+// Confirmed says whether the owner has the value and counts this reference. It is true of every
+// reference that arrives in a call, and of one that Remote gives when Ready returns without an
+// error.
 func (r *ref) Confirmed() bool {
 	if r == nil {
 		return false
@@ -174,15 +178,16 @@ func (r *ref) String() string {
 	return r.w.refName(r.id)
 }
 
-// Release gives the share back. The value is dropped when all shares are. Calls under way keep it for as long as they need
-// it. Uses after it fail with ErrReleased; a second Release does nothing.
+// Release gives the share back. The value is dropped when all shares are. Calls under way keep it
+// for as long as they need it. Uses after it fail with ErrReleased; a second Release does nothing.
 func (r *ref) Release() {
 	if r != nil && r.w != nil {
 		r.w.drop(r.hold, r.state)
 	}
 }
 
-// ToHere copies the value from its owner. In a pass, tensors in it are recorded as a call's result would be.
+// ToHere copies the value from its owner. In a pass, tensors in it are recorded as a call's result
+// would be.
 func (r RRef[T]) ToHere(c context.Context) (v T, err error) {
 	if err := r.use(c); err != nil {
 		return v, err

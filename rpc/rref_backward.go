@@ -28,11 +28,12 @@ var backwardAt = Define("weft.backward", func(c context.Context, in rootOf) (str
 	return struct{}{}, ctx.BackwardWith(c, ctx.Options{Mode: in.Mode, RetainGraph: in.Retain, Anomaly: in.Anomaly, Grads: in.Grads}, root)
 })
 
-// Backward begins a backward of the pass that c carries at the reference's value, on its owner: as [ctx.Backward] there. The value must be a
-// tensor that was made in the pass.
+// Backward begins a backward of the pass that c carries at the reference's value, on its owner: as
+// [ctx.Backward] there. The value must be a tensor that was made in the pass.
 func (r RRef[T]) Backward(c context.Context) error { return r.BackwardWith(c, ctx.Options{}) }
 
-// BackwardWith is Backward with options. A gradient among them must lie, or be mapped to, where the value lies.
+// BackwardWith is Backward with options. A gradient among them must lie, or be mapped to, where the
+// value lies.
 func (r RRef[T]) BackwardWith(c context.Context, o ctx.Options) error {
 	root, ok := any(r).(RRef[*autodiff.Tensor])
 	if r.ref == nil || r.w == nil {

@@ -63,7 +63,8 @@ func nothing(t *testing.T, ws []*Worker) {
 	}
 }
 
-// keeper gives a worker's reference away without losing sight of it: what a function returns is left to the collector otherwise.
+// keeper gives a worker's reference away without losing sight of it: what a function returns is
+// left to the collector otherwise.
 func keeper(b *box) *Func[RRef[int], RRef[int]] {
 	return Define("keep", func(_ context.Context, r RRef[int]) (RRef[int], error) {
 		b.mu.Lock()
@@ -226,7 +227,8 @@ func TestToHereThatTimesOutSucceedsLater(t *testing.T) {
 	})
 }
 
-// The answer carries a reference; the caller gives up while it is on the way, and the callee learns of it.
+// The answer carries a reference; the caller gives up while it is on the way, and the callee learns
+// of it.
 func TestTheReferencesOfAnAnswerThatNobodyTookAreTakenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, b := &faults{times: 2}, &box{}

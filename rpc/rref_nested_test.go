@@ -8,7 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// bunch makes values on the named workers, or on its own without names, and returns the references to them.
+// bunch makes values on the named workers, or on its own without names, and returns the references
+// to them.
 var bunch = Define("bunch", func(c context.Context, owners []string) (refs []RRef[int], err error) {
 	for i, owner := range owners {
 		refs = append(refs, constant.Remote(c, owner, i))
@@ -84,7 +85,8 @@ var (
 	})
 )
 
-// Nobody can see that such values are out of reach; they are kept until their workers leave, and the leave does not wait for them.
+// Nobody can see that such values are out of reach; they are kept until their workers leave, and
+// the leave does not wait for them.
 func TestReferencesInACircleDoNotKeepTheirWorkersFromLeaving(t *testing.T) {
 	ws := sim(t, 3, serve(newLink, join)) // in no bubble: the collector's clean-ups run outside of it
 	c := ws[0].Context(t.Context())

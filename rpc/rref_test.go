@@ -402,8 +402,8 @@ func TestAReferenceReadsAsTheTypeThatItHasOrFails(t *testing.T) {
 	}
 }
 
-// Random workers make, share, read and release references; whatever the order, every read gives the value and nothing is
-// kept in the end.
+// Random workers make, share, read and release references; whatever the order, every read gives the
+// value and nothing is kept in the end.
 func TestRandomSharingAlwaysReadsTheValueAndKeepsNothing(t *testing.T) {
 	ws, _ := simWith(t, 4, simnet.Config{Seed: 3, MaxDelay: 200 * time.Microsecond}, refFunctions)
 	var wg sync.WaitGroup

@@ -14,7 +14,8 @@ import (
 	"github.com/weft-project/weft/transport"
 )
 
-// serveStream answers one request of a peer. Only calls wait for their turn: what they wait for may need the others.
+// serveStream answers one request of a peer. Only calls wait for their turn: what they wait for may
+// need the others.
 func (w *Worker) serveStream(p *peer, s transport.Stream) {
 	m, err := s.Recv(context.Background(), w.place) // ends with the stream, and with the link
 	if err != nil {
@@ -117,8 +118,9 @@ func (w *Worker) control(c context.Context, p *peer, m *transport.Message) error
 	return fmt.Errorf("%w: kind %d is no request", ErrProtocol, m.Kind)
 }
 
-// reply answers. With an error the rest of the answer is left out. An answer that is beyond the wire's limits becomes an error.
-// The work's deadline does not bound it: that the deadline has passed is what it may have to say.
+// reply answers. With an error the rest of the answer is left out. An answer that is beyond the
+// wire's limits becomes an error. The work's deadline does not bound it: that the deadline has
+// passed is what it may have to say.
 func (w *Worker) reply(s transport.Stream, h *replyHeader, m *transport.Message, err error) error {
 	if m == nil || err != nil {
 		m = &transport.Message{}

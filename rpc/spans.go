@@ -14,7 +14,8 @@ import (
 	"github.com/weft-project/weft/transport"
 )
 
-// TraceVariable names a folder into which every worker without Config.Trace writes its trace, as NAME.json; weft run --trace sets it.
+// TraceVariable names a folder into which every worker without Config.Trace writes its trace, as
+// NAME.json; weft run --trace sets it.
 const TraceVariable = "WEFT_TRACE"
 
 // tracer gives spans to a sink; a nil one does nothing.

@@ -8,13 +8,15 @@ import (
 	"github.com/weft-project/weft/transport"
 )
 
-// sparseInfo says that a gradient of a message is sparse: its indices and its values travel as two tensors in its place.
+// sparseInfo says that a gradient of a message is sparse: its indices and its values travel as two
+// tensors in its place.
 type sparseInfo struct {
 	At     int `cbor:"1,keyasint"` // which of the gradients; they ascend
 	Extent int `cbor:"2,keyasint"` // rows of the whole gradient
 }
 
-// outgoingGradients puts gradients into a message as outgoing does, sparse ones coalesced and as their parts.
+// outgoingGradients puts gradients into a message as outgoing does, sparse ones coalesced and as
+// their parts.
 func outgoingGradients(m *transport.Message, grads []*autodiff.Tensor, targets []device.ID) ([]sparseInfo, error) {
 	var info []sparseInfo
 	var mine, parts []*autodiff.Tensor
@@ -40,8 +42,9 @@ func outgoingGradients(m *transport.Message, grads []*autodiff.Tensor, targets [
 	return info, outgoing(m, parts, func(i int) (device.ID, error) { return to[i], nil })
 }
 
-// incomingGradients makes gradients of a message's tensors; the receiver must release them. It takes over what it used of the
-// message's buffers. Indices are known to lie within their gradient afterwards; what type it has is for the receiver to check.
+// incomingGradients makes gradients of a message's tensors; the receiver must release them. It
+// takes over what it used of the message's buffers. Indices are known to lie within their gradient
+// afterwards; what type it has is for the receiver to check.
 func incomingGradients(m *transport.Message, info []sparseInfo) (grads []*autodiff.Tensor, err error) {
 	tensors := m.Tensors
 	for len(tensors) > 0 {

@@ -99,7 +99,8 @@ func tensorsFrom(t testing.TB, raw []byte) *transport.Message {
 	return m
 }
 
-// Whatever a peer says of its gradients: no panic, nothing is left, and what is accepted can be summed in full.
+// Whatever a peer says of its gradients: no panic, nothing is left, and what is accepted can be
+// summed in full.
 func FuzzSparseGradients(f *testing.F) {
 	i64, f32, one := byte(device.Int64), byte(device.Float32), byte(1*4)
 	f.Add(0, 5, 2, 3, []byte{i64, one + 2, 0, 3, f32, 2*4 + 2, 2, 0, 0, 0, 0, 0, f32, one + 3, 0, 0})

@@ -30,7 +30,8 @@ func (o outcome) String() string {
 	return [outcomes]string{"ok", "error", "timeout", "cancelled", "busy", "lost"}[o]
 }
 
-// outcomeOf classifies the error of a call. That somebody else was lost on the way is an error of the function, not the loss of its peer.
+// outcomeOf classifies the error of a call. That somebody else was lost on the way is an error of
+// the function, not the loss of its peer.
 func outcomeOf(err error) outcome {
 	if err == nil {
 		return outcomeOK
@@ -103,7 +104,8 @@ func (s *callStats) observe(d time.Duration) {
 	s.took.Add(int64(d))
 }
 
-// maxLabels bounds the functions that are told apart, for programs that make up functions as they run.
+// maxLabels bounds the functions that are told apart, for programs that make up functions as they
+// run.
 const maxLabels = 1024
 
 // The functions that are none: fetching the values of references, and those beyond maxLabels.
@@ -112,13 +114,15 @@ const (
 	otherLabel = "(other)"
 )
 
-// functionStats are the counts of all functions in one direction. Finding one neither locks nor allocates.
+// functionStats are the counts of all functions in one direction. Finding one neither locks nor
+// allocates.
 type functionStats struct {
 	mu  sync.Mutex // to add one
 	all atomic.Pointer[map[string]*callStats]
 }
 
-// of finds the counts of a function that this program has declared; names from the network do not belong here.
+// of finds the counts of a function that this program has declared; names from the network do not
+// belong here.
 func (f *functionStats) of(name string) *callStats {
 	if s := f.list()[name]; s != nil {
 		return s

@@ -13,7 +13,8 @@ import (
 	"github.com/weft-project/weft/transport"
 )
 
-// Status is what a worker says of itself and of its links, to whoever of the job asks: see [Observe].
+// Status is what a worker says of itself and of its links, to whoever of the job asks: see
+// [Observe].
 type Status struct {
 	Name    string       `cbor:"1,keyasint"`
 	Rank    int          `cbor:"2,keyasint"`
@@ -113,8 +114,9 @@ func decodeStatus(b []byte) (*Status, error) {
 
 func isRank(n int) bool { return n >= 0 && n < 1<<16 }
 
-// observed answers a dialler that is of the job, but no member: it asked for the status first, and may ask nothing else. m is
-// its first request, on s. The link lasts a while at most, and counts nowhere.
+// observed answers a dialler that is of the job, but no member: it asked for the status first, and
+// may ask nothing else. m is its first request, on s. The link lasts a while at most, and counts
+// nowhere.
 func (w *Worker) observed(link transport.Link, s transport.Stream, m *transport.Message) error {
 	if w.observers.Add(1) > maxObservers {
 		w.observers.Add(-1)

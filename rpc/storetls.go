@@ -12,14 +12,16 @@ import (
 	"github.com/weft-project/weft/internal/secret"
 )
 
-// StoreTLSVariable says whether the workers of a job speak TLS with the store that they find by a URL (1, or 0). weft run sets it. Without it
-// and without an agent that hosts the store, rank 0 hosts it: then workers speak TLS, but where the store's host is their own machine's loopback
-// address and they have no identity. Beside TLS the store takes plain text from its own machine alone, as a guest's. A job that needs 0 is one
-// whose rank 0 is PyTorch's.
+// StoreTLSVariable says whether the workers of a job speak TLS with the store that they find by a
+// URL (1, or 0). weft run sets it. Without it and without an agent that hosts the store, rank 0
+// hosts it: then workers speak TLS, but where the store's host is their own machine's loopback
+// address and they have no identity. Beside TLS the store takes plain text from its own machine
+// alone, as a guest's. A job that needs 0 is one whose rank 0 is PyTorch's.
 const StoreTLSVariable = "WEFT_STORE_TLS"
 
-// StoreTLSFromEnv is for programs that open the job's store themselves by env://, for store.OpenConfig.TLS: as Join does it, by the identity
-// that the environment names, CertificatesFromEnv before WEFT_TOKEN. It is nil where plain text is to be spoken.
+// StoreTLSFromEnv is for programs that open the job's store themselves by env://, for
+// store.OpenConfig.TLS: as Join does it, by the identity that the environment names,
+// CertificatesFromEnv before WEFT_TOKEN. It is nil where plain text is to be spoken.
 func StoreTLSFromEnv() (*tls.Config, error) {
 	return (&prepared{Config: Config{Logger: slog.Default()}}).storeTLS("env://")
 }
@@ -35,8 +37,9 @@ func storeTLSAsked() (asked, said bool, err error) {
 	return asked, true, nil
 }
 
-// storeTLS is for the store that Join opens. One that an agent hosts is of the identity in the environment that the agent gave; else the
-// workers host it themselves, by the one that they are configured with.
+// storeTLS is for the store that Join opens. One that an agent hosts is of the identity in the
+// environment that the agent gave; else the workers host it themselves, by the one that they are
+// configured with.
 func (p *prepared) storeTLS(rawURL string) (*tls.Config, error) {
 	agent := os.Getenv("TORCHELASTIC_USE_AGENT_STORE") == "True"
 	asked, said, err := storeTLSAsked()

@@ -11,8 +11,8 @@ import (
 	"github.com/weft-project/weft/transport"
 )
 
-// outgoing puts tensors into a message, each with the device it is to land on. The message holds a reference to every buffer:
-// call m.Release afterwards. nil tensors travel as absent ones.
+// outgoing puts tensors into a message, each with the device it is to land on. The message holds a
+// reference to every buffer: call m.Release afterwards. nil tensors travel as absent ones.
 func outgoing(m *transport.Message, tensors []*autodiff.Tensor, target func(i int) (device.ID, error)) error {
 	for i, t := range tensors {
 		if t == nil {
@@ -34,7 +34,8 @@ func outgoing(m *transport.Message, tensors []*autodiff.Tensor, target func(i in
 	return nil
 }
 
-// computed waits until a result is, and says what went wrong with that. Once the answer is under way its receiver would only hear that it broke off.
+// computed waits until a result is, and says what went wrong with that. Once the answer is under
+// way its receiver would only hear that it broke off.
 func computed(ts []transport.Tensor) error {
 	on := map[*device.Accelerator][]*device.Buffer{}
 	for _, t := range ts {
@@ -53,8 +54,8 @@ func computed(ts []transport.Tensor) error {
 	return nil
 }
 
-// target is where a tensor for this peer lands. The error for a device without an entry names both maps: which of them was to be used, and
-// which may have been meant.
+// target is where a tensor for this peer lands. The error for a device without an entry names both
+// maps: which of them was to be used, and which may have been meant.
 func (p *peer) target(by device.Map, src device.ID) (device.ID, error) {
 	dst, err := by.Target(src)
 	if err != nil {
@@ -75,7 +76,8 @@ func infos(tensors []*autodiff.Tensor) []tensorInfo {
 	return out
 }
 
-// incoming makes tensors of a message's, owned by the pass (nil: nobody). It takes over the message's buffers.
+// incoming makes tensors of a message's, owned by the pass (nil: nobody). It takes over the
+// message's buffers.
 func incoming(m *transport.Message, p *ctx.Pass) []*autodiff.Tensor {
 	var owner *autodiff.Arena
 	if p != nil {

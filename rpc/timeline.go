@@ -16,17 +16,19 @@ func (t *tracer) observes() ctx.Observer {
 	return passObserver{t}
 }
 
-// passObserver makes spans of backwards: one for this worker's part, and in it one for each time that it computed or waited.
+// passObserver makes spans of backwards: one for this worker's part, and in it one for each time
+// that it computed or waited.
 type passObserver struct{ t *tracer }
 
-// Backward begins the span of a part. Its parent is that of the gradients which began it, or at the root of the function that did.
+// Backward begins the span of a part. Its parent is that of the gradients which began it, or at the
+// root of the function that did.
 func (o passObserver) Backward(c context.Context, pass ctx.PassID, id ctx.BackwardID) (context.Context, ctx.Timeline) {
 	s := o.t.beginIn(c)
 	return context.WithValue(c, spanKey{}, s.id), &passTimeline{t: o.t, s: s, pass: pass, name: id.String()}
 }
 
-// passTimeline keeps the spans of its activities until it ends, so that they come one after the other and are drawn in one row. Its methods are
-// called one at a time.
+// passTimeline keeps the spans of its activities until it ends, so that they come one after the
+// other and are drawn in one row. Its methods are called one at a time.
 type passTimeline struct {
 	t    *tracer
 	s    *span
@@ -38,7 +40,8 @@ type passTimeline struct {
 // maxDid bounds the spans that wait for the end of their part.
 const maxDid = 256
 
-// Did strips the monotonic clock's readings: one activity ends when the next begins, which two clocks may see differently by some nanoseconds.
+// Did strips the monotonic clock's readings: one activity ends when the next begins, which two
+// clocks may see differently by some nanoseconds.
 func (l *passTimeline) Did(a ctx.Activity, what string, start, end time.Time) {
 	s := l.t.begin(uint64(l.s.id))
 	if len(l.did) == maxDid {
@@ -62,7 +65,8 @@ func (l *passTimeline) End(err error) {
 	l.t.end(l.s, trace.Local, spanBackward, l.name, "", l.pass, err)
 }
 
-// handleGradients gives gradients to their pass. The span of the first of a backward lasts as long as this worker's part of it.
+// handleGradients gives gradients to their pass. The span of the first of a backward lasts as long
+// as this worker's part of it.
 func (w *Worker) handleGradients(c context.Context, p *peer, g *ctx.GradientMessage, parent uint64, size int64) error {
 	s := w.calls.trace.begin(parent)
 	if s != nil {

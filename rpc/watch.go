@@ -34,7 +34,8 @@ type PeerEvent struct {
 	WorkerInfo
 	Change PeerChange
 	Cause  error // matches ErrPeerLost or ErrPeerLeft where the worker is gone
-	// Missed is how many events before this one were dropped because the watcher was too slow. Worker.Workers says who is there.
+	// Missed is how many events before this one were dropped because the watcher was too slow.
+	// Worker.Workers says who is there.
 	Missed int
 }
 
@@ -48,8 +49,9 @@ type watcher struct {
 	wake   chan struct{} // holds one
 }
 
-// Peers tells who comes and goes, until c or this worker ends; then the channel is closed. First come the workers that are there, by
-// rank, as joined. The queue of a watcher that does not keep up is bounded: the oldest events are dropped, and the next says how many.
+// Peers tells who comes and goes, until c or this worker ends; then the channel is closed. First
+// come the workers that are there, by rank, as joined. The queue of a watcher that does not keep up
+// is bounded: the oldest events are dropped, and the next says how many.
 func (w *Worker) Peers(c context.Context) <-chan PeerEvent {
 	out := make(chan PeerEvent)
 	w.mu.Lock()

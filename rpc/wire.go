@@ -79,17 +79,20 @@ type cleanupHeader struct {
 	Pass uint64 `cbor:"1,keyasint"`
 }
 
-// renewHeader asks for passes that the callee opened. The answer's value is a list of those that it has left.
+// renewHeader asks for passes that the callee opened. The answer's value is a list of those that it
+// has left.
 type renewHeader struct {
 	Passes []ctx.PassID `cbor:"1,keyasint"`
 }
 
-// refsHeader carries control messages of references. The answer's value is a list of as many refs.Answer.
+// refsHeader carries control messages of references. The answer's value is a list of as many
+// refs.Answer.
 type refsHeader struct {
 	Messages []refs.Message `cbor:"1,keyasint"`
 }
 
-// modes are the CBOR modes: deterministic out, bounded and strict in; unknown keys are ignored, so that headers can grow.
+// modes are the CBOR modes: deterministic out, bounded and strict in; unknown keys are ignored, so
+// that headers can grow.
 var modes = sync.OnceValue(func() (m struct {
 	enc cbor.UserBufferEncMode
 	dec cbor.DecMode
@@ -103,8 +106,8 @@ var modes = sync.OnceValue(func() (m struct {
 	return m
 })
 
-// decoding makes the mode for what comes from another worker: a key given twice, or a list beyond the bounds, is refused before there is
-// memory for it.
+// decoding makes the mode for what comes from another worker: a key given twice, or a list beyond
+// the bounds, is refused before there is memory for it.
 func decoding(o cbor.DecOptions) cbor.DecMode {
 	o.DupMapKey = cbor.DupMapKeyEnforcedAPF
 	dec, err := o.DecMode()

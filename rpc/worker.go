@@ -92,8 +92,8 @@ func from(c context.Context) (*Worker, error) {
 	return nil, ErrNoWorker
 }
 
-// Pass runs fn inside a new pass and leaves the pass afterwards, whatever happens: everything made in it is freed, here and
-// on the workers that it reached.
+// Pass runs fn inside a new pass and leaves the pass afterwards, whatever happens: everything made
+// in it is freed, here and on the workers that it reached.
 func (w *Worker) Pass(c context.Context, fn func(c context.Context) error) error {
 	in, p, err := w.passes.Open(w.Context(c))
 	if err != nil {
@@ -118,8 +118,8 @@ func (w *Worker) Devices() *device.Set { return w.devices }
 // Passes lists the passes that are alive on this worker.
 func (w *Worker) Passes() []ctx.PassInfo { return w.passes.Passes() }
 
-// Workers lists the members by rank, this worker included. In a dynamic world these are the ones that this worker knows to be there;
-// in a static one all, also who has left or is lost.
+// Workers lists the members by rank, this worker included. In a dynamic world these are the ones
+// that this worker knows to be there; in a static one all, also who has left or is lost.
 func (w *Worker) Workers() []WorkerInfo {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -132,8 +132,8 @@ func (w *Worker) Workers() []WorkerInfo {
 	return infos
 }
 
-// Find is the worker of that name, or of that [Rank]. In a dynamic world it may have joined just now. It fails with ErrUnknownWorker,
-// and as calls to it do where it is gone.
+// Find is the worker of that name, or of that [Rank]. In a dynamic world it may have joined just
+// now. It fails with ErrUnknownWorker, and as calls to it do where it is gone.
 func (w *Worker) Find(c context.Context, name string) (WorkerInfo, error) {
 	p, err := w.lookup(c, name)
 	if err == nil {
@@ -208,7 +208,8 @@ func (w *Worker) begin() error {
 	return nil
 }
 
-// beginFor is begin for a request of a peer: who leaves finishes what it has begun, and begins no calls.
+// beginFor is begin for a request of a peer: who leaves finishes what it has begun, and begins no
+// calls.
 func (w *Worker) beginFor(kind uint8) error {
 	w.mu.Lock()
 	leaving := w.leaving && kind == kindCall
@@ -259,11 +260,13 @@ func (w *Worker) await(c context.Context, ok func() bool) error {
 // Settle waits until every clean-up of a left pass that this worker began was answered.
 func (w *Worker) Settle(c context.Context) error { return w.passes.Settle(c) }
 
-// Leave ends this worker in good order: it waits until its calls, its handlers and its clean-ups are finished. In a static world it
-// then waits until every other worker has come to leave too (or is lost), and serves them meanwhile; in a dynamic one the others
-// go on, and calls of theirs that come now fail with ErrPeerLeft. Then it gives back the references that it still holds, waits
-// until the others have done so, and closes as Close does. In a static world it fails with ErrPeerLost where a worker was lost before
-// it came to leave. When c ends first, Leave closes at once and says what was outstanding, references by ErrLeaked.
+// Leave ends this worker in good order: it waits until its calls, its handlers and its clean-ups
+// are finished. In a static world it then waits until every other worker has come to leave too (or
+// is lost), and serves them meanwhile; in a dynamic one the others go on, and calls of theirs that
+// come now fail with ErrPeerLeft. Then it gives back the references that it still holds, waits
+// until the others have done so, and closes as Close does. In a static world it fails with
+// ErrPeerLost where a worker was lost before it came to leave. When c ends first, Leave closes at
+// once and says what was outstanding, references by ErrLeaked.
 func (w *Worker) Leave(c context.Context) error {
 	err := w.settleAll(c)
 	return errors.Join(w.wrap("", "leave", err), w.Close())
@@ -343,8 +346,8 @@ func (w *Worker) losses() error {
 	return errors.Join(errs...)
 }
 
-// Close ends this worker at once: calls fail with ErrLeft, peers see it leave. It is idempotent and returns when all its
-// goroutines have ended; a handler that ignores its context holds it up.
+// Close ends this worker at once: calls fail with ErrLeft, peers see it leave. It is idempotent and
+// returns when all its goroutines have ended; a handler that ignores its context holds it up.
 func (w *Worker) Close() (err error) {
 	w.over.Do(func() { err = w.close() })
 	return err

@@ -23,8 +23,8 @@ import (
 
 var testToken, otherToken = secrettest.Token("job"), secrettest.Token("another job")
 
-// world starts n workers in this process on one store. network gives worker i its network; nil means QUIC on loopback. When t
-// ends the workers must have left nothing: no goroutine, no buffer.
+// world starts n workers in this process on one store. network gives worker i its network; nil
+// means QUIC on loopback. When t ends the workers must have left nothing: no goroutine, no buffer.
 func world(t testing.TB, n int, network func(i int) transport.Network, change func(i int, cfg *Config)) []*Worker {
 	t.Helper()
 	leak.Check(t)
@@ -123,7 +123,8 @@ func (j *journal) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(j, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
-// eventually polls without a fixed wait; it is for what the garbage collector or another worker does in its own time.
+// eventually polls without a fixed wait; it is for what the garbage collector or another worker
+// does in its own time.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	end := time.NewTimer(10 * time.Second)

@@ -12,32 +12,35 @@ import (
 	"time"
 )
 
-// initKey counts the clients that have joined, in PyTorch's stores and here. It is the one key without a slash.
+// initKey counts the clients that have joined, in PyTorch's stores and here. It is the one key
+// without a slash.
 const initKey = "init/"
 
 // ClientConfig says which server to use and how.
 type ClientConfig struct {
 	Addr string // host:port of the server; required
 
-	// WorldSize is how many clients the store will have; more than 0 makes Dial announce this one to the others, as
-	// every client of PyTorch does. It costs one key, which NumKeys counts. 0: unknown.
+	// WorldSize is how many clients the store will have; more than 0 makes Dial announce this one
+	// to the others, as every client of PyTorch does. It costs one key, which NumKeys counts. 0:
+	// unknown.
 	WorldSize int
-	// WaitForWorkers makes Dial return only when all WorldSize clients have announced themselves. PyTorch does it
-	// where the server is, and nowhere else.
+	// WaitForWorkers makes Dial return only when all WorldSize clients have announced themselves.
+	// PyTorch does it where the server is, and nowhere else.
 	WaitForWorkers bool
 
-	// Dialect is the server's. DialectAuto tells servers of PyTorch 2.2 and later (Weft's are that too) and of 1.13 and 2.0, which speak alike, apart; 2.1
-	// must be named.
+	// Dialect is the server's. DialectAuto tells servers of PyTorch 2.2 and later (Weft's are that
+	// too) and of 1.13 and 2.0, which speak alike, apart; 2.1 must be named.
 	Dialect Dialect
 
-	// TLS, if not nil, is for the connections to the server, which must have TLS too. Its ServerName is Addr's host unless
-	// it has one.
+	// TLS, if not nil, is for the connections to the server, which must have TLS too. Its
+	// ServerName is Addr's host unless it has one.
 	TLS *tls.Config
 
-	// AnyOwner lets a plain server on this host belong to any user. Otherwise it must belong to this process's own user or to root, as else
-	// another user could listen where a store is expected, and say whatever it likes: such a one is ErrForeign. On Linux the kernel says
-	// whose it is. Where it knows of none at the other end, the server is not believed either: that is so where something translates
-	// addresses, and then this, or TLS, is needed.
+	// AnyOwner lets a plain server on this host belong to any user. Otherwise it must belong to
+	// this process's own user or to root, as else another user could listen where a store is
+	// expected, and say whatever it likes: such a one is ErrForeign. On Linux the kernel says whose
+	// it is. Where it knows of none at the other end, the server is not believed either: that is so
+	// where something translates addresses, and then this, or TLS, is needed.
 	AnyOwner bool
 
 	Timeout time.Duration // of operations and of Dial, where the context has no deadline; 0 means DefaultTimeout
@@ -64,30 +67,32 @@ func (cfg ClientConfig) validate() error {
 	return errors.Join(errs...)
 }
 
-// Client is a store that lives in a server, a Weft [Server] or PyTorch's. Each operation has a connection to
-// itself while it runs, taken from a small pool, so one that waits holds up no other. A wait that is given up is
-// taken back where the server knows how (PyTorch 2.1 and later); otherwise its connection is closed, so no late answer can be taken for
-// that of a later question.
+// Client is a store that lives in a server, a Weft [Server] or PyTorch's. Each operation has a
+// connection to itself while it runs, taken from a small pool, so one that waits holds up no other.
+// A wait that is given up is taken back where the server knows how (PyTorch 2.1 and later);
+// otherwise its connection is closed, so no late answer can be taken for that of a later question.
 //
-// A lost connection is made anew, with pauses that grow to a second, until the operation's deadline: what only reads goes on,
-// a wait too, and so do Set, MultiSet and Delete, which may be done twice (Delete may then answer false although
-// it was this call that removed the key). The other changes are repeated only if nothing of them was sent: else the error matches
-// ErrUncertain.
+// A lost connection is made anew, with pauses that grow to a second, until the operation's
+// deadline: what only reads goes on, a wait too, and so do Set, MultiSet and Delete, which may be
+// done twice (Delete may then answer false although it was this call that removed the key). The
+// other changes are repeated only if nothing of them was sent: else the error matches ErrUncertain.
 //
-// With a Weft server every operation is one round trip, but for a Pop that has to wait and a Barrier whose others are not there yet. A server of PyTorch's can less, and
-// what it cannot is put together of what it can:
+// With a Weft server every operation is one round trip, but for a Pop that has to wait and a
+// Barrier whose others are not there yet. A server of PyTorch's can less, and what it cannot is put
+// together of what it can:
 //
 //   - It answers no SET, so a question that is always answered is sent along.
 //   - Get waits and asks.
-//   - Barrier is the server's own where it has one, as that of 2.15 has. Otherwise the client adds, and
-//     then looks at the number until it is there.
-//   - That of 1.13 has no MULTI_GET and no MULTI_SET: the keys are read, or written, one after another, and others
-//     may see some new and some old. It has no APPEND, which cannot be had by COMPARE_SET either, as who appends what another just appended could
-//     not tell whether it was done; nor queues or a list of keys: these are ErrUnsupported.
-//     Queues came with PyTorch 2.8, in its libuv server alone. That of 2.15 lists keys.
-//   - Watch looks at the key 20 times a second: changes that were undone between two looks are not seen, and Change.Dropped is -1.
-//     (Those of 1.13 and 2.0 would tell of changes, but when a watcher has left they send its news to others, or hang up on whoever
-//     changes its key.)
+//   - Barrier is the server's own where it has one, as that of 2.15 has. Otherwise the client adds,
+//     and then looks at the number until it is there.
+//   - That of 1.13 has no MULTI_GET and no MULTI_SET: the keys are read, or written, one after
+//     another, and others may see some new and some old. It has no APPEND, which cannot be had by
+//     COMPARE_SET either, as who appends what another just appended could not tell whether it was
+//     done; nor queues or a list of keys: these are ErrUnsupported. Queues came with PyTorch 2.8,
+//     in its libuv server alone. That of 2.15 lists keys.
+//   - Watch looks at the key 20 times a second: changes that were undone between two looks are not
+//     seen, and Change.Dropped is -1. (Those of 1.13 and 2.0 would tell of changes, but when a
+//     watcher has left they send its news to others, or hang up on whoever changes its key.)
 type Client struct {
 	base Settings
 	cfg  ClientConfig
@@ -186,7 +191,8 @@ func (cl *Client) Close() error {
 	return nil
 }
 
-// idleCheck is how long a connection may be idle before it is looked at whether the server closed it.
+// idleCheck is how long a connection may be idle before it is looked at whether the server closed
+// it.
 const idleCheck = 5 * time.Millisecond
 
 // take gives an idle connection or a new one.
@@ -254,7 +260,8 @@ func (cl *Client) dropIdle() {
 	cl.idle = nil
 }
 
-// settle keeps l, whose operation was over before its answer: that is read while nobody waits for it, after a wait was taken back. It says whether there is room for l.
+// settle keeps l, whose operation was over before its answer: that is read while nobody waits for
+// it, after a wait was taken back. It says whether there is room for l.
 func (cl *Client) settle(l *link) bool {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()

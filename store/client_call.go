@@ -11,8 +11,9 @@ import (
 	"time"
 )
 
-// call is one operation of a client. Where the context has no deadline it has none with a timer made for it, which would
-// cost more than all the rest of an operation at this end: the connection's deadline does.
+// call is one operation of a client. Where the context has no deadline it has none with a timer
+// made for it, which would cost more than all the rest of an operation at this end: the
+// connection's deadline does.
 type call struct {
 	c        context.Context // the caller's
 	start    time.Time
@@ -130,8 +131,8 @@ func (cl *Client) wait(k *call, f func(l *link, turn int) error) (err error) {
 // briefly is how soon a connection is closed that the server does not want, rather than loses.
 const briefly = time.Second
 
-// try does f on one connection and says what became of it. The connection is kept for others if nothing is left to be
-// read on it.
+// try does f on one connection and says what became of it. The connection is kept for others if
+// nothing is left to be read on it.
 func (cl *Client) try(k *call, start time.Time, f func(*link) error) outcome {
 	l, err := cl.take(k)
 	if err != nil {

@@ -39,8 +39,8 @@ var (
 	}
 )
 
-// fake is a server in this process: the core behind the wire, without limits, counters and care. It can vanish and come
-// back, with or without what it knew, and be told what to do wrong.
+// fake is a server in this process: the core behind the wire, without limits, counters and care. It
+// can vanish and come back, with or without what it knew, and be told what to do wrong.
 type fake struct {
 	t testing.TB
 	release
@@ -51,8 +51,8 @@ type fake struct {
 	last   clientID
 	down   bool
 	dialed int
-	// on, unless nil, is told of every command before it is applied and says whether to hang up instead. after is
-	// asked when it was, before it is answered.
+	// on, unless nil, is told of every command before it is applied and says whether to hang up
+	// instead. after is asked when it was, before it is answered.
 	on, after func(cmd command) (hangUp bool)
 	mute      func(cmd command) bool // says whether not to answer
 	late      time.Duration          // for so long an answer is on its way
@@ -65,7 +65,8 @@ type fakeConn struct {
 	wake sync.Cond
 	out  []byte
 	gone bool
-	// there are the keys of the last command if that was a CHECK answered with yes, and of its peeks: another may have deleted them since.
+	// there are the keys of the last command if that was a CHECK answered with yes, and of its
+	// peeks: another may have deleted them since.
 	there []string
 }
 

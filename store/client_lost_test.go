@@ -42,7 +42,8 @@ func TestWaitsGoOnWhenTheServerVanishesAndComesBack(t *testing.T) {
 	})
 }
 
-// That of a Pop that waits nothing was taken, and that who waits at a Barrier has arrived, is certain.
+// That of a Pop that waits nothing was taken, and that who waits at a Barrier has arrived, is
+// certain.
 func TestAPopAndABarrierThatWaitGoOnWhenTheServerVanishesAndComesBack(t *testing.T) {
 	for what, x := range map[string]struct {
 		with    []string
@@ -79,7 +80,8 @@ func TestAPopAndABarrierThatWaitGoOnWhenTheServerVanishesAndComesBack(t *testing
 	}
 }
 
-// hangUpOnce makes the fake hang up at the first command of its kind, before or after it was applied.
+// hangUpOnce makes the fake hang up at the first command of its kind, before or after it was
+// applied.
 func hangUpOnce(f *fake, o op, after bool) {
 	first := true
 	hook := func(cmd command) bool {
@@ -268,7 +270,8 @@ func TestAnAnswerThatDoesNotComeInTimeLeavesAChangeUncertain(t *testing.T) {
 	})
 }
 
-// To a server of PyTorch's a new connection is work during which it serves nobody, and the old one is as good when the answer has come.
+// To a server of PyTorch's a new connection is work during which it serves nobody, and the old one
+// is as good when the answer has come.
 func TestTheConnectionOfACancelledChangeIsUsedAgain(t *testing.T) {
 	inEach(t, spoken, func(t *testing.T, f *fake, cl *Client) {
 		f.mu.Lock()
@@ -293,7 +296,8 @@ func TestTheConnectionOfACancelledChangeIsUsedAgain(t *testing.T) {
 	})
 }
 
-// PyTorch's servers tell one of those who wait of a push, and nobody else where that one has given up.
+// PyTorch's servers tell one of those who wait of a push, and nobody else where that one has given
+// up.
 func TestAPopAtAServerOfPyTorchsLooksAgainInCaseItWasNotTold(t *testing.T) {
 	inEach(t, []string{"2.8", "2.15"}, func(t *testing.T, f *fake, cl *Client) {
 		f.deaf = true
@@ -307,7 +311,8 @@ func TestAPopAtAServerOfPyTorchsLooksAgainInCaseItWasNotTold(t *testing.T) {
 	})
 }
 
-// What a look at the queue says that was under way is waited for, lest a value be lost; there is no time for more.
+// What a look at the queue says that was under way is waited for, lest a value be lost; there is no
+// time for more.
 func TestAPopThatIsOverWhileItLooksDoesNotBeginToWait(t *testing.T) {
 	inEach(t, []string{"weft", "2.8"}, func(t *testing.T, f *fake, cl *Client) {
 		_, err := cl.Len(t.Context(), "q")

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// popSchedule is when a value comes and when who waits for it gives up, as steps of the latter with its connection. A step that is not taken
-// is the moment when it has been waiting for a while.
+// popSchedule is when a value comes and when who waits for it gives up, as steps of the latter with
+// its connection. A step that is not taken is the moment when it has been waiting for a while.
 type popSchedule struct {
 	push, cancel int
 	anew         bool   // with a new connection
@@ -24,8 +24,8 @@ const (
 	staysThen   = "another comes with the value"
 )
 
-// Every order of a push, a Pop that is cancelled and one that is not, as far as the client's steps tell them apart: the value goes to one of
-// both, or stays.
+// Every order of a push, a Pop that is cancelled and one that is not, as far as the client's steps
+// tell them apart: the value goes to one of both, or stays.
 func TestNoValueIsLostAtWhicheverStepsAPopIsCancelledAndTheValueComes(t *testing.T) {
 	t.Parallel()
 	for _, release := range []string{"weft", "2.15"} {
@@ -112,7 +112,8 @@ func popAt(t *testing.T, f *fake, cl, other *Client, s *steps, p popSchedule) (t
 	return max(taken, s.taken())
 }
 
-// requireValuesOf looks where the values are: each in one place, and who stayed has the one that the other has not. stayed is nil where nobody did.
+// requireValuesOf looks where the values are: each in one place, and who stayed has the one that
+// the other has not. stayed is nil where nobody did.
 func requireValuesOf(t *testing.T, f *fake, s Store, got popped, stayed <-chan popped, what string) {
 	t.Helper()
 	switch {

@@ -47,8 +47,9 @@ const (
 	mostBrief  = 8 // a server that closes so many connections does it because of what it is asked
 )
 
-// next says after which time to try again, or that the operation is over, with or without an error. jitter is in [0, 1):
-// those who lost their connections at the same moment must not come back at the same moment.
+// next says after which time to try again, or that the operation is over, with or without an error.
+// jitter is in [0, 1): those who lost their connections at the same moment must not come back at
+// the same moment.
 func (r *retry) next(o outcome, jitter float64) (wait time.Duration, over bool, err error) {
 	if o.err == nil {
 		return 0, true, nil

@@ -25,8 +25,9 @@ func TestEveryCommandHasItsEffect(t *testing.T) {
 	}())
 }
 
-// A world of random tries of one operation, in which it is known how often the change was made. What the client decides must never make it
-// twice where that matters, and its error must say "it may have been applied" whenever it was.
+// A world of random tries of one operation, in which it is known how often the change was made.
+// What the client decides must never make it twice where that matters, and its error must say "it
+// may have been applied" whenever it was.
 func TestNothingIsDoneTwiceAndNoErrorHidesAChange(t *testing.T) {
 	for seed := range uint64(soak.Cases(20000)) {
 		rnd := rand.New(rand.NewPCG(seed, 7))

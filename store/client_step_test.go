@@ -14,7 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// steps counts what a client does with its connections, and has something done at some of these steps.
+// steps counts what a client does with its connections, and has something done at some of these
+// steps.
 type steps struct {
 	mu   sync.Mutex
 	n    int
@@ -137,7 +138,8 @@ const moment = time.Microsecond
 // others lets everybody go on until they wait: in a bubble the clock stands still until then.
 func others() { time.Sleep(time.Nanosecond) }
 
-// A server of PyTorch 1.13 and its like is known by an answer, for which nobody waits longer than for anything else.
+// A server of PyTorch 1.13 and its like is known by an answer, for which nobody waits longer than
+// for anything else.
 func TestADialEndsInTimeWhereAServerDoesNotSayWhichItIs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake(t, "1.13")
@@ -173,8 +175,8 @@ var operations = map[string]func(c context.Context, s Store) error{
 	"add":         func(c context.Context, s Store) error { _, err := s.Add(c, "n", 1); return err },
 }
 
-// Every operation, ended at every step that it takes with its connection, one that is used for the first time, or one on which an
-// operation was ended before: it ends then.
+// Every operation, ended at every step that it takes with its connection, one that is used for the
+// first time, or one on which an operation was ended before: it ends then.
 func TestAnOperationEndsAtWhicheverOfItsStepsItsTimeIsOver(t *testing.T) {
 	t.Parallel()
 	for name, op := range operations {
@@ -200,7 +202,8 @@ func TestAnOperationEndsAtWhicheverOfItsStepsItsTimeIsOver(t *testing.T) {
 	}
 }
 
-// endAt has op be over at one of its steps, and requires it to end. When it takes fewer, and waits, or is done, it is over then, and waits is true.
+// endAt has op be over at one of its steps, and requires it to end. When it takes fewer, and waits,
+// or is done, it is over then, and waits is true.
 func endAt(t *testing.T, f *fake, cl *Client, s *steps, at int, e ending, op func(context.Context, Store) error) (waits bool) {
 	t.Helper()
 	c, cancel := e.c(t.Context())

@@ -16,7 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// spoken are the fakes that differ in how a wait is given up: Weft's mode, CANCEL_WAIT, and nothing.
+// spoken are the fakes that differ in how a wait is given up: Weft's mode, CANCEL_WAIT, and
+// nothing.
 var spoken = []string{"weft", "2.6", "1.13"}
 
 // inEach runs a test in a bubble of its own, with a server of each kind and a client of it.
@@ -77,8 +78,8 @@ func TestATimeoutDoesNotBreakTheClient(t *testing.T) {
 	})
 }
 
-// A wait that is given up at the moment at which it ends, over and over: whatever the order is in which the server sees it, every
-// answer belongs to its question.
+// A wait that is given up at the moment at which it ends, over and over: whatever the order is in
+// which the server sees it, every answer belongs to its question.
 func TestAWaitThatEndsWhileItIsTakenBackLeavesNothingBehind(t *testing.T) {
 	for _, name := range []string{"weft", "2.6", "2.15"} {
 		f := newFake(t, name)
@@ -288,7 +289,8 @@ func TestTheClientConnectsAsPyTorchsDoes(t *testing.T) {
 	}
 }
 
-// A server of 1.13 reads every greeting but its own as a SET. Its key must be so long that nobody has the memory.
+// A server of 1.13 reads every greeting but its own as a SET. Its key must be so long that nobody
+// has the memory.
 func TestAnOldServerHangsUpAtAGreetingThatItDoesNotKnow(t *testing.T) {
 	for range 100 {
 		cl, sent := tape(t, newFake(t, "1.13"), ClientConfig{})

@@ -13,12 +13,12 @@ import (
 
 // What a server of PyTorch's lacks, put together of what it has.
 
-// unlikely is compared with a value to read it: COMPARE_SET of a missing key answers what was expected, and of another
-// value that value. Nobody stores this one.
+// unlikely is compared with a value to read it: COMPARE_SET of a missing key answers what was
+// expected, and of another value that value. Nobody stores this one.
 const unlikely = "weft: no such key. \x9d\x1f\xc3\x0a\xe2\x84\x5b\x76\xb1\x08\xdd\x93\x4e\xf0\x2c\x67"
 
-// peek asks for what may not be there, in one round trip. It is for the servers that do not wake who waits for a key when
-// a COMPARE_SET fails: that of 1.13 and its like.
+// peek asks for what may not be there, in one round trip. It is for the servers that do not wake
+// who waits for a key when a COMPARE_SET fails: that of 1.13 and its like.
 func (l *link) peek(keys ...string) (values [][]byte, err error) {
 	const most = 16 << 10 // asked at once: a server that is written to while it answers must not block us
 	for chunk := range chunked(keys, most) {
@@ -69,8 +69,8 @@ func missing(values [][]byte) bool {
 	return slices.ContainsFunc(values, func(v []byte) bool { return v == nil })
 }
 
-// fetch waits for all keys and reads their values, in one command with Weft's server. Without an error and values the keys were there,
-// but not when they were read. turn is await's.
+// fetch waits for all keys and reads their values, in one command with Weft's server. Without an
+// error and values the keys were there, but not when they were read. turn is await's.
 func (l *link) fetch(cmd command, turn int) ([][]byte, error) {
 	switch {
 	case l.in.own:
@@ -94,11 +94,13 @@ func (l *link) fetch(cmd command, turn int) ([][]byte, error) {
 	return values, err
 }
 
-// errNotYet is a wait that is to be begun anew, on another connection: this one's server cannot take it back.
+// errNotYet is a wait that is to be begun anew, on another connection: this one's server cannot
+// take it back.
 var errNotYet = errors.New("not there yet")
 
-// await is WAIT. Most of PyTorch's servers do not wake all who should be (of what a COMPARE_SET made, nobody), so with them the wait is begun anew
-// from time to time, first soon; turn counts how often it ended with errNotYet.
+// await is WAIT. Most of PyTorch's servers do not wake all who should be (of what a COMPARE_SET
+// made, nobody), so with them the wait is begun anew from time to time, first soon; turn counts how
+// often it ended with errNotYet.
 func (l *link) await(keys []string, turn int) error {
 	cmd := &command{op: opWait, keys: keys}
 	if l.in.own {
@@ -149,8 +151,9 @@ func (l *link) listen(d time.Duration) (there, over bool, err error) {
 	return false, false, nil
 }
 
-// getAll reads values of which a missing one is nil. The servers that do not hang up answer an empty value for a missing key.
-// If the key exists otherwise, nobody waits for it, and it can be peeked at.
+// getAll reads values of which a missing one is nil. The servers that do not hang up answer an
+// empty value for a missing key. If the key exists otherwise, nobody waits for it, and it can be
+// peeked at.
 func (l *link) getAll(keys []string) ([][]byte, error) {
 	r, err := l.ask(command{op: opMultiGet, keys: keys})
 	if err != nil || !slices.ContainsFunc(r.values, func(v []byte) bool { return len(v) == 0 }) {
@@ -230,9 +233,9 @@ func (cl *Client) count(k *call, key string, ask func(*link) (reply, error)) (r 
 }
 
 // barrier is Barrier. It has two steps: it arrives, and it waits. To wait changes nothing, so that
-// goes on over a new connection. A PyTorch server that has BARRIER is asked for it, because an ADD to
-// the key would let go whoever waits there. The others get an ADD. Where nobody says that all have
-// come, the number is looked at.
+// goes on over a new connection. A PyTorch server that has BARRIER is asked for it, because an ADD
+// to the key would let go whoever waits there. The others get an ADD. Where nobody says that all
+// have come, the number is looked at.
 func (cl *Client) barrier(k *call, cmd command) error {
 	const probe = "weft/barrier" // without a slash in front it is nobody's
 	lacks := cl.supports(k, &command{op: opBarrier, key: probe, delta: 1}, &command{op: opDelete, key: probe})
@@ -270,8 +273,8 @@ func (cl *Client) barrier(k *call, cmd command) error {
 	return err
 }
 
-// barrier is BARRIER at a PyTorch server. The PING behind it is answered at once. From then on it is
-// certain that we have arrived, and only the waiting is left.
+// barrier is BARRIER at a PyTorch server. The PING behind it is answered at once. From then on it
+// is certain that we have arrived, and only the waiting is left.
 func (l *link) barrier(cmd command, arrived *bool) (reply, error) {
 	cmd.op = opBarrier
 	passed := reply{op: opBarrier, n: cmd.delta}
@@ -299,9 +302,10 @@ func (l *link) barrier(cmd command, arrived *bool) (reply, error) {
 	return passed, err
 }
 
-// pop is Pop: a look, a wait and again a look, which may find nothing any more. Only a look changes anything, so who loses the connection while it
-// waits has lost nothing, and may do it again on another. The wait of PyTorch's servers ends at once where the key has a value, and does not end where
-// they told of a push somebody who had given up. turn is await's.
+// pop is Pop: a look, a wait and again a look, which may find nothing any more. Only a look changes
+// anything, so who loses the connection while it waits has lost nothing, and may do it again on
+// another. The wait of PyTorch's servers ends at once where the key has a value, and does not end
+// where they told of a push somebody who had given up. turn is await's.
 func (l *link) pop(cmd command, turn int) (value []byte, ok bool, err error) {
 	for {
 		r, err := l.ask(cmd)
@@ -340,9 +344,10 @@ func (cl *Client) newer(c context.Context, name string, cmd, harmless command) (
 // errRefused is a server that hung up because of what it was asked.
 var errRefused = errors.New("the server hangs up when it is asked")
 
-// supports finds out whether the server knows a command: a PyTorch server that does not hangs up. It
-// may have hung up for another reason, so it is asked twice, and in between what it certainly knows.
-// The first of harmless is the command, or one that came with it. The rest takes back what it does.
+// supports finds out whether the server knows a command: a PyTorch server that does not hangs up.
+// It may have hung up for another reason, so it is asked twice, and in between what it certainly
+// knows. The first of harmless is the command, or one that came with it. The rest takes back what
+// it does.
 func (cl *Client) supports(k *call, harmless ...*command) error {
 	what := harmless[0].op
 	cl.mu.Lock()

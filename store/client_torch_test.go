@@ -135,7 +135,8 @@ func TestABarrierThatIsLostSaysWhetherItMayHaveArrived(t *testing.T) {
 	})
 }
 
-// That a server was lost while it was asked what it knows must not be taken for that it knows it not.
+// That a server was lost while it was asked what it knows must not be taken for that it knows it
+// not.
 func TestALostConnectionIsNotTakenForAMissingCommand(t *testing.T) {
 	for _, name := range []string{"2.8", "2.15"} {
 		inEach(t, []string{name}, func(t *testing.T, f *fake, cl *Client) {
@@ -193,8 +194,9 @@ func TestManyKeysAreReadAndSetOnAnOldServerWhoeverIsSlow(t *testing.T) {
 	}
 }
 
-// scripted is a server that answers each connection with the same bytes, once it has read something, and hangs up. Greetings are
-// answered as Weft's server does for DialectAuto, and as PyTorch's for Dialect22.
+// scripted is a server that answers each connection with the same bytes, once it has read
+// something, and hangs up. Greetings are answered as Weft's server does for DialectAuto, and as
+// PyTorch's for Dialect22.
 func scripted(t testing.TB, cfg ClientConfig, answer []byte) *Client {
 	cfg.Addr, cfg.Limits, cfg.Timeout = "sim:1", Limits{Value: 256}, 5*time.Second
 	cfg.dial = func(context.Context, string) (net.Conn, error) {

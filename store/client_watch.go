@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// watches is all that a client watches, on one connection of its own. That lives while anything is watched, and is made
-// anew when it is lost.
+// watches is all that a client watches, on one connection of its own. That lives while anything is
+// watched, and is made anew when it is lost.
 type watches struct {
 	cl   *Client
 	wake chan struct{} // capacity 1: there is something to do
@@ -45,8 +45,8 @@ func (ws *watches) init(cl *Client) {
 	ws.cl, ws.wake, ws.keys = cl, make(chan struct{}, 1), map[string]*watched{}
 }
 
-// Watch implements Store. After a lost connection a change that was not seen is made up from what was there before and is
-// now, with Dropped -1.
+// Watch implements Store. After a lost connection a change that was not seen is made up from what
+// was there before and is now, with Dropped -1.
 func (cl *Client) Watch(c context.Context, key string) (*Watch, error) {
 	k, cmd, err := cl.prepare(c, "watch", command{op: opWatch, key: key})
 	if err != nil {
@@ -237,7 +237,8 @@ func (ws *watches) session() error {
 	return ws.listen(l)
 }
 
-// questionsLocked plans to ask for news of a key, and for its value: what is told after that is news.
+// questionsLocked plans to ask for news of a key, and for its value: what is told after that is
+// news.
 func (ws *watches) questionsLocked(key string, w *watched) {
 	if ws.link == nil {
 		return
@@ -245,7 +246,8 @@ func (ws *watches) questionsLocked(key string, w *watched) {
 	ws.unasked = append(ws.unasked, watchQuestion{command{op: opWatch, key: key}, w}, watchQuestion{command{op: opGet, key: key}, w})
 }
 
-// askLocked sends what is to be asked, as long as little is due. A failure ends the connection, which its reader sees.
+// askLocked sends what is to be asked, as long as little is due. A failure ends the connection,
+// which its reader sees.
 func (ws *watches) askLocked() {
 	if ws.link == nil {
 		return
@@ -310,8 +312,9 @@ func (ws *watches) take(asked watchQuestion, r reply) {
 	ws.askLocked()
 }
 
-// look asks for the values again and again. PyTorch 1.13 and 2.0 would tell of changes, but their servers do not notice that who
-// watches a key has gone: then they write its news to whoever has got its file descriptor since, and hang up on who changes the key.
+// look asks for the values again and again. PyTorch 1.13 and 2.0 would tell of changes, but their
+// servers do not notice that who watches a key has gone: then they write its news to whoever has
+// got its file descriptor since, and hang up on who changes the key.
 func (ws *watches) look(l *link) error {
 	for {
 		ws.mu.Lock()

@@ -66,7 +66,8 @@ func TestAWatchGoesOnAfterALostConnectionAndSaysWhatItMissed(t *testing.T) {
 	})
 }
 
-// PyTorch 2.1 and later tell nobody, and those before must not be asked to: they would tell the wrong one in the end.
+// PyTorch 2.1 and later tell nobody, and those before must not be asked to: they would tell the
+// wrong one in the end.
 func TestWhereNobodyTellsAWatchLooks(t *testing.T) {
 	inEach(t, []string{"1.13", "2.0", "2.1", "2.4", "2.6", "2.8", "poll", "2.15"}, func(t *testing.T, f *fake, cl *Client) {
 		f.set("/k", "0")

@@ -8,8 +8,8 @@ type listener struct {
 	end  func(error)
 }
 
-// watched is a key that a client watches: what its listeners have been told, and what of the server's words is news to
-// them. It does no I/O and locks nothing.
+// watched is a key that a client watches: what its listeners have been told, and what of the
+// server's words is news to them. It does no I/O and locks nothing.
 type watched struct {
 	key       string // the user's
 	listeners map[*listener]struct{}

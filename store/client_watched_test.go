@@ -10,8 +10,9 @@ import (
 	"github.com/weft-project/weft/internal/soak"
 )
 
-// A key that changes at random, a connection that is lost at random with the news that are on it, and a value that is asked for
-// when there is one again, in order with the news. What is told is one chain without a gap that nobody speaks of, and ends in what there is.
+// A key that changes at random, a connection that is lost at random with the news that are on it,
+// and a value that is asked for when there is one again, in order with the news. What is told is
+// one chain without a gap that nobody speaks of, and ends in what there is.
 func TestWhatAWatchTellsIsAChainThatEndsInWhatThereIs(t *testing.T) {
 	for seed := range uint64(soak.Cases(5000)) {
 		rnd := rand.New(rand.NewPCG(seed, 3))

@@ -7,13 +7,15 @@ import (
 	"strings"
 )
 
-// Dialect is one of the mutually incompatible ways in which PyTorch's releases speak the TCPStore protocol.
+// Dialect is one of the mutually incompatible ways in which PyTorch's releases speak the TCPStore
+// protocol.
 type Dialect byte
 
 // The dialects. Releases of which one only knows more commands than the other are one dialect.
 const (
-	// DialectAuto is for a server: that of PyTorch 2.2 and later for who opens with its greeting, and that of 1.13 for
-	// everybody else. For a client: the one of the two that the server understands.
+	// DialectAuto is for a server: that of PyTorch 2.2 and later for who opens with its greeting,
+	// and that of 1.13 for everybody else. For a client: the one of the two that the server
+	// understands.
 	DialectAuto Dialect = iota
 	Dialect113          // PyTorch 1.13, and 2.0
 	Dialect20           // PyTorch on the way from 2.0 to 2.1, in no release
@@ -80,17 +82,20 @@ var ownOpcodes = [...]op{opFetch, opReady, opWatch, opUnwatch, opArrive, opReach
 
 const ownBase = 0x40
 
-// wire is how the two ends of a connection speak: a dialect, not auto, and within Dialect22 perhaps Weft's own mode.
+// wire is how the two ends of a connection speak: a dialect, not auto, and within Dialect22 perhaps
+// Weft's own mode.
 //
-// A client of ours asks a server of Dialect22 to CHECK the key modeKey, which no user's key can be, as those start with a
-// slash. Only a server of ours says that it exists, and from then on
+// A client of ours asks a server of Dialect22 to CHECK the key modeKey, which no user's key can be,
+// as those start with a slash. Only a server of ours says that it exists, and from then on
 //
-//   - every reply is preceded by a status byte, 0 or an error that a text follows, and commands that PyTorch leaves
-//     unanswered are answered by the status alone;
-//   - there are commands that PyTorch has not: FETCH (WAIT and MULTI_GET in one), READY (a WAIT for a queue, whose end is the client's
-//     turn to QUEUE_POP), ARRIVE and REACH (the halves of BARRIER; of all that waits nothing changes anything, so it can be asked again),
-//     WATCH, whose news come on the same connection with a status of their own, and UNWATCH;
-//   - a CANCEL_WAIT is answered by a status of its own, so that it is not taken for what it cancels.
+//   - every reply is preceded by a status byte, 0 or an error that a text follows, and commands
+//     that PyTorch leaves unanswered are answered by the status alone;
+//   - there are commands that PyTorch has not: FETCH (WAIT and MULTI_GET in one), READY (a WAIT for
+//     a queue, whose end is the client's turn to QUEUE_POP), ARRIVE and REACH (the halves of
+//     BARRIER; of all that waits nothing changes anything, so it can be asked again), WATCH, whose
+//     news come on the same connection with a status of their own, and UNWATCH;
+//   - a CANCEL_WAIT is answered by a status of its own, so that it is not taken for what it
+//     cancels.
 type wire struct {
 	dialect Dialect
 	own     bool

@@ -9,7 +9,8 @@ import (
 	"github.com/weft-project/weft/internal/printable"
 )
 
-// What can go wrong with a store; every error of this package wraps one of these or the context's cause.
+// What can go wrong with a store; every error of this package wraps one of these or the context's
+// cause.
 var (
 	ErrTimeout     = errors.New("timeout") // such errors match context.DeadlineExceeded too
 	ErrClosed      = errors.New("store is closed")
@@ -27,12 +28,13 @@ var (
 	ErrOtherJob    = errors.New("it is the store of another job's id, or of another version of Weft")
 	ErrNotTLS      = errors.New("it has no TLS")
 
-	// ErrUncertain marks the failure of a change that may nevertheless have happened: its answer was lost. A failed change
-	// without it has not happened.
+	// ErrUncertain marks the failure of a change that may nevertheless have happened: its answer
+	// was lost. A failed change without it has not happened.
 	ErrUncertain = errors.New("it may have been applied")
 )
 
-// errNoKey is the core's answer to reading what is not there; callers of a Store never see it, as Get waits.
+// errNoKey is the core's answer to reading what is not there; callers of a Store never see it, as
+// Get waits.
 var errNoKey = errors.New("no such key")
 
 // Error says which operation on which key of which store failed.

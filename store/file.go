@@ -13,12 +13,14 @@ import (
 
 // FileConfig says how a file store is used. Its zero value works.
 type FileConfig struct {
-	// WorldSize is how many clients the store will have. If it is more than 0, the last of them to close removes the
-	// file; otherwise nobody does, and a file left by an earlier job must be removed before a new one.
+	// WorldSize is how many clients the store will have. If it is more than 0, the last of them to
+	// close removes the file; otherwise nobody does, and a file left by an earlier job must be
+	// removed before a new one.
 	WorldSize int
-	// References makes this client count itself in while it is open, as PyTorch's from 2.0 on do, so that none of those removes the
-	// file before. It costs a key, which NumKeys counts, and happens anyway where others have been counted. PyTorch 1.13
-	// counts those only who have closed.
+	// References makes this client count itself in while it is open, as PyTorch's from 2.0 on do,
+	// so that none of those removes the file before. It costs a key, which NumKeys counts, and
+	// happens anyway where others have been counted. PyTorch 1.13 counts those only who have
+	// closed.
 	References bool
 
 	Timeout time.Duration // of operations without a deadline; 0 means DefaultTimeout
@@ -26,20 +28,23 @@ type FileConfig struct {
 	Limits  Limits
 }
 
-// File is a store in a file that all clients can lock with flock(2), in the format of PyTorch's FileStore. A change is
-// one or more records appended under the exclusive lock; each client keeps in memory what it has read so far. The file grows with
-// every change, so this is for a rendezvous and not for a busy job. While somebody waits or watches, a goroutine
-// looks at the file from time to time; what was appended between two looks is all seen, in its order.
+// File is a store in a file that all clients can lock with flock(2), in the format of PyTorch's
+// FileStore. A change is one or more records appended under the exclusive lock; each client keeps
+// in memory what it has read so far. The file grows with every change, so this is for a rendezvous
+// and not for a busy job. While somebody waits or watches, a goroutine looks at the file from time
+// to time; what was appended between two looks is all seen, in its order.
 //
-// A record that a dying writer left unfinished is ignored, and cut off by the next writer. A MultiSet that it left
-// unfinished has happened or not, for Weft's clients; PyTorch's may see a part of it until one of Weft's changes the store.
-// A file that is no such log, or is damaged before its end, is ErrCorrupt, and is not touched. One that is removed, replaced or
-// written anew is another store, with which whoever waits goes on.
+// A record that a dying writer left unfinished is ignored, and cut off by the next writer. A
+// MultiSet that it left unfinished has happened or not, for Weft's clients; PyTorch's may see a
+// part of it until one of Weft's changes the store. A file that is no such log, or is damaged
+// before its end, is ErrCorrupt, and is not touched. One that is removed, replaced or written anew
+// is another store, with which whoever waits goes on.
 //
-// What it asks of the file system: that locks taken with flock exclude the processes of all machines that use the file; that what
-// is written under the lock is seen under the next; and that a file's number is not given to another while it is open.
-// Local ones do all three. NFS does the first two, from Linux 2.6.12 on and unless mounted with nolock or local_lock, and may hold the lock
-// of a machine that died.
+// What it asks of the file system: that locks taken with flock exclude the processes of all
+// machines that use the file; that what is written under the lock is seen under the next; and that
+// a file's number is not given to another while it is open. Local ones do all three. NFS does the
+// first two, from Linux 2.6.12 on and unless mounted with nolock or local_lock, and may hold the
+// lock of a machine that died.
 type File struct {
 	base    Settings
 	cfg     FileConfig
@@ -67,8 +72,9 @@ type visit struct {
 
 var _ Store = (*File)(nil)
 
-// NewFile opens the store in path and makes the file, for this user alone, if it does not exist; its directory must. A file that another user could
-// have made or may change is refused, and so is a link of another user's in its path.
+// NewFile opens the store in path and makes the file, for this user alone, if it does not exist;
+// its directory must. A file that another user could have made or may change is refused, and so is
+// a link of another user's in its path.
 func NewFile(path string, cfg FileConfig) (*File, error) {
 	fail := func(err error) (*File, error) { return nil, &Error{Op: "open", Addr: path, Err: err} }
 	var errs []error
@@ -112,7 +118,8 @@ func (f *File) newState() *state {
 // Path is where the store is.
 func (f *File) Path() string { return f.base.addr }
 
-// PyTorch's counts of a file's clients: of those that have closed, and, from 2.0 on, of those that are open.
+// PyTorch's counts of a file's clients: of those that have closed, and, from 2.0 on, of those that
+// are open.
 const (
 	leftKey      = "cleanup/"
 	referenceKey = "refcount/"
@@ -154,7 +161,8 @@ func (f *File) count(key string, by int64) (int64, error) {
 	return r.n, err
 }
 
-// Close implements Store. With a WorldSize it counts this client out and, as the last, removes the file.
+// Close implements Store. With a WorldSize it counts this client out and, as the last, removes the
+// file.
 func (f *File) Close() (err error) {
 	f.once.Do(func() { err = f.close() })
 	return err

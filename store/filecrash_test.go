@@ -17,7 +17,8 @@ import (
 	"github.com/weft-project/weft/internal/soak"
 )
 
-// crashWriter names the file to which this test binary writes until it is killed, where it was started for that.
+// crashWriter names the file to which this test binary writes until it is killed, where it was
+// started for that.
 const crashWriter = "WEFT_TEST_FILE_WRITER"
 
 func TestKilledWritersLoseNothingThatTheyWereToldIsWritten(t *testing.T) {
@@ -53,7 +54,8 @@ func TestKilledWritersLoseNothingThatTheyWereToldIsWritten(t *testing.T) {
 	t.Logf("%d of %d writers died in a record", torn, 2*rounds)
 }
 
-// requireUpTo requires that all was written up to number at, and the next whole or not at all, whose number it returns then.
+// requireUpTo requires that all was written up to number at, and the next whole or not at all,
+// whose number it returns then.
 func requireUpTo(t *testing.T, path string, at int) int {
 	t.Helper()
 	f, c := openFile(t, path, FileConfig{}), t.Context()
@@ -80,7 +82,8 @@ func crashValue(i int) []byte {
 	return append(strconv.AppendInt(nil, int64(i), 10), bytes.Repeat([]byte{' '}, 128<<10)...)
 }
 
-// killAfter starts a writer, kills it when it has said that number to was written, and has begun another, and returns the last that it said.
+// killAfter starts a writer, kills it when it has said that number to was written, and has begun
+// another, and returns the last that it said.
 func killAfter(t *testing.T, path string, to int) (last int) {
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")
 	cmd.Env = append(os.Environ(), crashWriter+"="+path)

@@ -11,8 +11,8 @@ import (
 	"github.com/weft-project/weft/internal/private"
 )
 
-// fileLog is a file of records, and how far it has been read. The file stays open while it is the one at path, so that no
-// other gets its number.
+// fileLog is a file of records, and how far it has been read. The file stays open while it is the
+// one at path, so that no other gets its number.
 type fileLog struct {
 	path   string
 	limits Limits
@@ -25,7 +25,8 @@ type fileLog struct {
 	judged int64  // the size of the file whose torn end was found to be just that
 }
 
-// lastBytes is how many bytes before the end are compared, to tell a file that has grown from one that was written anew.
+// lastBytes is how many bytes before the end are compared, to tell a file that has grown from one
+// that was written anew.
 const lastBytes = 64
 
 // access is what an operation wants of the file.
@@ -37,8 +38,8 @@ const (
 	create               // write, and make the file if there is none
 )
 
-// lock opens the file if it is not open, locks it, and returns its length, or busy. Where there is no file there is no lock. fresh says that
-// the file is another than before, or none any more.
+// lock opens the file if it is not open, locks it, and returns its length, or busy. Where there is
+// no file there is no lock. fresh says that the file is another than before, or none any more.
 func (l *fileLog) lock(a access) (length int64, fresh, busy bool, err error) {
 	for range 3 {
 		if l.file == nil {
@@ -93,7 +94,8 @@ func (l *fileLog) close() {
 // rewind forgets what was read.
 func (l *fileLog) rewind() { l.size, l.last, l.copies, l.judged = 0, nil, nil, 0 }
 
-// idle says whether the file is as it was when it was last read, as far as can be seen without its lock.
+// idle says whether the file is as it was when it was last read, as far as can be seen without its
+// lock.
 func (l *fileLog) idle() bool {
 	info, err := os.Stat(l.path)
 	if l.file == nil {
@@ -102,7 +104,8 @@ func (l *fileLog) idle() bool {
 	return err == nil && os.SameFile(l.id, info) && info.Size() == l.size
 }
 
-// grown says whether the file, which has length bytes, begins with what was read of it, as far as its end shows.
+// grown says whether the file, which has length bytes, begins with what was read of it, as far as
+// its end shows.
 func (l *fileLog) grown(length int64) (bool, error) {
 	if length < l.size || length == l.size || len(l.last) == 0 {
 		return length >= l.size, nil
@@ -114,8 +117,8 @@ func (l *fileLog) grown(length int64) (bool, error) {
 	return bytes.Equal(b, l.last), nil
 }
 
-// read gives what was appended to visit, as changes of a state. A batch is one change; the records that follow it for PyTorch's sake
-// are none. What visit fails at is read again the next time.
+// read gives what was appended to visit, as changes of a state. A batch is one change; the records
+// that follow it for PyTorch's sake are none. What visit fails at is read again the next time.
 func (l *fileLog) read(length int64, visit func(command) error) error {
 	if l.file == nil || length == l.size {
 		return nil
@@ -167,8 +170,8 @@ func (l *fileLog) judge(from, to int64) error {
 	return nil
 }
 
-// append writes records behind the last whole one, after those that a dying writer still owed. The file has length bytes; what it has
-// too many is cut off. It is all or nothing, or ErrUncertain.
+// append writes records behind the last whole one, after those that a dying writer still owed. The
+// file has length bytes; what it has too many is cut off. It is all or nothing, or ErrUncertain.
 func (l *fileLog) append(length int64, records []byte) error {
 	if length > l.size {
 		if err := l.file.Truncate(l.size); err != nil {

@@ -221,7 +221,8 @@ func (f *File) newID() clientID {
 	return f.last
 }
 
-// stay runs a command as client id, for whom hear gets the answer and all that follows until it says that it needs no more.
+// stay runs a command as client id, for whom hear gets the answer and all that follows until it
+// says that it needs no more.
 func (f *File) stay(id clientID, cmd command, hear func(reply) (done bool)) error {
 	r, answered, err := f.apply(id, cmd)
 	if err != nil || answered && hear(r) {

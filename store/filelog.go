@@ -9,13 +9,15 @@ import (
 	"io"
 )
 
-// The log of PyTorch's FileStore: records of a u32 key length, the key, a u32 value length and the value,
-// little-endian. Users' keys begin with a slash; the bookkeeping's are a name and a slash. A key that begins with a minus
-// sign is a tombstone: what follows the sign is the key that is deleted.
+// The log of PyTorch's FileStore: records of a u32 key length, the key, a u32 value length and the
+// value, little-endian. Users' keys begin with a slash; the bookkeeping's are a name and a slash. A
+// key that begins with a minus sign is a tombstone: what follows the sign is the key that is
+// deleted.
 //
-// PyTorch has no queues, and no change of several keys at once. Here they are tombstones of keys that nobody has, with a
-// value, to which PyTorch's processes pay no attention: -push/k and -pop/k for the queue of the user's key k, and -multi/
-// for a change of several, whose ordinary records follow it for PyTorch's sake.
+// PyTorch has no queues, and no change of several keys at once. Here they are tombstones of keys
+// that nobody has, with a value, to which PyTorch's processes pay no attention: -push/k and -pop/k
+// for the queue of the user's key k, and -multi/ for a change of several, whose ordinary records
+// follow it for PyTorch's sake.
 const (
 	filePrefix   = "/"
 	tombstone    = "-"
@@ -47,8 +49,8 @@ func appendPairs(b []byte, pairs []Pair) []byte {
 	return b
 }
 
-// appendBatch is the record of a change of several keys. It says all, so a reader that knows it needs no other. Its lengths
-// are no u32s, so that a piece of it is not taken for records.
+// appendBatch is the record of a change of several keys. It says all, so a reader that knows it
+// needs no other. Its lengths are no u32s, so that a piece of it is not taken for records.
 func appendBatch(b []byte, pairs []Pair) []byte {
 	var all []byte
 	for _, p := range pairs {
@@ -171,9 +173,9 @@ type logReader struct {
 	head   [recordHead]byte
 }
 
-// scan gives the records of the file between two offsets to visit, and returns where the whole ones end: a record that
-// breaks off is the work of a writer that died. What is no record is ErrCorrupt, with its offset. Memory is allocated only
-// for what the file has.
+// scan gives the records of the file between two offsets to visit, and returns where the whole ones
+// end: a record that breaks off is the work of a writer that died. What is no record is ErrCorrupt,
+// with its offset. Memory is allocated only for what the file has.
 func scan(file io.ReaderAt, from, to int64, limits Limits, visit func(record) error) (end int64, err error) {
 	l := &logReader{r: bufio.NewReaderSize(io.NewSectionReader(file, from, to-from), 64<<10), left: to - from, limits: limits}
 	for end = from; l.left > 0; {
@@ -237,8 +239,9 @@ func (l *logReader) read(b []byte) error {
 	return err
 }
 
-// hidesRecord says whether a record begins somewhere in b, but not at its beginning, and ends where b does. Then b is not
-// what is left of one record: somebody has appended behind it, as PyTorch's processes do, or its length is wrong.
+// hidesRecord says whether a record begins somewhere in b, but not at its beginning, and ends where
+// b does. Then b is not what is left of one record: somebody has appended behind it, as PyTorch's
+// processes do, or its length is wrong.
 func hidesRecord(b []byte, limits Limits) bool {
 	for at := 1; at < len(b)-2*recordHead; at++ {
 		key := int64(binary.LittleEndian.Uint32(b[at:]))

@@ -14,7 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// torchSees is what a process of PyTorch has in memory after reading a log, or an error where it would hang or go astray.
+// torchSees is what a process of PyTorch has in memory after reading a log, or an error where it
+// would hang or go astray.
 func torchSees(log []byte) (map[string]string, error) {
 	data := map[string]string{}
 	for len(log) > 0 {
@@ -219,8 +220,8 @@ func recordsOf(b []byte, limits Limits) (all []record, end int) {
 	}
 }
 
-// FuzzFile: whatever a file contains, reading it ends, in bounds, with the records that are there; what is refused is left
-// alone, and what is not goes on.
+// FuzzFile: whatever a file contains, reading it ends, in bounds, with the records that are there;
+// what is refused is left alone, and what is not goes on.
 func FuzzFile(f *testing.F) {
 	log := appendRecord(appendRecord(nil, "/a", []byte("1")), "-/a", nil)
 	f.Add(log)

@@ -82,7 +82,8 @@ func (f *File) answer(o *Operation, id clientID, answers <-chan reply) (reply, e
 	}
 }
 
-// visit runs a command. hear gets its answer and all that follows until it says that it needs no more.
+// visit runs a command. hear gets its answer and all that follows until it says that it needs no
+// more.
 func (f *File) visit(o *Operation, cmd command, hear func(reply) bool) (id clientID, err error) {
 	err = f.locked(o, cmd.needs(), func() error {
 		id = f.newID()
@@ -161,7 +162,8 @@ func (f *File) ListKeys(c context.Context) ([]string, error) {
 	return keys, nil
 }
 
-// Append implements Store. The file gets the whole new value, as PyTorch's processes know nothing else.
+// Append implements Store. The file gets the whole new value, as PyTorch's processes know nothing
+// else.
 func (f *File) Append(c context.Context, key string, value []byte) error {
 	_, err := f.do(c, "append", command{op: opAppend, key: key, value: value})
 	return err
@@ -257,7 +259,8 @@ func (f *File) Barrier(c context.Context, key string, world int) error {
 	return o.Fail(err)
 }
 
-// Watch implements Store. Of a file that was replaced, the difference is told as one change, with Dropped -1.
+// Watch implements Store. Of a file that was replaced, the difference is told as one change, with
+// Dropped -1.
 func (f *File) Watch(c context.Context, key string) (w *Watch, err error) {
 	cmd := command{op: opWatch, key: key}
 	o, err := f.begin(c, "watch", cmd)

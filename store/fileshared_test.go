@@ -223,7 +223,8 @@ func TestPyTorch1sCountOfThoseWhoLeftIsCountedOn(t *testing.T) {
 	require.NoFileExists(t, path)
 }
 
-// TestRandomCallsThroughManyClientsOfAFileAreWhatPyTorchReads compares what Weft says with what a plain reader of the file sees.
+// TestRandomCallsThroughManyClientsOfAFileAreWhatPyTorchReads compares what Weft says with what a
+// plain reader of the file sees.
 func TestRandomCallsThroughManyClientsOfAFileAreWhatPyTorchReads(t *testing.T) {
 	for seed := range uint64(soak.Cases(20)) {
 		r := rand.New(rand.NewPCG(seed, 7))

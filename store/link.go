@@ -68,8 +68,8 @@ func (l *link) disarm() {
 	l.stop = nil
 }
 
-// until sets the deadline of reads and writes; zero means none. It gives no time to an operation that is over: expire either shows here, or
-// sets its deadline after this one.
+// until sets the deadline of reads and writes; zero means none. It gives no time to an operation
+// that is over: expire either shows here, or sets its deadline after this one.
 func (l *link) until(t time.Time) {
 	if l.bound.Equal(t) {
 		return
@@ -90,8 +90,8 @@ func (l *link) ask(cmd command) (reply, error) {
 	return l.answer(&cmd)
 }
 
-// send sends commands. One that is not answered is followed by a question whose answer says that it was done: the empty
-// CHECK.
+// send sends commands. One that is not answered is followed by a question whose answer says that it
+// was done: the empty CHECK.
 func (l *link) send(cmds ...*command) error {
 	l.out = l.out[:0]
 	worst := reads
@@ -148,8 +148,10 @@ const (
 	settleGrace = 5 * time.Second        // the same where nobody waits for it
 )
 
-// giveUp is for a command whose time is over. What became of a pop is learnt here, as what is taken from a queue must not be lost. The answer to any other is left to
-// who gets the connection back, as a server may have work with every new connection (PyTorch's ask the resolver for a name, and nobody is served meanwhile).
+// giveUp is for a command whose time is over. What became of a pop is learnt here, as what is taken
+// from a queue must not be lost. The answer to any other is left to who gets the connection back,
+// as a server may have work with every new connection (PyTorch's ask the resolver for a name, and
+// nobody is served meanwhile).
 func (l *link) giveUp(cmd *command) (reply, error) {
 	if cmd.op == opPop {
 		l.disarm()

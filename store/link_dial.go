@@ -20,8 +20,8 @@ import (
 type greeting byte
 
 const (
-	// PyTorch 2.5 and later, and Weft. A server of 1.13 takes it for a SET with a key of so many bytes that it hangs up at
-	// once, see nonce.
+	// PyTorch 2.5 and later, and Weft. A server of 1.13 takes it for a SET with a key of so many
+	// bytes that it hangs up at once, see nonce.
 	greetPing greeting = iota
 	// PyTorch 2.2 to 2.4, which know no PING. Four NUMKEYS make 1.13 hang up.
 	greetKeys
@@ -42,8 +42,8 @@ func greetings(d Dialect) []greeting {
 	return []greeting{greetNothing}
 }
 
-// nonce is what a PING says. Its third byte ends up as the highest of a length where a server of PyTorch 1.13 reads a SET:
-// 2^63 and more is refused, less might be allocated.
+// nonce is what a PING says. Its third byte ends up as the highest of a length where a server of
+// PyTorch 1.13 reads a SET: 2^63 and more is refused, less might be allocated.
 func nonce() uint32 { return rand.Uint32() | 0xff<<16 }
 
 // probeTime is how long a server of PyTorch 1.13 may take to answer; others never do.
@@ -52,8 +52,9 @@ const probeTime = 30 * time.Second
 // errTLS is what a certificate or a mistaken configuration makes of a connection, every time.
 var errTLS = errors.New("no TLS session with the store")
 
-// connect makes a connection and greets the server in the way that it understood before, or else in all there are. What the
-// server speaks is found out once: one that is being shut down must not be taken for an old one.
+// connect makes a connection and greets the server in the way that it understood before, or else in
+// all there are. What the server speaks is found out once: one that is being shut down must not be
+// taken for an old one.
 func (cl *Client) connect(k *call) (*link, error) {
 	cl.mu.Lock()
 	ways := cl.ways
@@ -109,8 +110,9 @@ func (cl *Client) open(k *call, way greeting) (l *link, greeted bool, err error)
 	return l, true, nil
 }
 
-// vouch says that a plain server is one of another machine, or of a user that could do anything to this process anyhow. Otherwise it closes
-// nc, and nothing was said on it. A server that has not accepted it yet is waited for.
+// vouch says that a plain server is one of another machine, or of a user that could do anything to
+// this process anyhow. Otherwise it closes nc, and nothing was said on it. A server that has not
+// accepted it yet is waited for.
 func vouch(c context.Context, nc net.Conn) error {
 	const first, most = 50 * time.Microsecond, 50 * time.Millisecond
 	for pause := first; ; pause = min(2*pause, most) {

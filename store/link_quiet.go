@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// quiet says whether an idle connection is open and the server has said nothing on it: neither has it hung up, nor does it
-// speak without being asked.
+// quiet says whether an idle connection is open and the server has said nothing on it: neither has
+// it hung up, nor does it speak without being asked.
 func quiet(nc net.Conn) bool {
 	t, secured := nc.(*tls.Conn)
 	if secured { // where session tickets may come at any time

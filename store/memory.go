@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Memory is a store in this process, for tests and for jobs of one process. Its zero value is ready for use; it must
-// not be copied. The exported fields may be set before the first call.
+// Memory is a store in this process, for tests and for jobs of one process. Its zero value is ready
+// for use; it must not be copied. The exported fields may be set before the first call.
 type Memory struct {
 	Timeout time.Duration // of operations without a deadline; 0 means DefaultTimeout
 	Limits  Limits
@@ -62,7 +62,8 @@ func (m *Memory) initLocked() {
 	}
 }
 
-// applyLocked runs a command as a client of its own and hands out the replies. Those to others who wait, or watch, never block.
+// applyLocked runs a command as a client of its own and hands out the replies. Those to others who
+// wait, or watch, never block.
 func (m *Memory) applyLocked(cmd command) (id clientID, own reply, answered bool) {
 	m.last++
 	for _, r := range m.state.apply(m.last, cmd, nil) {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Operation is one call of a Store's method, for those who write a Store: its name, its keys and its time. Its errors
-// are worded as those of this package's stores.
+// Operation is one call of a Store's method, for those who write a Store: its name, its keys and
+// its time. Its errors are worded as those of this package's stores.
 type Operation struct {
 	Context context.Context // of the caller, bounded by the store's timeout
 	End     context.CancelFunc
@@ -34,8 +34,8 @@ func NewSettings(addr string, timeout time.Duration, limits Limits) Settings {
 	return Settings{addr, timeout, limits.withDefaults()}
 }
 
-// Begin bounds c by the store's timeout and refuses bad keys and a context that is over. The caller calls
-// End when there was no error.
+// Begin bounds c by the store's timeout and refuses bad keys and a context that is over. The caller
+// calls End when there was no error.
 func (s Settings) Begin(c context.Context, name string, keys ...string) (*Operation, error) {
 	o := &Operation{start: time.Now(), name: name, addr: s.addr, keys: keys}
 	if _, bounded := c.Deadline(); bounded {
@@ -86,7 +86,8 @@ func (o *Operation) Fail(err error) error {
 // maxNamed is how many keys an error names.
 const maxNamed = 16
 
-// keysTimeout is worded as PyTorch's, whose users search for it: keys are shown with the slash put before them.
+// keysTimeout is worded as PyTorch's, whose users search for it: keys are shown with the slash put
+// before them.
 func keysTimeout(op string, after time.Duration, keys []string) error {
 	switch op {
 	case "get", "multi_get", "pop":

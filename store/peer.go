@@ -14,10 +14,11 @@ import (
 
 // peer is one connection of a server: its socket and what is yet to be written to it.
 //
-// Replies are queued, and become bytes when somebody writes. The peer's own goroutine writes them before it blocks in a
-// read, so that a burst of commands is answered by one write. What other clients cause (a wake-up, news of a key) is
-// written by whoever causes it as far as the socket takes it at once, and from there by a goroutine started for it. So who
-// causes a reply never waits for who gets it, and an idle peer has neither buffer nor second goroutine.
+// Replies are queued, and become bytes when somebody writes. The peer's own goroutine writes them
+// before it blocks in a read, so that a burst of commands is answered by one write. What other
+// clients cause (a wake-up, news of a key) is written by whoever causes it as far as the socket
+// takes it at once, and from there by a goroutine started for it. So who causes a reply never waits
+// for who gets it, and an idle peer has neither buffer nor second goroutine.
 type peer struct {
 	id     clientID
 	nc     net.Conn
@@ -77,9 +78,9 @@ func (p *peer) speak(w wire) error {
 	return err
 }
 
-// add queues a reply, unless none is sent to such a command, and says whether somebody should call write for it. An
-// error means that the client has broken a rule. cause is the command, this client's or another's. The reply is written after
-// that record of the journal is safe.
+// add queues a reply, unless none is sent to such a command, and says whether somebody should call
+// write for it. An error means that the client has broken a rule. cause is the command, this
+// client's or another's. The reply is written after that record of the journal is safe.
 func (p *peer) add(r reply, cause op, after uint64) (call bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -100,8 +101,9 @@ func (p *peer) add(r reply, cause op, after uint64) (call bool, err error) {
 	return call, nil
 }
 
-// owes has the peer wait for a record of the journal before it reads on, though there may be nothing to answer: a client that asks for no
-// answers is not ahead of the disk by more than a few commands, and what it has changed is not left lying.
+// owes has the peer wait for a record of the journal before it reads on, though there may be
+// nothing to answer: a client that asks for no answers is not ahead of the disk by more than a few
+// commands, and what it has changed is not left lying.
 func (p *peer) owes(after uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -217,8 +219,9 @@ func (p hasty) Write(b []byte) (int, error) {
 
 type halfCloser interface{ CloseWrite() error }
 
-// bye sends for a moment what was answered before the client broke a rule, and closes. What the client is still sending is
-// read for that moment, as otherwise its system might throw the answers away.
+// bye sends for a moment what was answered before the client broke a rule, and closes. What the
+// client is still sending is read for that moment, as otherwise its system might throw the answers
+// away.
 func (p *peer) bye(broke bool) {
 	_ = p.nc.SetDeadline(time.Now().Add(byeTime))
 	if err := p.flush(); err == nil && broke {

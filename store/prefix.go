@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Prefix is a view of another store in which every key k is the key prefix/k of that store. Views nest, outer prefix
-// last: NewPrefix("b", NewPrefix("a", s)) has its key k at a/b/k.
+// Prefix is a view of another store in which every key k is the key prefix/k of that store. Views
+// nest, outer prefix last: NewPrefix("b", NewPrefix("a", s)) has its key k at a/b/k.
 //
 // NumKeys counts the keys of the whole store. Errors name keys with their prefix.
 type Prefix struct {
@@ -19,7 +19,8 @@ type Prefix struct {
 
 var _ Store = (*Prefix)(nil)
 
-// NewPrefix makes a view of s. It does not own s: closing the view ends the calls made through it and leaves s open.
+// NewPrefix makes a view of s. It does not own s: closing the view ends the calls made through it
+// and leaves s open.
 func NewPrefix(prefix string, s Store) *Prefix {
 	life, end := context.WithCancelCause(context.Background())
 	return &Prefix{prefix: prefix + "/", under: s, life: life, end: end}

@@ -9,8 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestOurServerSaysWhatPyTorchsDidInEveryRecordedConversation replays what a client of PyTorch's said to its own server: every operation of its release.
-// internal/disttest/interop records them, and checks that they are still said.
+// TestOurServerSaysWhatPyTorchsDidInEveryRecordedConversation replays what a client of PyTorch's
+// said to its own server: every operation of its release. internal/disttest/interop records them,
+// and checks that they are still said.
 func TestOurServerSaysWhatPyTorchsDidInEveryRecordedConversation(t *testing.T) {
 	for _, path := range recordings(t) {
 		release := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(path), "torch-"), ".talk")

@@ -2,7 +2,8 @@ package store
 
 import "bytes"
 
-// Sum is what Add makes of a value, for those who write a Store. The number under a missing key is 0.
+// Sum is what Add makes of a value, for those who write a Store. The number under a missing key is
+// 0.
 func Sum(old []byte, there bool, delta int64) (int64, error) {
 	var n int64
 	if there {
@@ -14,7 +15,8 @@ func Sum(old []byte, there bool, delta int64) (int64, error) {
 	return n + delta, nil
 }
 
-// Compared is what CompareSet makes of a value, for those who write a Store: its answer, and whether it stores desired.
+// Compared is what CompareSet makes of a value, for those who write a Store: its answer, and
+// whether it stores desired.
 func Compared(old []byte, there bool, expected, desired []byte) (answer []byte, stores bool) {
 	switch {
 	case bytes.Equal(old, expected):

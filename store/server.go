@@ -11,19 +11,24 @@ import (
 	"github.com/weft-project/weft/store/internal/door"
 )
 
-// Server keeps a store for clients over TCP. It speaks the protocol of PyTorch's TCPStore in all its dialects, and Weft's
-// own mode of it (dialect.go), and differs from PyTorch's servers on purpose:
+// Server keeps a store for clients over TCP. It speaks the protocol of PyTorch's TCPStore in all
+// its dialects, and Weft's own mode of it (dialect.go), and differs from PyTorch's servers on
+// purpose:
 //
 //   - A client that sends half a command or reads no replies delays nobody else.
-//   - Lengths, numbers of keys, memory and clients are bounded, and silent clients make room for others.
+//   - Lengths, numbers of keys, memory and clients are bounded, and silent clients make room for
+//     others.
 //   - Not everybody who reaches the port is served, see [Plain].
 //   - It listens on the address it is given and on no other.
-//   - A COMPARE_SET that creates a key wakes those who wait for it, and one that does not wakes nobody.
+//   - A COMPARE_SET that creates a key wakes those who wait for it, and one that does not wakes
+//     nobody.
 //   - Who watches a key twice gets its news once. A push wakes one of those who wait to pop.
-//   - The greeting of PyTorch 2.2 and later is read whole, however it arrives, and a wrong one ends the connection.
+//   - The greeting of PyTorch 2.2 and later is read whole, however it arrives, and a wrong one ends
+//     the connection.
 //
-// An oversized or unknown command, an ADD to what is no number, and before PyTorch 2.2 a GET of a missing key close that
-// client's connection, as the protocol has no way to say more; from 2.2 on what is missing is read as empty.
+// An oversized or unknown command, an ADD to what is no number, and before PyTorch 2.2 a GET of a
+// missing key close that client's connection, as the protocol has no way to say more; from 2.2 on
+// what is missing is read as empty.
 type Server struct {
 	cfg      ServerConfig // with its defaults
 	limits   Limits
@@ -86,8 +91,8 @@ func newServer(cfg ServerConfig) *Server {
 // Addr is the host:port the server listens on, its real port included.
 func (s *Server) Addr() string { return s.listener.Addr().String() }
 
-// Close disconnects all clients and returns when all goroutines of the server have ended. What is not in a journal is
-// lost; an error is the journal's. Closing twice is no error.
+// Close disconnects all clients and returns when all goroutines of the server have ended. What is
+// not in a journal is lost; an error is the journal's. Closing twice is no error.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	s.closed = true

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Whatever some clients send, however it is cut, the server lives, takes memory by what arrived, forgets them, and serves
-// another client.
+// Whatever some clients send, however it is cut, the server lives, takes memory by what arrived,
+// forgets them, and serves another client.
 func FuzzServer(f *testing.F) {
 	for _, x := range captured {
 		f.Add(unhex(f, x.ask), []byte("x"), uint8(3), uint8(0))

@@ -12,18 +12,20 @@ import (
 	"github.com/weft-project/weft/store/journal"
 )
 
-// JournalConfig says where a server keeps what it has to know after a crash. The zero value keeps nothing.
+// JournalConfig says where a server keeps what it has to know after a crash. The zero value keeps
+// nothing.
 type JournalConfig struct {
 	Path   string         // of the file, which is made if it does not exist
 	Sync   journal.Policy // when a change is brought to the disk: by default before anybody hears of it
 	Growth int            // the file is compacted when it is so many times as large as what it keeps; 0 means 4, less never
 }
 
-// keeper is a server's journal. Its records are the changes that its states note, as commands on the wire of Dialect22, with a mark in
-// front of the guests'.
+// keeper is a server's journal. Its records are the changes that its states note, as commands on
+// the wire of Dialect22, with a mark in front of the guests'.
 //
-// Every reply, that to a reading among them, is written after all changes made before it are as safe as the policy asks: what anybody
-// has heard of is not lost. When the journal fails, nobody hears anything more but the error.
+// Every reply, that to a reading among them, is written after all changes made before it are as
+// safe as the policy asks: what anybody has heard of is not lost. When the journal fails, nobody
+// hears anything more but the error.
 type keeper struct {
 	ledger
 	last    uint64 // the number of the last record
@@ -51,7 +53,8 @@ const (
 // keeps is the wire of the records.
 var keeps = wire{dialect: Dialect22}
 
-// openJournal replays what an earlier server has kept, whatever that one's limits were, and keeps what changes from now on.
+// openJournal replays what an earlier server has kept, whatever that one's limits were, and keeps
+// what changes from now on.
 func (s *Server) openJournal() error {
 	cfg := s.cfg.Journal
 	if cfg.Path == "" {
@@ -142,8 +145,8 @@ func (k *keeper) due(held int) bool {
 	return k.Due(int64(held))
 }
 
-// Failed is closed when the journal can no longer be written, and the server therefore answers with that error only, or when the server is
-// closed. Without a journal it is nil.
+// Failed is closed when the journal can no longer be written, and the server therefore answers with
+// that error only, or when the server is closed. Without a journal it is nil.
 func (s *Server) Failed() <-chan struct{} {
 	if s.keeper == nil {
 		return nil

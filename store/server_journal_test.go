@@ -403,7 +403,8 @@ func TestAServerTellsThatItsJournalFailed(t *testing.T) {
 	require.Nil(t, startServer(t, ServerConfig{}).Failed())
 }
 
-// Several clients write while the journal is compacted again and again; then another server has what they were told.
+// Several clients write while the journal is compacted again and again; then another server has
+// what they were told.
 func TestCompactionUnderLoadLosesNothing(t *testing.T) {
 	leak.Check(t)
 	cfg := journaled(t)

@@ -38,7 +38,8 @@ func (l *lines) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
-// In synctest's bubble a client that were held up by another would never be answered, and the test would find all asleep.
+// In synctest's bubble a client that were held up by another would never be answered, and the test
+// would find all asleep.
 func TestAHundredClientsWithHalfACommandHoldUpNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, dial := pipeServer(t)

@@ -92,7 +92,8 @@ func (s *Server) converse(p *peer) error {
 	}
 }
 
-// open finds out whether the client speaks TLS, and with that which keys it sees. It refuses who has to and does not.
+// open finds out whether the client speaks TLS, and with that which keys it sees. It refuses who
+// has to and does not.
 func (s *Server) open(p *peer) (*decoder, error) {
 	in := newDecoder(p, wire{}, s.limits)
 	plain := s.takesPlain(p.owner)
@@ -178,7 +179,8 @@ func (r *resumed) Read(b []byte) (int, error) {
 	return r.Conn.Read(b)
 }
 
-// take counts what a half-read command holds in all, and refuses it when those of all clients of a space hold too much.
+// take counts what a half-read command holds in all, and refuses it when those of all clients of a
+// space hold too much.
 func (s *Server) take(p *peer, bytes int) error {
 	total := p.space.arriving.Add(int64(bytes - p.holds))
 	p.holds = bytes
@@ -212,8 +214,8 @@ func (s *Server) handle(p *peer, in *decoder, cmd *command) error {
 	return err
 }
 
-// apply changes the state and queues the replies. It returns the other clients who have something to be written now.
-// Those are not written before what has changed until now is in the journal.
+// apply changes the state and queues the replies. It returns the other clients who have something
+// to be written now. Those are not written before what has changed until now is in the journal.
 func (s *Server) apply(p *peer, cmd *command) (others []*peer, failed error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -243,7 +245,8 @@ func (s *Server) queue(p *peer, cause op, after uint64) (others []*peer, failed 
 	return others, failed
 }
 
-// change applies a command, if there is a journal only while that can be written. It returns the record that the replies depend on.
+// change applies a command, if there is a journal only while that can be written. It returns the
+// record that the replies depend on.
 func (s *Server) change(p *peer, cmd *command) (after uint64) {
 	k := s.keeper
 	if k == nil {
@@ -276,7 +279,8 @@ func (s *Server) written() uint64 {
 // many is how many clients one goroutine writes to.
 const many = 64
 
-// tell has the replies of others written. A crowd is told by goroutines, so that who caused it can go on.
+// tell has the replies of others written. A crowd is told by goroutines, so that who caused it can
+// go on.
 func (s *Server) tell(others []*peer) {
 	if len(others) <= many {
 		s.write(others)

@@ -1,6 +1,7 @@
 package store
 
-// ServerStats is what a server counts, guests and what they have included. Those without "now" only grow.
+// ServerStats is what a server counts, guests and what they have included. Those without "now" only
+// grow.
 type ServerStats struct {
 	Clients  int               // connected now
 	Accepted uint64            // connections, the refused ones not

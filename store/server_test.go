@@ -170,7 +170,8 @@ func TestWatchersAreToldWhatHappens(t *testing.T) {
 	w.expect("00 02 00*7 '/w' 01 00*7 '2' 01 00*7 'y'")
 	r.send("08 02 00*7 '/w'")
 	w.expect("02 02 00*7 '/w' 01 00*7 'y' 00*8")
-	// Observed with PyTorch 1.13: what creates a key is told as its creation, whichever command it was.
+	// Observed with PyTorch 1.13: what creates a key is told as its creation, whichever command it
+	// was.
 	r.send("03 02 00*7 '/w' 05 00*7")
 	w.expect("01 02 00*7 '/w' 00*8 01 00*7 '5'")
 	r.send("08 02 00*7 '/w' 01 02 00*7 '/w' 00*8 01 00*7 'y'")

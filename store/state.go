@@ -38,7 +38,8 @@ const (
 	opNews    // a reply only: of a watched key
 )
 
-// clientID names who sent a command and who gets a reply. The shell gives them out and never uses one twice.
+// clientID names who sent a command and who gets a reply. The shell gives them out and never uses
+// one twice.
 type clientID uint64
 
 // command is one request. Which fields matter depends on op.
@@ -70,8 +71,8 @@ func (cmd command) names() []string {
 	return []string{cmd.key}
 }
 
-// reply is the answer to a command, of which all have one, or a piece of news. Which fields matter depends on op, which
-// is the command's, or opNews. If err is set, the others are not.
+// reply is the answer to a command, of which all have one, or a piece of news. Which fields matter
+// depends on op, which is the command's, or opNews. If err is set, the others are not.
 type reply struct {
 	to     clientID
 	op     op
@@ -86,8 +87,9 @@ type reply struct {
 	err    error      // the command failed and changed nothing
 }
 
-// state is the store itself: commands in, replies out. It does no I/O, reads no clock and locks nothing; its owner
-// does. It keeps the slices it is given and hands the same ones out, so nobody may write to them, nor append in place.
+// state is the store itself: commands in, replies out. It does no I/O, reads no clock and locks
+// nothing; its owner does. It keeps the slices it is given and hands the same ones out, so nobody
+// may write to them, nor append in place.
 type state struct {
 	limits  Limits
 	changed func(command) // unless nil, hears of every change, before its replies, as a command that repeats it
@@ -101,7 +103,8 @@ type state struct {
 	watched int                         // pairs of a client and a key
 }
 
-// entryBytes is what a key, a value in a queue, or a client's interest in a key counts beside its bytes.
+// entryBytes is what a key, a value in a queue, or a client's interest in a key counts beside its
+// bytes.
 const entryBytes = 64
 
 func newState(limits Limits) *state {
@@ -144,7 +147,8 @@ func (s *state) snapshot() iter.Seq[command] {
 	}
 }
 
-// apply does what from asks and appends the answer, unless it has to wait, and after it what others get to hear.
+// apply does what from asks and appends the answer, unless it has to wait, and after it what others
+// get to hear.
 func (s *state) apply(from clientID, cmd command, out []reply) []reply {
 	key, called := s.called[from]
 	if !called {
@@ -214,8 +218,8 @@ func (s *state) read(answer *reply, cmd command) {
 	}
 }
 
-// valuesFactor times Limits.Value is the most bytes of one reply with many values: keys may be repeated, and what is
-// short to ask for must not be endless to answer.
+// valuesFactor times Limits.Value is the most bytes of one reply with many values: keys may be
+// repeated, and what is short to ask for must not be endless to answer.
 const valuesFactor = 4
 
 func (s *state) values(answer reply, keys []string) reply {

@@ -2,7 +2,8 @@ package store
 
 import "strconv"
 
-// barrier counts one more arrival and lets go whom it completes; a client that does not only arrive waits for that. The count is stored as Add would, so it stays.
+// barrier counts one more arrival and lets go whom it completes; a client that does not only arrive
+// waits for that. The count is stored as Add would, so it stays.
 func (s *state) barrier(answer reply, cmd command, out []reply) []reply {
 	s.stopWaiting(answer.to)
 	old, there := s.data[cmd.key]
@@ -31,7 +32,8 @@ func (s *state) barrier(answer reply, cmd command, out []reply) []reply {
 	return s.serve(lineBarrier, atCount(cmd.key, n), all, out)
 }
 
-// reach answers when as many have arrived as cmd says. It changes nothing, so who has arrived may ask again.
+// reach answers when as many have arrived as cmd says. It changes nothing, so who has arrived may
+// ask again.
 func (s *state) reach(answer reply, cmd command, out []reply) []reply {
 	s.stopWaiting(answer.to)
 	old, there := s.data[cmd.key]
@@ -47,5 +49,6 @@ func (s *state) reach(answer reply, cmd command, out []reply) []reply {
 	return out
 }
 
-// atCount is where those stand who wait until n have come to the barrier key. No two of these are equal.
+// atCount is where those stand who wait until n have come to the barrier key. No two of these are
+// equal.
 func atCount(key string, n int64) string { return strconv.FormatInt(n, 10) + " " + key }

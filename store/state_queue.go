@@ -27,8 +27,8 @@ func (q *queue) take() []byte {
 	return v
 }
 
-// push hands the value to the client that has been waiting longest to take it, for which there is no queue and no
-// change, or else appends it.
+// push hands the value to the client that has been waiting longest to take it, for which there is
+// no queue and no change, or else appends it.
 func (s *state) push(answer reply, cmd command, out []reply) []reply {
 	if first := s.lines[lineTake][cmd.key]; first != nil {
 		c := first.guest
@@ -63,8 +63,9 @@ func (s *state) leaves(id clientID, out []reply) []reply {
 	return out
 }
 
-// call tells the first of those who wait to pop from the queue key, if it has something, that it is their turn. Who is told and then asks for something else, or
-// goes, has left the value to the next one.
+// call tells the first of those who wait to pop from the queue key, if it has something, that it is
+// their turn. Who is told and then asks for something else, or goes, has left the value to the next
+// one.
 func (s *state) call(key string, out []reply) []reply {
 	for _, kind := range [...]lineKind{lineTurn, lineReady} {
 		for before := len(out); s.queues[key] != nil && s.lines[kind][key] != nil && len(out) == before; {

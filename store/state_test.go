@@ -45,7 +45,8 @@ func randomCommand(r *rand.Rand) command {
 	return cmd
 }
 
-// randomly runs random commands of four clients through a state and a model, and each after every reply.
+// randomly runs random commands of four clients through a state and a model, and each after every
+// reply.
 func randomly(t *testing.T, seed uint64, changed func(command), each func(s *state, m *model)) {
 	defer func() {
 		if t.Failed() {
@@ -218,7 +219,8 @@ func TestAPushGoesToTheTakerThatAskedFirst(t *testing.T) {
 	require.Equal(t, int64(1), s.apply(9, command{op: opLen, key: "q"}, nil)[0].n)
 }
 
-// Whose turn it is pops, or else the next one hears of it, however the first one comes to do something else.
+// Whose turn it is pops, or else the next one hears of it, however the first one comes to do
+// something else.
 func TestWhoIsCalledToAQueueAndDoesNotPopLeavesItToTheNext(t *testing.T) {
 	for _, ready := range []command{{op: opReady, key: "q"}, {op: opWait, keys: []string{"q"}, turn: true}} {
 		for name, elsewhere := range map[string]func(s *state) []reply{

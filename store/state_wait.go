@@ -11,12 +11,15 @@ type lineKind byte
 const (
 	// lineExists waits for a value or something in the queue.
 	lineExists lineKind = iota
-	// lineTurn is for PyTorch's clients, whose blocking pop is a wait and a pop: a value ends the waiting of all, a push
-	// only that of the first, or else all would find the queue empty but one.
+	// lineTurn is for PyTorch's clients, whose blocking pop is a wait and a pop: a value ends the
+	// waiting of all, a push only that of the first, or else all would find the queue empty but
+	// one.
 	lineTurn
-	// lineFetch waits for the values of several keys at one moment. A client leaves its lines when all are there.
+	// lineFetch waits for the values of several keys at one moment. A client leaves its lines when
+	// all are there.
 	lineFetch
-	// lineTake waits for something in the queue, to have it. While there is such a line the queue is empty.
+	// lineTake waits for something in the queue, to have it. While there is such a line the queue
+	// is empty.
 	lineTake
 	// lineReady waits for something in the queue, to ask for it then.
 	lineReady
@@ -102,8 +105,8 @@ func (s *state) line(kind lineKind, key string) iter.Seq[*spot] {
 	}
 }
 
-// await answers now or later. A client has one request in flight, so a second wait means that it has given up the
-// first, which is forgotten.
+// await answers now or later. A client has one request in flight, so a second wait means that it
+// has given up the first, which is forgotten.
 func (s *state) await(answer reply, cmd command, out []reply) []reply {
 	s.stopWaiting(answer.to)
 	kind, keys, missing := lineExists, cmd.keys, cmd.keys
@@ -214,8 +217,8 @@ func (s *state) drop(id clientID) {
 
 const all = int(^uint(0) >> 1)
 
-// serve tells up to most clients at the head of a line that their key is there. Those who miss no other get their
-// answer.
+// serve tells up to most clients at the head of a line that their key is there. Those who miss no
+// other get their answer.
 func (s *state) serve(kind lineKind, key string, most int, out []reply) []reply {
 	for p := s.lines[kind][key]; p != nil && most > 0; p = s.lines[kind][key] {
 		most--

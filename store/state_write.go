@@ -24,8 +24,8 @@ func (s *state) write(answer reply, cmd command, out []reply) []reply {
 			return s.change(answer, cmd, strconv.AppendInt(nil, answer.n, 10), out)
 		}
 	case opAppend:
-		// What is in front of the old value's end is never written again, so its readers are not disturbed. Only values
-		// that were made here have room behind it.
+		// What is in front of the old value's end is never written again, so its readers are not
+		// disturbed. Only values that were made here have room behind it.
 		n := len(old) + len(cmd.value)
 		if n > s.limits.Value {
 			answer.err = fmt.Errorf("%w: the value would have %d bytes, at most %d allowed", ErrTooLarge, n, s.limits.Value)
@@ -140,10 +140,12 @@ func (s *state) room(more int) error {
 	return nil
 }
 
-// longestNumber is where the search for a number ends: it must not take long to find none in a long value.
+// longestNumber is where the search for a number ends: it must not take long to find none in a long
+// value.
 const longestNumber = 4 << 10
 
-// parseDecimal reads a number as C++'s stoll does: blanks before it and anything after it do not matter.
+// parseDecimal reads a number as C++'s stoll does: blanks before it and anything after it do not
+// matter.
 func parseDecimal(text []byte) (int64, error) {
 	s := bytes.TrimLeft(text[:min(len(text), longestNumber)], " \t\n\v\f\r")
 	end := 0

@@ -21,19 +21,21 @@ type OpenConfig struct {
 	// Rank and WorldSize are the caller's place if WorldSize is not 0. The URL must have none then.
 	Rank, WorldSize int
 
-	// Guest opens the store for somebody who has no rank, such as a person at a shell: the URL needs none, nothing is
-	// hosted and nobody is told. Rendezvous.Rank is then -1.
+	// Guest opens the store for somebody who has no rank, such as a person at a shell: the URL
+	// needs none, nothing is hosted and nobody is told. Rendezvous.Rank is then -1.
 	Guest bool
 
-	// Bind is the host on which rank 0 listens if it is not the one in the URL: "0.0.0.0" for a name that only others
-	// can resolve to this machine. See ServerConfig.Addr.
+	// Bind is the host on which rank 0 listens if it is not the one in the URL: "0.0.0.0" for a
+	// name that only others can resolve to this machine. See ServerConfig.Addr.
 	Bind string
 
-	// NoWait lets the rank that hosts the store go on before the others have come; torch's waits for them.
+	// NoWait lets the rank that hosts the store go on before the others have come; torch's waits
+	// for them.
 	NoWait bool
 
-	// TLS is for tcp:// and env://, for the server and for the clients alike; nil means plain text. With it, who speaks plain text with the
-	// server is a guest, see Plain. ServerName is the URL's host unless it is set.
+	// TLS is for tcp:// and env://, for the server and for the clients alike; nil means plain text.
+	// With it, who speaks plain text with the server is a guest, see Plain. ServerName is the URL's
+	// host unless it is set.
 	TLS *tls.Config
 
 	// AnyOwner is ClientConfig.AnyOwner.
@@ -43,7 +45,8 @@ type OpenConfig struct {
 	Schemes map[string]Opener
 }
 
-// Opener makes the store of a scheme of the caller's own. Timeout, Limits, Logger and TLS of cfg are for it.
+// Opener makes the store of a scheme of the caller's own. Timeout, Limits, Logger and TLS of cfg
+// are for it.
 type Opener func(c context.Context, u URL, cfg OpenConfig) (Store, error)
 
 // Rendezvous is a store and one's place among those who use it.
@@ -55,8 +58,8 @@ type Rendezvous struct {
 	server *Server // at the rank that hosts the store
 }
 
-// Close closes the store and, at the rank that hosts it, the server. The others lose their store with that: the
-// hosting rank should be the last to close, which Close does not see to.
+// Close closes the store and, at the rank that hosts it, the server. The others lose their store
+// with that: the hosting rank should be the last to close, which Close does not see to.
 func (r Rendezvous) Close() error {
 	var err error
 	if r.Store != nil {
@@ -70,18 +73,19 @@ func (r Rendezvous) Close() error {
 
 // Open makes the store that a URL names, in one of these ways:
 //
-//   - env:// reads RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT from the environment. Rank and world size may also
-//     stand in the URL, as in env://?rank=0&world_size=2.
+//   - env:// reads RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT from the environment. Rank and
+//     world size may also stand in the URL, as in env://?rank=0&world_size=2.
 //   - tcp://host:port?rank=0&world_size=2
 //   - file:///path?rank=0&world_size=2
 //   - a scheme of the caller's own, by OpenConfig.Schemes.
 //
-// With env:// and tcp:// rank 0 hosts the server at that host and port and waits until all ranks have joined, unless
-// the environment has TORCHELASTIC_USE_AGENT_STORE=True: then the agent that started the workers hosts it, and every
-// rank is a client.
+// With env:// and tcp:// rank 0 hosts the server at that host and port and waits until all ranks
+// have joined, unless the environment has TORCHELASTIC_USE_AGENT_STORE=True: then the agent that
+// started the workers hosts it, and every rank is a client.
 //
-// The URL may also have timeout=30s (or 30, which are seconds too), of operations, and dialect=1.13 (or another release of PyTorch),
-// which the server or the client then speaks, and any_owner=true (see ClientConfig.AnyOwner). Other parameters are ignored, PyTorch's use_libuv among them.
+// The URL may also have timeout=30s (or 30, which are seconds too), of operations, and dialect=1.13
+// (or another release of PyTorch), which the server or the client then speaks, and any_owner=true
+// (see ClientConfig.AnyOwner). Other parameters are ignored, PyTorch's use_libuv among them.
 //
 // A URL or environment that is wrong gives ErrBadURL with everything that is wrong with it.
 func Open(c context.Context, rawURL string, cfg OpenConfig) (Rendezvous, error) {

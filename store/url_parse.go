@@ -129,7 +129,8 @@ func (p *place) fromTCP() {
 	p.checkPort()
 }
 
-// ranks finds the caller's place, in the configuration, in the URL, or for env:// in the environment.
+// ranks finds the caller's place, in the configuration, in the URL, or for env:// in the
+// environment.
 func (p *place) ranks(from string) {
 	rank, world := p.Query.Get("rank"), p.Query.Get("world_size")
 	switch {

@@ -32,8 +32,9 @@ type Change struct {
 	Kind     ChangeKind
 	Key      string
 	Old, New []byte // nil where there was none, and where there is none any more
-	// Dropped is how many changes before this one are missing, because the reader was slow or the connection was lost;
-	// -1 means that it is not known how many. The latest change is never dropped.
+	// Dropped is how many changes before this one are missing, because the reader was slow or the
+	// connection was lost; -1 means that it is not known how many. The latest change is never
+	// dropped.
 	Dropped int
 }
 
@@ -42,8 +43,8 @@ const (
 	watchBytes = 32 << 20 // bytes of values in them; one change is kept whatever its size
 )
 
-// Watch is the news of one key: changes in their order. It keeps up to 1024 of them, or 32 MiB, for a slow reader and
-// then drops the oldest. It is safe for concurrent use.
+// Watch is the news of one key: changes in their order. It keeps up to 1024 of them, or 32 MiB, for
+// a slow reader and then drops the oldest. It is safe for concurrent use.
 type Watch struct {
 	// C delivers the changes. It is closed when the watch has ended.
 	C <-chan Change
@@ -60,10 +61,10 @@ type Watch struct {
 	err     error
 }
 
-// NewWatch is for those who write a Store: a watch that lives until c is over, Stop is called, or its last change after
-// end was delivered; then it calls release, once. send queues a change, never blocks, and owns its slices; end closes
-// the watch after what is queued, with an error that Err returns and that is not nil. Both may be called at any time;
-// after end the other does nothing.
+// NewWatch is for those who write a Store: a watch that lives until c is over, Stop is called, or
+// its last change after end was delivered; then it calls release, once. send queues a change, never
+// blocks, and owns its slices; end closes the watch after what is queued, with an error that Err
+// returns and that is not nil. Both may be called at any time; after end the other does nothing.
 func NewWatch(c context.Context, release func()) (w *Watch, send func(Change), end func(error)) {
 	c, over := context.WithCancelCause(c)
 	out := make(chan Change)
@@ -78,8 +79,8 @@ func (w *Watch) Stop() {
 	<-w.done
 }
 
-// Err says why C was closed: the context's cause, ErrClosed, or what became of the connection. It is nil before, and
-// context.Canceled after Stop.
+// Err says why C was closed: the context's cause, ErrClosed, or what became of the connection. It
+// is nil before, and context.Canceled after Stop.
 func (w *Watch) Err() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

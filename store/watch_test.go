@@ -150,7 +150,8 @@ func TestAnUnknownNumberOfMissingChangesStaysUnknown(t *testing.T) {
 	})
 }
 
-// A reader that is now slow, now quick: what comes is in order, and Dropped is exactly what is missing.
+// A reader that is now slow, now quick: what comes is in order, and Dropped is exactly what is
+// missing.
 func TestAReaderOfAnySpeedCanCountEveryChange(t *testing.T) {
 	for seed := range uint64(soak.Cases(6)) {
 		synctest.Test(t, func(t *testing.T) {

@@ -6,9 +6,9 @@ import (
 	"io"
 )
 
-// The TCPStore protocol: an opcode byte and its arguments, answered by the bare result. There is no framing. A string is a
-// u64 length and its bytes, a count is u64, a number is i64, all little-endian. dialect.go has the opcodes and says what
-// Weft's own mode is.
+// The TCPStore protocol: an opcode byte and its arguments, answered by the bare result. There is no
+// framing. A string is a u64 length and its bytes, a count is u64, a number is i64, all
+// little-endian. dialect.go has the opcodes and says what Weft's own mode is.
 
 // Single-byte answers.
 const (
@@ -22,7 +22,8 @@ const (
 // magic is what a client of Dialect22 sends first, after the opcode of opValidate.
 const magic = 0x3C85F7CE
 
-// appended is what PyTorch 2.0 tells of a watched key that grew: of no old value, and as the new one of what was appended.
+// appended is what PyTorch 2.0 tells of a watched key that grew: of no old value, and as the new
+// one of what was appended.
 const appended ChangeKind = 4
 
 // Statuses of Weft's own mode. Those between are errors, by their place in statusErrors.
@@ -58,7 +59,8 @@ func (e *toldError) Unwrap() error { return e.is }
 // maxTold bounds the text of an error.
 const maxTold = 1 << 10
 
-// encoder collects what is to be sent. With a writer, b goes there as it fills, and large values do without being copied.
+// encoder collects what is to be sent. With a writer, b goes there as it fills, and large values do
+// without being copied.
 type encoder struct {
 	b    []byte
 	to   io.Writer // nil: b holds everything
@@ -113,8 +115,8 @@ func (e *encoder) strings(keys []string) {
 	}
 }
 
-// appendCommand writes a command as a client does. It fails with ErrUnsupported, and has written nothing, where the
-// dialect has no such command.
+// appendCommand writes a command as a client does. It fails with ErrUnsupported, and has written
+// nothing, where the dialect has no such command.
 func (w wire) appendCommand(b []byte, cmd command) ([]byte, error) {
 	e := encoder{b: b}
 	err := w.writeCommand(&e, cmd)
@@ -161,8 +163,9 @@ func (e *encoder) arguments(cmd command) {
 	}
 }
 
-// settle says whether a reply is sent, and changes what the dialect puts in other words. An error is for what it has no
-// word for: then the connection is closed. cause is the command that led to the reply, another client's perhaps.
+// settle says whether a reply is sent, and changes what the dialect puts in other words. An error
+// is for what it has no word for: then the connection is closed. cause is the command that led to
+// the reply, another client's perhaps.
 func (w wire) settle(r *reply, cause op) (send bool, err error) {
 	if r.err == nil && r.op == opMultiGet && !r.ok {
 		r.err = errNoKey

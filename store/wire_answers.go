@@ -7,10 +7,11 @@ import (
 	"github.com/weft-project/weft/internal/printable"
 )
 
-// reply reads what the server says next to who awaits the answer to cmd: that answer, whose err says why the command
-// failed; news of a watched key (opNews), in the middle of which the answer is still to come; or after a CANCEL_WAIT was sent
-// that the wait is cancelled (opCancelWait). A client that awaits no answer but news asks for a command of opNews.
-// An error means that the connection is of no more use.
+// reply reads what the server says next to who awaits the answer to cmd: that answer, whose err
+// says why the command failed; news of a watched key (opNews), in the middle of which the answer is
+// still to come; or after a CANCEL_WAIT was sent that the wait is cancelled (opCancelWait). A
+// client that awaits no answer but news asks for a command of opNews. An error means that the
+// connection is of no more use.
 func (d *decoder) reply(cmd command) (reply, error) {
 	if d.own {
 		return d.ownReply(cmd)

@@ -8,7 +8,8 @@ import (
 	"slices"
 )
 
-// decoder reads either side of the protocol and believes no length: memory is taken as the bytes arrive.
+// decoder reads either side of the protocol and believes no length: memory is taken as the bytes
+// arrive.
 type decoder struct {
 	wire
 	r       *bufio.Reader
@@ -29,9 +30,10 @@ func newDecoder(r io.Reader, w wire, limits Limits) *decoder {
 	return &decoder{wire: w, r: bufio.NewReaderSize(r, readAhead), limits: limits}
 }
 
-// greeting reads how the other end opens, and takes its dialect from that where it can be told: only Dialect22 begins with
-// an opcode 0 and the magic, which would be the half of a SET's length that is never used. Who should begin so, and does
-// not, violates the protocol. Without a greeting nothing of the first command is taken. io.EOF means that nothing came.
+// greeting reads how the other end opens, and takes its dialect from that where it can be told:
+// only Dialect22 begins with an opcode 0 and the magic, which would be the half of a SET's length
+// that is never used. Who should begin so, and does not, violates the protocol. Without a greeting
+// nothing of the first command is taken. io.EOF means that nothing came.
 func (d *decoder) greeting(otherwise Dialect) error {
 	first, err := d.r.Peek(1)
 	if err != nil {

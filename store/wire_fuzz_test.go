@@ -30,7 +30,8 @@ func boundedBy(t *testing.T, given int, f func()) {
 	require.LessOrEqual(t, got, uint64(4*promise+64*given), "for %d bytes", given)
 }
 
-// A command that was read and written again is the same, however it arrives, and costs memory by what arrived.
+// A command that was read and written again is the same, however it arrives, and costs memory by
+// what arrived.
 func FuzzCommand(f *testing.F) {
 	for _, x := range captured {
 		f.Add(unhex(f, x.ask), uint8(0), uint8(0))

@@ -14,8 +14,9 @@ import (
 
 const module = "github.com/weft-project/weft"
 
-// TestImportRulesAreTheTableOfTheDesign plants, in a module of stubs, an import from every room into every room, and
-// compares what depguard reports with what the table of docs/design.md forbids.
+// TestImportRulesAreTheTableOfTheDesign plants, in a module of stubs, an import from every room
+// into every room, and compares what depguard reports with what the table of docs/design.md
+// forbids.
 func TestImportRulesAreTheTableOfTheDesign(t *testing.T) {
 	table := designTable(t)
 	dir := stubModule(t)
@@ -68,7 +69,8 @@ func designTable(t *testing.T) map[string][]string {
 	return table
 }
 
-// stubModule makes a module of the project's name and its lint configuration, with a package "leaf" in every room.
+// stubModule makes a module of the project's name and its lint configuration, with a package "leaf"
+// in every room.
 func stubModule(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()

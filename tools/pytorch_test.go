@@ -11,8 +11,9 @@ import (
 	"testing"
 )
 
-// lastItems is how many behaviours docs/pytorch-tests.md numbers, by prefix: of rpc_test.py, its faulty agent's twin, dist_autograd_test.py,
-// dist_optimizer_test.py, test_store.py, of the agent's local_elastic_agent_test.py and api_test.py, and of dynamic_rendezvous_test.py.
+// lastItems is how many behaviours docs/pytorch-tests.md numbers, by prefix: of rpc_test.py, its
+// faulty agent's twin, dist_autograd_test.py, dist_optimizer_test.py, test_store.py, of the agent's
+// local_elastic_agent_test.py and api_test.py, and of dynamic_rendezvous_test.py.
 var lastItems = map[string]int{"": 109, "f": 7, "a": 73, "o": 4, "s": 30, "g": 40, "r": 52}
 
 // suites are tests that run a suite of another folder, whose files name its cases in tables.
@@ -100,7 +101,8 @@ var (
 	namedTest = regexp.MustCompile("`((?:[a-z/]+\\.)?Test[A-Z]\\w*(?:/[\\w-]*)?)`")
 )
 
-// faultsOf says what is wrong with a table: tests that are not there, rows that say nothing, numbers from 1 to the last of a prefix without a row.
+// faultsOf says what is wrong with a table: tests that are not there, rows that say nothing,
+// numbers from 1 to the last of a prefix without a row.
 func faultsOf(doc string, last map[string]int, tests map[string]bool) (faults []string) {
 	seen := map[string]bool{}
 	for _, row := range tableRow.FindAllStringSubmatch(doc, -1) {

@@ -34,7 +34,8 @@ func TestAClaimWithoutATestIsFound(t *testing.T) {
 // claimRow is a row of the threat model's table: what holds, and the tests that show it.
 var claimRow = regexp.MustCompile(`(?m)^\| ([^|]*[^|\s-][^|]*) \| ([^|]*) \|$`)
 
-// unproven counts the claims of a threat model, and says which name no test, or one that does not exist.
+// unproven counts the claims of a threat model, and says which name no test, or one that does not
+// exist.
 func unproven(doc string, tests map[string]bool) (claims int, faults []string) {
 	for _, row := range claimRow.FindAllStringSubmatch(doc, -1) {
 		if strings.HasPrefix(row[2], "Its tests") {

@@ -9,12 +9,14 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// BatchNorm normalises each channel (axis 1), then scales by Gamma and shifts by Beta, all (channels). In training it normalises by mean and
-// variance over the batch and all other axes, and moves RunningMean and RunningVar towards them, the variance unbiased, as PyTorch does; in
-// evaluation it normalises by those. It serves images (n, channels, h, w) as well as rows (n, channels).
+// BatchNorm normalises each channel (axis 1), then scales by Gamma and shifts by Beta, all
+// (channels). In training it normalises by mean and variance over the batch and all other axes, and
+// moves RunningMean and RunningVar towards them, the variance unbiased, as PyTorch does; in
+// evaluation it normalises by those. It serves images (n, channels, h, w) as well as rows (n,
+// channels).
 //
-// Running statistics belong to nobody. A forward that a checkpoint computes anew does not move them again. Forwards at once move them one
-// after the other, in any order.
+// Running statistics belong to nobody. A forward that a checkpoint computes anew does not move them
+// again. Forwards at once move them one after the other, in any order.
 type BatchNorm struct {
 	Gamma, Beta             *autodiff.Tensor
 	RunningMean, RunningVar *autodiff.Tensor // both nil: batches normalise themselves, also in evaluation
@@ -67,7 +69,8 @@ func (l *BatchNorm) follow(x, mean, variance *autodiff.Tensor) error {
 	return l.move(l.RunningVar, variance, float64(n)/float64(n-1))
 }
 
-// move makes running (1−m)·running + m·scale·batch, which is a step of size m down the gradient running − scale·batch.
+// move makes running (1−m)·running + m·scale·batch, which is a step of size m down the gradient
+// running − scale·batch.
 func (l *BatchNorm) move(running, batch *autodiff.Tensor, scale float64) error {
 	step := kernels.Update{Rule: kernels.SGD, LR: zero.Or(l.Momentum, 0.1), WeightDecay: 1, Scale: -scale, Step: 1}
 	return autodiff.Apply(step, []*autodiff.Tensor{running, batch}, 0)

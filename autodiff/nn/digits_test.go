@@ -39,7 +39,8 @@ func digits(t *testing.T) (images []float32, classes []int32) {
 	return images, classes
 }
 
-// train takes some steps over the first digits and gives the loss of the last, and the share of the last 300 digits that it recognises then.
+// train takes some steps over the first digits and gives the loss of the last, and the share of the
+// last 300 digits that it recognises then.
 func train(t *testing.T, images []float32, classes []int32, steps int) (loss, share float64) {
 	src := rng(11)
 	net := Sequential{

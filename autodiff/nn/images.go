@@ -9,13 +9,15 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// Conv2d correlates images (n, in, h, w) with kernels W (out, in, kh, kw) and adds B (out), which may be nil.
+// Conv2d correlates images (n, in, h, w) with kernels W (out, in, kh, kw) and adds B (out), which
+// may be nil.
 type Conv2d struct {
 	W, B *autodiff.Tensor
 	Over kernels.Window // without a kernel, that of W
 }
 
-// NewConv2d draws W and B uniformly within ±1/√(in·kh·kw), as PyTorch does: NewConv2d(src, 1, 16, kernels.Square(3, 1, 1)).
+// NewConv2d draws W and B uniformly within ±1/√(in·kh·kw), as PyTorch does: NewConv2d(src, 1, 16,
+// kernels.Square(3, 1, 1)).
 func NewConv2d(src *rand.Rand, in, out int, over kernels.Window) *Conv2d {
 	bound := 1 / math.Sqrt(float64(max(in*over.Kernel[0]*over.Kernel[1], 1)))
 	return &Conv2d{
@@ -47,7 +49,8 @@ func (l MaxPool2d) Forward(x *autodiff.Tensor) *autodiff.Tensor { return autodif
 // Params is nothing.
 func (l MaxPool2d) Params() []*autodiff.Tensor { return nil }
 
-// AvgPool2d is the mean under a window over images. Padding counts as zeros, as PyTorch has it, or with Inside not at all.
+// AvgPool2d is the mean under a window over images. Padding counts as zeros, as PyTorch has it, or
+// with Inside not at all.
 type AvgPool2d struct {
 	Over   kernels.Window
 	Inside bool

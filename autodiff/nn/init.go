@@ -20,8 +20,9 @@ func Normal(src *rand.Rand, d device.Dtype, mean, std float64, shape ...int) *au
 	return draw(src, d, shape, func() float64 { return mean + std*src.NormFloat64() })
 }
 
-// KaimingUniform is uniform within ±√(6/((1+a²)·in)) for weights (…, in, out) before a leaky ReLU of slope a (He et al.,
-// arXiv:1502.01852). With a = √5, PyTorch's choice for its linear layers, that is ±1/√in.
+// KaimingUniform is uniform within ±√(6/((1+a²)·in)) for weights (…, in, out) before a leaky ReLU
+// of slope a (He et al., arXiv:1502.01852). With a = √5, PyTorch's choice for its linear layers,
+// that is ±1/√in.
 func KaimingUniform(src *rand.Rand, d device.Dtype, a float64, shape ...int) *autodiff.Tensor {
 	in, _, err := fans(shape)
 	if err != nil {
@@ -30,7 +31,8 @@ func KaimingUniform(src *rand.Rand, d device.Dtype, a float64, shape ...int) *au
 	return within(src, d, math.Sqrt(6/((1+a*a)*in)), shape)
 }
 
-// XavierUniform is uniform within ±gain·√(6/(in+out)) for weights (…, in, out) (Glorot and Bengio, AISTATS 2010).
+// XavierUniform is uniform within ±gain·√(6/(in+out)) for weights (…, in, out) (Glorot and Bengio,
+// AISTATS 2010).
 func XavierUniform(src *rand.Rand, d device.Dtype, gain float64, shape ...int) *autodiff.Tensor {
 	in, out, err := fans(shape)
 	if err != nil {

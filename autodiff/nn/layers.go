@@ -12,7 +12,8 @@ import (
 	"github.com/weft-project/weft/internal/zero"
 )
 
-// Zero is 0 itself in a setting whose zero value stands for a default: BatchNorm{Momentum: nn.Zero}.
+// Zero is 0 itself in a setting whose zero value stands for a default: BatchNorm{Momentum:
+// nn.Zero}.
 const Zero = zero.Itself
 
 // Layer is a function of one tensor with parameters.
@@ -98,7 +99,8 @@ func (f Activation) Params() []*autodiff.Tensor { return nil }
 // Sequential is layers one after another, none of which may be nil; no layers are the identity.
 type Sequential []Layer
 
-// NewMLP is linear layers of the given widths, the first being that of the input, with an activation between them.
+// NewMLP is linear layers of the given widths, the first being that of the input, with an
+// activation between them.
 func NewMLP(src *rand.Rand, between Activation, widths ...int) Sequential {
 	var s Sequential
 	for i := 1; i < len(widths); i++ {

@@ -10,13 +10,14 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// CrossEntropy is the mean over rows of −log softmax(logits)[label]: logits (n, classes), labels (n) int32 or int64.
+// CrossEntropy is the mean over rows of −log softmax(logits)[label]: logits (n, classes), labels
+// (n) int32 or int64.
 func CrossEntropy(logits, labels *autodiff.Tensor) *autodiff.Tensor {
 	return autodiff.CrossEntropy(logits, labels)
 }
 
-// MSE is the mean squared difference of two tensors of one shape. Shapes that would only broadcast are refused: a (n)
-// target for a (n, 1) prediction is a mistake.
+// MSE is the mean squared difference of two tensors of one shape. Shapes that would only broadcast
+// are refused: a (n) target for a (n, 1) prediction is a mistake.
 func MSE(prediction, target *autodiff.Tensor) *autodiff.Tensor {
 	if prediction.Err() == nil && target.Err() == nil && !prediction.Type().Equal(target.Type()) {
 		return autodiff.Failed(fmt.Errorf("MSE: %w: prediction %v and target %v must be of one type",
@@ -30,7 +31,8 @@ var mse = autodiff.Define("mse", func(g *autodiff.Graph, p, t *gorgonia.Node) *g
 	return g.Mean(g.Mul(d, d))
 })
 
-// Accuracy is the share of rows whose largest logit stands at the label: logits (n, classes), labels (n) int32 or int64, each a class.
+// Accuracy is the share of rows whose largest logit stands at the label: logits (n, classes),
+// labels (n) int32 or int64, each a class.
 func Accuracy(logits, labels *autodiff.Tensor) (float64, error) {
 	l, lt := logits.Type().Shape, labels.Type().Shape
 	for i, t := range []*autodiff.Tensor{logits, labels} {

@@ -8,11 +8,12 @@ import (
 	"github.com/weft-project/weft/autodiff"
 )
 
-// Moded is a layer that does one thing in training and another in evaluation. Layers begin in training.
+// Moded is a layer that does one thing in training and another in evaluation. Layers begin in
+// training.
 type Moded interface{ SetTraining(on bool) }
 
-// Train puts a layer, and those within it that [State] would find, into training mode. A layer's own SetTraining comes after those within it, so
-// it has the last word on them.
+// Train puts a layer, and those within it that [State] would find, into training mode. A layer's
+// own SetTraining comes after those within it, so it has the last word on them.
 func Train(l Layer) { setTraining(l, true) }
 
 // Eval puts a layer, and those within it, into evaluation mode, as [Train] does.
@@ -41,9 +42,11 @@ func (m *mode) SetTraining(on bool) { m.eval.Store(!on) }
 // Training says which mode the layer is in.
 func (m *mode) Training() bool { return !m.eval.Load() }
 
-// Dropout keeps each element with probability 1−P in training and scales it by 1/(1−P); in evaluation it is the identity. Every forward keeps others,
-// but one that a checkpoint computes anew keeps the same. Layers of [NewDropout] repeat themselves from one seed; one without a seed, a literal,
-// takes one at its first use, or when its [State] is asked for, from the random numbers of the process. Seed and count are part of the State.
+// Dropout keeps each element with probability 1−P in training and scales it by 1/(1−P); in
+// evaluation it is the identity. Every forward keeps others, but one that a checkpoint computes
+// anew keeps the same. Layers of [NewDropout] repeat themselves from one seed; one without a seed,
+// a literal, takes one at its first use, or when its [State] is asked for, from the random numbers
+// of the process. Seed and count are part of the State.
 type Dropout struct {
 	P float64
 	mode
@@ -71,7 +74,8 @@ func (l *Dropout) seeded() uint64 {
 // Random is the seed, and how many forwards there have been.
 func (l *Dropout) Random() (seed, uses uint64) { return l.seeded(), l.uses.Load() }
 
-// SetRandom has the layer go on as another one, of which it is the [Dropout.Random]. No forward may be under way.
+// SetRandom has the layer go on as another one, of which it is the [Dropout.Random]. No forward may
+// be under way.
 func (l *Dropout) SetRandom(seed, uses uint64) {
 	l.seed.Store(seed)
 	l.uses.Store(uses)

@@ -52,7 +52,8 @@ func TestOneSeedDropsTheSameOnEveryDevice(t *testing.T) {
 	require.NotEqual(t, run(1, device.Host()), run(2, device.Host()))
 }
 
-// TestACheckpointDropsTheSameTheSecondTimeAndMovesStatisticsOnce compares a net with and without checkpoints, nested ones included.
+// TestACheckpointDropsTheSameTheSecondTimeAndMovesStatisticsOnce compares a net with and without
+// checkpoints, nested ones included.
 func TestACheckpointDropsTheSameTheSecondTimeAndMovesStatisticsOnce(t *testing.T) {
 	src := rng(3)
 	x := Normal(src, device.Float64, 0, 1, 5, 4).RequireGrad()
@@ -163,7 +164,8 @@ func TestStateNamesParametersAndRunningStatistics(t *testing.T) {
 	require.True(t, slices.Equal([]*autodiff.Tensor{b.Norm.Gamma, b.Norm.Beta}, b.Norm.Params()), "running statistics are no parameters")
 }
 
-// nest is a layer of a user's own that leaves Forward to the layer it embeds, and so has that one's SetTraining too.
+// nest is a layer of a user's own that leaves Forward to the layer it embeds, and so has that one's
+// SetTraining too.
 type nest struct {
 	*BatchNorm
 	Drop  Dropout

@@ -29,8 +29,8 @@ func double(src *rand.Rand, shape ...int) *autodiff.Tensor {
 	return Normal(src, device.Float64, 0, 1, shape...).RequireGrad()
 }
 
-// checkGradients compares the gradients of a loss with central finite differences over every parameter. Parameters are changed
-// in place by updates, as an optimizer does.
+// checkGradients compares the gradients of a loss with central finite differences over every
+// parameter. Parameters are changed in place by updates, as an optimizer does.
 func checkGradients(t *testing.T, params []*autodiff.Tensor, loss func() *autodiff.Tensor) {
 	t.Helper()
 	l := loss()

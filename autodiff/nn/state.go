@@ -21,10 +21,12 @@ type Randomized interface {
 	SetRandom(seed, uses uint64)
 }
 
-// State names every tensor of a layer that a checkpoint of a model must hold: parameters, running statistics, and where its random numbers are
-// (of a [Randomized], a *rand.PCG, and an autodiff.Func that was taken from Gorgonia; int64 (2), a copy). The tensors are those in exported fields of structs, in elements and in maps by name, also of the layers there,
-// with paths such as "0.W", "Body.3.RunningMean" or "1.Random". [Load] is the way back. A parameter that l.Params lists and no exported field leads to is
-// there as a tensor that carries an error.
+// State names every tensor of a layer that a checkpoint of a model must hold: parameters, running
+// statistics, and where its random numbers are (of a [Randomized], a *rand.PCG, and an
+// autodiff.Func that was taken from Gorgonia; int64 (2), a copy). The tensors are those in exported
+// fields of structs, in elements and in maps by name, also of the layers there, with paths such as
+// "0.W", "Body.3.RunningMean" or "1.Random". [Load] is the way back. A parameter that l.Params
+// lists and no exported field leads to is there as a tensor that carries an error.
 func State(l Layer) iter.Seq2[string, *autodiff.Tensor] {
 	met := map[*autodiff.Tensor]bool{}
 	w := walk{tensor: func(_ string, at place) bool { met[at.Tensor] = true; return true }}
@@ -63,8 +65,8 @@ func hidden(l Layer, met map[*autodiff.Tensor]bool) error {
 	return nil
 }
 
-// Parameters names the tensors of [State] that require gradients: those that an optimizer steps. One that lies in several places has the name of the
-// first.
+// Parameters names the tensors of [State] that require gradients: those that an optimizer steps.
+// One that lies in several places has the name of the first.
 func Parameters(l Layer) iter.Seq2[string, *autodiff.Tensor] {
 	all := State(l)
 	return func(yield func(string, *autodiff.Tensor) bool) {
@@ -78,9 +80,10 @@ func Parameters(l Layer) iter.Seq2[string, *autodiff.Tensor] {
 	}
 }
 
-// Load gives a layer the values that [State] named, maybe of another process's layer of the same structure: its tensors stay the same ones, so an optimizer
-// may have them already. Tensors that do not fit are refused, with ErrState, and change nothing. The error names what is missing or too many (the first few,
-// and how many more there are), and what is of another type.
+// Load gives a layer the values that [State] named, maybe of another process's layer of the same
+// structure: its tensors stay the same ones, so an optimizer may have them already. Tensors that do
+// not fit are refused, with ErrState, and change nothing. The error names what is missing or too
+// many (the first few, and how many more there are), and what is of another type.
 func Load(l Layer, tensors map[string]*autodiff.Tensor) error {
 	if err := load(l, tensors); err != nil {
 		return autodiff.Failed(err).Err()

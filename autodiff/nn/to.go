@@ -8,9 +8,10 @@ import (
 	"github.com/weft-project/weft/device"
 )
 
-// To moves a layer to a device: the tensors that [State] names are replaced by copies there, which want gradients where those did. A tensor that lies
-// in several places stays one. It comes before the optimizer, which steps the tensors that it was given. Where a copy fails, a tensor lies in
-// a struct that is no pointer, or no exported field leads to a parameter, nothing is replaced.
+// To moves a layer to a device: the tensors that [State] names are replaced by copies there, which
+// want gradients where those did. A tensor that lies in several places stays one. It comes before
+// the optimizer, which steps the tensors that it was given. Where a copy fails, a tensor lies in a
+// struct that is no pointer, or no exported field leads to a parameter, nothing is replaced.
 func To(l Layer, dev device.Device) error {
 	if missing(l) {
 		return autodiff.Failed(fmt.Errorf("nn.To: %w: the layer is nil", autodiff.ErrFunction)).Err()

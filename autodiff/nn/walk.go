@@ -11,8 +11,8 @@ import (
 	"github.com/weft-project/weft/autodiff"
 )
 
-// walk meets all that is within a layer, through exported fields, elements, and the values of maps in the order of their keys, which are strings. What
-// is not asked for is nil.
+// walk meets all that is within a layer, through exported fields, elements, and the values of maps
+// in the order of their keys, which are strings. What is not asked for is nil.
 type walk struct {
 	tensor func(path string, at place) bool // false ends the walk
 	moded  func(m Moded)                    // after what is within m

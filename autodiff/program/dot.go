@@ -9,7 +9,8 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// Dot draws the unit for Graphviz: a box for each instruction, an edge for each value that it reads, thicker the larger the value.
+// Dot draws the unit for Graphviz: a box for each instruction, an edge for each value that it
+// reads, thicker the larger the value.
 func (u *Unit) Dot(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "digraph %q {\n\tnode [shape=box, fontname=\"sans-serif\", style=filled, fillcolor=white]\n", u.Name)

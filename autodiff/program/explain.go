@@ -9,8 +9,8 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// Explain prints what the program does, an instruction per line: what was fused into it, what it reads and makes, and an estimate of its
-// work. Then the totals, and the memory of a run.
+// Explain prints what the program does, an instruction per line: what was fused into it, what it
+// reads and makes, and an estimate of its work. Then the totals, and the memory of a run.
 func (p *Program) Explain(w io.Writer) error {
 	if err := p.unit.Explain(w); err != nil {
 		return err

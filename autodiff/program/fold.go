@@ -7,8 +7,9 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// fold computes what is constant, and leaves out what changes nothing. Constants are scalars, repeated where they are read. Nothing here
-// changes what becomes of NaN and infinities: x·0 stays a product.
+// fold computes what is constant, and leaves out what changes nothing. Constants are scalars,
+// repeated where they are read. Nothing here changes what becomes of NaN and infinities: x·0 stays
+// a product.
 func fold(u *Unit) bool {
 	return u.rewrite(func(r *rewriting, i Inst) (Value, bool) {
 		switch op := i.Instr.(type) {
@@ -38,7 +39,8 @@ func (r *rewriting) filled(t kernels.Type, c float64) (Value, bool) {
 	return r.do(kernels.BroadcastTo{Shape: t.Shape}, v)
 }
 
-// constant is the one number that v consists of, as it is in v's dtype. Integers are no constants here.
+// constant is the one number that v consists of, as it is in v's dtype. Integers are no constants
+// here.
 func (r *rewriting) constant(v Value) (float64, bool) {
 	for {
 		switch i := r.made(v); op := i.Instr.(type) {
@@ -92,7 +94,8 @@ func (r *rewriting) foldUnary(op kernels.Unary, x Value) (Value, bool) {
 	return 0, false
 }
 
-// oneScale says whether x·a·b is finite where x·(a·b) is: both grow or both shrink, and the product is a normal number.
+// oneScale says whether x·a·b is finite where x·(a·b) is: both grow or both shrink, and the product
+// is a normal number.
 func oneScale(d device.Dtype, a, b float64) bool {
 	least, most := 0x1p-1022, math.MaxFloat64
 	if d == device.Float32 {
@@ -186,7 +189,8 @@ func withConstant(fn kernels.BinaryFn, c float64) (kernels.Unary, bool) {
 	case kernels.Mul:
 		return kernels.Unary{Fn: kernels.Scale, C: c}, true
 	case kernels.Div:
-		// Only the inverse of a power of two is exact, and 1/c must not be denormal in either dtype.
+		// Only the inverse of a power of two is exact, and 1/c must not be denormal in either
+		// dtype.
 		if half, exp := math.Frexp(c); math.Abs(half) == 0.5 && exp > -100 && exp < 100 {
 			return kernels.Unary{Fn: kernels.Scale, C: 1 / c}, true
 		}
@@ -243,7 +247,8 @@ func (r *rewriting) sinkBroadcast(op kernels.Binary, a, b Value, s device.Shape)
 	return r.broadcast(v, s)
 }
 
-// unrepeated is what a value repeats along axes that broadcasting gives it anyway, or has as axes of extent 1 before its own.
+// unrepeated is what a value repeats along axes that broadcasting gives it anyway, or has as axes
+// of extent 1 before its own.
 func (r *rewriting) unrepeated(v Value) (Value, bool) {
 	if _, x, ok := from[kernels.BroadcastTo](r, v); ok {
 		return x, true

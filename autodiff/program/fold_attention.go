@@ -6,8 +6,9 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// joinedGradients has attention's gradient write its results where a Concat would put them: side by side, as when queries, keys and values are slices
-// of what one linear layer has made. The parts are results as they are, or with heads and elements as one axis.
+// joinedGradients has attention's gradient write its results where a Concat would put them: side by
+// side, as when queries, keys and values are slices of what one linear layer has made. The parts
+// are results as they are, or with heads and elements as one axis.
 func (r *rewriting) joinedGradients(op kernels.Concat, parts []Value) (Value, bool) {
 	if len(parts) != 3 || op.Axis != 2 {
 		return 0, false

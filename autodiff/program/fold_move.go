@@ -163,7 +163,8 @@ func (r *rewriting) slicedWhole(axis int, parts []Value) (whole Value, ok bool) 
 	return whole, len(parts) > 0 && at == r.shape(whole)[axis]
 }
 
-// foldReduce gives a reduction its plainest form: axes in order, not kept (a reshape keeps them), nil for all.
+// foldReduce gives a reduction its plainest form: axes in order, not kept (a reshape keeps them),
+// nil for all.
 func (r *rewriting) foldReduce(op kernels.Reduce, x Value) (Value, bool) {
 	s := r.shape(x)
 	plain := kernels.Reduce{Fn: op.Fn, Axes: reducedAxes(op.Axes, len(s))}

@@ -2,8 +2,8 @@ package program
 
 import "github.com/weft-project/weft/kernels"
 
-// joinPads makes a Concat of a sum of neighbours: of tensors that fill different parts of an axis, with zeros around them. Such are the
-// gradients of slices.
+// joinPads makes a Concat of a sum of neighbours: of tensors that fill different parts of an axis,
+// with zeros around them. Such are the gradients of slices.
 func (r *rewriting) joinPads(fn kernels.BinaryFn, a, b Value) (Value, bool) {
 	if fn != kernels.Add || !r.shape(a).Equal(r.shape(b)) {
 		return 0, false

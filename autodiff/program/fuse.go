@@ -7,25 +7,28 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// What one fused instruction may have: more operands are more streams of memory than a processor follows, and more steps than its registers hold.
+// What one fused instruction may have: more operands are more streams of memory than a processor
+// follows, and more steps than its registers hold.
 const (
 	maxOperands = 8
 	maxSteps    = 24
 )
 
-// How far apart in the list instructions may stand and yet become one where nothing but a reading of memory is saved by it: what is made
-// earlier, or read later, lives longer.
+// How far apart in the list instructions may stand and yet become one where nothing but a reading
+// of memory is saved by it: what is made earlier, or read later, lives longer.
 const maxApart = 64
 
 // maxReaders bounds how many readers of a value are looked at.
 const maxReaders = 64
 
-// fuse makes one instruction of many that compute element by element in one shape: a Map, or the epilogue of a product. Values that are
-// read elsewhere become results of their own, and reductions are folded.
+// fuse makes one instruction of many that compute element by element in one shape: a Map, or the
+// epilogue of a product. Values that are read elsewhere become results of their own, and reductions
+// are folded.
 //
-// Each instruction begins as a group. In the order of the list, a group joins those that make what it reads, and those that read the same.
-// A group stands at one place of the list: two can be one where the later one's operands are there before the earlier, or where nobody reads
-// the earlier one's results before the later; so the list stays in order, and no cycle can arise.
+// Each instruction begins as a group. In the order of the list, a group joins those that make what
+// it reads, and those that read the same. A group stands at one place of the list: two can be one
+// where the later one's operands are there before the earlier, or where nobody reads the earlier
+// one's results before the later; so the list stays in order, and no cycle can arise.
 func fuse(u *Unit) {
 	f := newFusion(u)
 	for k := range u.Insts {
@@ -95,10 +98,12 @@ func (f *fusion) single(k int) group {
 	return g
 }
 
-// manySums is from how many results on a reduction is kept beside a map only where it has few for what it reads.
+// manySums is from how many results on a reduction is kept beside a map only where it has few for
+// what it reads.
 const manySums = 1 << 10
 
-// foldable says whether a reduction has few enough results to be kept beside a map: they are held in float64, by each goroutine.
+// foldable says whether a reduction has few enough results to be kept beside a map: they are held
+// in float64, by each goroutine.
 func foldable(x, y kernels.Type) bool {
 	return y.Shape.Elems() <= manySums || y.Shape.Elems() <= x.Shape.Elems()/4
 }
@@ -122,7 +127,8 @@ func (f *fusion) there(v Value) int {
 // makes says whether v is made in the group of a.
 func (f *fusion) makes(a int, v Value) bool { return f.maker[v] >= 0 && f.find(f.maker[v]) == a }
 
-// join brings instruction k together with those that make its operands, the latest first, and those that read the same ones.
+// join brings instruction k together with those that make its operands, the latest first, and those
+// that read the same ones.
 func (f *fusion) join(k int) {
 	i, g := f.Insts[k], &f.groups[k]
 	makers := make([]int, 0, 2)
@@ -203,7 +209,8 @@ func (f *fusion) merge(a, b int) {
 // few is how many elements may be computed as often as they are repeated, to save an instruction.
 const few = 4096
 
-// small says whether a, which b alone reads, broadcasting, is as well computed for each element of b.
+// small says whether a, which b alone reads, broadcasting, is as well computed for each element of
+// b.
 func (f *fusion) small(a, b int) bool {
 	x, y := &f.groups[a], &f.groups[b]
 	if x.product >= 0 || len(x.members) != x.steps || x.steps*y.shape.Elems() > few || !repeats(x.shape, y.shape) {
@@ -234,8 +241,8 @@ func repeats(s, to device.Shape) bool {
 	return true
 }
 
-// inputs is what a and b read from outside. It fails where there is too much, or where b, the later, reads what a has only when it is done:
-// a folded result, or the operand of a product.
+// inputs is what a and b read from outside. It fails where there is too much, or where b, the
+// later, reads what a has only when it is done: a folded result, or the operand of a product.
 func (f *fusion) inputs(a, b int) ([]Value, bool) {
 	ins := slices.Clone(f.groups[a].ins)
 	for _, v := range f.groups[b].ins {

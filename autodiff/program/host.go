@@ -6,7 +6,8 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// Host is how a program runs on memory of the host that its caller holds: without buffers, their checks and their memory.
+// Host is how a program runs on memory of the host that its caller holds: without buffers, their
+// checks and their memory.
 type Host struct {
 	Made    []int // bytes of each result that it makes
 	Over    []int // for each of these an input of as many bytes that it may be written over, where nobody else needs that; −1 for none
@@ -18,10 +19,12 @@ type Host struct {
 	spare   int                 // bytes of all these pieces
 }
 
-// maxSpare is how many bytes are kept with what a run needs: where all values that lie between the inputs and the results fit into them.
+// maxSpare is how many bytes are kept with what a run needs: where all values that lie between the
+// inputs and the results fit into them.
 const maxSpare = 16 << 10
 
-// Host gives the program for the host's memory, nil where it runs in several parts or needs more memory between its inputs and its results.
+// Host gives the program for the host's memory, nil where it runs in several parts or needs more
+// memory between its inputs and its results.
 func (p *Program) Host() *Host {
 	given := len(p.unit.Given)
 	made := given + len(p.plan.over)
@@ -41,8 +44,8 @@ func (p *Program) Host() *Host {
 // aligned is how many bytes of an arena a value of n bytes takes.
 func aligned(n int) int { return (n + alignment - 1) &^ (alignment - 1) }
 
-// Run runs the program on the memory of its inputs, then of what it makes; mem has room for one more. It keeps nothing of it. On an error
-// what was made is worth nothing.
+// Run runs the program on the memory of its inputs, then of what it makes; mem has room for one
+// more. It keeps nothing of it. On an error what was made is worth nothing.
 func (h *Host) Run(mem [][]byte) error {
 	if h.routine == nil {
 		return nil

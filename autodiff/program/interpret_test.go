@@ -11,7 +11,8 @@ import (
 	"github.com/weft-project/weft/kernels/kerneltest"
 )
 
-// interpret computes an instruction by plain ones, which a backend runs: fused ones step by step, views by copies.
+// interpret computes an instruction by plain ones, which a backend runs: fused ones step by step,
+// views by copies.
 func interpret(t testing.TB, i kernels.Instr, in []kerneltest.Tensor) []kerneltest.Tensor {
 	t.Helper()
 	switch i := i.(type) {

@@ -8,8 +8,9 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// layout moves transposes and reshapes out of the way: into the flags of products, and behind what is computed element by element, so that
-// it stands next to what made its operand. Reshapes cost nothing and transposes may meet a product, or each other.
+// layout moves transposes and reshapes out of the way: into the flags of products, and behind what
+// is computed element by element, so that it stands next to what made its operand. Reshapes cost
+// nothing and transposes may meet a product, or each other.
 func layout(u *Unit) bool {
 	return u.rewrite(func(r *rewriting, i Inst) (Value, bool) {
 		switch op := i.Instr.(type) {
@@ -36,7 +37,8 @@ func layout(u *Unit) bool {
 	})
 }
 
-// transposedProduct takes transposes of the last two axes into the flags, and repeats no operand for a batch.
+// transposedProduct takes transposes of the last two axes into the flags, and repeats no operand
+// for a batch.
 func (r *rewriting) transposedProduct(op kernels.MatMul, in []Value) (Value, bool) {
 	in = slices.Clone(in)
 	changed := false
@@ -66,8 +68,8 @@ func lastTwo(perm []int) bool {
 	return n >= 2
 }
 
-// tallProduct makes one product of a sum of products over a batch, Σ aᵀ·b: the rows of all matrices are one tall matrix.
-// Such are the gradients of weights.
+// tallProduct makes one product of a sum of products over a batch, Σ aᵀ·b: the rows of all matrices
+// are one tall matrix. Such are the gradients of weights.
 func (r *rewriting) tallProduct(op kernels.Reduce, c Value) (Value, bool) {
 	p, a, ok := from[kernels.MatMul](r, c)
 	if !ok || !p.TransA || p.TransB || op.Fn != kernels.Sum || !r.alone(c) {
@@ -104,7 +106,8 @@ func leading(axes []int, n int) bool {
 	return axes != nil && len(axes) == n
 }
 
-// elementwise says whether an instruction computes element by element, or is a product, which may have something done to it as it is stored.
+// elementwise says whether an instruction computes element by element, or is a product, which may
+// have something done to it as it is stored.
 func elementwise(i kernels.Instr) bool {
 	switch i.(type) {
 	case kernels.Unary, kernels.Binary, kernels.MatMul:
@@ -113,7 +116,8 @@ func elementwise(i kernels.Instr) bool {
 	return false
 }
 
-// productTransposed multiplies the other way round where the rows of a product become its last axis: (a·b)ᵀ = bᵀ·aᵀ.
+// productTransposed multiplies the other way round where the rows of a product become its last
+// axis: (a·b)ᵀ = bᵀ·aᵀ.
 func (r *rewriting) productTransposed(op kernels.Transpose, c Value) (Value, bool) {
 	p, a, ok := from[kernels.MatMul](r, c)
 	n := len(op.Perm)
@@ -129,8 +133,8 @@ func (r *rewriting) productTransposed(op kernels.Transpose, c Value) (Value, boo
 	return r.do(kernels.Transpose{Perm: perm}, v)
 }
 
-// joinedBefore joins pieces before they are reshaped, where their axis is several axes then. Transposed pieces can be read where they lie
-// as long as these are not made one.
+// joinedBefore joins pieces before they are reshaped, where their axis is several axes then.
+// Transposed pieces can be read where they lie as long as these are not made one.
 func (r *rewriting) joinedBefore(op kernels.Concat, in []Value) (Value, bool) {
 	pieces, axis, moved := make([]Value, len(in)), op.Axis, false
 	var rest device.Shape // the axes after the one to join
@@ -159,8 +163,8 @@ func (r *rewriting) joinedBefore(op kernels.Concat, in []Value) (Value, bool) {
 	return r.do(kernels.Reshape{Shape: out}, v)
 }
 
-// scaledBefore scales the gradient that a softmax pulls back, not what becomes of it: a product makes it, which scales as it stores. Only
-// a factor that makes nothing larger may go there.
+// scaledBefore scales the gradient that a softmax pulls back, not what becomes of it: a product
+// makes it, which scales as it stores. Only a factor that makes nothing larger may go there.
 func (r *rewriting) scaledBefore(op kernels.Unary, x Value) (Value, bool) {
 	of, y, ok := from[kernels.SoftmaxGrad](r, x)
 	if !ok || op.Fn != kernels.Scale || math.Abs(op.C) > 1 || !r.alone(x) {
@@ -225,7 +229,8 @@ func (r *rewriting) beforeReshape(i Inst) (Value, bool) {
 	return r.do(kernels.Reshape{Shape: s}, v)
 }
 
-// reshapedWith is the shape that an operand of shape b, which broadcasts to s, has to have where s is reshaped to t.
+// reshapedWith is the shape that an operand of shape b, which broadcasts to s, has to have where s
+// is reshaped to t.
 func reshapedWith(b, s, t device.Shape) (device.Shape, bool) {
 	if b.Equal(s) {
 		return t, true
@@ -235,7 +240,8 @@ func reshapedWith(b, s, t device.Shape) (device.Shape, bool) {
 	return b, k <= len(t) && k <= len(s) && t[len(t)-k:].Equal(s[len(s)-k:])
 }
 
-// beforeTranspose applies i before its operands are transposed, where all are in the same way or are scalars.
+// beforeTranspose applies i before its operands are transposed, where all are in the same way or
+// are scalars.
 func (r *rewriting) beforeTranspose(i Inst) (Value, bool) {
 	var perm []int
 	in := slices.Clone(i.In)

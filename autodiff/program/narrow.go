@@ -7,16 +7,20 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// narrow keeps values in memory as bfloat16, for a backend that rounds factors of products to that ([kernels.Narrower]). It does so with
+// narrow keeps values in memory as bfloat16, for a backend that rounds factors of products to that
+// ([kernels.Narrower]). It does so with
 //
 //   - what only products and attention read: they would round it themselves, so no number changes;
-//   - what products and attention make, unless it is added to something as large: the sum of many such, such as a transformer's stream of
-//     residuals, stays float32, as do all statistics, and what gradients of parameters are made of ([Unit.WideResults]);
+//   - what products and attention make, unless it is added to something as large: the sum of many
+//     such, such as a transformer's stream of residuals, stays float32, as do all statistics, and
+//     what gradients of parameters are made of ([Unit.WideResults]);
 //   - products that are read by the map after them alone,
 //   - what the unit says of its inputs and results ([Unit.NarrowGiven]).
 //
-// What others read as float32 and products too is made in both forms, where one instruction can. PyTorch's autocast keeps the same values so.
-// bfloat16 has float32's exponents, but its largest number is a 256th part smaller: what is larger yet, above 3.396e38, becomes infinite, as in PyTorch.
+// What others read as float32 and products too is made in both forms, where one instruction can.
+// PyTorch's autocast keeps the same values so. bfloat16 has float32's exponents, but its largest
+// number is a 256th part smaller: what is larger yet, above 3.396e38, becomes infinite, as in
+// PyTorch.
 func narrow(u *Unit) {
 	n := newNarrowing(u)
 	n.choose()
@@ -156,7 +160,8 @@ func isFactor(i kernels.Instr, k int) bool {
 	}
 }
 
-// readsProduct says whether an instruction computes as well with an operand of bfloat16 that was computed as such.
+// readsProduct says whether an instruction computes as well with an operand of bfloat16 that was
+// computed as such.
 func readsProduct(i kernels.Instr, k int) bool {
 	switch kernels.Unviewed(i).(type) {
 	case kernels.Map, kernels.MatMulThen, kernels.Unary, kernels.Binary, kernels.Reduce:
@@ -187,7 +192,8 @@ func makesProduct(i Inst, v Value, types []kernels.Type) bool {
 	return false
 }
 
-// twice has maps make what they make of float32 as bfloat16, too, where products read it; and copies inputs that are wanted so.
+// twice has maps make what they make of float32 as bfloat16, too, where products read it; and
+// copies inputs that are wanted so.
 func (n *narrowing) twice() {
 	need := n.needed()
 	old := n.Insts
@@ -227,7 +233,8 @@ func (n *narrowing) reshaped(i Inst) {
 	}
 }
 
-// needed are the values of float32 that a map makes, element by element, and a product reads, perhaps reshaped.
+// needed are the values of float32 that a map makes, element by element, and a product reads,
+// perhaps reshaped.
 func (n *narrowing) needed() []bool {
 	need := make([]bool, len(n.Types))
 	for _, i := range n.Insts {

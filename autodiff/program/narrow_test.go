@@ -59,7 +59,8 @@ func asFlagged(t kernels.Type, narrow bool) kernels.Type {
 	return t
 }
 
-// What lies over each other in a plan has one form, or a value of 2 bytes would be written into the half of one of 4.
+// What lies over each other in a plan has one form, or a value of 2 bytes would be written into the
+// half of one of 4.
 func TestAPlanOfANarrowUnitFitsItsTypes(t *testing.T) {
 	for seed := range soak.Cases(300) {
 		r := rand.New(rand.NewPCG(uint64(seed), 82))

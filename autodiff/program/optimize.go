@@ -2,10 +2,12 @@ package program
 
 import "github.com/weft-project/weft/kernels"
 
-// maxRounds bounds how often the simple passes are repeated: what one of them does can give another something to do.
+// maxRounds bounds how often the simple passes are repeated: what one of them does can give another
+// something to do.
 const maxRounds = 4
 
-// Optimize rewrites a valid unit into one that computes the same in less time and memory. It takes time in proportion to the unit's size.
+// Optimize rewrites a valid unit into one that computes the same in less time and memory. It takes
+// time in proportion to the unit's size.
 func Optimize(u *Unit) {
 	dead(u)
 	for range maxRounds {
@@ -24,7 +26,8 @@ func Optimize(u *Unit) {
 	order(u)
 }
 
-// fills makes a Fill of a constant that is repeated, where a whole tensor of it is wanted after all.
+// fills makes a Fill of a constant that is repeated, where a whole tensor of it is wanted after
+// all.
 func fills(u *Unit) bool {
 	return u.rewrite(func(r *rewriting, i Inst) (Value, bool) {
 		if to, ok := i.Instr.(kernels.BroadcastTo); ok {

@@ -11,8 +11,8 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// large is a unit of about n instructions such as a recurrent net makes: products, slices, gates, sums into one weight's gradient, and
-// values that are read again much later.
+// large is a unit of about n instructions such as a recurrent net makes: products, slices, gates,
+// sums into one weight's gradient, and values that are read again much later.
 func large(t testing.TB, n int) *Unit {
 	r := rand.New(rand.NewPCG(uint64(n), 5))
 	u := &Unit{Name: "large"}

@@ -2,9 +2,10 @@ package program
 
 import "slices"
 
-// order puts every instruction where the memory that it needs is taken late and given back early. An instruction that gives back as much
-// as it takes runs as soon as its turn comes; another waits until one of those needs it. So what is computed again for the sake of memory is
-// computed just before it is read.
+// order puts every instruction where the memory that it needs is taken late and given back early.
+// An instruction that gives back as much as it takes runs as soon as its turn comes; another waits
+// until one of those needs it. So what is computed again for the sake of memory is computed just
+// before it is read.
 func order(u *Unit) {
 	s := schedule{u: u, by: u.Makers(), left: u.Uses(), done: make([]bool, len(u.Insts))}
 	s.kept = make([]bool, len(u.Types))
@@ -76,7 +77,8 @@ func readsOf(in []Value, v Value) (n int) {
 
 func readBefore(in []Value, n int) bool { return readsOf(in[:n], in[n]) > 0 }
 
-// emit lists an instruction after those that it needs, each just in time. Depth lies on a stack of its own: units may be deep.
+// emit lists an instruction after those that it needs, each just in time. Depth lies on a stack of
+// its own: units may be deep.
 func (s *schedule) emit(k int) {
 	stack := []int{k}
 	for len(stack) > 0 {

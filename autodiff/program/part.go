@@ -7,7 +7,8 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// part is calls that run at once. Before them some buffers are taken, and after them others given back.
+// part is calls that run at once. Before them some buffers are taken, and after them others given
+// back.
 type part struct {
 	routine kernels.Routine
 	from    int   // its first call
@@ -16,8 +17,8 @@ type part struct {
 	drop    []int // inputs and temporaries that no later part needs
 }
 
-// cut makes the parts of a plan: one begins where a large buffer begins, and after one has ended. So large buffers are there only while they
-// are needed, and all else of the program runs as one.
+// cut makes the parts of a plan: one begins where a large buffer begins, and after one has ended.
+// So large buffers are there only while they are needed, and all else of the program runs as one.
 func cut(p *plan, b kernels.Backend, large int) ([]part, error) {
 	begins := make([]bool, len(p.calls)+1)
 	for k, l := range p.lives {
@@ -61,7 +62,8 @@ func cut(p *plan, b kernels.Backend, large int) ([]part, error) {
 	return parts, nil
 }
 
-// part prepares calls. Those of a plan's only part see its buffers as they are, others those that they use.
+// part prepares calls. Those of a plan's only part see its buffers as they are, others those that
+// they use.
 func (p *plan) part(b kernels.Backend, calls []kernels.Call) (part, error) {
 	if len(calls) == len(p.calls) {
 		r, err := b.Assemble(calls, p.bufs, p.written)
@@ -110,7 +112,8 @@ func (p *plan) made() (bytes int) {
 	return bytes
 }
 
-// peak is how many bytes beside the inputs a run needs at most at one time, with what its parts take while they run.
+// peak is how many bytes beside the inputs a run needs at most at one time, with what its parts
+// take while they run.
 func (p *Program) peak() (most int) {
 	l := p.plan
 	change := make([]int, len(l.calls)+1) // by call: what begins there, less what has ended
@@ -166,7 +169,8 @@ func (o *part) run(dev device.Device, p *plan, r *running, own int) (err error) 
 	return nil
 }
 
-// allocate takes what begins here. On an accelerator that is rather no memory with which another program's work is still under way: it would stand behind that.
+// allocate takes what begins here. On an accelerator that is rather no memory with which another
+// program's work is still under way: it would stand behind that.
 func (o *part) allocate(dev device.Device, p *plan, r *running) (err error) {
 	acc, _ := dev.(*device.Accelerator)
 	var hint any

@@ -7,8 +7,8 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// plan says where every value lies. The buffers of a run are the inputs, then one for each result that is made and for each large value
-// between, then the arena of all small ones.
+// plan says where every value lies. The buffers of a run are the inputs, then one for each result
+// that is made and for each large value between, then the arena of all small ones.
 type plan struct {
 	calls   []kernels.Call
 	inputs  int
@@ -23,15 +23,16 @@ type plan struct {
 // span is the calls during which a buffer is needed.
 type span struct{ first, last int }
 
-// ownBuffer is from how many bytes on a value has a buffer of its own, which is there only while it is needed: to take it from the device's
-// pool costs nothing beside the time to fill it. A [kernels.Recorder] has another.
+// ownBuffer is from how many bytes on a value has a buffer of its own, which is there only while it
+// is needed: to take it from the device's pool costs nothing beside the time to fill it. A
+// [kernels.Recorder] has another.
 const ownBuffer = 128 << 10
 
 // alignment of places in an arena: a vector and a line of the cache.
 const alignment = 64
 
-// storage is memory that one or more values share, one after the other: a value and its reshapes, or an operand and the result that is
-// written over it.
+// storage is memory that one or more values share, one after the other: a value and its reshapes,
+// or an operand and the result that is written over it.
 type storage struct {
 	bytes      int
 	buf, off   int // where it lies; buf −1 for the arena, until it is known
@@ -85,7 +86,8 @@ func (p *placer) own(v Value, buf int) {
 	p.stores = append(p.stores, storage{bytes: p.unit.Types[v].Bytes(), buf: buf})
 }
 
-// lifetimes gives every value storage, reshapes that of their operand, and finds its first and last instruction.
+// lifetimes gives every value storage, reshapes that of their operand, and finds its first and last
+// instruction.
 func (p *placer) lifetimes() {
 	for k, i := range p.unit.Insts {
 		for _, v := range i.In {
@@ -115,8 +117,8 @@ func alias(i Inst) bool {
 	return ok
 }
 
-// coalesce lets results be written over operands that end there, where the instruction allows it. From the last instruction to the
-// first, so that a whole chain ends up in the buffer of a result.
+// coalesce lets results be written over operands that end there, where the instruction allows it.
+// From the last instruction to the first, so that a whole chain ends up in the buffer of a result.
 func (p *placer) coalesce() {
 	over := make([]int, len(p.stores)) // by storage: the one it was joined with
 	for s := range over {
@@ -161,8 +163,9 @@ func (p *placer) ends(s, k int) bool {
 	return p.stores[s].buf < 0 && p.stores[s].end == k && p.stores[s].first < k
 }
 
-// overInputs finds an input for each result that is made over which it may be written: it is as long, ends before the result begins, or is read
-// by the instruction that begins the result and lets itself be written over. Each input is found once, the last ones first.
+// overInputs finds an input for each result that is made over which it may be written: it is as
+// long, ends before the result begins, or is read by the instruction that begins the result and
+// lets itself be written over. Each input is found once, the last ones first.
 func (p *placer) overInputs() {
 	given := len(p.unit.Given)
 	p.plan.over = make([]int, len(p.plan.bufs)-given)
@@ -212,7 +215,8 @@ func (p *placer) readTwice(i Inst, m, store int) bool {
 	return false
 }
 
-// arena finds an offset for every storage that has no buffer: the lowest that is free while it lives, in order of their beginnings.
+// arena finds an offset for every storage that has no buffer: the lowest that is free while it
+// lives, in order of their beginnings.
 func (p *placer) arena() {
 	used := make([]bool, len(p.stores))
 	for _, s := range p.of {

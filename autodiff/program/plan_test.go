@@ -107,7 +107,8 @@ func planned(t testing.TB, u *Unit, p *plan, in [][]byte) [][]byte {
 	return out
 }
 
-// randomUnit grows a unit of vectors and scalars, with reshapes, sums and results that repeat or are given.
+// randomUnit grows a unit of vectors and scalars, with reshapes, sums and results that repeat or
+// are given.
 func randomUnit(r *rand.Rand) *Unit {
 	u := &Unit{Name: "random"}
 	shapes := []device.Shape{{6}, {2, 3}, {}, {0}, {6, 1}}

@@ -9,8 +9,8 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// Program is a unit that can run, mostly as one routine over the buffers of the inputs, those of the results, and one arena for everything
-// between.
+// Program is a unit that can run, mostly as one routine over the buffers of the inputs, those of
+// the results, and one arena for everything between.
 type Program struct {
 	unit  *Unit // optimized; read-only
 	plan  *plan
@@ -45,14 +45,16 @@ func assemble(u *Unit, b kernels.Backend, large int) (*Program, error) {
 // Types are the types of the results. They must not be changed.
 func (p *Program) Types() []kernels.Type { return p.types }
 
-// Run computes the results from the inputs into out, which has a place for each. The inputs stay the caller's; each result carries a
-// reference for the caller, also where it is an input or appears twice. On an error there are no results.
+// Run computes the results from the inputs into out, which has a place for each. The inputs stay
+// the caller's; each result carries a reference for the caller, also where it is an input or
+// appears twice. On an error there are no results.
 func (p *Program) Run(dev device.Device, in, out []*device.Buffer) error {
 	return p.Spend(dev, in, out, 0)
 }
 
-// Spend is Run that takes over the references of the first inputs, n of them, and gives each back as soon as it has been read for the last
-// time, also on an error. Their places in the slice are nil afterwards.
+// Spend is Run that takes over the references of the first inputs, n of them, and gives each back
+// as soon as it has been read for the last time, also on an error. Their places in the slice are
+// nil afterwards.
 func (p *Program) Spend(dev device.Device, in, out []*device.Buffer, n int) error {
 	r, _ := p.idle.Get().(*running)
 	if r == nil {
@@ -86,7 +88,8 @@ func (p *Program) run(dev device.Device, r *running, own int) error {
 	return nil
 }
 
-// failed says in which instruction of the program a run failed. A single instruction is the function itself, which needs no words.
+// failed says in which instruction of the program a run failed. A single instruction is the
+// function itself, which needs no words.
 func (p *Program) failed(err error, from int) error {
 	var at *kernels.CallError
 	if !errors.As(err, &at) {

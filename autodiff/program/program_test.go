@@ -113,7 +113,8 @@ func TestTheOnlyInstructionOfAProgramSpeaksForItself(t *testing.T) {
 	require.Equal(t, cause, p.Run(device.Host(), in, make([]*device.Buffer, 1)))
 }
 
-// TestAProgramOnTheHostsMemoryGivesTheSameBits runs random units with every result, where it may, written over an input.
+// TestAProgramOnTheHostsMemoryGivesTheSameBits runs random units with every result, where it may,
+// written over an input.
 func TestAProgramOnTheHostsMemoryGivesTheSameBits(t *testing.T) {
 	over, between := 0, 0
 	for seed := range soak.Cases(600) {

@@ -16,7 +16,8 @@ import (
 	"github.com/weft-project/weft/kernels/kerneltest"
 )
 
-// grower grows a random unit with instructions of every kind, most of them on values that were made lately.
+// grower grows a random unit with instructions of every kind, most of them on values that were made
+// lately.
 type grower struct {
 	*rand.Rand
 	*Unit
@@ -69,7 +70,8 @@ func (g grower) pick() Value {
 	return Value(g.IntN(n))
 }
 
-// do applies an instruction where it fits, and keeps values tame where it does: no overflow, no division by nearly nothing.
+// do applies an instruction where it fits, and keeps values tame where it does: no overflow, no
+// division by nearly nothing.
 func (g grower) do(i kernels.Instr, in ...Value) Value {
 	if vs, err := g.Apply(i, in...); err == nil {
 		return vs[0]
@@ -199,7 +201,8 @@ func (g grower) move(x Value, axis int) {
 	}
 }
 
-// product multiplies x with something, perhaps seen through moves, perhaps with a bias and an activation behind it.
+// product multiplies x with something, perhaps seen through moves, perhaps with a bias and an
+// activation behind it.
 func (g grower) product(x Value) {
 	s := g.Types[x].Shape
 	if len(s) < 2 {
@@ -266,7 +269,8 @@ func (g grower) opaque(x Value, axis int) {
 	}
 }
 
-// attention lets a value of three axes attend to itself, in heads of one element, and joins the gradients in some order.
+// attention lets a value of three axes attend to itself, in heads of one element, and joins the
+// gradients in some order.
 func (g grower) attention(x Value) {
 	s := g.Types[x].Shape
 	if len(s) != 3 || s.Elems() > 500 {
@@ -308,7 +312,8 @@ func randomTensors(r *rand.Rand, u *Unit) []kerneltest.Tensor {
 	return in
 }
 
-// difference tells where the results of two units differ by more than the rounding of values as large as the largest there is.
+// difference tells where the results of two units differ by more than the rounding of values as
+// large as the largest there is.
 func difference(a, b *Unit, va, vb []kerneltest.Tensor) string {
 	most := 1.0
 	for _, x := range va {
@@ -340,7 +345,8 @@ func difference(a, b *Unit, va, vb []kerneltest.Tensor) string {
 	return ""
 }
 
-// onEdge says whether some function with a step, or a tie of maxima, has an operand so near to it that rounding decides.
+// onEdge says whether some function with a step, or a tie of maxima, has an operand so near to it
+// that rounding decides.
 func onEdge(u *Unit, values []kerneltest.Tensor) bool {
 	for _, i := range u.Insts {
 		switch op := i.Instr.(type) {

@@ -7,7 +7,8 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// rewriting goes through a unit once, in order, and builds its new list of instructions. What reads a value then reads what stands for it.
+// rewriting goes through a unit once, in order, and builds its new list of instructions. What reads
+// a value then reads what stands for it.
 type rewriting struct {
 	*Unit
 	rule    rule
@@ -18,11 +19,13 @@ type rewriting struct {
 	changed bool
 }
 
-// rule gives what stands for the first result of an instruction; false leaves the instruction as it is. Its operands are what stands for
-// those it had, and the instruction need not be in the list yet.
+// rule gives what stands for the first result of an instruction; false leaves the instruction as it
+// is. Its operands are what stands for those it had, and the instruction need not be in the list
+// yet.
 type rule func(r *rewriting, i Inst) (Value, bool)
 
-// rewrite applies a rule to every instruction, and to those that the rule itself applies. It says whether anything changed.
+// rewrite applies a rule to every instruction, and to those that the rule itself applies. It says
+// whether anything changed.
 func (u *Unit) rewrite(rule rule) bool {
 	r := &rewriting{Unit: u, rule: rule, uses: u.Uses(), now: make([]Value, len(u.Types)), by: make([]int, len(u.Types))}
 	for v := range r.now {
@@ -67,7 +70,8 @@ func (r *rewriting) add(i Inst) {
 // maxDepth bounds how often what a rule applies is rewritten in its turn.
 const maxDepth = 16
 
-// do applies an instruction with one result, by way of the rule. It fails where the instruction does not fit its operands.
+// do applies an instruction with one result, by way of the rule. It fails where the instruction
+// does not fit its operands.
 func (r *rewriting) do(i kernels.Instr, in ...Value) (Value, bool) {
 	if r.depth < maxDepth {
 		r.depth++

@@ -7,8 +7,9 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// same makes one of instructions that are equal in type, parameters and operands. The key of the map is all of that, so that what it
-// finds is equal. The operands of a sum or a product may stand either way round: the result has the same bits.
+// same makes one of instructions that are equal in type, parameters and operands. The key of the
+// map is all of that, so that what it finds is equal. The operands of a sum or a product may stand
+// either way round: the result has the same bits.
 func same(u *Unit) bool {
 	seen := make(map[string][]Value, len(u.Insts))
 	var key []byte

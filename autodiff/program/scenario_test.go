@@ -24,7 +24,8 @@ var passes = map[string]func(u *Unit){
 	"optimize": Optimize,
 }
 
-// Each file of testdata has units before and after the pass of its name: "# why", the unit, "----", the unit, and an empty line.
+// Each file of testdata has units before and after the pass of its name: "# why", the unit, "----",
+// the unit, and an empty line.
 func TestPassesRewriteUnitsAsTheScenariosSay(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	require.NoError(t, err)

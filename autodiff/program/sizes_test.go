@@ -18,7 +18,8 @@ import (
 	"github.com/weft-project/weft/kernels/kerneltest"
 )
 
-// lowered is by how much less than on a GPU a value has a buffer of its own where tests run on an interpreter: from 1 KiB on, not from 16 MiB.
+// lowered is by how much less than on a GPU a value has a buffer of its own where tests run on an
+// interpreter: from 1 KiB on, not from 16 MiB.
 const lowered = 1 << 14
 
 // ran is the results of a compiled unit, as values of the unit before.

@@ -13,8 +13,9 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// parseUnit reads what Unit.String prints, and numbers values as it does. Types of what instructions make may be left out. A given value of bfloat16, and
-// "results %1 as bfloat16", are the unit's NarrowGiven and NarrowResults; "%1 as float32" is one of its WideResults.
+// parseUnit reads what Unit.String prints, and numbers values as it does. Types of what
+// instructions make may be left out. A given value of bfloat16, and "results %1 as bfloat16", are
+// the unit's NarrowGiven and NarrowResults; "%1 as float32" is one of its WideResults.
 func parseUnit(t testing.TB, text string) *Unit {
 	u := &Unit{}
 	names := map[string]Value{}

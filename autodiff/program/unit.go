@@ -28,11 +28,12 @@ type Unit struct {
 	Insts   []Inst
 	Results []Value // in order; may repeat, and may be given
 
-	// Which inputs and results, by their places, lie as bfloat16 where they are float32: for programs of a [kernels.Narrower] that narrows, which
-	// pass them to each other. nil: none.
+	// Which inputs and results, by their places, lie as bfloat16 where they are float32: for
+	// programs of a [kernels.Narrower] that narrows, which pass them to each other. nil: none.
 	NarrowGiven, NarrowResults []bool
-	// Which results, by their places, are sums of float32 alone, such as the gradients of parameters: what is added up to them, scaled or moved is
-	// not rounded to bfloat16 on the way. nil: none.
+	// Which results, by their places, are sums of float32 alone, such as the gradients of
+	// parameters: what is added up to them, scaled or moved is not rounded to bfloat16 on the way.
+	// nil: none.
 	WideResults []bool
 }
 
@@ -99,7 +100,8 @@ func (u *Unit) Uses() []int {
 	return n
 }
 
-// Check says what is wrong with a unit: a value read before it is made, made twice, or of another type than its instruction infers.
+// Check says what is wrong with a unit: a value read before it is made, made twice, or of another
+// type than its instruction infers.
 func (u *Unit) Check() error {
 	there := make([]bool, len(u.Types))
 	bad := func(format string, args ...any) error {

@@ -7,9 +7,10 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// view lets products, attention, maps and joins read slices, transposes and repetitions where they come from, so that these need not be copied. A
-// product wants one of the last two axes to be contiguous, a map the last; what is not is copied, and so is what somebody reads who knows
-// no views; by one instruction, however many moves there are.
+// view lets products, attention, maps and joins read slices, transposes and repetitions where they
+// come from, so that these need not be copied. A product wants one of the last two axes to be
+// contiguous, a map the last; what is not is copied, and so is what somebody reads who knows no
+// views; by one instruction, however many moves there are.
 func view(u *Unit) {
 	w := &viewing{Unit: u, maker: u.Makers(), seen: make([]sight, len(u.Types))}
 	w.copied = w.copies()
@@ -18,7 +19,8 @@ func view(u *Unit) {
 	}
 }
 
-// sight is how a value that only moves elements is seen in the value where they lie; the zero sight for what is no such move.
+// sight is how a value that only moves elements is seen in the value where they lie; the zero sight
+// for what is no such move.
 type sight struct {
 	of   Value
 	view *kernels.View
@@ -112,7 +114,8 @@ func moved(v *kernels.View, i kernels.Instr) *kernels.View {
 	return n
 }
 
-// reshapedStrides are the strides of a view in another shape, nil where its elements lie so that there are none.
+// reshapedStrides are the strides of a view in another shape, nil where its elements lie so that
+// there are none.
 func reshapedStrides(v *kernels.View, to device.Shape) []int {
 	var dims, strides []int // of the view, without extents of 1
 	for k, d := range v.Shape {
@@ -257,7 +260,8 @@ func swapped(v *kernels.View) *kernels.View {
 	return n
 }
 
-// asViewed is the instruction as one that may read by views; flip says which matrices are now stored the other way round.
+// asViewed is the instruction as one that may read by views; flip says which matrices are now
+// stored the other way round.
 func (w *viewing) asViewed(i Inst, flip [2]bool) kernels.Instr {
 	switch op := i.Instr.(type) {
 	case kernels.MatMul:

@@ -9,7 +9,8 @@ import (
 	"gonum.org/v1/plot/vg"
 )
 
-// draw writes a picture of the times, forward and backward together, in the format that the file's name ends with.
+// draw writes a picture of the times, forward and backward together, in the format that the file's
+// name ends with.
 func draw(lines [][]point, file string) error {
 	p := plot.New()
 	p.Title.Text = "Compiling a function, forward and gradient"

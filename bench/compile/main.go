@@ -25,7 +25,8 @@ func main() {
 	}
 }
 
-// kind is a family of graphs: step adds some ops to a graph that has x, and the weight w, and gives what the next step goes on with.
+// kind is a family of graphs: step adds some ops to a graph that has x, and the weight w, and gives
+// what the next step goes on with.
 type kind struct {
 	name string
 	ops  int // per step
@@ -87,7 +88,8 @@ func measure(k kind, ops int) (compile times, err error) {
 	return times{took[0].forward - took[1].forward, took[0].backward - took[1].backward}, nil
 }
 
-// processorTime is what this process has had of the processors, so that other work on the machine does not count.
+// processorTime is what this process has had of the processors, so that other work on the machine
+// does not count.
 func processorTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

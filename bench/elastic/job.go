@@ -17,7 +17,8 @@ import (
 // perAgent is how many workers an agent has.
 const perAgent = 2
 
-// shape is a job: how many agents of how many that there may be, and how many seconds those that are there wait for more.
+// shape is a job: how many agents of how many that there may be, and how many seconds those that
+// are there wait for more.
 type shape struct {
 	agents   int
 	nnodes   string

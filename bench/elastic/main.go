@@ -34,7 +34,8 @@ type part struct {
 	measure func(*bench, context.Context, shape) error
 }
 
-// jobs are of one agent that is alone, of one that waits a second for another (torchrun can wait no less), and of two.
+// jobs are of one agent that is alone, of one that waits a second for another (torchrun can wait no
+// less), and of two.
 var jobs = []shape{{1, "1", 1}, {1, "1:2", 1}, {2, "1:2", 30}}
 
 var parts = [...]part{{"alone", (*bench).alone}, {"end", (*bench).end}, {"replace", (*bench).replace}}

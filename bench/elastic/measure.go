@@ -40,7 +40,8 @@ func (b *bench) end(c context.Context, s shape) (err error) {
 	return nil
 }
 
-// replace measures from kill -9 of a worker until there is another in its place, and until as many run as before.
+// replace measures from kill -9 of a worker until there is another in its place, and until as many
+// run as before.
 func (b *bench) replace(c context.Context, s shape) (err error) {
 	j, err := b.start(c, s, true)
 	if err != nil {
@@ -118,7 +119,8 @@ func (l launcher) keeps(world int) int {
 	return world - 1
 }
 
-// alone measures as many workers at once as a job of one agent has, with no launcher: what is in every launch.
+// alone measures as many workers at once as a job of one agent has, with no launcher: what is in
+// every launch.
 func (b *bench) alone(c context.Context, s shape) error {
 	w, err := newWitness(false)
 	if err != nil {

@@ -20,7 +20,8 @@ type sighting struct {
 	gone      bool
 }
 
-// witness hears of workers when they start and end. With stay they live until dismiss, else until they have reported.
+// witness hears of workers when they start and end. With stay they live until dismiss, else until
+// they have reported.
 type witness struct {
 	seen chan sighting
 	stay bool

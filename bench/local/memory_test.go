@@ -10,11 +10,12 @@ import (
 	"github.com/weft-project/weft/device"
 )
 
-// torchsPeak is how much torch 1.13.1 needs at most during a step of the block, beside its parameters, its batch and what it keeps from step to
-// step: 24.1 MB, in bench/torch/memory.py.
+// torchsPeak is how much torch 1.13.1 needs at most during a step of the block, beside its
+// parameters, its batch and what it keeps from step to step: 24.1 MB, in bench/torch/memory.py.
 const torchsPeak = 24_100_000
 
-// fits says whether a step of the block fits on a device of so many bytes. Parameters and batch, which are nobody's, do not count.
+// fits says whether a step of the block fits on a device of so many bytes. Parameters and batch,
+// which are nobody's, do not count.
 func fits(t *testing.T, bytes int64) bool {
 	dev := device.NewSim(device.SimConfig{Bytes: bytes})
 	defer func() { require.NoError(t, dev.Close()) }()

@@ -92,7 +92,8 @@ const (
 	batch, length, width, heads = 8, 128, 256, 4
 )
 
-// block is a transformer block as one function: causal attention and a network with GELU, each on the normalised input and added to it.
+// block is a transformer block as one function: causal attention and a network with GELU, each on
+// the normalised input and added to it.
 var block = autodiff.Define("block", func(g *autodiff.Graph, x, g1, b1, wqkv, bqkv, wo, bo, g2, b2, w1, c1, w2, c2 node) node {
 	n := g.LayerNorm(x, g1, b1, 1e-5)
 	qkv := g.Linear(n, wqkv, bqkv)
@@ -131,7 +132,8 @@ func small(grad bool) *autodiff.Tensor {
 	return t
 }
 
-// convnet is two convolutions with pooling and a linear layer on 8×1×28×28, as one function or layer by layer.
+// convnet is two convolutions with pooling and a linear layer on 8×1×28×28, as one function or
+// layer by layer.
 func convnet(compiled bool) model {
 	src, same, half := source(), kernels.Square(3, 1, 1), nn.MaxPool2d{Over: kernels.Square(2, 2, 0)}
 	net := nn.Sequential{

@@ -54,10 +54,12 @@ func main() {
 	all.table(os.Stdout)
 }
 
-// widest asks both sides for the same kernels. Products matter little between processes, and much in one.
+// widest asks both sides for the same kernels. Products matter little between processes, and much
+// in one.
 var widest = []string{"OPENBLAS_CORETYPE=SkylakeX", "ATEN_CPU_CAPABILITY=avx512"}
 
-// locals are programs of one process: Weft, torch as it is installed, and torch told to use the widest vectors.
+// locals are programs of one process: Weft, torch as it is installed, and torch told to use the
+// widest vectors.
 func locals(each time.Duration, python string) []system {
 	all := []system{{"weft, one process", "bench/local", []string{"go", "test", "-run", "^$", "-bench", "^BenchmarkLocal$", "-benchtime", each.String(), "."}, nil}}
 	if python == "" {
@@ -124,7 +126,8 @@ func (all *samples) run(s system) error {
 	return nil
 }
 
-// line takes in "BenchmarkCall/lane=quic/empty-2  100  12345 ns/op  12.3 p50-µs …"; others are skipped.
+// line takes in "BenchmarkCall/lane=quic/empty-2 100 12345 ns/op 12.3 p50-µs …"; others are
+// skipped.
 func (all *samples) line(line string) {
 	fields := strings.Fields(line)
 	if len(fields) < 4 || !strings.HasPrefix(fields[0], "Benchmark") {
@@ -177,7 +180,8 @@ func (all *samples) median(row, column, metric string) (mid, least, most float64
 	return v[len(v)/2], v[0], v[len(v)-1], len(v)
 }
 
-// table prints, per row, the metric that counts: GB/s of tensors, calls/s of many calls, and the median time of one. "to beat" is the peers' best.
+// table prints, per row, the metric that counts: GB/s of tensors, calls/s of many calls, and the
+// median time of one. "to beat" is the peers' best.
 func (all *samples) table(w io.Writer) {
 	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	defer out.Flush()
@@ -244,7 +248,8 @@ func (all *samples) bestPeer(row, metric string, higher bool) float64 {
 	return slices.MinFunc(meds, cmp.Compare[float64])
 }
 
-// ratio is one of the promises: ours over theirs, or where there is no row of theirs ours alone, at most or at least a bound.
+// ratio is one of the promises: ours over theirs, or where there is no row of theirs ours alone, at
+// most or at least a bound.
 type ratio struct {
 	row, metric, ours string
 	theirRow, theirs  string

@@ -60,7 +60,8 @@ func (b *bench) rate(c context.Context, server *process, lane, op string, total 
 	return nil
 }
 
-// together lets clients begin when all are ready, and reads when the first began and the last ended, and how long they kept processors.
+// together lets clients begin when all are ready, and reads when the first began and the last
+// ended, and how long they kept processors.
 func together(all []*process) (first, last time.Time, busy time.Duration, err error) {
 	for _, p := range all {
 		if _, err := p.out.ReadString('\n'); err != nil {

@@ -2,7 +2,8 @@ package main
 
 import "encoding/binary"
 
-// A few commands as a client of torch 1.13 sends them, for connections that do what no Client does. Keys have a slash in front.
+// A few commands as a client of torch 1.13 sends them, for connections that do what no Client does.
+// Keys have a slash in front.
 
 func text(b []byte, s string) []byte {
 	b = binary.LittleEndian.AppendUint64(b, uint64(len(s)+1))

@@ -11,10 +11,12 @@ import (
 	"github.com/weft-project/weft/store"
 )
 
-// dialling is how many connections are made at a time: more would overflow the queue of those that wait to be accepted.
+// dialling is how many connections are made at a time: more would overflow the queue of those that
+// wait to be accepted.
 const dialling = 64
 
-// wake has many connections wait for one key, and sets it: how long until the last has heard of it, and what they cost the server.
+// wake has many connections wait for one key, and sets it: how long until the last has heard of it,
+// and what they cost the server.
 func (b *bench) wake(c context.Context, server *process) error {
 	s, err := dial(c, server.addr)
 	if err != nil {
@@ -112,7 +114,8 @@ func expectByte(nc net.Conn) error {
 	return err
 }
 
-// manyKeys is one client that asks for many keys at once, before they are there: how long from the last Set to the answer.
+// manyKeys is one client that asks for many keys at once, before they are there: how long from the
+// last Set to the answer.
 func (b *bench) manyKeys(c context.Context, server *process) error {
 	reader, err := dial(c, server.addr)
 	if err != nil {

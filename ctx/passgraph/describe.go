@@ -146,7 +146,8 @@ func peerName(g *Graph, rank int) string {
 	return fmt.Sprintf("rank %d", rank)
 }
 
-// heading says of a worker what a split that is wrong shows by: its functions, times, memory and messages.
+// heading says of a worker what a split that is wrong shows by: its functions, times, memory and
+// messages.
 func heading(g *Graph, wi int, links []Link) []string {
 	w := &g.Workers[wi]
 	head := []string{cut(peerName(g, w.Rank), maxColumns)}

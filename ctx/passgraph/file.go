@@ -8,7 +8,8 @@ import (
 	"path/filepath"
 )
 
-// WriteFile writes the graph to a file: as a picture where its name ends in .svg, in Graphviz' language where it ends in .dot.
+// WriteFile writes the graph to a file: as a picture where its name ends in .svg, in Graphviz'
+// language where it ends in .dot.
 func (g *Graph) WriteFile(name string) error {
 	var write func(io.Writer) error
 	switch ext := filepath.Ext(name); ext {

@@ -5,8 +5,8 @@ import "slices"
 // minFold is from how many on the same functions in a row are drawn as one.
 const minFold = 3
 
-// fold finds runs of the same function with the same results, each of which is read by the next alone, and that read no
-// parameter. It gives the last node of each node's run.
+// fold finds runs of the same function with the same results, each of which is read by the next
+// alone, and that read no parameter. It gives the last node of each node's run.
 func fold(g *Graph, links []Link) map[At]At {
 	readers, next, trained := map[At]int{}, map[At]At{}, map[At]bool{}
 	for _, l := range links {

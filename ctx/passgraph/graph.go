@@ -160,7 +160,8 @@ func (w *Worker) checkNode(i int, n *Node) error {
 	return nil
 }
 
-// Merge puts the parts of a pass's workers together. It fails with ErrPart where one cannot be a part, or two are of the same worker.
+// Merge puts the parts of a pass's workers together. It fails with ErrPart where one cannot be a
+// part, or two are of the same worker.
 func Merge(pass uint64, parts ...Worker) (*Graph, error) {
 	g := &Graph{Pass: pass, Workers: slices.Clone(parts)}
 	slices.SortStableFunc(g.Workers, func(a, b Worker) int { return cmp.Compare(a.Rank, b.Rank) })
@@ -187,8 +188,8 @@ type Link struct {
 	Message  uint64 // 0 inside a worker
 }
 
-// Links lists the edges: inside the workers, one for each pair of nodes, then those from send to recv. A message of which one end
-// is missing has none.
+// Links lists the edges: inside the workers, one for each pair of nodes, then those from send to
+// recv. A message of which one end is missing has none.
 func (g *Graph) Links() []Link {
 	var links []Link
 	sends := map[uint64]At{}

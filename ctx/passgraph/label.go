@@ -20,7 +20,8 @@ func columns(s string) int {
 	return n
 }
 
-// wide takes everything from the first of the East Asian blocks on for two places, which is never too few.
+// wide takes everything from the first of the East Asian blocks on for two places, which is never
+// too few.
 func wide(r rune) int {
 	if r >= 0x1100 && (r < 0x2000 || r >= 0x2600) {
 		return 2

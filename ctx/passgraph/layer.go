@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// layer gives every box its row: below all that it reads. Parameters, and what reads nothing else, stand right above their first
-// reader.
+// layer gives every box its row: below all that it reads. Parameters, and what reads nothing else,
+// stand right above their first reader.
 func (s *sketch) layer() {
 	late := map[*box]bool{}
 	for _, b := range s.topological() {
@@ -40,8 +40,8 @@ func (s *sketch) layer() {
 	}
 }
 
-// topological lists the boxes such that what one reads comes before it. Messages that run in a circle, which only a liar
-// describes, are cut where they would close it.
+// topological lists the boxes such that what one reads comes before it. Messages that run in a
+// circle, which only a liar describes, are cut where they would close it.
 func (s *sketch) topological() []*box {
 	missing := map[*box]int{}
 	var ready, order []*box
@@ -73,7 +73,8 @@ func (s *sketch) topological() []*box {
 // near is how many rows below its first reader a parameter's other readers may lie.
 const near = 2
 
-// repeat gives a parameter further boxes where its readers are far apart: one for each neighbourhood.
+// repeat gives a parameter further boxes where its readers are far apart: one for each
+// neighbourhood.
 func (s *sketch) repeat() {
 	for _, b := range slices.Clone(s.boxes) {
 		if b.kind != Parameter || len(b.out) < 2 {
@@ -96,7 +97,8 @@ func (s *sketch) repeat() {
 	}
 }
 
-// bendLines lets every line that passes rows of its lane bend there, and puts all into the rows of their lanes.
+// bendLines lets every line that passes rows of its lane bend there, and puts all into the rows of
+// their lanes.
 func (s *sketch) bendLines() error {
 	all := slices.Clone(s.boxes)
 	for _, l := range s.lines {

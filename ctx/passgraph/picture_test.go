@@ -112,7 +112,8 @@ func requireOrderly(t *testing.T, g *Graph, s *sketch) {
 	requireComplete(t, g, s)
 }
 
-// requireComplete checks that everything of the graph is in the picture, and that data flows downwards.
+// requireComplete checks that everything of the graph is in the picture, and that data flows
+// downwards.
 func requireComplete(t *testing.T, g *Graph, s *sketch) {
 	t.Helper()
 	links := g.Links()

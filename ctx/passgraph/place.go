@@ -64,7 +64,8 @@ func textWidth(i int, t string) int {
 	return columns(t) * charNarrow
 }
 
-// settle gives the boxes of a lane their x, with 0 somewhere: near what they are joined with, in order and apart.
+// settle gives the boxes of a lane their x, with 0 somewhere: near what they are joined with, in
+// order and apart.
 func (n *lane) settle() {
 	for _, row := range n.rows {
 		spread(row, func(*box) (int, int) { return 0, 1 })
@@ -82,8 +83,8 @@ func (n *lane) settle() {
 	}
 }
 
-// wish is where a box would like to be, and how much: near what it is joined with above, or below, or, where there is nothing on
-// that side, on the other; and a little in the middle of its lane.
+// wish is where a box would like to be, and how much: near what it is joined with above, or below,
+// or, where there is nothing on that side, on the other; and a little in the middle of its lane.
 func (b *box) wish(above, below bool) (x, weight int) {
 	if above {
 		x, weight = b.pull(b.up, x, weight)
@@ -116,8 +117,8 @@ func (b *box) pull(to []*box, x, weight int) (sum, total int) {
 	return x, weight
 }
 
-// spread puts the boxes of a row as near to their wishes as their order and their widths allow: the least squares, by
-// joining neighbours that would overlap to blocks that move together.
+// spread puts the boxes of a row as near to their wishes as their order and their widths allow: the
+// least squares, by joining neighbours that would overlap to blocks that move together.
 func spread(row []*box, wish func(*box) (x, weight int)) {
 	type block struct{ sum, weight, boxes int }
 	at := func(b block) int { return floor(b.sum, b.weight) }
@@ -186,7 +187,8 @@ func (n *lane) moveTo(x int) int {
 	return n.x + n.w
 }
 
-// stack gives the rows their y, from the top, with room between them for the lines that leave their lanes.
+// stack gives the rows their y, from the top, with room between them for the lines that leave their
+// lanes.
 func (s *sketch) stack(y int) {
 	leaving := make([][]*line, s.rows)
 	for _, l := range s.lines {
@@ -227,7 +229,8 @@ func (s *sketch) reach(row int) (most int) {
 	return most
 }
 
-// tracks lets lines that leave their lanes below the same row run above each other where they would touch, and says how many do.
+// tracks lets lines that leave their lanes below the same row run above each other where they would
+// touch, and says how many do.
 func tracks(lines []*line) int {
 	left := func(l *line) int { return min(l.from().x, l.to().x) }
 	slices.SortStableFunc(lines, func(l, m *line) int { return cmp.Compare(left(l), left(m)) })

@@ -30,7 +30,8 @@ type lane struct {
 	x, w int      // its left edge and its width
 }
 
-// box is what is drawn for one or more nodes; or, without text, where a line bends on its way past a row.
+// box is what is drawn for one or more nodes; or, without text, where a line bends on its way past
+// a row.
 type box struct {
 	lane, row, order int
 	kind             Kind

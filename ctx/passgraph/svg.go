@@ -48,9 +48,9 @@ text.n{fill:#f0f6fc}
 }
 `
 
-// WriteSVG draws the graph: a lane for each worker, boxes for its functions, parameters and ends of messages, data flowing downwards.
-// It looks right on light and on dark pages, and every box and line says more when it is pointed at. It fails with ErrTooLarge
-// beyond some thousand nodes.
+// WriteSVG draws the graph: a lane for each worker, boxes for its functions, parameters and ends of
+// messages, data flowing downwards. It looks right on light and on dark pages, and every box and
+// line says more when it is pointed at. It fails with ErrTooLarge beyond some thousand nodes.
 func (g *Graph) WriteSVG(to io.Writer) error {
 	s, err := draw(g)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 // sweeps is how often the rows are put in order after their neighbours, down and up in turn.
 const sweeps = 16
 
-// untangle orders the rows of every lane so that few lines cross: each box goes to the mean place of what it is joined with in the
-// row before; the best order that was met is kept.
+// untangle orders the rows of every lane so that few lines cross: each box goes to the mean place
+// of what it is joined with in the row before; the best order that was met is kept.
 func (s *sketch) untangle() {
 	best, kept := s.crossings(), s.orders()
 	for i := 0; i < sweeps && best > 0; i++ {
@@ -91,7 +91,8 @@ func (s *sketch) crossings() (n int) {
 	return n
 }
 
-// crossings counts the pairs of lines below a row that cross: with a tree of counts, over the ends in the order of the beginnings.
+// crossings counts the pairs of lines below a row that cross: with a tree of counts, over the ends
+// in the order of the beginnings.
 func crossings(row []*box, below int) (n int) {
 	tree := make([]int, below+1)
 	total := 0

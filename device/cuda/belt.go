@@ -1,6 +1,7 @@
 package cuda
 
-// belt hands out parts of a circle of bytes, and takes them back in the order in which it gave them. It does no I/O, and is used by one goroutine at a time.
+// belt hands out parts of a circle of bytes, and takes them back in the order in which it gave
+// them. It does no I/O, and is used by one goroutine at a time.
 type belt struct {
 	size  int // a multiple of beltStep; it stays
 	parts []part

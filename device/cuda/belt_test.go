@@ -16,7 +16,8 @@ type marked struct {
 	at    int // where the last ended
 }
 
-// place finds room by looking at each step: where the last ended, else at the beginning, and never beyond what is out.
+// place finds room by looking at each step: where the last ended, else at the beginning, and never
+// beyond what is out.
 func (m *marked) place(n int) (from int, ok bool) {
 	free := func(from int) bool {
 		if from+n > len(m.steps) {

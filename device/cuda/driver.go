@@ -14,7 +14,8 @@ var (
 	ErrLaunch    = errors.New("a kernel cannot be launched") // arguments or sizes do not fit
 )
 
-// Error is what a driver says. It wraps a sentinel of this package or of package device, where one fits.
+// Error is what a driver says. It wraps a sentinel of this package or of package device, where one
+// fits.
 type Error struct {
 	Op   string // the driver's function
 	Code int    // and its result; 0 where it was not asked
@@ -51,10 +52,12 @@ type Info struct {
 	Simulated bool
 }
 
-// Driver is one GPU as the hardware's driver shows it. Addresses are the GPU's. It is safe for concurrent use.
+// Driver is one GPU as the hardware's driver shows it. Addresses are the GPU's. It is safe for
+// concurrent use.
 type Driver interface {
 	Info() Info
-	// Alloc gives n > 0 bytes, aligned to 256, at once and not in a stream's order; device.ErrMemory where there are not as many.
+	// Alloc gives n > 0 bytes, aligned to 256, at once and not in a stream's order;
+	// device.ErrMemory where there are not as many.
 	Alloc(n int) (at uintptr, err error)
 	// Free waits for all work under way where it must, and returns what Alloc gave.
 	Free(at uintptr) error
@@ -68,14 +71,16 @@ type Driver interface {
 	Stream() (Stream, error)
 	Event() (Event, error)
 	Timer() (Timer, error)
-	// Export gives a handle under which another process of the host can open memory that Alloc gave; Import opens one, until Unimport.
+	// Export gives a handle under which another process of the host can open memory that Alloc
+	// gave; Import opens one, until Unimport.
 	Export(at uintptr) (Handle, error)
 	Import(Handle) (at uintptr, err error)
 	Unimport(at uintptr) error
 	Close() error
 }
 
-// Neighbor is a [Driver] whose GPU may reach others that this process uses. Its streams are [Courier]s.
+// Neighbor is a [Driver] whose GPU may reach others that this process uses. Its streams are
+// [Courier]s.
 type Neighbor interface {
 	// Reach says whether streams can copy straight to memory of another driver, and prepares it.
 	Reach(other Driver) (bool, error)
@@ -83,7 +88,8 @@ type Neighbor interface {
 
 // Courier is a [Stream] that copies to other GPUs.
 type Courier interface {
-	// CopyTo copies n bytes to memory of a driver that is within reach, in the order of this stream alone.
+	// CopyTo copies n bytes to memory of a driver that is within reach, in the order of this stream
+	// alone.
 	CopyTo(other Driver, dst, src uintptr, n int) error
 }
 
@@ -97,11 +103,12 @@ type Module interface {
 	Unload() error
 }
 
-// Func is something that a [Launch] can name: a kernel, or a prepared call of a library. Only the driver that made it knows more.
+// Func is something that a [Launch] can name: a kernel, or a prepared call of a library. Only the
+// driver that made it knows more.
 type Func interface{ Name() string }
 
-// Stream is a queue of work, which runs in order. What is copied from or to host memory must be pinned, and stay untouched until the stream
-// has come so far.
+// Stream is a queue of work, which runs in order. What is copied from or to host memory must be
+// pinned, and stay untouched until the stream has come so far.
 type Stream interface {
 	CopyIn(at uintptr, src []byte) error
 	CopyOut(dst []byte, at uintptr) error
@@ -110,12 +117,14 @@ type Stream interface {
 	Zero(at uintptr, n int) error
 	// Run submits launches, all or none where one is refused. It keeps nothing of the list.
 	Run(*List) error
-	// Record has an event happen when the stream has come so far; Wait has the stream wait for an event's last Record.
+	// Record has an event happen when the stream has come so far; Wait has the stream wait for an
+	// event's last Record.
 	Record(Event) error
 	Wait(Event) error
 	// Sync waits until all is done, and gives the error of what failed.
 	Sync() error
-	// Capture records what submit puts into the stream instead of doing it. Nobody else may use the stream until it returns: that would be recorded, too.
+	// Capture records what submit puts into the stream instead of doing it. Nobody else may use the
+	// stream until it returns: that would be recorded, too.
 	Capture(submit func() error) (Graph, error)
 	// Replay submits a graph of this stream's driver.
 	Replay(Graph) error

@@ -2,10 +2,12 @@ package cuda
 
 import "sync"
 
-// graphFlags is how many of the 64 flags graphs may have. Runs that are none take the others, and those of them that no graph has.
+// graphFlags is how many of the 64 flags graphs may have. Runs that are none take the others, and
+// those of them that no graph has.
 const graphFlags = 48
 
-// flags gives runs flags, so that as few as can be have one that another has of which nothing is known.
+// flags gives runs flags, so that as few as can be have one that another has of which nothing is
+// known.
 type flags struct {
 	mu   sync.Mutex
 	next uint8
@@ -41,7 +43,8 @@ func (f *flags) drop(flag uint8) {
 	f.kept[flag]--
 }
 
-// NewFlag gives a run the number of a flag. Runs that have the same, while nothing is known of either, are taken for one another.
+// NewFlag gives a run the number of a flag. Runs that have the same, while nothing is known of
+// either, are taken for one another.
 func (g *GPU) NewFlag() uint8 { return g.flags.take() }
 
 // KeepFlag gives the runs of a graph the number of a flag, until DropFlag.

@@ -10,8 +10,8 @@ import (
 	"github.com/weft-project/weft/device"
 )
 
-// GPU is a driver's memory as package device wants it, with streams, and pinned memory for transfers. Its methods that
-// [device.Memory] has do what that says.
+// GPU is a driver's memory as package device wants it, with streams, and pinned memory for
+// transfers. Its methods that [device.Memory] has do what that says.
 type GPU struct {
 	driver  Driver
 	fault   uintptr // FaultBytes
@@ -26,7 +26,8 @@ type GPU struct {
 	faulted atomic.Bool // the record was cleared at least once
 	flags   flags
 
-	// What follows is guarded by mu, which is also held while anything is submitted to sources and the marker, so that they are in the order's order.
+	// What follows is guarded by mu, which is also held while anything is submitted to sources and
+	// the marker, so that they are in the order's order.
 	mu      sync.Mutex
 	order   order
 	telling tellings
@@ -36,9 +37,11 @@ type GPU struct {
 
 var _ device.Memory = (*GPU)(nil)
 
-// FaultBytes is the size of a fault record: five numbers of 64 bits. A kernel that finds something wrong claims the record by changing the first from 0
-// to what the routine told it, and then writes the others: the offending value, the complement of its place (which grows, as the first place
-// of all is wanted), and the bound. Before that it raises its run's flag in the fifth: all who report something do.
+// FaultBytes is the size of a fault record: five numbers of 64 bits. A kernel that finds something
+// wrong claims the record by changing the first from 0 to what the routine told it, and then writes
+// the others: the offending value, the complement of its place (which grows, as the first place of
+// all is wanted), and the bound. Before that it raises its run's flag in the fifth: all who report
+// something do.
 const FaultBytes = 40
 
 // Fault is what a kernel found wrong.
@@ -49,16 +52,19 @@ type Fault struct {
 	N     int64  // the bound
 }
 
-// FaultError is a [Fault] as an error: what was computed on the GPU from there on is not to be used.
+// FaultError is a [Fault] as an error: what was computed on the GPU from there on is not to be
+// used.
 type FaultError struct{ Fault }
 
 func (e *FaultError) Error() string { return "a kernel found a value out of range" }
 
-// Watcher hears when the fault record is looked at, and knows more of a fault. It is safe for concurrent use, and asks nothing of the GPU.
+// Watcher hears when the fault record is looked at, and knows more of a fault. It is safe for
+// concurrent use, and asks nothing of the GPU.
 type Watcher interface {
 	// Begin is called before a look, and numbers it.
 	Begin() (number int)
-	// Clean tells that a look found nothing: no work that was submitted before it began met a fault that is still to be told.
+	// Clean tells that a look found nothing: no work that was submitted before it began met a fault
+	// that is still to be told.
 	Clean(number int)
 	// Explain is the error of a fault in the place of a FaultError.
 	Explain(Fault) error
@@ -70,7 +76,8 @@ func faultOf(record []byte) Fault {
 	return Fault{uint64(uint32(word(0))), int64(word(1)), int64(^word(2)), int64(word(3))}
 }
 
-// raised are the flags that are up in a record that tells of something; all, where it is not known whose the fault is.
+// raised are the flags that are up in a record that tells of something; all, where it is not known
+// whose the fault is.
 func raised(record []byte) (up uint64, known bool) {
 	if up = binary.LittleEndian.Uint64(record[32:]); up != 0 {
 		return up, true

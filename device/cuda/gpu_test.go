@@ -25,7 +25,8 @@ func TestAGPUIsADevice(t *testing.T) {
 	}
 }
 
-// words writes the fault record word by word, as a kernel does that found something wrong, at whose end it returns.
+// words writes the fault record word by word, as a kernel does that found something wrong, at whose
+// end it returns.
 type words struct {
 	g     *cuda.GPU
 	from  uintptr

@@ -11,8 +11,9 @@ type Launch struct {
 	Off, Len int       // its arguments, in the list's Args
 }
 
-// List is launches in order. Their arguments lie in Args as the kernels' parameters do: each at a multiple of its own size, with the first
-// at a multiple of 16. A list may be built once, its addresses patched, and run again.
+// List is launches in order. Their arguments lie in Args as the kernels' parameters do: each at a
+// multiple of its own size, with the first at a multiple of 16. A list may be built once, its
+// addresses patched, and run again.
 type List struct {
 	Launches []Launch
 	Args     []byte

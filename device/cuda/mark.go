@@ -22,7 +22,8 @@ type look struct {
 	done   clock     // all that is done by then
 }
 
-// look asks for the record on a stream, once need is done. Where something is known to be wrong already, that is the error.
+// look asks for the record on a stream, once need is done. Where something is known to be wrong
+// already, that is the error.
 func (g *GPU) look(stream int, need *clock, of ...uintptr) (look, error) {
 	l := look{g: g, of: of}
 	var err error
@@ -58,7 +59,8 @@ func (l *look) submitLocked(stream int, need clock) error {
 	return errors.Join(s.CopyOut(l.record, g.fault), s.Record(l.mark.done))
 }
 
-// end waits, gives the mark back, and says what was found; drop gives it back where nobody would hear that. One of them is called, once.
+// end waits, gives the mark back, and says what was found; drop gives it back where nobody would
+// hear that. One of them is called, once.
 func (l look) end() error {
 	defer l.drop()
 	if err := l.mark.done.Sync(); err != nil {
@@ -87,7 +89,8 @@ func (l look) end() error {
 
 func (l *look) drop() { l.g.marks.give(l.mark) }
 
-// foundLocked goes by what is in the record. A fault of which nobody knows whose it is, and nobody would hear, is for who found it.
+// foundLocked goes by what is in the record. A fault of which nobody knows whose it is, and nobody
+// would hear, is for who found it.
 func (l *look) foundLocked() (nobodys *found, lost error) {
 	g := l.g
 	if faultOf(l.record).Code != 0 {
@@ -137,8 +140,9 @@ func (g *GPU) explain(f Fault) error {
 	return g.watcher.Explain(f)
 }
 
-// clearLocked reads a record that tells of something, and clears it. A kernel may still be at it, and others have found it taken: so all that was submitted is done before, and
-// nothing is submitted until it is clear.
+// clearLocked reads a record that tells of something, and clears it. A kernel may still be at it,
+// and others have found it taken: so all that was submitted is done before, and nothing is
+// submitted until it is clear.
 func (g *GPU) clearLocked(m *mark) (nobodys *found, lost error) {
 	all, s := g.order.head, g.streams[marker]
 	g.order.wait(marker, &all)

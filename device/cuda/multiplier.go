@@ -7,8 +7,9 @@ var ErrNoProduct = errors.New("the library has no such product")
 
 // Multiplier is a [Driver] that has a library for products of matrices, which is NVIDIA's cuBLASLt.
 type Multiplier interface {
-	// Product prepares a product; the library's choice of an algorithm is kept per spec, so asking again is cheap. It fails with ErrNoLibrary
-	// where there is no library, with ErrNoProduct where that has no such product, and names all that is wrong with a bad spec.
+	// Product prepares a product; the library's choice of an algorithm is kept per spec, so asking
+	// again is cheap. It fails with ErrNoLibrary where there is no library, with ErrNoProduct where
+	// that has no such product, and names all that is wrong with a bad spec.
 	Product(ProductSpec) (Product, error)
 }
 
@@ -33,7 +34,8 @@ const (
 // Size is the number of bytes of an element.
 func (e Elem) Size() int { return [...]int{4, 8, 2, 2}[e&3] }
 
-// Arithmetic is how products of float32 are computed; sums are always kept in float32 (in float64 for F64).
+// Arithmetic is how products of float32 are computed; sums are always kept in float32 (in float64
+// for F64).
 type Arithmetic uint8
 
 // The kinds of arithmetic.
@@ -44,9 +46,11 @@ const (
 
 // Epilogue is what happens to a product before it is stored.
 //
-// The bias has N elements and is added to each row of D. GELU is the one with tanh. Aux is written by epilogues of a forward, and read by those of a
-// backward (DReLU, DGELU): for ReLU a bit per element, LDAux bits to a row, a multiple of 128; for GELU its argument, LDAux elements to a row, a
-// multiple of 8. BGrad writes the sum of D's rows to the bias, BGradA the sum of op(A)'s columns (M elements), and BGradB that of op(B)'s rows.
+// The bias has N elements and is added to each row of D. GELU is the one with tanh. Aux is written
+// by epilogues of a forward, and read by those of a backward (DReLU, DGELU): for ReLU a bit per
+// element, LDAux bits to a row, a multiple of 128; for GELU its argument, LDAux elements to a row,
+// a multiple of 8. BGrad writes the sum of D's rows to the bias, BGradA the sum of op(A)'s columns
+// (M elements), and BGradB that of op(B)'s rows.
 type Epilogue uint8
 
 // The epilogues.
@@ -88,18 +92,20 @@ func (e Epilogue) HasAux() bool {
 	return false
 }
 
-// ProductSpec is D = epilogue(op(A)·op(B)), or with Accumulate D = epilogue(op(A)·op(B) + C), of row-major matrices: op(A) is M×K, op(B) K×N, C and D
-// M×N. TransA says that A is stored K×M, TransB that B is stored N×K.
+// ProductSpec is D = epilogue(op(A)·op(B)), or with Accumulate D = epilogue(op(A)·op(B) + C), of
+// row-major matrices: op(A) is M×K, op(B) K×N, C and D M×N. TransA says that A is stored K×M,
+// TransB that B is stored N×K.
 type ProductSpec struct {
 	M, N, K            int
 	TransA, TransB     bool
 	LDA, LDB, LDC, LDD int // elements from one stored row to the next; 0: dense
 	LDAux              int // as the epilogue says; 0: N, rounded up to what it must be a multiple of
 	Batch              int // how many products; 0: one
-	// StrideA … are the elements from one matrix of a batch to the next; 0 is the same matrix again, which D's must not be.
+	// StrideA … are the elements from one matrix of a batch to the next; 0 is the same matrix
+	// again, which D's must not be.
 	StrideA, StrideB, StrideC, StrideD, StrideAux int
-	// In is of A and B, Out of C, D, the bias and GELU's aux. Out is In, or F32 where In is BF16 or F16: sums are float32 either way, and a D of
-	// BF16 is rounded from them after the epilogue.
+	// In is of A and B, Out of C, D, the bias and GELU's aux. Out is In, or F32 where In is BF16 or
+	// F16: sums are float32 either way, and a D of BF16 is rounded from them after the epilogue.
 	In, Out      Elem
 	Arithmetic   Arithmetic
 	Accumulate   bool

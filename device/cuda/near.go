@@ -60,7 +60,8 @@ func (g *GPU) courier(to *GPU) (Courier, error) {
 	return c, nil
 }
 
-// CopyTo is Neighbor's. Neither GPU's kernels wait for the copy; the caller does, as with a download.
+// CopyTo is Neighbor's. Neither GPU's kernels wait for the copy; the caller does, as with a
+// download.
 func (g *GPU) CopyTo(to device.Memory, dst, src uintptr, n int) (bool, error) {
 	other, ok := to.(interface{ self() *GPU })
 	if !ok {

@@ -1,7 +1,7 @@
 package cuda
 
-// Sources are streams whose work others may have to wait for: those of kernels, that of uploads, and that of copies to and from memory that other processes
-// see. The others only wait.
+// Sources are streams whose work others may have to wait for: those of kernels, that of uploads,
+// and that of copies to and from memory that other processes see. The others only wait.
 const (
 	mostStreams = 8 // of kernels
 	uploads     = mostStreams + iota - 1
@@ -71,7 +71,8 @@ type recorded struct {
 	at clock  // and of all
 }
 
-// ringSize is how many events a source has. Of what came before the oldest, later ones are waited for.
+// ringSize is how many events a source has. Of what came before the oldest, later ones are waited
+// for.
 const ringSize = 16
 
 type ring struct {
@@ -90,7 +91,8 @@ func (r *ring) find(n uint64) int {
 	return best
 }
 
-// op is what a stream is to be told before work is submitted to it: to record an event of its own, or to wait for one of a source.
+// op is what a stream is to be told before work is submitted to it: to record an event of its own,
+// or to wait for one of a source.
 type op struct {
 	stream int
 	wait   bool
@@ -98,10 +100,12 @@ type op struct {
 	event  int // of the source's ring
 }
 
-// order decides on which stream work goes, and for what it waits there. It does no I/O, and is used by one goroutine at a time: who asks it for ops
-// carries them out, in order, before anybody asks again.
+// order decides on which stream work goes, and for what it waits there. It does no I/O, and is used
+// by one goroutine at a time: who asks it for ops carries them out, in order, before anybody asks
+// again.
 //
-// What it keeps are vector clocks: a stream that waited for another has waited for all that this one had waited for.
+// What it keeps are vector clocks: a stream that waited for another has waited for all that this
+// one had waited for.
 type order struct {
 	streams int            // of kernels
 	head    clock          // what was submitted
@@ -114,13 +118,15 @@ type order struct {
 	ops     []op            // to be carried out
 }
 
-// exactFor is for how many runs events are recorded after somebody had to wait for more than was needed.
+// exactFor is for how many runs events are recorded after somebody had to wait for more than was
+// needed.
 const exactFor = 64
 
 func newOrder(streams int) order { return order{streams: streams, ops: make([]op, 0, 2*sources+1)} }
 
-// pick chooses a stream for a run that comes after need, of which what it reads is from; follows says that it comes after what was submitted there last.
-// Light runs are not worth a stream of their own: they go behind what they read, also where other work was submitted there since.
+// pick chooses a stream for a run that comes after need, of which what it reads is from; follows
+// says that it comes after what was submitted there last. Light runs are not worth a stream of
+// their own: they go behind what they read, also where other work was submitted there since.
 func (o *order) pick(from, need *clock, light bool) (stream int, follows bool) {
 	of := from
 	behind := o.latest(from, false)
@@ -145,7 +151,8 @@ func (o *order) pick(from, need *clock, light bool) (stream int, follows bool) {
 	return best, false
 }
 
-// latest is the stream of kernels that was used last, of those with work in need that may not be done yet; where atHead says so, at their heads. −1: none.
+// latest is the stream of kernels that was used last, of those with work in need that may not be
+// done yet; where atHead says so, at their heads. −1: none.
 func (o *order) latest(need *clock, atHead bool) int {
 	best := -1
 	for s := range o.streams {
@@ -171,8 +178,8 @@ func (o *order) submit(source int, need *clock, follows, light bool) (n uint64) 
 	return n
 }
 
-// settle has an event recorded at a source's head, where there may be use for one and there is none: those who will need what is there then need not wait for
-// what comes now.
+// settle has an event recorded at a source's head, where there may be use for one and there is
+// none: those who will need what is there then need not wait for what comes now.
 func (o *order) settle(source int) {
 	if n := o.head[source]; n > o.done[source] && o.rings[source].find(n) < 0 {
 		o.record(source)
@@ -195,7 +202,8 @@ type point struct {
 	at            clock
 }
 
-// points gives the events after which need is done, beside what is done and what known says. None of them can be left out.
+// points gives the events after which need is done, beside what is done and what known says. None
+// of them can be left out.
 func (o *order) points(need, known *clock, self int, into []point) []point {
 	all := into[:0]
 	for s, n := range need {

@@ -10,7 +10,8 @@ import (
 	"github.com/weft-project/weft/internal/soak"
 )
 
-// before is what happens before something, by number: it is kept in full, as the dumbest way there is.
+// before is what happens before something, by number: it is kept in full, as the dumbest way there
+// is.
 type before map[int]bool
 
 func (b before) with(others ...before) before {
@@ -103,7 +104,8 @@ func (m *memory) uses(n int, write bool) {
 	}
 }
 
-// play runs a random schedule, with one wait left out or none, and says what is wrong with it, and how many waits there were.
+// play runs a random schedule, with one wait left out or none, and says what is wrong with it, and
+// how many waits there were.
 func play(seed uint64, leaves int) (waits int, err error) {
 	r := rand.New(rand.NewPCG(seed, 11))
 	w := newWorld(1+r.IntN(4), leaves)
@@ -274,7 +276,8 @@ func TestProgramsWithNothingInCommonHaveStreamsOfTheirOwnWhileTheyLast(t *testin
 	}
 }
 
-// A training loop: what steps each parameter reads what the backward wrote, and is not at the head of its stream for long.
+// A training loop: what steps each parameter reads what the backward wrote, and is not at the head
+// of its stream for long.
 func TestALoopWithManyLightUpdatesComesToOneStreamWithoutEvents(t *testing.T) {
 	o := newOrder(4)
 	var params [6]history

@@ -281,7 +281,8 @@ func TestAStepThatGoesByWhatCameOfAFaultDoesNothing(t *testing.T) {
 	}
 }
 
-// Programs on several goroutines over shared buffers: each reads what all may read, and writes what is its own.
+// Programs on several goroutines over shared buffers: each reads what all may read, and writes what
+// is its own.
 func (b *bench) programs(seed uint64) {
 	var shared [4]*device.Buffer
 	for k := range shared {

@@ -25,15 +25,17 @@ type Use struct {
 	Steps  bool     // some buffers are stepped
 }
 
-// Work is what a run puts into a stream, in the order of that alone. Where its kernels meet a fault they raise a flag in the fault record; what is stepped stays what it was where a flag is up
-// that is to be heeded: one of runs that it goes by.
+// Work is what a run puts into a stream, in the order of that alone. Where its kernels meet a fault
+// they raise a flag in the fault record; what is stepped stays what it was where a flag is up that
+// is to be heeded: one of runs that it goes by.
 type Work interface {
 	Flag() uint8 // its number, from GPU.NewFlag
 	Submit(s Stream, heed uint64) error
 }
 
-// Run submits work that uses the blocks of buffers, and of a scratch, if any, as is said: on a stream of kernels, after all that it depends on. The caller keeps
-// the buffers reachable meanwhile. It fails where a step would go by what came of a fault.
+// Run submits work that uses the blocks of buffers, and of a scratch, if any, as is said: on a
+// stream of kernels, after all that it depends on. The caller keeps the buffers reachable
+// meanwhile. It fails where a step would go by what came of a fault.
 func (g *GPU) Run(w Work, u *Use, bufs []*device.Buffer, scratch *device.Scratch) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -116,7 +118,8 @@ func (g *GPU) needs(u *Use, bufs []*device.Buffer, from, need *clock) {
 	}
 }
 
-// Where is the stream on which a run would go now, as a hint to [device.Accelerator.AllocFor]. Buffers that are nil are to be allocated.
+// Where is the stream on which a run would go now, as a hint to [device.Accelerator.AllocFor].
+// Buffers that are nil are to be allocated.
 func (g *GPU) Where(u *Use, bufs []*device.Buffer) any {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -177,7 +180,8 @@ func (g *GPU) noted(note any) *block {
 	return &g.blocks.other
 }
 
-// obey carries out what order has decided. What fails here has lost the device, or it is closed: nothing is submitted any more, as what order knows may not be so.
+// obey carries out what order has decided. What fails here has lost the device, or it is closed:
+// nothing is submitted any more, as what order knows may not be so.
 func (g *GPU) obey() error {
 	for _, op := range g.order.ops {
 		if g.broken != nil {
@@ -213,7 +217,8 @@ func (g *GPU) reached(all *clock) {
 	g.order.finished(all)
 }
 
-// Fence records an event after all that was submitted, and before all that is submitted from now on: for who measures.
+// Fence records an event after all that was submitted, and before all that is submitted from now
+// on: for who measures.
 func (g *GPU) Fence(e Event) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()

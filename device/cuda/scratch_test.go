@@ -12,7 +12,8 @@ import (
 	"github.com/weft-project/weft/device/cuda/ptx"
 )
 
-// runs has programs, each on a stream of its own, borrow scratch of several sizes and take and release buffers, over and over; nobody waits.
+// runs has programs, each on a stream of its own, borrow scratch of several sizes and take and
+// release buffers, over and over; nobody waits.
 func (b *bench) runs(programs, times int) {
 	r := rand.New(rand.NewPCG(1, 6))
 	var own []*device.Buffer
@@ -63,7 +64,8 @@ func TestMemoryDoesNotGrowWhileNobodyKnowsThatWorkIsDone(t *testing.T) {
 	}
 }
 
-// once is what runs need one after another: a buffer and scratch of each size, and each program's own.
+// once is what runs need one after another: a buffer and scratch of each size, and each program's
+// own.
 const once = int64(2*(1<<20-1<<12) + 1<<11)
 
 func TestOnASmallGPUMemoryForProgramsSideBySideIsAnEighthOfIt(t *testing.T) {

@@ -7,8 +7,9 @@ import (
 	"github.com/weft-project/weft/device"
 )
 
-// Ranger is a [Driver] that can tell how many bytes lie behind an address at which Alloc or Import gave memory. Without it nothing is
-// imported, for nobody could check what the other process says of its size.
+// Ranger is a [Driver] that can tell how many bytes lie behind an address at which Alloc or Import
+// gave memory. Without it nothing is imported, for nobody could check what the other process says
+// of its size.
 type Ranger interface {
 	Range(at uintptr) (n int, err error)
 }

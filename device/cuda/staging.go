@@ -5,10 +5,12 @@ import (
 	"sync"
 )
 
-// stageBytes is how much pinned memory a download goes through at a time; there are two such pieces, in turns.
+// stageBytes is how much pinned memory a download goes through at a time; there are two such
+// pieces, in turns.
 const stageBytes = 4 << 20
 
-// staging is pinned memory that downloads go through, in two pieces: while one is on its way the other is emptied.
+// staging is pinned memory that downloads go through, in two pieces: while one is on its way the
+// other is emptied.
 type staging struct {
 	driver Driver
 

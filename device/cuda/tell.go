@@ -8,7 +8,8 @@ import (
 // keptFaults is how many faults are remembered for those who ask of the whole GPU, and come late.
 const keptFaults = 16
 
-// found is a fault that was found in the record, and who was told of it. Flags are those of the runs that met it.
+// found is a fault that was found in the record, and who was told of it. Flags are those of the
+// runs that met it.
 type found struct {
 	err     error
 	told    bool   // to somebody
@@ -23,7 +24,8 @@ type stepAt struct {
 	heeds  uint64
 }
 
-// mostSteps is how many steps of a value are kept apart of which nothing is known; what comes before them is one with the first.
+// mostSteps is how many steps of a value are kept apart of which nothing is known; what comes
+// before them is one with the first.
 const mostSteps = 4
 
 // origin is what is known of a value: what it came of, and how it was stepped.
@@ -45,8 +47,9 @@ func (o *origin) spoil(f *found, by uint64) {
 	}
 }
 
-// tell is what is wrong with a value, for who asks for it, or steps it, or by it: always that it came of a fault, and that steps of it were left out, unless
-// somebody was told before that the runs met a fault for which they were. Who only reads takes that from nobody who steps.
+// tell is what is wrong with a value, for who asks for it, or steps it, or by it: always that it
+// came of a fault, and that steps of it were left out, unless somebody was told before that the
+// runs met a fault for which they were. Who only reads takes that from nobody who steps.
 func (o *origin) tell(steps bool) error {
 	if f := o.spoiled; f != nil {
 		f.tell(o.by, true)
@@ -68,9 +71,12 @@ func (f *found) tell(by uint64, steps bool) {
 	}
 }
 
-// tellings decides who is told of a fault. The record tells of one, and has the flags of all runs that met one, of 64 that the runs have in turn.
-// So when it is cleared all values that depend on a run with such a flag, of which it is not known that it met none, are spoiled, and what depends on them later is, too: who asks for one is
-// always told. Steps do nothing while a flag is up of what they go by: so no parameter is spoiled, but all that were under way may have been left out. Like order it does no I/O.
+// tellings decides who is told of a fault. The record tells of one, and has the flags of all runs
+// that met one, of 64 that the runs have in turn. So when it is cleared all values that depend on a
+// run with such a flag, of which it is not known that it met none, are spoiled, and what depends on
+// them later is, too: who asks for one is always told. Steps do nothing while a flag is up of what
+// they go by: so no parameter is spoiled, but all that were under way may have been left out. Like
+// order it does no I/O.
 type tellings struct {
 	clean clock // runs that met no fault, and steps that were made, as far as is known; or that is settled
 	names clock // the last runs that may have met one
@@ -101,7 +107,8 @@ func (o *origin) like(p *origin) {
 	*o = origin{asks: p.asks, flags: p.flags, spoiled: p.spoiled, by: p.by}
 }
 
-// step notes that a value is stepped by the n-th run of a source, which heeds some flags. old is the value before, which may lie elsewhere.
+// step notes that a value is stepped by the n-th run of a source, which heeds some flags. old is
+// the value before, which may lie elsewhere.
 func (t *tellings) step(o, old *origin, heeds uint64, source int, n uint64) {
 	if o != old {
 		*o = *old
@@ -118,7 +125,8 @@ func (t *tellings) step(o, old *origin, heeds uint64, source int, n uint64) {
 	o.steps = append(o.steps, stepAt{source, n, heeds})
 }
 
-// settle has a value be what it is when a fault was found. It says whether somebody will hear of it, and whether that is not of an earlier one.
+// settle has a value be what it is when a fault was found. It says whether somebody will hear of
+// it, and whether that is not of an earlier one.
 func (t *tellings) settle(o *origin, f *found, raised uint64) (heard, news bool) {
 	if by := o.flags & raised; by != 0 && !t.clean.covers(&o.asks) {
 		heard, news = true, o.spoiled == nil
@@ -137,8 +145,10 @@ func (t *tellings) settle(o *origin, f *found, raised uint64) (heard, news bool)
 	return heard, news
 }
 
-// clear notes that a fault was found, what its error is, whose flags are up, and that the record is ready for the next. All that was submitted is done, up to head; values are all there
-// are. Where nobody would hear of it, of none, the fault is said to be nobody's. Where all who would hear of an earlier one, as it was met in going on with what that had spoiled, it counts as told.
+// clear notes that a fault was found, what its error is, whose flags are up, and that the record is
+// ready for the next. All that was submitted is done, up to head; values are all there are. Where
+// nobody would hear of it, of none, the fault is said to be nobody's. Where all who would hear of
+// an earlier one, as it was met in going on with what that had spoiled, it counts as told.
 func (t *tellings) clear(err error, raised uint64, head *clock, values func(func(*origin))) (f *found, nobodys bool) {
 	f = &found{err: err}
 	t.epoch++

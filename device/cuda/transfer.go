@@ -45,11 +45,13 @@ func (g *GPU) moveLocked(source int, need *clock, follows, light bool, dst, src 
 	return g.streams[source].Copy(dst, src, n)
 }
 
-// Download is Memory's. It waits for what wrote the bytes alone, or for all where no bytes are asked for. What a kernel found wrong before, and they may have come
-// of, is its error: a [FaultError], or what the watcher says.
+// Download is Memory's. It waits for what wrote the bytes alone, or for all where no bytes are
+// asked for. What a kernel found wrong before, and they may have come of, is its error: a
+// [FaultError], or what the watcher says.
 //
-// There are two streams. One may stand waiting for kernels. Who finds it taken waits here instead, and then takes the other, where nothing stands for long: so
-// what is ready never waits for what is not.
+// There are two streams. One may stand waiting for kernels. Who finds it taken waits here instead,
+// and then takes the other, where nothing stands for long: so what is ready never waits for what is
+// not.
 func (g *GPU) Download(dst []byte, at uintptr) error {
 	need := g.wrote(at, len(dst))
 	stream, through := early, &g.down[0]

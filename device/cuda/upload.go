@@ -10,8 +10,8 @@ const (
 	pinnedBytes = 64 << 20 // for those of all streams
 )
 
-// lane is pinned memory that the uploads of one source go through. Each source has its own, as what is in it stands behind the source's work: so no upload waits
-// for another stream's.
+// lane is pinned memory that the uploads of one source go through. Each source has its own, as what
+// is in it stands behind the source's work: so no upload waits for another stream's.
 type lane struct {
 	mu   sync.Mutex // held while a part is submitted, so that parts are in the stream's order
 	mem  []byte     // from the first upload on
@@ -21,10 +21,12 @@ type lane struct {
 // laneSize is how large the lane of each of so many sources is.
 func laneSize(sources int) int { return min(laneBytes, pinnedBytes/sources) &^ (beltStep - 1) }
 
-// most is how many bytes go at once: while some are on their way others are filled in, and what is smaller still finds room.
+// most is how many bytes go at once: while some are on their way others are filled in, and what is
+// smaller still finds room.
 func (l *lane) most() int { return l.belt.size / 4 }
 
-// Upload is Memory's. What goes to memory that work under way still uses goes behind it, on its stream. The host waits only where the lane is full, for the oldest upload in it.
+// Upload is Memory's. What goes to memory that work under way still uses goes behind it, on its
+// stream. The host waits only where the lane is full, for the oldest upload in it.
 func (g *GPU) Upload(at uintptr, src []byte) error {
 	g.mu.Lock()
 	var need clock

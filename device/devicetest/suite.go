@@ -11,7 +11,8 @@ import (
 	"github.com/weft-project/weft/device"
 )
 
-// Run holds a device to the contract. open gives a device that is fresh or shared; what the suite allocates it releases.
+// Run holds a device to the contract. open gives a device that is fresh or shared; what the suite
+// allocates it releases.
 func Run(t *testing.T, open func(t *testing.T) device.Device) {
 	for _, c := range []struct {
 		name string

@@ -15,8 +15,9 @@ import (
 	"github.com/weft-project/weft/kernels/gpu"
 )
 
-// Every call of a training step goes through the driver, which is fake: its kernels' text is interpreted, and its cuBLASLt is loops.
-// It happens in a process of its own: in this one another test may have looked for a GPU already, and the driver is opened once.
+// Every call of a training step goes through the driver, which is fake: its kernels' text is
+// interpreted, and its cuBLASLt is loops. It happens in a process of its own: in this one another
+// test may have looked for a GPU already, and the driver is opened once.
 func TestTheModelTrainsThroughTheDriverAsOnTheCPU(t *testing.T) {
 	const alone = "WEFT_TEST_ALONE"
 	if os.Getenv(alone) == "" {

@@ -1,6 +1,6 @@
-// Digits trains a classifier that is split between two worker processes on handwritten digits: the first half of the network
-// lives on worker 0, the second on worker 1. Activations go one way and gradients the other; each half is stepped where it
-// lives.
+// Digits trains a classifier that is split between two worker processes on handwritten digits: the
+// first half of the network lives on worker 0, the second on worker 1. Activations go one way and
+// gradients the other; each half is stepped where it lives.
 //
 //	weft run --nproc-per-node 2 digits      # two processes, as on two machines
 //	digits                                  # the same: it starts its two workers itself
@@ -55,8 +55,8 @@ func main() {
 	os.Exit(run(c, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// run is the program: 0 for success, 1 for a failure, 2 for a wrong command line; a failed worker's own code where it started
-// workers.
+// run is the program: 0 for success, 1 for a failure, 2 for a wrong command line; a failed worker's
+// own code where it started workers.
 func run(c context.Context, args []string, stdout, stderr io.Writer) int {
 	s, err := parse(args, stderr)
 	if errors.Is(err, flag.ErrHelp) {

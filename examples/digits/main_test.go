@@ -46,7 +46,8 @@ func TestMain(m *testing.M) {
 	os.Exit(run(context.Background(), os.Args[1:], out, os.Stderr))
 }
 
-// killer passes on what is written, and before the second epoch's line kills the process whose pid the file has.
+// killer passes on what is written, and before the second epoch's line kills the process whose pid
+// the file has.
 type killer struct {
 	io.Writer
 	file string // empty: it has
@@ -156,7 +157,8 @@ func (s *seen) String() string {
 	return s.all.String()
 }
 
-// killWorker waits until training is under way and kills the worker whose pid comes through the pipe. ended tells of who ends before.
+// killWorker waits until training is under way and kills the worker whose pid comes through the
+// pipe. ended tells of who ends before.
 func killWorker(t *testing.T, fifo string, out *seen, ended <-chan error) {
 	var pid int
 	raw, err := os.ReadFile(fifo)

@@ -24,7 +24,8 @@ type sizes struct {
 	Dropout                   float64 // of the hidden layers; 0: none
 }
 
-// network is both halves, or one of them: the names of what is in it ("Head.0.W") are the same wherever it is.
+// network is both halves, or one of them: the names of what is in it ("Head.0.W") are the same
+// wherever it is.
 type network struct{ Head, Tail nn.Sequential }
 
 // Forward goes through both halves.

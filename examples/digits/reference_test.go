@@ -11,14 +11,16 @@ import (
 	"github.com/weft-project/weft/examples/internal/table"
 )
 
-// reference is the same network written out in plain Go, in float64: no graphs, no tape, no library.
+// reference is the same network written out in plain Go, in float64: no graphs, no tape, no
+// library.
 type reference struct {
 	widths []int
 	w, b   [][]float64 // per layer: weights (in, out) row-major, biases
 	vw, vb [][]float64 // velocities
 }
 
-// newReference takes the first weights from the model's own initialisers; everything after is its own.
+// newReference takes the first weights from the model's own initialisers; everything after is its
+// own.
 func newReference(t *testing.T, s sizes) *reference {
 	r := &reference{widths: []int{s.Features}}
 	params := append(newHead(s).Params(), newTail(s).Params()...)

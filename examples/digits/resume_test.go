@@ -15,8 +15,8 @@ import (
 	"github.com/weft-project/weft/elastic/rdzv"
 )
 
-// Dropout, Adam and a schedule: whatever is not saved, or is taken for another's, shows in the losses. 32 rows per step: 45 steps are an epoch, so step 50
-// lies within the second.
+// Dropout, Adam and a schedule: whatever is not saved, or is taken for another's, shows in the
+// losses. 32 rows per step: 45 steps are an epoch, so step 50 lies within the second.
 func TestTrainingResumedByAnyNumberOfProcessesHasTheLossesOfTheUndisturbedRun(t *testing.T) {
 	args := []string{"--optimizer", "adam", "--lr", "0.01", "--dropout", "0.3", "--schedule", "cosine", "--epochs", "4"}
 	undisturbed, saved := map[int][]float64{}, map[int]string{}

@@ -12,7 +12,8 @@ import (
 	"github.com/weft-project/weft/elastic/checkpoint"
 )
 
-// saver saves a model in checkpoints. Those are the same whatever workers there are: the one that leads writes all, by name. A nil saver saves nothing.
+// saver saves a model in checkpoints. Those are the same whatever workers there are: the one that
+// leads writes all, by name. A nil saver saves nothing.
 type saver struct {
 	dir   *checkpoint.Dir
 	every int
@@ -20,7 +21,8 @@ type saver struct {
 	last  int    // step that was saved or loaded
 }
 
-// begin opens the checkpoints, and has the model go on from the newest if it is to: losses are those of the steps so far.
+// begin opens the checkpoints, and has the model go on from the newest if it is to: losses are
+// those of the steps so far.
 func (s settings) begin(c context.Context, m model, stderr io.Writer) (saved *saver, losses []float64, err error) {
 	if s.checkpoint == "" {
 		return nil, nil, nil
@@ -62,7 +64,8 @@ func usable(folder string) error {
 	return errors.Join(file.Close(), os.Remove(file.Name()))
 }
 
-// run is what must be the same where training goes on: the network, the optimizer, and what decides which rows and rates come next.
+// run is what must be the same where training goes on: the network, the optimizer, and what decides
+// which rows and rates come next.
 func (s settings) run() string {
 	run := fmt.Sprintf("--data %q --seed %d --batch %d --hidden %d --optimizer %s --lr %g --dropout %g --schedule %s",
 		s.data, s.seed, s.batch, s.hidden, s.optimizer, s.lr, s.dropout, s.schedule)

@@ -50,7 +50,8 @@ func trainHere(c context.Context, s settings, stdout, stderr io.Writer) (err err
 	return train(c, s, d, m, stdout, stderr)
 }
 
-// trainSplit is one worker of two: worker 0 trains, worker 1 serves its half until worker 0 has finished.
+// trainSplit is one worker of two: worker 0 trains, worker 1 serves its half until worker 0 has
+// finished.
 func trainSplit(c context.Context, s settings, stdout, stderr io.Writer) (err error) {
 	var d *table.Data
 	if os.Getenv("RANK") == "0" { // a bad file should not cost anybody a join
@@ -139,8 +140,8 @@ func train(c context.Context, s settings, d *table.Data, m model, stdout, stderr
 	return nil
 }
 
-// steps goes through the training part epoch by epoch, in an order that the seed fixes; a last, shorter batch counts too. It goes on after the steps of which
-// there are losses.
+// steps goes through the training part epoch by epoch, in an order that the seed fixes; a last,
+// shorter batch counts too. It goes on after the steps of which there are losses.
 func steps(c context.Context, s settings, d *table.Data, m model, losses []float64, saved *saver, out *reporter) ([]float64, error) {
 	src := rand.New(rand.NewPCG(s.seed, 4))
 	for epoch := range s.epochs {

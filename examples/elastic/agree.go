@@ -29,8 +29,8 @@ type plan struct {
 	from map[int]int // rank of a worker that has a parameter at that step; empty where they come from a checkpoint
 }
 
-// plan is the same on all workers: the highest step of which all parameters can be had, from those who have them or else from a
-// checkpoint that all can read; else the beginning. all is by rank.
+// plan is the same on all workers: the highest step of which all parameters can be had, from those
+// who have them or else from a checkpoint that all can read; else the beginning. all is by rank.
 func choose(all []having, params int) plan {
 	best := plan{from: map[int]int{}}
 	for _, step := range all[0].Saved {
@@ -58,7 +58,8 @@ func choose(all []having, params int) plan {
 	return best
 }
 
-// agree settles with all others where to go on, and gets this worker's share of the parameters. Until all have theirs, everybody keeps what it had.
+// agree settles with all others where to go on, and gets this worker's share of the parameters.
+// Until all have theirs, everybody keeps what it had.
 func (e *epoch) agree(c context.Context) error {
 	h := having{Step: e.has.step, history: e.has.history, Why: e.Change(e.last), Known: time.Since(e.Told)}
 	for k := range e.has.params {
@@ -83,7 +84,8 @@ func (e *epoch) agree(c context.Context) error {
 	return nil
 }
 
-// settle finds where to go on: a checkpoint of which somebody cannot read what it needs is passed over by all.
+// settle finds where to go on: a checkpoint of which somebody cannot read what it needs is passed
+// over by all.
 func (e *epoch) settle(c context.Context, h having) (p plan, next shard, all []having, err error) {
 	for {
 		if all, err = gather(c, e.World, h); err != nil {
@@ -116,7 +118,8 @@ func gather[T any](c context.Context, world int, own T) ([]T, error) {
 	return all, err
 }
 
-// readable are the steps of which there is a checkpoint that can be opened: whoever wrote the newest may have had a disk that was full.
+// readable are the steps of which there is a checkpoint that can be opened: whoever wrote the
+// newest may have had a disk that was full.
 func (t *trainer) readable() (steps []int64, err error) {
 	all, err := t.saved.Steps()
 	for _, step := range all {

@@ -68,7 +68,8 @@ func demonstrate(c context.Context, s settings, args []string, stdout io.Writer)
 	}, stdout)
 }
 
-// perform trains on three agents, and has things happen to them. The store in which they meet is this process's, so that any agent may go.
+// perform trains on three agents, and has things happen to them. The store in which they meet is
+// this process's, so that any agent may go.
 func perform(c context.Context, args []string, policy string, events []event, stdout io.Writer) error {
 	server, err := store.Serve(store.ServerConfig{Addr: "127.0.0.1:0"})
 	if err != nil {
@@ -87,7 +88,8 @@ func performAt(c context.Context, endpoint string, args []string, policy string,
 	return performAs(c, append([]string{self, "--restart-policy", policy}, args...), []string{agentVariable + "=" + endpoint}, events, stdout)
 }
 
-// performAs is perform with agents that are started by a command, to which arguments of this program may be added.
+// performAs is perform with agents that are started by a command, to which arguments of this
+// program may be added.
 func performAs(c context.Context, command, env []string, events []event, stdout io.Writer) error {
 	folder, err := os.MkdirTemp("", "elastic-checkpoints-")
 	if err != nil {

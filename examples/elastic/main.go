@@ -1,6 +1,7 @@
-// Elastic trains a classifier of handwritten digits on workers that come and go while it trains. The parameters lie on all workers, each on one of them, and
-// gradients come together there; when a worker is lost the others form a new world and go on from the last checkpoint, and when one comes from where they are.
-// No process is started again but the lost one.
+// Elastic trains a classifier of handwritten digits on workers that come and go while it trains.
+// The parameters lie on all workers, each on one of them, and gradients come together there; when a
+// worker is lost the others form a new world and go on from the last checkpoint, and when one comes
+// from where they are. No process is started again but the lost one.
 //
 //	elastic                                # a demonstration: three agents on this machine, some of which are killed
 //	weft run --nnodes 1:3 --rdzv-endpoint HOST:29400 --max-restarts 9 elastic      # the same on each of up to three machines, with a shared folder

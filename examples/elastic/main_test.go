@@ -22,7 +22,8 @@ import (
 	"github.com/weft-project/weft/internal/leak"
 )
 
-// The test binary is also the program: an agent or a worker is this binary with what that is told by.
+// The test binary is also the program: an agent or a worker is this binary with what that is told
+// by.
 func TestMain(m *testing.M) {
 	if os.Getenv("RANK") == "" && os.Getenv(agentVariable) == "" {
 		os.Exit(m.Run())
@@ -104,7 +105,8 @@ func requireSame(t *testing.T, want, got result) {
 
 var stood = regexp.MustCompile(`.*stood still for.*`)
 
-// logStops prints how long training stood still each time. (They depend on the machine, so nothing is required of them.)
+// logStops prints how long training stood still each time. (They depend on the machine, so nothing
+// is required of them.)
 func logStops(t *testing.T, transcript string) {
 	t.Helper()
 	for _, line := range stood.FindAllString(transcript, -1) {

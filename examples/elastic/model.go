@@ -8,14 +8,16 @@ import (
 	"github.com/weft-project/weft/optim"
 )
 
-// firstParams are the parameters before the first step: features → hidden → hidden/2 → classes, weights and biases in turn.
+// firstParams are the parameters before the first step: features → hidden → hidden/2 → classes,
+// weights and biases in turn.
 func (t *trainer) firstParams() []*autodiff.Tensor {
 	src := rand.New(rand.NewPCG(t.seed, 2))
 	return nn.NewMLP(src, autodiff.GELU, t.data.Features, t.hidden, max(t.hidden/2, 1), t.data.Classes).Params()
 }
 
-// logits is the network's output for some rows, with parameters from wherever they are. GELU has no kinks, so that what little the order of a sum changes
-// stays little, and one can see that nothing else has.
+// logits is the network's output for some rows, with parameters from wherever they are. GELU has no
+// kinks, so that what little the order of a sum changes stays little, and one can see that nothing
+// else has.
 func logits(params []*autodiff.Tensor, x *autodiff.Tensor) *autodiff.Tensor {
 	for i := 0; i < len(params); i += 2 {
 		if i > 0 {

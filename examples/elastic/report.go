@@ -84,7 +84,8 @@ func (r *reporter) begin(n *resumption, total, train, test int) {
 	r.At(n.Step)
 }
 
-// began is the mark of an epoch's first step, once the work for that is done; nil after other steps.
+// began is the mark of an epoch's first step, once the work for that is done; nil after other
+// steps.
 func (r *reporter) began(step int) *mark {
 	n := r.news
 	r.news = nil

@@ -11,7 +11,8 @@ import (
 	"github.com/weft-project/weft/elastic/checkpoint"
 )
 
-// saves are this worker's parts of checkpoints that are under way beside the training, one at a time.
+// saves are this worker's parts of checkpoints that are under way beside the training, one at a
+// time.
 type saves struct {
 	c    context.Context // of them all
 	stop context.CancelFunc

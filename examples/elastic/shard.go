@@ -11,7 +11,8 @@ import (
 	"github.com/weft-project/weft/optim"
 )
 
-// shard is what one worker has of the training at a step: some of the parameters, each with its optimizer, and what all have alike.
+// shard is what one worker has of the training at a step: some of the parameters, each with its
+// optimizer, and what all have alike.
 type shard struct {
 	step   int
 	params map[int]*param // by number

@@ -43,7 +43,8 @@ func (e *epoch) serve() []rpc.Function {
 	return []rpc.Function{e.move, e.fetch, e.loss, e.apply, e.save, e.end}
 }
 
-// with does something with what is here, as soon as that is there: others may be faster than this worker.
+// with does something with what is here, as soon as that is there: others may be faster than this
+// worker.
 func (e *epoch) with(c context.Context, do func(s *shard) error) error {
 	select {
 	case <-e.ready:
@@ -55,8 +56,9 @@ func (e *epoch) with(c context.Context, do func(s *shard) error) error {
 	return do(&e.now)
 }
 
-// pass is one step in a pass of all workers: each computes the loss of its rows, for which it fetches the parameters from where they are. So their gradients
-// come together there, and each worker steps its own.
+// pass is one step in a pass of all workers: each computes the loss of its rows, for which it
+// fetches the parameters from where they are. So their gradients come together there, and each
+// worker steps its own.
 func (e *epoch) pass(c context.Context) error {
 	m := made{Step: e.step()}
 	losses := make([]*rpc.Future[*autodiff.Tensor], e.World)
@@ -159,7 +161,8 @@ func (e *epoch) accuracy(c context.Context, w *rpc.Worker) (part float64, err er
 	return part, err
 }
 
-// ending lets this worker leave; at the end of the training, when its part of the last checkpoint is written.
+// ending lets this worker leave; at the end of the training, when its part of the last checkpoint
+// is written.
 func (e *epoch) ending(context.Context, none) (none, error) {
 	defer close(e.ended)
 	if e.step() < e.steps() {

@@ -64,7 +64,8 @@ func (t *trainer) work(c context.Context, in *elastic.Epoch) error {
 	return err
 }
 
-// run joins the others, agrees with them where to go on, and trains until the end, or until others come or go.
+// run joins the others, agrees with them where to go on, and trains until the end, or until others
+// come or go.
 func (e *epoch) run(c context.Context) error {
 	e.saves.c, e.saves.stop = context.WithCancel(c)
 	defer e.saves.close()
@@ -96,7 +97,8 @@ func (e *epoch) run(c context.Context) error {
 	return w.Leave(c)
 }
 
-// lead makes the steps. When the nodes change without any of these workers being lost, the step that is under way is the last of this epoch.
+// lead makes the steps. When the nodes change without any of these workers being lost, the step
+// that is under way is the last of this epoch.
 func (e *epoch) lead(c context.Context, w *rpc.Worker) error {
 	for e.step() < e.steps() {
 		select {

@@ -1,4 +1,5 @@
-// Gpu computes a gradient on a GPU, or on the interpreter of GPUs where there is none. docs/gpu.md tells about it.
+// Gpu computes a gradient on a GPU, or on the interpreter of GPUs where there is none. docs/gpu.md
+// tells about it.
 package main
 
 import (

@@ -1,6 +1,7 @@
-// Parameterserver learns what words of a text are like. One worker owns the tables of the words; three trainers go through the
-// text, each in passes of its own, ask for the rows that a step needs, and send back the gradients of those rows alone: they stay
-// sparse through the pass and into the optimizer. The kill of a trainer harms nobody else.
+// Parameterserver learns what words of a text are like. One worker owns the tables of the words;
+// three trainers go through the text, each in passes of its own, ask for the rows that a step
+// needs, and send back the gradients of those rows alone: they stay sparse through the pass and
+// into the optimizer. The kill of a trainer harms nobody else.
 //
 //	parameterserver                                     # starts its four workers itself; kill -9 a trainer, and the others go on
 //	weft run --nproc-per-node 4 parameterserver         # the same, but weft run ends the job with the first worker that fails

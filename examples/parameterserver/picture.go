@@ -80,7 +80,8 @@ func (d *corpus) nearest(x [][]float64, word, n int) (names []string) {
 	return names
 }
 
-// kinship is how much more alike kin are than words of different kin, as a difference of cosines; 0 where the text has too few of them.
+// kinship is how much more alike kin are than words of different kin, as a difference of cosines; 0
+// where the text has too few of them.
 func (d *corpus) kinship(x [][]float64) float64 {
 	var sum, count [2]float64 // of strangers and of kin
 	for g, a := range kin {
@@ -110,7 +111,8 @@ func (d *corpus) kinship(x [][]float64) float64 {
 // drawn is how many words a map shows.
 const drawn = 90
 
-// draw maps the longer frequent words, and all colours, onto the two directions in which they differ the most.
+// draw maps the longer frequent words, and all colours, onto the two directions in which they
+// differ the most.
 func (d *corpus) draw(file string, x [][]float64) error {
 	paint := map[int]color.Color{}
 	var shown []int
@@ -156,7 +158,8 @@ func (d *corpus) draw(file string, x [][]float64) error {
 	return p.Save(22*vg.Centimeter, 16*vg.Centimeter, file)
 }
 
-// project gives the first two principal components of some rows, by rank rather than by value, so that names do not cover each other.
+// project gives the first two principal components of some rows, by rank rather than by value, so
+// that names do not cover each other.
 func project(x [][]float64, some []int) (plotter.XYs, error) {
 	m := mat.NewDense(len(some), len(x[0]), nil)
 	for k, i := range some {

@@ -142,7 +142,8 @@ func (v *server) join(c context.Context, place store.Rendezvous) (*rpc.Worker, e
 // patience is how long the server waits for trainers where none is there.
 const patience = time.Minute
 
-// attend waits until as many trainers as are expected have come, and all have gone again. It gives the names of the lost.
+// attend waits until as many trainers as are expected have come, and all have gone again. It gives
+// the names of the lost.
 func (v *server) attend(c context.Context, w *rpc.Worker, expected int) (lost []string, err error) {
 	var a attendance
 	c, cancel := context.WithCancel(c)
@@ -206,7 +207,8 @@ func (a *attendance) leave(name string) {
 	a.here = slices.DeleteFunc(a.here, func(n string) bool { return n == name })
 }
 
-// over says that enough have come, and nobody is left. One who was lost may come again while others are here.
+// over says that enough have come, and nobody is left. One who was lost may come again while others
+// are here.
 func (a *attendance) over(expected int) bool { return len(a.seen) >= expected && len(a.here) == 0 }
 
 // passesGone waits until this worker holds no pass of a lost one.

@@ -28,7 +28,8 @@ type corpus struct {
 	text  []int64  // without the seldom words
 }
 
-// readCorpus reads a file, or the built-in text. Every worker reads the same, and gets the same numbers.
+// readCorpus reads a file, or the built-in text. Every worker reads the same, and gets the same
+// numbers.
 func readCorpus(file string, minCount int) (*corpus, error) {
 	text := opticks.Text()
 	if file != "" {

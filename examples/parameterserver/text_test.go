@@ -72,7 +72,8 @@ func TestLikenessTellsKinFromOthers(t *testing.T) {
 	for _, w := range d.words {
 		rows = append(rows, x[w])
 	}
-	// Kin have a cosine of 1. Of the pairs of strangers, 4 of 8 are at right angles and glass is opposite to 2 colours.
+	// Kin have a cosine of 1. Of the pairs of strangers, 4 of 8 are at right angles and glass is
+	// opposite to 2 colours.
 	require.InDelta(t, 1-(-2./8), d.kinship(rows), 1e-12)
 	require.Equal(t, "green", d.nearest(rows, d.number("red"), 1)[0])
 	require.Len(t, d.nearest(rows, 0, 9), 4)

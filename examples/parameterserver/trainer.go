@@ -21,8 +21,8 @@ const serverName = "server"
 // reportEvery is how many steps a trainer makes before it tells the server of them.
 const reportEvery = 20
 
-// trainer goes through its share of the text. It keeps nothing of the model: every step asks the server for the rows that it needs, and
-// sends their gradients back.
+// trainer goes through its share of the text. It keeps nothing of the model: every step asks the
+// server for the rows that it needs, and sends their gradients back.
 type trainer struct {
 	w     *rpc.Worker
 	api   api
@@ -91,8 +91,8 @@ func (t *trainer) await(c context.Context) error {
 	return context.Cause(c)
 }
 
-// step guesses, for each word of a batch, which of the batch's neighbours was its own: the more two words have in common, the larger is
-// the product of their rows. It gives the loss before the step.
+// step guesses, for each word of a batch, which of the batch's neighbours was its own: the more two
+// words have in common, the larger is the product of their rows. It gives the loss before the step.
 func (t *trainer) step(c context.Context) (value float64, err error) {
 	words, near := t.pairs.batch(t.batch)
 	own := make([]int64, len(words))

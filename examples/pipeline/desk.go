@@ -16,8 +16,9 @@ const (
 	works
 )
 
-// desk has a place for one: a stage computes one thing at a time, as an accelerator would, and of those that wait a backward goes first, in
-// their order otherwise. So memory is given back before more is taken: 1F1B. Safe for concurrent use.
+// desk has a place for one: a stage computes one thing at a time, as an accelerator would, and of
+// those that wait a backward goes first, in their order otherwise. So memory is given back before
+// more is taken: 1F1B. Safe for concurrent use.
 type desk struct {
 	mu    sync.Mutex
 	turn  int // counts who had the place

@@ -1,6 +1,8 @@
-// Pipeline trains a small transformer on Newton's Opticks, cut into stages on three worker processes, and lets it write. A step's
-// micro-batches follow each other through the stages, and each stage computes their backwards before new forwards (1F1B); then every worker
-// steps its own parameters. At the end it measures how much of its slowest stage's throughput the pipeline reaches.
+// Pipeline trains a small transformer on Newton's Opticks, cut into stages on three worker
+// processes, and lets it write. A step's micro-batches follow each other through the stages, and
+// each stage computes their backwards before new forwards (1F1B); then every worker steps its own
+// parameters. At the end it measures how much of its slowest stage's throughput the pipeline
+// reaches.
 //
 //	weft run --nproc-per-node 3 pipeline      # three processes, as on three machines
 //	pipeline                                  # the same: it starts its workers itself
@@ -56,8 +58,8 @@ func main() {
 	os.Exit(run(c, os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// run is the program: 0 for success, 1 for a failure, 2 for a wrong command line; a failed worker's own code where it started
-// workers.
+// run is the program: 0 for success, 1 for a failure, 2 for a wrong command line; a failed worker's
+// own code where it started workers.
 func run(c context.Context, args []string, stdout, stderr io.Writer) int {
 	s, err := parse(args, stderr)
 	if errors.Is(err, flag.ErrHelp) {

@@ -11,7 +11,8 @@ import (
 	"github.com/weft-project/weft/ctx"
 )
 
-// figures say how busy the pipeline kept its stages. Times are seconds per step, medians over some steps.
+// figures say how busy the pipeline kept its stages. Times are seconds per step, medians over some
+// steps.
 type figures struct {
 	PerStep int     `json:"per_step"` // tokens
 	Step    float64 `json:"step"`     // of the pipeline
@@ -22,13 +23,15 @@ type figures struct {
 	Even    float64 `json:"even"`    // and where all stages are alike: m/(m+p−1)
 }
 
-// spent is what a stage takes for a step: forward and backward in the pipeline, and all of it alone, with all that it needs at hand.
+// spent is what a stage takes for a step: forward and backward in the pipeline, and all of it
+// alone, with all that it needs at hand.
 type spent struct {
 	busy
 	Alone float64
 }
 
-// measure lets the pipeline and each of its stages alone take turns, so that all meet the same disturbances.
+// measure lets the pipeline and each of its stages alone take turns, so that all meet the same
+// disturbances.
 func measure(c context.Context, p *pipeline, rounds int, draw func() []micro) (figures, error) {
 	c = p.w.Context(c)
 	stages := len(p.others) + 1
@@ -79,8 +82,9 @@ func measure(c context.Context, p *pipeline, rounds int, draw func() []micro) (f
 	return f, nil
 }
 
-// leastStep is the least time for m micro-batches, where each stage takes so long for them alone: a stage waits for the first forward of
-// the stages before it, and they for its last backward. With equal stages that is 1F1B's (m+p−1)/m.
+// leastStep is the least time for m micro-batches, where each stage takes so long for them alone: a
+// stage waits for the first forward of the stages before it, and they for its last backward. With
+// equal stages that is 1F1B's (m+p−1)/m.
 func leastStep(alone []float64, m float64) (least float64) {
 	before := 0.0
 	for _, s := range alone {
@@ -100,7 +104,8 @@ func median[T any](of []T, number func(T) float64) float64 {
 	return (all[len(all)/2] + all[(len(all)-1)/2]) / 2
 }
 
-// alone is how long one stage takes for a step's micro-batches, as they come from the stages before it.
+// alone is how long one stage takes for a step's micro-batches, as they come from the stages before
+// it.
 func (p *pipeline) alone(c context.Context, stage int, ms []micro) (seconds float64, err error) {
 	err = p.w.Pass(c, func(c context.Context) error {
 		c = ctx.NoGrad(c)

@@ -14,15 +14,16 @@ import (
 	"github.com/weft-project/weft/device"
 )
 
-// sizes of the model: a decoder-only transformer with its normalisations before each part (Radford et al., 2019). They travel to
-// the workers, each of which makes its own stage.
+// sizes of the model: a decoder-only transformer with its normalisations before each part (Radford
+// et al., 2019). They travel to the workers, each of which makes its own stage.
 type sizes struct {
 	Vocab, Context, Width, Heads int
 	Blocks                       []int // transformer blocks in each stage; the embedding is in the first, the head in the last
 	Seed                         uint64
 }
 
-// layers is the part of the model in one stage. Parameters are drawn block by block, so the split does not change the model.
+// layers is the part of the model in one stage. Parameters are drawn block by block, so the split
+// does not change the model.
 type layers struct {
 	embedding []*autodiff.Tensor // tokens (vocab, width) and positions (context, width); nil but in the first stage
 	blocks    [][]*autodiff.Tensor
@@ -75,8 +76,9 @@ func (l *layers) params() []*autodiff.Tensor {
 	return slices.Concat(l.embedding, slices.Concat(l.blocks...), l.head)
 }
 
-// forward takes ids (batch, context) in the first stage and activations (batch, context, width) in the others. It gives
-// activations; in the last stage the mean loss where labels (batch, context) are given, otherwise logits (batch·context, vocab).
+// forward takes ids (batch, context) in the first stage and activations (batch, context, width) in
+// the others. It gives activations; in the last stage the mean loss where labels (batch, context)
+// are given, otherwise logits (batch·context, vocab).
 func (l *layers) forward(x, labels *autodiff.Tensor) *autodiff.Tensor {
 	if l.embedding != nil {
 		x = embed.Call(l.embedding[0], l.embedding[1], autodiff.To(x, l.dev))
@@ -99,7 +101,8 @@ var embed = autodiff.Define("embed", func(g *autodiff.Graph, tokens, positions, 
 	return g.Add(g.Embedding(tokens, ids), positions)
 })
 
-// blockOf is attention and a two-layer network, each on the normalised input and added to it, compiled into one function.
+// blockOf is attention and a two-layer network, each on the normalised input and added to it,
+// compiled into one function.
 func blockOf(heads int) *autodiff.Func {
 	return autodiff.Define("block", func(g *autodiff.Graph, x, g1, b1, wq, bq, wk, bk, wv, bv, wo, bo, g2, b2, w1, c1, w2, c2 node) node {
 		s := g.Type(x).Shape

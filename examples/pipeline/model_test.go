@@ -73,7 +73,8 @@ func (m rows) add(n rows) rows {
 	return m
 }
 
-// reference is the logits of one window by the definition of the model: no graphs, no batches, no mask.
+// reference is the logits of one window by the definition of the model: no graphs, no batches, no
+// mask.
 func reference(t *testing.T, l *layers, heads int, ids []int32) rows {
 	tokens, positions := read(t, l.embedding[0]), read(t, l.embedding[1])
 	var x rows

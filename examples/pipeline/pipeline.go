@@ -96,7 +96,8 @@ type pipeline struct {
 	inFlight int // micro-batches that have gone forward and not yet come back
 }
 
-// newPipeline makes the stages on the workers, from the last to the first, as each knows the one that follows.
+// newPipeline makes the stages on the workers, from the last to the first, as each knows the one
+// that follows.
 func newPipeline(c context.Context, w *rpc.Worker, s sizes, lr float64, schedule optim.Schedule, inFlight int) (*pipeline, error) {
 	c = w.Context(c)
 	p := &pipeline{w: w, others: make([]rpc.RRef[*stage], len(s.Blocks)-1), inFlight: inFlight}
@@ -130,9 +131,9 @@ func newPipeline(c context.Context, w *rpc.Worker, s sizes, lr float64, schedule
 	return p, err
 }
 
-// step is one pass. Every micro-batch goes forward through all stages and back again; the gradients of all add up in the pass, on the
-// workers that have the parameters. A micro-batch begins when another has come back, so that no stage holds the activations of more than
-// inFlight.
+// step is one pass. Every micro-batch goes forward through all stages and back again; the gradients
+// of all add up in the pass, on the workers that have the parameters. A micro-batch begins when
+// another has come back, so that no stage holds the activations of more than inFlight.
 func (p *pipeline) step(c context.Context, ms []micro) (mean float64, err error) {
 	var under sync.WaitGroup
 	err = p.w.Pass(c, func(c context.Context) error {

@@ -21,8 +21,9 @@ type solo struct {
 	opt *optim.Local
 }
 
-// alone trains the copy for one step, with all that it needs at hand, and gives the seconds that this took. Where a stage computes one
-// thing at a time, no pipeline with this stage can be faster. The first call also makes the copy and compiles its functions.
+// alone trains the copy for one step, with all that it needs at hand, and gives the seconds that
+// this took. Where a stage computes one thing at a time, no pipeline with this stage can be faster.
+// The first call also makes the copy and compiles its functions.
 func alone(_ context.Context, s *stage, in replay) (seconds float64, err error) {
 	s.solo.mu.Lock()
 	defer s.solo.mu.Unlock()
@@ -50,7 +51,8 @@ func alone(_ context.Context, s *stage, in replay) (seconds float64, err error) 
 	return time.Since(began).Seconds(), err
 }
 
-// accumulate adds up the gradients of n losses, each of which is computed after the backward of the one before, and steps.
+// accumulate adds up the gradients of n losses, each of which is computed after the backward of the
+// one before, and steps.
 func accumulate(opt *optim.Local, n int, loss func(i int) *autodiff.Tensor) error {
 	var sum autodiff.Gradients
 	defer sum.Free()

@@ -23,10 +23,11 @@ type stage struct {
 	next func(c context.Context, in hop) (*autodiff.Tensor, error)
 }
 
-// hop is a micro-batch on its way: tokens into the first stage, activations into the others. Without labels the last stage gives
-// logits in place of the loss. It goes no further than stage Until, which gives its activations. With a Part, the last stage starts the
-// backward of that part of the loss as soon as it has it: then what comes back has been there and back again, and no stage waits for the
-// first one to hear of the loss and say so.
+// hop is a micro-batch on its way: tokens into the first stage, activations into the others.
+// Without labels the last stage gives logits in place of the loss. It goes no further than stage
+// Until, which gives its activations. With a Part, the last stage starts the backward of that part
+// of the loss as soon as it has it: then what comes back has been there and back again, and no
+// stage waits for the first one to hear of the loss and say so.
 type hop struct {
 	X, Labels *autodiff.Tensor
 	Until     int
@@ -87,7 +88,8 @@ func references(c context.Context, s *stage, _ struct{}) ([]optim.Param, error) 
 	return refs, nil
 }
 
-// forward computes this stage and hands on what comes out, straight to the worker of the next stage.
+// forward computes this stage and hands on what comes out, straight to the worker of the next
+// stage.
 func forward(c context.Context, s *stage, in hop) (*autodiff.Tensor, error) {
 	y, err := s.compute(c, in)
 	switch {
@@ -102,8 +104,8 @@ func forward(c context.Context, s *stage, in hop) (*autodiff.Tensor, error) {
 	return s.next(c, in)
 }
 
-// compute runs the stage at its desk. A GPU is waited for there: its work is done in the order in which it is asked for, so a backward that comes
-// would stand behind the forwards.
+// compute runs the stage at its desk. A GPU is waited for there: its work is done in the order in
+// which it is asked for, so a backward that comes would stand behind the forwards.
 func (s *stage) compute(c context.Context, in hop) (*autodiff.Tensor, error) {
 	turn, err := s.desk.take(c, forwards)
 	if err != nil {
@@ -121,8 +123,8 @@ func (s *stage) compute(c context.Context, in hop) (*autodiff.Tensor, error) {
 	return y, s.backAtDesk(c, in.X, y)
 }
 
-// backAtDesk has the backward take the desk when the gradient of the result is there, and leave it when that of the input is, or when the
-// pass ends.
+// backAtDesk has the backward take the desk when the gradient of the result is there, and leave it
+// when that of the input is, or when the pass ends.
 func (s *stage) backAtDesk(c context.Context, x, y *autodiff.Tensor) error {
 	pass, _ := ctx.From(c) // it is recording
 	var turn int

@@ -43,8 +43,8 @@ type corpus struct {
 // testShare of the text, its end, is for the test.
 const testShare = 0.05
 
-// newCorpus learns a vocabulary of the given size, or what the text is good for, and splits the text, of which each part must
-// be longer than the context.
+// newCorpus learns a vocabulary of the given size, or what the text is good for, and splits the
+// text, of which each part must be longer than the context.
 func newCorpus(text string, size, context int) (*corpus, error) {
 	d := &corpus{vocabulary: learn(text, size)}
 	all, err := d.encode(text)
@@ -76,8 +76,9 @@ func batch(src *rand.Rand, tokens []int32, micros, rows, context int) []micro {
 	return out
 }
 
-// vocabulary is byte pairs (Sennrich et al., arXiv:1508.07909): the bytes of a text, then pieces that join two others, in the
-// order in which they were learned. No piece reaches beyond a word and the space before it.
+// vocabulary is byte pairs (Sennrich et al., arXiv:1508.07909): the bytes of a text, then pieces
+// that join two others, in the order in which they were learned. No piece reaches beyond a word and
+// the space before it.
 type vocabulary struct {
 	pieces []string
 	joins  []pair // of the pieces after the bytes
@@ -85,7 +86,8 @@ type vocabulary struct {
 
 type pair struct{ a, b int32 }
 
-// learn joins, again and again, the two neighbours that are most frequent, until there are size pieces or nothing comes twice.
+// learn joins, again and again, the two neighbours that are most frequent, until there are size
+// pieces or nothing comes twice.
 func learn(text string, size int) *vocabulary {
 	v := &vocabulary{}
 	seen, counts := [256]bool{}, map[string]int{}

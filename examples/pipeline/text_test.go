@@ -89,7 +89,8 @@ func TestPiecesAreThoseOfTheDefinition(t *testing.T) {
 		src := rand.New(rand.NewPCG(seed, 1))
 		text, size := letters(src, 1+src.IntN(300)), 1+src.IntN(30)
 		pieces := learn(text, size).pieces
-		// Equal texts of different pieces ("aa"+"b", "a"+"ab") may both become pieces; the definition finds the first by its text.
+		// Equal texts of different pieces ("aa"+"b", "a"+"ab") may both become pieces; the
+		// definition finds the first by its text.
 		if slow := slowPieces(text, size); len(slices.Compact(slices.Sorted(slices.Values(pieces)))) == len(pieces) {
 			require.Equal(t, slow, pieces, "seed %d", seed)
 		}

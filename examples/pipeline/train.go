@@ -47,7 +47,8 @@ func trainHere(c context.Context, s settings, stdout io.Writer) (err error) {
 	return train(c, s, d, m, stdout)
 }
 
-// trainSplit is one worker of several: worker 0 drives, the others serve their stages until it has finished.
+// trainSplit is one worker of several: worker 0 drives, the others serve their stages until it has
+// finished.
 func trainSplit(c context.Context, s settings, stdout io.Writer) (err error) {
 	var d *corpus
 	if os.Getenv("RANK") == "0" { // a bad text should not cost anybody a join

@@ -1,6 +1,7 @@
-// Simple trains two parameters that lie on another process, for one step. Each of two workers makes two 3×3 parameters on
-// the other, adds them there, fetches the sum, runs the backward across both processes, lets the other step its
-// parameters, and checks that each has moved by exactly −0.05 × its gradient.
+// Simple trains two parameters that lie on another process, for one step. Each of two workers makes
+// two 3×3 parameters on the other, adds them there, fetches the sum, runs the backward across both
+// processes, lets the other step its parameters, and checks that each has moved by exactly −0.05 ×
+// its gradient.
 //
 //	go run ./examples/simple [--json] [--graph pass.svg]    # starts its two workers itself
 //	weft run --nproc-per-node 2 bin/simple [--json]         # the same under weft run
@@ -50,7 +51,8 @@ var (
 
 type state struct{ Value, Gradient []float32 }
 
-// locals are the tensors that references name, here on their owner. References that arrive are the callee's to release.
+// locals are the tensors that references name, here on their owner. References that arrive are the
+// callee's to release.
 func locals(c context.Context, refs []optim.Param) (ts []*autodiff.Tensor, err error) {
 	for _, r := range refs {
 		t, errT := r.LocalValue(c)
@@ -76,7 +78,8 @@ func (m move) check() error {
 	return nil
 }
 
-// train makes two parameters on the other worker and steps them once. With a file for it rank 0 writes the graph of the pass there.
+// train makes two parameters on the other worker and steps them once. With a file for it rank 0
+// writes the graph of the pass there.
 func train(c context.Context, w *rpc.Worker, graph string) (moves []move, err error) {
 	other := w.Workers()[1-w.Rank()].Name
 	params := []optim.Param{newParam.Remote(c, other, struct{}{}), newParam.Remote(c, other, struct{}{})}

@@ -15,7 +15,8 @@ import (
 	"github.com/weft-project/weft/internal/secret/secrettest"
 )
 
-// TestMain makes the test binary the example: with WEFT_TEST_SIMPLE set it runs main instead of the tests.
+// TestMain makes the test binary the example: with WEFT_TEST_SIMPLE set it runs main instead of the
+// tests.
 func TestMain(m *testing.M) {
 	if os.Getenv("WEFT_TEST_SIMPLE") != "" {
 		main()
@@ -24,7 +25,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// simple runs the example with an environment that is this one's, without a job's variables, and extra.
+// simple runs the example with an environment that is this one's, without a job's variables, and
+// extra.
 func simple(t *testing.T, args []string, extra ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	self, err := os.Executable()

@@ -5,8 +5,9 @@ import (
 	"strconv"
 )
 
-// Host is what an address counts for: itself if it is of IPv4, and else its network of 64 bits, as whoever has one address of that
-// has them all. An address that is none counts for an account of its own.
+// Host is what an address counts for: itself if it is of IPv4, and else its network of 64 bits, as
+// whoever has one address of that has them all. An address that is none counts for an account of
+// its own.
 func Host(a netip.Addr) string {
 	a = a.Unmap().WithZone("")
 	if a.Is4() {

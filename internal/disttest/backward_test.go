@@ -21,7 +21,8 @@ type calling func(to int, fn *rpc.Func[pair, *autodiff.Tensor], a, b *autodiff.T
 
 var kinds = map[string]func(a, b *autodiff.Tensor) *autodiff.Tensor{"add": autodiff.Add, "mul": autodiff.Mul, "matmul": autodiff.MatMul}
 
-// requireLocal runs a computation over workers and by itself, and compares the gradients of the leaves.
+// requireLocal runs a computation over workers and by itself, and compares the gradients of the
+// leaves.
 func requireLocal(t *testing.T, c context.Context, leaves []*autodiff.Tensor, f func(call calling) []*autodiff.Tensor) { //nolint:revive // t is first in tests
 	t.Helper()
 	want, err := autodiff.Backward(f(func(_ int, fn *rpc.Func[pair, *autodiff.Tensor], a, b *autodiff.Tensor) *autodiff.Tensor {

@@ -19,7 +19,8 @@ import (
 	"github.com/weft-project/weft/rpc/rpctest"
 )
 
-// trapsFn passes a call on along its route; every worker of it asks take in the backward, with its rank.
+// trapsFn passes a call on along its route; every worker of it asks take in the backward, with its
+// rank.
 func trapsFn(take func(rank int) error) *rpc.Func[route, *autodiff.Tensor] {
 	var f *rpc.Func[route, *autodiff.Tensor]
 	f = rpc.Define("traps", func(c context.Context, in route) (*autodiff.Tensor, error) {
@@ -47,7 +48,8 @@ func (w *world) requireIdle(t *testing.T) {
 	}
 }
 
-// PyTorch's test_backward_autograd_engine_error, test_backward_python_udf_error and test_multiple_backward_with_errors.
+// PyTorch's test_backward_autograd_engine_error, test_backward_python_udf_error and
+// test_multiple_backward_with_errors.
 func TestAnErrorAnywhereInAChainNamesItsWorkerAndEndsTheBackwardOnAll(t *testing.T) {
 	var broken atomic.Int64
 	f := trapsFn(func(rank int) error {
@@ -100,7 +102,8 @@ func TestTheFirstOfSeveralErrorsIsTheOneThatAllHear(t *testing.T) {
 	}, f)
 }
 
-// PyTorch's test_backward_node_failure: the odd ranks die, and the backwards of the others fail. They do so here with their names.
+// PyTorch's test_backward_node_failure: the odd ranks die, and the backwards of the others fail.
+// They do so here with their names.
 func TestWhenEverySecondWorkerDiesTheBackwardsOfTheOthersFailAndNameThem(t *testing.T) {
 	add := addFn()
 	bubble(t, 4, delays, func(t *testing.T, w *world) {
@@ -145,7 +148,8 @@ func TestWhenEverySecondWorkerDiesTheBackwardsOfTheOthersFailAndNameThem(t *test
 	}, add)
 }
 
-// PyTorch's test_backward_node_failure_python_udf: the last of a chain dies. The pass can still be used without it.
+// PyTorch's test_backward_node_failure_python_udf: the last of a chain dies. The pass can still be
+// used without it.
 func TestAPassGoesOnWithoutAWorkerThatDiedAtTheEndOfAChain(t *testing.T) {
 	var hold atomic.Bool
 	var goOn chan struct{}

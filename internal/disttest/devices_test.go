@@ -37,7 +37,8 @@ func on(k gputest.Kind, w *rpc.Worker, i int, x *autodiff.Tensor) *autodiff.Tens
 // home is a tensor's values, wherever they are.
 func home(x *autodiff.Tensor) *autodiff.Tensor { return autodiff.To(x, device.Host()) }
 
-// PyTorch's test_gpu_simple and test_device_maps_backward_pass, with a map that swaps two devices, and the host beside them.
+// PyTorch's test_gpu_simple and test_device_maps_backward_pass, with a map that swaps two devices,
+// and the host beside them.
 func TestGradientsTakeTheReversedMapToTheDeviceOfTheirTensor(t *testing.T) {
 	gputest.Each(t, func(t *testing.T, k gputest.Kind) {
 		type three struct{ A, B, H *autodiff.Tensor }
@@ -152,7 +153,8 @@ func TestSeveralDevicesAndDtypesTakePartInOnePass(t *testing.T) {
 	})
 }
 
-// PyTorch's test_dist_autograd_sync_streams: large values, which would be read too early if nobody waited for them.
+// PyTorch's test_dist_autograd_sync_streams: large values, which would be read too early if nobody
+// waited for them.
 func TestLargeTensorsOnAcceleratorsAreWholeWhenTheyAreUsed(t *testing.T) {
 	gputest.Each(t, func(t *testing.T, k gputest.Kind) {
 		twice := rpc.Define("twice", func(_ context.Context, x *autodiff.Tensor) (*autodiff.Tensor, error) {

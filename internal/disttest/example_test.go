@@ -13,7 +13,8 @@ import (
 // edgesOf are the edges that gradients of tensors take.
 func edgesOf(ts ...*autodiff.Tensor) []autodiff.Edge { return autodiff.NewSource("probe", ts).Next() }
 
-// The example of PyTorch's documentation: t3 = t1 + t2 on worker1, t5 = t3·t4, and the loss is their sum.
+// The example of PyTorch's documentation: t3 = t1 + t2 on worker1, t5 = t3·t4, and the loss is
+// their sum.
 func TestTheDocumentedExampleIsRecordedAsItIsDrawn(t *testing.T) {
 	add := addFn()
 	bubble(t, 2, delays, func(t *testing.T, w *world) {

@@ -16,7 +16,8 @@ import (
 	"github.com/weft-project/weft/rpc"
 )
 
-// gorgoniaNet is a perceptron written with Gorgonia's own functions; hidden is where it is cut between workers.
+// gorgoniaNet is a perceptron written with Gorgonia's own functions; hidden is where it is cut
+// between workers.
 type gorgoniaNet struct {
 	x, y, hidden, loss *gorgonia.Node
 	params             []*gorgonia.Node // one on each side of the cut

@@ -21,7 +21,8 @@ func twice(calls *atomic.Int64) func(g *autodiff.Tensor) *autodiff.Tensor {
 	return func(g *autodiff.Tensor) *autodiff.Tensor { calls.Add(1); return autodiff.Scale(g, 2) }
 }
 
-// PyTorch's test_backward_verify_hooks, with hooks on all kinds of tensors of a call: those that leave, that arrive, that are made, that come back.
+// PyTorch's test_backward_verify_hooks, with hooks on all kinds of tensors of a call: those that
+// leave, that arrive, that are made, that come back.
 func TestHooksOnAllWorkersChangeTheGradientsAsTheyDoInOneProcess(t *testing.T) {
 	var calls atomic.Int64
 	there := param(5, 6)

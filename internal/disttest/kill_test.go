@@ -18,8 +18,8 @@ import (
 	"github.com/weft-project/weft/transport"
 )
 
-// TestARandomWorkerKilledAtARandomMessageLeavesNothingOnTheOthers runs every random program twice: undisturbed, to count its messages, and
-// with a worker killed at one of them.
+// TestARandomWorkerKilledAtARandomMessageLeavesNothingOnTheOthers runs every random program twice:
+// undisturbed, to count its messages, and with a worker killed at one of them.
 func TestARandomWorkerKilledAtARandomMessageLeavesNothingOnTheOthers(t *testing.T) {
 	var failed, survived int
 	cases := soak.Cases(60)
@@ -41,7 +41,8 @@ func TestARandomWorkerKilledAtARandomMessageLeavesNothingOnTheOthers(t *testing.
 	require.Greater(t, failed, cases/4)
 }
 
-// counted runs something with the case's workers, calls at for every message, and gives how many there were.
+// counted runs something with the case's workers, calls at for every message, and gives how many
+// there were.
 func (k *randomCase) counted(t *testing.T, at func(n int64), run func(t *testing.T, w *world)) (messages int) {
 	const uncounted = 1 << 40 // joining and leaving
 	var n atomic.Int64
@@ -61,7 +62,8 @@ func (k *randomCase) count(t *testing.T, run func(t *testing.T, w *world)) int {
 	return k.counted(t, func(int64) {}, run)
 }
 
-// kill runs the pass, kills a worker at message number at, and checks that the others hear of it and have nothing left.
+// kill runs the pass, kills a worker at message number at, and checks that the others hear of it
+// and have nothing left.
 func (k *randomCase) kill(t *testing.T, victim, at int) (err error) {
 	var now chan struct{}
 	k.counted(t, func(n int64) {

@@ -17,8 +17,9 @@ import (
 	"github.com/weft-project/weft/internal/soak"
 )
 
-// leaveIn runs a backward over a chain of four workers whose last node waits in the middle, has worker at leave its part of the pass then, lets
-// the node go on, and gives what the backward's caller got.
+// leaveIn runs a backward over a chain of four workers whose last node waits in the middle, has
+// worker at leave its part of the pass then, lets the node go on, and gives what the backward's
+// caller got.
 func leaveIn(t *testing.T, mode ctx.Mode, at int, inside bool) {
 	var entered, goOn chan struct{}
 	var parts []*ctx.Pass
@@ -81,7 +82,8 @@ func requireLeft(t *testing.T, err error, at int) {
 	}
 }
 
-// The opposite of PyTorch's test_clean_context_during_backward, in which the others have to be killed.
+// The opposite of PyTorch's test_clean_context_during_backward, in which the others have to be
+// killed.
 func TestAPassThatIsLeftInMidBackwardFailsCleanlyOnEveryWorker(t *testing.T) {
 	for _, mode := range []ctx.Mode{ctx.Smart, ctx.Fast} {
 		for at := range 4 {
@@ -156,7 +158,8 @@ func TestLeavingOnePassDoesNotDisturbABackwardOfAnother(t *testing.T) {
 	}, f)
 }
 
-// leave runs the pass, has a worker leave its part of it at message number at, if it has one then, and checks that nothing is left anywhere.
+// leave runs the pass, has a worker leave its part of it at message number at, if it has one then,
+// and checks that nothing is left anywhere.
 func (k *randomCase) leave(t *testing.T, leaver, at int) (err error) {
 	var now chan struct{}
 	var part atomic.Pointer[ctx.Pass]

@@ -73,8 +73,8 @@ func (s *parameterServer) pass(c context.Context, w *rpc.Worker, n, seed int) er
 	})
 }
 
-// TestSixtyFourPassesAtOnceAgainstOneParameterWorkerAreRightAndLeaveNothing goes over QUIC and shared memory, as in a job. WEFT_SOAK is for
-// how long, by default half a second.
+// TestSixtyFourPassesAtOnceAgainstOneParameterWorkerAreRightAndLeaveNothing goes over QUIC and
+// shared memory, as in a job. WEFT_SOAK is for how long, by default half a second.
 func TestSixtyFourPassesAtOnceAgainstOneParameterWorkerAreRightAndLeaveNothing(t *testing.T) {
 	leak.Check(t)
 	length := 500 * time.Millisecond

@@ -15,9 +15,10 @@ import (
 	"github.com/weft-project/weft/transport/simnet"
 )
 
-// TestSmartModeCostsNeitherMessagesNorTime runs programs that FAST mode can run in both modes, over a network on which every message takes a
-// millisecond, and a little more that is different for each pair of workers. Where two workers' gradients come at the same moment, it is
-// otherwise chance whose answer waits until what follows from both has been sent on.
+// TestSmartModeCostsNeitherMessagesNorTime runs programs that FAST mode can run in both modes, over
+// a network on which every message takes a millisecond, and a little more that is different for
+// each pair of workers. Where two workers' gradients come at the same moment, it is otherwise
+// chance whose answer waits until what follows from both has been sent on.
 func TestSmartModeCostsNeitherMessagesNorTime(t *testing.T) {
 	var messages int
 	var took time.Duration

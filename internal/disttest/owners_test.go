@@ -62,7 +62,8 @@ func owners(t *testing.T, w *rpc.Worker, then func(all []*holder, end func())) {
 	arena.Free()
 }
 
-// meeting is a place where tensors of two owners may meet: x is the first one's, y the second one's. Where it has only the second one's context, y is nil.
+// meeting is a place where tensors of two owners may meet: x is the first one's, y the second
+// one's. Where it has only the second one's context, y is nil.
 type meetingPlace struct {
 	name string
 	meet func(t *testing.T, x, y *autodiff.Tensor, c context.Context) error
@@ -124,7 +125,8 @@ func meetingPlaces() (places []meetingPlace, served []rpc.Function) {
 	}, []rpc.Function{take, give}
 }
 
-// want is the dumb rule: what is over is an error, one's own and nobody's are welcome everywhere, and no others.
+// want is the dumb rule: what is over is an error, one's own and nobody's are welcome everywhere,
+// and no others.
 func (p *meetingPlace) want(a, b *holder) error {
 	switch {
 	case p.ctx && p.root && !b.isPass():
@@ -141,7 +143,8 @@ func (p *meetingPlace) want(a, b *holder) error {
 	return autodiff.ErrMixedPasses
 }
 
-// Each error names both owners, the lines of the operation and of the tensor, and what mends it; and that does mend it.
+// Each error names both owners, the lines of the operation and of the tensor, and what mends it;
+// and that does mend it.
 func TestTensorsOfEveryTwoOwnersMixOrAreRefusedWithWhatMendsIt(t *testing.T) {
 	places, served := meetingPlaces()
 	cases := 0

@@ -15,7 +15,8 @@ import (
 	"github.com/weft-project/weft/rpc"
 )
 
-// program is what one worker does with its inputs, as data. Values are numbered: the inputs, then every step's results.
+// program is what one worker does with its inputs, as data. Values are numbered: the inputs, then
+// every step's results.
 type program struct {
 	Steps []step
 	Out   []int
@@ -74,7 +75,8 @@ var ops = []struct {
 
 const sideElems = 9
 
-// writer writes random programs that FAST mode can run backward: of every message some tensor that requires a gradient is used.
+// writer writes random programs that FAST mode can run backward: of every message some tensor that
+// requires a gradient is used.
 type writer struct {
 	r       *rand.Rand
 	workers int
@@ -108,7 +110,8 @@ func (d *draft) use(vs ...int) {
 	}
 }
 
-// body writes what a worker does with inputs; requires says which of them do. It returns the same for the results.
+// body writes what a worker does with inputs; requires says which of them do. It returns the same
+// for the results.
 func (w *writer) body(requires []bool, depth int) (*program, []bool) {
 	d := &draft{messages: 1}
 	for _, r := range requires {
@@ -160,8 +163,8 @@ func (w *writer) call(d *draft, depth int) {
 	d.add(s, results...)
 }
 
-// finish makes one result of all that nobody used, and returns some others too. What came in a message of which something is
-// used may be forgotten, and anything where waste is allowed.
+// finish makes one result of all that nobody used, and returns some others too. What came in a
+// message of which something is used may be forgotten, and anything where waste is allowed.
 func (w *writer) finish(d *draft) (*program, []bool) {
 	for range w.r.IntN(3) {
 		v := w.pick(d)

@@ -75,7 +75,8 @@ type randomCase struct {
 	*machine
 }
 
-// newCase writes a program for 2–8 workers. FAST mode needs one whose results are used, on a few workers.
+// newCase writes a program for 2–8 workers. FAST mode needs one whose results are used, on a few
+// workers.
 func newCase(t *testing.T, seed uint64, mode ctx.Mode) *randomCase {
 	k := &randomCase{seed: seed, r: rand.New(rand.NewPCG(seed, 0)), mode: mode}
 	k.workers = 2 + k.r.IntN(7)

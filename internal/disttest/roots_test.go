@@ -115,7 +115,8 @@ func TestABackwardMayBeginOnAWorkerThatDidNotOpenThePass(t *testing.T) {
 	}, add, lose)
 }
 
-// PyTorch's test_no_grad_copy and test_grad_copy_sparse_indices_extra_ref: it must not accumulate into a buffer that somebody else holds.
+// PyTorch's test_no_grad_copy and test_grad_copy_sparse_indices_extra_ref: it must not accumulate
+// into a buffer that somebody else holds.
 func TestWhatAUserHoldsOfGradientsNeverChanges(t *testing.T) {
 	same := rpc.Define("same", func(_ context.Context, x *autodiff.Tensor) (*autodiff.Tensor, error) { return x, nil })
 	lookup := lookupFn()
@@ -148,7 +149,8 @@ func TestWhatAUserHoldsOfGradientsNeverChanges(t *testing.T) {
 					}
 					require.Equal(t, []int64{2, 0, 2}, must(autodiff.Values[int64](ids)))
 				}
-				// The other way round: who writes to a gradient that he holds changes nothing in the pass.
+				// The other way round: who writes to a gradient that he holds changes nothing in
+				// the pass.
 				g := must(ctx.Gradients(c))[x]
 				require.NoError(t, autodiff.Apply(kernels.Update{Rule: kernels.SGD, LR: 1, Step: 1}, []*autodiff.Tensor{given, g}, 0))
 				requireGradients(t, current(c), map[*autodiff.Tensor][]float64{x: {18, 24}, tab: {30, 0, 303}})

@@ -15,7 +15,8 @@ import (
 	"github.com/weft-project/weft/rpc"
 )
 
-// lookupFn is an embedding where the table arrives with the call: its gradient goes back over the wire.
+// lookupFn is an embedding where the table arrives with the call: its gradient goes back over the
+// wire.
 func lookupFn() *rpc.Func[pair, *autodiff.Tensor] { return apply("lookup", autodiff.EmbeddingSparse) }
 
 // bagFn looks rows of a table up that stays where it is, and sums each bag.
@@ -37,7 +38,8 @@ func randomIDs(r *rand.Rand, v int, shape ...int) *autodiff.Tensor {
 	return autodiff.New(ids, shape...)
 }
 
-// Lookups on random workers, of a table that some of them have already looked up, changed or handed on.
+// Lookups on random workers, of a table that some of them have already looked up, changed or handed
+// on.
 func TestSparseGradientsOverWorkersEqualTheDenseOnesOfOneProcess(t *testing.T) {
 	lookup, add := lookupFn(), addFn()
 	for seed := range uint64(12) {
@@ -77,7 +79,8 @@ func TestSparseGradientsOverWorkersEqualTheDenseOnesOfOneProcess(t *testing.T) {
 	}
 }
 
-// PyTorch's test_embedding_bag_with_no_grad_tensors: no tensor of the call requires a gradient, two backwards in one pass accumulate.
+// PyTorch's test_embedding_bag_with_no_grad_tensors: no tensor of the call requires a gradient, two
+// backwards in one pass accumulate.
 func TestTwoBackwardsOfARemoteEmbeddingBagAccumulateItsSparseGradients(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	emb := &nn.Embedding{Table: table(r, 10, 3), Sparse: true}
@@ -121,7 +124,8 @@ func TestASparseGradientArrivesAsItsRowsAndCostsNoMoreInThePass(t *testing.T) {
 	}, lookup)
 }
 
-// What takes no rows gets the whole: an op between the table and its lookup, and a call with the gradient itself.
+// What takes no rows gets the whole: an op between the table and its lookup, and a call with the
+// gradient itself.
 func TestASparseGradientIsMadeDenseWhereItHasToBe(t *testing.T) {
 	lookup, add := lookupFn(), addFn()
 	bubble(t, 2, delays, func(t *testing.T, w *world) {

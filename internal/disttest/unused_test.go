@@ -14,8 +14,8 @@ import (
 	"github.com/weft-project/weft/transport"
 )
 
-// wasteFn adds through a third worker, and forgets another result of that worker that does not depend on its arguments, one that does, and
-// one that comes from the caller.
+// wasteFn adds through a third worker, and forgets another result of that worker that does not
+// depend on its arguments, one that does, and one that comes from the caller.
 func wasteFn(add *rpc.Func[pair, *autodiff.Tensor]) *rpc.Func[route, *autodiff.Tensor] {
 	return rpc.Define("waste", func(c context.Context, in route) (*autodiff.Tensor, error) {
 		for _, to := range in.To[1:] {

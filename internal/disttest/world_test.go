@@ -57,7 +57,8 @@ func bubbleWith(t *testing.T, n int, cfg simnet.Config, change func(i int, cfg *
 
 func name(i int) string { return fmt.Sprintf("worker%d", i) }
 
-// part is a worker's part of the pass that c carries; its gradients, send and recv functions are as they were before.
+// part is a worker's part of the pass that c carries; its gradients, send and recv functions are as
+// they were before.
 func (w *world) part(t testing.TB, c context.Context, i int) *ctx.Pass { //nolint:revive // t is first in tests
 	t.Helper()
 	_, err := w.look.Call(ctx.NoGrad(c), name(i), struct{}{})

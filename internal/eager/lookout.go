@@ -6,13 +6,14 @@ import (
 	"time"
 )
 
-// patience is for how long a reader that has just had something looks again before it goes to sleep. To be woken costs
-// 10 to 50 µs at each end where processors are idle, as long as a small call itself: who looks for that long mostly finds the
-// answer. It is more than twice the waking, so that two ends of which one has slept meet again.
+// patience is for how long a reader that has just had something looks again before it goes to
+// sleep. To be woken costs 10 to 50 µs at each end where processors are idle, as long as a small
+// call itself: who looks for that long mostly finds the answer. It is more than twice the waking,
+// so that two ends of which one has slept meet again.
 const patience = 120 * time.Microsecond
 
-// Lookout bounds how many readers look at a time: more than the machine has processors to spare would keep each
-// other, and the peer, from running.
+// Lookout bounds how many readers look at a time: more than the machine has processors to spare
+// would keep each other, and the peer, from running.
 type Lookout struct {
 	most    int32
 	looking atomic.Int32
@@ -21,8 +22,8 @@ type Lookout struct {
 	last atomic.Pointer[habit] // whose owner waited last; if solo
 }
 
-// NewSoloLookout is for a server: a reader looks only while no other has anything to read. With several there is mostly
-// something to be done, from which looking would keep a processor.
+// NewSoloLookout is for a server: a reader looks only while no other has anything to read. With
+// several there is mostly something to be done, from which looking would keep a processor.
 func NewSoloLookout() *Lookout {
 	l := NewLookout()
 	l.solo = true
@@ -57,9 +58,10 @@ func (l *Lookout) watch(ready func() bool) bool {
 	}
 }
 
-// habit decides whether a reader looks before it sleeps. Where processors are idle looking shortens the wait to a quarter, if both
-// ends do it; where other processes want them it only keeps the peer from answering. So both ways are measured: one
-// is kept, and the other tried at times that both ends read off their clocks. The zero habit sleeps.
+// habit decides whether a reader looks before it sleeps. Where processors are idle looking shortens
+// the wait to a quarter, if both ends do it; where other processes want them it only keeps the peer
+// from answering. So both ways are measured: one is kept, and the other tried at times that both
+// ends read off their clocks. The zero habit sleeps.
 type habit struct {
 	mean  [2]time.Duration // of the waits that slept at once, and of those that looked first; 0: not known
 	looks bool             // what is done outside trials

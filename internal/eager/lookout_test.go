@@ -29,8 +29,8 @@ type pairOfReaders struct {
 	now  time.Time
 }
 
-// live runs both for a while; wait says how long a wait takes when this end looks, and the other. It gives the share of waits
-// in which both looked.
+// live runs both for a while; wait says how long a wait takes when this end looks, and the other.
+// It gives the share of waits in which both looked.
 func (p *pairOfReaders) live(d time.Duration, wait func(looks, peerLooks bool) time.Duration) float64 {
 	looked, n := 0, 0
 	for end := p.now.Add(d); p.now.Before(end); n++ {

@@ -21,7 +21,8 @@ import (
 // needed is the variable that makes an absent etcd a failure, for where it must be there.
 const needed = "WEFT_NEED_ETCD"
 
-// binary is etcd's path. Where there is none it skips t, unless the environment says that there must be one.
+// binary is etcd's path. Where there is none it skips t, unless the environment says that there
+// must be one.
 func binary(t testing.TB) string {
 	t.Helper()
 	path, err := exec.LookPath("etcd")
@@ -51,8 +52,8 @@ type Cluster struct {
 	dir     string
 }
 
-// New starts n members on addresses of the loopback. With arguments, which are for TLS, clients come by that. Should an address be taken, it starts
-// others.
+// New starts n members on addresses of the loopback. With arguments, which are for TLS, clients
+// come by that. Should an address be taken, it starts others.
 func New(t testing.TB, n int, args ...string) *Cluster {
 	t.Helper()
 	path := binary(t)
@@ -106,7 +107,8 @@ func tryNew(path string, n int, args []string) (*Cluster, error) {
 // Patience bounds what a member does in a second where the machine is idle.
 const Patience = time.Minute
 
-// Ready returns when a member takes connections, which it does when it has a leader. By its own word: another may be at its address.
+// Ready returns when a member takes connections, which it does when it has a leader. By its own
+// word: another may be at its address.
 func (m *Member) Ready() error {
 	for giveUp := time.Now().Add(Patience); ; time.Sleep(10 * time.Millisecond) {
 		switch {

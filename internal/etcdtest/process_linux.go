@@ -18,7 +18,8 @@ func over(p *os.Process) bool {
 	return err != nil || info.Signo != 0
 }
 
-// folder is where members keep their data: in memory if there is plenty, as nothing is lost there by kill -9, and a sync is free.
+// folder is where members keep their data: in memory if there is plenty, as nothing is lost there
+// by kill -9, and a sync is free.
 func folder() string {
 	var fs syscall.Statfs_t
 	if err := syscall.Statfs("/dev/shm", &fs); err != nil || uint64(fs.Bsize)*fs.Bavail < 4<<30 {

@@ -8,7 +8,8 @@ import (
 	"syscall"
 )
 
-// Try asks for the lock on an open file and says whether it was free. Closing the file gives the lock back, too.
+// Try asks for the lock on an open file and says whether it was free. Closing the file gives the
+// lock back, too.
 func Try(f *os.File, exclusive bool) (bool, error) {
 	how := syscall.LOCK_SH
 	if exclusive {

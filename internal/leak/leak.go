@@ -18,9 +18,10 @@ const grace = 5 * time.Second
 
 const label = "leak"
 
-// Check looks, when t ends, for goroutines that t started, directly or not, and for buffers of host memory that were
-// allocated since now, and fails t if some are still alive after a grace period. Call it first, so that t's other clean-up comes before. Tests that
-// run at the same time (t.Parallel) do not see each other's goroutines, but they do see each other's buffers.
+// Check looks, when t ends, for goroutines that t started, directly or not, and for buffers of host
+// memory that were allocated since now, and fails t if some are still alive after a grace period.
+// Call it first, so that t's other clean-up comes before. Tests that run at the same time
+// (t.Parallel) do not see each other's goroutines, but they do see each other's buffers.
 func Check(t testing.TB) {
 	t.Helper()
 	check(t, grace)
@@ -68,7 +69,8 @@ func report(t testing.TB, running []string, before, now device.Stats) {
 	}
 }
 
-// goroutines gives the stacks of the goroutines with that mark; equal ones are given once, with their number.
+// goroutines gives the stacks of the goroutines with that mark; equal ones are given once, with
+// their number.
 func goroutines(mark string) []string {
 	var b bytes.Buffer
 	if err := pprof.Lookup("goroutine").WriteTo(&b, 1); err != nil {

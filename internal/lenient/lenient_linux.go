@@ -18,7 +18,8 @@ func Start(cmd *exec.Cmd) error {
 	return cmd.Start()
 }
 
-// Become begins this program anew with lenient timers, in the same process; it returns where it has them already, or cannot. Call it first in main.
+// Become begins this program anew with lenient timers, in the same process; it returns where it has
+// them already, or cannot. Call it first in main.
 func Become() {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -9,11 +9,13 @@ import (
 // cut ends a text that was too long.
 const cut = "…"
 
-// Text is s with every control character, line break, direction mark and broken byte of UTF-8 replaced by a space, and with at
-// most most bytes. A text that is longer is cut between two characters and ends with an ellipsis.
+// Text is s with every control character, line break, direction mark and broken byte of UTF-8
+// replaced by a space, and with at most most bytes. A text that is longer is cut between two
+// characters and ends with an ellipsis.
 func Text(s string, most int) string { return text(s, most, "") }
 
-// Lines is Text, but for line breaks and tabs, which stay. It is for text whose lines are not mixed with others, so that none is forged.
+// Lines is Text, but for line breaks and tabs, which stay. It is for text whose lines are not mixed
+// with others, so that none is forged.
 func Lines(s string, most int) string { return text(s, most, "\n\t") }
 
 // text is Text that leaves some characters alone.

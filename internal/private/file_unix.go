@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OpenFile is os.OpenFile for a regular file, which may stand in a folder that others write to, too.
+// OpenFile is os.OpenFile for a regular file, which may stand in a folder that others write to,
+// too.
 func OpenFile(path string, flag int) (*os.File, error) {
 	p, err := find(path, false)
 	if err != nil {

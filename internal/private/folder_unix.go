@@ -22,8 +22,8 @@ func Folder(path string) (*os.Root, error) {
 	return p.root()
 }
 
-// New makes a folder in another one, under a new name that begins with prefix. That other one may also be one that everybody
-// makes files in and removes none of others' from, as /tmp.
+// New makes a folder in another one, under a new name that begins with prefix. That other one may
+// also be one that everybody makes files in and removes none of others' from, as /tmp.
 func New(in, prefix string) (*os.Root, error) {
 	p, err := enter(in)
 	if err != nil {
@@ -90,7 +90,8 @@ func (p *place) root() (*os.Root, error) {
 	return root, nil
 }
 
-// check refuses a folder that others may write to. Unless shared is set, that includes one in which each removes only his own.
+// check refuses a folder that others may write to. Unless shared is set, that includes one in which
+// each removes only his own.
 func (p *place) check(shared bool) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(p.dir, &st); err != nil {

@@ -35,7 +35,8 @@ func (p *place) fail(op string, err error) error {
 	return &fs.PathError{Op: op, Path: p.path(), Err: err}
 }
 
-// find walks a path up to its last name, which is no link then, and may not be there. create says to make missing folders.
+// find walks a path up to its last name, which is no link then, and may not be there. create says
+// to make missing folders.
 func find(path string, create bool) (*place, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -72,7 +73,8 @@ func walk(path string, create bool) (*place, string, error) {
 	return p, "", nil
 }
 
-// link is the path to which a link leads, "" if the place is none. It refuses a link that another user made.
+// link is the path to which a link leads, "" if the place is none. It refuses a link that another
+// user made.
 func (p *place) link() (string, error) {
 	var st unix.Stat_t
 	err := retry(func() error { return unix.Fstatat(p.dir, p.name, &st, unix.AT_SYMLINK_NOFOLLOW) })
@@ -98,7 +100,8 @@ func (p *place) link() (string, error) {
 	return target, nil
 }
 
-// descend goes into the folder that the place names; if it is missing and is to be made, it makes it.
+// descend goes into the folder that the place names; if it is missing and is to be made, it makes
+// it.
 func (p *place) descend(create bool) error {
 	var fd int
 	open := func() (err error) {
@@ -136,8 +139,8 @@ func judge(path string, st *unix.Stat_t) error {
 	return nil
 }
 
-// trusts says that a user is this process's, or can do everything: root, or who owns the root of the file system. In a
-// user namespace without root that is how root's files look.
+// trusts says that a user is this process's, or can do everything: root, or who owns the root of
+// the file system. In a user namespace without root that is how root's files look.
 func trusts(uid uint32) bool {
 	if uid == 0 || int64(uid) == int64(os.Geteuid()) {
 		return true

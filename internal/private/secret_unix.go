@@ -11,7 +11,8 @@ import (
 // atOnce opens a named pipe without waiting for who writes there.
 const atOnce = syscall.O_NONBLOCK
 
-// CheckSecret refuses a file that others can read, or could have written. It is the open file that is looked at.
+// CheckSecret refuses a file that others can read, or could have written. It is the open file that
+// is looked at.
 func CheckSecret(file *os.File) error {
 	info, err := file.Stat()
 	if err != nil {

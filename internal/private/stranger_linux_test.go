@@ -32,7 +32,8 @@ func closed(it io.Closer, err error) (struct{}, error) {
 	return struct{}{}, err
 }
 
-// shared is a folder in which everybody makes files; sticky says that each removes only his own there.
+// shared is a folder in which everybody makes files; sticky says that each removes only his own
+// there.
 func shared(t *testing.T, sticky bool) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "weft-shared-*")

@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Adopt makes this process the parent of every process below it that loses its own, and says whether it is.
+// Adopt makes this process the parent of every process below it that loses its own, and says
+// whether it is.
 func Adopt() bool { return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == nil }
 
 // Below is the processes below one, but for those in spared and what is below them.
@@ -36,7 +37,8 @@ func Below(of int, spared map[int]bool) (all []int) {
 	return all
 }
 
-// parentOf is the parent of a process, 0 if there is none: the fourth field of its stat, whose second one is a name in parentheses.
+// parentOf is the parent of a process, 0 if there is none: the fourth field of its stat, whose
+// second one is a name in parentheses.
 func parentOf(pid string) int {
 	b, _ := os.ReadFile("/proc/" + pid + "/stat")
 	text := string(b)

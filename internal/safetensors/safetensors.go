@@ -13,7 +13,8 @@ import (
 	"slices"
 )
 
-// ErrFormat is matched by errors for what is no file of tensors, and for tensors that no file can hold.
+// ErrFormat is matched by errors for what is no file of tensors, and for tensors that no file can
+// hold.
 var ErrFormat = errors.New("not a valid safetensors file")
 
 // Info is what a header says of one tensor.
@@ -167,7 +168,8 @@ func Open(r io.ReaderAt, size int64) (*File, error) {
 	return f, nil
 }
 
-// header reads the JSON. A name that is there twice is refused, of which encoding/json would keep the last.
+// header reads the JSON. A name that is there twice is refused, of which encoding/json would keep
+// the last.
 func (f *File) header(text []byte) error {
 	d := json.NewDecoder(bytes.NewReader(text))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') || text[0] != '{' {

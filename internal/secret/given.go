@@ -17,8 +17,8 @@ const (
 // maxFile bounds what is read of a file with a secret, which is a line, not a document.
 const maxFile = 4 << 10
 
-// Named says which of the two variables are set, with a $ in front; "" is neither. get is os.Getenv,
-// or looks into another environment.
+// Named says which of the two variables are set, with a $ in front; "" is neither. get is
+// os.Getenv, or looks into another environment.
 func Named(get func(string) string) string {
 	var set []string
 	for _, name := range []string{Variable, FileVariable} {

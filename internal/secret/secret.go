@@ -71,7 +71,8 @@ func Check(text string) error {
 	return checkStrength(strings.TrimSpace(text))
 }
 
-// Strengthen makes a token of a secret, for one job. A token stays what it is. All members of a job make the same.
+// Strengthen makes a token of a secret, for one job. A token stays what it is. All members of a job
+// make the same.
 func Strengthen(text, job string) (string, error) {
 	text = strings.TrimSpace(text)
 	if err := Check(text); err != nil {
@@ -112,16 +113,18 @@ func checkStrength(text string) error {
 	return nil
 }
 
-// A letter of a word is worth less than one of a random text, and so is a sign that comes between words.
+// A letter of a word is worth less than one of a random text, and so is a sign that comes between
+// words.
 const (
 	wordLeast  = 4   // letters, of which all but the first are small
 	letterBits = 1.5 // of a text in a natural language, at most: Shannon, "Prediction and Entropy of Printed English", 1951
 	signBits   = 1   // of a sign that was there before
 )
 
-// bits estimates how hard a secret is to guess. Letters of words count letterBits each. Any other character is worth the binary logarithm of
-// how many different characters the secret has, and nothing where it follows the one before it for the second time ("abab"), or goes on as
-// the two before it did ("1234", "ccc").
+// bits estimates how hard a secret is to guess. Letters of words count letterBits each. Any other
+// character is worth the binary logarithm of how many different characters the secret has, and
+// nothing where it follows the one before it for the second time ("abab"), or goes on as the two
+// before it did ("1234", "ccc").
 func bits(text string) (worth float64) {
 	chars := []rune(text)
 	kinds, pairs := map[rune]bool{}, map[[2]rune]bool{}

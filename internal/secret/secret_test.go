@@ -65,7 +65,8 @@ func TestAWeakSecretIsRefusedAndTheErrorSaysWhatMakesAGoodOne(t *testing.T) {
 	}
 }
 
-// Sixteen random bytes in hex were what the documentation said for long; chance must not refuse them.
+// Sixteen random bytes in hex were what the documentation said for long; chance must not refuse
+// them.
 func TestRandomSecretsAreStrong(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for range 2000 {

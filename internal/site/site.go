@@ -11,7 +11,8 @@ var ours = [...]string{"autodiff", "ctx", "device", "kernels", "optim", "rpc"}
 
 const module = "github.com/weft-project/weft/"
 
-// Outside is the place of the nearest call that is a user's, of a stack as runtime.Callers gives it; zero without one.
+// Outside is the place of the nearest call that is a user's, of a stack as runtime.Callers gives
+// it; zero without one.
 func Outside(stack []uintptr) (file string, line int) {
 	frames := runtime.CallersFrames(stack)
 	for {

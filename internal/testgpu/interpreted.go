@@ -12,5 +12,6 @@ import (
 // Real says that tests run on a real GPU.
 func Real() bool { return false }
 
-// Open gives a driver of the GPU, which whoever uses it closes. The configuration is the interpreter's, which may look closer than a GPU does.
+// Open gives a driver of the GPU, which whoever uses it closes. The configuration is the
+// interpreter's, which may look closer than a GPU does.
 func Open(_ testing.TB, c ptx.Config) cuda.Driver { return ptx.New(c) }

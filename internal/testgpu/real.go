@@ -20,7 +20,8 @@ const variable = "WEFT_GPU"
 // Real says that tests run on a real GPU.
 func Real() bool { return os.Getenv(variable) != "interpreter" }
 
-// Open gives a driver of the GPU, which whoever uses it closes. The configuration is the interpreter's, and of no use on a real one.
+// Open gives a driver of the GPU, which whoever uses it closes. The configuration is the
+// interpreter's, and of no use on a real one.
 func Open(t testing.TB, c ptx.Config) cuda.Driver {
 	t.Helper()
 	if !Real() {
@@ -37,8 +38,8 @@ func Open(t testing.TB, c ptx.Config) cuda.Driver {
 	return d
 }
 
-// kept is the GPU's number. Its context is kept for as long as the process lives: tests open the GPU hundreds of times, and to make a context
-// takes tenths of a second.
+// kept is the GPU's number. Its context is kept for as long as the process lives: tests open the
+// GPU hundreds of times, and to make a context takes tenths of a second.
 var kept = sync.OnceValues(func() (ordinal int, err error) {
 	if text := os.Getenv(variable); text != "" {
 		if ordinal, err = strconv.Atoi(text); err != nil {

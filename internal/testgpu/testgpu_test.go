@@ -29,7 +29,8 @@ func TestTheLibraryOfARealGPUMultipliesByTheDefinition(t *testing.T) {
 	}
 }
 
-// On a real GPU the fault stays with the process: gpucheck runs this test in one of its own, and nothing else of the suite with it.
+// On a real GPU the fault stays with the process: gpucheck runs this test in one of its own, and
+// nothing else of the suite with it.
 func TestAFaultLosesTheGPUOfTests(t *testing.T) {
 	cudatest.Run(t, cudatest.Suite{Open: open, Faults: true})
 }

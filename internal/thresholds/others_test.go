@@ -1,7 +1,8 @@
 package thresholds
 
-// noThresholds are large constants, by folder, at which nothing about a value changes: bounds beyond which something is refused, how much is kept or
-// may be under way, words of formats, the mathematics of generators.
+// noThresholds are large constants, by folder, at which nothing about a value changes: bounds
+// beyond which something is refused, how much is kept or may be under way, words of formats, the
+// mathematics of generators.
 var noThresholds = map[string]string{
 	"autodiff":    "maxPrimitives",
 	"autodiff/nn": "maxDrawn",

@@ -18,10 +18,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// constants finds the whole numbers that the source of some folders gives names, in functions too, by folder and name.
+// constants finds the whole numbers that the source of some folders gives names, in functions too,
+// by folder and name.
 type constants map[string][]int
 
-// read adds the constants of a file of a folder. What is computed of other constants, or by iota, is left out.
+// read adds the constants of a file of a folder. What is computed of other constants, or by iota,
+// is left out.
 func (c constants) read(folder, name string, text any) error {
 	f, err := parser.ParseFile(token.NewFileSet(), name, text, parser.SkipObjectResolution)
 	if err != nil {
@@ -67,11 +69,12 @@ func evaluate(e ast.Expr) constant.Value {
 	return constant.MakeUnknown()
 }
 
-// rooms are the folders whose large constants are all looked at: what computes values and what carries them.
+// rooms are the folders whose large constants are all looked at: what computes values and what
+// carries them.
 var rooms = []string{"autodiff", "kernels", "device", "transport", "ctx", "rpc"}
 
-// beside are folders in the rooms that hold no such code: what tests use, generated code, and drivers and interpreters of GPUs, which are beneath
-// the kernels.
+// beside are folders in the rooms that hold no such code: what tests use, generated code, and
+// drivers and interpreters of GPUs, which are beneath the kernels.
 var beside = []string{"kernels/kerneltest", "kernels/vec", "device/cuda", "device/devicetest", "transport/transporttest", "transport/simnet", "ctx/passgraph", "rpc/trace"}
 
 const root = "../.."
@@ -100,8 +103,8 @@ func read(t *testing.T) constants {
 	return found
 }
 
-// large is from which value on a constant is looked at. Smaller ones are mostly tiles, ranks and counts of little; those that are thresholds are in
-// the table, too, but nothing finds a new one.
+// large is from which value on a constant is looked at. Smaller ones are mostly tiles, ranks and
+// counts of little; those that are thresholds are in the table, too, but nothing finds a new one.
 const large = 1024
 
 // wrong says what the table and the list of others lack, and have too much, for some constants.

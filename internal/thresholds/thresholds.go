@@ -1,6 +1,7 @@
-// Package thresholds knows the sizes at which the code takes another way: for larger values other memory, for longer sums other loops, for more
-// work more threads. Random tests draw sizes around each of them; a test compares the list with the constants in the source, so that a new
-// threshold is in the list, and so is drawn around, or the tests fail.
+// Package thresholds knows the sizes at which the code takes another way: for larger values other
+// memory, for longer sums other loops, for more work more threads. Random tests draw sizes around
+// each of them; a test compares the list with the constants in the source, so that a new threshold
+// is in the list, and so is drawn around, or the tests fail.
 package thresholds
 
 // Unit is what a threshold counts.
@@ -36,7 +37,8 @@ type Threshold struct {
 	By    Suite
 }
 
-// Elems is how many elements of so many bytes make a value on one side of the threshold: below for −1, at it for 0, above for 1.
+// Elems is how many elements of so many bytes make a value on one side of the threshold: below for
+// −1, at it for 0, above for 1.
 func (t Threshold) Elems(size, side int) int {
 	if t.Unit == Bytes {
 		return max(t.Value/size, 1) + side
@@ -44,13 +46,15 @@ func (t Threshold) Elems(size, side int) int {
 	return t.Value + side
 }
 
-// Drawer goes around the thresholds of a suite: below, at and above the first, then the second, and so on, again and again.
+// Drawer goes around the thresholds of a suite: below, at and above the first, then the second, and
+// so on, again and again.
 type Drawer struct {
 	all  []Threshold
 	next int
 }
 
-// Around draws around the thresholds of a suite that count in some of the units; in any, where none is named.
+// Around draws around the thresholds of a suite that count in some of the units; in any, where none
+// is named.
 func Around(s Suite, units ...Unit) *Drawer { return around(All(), s, units) }
 
 func around(all []Threshold, s Suite, units []Unit) *Drawer {

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Check fails the test where the file at path to is not the one at path from as words have it, under a header that says so. With write, it
-// writes the file before.
+// Check fails the test where the file at path to is not the one at path from as words have it,
+// under a header that says so. With write, it writes the file before.
 func Check(t testing.TB, from, to string, words func(string) string, write bool) {
 	t.Helper()
 	source, err := os.ReadFile(from)

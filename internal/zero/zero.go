@@ -1,8 +1,8 @@
 // Package zero tells a setting that was left out, and takes its default, from one that is to be 0.
 package zero
 
-// Itself is what a user writes for 0 where the zero value stands for a default. It is negative, and the smallest number but 0, so no setting can
-// mean it by chance.
+// Itself is what a user writes for 0 where the zero value stands for a default. It is negative, and
+// the smallest number but 0, so no setting can mean it by chance.
 const Itself = -0x1p-1074
 
 // Or is the setting v, or its default where v was left out.

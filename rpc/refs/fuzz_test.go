@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A peer that sends what it likes neither makes a machine panic, nor frees what others hold, nor makes it keep more than the
-// limit.
+// A peer that sends what it likes neither makes a machine panic, nor frees what others hold, nor
+// makes it keep more than the limit.
 func FuzzAPeerThatSendsWhatItLikes(f *testing.F) {
 	f.Add([]byte{0, 1, 1, 0, 0, 1, 2, 1, 1, 0, 0, 2, 1, 0, 0, 0, 3, 1, 0, 0, 4, 1, 0, 0, 5, 1})
 	f.Add([]byte{1, 1, 1, 1, 2, 1, 2, 1, 0, 0, 3, 1, 0, 0, 1, 4, 2, 3, 0, 5, 1, 1, 0, 6, 1, 1, 0})

@@ -5,14 +5,15 @@ import (
 	"fmt"
 )
 
-// Node is one life of a worker: a worker that starts again under the same rank has another epoch. Whoever runs a worker draws
-// the epoch at random.
+// Node is one life of a worker: a worker that starts again under the same rank has another epoch.
+// Whoever runs a worker draws the epoch at random.
 type Node struct {
 	Rank  int    `cbor:"1,keyasint"`
 	Epoch uint64 `cbor:"2,keyasint"`
 }
 
-// ID names a value: who keeps it, who asked for it, and which of that worker's claims on the owner that was.
+// ID names a value: who keeps it, who asked for it, and which of that worker's claims on the owner
+// that was.
 type ID struct {
 	Owner Node   `cbor:"1,keyasint"`
 	By    Node   `cbor:"2,keyasint"`
@@ -22,7 +23,8 @@ type ID struct {
 // String is "owner, creator.n", as ranks.
 func (id ID) String() string { return fmt.Sprintf("%d, %d.%d", id.Owner.Rank, id.By.Rank, id.N) }
 
-// Share is a reference inside a message from one worker to another: N counts what the one gave to the other.
+// Share is a reference inside a message from one worker to another: N counts what the one gave to
+// the other.
 type Share struct {
 	ID ID     `cbor:"1,keyasint"`
 	N  uint64 `cbor:"2,keyasint"`

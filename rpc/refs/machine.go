@@ -99,7 +99,8 @@ type Action struct {
 	Err      error
 }
 
-// New makes the machine of a worker. limit bounds what a peer can make it keep; 0 means DefaultLimit.
+// New makes the machine of a worker. limit bounds what a peer can make it keep; 0 means
+// DefaultLimit.
 func New(me Node, limit int) *Machine {
 	if limit <= 0 {
 		limit = DefaultLimit
@@ -121,7 +122,8 @@ func (m *Machine) act(a Action) { m.actions = append(m.actions, a) }
 // Me is this worker.
 func (m *Machine) Me() Node { return m.me }
 
-// Meet says that messages can be exchanged with a worker. A worker that was lost must not be met again under the same Node.
+// Meet says that messages can be exchanged with a worker. A worker that was lost must not be met
+// again under the same Node.
 func (m *Machine) Meet(n Node) {
 	if m.peers[n] == nil {
 		m.peers[n] = &peer{
@@ -131,7 +133,8 @@ func (m *Machine) Meet(n Node) {
 	}
 }
 
-// Lose says that nothing more comes from a worker or reaches it. What it held here is released, and what waits for it ends.
+// Lose says that nothing more comes from a worker or reaches it. What it held here is released, and
+// what waits for it ends.
 func (m *Machine) Lose(now time.Time, n Node) {
 	p := m.peers[n]
 	if p == nil || n == m.me {

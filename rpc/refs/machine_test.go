@@ -12,9 +12,10 @@ import (
 
 const steps = 300
 
-// Random workers make, share, release and lose references over a network that loses, repeats and reorders; some are killed and
-// start again, some links break. No value is freed while it can be reached, no handler runs before its arguments are
-// confirmed, and when all is released nothing is left anywhere.
+// Random workers make, share, release and lose references over a network that loses, repeats and
+// reorders; some are killed and start again, some links break. No value is freed while it can be
+// reached, no handler runs before its arguments are confirmed, and when all is released nothing is
+// left anywhere.
 func TestRandomSchedulesFreeNothingThatIsReachableAndLeaveNothingBehind(t *testing.T) {
 	ran, freed, denied := 0, 0, 0
 	for seed := range uint64(soak.Cases(300)) {
@@ -118,7 +119,8 @@ func TestABrokenProtocolIsNoticed(t *testing.T) {
 	}
 }
 
-// caught says whether a schedule goes wrong; a machine that panics, for it was broken, has gone wrong.
+// caught says whether a schedule goes wrong; a machine that panics, for it was broken, has gone
+// wrong.
 func caught(seed uint64, hurt sabotage) (wrong bool) {
 	defer func() { wrong = wrong || recover() != nil }()
 	return len(run(seed, steps, hurt, false).bad) > 0

@@ -9,7 +9,8 @@ const (
 	longPause  = 5 * time.Second
 )
 
-// outbox is what a peer is still to be told. A message leaves it when it is answered, or the peer is lost.
+// outbox is what a peer is still to be told. A message leaves it when it is answered, or the peer
+// is lost.
 type outbox struct {
 	queue    []Message
 	flying   map[uint64][]Message // by packet
@@ -72,7 +73,8 @@ func (m *Machine) Answered(now time.Time, from Node, packet uint64, answers []An
 	m.flush(now, p)
 }
 
-// Failed says that a packet was not answered in time. Its messages are sent again after a pause, which doubles each time.
+// Failed says that a packet was not answered in time. Its messages are sent again after a pause,
+// which doubles each time.
 func (m *Machine) Failed(now time.Time, to Node, packet uint64) {
 	p := m.peers[to]
 	if p == nil {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Serve notes that the call that makes a value has arrived. It fails where the caller has given up meanwhile. Made must
-// follow where it succeeds.
+// Serve notes that the call that makes a value has arrived. It fails where the caller has given up
+// meanwhile. Made must follow where it succeeds.
 func (m *Machine) Serve(from Node, id ID) error {
 	p := m.peers[from]
 	switch {
@@ -28,7 +28,8 @@ func (m *Machine) Serve(from Node, id ID) error {
 	return nil
 }
 
-// Made says how the call ended. A value that was not made, or that nobody refers to any more, is freed.
+// Made says how the call ended. A value that was not made, or that nobody refers to any more, is
+// freed.
 func (m *Machine) Made(id ID, ok bool) {
 	v := m.values[id]
 	if v == nil || !v.making {
@@ -42,7 +43,8 @@ func (m *Machine) Made(id ID, ok bool) {
 	m.uncount(id)
 }
 
-// Answer marks a ticket of a caller as used: the answer is about to be sent. It fails where the caller has given up.
+// Answer marks a ticket of a caller as used: the answer is about to be sent. It fails where the
+// caller has given up.
 func (m *Machine) Answer(to Node, ticket uint64) error {
 	p := m.peers[to]
 	switch {
@@ -88,8 +90,8 @@ func (m *Machine) uncount(id ID) {
 	}
 }
 
-// Receive handles a peer's control messages and gives the answers, one for each. Whatever a peer sends changes only what was
-// counted for that peer, or given to it.
+// Receive handles a peer's control messages and gives the answers, one for each. Whatever a peer
+// sends changes only what was counted for that peer, or given to it.
 func (m *Machine) Receive(now time.Time, from Node, msgs []Message) ([]Answer, error) {
 	p := m.peers[from]
 	if p == nil {
@@ -146,7 +148,8 @@ func (m *Machine) receive(now time.Time, p *peer, msg Message) Answer {
 	return OK
 }
 
-// receiveFork counts a claim once. A claim that was seen before and does not count was refused, or deleted since.
+// receiveFork counts a claim once. A claim that was seen before and does not count was refused, or
+// deleted since.
 func (m *Machine) receiveFork(p *peer, msg Message) Answer {
 	switch {
 	case p.used.has(msg.N):

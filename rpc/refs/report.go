@@ -42,7 +42,8 @@ type Holding struct {
 	Holder Node
 }
 
-// Holdings lists what other workers hold of this one's values, and what this one holds of others', in order.
+// Holdings lists what other workers hold of this one's values, and what this one holds of others',
+// in order.
 func (m *Machine) Holdings() (theirs, mine []Holding) {
 	for n, p := range m.peers {
 		if n == m.me {

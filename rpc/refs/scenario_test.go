@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// stage is a few workers, A, B and C, whose messages are delivered by hand; all that happens is written down.
+// stage is a few workers, A, B and C, whose messages are delivered by hand; all that happens is
+// written down.
 type stage struct {
 	t       *testing.T
 	now     time.Time

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// sim is some workers, a network that loses, delays, repeats and reorders, and a view of all of it that no worker has. Every
-// choice comes from the seed.
+// sim is some workers, a network that loses, delays, repeats and reorders, and a view of all of it
+// that no worker has. Every choice comes from the seed.
 type sim struct {
 	r     *rand.Rand
 	now   time.Time

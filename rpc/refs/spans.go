@@ -2,7 +2,8 @@ package refs
 
 import "sort"
 
-// spans is a set of numbers, kept as its runs in order. Where nearly all numbers up to the largest are in it, it is small.
+// spans is a set of numbers, kept as its runs in order. Where nearly all numbers up to the largest
+// are in it, it is small.
 type spans []span
 
 type span struct{ from, to uint64 } // both in it

@@ -24,8 +24,9 @@ func (m *Machine) Create(owner Node) (Hold, ID, error) {
 	return m.newHold(hold{id: id, n: id.N, state: creating}), id, nil
 }
 
-// Created says how the call that makes a hold's value ended. Where it did not succeed, as far as this worker knows, the owner
-// is told, so that it keeps nothing should the call have reached it, or reach it yet.
+// Created says how the call that makes a hold's value ended. Where it did not succeed, as far as
+// this worker knows, the owner is told, so that it keeps nothing should the call have reached it,
+// or reach it yet.
 func (m *Machine) Created(now time.Time, h Hold, ok bool) {
 	s := m.holds[h]
 	if s == nil || s.state != creating {
@@ -50,8 +51,8 @@ func (m *Machine) Own() (Hold, ID) {
 	return m.newHold(hold{id: id, n: id.N, state: confirmed}), id
 }
 
-// Release gives back one use of a hold: Create, Own and Arrive give one each. When there is none left, and no share given to
-// others depends on it, the owner is told.
+// Release gives back one use of a hold: Create, Own and Arrive give one each. When there is none
+// left, and no share given to others depends on it, the owner is told.
 func (m *Machine) Release(now time.Time, h Hold) {
 	if s := m.holds[h]; s != nil && s.handles > 0 {
 		s.handles--
@@ -74,8 +75,9 @@ func (m *Machine) retire(now time.Time, h Hold) {
 	}
 }
 
-// Share gives a share in a confirmed hold's value to the receiver of a message, which carries the result. The hold stays
-// until that share is settled: call Recall where the message fails. ticket is 0, or of the call that the message answers.
+// Share gives a share in a confirmed hold's value to the receiver of a message, which carries the
+// result. The hold stays until that share is settled: call Recall where the message fails. ticket
+// is 0, or of the call that the message answers.
 func (m *Machine) Share(h Hold, to Node, ticket uint64) (Share, error) {
 	s, p := m.holds[h], m.peers[to]
 	switch {
@@ -100,8 +102,8 @@ func (m *Machine) Share(h Hold, to Node, ticket uint64) (Share, error) {
 	return Share{s.id, p.shares}, nil
 }
 
-// Recall says that a message may not have reached its receiver and is of no use any more: the share that it carries must not
-// be taken from it.
+// Recall says that a message may not have reached its receiver and is of no use any more: the share
+// that it carries must not be taken from it.
 func (m *Machine) Recall(now time.Time, to Node, s Share) { m.recall(now, to, s.N) }
 
 func (m *Machine) recall(now time.Time, to Node, n uint64) {
@@ -126,8 +128,8 @@ func (m *Machine) settle(now time.Time, p *peer, n uint64) {
 	}
 }
 
-// Arrive takes a share from a message. The hold may be used when confirmed says so, or else when the action Confirmed comes;
-// Denied may come instead. It is to be released in any case.
+// Arrive takes a share from a message. The hold may be used when confirmed says so, or else when
+// the action Confirmed comes; Denied may come instead. It is to be released in any case.
 func (m *Machine) Arrive(now time.Time, from Node, s Share) (h Hold, isConfirmed bool, err error) {
 	p := m.peers[from]
 	if p == nil {
@@ -216,15 +218,16 @@ func (m *Machine) Ticket(to Node) uint64 {
 	return p.tickets
 }
 
-// Abandon says that a call with a ticket failed, or that its answer could not be taken whole: what the callee shared in its
-// answer, or still would, must not be waited for.
+// Abandon says that a call with a ticket failed, or that its answer could not be taken whole: what
+// the callee shared in its answer, or still would, must not be waited for.
 func (m *Machine) Abandon(now time.Time, to Node, ticket uint64) {
 	if ticket != 0 {
 		m.tell(now, to, Message{Op: Abandon, N: ticket})
 	}
 }
 
-// ReleaseAll gives back all that the user holds in other workers' values. Release of what it gave back does nothing.
+// ReleaseAll gives back all that the user holds in other workers' values. Release of what it gave
+// back does nothing.
 func (m *Machine) ReleaseAll(now time.Time) {
 	for _, h := range slices.Sorted(maps.Keys(m.holds)) {
 		if s := m.holds[h]; s.id.Owner != m.me {

@@ -88,7 +88,8 @@ type Roster struct {
 	acts    []Action
 }
 
-// New makes the view of a worker that knows only itself. Up to mesh workers all link with each other.
+// New makes the view of a worker that knows only itself. Up to mesh workers all link with each
+// other.
 func New(me Member, mesh int) *Roster {
 	return &Roster{me: me, mesh: mesh, byRank: map[int]*entry{}, byName: map[string]*entry{}}
 }
@@ -100,13 +101,15 @@ func (r *Roster) Actions() []Action {
 	return acts
 }
 
-// Start says that all members are known that were there before: from now on the roster asks for links by itself.
+// Start says that all members are known that were there before: from now on the roster asks for
+// links by itself.
 func (r *Roster) Start() {
 	r.started = true
 	r.mend()
 }
 
-// Hear takes a member's own word: its record in the store, or its greeting. It fails when it is not of the present life.
+// Hear takes a member's own word: its record in the store, or its greeting. It fails when it is not
+// of the present life.
 func (r *Roster) Hear(m Member) error {
 	_, err := r.learn(m, -1)
 	return err
@@ -145,7 +148,8 @@ func (r *Roster) learn(m Member, from int) (*entry, error) {
 	return e, nil
 }
 
-// LinkUp says that there is a link with that life. It fails where that life is over, or not known: then the link is to be closed.
+// LinkUp says that there is a link with that life. It fails where that life is over, or not known:
+// then the link is to be closed.
 func (r *Roster) LinkUp(rank int, incarnation uint64) error {
 	e := r.life(rank, incarnation)
 	switch {
@@ -201,7 +205,8 @@ func (r *Roster) Doubted(rank int, incarnation uint64) bool {
 	return e != nil && e.rumour != ""
 }
 
-// DialFailed says that no link came about. Once may be chance; not twice, nor where others have lost the member.
+// DialFailed says that no link came about. Once may be chance; not twice, nor where others have
+// lost the member.
 func (r *Roster) DialFailed(rank int, incarnation uint64, cause error) {
 	e := r.life(rank, incarnation)
 	if e == nil || !e.alive() || e.linked {
@@ -218,8 +223,8 @@ func (r *Roster) DialFailed(rank int, incarnation uint64, cause error) {
 	}
 }
 
-// DialBusy says that a crowd at the peer refused a dial. That is no sign that it is lost, unless it goes on: who has come to its
-// address in its place could say so for ever.
+// DialBusy says that a crowd at the peer refused a dial. That is no sign that it is lost, unless it
+// goes on: who has come to its address in its place could say so for ever.
 func (r *Roster) DialBusy(rank int, incarnation uint64, cause error) {
 	e := r.life(rank, incarnation)
 	if e == nil || !e.alive() || e.linked {
@@ -355,8 +360,8 @@ func (r *Roster) ring() (ranks []int, me int) {
 	return ranks, slices.Index(ranks, r.me.Rank)
 }
 
-// mend asks for links with the neighbours in the ring. The younger of two dials; the older after a while, for it may have died. A
-// crowd is given a while too.
+// mend asks for links with the neighbours in the ring. The younger of two dials; the older after a
+// while, for it may have died. A crowd is given a while too.
 func (r *Roster) mend() {
 	if !r.started {
 		return

@@ -15,7 +15,8 @@ import (
 
 var errCut = errors.New("cut")
 
-// sim is a job of rosters under random delays. Links are in order; what is under way on a broken link is lost.
+// sim is a job of rosters under random delays. Links are in order; what is under way on a broken
+// link is lost.
 type sim struct {
 	t     *testing.T
 	r     *rand.Rand

@@ -15,8 +15,9 @@ import (
 	"github.com/weft-project/weft/transport/simnet"
 )
 
-// World joins n workers of this process on a simulated network; all serve the same functions. Worker i is on [Host] i. They are
-// closed at the end of the test, and must have left no goroutine and no buffer.
+// World joins n workers of this process on a simulated network; all serve the same functions.
+// Worker i is on [Host] i. They are closed at the end of the test, and must have left no goroutine
+// and no buffer.
 func World(t *testing.T, net *simnet.Net, n int, serves ...rpc.Function) []*rpc.Worker {
 	t.Helper()
 	return WorldWith(t, net, n, func(_ int, cfg *rpc.Config) { cfg.Functions = serves })

@@ -14,8 +14,9 @@ import (
 // maxWaiting bounds the spans that wait to be written.
 const maxWaiting = 8192
 
-// Chrome writes spans as a JSON array of Chrome trace events. Each worker is a process; its spans lie on as many threads as it
-// takes that none hides another. Times count from the trace's start, which the first event tells.
+// Chrome writes spans as a JSON array of Chrome trace events. Each worker is a process; its spans
+// lie on as many threads as it takes that none hides another. Times count from the trace's start,
+// which the first event tells.
 type Chrome struct {
 	out    *bufio.Writer
 	start  int64 // of the trace, in nanoseconds since 1970
@@ -30,7 +31,8 @@ type Chrome struct {
 	dropped int
 }
 
-// NewChrome makes a sink that writes to w on a goroutine of its own, until Close. The trace starts now.
+// NewChrome makes a sink that writes to w on a goroutine of its own, until Close. The trace starts
+// now.
 func NewChrome(w io.Writer) *Chrome { return newChrome(w, time.Now()) }
 
 func newChrome(w io.Writer, start time.Time) *Chrome {
@@ -42,7 +44,8 @@ func newChrome(w io.Writer, start time.Time) *Chrome {
 	return t
 }
 
-// Span takes a span. It drops it where more wait than the writer keeps up with, or the sink is closed.
+// Span takes a span. It drops it where more wait than the writer keeps up with, or the sink is
+// closed.
 func (t *Chrome) Span(s Span) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -56,8 +59,8 @@ func (t *Chrome) Span(s Span) {
 	}
 }
 
-// Close writes what waits, and says what went wrong: the first error of writing, and how many spans were dropped. It does not close
-// the writer. A second Close does nothing.
+// Close writes what waits, and says what went wrong: the first error of writing, and how many spans
+// were dropped. It does not close the writer. A second Close does nothing.
 func (t *Chrome) Close() error {
 	t.mu.Lock()
 	if t.closed {
@@ -114,7 +117,8 @@ type event struct {
 	Args  any      `json:"args,omitempty"`
 }
 
-// startName is the name of the first event, which tells when the trace starts. Viewers pass over it.
+// startName is the name of the first event, which tells when the trace starts. Viewers pass over
+// it.
 const startName = "trace_start"
 
 // startArgs has the start as text: no float64 holds the nanoseconds since 1970.
@@ -141,7 +145,8 @@ type spanArgs struct {
 	Received int64  `json:"received"`
 }
 
-// flow is the name and the category of the arrows from caller to callee: Chrome pairs them by both and the id.
+// flow is the name and the category of the arrows from caller to callee: Chrome pairs them by both
+// and the id.
 const flow = "rpc"
 
 func (t *Chrome) write(s Span) {
@@ -209,8 +214,9 @@ func (t *Chrome) event(e event) {
 	}
 }
 
-// ticks is of how many parts of a microsecond times in a file are multiples: less than a nanosecond each, and a power of two. A float64 holds such a
-// time exactly for 100 days, and the sum of two, so that what begins when another ends does so for every reader.
+// ticks is of how many parts of a microsecond times in a file are multiples: less than a nanosecond
+// each, and a power of two. A float64 holds such a time exactly for 100 days, and the sum of two,
+// so that what begins when another ends does so for every reader.
 const ticks = 1024
 
 // micros is a time of so many nanoseconds in microseconds, to the nearest tick.

@@ -1,7 +1,7 @@
 package trace
 
-// layout puts the spans of one process on threads such that the spans of a thread are apart, or lie in their parent.
-// Spans come in the order of their ends, more or less.
+// layout puts the spans of one process on threads such that the spans of a thread are apart, or lie
+// in their parent. Spans come in the order of their ends, more or less.
 type layout struct {
 	threads []thread
 }
@@ -19,8 +19,8 @@ type interval struct {
 // maxTop bounds what a thread remembers; older spans are taken for one, in which nothing fits.
 const maxTop = 256
 
-// place gives the thread for a span, from 1, and whether it is a new one. It prefers the one on which the span's children lie, and
-// then the one that was busy last.
+// place gives the thread for a span, from 1, and whether it is a new one. It prefers the one on
+// which the span's children lie, and then the one that was busy last.
 func (l *layout) place(s interval) (tid int, fresh bool) {
 	best, most := -1, -1
 	var last int64
@@ -38,7 +38,8 @@ func (l *layout) place(s interval) (tid int, fresh bool) {
 	return best + 1, fresh
 }
 
-// fits says whether a span can lie on the thread, how many children it would take in, and when the thread was busy before it.
+// fits says whether a span can lie on the thread, how many children it would take in, and when the
+// thread was busy before it.
 func (t *thread) fits(s interval) (children int, end int64, ok bool) {
 	i := len(t.top)
 	for i > 0 && t.top[i-1].end > s.start {

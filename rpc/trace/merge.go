@@ -29,8 +29,9 @@ type Merged struct {
 	Cut            []string // inputs that end too early, as those of killed workers do; what they hold is taken
 }
 
-// Merge writes one trace with the events of all inputs. It starts when the first of them does, and what the others hold is moved by as much as
-// they start later. It fails with ErrFormat, naming input and event, and where two inputs hold the same span; what it wrote until then is of no use.
+// Merge writes one trace with the events of all inputs. It starts when the first of them does, and
+// what the others hold is moved by as much as they start later. It fails with ErrFormat, naming
+// input and event, and where two inputs hold the same span; what it wrote until then is of no use.
 func Merge(out io.Writer, inputs ...Input) (Merged, error) {
 	m := merger{out: bufio.NewWriter(out), pids: map[int]string{}, spans: map[string]string{}, starts: map[string]bool{}, ends: map[string]bool{}}
 	var all []*reader

@@ -37,7 +37,8 @@ func (s Side) String() string {
 	return "caller"
 }
 
-// Span is one call, or one message of gradients, as one of its ends saw it; or what a worker did for a while in a backward.
+// Span is one call, or one message of gradients, as one of its ends saw it; or what a worker did
+// for a while in a backward.
 type Span struct {
 	ID     ID
 	Parent ID // at the callee the caller's span; elsewhere the span that it lies in; 0: none
@@ -54,13 +55,15 @@ type Span struct {
 	Sent, Received int64      // bytes of headers and tensors; the callee counts only what it received
 }
 
-// Discard is a sink that keeps nothing. A worker with it takes the times that the graph of a pass shows.
+// Discard is a sink that keeps nothing. A worker with it takes the times that the graph of a pass
+// shows.
 type Discard struct{}
 
 // Span does nothing.
 func (Discard) Span(Span) {}
 
-// Sink takes spans that have ended. Span is called on the goroutines of calls, many at a time: it must not wait.
+// Sink takes spans that have ended. Span is called on the goroutines of calls, many at a time: it
+// must not wait.
 type Sink interface {
 	Span(s Span)
 }

@@ -20,7 +20,8 @@ import (
 	"github.com/weft-project/weft/internal/soak"
 )
 
-// slice is a span as a reader of the file sees it, in microseconds from the trace's start, as float64.
+// slice is a span as a reader of the file sees it, in microseconds from the trace's start, as
+// float64.
 type slice struct {
 	name, span, parent string
 	pid, tid           int
@@ -39,8 +40,8 @@ type file struct {
 	ends      map[string]slice
 }
 
-// read parses a trace strictly, and checks what Perfetto relies on: known phases with their fields, names before use, flows inside
-// slices, and slices of a thread that are apart or nested.
+// read parses a trace strictly, and checks what Perfetto relies on: known phases with their fields,
+// names before use, flows inside slices, and slices of a thread that are apart or nested.
 func read(t *testing.T, b []byte) file {
 	t.Helper()
 	var events []map[string]any
@@ -207,7 +208,8 @@ func TestNoSpanHidesAnotherInRandomPrograms(t *testing.T) {
 	}
 }
 
-// A reader whose numbers are float64 must find no two slices that overlap by less than a nanosecond: a viewer would drop one of them.
+// A reader whose numbers are float64 must find no two slices that overlap by less than a
+// nanosecond: a viewer would drop one of them.
 func TestSlicesThatTouchNestExactlyForAReaderOfFloat64(t *testing.T) {
 	for seed := range soak.Cases(60) {
 		r := rand.New(rand.NewPCG(uint64(seed), 2))

@@ -7,7 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// BenchmarkOperation is of one client and one member that keeps its data in memory. "put" is etcd's own, without a receipt.
+// BenchmarkOperation is of one client and one member that keeps its data in memory. "put" is etcd's
+// own, without a receipt.
 func BenchmarkOperation(b *testing.B) {
 	cfg := space(b)
 	s := dial(b, cfg)

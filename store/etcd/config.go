@@ -20,16 +20,20 @@ import (
 
 // Config says which cluster to use and how. Its zero value means an etcd on this machine.
 type Config struct {
-	// Endpoints are members of the cluster, as host or host:port with 2379 as the port that need not be given. One is
-	// enough, but only those given are tried when others are lost. None means 127.0.0.1.
+	// Endpoints are members of the cluster, as host or host:port with 2379 as the port that need
+	// not be given. One is enough, but only those given are tried when others are lost. None means
+	// 127.0.0.1.
 	Endpoints []string
 
-	// Prefix is what the store's keys in etcd start with; stores with different ones do not see each other, unless one
-	// continues the other after a slash. Slashes at its end do not count. "" means "/weft".
+	// Prefix is what the store's keys in etcd start with; stores with different ones do not see
+	// each other, unless one continues the other after a slash. Slashes at its end do not count. ""
+	// means "/weft".
 	Prefix string
 
-	// Lease, if not 0, is how long what lies under Prefix outlives the stores that have it open with a Lease, in whole seconds: the last one to be closed
-	// removes it all, and what those leave behind who died without is gone after so long. 0 means that it stays until it is deleted.
+	// Lease, if not 0, is how long what lies under Prefix outlives the stores that have it open
+	// with a Lease, in whole seconds: the last one to be closed removes it all, and what those
+	// leave behind who died without is gone after so long. 0 means that it stays until it is
+	// deleted.
 	Lease time.Duration
 
 	TLS                *tls.Config // nil means plain text; without a ServerName members are verified by their hosts' names
@@ -96,8 +100,8 @@ func (cfg Config) withDefaults() Config {
 	return cfg
 }
 
-// client is what etcd's client is told. A connection is pinged as often as etcd allows by default, so that a member
-// that hangs, or whose host is gone, is left after 20 s.
+// client is what etcd's client is told. A connection is pinged as often as etcd allows by default,
+// so that a member that hangs, or whose host is gone, is left after 20 s.
 func (cfg Config) client() clientv3.Config {
 	scheme := "http://"
 	if cfg.TLS != nil {
@@ -130,7 +134,8 @@ func (cfg Config) client() clientv3.Config {
 	}
 }
 
-// failFast has a request fail where there is no connection, with the reason, instead of waiting for one without a word.
+// failFast has a request fail where there is no connection, with the reason, instead of waiting for
+// one without a word.
 func failFast(c context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	return invoke(c, method, req, reply, conn, append(slices.Clip(opts), grpc.WaitForReady(false))...)
 }

@@ -1,4 +1,5 @@
-// Package etcd is a store.Store in an etcd cluster, for jobs whose store must outlive any one machine.
+// Package etcd is a store.Store in an etcd cluster, for jobs whose store must outlive any one
+// machine.
 //
 // [Dial] makes one; [Open] makes one from a URL, as a scheme of store.OpenConfig:
 //
@@ -6,7 +7,8 @@
 //
 // # What lies in etcd
 //
-// All keys start with the configured prefix P. Everything a store has can be removed with: etcdctl del --prefix P/
+// All keys start with the configured prefix P. Everything a store has can be removed with: etcdctl
+// del --prefix P/
 //
 //	P/v/<key>                  a value
 //	P/q/<len>/<key>/<number>   what is in a queue, its numbers in hexadecimal
@@ -18,24 +20,27 @@
 //
 // It is that of package store, and what follows.
 //
-// Every change is one transaction, which happens once or not at all, whatever becomes of connections and members: it
-// leaves a receipt, and who gets no answer looks for the receipt, in a transaction after which the change cannot
-// happen any more if it has not. So every operation is repeated until its deadline, also those that are not safe to
-// repeat, and [store.ErrUncertain] remains for a change whose deadline comes, or whose context is cancelled, between
-// question and answer. Receipts are some 50 bytes for each call that runs at the same time. They hang on leases, and so are gone
-// when the store is closed, or 10 minutes after its process has died.
+// Every change is one transaction, which happens once or not at all, whatever becomes of
+// connections and members: it leaves a receipt, and who gets no answer looks for the receipt, in a
+// transaction after which the change cannot happen any more if it has not. So every operation is
+// repeated until its deadline, also those that are not safe to repeat, and [store.ErrUncertain]
+// remains for a change whose deadline comes, or whose context is cancelled, between question and
+// answer. Receipts are some 50 bytes for each call that runs at the same time. They hang on leases,
+// and so are gone when the store is closed, or 10 minutes after its process has died.
 //
-// Reads are linearizable. Those of many keys are of one revision. Waiting is by etcd's watches, from the revision of
-// the read that found nothing, so nothing is missed, also not over a lost member; history that is compacted
-// meanwhile costs a new read and, in a Watch, a Change with Dropped -1.
+// Reads are linearizable. Those of many keys are of one revision. Waiting is by etcd's watches,
+// from the revision of the read that found nothing, so nothing is missed, also not over a lost
+// member; history that is compacted meanwhile costs a new read and, in a Watch, a Change with
+// Dropped -1.
 //
-// Changes of a value are optimistic: Add, CompareSet, Append and Barrier take one trip for a new key and two for an
-// old one, and more where others change it at the same time. Push is alike; of waiting Pops any may be served next,
-// not the first to have come.
+// Changes of a value are optimistic: Add, CompareSet, Append and Barrier take one trip for a new
+// key and two for an old one, and more where others change it at the same time. Push is alike; of
+// waiting Pops any may be served next, not the first to have come.
 //
 // # Limits
 //
-// A request is at most 1.5 MiB, and a MultiSet at most 127 keys, unless etcd is started with more: --max-request-bytes,
-// --max-txn-ops. Beyond that operations fail with ErrTooLarge. A cluster whose disk quota is used up gives ErrFull. etcd keeps old values
-// until it compacts its history: let it (--auto-compaction-retention).
+// A request is at most 1.5 MiB, and a MultiSet at most 127 keys, unless etcd is started with more:
+// --max-request-bytes, --max-txn-ops. Beyond that operations fail with ErrTooLarge. A cluster whose
+// disk quota is used up gives ErrFull. etcd keeps old values until it compacts its history: let it
+// (--auto-compaction-retention).
 package etcd

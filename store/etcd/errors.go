@@ -70,7 +70,8 @@ func (s *Store) try(o *store.Operation, f func(c context.Context) error) error {
 	return err
 }
 
-// persist is try for what is no operation: where c is over, err says nothing, and last is what went wrong before.
+// persist is try for what is no operation: where c is over, err says nothing, and last is what went
+// wrong before.
 func persist(c context.Context, f func(c context.Context) error) (last, err error) {
 	for n := 0; ; n++ {
 		attempt, cancel := context.WithTimeout(c, patience(n, 0))
@@ -91,7 +92,8 @@ func persist(c context.Context, f func(c context.Context) error) (last, err erro
 	}
 }
 
-// pause waits before the next attempt, after n+1 have failed, longer each time; last is why, if it is etcd's failure.
+// pause waits before the next attempt, after n+1 have failed, longer each time; last is why, if it
+// is etcd's failure.
 func (s *Store) pause(o *store.Operation, n int, last error) error {
 	if sleep(o.Context, backoff(n)) {
 		return nil
@@ -111,8 +113,9 @@ func sleep(c context.Context, d time.Duration) bool {
 	}
 }
 
-// patience is for how long the attempt after n that failed may take, with so many bytes to send: etcd itself waits for
-// 5 s and more for what a lost leader had been told, and a member that hangs never answers.
+// patience is for how long the attempt after n that failed may take, with so many bytes to send:
+// etcd itself waits for 5 s and more for what a lost leader had been told, and a member that hangs
+// never answers.
 func patience(n, size int) time.Duration {
 	return (3*time.Second + time.Duration(size>>20)*time.Second) << min(n, 5)
 }

@@ -16,8 +16,9 @@ import (
 	"github.com/weft-project/weft/store"
 )
 
-// bad is an etcd that lives in this process, knows what Store asks of it, and treats requests badly: some never
-// arrive, of some the answer is lost, and some arrive later, after others that were sent after them.
+// bad is an etcd that lives in this process, knows what Store asks of it, and treats requests
+// badly: some never arrive, of some the answer is lost, and some arrive later, after others that
+// were sent after them.
 type bad struct {
 	clientv3.KV
 	clientv3.Lease

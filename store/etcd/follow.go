@@ -10,9 +10,9 @@ import (
 	"github.com/weft-project/weft/store"
 )
 
-// follow gives f the events of one or two spans, each in order, from revision rev on, until f says that it has enough. It goes
-// on over lost connections and members. An error is ErrCompacted, bare, if the history is gone: then the caller
-// reads again.
+// follow gives f the events of one or two spans, each in order, from revision rev on, until f says
+// that it has enough. It goes on over lost connections and members. An error is ErrCompacted, bare,
+// if the history is gone: then the caller reads again.
 func (s *Store) follow(o *store.Operation, rev int64, f func(*clientv3.Event) bool, spans ...span) error {
 	err := s.events(o.Context, rev, f, spans...)
 	if o.Context.Err() != nil && err != nil {

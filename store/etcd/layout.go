@@ -8,15 +8,15 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// layout says under which keys of etcd the store's things lie, by the prefix of them all. Keys of the store are any
-// bytes; none can be taken for a part of another's name.
+// layout says under which keys of etcd the store's things lie, by the prefix of them all. Keys of
+// the store are any bytes; none can be taken for a part of another's name.
 type layout string
 
 func (l layout) values() string          { return string(l) + "/v/" }
 func (l layout) value(key string) string { return l.values() + key }
 
-// items is what all that is in a queue starts with. The key's length keeps apart queues of which one's key continues
-// the other's.
+// items is what all that is in a queue starts with. The key's length keeps apart queues of which
+// one's key continues the other's.
 func (l layout) items(key string) string {
 	return string(l) + "/q/" + strconv.Itoa(len(key)) + "/" + key + "/"
 }

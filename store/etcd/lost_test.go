@@ -134,8 +134,8 @@ func (u unsendable) Then(...clientv3.Op) clientv3.Txn       { return u }
 func (u unsendable) Else(...clientv3.Op) clientv3.Txn       { return u }
 func (u unsendable) Commit() (*clientv3.TxnResponse, error) { return nil, errDial }
 
-// TestNoChangeIsLostOrDoneTwiceThoughLeasesEnd has several stores add and push, while requests and answers are lost and
-// leases end, with which receipts are lost.
+// TestNoChangeIsLostOrDoneTwiceThoughLeasesEnd has several stores add and push, while requests and
+// answers are lost and leases end, with which receipts are lost.
 func TestNoChangeIsLostOrDoneTwiceThoughLeasesEnd(t *testing.T) {
 	for seed := range uint64(10) {
 		synctest.Test(t, func(t *testing.T) {

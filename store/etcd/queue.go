@@ -12,7 +12,8 @@ import (
 	"github.com/weft-project/weft/store"
 )
 
-// Push implements store.Store. What is pushed gets the queue's next number, by which it lies in order.
+// Push implements store.Store. What is pushed gets the queue's next number, by which it lies in
+// order.
 func (s *Store) Push(c context.Context, key string, value []byte) error {
 	o, err := s.begin(c, "push", key)
 	if err != nil {

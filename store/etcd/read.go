@@ -36,7 +36,8 @@ func keptIn(got *clientv3.GetResponse) kept {
 // opsMost is how many operations a transaction may have if etcd is not told otherwise.
 const opsMost = 128
 
-// look makes n reads at one revision, which it returns; if the history that it needs is compacted it begins again.
+// look makes n reads at one revision, which it returns; if the history that it needs is compacted
+// it begins again.
 func (s *Store) look(o *store.Operation, n int, read func(i int, opts ...clientv3.OpOption) clientv3.Op) ([]*clientv3.GetResponse, int64, error) {
 	for {
 		out, rev, err := s.lookOnce(o, n, read)

@@ -16,8 +16,8 @@ import (
 	"github.com/weft-project/weft/store"
 )
 
-// leaseFor is how long receipts outlive their process. A lease takes new receipts for half of that and is then left
-// to run out, so none does so under an operation, however long.
+// leaseFor is how long receipts outlive their process. A lease takes new receipts for half of that
+// and is then left to run out, so none does so under an operation, however long.
 const leaseFor = 10 * time.Minute
 
 // slot is the place in etcd for the receipts of one change at a time.
@@ -142,8 +142,8 @@ type changed struct {
 	got []*clientv3.GetResponse // what was read instead, if the conditions did not hold
 }
 
-// change does ops in one transaction if all conditions hold, else it reads. It returns done or unmet, or an error;
-// ErrUncertain then says that it is not known which.
+// change does ops in one transaction if all conditions hold, else it reads. It returns done or
+// unmet, or an error; ErrUncertain then says that it is not known which.
 func (s *Store) change(o *store.Operation, conds []clientv3.Cmp, ops, reads []clientv3.Op) (changed, error) {
 	var last error
 	for n := 0; ; n++ {
@@ -222,11 +222,12 @@ func (s *Store) attempt(o *store.Operation, n int, sl *slot, conds []clientv3.Cm
 	return s.settle(o, sl, mark)
 }
 
-// grace is how long an operation whose time is over may still take to learn what became of its change.
+// grace is how long an operation whose time is over may still take to learn what became of its
+// change.
 const grace = time.Second
 
-// settle finds out whether the change that should have left mark was done. If not, it writes another receipt, after
-// which the change cannot be done, wherever it still may be.
+// settle finds out whether the change that should have left mark was done. If not, it writes
+// another receipt, after which the change cannot be done, wherever it still may be.
 func (s *Store) settle(o *store.Operation, sl *slot, mark string) (changed, error) {
 	var resp *clientv3.TxnResponse
 	ask := func(c context.Context) (err error) {
@@ -267,7 +268,8 @@ func (sl *slot) write(mark string) clientv3.Op {
 	return clientv3.OpPut(sl.key, mark, clientv3.WithLease(sl.lease))
 }
 
-// read takes note of the receipt that is there, and says what that means for the change that would have left mark.
+// read takes note of the receipt that is there, and says what that means for the change that would
+// have left mark.
 func (sl *slot) read(mark string, kvs []*mvccpb.KeyValue) outcome {
 	before := sl.rev
 	sl.rev = 0

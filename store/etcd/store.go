@@ -116,7 +116,8 @@ func (s *Store) over(o *store.Operation, last error) error {
 // closing bounds what Close does for tidiness alone.
 const closing = time.Second
 
-// Close implements store.Store. If the cluster answers within a second it removes the receipts, and what Config.Lease says.
+// Close implements store.Store. If the cluster answers within a second it removes the receipts, and
+// what Config.Lease says.
 func (s *Store) Close() error {
 	s.close.Do(func() {
 		s.end(store.ErrClosed)

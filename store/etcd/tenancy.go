@@ -13,8 +13,9 @@ import (
 	"github.com/weft-project/weft/store"
 )
 
-// tenancy is this store's part in keeping what lies under its prefix: all of it hangs on one lease, which each store that has a
-// Config.Lease renews. Each also has a key on a lease of its own, by which the last to go knows that it is.
+// tenancy is this store's part in keeping what lies under its prefix: all of it hangs on one lease,
+// which each store that has a Config.Lease renews. Each also has a key on a lease of its own, by
+// which the last to go knows that it is.
 type tenancy struct {
 	runs sync.WaitGroup
 	asks chan struct{} // capacity 1: the shared lease has lapsed
@@ -32,7 +33,8 @@ func (l layout) tenant(lease clientv3.LeaseID) string {
 	return fmt.Sprintf("%s/%x", l.tenants(), int64(lease))
 }
 
-// all is what there is under the prefix but for tenants; not what is of stores whose prefix continues it.
+// all is what there is under the prefix but for tenants; not what is of stores whose prefix
+// continues it.
 func (l layout) all() (out []clientv3.Op) {
 	for _, part := range []string{"/v/", "/q/", "/t/", "/r/"} {
 		out = append(out, clientv3.OpDelete(string(l)+part, clientv3.WithPrefix()))
@@ -90,8 +92,8 @@ func (s *Store) lodge(o *store.Operation) error {
 	return err
 }
 
-// sweep removes all that there is if there are no tenants: their own leases have lapsed, and the shared one would have, but for those who came
-// in vain and renewed it meanwhile.
+// sweep removes all that there is if there are no tenants: their own leases have lapsed, and the
+// shared one would have, but for those who came in vain and renewed it meanwhile.
 func (s *Store) sweep(c context.Context, also ...clientv3.Cmp) (bool, error) {
 	none := clientv3.Compare(clientv3.CreateRevision(s.names.tenants()+"/"), "=", 0).WithPrefix()
 	got, err := s.client.Txn(c).If(append(also, none)...).Then(s.names.all()...).Commit()

@@ -9,13 +9,16 @@ import (
 	"github.com/weft-project/weft/store"
 )
 
-// Open makes the store of etcd://user:password@h1:2379,h2,h3/prefix?rank=…&world_size=…, where the user, ports and
-// prefix may be left out. A program puts the password into the URL when it has read it from a file or its environment: on a command line
-// everybody on the host would see it, and weft's commands take none there. Errors show neither user nor password. It is a store.Opener: store.OpenConfig{Schemes: map[string]store.Opener{"etcd": etcd.Open}}.
-// With OpenConfig.TLS it speaks TLS, which with a job's own secret no etcd does; an Opener around this one may put the cluster's in its place.
+// Open makes the store of etcd://user:password@h1:2379,h2,h3/prefix?rank=…&world_size=…, where the
+// user, ports and prefix may be left out. A program puts the password into the URL when it has read
+// it from a file or its environment: on a command line everybody on the host would see it, and
+// weft's commands take none there. Errors show neither user nor password. It is a store.Opener:
+// store.OpenConfig{Schemes: map[string]store.Opener{"etcd": etcd.Open}}. With OpenConfig.TLS it
+// speaks TLS, which with a job's own secret no etcd does; an Opener around this one may put the
+// cluster's in its place.
 //
-// Unlike that of tcp://, the store is there before the job and stays when it ends: a job that starts again needs a
-// prefix of its own, or the keys of the last are deleted before.
+// Unlike that of tcp://, the store is there before the job and stays when it ends: a job that
+// starts again needs a prefix of its own, or the keys of the last are deleted before.
 func Open(c context.Context, u store.URL, cfg store.OpenConfig) (store.Store, error) {
 	config, err := FromURL(u, cfg)
 	if err != nil {

@@ -56,11 +56,13 @@ func (l layout) puts(keys []string, values [][]byte) []clientv3.Op {
 	return nested(ops)
 }
 
-// nestedMost is how many operations a transaction has here before they are put into transactions within it.
+// nestedMost is how many operations a transaction has here before they are put into transactions
+// within it.
 const nestedMost = 42
 
-// nested spreads ops over transactions within the transaction. etcd counts the operations of a transaction and of those
-// that it lies in, at most 128; so it takes some 74,000 where flat it takes 128.
+// nested spreads ops over transactions within the transaction. etcd counts the operations of a
+// transaction and of those that it lies in, at most 128; so it takes some 74,000 where flat it
+// takes 128.
 func nested(ops []clientv3.Op) []clientv3.Op {
 	for len(ops) > nestedMost {
 		var outer []clientv3.Op
@@ -149,9 +151,10 @@ func (s *Store) Delete(c context.Context, key string) (bool, error) {
 	return err == nil && did.outcome == done, o.Fail(err)
 }
 
-// update changes a value: decide says of what is there what shall be there next, if anything. It is asked first about
-// a key that is not there, which is right for new keys, and again whenever what it was asked about has turned out to be
-// outdated; its last answer counts. update returns the revision of the change, if there was one.
+// update changes a value: decide says of what is there what shall be there next, if anything. It is
+// asked first about a key that is not there, which is right for new keys, and again whenever what
+// it was asked about has turned out to be outdated; its last answer counts. update returns the
+// revision of the change, if there was one.
 func (s *Store) update(o *store.Operation, key string, decide func(kept) (next []byte, writes bool, err error)) (int64, error) {
 	name, at, read := s.names.value(key), kept{}, false
 	for n := 0; ; n++ {

@@ -80,9 +80,9 @@ func (s *Store) MultiGet(c context.Context, keys ...string) ([][]byte, error) {
 // awaitMost is how many keys are looked at together.
 const awaitMost = opsMost / 2
 
-// await returns when each key has been seen to exist. It looks at some keys at a time and watches the first that is
-// missing, from the revision of the first look: so one that comes and goes meanwhile is seen too, and a wait for any number of
-// keys costs etcd one key's watch.
+// await returns when each key has been seen to exist. It looks at some keys at a time and watches
+// the first that is missing, from the revision of the first look: so one that comes and goes
+// meanwhile is seen too, and a wait for any number of keys costs etcd one key's watch.
 func (s *Store) await(o *store.Operation, keys []string, spans func(string) []span) error {
 	var first int64
 	for len(keys) > 0 {

@@ -12,8 +12,9 @@ import (
 	"github.com/weft-project/weft/store"
 )
 
-// Watch implements store.Store. It goes on for as long as the cluster can be reached at times. Where etcd has compacted
-// the history of changes that were not delivered, there comes one Change to what is there now, with Dropped -1.
+// Watch implements store.Store. It goes on for as long as the cluster can be reached at times.
+// Where etcd has compacted the history of changes that were not delivered, there comes one Change
+// to what is there now, with Dropped -1.
 func (s *Store) Watch(c context.Context, key string) (*store.Watch, error) {
 	o, err := s.begin(c, "watch", key)
 	if err != nil {
@@ -88,7 +89,8 @@ func (h *history) happened(ev *clientv3.Event) store.Change {
 	return h.become(kept{})
 }
 
-// skipped is the change to what is there now, whose own history is lost; there is none if nothing can be seen to have changed.
+// skipped is the change to what is there now, whose own history is lost; there is none if nothing
+// can be seen to have changed.
 func (h *history) skipped(now kept) (ch store.Change, missed bool) {
 	if now.rev == h.last.rev {
 		return store.Change{}, false

@@ -28,11 +28,12 @@ func (j *Journal) Due(live int64) bool {
 	return j.err == nil && !j.compacting && j.cfg.Growth > 0 && j.end > j.quiet && j.end-dueFrom > int64(j.cfg.Growth)*live
 }
 
-// Compact puts the records that take gives in the place of all appended so far. It calls take once, which must call mark at a moment in
-// which nothing is appended: the records must have the effect of all that were appended before it.
+// Compact puts the records that take gives in the place of all appended so far. It calls take once,
+// which must call mark at a moment in which nothing is appended: the records must have the effect
+// of all that were appended before it.
 //
-// Append and Commit go on meanwhile, but for the time it takes to sync a short piece at the end. If there is an error and Err is nil, the
-// journal is as it was.
+// Append and Commit go on meanwhile, but for the time it takes to sync a short piece at the end. If
+// there is an error and Err is nil, the journal is as it was.
 func (j *Journal) Compact(take func(mark func()) iter.Seq[[]byte]) error {
 	if err := j.startCompacting(); err != nil {
 		return err
@@ -128,7 +129,8 @@ func (j *Journal) copy(n *newFile, from, to int64) error {
 	return err
 }
 
-// replaceBy copies the rest to the new file and puts it in the old one's place. Nobody writes meanwhile.
+// replaceBy copies the rest to the new file and puts it in the old one's place. Nobody writes
+// meanwhile.
 func (j *Journal) replaceBy(n *newFile, from int64) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()

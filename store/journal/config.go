@@ -30,8 +30,8 @@ func (e *CorruptError) Error() string {
 // Is makes errors.Is(err, ErrCorrupt) true.
 func (e *CorruptError) Is(target error) bool { return target == ErrCorrupt }
 
-// Policy is when what was written is brought from the system's memory to the disk. Between 0 and that moment, records outlive a crash of
-// this process, and not one of the machine.
+// Policy is when what was written is brought from the system's memory to the disk. Between 0 and
+// that moment, records outlive a crash of this process, and not one of the machine.
 type Policy time.Duration
 
 // The policies that are no interval.

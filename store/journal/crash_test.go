@@ -15,7 +15,8 @@ import (
 	"github.com/weft-project/weft/internal/soak"
 )
 
-// count is the owner of a journal in tests: record n follows record n-1, and "=n" stands for all until n.
+// count is the owner of a journal in tests: record n follows record n-1, and "=n" stands for all
+// until n.
 type count struct{ n int }
 
 func (c *count) replay(record []byte) error {
@@ -37,7 +38,8 @@ func (c *count) replay(record []byte) error {
 
 func record(n int) []byte { return []byte(strconv.Itoa(n) + strings.Repeat(".", n%7)) }
 
-// life is what a process does with the journal until the disk stops it. It returns the last record that was appended and the last that was committed.
+// life is what a process does with the journal until the disk stops it. It returns the last record
+// that was appended and the last that was committed.
 func life(d *fake, cfg Config) (appended, committed int, err error) {
 	cfg.disk = d
 	var before count
@@ -121,7 +123,8 @@ func blocks(r *rand.Rand, synced, data []byte) []byte {
 	return out
 }
 
-// TestAfterACrashAtAnyByteThereIsAPrefixWithAllThatWasCommitted also crashes the second life, which begins with what the first one left.
+// TestAfterACrashAtAnyByteThereIsAPrefixWithAllThatWasCommitted also crashes the second life, which
+// begins with what the first one left.
 func TestAfterACrashAtAnyByteThereIsAPrefixWithAllThatWasCommitted(t *testing.T) {
 	crashes, finished := 0, false
 	for budget := 0; !finished; budget++ {
@@ -171,7 +174,8 @@ func TestLivesThatCrashAtRandomLoseNothingThatWasCommitted(t *testing.T) {
 	}
 }
 
-// With other policies, what was committed outlives the process, and a crash of the machine leaves a prefix where the file system writes in order.
+// With other policies, what was committed outlives the process, and a crash of the machine leaves a
+// prefix where the file system writes in order.
 func TestAKilledProcessLosesNothingThatWasCommittedWhateverThePolicy(t *testing.T) {
 	finished := false
 	for budget := 0; !finished; budget++ {
@@ -190,7 +194,8 @@ func TestAKilledProcessLosesNothingThatWasCommittedWhateverThePolicy(t *testing.
 	}
 }
 
-// A step that fails, a write of part of the bytes among them, ends the journal or the compaction, and what was committed until then is there.
+// A step that fails, a write of part of the bytes among them, ends the journal or the compaction,
+// and what was committed until then is there.
 func TestAnErrorOfTheDiskIsFinalAndAcknowledgesNothing(t *testing.T) {
 	full := fmt.Errorf("no space left on device")
 	finals := 0

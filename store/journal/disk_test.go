@@ -12,8 +12,9 @@ import (
 
 var errCrash = errors.New("the machine has crashed")
 
-// fake is a disk in memory that knows what it would lose. Each step costs one, and a write one per byte; when the budget is used up the
-// process dies, or, with fail set, that step fails and no other.
+// fake is a disk in memory that knows what it would lose. Each step costs one, and a write one per
+// byte; when the budget is used up the process dies, or, with fail set, that step fails and no
+// other.
 type fake struct {
 	mu      sync.Mutex
 	names   map[string]*inode // as processes see them
@@ -150,8 +151,8 @@ func (d *fake) killed() *fake {
 	return out
 }
 
-// lost is the disk after a crash of the machine: of what was not synced, so many changes of names have survived, and keep makes of the file's synced and
-// unsynced bytes what is there now.
+// lost is the disk after a crash of the machine: of what was not synced, so many changes of names
+// have survived, and keep makes of the file's synced and unsynced bytes what is there now.
 func (d *fake) lost(renames int, keep func(synced, data []byte) []byte) *fake {
 	for _, do := range d.order[:renames] {
 		do()

@@ -78,7 +78,8 @@ func parseFrameHead(b []byte, salt uint64, at int64) (length int64, payload uint
 	return length, binary.LittleEndian.Uint32(b[4:]), ok
 }
 
-// scan gives the payloads of the frames from offset at on, until size, and returns where they end. A payload is valid until each returns.
+// scan gives the payloads of the frames from offset at on, until size, and returns where they end.
+// A payload is valid until each returns.
 func scan(r io.ReaderAt, salt uint64, at, size int64, each func(at int64, payload []byte) error) (end int64, err error) {
 	in := bufio.NewReaderSize(io.NewSectionReader(r, at, size-at), 256<<10)
 	var payload []byte

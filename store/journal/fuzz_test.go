@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Any file is refused, or is a journal that gives the same records when it is opened again, with one more behind them. None costs more memory than it is long.
+// Any file is refused, or is a journal that gives the same records when it is opened again, with
+// one more behind them. None costs more memory than it is long.
 func FuzzOpen(f *testing.F) {
 	whole := appendHead(nil, 7)
 	for _, text := range []string{"one", "", "three"} {
@@ -49,7 +50,8 @@ func FuzzOpen(f *testing.F) {
 	})
 }
 
-// What seal has written is read, at its offset and with its salt and nowhere else; and a changed byte is seen.
+// What seal has written is read, at its offset and with its salt and nowhere else; and a changed
+// byte is seen.
 func FuzzFrame(f *testing.F) {
 	f.Add([]byte("record"), []byte("another"), uint64(1), int64(20), uint16(3))
 	f.Fuzz(func(t *testing.T, a, b []byte, salt uint64, at int64, change uint16) {

@@ -13,7 +13,8 @@ const (
 
 // Journal is an open journal. The package comment says what it promises.
 //
-// Who waits in Commit and finds nobody writing writes what all have appended until then; the others' records gather in the next frame.
+// Who waits in Commit and finds nobody writing writes what all have appended until then; the
+// others' records gather in the next frame.
 type Journal struct {
 	path   string
 	cfg    Config
@@ -47,7 +48,8 @@ type frame struct {
 	sealed bool
 }
 
-// Append takes a record for the file and returns its number, for Commit. It does not wait; record is copied. An error is told by Commit.
+// Append takes a record for the file and returns its number, for Commit. It does not wait; record
+// is copied. An error is told by Commit.
 func (j *Journal) Append(record []byte) uint64 {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -174,8 +176,8 @@ func (j *Journal) failLocked(err error) {
 	}
 }
 
-// Close writes and syncs what was appended, and gives the file back. It fails if there was a failure before, as what was appended then is
-// not in the file. Closing twice is no error.
+// Close writes and syncs what was appended, and gives the file back. It fails if there was a
+// failure before, as what was appended then is not in the file. Closing twice is no error.
 func (j *Journal) Close() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -32,7 +32,8 @@ func reopen(t *testing.T, path string, cfg Config) (*Journal, []string) {
 	return j, got
 }
 
-// written is a journal of one frame per text, as bytes, and the offsets at which frames begin, with the end.
+// written is a journal of one frame per text, as bytes, and the offsets at which frames begin, with
+// the end.
 func written(t *testing.T, texts ...string) (data []byte, begins []int) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "journal")
@@ -175,7 +176,8 @@ func TestAnErrorOfTheOwnersReplayEndsOpeningAndNamesTheRecord(t *testing.T) {
 	require.Equal(t, []string{"a", "b"}, got)
 }
 
-// Whatever the length at which the file breaks off, and whatever zeros the file system put behind it, the whole records are replayed.
+// Whatever the length at which the file breaks off, and whatever zeros the file system put behind
+// it, the whole records are replayed.
 func TestATornEndIsCutOffWithALineInTheLog(t *testing.T) {
 	texts := []string{"first", "second", "the third"}
 	data, begins := written(t, texts...)
@@ -207,7 +209,8 @@ func TestATornEndIsCutOffWithALineInTheLog(t *testing.T) {
 	}
 }
 
-// A changed byte anywhere is found: the file is refused where a record follows, and the frame is cut off where none does.
+// A changed byte anywhere is found: the file is refused where a record follows, and the frame is
+// cut off where none does.
 func TestADamagedMiddleIsRefusedWithItsOffset(t *testing.T) {
 	texts := []string{"first", "second", "the third", "last"}
 	data, begins := written(t, texts...)
@@ -335,7 +338,8 @@ func TestARecordThatIsTooLargeEndsTheJournal(t *testing.T) {
 	require.ErrorIs(t, j.Close(), ErrTooLarge)
 }
 
-// Several owners append and commit while the journal is compacted again and again; the oracle is a list under the same lock.
+// Several owners append and commit while the journal is compacted again and again; the oracle is a
+// list under the same lock.
 func TestCompactionUnderLoadLosesNothing(t *testing.T) {
 	leak.Check(t)
 	path := filepath.Join(t.TempDir(), "journal")

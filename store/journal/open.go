@@ -11,8 +11,9 @@ import (
 
 const newSuffix = ".new" // of the file that a compaction writes beside the journal
 
-// Open opens the journal in path, which is made if it does not exist; its directory must. It first gives replay every record in it, in
-// their order; a record is valid until replay returns. An error of replay ends Open.
+// Open opens the journal in path, which is made if it does not exist; its directory must. It first
+// gives replay every record in it, in their order; a record is valid until replay returns. An error
+// of replay ends Open.
 func Open(path string, cfg Config, replay func(record []byte) error) (*Journal, error) {
 	j := &Journal{cfg: cfg.withDefaults(), mark: mark{seq: noMark}, failed: make(chan struct{})}
 	j.free.L = &j.mu
@@ -32,7 +33,8 @@ func Open(path string, cfg Config, replay func(record []byte) error) (*Journal, 
 	return j, nil
 }
 
-// realPath makes path independent of the working directory, and follows a link, which a compaction would put a file in place of.
+// realPath makes path independent of the working directory, and follows a link, which a compaction
+// would put a file in place of.
 func realPath(path string) (string, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -68,11 +70,13 @@ func (j *Journal) open(replay func([]byte) error) error {
 	if err != nil {
 		return err
 	}
-	// What was replayed must not be lost later, though it may never have been synced; nor the file's name.
+	// What was replayed must not be lost later, though it may never have been synced; nor the
+	// file's name.
 	return errors.Join(j.file.Sync(), j.cfg.disk.syncDir(filepath.Dir(j.path)))
 }
 
-// openLocked opens the file that has the name when it is locked: whoever had it may just have put a shorter one in its place.
+// openLocked opens the file that has the name when it is locked: whoever had it may just have put a
+// shorter one in its place.
 func (j *Journal) openLocked() error {
 	for {
 		f, err := j.cfg.disk.open(j.path)
@@ -98,8 +102,8 @@ func (j *Journal) openLocked() error {
 	}
 }
 
-// readHead says whether there is a whole head. There is none in a new file, and in one whose maker died: nothing was committed
-// to it. Anything else is not ours to overwrite.
+// readHead says whether there is a whole head. There is none in a new file, and in one whose maker
+// died: nothing was committed to it. Anything else is not ours to overwrite.
 func (j *Journal) readHead(size int64) (bool, error) {
 	head := make([]byte, min(size, int64(headSize)))
 	if _, err := j.file.ReadAt(head, 0); err != nil && len(head) > 0 {

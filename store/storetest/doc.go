@@ -1,4 +1,5 @@
-// Package storetest is the conformance suite of store.Store: what every store must do, whatever it is made of.
+// Package storetest is the conformance suite of store.Store: what every store must do, whatever it
+// is made of.
 //
 // A new store needs only a constructor:
 //

@@ -29,7 +29,8 @@ func (p plain) clone() plain { return plain{maps.Clone(p.data), slices.Clone(p.q
 
 func (p plain) String() string { return fmt.Sprint(p.data, p.queue) } // maps are printed in order
 
-// call is an operation, what a plain store answers to it and what was answered, and when it began and ended.
+// call is an operation, what a plain store answers to it and what was answered, and when it began
+// and ended.
 type call struct {
 	name       string
 	on         func(c context.Context, s store.Store) (string, error)
@@ -40,8 +41,8 @@ type call struct {
 
 func (a call) String() string { return fmt.Sprintf("%d–%d %s: %s", a.start, a.end, a.name, a.got) }
 
-// linear says whether there is an order of the calls in which a plain store gives all their answers, and in which
-// no call comes before one that had ended when it began.
+// linear says whether there is an order of the calls in which a plain store gives all their
+// answers, and in which no call comes before one that had ended when it began.
 func linear(calls []call, p plain) bool {
 	tried := map[string]bool{}
 	var from func(done uint64, p plain) bool
@@ -197,7 +198,8 @@ func (p *plain) compareSet(k, want, v string) string {
 	return want
 }
 
-// waits is what a plain store answers to a call that cannot be over yet. No store gives that answer.
+// waits is what a plain store answers to a call that cannot be over yet. No store gives that
+// answer.
 const waits = "\x00"
 
 // waitingCall is an operation that waits for what others write.
@@ -281,7 +283,8 @@ func (h *history) require(t *testing.T) {
 	require.True(t, linear(h.calls, plain{data: map[string]string{}}), "no order of these calls explains their answers: %v", h.calls)
 }
 
-// asUnderOneLock makes random calls of all clients at once: their answers are those of a map under one lock.
+// asUnderOneLock makes random calls of all clients at once: their answers are those of a map under
+// one lock.
 func asUnderOneLock(t *testing.T, clients []store.Store, unsupported map[Part]bool) {
 	c := within(t)
 	for round := range 12 {
@@ -299,7 +302,8 @@ func asUnderOneLock(t *testing.T, clients []store.Store, unsupported map[Part]bo
 	}
 }
 
-// waitingUnderOneLock does so with calls that wait, of half of the clients. In the end there is something for each.
+// waitingUnderOneLock does so with calls that wait, of half of the clients. In the end there is
+// something for each.
 func waitingUnderOneLock(t *testing.T, clients []store.Store, unsupported map[Part]bool) {
 	c := within(t)
 	const each = 5

@@ -10,7 +10,8 @@ import (
 // overrun is how long a call may go on when its context is over, on the slowest machine.
 const overrun = 30 * time.Second
 
-// punctual is a store whose calls end with their contexts. One that does not is told, and the store closed, so that the test ends too.
+// punctual is a store whose calls end with their contexts. One that does not is told, and the store
+// closed, so that the test ends too.
 type punctual struct {
 	below   store.Store
 	overrun time.Duration

@@ -173,8 +173,8 @@ func queueOwnership(t *testing.T, s store.Store) {
 	requirePop(t, s, "q", "value")
 }
 
-// oneTakerEach has several clients push and several pop: every value is popped once, and those of one client in their
-// order.
+// oneTakerEach has several clients push and several pop: every value is popped once, and those of
+// one client in their order.
 func oneTakerEach(t *testing.T, clients []store.Store) {
 	c := within(t)
 	const each = 30
@@ -233,7 +233,8 @@ func pushServesOne(t *testing.T, clients []store.Store) {
 	requireEmpty(t, clients[0], "q")
 }
 
-// popsThatGiveUp has some give up a Pop at the moment of a Push, and one wait that does not: that one gets the value which nobody took, whosever turn it was.
+// popsThatGiveUp has some give up a Pop at the moment of a Push, and one wait that does not: that
+// one gets the value which nobody took, whosever turn it was.
 func popsThatGiveUp(t *testing.T, clients []store.Store) {
 	c := within(t)
 	for round := range 60 {

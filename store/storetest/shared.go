@@ -12,8 +12,9 @@ import (
 	"github.com/weft-project/weft/store"
 )
 
-// RunShared runs the suite for several clients. open makes an empty store and returns a function that makes one more
-// client of it with each call; it may return the same one again. The suite closes clients at the end of a test only.
+// RunShared runs the suite for several clients. open makes an empty store and returns a function
+// that makes one more client of it with each call; it may return the same one again. The suite
+// closes clients at the end of a test only.
 func RunShared(t *testing.T, open func(t *testing.T) (join func() store.Store), without ...Part) {
 	unsupported := setOf(without)
 	for _, tc := range []struct {

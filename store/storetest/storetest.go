@@ -16,7 +16,8 @@ import (
 // short bounds what is expected to time out.
 const short = 25 * time.Millisecond
 
-// Part is what a store may be unable to do, as PyTorch 1.13's server is. Its operations say ErrUnsupported then.
+// Part is what a store may be unable to do, as PyTorch 1.13's server is. Its operations say
+// ErrUnsupported then.
 type Part string
 
 // The parts of a Store that are not in every PyTorch.
@@ -39,8 +40,8 @@ func setOf(without []Part) map[Part]bool {
 	return m
 }
 
-// Run runs the suite for one client. open makes an empty store with default limits; the suite closes it. It is not asked
-// for the parts that it is said to be without.
+// Run runs the suite for one client. open makes an empty store with default limits; the suite
+// closes it. It is not asked for the parts that it is said to be without.
 func Run(t *testing.T, open func(t *testing.T) store.Store, without ...Part) {
 	unsupported := setOf(without)
 	for _, tc := range []struct {

@@ -16,7 +16,8 @@ import (
 	"github.com/weft-project/weft/store"
 )
 
-// ledger counts what became of changes that happen once or not at all. It is safe for concurrent use.
+// ledger counts what became of changes that happen once or not at all. It is safe for concurrent
+// use.
 type ledger struct {
 	mu                   sync.Mutex
 	done, unsure, failed map[string]bool
@@ -54,8 +55,8 @@ func (l *ledger) require(t *testing.T, found []string) {
 	t.Logf("%d succeeded, %d failed, %d may have happened", len(l.done), len(l.failed), len(l.unsure))
 }
 
-// cancelledChanges cancels changes at any moment: those that say they failed have not happened, unless they say that this
-// is uncertain.
+// cancelledChanges cancels changes at any moment: those that say they failed have not happened,
+// unless they say that this is uncertain.
 func cancelledChanges(t *testing.T, clients []store.Store, unsupported map[Part]bool) {
 	logs, queued, sums := newLedger(), newLedger(), newLedger()
 	inParallel(t, clients, func(i int, s store.Store) error {

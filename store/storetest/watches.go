@@ -179,8 +179,8 @@ func watchEndsWithTheStore(t *testing.T, s store.Store) {
 	require.ErrorIs(t, ended(t, w), store.ErrClosed)
 }
 
-// watchSlowly reads nothing before all is written: what is missing is counted, what comes is in order, and the last
-// change comes in any case.
+// watchSlowly reads nothing before all is written: what is missing is counted, what comes is in
+// order, and the last change comes in any case.
 func watchSlowly(t *testing.T, s store.Store) {
 	const n = 1500
 	w := watch(t, s, "k")
@@ -235,7 +235,8 @@ func watchAtOnce(t *testing.T, clients []store.Store) {
 	}
 }
 
-// watchOthers has several clients change a key in all ways while one watches: every change continues the one before.
+// watchOthers has several clients change a key in all ways while one watches: every change
+// continues the one before.
 func watchOthers(t *testing.T, clients []store.Store) {
 	c := within(t)
 	w := watch(t, clients[0], "k")

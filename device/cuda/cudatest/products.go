@@ -14,8 +14,9 @@ import (
 	"github.com/weft-project/weft/device/cuda"
 )
 
-// Products holds a driver's library for products, which is a [cuda.Multiplier], to their definition: of all types, shapes and ways to lie, with epilogues.
-// It is so many cases of each type and epilogue. Where there is no library, the error must say so.
+// Products holds a driver's library for products, which is a [cuda.Multiplier], to their
+// definition: of all types, shapes and ways to lie, with epilogues. It is so many cases of each
+// type and epilogue. Where there is no library, the error must say so.
 func Products(t *testing.T, open func(t *testing.T) cuda.Driver, cases int) {
 	for _, kind := range kinds {
 		for _, e := range slices.Sorted(maps.Keys(epilogues)) {
@@ -83,7 +84,8 @@ func products(r *rig, k kind, e cuda.Epilogue, cases int) {
 	r.Logf("%d of %d products are lacking", lacking, cases)
 }
 
-// needed says whether no library may lack a product: of matrices without gaps, with what Weft asks for. It has kernels for all else.
+// needed says whether no library may lack a product: of matrices without gaps, with what Weft asks
+// for. It has kernels for all else.
 func needed(k kind, s cuda.ProductSpec) bool {
 	return s.LDA == 0 && (s.Epilogue == cuda.None || s.Epilogue <= cuda.ReLUBias && k.in != cuda.F64 && k.in != cuda.F16)
 }
@@ -115,7 +117,8 @@ type matrix struct {
 	v  []float64
 }
 
-// matrix makes n numbers of some significant bits, at an address that is a multiple of align and of nothing larger.
+// matrix makes n numbers of some significant bits, at an address that is a multiple of align and of
+// nothing larger.
 func (r *rig) matrix(src *rand.Rand, e cuda.Elem, n, bits, align int) matrix {
 	v := make([]float64, n)
 	for k := range v {
@@ -185,7 +188,8 @@ func (r *rig) numbers(e cuda.Elem, m matrix) []float64 {
 	return v
 }
 
-// defined is an element of a product, and by how much it may be off: by the rounding of sums, of the epilogue and of the result.
+// defined is an element of a product, and by how much it may be off: by the rounding of sums, of
+// the epilogue and of the result.
 func defined(s cuda.ProductSpec, k kind, i, j int, a, b, c, bias []float64) (want, slack float64) {
 	at := func(v []float64, ld, row, col int, turned bool) float64 {
 		if turned {

@@ -22,11 +22,13 @@ func Kernels() []byte { return kernels }
 type Suite struct {
 	// Open gives a fresh driver; the suite closes it.
 	Open func(t *testing.T) cuda.Driver
-	// Two gives drivers that open each other's memory, as two processes of one host do; nil where there is no way to have them in a test.
+	// Two gives drivers that open each other's memory, as two processes of one host do; nil where
+	// there is no way to have them in a test.
 	Two func(t *testing.T) (a, b cuda.Driver)
 	// Peers gives drivers of two GPUs that reach one another; nil where there are none.
 	Peers func(t *testing.T) (a, b cuda.Driver)
-	// Faults says that a wild address of a kernel loses the driver that Open gave, and nothing else.
+	// Faults says that a wild address of a kernel loses the driver that Open gave, and nothing
+	// else.
 	Faults bool
 }
 

@@ -2,8 +2,9 @@ package ptx
 
 import "slices"
 
-// Compilers number values, not registers: a kernel with a thousand of them needs a hundred at a time. So an entry is compiled twice, and in between
-// values that do not live at the same time get one place. A thread is looked at alone, for lanes have nothing in common but their program.
+// Compilers number values, not registers: a kernel with a thousand of them needs a hundred at a
+// time. So an entry is compiled twice, and in between values that do not live at the same time get
+// one place. A thread is looked at alone, for lanes have nothing in common but their program.
 
 // mark is one use of a register by an instruction.
 type mark struct {
@@ -14,7 +15,8 @@ type mark struct {
 // mostWords bounds the memory of the analysis; a kernel that is larger keeps all its registers.
 const mostWords = 1 << 22
 
-// places gives each register its place, those with a pinned one first in order; nil where every register has its own.
+// places gives each register its place, those with a pinned one first in order; nil where every
+// register has its own.
 func places(code []op, marks []mark, regs int, pinned []bool) []int {
 	starts := blockStarts(code)
 	words := (regs + 63) / 64

@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// program writes a kernel at random: loops and branches within one another, over a few values that live for long and many that do not.
+// program writes a kernel at random: loops and branches within one another, over a few values that
+// live for long and many that do not.
 func program(r *rand.Rand) string {
 	var b strings.Builder
 	label, temp := 0, 0

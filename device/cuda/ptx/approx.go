@@ -2,8 +2,9 @@ package ptx
 
 import "math"
 
-// approximated makes a function of float32 as wrong as a GPU's may be, by what NVIDIA's documentation of PTX says of each instruction, so that what
-// is only just right here does not fail there. How wrong a result is depends on the operands alone. Powers of two come out exact.
+// approximated makes a function of float32 as wrong as a GPU's may be, by what NVIDIA's
+// documentation of PTX says of each instruction, so that what is only just right here does not fail
+// there. How wrong a result is depends on the operands alone. Powers of two come out exact.
 func approximated(op string, f func(a, b float64) float64) func(a, b float64) float64 {
 	return func(a, b float64) float64 {
 		v := f(a, b)

@@ -2,7 +2,8 @@ package ptx
 
 import "testing"
 
-// BenchmarkMatmul tells how many instructions of a warp are done in a second, in a kernel with shared memory, barriers and f32 arithmetic.
+// BenchmarkMatmul tells how many instructions of a warp are done in a second, in a kernel with
+// shared memory, barriers and f32 arithmetic.
 func BenchmarkMatmul(b *testing.B) {
 	r := newRig(b, Config{}, texts(b)["basic"])
 	const n = 128

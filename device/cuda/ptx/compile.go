@@ -231,7 +231,8 @@ func (c *compiler) push(function bool) {
 	c.at = &scope{up: c.at, function: function, names: map[string]symbol{}, labels: map[string]int{}}
 }
 
-// pop ends a scope: branches to its labels are known now, others are the scope's around it. At a function's end it is where ret goes.
+// pop ends a scope: branches to its labels are known now, others are the scope's around it. At a
+// function's end it is where ret goes.
 func (c *compiler) pop(end int) error {
 	s := c.at
 	c.at = s.up

@@ -5,7 +5,8 @@ import (
 	"unsafe"
 )
 
-// copied is an asynchronous copy under way: done when it is waited for, and no earlier, so that who does not wait sees it.
+// copied is an asynchronous copy under way: done when it is waited for, and no earlier, so that who
+// does not wait sees it.
 type copied struct {
 	lane, group int
 	at          uint64 // in shared memory
@@ -86,7 +87,8 @@ func (c *compiler) async(s *stmt) (exec, error) {
 	}, to), nil
 }
 
-// finish does the copies of lanes, but for those of the last n groups; for n < 0 also those that are in no group yet.
+// finish does the copies of lanes, but for those of the last n groups; for n < 0 also those that
+// are in no group yet.
 func (w *warp) finish(m uint32, n int) {
 	kept := w.async[:0]
 	for _, k := range w.async {

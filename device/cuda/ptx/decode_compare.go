@@ -136,7 +136,8 @@ func compareBy(op string, a, b int, read func(uint64) float64) func(*warp) uint3
 	}
 }
 
-// compareFloat has the ordered comparisons, which do not hold for NaN, and with a u behind the ones that do.
+// compareFloat has the ordered comparisons, which do not hold for NaN, and with a u behind the ones
+// that do.
 func compareFloat[T float](op string, a, b int) func(*warp) uint32 {
 	nan := func(w *warp) uint32 { return nanLanes[T](&w.r[a], &w.r[b]) }
 	switch op {

@@ -2,7 +2,8 @@ package ptx
 
 import "math"
 
-// cvt compiles conversions. Results are extended to 64 bits, as a narrower type may go into a wider register.
+// cvt compiles conversions. Results are extended to 64 bits, as a narrower type may go into a wider
+// register.
 func (c *compiler) cvt(s *stmt) (exec, error) {
 	ts := s.types()
 	if len(ts) != 2 {
@@ -166,7 +167,8 @@ func wholeNumber(r string) func(float64) float64 {
 	return math.RoundToEven
 }
 
-// toInt rounds to a whole number and clamps it; NaN is 0 (and the least number where the result has 64 bits, as GPUs have it).
+// toInt rounds to a whole number and clamps it; NaN is 0 (and the least number where the result has
+// 64 bits, as GPUs have it).
 func toInt(s *stmt, d, a int, to, from typ, value func(uint64) float64) (exec, error) {
 	r := s.oneOf("rni", "rzi", "rmi", "rpi")
 	if r == "" {

@@ -68,8 +68,9 @@ func (c *compiler) float32(s *stmt) (exec, error) {
 	}), nil
 }
 
-// fma is a*b+c, rounded once. The product is exact in float64; that the sum is rounded there first can matter only where it then lies in the
-// middle between two numbers of float32, or below the normal ones.
+// fma is a*b+c, rounded once. The product is exact in float64; that the sum is rounded there first
+// can matter only where it then lies in the middle between two numbers of float32, or below the
+// normal ones.
 func fma(d, a, b, e int) exec {
 	return func(w *warp, m uint32) { fmaLanes(&w.r[d], &w.r[a], &w.r[b], &w.r[e], m) }
 }
@@ -91,7 +92,8 @@ func fmaLanes(D, A, B, C *lanes, m uint32) {
 	}
 }
 
-// odd is x+y rounded to an odd last bit where it is not exact: what is rounded to fewer bits afterwards is as if it had been rounded once.
+// odd is x+y rounded to an odd last bit where it is not exact: what is rounded to fewer bits
+// afterwards is as if it had been rounded once.
 func odd(x, y float64) float64 {
 	s := x + y
 	z := s - x
@@ -218,7 +220,8 @@ func root(a float64) float64 {
 	return r
 }
 
-// extreme is min or max: of a number and NaN the number, unless .NaN says otherwise; -0 is less than +0.
+// extreme is min or max: of a number and NaN the number, unless .NaN says otherwise; -0 is less
+// than +0.
 func extreme[T float](s *stmt) func(a, b T) T {
 	larger, keep := s.op[0] == "max", s.has("NaN")
 	return func(a, b T) T {

@@ -5,8 +5,9 @@ import (
 	"math"
 )
 
-// mma compiles mma.sync.m16n8kK.row.col.f32.T.T.f32 on bf16, f16 and tf32. A product is exact and so is a sum of them, in float64, of which then is
-// cut off what float32 has no digits for, as a GPU does, which may do so in between, too.
+// mma compiles mma.sync.m16n8kK.row.col.f32.T.T.f32 on bf16, f16 and tf32. A product is exact and
+// so is a sum of them, in float64, of which then is cut off what float32 has no digits for, as a
+// GPU does, which may do so in between, too.
 func (c *compiler) mma(s *stmt) (exec, error) {
 	k := map[string]int{"m16n8k4": 4, "m16n8k8": 8, "m16n8k16": 16}[s.oneOf("m16n8k4", "m16n8k8", "m16n8k16")]
 	ts := s.types()
@@ -115,7 +116,8 @@ func (c *compiler) fragment(o operand, n int, t typ, out bool) ([]int, error) {
 	return regs, nil
 }
 
-// ldmatrix compiles the load of matrices of 8 by 8 of 16 bits; 8 lanes each tell where a matrix has its rows.
+// ldmatrix compiles the load of matrices of 8 by 8 of 16 bits; 8 lanes each tell where a matrix has
+// its rows.
 func (c *compiler) ldmatrix(s *stmt) (exec, error) {
 	n := map[string]int{"x1": 1, "x2": 2, "x4": 4}[s.oneOf("x1", "x2", "x4")]
 	if n == 0 || !s.has("m8n8") || !s.has("b16") || len(s.args) != 2 {

@@ -252,7 +252,8 @@ func loadVectors[T integer](w *warp, a *access, d []int, m uint32) {
 	}
 }
 
-// loads1 has the ways that most accesses take written out, for kernels spend much of their time here.
+// loads1 has the ways that most accesses take written out, for kernels spend much of their time
+// here.
 func loads1[T integer](a access, d int) exec {
 	switch a.space {
 	case global:

@@ -27,7 +27,8 @@ const double = `.version 7.8
 	ret;
 }`
 
-// A kernel runs on the host's processor, and what a GPU would keep to itself is told: here, a thread more than there are numbers.
+// A kernel runs on the host's processor, and what a GPU would keep to itself is told: here, a
+// thread more than there are numbers.
 func Example() {
 	var m cuda.Driver = ptx.New(ptx.Config{})
 	defer m.Close()
@@ -73,6 +74,7 @@ func Example() {
 	fmt.Println(run(3), numbers)
 	fmt.Println(run(4))
 	// Output:
-	// <nil> [2 4 6]
-	// ptx launch: device is lost: kernel double, line 13: ld.global.f32 %f0, [%rd2]: block (0,0,0), thread (3,0,0): reads 4 bytes out of bounds: 0x7f000000110c is 0 bytes behind the 12 bytes at 0x7f0000001100
+	// <nil> [2 4 6] ptx launch: device is lost: kernel double, line 13: ld.global.f32 %f0, [%rd2]:
+	// block (0,0,0), thread (3,0,0): reads 4 bytes out of bounds: 0x7f000000110c is 0 bytes behind
+	// the 12 bytes at 0x7f0000001100
 }

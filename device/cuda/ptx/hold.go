@@ -5,7 +5,8 @@ import (
 	"sync"
 )
 
-// Hold keeps streams that have something to do from doing it, but for as many tasks as first says, until release is called. Who waits for one of them meanwhile waits for that. It needs
+// Hold keeps streams that have something to do from doing it, but for as many tasks as first says,
+// until release is called. Who waits for one of them meanwhile waits for that. It needs
 // [Config.Late], as else nothing is ever queued. It shows what goes on beside work that takes long.
 func (m *Machine) Hold(first int) (release func()) {
 	m.host.mu.Lock()

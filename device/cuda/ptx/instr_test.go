@@ -12,7 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// instruction is one with its meaning; operands and result are bits of registers as wide as letters say: h 16, w 32, d 64.
+// instruction is one with its meaning; operands and result are bits of registers as wide as letters
+// say: h 16, w 32, d 64.
 type instruction struct {
 	text string // OP, then operands as letters, the result first
 	want func(a, b, c uint64) uint64

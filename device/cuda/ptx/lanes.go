@@ -2,8 +2,8 @@ package ptx
 
 import "unsafe"
 
-// lanes is one register of a warp. A value lies in its low bytes; what is above them is not defined, but after loads and conversions, which
-// extend to 64 bits.
+// lanes is one register of a warp. A value lies in its low bytes; what is above them is not
+// defined, but after loads and conversions, which extend to 64 bits.
 type lanes [32]uint64
 
 // exec does an instruction for the lanes of a mask.
@@ -22,9 +22,11 @@ func at[T scalar](r *lanes, l int) T { return *(*T)(unsafe.Pointer(&r[l&31])) }
 
 func set[T scalar](r *lanes, l int, v T) { *(*T)(unsafe.Pointer(&r[l&31])) = v }
 
-// What goes through the lanes is not instrumented for the race detector (go:norace), nor are its pointers (go:nocheckptr): it took more than half of
-// the time of all tests that run on a machine. It is registers, and memory of kernels, which are the machine's, and that does one thing at a time; and at
-// looks at every address itself. What crosses to other goroutines is instrumented: streams, copies to and from pinned memory, the tables of what is allocated.
+// What goes through the lanes is not instrumented for the race detector (go:norace), nor are its
+// pointers (go:nocheckptr): it took more than half of the time of all tests that run on a machine.
+// It is registers, and memory of kernels, which are the machine's, and that does one thing at a
+// time; and at looks at every address itself. What crosses to other goroutines is instrumented:
+// streams, copies to and from pinned memory, the tables of what is allocated.
 
 // full is every lane.
 const full = ^uint32(0)

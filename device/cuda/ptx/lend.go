@@ -12,8 +12,9 @@ type Piece struct {
 	Mem []byte
 }
 
-// Lend has kernels see pieces of memory that are not the machine's, in place of those that were lent before; it waits for all streams. The pieces lie apart,
-// below the machine's own memory, and stay until the next Lend. They can be used by launches alone.
+// Lend has kernels see pieces of memory that are not the machine's, in place of those that were
+// lent before; it waits for all streams. The pieces lie apart, below the machine's own memory, and
+// stay until the next Lend. They can be used by launches alone.
 func (m *Machine) Lend(pieces []Piece) {
 	m.host.mu.Lock()
 	defer m.host.mu.Unlock()
@@ -38,7 +39,8 @@ func (m *Machine) Lend(pieces []Piece) {
 	m.mem.live = live
 }
 
-// Shape is what a driver knows of a kernel: where its parameters lie in the arguments, their sizes, and how much shared memory it has beside what a launch gives.
+// Shape is what a driver knows of a kernel: where its parameters lie in the arguments, their sizes,
+// and how much shared memory it has beside what a launch gives.
 type Shape struct {
 	At, Size []int
 	Shared   int

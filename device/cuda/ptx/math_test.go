@@ -45,8 +45,8 @@ func TestTheMathematicsLibraryOfTheCompilerRunsWithItsSlowPaths(t *testing.T) {
 	}
 }
 
-// sine and cosine bring their argument to [−π/2, π/2] exactly first, which is right for any float32 and what is near. Package math loses digits
-// where results are small.
+// sine and cosine bring their argument to [−π/2, π/2] exactly first, which is right for any float32
+// and what is near. Package math loses digits where results are small.
 func sine(v float64) float64   { return quarters(v, 0) }
 func cosine(v float64) float64 { return quarters(v, 1) }
 

@@ -10,7 +10,8 @@ import (
 	"github.com/weft-project/weft/device"
 )
 
-// Where memories begin, of all that lie in one address space. What is below and between belongs to nobody.
+// Where memories begin, of all that lie in one address space. What is below and between belongs to
+// nobody.
 const (
 	sharedWindow = 0x7d_0000_0000
 	localWindow  = 0x7e_0000_0000

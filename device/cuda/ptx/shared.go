@@ -2,8 +2,9 @@ package ptx
 
 import "fmt"
 
-// cell is who touched a granule of shared memory last. What was written and what is read must have a barrier between them, or be one thread's;
-// threads of a warp may have a bar.warp.sync instead. Epochs count barriers, and go on from block to block.
+// cell is who touched a granule of shared memory last. What was written and what is read must have
+// a barrier between them, or be one thread's; threads of a warp may have a bar.warp.sync instead.
+// Epochs count barriers, and go on from block to block.
 type cell struct {
 	written, wwarp uint32 // epochs of the block and of the warp
 	read, rwarp    uint32

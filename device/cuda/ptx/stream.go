@@ -76,7 +76,8 @@ func (s *stream) put(t task) error {
 	return nil
 }
 
-// finish advances streams until enough is done. Which of those that may is drawn by chance: one goes on for a while, others may rest all along.
+// finish advances streams until enough is done. Which of those that may is drawn by chance: one
+// goes on for a while, others may rest all along.
 func (m *Machine) finish(enough func() bool) error {
 	var resting []*stream
 	var at *stream
@@ -183,7 +184,8 @@ func (s *stream) Zero(at uintptr, n int) error {
 	})
 }
 
-// move submits a copy between what find gives, which is looked for now, and again when its time has come; without a source it clears.
+// move submits a copy between what find gives, which is looked for now, and again when its time has
+// come; without a source it clears.
 func (s *stream) move(op string, n int, find func() (to, from []byte, err error)) error {
 	return s.submit(op, func() (task, error) {
 		if _, _, err := find(); err != nil {

@@ -10,7 +10,8 @@ import (
 	"github.com/weft-project/weft/device/cuda"
 )
 
-// relay has one stream write and another read, over and over; what goes wrong is left out by the test.
+// relay has one stream write and another read, over and over; what goes wrong is left out by the
+// test.
 func relay(t *testing.T, seed uint64, ready, taken, early bool) (right bool) {
 	m := New(Config{Late: rand.New(rand.NewPCG(seed, 7))})
 	defer func() { require.NoError(t, m.Close()) }()

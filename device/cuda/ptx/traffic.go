@@ -2,10 +2,12 @@ package ptx
 
 import "math/bits"
 
-// Traffic is what a kernel's launches asked of memory, counted as GPUs since sm_70 do it: an instruction of a warp asks global memory for whole
-// sectors of 32 bytes, each once, and goes to shared memory as often as different words of four bytes lie in one of its 32 banks (NVIDIA, CUDA C++
-// Programming Guide, "Device Memory Accesses" and "Shared Memory"). Caches are not looked at: what a warp asks for twice counts twice. Atomic operations on one word count once,
-// which a GPU may do one after the other.
+// Traffic is what a kernel's launches asked of memory, counted as GPUs since sm_70 do it: an
+// instruction of a warp asks global memory for whole sectors of 32 bytes, each once, and goes to
+// shared memory as often as different words of four bytes lie in one of its 32 banks (NVIDIA, CUDA
+// C++ Programming Guide, "Device Memory Accesses" and "Shared Memory"). Caches are not looked at:
+// what a warp asks for twice counts twice. Atomic operations on one word count once, which a GPU
+// may do one after the other.
 type Traffic struct {
 	Launches int64
 	Steps    int64 // instructions of warps
@@ -29,7 +31,8 @@ type Wavefronts struct {
 	Taken int64
 }
 
-// Traffic gives what was asked of memory on a machine with [Config.Traffic], by kernel: those of one name are one, of whichever module.
+// Traffic gives what was asked of memory on a machine with [Config.Traffic], by kernel: those of
+// one name are one, of whichever module.
 func (m *Machine) Traffic() map[string]Traffic {
 	m.host.mu.Lock()
 	defer m.host.mu.Unlock()

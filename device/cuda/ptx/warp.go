@@ -57,7 +57,8 @@ func (w *warp) each(d int, m uint32, v uint64) {
 // slice is how many instructions a warp does before others have their turn.
 const slice = 1 << 16
 
-// run goes on until every strand waits or has ended, or the slice is over. It says whether anything was done.
+// run goes on until every strand waits or has ended, or the slice is over. It says whether anything
+// was done.
 func (w *warp) run() (moved bool) {
 	left := slice
 	for left > 0 && w.b.fault == nil {
@@ -71,7 +72,8 @@ func (w *warp) run() (moved bool) {
 	return moved
 }
 
-// pick gives the runnable strand that is furthest behind, with all others at its place joined to it; -1 where there is none.
+// pick gives the runnable strand that is furthest behind, with all others at its place joined to
+// it; -1 where there is none.
 //
 //go:norace
 //go:nocheckptr
@@ -186,7 +188,8 @@ func (w *warp) drop(k int) {
 	w.strands = w.strands[:last]
 }
 
-// stop does an instruction that others take part in: of the warp, where all who must have come, or of the block.
+// stop does an instruction that others take part in: of the warp, where all who must have come, or
+// of the block.
 //
 //go:norace
 //go:nocheckptr

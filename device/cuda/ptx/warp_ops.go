@@ -89,7 +89,8 @@ func shuffleLanes(w *warp, mode string, d, p int, x [3]int, m uint32) {
 	}
 }
 
-// shuffled is the lane that a lane gets its value from, by the manual's formula; its own where ok is false.
+// shuffled is the lane that a lane gets its value from, by the manual's formula; its own where ok
+// is false.
 func shuffled(mode string, l, b, c int) (j int, ok bool) {
 	segment, clamp := c>>8&31, c&31
 	most := l&segment | clamp&^segment

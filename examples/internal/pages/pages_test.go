@@ -20,7 +20,8 @@ const (
 	maxReadme = 150 // lines
 )
 
-// pages are the files of Markdown at the root and below docs and bench, by their paths from the root.
+// pages are the files of Markdown at the root and below docs and bench, by their paths from the
+// root.
 func pages(t *testing.T) map[string]string {
 	all := map[string]string{}
 	for _, pattern := range []string{"*.md", "docs/*.md", "bench/*.md"} {

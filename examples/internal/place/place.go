@@ -19,7 +19,8 @@ import (
 // Usage explains the flag.
 const Usage = "auto, cpu, cuda (LOCAL_RANK's GPU) or cuda:N, the same for all workers; auto is cuda where there is a GPU, and cpu elsewhere"
 
-// GPU is what a worker's GPU is called in its job where none is named, whichever it is on its machine: device maps need not know.
+// GPU is what a worker's GPU is called in its job where none is named, whichever it is on its
+// machine: device maps need not know.
 var GPU = device.CUDA(0)
 
 // gpus is the GPUs of this machine.
@@ -56,7 +57,8 @@ func (d *Device) Close() error {
 	return nil
 }
 
-// Join makes this process, which a launcher started, a worker of its job: with the device, and with maps to those of its peers.
+// Join makes this process, which a launcher started, a worker of its job: with the device, and with
+// maps to those of its peers.
 func (d *Device) Join(c context.Context, functions []rpc.Function) (*rpc.Worker, error) {
 	rank, _ := strconv.Atoi(os.Getenv("RANK")) // Join says what is wrong with them
 	size, _ := strconv.Atoi(os.Getenv("WORLD_SIZE"))
@@ -73,7 +75,8 @@ func Others(rank, size int) (names []string) {
 	return names
 }
 
-// Settle waits for what a device was asked to compute, and says what went wrong with it. The host is done when it says so.
+// Settle waits for what a device was asked to compute, and says what went wrong with it. The host
+// is done when it says so.
 func Settle(d device.Device) error {
 	if gpu, ok := d.(*device.Accelerator); ok {
 		return gpu.Check()

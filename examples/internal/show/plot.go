@@ -13,7 +13,8 @@ import (
 	"gonum.org/v1/plot/vg"
 )
 
-// CheckPlot refuses, before the training, a file that could not be written after it. The empty name means no picture.
+// CheckPlot refuses, before the training, a file that could not be written after it. The empty name
+// means no picture.
 func CheckPlot(file string) error {
 	if file == "" {
 		return nil

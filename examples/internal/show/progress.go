@@ -27,7 +27,8 @@ func NewProgress(out io.Writer, steps int) *Progress {
 	return p
 }
 
-// onTerminal is also true behind a launcher that shows this program's output on a terminal, and says so.
+// onTerminal is also true behind a launcher that shows this program's output on a terminal, and
+// says so.
 func onTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	return os.Getenv("WEFT_TTY") == "1" || (ok && term.IsTerminal(int(f.Fd())))

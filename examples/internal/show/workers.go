@@ -10,8 +10,9 @@ import (
 	"github.com/weft-project/weft/elastic"
 )
 
-// Workers starts this program again as n workers, with args, as weft run would; name is for messages. It gives the exit code: that of
-// the worker that failed first, which it reports on stderr.
+// Workers starts this program again as n workers, with args, as weft run would; name is for
+// messages. It gives the exit code: that of the worker that failed first, which it reports on
+// stderr.
 func Workers(c context.Context, name string, n int, args []string, stdout, stderr io.Writer) int {
 	return WorkersWhile(c, name, n, nil, args, stdout, stderr)
 }

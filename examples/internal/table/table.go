@@ -1,4 +1,5 @@
-// Package table is data for the example programs: a table of numbers whose last column is a class, from a file or built in.
+// Package table is data for the example programs: a table of numbers whose last column is a class,
+// from a file or built in.
 package table
 
 import (
@@ -19,8 +20,9 @@ import (
 	"github.com/weft-project/weft/autodiff"
 )
 
-// builtin are 1,797 handwritten digits of 8×8 grey values from 0 to 16: Optical Recognition of Handwritten Digits, E. Alpaydin
-// and C. Kaynak (1998), UCI Machine Learning Repository, https://doi.org/10.24432/C50P49, licence CC BY 4.0.
+// builtin are 1,797 handwritten digits of 8×8 grey values from 0 to 16: Optical Recognition of
+// Handwritten Digits, E. Alpaydin and C. Kaynak (1998), UCI Machine Learning Repository,
+// https://doi.org/10.24432/C50P49, licence CC BY 4.0.
 //
 //go:embed data/digits.csv.gz
 var builtin []byte
@@ -149,7 +151,8 @@ func parseRow(record []string) (row []float64, numbers int, err error) {
 	return row, numbers, err
 }
 
-// split shuffles by the seed, scales the columns by the range of the training part, and numbers the classes in order.
+// split shuffles by the seed, scales the columns by the range of the training part, and numbers the
+// classes in order.
 func split(file string, rows [][]float64, seed uint64) (*Data, error) {
 	tests := int(math.Round(testShare * float64(len(rows))))
 	if tests < 1 || len(rows)-tests < 2 {
@@ -187,7 +190,8 @@ func classesOf(rows [][]float64) []float64 {
 	return slices.Compact(all)
 }
 
-// ranges gives each column's minimum and 1/(maximum − minimum) over the training rows; a constant column becomes 0.
+// ranges gives each column's minimum and 1/(maximum − minimum) over the training rows; a constant
+// column becomes 0.
 func ranges(rows [][]float64, train []int, columns int) (low, scale []float64) {
 	low, scale = make([]float64, columns), make([]float64, columns)
 	for j := range low {

@@ -36,7 +36,8 @@ func TestTheBuiltInDigitsAreSplitAndScaled(t *testing.T) {
 	require.NotEqual(t, d.Test.Y, other.Test.Y)
 }
 
-// blobs are two classes, 5 and 9, that a line separates; with a heading, a comment and a constant column.
+// blobs are two classes, 5 and 9, that a line separates; with a heading, a comment and a constant
+// column.
 func blobs() []byte {
 	var b strings.Builder
 	b.WriteString("a, b, c, class\n# a comment\n")

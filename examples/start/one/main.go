@@ -1,4 +1,5 @@
-// One fits a sine in one process. docs/start.md tells about it, and examples/start/two splits it over two workers.
+// One fits a sine in one process. docs/start.md tells about it, and examples/start/two splits it
+// over two workers.
 package main
 
 import (

@@ -1,4 +1,5 @@
-// Two fits a sine with a network whose second half lives on another worker. docs/start.md tells about it.
+// Two fits a sine with a network whose second half lives on another worker. docs/start.md tells
+// about it.
 //
 //	weft run --nproc-per-node 2 bin/two
 package main

@@ -31,7 +31,8 @@ func openFake() (cuda.Driver, error) {
 	return native.Open(0)
 }
 
-// Through the whole of the driver's package: by CUDA IPC, and where that lane is not allowed by pinned staging.
+// Through the whole of the driver's package: by CUDA IPC, and where that lane is not allowed by
+// pinned staging.
 func TestTensorsGoBetweenTwoProcessesThroughTheDriverByIPCAndByStaging(t *testing.T) {
 	path, err := fake.Build(t.TempDir())
 	require.NoError(t, err)

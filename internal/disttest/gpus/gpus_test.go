@@ -72,7 +72,8 @@ var weightOf = func(r *resident) *rpc.Func[struct{}, optim.Param] {
 	return rpc.Define("weight", func(c context.Context, _ struct{}) (optim.Param, error) { return rpc.NewRRef(c, r.weight) })
 }
 
-// outside lets a process that is no test open its GPU: a failure to is a panic, which the test hears of.
+// outside lets a process that is no test open its GPU: a failure to is a panic, which the test
+// hears of.
 type outside struct{ testing.TB }
 
 func (outside) Helper()        {}
@@ -179,8 +180,8 @@ func (r *resident) requireLaneCUDA(t *testing.T, want bool) {
 	require.Equal(t, want, l.Name == transport.LaneCUDA && l.Sent > 0 && l.Received > 0, "%+v", r.Lanes())
 }
 
-// A row that is not there is found on the GPU, after the function has returned: who sends what came of it says so, on every lane, and nobody
-// gets the tensor.
+// A row that is not there is found on the GPU, after the function has returned: who sends what came
+// of it says so, on every lane, and nobody gets the tensor.
 func TestATensorWithABadRowIsNotSentAndTheErrorNamesTheLine(t *testing.T) {
 	for _, lanes := range [][]string{nil, {transport.LaneLocal}, {transport.LaneBulk}, {transport.LaneQUIC}} {
 		t.Run("lanes "+strings.Join(lanes, " "), func(t *testing.T) {

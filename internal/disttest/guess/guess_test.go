@@ -1,4 +1,5 @@
-// Package guess plays a stranger who collects what a job shows to everybody, and tries secrets out against it at home.
+// Package guess plays a stranger who collects what a job shows to everybody, and tries secrets out
+// against it at home.
 package guess
 
 import (
@@ -95,7 +96,8 @@ func TestAStrangersGuessAtASecretCostsAnArgon2id(t *testing.T) {
 	l.nothingFaster(t, ed25519.NewKeyFromSeed(right).Public().(ed25519.PublicKey))
 }
 
-// nothingFaster looks for what was enough before: a hash of the CA's key in a leaf, keys and proofs that no argon2id delays.
+// nothingFaster looks for what was enough before: a hash of the CA's key in a leaf, keys and proofs
+// that no argon2id delays.
 func (l loot) nothingFaster(t *testing.T, public ed25519.PublicKey) {
 	hash := sha256.Sum256(public)
 	for _, leaf := range l.leaves {

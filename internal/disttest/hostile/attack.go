@@ -29,7 +29,8 @@ type Attack struct {
 	Share float64
 }
 
-// Burn attacks nobody: it uses a share of a processor, so that an attack's effect can be told from that of the attacker's own work.
+// Burn attacks nobody: it uses a share of a processor, so that an attack's effect can be told from
+// that of the attacker's own work.
 const Burn = "burn"
 
 // protocol is that of links, for the job that was given no id.
@@ -38,8 +39,9 @@ var protocol = func() string {
 	return transport.ALPN + " " + hex.EncodeToString(sum[:16])
 }()
 
-// kinds are the attacks and how often each is made per second. An attacker without a limit takes a processor from its victim
-// wherever both run on one machine, and then nothing is learnt about the victim.
+// kinds are the attacks and how often each is made per second. An attacker without a limit takes a
+// processor from its victim wherever both run on one machine, and then nothing is learnt about the
+// victim.
 var kinds = map[string]struct {
 	perSecond float64
 	once      func(c context.Context, a Attack, r *rand.Rand) error
@@ -179,8 +181,8 @@ func garbage(c context.Context, a Attack, r *rand.Rand) error {
 	return conn.SendDatagram(noise(r, 100))
 }
 
-// streams opens ten thousand of the connection's, as far as the victim lets it, and then as many of the link's, with a message in each
-// that never ends.
+// streams opens ten thousand of the connection's, as far as the victim lets it, and then as many of
+// the link's, with a message in each that never ends.
 func streams(c context.Context, a Attack, _ *rand.Rand) error {
 	return a.member(c, func(conn *quic.Conn) []byte {
 		b := descriptor()
@@ -205,7 +207,8 @@ func claim(c context.Context, a Attack, r *rand.Rand) error {
 	return a.member(c, func(*quic.Conn) []byte { return append(descriptor(), chunk(0, false, terabyte(r))...) })
 }
 
-// member writes on a link's first stream, and reads for a while. The error says how the victim ended it.
+// member writes on a link's first stream, and reads for a while. The error says how the victim
+// ended it.
 func (a Attack) member(c context.Context, say func(*quic.Conn) []byte) error {
 	conn, err := a.dial(c, true)
 	if err != nil {

@@ -15,7 +15,8 @@ import (
 
 // What a release can is found by asking its ends, and not by its number.
 
-// greeting is how clients open that greet: VALIDATE and PING, whose number comes back. Not all PING.
+// greeting is how clients open that greet: VALIDATE and PING, whose number comes back. Not all
+// PING.
 var greeting = []byte{0x00, 0xce, 0xf7, 0x85, 0x3c, 0x0d}
 
 const validate = 5 // bytes of greeting are VALIDATE

@@ -98,7 +98,8 @@ func (p *torch) transcript(t *testing.T, at server, steps []step) []string {
 
 var place = regexp.MustCompile(`\[[^]]*\]:\d+|127\.0\.0\.1:\d+|fd=\d+`)
 
-// outcome is an answer without what differs from run to run. Of errors but timeouts, whose texts users search for, it is the type.
+// outcome is an answer without what differs from run to run. Of errors but timeouts, whose texts
+// users search for, it is the type.
 func outcome(a answer) string {
 	first, _, _ := strings.Cut(a.Error, "\n")
 	switch {
@@ -255,8 +256,8 @@ func TestPyTorchsClientsThatKnowTheirNumberCountThemselvesInOnOurServer(t *testi
 	require.Empty(t, keys)
 }
 
-// cancels says whether a client takes back a wait whose time is over: the server's answer to that is
-// the last word.
+// cancels says whether a client takes back a wait whose time is over: the server's answer to that
+// is the last word.
 func (p *torch) cancels(t *testing.T) bool {
 	t.Helper()
 	at, tapes := between(t, p.theirs(t, nil))

@@ -53,9 +53,11 @@ type answer struct {
 	Type  string
 }
 
-// environment is that of PyTorch's processes. Its servers ask the resolver for the name of each who connects, in the one thread that serves all, and see 127.0.0.1 as
-// ::ffff:127.0.0.1, which no hosts file has: where a resolver drops one question in fifty, as some do with many at a time, it halts them for five seconds unless told otherwise.
-// No client can spare them that but by connecting seldom.
+// environment is that of PyTorch's processes. Its servers ask the resolver for the name of each who
+// connects, in the one thread that serves all, and see 127.0.0.1 as ::ffff:127.0.0.1, which no
+// hosts file has: where a resolver drops one question in fifty, as some do with many at a time, it
+// halts them for five seconds unless told otherwise. No client can spare them that but by
+// connecting seldom.
 func environment() []string {
 	return append(os.Environ(), "TORCH_CPP_LOG_LEVEL=ERROR", "RES_OPTIONS=timeout:1 attempts:1")
 }

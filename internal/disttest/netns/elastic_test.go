@@ -31,7 +31,8 @@ type program struct {
 	Out  string
 }
 
-// runProgram returns when the program has ended, with its exit code. It ends it when its own process is to end.
+// runProgram returns when the program has ended, with its exit code. It ends it when its own
+// process is to end.
 func runProgram(c context.Context, p program) (int, error) {
 	out, err := os.Create(p.Out)
 	if err != nil {

@@ -41,7 +41,8 @@ func startHost(t testing.TB, s *Switch, addr netip.Addr) *proctest.Proc {
 	return p
 }
 
-// enter moves this thread into a process's namespace and makes its interface; the file is the other end of it.
+// enter moves this thread into a process's namespace and makes its interface; the file is the other
+// end of it.
 func enter(pid int, addr netip.Addr) (*os.File, error) {
 	ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
 	if err != nil {

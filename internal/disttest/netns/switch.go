@@ -31,7 +31,8 @@ type parcel struct {
 	packet []byte
 }
 
-// Switch carries IPv4 packets between hosts. Packets from one host to another stay in order. It is safe for concurrent use.
+// Switch carries IPv4 packets between hosts. Packets from one host to another stay in order. It is
+// safe for concurrent use.
 type Switch struct {
 	wg sync.WaitGroup
 
@@ -51,7 +52,8 @@ func NewSwitch(seed uint64) *Switch {
 	return &Switch{rand: rand.New(rand.NewPCG(seed, 0)), cut: map[netip.Addr]bool{}, ports: map[netip.Addr]*port{}}
 }
 
-// Set changes the path between all hosts. Packets that are on their way arrive as they would have, but for a cut.
+// Set changes the path between all hosts. Packets that are on their way arrive as they would have,
+// but for a cut.
 func (s *Switch) Set(p Path) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -72,7 +74,8 @@ func (s *Switch) Stats() Stats {
 	return s.stats
 }
 
-// Plug connects a host: packets are read from and written to wire one at a time. The switch closes it.
+// Plug connects a host: packets are read from and written to wire one at a time. The switch closes
+// it.
 func (s *Switch) Plug(addr netip.Addr, wire io.ReadWriteCloser) {
 	p := &port{addr, wire, make(chan parcel, queued)}
 	s.mu.Lock()

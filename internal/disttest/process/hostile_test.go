@@ -18,8 +18,8 @@ import (
 	"github.com/weft-project/weft/transport"
 )
 
-// besieged is a world of two whose worker1 listens where a third process, the attacker, knows it. The two talk over QUIC, through
-// the same socket that is attacked.
+// besieged is a world of two whose worker1 listens where a third process, the attacker, knows it.
+// The two talk over QUIC, through the same socket that is attacked.
 type besieged struct {
 	*town
 	attacker *proctest.Proc
@@ -94,9 +94,10 @@ type printed struct{ r *resources }
 
 func (p printed) String() string { return p.r.String() }
 
-// BenchmarkCallUnderAttack compares calls, 64 in flight, to a worker under attack with calls while the attacker burns as much
-// of the processor as the attack took it, and leaves the worker alone. One iteration is half a second of each, in turns.
-// ratio is calls/s under attack by calls/s without: 0.8 and more is what is promised.
+// BenchmarkCallUnderAttack compares calls, 64 in flight, to a worker under attack with calls while
+// the attacker burns as much of the processor as the attack took it, and leaves the worker alone.
+// One iteration is half a second of each, in turns. ratio is calls/s under attack by calls/s
+// without: 0.8 and more is what is promised.
 func BenchmarkCallUnderAttack(b *testing.B) {
 	for _, kind := range hostile.Kinds() {
 		b.Run("attack="+kind, func(b *testing.B) {

@@ -14,7 +14,8 @@ import (
 	"github.com/weft-project/weft/device"
 )
 
-// resources are what this process has of the system, without what the pool of host memory keeps for reuse.
+// resources are what this process has of the system, without what the pool of host memory keeps for
+// reuse.
 type resources struct {
 	Descriptors int
 	Foreign     int   // mappings of other processes' memory
@@ -29,7 +30,8 @@ func (r resources) String() string {
 		r.Descriptors, r.Foreign, r.Stray, r.Live, r.Goroutines, r.RSS>>20)
 }
 
-// leavesNothing says that nothing countable is more than it was; memory is compared by who knows how much may be kept.
+// leavesNothing says that nothing countable is more than it was; memory is compared by who knows
+// how much may be kept.
 func (r resources) leavesNothing(before resources) bool {
 	return r.Descriptors <= before.Descriptors && r.Foreign <= before.Foreign && r.Stray <= before.Stray && r.Live <= before.Live
 }

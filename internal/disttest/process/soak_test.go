@@ -70,9 +70,10 @@ func (h *inhabitant) rest(context.Context, struct{}) (struct{}, error) {
 	return struct{}{}, nil
 }
 
-// TestSoak mixes calls between four processes. Every few seconds one of them but this is killed while all are at it; the others
-// must see nothing but the loss of it, and all join again. At the end this process, which was there all the time, must have what
-// it had when the second round began. WEFT_SOAK is for how long, by default two rounds of half a second.
+// TestSoak mixes calls between four processes. Every few seconds one of them but this is killed
+// while all are at it; the others must see nothing but the loss of it, and all join again. At the
+// end this process, which was there all the time, must have what it had when the second round
+// began. WEFT_SOAK is for how long, by default two rounds of half a second.
 func TestSoak(t *testing.T) {
 	leak.Check(t)
 	length, round := time.Second, 500*time.Millisecond
@@ -110,8 +111,9 @@ func TestSoak(t *testing.T) {
 	t.Log(summary())
 }
 
-// rested is what this process has when the collector has been through, here and at the others: a tensor of nobody's that was lent
-// keeps its lender's connection until the borrower's collector finds it.
+// rested is what this process has when the collector has been through, here and at the others: a
+// tensor of nobody's that was lent keeps its lender's connection until the borrower's collector
+// finds it.
 func (s *soak) rested() resources {
 	s.t.Helper()
 	for range 3 {
@@ -136,7 +138,8 @@ type soak struct {
 	procs                [4]*proctest.Proc
 }
 
-// once joins a world of four, mixes, kills one of the others in three rounds of four, and ends the world.
+// once joins a world of four, mixes, kills one of the others in three rounds of four, and ends the
+// world.
 func (s *soak) once() {
 	t := s.t
 	s.rounds++

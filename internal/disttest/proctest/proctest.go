@@ -109,8 +109,9 @@ type Proc struct {
 	waiting map[int]chan reply
 }
 
-// Start starts a process. change may be nil, and set what is special about it: its environment, namespaces. At the end of t
-// the process ends; t fails where it ended badly before anybody killed it.
+// Start starts a process. change may be nil, and set what is special about it: its environment,
+// namespaces. At the end of t the process ends; t fails where it ended badly before anybody killed
+// it.
 func Start(t testing.TB, change func(*exec.Cmd)) *Proc {
 	t.Helper()
 	p, err := start(change)
@@ -213,7 +214,8 @@ func (p *Proc) Kill() {
 	<-p.ended
 }
 
-// End closes the process's standard input and waits for it. The error says how it ended, unless that was by SIGKILL.
+// End closes the process's standard input and waits for it. The error says how it ended, unless
+// that was by SIGKILL.
 func (p *Proc) End() error {
 	_ = p.in.Close()
 	<-p.ended

@@ -12,8 +12,9 @@ import (
 // Nobody is the user that a stranger's process belongs to, on Linux usually called nobody.
 const Nobody = 65534
 
-// StartStranger starts a process of another user of this host: who knows where everything is and shares no secret with the job.
-// Only root can; a test of anybody else's says so and is not run. change is as with Start.
+// StartStranger starts a process of another user of this host: who knows where everything is and
+// shares no secret with the job. Only root can; a test of anybody else's says so and is not run.
+// change is as with Start.
 func StartStranger(t testing.TB, change func(*exec.Cmd)) *Proc {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -29,7 +30,8 @@ func StartStranger(t testing.TB, change func(*exec.Cmd)) *Proc {
 	})
 }
 
-// publicCopy is this program where everybody may run it: go test builds it in a folder of the user's own.
+// publicCopy is this program where everybody may run it: go test builds it in a folder of the
+// user's own.
 func publicCopy(t testing.TB) string {
 	t.Helper()
 	fail := func(err error) {

@@ -43,7 +43,8 @@ func (s *scene) processes(t *testing.T) (pids []int) {
 	return pids
 }
 
-// note remembers the sockets and the shared memory that the job has now, and says how many sockets it has had.
+// note remembers the sockets and the shared memory that the job has now, and says how many sockets
+// it has had.
 func (s *scene) note(t *testing.T) int {
 	for _, pid := range s.processes(t) {
 		fds, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))

@@ -59,7 +59,8 @@ func agent(c context.Context) error {
 	return err
 }
 
-// worker sends every other one a tensor that is large enough for memory that both see, says so, and stays.
+// worker sends every other one a tensor that is large enough for memory that both see, says so, and
+// stays.
 func worker(c context.Context) error {
 	sum := rpc.Define("sum", func(_ context.Context, x *autodiff.Tensor) (*autodiff.Tensor, error) { return autodiff.Sum(x), nil })
 	w, err := rpc.Join(c, rpc.Config{Functions: []rpc.Function{sum}})

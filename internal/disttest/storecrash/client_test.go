@@ -81,7 +81,8 @@ func (w *client) set(c context.Context, k int) error {
 	return err
 }
 
-// resolve finds out, after an error that leaves it open, whether there is the state before a change or that after it.
+// resolve finds out, after an error that leaves it open, whether there is the state before a change
+// or that after it.
 func (w *client) resolve(err error, now func() (string, error), before, after string) (happened bool, _ error) {
 	if !errors.Is(err, store.ErrUncertain) {
 		return err == nil, err

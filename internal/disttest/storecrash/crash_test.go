@@ -193,7 +193,8 @@ func (a *arena) verify(kills int) {
 		"%d compactions, the journal has %d bytes", kills, sure, doubtful, n, resolved, a.count, info.Size())
 }
 
-// The system itself refuses a write of the journal, in the middle of a record: the server tells its clients, and takes nothing more.
+// The system itself refuses a write of the journal, in the middle of a record: the server tells its
+// clients, and takes nothing more.
 func TestWhatAFullDiskDidNotTakeIsNotAcknowledged(t *testing.T) {
 	leak.Check(t)
 	c, cancel := context.WithTimeout(t.Context(), patience)

@@ -24,7 +24,8 @@ type Place struct {
 	Lanes  []string      // nil for all
 }
 
-// Join joins, with all functions of this package and those given. The store's connection ends with Close.
+// Join joins, with all functions of this package and those given. The store's connection ends with
+// Close.
 func (p Place) Join(c context.Context, more ...rpc.Function) (*Member, error) {
 	id, err := p.identity()
 	if err != nil {

@@ -89,7 +89,8 @@ type Mix struct {
 	MaxElems int // of a tensor
 }
 
-// Step is one of the mix. It fails where a result is wrong, and where a call fails; wrong results match ErrWrong.
+// Step is one of the mix. It fails where a result is wrong, and where a call fails; wrong results
+// match ErrWrong.
 func (m *Mix) Step(c context.Context) error {
 	c = m.W.Context(c)
 	others := m.others()

@@ -28,8 +28,8 @@ func GPU(t testing.TB, id device.ID, c ptx.Config) *device.Accelerator {
 // least is what a buffer takes at least. Kernels that were loaded may take less.
 const least = 256
 
-// Watch closes a device when t ends. Before, all its buffers must have been released, and, where the machine is not lost, its memory must be as free
-// as it is now.
+// Watch closes a device when t ends. Before, all its buffers must have been released, and, where
+// the machine is not lost, its memory must be as free as it is now.
 func Watch(t testing.TB, m *ptx.Machine, d *device.Accelerator) {
 	before, err := m.Room()
 	require.NoError(t, err)
