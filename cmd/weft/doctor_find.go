@@ -83,7 +83,8 @@ func (f *jobFlags) workersStore(c context.Context, st store.Store, addr string, 
 		return "", fmt.Errorf("the job %s at %s: %w", job, addr, err)
 	}
 	if v.Phase != rdzv.Complete {
-		return "", fmt.Errorf("the job %s at %s has no workers now: its round %d is %v (weft status says more)", job, addr, v.Round, v.Phase)
+		return "", fmt.Errorf("the job %s at %s has no workers now: its round %d is %v; more tells: %s", job, addr, v.Round, v.Phase,
+			f.line("weft", "status", "--rdzv-endpoint", addr, "--rdzv-id", job))
 	}
 	found, err := elastic.WorkersStore(c, st, job, v.Round)
 	if err == nil && found == "" {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -17,6 +18,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weft-project/weft/elastic"
+	"github.com/weft-project/weft/elastic/rdzv"
 	"github.com/weft-project/weft/internal/disttest/hostile"
 	"github.com/weft-project/weft/internal/disttest/proctest"
 	"github.com/weft-project/weft/internal/leak"
@@ -182,6 +185,39 @@ func TestDoctorThatWasGivenWhereTheMachinesMeetDoesNotAskForThat(t *testing.T) {
 	require.NotContains(t, err.Error(), "--rdzv-endpoint")
 	require.ErrorContains(t, err, "the store of this round's workers, at h:1, was found, but no worker has joined there")
 	require.ErrorContains(t, err, "does not use Weft's rpc")
+}
+
+func TestTheCommandThatDoctorNamesForAJobWithoutWorkersWorksAsItStands(t *testing.T) {
+	t.Setenv("WEFT_TOKEN", "")
+	dir := filepath.Join(t.TempDir(), "it's mine")
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	f, err := hostile.Certificates(dir, "weft://j/worker0")
+	require.NoError(t, err)
+	id, err := transport.IdentityFromFiles(transport.IdentityFiles{CA: f.CA, Cert: f.Cert, Key: f.Key, Job: "j"})
+	require.NoError(t, err)
+	token := secretFile(t, jobSecret)
+	shared, err := transport.IdentityFromToken(jobSecret, "j", "me", nil)
+	require.NoError(t, err)
+	for _, c := range []struct {
+		id    *transport.Identity
+		flags []string
+	}{{id, []string{"--ca", f.CA, "--cert", f.Cert, "--key", f.Key}}, {shared, []string{"--token-file", token}}} {
+		at := proctest.Address()
+		_, _, st := meetsWith(t, c.id.StoreTLS(), at, "j", rdzv.Config{Min: 2})
+		require.Eventually(t, func() bool {
+			_, err := rdzv.Look(t.Context(), elastic.RendezvousOf("j", st))
+			return err == nil
+		}, time.Minute, time.Millisecond)
+		code, _, stderr := weft(t, append([]string{"doctor", "--init", "tcp://" + at, "--rdzv-id", "j"}, c.flags...)...)
+		require.Equal(t, codeFailed, code)
+		_, command, found := strings.Cut(stderr, "; more tells: weft ")
+		require.True(t, found, stderr)
+		words, err := exec.Command("sh", "-c", "printf '%s\\n' "+command).Output()
+		require.NoError(t, err)
+		code, stdout, stderr := weft(t, strings.Split(strings.TrimSpace(string(words)), "\n")...)
+		require.Zero(t, code, stderr)
+		require.Contains(t, stdout, "job j at "+at)
+	}
 }
 
 func TestDoctorSaysWhatIsMissingWhereThereIsNoJob(t *testing.T) {

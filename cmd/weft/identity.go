@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"regexp"
 	"strings"
 	"time"
 
@@ -71,9 +72,28 @@ func (f secretFlags) certificates() (transport.IdentityFiles, error) {
 	return f.files, nil
 }
 
+// named is a flag with its value.
+type named struct{ name, value string }
+
 // list has the flags for certificates.
-func (f secretFlags) list() []struct{ name, value string } {
-	return []struct{ name, value string }{{"--ca", f.files.CA}, {"--cert", f.files.Cert}, {"--key", f.files.Key}}
+func (f secretFlags) list() []named {
+	return []named{{"--ca", f.files.CA}, {"--cert", f.files.Cert}, {"--key", f.files.Key}}
+}
+
+// line is a command line for a shell, with what these flags give behind it.
+func (f secretFlags) line(words ...string) string {
+	for _, flag := range append(f.list(), named{"--token-file", f.tokenFile}) {
+		if flag.value != "" {
+			words = append(words, flag.name, flag.value)
+		}
+	}
+	plain := regexp.MustCompile(`^[\w@%+=:,./-]+$`)
+	for i, w := range words {
+		if !plain.MatchString(w) {
+			words[i] = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
+		}
+	}
+	return strings.Join(words, " ")
 }
 
 // identify makes the identity of a member with these certificates, in a job; "" is none.

@@ -304,6 +304,7 @@ func TestAWrongValueIsBlamedOnTheVariableThatItIsFrom(t *testing.T) {
 		{"PET_GRACE", "0s", nil, "$PET_GRACE: expected more than 0"},
 		{"PET_SHUTDOWN_TIMEOUT", "-1", nil, "$PET_SHUTDOWN_TIMEOUT: expected more than 0, got -1"},
 		{"PET_LANES", "air", nil, "$PET_LANES: "},
+		{"WEFT_LANES", "air", nil, `$WEFT_LANES: there is no lane "air"; there are `},
 		{"PET_ROLE", "a b", nil, "$PET_ROLE: expected at most 64"},
 		{"PET_HEALTH_ADDR", "8080", nil, `$PET_HEALTH_ADDR: expected [host]:port, got "8080"`},
 		{"WEFT_TRACE", "/dev/null/spans", nil, "$WEFT_TRACE: open /dev/null"},

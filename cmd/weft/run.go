@@ -188,6 +188,10 @@ func (f *runFlags) shows(files transport.IdentityFiles, env []string) []string {
 // environ is what the workers inherit: this process's environment, and what the flags say to the workers.
 func (f *runFlags) environ() ([]string, error) {
 	env := slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, etcdPasswordVariable+"=") })
+	if f.lanes == "" {
+		f.lanes = os.Getenv(rpc.LanesVariable)
+		f.from("lanes", rpc.LanesVariable)
+	}
 	if f.lanes != "" {
 		if _, err := rpc.ParseLanes(f.lanes); err != nil {
 			return nil, fmt.Errorf("--lanes: %w", err)
