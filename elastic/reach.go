@@ -117,9 +117,9 @@ func (m *meeting) suspect(err error) error {
 	}
 	_ = conn.Close()
 	if m.taken {
-		return fmt.Errorf("something listens there that does not answer as a store, and it is on this machine: end it, or take another port; if it is a node of this job, give both the same token, so that they speak TLS, or none (%w)", err)
+		return fmt.Errorf("something listens there that does not answer as a store, and it is on this machine: end it, or take another port; if it is a node of this job, give both the same token, or certificates, so that they speak TLS, or none (%w)", err)
 	}
-	return fmt.Errorf("something listens there that does not answer as a store; is that the address, and do all machines have the same token, so that they speak TLS, or none? (%w)", err)
+	return fmt.Errorf("something listens there that does not answer as a store; is that the address, and do all machines have the same token, or certificates, so that they speak TLS, or none? (%w)", err)
 }
 
 // host serves the store at the endpoint if this machine can and does not yet. Where the port is taken that may well be by the store, another node's of

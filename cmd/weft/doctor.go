@@ -20,6 +20,7 @@ import (
 	"github.com/weft-project/weft/internal/secret"
 	"github.com/weft-project/weft/kernels"
 	"github.com/weft-project/weft/kernels/vec"
+	"github.com/weft-project/weft/rpc"
 )
 
 // quicBuffer is the UDP buffer, in bytes, below which QUIC loses packets in bursts on fast links.
@@ -153,6 +154,8 @@ func examineToken(env func(string) string) finding {
 	_, err := secret.FromEnv(env)
 	named := strings.ReplaceAll(secret.Named(env), "$", "")
 	switch {
+	case env(rpc.CAVariable)+env(rpc.CertVariable)+env(rpc.KeyVariable) != "":
+		return finding{good, "token", rpc.CAVariable + ", " + rpc.CertVariable + " and " + rpc.KeyVariable + " name certificates, which come before a secret"}
 	case err != nil:
 		return finding{bad, "token", err.Error()}
 	case named == "":

@@ -114,8 +114,11 @@ func (f *jobFlags) observeStore(c context.Context, addr string, st store.Store, 
 
 // noStore explains why a store is not reached.
 func (f *jobFlags) noStore(addr string, err error) error {
+	if advice := refusal(err); advice != "" {
+		return fmt.Errorf("%w\n%s", err, advice)
+	}
 	why := unreached(err, addr)
-	if why == "" || anotherSecret(err) {
+	if why == "" {
 		why = "it does not answer as a store of this job"
 	}
 	return fmt.Errorf("no store at %s: %s. Is the job running, and is this its store (weft run and weft status tell it; MASTER_ADDR and MASTER_PORT of its workers), "+

@@ -161,7 +161,12 @@ func TestDoctorFindsTheWorkersOfAnElasticJob(t *testing.T) {
 	require.Contains(t, stdout, "\nthe workers' store: "+url+"\n")
 	code, _, stderr = weft(t, "doctor", "--init", "tcp://"+at, "--rdzv-id", "k")
 	require.Equal(t, codeFailed, code)
-	require.Contains(t, stderr, "is --rdzv-id its id")
+	require.Contains(t, stderr, "\ngive the id of its job, by --rdzv-id, and its secret, or certificates, if those differ, too")
+	t.Setenv("WEFT_TOKEN", otherSecret)
+	code, _, stderr = weft(t, "doctor", "--init", "tcp://"+at, "--rdzv-id", "j")
+	require.Equal(t, codeFailed, code)
+	require.Contains(t, stderr, "or other certificates, or it is another job's id: "+giveOwn)
+	t.Setenv("WEFT_TOKEN", jobSecret)
 
 	require.NoError(t, syscall.Kill(workers[0], syscall.SIGKILL)) // it is replaced, in another epoch
 	workers = pids(2)

@@ -30,6 +30,8 @@ func TestASecretThatNoJobWouldTakeIsAFindingThatDoesNotShowIt(t *testing.T) {
 	require.Equal(t, bad, f.verdict)
 	require.Contains(t, f.text, "$WEFT_TOKEN: the job's secret is too weak")
 	require.NotContains(t, f.text, "do-not-show-me")
+	f = examineToken(func(name string) string { return map[string]string{"WEFT_CA": "a.pem", "WEFT_CERT": "b.pem"}[name] })
+	require.Equal(t, finding{good, "token", "WEFT_CA, WEFT_CERT and WEFT_KEY name certificates, which come before a secret"}, f)
 }
 
 func TestTheReportCountsAsItsWorstFinding(t *testing.T) {

@@ -172,12 +172,27 @@ func (f identityFlags) checkPlain(plain bool) error {
 	return nil
 }
 
-// notUsed warns who gives both a secret and certificates, and one of them in the environment. What a
+// checkSecretFlags looks at what every command has in common that needs a secret.
+func checkSecretFlags(cmd *cobra.Command, _ []string) error {
+	flags := cmd.Flags()
+	if flags.Lookup("token-file") == nil {
+		return nil
+	}
+	for _, name := range []string{"token-file", "ca", "cert", "key"} {
+		if flags.Changed(name) && flags.Lookup(name).Value.String() == "" {
+			return fmt.Errorf("--%s: expected a file, got an empty name", name)
+		}
+	}
+	warnUnused(cmd)
+	return nil
+}
+
+// warnUnused warns who gives both a secret and certificates, and one of them in the environment. What a
 // flag gives counts, and certificates count more than a secret, for they are stricter. That is no
 // error, as an agent sets the one for its workers, whatever else they have.
-func notUsed(cmd *cobra.Command, _ []string) {
+func warnUnused(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	if flags.Lookup("ca") == nil || flags.Changed("ca") {
+	if flags.Changed("ca") {
 		return
 	}
 	var certificates string

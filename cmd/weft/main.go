@@ -87,7 +87,7 @@ func (h host) root(out *output, stdout, stderr io.Writer) *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 
-		PersistentPreRun: notUsed,
+		PersistentPreRunE: checkSecretFlags,
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return plainly(err) })
 	root.SetOut(out)

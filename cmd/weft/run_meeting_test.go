@@ -37,7 +37,7 @@ func TestFlagsOfSeveralMachinesThatCannotBeAreToldTogether(t *testing.T) {
 		"--nnodes 2 --rdzv-backend static --node-rank 0 --rdzv-endpoint a:1 --master-addr b": {"--rdzv-endpoint a:1 is another place than --master-addr"},
 		"--rdzv-conf join_timeout,last_call_timeout=-1,color=red":                            {"expected k=v,…, got \"join_timeout\"", "last_call_timeout: expected a number of seconds", `unknown key "color"`},
 		"--max-restarts -1": {"--max-restarts: expected 0 or more, got -1"},
-		"--nnodes 2 --rdzv-endpoint localhost:1 --node-rank 5": {"node rank: expected 0 to 1, got 5"},
+		"--nnodes 2 --rdzv-endpoint localhost:1 --node-rank 5": {"--node-rank: expected 0 to 1, got 5"},
 	} {
 		code, _, stderr := weft(t, append(append([]string{"run"}, strings.Fields(flags)...), os.Args[0], "show", "RANK")...)
 		require.Equal(t, 2, code, "%s: %s", flags, stderr)

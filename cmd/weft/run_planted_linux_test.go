@@ -62,5 +62,5 @@ func TestALogFolderOfAnotherUsersIsRefused(t *testing.T) {
 	require.NoError(t, proctest.StartStranger(t, nil).Ask(t.Context(), "mkdir", planted, nil))
 	code, _, stderr := weft(t, "run", "--log-dir", planted, os.Args[0], "show", "RANK")
 	require.Equal(t, 2, code, stderr)
-	require.Contains(t, stderr, "weft: log folder: "+planted+" belongs to user 65534: others on this host could change it; name a folder of your own\n")
+	require.Contains(t, stderr, "weft: --log-dir: "+planted+" belongs to user 65534: others on this host could change it; name a folder of your own\n")
 }

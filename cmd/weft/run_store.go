@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/weft-project/weft/elastic"
 	"github.com/weft-project/weft/rpc"
 	"github.com/weft-project/weft/store"
 	"github.com/weft-project/weft/transport"
@@ -46,8 +45,8 @@ func (f *runFlags) store(token, job string) (cfg store.ServerConfig, id *transpo
 	return cfg, id, errors.Join(errPlain, err)
 }
 
-var errNoSecret = errors.New("several machines need the job's secret, the same on all: set $" + elastic.TokenVariable +
-	" or --token-file, or say --store-plain always on a network that you trust")
+var errNoSecret = errors.New("several machines need the job's secret, the same on all, or certificates: " + giveOwn +
+	"; or say --store-plain always on a network that you trust")
 
 // reachable says whether other machines reach one of the addresses that the flags name.
 func (f *runFlags) reachable() bool {

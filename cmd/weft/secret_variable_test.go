@@ -127,6 +127,8 @@ func TestFlagsThatContradictEachOtherAreRefusedByEveryCommand(t *testing.T) {
 			{flags[2:4], "missing: --ca, --key"},
 			{flags[2:], "missing: --ca"},
 			{slices.Concat(flags[4:], token), "give one of them"},
+			{[]string{"--token-file", ""}, "--token-file: expected a file, got an empty name"}, // as of a variable that is not set
+			{[]string{"--key="}, "--key: expected a file, got an empty name"},
 		} {
 			code, _, stderr := weft(t, slices.Concat(strings.Fields(command), c.flags, rest)...)
 			require.Equal(t, codeUsage, code, "%s %v: %s", command, c.flags, stderr)
@@ -139,6 +141,17 @@ func TestFlagsThatContradictEachOtherAreRefusedByEveryCommand(t *testing.T) {
 				require.Contains(t, stderr, "--tls=false: ", command)
 			}
 		}
+	}
+	for _, url := range []string{"file://" + t.TempDir() + "/store", "etcd://127.0.0.1:1/p"} {
+		for _, given := range [][]string{token, flags, {"--tls"}} {
+			code, _, stderr := weft(t, slices.Concat([]string{"store", "get", "--timeout", "0s", "--url", url, "k"}, given)...)
+			require.Equal(t, codeUsage, code, "%s %v: %s", url, given, stderr)
+			require.Contains(t, stderr, "--url: only a store at tcp:// takes a secret, or certificates, and this is at "+url[:4], "%v", given)
+		}
+	}
+	for _, command := range [][]string{{"run", "--nnodes", "2", os.Args[0]}, {"status"}} {
+		_, _, stderr := weft(t, slices.Insert(command, 1, "--rdzv-endpoint", "10.0.0.1:1")...)
+		require.Contains(t, stderr, giveOwn+"; or say --store-plain always")
 	}
 	t.Setenv(rpc.CertVariable, f.Cert)
 	for command := range asking() {

@@ -325,7 +325,7 @@ func statusAdvice(err error, secure, inEtcd bool) string {
 	case inEtcd && errors.Is(err, store.ErrUnreachable):
 		return "is that the address of a member of the cluster (clients' port, 2379 mostly), does it run, and does it speak TLS (--rdzv-conf protocol=https)?"
 	case refused:
-		return "the job there has another secret than this, or other certificates, or it is another job's id: " + giveOwn + ", and its --rdzv-id"
+		return refusal(err)
 	case !inEtcd && (errors.As(err, &notTLS) || secure && errors.Is(err, store.ErrUnreachable)):
 		return "what listens there does not speak TLS with this secret, or these certificates: is it where the job meets, and does the job have any? Where it has none, give none, by flags or variables"
 	case errors.Is(err, store.ErrProtocol):

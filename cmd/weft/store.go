@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -125,6 +126,9 @@ func (f *storeFlags) open(c context.Context) (store.Store, func(), error) {
 		f.url = "tcp://" + net.JoinHostPort(host, port)
 	}
 	cfg := store.OpenConfig{Guest: true, Timeout: f.patience(), Schemes: map[string]store.Opener{"etcd": openEtcd}}
+	if scheme, _, ok := strings.Cut(f.url, "://"); ok && scheme != "tcp" && (f.given() || f.tls) {
+		return nil, nil, fmt.Errorf("%s: only a store at tcp:// takes a secret, or certificates, and this is at %s://: leave out --tls, --token-file, --ca, --cert and --key", named, scheme)
+	}
 	secure, err := f.secure()
 	if err != nil {
 		return nil, nil, err

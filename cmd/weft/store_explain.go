@@ -41,6 +41,18 @@ func (f *storeFlags) asGuest(c context.Context) string {
 	return "these are the keys of guests: to see those of the job's members " + giveOwn + ", and its --rdzv-id"
 }
 
+// refusal says what to give to who listens and has said that this is not of its job, "" where nobody has.
+func refusal(err error) string {
+	switch {
+	case errors.Is(err, store.ErrOtherJob):
+		return "give the id of its job, by --rdzv-id, and its secret, or certificates, if those differ, too"
+	case anotherSecret(err):
+		return "the job there has another secret than this, or other certificates, or it is another job's id: " +
+			giveOwn + ", and its --rdzv-id"
+	}
+	return ""
+}
+
 func (f *storeFlags) advice(err error) string {
 	secure, _ := f.secure()
 	var notTLS tls.RecordHeaderError
@@ -52,11 +64,8 @@ func (f *storeFlags) advice(err error) string {
 	switch {
 	case strings.HasPrefix(f.url, "etcd:") && errors.Is(err, store.ErrUnreachable):
 		return "is that the address of a member of the cluster (clients' port, 2379 mostly), and does it run?"
-	case errors.Is(err, store.ErrOtherJob):
-		return "give the id of its job, by --rdzv-id, and its secret, if that differs, too"
-	case anotherSecret(err):
-		return "the store is of a job with another secret than this, or other certificates, or another id: " +
-			giveOwn + ", and its --rdzv-id"
+	case refusal(err) != "":
+		return refusal(err)
 	case errors.Is(err, store.ErrForeign):
 		return "?any_owner=true behind the URL speaks with it all the same, if that user is trusted"
 	case errors.As(err, &notTLS), secure && errors.Is(err, store.ErrUnreachable):
@@ -64,7 +73,7 @@ func (f *storeFlags) advice(err error) string {
 	case errors.Is(err, store.ErrProtocol):
 		return "what listens there does not answer as a store: is this the store's address?"
 	case errors.Is(err, store.ErrUnreachable):
-		return "what listens there hangs up or says nothing: it may be a store that wants TLS (give --tls, and the job's secret), one of another PyTorch (?dialect= in the URL), or none"
+		return "what listens there hangs up or says nothing: it may be a store that wants TLS (" + giveOwn + "), one of another PyTorch (?dialect= in the URL), or none"
 	case errors.Is(err, store.ErrUnsupported):
 		return "the server is of a PyTorch that has no such command"
 	}

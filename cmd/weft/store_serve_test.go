@@ -122,7 +122,7 @@ func TestAStoreWithASecretServesOnlyThoseWhoKnowIt(t *testing.T) {
 	code, stdout, stderr = weft(t, "store", "get", "k", "--url", url, "--token-file", other)
 	require.Equal(t, codeFailed, code)
 	require.Empty(t, stdout)
-	require.Contains(t, stderr, "a job with another secret than this, or other certificates, or another id")
+	require.Contains(t, stderr, "the job there has another secret than this, or other certificates, or it is another job's id")
 	code, stdout, stderr = weft(t, "store", "get", "k", "--url", url, "--token-file", secret, "--rdzv-id", "other")
 	require.Equal(t, codeFailed, code)
 	require.Empty(t, stdout)
