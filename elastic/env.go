@@ -17,8 +17,12 @@ import (
 	"github.com/weft-project/weft/internal/secret"
 )
 
-// TokenVariable is the environment variable that holds the job's shared secret.
-const TokenVariable = secret.Variable
+// TokenVariable is the environment variable that holds the job's shared secret, and
+// TokenFileVariable the one that names a file with it. Only one of the two may be set.
+const (
+	TokenVariable     = secret.Variable
+	TokenFileVariable = secret.FileVariable
+)
 
 // RestartsVariable is the environment variable that tells a worker how many failed workers the job had started again when it was started.
 const RestartsVariable = "WEFT_RESTARTS"
@@ -67,7 +71,7 @@ func (s Spec) environ(localRank int, p rdzv.Placement, master, errorFile string,
 		TokenVariable:                     s.Token,
 		RestartsVariable:                  strconv.Itoa(p.Restarts),
 	})
-	delete(base, secret.FileVariable) // what lies in the file is in s.Token
+	delete(base, TokenFileVariable) // what lies in the file is in s.Token
 	if s.Token == "" {
 		delete(base, TokenVariable)
 	}

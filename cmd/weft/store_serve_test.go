@@ -126,11 +126,11 @@ func TestAStoreWithASecretServesOnlyThoseWhoKnowIt(t *testing.T) {
 	code, stdout, stderr = weft(t, "store", "get", "k", "--url", url, "--token-file", secret, "--rdzv-id", "other")
 	require.Equal(t, codeFailed, code)
 	require.Empty(t, stdout)
-	require.Contains(t, stderr, "give the id of its job, by --rdzv-id, and its secret, if that differs, too")
+	require.Contains(t, stderr, "give the id of its job, by --rdzv-id, and its secret, or certificates, if those differ, too")
 	code, stdout, stderr = weft(t, "store", "get", "k", "--tls=false", "--connect-timeout", "300ms")
 	require.Equal(t, codeFailed, code)
 	require.Empty(t, stdout)
-	require.Contains(t, stderr, "it may be a store that wants TLS (give --tls, and the job's secret)")
+	require.Contains(t, stderr, "it may be a store that wants TLS ("+giveOwn+")")
 	end(syscall.SIGTERM)
 }
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weft-project/weft/elastic"
+	"github.com/weft-project/weft/internal/secret"
 	"github.com/weft-project/weft/transport"
 )
 
@@ -18,7 +18,8 @@ func tokenCommand(stdout io.Writer) *cobra.Command {
 		Short: "Make a secret for a job",
 		Long: `Make a secret for a job: 256 random bits, which nobody can guess.
 
-All machines of a job are given the same one, by --token-file or $` + elastic.TokenVariable + `. Who has it is a member of the job, and may do in it whatever any member may.
+All machines of a job are given the same one, by --token-file, by the file's name in $` + secret.FileVariable + `,
+or itself in $` + secret.Variable + `. Who has it is a member of the job, and may do in it whatever any member may.
 A file with it is taken only where nobody else can read it; --output makes one of that kind.`,
 		Example: "  weft token --output job.token\n  WEFT_TOKEN=$(weft token) bin/elastic",
 		Args:    cobra.NoArgs,
@@ -39,12 +40,12 @@ A file with it is taken only where nobody else can read it; --output makes one o
 }
 
 // writeSecret makes a file, and writes over none.
-func writeSecret(path, secret string) error {
+func writeSecret(path, line string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintln(f, secret)
+	_, err = fmt.Fprintln(f, line)
 	if closed := f.Close(); err == nil {
 		err = closed
 	}

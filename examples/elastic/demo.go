@@ -96,7 +96,7 @@ func performAs(c context.Context, command, env []string, events []event, stdout 
 		return err
 	}
 	defer os.RemoveAll(folder) //nolint:errcheck // what cannot be removed is the system's to remove
-	env = append(env, elastic.TokenVariable+"="+transport.NewToken())
+	env = append(env, elastic.TokenVariable+"="+transport.NewToken(), elastic.TokenFileVariable+"=")
 	w := newCrew(append(command, "--checkpoints", folder), env, func(agent, line string) {
 		fmt.Fprintf(stdout, "%s %s\n", agent, line)
 	})
