@@ -57,7 +57,8 @@ func (m *meeting) reach(c context.Context) (store.Store, error) {
 		}
 		slice, cancel := context.WithTimeout(c, patience)
 		st, err := m.try(slice)
-		late := slice.Err() != nil
+		// The client of the store may see the deadline before the context does.
+		late := slice.Err() != nil || errors.Is(err, context.DeadlineExceeded)
 		cancel()
 		if err == nil {
 			return st, nil
