@@ -4,9 +4,9 @@
 #	contact.sh [BUNDLE] [OUT] [first|second] [FLAG…]
 #
 # BUNDLE is a file named *.tar.xz or *.tar.gz; without, gpucheck.tar.xz beside this file, or the one in the bin of the tree that it is in. It is unpacked
-# where it lies, into gpucheck, or in a temporary folder where that cannot be. OUT is the folder for result.json and result.md; without, it is the variable OUT.
-# "first", which needs no word, says whether Weft is right and how fast at what tells most; "second" has the other benchmarks, second rounds and
-# compute-sanitizer. Flags are gpucheck's, as in -device interpreter.
+# where it lies, into gpucheck, or in a temporary folder where that cannot be. OUT is the folder for result.json and result.md. Without, it is the
+# variable OUT; where both are there, the word is that folder or one below it. "first", which needs no word, says whether Weft is right and how fast at
+# what tells most; "second" has the other benchmarks, second rounds and compute-sanitizer. Flags are gpucheck's, as in -device interpreter.
 #
 # It ends within 570 s, and there are results from its first second on. It ends as gpucheck does (0: all well, 1: something is not, or it was ended,
 # 2: a wrong command line, 3: results could not be written), or with 4 where there is no bundle that can be unpacked.
@@ -29,8 +29,10 @@ while [ $# -gt 0 ]; do
 	printf -v $kind %s "$1"
 	shift
 done
-[ -z "$out" ] || [ "${OUT:-$out}" = "$out" ] || wrong "unexpected word $out, as the variable OUT is $OUT"
-OUT=${OUT:-$out}
+case $out in
+'' | "${OUT:-$out}" | "${OUT-}"/*) OUT=${out:-${OUT-}} ;;
+*) wrong "unexpected word $out, as the variable OUT is $OUT" ;;
+esac
 [ -n "$OUT" ] || wrong "no folder for results"
 here=$(cd "$(dirname "$0")" && pwd)
 for file in "$here/gpucheck.tar.xz" "$here/../../bin/gpucheck.tar.xz"; do [ -n "$bundle" ] || [ ! -e "$file" ] || bundle=$file; done

@@ -47,6 +47,10 @@ func TestContactKnowsItsArgumentsByTheirForm(t *testing.T) {
 		require.Regexp(t, `^said: -out `+out+` -part `+k.part+` -budget 5[0-9]{2}s -device interpreter\n$`, said)
 		require.Equal(t, "unpacking", resultIn(t, out).State)
 	}
+	below := filepath.Join(out, "first")
+	code, said := contact(t, dir, "OUT="+out, below)
+	require.Zero(t, code, said)
+	require.Contains(t, said, "-out "+below+" -part first")
 }
 
 func TestContactThatIsEndedWhileItUnpacksSaysSo(t *testing.T) {
