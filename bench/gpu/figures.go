@@ -64,8 +64,8 @@ var legend = []struct{ name, text string }{
 	{"copy", "a copy within the GPU's memory"},
 	{"bound", "an op that waits for memory alone, and how its bandwidth compares with that of copy"},
 	{"product", "a product of two square matrices, computed in float32, TF32 or bfloat16"},
-	{"mlp", "a step of training of a network of dense layers"},
-	{"gpt2", "a step of training of a GPT-2"},
+	{"mlp", "a step of training of a network of dense layers, compiled as one function"},
+	{"gpt2", "a step of training of a GPT-2, compiled as one function"},
 	{"launch", "what an instruction costs beside its work: recorded in a graph, and in a list of launches"},
 	{"split", "a step of training in one process, and with the network cut in two between two processes on the same GPU, whose losses are to be those of one; " +
 		"a message around lane cuda had a tensor of the GPU, and another lane carried it"},

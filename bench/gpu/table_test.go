@@ -28,7 +28,7 @@ func TestTheTableComparesWeftWithPyTorchsBestAndShowsAllItsModes(t *testing.T) {
 	})
 	require.Contains(t, table, `
 - bound: an op that waits for memory alone, and how its bandwidth compares with that of copy.
-- mlp: a step of training of a network of dense layers.
+- mlp: a step of training of a network of dense layers, compiled as one function.
 
 | benchmark | Weft, ms | PyTorch's best, ms | PyTorch : Weft | all of PyTorch's, ms | |
 | --- | --- | --- | --- | --- | --- |
