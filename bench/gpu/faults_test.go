@@ -112,8 +112,8 @@ func faultCases(t *testing.T, path string) (all []driverFault, whole map[string]
 	return all, whole
 }
 
-// survived are calls without which the steps go on: nothing needs them, or there is another way.
-var survived = []string{"cuFuncGetParamInfo", "cuGetErrorString", "cublasLtGetVersion", "cuStreamBeginCapture_v2", "cuGraphInstantiateWithFlags"}
+// survived are calls without which the steps go on: nothing needs them, or there is another way. Without the driver's version all libraries are tried.
+var survived = []string{"cuDriverGetVersion", "cuFuncGetParamInfo", "cuGetErrorString", "cublasLtGetVersion", "cuStreamBeginCapture_v2", "cuGraphInstantiateWithFlags"}
 
 // told checks that a step ended as it must, and says how in a word.
 func (p driverFault) told(t *testing.T, b became, whole int) string {
