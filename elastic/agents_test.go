@@ -266,7 +266,8 @@ var agentParts = map[string]func(){
 		}
 		fmt.Println("sum", sum)
 	},
-	// The worker ends in a later round than the first, when the world has the size that the test says.
+	// The worker ends in a later round than the first, when the world has the size that the test
+	// says.
 	"finish": func() {
 		m, err := Join(context.Background())
 		fmt.Println("here", os.Getpid())

@@ -11,8 +11,8 @@ import (
 	"github.com/weft-project/weft/store"
 )
 
-// awayNews is the handler of what the rendezvous and the stores here log for people, in their words: a store is out of reach, or back, or has
-// refused a stranger.
+// awayNews is the handler of what the rendezvous and the stores here log for people, in their
+// words: a store is out of reach, or back, or has refused a stranger.
 type awayNews struct {
 	say   func(string)
 	store string // what people call it
@@ -71,7 +71,8 @@ func (e *lostError) Error() string {
 
 func (e *lostError) Unwrap() error { return e.err }
 
-// root is the error at the end of err's chain, which says what happened and not to whom; of several the last one but for store.ErrUncertain.
+// root is the error at the end of err's chain, which says what happened and not to whom; of several
+// the last one but for store.ErrUncertain.
 func root(err error) error {
 	for {
 		var within error

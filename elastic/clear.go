@@ -8,9 +8,10 @@ import (
 	"github.com/weft-project/weft/elastic/rdzv"
 )
 
-// A round starts when every node of it is clear: no worker runs there that is of an older round and does not hear of the new one. So no two workers are ever
-// in two worlds. A node says so by a key in the rendezvous' store; the node with rank 0 waits for all of them, and then says that the round may start.
-// A node that is lost meanwhile begins another round, which ends the wait.
+// A round starts when every node of it is clear: no worker runs there that is of an older round and
+// does not hear of the new one. So no two workers are ever in two worlds. A node says so by a key
+// in the rendezvous' store; the node with rank 0 waits for all of them, and then says that the
+// round may start. A node that is lost meanwhile begins another round, which ends the wait.
 
 // barrier is shut until this node is clear for a round.
 type barrier struct {

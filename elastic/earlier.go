@@ -22,7 +22,8 @@ func (m *meeting) conclude(c context.Context) {
 	}
 }
 
-// earlier says so where what ends this node's part is that it has found the end of a run that was over before it came.
+// earlier says so where what ends this node's part is that it has found the end of a run that was
+// over before it came.
 func (m *meeting) earlier(c context.Context, err error) error {
 	if m.waits.hasMet() || !errors.Is(err, rdzv.ErrClosed) && !errors.Is(err, rdzv.ErrRefused) {
 		return err

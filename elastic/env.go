@@ -24,14 +24,15 @@ const (
 	TokenFileVariable = secret.FileVariable
 )
 
-// RestartsVariable is the environment variable that tells a worker how many failed workers the job had started again when it was started.
+// RestartsVariable is the environment variable that tells a worker how many failed workers the job
+// had started again when it was started.
 const RestartsVariable = "WEFT_RESTARTS"
 
 // workerName is what messages call the worker of a rank.
 func workerName(rank int) string { return "worker" + strconv.Itoa(rank) }
 
-// environ is the environment of the worker with the given local rank, in the place of its node and with the workers' store of
-// that round. The spec's RunID and Token are those of the running job.
+// environ is the environment of the worker with the given local rank, in the place of its node and
+// with the workers' store of that round. The spec's RunID and Token are those of the running job.
 func (s Spec) environ(localRank int, p rdzv.Placement, master, errorFile string, terminal bool) []string {
 	base := parseEnv(s.Env)
 	nproc := strconv.Itoa(s.NprocPerNode)
@@ -96,9 +97,10 @@ func (s Spec) prefix(localRank, rank int) string {
 	return strings.NewReplacer("${rank}", strconv.Itoa(rank), "${local_rank}", strconv.Itoa(localRank), "${role_name}", s.Role).Replace(s.Prefix)
 }
 
-// MakeSecrets fills in the run id and the token where they are not given, and makes a token of a secret that is none, as
-// transport.StrengthenToken does: Run's workers get the result. There is no token that several nodes would make alike. Run does this by
-// itself, and changes nothing where it was done.
+// MakeSecrets fills in the run id and the token where they are not given, and makes a token of a
+// secret that is none, as transport.StrengthenToken does: Run's workers get the result. There is no
+// token that several nodes would make alike. Run does this by itself, and changes nothing where it
+// was done.
 func (s Spec) MakeSecrets() (Spec, error) {
 	s, err := s.given()
 	if err != nil {
@@ -137,11 +139,12 @@ func (s Spec) inherited(name string) string {
 	return parseEnv(env)[name]
 }
 
-// NoRunID is the name of a job that was given none, as with torchrun: all nodes must have the same, and rpc.NoJob is what workers take.
+// NoRunID is the name of a job that was given none, as with torchrun: all nodes must have the same,
+// and rpc.NoJob is what workers take.
 const NoRunID = "none"
 
-// Proof is what the nodes of a job show each other of their token (rdzv.Config.Proof). It is derived from the job's key, as all else
-// is: each try of a secret against it costs an argon2id.
+// Proof is what the nodes of a job show each other of their token (rdzv.Config.Proof). It is
+// derived from the job's key, as all else is: each try of a secret against it costs an argon2id.
 func Proof(token, job string) (string, error) {
 	digest, err := secret.Derive(token, job, "rendezvous", 4)
 	return hex.EncodeToString(digest), err

@@ -20,8 +20,8 @@ type Epoch struct {
 	Store store.Store // of the workers of this epoch, for them alone; closed when the epoch has ended
 }
 
-// Context ends with c and, with ErrOver as its cause, as soon as the place is over. It is for what the workers of an epoch do together before
-// they work: joining, and agreeing where to go on.
+// Context ends with c and, with ErrOver as its cause, as soon as the place is over. It is for what
+// the workers of an epoch do together before they work: joining, and agreeing where to go on.
 func (p Place) Context(c context.Context) (context.Context, context.CancelFunc) {
 	return p.within(c, 0)
 }
@@ -51,7 +51,8 @@ func (p Place) within(c context.Context, grace time.Duration) (context.Context, 
 	}
 }
 
-// Final marks an error that no other place would mend, such as one of the program's own: Each returns it at once. nil stays nil.
+// Final marks an error that no other place would mend, such as one of the program's own: Each
+// returns it at once. nil stays nil.
 func Final(err error) error {
 	if err == nil {
 		return nil
@@ -63,11 +64,14 @@ type final struct{ error }
 
 func (f final) Unwrap() error { return f.error }
 
-// Each calls work in every epoch of which this worker is a part, until it returns nil: then this worker has done its share of the job.
+// Each calls work in every epoch of which this worker is a part, until it returns nil: then this
+// worker has done its share of the job.
 //
-// work is to return when Epoch.Over is closed, leaving its world as it found it; its context ends JoinConfig.Grace later. It is also to return an
-// error when something that it does with the others fails, and Each then waits for the place that follows from it: a worker mostly notices that
-// another is lost before the nodes do. Where none follows within JoinConfig.Patience Each returns the error, as it does with one that is [Final].
+// work is to return when Epoch.Over is closed, leaving its world as it found it; its context ends
+// JoinConfig.Grace later. It is also to return an error when something that it does with the others
+// fails, and Each then waits for the place that follows from it: a worker mostly notices that
+// another is lost before the nodes do. Where none follows within JoinConfig.Patience Each returns
+// the error, as it does with one that is [Final].
 func (m *Membership) Each(c context.Context, work func(c context.Context, e *Epoch) error) error {
 	var failed error // of the last epoch
 	for {
@@ -119,7 +123,8 @@ func (m *Membership) another(c context.Context, place Place, failed error) error
 	}
 }
 
-// Change says for people what is new in a place to a worker that last worked in another; with none, which is the zero Place, why it begins.
+// Change says for people what is new in a place to a worker that last worked in another; with none,
+// which is the zero Place, why it begins.
 func (p Place) Change(last Place) string {
 	switch {
 	case last.World == 0 && (p.Round > 0 || p.Restarts > 0):

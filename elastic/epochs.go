@@ -2,8 +2,9 @@ package elastic
 
 import "github.com/weft-project/weft/elastic/rdzv"
 
-// epochs is the number of the workers' epoch: that of their place, and a later one where the leader says that workers were replaced in that
-// place's round. What it says of a round in which this node has no place yet counts when it has one.
+// epochs is the number of the workers' epoch: that of their place, and a later one where the leader
+// says that workers were replaced in that place's round. What it says of a round in which this node
+// has no place yet counts when it has one.
 type epochs struct {
 	place  *rdzv.Placement
 	latest rdzv.Summary
@@ -16,7 +17,8 @@ func (e *epochs) placed(p rdzv.Placement) {
 	e.heard(e.latest)
 }
 
-// heard takes how things stand, and says whether that is another epoch. The end of a job is none: nobody has another place.
+// heard takes how things stand, and says whether that is another epoch. The end of a job is none:
+// nobody has another place.
 func (e *epochs) heard(s rdzv.Summary) (another bool) {
 	e.latest = s
 	if e.place == nil || s.Round != e.place.Round || s.Phase != rdzv.Complete || s.Epoch <= e.now {

@@ -14,7 +14,8 @@ import (
 	"github.com/weft-project/weft/internal/printable"
 )
 
-// ErrorFileVariable is the environment variable that names the file in which a worker says why it fails.
+// ErrorFileVariable is the environment variable that names the file in which a worker says why it
+// fails.
 const ErrorFileVariable = "TORCHELASTIC_ERROR_FILE"
 
 const (
@@ -23,8 +24,8 @@ const (
 	maxStack     = 40       // and of its stack, in lines
 )
 
-// errorFile is where a worker may write why it fails. Without a log folder it is memory that has no name of its own, so that nothing is left
-// of it when this process is killed.
+// errorFile is where a worker may write why it fails. Without a log folder it is memory that has no
+// name of its own, so that nothing is left of it when this process is killed.
 type errorFile struct {
 	path   string // "" if there is none
 	memory *os.File
@@ -61,8 +62,8 @@ func (f errorFile) close() {
 	}
 }
 
-// WriteError writes why this worker is about to fail where its agent finds it, for the report of the job's failure. It does nothing
-// where no agent has named a file.
+// WriteError writes why this worker is about to fail where its agent finds it, for the report of
+// the job's failure. It does nothing where no agent has named a file.
 func WriteError(why error) error {
 	path := os.Getenv(ErrorFileVariable)
 	if path == "" || why == nil {
@@ -129,7 +130,8 @@ func parseReason(b []byte) (r reason) {
 	return r
 }
 
-// CopyTo writes the worker's error file, with the exit code in it, to a file: a launcher of this launcher may have named one.
+// CopyTo writes the worker's error file, with the exit code in it, to a file: a launcher of this
+// launcher may have named one.
 func (e *WorkerError) CopyTo(path string) error {
 	var whole map[string]any
 	if json.Unmarshal(e.raw, &whole) != nil || whole == nil {

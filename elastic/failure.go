@@ -14,8 +14,9 @@ import (
 type Exit struct {
 	Rank, LocalRank int
 	PID             int // 0 if it could not be started
-	// Code is the exit code; where a signal ended the worker, 128 plus the signal's number. As in a shell, that of a worker which could not be
-	// started is 127 where its program is not there, and else 126.
+	// Code is the exit code; where a signal ended the worker, 128 plus the signal's number. As in a
+	// shell, that of a worker which could not be started is 127 where its program is not there, and
+	// else 126.
 	Code int
 	// Signal is the number of the signal that ended the worker, or 0.
 	Signal int
@@ -56,8 +57,8 @@ type Failure struct {
 	nth int    // of those of this node that the job was told of, from 1; 0 if it was not
 }
 
-// tell adds what the worker's error file says. Its time counts where it is that of a worker which took longer to end, and it is known to the
-// second alone.
+// tell adds what the worker's error file says. Its time counts where it is that of a worker which
+// took longer to end, and it is known to the second alone.
 func (f *Failure) tell(raw []byte, started, seen time.Time) {
 	r := parseReason(raw)
 	f.raw, f.Message, f.Stack, f.Time = raw, r.message, r.stack, seen
@@ -106,16 +107,20 @@ func (f Failure) write(b *strings.Builder, when string) {
 	part("its last lines on stderr", f.LogFile, f.Stderr)
 }
 
-// WorkerError is the first failure for which no restart was left, which ended the job: the worker, how it failed, and its last words.
+// WorkerError is the first failure for which no restart was left, which ended the job: the worker,
+// how it failed, and its last words.
 type WorkerError struct {
 	Failure
-	// Others are the workers of this node that failed after it and before the job was over, in the order of time.
+	// Others are the workers of this node that failed after it and before the job was over, in the
+	// order of time.
 	Others []Failure
-	// Earlier are failures of this node's workers after which they were started again, in the order of time: the first and the latest ones.
+	// Earlier are failures of this node's workers after which they were started again, in the order
+	// of time: the first and the latest ones.
 	Earlier []Failure
 }
 
-// newWorkerError is the error of failures, of which there is at least one, in any order; earlier ones have not ended the job.
+// newWorkerError is the error of failures, of which there is at least one, in any order; earlier
+// ones have not ended the job.
 func newWorkerError(all []Failure, earlier ...Failure) *WorkerError {
 	byTime := func(a, b Failure) int { return cmp.Or(a.Time.Compare(b.Time), cmp.Compare(a.Rank, b.Rank)) }
 	all, earlier = slices.SortedFunc(slices.Values(all), byTime), slices.SortedFunc(slices.Values(earlier), byTime)
@@ -127,14 +132,16 @@ func (e *WorkerError) Error() string { return "elastic: " + e.brief() }
 // Unwrap is why the worker could not be started, nil if it was.
 func (e *WorkerError) Unwrap() error { return e.Start }
 
-// maxOthers is how many failures after the first are told with their details, and how many before it in a line each.
+// maxOthers is how many failures after the first are told with their details, and how many before
+// it in a line each.
 const maxOthers = 4
 
 // maxEarlier is how many failures are kept of workers that have failed again since.
 const maxEarlier = 16
 
-// Report is the error for people: the failure that ended the job and those that followed, with their last words; in a line each earlier ones, after
-// which workers were started again; and at the end in one line what ended the job.
+// Report is the error for people: the failure that ended the job and those that followed, with
+// their last words; in a line each earlier ones, after which workers were started again; and at the
+// end in one line what ended the job.
 func (e *WorkerError) Report() string {
 	var b strings.Builder
 	if len(e.Others)+len(e.Earlier)+len(e.Message)+len(e.Stderr) > 0 { // else the last line says it all

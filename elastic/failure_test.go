@@ -152,7 +152,8 @@ func TestTheFailureThatEndedTheJobIsToldThoughItsWorkerRunsAgain(t *testing.T) {
 	require.Nil(t, a.blame(rdzv.ErrClosed))
 }
 
-// The end of the job may come before the leave to start the first one again: then both wait for it, and the earlier failure is not the cause.
+// The end of the job may come before the leave to start the first one again: then both wait for it,
+// and the earlier failure is not the cause.
 func TestAReportNamesTheFailureThatEndedTheJobAndTheEarlierOneAsSuch(t *testing.T) {
 	spec := job(t, "fail in turn", 2)
 	spec.MaxRestarts = 1

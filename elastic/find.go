@@ -12,7 +12,8 @@ import (
 // epochKeys is what the keys of an epoch begin with in the workers' store, before its number.
 const epochKeys = "epoch-"
 
-// EpochStore is the part of the workers' store that the workers of an epoch have for themselves. It is not the caller's to close.
+// EpochStore is the part of the workers' store that the workers of an epoch have for themselves. It
+// is not the caller's to close.
 func EpochStore(st store.Store, epoch int) store.Store {
 	return store.NewPrefix(epochKeys+strconv.Itoa(epoch), st)
 }

@@ -13,10 +13,12 @@ import (
 // Status is how one node's part of a job is.
 type Status struct {
 	RunID string
-	// Placed says that the node has its place in a round; Rank, Nodes, World, Round and Restarts, which the whole job has had, are of the last one.
+	// Placed says that the node has its place in a round; Rank, Nodes, World, Round and Restarts,
+	// which the whole job has had, are of the last one.
 	Placed                              bool
 	Rank, Nodes, World, Round, Restarts int
-	// Workers is how many this node is to have. Running, Succeeded and Failed are how many of them there are, and Failures how often one has failed.
+	// Workers is how many this node is to have. Running, Succeeded and Failed are how many of them
+	// there are, and Failures how often one has failed.
 	Workers, Running, Succeeded, Failed, Failures int
 	// Ending says that what runs is being stopped.
 	Ending bool
@@ -26,15 +28,18 @@ type Status struct {
 
 // Contact is how a node stands with its rendezvous.
 type Contact struct {
-	// Heard is when the leader was last heard of, Silent for how long it was not, and Patience for how long it may not be: keep_alive_timeout.
+	// Heard is when the leader was last heard of, Silent for how long it was not, and Patience for
+	// how long it may not be: keep_alive_timeout.
 	Heard            time.Time
 	Silent, Patience time.Duration
-	// Known says that it was heard of at all; Round and Nodes are what it said last, of a round that may be gathering.
+	// Known says that it was heard of at all; Round and Nodes are what it said last, of a round
+	// that may be gathering.
 	Known        bool
 	Round, Nodes int
 }
 
-// Lost says that the rendezvous is lost as far as the node can tell: what hosts it has gone, or cannot be reached.
+// Lost says that the rendezvous is lost as far as the node can tell: what hosts it has gone, or
+// cannot be reached.
 func (c Contact) Lost() bool { return c.Silent > c.Patience }
 
 // contact is how a node stands with a rendezvous of which it heard last at a time.
@@ -42,7 +47,8 @@ func contact(now, heard time.Time, patience time.Duration, last rdzv.Summary, kn
 	return Contact{Heard: heard, Silent: max(now.Sub(heard), 0), Patience: patience, Known: known, Round: last.Round, Nodes: last.Nodes}
 }
 
-// Ready says that the node is in a round, its workers run, or have ended well while others still run, and the rendezvous is not lost.
+// Ready says that the node is in a round, its workers run, or have ended well while others still
+// run, and the rendezvous is not lost.
 func (s Status) Ready() bool {
 	return s.Placed && !s.Ending && s.Running > 0 && s.Running+s.Succeeded == s.Workers && !s.Contact.Lost()
 }
@@ -65,19 +71,22 @@ func (s Status) String() string {
 // ErrNotRunning is what a Probe says whose Run has ended.
 var ErrNotRunning = errors.New("elastic: the agent does not run any more")
 
-// Probe asks the Run in whose Spec it is how it is. It serves one Run, and is safe for concurrent use.
+// Probe asks the Run in whose Spec it is how it is. It serves one Run, and is safe for concurrent
+// use.
 type Probe struct {
 	asks         chan chan<- Status
 	began, ended chan struct{}
 	begun, over  sync.Once
 }
 
-// NewProbe makes a Probe. Before its Run has begun to look after workers it answers for it: such a node is well, and has no place.
+// NewProbe makes a Probe. Before its Run has begun to look after workers it answers for it: such a
+// node is well, and has no place.
 func NewProbe() *Probe {
 	return &Probe{asks: make(chan chan<- Status), began: make(chan struct{}), ended: make(chan struct{})}
 }
 
-// Ask is answered by the agent's own loop: an agent that hangs does not answer, and c ends the wait.
+// Ask is answered by the agent's own loop: an agent that hangs does not answer, and c ends the
+// wait.
 func (p *Probe) Ask(c context.Context) (Status, error) {
 	select {
 	case <-p.ended:

@@ -13,7 +13,8 @@ import (
 	"github.com/weft-project/weft/internal/lenient"
 )
 
-// launch starts a worker in the node's place. One that cannot start has failed at once, and the loop hears of its end as of any other.
+// launch starts a worker in the node's place. One that cannot start has failed at once, and the
+// loop hears of its end as of any other.
 func (a *agent) launch(i int) {
 	rank := a.node.place.First + i
 	a.started = true
@@ -111,7 +112,8 @@ func (a *agent) tell(i int) {
 	p.said += offer(p.told, append(b, '\n'))
 }
 
-// deaf says that a worker never asked for its place: it has not called Join. Where that cannot be seen nobody is.
+// deaf says that a worker never asked for its place: it has not called Join. Where that cannot be
+// seen nobody is.
 func (a *agent) deaf(i int) bool {
 	p := a.procs[i]
 	return p != nil && (p.deaf || unread(p.told) >= max(p.said, 1))
@@ -120,7 +122,8 @@ func (a *agent) deaf(i int) bool {
 // lost says of a worker that it cannot go on without a place in the round that runs.
 func (a *agent) lost(i int) bool { return a.spec.Policy == rdzv.RestartGroup || a.deaf(i) }
 
-// tellAll tells the workers that run their place, and those that wait to be started find it. Who is being stopped has none.
+// tellAll tells the workers that run their place, and those that wait to be started find it. Who is
+// being stopped has none.
 func (a *agent) tellAll() {
 	if a.node.ending {
 		return
@@ -145,8 +148,8 @@ func (a *agent) patience() time.Duration { return cmp.Or(a.spec.patience, patien
 // patience is for how long a worker that has another place may not have asked for the one it had.
 const patience = 15 * time.Second
 
-// warnOfDeaf says once that a worker whose place has changed has never asked for one: a program that knows nothing of Join goes on with the world
-// as it was, and waits in vain for who has gone.
+// warnOfDeaf says once that a worker whose place has changed has never asked for one: a program
+// that knows nothing of Join goes on with the world as it was, and waits in vain for who has gone.
 func (a *agent) warnOfDeaf() {
 	a.hark = nil
 	for i, s := range a.node.workers {

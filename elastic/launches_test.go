@@ -57,8 +57,8 @@ var situations = map[string]situation{
 	"a node joining": {joins: true},
 }
 
-// TestAWorkerThatCannotStartIsAFailureLikeAnyOther is 6 hindrances in 4 situations with 1 and 2 agents: the restarts of the job are spent, all
-// agents name the cause, and nothing is left behind.
+// TestAWorkerThatCannotStartIsAFailureLikeAnyOther is 6 hindrances in 4 situations with 1 and 2
+// agents: the restarts of the job are spent, all agents name the cause, and nothing is left behind.
 func TestAWorkerThatCannotStartIsAFailureLikeAnyOther(t *testing.T) {
 	programs, tmp := t.TempDir(), t.TempDir()
 	t.Setenv("TMPDIR", tmp)
@@ -132,9 +132,9 @@ func hinder(t *testing.T, folder string, h hindrance, s situation, agents int) {
 			require.Equal(t, hinderedRestarts, j.results[n].Restarts)
 		}
 		if s.later {
-			// One worker fails, again and again: each restart is heard of before the next failure. Elsewhere
-			// several fail at once. They may spend all restarts before their agents hear of one, and the end
-			// overtakes the leave to restart.
+			// One worker fails, again and again: each restart is heard of before the next failure.
+			// Elsewhere several fail at once. They may spend all restarts before their agents hear
+			// of one, and the end overtakes the leave to restart.
 			require.Contains(t, j.out.String(), fmt.Sprintf("restart %[1]d of %[1]d: ", hinderedRestarts))
 		}
 		var failure *WorkerError

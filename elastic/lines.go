@@ -25,9 +25,10 @@ func newLabel(text string) *label {
 
 func (l *label) set(text string) { l.text.Store(&text) }
 
-// lines cuts one stream of one worker into lines and gives them to a sink. '\n', "\r\n" and '\r' end a line. On a
-// terminal a line that '\r' ends, or that follows one, is a progress bar: it is shown as it stands and covered by the
-// next; elsewhere it is a line like others. A lines belongs to one goroutine, but for Tail.
+// lines cuts one stream of one worker into lines and gives them to a sink. '\n', "\r\n" and '\r'
+// end a line. On a terminal a line that '\r' ends, or that follows one, is a progress bar: it is
+// shown as it stands and covered by the next; elsewhere it is a line like others. A lines belongs
+// to one goroutine, but for Tail.
 type lines struct {
 	sink   *sink
 	prefix *label
@@ -123,7 +124,8 @@ func (l *lines) Close() {
 	l.file.Close()
 }
 
-// Tail is the last lines so far that were not empty, for a report, without what would steer a terminal. Any goroutine may ask.
+// Tail is the last lines so far that were not empty, for a report, without what would steer a
+// terminal. Any goroutine may ask.
 func (l *lines) Tail() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -12,16 +12,18 @@ import (
 	"github.com/weft-project/weft/internal/private"
 )
 
-// Logs says what of the workers' output is kept in files, and what is shown. The zero value keeps nothing and shows all.
+// Logs says what of the workers' output is kept in files, and what is shown. The zero value keeps
+// nothing and shows all.
 type Logs struct {
-	// Dir is the folder in which each Run makes one of its own, as torchrun does, with the files of each start of a worker. It must be this
-	// user's or root's, and nobody else may write to it, unless each removes only his own there, as in /tmp. Who else may read
-	// it finds nothing in it that he may read.
+	// Dir is the folder in which each Run makes one of its own, as torchrun does, with the files of
+	// each start of a worker. It must be this user's or root's, and nobody else may write to it,
+	// unless each removes only his own there, as in /tmp. Who else may read it finds nothing in it
+	// that he may read.
 	//
 	//	DIR/RUNID_RANDOM/round_ROUND/attempt_RESTARTS/LOCALRANK/{stdout.log,stderr.log,error.json}
 	//
-	// ROUND is the one in which the worker was started, which may live through later ones, and RESTARTS how many failed workers the job had
-	// started again by then. Empty means no files.
+	// ROUND is the one in which the worker was started, which may live through later ones, and
+	// RESTARTS how many failed workers the job had started again by then. Empty means no files.
 	Dir string
 	// Redirect is what goes to a file and is not shown, Tee what goes to a file and is shown.
 	Redirect, Tee Selection
@@ -90,7 +92,8 @@ type files struct {
 	errors         errorFile
 }
 
-// openFiles makes the files of a worker that is about to start. Complain is told once of each that cannot be written any more.
+// openFiles makes the files of a worker that is about to start. Complain is told once of each that
+// cannot be written any more.
 func (l Logs) openFiles(root *os.Root, round, restarts, localRank int, complain func(error)) (f files, err error) {
 	if root == nil {
 		f.errors = unnamedErrorFile()
@@ -122,7 +125,8 @@ func (f files) close() {
 	f.errors.close()
 }
 
-// keeper is a log file. One that cannot be written any more, as the disk is full, does not stall its worker. A nil keeper keeps nothing.
+// keeper is a log file. One that cannot be written any more, as the disk is full, does not stall
+// its worker. A nil keeper keeps nothing.
 type keeper struct {
 	file     *os.File
 	complain func(error)

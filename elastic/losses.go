@@ -16,7 +16,8 @@ type losses struct {
 	first error
 }
 
-// add takes an error of writing what is named. That nobody reads any more is no loss: see ErrNoReader.
+// add takes an error of writing what is named. That nobody reads any more is no loss: see
+// ErrNoReader.
 func (l *losses) add(what string, err error) {
 	if l == nil || err == nil || errors.Is(err, syscall.EPIPE) {
 		return
@@ -37,14 +38,16 @@ func (l *losses) error() error {
 // ErrNoReader is matched by Run's error, or by Result.Lost, where nobody reads its output any more.
 var ErrNoReader = errors.New("nobody reads the output any more")
 
-// deserted takes it that nobody reads a stream any more. Where files have all that it was to show, the job goes on.
+// deserted takes it that nobody reads a stream any more. Where files have all that it was to show,
+// the job goes on.
 func (a *agent) deserted(stream Streams) {
 	if err := a.missed(stream); err != nil {
 		a.leaves(err)
 	}
 }
 
-// missed is what is wrong with a stream that nobody reads any more: nothing where files have all that it was to show.
+// missed is what is wrong with a stream that nobody reads any more: nothing where files have all
+// that it was to show.
 func (a *agent) missed(stream Streams) error {
 	err := fmt.Errorf("%w (%s)", ErrNoReader, stream.name())
 	if a.spec.Logs.keepsShown(stream, a.spec.NprocPerNode) {
@@ -54,7 +57,8 @@ func (a *agent) missed(stream Streams) error {
 	return err
 }
 
-// unwritten is why output that workers made before they ended well is not where it should be, nil where it is.
+// unwritten is why output that workers made before they ended well is not where it should be, nil
+// where it is.
 func (a *agent) unwritten() error {
 	for {
 		select {

@@ -24,7 +24,8 @@ import (
 	"github.com/weft-project/weft/store"
 )
 
-// TestMain makes the test binary its own worker: with WEFT_TEST_WORKER set it plays that part instead of testing.
+// TestMain makes the test binary its own worker: with WEFT_TEST_WORKER set it plays that part
+// instead of testing.
 func TestMain(m *testing.M) {
 	part := os.Getenv("WEFT_TEST_WORKER")
 	if part == "" {
@@ -136,7 +137,8 @@ var parts = map[string]func(){
 	"leave": func() {
 		leave(exec.Command(os.Args[0]))
 	},
-	// So does this one, in a session of its own and with the output still open: no group signal reaches it.
+	// So does this one, in a session of its own and with the output still open: no group signal
+	// reaches it.
 	"desert": func() {
 		cmd := exec.Command(os.Args[0])
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -269,7 +271,8 @@ func fifo(t *testing.T, spec *Spec) string {
 	return path
 }
 
-// heldFifo opens the fifo for reading before anybody holds it; released then says whether nobody does any more.
+// heldFifo opens the fifo for reading before anybody holds it; released then says whether nobody
+// does any more.
 func heldFifo(t *testing.T, path string) (released func() error) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
@@ -285,7 +288,8 @@ func heldFifo(t *testing.T, path string) (released func() error) {
 	}
 }
 
-// strays are the goroutines of this package that are still there. One that has done its work may be about to end.
+// strays are the goroutines of this package that are still there. One that has done its work may be
+// about to end.
 func strays(tries int) string {
 	for {
 		stacks := make([]byte, 1<<20)

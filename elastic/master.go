@@ -14,11 +14,12 @@ import (
 	"github.com/weft-project/weft/store"
 )
 
-// ErrMaster is that the workers' store is said to be where it cannot be: not at the node with rank 0.
+// ErrMaster is that the workers' store is said to be where it cannot be: not at the node with rank
+// 0.
 var ErrMaster = errors.New("elastic: that is no address of the workers' store")
 
-// master is the address of the workers' store in a round: a new one in each, hosted by the node with rank 0, so that nobody
-// finds what an earlier round has left.
+// master is the address of the workers' store in a round: a new one in each, hosted by the node
+// with rank 0, so that nobody finds what an earlier round has left.
 func (m *meeting) master(c context.Context, p rdzv.Placement) (string, error) {
 	key := workersStore(p.Round)
 	// Rank 0 that says nothing is lost before that, and another round begins, which ends c.
@@ -65,8 +66,8 @@ func (m *meeting) master(c context.Context, p rdzv.Placement) (string, error) {
 	return server.Addr(), persist(c, func() error { return m.st.Set(c, key, []byte(server.Addr())) })
 }
 
-// checkMaster refuses an address of the workers' store that is neither of the node with rank 0 nor the one that this node was told. Names
-// are looked up again while c lasts.
+// checkMaster refuses an address of the workers' store that is neither of the node with rank 0 nor
+// the one that this node was told. Names are looked up again while c lasts.
 func (s *Spec) checkMaster(c context.Context, p rdzv.Placement, said string) error {
 	at, err := storeAt(said)
 	if err != nil {

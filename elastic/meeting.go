@@ -13,8 +13,8 @@ import (
 	"github.com/weft-project/weft/store"
 )
 
-// meeting is the node among the others: the rendezvous, the store in which it takes place, and the stores of the workers that this node
-// hosts while it has rank 0.
+// meeting is the node among the others: the rendezvous, the store in which it takes place, and the
+// stores of the workers that this node hosts while it has rank 0.
 type meeting struct {
 	spec *Spec
 	addr string
@@ -41,8 +41,9 @@ type meeting struct {
 	barrier *barrier // of the round that is coming
 }
 
-// news is what the rendezvous says. A place is told twice: when it is coming, and when every node of its round is clear of workers of older ones,
-// with the address of the workers' store. err is that it cannot go on.
+// news is what the rendezvous says. A place is told twice: when it is coming, and when every node
+// of its round is clear of workers of older ones, with the address of the workers' store. err is
+// that it cannot go on.
 type news struct {
 	rdzv.Action
 	coming bool
@@ -50,7 +51,8 @@ type news struct {
 	err    error
 }
 
-// meet finds the rendezvous' store, or makes it, and joins. say gets what people should know while it takes long.
+// meet finds the rendezvous' store, or makes it, and joins. say gets what people should know while
+// it takes long.
 func meet(c context.Context, spec *Spec, say func(string), log *slog.Logger) (*meeting, error) {
 	life, end := context.WithCancel(context.WithoutCancel(c))
 	m := &meeting{spec: spec, addr: cmp.Or(spec.LocalAddr, spec.MasterAddr), news: make(chan news), end: end, asked: c.Done()}
@@ -87,8 +89,9 @@ func (m *meeting) join(c, life context.Context, log *slog.Logger) (err error) {
 	return err
 }
 
-// listen hands on what the rendezvous says. A place that is coming is told at once, and then held back until its round may start and it is known where
-// the workers meet, with all that comes after it; one that is over before is not handed on.
+// listen hands on what the rendezvous says. A place that is coming is told at once, and then held
+// back until its round may start and it is known where the workers meet, with all that comes after
+// it; one that is over before is not handed on.
 func (m *meeting) listen(c context.Context) {
 	var found <-chan news // with the workers' store
 	var held []news
@@ -163,7 +166,8 @@ func (m *meeting) tell(c context.Context, n news) {
 	}
 }
 
-// persist does something again and again while the store is away, until c is over. When that has been too long is the rendezvous' to say.
+// persist does something again and again while the store is away, until c is over. When that has
+// been too long is the rendezvous' to say.
 func persist(c context.Context, do func() error) error {
 	for {
 		err := do()
@@ -203,13 +207,15 @@ func (m *meeting) close() {
 }
 
 const (
-	// parting is how long a node that hosts the rendezvous waits for the others to learn of its end.
+	// parting is how long a node that hosts the rendezvous waits for the others to learn of its
+	// end.
 	parting = 3 * time.Second
 	// hurry is how long leaving takes at most after this node was asked to end.
 	hurry = parting / 2
 )
 
-// hasten ends c earlier where this node is asked to end, or to do so at once: the others may just hear of it.
+// hasten ends c earlier where this node is asked to end, or to do so at once: the others may just
+// hear of it.
 func (m *meeting) hasten(c context.Context, end func()) {
 	asked := m.asked
 	for {
@@ -226,7 +232,8 @@ func (m *meeting) hasten(c context.Context, end func()) {
 	}
 }
 
-// part says that this node knows of the end, and waits for the others to say so if their store is here.
+// part says that this node knows of the end, and waits for the others to say so if their store is
+// here.
 func (m *meeting) part(c context.Context) {
 	m.mu.Lock()
 	ended, last := m.ended, m.last

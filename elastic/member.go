@@ -22,8 +22,8 @@ import (
 	"github.com/weft-project/weft/transport"
 )
 
-// AgentVariable is the environment variable that holds the number of the file by which the agent tells a worker its places, and after a colon what tells
-// that file from others: its inode.
+// AgentVariable is the environment variable that holds the number of the file by which the agent
+// tells a worker its places, and after a colon what tells that file from others: its inode.
 const AgentVariable = "WEFT_AGENT_FD"
 
 // ErrNoAgent is a worker's error when its agent has gone.
@@ -37,11 +37,12 @@ type Place struct {
 	LocalWorld int `json:"local_world"`
 	NodeRank   int `json:"node_rank"`
 	Nodes      int `json:"nodes"`
-	// Round is that of the nodes. Epoch grows with it, and when a worker was replaced in its place: what workers of one epoch
-	// make together, those of another have no part in.
+	// Round is that of the nodes. Epoch grows with it, and when a worker was replaced in its place:
+	// what workers of one epoch make together, those of another have no part in.
 	Round int `json:"round"`
 	Epoch int `json:"epoch"`
-	// Source is the lowest rank of a worker whose node was in the round before, -1 if there is none. The worker itself may be new: it may have been replaced.
+	// Source is the lowest rank of a worker whose node was in the round before, -1 if there is
+	// none. The worker itself may be new: it may have been replaced.
 	Source   int    `json:"source"`
 	Restarts int    `json:"restarts"`  // of the whole job
 	Store    string `json:"store"`     // host:port of the workers' store
@@ -92,7 +93,8 @@ type JoinConfig struct {
 	StoreTLS *tls.Config
 	// Grace is how long the context of an epoch of Each outlives its place; 0 means 3 s.
 	Grace time.Duration
-	// Patience is how long Each waits for another place after something has failed; 0 means a minute.
+	// Patience is how long Each waits for another place after something has failed; 0 means a
+	// minute.
 	Patience time.Duration
 }
 
@@ -114,8 +116,9 @@ func newMembership(cfg JoinConfig) *Membership {
 	}
 }
 
-// JoinWith tells a worker its place, and every later one. A worker calls it once: what the agent says is read once. Under another launcher than
-// weft run the place is that of the environment, and stays.
+// JoinWith tells a worker its place, and every later one. A worker calls it once: what the agent
+// says is read once. Under another launcher than weft run the place is that of the environment, and
+// stays.
 func JoinWith(c context.Context, cfg JoinConfig) (*Membership, error) {
 	m := newMembership(cfg)
 	fd, given := os.LookupEnv(AgentVariable)
@@ -166,7 +169,8 @@ func (m *Membership) read(from io.Reader, first chan struct{}) {
 	m.fail(ErrNoAgent)
 }
 
-// set takes a place, unless it is the one that is known: a worker that has just been started is told it again.
+// set takes a place, unless it is the one that is known: a worker that has just been started is
+// told it again.
 func (m *Membership) set(p Place) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -206,7 +210,8 @@ func (m *Membership) Err() error {
 	return m.err
 }
 
-// Store is the store of the workers of a place's epoch, for them alone. It is the caller's to close.
+// Store is the store of the workers of a place's epoch, for them alone. It is the caller's to
+// close.
 func (m *Membership) Store(c context.Context, p Place) (store.Store, error) {
 	secure := m.cfg.StoreTLS
 	if p.StoreTLS && secure == nil {

@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// addresses are those of a host's name, IPv4 first. A name may have none yet, as that of a pod which is about to start.
+// addresses are those of a host's name, IPv4 first. A name may have none yet, as that of a pod
+// which is about to start.
 func (s *Spec) addresses(c context.Context, host string) ([]string, error) {
 	if _, err := netip.ParseAddr(host); err == nil {
 		return []string{host}, nil
@@ -74,7 +75,8 @@ func outOfReach(host string, err error) error {
 	return &absent{what, err}
 }
 
-// says says whether err is of the system's error no, if only by its words: gRPC hands on nothing else.
+// says says whether err is of the system's error no, if only by its words: gRPC hands on nothing
+// else.
 func says(err error, no syscall.Errno) bool {
 	return errors.Is(err, no) || strings.Contains(err.Error(), no.Error())
 }

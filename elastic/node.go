@@ -31,7 +31,8 @@ type order struct {
 	deed deed
 }
 
-// decision is what an event leads to: the orders, what to tell the rendezvous, and for people the reason ("" where there is nothing to say).
+// decision is what an event leads to: the orders, what to tell the rendezvous, and for people the
+// reason ("" where there is nothing to say).
 type decision struct {
 	orders []order
 	fail   *failed
@@ -68,7 +69,8 @@ const (
 	broken // it has failed, and waits for leave to be started again
 )
 
-// node is the pure state of one node's workers over the rounds of a job: events and the time in, decisions out. It has no I/O and no clock.
+// node is the pure state of one node's workers over the rounds of a job: events and the time in,
+// decisions out. It has no I/O and no clock.
 type node struct {
 	grace   time.Duration
 	workers []slot
@@ -96,9 +98,10 @@ func newNode(workers int, grace time.Duration) *node {
 // done says that nothing runs and nothing will.
 func (n *node) done() bool { return n.left == 0 && n.ending && n.over }
 
-// coming takes it that a new round has formed, and why. A worker that called elastic.Join hears of its new place and runs on. A worker that
-// did not is deaf: the node ends it. Where the round restarts all workers, the node ends every one. The ended ones start again once every
-// node of the round has ended its own (placed).
+// coming takes it that a new round has formed, and why. A worker that called elastic.Join hears of
+// its new place and runs on. A worker that did not is deaf: the node ends it. Where the round
+// restarts all workers, the node ends every one. The ended ones start again once every node of the
+// round has ended its own (placed).
 func (n *node) coming(now time.Time, p rdzv.Placement, why string, deaf func(worker int) bool) decision {
 	if n.ending {
 		return decision{}
@@ -115,7 +118,8 @@ func (n *node) coming(now time.Time, p rdzv.Placement, why string, deaf func(wor
 	return n.retire(now, fmt.Sprintf("round %d", p.Round), why, func(i int) bool { return p.Restart || deaf(i) })
 }
 
-// outside takes it that this node has no place in the round that runs: it was lost, and the others have gone on without it.
+// outside takes it that this node has no place in the round that runs: it was lost, and the others
+// have gone on without it.
 func (n *node) outside(now time.Time, deaf func(worker int) bool) decision {
 	if n.ending || n.place == nil {
 		return decision{}
@@ -163,7 +167,8 @@ func (n *node) stale(what deed) []order {
 	return slices.DeleteFunc(n.all(what), func(o order) bool { return !n.workers[o.rank].stale })
 }
 
-// placed takes the place that was coming, now that no node of its round runs a worker of a world before it: what does not run is started.
+// placed takes the place that was coming, now that no node of its round runs a worker of a world
+// before it: what does not run is started.
 func (n *node) placed(p rdzv.Placement) decision {
 	if n.ending {
 		return decision{}
@@ -195,7 +200,8 @@ func (n *node) start(which func(slot) bool) []order {
 	return out
 }
 
-// exited takes a worker's end. Text says for people how it ended. A failure that is spared counts as a good end.
+// exited takes a worker's end. Text says for people how it ended. A failure that is spared counts
+// as a good end.
 func (n *node) exited(i int, st status, spared bool, text string) decision {
 	s := &n.workers[i]
 	if s.phase != running {

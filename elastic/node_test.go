@@ -145,7 +145,8 @@ func TestANodeThatTheOthersHaveLostEndsItsWorkersThatAreDeafToTheirPlaces(t *tes
 	require.Len(t, n.placed(rdzv.Placement{Round: 3}).orders, 2)
 }
 
-// TestRandomEventsNeverGiveAnOrderThatCannotBe plays rounds, leaves, ends and requests in any order.
+// TestRandomEventsNeverGiveAnOrderThatCannotBe plays rounds, leaves, ends and requests in any
+// order.
 func TestRandomEventsNeverGiveAnOrderThatCannotBe(t *testing.T) {
 	for seed := range uint64(soak.Cases(2000)) {
 		r := rand.New(rand.NewPCG(seed, 4))

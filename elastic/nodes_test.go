@@ -55,7 +55,8 @@ func (w *crew) start(n int) context.CancelCauseFunc {
 	return cancel
 }
 
-// pids are the processes that have said that they are there, by rank in their place, the last of each.
+// pids are the processes that have said that they are there, by rank in their place, the last of
+// each.
 func (w *crew) pids() map[int]int {
 	out := map[int]int{}
 	for _, m := range regexp.MustCompile(`(?m)^\[(\d+)\] here (\d+)$`).FindAllStringSubmatch(w.out.String(), -1) {

@@ -14,8 +14,8 @@ import (
 	"github.com/weft-project/weft/internal/proctree"
 )
 
-// orphans are the processes that this one inherits, where Spec.Adopts says that it does: they are reaped when they end, and killed when the job
-// ends. Where it does not, orphans does nothing.
+// orphans are the processes that this one inherits, where Spec.Adopts says that it does: they are
+// reaped when they end, and killed when the job ends. Where it does not, orphans does nothing.
 type orphans struct {
 	adopts bool
 	before map[int]bool // what was below this process before the job: it is none of the job's
@@ -79,7 +79,8 @@ func (o *orphans) again() {
 	}
 }
 
-// reap reaps the orphans that have ended. Where a worker has, whoever waits for it comes first, and then has reap look again.
+// reap reaps the orphans that have ended. Where a worker has, whoever waits for it comes first, and
+// then has reap look again.
 func (o *orphans) reap() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -110,9 +111,10 @@ func ended() int {
 	}
 }
 
-// kill kills all that the job's workers have left below this process, whatever its session or group. It returns when
-// that is gone, or after drain: what the system itself holds cannot be killed. It looks again each millisecond, as
-// nothing tells of the end of a process that is no child yet.
+// kill kills all that the job's workers have left below this process, whatever its session or
+// group. It returns when that is gone, or after drain: what the system itself holds cannot be
+// killed. It looks again each millisecond, as nothing tells of the end of a process that is no
+// child yet.
 func (o *orphans) kill() {
 	if !o.adopts {
 		return

@@ -13,15 +13,18 @@ import (
 )
 
 const (
-	// drain is how long output may still come after a worker has ended. Only a process that left its worker's process group can hold the pipe open that long.
+	// drain is how long output may still come after a worker has ended. Only a process that left
+	// its worker's process group can hold the pipe open that long.
 	drain = time.Second
-	// pause is the silence after which such a process is taken to have said what belongs to the worker's end.
+	// pause is the silence after which such a process is taken to have said what belongs to the
+	// worker's end.
 	pause = 100 * time.Millisecond
 	// maxPipe is the most that lies in a pipe unread, as far as Linux lets an ordinary user choose.
 	maxPipe = 1 << 20
 )
 
-// process is one worker: a process that leads its own group, and the two goroutines that read its output.
+// process is one worker: a process that leads its own group, and the two goroutines that read its
+// output.
 type process struct {
 	cmd            *exec.Cmd
 	rank           int       // in its round
@@ -41,7 +44,8 @@ type process struct {
 	gone bool // the process is about to be reaped: its id may soon be another's
 }
 
-// start runs cmd and the readers of its output; crowded says that the worker has no core for itself. On an error nothing is left behind.
+// start runs cmd and the readers of its output; crowded says that the worker has no core for
+// itself. On an error nothing is left behind.
 func start(cmd *exec.Cmd, crowded bool, stdout, stderr *lines) (*process, error) {
 	p := &process{cmd: cmd, stdout: stdout, stderr: stderr, started: time.Now(), drain: drain}
 	outR, outW, err := os.Pipe()
@@ -84,8 +88,9 @@ func (p *process) pid() int {
 	return p.cmd.Process.Pid
 }
 
-// read takes a stream to its end. Where that does not come soon after the process has ended, as one that left its group holds the stream open,
-// what belongs to the end is what is there already; more may come for a while.
+// read takes a stream to its end. Where that does not come soon after the process has ended, as one
+// that left its group holds the stream open, what belongs to the end is what is there already; more
+// may come for a while.
 func (p *process) read(from *os.File, to *lines) {
 	p.words.Add(1)
 	p.readers.Go(func() {
@@ -104,7 +109,8 @@ func (p *process) read(from *os.File, to *lines) {
 	})
 }
 
-// hear returns when all is read that the process wrote before it ended, or after drain: whoever reads the output may keep it waiting.
+// hear returns when all is read that the process wrote before it ended, or after drain: whoever
+// reads the output may keep it waiting.
 func (p *process) hear() {
 	for _, f := range p.pipes {
 		if f.SetReadDeadline(time.Now().Add(pause)) != nil { // here pipes have none

@@ -17,7 +17,8 @@ func setGroup(cmd *exec.Cmd) {
 	dieWithParent(cmd.SysProcAttr)
 }
 
-// signalGroup signals every process of the group that pid leads. A group that is gone already is what was wanted.
+// signalGroup signals every process of the group that pid leads. A group that is gone already is
+// what was wanted.
 func signalGroup(pid int, kill bool) {
 	sig := syscall.SIGTERM
 	if kill {
@@ -35,7 +36,8 @@ func statusOf(state *os.ProcessState) status {
 
 func signalName(sig int) string { return unix.SignalName(syscall.Signal(sig)) }
 
-// inherited is a pipe that this process was started with, whose reads end when it is closed. What is not that pipe is left alone.
+// inherited is a pipe that this process was started with, whose reads end when it is closed. What
+// is not that pipe is left alone.
 func inherited(fd int, id, name string) (*os.File, error) {
 	var is unix.Stat_t
 	if err := unix.Fstat(fd, &is); err != nil {

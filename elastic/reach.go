@@ -13,19 +13,22 @@ import (
 	"github.com/weft-project/weft/store"
 )
 
-// rendezvousKeys is what the keys of every rendezvous in a store begin with, before the name of its job.
+// rendezvousKeys is what the keys of every rendezvous in a store begin with, before the name of its
+// job.
 const rendezvousKeys = "rdzv/"
 
-// RendezvousOf is the part of a store in which the nodes of a job meet, for rdzv.Look. It is not the caller's to close.
+// RendezvousOf is the part of a store in which the nodes of a job meet, for rdzv.Look. It is not
+// the caller's to close.
 func RendezvousOf(job string, st store.Store) store.Store {
 	return store.NewPrefix(rendezvousKeys+job, st)
 }
 
-// workersStore is the key, among those of the rendezvous, of the address of the workers' store in a round.
+// workersStore is the key, among those of the rendezvous, of the address of the workers' store in a
+// round.
 func workersStore(round int) string { return "master/" + strconv.Itoa(round) }
 
-// WorkersStore is the host:port of the store in which the workers of a job meet in a round, "" where it is not there yet, or no more. st is that
-// in which its nodes meet.
+// WorkersStore is the host:port of the store in which the workers of a job meet in a round, ""
+// where it is not there yet, or no more. st is that in which its nodes meet.
 func WorkersStore(c context.Context, st store.Store, job string, round int) (string, error) {
 	st, key := RendezvousOf(job, st), workersStore(round)
 	there, err := st.Check(c, key)
@@ -42,10 +45,12 @@ func WorkersStore(c context.Context, st store.Store, job string, round int) (str
 	return string(addr), nil
 }
 
-// attempt is how long one attempt to reach the rendezvous' store takes, before what was wrong with it can be told.
+// attempt is how long one attempt to reach the rendezvous' store takes, before what was wrong with
+// it can be told.
 const attempt = 5 * time.Second
 
-// reach opens the rendezvous' store, trying again for as long as a node waits to join: whoever hosts it may come later, and its name, too.
+// reach opens the rendezvous' store, trying again for as long as a node waits to join: whoever
+// hosts it may come later, and its name, too.
 func (m *meeting) reach(c context.Context) (store.Store, error) {
 	c, cancel := context.WithTimeout(c, m.waits.patience)
 	defer cancel()
@@ -96,7 +101,8 @@ func (m *meeting) try(c context.Context) (store.Store, error) {
 	return m.dial(c)
 }
 
-// suspect says what is wrong, as far as can be known: whether there is somebody, and whether something listens at the endpoint that is no store.
+// suspect says what is wrong, as far as can be known: whether there is somebody, and whether
+// something listens at the endpoint that is no store.
 func (m *meeting) suspect(err error) error {
 	host, _, _ := net.SplitHostPort(m.spec.Endpoint)
 	if why := outOfReach(host, err); why != nil {
@@ -123,8 +129,9 @@ func (m *meeting) suspect(err error) error {
 	return fmt.Errorf("something listens there that does not answer as a store; is that the address, and do all machines have the same token, or certificates, so that they speak TLS, or none? (%w)", err)
 }
 
-// host serves the store at the endpoint if this machine can and does not yet. Where the port is taken that may well be by the store, another node's of
-// this machine; if it is not, the node says so and waits on, as for any other store: whoever has it may end, and the store come.
+// host serves the store at the endpoint if this machine can and does not yet. Where the port is
+// taken that may well be by the store, another node's of this machine; if it is not, the node says
+// so and waits on, as for any other store: whoever has it may end, and the store come.
 func (m *meeting) host(c context.Context) error {
 	if m.hosts {
 		return nil

@@ -31,17 +31,20 @@ type Result struct {
 	Restarts int
 	// Logs is the folder of this Run's log files, empty if there are none.
 	Logs string
-	// Lost is why output of the workers is not where it should be: it matches ErrOutput or ErrNoReader. It is Run's error where nothing else is.
+	// Lost is why output of the workers is not where it should be: it matches ErrOutput or
+	// ErrNoReader. It is Run's error where nothing else is.
 	Lost error
 }
 
-// Run runs one node's part of a job to its end: it meets the other nodes, starts the workers in their place, starts those again that it may, and
-// returns when all of them and all that they started have ended, and the job is over on all nodes. The error is nil if
-// every worker's last exit was with code 0, or spared by Spec.GoesOn; a *WorkerError where a failure of this node's ended the
-// job; one that matches rdzv.ErrClosed where another node's did; context.Cause(c) if c ended this node's part first, which the other
-// nodes take as a leave, or an error of its own if Spec.Abort did, or one that matches ErrNoReader; one that matches
-// ErrOutput where all ended well, but what they wrote is not where it should be; and one that matches ErrInvalidSpec if
-// nothing was started because of the spec. The Result is nil only if no worker was to start yet.
+// Run runs one node's part of a job to its end: it meets the other nodes, starts the workers in
+// their place, starts those again that it may, and returns when all of them and all that they
+// started have ended, and the job is over on all nodes. The error is nil if every worker's last
+// exit was with code 0, or spared by Spec.GoesOn; a *WorkerError where a failure of this node's
+// ended the job; one that matches rdzv.ErrClosed where another node's did; context.Cause(c) if c
+// ended this node's part first, which the other nodes take as a leave, or an error of its own if
+// Spec.Abort did, or one that matches ErrNoReader; one that matches ErrOutput where all ended well,
+// but what they wrote is not where it should be; and one that matches ErrInvalidSpec if nothing was
+// started because of the spec. The Result is nil only if no worker was to start yet.
 func Run(c context.Context, spec Spec) (*Result, error) {
 	defer spec.Probe.end()
 	spec, err := spec.populate().given()
@@ -81,7 +84,8 @@ func Run(c context.Context, spec Spec) (*Result, error) {
 	}()
 	a.spec, a.meeting = spec, m
 
-	// The kernel ties "die with the parent" to the thread that starts a process, so this thread stays until the end.
+	// The kernel ties "die with the parent" to the thread that starts a process, so this thread
+	// stays until the end.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if spec.Token == "" && spec.Store.TLS == nil {
@@ -291,9 +295,11 @@ func (a *agent) ends(now time.Time, err error) {
 	a.do(a.node.end(now, why))
 }
 
-// blame is the error of a job that a failure of this node's has ended, nil if err says something else. err names a failure for which no restart
-// was left. With it count those that came after it: the first in time is to blame, whichever the job heard of first. The worker of the
-// named one may run again, with the whole group. Where err names none of ours, another node's failure has ended the job.
+// blame is the error of a job that a failure of this node's has ended, nil if err says something
+// else. err names a failure for which no restart was left. With it count those that came after it:
+// the first in time is to blame, whichever the job heard of first. The worker of the named one may
+// run again, with the whole group. Where err names none of ours, another node's failure has ended
+// the job.
 func (a *agent) blame(err error) *WorkerError {
 	if !errors.Is(err, rdzv.ErrClosed) {
 		return nil

@@ -14,8 +14,9 @@ import (
 // maxWords bounds what the agent has said and nobody has read yet, in bytes.
 const maxWords = 64 << 10
 
-// screen is what the sinks of one Run have in common, so that no two of their lines mix on one terminal. Who reads the output may stop: then a
-// worker's line waits, and stalls its worker as a pipe does. What the agent says never waits: it is kept, and written when its turn comes.
+// screen is what the sinks of one Run have in common, so that no two of their lines mix on one
+// terminal. Who reads the output may stop: then a worker's line waits, and stalls its worker as a
+// pipe does. What the agent says never waits: it is kept, and written when its turn comes.
 type screen struct {
 	writing sync.Mutex // held while something is written, which may take for ever
 	open    bool       // the cursor is behind a prompt
@@ -46,7 +47,8 @@ type sink struct {
 	gone     bool           // nobody does; held with screen.writing
 }
 
-// newSinks are those of a Run. They have a screen each where they surely are not one terminal or file: then one that stalls does not stall the other.
+// newSinks are those of a Run. They have a screen each where they surely are not one terminal or
+// file: then one that stalls does not stall the other.
 func newSinks(stdout, stderr io.Writer) (out, err *sink) {
 	out = &sink{screen: &screen{}, w: stdout, terminal: isTerminal(stdout), stream: Stdout, losses: &losses{}}
 	err = &sink{screen: out.screen, w: stderr, terminal: isTerminal(stderr), stream: Stderr, losses: out.losses}
@@ -80,8 +82,8 @@ const (
 	prompt    ending = 0    // the cursor is behind it; the next line covers it, unless somebody has typed
 )
 
-// put writes one line of a worker, and waits until it is written.
-// An error is remembered, and no more: a worker must not stall because nobody reads its output any more.
+// put writes one line of a worker, and waits until it is written. An error is remembered, and no
+// more: a worker must not stall because nobody reads its output any more.
 func (s *sink) put(prefix string, line []byte, how ending) {
 	s.screen.writing.Lock()
 	defer s.screen.writing.Unlock()
@@ -89,7 +91,8 @@ func (s *sink) put(prefix string, line []byte, how ending) {
 	s.write(prefix, line, how)
 }
 
-// say has a line of the agent's written after what was said before it, and does not wait. Where there is no room, the oldest words go.
+// say has a line of the agent's written after what was said before it, and does not wait. Where
+// there is no room, the oldest words go.
 func (s *sink) say(text string) {
 	sc := s.screen
 	sc.mu.Lock()
@@ -164,7 +167,8 @@ func (s *sink) write(prefix string, line []byte, how ending) {
 	s.losses.add(s.stream.name(), err)
 }
 
-// settle waits until all that was said is written, and leaves the cursor of a terminal on a row of its own.
+// settle waits until all that was said is written, and leaves the cursor of a terminal on a row of
+// its own.
 func (s *sink) settle() {
 	s.screen.writing.Lock()
 	defer s.screen.writing.Unlock()

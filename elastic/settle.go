@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// settle waits until all output is written. That may take as long as who reads it likes, until this node is asked to end: then it takes drain at most.
+// settle waits until all output is written. That may take as long as who reads it likes, until this
+// node is asked to end: then it takes drain at most.
 func (a *agent) settle(c context.Context, asks <-chan chan<- Status) {
 	written := make(chan struct{})
 	go func() {

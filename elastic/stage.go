@@ -2,8 +2,9 @@ package elastic
 
 import "slices"
 
-// stage is where an agent is in its life. What asks it to end does so in each of them: first a signal, which ends the context of Run, and then
-// another one, which closes Spec.Abort. Whatever the agent waits for, it waits for these, too.
+// stage is where an agent is in its life. What asks it to end does so in each of them: first a
+// signal, which ends the context of Run, and then another one, which closes Spec.Abort. Whatever
+// the agent waits for, it waits for these, too.
 //
 //	stage        what the agent does                             after the first one          after the second one
 //	meeting      looks for the store in which the nodes meet     Run returns                  -
@@ -20,9 +21,11 @@ import "slices"
 //
 // (*) stopping where workers run, settling where none does.
 //
-// Without a signal settling ends when the output is read, and parting after as many seconds as its constant says.
+// Without a signal settling ends when the output is read, and parting after as many seconds as its
+// constant says.
 //
-// A worker that cannot be started has failed before the agent waits for anything again: there is no stage in which it waits for one that is not there.
+// A worker that cannot be started has failed before the agent waits for anything again: there is no
+// stage in which it waits for one that is not there.
 type stage int
 
 const (

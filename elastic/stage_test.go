@@ -56,7 +56,8 @@ var ways = map[stage]wayTo{
 	stageParting:    {name: "parting", script: "exit 0\n"},
 }
 
-// signals are what the agent is asked in a stage: to end, to end while its rendezvous' store does not answer, and to end at once.
+// signals are what the agent is asked in a stage: to end, to end while its rendezvous' store does
+// not answer, and to end at once.
 var signals = []struct {
 	name       string
 	grace      time.Duration
@@ -153,7 +154,8 @@ func (h *hanging) CompareSet(c context.Context, key string, old, value []byte) (
 	return h.Store.CompareSet(c, key, old, value)
 }
 
-// TestASignalEndsAnAgentWithinFiveSecondsOfTheGrace goes through what takes time after the workers are gone, and measures it where there are none.
+// TestASignalEndsAnAgentWithinFiveSecondsOfTheGrace goes through what takes time after the workers
+// are gone, and measures it where there are none.
 func TestASignalEndsAnAgentWithinFiveSecondsOfTheGrace(t *testing.T) {
 	hearing, clearing, settling := drain, drain, drain
 	require.LessOrEqual(t, hearing+clearing+settling+hurry, 5*time.Second)

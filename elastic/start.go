@@ -22,7 +22,8 @@ func startCode(err error) int {
 	return codeNoProgram
 }
 
-// remedied is why a worker could not be started, in the system's words, and what to do about it. The program is "" where the error is not about it.
+// remedied is why a worker could not be started, in the system's words, and what to do about it.
+// The program is "" where the error is not about it.
 func remedied(err error, program string) error {
 	if what := remedy(err, program); what != "" {
 		return fmt.Errorf("%w: %s", err, what)

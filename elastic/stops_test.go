@@ -12,7 +12,8 @@ import (
 	"github.com/weft-project/weft/store"
 )
 
-// stubborn is a job of two nodes with a worker each, which ignore SIGTERM; rank 1 has left a process that holds the fifo.
+// stubborn is a job of two nodes with a worker each, which ignore SIGTERM; rank 1 has left a
+// process that holds the fifo.
 func stubborn(t *testing.T, change func(*Spec)) (w *crew, released func() error, end func()) {
 	w = newCrew(t, "stubborn", 1, func(s *Spec) {
 		s.MinNodes, s.Grace = 2, 100*time.Millisecond

@@ -32,8 +32,8 @@ type Selection struct {
 	ByRank map[int]Streams // by local rank
 }
 
-// ParseSelection reads torchrun's notation: 0 (none), 1 (stdout), 2 (stderr) or 3 (both) for all workers, or for some of them by local rank,
-// as in "0:3,1:1".
+// ParseSelection reads torchrun's notation: 0 (none), 1 (stdout), 2 (stderr) or 3 (both) for all
+// workers, or for some of them by local rank, as in "0:3,1:1".
 func ParseSelection(text string) (Selection, error) {
 	if text == "" {
 		return Selection{}, nil

@@ -12,7 +12,8 @@ import (
 	"github.com/weft-project/weft/store"
 )
 
-// waits is what a node without a place tells people: what it waits for, after a few seconds and then rarely.
+// waits is what a node without a place tells people: what it waits for, after a few seconds and
+// then rarely.
 type waits struct {
 	endpoint, job string
 	patience      time.Duration // of one that joins
@@ -138,7 +139,8 @@ func (w *waits) line(c context.Context, now time.Time) string {
 	return text
 }
 
-// due is how things stand, if it is time to say so, and they are known: not while the rendezvous is out of reach. Else nobody waits.
+// due is how things stand, if it is time to say so, and they are known: not while the rendezvous is
+// out of reach. Else nobody waits.
 func (w *waits) due(now time.Time) (what standing, under store.Store, waited time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -210,7 +212,8 @@ func (s standing) elsewhere() string {
 	return " (other jobs meet there, too: " + strings.Join(s.others, ", ") + "; is the id the right one?)"
 }
 
-// otherJobs are some of the other jobs that meet in a store: who waits in vain may have the wrong name.
+// otherJobs are some of the other jobs that meet in a store: who waits in vain may have the wrong
+// name.
 func otherJobs(c context.Context, st store.Store, own string) []string {
 	c, cancel := context.WithTimeout(c, time.Second)
 	defer cancel()

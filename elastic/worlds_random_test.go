@@ -13,7 +13,8 @@ import (
 	"github.com/weft-project/weft/internal/soak"
 )
 
-// schedule is the leader's state and some nodes, in a time of their own; in which order things happen is random.
+// schedule is the leader's state and some nodes, in a time of their own; in which order things
+// happen is random.
 type schedule struct {
 	r     *rand.Rand
 	cfg   rdzv.Config
@@ -188,7 +189,8 @@ func (s *schedule) one() error {
 	return nil
 }
 
-// settled says what is amiss when nothing more comes or goes: everybody who has a place runs all its workers in the last round.
+// settled says what is amiss when nothing more comes or goes: everybody who has a place runs all
+// its workers in the last round.
 func (s *schedule) settled() error {
 	sum := s.state.Summary()
 	placed := 0

@@ -14,7 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// worlds are the worlds in which workers say that they run, one line each as they start and as they stop.
+// worlds are the worlds in which workers say that they run, one line each as they start and as they
+// stop.
 type worlds struct {
 	runs map[string]string // world by process
 	most int               // that have run at a time
@@ -59,7 +60,8 @@ func TestTwoWorldsAtOnceAreFound(t *testing.T) {
 	require.Equal(t, 2, w.most)
 }
 
-// plain is a worker that writes down when it runs and in which world, and knows nothing of Join. Rank 1 of 4 takes its time to stop.
+// plain is a worker that writes down when it runs and in which world, and knows nothing of Join.
+// Rank 1 of 4 takes its time to stop.
 func plain() {
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, syscall.SIGTERM)

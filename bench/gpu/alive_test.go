@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// alive tells whether processes are left of those that ran its script, or were started by such: they all have a pipe open.
+// alive tells whether processes are left of those that ran its script, or were started by such:
+// they all have a pipe open.
 type alive struct {
 	script string // its beginning
 	fifo   *os.File

@@ -9,8 +9,9 @@ import (
 	"syscall"
 )
 
-// awake has the GPUs stay initialised between the steps, where nothing else does: it takes the driver seconds to start one that nobody has open. It is a
-// process of its own that does so, as the driver may not come back.
+// awake has the GPUs stay initialised between the steps, where nothing else does: it takes the
+// driver seconds to start one that nobody has open. It is a process of its own that does so, as the
+// driver may not come back.
 func awake(self string) (sleep func()) {
 	cmd := exec.Command(self, "awake")
 	cmd.Env = append(os.Environ(), selfEnv+"=1")

@@ -106,8 +106,9 @@ func benchMain(c context.Context, args []string, stdout, stderr io.Writer) error
 	return b.cases(c, names)
 }
 
-// cases runs the cases of these names. One driver is open for as long as they run: without any the GPU's context would end between two cases, and cuBLASLt,
-// which stays loaded, would hold what was of that.
+// cases runs the cases of these names. One driver is open for as long as they run: without any the
+// GPU's context would end between two cases, and cuBLASLt, which stays loaded, would hold what was
+// of that.
 func (b *bench) cases(c context.Context, names []string) error {
 	held, err := b.open()
 	if err != nil {
@@ -174,7 +175,8 @@ func (b *bench) device(p gpu.Precision) (*device.Accelerator, error) {
 	return gpu.Config{Precision: p}.On(d, id)
 }
 
-// tell runs a part of a case, and says its line: with the error where it fails, and the others go on.
+// tell runs a part of a case, and says its line: with the error where it fails, and the others go
+// on.
 func (b *bench) tell(l line, run func(l *line) error) error {
 	err := guarded(func() error { return run(&l) })
 	if err != nil {

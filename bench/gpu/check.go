@@ -67,7 +67,8 @@ func checkMain(c context.Context, args []string, stdout, stderr io.Writer) error
 	return r.run(c)
 }
 
-// refuse tells of a wrong command line in the results, where the flags have named a folder for them: it may have those of a check that only begins.
+// refuse tells of a wrong command line in the results, where the flags have named a folder for
+// them: it may have those of a check that only begins.
 func (r result) refuse(f *flag.FlagSet, why error) (err error) {
 	r.State = "the command line is wrong: " + strings.ReplaceAll(why.Error(), "\n", "; ")
 	f.Visit(func(given *flag.Flag) {

@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// contacted makes a folder as one is on a machine with a GPU: contact.sh, and a bundle with a script in the place of gpucheck.
+// contacted makes a folder as one is on a machine with a GPU: contact.sh, and a bundle with a
+// script in the place of gpucheck.
 func contacted(t *testing.T, gpucheck string) (dir string) {
 	dir = t.TempDir()
 	script, err := os.ReadFile("contact.sh")

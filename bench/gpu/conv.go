@@ -15,7 +15,8 @@ type convSize struct {
 	classes         int
 }
 
-// newConv is a classifier of images: two convolutions, each with a ReLU and a pool, and a linear layer.
+// newConv is a classifier of images: two convolutions, each with a ReLU and a pool, and a linear
+// layer.
 func newConv(s convSize) model {
 	src := source(10)
 	filters := func(in, out int) *autodiff.Tensor {

@@ -22,8 +22,9 @@ type checked struct {
 	Gradients        map[string]float64 `json:"gradients,omitempty"` // by parameter: how far from the CPU's in float64, as a share of its length
 }
 
-// correct computes the gradients of models at small sizes here, and on the CPU in float64, and compares them by parameter; then it trains the models
-// some steps, and compares the losses with the CPU's.
+// correct computes the gradients of models at small sizes here, and on the CPU in float64, and
+// compares them by parameter; then it trains the models some steps, and compares the losses with
+// the CPU's.
 func (b *bench) correct(context.Context) (err error) {
 	for _, k := range []struct {
 		name string
@@ -58,7 +59,8 @@ func (b *bench) tellMore(l *line, more any, run func() error) error {
 	return nil
 }
 
-// truth is what the CPU says of a model: gradients in float64 at the disturbed parameters, and losses of steps from where it begins.
+// truth is what the CPU says of a model: gradients in float64 at the disturbed parameters, and
+// losses of steps from where it begins.
 type truth struct {
 	gradients
 	losses []float64
@@ -91,9 +93,10 @@ func (l *checked) compare(m model, dev device.Device, p gpu.Precision, right tru
 	return err
 }
 
-// roundings is how many roundings of the products' factors a gradient may be off, as a share of its length: 18 were the most where all was right, and a
-// fault is worth hundreds. At a kink, of a ReLU or a maximum, some elements fall on the other side; their share is a rounding's, and what they are of a
-// length is its root.
+// roundings is how many roundings of the products' factors a gradient may be off, as a share of its
+// length: 18 were the most where all was right, and a fault is worth hundreds. At a kink, of a ReLU
+// or a maximum, some elements fall on the other side; their share is a rounding's, and what they
+// are of a length is its root.
 const (
 	roundings     = 40
 	kinkRoundings = 2
@@ -191,8 +194,8 @@ func (m model) wide() model {
 	return m
 }
 
-// disturbed moves the parameters away from where they begin: there a scale is 1, a shift is 0, and attention looks at all it sees nearly alike, so
-// that much could be wrong unseen.
+// disturbed moves the parameters away from where they begin: there a scale is 1, a shift is 0, and
+// attention looks at all it sees nearly alike, so that much could be wrong unseen.
 func (m model) disturbed() model {
 	src, params := source(9), make(tensors, len(m.params))
 	for k, p := range m.params {
@@ -206,7 +209,8 @@ func (m model) disturbed() model {
 	return m
 }
 
-// apart is the length of the difference of two gradients, as a share of the length of the right one.
+// apart is the length of the difference of two gradients, as a share of the length of the right
+// one.
 func apart(got, want []float64) float64 {
 	var d, n float64
 	for k := range want {

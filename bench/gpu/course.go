@@ -40,7 +40,8 @@ type ending struct {
 	lines   []map[string]any
 }
 
-// course is the order of a check: which step is next and for how long, and what became of each. It does nothing itself and knows no clock.
+// course is the order of a check: which step is next and for how long, and what became of each. It
+// does nothing itself and knows no clock.
 type course struct {
 	steps []step
 	out   []outcome // of the steps, in their order
@@ -95,8 +96,9 @@ func (c *course) next(now time.Time) (s step, limit time.Duration, more bool) {
 	return step{}, 0, false
 }
 
-// allowed is how long the next step may take: its limit, or less where the steps after it in its part would lack what they need; but what it needs itself
-// comes first, as the steps before are the more important ones.
+// allowed is how long the next step may take: its limit, or less where the steps after it in its
+// part would lack what they need; but what it needs itself comes first, as the steps before are the
+// more important ones.
 func (c *course) allowed(now time.Time) time.Duration {
 	s, left := c.steps[c.at], c.over.Sub(now)
 	spare := left - quitting - patience

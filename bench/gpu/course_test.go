@@ -25,7 +25,8 @@ func contactPlan(t *testing.T, p part) []step {
 	return o.chosen(plan(o))
 }
 
-// drive runs a course on a clock of its own; takes says how long a step would take. It returns when each step began, and the end.
+// drive runs a course on a clock of its own; takes says how long a step would take. It returns when
+// each step began, and the end.
 func drive(c *course, takes func(s step) time.Duration) (begins map[string]time.Duration, end time.Duration) {
 	now := time.Unix(0, 0)
 	begins = map[string]time.Duration{}
@@ -106,7 +107,8 @@ func TestWhereAllStepsHangTheBenchmarksBeginAllTheSame(t *testing.T) {
 	}
 }
 
-// However long steps take, time is never overrun, and each step ends with a verdict that fits what it took.
+// However long steps take, time is never overrun, and each step ends with a verdict that fits what
+// it took.
 func TestACourseKeepsToItsTimeWhateverTheStepsTake(t *testing.T) {
 	for n := range soak.Cases(200) {
 		src := rand.New(rand.NewPCG(uint64(n), 1))

@@ -22,8 +22,8 @@ import (
 	"github.com/weft-project/weft/optim"
 )
 
-// trainingRun trains a small network on a GPU that it opens: what is made is freed, and the GPU is closed. met is how often what was planted had struck
-// before that.
+// trainingRun trains a small network on a GPU that it opens: what is made is freed, and the GPU is
+// closed. met is how often what was planted had struck before that.
 func trainingRun(lib *fake.Library) (met int, err error) {
 	driver, err := native.Open(0)
 	if err != nil {
@@ -74,7 +74,8 @@ func trainedIn(arena *autodiff.Arena, dev device.Device) error {
 // aloneEnv has a test do its work in a process of its own, as the driver is opened once.
 const aloneEnv = "WEFT_TEST_ALONE"
 
-// alone runs a test again in a process of its own, over the fake driver. It says whether this is that process.
+// alone runs a test again in a process of its own, over the fake driver. It says whether this is
+// that process.
 func alone(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(aloneEnv) != "" {

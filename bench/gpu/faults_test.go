@@ -21,7 +21,8 @@ import (
 	"github.com/weft-project/weft/internal/soak"
 )
 
-// interpretEnv has a process that is this program run kernels by the interpreter, on the fake driver that LIBCUDA_PATH names.
+// interpretEnv has a process that is this program run kernels by the interpreter, on the fake
+// driver that LIBCUDA_PATH names.
 const interpretEnv = "WEFT_TEST_INTERPRET"
 
 func init() {
@@ -36,12 +37,14 @@ func init() {
 	lib.Use(fake.Interpreter())
 }
 
-// overFake are the variables of a process that is this program over the fake driver at path, with something planted.
+// overFake are the variables of a process that is this program over the fake driver at path, with
+// something planted.
 func overFake(path, plan, seen string) []string {
 	return append(os.Environ(), "LIBCUDA_PATH="+path, "WEFT_CUBLASLT="+path, interpretEnv+"=1", selfEnv+"=1", tinyEnv+"=1", fake.PlantEnv+"="+plan, fake.SeenEnv+"="+seen)
 }
 
-// driverFault is a step of the check over a driver that does something else in one of its calls: each time, or the at-th.
+// driverFault is a step of the check over a driver that does something else in one of its calls:
+// each time, or the at-th.
 type driverFault struct {
 	step       []string
 	call, kind string
@@ -86,8 +89,9 @@ func (p driverFault) run(t *testing.T, path string) (b became) {
 // faultKinds are what drivers do: those that a process survives last.
 var faultKinds = []string{"hang", "crash", "abort", "exit", "slow", "memory", "lost214", "lost700", "lost719", "lost999", "46", "801"}
 
-// faultCases are all calls that the check's steps make, each in the step that is quickest, with all kinds, at the first, a later and the last time. Whole is
-// how many lines each step prints where nothing is planted.
+// faultCases are all calls that the check's steps make, each in the step that is quickest, with all
+// kinds, at the first, a later and the last time. Whole is how many lines each step prints where
+// nothing is planted.
 func faultCases(t *testing.T, path string) (all []driverFault, whole map[string]int) {
 	bench := func(name string) []string { return []string{"bench", "-rounds", "1", "-only", name} }
 	whole = map[string]int{}
@@ -112,7 +116,8 @@ func faultCases(t *testing.T, path string) (all []driverFault, whole map[string]
 	return all, whole
 }
 
-// survived are calls without which the steps go on: nothing needs them, or there is another way. Without the driver's version all libraries are tried.
+// survived are calls without which the steps go on: nothing needs them, or there is another way.
+// Without the driver's version all libraries are tried.
 var survived = []string{"cuDriverGetVersion", "cuFuncGetParamInfo", "cuGetErrorString", "cublasLtGetVersion", "cuStreamBeginCapture_v2", "cuGraphInstantiateWithFlags"}
 
 // told checks that a step ended as it must, and says how in a word.

@@ -82,7 +82,8 @@ func explained(rows []*row) string {
 	return b.String()
 }
 
-// rightTable says how far models are from what the CPU says; nothing where no step has compared any.
+// rightTable says how far models are from what the CPU says; nothing where no step has compared
+// any.
 func rightTable(steps []outcome) string {
 	var b strings.Builder
 	number := func(l map[string]any, key string) string {
@@ -114,7 +115,8 @@ func rightTable(steps []outcome) string {
 	return b.String()
 }
 
-// waysList says by what products and graphs were made, how often, and in which cases; nothing where nobody has counted.
+// waysList says by what products and graphs were made, how often, and in which cases; nothing where
+// nobody has counted.
 func waysList(steps []outcome) string {
 	times, where := map[string]float64{}, map[string][]string{}
 	for l := range linesFrom(steps, false) {

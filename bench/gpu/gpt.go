@@ -13,7 +13,8 @@ import (
 // gptSize is how large a transformer is that predicts the next token.
 type gptSize struct{ batch, length, vocab, width, heads, layers int }
 
-// newGPT is GPT-2's shape, without dropout: bench/torch/gpu.py has the same. The embedding is the last layer's weight too.
+// newGPT is GPT-2's shape, without dropout: bench/torch/gpu.py has the same. The embedding is the
+// last layer's weight too.
 func newGPT(s gptSize) model {
 	src := source(6)
 	norm := func() tensors { return nn.NewLayerNorm(s.width).Params() }

@@ -15,7 +15,8 @@ import (
 	"github.com/weft-project/weft/device/cuda/ptx"
 )
 
-// The test binary is also the program: its own steps and workers are this binary with a variable set.
+// The test binary is also the program: its own steps and workers are this binary with a variable
+// set.
 func TestMain(m *testing.M) {
 	switch {
 	case os.Getenv("RANK") != "" || os.Getenv(selfEnv) != "":

@@ -29,9 +29,10 @@ const (
 	look     = time.Millisecond // how often the verb hold looks whether they are: nothing tells of the end of what is no child yet
 )
 
-// holdMain is the verb hold: it runs a program, and when that ends, or nobody holds the other end of standard input any more, it kills whatever the program
-// has started and is still there, in whatever group or session. So a step leaves nothing behind, nor does a check that is killed. Each byte of standard
-// input is SIGQUIT to the program, of which one of Go says where all of it is.
+// holdMain is the verb hold: it runs a program, and when that ends, or nobody holds the other end
+// of standard input any more, it kills whatever the program has started and is still there, in
+// whatever group or session. So a step leaves nothing behind, nor does a check that is killed. Each
+// byte of standard input is SIGQUIT to the program, of which one of Go says where all of it is.
 func holdMain(_ context.Context, args []string, stdout, stderr io.Writer) error {
 	if len(args) == 0 {
 		return usageError{errors.New("hold: expected a program; this is for gpucheck to start")}
@@ -82,7 +83,8 @@ func (h held) tell() error {
 	return errors.Join(json.NewEncoder(f).Encode(h), f.Close())
 }
 
-// sweep kills all that is below this process, and the rest of a group where nothing can be found below. It says how many were there, and whether some are still.
+// sweep kills all that is below this process, and the rest of a group where nothing can be found
+// below. It says how many were there, and whether some are still.
 func sweep(group int) (found int, stuck bool) {
 	_ = syscall.Kill(-group, syscall.SIGKILL)
 	for until := time.Now().Add(drain); ; time.Sleep(look) {

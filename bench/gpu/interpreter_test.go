@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The interpreter runs on one goroutine, ten times slower under the race detector, which has nothing to see there.
+// The interpreter runs on one goroutine, ten times slower under the race detector, which has
+// nothing to see there.
 
 func TestEveryBenchmarkRunsOnTheInterpreterAndItsLossesAreTheCPUs(t *testing.T) {
 	_, out, errs := gpucheck(t, "bench", "-device", "interpreter", "-rounds", "1")

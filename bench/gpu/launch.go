@@ -13,8 +13,8 @@ import (
 // chain is how many instructions the routine of launch has.
 const chain = 64
 
-// launch measures what an instruction costs beside its work: a routine of small additions, on the same memory each time (which becomes a graph)
-// and on memory that changes.
+// launch measures what an instruction costs beside its work: a routine of small additions, on the
+// same memory each time (which becomes a graph) and on memory that changes.
 func (b *bench) launch(context.Context) (err error) {
 	for _, k := range []struct {
 		mode string

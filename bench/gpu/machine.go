@@ -104,7 +104,8 @@ func variables(environ []string) (some []string) {
 	return some
 }
 
-// Above this much memory in MiB, and this much of a GPU's time in hundredths, somebody else is taken to use it: the driver itself takes some.
+// Above this much memory in MiB, and this much of a GPU's time in hundredths, somebody else is
+// taken to use it: the driver itself takes some.
 const (
 	idleMemory = 1024
 	idleTime   = 5

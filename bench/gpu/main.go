@@ -21,10 +21,12 @@ var commit = "unknown"
 
 func main() { os.Exit(program(run)) }
 
-// grace is how long the program may take to end in good order after a signal, or when all its time is used up.
+// grace is how long the program may take to end in good order after a signal, or when all its time
+// is used up.
 const grace = 8 * time.Second
 
-// program is main, with a run. The first signal ends the context. The second one ends the program, and so does time: a driver may hold a goroutine for ever.
+// program is main, with a run. The first signal ends the context. The second one ends the program,
+// and so does time: a driver may hold a goroutine for ever.
 func program(run func(c context.Context, args []string, stdout, stderr io.Writer) int) int {
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // nobody may read what is printed; what is written to files counts
 	signals := make(chan os.Signal, 2)

@@ -102,7 +102,8 @@ func python(p map[string]any) string {
 // progress begins a line that says what a step does next, and is of no interest once that is done.
 const progress = "… "
 
-// shown is what a page shows of the output: of a step that ended well not what all such steps print, and not why there is no GPU, which its head says.
+// shown is what a page shows of the output: of a step that ended well not what all such steps
+// print, and not why there is no GPU, which its head says.
 func (o outcome) shown() string {
 	if slices.ContainsFunc(o.Lines, missing) {
 		return ""

@@ -23,8 +23,8 @@ func (b buffers) release() (err error) {
 	return err
 }
 
-// filled gives buffers for tensors of floats, with noise in [0, 1) that the device makes of a seed: of constants a GPU moves more in a second, as it takes less
-// power.
+// filled gives buffers for tensors of floats, with noise in [0, 1) that the device makes of a seed:
+// of constants a GPU moves more in a second, as it takes less power.
 func filled(dev device.Device, of ...kernels.Type) (all buffers, err error) {
 	be, err := kernels.For(dev)
 	if err != nil {
@@ -58,8 +58,9 @@ func filled(dev device.Device, of ...kernels.Type) (all buffers, err error) {
 	return all, nil
 }
 
-// noisy gives buffers for tensors of floats of so many bytes each, from ±0.5 to ±1. A GPU multiplies numbers of which many bits are equal with less power,
-// and so faster: products are timed with these.
+// noisy gives buffers for tensors of floats of so many bytes each, from ±0.5 to ±1. A GPU
+// multiplies numbers of which many bits are equal with less power, and so faster: products are
+// timed with these.
 func noisy(dev device.Device, size int, of ...kernels.Type) (all buffers, err error) {
 	src := source(8)
 	for _, t := range of {
@@ -138,7 +139,8 @@ func (b *bench) bound(c context.Context) (err error) {
 	return err
 }
 
-// repeated is how long an instruction takes, on operands that it releases. Results lie over the operands that over names, or in memory of their own.
+// repeated is how long an instruction takes, on operands that it releases. Results lie over the
+// operands that over names, or in memory of their own.
 func repeated(dev *device.Accelerator, t *clock, i kernels.Instr, in []kernels.Type, ins buffers, over []int) (ms float64, err error) {
 	defer func() { err = errors.Join(err, ins.release()) }()
 	be, err := kernels.For(dev)

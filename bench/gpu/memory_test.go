@@ -52,7 +52,8 @@ func (d counting) Close() error {
 	return d.Driver.Close()
 }
 
-// The context of a GPU ends with the last driver of a process, and comes again with the next; cuBLASLt outlives it.
+// The context of a GPU ends with the last driver of a process, and comes again with the next;
+// cuBLASLt outlives it.
 func TestTheGPUIsHeldFromTheFirstBenchmarkToTheLast(t *testing.T) {
 	var out bytes.Buffer
 	open, opened := 0, 0

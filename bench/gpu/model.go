@@ -46,8 +46,8 @@ func moved(ts tensors, dev device.Device) tensors {
 	return out
 }
 
-// stepper is a training step: forward, backward, optimizer. What it makes is freed at its end. It gives the loss where that is wanted, which
-// waits for it.
+// stepper is a training step: forward, backward, optimizer. What it makes is freed at its end. It
+// gives the loss where that is wanted, which waits for it.
 func (m model) stepper() (step func(want bool) (float64, error), err error) {
 	opt, err := optim.New(m.rule, m.params...)
 	if err != nil {

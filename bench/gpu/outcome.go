@@ -41,7 +41,8 @@ type outcome struct {
 	Aside   bool             `json:"aside,omitempty"`
 }
 
-// The verdicts, beside running. What is left out had no time, or what it needs is not here; what is interrupted was under way when the check was ended.
+// The verdicts, beside running. What is left out had no time, or what it needs is not here; what is
+// interrupted was under way when the check was ended.
 const (
 	waiting     = "not run"
 	ok          = "ok"
@@ -51,7 +52,8 @@ const (
 	interrupted = "interrupted"
 )
 
-// green says that all was run, that every module loads, that what must be shown was, and that no step of Weft's went wrong.
+// green says that all was run, that every module loads, that what must be shown was, and that no
+// step of Weft's went wrong.
 func green(r result) bool {
 	for _, s := range r.Steps {
 		if s.Verdict != ok && (s.Must || s.Verdict != leftOut && !s.Aside) {
@@ -86,8 +88,9 @@ func (r *result) learn() {
 	}
 }
 
-// write writes both files: each is whole at any time, as it was before or as it is now. They are looked at as they are written: what
-// one of them cannot be is no reason for the other not to be written.
+// write writes both files: each is whole at any time, as it was before or as it is now. They are
+// looked at as they are written: what one of them cannot be is no reason for the other not to be
+// written.
 func (r result) write(dir string) error {
 	raw, err := json.MarshalIndent(r, "", "\t")
 	if err != nil {

@@ -42,7 +42,8 @@ func (p part) check() error {
 	return nil
 }
 
-// plan lists the steps, the most important first. The time that a step needs is what it should take on a GPU of 2023, its driver's cache empty.
+// plan lists the steps, the most important first. The time that a step needs is what it should take
+// on a GPU of 2023, its driver's cache empty.
 func plan(o options) []step {
 	return slices.Concat(o.machine(), o.correctness(), o.benches(first, 1, "copy", "bound", "large", "gpt", "launch", "split"),
 		o.benches(second, 1, "small", "product"),
@@ -110,12 +111,14 @@ func (o options) sanitizer() []step {
 	}
 	return []step{{
 		name: "sanitizer", part: second, need: 100 * time.Second, limit: 3 * time.Minute, env: o.env(), long: true, not: not,
-		// Results that are no success are asked for: by tests of errors, and to count a kernel's parameters.
+		// Results that are no success are asked for: by tests of errors, and to count a kernel's
+		// parameters.
 		argv: []string{tool, "--error-exitcode=9", "--report-api-errors=no", "--launch-timeout=60", o.file("gpu.test"), "-test.short", "-test.run=" + sanitized},
 	}}
 }
 
-// torchNeeds are the benchmarks that PyTorch has too, and what it needs for them: some it compiles, twice.
+// torchNeeds are the benchmarks that PyTorch has too, and what it needs for them: some it compiles,
+// twice.
 var torchNeeds = map[string]time.Duration{
 	"copy": 10 * time.Second, "bound": 15 * time.Second, "small": 50 * time.Second, "large": time.Minute, "gpt": 110 * time.Second, "product": 20 * time.Second,
 }

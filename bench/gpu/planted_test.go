@@ -19,7 +19,8 @@ import (
 	"github.com/weft-project/weft/kernels/gpu"
 )
 
-// unmasked is a GPU whose attention looks at what comes later, too, in its forward and its backward.
+// unmasked is a GPU whose attention looks at what comes later, too, in its forward and its
+// backward.
 type unmasked struct {
 	cuda.Driver
 	of   gptSize
@@ -55,7 +56,8 @@ func (s *unmaskedStream) Run(l *cuda.List) error {
 	return s.Stream.Run(&cuda.List{Launches: l.Launches, Args: args})
 }
 
-// withTurnedGradient has a layer's weight gradient be its transpose: the value is the weight's, the gradient goes to where the transpose's would.
+// withTurnedGradient has a layer's weight gradient be its transpose: the value is the weight's, the
+// gradient goes to where the transpose's would.
 func withTurnedGradient(s mlpSize) model {
 	m := newLarge(s)
 	right := m.loss
@@ -81,7 +83,8 @@ func withoutBias(s mlpSize) model {
 	return m
 }
 
-// Each of these faults passes for right by its losses, as they were compared when there was nothing else.
+// Each of these faults passes for right by its losses, as they were compared when there was nothing
+// else.
 func TestAFaultThatLossesDoNotShowIsFoundByGradients(t *testing.T) {
 	changed := 0
 	as := func(d cuda.Driver) cuda.Driver { return d }

@@ -45,8 +45,8 @@ type absent struct {
 	None  bool   `json:"none"` // no driver, or no GPU: there is nothing to check
 }
 
-// deviceMain is the verb device. It prints what is known before modules are loaded, and all once they are; and to stderr, what is next, as the driver may not
-// come back.
+// deviceMain is the verb device. It prints what is known before modules are loaded, and all once
+// they are; and to stderr, what is next, as the driver may not come back.
 func deviceMain(_ context.Context, args []string, stdout, stderr io.Writer) error {
 	f := flag.NewFlagSet("gpucheck device", flag.ContinueOnError)
 	at := place("cuda:0")
@@ -69,7 +69,8 @@ func deviceMain(_ context.Context, args []string, stdout, stderr io.Writer) erro
 	return nil
 }
 
-// report asks a GPU. Early is what is known before modules are loaded; next is told what is done next.
+// report asks a GPU. Early is what is known before modules are loaded; next is told what is done
+// next.
 func report(at place, early func(*gpuReport), next func(what string)) (*gpuReport, error) {
 	next("opening the driver")
 	d, err := at.driver()
@@ -118,7 +119,8 @@ func (r *gpuReport) notes() (notes []string) {
 	return notes
 }
 
-// kernelModule is what the file says of the driver's part in the kernel; nothing where there is none.
+// kernelModule is what the file says of the driver's part in the kernel; nothing where there is
+// none.
 func kernelModule(file string) string {
 	text, _ := os.ReadFile(file)
 	version := regexp.MustCompile(`\d+\.\d+(\.\d+)?`).Find(text)

@@ -90,7 +90,8 @@ func (r *runner) print() {
 
 func indented(s string) string { return "\t" + strings.ReplaceAll(strings.TrimSpace(s), "\n", "\n\t") }
 
-// The variables that tell the driver where to keep what it compiles of PTX, Weft which cuBLASLt to use, and that where to say what it cannot do.
+// The variables that tell the driver where to keep what it compiles of PTX, Weft which cuBLASLt to
+// use, and that where to say what it cannot do.
 const (
 	cacheVariable    = "CUDA_CACHE_PATH"
 	libraryVariable  = "WEFT_CUBLASLT"
@@ -98,8 +99,9 @@ const (
 	logLevelVariable = "CUBLASLT_LOG_LEVEL"
 )
 
-// share has the steps share what the driver compiles, which is new for this check, wherever it would lie otherwise: no home may be there, or none that can
-// be written, and each process would compile everything again.
+// share has the steps share what the driver compiles, which is new for this check, wherever it
+// would lie otherwise: no home may be there, or none that can be written, and each process would
+// compile everything again.
 func (r *runner) share() (forget func()) {
 	dir, err := os.MkdirTemp("", "gpucheck")
 	if err != nil {
@@ -116,7 +118,8 @@ func (r *runner) share() (forget func()) {
 	return func() { _ = os.RemoveAll(dir) }
 }
 
-// environ is what all steps have in their environment. Weft is to use the cuBLASLt that PyTorch has, unless the user has named one.
+// environ is what all steps have in their environment. Weft is to use the cuBLASLt that PyTorch
+// has, unless the user has named one.
 func (r *runner) environ() []string {
 	if path, _ := r.Python["cublaslt"].(string); path != "" && os.Getenv(libraryVariable) == "" {
 		return append(r.env[:len(r.env):len(r.env)], libraryVariable+"="+path)

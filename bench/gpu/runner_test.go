@@ -21,10 +21,12 @@ import (
 	"github.com/weft-project/weft/internal/soak"
 )
 
-// plantedEnv names the folder of steps that the test binary runs, as a program of its own, in the place of a check's.
+// plantedEnv names the folder of steps that the test binary runs, as a program of its own, in the
+// place of a check's.
 const plantedEnv = "WEFT_GPUCHECK_PLANTED"
 
-// Each of the planted steps tells tellFile when it begins, runs and ends, and leaves a process behind.
+// Each of the planted steps tells tellFile when it begins, runs and ends, and leaves a process
+// behind.
 const (
 	plantedSteps  = 4
 	tellFile      = 9
@@ -52,7 +54,8 @@ func plantedCheck(c context.Context, _ []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// startPlanted starts that program. What it and its steps tell is read from the file, until none of them is left.
+// startPlanted starts that program. What it and its steps tell is read from the file, until none of
+// them is left.
 func startPlanted(t *testing.T, dir string) (cmd *exec.Cmd, from *os.File) {
 	self, err := os.Executable()
 	require.NoError(t, err)
@@ -66,7 +69,8 @@ func startPlanted(t *testing.T, dir string) (cmd *exec.Cmd, from *os.File) {
 	return cmd, from
 }
 
-// A check that is killed at any moment, by a signal that can be caught or one that cannot, leaves two whole files that say what was done, and no process.
+// A check that is killed at any moment, by a signal that can be caught or one that cannot, leaves
+// two whole files that say what was done, and no process.
 func TestACheckThatIsKilledAtAnyMomentLeavesWhatIsKnown(t *testing.T) {
 	dir := bundle(t, map[string]string{"planted": plantedScript})
 	states := map[string]int{}

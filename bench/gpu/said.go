@@ -19,7 +19,8 @@ const (
 	mostLines = 64 << 10 // bytes of all lines of JSON
 )
 
-// said is what a step prints. Only its beginning and its end are held. Its methods are safe for concurrent use.
+// said is what a step prints. Only its beginning and its end are held. Its methods are safe for
+// concurrent use.
 type said struct {
 	mu         sync.Mutex
 	head, tail []byte
@@ -81,8 +82,8 @@ func (s *said) String() string {
 	return end(fmt.Sprintf("%s\n… %d bytes …\n%s", s.head, s.lost, s.tail))
 }
 
-// end is what of a text says why something failed: of a Go test, from what failed on. Of a long one the middle is left out: a crash says at its
-// beginning what it is, and most others at their end.
+// end is what of a text says why something failed: of a Go test, from what failed on. Of a long one
+// the middle is left out: a crash says at its beginning what it is, and most others at their end.
 func end(s string) string {
 	if at := strings.Index(s, "--- FAIL"); at >= 0 {
 		s = s[at:]
@@ -96,7 +97,8 @@ func end(s string) string {
 	return strings.TrimSpace(printable.Lines(s, 2*told))
 }
 
-// unwound is a text in which Go's stacks have but the functions that are not Go's own, as where a program hangs is to fit.
+// unwound is a text in which Go's stacks have but the functions that are not Go's own, as where a
+// program hangs is to fit.
 func unwound(s string) string {
 	at := strings.Index(s, "\ngoroutine ")
 	if at < 0 {
@@ -112,7 +114,8 @@ func unwound(s string) string {
 	return b.String()
 }
 
-// gos are lines of a stack: places in files, functions of Go's own, who began a goroutine, and registers.
+// gos are lines of a stack: places in files, functions of Go's own, who began a goroutine, and
+// registers.
 var gos = regexp.MustCompile(`^(\t|(runtime|syscall|internal/[a-z/]+|os|io|sync|time|testing)[./(]|created by |\[originating|[a-z0-9]+ +0x|$)`)
 
 // splitter takes text apart into lines of JSON and other text.

@@ -55,8 +55,8 @@ type apartLine struct {
 	Around uint64            `json:"around_lane_cuda"` // messages that another lane carried, also until that one was up
 }
 
-// split trains a network in one process, then split between two on the same GPU, and compares times and losses. On a real GPU what goes
-// between them must stay on it: on lane cuda.
+// split trains a network in one process, then split between two on the same GPU, and compares times
+// and losses. On a real GPU what goes between them must stay on it: on lane cuda.
 func (b *bench) split(c context.Context) (err error) {
 	for _, name := range []string{"mlp-small", "mlp-large"} {
 		l := apartLine{line: line{Case: "split", Op: name, Mode: "two processes"}}
@@ -199,8 +199,8 @@ func workerMain(c context.Context, args []string, stdout, stderr io.Writer) (err
 	return w.Leave(c)
 }
 
-// join joins the job as one of the two workers, with a configuration that says where that is, if the environment does not. The peer's device is
-// theirs.
+// join joins the job as one of the two workers, with a configuration that says where that is, if
+// the environment does not. The peer's device is theirs.
 func (k cut) join(c context.Context, dev *device.Accelerator, cfg rpc.Config, peer string, theirs device.ID) (*rpc.Worker, remote, error) {
 	parts := k.functions()
 	cfg.Functions = append(optim.Functions(), parts.params, parts.forward)

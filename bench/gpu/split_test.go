@@ -15,7 +15,8 @@ import (
 	"github.com/weft-project/weft/transport"
 )
 
-// splitOnOneGPU trains the small network split between two workers that are two processes on one GPU, as far as that can tell, with some lanes.
+// splitOnOneGPU trains the small network split between two workers that are two processes on one
+// GPU, as far as that can tell, with some lanes.
 func splitOnOneGPU(t *testing.T, lanes []string) trained {
 	server, err := store.Serve(store.ServerConfig{})
 	require.NoError(t, err)

@@ -21,7 +21,8 @@ const (
 	sameTime = 200 * time.Millisecond // between a signal that a step gets and the same one to this process: who ends a whole machine signals all
 )
 
-// run runs a step in dir, for at most limit, below a process that ends all that it leaves behind. Ends c, so does the step.
+// run runs a step in dir, for at most limit, below a process that ends all that it leaves behind.
+// Ends c, so does the step.
 func (s step) run(c context.Context, dir string, limit time.Duration, env []string) ending {
 	program := s.argv[0]
 	if !filepath.IsAbs(program) {

@@ -63,7 +63,8 @@ func benchTable(steps []outcome) string {
 	return b.String()
 }
 
-// peersOf is what a benchmark is compared with: the same in the same mode or, where the two sides' modes have nothing in common, in all.
+// peersOf is what a benchmark is compared with: the same in the same mode or, where the two sides'
+// modes have nothing in common, in all.
 func peersOf(r *row, theirs []*row) (all []*row) {
 	var same []*row
 	for _, t := range theirs {
@@ -144,7 +145,8 @@ func linesFrom(steps []outcome, aside bool) func(func(map[string]any) bool) {
 	}
 }
 
-// software says what PyTorch is, and which cuBLASLt each side has loaded; nothing where nobody told.
+// software says what PyTorch is, and which cuBLASLt each side has loaded; nothing where nobody
+// told.
 func software(steps []outcome) string {
 	ours, theirs := toldOf(steps, false), toldOf(steps, true)
 	var out []string

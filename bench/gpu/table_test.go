@@ -91,7 +91,8 @@ func TestTheTableSaysWhichSoftwareWasComparedWithWhich(t *testing.T) {
 	require.Contains(t, alone, "\ncuBLASLt of Weft: /lib/b, version 12.\n", "nothing is said of a PyTorch that is not there")
 }
 
-// peerLines are what each case of bench/torch/gpu.py prints, as it says itself; it refuses to print anything else.
+// peerLines are what each case of bench/torch/gpu.py prints, as it says itself; it refuses to print
+// anything else.
 func peerLines(t *testing.T) map[string][]string {
 	text, err := os.ReadFile("../torch/gpu.py")
 	require.NoError(t, err)

@@ -8,7 +8,8 @@ import (
 	"github.com/weft-project/weft/kernels/gpu"
 )
 
-// counted is on for a part of a case that multiplies or records graphs: a line says by what that was done, and why not by anything better.
+// counted is on for a part of a case that multiplies or records graphs: a line says by what that
+// was done, and why not by anything better.
 func (b *bench) counted(name string, p gpu.Precision, run func(dev *device.Accelerator, t *clock) error) error {
 	return b.on(p, func(dev *device.Accelerator, t *clock) error {
 		defer func() { b.sayWays(name, kernels.Ways(dev)) }()
@@ -28,7 +29,8 @@ func (b *bench) sayWays(name string, ways []kernels.Way) {
 	_ = b.out.Encode(l) // numbers and texts
 }
 
-// wayText is a way in words: "product by kernels, as the library lacks it (cuBLASLt says not supported)".
+// wayText is a way in words: "product by kernels, as the library lacks it (cuBLASLt says not
+// supported)".
 func wayText(w kernels.Way) string {
 	text := w.Work + " by " + w.By
 	if w.Why != "" {

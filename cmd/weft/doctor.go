@@ -26,10 +26,12 @@ import (
 // quicBuffer is the UDP buffer, in bytes, below which QUIC loses packets in bursts on fast links.
 const quicBuffer = 7_500_000
 
-// descriptors is how many files and connections a worker among hundreds needs: two to eight for each link.
+// descriptors is how many files and connections a worker among hundreds needs: two to eight for
+// each link.
 const descriptors = 4096
 
-// listenQueue is the queue of waiting connections that a job of many workers needs when all start at once.
+// listenQueue is the queue of waiting connections that a job of many workers needs when all start
+// at once.
 const listenQueue = 4096
 
 // verdict is how a finding counts.

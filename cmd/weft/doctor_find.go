@@ -15,8 +15,9 @@ import (
 	"github.com/weft-project/weft/transport"
 )
 
-// The workers of a job have joined in its store, or with elastic.Join in the part of it that is their epoch's. Where its machines meet lies the
-// address of the store that the workers have in this round.
+// The workers of a job have joined in its store, or with elastic.Join in the part of it that is
+// their epoch's. Where its machines meet lies the address of the store that the workers have in
+// this round.
 
 // jobSeen is what the workers of a job say, and where they have joined.
 type jobSeen struct {
@@ -56,7 +57,8 @@ func (f *jobFlags) observeJob(c context.Context, addr string, id *transport.Iden
 	return o, err
 }
 
-// nobodyJoined is that no worker has joined in the store at addr, which may have been found where the machines of the job meet.
+// nobodyJoined is that no worker has joined in the store at addr, which may have been found where
+// the machines of the job meet.
 func nobodyJoined(addr string, found bool) error {
 	if found {
 		return fmt.Errorf("the store of this round's workers, at %s, was found, but no worker has joined there: "+
@@ -66,7 +68,8 @@ func nobodyJoined(addr string, found bool) error {
 		"The workers of several machines have another store in each round: give where the machines meet, their --rdzv-endpoint", addr)
 }
 
-// workersStore is the address of the store that the workers of a job have now; its machines meet in st, with those of all these jobs.
+// workersStore is the address of the store that the workers of a job have now; its machines meet in
+// st, with those of all these jobs.
 func (f *jobFlags) workersStore(c context.Context, st store.Store, addr string, jobs []string) (string, error) {
 	job := f.job
 	slices.Sort(jobs)
@@ -93,7 +96,8 @@ func (f *jobFlags) workersStore(c context.Context, st store.Store, addr string, 
 	return found, err
 }
 
-// observeStore asks the workers that have joined in a store: those of its latest epoch in which there are any, else those of the store itself.
+// observeStore asks the workers that have joined in a store: those of its latest epoch in which
+// there are any, else those of the store itself.
 func (f *jobFlags) observeStore(c context.Context, addr string, st store.Store, n transport.Network) (o jobSeen, err error) {
 	epochs, err := elastic.Epochs(c, st)
 	if err != nil && !errors.Is(err, store.ErrUnsupported) {

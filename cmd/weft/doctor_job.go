@@ -77,7 +77,8 @@ func storeAddress(init string) (string, error) {
 	return net.JoinHostPort(u.Hostname(), u.Port()), nil
 }
 
-// dialJob connects with a job's store: with TLS, but where it has none. A plain client of one that has TLS would see nothing of the job.
+// dialJob connects with a job's store: with TLS, but where it has none. A plain client of one that
+// has TLS would see nothing of the job.
 func dialJob(c context.Context, addr string, id *transport.Identity, timeout time.Duration) (st *store.Client, err error) {
 	c, cancel := context.WithTimeout(c, timeout)
 	defer cancel()
@@ -97,8 +98,8 @@ type pair struct {
 // fine says that there is nothing to say.
 func (p pair) fine() bool { return p.why == "" && p.gone == "" }
 
-// pairs lists them by rank, and counts those that have no link. What either end says of a lost link counts; of lanes, what the
-// first one says.
+// pairs lists them by rank, and counts those that have no link. What either end says of a lost link
+// counts; of lanes, what the first one says.
 func pairs(workers []rpc.Observed) (list []pair, unlinked int) {
 	type key struct{ low, high int }
 	at := map[key]int{}

@@ -34,7 +34,8 @@ var (
 	otherSecret = secrettest.Token("another job")
 )
 
-// job starts n workers of a world in this process, and gives the URL of their store. The last one has no lane but QUIC.
+// job starts n workers of a world in this process, and gives the URL of their store. The last one
+// has no lane but QUIC.
 func job(t *testing.T, world, n int) string {
 	t.Helper()
 	leak.Check(t)

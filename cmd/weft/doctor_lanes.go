@@ -150,7 +150,8 @@ func (l *loop) state(lane string) transport.LaneState {
 	return transport.LaneState{Name: lane, Why: "this version does not know it"}
 }
 
-// measure says how long an empty message and back takes, and what a large tensor, in numbers for people.
+// measure says how long an empty message and back takes, and what a large tensor, in numbers for
+// people.
 func (l *loop) measure(c context.Context, lane string) (string, error) {
 	var err error
 	if l.stream, err = l.near.Open(c); err != nil {
@@ -181,7 +182,8 @@ func (l *loop) measure(c context.Context, lane string) (string, error) {
 	return strings.Join(append(says, fmt.Sprintf("a tensor of 16 MiB moves at %.2f GB/s", rate)), ", "), nil
 }
 
-// median is that of the time that m and its answer take, of at most n times after the first few; of fewer where they are slow.
+// median is that of the time that m and its answer take, of at most n times after the first few; of
+// fewer where they are slow.
 func (l *loop) median(c context.Context, m *transport.Message, n int) (time.Duration, error) {
 	var took []time.Duration
 	warm := n / 8

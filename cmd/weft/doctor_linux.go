@@ -31,7 +31,8 @@ func examineSystem(read func(string) ([]byte, error)) []finding {
 	return append(out, judgeShared(tryMemfile(), noexec))
 }
 
-// mostDescriptors is the hard limit: Go's programs, as workers are, raise the soft one to it when they start.
+// mostDescriptors is the hard limit: Go's programs, as workers are, raise the soft one to it when
+// they start.
 func mostDescriptors() (uint64, error) {
 	var limit unix.Rlimit
 	err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit)

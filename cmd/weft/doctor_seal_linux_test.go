@@ -31,7 +31,8 @@ func TestWhereMemoryCannotBeSealedDoctorSaysThatItIsNotLent(t *testing.T) {
 	require.Contains(t, f.text, "use QUIC and TLS connections instead, which is slower")
 }
 
-// forbidFutureWrite has the system refuse F_SEAL_FUTURE_WRITE in this process from now on, as one does that does not know it.
+// forbidFutureWrite has the system refuse F_SEAL_FUTURE_WRITE in this process from now on, as one
+// does that does not know it.
 func forbidFutureWrite(t *testing.T) {
 	const (
 		number, command, seals = 0, 16 + 8, 16 + 2*8 // where they are in what a filter sees

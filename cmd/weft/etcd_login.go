@@ -14,13 +14,15 @@ import (
 	"github.com/weft-project/weft/store/etcd"
 )
 
-// etcdUserVariable and etcdPasswordVariable are the variables with what etcd wants to know. Workers do not get them.
+// etcdUserVariable and etcdPasswordVariable are the variables with what etcd wants to know. Workers
+// do not get them.
 const (
 	etcdUserVariable     = "WEFT_ETCD_USER"
 	etcdPasswordVariable = "WEFT_ETCD_PASSWORD"
 )
 
-// errArgv is that a password stands where every user of the host can read it, for as long as the process runs.
+// errArgv is that a password stands where every user of the host can read it, for as long as the
+// process runs.
 var errArgv = errors.New("a password does not belong here, as a command line is shown to all users of this host")
 
 // etcdLogin is by what etcd knows a client.
@@ -28,7 +30,8 @@ type etcdLogin struct {
 	user, passwordFile string // as given; the latter by --rdzv-conf
 }
 
-// fromHosts takes the user that stands before the hosts of an endpoint, and gives the hosts. A password there is refused.
+// fromHosts takes the user that stands before the hosts of an endpoint, and gives the hosts. A
+// password there is refused.
 func (l *etcdLogin) fromHosts(hosts string) (string, error) {
 	at := strings.LastIndexByte(hosts, '@')
 	if at < 0 {
@@ -66,7 +69,8 @@ func (l etcdLogin) apply(config *etcd.Config) error {
 	return nil
 }
 
-// openEtcd opens a store in etcd for the commands of weft store, whose password is in the environment.
+// openEtcd opens a store in etcd for the commands of weft store, whose password is in the
+// environment.
 func openEtcd(c context.Context, u store.URL, cfg store.OpenConfig) (store.Store, error) {
 	var login etcdLogin
 	var err error

@@ -143,8 +143,8 @@ func (f *identityFlags) register(cmd *cobra.Command) {
 	f.secretFlags.register(flags.StringVar)
 }
 
-// identity is that of a member of the job: by its files where they are given, else as its workers find theirs. option is what needs
-// it, and name what certificates made from the secret are called.
+// identity is that of a member of the job: by its files where they are given, else as its workers
+// find theirs. option is what needs it, and name what certificates made from the secret are called.
 func (f identityFlags) identity(option, name string, log *slog.Logger) (*transport.Identity, error) {
 	files, err := f.certificates()
 	if err != nil {
@@ -187,9 +187,9 @@ func checkSecretFlags(cmd *cobra.Command, _ []string) error {
 	return nil
 }
 
-// warnUnused warns who gives both a secret and certificates, and one of them in the environment. What a
-// flag gives counts, and certificates count more than a secret, for they are stricter. That is no
-// error, as an agent sets the one for its workers, whatever else they have.
+// warnUnused warns who gives both a secret and certificates, and one of them in the environment.
+// What a flag gives counts, and certificates count more than a secret, for they are stricter. That
+// is no error, as an agent sets the one for its workers, whatever else they have.
 func warnUnused(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	if flags.Changed("ca") {

@@ -10,10 +10,11 @@
 //	weft store get --url tcp://host:port k   look into one
 //	weft version
 //
-// The exit code of "weft run" is 0 if every worker succeeded at last, else that of the failed worker that ended the job: its own, 128 plus the
-// signal's number where a signal ended it, 127 where its program or interpreter had gone, and 126 where it could not be started for another reason.
-// It is 128 plus the signal's number where a signal ended weft, and 141 where nobody read the
-// output any more.
+// The exit code of "weft run" is 0 if every worker succeeded at last, else that of the failed
+// worker that ended the job: its own, 128 plus the signal's number where a signal ended it, 127
+// where its program or interpreter had gone, and 126 where it could not be started for another
+// reason. It is 128 plus the signal's number where a signal ended weft, and 141 where nobody read
+// the output any more.
 //
 // For every command 2 means that the command line is wrong: a flag, an argument, a variable in the
 // place of one, or a file or folder that one of them names cannot be taken, as a program that is
@@ -41,7 +42,8 @@ const (
 	codeUsage  = 2
 )
 
-// maxReport bounds what is printed of an error, in bytes. Words of workers and of other machines may be in it.
+// maxReport bounds what is printed of an error, in bytes. Words of workers and of other machines
+// may be in it.
 const maxReport = 1 << 20
 
 func main() {

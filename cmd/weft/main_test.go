@@ -38,7 +38,8 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// countKeys asks a store in plain text how many keys it has, as PyTorch 1.13 does, and gives what it hears: nothing where the store hangs up.
+// countKeys asks a store in plain text how many keys it has, as PyTorch 1.13 does, and gives what
+// it hears: nothing where the store hangs up.
 func countKeys(c context.Context, addr string) ([]byte, error) {
 	conn, err := new(net.Dialer).DialContext(c, "tcp", addr)
 	if err != nil {

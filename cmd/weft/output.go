@@ -8,7 +8,8 @@ import (
 	"golang.org/x/term"
 )
 
-// output is where a command prints. It remembers the first error, so that no command has to ask after each line whether it was written.
+// output is where a command prints. It remembers the first error, so that no command has to ask
+// after each line whether it was written.
 type output struct {
 	w io.Writer
 

@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// commandsOf are the commands of weft in a page's samples, without the rest of their lines: what reads their output, redirections, and comments.
+// commandsOf are the commands of weft in a page's samples, without the rest of their lines: what
+// reads their output, redirections, and comments.
 func commandsOf(page string) (all [][]string) {
 	for _, block := range regexp.MustCompile("(?ms)^```sh\n(.*?)^```$").FindAllStringSubmatch(page, -1) {
 		for line := range strings.Lines(block[1]) {

@@ -13,7 +13,8 @@ import (
 	"github.com/weft-project/weft/store"
 )
 
-// unreached says why addr cannot be reached, where err or another attempt tells: "" means that something listens there.
+// unreached says why addr cannot be reached, where err or another attempt tells: "" means that
+// something listens there.
 func unreached(err error, addr string) string {
 	if text := whyNot(err, addr); text != "" || !errors.Is(err, store.ErrUnreachable) {
 		return text
@@ -30,8 +31,9 @@ func unreached(err error, addr string) string {
 	return fmt.Sprintf("%s cannot be reached: %v", addr, err)
 }
 
-// takesTLS says whether what listens at addr takes TLS, whether or not it takes this identity: false where it answers a handshake otherwise, or
-// hangs up without a word. Where nobody can be asked it is true.
+// takesTLS says whether what listens at addr takes TLS, whether or not it takes this identity:
+// false where it answers a handshake otherwise, or hangs up without a word. Where nobody can be
+// asked it is true.
 func takesTLS(c context.Context, addr string, conf *tls.Config) bool {
 	var other tls.RecordHeaderError
 	conn, err := (&tls.Dialer{Config: conf}).DialContext(c, "tcp", addr)

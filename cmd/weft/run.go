@@ -185,7 +185,8 @@ func (f *runFlags) shows(files transport.IdentityFiles, env []string) []string {
 	return env
 }
 
-// environ is what the workers inherit: this process's environment, and what the flags say to the workers.
+// environ is what the workers inherit: this process's environment, and what the flags say to the
+// workers.
 func (f *runFlags) environ() ([]string, error) {
 	env := slices.DeleteFunc(os.Environ(), func(kv string) bool { return strings.HasPrefix(kv, etcdPasswordVariable+"=") })
 	if f.lanes == "" {
@@ -212,7 +213,8 @@ func (f *runFlags) environ() ([]string, error) {
 	return env, nil
 }
 
-// traceFolder makes a folder for traces. One that holds a trace is refused: it would be taken for one of this job.
+// traceFolder makes a folder for traces. One that holds a trace is refused: it would be taken for
+// one of this job.
 func traceFolder(name string) (string, error) {
 	dir, err := private.Folder(name)
 	if err != nil {
@@ -298,7 +300,8 @@ func signalContext(parent context.Context) (context.Context, func()) {
 	return signalsContext(parent, nil)
 }
 
-// signalsContext is signalContext where the second signal is again's, and the third one ends weft at once; nil is nobody.
+// signalsContext is signalContext where the second signal is again's, and the third one ends weft
+// at once; nil is nobody.
 func signalsContext(parent context.Context, again func()) (context.Context, func()) {
 	c, cancel := context.WithCancelCause(parent)
 	signals := make(chan os.Signal, 2)

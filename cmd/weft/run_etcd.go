@@ -24,7 +24,8 @@ const etcdPort = "2379"
 // maxKeyFile bounds what is read of a key's file.
 const maxKeyFile = 1 << 20
 
-// etcdPlace is where machines meet in etcd: below the prefix that is given each job has one of its own, named by its id.
+// etcdPlace is where machines meet in etcd: below the prefix that is given each job has one of its
+// own, named by its id.
 type etcdPlace struct {
 	config                  etcd.Config
 	shown                   string // of it to people; it begins with the first host and its port
@@ -94,7 +95,8 @@ func (f *runFlags) etcdPlace() (*etcdPlace, error) {
 	return p, errors.Join(errs...)
 }
 
-// outlive has etcd forget a job whose machines are all gone: much later than when they give up on etcd themselves.
+// outlive has etcd forget a job whose machines are all gone: much later than when they give up on
+// etcd themselves.
 func (p *etcdPlace) outlive(silence time.Duration) { p.config.Lease = max(5*time.Minute, 12*silence) }
 
 // stays is how long at most etcd keeps what killed machines leave.

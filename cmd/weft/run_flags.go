@@ -33,7 +33,8 @@ type runFlags struct {
 	origins                                                                      map[string]string // of a flag whose value is not from the command line: the variable
 }
 
-// foreignFlags are torchrun's that mean nothing here. Those that change nothing for the workers are taken, with a line that says so.
+// foreignFlags are torchrun's that mean nothing here. Those that change nothing for the workers are
+// taken, with a line that says so.
 var foreignFlags = [...]struct {
 	name, why string
 	refused   bool
@@ -100,7 +101,8 @@ func (f *runFlags) register(cmd *cobra.Command) {
 	}
 }
 
-// dashes has a flag found by its name with underscores, too. The types are those of the flags' own package.
+// dashes has a flag found by its name with underscores, too. The types are those of the flags' own
+// package.
 func dashes[Flags any, Name ~string](normalize func(func(Flags, string) Name)) {
 	normalize(func(_ Flags, name string) Name { return Name(strings.ReplaceAll(name, "_", "-")) })
 }
@@ -147,7 +149,8 @@ var specTerms = map[string]string{
 	"run id": "rdzv-id", "role": "role", "redirects": "redirects", "tee": "tee", "local ranks to show": "local-ranks-filter", "log folder": "log-dir",
 }
 
-// blame has an error name the flag that is wrong, or the variable that its value is from. Each line of it begins with what is wrong.
+// blame has an error name the flag that is wrong, or the variable that its value is from. Each line
+// of it begins with what is wrong.
 func (f *runFlags) blame(err error) error {
 	var exit *exitError
 	if err == nil || errors.As(err, &exit) {
@@ -181,7 +184,8 @@ type blamed struct {
 func (b blamed) Error() string { return b.text }
 func (b blamed) Unwrap() error { return b.error }
 
-// foreigners refuses torchrun's flags that would change what the workers see, and says of the others that they have no effect.
+// foreigners refuses torchrun's flags that would change what the workers see, and says of the
+// others that they have no effect.
 func (f *runFlags) foreigners(say io.Writer) error {
 	var errs []error
 	for i, flag := range foreignFlags {

@@ -15,8 +15,8 @@ import (
 // askTimeout is after how long an agent that does not answer is not well.
 const askTimeout = 3 * time.Second
 
-// serveHealth serves how an agent is: /healthz says whether it works at all, /readyz whether its workers run, /metrics counts. Without a host
-// only this machine sees it.
+// serveHealth serves how an agent is: /healthz says whether it works at all, /readyz whether its
+// workers run, /metrics counts. Without a host only this machine sees it.
 func serveHealth(addr string, probe *elastic.Probe) (*webServer, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {

@@ -78,7 +78,8 @@ func (f *runFlags) meeting(most int) (m meeting, err error) {
 	return m, errors.Join(errs...)
 }
 
-// meetsBy is the backend: where none is named it is static, if the flags are those of torchrun's static form, else store.
+// meetsBy is the backend: where none is named it is static, if the flags are those of torchrun's
+// static form, else store.
 func (f *runFlags) meetsBy(most int) string {
 	static := most > 1 && f.endpoint == "" && !f.standalone && (f.nodeRankGiven || f.masterAddr != "" || f.masterPort != 0)
 	switch {
@@ -93,8 +94,9 @@ func (f *runFlags) meetsBy(most int) string {
 // torchPort is where torchrun's workers meet when nobody says otherwise.
 const torchPort = 29500
 
-// static is where machines meet whose ranks are given: the first of them hosts the workers' store at the master's port, and the rendezvous one port
-// further. As with torchrun, an endpoint may stand for the master's address and port.
+// static is where machines meet whose ranks are given: the first of them hosts the workers' store
+// at the master's port, and the rendezvous one port further. As with torchrun, an endpoint may
+// stand for the master's address and port.
 func (f *runFlags) static(most int) (endpoint string, err error) {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }

@@ -83,7 +83,8 @@ func TestTheFlagsOfTheRendezvousAreTorchruns(t *testing.T) {
 	require.Equal(t, "[::1]:29400", m.endpoint)
 }
 
-// twoLaunchers runs a job of two machines with two workers each, which play a part, and counts the lines that they say.
+// twoLaunchers runs a job of two machines with two workers each, which play a part, and counts the
+// lines that they say.
 func twoLaunchers(t *testing.T, part ...string) map[string]int {
 	t.Helper()
 	endpoint := fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(250), rand.IntN(250), 1+rand.IntN(250)) // where nobody else listens

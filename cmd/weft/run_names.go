@@ -14,8 +14,8 @@ import (
 var usualName = regexp.MustCompile(`^worker[0-9]+$`)
 
 // checkNames refuses a certificate with fewer names than workers are to start here: the last ones
-// would be refused, when the others have started. It says nothing where no name is a usual one: then
-// it may be the machine's, whose workers show no certificates, as those of PyTorch.
+// would be refused, when the others have started. It says nothing where no name is a usual one:
+// then it may be the machine's, whose workers show no certificates, as those of PyTorch.
 func checkNames(id *transport.Identity, cert string, spec elastic.Spec) error {
 	names := id.Names()
 	if len(names) >= spec.NprocPerNode || !slices.ContainsFunc(names, usualName.MatchString) || isPython(spec.Program) {

@@ -8,14 +8,16 @@ import (
 	"github.com/weft-project/weft/internal/proctree"
 )
 
-// codeUnread is the exit code of a job that ended as nobody read its output, that of a program which SIGPIPE ends.
+// codeUnread is the exit code of a job that ended as nobody read its output, that of a program
+// which SIGPIPE ends.
 const codeUnread = 128 + int(syscall.SIGPIPE)
 
-// host is what a process is to a job that weft run runs in it. The zero value is for a process in which others do something, too, such as a test.
+// host is what a process is to a job that weft run runs in it. The zero value is for a process in
+// which others do something, too, such as a test.
 type host struct{ whole bool }
 
-// prepare makes a whole process one that outlives the reader of its output, so that the workers may end in good order, and that inherits what the
-// workers start: adopts says whether it does.
+// prepare makes a whole process one that outlives the reader of its output, so that the workers may
+// end in good order, and that inherits what the workers start: adopts says whether it does.
 func (h host) prepare() (adopts bool) {
 	if !h.whole {
 		return false

@@ -12,7 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// script runs a script of the shell's in which "$0" is weft, by a command before it if there is one, and returns its exit code and what it said.
+// script runs a script of the shell's in which "$0" is weft, by a command before it if there is
+// one, and returns its exit code and what it said.
 func script(t *testing.T, text string, before ...string) (code int, said string) {
 	t.Helper()
 	args := append(before, "sh", "-c", text, os.Args[0])

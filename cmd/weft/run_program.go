@@ -14,8 +14,8 @@ import (
 	"github.com/weft-project/weft/internal/private"
 )
 
-// program is the command line of a worker. torchrun runs Python scripts; so does weft run where the name ends in .py or the flags say so, with
-// $PYTHON_EXEC or python3, whose output is not buffered.
+// program is the command line of a worker. torchrun runs Python scripts; so does weft run where the
+// name ends in .py or the flags say so, with $PYTHON_EXEC or python3, whose output is not buffered.
 func (f *runFlags) program(args []string) (program string, rest []string, err error) {
 	if len(args) == 0 {
 		return "", nil, errors.New("expected the program that each worker runs, as in: weft run --nproc-per-node 2 bin/digits")
@@ -40,7 +40,8 @@ func (f *runFlags) program(args []string) (program string, rest []string, err er
 	return args[0], args[1:], nil
 }
 
-// usualPolicy is what a failed worker costs where nobody says. PyTorch's process groups do not go on without one of theirs.
+// usualPolicy is what a failed worker costs where nobody says. PyTorch's process groups do not go
+// on without one of theirs.
 func usualPolicy(program string) string {
 	if isPython(program) {
 		return "group"
@@ -50,7 +51,8 @@ func usualPolicy(program string) string {
 
 func isPython(program string) bool { return strings.HasPrefix(filepath.Base(program), "python") }
 
-// parseNproc reads how many workers there are to be; root is the file system, in which the GPUs are found.
+// parseNproc reads how many workers there are to be; root is the file system, in which the GPUs are
+// found.
 func parseNproc(s string, root fs.FS) (int, error) {
 	switch s {
 	case "auto":
@@ -73,8 +75,8 @@ func parseNproc(s string, root fs.FS) (int, error) {
 	return n, nil
 }
 
-// gpus is how many GPUs of NVIDIA's a program would find, as far as its environment and the driver's files tell: CUDA_VISIBLE_DEVICES names
-// them, up to the first that is none.
+// gpus is how many GPUs of NVIDIA's a program would find, as far as its environment and the
+// driver's files tell: CUDA_VISIBLE_DEVICES names them, up to the first that is none.
 func gpus(root fs.FS, lookup func(string) (string, bool)) int {
 	devices, _ := fs.Glob(root, "dev/nvidia[0-9]*") // what a container was given
 	if len(devices) == 0 {
@@ -138,9 +140,10 @@ func (f *runFlags) logs() (elastic.Logs, error) {
 	return l, errors.Join(errs...)
 }
 
-// usualLogs is where logs go for which nobody names a folder: among the user's own state, as the XDG Base Directory Specification has it. Who
-// has no place for that, as the user of many a container, gets a new folder among the temporary
-// files. unusable is why it is there though the user has a place.
+// usualLogs is where logs go for which nobody names a folder: among the user's own state, as the
+// XDG Base Directory Specification has it. Who has no place for that, as the user of many a
+// container, gets a new folder among the temporary files. unusable is why it is there though the
+// user has a place.
 func usualLogs(state, home string) (name string, unusable, err error) {
 	if !filepath.IsAbs(state) {
 		if state, unusable = "", own(home); unusable == nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// fromSlurm sets what the command line leaves open from the environment of Slurm's srun: the job's machines, which one this is, and that they
-// meet at the first.
+// fromSlurm sets what the command line leaves open from the environment of Slurm's srun: the job's
+// machines, which one this is, and that they meet at the first.
 func (f *runFlags) fromSlurm(cmd *cobra.Command, lookup func(string) (string, bool)) error {
 	if !f.slurm {
 		return nil
@@ -56,7 +56,8 @@ func (f *runFlags) fromSlurm(cmd *cobra.Command, lookup func(string) (string, bo
 	return errors.Join(errs...)
 }
 
-// firstHost is the first of a list of hosts in Slurm's notation, such as "gpu[003-007,12],login": gpu003.
+// firstHost is the first of a list of hosts in Slurm's notation, such as "gpu[003-007,12],login":
+// gpu003.
 func firstHost(list string) (string, error) {
 	var host strings.Builder
 	for i := 0; i < len(list) && list[i] != ','; i++ {

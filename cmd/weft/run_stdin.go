@@ -8,8 +8,9 @@ import (
 	"golang.org/x/term"
 )
 
-// typed is what local rank 0 reads: stdin itself where it is no terminal. What is typed at one goes through a pipe, and only where it is asked for:
-// a worker is not in the terminal's foreground, and would be stopped, and a job in the background would be, too.
+// typed is what local rank 0 reads: stdin itself where it is no terminal. What is typed at one goes
+// through a pipe, and only where it is asked for: a worker is not in the terminal's foreground, and
+// would be stopped, and a job in the background would be, too.
 func typed(stdin *os.File, terminal bool) (*os.File, error) {
 	if !term.IsTerminal(int(stdin.Fd())) {
 		return stdin, nil

@@ -12,8 +12,9 @@ import (
 	"github.com/weft-project/weft/transport"
 )
 
-// store says how the job's stores are served: with TLS wherever the job has a secret. Machines without one meet in plain text: on loopback,
-// where the kernel tells whose process a client is, or where the user says so. The identity is the one for TLS, nil without it.
+// store says how the job's stores are served: with TLS wherever the job has a secret. Machines
+// without one meet in plain text: on loopback, where the kernel tells whose process a client is, or
+// where the user says so. The identity is the one for TLS, nil without it.
 func (f *runFlags) store(token, job string) (cfg store.ServerConfig, id *transport.Identity, err error) {
 	var errPlain error
 	if cfg.Plain, errPlain = parsePlain(f.storePlain); errPlain != nil {

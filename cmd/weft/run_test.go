@@ -95,7 +95,8 @@ func TestTheFirstFailuresErrorFileIsCopiedToThatOfALauncherOfThisOne(t *testing.
 	require.Regexp(t, `"message":"worker1 \(rank 1, pid \d+\) exited with code 7"`, string(b))
 }
 
-// process starts weft as a process of its own, with two waiting workers, and returns their pids when both are ready.
+// process starts weft as a process of its own, with two waiting workers, and returns their pids
+// when both are ready.
 func process(t *testing.T) (cmd *exec.Cmd, out *bufio.Reader, pids [2]int) {
 	t.Helper()
 	cmd = exec.Command(os.Args[0], "run", "--nproc-per-node", "2", os.Args[0], "wait")

@@ -12,8 +12,8 @@ import (
 	"github.com/weft-project/weft/rpc"
 )
 
-// asking are command lines that need the job's secret. All but the first are wrong in what is looked
-// at after that, so that they end at once.
+// asking are command lines that need the job's secret. All but the first are wrong in what is
+// looked at after that, so that they end at once.
 func asking() map[string][]string {
 	return map[string][]string{
 		"run":         {os.Args[0], "show", "WEFT_TOKEN", "WEFT_TOKEN_FILE"},

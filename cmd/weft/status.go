@@ -19,13 +19,15 @@ import (
 	"github.com/weft-project/weft/transport"
 )
 
-// statusFlags are those of "weft status": the ones of "weft run", of which it needs those that say where the job meets.
+// statusFlags are those of "weft status": the ones of "weft run", of which it needs those that say
+// where the job meets.
 type statusFlags struct {
 	runFlags
 	watch, json bool
 }
 
-// statusNeeds are the flags of "weft run" that say where a job meets, and who may look; with what they are here where that is another thing.
+// statusNeeds are the flags of "weft run" that say where a job meets, and who may look; with what
+// they are here where that is another thing.
 var statusNeeds = map[string]string{
 	"rdzv-backend": "", "run-id": "", "rdzv-conf": "",
 	"rdzv-endpoint": "host[:port] at which the job meets, as weft run has it (port 29400 where none is given); for etcd [USER@]HOST[:PORT],…[/PREFIX]",
@@ -246,7 +248,8 @@ func (w *watching) gone() error {
 	return &exitError{codeFailed, fmt.Errorf("the store at %s, where the job %s meets, is gone, and with it all word of the job, which may have ended or go on without it", w.at, w.job)}
 }
 
-// patience is how long a leader that lives is silent at most. A leader that has not shown its settings yet is taken to have the usual ones.
+// patience is how long a leader that lives is silent at most. A leader that has not shown its
+// settings yet is taken to have the usual ones.
 func patience(v rdzv.View) time.Duration {
 	return max(cmp.Or(v.Config.Silence, usualSilence), 2*time.Second) / 2
 }
@@ -254,8 +257,8 @@ func patience(v rdzv.View) time.Duration {
 // usualSilence is keep_alive_timeout where nobody gives another.
 const usualSilence = 15 * time.Second
 
-// see takes a view, and says whether that is all there is to see. One look alone is shown when the leader has said another word, or
-// it could be of one that is long dead.
+// see takes a view, and says whether that is all there is to see. One look alone is shown when the
+// leader has said another word, or it could be of one that is long dead.
 func (w *watching) see(v rdzv.View) (over bool, err error) {
 	if job := v.Config.Proof; w.proof != "" && job != "" && job != w.proof {
 		return true, &exitError{codeFailed, fmt.Errorf("the job %s at %s has another token than this: "+giveOwn, w.job, w.at)}

@@ -27,7 +27,8 @@ type frame struct {
 	store   string        // URL of the workers' store; "" where it is not known
 }
 
-// board shows frames: each whole, or on a terminal in place of the one before, or as lines of what has changed.
+// board shows frames: each whole, or on a terminal in place of the one before, or as lines of what
+// has changed.
 type board struct {
 	w        io.Writer
 	json     bool
@@ -69,7 +70,8 @@ func (r *board) show(f frame) error {
 	return nil
 }
 
-// remember takes a frame as the last one that was shown. Who has gone is forgotten, and may come again.
+// remember takes a frame as the last one that was shown. Who has gone is forgotten, and may come
+// again.
 func (r *board) remember(f frame) {
 	if r.known == nil {
 		r.known = map[string]rdzv.Seen{}
@@ -260,7 +262,8 @@ func (f frame) heard(n rdzv.Seen) string {
 	return fmt.Sprintf("%v ago, lost in %v", since(n.Silent), up(f.lostIn(n)))
 }
 
-// heardWithin is how long ago a node that is not late was heard of at most: with the leader's next word it would be.
+// heardWithin is how long ago a node that is not late was heard of at most: with the leader's next
+// word it would be.
 func (f frame) heardWithin() time.Duration { return f.Config.Late() + f.Config.Silence/6 + f.silent }
 
 // lostIn is when a late node is lost unless it says a word.

@@ -40,7 +40,8 @@ type jsonNode struct {
 	First    int     `json:"first_worker"`
 	Workers  int     `json:"workers"`
 	Failures int     `json:"failures"`
-	// Heard is within how many seconds it was heard of. Where it is late that is when, and LostIn when it is lost.
+	// Heard is within how many seconds it was heard of. Where it is late that is when, and LostIn
+	// when it is lost.
 	Heard   float64     `json:"heard_s"`
 	Late    bool        `json:"late"`
 	LostIn  float64     `json:"lost_in_s,omitempty"`

@@ -25,7 +25,8 @@ import (
 // codeMissing is the exit code where a key was not there, in time.
 const codeMissing = 3
 
-// answerPatience is for a store to answer what does not wait, and for it to be reached where the user says nothing else.
+// answerPatience is for a store to answer what does not wait, and for it to be reached where the
+// user says nothing else.
 const answerPatience = 5 * time.Second
 
 func storeCommand(stdout, stderr io.Writer) *cobra.Command {
@@ -84,8 +85,8 @@ func (f *storeFlags) check() error {
 	return errors.Join(errs...)
 }
 
-// secure says whether to speak TLS: as the user says, or as the job's workers do. Where there is a secret nothing is said in plain text, but to
-// a store of this host that has no TLS.
+// secure says whether to speak TLS: as the user says, or as the job's workers do. Where there is a
+// secret nothing is said in plain text, but to a store of this host that has no TLS.
 func (f *storeFlags) secure() (bool, error) {
 	if f.tlsSaid {
 		return f.tls, nil
@@ -113,8 +114,9 @@ func (f *storeFlags) secure() (bool, error) {
 	return takesTLS(c, u.Host, &tls.Config{InsecureSkipVerify: true}), nil //nolint:gosec // nothing is said: it is asked whether there is TLS
 }
 
-// open connects with the store. How long that may take has nothing to do with how long the operation waits: who waits for a key for a
-// millisecond asks whether it is there, and must not hear that a store is unreachable which takes two to answer.
+// open connects with the store. How long that may take has nothing to do with how long the
+// operation waits: who waits for a key for a millisecond asks whether it is there, and must not
+// hear that a store is unreachable which takes two to answer.
 func (f *storeFlags) open(c context.Context) (store.Store, func(), error) {
 	named := "--url"
 	if f.url == "" {

@@ -41,7 +41,8 @@ func (f *storeFlags) asGuest(c context.Context) string {
 	return "these are the keys of guests: to see those of the job's members " + giveOwn + ", and its --rdzv-id"
 }
 
-// refusal says what to give to who listens and has said that this is not of its job, "" where nobody has.
+// refusal says what to give to who listens and has said that this is not of its job, "" where
+// nobody has.
 func refusal(err error) string {
 	switch {
 	case errors.Is(err, store.ErrOtherJob):

@@ -19,7 +19,8 @@ func newPrinter(w io.Writer) printer {
 	return printer{w, terminal(w) != nil}
 }
 
-// value writes one value: to a terminal as a line that cannot steer it, elsewhere as it is, without anything more.
+// value writes one value: to a terminal as a line that cannot steer it, elsewhere as it is, without
+// anything more.
 func (p printer) value(v []byte) error {
 	if p.terminal {
 		return p.line(string(v))
@@ -28,7 +29,8 @@ func (p printer) value(v []byte) error {
 	return err
 }
 
-// line writes fields with tabs between them, each quoted as in Go where it could be taken for something else.
+// line writes fields with tabs between them, each quoted as in Go where it could be taken for
+// something else.
 func (p printer) line(fields ...string) error {
 	shown := make([]string, len(fields))
 	for i, f := range fields {

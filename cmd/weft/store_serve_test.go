@@ -20,7 +20,8 @@ import (
 	"github.com/weft-project/weft/rpc"
 )
 
-// serving starts "weft store serve" as a process and gives its URL. end ends it by a signal and returns what it had still to say.
+// serving starts "weft store serve" as a process and gives its URL. end ends it by a signal and
+// returns what it had still to say.
 func serving(t *testing.T, args ...string) (url string, cmd *exec.Cmd, end func(os.Signal) []string) {
 	t.Helper()
 	cmd, out := background(t, append([]string{"store", "serve", "--listen", "127.0.0.1:0"}, args...)...)

@@ -39,7 +39,8 @@ var strangers = map[string]proctest.Command{
 		}
 		return struct{}{}, err
 	}),
-	// The folders of jobs in a folder of the stranger's give way to his own, in which the second attempt's output is a link.
+	// The folders of jobs in a folder of the stranger's give way to his own, in which the second
+	// attempt's output is a link.
 	"plant": proctest.Do(func(_ context.Context, at struct{ Folder, Link string }) (int, error) {
 		jobs, err := os.ReadDir(at.Folder)
 		for _, job := range jobs {

@@ -38,7 +38,8 @@ func traceCommand(stdout io.Writer) *cobra.Command {
 
 const mergeExample = "weft trace merge -o all.json spans/*.json"
 
-// mergeTraces writes to a new file beside out first: what is there is left alone where something fails.
+// mergeTraces writes to a new file beside out first: what is there is left alone where something
+// fails.
 func mergeTraces(stdout io.Writer, out string, force bool, in []string) (err error) {
 	if err := mayWrite(out, force, in); err != nil {
 		return err

@@ -9,9 +9,10 @@ import (
 	"sync"
 )
 
-// webPlaces are the places for connections to an HTTP server. Who comes when a host has all of its own, or when there are none left, gets that
-// of the connection which has asked for nothing for the longest time, of the host that has the most. So silent connections, and
-// those that send a request byte by byte, keep nobody out.
+// webPlaces are the places for connections to an HTTP server. Who comes when a host has all of its
+// own, or when there are none left, gets that of the connection which has asked for nothing for the
+// longest time, of the host that has the most. So silent connections, and those that send a request
+// byte by byte, keep nobody out.
 type webPlaces struct {
 	most, perHost int
 

@@ -15,7 +15,8 @@ import (
 	"github.com/weft-project/weft/store"
 )
 
-// Workers come to a save one after the other, in every order; whoever comes last hears, too, why there is no checkpoint.
+// Workers come to a save one after the other, in every order; whoever comes last hears, too, why
+// there is no checkpoint.
 func TestAllHearOfAFailureWhoeverComesLastAndMaySaveAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const world = 3

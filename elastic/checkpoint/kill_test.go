@@ -19,7 +19,8 @@ import (
 	"github.com/weft-project/weft/store"
 )
 
-// saveIn makes a test binary a job that saves in the folder that it names, from step 1 on, until it is killed.
+// saveIn makes a test binary a job that saves in the folder that it names, from step 1 on, until it
+// is killed.
 const saveIn = "WEFT_TEST_CHECKPOINTS"
 
 func TestMain(m *testing.M) {
@@ -96,7 +97,8 @@ func TestTheNewestWholeCheckpointLoadsWheneverTheJobWasKilled(t *testing.T) {
 			told, err = strconv.ParseInt(lines.Text(), 10, 64)
 			require.NoError(t, err)
 		}
-		// Then at any moment of the next one: after some looks at what is there, or when that is what was drawn.
+		// Then at any moment of the next one: after some looks at what is there, or when that is
+		// what was drawn.
 		moment := []string{"", "0 parts", "1 parts", "2 parts", "3 parts", "half"}[r.IntN(6)]
 		for looks := r.IntN(300); looks > 0 && (moment == "" || !strings.HasPrefix(left(t, path), moment)); looks-- {
 			_, err := folders(path)

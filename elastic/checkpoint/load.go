@@ -63,8 +63,9 @@ func read(f *os.File, err error) (*opened, error) {
 	return o, nil
 }
 
-// Latest is the newest whole checkpoint; ErrNone where there is none, and ErrCorrupt with the name of its manifest where
-// that is damaged: then an older one, if there is one, can be had by its step.
+// Latest is the newest whole checkpoint; ErrNone where there is none, and ErrCorrupt with the name
+// of its manifest where that is damaged: then an older one, if there is one, can be had by its
+// step.
 func (d *Dir) Latest() (*Checkpoint, error) { return d.find(func(folder) bool { return true }) }
 
 // At is the newest whole checkpoint of a step.
@@ -84,7 +85,8 @@ func (d *Dir) Steps() ([]int64, error) {
 	return out, err
 }
 
-// OpenFile is one file of safetensors of anybody's, as Python's library writes them. Nothing vouches for the tensors' bytes, and its step is 0.
+// OpenFile is one file of safetensors of anybody's, as Python's library writes them. Nothing
+// vouches for the tensors' bytes, and its step is 0.
 func OpenFile(path string) (*Checkpoint, error) {
 	o, err := read(os.Open(path))
 	if err != nil {

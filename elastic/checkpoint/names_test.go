@@ -38,7 +38,8 @@ func TestAShardThatIsALinkToElsewhereIsNotRead(t *testing.T) {
 	require.ErrorIs(t, err, ErrCorrupt)
 }
 
-// A member may write into the store, too, where rank 0 tells the others its folder and they tell it their files.
+// A member may write into the store, too, where rank 0 tells the others its folder and they tell it
+// their files.
 func TestNobodyWritesWhereTheStoreSaysOutsideTheFolderOfCheckpoints(t *testing.T) {
 	for _, name := range append(outside, "manifest.json", "step-000000000002.0", "step-1.0") {
 		d, st := dir(t, Config{}), store.NewMemory()

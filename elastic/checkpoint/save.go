@@ -144,8 +144,8 @@ func (x Piece) describe() (piece, error) {
 	return p, nil
 }
 
-// Save writes this worker's part and returns when the checkpoint is whole, which needs the parts of all. An error leaves the older
-// checkpoints as they were.
+// Save writes this worker's part and returns when the checkpoint is whole, which needs the parts of
+// all. An error leaves the older checkpoints as they were.
 func (d *Dir) Save(c context.Context, part Part) error {
 	if err := part.validate(); err != nil && !part.meets() {
 		return err
@@ -170,8 +170,8 @@ type Pending struct {
 	err  error
 }
 
-// Start copies what is to be saved and saves it beside the caller's other work. It waits for a save that is under way, so that there is
-// memory for one copy at most. c bounds the save, too.
+// Start copies what is to be saved and saves it beside the caller's other work. It waits for a save
+// that is under way, so that there is memory for one copy at most. c bounds the save, too.
 func (d *Dir) Start(c context.Context, part Part) (*Pending, error) {
 	if err := part.validate(); err != nil && !part.meets() {
 		return nil, err
@@ -206,7 +206,8 @@ func (p *Pending) Wait() error {
 	return p.err
 }
 
-// The workers of one save meet at these keys: where rank 0 says which folder it is, and those of that folder, which nobody else uses.
+// The workers of one save meet at these keys: where rank 0 says which folder it is, and those of
+// that folder, which nobody else uses.
 func keyFolder(step int64) string { return fmt.Sprintf("checkpoint/%d", step) }
 
 func keyOf(folder, what string) string { return "checkpoint/" + folder + "/" + what }
@@ -269,7 +270,8 @@ func (d *Dir) follow(c context.Context, part Part) error {
 	if err != nil {
 		return err
 	}
-	// The last one to hear it tidies up. What is left where somebody is lost goes with the round's store.
+	// The last one to hear it tidies up. What is left where somebody is lost goes with the round's
+	// store.
 	if n, err := part.Store.Add(c, keyOf(name, "heard"), 1); err == nil && n == int64(part.World)-1 {
 		_, _ = part.Store.Delete(c, keyOf(name, "end"))
 		_, _ = part.Store.Delete(c, keyOf(name, "heard"))
@@ -280,8 +282,8 @@ func (d *Dir) follow(c context.Context, part Part) error {
 	return nil
 }
 
-// lead writes rank 0's part, and the manifest when all have written theirs. Whatever goes wrong, and failed has already, it waits for the others: who came
-// later would not hear of it.
+// lead writes rank 0's part, and the manifest when all have written theirs. Whatever goes wrong,
+// and failed has already, it waits for the others: who came later would not hear of it.
 func (d *Dir) lead(c context.Context, dir *os.Root, name string, part Part, failed error) error {
 	m := manifest{Version: version, Step: part.Step, Notes: part.Notes, Shards: make([]shard, max(part.World, 1))}
 	if failed == nil {

@@ -8,8 +8,9 @@ import (
 	"strings"
 )
 
-// Pieces are whole tensors as a checkpoint holds them, each under its name after a prefix: for example Pieces("model.", maps.Collect(nn.State(model))).
-// Raw, which *autodiff.Tensor has, gives a tensor's dtype in the words of safetensors, its shape, and its bytes.
+// Pieces are whole tensors as a checkpoint holds them, each under its name after a prefix: for
+// example Pieces("model.", maps.Collect(nn.State(model))). Raw, which *autodiff.Tensor has, gives a
+// tensor's dtype in the words of safetensors, its shape, and its bytes.
 func Pieces[T interface {
 	Raw() (dtype string, shape []int, data []byte, err error)
 }](prefix string, tensors map[string]T) ([]Piece, error) {
@@ -26,8 +27,8 @@ func Pieces[T interface {
 	return out, errors.Join(errs...)
 }
 
-// Tensors reads all tensors whose names begin with a prefix, under their names without it. made, such as autodiff.FromRaw, makes them of what Raw
-// gave: Tensors(k, "model.", autodiff.FromRaw).
+// Tensors reads all tensors whose names begin with a prefix, under their names without it. made,
+// such as autodiff.FromRaw, makes them of what Raw gave: Tensors(k, "model.", autodiff.FromRaw).
 func Tensors[T any](k *Checkpoint, prefix string, made func(dtype string, shape []int, data []byte) T) (map[string]T, error) {
 	out := map[string]T{}
 	for _, full := range k.Names() {

@@ -6,14 +6,16 @@ import (
 	"time"
 )
 
-// StoreAway and StoreBack are what a rendezvous logs, at slog.LevelWarn, when its store cannot be reached: with "for", the time.Duration after
-// which it gives up, the "key" and the "err"; and when it is back, "after" a time.Duration.
+// StoreAway and StoreBack are what a rendezvous logs, at slog.LevelWarn, when its store cannot be
+// reached: with "for", the time.Duration after which it gives up, the "key" and the "err"; and when
+// it is back, "after" a time.Duration.
 const (
 	StoreAway = "the rendezvous waits for its store"
 	StoreBack = "the rendezvous' store is back"
 )
 
-// away is what a node says of its store that cannot be reached, once for all that want something of it. It is safe for concurrent use.
+// away is what a node says of its store that cannot be reached, once for all that want something of
+// it. It is safe for concurrent use.
 type away struct {
 	log *slog.Logger
 

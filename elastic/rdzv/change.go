@@ -9,7 +9,8 @@ import (
 	"github.com/weft-project/weft/internal/printable"
 )
 
-// Change is what has become of a node or of a worker, for people on all nodes. Leaders tell the last ones in their bulletins, and count them anew.
+// Change is what has become of a node or of a worker, for people on all nodes. Leaders tell the
+// last ones in their bulletins, and count them anew.
 type Change struct {
 	_     struct{} `cbor:",toarray"`
 	Nth   int      // of its leader's
@@ -29,7 +30,8 @@ const (
 	maxChange  = 160 // bytes of one
 )
 
-// note has people on all nodes know what has become of a node, and of those in the next round why it has formed.
+// note has people on all nodes know what has become of a node, and of those in the next round why
+// it has formed.
 func (d *decision) note(id, format string, args ...any) {
 	what := printable.Text(fmt.Sprintf(format, args...), maxChange)
 	d.counted++
@@ -49,7 +51,8 @@ func (s *State) recent(now time.Time) (out []Change) {
 	return out
 }
 
-// came says how a node comes: it returns if it was there before, or another agent at its address was, and nobody else is there now.
+// came says how a node comes: it returns if it was there before, or another agent at its address
+// was, and nobody else is there now.
 func (d *decision) came(n Node) string {
 	alone := true
 	for _, m := range d.members {
@@ -69,7 +72,8 @@ func (d *decision) came(n Node) string {
 	return "joins"
 }
 
-// take takes the changes of a bulletin that are news. What happened before this node first heard of the rendezvous, and what is its own, is none.
+// take takes the changes of a bulletin that are news. What happened before this node first heard of
+// the rendezvous, and what is its own, is none.
 func (p *peer) take(b bulletin) {
 	if b.Term != p.counter {
 		if p.counter == 0 && len(b.Changes) > 0 {
@@ -92,7 +96,8 @@ func (p *peer) take(b bulletin) {
 	}
 }
 
-// why is why a round has formed, by what was heard since the last one: a leader that has just begun does not know.
+// why is why a round has formed, by what was heard since the last one: a leader that has just begun
+// does not know.
 func (p *peer) why() string {
 	var out []string
 	for _, c := range p.whys {

@@ -7,7 +7,8 @@ import (
 	"github.com/fxamacker/cbor/v2"
 )
 
-// version is of the encoded state and of messages. Another one is refused: the nodes of a job run one program.
+// version is of the encoded state and of messages. Another one is refused: the nodes of a job run
+// one program.
 const version = 4
 
 // maxState bounds an encoded state: MaxNodes nodes with all their strings at their longest.
@@ -115,7 +116,8 @@ func (s *State) Encode(now time.Time) ([]byte, error) {
 	return b, nil
 }
 
-// Decode reads what Encode wrote. Nobody was late who is not said to be; a leader that takes over forgives them, too, as it knows only what it has seen itself.
+// Decode reads what Encode wrote. Nobody was late who is not said to be; a leader that takes over
+// forgives them, too, as it knows only what it has seen itself.
 func Decode(b []byte, now time.Time) (*State, error) {
 	var in saved
 	if err := unmarshal(b, maxState, MaxNodes, &in); err != nil {

@@ -23,7 +23,8 @@ import (
 
 var docs = flag.String("docs", "", "a folder with rendezvous.md, into which the costs of jobs of 10 to 10,000 nodes are written, and drawn beside it")
 
-// jobCost is what a job costs that nodes join, of which one in a hundred dies, that as many join late, and that ends.
+// jobCost is what a job costs that nodes join, of which one in a hundred dies, that as many join
+// late, and that ends.
 type jobCost struct {
 	nodes, rounds int
 	took          time.Duration     // from the last call until everybody knew of the first round
@@ -42,7 +43,8 @@ func (j jobCost) all() (messages, bytes float64) {
 	return messages, bytes
 }
 
-// liveThrough simulates such a job: each phase takes 30 s, of which that in which something happens are 5 or 10.
+// liveThrough simulates such a job: each phase takes 30 s, of which that in which something happens
+// are 5 or 10.
 func liveThrough(t *testing.T, n int) (j jobCost) {
 	s := newSim(t, uint64(n), Config{Min: n * 9 / 10, Max: 2 * n, LastCall: 10 * time.Second})
 	few := max(n/100, 1)

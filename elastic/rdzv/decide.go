@@ -22,11 +22,12 @@ func (d *decision) because(format string, args ...any) {
 
 func (d *decision) tell(a Action) { d.actions = append(d.actions, a) }
 
-// Decide takes an event at the time now, which must never go back, changes the state, and says whom to tell what, and
-// for people why something changed ("" if nothing did). A node that is not known is told so, unless it joins.
+// Decide takes an event at the time now, which must never go back, changes the state, and says whom
+// to tell what, and for people why something changed ("" if nothing did). A node that is not known
+// is told so, unless it joins.
 //
-// The order in which a Join is judged is torchrun's: closed; redundant; already placed; too late, which is a Tick's matter
-// here; complete; gathering.
+// The order in which a Join is judged is torchrun's: closed; redundant; already placed; too late,
+// which is a Tick's matter here; complete; gathering.
 func (s *State) Decide(e Event, now time.Time) (actions []Action, reason string) {
 	d := &decision{State: s, now: now}
 	if s.began.IsZero() {
@@ -246,7 +247,8 @@ func (d *decision) despair() {
 	}
 }
 
-// lose removes a node that is not done; if it took part in a round that was complete, the next one begins.
+// lose removes a node that is not done; if it took part in a round that was complete, the next one
+// begins.
 func (d *decision) lose(m *member, how End, cause, why string) {
 	on := m.on
 	d.remove(m)
@@ -283,8 +285,9 @@ func (d *decision) begin(why string) {
 	d.await()
 }
 
-// await marks those of a new round that have not been heard of for longer than who lives is silent: it would be of no use with a dead
-// node in it. Those that died at the same time as one that is lost are all among them, and are lost within a third of Silence.
+// await marks those of a new round that have not been heard of for longer than who lives is silent:
+// it would be of no use with a dead node in it. Those that died at the same time as one that is
+// lost are all among them, and are lost within a third of Silence.
 func (d *decision) await() {
 	for _, m := range d.members {
 		late := d.cfg.Settle > 0 && m.on == participating && d.now.Sub(m.lastSeen) > d.cfg.Silence*2/3
@@ -297,8 +300,8 @@ func (d *decision) await() {
 	}
 }
 
-// linger keeps a later round open for whoever comes next: many who come one after another shall come in together, but wait for no longer
-// than it takes to notice that one is gone.
+// linger keeps a later round open for whoever comes next: many who come one after another shall
+// come in together, but wait for no longer than it takes to notice that one is gone.
 func (d *decision) linger() {
 	if d.deadline.IsZero() || d.cfg.Settle < 0 || d.round == 0 && d.phase == Gathering {
 		return
@@ -312,7 +315,8 @@ func (d *decision) linger() {
 	}
 }
 
-// form moves on what is due: it lets nodes in where there is room, completes a round, and begins the next.
+// form moves on what is due: it lets nodes in where there is room, completes a round, and begins
+// the next.
 func (d *decision) form() {
 	if d.phase == Complete {
 		d.relieve()
@@ -322,7 +326,8 @@ func (d *decision) form() {
 	}
 }
 
-// relieve looks after a complete round: is it over, and should it give way to one with those who wait?
+// relieve looks after a complete round: is it over, and should it give way to one with those who
+// wait?
 func (d *decision) relieve() {
 	if d.done > 0 && d.done == d.counts[participating] {
 		d.close(false, "every node is done")
@@ -416,7 +421,8 @@ func (d *decision) close(failed bool, why string) {
 	}
 }
 
-// farewell is what a node is told once the rendezvous is closed. For one that was redundant that is no failure.
+// farewell is what a node is told once the rendezvous is closed. For one that was redundant that is
+// no failure.
 func (d *decision) farewell(id string) Action {
 	a := Action{Kind: Finished, ID: id, Why: d.outcome, Placement: Placement{Restarts: d.restarts}}
 	m := d.members[id]
@@ -429,7 +435,8 @@ func (d *decision) farewell(id string) Action {
 	return a
 }
 
-// finishing says that some of a complete round are done: nobody new comes in any more unless somebody is lost.
+// finishing says that some of a complete round are done: nobody new comes in any more unless
+// somebody is lost.
 func (s *State) finishing() bool { return s.phase == Complete && s.done > 0 }
 
 // Forgive takes it that nobody could be heard until now.
@@ -440,7 +447,8 @@ func (s *State) Forgive(now time.Time) {
 	s.awaited = 0
 }
 
-// noteLate notes whose word is overdue, for those who look. Of all others it need not be shown when they were heard, which changes all the time.
+// noteLate notes whose word is overdue, for those who look. Of all others it need not be shown when
+// they were heard, which changes all the time.
 func (s *State) noteLate(now time.Time) {
 	for _, m := range s.members {
 		if late := !m.done && now.Sub(m.lastSeen) > s.cfg.Late(); late != m.late {

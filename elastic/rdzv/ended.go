@@ -9,7 +9,8 @@ import (
 // End is how a node's part ended.
 type End int
 
-// A node leaves, is lost because of its silence, gives up waiting for a round, or is done before the others are.
+// A node leaves, is lost because of its silence, gives up waiting for a round, or is done before
+// the others are.
 const (
 	HasLeft End = iota
 	WasLost
@@ -57,7 +58,8 @@ func (d *decision) part(m *member, end End, why string) {
 	d.ended = append(d.ended, ended{m.ID, m.Addr, m.rank, end, cut(why), d.now, ""})
 }
 
-// succeed takes it that a node which was gone is back: it has the same name, or is the first to come from that address since.
+// succeed takes it that a node which was gone is back: it has the same name, or is the first to
+// come from that address since.
 func (d *decision) succeed(n Node) {
 	from := -1
 	for i, e := range d.ended {

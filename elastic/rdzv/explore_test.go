@@ -105,8 +105,9 @@ func (w *table) end() string {
 
 // few are the choices that have to be followed to see all that can come of it:
 //
-// Where a node's next step is one that nobody else can tell from his own steps before or after it, it is taken at once, or the node
-// crashes before it. A crash is of no consequence until somebody notices it, so that it happens only then, and where nothing else does.
+// Where a node's next step is one that nobody else can tell from his own steps before or after it,
+// it is taken at once, or the node crashes before it. A crash is of no consequence until somebody
+// notices it, so that it happens only then, and where nothing else does.
 func few(w *table) (out []choice) {
 	for i, s := range w.seats {
 		if !s.dead && len(s.todo) > 0 && w.unnoticed(i) {
@@ -168,7 +169,8 @@ func (w *table) unseen() (out []choice) {
 	return out
 }
 
-// unnoticed says that whatever others do before a node's next operation they can as well do after it, and the other way round.
+// unnoticed says that whatever others do before a node's next operation they can as well do after
+// it, and the other way round.
 func (w *table) unnoticed(i int) bool {
 	s := w.seats[i]
 	o := s.todo[0]
@@ -202,7 +204,8 @@ func (w *table) unnoticed(i int) bool {
 	return o.kind == opSwap || o.kind == opSet || o.kind == opPush && o.key != keyInbox
 }
 
-// hasten lets everybody take what changes nothing but what the node knows of its place: it makes no difference when that happens.
+// hasten lets everybody take what changes nothing but what the node knows of its place: it makes no
+// difference when that happens.
 func (w *table) hasten() {
 	for _, s := range w.seats {
 		queue := keyTo(s.node.ID)
@@ -241,7 +244,8 @@ func (w *table) mark(seed maphash.Seed, alike bool) uint64 {
 	if !alike {
 		return sum(seed, common.Bytes(), seats, order)
 	}
-	// Those that look different to somebody who cannot tell names have a natural order; of the others every order is tried.
+	// Those that look different to somebody who cannot tell names have a natural order; of the
+	// others every order is tried.
 	looks := make([]uint64, len(seats))
 	for i := range seats {
 		names := bytes.Repeat([]byte{'x'}, len(seats))
@@ -362,7 +366,8 @@ func (j job) table() *table {
 	return newTable(j.nodes, Config{Min: j.least, Max: j.nodes, LastCall: -1, Settle: -1}, j.crashes, j.doubts)
 }
 
-// In each of them the nodes agree at every step, and whoever lives is in one round when nothing more can happen.
+// In each of them the nodes agree at every step, and whoever lives is in one round when nothing
+// more can happen.
 func TestEveryInterleavingOfAFewNodesCrashesAndDoubtsAgreesAndSettles(t *testing.T) {
 	jobs := []job{{2, 1, 2, 0}, {2, 2, 1, 0}, {2, 1, 0, 1}, {3, 1, 0, 0}, {3, 3, 1, 0}}
 	if soak.Cases(1) > 1 {

@@ -137,7 +137,8 @@ func (f *feed) attend(c context.Context, what string, do func(context.Context) e
 	<-c.Done()
 }
 
-// WithoutStore is how long a node goes on while its rendezvous' store cannot be reached: four times what makes a node lost, and a minute at least.
+// WithoutStore is how long a node goes on while its rendezvous' store cannot be reached: four times
+// what makes a node lost, and a minute at least.
 func (cfg Config) WithoutStore() time.Duration { return max(4*cfg.Silence, time.Minute) }
 
 // promptly bounds what waits for nobody: a client of the store has more patience than a rendezvous.
@@ -145,8 +146,9 @@ func (cfg Config) promptly(c context.Context) (context.Context, context.CancelFu
 	return context.WithTimeout(c, max(cfg.Silence/3, time.Second))
 }
 
-// insist does what the store answers at once, again and again while it cannot be reached, and says so: an answer that is late says that
-// it cannot. An error that trying again cannot mend, c's end, and the end of the time without a store, which is ErrNoStore, end it.
+// insist does what the store answers at once, again and again while it cannot be reached, and says
+// so: an answer that is late says that it cannot. An error that trying again cannot mend, c's end,
+// and the end of the time without a store, which is ErrNoStore, end it.
 func insist(c context.Context, away *away, cfg Config, what string, do func(context.Context) error) error {
 	return again(c, away, cfg, what, func(bool) (done, prompt bool, err error) {
 		within, cancel := cfg.promptly(c)
@@ -156,8 +158,9 @@ func insist(c context.Context, away *away, cfg Config, what string, do func(cont
 	})
 }
 
-// attend is insist for what waits for others, of which being late says nothing. While the store is away there is a probe instead, which is
-// prompt: it tells that the store is back, however long the wait.
+// attend is insist for what waits for others, of which being late says nothing. While the store is
+// away there is a probe instead, which is prompt: it tells that the store is back, however long the
+// wait.
 func attend(c context.Context, away *away, cfg Config, what string, probe, do func(context.Context) error) error {
 	return again(c, away, cfg, what, func(lost bool) (done, prompt bool, err error) {
 		if !lost {
@@ -170,7 +173,8 @@ func attend(c context.Context, away *away, cfg Config, what string, probe, do fu
 	})
 }
 
-// again tries until it is done. A try is told whether the store is away, and says whether it was to be prompt.
+// again tries until it is done. A try is told whether the store is away, and says whether it was to
+// be prompt.
 func again(c context.Context, away *away, cfg Config, what string, try func(lost bool) (done, prompt bool, err error)) error {
 	var since time.Time
 	back := false

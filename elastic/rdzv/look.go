@@ -14,8 +14,9 @@ import (
 // ErrNone is that there is no rendezvous where one looks for it.
 var ErrNone = errors.New("there is no such rendezvous")
 
-// View is a rendezvous as somebody sees it who takes no part. Times are durations as the leaders count them, one going on from the last
-// one's word, up to the beat: nobody's wall clock is in them.
+// View is a rendezvous as somebody sees it who takes no part. Times are durations as the leaders
+// count them, one going on from the last one's word, up to the beat: nobody's wall clock is in
+// them.
 type View struct {
 	Summary
 	Config Config
@@ -38,7 +39,8 @@ type Seen struct {
 	For      time.Duration // since it is there in that standing
 	Done     bool          // its workers have ended well
 	Failures int           // of its workers that were counted
-	// Silent is since when it was heard of, where it is late with its next word: longer than Config.Late. 0 means that it is not.
+	// Silent is since when it was heard of, where it is late with its next word: longer than
+	// Config.Late. 0 means that it is not.
 	Silent  time.Duration
 	Earlier []Parted // its parts that have ended before, the latest first: it is back, or another has come from its address
 }
@@ -67,8 +69,8 @@ type shown struct {
 // maxShown bounds what is shown: etcd takes 1.5 MiB at most.
 const maxShown = 1 << 20
 
-// Look reads how a rendezvous stands that has its keys in st, and changes nothing. It is ErrNone where there is none, and
-// ErrCorrupt where what lies there is something else.
+// Look reads how a rendezvous stands that has its keys in st, and changes nothing. It is ErrNone
+// where there is none, and ErrCorrupt where what lies there is something else.
 func Look(c context.Context, st store.Store) (View, error) {
 	raw, err := read(c, st, keySummary)
 	if err != nil {
@@ -173,7 +175,8 @@ func (s *State) left(now time.Time) time.Duration {
 	return max(first.Sub(now), 1)
 }
 
-// Follow gives see how the rendezvous stands, and again with every word of its leader, until c is over or the store fails.
+// Follow gives see how the rendezvous stands, and again with every word of its leader, until c is
+// over or the store fails.
 func Follow(c context.Context, st store.Store, see func(View)) error {
 	w, err := st.Watch(c, keySummary)
 	if err != nil {
@@ -192,7 +195,8 @@ func Follow(c context.Context, st store.Store, see func(View)) error {
 	return fmt.Errorf("looking at the rendezvous: %w", err)
 }
 
-// next is the view with a later word of the leader. The store may go with the job's end: then that word is all there is.
+// next is the view with a later word of the leader. The store may go with the job's end: then that
+// word is all there is.
 func (v View) next(c context.Context, st store.Store, raw []byte) (View, error) {
 	within, cancel := context.WithTimeout(c, lookTime)
 	defer cancel()

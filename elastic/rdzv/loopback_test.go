@@ -14,8 +14,8 @@ import (
 	"github.com/weft-project/weft/store"
 )
 
-// overLoopback has n nodes form a round over a server, each with a connection of its own, and says how long it took from the first join
-// until the last one knew its place.
+// overLoopback has n nodes form a round over a server, each with a connection of its own, and says
+// how long it took from the first join until the last one knew its place.
 func overLoopback(t testing.TB, n int) time.Duration {
 	server, err := store.Serve(store.ServerConfig{})
 	require.NoError(t, err)
@@ -52,7 +52,8 @@ func overLoopback(t testing.TB, n int) time.Duration {
 		ranks[p.Rank] = true
 	}
 	require.Len(t, ranks, n)
-	// All leave at once, their leader among them: each without a word to the others, who are about to go as well.
+	// All leave at once, their leader among them: each without a word to the others, who are about
+	// to go as well.
 	c, cancel := context.WithCancel(t.Context())
 	cancel()
 	for _, r := range nodes {

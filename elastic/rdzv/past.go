@@ -1,7 +1,8 @@
 package rdzv
 
-// Past is what a node brings from a rendezvous whose store has lost all, so that it goes on where that one ended: what workers are told grows,
-// as they tell by it what is old. The zero Past is of a node that was in none.
+// Past is what a node brings from a rendezvous whose store has lost all, so that it goes on where
+// that one ended: what workers are told grows, as they tell by it what is old. The zero Past is of
+// a node that was in none.
 type Past struct {
 	_        struct{} `cbor:",toarray"`
 	Rounds   int      // one more than the last round in which it had a place, 0 if it had none
@@ -17,7 +18,8 @@ func (p Past) possible() bool {
 	return min(p.Rounds, p.Epoch, p.Rank, p.Restarts) >= 0 && max(p.Rounds, p.Epoch, p.Restarts) < maxPast && p.Rank < MaxNodes
 }
 
-// recall takes what a member brings. Before the first round here is complete, those of the last one there have stayed, with their ranks.
+// recall takes what a member brings. Before the first round here is complete, those of the last one
+// there have stayed, with their ranks.
 func (d *decision) recall(m *member, past Past) {
 	if past == (Past{}) {
 		return

@@ -13,7 +13,8 @@ import (
 	"github.com/weft-project/weft/store"
 )
 
-// wipe has a store lose all, as one does that lies in the memory of a machine that is started again.
+// wipe has a store lose all, as one does that lies in the memory of a machine that is started
+// again.
 func wipe(t *testing.T, st store.Store) {
 	all, err := st.ListKeys(t.Context())
 	require.NoError(t, err)
@@ -184,7 +185,8 @@ func TestALeaderIsNotLedAstrayByWhoStillLeadsARendezvousThatIsGone(t *testing.T)
 	require.False(t, p.over)
 }
 
-// In all orders of steps that chance finds, nodes at a store that loses all at some moment come together again.
+// In all orders of steps that chance finds, nodes at a store that loses all at some moment come
+// together again.
 func TestRandomInterleavingsOfNodesWhoseStoreLosesAllSettleAndNoPlaceIsOlderThanTheOneBefore(t *testing.T) {
 	for seed := range uint64(soak.Cases(400)) {
 		r := rand.New(rand.NewPCG(seed, 21))
@@ -228,7 +230,8 @@ func TestRandomInterleavingsOfNodesWhoseStoreLosesAllSettleAndNoPlaceIsOlderThan
 	}
 }
 
-// lose has the store lose all, and starts the node that hosts it again; the others go on with what they had to do.
+// lose has the store lose all, and starts the node that hosts it again; the others go on with what
+// they had to do.
 func (w *table) lose(host int, life uint64) {
 	clear(w.values)
 	clear(w.queues)

@@ -35,12 +35,14 @@ const (
 	leading
 )
 
-// peer is one node's part in the protocol as a state machine: what it reads from the store and the time go in, what is to be done with the
-// store and what the node is to know come out. It does one thing at a time: while busy, it is to be given results only.
+// peer is one node's part in the protocol as a state machine: what it reads from the store and the
+// time go in, what is to be done with the store and what the node is to know come out. It does one
+// thing at a time: while busy, it is to be given results only.
 //
-// A leader writes a state before it says in the lease that this is the one that counts, and tells nobody before that was done.
-// So whoever leads next begins with all that anybody was told. It forgets what nobody was told: those who still wait for an
-// answer ask again when they hear of a new leader.
+// A leader writes a state before it says in the lease that this is the one that counts, and tells
+// nobody before that was done. So whoever leads next begins with all that anybody was told. It
+// forgets what nobody was told: those who still wait for an answer ask again when they hear of a
+// new leader.
 type peer struct {
 	node Node
 	cfg  Config
@@ -95,15 +97,17 @@ func newPeer(node Node, cfg Config, now time.Time) *peer {
 
 func (p *peer) join() Event { return Event{Kind: Join, Node: p.node, Config: p.cfg, Past: p.past} }
 
-// lifeOf is a number for the first rendezvous that a node begins; the next ones follow it. No two nodes have the same name.
+// lifeOf is a number for the first rendezvous that a node begins; the next ones follow it. No two
+// nodes have the same name.
 func lifeOf(id string) uint64 {
 	h := fnv.New64a()
 	h.Write([]byte(id))
 	return h.Sum64() | 1<<63
 }
 
-// enter takes it that the rendezvous is the one with this life, 0 if there is none. Where that is another than before, the store has lost all
-// that this one knew, and the node joins it as it would any other; what its workers run it keeps.
+// enter takes it that the rendezvous is the one with this life, 0 if there is none. Where that is
+// another than before, the store has lost all that this one knew, and the node joins it as it would
+// any other; what its workers run it keeps.
 func (p *peer) enter(life uint64, now time.Time) {
 	if p.life != 0 && p.life != life {
 		p.reasons = append(p.reasons, "the store has lost the rendezvous, and there is another")
@@ -116,7 +120,8 @@ func (p *peer) enter(life uint64, now time.Time) {
 	p.life = life
 }
 
-// doubt looks whether the rendezvous is still the one that it was: somebody speaks of another. A leader leads on if it is.
+// doubt looks whether the rendezvous is still the one that it was: somebody speaks of another. A
+// leader leads on if it is.
 func (p *peer) doubt() []op {
 	if p.role != leading {
 		return p.elect()
@@ -209,7 +214,8 @@ func (p *peer) petition() []op {
 	return []op{p.say(p.intent)}
 }
 
-// say tells the leader. Texts come from the workers, and whoever cannot read one cannot read the message.
+// say tells the leader. Texts come from the workers, and whoever cannot read one cannot read the
+// message.
 func (p *peer) say(e Event) op {
 	e.ID, e.Why = p.node.ID, cut(e.Why)
 	return op{kind: opPush, key: keyInbox, new: pack(message{V: version, Event: e})}
@@ -230,7 +236,8 @@ func (p *peer) elected(now time.Time) ([]op, error) {
 	return p.lead(s, now), nil
 }
 
-// takeState goes on where another leader ended. A state that is gone was replaced by one who has taken over meanwhile.
+// takeState goes on where another leader ended. A state that is gone was replaced by one who has
+// taken over meanwhile.
 func (p *peer) takeState(value []byte, now time.Time) ([]op, error) {
 	if value == nil {
 		return p.elect(), nil
@@ -290,9 +297,9 @@ func (p *peer) decide(e Event, now time.Time) {
 	}
 }
 
-// commit writes the state if it has something in it that somebody is about to be told, and then tells. Who is done is told
-// nothing and says it again to whoever leads, so that is written no more often than a bulletin: many writes of all of N nodes would be
-// O(N²) bytes.
+// commit writes the state if it has something in it that somebody is about to be told, and then
+// tells. Who is done is told nothing and says it again to whoever leads, so that is written no more
+// often than a bulletin: many writes of all of N nodes would be O(N²) bytes.
 func (p *peer) commit(now time.Time) []op {
 	if p.state.told() == p.saved && (p.state.done == p.savedDone || now.Before(p.due)) {
 		return p.tell(now)
@@ -313,7 +320,8 @@ func (p *peer) commit(now time.Time) []op {
 	}
 }
 
-// committed goes on after the lease was to be moved to a new state. Where that failed somebody else leads.
+// committed goes on after the lease was to be moved to a new state. Where that failed somebody else
+// leads.
 func (p *peer) committed(ok bool, now time.Time) []op {
 	if !ok {
 		return p.elect()
@@ -346,7 +354,8 @@ func (p *peer) publish(now time.Time) []op {
 	return append(p.show(now), op{kind: opSet, key: keySummary, new: pack(b)})
 }
 
-// show has others see the state, if it looks otherwise than before: at most once in a beat, so that many changes cost no more than one.
+// show has others see the state, if it looks otherwise than before: at most once in a beat, so that
+// many changes cost no more than one.
 func (p *peer) show(now time.Time) []op {
 	p.state.noteLate(now)
 	early := now.Before(p.showDue) && p.state.phase != Closed
@@ -402,7 +411,8 @@ func (p *peer) answered(raw []byte, now time.Time) []op {
 	return nil
 }
 
-// fits says whether a place can be this node's: it is of what the node brought, and within what all nodes agreed on.
+// fits says whether a place can be this node's: it is of what the node brought, and within what all
+// nodes agreed on.
 func (p *peer) fits(at Placement) bool {
 	return at.Slots == p.node.Slots && at.Nodes <= p.cfg.Max && at.MaxRestarts == p.cfg.MaxRestarts && at.Restarts >= 0 && at.Restarts <= at.MaxRestarts &&
 		(at.Rank != 0 || at.MasterAddr == p.node.Addr)
@@ -498,7 +508,8 @@ func (p *peer) next() time.Time {
 	return next
 }
 
-// forgive takes it that the store could not be reached until now: nobody can be blamed for having been silent.
+// forgive takes it that the store could not be reached until now: nobody can be blamed for having
+// been silent.
 func (p *peer) forgive(now time.Time) {
 	p.heard = now
 	if p.state != nil {
@@ -516,7 +527,8 @@ func (p *peer) want(e Event) []op {
 	return []op{p.say(e)}
 }
 
-// quit leaves. A leader leaves as everybody does, and has the next one begin with a state in which it has left.
+// quit leaves. A leader leaves as everybody does, and has the next one begin with a state in which
+// it has left.
 func (p *peer) quit(why string, now time.Time) []op {
 	leave := Event{Kind: Leave, ID: p.node.ID, Why: why}
 	if p.role != leading {

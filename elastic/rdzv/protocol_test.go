@@ -39,7 +39,8 @@ func TestRandomInterleavingsOfManyNodesCrashesAndDoubtsAgreeAndSettle(t *testing
 	}
 }
 
-// elected is a peer that has just won term 2, and is to read the state that the leader before it has left.
+// elected is a peer that has just won term 2, and is to read the state that the leader before it
+// has left.
 func elected(t *testing.T, k *keys) (*peer, op) {
 	cfg, err := Config{Min: 1, Max: 2}.Populate()
 	require.NoError(t, err)

@@ -15,7 +15,8 @@ import (
 
 var epochOfTime = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// world is some agents and the leader's state, in a time of its own. Agents hear what they are told at once.
+// world is some agents and the leader's state, in a time of its own. Agents hear what they are told
+// at once.
 type world struct {
 	t      *testing.T
 	r      *rand.Rand
@@ -150,7 +151,8 @@ func (w *world) check() {
 	}
 }
 
-// pass lets time go by: everybody who lives says so, and the leader gets its ticks when it asks for them.
+// pass lets time go by: everybody who lives says so, and the leader gets its ticks when it asks for
+// them.
 func (w *world) pass(d time.Duration) {
 	end := w.now.Add(d)
 	for {

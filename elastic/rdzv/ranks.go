@@ -5,11 +5,13 @@ import (
 	"slices"
 )
 
-// assign gives the nodes of the round their ranks and places, and returns them in the order of their ranks.
+// assign gives the nodes of the round their ranks and places, and returns them in the order of
+// their ranks.
 //
-// Who was in the last round keeps its rank if it is less than the number of nodes. Of the others each gets the rank that it
-// asks for, if that is free; then those who come get the lowest free ones, in the order of their arrival, and last those whose
-// rank was too high. The workers' ranks follow the nodes', and so do the ranks in each role.
+// Who was in the last round keeps its rank if it is less than the number of nodes. Of the others
+// each gets the rank that it asks for, if that is free; then those who come get the lowest free
+// ones, in the order of their arrival, and last those whose rank was too high. The workers' ranks
+// follow the nodes', and so do the ranks in each role.
 func (s *State) assign() []*member {
 	all := s.sorted(participating)
 	ranked := make([]*member, len(all))

@@ -14,12 +14,15 @@ import (
 
 // Rendezvous is a node's part in a rendezvous over a store. It is safe for concurrent use.
 type Rendezvous struct {
-	// News delivers what concerns this node, in its order: Place, Wait, Spare, Restart, and last Refuse or Finished. It is
-	// closed when the rendezvous was left, or cannot go on; then Leave says why.
+	// News delivers what concerns this node, in its order: Place, Wait, Spare, Restart, and last
+	// Refuse or Finished. It is closed when the rendezvous was left, or cannot go on; then Leave
+	// says why.
 	News <-chan Action
-	// Bulletins delivers how things stand, whenever that changes; one that nobody takes gives way to the next.
+	// Bulletins delivers how things stand, whenever that changes; one that nobody takes gives way
+	// to the next.
 	Bulletins <-chan Summary
-	// Changes delivers what becomes of other nodes and of their workers. Of many that nobody takes the later ones are lost.
+	// Changes delivers what becomes of other nodes and of their workers. Of many that nobody takes
+	// the later ones are lost.
 	Changes <-chan Change
 
 	st    store.Store
@@ -37,8 +40,9 @@ type Rendezvous struct {
 	heard  time.Time // when; before that, when it was opened
 }
 
-// Open joins the rendezvous that has its keys in st, which should be a view with a prefix of its own for each job, and be used for nothing
-// else. It returns at once: what comes of it is in News. The store stays open when the rendezvous ends.
+// Open joins the rendezvous that has its keys in st, which should be a view with a prefix of its
+// own for each job, and be used for nothing else. It returns at once: what comes of it is in News.
+// The store stays open when the rendezvous ends.
 func Open(c context.Context, st store.Store, cfg Config, node Node, log *slog.Logger) (*Rendezvous, error) {
 	cfg, err := cfg.Populate()
 	if bad := node.validate(); bad != nil {
@@ -63,19 +67,21 @@ func Open(c context.Context, st store.Store, cfg Config, node Node, log *slog.Lo
 	return r, nil
 }
 
-// Fail tells that a worker of this node has failed in a round, the nth that did, and asks for leave to restart it: the answer is Restart, a
-// Place in a new round, or Finished.
+// Fail tells that a worker of this node has failed in a round, the nth that did, and asks for leave
+// to restart it: the answer is Restart, a Place in a new round, or Finished.
 func (r *Rendezvous) Fail(round, rank, nth int, why string) {
 	r.want(Event{Kind: Fail, Round: round, Rank: rank, Nth: nth, Why: why})
 }
 
-// Done tells that all workers of this node have ended well. The rendezvous is Finished when this is so on every node.
+// Done tells that all workers of this node have ended well. The rendezvous is Finished when this is
+// so on every node.
 func (r *Rendezvous) Done() { r.want(Event{Kind: Done}) }
 
 // Close ends the rendezvous for all nodes.
 func (r *Rendezvous) Close(why string) { r.want(Event{Kind: Close, Why: why}) }
 
-// Latest is how things stood when the leader last said so; Bulletins tells only what matters to who has a place. It is false if none has yet.
+// Latest is how things stood when the leader last said so; Bulletins tells only what matters to who
+// has a place. It is false if none has yet.
 func (r *Rendezvous) Latest() (Summary, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -85,7 +91,8 @@ func (r *Rendezvous) Latest() (Summary, bool) {
 // Away says whether the store is out of reach: what Latest says may be long over.
 func (r *Rendezvous) Away() bool { return r.away.is() }
 
-// Heard is when the leader was last heard of, or the rendezvous was opened. A leader says something six times in Config.Silence.
+// Heard is when the leader was last heard of, or the rendezvous was opened. A leader says something
+// six times in Config.Silence.
 func (r *Rendezvous) Heard() time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -111,8 +118,9 @@ func (r *Rendezvous) wanted() []Event {
 	return out
 }
 
-// Leave takes the node out, the others go on, and returns when nothing is left of the rendezvous here, or c is over: then the
-// others will find that this node is silent. It also ends one that is over.
+// Leave takes the node out, the others go on, and returns when nothing is left of the rendezvous
+// here, or c is over: then the others will find that this node is silent. It also ends one that is
+// over.
 func (r *Rendezvous) Leave(c context.Context, why string) error {
 	stop := context.AfterFunc(c, func() { r.end(context.Cause(c)) })
 	defer stop()
@@ -202,8 +210,8 @@ func (s *shell) want(e Event) []op {
 	return s.peer.want(e)
 }
 
-// batch takes what else lies in the inbox, up to a bound. A store that falls silent meanwhile must not keep it: what is done next says
-// that it is away.
+// batch takes what else lies in the inbox, up to a bound. A store that falls silent meanwhile must
+// not keep it: what is done next says that it is away.
 func (s *shell) batch(c context.Context, first []byte) [][]byte {
 	c, cancel := s.peer.cfg.promptly(c)
 	defer cancel()
@@ -257,7 +265,8 @@ func answersFirst(ops []op) int {
 	return n
 }
 
-// lanes is how many answers are on their way at a time: a leader that waits for each would take a round trip for every node.
+// lanes is how many answers are on their way at a time: a leader that waits for each would take a
+// round trip for every node.
 const lanes = 8
 
 // tell does pushes to nodes, several at a time, and those to one node in their order.

@@ -16,8 +16,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden logs anew")
 
-// Each scenario is a file of lines: settings (min=2 max=3 …), then what happens at a time, "5s join a", and its golden log is what the
-// leader decides at each.
+// Each scenario is a file of lines: settings (min=2 max=3 …), then what happens at a time, "5s join
+// a", and its golden log is what the leader decides at each.
 func TestScenariosAreDecidedAsTheirLogsSay(t *testing.T) {
 	files, err := filepath.Glob("testdata/scenarios/*.txt")
 	require.NoError(t, err)
@@ -103,7 +103,8 @@ func settings(t *testing.T, fields []string) Config {
 	return cfg
 }
 
-// happening reads "join a", "join a slots=2 role=ps want=1", "alive a", "leave a", "fail a 2", "fail a 2 late" (of the first round), "done a", "close a", "tick".
+// happening reads "join a", "join a slots=2 role=ps want=1", "alive a", "leave a", "fail a 2",
+// "fail a 2 late" (of the first round), "done a", "close a", "tick".
 func happening(t *testing.T, cfg Config, fields []string) Event {
 	e := Event{}
 	if len(fields) > 1 {

@@ -9,7 +9,8 @@ import (
 	"github.com/weft-project/weft/store"
 )
 
-// A place that comes after a failure has the worker started: the failure is settled by that, and is not counted later.
+// A place that comes after a failure has the worker started: the failure is settled by that, and is
+// not counted later.
 func TestAFailureWhileARoundGathersCostsNothingOnceThereIsAPlace(t *testing.T) {
 	for name, cfg := range map[string]Config{
 		"one by one": {Min: 2, MaxRestarts: 1}, "none allowed": {Min: 2}, "all together": {Min: 2, MaxRestarts: 1, Policy: RestartGroup},

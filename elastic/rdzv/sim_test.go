@@ -11,7 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// sim is a job of many nodes at one store, in a time of its own: peers, whose operations and news each take their time.
+// sim is a job of many nodes at one store, in a time of its own: peers, whose operations and news
+// each take their time.
 type sim struct {
 	keys
 	t     *testing.T

@@ -24,13 +24,15 @@ var (
 // Policy is what a failed worker costs.
 type Policy int
 
-// A failed worker is replaced in its place, or all workers of the job are restarted in a new round, as torchrun does.
+// A failed worker is replaced in its place, or all workers of the job are restarted in a new round,
+// as torchrun does.
 const (
 	ReplaceWorker Policy = iota
 	RestartGroup
 )
 
-// Config is what all nodes of a job agree on. Min is required; zero values of the rest mean what is said there.
+// Config is what all nodes of a job agree on. Min is required; zero values of the rest mean what is
+// said there.
 type Config struct {
 	Min, Max    int           // nodes in a round; Max 0 means Min
 	JoinTimeout time.Duration // how long a node waits for a round, and a round for Min nodes; 0 means 600 s
@@ -42,7 +44,8 @@ type Config struct {
 	Proof       string // something short that all nodes of a job have alike, such as a digest of its secret; "" is alike, too
 }
 
-// differs says by the launcher's flags what the job has otherwise than a node: only that, and of a token no more than that they differ.
+// differs says by the launcher's flags what the job has otherwise than a node: only that, and of a
+// token no more than that they differ.
 func (cfg Config) differs(node Config) error {
 	var job, own []string
 	for _, s := range []struct {
@@ -85,7 +88,8 @@ func (p Policy) String() string {
 // MaxNodes bounds a rendezvous.
 const MaxNodes = 1 << 16
 
-// Populate fills in the defaults and reports all that is wrong, in one error that matches ErrInvalid.
+// Populate fills in the defaults and reports all that is wrong, in one error that matches
+// ErrInvalid.
 func (cfg Config) Populate() (Config, error) {
 	if cfg.Max == 0 {
 		cfg.Max = cfg.Min
@@ -157,7 +161,8 @@ func (n Node) validate() error {
 	return nil
 }
 
-// nameable says whether a text is fit for a name: it has at most so many bytes, no space, and nothing that would steer a terminal.
+// nameable says whether a text is fit for a name: it has at most so many bytes, no space, and
+// nothing that would steer a terminal.
 func nameable(s string, most int) bool {
 	return !strings.Contains(s, " ") && printable.Text(s, most) == s
 }
@@ -238,8 +243,8 @@ type State struct {
 	done    int             // members that are done
 	quiet   time.Time       // nobody is silent for too long, or waits for too long, before
 
-	// deadline is when a gathering round with at least Min nodes is complete, and a complete round gives way to the
-	// next because somebody waits; zero if it does neither.
+	// deadline is when a gathering round with at least Min nodes is complete, and a complete round
+	// gives way to the next because somebody waits; zero if it does neither.
 	deadline time.Time
 	latest   time.Time // deadline is not put off beyond
 	awaited  int       // members that are

@@ -71,7 +71,8 @@ func newTable(n int, cfg Config, crashes, doubts int) *table {
 	return w
 }
 
-// idOf is a name that is found in the bytes of everything that speaks of the node: nothing else there is an N with a digit.
+// idOf is a name that is found in the bytes of everything that speaks of the node: nothing else
+// there is an N with a digit.
 func idOf(seat int) string { return fmt.Sprint("N", seat) }
 
 func (w *table) clone() *table {
@@ -155,7 +156,8 @@ func (w *table) choices() (out []choice) {
 	return out
 }
 
-// unheard says that the leader, or one that still believes to be it, and s do not know the same of s.
+// unheard says that the leader, or one that still believes to be it, and s do not know the same of
+// s.
 func (w *table) unheard(s *seat) bool {
 	return slices.ContainsFunc(w.seats, func(o *seat) bool {
 		if o.dead || o.role != leading {
@@ -204,8 +206,8 @@ func (w *table) bulletin(raw string) bulletin {
 	return b
 }
 
-// private says that nobody but who does it can tell when an operation is done: states count once a lease names them.
-// Those who look from outside are none of them.
+// private says that nobody but who does it can tell when an operation is done: states count once a
+// lease names them. Those who look from outside are none of them.
 func private(o op) bool {
 	return strings.HasPrefix(o.key, "state/") && o.kind != opRead || o.key == keyShown
 }
@@ -338,7 +340,8 @@ func (w *table) agree() error {
 	return nil
 }
 
-// settled checks that where nothing more happens everybody alive is in one round, if they are enough.
+// settled checks that where nothing more happens everybody alive is in one round, if they are
+// enough.
 func (w *table) settled() error {
 	var alive []*seat
 	for _, s := range w.seats {

@@ -19,7 +19,8 @@ const (
 	keyShown   = "shown"   // the leader's state for those who look, which the rendezvous itself does without
 )
 
-// keyState is the state that a lease names. Whoever still leads a rendezvous whose store has lost all must not write over another's.
+// keyState is the state that a lease names. Whoever still leads a rendezvous whose store has lost
+// all must not write over another's.
 func (l lease) keyState() string { return fmt.Sprintf("state/%d.%d/%x", l.From, l.Seq, l.Life) }
 
 // keyTo is the queue of answers to a node.
@@ -108,7 +109,8 @@ type told struct {
 func (e told) Error() string { return e.text }
 func (e told) Unwrap() error { return e.is }
 
-// cut makes words fit to travel, and to be shown: of this node's workers before they are sent, and of others when they are read.
+// cut makes words fit to travel, and to be shown: of this node's workers before they are sent, and
+// of others when they are read.
 func cut(s string) string { return printable.Text(s, maxText) }
 
 func pack(v any) []byte {

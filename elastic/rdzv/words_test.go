@@ -10,7 +10,8 @@ import (
 	"github.com/weft-project/weft/internal/printable"
 )
 
-// steers holds what moves a cursor, renames a window, forges a line, and turns the direction of writing.
+// steers holds what moves a cursor, renames a window, forges a line, and turns the direction of
+// writing.
 const steers = "\x1b]0;mine\a\x1b[2J\r\nweft: all is well\u009b31m\u202e"
 
 func TestNoWordOfAnotherNodeSteersATerminal(t *testing.T) {

@@ -1,9 +1,10 @@
-// Command carry says how much must be carried to a machine that is lent with a GPU, and fails where that is more than can be: make gpu-bundle ends with it.
+// Command carry says how much must be carried to a machine that is lent with a GPU, and fails where
+// that is more than can be: make gpu-bundle ends with it.
 //
 //	carry [-limit 55] BUNDLE FOLDER
 //
-// BUNDLE is the packed file and FOLDER what it was made of. With the bundle goes the tree of the repository that carry is started in: what git knows and what
-// it does not ignore.
+// BUNDLE is the packed file and FOLDER what it was made of. With the bundle goes the tree of the
+// repository that carry is started in: what git knows and what it does not ignore.
 package main
 
 import (
@@ -101,7 +102,8 @@ func below(dir string) (files []file, err error) {
 	return files, err
 }
 
-// tracked is the files of a repository's folder that git knows, and those it neither knows nor ignores.
+// tracked is the files of a repository's folder that git knows, and those it neither knows nor
+// ignores.
 func tracked(dir string) (files []file, err error) {
 	cmd := exec.Command("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
 	cmd.Dir = dir

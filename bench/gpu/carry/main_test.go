@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// repository is a repository with a bundle of 1 MiB, which it ignores, and some small files. The test is in its folder.
+// repository is a repository with a bundle of 1 MiB, which it ignores, and some small files. The
+// test is in its folder.
 func repository(t *testing.T) {
 	t.Chdir(t.TempDir())
 	said, err := exec.Command("git", "init", "-q").CombinedOutput()

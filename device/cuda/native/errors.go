@@ -19,7 +19,8 @@ const (
 // noDevice is CUDA_ERROR_NO_DEVICE.
 const noDevice = 100
 
-// meaningOf knows the results that somebody can do something about. The numbers are the driver's and never change.
+// meaningOf knows the results that somebody can do something about. The numbers are the driver's
+// and never change.
 func meaningOf(code int) meaning {
 	switch code {
 	case 1:

@@ -12,15 +12,18 @@ var cublasLt = [...]struct {
 	cuda int // of drivers that serve it, or later
 }{{"libcublasLt.so.13", 13}, {"libcublasLt.so.12", 12}, {"libcublasLt.so.11", 11}}
 
-// host is what is looked at of a machine: variables, files that match a pattern, and where a link leads.
+// host is what is looked at of a machine: variables, files that match a pattern, and where a link
+// leads.
 type host struct {
 	env  func(string) string
 	glob func(string) []string
 	link func(string) (string, error)
 }
 
-// libraries is where cuBLASLt may be: what WEFT_CUBLASLT names and nothing else, or, the newest first that a driver of so many thousandths serves (0: of all),
-// by name alone (the loader's directories), in CUDA_HOME and CUDA_PATH, where toolkits are installed, and where Python's packages have it.
+// libraries is where cuBLASLt may be: what WEFT_CUBLASLT names and nothing else, or, the newest
+// first that a driver of so many thousandths serves (0: of all), by name alone (the loader's
+// directories), in CUDA_HOME and CUDA_PATH, where toolkits are installed, and where Python's
+// packages have it.
 func libraries(h host, driver int) (out []string) {
 	if path := h.env("WEFT_CUBLASLT"); path != "" {
 		return []string{path}
@@ -61,7 +64,8 @@ func (h host) places() []string {
 	return out
 }
 
-// pythons is where the installations lie whose python3 is in PATH: an environment need not be activated, and its program may be reached by links.
+// pythons is where the installations lie whose python3 is in PATH: an environment need not be
+// activated, and its program may be reached by links.
 func (h host) pythons() (out []string) {
 	const links = 8
 	for _, dir := range filepath.SplitList(h.env("PATH")) {

@@ -14,7 +14,8 @@ import (
 	"github.com/weft-project/weft/device/cuda"
 )
 
-// The driver's graphs are not safe for concurrent use, as its streams are: the fake one refuses a second thread.
+// The driver's graphs are not safe for concurrent use, as its streams are: the fake one refuses a
+// second thread.
 func TestManyGoroutinesReplayOneGraph(t *testing.T) {
 	b := newBench(t)
 	inc := find(t, b.d, "add")
@@ -36,7 +37,8 @@ func TestManyGoroutinesReplayOneGraph(t *testing.T) {
 	require.NoError(t, g.Close())
 }
 
-// A graph's branches run in any order that their dependencies allow: what a recording forgot to wait for is seen, sooner or later on a GPU and at once here.
+// A graph's branches run in any order that their dependencies allow: what a recording forgot to
+// wait for is seen, sooner or later on a GPU and at once here.
 func TestWhatARecordingDoesNotWaitForComesInAnyOrder(t *testing.T) {
 	b := newBench(t)
 	side, err := b.d.Stream()

@@ -18,7 +18,8 @@ import (
 	"github.com/weft-project/weft/device/cuda/native"
 )
 
-// ipcChild opens memory by a handle, doubles its first word and says so, and does it again when it is told that its owner wrote to it.
+// ipcChild opens memory by a handle, doubles its first word and says so, and does it again when it
+// is told that its owner wrote to it.
 func ipcChild() (err error) {
 	d, err := native.Open(0)
 	if err != nil {

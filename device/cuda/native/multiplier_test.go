@@ -308,7 +308,8 @@ func TestAProductThatTheLibraryLacksIsAnErrorOfItsOwn(t *testing.T) {
 	require.Same(t, err, again, "a refusal is kept, too")
 }
 
-// The library's kernels may read a bias as widely as its address allowed when they were chosen: the address of a launch must not be worse aligned.
+// The library's kernels may read a bias as widely as its address allowed when they were chosen: the
+// address of a launch must not be worse aligned.
 func TestABiasNeedsNoMoreAlignmentThanTheSpecPromises(t *testing.T) {
 	p := newProducts(t)
 	r := rand.New(rand.NewPCG(7, 8))

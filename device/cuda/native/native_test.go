@@ -63,7 +63,8 @@ func open(t *testing.T) cuda.Driver {
 	return d
 }
 
-// machine runs kernels that are written in Go, where the text is this tests' and only names them, and others by the interpreter.
+// machine runs kernels that are written in Go, where the text is this tests' and only names them,
+// and others by the interpreter.
 type machine struct{ others fake.Machine }
 
 type image struct{ entries map[string]bool }
@@ -113,7 +114,8 @@ func (k kernel) Run(l fake.Launch) error {
 	return k(l, words, le.Uint64(l.Args), le.Uint64(l.Args[8:]), le.Uint32(l.Args[16:]))
 }
 
-// gate holds the kernel "hold" until it is opened, so that what stands behind it in a stream has not happened.
+// gate holds the kernel "hold" until it is opened, so that what stands behind it in a stream has
+// not happened.
 type gate struct {
 	mu   sync.Mutex
 	open chan struct{}

@@ -22,7 +22,8 @@ import (
 	"github.com/weft-project/weft/internal/soak"
 )
 
-// walk makes every call that the package makes, on a GPU that it opens, until one fails. What it was given it gives back.
+// walk makes every call that the package makes, on a GPU that it opens, until one fails. What it
+// was given it gives back.
 func (w *walker) walk() (err error) {
 	if _, err := native.List(); err != nil {
 		return err
@@ -195,7 +196,8 @@ func (w *walker) neighbors() error {
 	return errors.Join(w.s.(cuda.Courier).CopyTo(other, to, w.at, 64), w.s.Sync())
 }
 
-// unwalked are what the fake has for others: functions of a version that the driver's headers choose, names for people, and what takes two processes.
+// unwalked are what the fake has for others: functions of a version that the driver's headers
+// choose, names for people, and what takes two processes.
 var unwalked = []string{"cuInit", "cuDeviceGetUuid", "cuEventElapsedTime_v2", "cuGetErrorName", "cuIpcCloseMemHandle", "cublasLtGetStatusString"}
 
 func TestTheFakeHasEveryFunctionThatThePackageCalls(t *testing.T) {
@@ -220,7 +222,8 @@ func TestTheFakeHasEveryFunctionThatThePackageCalls(t *testing.T) {
 	}
 }
 
-// forgiven is what may be refused without an error: nothing is lost by it, or nobody can do anything about it.
+// forgiven is what may be refused without an error: nothing is lost by it, or nobody can do
+// anything about it.
 var forgiven = []string{"cuFuncGetParamInfo", "cuGraphDestroy", "cublasLtMatmulDescDestroy", "cublasLtMatrixLayoutDestroy", "cublasLtMatmulPreferenceDestroy",
 	"cublasLtGetVersion", "cuGetErrorString"}
 
