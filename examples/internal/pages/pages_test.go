@@ -1,6 +1,9 @@
 package pages
 
 import (
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -161,4 +164,44 @@ func TestNoLineIsTooLong(t *testing.T) {
 
 func TestTheREADMEIsShort(t *testing.T) {
 	require.LessOrEqual(t, strings.Count(pages(t)["README.md"], "\n"), maxReadme)
+}
+
+// declared are the functions of a file: F, or T.F for a method.
+func declared(t *testing.T, file string) (names []string) {
+	f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+	require.NoError(t, err)
+	for _, d := range f.Decls {
+		if fn, ok := d.(*ast.FuncDecl); ok {
+			name := fn.Name.Name
+			if fn.Recv != nil {
+				of := fn.Recv.List[0].Type
+				if p, ok := of.(*ast.StarExpr); ok {
+					of = p.X
+				}
+				switch x := of.(type) {
+				case *ast.IndexExpr:
+					of = x.X
+				case *ast.IndexListExpr:
+					of = x.X
+				}
+				name = of.(*ast.Ident).Name + "." + name
+			}
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func TestTheWalksNameFunctionsThatAreThere(t *testing.T) {
+	const most = 15 // steps
+	walks := strings.Split(pages(t)["docs/walks.md"], "\n## ")[1:]
+	require.Len(t, walks, 5)
+	for _, walk := range walks {
+		steps := regexp.MustCompile("`([a-z_/]+\\.go)` `([A-Za-z.]+)`").FindAllStringSubmatch(walk, -1)
+		require.Greater(t, len(steps), 5)
+		require.LessOrEqual(t, len(steps), most)
+		for _, step := range steps {
+			require.Contains(t, declared(t, filepath.Join(root, step[1])), step[2], step[0])
+		}
+	}
 }
