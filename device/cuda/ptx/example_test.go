@@ -74,7 +74,6 @@ func Example() {
 	fmt.Println(run(3), numbers)
 	fmt.Println(run(4))
 	// Output:
-	// <nil> [2 4 6] ptx launch: device is lost: kernel double, line 13: ld.global.f32 %f0, [%rd2]:
-	// block (0,0,0), thread (3,0,0): reads 4 bytes out of bounds: 0x7f000000110c is 0 bytes behind
-	// the 12 bytes at 0x7f0000001100
+	// <nil> [2 4 6]
+	// ptx launch: device is lost: kernel double, line 13: ld.global.f32 %f0, [%rd2]: block (0,0,0), thread (3,0,0): reads 4 bytes out of bounds: 0x7f000000110c is 0 bytes behind the 12 bytes at 0x7f0000001100
 }
