@@ -45,6 +45,13 @@ func TestADatagramDialsUntilItsSenderHasHeardTheAnswer(t *testing.T) {
 		client := &quic.Transport{Conn: o, ConnectionIDGenerator: id.marks.ids()}
 		conn, err := client.Dial(t.Context(), udp.LocalAddr(), id.tlsConfig(ALPN), &quic.Config{Versions: []quic.Version{version}})
 		require.NoError(t, err)
+		out, err := conn.OpenUniStream()
+		require.NoError(t, err)
+		require.NoError(t, out.Close())
+		accepted, err := l.Accept(t.Context())
+		require.NoError(t, err)
+		_, err = accepted.AcceptUniStream(t.Context()) // so both have heard each other
+		require.NoError(t, err)
 		require.NoError(t, conn.CloseWithError(0, ""))
 		require.NoError(t, l.Close())
 		require.NoError(t, client.Close())
