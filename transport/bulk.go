@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"runtime"
 	"strconv"
@@ -25,8 +26,10 @@ type bulkMaker struct {
 	local    bool // LaneLocal may be used, where both ends are on one host
 }
 
-func newBulkLane(cfg Config) *bulkMaker {
-	return &bulkMaker{id: cfg.Identity, refusals: newRefusals(cfg.Logger), stripes: stripesFor(runtime.GOMAXPROCS(0)), local: cfg.allows(LaneLocal)}
+// newBulkLane makes the lane's maker. local says that LaneLocal may be used too; log hears of refused
+// peers.
+func newBulkLane(id *Identity, local bool, log *slog.Logger) *bulkMaker {
+	return &bulkMaker{id: id, refusals: newRefusals(log), stripes: stripesFor(runtime.GOMAXPROCS(0)), local: local}
 }
 
 // stripesFor says how many stripes make use of that many processors: one keeps two of them busy, at one end encryption, at the
@@ -39,7 +42,7 @@ func (m *bulkMaker) offer() ([]byte, error) { return []byte{byte(m.stripes)}, ni
 
 // tlsConfig is the identity's, for stripes: nothing is small on them.
 func (m *bulkMaker) tlsConfig() *tls.Config {
-	conf := m.id.tlsConfig(bulkALPN)
+	conf := tlsConfig(m.id, bulkALPN)
 	conf.DynamicRecordSizingDisabled = true
 	conf.ClientAuth = tls.RequestClientCert // VerifyConnection refuses who shows none, and says so
 	return conf

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
 	"github.com/weft-project/weft/device"
 )
 
@@ -39,7 +40,7 @@ func BenchmarkBulk(b *testing.B) {
 func BenchmarkTLSStream(b *testing.B) {
 	id, err := IdentityFromToken(testToken, testJob, "w", time.Now)
 	require.NoError(b, err)
-	ln, err := tls.Listen("tcp", "127.0.0.1:0", id.tlsConfig(ALPN))
+	ln, err := tls.Listen("tcp", "127.0.0.1:0", tlsConfig(id, ALPN))
 	require.NoError(b, err)
 	defer ln.Close()
 	for _, n := range bulkSizes {
@@ -58,7 +59,7 @@ func BenchmarkTLSStream(b *testing.B) {
 					}
 				}
 			}()
-			conn, err := tls.Dial("tcp", ln.Addr().String(), id.tlsConfig(ALPN))
+			conn, err := tls.Dial("tcp", ln.Addr().String(), tlsConfig(id, ALPN))
 			require.NoError(b, err)
 			defer conn.Close()
 			defer func() { (<-accepted).Close() }()

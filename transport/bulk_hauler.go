@@ -3,11 +3,8 @@ package transport
 import (
 	"fmt"
 	"net"
-	"sort"
 	"sync"
 	"time"
-
-	"github.com/weft-project/weft/device"
 )
 
 // bulkLeast is from how many bytes a message's tensors go by stripes: below, the round trip that a transfer begins with, and its
@@ -16,10 +13,6 @@ const bulkLeast = 256 << 10
 
 // maxOwed is how many transfers may be ended here while the peer has not said how many of their blocks are to come.
 const maxOwed = 4096
-
-// verdict is for how long what is under way waits, when a stripe has broken, to hear why its link ends. A link that lives on
-// fails it then.
-const verdict = 2 * time.Second
 
 // bulkHauler moves tensors over stripes: connections that carry blocks of tensors and nothing else, so that calls never wait
 // behind them. Each stripe has a writer, which takes the next block of any transfer, and a reader, which puts it where
@@ -149,37 +142,6 @@ func (h *bulkHauler) usableLocked() error {
 		return h.err
 	}
 	return h.broken
-}
-
-// span is a tensor's place among the bytes of its transfer.
-type span struct {
-	at  int64
-	buf *device.Buffer
-}
-
-// spansOf lays out the buffers of tensors that have bytes.
-func spansOf(ts []Tensor) (spans []span, bytes int64) {
-	for _, t := range ts {
-		if t.Buf != nil && t.Buf.Len() > 0 {
-			spans = append(spans, span{bytes, t.Buf})
-			bytes += int64(t.Buf.Len())
-		}
-	}
-	return spans, bytes
-}
-
-// each calls f with the parts of buffers that n bytes from at lie in.
-func each(spans []span, at int64, n int, f func(buf *device.Buffer, off, n int) error) error {
-	i := sort.Search(len(spans), func(i int) bool { return spans[i].at > at }) - 1
-	for ; n > 0; i++ {
-		off := int(at - spans[i].at)
-		k := min(n, spans[i].buf.Len()-off)
-		if err := f(spans[i].buf, off, k); err != nil {
-			return err
-		}
-		at, n = at+int64(k), n-k
-	}
-	return nil
 }
 
 // blockLen is the length of a block of a transfer.

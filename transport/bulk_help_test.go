@@ -3,6 +3,7 @@ package transport
 import (
 	"context"
 	"encoding/binary"
+	"log/slog"
 	"math/rand/v2"
 	"net"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
 	"github.com/weft-project/weft/device"
 )
 
@@ -97,7 +99,7 @@ func join(t testing.TB, ends [2]*laneEnd) *haulers {
 func overTLS(t testing.TB, n int) [2]*laneEnd {
 	id, err := IdentityFromToken(testToken, testJob, "w", time.Now)
 	require.NoError(t, err)
-	m := newBulkLane(Config{Identity: id, Lanes: []string{LaneBulk}}.withDefaults())
+	m := newBulkLane(id, false, slog.Default())
 	m.stripes = n
 	s, err := m.serve(&net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	require.NoError(t, err)

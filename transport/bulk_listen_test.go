@@ -6,12 +6,14 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/internal/leak"
 )
@@ -21,8 +23,8 @@ var localhost = &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}
 // bulkPair is a maker for each end, and the listener's server.
 func bulkPair(t *testing.T, stripes int) (dialler *bulkMaker, s *bulkServer, book *logBook) {
 	book, log := newLogBook()
-	dialler = newBulkLane(Config{Identity: fromToken(t, testToken, "dialler", time.Now)}.withDefaults())
-	listener := newBulkLane(Config{Identity: fromToken(t, testToken, "listener", time.Now), Logger: log, Lanes: []string{LaneBulk}})
+	dialler = newBulkLane(fromToken(t, testToken, "dialler", time.Now), true, slog.Default())
+	listener := newBulkLane(fromToken(t, testToken, "listener", time.Now), false, log)
 	dialler.stripes, listener.stripes = stripes, stripes
 	served, err := listener.serve(localhost)
 	require.NoError(t, err)
@@ -75,7 +77,7 @@ func TestManyLinksJoinAtOnceAndNoneGetsAnothersStripes(t *testing.T) {
 
 func TestTheLaneListensOnTheLinksPortWhereItCan(t *testing.T) {
 	leak.Check(t)
-	m := newBulkLane(Config{Identity: fromToken(t, testToken, "w", time.Now)}.withDefaults())
+	m := newBulkLane(fromToken(t, testToken, "w", time.Now), true, slog.Default())
 	udp, err := net.ListenUDP("udp4", localhost)
 	require.NoError(t, err)
 	defer udp.Close()
@@ -108,9 +110,9 @@ func TestAStrangerGetsNoStripeAndIsToldOfOnce(t *testing.T) {
 	with := laneWith{secret: [32]byte{1}, peer: localhost}
 	answer, wait, err := s.expect(with, []byte{1})
 	require.NoError(t, err)
-	stranger := newBulkLane(Config{Identity: fromToken(t, otherToken, "stranger", time.Now)}.withDefaults())
+	stranger := newBulkLane(fromToken(t, otherToken, "stranger", time.Now), true, slog.Default())
 	stranger.stripes = 1
-	gullible := newBulkLane(Config{Identity: fromToken(t, otherToken, "stranger", time.Now)}.withDefaults())
+	gullible := newBulkLane(fromToken(t, otherToken, "stranger", time.Now), true, slog.Default())
 	gullible.id.roots = m.id.roots
 	for range 3 {
 		_, err = stranger.join(t.Context(), with, answer)

@@ -77,40 +77,6 @@ func (h *bulkHauler) refuse(ticket []byte) {
 	}
 }
 
-// allocate gives every tensor that is not absent its buffer. They have that many bytes together.
-func allocate(ts []Tensor, bytes int64, place Place) error {
-	var sum int64
-	for i := range ts {
-		if t := &ts[i]; t.Dtype != device.Invalid {
-			sum += int64(t.Shape.Elems()) * int64(t.Dtype.Size())
-		}
-	}
-	if sum != bytes {
-		return frameErr("ticket of lane bulk", fmt.Sprintf("%d bytes, as the table says", sum), "%d", bytes)
-	}
-	for i := range ts {
-		t := &ts[i]
-		if t.Dtype == device.Invalid {
-			continue
-		}
-		buf, err := placeTensor(place, t.Device, t.Shape.Elems()*t.Dtype.Size())
-		if err != nil {
-			return fmt.Errorf("transport: tensor %d, %v of %v for %v: %w", i, t.Dtype, t.Shape, t.Device, err)
-		}
-		t.Buf = buf
-	}
-	return nil
-}
-
-func releaseAll(ts []Tensor) {
-	for i := range ts {
-		if ts[i].Buf != nil {
-			_ = ts[i].Buf.Release() // the one reference from place
-			ts[i].Buf = nil
-		}
-	}
-}
-
 // expect asks for a transfer's blocks.
 func (h *bulkHauler) expect(tk bulkTicket, ts []Tensor) (*bulkIn, error) {
 	blocks := blocksOf(tk.bytes)
@@ -325,6 +291,31 @@ func (s *stripe) discard(n int) error {
 		if n -= k; err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// allocate gives every tensor that is not absent its buffer. They have that many bytes together.
+func allocate(ts []Tensor, bytes int64, place Place) error {
+	var sum int64
+	for i := range ts {
+		if t := &ts[i]; t.Dtype != device.Invalid {
+			sum += int64(t.Shape.Elems()) * int64(t.Dtype.Size())
+		}
+	}
+	if sum != bytes {
+		return frameErr("ticket of lane bulk", fmt.Sprintf("%d bytes, as the table says", sum), "%d", bytes)
+	}
+	for i := range ts {
+		t := &ts[i]
+		if t.Dtype == device.Invalid {
+			continue
+		}
+		buf, err := placeTensor(place, t.Device, t.Shape.Elems()*t.Dtype.Size())
+		if err != nil {
+			return fmt.Errorf("transport: tensor %d, %v of %v for %v: %w", i, t.Dtype, t.Shape, t.Device, err)
+		}
+		t.Buf = buf
 	}
 	return nil
 }

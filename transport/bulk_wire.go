@@ -1,7 +1,6 @@
 package transport
 
 import (
-	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
@@ -56,22 +55,6 @@ func parseAnswer(b []byte, offered int) (a bulkAnswer, err error) {
 		return a, frameErr("answer of lane bulk", fmt.Sprintf("1 to %d stripes and a port", offered), "%d and %d", a.stripes, a.port)
 	}
 	return a, nil
-}
-
-// linkTag finds the link that a stripe belongs to. It tells nothing about the secret.
-func linkTag(secret *[32]byte) (tag [16]byte) {
-	copy(tag[:], prove(secret, "tag", 0, nil))
-	return tag
-}
-
-// prove shows that its maker knows the link's secret and is an end of the TLS session from which binding was exported. role
-// keeps one end from sending the other's proof back.
-func prove(secret *[32]byte, role string, stripe int, binding []byte) []byte {
-	mac := hmac.New(sha256.New, secret[:])
-	mac.Write([]byte{byte(len(role)), byte(stripe)})
-	mac.Write([]byte(role))
-	mac.Write(binding)
-	return mac.Sum(nil)
 }
 
 // bulkTicket stands for a message's tensors.

@@ -109,7 +109,7 @@ func (b *cudaInbox) by(d device.Device) cudaOpen {
 func newCUDAHauler(env laneEnv, conn net.Conn, peers []cudaPeer) *cudaHauler {
 	h := &cudaHauler{
 		env: env, conn: conn, peers: peers, inboxes: map[uint64]*cudaInbox{}, out: map[uint64]*cudaOut{}, in: map[uint64]*cudaIn{},
-		stopped: map[uint64]bool{}, over: refusedTickets{has: map[uint64]bool{}}, left: make(chan struct{}),
+		stopped: map[uint64]bool{}, over: newRefusedTickets(), left: make(chan struct{}),
 	}
 	go h.watch()
 	return h
@@ -120,23 +120,9 @@ func (h *cudaHauler) lane() string { return LaneCUDA }
 // usable says why nothing can begin.
 func (h *cudaHauler) usableLocked() error { return errors.Join(h.err, h.down) }
 
-// hauled says whether a tensor goes by this lane, with a message that does: what lands on an accelerator. Both ends know.
-func (t *Tensor) hauled() bool {
-	return t.Dtype != device.Invalid && t.Device.Kind != device.KindCPU && t.Shape.Elems() > 0
-}
-
-// between says whether a tensor goes from one accelerator to another, or to the same.
-func (t Tensor) between() bool {
-	if t.Buf == nil || !t.hauled() {
-		return false
-	}
-	_, ok := t.Buf.Device().(*device.Accelerator)
-	return ok
-}
-
 // shared finds the accelerator on which a tensor lies, if the peer uses it too.
 func (h *cudaHauler) shared(t *Tensor) (cudaPeer, bool) {
-	if t.Buf != nil && t.hauled() {
+	if t.Buf != nil && hauled(t) {
 		for _, p := range h.peers {
 			if t.Buf.Device() == device.Device(p.dev) {
 				return p, true

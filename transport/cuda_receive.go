@@ -92,7 +92,7 @@ func (h *cudaHauler) fetch(c context.Context, ticket []byte, ts []Tensor, place 
 	bytes := uint64(0)
 	for i := range ts {
 		switch x := &ts[i]; {
-		case x.hauled():
+		case hauled(x):
 			mine = append(mine, i)
 			bytes += uint64(x.Shape.Elems() * x.Dtype.Size())
 		case x.Dtype == device.Invalid:

@@ -43,7 +43,7 @@ func (h *cudaHauler) begin(ts []Tensor) (transfer, error) {
 	var restBytes int64
 	for i := range ts {
 		switch x := &ts[i]; {
-		case x.hauled():
+		case hauled(x):
 			t.tensors = append(t.tensors, *x)
 			t.bytes += uint64(x.Buf.Len())
 		case x.Buf != nil && x.Buf.Len() > 0:

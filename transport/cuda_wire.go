@@ -50,7 +50,7 @@ func parseCUDAWord(b []byte) (w cudaWord, err error) {
 
 // A ticket of lane cuda: the transfer's number 8, bytes 8, whether its pieces come unasked 1, the lane of the message's other tensors 1 (0: none),
 // and their ticket.
-const cudaTicketSize = 18
+const cudaTicketSize = outerTicket
 
 type cudaTicket struct {
 	id, bytes uint64

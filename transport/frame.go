@@ -34,7 +34,6 @@ type Codec struct {
 	lim     Limits
 	scratch sync.Pool // of *[]byte: what small frames are put together in
 	entries sync.Pool // of *entryScratch
-	pieces  sync.Pool // of *piece: what arrives and is small
 }
 
 // NewCodec makes a codec. The zero Limits are the defaults.
@@ -45,7 +44,6 @@ func NewCodec(l Limits) (*Codec, error) {
 	c := &Codec{lim: l.withDefaults()}
 	c.scratch.New = func() any { return new(make([]byte, 0, 4096)) }
 	c.entries.New = func() any { return new(entryScratch) }
-	c.pieces.New = func() any { return &piece{b: make([]byte, 0, 256)} }
 	return c, nil
 }
 

@@ -190,8 +190,9 @@ func verifyChain(chain []*x509.Certificate, roots *x509.CertPool, now time.Time,
 	}
 }
 
-// tlsConfig is for both roles: each end shows its certificate and verifies the other's, and both speak one of the protocols for this job.
-func (id *Identity) tlsConfig(protocols ...string) *tls.Config {
+// tlsConfig is for both roles: each end shows its certificate and verifies the other's, and both speak
+// one of the protocols for this job.
+func tlsConfig(id *Identity, protocols ...string) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
 		NextProtos: id.forJob(protocols),

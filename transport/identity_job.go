@@ -21,7 +21,7 @@ import (
 const anotherJob = "it is of another job's id, or of another version of Weft"
 
 // inJob is a protocol's name for one job.
-func (id *Identity) inJob(protocol string) string {
+func inJob(id *Identity, protocol string) string {
 	sum := sha256.Sum256([]byte("weft job id\x00" + id.job))
 	return protocol + " " + hex.EncodeToString(sum[:16])
 }
@@ -29,7 +29,7 @@ func (id *Identity) inJob(protocol string) string {
 func (id *Identity) forJob(protocols []string) []string {
 	var named []string
 	for _, p := range protocols {
-		named = append(named, id.inJob(p))
+		named = append(named, inJob(id, p))
 	}
 	return named
 }
@@ -116,8 +116,8 @@ func uriFor(job, name string) string {
 	return "URI:" + (&url.URL{Scheme: "weft", Host: job, Path: "/" + name}).String()
 }
 
-// vouches says whether a certificate lets its holder come under that name and rank.
-func (id *Identity) vouches(chain []*x509.Certificate, name string, rank int) error {
+// vouches says whether a certificate for the identity's job lets its holder come under that name and rank.
+func vouches(id *Identity, chain []*x509.Certificate, name string, rank int) error {
 	if id.files == nil { // who has the job's secret can make certificates for every name
 		return nil
 	}
@@ -160,5 +160,5 @@ func (id *Identity) Vouches(name string, rank int) error {
 	if err != nil {
 		return err
 	}
-	return id.vouches([]*x509.Certificate{own.Leaf}, name, rank)
+	return vouches(id, []*x509.Certificate{own.Leaf}, name, rank)
 }

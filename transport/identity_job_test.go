@@ -98,7 +98,7 @@ func TestAProtocolsNameFitsForEveryID(t *testing.T) {
 	for _, job := range []string{"", "a", "b", strings.Repeat("x", 1<<16), "\x00\xff"} {
 		id := &Identity{job: job}
 		for _, p := range []string{ALPN, haulALPN, bulkALPN, storeALPN} {
-			name := id.inJob(p)
+			name := inJob(id, p)
 			require.Less(t, len(name), 100)
 			require.False(t, seen[name])
 			seen[name] = true

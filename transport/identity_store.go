@@ -10,5 +10,5 @@ const storeALPN = "weft-store/1"
 // ErrIdentity at the end that refuses; the other end's are told by crypto/tls. The caller owns the result; what it shows stays
 // the Identity's, which renews it.
 func (id *Identity) StoreTLS() *tls.Config {
-	return id.tlsConfig(storeALPN)
+	return tlsConfig(id, storeALPN)
 }

@@ -88,7 +88,7 @@ func TestAClientRefusesTheStoreOfAStranger(t *testing.T) {
 
 func TestALinkAndAStoreAreNotTakenForEachOther(t *testing.T) {
 	id := fromToken(t, testToken, "a", time.Now)
-	for _, ends := range [][2]*tls.Config{{id.StoreTLS(), id.tlsConfig(ALPN)}, {id.tlsConfig(ALPN), id.StoreTLS()}} {
+	for _, ends := range [][2]*tls.Config{{id.StoreTLS(), tlsConfig(id, ALPN)}, {tlsConfig(id, ALPN), id.StoreTLS()}} {
 		atServer, atClient := shake(t, ends[0], ends[1])
 		require.ErrorContains(t, atServer, "application protocol")
 		require.ErrorContains(t, atClient, "no application protocol")

@@ -7,23 +7,6 @@ import (
 	"sync/atomic"
 )
 
-// The lanes of a link: ways by which its bytes travel. Every link has LaneQUIC.
-const (
-	LaneQUIC  = "quic"  // everything, over QUIC
-	LaneCUDA  = "cuda"  // tensors on a GPU that both ends use, within it
-	LaneLocal = "local" // both ends on one host: frames over a unix socket, tensors in shared memory
-	LaneBulk  = "bulk"  // large tensors over several TLS connections
-)
-
-// LaneState is a lane of one link.
-type LaneState struct {
-	Name     string
-	Why      string // why it is not used; empty when it is
-	Sent     uint64 // bytes of frames and tensors
-	Received uint64
-	Passed   uint64 // of LaneCUDA: messages sent by another lane, with a tensor on an accelerator that lands on one
-}
-
 // A link is set up over its QUIC connection, in four words: the dialler's offers, the acceptor's answers to them, which
 // lanes the dialler has joined, and which of those the acceptor has. Offers and answers are opaque to all but the lane
 // (at most maxOffer bytes); instead of one, an end says why it has none, in words for people.
@@ -53,6 +36,12 @@ type laneServer interface {
 	expect(with laneWith, offer []byte) (answer []byte, wait func(c context.Context) (*laneEnd, error), err error)
 	// close ends what listens. Lanes that are up live on; waits fail.
 	close()
+}
+
+// refusing is a laneServer that tells whom it refused.
+type refusing interface {
+	// tellTo says who hears of it.
+	tellTo(r *refusals)
 }
 
 // laneWith is what both ends know of a link before it has lanes.
@@ -123,9 +112,16 @@ type hauler interface {
 	close(err error)
 }
 
+// failing is a hauler that may cease to be used while its link lives.
+type failing interface {
+	// why says for which reason it is not used; empty when it is.
+	why() string
+}
+
 const (
-	maxTicket     = cudaTicketSize + maxTicketPart // bytes
-	maxTicketPart = 512                            // of lanes that another's ticket may hold
+	outerTicket   = 18                          // bytes of a ticket that another's may follow, of lane cuda
+	maxTicket     = outerTicket + maxTicketPart // bytes
+	maxTicketPart = 512                         // of lanes that another's ticket may hold
 )
 
 // transfer is a message's tensors on their way.

@@ -28,7 +28,7 @@ func laneMakers(cfg Config) []laneMaker {
 		all = append(all, m)
 	}
 	if cfg.allows(LaneBulk) {
-		all = append(all, newBulkLane(cfg))
+		all = append(all, newBulkLane(cfg.Identity, cfg.allows(LaneLocal), cfg.Logger))
 	}
 	return all
 }

@@ -42,7 +42,7 @@ type localHauler struct {
 func newLocalHauler(env laneEnv, conn *net.UnixConn, copies bool) *localHauler {
 	h := &localHauler{
 		env: env, conn: conn, copies: copies, loans: map[uint64]*device.Buffer{}, told: map[*device.Segment]*telling{},
-		maps: map[uint32]*mapping{}, bell: make(chan struct{}), fetched: map[uint64]int{}, revoked: refusedTickets{has: map[uint64]bool{}},
+		maps: map[uint32]*mapping{}, bell: make(chan struct{}), fetched: map[uint64]int{}, revoked: newRefusedTickets(),
 	}
 	go h.read()
 	return h

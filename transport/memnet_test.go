@@ -155,7 +155,7 @@ func (k unixTestConduit) TryWrite(b []byte) (n int, err error) {
 
 func (n *memNet) end(k conduit, dialler bool) memLink {
 	cfg := sessionConfig{
-		codec: n.codec, dialler: dialler, peer: map[bool]string{true: "listener", false: "dialler"}[dialler],
+		codec: n.codec, pieces: NewPieces(), dialler: dialler, peer: map[bool]string{true: "listener", false: "dialler"}[dialler],
 		accepts: n.cfg.Streams, opens: n.cfg.Streams, inline: math.MaxInt64, conduit: k, count: &traffic{},
 		gone: func(error) {},
 	}

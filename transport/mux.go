@@ -12,6 +12,7 @@ import (
 // sessionConfig is what both ends of a session have agreed on, and what is this end's alone.
 type sessionConfig struct {
 	codec   *Codec
+	pieces  *Pieces
 	dialler bool
 	peer    string // for errors
 	accepts uint64 // how many streams the peer may have open at a time
@@ -107,14 +108,6 @@ func (l *session) hauler(lane byte) hauler {
 		}
 	}
 	return nil
-}
-
-// wake puts a token where one is missing. Where nobody ever waited there may be no channel.
-func wake(ch chan struct{}) {
-	select {
-	case ch <- struct{}{}:
-	default:
-	}
 }
 
 func (l *session) Open(c context.Context) (Stream, error) {

@@ -43,21 +43,6 @@ const (
 	inlineLocal = 32 << 10
 )
 
-// laneCodes are the lanes' numbers on the wire.
-func laneCode(name string) byte {
-	switch name {
-	case LaneQUIC:
-		return 1
-	case LaneLocal:
-		return 2
-	case LaneBulk:
-		return 3
-	case LaneCUDA:
-		return 4
-	}
-	return 0
-}
-
 // chunk is a chunk's fixed part.
 type chunk struct {
 	kind, flags, lane byte

@@ -85,7 +85,7 @@ func (s *stream) sendBeside(c context.Context, box *[]byte, m *Message, payload 
 // begin finds a hauler for tensors.
 func (l *session) begin(ts []Tensor, payload int64) (transfer, byte, error) {
 	t, lane, err := l.beginBut(nil, ts, payload)
-	if err == nil && lane != laneCode(LaneCUDA) && slices.ContainsFunc(ts, Tensor.between) {
+	if err == nil && lane != laneCode(LaneCUDA) && slices.ContainsFunc(ts, between) {
 		l.passed.Add(1)
 	}
 	return t, lane, err

@@ -3,6 +3,7 @@ package transport
 import (
 	"context"
 	"io"
+	"sync"
 )
 
 const keepPiece = 1 << 10 // larger memory of a piece is not kept
@@ -14,10 +15,20 @@ type piece struct {
 	next              *piece
 }
 
+// Pieces keeps small pieces for the links of a network. It is safe for concurrent use.
+type Pieces struct{ pool sync.Pool }
+
+// NewPieces makes an empty one.
+func NewPieces() *Pieces {
+	p := &Pieces{}
+	p.pool.New = func() any { return &piece{b: make([]byte, 0, 256)} }
+	return p
+}
+
 // newPiece makes a piece with room for its body. Pieces are made often, and most are small. All that live count against
 // MaxQueued.
 func (l *session) newPiece(h chunk) *piece {
-	p := l.codec.pieces.Get().(*piece)
+	p := l.pieces.pool.Get().(*piece)
 	p.kind, p.flags, p.lane = h.kind, h.flags, h.lane
 	if cap(p.b) < h.size {
 		p.b = make([]byte, h.size)
@@ -36,7 +47,7 @@ func (l *session) free(p *piece) {
 		return
 	}
 	p.next, p.b = nil, p.b[:0]
-	l.codec.pieces.Put(p)
+	l.pieces.pool.Put(p)
 }
 
 // cost is what a piece counts against its stream's window.

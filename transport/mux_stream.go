@@ -176,7 +176,7 @@ func (s *stream) Reset(reason error) {
 	s.dead = true
 	known := s.known
 	if known && flags != 0 && o.err == nil {
-		o.addLocked(chunk{kind: chunkReset, flags: flags, number: s.number}, ReasonOf(reason).append(nil))
+		o.addLocked(chunk{kind: chunkReset, flags: flags, number: s.number}, appendReason(nil, ReasonOf(reason)))
 		o.kickLocked(false)
 	} else {
 		o.mu.Unlock()

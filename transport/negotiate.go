@@ -5,15 +5,8 @@ import (
 	"net"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/quic-go/quic-go"
-)
-
-const (
-	laneTimeout   = time.Second      // for joining a lane
-	setUpTimeout  = handshakeTimeout // for all words of a set-up together
-	secretContext = "EXPORTER-weft-lane-"
 )
 
 // laneNames are the lanes beside QUIC, in order of preference.
@@ -59,25 +52,13 @@ func (n *quicNet) serveLanes(at net.Addr) []servedLane {
 			if s.server, err = m.serve(at); err != nil {
 				s.server, s.why = nil, err.Error()
 			}
-			if at, ok := s.server.(interface{ tellTo(r *refusals) }); ok {
+			if at, ok := s.server.(refusing); ok {
 				at.tellTo(n.refusals)
 			}
 		}
 		served = append(served, s)
 	}
 	return served
-}
-
-// exportSecret takes a lane's secret from the link's TLS session.
-func exportSecret(conn *quic.Conn, lane string) (laneWith, error) {
-	w := laneWith{peer: conn.RemoteAddr()}
-	tls := conn.ConnectionState().TLS
-	key, err := tls.ExportKeyingMaterial(secretContext+lane, nil, len(w.secret))
-	if err != nil {
-		return w, err
-	}
-	copy(w.secret[:], key)
-	return w, nil
 }
 
 // setUp is a link's set-up, at one end.
@@ -120,7 +101,7 @@ func (u *setUp) mine() *descriptor { return &descriptor{streams: uint32(u.net.cf
 // link makes the link, when both ends have agreed. It is to be started.
 func (u *setUp) link(dialler bool, peer string, theirs descriptor) *quicLink {
 	cfg := sessionConfig{
-		codec: u.net.codec, dialler: dialler, peer: peer, accepts: uint64(u.net.cfg.MaxStreams), opens: uint64(theirs.streams),
+		codec: u.net.codec, pieces: u.net.pieces, dialler: dialler, peer: peer, accepts: uint64(u.net.cfg.MaxStreams), opens: uint64(theirs.streams),
 	}
 	said := u.said
 	if _, why := u.net.maker(LaneCUDA); why != "" && !slices.Contains(u.net.cfg.Lanes, LaneCUDA) {

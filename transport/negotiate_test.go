@@ -291,7 +291,7 @@ func TestAFetchThatIsInterruptedHoldsNothing(t *testing.T) {
 }
 
 func TestTicketsThatWereRefusedAreRememberedWithinBounds(t *testing.T) {
-	r := refusedTickets{has: map[uint64]bool{}}
+	r := newRefusedTickets()
 	for i := range uint64(10_000) {
 		r.add(i)
 		r.add(i)

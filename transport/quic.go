@@ -75,15 +75,14 @@ func (cfg Config) Check() error {
 }
 
 const (
-	handshakeTimeout = 5 * time.Second // without any answer
-	streamWindow     = 16 << 20        // bytes on their way on one stream; a large tensor should not wait for credit
-	linkWindow       = 64 << 20        // and on all streams of a link
+	streamWindow = 16 << 20 // bytes on their way on one stream; a large tensor should not wait for credit
 )
 
 // quicNet is the Network over QUIC.
 type quicNet struct {
 	cfg      Config
 	codec    *Codec
+	pieces   *Pieces
 	makers   []laneMaker
 	refusals *refusals
 	known    *acquaintances
@@ -114,7 +113,7 @@ func New(cfg Config) (Network, error) {
 		}
 	}
 	cfg = cfg.withDefaults()
-	return &quicNet{cfg: cfg, codec: codec, makers: laneMakers(cfg), refusals: newRefusals(cfg.Logger), known: newAcquaintances(),
+	return &quicNet{cfg: cfg, codec: codec, pieces: NewPieces(), makers: laneMakers(cfg), refusals: newRefusals(cfg.Logger), known: newAcquaintances(),
 		crowds: newCrowds(), bind: new(net.ListenConfig).ListenPacket, dials: map[string]*socket{}}, nil
 }
 
@@ -141,11 +140,11 @@ func (n *quicNet) Listen(c context.Context, addr string) (Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("transport: listen at %s: %w", addr, err)
 	}
-	g := newGate(n.refusals.connContext, n.known, n.cfg.Identity.marks, n.refusals.crowd)
+	g := newGate(n.refusals.connContext, n.known, marksOf(n.cfg.Identity), n.refusals.crowd)
 	s := newSocket(pc, nil, g)
 	accepts := n.quicConfig(1)
 	accepts.HandshakeIdleTimeout = listenTimeout
-	ql, err := s.tr.ListenEarly(n.cfg.Identity.tlsConfig(ALPN, haulALPN), accepts)
+	ql, err := s.tr.ListenEarly(tlsConfig(n.cfg.Identity, ALPN, haulALPN), accepts)
 	if err != nil {
 		s.leave()
 		return nil, fmt.Errorf("transport: listen at %s: %w", addr, err)
@@ -167,7 +166,7 @@ func (n *quicNet) dialOnce(c context.Context, addr string) (*quicLink, error) {
 	if err != nil {
 		return fail(ErrUnreachable, err)
 	}
-	conn, err := s.tr.Dial(c, to, n.cfg.Identity.tlsConfig(ALPN), n.quicConfig(-1))
+	conn, err := s.tr.Dial(c, to, tlsConfig(n.cfg.Identity, ALPN), n.quicConfig(-1))
 	if err != nil {
 		s.leave()
 		return fail(dialError(err), err)
@@ -196,7 +195,7 @@ func (n *quicNet) dialSocket(c context.Context, to *net.UDPAddr) (*socket, error
 	if err != nil {
 		return nil, err
 	}
-	n.dials[family] = newSocket(pc, n.cfg.Identity.marks.ids(), nil)
+	n.dials[family] = newSocket(pc, marksOf(n.cfg.Identity).ids(), nil)
 	return n.dials[family], nil
 }
 

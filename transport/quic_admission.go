@@ -4,13 +4,10 @@ import (
 	"context"
 	"errors"
 	"net"
-	"net/netip"
 	"sync"
 	"time"
 
 	"github.com/quic-go/quic-go"
-
-	"github.com/weft-project/weft/internal/accounts"
 )
 
 const (
@@ -74,7 +71,7 @@ type gate struct {
 
 func newGate(next func(context.Context, *quic.ClientInfo) (context.Context, error), known *acquaintances, m marks, crowded func()) *gate {
 	unproved := unprovedTerms
-	if m.key != nil {
+	if m.made() {
 		unproved = unmarkedTerms
 	}
 	return &gate{next: next, known: known, marks: m, crowded: crowded, a: newAdmission(unproved)}
@@ -104,7 +101,7 @@ func (g *gate) wary(from net.Addr) bool {
 	member := g.known.has(host)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.a.crowded(now) && (g.marks.key != nil || !member && g.a.spent(now, host))
+	return g.a.crowded(now) && (g.marks.made() || !member && g.a.spent(now, host))
 }
 
 // handshake is one that has begun.
@@ -172,26 +169,4 @@ func (g *gate) prove(c context.Context, conn *quic.Conn) bool {
 		_ = conn.CloseWithError(codeClosed, "the listener was closed")
 	}
 	return false
-}
-
-// accountOf is a host as strangers are counted.
-func accountOf(addr net.Addr) string {
-	if udp, ok := addr.(*net.UDPAddr); ok {
-		return accounts.Host(udp.AddrPort().Addr())
-	}
-	host := hostOf(addr)
-	ip, err := netip.ParseAddr(host)
-	if err != nil {
-		return host
-	}
-	return accounts.Host(ip)
-}
-
-// hostOf is an address without its port.
-func hostOf(addr net.Addr) string {
-	host, _, err := net.SplitHostPort(addr.String())
-	if err != nil {
-		return addr.String()
-	}
-	return host
 }

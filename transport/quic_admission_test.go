@@ -67,7 +67,7 @@ func TestHandshakesThatAreNotFinishedDoNotKeepAPeerOut(t *testing.T) {
 	to, err := net.ResolveUDPAddr("udp", l.Addr())
 	require.NoError(t, err)
 	for range 100 {
-		go func() { _, _ = tr.Dial(t.Context(), to, id.tlsConfig(ALPN), &quic.Config{}) }()
+		go func() { _, _ = tr.Dial(t.Context(), to, tlsConfig(id, ALPN), &quic.Config{}) }()
 	}
 	g := l.(*quicListener).gate
 	require.Eventually(t, func() bool { return g.verify(nil) }, 10*time.Second, time.Millisecond)

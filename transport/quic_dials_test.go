@@ -37,13 +37,13 @@ func TestADatagramDialsUntilItsSenderHasHeardTheAnswer(t *testing.T) {
 		require.NoError(t, err)
 		server := &quic.Transport{Conn: udp, VerifySourceAddress: func(net.Addr) bool { return true }}
 		id := fromToken(t, testToken, "w", time.Now)
-		l, err := server.Listen(id.tlsConfig(ALPN), &quic.Config{})
+		l, err := server.Listen(tlsConfig(id, ALPN), &quic.Config{})
 		require.NoError(t, err)
 		mine, err := net.ListenPacket("udp4", "127.0.0.1:0")
 		require.NoError(t, err)
 		o := &overheard{mine, make(chan []byte, 1<<10)}
-		client := &quic.Transport{Conn: o, ConnectionIDGenerator: id.marks.ids()}
-		conn, err := client.Dial(t.Context(), udp.LocalAddr(), id.tlsConfig(ALPN), &quic.Config{Versions: []quic.Version{version}})
+		client := &quic.Transport{Conn: o, ConnectionIDGenerator: marksOf(id).ids()}
+		conn, err := client.Dial(t.Context(), udp.LocalAddr(), tlsConfig(id, ALPN), &quic.Config{Versions: []quic.Version{version}})
 		require.NoError(t, err)
 		out, err := conn.OpenUniStream()
 		require.NoError(t, err)
@@ -62,7 +62,7 @@ func TestADatagramDialsUntilItsSenderHasHeardTheAnswer(t *testing.T) {
 		dialled, more := 0, 0
 		for b := range o.sent {
 			if by, ok := dials(b); ok {
-				require.True(t, id.marks.on(by), "also the packets that bring a token")
+				require.True(t, marksOf(id).on(by), "also the packets that bring a token")
 				dialled++
 			} else {
 				more++
@@ -100,13 +100,13 @@ func TestAMarkIsSeenByWhoeverHasTheSecretAndByNobodyElse(t *testing.T) {
 	require.NoError(t, err)
 	seen := map[string]bool{}
 	for range 1000 {
-		made, err := id.marks.GenerateConnectionID()
+		made, err := marksOf(id).GenerateConnectionID()
 		require.NoError(t, err)
-		require.True(t, same.marks.on(made.Bytes()))
-		for _, m := range []marks{other.marks, elsewhere.marks, {}} {
+		require.True(t, marksOf(same).on(made.Bytes()))
+		for _, m := range []marks{marksOf(other), marksOf(elsewhere), {}} {
 			require.False(t, m.on(made.Bytes()))
 		}
-		require.False(t, id.marks.on(made.Bytes()[1:]))
+		require.False(t, marksOf(id).on(made.Bytes()[1:]))
 		seen[made.String()] = true
 	}
 	require.Greater(t, len(seen), 990, "they differ")
@@ -315,7 +315,7 @@ func TestAListenerGivesNoMarkAway(t *testing.T) {
 		by, ok := dials(b[:n])
 		require.True(t, ok)
 		require.NotEmpty(t, by)
-		require.False(t, id.marks.on(by))
+		require.False(t, marksOf(id).on(by))
 	}
 }
 

@@ -168,31 +168,3 @@ func (h *quicHauler) refuse(ticket []byte) {
 	}
 	h.tell(haulRefuse, id, 0)
 }
-
-// refusedTickets remembers the last tickets that were refused before their stream had come.
-type refusedTickets struct {
-	has  map[uint64]bool
-	ring []uint64
-	next int
-}
-
-func (r *refusedTickets) add(id uint64) {
-	if r.has[id] {
-		return
-	}
-	r.has[id] = true
-	if len(r.ring) < refusedCount {
-		r.ring = append(r.ring, id)
-		return
-	}
-	delete(r.has, r.ring[r.next])
-	r.ring[r.next] = id
-	r.next = (r.next + 1) % refusedCount
-}
-
-// cut says whether a ticket was refused, and forgets it.
-func (r *refusedTickets) cut(id uint64) bool {
-	was := r.has[id]
-	delete(r.has, id)
-	return was
-}

@@ -39,7 +39,7 @@ func (s *staller) stall(c context.Context, id *Identity, to net.Addr, n int) *sy
 	for range n {
 		under.Go(func() {
 			for c.Err() == nil {
-				_, _ = s.tr.Dial(c, to, id.tlsConfig(ALPN), &quic.Config{HandshakeIdleTimeout: listenTimeout})
+				_, _ = s.tr.Dial(c, to, tlsConfig(id, ALPN), &quic.Config{HandshakeIdleTimeout: listenTimeout})
 			}
 		})
 	}
@@ -100,7 +100,7 @@ func TestStalledHandshakesFromFourAddressesKeepNoMemberOut(t *testing.T) {
 	hosts := []string{"127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5"}
 	occupy(l, 16, hosts...)
 	for _, host := range hosts { // a few really stall: that costs much
-		under := newStaller(t, host, id.marks).stall(c, stranger, udpAddr(t, l.Addr()), 8)
+		under := newStaller(t, host, marksOf(id)).stall(c, stranger, udpAddr(t, l.Addr()), 8)
 		defer under.Wait()
 	}
 	defer stop()

@@ -11,9 +11,7 @@ import (
 )
 
 const (
-	haulStreams  = 256  // one-way streams that a peer may have open at a time
-	eagerCount   = 32   // transfers on their way that the peer has not asked for
-	refusedCount = 4096 // tickets that were refused and may still come
+	eagerCount = 32 // transfers on their way that the peer has not asked for
 
 	// Words: one of these and the ticket.
 	haulAsk    = 1
@@ -21,10 +19,8 @@ const (
 	haulRead   = 3 // and how many bytes of its stream have been read, at any time and at its end
 
 	ticketBytes = 8
-	resetCode   = 1
 
-	frameUrgency = 0 // the kept stream goes before what is hauled
-	haulUrgency  = 5
+	haulUrgency = 5
 )
 
 // quicHauler moves large tensors over one-way streams of a QUIC connection, one for each message: the ticket, and the
@@ -56,7 +52,7 @@ type quicHauler struct {
 func newQUICHauler(conn *quic.Conn, env laneEnv) *quicHauler {
 	h := &quicHauler{
 		env: env, conn: conn, over: make(chan struct{}), size: func() int64 { return windowFor(conn.ConnectionStats().MinRTT) }, out: map[uint64]*quicTransfer{},
-		wanted: map[uint64]chan *quic.ReceiveStream{}, arrived: map[uint64]*quic.ReceiveStream{}, refused: refusedTickets{has: map[uint64]bool{}},
+		wanted: map[uint64]chan *quic.ReceiveStream{}, arrived: map[uint64]*quic.ReceiveStream{}, refused: newRefusedTickets(),
 	}
 	go h.accept(conn)
 	return h

@@ -6,12 +6,9 @@ import (
 	"io"
 	"net"
 	"time"
-	"unicode/utf8"
 
 	"github.com/quic-go/quic-go"
 )
-
-const maxReason = 200 // bytes; a reason must fit into one packet
 
 // quicLink is a session whose life hangs on a QUIC connection.
 type quicLink struct {
@@ -22,13 +19,6 @@ type quicLink struct {
 	id    *Identity // this end's
 	quic  *traffic  // of frames, where they travel on the kept stream
 }
-
-// Code and reason with which a connection is closed.
-const (
-	codeClosed = 0
-	codeBreach = 2
-	codeBusy   = 3 // the dialler may try again
-)
 
 // newQUICLink makes the link of a connection that is set up. lanes are the ends of those that are up, by name.
 func newQUICLink(conn *quic.Conn, kept *quic.Stream, cfg sessionConfig, said []LaneState, ends map[string]*laneEnd) *quicLink {
@@ -85,7 +75,7 @@ func (l *quicLink) gone(err error) {
 }
 
 func (l *quicLink) Vouches(name string, rank int) error {
-	return l.id.vouches(l.conn.ConnectionState().TLS.PeerCertificates, name, rank)
+	return vouches(l.id, l.conn.ConnectionState().TLS.PeerCertificates, name, rank)
 }
 
 func (l *quicLink) Lanes() []LaneState {
@@ -98,7 +88,7 @@ func (l *quicLink) Lanes() []LaneState {
 			if h.lane() == all[i].Name {
 				all[i].Sent += l.counts[k].sent.Load()
 				all[i].Received += l.counts[k].received.Load()
-				if d, ok := h.(interface{ why() string }); ok {
+				if d, ok := h.(failing); ok {
 					all[i].Why = d.why()
 				}
 			}
@@ -138,18 +128,6 @@ func (k quicConduit) Close() error {
 	return nil
 }
 
-// truncate cuts a reason to its bound, between characters.
-func truncate(s string) string {
-	if len(s) <= maxReason {
-		return s
-	}
-	n := maxReason
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n]
-}
-
 // linkError says in this package's words why op failed.
 func linkError(peer, op string, err error) error {
 	reason, sentinel := classify(err)
@@ -161,11 +139,6 @@ func linkError(peer, op string, err error) error {
 		e.Cause = err
 	}
 	return e
-}
-
-// isContextEnd says that err is a context's own error, as interrupted calls return it.
-func isContextEnd(err error) bool {
-	return err == context.Canceled || err == context.DeadlineExceeded //nolint:errorlint // a wrapped one is somebody else's
 }
 
 // classify finds the sentinel for an error of quic-go or a context, and the words of who closed the link. A nil sentinel
@@ -196,29 +169,6 @@ func classify(err error) (reason string, sentinel error) {
 		return "", ErrClosed
 	}
 	return "", nil
-}
-
-// refusedByPeer is what it means that the other end ends a handshake over a certificate.
-const refusedByPeer = "the peer has another secret, or another CA: " +
-	"it does not take this worker's certificate"
-
-// identityRefused says whether a handshake failed over a certificate or the job's id, and in which words to tell so.
-func identityRefused(err error) (bool, string) {
-	var t *quic.TransportError
-	if !errors.As(err, &t) || !t.ErrorCode.IsCryptoError() {
-		return false, ""
-	}
-	switch t.ErrorCode - 0x100 { // the TLS alert
-	case 120: // no application protocol
-		return true, "the peer has no protocol in common with this worker: " + anotherJob
-	case 42, 43, 44, 45, 46, 48, 49, 116: // bad, unsupported, revoked, expired, unknown certificate; unknown CA; access denied; certificate required
-	default:
-		return false, ""
-	}
-	if t.Remote {
-		return true, refusedByPeer
-	}
-	return true, "this worker does not take the peer's certificate"
 }
 
 // dialError finds the sentinel for a failed Dial.

@@ -31,7 +31,7 @@ type quicListener struct {
 func newQUICListener(n *quicNet, s *socket, g *gate, ql *quic.EarlyListener, lanes []servedLane) *quicListener {
 	c, cancel := context.WithCancel(context.Background())
 	l := &quicListener{
-		net: n, ql: ql, sock: s, gate: g, lanes: lanes, seats: &seats{has: map[[16]byte]*seat{}}, queue: make(chan Link, acceptQueue), slots: make(chan struct{}, setUps),
+		net: n, ql: ql, sock: s, gate: g, lanes: lanes, seats: newSeats(), queue: make(chan Link, acceptQueue), slots: make(chan struct{}, setUps),
 		cancel: cancel, done: make(chan struct{}),
 	}
 	go l.greet(c)
@@ -73,7 +73,7 @@ func (l *quicListener) welcome(c context.Context, conn *quic.Conn) {
 
 // setUp sets up a link and queues it.
 func (l *quicListener) setUp(c context.Context, conn *quic.Conn) {
-	if conn.ConnectionState().TLS.NegotiatedProtocol == l.net.cfg.Identity.inJob(haulALPN) {
+	if conn.ConnectionState().TLS.NegotiatedProtocol == inJob(l.net.cfg.Identity, haulALPN) {
 		l.seat(c, conn)
 		return
 	}

@@ -20,6 +20,9 @@ const (
 // Where certificates are the user's own, members have no secret in common, and there are none.
 type marks struct{ key []byte }
 
+// marksOf are those that a member makes and knows.
+func marksOf(id *Identity) marks { return id.marks }
+
 // ids are those of a socket that dials; nil, which leaves them to quic-go, where there are no marks.
 func (m marks) ids() quic.ConnectionIDGenerator {
 	if m.key == nil {
@@ -37,6 +40,9 @@ func (m marks) GenerateConnectionID() (quic.ConnectionID, error) {
 
 // ConnectionIDLen implements [quic.ConnectionIDGenerator].
 func (m marks) ConnectionIDLen() int { return markNonce + markSum }
+
+// made says whether there are any.
+func (m marks) made() bool { return m.key != nil }
 
 // on says whether an id has the mark.
 func (m marks) on(id []byte) bool {

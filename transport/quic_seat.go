@@ -61,6 +61,8 @@ type seats struct {
 	has map[[16]byte]*seat
 }
 
+func newSeats() *seats { return &seats{has: map[[16]byte]*seat{}} }
+
 // seat is a link's place for one connection for hauling, at the listener, from before the dialler may dial it. Fields are guarded by
 // the seats' mu.
 type seat struct {

@@ -64,7 +64,7 @@ func serving(t *testing.T) (id *Identity, l *quicListener, here, there *quicLink
 
 // dialForHauling makes a connection for hauling that has not said anything.
 func dialForHauling(t *testing.T, id *Identity, addr string) (*quic.Conn, error) {
-	conf := id.tlsConfig(haulALPN)
+	conf := tlsConfig(id, haulALPN)
 	return rawDial(t, addr, conf)
 }
 
@@ -273,7 +273,7 @@ func TestALinkOfWhichThereIsNoMoreTakesNoConnectionForTensors(t *testing.T) {
 func TestTheDiallerOfAConnectionForTensorsIsNotFooledEither(t *testing.T) {
 	leak.Check(t)
 	id := fromToken(t, testToken, "w", time.Now)
-	conf := id.tlsConfig(haulALPN)
+	conf := tlsConfig(id, haulALPN)
 	l, err := quic.ListenAddr("127.0.0.1:0", conf, nil)
 	require.NoError(t, err)
 	defer l.Close()

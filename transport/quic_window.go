@@ -177,3 +177,5 @@ func (r *creditReader) say() {
 	r.said = r.read
 	r.h.tell(haulRead, r.id, r.read)
 }
+
+const linkWindow = 64 << 20 // and on all streams of a link

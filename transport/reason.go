@@ -1,8 +1,10 @@
 package transport
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
+	"unicode/utf8"
 
 	"github.com/weft-project/weft/internal/printable"
 )
@@ -32,18 +34,38 @@ func ReasonOf(err error) *Reason {
 	return r
 }
 
-// append writes a reason; nothing for none.
-func (r *Reason) append(b []byte) []byte {
+// appendReason writes a reason; nothing for none.
+func appendReason(b []byte, r *Reason) []byte {
 	if r == nil {
 		return b
 	}
 	return append(binary.LittleEndian.AppendUint16(b, r.Code), r.Text...)
 }
 
-// parseReason reads what append wrote, which may be anything.
+// parseReason reads what appendReason wrote, which may be anything.
 func parseReason(b []byte) *Reason {
 	if len(b) < 2 {
 		return nil
 	}
 	return &Reason{binary.LittleEndian.Uint16(b), printable.Text(string(b[2:]), maxReset)}
+}
+
+// maxReason bounds the reason with which a link is closed, in bytes: it must fit into one packet.
+const maxReason = 200
+
+// truncate cuts a reason to its bound, between characters.
+func truncate(s string) string {
+	if len(s) <= maxReason {
+		return s
+	}
+	n := maxReason
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}
+
+// isContextEnd says that err is a context's own error, as interrupted calls return it.
+func isContextEnd(err error) bool {
+	return err == context.Canceled || err == context.DeadlineExceeded //nolint:errorlint // a wrapped one is somebody else's
 }
