@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-project/weft/transport/internal/transporttest"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/device"
@@ -38,7 +40,7 @@ func BenchmarkBulk(b *testing.B) {
 
 // BenchmarkTLSStream sends as many bytes over one TLS connection, into a buffer, and waits for a byte in answer.
 func BenchmarkTLSStream(b *testing.B) {
-	id, err := IdentityFromToken(testToken, testJob, "w", time.Now)
+	id, err := IdentityFromToken(transporttest.Token(), transporttest.Job, "w", time.Now)
 	require.NoError(b, err)
 	ln, err := tls.Listen("tcp", "127.0.0.1:0", tlsConfig(id, ALPN))
 	require.NoError(b, err)

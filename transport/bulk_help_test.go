@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-project/weft/transport/internal/transporttest"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/device"
@@ -97,7 +99,7 @@ func join(t testing.TB, ends [2]*laneEnd) *haulers {
 
 // overTLS are ends over TLS connections on this machine, made as links make them.
 func overTLS(t testing.TB, n int) [2]*laneEnd {
-	id, err := IdentityFromToken(testToken, testJob, "w", time.Now)
+	id, err := IdentityFromToken(transporttest.Token(), transporttest.Job, "w", time.Now)
 	require.NoError(t, err)
 	m := newBulkLane(id, false, slog.Default())
 	m.stripes = n

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-project/weft/transport/internal/transporttest"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/device"
@@ -21,10 +23,10 @@ import (
 var localhost = &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}
 
 // bulkPair is a maker for each end, and the listener's server.
-func bulkPair(t *testing.T, stripes int) (dialler *bulkMaker, s *bulkServer, book *logBook) {
-	book, log := newLogBook()
-	dialler = newBulkLane(fromToken(t, testToken, "dialler", time.Now), true, slog.Default())
-	listener := newBulkLane(fromToken(t, testToken, "listener", time.Now), false, log)
+func bulkPair(t *testing.T, stripes int) (dialler *bulkMaker, s *bulkServer, book *transporttest.LogBook) {
+	book, log := transporttest.NewLogBook()
+	dialler = newBulkLane(fromToken(t, transporttest.Token(), "dialler", time.Now), true, slog.Default())
+	listener := newBulkLane(fromToken(t, transporttest.Token(), "listener", time.Now), false, log)
 	dialler.stripes, listener.stripes = stripes, stripes
 	served, err := listener.serve(localhost)
 	require.NoError(t, err)
@@ -77,7 +79,7 @@ func TestManyLinksJoinAtOnceAndNoneGetsAnothersStripes(t *testing.T) {
 
 func TestTheLaneListensOnTheLinksPortWhereItCan(t *testing.T) {
 	leak.Check(t)
-	m := newBulkLane(fromToken(t, testToken, "w", time.Now), true, slog.Default())
+	m := newBulkLane(fromToken(t, transporttest.Token(), "w", time.Now), true, slog.Default())
 	udp, err := net.ListenUDP("udp4", localhost)
 	require.NoError(t, err)
 	defer udp.Close()
@@ -110,9 +112,9 @@ func TestAStrangerGetsNoStripeAndIsToldOfOnce(t *testing.T) {
 	with := laneWith{secret: [32]byte{1}, peer: localhost}
 	answer, wait, err := s.expect(with, []byte{1})
 	require.NoError(t, err)
-	stranger := newBulkLane(fromToken(t, otherToken, "stranger", time.Now), true, slog.Default())
+	stranger := newBulkLane(fromToken(t, transporttest.OtherToken(), "stranger", time.Now), true, slog.Default())
 	stranger.stripes = 1
-	gullible := newBulkLane(fromToken(t, otherToken, "stranger", time.Now), true, slog.Default())
+	gullible := newBulkLane(fromToken(t, transporttest.OtherToken(), "stranger", time.Now), true, slog.Default())
 	gullible.id.roots = m.id.roots
 	for range 3 {
 		_, err = stranger.join(t.Context(), with, answer)
@@ -126,15 +128,15 @@ func TestAStrangerGetsNoStripeAndIsToldOfOnce(t *testing.T) {
 		}
 		require.Error(t, err, "it shows no certificate")
 	}
-	<-book.told
-	<-book.told
+	<-book.Told
+	<-book.Told
 	c, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err = wait(c)
 	require.ErrorIs(t, err, context.Canceled)
 	require.ErrorContains(t, err, "1 of 1 connections")
 	s.close()
-	require.Len(t, book.lines(), 2)
+	require.Len(t, book.Lines(), 2)
 }
 
 func TestAMemberOfTheJobCannotTakeAnothersStripe(t *testing.T) {
@@ -145,8 +147,8 @@ func TestAMemberOfTheJobCannotTakeAnothersStripe(t *testing.T) {
 	require.NoError(t, err)
 	_, err = m.join(t.Context(), laneWith{secret: [32]byte{2}, peer: localhost}, answer)
 	require.Error(t, err, "another link's secret")
-	<-book.told
-	require.Contains(t, book.lines()[0], "does not know the link")
+	<-book.Told
+	require.Contains(t, book.Lines()[0], "does not know the link")
 	for name, preamble := range map[string]func(bound []byte) []byte{
 		"a proof of another connection": func([]byte) []byte { return prove(&with.secret, "dialler", 0, make([]byte, 32)) },
 		"the listener's proof":          func(bound []byte) []byte { return prove(&with.secret, "listener", 0, bound) },
@@ -283,7 +285,7 @@ func TestOnOneHostTheLaneLeavesItToTheLocalOne(t *testing.T) {
 
 func TestAPeerThatBreaksTheRulesOnAStripeLosesItsLink(t *testing.T) {
 	leak.Check(t)
-	cfg := Config{Identity: fromToken(t, testToken, "w", time.Now), Lanes: []string{LaneBulk}}
+	cfg := Config{Identity: fromToken(t, transporttest.Token(), "w", time.Now), Lanes: []string{LaneBulk}}
 	l := listen(t, cfg)
 	n, err := New(cfg)
 	require.NoError(t, err)

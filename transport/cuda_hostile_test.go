@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-project/weft/transport/internal/transporttest"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/device"
@@ -33,7 +35,7 @@ type cudaPlay struct {
 func newCUDAPlay(t testing.TB) *cudaPlay {
 	c := ptx.Config{Host: new(ptx.Host), UUID: "GPU-1", Bytes: 14 << 20}
 	here, there := ptxtest.GPU(t, device.CUDA(0), c), ptxtest.GPU(t, device.CUDA(1), c)
-	a, b := ledgerPair(t)
+	a, b := transporttest.UnixPair(t)
 	p := &cudaPlay{peer: b, dev: there}
 	mem, _ := here.Exporter()
 	env := localEnv()

@@ -7,13 +7,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-project/weft/transport/internal/transporttest"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/internal/leak"
 )
 
 func TestACertificateBindsTheNameAndTheRankOfItsHolder(t *testing.T) {
-	d, ca := &disk{}, newAuthority(t, "job", time.Now())
+	d, ca := &transporttest.Disk{}, transporttest.NewAuthority(t, "job", time.Now())
 	for _, c := range []struct {
 		uris  []string
 		name  string
@@ -32,8 +34,8 @@ func TestACertificateBindsTheNameAndTheRankOfItsHolder(t *testing.T) {
 		{[]string{"weft://job-7/w1?rank=1&rank=2", "weft://job-7/x"}, "w1", 1, false},
 		{[]string{"weft://job-7/w1?color=red", "weft://job-7/x"}, "w1", 0, false},
 	} {
-		d.put(t, "w", ca, time.Now(), c.uris...)
-		id, _ := d.identity(t, "w", time.Now)
+		d.Put(t, "w", ca, time.Now(), c.uris...)
+		id, _ := onDisk(t, d, "w", transporttest.Job, time.Now)
 		err := id.Vouches(c.name, c.rank)
 		if c.bound {
 			require.NoError(t, err, c.uris)
@@ -42,7 +44,7 @@ func TestACertificateBindsTheNameAndTheRankOfItsHolder(t *testing.T) {
 		require.ErrorIs(t, err, ErrIdentity, c.uris)
 		require.ErrorContains(t, err, "expected the subjectAltName URI:weft://job-7/"+c.name)
 	}
-	require.NoError(t, fromToken(t, testToken, "a", time.Now).Vouches("b", 7), "a shared token gives all authority to each")
+	require.NoError(t, fromToken(t, transporttest.Token(), "a", time.Now).Vouches("b", 7), "a shared token gives all authority to each")
 }
 
 func TestACertificateTellsTheIDOfAJobThatNobodyNamedAndItsHoldersNames(t *testing.T) {
@@ -63,12 +65,12 @@ func TestACertificateTellsTheIDOfAJobThatNobodyNamedAndItsHoldersNames(t *testin
 }
 
 func TestACertificateThatIsNotForTheJobIsRefusedAndTheErrorSaysWhatToPutIn(t *testing.T) {
-	d, ca := &disk{}, newAuthority(t, "job", time.Now())
-	d.put(t, "good", ca, time.Now())
-	good, _ := d.identity(t, "good", time.Now)
+	d, ca := &transporttest.Disk{}, transporttest.NewAuthority(t, "job", time.Now())
+	d.Put(t, "good", ca, time.Now())
+	good, _ := onDisk(t, d, "good", transporttest.Job, time.Now)
 	for _, uri := range []string{"weft://job-8/w", "https://job-7/w", "weft://job-7/", "weft://job-7", "weft:job-7/w", "weft://job-7/w?rank=x"} {
-		d.put(t, "w", ca, time.Now(), uri)
-		_, err := identityFromFiles(IdentityFiles{CA: "w.ca", Cert: "w.cert", Key: "w.key", Job: testJob}, d.read, time.Now)
+		d.Put(t, "w", ca, time.Now(), uri)
+		_, err := identityFromFiles(IdentityFiles{CA: "w.ca", Cert: "w.cert", Key: "w.key", Job: transporttest.Job}, d.Read, time.Now)
 		require.ErrorIs(t, err, ErrIdentity, uri)
 		require.ErrorContains(t, err, "w.cert")
 		require.ErrorContains(t, err, "expected one with the subjectAltName URI:weft://job-7/NAME")
@@ -85,10 +87,10 @@ func TestAnIDThatNoCertificateCanNameIsRefused(t *testing.T) {
 		_, err := IdentityFromFiles(IdentityFiles{CA: "a", Cert: "b", Key: "c", Job: job})
 		require.ErrorContains(t, err, "A-Z a-z 0-9 . _ -", job)
 	}
-	d, ca := &disk{}, newAuthority(t, "job", time.Now())
+	d, ca := &transporttest.Disk{}, transporttest.NewAuthority(t, "job", time.Now())
 	for _, job := range []string{"", "a.b", "A_b-7"} {
-		d.put(t, "w", ca, time.Now(), "weft://"+job+"/w")
-		id, _ := d.identityOf(t, "w", job, time.Now)
+		d.Put(t, "w", ca, time.Now(), "weft://"+job+"/w")
+		id, _ := onDisk(t, d, "w", job, time.Now)
 		require.NoError(t, id.Vouches("w", 0), job)
 	}
 }
@@ -109,12 +111,12 @@ func TestAProtocolsNameFitsForEveryID(t *testing.T) {
 // Each end of a link hears from it whether the other may call itself so.
 func TestALinkSaysUnderWhichNameItsPeerMayCome(t *testing.T) {
 	leak.Check(t)
-	d, ca := &disk{}, newAuthority(t, "job", time.Now())
-	d.put(t, "a", ca, time.Now(), "weft://job-7/a?rank=0")
-	d.put(t, "b", ca, time.Now(), "weft://job-7/b?rank=1")
-	a, _ := d.identity(t, "a", time.Now)
-	b, _ := d.identity(t, "b", time.Now)
-	_, quiet := newLogBook()
+	d, ca := &transporttest.Disk{}, transporttest.NewAuthority(t, "job", time.Now())
+	d.Put(t, "a", ca, time.Now(), "weft://job-7/a?rank=0")
+	d.Put(t, "b", ca, time.Now(), "weft://job-7/b?rank=1")
+	a, _ := onDisk(t, d, "a", transporttest.Job, time.Now)
+	b, _ := onDisk(t, d, "b", transporttest.Job, time.Now)
+	_, quiet := transporttest.NewLogBook()
 	l := listen(t, Config{Identity: a, Logger: quiet})
 	n, err := New(Config{Identity: b})
 	require.NoError(t, err)

@@ -2,9 +2,10 @@ package transport
 
 import (
 	"crypto/tls"
-	"net"
 	"testing"
 	"time"
+
+	"github.com/weft-project/weft/transport/internal/transporttest"
 
 	"github.com/stretchr/testify/require"
 
@@ -14,8 +15,7 @@ import (
 // shake is a handshake, and a byte each way: with TLS 1.3 a client hears only then that it was refused.
 func shake(t *testing.T, server, client *tls.Config) (atServer, atClient error) {
 	leak.Check(t)
-	ours, theirs := unixPair() // it keeps what is not read yet: who refuses does so while the other still writes
-	here, there := ours.(net.Conn), theirs.(net.Conn)
+	here, there := transporttest.UnixPair(t) // it keeps what is not read yet: who refuses does so while the other still writes
 	ended := make(chan error)
 	go func() {
 		conn := tls.Server(there, server)
@@ -48,23 +48,23 @@ func exchangeByte(conn *tls.Conn) error {
 }
 
 func TestAStoreAndItsClientsAreOfOneJob(t *testing.T) {
-	a, b := fromToken(t, testToken, "the store", time.Now), fromToken(t, testToken, "a client", time.Now)
+	a, b := fromToken(t, transporttest.Token(), "the store", time.Now), fromToken(t, transporttest.Token(), "a client", time.Now)
 	atServer, atClient := shake(t, a.StoreTLS(), b.StoreTLS())
 	require.NoError(t, atServer)
 	require.NoError(t, atClient)
 
-	d, ca := &disk{}, newAuthority(t, "job", time.Now())
-	d.put(t, "s", ca, time.Now())
-	d.put(t, "c", ca, time.Now())
-	s, _ := d.identity(t, "s", time.Now)
-	c, _ := d.identity(t, "c", time.Now)
+	d, ca := &transporttest.Disk{}, transporttest.NewAuthority(t, "job", time.Now())
+	d.Put(t, "s", ca, time.Now())
+	d.Put(t, "c", ca, time.Now())
+	s, _ := onDisk(t, d, "s", transporttest.Job, time.Now)
+	c, _ := onDisk(t, d, "c", transporttest.Job, time.Now)
 	atServer, atClient = shake(t, s.StoreTLS(), c.StoreTLS())
 	require.NoError(t, atServer)
 	require.NoError(t, atClient)
 }
 
 func TestAStoreRefusesAStrangerWithAnotherToken(t *testing.T) {
-	a, b := fromToken(t, testToken, "the store", time.Now), fromToken(t, otherToken, "a stranger", time.Now)
+	a, b := fromToken(t, transporttest.Token(), "the store", time.Now), fromToken(t, transporttest.OtherToken(), "a stranger", time.Now)
 	careless := b.StoreTLS()
 	careless.VerifyConnection = nil // so that it is not the stranger who ends it
 	atServer, atClient := shake(t, a.StoreTLS(), careless)
@@ -78,7 +78,7 @@ func TestAStoreRefusesAStrangerWithAnotherToken(t *testing.T) {
 }
 
 func TestAClientRefusesTheStoreOfAStranger(t *testing.T) {
-	a, b := fromToken(t, otherToken, "a stranger", time.Now), fromToken(t, testToken, "a client", time.Now)
+	a, b := fromToken(t, transporttest.OtherToken(), "a stranger", time.Now), fromToken(t, transporttest.Token(), "a client", time.Now)
 	careless := a.StoreTLS()
 	careless.VerifyConnection, careless.ClientAuth = nil, tls.NoClientCert
 	_, atClient := shake(t, careless, b.StoreTLS())
@@ -87,7 +87,7 @@ func TestAClientRefusesTheStoreOfAStranger(t *testing.T) {
 }
 
 func TestALinkAndAStoreAreNotTakenForEachOther(t *testing.T) {
-	id := fromToken(t, testToken, "a", time.Now)
+	id := fromToken(t, transporttest.Token(), "a", time.Now)
 	for _, ends := range [][2]*tls.Config{{id.StoreTLS(), tlsConfig(id, ALPN)}, {tlsConfig(id, ALPN), id.StoreTLS()}} {
 		atServer, atClient := shake(t, ends[0], ends[1])
 		require.ErrorContains(t, atServer, "application protocol")

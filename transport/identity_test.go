@@ -7,18 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-project/weft/transport/internal/transporttest"
+
 	"github.com/stretchr/testify/require"
-
-	"github.com/weft-project/weft/internal/secret/secrettest"
 )
-
-// Two jobs' tokens, and the id of one.
-var (
-	testToken  = secrettest.Token("job")
-	otherToken = secrettest.Token("another job")
-)
-
-const testJob = "job-7"
 
 // clock is a time that a test sets.
 type clock struct{ t time.Time }
@@ -26,7 +18,7 @@ type clock struct{ t time.Time }
 func (c *clock) now() time.Time { return c.t }
 
 func fromToken(t *testing.T, token, name string, now func() time.Time) *Identity {
-	id, err := IdentityFromToken(token, testJob, name, now)
+	id, err := IdentityFromToken(token, transporttest.Job, name, now)
 	require.NoError(t, err)
 	return id
 }
@@ -39,14 +31,14 @@ func shows(t *testing.T, id *Identity) []*x509.Certificate {
 }
 
 func TestWorkersWithOneTokenTrustEachOther(t *testing.T) {
-	a, b := fromToken(t, testToken, "a", time.Now), fromToken(t, " "+testToken+"\n", "b", time.Now)
+	a, b := fromToken(t, transporttest.Token(), "a", time.Now), fromToken(t, " "+transporttest.Token()+"\n", "b", time.Now)
 	require.NoError(t, a.verify(shows(t, b)))
 	require.NoError(t, b.verify(shows(t, a)))
 	require.NotEqual(t, shows(t, a)[0].PublicKey, shows(t, b)[0].PublicKey)
 }
 
 func TestAnotherTokenIsRefused(t *testing.T) {
-	a, b := fromToken(t, testToken, "a", time.Now), fromToken(t, otherToken, "b", time.Now)
+	a, b := fromToken(t, transporttest.Token(), "a", time.Now), fromToken(t, transporttest.OtherToken(), "b", time.Now)
 	err := a.verify(shows(t, b))
 	require.ErrorIs(t, err, ErrIdentity)
 	require.ErrorContains(t, err, `"b"`)
@@ -54,7 +46,7 @@ func TestAnotherTokenIsRefused(t *testing.T) {
 }
 
 func TestALeafCannotSignAnotherLeaf(t *testing.T) {
-	a := fromToken(t, testToken, "a", time.Now)
+	a := fromToken(t, transporttest.Token(), "a", time.Now)
 	pair, err := a.certificate()
 	require.NoError(t, err)
 	forged, err := mintLeaf(pair.Leaf, pair.PrivateKey.(crypto.Signer), "forged", time.Now())
@@ -63,26 +55,26 @@ func TestALeafCannotSignAnotherLeaf(t *testing.T) {
 }
 
 func TestAWeakOrMistypedTokenIsRefused(t *testing.T) {
-	_, err := IdentityFromToken("0000000000000000", testJob, "a", time.Now)
+	_, err := IdentityFromToken("0000000000000000", transporttest.Job, "a", time.Now)
 	require.ErrorContains(t, err, "too weak")
 	require.ErrorContains(t, err, `"weft token" makes a good one`)
-	_, err = StrengthenToken("0000000000000000", testJob)
+	_, err = StrengthenToken("0000000000000000", transporttest.Job)
 	require.ErrorContains(t, err, "too weak")
-	_, err = IdentityFromToken(testToken[:len(testToken)-1], testJob, "a", time.Now)
+	_, err = IdentityFromToken(transporttest.Token()[:len(transporttest.Token())-1], transporttest.Job, "a", time.Now)
 	require.ErrorContains(t, err, "mistyped")
 }
 
 func TestASecretAndTheTokenMadeOfItAreOneIdentity(t *testing.T) {
 	const own = "violin teapot umbrella correct horse battery"
-	strong, err := StrengthenToken(own, testJob)
+	strong, err := StrengthenToken(own, transporttest.Job)
 	require.NoError(t, err)
 	require.NotEqual(t, own, strong)
 	a, b := fromToken(t, own, "a", time.Now), fromToken(t, strong, "b", time.Now)
 	require.NoError(t, a.verify(shows(t, b)))
 	require.NoError(t, b.verify(shows(t, a)))
-	strong, err = StrengthenToken(testToken, testJob)
+	strong, err = StrengthenToken(transporttest.Token(), transporttest.Job)
 	require.NoError(t, err)
-	require.Equal(t, testToken, strong)
+	require.Equal(t, transporttest.Token(), strong)
 }
 
 func TestNewTokensDifferAndServe(t *testing.T) {
@@ -92,16 +84,16 @@ func TestNewTokensDifferAndServe(t *testing.T) {
 
 // A leaf is shown to everybody who asks.
 func TestALeafHoldsNoHashOfAKey(t *testing.T) {
-	leaf := shows(t, fromToken(t, testToken, "a", time.Now))[0]
+	leaf := shows(t, fromToken(t, transporttest.Token(), "a", time.Now))[0]
 	require.Empty(t, leaf.AuthorityKeyId)
 	require.Empty(t, leaf.SubjectKeyId)
 	require.Equal(t, "CN=weft job", leaf.Issuer.String())
 }
 
 func TestTheIdentityOfAnotherJobWithTheSameTokenIsRefused(t *testing.T) {
-	a := fromToken(t, testToken, "a", time.Now)
-	for _, job := range []string{"", "job-8", testJob + "\x00", strings.Repeat("\xff/", 1000)} {
-		b, err := IdentityFromToken(testToken, job, "b", time.Now)
+	a := fromToken(t, transporttest.Token(), "a", time.Now)
+	for _, job := range []string{"", "job-8", transporttest.Job + "\x00", strings.Repeat("\xff/", 1000)} {
+		b, err := IdentityFromToken(transporttest.Token(), job, "b", time.Now)
 		require.NoError(t, err)
 		require.ErrorIs(t, a.verify(shows(t, b)), ErrIdentity)
 		require.ErrorIs(t, b.verify(shows(t, a)), ErrIdentity)
@@ -110,7 +102,7 @@ func TestTheIdentityOfAnotherJobWithTheSameTokenIsRefused(t *testing.T) {
 
 func TestALeafIsRenewedWhenHalfSpent(t *testing.T) {
 	c := &clock{time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)}
-	a := fromToken(t, testToken, "a", c.now)
+	a := fromToken(t, transporttest.Token(), "a", c.now)
 	first := shows(t, a)[0]
 	require.GreaterOrEqual(t, first.NotAfter.Sub(c.t), 24*time.Hour)
 	require.True(t, first.NotBefore.Before(c.t), "clocks differ")

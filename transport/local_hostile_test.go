@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-project/weft/transport/internal/transporttest"
+
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
@@ -22,25 +24,9 @@ func localEnv() laneEnv {
 	return laneEnv{say: func([]byte) error { return nil }, suspect: func(error) {}, count: &traffic{}}
 }
 
-// ledgerPair gives two ends of a socket.
-func ledgerPair(t testing.TB) (a, b *net.UnixConn) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	require.NoError(t, err)
-	var conns [2]*net.UnixConn
-	for i, fd := range fds {
-		f := os.NewFile(uintptr(fd), "socketpair")
-		c, err := net.FileConn(f)
-		require.NoError(t, err)
-		require.NoError(t, f.Close())
-		conns[i] = c.(*net.UnixConn)
-		t.Cleanup(func() { _ = c.Close() })
-	}
-	return conns[0], conns[1]
-}
-
 // hostileLedger gives a hauler and the ledger's other end, where the test plays the peer. broken counts suspicions.
 func hostileLedger(t testing.TB) (h *localHauler, peer *net.UnixConn, broken *atomic.Int32) {
-	here, there := ledgerPair(t)
+	here, there := transporttest.UnixPair(t)
 	env := localEnv()
 	broken = &atomic.Int32{}
 	env.suspect = func(error) { broken.Add(1) }
@@ -132,7 +118,7 @@ func TestATicketBeyondItsSegmentIsABadFrame(t *testing.T) {
 
 func TestATicketThatWasGivenUpIsNotFetchedAfterwards(t *testing.T) {
 	leak.Check(t)
-	a, b := ledgerPair(t)
+	a, b := transporttest.UnixPair(t)
 	toB := make(chan []byte, 1)
 	env := localEnv()
 	env.say = func(w []byte) error { toB <- append([]byte(nil), w...); return nil }
@@ -226,7 +212,7 @@ func TestAProofServesOneEndOfOneConnection(t *testing.T) {
 		}
 	}
 	require.Len(t, seen, 4)
-	a, b := ledgerPair(t)
+	a, b := transporttest.UnixPair(t)
 	_, err := a.Write(make([]byte, 32)) // what is no proof
 	require.NoError(t, err)
 	require.ErrorIs(t, greetServer(b, secret, key, localFrames), errGreeting)
@@ -291,7 +277,7 @@ func FuzzALocalHello(f *testing.F) {
 	f.Add(append(append(append([]byte{}, key...), localLedger), localProof(secret, "dialler", key, localLedger)...))
 	f.Add([]byte("hello"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		a, c := ledgerPair(t)
+		a, c := transporttest.UnixPair(t)
 		_, err := a.Write(binary.LittleEndian.AppendUint32(b, 0))
 		require.NoError(t, err)
 		require.NoError(t, a.CloseWrite())

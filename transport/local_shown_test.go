@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-project/weft/transport/internal/transporttest"
+
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
@@ -189,7 +191,7 @@ func TestAPeerThatIsLentMemoryAsItLiesSeesWhatIsThereLater(t *testing.T) {
 // watchALender has a worker allocate, write, lend and release at random, and says how many looks of its peer found what was not lent.
 func watchALender(t testing.TB, seed uint64, copies bool) (spied int) {
 	r := rand.New(rand.NewPCG(seed, 18))
-	here, there := ledgerPair(t)
+	here, there := transporttest.UnixPair(t)
 	h := newLocalHauler(localEnv(), here, copies)
 	defer h.close(ErrClosed)
 	var seen [][]byte
@@ -301,7 +303,7 @@ func TestAPeerIsToldOfSoManySegmentsAtATimeAndThenOfOthersInstead(t *testing.T) 
 }
 
 func lenderAndBorrower(t testing.TB) (sender, receiver *localHauler) {
-	a, b := ledgerPair(t)
+	a, b := transporttest.UnixPair(t)
 	sender, receiver = newLocalHauler(localEnv(), a, false), newLocalHauler(localEnv(), b, false)
 	t.Cleanup(func() { sender.close(ErrClosed); receiver.close(ErrClosed) })
 	return sender, receiver

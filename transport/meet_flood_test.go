@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-project/weft/transport/internal/transporttest"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/internal/disttest/proctest"
@@ -56,7 +58,7 @@ func TestAnotherUserOfTheHostIsNotLetIntoTheLocalSocket(t *testing.T) {
 	m, err := newMeeting(maxRoles)
 	require.NoError(t, err)
 	defer m.close()
-	book, log := newLogBook()
+	book, log := transporttest.NewLogBook()
 	m.tellTo(newRefusals(log))
 	stranger := proctest.StartStranger(t, nil)
 	for range 3 {
@@ -64,8 +66,8 @@ func TestAnotherUserOfTheHostIsNotLetIntoTheLocalSocket(t *testing.T) {
 		require.NoError(t, stranger.Ask(t.Context(), "knock", m.name, &said))
 		require.Equal(t, io.EOF.Error(), said)
 	}
-	require.Len(t, book.lines(), 1)
-	require.Contains(t, book.lines()[0], fmt.Sprintf("user %d", proctest.Nobody))
+	require.Len(t, book.Lines(), 1)
+	require.Contains(t, book.Lines()[0], fmt.Sprintf("user %d", proctest.Nobody))
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	require.Empty(t, m.strangers.under)

@@ -12,6 +12,8 @@ import (
 	"os"
 	"sync"
 	"syscall"
+
+	"github.com/weft-project/weft/transport/internal/transporttest"
 )
 
 // memNet is a Network whose links are sessions over conduits in memory.
@@ -111,8 +113,7 @@ func (n *memNet) conduits() (a, b conduit) {
 	if n.cfg.Unix {
 		return unixPair()
 	}
-	ab, ba := newMemPipe(n.cfg.Chop), newMemPipe(n.cfg.Chop)
-	return &memConduit{r: ba, w: ab}, &memConduit{r: ab, w: ba}
+	return transporttest.Conduits(n.cfg.Chop)
 }
 
 // unixPair makes conduits of two connected sockets.
@@ -165,84 +166,6 @@ func (n *memNet) end(k conduit, dialler bool) memLink {
 	cfg.explain = func(op string, err error) error { return &Error{Op: op, Peer: cfg.peer, Err: ErrPeerLost, Cause: err} }
 	return memLink{newSession(cfg)}
 }
-
-const memPipeRoom = 32 << 10
-
-// memPipe is one direction of a conduit: a bounded buffer.
-type memPipe struct {
-	mu     sync.Mutex
-	change *sync.Cond
-	b      []byte
-	closed bool
-	chop   func(*rand.Rand, int) int
-	rand   *rand.Rand
-}
-
-func newMemPipe(chop func(*rand.Rand, int) int) *memPipe {
-	p := &memPipe{chop: chop, rand: rand.New(rand.NewPCG(1, 2))}
-	p.change = sync.NewCond(&p.mu)
-	return p
-}
-
-func (p *memPipe) some(n int) int {
-	if p.chop == nil || n == 0 {
-		return n
-	}
-	return min(n, max(1, p.chop(p.rand, n)))
-}
-
-func (p *memPipe) read(b []byte) (int, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for len(p.b) == 0 && !p.closed {
-		p.change.Wait()
-	}
-	if len(p.b) == 0 {
-		return 0, io.EOF
-	}
-	n := copy(b[:p.some(min(len(b), len(p.b)))], p.b)
-	p.b = p.b[n:]
-	p.change.Broadcast()
-	return n, nil
-}
-
-func (p *memPipe) write(b []byte, wait bool) (n int, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for len(b) > 0 {
-		if p.closed {
-			return n, io.ErrClosedPipe
-		}
-		k := min(len(b), memPipeRoom-len(p.b))
-		if !wait {
-			k = p.some(k)
-		}
-		p.b = append(p.b, b[:k]...)
-		b, n = b[k:], n+k
-		p.change.Broadcast()
-		if !wait {
-			return n, nil
-		}
-		if len(b) > 0 {
-			p.change.Wait()
-		}
-	}
-	return n, nil
-}
-
-func (p *memPipe) close() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.closed = true
-	p.change.Broadcast()
-}
-
-type memConduit struct{ r, w *memPipe }
-
-func (k *memConduit) Read(b []byte) (int, error)     { return k.r.read(b) }
-func (k *memConduit) Write(b []byte) (int, error)    { return k.w.write(b, true) }
-func (k *memConduit) TryWrite(b []byte) (int, error) { return k.w.write(b, false) }
-func (k *memConduit) Close() error                   { k.r.close(); k.w.close(); return nil }
 
 // depot is where haulers in memory leave their tensors' bytes, by number.
 type depot struct {
@@ -331,10 +254,7 @@ func (r *onceReader) Read(b []byte) (int, error) {
 }
 
 func (h *depotHauler) fetch(_ context.Context, ticket []byte, ts []Tensor, place Place) error {
-	id, err := ticketNumber(ticket)
-	if err != nil {
-		return err
-	}
+	id := binary.LittleEndian.Uint64(ticket)
 	h.d.mu.Lock()
 	b, ok := h.d.has[id]
 	h.d.mu.Unlock()

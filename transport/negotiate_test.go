@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-project/weft/transport/internal/transporttest"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/device"
@@ -64,9 +66,9 @@ func (f *fakeLane) join(c context.Context, with laneWith, answer []byte) (*laneE
 	if to == nil {
 		return nil, errors.New("the secrets differ")
 	}
-	ab, ba := newMemPipe(nil), newMemPipe(nil)
-	to <- f.end(&memConduit{r: ab, w: ba})
-	return f.end(&memConduit{r: ba, w: ab}), nil
+	a, b := transporttest.Conduits(nil)
+	to <- f.end(b)
+	return f.end(a), nil
 }
 
 func (f *fakeLane) expect(with laneWith, offer []byte) ([]byte, func(context.Context) (*laneEnd, error), error) {
@@ -108,7 +110,7 @@ func TestALaneIsUsedWhereBothEndsHaveItAndElseSaysWhy(t *testing.T) {
 			leak.Check(t)
 			lane := test.lane
 			lane.name, lane.waiting = LaneLocal, map[[32]byte]chan *laneEnd{}
-			n, err := New(Config{Identity: fromToken(t, testToken, "w", time.Now)})
+			n, err := New(Config{Identity: fromToken(t, transporttest.Token(), "w", time.Now)})
 			require.NoError(t, err)
 			n.(*quicNet).makers = []laneMaker{lane}
 			l, err := n.Listen(t.Context(), "127.0.0.1:0")
@@ -156,7 +158,7 @@ func TestALaneIsUsedWhereBothEndsHaveItAndElseSaysWhy(t *testing.T) {
 }
 
 func TestALaneThatWasNotAskedForSaysSo(t *testing.T) {
-	_, err := New(Config{Identity: fromToken(t, testToken, "w", time.Now), Lanes: []string{"tin can"}})
+	_, err := New(Config{Identity: fromToken(t, transporttest.Token(), "w", time.Now), Lanes: []string{"tin can"}})
 	require.ErrorContains(t, err, `"tin can"`)
 	here, there := quicPair(t, Config{Lanes: []string{LaneQUIC}})
 	for _, link := range []Link{here, there} {
@@ -168,7 +170,7 @@ func TestALaneThatWasNotAskedForSaysSo(t *testing.T) {
 
 // quicPair makes a link over QUIC that ends with the test.
 func quicPair(t testing.TB, cfg Config) (here, there *quicLink) {
-	id, err := IdentityFromToken(testToken, testJob, "w", time.Now)
+	id, err := IdentityFromToken(transporttest.Token(), transporttest.Job, "w", time.Now)
 	require.NoError(t, err)
 	cfg.Identity = id
 	n, err := New(cfg)

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-project/weft/transport/internal/transporttest"
+
 	"github.com/quic-go/quic-go"
 	"github.com/stretchr/testify/require"
 
@@ -57,7 +59,7 @@ func TestWhoseAddressMayBeForgedIsAskedToShowItWhereManyAreUnderWayOrWere(t *tes
 
 func TestHandshakesThatAreNotFinishedDoNotKeepAPeerOut(t *testing.T) {
 	leak.Check(t)
-	id := fromToken(t, testToken, "w", time.Now)
+	id := fromToken(t, transporttest.Token(), "w", time.Now)
 	l := listen(t, Config{Identity: id})
 	udp, err := net.ListenUDP("udp4", nil)
 	require.NoError(t, err)

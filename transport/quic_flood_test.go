@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-project/weft/transport/internal/transporttest"
+
 	"github.com/quic-go/quic-go"
 	"github.com/stretchr/testify/require"
 
@@ -91,8 +93,8 @@ func full(l Listener) bool {
 
 func TestStalledHandshakesFromFourAddressesKeepNoMemberOut(t *testing.T) {
 	leak.Check(t)
-	id := fromToken(t, testToken, "w", time.Now)
-	_, log := newLogBook()
+	id := fromToken(t, transporttest.Token(), "w", time.Now)
+	_, log := transporttest.NewLogBook()
 	l := listen(t, Config{Identity: id, Logger: log, Lanes: []string{LaneQUIC}})
 	c, stop := context.WithCancel(t.Context())
 	defer stop()

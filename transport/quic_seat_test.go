@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-project/weft/transport/internal/transporttest"
+
 	"github.com/quic-go/quic-go"
 	"github.com/stretchr/testify/require"
 
@@ -47,9 +49,9 @@ func carry(t *testing.T, from, to *quicLink) {
 }
 
 // serving gives a link over QUIC, and what is needed to dial its listener by hand.
-func serving(t *testing.T) (id *Identity, l *quicListener, here, there *quicLink, book *logBook) {
-	book, log := newLogBook()
-	id = fromToken(t, testToken, "w", time.Now)
+func serving(t *testing.T) (id *Identity, l *quicListener, here, there *quicLink, book *transporttest.LogBook) {
+	book, log := transporttest.NewLogBook()
+	id = fromToken(t, transporttest.Token(), "w", time.Now)
 	cfg := Config{Identity: id, Lanes: []string{LaneQUIC}, Logger: log}
 	ln := listen(t, cfg)
 	n, err := New(cfg)
@@ -215,7 +217,7 @@ func TestNobodyAttachesToALinkWithoutItsSecret(t *testing.T) {
 	secret := secretOf(t, here.conn)
 	require.Equal(t, secret, secretOf(t, there.conn))
 
-	stranger, err := dialForHauling(t, fromToken(t, otherToken, "stranger", time.Now), l.Addr())
+	stranger, err := dialForHauling(t, fromToken(t, transporttest.OtherToken(), "stranger", time.Now), l.Addr())
 	if err == nil { // the handshake ends here before the listener has looked at the certificate
 		refusesToHaul(t, stranger, there, nil)
 		err = context.Cause(stranger.Context())
@@ -247,7 +249,7 @@ func TestNobodyAttachesToALinkWithoutItsSecret(t *testing.T) {
 		require.NoError(t, err)
 		return append(tag[:], prove(secret, "dialler", 0, other)...)
 	})
-	require.Contains(t, book.lines()[len(book.lines())-1], "does not know the link")
+	require.Contains(t, book.Lines()[len(book.Lines())-1], "does not know the link")
 
 	carry(t, here, there)
 	has := besideOf(t, there)
@@ -272,7 +274,7 @@ func TestALinkOfWhichThereIsNoMoreTakesNoConnectionForTensors(t *testing.T) {
 
 func TestTheDiallerOfAConnectionForTensorsIsNotFooledEither(t *testing.T) {
 	leak.Check(t)
-	id := fromToken(t, testToken, "w", time.Now)
+	id := fromToken(t, transporttest.Token(), "w", time.Now)
 	conf := tlsConfig(id, haulALPN)
 	l, err := quic.ListenAddr("127.0.0.1:0", conf, nil)
 	require.NoError(t, err)

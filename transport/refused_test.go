@@ -7,42 +7,18 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
+	"github.com/weft-project/weft/transport/internal/transporttest"
+
 	"github.com/quic-go/quic-go"
 	"github.com/stretchr/testify/require"
+
 	"github.com/weft-project/weft/internal/leak"
 )
-
-// logBook keeps what is logged, and tells when something is.
-type logBook struct {
-	mu   sync.Mutex
-	b    bytes.Buffer
-	told chan struct{}
-}
-
-func newLogBook() (*logBook, *slog.Logger) {
-	l := &logBook{told: make(chan struct{}, 1000)}
-	return l, slog.New(slog.NewTextHandler(l, nil))
-}
-
-func (l *logBook) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.told <- struct{}{}
-	return l.b.Write(b)
-}
-
-func (l *logBook) lines() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Split(strings.TrimSpace(l.b.String()), "\n")
-}
 
 func listen(t *testing.T, cfg Config) Listener {
 	n, err := New(cfg)
@@ -72,39 +48,39 @@ func refuse(t *testing.T, id *Identity, addr string) error {
 
 func TestADialerWithAnotherTokenIsRefusedAndBothSidesAreTold(t *testing.T) {
 	leak.Check(t)
-	book, log := newLogBook()
-	l := listen(t, Config{Identity: fromToken(t, testToken, "server", time.Now), Logger: log})
-	err := refuse(t, fromToken(t, otherToken, "client", time.Now), l.Addr())
+	book, log := transporttest.NewLogBook()
+	l := listen(t, Config{Identity: fromToken(t, transporttest.Token(), "server", time.Now), Logger: log})
+	err := refuse(t, fromToken(t, transporttest.OtherToken(), "client", time.Now), l.Addr())
 	require.ErrorContains(t, err, `"server" is not of this job's CA; compare the tokens`)
-	<-book.told
+	<-book.Told
 	require.NoError(t, l.Close())
-	require.Len(t, book.lines(), 1)
-	require.Contains(t, book.lines()[0], "level=WARN")
-	require.Contains(t, book.lines()[0], "the peer has another secret, or another CA")
-	require.Contains(t, book.lines()[0], "peer=127.0.0.1")
+	require.Len(t, book.Lines(), 1)
+	require.Contains(t, book.Lines()[0], "level=WARN")
+	require.Contains(t, book.Lines()[0], "the peer has another secret, or another CA")
+	require.Contains(t, book.Lines()[0], "peer=127.0.0.1")
 }
 
 // In TLS 1.3 the dialler's handshake is complete before the listener has seen its certificate.
 func TestADialerThatTrustsAnybodyIsRefusedAllTheSame(t *testing.T) {
 	leak.Check(t)
-	book, log := newLogBook()
-	server := fromToken(t, testToken, "server", time.Now)
+	book, log := transporttest.NewLogBook()
+	server := fromToken(t, transporttest.Token(), "server", time.Now)
 	l := listen(t, Config{Identity: server, Logger: log})
-	intruder := fromToken(t, otherToken, "intruder", time.Now)
+	intruder := fromToken(t, transporttest.OtherToken(), "intruder", time.Now)
 	intruder.roots = server.roots
 	refuse(t, intruder, l.Addr())
-	<-book.told
+	<-book.Told
 	require.NoError(t, l.Close())
-	require.Len(t, book.lines(), 1)
-	require.Contains(t, book.lines()[0], "this worker does not take the peer's certificate")
-	require.Contains(t, book.lines()[0], "intruder")
+	require.Len(t, book.Lines(), 1)
+	require.Contains(t, book.Lines()[0], "this worker does not take the peer's certificate")
+	require.Contains(t, book.Lines()[0], "intruder")
 }
 
 func TestAStaleClockIsRefusedAndNamed(t *testing.T) {
 	leak.Check(t)
-	_, log := newLogBook()
-	l := listen(t, Config{Identity: fromToken(t, testToken, "server", time.Now), Logger: log})
-	err := refuse(t, fromToken(t, testToken, "client", func() time.Time { return time.Now().Add(-10 * 24 * time.Hour) }), l.Addr())
+	_, log := transporttest.NewLogBook()
+	l := listen(t, Config{Identity: fromToken(t, transporttest.Token(), "server", time.Now), Logger: log})
+	err := refuse(t, fromToken(t, transporttest.Token(), "client", func() time.Time { return time.Now().Add(-10 * 24 * time.Hour) }), l.Addr())
 	require.ErrorContains(t, err, "compare the clocks")
 }
 
@@ -121,15 +97,15 @@ func rawDial(t *testing.T, addr string, conf *tls.Config) (*quic.Conn, error) {
 
 func TestWhoShowsNoCertificateGetsNoLink(t *testing.T) {
 	leak.Check(t)
-	book, log := newLogBook()
-	l := listen(t, Config{Identity: fromToken(t, testToken, "server", time.Now), Logger: log})
+	book, log := transporttest.NewLogBook()
+	l := listen(t, Config{Identity: fromToken(t, transporttest.Token(), "server", time.Now), Logger: log})
 	conn, err := rawDial(t, l.Addr(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{ALPN}})
 	if err == nil {
 		_, err = conn.AcceptUniStream(t.Context())
 	}
 	refused, _ := identityRefused(err)
 	require.True(t, refused, "%v", err)
-	<-book.told
+	<-book.Told
 	c, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	_, err = l.Accept(c)
@@ -140,28 +116,28 @@ func TestWhoShowsNoCertificateGetsNoLink(t *testing.T) {
 func TestTheWorkersOfTwoJobsRefuseEachOtherAndSayWhy(t *testing.T) {
 	leak.Check(t)
 	token := func(job, name string) *Identity {
-		id, err := IdentityFromToken(testToken, job, name, time.Now)
+		id, err := IdentityFromToken(transporttest.Token(), job, name, time.Now)
 		require.NoError(t, err)
 		return id
 	}
-	d, ca := &disk{}, newAuthority(t, "job", time.Now())
+	d, ca := &transporttest.Disk{}, transporttest.NewAuthority(t, "job", time.Now())
 	certificate := func(job, name string) *Identity {
-		d.put(t, name, ca, time.Now(), "weft://job-7/server", "weft://job-8/client")
-		id, _ := d.identityOf(t, name, job, time.Now)
+		d.Put(t, name, ca, time.Now(), "weft://job-7/server", "weft://job-8/client")
+		id, _ := onDisk(t, d, name, job, time.Now)
 		return id
 	}
 	for _, make := range []func(job, name string) *Identity{token, certificate} {
-		book, log := newLogBook()
+		book, log := transporttest.NewLogBook()
 		l := listen(t, Config{Identity: make("job-7", "server"), Logger: log})
 		err := refuse(t, make("job-8", "client"), l.Addr())
 		require.ErrorContains(t, err, "another job's id, or of another version of Weft")
-		<-book.told
-		require.Contains(t, book.lines()[0], "another job's id")
+		<-book.Told
+		require.Contains(t, book.Lines()[0], "another job's id")
 	}
 }
 
 func TestWhoNamesNoProtocolIsRefused(t *testing.T) {
-	id := fromToken(t, testToken, "a", time.Now)
+	id := fromToken(t, transporttest.Token(), "a", time.Now)
 	silent := id.StoreTLS()
 	silent.NextProtos, silent.VerifyConnection = nil, nil
 	atServer, _ := shake(t, id.StoreTLS(), silent)
@@ -172,7 +148,7 @@ func TestWhoNamesNoProtocolIsRefused(t *testing.T) {
 }
 
 func TestTheLogOfRefusalsIsBounded(t *testing.T) {
-	book, log := newLogBook()
+	book, log := transporttest.NewLogBook()
 	r := newRefusals(log)
 	for i := range 1000 {
 		addr := &net.UDPAddr{IP: net.IPv4(10, 0, byte(i>>8), byte(i)), Port: i}
@@ -180,7 +156,7 @@ func TestTheLogOfRefusalsIsBounded(t *testing.T) {
 			r.tell(addr, "a cause", errors.New("detail"))
 		}
 	}
-	lines := book.lines()
+	lines := book.Lines()
 	require.Len(t, lines, maxRefusals)
 	require.Contains(t, lines[maxRefusals-1], "further ones will not be reported")
 	require.Len(t, r.told, maxRefusals)
@@ -188,12 +164,12 @@ func TestTheLogOfRefusalsIsBounded(t *testing.T) {
 	r.tell(&net.UDPAddr{Port: 1}, "one", nil)
 	r.tell(&net.UDPAddr{Port: 2}, "one", nil)
 	r.tell(&net.UDPAddr{Port: 2}, "two", nil)
-	require.Len(t, book.lines(), maxRefusals+2, "once per host and cause; the port is not the host")
+	require.Len(t, book.Lines(), maxRefusals+2, "once per host and cause; the port is not the host")
 }
 
 func TestGarbageEndsItsStreamAndNothingElse(t *testing.T) {
 	leak.Check(t)
-	id := fromToken(t, testToken, "w", time.Now)
+	id := fromToken(t, transporttest.Token(), "w", time.Now)
 	l := listen(t, Config{Identity: id})
 	n, err := New(Config{Identity: id})
 	require.NoError(t, err)
@@ -231,7 +207,7 @@ func TestGarbageEndsItsStreamAndNothingElse(t *testing.T) {
 
 func TestOpenWaitsWhileThePeerHasEnoughStreams(t *testing.T) {
 	leak.Check(t)
-	id := fromToken(t, testToken, "w", time.Now)
+	id := fromToken(t, transporttest.Token(), "w", time.Now)
 	l := listen(t, Config{Identity: id, MaxStreams: 2})
 	n, err := New(Config{Identity: id})
 	require.NoError(t, err)
@@ -261,7 +237,7 @@ func TestOpenWaitsWhileThePeerHasEnoughStreams(t *testing.T) {
 
 func TestNobodyThereIsUnreachable(t *testing.T) {
 	leak.Check(t)
-	n, err := New(Config{Identity: fromToken(t, testToken, "w", time.Now)})
+	n, err := New(Config{Identity: fromToken(t, transporttest.Token(), "w", time.Now)})
 	require.NoError(t, err)
 	udp, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}) // a port that does not answer
 	require.NoError(t, err)
