@@ -20,7 +20,7 @@ const bulkALPN = ALPN + " bulk"
 
 // bulkMaker makes the lane bulk: TLS 1.3 over TCP, as many connections as the ends have use for.
 type bulkMaker struct {
-	id       *Identity
+	tls      func() *tls.Config // for stripes
 	refusals *refusals
 	stripes  int
 	local    bool // LaneLocal may be used, where both ends are on one host
@@ -29,7 +29,7 @@ type bulkMaker struct {
 // newBulkLane makes the lane's maker. local says that LaneLocal may be used too; log hears of refused
 // peers.
 func newBulkLane(id *Identity, local bool, log *slog.Logger) *bulkMaker {
-	return &bulkMaker{id: id, refusals: newRefusals(log), stripes: stripesFor(runtime.GOMAXPROCS(0)), local: local}
+	return &bulkMaker{tls: func() *tls.Config { return stripeConfig(id) }, refusals: newRefusals(log), stripes: stripesFor(runtime.GOMAXPROCS(0)), local: local}
 }
 
 // stripesFor says how many stripes make use of that many processors: one keeps two of them busy, at one end encryption, at the
@@ -40,9 +40,9 @@ func (m *bulkMaker) lane() string { return LaneBulk }
 
 func (m *bulkMaker) offer() ([]byte, error) { return []byte{byte(m.stripes)}, nil }
 
-// tlsConfig is the identity's, for stripes: nothing is small on them.
-func (m *bulkMaker) tlsConfig() *tls.Config {
-	conf := tlsConfig(m.id, bulkALPN)
+// stripeConfig is the identity's, for stripes: nothing is small on them.
+func stripeConfig(id *Identity) *tls.Config {
+	conf := tlsConfig(id, bulkALPN)
 	conf.DynamicRecordSizingDisabled = true
 	conf.ClientAuth = tls.RequestClientCert // VerifyConnection refuses who shows none, and says so
 	return conf
@@ -104,7 +104,7 @@ func (m *bulkMaker) dial(c context.Context, addr string, secret *[32]byte, strip
 	if err != nil {
 		return nil, err
 	}
-	conn := tls.Client(tcp, m.tlsConfig())
+	conn := tls.Client(tcp, m.tls())
 	stop := context.AfterFunc(c, func() { _ = tcp.Close() })
 	err = introduce(conn, secret, stripe)
 	if !stop() {

@@ -28,7 +28,7 @@ func TestAFloodOfStripesFromOneAddressHarmsThatAddressAlone(t *testing.T) {
 		dial(3)
 	}
 	for _, conn := range []net.Conn{dial(4), oldest} { // the first shows that all before it were let in, or not
-		require.NoError(t, tls.Client(conn, m.tlsConfig()).HandshakeContext(t.Context()))
+		require.NoError(t, tls.Client(conn, m.tls()).HandshakeContext(t.Context()))
 	}
 	s.close()
 }

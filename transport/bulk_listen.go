@@ -172,7 +172,7 @@ type bulkStripe struct {
 // hear lets a connection prove itself, nil if it does not.
 func (s *bulkServer) hear(tcp net.Conn) *bulkStripe {
 	_ = tcp.SetDeadline(time.Now().Add(handshakeTimeout))
-	conn := tls.Server(tcp, s.m.tlsConfig())
+	conn := tls.Server(tcp, s.m.tls())
 	if err := conn.Handshake(); err != nil {
 		if cause := stripeRefused(err); cause != "" {
 			s.m.refusals.tell(tcp.RemoteAddr(), cause, err)

@@ -38,7 +38,7 @@ func newCUDAPlay(t testing.TB) *cudaPlay {
 	a, b := transporttest.UnixPair(t)
 	p := &cudaPlay{peer: b, dev: there}
 	mem, _ := here.Exporter()
-	env := localEnv()
+	env := laneEnv{say: func([]byte) error { return nil }, suspect: func(error) {}, count: &traffic{}}
 	env.find = func(byte) hauler { return nil }
 	env.say = func(w []byte) error {
 		parsed, err := parseCUDAWord(append([]byte{}, w...))

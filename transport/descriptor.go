@@ -96,9 +96,9 @@ func parseDescriptor(b []byte) (descriptor, error) {
 }
 
 // of finds what is said of a lane.
-func (d *descriptor) of(lane string) laneWord {
+func (d *descriptor) of(name string) laneWord {
 	for _, w := range d.lanes {
-		if w.code == laneCode(lane) {
+		if w.code == laneCode(name) {
 			return w
 		}
 	}

@@ -1,12 +1,9 @@
 package transport
 
 import (
-	"bytes"
-	"context"
 	"crypto/x509"
 	"os"
 	"path/filepath"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,8 +11,6 @@ import (
 	"github.com/weft-project/weft/transport/internal/transporttest"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/weft-project/weft/internal/leak"
 )
 
 // onDisk makes an identity whose files lie on the disk, as NAME.ca, NAME.cert and NAME.key.
@@ -160,92 +155,6 @@ func endedOwn(t *testing.T) {
 	d.Put(t, "w", ca, c.t)
 	c.t = c.t.Add(lookEvery)
 	shows(t, id)
-}
-
-// look has an identity look at its files, however slow this machine is.
-func look(id *Identity) {
-	id.refresh()
-	id.mu.Lock()
-	looking := id.files.looking
-	id.mu.Unlock()
-	if looking != nil {
-		<-looking
-	}
-}
-
-// A job changes its CA: first all trust both, then each gets a certificate of the new one, then the old one goes.
-func TestAJobChangesItsCAWhileItRuns(t *testing.T) {
-	leak.Check(t)
-	var skew time.Duration // of all clocks: the files are looked at when it grows
-	var mu sync.Mutex
-	now := func() time.Time { mu.Lock(); defer mu.Unlock(); return time.Now().Add(skew) }
-	later := func() { mu.Lock(); defer mu.Unlock(); skew += lookEvery }
-	d := &transporttest.Disk{}
-	old, fresh := transporttest.NewAuthority(t, "old", time.Now()), transporttest.NewAuthority(t, "new", time.Now())
-	d.Put(t, "a", old, time.Now())
-	d.Put(t, "b", old, time.Now())
-	a, _ := onDisk(t, d, "a", transporttest.Job, now)
-	b, _ := onDisk(t, d, "b", transporttest.Job, now)
-	_, quiet := transporttest.NewLogBook()
-	l := listen(t, Config{Identity: a, Logger: quiet})
-	n, err := New(Config{Identity: b})
-	require.NoError(t, err)
-	dial := func() (Link, error) {
-		c, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		defer cancel()
-		link, err := n.Dial(c, l.Addr())
-		if err == nil {
-			t.Cleanup(func() { _ = link.Close("") })
-		}
-		return link, err
-	}
-	first, err := dial()
-	require.NoError(t, err)
-	for _, step := range []func(){
-		func() { d.Write("a.ca", bytes.Join([][]byte{old.PEM(), fresh.PEM()}, nil)) },
-		func() { d.Write("b.ca", bytes.Join([][]byte{old.PEM(), fresh.PEM()}, nil)) },
-		func() {
-			d.Put(t, "a", fresh, time.Now())
-			d.Write("a.ca", bytes.Join([][]byte{old.PEM(), fresh.PEM()}, nil))
-		},
-		func() {
-			d.Put(t, "b", fresh, time.Now())
-			d.Write("b.ca", bytes.Join([][]byte{old.PEM(), fresh.PEM()}, nil))
-		},
-		func() { d.Put(t, "a", fresh, time.Now()) },
-		func() { d.Put(t, "b", fresh, time.Now()) },
-	} {
-		step()
-		later()
-		look(a)
-		look(b)
-		_, err := dial()
-		require.NoError(t, err)
-	}
-	require.NoError(t, first.Err(), "links that exist live on")
-	d.Put(t, "b", old, time.Now())
-	later()
-	look(b)
-	_, err = dial()
-	require.ErrorIs(t, err, ErrIdentity)
-}
-
-func TestDiallingWithAnEndedCertificateSaysSo(t *testing.T) {
-	leak.Check(t)
-	d, ca := &transporttest.Disk{}, transporttest.NewAuthority(t, "job", time.Now())
-	c := &clock{time.Now()}
-	d.Put(t, "b", ca, c.t)
-	b, _ := onDisk(t, d, "b", transporttest.Job, c.now)
-	c.t = c.t.Add(leafLife + time.Minute)
-	d.Put(t, "a", ca, c.t)
-	a, _ := onDisk(t, d, "a", transporttest.Job, c.now)
-	_, quiet := transporttest.NewLogBook()
-	l := listen(t, Config{Identity: a, Logger: quiet})
-	n, err := New(Config{Identity: b})
-	require.NoError(t, err)
-	_, err = n.Dial(t.Context(), l.Addr())
-	require.ErrorIs(t, err, ErrIdentity)
-	require.ErrorContains(t, err, "b.cert, ended at")
 }
 
 func TestAllFilesThatAreNotNamedAreToldAtOnce(t *testing.T) {

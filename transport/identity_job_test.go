@@ -3,15 +3,12 @@ package transport
 import (
 	"crypto/x509"
 	"net/url"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/weft-project/weft/transport/internal/transporttest"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/weft-project/weft/internal/leak"
 )
 
 func TestACertificateBindsTheNameAndTheRankOfItsHolder(t *testing.T) {
@@ -93,42 +90,4 @@ func TestAnIDThatNoCertificateCanNameIsRefused(t *testing.T) {
 		id, _ := onDisk(t, d, "w", job, time.Now)
 		require.NoError(t, id.Vouches("w", 0), job)
 	}
-}
-
-func TestAProtocolsNameFitsForEveryID(t *testing.T) {
-	seen := map[string]bool{}
-	for _, job := range []string{"", "a", "b", strings.Repeat("x", 1<<16), "\x00\xff"} {
-		id := &Identity{job: job}
-		for _, p := range []string{ALPN, haulALPN, bulkALPN, storeALPN} {
-			name := inJob(id, p)
-			require.Less(t, len(name), 100)
-			require.False(t, seen[name])
-			seen[name] = true
-		}
-	}
-}
-
-// Each end of a link hears from it whether the other may call itself so.
-func TestALinkSaysUnderWhichNameItsPeerMayCome(t *testing.T) {
-	leak.Check(t)
-	d, ca := &transporttest.Disk{}, transporttest.NewAuthority(t, "job", time.Now())
-	d.Put(t, "a", ca, time.Now(), "weft://job-7/a?rank=0")
-	d.Put(t, "b", ca, time.Now(), "weft://job-7/b?rank=1")
-	a, _ := onDisk(t, d, "a", transporttest.Job, time.Now)
-	b, _ := onDisk(t, d, "b", transporttest.Job, time.Now)
-	_, quiet := transporttest.NewLogBook()
-	l := listen(t, Config{Identity: a, Logger: quiet})
-	n, err := New(Config{Identity: b})
-	require.NoError(t, err)
-	here, err := n.Dial(t.Context(), l.Addr())
-	require.NoError(t, err)
-	defer here.Close("")
-	there, err := l.Accept(t.Context())
-	require.NoError(t, err)
-	defer there.Close("")
-	require.NoError(t, here.Vouches("a", 0))
-	require.NoError(t, there.Vouches("b", 1))
-	require.ErrorIs(t, here.Vouches("b", 1), ErrIdentity)
-	require.ErrorIs(t, there.Vouches("b", 0), ErrIdentity)
-	require.ErrorIs(t, there.Vouches("a", 0), ErrIdentity)
 }

@@ -94,3 +94,14 @@ func TestALinkAndAStoreAreNotTakenForEachOther(t *testing.T) {
 		require.ErrorContains(t, atClient, "no application protocol")
 	}
 }
+
+func TestWhoNamesNoProtocolIsRefused(t *testing.T) {
+	id := fromToken(t, transporttest.Token(), "a", time.Now)
+	silent := id.StoreTLS()
+	silent.NextProtos, silent.VerifyConnection = nil, nil
+	atServer, _ := shake(t, id.StoreTLS(), silent)
+	require.ErrorIs(t, atServer, ErrIdentity)
+	require.ErrorContains(t, atServer, "names no protocol")
+	_, atClient := shake(t, silent, id.StoreTLS())
+	require.ErrorIs(t, atClient, ErrIdentity)
+}

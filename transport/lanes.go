@@ -34,6 +34,6 @@ func laneMakers(cfg Config) []laneMaker {
 }
 
 // allows says whether a lane may be used.
-func (cfg Config) allows(lane string) bool {
-	return cfg.Lanes == nil || slices.Contains(cfg.Lanes, lane)
+func (cfg Config) allows(name string) bool {
+	return cfg.Lanes == nil || slices.Contains(cfg.Lanes, name)
 }

@@ -11,9 +11,6 @@ import (
 // a proof; the listener answers with its own. A proof shows that its maker knows the link's secret; it differs
 // for each end and connection, so that nobody can send another's.
 const (
-	localFrames = 0 // the connections of a link
-	localLedger = 1
-
 	localHello = 16 + 1 + sha256.Size
 )
 
@@ -52,7 +49,7 @@ func greetDialler(conn io.ReadWriter, secretOf func(key [16]byte) ([32]byte, boo
 	copy(key[:], hello[:])
 	role = hello[len(key)]
 	secret, ok := secretOf(key)
-	if !ok || role > localLedger || !hmac.Equal(hello[len(key)+1:], localProof(secret, "dialler", key[:], role)) {
+	if !ok || role >= maxRoles || !hmac.Equal(hello[len(key)+1:], localProof(secret, "dialler", key[:], role)) {
 		return key, 0, errGreeting
 	}
 	_, err = conn.Write(localProof(secret, "listener", key[:], role))

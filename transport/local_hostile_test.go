@@ -4,7 +4,6 @@ package transport
 
 import (
 	"context"
-	"encoding/binary"
 	"net"
 	"os"
 	"sync/atomic"
@@ -152,32 +151,32 @@ func TestATicketThatWasGivenUpIsNotFetchedAfterwards(t *testing.T) {
 
 func TestALaneThatCannotBeSaysWhy(t *testing.T) {
 	leak.Check(t)
-	lane := newLocalLane(false)
-	s, err := lane.serve(nil)
+	maker := newLocalLane(false)
+	s, err := maker.serve(nil)
 	require.NoError(t, err)
 	defer s.close()
 	_, _, err = s.expect(laneWith{}, []byte("0b5d7d2e-another-boot"))
 	require.ErrorContains(t, err, "another host")
-	_, err = lane.join(t.Context(), laneWith{}, append(make([]byte, meetKey), meetPrefix+"nobody"...))
+	_, err = maker.join(t.Context(), laneWith{}, append(make([]byte, meetKey), meetPrefix+"nobody"...))
 	require.ErrorIs(t, err, unix.ECONNREFUSED)
 	require.ErrorContains(t, err, "not in this network namespace")
 	for _, bad := range []string{"", "short", "0123456789abcdef/tmp/a-file", "0123456789abcdef@other"} {
-		_, err = lane.join(t.Context(), laneWith{}, []byte(bad))
+		_, err = maker.join(t.Context(), laneWith{}, []byte(bad))
 		require.ErrorIs(t, err, ErrFrame)
 	}
 }
 
 func TestWhoDoesNotKnowTheSecretGetsNoConnection(t *testing.T) {
 	leak.Check(t)
-	lane := newLocalLane(false)
-	offer, err := lane.offer()
+	maker := newLocalLane(false)
+	offer, err := maker.offer()
 	require.NoError(t, err)
-	s, err := lane.serve(nil)
+	s, err := maker.serve(nil)
 	require.NoError(t, err)
 	defer s.close()
 	answer, wait, err := s.expect(laneWith{secret: [32]byte{1}}, offer)
 	require.NoError(t, err)
-	_, err = lane.join(t.Context(), laneWith{secret: [32]byte{2}}, answer)
+	_, err = maker.join(t.Context(), laneWith{secret: [32]byte{2}}, answer)
 	require.Error(t, err)
 	for range maxGreeting + 10 { // who says nothing keeps nobody out for long
 		conn, err := net.Dial("unix", string(answer[meetKey:]))
@@ -188,7 +187,7 @@ func TestWhoDoesNotKnowTheSecretGetsNoConnection(t *testing.T) {
 	defer cancel()
 	var end *laneEnd
 	require.Eventually(t, func() bool {
-		end, err = lane.join(c, laneWith{secret: [32]byte{1}}, answer)
+		end, err = maker.join(c, laneWith{secret: [32]byte{1}}, answer)
 		return err == nil
 	}, 10*time.Second, 10*time.Millisecond)
 	there, err := wait(c)
@@ -201,21 +200,6 @@ func TestWhoDoesNotKnowTheSecretGetsNoConnection(t *testing.T) {
 	cancel()
 	_, err = wait(c)
 	require.Error(t, err)
-}
-
-func TestAProofServesOneEndOfOneConnection(t *testing.T) {
-	secret, key := [32]byte{7}, make([]byte, meetKey)
-	seen := map[string]bool{}
-	for _, end := range []string{"dialler", "listener"} {
-		for role := range byte(2) {
-			seen[string(localProof(secret, end, key, role))] = true
-		}
-	}
-	require.Len(t, seen, 4)
-	a, b := transporttest.UnixPair(t)
-	_, err := a.Write(make([]byte, 32)) // what is no proof
-	require.NoError(t, err)
-	require.ErrorIs(t, greetServer(b, secret, key, localFrames), errGreeting)
 }
 
 func FuzzALocalTicket(f *testing.F) {
@@ -268,22 +252,5 @@ func FuzzALocalLedgerAndItsTickets(f *testing.F) {
 		h.refuse(ticket)
 		require.Eventually(t, x.Exclusive, 10*time.Second, 100*time.Microsecond, "all loans end with the peer")
 		require.NoError(t, x.Release())
-	})
-}
-
-func FuzzALocalHello(f *testing.F) {
-	secret := [32]byte{9}
-	key := make([]byte, meetKey)
-	f.Add(append(append(append([]byte{}, key...), localLedger), localProof(secret, "dialler", key, localLedger)...))
-	f.Add([]byte("hello"))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		a, c := transporttest.UnixPair(t)
-		_, err := a.Write(binary.LittleEndian.AppendUint32(b, 0))
-		require.NoError(t, err)
-		require.NoError(t, a.CloseWrite())
-		_, role, err := greetDialler(c, func([meetKey]byte) ([32]byte, bool) { return secret, true })
-		if err == nil {
-			require.LessOrEqual(t, role, byte(localLedger))
-		}
 	})
 }

@@ -83,3 +83,7 @@ func (s *localServer) expect(with laneWith, offer []byte) ([]byte, func(context.
 		return s.lane.end(conns)
 	}, err
 }
+
+const localFrames = 0 // the connections of a link
+
+const localLedger = 1

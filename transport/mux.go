@@ -86,6 +86,22 @@ func (l *session) haul(make func(laneEnv) hauler) {
 	l.haulers, l.counts = append(l.haulers, h), append(l.counts, count)
 }
 
+// account adds what has travelled by a lane to its state, and why it is not used any more.
+func (l *session) account(state *LaneState) {
+	if state.Name == LaneCUDA {
+		state.Passed = l.passed.Load()
+	}
+	for k, h := range l.haulers {
+		if h.lane() == state.Name {
+			state.Sent += l.counts[k].sent.Load()
+			state.Received += l.counts[k].received.Load()
+			if d, ok := h.(failing); ok {
+				state.Why = d.why()
+			}
+		}
+	}
+}
+
 // unwritten is told of a failed write. Where the peer has closed the conduit, it is the reader who finds out why: there
 // may be its last words.
 func (l *session) unwritten(err error) {
@@ -101,9 +117,9 @@ const lastWords = 2 * time.Second
 
 func (l *session) start() { go l.read() }
 
-func (l *session) hauler(lane byte) hauler {
+func (l *session) hauler(code byte) hauler {
 	for _, h := range l.haulers {
-		if laneCode(h.lane()) == lane {
+		if laneCode(h.lane()) == code {
 			return h
 		}
 	}

@@ -62,14 +62,14 @@ func (s *stream) sendError(c context.Context, err error) error {
 
 // sendBeside sends a message whose tensors go by a hauler.
 func (s *stream) sendBeside(c context.Context, box *[]byte, m *Message, payload int64) error {
-	t, lane, err := s.link.begin(m.Tensors, payload)
+	t, code, err := s.link.begin(m.Tensors, payload)
 	if err != nil {
 		return err
 	}
 	ticket := t.ticket()
 	b := appendTicket((*box)[:0], ticket)
 	*box = appendHead(b, m, payload)
-	if err := s.sendPieces(c, *box, chunk{kind: chunkMessage, flags: flagExternal, lane: lane}); err != nil {
+	if err := s.sendPieces(c, *box, chunk{kind: chunkMessage, flags: flagExternal, lane: code}); err != nil {
 		t.abandon()
 		return err
 	}
@@ -84,11 +84,11 @@ func (s *stream) sendBeside(c context.Context, box *[]byte, m *Message, payload 
 
 // begin finds a hauler for tensors.
 func (l *session) begin(ts []Tensor, payload int64) (transfer, byte, error) {
-	t, lane, err := l.beginBut(nil, ts, payload)
-	if err == nil && lane != laneCode(LaneCUDA) && slices.ContainsFunc(ts, between) {
+	t, code, err := l.beginBut(nil, ts, payload)
+	if err == nil && code != laneCode(LaneCUDA) && slices.ContainsFunc(ts, between) {
 		l.passed.Add(1)
 	}
-	return t, lane, err
+	return t, code, err
 }
 
 // beginBut is begin without one of the haulers.
@@ -223,13 +223,13 @@ func (s *stream) credited(n int64) error {
 // decode reads the message that begins with p, and fetches what did not come with it.
 func (s *stream) decode(c context.Context, p *piece, place Place) (*Message, error) {
 	s.in = pieceReader{s: s, c: c, p: p, left: p.b}
-	lane := p.lane
+	code := p.lane
 	if p.flags&flagExternal == 0 {
 		return s.decodeFrame(place)
 	}
-	h := s.link.hauler(lane)
+	h := s.link.hauler(code)
 	if h == nil {
-		return nil, frameErr("ticket", "a lane of this link", "%d", lane)
+		return nil, frameErr("ticket", "a lane of this link", "%d", code)
 	}
 	t, rest, err := cutTicket(p.b)
 	if err != nil {

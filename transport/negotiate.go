@@ -26,16 +26,16 @@ func (s servedLane) close() {
 }
 
 // maker finds the maker of a lane, or says why there is none.
-func (n *quicNet) maker(lane string) (laneMaker, string) {
+func (n *quicNet) maker(name string) (laneMaker, string) {
 	for _, m := range n.makers {
-		if m.lane() == lane {
+		if m.lane() == name {
 			return m, ""
 		}
 	}
-	if n.cfg.Lanes != nil && !slices.Contains(n.cfg.Lanes, lane) {
+	if n.cfg.Lanes != nil && !slices.Contains(n.cfg.Lanes, name) {
 		return nil, "it was not asked for"
 	}
-	if lane == LaneCUDA && len(n.cfg.Devices) == 0 {
+	if name == LaneCUDA && len(n.cfg.Devices) == 0 {
 		return nil, "this worker has no accelerator"
 	}
 	return nil, "it is not to be had on this system"

@@ -55,14 +55,14 @@ func (u *setUp) serveJoins(c context.Context, lanes []servedLane, theirs *descri
 			}
 		}
 	}()
-	for _, lane := range lanes {
-		w := laneWord{code: laneCode(lane.name), why: lane.why}
-		switch other := theirs.of(lane.name); {
-		case lane.server == nil:
+	for _, s := range lanes {
+		w := laneWord{code: laneCode(s.name), why: s.why}
+		switch other := theirs.of(s.name); {
+		case s.server == nil:
 		case other.offer == nil:
 			w.why = "the peer says: " + other.why
 		default:
-			if err := u.await(c, lane, other.offer, &w, waits); err != nil {
+			if err := u.await(c, s, other.offer, &w, waits); err != nil {
 				w.offer, w.why = nil, err.Error()
 			}
 		}
@@ -89,12 +89,12 @@ func (u *setUp) serveJoins(c context.Context, lanes []servedLane, theirs *descri
 }
 
 // await lets the dialler join a lane.
-func (u *setUp) await(c context.Context, lane servedLane, offer []byte, w *laneWord, waits map[string]*awaited) error {
-	with, err := exportSecret(u.conn, lane.name)
+func (u *setUp) await(c context.Context, s servedLane, offer []byte, w *laneWord, waits map[string]*awaited) error {
+	with, err := exportSecret(u.conn, s.name)
 	if err != nil {
 		return err
 	}
-	mine, wait, err := lane.server.expect(with, offer)
+	mine, wait, err := s.server.expect(with, offer)
 	if err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func (u *setUp) await(c context.Context, lane servedLane, offer []byte, w *laneW
 		defer close(a.done)
 		a.end, a.err = wait(c)
 	}()
-	waits[lane.name] = a
+	waits[s.name] = a
 	w.why = ""
 	if w.offer = mine; mine == nil {
 		w.offer = []byte{}

@@ -96,7 +96,7 @@ func (f *fakeLane) expect(with laneWith, offer []byte) ([]byte, func(context.Con
 func TestALaneIsUsedWhereBothEndsHaveItAndElseSaysWhy(t *testing.T) {
 	no := errors.New("no way")
 	for name, test := range map[string]struct {
-		lane            *fakeLane
+		fake            *fakeLane
 		dialled, served string // why not
 	}{
 		"both have it":               {&fakeLane{}, "", ""},
@@ -108,11 +108,11 @@ func TestALaneIsUsedWhereBothEndsHaveItAndElseSaysWhy(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			leak.Check(t)
-			lane := test.lane
-			lane.name, lane.waiting = LaneLocal, map[[32]byte]chan *laneEnd{}
+			fake := test.fake
+			fake.name, fake.waiting = LaneLocal, map[[32]byte]chan *laneEnd{}
 			n, err := New(Config{Identity: fromToken(t, transporttest.Token(), "w", time.Now)})
 			require.NoError(t, err)
-			n.(*quicNet).makers = []laneMaker{lane}
+			n.(*quicNet).makers = []laneMaker{fake}
 			l, err := n.Listen(t.Context(), "127.0.0.1:0")
 			require.NoError(t, err)
 			defer l.Close()
@@ -149,9 +149,9 @@ func TestALaneIsUsedWhereBothEndsHaveItAndElseSaysWhy(t *testing.T) {
 			require.ErrorContains(t, there.Err(), "done")
 			require.NoError(t, there.Close(""))
 			require.Eventually(t, func() bool {
-				lane.mu.Lock()
-				defer lane.mu.Unlock()
-				return lane.up == 0
+				fake.mu.Lock()
+				defer fake.mu.Unlock()
+				return fake.up == 0
 			}, time.Second, time.Millisecond, "every end is closed")
 		})
 	}
@@ -193,7 +193,7 @@ func floats(t testing.TB, n int) *Message {
 
 // hauls says what the QUIC haulers of a link's ends hold.
 func hauls(t testing.TB, l *quicLink) (out, wanted, arrived, count int, bytes int64) {
-	h := l.haulers[len(l.haulers)-1].(*quicHauler)
+	h := l.hauls
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.out) + len(h.window.waits), len(h.wanted), len(h.arrived), h.count, h.bytes + h.window.used
@@ -290,16 +290,4 @@ func TestAFetchThatIsInterruptedHoldsNothing(t *testing.T) {
 		other.Reset(nil)
 	}
 	require.NoError(t, here.Err())
-}
-
-func TestTicketsThatWereRefusedAreRememberedWithinBounds(t *testing.T) {
-	r := newRefusedTickets()
-	for i := range uint64(10_000) {
-		r.add(i)
-		r.add(i)
-	}
-	require.Len(t, r.has, refusedCount)
-	require.True(t, r.cut(9_999))
-	require.False(t, r.cut(9_999))
-	require.False(t, r.cut(0))
 }

@@ -1,6 +1,8 @@
 package transport
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"net"
 	"testing"
 	"time"
@@ -88,5 +90,81 @@ func (d *deaf) ReadFrom(b []byte) (int, net.Addr, error) {
 		if n, from, err := d.PacketConn.ReadFrom(b); err != nil {
 			return n, from, err
 		}
+	}
+}
+
+// Sixty-four hosts want as much as they can get, and a new one comes now and then. Who is evicted may be gone at once, or late.
+func TestAFloodOfManyHostsIsHeldToWhatAllMayTakeAndANewHostGetsIn(t *testing.T) {
+	for _, lasts := range []time.Duration{0, 2 * listenTimeout} {
+		a, now := newAdmission(unprovedTerms), time.Unix(0, 0)
+		flood, late := 0, 0
+		type ghost struct {
+			x    *place
+			gone time.Time
+		}
+		var ghosts []ghost
+		evict := func(x *place) {
+			if x != nil {
+				ghosts = append(ghosts, ghost{x, now.Add(lasts)})
+			}
+		}
+		for ms := range 20_000 {
+			now = now.Add(time.Millisecond)
+			for len(ghosts) > 0 && !now.Before(ghosts[0].gone) {
+				ghosts[0].x.leave()
+				ghosts = ghosts[1:]
+			}
+			for host := range 64 {
+				mine, gone := a.enter(now, fmt.Sprint("flood", host), true, false)
+				if evict(gone); mine != nil {
+					flood++
+				}
+			}
+			if ms%500 != 499 {
+				continue
+			}
+			late++
+			mine, gone := a.enter(now, fmt.Sprint("late", late), true, false)
+			require.NotNil(t, mine)
+			evict(gone)
+			for host := range 64 { // an honest one needs some round trips
+				_, gone := a.enter(now, fmt.Sprint("flood", host), true, false)
+				require.NotSame(t, mine, gone)
+				evict(gone)
+			}
+			mine.leave()
+		}
+		require.Less(t, flood, 5*512+20*200, "stranger hosts share a bound")
+	}
+}
+
+func TestAFloodFromAMembersHostHarmsNoOtherMember(t *testing.T) {
+	a, now := newAdmission(unprovedTerms), time.Unix(0, 0)
+	for i := range 20_000 {
+		now = now.Add(100 * time.Microsecond)
+		for who, known := range map[string]bool{"one": true, fmt.Sprint("stranger", i%64): false} {
+			if _, gone := a.enter(now, who, true, known); gone != nil {
+				gone.leave()
+			}
+		}
+		if i%1000 == 999 {
+			mine, gone := a.enter(now, fmt.Sprint("member", i), true, true)
+			require.NotNil(t, mine)
+			if gone != nil {
+				require.Same(t, a.members.accounts["one"], gone.account)
+				gone.leave()
+			}
+			mine.leave()
+		}
+	}
+}
+
+func TestTheAccountsThatAreRememberedAreBounded(t *testing.T) {
+	a, r := newAdmission(unprovedTerms), rand.New(rand.NewPCG(1, 1))
+	now := time.Unix(0, 0)
+	for range 100_000 {
+		now = now.Add(time.Duration(r.IntN(1000)) * time.Microsecond)
+		a.enter(now, fmt.Sprint(r.IntN(1<<20)), true, false)
+		require.LessOrEqual(t, len(a.strangers.accounts), accountsMax+5*handshakesMost)
 	}
 }

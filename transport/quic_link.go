@@ -13,20 +13,22 @@ import (
 // quicLink is a session whose life hangs on a QUIC connection.
 type quicLink struct {
 	*session
-	conn  *quic.Conn
-	lanes []LaneState // as they were negotiated, in order of preference; LaneQUIC last
-	hauls *quicHauler
-	id    *Identity // this end's
-	quic  *traffic  // of frames, where they travel on the kept stream
+	conn   *quic.Conn
+	peer   string
+	lanes  []LaneState // as they were negotiated, in order of preference; LaneQUIC last
+	hauls  *quicHauler
+	id     *Identity // this end's
+	kept   bool      // frames travel on the connection's kept stream
+	frames *traffic
 }
 
 // newQUICLink makes the link of a connection that is set up. lanes are the ends of those that are up, by name.
 func newQUICLink(conn *quic.Conn, kept *quic.Stream, cfg sessionConfig, said []LaneState, ends map[string]*laneEnd) *quicLink {
-	l := &quicLink{conn: conn, lanes: append(said, LaneState{Name: LaneQUIC}), quic: &traffic{}}
-	cfg.conduit, cfg.count, cfg.inline = quicConduit{kept}, l.quic, inlineQUIC
-	for _, lane := range said {
-		if end := ends[lane.Name]; end != nil && end.conduit != nil {
-			cfg.conduit, cfg.count, cfg.inline = end.conduit, &traffic{}, inlineLocal
+	l := &quicLink{conn: conn, peer: cfg.peer, lanes: append(said, LaneState{Name: LaneQUIC}), kept: true, frames: &traffic{}}
+	cfg.conduit, cfg.count, cfg.inline = quicConduit{kept}, l.frames, inlineQUIC
+	for _, s := range said {
+		if end := ends[s.Name]; end != nil && end.conduit != nil {
+			l.kept, cfg.conduit, cfg.inline = false, end.conduit, inlineLocal
 			break
 		}
 	}
@@ -34,8 +36,8 @@ func newQUICLink(conn *quic.Conn, kept *quic.Stream, cfg sessionConfig, said []L
 	cfg.gone = l.gone
 	cfg.rtt = func() time.Duration { return conn.ConnectionStats().SmoothedRTT }
 	l.session = newSession(cfg)
-	for _, lane := range said {
-		if end := ends[lane.Name]; end != nil && end.newHauler != nil {
+	for _, s := range said {
+		if end := ends[s.Name]; end != nil && end.newHauler != nil {
 			l.haul(end.newHauler)
 		}
 	}
@@ -49,7 +51,7 @@ func newQUICLink(conn *quic.Conn, kept *quic.Stream, cfg sessionConfig, said []L
 
 // explain says what a failed read or write of frames means.
 func (l *quicLink) explain(op string, err error) error {
-	if _, own := l.conduit.(quicConduit); own {
+	if l.kept {
 		var gaveUp *quic.StreamError
 		if cause := context.Cause(l.conn.Context()); cause != nil {
 			err = cause
@@ -81,29 +83,18 @@ func (l *quicLink) Vouches(name string, rank int) error {
 func (l *quicLink) Lanes() []LaneState {
 	all := append([]LaneState(nil), l.lanes...)
 	for i := range all {
-		if all[i].Name == LaneCUDA {
-			all[i].Passed = l.passed.Load()
-		}
-		for k, h := range l.haulers {
-			if h.lane() == all[i].Name {
-				all[i].Sent += l.counts[k].sent.Load()
-				all[i].Received += l.counts[k].received.Load()
-				if d, ok := h.(failing); ok {
-					all[i].Why = d.why()
-				}
-			}
-		}
+		l.account(&all[i])
 	}
 	frames := &all[len(all)-1]
-	if l.count != l.quic {
+	if !l.kept {
 		for i := range all {
 			if all[i].Name == LaneLocal {
 				frames = &all[i]
 			}
 		}
 	}
-	frames.Sent += l.count.sent.Load()
-	frames.Received += l.count.received.Load()
+	frames.Sent += l.frames.sent.Load()
+	frames.Received += l.frames.received.Load()
 	return all
 }
 

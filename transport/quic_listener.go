@@ -144,8 +144,8 @@ func (l *quicListener) Close() error {
 			break
 		}
 		l.drain()
-		for _, lane := range l.lanes {
-			lane.close()
+		for _, s := range l.lanes {
+			s.close()
 		}
 		l.sock.leave()
 	})

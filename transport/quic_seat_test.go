@@ -106,7 +106,7 @@ func TestTheConnectionForTensorsEndsWithItsLink(t *testing.T) {
 		"the dialler closes it":   func(here, _ *quicLink) { _ = here.Close("done") },
 		"the listener closes it":  func(_, there *quicLink) { _ = there.Close("done") },
 		"its connection is gone":  func(here, _ *quicLink) { _ = here.conn.CloseWithError(codeBreach, "gone") },
-		"the peer breaks a rule":  func(here, _ *quicLink) { _ = here.out.control(chunk{kind: chunkWord, lane: 99}, nil) },
+		"the peer breaks a rule":  func(here, _ *quicLink) { _ = here.hauls.env.say(nil) },
 		"its listener was closed": nil,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -374,6 +374,7 @@ func FuzzGreeting(f *testing.F) {
 		s := &seats{has: map[[16]byte]*seat{tag: st}}
 		var greeting [greetingSize]byte
 		copy(greeting[:], b)
+		_, _ = ticketNumber(b)
 		for range 2 {
 			before := st.taken
 			got := s.take(greeting, bound)

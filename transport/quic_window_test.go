@@ -136,7 +136,7 @@ func TestTransfersShareTheWindowAndLeaveNothing(t *testing.T) {
 func TestNoMoreThanTheWindowIsUnderWayOnALink(t *testing.T) {
 	leak.Check(t)
 	here, there := quicPair(t, Config{Lanes: []string{LaneQUIC}})
-	h := here.haulers[len(here.haulers)-1].(*quicHauler)
+	h := here.hauls
 	var most int64
 	h.mu.Lock()
 	h.size = func() int64 { // asked under the lock, before every decision

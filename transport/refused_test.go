@@ -1,14 +1,10 @@
 package transport
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
-	"errors"
-	"fmt"
 	"net"
-	"strings"
 	"testing"
 	"time"
 
@@ -58,22 +54,6 @@ func TestADialerWithAnotherTokenIsRefusedAndBothSidesAreTold(t *testing.T) {
 	require.Contains(t, book.Lines()[0], "level=WARN")
 	require.Contains(t, book.Lines()[0], "the peer has another secret, or another CA")
 	require.Contains(t, book.Lines()[0], "peer=127.0.0.1")
-}
-
-// In TLS 1.3 the dialler's handshake is complete before the listener has seen its certificate.
-func TestADialerThatTrustsAnybodyIsRefusedAllTheSame(t *testing.T) {
-	leak.Check(t)
-	book, log := transporttest.NewLogBook()
-	server := fromToken(t, transporttest.Token(), "server", time.Now)
-	l := listen(t, Config{Identity: server, Logger: log})
-	intruder := fromToken(t, transporttest.OtherToken(), "intruder", time.Now)
-	intruder.roots = server.roots
-	refuse(t, intruder, l.Addr())
-	<-book.Told
-	require.NoError(t, l.Close())
-	require.Len(t, book.Lines(), 1)
-	require.Contains(t, book.Lines()[0], "this worker does not take the peer's certificate")
-	require.Contains(t, book.Lines()[0], "intruder")
 }
 
 func TestAStaleClockIsRefusedAndNamed(t *testing.T) {
@@ -136,75 +116,6 @@ func TestTheWorkersOfTwoJobsRefuseEachOtherAndSayWhy(t *testing.T) {
 	}
 }
 
-func TestWhoNamesNoProtocolIsRefused(t *testing.T) {
-	id := fromToken(t, transporttest.Token(), "a", time.Now)
-	silent := id.StoreTLS()
-	silent.NextProtos, silent.VerifyConnection = nil, nil
-	atServer, _ := shake(t, id.StoreTLS(), silent)
-	require.ErrorIs(t, atServer, ErrIdentity)
-	require.ErrorContains(t, atServer, "names no protocol")
-	_, atClient := shake(t, silent, id.StoreTLS())
-	require.ErrorIs(t, atClient, ErrIdentity)
-}
-
-func TestTheLogOfRefusalsIsBounded(t *testing.T) {
-	book, log := transporttest.NewLogBook()
-	r := newRefusals(log)
-	for i := range 1000 {
-		addr := &net.UDPAddr{IP: net.IPv4(10, 0, byte(i>>8), byte(i)), Port: i}
-		for range 2 {
-			r.tell(addr, "a cause", errors.New("detail"))
-		}
-	}
-	lines := book.Lines()
-	require.Len(t, lines, maxRefusals)
-	require.Contains(t, lines[maxRefusals-1], "further ones will not be reported")
-	require.Len(t, r.told, maxRefusals)
-	r = newRefusals(log)
-	r.tell(&net.UDPAddr{Port: 1}, "one", nil)
-	r.tell(&net.UDPAddr{Port: 2}, "one", nil)
-	r.tell(&net.UDPAddr{Port: 2}, "two", nil)
-	require.Len(t, book.Lines(), maxRefusals+2, "once per host and cause; the port is not the host")
-}
-
-func TestGarbageEndsItsStreamAndNothingElse(t *testing.T) {
-	leak.Check(t)
-	id := fromToken(t, transporttest.Token(), "w", time.Now)
-	l := listen(t, Config{Identity: id})
-	n, err := New(Config{Identity: id})
-	require.NoError(t, err)
-	here, err := n.Dial(t.Context(), l.Addr())
-	require.NoError(t, err)
-	defer here.Close("")
-	there, err := l.Accept(t.Context())
-	require.NoError(t, err)
-	defer there.Close("")
-
-	raw := here.(*quicLink)
-	garbage := bytes.Repeat([]byte{0xff}, 100)
-	bad, err := raw.Open(t.Context())
-	require.NoError(t, err)
-	require.NoError(t, bad.(*stream).sendPieces(t.Context(), garbage, chunk{kind: chunkMessage}))
-	s, err := there.Accept(t.Context())
-	require.NoError(t, err)
-	_, err = s.Recv(t.Context(), nil)
-	require.ErrorIs(t, err, ErrFrame)
-	require.ErrorIs(t, context.Cause(s.Context()), ErrReset)
-	_, err = bad.Recv(t.Context(), nil)
-	require.ErrorIs(t, err, ErrReset)
-
-	good, err := here.Open(t.Context())
-	require.NoError(t, err)
-	defer good.Reset(nil)
-	require.NoError(t, good.Send(t.Context(), &Message{Header: []byte("hi")}))
-	s, err = there.Accept(t.Context())
-	require.NoError(t, err)
-	defer s.Reset(nil)
-	m, err := s.Recv(t.Context(), nil)
-	require.NoError(t, err)
-	require.Equal(t, "hi", string(m.Header))
-}
-
 func TestOpenWaitsWhileThePeerHasEnoughStreams(t *testing.T) {
 	leak.Check(t)
 	id := fromToken(t, transporttest.Token(), "w", time.Now)
@@ -262,11 +173,4 @@ func TestConfigErrorsAreAllReported(t *testing.T) {
 	}
 	d := Config{}.withDefaults()
 	require.LessOrEqual(t, d.IdleTimeout+d.KeepAlive, 3*time.Second)
-}
-
-func TestReasonsAreCutBetweenCharacters(t *testing.T) {
-	require.Equal(t, "short", truncate("short"))
-	long := "x" + strings.Repeat("é", 1000)
-	require.Equal(t, long[:199], truncate(long))
-	require.Equal(t, fmt.Sprintf("%0200d", 0), truncate(fmt.Sprintf("%0300d", 0)))
 }
