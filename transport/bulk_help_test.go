@@ -18,6 +18,13 @@ import (
 	"github.com/weft-project/weft/device"
 )
 
+// stripesOf is a member of a job, which may have stripes.
+func stripesOf(t testing.TB, token, name string, now func() time.Time) *Identity {
+	id, err := IdentityFromToken(token, transporttest.Job, name, now)
+	require.NoError(t, err)
+	return id
+}
+
 // words carries what a hauler says to its peer, in order and without waiting.
 type words struct {
 	mu     sync.Mutex
@@ -99,9 +106,7 @@ func join(t testing.TB, ends [2]*laneEnd) *haulers {
 
 // overTLS are ends over TLS connections on this machine, made as links make them.
 func overTLS(t testing.TB, n int) [2]*laneEnd {
-	id, err := IdentityFromToken(transporttest.Token(), transporttest.Job, "w", time.Now)
-	require.NoError(t, err)
-	m := newBulkLane(id, false, slog.Default())
+	m := newBulkLane(stripesOf(t, transporttest.Token(), "w", time.Now), false, slog.Default())
 	m.stripes = n
 	s, err := m.serve(&net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	require.NoError(t, err)

@@ -24,8 +24,8 @@ var localhost = &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}
 // bulkPair is a maker for each end, and the listener's server.
 func bulkPair(t *testing.T, stripes int) (dialler *bulkMaker, s *bulkServer, book *transporttest.LogBook) {
 	book, log := transporttest.NewLogBook()
-	dialler = newBulkLane(fromToken(t, transporttest.Token(), "dialler", time.Now), true, slog.Default())
-	listener := newBulkLane(fromToken(t, transporttest.Token(), "listener", time.Now), false, log)
+	dialler = newBulkLane(stripesOf(t, transporttest.Token(), "dialler", time.Now), true, slog.Default())
+	listener := newBulkLane(stripesOf(t, transporttest.Token(), "listener", time.Now), false, log)
 	dialler.stripes, listener.stripes = stripes, stripes
 	served, err := listener.serve(localhost)
 	require.NoError(t, err)
@@ -78,7 +78,7 @@ func TestManyLinksJoinAtOnceAndNoneGetsAnothersStripes(t *testing.T) {
 
 func TestTheLaneListensOnTheLinksPortWhereItCan(t *testing.T) {
 	leak.Check(t)
-	m := newBulkLane(fromToken(t, transporttest.Token(), "w", time.Now), true, slog.Default())
+	m := newBulkLane(stripesOf(t, transporttest.Token(), "w", time.Now), true, slog.Default())
 	udp, err := net.ListenUDP("udp4", localhost)
 	require.NoError(t, err)
 	defer udp.Close()
@@ -111,9 +111,9 @@ func TestAStrangerGetsNoStripeAndIsToldOfOnce(t *testing.T) {
 	with := laneWith{secret: [32]byte{1}, peer: localhost}
 	answer, wait, err := s.expect(with, []byte{1})
 	require.NoError(t, err)
-	stranger := newBulkLane(fromToken(t, transporttest.OtherToken(), "stranger", time.Now), true, slog.Default())
+	stranger := newBulkLane(stripesOf(t, transporttest.OtherToken(), "stranger", time.Now), true, slog.Default())
 	stranger.stripes = 1
-	gullible := newBulkLane(fromToken(t, transporttest.OtherToken(), "stranger", time.Now), true, slog.Default())
+	gullible := newBulkLane(stripesOf(t, transporttest.OtherToken(), "stranger", time.Now), true, slog.Default())
 	careful := gullible.tls
 	gullible.tls = func() *tls.Config {
 		conf := careful()

@@ -44,8 +44,8 @@ func parseCUDAWord(b []byte) (w cudaWord, err error) {
 		outbox && (len(b) <= cudaWordSize+cudaName || len(b) > cudaWordSize+cudaName+cudaHandle) {
 		return w, frameErr("word of lane cuda", "one that is known, whole", "%.50x", b)
 	}
-	word := func(k int) uint64 { return binary.LittleEndian.Uint64(b[1+8*k:]) }
-	return cudaWord{b[0], word(0), word(1), word(2), b[cudaWordSize:]}, nil
+	number := func(k int) uint64 { return binary.LittleEndian.Uint64(b[1+8*k:]) }
+	return cudaWord{b[0], number(0), number(1), number(2), b[cudaWordSize:]}, nil
 }
 
 // A ticket of lane cuda: the transfer's number 8, bytes 8, whether its pieces come unasked 1, the lane of the message's other tensors 1 (0: none),

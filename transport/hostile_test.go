@@ -35,7 +35,7 @@ func firstPacket(t *testing.T, id *Identity) []byte {
 func strangers(t *testing.T, addr string, rounds int) {
 	var first [10][]byte
 	for i := range first {
-		first[i] = firstPacket(t, fromToken(t, transporttest.OtherToken(), "stranger", time.Now))
+		first[i] = firstPacket(t, memberOf(t, transporttest.OtherToken(), "stranger", time.Now))
 	}
 	garbage := make([]byte, 1200)
 	for i := range rounds {
@@ -57,7 +57,7 @@ func strangers(t *testing.T, addr string, rounds int) {
 func TestStrangersAtBothPortsHarmNoLinkAndLeaveNothing(t *testing.T) {
 	leak.Check(t)
 	_, quiet := transporttest.NewLogBook()
-	cfg := Config{Identity: fromToken(t, transporttest.Token(), "w", time.Now), Lanes: []string{LaneBulk}, Logger: quiet}
+	cfg := Config{Identity: memberOf(t, transporttest.Token(), "w", time.Now), Lanes: []string{LaneBulk}, Logger: quiet}
 	l := listen(t, cfg)
 	n, err := New(cfg)
 	require.NoError(t, err)

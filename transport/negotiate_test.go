@@ -110,7 +110,7 @@ func TestALaneIsUsedWhereBothEndsHaveItAndElseSaysWhy(t *testing.T) {
 			leak.Check(t)
 			fake := test.fake
 			fake.name, fake.waiting = LaneLocal, map[[32]byte]chan *laneEnd{}
-			n, err := New(Config{Identity: fromToken(t, transporttest.Token(), "w", time.Now)})
+			n, err := New(Config{Identity: memberOf(t, transporttest.Token(), "w", time.Now)})
 			require.NoError(t, err)
 			n.(*quicNet).makers = []laneMaker{fake}
 			l, err := n.Listen(t.Context(), "127.0.0.1:0")
@@ -158,7 +158,7 @@ func TestALaneIsUsedWhereBothEndsHaveItAndElseSaysWhy(t *testing.T) {
 }
 
 func TestALaneThatWasNotAskedForSaysSo(t *testing.T) {
-	_, err := New(Config{Identity: fromToken(t, transporttest.Token(), "w", time.Now), Lanes: []string{"tin can"}})
+	_, err := New(Config{Identity: memberOf(t, transporttest.Token(), "w", time.Now), Lanes: []string{"tin can"}})
 	require.ErrorContains(t, err, `"tin can"`)
 	here, there := quicPair(t, Config{Lanes: []string{LaneQUIC}})
 	for _, link := range []Link{here, there} {

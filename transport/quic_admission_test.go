@@ -61,7 +61,7 @@ func TestWhoseAddressMayBeForgedIsAskedToShowItWhereManyAreUnderWayOrWere(t *tes
 
 func TestHandshakesThatAreNotFinishedDoNotKeepAPeerOut(t *testing.T) {
 	leak.Check(t)
-	id := fromToken(t, transporttest.Token(), "w", time.Now)
+	id := memberOf(t, transporttest.Token(), "w", time.Now)
 	l := listen(t, Config{Identity: id})
 	udp, err := net.ListenUDP("udp4", nil)
 	require.NoError(t, err)

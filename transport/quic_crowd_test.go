@@ -42,7 +42,7 @@ func (h *host) network(t *testing.T, cfg Config) Network {
 func TestSixtyFourWorkersOfOneHostAreAllAdmittedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &host{}
-		cfg := Config{Identity: fromToken(t, transporttest.Token(), "worker", time.Now), Lanes: []string{LaneQUIC}}
+		cfg := Config{Identity: memberOf(t, transporttest.Token(), "worker", time.Now), Lanes: []string{LaneQUIC}}
 		l, err := h.network(t, cfg).Listen(t.Context(), "127.0.0.1:0")
 		require.NoError(t, err)
 		start := time.Now()

@@ -38,7 +38,7 @@ func TestADatagramDialsUntilItsSenderHasHeardTheAnswer(t *testing.T) {
 		udp, err := net.ListenPacket("udp4", "127.0.0.1:0")
 		require.NoError(t, err)
 		server := &quic.Transport{Conn: udp, VerifySourceAddress: func(net.Addr) bool { return true }}
-		id := fromToken(t, transporttest.Token(), "w", time.Now)
+		id := memberOf(t, transporttest.Token(), "w", time.Now)
 		l, err := server.Listen(tlsConfig(id, ALPN), &quic.Config{})
 		require.NoError(t, err)
 		mine, err := net.ListenPacket("udp4", "127.0.0.1:0")
@@ -96,8 +96,8 @@ func TestADatagramDialsUntilItsSenderHasHeardTheAnswer(t *testing.T) {
 }
 
 func TestAMarkIsSeenByWhoeverHasTheSecretAndByNobodyElse(t *testing.T) {
-	id, other := fromToken(t, transporttest.Token(), "w", time.Now), fromToken(t, transporttest.OtherToken(), "w", time.Now)
-	same := fromToken(t, transporttest.Token(), "another worker", time.Now)
+	id, other := memberOf(t, transporttest.Token(), "w", time.Now), memberOf(t, transporttest.OtherToken(), "w", time.Now)
+	same := memberOf(t, transporttest.Token(), "another worker", time.Now)
 	elsewhere, err := IdentityFromToken(transporttest.Token(), "another job", "w", time.Now)
 	require.NoError(t, err)
 	seen := map[string]bool{}
@@ -269,10 +269,10 @@ func otherVersion(first []byte) []byte {
 
 func TestInACrowdMembersAloneAreAnswered(t *testing.T) {
 	leak.Check(t)
-	id := fromToken(t, transporttest.Token(), "w", time.Now)
-	member, stranger := firstPacket(t, id), firstPacket(t, fromToken(t, transporttest.OtherToken(), "stranger", time.Now))
+	id := memberOf(t, transporttest.Token(), "w", time.Now)
+	member, stranger := firstPacket(t, id), firstPacket(t, memberOf(t, transporttest.OtherToken(), "stranger", time.Now))
 	d := newDoor(t, id, "127.0.0.2", "127.0.0.3", "127.0.0.4")
-	d.answers("127.0.0.4", firstPacket(t, fromToken(t, transporttest.OtherToken(), "stranger", time.Now)))
+	d.answers("127.0.0.4", firstPacket(t, memberOf(t, transporttest.OtherToken(), "stranger", time.Now)))
 	d.answers("127.0.0.4", otherVersion(stranger))
 	d.spend("anyone", false)
 	for range 2 {
@@ -288,7 +288,7 @@ func TestWhereMembersHaveNoMarksASpentHostIsNotAnswered(t *testing.T) {
 	leak.Check(t)
 	files := &transporttest.Disk{}
 	files.Put(t, "w", transporttest.NewAuthority(t, "job", time.Now()), time.Now())
-	id, _ := onDisk(t, files, "w", transporttest.Job, time.Now)
+	id := certified(t, files, "w", transporttest.Job)
 	d, dial := newDoor(t, id, "127.0.0.2", "127.0.0.3"), firstPacket(t, id)
 	d.spend("anyone", false)
 	d.answers("127.0.0.2", dial)
@@ -303,7 +303,7 @@ func TestWhereMembersHaveNoMarksASpentHostIsNotAnswered(t *testing.T) {
 
 func TestAListenerGivesNoMarkAway(t *testing.T) {
 	leak.Check(t)
-	id := fromToken(t, transporttest.Token(), "w", time.Now)
+	id := memberOf(t, transporttest.Token(), "w", time.Now)
 	d := newDoor(t, id, "127.0.0.2")
 	b := make([]byte, 1500)
 	for _, crowd := range []bool{false, true} {
@@ -324,11 +324,11 @@ func TestAListenerGivesNoMarkAway(t *testing.T) {
 func TestACrowdIsToldOnceAndTakesNoRoomFromOtherRefusals(t *testing.T) {
 	leak.Check(t)
 	book, log := transporttest.NewLogBook()
-	id := fromToken(t, transporttest.Token(), "w", time.Now)
+	id := memberOf(t, transporttest.Token(), "w", time.Now)
 	l := listen(t, Config{Identity: id, Logger: log}).(*quicListener)
 	d := &door{t, l, nil}
 	d.spend("anyone", false)
-	stranger := firstPacket(t, fromToken(t, transporttest.OtherToken(), "stranger", time.Now))
+	stranger := firstPacket(t, memberOf(t, transporttest.OtherToken(), "stranger", time.Now))
 	for i := range 2 * maxRefusals {
 		require.False(t, l.gate.heeds(stranger, &net.UDPAddr{IP: net.IPv4(10, 0, byte(i>>8), byte(i))}))
 	}

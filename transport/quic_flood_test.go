@@ -93,12 +93,12 @@ func full(l Listener) bool {
 
 func TestStalledHandshakesFromFourAddressesKeepNoMemberOut(t *testing.T) {
 	leak.Check(t)
-	id := fromToken(t, transporttest.Token(), "w", time.Now)
+	id := memberOf(t, transporttest.Token(), "w", time.Now)
 	_, log := transporttest.NewLogBook()
 	l := listen(t, Config{Identity: id, Logger: log, Lanes: []string{LaneQUIC}})
 	c, stop := context.WithCancel(t.Context())
 	defer stop()
-	stranger := fromToken(t, NewToken(), "stranger", time.Now)
+	stranger := memberOf(t, NewToken(), "stranger", time.Now)
 	hosts := []string{"127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5"}
 	occupy(l, 16, hosts...)
 	for _, host := range hosts { // a few really stall: that costs much

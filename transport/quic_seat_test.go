@@ -51,7 +51,7 @@ func carry(t *testing.T, from, to *quicLink) {
 // serving gives a link over QUIC, and what is needed to dial its listener by hand.
 func serving(t *testing.T) (id *Identity, l *quicListener, here, there *quicLink, book *transporttest.LogBook) {
 	book, log := transporttest.NewLogBook()
-	id = fromToken(t, transporttest.Token(), "w", time.Now)
+	id = memberOf(t, transporttest.Token(), "w", time.Now)
 	cfg := Config{Identity: id, Lanes: []string{LaneQUIC}, Logger: log}
 	ln := listen(t, cfg)
 	n, err := New(cfg)
@@ -217,7 +217,7 @@ func TestNobodyAttachesToALinkWithoutItsSecret(t *testing.T) {
 	secret := secretOf(t, here.conn)
 	require.Equal(t, secret, secretOf(t, there.conn))
 
-	stranger, err := dialForHauling(t, fromToken(t, transporttest.OtherToken(), "stranger", time.Now), l.Addr())
+	stranger, err := dialForHauling(t, memberOf(t, transporttest.OtherToken(), "stranger", time.Now), l.Addr())
 	if err == nil { // the handshake ends here before the listener has looked at the certificate
 		refusesToHaul(t, stranger, there, nil)
 		err = context.Cause(stranger.Context())
@@ -274,7 +274,7 @@ func TestALinkOfWhichThereIsNoMoreTakesNoConnectionForTensors(t *testing.T) {
 
 func TestTheDiallerOfAConnectionForTensorsIsNotFooledEither(t *testing.T) {
 	leak.Check(t)
-	id := fromToken(t, transporttest.Token(), "w", time.Now)
+	id := memberOf(t, transporttest.Token(), "w", time.Now)
 	conf := tlsConfig(id, haulALPN)
 	l, err := quic.ListenAddr("127.0.0.1:0", conf, nil)
 	require.NoError(t, err)

@@ -5,6 +5,8 @@ import (
 	"context"
 	"crypto/tls"
 	"net"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -15,6 +17,28 @@ import (
 
 	"github.com/weft-project/weft/internal/leak"
 )
+
+// memberOf is a member of the tests' job, or of that with another token.
+func memberOf(t testing.TB, token, name string, now func() time.Time) *Identity {
+	id, err := IdentityFromToken(token, transporttest.Job, name, now)
+	require.NoError(t, err)
+	return id
+}
+
+// certified is the member of a job whose certificates are NAME.ca, NAME.cert and NAME.key on the disk.
+func certified(t testing.TB, d *transporttest.Disk, name, job string) *Identity {
+	dir := t.TempDir()
+	for _, kind := range []string{".ca", ".cert", ".key"} {
+		b, err := d.Read(name + kind)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name+kind), b, 0o600))
+	}
+	path := filepath.Join(dir, name)
+	_, quiet := transporttest.NewLogBook()
+	id, err := IdentityFromFiles(IdentityFiles{CA: path + ".ca", Cert: path + ".cert", Key: path + ".key", Job: job, Logger: quiet})
+	require.NoError(t, err)
+	return id
+}
 
 func listen(t *testing.T, cfg Config) Listener {
 	n, err := New(cfg)
@@ -45,8 +69,8 @@ func refuse(t *testing.T, id *Identity, addr string) error {
 func TestADialerWithAnotherTokenIsRefusedAndBothSidesAreTold(t *testing.T) {
 	leak.Check(t)
 	book, log := transporttest.NewLogBook()
-	l := listen(t, Config{Identity: fromToken(t, transporttest.Token(), "server", time.Now), Logger: log})
-	err := refuse(t, fromToken(t, transporttest.OtherToken(), "client", time.Now), l.Addr())
+	l := listen(t, Config{Identity: memberOf(t, transporttest.Token(), "server", time.Now), Logger: log})
+	err := refuse(t, memberOf(t, transporttest.OtherToken(), "client", time.Now), l.Addr())
 	require.ErrorContains(t, err, `"server" is not of this job's CA; compare the tokens`)
 	<-book.Told
 	require.NoError(t, l.Close())
@@ -59,8 +83,8 @@ func TestADialerWithAnotherTokenIsRefusedAndBothSidesAreTold(t *testing.T) {
 func TestAStaleClockIsRefusedAndNamed(t *testing.T) {
 	leak.Check(t)
 	_, log := transporttest.NewLogBook()
-	l := listen(t, Config{Identity: fromToken(t, transporttest.Token(), "server", time.Now), Logger: log})
-	err := refuse(t, fromToken(t, transporttest.Token(), "client", func() time.Time { return time.Now().Add(-10 * 24 * time.Hour) }), l.Addr())
+	l := listen(t, Config{Identity: memberOf(t, transporttest.Token(), "server", time.Now), Logger: log})
+	err := refuse(t, memberOf(t, transporttest.Token(), "client", func() time.Time { return time.Now().Add(-10 * 24 * time.Hour) }), l.Addr())
 	require.ErrorContains(t, err, "compare the clocks")
 }
 
@@ -78,7 +102,7 @@ func rawDial(t *testing.T, addr string, conf *tls.Config) (*quic.Conn, error) {
 func TestWhoShowsNoCertificateGetsNoLink(t *testing.T) {
 	leak.Check(t)
 	book, log := transporttest.NewLogBook()
-	l := listen(t, Config{Identity: fromToken(t, transporttest.Token(), "server", time.Now), Logger: log})
+	l := listen(t, Config{Identity: memberOf(t, transporttest.Token(), "server", time.Now), Logger: log})
 	conn, err := rawDial(t, l.Addr(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{ALPN}})
 	if err == nil {
 		_, err = conn.AcceptUniStream(t.Context())
@@ -103,7 +127,7 @@ func TestTheWorkersOfTwoJobsRefuseEachOtherAndSayWhy(t *testing.T) {
 	d, ca := &transporttest.Disk{}, transporttest.NewAuthority(t, "job", time.Now())
 	certificate := func(job, name string) *Identity {
 		d.Put(t, name, ca, time.Now(), "weft://job-7/server", "weft://job-8/client")
-		id, _ := onDisk(t, d, name, job, time.Now)
+		id := certified(t, d, name, job)
 		return id
 	}
 	for _, make := range []func(job, name string) *Identity{token, certificate} {
@@ -118,7 +142,7 @@ func TestTheWorkersOfTwoJobsRefuseEachOtherAndSayWhy(t *testing.T) {
 
 func TestOpenWaitsWhileThePeerHasEnoughStreams(t *testing.T) {
 	leak.Check(t)
-	id := fromToken(t, transporttest.Token(), "w", time.Now)
+	id := memberOf(t, transporttest.Token(), "w", time.Now)
 	l := listen(t, Config{Identity: id, MaxStreams: 2})
 	n, err := New(Config{Identity: id})
 	require.NoError(t, err)
@@ -148,7 +172,7 @@ func TestOpenWaitsWhileThePeerHasEnoughStreams(t *testing.T) {
 
 func TestNobodyThereIsUnreachable(t *testing.T) {
 	leak.Check(t)
-	n, err := New(Config{Identity: fromToken(t, transporttest.Token(), "w", time.Now)})
+	n, err := New(Config{Identity: memberOf(t, transporttest.Token(), "w", time.Now)})
 	require.NoError(t, err)
 	udp, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}) // a port that does not answer
 	require.NoError(t, err)
