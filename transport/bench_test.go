@@ -10,9 +10,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/transport"
-	"github.com/weft-project/weft/transport/transporttest"
+	"github.com/weft-project/weft/transport/internal/transporttest"
 )
 
 // echoes answers every message on every stream until the link is gone.
@@ -85,79 +86,6 @@ func BenchmarkQUICEcho(b *testing.B) {
 	}
 }
 
-// answers answers one message on every stream, with a goroutine for each as a worker has.
-func answers(l transport.Link) {
-	c := context.Background()
-	for {
-		s, err := l.Accept(c)
-		if err != nil {
-			return
-		}
-		go func() {
-			defer s.Reset(nil)
-			m, err := s.Recv(c, nil)
-			if err != nil {
-				return
-			}
-			_ = s.Send(c, m)
-			m.Release()
-		}()
-	}
-}
-
-// BenchmarkCall makes calls of one message each way, one at a time and many at once.
-func BenchmarkCall(b *testing.B) {
-	for _, lane := range []string{"quic", "memory", "unix"} {
-		b.Run("lane="+lane, func(b *testing.B) {
-			p := transporttest.Link(b, func(b testing.TB) (dialer, listener transport.Network) {
-				if lane == "quic" {
-					cfg := transport.Config{Lanes: []string{transport.LaneQUIC}}
-					return network(b, cfg), network(b, cfg)
-				}
-				n, err := transport.NewMemNetwork(transport.MemConfig{Unix: lane == "unix"})
-				require.NoError(b, err)
-				return n, n
-			})
-			go answers(p.Served)
-			for _, flight := range []int{1, 64} {
-				b.Run(fmt.Sprintf("inflight=%d", flight), func(b *testing.B) {
-					b.ReportAllocs()
-					left := make(chan struct{}, b.N)
-					for range b.N {
-						left <- struct{}{}
-					}
-					close(left)
-					var wg sync.WaitGroup
-					b.ResetTimer()
-					for range flight {
-						wg.Go(func() { calls(b, p.Dialed, left) })
-					}
-					wg.Wait()
-				})
-			}
-		})
-	}
-}
-
-func calls(b *testing.B, l transport.Link, left chan struct{}) {
-	c, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	m := &transport.Message{Header: make([]byte, 50), End: true}
-	for range left {
-		s, err := l.Open(c)
-		if err == nil {
-			err = s.Send(c, m)
-		}
-		if err == nil {
-			_, err = s.Recv(c, nil)
-		}
-		if err != nil {
-			b.Error(err)
-			return
-		}
-	}
-}
-
 // BenchmarkCallBeside makes small calls while large tensors flow on the same link.
 func BenchmarkCallBeside(b *testing.B) {
 	for _, busy := range []bool{false, true} {
@@ -166,7 +94,7 @@ func BenchmarkCallBeside(b *testing.B) {
 				cfg := transport.Config{Lanes: []string{transport.LaneQUIC}}
 				return network(b, cfg), network(b, cfg)
 			})
-			go answers(p.Served)
+			go transporttest.Answer(p.Served)
 			c, cancel := context.WithCancel(context.Background())
 			var wg sync.WaitGroup
 			if busy {
@@ -202,7 +130,7 @@ func BenchmarkCallBeside(b *testing.B) {
 				one <- struct{}{}
 				close(one)
 				began := time.Now()
-				calls(b, p.Dialed, one)
+				transporttest.Call(b, p.Dialed, one)
 				times = append(times, time.Since(began))
 			}
 			b.StopTimer()

@@ -10,10 +10,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/internal/leak"
 	"github.com/weft-project/weft/transport"
-	"github.com/weft-project/weft/transport/transporttest"
+	"github.com/weft-project/weft/transport/internal/transporttest"
 )
 
 func bulkOnly(t testing.TB) (dialer, listener transport.Network) {

@@ -13,7 +13,7 @@ import (
 	"github.com/weft-project/weft/device/cuda/ptx"
 	"github.com/weft-project/weft/internal/leak"
 	"github.com/weft-project/weft/transport"
-	"github.com/weft-project/weft/transport/transporttest"
+	"github.com/weft-project/weft/transport/internal/transporttest"
 )
 
 // spoil leaves a fault as a kernel does that finds something wrong.

@@ -17,7 +17,7 @@ import (
 	"github.com/weft-project/weft/device/cuda/ptx/ptxtest"
 	"github.com/weft-project/weft/internal/leak"
 	"github.com/weft-project/weft/transport"
-	"github.com/weft-project/weft/transport/transporttest"
+	"github.com/weft-project/weft/transport/internal/transporttest"
 )
 
 // oneGPU is two devices that are one GPU, as two processes of a host see it.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/transport"
-	"github.com/weft-project/weft/transport/transporttest"
+	"github.com/weft-project/weft/transport/internal/transporttest"
 )
 
 // BenchmarkLocal measures the lane between two processes: an empty message and back, and a tensor there with an empty message back. tensor=same

@@ -14,7 +14,7 @@ import (
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/internal/leak"
 	"github.com/weft-project/weft/transport"
-	"github.com/weft-project/weft/transport/transporttest"
+	"github.com/weft-project/weft/transport/internal/transporttest"
 )
 
 func onLocal(t testing.TB) (dialer, listener transport.Network) {

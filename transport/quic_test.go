@@ -1,14 +1,14 @@
 package transport_test
 
 import (
-	"math/rand/v2"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
 	"github.com/weft-project/weft/internal/secret/secrettest"
 	"github.com/weft-project/weft/transport"
-	"github.com/weft-project/weft/transport/transporttest"
+	"github.com/weft-project/weft/transport/internal/transporttest"
 )
 
 var token = secrettest.Token("job")
@@ -32,21 +32,4 @@ func TestQUICIsANetwork(t *testing.T) {
 	transporttest.Run(t, func(t testing.TB) (dialer, listener transport.Network) {
 		return network(t, transport.Config{Lanes: []string{transport.LaneQUIC}}), network(t, transport.Config{Lanes: []string{transport.LaneQUIC}})
 	})
-}
-
-func TestSessionsInMemoryAreANetwork(t *testing.T) {
-	for name, cfg := range map[string]transport.MemConfig{
-		"whole":              {},
-		"one byte at a time": {Chop: func(_ *rand.Rand, most int) int { return 1 + most/4096*1024 }},
-		"in random pieces":   {Chop: func(r *rand.Rand, most int) int { return 1 + r.IntN(min(most, 1000)) }},
-		"hauled":             {Haul: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			transporttest.Run(t, func(t testing.TB) (dialer, listener transport.Network) {
-				n, err := transport.NewMemNetwork(cfg)
-				require.NoError(t, err)
-				return n, n
-			})
-		})
-	}
 }

@@ -1,103 +1,131 @@
 package transport
 
 import (
-	"context"
+	"log/slog"
+	"time"
 
-	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/transport/internal/identity"
+	"github.com/weft-project/weft/transport/internal/link"
+	"github.com/weft-project/weft/transport/internal/wire"
 )
 
-// ALPN is the protocol that both ends must speak; it versions the frames and the set-up of links. In a handshake a hash of the job's id
-// follows it.
-const ALPN = "weft/3"
+// ALPN is the protocol that both ends must speak. It versions the frames and the set-up of links.
+const ALPN = wire.ALPN
 
-// Tensor is a tensor on a link: its type and its bytes (little-endian, row-major, exactly as many as Dtype and Shape say).
-type Tensor struct {
-	Dtype  device.Dtype
-	Shape  device.Shape
-	Device device.ID      // where it is to land at the receiver, as the sender's device map says
-	Buf    *device.Buffer // nil for an absent tensor (Dtype Invalid, no shape), such as a gradient that does not exist
+// The lanes of a link: ways by which its bytes travel. Every link has LaneQUIC.
+const (
+	LaneQUIC  = wire.LaneQUIC  // everything, over QUIC
+	LaneCUDA  = wire.LaneCUDA  // tensors on a GPU that both ends use, within it
+	LaneLocal = wire.LaneLocal // both ends on one host: frames over a unix socket, tensors in shared memory
+	LaneBulk  = wire.LaneBulk  // large tensors over several TLS connections
+)
+
+// The making of links.
+type (
+	// Config configures [New]: Identity, Limits, IdleTimeout, KeepAlive, MaxStreams, Devices, Lanes,
+	// LendCopies and Logger. Only Identity is required.
+	Config = link.Config
+	// Limits bounds what messages may claim, in both directions: MaxHeader, MaxTensors,
+	// MaxTensorBytes, MaxMessageBytes, MaxPeerBytes and MaxQueued. Zero means the default.
+	Limits = wire.Limits
+	// Network makes links: Listen waits for peers, and Dial links with one that listens. It holds
+	// nothing that needs closing.
+	Network = wire.Network
+	// Acquainted is a [Network] that can be told, by Acquaint, where members of the job are. In a
+	// crowd of strangers their hosts have places of their own.
+	Acquainted = link.Acquainted
+	// Listener takes the links that peers dial: Addr, Accept and Close.
+	Listener = wire.Listener
+)
+
+// New makes a Network over QUIC: TLS 1.3 with both ends verified, one UDP socket per listener and one
+// for dialling. It sets the environment variable QUIC_GO_DISABLE_RECEIVE_BUFFER_WARNING, where the
+// user has not set it. (On Linux, net.core.rmem_max and wmem_max of 7500000 serve best.)
+func New(cfg Config) (Network, error) { return link.New(cfg) }
+
+// CheckLanes refuses what is no lane's name.
+func CheckLanes(names []string) error { return link.CheckLanes(names) }
+
+// What travels.
+type (
+	// Link is one authenticated connection to a peer, with many streams: Open, Accept, RemoteAddr,
+	// Vouches, Lanes, Done, Err and Close.
+	Link = wire.Link
+	// LaneState is a lane of one link: its Name, Why it is not used, and the bytes that it Sent and
+	// Received. Passed counts, for LaneCUDA, the messages that went by another lane.
+	LaneState = wire.LaneState
+	// Stream carries messages in both directions, in order; one per call: Send, Recv, CloseSend, Reset
+	// and Context. It takes one sender and one receiver at a time.
+	Stream = wire.Stream
+	// Message is what travels: a Kind, a Header that this package does not look into, and Tensors. End
+	// says that nothing follows.
+	Message = wire.Message
+	// Tensor is a tensor on a link: its Dtype, its Shape, the Device where it is to land, and Buf, its
+	// bytes; little-endian, row-major.
+	Tensor = wire.Tensor
+	// Place gives the buffer in which an arriving tensor of that many bytes lands. The buffer must have
+	// exactly this length.
+	Place = wire.Place
+)
+
+// The environment of a job's processes says what they are members by: a shared secret, or the files of
+// certificates, which come before it. JobVariable names the job's id; where nobody gives one it is
+// NoJob.
+const (
+	TokenVariable = identity.TokenVariable
+	CAVariable    = identity.CAVariable
+	CertVariable  = identity.CertVariable
+	KeyVariable   = identity.KeyVariable
+	JobVariable   = identity.JobVariable
+	NoJob         = identity.NoJob
+)
+
+// Membership of a job.
+type (
+	// Identity is what makes a worker a member of a job: both ends of every link show that they are. It
+	// is safe for concurrent use. Vouches says whether peers take it for a name and rank, and StoreTLS is
+	// for the job's store.
+	Identity = identity.Identity
+	// IdentityFiles names the files of a worker's own certificate, in PEM: CA, Cert and Key; the Job's
+	// id; and a Logger.
+	IdentityFiles = identity.IdentityFiles
+)
+
+// NewToken makes a secret for a job.
+func NewToken() string { return identity.NewToken() }
+
+// StrengthenToken makes a token of a job's secret. A token of [NewToken] stays what it is. Any other
+// secret must be worth 50 bits. It goes through argon2id with the job's id, which costs 64 MiB of memory
+// and more than 100 ms, and as much for each guess of an attacker. A letter of a word is worth 1.5 bits.
+// Any other character is worth the binary logarithm of how many different characters the secret has, and
+// nothing where it continues a repetition ("abab") or a series ("1234", "ccc"). All members of a job make
+// the same token of the same secret. White space around a secret does not count.
+func StrengthenToken(token, job string) (string, error) { return identity.StrengthenToken(token, job) }
+
+// JobFromEnv reads JobVariable.
+func JobFromEnv() string { return identity.JobFromEnv() }
+
+// CertificatesFromEnv reads CAVariable, CertVariable and KeyVariable. Where one is set, all are needed.
+// The Job is left to the caller.
+func CertificatesFromEnv() (IdentityFiles, error) { return identity.CertificatesFromEnv() }
+
+// IdentityFromEnv is the identity that the environment names, for a member of that name. log is for what
+// becomes of files.
+func IdentityFromEnv(name string, log *slog.Logger) (*Identity, error) {
+	return identity.IdentityFromEnv(name, log)
 }
 
-// Message is what travels: a kind, a header that this package does not look into, and tensors.
-type Message struct {
-	Kind    uint8
-	Header  []byte
-	Tensors []Tensor
-	End     bool // nothing follows from who sends it: Send does what CloseSend does too, and Recv gives io.EOF next
+// IdentityFromToken derives the CA of a job from its token and its id, the same at every worker, and
+// mints certificates for the worker called name. Any bytes may be an id, also none. A secret that is no
+// token goes through [StrengthenToken] first. now is time.Now (so is nil), or a test's.
+func IdentityFromToken(token, job, name string, now func() time.Time) (*Identity, error) {
+	return identity.IdentityFromToken(token, job, name, now)
 }
 
-// Release drops the message's reference to each of its buffers, and forgets the tensors.
-func (m *Message) Release() {
-	for _, t := range m.Tensors {
-		if t.Buf != nil {
-			_ = t.Buf.Release() // an error here means that it was released before: nothing is held
-		}
-	}
-	m.Tensors = nil
-}
-
-// Place gives the buffer in which an arriving tensor of that many bytes lands. The buffer must have exactly this length.
-type Place func(id device.ID, bytes int) (*device.Buffer, error)
-
-// Network makes links. It is safe for concurrent use and holds nothing that needs closing: what its listeners and links
-// hold goes with them.
-type Network interface {
-	// Listen waits for peers at "host:port"; port 0 picks one. c bounds the call, not the listener's life.
-	Listen(c context.Context, addr string) (Listener, error)
-	// Dial links with the listener at "host:port". It returns once the peer has accepted this end's identity. It
-	// fails with ErrIdentity when the ends are not of one job, with ErrBusy where the peer refused it, several times, for too
-	// many others that dial to it, and with ErrUnreachable otherwise.
-	Dial(c context.Context, addr string) (Link, error)
-}
-
-// Listener takes the links that peers dial.
-type Listener interface {
-	// Addr is the "host:port" to dial, with the port that was picked.
-	Addr() string
-	// Accept gives the next link whose peer is of this job. It fails with ErrClosed after Close.
-	Accept(c context.Context) (Link, error)
-	// Close refuses further links, and closes those that were not accepted yet. Accepted links live on.
-	Close() error
-}
-
-// Link is one authenticated connection to a peer; many streams.
-type Link interface {
-	// Open makes a stream. The peer learns of it with the first Send or CloseSend. Open waits
-	// while the peer has as many streams open as it allows.
-	Open(c context.Context) (Stream, error)
-	// Accept gives the next stream that the peer opened.
-	Accept(c context.Context) (Stream, error)
-	// RemoteAddr is the peer's address, for messages to people.
-	RemoteAddr() string
-	// Vouches says whether the peer has proved that it may come under that name and rank, by a certificate that names them
-	// ([IdentityFiles]). The error wraps ErrIdentity. Where the job has a shared secret there is none: each member has its full authority.
-	Vouches(name string, rank int) error
-	// Lanes says by which ways messages travel on this link, in the order in which they are preferred, and why others
-	// cannot.
-	Lanes() []LaneState
-	// Done is closed when the link is gone.
-	Done() <-chan struct{}
-	// Err says why the link is gone, nil while it is not: ErrClosed when it was closed here, ErrPeerClosed when the
-	// peer closed it in good order, ErrPeerLost when the peer fell silent or its process is gone.
-	Err() error
-	// Close ends the link in good order: what was sent and has not arrived may be lost, and the peer gets
-	// ErrPeerClosed with the reason (its first 200 bytes). Closing twice does nothing.
-	Close(reason string) error
-}
-
-// Stream carries messages in both directions, in order; one per call. One sender and one receiver at a time.
-type Stream interface {
-	// Send writes one message. It neither keeps m nor releases its buffers; it may keep references of its own to
-	// them, until the peer has what it needs.
-	Send(c context.Context, m *Message) error
-	// Recv reads the next message. place gives the buffer each tensor lands in; nil means host memory. The caller
-	// owns the buffers. io.EOF after the peer's CloseSend.
-	Recv(c context.Context, place Place) (*Message, error)
-	// CloseSend ends what this side sends.
-	CloseSend() error
-	// Reset aborts both directions, as far as they are not finished: pending and later calls fail with ErrReset here
-	// and at the peer, with the reason (there as a [Reason]). What was sent before a CloseSend still arrives if reason is nil.
-	Reset(reason error)
-	// Context is done when the stream is reset, finished or its link is lost; context.Cause says which.
-	Context() context.Context
+// IdentityFromFiles uses the user's own CA, certificate and key. The files are looked at again while
+// links are made, at most once a second, so that they can be renewed while the job runs: they are taken
+// when all three fit together. Links that exist live on. To change the CA, first let every worker's CA
+// file hold the old one and the new one.
+func IdentityFromFiles(files IdentityFiles) (*Identity, error) {
+	return identity.IdentityFromFiles(files)
 }

@@ -14,11 +14,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/internal/leak"
 	"github.com/weft-project/weft/transport"
+	"github.com/weft-project/weft/transport/internal/transporttest"
 	"github.com/weft-project/weft/transport/simnet"
-	"github.com/weft-project/weft/transport/transporttest"
 )
 
 // bubble runs a test on its own clock and checks that nothing stays.

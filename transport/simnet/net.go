@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weft-project/weft/transport"
+	"github.com/weft-project/weft/transport/internal/wire"
 )
 
 // Config describes a network. The zero value delivers at once and loses nothing.
@@ -35,7 +36,7 @@ type Config struct {
 // Net is a network. Its hosts come into being when they are named.
 type Net struct {
 	cfg   Config
-	codec *transport.Codec
+	codec *wire.Codec
 	bad   error // what is wrong with the configuration; all calls give it
 
 	// mu guards all state of the network: links, streams, listeners.
@@ -66,7 +67,7 @@ func New(cfg Config) *Net {
 		cfg: cfg, lives: map[string]int{}, listeners: map[string]*listener{}, ports: map[string]int{}, dials: map[way]uint64{},
 		links: map[*end]struct{}{}, cuts: map[way]*time.Timer{}, refused: map[way]struct{}{},
 	}
-	n.codec, n.bad = transport.NewCodec(cfg.Limits)
+	n.codec, n.bad = wire.NewCodec(cfg.Limits)
 	if cfg.MinDelay < 0 || cfg.MaxDelay < 0 || cfg.MaxDelay > 0 && cfg.MinDelay > cfg.MaxDelay {
 		n.bad = fmt.Errorf("simnet: delays from %v to %v; expected 0 ≤ MinDelay ≤ MaxDelay", cfg.MinDelay, cfg.MaxDelay)
 	}

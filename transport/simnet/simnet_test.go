@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/weft-project/weft/transport"
+	"github.com/weft-project/weft/transport/internal/transporttest"
 	"github.com/weft-project/weft/transport/simnet"
-	"github.com/weft-project/weft/transport/transporttest"
 )
 
 func TestANetIsANetwork(t *testing.T) {

@@ -1,0 +1,44 @@
+package lane
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"time"
+
+	"github.com/quic-go/quic-go"
+)
+
+// linkTag finds the link that a stripe belongs to. It tells nothing about the secret.
+func LinkTag(secret *[32]byte) (tag [16]byte) {
+	copy(tag[:], Prove(secret, "tag", 0, nil))
+	return tag
+}
+
+// prove shows that its maker knows the link's secret and is an end of the TLS session from which binding was exported. role
+// keeps one end from sending the other's proof back.
+func Prove(secret *[32]byte, role string, stripe int, binding []byte) []byte {
+	mac := hmac.New(sha256.New, secret[:])
+	mac.Write([]byte{byte(len(role)), byte(stripe)})
+	mac.Write([]byte(role))
+	mac.Write(binding)
+	return mac.Sum(nil)
+}
+
+const (
+	HandshakeTimeout = 5 * time.Second  // without any answer
+	JoinTimeout      = time.Second      // for joining a lane
+	SetUpTimeout     = HandshakeTimeout // for all words of a set-up together
+	secretContext    = "EXPORTER-weft-lane-"
+)
+
+// exportSecret takes a lane's secret from the link's TLS session.
+func ExportSecret(conn *quic.Conn, lane string) (Peer, error) {
+	w := Peer{Addr: conn.RemoteAddr()}
+	tls := conn.ConnectionState().TLS
+	key, err := tls.ExportKeyingMaterial(secretContext+lane, nil, len(w.Secret))
+	if err != nil {
+		return w, err
+	}
+	copy(w.Secret[:], key)
+	return w, nil
+}

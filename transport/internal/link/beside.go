@@ -1,0 +1,98 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/quic-go/quic-go"
+
+	"github.com/weft-project/weft/transport/internal/lane"
+	"github.com/weft-project/weft/transport/internal/wire"
+)
+
+// redial is how long to wait before another connection for hauling is dialled, where one was lost or could not be had.
+const redial = 2 * lane.SetUpTimeout
+
+// endWith has a connection for hauling end with its link's.
+func endWith(link, conn *quic.Conn) {
+	stop := context.AfterFunc(link.Context(), func() { _ = conn.CloseWithError(codeClosed, "the link has ended") })
+	context.AfterFunc(conn.Context(), func() { stop() })
+}
+
+// dialLocked begins to dial, where there is nothing yet and it was not tried lately.
+func (h *quicChannel) dialLocked(now time.Time) {
+	if h.dial == nil || h.beside != nil || h.err != nil || now.Before(h.dialAfter) {
+		return
+	}
+	h.dialAfter = now.Add(redial)
+	go func() {
+		c, cancel := context.WithTimeout(h.conn.Context(), lane.SetUpTimeout)
+		defer cancel()
+		if conn, err := h.dial(c); err == nil {
+			h.use(conn)
+		}
+	}()
+}
+
+// route gives the connection for a transfer.
+func (h *quicChannel) route() *quic.Conn {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.beside != nil && h.beside.Context().Err() == nil {
+		return h.beside
+	}
+	return h.conn
+}
+
+// use has further transfers go by a connection of their own.
+func (h *quicChannel) use(conn *quic.Conn) {
+	context.AfterFunc(conn.Context(), func() { h.lose(conn) })
+	h.mu.Lock()
+	h.beside = conn
+	h.mu.Unlock()
+	go h.accept(conn)
+}
+
+// lose goes on without a connection that has ended: mostly because the link is about to.
+func (h *quicChannel) lose(conn *quic.Conn) {
+	h.mu.Lock()
+	if h.beside == conn {
+		h.beside = nil
+	}
+	over := h.err != nil
+	h.mu.Unlock()
+	if !over {
+		h.env.Suspect(fmt.Errorf("transport: the connection for tensors broke: %w", context.Cause(conn.Context())))
+	}
+}
+
+// verdict says why a transfer failed: where its connection has ended, what became of the link.
+func (h *quicChannel) verdict(c context.Context, err error) error {
+	if !connEnded(err) {
+		return err
+	}
+	timer := time.NewTimer(lane.VerdictTimeout)
+	defer timer.Stop()
+	select {
+	case <-h.over:
+		return h.err // it was set before
+	case <-c.Done():
+		return context.Cause(c)
+	case <-timer.C:
+		return fmt.Errorf("%w (%w)", wire.ErrReset, err)
+	}
+}
+
+// connEnded says whether an error of a stream is that of its connection.
+func connEnded(err error) bool {
+	var (
+		app       *quic.ApplicationError
+		transport *quic.TransportError
+		idle      *quic.IdleTimeoutError
+		restarted *quic.StatelessResetError
+	)
+	return errors.As(err, &app) || errors.As(err, &transport) || errors.As(err, &idle) || errors.As(err, &restarted) || errors.Is(err, net.ErrClosed)
+}

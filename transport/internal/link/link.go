@@ -1,0 +1,179 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"time"
+
+	"github.com/quic-go/quic-go"
+
+	"github.com/weft-project/weft/transport/internal/identity"
+	"github.com/weft-project/weft/transport/internal/lane"
+	"github.com/weft-project/weft/transport/internal/mux"
+	"github.com/weft-project/weft/transport/internal/wire"
+)
+
+// quicLink is a session whose life hangs on a QUIC connection.
+type link struct {
+	*mux.Session
+	conn   *quic.Conn
+	peer   string
+	lanes  []wire.LaneState // as they were negotiated, in order of preference; LaneQUIC last
+	hauls  *quicChannel
+	id     *identity.Identity // this end's
+	kept   bool               // frames travel on the connection's kept stream
+	frames *lane.Traffic
+}
+
+// newQUICLink makes the link of a connection that is set up. lanes are the ends of those that are up, by name.
+func newLink(conn *quic.Conn, kept *quic.Stream, cfg mux.Config, said []wire.LaneState, ends map[string]*lane.End) *link {
+	l := &link{conn: conn, peer: cfg.Peer, lanes: append(said, wire.LaneState{Name: wire.LaneQUIC}), kept: true, frames: &lane.Traffic{}}
+	cfg.Conduit, cfg.Count, cfg.Inline = keptStream{kept}, l.frames, mux.InlineQUIC
+	for _, s := range said {
+		if end := ends[s.Name]; end != nil && end.Conduit != nil {
+			l.kept, cfg.Conduit, cfg.Inline = false, end.Conduit, mux.InlineLocal
+			break
+		}
+	}
+	cfg.Explain = func(op string, err error) error { return l.explain(op, err) }
+	cfg.Gone = l.gone
+	cfg.RTT = func() time.Duration { return conn.ConnectionStats().SmoothedRTT }
+	l.Session = mux.New(cfg)
+	for _, s := range said {
+		if end := ends[s.Name]; end != nil && end.NewChannel != nil {
+			l.AddChannel(end.NewChannel)
+		}
+	}
+	l.AddChannel(func(env lane.Env) lane.Channel {
+		l.hauls = newQUICChannel(conn, env)
+		return l.hauls
+	})
+	context.AfterFunc(conn.Context(), func() { l.End(linkError(cfg.Peer, "link with", context.Cause(conn.Context()))) })
+	return l
+}
+
+// explain says what a failed read or write of frames means.
+func (l *link) explain(op string, err error) error {
+	if l.kept {
+		var gaveUp *quic.StreamError
+		if cause := context.Cause(l.conn.Context()); cause != nil {
+			err = cause
+		}
+		if err != io.EOF && !errors.As(err, &gaveUp) {
+			return linkError(l.peer, op, err)
+		}
+	}
+	return &wire.Error{Op: op, Peer: l.peer, Err: wire.ErrPeerLost, Cause: err}
+}
+
+// gone closes the connection, with the reason for the peer.
+func (l *link) gone(err error) {
+	code, reason := codeClosed, err.Error()
+	var e *wire.Error
+	switch {
+	case errors.Is(err, wire.ErrFrame):
+		code = codeBreach
+	case errors.As(err, &e) && errors.Is(e.Err, wire.ErrClosed):
+		reason = e.Reason
+	}
+	_ = l.conn.CloseWithError(quic.ApplicationErrorCode(code), wire.Truncate(reason)) // does nothing where it is gone already
+}
+
+func (l *link) Vouches(name string, rank int) error {
+	return identity.Vouches(l.id, l.conn.ConnectionState().TLS.PeerCertificates, name, rank)
+}
+
+func (l *link) Lanes() []wire.LaneState {
+	all := append([]wire.LaneState(nil), l.lanes...)
+	for i := range all {
+		l.Account(&all[i])
+	}
+	frames := &all[len(all)-1]
+	if !l.kept {
+		for i := range all {
+			if all[i].Name == wire.LaneLocal {
+				frames = &all[i]
+			}
+		}
+	}
+	frames.Sent += l.frames.Sent.Load()
+	frames.Received += l.frames.Received.Load()
+	return all
+}
+
+// quicConduit is the kept stream of a connection.
+type keptStream struct{ *quic.Stream }
+
+func (k keptStream) TryWrite(b []byte) (int, error) {
+	err := k.TryWriteAll(b)
+	switch {
+	case err == nil:
+		return len(b), nil
+	case errors.Is(err, quic.ErrWouldBlock):
+		return 0, nil
+	}
+	return 0, err
+}
+
+// Close is for the end of the link only: the connection is closed.
+func (k keptStream) Close() error {
+	k.CancelRead(resetCode)
+	k.CancelWrite(resetCode)
+	return nil
+}
+
+// linkError says in this package's words why op failed.
+func linkError(peer, op string, err error) error {
+	reason, sentinel := classify(err)
+	if sentinel == nil {
+		sentinel = wire.ErrPeerLost
+	}
+	e := &wire.Error{Op: op, Peer: peer, Err: sentinel, Reason: reason}
+	if reason == "" && !wire.IsContextEnd(err) {
+		e.Cause = err
+	}
+	return e
+}
+
+// classify finds the sentinel for an error of quic-go or a context, and the words of who closed the link. A nil sentinel
+// means that the error is neither's.
+func classify(err error) (reason string, sentinel error) {
+	var (
+		app       *quic.ApplicationError
+		stream    *quic.StreamError
+		handshake *quic.HandshakeTimeoutError
+		idle      *quic.IdleTimeoutError
+		restarted *quic.StatelessResetError
+		broken    *quic.TransportError
+	)
+	switch refused, _ := identity.Refused(err); {
+	case wire.IsContextEnd(err):
+		return "", err
+	case errors.As(err, &app) && app.Remote:
+		return app.ErrorMessage, wire.ErrPeerClosed
+	case errors.As(err, &app):
+		return app.ErrorMessage, wire.ErrClosed
+	case errors.As(err, &stream):
+		return "", wire.ErrReset
+	case refused:
+		return "", wire.ErrIdentity
+	case errors.As(err, &idle), errors.As(err, &handshake), errors.As(err, &restarted), errors.As(err, &broken):
+		return "", wire.ErrPeerLost
+	case errors.Is(err, quic.ErrStreamClosed), errors.Is(err, net.ErrClosed):
+		return "", wire.ErrClosed
+	}
+	return "", nil
+}
+
+// dialError finds the sentinel for a failed Dial.
+func dialError(err error) error {
+	if refused, _ := identity.Refused(err); refused {
+		return wire.ErrIdentity
+	}
+	if crowded(err) {
+		return wire.ErrBusy
+	}
+	return wire.ErrUnreachable
+}

@@ -1,0 +1,295 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/internal/leak"
+	"github.com/weft-project/weft/transport/internal/identity"
+	"github.com/weft-project/weft/transport/internal/lane"
+	"github.com/weft-project/weft/transport/internal/transporttest"
+	"github.com/weft-project/weft/transport/internal/wire"
+)
+
+// fakeLane is a lane in memory, which fails where it is told to.
+type fakeLane struct {
+	name                                       string
+	noOffer, noServe, noJoin, noExpect, noWait error
+
+	mu      sync.Mutex
+	waiting map[[32]byte]chan *lane.End
+	up      int // ends that were made and not closed or dropped
+}
+
+func (f *fakeLane) Lane() string                        { return f.name }
+func (f *fakeLane) Offer() ([]byte, error)              { return []byte("offer"), f.noOffer }
+func (f *fakeLane) Serve(net.Addr) (lane.Server, error) { return f, f.noServe }
+func (f *fakeLane) Close()                              {}
+
+func (f *fakeLane) end(k lane.Conduit) *lane.End {
+	f.mu.Lock()
+	f.up++
+	f.mu.Unlock()
+	once := sync.OnceFunc(func() {
+		_ = k.Close()
+		f.mu.Lock()
+		f.up--
+		f.mu.Unlock()
+	})
+	return &lane.End{Conduit: &closing{k, once}, Drop: once}
+}
+
+type closing struct {
+	lane.Conduit
+	done func()
+}
+
+func (k *closing) Close() error { k.done(); return nil }
+
+func (f *fakeLane) Join(c context.Context, with lane.Peer, answer []byte) (*lane.End, error) {
+	if string(answer) != "answer" {
+		return nil, fmt.Errorf("a strange answer %q", answer)
+	}
+	if f.noJoin != nil {
+		return nil, f.noJoin
+	}
+	f.mu.Lock()
+	to := f.waiting[with.Secret]
+	f.mu.Unlock()
+	if to == nil {
+		return nil, errors.New("the secrets differ")
+	}
+	a, b := transporttest.Conduits(nil)
+	to <- f.end(b)
+	return f.end(a), nil
+}
+
+func (f *fakeLane) Expect(with lane.Peer, offer []byte) ([]byte, func(context.Context) (*lane.End, error), error) {
+	if string(offer) != "offer" || f.noExpect != nil {
+		return nil, nil, errors.Join(f.noExpect, io.ErrUnexpectedEOF)
+	}
+	ch := make(chan *lane.End, 1)
+	f.mu.Lock()
+	f.waiting[with.Secret] = ch
+	f.mu.Unlock()
+	return []byte("answer"), func(c context.Context) (*lane.End, error) {
+		select {
+		case end := <-ch:
+			if f.noWait != nil {
+				end.Drop()
+				return nil, f.noWait
+			}
+			return end, nil
+		case <-c.Done():
+			return nil, c.Err()
+		}
+	}, nil
+}
+
+func TestALaneIsUsedWhereBothEndsHaveItAndElseSaysWhy(t *testing.T) {
+	no := errors.New("no way")
+	for name, test := range map[string]struct {
+		fake            *fakeLane
+		dialled, served string // why not
+	}{
+		"both have it":               {&fakeLane{}, "", ""},
+		"the dialler has none":       {&fakeLane{noOffer: no}, "no way", "the peer says: no way"},
+		"the listener has none":      {&fakeLane{noServe: no}, "the peer says: no way", "no way"},
+		"the listener does not like": {&fakeLane{noExpect: no}, "the peer says: no way", "no way"},
+		"it cannot be joined":        {&fakeLane{noJoin: no}, "no way", "the peer says: no way"},
+		"it fails at the listener":   {&fakeLane{noWait: no}, "the peer says: no way", "no way"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			leak.Check(t)
+			fake := test.fake
+			fake.name, fake.waiting = wire.LaneLocal, map[[32]byte]chan *lane.End{}
+			n, err := New(Config{Identity: memberOf(t, transporttest.Token(), "w", time.Now)})
+			require.NoError(t, err)
+			n.(*network).makers = []lane.Maker{fake}
+			l, err := n.Listen(t.Context(), "127.0.0.1:0")
+			require.NoError(t, err)
+			defer l.Close()
+			here, err := n.Dial(t.Context(), l.Addr())
+			require.NoError(t, err)
+			there, err := l.Accept(t.Context())
+			require.NoError(t, err)
+
+			for i, link := range []wire.Link{here, there} {
+				lanes := link.Lanes()
+				require.Len(t, lanes, 3)
+				require.Equal(t, wire.LaneLocal, lanes[0].Name)
+				require.Contains(t, lanes[0].Why, []string{test.dialled, test.served}[i])
+				require.Equal(t, test.dialled == "", lanes[0].Why == "")
+				require.Equal(t, wire.LaneBulk, lanes[1].Name)
+				require.Contains(t, lanes[1].Why, "not to be had")
+				require.Equal(t, wire.LaneQUIC, lanes[2].Name)
+				require.Empty(t, lanes[2].Why)
+			}
+			s, err := here.Open(t.Context())
+			require.NoError(t, err)
+			require.NoError(t, s.Send(t.Context(), &wire.Message{Header: []byte("hi"), End: true}))
+			other, err := there.Accept(t.Context())
+			require.NoError(t, err)
+			_, err = other.Recv(t.Context(), nil)
+			require.NoError(t, err)
+			used := map[bool]int{true: 0, false: 2}[test.dialled == ""]
+			for i, state := range here.Lanes() {
+				require.Equal(t, i == used, state.Sent > 0, state.Name)
+			}
+			require.NoError(t, here.Close("done"))
+			<-there.Done()
+			require.ErrorIs(t, there.Err(), wire.ErrPeerClosed)
+			require.ErrorContains(t, there.Err(), "done")
+			require.NoError(t, there.Close(""))
+			require.Eventually(t, func() bool {
+				fake.mu.Lock()
+				defer fake.mu.Unlock()
+				return fake.up == 0
+			}, time.Second, time.Millisecond, "every end is closed")
+		})
+	}
+}
+
+func TestALaneThatWasNotAskedForSaysSo(t *testing.T) {
+	_, err := New(Config{Identity: memberOf(t, transporttest.Token(), "w", time.Now), Lanes: []string{"tin can"}})
+	require.ErrorContains(t, err, `"tin can"`)
+	here, there := quicPair(t, Config{Lanes: []string{wire.LaneQUIC}})
+	for _, link := range []wire.Link{here, there} {
+		for _, state := range link.Lanes()[:2] {
+			require.Equal(t, "it was not asked for", state.Why)
+		}
+	}
+}
+
+// quicPair makes a link over QUIC that ends with the test.
+func quicPair(t testing.TB, cfg Config) (here, there *link) {
+	id, err := identity.IdentityFromToken(transporttest.Token(), transporttest.Job, "w", time.Now)
+	require.NoError(t, err)
+	cfg.Identity = id
+	n, err := New(cfg)
+	require.NoError(t, err)
+	l, err := n.Listen(context.Background(), "127.0.0.1:0")
+	require.NoError(t, err)
+	a, err := n.Dial(context.Background(), l.Addr())
+	require.NoError(t, err)
+	b, err := l.Accept(context.Background())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = a.Close(""); _ = b.Close(""); _ = l.Close() })
+	return a.(*link), b.(*link)
+}
+
+func floats(t testing.TB, n int) *wire.Message {
+	b, err := device.Host().Alloc(4 * n)
+	require.NoError(t, err)
+	return &wire.Message{Tensors: []wire.Tensor{{Dtype: device.Float32, Shape: device.Shape{n}, Buf: b}}}
+}
+
+// hauls says what the QUIC haulers of a link's ends hold.
+func hauls(t testing.TB, l *link) (out, wanted, arrived, count int, bytes int64) {
+	h := l.hauls
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.out) + len(h.window.waits), len(h.wanted), len(h.arrived), h.count, h.bytes + h.window.used
+}
+
+func TestTensorsThatNobodyReceivesAreFewAndDoNotKeepOthersFromTravelling(t *testing.T) {
+	leak.Check(t)
+	here, there := quicPair(t, Config{Lanes: []string{wire.LaneQUIC}})
+	c, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for range 100 { // 100 MB that nobody receives
+		s, err := here.Open(c)
+		require.NoError(t, err)
+		wg.Go(func() {
+			m := floats(t, 1<<18)
+			defer m.Release()
+			s.Reset(s.Send(c, m))
+		})
+	}
+	var ignored []wire.Stream
+	for range 100 {
+		s, err := there.Accept(t.Context())
+		require.NoError(t, err)
+		ignored = append(ignored, s)
+	}
+	_, _, _, count, bytes := hauls(t, here)
+	require.LessOrEqual(t, count, eagerCount)
+	require.LessOrEqual(t, bytes, int64(eagerMost))
+
+	mine, err := here.Open(t.Context())
+	require.NoError(t, err)
+	m := floats(t, 1<<20)
+	defer m.Release()
+	m.End = true
+	sent := make(chan error, 1)
+	go func() { sent <- mine.Send(t.Context(), m) }()
+	theirs, err := there.Accept(t.Context())
+	require.NoError(t, err)
+	got, err := theirs.Recv(t.Context(), nil)
+	require.NoError(t, err)
+	got.Release()
+	require.NoError(t, <-sent)
+	mine.Reset(nil)
+	theirs.Reset(nil)
+
+	cancel()
+	wg.Wait()
+	for i, s := range ignored {
+		if i%2 == 0 {
+			m, err := s.Recv(t.Context(), nil)
+			if err == nil {
+				m.Release()
+			}
+		}
+		s.Reset(nil)
+	}
+	require.Eventually(t, func() bool {
+		for _, l := range []*link{here, there} {
+			out, wanted, arrived, count, bytes := hauls(t, l)
+			if out+wanted+arrived+count+int(bytes) > 0 {
+				return false
+			}
+		}
+		return true
+	}, 10*time.Second, time.Millisecond, "nothing is left")
+	require.NoError(t, here.Err())
+	require.NoError(t, there.Err())
+}
+
+func TestAFetchThatIsInterruptedHoldsNothing(t *testing.T) {
+	leak.Check(t)
+	here, there := quicPair(t, Config{Lanes: []string{wire.LaneQUIC}})
+	for i := range 20 {
+		s, err := here.Open(t.Context())
+		require.NoError(t, err)
+		sent := make(chan error, 1)
+		m := floats(t, 4<<20)
+		go func() { sent <- s.Send(t.Context(), m) }()
+		other, err := there.Accept(t.Context())
+		require.NoError(t, err)
+		c, cancel := context.WithTimeout(t.Context(), time.Duration(i)*time.Millisecond)
+		got, err := other.Recv(c, nil)
+		if err == nil {
+			got.Release()
+			require.NoError(t, <-sent)
+		} else {
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			other.Reset(err)
+			require.ErrorIs(t, <-sent, wire.ErrReset)
+		}
+		cancel()
+		m.Release()
+		s.Reset(nil)
+		other.Reset(nil)
+	}
+	require.NoError(t, here.Err())
+}

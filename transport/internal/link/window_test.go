@@ -1,0 +1,182 @@
+package link
+
+import (
+	"context"
+	"encoding/binary"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weft-project/weft/internal/leak"
+	"github.com/weft-project/weft/internal/soak"
+	"github.com/weft-project/weft/transport/internal/wire"
+)
+
+func TestTheWindowFitsThePath(t *testing.T) {
+	require.EqualValues(t, windowLeast, windowFor(0))
+	require.EqualValues(t, windowLeast, windowFor(50*time.Microsecond))
+	require.EqualValues(t, 60_000_000, windowFor(50*time.Millisecond))
+	require.EqualValues(t, linkWindow, windowFor(time.Second))
+	require.EqualValues(t, eagerMost, eagerFor(linkWindow))
+	require.GreaterOrEqual(t, windowLeast-int(eagerFor(windowLeast)), creditEvery, "the peer says how far it has read before the window is full")
+}
+
+// sender is a hauler whose peer is the test: nothing connects them, and what it writes is what room grants.
+func sender(size int64) *quicChannel {
+	return &quicChannel{size: func() int64 { return size }, out: map[uint64]*quicTransfer{}}
+}
+
+func transferOf(t *testing.T, h *quicChannel, bytes int64) *quicTransfer {
+	tr, err := h.Begin(nil)
+	require.NoError(t, err)
+	x := tr.(*quicTransfer)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	x.calmLocked()
+	x.bytes, x.early = bytes, 0
+	return x
+}
+
+func hear(h *quicChannel, what byte, id uint64, n int64) error {
+	b := binary.LittleEndian.AppendUint64([]byte{what}, id)
+	return h.Control(binary.LittleEndian.AppendUint64(b, uint64(n)))
+}
+
+func TestAPeerThatClaimsToHaveReadWhatWasNotWrittenBreaksTheRules(t *testing.T) {
+	h := sender(4 * 64 << 10)
+	x := transferOf(t, h, 1<<20)
+	require.NoError(t, hear(h, haulAsk, x.id, 0))
+	n, err := x.room(t.Context(), 100_000)
+	require.NoError(t, err)
+	require.EqualValues(t, 100_000, n)
+	require.ErrorIs(t, hear(h, haulRead, x.id, 100_001), wire.ErrFrame)
+	require.ErrorIs(t, hear(h, haulRead, x.id, -1), wire.ErrFrame)
+	require.NoError(t, hear(h, haulRead, x.id, 60_000))
+	require.ErrorIs(t, hear(h, haulRead, x.id, 59_999), wire.ErrFrame, "what was read stays so")
+	require.NoError(t, hear(h, haulRead, 99, 1), "a transfer that is over")
+	for _, word := range [][]byte{nil, {haulAsk}, make([]byte, 17), make([]byte, 18), append([]byte{4}, make([]byte, 16)...)} {
+		require.ErrorIs(t, h.Control(word), wire.ErrFrame)
+	}
+}
+
+// Transfers begin, are asked for, read, refused and given up at random. No more than the window is ever under way, everybody
+// gets everything in the end, and nothing is left.
+func TestTransfersShareTheWindowAndLeaveNothing(t *testing.T) {
+	for seed := range uint64(soak.Cases(20)) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		h := sender(windowLeast)
+		var readers, writers sync.WaitGroup
+		for range 12 {
+			x := transferOf(t, h, 1+r.Int64N(1<<20))
+			ends, at := r.IntN(3), r.Int64N(x.bytes)
+			c, cancel := context.WithCancel(t.Context())
+			x.cancel = cancel
+			wrote := make(chan int64, 1000)
+			writers.Go(func() {
+				defer close(wrote)
+				for left := x.bytes; left > 0; {
+					n, err := x.room(c, left)
+					if err != nil {
+						break
+					}
+					left -= n
+					wrote <- n
+				}
+				h.mu.Lock()
+				defer h.mu.Unlock()
+				if x.over = true; c.Err() != nil || x.read == x.bytes {
+					x.leaveLocked()
+				}
+			})
+			readers.Go(func() {
+				defer cancel()
+				if err := hear(h, haulAsk, x.id, 0); err != nil {
+					t.Error(err)
+				}
+				var got int64
+				for n := range wrote {
+					h.mu.Lock()
+					if h.window.used > windowLeast {
+						t.Errorf("%d bytes are under way", h.window.used)
+					}
+					h.mu.Unlock()
+					switch got += n; {
+					case ends == 1 && got > at:
+						cancel()
+						continue
+					case ends == 2 && got > at:
+						_ = hear(h, haulRefuse, x.id, 0)
+						continue
+					}
+					if err := hear(h, haulRead, x.id, got); err != nil {
+						t.Error(err)
+					}
+				}
+				if ends > 0 {
+					if err := hear(h, haulRefuse, x.id, 0); err != nil {
+						t.Error(err)
+					}
+				} else if got != x.bytes {
+					t.Errorf("seed %d: %d of %d bytes", seed, got, x.bytes)
+				}
+			})
+		}
+		readers.Wait()
+		writers.Wait()
+		require.Empty(t, h.out, "seed %d", seed)
+		require.Empty(t, h.window.waits)
+		require.Zero(t, h.window.used)
+		require.Zero(t, h.bytes)
+		require.Zero(t, h.count)
+	}
+}
+
+func TestNoMoreThanTheWindowIsUnderWayOnALink(t *testing.T) {
+	leak.Check(t)
+	here, there := quicPair(t, Config{Lanes: []string{wire.LaneQUIC}})
+	h := here.hauls
+	var most int64
+	h.mu.Lock()
+	h.size = func() int64 { // asked under the lock, before every decision
+		most = max(most, h.window.used)
+		return windowLeast
+	}
+	h.mu.Unlock()
+	var wg sync.WaitGroup
+	for range 4 {
+		s, err := here.Open(t.Context())
+		require.NoError(t, err)
+		wg.Go(func() {
+			m := floats(t, 1<<20)
+			defer m.Release()
+			m.End = true
+			if err := s.Send(t.Context(), m); err != nil {
+				t.Error(err)
+			}
+			s.Reset(nil)
+		})
+		other, err := there.Accept(t.Context())
+		require.NoError(t, err)
+		wg.Go(func() {
+			m, err := other.Recv(t.Context(), nil)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			m.Release()
+			other.Reset(nil)
+		})
+	}
+	wg.Wait()
+	require.Eventually(t, func() bool {
+		out, _, _, count, bytes := hauls(t, here)
+		return out+count+int(bytes) == 0
+	}, time.Minute, time.Millisecond)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	require.Greater(t, most, int64(windowLeast)/2, "the window was in use")
+	require.LessOrEqual(t, most, int64(windowLeast)+eagerFor(windowLeast), "what went before it was asked for comes on top")
+}

@@ -1,0 +1,33 @@
+package wire
+
+// The lanes of a link: ways by which its bytes travel. Every link has LaneQUIC.
+const (
+	LaneQUIC  = "quic"  // everything, over QUIC
+	LaneCUDA  = "cuda"  // tensors on a GPU that both ends use, within it
+	LaneLocal = "local" // both ends on one host: frames over a unix socket, tensors in shared memory
+	LaneBulk  = "bulk"  // large tensors over several TLS connections
+)
+
+// LaneState is a lane of one link.
+type LaneState struct {
+	Name     string
+	Why      string // why it is not used; empty when it is
+	Sent     uint64 // bytes of frames and tensors
+	Received uint64
+	Passed   uint64 // of LaneCUDA: messages sent by another lane, with a tensor on an accelerator that lands on one
+}
+
+// laneCodes are the lanes' numbers on the wire.
+func LaneCode(name string) byte {
+	switch name {
+	case LaneQUIC:
+		return 1
+	case LaneLocal:
+		return 2
+	case LaneBulk:
+		return 3
+	case LaneCUDA:
+		return 4
+	}
+	return 0
+}

@@ -1,2 +1,0 @@
-// Package transporttest is the suite that every transport.Network passes.
-package transporttest

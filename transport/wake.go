@@ -1,9 +1,0 @@
-package transport
-
-// wake puts a token where one is missing. Where nobody ever waited there may be no channel.
-func wake(ch chan struct{}) {
-	select {
-	case ch <- struct{}{}:
-	default:
-	}
-}
