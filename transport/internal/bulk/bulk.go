@@ -19,10 +19,10 @@ import (
 	"github.com/weft-project/weft/transport/internal/wire"
 )
 
-// bulkALPN keeps a stripe's TLS session apart from a link's.
+// ALPN keeps a stripe's TLS session apart from a link's.
 const ALPN = wire.ALPN + " bulk"
 
-// bulkMaker makes the lane bulk: TLS 1.3 over TCP, as many connections as the ends have use for.
+// maker makes the lane bulk: TLS 1.3 over TCP, as many connections as the ends have use for.
 type maker struct {
 	tls      func() *tls.Config // for stripes
 	refusals *identity.Refusals
@@ -30,7 +30,7 @@ type maker struct {
 	local    bool // LaneLocal may be used, where both ends are on one host
 }
 
-// newBulkLane makes the lane's maker. local says that LaneLocal may be used too; log hears of refused
+// New makes the lane's maker. local says that LaneLocal may be used too; log hears of refused
 // peers.
 func New(id *identity.Identity, local bool, log *slog.Logger) *maker {
 	return &maker{tls: func() *tls.Config { return stripeConfig(id) }, refusals: identity.NewRefusals(log), stripes: stripesFor(runtime.GOMAXPROCS(0)), local: local}
@@ -85,7 +85,7 @@ func (m *maker) Join(c context.Context, with lane.Peer, answer []byte) (*lane.En
 	return newEnd(conns), nil
 }
 
-// newBulkEnd is an end of the lane whose stripes are up.
+// newEnd is an end of the lane whose stripes are up.
 func newEnd(conns []net.Conn) *lane.End {
 	return &lane.End{
 		NewChannel: func(env lane.Env) lane.Channel { return newChannel(env, conns) },

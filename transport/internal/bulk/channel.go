@@ -10,22 +10,22 @@ import (
 	"github.com/weft-project/weft/transport/internal/wire"
 )
 
-// bulkLeast is from how many bytes a message's tensors go by stripes: below, the round trip that a transfer begins with, and its
+// leastBytes is from how many bytes a message's tensors go by stripes: below, the round trip that a transfer begins with, and its
 // share of the frames' connection, cost more than they save.
 const leastBytes = 256 << 10
 
 // maxOwed is how many transfers may be ended here while the peer has not said how many of their blocks are to come.
 const maxOwed = 4096
 
-// bulkHauler moves tensors over stripes: connections that carry blocks of tensors and nothing else, so that calls never wait
+// channel moves tensors over stripes: connections that carry blocks of tensors and nothing else, so that calls never wait
 // behind them. Each stripe has a writer, which takes the next block of any transfer, and a reader, which puts it where
-// its transfer's tensors lie. What haulers say to each other goes with the link's frames.
+// its transfer's tensors lie. What channels say to each other goes with the link's frames.
 type channel struct {
 	env     lane.Env
 	stripes []*stripe
 
 	mu   sync.Mutex
-	more sync.Cond // ready has grown, or the hauler has ended
+	more sync.Cond // ready has grown, or the channel has ended
 	err  error     // why nothing moves any more
 	// broken is the first failure of a stripe. Nothing begins after it; what is under way learns from close why the link ended.
 	broken error
@@ -59,12 +59,12 @@ func (h *channel) Lane() string { return wire.LaneBulk }
 
 func (h *channel) Takes(_ []wire.Tensor, bytes int64) bool { return bytes >= leastBytes }
 
-// sayLocked has unlock tell the peer's hauler.
+// sayLocked has unlock tell the peer's channel.
 func (h *channel) sayLocked(what byte, id, n uint64) {
 	h.words = append(h.words, word{what, id, n})
 }
 
-// unlock releases mu and says what is to be said. That may end the link, and with it this hauler: it is not for who holds mu.
+// unlock releases mu and says what is to be said. That may end the link, and with it this channel: it is not for who holds mu.
 func (h *channel) unlock() {
 	words := h.words
 	h.words = nil

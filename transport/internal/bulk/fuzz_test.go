@@ -37,7 +37,7 @@ func FuzzBulkWire(f *testing.F) {
 	})
 }
 
-// FuzzBulkPeer lets a peer say and send anything while a transfer goes each way: the hauler neither crashes nor hangs, and what it
+// FuzzBulkPeer lets a peer say and send anything while a transfer goes each way: the channel neither crashes nor hangs, and what it
 // fetched it was sent.
 func FuzzBulkPeer(f *testing.F) {
 	goes := word{wordGo, 0, 0}.append(nil)

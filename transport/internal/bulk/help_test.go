@@ -27,7 +27,7 @@ func stripesOf(t testing.TB, token, name string, now func() time.Time) *identity
 	return id
 }
 
-// words carries what a hauler says to its peer, in order and without waiting.
+// words carries what a channel says to its peer, in order and without waiting.
 type words struct {
 	mu     sync.Mutex
 	more   sync.Cond
@@ -79,7 +79,7 @@ func (w *words) carry(h lane.Channel, failed func(error)) {
 	}
 }
 
-// haulers are the two ends of a lane, with what their links would have been told.
+// channels are the two ends of a lane, with what their links would have been told.
 type haulers struct {
 	ends    [2]lane.Channel
 	count   [2]lane.Traffic

@@ -23,7 +23,7 @@ import (
 // within a few round trips.
 const maxStrangers = 128
 
-// bulkServer takes the stripes of the links of one listener. While no link expects any, connections are closed unheard.
+// server takes the stripes of the links of one listener. While no link expects any, connections are closed unheard.
 type server struct {
 	m    *maker
 	ln   net.Listener
@@ -35,7 +35,7 @@ type server struct {
 	strangers *places.Places
 }
 
-// bulkExpected is a link whose dialler has been told to come.
+// expectedLink is a link whose dialler has been told to come.
 type expectedLink struct {
 	secret [32]byte
 	conns  []net.Conn    // by number; nil until it is there
@@ -43,7 +43,7 @@ type expectedLink struct {
 	full   chan struct{} // closed when none is missing
 }
 
-// serve listens on the port of at, or on another one if that is taken.
+// Serve listens on the port of at, or on another one if that is taken.
 func (m *maker) Serve(at net.Addr) (lane.Server, error) {
 	udp, ok := at.(*net.UDPAddr)
 	if !ok {
@@ -166,7 +166,7 @@ func (s *server) greet(conn net.Conn) {
 	}()
 }
 
-// bulkStripe is a connection that has proved to be the link's with that tag.
+// provenStripe is a connection that has proved to be the link's with that tag.
 type provenStripe struct {
 	conn   net.Conn
 	of     *expectedLink

@@ -19,7 +19,7 @@ import (
 // scratchBytes is what bytes pass through that do not go to host memory, or nowhere.
 const scratchBytes = 64 << 10
 
-// bulkIn is a transfer at its receiver. When it ends early it stays, without its buffers, until its last block has come: blocks of
+// incoming is a transfer at its receiver. When it ends early it stays, without its buffers, until its last block has come: blocks of
 // transfers that are not known break the rules.
 type incoming struct {
 	h     *channel
@@ -97,7 +97,7 @@ func (h *channel) expect(tk ticket, ts []wire.Tensor) (*incoming, error) {
 	return t, nil
 }
 
-// endLocked gives up, because somebody here does not want the tensors any more or the hauler has ended.
+// endLocked gives up, because somebody here does not want the tensors any more or the channel has ended.
 func (t *incoming) endLocked(err error) {
 	if t.ended {
 		return
@@ -145,7 +145,7 @@ func (h *channel) overLocked(w word) error {
 	return nil
 }
 
-// read puts what comes on a stripe in its place, until the stripe or the hauler ends.
+// read puts what comes on a stripe in its place, until the stripe or the channel ends.
 func (h *channel) read(s *stripe) {
 	var head [blockHead]byte
 	polite := courtesy{frames: h.env.Frames}

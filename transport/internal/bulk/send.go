@@ -11,7 +11,7 @@ import (
 	"github.com/weft-project/weft/transport/internal/wire"
 )
 
-// bulkOut is a transfer at its sender.
+// outgoing is a transfer at its sender.
 type outgoing struct {
 	h     *channel
 	id    uint64
@@ -105,7 +105,7 @@ func (t *outgoing) quietLocked() {
 	close(t.done)
 }
 
-// take waits for a block to send. false: the hauler has ended.
+// take waits for a block to send. false: the channel has ended.
 func (h *channel) take() (t *outgoing, block uint64, ok bool) {
 	h.mu.Lock()
 	defer h.unlock()

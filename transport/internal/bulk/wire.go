@@ -30,7 +30,7 @@ const (
 	blockBytes   = 256 << 10
 )
 
-// bulkAnswer says where the listener's stripes begin.
+// answer says where the listener's stripes begin.
 type answer struct {
 	stripes int
 	port    uint16
@@ -59,7 +59,7 @@ func parseAnswer(b []byte, offered int) (a answer, err error) {
 	return a, nil
 }
 
-// bulkTicket stands for a message's tensors.
+// ticket stands for a message's tensors.
 type ticket struct {
 	id    uint64
 	bytes int64
@@ -83,7 +83,7 @@ func parseTicket(b []byte) (t ticket, err error) {
 // blocksOf says how many blocks that many bytes are.
 func blocksOf(bytes int64) uint64 { return (uint64(bytes) + blockBytes - 1) / blockBytes }
 
-// bulkWord is what the haulers of the two ends tell each other.
+// word is what the channels of the two ends tell each other.
 type word struct {
 	what byte
 	id   uint64
@@ -93,7 +93,7 @@ type word struct {
 const (
 	wordGo   = 1 + iota // receiver: the buffers are there
 	wordStop            // receiver: they are not, or not any more
-	wordOver            // sender, after a bulkGo: n blocks of it were sent, and no more will be. Not said where all were sent
+	wordOver            // sender, after a wordGo: n blocks of it were sent, and no more will be. Not said where all were sent
 )
 
 func (w word) append(b []byte) []byte {

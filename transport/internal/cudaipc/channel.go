@@ -19,7 +19,7 @@ const (
 	mostBytes   = 4096    // transfers that were stopped while their end is not known
 )
 
-// cudaPeer is an accelerator that both ends use, at this end.
+// accelerator is an accelerator that both ends use, at this end.
 type accelerator struct {
 	name [nameSize]byte
 	dev  *device.Accelerator
@@ -33,7 +33,7 @@ func nameOf(identity string) (name [nameSize]byte) {
 	return name
 }
 
-// cudaHauler moves tensors within a GPU that both ends use. The sender copies them into its outbox there, which the receiver has opened, and tells
+// channel moves tensors within a GPU that both ends use. The sender copies them into its outbox there, which the receiver has opened, and tells
 // when a piece lies there; the receiver copies it to where it belongs, and tells when that is done. So no tensor's own memory is shared, and nothing
 // waits for the host but the words. A transfer begins when it is fetched, or before, where the outbox is rather empty: so what nobody
 // fetches cannot keep others from going on.
@@ -60,7 +60,7 @@ type channel struct {
 	left    chan struct{}        // closed when there will be none any more
 }
 
-// cudaBox is memory of an accelerator here, into which pieces are put. The hauler's mu guards all but peer, mem and its bytes.
+// outbox is memory of an accelerator here, into which pieces are put. The channel's mu guards all but peer, mem and its bytes.
 type outbox struct {
 	peer   accelerator
 	number uint64
@@ -85,14 +85,14 @@ const (
 	boxShut
 )
 
-// cudaInbox is the peer's outbox, opened here.
+// inbox is the peer's outbox, opened here.
 type inbox struct {
 	open  []opened // by each device here that is that GPU; at least one
 	bytes uint64
 	taken uint64 // bytes of pieces that were told of and not given back
 }
 
-// cudaOpen is where a device has the peer's outbox.
+// opened is where a device has the peer's outbox.
 type opened struct {
 	accelerator
 	at uintptr
@@ -134,7 +134,7 @@ func (h *channel) shared(t *wire.Tensor) (accelerator, bool) {
 	return accelerator{}, false
 }
 
-// takes says yes where all accelerators of the tensors have an outbox, and makes those that are missing.
+// Takes says yes where all accelerators of the tensors have an outbox, and makes those that are missing.
 func (h *channel) Takes(ts []wire.Tensor, _ int64) bool {
 	any, all := false, true
 	for i := range ts {
@@ -206,7 +206,7 @@ func (h *channel) failLocked(err error) {
 	}
 }
 
-// why says why the lane is not used any more.
+// Why says why the lane is not used any more.
 func (h *channel) Why() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -216,7 +216,7 @@ func (h *channel) Why() string {
 	return h.down.Error()
 }
 
-// say tells the peer's hauler. It fails only with the link; it may end that, so it is not for who holds mu.
+// say tells the peer's channel. It fails only with the link; it may end that, so it is not for who holds mu.
 func (h *channel) say(words ...word) {
 	for _, w := range words {
 		if h.env.Say(w.append(make([]byte, 0, wordSize))) != nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/weft-project/weft/transport/internal/wire"
 )
 
-// cudaPlay is a hauler whose peer the test plays, with an outbox of its own on the same GPU.
+// cudaPlay is a channel whose peer the test plays, with an outbox of its own on the same GPU.
 type cudaPlay struct {
 	*channel
 	peer   net.Conn
@@ -30,7 +30,7 @@ type cudaPlay struct {
 	handle []byte
 
 	mu    sync.Mutex
-	words []word // that the hauler said
+	words []word // that the channel said
 }
 
 func newCUDAPlay(t testing.TB) *cudaPlay {
@@ -65,10 +65,10 @@ func newCUDAPlay(t testing.TB) *cudaPlay {
 	return p
 }
 
-// hears says a word to the hauler.
+// hears says a word to the channel.
 func (p *cudaPlay) hears(w word) error { return p.Control(w.append(nil)) }
 
-// said waits for a word of the hauler.
+// said waits for a word of the channel.
 func (p *cudaPlay) said(t testing.TB, what byte) (found word) {
 	require.Eventually(t, func() bool {
 		p.mu.Lock()
@@ -85,7 +85,7 @@ func (p *cudaPlay) said(t testing.TB, what byte) (found word) {
 	return found
 }
 
-// opened has the hauler open the peer's outbox, which is outbox 0.
+// opened has the channel open the peer's outbox, which is outbox 0.
 func (p *cudaPlay) opened(t testing.TB) {
 	require.NoError(t, p.hears(word{wordOutbox, 0, 1 << 20, 0, append(p.peers[0].name[:], p.handle...)}))
 	require.EqualValues(t, 1, p.said(t, wordReady).b)

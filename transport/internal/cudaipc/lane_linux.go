@@ -13,7 +13,7 @@ import (
 	"github.com/weft-project/weft/transport/internal/wire"
 )
 
-// cudaLane makes lane cuda. Each end offers the id of its machine's boot and the names of its accelerators; the connection that they make at the
+// maker makes lane cuda. Each end offers the id of its machine's boot and the names of its accelerators; the connection that they make at the
 // listener's [meeting] keeps what they open of each other's memory.
 type maker struct{ peers []accelerator }
 
@@ -36,7 +36,7 @@ func New(devs []device.Device) lane.Maker {
 
 func (*maker) Lane() string { return wire.LaneCUDA }
 
-// offer is the names, and behind them the boot's id.
+// Offer is the names, and behind them the boot's id.
 func (l *maker) Offer() ([]byte, error) {
 	boot, err := meet.BootID()
 	return append(l.names(), boot...), err
@@ -78,7 +78,7 @@ func (l *maker) Serve(net.Addr) (lane.Server, error) {
 	return &server{m, l, boot}, err
 }
 
-// join leaves it to the answer which accelerators are used.
+// Join leaves it to the answer which accelerators are used.
 func (l *maker) Join(c context.Context, with lane.Peer, answer []byte) (*lane.End, error) {
 	peers, rest, err := l.common(answer)
 	if err != nil {
@@ -98,7 +98,7 @@ func newEnd(conns [meet.MaxRoles]*net.UnixConn, peers []accelerator) *lane.End {
 	}
 }
 
-// cudaServer is the lane at one listener.
+// server is the lane at one listener.
 type server struct {
 	*meet.Server
 	lane *maker

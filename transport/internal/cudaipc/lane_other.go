@@ -7,5 +7,5 @@ import (
 	"github.com/weft-project/weft/transport/internal/lane"
 )
 
-// newCUDALane gives nothing: GPUs' memory is shared among processes on Linux.
+// New gives nothing: GPUs' memory is shared among processes on Linux.
 func New([]device.Device) lane.Maker { return nil }

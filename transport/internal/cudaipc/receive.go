@@ -11,7 +11,7 @@ import (
 	"github.com/weft-project/weft/transport/internal/wire"
 )
 
-// cudaIn is a transfer at its receiver. The hauler's mu guards it.
+// incoming is a transfer at its receiver. The channel's mu guards it.
 type incoming struct {
 	pieces  []word // to be read
 	fetched bool

@@ -13,7 +13,7 @@ import (
 // most is the most bytes of a piece: large enough that its words cost nothing, and small enough that one is read while others are written.
 func (b *outbox) most() int { return min(8<<20, b.bytes/4) }
 
-// cudaOut is a transfer at its sender.
+// outgoing is a transfer at its sender.
 type outgoing struct {
 	h       *channel
 	id      uint64

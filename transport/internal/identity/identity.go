@@ -191,7 +191,7 @@ func verifyChain(chain []*x509.Certificate, roots *x509.CertPool, now time.Time,
 	}
 }
 
-// tlsConfig is for both roles: each end shows its certificate and verifies the other's, and both speak
+// TLSConfig is for both roles: each end shows its certificate and verifies the other's, and both speak
 // one of the protocols for this job.
 func TLSConfig(id *Identity, protocols ...string) *tls.Config {
 	return &tls.Config{

@@ -22,7 +22,7 @@ import (
 // anotherJob is what it means that two ends have no protocol in common.
 const anotherJob = "it is of another job's id, or of another version of Weft"
 
-// inJob is a protocol's name for one job.
+// InJob is a protocol's name for one job.
 func InJob(id *Identity, protocol string) string {
 	sum := sha256.Sum256([]byte("weft job id\x00" + id.job))
 	return protocol + " " + hex.EncodeToString(sum[:16])
@@ -118,7 +118,7 @@ func uriFor(job, name string) string {
 	return "URI:" + (&url.URL{Scheme: "weft", Host: job, Path: "/" + name}).String()
 }
 
-// vouches says whether a certificate for the identity's job lets its holder come under that name and rank.
+// Vouches says whether a certificate for the identity's job lets its holder come under that name and rank.
 func Vouches(id *Identity, chain []*x509.Certificate, name string, rank int) error {
 	if id.files == nil { // who has the job's secret can make certificates for every name
 		return nil

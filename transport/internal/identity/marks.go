@@ -14,16 +14,16 @@ const (
 	markSum   = 4 // and of its authentication code
 )
 
-// marks make the ids of the connections that a worker dials, in which the job's members see that a member chose them. In a crowd a
+// Marks make the ids of the connections that a worker dials, in which the job's members see that a member chose them. In a crowd a
 // listener answers no other dials. A mark proves nothing: who overhears one, or is dialled by a member, may send it again, and has what
 // all strangers have where there is no crowd. A listener chooses ids without marks: whoever dials sees those.
 // Where certificates are the user's own, members have no secret in common, and there are none.
 type Marks struct{ key []byte }
 
-// marksOf are those that a member makes and knows.
+// MarksOf are those that a member makes and knows.
 func MarksOf(id *Identity) Marks { return id.marks }
 
-// ids are those of a socket that dials; nil, which leaves them to quic-go, where there are no marks.
+// IDs are those of a socket that dials; nil, which leaves them to quic-go, where there are no marks.
 func (m Marks) IDs() quic.ConnectionIDGenerator {
 	if m.key == nil {
 		return nil
@@ -41,10 +41,10 @@ func (m Marks) GenerateConnectionID() (quic.ConnectionID, error) {
 // ConnectionIDLen implements [quic.ConnectionIDGenerator].
 func (m Marks) ConnectionIDLen() int { return markNonce + markSum }
 
-// made says whether there are any.
+// Made says whether there are any.
 func (m Marks) Made() bool { return m.key != nil }
 
-// on says whether an id has the mark.
+// On says whether an id has the mark.
 func (m Marks) On(id []byte) bool {
 	return m.key != nil && len(id) == m.ConnectionIDLen() && subtle.ConstantTimeCompare(m.sum(id[:markNonce]), id[markNonce:]) == 1
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/weft-project/weft/transport/internal/places"
 )
 
-// maxRefusals bounds how many refusals are told and remembered: who keeps knocking must not fill memory or the log.
+// MaxRefusals bounds how many refusals are told and remembered: who keeps knocking must not fill memory or the log.
 const MaxRefusals = 256
 
-// refusals tells the operator of the listening side, once per host and cause, that a peer and this worker are not
+// Refusals tells the operator of the listening side, once per host and cause, that a peer and this worker are not
 // of one job.
 type Refusals struct {
 	log     *slog.Logger
@@ -26,11 +26,12 @@ type Refusals struct {
 
 type refusal struct{ host, cause string }
 
+// NewRefusals makes the teller of a listener, or of a lane. log is where it tells.
 func NewRefusals(log *slog.Logger) *Refusals {
 	return &Refusals{log: log, told: map[refusal]struct{}{}}
 }
 
-// connContext watches a connection from its first packet; quic-go ends the context with the reason.
+// ConnContext watches a connection from its first packet; quic-go ends the context with the reason.
 func (r *Refusals) ConnContext(c context.Context, info *quic.ClientInfo) (context.Context, error) {
 	context.AfterFunc(c, func() {
 		err := context.Cause(c)
@@ -41,6 +42,7 @@ func (r *Refusals) ConnContext(c context.Context, info *quic.ClientInfo) (contex
 	return c, nil
 }
 
+// Tell says why who came from an address was refused.
 func (r *Refusals) Tell(addr net.Addr, cause string, err error) {
 	host := places.HostOf(addr)
 	key := refusal{host, cause}
@@ -60,7 +62,7 @@ func (r *Refusals) Tell(addr net.Addr, cause string, err error) {
 	}
 }
 
-// crowd tells, once, that dials are refused or not answered because there are too many. It names no peer: addresses may be forged, and
+// Crowd tells, once, that dials are refused or not answered because there are too many. It names no peer: addresses may be forged, and
 // must not fill what is told.
 func (r *Refusals) Crowd() {
 	r.crowded.Do(func() {

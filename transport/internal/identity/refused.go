@@ -6,11 +6,11 @@ import (
 	"github.com/quic-go/quic-go"
 )
 
-// refusedByPeer is what it means that the other end ends a handshake over a certificate.
+// RefusedByPeer is what it means that the other end ends a handshake over a certificate.
 const RefusedByPeer = "the peer has another secret, or another CA: " +
 	"it does not take this worker's certificate"
 
-// identityRefused says whether a handshake failed over a certificate or the job's id, and in which words to tell so.
+// Refused says whether a handshake failed over a certificate or the job's id, and in which words to tell so.
 func Refused(err error) (bool, string) {
 	var t *quic.TransportError
 	if !errors.As(err, &t) || !t.ErrorCode.IsCryptoError() {

@@ -8,13 +8,13 @@ import (
 	"github.com/quic-go/quic-go"
 )
 
-// linkTag finds the link that a stripe belongs to. It tells nothing about the secret.
+// LinkTag finds the link that a stripe belongs to. It tells nothing about the secret.
 func LinkTag(secret *[32]byte) (tag [16]byte) {
 	copy(tag[:], Prove(secret, "tag", 0, nil))
 	return tag
 }
 
-// prove shows that its maker knows the link's secret and is an end of the TLS session from which binding was exported. role
+// Prove shows that its maker knows the link's secret and is an end of the TLS session from which binding was exported. role
 // keeps one end from sending the other's proof back.
 func Prove(secret *[32]byte, role string, stripe int, binding []byte) []byte {
 	mac := hmac.New(sha256.New, secret[:])
@@ -31,7 +31,7 @@ const (
 	secretContext    = "EXPORTER-weft-lane-"
 )
 
-// exportSecret takes a lane's secret from the link's TLS session.
+// ExportSecret takes a lane's secret from the link's TLS session.
 func ExportSecret(conn *quic.Conn, lane string) (Peer, error) {
 	w := Peer{Addr: conn.RemoteAddr()}
 	tls := conn.ConnectionState().TLS

@@ -8,17 +8,17 @@ import (
 	"github.com/weft-project/weft/transport/internal/wire"
 )
 
-// verdict is for how long what is under way waits, when a stripe has broken, to hear why its link ends. A link that lives on
+// VerdictTimeout is for how long what is under way waits, when a stripe has broken, to hear why its link ends. A link that lives on
 // fails it then.
 const VerdictTimeout = 2 * time.Second
 
-// span is a tensor's place among the bytes of its transfer.
+// Span is a tensor's place among the bytes of its transfer.
 type Span struct {
 	At  int64
 	Buf *device.Buffer
 }
 
-// spansOf lays out the buffers of tensors that have bytes.
+// SpansOf lays out the buffers of tensors that have bytes.
 func SpansOf(ts []wire.Tensor) (spans []Span, bytes int64) {
 	for _, t := range ts {
 		if t.Buf != nil && t.Buf.Len() > 0 {
@@ -29,7 +29,7 @@ func SpansOf(ts []wire.Tensor) (spans []Span, bytes int64) {
 	return spans, bytes
 }
 
-// each calls f with the parts of buffers that n bytes from at lie in.
+// Each calls f with the parts of buffers that n bytes from at lie in.
 func Each(spans []Span, at int64, n int, f func(buf *device.Buffer, off, n int) error) error {
 	i := sort.Search(len(spans), func(i int) bool { return spans[i].At > at }) - 1
 	for ; n > 0; i++ {
@@ -43,6 +43,7 @@ func Each(spans []Span, at int64, n int, f func(buf *device.Buffer, off, n int) 
 	return nil
 }
 
+// ReleaseAll drops the buffers of tensors that have any.
 func ReleaseAll(ts []wire.Tensor) {
 	for i := range ts {
 		if ts[i].Buf != nil {
@@ -52,7 +53,7 @@ func ReleaseAll(ts []wire.Tensor) {
 	}
 }
 
-// between says whether a tensor goes from one accelerator to another, or to the same.
+// Between says whether a tensor goes from one accelerator to another, or to the same.
 func Between(t wire.Tensor) bool {
 	if t.Buf == nil || !Hauled(&t) {
 		return false
@@ -61,7 +62,7 @@ func Between(t wire.Tensor) bool {
 	return ok
 }
 
-// hauled says whether a tensor goes by this lane, with a message that does: what lands on an accelerator. Both ends know.
+// Hauled says whether a tensor goes by this lane, with a message that does: what lands on an accelerator. Both ends know.
 func Hauled(t *wire.Tensor) bool {
 	return t.Dtype != device.Invalid && t.Device.Kind != device.KindCPU && t.Shape.Elems() > 0
 }

@@ -2,16 +2,17 @@ package lane
 
 const refusedCount = 4096 // tickets that were refused and may still come
 
-// newRefusedTickets makes an empty memory of them.
+// NewRefusedTickets makes an empty memory of them.
 func NewRefusedTickets() RefusedTickets { return RefusedTickets{has: map[uint64]bool{}} }
 
-// refusedTickets remembers the last tickets that were refused before their stream had come.
+// RefusedTickets remembers the last tickets that were refused before their stream had come.
 type RefusedTickets struct {
 	has  map[uint64]bool
 	ring []uint64
 	next int
 }
 
+// Add remembers a ticket, in the place of the oldest where there are too many.
 func (r *RefusedTickets) Add(id uint64) {
 	if r.has[id] {
 		return
@@ -26,7 +27,7 @@ func (r *RefusedTickets) Add(id uint64) {
 	r.next = (r.next + 1) % refusedCount
 }
 
-// cut says whether a ticket was refused, and forgets it.
+// Cut says whether a ticket was refused, and forgets it.
 func (r *RefusedTickets) Cut(id uint64) bool {
 	was := r.has[id]
 	delete(r.has, id)

@@ -1,6 +1,6 @@
 package lane
 
-// wake puts a token where one is missing. Where nobody ever waited there may be no channel.
+// Wake puts a token where one is missing. Where nobody ever waited there may be no channel.
 func Wake(ch chan struct{}) {
 	select {
 	case ch <- struct{}{}:

@@ -115,7 +115,7 @@ type handshake struct {
 
 type handshakeKey struct{}
 
-// connContext lets a handshake begin, or not. It is over when its connection has proved itself, or is gone.
+// ConnContext lets a handshake begin, or not. It is over when its connection has proved itself, or is gone.
 func (g *gate) connContext(c context.Context, info *quic.ClientInfo) (context.Context, error) {
 	host := places.AccountOf(info.RemoteAddr)
 	now := time.Now()

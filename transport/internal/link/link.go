@@ -15,7 +15,7 @@ import (
 	"github.com/weft-project/weft/transport/internal/wire"
 )
 
-// quicLink is a session whose life hangs on a QUIC connection.
+// link is a session whose life hangs on a QUIC connection.
 type link struct {
 	*mux.Session
 	conn   *quic.Conn
@@ -27,7 +27,7 @@ type link struct {
 	frames *lane.Traffic
 }
 
-// newQUICLink makes the link of a connection that is set up. lanes are the ends of those that are up, by name.
+// newLink makes the link of a connection that is set up. lanes are the ends of those that are up, by name.
 func newLink(conn *quic.Conn, kept *quic.Stream, cfg mux.Config, said []wire.LaneState, ends map[string]*lane.End) *link {
 	l := &link{conn: conn, peer: cfg.Peer, lanes: append(said, wire.LaneState{Name: wire.LaneQUIC}), kept: true, frames: &lane.Traffic{}}
 	cfg.Conduit, cfg.Count, cfg.Inline = keptStream{kept}, l.frames, mux.InlineQUIC
@@ -103,7 +103,7 @@ func (l *link) Lanes() []wire.LaneState {
 	return all
 }
 
-// quicConduit is the kept stream of a connection.
+// keptStream is the kept stream of a connection.
 type keptStream struct{ *quic.Stream }
 
 func (k keptStream) TryWrite(b []byte) (int, error) {

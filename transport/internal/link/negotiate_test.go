@@ -193,7 +193,7 @@ func floats(t testing.TB, n int) *wire.Message {
 	return &wire.Message{Tensors: []wire.Tensor{{Dtype: device.Float32, Shape: device.Shape{n}, Buf: b}}}
 }
 
-// hauls says what the QUIC haulers of a link's ends hold.
+// hauls says what the QUIC channels of a link's ends hold.
 func hauls(t testing.TB, l *link) (out, wanted, arrived, count int, bytes int64) {
 	h := l.hauls
 	h.mu.Lock()

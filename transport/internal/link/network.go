@@ -82,7 +82,7 @@ const (
 	streamWindow = 16 << 20 // bytes on their way on one stream; a large tensor should not wait for credit
 )
 
-// quicNet is the Network over QUIC.
+// network is the Network over QUIC.
 type network struct {
 	cfg      Config
 	codec    *wire.Codec

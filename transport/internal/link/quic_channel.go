@@ -26,7 +26,7 @@ const (
 	haulUrgency = 5
 )
 
-// quicHauler moves large tensors over one-way streams of a QUIC connection, one for each message: the ticket, and the
+// quicChannel moves large tensors over one-way streams of a QUIC connection, one for each message: the ticket, and the
 // tensors' bytes. A ticket is a number. The receiver says when it fetches, and how far it has read; a little goes before, to
 // save a round trip: so little that it cannot fill the connection's window when nobody fetches it.
 type quicChannel struct {
@@ -66,7 +66,7 @@ func (h *quicChannel) Lane() string { return wire.LaneQUIC }
 func (h *quicChannel) Takes([]wire.Tensor, int64) bool { return true }
 
 // quicTransfer is a message's tensors on their way. Of its fields those from eager to read, and cancel, are guarded by the
-// hauler's mu.
+// channel's mu.
 type quicTransfer struct {
 	h       *quicChannel
 	id      uint64

@@ -24,7 +24,7 @@ func TestTheWindowFitsThePath(t *testing.T) {
 	require.GreaterOrEqual(t, windowLeast-int(eagerFor(windowLeast)), creditEvery, "the peer says how far it has read before the window is full")
 }
 
-// sender is a hauler whose peer is the test: nothing connects them, and what it writes is what room grants.
+// sender is a channel whose peer is the test: nothing connects them, and what it writes is what room grants.
 func sender(size int64) *quicChannel {
 	return &quicChannel{size: func() int64 { return size }, out: map[uint64]*quicTransfer{}}
 }

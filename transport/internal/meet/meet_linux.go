@@ -25,21 +25,22 @@ import (
 // reach, and which is gone with the process. The listener lets processes of its own user in, and of root. The dialler gets the socket's
 // name and a key, and connects as often as the lane has roles. In each connection the ends show that they know the link's secret.
 
+// The answer of a [Server] is a key, and the name of its socket.
 const (
 	KeySize     = 16 // bytes; with it the connections find their link
-	Prefix      = "@weft-"
+	Prefix      = "@weft-" // of an abstract socket's name
 	maxAnswer   = KeySize + 100
-	MaxRoles    = 2
+	MaxRoles    = 2 // connections of a lane
 	MaxGreeting = 128 // connections that have not shown who they are; each process has an account of them
 )
 
-// bootID is the machine's, since it was started.
+// BootID is the machine's, since it was started.
 func BootID() ([]byte, error) {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return []byte(strings.TrimSpace(string(id))), err
 }
 
-// meet makes the dialler's connections, with the server that gave the answer.
+// Join makes the dialler's connections, with the server that gave the answer.
 func Join(c context.Context, secret [32]byte, answer []byte, roles int) (conns [MaxRoles]*net.UnixConn, err error) {
 	if len(answer) < KeySize || !strings.HasPrefix(string(answer[KeySize:]), Prefix) || len(answer) > maxAnswer {
 		return conns, wire.FrameErr("answer", "a key and the name of a socket", "%d bytes", len(answer))
@@ -73,6 +74,7 @@ func joinOnce(c context.Context, secret [32]byte, key []byte, role byte, name st
 	return conn, nil
 }
 
+// CloseConns closes those that there are.
 func CloseConns(conns [MaxRoles]*net.UnixConn) {
 	for _, conn := range conns {
 		if conn != nil {
@@ -81,7 +83,7 @@ func CloseConns(conns [MaxRoles]*net.UnixConn) {
 	}
 }
 
-// meeting is where diallers come to at one listener.
+// Server is where diallers come to at one listener.
 type Server struct {
 	roles int
 	name  string
@@ -102,6 +104,7 @@ type awaitedConns struct {
 	done   chan struct{} // closed when all are there, or the meeting is closed
 }
 
+// NewServer listens at a socket of its own, for lanes with that many roles.
 func NewServer(roles int) (*Server, error) {
 	name := make([]byte, 16)
 	if _, err := rand.Read(name); err != nil {
@@ -117,7 +120,7 @@ func NewServer(roles int) (*Server, error) {
 	return s, nil
 }
 
-// expect gives the answer for a dialler, and what waits for its connections.
+// Expect gives the answer for a dialler, and what waits for its connections.
 func (s *Server) Expect(secret [32]byte) ([]byte, func(context.Context) ([MaxRoles]*net.UnixConn, error), error) {
 	var key [KeySize]byte
 	if _, err := rand.Read(key[:]); err != nil {
@@ -149,6 +152,7 @@ func (s *Server) wait(c context.Context, key [KeySize]byte, w *awaitedConns) (co
 	return w.conns, nil
 }
 
+// Close ends what listens. Connections that were given out live on; waits fail.
 func (s *Server) Close() {
 	_ = s.l.Close()
 	s.mu.Lock()
@@ -226,7 +230,7 @@ func trusted(conn *net.UnixConn) (pid int, err error) {
 	return int(cred.Pid), nil
 }
 
-// tellTo says who hears of refused processes.
+// TellTo says who hears of refused processes.
 func (s *Server) TellTo(r *identity.Refusals) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -21,7 +21,7 @@ const (
 	chunkReset              // of the stream: flagStop: nothing more will be received; flagAbort: what was sent is void; the body is a Reason, or empty
 	chunkCredit             // of the stream: the body's 4 bytes say how much more may be sent
 	chunkStreams            // the number is how many streams the peer may have opened in all
-	chunkWord               // a hauler's word, for the hauler of the same lane
+	chunkWord               // a channel's word, for the channel of the same lane
 	chunkPing               // the peer answers with chunkPong and the same number
 	chunkPong
 	chunkClose // the link ends in good order; the body is the reason
@@ -40,8 +40,10 @@ const (
 	pieceMax  = 32 << 10 // bytes of a message in one chunk
 	pieceCost = 64       // what a chunk counts against the window beside its bytes
 	window    = 128 << 10
+)
 
-	// Messages whose tensors have at most that many bytes travel in frames: both ends know this.
+// Messages whose tensors have at most that many bytes travel in frames: both ends know this.
+const (
 	InlineQUIC  = 16 << 10
 	InlineLocal = 32 << 10
 )

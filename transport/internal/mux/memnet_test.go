@@ -33,7 +33,7 @@ type MemConfig struct {
 	Streams uint64                           // default 4096
 	Chop    func(r *rand.Rand, most int) int // how many bytes a read gives, or TryWrite takes; nil: all
 	Unix    bool                             // they are unix sockets
-	Haul    bool                             // large tensors go by a hauler
+	Haul    bool                             // large tensors go by a channel
 }
 
 func NewMemNetwork(cfg MemConfig) (wire.Network, error) {
@@ -171,14 +171,14 @@ func (n *memNet) end(k lane.Conduit, dialler bool) memLink {
 	return memLink{New(cfg)}
 }
 
-// depot is where haulers in memory leave their tensors' bytes, by number.
+// depot is where channels in memory leave their tensors' bytes, by number.
 type depot struct {
 	mu  sync.Mutex
 	has map[uint64][]byte
 	n   uint64
 }
 
-// depotHauler is the simplest hauler: the bytes lie in the depot until the peer says that it has them, or does not want them.
+// depotHauler is the simplest channel: the bytes lie in the depot until the peer says that it has them, or does not want them.
 type depotHauler struct {
 	d   *depot
 	env lane.Env

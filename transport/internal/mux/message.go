@@ -63,7 +63,7 @@ func (s *stream) sendError(c context.Context, err error) error {
 	return err
 }
 
-// sendBeside sends a message whose tensors go by a hauler.
+// sendBeside sends a message whose tensors go by a channel.
 func (s *stream) sendBeside(c context.Context, box *[]byte, m *wire.Message, payload int64) error {
 	t, code, err := s.link.begin(m.Tensors, payload)
 	if err != nil {
@@ -85,7 +85,7 @@ func (s *stream) sendBeside(c context.Context, box *[]byte, m *wire.Message, pay
 	return t.Deliver(c)
 }
 
-// begin finds a hauler for tensors.
+// begin finds a channel for tensors.
 func (l *Session) begin(ts []wire.Tensor, payload int64) (lane.Transfer, byte, error) {
 	t, code, err := l.beginBut(nil, ts, payload)
 	if err == nil && code != wire.LaneCode(wire.LaneCUDA) && slices.ContainsFunc(ts, lane.Between) {
@@ -94,7 +94,7 @@ func (l *Session) begin(ts []wire.Tensor, payload int64) (lane.Transfer, byte, e
 	return t, code, err
 }
 
-// beginBut is begin without one of the haulers.
+// beginBut is begin without one of the channels.
 func (l *Session) beginBut(but lane.Channel, ts []wire.Tensor, payload int64) (lane.Transfer, byte, error) {
 	var errs []error
 	for _, h := range l.channels {
@@ -274,7 +274,7 @@ func (s *stream) decodeFrame(place wire.Place) (*wire.Message, error) {
 	return m, nil
 }
 
-// fetch gets the tensors of a message by its hauler.
+// fetch gets the tensors of a message by its channel.
 func (s *stream) fetch(c context.Context, h lane.Channel, ticket []byte, ts []wire.Tensor, payload int64, place wire.Place) error {
 	outer := c
 	c, done, err := s.interruptible(c, &s.fetches, s.mayRecvLocked)
@@ -296,7 +296,7 @@ func (s *stream) fetch(c context.Context, h lane.Channel, ticket []byte, ts []wi
 	return s.fetchErrorLocked(outer, err)
 }
 
-// fetchErrorLocked prefers what was done to the stream and its caller over what the hauler saw of it.
+// fetchErrorLocked prefers what was done to the stream and its caller over what the channel saw of it.
 func (s *stream) fetchErrorLocked(c context.Context, err error) error {
 	if why := s.mayRecvLocked(); why != nil {
 		return why

@@ -12,7 +12,7 @@ import (
 	"github.com/weft-project/weft/transport/internal/wire"
 )
 
-// sessionConfig is what both ends of a session have agreed on, and what is this end's alone.
+// Config is what both ends of a session have agreed on, and what is this end's alone.
 type Config struct {
 	Codec   *wire.Codec
 	Pieces  *Pieces
@@ -23,14 +23,14 @@ type Config struct {
 	Inline  int64  // messages whose tensors have at most that many bytes travel in frames
 	Conduit lane.Conduit
 	Count   *lane.Traffic // of the conduit
-	// explain says what a failed read or write on the conduit means for the link.
+	// Explain says what a failed read or write on the conduit means for the link.
 	Explain func(op string, err error) error
-	// gone is called once, when the session has ended.
+	// Gone is called once, when the session has ended.
 	Gone func(err error)
 	RTT  func() time.Duration // of the path, for suspicions; nil means that it is short
 }
 
-// session carries a link's streams over one conduit, and asks haulers to carry their large tensors. One goroutine
+// Session carries a link's streams over one conduit, and asks channels to carry their large tensors. One goroutine
 // reads; it never waits for who uses the streams. Locks: a stream's mu before out.mu before mu.
 type Session struct {
 	Config
@@ -61,7 +61,7 @@ type Session struct {
 	closing  error // Close was called
 }
 
-// newSession makes a session. It does nothing before start.
+// New makes a session. It does nothing before start.
 func New(cfg Config) *Session {
 	l := &Session{
 		Config: cfg, streams: map[uint64]*stream{},
@@ -74,7 +74,7 @@ func New(cfg Config) *Session {
 	return l
 }
 
-// haul adds a hauler, of the least preference so far.
+// AddChannel adds a channel, of the least preference so far.
 func (l *Session) AddChannel(make func(lane.Env) lane.Channel) {
 	count := &lane.Traffic{}
 	var h lane.Channel
@@ -89,7 +89,7 @@ func (l *Session) AddChannel(make func(lane.Env) lane.Channel) {
 	l.channels, l.counts = append(l.channels, h), append(l.counts, count)
 }
 
-// account adds what has travelled by a lane to its state, and why it is not used any more.
+// Account adds what has travelled by a lane to its state, and why it is not used any more.
 func (l *Session) Account(state *wire.LaneState) {
 	if state.Name == wire.LaneCUDA {
 		state.Passed = l.passed.Load()
@@ -118,8 +118,10 @@ func (l *Session) unwritten(err error) {
 // lastWords is how long the reader may take to find out why a peer has hung up.
 const lastWords = 2 * time.Second
 
+// Start begins to read. All channels have been added.
 func (l *Session) Start() { go l.read() }
 
+// Channel finds the channel of a lane, by its code; nil where there is none.
 func (l *Session) Channel(code byte) lane.Channel {
 	for _, h := range l.channels {
 		if wire.LaneCode(h.Lane()) == code {
@@ -129,6 +131,7 @@ func (l *Session) Channel(code byte) lane.Channel {
 	return nil
 }
 
+// Open implements [wire.Link].
 func (l *Session) Open(c context.Context) (wire.Stream, error) {
 	for {
 		s, err := l.tryOpen(c)
@@ -170,6 +173,7 @@ func (l *Session) unopened() {
 	lane.Wake(l.opening)
 }
 
+// Accept implements [wire.Link].
 func (l *Session) Accept(c context.Context) (wire.Stream, error) {
 	for {
 		if err := l.Err(); err != nil {
@@ -201,10 +205,13 @@ func (l *Session) tryAccept() *stream {
 	return s
 }
 
+// RemoteAddr implements [wire.Link].
 func (l *Session) RemoteAddr() string { return l.Peer }
 
+// Done implements [wire.Link].
 func (l *Session) Done() <-chan struct{} { return l.ctx.Done() }
 
+// Err implements [wire.Link].
 func (l *Session) Err() error {
 	if l.ctx.Err() == nil {
 		return nil
@@ -212,7 +219,7 @@ func (l *Session) Err() error {
 	return context.Cause(l.ctx)
 }
 
-// end ends the session, once.
+// End ends the session, once.
 func (l *Session) End(err error) {
 	l.mu.Lock()
 	if l.over {

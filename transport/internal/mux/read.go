@@ -52,7 +52,7 @@ func (l *Session) take(h chunk, r *bufio.Reader) error {
 	if h.kind <= chunkCredit {
 		return l.takeForStream(h, r)
 	}
-	body, err := r.Peek(h.size) // at most maxWord, which the buffer holds
+	body, err := r.Peek(h.size) // at most MaxWord, which the buffer holds
 	if err != nil {
 		return err
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/weft-project/weft/internal/accounts"
 )
 
-// accountOf is a host as strangers are counted.
+// AccountOf is a host as strangers are counted.
 func AccountOf(addr net.Addr) string {
 	if udp, ok := addr.(*net.UDPAddr); ok {
 		return accounts.Host(udp.AddrPort().Addr())
@@ -20,7 +20,7 @@ func AccountOf(addr net.Addr) string {
 	return accounts.Host(ip)
 }
 
-// hostOf is an address without its port.
+// HostOf is an address without its port.
 func HostOf(addr net.Addr) string {
 	host, _, err := net.SplitHostPort(addr.String())
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// placeTerms say how many places there are, and how fast an account may take them.
+// Terms say how many places there are, and how fast an account may take them.
 type Terms struct {
 	Most      int     // places
 	Burst     float64 // how many an account may take at once; 0: as many as it likes
@@ -15,6 +15,7 @@ type Terms struct {
 	BurstAll, PerSecondAll float64
 }
 
+// Bounds of all accounts.
 const (
 	burstLeast  = 4       // of an account, however many there are
 	rateLeast   = 1       // likewise
@@ -22,7 +23,7 @@ const (
 	lateMost    = 4       // times as many as there are places may have been evicted and not be gone; of them the last for new accounts
 )
 
-// places holds those who have not proved yet who they are. It is pure: now comes in.
+// Places holds those who have not proved yet who they are. It is pure: now comes in.
 //
 // Each belongs to an account: a host, or a process. When all places are taken, the next one takes the place of the oldest in an
 // account that holds the most, its own included. So a flood from one account harms that account alone.
@@ -41,7 +42,7 @@ type account struct {
 	at   time.Time
 }
 
-// place is one that somebody holds.
+// Place is one that somebody holds.
 type Place struct {
 	Of      *Places
 	Account *account
@@ -49,11 +50,12 @@ type Place struct {
 	End     func() // ends its holder without waiting; the shell's, nil while the holder cannot be ended
 }
 
+// New makes places that nobody holds.
 func New(terms Terms) *Places {
 	return &Places{terms: terms, Accounts: map[string]*account{}}
 }
 
-// enter gives a place to an account, and says which one was taken away for it. It gives none where the account has taken too many
+// Enter gives a place to an account, and says which one was taken away for it. It gives none where the account has taken too many
 // lately, and where too many that were evicted are not gone yet.
 func (p *Places) Enter(now time.Time, who string) (mine, gone *Place) {
 	a := p.Account(now, who)
@@ -77,12 +79,12 @@ func (p *Places) Enter(now time.Time, who string) (mine, gone *Place) {
 	return mine, gone
 }
 
-// affords says whether an account has not taken too many lately.
+// Affords says whether an account has not taken too many lately.
 func (p *Places) Affords(now time.Time, who string) bool {
 	return p.terms.Burst == 0 || p.Account(now, who).left >= 1
 }
 
-// leave says that the holder of a place is gone, or has proved who it is. It is called once for each.
+// Leave says that the holder of a place is gone, or has proved who it is. It is called once for each.
 func (x *Place) Leave() {
 	x.Account.Held--
 	if x.Evicted {
@@ -117,7 +119,7 @@ func (p *Places) victim(newcomer *account) *Place {
 	return nil // the newcomer's alone holds the most, of evicted ones
 }
 
-// account finds or opens an account, and credits it with what the time has brought.
+// Account finds or opens an account, and credits it with what the time has brought.
 func (p *Places) Account(now time.Time, who string) *account {
 	p.sweep(now)
 	burst, rate := p.share()

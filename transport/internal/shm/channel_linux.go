@@ -13,7 +13,7 @@ import (
 	"github.com/weft-project/weft/transport/internal/wire"
 )
 
-// localHauler lends the receiver the sender's own memory. What has no segment is copied to one first. A loan lasts until
+// channel lends the receiver the sender's own memory. What has no segment is copied to one first. A loan lasts until
 // the receiver has released its buffer and said so, also beyond the link; or until the receiver's process is gone.
 // For that the two ends keep a connection, the ledger: segments' descriptors go one way and what was given back the
 // other. Who owes nothing any more, its link being gone, closes its direction.
@@ -125,7 +125,7 @@ func giveUp(all []lending) {
 	}
 }
 
-// localTransfer is a message's tensors, lent.
+// transfer is a message's tensors, lent.
 type transfer struct {
 	h     *channel
 	t     ticket
@@ -191,18 +191,18 @@ func (h *channel) ticketLocked(all []lending) (t ticket, _ []lending, err error)
 
 func (t *transfer) Ticket() []byte { return t.t.append(nil) }
 
-// deliver does not wait: who lent memory does not write it.
+// Deliver does not wait: who lent memory does not write it.
 func (t *transfer) Deliver(context.Context) error {
 	t.h.env.Count.Sent.Add(uint64(t.bytes))
 	return nil
 }
 
-// abandon asks for the loans back: the peer may have got the ticket nevertheless.
+// Abandon asks for the loans back: the peer may have got the ticket nevertheless.
 func (t *transfer) Abandon() {
 	_ = t.h.env.Say((&ticket{first: t.t.first, loans: t.t.loans, size: 1}).append(nil)) // fails only with the link
 }
 
-// control takes a ticket that is void. It comes after the ticket itself, if that comes at all.
+// Control takes a ticket that is void. It comes after the ticket itself, if that comes at all.
 func (h *channel) Control(b []byte) error {
 	t, err := parseTicket(b)
 	if err != nil {

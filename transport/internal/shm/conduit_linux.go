@@ -8,7 +8,7 @@ import (
 	"github.com/weft-project/weft/internal/eager"
 )
 
-// localConduit is a unix socket that carries a link's frames.
+// conduit is a unix socket that carries a link's frames.
 type conduit struct{ *eager.Conn }
 
 func (k *conduit) TryWrite(b []byte) (n int, err error) {

@@ -8,7 +8,7 @@ import (
 	"github.com/weft-project/weft/transport/internal/wire"
 )
 
-// fetch borrows the tensors that are for the host, where they lie; the others it copies to their devices.
+// Fetch borrows the tensors that are for the host, where they lie; the others it copies to their devices.
 func (h *channel) Fetch(c context.Context, ticket []byte, ts []wire.Tensor, place wire.Place) error {
 	t, err := parseTicket(ticket)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/weft-project/weft/transport/internal/wire"
 )
 
-// localLane makes the local lane. The dialler offers the id of its machine's boot, so that others do not even try, and connects
+// maker makes the local lane. The dialler offers the id of its machine's boot, so that others do not even try, and connects
 // twice to the listener's [meeting], for the frames and for the ledger of loans.
 type maker struct {
 	lookout *eager.Lookout
@@ -66,7 +66,7 @@ func (l *maker) end(conns [meet.MaxRoles]*net.UnixConn) (*lane.End, error) {
 	}, nil
 }
 
-// localServer is the lane at one listener.
+// server is the lane at one listener.
 type server struct {
 	*meet.Server
 	lane *maker

@@ -4,5 +4,5 @@ package shm
 
 import "github.com/weft-project/weft/transport/internal/lane"
 
-// newLocalLane gives nothing: the lane needs sealed memory files and abstract sockets, which Linux has.
+// New gives nothing: the lane needs sealed memory files and abstract sockets, which Linux has.
 func New(bool) lane.Maker { return nil }

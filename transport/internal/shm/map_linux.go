@@ -14,7 +14,7 @@ const (
 	maxMapped   = 1 << 42 // bytes of them together; what is mapped costs addresses and no memory
 )
 
-// mapping is a segment of the peer's, mapped for reading. The hauler's mu guards refs: one while the peer may point into
+// mapping is a segment of the peer's, mapped for reading. The channel's mu guards refs: one while the peer may point into
 // it, and one for each buffer that lies there.
 type mapping struct {
 	mem  []byte

@@ -5,7 +5,7 @@ import "github.com/weft-project/weft/device"
 // stageMost is how many bytes of memory for copies a link keeps.
 const stageMost = 256 << 20
 
-// stages are memory for copies that one peer alone is lent: nothing lies there but what it was lent. The hauler has a reference to each.
+// stages are memory for copies that one peer alone is lent: nothing lies there but what it was lent. The channel has a reference to each.
 type stages struct {
 	all   []lending
 	bytes int

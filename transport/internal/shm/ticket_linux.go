@@ -87,7 +87,7 @@ func parseSpots(b []byte, n int) ([]spot, error) {
 	return spots, nil
 }
 
-// parseLocalTicket reads a ticket, but not the table that it points to.
+// parseTicket reads a ticket, but not the table that it points to.
 func parseTicket(b []byte) (t ticket, err error) {
 	u := uvarints{b: b}
 	t.first, t.loans = u.next(math.MaxUint64-loansMost), int(u.next(loansMost))

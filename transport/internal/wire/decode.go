@@ -32,7 +32,7 @@ func (c *Codec) Decode(r io.Reader, place Place) (m *Message, err error) {
 // entryScratch is memory for a line of the table, or the fixed part.
 type entryScratch = [device.MaxRank * extent]byte
 
-// decodeHead reads all of a frame but its payload, and says how long that is. The tensors have no buffers.
+// DecodeHead reads all of a frame but its payload, and says how long that is. The tensors have no buffers.
 func (c *Codec) DecodeHead(r io.Reader) (m *Message, payload int64, err error) {
 	b := c.entries.Get().(*entryScratch)
 	defer c.entries.Put(b)
@@ -108,7 +108,7 @@ func (c *Codec) readTable(r io.Reader, n int, payload int64, b *entryScratch) ([
 	return ts, nil
 }
 
-// readPayload fills a buffer for every tensor that is not absent.
+// ReadPayload fills a buffer for every tensor that is not absent.
 func ReadPayload(r io.Reader, ts []Tensor, place Place) error {
 	for i := range ts {
 		t := &ts[i]
@@ -128,6 +128,7 @@ func ReadPayload(r io.Reader, ts []Tensor, place Place) error {
 	return nil
 }
 
+// PlaceTensor gives a buffer of n bytes, by place or, where that is nil, in host memory.
 func PlaceTensor(place Place, id device.ID, n int) (*device.Buffer, error) {
 	if place == nil {
 		return device.Host().Alloc(n)

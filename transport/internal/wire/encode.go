@@ -42,14 +42,14 @@ func (c *Codec) Encode(w io.Writer, m *Message) error {
 	return err
 }
 
-// keep takes scratch memory back.
+// Keep takes scratch memory back.
 func (c *Codec) Keep(box *[]byte) {
 	if cap(*box) <= KeepScratch {
 		c.Scratch.Put(box)
 	}
 }
 
-// appendHead writes all of a frame but its payload.
+// AppendHead writes all of a frame but its payload.
 func AppendHead(b []byte, m *Message, payload int64) []byte {
 	var flags byte
 	if m.End {
@@ -66,7 +66,7 @@ func AppendHead(b []byte, m *Message, payload int64) []byte {
 	return b
 }
 
-// appendFrame writes a frame with its payload, from wherever the tensors are.
+// AppendFrame writes a frame with its payload, from wherever the tensors are.
 func AppendFrame(b []byte, m *Message, payload int64) ([]byte, error) {
 	b = AppendHead(b, m, payload)
 	for i := range m.Tensors {
@@ -83,7 +83,7 @@ func AppendFrame(b []byte, m *Message, payload int64) ([]byte, error) {
 	return b, nil
 }
 
-// unreadable is why a tensor cannot be sent, whatever the lane: it was released, or what computed it went wrong, which is told once. So it is
+// Unreadable is why a tensor cannot be sent, whatever the lane: it was released, or what computed it went wrong, which is told once. So it is
 // neither tried again nor hidden by what the peer makes of a message that breaks off.
 type Unreadable struct{ Err error }
 
@@ -92,13 +92,13 @@ func (e *Unreadable) Error() string { return e.Err.Error() }
 // Unwrap lets errors.Is find what lies beneath.
 func (e *Unreadable) Unwrap() error { return e.Err }
 
-// isUnreadable says whether a tensor was.
+// IsUnreadable says whether a tensor was.
 func IsUnreadable(err error) bool {
 	var e *Unreadable
 	return errors.As(err, &e)
 }
 
-// download reads a part of a tensor that is sent.
+// Download reads a part of a tensor that is sent.
 func Download(dst []byte, buf *device.Buffer, off int) error {
 	if err := buf.Device().Download(dst, buf, off); err != nil {
 		return &Unreadable{err}
@@ -106,7 +106,7 @@ func Download(dst []byte, buf *device.Buffer, off int) error {
 	return nil
 }
 
-// checkMessage says how many bytes the tensors have together, when the message may be sent.
+// CheckMessage says how many bytes the tensors have together, when the message may be sent.
 func (c *Codec) CheckMessage(m *Message) (int64, error) {
 	if err := c.checkFixed(len(m.Header), len(m.Tensors), 0); err != nil {
 		return 0, err
@@ -149,7 +149,7 @@ func checkBuffer(i int, t *Tensor, n int64) error {
 	return nil
 }
 
-// writeTensor writes a buffer's bytes after what waits in b, or adds them to b. It returns what waits then.
+// WriteTensor writes a buffer's bytes after what waits in b, or adds them to b. It returns what waits then.
 func WriteTensor(w io.Writer, b []byte, buf *device.Buffer) ([]byte, error) {
 	if buf == nil || buf.Len() == 0 {
 		return b, nil
@@ -204,7 +204,7 @@ func writeStaged(w io.Writer, b []byte, buf *device.Buffer) (_ []byte, err error
 	return b, nil
 }
 
-// async begins something, if it is to be done at all, and gives how to wait for it.
+// Async begins something, if it is to be done at all, and gives how to wait for it.
 func Async(wanted bool, do func() error) func() error {
 	if !wanted {
 		return func() error { return nil }

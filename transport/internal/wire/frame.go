@@ -15,7 +15,7 @@ import (
 //	fixed part   16 bytes: kind 1, flags 1, number of tensors 2, header bytes 4, bytes of all tensors 8
 //	header       as many bytes as the fixed part says
 //	table        per tensor 8 bytes: dtype 1, rank 1, device kind 1, zero 1, device index 4; then rank × 8: extents
-//	payload      the tensors' bytes, in order, without padding; it may travel beside the frame, see hauler
+//	payload      the tensors' bytes, in order, without padding; it may travel beside the frame, see channel
 //
 // A tensor's length is not written: it follows from dtype and extents, and the fixed part's sum must agree. ALPN
 // versions the frame, so there is no version in it.
@@ -47,7 +47,7 @@ func NewCodec(l Limits) (*Codec, error) {
 	return c, nil
 }
 
-// frameErr puts a FrameError together.
+// FrameErr puts a FrameError together.
 func FrameErr(part, want, found string, args ...any) *FrameError {
 	return &FrameError{Part: part, Want: want, Found: fmt.Sprintf(found, args...)}
 }
@@ -132,7 +132,7 @@ func readEntry(r io.Reader, i int, b *entryScratch) (t Tensor, err error) {
 	return t, nil
 }
 
-// cutShort turns the end of a stream inside a frame into a FrameError, and leaves other errors alone.
+// CutShort turns the end of a stream inside a frame into a FrameError, and leaves other errors alone.
 func CutShort(err error, part string) error {
 	if err == io.EOF || err == io.ErrUnexpectedEOF {
 		return &FrameError{Part: part, Want: "more bytes", Found: "the end of the stream", Err: io.ErrUnexpectedEOF}

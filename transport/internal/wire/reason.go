@@ -18,7 +18,7 @@ type Reason struct {
 
 func (r *Reason) Error() string { return r.Text }
 
-// maxReset bounds the text of a reason.
+// MaxReset bounds the text of a reason.
 const MaxReset = 500
 
 // ReasonOf is what travels of an error that a stream is reset with; nil of nil.
@@ -34,7 +34,7 @@ func ReasonOf(err error) *Reason {
 	return r
 }
 
-// appendReason writes a reason; nothing for none.
+// AppendReason writes a reason; nothing for none.
 func AppendReason(b []byte, r *Reason) []byte {
 	if r == nil {
 		return b
@@ -42,7 +42,7 @@ func AppendReason(b []byte, r *Reason) []byte {
 	return append(binary.LittleEndian.AppendUint16(b, r.Code), r.Text...)
 }
 
-// parseReason reads what appendReason wrote, which may be anything.
+// ParseReason reads what AppendReason wrote, which may be anything.
 func ParseReason(b []byte) *Reason {
 	if len(b) < 2 {
 		return nil
@@ -50,10 +50,10 @@ func ParseReason(b []byte) *Reason {
 	return &Reason{binary.LittleEndian.Uint16(b), printable.Text(string(b[2:]), MaxReset)}
 }
 
-// maxReason bounds the reason with which a link is closed, in bytes: it must fit into one packet.
+// MaxReason bounds the reason with which a link is closed, in bytes: it must fit into one packet.
 const MaxReason = 200
 
-// truncate cuts a reason to its bound, between characters.
+// Truncate cuts a reason to its bound, between characters.
 func Truncate(s string) string {
 	if len(s) <= MaxReason {
 		return s
@@ -65,7 +65,7 @@ func Truncate(s string) string {
 	return s[:n]
 }
 
-// isContextEnd says that err is a context's own error, as interrupted calls return it.
+// IsContextEnd says that err is a context's own error, as interrupted calls return it.
 func IsContextEnd(err error) bool {
 	return err == context.Canceled || err == context.DeadlineExceeded //nolint:errorlint // a wrapped one is somebody else's
 }
