@@ -36,6 +36,49 @@ func TestImportRulesAreTheTableOfTheDesign(t *testing.T) {
 	compare(t, want, depguard(t, dir))
 }
 
+// TestTheWallsOfTransportAreTheTableOfTheDesign plants imports between all packages inside transport, and
+// from each of them of its public face.
+func TestTheWallsOfTransportAreTheTableOfTheDesign(t *testing.T) {
+	const inside = "transport/internal/"
+	walls := wallsTable(t, inside)
+	dir := stubModule(t)
+	for name := range walls {
+		write(t, dir, inside+name+"/leaf/leaf.go", "// Package leaf is empty.\npackage leaf\n")
+	}
+	var want []string
+	for from, may := range walls {
+		for to := range walls {
+			file := fmt.Sprintf("%s%s/imports_%s.go", inside, from, to)
+			plant(t, dir, file, module+"/"+inside+to+"/leaf")
+			if from != to && !slices.Contains(may, to) {
+				want = append(want, file)
+			}
+		}
+		face := inside + from + "/imports_face.go"
+		plant(t, dir, face, module+"/transport/leaf")
+		want = append(want, face)
+	}
+	compare(t, want, depguard(t, dir))
+}
+
+// wallsTable reads the table of the packages below a folder: package → which of them it may import.
+func wallsTable(t *testing.T, below string) map[string][]string {
+	t.Helper()
+	design, err := os.ReadFile("../docs/design.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := regexp.MustCompile("(?m)^\\| `" + below + "([a-z]+)` \\|.*\\| ([^|]*) \\|$")
+	walls := map[string][]string{}
+	for _, m := range row.FindAllStringSubmatch(string(design), -1) {
+		walls[m[1]] = regexp.MustCompile(`[a-z]+`).FindAllString(m[2], -1)
+	}
+	if len(walls) < 8 {
+		t.Fatalf("docs/design.md lists %d packages below %s; expected the table of at least 8", len(walls), below)
+	}
+	return walls
+}
+
 func TestAnUnlistedDependencyAndTestifyOutsideTestsAreRejected(t *testing.T) {
 	dir := stubModule(t)
 	plant(t, dir, "rpc/listed.go", "gorgonia.org/tensor")

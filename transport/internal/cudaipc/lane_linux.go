@@ -17,6 +17,7 @@ import (
 // listener's [meeting] keeps what they open of each other's memory.
 type maker struct{ peers []accelerator }
 
+// New makes the lane's maker; nil where none of the devices can share its memory.
 func New(devs []device.Device) lane.Maker {
 	l := &maker{}
 	for _, d := range devs {

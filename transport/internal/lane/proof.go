@@ -24,12 +24,14 @@ func Prove(secret *[32]byte, role string, stripe int, binding []byte) []byte {
 	return mac.Sum(nil)
 }
 
+// How long a link's beginning may last.
 const (
 	HandshakeTimeout = 5 * time.Second  // without any answer
 	JoinTimeout      = time.Second      // for joining a lane
 	SetUpTimeout     = HandshakeTimeout // for all words of a set-up together
-	secretContext    = "EXPORTER-weft-lane-"
 )
+
+const secretContext = "EXPORTER-weft-lane-"
 
 // ExportSecret takes a lane's secret from the link's TLS session.
 func ExportSecret(conn *quic.Conn, lane string) (Peer, error) {

@@ -27,10 +27,10 @@ import (
 
 // The answer of a [Server] is a key, and the name of its socket.
 const (
-	KeySize     = 16 // bytes; with it the connections find their link
+	KeySize     = 16       // bytes; with it the connections find their link
 	Prefix      = "@weft-" // of an abstract socket's name
 	maxAnswer   = KeySize + 100
-	MaxRoles    = 2 // connections of a lane
+	MaxRoles    = 2   // connections of a lane
 	MaxGreeting = 128 // connections that have not shown who they are; each process has an account of them
 )
 

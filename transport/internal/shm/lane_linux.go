@@ -20,6 +20,7 @@ type maker struct {
 	copies  bool // see Config.LendCopies
 }
 
+// New makes the lane's maker. With copies it lends a copy of each tensor.
 func New(copies bool) lane.Maker { return &maker{eager.NewLookout(), copies} }
 
 func (*maker) Lane() string { return wire.LaneLocal }

@@ -11,6 +11,7 @@ import (
 	"github.com/weft-project/weft/device"
 )
 
+// How tensors are put together with what stands before them.
 const (
 	smallTensor = 8 << 10  // up to this size a copy is cheaper than a write of its own
 	StageBytes  = 1 << 20  // pieces in which the bytes of other devices pass through the host

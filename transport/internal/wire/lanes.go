@@ -17,7 +17,7 @@ type LaneState struct {
 	Passed   uint64 // of LaneCUDA: messages sent by another lane, with a tensor on an accelerator that lands on one
 }
 
-// laneCodes are the lanes' numbers on the wire.
+// LaneCode is a lane's number on the wire; 0 for no lane.
 func LaneCode(name string) byte {
 	switch name {
 	case LaneQUIC:
