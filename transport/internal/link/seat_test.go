@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"io"
 	"net"
 	"testing"
 	"time"
@@ -274,42 +273,6 @@ func TestALinkOfWhichThereIsNoMoreTakesNoConnectionForTensors(t *testing.T) {
 	<-conn.Context().Done()
 }
 
-func TestTheDiallerOfAConnectionForTensorsIsNotFooledEither(t *testing.T) {
-	leak.Check(t)
-	id := memberOf(t, transporttest.Token(), "w", time.Now)
-	conf := identity.TLSConfig(id, HaulALPN)
-	l, err := quic.ListenAddr("127.0.0.1:0", conf, nil)
-	require.NoError(t, err)
-	defer l.Close()
-	secret := &[32]byte{7}
-	for _, answer := range []func(heard, bound []byte) []byte{
-		func(heard, _ []byte) []byte { return heard[16:] },
-		func([]byte, []byte) []byte { return make([]byte, 32) },
-		func([]byte, []byte) []byte { return nil },
-		func(_, bound []byte) []byte { return lane.Prove(&[32]byte{8}, "listener", 0, bound) },
-	} {
-		conn, err := dialForHauling(t, id, l.Addr().String())
-		require.NoError(t, err)
-		done := make(chan error, 1)
-		go func() { done <- greetHaul(t.Context(), conn, secret) }()
-		served, err := l.Accept(t.Context())
-		require.NoError(t, err)
-		bound, err := haulBinding(served)
-		require.NoError(t, err)
-		s, err := served.AcceptStream(t.Context())
-		require.NoError(t, err)
-		heard := make([]byte, greetingSize)
-		_, err = io.ReadFull(s, heard)
-		require.NoError(t, err)
-		_, err = s.Write(answer(heard, bound))
-		require.NoError(t, err)
-		_ = s.Close()
-		require.Error(t, <-done)
-		_ = conn.CloseWithError(0, "")
-		<-served.Context().Done()
-	}
-}
-
 // The dialler may be quicker than the listener with the last word of a set-up.
 func TestAConnectionForTensorsMayComeBeforeItsLinkIsSetUp(t *testing.T) {
 	leak.Check(t)
@@ -362,25 +325,4 @@ func TestRubbishOnTheConnectionForTensorsHarmsNobodyElse(t *testing.T) {
 	}
 	require.NoError(t, here.Err())
 	require.NoError(t, there.Err())
-}
-
-// FuzzGreeting says anything to a link's seat: only the one greeting takes it, and only once.
-func FuzzGreeting(f *testing.F) {
-	secret, bound := &[32]byte{1, 2, 3}, []byte("bound")
-	tag := lane.LinkTag(secret)
-	right := append(tag[:], lane.Prove(secret, "dialler", 0, bound)...)
-	f.Add(right)
-	f.Add(tag[:])
-	f.Fuzz(func(t *testing.T, b []byte) {
-		st := &seat{secret: *secret}
-		s := &seats{has: map[[16]byte]*seat{tag: st}}
-		var greeting [greetingSize]byte
-		copy(greeting[:], b)
-		_, _ = ticketNumber(b)
-		for range 2 {
-			before := st.taken
-			got := s.take(greeting, bound)
-			require.Equal(t, !before && bytes.Equal(greeting[:], right), got == st)
-		}
-	})
 }

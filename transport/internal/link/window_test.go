@@ -10,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weft-project/weft/internal/leak"
 	"github.com/weft-project/weft/internal/soak"
 	"github.com/weft-project/weft/transport/internal/wire"
 )
@@ -132,51 +131,4 @@ func TestTransfersShareTheWindowAndLeaveNothing(t *testing.T) {
 		require.Zero(t, h.bytes)
 		require.Zero(t, h.count)
 	}
-}
-
-func TestNoMoreThanTheWindowIsUnderWayOnALink(t *testing.T) {
-	leak.Check(t)
-	here, there := quicPair(t, Config{Lanes: []string{wire.LaneQUIC}})
-	h := here.hauls
-	var most int64
-	h.mu.Lock()
-	h.size = func() int64 { // asked under the lock, before every decision
-		most = max(most, h.window.used)
-		return windowLeast
-	}
-	h.mu.Unlock()
-	var wg sync.WaitGroup
-	for range 4 {
-		s, err := here.Open(t.Context())
-		require.NoError(t, err)
-		wg.Go(func() {
-			m := floats(t, 1<<20)
-			defer m.Release()
-			m.End = true
-			if err := s.Send(t.Context(), m); err != nil {
-				t.Error(err)
-			}
-			s.Reset(nil)
-		})
-		other, err := there.Accept(t.Context())
-		require.NoError(t, err)
-		wg.Go(func() {
-			m, err := other.Recv(t.Context(), nil)
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			m.Release()
-			other.Reset(nil)
-		})
-	}
-	wg.Wait()
-	require.Eventually(t, func() bool {
-		out, _, _, count, bytes := hauls(t, here)
-		return out+count+int(bytes) == 0
-	}, time.Minute, time.Millisecond)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	require.Greater(t, most, int64(windowLeast)/2, "the window was in use")
-	require.LessOrEqual(t, most, int64(windowLeast)+eagerFor(windowLeast), "what went before it was asked for comes on top")
 }
