@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-project/weft/transport/internal/quicstream"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/internal/leak"
@@ -120,7 +122,7 @@ func TestAProtocolsNameFitsForEveryID(t *testing.T) {
 	seen := map[string]bool{}
 	for _, job := range []string{"", "a", "b", strings.Repeat("x", 1<<16), "\x00\xff"} {
 		id := identity.OfJob(job)
-		for _, p := range []string{wire.ALPN, link.HaulALPN, bulk.ALPN, identity.StoreALPN} {
+		for _, p := range []string{wire.ALPN, quicstream.ALPN, bulk.ALPN, identity.StoreALPN} {
 			name := identity.InJob(id, p)
 			require.Less(t, len(name), 100)
 			require.False(t, seen[name])

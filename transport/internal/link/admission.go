@@ -11,6 +11,7 @@ import (
 
 	"github.com/weft-project/weft/transport/internal/identity"
 	"github.com/weft-project/weft/transport/internal/places"
+	"github.com/weft-project/weft/transport/internal/quicstream"
 )
 
 const (
@@ -153,7 +154,7 @@ func (g *gate) prove(c context.Context, conn *quic.Conn) bool {
 	}
 	end := sync.OnceFunc(func() {
 		g.crowded()
-		go func() { _ = conn.CloseWithError(codeBusy, errCrowd.Error()) }() // it waits for the connection's goroutine
+		go func() { _ = conn.CloseWithError(quicstream.CodeBusy, errCrowd.Error()) }() // it waits for the connection's goroutine
 	})
 	g.mu.Lock()
 	h.place.End = end
@@ -169,7 +170,7 @@ func (g *gate) prove(c context.Context, conn *quic.Conn) bool {
 		return true
 	case <-conn.Context().Done():
 	case <-c.Done():
-		_ = conn.CloseWithError(codeClosed, "the listener was closed")
+		_ = conn.CloseWithError(quicstream.CodeClosed, "the listener was closed")
 	}
 	return false
 }

@@ -75,7 +75,7 @@ func TestHandshakesThatAreNotFinishedDoNotKeepAPeerOut(t *testing.T) {
 	for range 100 {
 		go func() { _, _ = tr.Dial(t.Context(), to, identity.TLSConfig(id, wire.ALPN), &quic.Config{}) }()
 	}
-	g := l.(*listener).gate
+	g := l.(*Listener).gate
 	require.Eventually(t, func() bool { return g.verify(nil) }, 10*time.Second, time.Millisecond)
 	n, err := New(Config{Identity: id})
 	require.NoError(t, err)

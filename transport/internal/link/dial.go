@@ -11,6 +11,7 @@ import (
 
 	"github.com/weft-project/weft/transport/internal/lane"
 	"github.com/weft-project/weft/transport/internal/places"
+	"github.com/weft-project/weft/transport/internal/quicstream"
 	"github.com/weft-project/weft/transport/internal/wire"
 )
 
@@ -38,7 +39,7 @@ func (n *network) Dial(c context.Context, addr string) (wire.Link, error) {
 	var e *wire.Error
 	switch {
 	case err == nil:
-		n.known.add(places.AccountOf(link.conn.RemoteAddr()))
+		n.known.add(places.AccountOf(link.Conn.RemoteAddr()))
 		return link, nil
 	case errors.As(err, &e) && errors.Is(e.Err, wire.ErrUnreachable) && n.crowds.lately(time.Now(), addr):
 		e.Err = wire.ErrBusy
@@ -57,7 +58,7 @@ func crowded(err error) bool {
 	case errors.As(err, &broken):
 		return broken.Remote && (broken.ErrorCode == quic.ConnectionRefused || broken.ErrorCode == quic.ApplicationErrorErrorCode)
 	case errors.As(err, &app):
-		return app.Remote && app.ErrorCode == codeBusy
+		return app.Remote && app.ErrorCode == quicstream.CodeBusy
 	}
 	return false
 }

@@ -4,9 +4,6 @@
 // lanes and join them. A link is a [mux.Session] on the conduit of the best lane, or on a stream of the QUIC
 // connection.
 //
-// Where no other lane takes them, large tensors travel over one-way QUIC streams (quic_channel.go), if
-// possible on a connection of their own beside the link's (seat.go, beside.go), within a window (window.go).
-//
 // Who has not proved itself holds one of few places (admission.go). In a crowd only dials with the mark of a
 // member are answered (opening.go).
 package link

@@ -69,7 +69,7 @@ func udpAddr(t testing.TB, addr string) *net.UDPAddr {
 
 // occupy takes all places for strangers but some, in the name of hosts that never let them go unless they are evicted.
 func occupy(l wire.Listener, but int, hosts ...string) {
-	g := l.(*listener).gate
+	g := l.(*Listener).gate
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for n := range handshakesMost - but {
@@ -87,7 +87,7 @@ func occupy(l wire.Listener, but int, hosts ...string) {
 
 // full says whether the strangers' places of a listener are all taken.
 func full(l wire.Listener) bool {
-	g := l.(*listener).gate
+	g := l.(*Listener).gate
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return len(g.a.strangers.Under)+g.a.strangers.Evicted >= handshakesMost

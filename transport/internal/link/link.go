@@ -12,24 +12,25 @@ import (
 	"github.com/weft-project/weft/transport/internal/identity"
 	"github.com/weft-project/weft/transport/internal/lane"
 	"github.com/weft-project/weft/transport/internal/mux"
+	"github.com/weft-project/weft/transport/internal/quicstream"
 	"github.com/weft-project/weft/transport/internal/wire"
 )
 
-// link is a session whose life hangs on a QUIC connection.
-type link struct {
+// Link is a session whose life hangs on a QUIC connection.
+type Link struct {
 	*mux.Session
-	conn   *quic.Conn
+	Conn   *quic.Conn
 	peer   string
 	lanes  []wire.LaneState // as they were negotiated, in order of preference; LaneQUIC last
-	hauls  *quicChannel
+	Data   *quicstream.Channel
 	id     *identity.Identity // this end's
 	kept   bool               // frames travel on the connection's kept stream
 	frames *lane.Traffic
 }
 
 // newLink makes the link of a connection that is set up. lanes are the ends of those that are up, by name.
-func newLink(conn *quic.Conn, kept *quic.Stream, cfg mux.Config, said []wire.LaneState, ends map[string]*lane.End) *link {
-	l := &link{conn: conn, peer: cfg.Peer, lanes: append(said, wire.LaneState{Name: wire.LaneQUIC}), kept: true, frames: &lane.Traffic{}}
+func newLink(conn *quic.Conn, kept *quic.Stream, cfg mux.Config, said []wire.LaneState, ends map[string]*lane.End) *Link {
+	l := &Link{Conn: conn, peer: cfg.Peer, lanes: append(said, wire.LaneState{Name: wire.LaneQUIC}), kept: true, frames: &lane.Traffic{}}
 	cfg.Conduit, cfg.Count, cfg.Inline = keptStream{kept}, l.frames, mux.InlineQUIC
 	for _, s := range said {
 		if end := ends[s.Name]; end != nil && end.Conduit != nil {
@@ -47,18 +48,18 @@ func newLink(conn *quic.Conn, kept *quic.Stream, cfg mux.Config, said []wire.Lan
 		}
 	}
 	l.AddChannel(func(env lane.Env) lane.Channel {
-		l.hauls = newQUICChannel(conn, env)
-		return l.hauls
+		l.Data = quicstream.New(conn, env)
+		return l.Data
 	})
 	context.AfterFunc(conn.Context(), func() { l.End(linkError(cfg.Peer, "link with", context.Cause(conn.Context()))) })
 	return l
 }
 
 // explain says what a failed read or write of frames means.
-func (l *link) explain(op string, err error) error {
+func (l *Link) explain(op string, err error) error {
 	if l.kept {
 		var gaveUp *quic.StreamError
-		if cause := context.Cause(l.conn.Context()); cause != nil {
+		if cause := context.Cause(l.Conn.Context()); cause != nil {
 			err = cause
 		}
 		if err != io.EOF && !errors.As(err, &gaveUp) {
@@ -69,23 +70,25 @@ func (l *link) explain(op string, err error) error {
 }
 
 // gone closes the connection, with the reason for the peer.
-func (l *link) gone(err error) {
-	code, reason := codeClosed, err.Error()
+func (l *Link) gone(err error) {
+	code, reason := quicstream.CodeClosed, err.Error()
 	var e *wire.Error
 	switch {
 	case errors.Is(err, wire.ErrFrame):
-		code = codeBreach
+		code = quicstream.CodeBreach
 	case errors.As(err, &e) && errors.Is(e.Err, wire.ErrClosed):
 		reason = e.Reason
 	}
-	_ = l.conn.CloseWithError(quic.ApplicationErrorCode(code), wire.Truncate(reason)) // does nothing where it is gone already
+	_ = l.Conn.CloseWithError(quic.ApplicationErrorCode(code), wire.Truncate(reason)) // does nothing where it is gone already
 }
 
-func (l *link) Vouches(name string, rank int) error {
-	return identity.Vouches(l.id, l.conn.ConnectionState().TLS.PeerCertificates, name, rank)
+// Vouches implements [wire.Link].
+func (l *Link) Vouches(name string, rank int) error {
+	return identity.Vouches(l.id, l.Conn.ConnectionState().TLS.PeerCertificates, name, rank)
 }
 
-func (l *link) Lanes() []wire.LaneState {
+// Lanes implements [wire.Link].
+func (l *Link) Lanes() []wire.LaneState {
 	all := append([]wire.LaneState(nil), l.lanes...)
 	for i := range all {
 		l.Account(&all[i])
@@ -119,8 +122,8 @@ func (k keptStream) TryWrite(b []byte) (int, error) {
 
 // Close is for the end of the link only: the connection is closed.
 func (k keptStream) Close() error {
-	k.CancelRead(resetCode)
-	k.CancelWrite(resetCode)
+	k.CancelRead(quicstream.ResetCode)
+	k.CancelWrite(quicstream.ResetCode)
 	return nil
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weft-project/weft/transport/internal/identity"
 	"github.com/weft-project/weft/transport/internal/lane"
+	"github.com/weft-project/weft/transport/internal/quicstream"
 	"github.com/weft-project/weft/transport/internal/wire"
 )
 
@@ -18,13 +19,14 @@ const acceptQueue = 64
 // setUps is how many links may be set up at a time; the diallers of further ones are told to try again.
 const setUps = 256
 
-type listener struct {
+// Listener takes the links of peers that dial to one address.
+type Listener struct {
 	net    *network
 	ql     *quic.EarlyListener // gives connections before they have proved who they are
 	sock   *socket
 	gate   *gate
 	lanes  []servedLane
-	seats  *seats
+	Seats  *quicstream.Seats
 	queue  chan wire.Link
 	slots  chan struct{}      // one for each set-up that is under way
 	cancel context.CancelFunc // ends greet and what it started
@@ -32,10 +34,10 @@ type listener struct {
 	once   sync.Once
 }
 
-func newListener(n *network, s *socket, g *gate, ql *quic.EarlyListener, lanes []servedLane) *listener {
+func newListener(n *network, s *socket, g *gate, ql *quic.EarlyListener, lanes []servedLane) *Listener {
 	c, cancel := context.WithCancel(context.Background())
-	l := &listener{
-		net: n, ql: ql, sock: s, gate: g, lanes: lanes, seats: newSeats(), queue: make(chan wire.Link, acceptQueue), slots: make(chan struct{}, setUps),
+	l := &Listener{
+		net: n, ql: ql, sock: s, gate: g, lanes: lanes, Seats: quicstream.NewSeats(), queue: make(chan wire.Link, acceptQueue), slots: make(chan struct{}, setUps),
 		cancel: cancel, done: make(chan struct{}),
 	}
 	go l.greet(c)
@@ -43,7 +45,7 @@ func newListener(n *network, s *socket, g *gate, ql *quic.EarlyListener, lanes [
 }
 
 // greet sets up the links of the peers whose certificates are accepted.
-func (l *listener) greet(c context.Context) {
+func (l *Listener) greet(c context.Context) {
 	defer close(l.done)
 	var under sync.WaitGroup
 	defer under.Wait()
@@ -65,29 +67,29 @@ func (l *listener) greet(c context.Context) {
 }
 
 // welcome sets up the link of a member.
-func (l *listener) welcome(c context.Context, conn *quic.Conn) {
+func (l *Listener) welcome(c context.Context, conn *quic.Conn) {
 	select {
 	case l.slots <- struct{}{}:
 		l.setUp(c, conn)
 		<-l.slots
 	default:
-		_ = conn.CloseWithError(codeBusy, "too many links are being set up")
+		_ = conn.CloseWithError(quicstream.CodeBusy, "too many links are being set up")
 	}
 }
 
 // setUp sets up a link and queues it.
-func (l *listener) setUp(c context.Context, conn *quic.Conn) {
-	if conn.ConnectionState().TLS.NegotiatedProtocol == identity.InJob(l.net.cfg.Identity, HaulALPN) {
+func (l *Listener) setUp(c context.Context, conn *quic.Conn) {
+	if conn.ConnectionState().TLS.NegotiatedProtocol == identity.InJob(l.net.cfg.Identity, quicstream.ALPN) {
 		l.seat(c, conn)
 		return
 	}
-	link, err := l.net.setUpAccepted(c, conn, l.lanes, l.seats)
+	link, err := l.net.setUpAccepted(c, conn, l.lanes, l.Seats)
 	switch {
 	case c.Err() != nil && err != nil:
-		_ = conn.CloseWithError(codeClosed, "the listener was closed")
+		_ = conn.CloseWithError(quicstream.CodeClosed, "the listener was closed")
 		return
 	case err != nil:
-		_ = conn.CloseWithError(codeBreach, wire.Truncate(err.Error()))
+		_ = conn.CloseWithError(quicstream.CodeBreach, wire.Truncate(err.Error()))
 		return
 	}
 	select {
@@ -98,26 +100,28 @@ func (l *listener) setUp(c context.Context, conn *quic.Conn) {
 	}
 }
 
-// seat gives a connection for hauling to its link.
-func (l *listener) seat(c context.Context, conn *quic.Conn) {
+// seat gives a data connection to its link.
+func (l *Listener) seat(c context.Context, conn *quic.Conn) {
 	c, cancel := context.WithTimeout(c, lane.SetUpTimeout)
 	defer cancel()
-	stop := context.AfterFunc(c, func() { _ = conn.CloseWithError(codeClosed, "no greeting came") })
-	err := l.seats.admit(c, conn)
+	stop := context.AfterFunc(c, func() { _ = conn.CloseWithError(quicstream.CodeClosed, "no greeting came") })
+	err := l.Seats.Admit(c, conn)
 	if !stop() && err == nil {
 		err = c.Err()
 	}
 	if err != nil {
-		_ = conn.CloseWithError(codeBreach, wire.Truncate(err.Error()))
+		_ = conn.CloseWithError(quicstream.CodeBreach, wire.Truncate(err.Error()))
 	}
 	if errors.Is(err, wire.ErrIdentity) {
 		l.net.refusals.Tell(conn.RemoteAddr(), "the peer does not know the link that it names", err)
 	}
 }
 
-func (l *listener) Addr() string { return l.ql.Addr().String() }
+// Addr implements [wire.Listener].
+func (l *Listener) Addr() string { return l.ql.Addr().String() }
 
-func (l *listener) Accept(c context.Context) (wire.Link, error) {
+// Accept implements [wire.Listener].
+func (l *Listener) Accept(c context.Context) (wire.Link, error) {
 	select {
 	case link := <-l.queue:
 		return link, nil
@@ -133,7 +137,8 @@ func (l *listener) Accept(c context.Context) (wire.Link, error) {
 	}
 }
 
-func (l *listener) Close() error {
+// Close implements [wire.Listener].
+func (l *Listener) Close() error {
 	l.once.Do(func() {
 		_ = l.ql.Close() // never fails
 		l.cancel()
@@ -157,7 +162,7 @@ func (l *listener) Close() error {
 }
 
 // drain closes what quic-go had accepted and greet had not seen.
-func (l *listener) drain() {
+func (l *Listener) drain() {
 	for {
 		conn, err := l.ql.Accept(context.Background())
 		if err != nil {

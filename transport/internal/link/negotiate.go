@@ -10,6 +10,7 @@ import (
 
 	"github.com/weft-project/weft/transport/internal/lane"
 	"github.com/weft-project/weft/transport/internal/mux"
+	"github.com/weft-project/weft/transport/internal/quicstream"
 	"github.com/weft-project/weft/transport/internal/wire"
 )
 
@@ -78,7 +79,7 @@ type setUp struct {
 func (u *setUp) exchange(c context.Context, words func(c context.Context) error) error {
 	c, cancel := context.WithTimeout(c, lane.SetUpTimeout)
 	defer cancel()
-	stop := context.AfterFunc(c, func() { _ = u.conn.CloseWithError(codeClosed, "the link was not set up") })
+	stop := context.AfterFunc(c, func() { _ = u.conn.CloseWithError(quicstream.CodeClosed, "the link was not set up") })
 	err := words(c)
 	if !stop() && err == nil {
 		err = c.Err()
@@ -103,7 +104,7 @@ func (u *setUp) say(d *descriptor) error {
 func (u *setUp) mine() *descriptor { return &descriptor{streams: uint32(u.net.cfg.MaxStreams)} }
 
 // link makes the link, when both ends have agreed. It is to be started.
-func (u *setUp) link(dialler bool, peer string, theirs descriptor) *link {
+func (u *setUp) link(dialler bool, peer string, theirs descriptor) *Link {
 	cfg := mux.Config{
 		Codec: u.net.codec, Pieces: u.net.pieces, Dialler: dialler, Peer: peer, Accepts: uint64(u.net.cfg.MaxStreams), Opens: uint64(theirs.streams),
 	}
@@ -118,14 +119,14 @@ func (u *setUp) link(dialler bool, peer string, theirs descriptor) *link {
 
 // setUpDialled sets up a link at the dialler. That the acceptor answers says that it took this end's certificate: in TLS
 // 1.3 the dialler's handshake is complete before the peer has looked at it.
-func (n *network) setUpDialled(c context.Context, s *socket, conn *quic.Conn, addr string) (*link, error) {
+func (n *network) setUpDialled(c context.Context, s *socket, conn *quic.Conn, addr string) (*Link, error) {
 	u := &setUp{net: n, conn: conn, ends: map[string]*lane.End{}}
 	var theirs descriptor
 	err := u.exchange(c, func(c context.Context) (err error) {
 		if u.kept, err = conn.OpenStreamSync(c); err != nil {
 			return err
 		}
-		u.kept.SetPriority(frameUrgency, true)
+		u.kept.SetPriority(quicstream.FrameUrgency, true)
 		mine := u.mine()
 		makers := map[string]lane.Maker{}
 		for _, name := range laneNames() {
@@ -153,7 +154,7 @@ func (n *network) setUpDialled(c context.Context, s *socket, conn *quic.Conn, ad
 		return nil, err
 	}
 	l := u.link(true, addr, theirs)
-	l.hauls.dial = func(c context.Context) (*quic.Conn, error) { return n.dialHaul(c, s, conn) }
+	l.Data.Dial = func(c context.Context) (*quic.Conn, error) { return n.dialData(c, s, conn) }
 	l.Start()
 	return l, nil
 }

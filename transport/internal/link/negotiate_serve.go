@@ -7,12 +7,13 @@ import (
 	"github.com/quic-go/quic-go"
 
 	"github.com/weft-project/weft/transport/internal/lane"
+	"github.com/weft-project/weft/transport/internal/quicstream"
 	"github.com/weft-project/weft/transport/internal/wire"
 )
 
 // setUpAccepted sets up a link at the acceptor.
-func (n *network) setUpAccepted(c context.Context, conn *quic.Conn, lanes []servedLane, seats *seats) (wire.Link, error) {
-	st, err := seats.add(conn)
+func (n *network) setUpAccepted(c context.Context, conn *quic.Conn, lanes []servedLane, seats *quicstream.Seats) (wire.Link, error) {
+	st, err := seats.Add(conn)
 	if err != nil {
 		return nil, err
 	}
@@ -22,7 +23,7 @@ func (n *network) setUpAccepted(c context.Context, conn *quic.Conn, lanes []serv
 		if u.kept, err = conn.AcceptStream(c); err != nil {
 			return err
 		}
-		u.kept.SetPriority(frameUrgency, true)
+		u.kept.SetPriority(quicstream.FrameUrgency, true)
 		if theirs, err = readDescriptor(u.kept); err != nil {
 			return err
 		}
@@ -33,7 +34,7 @@ func (n *network) setUpAccepted(c context.Context, conn *quic.Conn, lanes []serv
 	}
 	l := u.link(false, conn.RemoteAddr().String(), theirs)
 	l.Start()
-	seats.settle(st, l.hauls.use)
+	seats.Settle(st, l.Data.Use)
 	return l, nil
 }
 

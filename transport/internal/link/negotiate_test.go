@@ -12,7 +12,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/internal/leak"
 	"github.com/weft-project/weft/transport/internal/identity"
 	"github.com/weft-project/weft/transport/internal/lane"
@@ -171,7 +170,7 @@ func TestALaneThatWasNotAskedForSaysSo(t *testing.T) {
 }
 
 // quicPair makes a link over QUIC that ends with the test.
-func quicPair(t testing.TB, cfg Config) (here, there *link) {
+func quicPair(t testing.TB, cfg Config) (here, there *Link) {
 	id, err := identity.IdentityFromToken(transporttest.Token(), transporttest.Job, "w", time.Now)
 	require.NoError(t, err)
 	cfg.Identity = id
@@ -184,11 +183,5 @@ func quicPair(t testing.TB, cfg Config) (here, there *link) {
 	b, err := l.Accept(context.Background())
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = a.Close(""); _ = b.Close(""); _ = l.Close() })
-	return a.(*link), b.(*link)
-}
-
-func floats(t testing.TB, n int) *wire.Message {
-	b, err := device.Host().Alloc(4 * n)
-	require.NoError(t, err)
-	return &wire.Message{Tensors: []wire.Tensor{{Dtype: device.Float32, Shape: device.Shape{n}, Buf: b}}}
+	return a.(*Link), b.(*Link)
 }

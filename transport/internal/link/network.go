@@ -18,6 +18,7 @@ import (
 	"github.com/weft-project/weft/transport/internal/identity"
 	"github.com/weft-project/weft/transport/internal/lane"
 	"github.com/weft-project/weft/transport/internal/mux"
+	"github.com/weft-project/weft/transport/internal/quicstream"
 	"github.com/weft-project/weft/transport/internal/wire"
 )
 
@@ -129,10 +130,10 @@ func (n *network) quicConfig(kept int64) *quic.Config {
 		KeepAlivePeriod:                n.cfg.KeepAlive,
 		InitialStreamReceiveWindow:     streamWindow / 4,
 		MaxStreamReceiveWindow:         streamWindow,
-		InitialConnectionReceiveWindow: linkWindow / 4,
-		MaxConnectionReceiveWindow:     linkWindow,
+		InitialConnectionReceiveWindow: quicstream.LinkWindow / 4,
+		MaxConnectionReceiveWindow:     quicstream.LinkWindow,
 		MaxIncomingStreams:             kept,
-		MaxIncomingUniStreams:          haulStreams,
+		MaxIncomingUniStreams:          quicstream.Streams,
 	}
 }
 
@@ -148,7 +149,7 @@ func (n *network) Listen(c context.Context, addr string) (wire.Listener, error) 
 	s := newSocket(pc, nil, g)
 	accepts := n.quicConfig(1)
 	accepts.HandshakeIdleTimeout = listenTimeout
-	ql, err := s.tr.ListenEarly(identity.TLSConfig(n.cfg.Identity, wire.ALPN, HaulALPN), accepts)
+	ql, err := s.tr.ListenEarly(identity.TLSConfig(n.cfg.Identity, wire.ALPN, quicstream.ALPN), accepts)
 	if err != nil {
 		s.leave()
 		return nil, fmt.Errorf("transport: listen at %s: %w", addr, err)
@@ -157,8 +158,8 @@ func (n *network) Listen(c context.Context, addr string) (wire.Listener, error) 
 }
 
 // dialOnce is a Dial that a crowd may refuse.
-func (n *network) dialOnce(c context.Context, addr string) (*link, error) {
-	fail := func(sentinel, cause error) (*link, error) {
+func (n *network) dialOnce(c context.Context, addr string) (*Link, error) {
+	fail := func(sentinel, cause error) (*Link, error) {
 		_, reason := identity.Refused(cause)
 		return nil, &wire.Error{Op: "dial", Peer: addr, Err: sentinel, Reason: reason, Cause: cause}
 	}
@@ -178,7 +179,7 @@ func (n *network) dialOnce(c context.Context, addr string) (*link, error) {
 	context.AfterFunc(conn.Context(), s.leave)
 	l, err := n.setUpDialled(c, s, conn, addr)
 	if err != nil {
-		_ = conn.CloseWithError(codeClosed, "the link was not set up")
+		_ = conn.CloseWithError(quicstream.CodeClosed, "the link was not set up")
 		return fail(dialError(err), err)
 	}
 	return l, nil

@@ -203,12 +203,12 @@ func TestAHostIsSpentByWhatItHasShownToBeItsOwnAlone(t *testing.T) {
 // door is a listener, and hosts at which somebody dials to it.
 type door struct {
 	*testing.T
-	*listener
+	*Listener
 	hosts map[string]*net.UDPConn
 }
 
 func newDoor(t *testing.T, id *identity.Identity, hosts ...string) *door {
-	d := &door{t, listen(t, Config{Identity: id}).(*listener), map[string]*net.UDPConn{}}
+	d := &door{t, listen(t, Config{Identity: id}).(*Listener), map[string]*net.UDPConn{}}
 	for _, host := range hosts {
 		udp, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.ParseIP(host)})
 		require.NoError(t, err)
@@ -326,7 +326,7 @@ func TestACrowdIsToldOnceAndTakesNoRoomFromOtherRefusals(t *testing.T) {
 	leak.Check(t)
 	book, log := transporttest.NewLogBook()
 	id := memberOf(t, transporttest.Token(), "w", time.Now)
-	l := listen(t, Config{Identity: id, Logger: log}).(*listener)
+	l := listen(t, Config{Identity: id, Logger: log}).(*Listener)
 	d := &door{t, l, nil}
 	d.spend("anyone", false)
 	stranger := firstPacket(t, memberOf(t, transporttest.OtherToken(), "stranger", time.Now))

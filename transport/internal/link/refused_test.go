@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quic-go/quic-go"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/internal/leak"
@@ -76,22 +75,11 @@ func TestAStaleClockIsRefusedAndNamed(t *testing.T) {
 	require.ErrorContains(t, err, "compare the clocks")
 }
 
-// rawDial speaks QUIC without this package.
-func rawDial(t *testing.T, addr string, conf *tls.Config) (*quic.Conn, error) {
-	udp, err := net.ListenUDP("udp4", nil)
-	require.NoError(t, err)
-	tr := &quic.Transport{Conn: udp}
-	t.Cleanup(func() { _ = tr.Close(); _ = udp.Close() })
-	to, err := net.ResolveUDPAddr("udp", addr)
-	require.NoError(t, err)
-	return tr.Dial(t.Context(), to, conf, &quic.Config{MaxIncomingUniStreams: 1})
-}
-
 func TestWhoShowsNoCertificateGetsNoLink(t *testing.T) {
 	leak.Check(t)
 	book, log := transporttest.NewLogBook()
 	l := listen(t, Config{Identity: memberOf(t, transporttest.Token(), "server", time.Now), Logger: log})
-	conn, err := rawDial(t, l.Addr(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{wire.ALPN}})
+	conn, err := transporttest.RawDial(t, l.Addr(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{wire.ALPN}})
 	if err == nil {
 		_, err = conn.AcceptUniStream(t.Context())
 	}

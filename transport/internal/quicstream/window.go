@@ -1,4 +1,4 @@
-package link
+package quicstream
 
 import (
 	"context"
@@ -25,20 +25,20 @@ const (
 
 // windowFor is how many bytes may be under way on a path.
 func windowFor(rtt time.Duration) int64 {
-	return min(max(windowLeast, 2*windowRate*rtt.Microseconds()), linkWindow)
+	return min(max(windowLeast, 2*windowRate*rtt.Microseconds()), LinkWindow)
 }
 
 // eagerFor is how many of them may be of tensors that the peer has not asked for.
 func eagerFor(window int64) int64 { return min(window/2, eagerMost) }
 
-// haulWindow shares the window between transfers that were asked for; those who wait take turns.
-type haulWindow struct {
+// sharedWindow shares the window between transfers that were asked for; those who wait take turns.
+type sharedWindow struct {
 	used  int64 // written, and not read by the peer
-	waits []*quicTransfer
+	waits []*transfer
 }
 
 // grantLocked gives waiting transfers what room there is.
-func (h *quicChannel) grantLocked() {
+func (h *Channel) grantLocked() {
 	size := h.size()
 	for len(h.window.waits) > 0 {
 		t := h.window.waits[0]
@@ -54,7 +54,7 @@ func (h *quicChannel) grantLocked() {
 	}
 }
 
-func (t *quicTransfer) spendLocked(n int64) {
+func (t *transfer) spendLocked(n int64) {
 	t.written += n
 	if t.wanted {
 		t.h.window.used += n
@@ -62,7 +62,7 @@ func (t *quicTransfer) spendLocked(n int64) {
 }
 
 // room waits until some of n bytes may be written, and says how many.
-func (t *quicTransfer) room(c context.Context, n int64) (int64, error) {
+func (t *transfer) room(c context.Context, n int64) (int64, error) {
 	h := t.h
 	h.mu.Lock()
 	if !t.wanted && t.written >= t.early {
@@ -98,7 +98,7 @@ func (t *quicTransfer) room(c context.Context, n int64) (int64, error) {
 }
 
 // wantLocked notes that the peer reads the transfer: what was written of it counts against the window now.
-func (t *quicTransfer) wantLocked() {
+func (t *transfer) wantLocked() {
 	if t.wanted {
 		return
 	}
@@ -109,7 +109,7 @@ func (t *quicTransfer) wantLocked() {
 }
 
 // readLocked notes how far the peer has read.
-func (t *quicTransfer) readLocked(total uint64) error {
+func (t *transfer) readLocked(total uint64) error {
 	if total < uint64(t.read) || total > uint64(t.written) {
 		return wire.FrameErr("word", "no more bytes read than were written, and no fewer than before", "%d of %d, after %d", total, t.written, t.read)
 	}
@@ -121,7 +121,7 @@ func (t *quicTransfer) readLocked(total uint64) error {
 }
 
 // leaveLocked takes a transfer out: it is over and the peer will say nothing more of it, or it does not matter.
-func (t *quicTransfer) leaveLocked() {
+func (t *transfer) leaveLocked() {
 	h := t.h
 	if h.out[t.id] != t {
 		return
@@ -139,7 +139,7 @@ func (t *quicTransfer) leaveLocked() {
 
 // pacedWriter writes a transfer's stream as the window allows.
 type pacedWriter struct {
-	t *quicTransfer
+	t *transfer
 	c context.Context
 	s *quic.SendStream
 }
@@ -161,7 +161,7 @@ func (w pacedWriter) Write(b []byte) (done int, err error) {
 
 // creditReader reads a transfer's stream, and tells the sender how far.
 type creditReader struct {
-	h          *quicChannel
+	h          *Channel
 	id         uint64
 	r          io.Reader
 	read, said uint64
@@ -178,7 +178,8 @@ func (r *creditReader) Read(b []byte) (int, error) {
 
 func (r *creditReader) say() {
 	r.said = r.read
-	r.h.tell(haulRead, r.id, r.read)
+	r.h.tell(wordRead, r.id, r.read)
 }
 
-const linkWindow = 64 << 20 // and on all streams of a link
+// LinkWindow is how many bytes may be on their way on all streams of a link.
+const LinkWindow = 64 << 20

@@ -1,4 +1,4 @@
-package link
+package quicstream
 
 import (
 	"context"
@@ -13,7 +13,7 @@ import (
 )
 
 // accept takes the peer's one-way streams of a connection.
-func (h *quicChannel) accept(conn *quic.Conn) {
+func (h *Channel) accept(conn *quic.Conn) {
 	for {
 		s, err := conn.AcceptUniStream(context.Background())
 		if err != nil {
@@ -24,10 +24,10 @@ func (h *quicChannel) accept(conn *quic.Conn) {
 }
 
 // arrive reads a stream's ticket, and gives it to who waits for it or will.
-func (h *quicChannel) arrive(s *quic.ReceiveStream) {
+func (h *Channel) arrive(s *quic.ReceiveStream) {
 	var b [ticketBytes]byte
 	if _, err := io.ReadFull(s, b[:]); err != nil {
-		s.CancelRead(resetCode)
+		s.CancelRead(ResetCode)
 		return
 	}
 	id := binary.LittleEndian.Uint64(b[:])
@@ -38,8 +38,8 @@ func (h *quicChannel) arrive(s *quic.ReceiveStream) {
 	case want != nil:
 		delete(h.wanted, id)
 		want <- s // it has room for the one
-	case h.err != nil || h.refused.Cut(id) || h.arrived[id] != nil || len(h.arrived) >= haulStreams:
-		s.CancelRead(resetCode)
+	case h.err != nil || h.refused.Cut(id) || h.arrived[id] != nil || len(h.arrived) >= Streams:
+		s.CancelRead(ResetCode)
 	default:
 		h.arrived[id] = s
 	}
@@ -53,7 +53,8 @@ func ticketNumber(ticket []byte) (uint64, error) {
 	return binary.LittleEndian.Uint64(ticket), nil
 }
 
-func (h *quicChannel) Fetch(c context.Context, ticket []byte, ts []wire.Tensor, place wire.Place) error {
+// Fetch implements [lane.Channel].
+func (h *Channel) Fetch(c context.Context, ticket []byte, ts []wire.Tensor, place wire.Place) error {
 	id, err := ticketNumber(ticket)
 	if err != nil {
 		return err
@@ -62,7 +63,7 @@ func (h *quicChannel) Fetch(c context.Context, ticket []byte, ts []wire.Tensor, 
 	if err != nil {
 		return err
 	}
-	stop := context.AfterFunc(c, func() { s.CancelRead(resetCode) })
+	stop := context.AfterFunc(c, func() { s.CancelRead(ResetCode) })
 	r := &creditReader{h: h, id: id, r: s, read: ticketBytes}
 	err = wire.ReadPayload(r, ts, place)
 	if err == nil {
@@ -77,13 +78,13 @@ func (h *quicChannel) Fetch(c context.Context, ticket []byte, ts []wire.Tensor, 
 		r.say()
 		return nil
 	}
-	s.CancelRead(resetCode)
+	s.CancelRead(ResetCode)
 	m := wire.Message{Tensors: ts}
 	m.Release()
 	for i := range ts {
 		ts[i].Buf = nil
 	}
-	h.tell(haulRefuse, id, 0)
+	h.tell(wordRefuse, id, 0)
 	err = h.verdict(c, err)
 	var reset *quic.StreamError
 	switch {
@@ -108,7 +109,7 @@ func atEnd(r io.Reader) error {
 }
 
 // stream gives the stream of a ticket, when it comes.
-func (h *quicChannel) stream(c context.Context, id uint64) (*quic.ReceiveStream, error) {
+func (h *Channel) stream(c context.Context, id uint64) (*quic.ReceiveStream, error) {
 	h.mu.Lock()
 	if h.err != nil {
 		defer h.mu.Unlock()
@@ -127,7 +128,7 @@ func (h *quicChannel) stream(c context.Context, id uint64) (*quic.ReceiveStream,
 		h.wanted[id] = want
 	}
 	h.mu.Unlock()
-	h.tell(haulAsk, id, 0)
+	h.tell(wordAsk, id, 0)
 	if s != nil {
 		return s, nil
 	}
@@ -144,7 +145,7 @@ func (h *quicChannel) stream(c context.Context, id uint64) (*quic.ReceiveStream,
 		select {
 		case s := <-want: // it came at the last moment
 			if s != nil {
-				s.CancelRead(resetCode)
+				s.CancelRead(ResetCode)
 			}
 		default:
 		}
@@ -152,7 +153,8 @@ func (h *quicChannel) stream(c context.Context, id uint64) (*quic.ReceiveStream,
 	}
 }
 
-func (h *quicChannel) Refuse(ticket []byte) {
+// Refuse implements [lane.Channel].
+func (h *Channel) Refuse(ticket []byte) {
 	id, err := ticketNumber(ticket)
 	if err != nil {
 		return
@@ -166,7 +168,7 @@ func (h *quicChannel) Refuse(ticket []byte) {
 	}
 	h.mu.Unlock()
 	if s != nil {
-		s.CancelRead(resetCode)
+		s.CancelRead(ResetCode)
 	}
-	h.tell(haulRefuse, id, 0)
+	h.tell(wordRefuse, id, 0)
 }

@@ -1,4 +1,4 @@
-package link
+package quicstream
 
 import (
 	"context"
@@ -13,32 +13,32 @@ import (
 	"github.com/weft-project/weft/transport/internal/wire"
 )
 
-// redial is how long to wait before another connection for hauling is dialled, where one was lost or could not be had.
+// redial is how long to wait before another data connection is dialled, where one was lost or could not be had.
 const redial = 2 * lane.SetUpTimeout
 
-// endWith has a connection for hauling end with its link's.
-func endWith(link, conn *quic.Conn) {
-	stop := context.AfterFunc(link.Context(), func() { _ = conn.CloseWithError(codeClosed, "the link has ended") })
+// EndWith has a data connection end with its link's.
+func EndWith(link, conn *quic.Conn) {
+	stop := context.AfterFunc(link.Context(), func() { _ = conn.CloseWithError(CodeClosed, "the link has ended") })
 	context.AfterFunc(conn.Context(), func() { stop() })
 }
 
 // dialLocked begins to dial, where there is nothing yet and it was not tried lately.
-func (h *quicChannel) dialLocked(now time.Time) {
-	if h.dial == nil || h.beside != nil || h.err != nil || now.Before(h.dialAfter) {
+func (h *Channel) dialLocked(now time.Time) {
+	if h.Dial == nil || h.beside != nil || h.err != nil || now.Before(h.dialAfter) {
 		return
 	}
 	h.dialAfter = now.Add(redial)
 	go func() {
 		c, cancel := context.WithTimeout(h.conn.Context(), lane.SetUpTimeout)
 		defer cancel()
-		if conn, err := h.dial(c); err == nil {
-			h.use(conn)
+		if conn, err := h.Dial(c); err == nil {
+			h.Use(conn)
 		}
 	}()
 }
 
 // route gives the connection for a transfer.
-func (h *quicChannel) route() *quic.Conn {
+func (h *Channel) route() *quic.Conn {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.beside != nil && h.beside.Context().Err() == nil {
@@ -47,8 +47,8 @@ func (h *quicChannel) route() *quic.Conn {
 	return h.conn
 }
 
-// use has further transfers go by a connection of their own.
-func (h *quicChannel) use(conn *quic.Conn) {
+// Use has further transfers go by a connection of their own.
+func (h *Channel) Use(conn *quic.Conn) {
 	context.AfterFunc(conn.Context(), func() { h.lose(conn) })
 	h.mu.Lock()
 	h.beside = conn
@@ -57,7 +57,7 @@ func (h *quicChannel) use(conn *quic.Conn) {
 }
 
 // lose goes on without a connection that has ended: mostly because the link is about to.
-func (h *quicChannel) lose(conn *quic.Conn) {
+func (h *Channel) lose(conn *quic.Conn) {
 	h.mu.Lock()
 	if h.beside == conn {
 		h.beside = nil
@@ -70,7 +70,7 @@ func (h *quicChannel) lose(conn *quic.Conn) {
 }
 
 // verdict says why a transfer failed: where its connection has ended, what became of the link.
-func (h *quicChannel) verdict(c context.Context, err error) error {
+func (h *Channel) verdict(c context.Context, err error) error {
 	if !connEnded(err) {
 		return err
 	}

@@ -1,4 +1,4 @@
-package link
+package quicstream
 
 import (
 	"context"
@@ -18,20 +18,20 @@ func TestTheWindowFitsThePath(t *testing.T) {
 	require.EqualValues(t, windowLeast, windowFor(0))
 	require.EqualValues(t, windowLeast, windowFor(50*time.Microsecond))
 	require.EqualValues(t, 60_000_000, windowFor(50*time.Millisecond))
-	require.EqualValues(t, linkWindow, windowFor(time.Second))
-	require.EqualValues(t, eagerMost, eagerFor(linkWindow))
+	require.EqualValues(t, LinkWindow, windowFor(time.Second))
+	require.EqualValues(t, eagerMost, eagerFor(LinkWindow))
 	require.GreaterOrEqual(t, windowLeast-int(eagerFor(windowLeast)), creditEvery, "the peer says how far it has read before the window is full")
 }
 
 // sender is a channel whose peer is the test: nothing connects them, and what it writes is what room grants.
-func sender(size int64) *quicChannel {
-	return &quicChannel{size: func() int64 { return size }, out: map[uint64]*quicTransfer{}}
+func sender(size int64) *Channel {
+	return &Channel{size: func() int64 { return size }, out: map[uint64]*transfer{}}
 }
 
-func transferOf(t *testing.T, h *quicChannel, bytes int64) *quicTransfer {
+func transferOf(t *testing.T, h *Channel, bytes int64) *transfer {
 	tr, err := h.Begin(nil)
 	require.NoError(t, err)
-	x := tr.(*quicTransfer)
+	x := tr.(*transfer)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	x.calmLocked()
@@ -39,7 +39,7 @@ func transferOf(t *testing.T, h *quicChannel, bytes int64) *quicTransfer {
 	return x
 }
 
-func hear(h *quicChannel, what byte, id uint64, n int64) error {
+func hear(h *Channel, what byte, id uint64, n int64) error {
 	b := binary.LittleEndian.AppendUint64([]byte{what}, id)
 	return h.Control(binary.LittleEndian.AppendUint64(b, uint64(n)))
 }
@@ -47,16 +47,16 @@ func hear(h *quicChannel, what byte, id uint64, n int64) error {
 func TestAPeerThatClaimsToHaveReadWhatWasNotWrittenBreaksTheRules(t *testing.T) {
 	h := sender(4 * 64 << 10)
 	x := transferOf(t, h, 1<<20)
-	require.NoError(t, hear(h, haulAsk, x.id, 0))
+	require.NoError(t, hear(h, wordAsk, x.id, 0))
 	n, err := x.room(t.Context(), 100_000)
 	require.NoError(t, err)
 	require.EqualValues(t, 100_000, n)
-	require.ErrorIs(t, hear(h, haulRead, x.id, 100_001), wire.ErrFrame)
-	require.ErrorIs(t, hear(h, haulRead, x.id, -1), wire.ErrFrame)
-	require.NoError(t, hear(h, haulRead, x.id, 60_000))
-	require.ErrorIs(t, hear(h, haulRead, x.id, 59_999), wire.ErrFrame, "what was read stays so")
-	require.NoError(t, hear(h, haulRead, 99, 1), "a transfer that is over")
-	for _, word := range [][]byte{nil, {haulAsk}, make([]byte, 17), make([]byte, 18), append([]byte{4}, make([]byte, 16)...)} {
+	require.ErrorIs(t, hear(h, wordRead, x.id, 100_001), wire.ErrFrame)
+	require.ErrorIs(t, hear(h, wordRead, x.id, -1), wire.ErrFrame)
+	require.NoError(t, hear(h, wordRead, x.id, 60_000))
+	require.ErrorIs(t, hear(h, wordRead, x.id, 59_999), wire.ErrFrame, "what was read stays so")
+	require.NoError(t, hear(h, wordRead, 99, 1), "a transfer that is over")
+	for _, word := range [][]byte{nil, {wordAsk}, make([]byte, 17), make([]byte, 18), append([]byte{4}, make([]byte, 16)...)} {
 		require.ErrorIs(t, h.Control(word), wire.ErrFrame)
 	}
 }
@@ -92,7 +92,7 @@ func TestTransfersShareTheWindowAndLeaveNothing(t *testing.T) {
 			})
 			readers.Go(func() {
 				defer cancel()
-				if err := hear(h, haulAsk, x.id, 0); err != nil {
+				if err := hear(h, wordAsk, x.id, 0); err != nil {
 					t.Error(err)
 				}
 				var got int64
@@ -107,15 +107,15 @@ func TestTransfersShareTheWindowAndLeaveNothing(t *testing.T) {
 						cancel()
 						continue
 					case ends == 2 && got > at:
-						_ = hear(h, haulRefuse, x.id, 0)
+						_ = hear(h, wordRefuse, x.id, 0)
 						continue
 					}
-					if err := hear(h, haulRead, x.id, got); err != nil {
+					if err := hear(h, wordRead, x.id, got); err != nil {
 						t.Error(err)
 					}
 				}
 				if ends > 0 {
-					if err := hear(h, haulRefuse, x.id, 0); err != nil {
+					if err := hear(h, wordRefuse, x.id, 0); err != nil {
 						t.Error(err)
 					}
 				} else if got != x.bytes {

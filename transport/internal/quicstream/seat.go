@@ -1,4 +1,4 @@
-package link
+package quicstream
 
 import (
 	"context"
@@ -24,19 +24,19 @@ import (
 //	greeting  48 bytes: a tag that finds the link 16, proof 32
 //	answer    32 bytes: the listener's proof
 const (
-	HaulALPN     = wire.ALPN + " haul"
+	ALPN         = wire.ALPN + " haul"
 	greetingSize = 16 + sha256.Size
 )
 
-// haulBinding is what both ends of a connection for hauling know, and nobody in between.
-func haulBinding(conn *quic.Conn) ([]byte, error) {
+// binding is what both ends of a data connection know, and nobody in between.
+func binding(conn *quic.Conn) ([]byte, error) {
 	tls := conn.ConnectionState().TLS
 	return tls.ExportKeyingMaterial("EXPORTER weft haul", nil, 32)
 }
 
-// greetHaul proves at the dialler which link a connection belongs to, and has the listener prove that it is the link's other end.
-func greetHaul(c context.Context, conn *quic.Conn, secret *[32]byte) error {
-	bound, err := haulBinding(conn)
+// Greet proves at the dialler which link a connection belongs to, and has the listener prove that it is the link's other end.
+func Greet(c context.Context, conn *quic.Conn, secret *[32]byte) error {
+	bound, err := binding(conn)
 	if err != nil {
 		return err
 	}
@@ -58,15 +58,16 @@ func greetHaul(c context.Context, conn *quic.Conn, secret *[32]byte) error {
 	return nil
 }
 
-// seats finds the link that a connection for hauling names. It is safe for concurrent use.
-type seats struct {
+// Seats finds the link that a data connection names. It is safe for concurrent use.
+type Seats struct {
 	mu  sync.Mutex
 	has map[[16]byte]*seat
 }
 
-func newSeats() *seats { return &seats{has: map[[16]byte]*seat{}} }
+// NewSeats makes those of a listener.
+func NewSeats() *Seats { return &Seats{has: map[[16]byte]*seat{}} }
 
-// seat is a link's place for one connection for hauling, at the listener, from before the dialler may dial it. Fields are guarded by
+// seat is a link's place for one data connection, at the listener, from before the dialler may dial it. Fields are guarded by
 // the seats' mu.
 type seat struct {
 	link   *quic.Conn
@@ -76,8 +77,8 @@ type seat struct {
 	use    func(*quic.Conn) // nil until it is
 }
 
-// add makes the seat of a link, which goes with it.
-func (s *seats) add(link *quic.Conn) (*seat, error) {
+// Add makes the seat of a link, which goes with it.
+func (s *Seats) Add(link *quic.Conn) (*seat, error) {
 	with, err := lane.ExportSecret(link, wire.LaneQUIC)
 	if err != nil {
 		return nil, err
@@ -95,8 +96,8 @@ func (s *seats) add(link *quic.Conn) (*seat, error) {
 	return st, nil
 }
 
-// settle says what uses the connection.
-func (s *seats) settle(st *seat, use func(*quic.Conn)) {
+// Settle says what uses the connection.
+func (s *Seats) Settle(st *seat, use func(*quic.Conn)) {
 	s.mu.Lock()
 	conn := st.conn
 	st.conn, st.use = nil, use
@@ -106,9 +107,9 @@ func (s *seats) settle(st *seat, use func(*quic.Conn)) {
 	}
 }
 
-// admit seats a connection that proves itself.
-func (s *seats) admit(c context.Context, conn *quic.Conn) error {
-	bound, err := haulBinding(conn)
+// Admit seats a connection that proves itself.
+func (s *Seats) Admit(c context.Context, conn *quic.Conn) error {
+	bound, err := binding(conn)
 	if err != nil {
 		return err
 	}
@@ -124,7 +125,7 @@ func (s *seats) admit(c context.Context, conn *quic.Conn) error {
 	if st == nil || st.link.Context().Err() != nil {
 		return fmt.Errorf("%w: it does not know the link that it names, or has one already", wire.ErrIdentity)
 	}
-	endWith(st.link, conn)
+	EndWith(st.link, conn)
 	context.AfterFunc(conn.Context(), func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -146,7 +147,7 @@ func (s *seats) admit(c context.Context, conn *quic.Conn) error {
 }
 
 // take gives a link's seat to who proves that it knows the link's secret; nil where it does not, or where the seat is taken.
-func (s *seats) take(greeting [greetingSize]byte, bound []byte) *seat {
+func (s *Seats) take(greeting [greetingSize]byte, bound []byte) *seat {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := s.has[[16]byte(greeting[:16])]

@@ -1,4 +1,4 @@
-package link
+package quicstream
 
 import (
 	"context"
@@ -17,58 +17,61 @@ const (
 	eagerCount = 32 // transfers on their way that the peer has not asked for
 
 	// Words: one of these and the ticket.
-	haulAsk    = 1
-	haulRefuse = 2
-	haulRead   = 3 // and how many bytes of its stream have been read, at any time and at its end
+	wordAsk    = 1
+	wordRefuse = 2
+	wordRead   = 3 // and how many bytes of its stream have been read, at any time and at its end
 
 	ticketBytes = 8
 
-	haulUrgency = 5
+	urgency = 5
 )
 
-// quicChannel moves large tensors over one-way streams of a QUIC connection, one for each message: the ticket, and the
+// Channel moves large tensors over one-way streams of a QUIC connection, one for each message: the ticket, and the
 // tensors' bytes. A ticket is a number. The receiver says when it fetches, and how far it has read; a little goes before, to
 // save a round trip: so little that it cannot fill the connection's window when nobody fetches it.
-type quicChannel struct {
+type Channel struct {
 	env  lane.Env
 	conn *quic.Conn    // the link's
 	size func() int64  // of the window
 	over chan struct{} // closed when err is set
 
-	// dial makes a connection for tensors alone; nil where the peer does.
-	dial func(context.Context) (*quic.Conn, error)
+	// Dial makes a connection for tensors alone; nil where the peer does.
+	Dial func(context.Context) (*quic.Conn, error)
 
 	mu        sync.Mutex
 	err       error
 	beside    *quic.Conn // for tensors alone; nil while there is none
 	dialAfter time.Time
 	last      uint64
-	out       map[uint64]*quicTransfer
+	out       map[uint64]*transfer
 	bytes     int64 // that eager transfers may write
 	count     int   // of eager transfers
-	window    haulWindow
+	window    sharedWindow
 	wanted    map[uint64]chan *quic.ReceiveStream
 	arrived   map[uint64]*quic.ReceiveStream
 	refused   lane.RefusedTickets
 }
 
-func newQUICChannel(conn *quic.Conn, env lane.Env) *quicChannel {
-	h := &quicChannel{
-		env: env, conn: conn, over: make(chan struct{}), size: func() int64 { return windowFor(conn.ConnectionStats().MinRTT) }, out: map[uint64]*quicTransfer{},
+// New makes the channel of a link, over its connection.
+func New(conn *quic.Conn, env lane.Env) *Channel {
+	h := &Channel{
+		env: env, conn: conn, over: make(chan struct{}), size: func() int64 { return windowFor(conn.ConnectionStats().MinRTT) }, out: map[uint64]*transfer{},
 		wanted: map[uint64]chan *quic.ReceiveStream{}, arrived: map[uint64]*quic.ReceiveStream{}, refused: lane.NewRefusedTickets(),
 	}
 	go h.accept(conn)
 	return h
 }
 
-func (h *quicChannel) Lane() string { return wire.LaneQUIC }
+// Lane implements [lane.Channel].
+func (h *Channel) Lane() string { return wire.LaneQUIC }
 
-func (h *quicChannel) Takes([]wire.Tensor, int64) bool { return true }
+// Takes implements [lane.Channel].
+func (h *Channel) Takes([]wire.Tensor, int64) bool { return true }
 
-// quicTransfer is a message's tensors on their way. Of its fields those from eager to read, and cancel, are guarded by the
+// transfer is a message's tensors on their way. Of its fields those from eager to read, and cancel, are guarded by the
 // channel's mu.
-type quicTransfer struct {
-	h       *quicChannel
+type transfer struct {
+	h       *Channel
 	id      uint64
 	tensors []wire.Tensor
 	bytes   int64 // of its stream
@@ -88,8 +91,9 @@ type quicTransfer struct {
 	granted int64
 }
 
-func (h *quicChannel) Begin(ts []wire.Tensor) (lane.Transfer, error) {
-	t := &quicTransfer{h: h, tensors: ts, bytes: ticketBytes, asked: make(chan struct{}), turn: make(chan struct{}, 1)}
+// Begin implements [lane.Channel].
+func (h *Channel) Begin(ts []wire.Tensor) (lane.Transfer, error) {
+	t := &transfer{h: h, tensors: ts, bytes: ticketBytes, asked: make(chan struct{}), turn: make(chan struct{}, 1)}
 	for i := range ts {
 		if ts[i].Buf != nil {
 			t.bytes += int64(ts[i].Buf.Len())
@@ -112,10 +116,10 @@ func (h *quicChannel) Begin(ts []wire.Tensor) (lane.Transfer, error) {
 	return t, nil
 }
 
-func (t *quicTransfer) Ticket() []byte { return binary.LittleEndian.AppendUint64(nil, t.id) }
+func (t *transfer) Ticket() []byte { return binary.LittleEndian.AppendUint64(nil, t.id) }
 
 // calmLocked takes a transfer off those that the peer did not ask for.
-func (t *quicTransfer) calmLocked() {
+func (t *transfer) calmLocked() {
 	if t.eager {
 		t.eager = false
 		t.h.bytes -= t.early
@@ -123,13 +127,13 @@ func (t *quicTransfer) calmLocked() {
 	}
 }
 
-func (t *quicTransfer) Abandon() {
+func (t *transfer) Abandon() {
 	t.h.mu.Lock()
 	defer t.h.mu.Unlock()
 	t.leaveLocked()
 }
 
-func (t *quicTransfer) Deliver(c context.Context) error {
+func (t *transfer) Deliver(c context.Context) error {
 	h := t.h
 	c, cancel := context.WithCancel(c)
 	defer cancel()
@@ -159,7 +163,7 @@ func (t *quicTransfer) Deliver(c context.Context) error {
 }
 
 // write waits for its turn and writes.
-func (t *quicTransfer) write(c context.Context) error {
+func (t *transfer) write(c context.Context) error {
 	if t.early == 0 {
 		select {
 		case <-t.asked:
@@ -171,8 +175,8 @@ func (t *quicTransfer) write(c context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.SetPriority(haulUrgency, true)
-	stop := context.AfterFunc(c, func() { s.CancelWrite(resetCode) })
+	s.SetPriority(urgency, true)
+	stop := context.AfterFunc(c, func() { s.CancelWrite(ResetCode) })
 	defer stop()
 	w := pacedWriter{t, c, s}
 	b := t.Ticket()
@@ -188,15 +192,16 @@ func (t *quicTransfer) write(c context.Context) error {
 		t.h.env.Count.Sent.Add(uint64(t.bytes - ticketBytes))
 		return s.Close()
 	}
-	s.CancelWrite(resetCode)
+	s.CancelWrite(ResetCode)
 	if c.Err() != nil {
 		return c.Err()
 	}
 	return err
 }
 
-func (h *quicChannel) Control(b []byte) error {
-	if len(b) != 17 || b[0] < haulAsk || b[0] > haulRead {
+// Control implements [lane.Channel].
+func (h *Channel) Control(b []byte) error {
+	if len(b) != 17 || b[0] < wordAsk || b[0] > wordRead {
 		return wire.FrameErr("word", "17 bytes, of which the first is 1 to 3", "%x", b)
 	}
 	h.mu.Lock()
@@ -206,13 +211,13 @@ func (h *quicChannel) Control(b []byte) error {
 		return nil // it is over
 	}
 	switch b[0] {
-	case haulAsk:
+	case wordAsk:
 		t.wantLocked()
-	case haulRead:
+	case wordRead:
 		if err := t.readLocked(binary.LittleEndian.Uint64(b[9:])); err != nil {
 			return err
 		}
-	case haulRefuse:
+	case wordRefuse:
 		t.refused = true
 		if t.cancel != nil {
 			t.cancel()
@@ -225,12 +230,13 @@ func (h *quicChannel) Control(b []byte) error {
 }
 
 // tell says a word of the transfer with that ticket. It fails only with the link.
-func (h *quicChannel) tell(what byte, id, n uint64) {
+func (h *Channel) tell(what byte, id, n uint64) {
 	b := binary.LittleEndian.AppendUint64([]byte{what}, id)
 	_ = h.env.Say(binary.LittleEndian.AppendUint64(b, n))
 }
 
-func (h *quicChannel) Close(err error) {
+// Close implements [lane.Channel].
+func (h *Channel) Close(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.err != nil {

@@ -1,4 +1,4 @@
-package link
+package quicstream
 
 import (
 	"bytes"
@@ -17,8 +17,9 @@ import (
 
 func TestTheDiallerOfAConnectionForTensorsIsNotFooledEither(t *testing.T) {
 	leak.Check(t)
-	id := memberOf(t, transporttest.Token(), "w", time.Now)
-	conf := identity.TLSConfig(id, HaulALPN)
+	id, err := identity.IdentityFromToken(transporttest.Token(), transporttest.Job, "w", time.Now)
+	require.NoError(t, err)
+	conf := identity.TLSConfig(id, ALPN)
 	l, err := quic.ListenAddr("127.0.0.1:0", conf, nil)
 	require.NoError(t, err)
 	defer l.Close()
@@ -29,13 +30,13 @@ func TestTheDiallerOfAConnectionForTensorsIsNotFooledEither(t *testing.T) {
 		func([]byte, []byte) []byte { return nil },
 		func(_, bound []byte) []byte { return lane.Prove(&[32]byte{8}, "listener", 0, bound) },
 	} {
-		conn, err := dialForHauling(t, id, l.Addr().String())
+		conn, err := transporttest.RawDial(t, l.Addr().String(), identity.TLSConfig(id, ALPN))
 		require.NoError(t, err)
 		done := make(chan error, 1)
-		go func() { done <- greetHaul(t.Context(), conn, secret) }()
+		go func() { done <- Greet(t.Context(), conn, secret) }()
 		served, err := l.Accept(t.Context())
 		require.NoError(t, err)
-		bound, err := haulBinding(served)
+		bound, err := binding(served)
 		require.NoError(t, err)
 		s, err := served.AcceptStream(t.Context())
 		require.NoError(t, err)
@@ -60,7 +61,7 @@ func FuzzGreeting(f *testing.F) {
 	f.Add(tag[:])
 	f.Fuzz(func(t *testing.T, b []byte) {
 		st := &seat{secret: *secret}
-		s := &seats{has: map[[16]byte]*seat{tag: st}}
+		s := &Seats{has: map[[16]byte]*seat{tag: st}}
 		var greeting [greetingSize]byte
 		copy(greeting[:], b)
 		_, _ = ticketNumber(b)

@@ -1,4 +1,4 @@
-package link
+package quicstream_test
 
 import (
 	"context"
@@ -9,26 +9,24 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/internal/leak"
+	"github.com/weft-project/weft/transport/internal/link"
+	"github.com/weft-project/weft/transport/internal/quicstream"
+	"github.com/weft-project/weft/transport/internal/transporttest"
 	"github.com/weft-project/weft/transport/internal/wire"
 )
 
 func TestNoMoreThanTheWindowIsUnderWayOnALink(t *testing.T) {
 	leak.Check(t)
-	here, there := quicPair(t, Config{Lanes: []string{wire.LaneQUIC}})
-	h := here.hauls
+	here, there := quicPair(t, link.Config{Lanes: []string{wire.LaneQUIC}})
+	h := here.Data
 	var most int64
-	h.mu.Lock()
-	h.size = func() int64 { // asked under the lock, before every decision
-		most = max(most, h.window.used)
-		return windowLeast
-	}
-	h.mu.Unlock()
+	h.Narrow(func(used int64) { most = max(most, used) })
 	var wg sync.WaitGroup
 	for range 4 {
 		s, err := here.Open(t.Context())
 		require.NoError(t, err)
 		wg.Go(func() {
-			m := floats(t, 1<<20)
+			m := transporttest.Floats(t, 1<<20)
 			defer m.Release()
 			m.End = true
 			if err := s.Send(t.Context(), m); err != nil {
@@ -50,33 +48,24 @@ func TestNoMoreThanTheWindowIsUnderWayOnALink(t *testing.T) {
 	}
 	wg.Wait()
 	require.Eventually(t, func() bool {
-		out, _, _, count, bytes := hauls(t, here)
+		out, _, _, count, bytes := here.Data.Held()
 		return out+count+int(bytes) == 0
 	}, time.Minute, time.Millisecond)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	require.Greater(t, most, int64(windowLeast)/2, "the window was in use")
-	require.LessOrEqual(t, most, int64(windowLeast)+eagerFor(windowLeast), "what went before it was asked for comes on top")
-}
-
-// hauls says what the QUIC channels of a link's ends hold.
-func hauls(t testing.TB, l *link) (out, wanted, arrived, count int, bytes int64) {
-	h := l.hauls
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return len(h.out) + len(h.window.waits), len(h.wanted), len(h.arrived), h.count, h.bytes + h.window.used
+	h.Narrow(func(int64) {}) // from now on nobody writes it
+	require.Greater(t, most, int64(quicstream.WindowLeast)/2, "the window was in use")
+	require.LessOrEqual(t, most, int64(quicstream.WindowLeast)+quicstream.EagerFor(quicstream.WindowLeast), "what went before it was asked for comes on top")
 }
 
 func TestTensorsThatNobodyReceivesAreFewAndDoNotKeepOthersFromTravelling(t *testing.T) {
 	leak.Check(t)
-	here, there := quicPair(t, Config{Lanes: []string{wire.LaneQUIC}})
+	here, there := quicPair(t, link.Config{Lanes: []string{wire.LaneQUIC}})
 	c, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	for range 100 { // 100 MB that nobody receives
 		s, err := here.Open(c)
 		require.NoError(t, err)
 		wg.Go(func() {
-			m := floats(t, 1<<18)
+			m := transporttest.Floats(t, 1<<18)
 			defer m.Release()
 			s.Reset(s.Send(c, m))
 		})
@@ -87,13 +76,13 @@ func TestTensorsThatNobodyReceivesAreFewAndDoNotKeepOthersFromTravelling(t *test
 		require.NoError(t, err)
 		ignored = append(ignored, s)
 	}
-	_, _, _, count, bytes := hauls(t, here)
-	require.LessOrEqual(t, count, eagerCount)
-	require.LessOrEqual(t, bytes, int64(eagerMost))
+	_, _, _, count, bytes := here.Data.Held()
+	require.LessOrEqual(t, count, quicstream.EagerCount)
+	require.LessOrEqual(t, bytes, int64(quicstream.EagerMost))
 
 	mine, err := here.Open(t.Context())
 	require.NoError(t, err)
-	m := floats(t, 1<<20)
+	m := transporttest.Floats(t, 1<<20)
 	defer m.Release()
 	m.End = true
 	sent := make(chan error, 1)
@@ -119,8 +108,8 @@ func TestTensorsThatNobodyReceivesAreFewAndDoNotKeepOthersFromTravelling(t *test
 		s.Reset(nil)
 	}
 	require.Eventually(t, func() bool {
-		for _, l := range []*link{here, there} {
-			out, wanted, arrived, count, bytes := hauls(t, l)
+		for _, l := range []*link.Link{here, there} {
+			out, wanted, arrived, count, bytes := l.Data.Held()
 			if out+wanted+arrived+count+int(bytes) > 0 {
 				return false
 			}
@@ -133,12 +122,12 @@ func TestTensorsThatNobodyReceivesAreFewAndDoNotKeepOthersFromTravelling(t *test
 
 func TestAFetchThatIsInterruptedHoldsNothing(t *testing.T) {
 	leak.Check(t)
-	here, there := quicPair(t, Config{Lanes: []string{wire.LaneQUIC}})
+	here, there := quicPair(t, link.Config{Lanes: []string{wire.LaneQUIC}})
 	for i := range 20 {
 		s, err := here.Open(t.Context())
 		require.NoError(t, err)
 		sent := make(chan error, 1)
-		m := floats(t, 4<<20)
+		m := transporttest.Floats(t, 4<<20)
 		go func() { sent <- s.Send(t.Context(), m) }()
 		other, err := there.Accept(t.Context())
 		require.NoError(t, err)
