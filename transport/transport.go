@@ -88,7 +88,7 @@ type (
 	Identity = identity.Identity
 	// IdentityFiles names the files of a worker's own certificate, in PEM: CA, Cert and Key; the Job's
 	// id; and a Logger.
-	IdentityFiles = identity.IdentityFiles
+	IdentityFiles = identity.Files
 )
 
 // NewToken makes a secret for a job.
@@ -112,14 +112,14 @@ func CertificatesFromEnv() (IdentityFiles, error) { return identity.Certificates
 // IdentityFromEnv is the identity that the environment names, for a member of that name. log is for what
 // becomes of files.
 func IdentityFromEnv(name string, log *slog.Logger) (*Identity, error) {
-	return identity.IdentityFromEnv(name, log)
+	return identity.FromEnv(name, log)
 }
 
 // IdentityFromToken derives the CA of a job from its token and its id, the same at every worker, and
 // mints certificates for the worker called name. Any bytes may be an id, also none. A secret that is no
 // token goes through [StrengthenToken] first. now is time.Now (so is nil), or a test's.
 func IdentityFromToken(token, job, name string, now func() time.Time) (*Identity, error) {
-	return identity.IdentityFromToken(token, job, name, now)
+	return identity.FromToken(token, job, name, now)
 }
 
 // IdentityFromFiles uses the user's own CA, certificate and key. The files are looked at again while
@@ -127,5 +127,5 @@ func IdentityFromToken(token, job, name string, now func() time.Time) (*Identity
 // when all three fit together. Links that exist live on. To change the CA, first let every worker's CA
 // file hold the old one and the new one.
 func IdentityFromFiles(files IdentityFiles) (*Identity, error) {
-	return identity.IdentityFromFiles(files)
+	return identity.FromFiles(files)
 }

@@ -42,7 +42,7 @@ func BenchmarkBulk(b *testing.B) {
 
 // BenchmarkTLSStream sends as many bytes over one TLS connection, into a buffer, and waits for a byte in answer.
 func BenchmarkTLSStream(b *testing.B) {
-	id, err := identity.IdentityFromToken(transporttest.Token(), transporttest.Job, "w", time.Now)
+	id, err := identity.FromToken(transporttest.Token(), transporttest.Job, "w", time.Now)
 	require.NoError(b, err)
 	ln, err := tls.Listen("tcp", "127.0.0.1:0", identity.TLSConfig(id, wire.ALPN))
 	require.NoError(b, err)

@@ -17,7 +17,7 @@ import (
 
 func TestAPeerThatBreaksTheRulesOnAStripeLosesItsLink(t *testing.T) {
 	leak.Check(t)
-	id, err := identity.IdentityFromToken(transporttest.Token(), transporttest.Job, "w", time.Now)
+	id, err := identity.FromToken(transporttest.Token(), transporttest.Job, "w", time.Now)
 	require.NoError(t, err)
 	n, err := link.New(link.Config{Identity: id, Lanes: []string{wire.LaneBulk}})
 	require.NoError(t, err)

@@ -22,7 +22,7 @@ import (
 
 // stripesOf is a member of a job, which may have stripes.
 func stripesOf(t testing.TB, token, name string, now func() time.Time) *identity.Identity {
-	id, err := identity.IdentityFromToken(token, transporttest.Job, name, now)
+	id, err := identity.FromToken(token, transporttest.Job, name, now)
 	require.NoError(t, err)
 	return id
 }

@@ -31,8 +31,8 @@ func JobFromEnv() string { return cmp.Or(os.Getenv(JobVariable), NoJob) }
 
 // CertificatesFromEnv reads the variables. Where one is set, all are needed. The Job is left to the
 // caller.
-func CertificatesFromEnv() (IdentityFiles, error) {
-	files := IdentityFiles{
+func CertificatesFromEnv() (Files, error) {
+	files := Files{
 		CA: os.Getenv(CAVariable), Cert: os.Getenv(CertVariable), Key: os.Getenv(KeyVariable),
 	}
 	if files.CA+files.Cert+files.Key != "" && (files.CA == "" || files.Cert == "" || files.Key == "") {
@@ -48,16 +48,16 @@ var ErrNoSecret = errors.New("the job has no token: start the program with weft 
 	"or set WEFT_TOKEN to the same secret for all workers (\"weft token\" makes one), " +
 	"or WEFT_TOKEN_FILE to a file with it, or give Certificates")
 
-// IdentityFromEnv is the identity that the environment names, for a member of that name. log is for
+// FromEnv is the identity that the environment names, for a member of that name. log is for
 // what becomes of files.
-func IdentityFromEnv(name string, log *slog.Logger) (*Identity, error) {
+func FromEnv(name string, log *slog.Logger) (*Identity, error) {
 	files, err := CertificatesFromEnv()
 	if err != nil {
 		return nil, err
 	}
 	if files.CA != "" {
 		files.Logger, files.Job = log, JobFromEnv()
-		return IdentityFromFiles(files)
+		return FromFiles(files)
 	}
 	token, err := secret.FromEnv(os.Getenv)
 	if err != nil {
@@ -66,5 +66,5 @@ func IdentityFromEnv(name string, log *slog.Logger) (*Identity, error) {
 	if token == "" {
 		return nil, ErrNoSecret
 	}
-	return IdentityFromToken(token, JobFromEnv(), name, time.Now)
+	return FromToken(token, JobFromEnv(), name, time.Now)
 }

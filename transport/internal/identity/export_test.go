@@ -2,8 +2,8 @@ package identity
 
 // What tests of links need of an identity's inside.
 var (
-	FromToken = fromToken
-	OnDisk    = onDisk
+	TokenOf = fromToken
+	OnDisk  = onDisk
 )
 
 const (

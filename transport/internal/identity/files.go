@@ -21,8 +21,8 @@ const (
 	lookPatience = 200 * time.Millisecond // a handshake waits no longer for a slow disk, and goes on with what is known
 )
 
-// IdentityFiles names a user's own certificates; all files are PEM.
-type IdentityFiles struct {
+// Files names a user's own certificates; all files are PEM.
+type Files struct {
 	CA   string // every certificate of any CA in it counts as a member of the job that it names
 	Cert string // this worker's, and what is between it and the CA
 	Key  string // which nobody but its user, or root, may read (mode 0600 or 0400)
@@ -33,20 +33,20 @@ type IdentityFiles struct {
 	Logger *slog.Logger
 }
 
-// IdentityFromFiles uses the user's own CA, certificate and key. The files are looked at again while links are made, at most once a
+// FromFiles uses the user's own CA, certificate and key. The files are looked at again while links are made, at most once a
 // second, so that they can be renewed while the job runs: where the three fit together they are taken, and until then those
 // before stay in use. Links that exist live on. To change the CA, first let every worker's CA file hold the old one and the new one.
-func IdentityFromFiles(files IdentityFiles) (*Identity, error) {
+func FromFiles(files Files) (*Identity, error) {
 	read := func(name string) ([]byte, error) {
 		if name == files.Key {
 			return private.ReadKey(name, maxKeyFile)
 		}
 		return private.ReadFile(name, maxCertFile)
 	}
-	return identityFromFiles(files, read, time.Now)
+	return fromFiles(files, read, time.Now)
 }
 
-func identityFromFiles(names IdentityFiles, read func(string) ([]byte, error), now func() time.Time) (*Identity, error) {
+func fromFiles(names Files, read func(string) ([]byte, error), now func() time.Time) (*Identity, error) {
 	names.Logger = cmp.Or(names.Logger, slog.Default())
 	var missing []error
 	for i, name := range []string{names.CA, names.Cert, names.Key} {
@@ -60,7 +60,7 @@ func identityFromFiles(names IdentityFiles, read func(string) ([]byte, error), n
 	if missing != nil {
 		return nil, errors.Join(missing...)
 	}
-	f := &identityFiles{IdentityFiles: names, read: read}
+	f := &loadedFiles{Files: names, read: read}
 	f.current, f.why = f.readAll()
 	id := &Identity{job: names.Job, now: now, files: f}
 	if f.why != nil {
@@ -75,9 +75,9 @@ func identityFromFiles(names IdentityFiles, read func(string) ([]byte, error), n
 	return id, nil
 }
 
-// identityFiles is what an Identity knows of its files. Its lower fields are guarded by the Identity's mu, or belong to who looks.
-type identityFiles struct {
-	IdentityFiles
+// loadedFiles is what an Identity knows of its files. Its lower fields are guarded by the Identity's mu, or belong to who looks.
+type loadedFiles struct {
+	Files
 	read func(string) ([]byte, error)
 
 	expired bool // it was told that the certificate in use has ended
@@ -88,7 +88,7 @@ type identityFiles struct {
 	why     error     // why it could not be read
 }
 
-func (f *identityFiles) readAll() (found [3]string, err error) {
+func (f *loadedFiles) readAll() (found [3]string, err error) {
 	for i, name := range []string{f.CA, f.Cert, f.Key} {
 		b, err := f.read(name)
 		if err != nil {
@@ -100,7 +100,7 @@ func (f *identityFiles) readAll() (found [3]string, err error) {
 }
 
 // load makes sense of the files' contents.
-func (f *identityFiles) load(found [3]string, now time.Time) (*x509.CertPool, *tls.Certificate, error) {
+func (f *loadedFiles) load(found [3]string, now time.Time) (*x509.CertPool, *tls.Certificate, error) {
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM([]byte(found[0])) {
 		return nil, nil, fmt.Errorf("transport: %s holds no certificate in PEM", f.CA)
@@ -130,7 +130,7 @@ func (f *identityFiles) load(found [3]string, now time.Time) (*x509.CertPool, *t
 }
 
 // checkOwn says whether it is of use to show the certificate.
-func (f *identityFiles) checkOwn(own *tls.Certificate, now time.Time) error {
+func (f *loadedFiles) checkOwn(own *tls.Certificate, now time.Time) error {
 	if now.After(own.Leaf.NotAfter) {
 		return fmt.Errorf("transport: %w: this worker's own certificate, %s, ended at %s; renew it", wire.ErrIdentity, f.Cert, own.Leaf.NotAfter.UTC().Format(time.RFC3339))
 	}
@@ -138,7 +138,7 @@ func (f *identityFiles) checkOwn(own *tls.Certificate, now time.Time) error {
 }
 
 // own gives the certificate in use, unless it has ended: then its owner hears of it from here, once, and not only from peers.
-func (f *identityFiles) own(leaf *tls.Certificate, now time.Time) (*tls.Certificate, error) {
+func (f *loadedFiles) own(leaf *tls.Certificate, now time.Time) (*tls.Certificate, error) {
 	err := f.checkOwn(leaf, now)
 	if err != nil && !f.expired {
 		f.Logger.Error("weft: no links can be made", "detail", err)

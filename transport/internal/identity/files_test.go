@@ -17,7 +17,7 @@ import (
 // onDisk makes an identity whose files lie on the disk, as NAME.ca, NAME.cert and NAME.key.
 func onDisk(t *testing.T, d *transporttest.Disk, name, job string, now func() time.Time) (*Identity, *transporttest.LogBook) {
 	book, log := transporttest.NewLogBook()
-	id, err := identityFromFiles(IdentityFiles{CA: name + ".ca", Cert: name + ".cert", Key: name + ".key", Job: job, Logger: log}, d.Read, now)
+	id, err := fromFiles(Files{CA: name + ".ca", Cert: name + ".cert", Key: name + ".key", Job: job, Logger: log}, d.Read, now)
 	require.NoError(t, err)
 	return id, book
 }
@@ -32,26 +32,26 @@ func TestTheUsersOwnCertificatesServe(t *testing.T) {
 	one, two := transporttest.NewAuthority(t, "one", time.Now()), transporttest.NewAuthority(t, "two", time.Now())
 	cert, key := one.Member(t, "one", time.Now())
 	_, otherKey := two.Member(t, "two", time.Now())
-	good := IdentityFiles{CA: save("ca", one.PEM()), Cert: save("cert", cert), Key: save("key", key), Job: transporttest.Job}
-	a, err := IdentityFromFiles(good)
+	good := Files{CA: save("ca", one.PEM()), Cert: save("cert", cert), Key: save("key", key), Job: transporttest.Job}
+	a, err := FromFiles(good)
 	require.NoError(t, err)
-	b, err := IdentityFromFiles(good)
+	b, err := FromFiles(good)
 	require.NoError(t, err)
 	require.NoError(t, a.verify(shows(t, b)))
 	bad := good
 	bad.CA = save("other-ca", two.PEM())
-	_, err = IdentityFromFiles(bad)
+	_, err = FromFiles(bad)
 	require.ErrorIs(t, err, wire.ErrIdentity, "the certificate is of another CA")
 	bad = good
 	bad.Key = save("other-key", otherKey)
-	_, err = IdentityFromFiles(bad)
+	_, err = FromFiles(bad)
 	require.ErrorContains(t, err, bad.Key)
 	bad = good
 	bad.CA = good.Key
-	_, err = IdentityFromFiles(bad)
+	_, err = FromFiles(bad)
 	require.ErrorContains(t, err, "no certificate in PEM")
 	bad.CA = filepath.Join(dir, "absent")
-	_, err = IdentityFromFiles(bad)
+	_, err = FromFiles(bad)
 	require.ErrorIs(t, err, os.ErrNotExist)
 	require.ErrorContains(t, err, "absent")
 }
@@ -151,7 +151,7 @@ func endedOwn(t *testing.T) {
 	}
 	require.Len(t, book.Lines(), 1)
 	require.Contains(t, book.Lines()[0], "level=ERROR")
-	_, err := identityFromFiles(id.files.IdentityFiles, d.Read, c.now)
+	_, err := fromFiles(id.files.Files, d.Read, c.now)
 	require.ErrorContains(t, err, "w.cert, ended at")
 	d.Put(t, "w", ca, c.t)
 	c.t = c.t.Add(lookEvery)
@@ -159,7 +159,7 @@ func endedOwn(t *testing.T) {
 }
 
 func TestAllFilesThatAreNotNamedAreToldAtOnce(t *testing.T) {
-	_, err := IdentityFromFiles(IdentityFiles{Cert: "x"})
+	_, err := FromFiles(Files{Cert: "x"})
 	require.ErrorContains(t, err, "IdentityFiles.CA is empty")
 	require.ErrorContains(t, err, "IdentityFiles.Key is empty")
 	require.NotContains(t, err.Error(), "Cert is empty")

@@ -29,7 +29,7 @@ type Identity struct {
 	job   string
 	now   func() time.Time
 	mint  func(now time.Time) (*tls.Certificate, error) // nil when the certificate is the user's own
-	files *identityFiles                                // nil when it is not
+	files *loadedFiles                                  // nil when it is not
 	marks Marks
 
 	mu    sync.Mutex
@@ -53,10 +53,10 @@ func StrengthenToken(token, job string) (string, error) {
 	return strong, nil
 }
 
-// IdentityFromToken derives the CA of a job from its token and its id, the same at every worker, and mints certificates for the worker
+// FromToken derives the CA of a job from its token and its id, the same at every worker, and mints certificates for the worker
 // called name. Any bytes may be an id, also none. A secret that is no token goes through [StrengthenToken] first. now is time.Now (so is
 // nil), or a test's.
-func IdentityFromToken(token, job, name string, now func() time.Time) (*Identity, error) {
+func FromToken(token, job, name string, now func() time.Time) (*Identity, error) {
 	if now == nil {
 		now = time.Now
 	}

@@ -19,7 +19,7 @@ type clock struct{ t time.Time }
 func (c *clock) now() time.Time { return c.t }
 
 func fromToken(t *testing.T, token, name string, now func() time.Time) *Identity {
-	id, err := IdentityFromToken(token, transporttest.Job, name, now)
+	id, err := FromToken(token, transporttest.Job, name, now)
 	require.NoError(t, err)
 	return id
 }
@@ -56,12 +56,12 @@ func TestALeafCannotSignAnotherLeaf(t *testing.T) {
 }
 
 func TestAWeakOrMistypedTokenIsRefused(t *testing.T) {
-	_, err := IdentityFromToken("0000000000000000", transporttest.Job, "a", time.Now)
+	_, err := FromToken("0000000000000000", transporttest.Job, "a", time.Now)
 	require.ErrorContains(t, err, "too weak")
 	require.ErrorContains(t, err, `"weft token" makes a good one`)
 	_, err = StrengthenToken("0000000000000000", transporttest.Job)
 	require.ErrorContains(t, err, "too weak")
-	_, err = IdentityFromToken(transporttest.Token()[:len(transporttest.Token())-1], transporttest.Job, "a", time.Now)
+	_, err = FromToken(transporttest.Token()[:len(transporttest.Token())-1], transporttest.Job, "a", time.Now)
 	require.ErrorContains(t, err, "mistyped")
 }
 
@@ -94,7 +94,7 @@ func TestALeafHoldsNoHashOfAKey(t *testing.T) {
 func TestTheIdentityOfAnotherJobWithTheSameTokenIsRefused(t *testing.T) {
 	a := fromToken(t, transporttest.Token(), "a", time.Now)
 	for _, job := range []string{"", "job-8", transporttest.Job + "\x00", strings.Repeat("\xff/", 1000)} {
-		b, err := IdentityFromToken(transporttest.Token(), job, "b", time.Now)
+		b, err := FromToken(transporttest.Token(), job, "b", time.Now)
 		require.NoError(t, err)
 		require.ErrorIs(t, a.verify(shows(t, b)), wire.ErrIdentity)
 		require.ErrorIs(t, b.verify(shows(t, a)), wire.ErrIdentity)

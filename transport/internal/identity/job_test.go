@@ -68,7 +68,7 @@ func TestACertificateThatIsNotForTheJobIsRefusedAndTheErrorSaysWhatToPutIn(t *te
 	good, _ := onDisk(t, d, "good", transporttest.Job, time.Now)
 	for _, uri := range []string{"weft://job-8/w", "https://job-7/w", "weft://job-7/", "weft://job-7", "weft:job-7/w", "weft://job-7/w?rank=x"} {
 		d.Put(t, "w", ca, time.Now(), uri)
-		_, err := identityFromFiles(IdentityFiles{CA: "w.ca", Cert: "w.cert", Key: "w.key", Job: transporttest.Job}, d.Read, time.Now)
+		_, err := fromFiles(Files{CA: "w.ca", Cert: "w.cert", Key: "w.key", Job: transporttest.Job}, d.Read, time.Now)
 		require.ErrorIs(t, err, wire.ErrIdentity, uri)
 		require.ErrorContains(t, err, "w.cert")
 		require.ErrorContains(t, err, "expected one with the subjectAltName URI:weft://job-7/NAME")
@@ -82,7 +82,7 @@ func TestACertificateThatIsNotForTheJobIsRefusedAndTheErrorSaysWhatToPutIn(t *te
 
 func TestAnIDThatNoCertificateCanNameIsRefused(t *testing.T) {
 	for _, job := range []string{"a/b", "a b", "a?rank=1", "a:1", "ä", "\x00"} {
-		_, err := IdentityFromFiles(IdentityFiles{CA: "a", Cert: "b", Key: "c", Job: job})
+		_, err := FromFiles(Files{CA: "a", Cert: "b", Key: "c", Job: job})
 		require.ErrorContains(t, err, "A-Z a-z 0-9 . _ -", job)
 	}
 	d, ca := &transporttest.Disk{}, transporttest.NewAuthority(t, "job", time.Now())

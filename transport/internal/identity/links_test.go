@@ -30,9 +30,9 @@ func network(t *testing.T, cfg link.Config) wire.Network {
 func TestADialerThatTrustsAnybodyIsRefusedAllTheSame(t *testing.T) {
 	leak.Check(t)
 	book, log := transporttest.NewLogBook()
-	server := identity.FromToken(t, transporttest.Token(), "server", time.Now)
+	server := identity.TokenOf(t, transporttest.Token(), "server", time.Now)
 	l := transporttest.Listen(t, network(t, link.Config{Identity: server, Logger: log}))
-	intruder := identity.FromToken(t, transporttest.OtherToken(), "intruder", time.Now)
+	intruder := identity.TokenOf(t, transporttest.OtherToken(), "intruder", time.Now)
 	identity.Trust(intruder, server)
 	transporttest.Refused(t, network(t, link.Config{Identity: intruder}), l.Addr())
 	<-book.Told

@@ -171,7 +171,7 @@ func TestALaneThatWasNotAskedForSaysSo(t *testing.T) {
 
 // quicPair makes a link over QUIC that ends with the test.
 func quicPair(t testing.TB, cfg Config) (here, there *Link) {
-	id, err := identity.IdentityFromToken(transporttest.Token(), transporttest.Job, "w", time.Now)
+	id, err := identity.FromToken(transporttest.Token(), transporttest.Job, "w", time.Now)
 	require.NoError(t, err)
 	cfg.Identity = id
 	n, err := New(cfg)

@@ -99,7 +99,7 @@ func TestADatagramDialsUntilItsSenderHasHeardTheAnswer(t *testing.T) {
 func TestAMarkIsSeenByWhoeverHasTheSecretAndByNobodyElse(t *testing.T) {
 	id, other := memberOf(t, transporttest.Token(), "w", time.Now), memberOf(t, transporttest.OtherToken(), "w", time.Now)
 	same := memberOf(t, transporttest.Token(), "another worker", time.Now)
-	elsewhere, err := identity.IdentityFromToken(transporttest.Token(), "another job", "w", time.Now)
+	elsewhere, err := identity.FromToken(transporttest.Token(), "another job", "w", time.Now)
 	require.NoError(t, err)
 	seen := map[string]bool{}
 	for range 1000 {

@@ -20,7 +20,7 @@ import (
 
 // memberOf is a member of the tests' job, or of that with another token.
 func memberOf(t testing.TB, token, name string, now func() time.Time) *identity.Identity {
-	id, err := identity.IdentityFromToken(token, transporttest.Job, name, now)
+	id, err := identity.FromToken(token, transporttest.Job, name, now)
 	require.NoError(t, err)
 	return id
 }
@@ -35,7 +35,7 @@ func certified(t testing.TB, d *transporttest.Disk, name, job string) *identity.
 	}
 	path := filepath.Join(dir, name)
 	_, quiet := transporttest.NewLogBook()
-	id, err := identity.IdentityFromFiles(identity.IdentityFiles{CA: path + ".ca", Cert: path + ".cert", Key: path + ".key", Job: job, Logger: quiet})
+	id, err := identity.FromFiles(identity.Files{CA: path + ".ca", Cert: path + ".cert", Key: path + ".key", Job: job, Logger: quiet})
 	require.NoError(t, err)
 	return id
 }
@@ -96,7 +96,7 @@ func TestWhoShowsNoCertificateGetsNoLink(t *testing.T) {
 func TestTheWorkersOfTwoJobsRefuseEachOtherAndSayWhy(t *testing.T) {
 	leak.Check(t)
 	token := func(job, name string) *identity.Identity {
-		id, err := identity.IdentityFromToken(transporttest.Token(), job, name, time.Now)
+		id, err := identity.FromToken(transporttest.Token(), job, name, time.Now)
 		require.NoError(t, err)
 		return id
 	}

@@ -21,7 +21,7 @@ import (
 
 // network makes links of a member of the tests' job.
 func network(t testing.TB, cfg link.Config) wire.Network {
-	id, err := identity.IdentityFromToken(transporttest.Token(), transporttest.Job, "w", time.Now)
+	id, err := identity.FromToken(transporttest.Token(), transporttest.Job, "w", time.Now)
 	require.NoError(t, err)
 	cfg.Identity = id
 	n, err := link.New(cfg)

@@ -17,7 +17,7 @@ import (
 
 func TestTheDiallerOfAConnectionForTensorsIsNotFooledEither(t *testing.T) {
 	leak.Check(t)
-	id, err := identity.IdentityFromToken(transporttest.Token(), transporttest.Job, "w", time.Now)
+	id, err := identity.FromToken(transporttest.Token(), transporttest.Job, "w", time.Now)
 	require.NoError(t, err)
 	conf := identity.TLSConfig(id, ALPN)
 	l, err := quic.ListenAddr("127.0.0.1:0", conf, nil)

@@ -23,7 +23,7 @@ import (
 
 // memberOf is a member of the tests' job, or of that with another token.
 func memberOf(t testing.TB, token, name string, now func() time.Time) *identity.Identity {
-	id, err := identity.IdentityFromToken(token, transporttest.Job, name, now)
+	id, err := identity.FromToken(token, transporttest.Job, name, now)
 	require.NoError(t, err)
 	return id
 }
