@@ -19,7 +19,7 @@ import (
 	"github.com/weft-project/weft/transport/internal/wire"
 )
 
-// maxStrangers is how many connections may be about to prove themselves; each host has an account of them, see places. An honest one is done
+// maxStrangers is how many connections may be about to prove themselves; each host has an account of them, see package places. An honest one is done
 // within a few round trips.
 const maxStrangers = 128
 

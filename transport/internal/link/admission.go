@@ -50,7 +50,7 @@ func (a *admission) spent(now time.Time, host string) bool {
 	return a.strangers.Accounts[host] != nil && !a.strangers.Affords(now, host)
 }
 
-// enter gives a place to a handshake, perhaps another's: see places. proved says that the host has shown that its address is its own,
+// enter gives a place to a handshake, perhaps another's: see package places. proved says that the host has shown that its address is its own,
 // known that members of the job are there.
 func (a *admission) enter(now time.Time, host string, proved, known bool) (mine, gone *places.Place) {
 	switch {

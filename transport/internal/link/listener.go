@@ -21,23 +21,23 @@ const setUps = 256
 
 // Listener takes the links of peers that dial to one address.
 type Listener struct {
-	net    *network
-	ql     *quic.EarlyListener // gives connections before they have proved who they are
-	sock   *socket
-	gate   *gate
-	lanes  []servedLane
-	Seats  *quicstream.Seats
-	queue  chan wire.Link
-	slots  chan struct{}      // one for each set-up that is under way
-	cancel context.CancelFunc // ends greet and what it started
-	done   chan struct{}      // closed when they have ended
-	once   sync.Once
+	net     *network
+	ql      *quic.EarlyListener // gives connections before they have proved who they are
+	sock    *socket
+	gate    *gate
+	lanes   []servedLane
+	Pending *quicstream.PendingConns
+	queue   chan wire.Link
+	slots   chan struct{}      // one for each set-up that is under way
+	cancel  context.CancelFunc // ends greet and what it started
+	done    chan struct{}      // closed when they have ended
+	once    sync.Once
 }
 
 func newListener(n *network, s *socket, g *gate, ql *quic.EarlyListener, lanes []servedLane) *Listener {
 	c, cancel := context.WithCancel(context.Background())
 	l := &Listener{
-		net: n, ql: ql, sock: s, gate: g, lanes: lanes, Seats: quicstream.NewSeats(), queue: make(chan wire.Link, acceptQueue), slots: make(chan struct{}, setUps),
+		net: n, ql: ql, sock: s, gate: g, lanes: lanes, Pending: quicstream.NewPendingConns(), queue: make(chan wire.Link, acceptQueue), slots: make(chan struct{}, setUps),
 		cancel: cancel, done: make(chan struct{}),
 	}
 	go l.greet(c)
@@ -80,10 +80,10 @@ func (l *Listener) welcome(c context.Context, conn *quic.Conn) {
 // setUp sets up a link and queues it.
 func (l *Listener) setUp(c context.Context, conn *quic.Conn) {
 	if conn.ConnectionState().TLS.NegotiatedProtocol == identity.InJob(l.net.cfg.Identity, quicstream.ALPN) {
-		l.seat(c, conn)
+		l.admit(c, conn)
 		return
 	}
-	link, err := l.net.setUpAccepted(c, conn, l.lanes, l.Seats)
+	link, err := l.net.setUpAccepted(c, conn, l.lanes, l.Pending)
 	switch {
 	case c.Err() != nil && err != nil:
 		_ = conn.CloseWithError(quicstream.CodeClosed, "the listener was closed")
@@ -100,12 +100,12 @@ func (l *Listener) setUp(c context.Context, conn *quic.Conn) {
 	}
 }
 
-// seat gives a data connection to its link.
-func (l *Listener) seat(c context.Context, conn *quic.Conn) {
+// admit gives a data connection to its link.
+func (l *Listener) admit(c context.Context, conn *quic.Conn) {
 	c, cancel := context.WithTimeout(c, lane.SetUpTimeout)
 	defer cancel()
 	stop := context.AfterFunc(c, func() { _ = conn.CloseWithError(quicstream.CodeClosed, "no greeting came") })
-	err := l.Seats.Admit(c, conn)
+	err := l.Pending.Admit(c, conn)
 	if !stop() && err == nil {
 		err = c.Err()
 	}

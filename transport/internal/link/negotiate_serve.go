@@ -12,8 +12,8 @@ import (
 )
 
 // setUpAccepted sets up a link at the acceptor.
-func (n *network) setUpAccepted(c context.Context, conn *quic.Conn, lanes []servedLane, seats *quicstream.Seats) (wire.Link, error) {
-	st, err := seats.Add(conn)
+func (n *network) setUpAccepted(c context.Context, conn *quic.Conn, lanes []servedLane, pending *quicstream.PendingConns) (wire.Link, error) {
+	st, err := pending.Add(conn)
 	if err != nil {
 		return nil, err
 	}
@@ -34,7 +34,7 @@ func (n *network) setUpAccepted(c context.Context, conn *quic.Conn, lanes []serv
 	}
 	l := u.link(false, conn.RemoteAddr().String(), theirs)
 	l.Start()
-	seats.Settle(st, l.Data.Use)
+	pending.Attach(st, l.Data.Use)
 	return l, nil
 }
 

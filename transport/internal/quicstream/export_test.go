@@ -69,20 +69,20 @@ func (h *Channel) MayDial() error {
 // Break says to the peer what breaks the rules.
 func (h *Channel) Break() { _ = h.env.Say(nil) }
 
-// Len is how many links have a seat.
-func (s *Seats) Len() int {
+// Len is how many links are known.
+func (s *PendingConns) Len() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.has)
 }
 
-// Reserve makes the only seat that there is, of a link that is not set up, with what says who took it.
-func (s *Seats) Reserve(link *quic.Conn, tag [16]byte, secret [32]byte) (settle func(func(*quic.Conn)), taken func() bool) {
-	st := &seat{link: link, secret: secret}
+// Reserve expects the connection of one link alone, which is not set up. taken says whether it has come.
+func (s *PendingConns) Reserve(link *quic.Conn, tag [16]byte, secret [32]byte) (attach func(func(*quic.Conn)), taken func() bool) {
+	st := &pendingConn{link: link, secret: secret}
 	s.mu.Lock()
-	s.has = map[[16]byte]*seat{tag: st}
+	s.has = map[[16]byte]*pendingConn{tag: st}
 	s.mu.Unlock()
-	return func(use func(*quic.Conn)) { s.Settle(st, use) }, func() bool {
+	return func(use func(*quic.Conn)) { s.Attach(st, use) }, func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return st.conn != nil

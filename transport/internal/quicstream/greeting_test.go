@@ -52,7 +52,7 @@ func TestTheDiallerOfAConnectionForTensorsIsNotFooledEither(t *testing.T) {
 	}
 }
 
-// FuzzGreeting says anything to a link's seat: only the one greeting takes it, and only once.
+// FuzzGreeting says anything to a listener: only the one greeting finds the link, and only once.
 func FuzzGreeting(f *testing.F) {
 	secret, bound := &[32]byte{1, 2, 3}, []byte("bound")
 	tag := lane.LinkTag(secret)
@@ -60,8 +60,8 @@ func FuzzGreeting(f *testing.F) {
 	f.Add(right)
 	f.Add(tag[:])
 	f.Fuzz(func(t *testing.T, b []byte) {
-		st := &seat{secret: *secret}
-		s := &Seats{has: map[[16]byte]*seat{tag: st}}
+		st := &pendingConn{secret: *secret}
+		s := &PendingConns{has: map[[16]byte]*pendingConn{tag: st}}
 		var greeting [greetingSize]byte
 		copy(greeting[:], b)
 		_, _ = ticketNumber(b)

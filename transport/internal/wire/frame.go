@@ -15,7 +15,7 @@ import (
 //	fixed part   16 bytes: kind 1, flags 1, number of tensors 2, header bytes 4, bytes of all tensors 8
 //	header       as many bytes as the fixed part says
 //	table        per tensor 8 bytes: dtype 1, rank 1, device kind 1, zero 1, device index 4; then rank × 8: extents
-//	payload      the tensors' bytes, in order, without padding; it may travel beside the frame, see channel
+//	payload      the tensors' bytes, in order, without padding; it may travel beside the frame, see package lane
 //
 // A tensor's length is not written: it follows from dtype and extents, and the fixed part's sum must agree. ALPN
 // versions the frame, so there is no version in it.

@@ -150,7 +150,7 @@ func TestTheConnectionForTensorsEndsWithItsLink(t *testing.T) {
 			<-here.Done()
 			<-there.Done()
 			require.Eventually(t, func() bool {
-				return l.Seats.Len() == 0
+				return l.Pending.Len() == 0
 			}, 10*time.Second, time.Millisecond)
 		})
 	}
@@ -289,13 +289,13 @@ func TestAConnectionForTensorsMayComeBeforeItsLinkIsSetUp(t *testing.T) {
 	leak.Check(t)
 	id, l, here, there, _ := serving(t)
 	secret := secretOf(t, here.Conn)
-	settle, taken := l.Seats.Reserve(there.Conn, lane.LinkTag(secret), *secret)
+	attach, taken := l.Pending.Reserve(there.Conn, lane.LinkTag(secret), *secret)
 	conn, err := dialForData(t, id, l.Addr())
 	require.NoError(t, err)
 	require.NoError(t, quicstream.Greet(t.Context(), conn, secret))
 	got := make(chan *quic.Conn, 1)
 	require.Eventually(t, taken, 10*time.Second, time.Millisecond)
-	settle(func(c *quic.Conn) { got <- c })
+	attach(func(c *quic.Conn) { got <- c })
 	require.Equal(t, conn.LocalAddr().(*net.UDPAddr).Port, (<-got).RemoteAddr().(*net.UDPAddr).Port)
 	_ = here.Close("")
 	<-conn.Context().Done()

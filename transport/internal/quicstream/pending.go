@@ -58,18 +58,18 @@ func Greet(c context.Context, conn *quic.Conn, secret *[32]byte) error {
 	return nil
 }
 
-// Seats finds the link that a data connection names. It is safe for concurrent use.
-type Seats struct {
+// PendingConns are the data connections that a listener's links may still get. It is safe for concurrent use.
+type PendingConns struct {
 	mu  sync.Mutex
-	has map[[16]byte]*seat
+	has map[[16]byte]*pendingConn
 }
 
-// NewSeats makes those of a listener.
-func NewSeats() *Seats { return &Seats{has: map[[16]byte]*seat{}} }
+// NewPendingConns makes those of a listener that has no links yet.
+func NewPendingConns() *PendingConns { return &PendingConns{has: map[[16]byte]*pendingConn{}} }
 
-// seat is a link's place for one data connection, at the listener, from before the dialler may dial it. Fields are guarded by
-// the seats' mu.
-type seat struct {
+// pendingConn is a link's one data connection, at the listener, from before the dialler may dial it.
+// Fields are guarded by the mu of PendingConns.
+type pendingConn struct {
 	link   *quic.Conn
 	secret [32]byte
 	taken  bool             // there is one; there is no second
@@ -77,13 +77,13 @@ type seat struct {
 	use    func(*quic.Conn) // nil until it is
 }
 
-// Add makes the seat of a link, which goes with it.
-func (s *Seats) Add(link *quic.Conn) (*seat, error) {
+// Add expects the data connection of a link, for as long as the link lives.
+func (s *PendingConns) Add(link *quic.Conn) (*pendingConn, error) {
 	with, err := lane.ExportSecret(link, wire.LaneQUIC)
 	if err != nil {
 		return nil, err
 	}
-	st := &seat{link: link, secret: with.Secret}
+	st := &pendingConn{link: link, secret: with.Secret}
 	tag := lane.LinkTag(&st.secret)
 	s.mu.Lock()
 	s.has[tag] = st
@@ -96,8 +96,8 @@ func (s *Seats) Add(link *quic.Conn) (*seat, error) {
 	return st, nil
 }
 
-// Settle says what uses the connection.
-func (s *Seats) Settle(st *seat, use func(*quic.Conn)) {
+// Attach says what uses the connection, now or when it comes.
+func (s *PendingConns) Attach(st *pendingConn, use func(*quic.Conn)) {
 	s.mu.Lock()
 	conn := st.conn
 	st.conn, st.use = nil, use
@@ -107,8 +107,8 @@ func (s *Seats) Settle(st *seat, use func(*quic.Conn)) {
 	}
 }
 
-// Admit seats a connection that proves itself.
-func (s *Seats) Admit(c context.Context, conn *quic.Conn) error {
+// Admit takes a data connection that proves which link it belongs to.
+func (s *PendingConns) Admit(c context.Context, conn *quic.Conn) error {
 	bound, err := binding(conn)
 	if err != nil {
 		return err
@@ -146,8 +146,9 @@ func (s *Seats) Admit(c context.Context, conn *quic.Conn) error {
 	return nil
 }
 
-// take gives a link's seat to who proves that it knows the link's secret; nil where it does not, or where the seat is taken.
-func (s *Seats) take(greeting [greetingSize]byte, bound []byte) *seat {
+// take finds the link of which a greeting proves to know the secret; nil where it does not, and where the
+// link has a data connection.
+func (s *PendingConns) take(greeting [greetingSize]byte, bound []byte) *pendingConn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := s.has[[16]byte(greeting[:16])]
