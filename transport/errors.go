@@ -5,8 +5,8 @@ import (
 	"github.com/weft-project/weft/transport/internal/wire"
 )
 
-// What can go wrong with links and streams. Every error of this package wraps one of these, io.EOF or the
-// context's.
+// What can go wrong with links and streams. Every error of this package wraps one of these, io.EOF
+// or the context's.
 var (
 	// ErrClosed: it was closed by this side.
 	ErrClosed = wire.ErrClosed
@@ -16,8 +16,8 @@ var (
 	ErrPeerLost = wire.ErrPeerLost
 	// ErrUnreachable: no link could be made.
 	ErrUnreachable = wire.ErrUnreachable
-	// ErrBusy: the peer is there, and refuses links because too many dial to it. That is no sign that it
-	// is lost.
+	// ErrBusy: the peer is there, and refuses links because too many dial to it. That is no sign
+	// that it is lost.
 	ErrBusy = wire.ErrBusy
 	// ErrIdentity: the two ends are not of one job.
 	ErrIdentity = wire.ErrIdentity
@@ -34,10 +34,11 @@ var (
 type (
 	// Error says what failed with which peer: Op, Peer, Err (one of the above), Reason and Cause.
 	Error = wire.Error
-	// FrameError says which Part of a frame broke the rules, what was expected (Want) and what was Found.
+	// FrameError says which Part of a frame broke the rules, what was expected (Want) and what was
+	// Found.
 	FrameError = wire.FrameError
-	// Reason is why the peer has reset a stream: a Code on which both ends agree, and a Text. It lies
-	// beneath the ErrReset that streams give then.
+	// Reason is why the peer has reset a stream: a Code on which both ends agree, and a Text. It
+	// lies beneath the ErrReset that streams give then.
 	Reason = wire.Reason
 )
 

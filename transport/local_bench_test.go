@@ -14,8 +14,9 @@ import (
 	"github.com/weft-project/weft/transport/internal/transporttest"
 )
 
-// BenchmarkLocal measures the lane between two processes: an empty message and back, and a tensor there with an empty message back. tensor=same
-// sends the same one again; tensor=new makes and writes another one for each, and leaves it to the collector.
+// BenchmarkLocal measures the lane between two processes: an empty message and back, and a tensor
+// there with an empty message back. tensor=same sends the same one again; tensor=new makes and
+// writes another one for each, and leaves it to the collector.
 func BenchmarkLocal(b *testing.B) {
 	for _, lane := range []string{transport.LaneLocal, transport.LaneQUIC} {
 		_, link := startChildOn(b, lane)

@@ -35,7 +35,8 @@ func bubble(t *testing.T, cfg simnet.Config, run func(t *testing.T, n *simnet.Ne
 
 func msg(s string) *transport.Message { return &transport.Message{Header: []byte(s)} }
 
-// arrivals sends ten messages on each of ten streams at once, and says what arrived when, in order of arrival.
+// arrivals sends ten messages on each of ten streams at once, and says what arrived when, in order
+// of arrival.
 func arrivals(t *testing.T, seed uint64) (log []string) {
 	const lo, hi = 10 * time.Millisecond, 50 * time.Millisecond
 	bubble(t, simnet.Config{Seed: seed, MinDelay: lo, MaxDelay: hi}, func(t *testing.T, _ *simnet.Net, p *transporttest.Pair) {
@@ -273,8 +274,8 @@ func TestAddressesAreOfTheHost(t *testing.T) {
 	require.ErrorContains(t, err, "MaxHeader")
 }
 
-// Random schedules of sends, cuts, heals, closes and a kill: whatever happens, what arrives on a stream is a beginning of
-// what was sent on it, nobody waits for ever, and nothing stays behind.
+// Random schedules of sends, cuts, heals, closes and a kill: whatever happens, what arrives on a
+// stream is a beginning of what was sent on it, nobody waits for ever, and nothing stays behind.
 func TestWhateverHappensStreamsArriveInOrderAndEnd(t *testing.T) {
 	for seed := range uint64(60) {
 		cfg := simnet.Config{Seed: seed, MaxDelay: 200 * time.Millisecond, Detect: time.Second}

@@ -18,13 +18,15 @@ type Config struct {
 	Seed uint64
 	// MinDelay and MaxDelay bound the random delay of every message, and of each way of a Dial.
 	MinDelay, MaxDelay time.Duration
-	// Delay, where given, is used in their place. It is called with locks held and must not use the Net.
+	// Delay, where given, is used in their place. It is called with locks held and must not use the
+	// Net.
 	Delay func(from, to string, r *rand.Rand) time.Duration
-	// Drop says that a message is lost. As streams are in order, nothing that follows it on its stream in that
-	// direction arrives, except a Reset. It is called while the message is sent, must not keep it, and must not use
-	// the Net.
+	// Drop says that a message is lost. As streams are in order, nothing that follows it on its
+	// stream in that direction arrives, except a Reset. It is called while the message is sent,
+	// must not keep it, and must not use the Net.
 	Drop func(from, to string, m *transport.Message) bool
-	// Detect is after how long silence counts as loss, and for how long a Dial is tried; default 2.4 s.
+	// Detect is after how long silence counts as loss, and for how long a Dial is tried; default
+	// 2.4 s.
 	Detect time.Duration
 	// MaxStreams is how many unfinished streams each end of a link may have opened; default 1024.
 	MaxStreams int
@@ -74,8 +76,8 @@ func New(cfg Config) *Net {
 	return n
 }
 
-// Host is the network as seen by that host. All hosts made by Host are of one job. After [Net.Kill], Host makes the
-// host anew; what it had before stays dead.
+// Host is the network as seen by that host. All hosts made by Host are of one job. After
+// [Net.Kill], Host makes the host anew; what it had before stays dead.
 func (n *Net) Host(name string) transport.Network { return n.HostWithToken(name, "") }
 
 // HostWithToken makes a host that links only with hosts of the same token.
@@ -85,8 +87,8 @@ func (n *Net) HostWithToken(name, token string) transport.Network {
 	return &host{net: n, name: name, token: token, life: n.lives[name]}
 }
 
-// Cut stops everything between two hosts. What is under way waits; when the cut lasts for Config.Detect, their
-// links are lost.
+// Cut stops everything between two hosts. What is under way waits; when the cut lasts for
+// Config.Detect, their links are lost.
 func (n *Net) Cut(a, b string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -126,8 +128,9 @@ func (n *Net) Heal(a, b string) {
 	}
 }
 
-// Kill ends a host as kill -9 would: nothing more comes from it or reaches it, and its peers' links are lost after
-// Config.Detect. Its own ends fail at once with ErrClosed, so that its goroutines can end.
+// Kill ends a host as kill -9 would: nothing more comes from it or reaches it, and its peers' links
+// are lost after Config.Detect. Its own ends fail at once with ErrClosed, so that its goroutines
+// can end.
 func (n *Net) Kill(name string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -170,7 +173,8 @@ func (n *Net) delay(from, to, which string) time.Duration {
 	return n.cfg.MinDelay + time.Duration(r.Int64N(int64(n.cfg.MaxDelay-n.cfg.MinDelay)+1))
 }
 
-// bell wakes all who wait for a change of the network's state; its methods are called with Net.mu held.
+// bell wakes all who wait for a change of the network's state; its methods are called with Net.mu
+// held.
 type bell struct{ c chan struct{} }
 
 // wait gives what the next ring closes.

@@ -24,7 +24,8 @@ type packet struct {
 	at    time.Time
 }
 
-// postLocked sends a packet on its way. An abort overtakes, and takes away, what is still under way.
+// postLocked sends a packet on its way. An abort overtakes, and takes away, what is still under
+// way.
 func (p *pipe) postLocked(k packet) {
 	if p.stalled && !k.abort && !k.stop {
 		return

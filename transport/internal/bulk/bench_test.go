@@ -19,7 +19,8 @@ import (
 
 var bulkSizes = []int{256 << 10, 1 << 20, 16 << 20}
 
-// BenchmarkBulk moves tensors one at a time over the lane's connections; BenchmarkTLSStream is what there is to reach.
+// BenchmarkBulk moves tensors one at a time over the lane's connections; BenchmarkTLSStream is what
+// there is to reach.
 func BenchmarkBulk(b *testing.B) {
 	for _, stripes := range []int{1, 2, 4} {
 		for _, n := range bulkSizes {
@@ -40,7 +41,8 @@ func BenchmarkBulk(b *testing.B) {
 	}
 }
 
-// BenchmarkTLSStream sends as many bytes over one TLS connection, into a buffer, and waits for a byte in answer.
+// BenchmarkTLSStream sends as many bytes over one TLS connection, into a buffer, and waits for a
+// byte in answer.
 func BenchmarkTLSStream(b *testing.B) {
 	id, err := identity.FromToken(transporttest.Token(), transporttest.Job, "w", time.Now)
 	require.NoError(b, err)

@@ -36,8 +36,8 @@ func New(id *identity.Identity, local bool, log *slog.Logger) *maker {
 	return &maker{tls: func() *tls.Config { return stripeConfig(id) }, refusals: identity.NewRefusals(log), stripes: stripesFor(runtime.GOMAXPROCS(0)), local: local}
 }
 
-// stripesFor says how many stripes make use of that many processors: one keeps two of them busy, at one end encryption, at the
-// other decryption, and the workers have other work too.
+// stripesFor says how many stripes make use of that many processors: one keeps two of them busy, at
+// one end encryption, at the other decryption, and the workers have other work too.
 func stripesFor(procs int) int { return max(1, min(4, procs/4)) }
 
 func (m *maker) Lane() string { return wire.LaneBulk }

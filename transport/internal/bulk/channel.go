@@ -10,16 +10,18 @@ import (
 	"github.com/weft-project/weft/transport/internal/wire"
 )
 
-// leastBytes is from how many bytes a message's tensors go by stripes: below, the round trip that a transfer begins with, and its
-// share of the frames' connection, cost more than they save.
+// leastBytes is from how many bytes a message's tensors go by stripes: below, the round trip that a
+// transfer begins with, and its share of the frames' connection, cost more than they save.
 const leastBytes = 256 << 10
 
-// maxOwed is how many transfers may be ended here while the peer has not said how many of their blocks are to come.
+// maxOwed is how many transfers may be ended here while the peer has not said how many of their
+// blocks are to come.
 const maxOwed = 4096
 
-// channel moves tensors over stripes: connections that carry blocks of tensors and nothing else, so that calls never wait
-// behind them. Each stripe has a writer, which takes the next block of any transfer, and a reader, which puts it where
-// its transfer's tensors lie. What channels say to each other goes with the link's frames.
+// channel moves tensors over stripes: connections that carry blocks of tensors and nothing else, so
+// that calls never wait behind them. Each stripe has a writer, which takes the next block of any
+// transfer, and a reader, which puts it where its transfer's tensors lie. What channels say to each
+// other goes with the link's frames.
 type channel struct {
 	env     lane.Env
 	stripes []*stripe
@@ -27,7 +29,8 @@ type channel struct {
 	mu   sync.Mutex
 	more sync.Cond // ready has grown, or the channel has ended
 	err  error     // why nothing moves any more
-	// broken is the first failure of a stripe. Nothing begins after it; what is under way learns from close why the link ended.
+	// broken is the first failure of a stripe. Nothing begins after it; what is under way learns
+	// from close why the link ended.
 	broken error
 	nextID uint64
 	out    map[uint64]*outgoing // begun here, and not ended
@@ -64,7 +67,8 @@ func (h *channel) sayLocked(what byte, id, n uint64) {
 	h.words = append(h.words, word{what, id, n})
 }
 
-// unlock releases mu and says what is to be said. That may end the link, and with it this channel: it is not for who holds mu.
+// unlock releases mu and says what is to be said. That may end the link, and with it this channel:
+// it is not for who holds mu.
 func (h *channel) unlock() {
 	words := h.words
 	h.words = nil
@@ -152,7 +156,8 @@ func blockLen(bytes int64, block uint64) int {
 	return int(min(blockBytes, bytes-int64(block)*blockBytes))
 }
 
-// closeStripe closes a connection without a word: a word of TLS would wait for room on the connection.
+// closeStripe closes a connection without a word: a word of TLS would wait for room on the
+// connection.
 func closeStripe(conn net.Conn) {
 	if under, ok := conn.(interface{ NetConn() net.Conn }); ok {
 		conn = under.NetConn()

@@ -99,7 +99,8 @@ func settled(e lane.Channel) bool {
 
 var errFull = errors.New("no room")
 
-// transferAtRandom moves tensors one way, with everything that can come between; it says whether they arrived.
+// transferAtRandom moves tensors one way, with everything that can come between; it says whether
+// they arrived.
 func transferAtRandom(t testing.TB, p *haulers, r *rand.Rand, ends, sims [2]device.Device) {
 	from := r.IntN(2)
 	ts := randomTensors(t, r, ends[from], sims[1-from].ID())
@@ -238,7 +239,8 @@ func TestTensorsTravelOverTLS(t *testing.T) {
 	require.Empty(t, p.suspect)
 }
 
-// lonely is an end whose peer is the test: it gets what the end says, and holds the other ends of its stripes.
+// lonely is an end whose peer is the test: it gets what the end says, and holds the other ends of
+// its stripes.
 func lonely(t testing.TB, stripes int) (h *channel, peers []net.Conn, said chan word, suspect chan error) {
 	var here []net.Conn
 	for range stripes {

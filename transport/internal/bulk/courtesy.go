@@ -12,9 +12,10 @@ const (
 	courtesyRecent = 3 * time.Millisecond
 )
 
-// courtesy lets others run between two blocks, for one goroutine of a stripe. A stripe that never has to wait keeps a
-// processor busy, and the system lets it, for several milliseconds at a time: a small call would wait for so long at each
-// end. So while frames come and go on the link the stripe gives its turn away at every courtesyTurn; not else, because it costs speed.
+// courtesy lets others run between two blocks, for one goroutine of a stripe. A stripe that never
+// has to wait keeps a processor busy, and the system lets it, for several milliseconds at a time: a
+// small call would wait for so long at each end. So while frames come and go on the link the stripe
+// gives its turn away at every courtesyTurn; not else, because it costs speed.
 type courtesy struct {
 	frames  *lane.Traffic // of the link's frames; nil: nobody is known to wait
 	seen    uint64        // bytes of frames

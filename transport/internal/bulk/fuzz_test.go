@@ -37,8 +37,8 @@ func FuzzBulkWire(f *testing.F) {
 	})
 }
 
-// FuzzBulkPeer lets a peer say and send anything while a transfer goes each way: the channel neither crashes nor hangs, and what it
-// fetched it was sent.
+// FuzzBulkPeer lets a peer say and send anything while a transfer goes each way: the channel
+// neither crashes nor hangs, and what it fetched it was sent.
 func FuzzBulkPeer(f *testing.F) {
 	goes := word{wordGo, 0, 0}.append(nil)
 	f.Add(goes, append(head(7, 0), 1, 2, 3, 4))

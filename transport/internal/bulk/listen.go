@@ -19,11 +19,12 @@ import (
 	"github.com/weft-project/weft/transport/internal/wire"
 )
 
-// maxStrangers is how many connections may be about to prove themselves; each host has an account of them, see package places. An honest one is done
-// within a few round trips.
+// maxStrangers is how many connections may be about to prove themselves; each host has an account
+// of them, see package places. An honest one is done within a few round trips.
 const maxStrangers = 128
 
-// server takes the stripes of the links of one listener. While no link expects any, connections are closed unheard.
+// server takes the stripes of the links of one listener. While no link expects any, connections are
+// closed unheard.
 type server struct {
 	m    *maker
 	ln   net.Listener

@@ -19,8 +19,8 @@ import (
 // scratchBytes is what bytes pass through that do not go to host memory, or nowhere.
 const scratchBytes = 64 << 10
 
-// incoming is a transfer at its receiver. When it ends early it stays, without its buffers, until its last block has come: blocks of
-// transfers that are not known break the rules.
+// incoming is a transfer at its receiver. When it ends early it stays, without its buffers, until
+// its last block has come: blocks of transfers that are not known break the rules.
 type incoming struct {
 	h     *channel
 	id    uint64
@@ -97,7 +97,8 @@ func (h *channel) expect(tk ticket, ts []wire.Tensor) (*incoming, error) {
 	return t, nil
 }
 
-// endLocked gives up, because somebody here does not want the tensors any more or the channel has ended.
+// endLocked gives up, because somebody here does not want the tensors any more or the channel has
+// ended.
 func (t *incoming) endLocked(err error) {
 	if t.ended {
 		return
@@ -223,7 +224,8 @@ func (h *channel) head(s *stripe, id, block uint64) (*incoming, []lane.Span, err
 // errStopped: nobody wants the bytes of a block any more.
 var errStopped = errors.New("transport: not wanted any more")
 
-// fill reads n bytes into a buffer. It says how many it took off the stripe, and what failed: the stripe, or the buffer's device.
+// fill reads n bytes into a buffer. It says how many it took off the stripe, and what failed: the
+// stripe, or the buffer's device.
 func (t *incoming) fill(s *stripe, buf *device.Buffer, off, n int) (k int, from, to error) {
 	host, err := buf.Host()
 	if err == nil {
@@ -243,8 +245,8 @@ func (t *incoming) fill(s *stripe, buf *device.Buffer, off, n int) (k int, from,
 	return k, nil, nil
 }
 
-// readFull fills b, unless the transfer is stopped: whoever stops it interrupts the read with a deadline in the past, which does a TLS
-// connection no harm.
+// readFull fills b, unless the transfer is stopped: whoever stops it interrupts the read with a
+// deadline in the past, which does a TLS connection no harm.
 func (t *incoming) readFull(s *stripe, b []byte) (k int, err error) {
 	for k < len(b) {
 		n, err := s.conn.Read(b[k:])

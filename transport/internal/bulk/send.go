@@ -81,7 +81,8 @@ func (t *outgoing) readyLocked() {
 	}
 }
 
-// endLocked ends the transfer, with err where blocks are missing. It is heard of when nobody copies any more.
+// endLocked ends the transfer, with err where blocks are missing. It is heard of when nobody copies
+// any more.
 func (t *outgoing) endLocked(err error) {
 	if t.ended {
 		return
@@ -141,8 +142,9 @@ func (t *outgoing) taken(err error) {
 	}
 }
 
-// write sends blocks on a stripe. A block is copied first, so that a tensor is free as soon as its last one has been, however long
-// the network takes, and whoever gives up need not wait; next to the encryption the copy costs little.
+// write sends blocks on a stripe. A block is copied first, so that a tensor is free as soon as its
+// last one has been, however long the network takes, and whoever gives up need not wait; next to
+// the encryption the copy costs little.
 func (h *channel) write(s *stripe) {
 	var stage []byte
 	polite := courtesy{frames: h.env.Frames}

@@ -19,7 +19,8 @@ import (
 //	word      17 bytes: what 1, transfer 8, a number 8
 //	block     16 bytes: transfer 8, number of the block 8; then the block's bytes
 //
-// A transfer is its tensors' bytes, one after the other, cut into blocks of blockBytes; the last one is shorter.
+// A transfer is its tensors' bytes, one after the other, cut into blocks of blockBytes; the last
+// one is shorter.
 const (
 	maxStripes   = 8
 	answerSize   = 3

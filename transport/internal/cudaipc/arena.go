@@ -5,7 +5,8 @@ import "slices"
 // arenaUnit is what places in an outbox are multiples of.
 const arenaUnit = 256
 
-// arena gives out places of so many bytes, the first that fits, and takes them back in any order. Places and lengths are multiples of arenaUnit.
+// arena gives out places of so many bytes, the first that fits, and takes them back in any order.
+// Places and lengths are multiples of arenaUnit.
 type arena struct {
 	free []gap // by place; neighbours are one
 }

@@ -33,14 +33,16 @@ func nameOf(identity string) (name [nameSize]byte) {
 	return name
 }
 
-// channel moves tensors within a GPU that both ends use. The sender copies them into its outbox there, which the receiver has opened, and tells
-// when a piece lies there; the receiver copies it to where it belongs, and tells when that is done. So no tensor's own memory is shared, and nothing
-// waits for the host but the words. A transfer begins when it is fetched, or before, where the outbox is rather empty: so what nobody
-// fetches cannot keep others from going on.
+// channel moves tensors within a GPU that both ends use. The sender copies them into its outbox
+// there, which the receiver has opened, and tells when a piece lies there; the receiver copies it
+// to where it belongs, and tells when that is done. So no tensor's own memory is shared, and
+// nothing waits for the host but the words. A transfer begins when it is fetched, or before, where
+// the outbox is rather empty: so what nobody fetches cannot keep others from going on.
 //
-// Outboxes are made when they are first needed; until the peer has opened one, and where it cannot, other lanes serve. An outbox is given back
-// when the peer has closed it: for that the ends keep a connection, of which each closes its direction when it has nothing of the other's open
-// any more, also beyond the link. A process that dies closes it too.
+// Outboxes are made when they are first needed; until the peer has opened one, and where it cannot,
+// other lanes serve. An outbox is given back when the peer has closed it: for that the ends keep a
+// connection, of which each closes its direction when it has nothing of the other's open any more,
+// also beyond the link. A process that dies closes it too.
 type channel struct {
 	env   lane.Env
 	peers []accelerator
@@ -60,7 +62,8 @@ type channel struct {
 	left    chan struct{}        // closed when there will be none any more
 }
 
-// outbox is memory of an accelerator here, into which pieces are put. The channel's mu guards all but peer, mem and its bytes.
+// outbox is memory of an accelerator here, into which pieces are put. The channel's mu guards all
+// but peer, mem and its bytes.
 type outbox struct {
 	peer   accelerator
 	number uint64
@@ -134,7 +137,8 @@ func (h *channel) shared(t *wire.Tensor) (accelerator, bool) {
 	return accelerator{}, false
 }
 
-// Takes says yes where all accelerators of the tensors have an outbox, and makes those that are missing.
+// Takes says yes where all accelerators of the tensors have an outbox, and makes those that are
+// missing.
 func (h *channel) Takes(ts []wire.Tensor, _ int64) bool {
 	any, all := false, true
 	for i := range ts {
@@ -216,7 +220,8 @@ func (h *channel) Why() string {
 	return h.down.Error()
 }
 
-// say tells the peer's channel. It fails only with the link; it may end that, so it is not for who holds mu.
+// say tells the peer's channel. It fails only with the link; it may end that, so it is not for who
+// holds mu.
 func (h *channel) say(words ...word) {
 	for _, w := range words {
 		if h.env.Say(w.append(make([]byte, 0, wordSize))) != nil {

@@ -13,8 +13,9 @@ import (
 	"github.com/weft-project/weft/transport/internal/wire"
 )
 
-// maker makes lane cuda. Each end offers the id of its machine's boot and the names of its accelerators; the connection that they make at the
-// listener's [meet.Server] keeps what they open of each other's memory.
+// maker makes lane cuda. Each end offers the id of its machine's boot and the names of its
+// accelerators; the connection that they make at the listener's [meet.Server] keeps what they open
+// of each other's memory.
 type maker struct{ peers []accelerator }
 
 // New makes the lane's maker; nil where none of the devices can share its memory.

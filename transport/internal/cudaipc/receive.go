@@ -265,7 +265,8 @@ func (h *channel) release(by []opened, w word) {
 	}()
 }
 
-// leaveOff ends a transfer here: what has not been read is given back, and, where it is not whole, no more is wanted.
+// leaveOff ends a transfer here: what has not been read is given back, and, where it is not whole,
+// no more is wanted.
 func (h *channel) leaveOff(id uint64, t *incoming, whole bool) {
 	h.mu.Lock()
 	delete(h.in, id)

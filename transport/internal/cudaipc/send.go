@@ -10,7 +10,8 @@ import (
 	"github.com/weft-project/weft/transport/internal/wire"
 )
 
-// most is the most bytes of a piece: large enough that its words cost nothing, and small enough that one is read while others are written.
+// most is the most bytes of a piece: large enough that its words cost nothing, and small enough
+// that one is read while others are written.
 func (b *outbox) most() int { return min(8<<20, b.bytes/4) }
 
 // outgoing is a transfer at its sender.
@@ -74,7 +75,8 @@ func (h *channel) Begin(ts []wire.Tensor) (lane.Transfer, error) {
 	return t, nil
 }
 
-// reserveLocked gives a small transfer its place at once, where it leaves enough for those that are asked for.
+// reserveLocked gives a small transfer its place at once, where it leaves enough for those that are
+// asked for.
 func (t *outgoing) reserveLocked() {
 	var box *outbox
 	for i := range t.tensors {
@@ -97,7 +99,8 @@ func (t *outgoing) reserveLocked() {
 	}
 }
 
-// boxLocked is the outbox for a tensor: its accelerator's, or, where the peer does not use that, the first that there is for the message.
+// boxLocked is the outbox for a tensor: its accelerator's, or, where the peer does not use that,
+// the first that there is for the message.
 func (t *outgoing) boxLocked(i int) *outbox {
 	if p, ok := t.h.shared(&t.tensors[i]); ok {
 		return t.h.boxLocked(p)
@@ -220,7 +223,8 @@ func (t *outgoing) asked(c context.Context) error {
 	return nil
 }
 
-// piece copies n bytes of buffers, each from its span's place on, into an outbox, and tells the peer when they lie there.
+// piece copies n bytes of buffers, each from its span's place on, into an outbox, and tells the
+// peer when they lie there.
 func (t *outgoing) piece(c context.Context, b *outbox, parts []lane.Span, n int) error {
 	at, err := t.place(c, b, n)
 	if err != nil {
@@ -280,7 +284,8 @@ func (t *outgoing) place(c context.Context, b *outbox, n int) (at int, err error
 	}
 }
 
-// fill copies, and waits until it is done. What the accelerator found wrong with what it copies is told here: on this lane nobody downloads.
+// fill copies, and waits until it is done. What the accelerator found wrong with what it copies is
+// told here: on this lane nobody downloads.
 func fill(b *outbox, at int, parts []lane.Span, n int) error {
 	to := b.mem.Addr() + uintptr(at)
 	var own []*device.Buffer

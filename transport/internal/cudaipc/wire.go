@@ -51,8 +51,8 @@ func parseWord(b []byte) (w word, err error) {
 	return word{b[0], number(0), number(1), number(2), b[wordSize:]}, nil
 }
 
-// A ticket of lane cuda: the transfer's number 8, bytes 8, whether its pieces come unasked 1, the lane of the message's other tensors 1 (0: none),
-// and their ticket.
+// A ticket of lane cuda: the transfer's number 8, bytes 8, whether its pieces come unasked 1, the
+// lane of the message's other tensors 1 (0: none), and their ticket.
 const ticketSize = lane.OuterTicket
 
 type ticket struct {

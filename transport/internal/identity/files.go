@@ -26,16 +26,19 @@ type Files struct {
 	CA   string // every certificate of any CA in it counts as a member of the job that it names
 	Cert string // this worker's, and what is between it and the CA
 	Key  string // which nobody but its user, or root, may read (mode 0600 or 0400)
-	// Job is the job's id: letters, digits, ".", "_" and "-". A certificate is of the job whose id and workers it names as its
-	// subjectAltName: URI:weft://JOB/NAME for the worker NAME of any rank, URI:weft://JOB/NAME?rank=N for one rank. It may name several.
+	// Job is the job's id: letters, digits, ".", "_" and "-". A certificate is of the job whose id
+	// and workers it names as its subjectAltName: URI:weft://JOB/NAME for the worker NAME of any
+	// rank, URI:weft://JOB/NAME?rank=N for one rank. It may name several.
 	Job string
-	// Logger hears when changed files were taken, and why others were not. nil means slog.Default().
+	// Logger hears when changed files were taken, and why others were not. nil means
+	// slog.Default().
 	Logger *slog.Logger
 }
 
-// FromFiles uses the user's own CA, certificate and key. The files are looked at again while links are made, at most once a
-// second, so that they can be renewed while the job runs: where the three fit together they are taken, and until then those
-// before stay in use. Links that exist live on. To change the CA, first let every worker's CA file hold the old one and the new one.
+// FromFiles uses the user's own CA, certificate and key. The files are looked at again while links
+// are made, at most once a second, so that they can be renewed while the job runs: where the three
+// fit together they are taken, and until then those before stay in use. Links that exist live on.
+// To change the CA, first let every worker's CA file hold the old one and the new one.
 func FromFiles(files Files) (*Identity, error) {
 	read := func(name string) ([]byte, error) {
 		if name == files.Key {
@@ -75,7 +78,8 @@ func fromFiles(names Files, read func(string) ([]byte, error), now func() time.T
 	return id, nil
 }
 
-// loadedFiles is what an Identity knows of its files. Its lower fields are guarded by the Identity's mu, or belong to who looks.
+// loadedFiles is what an Identity knows of its files. Its lower fields are guarded by the
+// Identity's mu, or belong to who looks.
 type loadedFiles struct {
 	Files
 	read func(string) ([]byte, error)
@@ -137,7 +141,8 @@ func (f *loadedFiles) checkOwn(own *tls.Certificate, now time.Time) error {
 	return nil
 }
 
-// own gives the certificate in use, unless it has ended: then its owner hears of it from here, once, and not only from peers.
+// own gives the certificate in use, unless it has ended: then its owner hears of it from here,
+// once, and not only from peers.
 func (f *loadedFiles) own(leaf *tls.Certificate, now time.Time) (*tls.Certificate, error) {
 	err := f.checkOwn(leaf, now)
 	if err != nil && !f.expired {

@@ -23,8 +23,9 @@ const (
 	leafBackdate = time.Hour      // clocks of workers differ
 )
 
-// Identity proves that a worker belongs to a job, and checks that its peers do: both ends of a link show a certificate
-// of the job's CA, and speak for the same job's id. Names of hosts play no part. It is safe for concurrent use.
+// Identity proves that a worker belongs to a job, and checks that its peers do: both ends of a link
+// show a certificate of the job's CA, and speak for the same job's id. Names of hosts play no part.
+// It is safe for concurrent use.
 type Identity struct {
 	job   string
 	now   func() time.Time
@@ -40,11 +41,13 @@ type Identity struct {
 // NewToken makes a job's token: 256 random bits, with a checksum that finds typing errors.
 func NewToken() string { return secret.New() }
 
-// StrengthenToken makes a token of a job's secret. A token of [NewToken] stays what it is. Any other secret must be worth 50 bits, and goes
-// through argon2id with the job's id: 64 MiB of memory and more than 100 ms, which each guess of an attacker costs too. A letter
-// of a word is worth 1.5 bits, any other character the binary logarithm of how many different characters the secret has; a character counts
-// nothing where it follows the one before it for the second time ("abab"), or goes on as the two before it did ("1234", "ccc"). All members
-// of a job make the same token of the same secret; who has it needs no argon2id. White space around a secret does not count.
+// StrengthenToken makes a token of a job's secret. A token of [NewToken] stays what it is. Any
+// other secret must be worth 50 bits, and goes through argon2id with the job's id: 64 MiB of memory
+// and more than 100 ms, which each guess of an attacker costs too. A letter of a word is worth 1.5
+// bits, any other character the binary logarithm of how many different characters the secret has; a
+// character counts nothing where it follows the one before it for the second time ("abab"), or goes
+// on as the two before it did ("1234", "ccc"). All members of a job make the same token of the same
+// secret; who has it needs no argon2id. White space around a secret does not count.
 func StrengthenToken(token, job string) (string, error) {
 	strong, err := secret.Strengthen(token, job)
 	if err != nil {
@@ -53,9 +56,9 @@ func StrengthenToken(token, job string) (string, error) {
 	return strong, nil
 }
 
-// FromToken derives the CA of a job from its token and its id, the same at every worker, and mints certificates for the worker
-// called name. Any bytes may be an id, also none. A secret that is no token goes through [StrengthenToken] first. now is time.Now (so is
-// nil), or a test's.
+// FromToken derives the CA of a job from its token and its id, the same at every worker, and mints
+// certificates for the worker called name. Any bytes may be an id, also none. A secret that is no
+// token goes through [StrengthenToken] first. now is time.Now (so is nil), or a test's.
 func FromToken(token, job, name string, now func() time.Time) (*Identity, error) {
 	if now == nil {
 		now = time.Now
@@ -131,7 +134,8 @@ func mintLeaf(ca *x509.Certificate, caKey crypto.Signer, name string, now time.T
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, nil
 }
 
-// certificate is what this worker shows; a minted one is renewed when half its life is over, or the clock was set back.
+// certificate is what this worker shows; a minted one is renewed when half its life is over, or the
+// clock was set back.
 func (id *Identity) certificate() (*tls.Certificate, error) {
 	id.refresh()
 	id.mu.Lock()
@@ -151,8 +155,8 @@ func (id *Identity) certificate() (*tls.Certificate, error) {
 	return leaf, nil
 }
 
-// verify says whether a peer's chain leads to the job's CA, and where that is the user's own whether it is for this job. The error wraps
-// ErrIdentity.
+// verify says whether a peer's chain leads to the job's CA, and where that is the user's own
+// whether it is for this job. The error wraps ErrIdentity.
 func (id *Identity) verify(chain []*x509.Certificate) error {
 	id.refresh()
 	id.mu.Lock()
@@ -191,8 +195,8 @@ func verifyChain(chain []*x509.Certificate, roots *x509.CertPool, now time.Time,
 	}
 }
 
-// TLSConfig is for both roles: each end shows its certificate and verifies the other's, and both speak
-// one of the protocols for this job.
+// TLSConfig is for both roles: each end shows its certificate and verifies the other's, and both
+// speak one of the protocols for this job.
 func TLSConfig(id *Identity, protocols ...string) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
@@ -204,8 +208,8 @@ func TLSConfig(id *Identity, protocols ...string) *tls.Config {
 			return id.certificate()
 		},
 		ClientAuth: tls.RequireAnyClientCert,
-		// crypto/tls can only check names of hosts, which workers do not have. VerifyConnection checks
-		// the chain in both roles, for every connection.
+		// crypto/tls can only check names of hosts, which workers do not have. VerifyConnection
+		// checks the chain in both roles, for every connection.
 		InsecureSkipVerify:     true,
 		SessionTicketsDisabled: true,
 		VerifyConnection: func(s tls.ConnectionState) error {

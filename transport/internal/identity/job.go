@@ -14,8 +14,9 @@ import (
 	"github.com/weft-project/weft/transport/internal/wire"
 )
 
-// The job's id keeps jobs apart that have one secret, or one CA. It is part of every protocol's name (ALPN), as a hash, for an id may be
-// any bytes. Where certificates are the user's own, a URI in each says of which job it is, and under which names its holder may come:
+// The job's id keeps jobs apart that have one secret, or one CA. It is part of every protocol's
+// name (ALPN), as a hash, for an id may be any bytes. Where certificates are the user's own, a URI
+// in each says of which job it is, and under which names its holder may come:
 //
 //	weft://JOB/NAME or weft://JOB/NAME?rank=N
 
@@ -81,7 +82,8 @@ type noJobError string
 func (e noJobError) Error() string { return string(e) }
 func (e noJobError) Unwrap() error { return wire.ErrIdentity }
 
-// checkOwnJob is checkJob for this worker's own certificate, which tells a job's id that nobody gave.
+// checkOwnJob is checkJob for this worker's own certificate, which tells a job's id that nobody
+// gave.
 func checkOwnJob(leaf *x509.Certificate, job, file string) error {
 	var jobs []string
 	for _, u := range leaf.URIs {
@@ -118,7 +120,8 @@ func uriFor(job, name string) string {
 	return "URI:" + (&url.URL{Scheme: "weft", Host: job, Path: "/" + name}).String()
 }
 
-// Vouches says whether a certificate for the identity's job lets its holder come under that name and rank.
+// Vouches says whether a certificate for the identity's job lets its holder come under that name
+// and rank.
 func Vouches(id *Identity, chain []*x509.Certificate, name string, rank int) error {
 	if id.files == nil { // who has the job's secret can make certificates for every name
 		return nil
@@ -152,8 +155,8 @@ func (id *Identity) Names() []string {
 	return names
 }
 
-// Vouches says whether peers will take this worker for the one of that name and rank. With a shared secret they will: each member has
-// the full authority of the job.
+// Vouches says whether peers will take this worker for the one of that name and rank. With a shared
+// secret they will: each member has the full authority of the job.
 func (id *Identity) Vouches(name string, rank int) error {
 	if id.files == nil {
 		return nil

@@ -49,7 +49,7 @@ func TestACertificateTellsTheIDOfAJobThatNobodyNamedAndItsHoldersNames(t *testin
 	d, ca := &transporttest.Disk{}, transporttest.NewAuthority(t, "job", time.Now())
 	d.Put(t, "w", ca, time.Now(), "weft://job-7/w1", "weft://job-8/w9", "weft://job-7/w2?rank=2", "weft://job-7/w2?rank=3", "weft:x")
 	of := func(job string) (*Identity, error) {
-		return identityFromFiles(IdentityFiles{CA: "w.ca", Cert: "w.cert", Key: "w.key", Job: job}, d.Read, time.Now)
+		return fromFiles(Files{CA: "w.ca", Cert: "w.cert", Key: "w.key", Job: job}, d.Read, time.Now)
 	}
 	for _, unnamed := range []string{"", NoJob} {
 		_, err := of(unnamed)

@@ -42,7 +42,8 @@ func TestADialerThatTrustsAnybodyIsRefusedAllTheSame(t *testing.T) {
 	require.Contains(t, book.Lines()[0], "intruder")
 }
 
-// A job changes its CA: first all trust both, then each gets a certificate of the new one, then the old one goes.
+// A job changes its CA: first all trust both, then each gets a certificate of the new one, then the
+// old one goes.
 func TestAJobChangesItsCAWhileItRuns(t *testing.T) {
 	leak.Check(t)
 	var skew time.Duration // of all clocks: the files are looked at when it grows

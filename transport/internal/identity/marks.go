@@ -14,16 +14,18 @@ const (
 	markSum   = 4 // and of its authentication code
 )
 
-// Marks make the ids of the connections that a worker dials, in which the job's members see that a member chose them. In a crowd a
-// listener answers no other dials. A mark proves nothing: who overhears one, or is dialled by a member, may send it again, and has what
-// all strangers have where there is no crowd. A listener chooses ids without marks: whoever dials sees those.
-// Where certificates are the user's own, members have no secret in common, and there are none.
+// Marks make the ids of the connections that a worker dials, in which the job's members see that a
+// member chose them. In a crowd a listener answers no other dials. A mark proves nothing: who
+// overhears one, or is dialled by a member, may send it again, and has what all strangers have
+// where there is no crowd. A listener chooses ids without marks: whoever dials sees those. Where
+// certificates are the user's own, members have no secret in common, and there are none.
 type Marks struct{ key []byte }
 
 // MarksOf are those that a member makes and knows.
 func MarksOf(id *Identity) Marks { return id.marks }
 
-// IDs are those of a socket that dials; nil, which leaves them to quic-go, where there are no marks.
+// IDs are those of a socket that dials; nil, which leaves them to quic-go, where there are no
+// marks.
 func (m Marks) IDs() quic.ConnectionIDGenerator {
 	if m.key == nil {
 		return nil

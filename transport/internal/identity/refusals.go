@@ -11,11 +11,12 @@ import (
 	"github.com/weft-project/weft/transport/internal/places"
 )
 
-// MaxRefusals bounds how many refusals are told and remembered: who keeps knocking must not fill memory or the log.
+// MaxRefusals bounds how many refusals are told and remembered: who keeps knocking must not fill
+// memory or the log.
 const MaxRefusals = 256
 
-// Refusals tells the operator of the listening side, once per host and cause, that a peer and this worker are not
-// of one job.
+// Refusals tells the operator of the listening side, once per host and cause, that a peer and this
+// worker are not of one job.
 type Refusals struct {
 	log     *slog.Logger
 	crowded sync.Once
@@ -62,8 +63,8 @@ func (r *Refusals) Tell(addr net.Addr, cause string, err error) {
 	}
 }
 
-// Crowd tells, once, that dials are refused or not answered because there are too many. It names no peer: addresses may be forged, and
-// must not fill what is told.
+// Crowd tells, once, that dials are refused or not answered because there are too many. It names no
+// peer: addresses may be forged, and must not fill what is told.
 func (r *Refusals) Crowd() {
 	r.crowded.Do(func() {
 		r.log.Warn("weft: too many peers dial at the same time; members of the job go first, and others are refused or not answered")

@@ -10,7 +10,8 @@ import (
 const RefusedByPeer = "the peer has another secret, or another CA: " +
 	"it does not take this worker's certificate"
 
-// Refused says whether a handshake failed over a certificate or the job's id, and in which words to tell so.
+// Refused says whether a handshake failed over a certificate or the job's id, and in which words to
+// tell so.
 func Refused(err error) (bool, string) {
 	var t *quic.TransportError
 	if !errors.As(err, &t) || !t.ErrorCode.IsCryptoError() {

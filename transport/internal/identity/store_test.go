@@ -12,7 +12,8 @@ import (
 	"github.com/weft-project/weft/transport/internal/wire"
 )
 
-// shake is a handshake, and a byte each way: with TLS 1.3 a client hears only then that it was refused.
+// shake is a handshake, and a byte each way: with TLS 1.3 a client hears only then that it was
+// refused.
 func shake(t *testing.T, server, client *tls.Config) (atServer, atClient error) {
 	leak.Check(t)
 	here, there := transporttest.UnixPair(t) // it keeps what is not read yet: who refuses does so while the other still writes

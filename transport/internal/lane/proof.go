@@ -14,8 +14,8 @@ func LinkTag(secret *[32]byte) (tag [16]byte) {
 	return tag
 }
 
-// Prove shows that its maker knows the link's secret and is an end of the TLS session from which binding was exported. role
-// keeps one end from sending the other's proof back.
+// Prove shows that its maker knows the link's secret and is an end of the TLS session from which
+// binding was exported. role keeps one end from sending the other's proof back.
 func Prove(secret *[32]byte, role string, stripe int, binding []byte) []byte {
 	mac := hmac.New(sha256.New, secret[:])
 	mac.Write([]byte{byte(len(role)), byte(stripe)})

@@ -8,8 +8,8 @@ import (
 	"github.com/weft-project/weft/transport/internal/wire"
 )
 
-// VerdictTimeout is for how long what is under way waits, when a stripe has broken, to hear why its link ends. A link that lives on
-// fails it then.
+// VerdictTimeout is for how long what is under way waits, when a stripe has broken, to hear why its
+// link ends. A link that lives on fails it then.
 const VerdictTimeout = 2 * time.Second
 
 // Span is a tensor's place among the bytes of its transfer.
@@ -62,7 +62,8 @@ func Between(t wire.Tensor) bool {
 	return ok
 }
 
-// Hauled says whether a tensor goes by this lane, with a message that does: what lands on an accelerator. Both ends know.
+// Hauled says whether a tensor goes by this lane, with a message that does: what lands on an
+// accelerator. Both ends know.
 func Hauled(t *wire.Tensor) bool {
 	return t.Dtype != device.Invalid && t.Device.Kind != device.KindCPU && t.Shape.Elems() > 0
 }

@@ -8,18 +8,20 @@ import (
 	"github.com/weft-project/weft/transport/internal/wire"
 )
 
-// Acquainted is a [Network] that can be told where members of the job are. In a crowd of strangers their hosts have places of their
-// own.
+// Acquainted is a [Network] that can be told where members of the job are. In a crowd of strangers
+// their hosts have places of their own.
 type Acquainted interface {
 	wire.Network
 	// Acquaint says that a member is at "host:port". It counts where host is an IP address.
 	Acquaint(addr string)
 }
 
-// acquaintancesMost bounds how many hosts are remembered; further ones take the place of the oldest.
+// acquaintancesMost bounds how many hosts are remembered; further ones take the place of the
+// oldest.
 const acquaintancesMost = 1 << 12
 
-// acquaintances are the hosts where members of the job were seen, or are said to be. It is safe for concurrent use.
+// acquaintances are the hosts where members of the job were seen, or are said to be. It is safe for
+// concurrent use.
 type acquaintances struct {
 	mu    sync.Mutex
 	hosts map[string]struct{}

@@ -25,15 +25,18 @@ var errCrowd = errors.New("too many handshakes are not finished")
 var (
 	// unprovedTerms are for all whose address may be forged, together.
 	unprovedTerms = places.Terms{Most: handshakesMost, Burst: 192, PerSecond: 32}
-	// unmarkedTerms are the same where members' dials have marks: beyond these a member's dial is still answered, and no other one.
+	// unmarkedTerms are the same where members' dials have marks: beyond these a member's dial is
+	// still answered, and no other one.
 	unmarkedTerms = places.Terms{Most: handshakesMost, Burst: handshakesMany, PerSecond: 8}
-	// strangerTerms: a job's workers on one host all dial at the same time, and once the first has proved itself they are no strangers.
+	// strangerTerms: a job's workers on one host all dial at the same time, and once the first has
+	// proved itself they are no strangers.
 	strangerTerms = places.Terms{Most: handshakesMost, Burst: 192, PerSecond: 32, BurstAll: 256, PerSecondAll: 64}
 	memberTerms   = places.Terms{Most: handshakesMost, Burst: 512, PerSecond: 256}
 )
 
-// admission decides which handshakes may begin. It is pure: now comes in. Strangers have an account for each host that has shown that
-// its address is its own; the others share one. Members' hosts have places of their own.
+// admission decides which handshakes may begin. It is pure: now comes in. Strangers have an account
+// for each host that has shown that its address is its own; the others share one. Members' hosts
+// have places of their own.
 type admission struct{ unproved, strangers, members *places.Places }
 
 func newAdmission(unproved places.Terms) *admission {
@@ -45,13 +48,14 @@ func (a *admission) crowded(now time.Time) bool {
 	return len(a.unproved.Under)+len(a.strangers.Under)+len(a.members.Under) >= handshakesMany || !a.unproved.Affords(now, "")
 }
 
-// spent says whether a host of strangers, which has shown that its address is its own, may begin no handshake for now.
+// spent says whether a host of strangers, which has shown that its address is its own, may begin no
+// handshake for now.
 func (a *admission) spent(now time.Time, host string) bool {
 	return a.strangers.Accounts[host] != nil && !a.strangers.Affords(now, host)
 }
 
-// enter gives a place to a handshake, perhaps another's: see package places. proved says that the host has shown that its address is its own,
-// known that members of the job are there.
+// enter gives a place to a handshake, perhaps another's: see package places. proved says that the
+// host has shown that its address is its own, known that members of the job are there.
 func (a *admission) enter(now time.Time, host string, proved, known bool) (mine, gone *places.Place) {
 	switch {
 	case !proved:
@@ -87,9 +91,10 @@ func (g *gate) verify(net.Addr) bool {
 	return g.a.crowded(time.Now())
 }
 
-// heeds keeps from quic-go, in a crowd, the dials that no member makes. Where that cannot be seen it keeps back those of hosts that may
-// begin no handshake for now: quic-go would refuse them after it had asked for a proof of the address. A dialler that is not heeded asks
-// again after some time, and one whose handshake is under way goes on with it.
+// heeds keeps from quic-go, in a crowd, the dials that no member makes. Where that cannot be seen
+// it keeps back those of hosts that may begin no handshake for now: quic-go would refuse them after
+// it had asked for a proof of the address. A dialler that is not heeded asks again after some time,
+// and one whose handshake is under way goes on with it.
 func (g *gate) heeds(datagram []byte, from net.Addr) bool {
 	by, ok := dials(datagram)
 	if !ok || !g.wary(from) || g.marks.On(by) {
@@ -116,7 +121,8 @@ type handshake struct {
 
 type handshakeKey struct{}
 
-// ConnContext lets a handshake begin, or not. It is over when its connection has proved itself, or is gone.
+// ConnContext lets a handshake begin, or not. It is over when its connection has proved itself, or
+// is gone.
 func (g *gate) connContext(c context.Context, info *quic.ClientInfo) (context.Context, error) {
 	host := places.AccountOf(info.RemoteAddr)
 	now := time.Now()
@@ -145,8 +151,8 @@ func (g *gate) connContext(c context.Context, info *quic.ClientInfo) (context.Co
 	return g.next(context.WithValue(c, handshakeKey{}, h), info)
 }
 
-// prove waits until a connection has shown its certificate, and says whether it has. From when its first words have come it can be
-// evicted at once; who has not even said these is gone soon.
+// prove waits until a connection has shown its certificate, and says whether it has. From when its
+// first words have come it can be evicted at once; who has not even said these is gone soon.
 func (g *gate) prove(c context.Context, conn *quic.Conn) bool {
 	h, ok := conn.Context().Value(handshakeKey{}).(*handshake)
 	if !ok {

@@ -95,7 +95,8 @@ func (d *deaf) ReadFrom(b []byte) (int, net.Addr, error) {
 	}
 }
 
-// Sixty-four hosts want as much as they can get, and a new one comes now and then. Who is evicted may be gone at once, or late.
+// Sixty-four hosts want as much as they can get, and a new one comes now and then. Who is evicted
+// may be gone at once, or late.
 func TestAFloodOfManyHostsIsHeldToWhatAllMayTakeAndANewHostGetsIn(t *testing.T) {
 	for _, lasts := range []time.Duration{0, 2 * listenTimeout} {
 		a, now := newAdmission(unprovedTerms), time.Unix(0, 0)

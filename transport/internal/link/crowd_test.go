@@ -16,7 +16,8 @@ import (
 	"github.com/weft-project/weft/transport/internal/wire"
 )
 
-// host is a machine whose sockets are in memory, so that a bubble's clock stands still while packets are on their way.
+// host is a machine whose sockets are in memory, so that a bubble's clock stands still while
+// packets are on their way.
 type host struct {
 	wire simnet.PerfectRouter
 

@@ -15,8 +15,9 @@ import (
 	"github.com/weft-project/weft/transport/internal/wire"
 )
 
-// A dial that a crowd refuses is made again, after some time that doubles. All tries together last no longer than one that nobody
-// answers. Where the peer does not answer, and has been crowded a moment ago, it rather is so still than gone.
+// A dial that a crowd refuses is made again, after some time that doubles. All tries together last
+// no longer than one that nobody answers. Where the peer does not answer, and has been crowded a
+// moment ago, it rather is so still than gone.
 const (
 	retryFirst = 10 * time.Millisecond
 	retryMost  = 320 * time.Millisecond
@@ -47,8 +48,8 @@ func (n *network) Dial(c context.Context, addr string) (wire.Link, error) {
 	return nil, err
 }
 
-// crowded says whether a peer refused a dial for too many others. A connection that is closed before it is set up says no more than
-// that it was closed.
+// crowded says whether a peer refused a dial for too many others. A connection that is closed
+// before it is set up says no more than that it was closed.
 func crowded(err error) bool {
 	var (
 		broken *quic.TransportError

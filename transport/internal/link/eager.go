@@ -11,7 +11,8 @@ import (
 	"github.com/weft-project/weft/internal/eager"
 )
 
-// eagerUDP is a UDP socket that looks again before it waits. quic-go reads from it by ReadBatch, and sets it up by SyscallConn.
+// eagerUDP is a UDP socket that looks again before it waits. quic-go reads from it by ReadBatch,
+// and sets it up by SyscallConn.
 type eagerUDP struct {
 	*net.UDPConn
 	lookout *eager.Lookout
@@ -34,8 +35,8 @@ func (c *eagerUDP) SyscallConn() (syscall.RawConn, error) {
 	return eager.NewRaw(raw, c.lookout), nil
 }
 
-// ReadBatch reads datagrams, and leaves out those that are not heeded. After them it does not look again: what comes next is as likely
-// another of theirs.
+// ReadBatch reads datagrams, and leaves out those that are not heeded. After them it does not look
+// again: what comes next is as likely another of theirs.
 func (c *eagerUDP) ReadBatch(ms []ipv4.Message, flags int) (int, error) {
 	for from := c.looking; ; from = c.calm {
 		n, err := from.ReadBatch(ms, flags)

@@ -17,8 +17,8 @@ import (
 	"github.com/weft-project/weft/transport/internal/wire"
 )
 
-// staller begins handshakes from one address and ends none. It shows that it receives what is sent to its address, and no more. It has
-// overheard the marks of a member.
+// staller begins handshakes from one address and ends none. It shows that it receives what is sent
+// to its address, and no more. It has overheard the marks of a member.
 type staller struct {
 	tr  *quic.Transport
 	udp net.PacketConn
@@ -67,7 +67,8 @@ func udpAddr(t testing.TB, addr string) *net.UDPAddr {
 	return to
 }
 
-// occupy takes all places for strangers but some, in the name of hosts that never let them go unless they are evicted.
+// occupy takes all places for strangers but some, in the name of hosts that never let them go
+// unless they are evicted.
 func occupy(l wire.Listener, but int, hosts ...string) {
 	g := l.(*Listener).gate
 	g.mu.Lock()

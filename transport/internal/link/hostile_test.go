@@ -32,7 +32,8 @@ func firstPacket(t *testing.T, id *identity.Identity) []byte {
 	return b[:k]
 }
 
-// strangers flood a listener's two ports: garbage, handshakes that nobody ends, and bytes that trickle.
+// strangers flood a listener's two ports: garbage, handshakes that nobody ends, and bytes that
+// trickle.
 func strangers(t *testing.T, addr string, rounds int) {
 	var first [10][]byte
 	for i := range first {

@@ -23,8 +23,8 @@ func CheckLanes(names []string) error {
 	return errors.Join(errs...)
 }
 
-// laneMakers gives the makers of the lanes that cfg allows, in order of preference; LaneQUIC needs none. cfg has its
-// defaults.
+// laneMakers gives the makers of the lanes that cfg allows, in order of preference; LaneQUIC needs
+// none. cfg has its defaults.
 func laneMakers(cfg Config) []lane.Maker {
 	var all []lane.Maker
 	if m := cudaipc.New(cfg.Devices); m != nil && cfg.allows(wire.LaneCUDA) {

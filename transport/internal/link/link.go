@@ -28,7 +28,8 @@ type Link struct {
 	frames *lane.Traffic
 }
 
-// newLink makes the link of a connection that is set up. lanes are the ends of those that are up, by name.
+// newLink makes the link of a connection that is set up. lanes are the ends of those that are up,
+// by name.
 func newLink(conn *quic.Conn, kept *quic.Stream, cfg mux.Config, said []wire.LaneState, ends map[string]*lane.End) *Link {
 	l := &Link{Conn: conn, peer: cfg.Peer, lanes: append(said, wire.LaneState{Name: wire.LaneQUIC}), kept: true, frames: &lane.Traffic{}}
 	cfg.Conduit, cfg.Count, cfg.Inline = keptStream{kept}, l.frames, mux.InlineQUIC
@@ -140,8 +141,8 @@ func linkError(peer, op string, err error) error {
 	return e
 }
 
-// classify finds the sentinel for an error of quic-go or a context, and the words of who closed the link. A nil sentinel
-// means that the error is neither's.
+// classify finds the sentinel for an error of quic-go or a context, and the words of who closed the
+// link. A nil sentinel means that the error is neither's.
 func classify(err error) (reason string, sentinel error) {
 	var (
 		app       *quic.ApplicationError

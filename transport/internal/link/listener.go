@@ -16,7 +16,8 @@ import (
 // acceptQueue is how many links may wait for Accept; further ones wait in their set-up.
 const acceptQueue = 64
 
-// setUps is how many links may be set up at a time; the diallers of further ones are told to try again.
+// setUps is how many links may be set up at a time; the diallers of further ones are told to try
+// again.
 const setUps = 256
 
 // Listener takes the links of peers that dial to one address.

@@ -117,8 +117,9 @@ func (u *setUp) link(dialler bool, peer string, theirs descriptor) *Link {
 	return l
 }
 
-// setUpDialled sets up a link at the dialler. That the acceptor answers says that it took this end's certificate: in TLS
-// 1.3 the dialler's handshake is complete before the peer has looked at it.
+// setUpDialled sets up a link at the dialler. That the acceptor answers says that it took this
+// end's certificate: in TLS 1.3 the dialler's handshake is complete before the peer has looked at
+// it.
 func (n *network) setUpDialled(c context.Context, s *socket, conn *quic.Conn, addr string) (*Link, error) {
 	u := &setUp{net: n, conn: conn, ends: map[string]*lane.End{}}
 	var theirs descriptor
@@ -159,7 +160,8 @@ func (n *network) setUpDialled(c context.Context, s *socket, conn *quic.Conn, ad
 	return l, nil
 }
 
-// joinLanes joins the lanes that both ends offer, all at once, tells the acceptor, and hears from it.
+// joinLanes joins the lanes that both ends offer, all at once, tells the acceptor, and hears from
+// it.
 func (u *setUp) joinLanes(c context.Context, makers map[string]lane.Maker, mine, theirs *descriptor) error {
 	var wg sync.WaitGroup
 	words := make([]laneWord, len(mine.lanes))

@@ -26,20 +26,25 @@ import (
 type Config struct {
 	Identity *identity.Identity
 	Limits   wire.Limits
-	// IdleTimeout is for how long a peer may be silent before it counts as lost; default 2.4 s. The shorter one of the
-	// two ends counts. A peer that was killed is noticed after at most IdleTimeout + KeepAlive.
+	// IdleTimeout is for how long a peer may be silent before it counts as lost; default 2.4 s. The
+	// shorter one of the two ends counts. A peer that was killed is noticed after at most
+	// IdleTimeout + KeepAlive.
 	IdleTimeout time.Duration
-	// KeepAlive is how often a quiet link is asked for a sign of life; default 500 ms. At least every half IdleTimeout.
+	// KeepAlive is how often a quiet link is asked for a sign of life; default 500 ms. At least
+	// every half IdleTimeout.
 	KeepAlive time.Duration
 	// MaxStreams is how many streams a peer may have open on a link at a time; default 4096.
 	MaxStreams int64
-	// Devices whose tensors may go by LaneCUDA; those that are no accelerators, or whose memory cannot be shared, take no part.
+	// Devices whose tensors may go by LaneCUDA; those that are no accelerators, or whose memory
+	// cannot be shared, take no part.
 	Devices []device.Device
-	// Lanes that may be used, of LaneCUDA, LaneLocal, LaneBulk and LaneQUIC; nil means all. LaneQUIC is always used where no other
-	// one serves.
+	// Lanes that may be used, of LaneCUDA, LaneLocal, LaneBulk and LaneQUIC; nil means all.
+	// LaneQUIC is always used where no other one serves.
 	Lanes []string
-	// LendCopies has LaneLocal lend a copy of each tensor, in memory where nothing lies, now or later, but what that peer was lent. Without it a tensor
-	// is lent as it lies: a peer can read what is written there later, too, by this tensor's owner or by those of later tensors. A copy costs its time.
+	// LendCopies has LaneLocal lend a copy of each tensor, in memory where nothing lies, now or
+	// later, but what that peer was lent. Without it a tensor is lent as it lies: a peer can read
+	// what is written there later, too, by this tensor's owner or by those of later tensors. A copy
+	// costs its time.
 	LendCopies bool
 	// Logger hears of refused peers. nil means slog.Default().
 	Logger *slog.Logger
@@ -98,11 +103,13 @@ type network struct {
 	dials map[string]*socket // by "udp4" or "udp6": the sockets from which this worker dials
 }
 
-// New makes a Network over QUIC: TLS 1.3 with both ends verified, one UDP socket per listener and one for dialling.
+// New makes a Network over QUIC: TLS 1.3 with both ends verified, one UDP socket per listener and
+// one for dialling.
 //
-// Where the system's limit keeps UDP buffers small, quic-go prints a warning with package log. This package is silent
-// unless asked, so it sets quic-go's own switch, the environment variable QUIC_GO_DISABLE_RECEIVE_BUFFER_WARNING, where
-// the user has not set it. (On Linux, net.core.rmem_max and wmem_max of 7500000 serve best.)
+// Where the system's limit keeps UDP buffers small, quic-go prints a warning with package log. This
+// package is silent unless asked, so it sets quic-go's own switch, the environment variable
+// QUIC_GO_DISABLE_RECEIVE_BUFFER_WARNING, where the user has not set it. (On Linux,
+// net.core.rmem_max and wmem_max of 7500000 serve best.)
 func New(cfg Config) (wire.Network, error) {
 	if err := cfg.Check(); err != nil {
 		return nil, err
@@ -122,7 +129,8 @@ func New(cfg Config) (wire.Network, error) {
 		crowds: newCrowds(), bind: new(net.ListenConfig).ListenPacket, dials: map[string]*socket{}}, nil
 }
 
-// quicConfig is quic-go's configuration; kept is how many two-way streams the peer may open: the dialler opens one.
+// quicConfig is quic-go's configuration; kept is how many two-way streams the peer may open: the
+// dialler opens one.
 func (n *network) quicConfig(kept int64) *quic.Config {
 	return &quic.Config{
 		HandshakeIdleTimeout:           lane.HandshakeTimeout,

@@ -254,8 +254,9 @@ func (d *door) ignores(host string, datagram []byte, otherHost string, other []b
 	require.ErrorIs(d, err, syscall.EAGAIN, "nothing more has come")
 }
 
-// withToken is a first packet with a token that nobody gave, and otherVersion one of a version that nobody speaks. quic-go answers the
-// first, in a crowd, as if it had no token, and the second always.
+// withToken is a first packet with a token that nobody gave, and otherVersion one of a version that
+// nobody speaks. quic-go answers the first, in a crowd, as if it had no token, and the second
+// always.
 func withToken(first []byte) []byte {
 	by, _ := dials(first)
 	at := 6 + int(first[5]) + 1 + len(by)

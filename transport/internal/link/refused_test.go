@@ -25,7 +25,8 @@ func memberOf(t testing.TB, token, name string, now func() time.Time) *identity.
 	return id
 }
 
-// certified is the member of a job whose certificates are NAME.ca, NAME.cert and NAME.key on the disk.
+// certified is the member of a job whose certificates are NAME.ca, NAME.cert and NAME.key on the
+// disk.
 func certified(t testing.TB, d *transporttest.Disk, name, job string) *identity.Identity {
 	dir := t.TempDir()
 	for _, kind := range []string{".ca", ".cert", ".key"} {

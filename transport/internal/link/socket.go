@@ -16,8 +16,8 @@ type socket struct {
 	uses int
 }
 
-// newSocket gives its first use to the caller. ids chooses those of connections; nil leaves it to quic-go. gate is for who dials to the
-// socket; nil where nobody may.
+// newSocket gives its first use to the caller. ids chooses those of connections; nil leaves it to
+// quic-go. gate is for who dials to the socket; nil where nobody may.
 func newSocket(pc net.PacketConn, ids quic.ConnectionIDGenerator, g *gate) *socket {
 	if u, ok := pc.(*net.UDPConn); ok {
 		var heeds heed

@@ -7,9 +7,10 @@ import (
 	"io"
 )
 
-// The ends of a connection of the local lane greet each other: the dialler sends the link's key, which connection this is, and
-// a proof; the listener answers with its own. A proof shows that its maker knows the link's secret; it differs
-// for each end and connection, so that nobody can send another's.
+// The ends of a connection of the local lane greet each other: the dialler sends the link's key,
+// which connection this is, and a proof; the listener answers with its own. A proof shows that its
+// maker knows the link's secret; it differs for each end and connection, so that nobody can send
+// another's.
 const (
 	helloSize = 16 + 1 + sha256.Size
 )

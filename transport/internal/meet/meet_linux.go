@@ -21,9 +21,10 @@ import (
 	"github.com/weft-project/weft/transport/internal/wire"
 )
 
-// Lanes between processes of one host meet at an abstract unix socket, which only processes of the same network namespace can
-// reach, and which is gone with the process. The listener lets processes of its own user in, and of root. The dialler gets the socket's
-// name and a key, and connects as often as the lane has roles. In each connection the ends show that they know the link's secret.
+// Lanes between processes of one host meet at an abstract unix socket, which only processes of the
+// same network namespace can reach, and which is gone with the process. The listener lets processes
+// of its own user in, and of root. The dialler gets the socket's name and a key, and connects as
+// often as the lane has roles. In each connection the ends show that they know the link's secret.
 
 // The answer of a [Server] is a key, and the name of its socket.
 const (
@@ -211,7 +212,8 @@ func (s *Server) admit(conn *net.UnixConn) *places.Place {
 	return mine
 }
 
-// trusted asks the kernel which process connected, and fails where it is neither of this user nor of root.
+// trusted asks the kernel which process connected, and fails where it is neither of this user nor
+// of root.
 func trusted(conn *net.UnixConn) (pid int, err error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {

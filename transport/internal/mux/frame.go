@@ -13,8 +13,9 @@ import (
 //
 //	kind 1, flags 1, lane 1, zero 1, bytes of the body 4, number 8
 //
-// Streams are numbered from 0 in the order in which their first chunks are sent, in the upper 63 bits; the lowest bit is 1
-// where the dialler opened it. A message is one chunk, or several with flagMore on all but the last.
+// Streams are numbered from 0 in the order in which their first chunks are sent, in the upper 63
+// bits; the lowest bit is 1 where the dialler opened it. A message is one chunk, or several with
+// flagMore on all but the last.
 const (
 	chunkMessage = 1 + iota // of the stream: a frame's bytes; with flagExternal, see below
 	chunkEnd                // of the stream: CloseSend

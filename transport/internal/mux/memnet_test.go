@@ -137,7 +137,8 @@ type depot struct {
 	n   uint64
 }
 
-// depotHauler is the simplest channel: the bytes lie in the depot until the peer says that it has them, or does not want them.
+// depotHauler is the simplest channel: the bytes lie in the depot until the peer says that it has
+// them, or does not want them.
 type depotHauler struct {
 	d   *depot
 	env lane.Env

@@ -116,8 +116,8 @@ func (l *Session) beginBut(but lane.Channel, ts []wire.Tensor, payload int64) (l
 	return nil, 0, errors.Join(errs...)
 }
 
-// interruptible gives a context that ends with c, with the link, and when the stream's direction is cut: that calls
-// what it puts at slot. may says why it is cut already.
+// interruptible gives a context that ends with c, with the link, and when the stream's direction is
+// cut: that calls what it puts at slot. may says why it is cut already.
 func (s *stream) interruptible(c context.Context, slot *context.CancelCauseFunc, may func() error) (context.Context, func(), error) {
 	c, cancel := context.WithCancelCause(c)
 	s.mu.Lock()
@@ -296,7 +296,8 @@ func (s *stream) fetch(c context.Context, h lane.Channel, ticket []byte, ts []wi
 	return s.fetchErrorLocked(outer, err)
 }
 
-// fetchErrorLocked prefers what was done to the stream and its caller over what the channel saw of it.
+// fetchErrorLocked prefers what was done to the stream and its caller over what the channel saw of
+// it.
 func (s *stream) fetchErrorLocked(c context.Context, err error) error {
 	if why := s.mayRecvLocked(); why != nil {
 		return why

@@ -30,8 +30,9 @@ type Config struct {
 	RTT  func() time.Duration // of the path, for suspicions; nil means that it is short
 }
 
-// Session carries a link's streams over one conduit, and asks channels to carry their large tensors. One goroutine
-// reads; it never waits for who uses the streams. Locks: a stream's mu before out.mu before mu.
+// Session carries a link's streams over one conduit, and asks channels to carry their large
+// tensors. One goroutine reads; it never waits for who uses the streams. Locks: a stream's mu
+// before out.mu before mu.
 type Session struct {
 	Config
 	channels []lane.Channel // in order of preference; set before start
@@ -105,8 +106,8 @@ func (l *Session) Account(state *wire.LaneState) {
 	}
 }
 
-// unwritten is told of a failed write. Where the peer has closed the conduit, it is the reader who finds out why: there
-// may be its last words.
+// unwritten is told of a failed write. Where the peer has closed the conduit, it is the reader who
+// finds out why: there may be its last words.
 func (l *Session) unwritten(err error) {
 	if !isHangUp(err) {
 		l.End(l.Explain("write to", err))
@@ -274,7 +275,8 @@ func (l *Session) Close(reason string) error {
 	return nil
 }
 
-// suspect asks the peer for a sign of life, and ends the link where none comes, or where the peer broke the rules.
+// suspect asks the peer for a sign of life, and ends the link where none comes, or where the peer
+// broke the rules.
 func (l *Session) suspect(why error) {
 	if errors.Is(why, wire.ErrFrame) {
 		l.breach(why)

@@ -276,8 +276,9 @@ func TestTensorsThatAreBeingReceivedAreBounded(t *testing.T) {
 	})
 }
 
-// Random opens, sends, ends and resets against what may be observed: what arrives of a stream is what was sent, in
-// order, from the start; all of it, where nobody has reset; and nothing is left in the end.
+// Random opens, sends, ends and resets against what may be observed: what arrives of a stream is
+// what was sent, in order, from the start; all of it, where nobody has reset; and nothing is left
+// in the end.
 func TestRandomSchedulesLoseAndConfuseNothing(t *testing.T) {
 	for seed := range uint64(soak.Cases(12)) {
 		synctest.Test(t, func(t *testing.T) {
@@ -311,7 +312,8 @@ func TestRandomSchedulesLoseAndConfuseNothing(t *testing.T) {
 	}
 }
 
-// walk is what the ends of a link do in a random schedule. Each end opens streams and accepts as many as the other opens.
+// walk is what the ends of a link do in a random schedule. Each end opens streams and accepts as
+// many as the other opens.
 type walk struct {
 	t    *testing.T
 	seed uint64
@@ -427,7 +429,8 @@ func (w *walk) use(s wire.Stream, r *rand.Rand, sent, received int) {
 	s.Reset(nil)
 }
 
-// FuzzChunks feeds arbitrary bytes to a session: it ends, with an error of the rules or of the conduit.
+// FuzzChunks feeds arbitrary bytes to a session: it ends, with an error of the rules or of the
+// conduit.
 func FuzzChunks(f *testing.F) {
 	f.Add(chunk{kind: chunkEnd, number: 1}.append(nil))
 	f.Add(append(chunk{kind: chunkMessage, number: 1, size: 16, flags: flagExternal, lane: 3}.append(nil), make([]byte, 16)...))

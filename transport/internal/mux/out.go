@@ -20,9 +20,9 @@ const (
 
 var errNotRead = errors.New("the peer does not read")
 
-// outbox collects chunks and writes them to the conduit, many at a time. Where nobody writes, who adds a chunk does it
-// itself, without waiting; else, and where the conduit would make it wait, a goroutine does, which lives for as long
-// as there is something to write.
+// outbox collects chunks and writes them to the conduit, many at a time. Where nobody writes, who
+// adds a chunk does it itself, without waiting; else, and where the conduit would make it wait, a
+// goroutine does, which lives for as long as there is something to write.
 type outbox struct {
 	conduit lane.Conduit
 	fail    func(error) // told once, without the lock, that a write failed
@@ -87,7 +87,8 @@ func (o *outbox) addLocked(h chunk, body []byte) {
 	o.buf = append(o.buf, body...)
 }
 
-// kickLocked sees to it that what was added is written, and releases mu. crowded says that others are about to add more.
+// kickLocked sees to it that what was added is written, and releases mu. crowded says that others
+// are about to add more.
 func (o *outbox) kickLocked(crowded bool) {
 	if o.writing {
 		tooMuch := len(o.buf) > backlogEnd

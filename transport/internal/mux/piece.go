@@ -27,8 +27,8 @@ func NewPieces() *Pieces {
 	return p
 }
 
-// newPiece makes a piece with room for its body. Pieces are made often, and most are small. All that live count against
-// MaxQueued.
+// newPiece makes a piece with room for its body. Pieces are made often, and most are small. All
+// that live count against MaxQueued.
 func (l *Session) newPiece(h chunk) *piece {
 	p := l.Pieces.pool.Get().(*piece)
 	p.kind, p.flags, p.lane = h.kind, h.flags, h.lane

@@ -67,7 +67,8 @@ func TestAStreamThatIsResetForItsSizeSaysSo(t *testing.T) {
 	})
 }
 
-// hungUp is a conduit on which writes fail as where the peer has closed it, and reads hear nothing of it.
+// hungUp is a conduit on which writes fail as where the peer has closed it, and reads hear nothing
+// of it.
 type hungUp struct{ lane.Conduit }
 
 func (hungUp) Write([]byte) (int, error)    { return 0, syscall.EPIPE }

@@ -143,8 +143,8 @@ func (l *Session) deliver(s *stream, p *piece) error {
 	return nil
 }
 
-// relieve resets the stream on which the most waits. To stop reading instead would hold up heartbeats, and those who could
-// make room again.
+// relieve resets the stream on which the most waits. To stop reading instead would hold up
+// heartbeats, and those who could make room again.
 func (l *Session) relieve(most int64) {
 	var largest *stream
 	var size int64
@@ -227,8 +227,8 @@ func (l *Session) forget(number uint64, theirs bool) {
 	l.grant(grant)
 }
 
-// grantLocked says how many streams the peer may now have opened in all, when it is time to tell it: when many of its
-// streams were finished, or none are left to it.
+// grantLocked says how many streams the peer may now have opened in all, when it is time to tell
+// it: when many of its streams were finished, or none are left to it.
 func (l *Session) grantLocked() uint64 {
 	if l.ended == 0 || l.ended*4 < l.Accepts && l.seen < l.granted {
 		return 0

@@ -207,7 +207,8 @@ func (l *Session) discardAll(p *piece) {
 	}
 }
 
-// interruptLocked wakes the receiver and the sender, and ends with these errors what their channels do.
+// interruptLocked wakes the receiver and the sender, and ends with these errors what their channels
+// do.
 func (s *stream) interruptLocked(fetches, gives error) {
 	if s.fetches != nil && fetches != nil {
 		s.fetches(fetches)

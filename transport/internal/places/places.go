@@ -11,7 +11,8 @@ type Terms struct {
 	Most      int     // places
 	Burst     float64 // how many an account may take at once; 0: as many as it likes
 	PerSecond float64 // and in the long run
-	// What all accounts together may take. Where there are many, each has its part, so that newcomers cost little processor time.
+	// What all accounts together may take. Where there are many, each has its part, so that
+	// newcomers cost little processor time.
 	BurstAll, PerSecondAll float64
 }
 
@@ -25,8 +26,9 @@ const (
 
 // Places holds those who have not proved yet who they are. It is pure: now comes in.
 //
-// Each belongs to an account: a host, or a process. When all places are taken, the next one takes the place of the oldest in an
-// account that holds the most, its own included. So a flood from one account harms that account alone.
+// Each belongs to an account: a host, or a process. When all places are taken, the next one takes
+// the place of the oldest in an account that holds the most, its own included. So a flood from one
+// account harms that account alone.
 type Places struct {
 	terms    Terms
 	Accounts map[string]*account
@@ -55,8 +57,8 @@ func New(terms Terms) *Places {
 	return &Places{terms: terms, Accounts: map[string]*account{}}
 }
 
-// Enter gives a place to an account, and says which one was taken away for it. It gives none where the account has taken too many
-// lately, and where too many that were evicted are not gone yet.
+// Enter gives a place to an account, and says which one was taken away for it. It gives none where
+// the account has taken too many lately, and where too many that were evicted are not gone yet.
 func (p *Places) Enter(now time.Time, who string) (mine, gone *Place) {
 	a := p.Account(now, who)
 	if p.terms.Burst > 0 && a.left < 1 || p.Evicted >= lateMost*p.terms.Most || p.Evicted >= p.terms.Most && a.Held > 0 {
@@ -84,7 +86,8 @@ func (p *Places) Affords(now time.Time, who string) bool {
 	return p.terms.Burst == 0 || p.Account(now, who).left >= 1
 }
 
-// Leave says that the holder of a place is gone, or has proved who it is. It is called once for each.
+// Leave says that the holder of a place is gone, or has proved who it is. It is called once for
+// each.
 func (x *Place) Leave() {
 	x.Account.Held--
 	if x.Evicted {
@@ -146,8 +149,8 @@ func (p *Places) share() (burst, rate float64) {
 	return burst, rate
 }
 
-// sweep forgets, once a second, accounts that hold nothing and may take as much as ever; and where there are too many, all that hold
-// nothing.
+// sweep forgets, once a second, accounts that hold nothing and may take as much as ever; and where
+// there are too many, all that hold nothing.
 func (p *Places) sweep(now time.Time) {
 	full := len(p.Accounts) >= AccountsMax+(1+lateMost)*p.terms.Most
 	if !full && now.Sub(p.swept) < time.Second {

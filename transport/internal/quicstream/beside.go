@@ -13,7 +13,8 @@ import (
 	"github.com/weft-project/weft/transport/internal/wire"
 )
 
-// redial is how long to wait before another data connection is dialled, where one was lost or could not be had.
+// redial is how long to wait before another data connection is dialled, where one was lost or could
+// not be had.
 const redial = 2 * lane.SetUpTimeout
 
 // EndWith has a data connection end with its link's.

@@ -26,9 +26,10 @@ const (
 	urgency = 5
 )
 
-// Channel moves large tensors over one-way streams of a QUIC connection, one for each message: the ticket, and the
-// tensors' bytes. A ticket is a number. The receiver says when it fetches, and how far it has read; a little goes before, to
-// save a round trip: so little that it cannot fill the connection's window when nobody fetches it.
+// Channel moves large tensors over one-way streams of a QUIC connection, one for each message: the
+// ticket, and the tensors' bytes. A ticket is a number. The receiver says when it fetches, and how
+// far it has read; a little goes before, to save a round trip: so little that it cannot fill the
+// connection's window when nobody fetches it.
 type Channel struct {
 	env  lane.Env
 	conn *quic.Conn    // the link's
@@ -68,8 +69,8 @@ func (h *Channel) Lane() string { return wire.LaneQUIC }
 // Takes implements [lane.Channel].
 func (h *Channel) Takes([]wire.Tensor, int64) bool { return true }
 
-// transfer is a message's tensors on their way. Of its fields those from eager to read, and cancel, are guarded by the
-// channel's mu.
+// transfer is a message's tensors on their way. Of its fields those from eager to read, and cancel,
+// are guarded by the channel's mu.
 type transfer struct {
 	h       *Channel
 	id      uint64

@@ -211,7 +211,8 @@ func TestWhereThereIsNoConnectionForTensorsTheyGoByTheLinks(t *testing.T) {
 	require.Nil(t, there.Data.Beside())
 }
 
-// refusesData checks that a connection is closed, and that the link keeps the tensors' connection that it has.
+// refusesData checks that a connection is closed, and that the link keeps the tensors' connection
+// that it has.
 func refusesData(t *testing.T, conn *quic.Conn, l *link.Link, has *quic.Conn) {
 	t.Helper()
 	select {

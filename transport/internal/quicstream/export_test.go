@@ -35,7 +35,8 @@ func (h *Channel) Held() (out, wanted, arrived, count int, bytes int64) {
 	return len(h.out) + len(h.window.waits), len(h.wanted), len(h.arrived), h.count, h.bytes + h.window.used
 }
 
-// Narrow gives a channel the least window. used is told, before every decision, how much of it is in use.
+// Narrow gives a channel the least window. used is told, before every decision, how much of it is
+// in use.
 func (h *Channel) Narrow(used func(int64)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -76,7 +77,8 @@ func (s *PendingConns) Len() int {
 	return len(s.has)
 }
 
-// Reserve expects the connection of one link alone, which is not set up. taken says whether it has come.
+// Reserve expects the connection of one link alone, which is not set up. taken says whether it has
+// come.
 func (s *PendingConns) Reserve(link *quic.Conn, tag [16]byte, secret [32]byte) (attach func(func(*quic.Conn)), taken func() bool) {
 	st := &pendingConn{link: link, secret: secret}
 	s.mu.Lock()

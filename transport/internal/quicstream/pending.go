@@ -14,10 +14,11 @@ import (
 	"github.com/weft-project/weft/transport/internal/wire"
 )
 
-// Large tensors that travel over QUIC have a connection of their own beside the link's, between the same sockets: on one
-// connection a call would stand behind them in its window, and behind their packets at both ends. The dialler of the link
-// dials it when the first of them begins to move, in either direction; until it is there, and where it cannot be had, they
-// travel on the link's. It never counts as a sign of life, and ends with its link.
+// Large tensors that travel over QUIC have a connection of their own beside the link's, between the
+// same sockets: on one connection a call would stand behind them in its window, and behind their
+// packets at both ends. The dialler of the link dials it when the first of them begins to move, in
+// either direction; until it is there, and where it cannot be had, they travel on the link's. It
+// never counts as a sign of life, and ends with its link.
 //
 // The dialler's first and only words on it, on one two-way stream:
 //
@@ -34,7 +35,8 @@ func binding(conn *quic.Conn) ([]byte, error) {
 	return tls.ExportKeyingMaterial("EXPORTER weft haul", nil, 32)
 }
 
-// Greet proves at the dialler which link a connection belongs to, and has the listener prove that it is the link's other end.
+// Greet proves at the dialler which link a connection belongs to, and has the listener prove that
+// it is the link's other end.
 func Greet(c context.Context, conn *quic.Conn, secret *[32]byte) error {
 	bound, err := binding(conn)
 	if err != nil {
@@ -58,7 +60,8 @@ func Greet(c context.Context, conn *quic.Conn, secret *[32]byte) error {
 	return nil
 }
 
-// PendingConns are the data connections that a listener's links may still get. It is safe for concurrent use.
+// PendingConns are the data connections that a listener's links may still get. It is safe for
+// concurrent use.
 type PendingConns struct {
 	mu  sync.Mutex
 	has map[[16]byte]*pendingConn
@@ -67,8 +70,8 @@ type PendingConns struct {
 // NewPendingConns makes those of a listener that has no links yet.
 func NewPendingConns() *PendingConns { return &PendingConns{has: map[[16]byte]*pendingConn{}} }
 
-// pendingConn is a link's one data connection, at the listener, from before the dialler may dial it.
-// Fields are guarded by the mu of PendingConns.
+// pendingConn is a link's one data connection, at the listener, from before the dialler may dial
+// it. Fields are guarded by the mu of PendingConns.
 type pendingConn struct {
 	link   *quic.Conn
 	secret [32]byte
@@ -146,8 +149,8 @@ func (s *PendingConns) Admit(c context.Context, conn *quic.Conn) error {
 	return nil
 }
 
-// take finds the link of which a greeting proves to know the secret; nil where it does not, and where the
-// link has a data connection.
+// take finds the link of which a greeting proves to know the secret; nil where it does not, and
+// where the link has a data connection.
 func (s *PendingConns) take(greeting [greetingSize]byte, bound []byte) *pendingConn {
 	s.mu.Lock()
 	defer s.mu.Unlock()

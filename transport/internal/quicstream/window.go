@@ -12,9 +12,10 @@ import (
 	"github.com/weft-project/weft/transport/internal/wire"
 )
 
-// Packets of tensors queue in buffers that the connection does not see, at the ends and on the way, and everything else on the
-// link would stand behind them. So the receiver says how far it has read, and no more than a window is under way in all
-// transfers of a link: as much as the path needs to be full, and little where it is short.
+// Packets of tensors queue in buffers that the connection does not see, at the ends and on the way,
+// and everything else on the link would stand behind them. So the receiver says how far it has
+// read, and no more than a window is under way in all transfers of a link: as much as the path
+// needs to be full, and little where it is short.
 const (
 	windowLeast = 64 << 10
 	windowRate  = 600 // bytes per microsecond that a connection may move at best
@@ -97,7 +98,8 @@ func (t *transfer) room(c context.Context, n int64) (int64, error) {
 	}
 }
 
-// wantLocked notes that the peer reads the transfer: what was written of it counts against the window now.
+// wantLocked notes that the peer reads the transfer: what was written of it counts against the
+// window now.
 func (t *transfer) wantLocked() {
 	if t.wanted {
 		return
@@ -120,7 +122,8 @@ func (t *transfer) readLocked(total uint64) error {
 	return nil
 }
 
-// leaveLocked takes a transfer out: it is over and the peer will say nothing more of it, or it does not matter.
+// leaveLocked takes a transfer out: it is over and the peer will say nothing more of it, or it does
+// not matter.
 func (t *transfer) leaveLocked() {
 	h := t.h
 	if h.out[t.id] != t {

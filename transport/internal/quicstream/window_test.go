@@ -23,7 +23,8 @@ func TestTheWindowFitsThePath(t *testing.T) {
 	require.GreaterOrEqual(t, windowLeast-int(eagerFor(windowLeast)), creditEvery, "the peer says how far it has read before the window is full")
 }
 
-// sender is a channel whose peer is the test: nothing connects them, and what it writes is what room grants.
+// sender is a channel whose peer is the test: nothing connects them, and what it writes is what
+// room grants.
 func sender(size int64) *Channel {
 	return &Channel{size: func() int64 { return size }, out: map[uint64]*transfer{}}
 }
@@ -61,8 +62,8 @@ func TestAPeerThatClaimsToHaveReadWhatWasNotWrittenBreaksTheRules(t *testing.T) 
 	}
 }
 
-// Transfers begin, are asked for, read, refused and given up at random. No more than the window is ever under way, everybody
-// gets everything in the end, and nothing is left.
+// Transfers begin, are asked for, read, refused and given up at random. No more than the window is
+// ever under way, everybody gets everything in the end, and nothing is left.
 func TestTransfersShareTheWindowAndLeaveNothing(t *testing.T) {
 	for seed := range uint64(soak.Cases(20)) {
 		r := rand.New(rand.NewPCG(seed, 1))

@@ -13,10 +13,11 @@ import (
 	"github.com/weft-project/weft/transport/internal/wire"
 )
 
-// channel lends the receiver the sender's own memory. What has no segment is copied to one first. A loan lasts until
-// the receiver has released its buffer and said so, also beyond the link; or until the receiver's process is gone.
-// For that the two ends keep a connection, the ledger: segments' descriptors go one way and what was given back the
-// other. Who owes nothing any more, its link being gone, closes its direction.
+// channel lends the receiver the sender's own memory. What has no segment is copied to one first. A
+// loan lasts until the receiver has released its buffer and said so, also beyond the link; or until
+// the receiver's process is gone. For that the two ends keep a connection, the ledger: segments'
+// descriptors go one way and what was given back the other. Who owes nothing any more, its link
+// being gone, closes its direction.
 type channel struct {
 	env    lane.Env
 	conn   *net.UnixConn // the ledger

@@ -8,7 +8,8 @@ import (
 	"github.com/weft-project/weft/transport/internal/wire"
 )
 
-// Fetch borrows the tensors that are for the host, where they lie; the others it copies to their devices.
+// Fetch borrows the tensors that are for the host, where they lie; the others it copies to their
+// devices.
 func (h *channel) Fetch(c context.Context, ticket []byte, ts []wire.Tensor, place wire.Place) error {
 	t, err := parseTicket(ticket)
 	if err != nil {
@@ -119,7 +120,8 @@ func (h *channel) borrow(c context.Context, t ticket, live []*wire.Tensor, place
 	return nil
 }
 
-// view gives n bytes at a spot, when the peer has told of the segment, with a reference to the mapping.
+// view gives n bytes at a spot, when the peer has told of the segment, with a reference to the
+// mapping.
 func (h *channel) view(c context.Context, s spot, n int) (*mapping, []byte, error) {
 	for {
 		h.mu.Lock()

@@ -25,7 +25,8 @@ func localEnv() lane.Env {
 	return lane.Env{Say: func([]byte) error { return nil }, Suspect: func(error) {}, Count: &lane.Traffic{}}
 }
 
-// hostileLedger gives a channel and the ledger's other end, where the test plays the peer. broken counts suspicions.
+// hostileLedger gives a channel and the ledger's other end, where the test plays the peer. broken
+// counts suspicions.
 func hostileLedger(t testing.TB) (h *channel, peer *net.UnixConn, broken *atomic.Int32) {
 	here, there := transporttest.UnixPair(t)
 	env := localEnv()

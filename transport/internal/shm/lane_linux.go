@@ -13,8 +13,9 @@ import (
 	"github.com/weft-project/weft/transport/internal/wire"
 )
 
-// maker makes the local lane. The dialler offers the id of its machine's boot, so that others do not even try, and connects
-// twice to the listener's [meet.Server], for the frames and for the ledger of loans.
+// maker makes the local lane. The dialler offers the id of its machine's boot, so that others do
+// not even try, and connects twice to the listener's [meet.Server], for the frames and for the
+// ledger of loans.
 type maker struct {
 	lookout *eager.Lookout
 	copies  bool // see Config.LendCopies

@@ -14,14 +14,15 @@ const (
 	maxMapped   = 1 << 42 // bytes of them together; what is mapped costs addresses and no memory
 )
 
-// mapping is a segment of the peer's, mapped for reading. The channel's mu guards refs: one while the peer may point into
-// it, and one for each buffer that lies there.
+// mapping is a segment of the peer's, mapped for reading. The channel's mu guards refs: one while
+// the peer may point into it, and one for each buffer that lies there.
 type mapping struct {
 	mem  []byte
 	refs int
 }
 
-// mapSegment maps the peer's descriptor, which it closes. The memory must be such that nobody can take it away under us.
+// mapSegment maps the peer's descriptor, which it closes. The memory must be such that nobody can
+// take it away under us.
 func mapSegment(fd int, size uint64) (*mapping, error) {
 	defer unix.Close(fd) //nolint:errcheck // the mapping stays
 	var st unix.Stat_t

@@ -23,7 +23,8 @@ import (
 	"github.com/weft-project/weft/transport/internal/wire"
 )
 
-// nextEntry reads the ledger as a peer that keeps what it gets: the next entry, and its file where it has one.
+// nextEntry reads the ledger as a peer that keeps what it gets: the next entry, and its file where
+// it has one.
 func nextEntry(t testing.TB, peer *net.UnixConn) (e ledgerEntry) {
 	b, oob := make([]byte, ledgerSize), make([]byte, unix.CmsgSpace(4))
 	n, on, _, _, err := peer.ReadMsgUnix(b, oob)
@@ -169,7 +170,8 @@ func TestAPeerSeesNothingOfWhatLayWhereATensorLies(t *testing.T) {
 	}
 }
 
-// A peer that keeps all that it was ever told of sees nothing but what it was lent, whatever the owner does.
+// A peer that keeps all that it was ever told of sees nothing but what it was lent, whatever the
+// owner does.
 func TestAPeerOfALinkThatLendsCopiesNeverSeesAnythingElse(t *testing.T) {
 	leak.Check(t)
 	for seed := range uint64(soak.Cases(20)) {
@@ -188,7 +190,8 @@ func TestAPeerThatIsLentMemoryAsItLiesSeesWhatIsThereLater(t *testing.T) {
 	require.Positive(t, spied)
 }
 
-// watchALender has a worker allocate, write, lend and release at random, and says how many looks of its peer found what was not lent.
+// watchALender has a worker allocate, write, lend and release at random, and says how many looks of
+// its peer found what was not lent.
 func watchALender(t testing.TB, seed uint64, copies bool) (spied int) {
 	r := rand.New(rand.NewPCG(seed, 18))
 	here, there := transporttest.UnixPair(t)

@@ -5,13 +5,15 @@ import "github.com/weft-project/weft/device"
 // stageMost is how many bytes of memory for copies a link keeps.
 const stageMost = 256 << 20
 
-// stages are memory for copies that one peer alone is lent: nothing lies there but what it was lent. The channel has a reference to each.
+// stages are memory for copies that one peer alone is lent: nothing lies there but what it was
+// lent. The channel has a reference to each.
 type stages struct {
 	all   []lending
 	bytes int
 }
 
-// stage gives n bytes that can be lent, or more, with a reference to them. What is there is undefined; where the peer may not see it, all of it is given.
+// stage gives n bytes that can be lent, or more, with a reference to them. What is there is
+// undefined; where the peer may not see it, all of it is given.
 func (h *channel) stage(n int) (*device.Buffer, []byte, error) {
 	if !h.copies {
 		return shared(n)

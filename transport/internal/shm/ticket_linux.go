@@ -8,9 +8,10 @@ import (
 	"github.com/weft-project/weft/transport/internal/wire"
 )
 
-// A ticket of the local lane, of uvarints: the first loan, how many loans there are, then 0 and a spot for each tensor that
-// is not empty, in order; or 1, the spot of a table of these spots, for which the last loan stands, and its length.
-// A spot is a segment's number and an offset in units of spotUnit.
+// A ticket of the local lane, of uvarints: the first loan, how many loans there are, then 0 and a
+// spot for each tensor that is not empty, in order; or 1, the spot of a table of these spots, for
+// which the last loan stands, and its length. A spot is a segment's number and an offset in units
+// of spotUnit.
 const (
 	spotUnit   = 64
 	spotMost   = 2 * binary.MaxVarintLen64

@@ -45,7 +45,8 @@ func (h *channel) untellLocked(all []lending) {
 	}
 }
 
-// retire tells the peer that a segment is no more: until it has unmapped that, the memory is not free.
+// retire tells the peer that a segment is no more: until it has unmapped that, the memory is not
+// free.
 func (h *channel) retire(s *device.Segment) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

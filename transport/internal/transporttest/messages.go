@@ -25,8 +25,9 @@ func Tensor(t testing.TB, r *rand.Rand, d device.Device, dt device.Dtype, shape 
 	return wire.Tensor{Dtype: dt, Shape: append(device.Shape{}, shape...), Device: d.ID(), Buf: b}
 }
 
-// Random gives n bytes that r decides: a block of them again and again, which makes a large tensor cheap where the race detector looks
-// at each draw. The block's length is a prime number, so that what lies elsewhere by a piece, a page or an element differs.
+// Random gives n bytes that r decides: a block of them again and again, which makes a large tensor
+// cheap where the race detector looks at each draw. The block's length is a prime number, so that
+// what lies elsewhere by a piece, a page or an element differs.
 func Random(r *rand.Rand, n int) []byte {
 	block := make([]byte, min(n, 4093))
 	for i := range block {
@@ -185,8 +186,8 @@ func tensors(t *testing.T, p *Pair) {
 	Same(t, m.Tensors, got.Tensors)
 }
 
-// sizes sends tensors of as many bytes as at every threshold of messages, and an element fewer and more. Every third goes from a simulated device to
-// another.
+// sizes sends tensors of as many bytes as at every threshold of messages, and an element fewer and
+// more. Every third goes from a simulated device to another.
 func sizes(t *testing.T, p *Pair) {
 	here, there := p.Stream(t)
 	r := rand.New(rand.NewPCG(1, 9))

@@ -69,7 +69,8 @@ func resetSeenByReceiver(t *testing.T, p *Pair) {
 	there.Reset(nil)
 }
 
-// A callee that has read the whole request learns from its context that nobody waits for the answer.
+// A callee that has read the whole request learns from its context that nobody waits for the
+// answer.
 func resetSeenByWorker(t *testing.T, p *Pair) {
 	here, there := p.Stream(t)
 	require.NoError(t, here.CloseSend())
@@ -201,7 +202,8 @@ func cancelAccept(t *testing.T, p *Pair) {
 	require.NoError(t, p.Served.Err())
 }
 
-// More streams than a peer may have open at a time, one after the other, none of them read to its end.
+// More streams than a peer may have open at a time, one after the other, none of them read to its
+// end.
 func streamCredit(t *testing.T, p *Pair) {
 	for range 1200 {
 		here, err := p.Dialed.Open(p.C)

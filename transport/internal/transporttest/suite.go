@@ -13,7 +13,8 @@ import (
 // Make gives two networks of one job: one to dial from, one to listen at. They may be the same.
 type Make func(t testing.TB) (dialer, listener wire.Network)
 
-// Run runs the suite. Each test has a link of its own and ends without goroutines or host buffers left.
+// Run runs the suite. Each test has a link of its own and ends without goroutines or host buffers
+// left.
 func Run(t *testing.T, mk Make) {
 	for _, test := range []struct {
 		name string

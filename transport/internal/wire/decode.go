@@ -14,9 +14,10 @@ const (
 	firstTensors = 16       // lines of the table likewise
 )
 
-// Decode reads one frame. It gives io.EOF when r ends before the first byte. What the frame claims is held against
-// the limits before memory is set aside for it, headers and tables grow as they arrive, and a tensor's buffer is asked
-// of place when all before it has arrived. nil for place means host memory. On failure every buffer is released.
+// Decode reads one frame. It gives io.EOF when r ends before the first byte. What the frame claims
+// is held against the limits before memory is set aside for it, headers and tables grow as they
+// arrive, and a tensor's buffer is asked of place when all before it has arrived. nil for place
+// means host memory. On failure every buffer is released.
 func (c *Codec) Decode(r io.Reader, place Place) (m *Message, err error) {
 	m, _, err = c.DecodeHead(r)
 	if err != nil {
@@ -32,7 +33,8 @@ func (c *Codec) Decode(r io.Reader, place Place) (m *Message, err error) {
 // entryScratch is memory for a line of the table, or the fixed part.
 type entryScratch = [device.MaxRank * extent]byte
 
-// DecodeHead reads all of a frame but its payload, and says how long that is. The tensors have no buffers.
+// DecodeHead reads all of a frame but its payload, and says how long that is. The tensors have no
+// buffers.
 func (c *Codec) DecodeHead(r io.Reader) (m *Message, payload int64, err error) {
 	b := c.entries.Get().(*entryScratch)
 	defer c.entries.Put(b)

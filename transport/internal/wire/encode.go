@@ -18,9 +18,9 @@ const (
 	KeepScratch = 64 << 10 // a larger scratch buffer is not kept
 )
 
-// Encode writes m as one frame. It checks the whole message before it writes the first byte: after a FrameError or a
-// device's error from a released buffer nothing was written. Host buffers are written as they are; small ones join
-// the header in one write.
+// Encode writes m as one frame. It checks the whole message before it writes the first byte: after
+// a FrameError or a device's error from a released buffer nothing was written. Host buffers are
+// written as they are; small ones join the header in one write.
 func (c *Codec) Encode(w io.Writer, m *Message) error {
 	payload, err := c.CheckMessage(m)
 	if err != nil {
@@ -84,8 +84,9 @@ func AppendFrame(b []byte, m *Message, payload int64) ([]byte, error) {
 	return b, nil
 }
 
-// Unreadable is why a tensor cannot be sent, whatever the lane: it was released, or what computed it went wrong, which is told once. So it is
-// neither tried again nor hidden by what the peer makes of a message that breaks off.
+// Unreadable is why a tensor cannot be sent, whatever the lane: it was released, or what computed
+// it went wrong, which is told once. So it is neither tried again nor hidden by what the peer makes
+// of a message that breaks off.
 type Unreadable struct{ Err error }
 
 func (e *Unreadable) Error() string { return e.Err.Error() }
@@ -150,7 +151,8 @@ func checkBuffer(i int, t *Tensor, n int64) error {
 	return nil
 }
 
-// WriteTensor writes a buffer's bytes after what waits in b, or adds them to b. It returns what waits then.
+// WriteTensor writes a buffer's bytes after what waits in b, or adds them to b. It returns what
+// waits then.
 func WriteTensor(w io.Writer, b []byte, buf *device.Buffer) ([]byte, error) {
 	if buf == nil || buf.Len() == 0 {
 		return b, nil
@@ -172,7 +174,8 @@ func WriteTensor(w io.Writer, b []byte, buf *device.Buffer) ([]byte, error) {
 	return b[:0], err
 }
 
-// writeStaged does the same for a buffer that the host cannot see: while a piece is written, the next one is fetched.
+// writeStaged does the same for a buffer that the host cannot see: while a piece is written, the
+// next one is fetched.
 func writeStaged(w io.Writer, b []byte, buf *device.Buffer) (_ []byte, err error) {
 	n := buf.Len()
 	piece := min(n, StageBytes)

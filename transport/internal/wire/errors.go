@@ -5,7 +5,8 @@ import (
 	"fmt"
 )
 
-// What can go wrong with links and streams; every error of this package wraps one of these, io.EOF or the context's.
+// What can go wrong with links and streams; every error of this package wraps one of these, io.EOF
+// or the context's.
 var (
 	// ErrClosed: it was closed by this side.
 	ErrClosed = errors.New("closed")
@@ -15,7 +16,8 @@ var (
 	ErrPeerLost = errors.New("peer lost")
 	// ErrUnreachable: no link could be made.
 	ErrUnreachable = errors.New("unreachable")
-	// ErrBusy: the peer is there, and refuses links because too many dial to it. That is no sign that it is lost.
+	// ErrBusy: the peer is there, and refuses links because too many dial to it. That is no sign
+	// that it is lost.
 	ErrBusy = errors.New("refused by a crowd")
 	// ErrIdentity: the two ends are not of one job.
 	ErrIdentity = errors.New("not of this job")

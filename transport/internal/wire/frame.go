@@ -17,8 +17,8 @@ import (
 //	table        per tensor 8 bytes: dtype 1, rank 1, device kind 1, zero 1, device index 4; then rank × 8: extents
 //	payload      the tensors' bytes, in order, without padding; it may travel beside the frame, see package lane
 //
-// A tensor's length is not written: it follows from dtype and extents, and the fixed part's sum must agree. ALPN
-// versions the frame, so there is no version in it.
+// A tensor's length is not written: it follows from dtype and extents, and the fixed part's sum
+// must agree. ALPN versions the frame, so there is no version in it.
 const (
 	flagEnd = 1 // Message.End
 
@@ -29,7 +29,8 @@ const (
 	maxDeviceIndex = 1 << 16
 )
 
-// Codec writes messages as frames and reads them back, within limits. It is safe for concurrent use.
+// Codec writes messages as frames and reads them back, within limits. It is safe for concurrent
+// use.
 type Codec struct {
 	Lim     Limits
 	Scratch sync.Pool // of *[]byte: what small frames are put together in
@@ -132,7 +133,8 @@ func readEntry(r io.Reader, i int, b *entryScratch) (t Tensor, err error) {
 	return t, nil
 }
 
-// CutShort turns the end of a stream inside a frame into a FrameError, and leaves other errors alone.
+// CutShort turns the end of a stream inside a frame into a FrameError, and leaves other errors
+// alone.
 func CutShort(err error, part string) error {
 	if err == io.EOF || err == io.ErrUnexpectedEOF {
 		return &FrameError{Part: part, Want: "more bytes", Found: "the end of the stream", Err: io.ErrUnexpectedEOF}

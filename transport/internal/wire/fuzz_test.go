@@ -13,8 +13,8 @@ import (
 	"github.com/weft-project/weft/transport/internal/wire"
 )
 
-// FuzzDecode feeds arbitrary bytes: no panic, no memory beyond the limits, nothing kept on failure, and what is
-// accepted is the one way to write that message.
+// FuzzDecode feeds arbitrary bytes: no panic, no memory beyond the limits, nothing kept on failure,
+// and what is accepted is the one way to write that message.
 func FuzzDecode(f *testing.F) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for range 20 {

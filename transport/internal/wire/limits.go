@@ -7,15 +7,16 @@ import (
 	"math"
 )
 
-// Limits bounds what messages may claim, in both directions. The zero value of a field means its default.
+// Limits bounds what messages may claim, in both directions. The zero value of a field means its
+// default.
 type Limits struct {
 	MaxHeader       int   // bytes; default 1 MiB
 	MaxTensors      int   // at most 65535; default 4096
 	MaxTensorBytes  int64 // of one tensor; default 4 GiB
 	MaxMessageBytes int64 // of all tensors of a message; default 16 GiB
 	MaxPeerBytes    int64 // of all large tensors that are being received on a link at a time; further ones wait; default 64 GiB
-	// MaxQueued is how many bytes of messages, without their large tensors, may wait on a link to be received; default
-	// 64 MiB. Beyond it the stream that holds the most is reset.
+	// MaxQueued is how many bytes of messages, without their large tensors, may wait on a link to
+	// be received; default 64 MiB. Beyond it the stream that holds the most is reset.
 	MaxQueued int64
 }
 

@@ -6,11 +6,12 @@ import (
 	"github.com/weft-project/weft/device"
 )
 
-// ALPN is the protocol that both ends must speak; it versions the frames and the set-up of links. In a handshake a hash of the job's id
-// follows it.
+// ALPN is the protocol that both ends must speak; it versions the frames and the set-up of links.
+// In a handshake a hash of the job's id follows it.
 const ALPN = "weft/3"
 
-// Tensor is a tensor on a link: its type and its bytes (little-endian, row-major, exactly as many as Dtype and Shape say).
+// Tensor is a tensor on a link: its type and its bytes (little-endian, row-major, exactly as many
+// as Dtype and Shape say).
 type Tensor struct {
 	Dtype  device.Dtype
 	Shape  device.Shape
@@ -36,17 +37,20 @@ func (m *Message) Release() {
 	m.Tensors = nil
 }
 
-// Place gives the buffer in which an arriving tensor of that many bytes lands. The buffer must have exactly this length.
+// Place gives the buffer in which an arriving tensor of that many bytes lands. The buffer must have
+// exactly this length.
 type Place func(id device.ID, bytes int) (*device.Buffer, error)
 
-// Network makes links. It is safe for concurrent use and holds nothing that needs closing: what its listeners and links
-// hold goes with them.
+// Network makes links. It is safe for concurrent use and holds nothing that needs closing: what its
+// listeners and links hold goes with them.
 type Network interface {
-	// Listen waits for peers at "host:port"; port 0 picks one. c bounds the call, not the listener's life.
+	// Listen waits for peers at "host:port"; port 0 picks one. c bounds the call, not the
+	// listener's life.
 	Listen(c context.Context, addr string) (Listener, error)
-	// Dial links with the listener at "host:port". It returns once the peer has accepted this end's identity. It
-	// fails with ErrIdentity when the ends are not of one job, with ErrBusy where the peer refused it, several times, for too
-	// many others that dial to it, and with ErrUnreachable otherwise.
+	// Dial links with the listener at "host:port". It returns once the peer has accepted this end's
+	// identity. It fails with ErrIdentity when the ends are not of one job, with ErrBusy where the
+	// peer refused it, several times, for too many others that dial to it, and with ErrUnreachable
+	// otherwise.
 	Dial(c context.Context, addr string) (Link, error)
 }
 
@@ -56,7 +60,8 @@ type Listener interface {
 	Addr() string
 	// Accept gives the next link whose peer is of this job. It fails with ErrClosed after Close.
 	Accept(c context.Context) (Link, error)
-	// Close refuses further links, and closes those that were not accepted yet. Accepted links live on.
+	// Close refuses further links, and closes those that were not accepted yet. Accepted links live
+	// on.
 	Close() error
 }
 
@@ -69,35 +74,40 @@ type Link interface {
 	Accept(c context.Context) (Stream, error)
 	// RemoteAddr is the peer's address, for messages to people.
 	RemoteAddr() string
-	// Vouches says whether the peer has proved that it may come under that name and rank, by a certificate that names them
-	// ([IdentityFiles]). The error wraps ErrIdentity. Where the job has a shared secret there is none: each member has its full authority.
+	// Vouches says whether the peer has proved that it may come under that name and rank, by a
+	// certificate that names them ([IdentityFiles]). The error wraps ErrIdentity. Where the job has
+	// a shared secret there is none: each member has its full authority.
 	Vouches(name string, rank int) error
-	// Lanes says by which ways messages travel on this link, in the order in which they are preferred, and why others
-	// cannot.
+	// Lanes says by which ways messages travel on this link, in the order in which they are
+	// preferred, and why others cannot.
 	Lanes() []LaneState
 	// Done is closed when the link is gone.
 	Done() <-chan struct{}
-	// Err says why the link is gone, nil while it is not: ErrClosed when it was closed here, ErrPeerClosed when the
-	// peer closed it in good order, ErrPeerLost when the peer fell silent or its process is gone.
+	// Err says why the link is gone, nil while it is not: ErrClosed when it was closed here,
+	// ErrPeerClosed when the peer closed it in good order, ErrPeerLost when the peer fell silent or
+	// its process is gone.
 	Err() error
-	// Close ends the link in good order: what was sent and has not arrived may be lost, and the peer gets
-	// ErrPeerClosed with the reason (its first 200 bytes). Closing twice does nothing.
+	// Close ends the link in good order: what was sent and has not arrived may be lost, and the
+	// peer gets ErrPeerClosed with the reason (its first 200 bytes). Closing twice does nothing.
 	Close(reason string) error
 }
 
-// Stream carries messages in both directions, in order; one per call. One sender and one receiver at a time.
+// Stream carries messages in both directions, in order; one per call. One sender and one receiver
+// at a time.
 type Stream interface {
-	// Send writes one message. It neither keeps m nor releases its buffers; it may keep references of its own to
-	// them, until the peer has what it needs.
+	// Send writes one message. It neither keeps m nor releases its buffers; it may keep references
+	// of its own to them, until the peer has what it needs.
 	Send(c context.Context, m *Message) error
-	// Recv reads the next message. place gives the buffer each tensor lands in; nil means host memory. The caller
-	// owns the buffers. io.EOF after the peer's CloseSend.
+	// Recv reads the next message. place gives the buffer each tensor lands in; nil means host
+	// memory. The caller owns the buffers. io.EOF after the peer's CloseSend.
 	Recv(c context.Context, place Place) (*Message, error)
 	// CloseSend ends what this side sends.
 	CloseSend() error
-	// Reset aborts both directions, as far as they are not finished: pending and later calls fail with ErrReset here
-	// and at the peer, with the reason (there as a [Reason]). What was sent before a CloseSend still arrives if reason is nil.
+	// Reset aborts both directions, as far as they are not finished: pending and later calls fail
+	// with ErrReset here and at the peer, with the reason (there as a [Reason]). What was sent
+	// before a CloseSend still arrives if reason is nil.
 	Reset(reason error)
-	// Context is done when the stream is reset, finished or its link is lost; context.Cause says which.
+	// Context is done when the stream is reset, finished or its link is lost; context.Cause says
+	// which.
 	Context() context.Context
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/weft-project/weft/internal/printable"
 )
 
-// Reason is why the peer has reset a stream. It lies beneath the ErrReset that streams give then. Who resets with one sends it as it is; of any other
-// error the text travels.
+// Reason is why the peer has reset a stream. It lies beneath the ErrReset that streams give then.
+// Who resets with one sends it as it is; of any other error the text travels.
 type Reason struct {
 	Code uint16 // what the text is about, where both ends agree on that; 0: nothing in particular
 	Text string // at most 500 bytes of it travel
