@@ -42,7 +42,7 @@ type headed struct {
 func headedBy(v *View, size int) *headed {
 	h := &headed{}
 	to := Whole(v.Shape)
-	if row, ok := v.rowsOfHeads(); ok {
+	if row, ok := rowsOfHeads(v); ok {
 		h.row = row
 	} else if !v.Equal(to) {
 		h.lay, h.bytes = newCopying(size, to, v), v.Shape.Elems()*size
@@ -54,7 +54,7 @@ func headedBy(v *View, size int) *headed {
 }
 
 // rowsOfHeads is the distance of the rows of a head, if they are contiguous and do not overlap.
-func (v *View) rowsOfHeads() (row int, ok bool) {
+func rowsOfHeads(v *View) (row int, ok bool) {
 	if len(v.Shape) != 4 {
 		return 0, false
 	}
@@ -72,7 +72,7 @@ func (a *attention[T]) plan(causal bool, in []Type, views []*View, g gemmer) {
 		a.scale = T(1 / math.Sqrt(float64(a.d)))
 	}
 	for n, t := range in {
-		a.in = append(a.in, headedBy(viewOf(in, views, n), t.Dtype.Size()))
+		a.in = append(a.in, headedBy(ViewOf(in, views, n), t.Dtype.Size()))
 	}
 	a.block = max(1, min(a.t, attentionRows))
 	a.grain = max(1, attentionWork/max(1, product{m: a.t, n: a.s, k: a.d}.work(attentionWork)))
@@ -94,7 +94,7 @@ func (a *attention[T]) seen(row int) int {
 type attending[T vec.Float] struct {
 	in  [6][]T
 	out [3][]T
-	lay [6]*scratch
+	lay [6]*memory
 }
 
 func (a *attention[T]) begin(r *attending[T], outs, ins [][]byte) {

@@ -53,7 +53,7 @@ func bench(b *testing.B, flops float64, i kernels.Instr, in ...kernels.Type) {
 	}
 }
 
-// BenchmarkMatMul multiplies with whichever library [kernels.BLASInfo] names; WEFT_BLAS=gonum compares.
+// BenchmarkMatMul multiplies with whichever library [kernels.BLAS] names; WEFT_BLAS=gonum compares.
 func BenchmarkMatMul(b *testing.B) {
 	for _, s := range [][3]int{{3, 3, 3}, {32, 32, 32}, {64, 784, 1024}, {1024, 1024, 1024}} {
 		m, k, n := s[0], s[1], s[2]

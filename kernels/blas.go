@@ -29,11 +29,27 @@ var chosenBLAS = sync.OnceValue(func() blasChoice {
 	return chooseBLAS(want, open, vectorBLAS())
 })
 
-// BLASInfo tells what computes matrix products on the CPU ("openblas", "go" for this module's own kernels on vectors, "gonum", or "none"
-// where WEFT_BLAS asks for what there is not), and where it was found or why another was not.
-func BLASInfo() (name, detail string) {
+// chosenGemmer is what computes products in this process. The error says why the environment's choice is not there.
+func chosenGemmer() (gemmer, error) {
+	c := chosenBLAS()
+	return c.gemmer, c.err
+}
+
+// blasInfo names what computes products, and says where it was found or why another was not.
+func blasInfo() (name, detail string) {
 	c := chosenBLAS()
 	return c.name, c.detail
+}
+
+// allGemmers are those that this machine can run, by name, with that of plain loops: what tests compare.
+func allGemmers() map[string]gemmer {
+	all := map[string]gemmer{"plain": plain{}, "gonum": gonumBLAS{}}
+	for _, c := range []blasChoice{vectorBLAS(), openBLAS()} {
+		if c.err == nil {
+			all[c.name] = c.gemmer
+		}
+	}
+	return all
 }
 
 const howToGetOpenBLAS = "install it (Debian, Ubuntu: apt install libopenblas0; Fedora: dnf install openblas; macOS: brew install openblas)"
@@ -110,7 +126,7 @@ func skipsZeros[T device.Float](p product, b []T) bool {
 }
 
 // heldRows are the copies of rows that a product needs.
-type heldRows [2]*scratch
+type heldRows [2]*memory
 
 func (h heldRows) release() {
 	for _, s := range h {
@@ -132,7 +148,7 @@ func aligned[T device.Float](p *product, a, b []T) (x, y []T, held heldRows) {
 	return x, y, held
 }
 
-func alignedRows[T device.Float](x []T, rows, cols, ld int) ([]T, *scratch) {
+func alignedRows[T device.Float](x []T, rows, cols, ld int) ([]T, *memory) {
 	line := lineOf[T](cols)
 	s := takeScratch((rows*line)*int(unsafe.Sizeof(*new(T))) + lineBytes)
 	to := elems[T](s)

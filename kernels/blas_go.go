@@ -28,7 +28,7 @@ func (g goBLAS) dgemm(p product, a, b, c []float64) { g.d.Mul(p.gemm(), a, b, c)
 // cut gives pieces of a tenth of a millisecond or more: gemm's are bit for bit those of the whole.
 func (g goBLAS) cut(p product) (rows, cols int) {
 	const least = 1 << 22
-	if p.work(2*least) < 2*least || theCrew().threads == 1 {
+	if p.work(2*least) < 2*least || workersHere() == 1 {
 		return p.m, p.n
 	}
 	return p.halved(least, 128)

@@ -8,28 +8,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
 	"github.com/weft-project/weft/device"
 )
-
-// gemmers are those that can be tested on this machine.
-func gemmers() map[string]gemmer {
-	all := map[string]gemmer{"plain": plain{}, "gonum": gonumBLAS{}}
-	if c := vectorBLAS(); c.err == nil {
-		all["go"] = c.gemmer
-	}
-	if c := openBLAS(); c.err == nil {
-		all["openblas"] = c.gemmer
-	}
-	return all
-}
-
-// plain is the gemmer of plain loops.
-type plain struct{}
-
-func (plain) sgemm(p product, a, b, c []float32) { plainGemm(p, a, b, c) }
-func (plain) dgemm(p product, a, b, c []float64) { plainGemm(p, a, b, c) }
-
-func (plain) cut(p product) (rows, cols int) { return p.m, p.n }
 
 // definition multiplies by the definition, in float64, into a copy of c.
 func definition[T device.Float](p product, a, b, c []T) []T {
@@ -100,7 +81,7 @@ func checkProduct[T device.Float](t *testing.T, p product, delta float64, r *ran
 }
 
 func TestEveryGemmerMultipliesByTheDefinition(t *testing.T) {
-	for name, g := range gemmers() {
+	for name, g := range allGemmers() {
 		t.Run(name, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(1, 2))
 			for range 60 {
@@ -109,28 +90,6 @@ func TestEveryGemmerMultipliesByTheDefinition(t *testing.T) {
 				checkProduct(t, p, 1e-13, r, g.dgemm)
 			}
 		})
-	}
-}
-
-func TestMatMulWithEveryGemmerIsTheSameProduct(t *testing.T) {
-	in := []Type{{device.Float32, device.Shape{3, 40, 50}}, {device.Float32, device.Shape{50, 60}}}
-	a, b := make([]float32, 3*40*50), make([]float32, 50*60)
-	for k := range a {
-		a[k] = float32(k%7) - 3
-	}
-	for k := range b {
-		b[k] = float32(k%5) - 2
-	}
-	out, err := MatMul{}.Infer(in)
-	require.NoError(t, err)
-	want := definition(contiguous(false, false, 120, 60, 50), a, b, make([]float32, 120*60))
-	for name, g := range gemmers() {
-		c := make([]float32, out[0].Shape.Elems())
-		run := matMulBody[float32](MatMul{}, in, nil, out[0], g)
-		require.NoError(t, run([][]byte{device.Bytes(c)}, [][]byte{device.Bytes(a), device.Bytes(b)}))
-		for k := range c {
-			require.Equal(t, want[k], c[k], name) // small integers are exact
-		}
 	}
 }
 
@@ -169,7 +128,7 @@ func TestTheEnvironmentForcesALibrary(t *testing.T) {
 }
 
 func TestBLASInfoNamesWhatIsUsed(t *testing.T) {
-	name, detail := BLASInfo()
+	name, detail := blasInfo()
 	require.Contains(t, []string{"openblas", "go", "gonum", "none"}, name)
 	require.NotEmpty(t, detail)
 }
@@ -185,7 +144,7 @@ func TestTheWorkOfAProductIsToldByExtentsAlone(t *testing.T) {
 
 func TestAProductInPiecesIsTheProduct(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 10))
-	for name, g := range gemmers() {
+	for name, g := range allGemmers() {
 		for range 40 {
 			p := randomProduct(r, 90)
 			cut := func(p product, rows, cols int) *cutProduct {
@@ -243,7 +202,7 @@ func TestProductsOfEverySizeAreTheSameByLoopAndLibrary(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for _, n := range []int{1, 2, 5, 6, 7, 33} {
 		p := contiguous(false, false, n, n, n)
-		for _, g := range gemmers() {
+		for _, g := range allGemmers() {
 			checkProduct(t, p, 1e-5, r, func(p product, a, b, c []float32) { multiply(p, g, a, b, c) })
 			checkProduct(t, p, 1e-13, r, func(p product, a, b, c []float64) { multiply(p, g, a, b, c) })
 		}

@@ -2,6 +2,9 @@ package kernels
 
 import "sync"
 
+// body computes results from operands; sizes have been checked.
+type body func(outs, ins [][]byte) error
+
 // someElements is about how many elements are worth a piece of their own.
 const someElements = 1 << 14
 

@@ -11,11 +11,11 @@ import (
 func compile(i Instr, in, out []Type) (body, error) {
 	switch i := i.(type) {
 	case BroadcastTo, Reshape, Transpose, Slice, Pad, Concat:
-		return moveBody(i, in, nil, out[0]), nil
+		return moveBody(i, in, out[0]), nil
 	case Viewed:
 		switch i.Of.(type) {
 		case BroadcastTo, Reshape, Transpose, Slice, Pad, Concat:
-			return moveBody(i.Of, i.Seen(in), i.In, out[0]), nil
+			return moveBody(i, in, out[0]), nil
 		}
 	case Cast:
 		return castBody(in[0].Dtype, i.To), nil
@@ -83,11 +83,11 @@ func compileFloat[T vec.Float](i Instr, in, out []Type) (body, error) {
 func compileImages[T vec.Float](i Instr, in, out []Type) (body, error) {
 	switch i := i.(type) {
 	case Conv2d, Conv2dGradX, Conv2dGradW:
-		blas := chosenBLAS()
-		if blas.err != nil {
-			return nil, blas.err
+		g, err := chosenGemmer()
+		if err != nil {
+			return nil, err
 		}
-		return compileConv[T](i, in, out[0], blas.gemmer), nil
+		return compileConv[T](i, in, out[0], g), nil
 	case Im2col:
 		return im2colBody[T](i, in[0]), nil
 	case Col2im:
@@ -113,17 +113,17 @@ func compileViewed[T vec.Float](i Instr, in []Type, views []*View, out []Type) (
 	if of, ok := i.(Map); ok {
 		return mapBody[T](of, in, views), nil
 	}
-	blas := chosenBLAS()
-	if blas.err != nil {
-		return nil, blas.err
+	g, err := chosenGemmer()
+	if err != nil {
+		return nil, err
 	}
 	switch of := i.(type) {
 	case MatMul:
-		return matMulBody[T](of, in, views, out[0], blas.gemmer), nil
+		return matMulBody[T](of, in, views, out[0], g), nil
 	case Attention:
-		return attentionBody[T](of, in, views, blas.gemmer), nil
+		return attentionBody[T](of, in, views, g), nil
 	case AttentionGrad:
-		return attentionGradBody[T](of, in, views, blas.gemmer), nil
+		return attentionGradBody[T](of, in, views, g), nil
 	}
-	return matMulThenBody[T](i.(MatMulThen), in, views, blas.gemmer), nil
+	return matMulThenBody[T](i.(MatMulThen), in, views, g), nil
 }

@@ -17,7 +17,7 @@ type sliding struct {
 
 func newSliding(w Window, x device.Shape) sliding {
 	w = w.Whole()
-	out, _ := w.over(x[2], x[3]) // Infer has checked
+	out, _ := w.Over(x[2], x[3]) // Infer has checked
 	return sliding{w, x[0], x[1], x[2], x[3], out[0], out[1], x[1] * w.Kernel[0] * w.Kernel[1]}
 }
 

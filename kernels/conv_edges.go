@@ -3,7 +3,6 @@ package kernels
 import (
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels/conv"
-	"github.com/weft-project/weft/kernels/vec"
 )
 
 // Convolutions multiply what is not finite by zeros that stand for nothing: by padding, and by what lies between the rows of planes. That makes
@@ -23,12 +22,6 @@ func redone[T conv.Float](run body, at func(k int, a, b []T) T) body {
 		}
 		return err
 	}
-}
-
-// anyNaN may also say so of infinities of both signs.
-func anyNaN[T conv.Float](x []T) bool {
-	s := vec.Best[T]().Sum(x)
-	return s != s
 }
 
 // exactConv, exactGradX and exactGradW are one element of a convolution of x with o kernels w, and of its gradients. A sum that is NaN stays so.

@@ -45,13 +45,8 @@ type layout struct {
 	outer     []int // along dims
 }
 
-const (
-	// tile is how many rows of a transposed pair of axes are written at once: where rows are a power of two apart, the first cache holds
-	// but 12 lines of them.
-	tile = 8
-	// pieceLen is how many elements of a long run are one unit.
-	pieceLen = 16 << 10
-)
+// pieceLen is how many elements of a long run are one unit.
+const pieceLen = 16 << 10
 
 // newCopier copies what from reads to where to says; both have one shape.
 func newCopier[E int32 | int64](to, from *View) *copier[E] {
@@ -66,7 +61,7 @@ func newCopier[E int32 | int64](to, from *View) *copier[E] {
 	c.piece = pieceLen
 	over := c.n
 	if c.rows > 1 {
-		c.piece, over = tile, c.rows
+		c.piece, over = turn.Tile, c.rows
 	}
 	c.each = (over + c.piece - 1) / c.piece
 	c.units = min(c.each, to.Shape.Elems())
@@ -122,7 +117,7 @@ func (c *copier[E]) run(o, x []E, lo, hi int) {
 func (c *copier[E]) unit(o, x []E, part int) {
 	at := part * c.piece
 	if c.rows > 1 {
-		turn.Matrix(min(tile, c.rows-at), c.n, o[at*c.to.row:], c.to.row, x[at:], c.from.step)
+		turn.Matrix(min(turn.Tile, c.rows-at), c.n, o[at*c.to.row:], c.to.row, x[at:], c.from.step)
 		return
 	}
 	n := min(c.piece, c.n-at)

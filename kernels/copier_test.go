@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/weft-project/weft/kernels/stride/stridetest"
+
 	"github.com/stretchr/testify/require"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels/stride"
@@ -55,7 +57,7 @@ func TestACopierCopiesBetweenAnyTwoLayoutsInAnyOrderOfItsUnits(t *testing.T) {
 		}
 		want := make([]int32, n)
 		own := stride.RowMajor(s)
-		each(s, [][]int{own}, func(off []int) {
+		stridetest.Each(s, [][]int{own}, func(off []int) {
 			idx, rest := make([]int, len(s)), off[0]
 			for k := range s {
 				idx[k], rest = rest/own[k], rest%own[k]

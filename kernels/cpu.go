@@ -1,6 +1,7 @@
 package kernels
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 
@@ -11,9 +12,6 @@ import (
 type cpuBackend struct{}
 
 func (cpuBackend) Name() string { return "cpu" }
-
-// body computes results from operands; sizes have been checked.
-type body func(outs, ins [][]byte) error
 
 func (cpuBackend) Prepare(i Instr, in []Type) (Kernel, error) {
 	k, err := newCPUKernel(i, in)
@@ -69,4 +67,15 @@ func (k *cpuKernel) Run(outs, ins []*device.Buffer) error {
 	clear(*bufs)
 	k.idle.Put(bufs)
 	return named(k.Instr, err)
+}
+
+// named puts the instruction before an error; an [IndexError] names it itself.
+func named(i Instr, err error) error {
+	if err == nil {
+		return nil // before there is an index on the heap
+	}
+	if index := (*IndexError)(nil); errors.As(err, &index) {
+		return err
+	}
+	return fmt.Errorf("%v: %w", i, err)
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels"
 	"github.com/weft-project/weft/kernels/kerneltest"
@@ -59,19 +60,6 @@ func FuzzInstructionsAgreeWithTheOracle(f *testing.F) {
 		kerneltest.Check(t, device.Host(), i, in...)
 	})
 }
-
-func TestADeviceWithoutABackendIsNamed(t *testing.T) {
-	_, err := kernels.For(remote{device.Host()})
-	require.ErrorIs(t, err, kernels.ErrNoBackend)
-	require.ErrorContains(t, err, "cuda:7")
-	_, err = kernels.For(nil)
-	require.ErrorIs(t, err, kernels.ErrNoBackend)
-}
-
-// remote is a device that launches no Go code.
-type remote struct{ device.Device }
-
-func (remote) ID() device.ID { return device.CUDA(7) }
 
 type unheardOf struct{ kernels.Unary }
 

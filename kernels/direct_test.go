@@ -29,7 +29,7 @@ func TestSumsTapByTapAgreeWithProductsOfColumns(t *testing.T) {
 		case 2: // several rounds of sums, more steps than are done at once
 			w.Kernel, x = [2]int{3, 3}, device.Shape{1, 12, 9, 9}
 		}
-		if _, err := w.Whole().over(x[2], x[3]); err != nil {
+		if _, err := w.Whole().Over(x[2], x[3]); err != nil {
 			continue
 		}
 		compareConvolutions(t, w, x, 1+r.IntN(7), r)
@@ -55,9 +55,9 @@ func compareConvolutions(t *testing.T, w Window, x device.Shape, o int, r *rand.
 	}
 	ft, yt, xt := Type{device.Float64, f}, Type{device.Float64, y}, Type{device.Float64, x}
 	want := [3][]float64{
-		run(convBody[float64](Conv2d{w}, []Type{xt, ft}, plain{}), y, xs, fs),
-		run(convGradXBody[float64](Conv2dGradX{w, x[2], x[3]}, []Type{ft, yt}, xt, plain{}), x, fs, gy),
-		run(convGradWBody[float64](Conv2dGradW{w}, []Type{xt, yt}, plain{}), f, xs, gy),
+		run(convBody[float64](Conv2d{w}, []Type{xt, ft}, allGemmers()["plain"]), y, xs, fs),
+		run(convGradXBody[float64](Conv2dGradX{w, x[2], x[3]}, []Type{ft, yt}, xt, allGemmers()["plain"]), x, fs, gy),
+		run(convGradWBody[float64](Conv2dGradW{w}, []Type{xt, yt}, allGemmers()["plain"]), f, xs, gy),
 	}
 	for _, k := range conv.All[float64]() {
 		sums := [3]body{summed(newDirect(k, s, o)), summed(directGradX[float64]{newDirectGradX(k, s, o)}), summed(newDirectGradW(k, s, o))}

@@ -61,7 +61,7 @@ func unaryLoop[T vec.Float](l *vec.Loops[T], fn UnaryFn) func(o, x []T) {
 }
 
 // unaryMath holds the functions that have no loop of their own.
-var unaryMath = [numUnary]func(float64) float64{
+var unaryMath = [...]func(float64) float64{
 	Abs: math.Abs, Ceil: math.Ceil, Floor: math.Floor, Sin: math.Sin, Cos: math.Cos,
 	Log1p: math.Log1p, Expm1: math.Expm1, Softplus: softplus,
 }

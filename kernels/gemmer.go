@@ -129,3 +129,11 @@ func plainGemm[T device.Float](p product, a, b, c []T) {
 		}
 	}
 }
+
+// plain is the gemmer of plain loops.
+type plain struct{}
+
+func (plain) sgemm(p product, a, b, c []float32) { plainGemm(p, a, b, c) }
+func (plain) dgemm(p product, a, b, c []float64) { plainGemm(p, a, b, c) }
+
+func (plain) cut(p product) (rows, cols int) { return p.m, p.n }

@@ -30,7 +30,7 @@ var gemmSizes = []struct {
 // kernels and one thread.
 func BenchmarkGemm(b *testing.B) {
 	for _, s := range gemmSizes {
-		for name, g := range gemmers() {
+		for name, g := range allGemmers() {
 			if s.p.m*s.p.n*s.p.k > 1<<28 && (name == "plain" || name == "gonum") {
 				continue // minutes
 			}

@@ -53,8 +53,8 @@ func (w Window) Whole() Window {
 // maxWindow bounds what a window says, and the images that it slides over, so that positions do not overflow.
 const maxWindow = 1 << 30
 
-// over gives the extents of the result of sliding over h×w. The window must be whole.
-func (w Window) over(height, width int) (out [2]int, err error) {
+// Over gives the extents of the result of sliding over h×w. The window must be whole.
+func (w Window) Over(height, width int) (out [2]int, err error) {
 	for a, n := range [2]int{height, width} {
 		k, s, d := w.Kernel[a], w.Stride[a], w.Dilation[a]
 		for _, v := range []int{k, s, d} {
@@ -80,7 +80,7 @@ func (w Window) images(i Instr, in []Type) ([2]int, error) {
 	if len(in[0].Shape) != 4 {
 		return [2]int{}, refuse(i, in, "operand 0 must be images (n, channels, height, width)")
 	}
-	out, err := w.Whole().over(in[0].Shape[2], in[0].Shape[3])
+	out, err := w.Whole().Over(in[0].Shape[2], in[0].Shape[3])
 	if err != nil {
 		return out, refuse(i, in, "%v", err)
 	}
@@ -109,7 +109,7 @@ func (i Im2col) columns(self Instr, in []Type, x Type) ([]Type, error) {
 	if len(x.Shape) != 4 {
 		return nil, refuse(self, in, "expected images (n, channels, height, width)")
 	}
-	out, err := i.Whole().over(x.Shape[2], x.Shape[3])
+	out, err := i.Whole().Over(x.Shape[2], x.Shape[3])
 	if err != nil {
 		return nil, refuse(self, in, "%v", err)
 	}
@@ -231,7 +231,7 @@ func (i Conv2dGradX) Infer(in []Type) ([]Type, error) {
 
 // gradient checks that operand k has the shape of the result of images x and kernels w.
 func (w Window) gradient(i Instr, in []Type, k int, x, kernels device.Shape) error {
-	out, err := w.Whole().over(x[2], x[3])
+	out, err := w.Whole().Over(x[2], x[3])
 	if err != nil {
 		return refuse(i, in, "%v", err)
 	}

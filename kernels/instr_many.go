@@ -8,8 +8,8 @@ type UpdateMany struct{ Of Update }
 
 func (i UpdateMany) String() string { return fmt.Sprintf("UpdateMany(%v)", i.Of) }
 
-// width is how many operands and results each parameter has.
-func (i UpdateMany) width() (ins, outs int) {
+// Width is how many operands and results each parameter has.
+func (i UpdateMany) Width() (ins, outs int) {
 	_, n := i.Of.slots()
 	return 2 + n, 1 + n
 }
@@ -19,7 +19,7 @@ func (i UpdateMany) Infer(in []Type) ([]Type, error) {
 	if err := i.Of.runnable(); err != nil {
 		return nil, refuse(i, in, "%v", err)
 	}
-	ins, outs := i.width()
+	ins, outs := i.Width()
 	if len(in) == 0 || len(in)%ins != 0 {
 		return nil, refuse(i, in, "expected %d operands for each parameter", ins)
 	}
@@ -39,6 +39,6 @@ func (i UpdateMany) Infer(in []Type) ([]Type, error) {
 
 // overwrites says whether a result replaces an operand.
 func (i UpdateMany) overwrites(result, operand int) bool {
-	ins, outs := i.width()
-	return result/outs == operand/ins && operand%ins == table(result%outs)
+	ins, outs := i.Width()
+	return result/outs == operand/ins && operand%ins == Replaced(result%outs)
 }

@@ -111,23 +111,6 @@ type Kernel interface {
 // Computer is the memory of a [device.Accelerator] that comes with what computes on it: a GPU's, of package kernels/gpu.
 type Computer interface{ Backend() Backend }
 
-// For finds the backend for a device. Host and simulated devices share the CPU backend, which runs as Go code by
-// way of [device.Launcher]; accelerators bring their own ([Computer]).
-func For(d device.Device) (Backend, error) {
-	if err := device.Given(d); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrNoBackend, err)
-	}
-	if _, ok := d.(device.Launcher); ok {
-		return cpuBackend{}, nil
-	}
-	if a, ok := d.(*device.Accelerator); ok {
-		if c, ok := a.Memory().(Computer); ok {
-			return c.Backend(), nil
-		}
-	}
-	return nil, fmt.Errorf("%w for device %v", ErrNoBackend, d.ID())
-}
-
 // refuse is the error of an Infer.
 func refuse(i Instr, in []Type, format string, args ...any) error {
 	return &OperandsError{i.String(), slices.Clone(in), fmt.Sprintf(format, args...)}

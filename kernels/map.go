@@ -2,6 +2,7 @@ package kernels
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/weft-project/weft/device"
@@ -137,4 +138,29 @@ func (i MatMulThen) Infer(in []Type) ([]Type, error) {
 		return nil, refuse(i, in, "the map has not the product's shape %v", c[0].Shape)
 	}
 	return i.Then.Infer(append(c, in[2:]...))
+}
+
+// LastReads gives for each register of a map of n operands the last step that reads it: len(Steps) where a result does, −1 where nothing does that matters.
+func (i Map) LastReads(n int) []int {
+	last := slices.Repeat([]int{-1}, n+len(i.Steps))
+	for _, o := range i.Outs {
+		last[o.Reg] = len(i.Steps)
+	}
+	for k := len(i.Steps) - 1; k >= 0; k-- {
+		if last[n+k] < 0 {
+			continue
+		}
+		for _, r := range i.Steps[k].Reads() {
+			last[r] = max(last[r], k)
+		}
+	}
+	return last
+}
+
+// Reads are the registers that a step reads.
+func (s Step) Reads() []int {
+	if _, unary := s.Op.(Unary); unary {
+		return s.Args[:1]
+	}
+	return s.Args[:]
 }

@@ -25,8 +25,8 @@ type fold struct {
 
 // newFold gives a fold over a shape that Infer has accepted, and the strides of its result over the shape.
 func newFold(i Reduce, s device.Shape) (fold, []int) {
-	mask, _ := reducedAxes(i, []Type{{Shape: s}}, i.Axes)
-	kept := reducedShape(s, mask, true)
+	out, _ := Reduce{Axes: i.Axes, Keep: true}.Infer([]Type{{device.Float64, s}})
+	kept := out[0].Shape
 	f := fold{fn: i.Fn, div: 1, kept: kept, n: kept.Elems()}
 	if i.Fn == Mean && f.n > 0 {
 		f.div = float64(s.Elems() / f.n)

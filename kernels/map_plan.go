@@ -57,7 +57,7 @@ func planMap[T vec.Float](i Map, in []Type, views []*View, byRows bool) *mapPlan
 	}
 	strides := make([][]int, len(in), len(in)+len(i.Outs))
 	for k := range in {
-		v := viewOf(in, views, k)
+		v := ViewOf(in, views, k)
 		strides[k] = stride.Stretch(v.Strides, v.Shape, i.Shape)
 		p.ins = append(p.ins, mapOperand{base: v.Offset})
 	}
@@ -110,7 +110,7 @@ func (p *mapPlan[T]) cut(i Map, strides [][]int) {
 func (p *mapPlan[T]) share(i Map) {
 	const work = 512 << 10
 	n := p.units * p.inner
-	p.parts = max(n*i.weight(len(p.ins))/work, 1)
+	p.parts = max(n*weight(i, len(p.ins))/work, 1)
 	if p.sums > 0 { // sums of parts are to cost little beside the elements
 		p.parts = max(1, min(p.parts, 16, n/16/p.sums))
 	}
@@ -119,8 +119,8 @@ func (p *mapPlan[T]) share(i Map) {
 	p.parts = max(1, (p.units+p.part-1)/max(p.part, 1))
 }
 
-// weight is about what an element costs, in additions.
-func (i Map) weight(operands int) int {
+// weight is about what an element of a map costs, in additions.
+func weight(i Map, operands int) int {
 	w := operands + len(i.Outs)
 	for _, s := range i.Steps {
 		switch s.Op {
@@ -137,7 +137,7 @@ func (i Map) weight(operands int) int {
 // allot makes the steps that are needed, and finds places for their registers: the result that a register is, or a row of scratch, which
 // is free again after the last step that reads it.
 func (p *mapPlan[T]) allot(i Map, n int) {
-	last := i.lastReads(n)
+	last := i.LastReads(n)
 	place := map[int]int{}
 	for k, o := range i.Outs {
 		if o.Fold != nil {
@@ -157,7 +157,7 @@ func (p *mapPlan[T]) allot(i Map, n int) {
 		if last[n+k] < 0 {
 			continue
 		}
-		for _, r := range slices.Compact(slices.Clone(stepArgs(s))) {
+		for _, r := range slices.Compact(slices.Clone(s.Reads())) {
 			if at, made := place[r]; made && at >= 0 && last[r] == k {
 				free = append(free, at)
 			}
@@ -171,42 +171,6 @@ func (p *mapPlan[T]) allot(i Map, n int) {
 		}
 		p.steps = append(p.steps, newStep(p.loops, s, n+k, place[n+k]))
 	}
-}
-
-// lastReads gives for each register the last step that reads it: len(Steps) where a result does, −1 where nothing does that matters.
-func (i Map) lastReads(n int) []int {
-	last := slices.Repeat([]int{-1}, n+len(i.Steps))
-	for _, o := range i.Outs {
-		last[o.Reg] = len(i.Steps)
-	}
-	for k := len(i.Steps) - 1; k >= 0; k-- {
-		if last[n+k] < 0 {
-			continue
-		}
-		for _, r := range stepArgs(i.Steps[k]) {
-			last[r] = max(last[r], k)
-		}
-	}
-	return last
-}
-
-// overwrites says whether result may lie where an operand does, which is read in place: no step reads the operand after the one
-// that writes the result.
-func (i Map) overwrites(in []Type, result, operand int) bool {
-	n, o := len(in), i.Outs[result]
-	if o.Fold != nil || o.Reg < n || !in[operand].Shape.Equal(i.Shape) {
-		return false
-	}
-	first := slices.IndexFunc(i.Outs, func(p Out) bool { return p.Fold == nil && p.Reg == o.Reg })
-	return first == result && i.lastReads(n)[operand] <= o.Reg-n
-}
-
-// stepArgs are the registers that a step reads.
-func stepArgs(s Step) []int {
-	if _, unary := s.Op.(Unary); unary {
-		return s.Args[:1]
-	}
-	return s.Args[:]
 }
 
 func newStep[T vec.Float](l *vec.Loops[T], s Step, reg, place int) mapStep[T] {

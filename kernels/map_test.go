@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
 	"github.com/weft-project/weft/device"
 )
 
@@ -38,7 +39,7 @@ func TestAMapRunsInBlocksOfRowsAsItDoesAtOnce(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 5))
 	for _, s := range []device.Shape{{70, 3}, {3, 50, 7}, {4, 3000}, {9, 1}, {300, 40}, {1, 5}, {0, 5}} {
 		for _, bias := range []device.Shape{s, s[len(s)-1:], {}, {s[len(s)-2], 1}} {
-			in := []Type{f32(s...), f32(bias...)}
+			in := []Type{ef32(s...), ef32(bias...)}
 			i := geluOfBias(s)
 			p := planMap[float32](i, in, nil, true)
 			want, ins := operands(t, i, in)
@@ -64,7 +65,7 @@ func TestAMapRunsInBlocksOfRowsAsItDoesAtOnce(t *testing.T) {
 }
 
 func TestAMapGivesTheSameBitsOnAnyNumberOfThreads(t *testing.T) {
-	in := []Type{f32(3000, 70), f32(70)}
+	in := []Type{ef32(3000, 70), ef32(70)}
 	i := geluOfBias(in[0].Shape)
 	p := planMap[float32](i, in, nil, false)
 	require.Greater(t, p.parts, 3)
@@ -88,38 +89,14 @@ func near(a, b []byte) bool {
 	return slices.EqualFunc(device.As[float32](a), device.As[float32](b), func(x, y float32) bool { return math.Abs(float64(x-y)) <= 1e-4 })
 }
 
-func TestAMapMayOverwriteWhatItHasRead(t *testing.T) {
-	x, step := f32(4, 5), func(fn BinaryFn, a, b int) Step { return Step{Op: Binary{Fn: fn}, Args: [2]int{a, b}} }
-	sum := &Reduce{}
-	for _, c := range []struct {
-		why             string
-		i               Instr
-		in              []Type
-		result, operand int
-		may             bool
-	}{
-		{"the only step reads both", Map{x.Shape, []Step{step(Add, 0, 1)}, []Out{{Reg: 2}}}, []Type{x, x}, 0, 1, true},
-		{"a repeated operand is read again", Map{x.Shape, []Step{step(Add, 0, 1)}, []Out{{Reg: 2}}}, []Type{x, f32(5)}, 0, 1, false},
-		{"a later step reads it", Map{x.Shape, []Step{step(Add, 0, 1), step(Mul, 2, 1)}, []Out{{Reg: 2}, {Reg: 3}}}, []Type{x, x}, 0, 1, false},
-		{"the last step reads it", Map{x.Shape, []Step{step(Add, 0, 1), step(Mul, 2, 1)}, []Out{{Reg: 2}, {Reg: 3}}}, []Type{x, x}, 1, 1, true},
-		{"only a step that nothing needs reads it later", Map{x.Shape, []Step{step(Add, 0, 1), step(Mul, 0, 1)}, []Out{{Reg: 2}}}, []Type{x, x}, 0, 1, true},
-		{"a sum reads it in the end", Map{x.Shape, []Step{step(Add, 0, 1)}, []Out{{Reg: 2}, {0, sum}}}, []Type{x, x}, 0, 0, false},
-		{"a copy is written in the end", Map{x.Shape, nil, []Out{{Reg: 0}, {Reg: 1}}}, []Type{x, x}, 0, 1, false},
-		{"the second of two results that are one", Map{x.Shape, []Step{step(Add, 0, 1)}, []Out{{Reg: 2}, {Reg: 2}}}, []Type{x, x}, 1, 0, false},
-		{"a sum", Map{x.Shape, nil, []Out{{0, sum}}}, []Type{x}, 0, 0, false},
-		{"a view", Viewed{Map{x.Shape, []Step{step(Add, 0, 1)}, []Out{{Reg: 2}}}, []*View{nil, Whole(x.Shape)}}, []Type{x, x}, 0, 1, false},
-		{"beside a view", Viewed{Map{x.Shape, []Step{step(Add, 0, 1)}, []Out{{Reg: 2}}}, []*View{nil, Whole(x.Shape)}}, []Type{x, x}, 0, 0, true},
-	} {
-		require.Equal(t, c.may, Overwrites(c.i, c.in, c.result, c.operand), c.why)
-	}
-}
-
 func TestAMapKeepsFewRowsOfScratch(t *testing.T) {
 	i := Map{Shape: device.Shape{4000}, Outs: []Out{{Reg: 30}}}
 	for k := range 30 {
 		i.Steps = append(i.Steps, Step{Op: Unary{Fn: Neg}, Args: [2]int{k}})
 	}
-	require.Equal(t, 1, planMap[float32](i, []Type{f32(4000)}, nil, false).rows)
+	require.Equal(t, 1, planMap[float32](i, []Type{ef32(4000)}, nil, false).rows)
 	i.Steps = append(i.Steps, Step{Op: Unary{Fn: Exp}, Args: [2]int{3}})
-	require.Len(t, planMap[float32](i, []Type{f32(4000)}, nil, false).steps, 30, "nothing needs the last")
+	require.Len(t, planMap[float32](i, []Type{ef32(4000)}, nil, false).steps, 30, "nothing needs the last")
 }
+
+func ef32(s ...int) Type { return Type{device.Float32, s} }

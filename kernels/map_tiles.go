@@ -101,8 +101,8 @@ func gather[T vec.Float](o, x []T, n, step int, dims, strides []int) {
 	}
 	size := len(o) / n
 	if step == 1 && len(dims) == 1 && strides[0] > 1 {
-		for r := 0; r < n; r += tile {
-			turn.Matrix(min(tile, n-r), size, o[r*size:], size, x[r:], strides[0])
+		for r := 0; r < n; r += turn.Tile {
+			turn.Matrix(min(turn.Tile, n-r), size, o[r*size:], size, x[r:], strides[0])
 		}
 		return
 	}

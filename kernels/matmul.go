@@ -82,7 +82,7 @@ func planProductThen[T vec.Float](i MatMulThen, in []Type, views []*View, g gemm
 	}
 	p.then = planMap[T](i.Then, rest, seen, true)
 	for k, o := range i.Then.Outs {
-		if o.Fold == nil && (o.Reg == 0 || p.into < 0 && i.Then.overwrites(rest, k, 0)) {
+		if o.Fold == nil && (o.Reg == 0 || p.into < 0 && Overwrites(i.Then, rest, k, 0)) {
 			p.into = k
 		}
 	}
@@ -142,7 +142,7 @@ type thenRun[T vec.Float] struct {
 }
 
 // product computes rows [from, to) of the product. The scratch, if it is not nil, is the caller's to free.
-func (x *thenRun[T]) product(from, to int) (c []T, s *scratch) {
+func (x *thenRun[T]) product(from, to int) (c []T, s *memory) {
 	n := x.p.n
 	if c = x.c; c != nil {
 		c = c[from*n : to*n]

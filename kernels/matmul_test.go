@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
 	"github.com/weft-project/weft/device"
 )
 
@@ -34,16 +35,16 @@ func TestAProductIsTheSameInWhateverBlocksItsMapRuns(t *testing.T) {
 	for range 300 {
 		batch := device.Shape{1 + r.IntN(4)}
 		m, n, k := r.IntN(40), r.IntN(20), r.IntN(6)
-		a, b, c := f32(batch[0], m, k), f32(k, n), f32(batch[0], m, n)
+		a, b, c := cpuf32(batch[0], m, k), cpuf32(k, n), cpuf32(batch[0], m, n)
 		if r.IntN(2) == 0 {
-			b = f32(batch[0], k, n)
+			b = cpuf32(batch[0], k, n)
 		}
 		then := Map{Shape: c.Shape, Steps: []Step{{Binary{Fn: Add}, [2]int{0, 1}}, {Unary{Fn: Relu}, [2]int{3}}, {Binary{Fn: Mul}, [2]int{4, 2}}}}
 		outs := []Out{{Reg: 5}, {Reg: 4, Fold: sum}, {Reg: 3, Fold: &Reduce{Fn: Max, Axes: []int{2}}}, {Reg: 5, Fold: &Reduce{}}, {Reg: 0}}
 		r.Shuffle(len(outs), func(a, b int) { outs[a], outs[b] = outs[b], outs[a] })
 		then.Outs = outs[:1+r.IntN(len(outs))]
 		i := MatMulThen{Then: then}
-		in := []Type{a, b, f32(n), f32(batch[0], 1, 1)}
+		in := []Type{a, b, cpuf32(n), cpuf32(batch[0], 1, 1)}
 		out, err := i.Infer(in)
 		if err != nil {
 			continue // no maximum of nothing
@@ -56,9 +57,9 @@ func TestAProductIsTheSameInWhateverBlocksItsMapRuns(t *testing.T) {
 			want, got = append(want, spoilt(x)), append(got, spoilt(x))
 		}
 		product := spoilt(c)
-		require.NoError(t, matMulBody[float32](MatMul{}, in[:2], nil, c, plain{})([][]byte{product}, ins[:2]))
+		require.NoError(t, matMulBody[float32](MatMul{}, in[:2], nil, c, allGemmers()["plain"])([][]byte{product}, ins[:2]))
 		require.NoError(t, mapBody[float32](then, append([]Type{c}, in[2:]...), nil)(want, append([][]byte{product}, ins[2:]...)))
-		p := planProductThen[float32](i, in, nil, plain{})
+		p := planProductThen[float32](i, in, nil, allGemmers()["plain"])
 		block := 1 + r.IntN(max(p.count, 1))
 		if p.m > 0 && p.m < p.count {
 			block = p.m * (1 + r.IntN(4))
@@ -67,6 +68,29 @@ func TestAProductIsTheSameInWhateverBlocksItsMapRuns(t *testing.T) {
 		for range 2 {
 			require.NoError(t, p.run(got, ins))
 			require.Equal(t, want, got, "%v of %v in blocks of %d, parts of %d", i, in, p.block, p.part)
+		}
+	}
+}
+
+func TestMatMulWithEveryGemmerIsTheSameProduct(t *testing.T) {
+	in := []Type{{device.Float32, device.Shape{3, 40, 50}}, {device.Float32, device.Shape{50, 60}}}
+	a, b := make([]float32, 3*40*50), make([]float32, 50*60)
+	for k := range a {
+		a[k] = float32(k%7) - 3
+	}
+	for k := range b {
+		b[k] = float32(k%5) - 2
+	}
+	out, err := MatMul{}.Infer(in)
+	require.NoError(t, err)
+	want := make([]float32, 120*60)
+	allGemmers()["plain"].sgemm(contiguous(false, false, 120, 60, 50), a, b, want)
+	for name, g := range allGemmers() {
+		c := make([]float32, out[0].Shape.Elems())
+		run := matMulBody[float32](MatMul{}, in, nil, out[0], g)
+		require.NoError(t, run([][]byte{device.Bytes(c)}, [][]byte{device.Bytes(a), device.Bytes(b)}))
+		for k := range c {
+			require.Equal(t, want[k], c[k], name) // small integers are exact
 		}
 	}
 }

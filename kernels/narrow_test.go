@@ -90,10 +90,3 @@ func TestTheCostOfANarrowInstructionCountsItsBytes(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, Cost{Flops: 2 * 4 * 8 * 2, Bytes: 2*4*8 + 4*8*2 + 2*4*2}, CostOf(i, in, out))
 }
-
-func TestTheProcessorRefusesWhatIsNarrow(t *testing.T) {
-	_, err := cpuBackend{}.Prepare(Narrow{Of: MatMul{}, Outs: []bool{true}}, []Type{f32(2, 2), f32(2, 2)})
-	require.ErrorIs(t, err, ErrNoBackend)
-	_, narrows := Backend(cpuBackend{}).(Narrower)
-	require.False(t, narrows)
-}

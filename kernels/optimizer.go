@@ -30,7 +30,7 @@ func updateBody[T vec.Float](i Update) body { return updateManyBody[T](UpdateMan
 // updateManyBody runs the rule's loop for each parameter, a large one in pieces.
 func updateManyBody[T vec.Float](i UpdateMany) body {
 	loop := updateLoop[T](i.Of)
-	nin, nout := i.width()
+	nin, nout := i.Width()
 	var idle sync.Pool // of *updateWork[T]
 	return func(outs, ins [][]byte) error {
 		w, _ := idle.Get().(*updateWork[T])

@@ -1,5 +1,7 @@
 package kernels
 
+import "slices"
+
 // Overwrites says whether a result of an instruction may be written over an operand: they have one type then, and the instruction has read
 // an element before it writes it. A memory planner asks this; [Kernel.Run] and routines hold to it.
 func Overwrites(i Instr, in []Type, result, operand int) bool {
@@ -19,7 +21,7 @@ func overwrites(i Instr, in, out []Type, result, operand int) bool {
 		then := append([]Type{{in[0].Dtype, i.Then.Shape}}, in[2:]...)
 		return operand >= 2 && i.Then.overwrites(then, result, operand-1)
 	case OnRows, Update: // the table or state that it replaces
-		return operand == table(result) && in[operand].Equal(out[result])
+		return operand == Replaced(result) && in[operand].Equal(out[result])
 	case UpdateMany:
 		return i.overwrites(result, operand)
 	case Unary, Binary, SumSquares, Dropout, Softmax, SoftmaxGrad, Normalize, NormalizeGrad:
@@ -30,4 +32,15 @@ func overwrites(i Instr, in, out []Type, result, operand int) bool {
 		return result == 0 && operand != 1
 	}
 	return false
+}
+
+// overwrites says whether result may lie where an operand does, which is read in place: no step reads the operand after the one
+// that writes the result.
+func (i Map) overwrites(in []Type, result, operand int) bool {
+	n, o := len(in), i.Outs[result]
+	if o.Fold != nil || o.Reg < n || !in[operand].Shape.Equal(i.Shape) {
+		return false
+	}
+	first := slices.IndexFunc(i.Outs, func(p Out) bool { return p.Fold == nil && p.Reg == o.Reg })
+	return first == result && i.LastReads(n)[operand] <= o.Reg-n
 }

@@ -27,6 +27,9 @@ func spread(n, grain int, p pieces) {
 	theCrew().spread(n, grain, p)
 }
 
+// workersHere is how many goroutines work at once in this process, the caller's among them.
+func workersHere() int { return theCrew().threads }
+
 func (c *crew) spread(n, grain int, p pieces) {
 	invited := c.take((n+grain-1)/grain - 1)
 	if invited == 0 {
@@ -96,7 +99,7 @@ type crew struct {
 }
 
 var theCrew = sync.OnceValue(func() *crew {
-	n, _ := Threads()
+	n, _ := mostThreadsHere()
 	return newCrew(n)
 })
 
@@ -127,9 +130,11 @@ func (c *crew) take(most int) int {
 
 func (c *crew) give(n int) { c.free.Add(int64(n)) }
 
-// Threads is how many threads the CPU's kernels of this process use at most: OMP_NUM_THREADS, or as many as Go itself (GOMAXPROCS). The number
-// is good with an error, too, which says why OMP_NUM_THREADS does not count. It is read once, with the first large computation.
-func Threads() (int, error) { return threads(os.Getenv(threadsVariable), runtime.GOMAXPROCS(0)) }
+// mostThreadsHere is how many threads this process uses at most: OMP_NUM_THREADS, or as many as Go itself (GOMAXPROCS). The number is good with an
+// error, too.
+func mostThreadsHere() (int, error) {
+	return threads(os.Getenv(threadsVariable), runtime.GOMAXPROCS(0))
+}
 
 const threadsVariable = "OMP_NUM_THREADS"
 

@@ -35,7 +35,7 @@ func planProducts[T device.Float](i MatMul, in []Type, views []*View, out device
 	batch := out[:len(out)-2]
 	var sides [2]matrices
 	for k, trans := range []bool{i.TransA, i.TransB} {
-		v := viewOf(in, views, k)
+		v := ViewOf(in, views, k)
 		sides[k] = matricesOf(v, trans, batch)
 		if _, _, ok := sides[k].stored(); !ok {
 			v = p.layOut(k, v, in[k].Dtype.Size())
@@ -122,7 +122,7 @@ func leading(rows, cols, row, col int) (ld int, ok bool) {
 // reading is the memory of one run's operands.
 type reading[T device.Float] struct {
 	a, b []T
-	held [2]*scratch
+	held [2]*memory
 }
 
 // begin lays out what must be; the caller ends it.

@@ -49,3 +49,26 @@ func (e *CallError) Error() string { return fmt.Sprintf("instruction %d: %v", e.
 
 // Unwrap lets errors.Is find the cause.
 func (e *CallError) Unwrap() error { return e.Err }
+
+// HostRoutine is a [Routine] that also runs on memory of the host, for who holds the buffers and knows what is in them: nothing is
+// checked, and no launch is paid for.
+type HostRoutine interface {
+	Routine
+	// Begin gives what one run needs. End it.
+	Begin() *Frame
+}
+
+// Frame is what one run on the host's memory needs.
+type Frame struct {
+	HostRun
+	Spare []byte // the caller's: it is kept, as it is, for a later run
+}
+
+// HostRun is a backend's part of a [Frame].
+type HostRun interface {
+	// Run runs the calls in order, as [Routine.Run], on the routine's buffers: each exactly as long as it was told, and aligned as a
+	// buffer's memory. It keeps nothing of mem.
+	Run(mem [][]byte) error
+	// End ends the run; the frame must not be used any more.
+	End()
+}

@@ -28,7 +28,7 @@ type cpuFrame struct {
 	now     int      // which call runs
 	mem     [][]byte // at the routine's places
 	launch  func(mem [][]byte) error
-	host    Frame
+	host    Frame // of a run on the host's memory
 }
 
 func (cpuBackend) Assemble(calls []Call, bufs []int, written []bool) (Routine, error) {

@@ -15,7 +15,7 @@ func chain(t testing.TB, n int) (*cpuRoutine, []*device.Buffer) {
 	at := []Place{{Len: 16}}
 	calls := make([]Call, n)
 	for k := range calls {
-		calls[k] = Call{Instr: Unary{Fn: Shift, C: 1}, In: []Type{f32(4)}, Outs: at, Ins: at}
+		calls[k] = Call{Instr: Unary{Fn: Shift, C: 1}, In: []Type{cpuf32(4)}, Outs: at, Ins: at}
 	}
 	r, err := cpuBackend{}.Assemble(calls, []int{16}, []bool{true})
 	require.NoError(t, err)
@@ -41,7 +41,7 @@ func TestAPanicInARoutineIsTheErrorOfItsCallAndTheRoutineGoesOnWorking(t *testin
 }
 
 func TestAPanicInAKernelIsItsError(t *testing.T) {
-	k, err := cpuBackend{}.Prepare(Unary{Fn: Exp}, []Type{f32(4)})
+	k, err := cpuBackend{}.Prepare(Unary{Fn: Exp}, []Type{cpuf32(4)})
 	require.NoError(t, err)
 	k.(*cpuKernel).run = func(outs, ins [][]byte) error { panic("a mistake") }
 	_, bufs := chain(t, 1)

@@ -1,7 +1,6 @@
 package kernels
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 
@@ -80,17 +79,6 @@ func (s *Signature) fits(what string, n int, b *device.Buffer, t Type) error {
 
 func (s *Signature) refuse(format string, args ...any) error {
 	return refuse(s.Instr, s.In, format, args...)
-}
-
-// named puts the instruction before an error; an [IndexError] names it itself.
-func named(i Instr, err error) error {
-	if err == nil {
-		return nil // before there is an index on the heap
-	}
-	if index := (*IndexError)(nil); errors.As(err, &index) {
-		return err
-	}
-	return fmt.Errorf("%v: %w", i, err)
 }
 
 // Layout is the buffers of a [Routine]: their sizes in bytes, and which it may write.

@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/weft-project/weft/kernels/stride/stridetest"
+
 	"github.com/stretchr/testify/require"
 	"github.com/weft-project/weft/device"
 )
@@ -19,7 +21,7 @@ func TestAViewLiesWithinItsOperandWhenEachOfItsElementsDoes(t *testing.T) {
 			v.Strides = append(v.Strides, r.IntN(6))
 		}
 		n, want := r.IntN(40), true
-		each(v.Shape, [][]int{v.Strides}, func(off []int) { want = want && v.Offset+off[0] < n })
+		stridetest.Each(v.Shape, [][]int{v.Strides}, func(off []int) { want = want && v.Offset+off[0] < n })
 		require.Equal(t, want, v.within(n), "%v in %d", v, n)
 		if want {
 			within++

@@ -19,7 +19,6 @@ import (
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/internal/secret"
 	"github.com/weft-project/weft/kernels"
-	"github.com/weft-project/weft/kernels/vec"
 	"github.com/weft-project/weft/rpc"
 )
 
@@ -99,14 +98,14 @@ func report(w io.Writer, findings []finding) verdict {
 
 // examine looks at what every system has.
 func examine() []finding {
-	blas, detail := kernels.BLASInfo()
+	blas, detail := kernels.BLAS()
 	return slices.Concat([]finding{
 		{good, "weft", version()},
 		{good, "processors", fmt.Sprintf("%d, of which Go uses %d", runtime.NumCPU(), runtime.GOMAXPROCS(0))},
 		examineDevices(),
 	}, examineCUDA(), []finding{
 		examineBLAS(blas, detail, cpu.X86.HasAVX2),
-		examineVectors(vec.Best[float32]().Name),
+		examineVectors(kernels.Vectors()),
 		examineThreads(kernels.Threads()),
 		examineLoopback(),
 		examineToken(os.Getenv),
@@ -129,7 +128,7 @@ func examineBLAS(name, detail string, avx2 bool) finding {
 
 // examineVectors says what all other loops run on.
 func examineVectors(name string) finding {
-	if name == vec.Plain[float32]().Name {
+	if name == kernels.NoVectors {
 		return finding{poor, "vectors", "none: build with GOEXPERIMENT=simd, as make does (go 1.26, amd64), on a processor with AVX2, to be several times faster"}
 	}
 	return finding{good, "vectors", name}

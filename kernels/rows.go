@@ -3,9 +3,6 @@ package kernels
 import (
 	"fmt"
 	"slices"
-	"sync"
-
-	"github.com/weft-project/weft/kernels/vec"
 )
 
 // OnRows is an update of some rows of tables, the others left as they are: (t₀ [v, d…], g [n, d…], t₁ [v, d…] …, ids [n]) → t₀, t₁ …
@@ -39,7 +36,7 @@ func (i OnRows) Infer(in []Type) ([]Type, error) {
 			return nil, refuse(i, in, "operand %d has not the rows that it needs", k)
 		}
 	}
-	of, err := i.Of.Infer(rowTypes(in[:last]))
+	of, err := i.Of.Infer(RowTypes(in[:last]))
 	if err != nil {
 		return nil, refuse(i, in, "%v", err)
 	}
@@ -48,71 +45,24 @@ func (i OnRows) Infer(in []Type) ([]Type, error) {
 	}
 	out := make([]Type, len(of))
 	for k := range of {
-		out[k] = in[table(k)]
+		out[k] = in[Replaced(k)]
 	}
 	return out, nil
 }
 
-// table is the operand that result k of an update replaces: each but the second.
-func table(k int) int {
+// Replaced is the operand that result k of an [Update], or of one of rows, replaces: each but the second, which is the gradient.
+func Replaced(k int) int {
 	if k == 0 {
 		return 0
 	}
 	return k + 1
 }
 
-// rowTypes are the types of one row of each.
-func rowTypes(in []Type) []Type {
+// RowTypes are the types of one row of each.
+func RowTypes(in []Type) []Type {
 	rows := slices.Clone(in)
 	for k := range rows {
 		rows[k].Shape = rows[k].Shape[1:]
 	}
 	return rows
-}
-
-// rowMemory is the operands and results of an update of one row; no update has more.
-type rowMemory struct{ outs, ins [5][]byte }
-
-// onRowsBody runs the update's body once per id, in the memory of the results.
-func onRowsBody[T vec.Float](i OnRows, in, out []Type) (body, error) {
-	last := len(in) - 1
-	of, err := compileFloat[T](i.Of, rowTypes(in[:last]), rowTypes(out))
-	if err != nil {
-		return nil, err
-	}
-	v, size := in[0].Shape[0], Type{in[0].Dtype, in[0].Shape[1:]}.Bytes()
-	ids := idReader(i, in[last].Dtype)
-	var idle sync.Pool // of *rowMemory
-	return func(outs, ins [][]byte) error {
-		ids, err := ids(ins[last], v)
-		if err != nil || size == 0 {
-			return err
-		}
-		for k, o := range outs {
-			if from := ins[table(k)]; len(o) > 0 && &o[0] != &from[0] {
-				copy(o, from)
-			}
-		}
-		mem, _ := idle.Get().(*rowMemory)
-		if mem == nil {
-			mem = new(rowMemory)
-		}
-		row, operands := mem.outs[:len(outs)], mem.ins[:last]
-		defer func() {
-			*mem = rowMemory{}
-			idle.Put(mem)
-		}()
-		for n := range ids.len() {
-			id := ids.at(n)
-			for k, o := range outs {
-				row[k] = o[id*size : (id+1)*size]
-				operands[table(k)] = row[k]
-			}
-			operands[1] = ins[1][n*size : (n+1)*size]
-			if err := of(row, operands); err != nil {
-				return err
-			}
-		}
-		return nil
-	}, nil
 }

@@ -1,10 +1,11 @@
-package kernels
+// Package stridetest goes through the elements of strided layouts, as a person would.
+package stridetest
 
 import "github.com/weft-project/weft/device"
 
-// each calls fn for every index below dims, the last axis fastest, with the offset of that index by each of the
+// Each calls fn for every index below dims, the last axis fastest, with the offset of that index by each of the
 // strides. The slice is reused between calls. A scalar has one index.
-func each(dims []int, strides [][]int, fn func(off []int)) {
+func Each(dims []int, strides [][]int, fn func(off []int)) {
 	var idx [device.MaxRank]int
 	for _, n := range dims {
 		if n == 0 {
