@@ -118,7 +118,7 @@ func skipsZeros[T device.Float](p product, b []T) bool {
 		return false
 	}
 	for i := range rows {
-		if !finite(b[i*p.ldb:][:cols]) {
+		if !allFinite(b[i*p.ldb:][:cols]) {
 			return true
 		}
 	}

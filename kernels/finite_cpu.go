@@ -11,7 +11,7 @@ func nonFiniteBody(d device.Dtype) body {
 
 func finiteness[T device.Float](outs, ins [][]byte) error {
 	o, x, found := device.As[int32](outs[0]), device.As[T](ins[0]), AllFinite
-	if !finite(x) {
+	if !allFinite(x) {
 		found = HasInfinity
 		for _, v := range x {
 			if v != v {

@@ -7,8 +7,8 @@ import (
 	"github.com/weft-project/weft/kernels/vec"
 )
 
-// finite says that all of x are finite numbers. It looks at blocks: 0·v is 0 for every finite v, and NaN for all others. Four sums need not wait for each other.
-func finite[T device.Float](x []T) bool {
+// allFinite says that all of x are finite numbers. It looks at blocks: 0·v is 0 for every finite v, and NaN for all others. Four sums need not wait for each other.
+func allFinite[T device.Float](x []T) bool {
 	const block = 1024
 	for len(x) > 0 {
 		b := x[:min(block, len(x))]

@@ -69,14 +69,14 @@ func planMap[T vec.Float](i Map, in []Type, views []*View, byRows bool) *mapPlan
 		f.out = k
 		p.folds, strides = append(p.folds, f), append(strides, st)
 	}
-	p.cut(i, strides)
+	p.tile(i, strides)
 	p.allot(i, len(in))
 	p.share(i)
 	return p
 }
 
-// cut chooses the tiles, and how everything steps through them.
-func (p *mapPlan[T]) cut(i Map, strides [][]int) {
+// tile chooses the tiles, and how everything steps through them.
+func (p *mapPlan[T]) tile(i Map, strides [][]int) {
 	dims, st := stride.Collapse(i.Shape, strides...)
 	if len(dims) == 0 { // one element
 		dims = []int{1}

@@ -70,7 +70,7 @@ func matMulThenBody[T vec.Float](i MatMulThen, in []Type, views []*View, g gemme
 	if p.m < p.count {
 		block = p.grain
 	}
-	p.cut(block, partBytes/row)
+	p.inBlocks(block, partBytes/row)
 	return p.run
 }
 
@@ -90,8 +90,8 @@ func planProductThen[T vec.Float](i MatMulThen, in []Type, views []*View, g gemm
 	return p
 }
 
-// cut sets the rows of blocks, and of the parts of a block where there is one product.
-func (p *productThen[T]) cut(block, part int) {
+// inBlocks sets the rows of blocks, and of the parts of a block where there is one product.
+func (p *productThen[T]) inBlocks(block, part int) {
 	p.block, p.part = max(block, 1), max(block, 1)
 	if p.m == p.count {
 		p.part = min(max(part, 1), p.block)

@@ -64,7 +64,7 @@ func TestAProductIsTheSameInWhateverBlocksItsMapRuns(t *testing.T) {
 		if p.m > 0 && p.m < p.count {
 			block = p.m * (1 + r.IntN(4))
 		}
-		p.cut(block, 1+r.IntN(9))
+		p.inBlocks(block, 1+r.IntN(9))
 		for range 2 {
 			require.NoError(t, p.run(got, ins))
 			require.Equal(t, want, got, "%v of %v in blocks of %d, parts of %d", i, in, p.block, p.part)
@@ -84,7 +84,7 @@ func TestMatMulWithEveryGemmerIsTheSameProduct(t *testing.T) {
 	out, err := MatMul{}.Infer(in)
 	require.NoError(t, err)
 	want := make([]float32, 120*60)
-	allGemmers()["plain"].sgemm(contiguous(false, false, 120, 60, 50), a, b, want)
+	multiply(contiguous(false, false, 120, 60, 50), allGemmers()["plain"], a, b, want)
 	for name, g := range allGemmers() {
 		c := make([]float32, out[0].Shape.Elems())
 		run := matMulBody[float32](MatMul{}, in, nil, out[0], g)
