@@ -7,6 +7,7 @@ import (
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels"
+	"github.com/weft-project/weft/kernels/backend"
 )
 
 // New copies data, in row-major order, into a tensor of nobody's on the CPU. Without a shape it is
@@ -97,11 +98,11 @@ func create(t kernels.Type, raw []byte) *Tensor {
 
 // fill makes a buffer of one repeated value.
 func fill(dev device.Device, t kernels.Type, v float64) (*device.Buffer, error) {
-	backend, err := kernels.For(dev)
+	b, err := backend.For(dev)
 	if err != nil {
 		return nil, err
 	}
-	k, err := backend.Prepare(kernels.Fill{Type: t, C: v}, nil)
+	k, err := b.Prepare(kernels.Fill{Type: t, C: v}, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/weft-project/weft/autodiff/program"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels"
+	"github.com/weft-project/weft/kernels/backend"
 )
 
 // Func is a differentiable function of tensors. It is compiled when it is first called with given
@@ -346,11 +347,11 @@ func (f *Func) draw(dev device.Device, in []*Tensor) (c *compiled, u *program.Un
 			}
 		}
 	}()
-	backend, err := kernels.For(dev)
+	b, err := backend.For(dev)
 	if err != nil {
 		return nil, nil, err
 	}
-	c = &compiled{name: f.name, graph: g, backend: backend, home: homeOf(dev)}
+	c = &compiled{name: f.name, graph: g, backend: b, home: homeOf(dev)}
 	for _, t := range in {
 		c.in = append(c.in, g.input(*t.typ))
 		c.given = append(c.given, *t.typ)

@@ -13,6 +13,7 @@ import (
 	"github.com/weft-project/weft/device/cuda/ptx"
 	"github.com/weft-project/weft/internal/testgpu"
 	"github.com/weft-project/weft/kernels"
+	"github.com/weft-project/weft/kernels/backend"
 	"github.com/weft-project/weft/kernels/gpu"
 )
 
@@ -152,7 +153,7 @@ func TestAnErrorOfAGPUNamesEachOpAndTheDeviceOnce(t *testing.T) {
 		"no kernel backend: no such device: the device is nil, a *device.Accelerator": nil,
 	} {
 		if y == nil {
-			_, err := kernels.For((*device.Accelerator)(nil))
+			_, err := backend.For((*device.Accelerator)(nil))
 			require.EqualError(t, err, want)
 			continue
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels"
+	"github.com/weft-project/weft/kernels/backend"
 )
 
 // Op is an instruction as a node of a Gorgonia graph. It knows the types of its operands, which
@@ -59,11 +60,11 @@ func (o *Op) Do(in ...gorgonia.Value) (gorgonia.Value, error) {
 		return nil, fmt.Errorf("%w: %v takes %d operands, not %d", kernels.ErrOperands, o.Instr, len(o.In), len(in))
 	}
 	host := device.Host()
-	backend, err := kernels.For(host)
+	b, err := backend.For(host)
 	if err != nil {
 		return nil, err
 	}
-	k, err := backend.Prepare(o.Instr, o.In)
+	k, err := b.Prepare(o.Instr, o.In)
 	if err != nil {
 		return nil, err
 	}

@@ -4,8 +4,8 @@ import (
 	"fmt"
 
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/internal/kerneltest"
 	"github.com/weft-project/weft/kernels"
-	"github.com/weft-project/weft/kernels/kerneltest"
 )
 
 // nd is a dumb array: everything is a float64. With kerneltest's oracle it is the oracle of the

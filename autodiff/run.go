@@ -3,6 +3,7 @@ package autodiff
 import (
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels"
+	"github.com/weft-project/weft/kernels/backend"
 )
 
 // runOne runs a single instruction with one result.
@@ -24,11 +25,11 @@ func runOne(dev device.Device, i kernels.Instr, types []kernels.Type, in ...*dev
 
 // runInto is runOne with a buffer for the result.
 func runInto(out *device.Buffer, i kernels.Instr, types []kernels.Type, in ...*device.Buffer) error {
-	backend, err := kernels.For(out.Device())
+	b, err := backend.For(out.Device())
 	if err != nil {
 		return err
 	}
-	k, err := backend.Prepare(i, types)
+	k, err := b.Prepare(i, types)
 	if err != nil {
 		return err
 	}

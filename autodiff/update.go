@@ -9,6 +9,7 @@ import (
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels"
+	"github.com/weft-project/weft/kernels/backend"
 )
 
 // Change is an instruction whose result j becomes the value of Operands[Targets[j]], as in an
@@ -108,7 +109,7 @@ func prepareUpdate(i kernels.Instr, operands []*Tensor, targets []int) (kernels.
 	if err != nil {
 		return nil, err
 	}
-	backend, err := kernels.For(dev)
+	b, err := backend.For(dev)
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +135,7 @@ func prepareUpdate(i kernels.Instr, operands []*Tensor, targets []int) (kernels.
 			return nil, fmt.Errorf("%w: result %v for a target %v", ErrDtype, outs[j], types[at])
 		}
 	}
-	return backend.Prepare(i, types)
+	return b.Prepare(i, types)
 }
 
 // replacing is a change under way.

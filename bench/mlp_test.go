@@ -11,7 +11,7 @@ import (
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/autodiff/nn"
 	"github.com/weft-project/weft/ctx"
-	"github.com/weft-project/weft/kernels"
+	"github.com/weft-project/weft/kernels/cpu"
 	"github.com/weft-project/weft/optim"
 	"github.com/weft-project/weft/rpc"
 	"github.com/weft-project/weft/transport"
@@ -186,7 +186,7 @@ func TestTheSplitModelLosesAsTorchsDoes(t *testing.T) {
 }
 
 func TestProductsAreComputedOnOneThread(t *testing.T) {
-	n, err := kernels.Threads()
+	n, err := cpu.Threads()
 	require.NoError(t, err)
 	require.Equal(t, 1, n)
 }

@@ -1,343 +1,266 @@
 package kernels
 
 import (
-	"sync"
+	"fmt"
 
 	"github.com/weft-project/weft/device"
-	"github.com/weft-project/weft/kernels/conv"
 )
 
-// sliding is a window over images: c×h×w elements in, oh×ow positions.
-type sliding struct {
-	Window
-	n, c, h, w int
-	oh, ow     int
-	taps       int // c·kh·kw
+// Window is how a kernel slides over the last two axes of images (n, channels, height, width).
+type Window struct {
+	Kernel        [2]int // height and width
+	Stride        [2]int // 0 means 1
+	Before, After [2]int // padding: rows above and below, columns left and right
+	Dilation      [2]int // distance between the kernel's elements; 0 means 1
 }
 
-func newSliding(w Window, x device.Shape) sliding {
+// Square is the window of a k×k kernel with one stride and one padding for all sides.
+func Square(k, stride, pad int) Window {
+	return Window{Kernel: [2]int{k, k}, Stride: [2]int{stride, stride}, Before: [2]int{pad, pad}, After: [2]int{pad, pad}}
+}
+
+// String prints the kernel, and what differs from a stride and dilation of 1 and no padding.
+func (w Window) String() string {
+	s := fmt.Sprintf("%d×%d", w.Kernel[0], w.Kernel[1])
 	w = w.Whole()
-	out, _ := w.Over(x[2], x[3]) // Infer has checked
-	return sliding{w, x[0], x[1], x[2], x[3], out[0], out[1], x[1] * w.Kernel[0] * w.Kernel[1]}
-}
-
-// tap is what one element of the kernel sees.
-type tap struct{ c, dy, dx int }
-
-func (s *sliding) tap(k int) tap {
-	area := s.Kernel[0] * s.Kernel[1]
-	in := k % area
-	return tap{k / area, in/s.Kernel[1]*s.Dilation[0] - s.Before[0], in%s.Kernel[1]*s.Dilation[1] - s.Before[1]}
-}
-
-// span is the positions along a row, from ≤ ox < to, whose column for tap t lies in the image.
-func (s *sliding) span(t tap) (from, to int) {
-	d := s.Stride[1]
-	if t.dx < 0 {
-		from = (-t.dx + d - 1) / d
+	if w.Stride != [2]int{1, 1} {
+		s += fmt.Sprintf(" stride=%v", w.Stride)
 	}
-	to = 0
-	if last := s.w - 1 - t.dx; last >= 0 {
-		to = last/d + 1
+	if w.Before != w.After {
+		s += fmt.Sprintf(" pad=%v..%v", w.Before, w.After)
+	} else if w.Before != [2]int{} {
+		s += fmt.Sprintf(" pad=%v", w.Before)
 	}
-	return min(from, s.ow), max(min(to, s.ow), min(from, s.ow))
+	if w.Dilation != [2]int{1, 1} {
+		s += fmt.Sprintf(" dilation=%v", w.Dilation)
+	}
+	return s
 }
 
-// row is where in an image the row lies that tap t sees from positions (oy, …), −1 for padding.
-func (s *sliding) row(t tap, oy int) int {
-	y := oy*s.Stride[0] + t.dy
-	if y < 0 || y >= s.h {
-		return -1
-	}
-	return (t.c*s.h + y) * s.w
-}
-
-// patch is some positions: rows from ≤ oy < to, columns left ≤ ox < right.
-type patch struct{ from, to, left, right int }
-
-// all is every position.
-func (s *sliding) all() patch { return patch{0, s.oh, 0, s.ow} }
-
-func (p patch) size() int { return (p.to - p.from) * (p.right - p.left) }
-
-// im2col writes the columns of a patch of image x: taps × positions.
-func im2col[T conv.Float](s *sliding, x, cols []T, p patch) {
-	w := p.right - p.left
-	for k := range s.taps {
-		t := s.tap(k)
-		lo, hi := s.span(t)
-		lo = min(max(lo, p.left), p.right)
-		hi = min(max(hi, lo), p.right)
-		for oy := p.from; oy < p.to; oy++ {
-			o := cols[(k*(p.to-p.from)+oy-p.from)*w:][:w]
-			row := s.row(t, oy)
-			if row < 0 || lo >= hi {
-				clear(o)
-				continue
-			}
-			clear(o[:lo-p.left])
-			clear(o[hi-p.left:])
-			if d := s.Stride[1]; d > 1 {
-				for ox := lo; ox < hi; ox++ {
-					o[ox-p.left] = x[row+ox*d+t.dx]
-				}
-				continue
-			}
-			copy(o[lo-p.left:hi-p.left], x[row+lo+t.dx:])
+// Whole has the defaults filled in.
+func (w Window) Whole() Window {
+	for a := range 2 {
+		if w.Stride[a] == 0 {
+			w.Stride[a] = 1
+		}
+		if w.Dilation[a] == 0 {
+			w.Dilation[a] = 1
 		}
 	}
+	return w
 }
 
-// col2im adds the columns of a patch to image x.
-func col2im[T conv.Float](s *sliding, cols, x []T, p patch) {
-	w := p.right - p.left
-	for k := range s.taps {
-		t := s.tap(k)
-		lo, hi := s.span(t)
-		lo, hi = max(lo, p.left), min(hi, p.right)
-		for oy := p.from; oy < p.to; oy++ {
-			o, row, d := cols[(k*(p.to-p.from)+oy-p.from)*w:][:w], s.row(t, oy), s.Stride[1]
-			if row < 0 {
-				continue
-			}
-			for ox := lo; ox < hi; ox++ {
-				x[row+ox*d+t.dx] += o[ox-p.left]
+// maxWindow bounds what a window says, and the images that it slides over, so that positions do not overflow.
+const maxWindow = 1 << 30
+
+// Over gives the extents of the result of sliding over h×w. The window must be whole.
+func (w Window) Over(height, width int) (out [2]int, err error) {
+	for a, n := range [2]int{height, width} {
+		k, s, d := w.Kernel[a], w.Stride[a], w.Dilation[a]
+		for _, v := range []int{k, s, d} {
+			if v < 1 || v > maxWindow {
+				return out, fmt.Errorf("kernel, stride and dilation must be at least 1 and at most %d", maxWindow)
 			}
 		}
-	}
-}
-
-func im2colBody[T conv.Float](i Im2col, in Type) body {
-	s := newSliding(i.Window, in.Shape)
-	size, area := s.c*s.h*s.w, s.taps*s.oh*s.ow
-	return func(outs, ins [][]byte) error {
-		o, x := device.As[T](outs[0]), device.As[T](ins[0])
-		if len(o) == 0 {
-			return nil
+		if min(w.Before[a], w.After[a]) < 0 || max(n, w.Before[a], w.After[a]) > maxWindow {
+			return out, fmt.Errorf("padding must be at least 0, and it and images at most %d", maxWindow)
 		}
-		for n := range s.n {
-			x, o := x[n*size:(n+1)*size], o[n*area:(n+1)*area]
-			if i.Rows {
-				s.rows(func(k, at, from int) {
-					o[at] = 0
-					if from >= 0 {
-						o[at] = x[from]
-					}
-				})
-				continue
-			}
-			im2col(&s, x, o, s.all())
+		reach := (k-1)*d + 1
+		padded := n + w.Before[a] + w.After[a]
+		if reach > padded {
+			return out, fmt.Errorf("a kernel that reaches over %d does not fit into %d with padding", reach, padded)
 		}
-		return nil
+		out[a] = (padded-reach)/s + 1
 	}
+	return out, nil
 }
 
-func col2imBody[T conv.Float](i Col2im, out Type) body {
-	s := newSliding(i.Window, out.Shape)
-	size, area := s.c*s.h*s.w, s.taps*s.oh*s.ow
-	return func(outs, ins [][]byte) error {
-		x, cols := device.As[T](outs[0]), device.As[T](ins[0])
-		clear(x)
-		for n := range s.n {
-			x, cols := x[n*size:(n+1)*size], cols[n*area:(n+1)*area]
-			if i.Rows {
-				s.rows(func(_, at, to int) {
-					if to >= 0 {
-						x[to] += cols[at]
-					}
-				})
-				continue
-			}
-			col2im(&s, cols, x, s.all())
-		}
-		return nil
+// images checks that the first operand is images, and gives the extents of the window's result over them.
+func (w Window) images(i Instr, in []Type) ([2]int, error) {
+	if len(in[0].Shape) != 4 {
+		return [2]int{}, refuse(i, in, "operand 0 must be images (n, channels, height, width)")
 	}
+	out, err := w.Whole().Over(in[0].Shape[2], in[0].Shape[3])
+	if err != nil {
+		return out, refuse(i, in, "%v", err)
+	}
+	return out, nil
 }
 
-// rows calls fn for every element of an image's columns, laid out in rows: its tap, its place, and that of what it sees in the image, −1 for padding.
-func (s *sliding) rows(fn func(k, at, in int)) {
-	for k := range s.taps {
-		t := s.tap(k)
-		lo, hi := s.span(t)
-		for oy := range s.oh {
-			row := s.row(t, oy)
-			for ox := range s.ow {
-				from := -1
-				if row >= 0 && ox >= lo && ox < hi {
-					from = row + ox*s.Stride[1] + t.dx
-				}
-				fn(k, (oy*s.ow+ox)*s.taps+k, from)
-			}
-		}
-	}
+// Im2col lays out what the kernel sees at each of its positions, zeros in the padding: images (n, c, h, w) → (n, c·kh·kw, oh·ow), or
+// with Rows (n, oh, ow, c·kh·kw).
+type Im2col struct {
+	Window
+	Rows bool
 }
 
-// blockElems bounds the columns that are there at once: they stay in the cache.
-const blockElems = 1 << 16
+func (i Im2col) String() string { return fmt.Sprintf("Im2col(%v, rows=%t)", i.Window, i.Rows) }
 
-// convolution is products with blocks of columns.
-type convolution[T conv.Float] struct {
-	sliding
-	o     int  // channels out
-	lines int  // rows of positions per block
-	wide  int  // columns of positions per block; less than all only where lines is 1
-	point bool // the kernel sees one element, at every place: images are their own columns
-	g     gemmer
-	idle  sync.Pool // of *[]T, the columns of a block
+// Infer takes images of floats.
+func (i Im2col) Infer(in []Type) ([]Type, error) {
+	if err := expectFloats(i, in, 1); err != nil {
+		return nil, err
+	}
+	return i.columns(i, in, in[0])
 }
 
-func newConvolution[T conv.Float](w Window, x device.Shape, o int, g gemmer) *convolution[T] {
-	c := &convolution[T]{sliding: newSliding(w, x), o: o, g: g}
-	c.point = c.Kernel == [2]int{1, 1} && c.Stride == c.Kernel && c.oh == c.h && c.ow == c.w && c.Before == [2]int{}
-	if c.point {
-		c.lines, c.wide = c.oh, c.ow
-		return c
+// columns is the type of the columns of images x.
+func (i Im2col) columns(self Instr, in []Type, x Type) ([]Type, error) {
+	if len(x.Shape) != 4 {
+		return nil, refuse(self, in, "expected images (n, channels, height, width)")
 	}
-	c.lines = min(c.oh, max(1, blockElems/max(1, c.taps*c.ow)))
-	if c.wide = c.ow; c.lines == 1 {
-		c.wide = min(c.ow, max(16, blockElems/max(1, c.taps)))
+	out, err := i.Whole().Over(x.Shape[2], x.Shape[3])
+	if err != nil {
+		return nil, refuse(self, in, "%v", err)
 	}
-	c.idle.New = func() any {
-		cols := make([]T, c.taps*c.lines*c.wide)
-		return &cols
+	taps, err := i.taps(self, in, x.Shape[1])
+	if err != nil {
+		return nil, err
 	}
-	return c
+	if i.Rows {
+		return result(self, in, x.Dtype, device.Shape{x.Shape[0], out[0], out[1], taps})
+	}
+	if (device.Shape{out[0], out[1]}).Check() != nil {
+		return nil, refuse(self, in, "too many elements")
+	}
+	return result(self, in, x.Dtype, device.Shape{x.Shape[0], taps, out[0] * out[1]})
 }
 
-// colBlock is a patch of an image, its columns, and where its results begin.
-type colBlock[T conv.Float] struct {
-	patch
-	x, cols []T
-	y       int
+// taps is how many elements of an image with c channels the kernel sees at once.
+func (w Window) taps(i Instr, in []Type, c int) (int, error) {
+	s := device.Shape{c, w.Kernel[0], w.Kernel[1]}
+	if err := s.Check(); err != nil {
+		return 0, refuse(i, in, "%v", err)
+	}
+	return s.Elems(), nil
 }
 
-// blocks calls fn with each block of each image of x; its columns hold anything. Without channels out there is nothing to add up.
-func (c *convolution[T]) blocks(x []T, fn func(b colBlock[T])) {
-	if c.n == 0 || c.o == 0 {
-		return
-	}
-	var cols []T
-	if !c.point {
-		held := c.idle.Get().(*[]T)
-		defer c.idle.Put(held)
-		cols = *held
-	}
-	size, area := c.c*c.h*c.w, c.oh*c.ow
-	for n := range c.n {
-		for from := 0; from < c.oh; from += c.lines {
-			for left := 0; left < c.ow; left += c.wide {
-				p := patch{from, min(from+c.lines, c.oh), left, min(left+c.wide, c.ow)}
-				b := colBlock[T]{patch: p, x: x[n*size : (n+1)*size], y: n*c.o*area + from*c.ow + left}
-				if b.cols = b.x; !c.point {
-					b.cols = cols[:c.taps*p.size()]
-				}
-				fn(b)
-			}
-		}
-	}
+// Col2im is the gradient of Im2col: columns → images (n, c, H, W), each element the sum of all that were taken from it.
+type Col2im struct {
+	Im2col
+	Channels, Height, Width int // of the images
 }
 
-// lay fills in a block's columns.
-func (c *convolution[T]) lay(b colBlock[T]) {
-	if !c.point {
-		im2col(&c.sliding, b.x, b.cols, b.patch)
-	}
+func (i Col2im) String() string {
+	return fmt.Sprintf("Col2im(%v, rows=%t, %d×%d×%d)", i.Window, i.Rows, i.Channels, i.Height, i.Width)
 }
 
-// mostTerms is how many products a sum may have to be better added up directly: a library's product with columns pays from there on.
-const mostTerms = 400
-
-// sums says whether sums of so many products are better added up directly: where there are vectors to do so, and the images with their padding
-// are not much larger than without.
-func (s *sliding) sums(terms int, k string) bool {
-	if k == "plain" || s.Kernel == [2]int{1, 1} || terms == 0 || terms > mostTerms || s.Stride[0]*s.Stride[1] > 16 || s.n*s.c*s.h*s.w == 0 {
-		return false
+// Infer takes columns as Im2col gives them.
+func (i Col2im) Infer(in []Type) ([]Type, error) {
+	if err := expectFloats(i, in, 1); err != nil {
+		return nil, err
 	}
-	padded := (s.h + s.Before[0] + s.After[0]) * (s.w + s.Before[1] + s.After[1])
-	results := (s.oh + s.Kernel[0]*s.Dilation[0]) * (s.ow + s.Kernel[1]*s.Dilation[1])
-	return max(padded, results) <= 8*s.h*s.w+1<<12
+	if len(in[0].Shape) == 0 {
+		return nil, refuse(i, in, "expected columns")
+	}
+	x, err := result(i, in, in[0].Dtype, device.Shape{in[0].Shape[0], i.Channels, i.Height, i.Width})
+	if err != nil {
+		return nil, err
+	}
+	cols, err := i.columns(i, in, x[0])
+	if err != nil {
+		return nil, err
+	}
+	if !cols[0].Equal(in[0]) {
+		return nil, refuse(i, in, "such images have columns %v", cols[0])
+	}
+	return x, nil
 }
 
-// summer is a convolution, or a gradient of one, that is added up directly.
-type summer[T conv.Float] interface{ compute(o, a, b []T) }
+// Conv2d correlates images with kernels: (x (n, c, h, w), w (o, c, kh, kw)) → (n, o, oh, ow). Padding adds nothing.
+type Conv2d struct{ Window }
 
-func summed[T conv.Float](s summer[T]) body {
-	return func(outs, ins [][]byte) error {
-		s.compute(device.As[T](outs[0]), device.As[T](ins[0]), device.As[T](ins[1]))
-		return nil
+func (i Conv2d) String() string { return fmt.Sprintf("Conv2d(%v)", i.Window) }
+
+// Infer takes images and kernels of one floating-point dtype.
+func (i Conv2d) Infer(in []Type) ([]Type, error) {
+	if err := expectFloats(i, in, 2); err != nil {
+		return nil, err
 	}
+	out, err := i.images(i, in)
+	if err != nil {
+		return nil, err
+	}
+	x, w := in[0].Shape, in[1].Shape
+	if err := i.weights(i, in, 1); err != nil {
+		return nil, err
+	}
+	if w[1] != x[1] {
+		return nil, refuse(i, in, "images of %d channels, kernels of %d", x[1], w[1])
+	}
+	return result(i, in, in[0].Dtype, device.Shape{x[0], w[0], out[0], out[1]})
 }
 
-// compileConv computes NaN again: see [redone].
-func compileConv[T conv.Float](i Instr, in []Type, out Type, g gemmer) body {
-	k := conv.All[T]()[0]
-	switch i := i.(type) {
-	case Conv2d:
-		s, o := newSliding(i.Window, in[0].Shape), in[1].Shape[0]
-		run := convBody[T](i, in, g)
-		if s.sums(s.taps, k.Name) {
-			run = summed(newDirect(k, s, o))
-		}
-		return redone(run, exactConv[T](&s, o))
-	case Conv2dGradX:
-		s, o := newSliding(i.Window, out.Shape), in[0].Shape[0]
-		run := convGradXBody[T](i, in, out, g)
-		if s.sums(o*i.Kernel[0]*i.Kernel[1], k.Name) {
-			run = summed(directGradX[T]{newDirectGradX(k, s, o)})
-		}
-		return redone(run, exactGradX[T](&s, o))
+// weights checks that operand k is kernels of the window's extents.
+func (w Window) weights(i Instr, in []Type, k int) error {
+	s := in[k].Shape
+	if len(s) != 4 || s[2] != w.Kernel[0] || s[3] != w.Kernel[1] {
+		return refuse(i, in, "operand %d must be kernels (out channels, channels, %d, %d)", k, w.Kernel[0], w.Kernel[1])
 	}
-	grad := i.(Conv2dGradW)
-	s, o := newSliding(grad.Window, in[0].Shape), in[1].Shape[1]
-	run := convGradWBody[T](grad, in, g)
-	if s.sums(s.taps, k.Name) {
-		run = summed(newDirectGradW(k, s, o))
-	}
-	return redone(run, exactGradW[T](&s, o))
+	return nil
 }
 
-func convBody[T conv.Float](i Conv2d, in []Type, g gemmer) body {
-	c := newConvolution[T](i.Window, in[0].Shape, in[1].Shape[0], g)
-	return func(outs, ins [][]byte) error {
-		y, x, w := device.As[T](outs[0]), device.As[T](ins[0]), device.As[T](ins[1])
-		c.blocks(x, func(b colBlock[T]) {
-			c.lay(b)
-			p := contiguous(false, false, c.o, b.size(), c.taps)
-			p.ldc = c.oh * c.ow
-			multiply(p, g, w, b.cols, y[b.y:])
-		})
-		return nil
-	}
+// Conv2dGradX is the gradient of Conv2d's images: (w, gy) → x (n, c, Height, Width). On its own it is the transposed convolution.
+type Conv2dGradX struct {
+	Window
+	Height, Width int
 }
 
-func convGradXBody[T conv.Float](i Conv2dGradX, in []Type, out Type, g gemmer) body {
-	c := newConvolution[T](i.Window, out.Shape, in[0].Shape[0], g)
-	return func(outs, ins [][]byte) error {
-		x, w, gy := device.As[T](outs[0]), device.As[T](ins[0]), device.As[T](ins[1])
-		clear(x)
-		c.blocks(x, func(b colBlock[T]) {
-			p := contiguous(true, false, c.taps, b.size(), c.o)
-			p.ldb = c.oh * c.ow
-			multiply(p, g, w, gy[b.y:], b.cols)
-			if !c.point {
-				col2im(&c.sliding, b.cols, b.x, b.patch)
-			}
-		})
-		return nil
-	}
+func (i Conv2dGradX) String() string {
+	return fmt.Sprintf("Conv2dGradX(%v, %d×%d)", i.Window, i.Height, i.Width)
 }
 
-func convGradWBody[T conv.Float](i Conv2dGradW, in []Type, g gemmer) body {
-	c := newConvolution[T](i.Window, in[0].Shape, in[1].Shape[1], g)
-	return func(outs, ins [][]byte) error {
-		w, x, gy := device.As[T](outs[0]), device.As[T](ins[0]), device.As[T](ins[1])
-		clear(w)
-		c.blocks(x, func(b colBlock[T]) {
-			c.lay(b)
-			p := contiguous(false, true, c.o, c.taps, b.size())
-			p.lda, p.add = c.oh*c.ow, true
-			multiply(p, g, gy[b.y:], b.cols, w)
-		})
-		return nil
+// Infer takes the kernels and the gradient of the result.
+func (i Conv2dGradX) Infer(in []Type) ([]Type, error) {
+	if err := expectFloats(i, in, 2); err != nil {
+		return nil, err
 	}
+	if err := i.weights(i, in, 0); err != nil {
+		return nil, err
+	}
+	w, gy := in[0].Shape, in[1].Shape
+	if len(gy) != 4 {
+		return nil, refuse(i, in, "operand 1 must be images (n, channels, height, width)")
+	}
+	x, err := result(i, in, in[0].Dtype, device.Shape{gy[0], w[1], i.Height, i.Width})
+	if err != nil {
+		return nil, err
+	}
+	return x, i.gradient(i, in, 1, x[0].Shape, w)
+}
+
+// gradient checks that operand k has the shape of the result of images x and kernels w.
+func (w Window) gradient(i Instr, in []Type, k int, x, kernels device.Shape) error {
+	out, err := w.Whole().Over(x[2], x[3])
+	if err != nil {
+		return refuse(i, in, "%v", err)
+	}
+	if want := (device.Shape{x[0], kernels[0], out[0], out[1]}); !in[k].Shape.Equal(want) {
+		return refuse(i, in, "operand %d must have the result's shape %v", k, want)
+	}
+	return nil
+}
+
+// Conv2dGradW is the gradient of Conv2d's kernels: (x, gy) → w (o, c, kh, kw).
+type Conv2dGradW struct{ Window }
+
+func (i Conv2dGradW) String() string { return fmt.Sprintf("Conv2dGradW(%v)", i.Window) }
+
+// Infer takes the images and the gradient of the result.
+func (i Conv2dGradW) Infer(in []Type) ([]Type, error) {
+	if err := expectFloats(i, in, 2); err != nil {
+		return nil, err
+	}
+	if _, err := i.images(i, in); err != nil {
+		return nil, err
+	}
+	x, gy := in[0].Shape, in[1].Shape
+	if len(gy) != 4 {
+		return nil, refuse(i, in, "operand 1 must be images (n, channels, height, width)")
+	}
+	w, err := result(i, in, in[0].Dtype, device.Shape{gy[1], x[1], i.Kernel[0], i.Kernel[1]})
+	if err != nil {
+		return nil, err
+	}
+	return w, i.gradient(i, in, 1, x, w[0].Shape)
 }

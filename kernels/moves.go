@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/weft-project/weft/device"
-	"github.com/weft-project/weft/kernels/stride"
+	"github.com/weft-project/weft/kernels/internal/stride"
 )
 
 // Move is a part of what an instruction that moves makes: a copy of an operand, or zeros. Both views have one shape.

@@ -1,183 +1,110 @@
 package kernels
 
 import (
-	"math"
-	"sync"
+	"fmt"
 
 	"github.com/weft-project/weft/device"
-	"github.com/weft-project/weft/kernels/conv"
 )
 
-// pooling is a window over n planes of h×w elements, one plane of oh×ow results each.
-type pooling struct {
-	n, h, w, oh, ow int
-	ys, xs          []span // what each row and column of results sees
-	dy, dx          int    // the distance from one row or column that is seen to the next
-	halves          bool   // 2×2 elements side by side
+// MaxPool2d is the largest element under the window, or NaN where there is one: (n, c, h, w) → (n, c, oh, ow). The padding, on
+// each side at most half of what the kernel reaches over, is −Inf.
+type MaxPool2d struct{ Window }
+
+func (i MaxPool2d) String() string { return fmt.Sprintf("MaxPool2d(%v)", i.Window) }
+
+// Infer takes images of floats.
+func (i MaxPool2d) Infer(in []Type) ([]Type, error) { return i.pooled(i, in) }
+
+// pooled is the result of a window that goes over each channel of images, the only operand.
+func (w Window) pooled(i Instr, in []Type) ([]Type, error) {
+	if err := expectFloats(i, in, 1); err != nil {
+		return nil, err
+	}
+	out, err := w.images(i, in)
+	if err != nil {
+		return nil, err
+	}
+	x := in[0].Shape
+	types, err := result(i, in, in[0].Dtype, device.Shape{x[0], x[1], out[0], out[1]})
+	if err != nil {
+		return nil, err
+	}
+	return types, w.halves(i, in)
 }
 
-// span is the part of a window along an axis that lies in the image: its first element there, and how many.
-type span struct{ first, n int }
-
-func newPooling(w Window, x, y device.Shape) *pooling {
+// halves refuses padding under which a kernel without dilation would see nothing else, as PyTorch does. The window must have been found
+// to fit.
+func (w Window) halves(i Instr, in []Type) error {
 	w = w.Whole()
-	two := [2]int{2, 2}
-	p := &pooling{
-		n: x[0] * x[1], h: x[2], w: x[3], oh: y[2], ow: y[3], dy: w.Dilation[0], dx: w.Dilation[1],
-		halves: w.Kernel == two && w.Stride == two && w.Dilation == [2]int{1, 1} && w.Before == [2]int{} && 2*y[2] <= x[2] && 2*y[3] <= x[3],
-	}
-	if p.n > 0 {
-		p.ys, p.xs = spans(w, 0, p.h, p.oh), spans(w, 1, p.w, p.ow)
-	}
-	return p
-}
-
-func spans(w Window, axis, size, out int) []span {
-	s, d := make([]span, out), w.Dilation[axis]
-	for at := range s {
-		first, n := at*w.Stride[axis]-w.Before[axis], w.Kernel[axis]
-		if first < 0 {
-			skip := (-first + d - 1) / d
-			first, n = first+skip*d, n-skip
-		}
-		if over := first + (n-1)*d - (size - 1); over > 0 {
-			n -= (over + d - 1) / d
-		}
-		s[at] = span{first, max(n, 0)}
-	}
-	return s
-}
-
-// planeRun goes over the planes of a result and one or two operands.
-type planeRun[T conv.Float] struct {
-	size  [3]int // of a plane of each
-	mem   [3][]T
-	plane func(a, b, c []T)
-}
-
-func (r *planeRun[T]) piece(from, to int) {
-	cut := func(k, n int) []T {
-		if r.mem[k] == nil {
-			return nil
-		}
-		return r.mem[k][n*r.size[k] : (n+1)*r.size[k]]
-	}
-	for n := from; n < to; n++ {
-		r.plane(cut(0, n), cut(1, n), cut(2, n))
-	}
-}
-
-// planeElems is how many elements of images a piece of work has at least.
-const planeElems = 1 << 16
-
-// planewise is a body that goes over planes of its result and operands, of the given sizes, one at a time.
-func planewise[T conv.Float](p *pooling, size [3]int, plane func(o, a, b []T)) body {
-	idle := &sync.Pool{New: func() any { return &planeRun[T]{size: size, plane: plane} }}
-	grain := max(1, planeElems/max(1, p.h*p.w))
-	return func(outs, ins [][]byte) error {
-		r := idle.Get().(*planeRun[T])
-		r.mem[0] = device.As[T](outs[0])
-		for k, in := range ins {
-			r.mem[1+k] = device.As[T](in)
-		}
-		spread(p.n, grain, r)
-		clear(r.mem[:])
-		idle.Put(r)
-		return nil
-	}
-}
-
-// maxAt is the largest element of plane x under a window, and its place; −1 for none.
-func maxAt[T conv.Float](p *pooling, x []T, y, col span) (T, int) {
-	best, at := T(math.Inf(-1)), -1
-	for ky := range y.n {
-		k := (y.first+ky*p.dy)*p.w + col.first
-		for range col.n {
-			if v := x[k]; v > best || at < 0 || v != v {
-				best, at = v, k
-			}
-			k += p.dx
+	for a := range 2 {
+		reach := (w.Kernel[a]-1)*w.Dilation[a] + 1
+		if pad := max(w.Before[a], w.After[a]); pad > reach/2 {
+			return refuse(i, in, "padding must be at most half of the kernel: %d where it reaches over %d", pad, reach)
 		}
 	}
-	return best, at
+	return nil
 }
 
-func maxPoolBody[T conv.Float](i MaxPool2d, in, out Type) body {
-	p, fast := newPooling(i.Window, in.Shape, out.Shape), conv.All[T]()[0].MaxPool
-	return planewise(p, [3]int{p.oh * p.ow, p.h * p.w}, func(o, x, _ []T) {
-		if fast != nil && p.halves && fast(o, x, p.oh, p.ow, p.w) {
-			return
-		}
-		for oy, y := range p.ys {
-			for ox, col := range p.xs {
-				o[oy*p.ow+ox], _ = maxAt(p, x, y, col)
-			}
-		}
-	})
-}
+// MaxPool2dGrad is the gradient of MaxPool2d: (x, gy) → like x. Of equal elements under a window the first, row by row, gets its gradient;
+// of several NaN the last; and none where the window sees nothing but padding.
+type MaxPool2dGrad struct{ Window }
 
-func maxPoolGradBody[T conv.Float](i MaxPool2dGrad, in []Type) body {
-	p, fast := newPooling(i.Window, in[0].Shape, in[1].Shape), conv.All[T]()[0].MaxPoolGrad
-	return planewise(p, [3]int{p.h * p.w, p.h * p.w, p.oh * p.ow}, func(o, x, gy []T) {
-		if !p.halves || 2*p.oh != p.h || 2*p.ow != p.w {
-			clear(o)
-		}
-		if fast != nil && p.halves && fast(o, x, gy, p.oh, p.ow, p.w) {
-			return
-		}
-		clear(o)
-		for oy, y := range p.ys {
-			for ox, col := range p.xs {
-				if _, best := maxAt(p, x, y, col); best >= 0 {
-					o[best] += gy[oy*p.ow+ox]
-				}
-			}
-		}
-	})
-}
+func (i MaxPool2dGrad) String() string { return fmt.Sprintf("MaxPool2dGrad(%v)", i.Window) }
 
-// among is what a mean divides by, for n elements inside of the image.
-func (i AvgPool2d) among(n int) float64 {
-	if i.Inside {
-		return float64(max(n, 1))
+// Infer takes the images and the gradient of the result.
+func (i MaxPool2dGrad) Infer(in []Type) ([]Type, error) {
+	if err := expectFloats(i, in, 2); err != nil {
+		return nil, err
 	}
-	return float64(i.Kernel[0]) * float64(i.Kernel[1])
+	if _, err := i.images(i, in); err != nil {
+		return nil, err
+	}
+	x := in[0].Shape
+	if err := i.gradient(i, in, 1, x, x[1:]); err != nil {
+		return nil, err
+	}
+	return []Type{in[0]}, i.halves(i, in)
 }
 
-func avgPoolBody[T conv.Float](i AvgPool2d, in, out Type) body {
-	p := newPooling(i.Window, in.Shape, out.Shape)
-	return planewise(p, [3]int{p.oh * p.ow, p.h * p.w}, func(o, x, _ []T) {
-		for oy, y := range p.ys {
-			for ox, col := range p.xs {
-				s := 0.0
-				for ky := range y.n {
-					k := (y.first+ky*p.dy)*p.w + col.first
-					for range col.n {
-						s += float64(x[k])
-						k += p.dx
-					}
-				}
-				o[oy*p.ow+ox] = T(s / i.among(y.n*col.n))
-			}
-		}
-	})
+// AvgPool2d is the mean of the elements under the window: (n, c, h, w) → (n, c, oh, ow). The padding counts as zeros, unless Inside: then
+// the mean is of what lies inside of the image.
+type AvgPool2d struct {
+	Window
+	Inside bool
 }
 
-func avgPoolGradBody[T conv.Float](i AvgPool2dGrad, in, out Type) body {
-	p := newPooling(i.Window, out.Shape, in.Shape)
-	return planewise(p, [3]int{p.h * p.w, p.oh * p.ow}, func(o, gy, _ []T) {
-		clear(o)
-		for oy, y := range p.ys {
-			for ox, col := range p.xs {
-				share := T(float64(gy[oy*p.ow+ox]) / i.among(y.n*col.n))
-				for ky := range y.n {
-					k := (y.first+ky*p.dy)*p.w + col.first
-					for range col.n {
-						o[k] += share
-						k += p.dx
-					}
-				}
-			}
-		}
-	})
+func (i AvgPool2d) String() string {
+	return fmt.Sprintf("AvgPool2d(%v, inside=%t)", i.Window, i.Inside)
+}
+
+// Infer takes images of floats.
+func (i AvgPool2d) Infer(in []Type) ([]Type, error) { return i.pooled(i, in) }
+
+// AvgPool2dGrad is the gradient of AvgPool2d: gy → (n, c, Height, Width).
+type AvgPool2dGrad struct {
+	AvgPool2d
+	Height, Width int // of the images
+}
+
+func (i AvgPool2dGrad) String() string {
+	return fmt.Sprintf("AvgPool2dGrad(%v, inside=%t, %d×%d)", i.Window, i.Inside, i.Height, i.Width)
+}
+
+// Infer takes the gradient of the result.
+func (i AvgPool2dGrad) Infer(in []Type) ([]Type, error) {
+	if err := expectFloats(i, in, 1); err != nil {
+		return nil, err
+	}
+	gy := in[0].Shape
+	if len(gy) != 4 {
+		return nil, refuse(i, in, "operand 0 must be images (n, channels, height, width)")
+	}
+	x, err := result(i, in, in[0].Dtype, device.Shape{gy[0], gy[1], i.Height, i.Width})
+	if err != nil {
+		return nil, err
+	}
+	if err := i.gradient(i, in, 0, x[0].Shape, gy[1:]); err != nil {
+		return nil, err
+	}
+	return x, i.halves(i, in)
 }

@@ -1,118 +1,106 @@
 package kernels
 
 import (
-	"math"
-	"sync"
+	"fmt"
 
 	"github.com/weft-project/weft/device"
-	"github.com/weft-project/weft/kernels/vec"
 )
 
-// philox is the generator under one key.
-type philox struct{ seed, counter uint64 }
+// Random numbers are a function of a key and of an element's place: Philox4x32-10 (Salmon, Moraes, Dror and Shaw, "Parallel random numbers:
+// as easy as 1, 2, 3", SC 2011). The key is an operand, int64 (2): a seed and a counter, of which every use of one seed takes another. Element
+// e of the result is made of word e mod 4 of block (e div 4 in words 0 and 1, the counter in words 2 and 3) under the seed; a float64 of words
+// 2·(e mod 2) and the next of block e div 2. So a result is the same on every device, however many threads make it, and made again when
+// it is needed again.
 
-// keyOf reads the operand that is a key.
-func keyOf(b []byte) philox {
-	k := device.As[int64](b)
-	return philox{uint64(k[0]), uint64(k[1])}
-}
+// RandomFn is a distribution.
+type RandomFn uint8
 
-// block is four random words.
-func (p philox) block(n uint64) [4]uint32 {
-	const (
-		m0, m1 = 0xD2511F53, 0xCD9E8D57
-		k0, k1 = 0x9E3779B9, 0xBB67AE85 // the golden ratio, and √3−1
-	)
-	a, b, c, d := uint32(n), uint32(n>>32), uint32(p.counter), uint32(p.counter>>32)
-	x, y := uint32(p.seed), uint32(p.seed>>32)
-	for range 10 {
-		u, v := m0*uint64(a), m1*uint64(c)
-		a, b, c, d = uint32(v>>32)^b^x, uint32(v), uint32(u>>32)^d^y, uint32(u)
-		x, y = x+k0, y+k1
+// The distributions.
+const (
+	Uniform   RandomFn = iota // over [0, 1): 24 bits of a word as float32, 53 of two as float64
+	Bernoulli                 // 1 with probability P, else 0: one word for either dtype
+	numRandom
+)
+
+var randomNames = [numRandom]string{"Uniform", "Bernoulli"}
+
+func (f RandomFn) String() string {
+	if f < numRandom {
+		return randomNames[f]
 	}
-	return [4]uint32{a, b, c, d}
+	return fmt.Sprintf("RandomFn(%d)", uint8(f))
 }
 
-// threshold is the number of words of which one below it has probability p.
-func threshold(p float64) uint64 { return uint64(math.Round(p * (1 << 32))) }
-
-// below is 1 for words below a threshold, else 0.
-func below(w uint32, threshold uint64) uint64 { return (uint64(w) - threshold) >> 63 }
-
-// drawing makes elements from words: every four of float32 or of Bernoulli, every two of float64.
-type drawing[T vec.Float] struct {
-	key  philox
-	o, x []T
-	fn   func(key philox, o, x []T, first int)
+// Random draws every element of a tensor: key → a tensor of type Type.
+type Random struct {
+	Fn   RandomFn
+	Type Type
+	P    float64 // of Bernoulli; others ignore it
 }
 
-func (d *drawing[T]) piece(from, to int) {
-	x := d.x
-	if x != nil {
-		x = x[from:to]
-	}
-	d.fn(d.key, d.o[from:to], x, from)
-}
-
-// drawBody is a body that makes its result with fn, piece by piece: first is the place of the first element, a multiple of four. The key is the last
-// operand, x the one before it, if there is one.
-func drawBody[T vec.Float](fn func(key philox, o, x []T, first int)) body {
-	const grain = 1 << 14
-	idle := &sync.Pool{New: func() any { return &drawing[T]{fn: fn} }}
-	return func(outs, ins [][]byte) error {
-		d := idle.Get().(*drawing[T])
-		d.o, d.key = device.As[T](outs[0]), keyOf(ins[len(ins)-1])
-		if len(ins) > 1 {
-			d.x = device.As[T](ins[0])
-		}
-		spread(len(d.o), grain, d)
-		d.o, d.x = nil, nil
-		idle.Put(d)
-		return nil
-	}
-}
-
-func randomBody[T vec.Float](i Random) body {
+func (i Random) String() string {
 	if i.Fn == Bernoulli {
-		t := threshold(i.P)
-		return drawBody(func(key philox, o, _ []T, first int) {
-			for at := 0; at < len(o); at += 4 {
-				w := key.block(uint64(first+at) / 4)
-				for k := range o[at:min(at+4, len(o))] {
-					o[at+k] = T(below(w[k], t))
-				}
-			}
-		})
+		return fmt.Sprintf("%v(%v, p=%v)", i.Fn, i.Type, i.P)
 	}
-	if i.Type.Dtype == device.Float32 {
-		return drawBody(func(key philox, o, _ []float32, first int) {
-			for at := 0; at < len(o); at += 4 {
-				w := key.block(uint64(first+at) / 4)
-				for k := range o[at:min(at+4, len(o))] {
-					o[at+k] = float32(w[k]>>8) * (1. / (1 << 24))
-				}
-			}
-		})
-	}
-	return drawBody(func(key philox, o, _ []float64, first int) {
-		for at := 0; at < len(o); at += 2 {
-			w := key.block(uint64(first+at) / 2)
-			for k := range o[at:min(at+2, len(o))] {
-				o[at+k] = float64((uint64(w[2*k])<<32|uint64(w[2*k+1]))>>11) * (1. / (1 << 53))
-			}
-		}
-	})
+	return fmt.Sprintf("%v(%v)", i.Fn, i.Type)
 }
 
-func dropoutBody[T vec.Float](i Dropout) body {
-	t, scale := threshold(1-i.P), T(1/(1-i.P)) // with P = 1 nothing is kept, and nothing scaled
-	return drawBody(func(key philox, o, x []T, first int) {
-		for at := 0; at < len(o); at += 4 {
-			w := key.block(uint64(first+at) / 4)
-			for k, v := range x[at:min(at+4, len(o))] {
-				either := [2]T{0, v * scale} // no branch, which nothing could predict
-				o[at+k] = either[below(w[k], t)&1]
-			}
+// Infer takes a key.
+func (i Random) Infer(in []Type) ([]Type, error) {
+	if err := expect(i, in, 1); err != nil {
+		return nil, err
+	}
+	if err := expectKey(i, in, 0); err != nil {
+		return nil, err
+	}
+	if i.Fn >= numRandom {
+		return nil, refuse(i, in, "there is no such distribution")
+	}
+	if !i.Type.Dtype.IsFloat() {
+		return nil, refuse(i, in, "random numbers are float32 or float64, not %v", i.Type.Dtype)
+	}
+	if i.Fn == Bernoulli {
+		if err := probability(i, in, i.P); err != nil {
+			return nil, err
 		}
-	})
+	}
+	return result(i, in, i.Type.Dtype, i.Type.Shape)
+}
+
+// expectKey checks that operand k is a seed and a counter.
+func expectKey(i Instr, in []Type, k int) error {
+	if in[k].Dtype != device.Int64 || !in[k].Shape.Equal(device.Shape{2}) {
+		return refuse(i, in, "the key must be int64(2): a seed and a counter")
+	}
+	return nil
+}
+
+func probability(i Instr, in []Type, p float64) error {
+	if !(p >= 0 && p <= 1) {
+		return refuse(i, in, "a probability of %v", p)
+	}
+	return nil
+}
+
+// Dropout keeps each element with probability 1−P and scales it by 1/(1−P), and gives 0 for the others, whatever they were: (x, key) →
+// like x. It keeps the elements for which Random{Bernoulli, P: 1−P} of the key has 1. Its gradient is itself: (gy, key) → gx.
+type Dropout struct{ P float64 }
+
+func (i Dropout) String() string { return fmt.Sprintf("Dropout(%v)", i.P) }
+
+// Infer takes one tensor of floats and a key.
+func (i Dropout) Infer(in []Type) ([]Type, error) {
+	if err := expect(i, in, 2); err != nil {
+		return nil, err
+	}
+	if err := sameFloats(i, in, in[:1]); err != nil {
+		return nil, err
+	}
+	if err := expectKey(i, in, 1); err != nil {
+		return nil, err
+	}
+	if err := probability(i, in, i.P); err != nil {
+		return nil, err
+	}
+	return []Type{in[0]}, nil
 }

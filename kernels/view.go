@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/weft-project/weft/device"
-	"github.com/weft-project/weft/kernels/stride"
+	"github.com/weft-project/weft/kernels/internal/stride"
 )
 
 // View reads a buffer's elements in another order, without a copy: element (i, j, …) lies Offset + i·Strides[0] + j·Strides[1] + … elements

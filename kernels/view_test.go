@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/weft-project/weft/kernels/stride/stridetest"
+	"github.com/weft-project/weft/kernels/internal/stride/stridetest"
 
 	"github.com/stretchr/testify/require"
 	"github.com/weft-project/weft/device"

@@ -13,7 +13,7 @@ import (
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda/ptx"
-	"github.com/weft-project/weft/kernels/gpu/gputest"
+	"github.com/weft-project/weft/internal/gputest"
 	"github.com/weft-project/weft/transport"
 )
 

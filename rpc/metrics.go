@@ -6,7 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/weft-project/weft/kernels"
+	"github.com/weft-project/weft/kernels/backend"
 	"github.com/weft-project/weft/transport"
 )
 
@@ -106,7 +106,7 @@ func (m *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	for _, id := range m.w.devices.IDs() {
 		if d, err := m.w.devices.Get(id); err == nil {
-			for _, way := range kernels.Ways(d) {
+			for _, way := range backend.Ways(d) {
 				counter(m.deviceWork, uint64(way.Times), id.String(), way.Work, way.By, way.Why)
 			}
 		}

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/internal/kerneltest"
 	"github.com/weft-project/weft/kernels"
-	"github.com/weft-project/weft/kernels/kerneltest"
 )
 
 // interpret computes an instruction by plain ones, which a backend runs: fused ones step by step,

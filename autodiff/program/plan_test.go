@@ -11,13 +11,14 @@ import (
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/internal/soak"
 	"github.com/weft-project/weft/kernels"
+	backends "github.com/weft-project/weft/kernels/backend"
 )
 
 // run computes an instruction on bytes.
 func run(t testing.TB, i kernels.Instr, types []kernels.Type, in [][]byte) [][]byte {
 	t.Helper()
 	host := device.Host()
-	backend, err := kernels.For(host)
+	backend, err := backends.For(host)
 	require.NoError(t, err)
 	k, err := backend.Prepare(i, types)
 	require.NoError(t, err)

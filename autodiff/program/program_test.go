@@ -11,6 +11,7 @@ import (
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/internal/soak"
 	"github.com/weft-project/weft/kernels"
+	backends "github.com/weft-project/weft/kernels/backend"
 )
 
 // hold puts bytes into buffers of the host.
@@ -35,7 +36,7 @@ func drop(t testing.TB, bufs []*device.Buffer) {
 
 func backend(t testing.TB) kernels.Backend {
 	t.Helper()
-	b, err := kernels.For(device.Host())
+	b, err := backends.For(device.Host())
 	require.NoError(t, err)
 	return b
 }

@@ -10,12 +10,13 @@ import (
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda/ptx"
+	"github.com/weft-project/weft/internal/kerneltest"
 	"github.com/weft-project/weft/internal/soak"
 	"github.com/weft-project/weft/internal/testgpu"
 	"github.com/weft-project/weft/internal/thresholds"
 	"github.com/weft-project/weft/kernels"
+	backends "github.com/weft-project/weft/kernels/backend"
 	"github.com/weft-project/weft/kernels/gpu"
-	"github.com/weft-project/weft/kernels/kerneltest"
 )
 
 // lowered is by how much less than on a GPU a value has a buffer of its own where tests run on an
@@ -44,7 +45,7 @@ func TestProgramsOnAGPUAreRightAroundTheSizeOfABufferOfTheirOwn(t *testing.T) {
 	dev, err := gpu.On(testgpu.Open(t, ptx.Config{}), device.CUDA(0))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, dev.Close()) }()
-	b, err := kernels.For(dev)
+	b, err := backends.For(dev)
 	require.NoError(t, err)
 	cut, sizes := 0, thresholds.Around(thresholds.Lowered)
 	for seed := range soak.Cases(15) {

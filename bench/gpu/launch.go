@@ -7,6 +7,7 @@ import (
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels"
+	"github.com/weft-project/weft/kernels/backend"
 	"github.com/weft-project/weft/kernels/gpu"
 )
 
@@ -70,7 +71,7 @@ func (r *turns) next() error {
 
 // chained makes a routine in which each instruction reads what the one before wrote.
 func chained(dev device.Device, sets int) (*turns, error) {
-	be, err := kernels.For(dev)
+	be, err := backend.For(dev)
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels"
+	"github.com/weft-project/weft/kernels/backend"
 	"github.com/weft-project/weft/kernels/gpu"
 )
 
@@ -26,7 +27,7 @@ func (b buffers) release() (err error) {
 // filled gives buffers for tensors of floats, with noise in [0, 1) that the device makes of a seed:
 // of constants a GPU moves more in a second, as it takes less power.
 func filled(dev device.Device, of ...kernels.Type) (all buffers, err error) {
-	be, err := kernels.For(dev)
+	be, err := backend.For(dev)
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +144,7 @@ func (b *bench) bound(c context.Context) (err error) {
 // operands that over names, or in memory of their own.
 func repeated(dev *device.Accelerator, t *clock, i kernels.Instr, in []kernels.Type, ins buffers, over []int) (ms float64, err error) {
 	defer func() { err = errors.Join(err, ins.release()) }()
-	be, err := kernels.For(dev)
+	be, err := backend.For(dev)
 	if err != nil {
 		return 0, err
 	}

@@ -7,18 +7,16 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"regexp"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
-	"github.com/weft-project/weft/kernels/gpu/cu"
+	"github.com/weft-project/weft/kernels/gpu"
 )
 
 // gpuReport is what there is to know of a GPU before anything runs on it.
@@ -134,8 +132,7 @@ var target = regexp.MustCompile(`\.target sm_(\d+)`)
 
 // load times the loading of each module that is for such a GPU.
 func (r *gpuReport) load(d cuda.Driver, next func(what string)) {
-	for _, name := range slices.Sorted(maps.Keys(cu.Modules())) {
-		text := cu.Module(name)
+	for name, text := range gpu.Modules() {
 		if m := target.FindSubmatch(text); m != nil {
 			if arch, _ := strconv.Atoi(string(m[1])); arch > d.Info().Arch {
 				continue // nobody asks for it there

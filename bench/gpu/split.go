@@ -18,6 +18,7 @@ import (
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/elastic"
 	"github.com/weft-project/weft/kernels"
+	"github.com/weft-project/weft/kernels/backend"
 	"github.com/weft-project/weft/kernels/gpu"
 	"github.com/weft-project/weft/optim"
 	"github.com/weft-project/weft/rpc"
@@ -187,7 +188,7 @@ func workerMain(c context.Context, args []string, stdout, stderr io.Writer) (err
 	}
 	if rank == "0" {
 		out, err := b.lead(c, w, k, parts)
-		out.Ways = kernels.Ways(dev)
+		out.Ways = backend.Ways(dev)
 		if err == nil {
 			err = json.NewEncoder(stdout).Encode(out)
 		}

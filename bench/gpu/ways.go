@@ -5,6 +5,7 @@ import (
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels"
+	"github.com/weft-project/weft/kernels/backend"
 	"github.com/weft-project/weft/kernels/gpu"
 )
 
@@ -12,7 +13,7 @@ import (
 // was done, and why not by anything better.
 func (b *bench) counted(name string, p gpu.Precision, run func(dev *device.Accelerator, t *clock) error) error {
 	return b.on(p, func(dev *device.Accelerator, t *clock) error {
-		defer func() { b.sayWays(name, kernels.Ways(dev)) }()
+		defer func() { b.sayWays(name, backend.Ways(dev)) }()
 		return run(dev, t)
 	})
 }

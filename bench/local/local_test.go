@@ -9,6 +9,7 @@ import (
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels"
+	"github.com/weft-project/weft/kernels/backend"
 )
 
 // BenchmarkLocal has a row for each of bench/torch/local.py. OMP_NUM_THREADS=1 makes it one thread.
@@ -55,9 +56,9 @@ func BenchmarkLocal(b *testing.B) {
 // product is the library's kernel alone, into a buffer that is used again.
 func product(b *testing.B) {
 	t := kernels.Type{Dtype: device.Float32, Shape: device.Shape{1024, 1024}}
-	backend, err := kernels.For(device.Host())
+	be, err := backend.For(device.Host())
 	require.NoError(b, err)
-	k, err := backend.Prepare(kernels.MatMul{}, []kernels.Type{t, t})
+	k, err := be.Prepare(kernels.MatMul{}, []kernels.Type{t, t})
 	require.NoError(b, err)
 	x, err := autodiff.NormalFrom(source(), 1, 1024, 1024).Acquire()
 	require.NoError(b, err)

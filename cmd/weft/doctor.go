@@ -18,7 +18,7 @@ import (
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/internal/secret"
-	"github.com/weft-project/weft/kernels"
+	cpukernels "github.com/weft-project/weft/kernels/cpu"
 	"github.com/weft-project/weft/rpc"
 )
 
@@ -98,15 +98,15 @@ func report(w io.Writer, findings []finding) verdict {
 
 // examine looks at what every system has.
 func examine() []finding {
-	blas, detail := kernels.BLAS()
+	blas, detail := cpukernels.BLAS()
 	return slices.Concat([]finding{
 		{good, "weft", version()},
 		{good, "processors", fmt.Sprintf("%d, of which Go uses %d", runtime.NumCPU(), runtime.GOMAXPROCS(0))},
 		examineDevices(),
 	}, examineCUDA(), []finding{
 		examineBLAS(blas, detail, cpu.X86.HasAVX2),
-		examineVectors(kernels.Vectors()),
-		examineThreads(kernels.Threads()),
+		examineVectors(cpukernels.Vectors()),
+		examineThreads(cpukernels.Threads()),
 		examineLoopback(),
 		examineToken(os.Getenv),
 	})
@@ -128,7 +128,7 @@ func examineBLAS(name, detail string, avx2 bool) finding {
 
 // examineVectors says what all other loops run on.
 func examineVectors(name string) finding {
-	if name == kernels.NoVectors {
+	if name == cpukernels.NoVectors {
 		return finding{poor, "vectors", "none: build with GOEXPERIMENT=simd, as make does (go 1.26, amd64), on a processor with AVX2, to be several times faster"}
 	}
 	return finding{good, "vectors", name}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels"
+	backends "github.com/weft-project/weft/kernels/backend"
 )
 
 func TestARunAllocatesNothing(t *testing.T) {
@@ -31,7 +32,7 @@ func requireNoAllocs(t *testing.T, d *device.Accelerator) {
 			panic(err)
 		}
 	}))
-	back, err := kernels.For(d)
+	back, err := backends.For(d)
 	require.NoError(t, err)
 	k, err := back.Prepare(kernels.Unary{}, []kernels.Type{{Dtype: device.Float32, Shape: device.Shape{12}}})
 	require.NoError(t, err)

@@ -17,10 +17,11 @@ import (
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
 	"github.com/weft-project/weft/device/cuda/ptx"
+	"github.com/weft-project/weft/internal/kerneltest"
 	"github.com/weft-project/weft/internal/soak"
 	"github.com/weft-project/weft/kernels"
-	"github.com/weft-project/weft/kernels/gpu/cu"
-	"github.com/weft-project/weft/kernels/kerneltest"
+	backends "github.com/weft-project/weft/kernels/backend"
+	"github.com/weft-project/weft/kernels/gpu/internal/cu"
 )
 
 // The interpreter runs on one goroutine, ten times slower under the race detector, which has nothing to see there.
@@ -90,7 +91,7 @@ func TestHeadsOfAnyExtentAndFamilyAgree(t *testing.T) {
 }
 
 func TestAttentionOverMoreRowsThanAGridHasBlocksIsRefused(t *testing.T) {
-	b, err := kernels.For(machine(t))
+	b, err := backends.For(machine(t))
 	require.NoError(t, err)
 	q := kernels.Type{Dtype: device.Float32, Shape: device.Shape{1 << 16, 1, 1 << 16, 1}}
 	_, err = b.Prepare(kernels.Attention{}, []kernels.Type{q, q, q})
@@ -126,7 +127,7 @@ func (p *planted) Load(text []byte) (cuda.Module, error) {
 
 // fault runs an instruction on whatever memory holds, and says what the GPU found.
 func fault(t *testing.T, d *device.Accelerator, i kernels.Instr, in []kernels.Type) error {
-	b, err := kernels.For(d)
+	b, err := backends.For(d)
 	require.NoError(t, err)
 	k, err := b.Prepare(i, in)
 	require.NoError(t, err)

@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/internal/kerneltest"
 	"github.com/weft-project/weft/internal/soak"
 	"github.com/weft-project/weft/kernels"
-	"github.com/weft-project/weft/kernels/kerneltest"
 )
 
 // beside draws an extent near one at which rows come to another warp, tile or block.

@@ -3,13 +3,16 @@ package gpu
 import (
 	"errors"
 	"fmt"
+	"iter"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
 	"github.com/weft-project/weft/internal/gate"
 	"github.com/weft-project/weft/kernels"
-	"github.com/weft-project/weft/kernels/gpu/cu"
+	"github.com/weft-project/weft/kernels/gpu/internal/cu"
 )
 
 // backend is a [kernels.Backend] for one GPU.
@@ -19,7 +22,7 @@ type backend struct {
 	cfg    Config
 	faults faults
 	inside gate.Gate // of runs, and of what loads kernels
-	tally  kernels.Tally
+	tally  tally
 
 	// Sequences are made under lowering, and lean ones, which give libraries no workspace, under it alone.
 	lowering sync.RWMutex
@@ -82,6 +85,17 @@ func (b *backend) kernel(module, name string, shared int) (cuda.Func, error) {
 	}
 	b.funcs[key] = f
 	return f, nil
+}
+
+// Modules are the kernels that were compiled beforehand: PTX, which must not be changed, by name.
+func Modules() iter.Seq2[string, []byte] {
+	return func(yield func(name string, ptx []byte) bool) {
+		for _, name := range slices.Sorted(maps.Keys(cu.Modules())) {
+			if !yield(name, cu.Module(name)) {
+				return
+			}
+		}
+	}
 }
 
 // enter begins what [gate.Gate.Leave] of inside ends.

@@ -10,10 +10,11 @@ import (
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
 	"github.com/weft-project/weft/device/cuda/ptx"
+	"github.com/weft-project/weft/internal/kerneltest"
 	"github.com/weft-project/weft/internal/soak"
 	"github.com/weft-project/weft/internal/testgpu"
 	"github.com/weft-project/weft/kernels"
-	"github.com/weft-project/weft/kernels/kerneltest"
+	backends "github.com/weft-project/weft/kernels/backend"
 )
 
 // brief makes a device that multiplies in bfloat16.
@@ -142,7 +143,7 @@ func TestTheHeadsOfAttentionAreReadWhereTheyLie(t *testing.T) {
 		}
 		i := kernels.Viewed{Of: kernels.MatMul{TransB: true}, In: []*kernels.View{head(0), head(1)}}
 		kerneltest.Check(t, d, i, rounded([]kerneltest.Tensor{joined, joined}, 16)...)
-		b, err := kernels.For(d)
+		b, err := backends.For(d)
 		require.NoError(t, err)
 		x := kernels.Place{Len: joined.Bytes()}
 		out := kernels.Place{Off: x.Len, Len: 4 * batch * heads * rows * rows}
@@ -199,6 +200,6 @@ func TestTF32IsTheLibrarysAndElseFloat32(t *testing.T) {
 		exact, err := kerneltest.Oracle(kernels.MatMul{}, []kerneltest.Tensor{a, b}, out)
 		require.NoError(t, err)
 		differs := kerneltest.Differ(kernels.MatMul{}, got[0], exact[0]) >= 0
-		require.Equal(t, slices.ContainsFunc(kernels.Ways(d), func(w kernels.Way) bool { return w.By == byLibrary }), differs, "%s: it is not float32", name)
+		require.Equal(t, slices.ContainsFunc(backends.Ways(d), func(w kernels.Way) bool { return w.By == byLibrary }), differs, "%s: it is not float32", name)
 	}
 }

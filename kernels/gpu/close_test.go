@@ -11,6 +11,7 @@ import (
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
 	"github.com/weft-project/weft/kernels"
+	backends "github.com/weft-project/weft/kernels/backend"
 )
 
 // strict is an idle driver that sees the launch of a kernel whose module was unloaded.
@@ -62,7 +63,7 @@ func TestNothingIsLaunchedOnceItsKernelsAreUnloaded(t *testing.T) {
 		driver := &strict{}
 		d, err := On(driver, device.CUDA(0))
 		require.NoError(t, err)
-		back, err := kernels.For(d)
+		back, err := backends.For(d)
 		require.NoError(t, err)
 		long, short := chain(t, d, 8), chain(t, d, 1)
 		var all sync.WaitGroup

@@ -9,6 +9,7 @@ import (
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda/ptx"
 	"github.com/weft-project/weft/kernels"
+	backends "github.com/weft-project/weft/kernels/backend"
 )
 
 // narrowings is how many copies a routine makes.
@@ -47,7 +48,7 @@ func straddle(k int) kernels.Call {
 }
 
 func assembled(t *testing.T, d device.Device, calls ...kernels.Call) kernels.Routine {
-	b, err := kernels.For(d)
+	b, err := backends.For(d)
 	require.NoError(t, err)
 	r, err := b.Assemble(calls, []int{slotCount * slot.Bytes()}, []bool{true})
 	require.NoError(t, err)

@@ -8,9 +8,9 @@ import (
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda/ptx"
+	"github.com/weft-project/weft/internal/kerneltest"
 	"github.com/weft-project/weft/internal/soak"
 	"github.com/weft-project/weft/internal/testgpu"
-	"github.com/weft-project/weft/kernels/kerneltest"
 )
 
 // The interpreter runs on one goroutine, ten times slower under the race detector, which has nothing to see there.

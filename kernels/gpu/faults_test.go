@@ -12,6 +12,7 @@ import (
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels"
+	backends "github.com/weft-project/weft/kernels/backend"
 )
 
 // placed is numbers on a device.
@@ -34,7 +35,7 @@ func submit(t *testing.T, d device.Device, i kernels.Instr, types []kernels.Type
 }
 
 func try(t *testing.T, d device.Device, i kernels.Instr, types []kernels.Type, outs, ins []*device.Buffer) error {
-	b, err := kernels.For(d)
+	b, err := backends.For(d)
 	require.NoError(t, err)
 	k, err := b.Prepare(i, types)
 	require.NoError(t, err)
@@ -232,7 +233,7 @@ func lookups(t *testing.T, d *device.Accelerator) (out *device.Buffer, run func(
 	for k := range calls {
 		calls[k] = kernels.Call{Instr: kernels.Gather{}, In: in, Outs: []kernels.Place{{Len: n}}, Ins: []kernels.Place{{Buf: 1, Len: n}, {Buf: 2, Len: 4 * stepRows}}}
 	}
-	b, err := kernels.For(d)
+	b, err := backends.For(d)
 	require.NoError(t, err)
 	r, err := b.Assemble(calls, []int{n, n, 4 * stepRows}, []bool{true, false, false})
 	require.NoError(t, err)
@@ -282,7 +283,7 @@ func here() string {
 
 func TestABadIndexIsToldWithTheLinesThatLatelyAskedForIt(t *testing.T) {
 	d := machine(t)
-	b, err := kernels.For(d)
+	b, err := backends.For(d)
 	require.NoError(t, err)
 	lookUp := func(rows int) (k kernels.Kernel, table *device.Buffer) {
 		k, err := b.Prepare(kernels.Gather{}, []kernels.Type{floats[float32](rows, 2), {Dtype: device.Int64, Shape: device.Shape{1}}})

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/internal/kerneltest"
 	"github.com/weft-project/weft/kernels"
-	"github.com/weft-project/weft/kernels/kerneltest"
 )
 
 func TestRowsOfEqualIDsAreAddedUpHoweverManyThereAre(t *testing.T) {

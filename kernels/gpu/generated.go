@@ -5,7 +5,7 @@ import (
 	"sync"
 
 	"github.com/weft-project/weft/kernels"
-	"github.com/weft-project/weft/kernels/gpu/gen"
+	"github.com/weft-project/weft/kernels/gpu/internal/gen"
 )
 
 // maxWritten bounds how many cases' kernels are remembered.

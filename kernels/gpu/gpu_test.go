@@ -9,6 +9,7 @@ import (
 	"github.com/weft-project/weft/device/cuda/ptx"
 	"github.com/weft-project/weft/internal/testgpu"
 	"github.com/weft-project/weft/kernels"
+	backends "github.com/weft-project/weft/kernels/backend"
 	"github.com/weft-project/weft/kernels/gpu"
 )
 
@@ -23,7 +24,7 @@ func newGPU(t testing.TB, c ptx.Config) *device.Accelerator {
 type strange struct{ kernels.Unary }
 
 func TestAnInstructionWithoutAKernelIsRefusedByName(t *testing.T) {
-	b, err := kernels.For(newGPU(t, ptx.Config{}))
+	b, err := backends.For(newGPU(t, ptx.Config{}))
 	require.NoError(t, err)
 	x := kernels.Type{Dtype: device.Float32, Shape: device.Shape{2}}
 	_, err = b.Prepare(strange{}, []kernels.Type{x})

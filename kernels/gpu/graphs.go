@@ -9,7 +9,6 @@ import (
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
-	"github.com/weft-project/weft/kernels"
 )
 
 const (
@@ -23,7 +22,7 @@ const (
 // one set of addresses: so two replays of it write the same memory, and the GPU orders them.
 type graphs struct {
 	gpu   *cuda.GPU
-	tally *kernels.Tally
+	tally *tally
 
 	mu     sync.Mutex
 	stream cuda.Stream
@@ -106,10 +105,10 @@ func (s *graphSet) record(k int, q *sequence, f *frame) bool {
 		if s.rest, s.off = graphsRest, !errors.Is(err, device.ErrMemory); s.off {
 			why = whyNoRecording
 		}
-		s.home.tally.Add(workGraph, byLaunches, why, err)
+		s.home.tally.add(workGraph, byLaunches, why, err)
 		return false
 	}
-	s.home.tally.Add(workGraph, byRecord, "", nil)
+	s.home.tally.add(workGraph, byRecord, "", nil)
 	x.graph = graph
 	if s.made++; !s.known {
 		s.known = true
@@ -123,7 +122,7 @@ func (s *graphSet) note(l *cuda.List) {
 	if s.made >= graphsVain && s.replayed < 2*s.made {
 		s.drop()
 		s.made, s.replayed, s.rest = 0, 0, graphsRest
-		s.home.tally.Add(workGraph, byLaunches, whyGraphVain, nil)
+		s.home.tally.add(workGraph, byLaunches, whyGraphVain, nil)
 		return
 	}
 	var x graphSlot

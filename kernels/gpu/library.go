@@ -29,10 +29,10 @@ func (b *backend) byLibrary(c *code, p *products, e epilogue) (done bool, err er
 	why, err := b.callLibrary(c, p, e)
 	switch {
 	case why != "":
-		b.tally.Add(work, byKernels, why, err)
+		b.tally.add(work, byKernels, why, err)
 		return false, nil
 	case err == nil:
-		b.tally.Add(work, byLibrary, "", nil)
+		b.tally.add(work, byLibrary, "", nil)
 	}
 	return err == nil, err
 }

@@ -13,8 +13,9 @@ import (
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
 	"github.com/weft-project/weft/device/cuda/ptx"
+	"github.com/weft-project/weft/internal/kerneltest"
 	"github.com/weft-project/weft/kernels"
-	"github.com/weft-project/weft/kernels/kerneltest"
+	backends "github.com/weft-project/weft/kernels/backend"
 )
 
 // library is a driver with a library for products, which are computed on the host by their definition.
@@ -205,7 +206,7 @@ func TestProductsGoToTheDriversLibrary(t *testing.T) {
 				kerneltest.Check(t, d, i, in...)
 			}
 		}
-		for _, w := range kernels.Ways(d) {
+		for _, w := range backends.Ways(d) {
 			t.Logf("%s: %+v", name, w)
 			made[w.By] += w.Times
 		}

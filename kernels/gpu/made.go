@@ -8,7 +8,7 @@ import (
 	"weak"
 
 	"github.com/weft-project/weft/device/cuda"
-	"github.com/weft-project/weft/kernels/gpu/gen"
+	"github.com/weft-project/weft/kernels/gpu/internal/gen"
 )
 
 const (

@@ -7,7 +7,7 @@ import (
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels"
-	"github.com/weft-project/weft/kernels/stride"
+	"github.com/weft-project/weft/kernels/internal/stride"
 )
 
 // side is an operand of a batch of products: its matrices op(x), and where they lie, in elements.
@@ -145,7 +145,7 @@ func (b *backend) multiply(c *code, p *products) error {
 		return nil
 	}
 	if b.cfg.Precision == BF16 && p.dtype == device.Float32 && !b.narrows(p.dtype) {
-		b.tally.Add(workBF16, byFloat32, whyNoCores, nil)
+		b.tally.add(workBF16, byFloat32, whyNoCores, nil)
 	}
 	if b.narrows(p.dtype) && p.k > 0 {
 		var err error

@@ -4,8 +4,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/weft-project/weft/internal/kerneltest"
 	"github.com/weft-project/weft/internal/soak"
-	"github.com/weft-project/weft/kernels/kerneltest"
 )
 
 func TestWhatIsNarrowIsComputedAsFloat32AndRounded(t *testing.T) {

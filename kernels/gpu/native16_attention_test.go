@@ -15,10 +15,10 @@ import (
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
 	"github.com/weft-project/weft/device/cuda/ptx"
+	"github.com/weft-project/weft/internal/kerneltest"
 	"github.com/weft-project/weft/internal/testgpu"
 	"github.com/weft-project/weft/kernels"
-	"github.com/weft-project/weft/kernels/gpu/cu"
-	"github.com/weft-project/weft/kernels/kerneltest"
+	"github.com/weft-project/weft/kernels/gpu/internal/cu"
 )
 
 // same runs an instruction with operands and results as they lie, in some ways, and with all of them in float32, which the units round to the same

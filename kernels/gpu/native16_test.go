@@ -13,8 +13,8 @@ import (
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda/ptx"
+	"github.com/weft-project/weft/internal/kerneltest"
 	"github.com/weft-project/weft/kernels"
-	"github.com/weft-project/weft/kernels/kerneltest"
 )
 
 // lies is an instruction by which operands and results lie as bfloat16, bit by bit. Result 0 may lie over an operand, which is number over-1.

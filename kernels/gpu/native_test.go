@@ -10,8 +10,8 @@ import (
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda/native"
 	"github.com/weft-project/weft/device/cuda/native/fake"
+	"github.com/weft-project/weft/internal/kerneltest"
 	"github.com/weft-project/weft/kernels/gpu"
-	"github.com/weft-project/weft/kernels/kerneltest"
 )
 
 // The same text, by way of the driver's calls, over a driver that is fake. With the race detector this takes minutes, and

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/internal/kerneltest"
 	"github.com/weft-project/weft/kernels"
-	"github.com/weft-project/weft/kernels/kerneltest"
 )
 
 // normGradOracle is what LayerNormGrad is, row by row.

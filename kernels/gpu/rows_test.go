@@ -13,10 +13,10 @@ import (
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
 	"github.com/weft-project/weft/device/cuda/ptx"
+	"github.com/weft-project/weft/internal/kerneltest"
 	"github.com/weft-project/weft/internal/testgpu"
 	"github.com/weft-project/weft/kernels"
-	"github.com/weft-project/weft/kernels/gpu/cu"
-	"github.com/weft-project/weft/kernels/kerneltest"
+	"github.com/weft-project/weft/kernels/gpu/internal/cu"
 )
 
 // machine is a GPU as the interpreter has it, which finds races between blocks.

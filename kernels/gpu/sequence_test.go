@@ -13,6 +13,7 @@ import (
 	"github.com/weft-project/weft/device/cuda"
 	"github.com/weft-project/weft/device/cuda/ptx"
 	"github.com/weft-project/weft/kernels"
+	backends "github.com/weft-project/weft/kernels/backend"
 )
 
 // counted is a driver that counts what its streams are asked for.
@@ -63,7 +64,7 @@ func chain(t testing.TB, d device.Device, n int) kernels.Routine {
 		Instr: kernels.MatMulThen{MatMul: kernels.MatMul{}, Then: kernels.Map{Shape: f.Shape, Steps: []kernels.Step{{Op: kernels.Binary{Fn: kernels.Maximum}, Args: [2]int{0, 1}}}, Outs: []kernels.Out{{Reg: 2}}}},
 		In:    []kernels.Type{f, one, f}, Outs: []kernels.Place{{Off: 32, Len: 16}}, Ins: []kernels.Place{at[0], unit, at[0]},
 	})
-	b, err := kernels.For(d)
+	b, err := backends.For(d)
 	require.NoError(t, err)
 	r, err := b.Assemble(calls, []int{48}, []bool{true})
 	require.NoError(t, err)
@@ -103,7 +104,7 @@ func TestOneRoutineRunsConcurrentlyOnDifferentBuffers(t *testing.T) {
 
 func TestKernelsThatNothingHoldsAreUnloaded(t *testing.T) {
 	d := on(t, ptx.New(ptx.Config{}))
-	b, err := kernels.For(d)
+	b, err := backends.For(d)
 	require.NoError(t, err)
 	m := &b.(*backend).made
 	for n := range recentModules + deadModules + 2 {
@@ -210,7 +211,7 @@ func BenchmarkRoutine(b *testing.B) {
 // BenchmarkPrepareUpdate is what an optimizer's step costs beside its run: it is a new instruction each time.
 func BenchmarkPrepareUpdate(b *testing.B) {
 	d := on(b, &idle{})
-	back, err := kernels.For(d)
+	back, err := backends.For(d)
 	require.NoError(b, err)
 	var in []kernels.Type
 	for range 16 * 4 {
@@ -230,7 +231,7 @@ func BenchmarkPrepareUpdate(b *testing.B) {
 // BenchmarkLookUp is the host's time for a run that can meet a bad index, whose line is remembered.
 func BenchmarkLookUp(b *testing.B) {
 	d := on(b, &idle{})
-	back, err := kernels.For(d)
+	back, err := backends.For(d)
 	require.NoError(b, err)
 	k, err := back.Prepare(kernels.Gather{}, []kernels.Type{{Dtype: device.Float32, Shape: device.Shape{12}}, {Dtype: device.Int32, Shape: device.Shape{12}}})
 	require.NoError(b, err)

@@ -9,14 +9,15 @@ import (
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
 	"github.com/weft-project/weft/device/cuda/ptx"
+	"github.com/weft-project/weft/internal/kerneltest"
 	"github.com/weft-project/weft/internal/soak"
 	"github.com/weft-project/weft/kernels"
-	"github.com/weft-project/weft/kernels/kerneltest"
+	backends "github.com/weft-project/weft/kernels/backend"
 )
 
 // thinly runs what lower makes of operands in float32, whose one result has n bytes.
 func thinly(t *testing.T, d *device.Accelerator, in [][]byte, n int, lower func(b *backend, c *code) error) []byte {
-	is, err := kernels.For(d)
+	is, err := backends.For(d)
 	require.NoError(t, err)
 	b, c := is.(*backend), &code{}
 	require.NoError(t, lower(b, c))

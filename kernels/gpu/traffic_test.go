@@ -13,8 +13,8 @@ import (
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda/ptx"
+	"github.com/weft-project/weft/internal/kerneltest"
 	"github.com/weft-project/weft/kernels"
-	"github.com/weft-project/weft/kernels/kerneltest"
 )
 
 // What a kernel asks of memory is the same on every GPU, and can be counted without one. How long it takes cannot, but what would keep a kernel from

@@ -1,7 +1,10 @@
 package gpu
 
 import (
+	"cmp"
 	"errors"
+	"slices"
+	"sync"
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
@@ -37,7 +40,38 @@ const (
 var _ kernels.Surveyor = (*backend)(nil)
 
 // Ways is [kernels.Surveyor]'s.
-func (b *backend) Ways() []kernels.Way { return b.tally.Ways() }
+func (b *backend) Ways() []kernels.Way { return b.tally.list() }
+
+// tally counts ways. The zero value is ready; it is safe for concurrent use.
+type tally struct {
+	mu   sync.Mutex
+	ways []kernels.Way
+}
+
+// add counts work that was done once. err is the reason, where that is an error.
+func (t *tally) add(work, by, why string, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	k := slices.IndexFunc(t.ways, func(w kernels.Way) bool { return w.Work == work && w.By == by && w.Why == why })
+	if k < 0 {
+		k, t.ways = len(t.ways), append(t.ways, kernels.Way{Work: work, By: by, Why: why})
+	}
+	t.ways[k].Times++
+	if err != nil {
+		t.ways[k].Last = err.Error()
+	}
+}
+
+// list gives them in order of Work, By and Why.
+func (t *tally) list() []kernels.Way {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := slices.Clone(t.ways)
+	slices.SortFunc(all, func(a, b kernels.Way) int {
+		return cmp.Or(cmp.Compare(a.Work, b.Work), cmp.Compare(a.By, b.By), cmp.Compare(a.Why, b.Why))
+	})
+	return all
+}
 
 // refusal is why a library that failed with an error does not make a product, which kernels can then make all the same; empty where they cannot.
 func refusal(err error) string {

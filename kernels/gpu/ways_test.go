@@ -11,8 +11,9 @@ import (
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
 	"github.com/weft-project/weft/device/cuda/ptx"
+	"github.com/weft-project/weft/internal/kerneltest"
 	"github.com/weft-project/weft/kernels"
-	"github.com/weft-project/weft/kernels/kerneltest"
+	backends "github.com/weft-project/weft/kernels/backend"
 )
 
 // withBias is a product of 6×5 and 5×7 with a bias.
@@ -55,15 +56,15 @@ func TestWhatDoesNotGoToTheLibraryIsCountedWithTheReason(t *testing.T) {
 			i, in := withBias(rand.New(rand.NewPCG(5, 8)))
 			_, err := kerneltest.RunOn(t, d, i, []kernels.Type{{Dtype: device.Float32, Shape: device.Shape{6, 7}}}, in)
 			require.NoError(t, err)
-			require.Equal(t, c.want, kernels.Ways(d))
+			require.Equal(t, c.want, backends.Ways(d))
 		})
 	}
-	require.Nil(t, kernels.Ways(device.Host()), "it does not count")
+	require.Nil(t, backends.Ways(device.Host()), "it does not count")
 }
 
 func TestAnErrorOfTheLibraryThatKernelsWouldMeetTooIsNotPassedOver(t *testing.T) {
 	l := &library{Machine: ptx.New(ptx.Config{}), t: t, ran: map[cuda.Epilogue]int{}, lacks: func(cuda.ProductSpec) bool { return true }, err: device.ErrLost}
-	b, err := kernels.For(on(t, l))
+	b, err := backends.For(on(t, l))
 	require.NoError(t, err)
 	i, in := withBias(rand.New(rand.NewPCG(5, 9)))
 	_, err = b.Prepare(i, []kernels.Type{in[0].Type, in[1].Type, in[2].Type})
@@ -78,7 +79,7 @@ func TestWhereThereIsNoMemoryForALibrarysWorkspaceKernelsMultiply(t *testing.T) 
 	i, in := withBias(rand.New(rand.NewPCG(5, 10)))
 	kerneltest.Check(t, d, i, in...)
 	require.NotEmpty(t, l.ran)
-	require.Len(t, kernels.Ways(d), 1)
+	require.Len(t, backends.Ways(d), 1)
 
 	var held []*device.Buffer
 	for {
@@ -93,7 +94,7 @@ func TestWhereThereIsNoMemoryForALibrarysWorkspaceKernelsMultiply(t *testing.T) 
 	clear(l.ran)
 	kerneltest.Check(t, d, i, in...)
 	require.Empty(t, l.ran)
-	for _, w := range kernels.Ways(d) {
+	for _, w := range backends.Ways(d) {
 		if w.By == byKernels {
 			require.Equal(t, whyNoMemory, w.Why)
 			require.Equal(t, "out of device memory: product has a workspace of 524288 bytes", w.Last)
@@ -125,7 +126,7 @@ func TestGraphsAndWhatStoodInTheirWayAreCounted(t *testing.T) {
 			for range 4 {
 				require.NoError(t, r.Run([]*device.Buffer{b}))
 			}
-			require.Equal(t, c.want, kernels.Ways(d)[0])
+			require.Equal(t, c.want, backends.Ways(d)[0])
 			require.NoError(t, b.Release())
 		})
 	}
@@ -135,5 +136,5 @@ func TestBFloat16WithoutTensorCoresIsCounted(t *testing.T) {
 	d := brief(t, ptx.New(ptx.Config{Arch: 75}))
 	r := rand.New(rand.NewPCG(6, 5))
 	kerneltest.Check(t, d, kernels.MatMul{}, drawn(r, device.Float32, 6, 5), drawn(r, device.Float32, 5, 7))
-	require.Equal(t, kernels.Way{Work: "bfloat16 product", By: "float32", Why: whyNoCores, Times: 2}, kernels.Ways(d)[0])
+	require.Equal(t, kernels.Way{Work: "bfloat16 product", By: "float32", Why: whyNoCores, Times: 2}, backends.Ways(d)[0])
 }

@@ -1,0 +1,109 @@
+package elementwise
+
+import (
+	"math"
+
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/kernels"
+	"github.com/weft-project/weft/kernels/cpu/internal/parallel"
+	"github.com/weft-project/weft/kernels/cpu/internal/vec"
+)
+
+// small is how many elements are not worth tiles and parts.
+const small = 16 << 10
+
+func Unary[T vec.Float](i kernels.Unary, in []kernels.Type) parallel.Body {
+	if in[0].Shape.Elems() > small {
+		return Map[T](kernels.Map{Shape: in[0].Shape, Steps: []kernels.Step{{Op: i}}, Outs: []kernels.Out{{Reg: 1}}}, in, nil)
+	}
+	s := newStep[T](vec.Best[T](), kernels.Step{Op: i}, 0, 0)
+	return func(outs, ins [][]byte) error {
+		s.apply(device.As[T](outs[0]), device.As[T](ins[0]), nil)
+		return nil
+	}
+}
+
+func Binary[T vec.Float](i kernels.Binary, in []kernels.Type, out kernels.Type) parallel.Body {
+	if in[0].Shape.Equal(in[1].Shape) && out.Shape.Elems() <= small {
+		loop := binaryLoop(vec.Best[T](), i.Fn)
+		return func(outs, ins [][]byte) error {
+			loop(device.As[T](outs[0]), device.As[T](ins[0]), device.As[T](ins[1]))
+			return nil
+		}
+	}
+	return Map[T](kernels.Map{Shape: out.Shape, Steps: []kernels.Step{{Op: i, Args: [2]int{0, 1}}}, Outs: []kernels.Out{{Reg: 2}}}, in, nil)
+}
+
+// unaryLoop is the loop of a function over x, written to o of the same length, which may be x.
+func unaryLoop[T vec.Float](l *vec.Loops[T], fn kernels.UnaryFn) func(o, x []T) {
+	switch fn {
+	case kernels.Neg:
+		return l.Neg
+	case kernels.Exp:
+		return l.Exp
+	case kernels.Log:
+		return l.Log
+	case kernels.Sqrt:
+		return l.Sqrt
+	case kernels.Tanh:
+		return l.Tanh
+	case kernels.Sigmoid:
+		return l.Sigmoid
+	case kernels.Relu:
+		return l.Relu
+	case kernels.Gelu:
+		return l.Gelu
+	}
+	f := unaryMath[fn]
+	return func(o, x []T) {
+		for k := range o {
+			o[k] = T(f(float64(x[k])))
+		}
+	}
+}
+
+// unaryMath holds the functions that have no loop of their own.
+var unaryMath = [...]func(float64) float64{
+	kernels.Abs: math.Abs, kernels.Ceil: math.Ceil, kernels.Floor: math.Floor, kernels.Sin: math.Sin, kernels.Cos: math.Cos,
+	kernels.Log1p: math.Log1p, kernels.Expm1: math.Expm1, kernels.Softplus: softplus,
+}
+
+// softplus never computes the exponential of a positive number.
+func softplus(x float64) float64 { return max(x, 0) + math.Log1p(math.Exp(-math.Abs(x))) }
+
+// binaryLoop is the loop of a function over a and b, written to o; all have one length and o may be a or b.
+func binaryLoop[T vec.Float](l *vec.Loops[T], fn kernels.BinaryFn) func(o, a, b []T) {
+	switch fn {
+	case kernels.Add:
+		return l.Add
+	case kernels.Sub:
+		return l.Sub
+	case kernels.Mul:
+		return l.Mul
+	case kernels.Div:
+		return l.Div
+	case kernels.TanhGrad:
+		return l.TanhGrad
+	case kernels.SigmoidGrad:
+		return l.SigmoidGrad
+	case kernels.ReluGrad:
+		return l.ReluGrad
+	case kernels.GeluGrad:
+		return l.GeluGrad
+	case kernels.Maximum:
+		return l.Maximum
+	case kernels.Minimum:
+		return l.Minimum
+	case kernels.Less:
+		return l.Less
+	case kernels.LessEqual:
+		return l.LessEqual
+	case kernels.Equal:
+		return l.Equal
+	}
+	return func(o, a, b []T) { // Pow
+		for k := range o {
+			o[k] = T(vec.Pow(float64(a[k]), float64(b[k])))
+		}
+	}
+}

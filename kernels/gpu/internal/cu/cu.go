@@ -1,0 +1,106 @@
+package cu
+
+import (
+	"crypto/sha256"
+	"embed"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+//go:embed *.ptx
+var images embed.FS
+
+// Header is a file that sources include.
+type Header struct {
+	Name string
+	Text []byte
+}
+
+var include = regexp.MustCompile(`(?m)^#include "([^"]+)"$`)
+
+// Headers are the files that a source includes, and that those include, as read finds them: each once, after those that it needs itself.
+func Headers(source []byte, read func(name string) ([]byte, error)) (all []Header, err error) {
+	for _, m := range include.FindAllSubmatch(source, -1) {
+		name := string(m[1])
+		known := func(h Header) bool { return h.Name == name }
+		if slices.ContainsFunc(all, known) {
+			continue
+		}
+		text, err := read(name)
+		if err != nil {
+			return nil, err
+		}
+		first, err := Headers(text, read)
+		if err != nil {
+			return nil, err
+		}
+		for _, h := range append(first, Header{name, text}) {
+			if !slices.ContainsFunc(all, func(had Header) bool { return had.Name == h.Name }) {
+				all = append(all, h)
+			}
+		}
+	}
+	return all, nil
+}
+
+// Modules lists the modules, each with its kernels. A name stands for two, which end in _f32 and _f64, unless a "!" follows.
+func Modules() map[string][]string {
+	return map[string][]string{
+		"softmax": {"softmax", "softmax_grad", "softmax_strided", "softmax_grad_strided", "entropy", "entropy_mean", "entropy_grad"},
+		"bf16": {"narrow!", "product_rr!", "product_rt!", "product_tr!", "product_tt!", "product_rr_thin!", "product_rt_thin!", "product_tr_thin!",
+			"product_tt_thin!"},
+		"attention": {"attention", "attention_grad_q", "attention_grad_kv"},
+		"attention_bf16": {"attention_bf16_64!", "attention_bf16_128!", "attention_grad_q_bf16_64!", "attention_grad_q_bf16_128!",
+			"attention_grad_kv_bf16_64!", "attention_grad_kv_bf16_128!"},
+		"attention_b64":  {"attention_b_64!", "attention_grad_q_bb_64!", "attention_grad_q_bf_64!", "attention_grad_kv_bb_64!", "attention_grad_kv_bf_64!"},
+		"attention_b128": {"attention_b_128!", "attention_grad_q_bb_128!", "attention_grad_q_bf_128!", "attention_grad_kv_bb_128!", "attention_grad_kv_bf_128!"},
+		"conv":           {"im2col", "col2im", "conv_again", "conv_grad_again"},
+		"gemm":           {"gemm_large", "gemm_small"},
+		"pool":           {"maxpool", "maxpool_grad", "avgpool", "avgpool_grad"},
+		"norm":           {"norm", "norm_grad", "norm_grad_params"},
+		"norm_bf16":      {"norm_fb!", "norm_bb!", "norm_bf!", "norm_grad_fbf!", "norm_grad_fbb!", "norm_grad_ffb!", "norm_grad_params_b!"},
+		"optim":          {"update", "rows_update", "rows_binary"},
+		"rows":           {"gather", "scatter", "scatter_parts", "sort_keys!", "sort_step!", "sort_tile!", "zero!", "copy!"},
+		"entropy_bf16":   {"entropy_b!", "entropy_mean_b!", "entropy_grad_bb!", "entropy_grad_bf!", "entropy_grad_fb!"},
+		"random":         {"uniform", "bernoulli", "dropout"},
+	}
+}
+
+// Module is the PTX of a module, nil for one that there is not. It must not be changed.
+func Module(name string) []byte {
+	b, err := images.ReadFile(name + ".ptx")
+	if err != nil {
+		return nil
+	}
+	return b
+}
+
+// Options are what NVRTC is told: the same for all sources, but for what a source asks for itself in lines that begin with "// nvrtc: ".
+func Options(source []byte) []string {
+	options := []string{"--std=c++17", "--device-as-default-execution-space"}
+	arch := "--gpu-architecture=compute_75"
+	for _, m := range regexp.MustCompile(`(?m)^// nvrtc: (\S+)$`).FindAllSubmatch(source, -1) {
+		if o := string(m[1]); strings.HasPrefix(o, "--gpu-architecture=") {
+			arch = o
+		} else {
+			options = append(options, o)
+		}
+	}
+	return append(options, arch)
+}
+
+// Stamp is how the PTX of a source begins: it tells whether the source has changed since, also where there is no NVRTC.
+func Stamp(name string, source []byte, headers []Header) string {
+	h := sha256.New()
+	var included []byte
+	for _, x := range headers {
+		included = append(included, x.Text...)
+	}
+	for _, part := range [][]byte{included, source, []byte(strings.Join(Options(source), " "))} {
+		fmt.Fprintf(h, "%d:", len(part))
+		h.Write(part)
+	}
+	return fmt.Sprintf("// Made of %s by kernels/gpu/internal/cu/build (NVRTC 11.8); do not edit. Sources: sha256 %x\n", name, h.Sum(nil))
+}

@@ -1,0 +1,104 @@
+package cu
+
+import (
+	"bytes"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// sources are the CUDA sources by their module.
+func sources(t *testing.T) map[string][]byte {
+	paths, err := filepath.Glob("*.cu")
+	require.NoError(t, err)
+	all := map[string][]byte{}
+	for _, p := range paths {
+		all[strings.TrimSuffix(p, ".cu")], err = os.ReadFile(p)
+		require.NoError(t, err)
+	}
+	return all
+}
+
+func TestEverySourceHasItsPTXAndNothingElseDoes(t *testing.T) {
+	all := sources(t)
+	require.Len(t, Modules(), len(all))
+	for name := range all {
+		require.Contains(t, Modules(), name)
+		require.NotEmpty(t, Module(name))
+	}
+	paths, err := filepath.Glob("*.ptx")
+	require.NoError(t, err)
+	require.Len(t, paths, len(all))
+	require.Nil(t, Module("none"))
+}
+
+func TestThePTXWasMadeOfTheSourcesAsTheyAre(t *testing.T) {
+	for name, source := range sources(t) {
+		headers, err := Headers(source, os.ReadFile)
+		require.NoError(t, err)
+		require.NotEmpty(t, headers)
+		first, _, _ := bytes.Cut(Module(name), []byte("\n"))
+		require.Equal(t, Stamp(name+".cu", source, headers), string(first)+"\n", "run go run ./kernels/gpu/internal/cu/build")
+		require.NotEqual(t, Stamp(name+".cu", append(source, ' '), headers), string(first)+"\n", "a change must show")
+		for k := range headers {
+			changed := slices.Clone(headers)
+			changed[k].Text = append(slices.Clone(changed[k].Text), ' ')
+			require.NotEqual(t, Stamp(name+".cu", source, changed), string(first)+"\n", "a change of %s must show", headers[k].Name)
+		}
+	}
+}
+
+func TestTheKernelsListedAreThoseThatThePTXHas(t *testing.T) {
+	entry := regexp.MustCompile(`\.visible \.entry (\w+)\(`)
+	for name, kernels := range Modules() {
+		var want, got []string
+		for _, k := range kernels {
+			if strings.HasSuffix(k, "!") {
+				want = append(want, strings.TrimSuffix(k, "!"))
+				continue
+			}
+			want = append(want, k+"_f32", k+"_f64")
+		}
+		for _, m := range entry.FindAllSubmatch(Module(name), -1) {
+			got = append(got, string(m[1]))
+		}
+		slices.Sort(want)
+		slices.Sort(got)
+		require.Equal(t, want, got, name)
+	}
+}
+
+func TestOptionsAreTheSameButForWhatASourceAsksFor(t *testing.T) {
+	require.Contains(t, Options(nil), "--gpu-architecture=compute_75")
+	o := Options([]byte("#include \"common.cuh\"\n// nvrtc: --gpu-architecture=compute_80\n// nvrtc: --fmad=false\n"))
+	require.Contains(t, o, "--gpu-architecture=compute_80")
+	require.Contains(t, o, "--fmad=false")
+	require.NotContains(t, o, "--gpu-architecture=compute_75")
+}
+
+func TestHeadersAreFoundThroughHeadersEachOnce(t *testing.T) {
+	files := map[string]string{"a.cuh": "#include \"b.cuh\"\n", "b.cuh": "#include \"c.cuh\"\n// #include \"none\"\n", "c.cuh": ""}
+	read := func(name string) ([]byte, error) {
+		text, ok := files[name]
+		if !ok {
+			return nil, fs.ErrNotExist
+		}
+		return []byte(text), nil
+	}
+	all, err := Headers([]byte("#include \"a.cuh\"\n#include \"c.cuh\"\n"), read)
+	require.NoError(t, err)
+	var names []string
+	for _, h := range all {
+		names = append(names, h.Name)
+	}
+	require.Equal(t, []string{"c.cuh", "b.cuh", "a.cuh"}, names)
+	files["c.cuh"] = "#include \"none\"\n"
+	_, err = Headers([]byte("#include \"a.cuh\"\n"), read)
+	require.ErrorIs(t, err, fs.ErrNotExist)
+}
