@@ -1,8 +1,9 @@
-// Package kernels says what a device can compute, and computes it.
+// Package kernels is the instruction set: what a device can compute. It computes nothing itself.
 //
 // An [Instr] is a description: which operation, with which parameters. [Instr.Infer] checks the types of its
-// operands and gives those of its results, without a device. A [Backend], found by [For], prepares an instruction
-// for given operand types once; the [Kernel] it gives is then run any number of times.
+// operands and gives those of its results, without a device. A [Backend] prepares an instruction for given operand
+// types once; the [Kernel] it gives is then run any number of times. Package backend finds the one for a device;
+// packages cpu and gpu are the two there are, and do not know each other.
 //
 // Who owns what: the caller owns every buffer, allocates the results (by the types that Infer gave) and keeps its
 // references for as long as Run takes. Kernels keep no buffer. Tensors are contiguous and row-major; [Viewed] reads other layouts, and [Narrow]
@@ -20,9 +21,4 @@
 // On an error the results hold undefined values and the operands are intact, except those that were also results.
 // Wrong operands are [ErrOperands], ids and labels out of range [ErrIndex]; buffers that were released or lie
 // elsewhere give the errors of package device. Nothing panics.
-//
-// Matrix products on the CPU go to OpenBLAS where that library can be opened at run time, else to package gemm in builds with
-// GOEXPERIMENT=simd on processors with AVX2, else to gonum; the smallest to a loop. WEFT_BLAS=openblas, go or gonum forces one, and
-// [BLASInfo] tells which it is and why. Large products are cut into pieces for up to [Threads] threads. Convolutions with few channels are added up
-// tap by tap on the same processors' vectors (package conv); others are products with blocks of columns.
 package kernels

@@ -177,7 +177,7 @@ func checkSizes(t *testing.T, d device.Device, e extent) {
 		at++
 		i, in := kernels.Instr(nil), []Tensor(nil)
 		switch {
-		case name == "kernels.attentionWork":
+		case name == "kernels/cpu.attentionWork":
 			i, in = g.manyHeads()
 		case family == biased:
 			i, in = g.biased()

@@ -9,7 +9,7 @@ import (
 )
 
 // For finds the backend for a device. Host and simulated devices share the CPU backend, which runs as Go code by
-// way of [device.Launcher]; accelerators bring their own ([Computer]).
+// way of [device.Launcher]; accelerators bring their own ([kernels.Computer]).
 func For(d device.Device) (kernels.Backend, error) {
 	if err := device.Given(d); err != nil {
 		return nil, fmt.Errorf("%w: %w", kernels.ErrNoBackend, err)

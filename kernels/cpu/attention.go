@@ -186,7 +186,7 @@ type attentionRun[T vec.Float] struct {
 	attending[T]
 }
 
-// piece implements [pieces].
+// Piece implements [parallel.Work].
 func (r *attentionRun[T]) Piece(lo, hi int) {
 	a := r.a
 	nk, nq, ns := a.s*a.d, a.block*a.d, a.block*a.s

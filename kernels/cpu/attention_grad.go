@@ -52,7 +52,7 @@ type attentionGradRun[T vec.Float] struct {
 // which become those of the scores.
 type attentionScratch[T vec.Float] struct{ k, v, q, p, gp []T }
 
-// piece implements [pieces].
+// Piece implements [parallel.Work].
 func (r *attentionGradRun[T]) Piece(lo, hi int) {
 	a := r.a
 	nk, nq, np := a.s*a.d, a.block*a.d, a.block*a.s

@@ -10,11 +10,13 @@ import (
 	"github.com/weft-project/weft/kernels/cpu/internal/parallel"
 )
 
-// cpuBackend runs instructions as Go code on every device that launches Go code.
+// Backend is a [kernels.Backend]: it runs instructions as Go code on every device that launches Go code.
 type Backend struct{}
 
+// Name is "cpu".
 func (Backend) Name() string { return "cpu" }
 
+// Prepare is [kernels.Backend]'s.
 func (Backend) Prepare(i kernels.Instr, in []kernels.Type) (kernels.Kernel, error) {
 	k, err := newKernel(i, in)
 	if err != nil {
@@ -24,7 +26,7 @@ func (Backend) Prepare(i kernels.Instr, in []kernels.Type) (kernels.Kernel, erro
 	k.launch = func(mem [][]byte) (err error) {
 		defer func() {
 			if p := recover(); p != nil {
-				err = fmt.Errorf("panic: %v", p) // a mistake in a body; see also cpuFrame.run
+				err = fmt.Errorf("panic: %v", p) // a mistake in a body; see also frame.run
 			}
 		}()
 		return k.run(mem[:n], mem[n:])
@@ -44,7 +46,7 @@ func newKernel(i kernels.Instr, in []kernels.Type) (*kernel, error) {
 	return &kernel{Signature: s, run: run}, nil
 }
 
-// cpuKernel checks buffers and hands their memory to a body.
+// kernel checks buffers and hands their memory to a body.
 type kernel struct {
 	kernels.Signature
 	run    parallel.Body

@@ -40,7 +40,7 @@ type batchRun[T vec.Float] struct {
 	c []T
 }
 
-// piece implements [pieces], by rows.
+// Piece implements [parallel.Work], by rows.
 func (b *batchRun[T]) Piece(from, to int) { b.p.rows(&b.r, b.c[from*b.p.N:to*b.p.N], from, to) }
 
 // productThen is a [MatMulThen] made ready. Of many small products each block of some goes through the map while it is in the cache. A large
@@ -169,7 +169,7 @@ func (x *thenRun[T]) whole(from, to, first int) {
 	}
 }
 
-// piece implements [pieces], by rows: of all small products, or of the product that is there.
+// Piece implements [parallel.Work], by rows: of all small products, or of the product that is there.
 func (x *thenRun[T]) Piece(from, to int) {
 	if x.now != nil {
 		x.m.Rows(x.first+from/x.p.part, x.from+from, x.from+to, x.now[from*x.p.N:to*x.p.N])

@@ -47,7 +47,7 @@ type moveRun struct {
 	to, from []byte
 }
 
-// piece implements [pieces].
+// Piece implements [parallel.Work].
 func (r *moveRun) Piece(from, to int) { r.copy(r.to, r.from, from, to) }
 
 func planMoves(i kernels.Instr, in []kernels.Type, out kernels.Type) (moves []move) {

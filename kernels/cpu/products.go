@@ -104,7 +104,7 @@ func matricesOf(v *kernels.View, trans bool, batch device.Shape) matrices {
 	return x
 }
 
-// stored says how a [gemmer] sees the matrices: the distance of their rows or, transposed, of their columns. Not ok where neither is
+// stored says how a [blas.Gemmer] sees the matrices: the distance of their rows or, transposed, of their columns. Not ok where neither is
 // contiguous.
 func (x matrices) stored() (ld int, trans, ok bool) {
 	if ld, ok = leading(x.rows, x.cols, x.row, x.col); ok {

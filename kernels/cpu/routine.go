@@ -9,22 +9,22 @@ import (
 	"github.com/weft-project/weft/kernels/cpu/internal/parallel"
 )
 
-// cpuRoutine runs bodies one after the other over parts of its buffers.
+// routine runs bodies one after the other over parts of its buffers.
 type routine struct {
 	kernels.Layout
 	calls  []call
 	places []kernels.Place // of all calls: the results, then the operands
-	idle   sync.Pool       // of *cpuFrame
+	idle   sync.Pool       // of *frame
 }
 
-// cpuCall is a call whose results lie at places [at, mid) and operands at [mid, end).
+// call is a call whose results lie at places [at, mid) and operands at [mid, end).
 type call struct {
 	run          parallel.Body
 	at, mid, end int
 	instr        kernels.Instr
 }
 
-// cpuFrame is what one run needs; it is kept for the next.
+// frame is what one run needs; it is kept for the next.
 type frame struct {
 	routine *routine
 	now     int      // which call runs
@@ -33,6 +33,7 @@ type frame struct {
 	host    kernels.Frame // of a run on the host's memory
 }
 
+// Assemble is [kernels.Backend]'s.
 func (Backend) Assemble(calls []kernels.Call, bufs []int, written []bool) (kernels.Routine, error) {
 	l, err := kernels.NewLayout(bufs, written)
 	if err != nil {
@@ -99,3 +100,21 @@ func (r *routine) failed(k int, err error) error {
 	i := r.calls[k].instr
 	return &kernels.CallError{At: k, Instr: i, Err: named(i, err)}
 }
+
+// Begin is [kernels.HostRoutine]'s.
+func (r *routine) Begin() *kernels.Frame {
+	f := r.idle.Get().(*frame)
+	f.host.HostRun = hostRun{f}
+	return &f.host
+}
+
+// hostRun is one run on the host's memory.
+type hostRun struct{ f *frame }
+
+func (h hostRun) Run(mem [][]byte) error {
+	err := h.f.run(mem)
+	clear(h.f.mem)
+	return err
+}
+
+func (h hostRun) End() { h.f.routine.idle.Put(h.f) }

@@ -51,10 +51,7 @@ func (r headRows) by16(d device.Dtype) bool {
 func (b *backend) lowerAttention(i kernels.Instr, in, out []kernels.Type, views []*kernels.View) (*code, error) {
 	a := &attention{backend: b, code: &code{}, dtype: kernels.Widened(in[:1])[0].Dtype, lie: in, out: out}
 	for k, t := range in {
-		v := kernels.Whole(t.Shape)
-		if views != nil && views[k] != nil {
-			v = views[k]
-		}
+		v := kernels.ViewOf(in, views, k)
 		if err := a.read(k, t, v); err != nil {
 			return nil, err
 		}

@@ -58,10 +58,7 @@ func (b *backend) productOf(c *code, i kernels.MatMul, in []kernels.Type, views 
 	p := &products{dtype: kernels.Widened(in[:1])[0].Dtype, to: to}
 	sides, seen := [2]*side{&p.a, &p.b}, [2]*kernels.View{}
 	for k, trans := range []bool{i.TransA, i.TransB} {
-		seen[k] = kernels.Whole(in[k].Shape)
-		if views != nil && views[k] != nil {
-			seen[k] = views[k]
-		}
+		seen[k] = kernels.ViewOf(in, views, k)
 		*sides[k] = sideOf(inArg(k), in[k], seen[k], trans, batch)
 		if !b.readable(p.dtype, sides[k]) {
 			if err := b.layOut(c, sides[k], in[k], seen[k], seen[k].Shape, trans, batch); err != nil {

@@ -51,18 +51,15 @@ const logarithms = 4
 // readsHeads says whether attention, or its gradient, has kernels for operands that lie so: queries, keys, values and, of the gradient, results are
 // bfloat16, whose gradient may be, and all rows can be accessed by 16 bytes.
 func (b *backend) readsHeads(i kernels.Instr, in []kernels.Type) bool {
-	views := make([]*kernels.View, len(in))
+	var views []*kernels.View
 	if v, ok := i.(kernels.Viewed); ok {
-		copy(views, v.In)
+		views = v.In
 	}
 	for k, t := range in {
 		if k == logarithms {
 			continue
 		}
-		v := views[k]
-		if v == nil {
-			v = kernels.Whole(t.Shape)
-		}
+		v := kernels.ViewOf(in, views, k)
 		if k < logarithms && !kernels.IsNarrow(t) || t.Dtype == device.Float64 || v.Strides[3] != 1 || !hasUnits(v.Shape[3]) ||
 			!seenThrough(inArg(k), t, v).by16(t.Dtype) {
 			return false

@@ -16,14 +16,14 @@ import (
 	"github.com/weft-project/weft/kernels/cpu/internal/scratch"
 )
 
-// blasChoice is the outcome of choosing a library for matrix products.
+// choice is the outcome of choosing a library for matrix products.
 type choice struct {
 	gemmer       Gemmer
 	name, detail string
 	err          error // why there is none
 }
 
-// chosenBLAS opens the library once per process.
+// chosen opens the library once per process.
 var chosen = sync.OnceValue(func() choice {
 	want, open := os.Getenv("WEFT_BLAS"), choice{err: errors.New("it was not asked for")}
 	if want == "" || want == "openblas" {
@@ -32,19 +32,20 @@ var chosen = sync.OnceValue(func() choice {
 	return choose(want, open, openVectors())
 })
 
-// chosenGemmer is what computes products in this process. The error says why the environment's choice is not there.
+// Chosen is what computes products in this process. The error says why the environment's choice is not there.
 func Chosen() (Gemmer, error) {
 	c := chosen()
 	return c.gemmer, c.err
 }
 
-// blasInfo names what computes products, and says where it was found or why another was not.
+// Info names what computes products ("openblas", "go", "gonum", or "none" where the environment asks for what there is not), and says
+// where it was found or why another was not.
 func Info() (name, detail string) {
 	c := chosen()
 	return c.name, c.detail
 }
 
-// allGemmers are those that this machine can run, by name, with that of plain loops: what tests compare.
+// All are the gemmers that this machine can run, by name, and "plain", which is a loop. Tests compare them.
 func All() map[string]Gemmer {
 	all := map[string]Gemmer{"plain": plain{}, "gonum": gonumBLAS{}}
 	for _, c := range []choice{openVectors(), openBLAS()} {
@@ -57,7 +58,7 @@ func All() map[string]Gemmer {
 
 const howToGetOpenBLAS = "install it (Debian, Ubuntu: apt install libopenblas0; Fedora: dnf install openblas; macOS: brew install openblas)"
 
-// chooseBLAS decides by what the environment asks for and by what there is: the first of OpenBLAS, Go on vectors, gonum.
+// choose decides by what the environment asks for and by what there is: the first of OpenBLAS, Go on vectors, gonum.
 func choose(want string, open, vectors choice) choice {
 	pure := choice{gemmer: gonumBLAS{}, name: "gonum"}
 	none := choice{name: "none"}

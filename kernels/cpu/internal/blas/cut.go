@@ -19,7 +19,7 @@ func (k *cutProduct) hold(g Gemmer, p Product, rows, cols int) {
 	k.down, k.across = (p.M+rows-1)/rows, (p.N+cols-1)/cols
 }
 
-// piece implements [pieces].
+// Piece implements [parallel.Work].
 func (k *cutProduct) Piece(from, to int) {
 	for ; from < to; from++ {
 		i, j := from/k.across*k.rows, from%k.across*k.cols

@@ -26,7 +26,7 @@ var openBLASPaths = []string{
 	"/opt/homebrew/opt/openblas/lib/libopenblas.dylib", "/usr/local/opt/openblas/lib/libopenblas.dylib",
 }
 
-// nativeBLAS calls a BLAS library with 32-bit integers, by the Fortran interface: it takes nothing but pointers, which purego passes on without
+// fortranBLAS calls a BLAS library with 32-bit integers, by the Fortran interface: it takes nothing but pointers, which purego passes on without
 // an allocation.
 type fortranBLAS struct {
 	s, d  uintptr

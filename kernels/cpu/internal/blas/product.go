@@ -2,19 +2,14 @@ package blas
 
 import (
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/kernels/cpu/internal/gemm"
 	"github.com/weft-project/weft/kernels/cpu/internal/parallel"
 )
 
-// product is one matrix product c = op(a)·op(b), or c += op(a)·op(b): op(a) is m×k, op(b) is k×n. Matrices are stored by rows; a row
-// begins lda, ldb, ldc elements after the one before, which is at least the length of a stored row. The last row need not be padded.
-type Product struct {
-	TransA, TransB bool
-	M, N, K        int
-	LDA, LDB, LDC  int
-	Add            bool
-}
+// Product is one matrix product, as package gemm has it: c = op(a)·op(b), or c += op(a)·op(b).
+type Product gemm.Product
 
-// contiguous is the product of matrices without gaps.
+// Contiguous is the product of matrices without gaps.
 func Contiguous(transA, transB bool, m, n, k int) Product {
 	p := Product{TransA: transA, TransB: transB, M: m, N: n, K: k, LDC: n}
 	_, p.LDA = p.storedA()
@@ -37,7 +32,7 @@ func (p Product) storedB() (rows, cols int) {
 	return p.K, p.N
 }
 
-// gemmer computes matrix products on the calling thread; m, n and k are not 0. Without add, what is in c before does not matter. Elements
+// Gemmer computes matrix products on the calling thread; M, N and K are not 0. Without Add, what is in c before does not matter. Elements
 // between the rows of c are left alone.
 type Gemmer interface {
 	sgemm(p Product, a, b, c []float32)
@@ -47,7 +42,7 @@ type Gemmer interface {
 	cut(p Product) (rows, cols int)
 }
 
-// work is the number of multiplications, or most where it is more.
+// Work is the number of multiplications, or most where it is more.
 func (p Product) Work(most int) int {
 	if p.M > most || p.N > most || p.M*p.N > most || p.K > most {
 		return most
@@ -59,7 +54,7 @@ func (p Product) Work(most int) int {
 // does not depend on anything else either.
 const mostForLoop = 200
 
-// multiply computes one product, of any extents, on as many threads as pay.
+// Multiply computes one product, of any extents, on as many threads as pay.
 func Multiply[T device.Float](p Product, g Gemmer, a, b, c []T) {
 	if p.M == 0 || p.N == 0 {
 		return
@@ -96,7 +91,7 @@ func of[T device.Float](g Gemmer, p Product, a, b, c []T) {
 	}
 }
 
-// gemmFor is multiply by a library.
+// GemmFor is multiply by a library.
 func GemmFor[T device.Float](g Gemmer) func(p Product, a, b, c []T) {
 	return func(p Product, a, b, c []T) { Multiply(p, g, a, b, c) }
 }

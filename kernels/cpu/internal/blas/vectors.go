@@ -8,13 +8,13 @@ import (
 	"github.com/weft-project/weft/kernels/cpu/internal/parallel"
 )
 
-// goBLAS is products on the processor's vectors, in Go.
+// vectorGemmer is products on the processor's vectors, in Go.
 type vectorGemmer struct {
 	s *gemm.Kernel[float32]
 	d *gemm.Kernel[float64]
 }
 
-// vectorBLAS says whether this build and this processor have one.
+// openVectors says whether this build and this processor have one.
 var openVectors = sync.OnceValue(func() choice {
 	g := vectorGemmer{gemm.Best[float32](), gemm.Best[float64]()}
 	if g.s == nil || g.d == nil {
@@ -23,8 +23,8 @@ var openVectors = sync.OnceValue(func() choice {
 	return choice{gemmer: g, name: "go", detail: g.s.Name}
 })
 
-func (g vectorGemmer) sgemm(p Product, a, b, c []float32) { g.s.Mul(p.gemm(), a, b, c) }
-func (g vectorGemmer) dgemm(p Product, a, b, c []float64) { g.d.Mul(p.gemm(), a, b, c) }
+func (g vectorGemmer) sgemm(p Product, a, b, c []float32) { g.s.Mul(gemm.Product(p), a, b, c) }
+func (g vectorGemmer) dgemm(p Product, a, b, c []float64) { g.d.Mul(gemm.Product(p), a, b, c) }
 
 // cut gives pieces of a tenth of a millisecond or more: gemm's are bit for bit those of the whole.
 func (g vectorGemmer) cut(p Product) (rows, cols int) {
@@ -33,8 +33,4 @@ func (g vectorGemmer) cut(p Product) (rows, cols int) {
 		return p.M, p.N
 	}
 	return p.halved(least, 128)
-}
-
-func (p Product) gemm() gemm.Product {
-	return gemm.Product{TransA: p.TransA, TransB: p.TransB, M: p.M, N: p.N, K: p.K, LDA: p.LDA, LDB: p.LDB, LDC: p.LDC, Add: p.Add}
 }

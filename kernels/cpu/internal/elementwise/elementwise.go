@@ -12,6 +12,7 @@ import (
 // small is how many elements are not worth tiles and parts.
 const small = 16 << 10
 
+// Unary applies a function to every element.
 func Unary[T vec.Float](i kernels.Unary, in []kernels.Type) parallel.Body {
 	if in[0].Shape.Elems() > small {
 		return Map[T](kernels.Map{Shape: in[0].Shape, Steps: []kernels.Step{{Op: i}}, Outs: []kernels.Out{{Reg: 1}}}, in, nil)
@@ -23,6 +24,7 @@ func Unary[T vec.Float](i kernels.Unary, in []kernels.Type) parallel.Body {
 	}
 }
 
+// Binary applies a function to pairs of elements, of operands that broadcast.
 func Binary[T vec.Float](i kernels.Binary, in []kernels.Type, out kernels.Type) parallel.Body {
 	if in[0].Shape.Equal(in[1].Shape) && out.Shape.Elems() <= small {
 		loop := binaryLoop(vec.Best[T](), i.Fn)

@@ -9,11 +9,11 @@ import (
 	"github.com/weft-project/weft/kernels/internal/stride"
 )
 
-// mapPlan is a [Map] made ready for operands of some types. It goes through the elements in tiles that stay in the first cache; each step
+// Plan is a [kernels.Map] made ready for operands of some types. It goes through the elements in tiles that stay in the first cache; each step
 // is one loop over a tile. In a tile first all steps are done, then copies, then folds.
 type Plan[T vec.Float] struct {
 	tiling
-	row    int // elements along the last axis, which are a row of [mapRun.rows]; 0: it is not asked for
+	row    int // elements along the last axis, which are a row of [Run.Rows]; 0: it is not asked for
 	loops  *vec.Loops[T]
 	ins    []operand
 	steps  []step[T]
@@ -28,7 +28,7 @@ type Plan[T vec.Float] struct {
 	pools
 }
 
-// mapOperand is an operand: read in place where a tile of it is one row, and laid out in scratch otherwise.
+// operand is an operand: read in place where a tile of it is one row, and laid out in scratch otherwise.
 type operand struct {
 	base    int // its first element
 	strides []int
@@ -36,7 +36,7 @@ type operand struct {
 	scratch int // row of scratch; −1: read in place
 }
 
-// mapStep makes a register; one of the three loops is there.
+// step makes a register; one of the three loops is there.
 type step[T vec.Float] struct {
 	two   func(o, a, b []T)
 	one   func(o, x []T)
@@ -47,10 +47,10 @@ type step[T vec.Float] struct {
 	place int // where that lies: a row of scratch, or −1−k for result k
 }
 
-// mapOut is a result that is a copy of a register.
+// outCopy is a result that is a copy of a register.
 type outCopy struct{ out, reg int }
 
-// planMap prepares a map whose operands are read by views, nil for those that are contiguous. With byRows, [mapRun.rows] may run it.
+// NewPlan prepares a map whose operands are read by views, nil for those that are contiguous. With byRows, [Run.Rows] may run it.
 func NewPlan[T vec.Float](i kernels.Map, in []kernels.Type, views []*kernels.View, byRows bool) *Plan[T] {
 	p := &Plan[T]{loops: vec.Best[T](), pools: poolsOf[device.DtypeOf[T]().Size()/8], regs: len(in) + len(i.Steps)}
 	if byRows {

@@ -6,17 +6,21 @@ import (
 	"github.com/weft-project/weft/kernels/cpu/internal/vec"
 )
 
+// Reduce folds some axes.
 func Reduce[T vec.Float](i kernels.Reduce, in kernels.Type) parallel.Body {
 	return Map[T](kernels.Map{Shape: in.Shape, Outs: []kernels.Out{{Fold: &i}}}, []kernels.Type{in}, nil)
 }
 
-// maxGradBody is two maps: how many tie for each maximum, and then gy/ties where x is the maximum.
+// MaxGrad is two maps: how many tie for each maximum, and then gy/ties where x is the maximum.
 func MaxGrad[T vec.Float](i kernels.MaxGrad, x kernels.Type) parallel.Body {
 	fold, _ := newFold(kernels.Reduce{Axes: i.Axes, Keep: true}, x.Shape)
 	y := kernels.Type{Dtype: x.Dtype, Shape: fold.kept}
 	is := kernels.Step{Op: kernels.Binary{Fn: kernels.Equal}, Args: [2]int{0, 1}}
-	count := NewPlan[T](kernels.Map{Shape: x.Shape, Steps: []kernels.Step{is}, Outs: []kernels.Out{{Reg: 2, Fold: &kernels.Reduce{Axes: i.Axes}}}}, []kernels.Type{x, y}, nil, false)
-	share := NewPlan[T](kernels.Map{Shape: x.Shape, Steps: []kernels.Step{is, {Op: kernels.Binary{Fn: kernels.Div}, Args: [2]int{2, 3}}, {Op: kernels.Binary{Fn: kernels.ReluGrad}, Args: [2]int{4, 5}}}, Outs: []kernels.Out{{Reg: 6}}},
+	ties := kernels.Out{Reg: 2, Fold: &kernels.Reduce{Axes: i.Axes}}
+	count := NewPlan[T](kernels.Map{Shape: x.Shape, Steps: []kernels.Step{is}, Outs: []kernels.Out{ties}}, []kernels.Type{x, y}, nil, false)
+	div := kernels.Step{Op: kernels.Binary{Fn: kernels.Div}, Args: [2]int{2, 3}}
+	only := kernels.Step{Op: kernels.Binary{Fn: kernels.ReluGrad}, Args: [2]int{4, 5}}
+	share := NewPlan[T](kernels.Map{Shape: x.Shape, Steps: []kernels.Step{is, div, only}, Outs: []kernels.Out{{Reg: 6}}},
 		[]kernels.Type{x, y, y, y}, nil, false)
 	count.steps[0].two, share.steps[0].two = areMax[T], areMax[T]
 	return func(outs, ins [][]byte) error {

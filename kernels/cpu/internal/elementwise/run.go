@@ -9,7 +9,7 @@ import (
 	"github.com/weft-project/weft/kernels/cpu/internal/vec"
 )
 
-// mapBody runs a map over all of its elements.
+// Map runs a map over all of its elements.
 func Map[T vec.Float](i kernels.Map, in []kernels.Type, views []*kernels.View) parallel.Body {
 	p := NewPlan[T](i, in, views, false)
 	return func(outs, ins [][]byte) error {
@@ -18,7 +18,7 @@ func Map[T vec.Float](i kernels.Map, in []kernels.Type, views []*kernels.View) p
 	}
 }
 
-// mapRun is one run of a plan. Its rows, of everything along the shape's last axis, may be run in pieces. Sums are kept per part: parts
+// Run is one run of a plan. Its rows, of everything along the shape's last axis, may be run in pieces. Sums are kept per part: parts
 // may be run at once by goroutines of their own, the rows of one part in order. So what comes out depends on the cut into parts, and
 // not on who runs them.
 type Run[T vec.Float] struct {
@@ -27,7 +27,7 @@ type Run[T vec.Float] struct {
 	acc       []float64 // of all parts
 }
 
-// begin starts a run of some parts; the memory is the run's until end. An operand that [mapRun.rows] is given may be nil.
+// Begin starts a run of some parts; the memory is the run's until [Run.End]. An operand that [Run.Rows] is given may be nil.
 func (p *Plan[T]) Begin(outs, ins [][]byte, parts int) *Run[T] {
 	r := take[Run[T]](p.run)
 	r.p = p
@@ -53,15 +53,15 @@ func (r *Run[T]) all() {
 	r.End()
 }
 
-// piece computes a part.
+// Piece computes a part.
 func (r *Run[T]) Piece(from, to int) { r.units(from/r.p.part, from, to, nil) }
 
-// rows computes rows [from, to). Where first is not nil, it holds those of operand 0.
+// Rows computes rows [from, to). Where first is not nil, it holds those of operand 0.
 func (r *Run[T]) Rows(part, from, to int, first []T) {
 	r.units(part, from*r.p.row/r.p.inner, to*r.p.row/r.p.inner, first)
 }
 
-// end writes what was folded, and lets go of the memory.
+// End writes what was folded, and lets go of the memory.
 func (r *Run[T]) End() {
 	for k := range r.p.folds {
 		if f := &r.p.folds[k]; f.each == 0 {

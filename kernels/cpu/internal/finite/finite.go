@@ -7,7 +7,8 @@ import (
 	"github.com/weft-project/weft/kernels/cpu/internal/vec"
 )
 
-// allFinite says that all of x are finite numbers. It looks at blocks: 0·v is 0 for every finite v, and NaN for all others. Four sums need not wait for each other.
+// All says that all of x are finite numbers. It looks at blocks: 0·v is 0 for every finite v, and NaN for all others. Four sums need not
+// wait for each other.
 func All[T device.Float](x []T) bool {
 	const block = 1024
 	for len(x) > 0 {
@@ -30,7 +31,7 @@ func All[T device.Float](x []T) bool {
 	return true
 }
 
-// anyNaN says that some of x are NaN. It may also say so of infinities of both signs.
+// AnyNaN says that some of x are NaN. It may also say so of infinities of both signs.
 func AnyNaN[T vec.Float](x []T) bool {
 	s := vec.Best[T]().Sum(x)
 	return s != s

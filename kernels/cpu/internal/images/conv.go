@@ -110,6 +110,7 @@ func col2im[T conv.Float](s *sliding, cols, x []T, p patch) {
 	}
 }
 
+// Im2col lays out what a window sees.
 func Im2col[T conv.Float](i kernels.Im2col, in kernels.Type) parallel.Body {
 	s := newSliding(i.Window, in.Shape)
 	size, area := s.c*s.h*s.w, s.taps*s.oh*s.ow
@@ -135,6 +136,7 @@ func Im2col[T conv.Float](i kernels.Im2col, in kernels.Type) parallel.Body {
 	}
 }
 
+// Col2im adds up what Im2col laid out, where it came from.
 func Col2im[T conv.Float](i kernels.Col2im, out kernels.Type) parallel.Body {
 	s := newSliding(i.Window, out.Shape)
 	size, area := s.c*s.h*s.w, s.taps*s.oh*s.ow
@@ -271,7 +273,7 @@ func summed[T conv.Float](s summer[T]) parallel.Body {
 	}
 }
 
-// compileConv computes NaN again: see [redone].
+// Conv is a convolution or one of its gradients. Elements that come out as NaN are computed again: see [redone].
 func Conv[T conv.Float](i kernels.Instr, in []kernels.Type, out kernels.Type, g blas.Gemmer) parallel.Body {
 	k := conv.All[T]()[0]
 	switch i := i.(type) {

@@ -83,7 +83,7 @@ func (d *directGradW[T]) compute(w, x, gy []T) {
 	d.runs.Put(r)
 }
 
-// piece adds the round's part of the gradient for some channels, four at a time.
+// Piece adds the round's part of the gradient for some channels, four at a time.
 func (r *gradWRun[T]) Piece(from, to int) {
 	d := r.d
 	s := d.scratch.Get().(*tapScratch[T])

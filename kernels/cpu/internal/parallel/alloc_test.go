@@ -9,7 +9,7 @@ import (
 )
 
 func TestSpreadingAllocatesNothing(t *testing.T) {
-	crew, c, small := NewPool(3), newCounted(64, 4), newCounted(64, 64)
-	require.Zero(t, int(testing.AllocsPerRun(100, func() { crew.For(64, 4, c) })))
+	pool, c, small := NewPool(3), newCounted(64, 4), newCounted(64, 64)
+	require.Zero(t, int(testing.AllocsPerRun(100, func() { pool.For(64, 4, c) })))
 	require.Zero(t, testing.AllocsPerRun(100, func() { For(64, 64, small) }))
 }

@@ -11,12 +11,15 @@ import (
 	"sync/atomic"
 )
 
-// pieces is work that can be cut; piece does the part [from, to). Parts may run at once.
-type Work interface{ Piece(from, to int) }
+// Work is work that can be cut. Parts may run at once.
+type Work interface {
+	// Piece does the part [from, to).
+	Piece(from, to int)
+}
 
-// spread does [0, n) in pieces of grain, the last one shorter, and returns when all are done. It uses the calling goroutine and as many helpers
-// as are idle; where n is not more than grain it costs nothing. The cuts are the same whatever the number of threads. A panic of a piece
-// becomes the caller's, when all pieces have ended.
+// For does [0, n) in pieces of grain, the last one shorter, and returns when all are done. It uses the calling goroutine and the helpers of
+// this process that are idle. Where n is not more than grain it costs nothing. The cuts are the same whatever the number of threads. A panic
+// of a piece becomes the caller's, when all pieces have ended.
 func For(n, grain int, p Work) {
 	if n <= grain {
 		if n > 0 {
@@ -27,9 +30,10 @@ func For(n, grain int, p Work) {
 	shared().For(n, grain, p)
 }
 
-// workersHere is how many goroutines work at once in this process, the caller's among them.
+// Workers is how many goroutines [For] uses at most, the caller's among them.
 func Workers() int { return shared().threads }
 
+// For is [For] with the helpers of one pool.
 func (c *Pool) For(n, grain int, p Work) {
 	invited := c.take((n+grain-1)/grain - 1)
 	if invited == 0 {
@@ -56,7 +60,7 @@ func (c *Pool) For(n, grain int, p Work) {
 	}
 }
 
-// spreading is one call of spread that has helpers.
+// spreading is one call of [Pool.For] that has helpers.
 type spreading struct {
 	p        Work
 	n, grain int
@@ -90,19 +94,21 @@ func (s *spreading) helper() {
 	s.run()
 }
 
-// crew are the helpers of this process, one fewer than the threads that it may use: several programs at once share them, and who finds none
-// idle does the work alone.
+// Pool is a number of helpers, one fewer than the threads that may run. Several programs share it. A caller that finds no helper idle does
+// the work alone.
 type Pool struct {
 	threads int
 	free    atomic.Int64
 	idle    sync.Pool // of *spreading
 }
 
+// shared is the pool of this process.
 var shared = sync.OnceValue(func() *Pool {
 	n, _ := Threads()
 	return NewPool(n)
 })
 
+// NewPool makes a pool for so many threads, the caller's among them.
 func NewPool(threads int) *Pool {
 	c := &Pool{threads: threads}
 	c.free.Store(int64(threads - 1))
@@ -130,8 +136,8 @@ func (c *Pool) take(most int) int {
 
 func (c *Pool) give(n int) { c.free.Add(int64(n)) }
 
-// mostThreadsHere is how many threads this process uses at most: OMP_NUM_THREADS, or as many as Go itself (GOMAXPROCS). The number is good with an
-// error, too.
+// Threads is how many threads this process uses at most: OMP_NUM_THREADS, or as many as Go itself (GOMAXPROCS). The number is good with an
+// error, too, which says why OMP_NUM_THREADS does not count.
 func Threads() (int, error) {
 	return threads(os.Getenv(threadsVariable), runtime.GOMAXPROCS(0))
 }

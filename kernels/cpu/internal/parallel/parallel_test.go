@@ -46,7 +46,7 @@ func TestEveryPieceIsDoneOnceWhateverTheThreads(t *testing.T) {
 	leak.Check(t)
 	r := rand.New(rand.NewPCG(7, 8))
 	for range 200 {
-		crew := NewPool(1 + r.IntN(6))
+		pool := NewPool(1 + r.IntN(6))
 		var all sync.WaitGroup
 		for range 1 + r.IntN(3) { // several programs at once
 			c := newCounted(r.IntN(300), 1+r.IntN(40))
@@ -54,7 +54,7 @@ func TestEveryPieceIsDoneOnceWhateverTheThreads(t *testing.T) {
 				for n := range c.done {
 					c.done[n].Store(0)
 				}
-				crew.For(len(c.done), c.grain, c)
+				pool.For(len(c.done), c.grain, c)
 				c.check(t)
 			})
 		}
@@ -63,31 +63,31 @@ func TestEveryPieceIsDoneOnceWhateverTheThreads(t *testing.T) {
 }
 
 func TestHelpersAreNeverMoreThanThereAre(t *testing.T) {
-	crew := NewPool(3)
+	pool := NewPool(3)
 	inner := newCounted(50, 1)
 	outer := newCounted(40, 1)
 	outer.inPiece = func(from, _ int) {
 		if from == 7 {
-			crew.For(len(inner.done), 1, inner) // work inside of work
+			pool.For(len(inner.done), 1, inner) // work inside of work
 		}
 	}
-	crew.For(len(outer.done), 1, outer)
+	pool.For(len(outer.done), 1, outer)
 	outer.check(t)
 	inner.check(t)
 	require.LessOrEqual(t, outer.most.Load(), int32(3))
-	require.EqualValues(t, 2, crew.free.Load(), "all are idle again")
+	require.EqualValues(t, 2, pool.free.Load(), "all are idle again")
 
 	alone := newCounted(40, 1)
-	require.Equal(t, 2, crew.take(9))
-	crew.For(len(alone.done), 1, alone)
+	require.Equal(t, 2, pool.take(9))
+	pool.For(len(alone.done), 1, alone)
 	alone.check(t)
 	require.EqualValues(t, 1, alone.most.Load(), "nobody was idle")
-	crew.give(2)
+	pool.give(2)
 	require.Zero(t, NewPool(1).take(1))
 }
 
 func TestAPanicOfAPieceIsTheCallersAndTheCrewGoesOn(t *testing.T) {
-	crew := NewPool(4)
+	pool := NewPool(4)
 	for bad := range 20 {
 		c := newCounted(20, 1)
 		c.inPiece = func(from, _ int) {
@@ -95,25 +95,25 @@ func TestAPanicOfAPieceIsTheCallersAndTheCrewGoesOn(t *testing.T) {
 				panic("spoilt")
 			}
 		}
-		require.PanicsWithValue(t, "spoilt", func() { crew.For(20, 1, c) })
+		require.PanicsWithValue(t, "spoilt", func() { pool.For(20, 1, c) })
 		require.Zero(t, c.now.Load(), "all pieces have ended")
 	}
 	c := newCounted(20, 1)
-	crew.For(20, 1, c)
+	pool.For(20, 1, c)
 	c.check(t)
-	require.EqualValues(t, 3, crew.free.Load())
+	require.EqualValues(t, 3, pool.free.Load())
 }
 
 func TestOneCrewServesTestsOfSimulatedTime(t *testing.T) {
-	crew := NewPool(3)
+	pool := NewPool(3)
 	for range 3 {
 		synctest.Test(t, func(t *testing.T) {
 			c := newCounted(30, 1)
-			crew.For(30, 1, c)
+			pool.For(30, 1, c)
 			c.check(t)
 		})
 		c := newCounted(30, 1)
-		crew.For(30, 1, c)
+		pool.For(30, 1, c)
 		c.check(t)
 	}
 }

@@ -2,13 +2,13 @@ package parallel
 
 import "sync"
 
-// body computes results from operands; sizes have been checked.
+// Body is an instruction made ready: it computes results from operands, whose sizes have been checked.
 type Body func(outs, ins [][]byte) error
 
-// someElements is about how many elements are worth a piece of their own.
+// Grain is about how many elements are worth a piece of their own.
 const Grain = 1 << 14
 
-// byRows makes a body of a function of some rows, of which there are n of extent d.
+// Rows makes a body of a function that computes rows [from, to), of n rows of extent d.
 func Rows(n, d int, run func(outs, ins [][]byte, from, to int)) Body {
 	var idle sync.Pool // of *rowWork
 	grain := max(1, Grain/max(d, 1))

@@ -6,15 +6,15 @@ import (
 	"github.com/weft-project/weft/device"
 )
 
-// memory is scratch for the time of one run. It is kept for the next run of whatever instruction, so that it stays in the cache.
+// Memory is memory for the time of one run. [Memory.Free] keeps it for the next run of whatever instruction, so that it stays in the cache.
 type Memory struct{ Words []int64 }
 
-// idleScratch is the process's, as the heap is.
-var idleScratch sync.Pool
+// idle is the process's, as the heap is.
+var idle sync.Pool
 
-// takeScratch gives at least n bytes, aligned to 8, with anything in them.
+// Take gives at least n bytes, aligned to 8, with anything in them.
 func Take(n int) *Memory {
-	s, _ := idleScratch.Get().(*Memory)
+	s, _ := idle.Get().(*Memory)
 	if s == nil {
 		s = new(Memory)
 	}
@@ -24,7 +24,8 @@ func Take(n int) *Memory {
 	return s
 }
 
-func (s *Memory) Free() { idleScratch.Put(s) }
+// Free ends its use.
+func (s *Memory) Free() { idle.Put(s) }
 
-// elems sees the memory as elements.
+// Elems sees the memory as elements.
 func Elems[T device.Number](s *Memory) []T { return device.As[T](device.Bytes(s.Words)) }

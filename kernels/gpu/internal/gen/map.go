@@ -14,10 +14,7 @@ import (
 func (w *writer) mapping(i kernels.Map, in, out []kernels.Type, views []*kernels.View) {
 	var ins []access
 	for k, t := range in {
-		v := kernels.Whole(t.Shape)
-		if k < len(views) && views[k] != nil {
-			v = views[k]
-		}
+		v := kernels.ViewOf(in, views, k)
 		ins = append(ins, access{Param{In, k, v.Offset * t.Dtype.Size()}, t.Dtype, stride.Stretch(v.Strides, v.Shape, i.Shape)})
 	}
 	var passes []*pass

@@ -1,4 +1,3 @@
-// Package stridetest goes through the elements of strided layouts, as a person would.
 package stridetest
 
 import "github.com/weft-project/weft/device"
