@@ -36,8 +36,8 @@ test:
 	# The tests of what allocates are named for it, and say nothing of a sync.Pool under the race detector.
 	go test -run Allocat $$(grep -rl --include='*_test.go' 'testing\.AllocsPerRun' . | xargs -n 1 dirname | sort -u)
 	# Nor of what runs long on the interpreter of GPUs, on one goroutine, or on large values: the tests of files that are not for it, by their names.
-	names=$$(grep -l '^//go:build !race' bench/gpu/*_test.go kernels/gpu/*_test.go autodiff/*sizes_test.go autodiff/program/sizes_test.go kernels/sizes_test.go | xargs sed -nE 's/^func (Test[A-Za-z0-9_]+)\(.*/\1/p' | paste -sd '|' -)
-	go test -shuffle=on -run "^($$names)$$" ./bench/gpu ./kernels/gpu ./kernels ./autodiff ./autodiff/program
+	names=$$(grep -l '^//go:build !race' bench/gpu/*_test.go kernels/gpu/*_test.go autodiff/*sizes_test.go autodiff/program/sizes_test.go kernels/cpu/sizes_test.go | xargs sed -nE 's/^func (Test[A-Za-z0-9_]+)\(.*/\1/p' | paste -sd '|' -)
+	go test -shuffle=on -run "^($$names)$$" ./bench/gpu ./kernels/gpu ./kernels/cpu ./autodiff ./autodiff/program
 
 # The linter is pinned in tools/go.mod; the tests in tools show that its import rules can fail.
 lint:
@@ -133,7 +133,7 @@ gpu-descriptors:
 
 # What a machine with a GPU needs to check Weft on it: it has no Go there, nor anything else but NVIDIA's driver and, for fast products, cuBLASLt.
 # The test binaries are those of packages whose tests run on a real GPU (internal/testgpu).
-REALTESTS := ./internal/testgpu ./kernels/gpu ./kernels/gpu/gen ./autodiff ./internal/disttest/gpus ./examples/digits
+REALTESTS := ./internal/testgpu ./kernels/gpu ./kernels/gpu/internal/gen ./autodiff ./internal/disttest/gpus ./examples/digits
 LEAN := -trimpath -ldflags "-s -w -X main.commit=$$(git describe --always --dirty 2>/dev/null || echo unknown)"
 # The window of xz is as wide as the largest binaries, so that it finds what they share, which is most of them; threads would each see a share of it.
 CARRY ?= 55

@@ -57,7 +57,7 @@ func (c Config) check(d cuda.Driver) error {
 	return errors.Join(errs...)
 }
 
-// On makes a device of a driver's GPU, with the backend that [kernels.For] finds. The driver is closed with it. An error that wraps [ErrConfig] has
+// On makes a device of a driver's GPU, with the backend that [kernels.Computer] gives. The driver is closed with it. An error that wraps [ErrConfig] has
 // all that is wrong with the arguments, and leaves the driver as it was; after any other it is closed.
 func On(d cuda.Driver, id device.ID) (*device.Accelerator, error) { return Config{}.On(d, id) }
 

@@ -2,7 +2,7 @@
 //
 // An instruction is lowered to launches of kernels. Those that go element by element (maps, folds, moves) are written for the case at hand,
 // as PTX, by package gen; the others are CUDA C++ of package cu, compiled beforehand. Products are the driver's library's, where it has
-// one, and a kernel's otherwise: where the library has none, lacks it, fails, or has no memory for its workspace. [kernels.Ways] says how often that was, and
+// one, and a kernel's otherwise: where the library has none, lacks it, fails, or has no memory for its workspace. [kernels.Surveyor] says how often that was, and
 // why; it counts what is made ready, not runs. Where they are those of bfloat16 ([Precision]), operands that are not that already ([kernels.Narrow]) are copied
 // first, once for all that read the same memory of a routine before it is written. A routine is one list of launches, submitted at once; one that runs
 // again on the same memory is replayed as a graph.

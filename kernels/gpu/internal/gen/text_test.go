@@ -42,7 +42,7 @@ func TestTextsAreAsReviewed(t *testing.T) {
 		}
 		want, err := os.ReadFile(file)
 		require.NoError(t, err)
-		require.Equal(t, string(want), text, "go test ./kernels/gpu/gen -rewrite, and review the change")
+		require.Equal(t, string(want), text, "go test ./kernels/gpu/internal/gen -rewrite, and review the change")
 	}
 }
 
