@@ -60,15 +60,28 @@ type HostRoutine interface {
 
 // Frame is what one run on the host's memory needs.
 type Frame struct {
-	HostRun
-	Spare []byte // the caller's: it is kept, as it is, for a later run
+	Spare []byte  // the caller's: it is kept, as it is, for a later run
+	Of    HostRun // the backend's
+
+	mem [][]byte
 }
+
+// Run runs the calls in order, as [Routine.Run], on the routine's buffers: each exactly as long as it was told, and aligned as a buffer's
+// memory. It keeps nothing of mem.
+func (f *Frame) Run(mem [][]byte) error {
+	f.mem = append(f.mem[:0], mem...) // the caller's list would escape to the heap by way of the interface
+	err := f.Of.Run(f.mem)
+	clear(f.mem)
+	return err
+}
+
+// End ends the run; the frame must not be used any more.
+func (f *Frame) End() { f.Of.End() }
 
 // HostRun is a backend's part of a [Frame].
 type HostRun interface {
-	// Run runs the calls in order, as [Routine.Run], on the routine's buffers: each exactly as long as it was told, and aligned as a
-	// buffer's memory. It keeps nothing of mem.
+	// Run is [Frame.Run].
 	Run(mem [][]byte) error
-	// End ends the run; the frame must not be used any more.
+	// End is [Frame.End].
 	End()
 }

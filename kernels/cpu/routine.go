@@ -54,7 +54,7 @@ func (Backend) Assemble(calls []kernels.Call, bufs []int, written []bool) (kerne
 	}
 	r.idle.New = func() any {
 		f := &frame{routine: r, mem: make([][]byte, len(r.places))}
-		f.launch = f.run
+		f.launch, f.host.Of = f.run, hostRun{f}
 		return f
 	}
 	return r, nil
@@ -103,9 +103,7 @@ func (r *routine) failed(k int, err error) error {
 
 // Begin is [kernels.HostRoutine]'s.
 func (r *routine) Begin() *kernels.Frame {
-	f := r.idle.Get().(*frame)
-	f.host.HostRun = hostRun{f}
-	return &f.host
+	return &r.idle.Get().(*frame).host
 }
 
 // hostRun is one run on the host's memory.
