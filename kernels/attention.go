@@ -6,12 +6,13 @@ import (
 	"github.com/weft-project/weft/device"
 )
 
-// Attention is softmax(q·kᵀ/√d)·v for each head of each batch, without a matrix of all scores in memory (Dao, "FlashAttention-2",
-// arXiv:2307.08691): (q [b, t, heads, d], k [b, s, heads, d], v like k) → (y like q, the logarithms of the sums of exponentials
-// [b, heads, t], which the gradient reads). So what a linear layer makes of tokens is read and written without a transpose.
+// Attention is softmax(q·kᵀ/√d)·v for each head of each batch, without a matrix of all scores in
+// memory (Dao, "FlashAttention-2", arXiv:2307.08691): (q [b, t, heads, d], k [b, s, heads, d], v
+// like k) → (y like q, the logarithms of the sums of exponentials [b, heads, t], which the gradient
+// reads). So what a linear layer makes of tokens is read and written without a transpose.
 type Attention struct {
-	// Causal lets row r see the first s−t+r+1 rows of k and v alone, so that the last row sees all; s is at least t then. What is not
-	// finite in what a row does not see does not reach it.
+	// Causal lets row r see the first s−t+r+1 rows of k and v alone, so that the last row sees all;
+	// s is at least t then. What is not finite in what a row does not see does not reach it.
 	Causal bool
 }
 
@@ -36,7 +37,8 @@ func (i Attention) Infer(in []Type) ([]Type, error) {
 	return []Type{in[0], {in[0].Dtype, sums}}, nil
 }
 
-// AttentionGrad is the gradient of Attention: (q, k, v, y and the logarithms as Attention gave them, gy like y) → (gq, gk, gv).
+// AttentionGrad is the gradient of Attention: (q, k, v, y and the logarithms as Attention gave
+// them, gy like y) → (gq, gk, gv).
 type AttentionGrad struct {
 	Causal bool
 	// Joined puts the three side by side into one result (b, t, 3·heads, d), where s is t.

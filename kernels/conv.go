@@ -50,7 +50,8 @@ func (w Window) Whole() Window {
 	return w
 }
 
-// maxWindow bounds what a window says, and the images that it slides over, so that positions do not overflow.
+// maxWindow bounds what a window says, and the images that it slides over, so that positions do not
+// overflow.
 const maxWindow = 1 << 30
 
 // Over gives the extents of the result of sliding over h×w. The window must be whole.
@@ -75,7 +76,8 @@ func (w Window) Over(height, width int) (out [2]int, err error) {
 	return out, nil
 }
 
-// images checks that the first operand is images, and gives the extents of the window's result over them.
+// images checks that the first operand is images, and gives the extents of the window's result over
+// them.
 func (w Window) images(i Instr, in []Type) ([2]int, error) {
 	if len(in[0].Shape) != 4 {
 		return [2]int{}, refuse(i, in, "operand 0 must be images (n, channels, height, width)")
@@ -87,8 +89,8 @@ func (w Window) images(i Instr, in []Type) ([2]int, error) {
 	return out, nil
 }
 
-// Im2col lays out what the kernel sees at each of its positions, zeros in the padding: images (n, c, h, w) → (n, c·kh·kw, oh·ow), or
-// with Rows (n, oh, ow, c·kh·kw).
+// Im2col lays out what the kernel sees at each of its positions, zeros in the padding: images (n,
+// c, h, w) → (n, c·kh·kw, oh·ow), or with Rows (n, oh, ow, c·kh·kw).
 type Im2col struct {
 	Window
 	Rows bool
@@ -135,7 +137,8 @@ func (w Window) taps(i Instr, in []Type, c int) (int, error) {
 	return s.Elems(), nil
 }
 
-// Col2im is the gradient of Im2col: columns → images (n, c, H, W), each element the sum of all that were taken from it.
+// Col2im is the gradient of Im2col: columns → images (n, c, H, W), each element the sum of all that
+// were taken from it.
 type Col2im struct {
 	Im2col
 	Channels, Height, Width int // of the images
@@ -167,7 +170,8 @@ func (i Col2im) Infer(in []Type) ([]Type, error) {
 	return x, nil
 }
 
-// Conv2d correlates images with kernels: (x (n, c, h, w), w (o, c, kh, kw)) → (n, o, oh, ow). Padding adds nothing.
+// Conv2d correlates images with kernels: (x (n, c, h, w), w (o, c, kh, kw)) → (n, o, oh, ow).
+// Padding adds nothing.
 type Conv2d struct{ Window }
 
 func (i Conv2d) String() string { return fmt.Sprintf("Conv2d(%v)", i.Window) }
@@ -200,7 +204,8 @@ func (w Window) weights(i Instr, in []Type, k int) error {
 	return nil
 }
 
-// Conv2dGradX is the gradient of Conv2d's images: (w, gy) → x (n, c, Height, Width). On its own it is the transposed convolution.
+// Conv2dGradX is the gradient of Conv2d's images: (w, gy) → x (n, c, Height, Width). On its own it
+// is the transposed convolution.
 type Conv2dGradX struct {
 	Window
 	Height, Width int

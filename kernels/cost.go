@@ -9,7 +9,8 @@ type Cost struct {
 // Plus adds two costs.
 func (c Cost) Plus(d Cost) Cost { return Cost{c.Flops + d.Flops, c.Bytes + d.Bytes} }
 
-// CostOf estimates an instruction with operands of types in, which Infer accepts with results of types out.
+// CostOf estimates an instruction with operands of types in, which Infer accepts with results of
+// types out.
 func CostOf(i Instr, in, out []Type) Cost {
 	var views []*View
 	stored := in

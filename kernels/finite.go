@@ -14,7 +14,8 @@ const (
 	HasNaN
 )
 
-// NonFinite tells whether anything in x is not a finite number: x → an int32 scalar, a [Finiteness].
+// NonFinite tells whether anything in x is not a finite number: x → an int32 scalar, a
+// [Finiteness].
 type NonFinite struct{}
 
 func (i NonFinite) String() string { return "NonFinite" }

@@ -11,8 +11,8 @@ import (
 
 // What can go wrong; errors of this package wrap one of these or an error of package device.
 var (
-	// ErrOperands: number, dtypes, shapes or buffers do not fit the instruction, or its parameters are impossible; the error of an Infer is an
-	// [OperandsError].
+	// ErrOperands: number, dtypes, shapes or buffers do not fit the instruction, or its parameters
+	// are impossible; the error of an Infer is an [OperandsError].
 	ErrOperands = errors.New("operands do not fit")
 	// ErrIndex: an id or a label is out of range; the error is an [IndexError].
 	ErrIndex = errors.New("index out of range")
@@ -72,11 +72,11 @@ func (t Type) Bytes() int { return t.Shape.Elems() * t.Dtype.Size() }
 // Equal compares dtype and shape.
 func (t Type) Equal(o Type) bool { return t.Dtype == o.Dtype && t.Shape.Equal(o.Shape) }
 
-// Instr is one instruction: what to compute. Instructions are values; two are the same when String is the same.
-// The slices inside must not be changed after the instruction was made.
+// Instr is one instruction: what to compute. Instructions are values; two are the same when String
+// is the same. The slices inside must not be changed after the instruction was made.
 type Instr interface {
-	// Infer checks the operands and gives the types of the results. The error wraps [ErrOperands] and shows all
-	// operand types.
+	// Infer checks the operands and gives the types of the results. The error wraps [ErrOperands]
+	// and shows all operand types.
 	Infer(in []Type) ([]Type, error)
 	// String prints the name and every parameter that matters.
 	String() string
@@ -85,30 +85,36 @@ type Instr interface {
 // Backend prepares instructions for a kind of device. It is safe for concurrent use.
 type Backend interface {
 	Name() string
-	// Prepare fails as [Instr.Infer] does, and with [ErrNoBackend] for an instruction it does not know.
+	// Prepare fails as [Instr.Infer] does, and with [ErrNoBackend] for an instruction it does not
+	// know.
 	Prepare(i Instr, in []Type) (Kernel, error)
-	// Assemble prepares calls over buffers of the given sizes in bytes, of which it may write those that written marks. Places are aligned
-	// to [PlaceAlign] and as long as their types. A result of a call may lie over an operand or another result of the same call only
-	// as [Kernel.Run] has it, and then exactly. The error is a [CallError] where a call is wrong, and wraps what Prepare gives.
+	// Assemble prepares calls over buffers of the given sizes in bytes, of which it may write those
+	// that written marks. Places are aligned to [PlaceAlign] and as long as their types. A result
+	// of a call may lie over an operand or another result of the same call only as [Kernel.Run] has
+	// it, and then exactly. The error is a [CallError] where a call is wrong, and wraps what
+	// Prepare gives.
 	Assemble(calls []Call, bufs []int, written []bool) (Routine, error)
 }
 
-// Recorder is a [Backend] to which one routine of many calls costs less than many of few, as a GPU records it and the host goes on. So a program for it is cut
-// where values begin and end only if these are large.
+// Recorder is a [Backend] to which one routine of many calls costs less than many of few, as a GPU
+// records it and the host goes on. So a program for it is cut where values begin and end only if
+// these are large.
 type Recorder interface {
-	// OwnBuffer is from how many bytes on a value between instructions should have memory of its own, which is there only while it is needed.
+	// OwnBuffer is from how many bytes on a value between instructions should have memory of its
+	// own, which is there only while it is needed.
 	OwnBuffer() int
 }
 
 // Kernel is a prepared instruction, safe for concurrent runs on different buffers.
 type Kernel interface {
-	// Run computes outs from ins, in the order of [Instr.Infer]; all lie on one device of the backend's kind and
-	// have exactly the sizes of their types. An out may be the same buffer as an in only where [Overwrites] says
-	// so; any other sharing is [ErrOperands].
+	// Run computes outs from ins, in the order of [Instr.Infer]; all lie on one device of the
+	// backend's kind and have exactly the sizes of their types. An out may be the same buffer as an
+	// in only where [Overwrites] says so; any other sharing is [ErrOperands].
 	Run(outs, ins []*device.Buffer) error
 }
 
-// Computer is the memory of a [device.Accelerator] that comes with what computes on it: a GPU's, of package kernels/gpu.
+// Computer is the memory of a [device.Accelerator] that comes with what computes on it: a GPU's, of
+// package kernels/gpu.
 type Computer interface{ Backend() Backend }
 
 // refuse is the error of an Infer.

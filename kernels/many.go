@@ -2,8 +2,8 @@ package kernels
 
 import "fmt"
 
-// UpdateMany steps many parameters by one rule, in one run: the operands of [Update] for each, one after another, and so the results. All
-// have one dtype, and each parameter a shape of its own.
+// UpdateMany steps many parameters by one rule, in one run: the operands of [Update] for each, one
+// after another, and so the results. All have one dtype, and each parameter a shape of its own.
 type UpdateMany struct{ Of Update }
 
 func (i UpdateMany) String() string { return fmt.Sprintf("UpdateMany(%v)", i.Of) }

@@ -8,8 +8,9 @@ import (
 	"github.com/weft-project/weft/device"
 )
 
-// Map computes an expression for every element of Shape, to which all operands broadcast, and gives any number of results. Values in it
-// are registers, numbered from 0: first the operands, then what the steps make. Every operand, register and result has one dtype.
+// Map computes an expression for every element of Shape, to which all operands broadcast, and gives
+// any number of results. Values in it are registers, numbered from 0: first the operands, then what
+// the steps make. Every operand, register and result has one dtype.
 type Map struct {
 	Shape device.Shape
 	Steps []Step
@@ -116,8 +117,9 @@ func (i Map) checkStep(in []Type, k int, s Step, whole Type) error {
 	return err
 }
 
-// MatMulThen is a matrix product followed by a Map, done while the product is still in the cache: (a, b, the map's operands but the first…)
-// → the map's results. The map's first operand is the product. With it come biases, activations and their gradients.
+// MatMulThen is a matrix product followed by a Map, done while the product is still in the cache:
+// (a, b, the map's operands but the first…) → the map's results. The map's first operand is the
+// product. With it come biases, activations and their gradients.
 type MatMulThen struct {
 	MatMul
 	Then Map
@@ -140,7 +142,8 @@ func (i MatMulThen) Infer(in []Type) ([]Type, error) {
 	return i.Then.Infer(append(c, in[2:]...))
 }
 
-// LastReads gives for each register of a map of n operands the last step that reads it: len(Steps) where a result does, −1 where nothing does that matters.
+// LastReads gives for each register of a map of n operands the last step that reads it: len(Steps)
+// where a result does, −1 where nothing does that matters.
 func (i Map) LastReads(n int) []int {
 	last := slices.Repeat([]int{-1}, n+len(i.Steps))
 	for _, o := range i.Outs {

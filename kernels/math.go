@@ -70,7 +70,8 @@ func (i Unary) Infer(in []Type) ([]Type, error) {
 // BinaryFn is a function of two elements.
 type BinaryFn uint8
 
-// The binary functions. The gradients are functions of a saved value and of the gradient gy of the result y.
+// The binary functions. The gradients are functions of a saved value and of the gradient gy of the
+// result y.
 const (
 	Add BinaryFn = iota
 	Sub
@@ -138,8 +139,8 @@ func broadcastShapes(a, b device.Shape) (device.Shape, bool) {
 	return s, true
 }
 
-// MatMul multiplies matrices in the last two axes, (…, m, k)·(…, k, n) → (…, m, n); the axes before broadcast.
-// TransA and TransB say that an operand's last two axes are stored swapped.
+// MatMul multiplies matrices in the last two axes, (…, m, k)·(…, k, n) → (…, m, n); the axes before
+// broadcast. TransA and TransB say that an operand's last two axes are stored swapped.
 type MatMul struct{ TransA, TransB bool }
 
 func (i MatMul) String() string {
@@ -196,8 +197,8 @@ func (f ReduceFn) String() string {
 	return fmt.Sprintf("ReduceFn(%d)", uint8(f))
 }
 
-// Reduce brings the elements along Axes together. Nil Axes are all axes; an empty list that is not nil is none.
-// Keep leaves the reduced axes in the result with extent 1.
+// Reduce brings the elements along Axes together. Nil Axes are all axes; an empty list that is not
+// nil is none. Keep leaves the reduced axes in the result with extent 1.
 type Reduce struct {
 	Fn   ReduceFn
 	Axes []int // distinct, counted from 0
@@ -278,8 +279,8 @@ func reducedShape(x device.Shape, mask []bool, keep bool) device.Shape {
 	return s
 }
 
-// MaxGrad is the gradient of Reduce{Max}: (x, y, gy) → like x, where y is the result and gy its gradient. Elements
-// that tie for the maximum share evenly.
+// MaxGrad is the gradient of Reduce{Max}: (x, y, gy) → like x, where y is the result and gy its
+// gradient. Elements that tie for the maximum share evenly.
 type MaxGrad struct {
 	Axes []int
 	Keep bool

@@ -23,8 +23,8 @@ func (i BroadcastTo) Infer(in []Type) ([]Type, error) {
 	return result(i, in, in[0].Dtype, i.Shape)
 }
 
-// Reshape gives the same elements another shape; every dtype. It is a copy here; executors may share the buffer
-// instead.
+// Reshape gives the same elements another shape; every dtype. It is a copy here; executors may
+// share the buffer instead.
 type Reshape struct{ Shape device.Shape }
 
 func (i Reshape) String() string { return "Reshape" + i.Shape.String() }
@@ -96,7 +96,8 @@ func withExtent(s device.Shape, axis, n int) device.Shape {
 	return s
 }
 
-// Pad adds zeros to an axis, Before and After what is there; every dtype. It is the gradient of Slice.
+// Pad adds zeros to an axis, Before and After what is there; every dtype. It is the gradient of
+// Slice.
 type Pad struct{ Axis, Before, After int }
 
 func (i Pad) String() string {
@@ -150,8 +151,9 @@ func (i Concat) Infer(in []Type) ([]Type, error) {
 	return result(i, in, in[0].Dtype, withExtent(in[0].Shape, i.Axis, total))
 }
 
-// Cast changes the dtype, between any two. Floats become integers by dropping the fraction; what is out of range
-// becomes the nearest integer there is, and NaN becomes 0. int64 to int32 keeps the low bits.
+// Cast changes the dtype, between any two. Floats become integers by dropping the fraction; what is
+// out of range becomes the nearest integer there is, and NaN becomes 0. int64 to int32 keeps the
+// low bits.
 type Cast struct{ To device.Dtype }
 
 func (i Cast) String() string { return fmt.Sprintf("Cast(%v)", i.To) }

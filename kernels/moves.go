@@ -7,14 +7,15 @@ import (
 	"github.com/weft-project/weft/kernels/internal/stride"
 )
 
-// Move is a part of what an instruction that moves makes: a copy of an operand, or zeros. Both views have one shape.
+// Move is a part of what an instruction that moves makes: a copy of an operand, or zeros. Both
+// views have one shape.
 type Move struct {
 	In       int // which operand; −1: zeros
 	To, From *View
 }
 
-// Moves are the copies that BroadcastTo, Reshape, Transpose, Slice, Pad, Concat, or one of them Viewed, is made of; none for another
-// instruction. Infer accepts the operands.
+// Moves are the copies that BroadcastTo, Reshape, Transpose, Slice, Pad, Concat, or one of them
+// Viewed, is made of; none for another instruction. Infer accepts the operands.
 func Moves(i Instr, in []Type) []Move {
 	var views []*View
 	if v, ok := i.(Viewed); ok {

@@ -8,9 +8,10 @@ import (
 	"github.com/weft-project/weft/device"
 )
 
-// Narrow is an instruction of which some operands and results lie in memory as bfloat16. It reads such operands as float32, which is exact, and rounds such
-// results to the nearest, to even where two are as near, and to infinity beyond 3.396e38: as programs may have it that compute products of bfloat16 (see
-// [Narrower]). Views lie within: Narrow{Viewed{…}}.
+// Narrow is an instruction of which some operands and results lie in memory as bfloat16. It reads
+// such operands as float32, which is exact, and rounds such results to the nearest, to even where
+// two are as near, and to infinity beyond 3.396e38: as programs may have it that compute products
+// of bfloat16 (see [Narrower]). Views lie within: Narrow{Viewed{…}}.
 type Narrow struct {
 	Of      Instr
 	Outs    []bool // by result: it is bfloat16; none where they are fewer
@@ -19,7 +20,8 @@ type Narrow struct {
 
 // Narrower is a [Backend] that knows [Narrow].
 type Narrower interface {
-	// Narrows says whether factors of products are rounded to bfloat16, so that to keep them as that loses nothing.
+	// Narrows says whether factors of products are rounded to bfloat16, so that to keep them as
+	// that loses nothing.
 	Narrows() bool
 }
 

@@ -7,8 +7,8 @@ import (
 	"github.com/weft-project/weft/device"
 )
 
-// Gather picks rows of a table: (table [n, d…], ids of any shape, int32 or int64) → ids' shape + d…. An id out of
-// [0, n) is an [IndexError] of Run.
+// Gather picks rows of a table: (table [n, d…], ids of any shape, int32 or int64) → ids' shape +
+// d…. An id out of [0, n) is an [IndexError] of Run.
 type Gather struct{}
 
 func (i Gather) String() string { return "Gather" }
@@ -31,8 +31,8 @@ func (i Gather) Infer(in []Type) ([]Type, error) {
 	return result(i, in, table.Dtype, slices.Concat(ids.Shape, table.Shape[1:]))
 }
 
-// ScatterAdd is the gradient of Gather: (ids, gy of ids' shape + d…) → [Rows, d…], each row the sum of the rows of
-// gy with its id. An id out of [0, Rows) is an [IndexError] of Run.
+// ScatterAdd is the gradient of Gather: (ids, gy of ids' shape + d…) → [Rows, d…], each row the sum
+// of the rows of gy with its id. An id out of [0, Rows) is an [IndexError] of Run.
 type ScatterAdd struct{ Rows int }
 
 func (i ScatterAdd) String() string { return fmt.Sprintf("ScatterAdd(rows=%d)", i.Rows) }
@@ -75,7 +75,8 @@ func (i Softmax) Infer(in []Type) ([]Type, error) {
 	return []Type{in[0]}, nil
 }
 
-// SoftmaxGrad is the gradient of Softmax: (y, gy) → like y, where y is the result and gy its gradient.
+// SoftmaxGrad is the gradient of Softmax: (y, gy) → like y, where y is the result and gy its
+// gradient.
 type SoftmaxGrad struct {
 	Axis int
 	Log  bool
@@ -99,8 +100,8 @@ func (i SoftmaxGrad) Infer(in []Type) ([]Type, error) {
 	return []Type{in[0]}, nil
 }
 
-// CrossEntropy is the mean over rows of -log softmax(logits)[label]: (logits [n, c], labels [n], int32 or int64) →
-// scalar. A label out of [0, c) is an [IndexError] of Run.
+// CrossEntropy is the mean over rows of -log softmax(logits)[label]: (logits [n, c], labels [n],
+// int32 or int64) → scalar. A label out of [0, c) is an [IndexError] of Run.
 type CrossEntropy struct{}
 
 func (i CrossEntropy) String() string { return "CrossEntropy" }
@@ -154,8 +155,8 @@ func (i CrossEntropyGrad) Infer(in []Type) ([]Type, error) {
 	return []Type{in[0]}, nil
 }
 
-// Normalize is (x-mean)/√(variance+Eps) along the last axis, with the biased variance: layer norm without its
-// affine part. x → like x.
+// Normalize is (x-mean)/√(variance+Eps) along the last axis, with the biased variance: layer norm
+// without its affine part. x → like x.
 type Normalize struct{ Eps float64 }
 
 func (i Normalize) String() string { return fmt.Sprintf("Normalize(eps=%v)", i.Eps) }
@@ -191,8 +192,8 @@ func (i NormalizeGrad) Infer(in []Type) ([]Type, error) {
 	return inferNormalize(i, in)
 }
 
-// LayerNorm normalises the last axis, of extent d, and gives it a scale and a shift of its own: (x, gamma [d], beta [d]) → like x. It is
-// Normalize with its affine part.
+// LayerNorm normalises the last axis, of extent d, and gives it a scale and a shift of its own: (x,
+// gamma [d], beta [d]) → like x. It is Normalize with its affine part.
 type LayerNorm struct{ Eps float64 }
 
 func (i LayerNorm) String() string { return fmt.Sprintf("LayerNorm(eps=%v)", i.Eps) }

@@ -29,8 +29,9 @@ func UpdateRules() []UpdateRule {
 	return []UpdateRule{SGD, Adam, AdamW, Adagrad, Adadelta, RMSprop, Rprop, Adamax}
 }
 
-// Update is one step of an optimizer as PyTorch defines it: (p, g, state…) → (p, state…), with a tensor of state for each of
-// [Update.Slots]. Results may be written over p and the state. A rule reads only the fields that it names here.
+// Update is one step of an optimizer as PyTorch defines it: (p, g, state…) → (p, state…), with a
+// tensor of state for each of [Update.Slots]. Results may be written over p and the state. A rule
+// reads only the fields that it names here.
 type Update struct {
 	Rule        UpdateRule
 	LR          float64
@@ -56,7 +57,8 @@ type Update struct {
 	Step  int     // counts from 1
 }
 
-// Slot is a tensor of state, like the parameter: torch's name for it, and what it is filled with before the first step.
+// Slot is a tensor of state, like the parameter: torch's name for it, and what it is filled with
+// before the first step.
 type Slot struct {
 	Name string
 	Init float64
@@ -68,7 +70,8 @@ func (i Update) Slots() []Slot {
 	return s[:n]
 }
 
-// slots is Slots without memory of its own, as a step for each of many small parameters asks for it.
+// slots is Slots without memory of its own, as a step for each of many small parameters asks for
+// it.
 func (i Update) slots() (s [3]Slot, n int) {
 	add := func(when bool, name string, init float64) {
 		if when {
@@ -228,8 +231,8 @@ func (i Update) Infer(in []Type) ([]Type, error) {
 	return out, nil
 }
 
-// SumSquares adds the squares of all elements to a float64: (x, sum) → sum. Squares and sums are float64 whatever x is. The
-// result may be written over the sum.
+// SumSquares adds the squares of all elements to a float64: (x, sum) → sum. Squares and sums are
+// float64 whatever x is. The result may be written over the sum.
 type SumSquares struct{}
 
 func (SumSquares) String() string { return "SumSquares" }

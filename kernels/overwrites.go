@@ -2,8 +2,9 @@ package kernels
 
 import "slices"
 
-// Overwrites says whether a result of an instruction may be written over an operand: they have one type then, and the instruction has read
-// an element before it writes it. A memory planner asks this; [Kernel.Run] and routines hold to it.
+// Overwrites says whether a result of an instruction may be written over an operand: they have one
+// type then, and the instruction has read an element before it writes it. A memory planner asks
+// this; [Kernel.Run] and routines hold to it.
 func Overwrites(i Instr, in []Type, result, operand int) bool {
 	out, err := i.Infer(in)
 	return err == nil && overwrites(i, in, out, result, operand)
@@ -34,8 +35,8 @@ func overwrites(i Instr, in, out []Type, result, operand int) bool {
 	return false
 }
 
-// overwrites says whether result may lie where an operand does, which is read in place: no step reads the operand after the one
-// that writes the result.
+// overwrites says whether result may lie where an operand does, which is read in place: no step
+// reads the operand after the one that writes the result.
 func (i Map) overwrites(in []Type, result, operand int) bool {
 	n, o := len(in), i.Outs[result]
 	if o.Fold != nil || o.Reg < n || !in[operand].Shape.Equal(i.Shape) {

@@ -6,8 +6,8 @@ import (
 	"github.com/weft-project/weft/device"
 )
 
-// MaxPool2d is the largest element under the window, or NaN where there is one: (n, c, h, w) → (n, c, oh, ow). The padding, on
-// each side at most half of what the kernel reaches over, is −Inf.
+// MaxPool2d is the largest element under the window, or NaN where there is one: (n, c, h, w) → (n,
+// c, oh, ow). The padding, on each side at most half of what the kernel reaches over, is −Inf.
 type MaxPool2d struct{ Window }
 
 func (i MaxPool2d) String() string { return fmt.Sprintf("MaxPool2d(%v)", i.Window) }
@@ -32,8 +32,8 @@ func (w Window) pooled(i Instr, in []Type) ([]Type, error) {
 	return types, w.halves(i, in)
 }
 
-// halves refuses padding under which a kernel without dilation would see nothing else, as PyTorch does. The window must have been found
-// to fit.
+// halves refuses padding under which a kernel without dilation would see nothing else, as PyTorch
+// does. The window must have been found to fit.
 func (w Window) halves(i Instr, in []Type) error {
 	w = w.Whole()
 	for a := range 2 {
@@ -45,8 +45,9 @@ func (w Window) halves(i Instr, in []Type) error {
 	return nil
 }
 
-// MaxPool2dGrad is the gradient of MaxPool2d: (x, gy) → like x. Of equal elements under a window the first, row by row, gets its gradient;
-// of several NaN the last; and none where the window sees nothing but padding.
+// MaxPool2dGrad is the gradient of MaxPool2d: (x, gy) → like x. Of equal elements under a window
+// the first, row by row, gets its gradient; of several NaN the last; and none where the window sees
+// nothing but padding.
 type MaxPool2dGrad struct{ Window }
 
 func (i MaxPool2dGrad) String() string { return fmt.Sprintf("MaxPool2dGrad(%v)", i.Window) }
@@ -66,8 +67,8 @@ func (i MaxPool2dGrad) Infer(in []Type) ([]Type, error) {
 	return []Type{in[0]}, i.halves(i, in)
 }
 
-// AvgPool2d is the mean of the elements under the window: (n, c, h, w) → (n, c, oh, ow). The padding counts as zeros, unless Inside: then
-// the mean is of what lies inside of the image.
+// AvgPool2d is the mean of the elements under the window: (n, c, h, w) → (n, c, oh, ow). The
+// padding counts as zeros, unless Inside: then the mean is of what lies inside of the image.
 type AvgPool2d struct {
 	Window
 	Inside bool

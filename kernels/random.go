@@ -6,11 +6,12 @@ import (
 	"github.com/weft-project/weft/device"
 )
 
-// Random numbers are a function of a key and of an element's place: Philox4x32-10 (Salmon, Moraes, Dror and Shaw, "Parallel random numbers:
-// as easy as 1, 2, 3", SC 2011). The key is an operand, int64 (2): a seed and a counter, of which every use of one seed takes another. Element
-// e of the result is made of word e mod 4 of block (e div 4 in words 0 and 1, the counter in words 2 and 3) under the seed; a float64 of words
-// 2·(e mod 2) and the next of block e div 2. So a result is the same on every device, however many threads make it, and made again when
-// it is needed again.
+// Random numbers are a function of a key and of an element's place: Philox4x32-10 (Salmon, Moraes,
+// Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011). The key is an operand,
+// int64 (2): a seed and a counter, of which every use of one seed takes another. Element e of the
+// result is made of word e mod 4 of block (e div 4 in words 0 and 1, the counter in words 2 and 3)
+// under the seed; a float64 of words 2·(e mod 2) and the next of block e div 2. So a result is the
+// same on every device, however many threads make it, and made again when it is needed again.
 
 // RandomFn is a distribution.
 type RandomFn uint8
@@ -82,8 +83,9 @@ func probability(i Instr, in []Type, p float64) error {
 	return nil
 }
 
-// Dropout keeps each element with probability 1−P and scales it by 1/(1−P), and gives 0 for the others, whatever they were: (x, key) →
-// like x. It keeps the elements for which Random{Bernoulli, P: 1−P} of the key has 1. Its gradient is itself: (gy, key) → gx.
+// Dropout keeps each element with probability 1−P and scales it by 1/(1−P), and gives 0 for the
+// others, whatever they were: (x, key) → like x. It keeps the elements for which Random{Bernoulli,
+// P: 1−P} of the key has 1. Its gradient is itself: (gy, key) → gx.
 type Dropout struct{ P float64 }
 
 func (i Dropout) String() string { return fmt.Sprintf("Dropout(%v)", i.P) }

@@ -5,15 +5,17 @@ import (
 	"slices"
 )
 
-// OnRows is an update of some rows of tables, the others left as they are: (t₀ [v, d…], g [n, d…], t₁ [v, d…] …, ids [n]) → t₀, t₁ …
-// For each k in turn, row ids[k] of every table becomes what Of, a [Binary] or an [Update], makes of those rows and of row k of g;
-// so a row whose id occurs twice is updated twice. The results may be written over their tables, and then only those rows are
+// OnRows is an update of some rows of tables, the others left as they are: (t₀ [v, d…], g [n, d…],
+// t₁ [v, d…] …, ids [n]) → t₀, t₁ … For each k in turn, row ids[k] of every table becomes what Of,
+// a [Binary] or an [Update], makes of those rows and of row k of g; so a row whose id occurs twice
+// is updated twice. The results may be written over their tables, and then only those rows are
 // touched. An id out of [0, v) is an [IndexError] of Run, before anything is written.
 type OnRows struct{ Of Instr }
 
 func (i OnRows) String() string { return fmt.Sprintf("OnRows(%v)", i.Of) }
 
-// Infer takes the operands of Of, the second of n rows and the others of v, and ids, int32 or int64.
+// Infer takes the operands of Of, the second of n rows and the others of v, and ids, int32 or
+// int64.
 func (i OnRows) Infer(in []Type) ([]Type, error) {
 	switch i.Of.(type) {
 	case Binary, Update:
@@ -50,7 +52,8 @@ func (i OnRows) Infer(in []Type) ([]Type, error) {
 	return out, nil
 }
 
-// Replaced is the operand that result k of an [Update], or of one of rows, replaces: each but the second, which is the gradient.
+// Replaced is the operand that result k of an [Update], or of one of rows, replaces: each but the
+// second, which is the gradient.
 func Replaced(k int) int {
 	if k == 0 {
 		return 0

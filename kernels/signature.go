@@ -7,8 +7,8 @@ import (
 	"github.com/weft-project/weft/device"
 )
 
-// Signature is an instruction with the types of its operands and results: what a [Backend] prepares, and what every backend checks buffers
-// and places by.
+// Signature is an instruction with the types of its operands and results: what a [Backend]
+// prepares, and what every backend checks buffers and places by.
 type Signature struct {
 	Instr   Instr
 	In, Out []Type
@@ -95,7 +95,8 @@ func NewLayout(sizes []int, written []bool) (Layout, error) {
 	return Layout{slices.Clone(sizes), slices.Clone(written)}, nil
 }
 
-// Places refuses places that do not fit an instruction's types or the buffers, and sharing that the instruction does not allow.
+// Places refuses places that do not fit an instruction's types or the buffers, and sharing that the
+// instruction does not allow.
 func (l *Layout) Places(s *Signature, outs, ins []Place) error {
 	if len(outs) != len(s.Out) || len(ins) != len(s.In) {
 		return s.refuse("expected %d results and %d operands, got places for %d and %d", len(s.Out), len(s.In), len(outs), len(ins))

@@ -9,8 +9,8 @@ import (
 	"github.com/weft-project/weft/kernels/internal/stride"
 )
 
-// View reads a buffer's elements in another order, without a copy: element (i, j, …) lies Offset + i·Strides[0] + j·Strides[1] + … elements
-// from the first. A stride may be 0, and none is negative.
+// View reads a buffer's elements in another order, without a copy: element (i, j, …) lies Offset +
+// i·Strides[0] + j·Strides[1] + … elements from the first. A stride may be 0, and none is negative.
 type View struct {
 	Shape   device.Shape
 	Offset  int
@@ -46,9 +46,10 @@ func (v *View) within(n int) bool {
 	return left >= 0
 }
 
-// Viewed is an instruction that reads some operands through views, so that slices and transposes need no copy. Of is a Map, a MatMul,
-// a MatMulThen, an Attention or its gradient, or a move: with Reshape it is a copy of what a view shows, with Concat it puts pieces together
-// that lie anywhere (zeros as a view of one zero, with strides 0).
+// Viewed is an instruction that reads some operands through views, so that slices and transposes
+// need no copy. Of is a Map, a MatMul, a MatMulThen, an Attention or its gradient, or a move: with
+// Reshape it is a copy of what a view shows, with Concat it puts pieces together that lie anywhere
+// (zeros as a view of one zero, with strides 0).
 type Viewed struct {
 	Of Instr
 	In []*View // one per operand; nil: as it is

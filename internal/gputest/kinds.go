@@ -20,7 +20,8 @@ type Kind struct {
 	Make func(t testing.TB, i, bytes int) device.Device
 }
 
-// Each runs a test with every kind: accelerators that only lie apart from the host, and the GPUs of EachGPU.
+// Each runs a test with every kind: accelerators that only lie apart from the host, and the GPUs of
+// EachGPU.
 func Each(t *testing.T, run func(t *testing.T, k Kind)) {
 	sim := func(_ testing.TB, i, bytes int) device.Device {
 		return device.NewSim(device.SimConfig{Index: i, Bytes: int64(bytes)})
@@ -29,7 +30,8 @@ func Each(t *testing.T, run func(t *testing.T, k Kind)) {
 	EachGPU(t, run)
 }
 
-// EachGPU runs a test with GPUs as the interpreter has them, whose work is done at once, or as late as may be.
+// EachGPU runs a test with GPUs as the interpreter has them, whose work is done at once, or as late
+// as may be.
 func EachGPU(t *testing.T, run func(t *testing.T, k Kind)) {
 	gpus := func(t testing.TB, i, bytes int) device.Device { return GPU(t, i, ptx.Config{Bytes: bytes}) }
 	late := func(t testing.TB, i, bytes int) device.Device {

@@ -45,7 +45,8 @@ func attended(causal bool, in []Tensor) []Tensor {
 	return made
 }
 
-// viewedAttention draws views of all operands of attention or its gradient; what attention gave is of what the views show.
+// viewedAttention draws views of all operands of attention or its gradient; what attention gave is
+// of what the views show.
 func (g gen) viewedAttention(d device.Dtype) (kernels.Instr, []Tensor) {
 	of, in := g.attention(d, g.chance(0.5))
 	i, in := g.viewed(of, in)
@@ -56,7 +57,8 @@ func (g gen) viewedAttention(d device.Dtype) (kernels.Instr, []Tensor) {
 	return i, in
 }
 
-// looks is the probabilities of one row of queries over the keys that it sees, which are the first. Also the logarithm of the sum of exponentials.
+// looks is the probabilities of one row of queries over the keys that it sees, which are the first.
+// Also the logarithm of the sum of exponentials.
 //
 //go:norace
 func looks(causal bool, q, k Tensor, b, row, head int) (p []float64, sum float64) {
@@ -123,7 +125,8 @@ func attention(causal bool, in []Tensor, out []kernels.Type) []Tensor {
 	return []Tensor{y, sums}
 }
 
-// attentionGrad takes the Jacobian of the softmax element by element; it reads neither y nor the logarithms.
+// attentionGrad takes the Jacobian of the softmax element by element; it reads neither y nor the
+// logarithms.
 //
 //go:norace
 func attentionGrad(i kernels.AttentionGrad, in []Tensor, out []kernels.Type) []Tensor {

@@ -232,7 +232,8 @@ func (g gen) matMul(d device.Dtype) (kernels.Instr, []Tensor) {
 	return i, []Tensor{g.tensor(d, slices.Concat(a, am)), g.tensor(d, slices.Concat(b, bm))}
 }
 
-// matMulThen draws an expression of a product and of up to three more operands, which broadcast to it.
+// matMulThen draws an expression of a product and of up to three more operands, which broadcast to
+// it.
 func (g gen) matMulThen(d device.Dtype) (kernels.Instr, []Tensor) {
 	of, in := g.matMul(d)
 	c, err := of.Infer(types(in))

@@ -7,7 +7,8 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// mapCase draws an expression over operands that broadcast to a shape, which now and then takes more than one tile.
+// mapCase draws an expression over operands that broadcast to a shape, which now and then takes
+// more than one tile.
 func (g gen) mapCase(d device.Dtype) (kernels.Map, []Tensor) {
 	s := g.shape(0)
 	if g.chance(0.15) {
@@ -54,7 +55,8 @@ func (g gen) expression(s device.Shape, operands int) kernels.Map {
 	return i
 }
 
-// view hides a tensor in a larger one: its axes in another order, with gaps and elements around it, or repeated.
+// view hides a tensor in a larger one: its axes in another order, with gaps and elements around it,
+// or repeated.
 func (g gen) view(x Tensor) (Tensor, *kernels.View) {
 	v := &kernels.View{Shape: x.Shape, Offset: g.IntN(5), Strides: make([]int, len(x.Shape))}
 	size, step := x.Shape.Clone(), 1

@@ -11,9 +11,9 @@ import (
 	"github.com/weft-project/weft/kernels/backend"
 )
 
-// Check runs an instruction on a device, twice, and compares with [Oracle]: both runs must give the same bits, the
-// numbers must be within rounding of the oracle's, operands must be as before, and an id out of range must be an
-// error where the oracle has one.
+// Check runs an instruction on a device, twice, and compares with [Oracle]: both runs must give the
+// same bits, the numbers must be within rounding of the oracle's, operands must be as before, and
+// an id out of range must be an error where the oracle has one.
 func Check(t testing.TB, d device.Device, i kernels.Instr, in ...Tensor) {
 	t.Helper()
 	out, err := i.Infer(types(in))
@@ -40,7 +40,8 @@ func Check(t testing.TB, d device.Device, i kernels.Instr, in ...Tensor) {
 	}
 }
 
-// RunOn runs an instruction on a device with buffers of its own, and checks that the operands are left alone.
+// RunOn runs an instruction on a device with buffers of its own, and checks that the operands are
+// left alone.
 func RunOn(t testing.TB, d device.Device, i kernels.Instr, out []kernels.Type, in []Tensor) ([]Tensor, error) {
 	t.Helper()
 	b, err := backend.For(d)
@@ -71,7 +72,8 @@ func RunOn(t testing.TB, d device.Device, i kernels.Instr, out []kernels.Type, i
 	return got, nil
 }
 
-// late is a bad index that an accelerator of its own tells of when it is asked; others have told it by then.
+// late is a bad index that an accelerator of its own tells of when it is asked; others have told it
+// by then.
 func late(t testing.TB, d device.Device) error {
 	acc, ok := d.(*device.Accelerator)
 	if !ok {
@@ -123,7 +125,8 @@ func differ(i kernels.Instr, got, want Tensor, slack []float64) int {
 	return -1
 }
 
-// inProducts is by how much more matrix products may be off: sums of products of a few units, in the dtype itself.
+// inProducts is by how much more matrix products may be off: sums of products of a few units, in
+// the dtype itself.
 const inProducts = 20
 
 // tolerance is how far from each other two ways to compute a number of about one may come.

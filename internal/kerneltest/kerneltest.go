@@ -35,13 +35,15 @@ func RunSizes(t *testing.T, d device.Device) {
 	require.Equal(t, before, d.Stats().Live, "buffers leak")
 }
 
-// Run runs the suite, but for [RunSizes], on the devices that newDevice gives. A device may be given more than once, but nothing else
-// may allocate on it meanwhile: the suite checks that all buffers were released.
+// Run runs the suite, but for [RunSizes], on the devices that newDevice gives. A device may be
+// given more than once, but nothing else may allocate on it meanwhile: the suite checks that all
+// buffers were released.
 func Run(t *testing.T, newDevice func(t *testing.T) device.Device) {
 	run(t, newDevice, extent{Families(), cases, 9000, 200, 60, []device.Dtype{device.Float32, device.Float64}, 4, 0, 0})
 }
 
-// RunFew is Run with fewer cases of each kind, for a device that is interpreted, and without families of instructions that it does not know.
+// RunFew is Run with fewer cases of each kind, for a device that is interpreted, and without
+// families of instructions that it does not know.
 func RunFew(t *testing.T, newDevice func(t *testing.T) device.Device, without ...string) {
 	families := slices.DeleteFunc(Families(), func(f string) bool { return slices.Contains(without, f) })
 	run(t, newDevice, extent{families, cases / 4, 2000, 40, 15, []device.Dtype{device.Float32}, 1, thresholds.GPU, 1})
@@ -209,7 +211,8 @@ func checkExtremes(t *testing.T, d device.Device) {
 	}
 }
 
-// checkInPlace writes results over operands: everywhere where they may lie, and once where they must not.
+// checkInPlace writes results over operands: everywhere where they may lie, and once where they
+// must not.
 func checkInPlace(t *testing.T, d device.Device, e extent) {
 	b, err := backend.For(d)
 	require.NoError(t, err)

@@ -146,7 +146,8 @@ func TestPhiloxGivesThePublishedWords(t *testing.T) {
 		Philox(0x299f31d0a4093822, 0x0370734413198a2e, 0x85a308d3243f6a88))
 }
 
-// TestGradientsAgreeWithFiniteDifferences holds each gradient instruction to its forward one: both as kernels.
+// TestGradientsAgreeWithFiniteDifferences holds each gradient instruction to its forward one: both
+// as kernels.
 func TestGradientsAgreeWithFiniteDifferences(t *testing.T) {
 	g := gen{Rand: rand.New(rand.NewPCG(5, 5))}
 	s := device.Shape{3, 4}

@@ -9,12 +9,14 @@ import (
 	"github.com/weft-project/weft/kernels/backend"
 )
 
-// NewLate makes a device that is no [device.Launcher] and tells of bad indices at the next download, as a GPU does. It computes on copies on the host.
+// NewLate makes a device that is no [device.Launcher] and tells of bad indices at the next
+// download, as a GPU does. It computes on copies on the host.
 func NewLate(id device.ID) *device.Accelerator {
 	return device.Over(id, &lateMemory{}, 0)
 }
 
-// lateMemory is blocks of Go memory. An address is a block's number, from 1 on, in the upper half, and a place in it in the lower.
+// lateMemory is blocks of Go memory. An address is a block's number, from 1 on, in the upper half,
+// and a place in it in the lower.
 type lateMemory struct {
 	mu     sync.Mutex
 	blocks [][]byte // nil: given back

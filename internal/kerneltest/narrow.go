@@ -10,8 +10,9 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// Narrowed is an instruction of which some operands and results of float32 are bfloat16. What products read is rounded to that anyway, so all numbers are.
-// The result of Narrowed is not narrow where nothing is of float32.
+// Narrowed is an instruction of which some operands and results of float32 are bfloat16. What
+// products read is rounded to that anyway, so all numbers are. The result of Narrowed is not narrow
+// where nothing is of float32.
 func Narrowed(r *rand.Rand, i kernels.Instr, in []Tensor) (kernels.Narrow, []Tensor) {
 	n, in := kernels.Narrow{Of: i}, slices.Clone(in)
 	for k, x := range in {
@@ -34,7 +35,8 @@ func Narrowed(r *rand.Rand, i kernels.Instr, in []Tensor) (kernels.Narrow, []Ten
 	return n, in
 }
 
-// narrowed is what a narrow instruction makes, before it is rounded: what is compared with it need not be further away than rounding takes it.
+// narrowed is what a narrow instruction makes, before it is rounded: what is compared with it need
+// not be further away than rounding takes it.
 func narrowed(i kernels.Narrow, in []Tensor, out []kernels.Type) (res []Tensor, slack [][]float64, err error) {
 	wide, of := slices.Clone(in), kernels.Widened(out)
 	for k, t := range kernels.Widened(types(in)) {
@@ -51,7 +53,8 @@ func narrowed(i kernels.Narrow, in []Tensor, out []kernels.Type) (res []Tensor, 
 	return res, slack, err
 }
 
-// thenRounded is a MatMulThen whose product is rounded before the map: to one side or the other, where it lies between.
+// thenRounded is a MatMulThen whose product is rounded before the map: to one side or the other,
+// where it lies between.
 func thenRounded(i kernels.Instr, in []Tensor, out []kernels.Type) ([]Tensor, [][]float64) {
 	if v, ok := i.(kernels.Viewed); ok {
 		return thenRounded(v.Of, seenThrough(v.In, in), out)

@@ -22,8 +22,8 @@ func Few(r *rand.Rand, d device.Dtype, n int, shape ...int) Tensor {
 	return t
 }
 
-// CheckNotFinite draws and checks a convolution, its gradients, pools and a product of numbers that are not all finite: what is not may touch only what
-// depends on it.
+// CheckNotFinite draws and checks a convolution, its gradients, pools and a product of numbers that
+// are not all finite: what is not may touch only what depends on it.
 func CheckNotFinite(t testing.TB, d device.Device, r *rand.Rand) {
 	t.Helper()
 	dtype := []device.Dtype{device.Float32, device.Float64}[r.IntN(2)]
@@ -53,8 +53,9 @@ func CheckNotFinite(t testing.TB, d device.Device, r *rand.Rand) {
 	Check(t, d, i, Few(r, dtype, bad(), a...), Few(r, dtype, bad(), b...))
 }
 
-// CheckUnseen spoils a row of one operand of causal attention, of some queries and so many more keys, with heads of an extent. What does not depend on that
-// row must be what it was, and sums over it must not be finite. Instructions are run by `run`.
+// CheckUnseen spoils a row of one operand of causal attention, of some queries and so many more
+// keys, with heads of an extent. What does not depend on that row must be what it was, and sums
+// over it must not be finite. Instructions are run by `run`.
 func CheckUnseen(t testing.TB, r *rand.Rand, d device.Dtype, queries, more, extent int, run func(kernels.Instr, ...Tensor) []Tensor) {
 	t.Helper()
 	in := make([]Tensor, 4) // queries, keys, values, and the result's gradient

@@ -9,14 +9,15 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// Oracle computes an instruction in float64 by its definition, without regard for speed. The operands are such
-// that Infer accepts them, with the given results.
+// Oracle computes an instruction in float64 by its definition, without regard for speed. The
+// operands are such that Infer accepts them, with the given results.
 func Oracle(i kernels.Instr, in []Tensor, out []kernels.Type) ([]Tensor, error) {
 	res, _, err := oracle(i, in, out)
 	return res, err
 }
 
-// oracle also gives by how much more than rounding the elements of each result may be off; nil for by nothing.
+// oracle also gives by how much more than rounding the elements of each result may be off; nil for
+// by nothing.
 func oracle(i kernels.Instr, in []Tensor, out []kernels.Type) ([]Tensor, [][]float64, error) {
 	switch i := i.(type) {
 	case kernels.Narrow:

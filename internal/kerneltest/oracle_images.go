@@ -8,7 +8,8 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// images is Oracle for the instructions of convolutional nets, and for random ones; false for others.
+// images is Oracle for the instructions of convolutional nets, and for random ones; false for
+// others.
 func images(i kernels.Instr, in []Tensor, out kernels.Type) (Tensor, bool) {
 	res := Tensor{out, make([]float64, out.Shape.Elems())}
 	switch i := i.(type) {
@@ -109,7 +110,8 @@ func add(x Tensor, at int, v float64) {
 	}
 }
 
-// correlate calls fn for every product of a convolution with o channels out: the elements of images, kernels and results. Padding is no factor.
+// correlate calls fn for every product of a convolution with o channels out: the elements of
+// images, kernels and results. Padding is no factor.
 func correlate(w kernels.Window, x device.Shape, o int, fn func(x, w, y int)) {
 	slide(w, x, func(s glimpse) {
 		for c := range o {
@@ -186,7 +188,8 @@ func draw(i kernels.Random, key Tensor, e int) float64 {
 	return math.Ldexp(float64(uint64(w[e%2*2])<<21|uint64(w[e%2*2+1])>>11), -53)
 }
 
-// Philox is Philox4x32-10 (Salmon et al., SC 2011): four words of a block number and a counter under a seed.
+// Philox is Philox4x32-10 (Salmon et al., SC 2011): four words of a block number and a counter
+// under a seed.
 func Philox(seed, counter, block uint64) [4]uint32 {
 	key := [2]uint32{uint32(seed), uint32(seed >> 32)}
 	ctr := [4]uint32{uint32(block), uint32(block >> 32), uint32(counter), uint32(counter >> 32)}

@@ -11,8 +11,9 @@ import (
 // about is a number, and how far from it a computed one may be.
 type about struct{ v, slack float64 }
 
-// mapped is Oracle for maps: every register of every element, rounded, with bounds of the error that the steps before pass on. Elements of
-// the first operand may be off by what first says, where that is not nil.
+// mapped is Oracle for maps: every register of every element, rounded, with bounds of the error
+// that the steps before pass on. Elements of the first operand may be off by what first says, where
+// that is not nil.
 //
 //go:norace
 func mapped(i kernels.Map, in []Tensor, first []float64, out []kernels.Type) ([]Tensor, [][]float64) {
@@ -131,7 +132,8 @@ func inside(d device.Dtype, v float64) bool {
 	return !(math.Abs(v) > most) || math.IsInf(v, 0)
 }
 
-// reach is how far fn is from v at the corners of what its operands may be: infinitely far where it may be no number, or cease to be one.
+// reach is how far fn is from v at the corners of what its operands may be: infinitely far where it
+// may be no number, or cease to be one.
 //
 //go:norace
 func reach(fn func(a, b float64) float64, a, b about, v float64) float64 {
@@ -156,7 +158,8 @@ func product(i kernels.MatMulThen, in []Tensor) Tensor {
 	return build(kernels.Type{Dtype: in[0].Dtype, Shape: i.Then.Shape}, func(idx []int) float64 { return dot(i.MatMul, in[0], in[1], idx) })
 }
 
-// productSlack is by how much the elements of a product may be off: not at all where they are sums of small integers.
+// productSlack is by how much the elements of a product may be off: not at all where they are sums
+// of small integers.
 //
 //go:norace
 func productSlack(c Tensor) []float64 {

@@ -13,8 +13,8 @@ import (
 	"github.com/weft-project/weft/kernels/backend"
 )
 
-// routine is a random list of calls over two buffers: given, which is only read, and an arena, where results lie and from where later
-// calls take operands.
+// routine is a random list of calls over two buffers: given, which is only read, and an arena,
+// where results lie and from where later calls take operands.
 type routine struct {
 	gen
 	d        device.Device
@@ -33,7 +33,8 @@ type made struct {
 
 const arena = 1 // the second buffer
 
-// CheckRoutine draws a routine of n instructions and compares it with the instructions run one by one.
+// CheckRoutine draws a routine of n instructions and compares it with the instructions run one by
+// one.
 func CheckRoutine(t testing.TB, d device.Device, r *rand.Rand, n int) {
 	t.Helper()
 	checkRoutine(t, d, r, Families(), n)
@@ -118,7 +119,8 @@ func (g *routine) draw(t testing.TB) error {
 	}
 }
 
-// place puts an operand among what is given, or takes another of its size instead that an earlier call made.
+// place puts an operand among what is given, or takes another of its size instead that an earlier
+// call made.
 func (g *routine) place(x Tensor) (kernels.Place, Tensor) {
 	n := x.Bytes()
 	for range g.IntN(4) * min(1, len(g.made)) {

@@ -21,7 +21,8 @@ type sized struct {
 	done bool
 }
 
-// exact says that only small whole numbers are drawn, of which also long sums are exact: rounding says nothing of a size.
+// exact says that only small whole numbers are drawn, of which also long sums are exact: rounding
+// says nothing of a size.
 func (s *sized) exact() bool { return s.unit == thresholds.Work || s.n > 150 }
 
 // takeExtent gives the size to an axis that is drawn by itself.
@@ -121,7 +122,8 @@ func (g gen) product(d device.Dtype, e [3]int) (kernels.Instr, []Tensor) {
 	return i, []Tensor{g.tensor(d, a), g.tensor(d, b)}
 }
 
-// families are those of a suite to draw from for a size: the oracles of some take more time than others, and only products are much work.
+// families are those of a suite to draw from for a size: the oracles of some take more time than
+// others, and only products are much work.
 func (s *sized) families(all []string) []string {
 	light := []string{"Unary", "Binary", "Reduce", "Reshape", "Transpose", "Slice", "Concat", "Cast", "NonFinite", "SumSquares", biased}
 	switch {
@@ -167,7 +169,8 @@ func (g gen) manyHeads() (kernels.Instr, []Tensor) {
 	return kernels.Attention{}, []Tensor{g.tensor(d, s), g.tensor(d, s), g.tensor(d, s)}
 }
 
-// checkSizes draws instructions of all families with sizes 0 and 1, and below, at and above every threshold.
+// checkSizes draws instructions of all families with sizes 0 and 1, and below, at and above every
+// threshold.
 func checkSizes(t *testing.T, d device.Device, e extent) {
 	g, at := gen{Rand: rand.New(rand.NewPCG(13, 13))}, 0
 	check := func(name string, unit thresholds.Unit, n int) {

@@ -153,7 +153,8 @@ func indexInto(idx []int, flat int, s device.Shape) []int {
 	return idx
 }
 
-// at reads the element at idx by numpy's rules: leading axes that x lacks are ignored, and extents of 1 repeat.
+// at reads the element at idx by numpy's rules: leading axes that x lacks are ignored, and extents
+// of 1 repeat.
 //
 //go:norace
 func (t Tensor) at(idx []int) float64 {

@@ -134,8 +134,8 @@ func (g wild) update() kernels.Update {
 	return i
 }
 
-// CheckWild draws with [Wild]. A refusal must show the operands; what Infer accepts must run and agree with the
-// oracle, if it is small. It says whether something ran.
+// CheckWild draws with [Wild]. A refusal must show the operands; what Infer accepts must run and
+// agree with the oracle, if it is small. It says whether something ran.
 func CheckWild(t testing.TB, d device.Device, r *rand.Rand) bool {
 	t.Helper()
 	i, in := Wild(r)

@@ -8,8 +8,8 @@ import (
 	"github.com/weft-project/weft/kernels/cpu"
 )
 
-// For finds the backend for a device. Host and simulated devices share the CPU backend, which runs as Go code by
-// way of [device.Launcher]; accelerators bring their own ([kernels.Computer]).
+// For finds the backend for a device. Host and simulated devices share the CPU backend, which runs
+// as Go code by way of [device.Launcher]; accelerators bring their own ([kernels.Computer]).
 func For(d device.Device) (kernels.Backend, error) {
 	if err := device.Given(d); err != nil {
 		return nil, fmt.Errorf("%w: %w", kernels.ErrNoBackend, err)

@@ -13,8 +13,8 @@ import (
 	"github.com/weft-project/weft/kernels/cpu/internal/vec"
 )
 
-// attention is what both directions share. Some rows of queries at a time meet all keys that they see, so that their scores stay in the
-// second cache and a softmax has its whole row.
+// attention is what both directions share. Some rows of queries at a time meet all keys that they
+// see, so that their scores stay in the second cache and a softmax has its whole row.
 type attention[T vec.Float] struct {
 	v        *vec.Loops[T]
 	multiply func(p blas.Product, a, b, c []T)
@@ -30,13 +30,15 @@ type attention[T vec.Float] struct {
 }
 
 const (
-	// attentionRows is how many rows of queries make a block: more waste more of what a causal row does not see, fewer read k and v more often.
+	// attentionRows is how many rows of queries make a block: more waste more of what a causal row
+	// does not see, fewer read k and v more often.
 	attentionRows = 32
 	// attentionWork is how many multiplications of scores are worth a thread.
 	attentionWork = 1 << 21
 )
 
-// headed is how the rows of an operand or result lie: of batch b and head h, row r begins at offset + b·batch + h·head + r·row.
+// headed is how the rows of an operand or result lie: of batch b and head h, row r begins at offset
+// + b·batch + h·head + r·row.
 type headed struct {
 	offset, batch, row, head int
 	lay                      copying // what makes it so from the operand as it is; nil: it lies so
@@ -141,7 +143,8 @@ func (a *attention[T]) scaled(to, q []T, ld, n int) {
 	}
 }
 
-// turned writes the keys (1) or values (2) of a head into to, column by column: libraries multiply small matrices fastest so.
+// turned writes the keys (1) or values (2) of a head into to, column by column: libraries multiply
+// small matrices fastest so.
 func (a *attention[T]) turned(to []T, r *attending[T], n, b, head int) {
 	x, _ := a.rows(r, n, b, head, 0)
 	a.turn[n].copy(device.Bytes(to), device.Bytes(x), 0, a.turn[n].parts())
@@ -152,8 +155,9 @@ func (a *attention[T]) dots(to, x []T, ld int, turned []T, n, hi int) {
 	a.multiply(blas.Product{M: n, N: hi, K: a.d, LDA: ld, LDB: a.s, LDC: hi}, x, turned, to)
 }
 
-// touched says that rows of a result may be NaN by what their queries do not see: in a block, a row's probabilities of keys that only later rows see
-// are 0, and are multiplied. A block of one row has none such.
+// touched says that rows of a result may be NaN by what their queries do not see: in a block, a
+// row's probabilities of keys that only later rows see are 0, and are multiplied. A block of one
+// row has none such.
 func (a *attention[T]) touched(x []T, rows, ld int) bool {
 	if !a.causal || a.block == 1 {
 		return false
@@ -209,7 +213,8 @@ func (r *attentionRun[T]) Piece(lo, hi int) {
 	s.Free()
 }
 
-// block computes n rows of a head, from one on. Of the scratch that it is given, the keys are there.
+// block computes n rows of a head, from one on. Of the scratch that it is given, the keys are
+// there.
 func (r *attentionRun[T]) block(b, head, row, n int, k, q, scores, most []T) {
 	a := r.a
 	hi := a.seen(row + n - 1)

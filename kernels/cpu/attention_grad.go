@@ -9,7 +9,8 @@ import (
 	"github.com/weft-project/weft/kernels/cpu/internal/vec"
 )
 
-// attentionBackward computes the probabilities again, a block of queries at a time, and adds up the gradients of keys and values over them.
+// attentionBackward computes the probabilities again, a block of queries at a time, and adds up the
+// gradients of keys and values over them.
 type attentionBackward[T vec.Float] struct {
 	attention[T]
 	out [3]headed
@@ -48,8 +49,8 @@ type attentionGradRun[T vec.Float] struct {
 	attending[T]
 }
 
-// attentionScratch is what a head needs: its keys and values, turned; and a block: its scaled queries, and probabilities and their gradients,
-// which become those of the scores.
+// attentionScratch is what a head needs: its keys and values, turned; and a block: its scaled
+// queries, and probabilities and their gradients, which become those of the scores.
 type attentionScratch[T vec.Float] struct{ k, v, q, p, gp []T }
 
 // Piece implements [parallel.Work].
@@ -102,7 +103,8 @@ func (r *attentionGradRun[T]) nothing(b, head int) {
 	}
 }
 
-// block adds the gradients of keys and values by n rows of queries, or sets them, and computes that of the queries.
+// block adds the gradients of keys and values by n rows of queries, or sets them, and computes that
+// of the queries.
 func (r *attentionGradRun[T]) block(b, head, row, n int, s attentionScratch[T], add bool) {
 	a := r.a
 	hi := a.seen(row + n - 1)
@@ -126,7 +128,8 @@ func (r *attentionGradRun[T]) block(b, head, row, n int, s attentionScratch[T], 
 	}
 }
 
-// softmax makes probabilities of scores, and of the gradients of probabilities those of scores: p·(gp − y·gy), because y·gy is Σ p·gp.
+// softmax makes probabilities of scores, and of the gradients of probabilities those of scores:
+// p·(gp − y·gy), because y·gy is Σ p·gp.
 func (r *attentionGradRun[T]) softmax(b, head, row, n, hi int, s attentionScratch[T]) {
 	a := r.a
 	y, ldy := a.rows(&r.attending, 3, b, head, row)

@@ -10,7 +10,8 @@ import (
 	"github.com/weft-project/weft/kernels/cpu/internal/parallel"
 )
 
-// Backend is a [kernels.Backend]: it runs instructions as Go code on every device that launches Go code.
+// Backend is a [kernels.Backend]: it runs instructions as Go code on every device that launches Go
+// code.
 type Backend struct{}
 
 // Name is "cpu".

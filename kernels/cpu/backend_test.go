@@ -22,7 +22,8 @@ func TestTheCPUBackendOnASimulatedDevice(t *testing.T) {
 	kerneltest.RunFew(t, func(*testing.T) device.Device { return device.NewSim(device.SimConfig{Index: 3}) }) // the bodies are the host's
 }
 
-// bytesSource draws random choices from fuzzed bytes, and from a generator seeded with them when they end.
+// bytesSource draws random choices from fuzzed bytes, and from a generator seeded with them when
+// they end.
 type bytesSource struct {
 	left []byte
 	then *rand.PCG

@@ -10,7 +10,8 @@ import (
 	"github.com/weft-project/weft/kernels/cpu"
 )
 
-// BenchmarkImages runs the instructions of a small convolutional net on 8×1×28×28, and some of a larger one. It reports the best of many runs too.
+// BenchmarkImages runs the instructions of a small convolutional net on 8×1×28×28, and some of a
+// larger one. It reports the best of many runs too.
 func BenchmarkImages(b *testing.B) {
 	key := kernels.Type{Dtype: device.Int64, Shape: device.Shape{2}}
 	same, half := kernels.Square(3, 1, 1), kernels.Square(2, 2, 0)

@@ -7,7 +7,8 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// BenchmarkMap goes through fused expressions over 1024×1024 elements, but where the name says otherwise.
+// BenchmarkMap goes through fused expressions over 1024×1024 elements, but where the name says
+// otherwise.
 func BenchmarkMap(b *testing.B) {
 	two := func(fn kernels.BinaryFn, x, y int) kernels.Step {
 		return kernels.Step{Op: kernels.Binary{Fn: fn}, Args: [2]int{x, y}}

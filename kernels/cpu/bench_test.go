@@ -62,7 +62,8 @@ func BenchmarkMatMul(b *testing.B) {
 	}
 }
 
-// BenchmarkMatMulThen is a layer with bias and activation, forward and backward, and the scores of attention, by views.
+// BenchmarkMatMulThen is a layer with bias and activation, forward and backward, and the scores of
+// attention, by views.
 func BenchmarkMatMulThen(b *testing.B) {
 	step := func(i kernels.Instr, args ...int) kernels.Step {
 		return kernels.Step{Op: i, Args: [2]int{args[0], args[len(args)-1]}}

@@ -46,7 +46,8 @@ func convertBody[F, T device.Number]() parallel.Body {
 	}
 }
 
-// saturate drops the fraction and stays within the integers of a dtype; NaN is 0. Go leaves both to the processor.
+// saturate drops the fraction and stays within the integers of a dtype; NaN is 0. Go leaves both to
+// the processor.
 func saturate(v float64, d device.Dtype) int64 {
 	lo, hi := int64(math.MinInt64), int64(math.MaxInt64)
 	if d == device.Int32 {

@@ -113,7 +113,8 @@ func compileImages[T vec.Float](i kernels.Instr, in, out []kernels.Type) (parall
 	return nil, fmt.Errorf("%w: the CPU does not know %v", kernels.ErrNoBackend, i)
 }
 
-// compileViewed is compileFloat for what reads operands by views, nil for those that are contiguous. The types are those that it sees.
+// compileViewed is compileFloat for what reads operands by views, nil for those that are
+// contiguous. The types are those that it sees.
 func compileViewed[T vec.Float](i kernels.Instr, in []kernels.Type, views []*kernels.View, out []kernels.Type) (parallel.Body, error) {
 	if of, ok := i.(kernels.Map); ok {
 		return elementwise.Map[T](of, in, views), nil

@@ -9,7 +9,8 @@ import (
 	"github.com/weft-project/weft/kernels/internal/stride"
 )
 
-// copier copies between two strided layouts of one shape. Units of its work may be done in any order, by several goroutines at once.
+// copier copies between two strided layouts of one shape. Units of its work may be done in any
+// order, by several goroutines at once.
 type copier[E int32 | int64] struct {
 	to, from    layout
 	n           int   // the axis of the innermost loop

@@ -12,7 +12,8 @@ import (
 	"github.com/weft-project/weft/device"
 )
 
-// randomView orders the axes at random in memory, with gaps; in some cases axes repeat, where elements may.
+// randomView orders the axes at random in memory, with gaps; in some cases axes repeat, where
+// elements may.
 func randomView(r *rand.Rand, s device.Shape, repeat bool) (v *kernels.View, n int) {
 	v = &kernels.View{Shape: s, Offset: r.IntN(5), Strides: make([]int, len(s))}
 	at := 1 + r.IntN(2)*r.IntN(3)

@@ -26,7 +26,8 @@ func (l idList) at(k int) int {
 	return int(l.narrow[k])
 }
 
-// idReader gives the function that reads an instruction's ids, of dtype d, and checks them all against [0, n).
+// idReader gives the function that reads an instruction's ids, of dtype d, and checks them all
+// against [0, n).
 func idReader(i kernels.Instr, d device.Dtype) func(raw []byte, n int) (idList, error) {
 	return func(raw []byte, n int) (idList, error) {
 		if d == device.Int32 {

@@ -16,14 +16,16 @@ func moments[T vec.Float](v *vec.Loops[T], x []T, eps float64) (mean, rstd float
 	return mean, 1 / math.Sqrt(v.Variance(x, mean)/float64(len(x))+eps)
 }
 
-// normalizeRow is o = x̂, the row with mean 0 and variance 1. It gives the factor that made the variance so.
+// normalizeRow is o = x̂, the row with mean 0 and variance 1. It gives the factor that made the
+// variance so.
 func normalizeRow[T vec.Float](v *vec.Loops[T], o, x []T, eps float64) (rstd float64) {
 	mean, rstd := moments(v, x, eps)
 	v.Standardize(o, x, mean, rstd)
 	return rstd
 }
 
-// normalizeGradRow is o = rstd·(g − mean g − x̂·mean(g·x̂)), where g is the gradient of x̂. It may be written over g.
+// normalizeGradRow is o = rstd·(g − mean g − x̂·mean(g·x̂)), where g is the gradient of x̂. It may
+// be written over g.
 func normalizeGradRow[T vec.Float](v *vec.Loops[T], o, hat, g []T, rstd float64) {
 	n := float64(len(g))
 	mean, along := v.Sum(g)/n, v.Dot(g, hat)/n
@@ -68,7 +70,8 @@ func layerNormBody[T vec.Float](i kernels.LayerNorm, t kernels.Type) parallel.Bo
 	})
 }
 
-// layerNormGradBody goes through all rows in one piece: the parameters' gradients are sums over them.
+// layerNormGradBody goes through all rows in one piece: the parameters' gradients are sums over
+// them.
 func layerNormGradBody[T vec.Float](i kernels.LayerNormGrad, t kernels.Type) parallel.Body {
 	n, v := t.Shape[len(t.Shape)-1], vec.Best[T]()
 	return func(outs, ins [][]byte) error {

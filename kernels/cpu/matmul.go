@@ -43,8 +43,9 @@ type batchRun[T vec.Float] struct {
 // Piece implements [parallel.Work], by rows.
 func (b *batchRun[T]) Piece(from, to int) { b.p.rows(&b.r, b.c[from*b.p.N:to*b.p.N], from, to) }
 
-// productThen is a [MatMulThen] made ready. Of many small products each block of some goes through the map while it is in the cache. A large
-// one, which the library itself cuts for several threads, is whole before the map begins, in parts; so is a block of one that needs scratch.
+// productThen is a [MatMulThen] made ready. Of many small products each block of some goes through
+// the map while it is in the cache. A large one, which the library itself cuts for several threads,
+// is whole before the map begins, in parts; so is a block of one that needs scratch.
 type productThen[T vec.Float] struct {
 	*products[T]
 	then  *elementwise.Plan[T]
@@ -57,8 +58,8 @@ type productThen[T vec.Float] struct {
 const (
 	// partBytes is how much of a product the map of one part reads.
 	partBytes = 512 << 10
-	// blockBytes is how much scratch one product may take. The library arranges b anew for each block, so that small blocks cost more than
-	// the cache saves.
+	// blockBytes is how much scratch one product may take. The library arranges b anew for each
+	// block, so that small blocks cost more than the cache saves.
 	blockBytes = 4 << 20
 	blockRows  = 512
 	// wholeBytes is up to how many bytes a product is one block.
@@ -125,7 +126,8 @@ func (p *productThen[T]) run(outs, ins [][]byte) error {
 	return nil
 }
 
-// shares says that a result lies over an operand of the map, which the product would overwrite before it is read.
+// shares says that a result lies over an operand of the map, which the product would overwrite
+// before it is read.
 func shares(out []byte, ins [][]byte) bool {
 	for _, x := range ins {
 		if len(x) > 0 && len(out) > 0 && &x[0] == &out[0] {
@@ -146,7 +148,8 @@ type thenRun[T vec.Float] struct {
 	now         []T
 }
 
-// product computes rows [from, to) of the product. The scratch, if it is not nil, is the caller's to free.
+// product computes rows [from, to) of the product. The scratch, if it is not nil, is the caller's
+// to free.
 func (x *thenRun[T]) product(from, to int) (c []T, s *scratch.Memory) {
 	n := x.p.N
 	if c = x.c; c != nil {
@@ -169,7 +172,8 @@ func (x *thenRun[T]) whole(from, to, first int) {
 	}
 }
 
-// Piece implements [parallel.Work], by rows: of all small products, or of the product that is there.
+// Piece implements [parallel.Work], by rows: of all small products, or of the product that is
+// there.
 func (x *thenRun[T]) Piece(from, to int) {
 	if x.now != nil {
 		x.m.Rows(x.first+from/x.p.part, x.from+from, x.from+to, x.now[from*x.p.N:to*x.p.N])

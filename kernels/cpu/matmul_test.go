@@ -30,8 +30,9 @@ func spoilt(t kernels.Type) []byte {
 	return b
 }
 
-// TestAProductIsTheSameInWhateverBlocksItsMapRuns compares products cut into blocks with a product and a map one after the other. The
-// numbers are small and whole, so that every order of sums gives the same.
+// TestAProductIsTheSameInWhateverBlocksItsMapRuns compares products cut into blocks with a product
+// and a map one after the other. The numbers are small and whole, so that every order of sums gives
+// the same.
 func TestAProductIsTheSameInWhateverBlocksItsMapRuns(t *testing.T) {
 	r := rand.New(rand.NewPCG(6, 6))
 	sum := &kernels.Reduce{Fn: kernels.Sum, Axes: []int{0}}

@@ -10,8 +10,8 @@ import (
 	"github.com/weft-project/weft/kernels/cpu/internal/vec"
 )
 
-// updateArgs are an update's operands and results; state that the rule does not keep is nil. Each index is read before it is
-// written, so that results may lie over operands.
+// updateArgs are an update's operands and results; state that the rule does not keep is nil. Each
+// index is read before it is written, so that results may lie over operands.
 type updateArgs[T device.Float] struct {
 	p, g, a, b, c  []T // parameter, gradient, state
 	po, ao, bo, co []T
@@ -81,8 +81,8 @@ func slopeOf[T device.Float](i kernels.Update) slope[T] {
 	return s
 }
 
-// at leaves an infinite weight out where there is no decay. The conversions here and below keep a product and a sum apart on every
-// processor.
+// at leaves an infinite weight out where there is no decay. The conversions here and below keep a
+// product and a sum apart on every processor.
 func (s slope[T]) at(g, w T) T {
 	d := T(s.scale * g)
 	if s.decay != 0 {

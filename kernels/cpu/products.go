@@ -10,8 +10,8 @@ import (
 	"github.com/weft-project/weft/kernels/internal/stride"
 )
 
-// products is a batch of matrix products of strided operands, made ready. The rows of all results, one matrix after the other, are
-// counted through.
+// products is a batch of matrix products of strided operands, made ready. The rows of all results,
+// one matrix after the other, are counted through.
 type products[T device.Float] struct {
 	blas.Product            // of each
 	rowA         int        // elements between rows of op(a)
@@ -32,7 +32,8 @@ type matrices struct {
 	row, col   int // strides
 }
 
-// planProducts prepares a product whose operands are read by views, nil for those that are contiguous.
+// planProducts prepares a product whose operands are read by views, nil for those that are
+// contiguous.
 func planProducts[T device.Float](i kernels.MatMul, in []kernels.Type, views []*kernels.View, out device.Shape, g blas.Gemmer) *products[T] {
 	p := &products[T]{gemm: blas.GemmFor[T](g)}
 	batch := out[:len(out)-2]
@@ -64,7 +65,8 @@ func planProducts[T device.Float](i kernels.MatMul, in []kernels.Type, views []*
 // batchWork is how many multiplications of small products one thread does at least.
 const batchWork = 1 << 21
 
-// layOut has operand k copied before each run, without what repeats along the batch, and gives the view of the copy.
+// layOut has operand k copied before each run, without what repeats along the batch, and gives the
+// view of the copy.
 func (p *products[T]) layOut(k int, v *kernels.View, size int) *kernels.View {
 	from := &kernels.View{Shape: v.Shape.Clone(), Offset: v.Offset, Strides: v.Strides}
 	for axis, st := range v.Strides[:len(v.Shape)-2] {
@@ -77,7 +79,8 @@ func (p *products[T]) layOut(k int, v *kernels.View, size int) *kernels.View {
 	return &kernels.View{Shape: v.Shape, Strides: stride.Broadcast(from.Shape, v.Shape)}
 }
 
-// gather chooses the batch. Matrices of a that meet the same b become one tall matrix where they lie so.
+// gather chooses the batch. Matrices of a that meet the same b become one tall matrix where they
+// lie so.
 func (p *products[T]) gather(batch device.Shape, a, b matrices) matrices {
 	axes := append(slices.Clone(batch), a.rows)
 	dims, st := stride.Collapse(axes, stride.RowMajor(axes), append(slices.Clone(a.batch), a.row), append(slices.Clone(b.batch), 0))
@@ -104,8 +107,8 @@ func matricesOf(v *kernels.View, trans bool, batch device.Shape) matrices {
 	return x
 }
 
-// stored says how a [blas.Gemmer] sees the matrices: the distance of their rows or, transposed, of their columns. Not ok where neither is
-// contiguous.
+// stored says how a [blas.Gemmer] sees the matrices: the distance of their rows or, transposed, of
+// their columns. Not ok where neither is contiguous.
 func (x matrices) stored() (ld int, trans, ok bool) {
 	if ld, ok = leading(x.rows, x.cols, x.row, x.col); ok {
 		return ld, false, true

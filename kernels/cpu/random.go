@@ -56,8 +56,8 @@ func (d *drawing[T]) Piece(from, to int) {
 	d.fn(d.key, d.o[from:to], x, from)
 }
 
-// drawBody is a body that makes its result with fn, piece by piece: first is the place of the first element, a multiple of four. The key is the last
-// operand, x the one before it, if there is one.
+// drawBody is a body that makes its result with fn, piece by piece: first is the place of the first
+// element, a multiple of four. The key is the last operand, x the one before it, if there is one.
 func drawBody[T vec.Float](fn func(key philox, o, x []T, first int)) parallel.Body {
 	const grain = 1 << 14
 	idle := &sync.Pool{New: func() any { return &drawing[T]{fn: fn} }}

@@ -27,7 +27,8 @@ type attentionKernels struct {
 	tile, slices, threads, bytes int  // rows of a block; blocks that share the columns; a block's threads and dynamic shared memory
 }
 
-// headRows is where the rows of an operand or result lie, in elements from its address: common.cuh's Rows.
+// headRows is where the rows of an operand or result lie, in elements from its address:
+// common.cuh's Rows.
 type headRows struct {
 	at               arg
 	batch, head, row int
@@ -42,12 +43,14 @@ func seenThrough(at arg, t kernels.Type, v *kernels.View) headRows {
 	return r
 }
 
-// by16 says whether rows of elements of a dtype can be accessed by 16 bytes, and are near enough to each other for attention_bf16.cuh.
+// by16 says whether rows of elements of a dtype can be accessed by 16 bytes, and are near enough to
+// each other for attention_bf16.cuh.
 func (r headRows) by16(d device.Dtype) bool {
 	return r.at.value%16 == 0 && (r.batch|r.head|r.row)%(16/d.Size()) == 0 && r.row < 1<<24
 }
 
-// lowerAttention is lower for attention and its gradient, which read operands through views, nil for those that are as they are.
+// lowerAttention is lower for attention and its gradient, which read operands through views, nil
+// for those that are as they are.
 func (b *backend) lowerAttention(i kernels.Instr, in, out []kernels.Type, views []*kernels.View) (*code, error) {
 	a := &attention{backend: b, code: &code{}, dtype: kernels.Widened(in[:1])[0].Dtype, lie: in, out: out}
 	for k, t := range in {
@@ -79,7 +82,8 @@ func (b *backend) lowerAttention(i kernels.Instr, in, out []kernels.Type, views 
 	return nil, unknown(i)
 }
 
-// read says where operand k lies, having it laid out first where that is needed: of rows, elements must follow each other, of logarithms all.
+// read says where operand k lies, having it laid out first where that is needed: of rows, elements
+// must follow each other, of logarithms all.
 func (a *attention) read(k int, t kernels.Type, v *kernels.View) error {
 	whole := kernels.Whole(v.Shape)
 	at := inArg(k)
@@ -113,7 +117,8 @@ func (a *attention) forward() error {
 	return nil
 }
 
-// backward computes the gradient of queries, and then of keys and values, which reads the products of results and their gradients.
+// backward computes the gradient of queries, and then of keys and values, which reads the products
+// of results and their gradients.
 func (a *attention) backward(joined bool) error {
 	to := [3]headRows{a.result(0, a.t), a.result(1, a.s), a.result(2, a.s)}
 	if joined {
@@ -137,8 +142,9 @@ func (a *attention) backward(joined bool) error {
 	return nil
 }
 
-// choose takes the units for products of bfloat16 where there are such, and they may be used: attention_bf16.cuh says for which heads. Operands that lie as
-// bfloat16 have no other kernels: readsNarrow says so before.
+// choose takes the units for products of bfloat16 where there are such, and they may be used:
+// attention_bf16.cuh says for which heads. Operands that lie as bfloat16 have no other kernels:
+// readsNarrow says so before.
 func (a *attention) choose() error {
 	size, tile := a.dtype.Size(), 64
 	if a.dtype == device.Float64 {

@@ -24,12 +24,14 @@ import (
 	"github.com/weft-project/weft/kernels/gpu/internal/cu"
 )
 
-// The interpreter runs on one goroutine, ten times slower under the race detector, which has nothing to see there.
+// The interpreter runs on one goroutine, ten times slower under the race detector, which has
+// nothing to see there.
 
 // heads are the extents of an attention.
 type heads struct{ b, t, s, h, d int }
 
-// attended draws operands of attention and of its gradient. The results that the gradient reads are the host's.
+// attended draws operands of attention and of its gradient. The results that the gradient reads are
+// the host's.
 func (x heads) attended(t *testing.T, r *rand.Rand, d device.Dtype, causal bool) (forward, backward []kerneltest.Tensor) {
 	forward = []kerneltest.Tensor{drawn(r, d, x.b, x.t, x.h, x.d), drawn(r, d, x.b, x.s, x.h, x.d), drawn(r, d, x.b, x.s, x.h, x.d)}
 	made := results(t, device.Host(), kernels.Attention{Causal: causal}, forward...)
@@ -99,7 +101,8 @@ func TestAttentionOverMoreRowsThanAGridHasBlocksIsRefused(t *testing.T) {
 	require.ErrorContains(t, err, "more than")
 }
 
-// planted is a driver that leaves one barrier out of what it loads, and all that follows the first entry named.
+// planted is a driver that leaves one barrier out of what it loads, and all that follows the first
+// entry named.
 type planted struct {
 	cuda.Driver
 	until string
@@ -220,7 +223,8 @@ func near(t *testing.T, got, want []kerneltest.Tensor) {
 	}
 }
 
-// scaled makes a tensor's numbers smaller, so that scores are of some units whatever the extent of a row.
+// scaled makes a tensor's numbers smaller, so that scores are of some units whatever the extent of
+// a row.
 func scaled(x kerneltest.Tensor, by float64) kerneltest.Tensor {
 	y := kerneltest.New(x.Dtype, x.Shape, x.V...)
 	for k, v := range y.V {

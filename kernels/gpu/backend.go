@@ -24,7 +24,8 @@ type backend struct {
 	inside gate.Gate // of runs, and of what loads kernels
 	tally  tally
 
-	// Sequences are made under lowering, and lean ones, which give libraries no workspace, under it alone.
+	// Sequences are made under lowering, and lean ones, which give libraries no workspace, under it
+	// alone.
 	lowering sync.RWMutex
 	lean     bool
 
@@ -58,8 +59,8 @@ const ownBuffer = 16 << 20
 // OwnBuffer is [kernels.Recorder]'s.
 func (b *backend) OwnBuffer() int { return ownBuffer }
 
-// kernel finds a kernel of package cu, whose launches have up to shared bytes of dynamic shared memory. Its module is loaded when it is first
-// asked for.
+// kernel finds a kernel of package cu, whose launches have up to shared bytes of dynamic shared
+// memory. Its module is loaded when it is first asked for.
 func (b *backend) kernel(module, name string, shared int) (cuda.Func, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -120,8 +121,8 @@ func (b *backend) close() error {
 	return errors.Join(errs...)
 }
 
-// lower makes the launches of an instruction, whose operands Infer has accepted. It is cheap where the kernels are there already: an optimizer's
-// step is a new instruction each time.
+// lower makes the launches of an instruction, whose operands Infer has accepted. It is cheap where
+// the kernels are there already: an optimizer's step is a new instruction each time.
 func (b *backend) lower(i kernels.Instr, in, out []kernels.Type) (*code, error) {
 	switch i := i.(type) {
 	case kernels.Map, kernels.Unary, kernels.Binary, kernels.Reduce, kernels.MaxGrad, kernels.SumSquares, kernels.NonFinite,

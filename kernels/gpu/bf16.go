@@ -15,8 +15,9 @@ func (b *backend) narrows(d device.Dtype) bool {
 	return b.cfg.Precision == BF16 && d == device.Float32 && b.gpu.Driver().Info().Arch >= tensorCores
 }
 
-// narrowed is products of copies in bfloat16, which lie as the operands do, where these are not that themselves. The copies are made before; one of
-// an operand is there for all codes of the sequence that read the same memory before it is written.
+// narrowed is products of copies in bfloat16, which lie as the operands do, where these are not
+// that themselves. The copies are made before; one of an operand is there for all codes of the
+// sequence that read the same memory before it is written.
 func (b *backend) narrowed(c *code, p *products) (*products, error) {
 	q := *p
 	q.narrow = true
@@ -69,7 +70,8 @@ func (c *code) copy(narrow cuda.Func, to, from arg, n int) *launch {
 	return c.call(narrow, min((n+each-1)/each, 1<<16), threads).add(to).add(from).u64(uint64(n))
 }
 
-// region is what a side of a batch is copied of, in elements: the whole operand where the side is most of it, as others may be the rest.
+// region is what a side of a batch is copied of, in elements: the whole operand where the side is
+// most of it, as others may be the rest.
 func (s *side) region(dims []int) (from arg, n int) {
 	end := (s.rows-1)*s.row + (s.cols-1)*s.col + 1
 	for k, d := range dims {

@@ -45,7 +45,8 @@ var productFamilies = []string{"MatMul", "ViewedMatMul", "MatMulThen", "ViewedMa
 // bare is a driver without its library.
 type bare struct{ cuda.Driver }
 
-// tensor is a driver of a GPU that has tensor cores and no library: the one that tests run on, where it has them.
+// tensor is a driver of a GPU that has tensor cores and no library: the one that tests run on,
+// where it has them.
 func tensor(t *testing.T) cuda.Driver {
 	d := testgpu.Open(t, ptx.Config{Races: true})
 	if d.Info().Arch >= tensorCores {
@@ -55,7 +56,8 @@ func tensor(t *testing.T) cuda.Driver {
 	return ptx.New(ptx.Config{Races: true})
 }
 
-// libraries are drivers with and without a library; where tests run on a real GPU, that with its own.
+// libraries are drivers with and without a library; where tests run on a real GPU, that with its
+// own.
 func libraries(t *testing.T) map[string]cuda.Driver {
 	all := map[string]cuda.Driver{
 		"kernels": tensor(t),

@@ -11,7 +11,8 @@ import (
 // columnBytes bounds how much of a batch of images is laid out in columns at a time.
 const columnBytes = 256 << 20
 
-// lowerConv makes the launches of convolutions: products with what the kernel sees, laid out in columns.
+// lowerConv makes the launches of convolutions: products with what the kernel sees, laid out in
+// columns.
 func (b *backend) lowerConv(i kernels.Instr, in, out []kernels.Type) (*code, error) {
 	c := &code{}
 	var err error
@@ -74,7 +75,8 @@ func (s *slid) args(l *launch) {
 	}
 }
 
-// each is a launch with a thread for each of many elements, of which so many are in each of count groups. The kernel goes on where there are more.
+// each is a launch with a thread for each of many elements, of which so many are in each of count
+// groups. The kernel goes on where there are more.
 func (c *code) each(f cuda.Func, elems, count int) *launch {
 	const threads = 256
 	l := c.call(f, min((elems+threads-1)/threads, 1<<16), threads)
@@ -163,7 +165,8 @@ func (b *backend) conv(c *code, v *convolution) error {
 	return b.again(c, "conv_again_", v, v.o*steps, v.n, inArg(0), inArg(1))
 }
 
-// again has what came out as NaN added up again where there is padding: zeros that stand for it were multiplied.
+// again has what came out as NaN added up again where there is padding: zeros that stand for it
+// were multiplied.
 func (b *backend) again(c *code, name string, v *convolution, elems, count int, x, y arg) error {
 	if v.Before == [2]int{} && v.After == [2]int{} || v.n == 0 {
 		return nil
@@ -258,7 +261,8 @@ func (b *backend) convGradW(c *code, v *convolution) error {
 	return again()
 }
 
-// gradWhole is the part of convGradW that is of images [from, from+n), as one product: the steps of all of them lie in a row.
+// gradWhole is the part of convGradW that is of images [from, from+n), as one product: the steps of
+// all of them lie in a row.
 func (b *backend) gradWhole(c *code, v *convolution, from, n int, to, cols arg) error {
 	taps, steps := v.taps(), v.oh*v.ow
 	gy, err := b.swapped(c, v, inArg(1).plus(v.elems(from*v.o*steps)), [3]int{n, v.o, steps}, []int{1, 0, 2})

@@ -1,12 +1,14 @@
 package gpu
 
-// copies are the operands that a sequence's launches read in bfloat16. A copy serves until what it is of is written.
+// copies are the operands that a sequence's launches read in bfloat16. A copy serves until what it
+// is of is written.
 type copies struct {
 	all   []copied
 	fresh []int // those that are as what they are of
 }
 
-// copied is a copy of n bytes of a buffer, in half as many, which launches from first to last write and read.
+// copied is a copy of n bytes of a buffer, in half as many, which launches from first to last write
+// and read.
 type copied struct {
 	of          spot
 	first, last int
@@ -37,7 +39,8 @@ func (c *copies) wrote(s spot) {
 	c.fresh = kept
 }
 
-// arrange chooses where copies lie from some byte on: where no other lies that is needed at the same time. It says where they end.
+// arrange chooses where copies lie from some byte on: where no other lies that is needed at the
+// same time. It says where they end.
 func (c *copies) arrange(from int) (end int) {
 	end = from
 	for k := range c.all {

@@ -10,10 +10,12 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// Precision is what products of float32 are computed in. Tensors stay float32: those that are products' factors, weights among them, are rounded
-// as they are read, and what an optimizer updates is the float32. In BF16 functions keep as bfloat16 what products and attention make and read within
-// them, and save it so for their backward; what is added up, such as residuals and the gradients of parameters, and statistics stay float32. A number
-// that is larger than all of bfloat16's, above 3.396e38, becomes infinite where it is rounded.
+// Precision is what products of float32 are computed in. Tensors stay float32: those that are
+// products' factors, weights among them, are rounded as they are read, and what an optimizer
+// updates is the float32. In BF16 functions keep as bfloat16 what products and attention make and
+// read within them, and save it so for their backward; what is added up, such as residuals and the
+// gradients of parameters, and statistics stay float32. A number that is larger than all of
+// bfloat16's, above 3.396e38, becomes infinite where it is rounded.
 type Precision uint8
 
 // The precisions.
@@ -57,8 +59,9 @@ func (c Config) check(d cuda.Driver) error {
 	return errors.Join(errs...)
 }
 
-// On makes a device of a driver's GPU, with the backend that [kernels.Computer] gives. The driver is closed with it. An error that wraps [ErrConfig] has
-// all that is wrong with the arguments, and leaves the driver as it was; after any other it is closed.
+// On makes a device of a driver's GPU, with the backend that [kernels.Computer] gives. The driver
+// is closed with it. An error that wraps [ErrConfig] has all that is wrong with the arguments, and
+// leaves the driver as it was; after any other it is closed.
 func On(d cuda.Driver, id device.ID) (*device.Accelerator, error) { return Config{}.On(d, id) }
 
 // On is the function On with a configuration.

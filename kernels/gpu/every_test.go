@@ -13,7 +13,8 @@ import (
 	"github.com/weft-project/weft/internal/testgpu"
 )
 
-// The interpreter runs on one goroutine, ten times slower under the race detector, which has nothing to see there.
+// The interpreter runs on one goroutine, ten times slower under the race detector, which has
+// nothing to see there.
 
 func TestEveryInstructionAgreesWithItsDefinition(t *testing.T) {
 	d := newGPU(t, ptx.Config{})

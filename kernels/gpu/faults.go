@@ -12,10 +12,12 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// maxFaults bounds how many instructions have a code of their own; what comes later shares the last.
+// maxFaults bounds how many instructions have a code of their own; what comes later shares the
+// last.
 const maxFaults = 1 << 16
 
-// faults are the codes under which kernels report bad indices: the GPU's [cuda.Watcher]. The zero value is ready.
+// faults are the codes under which kernels report bad indices: the GPU's [cuda.Watcher]. The zero
+// value is ready.
 type faults struct {
 	mu    sync.Mutex
 	codes map[faultAt]uint64
@@ -54,7 +56,8 @@ func (f *faults) code(i kernels.Instr, in []kernels.Type, at int) uint64 {
 	return uint64(len(f.at))
 }
 
-// faultText names an instruction. An optimizer's step counter and learning rate would make each step another one.
+// faultText names an instruction. An optimizer's step counter and learning rate would make each
+// step another one.
 func faultText(i kernels.Instr) string {
 	if o, ok := i.(kernels.OnRows); ok {
 		if u, ok := o.Of.(kernels.Update); ok {
@@ -113,7 +116,8 @@ func (f *faults) Clean(number int) {
 	f.calls = slices.DeleteFunc(f.calls, func(c call) bool { return c.begun < number })
 }
 
-// lines are where the user asked for what reports under a code, as far as is known, the latest first.
+// lines are where the user asked for what reports under a code, as far as is known, the latest
+// first.
 func (f *faults) lines(code uint64) (at []string) {
 	for _, c := range slices.Backward(f.calls) {
 		if !slices.Contains(c.of.codes, code) {
@@ -127,7 +131,8 @@ func (f *faults) lines(code uint64) (at []string) {
 	return at
 }
 
-// Explain is the error of a fault, as if the instruction had found it on the host, and where the user asked for that.
+// Explain is the error of a fault, as if the instruction had found it on the host, and where the
+// user asked for that.
 func (f *faults) Explain(x cuda.Fault) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

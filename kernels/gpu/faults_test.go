@@ -225,7 +225,8 @@ func TestSumsOfRowsOfWhatCameOfAFaultAreSpoiled(t *testing.T) {
 	}
 }
 
-// lookups is a routine that gathers rows again and again, which becomes a graph; run runs it with an id.
+// lookups is a routine that gathers rows again and again, which becomes a graph; run runs it with
+// an id.
 func lookups(t *testing.T, d *device.Accelerator) (out *device.Buffer, run func(id int32)) {
 	in := []kernels.Type{floats[float32](stepRows, stepWidth), {Dtype: device.Int32, Shape: device.Shape{stepRows}}}
 	const n = 4 * stepRows * stepWidth

@@ -16,13 +16,15 @@ func (b *backend) gather(in []kernels.Type) (*code, error) {
 	return c, nil
 }
 
-// sortTile is how many keys a block sorts, and runKeys how many a group of threads adds up: rows.cu's Tile and Run.
+// sortTile is how many keys a block sorts, and runKeys how many a group of threads adds up:
+// rows.cu's Tile and Run.
 const (
 	sortTile = 2048
 	runKeys  = 32
 )
 
-// sort puts operand k, ids of rows, in order, in scratch memory: keys of 8 bytes, the id above its position. Ids out of range come last.
+// sort puts operand k, ids of rows, in order, in scratch memory: keys of 8 bytes, the id above its
+// position. Ids out of range come last.
 func (b *backend) sort(c *code, k int, ids kernels.Type, rows int) (keys int, err error) {
 	count := ids.Shape.Elems()
 	if count == 0 {

@@ -11,7 +11,8 @@ import (
 // maxWritten bounds how many cases' kernels are remembered.
 const maxWritten = 4096
 
-// written is what was generated, by case: writing it takes longer than all else that preparing an instruction does.
+// written is what was generated, by case: writing it takes longer than all else that preparing an
+// instruction does.
 type written struct {
 	mu    sync.Mutex
 	codes map[string]*code

@@ -18,8 +18,9 @@ const (
 	graphsRest = 256 // runs for which none are made after they were not, or after there was no memory for one
 )
 
-// graphs makes the graphs of a GPU, on a stream of their own, so that what others submit meanwhile is not recorded. They are replayed on the stream of the run. A graph is for
-// one set of addresses: so two replays of it write the same memory, and the GPU orders them.
+// graphs makes the graphs of a GPU, on a stream of their own, so that what others submit meanwhile
+// is not recorded. They are replayed on the stream of the run. A graph is for one set of addresses:
+// so two replays of it write the same memory, and the GPU orders them.
 type graphs struct {
 	gpu   *cuda.GPU
 	tally *tally
@@ -30,7 +31,8 @@ type graphs struct {
 	closed bool
 }
 
-// graphSet is the graphs of one sequence: one for each set of addresses that it lately ran on twice.
+// graphSet is the graphs of one sequence: one for each set of addresses that it lately ran on
+// twice.
 type graphSet struct {
 	home *graphs
 
@@ -50,7 +52,8 @@ type graphSlot struct {
 	flag  uint8
 }
 
-// run submits a sequence's launches with the arguments of the frame's list, as a graph where they have come before, unless they heed other runs' flags.
+// run submits a sequence's launches with the arguments of the frame's list, as a graph where they
+// have come before, unless they heed other runs' flags.
 func (s *graphSet) run(q *sequence, f *frame, bufs []*device.Buffer, scratch *device.Scratch) error {
 	f.graph = nil
 	if q.use.Faults {
@@ -90,7 +93,8 @@ func (s *graphSet) find(q *sequence, f *frame) {
 	f.graph, f.flag = slot.graph, slot.flag
 }
 
-// record makes a slot's graph. It says false where there is none: then the set rests, if that may pass, or is off.
+// record makes a slot's graph. It says false where there is none: then the set rests, if that may
+// pass, or is off.
 func (s *graphSet) record(k int, q *sequence, f *frame) bool {
 	x := &s.slots[k]
 	if x.asks = q.use.Faults; x.asks {

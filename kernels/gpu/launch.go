@@ -7,7 +7,8 @@ import (
 	"github.com/weft-project/weft/device/cuda"
 )
 
-// code is an instruction made ready for operands of some types: launches in order, whose addresses are filled in by who knows them.
+// code is an instruction made ready for operands of some types: launches in order, whose addresses
+// are filled in by who knows them.
 type code struct {
 	launches []launch
 	scratch  int   // bytes that the launches share, and nobody else sees; aligned to 256
@@ -50,7 +51,8 @@ const (
 	arg64                     // a number of 8 bytes
 )
 
-// call appends a launch of as many blocks of as many threads, whose arguments follow; with no blocks it is left out. It is valid until the next.
+// call appends a launch of as many blocks of as many threads, whose arguments follow; with no
+// blocks it is left out. It is valid until the next.
 func (c *code) call(fn cuda.Func, blocks, threads int) *launch {
 	c.launches = append(c.launches, launch{fn: fn, grid: [3]uint32{uint32(blocks), 1, 1}, block: [3]uint32{uint32(threads), 1, 1}})
 	return &c.launches[len(c.launches)-1]
@@ -123,8 +125,10 @@ func (l *launch) float(d device.Dtype, v float64) *launch {
 	return l.u64(math.Float64bits(v))
 }
 
-// heed adds two arguments: the address of the fault record, and the flags in it of which none may be up, or else nothing is written.
+// heed adds two arguments: the address of the fault record, and the flags in it of which none may
+// be up, or else nothing is written.
 func (l *launch) heed() *launch { return l.add(arg{argFault, 0, 0}).add(arg{argHeed, 0, 0}) }
 
-// fault adds two arguments: the address of the fault record, and the code that this instruction reports under.
+// fault adds two arguments: the address of the fault record, and the code that this instruction
+// reports under.
 func (l *launch) fault() *launch { return l.add(arg{argFault, 0, 0}).add(arg{argCode, 0, 0}) }

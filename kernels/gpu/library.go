@@ -14,10 +14,12 @@ func (b *backend) library() cuda.Multiplier {
 	return m
 }
 
-// mostCalls is how many calls of a library may stand for one instruction: it knows batches along one axis only.
+// mostCalls is how many calls of a library may stand for one instruction: it knows batches along
+// one axis only.
 const mostCalls = 64
 
-// byLibrary is multiply with the driver's library. It is not done where that cannot, which is counted.
+// byLibrary is multiply with the driver's library. It is not done where that cannot, which is
+// counted.
 func (b *backend) byLibrary(c *code, p *products, e epilogue) (done bool, err error) {
 	if min(p.m, p.n, p.k) == 0 || slices.Contains(p.dims, 0) {
 		return false, nil
@@ -77,7 +79,8 @@ func (b *backend) callLibrary(c *code, p *products, e epilogue) (why string, err
 	return "", nil
 }
 
-// specOf is the product that a library is to be called for, so many times; not ok where the operands lie as none reads them.
+// specOf is the product that a library is to be called for, so many times; not ok where the
+// operands lie as none reads them.
 func (b *backend) specOf(p *products, e epilogue) (s cuda.ProductSpec, calls int, ok bool) {
 	lda, turnA, okA := p.a.stored()
 	ldb, turnB, okB := p.b.stored()

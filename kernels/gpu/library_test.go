@@ -18,7 +18,8 @@ import (
 	backends "github.com/weft-project/weft/kernels/backend"
 )
 
-// library is a driver with a library for products, which are computed on the host by their definition.
+// library is a driver with a library for products, which are computed on the host by their
+// definition.
 type library struct {
 	*ptx.Machine
 	t     *testing.T

@@ -12,13 +12,15 @@ import (
 )
 
 const (
-	// recentModules is how many modules of generated kernels are kept loaded though nothing uses them.
+	// recentModules is how many modules of generated kernels are kept loaded though nothing uses
+	// them.
 	recentModules = 256
 	// deadModules is how many wait to be unloaded, which the host has to wait for.
 	deadModules = 64
 )
 
-// module is generated kernels. It is unloaded some time after the last sequence that holds it is gone.
+// module is generated kernels. It is unloaded some time after the last sequence that holds it is
+// gone.
 type module struct{ cuda.Module }
 
 // made are the generated kernels that are loaded, by their text.
@@ -39,7 +41,8 @@ type madeKernel struct {
 	of weak.Pointer[module]
 }
 
-// load gives the kernels of bodies, and the modules that whoever launches them holds. Those that are not there yet become one module.
+// load gives the kernels of bodies, and the modules that whoever launches them holds. Those that
+// are not there yet become one module.
 func (d *made) load(bodies []string) (fns []cuda.Func, hold []*module, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

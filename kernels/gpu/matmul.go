@@ -26,7 +26,8 @@ type span struct {
 	bytes int
 }
 
-// products are c = op(a)·op(b), many of them, of one dtype. Each result follows the one before, without gaps.
+// products are c = op(a)·op(b), many of them, of one dtype. Each result follows the one before,
+// without gaps.
 type products struct {
 	dtype   device.Dtype // of the results
 	narrow  bool         // the sides are bfloat16
@@ -35,13 +36,15 @@ type products struct {
 	a, b    side
 	dims    []int // the batch; the sides have a stride for each
 	m, n, k int
-	// The terms of the sums come in pieces of so many, which lie some elements from each other. Splits add up so many pieces each, to a result of
-	// their own. The zero value: there is one piece.
+	// The terms of the sums come in pieces of so many, which lie some elements from each other.
+	// Splits add up so many pieces each, to a result of their own. The zero value: there is one
+	// piece.
 	inner, per, splits int
 	pieceA, pieceB     int
 }
 
-// lowerProduct makes the launches of a product, which reads operands through views, nil for those that are as they are.
+// lowerProduct makes the launches of a product, which reads operands through views, nil for those
+// that are as they are.
 func (b *backend) lowerProduct(i kernels.MatMul, in []kernels.Type, views []*kernels.View, out []kernels.Type) (*code, error) {
 	c := &code{}
 	p, err := b.productOf(c, i, in, views, out[0].Shape, outArg(0))
@@ -52,7 +55,8 @@ func (b *backend) lowerProduct(i kernels.MatMul, in []kernels.Type, views []*ker
 	return c, b.multiply(c, p)
 }
 
-// productOf says how the operands of an instruction lie, having some laid out first where no kernel reads them as they are.
+// productOf says how the operands of an instruction lie, having some laid out first where no kernel
+// reads them as they are.
 func (b *backend) productOf(c *code, i kernels.MatMul, in []kernels.Type, views []*kernels.View, out device.Shape, to arg) (*products, error) {
 	batch := out[:len(out)-2]
 	p := &products{dtype: kernels.Widened(in[:1])[0].Dtype, to: to}
@@ -109,7 +113,8 @@ func (b *backend) layOut(c *code, s *side, in kernels.Type, v *kernels.View, sha
 	return nil
 }
 
-// gather chooses the batch. Matrices of a that meet the same b become one tall matrix where they lie so.
+// gather chooses the batch. Matrices of a that meet the same b become one tall matrix where they
+// lie so.
 func (p *products) gather(batch device.Shape) {
 	p.m, p.n, p.k = p.a.rows, p.b.cols, p.a.cols
 	axes := append(slices.Clone(batch), p.m)
@@ -191,7 +196,8 @@ const (
 	splitPieces = 512  // terms of each, at least
 )
 
-// worth is how many blocks should share the terms of one result. It depends on extents alone, as sums do on it.
+// worth is how many blocks should share the terms of one result. It depends on extents alone, as
+// sums do on it.
 func (p *products) worth(count int) int {
 	blocks := p.tiles(smallTile) * count
 	if p.k < longSum || blocks >= fewBlocks {
@@ -289,7 +295,8 @@ func (b *backend) readable(d device.Dtype, s *side) bool {
 	return ok
 }
 
-// stored says how a library sees the matrices: the distance of their rows or, turned, of their columns. Not ok where neither is contiguous.
+// stored says how a library sees the matrices: the distance of their rows or, turned, of their
+// columns. Not ok where neither is contiguous.
 func (s *side) stored() (ld int, turned, ok bool) {
 	if ld, ok = leading(s.rows, s.cols, s.row, s.col); ok {
 		return ld, false, true

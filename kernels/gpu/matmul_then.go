@@ -14,7 +14,8 @@ type epilogue struct {
 	bias arg
 }
 
-// lowerProductThen makes the launches of a product and of the map that follows, which may have the product rounded to bfloat16.
+// lowerProductThen makes the launches of a product and of the map that follows, which may have the
+// product rounded to bfloat16.
 func (b *backend) lowerProductThen(i kernels.MatMulThen, in []kernels.Type, views []*kernels.View, out []kernels.Type, rounded bool) (*code, error) {
 	if c, done, err := b.byEpilogue(i, in, views, out); done || err != nil {
 		return c, err
@@ -83,8 +84,8 @@ func (b *backend) byEpilogue(i kernels.MatMulThen, in []kernels.Type, views []*k
 	return c, done, err
 }
 
-// into is the result in which the product may be computed: the map may write it over its first operand, and nothing that the map reads
-// can lie there. −1: none.
+// into is the result in which the product may be computed: the map may write it over its first
+// operand, and nothing that the map reads can lie there. −1: none.
 func into(i kernels.MatMulThen, then, in []kernels.Type, views []*kernels.View, out []kernels.Type) int {
 	var whole kernels.Instr = i
 	if views != nil {

@@ -12,8 +12,8 @@ var _ kernels.Narrower = (*backend)(nil)
 // Narrows is [kernels.Narrower]'s.
 func (b *backend) Narrows() bool { return b.narrows(device.Float32) }
 
-// lowerNarrow makes the launches of an instruction, some of whose operands and results are bfloat16. Those that no kernel reads or writes as such lie in the
-// scratch as float32.
+// lowerNarrow makes the launches of an instruction, some of whose operands and results are
+// bfloat16. Those that no kernel reads or writes as such lie in the scratch as float32.
 func (b *backend) lowerNarrow(i kernels.Narrow, in, out []kernels.Type) (*code, error) {
 	if generated(i.Of) {
 		return b.generate(i, in)
@@ -55,7 +55,8 @@ func (b *backend) lowerNarrow(i kernels.Narrow, in, out []kernels.Type) (*code, 
 	return c, nil
 }
 
-// lowerOf is lower of what is narrow, for operands and results that kernels read and write as they lie.
+// lowerOf is lower of what is narrow, for operands and results that kernels read and write as they
+// lie.
 func (b *backend) lowerOf(i kernels.Narrow, in, out []kernels.Type) (*code, error) {
 	if p, ok := kernels.Unviewed(i.Of).(kernels.MatMulThen); ok {
 		v, _ := i.Of.(kernels.Viewed)

@@ -8,8 +8,9 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// readsNarrow says whether i, lowered for operands of the types in, reads an operand that is bfloat16 as it lies. The other operands may be bfloat16 too,
-// each only as `in` has it: i may be [kernels.Viewed], but not [kernels.Narrow].
+// readsNarrow says whether i, lowered for operands of the types in, reads an operand that is
+// bfloat16 as it lies. The other operands may be bfloat16 too, each only as `in` has it: i may be
+// [kernels.Viewed], but not [kernels.Narrow].
 func (b *backend) readsNarrow(i kernels.Instr, in []kernels.Type, operand int) bool {
 	if !b.roundsInKernels() || !kernels.IsNarrow(in[operand]) {
 		return false
@@ -27,7 +28,8 @@ func (b *backend) readsNarrow(i kernels.Instr, in []kernels.Type, operand int) b
 	return false
 }
 
-// writesNarrow says whether i, lowered for operands of the types in, can write a result as bfloat16.
+// writesNarrow says whether i, lowered for operands of the types in, can write a result as
+// bfloat16.
 func (b *backend) writesNarrow(i kernels.Instr, in []kernels.Type, result int) bool {
 	if !b.roundsInKernels() {
 		return false
@@ -48,8 +50,9 @@ func (b *backend) writesNarrow(i kernels.Instr, in []kernels.Type, result int) b
 // logarithms is the operand of the gradient of attention that is always float32.
 const logarithms = 4
 
-// readsHeads says whether attention, or its gradient, has kernels for operands that lie so: queries, keys, values and, of the gradient, results are
-// bfloat16, whose gradient may be, and all rows can be accessed by 16 bytes.
+// readsHeads says whether attention, or its gradient, has kernels for operands that lie so:
+// queries, keys, values and, of the gradient, results are bfloat16, whose gradient may be, and all
+// rows can be accessed by 16 bytes.
 func (b *backend) readsHeads(i kernels.Instr, in []kernels.Type) bool {
 	var views []*kernels.View
 	if v, ok := i.(kernels.Viewed); ok {
@@ -68,7 +71,8 @@ func (b *backend) readsHeads(i kernels.Instr, in []kernels.Type) bool {
 	return b.narrows(device.Float32)
 }
 
-// roundsInKernels says whether the GPU has the instructions that package cu's kernels for bfloat16 use.
+// roundsInKernels says whether the GPU has the instructions that package cu's kernels for bfloat16
+// use.
 func (b *backend) roundsInKernels() bool { return b.gpu.Driver().Info().Arch >= tensorCores }
 
 // lying is how the names of kernels end that read and write some types, in order.
@@ -119,7 +123,8 @@ func (b *backend) entropyGradOfEights(in []kernels.Type, out kernels.Type) (*cod
 	return c, nil
 }
 
-// rowsKernel is rowKernel for a first operand, others and a result: in the module for bfloat16 where that is any of them.
+// rowsKernel is rowKernel for a first operand, others and a result: in the module for bfloat16
+// where that is any of them.
 func (b *backend) rowsKernel(module, name string, p rowPlan, all ...kernels.Type) (cuda.Func, error) {
 	if !slices.ContainsFunc(all, kernels.IsNarrow) {
 		return b.rowKernel(module, name, all[0].Dtype, p)
@@ -127,7 +132,8 @@ func (b *backend) rowsKernel(module, name string, p rowPlan, all ...kernels.Type
 	return b.planned(module+"_bf16", name+lying(all...), p)
 }
 
-// normGradParams adds up what the blocks of a gradient of layer norm left: in the module that they are in.
+// normGradParams adds up what the blocks of a gradient of layer norm left: in the module that they
+// are in.
 func (b *backend) normGradParams(all ...kernels.Type) (cuda.Func, error) {
 	if !slices.ContainsFunc(all, kernels.IsNarrow) {
 		return b.kernel("norm", typed("norm_grad_params", all[0].Dtype), 0)

@@ -21,9 +21,10 @@ import (
 	"github.com/weft-project/weft/kernels/gpu/internal/cu"
 )
 
-// same runs an instruction with operands and results as they lie, in some ways, and with all of them in float32, which the units round to the same
-// factors: the results are the same numbers, rounded where they are to be; near them on a real GPU, whose compiler joins what it likes. Operands are bfloat16
-// where the first way has them so. It gives that one's results.
+// same runs an instruction with operands and results as they lie, in some ways, and with all of
+// them in float32, which the units round to the same factors: the results are the same numbers,
+// rounded where they are to be; near them on a real GPU, whose compiler joins what it likes.
+// Operands are bfloat16 where the first way has them so. It gives that one's results.
 func same(t *testing.T, g *device.Accelerator, of kernels.Instr, x []kerneltest.Tensor, ways ...[2]uint64) (first []kerneltest.Tensor) {
 	x, _ = lies{of: of, in: ways[0][0]}.wide(t, x)
 	want, err := lies{of: of}.run(t, g, x)

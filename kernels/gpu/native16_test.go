@@ -17,7 +17,8 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// lies is an instruction by which operands and results lie as bfloat16, bit by bit. Result 0 may lie over an operand, which is number over-1.
+// lies is an instruction by which operands and results lie as bfloat16, bit by bit. Result 0 may
+// lie over an operand, which is number over-1.
 type lies struct {
 	of      kernels.Instr
 	in, out uint64
@@ -78,7 +79,8 @@ func decoded(x kernels.Type, b []byte) kerneltest.Tensor {
 	return kerneltest.Tensor{Type: x, V: v}
 }
 
-// run lowers an instruction for memory as it lies, which kernels must say that they read and write, and runs it.
+// run lowers an instruction for memory as it lies, which kernels must say that they read and write,
+// and runs it.
 func (l lies) run(t *testing.T, on *device.Accelerator, x []kerneltest.Tensor) ([]kerneltest.Tensor, error) {
 	b := on.Memory().(*memory).backend
 	in, out := l.types(t, x)
@@ -133,7 +135,8 @@ func (l lies) run(t *testing.T, on *device.Accelerator, x []kerneltest.Tensor) (
 	return got, err
 }
 
-// check compares with the definition, of operands as they can lie. What is rounded may be off by half a unit more than what is not.
+// check compares with the definition, of operands as they can lie. What is rounded may be off by
+// half a unit more than what is not.
 func (l lies) check(t *testing.T, on *device.Accelerator, x ...kerneltest.Tensor) {
 	x, out := l.wide(t, x)
 	want, err := kerneltest.Oracle(l.of, x, out)

@@ -14,8 +14,8 @@ import (
 	"github.com/weft-project/weft/kernels/gpu"
 )
 
-// The same text, by way of the driver's calls, over a driver that is fake. With the race detector this takes minutes, and
-// a training step of examples/digits stands for it.
+// The same text, by way of the driver's calls, over a driver that is fake. With the race detector
+// this takes minutes, and a training step of examples/digits stands for it.
 func TestEveryInstructionAgreesWithItsDefinitionThroughTheDriver(t *testing.T) {
 	lib, err := fake.Open(t.TempDir())
 	require.NoError(t, err)

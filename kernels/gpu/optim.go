@@ -213,7 +213,8 @@ func countable(i kernels.Instr, in []kernels.Type) error {
 	return nil
 }
 
-// spread is how many blocks of 256 threads go through as many bytes, 64 to a thread, or more where there would be very many.
+// spread is how many blocks of 256 threads go through as many bytes, 64 to a thread, or more where
+// there would be very many.
 func spread(bytes int) int { return min((bytes+256*64-1)/(256*64), 2048) }
 
 // words begins a launch over memory.

@@ -43,7 +43,8 @@ func typed(name string, d device.Dtype) string {
 	return name + map[device.Dtype]string{device.Float32: "_f32", device.Float64: "_f64"}[d]
 }
 
-// rowPlan is how blocks share rows out: each row to so many lanes, neighbours in a warp or a whole block.
+// rowPlan is how blocks share rows out: each row to so many lanes, neighbours in a warp or a whole
+// block.
 type rowPlan struct {
 	rows, n       int
 	lanes         int
@@ -55,7 +56,8 @@ type rowPlan struct {
 // maxStatic is as much shared memory as any kernel declares that has a rowPlan.
 const maxStatic = 4 << 10
 
-// planRows shares out rows of n elements, about `each` accesses to a lane, in blocks of up to most threads.
+// planRows shares out rows of n elements, about `each` accesses to a lane, in blocks of up to most
+// threads.
 func planRows(d device.Dtype, rows, n, each, most int) rowPlan {
 	accesses := n // as the kernels have it
 	if n*d.Size()%16 == 0 {
@@ -82,7 +84,8 @@ func power(n int) int { return 1 << bits.Len(uint(max(n, 1)-1)) }
 // slots is how many rows a block works on at once.
 func (p *rowPlan) slots() int { return p.threads / p.lanes }
 
-// keep sets shared memory aside for some arrays of all a block's rows, and says whether it is there.
+// keep sets shared memory aside for some arrays of all a block's rows, and says whether it is
+// there.
 func (b *backend) keep(p *rowPlan, arrays int) bool {
 	more := arrays * p.slots() * p.n * p.size
 	if p.memory+more > b.gpu.Driver().Info().Shared-maxStatic {
@@ -213,11 +216,12 @@ func (b *backend) norm(in []kernels.Type, out kernels.Type, eps float64) (*code,
 	return c, nil
 }
 
-// maxParts bounds how many blocks a gradient of layer norm has, each of which leaves a part of the parameters' gradients. It does not depend on the
-// GPU, so that sums do not either.
+// maxParts bounds how many blocks a gradient of layer norm has, each of which leaves a part of the
+// parameters' gradients. It does not depend on the GPU, so that sums do not either.
 const maxParts = 1024
 
-// planNormGrad shares out rows, each to as many lanes as can keep it in registers, or to a block: Own of norm.cuh is how many elements a lane has.
+// planNormGrad shares out rows, each to as many lanes as can keep it in registers, or to a block:
+// Own of norm.cuh is how many elements a lane has.
 func planNormGrad(d device.Dtype, rows, n int) rowPlan {
 	p := rowPlan{rows: rows, n: n, size: d.Size(), threads: 128}
 	own, least := 4, 1

@@ -31,7 +31,8 @@ type sequence struct {
 	lean      func() (*sequence, error) // the same without that
 }
 
-// patch is an address among the arguments: some bytes into a buffer, into the scratch where that is −1, or into a copy, of which −2 is the first.
+// patch is an address among the arguments: some bytes into a buffer, into the scratch where that is
+// −1, or into a copy, of which −2 is the first.
 type patch struct {
 	off, buf int
 	add      uintptr
@@ -60,7 +61,8 @@ func (f *frame) Submit(s cuda.Stream, heed uint64) error {
 	return s.Run(&f.list)
 }
 
-// mark writes a flag's number, and the flags that are heeded, which has its own, among the arguments.
+// mark writes a flag's number, and the flags that are heeded, which has its own, among the
+// arguments.
 func (f *frame) mark(flag uint8, heed uint64) {
 	for _, off := range f.of.codes {
 		binary.LittleEndian.PutUint32(f.list.Args[off+4:], uint32(flag))
@@ -85,7 +87,8 @@ func (b *backend) build() *builder {
 	return &builder{bodies: map[int]string{}, sequence: &sequence{backend: b, graphs: &graphSet{home: &b.graphs}}}
 }
 
-// sequence makes one, and is ready to make it again where there is no memory for a library's workspace.
+// sequence makes one, and is ready to make it again where there is no memory for a library's
+// workspace.
 func (b *backend) sequence(add func(*builder) error) (*sequence, error) {
 	made := func() (*sequence, error) {
 		s := b.build()
@@ -288,7 +291,8 @@ func (q *sequence) run(bufs []*device.Buffer) error {
 	return nil
 }
 
-// leaner is the sequence to run where there was no memory for the scratch: one that needs less. nil: there is none.
+// leaner is the sequence to run where there was no memory for the scratch: one that needs less.
+// nil: there is none.
 func (q *sequence) leaner(err error) *sequence {
 	if !q.workspace || !errors.Is(err, device.ErrMemory) {
 		return nil

@@ -208,7 +208,8 @@ func BenchmarkRoutine(b *testing.B) {
 	}
 }
 
-// BenchmarkPrepareUpdate is what an optimizer's step costs beside its run: it is a new instruction each time.
+// BenchmarkPrepareUpdate is what an optimizer's step costs beside its run: it is a new instruction
+// each time.
 func BenchmarkPrepareUpdate(b *testing.B) {
 	d := on(b, &idle{})
 	back, err := backends.For(d)

@@ -44,7 +44,8 @@ func thinly(t *testing.T, d *device.Accelerator, in [][]byte, n int, lower func(
 	return got
 }
 
-// checkThin compares the results of a product in bfloat16 with those in float32 that are rounded after, bit by bit: the sums are the same.
+// checkThin compares the results of a product in bfloat16 with those in float32 that are rounded
+// after, bit by bit: the sums are the same.
 func checkThin(t *testing.T, d *device.Accelerator, i kernels.Instr, in []kerneltest.Tensor) {
 	t.Helper()
 	of, views := i, []*kernels.View(nil)

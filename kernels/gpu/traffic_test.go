@@ -17,11 +17,14 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// What a kernel asks of memory is the same on every GPU, and can be counted without one. How long it takes cannot, but what would keep a kernel from
-// the memory's bandwidth can be seen: sectors that are not used wholly, or fetched twice; conflicts in shared memory; more instructions than there is time for.
+// What a kernel asks of memory is the same on every GPU, and can be counted without one. How long
+// it takes cannot, but what would keep a kernel from the memory's bandwidth can be seen: sectors
+// that are not used wholly, or fetched twice; conflicts in shared memory; more instructions than
+// there is time for.
 
-// issue is how many instructions of warps a GPU begins while its memory moves 512 bytes: an H200 has 132 processors that begin four in each of 1.98·10⁹
-// cycles a second, and moves 4.8·10¹² bytes in it (NVIDIA, H200 data sheet).
+// issue is how many instructions of warps a GPU begins while its memory moves 512 bytes: an H200
+// has 132 processors that begin four in each of 1.98·10⁹ cycles a second, and moves 4.8·10¹² bytes
+// in it (NVIDIA, H200 data sheet).
 const issue = 512 * 132 * 4 * 1.98e9 / 4.8e12
 
 // wasted is what a kernel may ask for in vain, as a share of the bytes of operands and results.
@@ -33,7 +36,8 @@ type bill struct {
 	steps float64 // of issue
 }
 
-// traffic runs an instruction on a machine of its own, and gives what each of its kernels asked of memory, and the bytes of operands and results.
+// traffic runs an instruction on a machine of its own, and gives what each of its kernels asked of
+// memory, and the bytes of operands and results.
 func traffic(t *testing.T, l lies, x []kerneltest.Tensor) (by map[string]ptx.Traffic, whole int) {
 	m := ptx.New(ptx.Config{Traffic: true})
 	g, err := Config{Precision: BF16}.On(bare{m}, device.CUDA(0))

@@ -11,7 +11,8 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// What is counted: products and their epilogues, when they are made ready; graphs, when they are recorded.
+// What is counted: products and their epilogues, when they are made ready; graphs, when they are
+// recorded.
 const (
 	workProduct  = "product"
 	workEpilogue = "epilogue"
@@ -73,7 +74,8 @@ func (t *tally) list() []kernels.Way {
 	return all
 }
 
-// refusal is why a library that failed with an error does not make a product, which kernels can then make all the same; empty where they cannot.
+// refusal is why a library that failed with an error does not make a product, which kernels can
+// then make all the same; empty where they cannot.
 func refusal(err error) string {
 	for _, r := range []struct {
 		is  error

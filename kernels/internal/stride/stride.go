@@ -12,7 +12,8 @@ func RowMajor(s device.Shape) []int {
 	return st
 }
 
-// Broadcast are the strides with which a tensor of shape from is read as shape to; 0 where it repeats.
+// Broadcast are the strides with which a tensor of shape from is read as shape to; 0 where it
+// repeats.
 func Broadcast(from, to device.Shape) []int { return Stretch(RowMajor(from), from, to) }
 
 // Stretch is Broadcast for a tensor with strides of its own.
@@ -26,8 +27,8 @@ func Stretch(own []int, from, to device.Shape) []int {
 	return st
 }
 
-// Collapse drops axes of extent 1 and joins neighbours that all operands step through as if they were one. What is
-// left describes the same walk; the last axis is as long as it can be.
+// Collapse drops axes of extent 1 and joins neighbours that all operands step through as if they
+// were one. What is left describes the same walk; the last axis is as long as it can be.
 func Collapse(s device.Shape, strides ...[]int) ([]int, [][]int) {
 	var dims []int
 	out := make([][]int, len(strides))

@@ -103,8 +103,8 @@ func Build(dir string) (path string, err error) {
 	return path, nil
 }
 
-// Open builds the fake in a folder and has package native open it, and nothing else, in this process and in those it starts. Package native
-// must not have been asked for anything before.
+// Open builds the fake in a folder and has package native open it, and nothing else, in this
+// process and in those it starts. Package native must not have been asked for anything before.
 func Open(dir string) (*Library, error) {
 	path, err := Build(dir)
 	if err != nil {
@@ -138,9 +138,9 @@ func Opened() (*Library, error) {
 	return l, nil
 }
 
-// Set changes how the fake behaves: "memory" (bytes of a GPU), "devices" (up to 2), "fault" (what the next kernel fails with), "refuse" (what
-// the next launch is refused with), "null" (launches do nothing, at once), "old" (a driver of CUDA 12.0), "peers" (the
-// GPUs can access one another).
+// Set changes how the fake behaves: "memory" (bytes of a GPU), "devices" (up to 2), "fault" (what
+// the next kernel fails with), "refuse" (what the next launch is refused with), "null" (launches do
+// nothing, at once), "old" (a driver of CUDA 12.0), "peers" (the GPUs can access one another).
 func (l *Library) Set(what string, value int) {
 	if l.set(what, int64(value)) != 0 {
 		panic("the fake driver has no " + what)
@@ -153,7 +153,8 @@ func (l *Library) Mend() { l.mend() }
 // Live is how many allocations, pinned pieces and streams there are.
 func (l *Library) Live() int { return int(l.live()) }
 
-// Queues is from how many queues a GPU takes work, as the environment said when the driver was opened.
+// Queues is from how many queues a GPU takes work, as the environment said when the driver was
+// opened.
 func (l *Library) Queues() int { return int(l.queues()) }
 
 // Use has a machine run the kernels that are loaded from now on. It is called once.

@@ -15,7 +15,8 @@ import (
 	"syscall"
 )
 
-// The variables of processes that are to meet what is planted, or to tell what they did with the fake.
+// The variables of processes that are to meet what is planted, or to tell what they did with the
+// fake.
 const (
 	PlantEnv = "WEFT_FAKE_PLANT" // what Plant takes
 	SeenEnv  = "WEFT_FAKE_SEEN"  // a file, for Read
@@ -23,7 +24,8 @@ const (
 
 var definition = regexp.MustCompile(`(?m)^(?:int|size_t|const char \*) ?((?:cu|cublasLt)[A-Z]\w*)\(`)
 
-// Calls are the functions of the driver and of cuBLASLt that the fake has, in the order of their numbers.
+// Calls are the functions of the driver and of cuBLASLt that the fake has, in the order of their
+// numbers.
 func Calls() (all []string) {
 	files, _ := sources.ReadDir(".")
 	for _, f := range files {
@@ -101,8 +103,8 @@ func (s *Seen) left(kind int, n int64) {
 	}
 }
 
-// Run runs a program to its end, which its state tells of, and gives all that it prints. Where it hangs in what is planted it says so, and is asked where it is, by
-// SIGQUIT.
+// Run runs a program to its end, which its state tells of, and gives all that it prints. Where it
+// hangs in what is planted it says so, and is asked where it is, by SIGQUIT.
 func Run(cmd *exec.Cmd) (out string, err error) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -126,9 +128,10 @@ func Run(cmd *exec.Cmd) (out string, err error) {
 	return out, in.Err()
 }
 
-// Plant has the fake do something else in a call than what it is for. A plan is CALL:KIND for each call of a function, CALL@N:KIND for the N-th from now on,
-// *@N:KIND for the N-th of all; "" is none. KIND is hang, crash, abort, exit (with 0, as if all were well), slow, memory (which runs out), the number of an error,
-// or lostN, the number of an error that stays.
+// Plant has the fake do something else in a call than what it is for. A plan is CALL:KIND for each
+// call of a function, CALL@N:KIND for the N-th from now on, *@N:KIND for the N-th of all; "" is
+// none. KIND is hang, crash, abort, exit (with 0, as if all were well), slow, memory (which runs
+// out), the number of an error, or lostN, the number of an error that stays.
 func (l *Library) Plant(plan string) {
 	if l.plant(plan) != 0 {
 		panic(plan + ": no such call of the fake driver, or no such kind")

@@ -10,7 +10,8 @@ import (
 	"github.com/weft-project/weft/device/cuda/ptx"
 )
 
-// Interpreter is a [Machine] that runs the PTX text itself, on package ptx. A kernel's fault is its error, and the next kernels run again.
+// Interpreter is a [Machine] that runs the PTX text itself, on package ptx. A kernel's fault is its
+// error, and the next kernels run again.
 func Interpreter() Machine { return &interpreter{} }
 
 // interpreter has a machine of package ptx, to which it lends the GPU's memory for each launch.

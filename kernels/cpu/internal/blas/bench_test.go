@@ -26,8 +26,8 @@ var gemmSizes = []struct {
 	{"3x3x3", Contiguous(false, false, 3, 3, 3), 1},
 }
 
-// BenchmarkGemm multiplies by every implementation there is, one core each. OPENBLAS_CORETYPE and OPENBLAS_NUM_THREADS hold OpenBLAS to some
-// kernels and one thread.
+// BenchmarkGemm multiplies by every implementation there is, one core each. OPENBLAS_CORETYPE and
+// OPENBLAS_NUM_THREADS hold OpenBLAS to some kernels and one thread.
 func BenchmarkGemm(b *testing.B) {
 	for _, s := range gemmSizes {
 		for name, g := range All() {

@@ -32,20 +32,22 @@ var chosen = sync.OnceValue(func() choice {
 	return choose(want, open, openVectors())
 })
 
-// Chosen is what computes products in this process. The error says why the environment's choice is not there.
+// Chosen is what computes products in this process. The error says why the environment's choice is
+// not there.
 func Chosen() (Gemmer, error) {
 	c := chosen()
 	return c.gemmer, c.err
 }
 
-// Info names what computes products ("openblas", "go", "gonum", or "none" where the environment asks for what there is not), and says
-// where it was found or why another was not.
+// Info names what computes products ("openblas", "go", "gonum", or "none" where the environment
+// asks for what there is not), and says where it was found or why another was not.
 func Info() (name, detail string) {
 	c := chosen()
 	return c.name, c.detail
 }
 
-// All are the gemmers that this machine can run, by name, and "plain", which is a loop. Tests compare them.
+// All are the gemmers that this machine can run, by name, and "plain", which is a loop. Tests
+// compare them.
 func All() map[string]Gemmer {
 	all := map[string]Gemmer{"plain": plain{}, "gonum": gonumBLAS{}}
 	for _, c := range []choice{openVectors(), openBLAS()} {
@@ -58,7 +60,8 @@ func All() map[string]Gemmer {
 
 const howToGetOpenBLAS = "install it (Debian, Ubuntu: apt install libopenblas0; Fedora: dnf install openblas; macOS: brew install openblas)"
 
-// choose decides by what the environment asks for and by what there is: the first of OpenBLAS, Go on vectors, gonum.
+// choose decides by what the environment asks for and by what there is: the first of OpenBLAS, Go
+// on vectors, gonum.
 func choose(want string, open, vectors choice) choice {
 	pure := choice{gemmer: gonumBLAS{}, name: "gonum"}
 	none := choice{name: "none"}
@@ -115,7 +118,8 @@ func (gonumBLAS) dgemm(p Product, a, b, c []float64) {
 	held.release()
 }
 
-// skipsZeros says that gonum's sums would leave out products of a's zeros with what is not finite in b.
+// skipsZeros says that gonum's sums would leave out products of a's zeros with what is not finite
+// in b.
 func skipsZeros[T device.Float](p Product, b []T) bool {
 	rows, cols := p.storedB()
 	if p.TransB && !p.TransA { // those are dot products
@@ -140,7 +144,8 @@ func (h heldRows) release() {
 	}
 }
 
-// aligned copies operands of which gonum takes dot products of rows: their sums depend on where in memory rows begin.
+// aligned copies operands of which gonum takes dot products of rows: their sums depend on where in
+// memory rows begin.
 func aligned[T device.Float](p *Product, a, b []T) (x, y []T, held heldRows) {
 	if p.TransA || !p.TransB {
 		return a, b, held

@@ -40,7 +40,8 @@ func (k *cutProduct) Piece(from, to int) {
 	}
 }
 
-// halved cuts the larger extent in two as long as pieces have twice so many multiplications, and both are not down to a limit.
+// halved cuts the larger extent in two as long as pieces have twice so many multiplications, and
+// both are not down to a limit.
 func (p Product) halved(least, limit int) (rows, cols int) {
 	rows, cols = p.M, p.N
 	for max(rows, cols) > limit && (Product{M: rows, N: cols, K: p.K}).Work(2*least) == 2*least {

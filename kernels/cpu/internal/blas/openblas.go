@@ -26,14 +26,15 @@ var openBLASPaths = []string{
 	"/opt/homebrew/opt/openblas/lib/libopenblas.dylib", "/usr/local/opt/openblas/lib/libopenblas.dylib",
 }
 
-// fortranBLAS calls a BLAS library with 32-bit integers, by the Fortran interface: it takes nothing but pointers, which purego passes on without
-// an allocation.
+// fortranBLAS calls a BLAS library with 32-bit integers, by the Fortran interface: it takes nothing
+// but pointers, which purego passes on without an allocation.
 type fortranBLAS struct {
 	s, d  uintptr
 	calls *sync.Pool // of *fortranCall
 }
 
-// fortranCall is what the pointers of a call point to, and the pointers, so that the collector knows of them.
+// fortranCall is what the pointers of a call point to, and the pointers, so that the collector
+// knows of them.
 type fortranCall struct {
 	transA, transB byte
 	m, n, k        int32
@@ -50,7 +51,8 @@ func openBLAS() choice {
 	if err != nil {
 		return choice{err: err}
 	}
-	// The library reads its environment, which is C's, when it is opened. Threads are this package's own.
+	// The library reads its environment, which is C's, when it is opened. Threads are this
+	// package's own.
 	setenv("OPENBLAS_NUM_THREADS", "1", 1)
 	setenv("OMP_NUM_THREADS", "1", 1)
 	core := openBLASCore(os.Getenv)
@@ -62,8 +64,9 @@ func openBLAS() choice {
 
 const coreVariable = "OPENBLAS_CORETYPE"
 
-// openBLASCore is for which processor OpenBLAS should have its kernels: the user's word, or what this one can run. OpenBLAS knows processors
-// by their model, and uses the slowest kernels it has on one that is newer than itself.
+// openBLASCore is for which processor OpenBLAS should have its kernels: the user's word, or what
+// this one can run. OpenBLAS knows processors by their model, and uses the slowest kernels it has
+// on one that is newer than itself.
 func openBLASCore(getenv func(string) string) string {
 	x := cpu.X86
 	switch core := getenv(coreVariable); {
@@ -103,7 +106,8 @@ func openFirst(paths []string, core string) choice {
 	return choice{err: fmt.Errorf("%w (and %d more places)", errs[0], len(errs)-1)}
 }
 
-// openBLASAt opens one library, which was asked for the kernels of a core. purego panics where it cannot make a function of a symbol.
+// openBLASAt opens one library, which was asked for the kernels of a core. purego panics where it
+// cannot make a function of a symbol.
 func openBLASAt(path, wanted string) (c choice, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -197,8 +201,8 @@ func call[T device.Float](g fortranBLAS, fn uintptr, p Product, a, b, c []T) {
 	g.calls.Put(x)
 }
 
-// cut depends on the extents alone: the library's kernels sum in another order at the edges of what they are given. Pieces are large, because
-// each has its operands arranged anew.
+// cut depends on the extents alone: the library's kernels sum in another order at the edges of what
+// they are given. Pieces are large, because each has its operands arranged anew.
 func (fortranBLAS) cut(p Product) (rows, cols int) { return p.halved(1<<24, 1024) }
 
 func (p Product) fits32() bool { return max(p.M, p.N, p.K, p.LDA, p.LDB, p.LDC) <= math.MaxInt32 }

@@ -44,7 +44,8 @@ func TestTheUsersCoreGoesBeforeWhatTheProcessorCanRun(t *testing.T) {
 	require.Contains(t, coreDetail("Prescott", "SkylakeX"), "does not know SkylakeX")
 }
 
-// TestOpenBLASTakesTheKernelsItIsToldTo asks libraries opened in processes of their own, because one is opened once in each.
+// TestOpenBLASTakesTheKernelsItIsToldTo asks libraries opened in processes of their own, because
+// one is opened once in each.
 func TestOpenBLASTakesTheKernelsItIsToldTo(t *testing.T) {
 	const child = "WEFT_TEST_BLAS_CHILD"
 	if os.Getenv(child) != "" {

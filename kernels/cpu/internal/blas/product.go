@@ -32,13 +32,13 @@ func (p Product) storedB() (rows, cols int) {
 	return p.K, p.N
 }
 
-// Gemmer computes matrix products on the calling thread; M, N and K are not 0. Without Add, what is in c before does not matter. Elements
-// between the rows of c are left alone.
+// Gemmer computes matrix products on the calling thread; M, N and K are not 0. Without Add, what is
+// in c before does not matter. Elements between the rows of c are left alone.
 type Gemmer interface {
 	sgemm(p Product, a, b, c []float32)
 	dgemm(p Product, a, b, c []float64)
-	// cut is the size of the pieces of c that several threads may compute at once. It depends on the extents alone unless the pieces are, bit
-	// for bit, those of the whole.
+	// cut is the size of the pieces of c that several threads may compute at once. It depends on
+	// the extents alone unless the pieces are, bit for bit, those of the whole.
 	cut(p Product) (rows, cols int)
 }
 
@@ -50,8 +50,8 @@ func (p Product) Work(most int) int {
 	return min(most, p.M*p.N*p.K)
 }
 
-// mostForLoop is up to how many multiplications a plain loop is faster than the call of a library. It is of extents alone, so that a result
-// does not depend on anything else either.
+// mostForLoop is up to how many multiplications a plain loop is faster than the call of a library.
+// It is of extents alone, so that a result does not depend on anything else either.
 const mostForLoop = 200
 
 // Multiply computes one product, of any extents, on as many threads as pay.
@@ -96,7 +96,8 @@ func GemmFor[T device.Float](g Gemmer) func(p Product, a, b, c []T) {
 	return func(p Product, a, b, c []T) { Multiply(p, g, a, b, c) }
 }
 
-// plainGemm goes along the rows of b, or, where b is stored transposed, takes dot products with them.
+// plainGemm goes along the rows of b, or, where b is stored transposed, takes dot products with
+// them.
 func plainGemm[T device.Float](p Product, a, b, c []T) {
 	row, col := p.LDA, 1
 	if p.TransA {

@@ -10,17 +10,20 @@ const Rows = 4
 type Kernel[T Float] struct {
 	Name  string // "avx512", "avx2" or "plain"
 	Lanes int    // elements of a vector
-	// Tile computes, for each row r of four and v of two vectors, c[r·ldc + v·ldv + lane] = Σ a[k·step + r·lda + lane] · b[off[k] + v·ldb + lane] over
-	// all k; with add, it adds them.
+	// Tile computes, for each row r of four and v of two vectors, c[r·ldc + v·ldv + lane] = Σ
+	// a[k·step + r·lda + lane] · b[off[k] + v·ldb + lane] over all k; with add, it adds them.
 	Tile func(a []T, lda, step int, b []T, ldb int, off []int, c []T, ldc, ldv int, add bool)
-	// Splat makes a vector of each element: o[k·Lanes + lane] = x[k]. It may read three elements more.
+	// Splat makes a vector of each element: o[k·Lanes + lane] = x[k]. It may read three elements
+	// more.
 	Splat func(o, x []T)
-	// Sums adds the lanes of each vector: o[k] = Σ x[k·Lanes + lane], for a number of vectors that 4 divides.
+	// Sums adds the lanes of each vector: o[k] = Σ x[k·Lanes + lane], for a number of vectors that
+	// 4 divides.
 	Sums func(o, x []T)
 	// Copy copies rows of n elements, which begin ldt and ldf elements after one another.
 	Copy func(to []T, ldt int, from []T, ldf, rows, n int)
-	// MaxPool is the largest of each 2×2 elements of x, whose rows are ld apart: o is rows×cols. MaxPoolGrad gives the gradient gy to the first such
-	// element of the four, row by row, and 0 to the others. Nil where there is none; false for a NaN, and what was written is then of no use.
+	// MaxPool is the largest of each 2×2 elements of x, whose rows are ld apart: o is rows×cols.
+	// MaxPoolGrad gives the gradient gy to the first such element of the four, row by row, and 0 to
+	// the others. Nil where there is none; false for a NaN, and what was written is then of no use.
 	MaxPool     func(o, x []T, rows, cols, ld int) bool
 	MaxPoolGrad func(gx, x, gy []T, rows, cols, ld int) bool
 }

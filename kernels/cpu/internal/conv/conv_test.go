@@ -77,7 +77,8 @@ func tiles[T Float](t *testing.T, tol float64) {
 	}
 }
 
-// BenchmarkTile reports the best of many runs: what the tile can do while nobody else uses the processor.
+// BenchmarkTile reports the best of many runs: what the tile can do while nobody else uses the
+// processor.
 func BenchmarkTile(b *testing.B) {
 	for _, k := range All[float32]() {
 		b.Run(k.Name, func(b *testing.B) {

@@ -36,7 +36,8 @@ func copy32x16(to []float32, ldt int, from []float32, ldf, rows, n int) {
 	archsimd.ClearAVXUpperBits()
 }
 
-// window512 is 16 windows of 2×2 elements: the upper left of each, the upper right, and those below.
+// window512 is 16 windows of 2×2 elements: the upper left of each, the upper right, and those
+// below.
 type window512 struct{ a, b, c, d archsimd.Float32x16 }
 
 var (

@@ -4,10 +4,12 @@ package conv
 
 import "simd/archsimd"
 
-// Pointers run past the last element that is used, and lanes that a mask leaves out may lie beyond the end: hence nocheckptr.
+// Pointers run past the last element that is used, and lanes that a mask leaves out may lie beyond
+// the end: hence nocheckptr.
 //
-// The compiler keeps 15 vectors in registers: eight sums and two of the image leave room for a row of weights to be overwritten by each
-// product, which is why a row is loaded once for each. Four steps at a time hide the moves with which a loop begins anew.
+// The compiler keeps 15 vectors in registers: eight sums and two of the image leave room for a row
+// of weights to be overwritten by each product, which is why a row is loaded once for each. Four
+// steps at a time hide the moves with which a loop begins anew.
 
 func vectors32() (ks []*Kernel[float32]) {
 	if archsimd.X86.AVX512() {

@@ -73,7 +73,8 @@ var unaryMath = [...]func(float64) float64{
 // softplus never computes the exponential of a positive number.
 func softplus(x float64) float64 { return max(x, 0) + math.Log1p(math.Exp(-math.Abs(x))) }
 
-// binaryLoop is the loop of a function over a and b, written to o; all have one length and o may be a or b.
+// binaryLoop is the loop of a function over a and b, written to o; all have one length and o may be
+// a or b.
 func binaryLoop[T vec.Float](l *vec.Loops[T], fn kernels.BinaryFn) func(o, a, b []T) {
 	switch fn {
 	case kernels.Add:

@@ -24,7 +24,8 @@ type fold struct {
 	in       inTile
 }
 
-// newFold gives a fold over a shape that Infer has accepted, and the strides of its result over the shape.
+// newFold gives a fold over a shape that Infer has accepted, and the strides of its result over the
+// shape.
 func newFold(i kernels.Reduce, s device.Shape) (fold, []int) {
 	out, _ := kernels.Reduce{Axes: i.Axes, Keep: true}.Infer([]kernels.Type{{Dtype: device.Float64, Shape: s}})
 	kept := out[0].Shape
@@ -43,7 +44,8 @@ func (f *fold) widen() {
 	}
 }
 
-// place chooses where the sums lie: in the scratch of a tile, where no two tiles have a sum in common, or else among those of a part.
+// place chooses where the sums lie: in the scratch of a tile, where no two tiles have a sum in
+// common, or else among those of a part.
 func (f *fold) place(t *tiling, sums int) int {
 	f.at, f.copies = sums, 1
 	if !slices.Contains(f.strides[:t.axis+1], 0) {
@@ -117,7 +119,8 @@ func foldRow[T vec.Float](l *vec.Loops[T], fn kernels.ReduceFn, acc []float64, x
 	}
 }
 
-// finish writes the result from the sums of all parts, which are size apart, brought together one part after the other.
+// finish writes the result from the sums of all parts, which are size apart, brought together one
+// part after the other.
 func finish[T vec.Float](f *fold, o []T, acc []float64, size int) {
 	l, all := vec.Best[float64](), acc[f.at:f.at+f.n]
 	for part := f.at; part < len(acc); part += size {

@@ -9,8 +9,9 @@ import (
 	"github.com/weft-project/weft/kernels/internal/stride"
 )
 
-// Plan is a [kernels.Map] made ready for operands of some types. It goes through the elements in tiles that stay in the first cache; each step
-// is one loop over a tile. In a tile first all steps are done, then copies, then folds.
+// Plan is a [kernels.Map] made ready for operands of some types. It goes through the elements in
+// tiles that stay in the first cache; each step is one loop over a tile. In a tile first all steps
+// are done, then copies, then folds.
 type Plan[T vec.Float] struct {
 	tiling
 	row    int // elements along the last axis, which are a row of [Run.Rows]; 0: it is not asked for
@@ -28,7 +29,8 @@ type Plan[T vec.Float] struct {
 	pools
 }
 
-// operand is an operand: read in place where a tile of it is one row, and laid out in scratch otherwise.
+// operand is an operand: read in place where a tile of it is one row, and laid out in scratch
+// otherwise.
 type operand struct {
 	base    int // its first element
 	strides []int
@@ -50,7 +52,8 @@ type step[T vec.Float] struct {
 // outCopy is a result that is a copy of a register.
 type outCopy struct{ out, reg int }
 
-// NewPlan prepares a map whose operands are read by views, nil for those that are contiguous. With byRows, [Run.Rows] may run it.
+// NewPlan prepares a map whose operands are read by views, nil for those that are contiguous. With
+// byRows, [Run.Rows] may run it.
 func NewPlan[T vec.Float](i kernels.Map, in []kernels.Type, views []*kernels.View, byRows bool) *Plan[T] {
 	p := &Plan[T]{loops: vec.Best[T](), pools: poolsOf[device.DtypeOf[T]().Size()/8], regs: len(in) + len(i.Steps)}
 	if byRows {
@@ -107,7 +110,8 @@ func (p *Plan[T]) tile(i kernels.Map, strides [][]int) {
 	}
 }
 
-// share makes parts that are worth a goroutine each. They do not depend on how many there are, because sums do on the parts.
+// share makes parts that are worth a goroutine each. They do not depend on how many there are,
+// because sums do on the parts.
 func (p *Plan[T]) share(i kernels.Map) {
 	const work = 512 << 10
 	n := p.units * p.inner
@@ -135,8 +139,8 @@ func weight(i kernels.Map, operands int) int {
 	return w
 }
 
-// allot makes the steps that are needed, and finds places for their registers: the result that a register is, or a row of scratch, which
-// is free again after the last step that reads it.
+// allot makes the steps that are needed, and finds places for their registers: the result that a
+// register is, or a row of scratch, which is free again after the last step that reads it.
 func (p *Plan[T]) allot(i kernels.Map, n int) {
 	last := i.LastReads(n)
 	place := map[int]int{}

@@ -37,7 +37,8 @@ func MaxGrad[T vec.Float](i kernels.MaxGrad, x kernels.Type) parallel.Body {
 	}
 }
 
-// areMax writes 1 where x is the maximum y, and 0 elsewhere; a NaN is the maximum where there is one.
+// areMax writes 1 where x is the maximum y, and 0 elsewhere; a NaN is the maximum where there is
+// one.
 func areMax[T vec.Float](o, x, y []T) {
 	for k := range o {
 		is := T(0)

@@ -18,16 +18,17 @@ func Map[T vec.Float](i kernels.Map, in []kernels.Type, views []*kernels.View) p
 	}
 }
 
-// Run is one run of a plan. Its rows, of everything along the shape's last axis, may be run in pieces. Sums are kept per part: parts
-// may be run at once by goroutines of their own, the rows of one part in order. So what comes out depends on the cut into parts, and
-// not on who runs them.
+// Run is one run of a plan. Its rows, of everything along the shape's last axis, may be run in
+// pieces. Sums are kept per part: parts may be run at once by goroutines of their own, the rows of
+// one part in order. So what comes out depends on the cut into parts, and not on who runs them.
 type Run[T vec.Float] struct {
 	p         *Plan[T]
 	outs, ins [][]T
 	acc       []float64 // of all parts
 }
 
-// Begin starts a run of some parts; the memory is the run's until [Run.End]. An operand that [Run.Rows] is given may be nil.
+// Begin starts a run of some parts; the memory is the run's until [Run.End]. An operand that
+// [Run.Rows] is given may be nil.
 func (p *Plan[T]) Begin(outs, ins [][]byte, parts int) *Run[T] {
 	r := take[Run[T]](p.run)
 	r.p = p
@@ -186,8 +187,8 @@ func (st *step[T]) apply(o, a, b []T) {
 	}
 }
 
-// pools keep scratch between runs. They are the process's, as the heap is: so all maps of a program work in the same few kilobytes,
-// which stay in the first cache.
+// pools keep scratch between runs. They are the process's, as the heap is: so all maps of a program
+// work in the same few kilobytes, which stay in the first cache.
 type pools struct{ run, tiles *sync.Pool }
 
 var poolsOf = [2]pools{{new(sync.Pool), new(sync.Pool)}, {new(sync.Pool), new(sync.Pool)}}

@@ -10,7 +10,8 @@ import (
 // tileBytes is the size of a row of scratch: several of them fit the first cache together.
 const tileBytes = 8 << 10
 
-// tiling cuts the elements of a shape into tiles, in order: some indices of one axis, with all of the axes after it.
+// tiling cuts the elements of a shape into tiles, in order: some indices of one axis, with all of
+// the axes after it.
 type tiling struct {
 	dims  []int // the axes, collapsed
 	axis  int   // the axis that is cut
@@ -19,8 +20,8 @@ type tiling struct {
 	units int   // indices of it in all, over all axes before it
 }
 
-// tileLen is how many elements a tile of operands with these strides should have. Where one is read across its lines, a tile takes all
-// that is in a line.
+// tileLen is how many elements a tile of operands with these strides should have. Where one is read
+// across its lines, a tile takes all that is in a line.
 func tileLen(size int, dims []int, strides [][]int) int {
 	n, last := tileBytes/size, len(dims)-1
 	for _, st := range strides {
@@ -31,7 +32,8 @@ func tileLen(size int, dims []int, strides [][]int) int {
 	return n
 }
 
-// newTiling makes tiles of at most n elements, each beginning at a multiple of inner, of which row is a multiple.
+// newTiling makes tiles of at most n elements, each beginning at a multiple of inner, of which row
+// is a multiple.
 func newTiling(dims []int, n, row int) tiling {
 	t := tiling{dims: dims, axis: len(dims) - 1, inner: 1, units: 1}
 	for ; t.axis > 0; t.axis-- {
@@ -75,7 +77,8 @@ func (t *tiling) offset(idx *tileIndex, strides []int) int {
 	return off
 }
 
-// inTile is how an operand steps through a tile of m units: m·mul indices that lie step apart, each of them all of dims.
+// inTile is how an operand steps through a tile of m units: m·mul indices that lie step apart, each
+// of them all of dims.
 type inTile struct {
 	mul, step     int
 	dims, strides []int

@@ -7,8 +7,8 @@ import (
 	"github.com/weft-project/weft/kernels/cpu/internal/vec"
 )
 
-// All says that all of x are finite numbers. It looks at blocks: 0·v is 0 for every finite v, and NaN for all others. Four sums need not
-// wait for each other.
+// All says that all of x are finite numbers. It looks at blocks: 0·v is 0 for every finite v, and
+// NaN for all others. Four sums need not wait for each other.
 func All[T device.Float](x []T) bool {
 	const block = 1024
 	for len(x) > 0 {

@@ -5,8 +5,9 @@ import "sync"
 // Float is what matrices are made of.
 type Float interface{ float32 | float64 }
 
-// Product is c = op(a)·op(b), or c += op(a)·op(b): op(a) is M×K, op(b) is K×N. Matrices are stored by rows; a row begins LDA, LDB, LDC
-// elements after the one before, which is at least the length of a stored row. The last row need not be padded.
+// Product is c = op(a)·op(b), or c += op(a)·op(b): op(a) is M×K, op(b) is K×N. Matrices are stored
+// by rows; a row begins LDA, LDB, LDC elements after the one before, which is at least the length
+// of a stored row. The last row need not be padded.
 type Product struct {
 	TransA, TransB bool
 	M, N, K        int
@@ -21,8 +22,8 @@ type Kernel[T Float] struct {
 	idle sync.Pool // of *work[T]
 }
 
-// tile multiplies rows×cols elements of c, the piece that stays in registers. Operand a is read at r·rs + p·cs, and up to over elements
-// past the last of them; b is read at p·ldb + j.
+// tile multiplies rows×cols elements of c, the piece that stays in registers. Operand a is read at
+// r·rs + p·cs, and up to over elements past the last of them; b is read at p·ldb + j.
 type tile[T Float] struct {
 	rows, cols, over int
 	mul              func(k int, a []T, rs, cs int, b []T, ldb int, c []T, ldc int, add bool)
@@ -48,7 +49,8 @@ func Best[T Float]() *Kernel[T] {
 	return any(best64()).(*Kernel[T])
 }
 
-// Depth is after how many steps of k a partial sum goes to memory: so many rows of a panel of b stay in the first cache.
+// Depth is after how many steps of k a partial sum goes to memory: so many rows of a panel of b
+// stay in the first cache.
 const Depth = 128
 
 const (
@@ -59,7 +61,8 @@ const (
 	broad  = 1024 // columns of a transposed product that are kept until they are whole
 )
 
-// Mul multiplies. Without p.Add, what is in c before does not matter. Elements between the rows of c are left alone.
+// Mul multiplies. Without p.Add, what is in c before does not matter. Elements between the rows of
+// c are left alone.
 func (k *Kernel[T]) Mul(p Product, a, b, c []T) {
 	if p.M == 0 || p.N == 0 {
 		return
@@ -90,8 +93,8 @@ func (k *Kernel[T]) Mul(p Product, a, b, c []T) {
 	k.idle.Put(w)
 }
 
-// swap says whether cᵀ = op(b)ᵀ·op(a)ᵀ takes fewer tiles, packing counted in: half a cycle for an element that must be turned, against five
-// for a step of a tile.
+// swap says whether cᵀ = op(b)ᵀ·op(a)ᵀ takes fewer tiles, packing counted in: half a cycle for an
+// element that must be turned, against five for a step of a tile.
 func (p Product) swap(rows, cols int) bool {
 	if p.N >= narrow || p.M <= p.N {
 		return false

@@ -57,7 +57,8 @@ func random(r *rand.Rand, m, n, k int) Product {
 	return p
 }
 
-// drawn is a matrix without a gap after its last row, and with no room after it that could be read unnoticed.
+// drawn is a matrix without a gap after its last row, and with no room after it that could be read
+// unnoticed.
 func drawn[T Float](r *rand.Rand, rows, cols, ld int) []T {
 	x := make([]T, max(0, (rows-1)*ld+cols))
 	for k := range x {
@@ -66,7 +67,8 @@ func drawn[T Float](r *rand.Rand, rows, cols, ld int) []T {
 	return slices.Clip(x)
 }
 
-// check compares a product with the definition, carried out in float64, and what lies between the rows with what lay there.
+// check compares a product with the definition, carried out in float64, and what lies between the
+// rows with what lay there.
 func check[T Float](t testing.TB, kern *Kernel[T], p Product, r *rand.Rand, delta float64) {
 	ra, ca, rb, cb := p.stored()
 	a, b, c := drawn[T](r, ra, ca, p.LDA), drawn[T](r, rb, cb, p.LDB), drawn[T](r, p.M, p.N, p.LDC)

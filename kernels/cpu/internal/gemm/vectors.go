@@ -4,8 +4,8 @@ package gemm
 
 import "simd/archsimd"
 
-// A tile is 2×4 vectors: the compiler keeps 15 registers from one step of a loop to the next, and larger tiles spill. Of its 10 instructions a
-// step that need the multiplying ports, 8 multiply.
+// A tile is 2×4 vectors: the compiler keeps 15 registers from one step of a loop to the next, and
+// larger tiles spill. Of its 10 instructions a step that need the multiplying ports, 8 multiply.
 
 func tiles32() (ks []*Kernel[float32]) {
 	if archsimd.X86.AVX512() {

@@ -18,8 +18,8 @@ type work[T Float] struct {
 // sized is at least n elements, of any value.
 func sized[T Float](s []T, n int) []T { return slices.Grow(s[:0], n)[:n] }
 
-// multiply goes through c in blocks that stay in the second cache, through k in pieces of Depth, through the columns in panels, and down each
-// panel tile by tile.
+// multiply goes through c in blocks that stay in the second cache, through k in pieces of Depth,
+// through the columns in panels, and down each panel tile by tile.
 func (w *work[T]) multiply(m, n, k int, a, b view[T], c []T, ldc int, add bool) {
 	for top := 0; top < m; top += tall {
 		for left := 0; left < n; left += wide {
@@ -69,8 +69,8 @@ func (w *work[T]) edge(k int, a []T, rs, cs int, b []T, ldb int, c []T, ldc, row
 	}
 }
 
-// packA packs those tiles of rows that cannot be read where they lie: the last one or two, where reading would go past the end. It returns the
-// first row that is packed.
+// packA packs those tiles of rows that cannot be read where they lie: the last one or two, where
+// reading would go past the end. It returns the first row that is packed.
 func (w *work[T]) packA(m, k int, a view[T]) (direct int) {
 	t := w.tile
 	last := len(a.data) - 1 - t.over - (k-1)*a.cs - (t.rows-1)*a.rs // where the last direct tile may begin
@@ -91,7 +91,8 @@ func (w *work[T]) packA(m, k int, a view[T]) (direct int) {
 	return direct
 }
 
-// packB gives a panel of b in rows of tile.cols, or b itself where so few rows of a need it that a copy does not pay.
+// packB gives a panel of b in rows of tile.cols, or b itself where so few rows of a need it that a
+// copy does not pay.
 func (w *work[T]) packB(m, k, cols int, b view[T]) (panel []T, ldb int) {
 	t := w.tile
 	if b.cs == 1 && cols == t.cols && m <= reuse*t.rows {

@@ -159,7 +159,8 @@ func Col2im[T conv.Float](i kernels.Col2im, out kernels.Type) parallel.Body {
 	}
 }
 
-// rows calls fn for every element of an image's columns, laid out in rows: its tap, its place, and that of what it sees in the image, −1 for padding.
+// rows calls fn for every element of an image's columns, laid out in rows: its tap, its place, and
+// that of what it sees in the image, −1 for padding.
 func (s *sliding) rows(fn func(k, at, in int)) {
 	for k := range s.taps {
 		t := s.tap(k)
@@ -216,7 +217,8 @@ type colBlock[T conv.Float] struct {
 	y       int
 }
 
-// blocks calls fn with each block of each image of x; its columns hold anything. Without channels out there is nothing to add up.
+// blocks calls fn with each block of each image of x; its columns hold anything. Without channels
+// out there is nothing to add up.
 func (c *convolution[T]) blocks(x []T, fn func(b colBlock[T])) {
 	if c.n == 0 || c.o == 0 {
 		return
@@ -249,11 +251,12 @@ func (c *convolution[T]) lay(b colBlock[T]) {
 	}
 }
 
-// mostTerms is how many products a sum may have to be better added up directly: a library's product with columns pays from there on.
+// mostTerms is how many products a sum may have to be better added up directly: a library's product
+// with columns pays from there on.
 const mostTerms = 400
 
-// sums says whether sums of so many products are better added up directly: where there are vectors to do so, and the images with their padding
-// are not much larger than without.
+// sums says whether sums of so many products are better added up directly: where there are vectors
+// to do so, and the images with their padding are not much larger than without.
 func (s *sliding) sums(terms int, k string) bool {
 	if k == "plain" || s.Kernel == [2]int{1, 1} || terms == 0 || terms > mostTerms || s.Stride[0]*s.Stride[1] > 16 || s.n*s.c*s.h*s.w == 0 {
 		return false
@@ -273,7 +276,8 @@ func summed[T conv.Float](s summer[T]) parallel.Body {
 	}
 }
 
-// Conv is a convolution or one of its gradients. Elements that come out as NaN are computed again: see [redone].
+// Conv is a convolution or one of its gradients. Elements that come out as NaN are computed again:
+// see [redone].
 func Conv[T conv.Float](i kernels.Instr, in []kernels.Type, out kernels.Type, g blas.Gemmer) parallel.Body {
 	k := conv.All[T]()[0]
 	switch i := i.(type) {

@@ -9,11 +9,13 @@ import (
 	"github.com/weft-project/weft/kernels/cpu/internal/parallel"
 )
 
-// A convolution without columns: images are copied into padded planes whose rows lie one after the other, so that what a tap sees from all
-// positions is one run of elements, and tiles of package conv add the taps up. A stride s parts an image into s×s planes, of every s-th row and
-// column. The run also has positions beyond the end of each row, whose results are not used.
+// A convolution without columns: images are copied into padded planes whose rows lie one after the
+// other, so that what a tap sees from all positions is one run of elements, and tiles of package
+// conv add the taps up. A stride s parts an image into s×s planes, of every s-th row and column.
+// The run also has positions beyond the end of each row, whose results are not used.
 
-// padded is images as planes. Row r and column q of a plane of phase p is row r·step+p−before of the image, or 0 outside of it.
+// padded is images as planes. Row r and column q of a plane of phase p is row r·step+p−before of
+// the image, or 0 outside of it.
 type padded struct {
 	c, h, w      int // of the image
 	step, before [2]int
@@ -28,7 +30,8 @@ func (p *padded) lay(rows, cols, slack int) {
 	p.size = p.c*len(p.phases)*rows*cols + slack
 }
 
-// within is the planes' rows or columns from ≤ r < to, of those from first on, that lie in the image.
+// within is the planes' rows or columns from ≤ r < to, of those from first on, that lie in the
+// image.
 func (p *padded) within(axis, phase, first, size int) (from, to int) {
 	n, d, b := [2]int{p.h, p.w}[axis], p.step[axis], p.before[axis]-phase
 	from = max(0, (b+d-1)/d-first)
@@ -42,7 +45,8 @@ func (p *padded) within(axis, phase, first, size int) (from, to int) {
 	return min(from, size), max(min(last/d+1-first, size), min(from, size))
 }
 
-// pack copies the planes' rows from first on. Columns outside of the image are 0 from the start and stay so.
+// pack copies the planes' rows from first on. Columns outside of the image are 0 from the start and
+// stay so.
 func pack[T conv.Float](p *padded, cp func(to []T, ldt int, from []T, ldf, rows, n int), to, x []T, first int) {
 	for c := range p.c {
 		for k, phase := range p.phases {
@@ -72,7 +76,8 @@ func pack[T conv.Float](p *padded, cp func(to []T, ldt int, from []T, ldf, rows,
 	}
 }
 
-// tapSum is what is added up for one phase of the results: per tap where it looks, and where its weight for the first channel stands.
+// tapSum is what is added up for one phase of the results: per tap where it looks, and where its
+// weight for the first channel stands.
 type tapSum struct {
 	off, w []int
 	first  [2]int // row r and column q of positions are rows first+r·step and columns first+q·step of the result
@@ -93,7 +98,8 @@ type direct[T conv.Float] struct {
 	idle, work  sync.Pool
 }
 
-// directRun is one run: rounds of packing, then summing. What the rounds need is kept for the next run.
+// directRun is one run: rounds of packing, then summing. What the rounds need is kept for the next
+// run.
 type directRun[T conv.Float] struct {
 	packing packing[T]
 	summing summing[T]
@@ -116,7 +122,8 @@ type summing[T conv.Float] struct {
 // fourScratch is the memory for four channels of a round.
 type fourScratch[T conv.Float] struct{ weights, a, c []T }
 
-// stepsAtOnce is how many steps of a sum go on before another tile takes over: their weights stay in the nearest cache.
+// stepsAtOnce is how many steps of a sum go on before another tile takes over: their weights stay
+// in the nearest cache.
 const stepsAtOnce = 96
 
 // roundElems bounds the planes, and the sums, of a round.
@@ -125,7 +132,8 @@ const roundElems = 1 << 16
 // pieceSums is how many products a piece of work has at least: some tens of microseconds.
 const pieceSums = 1 << 20
 
-// settle chooses the extents of bands and rounds, and lays the planes out for taps that reach so many rows and columns further.
+// settle chooses the extents of bands and rounds, and lays the planes out for taps that reach so
+// many rows and columns further.
 func (d *direct[T]) settle(reach [2]int) {
 	slack := 2 * d.k.Lanes
 	per := max(1, d.in.c*len(d.in.phases)*(d.cols+reach[1]))
@@ -264,7 +272,8 @@ func reached(first, step, size, n int) (from, to int) {
 	return min(from, n), max(min(to, n), min(from, n))
 }
 
-// tapsOf calls fn for every element of the kernel, with its phase and how many rows and columns of that phase's plane it looks ahead.
+// tapsOf calls fn for every element of the kernel, with its phase and how many rows and columns of
+// that phase's plane it looks ahead.
 func tapsOf(w kernels.Window, fn func(ky, kx int, phase, ahead [2]int)) {
 	for ky := range w.Kernel[0] {
 		for kx := range w.Kernel[1] {
@@ -308,7 +317,8 @@ type directGradX[T conv.Float] struct{ *direct[T] }
 
 func (d directGradX[T]) compute(gx, w, gy []T) { d.direct.compute(gx, gy, w) }
 
-// newDirectGradX is the gradient of its images: each of their phases is a sum over the result's gradient.
+// newDirectGradX is the gradient of its images: each of their phases is a sum over the result's
+// gradient.
 func newDirectGradX[T conv.Float](k *conv.Kernel[T], s sliding, o int) *direct[T] {
 	reach, _ := reachOf(s.Window)
 	area := s.Kernel[0] * s.Kernel[1]

@@ -9,8 +9,9 @@ import (
 	"github.com/weft-project/weft/kernels/cpu/internal/parallel"
 )
 
-// directGradW is the gradient of a convolution's kernels: for each channel of the results and each tap, the product of the results' gradient
-// with the run of elements that the tap sees. The gradient is laid out in rows as long as the planes', zeros beyond their ends, so that the
+// directGradW is the gradient of a convolution's kernels: for each channel of the results and each
+// tap, the product of the results' gradient with the run of elements that the tap sees. The
+// gradient is laid out in rows as long as the planes', zeros beyond their ends, so that the
 // positions there add nothing.
 type directGradW[T conv.Float] struct {
 	*direct[T]
@@ -105,7 +106,8 @@ func (r *gradWRun[T]) Piece(from, to int) {
 	d.scratch.Put(s)
 }
 
-// lay lays one channel of a band's gradient out in rows of the planes' length. What lies between the rows is 0 from the start.
+// lay lays one channel of a band's gradient out in rows of the planes' length. What lies between
+// the rows is 0 from the start.
 func (d *directGradW[T]) lay(to, gy []T, o, b int) {
 	bands := d.bands()
 	first := b % bands * d.lines

@@ -14,8 +14,8 @@ import (
 	"github.com/weft-project/weft/kernels/cpu/internal/parallel"
 )
 
-// TestSumsTapByTapAgreeWithProductsOfColumns compares the two ways to convolve, with every tile there is, the plain one included, over images
-// that take more than one band or round, too.
+// TestSumsTapByTapAgreeWithProductsOfColumns compares the two ways to convolve, with every tile
+// there is, the plain one included, over images that take more than one band or round, too.
 func TestSumsTapByTapAgreeWithProductsOfColumns(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 4))
 	pair := func(from, n int) [2]int { return [2]int{from + r.IntN(n), from + r.IntN(n)} }

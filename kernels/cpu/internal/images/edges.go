@@ -7,10 +7,12 @@ import (
 	"github.com/weft-project/weft/kernels/cpu/internal/parallel"
 )
 
-// Convolutions multiply what is not finite by zeros that stand for nothing: by padding, and by what lies between the rows of planes. That makes
-// NaN, and nothing but NaN, where there should be a number. So elements that come out as NaN are computed again, by the definition.
+// Convolutions multiply what is not finite by zeros that stand for nothing: by padding, and by what
+// lies between the rows of planes. That makes NaN, and nothing but NaN, where there should be a
+// number. So elements that come out as NaN are computed again, by the definition.
 
-// redone is a body whose NaN are computed again: at gives element k of the result from the operands.
+// redone is a body whose NaN are computed again: at gives element k of the result from the
+// operands.
 func redone[T conv.Float](run parallel.Body, at func(k int, a, b []T) T) parallel.Body {
 	return func(outs, ins [][]byte) error {
 		err := run(outs, ins)
@@ -26,7 +28,8 @@ func redone[T conv.Float](run parallel.Body, at func(k int, a, b []T) T) paralle
 	}
 }
 
-// exactConv, exactGradX and exactGradW are one element of a convolution of x with o kernels w, and of its gradients. A sum that is NaN stays so.
+// exactConv, exactGradX and exactGradW are one element of a convolution of x with o kernels w, and
+// of its gradients. A sum that is NaN stays so.
 func exactConv[T conv.Float](s *sliding, o int) func(k int, x, w []T) T {
 	return func(k int, x, w []T) (sum T) {
 		area := s.oh * s.ow

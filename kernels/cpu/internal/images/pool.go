@@ -18,7 +18,8 @@ type pooling struct {
 	halves          bool   // 2×2 elements side by side
 }
 
-// span is the part of a window along an axis that lies in the image: its first element there, and how many.
+// span is the part of a window along an axis that lies in the image: its first element there, and
+// how many.
 type span struct{ first, n int }
 
 func newPooling(w kernels.Window, x, y device.Shape) *pooling {
@@ -72,7 +73,8 @@ func (r *planeRun[T]) Piece(from, to int) {
 // planeElems is how many elements of images a piece of work has at least.
 const planeElems = 1 << 16
 
-// planewise is a body that goes over planes of its result and operands, of the given sizes, one at a time.
+// planewise is a body that goes over planes of its result and operands, of the given sizes, one at
+// a time.
 func planewise[T conv.Float](p *pooling, size [3]int, plane func(o, a, b []T)) parallel.Body {
 	idle := &sync.Pool{New: func() any { return &planeRun[T]{size: size, plane: plane} }}
 	grain := max(1, planeElems/max(1, p.h*p.w))

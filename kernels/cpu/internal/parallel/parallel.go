@@ -17,9 +17,10 @@ type Work interface {
 	Piece(from, to int)
 }
 
-// For does [0, n) in pieces of grain, the last one shorter, and returns when all are done. It uses the calling goroutine and the helpers of
-// this process that are idle. Where n is not more than grain it costs nothing. The cuts are the same whatever the number of threads. A panic
-// of a piece becomes the caller's, when all pieces have ended.
+// For does [0, n) in pieces of grain, the last one shorter, and returns when all are done. It uses
+// the calling goroutine and the helpers of this process that are idle. Where n is not more than
+// grain it costs nothing. The cuts are the same whatever the number of threads. A panic of a piece
+// becomes the caller's, when all pieces have ended.
 func For(n, grain int, p Work) {
 	if n <= grain {
 		if n > 0 {
@@ -94,8 +95,8 @@ func (s *spreading) helper() {
 	s.run()
 }
 
-// Pool is a number of helpers, one fewer than the threads that may run. Several programs share it. A caller that finds no helper idle does
-// the work alone.
+// Pool is a number of helpers, one fewer than the threads that may run. Several programs share it.
+// A caller that finds no helper idle does the work alone.
 type Pool struct {
 	threads int
 	free    atomic.Int64
@@ -136,8 +137,9 @@ func (c *Pool) take(most int) int {
 
 func (c *Pool) give(n int) { c.free.Add(int64(n)) }
 
-// Threads is how many threads this process uses at most: OMP_NUM_THREADS, or as many as Go itself (GOMAXPROCS). The number is good with an
-// error, too, which says why OMP_NUM_THREADS does not count.
+// Threads is how many threads this process uses at most: OMP_NUM_THREADS, or as many as Go itself
+// (GOMAXPROCS). The number is good with an error, too, which says why OMP_NUM_THREADS does not
+// count.
 func Threads() (int, error) {
 	return threads(os.Getenv(threadsVariable), runtime.GOMAXPROCS(0))
 }
@@ -147,7 +149,8 @@ const threadsVariable = "OMP_NUM_THREADS"
 // mostThreads is more than any machine has processors.
 const mostThreads = 1 << 14
 
-// threads reads OpenMP's variable, of which the first number counts here: the others are of nested work.
+// threads reads OpenMP's variable, of which the first number counts here: the others are of nested
+// work.
 func threads(text string, without int) (int, error) {
 	if text == "" {
 		return without, nil

@@ -2,7 +2,8 @@ package parallel
 
 import "sync"
 
-// Body is an instruction made ready: it computes results from operands, whose sizes have been checked.
+// Body is an instruction made ready: it computes results from operands, whose sizes have been
+// checked.
 type Body func(outs, ins [][]byte) error
 
 // Grain is about how many elements are worth a piece of their own.

@@ -6,7 +6,8 @@ import (
 	"github.com/weft-project/weft/device"
 )
 
-// Memory is memory for the time of one run. [Memory.Free] keeps it for the next run of whatever instruction, so that it stays in the cache.
+// Memory is memory for the time of one run. [Memory.Free] keeps it for the next run of whatever
+// instruction, so that it stays in the cache.
 type Memory struct{ Words []int64 }
 
 // idle is the process's, as the heap is.

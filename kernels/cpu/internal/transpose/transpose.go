@@ -6,12 +6,13 @@ import (
 	"github.com/weft-project/weft/device"
 )
 
-// Tile is how many rows of a transposed pair of axes are best written at once: where rows are a power of two apart, the first cache holds
-// but 12 lines of them.
+// Tile is how many rows of a transposed pair of axes are best written at once: where rows are a
+// power of two apart, the first cache holds but 12 lines of them.
 const Tile = 8
 
-// Matrix copies n columns of rows elements, which begin step apart in x, to rows of n elements, which begin row apart in o:
-// o[r·row+k] = x[k·step+r]. The two must not overlap. It panics where a slice is too short.
+// Matrix copies n columns of rows elements, which begin step apart in x, to rows of n elements,
+// which begin row apart in o: o[r·row+k] = x[k·step+r]. The two must not overlap. It panics where a
+// slice is too short.
 func Matrix[E device.Number](rows, n int, o []E, row int, x []E, step int) {
 	if rows <= 0 || n <= 0 {
 		return

@@ -44,7 +44,8 @@ func TestASliceThatIsTooShortIsNotWrittenPast(t *testing.T) {
 	require.NotPanics(t, func() { Matrix(8, 8, o, 8, x, 8) })
 }
 
-// BenchmarkMatrix turns what stays in the first cache, and what a head of attention has: rows 768 apart.
+// BenchmarkMatrix turns what stays in the first cache, and what a head of attention has: rows 768
+// apart.
 func BenchmarkMatrix(b *testing.B) {
 	x, o := make([]float32, 128*768), make([]float32, 64*128)
 	for _, c := range []struct {

@@ -7,7 +7,8 @@ import (
 	"unsafe"
 )
 
-// squares turns as many rows and columns as whole vectors hold, and says how many. Distances are in bytes. No pointer leaves the matrices.
+// squares turns as many rows and columns as whole vectors hold, and says how many. Distances are in
+// bytes. No pointer leaves the matrices.
 func squares(size, rows, n int, o unsafe.Pointer, row int, x unsafe.Pointer, step int) (r, k int) {
 	if !archsimd.X86.AVX2() {
 		return 0, 0
@@ -23,7 +24,8 @@ func squares(size, rows, n int, o unsafe.Pointer, row int, x unsafe.Pointer, ste
 	return r, k
 }
 
-// turn32 turns 8 columns into 4 rows at a time: the columns 4 apart share a vector, so that nothing has to cross its halves.
+// turn32 turns 8 columns into 4 rows at a time: the columns 4 apart share a vector, so that nothing
+// has to cross its halves.
 func turn32(rows, n int, o unsafe.Pointer, row int, x unsafe.Pointer, step int) {
 	for k := 0; k < n; k += 8 {
 		for r := 0; r < rows; r += 4 {

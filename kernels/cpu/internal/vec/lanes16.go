@@ -62,8 +62,9 @@ func load64x8(x []float64, i int) f64x8 { return archsimd.LoadFloat64x8(at64x8(x
 // scale16 is p·2ⁿ for whole n, rounded once.
 func scale16(p, n f32x16) f32x16 { return p.Scale(n) }
 
-// total8 adds up the lanes in a fixed order. Like every function that comes back to numbers, it first clears the upper halves of the vector
-// registers: the first scalar instruction would wait 70 ns otherwise.
+// total8 adds up the lanes in a fixed order. Like every function that comes back to numbers, it
+// first clears the upper halves of the vector registers: the first scalar instruction would wait 70
+// ns otherwise.
 func total8(v f64x8) float64 {
 	var s [8]float64
 	v.Store(&s)

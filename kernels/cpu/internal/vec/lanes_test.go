@@ -16,7 +16,8 @@ import (
 
 var update = flag.Bool("update", false, "write the narrow loops anew")
 
-// With half as many lanes in every name, the loops of AVX-512 are those of AVX2. (A vector cannot be a type parameter.)
+// With half as many lanes in every name, the loops of AVX-512 are those of AVX2. (A vector cannot
+// be a type parameter.)
 func TestTheNarrowLoopsAreTheWideOnes(t *testing.T) {
 	width := regexp.MustCompile(`([A-Za-z]|64x|32x)(16|8)\b`)
 	half := func(w string) string {

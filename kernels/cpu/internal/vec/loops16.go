@@ -7,7 +7,8 @@ import (
 	"simd/archsimd"
 )
 
-// each16 is o = f(x, c). A parameter that is a vector makes the compiler inline it, and f into it: so does c, used or not.
+// each16 is o = f(x, c). A parameter that is a vector makes the compiler inline it, and f into it:
+// so does c, used or not.
 func each16(o, x []float32, c f32x16, f func(x, c f32x16) f32x16) {
 	x = x[:len(o)]
 	i := 0
@@ -31,7 +32,8 @@ func zip16(o, a, b []float32, c f32x16, f func(a, b, c f32x16) f32x16) {
 	archsimd.ClearAVXUpperBits()
 }
 
-// products16 is Σ(a−c)(b−c) in float64, in two places, so that an addition need not wait for the one before.
+// products16 is Σ(a−c)(b−c) in float64, in two places, so that an addition need not wait for the
+// one before.
 func products16(a, b []float32, c float64) float64 {
 	b = b[:len(a)]
 	var s0, s1 f64x8

@@ -4,7 +4,8 @@ package vec
 
 import "simd/archsimd"
 
-// table64 is the loops of float64 on AVX-512: arithmetic and sums. The functions of package math stay scalar, which gives their last digit.
+// table64 is the loops of float64 on AVX-512: arithmetic and sums. The functions of package math
+// stay scalar, which gives their last digit.
 func table64(name string) *Loops[float64] {
 	l := plain[float64]()
 	l.Name = name

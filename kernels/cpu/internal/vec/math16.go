@@ -18,15 +18,16 @@ func where16(m mask16, a, b f32x16) f32x16 { return a.Merge(b, m) }
 // maximum16 is NaN where one of the two is: which of them Max gives then, the compiler may choose.
 func maximum16(a, b f32x16) f32x16 { return where16(a.IsNaN(), a, where16(b.IsNaN(), b, a.Max(b))) }
 
-// sign16 is the sign bit of x, abs16 the rest. Two such operations in a row must not load their constants: of those go1.26.8 makes an
-// instruction that there is not.
+// sign16 is the sign bit of x, abs16 the rest. Two such operations in a row must not load their
+// constants: of those go1.26.8 makes an instruction that there is not.
 func sign16(x f32x16) i32x16 { return x.AsInt32x16().And(allInt16(-1 << 31)) }
 
 func abs16(x f32x16) f32x16 { return x.AsInt32x16().AndNot(k.sign.x16().AsInt32x16()).AsFloat32x16() }
 
 func neg16(x f32x16) f32x16 { return x.AsInt32x16().Xor(k.sign.x16().AsInt32x16()).AsFloat32x16() }
 
-// expParts16 gives p and whole n with exp(x+rest) = p·2ⁿ, for a rest far smaller than x. A NaN stays one.
+// expParts16 gives p and whole n with exp(x+rest) = p·2ⁿ, for a rest far smaller than x. A NaN
+// stays one.
 func expParts16(x, rest f32x16) (p, n f32x16) {
 	low, high, whole := k.expLow.x16(), k.expHigh.x16(), k.rounder.x16()
 	x = where16(x.Less(low), low, x)
@@ -36,7 +37,8 @@ func expParts16(x, rest f32x16) (p, n f32x16) {
 	return poly16(r, &k.expP).MulAdd(r.Mul(r), r).Add(k.one.x16()), n
 }
 
-// exp16 scales nothing where the result is 0: to let that underflow costs the processor 100 ns, and what is masked in attention is −∞.
+// exp16 scales nothing where the result is 0: to let that underflow costs the processor 100 ns, and
+// what is masked in attention is −∞.
 func exp16(x f32x16) f32x16 {
 	gone := x.Less(k.expGone.x16())
 	p, n := expParts16(where16(gone, k.zero.x16(), x), k.zero.x16())
@@ -68,7 +70,8 @@ func tanh16(x f32x16) f32x16 {
 	return y.AsInt32x16().Or(sign16(x)).AsFloat32x16()
 }
 
-// sigmoid16 is exp(x)/(1+exp(x)) where x < 0: the exponential of a large positive number is never computed.
+// sigmoid16 is exp(x)/(1+exp(x)) where x < 0: the exponential of a large positive number is never
+// computed.
 func sigmoid16(x f32x16) f32x16 {
 	e := exp16(x.AsInt32x16().Or(k.sign.x16().AsInt32x16()).AsFloat32x16()) // of −|x|
 	return where16(x.Less(k.zero.x16()), e, k.one.x16()).Div(e.Add(k.one.x16()))
@@ -77,8 +80,9 @@ func sigmoid16(x f32x16) f32x16 {
 // relu16 lets a NaN pass.
 func relu16(x f32x16) f32x16 { return where16(x.Less(k.zero.x16()), k.zero.x16(), x) }
 
-// tail16 gives, for a = |x| where that is below tailEnd, Φ(−a) = u·2ⁿ·p and φ(a) = 2ⁿ·p/√2π. Two rounding errors would be multiplied, and
-// are carried along: that of 1/(a+K), of which a step of Newton's method finds the rest, and that of a².
+// tail16 gives, for a = |x| where that is below tailEnd, Φ(−a) = u·2ⁿ·p and φ(a) = 2ⁿ·p/√2π. Two
+// rounding errors would be multiplied, and are carried along: that of 1/(a+K), of which a step of
+// Newton's method finds the rest, and that of a².
 func tail16(x f32x16) (a, u, p, n f32x16) {
 	a = abs16(x).Min(k.tailEnd.x16())
 	s := a.Add(k.tailK.x16())

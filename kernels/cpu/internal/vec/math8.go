@@ -20,15 +20,16 @@ func where8(m mask8, a, b f32x8) f32x8 { return a.Merge(b, m) }
 // maximum8 is NaN where one of the two is: which of them Max gives then, the compiler may choose.
 func maximum8(a, b f32x8) f32x8 { return where8(a.IsNaN(), a, where8(b.IsNaN(), b, a.Max(b))) }
 
-// sign8 is the sign bit of x, abs8 the rest. Two such operations in a row must not load their constants: of those go1.26.8 makes an
-// instruction that there is not.
+// sign8 is the sign bit of x, abs8 the rest. Two such operations in a row must not load their
+// constants: of those go1.26.8 makes an instruction that there is not.
 func sign8(x f32x8) i32x8 { return x.AsInt32x8().And(allInt8(-1 << 31)) }
 
 func abs8(x f32x8) f32x8 { return x.AsInt32x8().AndNot(k.sign.x8().AsInt32x8()).AsFloat32x8() }
 
 func neg8(x f32x8) f32x8 { return x.AsInt32x8().Xor(k.sign.x8().AsInt32x8()).AsFloat32x8() }
 
-// expParts8 gives p and whole n with exp(x+rest) = p·2ⁿ, for a rest far smaller than x. A NaN stays one.
+// expParts8 gives p and whole n with exp(x+rest) = p·2ⁿ, for a rest far smaller than x. A NaN stays
+// one.
 func expParts8(x, rest f32x8) (p, n f32x8) {
 	low, high, whole := k.expLow.x8(), k.expHigh.x8(), k.rounder.x8()
 	x = where8(x.Less(low), low, x)
@@ -38,7 +39,8 @@ func expParts8(x, rest f32x8) (p, n f32x8) {
 	return poly8(r, &k.expP).MulAdd(r.Mul(r), r).Add(k.one.x8()), n
 }
 
-// exp8 scales nothing where the result is 0: to let that underflow costs the processor 100 ns, and what is masked in attention is −∞.
+// exp8 scales nothing where the result is 0: to let that underflow costs the processor 100 ns, and
+// what is masked in attention is −∞.
 func exp8(x f32x8) f32x8 {
 	gone := x.Less(k.expGone.x8())
 	p, n := expParts8(where8(gone, k.zero.x8(), x), k.zero.x8())
@@ -70,7 +72,8 @@ func tanh8(x f32x8) f32x8 {
 	return y.AsInt32x8().Or(sign8(x)).AsFloat32x8()
 }
 
-// sigmoid8 is exp(x)/(1+exp(x)) where x < 0: the exponential of a large positive number is never computed.
+// sigmoid8 is exp(x)/(1+exp(x)) where x < 0: the exponential of a large positive number is never
+// computed.
 func sigmoid8(x f32x8) f32x8 {
 	e := exp8(x.AsInt32x8().Or(k.sign.x8().AsInt32x8()).AsFloat32x8()) // of −|x|
 	return where8(x.Less(k.zero.x8()), e, k.one.x8()).Div(e.Add(k.one.x8()))
@@ -79,8 +82,9 @@ func sigmoid8(x f32x8) f32x8 {
 // relu8 lets a NaN pass.
 func relu8(x f32x8) f32x8 { return where8(x.Less(k.zero.x8()), k.zero.x8(), x) }
 
-// tail8 gives, for a = |x| where that is below tailEnd, Φ(−a) = u·2ⁿ·p and φ(a) = 2ⁿ·p/√2π. Two rounding errors would be multiplied, and
-// are carried along: that of 1/(a+K), of which a step of Newton's method finds the rest, and that of a².
+// tail8 gives, for a = |x| where that is below tailEnd, Φ(−a) = u·2ⁿ·p and φ(a) = 2ⁿ·p/√2π. Two
+// rounding errors would be multiplied, and are carried along: that of 1/(a+K), of which a step of
+// Newton's method finds the rest, and that of a².
 func tail8(x f32x8) (a, u, p, n f32x8) {
 	a = abs8(x).Min(k.tailEnd.x8())
 	s := a.Add(k.tailK.x8())

@@ -2,7 +2,8 @@ package vec
 
 import "math"
 
-// plain is the loops in plain Go. What is no arithmetic of the element's own type is computed in float64 and rounded once.
+// plain is the loops in plain Go. What is no arithmetic of the element's own type is computed in
+// float64 and rounded once.
 func plain[T Float]() *Loops[T] {
 	return &Loops[T]{
 		Name:    "plain",

@@ -2,8 +2,9 @@ package vec
 
 import "math"
 
-// Functions of float64 that package math has not to the last digits. On some processors its Log is wrong below the normal numbers, and its Exp
-// is infinite before it should be. Its Pow is off by more the larger the exponent is.
+// Functions of float64 that package math has not to the last digits. On some processors its Log is
+// wrong below the normal numbers, and its Exp is infinite before it should be. Its Pow is off by
+// more the larger the exponent is.
 
 // log is the natural logarithm.
 func log(x float64) float64 {
@@ -28,7 +29,8 @@ const (
 	ln2Low  = 0x1.ef35793c7673p-45
 )
 
-// Pow is x to the y, within one unit of the last place, and exact where the power is a number. Special cases are those of [math.Pow].
+// Pow is x to the y, within one unit of the last place, and exact where the power is a number.
+// Special cases are those of [math.Pow].
 func Pow(x, y float64) float64 {
 	if x == 0 || y == 0 || x-x != 0 || y-y != 0 {
 		return math.Pow(x, y)
@@ -54,8 +56,9 @@ func Pow(x, y float64) float64 {
 	return sign * expParts(p, math.FMA(y, hi, -p)+y*lo)
 }
 
-// logParts is the logarithm of a positive number as a sum, off by less than 2⁻⁶⁴ of it. With 2ᵏ(1+f) = x and s = f/(2+f) it is
-// k·ln2 + 2·(s + s³/3 + s⁵/5 + …), of which the first three terms are computed in two parts.
+// logParts is the logarithm of a positive number as a sum, off by less than 2⁻⁶⁴ of it. With
+// 2ᵏ(1+f) = x and s = f/(2+f) it is k·ln2 + 2·(s + s³/3 + s⁵/5 + …), of which the first three terms
+// are computed in two parts.
 func logParts(x float64) (hi, lo float64) {
 	k := 0.0
 	if x < 0x1p-1022 {

@@ -16,8 +16,9 @@ type AdamStep[T Float] struct {
 	Keep                       T // how much of the weight itself stays
 }
 
-// slope is the gradient that a step works with. An infinite weight is left out where there is no decay. Conversions, here and below, keep a
-// product and a sum apart on every processor: replicas on unlike machines stay equal.
+// slope is the gradient that a step works with. An infinite weight is left out where there is no
+// decay. Conversions, here and below, keep a product and a sum apart on every processor: replicas
+// on unlike machines stay equal.
 func slope[T Float](g, w, scale, decay T) T {
 	d := T(scale * g)
 	if decay != 0 {

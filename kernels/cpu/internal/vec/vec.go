@@ -9,7 +9,8 @@ type Float interface{ float32 | float64 }
 type Loops[T Float] struct {
 	Name string // "avx512", "avx2" or "plain"
 
-	// Of two rows, into o. Maximum and Minimum are NaN where one of the two is; Less, LessEqual and Equal are 1 where it is so, else 0.
+	// Of two rows, into o. Maximum and Minimum are NaN where one of the two is; Less, LessEqual and
+	// Equal are 1 where it is so, else 0.
 	Add, Sub, Mul, Div, Maximum, Minimum, Less, LessEqual, Equal func(o, a, b []T)
 	// Gradients: of a saved result y or operand x, and the gradient gy.
 	TanhGrad, SigmoidGrad, ReluGrad, GeluGrad func(o, saved, gy []T)
@@ -30,17 +31,17 @@ type Loops[T Float] struct {
 	// Variance is Σ(x−mean)².
 	Variance func(x []T, mean float64) float64
 	Max      func(x []T) T // NaN where there is one; −Inf of nothing
-	// Accumulate adds a row to sums: acc += x. AccumulateMul adds the product of two: acc += a·b. AccumulateRows adds the rows of
-	// x, which follow each other and are as long as acc, in order.
+	// Accumulate adds a row to sums: acc += x. AccumulateMul adds the product of two: acc += a·b.
+	// AccumulateRows adds the rows of x, which follow each other and are as long as acc, in order.
 	Accumulate     func(acc []float64, x []T)
 	AccumulateMul  func(acc []float64, a, b []T)
 	AccumulateRows func(acc []float64, x []T, rows int)
 	// ExpSum is o = exp(x−m), and the sum of o.
 	ExpSum func(o, x []T, m T) float64
 
-	// Steps of optimizers, of weights p and gradients g, into o; every implementation gives the same bits. Descend is
-	// p − lr·(scale·g + decay·p). Momentum keeps an average a; Adam keeps that of gradients m and of their squares v, and, unless it is nil,
-	// the largest of those, x.
+	// Steps of optimizers, of weights p and gradients g, into o; every implementation gives the
+	// same bits. Descend is p − lr·(scale·g + decay·p). Momentum keeps an average a; Adam keeps
+	// that of gradients m and of their squares v, and, unless it is nil, the largest of those, x.
 	Descend  func(o, p, g []T, lr, scale, decay T)
 	Momentum func(po, ao, p, g, a []T, s MomentumStep[T])
 	Adam     func(po, mo, vo, xo, p, g, m, v, x []T, s AdamStep[T])

@@ -132,7 +132,8 @@ func TestLoopsDoNotAllocate(t *testing.T) {
 	}
 }
 
-// The errors of float32 functions are counted in units of the last place of the exact value, over all magnitudes and signs, infinities and NaN.
+// The errors of float32 functions are counted in units of the last place of the exact value, over
+// all magnitudes and signs, infinities and NaN.
 func TestFunctionsOfFloat32AreWithinAFewUnitsOfTheLastPlace(t *testing.T) {
 	const step = 32771 // prime, so that all mantissas occur
 	for _, l := range All[float32]() {

@@ -20,7 +20,8 @@ type Header struct {
 
 var include = regexp.MustCompile(`(?m)^#include "([^"]+)"$`)
 
-// Headers are the files that a source includes, and that those include, as read finds them: each once, after those that it needs itself.
+// Headers are the files that a source includes, and that those include, as read finds them: each
+// once, after those that it needs itself.
 func Headers(source []byte, read func(name string) ([]byte, error)) (all []Header, err error) {
 	for _, m := range include.FindAllSubmatch(source, -1) {
 		name := string(m[1])
@@ -45,7 +46,8 @@ func Headers(source []byte, read func(name string) ([]byte, error)) (all []Heade
 	return all, nil
 }
 
-// Modules lists the modules, each with its kernels. A name stands for two, which end in _f32 and _f64, unless a "!" follows.
+// Modules lists the modules, each with its kernels. A name stands for two, which end in _f32 and
+// _f64, unless a "!" follows.
 func Modules() map[string][]string {
 	return map[string][]string{
 		"softmax": {"softmax", "softmax_grad", "softmax_strided", "softmax_grad_strided", "entropy", "entropy_mean", "entropy_grad"},
@@ -77,7 +79,8 @@ func Module(name string) []byte {
 	return b
 }
 
-// Options are what NVRTC is told: the same for all sources, but for what a source asks for itself in lines that begin with "// nvrtc: ".
+// Options are what NVRTC is told: the same for all sources, but for what a source asks for itself
+// in lines that begin with "// nvrtc: ".
 func Options(source []byte) []string {
 	options := []string{"--std=c++17", "--device-as-default-execution-space"}
 	arch := "--gpu-architecture=compute_75"
@@ -91,7 +94,8 @@ func Options(source []byte) []string {
 	return append(options, arch)
 }
 
-// Stamp is how the PTX of a source begins: it tells whether the source has changed since, also where there is no NVRTC.
+// Stamp is how the PTX of a source begins: it tells whether the source has changed since, also
+// where there is no NVRTC.
 func Stamp(name string, source []byte, headers []Header) string {
 	h := sha256.New()
 	var included []byte

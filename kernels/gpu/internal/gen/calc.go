@@ -6,7 +6,8 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// calc computes with floats, all of one type. Every operation rounds by itself (.rn): an assembler may join others to fused ones.
+// calc computes with floats, all of one type. Every operation rounds by itself (.rn): an assembler
+// may join others to fused ones.
 type calc struct {
 	*emitter
 	double bool

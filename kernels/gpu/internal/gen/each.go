@@ -43,7 +43,8 @@ func (w *writer) parts(nests ...*nest) {
 	w.add(e, blocks, 1, threads)
 }
 
-// unroll is how many groups of lanes a thread takes: more where there are many and little to compute, so that loads are under way together.
+// unroll is how many groups of lanes a thread takes: more where there are many and little to
+// compute, so that loads are under way together.
 func (n *nest) unroll(large bool) int {
 	if !large || n.heavy > 60 || n.lanes > 1 && n.heavy > 30 || n.lanes*len(n.ins) > 16 {
 		return 1

@@ -8,7 +8,8 @@ import (
 	"github.com/weft-project/weft/device"
 )
 
-// emitter writes the body of a kernel. A register is made once, by [emitter.op]; what changes in a loop is set again by [emitter.set].
+// emitter writes the body of a kernel. A register is made once, by [emitter.op]; what changes in a
+// loop is set again by [emitter.set].
 type emitter struct {
 	body   strings.Builder
 	count  [5]int // registers of each kind

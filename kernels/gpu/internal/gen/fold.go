@@ -81,7 +81,8 @@ func ceil(n int) int {
 	return 1 << bits.Len(uint(n-1))
 }
 
-// cut shares what is folded among parts, given how many blocks there are without and how many threads fold together.
+// cut shares what is folded among parts, given how many blocks there are without and how many
+// threads fold together.
 func (f *folder) cut(blocks, together int) {
 	most := (f.folded + together*foldEach - 1) / (together * foldEach)
 	f.parts = max(1, min(most, (foldBlocks+blocks-1)/blocks))
@@ -90,8 +91,9 @@ func (f *folder) cut(blocks, together int) {
 	f.parts = max(1, (f.folded+f.each-1)/f.each)
 }
 
-// loop writes what a thread does: groups of lanes from position at on, step apart, of its part. valid says whether the thread has anything to do, "" for surely.
-// acc are the sums: of each fold, how many are given.
+// loop writes what a thread does: groups of lanes from position at on, step apart, of its part.
+// valid says whether the thread has anything to do, "" for surely. acc are the sums: of each fold,
+// how many are given.
 func (f *folder) loop(kept *walk, at string, step int, valid string, acc [][]string) {
 	e, x, n := f.e, f.x, f.n
 	end := num(f.folded)
@@ -186,7 +188,8 @@ func (f *folder) begin(count int) [][]string {
 	return acc
 }
 
-// finish writes sums of fold k, one or one per lane: as the result, or to where [folder.next] reads what parts have made.
+// finish writes sums of fold k, one or one per lane: as the result, or to where [folder.next] reads
+// what parts have made.
 func (f *folder) finish(k int, kept *walk, p string, sums []string, rows bool) {
 	e, x, g := f.e, f.x, f.n.folds[k]
 	if f.parts == 1 {

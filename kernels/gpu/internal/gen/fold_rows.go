@@ -96,7 +96,8 @@ func (f *folder) block(acc [][]string, tid string) {
 	}
 }
 
-// columns folds along other axes than the last: neighbouring threads have neighbouring results, and several share each.
+// columns folds along other axes than the last: neighbouring threads have neighbouring results, and
+// several share each.
 func (f *folder) columns() {
 	e, x := f.e, f.x
 	across, down := f.shape()
@@ -129,8 +130,8 @@ func (f *folder) columns() {
 	f.w.add(e, blocks, f.parts, across*down)
 }
 
-// shape is how many columns a block has, and how many threads share each. Where there is little to do, blocks are narrow, so that there
-// are many, but read whole sectors of memory.
+// shape is how many columns a block has, and how many threads share each. Where there is little to
+// do, blocks are narrow, so that there are many, but read whole sectors of memory.
 func (f *folder) shape() (across, down int) {
 	across = min(32, ceil(f.kept))
 	down = min(foldThreads/across, ceil(f.folded))
@@ -141,7 +142,8 @@ func (f *folder) shape() (across, down int) {
 	return across, max(down, 32/across)
 }
 
-// tree folds the sums of threads of one column, in shared memory; the first line comes to have them.
+// tree folds the sums of threads of one column, in shared memory; the first line comes to have
+// them.
 func (f *folder) tree(k int, sums []string, across, down int) {
 	if down == 1 {
 		return

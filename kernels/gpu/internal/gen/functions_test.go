@@ -67,13 +67,15 @@ func sigmoid(x float64) float64 {
 	return 1 / (1 + math.Exp(-x))
 }
 
-// accuracy is by how much a function may be off: of the value, or of least where the value is smaller.
+// accuracy is by how much a function may be off: of the value, or of least where the value is
+// smaller.
 type accuracy struct{ of, least [2]float64 } // in float32 and float64
 
 func TestFunctionsAreAccurate(t *testing.T) {
 	normal := accuracy{[2]float64{5e-7, 1e-14}, [2]float64{0x1p-126, 0x1p-1021}}
 	exact := accuracy{}
-	// Beside zeros that are not at 0 the error is of the terms that cancel; what is next to nothing may be nothing in float32.
+	// Beside zeros that are not at 0 the error is of the terms that cancel; what is next to nothing
+	// may be nothing in float32.
 	cancels := func(least float64) accuracy { return accuracy{normal.of, [2]float64{least, least}} }
 	for fn, f := range map[kernels.Instr]struct {
 		of func(float64) float64

@@ -2,8 +2,9 @@ package gen
 
 import "math"
 
-// mills are the coefficients of M(t) = Σ k[n]·tⁿ, where Φ(-x) = exp(-x²/2)·t·M(t) for x ≥ 0 and t = 1/(1+p·x): interpolations at Chebyshev's nodes of
-// 0 ≤ t ≤ 1, computed to 60 digits. They are off by 6e-8 and 4e-16 of the value.
+// mills are the coefficients of M(t) = Σ k[n]·tⁿ, where Φ(-x) = exp(-x²/2)·t·M(t) for x ≥ 0 and t =
+// 1/(1+p·x): interpolations at Chebyshev's nodes of 0 ≤ t ≤ 1, computed to 60 digits. They are off
+// by 6e-8 and 4e-16 of the value.
 var mills = [2]struct {
 	p float64
 	k []float64
@@ -17,7 +18,8 @@ var mills = [2]struct {
 		0.00896229071288191033, -0.000676442577308816184}},
 }
 
-// normal gives, for x within bounds beyond which it makes no difference, these bounds' x, exp(-x²/2), and Φ(-|x|).
+// normal gives, for x within bounds beyond which it makes no difference, these bounds' x,
+// exp(-x²/2), and Φ(-|x|).
 func (c calc) normal(x string) (in, e, tail string) {
 	far, m := 15., mills[0]
 	if c.double {

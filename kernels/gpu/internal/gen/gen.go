@@ -11,8 +11,9 @@ import (
 // ErrUnknown is what [Case.Code] says of an instruction that is not this package's.
 var ErrUnknown = errors.New("no kernel is written for that instruction")
 
-// Case is what kernels are written for: an instruction and its operands' types. All addresses are aligned to [kernels.PlaceAlign].
-// Instructions are Map, Unary, Binary, Reduce, MaxGrad, SumSquares, NonFinite, Cast, Fill, the moves, Viewed maps and moves, and each of these as a
+// Case is what kernels are written for: an instruction and its operands' types. All addresses are
+// aligned to [kernels.PlaceAlign]. Instructions are Map, Unary, Binary, Reduce, MaxGrad,
+// SumSquares, NonFinite, Cast, Fill, the moves, Viewed maps and moves, and each of these as a
 // [kernels.Narrow] one.
 type Case struct {
 	Instr kernels.Instr
@@ -70,7 +71,8 @@ func Module(ks []Kernel) (ptx string, names []string) {
 	return b.String(), names
 }
 
-// Code writes the kernels of a case. The error is that of [kernels.Instr.Infer], or wraps [ErrUnknown].
+// Code writes the kernels of a case. The error is that of [kernels.Instr.Infer], or wraps
+// [ErrUnknown].
 func (c Case) Code() (Code, error) {
 	out, err := c.Instr.Infer(c.In)
 	if err != nil {

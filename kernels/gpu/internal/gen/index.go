@@ -87,7 +87,8 @@ func (x index) over(a string, d int) string {
 		}
 		return x.op(fmt.Sprintf("shr.%s", x.typ()), a, num(s))
 	}
-	// m = ⌊2^(width-1+s)/d⌋+1 is less than 2^width, and a·m / 2^(width-1+s) is right for every a below 2^(width-1).
+	// m = ⌊2^(width-1+s)/d⌋+1 is less than 2^width, and a·m / 2^(width-1+s) is right for every a
+	// below 2^(width-1).
 	var m uint64
 	if x.wide {
 		m, _ = bits.Div64(1<<(s-1), 0, uint64(d))

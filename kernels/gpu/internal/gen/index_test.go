@@ -12,7 +12,8 @@ import (
 	"github.com/weft-project/weft/internal/soak"
 )
 
-// TestDivisionByAConstantIsExact divides what lies at multiples of the divisor and beside them, up to the greatest index.
+// TestDivisionByAConstantIsExact divides what lies at multiples of the divisor and beside them, up
+// to the greatest index.
 func TestDivisionByAConstantIsExact(t *testing.T) {
 	r := rand.New(rand.NewPCG(8, 8))
 	for _, wide := range []bool{false, true} {

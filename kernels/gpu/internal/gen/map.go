@@ -9,8 +9,8 @@ import (
 	"github.com/weft-project/weft/kernels/internal/stride"
 )
 
-// mapping writes a map: a kernel for the folds over each set of axes, and what folds their parts; the last computes the other results too, as
-// these may lie over operands.
+// mapping writes a map: a kernel for the folds over each set of axes, and what folds their parts;
+// the last computes the other results too, as these may lie over operands.
 func (w *writer) mapping(i kernels.Map, in, out []kernels.Type, views []*kernels.View) {
 	var ins []access
 	for k, t := range in {
@@ -57,7 +57,8 @@ type pass struct {
 	regs, folded []int // the registers that these are
 }
 
-// folded gives the strides of a fold's result over a shape, and how many elements fall to each result.
+// folded gives the strides of a fold's result over a shape, and how many elements fall to each
+// result.
 func folded(r kernels.Reduce, s device.Shape) (st []int, count int) {
 	kept, count := s.Clone(), 1
 	for k := range s {

@@ -2,9 +2,10 @@ package gen
 
 import "math"
 
-// Functions of one float. In float32 they are within 2e-6 of the value, in float64 within some 1e-14, but where the value is next to a zero of the
-// function that is not at 0. Exp, Log and Pow of float64 are
-// within two units of the last place. NaN, infinities and zeros go through as in package math. Ranges are reduced until few terms of a series do.
+// Functions of one float. In float32 they are within 2e-6 of the value, in float64 within some
+// 1e-14, but where the value is next to a zero of the function that is not at 0. Exp, Log and Pow
+// of float64 are within two units of the last place. NaN, infinities and zeros go through as in
+// package math. Ranges are reduced until few terms of a series do.
 
 const (
 	log2e   = 1 / math.Ln2

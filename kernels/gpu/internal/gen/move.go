@@ -19,7 +19,8 @@ func raw(d device.Dtype) device.Dtype {
 	return d
 }
 
-// moves writes copies and zeros, side by side in one kernel but for those that swap axes. Bits stay as they are but where float32 becomes bfloat16.
+// moves writes copies and zeros, side by side in one kernel but for those that swap axes. Bits stay
+// as they are but where float32 becomes bfloat16.
 func (w *writer) moves(i kernels.Instr, in []kernels.Type, out kernels.Type) error {
 	switch kernels.Unviewed(i).(type) {
 	case kernels.BroadcastTo, kernels.Reshape, kernels.Transpose, kernels.Slice, kernels.Pad, kernels.Concat:

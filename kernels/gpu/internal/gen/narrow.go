@@ -6,8 +6,9 @@ import (
 	"github.com/weft-project/weft/device"
 )
 
-// Elements that are bfloat16 are registers of float32 once they are loaded: the upper halves of these, which lose nothing. What is stored is
-// rounded, by an instruction of compute capability 8.0: with integers that takes six of them and a test for NaN, as long as memory takes.
+// Elements that are bfloat16 are registers of float32 once they are loaded: the upper halves of
+// these, which lose nothing. What is stored is rounded, by an instruction of compute capability
+// 8.0: with integers that takes six of them and a test for NaN, as long as memory takes.
 
 // rounding makes bfloat16 of two float32, the upper one first.
 const rounding = "cvt.rn.bf16x2.f32"

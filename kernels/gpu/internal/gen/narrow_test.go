@@ -33,7 +33,8 @@ func rounded(v float32) uint16 {
 
 func widened(b uint16) float32 { return math.Float32frombits(uint32(b) << 16) }
 
-// narrowed makes some float32 operands and results of an instruction bfloat16; operands are rounded.
+// narrowed makes some float32 operands and results of an instruction bfloat16; operands are
+// rounded.
 func narrowed(r *rand.Rand, i kernels.Instr, in []kerneltest.Tensor) (kernels.Narrow, []kerneltest.Tensor, []kernels.Type) {
 	p := []float64{0.3, 0.7, 1}[r.IntN(3)]
 	in, n := slices.Clone(in), kernels.Narrow{Of: i}
@@ -95,7 +96,8 @@ func decoded(t kernels.Type, b []byte) (v []float64) {
 	return v
 }
 
-// addsUp says whether an instruction adds floats up, which it may do in another order where elements lie otherwise.
+// addsUp says whether an instruction adds floats up, which it may do in another order where
+// elements lie otherwise.
 func addsUp(i kernels.Instr) bool {
 	switch i := i.(type) {
 	case kernels.Viewed:
@@ -110,7 +112,8 @@ func addsUp(i kernels.Instr) bool {
 	return false
 }
 
-// checkNarrow compares a narrow instruction with the one of float32, of the same numbers, whose results are rounded after.
+// checkNarrow compares a narrow instruction with the one of float32, of the same numbers, whose
+// results are rounded after.
 func checkNarrow(t *testing.T, d *device.Accelerator, i kernels.Narrow, in []kerneltest.Tensor, types []kernels.Type) {
 	t.Helper()
 	wide := make([]kernels.Type, len(in))
@@ -145,7 +148,8 @@ func checkNarrow(t *testing.T, d *device.Accelerator, i kernels.Narrow, in []ker
 	}
 }
 
-// runBytes computes results of operands' bytes; result n lies over operand m, where these are not −1.
+// runBytes computes results of operands' bytes; result n lies over operand m, where these are not
+// −1.
 func runBytes(t *testing.T, d *device.Accelerator, i kernels.Instr, types []kernels.Type, in [][]byte, n, m int) (got [][]byte) {
 	out, err := i.Infer(types)
 	require.NoError(t, err)
@@ -204,7 +208,8 @@ func TestNarrowKernelsGiveWhatThoseOfFloat32DoRounded(t *testing.T) {
 	}
 }
 
-// TestElementsAreTakenSideBySideHoweverManyFit has shapes and views of every alignment up to 16 bytes.
+// TestElementsAreTakenSideBySideHoweverManyFit has shapes and views of every alignment up to 16
+// bytes.
 func TestElementsAreTakenSideBySideHoweverManyFit(t *testing.T) {
 	r, d := rand.New(rand.NewPCG(11, 11)), newRig(t, writer{large: true})
 	seen := map[string]int{}

@@ -70,9 +70,10 @@ func (n *nest) collapse(large bool) {
 	}
 }
 
-// widest is how many lanes there may be: as many as are 16 bytes of the largest. Where bfloat16 is read or written they are 16 bytes of that if they
-// can: float32 takes two accesses then. Not so results, as two stores fill each sector of memory by halves, what has many registers or long texts,
-// and folds that keep the last axis, which have a sum per lane.
+// widest is how many lanes there may be: as many as are 16 bytes of the largest. Where bfloat16 is
+// read or written they are 16 bytes of that if they can: float32 takes two accesses then. Not so
+// results, as two stores fill each sector of memory by halves, what has many registers or long
+// texts, and folds that keep the last axis, which have a sum per lane.
 func (n *nest) widest(all []*access) int {
 	size, narrow := 4, false
 	for _, a := range all {
@@ -215,7 +216,8 @@ func (n *nest) store(e *emitter, a access, at, p string, regs []string) {
 	e.stores(typ, width, at, p, regs)
 }
 
-// stores writes registers of so many bytes one behind the other, to a place that is aligned to them all, or to 16 bytes.
+// stores writes registers of so many bytes one behind the other, to a place that is aligned to them
+// all, or to 16 bytes.
 func (e *emitter) stores(typ string, width int, at, p string, regs []string) {
 	k := 0
 	for part := range slices.Chunk(regs, kernels.PlaceAlign/width) {
@@ -280,7 +282,8 @@ func (n *nest) strip(e *emitter, p string, ins, outs []string, constants map[int
 	return s
 }
 
-// compute does the body for each lane, stores the outs, and gives the folds' values: of each fold, its lanes.
+// compute does the body for each lane, stores the outs, and gives the folds' values: of each fold,
+// its lanes.
 func (s *strip) compute(e *emitter) [][]string {
 	n := s.n
 	results := make([][]string, len(n.outs)+len(n.folds))

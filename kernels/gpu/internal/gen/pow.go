@@ -1,6 +1,7 @@
 package gen
 
-// pow is x to the y as [vec.Pow] has it, in float64 whatever the type is: the logarithm is computed in two parts, or its error would be multiplied by y.
+// pow is x to the y as [vec.Pow] has it, in float64 whatever the type is: the logarithm is computed
+// in two parts, or its error would be multiplied by y.
 func (c calc) pow(x, y string) string {
 	if !c.double {
 		d := calc{c.emitter, true}
@@ -28,8 +29,9 @@ func (c calc) pow(x, y string) string {
 	return c.pick(one, r, c.test("eq", x, one))
 }
 
-// logParts is the logarithm of x as a sum, whose second part is 0 where the logarithm is not finite. With 2ᵏ(1+f) = x and s = f/(2+f) it is
-// k·ln2 + 2·(s + s³/3 + s⁵/5 + …), of which the first three terms are computed in two parts.
+// logParts is the logarithm of x as a sum, whose second part is 0 where the logarithm is not
+// finite. With 2ᵏ(1+f) = x and s = f/(2+f) it is k·ln2 + 2·(s + s³/3 + s⁵/5 + …), of which the
+// first three terms are computed in two parts.
 func (c calc) logParts(x string) (hi, lo string) {
 	k, m := c.normalParts(x)
 	f := c.sub(m, c.k(1))

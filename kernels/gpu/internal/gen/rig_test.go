@@ -13,7 +13,8 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// rig computes what this package writes on the interpreter, one instruction at a time: as little of a backend as shows results.
+// rig computes what this package writes on the interpreter, one instruction at a time: as little of
+// a backend as shows results.
 type rig struct {
 	*cuda.GPU
 	like writer

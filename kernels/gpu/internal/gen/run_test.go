@@ -38,7 +38,8 @@ func tensor(r *rand.Rand, d device.Dtype, shape ...int) kerneltest.Tensor {
 	return x
 }
 
-// TestFoldsOfManyElementsAgreeToo covers what small shapes do not reach: parts, whole blocks, several columns to a block.
+// TestFoldsOfManyElementsAgreeToo covers what small shapes do not reach: parts, whole blocks,
+// several columns to a block.
 func TestFoldsOfManyElementsAgreeToo(t *testing.T) {
 	r := rand.New(rand.NewPCG(2, 2))
 	for n, c := range []struct {

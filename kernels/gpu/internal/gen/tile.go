@@ -11,8 +11,9 @@ import (
 // side is how many elements a tile has each way, and lines how many of its rows go at a time.
 const side, lines = 32, 8
 
-// swap writes a copy whose neighbours in the result are far apart in the operand, while neighbours in the operand are neighbours along another axis:
-// in tiles through shared memory, so that both are read and written side by side. It says whether the nest is such a copy.
+// swap writes a copy whose neighbours in the result are far apart in the operand, while neighbours
+// in the operand are neighbours along another axis: in tiles through shared memory, so that both
+// are read and written side by side. It says whether the nest is such a copy.
 func (w *writer) swap(n *nest) bool {
 	if len(n.ins) == 0 {
 		return false

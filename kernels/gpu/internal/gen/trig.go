@@ -56,8 +56,9 @@ var twoOverPi = [...]uint64{0, 0xa2f9836e4e441529, 0xfc2757d1f534ddc0, 0xdb62959
 	0xfe1deb1cb129a73e, 0xe88235f52ebb4484, 0xe99c7026b45f7e41, 0x3991d639835339f4, 0x9c845f8bbdf9283b, 0x1ff897ffde05980f, 0xef2f118b5a0a6d1f,
 	0x6d367ecf27cb09b7, 0x4f463f669e5fea2d, 0x7527bac7ebe5f17b, 0x3d0739f78a5292ea, 0x6bfb5fb11f8d5d08, 0x56033046fc7b6bab, 0xf0cfbc209af4361d}
 
-// farReduction sets r to what x is beside a multiple q of π/2, for large finite x (M. Payne, R. Hanek, 1983): of the product with 2/π only those
-// bits are computed that are no multiples of 4, and some behind the point.
+// farReduction sets r to what x is beside a multiple q of π/2, for large finite x (M. Payne, R.
+// Hanek, 1983): of the product with 2/π only those bits are computed that are no multiples of 4,
+// and some behind the point.
 func (c calc) farReduction(x, r, q string) {
 	d := calc{c.emitter, true}
 	u := func(op string, args ...string) string { return c.op(op+".u64", args...) }

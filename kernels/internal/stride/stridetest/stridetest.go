@@ -2,8 +2,8 @@ package stridetest
 
 import "github.com/weft-project/weft/device"
 
-// Each calls fn for every index below dims, the last axis fastest, with the offset of that index by each of the
-// strides. The slice is reused between calls. A scalar has one index.
+// Each calls fn for every index below dims, the last axis fastest, with the offset of that index by
+// each of the strides. The slice is reused between calls. A scalar has one index.
 func Each(dims []int, strides [][]int, fn func(off []int)) {
 	var idx [device.MaxRank]int
 	for _, n := range dims {

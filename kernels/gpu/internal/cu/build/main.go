@@ -1,7 +1,8 @@
 //go:build (darwin || freebsd || linux) && (amd64 || arm64)
 
-// Command build compiles the CUDA sources of package cu, and of the interpreter's tests, to the PTX beside them, by NVRTC 11.8, and with -check
-// compares instead: the PTX is committed, so that nobody who builds or runs Weft needs a toolkit. It needs no GPU and no CUDA driver.
+// Command build compiles the CUDA sources of package cu, and of the interpreter's tests, to the PTX
+// beside them, by NVRTC 11.8, and with -check compares instead: the PTX is committed, so that
+// nobody who builds or runs Weft needs a toolkit. It needs no GPU and no CUDA driver.
 package main
 
 import (
@@ -77,7 +78,8 @@ func one(c *compiler, path string, check bool) error {
 	return err
 }
 
-// uncommented is PTX from its first directive on: what stands before names the build of the compiler.
+// uncommented is PTX from its first directive on: what stands before names the build of the
+// compiler.
 func uncommented(ptx []byte) []byte {
 	if at := bytes.Index(ptx, []byte("\n.version")); at >= 0 {
 		return ptx[at+1:]

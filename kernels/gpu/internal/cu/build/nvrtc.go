@@ -49,7 +49,8 @@ func places() []string {
 	return all
 }
 
-// openNVRTC opens the library at path, or where it is found, and insists on version 11.8: others make other PTX.
+// openNVRTC opens the library at path, or where it is found, and insists on version 11.8: others
+// make other PTX.
 func openNVRTC(path string) (*compiler, error) {
 	paths := []string{path}
 	if path == "" {

@@ -1,4 +1,5 @@
-// Command assemble has NVIDIA's assembler check the kernels that package gen writes, for random cases of every instruction:
+// Command assemble has NVIDIA's assembler check the kernels that package gen writes, for random
+// cases of every instruction:
 //
 //	go run ./kernels/gpu/internal/gen/assemble -ptxas /usr/local/cuda/bin/ptxas
 //
@@ -44,7 +45,8 @@ func main() {
 	}
 }
 
-// sample writes the kernels of random cases, and of some large ones; narrow has some operands and results be bfloat16.
+// sample writes the kernels of random cases, and of some large ones; narrow has some operands and
+// results be bfloat16.
 func sample(n int, narrow bool) (ks []gen.Kernel, err error) {
 	dtypes := []device.Dtype{device.Float32, device.Float64}
 	if narrow {
@@ -86,7 +88,8 @@ func sample(n int, narrow bool) (ks []gen.Kernel, err error) {
 	return ks, nil
 }
 
-// narrowed is the instruction of a case whose operands are bfloat16, with results of bfloat16 where it has floats.
+// narrowed is the instruction of a case whose operands are bfloat16, with results of bfloat16 where
+// it has floats.
 func narrowed(c gen.Case) kernels.Instr {
 	n := kernels.Narrow{Of: c.Instr, Outs: []bool{true}}
 	if _, err := n.Infer(c.In); err != nil {
@@ -95,7 +98,8 @@ func narrowed(c gen.Case) kernels.Instr {
 	return n
 }
 
-// large is every function, and every kind of fold and move, over so many elements that threads take several each.
+// large is every function, and every kind of fold and move, over so many elements that threads take
+// several each.
 func large(d device.Dtype) (cases []gen.Case) {
 	s := device.Shape{64, 64, 1024}
 	x, row := kernels.Type{Dtype: d, Shape: s}, kernels.Type{Dtype: d, Shape: s[2:]}
