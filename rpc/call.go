@@ -14,6 +14,7 @@ import (
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/rpc/internal/admission"
 	"github.com/weft-project/weft/rpc/refs"
 	"github.com/weft-project/weft/transport"
 )
@@ -22,8 +23,8 @@ import (
 type calling struct {
 	timeout   atomic.Int64 // nanoseconds, or NoTimeout
 	errors    errorTypes
-	gate      gate
-	crew      crew
+	gate      *admission.Gate[*inbound]
+	pool      *admission.Pool
 	outbounds sync.Pool // of *outbound
 
 	clock    clock
@@ -32,11 +33,11 @@ type calling struct {
 	unserved atomic.Uint64 // calls of peers that are of no function
 }
 
-func (c *calling) init(p *prepared) {
+func (c *calling) init(p *prepared, work *sync.WaitGroup, end <-chan struct{}) {
 	c.timeout.Store(int64(p.Timeout))
 	c.errors = p.errors
-	c.gate.a.maxRunning, c.gate.a.maxQueued = p.MaxRunning, p.MaxQueued
-	c.crew = newCrew()
+	c.gate = admission.New[*inbound](p.MaxRunning, p.MaxQueued)
+	c.pool = admission.NewPool(work, end)
 	c.clock = newClock()
 	for _, h := range p.serves {
 		h.stats = c.in.of(h.name)
@@ -340,7 +341,7 @@ func (w *Worker) remote(c context.Context, to string, r request) *ref {
 	}
 	ref := w.newRef(keep.hold, keep.id, false)
 	ref.state.users = 1 // the call: the share is not given back while it is under way
-	w.calls.crew.do(w, func() {
+	w.calls.pool.Do(func() {
 		err := o.run(nil, nil)
 		ref.settle(keep.end(w, err))
 		ref.unpin()

@@ -207,7 +207,7 @@ func (f *Func[In, Out]) Async(c context.Context, to string, in In) *Future[Out] 
 		future.settle(nil, err)
 		return future
 	}
-	w.calls.crew.do(w, func() {
+	w.calls.pool.Do(func() {
 		var out Out
 		err := o.run(f.out, &out)
 		future.settle(&out, err)

@@ -55,7 +55,7 @@ func (w *Worker) serveCall(p *peer, s transport.Stream, m *transport.Message) {
 	}
 	in.fn.stats.inFlight.Add(1)
 	in.start(in.h.Timeout)
-	runs, refused := w.calls.gate.arrive(in)
+	runs, refused := w.calls.gate.Arrive(p.rank, in)
 	if runs {
 		in.run()
 		return
@@ -64,16 +64,16 @@ func (w *Worker) serveCall(p *peer, s transport.Stream, m *transport.Message) {
 		in.wait()
 	}
 	if refused != nil {
+		running, queued := w.calls.gate.Bounds()
 		refused.refuse(fmt.Errorf("%w: %s has %d calls running and %d waiting, as many as it may; %q was refused",
-			ErrBusy, w.name, w.calls.gate.a.maxRunning, w.calls.gate.a.maxQueued, refused.h.Function))
+			ErrBusy, w.name, running, queued, refused.h.Function))
 	}
 }
 
 // wait gives the call up where it ends before its turn has come.
 func (in *inbound) wait() {
-	gate := &in.w.calls.gate
 	stop := context.AfterFunc(in.full(), func() {
-		if gate.leave(in) {
+		if in.w.calls.gate.Leave(in.p.rank, in) {
 			in.refuse(fmt.Errorf("waiting for its turn: %w", ctx.AsTimeout(context.Cause(in.full()))))
 		}
 	})
@@ -119,8 +119,8 @@ func (in *inbound) count(answer error) {
 
 // next frees the place of a call that ran.
 func (w *Worker) next() {
-	if in := w.calls.gate.done(); in != nil {
-		w.calls.crew.do(w, in.run)
+	if in, ok := w.calls.gate.Done(); ok {
+		w.calls.pool.Do(in.run)
 	}
 }
 
@@ -142,7 +142,7 @@ func (in *inbound) run() {
 	}
 	stop := context.AfterFunc(in.work, func() { in.finish(nil, ctx.AsTimeout(context.Cause(in.work))) })
 	later.whenDone(func() {
-		in.w.calls.crew.do(in.w, func() {
+		in.w.calls.pool.Do(func() {
 			stop()
 			in.finish(in.result(later))
 		})

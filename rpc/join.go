@@ -91,8 +91,8 @@ func newWorker(p *prepared, closeStore func() error) *Worker {
 		serves: p.serves, devices: p.devices, store: p.Store, ownsStore: closeStore, net: p.Network,
 		peers: map[int]*peer{}, byName: map[string]*peer{}, watchers: map[*watcher]struct{}{}, ready: make(chan struct{}),
 	}
-	w.calls.init(p)
 	w.life, w.end = context.WithCancelCause(context.Background())
+	w.calls.init(p, &w.work, w.life.Done())
 	return w
 }
 

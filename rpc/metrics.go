@@ -85,7 +85,7 @@ func (m *collector) Collect(ch chan<- prometheus.Metric) {
 	functions(&calls.out, m.clientCalls, m.clientSeconds, m.clientInFlight)
 	functions(&calls.in, m.serverCalls, m.serverSeconds, m.serverInFlight)
 	counter(m.unserved, calls.unserved.Load())
-	running, queued := calls.gate.load()
+	running, queued := calls.gate.Load()
 	gauge(m.running, float64(running))
 	gauge(m.queued, float64(queued))
 

@@ -255,7 +255,7 @@ func (w *Worker) serveLink(p *peer, link transport.Link) {
 		if err != nil {
 			break
 		}
-		w.calls.crew.do(w, func() { w.serveStream(p, s) })
+		w.calls.pool.Do(func() { w.serveStream(p, s) })
 	}
 	<-link.Done()
 	if p.rank == w.rank {

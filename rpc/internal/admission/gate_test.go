@@ -1,4 +1,4 @@
-package rpc
+package admission
 
 import (
 	"math/rand/v2"
@@ -80,7 +80,7 @@ func TestAdmissionDecidesAsItsOracleDoes(t *testing.T) {
 	for seed := range uint64(soak.Cases(600)) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		running, queued := 1+r.IntN(4), r.IntN(8)
-		a := admission[call]{maxRunning: running, maxQueued: queued}
+		a := queues[call]{maxRunning: running, maxQueued: queued}
 		g := simpleGate{maxRunning: running, maxQueued: queued}
 		live := 0
 		for n := 1; n < 60; n++ {
@@ -118,7 +118,7 @@ func TestAdmissionDecidesAsItsOracleDoes(t *testing.T) {
 }
 
 func TestPeersTakeTurnsHoweverManyCallsOneHasWaiting(t *testing.T) {
-	a := admission[call]{maxRunning: 1, maxQueued: 100}
+	a := queues[call]{maxRunning: 1, maxQueued: 100}
 	for n := 1; n <= 50; n++ {
 		a.arrive(0, call{0, n})
 	}
@@ -135,7 +135,7 @@ func TestPeersTakeTurnsHoweverManyCallsOneHasWaiting(t *testing.T) {
 }
 
 func TestWhereAllPlacesAreTakenTheLongestQueueLosesItsYoungest(t *testing.T) {
-	a := admission[call]{maxRunning: 1, maxQueued: 3}
+	a := queues[call]{maxRunning: 1, maxQueued: 3}
 	for n := range 4 {
 		_, refused := a.arrive(0, call{0, n + 1})
 		require.Zero(t, refused)

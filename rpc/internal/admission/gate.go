@@ -1,46 +1,53 @@
-package rpc
+package admission
 
 import "sync"
 
-// gate is the shell around a worker's admission.
-type gate struct {
+// Gate decides which calls run, wait, and are refused. Calls are of a peer, known by its rank.
+type Gate[T comparable] struct {
 	mu sync.Mutex
-	a  admission[*inbound]
+	q  queues[T]
 }
 
-// arrive lets a call run, or wait; it gives the call that is refused, which may be another.
-func (g *gate) arrive(in *inbound) (runs bool, refused *inbound) {
+// New makes a gate.
+func New[T comparable](maxRunning, maxQueued int) *Gate[T] {
+	return &Gate[T]{q: queues[T]{maxRunning: maxRunning, maxQueued: maxQueued}}
+}
+
+// Arrive lets a call run, or wait; it gives the call that is refused, which may be another.
+func (g *Gate[T]) Arrive(peer int, call T) (runs bool, refused T) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.a.arrive(in.p.rank, in)
+	return g.q.arrive(peer, call)
 }
 
-// leave takes a call that waits out of its queue; false where it does not wait any more.
-func (g *gate) leave(in *inbound) bool {
+// Leave takes a call that waits out of its queue; false where it does not wait any more.
+func (g *Gate[T]) Leave(peer int, call T) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.a.leave(in.p.rank, in)
+	return g.q.leave(peer, call)
 }
 
-// done says that a call has ended; it gives the one that runs next, nil for none.
-func (g *gate) done() *inbound {
+// Done says that a call has ended; it gives the one that runs next, false for none.
+func (g *Gate[T]) Done() (next T, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	next, _ := g.a.done()
-	return next
+	return g.q.done()
 }
 
-// load is how many calls run and wait.
-func (g *gate) load() (running, queued int) {
+// Load is how many calls run and wait.
+func (g *Gate[T]) Load() (running, queued int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.a.running, g.a.queued
+	return g.q.running, g.q.queued
 }
 
-// admission decides which calls run, wait, and are refused: a state machine. Peers take turns, each
+// Bounds are how many calls may run and wait.
+func (g *Gate[T]) Bounds() (running, queued int) { return g.q.maxRunning, g.q.maxQueued }
+
+// queues are the state machine of a Gate. Peers take turns, each
 // with its oldest call first. Where all places to wait are taken, the peer with the longest queue
 // loses its youngest.
-type admission[T comparable] struct {
+type queues[T comparable] struct {
 	maxRunning, maxQueued int
 
 	running, queued int
@@ -49,7 +56,7 @@ type admission[T comparable] struct {
 }
 
 // arrive says whether the call runs now; otherwise it waits, unless it is what is refused.
-func (a *admission[T]) arrive(peer int, call T) (runs bool, refused T) {
+func (a *queues[T]) arrive(peer int, call T) (runs bool, refused T) {
 	if a.running < a.maxRunning { // then nobody waits
 		a.running++
 		return true, refused
@@ -76,7 +83,7 @@ func (a *admission[T]) arrive(peer int, call T) (runs bool, refused T) {
 }
 
 // longest is the peer with the longest queue; the first in turn of several.
-func (a *admission[T]) longest() (peer int) {
+func (a *queues[T]) longest() (peer int) {
 	most := 0
 	for _, p := range a.turns {
 		if n := len(a.queues[p]); n > most {
@@ -87,7 +94,7 @@ func (a *admission[T]) longest() (peer int) {
 }
 
 // leave takes a call out of its queue.
-func (a *admission[T]) leave(peer int, call T) bool {
+func (a *queues[T]) leave(peer int, call T) bool {
 	for i, c := range a.queues[peer] {
 		if c == call {
 			a.remove(peer, i)
@@ -99,7 +106,7 @@ func (a *admission[T]) leave(peer int, call T) bool {
 
 // remove takes the i-th call out of a peer's queue, and the peer out of the turns where it was the
 // last.
-func (a *admission[T]) remove(peer, i int) {
+func (a *queues[T]) remove(peer, i int) {
 	var none T
 	q := a.queues[peer]
 	copy(q[i:], q[i+1:])
@@ -119,7 +126,7 @@ func (a *admission[T]) remove(peer, i int) {
 }
 
 // done ends a call that ran, and gives the one that runs in its place.
-func (a *admission[T]) done() (next T, ok bool) {
+func (a *queues[T]) done() (next T, ok bool) {
 	if len(a.turns) == 0 {
 		a.running--
 		return next, false
