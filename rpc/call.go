@@ -15,6 +15,7 @@ import (
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/rpc/internal/admission"
+	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/rpc/refs"
 	"github.com/weft-project/weft/transport"
 )
@@ -63,7 +64,7 @@ type outbound struct {
 	c      context.Context
 	cancel context.CancelFunc // nil where there is nothing to cancel
 	m      transport.Message
-	h      callHeader
+	h      wire.CallHeader
 	pack   packing
 	args   bytes.Buffer // the encoded arguments
 	head   []byte
@@ -98,7 +99,7 @@ func (w *Worker) start(c context.Context, to string, r request) (*outbound, erro
 
 // packUp reads the arguments: they may change when it has returned.
 func (o *outbound) packUp(r request) error {
-	if r.kind == kindFetch {
+	if r.kind == wire.KindFetch {
 		o.h.Ref = r.fetch
 		return nil
 	}
@@ -125,7 +126,7 @@ const maxKept = 64 << 10
 // count counts a call that begins.
 func (o *outbound) count(r request) {
 	name := r.name
-	if r.kind == kindFetch {
+	if r.kind == wire.KindFetch {
 		name = fetchLabel
 	}
 	o.stats = o.w.calls.out.of(name)
@@ -245,7 +246,7 @@ func (o *outbound) roundTrip(result *codec, out any) (err error) {
 		}()
 	}
 	o.h.Timeout, o.h.Pass, o.h.Refs = left(c), info, o.pack.shares
-	if o.head, err = o.h.append(o.head[:0]); err != nil {
+	if o.head, err = o.h.Append(o.head[:0]); err != nil {
 		return err
 	}
 	o.head = append(o.head, o.args.Bytes()...)
@@ -262,7 +263,7 @@ func (o *outbound) roundTrip(result *codec, out any) (err error) {
 		o.span.sent, o.span.received = sizeOf(&o.m), sizeOf(reply)
 	}
 	defer reply.Release()
-	var h replyHeader
+	var h wire.ReplyHeader
 	err = w.parseReply(reply, &h)
 	if err == nil && out != nil {
 		err = w.receive(c, p, reply, &h, result, out)
@@ -272,13 +273,13 @@ func (o *outbound) roundTrip(result *codec, out any) (err error) {
 
 // record attaches the send function of a message that leaves in a pass. unsend, where there is one,
 // takes it back when nobody will ever send its gradients.
-func (w *Worker) record(c context.Context, p *peer, what string, tensors []*autodiff.Tensor) (info *passInfo, unsend func(), err error) {
+func (w *Worker) record(c context.Context, p *peer, what string, tensors []*autodiff.Tensor) (info *wire.PassInfo, unsend func(), err error) {
 	pass, ok := ctx.From(c)
 	if !ok {
 		return nil, nil, nil
 	}
 	id := pass.NextMessage()
-	info = &passInfo{Pass: uint64(pass.ID()), Message: uint64(id), NoGrad: !ctx.Recording(c)}
+	info = &wire.PassInfo{Pass: uint64(pass.ID()), Message: uint64(id), NoGrad: !ctx.Recording(c)}
 	pass.Meet(ctx.WorkerID(p.rank))
 	if info.NoGrad {
 		pass.NoteSend(id, ctx.WorkerID(p.rank), what, tensors)
@@ -303,7 +304,7 @@ func ofPass(c context.Context, tensors []*autodiff.Tensor) error {
 }
 
 // receive unpacks an answer into what out points to.
-func (w *Worker) receive(c context.Context, p *peer, m *transport.Message, h *replyHeader, result *codec, out any) error {
+func (w *Worker) receive(c context.Context, p *peer, m *transport.Message, h *wire.ReplyHeader, result *codec, out any) error {
 	pass, _ := ctx.From(c)
 	tensors := incoming(m, pass)
 	if err := attachRecv(pass, h.Pass, p.rank, tensors); err != nil {
@@ -351,7 +352,7 @@ func (w *Worker) remote(c context.Context, to string, r request) *ref {
 
 // fetch copies a reference's value from its owner into what out points to.
 func (w *Worker) fetch(c context.Context, r *ref, result *codec, out any) error {
-	o, err := w.start(c, r.Owner(), request{kind: kindFetch, name: "fetch", fetch: &r.id})
+	o, err := w.start(c, r.Owner(), request{kind: wire.KindFetch, name: "fetch", fetch: &r.id})
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/rpc/roster"
 	"github.com/weft-project/weft/transport"
 )
@@ -149,7 +150,7 @@ func (w *Worker) answers(c context.Context, addr string) bool {
 
 func recordAddr(have string) (string, error) {
 	var m roster.Member
-	err := decode([]byte(have), &m)
+	err := wire.Decode([]byte(have), &m)
 	return m.Addr, err
 }
 
@@ -166,7 +167,7 @@ func (w *Worker) takeName(c context.Context, me *roster.Member) error {
 }
 
 func (w *Worker) takeRank(c context.Context, me *roster.Member) error {
-	raw, err := encode(me)
+	raw, err := wire.Encode(me)
 	if err != nil {
 		return err
 	}
@@ -175,7 +176,7 @@ func (w *Worker) takeRank(c context.Context, me *roster.Member) error {
 
 func rankTaken(have string) error {
 	var m roster.Member
-	if err := decode([]byte(have), &m); err != nil {
+	if err := wire.Decode([]byte(have), &m); err != nil {
 		return err
 	}
 	return fmt.Errorf("%w: %d, by %s at %s", ErrRankTaken, m.Rank, m.Name, m.Addr)
@@ -249,7 +250,7 @@ func (w *Worker) replaces(m *roster.Member) bool {
 
 func parseRecord(raw []byte, rank int) (*roster.Member, error) {
 	m := &roster.Member{}
-	if err := decode(raw, m); err != nil {
+	if err := wire.Decode(raw, m); err != nil {
 		return nil, fmt.Errorf("record of rank %d: %w", rank, err)
 	}
 	if err := checkMember(m); err != nil || m.Rank != rank {

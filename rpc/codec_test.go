@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/autodiff"
+	"github.com/weft-project/weft/rpc/internal/wire"
 )
 
 // roundTripValue packs v as its type's codec says and unpacks it again, without a wire.
@@ -22,7 +23,7 @@ func roundTripValue(t testing.TB, v reflect.Value) (reflect.Value, error) {
 	if err != nil {
 		return reflect.Value{}, err
 	}
-	raw, err := encode(tree)
+	raw, err := wire.Encode(tree)
 	require.NoError(t, err)
 	out := reflect.New(v.Type()).Elem()
 	return out, cd.unpack(&unpacking{tensors: p.tensors}, raw, out, 0)

@@ -20,6 +20,7 @@ import (
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/internal/leak"
+	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/rpc/trace"
 	"github.com/weft-project/weft/store"
 	"github.com/weft-project/weft/transport"
@@ -329,7 +330,7 @@ func TestAWorkerThatOneHasNotHeardOfIsFoundInTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newOpen(t)
 		o.net = simnet.New(simnet.Config{Logger: discard, Drop: func(_, _ string, m *transport.Message) bool {
-			return m.Kind == kindNews
+			return m.Kind == wire.KindNews
 		}})
 		var ws []*Worker
 		for i := range 11 {

@@ -9,6 +9,7 @@ import (
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels"
+	"github.com/weft-project/weft/rpc/internal/wire"
 )
 
 // What can go wrong with calls and with joining.
@@ -27,7 +28,7 @@ var (
 	ErrNameTaken     = errors.New("worker name is taken")
 	ErrWorldSize     = errors.New("world sizes differ")
 	ErrRefused       = errors.New("refused by the peer")
-	ErrProtocol      = errors.New("bad message")
+	ErrProtocol      = wire.ErrProtocol
 	ErrReleased      = errors.New("reference was released")
 	ErrBusy          = errors.New("too busy")
 	ErrCheckpoint    = errors.New("a checkpointed function must not call: it is run again when gradients arrive")
@@ -63,7 +64,7 @@ type RemoteError struct {
 	Type   string // what it was there, as a Go type
 	Text   string // without control characters but line breaks and tabs
 	kinds  []error
-	causes []wireCause // as they came: to be passed on by workers that do not know the types
+	causes []wire.Cause // as they came: to be passed on by workers that do not know the types
 }
 
 func (e *RemoteError) Error() string { return fmt.Sprintf("error on %s: %s", e.Worker, e.Text) }

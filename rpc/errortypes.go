@@ -9,22 +9,8 @@ import (
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/internal/printable"
+	"github.com/weft-project/weft/rpc/internal/wire"
 )
-
-// wireError is an error on the wire.
-type wireError struct {
-	Worker string      `cbor:"1,keyasint"`
-	Text   string      `cbor:"2,keyasint"`
-	Kinds  []int       `cbor:"3,keyasint,omitempty"`
-	Type   string      `cbor:"4,keyasint,omitempty"`
-	Causes []wireCause `cbor:"5,keyasint,omitempty"`
-}
-
-// wireCause is an error of a listed type: its exported fields in CBOR.
-type wireCause struct {
-	Name   string `cbor:"1,keyasint"`
-	Fields []byte `cbor:"2,keyasint"`
-}
 
 // Bounds on what an error may carry over the wire.
 const (
@@ -53,8 +39,8 @@ func ErrorType[E error](name string) TypedError {
 	if fields.Kind() == reflect.Pointer {
 		fields = fields.Elem()
 	}
-	if name == "" || len(name) > maxName {
-		t.err = fmt.Errorf("the name of the error type %v has 1 to %d bytes, not %d", t.typ, maxName, len(name))
+	if name == "" || len(name) > wire.MaxName {
+		t.err = fmt.Errorf("the name of the error type %v has 1 to %d bytes, not %d", t.typ, wire.MaxName, len(name))
 		return t
 	}
 	if fields.Kind() != reflect.Struct {
@@ -70,7 +56,7 @@ func ErrorType[E error](name string) TypedError {
 	}
 	t.make = func(raw []byte) (error, error) {
 		v := reflect.New(fields)
-		if err := decode(raw, v.Interface()); err != nil {
+		if err := wire.Decode(raw, v.Interface()); err != nil {
 			return nil, err
 		}
 		if t.typ.Kind() != reflect.Pointer {
@@ -116,8 +102,8 @@ func (t *errorTypes) list(types []TypedError) (errs []error) {
 }
 
 // toWire makes of an error what may travel.
-func (t errorTypes) toWire(worker string, err error) *wireError {
-	w := &wireError{Worker: worker, Text: bounded(err.Error(), maxErrorText), Type: bounded(typeName(err), maxErrorType)}
+func (t errorTypes) toWire(worker string, err error) *wire.Error {
+	w := &wire.Error{Worker: worker, Text: bounded(err.Error(), maxErrorText), Type: bounded(typeName(err), maxErrorType)}
 	var remote *RemoteError
 	if errors.As(err, &remote) { // the origin is worth more than the last hop
 		w.Worker, w.Type = remote.Worker, remote.Type
@@ -153,7 +139,7 @@ func typeName(err error) string {
 }
 
 // causes collects what in the tree of an error can travel whole.
-func (t errorTypes) causes(err error, w *wireError, nodes *int) {
+func (t errorTypes) causes(err error, w *wire.Error, nodes *int) {
 	if *nodes++; err == nil || *nodes > maxErrorNodes {
 		return
 	}
@@ -162,8 +148,8 @@ func (t errorTypes) causes(err error, w *wireError, nodes *int) {
 		return
 	}
 	if name, ok := t.names[reflect.TypeOf(err)]; ok && len(w.Causes) < maxCauses && !isNil(err) {
-		if raw, eerr := encode(err); eerr == nil && len(raw) <= maxCauseFields {
-			w.Causes = append(w.Causes, wireCause{name, raw})
+		if raw, eerr := wire.Encode(err); eerr == nil && len(raw) <= maxCauseFields {
+			w.Causes = append(w.Causes, wire.Cause{Name: name, Fields: raw})
 		}
 	}
 	switch e := err.(type) { //nolint:errorlint // likewise
@@ -183,10 +169,10 @@ func isNil(err error) bool {
 	return v.Kind() == reflect.Pointer && v.IsNil()
 }
 
-// err makes an error of what came over the wire. What cannot be rebuilt is left out: the text tells
+// fromWire makes an error of what came over the wire. What cannot be rebuilt is left out: the text tells
 // of it.
-func (w *wireError) err(t errorTypes) error {
-	e := &RemoteError{Worker: printable.Text(w.Worker, maxName), Type: printable.Text(w.Type, maxErrorType), Text: printable.Lines(w.Text, maxErrorText), causes: w.Causes[:min(len(w.Causes), maxCauses)]}
+func (t errorTypes) fromWire(w *wire.Error) error {
+	e := &RemoteError{Worker: printable.Text(w.Worker, wire.MaxName), Type: printable.Text(w.Type, maxErrorType), Text: printable.Lines(w.Text, maxErrorText), causes: w.Causes[:min(len(w.Causes), maxCauses)]}
 	for _, k := range w.Kinds {
 		if k >= 0 && k < len(portable) {
 			e.kinds = append(e.kinds, portable[k])

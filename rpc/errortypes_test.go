@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/internal/printable"
+	"github.com/weft-project/weft/rpc/internal/wire"
 )
 
 type quotaError struct {
@@ -126,15 +127,15 @@ func TestWhatAnErrorCarriesIsBounded(t *testing.T) {
 		for _, c := range w.Causes {
 			require.LessOrEqual(t, len(c.Fields), maxCauseFields)
 		}
-		raw, eerr := encode(w)
+		raw, eerr := wire.Encode(w)
 		require.NoError(t, eerr)
 		require.Less(t, len(raw), 512<<10)
 	}
-	forged := &wireError{Causes: make([]wireCause, 1000)}
+	forged := &wire.Error{Causes: make([]wire.Cause, 1000)}
 	for i := range forged.Causes {
-		forged.Causes[i] = wireCause{"plain", []byte{0xff}}
+		forged.Causes[i] = wire.Cause{Name: "plain", Fields: []byte{0xff}}
 	}
-	require.Equal(t, "error on : ", forged.err(types).Error())
+	require.Equal(t, "error on : ", types.fromWire(forged).Error())
 }
 
 type nilError struct{}
@@ -156,17 +157,17 @@ func FuzzErrors(f *testing.F) {
 	var types errorTypes
 	require.Empty(f, types.list([]TypedError{ErrorType[plainError]("plain"), ErrorType[*quotaError]("quota")}))
 	for _, err := range typedErrors {
-		raw, eerr := encode(types.toWire("worker0", err))
+		raw, eerr := wire.Encode(types.toWire("worker0", err))
 		require.NoError(f, eerr)
 		f.Add(raw)
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		var w wireError
-		if err := decode(raw, &w); err != nil {
+		var w wire.Error
+		if err := wire.Decode(raw, &w); err != nil {
 			require.ErrorIs(t, err, ErrProtocol)
 			return
 		}
-		err := w.err(types)
+		err := types.fromWire(&w)
 		again := types.toWire("worker1", err)
 		require.True(t, utf8.ValidString(again.Text))
 		require.LessOrEqual(t, len(again.Causes), maxCauses)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/transport"
 )
 
@@ -42,7 +43,7 @@ func finish(c context.Context, s transport.Stream, err error) {
 func converse(c context.Context, s transport.Stream, m *transport.Message, place transport.Place) (*transport.Message, error) {
 	m.End = true
 	if err := s.Send(c, m); err != nil {
-		if errors.Is(err, transport.ErrFrame) && m.Kind == kindCall && !ended(err) {
+		if errors.Is(err, transport.ErrFrame) && m.Kind == wire.KindCall && !ended(err) {
 			err = fmt.Errorf("%w: they are beyond the limits that both ends must raise in the transport of Config.Network: %w", ErrArguments, err)
 		}
 		return nil, err
@@ -54,7 +55,7 @@ func converse(c context.Context, s transport.Stream, m *transport.Message, place
 	if err != nil {
 		return nil, err
 	}
-	if reply.Kind != kindReply {
+	if reply.Kind != wire.KindReply {
 		reply.Release()
 		return nil, fmt.Errorf("%w: kind %d where an answer is expected", ErrProtocol, reply.Kind)
 	}
@@ -62,25 +63,25 @@ func converse(c context.Context, s transport.Stream, m *transport.Message, place
 }
 
 // parseReply reads an answer's header; the error may be what the peer answered with.
-func (w *Worker) parseReply(m *transport.Message, h *replyHeader) error {
-	if err := h.parse(m.Header); err != nil {
+func (w *Worker) parseReply(m *transport.Message, h *wire.ReplyHeader) error {
+	if err := h.Parse(m.Header); err != nil {
 		return err
 	}
 	if h.Err != nil {
-		return h.Err.err(w.calls.errors)
+		return w.calls.errors.fromWire(h.Err)
 	}
 	return nil
 }
 
 // ask exchanges a message without tensors.
-func (w *Worker) ask(c context.Context, p *peer, kind uint8, header any) (*replyHeader, error) {
+func (w *Worker) ask(c context.Context, p *peer, kind uint8, header any) (*wire.ReplyHeader, error) {
 	return w.askWith(c, p, &transport.Message{Kind: kind}, header)
 }
 
 // askWith exchanges a message whose answer carries no tensors.
-func (w *Worker) askWith(c context.Context, p *peer, m *transport.Message, header any) (*replyHeader, error) {
+func (w *Worker) askWith(c context.Context, p *peer, m *transport.Message, header any) (*wire.ReplyHeader, error) {
 	var err error
-	if m.Header, err = encode(header); err != nil {
+	if m.Header, err = wire.Encode(header); err != nil {
 		return nil, err
 	}
 	link, err := p.connection(c)
@@ -91,7 +92,7 @@ func (w *Worker) askWith(c context.Context, p *peer, m *transport.Message, heade
 	if err != nil {
 		return nil, p.explain(c, err)
 	}
-	h := &replyHeader{}
+	h := &wire.ReplyHeader{}
 	return h, w.parseReply(reply, h)
 }
 

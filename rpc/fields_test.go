@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/autodiff"
+	"github.com/weft-project/weft/rpc/internal/wire"
 )
 
 type (
@@ -212,7 +213,7 @@ func (c *cause) Error() string { return "cause" }
 func TestATypeOfErrorsTravelsWithItsExportedFieldsAlone(t *testing.T) {
 	typ := ErrorType[*cause]("cause")
 	require.NoError(t, typ.err)
-	raw, err := encode(&cause{Code: 3, inner: ErrBusy})
+	raw, err := wire.Encode(&cause{Code: 3, inner: ErrBusy})
 	require.NoError(t, err)
 	got, err := typ.make(raw)
 	require.NoError(t, err)

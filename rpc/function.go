@@ -8,6 +8,7 @@ import (
 	"runtime"
 
 	"github.com/weft-project/weft/autodiff"
+	"github.com/weft-project/weft/rpc/internal/wire"
 )
 
 // Function is a declared function that a worker can serve: what Define and its like return.
@@ -36,9 +37,6 @@ type Func[In, Out any] struct {
 	at      autodiff.Site // of the function's code
 	err     error         // what is wrong with the declaration
 }
-
-// maxName bounds the names of functions and workers.
-const maxName = 128
 
 // Define declares a function. In and Out are Go values that may hold tensors (*autodiff.Tensor) and
 // references (RRef) anywhere but in interfaces; all fields of their structs must be exported, or
@@ -84,8 +82,8 @@ func (m misdeclared) Is(target error) bool { return target == ErrConfig }
 
 func define[In, Out any](name string, none bool, fn func(context.Context, In) (Out, *Future[Out], error)) *Func[In, Out] {
 	f := &Func[In, Out]{name: name, fn: fn}
-	if name == "" || len(name) > maxName {
-		f.err = misdeclared(fmt.Sprintf("a function's name has 1 to %d bytes, not %d", maxName, len(name)))
+	if name == "" || len(name) > wire.MaxName {
+		f.err = misdeclared(fmt.Sprintf("a function's name has 1 to %d bytes, not %d", wire.MaxName, len(name)))
 		return f
 	}
 	if none {
@@ -192,7 +190,7 @@ func (f *Func[In, Out]) start(c context.Context, w *Worker, to string, in *In) (
 }
 
 func (f *Func[In, Out]) request(in *In) request {
-	return request{kind: kindCall, name: f.name, codec: f.in, arg: in}
+	return request{kind: wire.KindCall, name: f.name, codec: f.in, arg: in}
 }
 
 // Async starts a call and returns at once. The arguments are read before it returns.

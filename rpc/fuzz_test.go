@@ -13,6 +13,7 @@ import (
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/rpc/refs"
 	"github.com/weft-project/weft/rpc/roster"
 	"github.com/weft-project/weft/transport"
@@ -34,7 +35,7 @@ func FuzzArguments(f *testing.F) {
 		require.NoError(f, err)
 		tree, err := cd.pack(&packing{}, v, 0)
 		require.NoError(f, err)
-		raw, err := encode(tree)
+		raw, err := wire.Encode(tree)
 		require.NoError(f, err)
 		f.Add(byte(i), raw)
 	}
@@ -78,8 +79,8 @@ func FuzzHeaders(f *testing.F) {
 			twice := reflect.New(reflect.TypeOf(h)).Interface()
 			require.NoError(t, parseHeader(again, twice))
 			require.Equal(t, again, rawHeader(t, reflect.ValueOf(twice).Elem().Interface()))
-			if r, ok := into.(*replyHeader); ok && r.Err != nil {
-				require.NotNil(t, r.Err.err(errorTypes{}).Error())
+			if r, ok := into.(*wire.ReplyHeader); ok && r.Err != nil {
+				require.NotNil(t, errorTypes{}.fromWire(r.Err).Error())
 			}
 		}
 	})
@@ -91,14 +92,14 @@ func rawHeader(t testing.TB, h any) []byte {
 	var raw []byte
 	var err error
 	switch h := h.(type) {
-	case callHeader:
-		raw, err = h.append(nil)
+	case wire.CallHeader:
+		raw, err = h.Append(nil)
 		raw = append(raw, h.Args...)
-	case replyHeader:
-		raw, err = h.append(nil)
+	case wire.ReplyHeader:
+		raw, err = h.Append(nil)
 		raw = append(raw, h.Value...)
 	default:
-		raw, err = encode(h)
+		raw, err = wire.Encode(h)
 	}
 	require.NoError(t, err)
 	return raw
@@ -106,31 +107,31 @@ func rawHeader(t testing.TB, h any) []byte {
 
 func parseHeader(raw []byte, into any) error {
 	switch h := into.(type) {
-	case *callHeader:
-		return h.parse(raw)
-	case *replyHeader:
-		return h.parse(raw)
+	case *wire.CallHeader:
+		return h.Parse(raw)
+	case *wire.ReplyHeader:
+		return h.Parse(raw)
 	}
-	return decode(raw, into)
+	return wire.Decode(raw, into)
 }
 
 // answered is the error of an answer.
 func answered(reply *transport.Message) error {
 	defer reply.Release()
-	return (&Worker{}).parseReply(reply, &replyHeader{})
+	return (&Worker{}).parseReply(reply, &wire.ReplyHeader{})
 }
 
 func sampleHeaders() []any {
-	pass := &passInfo{Pass: 1, Message: 2, Tensors: []tensorInfo{{Requires: true, Origin: device.Sim(1)}},
+	pass := &wire.PassInfo{Pass: 1, Message: 2, Tensors: []wire.TensorInfo{{Requires: true, Origin: device.Sim(1)}},
 		Past: ctx.Lineage{Parents: []ctx.MessageID{1}, Ancestors: []ctx.Ancestor{{ID: 1, Parents: []ctx.MessageID{5, 6}}}}}
 	id := refs.ID{Owner: refs.Node{Rank: 1, Epoch: 5}, By: refs.Node{Rank: 0, Epoch: 7}, N: 1}
 	shares := []refs.Share{{ID: id, N: 1}, {ID: id, N: 3}}
 	control := []refs.Message{{Op: refs.Fork, N: 1, ID: id}, {Op: refs.Delete, N: 2, Given: true}, {Op: refs.Recall, N: 9}, {Op: refs.Abandon, N: 1}}
 	return []any{
-		helloHeader{Member: roster.Member{Name: "worker0", World: 2}, To: "worker1"}, callHeader{Function: "add", Args: []byte{0xa0}, Pass: pass, Timeout: time.Second, Ref: &id, Refs: shares, Ticket: 1},
-		replyHeader{Err: &wireError{Worker: "worker1", Text: "text", Kinds: []int{0, 99, -1}, Causes: []wireCause{{"quota", []byte{0xa0}}}}}, replyHeader{Value: []byte{1}, Pass: pass, Refs: shares},
-		gradientsHeader{Pass: 1, Message: 2, Backward: 3, Retain: true, Timeout: time.Second, Plan: ctx.Plan{2, 9}.Append(nil), Sparse: []sparseInfo{{0, 9}, {2, 1}}}, cleanupHeader{1},
-		abortHeader{ctx.Failure{Worker: "worker1", Pass: 1, Backward: 3, Cause: "text"}, &wireError{Worker: "worker1", Text: "text"}}, callHeader{Ref: &id, Pass: pass, Timeout: time.Second, Ticket: 1}, refsHeader{control},
+		wire.HelloHeader{Member: roster.Member{Name: "worker0", World: 2}, To: "worker1"}, wire.CallHeader{Function: "add", Args: []byte{0xa0}, Pass: pass, Timeout: time.Second, Ref: &id, Refs: shares, Ticket: 1},
+		wire.ReplyHeader{Err: &wire.Error{Worker: "worker1", Text: "text", Kinds: []int{0, 99, -1}, Causes: []wire.Cause{{Name: "quota", Fields: []byte{0xa0}}}}}, wire.ReplyHeader{Value: []byte{1}, Pass: pass, Refs: shares},
+		wire.GradientsHeader{Pass: 1, Message: 2, Backward: 3, Retain: true, Timeout: time.Second, Plan: ctx.Plan{2, 9}.Append(nil), Sparse: []wire.SparseInfo{{At: 0, Extent: 9}, {At: 2, Extent: 1}}}, wire.CleanupHeader{Pass: 1},
+		wire.AbortHeader{Failure: ctx.Failure{Worker: "worker1", Pass: 1, Backward: 3, Cause: "text"}, Err: &wire.Error{Worker: "worker1", Text: "text"}}, wire.CallHeader{Ref: &id, Pass: pass, Timeout: time.Second, Ticket: 1}, wire.RefsHeader{Messages: control},
 		roster.Member{Name: "worker0", Maps: map[string]device.Map{"worker1": {device.Sim(0): device.Sim(1)}}}, struct{}{},
 	}
 }
@@ -148,7 +149,7 @@ func FuzzRequests(f *testing.F) {
 	link, err := ws[0].peers[1].connection(f.Context())
 	require.NoError(f, err)
 	f.Fuzz(func(t *testing.T, kind byte, header []byte, tensors byte) {
-		if kind == kindNews {
+		if kind == wire.KindNews {
 			return // may well say, in good form, that worker0 has another life: see FuzzNews
 		}
 		c, cancel := context.WithTimeout(t.Context(), 5*time.Second)

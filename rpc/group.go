@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weft-project/weft/ctx"
+	"github.com/weft-project/weft/rpc/internal/wire"
 )
 
 // AllGather gives every worker of a group the values of all, by name. Each of them must call it,
@@ -33,7 +34,7 @@ func AllGather[T any](c context.Context, value T, names ...string) (map[string]T
 	}
 	var raw []byte
 	if err == nil {
-		raw, err = encode(value)
+		raw, err = wire.Encode(value)
 	}
 	var all map[string][]byte
 	if err == nil {
@@ -42,7 +43,7 @@ func AllGather[T any](c context.Context, value T, names ...string) (map[string]T
 	out := make(map[string]T, len(all))
 	for name, raw := range all {
 		var v T
-		if derr := decode(raw, &v); derr != nil {
+		if derr := wire.Decode(raw, &v); derr != nil {
 			err = errors.Join(err, fmt.Errorf("the value of %s: %w", name, derr))
 		}
 		out[name] = v

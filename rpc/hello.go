@@ -6,29 +6,30 @@ import (
 	"fmt"
 
 	"github.com/weft-project/weft/ctx"
+	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/rpc/roster"
 	"github.com/weft-project/weft/transport"
 )
 
 // greet tells the worker at the other end of a new link who dialled, and hears whether it agrees.
-func (w *Worker) greet(c context.Context, link transport.Link, p *peer) (answer helloAnswer, err error) {
+func (w *Worker) greet(c context.Context, link transport.Link, p *peer) (answer wire.HelloAnswer, err error) {
 	w.mu.Lock()
-	h := helloHeader{Member: w.me, To: p.name, Life: p.node.Epoch, Digest: w.roster.Digest()}
+	h := wire.HelloHeader{Member: w.me, To: p.name, Life: p.node.Epoch, Digest: w.roster.Digest()}
 	w.mu.Unlock()
-	header, err := encode(h)
+	header, err := wire.Encode(h)
 	if err != nil {
 		return answer, err
 	}
-	reply, err := exchange(c, link, &transport.Message{Kind: kindHello, Header: header}, nil)
+	reply, err := exchange(c, link, &transport.Message{Kind: wire.KindHello, Header: header}, nil)
 	if err != nil {
 		return answer, ctx.AsTimeout(err)
 	}
 	defer reply.Release()
-	var rh replyHeader
+	var rh wire.ReplyHeader
 	if err := w.parseReply(reply, &rh); err != nil {
 		return answer, err
 	}
-	return answer, decode(rh.Value, &answer)
+	return answer, wire.Decode(rh.Value, &answer)
 }
 
 // acceptLinks takes links until the worker ends: from the start, as who dials waits for it, but
@@ -86,16 +87,16 @@ func (w *Worker) welcome(link transport.Link) error {
 	if err != nil {
 		return err
 	}
-	if m.Kind == kindStatus {
+	if m.Kind == wire.KindStatus {
 		return w.observed(link, s, m)
 	}
 	p, answer, err := w.admit(c, link, m)
 	if err == nil && !answer.Crossed && p.rank != w.rank {
 		err = w.adopt(p, link, answer.Sync)
 	}
-	var h replyHeader
+	var h wire.ReplyHeader
 	if err == nil {
-		h.Value, err = encode(answer)
+		h.Value, err = wire.Encode(answer)
 	}
 	if serr := w.reply(s, &h, nil, err); serr == nil {
 		_, _ = s.Recv(c, noTensors) // the peer's end, so that nothing is reset under it
@@ -113,16 +114,16 @@ func (w *Worker) welcome(link transport.Link) error {
 }
 
 // admit checks a greeting. Who has not been heard of yet is taken in.
-func (w *Worker) admit(c context.Context, link transport.Link, m *transport.Message) (*peer, helloAnswer, error) {
-	var h helloHeader
-	no := func(format string, args ...any) (*peer, helloAnswer, error) {
-		return nil, helloAnswer{}, fmt.Errorf(format, args...)
+func (w *Worker) admit(c context.Context, link transport.Link, m *transport.Message) (*peer, wire.HelloAnswer, error) {
+	var h wire.HelloHeader
+	no := func(format string, args ...any) (*peer, wire.HelloAnswer, error) {
+		return nil, wire.HelloAnswer{}, fmt.Errorf(format, args...)
 	}
-	if m.Kind != kindHello {
+	if m.Kind != wire.KindHello {
 		return no("%w: a link must begin with a greeting, not kind %d", ErrProtocol, m.Kind)
 	}
-	if err := decode(m.Header, &h); err != nil {
-		return nil, helloAnswer{}, err
+	if err := wire.Decode(m.Header, &h); err != nil {
+		return nil, wire.HelloAnswer{}, err
 	}
 	switch {
 	case h.World != w.world:
@@ -142,7 +143,7 @@ func (w *Worker) admit(c context.Context, link transport.Link, m *transport.Mess
 		return no("%w: %w", ErrRefused, err)
 	}
 	if err := w.hear(&h.Member); err != nil {
-		return nil, helloAnswer{}, err
+		return nil, wire.HelloAnswer{}, err
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -151,7 +152,7 @@ func (w *Worker) admit(c context.Context, link transport.Link, m *transport.Mess
 		return no("%w: %s of rank %d is gone", ErrRefused, h.Name, h.Rank)
 	}
 	crossed := p.rank != w.rank && (p.link != nil || p.dial != nil && w.rank < p.rank)
-	return p, helloAnswer{Crossed: crossed, Sync: h.Digest != w.roster.Digest()}, nil
+	return p, wire.HelloAnswer{Crossed: crossed, Sync: h.Digest != w.roster.Digest()}, nil
 }
 
 // hear takes in who greets. A newcomer must fit this worker's device maps, and this worker its.

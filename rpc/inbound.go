@@ -14,6 +14,7 @@ import (
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/transport"
 )
 
@@ -21,7 +22,7 @@ import (
 type inbound struct {
 	callContext
 	m     *transport.Message
-	h     callHeader
+	h     wire.CallHeader
 	fn    *handler
 	work  context.Context // the handler's: the call's, in the pass
 	leave func()          // the pass; nil where there is none
@@ -38,8 +39,8 @@ type inbound struct {
 func (w *Worker) serveCall(p *peer, s transport.Stream, m *transport.Message) {
 	in := &inbound{m: m}
 	in.w, in.p, in.s = w, p, s
-	err := in.h.parse(m.Header)
-	in.function, in.pass = in.h.Function, in.h.pass()
+	err := in.h.Parse(m.Header)
+	in.function, in.pass = in.h.Function, in.h.PassID()
 	if in.span = w.calls.trace.begin(in.h.Span); in.span != nil {
 		in.span.received = sizeOf(m)
 	}
@@ -85,7 +86,7 @@ func (in *inbound) wait() {
 // refuse answers a call that never ran.
 func (in *inbound) refuse(err error) {
 	in.err = err
-	in.close(in.w.reply(in.s, &replyHeader{}, nil, err))
+	in.close(in.w.reply(in.s, &wire.ReplyHeader{}, nil, err))
 }
 
 // close lets go of everything. err says why the stream cannot end in good order.
@@ -173,7 +174,7 @@ func (in *inbound) finish(out any, err error) {
 			err := in.recovered(recover())
 			in.err = err
 			in.made(nil, err)
-			end = errors.Join(err, in.w.reply(in.s, &replyHeader{}, nil, err))
+			end = errors.Join(err, in.w.reply(in.s, &wire.ReplyHeader{}, nil, err))
 		}
 		in.close(end)
 	}()
@@ -263,13 +264,13 @@ func (in *inbound) answer(out any, err error) error {
 	}
 	in.err = err
 	in.made(out, err)
-	return in.w.reply(in.s, &replyHeader{}, nil, err)
+	return in.w.reply(in.s, &wire.ReplyHeader{}, nil, err)
 }
 
 // answer packs the result that out points to and sends it. wrong is what the peer is told instead,
 // err why it cannot be told.
 func (w *Worker) answer(c context.Context, p *peer, s transport.Stream, fn *handler, out any, ticket uint64, failed error) (wrong, err error) {
-	h := &replyHeader{}
+	h := &wire.ReplyHeader{}
 	if failed != nil {
 		return failed, w.reply(s, h, nil, failed)
 	}
@@ -303,7 +304,7 @@ func (w *Worker) answer(c context.Context, p *peer, s transport.Stream, fn *hand
 	if err != nil {
 		pack.recall(w, p)
 		err = fmt.Errorf("result: %w", err)
-		return err, w.reply(s, &replyHeader{}, nil, err)
+		return err, w.reply(s, &wire.ReplyHeader{}, nil, err)
 	}
 	m.Header = o.head[:0]
 	err = w.reply(s, h, m, nil)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weft-project/weft/internal/disttest/hostile"
 	"github.com/weft-project/weft/internal/leak"
+	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/rpc/roster"
 	"github.com/weft-project/weft/transport"
 	"github.com/weft-project/weft/transport/simnet"
@@ -28,12 +29,12 @@ func TestAMemberThatGreetsInTheNameOfALivingWorkerIsRefused(t *testing.T) {
 			func(m *roster.Member) { m.Name = "worker2"; m.Incarnation = 1 << 60 },
 			func(m *roster.Member) { m.Rank, m.Incarnation = 2, 1<<60 },
 		} {
-			h := helloHeader{Member: ws[1].me, To: "worker0", Life: ws[0].epoch}
+			h := wire.HelloHeader{Member: ws[1].me, To: "worker0", Life: ws[0].epoch}
 			h.Addr = "insider:1"
 			change(&h.Member)
 			link, err := n.Host("insider").Dial(t.Context(), ws[0].listener.Addr())
 			require.NoError(t, err)
-			reply, err := exchange(t.Context(), link, &transport.Message{Kind: kindHello, Header: rawHeader(t, h)}, nil)
+			reply, err := exchange(t.Context(), link, &transport.Message{Kind: wire.KindHello, Header: rawHeader(t, h)}, nil)
 			require.NoError(t, err)
 			err = answered(reply)
 			require.ErrorIs(t, err, ErrRefused)
@@ -55,14 +56,14 @@ func TestNewsOfALifeThatTheStoreDoesNotKnowIsNotBelieved(t *testing.T) {
 		impostor.Incarnation, impostor.Addr = impostor.Incarnation+1, "insider:1"
 		teller := ws[0].peerAt(1)
 		for _, state := range []roster.State{roster.Known, roster.Leaving, roster.Left, roster.Lost} {
-			raw := rawHeader(t, newsHeader{News: []roster.News{{State: state, Member: impostor, Cause: "a lie"}}})
-			require.NoError(t, ws[0].serveNews(teller, &transport.Message{Kind: kindNews, Header: raw}))
+			raw := rawHeader(t, wire.NewsHeader{News: []roster.News{{State: state, Member: impostor, Cause: "a lie"}}})
+			require.NoError(t, ws[0].serveNews(teller, &transport.Message{Kind: wire.KindNews, Header: raw}))
 		}
 		require.Equal(t, 4, logs.count("does not believe news"))
 		require.Equal(t, ws[2].epoch, ws[0].peerAt(2).node.Epoch)
 		requireCall(t, ws[0], "worker2")
 
-		raw, err := encode(impostor) // what the store has is believed
+		raw, err := wire.Encode(impostor) // what the store has is believed
 		require.NoError(t, err)
 		require.NoError(t, ws[0].store.Set(t.Context(), rankKey(2), raw))
 		require.NoError(t, ws[0].proven(t.Context(), &impostor))

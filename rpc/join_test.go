@@ -19,6 +19,7 @@ import (
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/internal/disttest/proctest"
 	"github.com/weft-project/weft/internal/leak"
+	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/store"
 	"github.com/weft-project/weft/transport"
 	"github.com/weft-project/weft/transport/simnet"
@@ -442,8 +443,8 @@ func TestAStrangersGreetingIsAnsweredWithTheReason(t *testing.T) {
 		var logs journal
 		ws, n := simWith(t, 2, simnet.Config{MinDelay: time.Millisecond}, func(_ int, cfg *Config) { cfg.Logger, cfg.Functions = logs.logger(), []Function{double} })
 		addr := ws[0].listener.Addr()
-		hello := func(name string, rank, world int, to string, life uint64) helloHeader {
-			h := helloHeader{Member: ws[1].me, To: to, Life: ws[0].epoch + life}
+		hello := func(name string, rank, world int, to string, life uint64) wire.HelloHeader {
+			h := wire.HelloHeader{Member: ws[1].me, To: to, Life: ws[0].epoch + life}
 			h.Name, h.Rank, h.World = name, rank, world
 			return h
 		}
@@ -452,16 +453,16 @@ func TestAStrangersGreetingIsAnsweredWithTheReason(t *testing.T) {
 			header any
 			err    error
 		}{
-			{kindHello, hello("worker1", 1, 2, "worker0", 0), nil}, // it is linked already: the link is not wanted
-			{kindHello, hello("other", 1, 2, "worker0", 0), ErrRefused},
-			{kindHello, hello("worker1", 1, 2, "worker9", 0), ErrRefused},
-			{kindHello, hello("worker1", 1, 3, "worker0", 0), ErrWorldSize},
-			{kindHello, hello("worker1", 1, 0, "worker0", 0), ErrWorldSize},
-			{kindHello, hello("worker7", 7, 2, "worker0", 0), ErrRefused},
-			{kindHello, hello("worker7", -1, 2, "worker0", 0), ErrRefused},
-			{kindHello, hello("worker1", 1, 2, "worker0", 1), ErrRefused}, // another life of worker0 is meant
-			{kindHello, "nonsense", ErrProtocol},
-			{kindCall, callHeader{Function: "double"}, ErrProtocol},
+			{wire.KindHello, hello("worker1", 1, 2, "worker0", 0), nil}, // it is linked already: the link is not wanted
+			{wire.KindHello, hello("other", 1, 2, "worker0", 0), ErrRefused},
+			{wire.KindHello, hello("worker1", 1, 2, "worker9", 0), ErrRefused},
+			{wire.KindHello, hello("worker1", 1, 3, "worker0", 0), ErrWorldSize},
+			{wire.KindHello, hello("worker1", 1, 0, "worker0", 0), ErrWorldSize},
+			{wire.KindHello, hello("worker7", 7, 2, "worker0", 0), ErrRefused},
+			{wire.KindHello, hello("worker7", -1, 2, "worker0", 0), ErrRefused},
+			{wire.KindHello, hello("worker1", 1, 2, "worker0", 1), ErrRefused}, // another life of worker0 is meant
+			{wire.KindHello, "nonsense", ErrProtocol},
+			{wire.KindCall, wire.CallHeader{Function: "double"}, ErrProtocol},
 		} {
 			link, err := n.Host("stranger").Dial(t.Context(), addr)
 			require.NoError(t, err)

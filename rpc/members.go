@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weft-project/weft/ctx"
+	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/rpc/refs"
 	"github.com/weft-project/weft/rpc/roster"
 	"github.com/weft-project/weft/transport"
@@ -142,11 +143,6 @@ func (w *Worker) dialInTurn(peers []*peer) {
 	})
 }
 
-// newsHeader carries news of members.
-type newsHeader struct {
-	News []roster.News `cbor:"1,keyasint"`
-}
-
 // maxNews is how much news goes into one message.
 const maxNews = 128
 
@@ -176,7 +172,7 @@ func (w *Worker) deliver(p *peer) {
 		p.outbox = p.outbox[len(batch):]
 		w.mu.Unlock()
 		c, cancel := context.WithTimeout(w.life, helloTimeout)
-		_, err := w.ask(c, p, kindNews, newsHeader{batch})
+		_, err := w.ask(c, p, wire.KindNews, wire.NewsHeader{News: batch})
 		cancel()
 		var refused *RemoteError
 		if errors.As(err, &refused) && errors.Is(err, ErrLeft) {
@@ -194,8 +190,8 @@ func (w *Worker) deliver(p *peer) {
 
 // serveNews takes news from a peer.
 func (w *Worker) serveNews(p *peer, m *transport.Message) error {
-	var h newsHeader
-	if err := decode(m.Header, &h); err != nil {
+	var h wire.NewsHeader
+	if err := wire.Decode(m.Header, &h); err != nil {
 		return err
 	}
 	for i := range h.News {

@@ -15,6 +15,7 @@ import (
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/internal/leak"
 	"github.com/weft-project/weft/internal/soak"
+	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/store"
 	"github.com/weft-project/weft/transport"
 	"github.com/weft-project/weft/transport/simnet"
@@ -404,11 +405,11 @@ func TestALinkThatTheOtherEndGaveUpBeforeItHeardTheAnswerIsNoDeparture(t *testin
 func FuzzNews(f *testing.F) {
 	ws := sim(f, 2, serve(double))
 	for _, n := range ws[0].roster.All() {
-		raw, err := encode(newsHeader{News: ws[1].roster.All()})
+		raw, err := wire.Encode(wire.NewsHeader{News: ws[1].roster.All()})
 		require.NoError(f, err)
 		f.Add(raw)
 		n.Member.Rank = 1 << 20
-		raw, err = encode(n)
+		raw, err = wire.Encode(n)
 		require.NoError(f, err)
 		f.Add(raw)
 	}
@@ -418,7 +419,7 @@ func FuzzNews(f *testing.F) {
 		require.NoError(t, w.become(ws[0].me, cfg))
 		w.closed = true // it does nothing of what it is asked for
 		p := w.newPeer(ws[1].me)
-		_ = w.serveNews(p, &transport.Message{Kind: kindNews, Header: raw})
+		_ = w.serveNews(p, &transport.Message{Kind: wire.KindNews, Header: raw})
 		require.NotNil(t, w.peerAt(0), "this worker stays")
 		w.passes.Close()
 	})

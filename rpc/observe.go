@@ -12,6 +12,7 @@ import (
 
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/internal/printable"
+	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/rpc/roster"
 	"github.com/weft-project/weft/store"
 	"github.com/weft-project/weft/transport"
@@ -112,7 +113,7 @@ func joined(c context.Context, st store.Store, rank int) (*roster.Member, error)
 		return nil, nil
 	}
 	r := &roster.Member{}
-	if err := decode(bytes.TrimPrefix(raw, []byte(lostMark)), r); err != nil {
+	if err := wire.Decode(bytes.TrimPrefix(raw, []byte(lostMark)), r); err != nil {
 		return nil, fmt.Errorf("its record in the store: %w", err)
 	}
 	if r.Rank != rank || !nameRule.MatchString(r.Name) {
@@ -175,17 +176,17 @@ func (o *observer) ask(c context.Context, w *Observed) (*Status, error) {
 			return nil, err
 		}
 	}
-	reply, err := exchange(c, link, &transport.Message{Kind: kindStatus}, noTensors)
+	reply, err := exchange(c, link, &transport.Message{Kind: wire.KindStatus}, noTensors)
 	if err != nil {
 		return nil, o.explain(c, err)
 	}
 	defer reply.Release()
-	var h replyHeader
-	if err := h.parse(reply.Header); err != nil {
+	var h wire.ReplyHeader
+	if err := h.Parse(reply.Header); err != nil {
 		return nil, err
 	}
 	if h.Err != nil {
-		return nil, h.Err.err(errorTypes{})
+		return nil, errorTypes{}.fromWire(h.Err)
 	}
 	st, err := decodeStatus(h.Value)
 	if err == nil && (st.Rank != w.Rank || st.Name != w.Name) {

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/internal/leak"
+	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/rpc/roster"
 	"github.com/weft-project/weft/store"
 	"github.com/weft-project/weft/transport"
@@ -42,10 +43,10 @@ func inquire(t testing.TB, link transport.Link, m *transport.Message) error {
 		return err
 	}
 	defer reply.Release()
-	var h replyHeader
-	require.NoError(t, h.parse(reply.Header))
+	var h wire.ReplyHeader
+	require.NoError(t, h.Parse(reply.Header))
 	if h.Err != nil {
-		return h.Err.err(errorTypes{})
+		return errorTypes{}.fromWire(h.Err)
 	}
 	return nil
 }
@@ -66,7 +67,7 @@ func TestAnObserverSeesEveryPairFromBothEndsAndIsNoMember(t *testing.T) {
 			}
 			require.Len(t, ws[i].Workers(), 4)
 		}
-		_, err := peep(t, n, ws[0], kindStatus)
+		_, err := peep(t, n, ws[0], wire.KindStatus)
 		require.NoError(t, err)
 		start := time.Now()
 		leaveAll(t, ws) // with an observer's link to worker 0
@@ -79,28 +80,28 @@ func TestAnObserverMayAskAgainButNothingElse(t *testing.T) {
 		ran := false
 		touch := Define("touch", func(context.Context, int) (int, error) { ran = true; return 0, nil })
 		ws, n := simWith(t, 2, simnet.Config{MinDelay: time.Millisecond}, serve(touch))
-		hello, err := encode(helloHeader{Member: roster.Member{Name: "worker1", Rank: 1, World: 2}, To: "worker0"})
+		hello, err := wire.Encode(wire.HelloHeader{Member: roster.Member{Name: "worker1", Rank: 1, World: 2}, To: "worker0"})
 		require.NoError(t, err)
 		for _, m := range []*transport.Message{
-			{Kind: kindCall, Header: rawHeader(t, callHeader{Function: "touch", Args: []byte{1}})},
-			{Kind: kindHello, Header: hello},
-			{Kind: kindNews}, {Kind: kindCleanup}, {Kind: kindFetch}, {Kind: kindRefs}, {Kind: kindGradients}, {Kind: 255},
+			{Kind: wire.KindCall, Header: rawHeader(t, wire.CallHeader{Function: "touch", Args: []byte{1}})},
+			{Kind: wire.KindHello, Header: hello},
+			{Kind: wire.KindNews}, {Kind: wire.KindCleanup}, {Kind: wire.KindFetch}, {Kind: wire.KindRefs}, {Kind: wire.KindGradients}, {Kind: 255},
 		} {
-			link, err := peep(t, n, ws[0], kindStatus)
+			link, err := peep(t, n, ws[0], wire.KindStatus)
 			require.NoError(t, err)
-			require.NoError(t, inquire(t, link, &transport.Message{Kind: kindStatus}))
+			require.NoError(t, inquire(t, link, &transport.Message{Kind: wire.KindStatus}))
 			err = inquire(t, link, m)
 			require.ErrorIs(t, err, ErrRefused)
 			require.ErrorContains(t, err, "an observer may ask for the status and nothing else")
-			require.Error(t, inquire(t, link, &transport.Message{Kind: kindStatus}), "that was the end")
+			require.Error(t, inquire(t, link, &transport.Message{Kind: wire.KindStatus}), "that was the end")
 			require.NoError(t, link.Close("refused"))
 		}
 		require.False(t, ran)
-		_, err = peep(t, n, ws[0], kindCall)
+		_, err = peep(t, n, ws[0], wire.KindCall)
 		require.Error(t, err, "nobody calls without a greeting")
-		link, err := peep(t, n, ws[0], kindStatus)
+		link, err := peep(t, n, ws[0], wire.KindStatus)
 		require.NoError(t, err)
-		require.ErrorIs(t, inquire(t, link, &transport.Message{Kind: kindStatus, Header: make([]byte, maxStatusAsk+1)}), ErrProtocol)
+		require.ErrorIs(t, inquire(t, link, &transport.Message{Kind: wire.KindStatus, Header: make([]byte, maxStatusAsk+1)}), ErrProtocol)
 	})
 }
 
@@ -109,7 +110,7 @@ func TestObserversAreFewAndDoNotStay(t *testing.T) {
 		ws, n := simWith(t, 2, simnet.Config{MinDelay: time.Millisecond}, nil)
 		var links []transport.Link
 		for range maxObservers {
-			link, err := peep(t, n, ws[1], kindStatus)
+			link, err := peep(t, n, ws[1], wire.KindStatus)
 			require.NoError(t, err)
 			links = append(links, link)
 		}
@@ -158,7 +159,7 @@ func TestAWorkerThatAcceptsAndSaysNothingIsListedToo(t *testing.T) {
 }
 
 func put(t testing.TB, st store.Store, r roster.Member) {
-	raw, err := encode(r)
+	raw, err := wire.Encode(r)
 	require.NoError(t, err)
 	require.NoError(t, st.Set(t.Context(), rankKey(r.Rank), raw))
 }
@@ -296,7 +297,7 @@ func TestAStatusThatDoesNotFitSaysHowManyItLeavesOut(t *testing.T) {
 	}
 	st := w.status()
 	require.Equal(t, 4999, len(st.Peers)+st.Omitted)
-	raw, err := encode(st)
+	raw, err := wire.Encode(st)
 	require.NoError(t, err)
 	got, err := decodeStatus(raw)
 	require.NoError(t, err)
@@ -304,14 +305,14 @@ func TestAStatusThatDoesNotFitSaysHowManyItLeavesOut(t *testing.T) {
 	for _, p := range w.peers {
 		p.gone = errors.New(strings.Repeat("long ", 1000))
 	}
-	raw, err = encode(w.status())
+	raw, err = wire.Encode(w.status())
 	require.NoError(t, err)
 	require.LessOrEqual(t, len(raw), maxStatus+maxStatus/8)
 }
 
 func TestAStatusThatCannotBeIsRefusedAndItsTextsAreHarmless(t *testing.T) {
 	fine := Status{Name: "a", Rank: 1, World: 2, Peers: []PeerStatus{{Name: "b", Addr: "b:1", Why: "x\x1b]0;owned\a\ny", Gone: strings.Repeat("z", 1000)}}}
-	raw, err := encode(fine)
+	raw, err := wire.Encode(fine)
 	require.NoError(t, err)
 	got, err := decodeStatus(raw)
 	require.NoError(t, err)
@@ -329,7 +330,7 @@ func TestAStatusThatCannotBeIsRefusedAndItsTextsAreHarmless(t *testing.T) {
 	} {
 		st := fine
 		change(&st)
-		raw, err := encode(st)
+		raw, err := wire.Encode(st)
 		require.NoError(t, err)
 		_, err = decodeStatus(raw)
 		require.ErrorIs(t, err, ErrProtocol, name)
@@ -340,7 +341,7 @@ func TestAStatusThatCannotBeIsRefusedAndItsTextsAreHarmless(t *testing.T) {
 
 func FuzzStatus(f *testing.F) {
 	for _, st := range []Status{{Name: "a"}, {Name: "a", Rank: 1, World: 2, Peers: []PeerStatus{{"b", 0, "b:1", "quic", "bulk", "why", "gone"}}, Omitted: 3}} {
-		raw, err := encode(st)
+		raw, err := wire.Encode(st)
 		require.NoError(f, err)
 		f.Add(raw)
 	}
@@ -351,7 +352,7 @@ func FuzzStatus(f *testing.F) {
 			return
 		}
 		require.LessOrEqual(t, len(st.Peers), maxStatusPeers)
-		again, err := encode(st)
+		again, err := wire.Encode(st)
 		require.NoError(t, err)
 		for _, p := range st.Peers {
 			require.Equal(t, p.Gone, strings.Map(func(r rune) rune {

@@ -13,6 +13,7 @@ import (
 	"github.com/fxamacker/cbor/v2"
 
 	"github.com/weft-project/weft/autodiff"
+	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/rpc/refs"
 )
 
@@ -74,7 +75,7 @@ func (c *codec) packTo(p *packing, ptr any, b *bytes.Buffer) error {
 			return err
 		}
 	}
-	if err := modes().enc.MarshalToBuffer(what, b); err != nil {
+	if err := wire.Modes().Enc.MarshalToBuffer(what, b); err != nil {
 		return fmt.Errorf("%w: %w", ErrArguments, err)
 	}
 	return nil
@@ -136,7 +137,7 @@ func (c *codec) pack(p *packing, v reflect.Value, depth int) (any, error) {
 	if c.kind == remains {
 		return nil, c.cannotTravel()
 	}
-	raw, err := encode(v.Interface())
+	raw, err := wire.Encode(v.Interface())
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrArguments, err)
 	}

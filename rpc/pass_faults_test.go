@@ -14,6 +14,7 @@ import (
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/transport"
 	"github.com/weft-project/weft/transport/simnet"
 )
@@ -103,12 +104,12 @@ func TestPassesAreCleanedUpAlthoughTheFirstThreeMessagesOfEveryKindAreLost(t *te
 		lose map[uint8]int
 		most time.Duration
 	}{
-		"clean-ups":                             {map[uint8]int{kindCleanup: 3}, lease / 3},
-		"all requests":                          {map[uint8]int{kindCleanup: 3, kindRenew: 3, kindAbort: 3, kindRefs: 3}, 20 * time.Second},
-		"answers":                               {map[uint8]int{kindReply: 3}, time.Second},
-		"clean-ups for ever":                    {map[uint8]int{kindCleanup: all}, lease/3 + time.Second},
-		"clean-ups for ever and renewals":       {map[uint8]int{kindCleanup: all, kindRenew: 3}, lease + time.Second},
-		"clean-ups and renewals, both for ever": {map[uint8]int{kindCleanup: all, kindRenew: all}, 2 * lease},
+		"clean-ups":                             {map[uint8]int{wire.KindCleanup: 3}, lease / 3},
+		"all requests":                          {map[uint8]int{wire.KindCleanup: 3, wire.KindRenew: 3, wire.KindAbort: 3, wire.KindRefs: 3}, 20 * time.Second},
+		"answers":                               {map[uint8]int{wire.KindReply: 3}, time.Second},
+		"clean-ups for ever":                    {map[uint8]int{wire.KindCleanup: all}, lease/3 + time.Second},
+		"clean-ups for ever and renewals":       {map[uint8]int{wire.KindCleanup: all, wire.KindRenew: 3}, lease + time.Second},
+		"clean-ups and renewals, both for ever": {map[uint8]int{wire.KindCleanup: all, wire.KindRenew: all}, 2 * lease},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -129,7 +130,7 @@ func TestPassesAreCleanedUpAlthoughTheFirstThreeMessagesOfEveryKindAreLost(t *te
 				for _, w := range ws {
 					require.NoError(t, w.Settle(t.Context()))
 				}
-				require.GreaterOrEqual(t, l.lost(kindCleanup)+l.lost(kindReply), 3)
+				require.GreaterOrEqual(t, l.lost(wire.KindCleanup)+l.lost(wire.KindReply), 3)
 				l.set(nil)
 			})
 		})
@@ -162,7 +163,7 @@ func TestAllHearOfAFailureAlthoughTheFirstThreeMessagesAboutItAreLost(t *testing
 			require.NoError(t, err)
 			b, err := part.Call(c, "worker2", x)
 			require.NoError(t, err)
-			l.set(map[uint8]int{kindAbort: 3})
+			l.set(map[uint8]int{wire.KindAbort: 3})
 			start := time.Now()
 			err = ctx.Backward(c, autodiff.Sum(autodiff.Add(a, b)))
 			var f *ctx.Failure
@@ -176,7 +177,7 @@ func TestAllHearOfAFailureAlthoughTheFirstThreeMessagesAboutItAreLost(t *testing
 			close(goOn)
 			synctest.Wait()
 			require.Zero(t, ws[3].Passes()[0].Backwards)
-			require.GreaterOrEqual(t, l.lost(kindAbort), 9, "to three workers, by one at least")
+			require.GreaterOrEqual(t, l.lost(wire.KindAbort), 9, "to three workers, by one at least")
 			return nil
 		}))
 		goneWithin(t, ws, time.Second)
@@ -185,7 +186,7 @@ func TestAllHearOfAFailureAlthoughTheFirstThreeMessagesAboutItAreLost(t *testing
 
 func TestALostGradientEndsTheBackwardAtItsDeadlineOnAllWorkersAndTheNextOneWorks(t *testing.T) {
 	for _, mode := range []ctx.Mode{ctx.Smart, ctx.Fast} {
-		for what, kind := range map[string]uint8{"the gradients": kindGradients, "the answer": kindReply} {
+		for what, kind := range map[string]uint8{"the gradients": wire.KindGradients, "the answer": wire.KindReply} {
 			t.Run(fmt.Sprint(mode, "/", what), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					l, f := &losses{}, along()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/ctx"
+	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/transport"
 )
 
@@ -166,8 +167,8 @@ func TestARootThatIsNotScalarAndAPassThatIsGoneAreErrorsThatSaySo(t *testing.T) 
 	link, err := ws[0].peers[1].connection(t.Context())
 	require.NoError(t, err)
 	for pass, want := range map[uint64]error{uint64(id.ID()): ctx.ErrUnknownPass, 1<<48 | 99: ctx.ErrUnknownPass, 77 << 48: ErrProtocol} {
-		raw := rawHeader(t, callHeader{Function: "remember", Args: []byte{0xf6}, Pass: &passInfo{Pass: pass, Message: 1}})
-		reply, err := exchange(t.Context(), link, &transport.Message{Kind: kindCall, Header: raw}, nil)
+		raw := rawHeader(t, wire.CallHeader{Function: "remember", Args: []byte{0xf6}, Pass: &wire.PassInfo{Pass: pass, Message: 1}})
+		reply, err := exchange(t.Context(), link, &transport.Message{Kind: wire.KindCall, Header: raw}, nil)
 		require.NoError(t, err)
 		err = answered(reply)
 		require.ErrorIs(t, err, want)

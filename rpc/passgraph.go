@@ -9,13 +9,9 @@ import (
 
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/ctx/passgraph"
+	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/transport"
 )
-
-// graphHeader asks for a worker's part of a pass's graph; the answer's value is a passgraph.Worker.
-type graphHeader struct {
-	Pass uint64 `cbor:"1,keyasint"`
-}
 
 // AskGraph asks a worker for its part of a pass's graph.
 func (l passLinks) AskGraph(c context.Context, to ctx.WorkerID, pass ctx.PassID) (passgraph.Worker, error) {
@@ -24,7 +20,7 @@ func (l passLinks) AskGraph(c context.Context, to ctx.WorkerID, pass ctx.PassID)
 	if p == nil {
 		return part, fmt.Errorf("%w: rank %d", ErrUnknownWorker, to)
 	}
-	h, err := l.w.ask(c, p, kindGraph, graphHeader{uint64(pass)})
+	h, err := l.w.ask(c, p, wire.KindGraph, wire.GraphHeader{Pass: uint64(pass)})
 	if err == nil {
 		err = decodeGraph(h.Value, &part)
 	}
@@ -33,21 +29,21 @@ func (l passLinks) AskGraph(c context.Context, to ctx.WorkerID, pass ctx.PassID)
 
 // serveGraph answers with this worker's part.
 func (w *Worker) serveGraph(s transport.Stream, m *transport.Message) error {
-	var h graphHeader
-	if err := decode(m.Header, &h); err != nil {
-		return w.reply(s, &replyHeader{}, nil, err)
+	var h wire.GraphHeader
+	if err := wire.Decode(m.Header, &h); err != nil {
+		return w.reply(s, &wire.ReplyHeader{}, nil, err)
 	}
 	part, err := w.passes.GraphPart(ctx.PassID(h.Pass))
-	reply := &replyHeader{}
+	reply := &wire.ReplyHeader{}
 	if err == nil {
-		reply.Value, err = encode(part)
+		reply.Value, err = wire.Encode(part)
 	}
 	return w.reply(s, reply, nil, err)
 }
 
 // graphMode is for parts, whose lists are shorter than those of other messages.
 var graphMode = sync.OnceValue(func() cbor.DecMode {
-	return decoding(cbor.DecOptions{MaxNestedLevels: 8, MaxArrayElements: passgraph.MaxLinks, MaxMapPairs: 64, UTF8: cbor.UTF8DecodeInvalid})
+	return wire.Decoding(cbor.DecOptions{MaxNestedLevels: 8, MaxArrayElements: passgraph.MaxLinks, MaxMapPairs: 64, UTF8: cbor.UTF8DecodeInvalid})
 })
 
 // decodeGraph reads a part; ctx checks what it says.

@@ -16,6 +16,7 @@ import (
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/ctx/passgraph"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/rpc/trace"
 	"github.com/weft-project/weft/transport/simnet"
 )
@@ -150,7 +151,7 @@ func TestAPartOfAGraphThatCannotBeReadIsRefusedBeforeThereIsMemoryForIt(t *testi
 		{Kind: passgraph.Recv, Message: 1 << 48, Peer: 2, Results: []passgraph.Type{{Dtype: device.Float32, Shape: device.Shape{2, 3}}, {Dtype: device.Int64}}},
 		{Kind: passgraph.Function, Name: "f", Inputs: []passgraph.Input{{Slot: 1}, {}}, Root: true, Forward: 5, Backward: 6, Site: "a.go:1"},
 	}}
-	raw, err := encode(want)
+	raw, err := wire.Encode(want)
 	require.NoError(t, err)
 	var have passgraph.Worker
 	require.NoError(t, decodeGraph(raw, &have))

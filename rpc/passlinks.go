@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/weft-project/weft/ctx"
+	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/rpc/trace"
 	"github.com/weft-project/weft/transport"
 )
@@ -33,13 +34,13 @@ func (l passLinks) SendGradients(c context.Context, to ctx.WorkerID, g *ctx.Grad
 	if cancel != nil {
 		defer cancel()
 	}
-	m := &transport.Message{Kind: kindGradients}
+	m := &transport.Message{Kind: wire.KindGradients}
 	sparse, err := outgoingGradients(m, g.Grads, g.Targets)
 	if err != nil {
 		return err
 	}
 	defer m.Release()
-	h := gradientsHeader{
+	h := wire.GradientsHeader{
 		Pass: uint64(g.Pass), Message: uint64(g.Message), Backward: uint64(g.Backward), Retain: g.Retain, Timeout: left(c), Mode: g.Mode, Anomaly: g.Anomaly, Sparse: sparse,
 	}
 	if g.Plan != nil {
@@ -62,7 +63,7 @@ func (l passLinks) SendAbort(c context.Context, to ctx.WorkerID, f *ctx.Failure)
 	if err != nil {
 		return err
 	}
-	_, err = l.w.ask(c, p, kindAbort, abortHeader{*f, l.w.calls.errors.toWire(f.Worker, f.Unwrap())})
+	_, err = l.w.ask(c, p, wire.KindAbort, wire.AbortHeader{Failure: *f, Err: l.w.calls.errors.toWire(f.Worker, f.Unwrap())})
 	return l.w.wrap(p.name, "news of a failure", err)
 }
 
@@ -71,7 +72,7 @@ func (l passLinks) SendCleanup(c context.Context, to ctx.WorkerID, pass ctx.Pass
 	if err != nil {
 		return err
 	}
-	_, err = l.w.ask(c, p, kindCleanup, cleanupHeader{uint64(pass)})
+	_, err = l.w.ask(c, p, wire.KindCleanup, wire.CleanupHeader{Pass: uint64(pass)})
 	return l.w.wrap(p.name, "clean-up", err)
 }
 
@@ -80,9 +81,9 @@ func (l passLinks) SendRenew(c context.Context, to ctx.WorkerID, passes []ctx.Pa
 	if err != nil {
 		return nil, err
 	}
-	reply, err := l.w.ask(c, p, kindRenew, renewHeader{passes})
+	reply, err := l.w.ask(c, p, wire.KindRenew, wire.RenewHeader{Passes: passes})
 	if err == nil {
-		err = decode(reply.Value, &left)
+		err = wire.Decode(reply.Value, &left)
 	}
 	return left, l.w.wrap(p.name, "renewal of passes", err)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/rpc/refs"
 	"github.com/weft-project/weft/rpc/roster"
 	"github.com/weft-project/weft/transport"
@@ -154,7 +155,7 @@ func (p *peer) connect() error {
 
 // introduce greets the peer at the other end of a new link, and puts the link to use.
 func (w *Worker) introduce(c context.Context, p *peer, link transport.Link) error {
-	var answer helloAnswer
+	var answer wire.HelloAnswer
 	err := link.Vouches(p.name, p.rank)
 	if err == nil {
 		answer, err = w.greet(c, link, p)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/ctx"
+	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/transport"
 	"github.com/weft-project/weft/transport/simnet"
 )
@@ -104,8 +105,8 @@ func TestAStragglerOfALostWorkersPassIsRefused(t *testing.T) {
 		ws, n := simWith(t, 3, simnet.Config{MinDelay: time.Millisecond}, serve(double))
 		n.Kill("host0")
 		time.Sleep(7 * time.Second)
-		raw := rawHeader(t, callHeader{Function: "double", Args: []byte{1}, Pass: &passInfo{Pass: 1234, Message: 1}})
-		reply, err := exchange(t.Context(), ws[1].peers[2].link, &transport.Message{Kind: kindCall, Header: raw}, nil)
+		raw := rawHeader(t, wire.CallHeader{Function: "double", Args: []byte{1}, Pass: &wire.PassInfo{Pass: 1234, Message: 1}})
+		reply, err := exchange(t.Context(), ws[1].peers[2].link, &transport.Message{Kind: wire.KindCall, Header: raw}, nil)
 		require.NoError(t, err)
 		err = answered(reply)
 		require.ErrorIs(t, err, ctx.ErrUnknownPass)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weft-project/weft/ctx"
+	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/rpc/refs"
 )
 
@@ -128,9 +129,9 @@ func (r *references) send(a refs.Action) {
 		c, cancel := context.WithTimeout(w.life, tryTimeout<<min(a.Failures, 3))
 		defer cancel()
 		var answers []refs.Answer
-		reply, err := w.ask(c, p, kindRefs, refsHeader{a.Messages})
+		reply, err := w.ask(c, p, wire.KindRefs, wire.RefsHeader{Messages: a.Messages})
 		if err == nil {
-			err = decode(reply.Value, &answers)
+			err = wire.Decode(reply.Value, &answers)
 		}
 		r.do(func(m *refs.Machine, now time.Time) {
 			if err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/rpc/refs"
 	"github.com/weft-project/weft/transport"
 	"github.com/weft-project/weft/transport/simnet"
@@ -30,12 +31,12 @@ func (f *faults) drop(from, to string, m *transport.Message) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch m.Kind {
-	case kindCall:
+	case wire.KindCall:
 		f.call--
 		return f.call >= 0
-	case kindRefs:
-		var h refsHeader
-		if f.all || decode(m.Header, &h) != nil {
+	case wire.KindRefs:
+		var h wire.RefsHeader
+		if f.all || wire.Decode(m.Header, &h) != nil {
 			return f.all
 		}
 		for _, msg := range h.Messages {

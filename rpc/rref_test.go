@@ -14,6 +14,7 @@ import (
 
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/kernels"
+	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/rpc/refs"
 	"github.com/weft-project/weft/transport"
 	"github.com/weft-project/weft/transport/simnet"
@@ -202,10 +203,10 @@ func TestAValueIsNamedOnceAndByItsCreator(t *testing.T) {
 		return answered(reply)
 	}
 	here, there := ws[0].refs.me, ws[1].refs.me
-	call := callHeader{Function: "constant", Args: []byte{1}, Ref: &refs.ID{Owner: there, By: here, N: 77}}
-	require.NoError(t, ask(kindCall, call))
+	call := wire.CallHeader{Function: "constant", Args: []byte{1}, Ref: &refs.ID{Owner: there, By: here, N: 77}}
+	require.NoError(t, ask(wire.KindCall, call))
 	require.Equal(t, 1, ws[1].Owned())
-	require.ErrorIs(t, ask(kindCall, call), ErrProtocol, "a name that is in use")
+	require.ErrorIs(t, ask(wire.KindCall, call), ErrProtocol, "a name that is in use")
 	for name, id := range map[string]refs.ID{
 		"the name of another's value":  {Owner: there, By: there, N: 78},
 		"a value of another owner":     {Owner: here, By: here, N: 78},
@@ -214,18 +215,20 @@ func TestAValueIsNamedOnceAndByItsCreator(t *testing.T) {
 		"a value without a number":     {Owner: there, By: here},
 	} {
 		call.Ref = &id
-		require.ErrorIs(t, ask(kindCall, call), ErrProtocol, name)
+		require.ErrorIs(t, ask(wire.KindCall, call), ErrProtocol, name)
 	}
 	mine, err := NewRRef(ws[1].Context(t.Context()), 1)
 	require.NoError(t, err)
-	tell := func(msg refs.Message) { require.NoError(t, ask(kindRefs, refsHeader{[]refs.Message{msg}})) }
+	tell := func(msg refs.Message) {
+		require.NoError(t, ask(wire.KindRefs, wire.RefsHeader{Messages: []refs.Message{msg}}))
+	}
 	tell(refs.Message{Op: refs.Delete, N: mine.id.N})
 	require.Equal(t, 2, ws[1].Owned(), "only the holder gives a share back")
 	mine.Release()
 	tell(refs.Message{Op: refs.Delete, N: 77})
 	tell(refs.Message{Op: refs.Delete, N: 77})
 	require.Zero(t, ws[1].Owned())
-	require.ErrorIs(t, ask(kindRefs, refsHeader{make([]refs.Message, 1000)}), ErrProtocol, "more than a worker sends at once")
+	require.ErrorIs(t, ask(wire.KindRefs, wire.RefsHeader{Messages: make([]refs.Message, 1000)}), ErrProtocol, "more than a worker sends at once")
 	_, err = readRef.Call(ws[0].Context(t.Context()), "worker1", RRef[int]{ws[0].newRef(99, refs.ID{Owner: refs.Node{Rank: -5}}, true)})
 	require.ErrorIs(t, err, ErrReleased)
 }

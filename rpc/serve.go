@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weft-project/weft/ctx"
+	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/rpc/trace"
 	"github.com/weft-project/weft/transport"
 )
@@ -20,17 +21,17 @@ func (w *Worker) serveStream(p *peer, s transport.Stream) {
 	m, err := s.Recv(context.Background(), w.place) // ends with the stream, and with the link
 	if err != nil {
 		if err != io.EOF && !ended(err) { // what arrived cannot be taken; the peer deserves to hear why
-			err = w.reply(s, &replyHeader{}, nil, err)
+			err = w.reply(s, &wire.ReplyHeader{}, nil, err)
 		}
 		s.Reset(err)
 		return
 	}
 	if err := w.beginFor(m.Kind); err != nil {
 		m.Release()
-		s.Reset(w.reply(s, &replyHeader{}, nil, err))
+		s.Reset(w.reply(s, &wire.ReplyHeader{}, nil, err))
 		return
 	}
-	if m.Kind == kindCall {
+	if m.Kind == wire.KindCall {
 		w.serveCall(p, s, m)
 		return
 	}
@@ -41,20 +42,20 @@ func (w *Worker) serveStream(p *peer, s transport.Stream) {
 		if r := recover(); r != nil { // a bug of ours, which must not be a peer's weapon
 			err := &panicError{r, stack()}
 			w.logPanic("a request made this worker panic", p, fmt.Sprintf("kind %d", m.Kind), err)
-			s.Reset(w.reply(s, &replyHeader{}, nil, err))
+			s.Reset(w.reply(s, &wire.ReplyHeader{}, nil, err))
 		}
 	}()
 	switch m.Kind {
-	case kindFetch:
+	case wire.KindFetch:
 		err = w.serveFetch(p, s, m)
-	case kindRefs:
+	case wire.KindRefs:
 		err = w.serveRefs(p, s, m)
-	case kindRenew:
+	case wire.KindRenew:
 		err = w.serveRenew(s, m)
-	case kindGraph:
+	case wire.KindGraph:
 		err = w.serveGraph(s, m)
 	default:
-		err = w.reply(s, &replyHeader{}, nil, w.control(w.Context(s.Context()), p, m))
+		err = w.reply(s, &wire.ReplyHeader{}, nil, w.control(w.Context(s.Context()), p, m))
 	}
 	s.Reset(err)
 }
@@ -75,9 +76,9 @@ var errUnanswered = errors.New("the function ended its goroutine")
 func (w *Worker) control(c context.Context, p *peer, m *transport.Message) error {
 	from := ctx.WorkerID(p.rank)
 	switch m.Kind {
-	case kindGradients:
-		var h gradientsHeader
-		if err := decode(m.Header, &h); err != nil {
+	case wire.KindGradients:
+		var h wire.GradientsHeader
+		if err := wire.Decode(m.Header, &h); err != nil {
 			return err
 		}
 		g := &ctx.GradientMessage{
@@ -96,23 +97,23 @@ func (w *Worker) control(c context.Context, p *peer, m *transport.Message) error
 		c, cancel := within(c, h.Timeout)
 		defer cancel()
 		return w.handleGradients(c, p, g, h.Span, size)
-	case kindAbort:
-		var h abortHeader
-		if err := decode(m.Header, &h); err != nil {
+	case wire.KindAbort:
+		var h wire.AbortHeader
+		if err := wire.Decode(m.Header, &h); err != nil {
 			return err
 		}
 		if h.Err == nil {
 			return fmt.Errorf("%w: a failure without a cause", ErrProtocol)
 		}
-		return w.passes.HandleAbort(c, h.Failure.Because(h.Err.err(w.calls.errors)))
-	case kindCleanup:
-		var h cleanupHeader
-		if err := decode(m.Header, &h); err != nil {
+		return w.passes.HandleAbort(c, h.Failure.Because(w.calls.errors.fromWire(h.Err)))
+	case wire.KindCleanup:
+		var h wire.CleanupHeader
+		if err := wire.Decode(m.Header, &h); err != nil {
 			return err
 		}
 		w.passes.HandleCleanup(c, ctx.PassID(h.Pass), from)
 		return nil
-	case kindNews:
+	case wire.KindNews:
 		return w.serveNews(p, m)
 	}
 	return fmt.Errorf("%w: kind %d is no request", ErrProtocol, m.Kind)
@@ -121,15 +122,15 @@ func (w *Worker) control(c context.Context, p *peer, m *transport.Message) error
 // reply answers. With an error the rest of the answer is left out. An answer that is beyond the
 // wire's limits becomes an error. The work's deadline does not bound it: that the deadline has
 // passed is what it may have to say.
-func (w *Worker) reply(s transport.Stream, h *replyHeader, m *transport.Message, err error) error {
+func (w *Worker) reply(s transport.Stream, h *wire.ReplyHeader, m *transport.Message, err error) error {
 	if m == nil || err != nil {
 		m = &transport.Message{}
 	}
-	m.Kind, m.End = kindReply, true
+	m.Kind, m.End = wire.KindReply, true
 	if err != nil {
-		h = &replyHeader{Err: w.calls.errors.toWire(w.name, ctx.AsTimeout(err))}
+		h = &wire.ReplyHeader{Err: w.calls.errors.toWire(w.name, ctx.AsTimeout(err))}
 	}
-	if m.Header, err = h.append(m.Header[:0]); err != nil {
+	if m.Header, err = h.Append(m.Header[:0]); err != nil {
 		return err
 	}
 	m.Header = append(m.Header, h.Value...)
@@ -152,7 +153,7 @@ func within(c context.Context, timeout time.Duration) (context.Context, context.
 }
 
 // enterPass finds or makes the pass of a request.
-func (w *Worker) enterPass(c *callContext, info *passInfo) (context.Context, func(), error) {
+func (w *Worker) enterPass(c *callContext, info *wire.PassInfo) (context.Context, func(), error) {
 	p := c.p
 	id := ctx.PassID(info.Pass)
 	opener := w.seek(c, int(id.Creator()))
@@ -182,18 +183,18 @@ func (w *Worker) serveFetch(p *peer, s transport.Stream, m *transport.Message) (
 	stats, began := w.calls.in.of(fetchLabel), w.calls.clock.now()
 	stats.inFlight.Add(1)
 	var refused error
-	var h callHeader
+	var h wire.CallHeader
 	own := &callContext{w: w, p: p, s: s, function: fetchLabel}
 	defer func() {
-		w.calls.trace.end(own.span, trace.Callee, spanFetch, "", p.name, h.pass(), cmp.Or(refused, err))
+		w.calls.trace.end(own.span, trace.Callee, spanFetch, "", p.name, h.PassID(), cmp.Or(refused, err))
 		stats.observe(w.calls.clock.now() - began)
 		stats.end(outcomeOf(cmp.Or(refused, err)))
 	}()
 	refuse := func(err error) error {
 		refused = err
-		return w.reply(s, &replyHeader{}, nil, err)
+		return w.reply(s, &wire.ReplyHeader{}, nil, err)
 	}
-	err = h.parse(m.Header)
+	err = h.Parse(m.Header)
 	own.span = w.calls.trace.begin(h.Span)
 	if err == nil && h.Ref == nil {
 		err = fmt.Errorf("%w: a fetch of nothing", ErrProtocol)
@@ -205,7 +206,7 @@ func (w *Worker) serveFetch(p *peer, s transport.Stream, m *transport.Message) (
 	defer own.end()
 	var c context.Context = own
 	if h.Pass != nil {
-		own.pass = h.pass()
+		own.pass = h.PassID()
 		in, leave, err := w.enterPass(own, h.Pass)
 		if err != nil {
 			return refuse(err)
@@ -226,25 +227,25 @@ func (w *Worker) serveFetch(p *peer, s transport.Stream, m *transport.Message) (
 
 // serveRefs takes control messages of references.
 func (w *Worker) serveRefs(p *peer, s transport.Stream, m *transport.Message) error {
-	var h refsHeader
-	if err := decode(m.Header, &h); err != nil {
-		return w.reply(s, &replyHeader{}, nil, err)
+	var h wire.RefsHeader
+	if err := wire.Decode(m.Header, &h); err != nil {
+		return w.reply(s, &wire.ReplyHeader{}, nil, err)
 	}
 	answers, err := w.refs.receive(p, h.Messages)
-	reply := &replyHeader{}
+	reply := &wire.ReplyHeader{}
 	if err == nil {
-		reply.Value, err = encode(answers)
+		reply.Value, err = wire.Encode(answers)
 	}
 	return w.reply(s, reply, nil, err)
 }
 
 // serveRenew says which passes of this worker's are over.
 func (w *Worker) serveRenew(s transport.Stream, m *transport.Message) error {
-	var h renewHeader
-	reply := &replyHeader{}
-	err := decode(m.Header, &h)
+	var h wire.RenewHeader
+	reply := &wire.ReplyHeader{}
+	err := wire.Decode(m.Header, &h)
 	if err == nil {
-		reply.Value, err = encode(w.passes.HandleRenew(h.Passes))
+		reply.Value, err = wire.Encode(w.passes.HandleRenew(h.Passes))
 	}
 	return w.reply(s, reply, nil, err)
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/internal/private"
+	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/rpc/trace"
 	"github.com/weft-project/weft/transport"
 )
@@ -79,7 +80,7 @@ func (o *outbound) endSpan(err error) {
 	}
 	kind, function, to := spanCall, o.what, ""
 	switch {
-	case o.m.Kind == kindFetch:
+	case o.m.Kind == wire.KindFetch:
 		kind, function = spanFetch, ""
 	case o.h.Ref != nil:
 		kind = spanRemote
@@ -101,15 +102,7 @@ func (in *inbound) endSpan() {
 	if in.h.Ref != nil {
 		kind = spanRemote
 	}
-	in.w.calls.trace.end(in.span, trace.Callee, kind, in.h.Function, in.p.name, in.h.pass(), in.err)
-}
-
-// pass is the call's, 0 where it has none.
-func (h *callHeader) pass() ctx.PassID {
-	if h.Pass == nil {
-		return 0
-	}
-	return ctx.PassID(h.Pass.Pass)
+	in.w.calls.trace.end(in.span, trace.Callee, kind, in.h.Function, in.p.name, in.h.PassID(), in.err)
 }
 
 // sizeOf is how many bytes of header and tensors a message has.

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/ctx/passgraph"
+	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/rpc/trace"
 )
 
@@ -136,18 +137,18 @@ func TestATraceGoesIntoNoFileBehindALink(t *testing.T) {
 }
 
 func TestOnlyATracedCallHasASpanInItsHeader(t *testing.T) {
-	h := callHeader{Function: "f", Ticket: 3}
-	plain, err := h.append(nil)
+	h := wire.CallHeader{Function: "f", Ticket: 3}
+	plain, err := h.Append(nil)
 	require.NoError(t, err)
 	require.Len(t, plain, 4)
 	h.Span = 1<<63 | 5
-	traced, err := h.append(nil)
+	traced, err := h.Append(nil)
 	require.NoError(t, err)
 	require.Len(t, traced, len(plain)+8)
-	var back callHeader
-	require.NoError(t, back.parse(traced))
+	var back wire.CallHeader
+	require.NoError(t, back.Parse(traced))
 	require.Equal(t, h.Span, back.Span)
-	require.Error(t, (&callHeader{}).parse(traced[:len(traced)-1]))
+	require.Error(t, (&wire.CallHeader{}).Parse(traced[:len(traced)-1]))
 }
 
 func TestTheSpansOfABackwardLieInThePartsOfItsWorkersAndFollowItsGradients(t *testing.T) {

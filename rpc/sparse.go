@@ -5,20 +5,14 @@ import (
 
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/transport"
 )
 
-// sparseInfo says that a gradient of a message is sparse: its indices and its values travel as two
-// tensors in its place.
-type sparseInfo struct {
-	At     int `cbor:"1,keyasint"` // which of the gradients; they ascend
-	Extent int `cbor:"2,keyasint"` // rows of the whole gradient
-}
-
 // outgoingGradients puts gradients into a message as outgoing does, sparse ones coalesced and as
 // their parts.
-func outgoingGradients(m *transport.Message, grads []*autodiff.Tensor, targets []device.ID) ([]sparseInfo, error) {
-	var info []sparseInfo
+func outgoingGradients(m *transport.Message, grads []*autodiff.Tensor, targets []device.ID) ([]wire.SparseInfo, error) {
+	var info []wire.SparseInfo
 	var mine, parts []*autodiff.Tensor
 	var to []device.ID
 	defer func() { autodiff.Release(mine...) }()
@@ -37,7 +31,7 @@ func outgoingGradients(m *transport.Message, grads []*autodiff.Tensor, targets [
 		ids, values, _ := c.Rows()
 		mine = append(mine, ids, values)
 		parts, to = append(parts, ids, values), append(to, targets[i], targets[i])
-		info = append(info, sparseInfo{i, g.Type().Shape[0]})
+		info = append(info, wire.SparseInfo{At: i, Extent: g.Type().Shape[0]})
 	}
 	return info, outgoing(m, parts, func(i int) (device.ID, error) { return to[i], nil })
 }
@@ -45,7 +39,7 @@ func outgoingGradients(m *transport.Message, grads []*autodiff.Tensor, targets [
 // incomingGradients makes gradients of a message's tensors; the receiver must release them. It
 // takes over what it used of the message's buffers. Indices are known to lie within their gradient
 // afterwards; what type it has is for the receiver to check.
-func incomingGradients(m *transport.Message, info []sparseInfo) (grads []*autodiff.Tensor, err error) {
+func incomingGradients(m *transport.Message, info []wire.SparseInfo) (grads []*autodiff.Tensor, err error) {
 	tensors := m.Tensors
 	for len(tensors) > 0 {
 		t := &tensors[0]

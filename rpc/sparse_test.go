@@ -11,6 +11,7 @@ import (
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels"
+	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/transport"
 )
 
@@ -110,7 +111,7 @@ func FuzzSparseGradients(f *testing.F) {
 		before := device.Host().Stats().Live
 		m := tensorsFrom(t, raw)
 		n := len(m.Tensors)
-		grads, err := incomingGradients(m, []sparseInfo{{at1, extent1}, {at2, extent2}})
+		grads, err := incomingGradients(m, []wire.SparseInfo{{At: at1, Extent: extent1}, {At: at2, Extent: extent2}})
 		if err != nil {
 			require.True(t, errors.Is(err, ErrProtocol), "%v", err)
 			require.Nil(t, grads)
@@ -142,17 +143,17 @@ func TestAMessageOfSparseGradientsThatAreNoneIsRefused(t *testing.T) {
 	}
 	for why, c := range map[string]struct {
 		raw  []byte
-		info []sparseInfo
+		info []wire.SparseInfo
 		says string
 	}{
-		"an index beyond the extent":   {join(ids, values), []sparseInfo{{0, 3}}, "index out of range"},
-		"no values":                    {ids, []sparseInfo{{0, 4}}, "lacks its parts"},
-		"absent values":                {join(ids, absent), []sparseInfo{{0, 4}}, "lacks its parts"},
-		"parts in the wrong order":     {join(values, ids), []sparseInfo{{0, 4}}, "no rows"},
-		"a gradient that is not there": {join(ids, values), []sparseInfo{{7, 4}}, "gradient 7"},
-		"one gradient named twice":     {join(ids, values, ids, values), []sparseInfo{{0, 4}, {0, 4}}, "gradient 0"},
-		"an endless extent":            {join(ids, values), []sparseInfo{{0, 1 << 62}}, "too many elements"},
-		"a negative extent":            {join(ids, values), []sparseInfo{{0, -1}}, "negative"},
+		"an index beyond the extent":   {join(ids, values), []wire.SparseInfo{{At: 0, Extent: 3}}, "index out of range"},
+		"no values":                    {ids, []wire.SparseInfo{{At: 0, Extent: 4}}, "lacks its parts"},
+		"absent values":                {join(ids, absent), []wire.SparseInfo{{At: 0, Extent: 4}}, "lacks its parts"},
+		"parts in the wrong order":     {join(values, ids), []wire.SparseInfo{{At: 0, Extent: 4}}, "no rows"},
+		"a gradient that is not there": {join(ids, values), []wire.SparseInfo{{At: 7, Extent: 4}}, "gradient 7"},
+		"one gradient named twice":     {join(ids, values, ids, values), []wire.SparseInfo{{At: 0, Extent: 4}, {At: 0, Extent: 4}}, "gradient 0"},
+		"an endless extent":            {join(ids, values), []wire.SparseInfo{{At: 0, Extent: 1 << 62}}, "too many elements"},
+		"a negative extent":            {join(ids, values), []wire.SparseInfo{{At: 0, Extent: -1}}, "negative"},
 	} {
 		before := device.Host().Stats().Live
 		m := tensorsFrom(t, c.raw)

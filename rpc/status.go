@@ -10,6 +10,7 @@ import (
 	"github.com/fxamacker/cbor/v2"
 
 	"github.com/weft-project/weft/internal/printable"
+	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/transport"
 )
 
@@ -85,7 +86,7 @@ func (l PeerLanes) whyNotBetter() string {
 
 // statusMode is for statuses, which list no more peers than fit, in printable text.
 var statusMode = sync.OnceValue(func() cbor.DecMode {
-	return decoding(cbor.DecOptions{MaxNestedLevels: 8, MaxArrayElements: maxStatusPeers, MaxMapPairs: 64})
+	return wire.Decoding(cbor.DecOptions{MaxNestedLevels: 8, MaxArrayElements: maxStatusPeers, MaxMapPairs: 64})
 })
 
 // decodeStatus reads a status. What it says is printable, and its names are workers' names.
@@ -121,7 +122,7 @@ func (w *Worker) observed(link transport.Link, s transport.Stream, m *transport.
 	if w.observers.Add(1) > maxObservers {
 		w.observers.Add(-1)
 		return errors.Join(fmt.Errorf("%w: %s has %d observers already; ask again in some seconds", ErrBusy, w.name, maxObservers),
-			w.reply(s, &replyHeader{}, nil, fmt.Errorf("%w: %d observers are here already; ask again in some seconds", ErrBusy, maxObservers)))
+			w.reply(s, &wire.ReplyHeader{}, nil, fmt.Errorf("%w: %d observers are here already; ask again in some seconds", ErrBusy, maxObservers)))
 	}
 	defer w.observers.Add(-1)
 	c, cancel := context.WithTimeout(w.life, helloTimeout)
@@ -145,15 +146,15 @@ func (w *Worker) observed(link transport.Link, s transport.Stream, m *transport.
 func (w *Worker) answerObserver(c context.Context, s transport.Stream, m *transport.Message) error {
 	defer s.Reset(nil)
 	defer m.Release()
-	var h replyHeader
+	var h wire.ReplyHeader
 	var err error
 	switch {
-	case m.Kind != kindStatus:
+	case m.Kind != wire.KindStatus:
 		err = fmt.Errorf("%w: an observer may ask for the status and nothing else; kind %d needs a member of the job", ErrRefused, m.Kind)
 	case len(m.Header) > maxStatusAsk:
 		err = fmt.Errorf("%w: a request for the status of %d bytes", ErrProtocol, len(m.Header))
 	default:
-		h.Value, err = encode(w.status())
+		h.Value, err = wire.Encode(w.status())
 	}
 	if serr := w.reply(s, &h, nil, err); serr != nil || err != nil {
 		return errors.Join(err, serr)

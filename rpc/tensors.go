@@ -8,6 +8,7 @@ import (
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels"
+	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/transport"
 )
 
@@ -65,13 +66,13 @@ func (p *peer) target(by device.Map, src device.ID) (device.ID, error) {
 }
 
 // infos describes tensors in a header.
-func infos(tensors []*autodiff.Tensor) []tensorInfo {
+func infos(tensors []*autodiff.Tensor) []wire.TensorInfo {
 	if len(tensors) == 0 {
 		return nil
 	}
-	out := make([]tensorInfo, len(tensors))
+	out := make([]wire.TensorInfo, len(tensors))
 	for i, t := range tensors {
-		out[i] = tensorInfo{Requires: t.RequiresGrad(), Origin: t.Device()}
+		out[i] = wire.TensorInfo{Requires: t.RequiresGrad(), Origin: t.Device()}
 	}
 	return out
 }
@@ -98,7 +99,7 @@ func typeOf(t transport.Tensor) kernels.Type {
 }
 
 // attachRecv makes the recv function of tensors that arrived in a pass.
-func attachRecv(p *ctx.Pass, info *passInfo, from int, tensors []*autodiff.Tensor) error {
+func attachRecv(p *ctx.Pass, info *wire.PassInfo, from int, tensors []*autodiff.Tensor) error {
 	if p == nil || info == nil {
 		return nil
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/fxamacker/cbor/v2"
 
 	"github.com/weft-project/weft/autodiff"
+	"github.com/weft-project/weft/rpc/internal/wire"
 )
 
 // unpacking is one value on its way in.
@@ -134,7 +135,7 @@ func (c *codec) decodePlain(raw []byte, into any) error {
 }
 
 func (c *codec) decode(raw []byte, into any) error {
-	if err := modes().dec.Unmarshal(raw, into); err != nil {
+	if err := wire.Modes().Dec.Unmarshal(raw, into); err != nil {
 		return fmt.Errorf("%w: %v: %w", ErrArguments, c.typ, err)
 	}
 	return nil

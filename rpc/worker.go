@@ -14,6 +14,7 @@ import (
 
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/rpc/roster"
 	"github.com/weft-project/weft/store"
 	"github.com/weft-project/weft/transport"
@@ -212,7 +213,7 @@ func (w *Worker) begin() error {
 // calls.
 func (w *Worker) beginFor(kind uint8) error {
 	w.mu.Lock()
-	leaving := w.leaving && kind == kindCall
+	leaving := w.leaving && kind == wire.KindCall
 	w.mu.Unlock()
 	if leaving {
 		return fmt.Errorf("%w: %s is about to", ErrPeerLeft, w.name)

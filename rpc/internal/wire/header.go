@@ -1,4 +1,4 @@
-package rpc
+package wire
 
 import (
 	"encoding/binary"
@@ -41,27 +41,35 @@ const (
 const requiresBit = 0x80
 
 // callHeader is the header of a call, and of a fetch.
-type callHeader struct {
+type CallHeader struct {
 	Function string
 	Timeout  time.Duration // what is left of the caller's; 0: none
 	Ticket   uint64        // under which the answer may bring references; 0: it may not
 	Span     uint64        // the caller's, for the callee's trace; 0: none
 	Ref      *refs.ID      // call: keep the result under this id instead of sending it; fetch: what to send
 	Refs     []refs.Share  // the references among the arguments
-	Pass     *passInfo
+	Pass     *PassInfo
 	Args     []byte // to the header's end
 }
 
+// passID is the pass of the call, 0 where it has none.
+func (h *CallHeader) PassID() ctx.PassID {
+	if h.Pass == nil {
+		return 0
+	}
+	return ctx.PassID(h.Pass.Pass)
+}
+
 // replyHeader is the header of an answer.
-type replyHeader struct {
-	Err   *wireError
+type ReplyHeader struct {
+	Err   *Error
 	Refs  []refs.Share
-	Pass  *passInfo
+	Pass  *PassInfo
 	Value []byte // to the header's end
 }
 
 // append writes all but the arguments.
-func (h *callHeader) append(b []byte) (_ []byte, err error) {
+func (h *CallHeader) Append(b []byte) (_ []byte, err error) {
 	var flags byte
 	set := func(flag byte, on bool) {
 		if on {
@@ -101,10 +109,10 @@ func (h *callHeader) append(b []byte) (_ []byte, err error) {
 }
 
 // parse reads what append wrote; the arguments are a part of b.
-func (h *callHeader) parse(b []byte) error {
+func (h *CallHeader) Parse(b []byte) error {
 	r := cursor{b: b}
 	flags := r.flags(callFlags)
-	h.Function = string(r.take(r.bounded(maxName)))
+	h.Function = string(r.take(r.bounded(MaxName)))
 	if flags&flagTimeout != 0 {
 		h.Timeout = time.Duration(r.bounded(math.MaxInt64))
 	}
@@ -127,7 +135,7 @@ func (h *callHeader) parse(b []byte) error {
 }
 
 // append writes all but the value.
-func (h *replyHeader) append(b []byte) (_ []byte, err error) {
+func (h *ReplyHeader) Append(b []byte) (_ []byte, err error) {
 	var flags byte
 	set := func(flag byte, on bool) {
 		if on {
@@ -153,11 +161,11 @@ func (h *replyHeader) append(b []byte) (_ []byte, err error) {
 }
 
 // parse reads what append wrote; the value is a part of b.
-func (h *replyHeader) parse(b []byte) error {
+func (h *ReplyHeader) Parse(b []byte) error {
 	r := cursor{b: b}
 	flags := r.flags(replyFlags)
 	if flags&flagError != 0 {
-		h.Err = &wireError{}
+		h.Err = &Error{}
 		r.cbor(h.Err)
 	}
 	if flags&flagReplyShares != 0 {
@@ -170,12 +178,12 @@ func (h *replyHeader) parse(b []byte) error {
 
 // appendCBOR writes what v points to, with its length.
 func appendCBOR(b []byte, v any) ([]byte, error) {
-	raw, err := encode(v)
+	raw, err := Encode(v)
 	b = binary.AppendUvarint(b, uint64(len(raw)))
 	return append(b, raw...), err
 }
 
-func (p *passInfo) append(b []byte) []byte {
+func (p *PassInfo) append(b []byte) []byte {
 	if p == nil {
 		return b
 	}
@@ -280,28 +288,28 @@ func (r *cursor) bounded(most uint64) int {
 func (r *cursor) cbor(into any) {
 	raw := r.take(r.bounded(uint64(len(r.b))))
 	if r.wrong == nil {
-		r.wrong = decode(raw, into)
+		r.wrong = Decode(raw, into)
 	}
 }
 
-func (r *cursor) pass(present, noGrad bool) *passInfo {
+func (r *cursor) pass(present, noGrad bool) *PassInfo {
 	if !present {
 		if noGrad {
 			r.fail("unknown flags")
 		}
 		return nil
 	}
-	p := &passInfo{Pass: r.id(), Message: r.id(), NoGrad: noGrad}
+	p := &PassInfo{Pass: r.id(), Message: r.id(), NoGrad: noGrad}
 	n := r.bounded(uint64(len(r.b) / 2)) // a tensor has two bytes at least
 	if n > 0 {
-		p.Tensors = make([]tensorInfo, n)
+		p.Tensors = make([]TensorInfo, n)
 	}
 	for i := range p.Tensors {
 		kind := r.take(1)
 		if r.wrong != nil {
 			break
 		}
-		p.Tensors[i] = tensorInfo{
+		p.Tensors[i] = TensorInfo{
 			Requires: kind[0]&requiresBit != 0,
 			Origin:   device.ID{Kind: device.Kind(kind[0] &^ requiresBit), Index: r.bounded(math.MaxInt32)},
 		}

@@ -1,6 +1,7 @@
-package rpc
+package wire
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -15,48 +16,48 @@ import (
 
 // Kinds of messages. The numbers are part of the wire format.
 const (
-	kindReply     = 1
-	kindHello     = 2
-	kindCall      = 3
-	kindGradients = 4
-	kindCleanup   = 5
-	kindFetch     = 6
-	kindRefs      = 7
-	kindNews      = 9
-	kindAbort     = 10
-	kindRenew     = 11
-	kindGraph     = 12
-	kindStatus    = 32 // in place of a greeting too: see observed
+	KindReply     = 1
+	KindHello     = 2
+	KindCall      = 3
+	KindGradients = 4
+	KindCleanup   = 5
+	KindFetch     = 6
+	KindRefs      = 7
+	KindNews      = 9
+	KindAbort     = 10
+	KindRenew     = 11
+	KindGraph     = 12
+	KindStatus    = 32 // in place of a greeting too: see observed
 )
 
 // tensorInfo is what a header says of each tensor of its message, beyond what the frame says.
-type tensorInfo struct {
+type TensorInfo struct {
 	Requires bool
 	Origin   device.ID // where it lay at the sender
 }
 
 // passInfo places a message in a pass.
-type passInfo struct {
+type PassInfo struct {
 	Pass    uint64
 	Message uint64
-	Tensors []tensorInfo
+	Tensors []TensorInfo
 	Past    ctx.Lineage
 	NoGrad  bool
 }
 
-type helloHeader struct {
+type HelloHeader struct {
 	roster.Member        // who dialled
 	To            string `cbor:"11,keyasint"` // whom it means to reach
 	Life          uint64 `cbor:"12,keyasint"` // and in which life
 	Digest        uint64 `cbor:"13,keyasint"` // of the workers that it knows
 }
 
-type helloAnswer struct {
+type HelloAnswer struct {
 	Crossed bool `cbor:"1,keyasint,omitempty"` // the callee has linked, or is about to: its link is the one
 	Sync    bool `cbor:"2,keyasint,omitempty"` // the two do not know the same workers: each is to tell the other of all
 }
 
-type gradientsHeader struct {
+type GradientsHeader struct {
 	Pass     uint64        `cbor:"1,keyasint"`
 	Message  uint64        `cbor:"2,keyasint"`
 	Backward uint64        `cbor:"3,keyasint"`
@@ -64,42 +65,80 @@ type gradientsHeader struct {
 	Timeout  time.Duration `cbor:"5,keyasint,omitempty"`
 	Mode     ctx.Mode      `cbor:"6,keyasint,omitempty"`
 	Plan     []byte        `cbor:"7,keyasint,omitempty"` // ctx.Plan
-	Sparse   []sparseInfo  `cbor:"8,keyasint,omitempty"`
+	Sparse   []SparseInfo  `cbor:"8,keyasint,omitempty"`
 	Anomaly  bool          `cbor:"9,keyasint,omitempty"`
 	Span     uint64        `cbor:"10,keyasint,omitempty"` // the sender's; 0 where it does not trace
 }
 
 // abortHeader tells of a failure; Err is its cause.
-type abortHeader struct {
+type AbortHeader struct {
 	Failure ctx.Failure `cbor:"1,keyasint"`
-	Err     *wireError  `cbor:"2,keyasint"`
+	Err     *Error      `cbor:"2,keyasint"`
 }
 
-type cleanupHeader struct {
+type CleanupHeader struct {
 	Pass uint64 `cbor:"1,keyasint"`
 }
 
 // renewHeader asks for passes that the callee opened. The answer's value is a list of those that it
 // has left.
-type renewHeader struct {
+type RenewHeader struct {
 	Passes []ctx.PassID `cbor:"1,keyasint"`
 }
 
 // refsHeader carries control messages of references. The answer's value is a list of as many
 // refs.Answer.
-type refsHeader struct {
+type RefsHeader struct {
 	Messages []refs.Message `cbor:"1,keyasint"`
 }
 
+// newsHeader carries news of members.
+type NewsHeader struct {
+	News []roster.News `cbor:"1,keyasint"`
+}
+
+// graphHeader asks for a worker's part of a pass's graph; the answer's value is a passgraph.Worker.
+type GraphHeader struct {
+	Pass uint64 `cbor:"1,keyasint"`
+}
+
+// sparseInfo says that a gradient of a message is sparse: its indices and its values travel as two
+// tensors in its place.
+type SparseInfo struct {
+	At     int `cbor:"1,keyasint"` // which of the gradients; they ascend
+	Extent int `cbor:"2,keyasint"` // rows of the whole gradient
+}
+
+// wireError is an error on the wire.
+type Error struct {
+	Worker string  `cbor:"1,keyasint"`
+	Text   string  `cbor:"2,keyasint"`
+	Kinds  []int   `cbor:"3,keyasint,omitempty"`
+	Type   string  `cbor:"4,keyasint,omitempty"`
+	Causes []Cause `cbor:"5,keyasint,omitempty"`
+}
+
+// wireCause is an error of a listed type: its exported fields in CBOR.
+type Cause struct {
+	Name   string `cbor:"1,keyasint"`
+	Fields []byte `cbor:"2,keyasint"`
+}
+
+// maxName bounds the names of functions and workers.
+const MaxName = 128
+
+// errProtocol is what is wrong with a message that is none.
+var ErrProtocol = errors.New("bad message")
+
 // modes are the CBOR modes: deterministic out, bounded and strict in; unknown keys are ignored, so
 // that headers can grow.
-var modes = sync.OnceValue(func() (m struct {
-	enc cbor.UserBufferEncMode
-	dec cbor.DecMode
+var Modes = sync.OnceValue(func() (m struct {
+	Enc cbor.UserBufferEncMode
+	Dec cbor.DecMode
 }) {
 	enc, err := cbor.EncOptions{Sort: cbor.SortCanonical, TextMarshaler: cbor.TextMarshalerTextString, Time: cbor.TimeRFC3339Nano}.UserBufferEncMode()
-	m.enc = fixed(enc, err)
-	m.dec = decoding(cbor.DecOptions{
+	m.Enc = fixed(enc, err)
+	m.Dec = Decoding(cbor.DecOptions{
 		MaxNestedLevels: 64, MaxArrayElements: 1 << 20, MaxMapPairs: 1 << 20,
 		TextUnmarshaler: cbor.TextUnmarshalerTextString, UTF8: cbor.UTF8DecodeInvalid, // Go strings hold any bytes
 	})
@@ -108,7 +147,7 @@ var modes = sync.OnceValue(func() (m struct {
 
 // decoding makes the mode for what comes from another worker: a key given twice, or a list beyond
 // the bounds, is refused before there is memory for it.
-func decoding(o cbor.DecOptions) cbor.DecMode {
+func Decoding(o cbor.DecOptions) cbor.DecMode {
 	o.DupMapKey = cbor.DupMapKeyEnforcedAPF
 	dec, err := o.DecMode()
 	return fixed(dec, err)
@@ -122,10 +161,10 @@ func fixed[M any](mode M, err error) M {
 	return mode
 }
 
-func encode(v any) ([]byte, error) { return modes().enc.Marshal(v) }
+func Encode(v any) ([]byte, error) { return Modes().Enc.Marshal(v) }
 
-func decode(b []byte, into any) error {
-	if err := modes().dec.Unmarshal(b, into); err != nil {
+func Decode(b []byte, into any) error {
+	if err := Modes().Dec.Unmarshal(b, into); err != nil {
 		return fmt.Errorf("%w: %w", ErrProtocol, err)
 	}
 	return nil
