@@ -1,23 +1,17 @@
 package rpc
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"reflect"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/fxamacker/cbor/v2"
-
-	"github.com/weft-project/weft/autodiff"
-	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/rpc/internal/admission"
+	"github.com/weft-project/weft/rpc/internal/codec"
 	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/rpc/refs"
-	"github.com/weft-project/weft/transport"
 )
 
 // calling is what a worker needs for calls, its own and its peers'.
@@ -27,6 +21,7 @@ type calling struct {
 	gate      *admission.Gate[*inbound]
 	pool      *admission.Pool
 	outbounds sync.Pool // of *outbound
+	answers   parcels
 
 	clock    clock
 	trace    *tracer
@@ -49,10 +44,10 @@ func (c *calling) init(p *prepared, work *sync.WaitGroup, end <-chan struct{}) {
 type request struct {
 	kind  uint8
 	name  string
-	codec *codec    // of the argument
-	arg   any       // points to the argument; nil in a fetch
-	keep  *creation // the result stays there
-	fetch *refs.ID  // what is wanted in a fetch
+	codec *codec.Codec // of the argument
+	arg   any          // points to the argument; nil in a fetch
+	keep  *creation    // the result stays there
+	fetch *refs.ID     // what is wanted in a fetch
 }
 
 // outbound is a request whose arguments are packed: their tensors are held until it ends, their
@@ -63,14 +58,11 @@ type outbound struct {
 	what   string
 	c      context.Context
 	cancel context.CancelFunc // nil where there is nothing to cancel
-	m      transport.Message
-	h      wire.CallHeader
-	pack   packing
-	args   bytes.Buffer // the encoded arguments
-	head   []byte
-	stats  *callStats
-	span   *span
-	began  time.Duration // by the worker's clock
+	parcel
+	h     wire.CallHeader
+	stats *callStats
+	span  *span
+	began time.Duration // by the worker's clock
 }
 
 // start counts a request as outstanding and packs it. What it gives must be run; it fails with the
@@ -104,7 +96,7 @@ func (o *outbound) packUp(r request) error {
 		return nil
 	}
 	o.h.Function = r.name
-	if err := r.codec.packTo(&o.pack, r.arg, &o.args); err != nil {
+	if err := r.codec.Encode(&o.pack, r.arg, &o.value); err != nil {
 		return err
 	}
 	if r.keep != nil {
@@ -113,15 +105,8 @@ func (o *outbound) packUp(r request) error {
 		}
 		o.h.Ref = &r.keep.id
 	}
-	if err := ofPass(o.c, o.pack.tensors); err != nil {
-		return err
-	}
-	there := func(i int) (device.ID, error) { return o.p.target(o.p.there, o.pack.tensors[i].Device()) }
-	return outgoing(&o.m, o.pack.tensors, there)
+	return o.load(o.c, func(i int) (device.ID, error) { return o.p.target(o.p.there, o.pack.Tensors[i].Device()) })
 }
-
-// maxKept bounds the memory that an idle outbound keeps.
-const maxKept = 64 << 10
 
 // count counts a call that begins.
 func (o *outbound) count(r request) {
@@ -147,7 +132,7 @@ func (o *outbound) end(err error) {
 	w.finish()
 }
 
-// outbound gives what a message is put together in.
+// outbound gives what a request is put together in.
 func (c *calling) outbound() *outbound {
 	o, _ := c.outbounds.Get().(*outbound)
 	if o == nil {
@@ -156,13 +141,10 @@ func (c *calling) outbound() *outbound {
 	return o
 }
 
-// reuse lets go of what a message held, and keeps its memory.
+// reuse lets go of what a request held, and keeps its memory.
 func (c *calling) reuse(o *outbound) {
-	o.m.Release()
-	o.pack.unpin()
-	if o.args.Cap()+cap(o.head) <= maxKept {
-		o.args.Reset()
-		*o = outbound{args: o.args, head: o.head[:0]}
+	if o.empty() {
+		*o = outbound{parcel: o.parcel}
 		c.outbounds.Put(o)
 	}
 }
@@ -215,26 +197,26 @@ func left(c context.Context) time.Duration {
 
 // run sends the request and stores the answer's value in what out points to; a nil out takes no
 // value.
-func (o *outbound) run(result *codec, out any) (err error) {
+func (o *outbound) run(result *codec.Codec, out any) (err error) {
 	defer func() { o.end(err) }()
-	if result != nil && result.refers {
+	if result != nil && result.Refers() {
 		o.h.Ticket = o.w.ticket(o.p)
 	}
-	err = o.pack.share(o.c, o.w, o.p, 0)
+	err = o.share(o.c, o.w, o.p, 0)
 	if err == nil {
 		err = o.roundTrip(result, out)
 	}
 	if err != nil {
-		o.pack.recall(o.w, o.p)
+		o.recall(o.w, o.p)
 		o.w.abandon(o.p, o.h.Ticket)
 	}
 	return o.w.wrap(o.p.name, o.what, err)
 }
 
 // roundTrip records the tensors in the pass, sends, and takes the answer.
-func (o *outbound) roundTrip(result *codec, out any) (err error) {
+func (o *outbound) roundTrip(result *codec.Codec, out any) (err error) {
 	w, p, c := o.w, o.p, o.c
-	info, unsend, err := w.record(c, p, o.what, o.pack.tensors)
+	info, unsend, err := p.record(c, o.what, o.pack.Tensors)
 	if err != nil {
 		return err
 	}
@@ -245,11 +227,11 @@ func (o *outbound) roundTrip(result *codec, out any) (err error) {
 			}
 		}()
 	}
-	o.h.Timeout, o.h.Pass, o.h.Refs = left(c), info, o.pack.shares
+	o.h.Timeout, o.h.Pass, o.h.Refs = left(c), info, o.shares
 	if o.head, err = o.h.Append(o.head[:0]); err != nil {
 		return err
 	}
-	o.head = append(o.head, o.args.Bytes()...)
+	o.head = append(o.head, o.value.Bytes()...)
 	o.m.Header = o.head
 	link, err := p.connection(c)
 	if err != nil {
@@ -266,67 +248,8 @@ func (o *outbound) roundTrip(result *codec, out any) (err error) {
 	var h wire.ReplyHeader
 	err = w.parseReply(reply, &h)
 	if err == nil && out != nil {
-		err = w.receive(c, p, reply, &h, result, out)
+		err = arrived{reply, result, h.Pass, h.Refs, h.Value}.unpack(c, p, out)
 	}
-	return err
-}
-
-// record attaches the send function of a message that leaves in a pass. unsend, where there is one,
-// takes it back when nobody will ever send its gradients.
-func (w *Worker) record(c context.Context, p *peer, what string, tensors []*autodiff.Tensor) (info *wire.PassInfo, unsend func(), err error) {
-	pass, ok := ctx.From(c)
-	if !ok {
-		return nil, nil, nil
-	}
-	id := pass.NextMessage()
-	info = &wire.PassInfo{Pass: uint64(pass.ID()), Message: uint64(id), NoGrad: !ctx.Recording(c)}
-	pass.Meet(ctx.WorkerID(p.rank))
-	if info.NoGrad {
-		pass.NoteSend(id, ctx.WorkerID(p.rank), what, tensors)
-		return info, func() { pass.DropSend(id) }, nil
-	}
-	info.Tensors = infos(tensors)
-	info.Past, err = pass.AttachSend(id, ctx.WorkerID(p.rank), what, tensors)
-	return info, func() { pass.DropSend(id) }, err
-}
-
-// ofPass refuses tensors of a pass or arena that the context does not carry: their gradients would
-// be lost without a word.
-func ofPass(c context.Context, tensors []*autodiff.Tensor) error {
-	if len(tensors) == 0 || c.Err() != nil { // who has ended the call knows better what is wrong
-		return nil
-	}
-	var mine *autodiff.Arena
-	if pass, ok := ctx.From(c); ok {
-		mine = pass.Arena()
-	}
-	return mine.Sends(tensors...)
-}
-
-// receive unpacks an answer into what out points to.
-func (w *Worker) receive(c context.Context, p *peer, m *transport.Message, h *wire.ReplyHeader, result *codec, out any) error {
-	pass, _ := ctx.From(c)
-	tensors := incoming(m, pass)
-	if err := attachRecv(pass, h.Pass, p.rank, tensors); err != nil {
-		return err
-	}
-	return w.unpack(c, p, result, h.Value, tensors, h.Refs, out)
-}
-
-// unpack fills a value from the wire; references in it are confirmed by their owners before it
-// returns.
-func (w *Worker) unpack(c context.Context, from *peer, cd *codec, raw cbor.RawMessage, tensors []*autodiff.Tensor, shares []refs.Share, into any) error {
-	held, err := w.hold(c, from, shares)
-	if err != nil {
-		return err
-	}
-	u := unpacking{tensors: tensors, refs: held, used: make([]bool, len(held))}
-	if cd.kind == plain {
-		err = cd.decodePlain(raw, into)
-	} else {
-		err = cd.unpack(&u, raw, reflect.ValueOf(into).Elem(), 0)
-	}
-	u.leave(err != nil)
 	return err
 }
 
@@ -351,7 +274,7 @@ func (w *Worker) remote(c context.Context, to string, r request) *ref {
 }
 
 // fetch copies a reference's value from its owner into what out points to.
-func (w *Worker) fetch(c context.Context, r *ref, result *codec, out any) error {
+func (w *Worker) fetch(c context.Context, r *ref, result *codec.Codec, out any) error {
 	o, err := w.start(c, r.Owner(), request{kind: wire.KindFetch, name: "fetch", fetch: &r.id})
 	if err != nil {
 		return err

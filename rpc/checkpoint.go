@@ -3,10 +3,10 @@ package rpc
 import (
 	"bytes"
 	"context"
-	"reflect"
 
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/ctx"
+	"github.com/weft-project/weft/rpc/internal/codec"
 )
 
 // Option changes how a function is served.
@@ -29,8 +29,8 @@ func Checkpoint() Option { return func(o *options) { o.checkpoint = true } }
 type checkpointKey struct{}
 
 // checkpointable says why a function cannot be run again.
-func checkpointable(in, out *codec) error {
-	if in.refers || out.refers || out.kind == remains {
+func checkpointable(in, out *codec.Codec) error {
+	if in.Refers() || out.Refers() || out.Travels() != nil {
 		return misdeclared("a checkpointed function takes and gives plain values and tensors, without references")
 	}
 	return nil
@@ -38,7 +38,7 @@ func checkpointable(in, out *codec) error {
 
 // handleAgain is handle for a call that is recorded as a checkpoint.
 func (f *Func[In, Out]) handleAgain(c context.Context, args *In) (any, pending, error) {
-	in, tensors, err := f.in.split(args)
+	in, tensors, err := takeApart(f.in, args)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -59,7 +59,7 @@ func (f *Func[In, Out]) handleAgain(c context.Context, args *In) (any, pending, 
 		return nil, nil, err
 	}
 	result := new(Out)
-	if err := f.out.join(out, results, result); err != nil {
+	if err := putTogether(f.out, out, results, result); err != nil {
 		return nil, nil, err
 	}
 	return result, nil, nil
@@ -68,29 +68,26 @@ func (f *Func[In, Out]) handleAgain(c context.Context, args *In) (any, pending, 
 // replay runs the function on arguments that were taken apart, and takes its result apart.
 func (f *Func[In, Out]) replay(c context.Context, in []byte, ts []*autodiff.Tensor) ([]byte, []*autodiff.Tensor, error) {
 	args, out := new(In), new(Out)
-	if err := f.in.join(in, ts, args); err != nil {
+	if err := putTogether(f.in, in, ts, args); err != nil {
 		return nil, nil, err
 	}
 	if _, err := f.protect(c, *args, out); err != nil {
 		return nil, nil, err
 	}
-	return f.out.split(out)
+	return takeApart(f.out, out)
 }
 
-// split takes a value without references apart into its tensors and the rest.
-func (c *codec) split(ptr any) ([]byte, []*autodiff.Tensor, error) {
-	var p packing
+// takeApart takes a value without references apart into its tensors and the rest.
+func takeApart(cd *codec.Codec, ptr any) ([]byte, []*autodiff.Tensor, error) {
+	var p codec.Packing
 	var b bytes.Buffer
-	err := c.packTo(&p, ptr, &b)
-	return b.Bytes(), p.tensors, err
+	err := cd.Encode(&p, ptr, &b)
+	return b.Bytes(), p.Tensors, err
 }
 
-// join is the inverse of split, with other tensors.
-func (c *codec) join(raw []byte, tensors []*autodiff.Tensor, into any) error {
-	if c.kind == plain {
-		return c.decodePlain(raw, into)
-	}
-	return c.unpack(&unpacking{tensors: tensors}, raw, reflect.ValueOf(into).Elem(), 0)
+// putTogether is the inverse of takeApart, with other tensors.
+func putTogether(cd *codec.Codec, raw []byte, tensors []*autodiff.Tensor, into any) error {
+	return cd.Decode(&codec.Unpacking{Tensors: tensors}, raw, into)
 }
 
 // checkpoints says that a call under c is to be recorded as a checkpoint.

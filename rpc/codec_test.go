@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"bytes"
 	"context"
 	"math/rand/v2"
 	"reflect"
@@ -10,24 +11,25 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/autodiff"
-	"github.com/weft-project/weft/rpc/internal/wire"
+	"github.com/weft-project/weft/rpc/internal/codec"
 )
 
 // roundTripValue packs v as its type's codec says and unpacks it again, without a wire.
 func roundTripValue(t testing.TB, v reflect.Value) (reflect.Value, error) {
 	t.Helper()
-	cd, err := codecFor(v.Type())
+	cd, err := forms.For(v.Type())
 	require.NoError(t, err, "%v", v.Type())
-	var p packing
-	tree, err := cd.pack(&p, v, 0)
-	if err != nil {
+	var p codec.Packing
+	var raw bytes.Buffer
+	in, out := reflect.New(v.Type()), reflect.New(v.Type())
+	in.Elem().Set(v)
+	if err := cd.Encode(&p, in.Interface(), &raw); err != nil {
 		return reflect.Value{}, err
 	}
-	raw, err := wire.Encode(tree)
-	require.NoError(t, err)
-	out := reflect.New(v.Type()).Elem()
-	return out, cd.unpack(&unpacking{tensors: p.tensors}, raw, out, 0)
+	return out.Elem(), cd.Decode(&codec.Unpacking{Tensors: p.Tensors}, raw.Bytes(), out.Interface())
 }
+
+var tensorType = reflect.TypeFor[*autodiff.Tensor]()
 
 // maker makes random types and random values of them.
 type maker struct {

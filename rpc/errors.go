@@ -9,6 +9,7 @@ import (
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels"
+	"github.com/weft-project/weft/rpc/internal/codec"
 	"github.com/weft-project/weft/rpc/internal/wire"
 )
 
@@ -18,7 +19,7 @@ var (
 	ErrNoWorker      = errors.New("no worker in this context; make it with Worker.Context or Worker.Pass")
 	ErrUnknownWorker = errors.New("no such worker")
 	ErrNotServed     = errors.New("function is not served")
-	ErrArguments     = errors.New("bad arguments")
+	ErrArguments     = codec.ErrArguments
 	ErrTimeout       = ctx.ErrTimeout
 	ErrPeerLost      = ctx.ErrPeerLost // one sentinel for calls and passes, as for timeouts
 	ErrPeerLeft      = errors.New("peer has left")

@@ -47,8 +47,8 @@ func ErrorType[E error](name string) TypedError {
 		t.err = fmt.Errorf("error type %q: a %v is neither a struct nor a pointer to one", name, t.typ)
 		return t
 	}
-	c, err := (&codecMaker{made: map[reflect.Type]*codec{}, lenient: true}).whole(fields)
-	if err == nil && c.kind != plain {
+	c, err := forms.Exported(fields)
+	if err == nil && !c.Plain() {
 		err = fmt.Errorf("%w: errors carry neither tensors nor references", ErrArguments)
 	}
 	if err != nil {

@@ -58,11 +58,11 @@ func travels[T any](t *testing.T, v T) (got T) { return survives(t, v) }
 // survives takes a value through the codec as a call does.
 func survives[T any](t *testing.T, v T) (got T) {
 	t.Helper()
-	cd, err := codecFor(reflect.TypeFor[T]())
+	cd, err := forms.For(reflect.TypeFor[T]())
 	require.NoError(t, err)
-	raw, tensors, err := cd.split(&v)
+	raw, tensors, err := takeApart(cd, &v)
 	require.NoError(t, err)
-	require.NoError(t, cd.join(raw, tensors, &got))
+	require.NoError(t, putTogether(cd, raw, tensors, &got))
 	return got
 }
 

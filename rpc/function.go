@@ -8,6 +8,7 @@ import (
 	"runtime"
 
 	"github.com/weft-project/weft/autodiff"
+	"github.com/weft-project/weft/rpc/internal/codec"
 	"github.com/weft-project/weft/rpc/internal/wire"
 )
 
@@ -22,7 +23,7 @@ type Function interface {
 // handler is a function as the serving side sees it.
 type handler struct {
 	name    string
-	in, out *codec
+	in, out *codec.Codec
 	stats   *callStats
 	// call runs the function. It gives what points to the result, or what will give it.
 	call func(c context.Context, in *inbound) (out any, later pending, err error)
@@ -31,7 +32,7 @@ type handler struct {
 // Func is a function declared with Define or DefineAsync. The same declaration serves and calls.
 type Func[In, Out any] struct {
 	name    string
-	in, out *codec
+	in, out *codec.Codec
 	fn      func(context.Context, In) (Out, *Future[Out], error)
 	options options
 	at      autodiff.Site // of the function's code
@@ -90,26 +91,13 @@ func define[In, Out any](name string, none bool, fn func(context.Context, In) (O
 		f.err = misdeclared(fmt.Sprintf("function %q is nil", name))
 		return f
 	}
-	if f.in, f.err = codecFor(reflect.TypeFor[In]()); f.err == nil {
-		f.out, f.err = resultCodec(reflect.TypeFor[Out]())
+	if f.in, f.err = forms.For(reflect.TypeFor[In]()); f.err == nil {
+		f.out, f.err = forms.Result(reflect.TypeFor[Out]())
 	}
 	if f.err != nil {
 		f.err = fmt.Errorf("function %q: %w", name, f.err)
 	}
 	return f
-}
-
-// resultCodec is codecFor, but a result that cannot travel is allowed: Remote keeps it where it is
-// made.
-func resultCodec(t reflect.Type) (*codec, error) {
-	c, err := codecFor(t)
-	if err != nil && t.Implements(futureType) {
-		return nil, err
-	}
-	if err != nil {
-		return &codec{typ: t, kind: remains, why: err}, nil //nolint:nilerr // the error is for who asks for the value
-	}
-	return c, nil
 }
 
 // Name is the name given to Define.
@@ -127,7 +115,7 @@ func (f *Func[In, Out]) served() (*handler, error) {
 
 func (f *Func[In, Out]) handle(c context.Context, in *inbound) (any, pending, error) {
 	args := new(In)
-	if err := in.unpack(c, args); err != nil {
+	if err := (arrived{in.m, f.in, in.h.Pass, in.h.Refs, in.h.Args}).unpack(c, in.p, args); err != nil {
 		return nil, nil, err
 	}
 	if f.options.checkpoints(c) {
@@ -180,8 +168,8 @@ func (f *Func[In, Out]) Call(c context.Context, to string, in In) (out Out, err 
 // start packs a call that brings its result here.
 func (f *Func[In, Out]) start(c context.Context, w *Worker, to string, in *In) (*outbound, error) {
 	err := f.err
-	if err == nil && f.out.kind == remains {
-		err = f.out.cannotTravel()
+	if err == nil {
+		err = f.out.Travels()
 	}
 	if err != nil {
 		return nil, w.wrap(to, f.name, err)

@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"reflect"
@@ -13,6 +14,7 @@ import (
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/rpc/internal/codec"
 	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/rpc/refs"
 	"github.com/weft-project/weft/rpc/roster"
@@ -31,26 +33,27 @@ func FuzzArguments(f *testing.F) {
 	m := &maker{tensors: []*autodiff.Tensor{nil, autodiff.Rand(2)}}
 	for i := range fuzzedTypes {
 		v := reflect.New(fuzzedTypes[i]).Elem()
-		cd, err := codecFor(v.Type())
+		cd, err := forms.For(v.Type())
 		require.NoError(f, err)
-		tree, err := cd.pack(&packing{}, v, 0)
-		require.NoError(f, err)
-		raw, err := wire.Encode(tree)
-		require.NoError(f, err)
-		f.Add(byte(i), raw)
+		var raw bytes.Buffer
+		require.NoError(f, cd.Encode(&codec.Packing{}, v.Addr().Interface(), &raw))
+		f.Add(byte(i), raw.Bytes())
 	}
 	f.Add(byte(3), []byte{0xa1, 0x61, 'L', 0x85, 0xf6, 0xf6, 0xf6, 0xf6, 0xf6})
 	f.Add(byte(4), []byte{0xa1, 0x63, '3', '0', '0', 0x00})
 	f.Add(byte(5), []byte{0x82, 1, 3})
 	f.Fuzz(func(t *testing.T, which byte, raw []byte) {
 		typ := fuzzedTypes[int(which)%len(fuzzedTypes)]
-		cd, err := codecFor(typ)
+		cd, err := forms.For(typ)
 		require.NoError(t, err)
-		u := &unpacking{tensors: m.tensors, refs: []*ref{failedRef(nil), failedRef(nil), failedRef(nil)}, used: make([]bool, 3)}
+		u := &codec.Unpacking{Tensors: m.tensors}
+		for range 3 {
+			u.Refs = append(u.Refs, (*pinnable)(failedRef(nil)))
+		}
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		v := reflect.New(typ).Elem()
-		err = cd.unpack(u, raw, v, 0)
+		v := reflect.New(typ)
+		err = cd.Decode(u, raw, v.Interface())
 		runtime.ReadMemStats(&after)
 		if got, most := after.TotalAlloc-before.TotalAlloc, uint64(4<<20+4096*len(raw)); got > most {
 			t.Fatalf("%d bytes allocated for %d", got, len(raw))
@@ -59,8 +62,7 @@ func FuzzArguments(f *testing.F) {
 			require.True(t, errors.Is(err, ErrArguments) || errors.Is(err, ErrProtocol), "%v", err)
 			return
 		}
-		_, err = cd.pack(&packing{}, v, 0)
-		require.NoError(t, err)
+		require.NoError(t, cd.Encode(&codec.Packing{}, v.Interface(), new(bytes.Buffer)))
 	})
 }
 

@@ -28,9 +28,9 @@ func AllGather[T any](c context.Context, value T, names ...string) (map[string]T
 	if err != nil {
 		return nil, fmt.Errorf("all-gather: %w", err)
 	}
-	cd, err := codecFor(reflect.TypeFor[T]())
-	if err == nil && cd.kind != plain {
-		err = fmt.Errorf("%w: a %v holds tensors or references, which a gathering does not carry", ErrArguments, cd.typ)
+	cd, err := forms.For(reflect.TypeFor[T]())
+	if err == nil && !cd.Plain() {
+		err = fmt.Errorf("%w: a %v holds tensors or references, which a gathering does not carry", ErrArguments, cd.Type())
 	}
 	var raw []byte
 	if err == nil {

@@ -11,9 +11,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/rpc/internal/codec"
 	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/transport"
 )
@@ -223,19 +223,6 @@ func (in *inbound) invoke() (out any, later pending, err error) {
 	return out, later, err
 }
 
-// unpack fills what into points to with the arguments.
-func (in *inbound) unpack(c context.Context, into any) error {
-	var tensors []*autodiff.Tensor
-	if len(in.m.Tensors) > 0 || in.h.Pass != nil {
-		pass, _ := ctx.From(c)
-		tensors = incoming(in.m, pass)
-		if err := attachRecv(pass, in.h.Pass, in.p.rank, tensors); err != nil {
-			return err
-		}
-	}
-	return in.w.unpack(c, in.p, in.fn.in, in.h.Args, tensors, in.h.Refs, into)
-}
-
 // made gives the result to the references of a call that keeps it here.
 func (in *inbound) made(out any, err error) {
 	if in.h.Ref == nil {
@@ -260,7 +247,7 @@ func (in *inbound) answer(out any, err error) error {
 		return err
 	}
 	if err == nil {
-		err = in.fn.out.check(in.work, reflect.ValueOf(out).Elem())
+		err = check(in.work, in.fn.out, reflect.ValueOf(out).Elem())
 	}
 	in.err = err
 	in.made(out, err)
@@ -274,46 +261,42 @@ func (w *Worker) answer(c context.Context, p *peer, s transport.Stream, fn *hand
 	if failed != nil {
 		return failed, w.reply(s, h, nil, failed)
 	}
-	o := w.calls.outbound()
-	defer w.calls.reuse(o)
-	m, pack := &o.m, &o.pack
-	err = fn.out.packTo(pack, out, &o.args)
-	if err == nil && len(pack.refs) > 0 && ticket == 0 {
+	x := w.calls.answers.get()
+	defer w.calls.answers.put(x)
+	err = fn.out.Encode(&x.pack, out, &x.value)
+	if err == nil && len(x.pack.Refs) > 0 && ticket == 0 {
 		err = fmt.Errorf("%w: it holds references, which the caller's declaration does not", ErrArguments)
 	}
 	if err == nil && ticket != 0 {
 		err = w.refs.answer(p, ticket)
 	}
 	if err == nil {
-		err = pack.share(c, w, p, ticket)
+		err = x.share(c, w, p, ticket)
 	}
 	if err == nil {
-		err = ofPass(c, pack.tensors)
-	}
-	if err == nil && len(pack.tensors) > 0 {
-		err = outgoing(m, pack.tensors, func(i int) (device.ID, error) { return p.target(p.back, pack.tensors[i].Device()) })
+		err = x.load(c, func(i int) (device.ID, error) { return p.target(p.back, x.pack.Tensors[i].Device()) })
 	}
 	if err == nil {
-		err = computed(m.Tensors)
+		err = computed(x.m.Tensors)
 	}
-	h.Refs, h.Value = pack.shares, o.args.Bytes()
+	h.Refs, h.Value = x.shares, x.value.Bytes()
 	var unsend func()
-	if _, plain := c.(*callContext); err == nil && (!plain || len(pack.tensors) > 0) { // without a pass there is nothing to record
-		h.Pass, unsend, err = w.record(c, p, "the result of "+fn.name, pack.tensors)
+	if _, plain := c.(*callContext); err == nil && (!plain || len(x.pack.Tensors) > 0) { // without a pass there is nothing to record
+		h.Pass, unsend, err = p.record(c, "the result of "+fn.name, x.pack.Tensors)
 	}
 	if err != nil {
-		pack.recall(w, p)
+		x.recall(w, p)
 		err = fmt.Errorf("result: %w", err)
 		return err, w.reply(s, &wire.ReplyHeader{}, nil, err)
 	}
-	m.Header = o.head[:0]
-	err = w.reply(s, h, m, nil)
-	o.head = m.Header
+	x.m.Header = x.head[:0]
+	err = w.reply(s, h, &x.m, nil)
+	x.head = x.m.Header
 	if err != nil {
 		if unsend != nil {
 			unsend()
 		}
-		pack.recall(w, p)
+		x.recall(w, p)
 	}
 	if errors.Is(err, errNotDelivered) {
 		return err, nil
@@ -355,4 +338,18 @@ func (w *Worker) logPanic(what string, p *peer, function string, err error) {
 // logPanic makes one record: the stack is an attribute, with a line for each function.
 func logPanic(log *slog.Logger, what string, p *panicError, where ...any) {
 	log.Error(what, append(where, "panic", fmt.Sprint(p.value), "stack", strings.Join(p.stack, "\n"))...)
+}
+
+// check says what is wrong with the tensors and references in a value that is kept here for
+// references. It waits for the values that calls under c make, as an answer does: they would end
+// with it.
+func check(c context.Context, cd *codec.Codec, v reflect.Value) error {
+	p, err := cd.Collect(v)
+	defer p.Unpin()
+	for _, r := range p.Refs {
+		if err == nil {
+			err = (*ref)(r.(*pinnable)).settled(c)
+		}
+	}
+	return err
 }

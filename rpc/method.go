@@ -17,9 +17,9 @@ type methodArgs[T, In any] struct {
 // DefineMethod declares a method of values of type T: fn gets the value itself at its owner, which
 // must serve the method. The reference is good for as long as fn runs.
 func DefineMethod[T, In, Out any](name string, fn func(c context.Context, self T, in In) (Out, error)) *Method[T, In, Out] {
-	args, aerr := codecFor(reflect.TypeFor[In]())
+	args, aerr := forms.For(reflect.TypeFor[In]())
 	f := define(name, fn == nil, func(c context.Context, a methodArgs[T, In]) (out Out, _ *Future[Out], err error) {
-		if aerr != nil || !args.has(reflect.ValueOf(&a.In).Elem(), a.Self.ref) { // or they share one count, and it is fn's
+		if aerr != nil || !args.Has(reflect.ValueOf(&a.In).Elem(), (*pinnable)(a.Self.ref)) { // or they share one count, and it is fn's
 			defer a.Self.Release()
 		}
 		self, err := a.Self.LocalValue(c)

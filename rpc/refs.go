@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weft-project/weft/ctx"
+	"github.com/weft-project/weft/rpc/internal/codec"
 	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/rpc/refs"
 )
@@ -297,16 +298,13 @@ func (w *Worker) share(c context.Context, r *ref, to *peer, ticket uint64) (s re
 	return s, w.why(to.node, err)
 }
 
-// maxRefs bounds the references in one message.
-const maxRefs = 1 << 16
-
 // hold takes the shares that a message brings, and waits until their owners have confirmed them.
-func (w *Worker) hold(c context.Context, from *peer, shares []refs.Share) (held []*ref, err error) {
+func (w *Worker) hold(c context.Context, from *peer, shares []refs.Share) (held []codec.Ref, err error) {
 	if len(shares) == 0 {
 		return nil, nil
 	}
-	if len(shares) > maxRefs {
-		return nil, fmt.Errorf("%w: %d references in one message; %d are allowed", ErrProtocol, len(shares), maxRefs)
+	if len(shares) > codec.MaxRefs {
+		return nil, fmt.Errorf("%w: %d references in one message; %d are allowed", ErrProtocol, len(shares), codec.MaxRefs)
 	}
 	for _, s := range shares {
 		w.seek(c, s.ID.Owner.Rank) // who has just joined may not have been heard of yet
@@ -323,14 +321,14 @@ func (w *Worker) hold(c context.Context, from *peer, shares []refs.Share) (held 
 			if !confirmed {
 				w.refs.waiting[h] = r
 			}
-			held = append(held, r)
+			held = append(held, (*pinnable)(r))
 		}
 	})
 	if err != nil {
 		err = fmt.Errorf("a reference that %s sent: %w", from.name, w.why(lost, err))
 	}
-	for _, r := range held {
-		if err == nil {
+	for _, h := range held {
+		if r := (*ref)(h.(*pinnable)); err == nil {
 			if err = r.settled(c); err != nil {
 				err = fmt.Errorf("asking %s for a share: %w", r.Owner(), err)
 			}

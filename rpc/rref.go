@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/weft-project/weft/ctx"
+	"github.com/weft-project/weft/rpc/internal/codec"
 	"github.com/weft-project/weft/rpc/refs"
 )
 
@@ -27,6 +28,33 @@ type settableRef interface{ setCore(*ref) }
 func (r RRef[T]) core() *ref         { return r.ref }
 func (r RRef[T]) self() reflect.Type { return reflect.TypeFor[RRef[T]]() }
 func (r *RRef[T]) setCore(c *ref)    { r.ref = c }
+
+// forms makes the codecs of values.
+var forms = codec.Types{
+	IsRef: func(t reflect.Type) bool { // an RRef itself, and not a struct that embeds one
+		return t.Kind() == reflect.Struct && t.Implements(refType) && reflect.Zero(t).Interface().(anyRef).self() == t
+	},
+	RefOf: func(v reflect.Value) codec.Ref {
+		if r := v.Interface().(anyRef).core(); r != nil {
+			return (*pinnable)(r)
+		}
+		return nil
+	},
+	SetRef:   func(v reflect.Value, r codec.Ref) { v.Addr().Interface().(settableRef).setCore((*ref)(r.(*pinnable))) },
+	IsFuture: func(t reflect.Type) bool { return t.Implements(futureType) },
+}
+
+var (
+	refType    = reflect.TypeFor[anyRef]()
+	futureType = reflect.TypeFor[pending]()
+)
+
+// pinnable is a ref as the codec sees it: an RRef does not have these methods.
+type pinnable ref
+
+func (r *pinnable) Pin() error { return (*ref)(r).pin() }
+func (r *pinnable) Unpin()     { (*ref)(r).unpin() }
+func (r *pinnable) Release()   { (*ref)(r).Release() }
 
 // ref is one holder's share in a value.
 type ref struct {
@@ -193,7 +221,7 @@ func (r RRef[T]) ToHere(c context.Context) (v T, err error) {
 		return v, err
 	}
 	defer r.unpin()
-	cd, err := codecFor(reflect.TypeFor[T]())
+	cd, err := forms.For(reflect.TypeFor[T]())
 	if err != nil {
 		return v, r.w.wrap(r.Owner(), "fetch", err)
 	}

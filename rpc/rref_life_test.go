@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weft-project/weft/rpc/internal/codec"
 	"github.com/weft-project/weft/rpc/refs"
 	"github.com/weft-project/weft/transport/simnet"
 )
@@ -216,14 +217,14 @@ func TestReferencesOfArgumentsThatDoNotFitAreGivenBack(t *testing.T) {
 func TestAMessageHoldsABoundedNumberOfReferences(t *testing.T) {
 	ws := sim(t, 2, refFunctions)
 	c := ws[0].Context(t.Context())
-	many := make([]RRef[int], maxRefs+1)
+	many := make([]RRef[int], codec.MaxRefs+1)
 	for i := range many {
 		many[i] = RRef[int]{failedRef(nil)}
 	}
 	count := Define("count", func(_ context.Context, in []RRef[int]) (int, error) { return len(in), nil })
 	_, err := count.Call(c, "worker1", many)
 	require.ErrorIs(t, err, ErrArguments)
-	_, err = ws[1].hold(c, ws[1].peers[0], make([]refs.Share, maxRefs+1))
+	_, err = ws[1].hold(c, ws[1].peers[0], make([]refs.Share, codec.MaxRefs+1))
 	require.ErrorIs(t, err, ErrProtocol)
 }
 

@@ -218,7 +218,7 @@ func (w *Worker) serveFetch(p *peer, s transport.Stream, m *transport.Message) (
 	if err != nil {
 		return refuse(err)
 	}
-	cd, err := codecFor(v.Type())
+	cd, err := forms.For(v.Type())
 	at := reflect.New(v.Type())
 	at.Elem().Set(v)
 	refused, err = w.answer(c, p, s, &handler{name: "fetch", out: cd}, at.Interface(), h.Ticket, err)

@@ -1,4 +1,4 @@
-package rpc
+package codec
 
 import (
 	"cmp"
@@ -18,7 +18,7 @@ import (
 
 // fields makes the codecs of a struct's fields. index and prefix are those of the embedded struct
 // whose fields they are.
-func (m *codecMaker) fields(c *codec, t reflect.Type, path string, index []int, prefix string) error {
+func (m *maker) fields(c *Codec, t reflect.Type, path string, index []int, prefix string) error {
 	if m.lenient && t.NumField() > 0 && !slices.ContainsFunc(reflect.VisibleFields(t), reflect.StructField.IsExported) {
 		return fmt.Errorf("%w: %s: a %v has no exported field", ErrArguments, path, t)
 	}
@@ -38,7 +38,7 @@ func (m *codecMaker) fields(c *codec, t reflect.Type, path string, index []int, 
 				return err
 			}
 		case m.lenient:
-		case holdsTensor(f.Type, map[reflect.Type]bool{}):
+		case m.holdsTensor(f.Type, map[reflect.Type]bool{}):
 			return fmt.Errorf("%w: %s: a field that holds tensors must be exported", ErrArguments, where)
 		default:
 			return fmt.Errorf("%w: %s: it would be lost, for it is not exported; export it, or tag it `cbor:\"-\"` where it is to stay", ErrArguments, where)
@@ -111,12 +111,12 @@ var selfMade = []reflect.Type{
 
 // hasOwnForm says that values of t go to the CBOR library whole, whatever is in them: their type
 // knows its own form on the wire.
-func hasOwnForm(t reflect.Type, path string) (bool, error) {
+func (m *maker) hasOwnForm(t reflect.Type, path string) (bool, error) {
 	switch t.Kind() {
 	case reflect.Pointer, reflect.Interface, reflect.Chan, reflect.Func, reflect.UnsafePointer:
 		return false, nil
 	}
-	if !marshals(t) || holdsTensor(t, map[reflect.Type]bool{}) {
+	if !marshals(t) || m.holdsTensor(t, map[reflect.Type]bool{}) {
 		return false, nil
 	}
 	if t.Kind() == reflect.Struct && t.NumField() > 1 {
@@ -158,20 +158,20 @@ func promoted(t reflect.Type) bool {
 	return false
 }
 
-func holdsTensor(t reflect.Type, seen map[reflect.Type]bool) bool {
+func (m *maker) holdsTensor(t reflect.Type, seen map[reflect.Type]bool) bool {
 	if seen[t] {
 		return false
 	}
 	seen[t] = true
-	if t == tensorType || t == tensorType.Elem() || isRef(t) {
+	if t == tensorType || t == tensorType.Elem() || m.types.IsRef(t) {
 		return true
 	}
 	switch t.Kind() {
 	case reflect.Slice, reflect.Array, reflect.Map, reflect.Pointer:
-		return holdsTensor(t.Elem(), seen)
+		return m.holdsTensor(t.Elem(), seen)
 	case reflect.Struct:
 		for i := range t.NumField() {
-			if holdsTensor(t.Field(i).Type, seen) {
+			if m.holdsTensor(t.Field(i).Type, seen) {
 				return true
 			}
 		}

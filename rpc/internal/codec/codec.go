@@ -1,4 +1,4 @@
-package rpc
+package codec
 
 import (
 	"errors"
@@ -9,13 +9,14 @@ import (
 	"github.com/weft-project/weft/autodiff"
 )
 
-// codec turns Go values of one type into CBOR and a list of tensors, and back. Types without
+// Codec turns values of one type into CBOR and a list of tensors, and back. Types without
 // tensors and references go to the CBOR library whole; around the others it walks structs,
 // pointers, slices, arrays and maps.
-type codec struct {
+type Codec struct {
 	typ    reflect.Type
-	kind   codecKind
-	elem   *codec  // of pointers, slices, arrays and maps
+	kind   kind
+	types  Types   // which types are references
+	elem   *Codec  // of pointers, slices, arrays and maps
 	fields []field // of structs
 	refers bool    // a reference can be reached; set on the codec of a whole value
 	empty  bool    // a struct{}: nothing travels
@@ -25,13 +26,13 @@ type codec struct {
 type field struct {
 	name  string // on the wire, where the struct holds tensors or references
 	index []int  // as of reflect.Value.FieldByIndex
-	codec *codec
+	codec *Codec
 }
 
-type codecKind uint8
+type kind uint8
 
 const (
-	plain codecKind = iota
+	plain kind = iota
 	tensorValue
 	refValue
 	pointer
@@ -43,24 +44,74 @@ const (
 
 var (
 	tensorType = reflect.TypeFor[*autodiff.Tensor]()
-	refType    = reflect.TypeFor[anyRef]()
-	futureType = reflect.TypeFor[pending]()
 )
 
-// codecFor makes the codec of a type, or says what in it cannot travel, or would be lost on the
-// way.
-func codecFor(t reflect.Type) (*codec, error) {
-	return (&codecMaker{made: map[reflect.Type]*codec{}}).whole(t)
+// ErrArguments is what is wrong with values and types that cannot travel.
+var ErrArguments = errors.New("bad arguments")
+
+// Ref is a reference while a value holds it.
+type Ref interface {
+	Pin() error // keeps it while the value travels
+	Unpin()
+	Release() // of one that arrived, and was not used
+}
+
+// Types says which Go types are references and futures.
+type Types struct {
+	IsRef    func(t reflect.Type) bool
+	RefOf    func(v reflect.Value) Ref // nil where it refers to nothing
+	SetRef   func(v reflect.Value, r Ref)
+	IsFuture func(t reflect.Type) bool
+}
+
+// For makes the codec of a type, or says what in it cannot travel, or would be lost on the way.
+func (t Types) For(of reflect.Type) (*Codec, error) {
+	return (&maker{types: t, made: map[reflect.Type]*Codec{}}).whole(of)
+}
+
+// Exported is For, but fields that are not exported are left out.
+func (t Types) Exported(of reflect.Type) (*Codec, error) {
+	return (&maker{types: t, made: map[reflect.Type]*Codec{}, lenient: true}).whole(of)
+}
+
+// Result is For, but a type that cannot travel is allowed: its values stay where they are made, and
+// Travels says why.
+func (t Types) Result(of reflect.Type) (*Codec, error) {
+	c, err := t.For(of)
+	if err != nil && t.IsFuture(of) {
+		return nil, err
+	}
+	if err != nil {
+		return &Codec{typ: of, kind: remains, why: err}, nil //nolint:nilerr // the error is for who asks for the value
+	}
+	return c, nil
+}
+
+// Type is the Go type.
+func (c *Codec) Type() reflect.Type { return c.typ }
+
+// Plain says that values hold neither tensors nor references.
+func (c *Codec) Plain() bool { return c.kind == plain }
+
+// Refers says that values may hold references.
+func (c *Codec) Refers() bool { return c.refers }
+
+// Travels says why no value can travel, nil where they can.
+func (c *Codec) Travels() error {
+	if c.kind == remains {
+		return c.cannotTravel()
+	}
+	return nil
 }
 
 // whole makes the codec of a whole value.
-func (m *codecMaker) whole(t reflect.Type) (*codec, error) {
+func (m *maker) whole(t reflect.Type) (*Codec, error) {
 	c, err := m.make(t, t.String())
 	if err != nil {
 		return nil, err
 	}
 	for _, part := range m.made { // only now, when recursive types are whole
-		if !part.carries(map[*codec]bool{}, tensorValue, refValue) && !part.reaches(part, map[*codec]bool{}) {
+		if !part.carries(map[*Codec]bool{}, tensorValue, refValue) && !part.reaches(part, map[*Codec]bool{}) {
 			if part.kind == record {
 				err = errors.Join(err, checkNames(part.typ))
 			}
@@ -70,39 +121,40 @@ func (m *codecMaker) whole(t reflect.Type) (*codec, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.refers = c.carries(map[*codec]bool{}, refValue)
+	c.refers = c.carries(map[*Codec]bool{}, refValue)
 	c.empty = t.Kind() == reflect.Struct && t.NumField() == 0 && !marshals(t)
 	return c, nil
 }
 
-type codecMaker struct {
-	made    map[reflect.Type]*codec
+type maker struct {
+	types   Types
+	made    map[reflect.Type]*Codec
 	lenient bool // fields that are not exported are left out
 }
 
 // make builds the codec of t; path says where t stands, for errors. Recursive types find themselves
 // in m.made.
-func (m *codecMaker) make(t reflect.Type, path string) (*codec, error) {
+func (m *maker) make(t reflect.Type, path string) (*Codec, error) {
 	if c := m.made[t]; c != nil {
 		return c, nil
 	}
-	c := &codec{typ: t}
+	c := &Codec{typ: t, types: m.types}
 	m.made[t] = c
 	if t == tensorType {
 		c.kind = tensorValue
 		return c, nil
 	}
-	if isRef(t) {
+	if m.types.IsRef(t) {
 		c.kind = refValue
 		return c, nil
 	}
-	if t.Implements(futureType) {
+	if m.types.IsFuture(t) {
 		return nil, fmt.Errorf("%w: %s: a %v cannot travel; declare the function with DefineAsync", ErrArguments, path, t)
 	}
 	if t == tensorType.Elem() {
 		return nil, fmt.Errorf("%w: %s: tensors travel as %v", ErrArguments, path, tensorType)
 	}
-	if own, err := hasOwnForm(t, path); own || err != nil {
+	if own, err := m.hasOwnForm(t, path); own || err != nil {
 		return c, err // plain
 	}
 	var err error
@@ -128,15 +180,10 @@ func (m *codecMaker) make(t reflect.Type, path string) (*codec, error) {
 	return c, err
 }
 
-// isRef says whether t is an RRef itself, and not a struct that embeds one.
-func isRef(t reflect.Type) bool {
-	return t.Kind() == reflect.Struct && t.Implements(refType) && reflect.Zero(t).Interface().(anyRef).self() == t
-}
-
 // reaches says whether a type holds itself: only such values can be cyclic, and the CBOR library
 // would not notice.
-func (c *codec) reaches(goal *codec, seen map[*codec]bool) bool {
-	next := []*codec{}
+func (c *Codec) reaches(goal *Codec, seen map[*Codec]bool) bool {
+	next := []*Codec{}
 	if c.elem != nil {
 		next = append(next, c.elem)
 	}
@@ -158,7 +205,7 @@ func (c *codec) reaches(goal *codec, seen map[*codec]bool) bool {
 }
 
 // carries says whether a value of one of some kinds can be reached.
-func (c *codec) carries(seen map[*codec]bool, kinds ...codecKind) bool {
+func (c *Codec) carries(seen map[*Codec]bool, kinds ...kind) bool {
 	if seen[c] {
 		return false
 	}
@@ -174,6 +221,6 @@ func (c *codec) carries(seen map[*codec]bool, kinds ...codecKind) bool {
 	return false
 }
 
-func (c *codec) cannotTravel() error {
+func (c *Codec) cannotTravel() error {
 	return fmt.Errorf("%w: a %v cannot travel; use Remote and keep it where it is (%w)", ErrArguments, c.typ, c.why)
 }

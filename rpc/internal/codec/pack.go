@@ -1,68 +1,39 @@
-package rpc
+package codec
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"maps"
 	"reflect"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/fxamacker/cbor/v2"
 
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/rpc/internal/wire"
-	"github.com/weft-project/weft/rpc/refs"
 )
 
 // maxDepth bounds how deep a value may nest, so that a cycle of pointers is an error.
 const maxDepth = 48
 
-// packing is one value on its way out.
-type packing struct {
-	tensors []*autodiff.Tensor
+// Packing is one value on its way out.
+type Packing struct {
+	Tensors []*autodiff.Tensor
 	index   map[any]int // of tensors and references, each in its list
-	refs    []*ref
-	shares  []refs.Share // the receiver's, once share has run
+	Refs    []Ref
 }
 
-// share gives the receiver a share in each reference, which may be released then. ticket is the
-// call's where this is an answer.
-func (p *packing) share(c context.Context, w *Worker, to *peer, ticket uint64) error {
-	for _, r := range p.refs {
-		s, err := w.share(c, r, to, ticket)
-		if err != nil {
-			return err
-		}
-		p.shares = append(p.shares, s)
+// Unpin ends the use of the references.
+func (p *Packing) Unpin() {
+	for _, r := range p.Refs {
+		r.Unpin()
 	}
-	p.unpin() // the shares stand in for them
-	return nil
+	p.Refs = nil
 }
 
-// recall asks the shares back from a receiver that may not have got them.
-func (p *packing) recall(w *Worker, from *peer) {
-	if len(p.shares) > 0 {
-		w.refs.do(func(m *refs.Machine, now time.Time) {
-			for _, s := range p.shares {
-				m.Recall(now, from.node, s)
-			}
-		})
-	}
-}
-
-// unpin ends the use of the references.
-func (p *packing) unpin() {
-	for _, r := range p.refs {
-		r.unpin()
-	}
-	p.refs = nil
-}
-
-// packTo writes the CBOR form of what ptr points to.
-func (c *codec) packTo(p *packing, ptr any, b *bytes.Buffer) error {
+// Encode writes the CBOR form of what ptr points to.
+func (c *Codec) Encode(p *Packing, ptr any, b *bytes.Buffer) error {
 	what := ptr
 	switch {
 	case c.kind == remains:
@@ -81,12 +52,15 @@ func (c *codec) packTo(p *packing, ptr any, b *bytes.Buffer) error {
 	return nil
 }
 
+// MaxRefs bounds the references in one message.
+const MaxRefs = 1 << 16
+
 // cborNull is nil in CBOR.
 const cborNull = 0xf6
 
 // pack gives the CBOR form of v. A tensor or reference travels once, however often the value holds
 // it.
-func (c *codec) pack(p *packing, v reflect.Value, depth int) (any, error) {
+func (c *Codec) pack(p *Packing, v reflect.Value, depth int) (any, error) {
 	if depth > maxDepth {
 		return nil, fmt.Errorf("%w: a %v nests deeper than %d; is there a cycle?", ErrArguments, c.typ, maxDepth)
 	}
@@ -94,7 +68,7 @@ func (c *codec) pack(p *packing, v reflect.Value, depth int) (any, error) {
 	case tensorValue:
 		return p.tensor(v.Interface().(*autodiff.Tensor))
 	case refValue:
-		return p.reference(v.Interface().(anyRef).core())
+		return p.reference(c.types.RefOf(v))
 	case pointer:
 		if v.IsNil() {
 			return nil, nil
@@ -144,36 +118,27 @@ func (c *codec) pack(p *packing, v reflect.Value, depth int) (any, error) {
 	return cbor.RawMessage(raw), nil
 }
 
-// check says what is wrong with the tensors and references in a value that is kept here for
-// references. It waits for the values that calls under in make, as an answer does: they would end
-// with it.
-func (c *codec) check(in context.Context, v reflect.Value) error {
-	if c.kind == plain || c.kind == remains {
-		return nil
+// Collect lists the tensors and references in a value, and says what is wrong with them. The
+// references are pinned, also where it fails, until Unpin.
+func (c *Codec) Collect(v reflect.Value) (p Packing, err error) {
+	if c.kind != plain && c.kind != remains {
+		_, err = c.pack(&p, v, 0)
 	}
-	var p packing
-	defer p.unpin()
-	_, err := c.pack(&p, v, 0)
-	for _, r := range p.refs {
-		if err == nil {
-			err = r.settled(in)
-		}
-	}
-	return err
+	return p, err
 }
 
-// has says whether a value holds a reference.
-func (c *codec) has(v reflect.Value, r *ref) bool {
+// Has says whether a value holds a reference.
+func (c *Codec) Has(v reflect.Value, r Ref) bool {
 	if !c.refers {
 		return false
 	}
-	var p packing
-	defer p.unpin()
+	var p Packing
+	defer p.Unpin()
 	_, _ = c.pack(&p, v, 0) // what did not fit would not have arrived
-	return slices.Contains(p.refs, r)
+	return slices.Contains(p.Refs, r)
 }
 
-func (p *packing) tensor(t *autodiff.Tensor) (any, error) {
+func (p *Packing) tensor(t *autodiff.Tensor) (any, error) {
 	if t == nil {
 		return nil, nil
 	}
@@ -183,29 +148,29 @@ func (p *packing) tensor(t *autodiff.Tensor) (any, error) {
 	if i, have := p.index[t]; have {
 		return i, nil
 	}
-	p.tensors = append(p.tensors, t)
-	return p.at(t, len(p.tensors)-1), nil
+	p.Tensors = append(p.Tensors, t)
+	return p.at(t, len(p.Tensors)-1), nil
 }
 
-func (p *packing) reference(r *ref) (any, error) {
+func (p *Packing) reference(r Ref) (any, error) {
 	if r == nil {
 		return nil, nil
 	}
 	if i, have := p.index[r]; have {
 		return i, nil
 	}
-	if len(p.refs) == maxRefs {
-		return nil, fmt.Errorf("%w: more than %d references", ErrArguments, maxRefs)
+	if len(p.Refs) == MaxRefs {
+		return nil, fmt.Errorf("%w: more than %d references", ErrArguments, MaxRefs)
 	}
-	if err := r.pin(); err != nil {
+	if err := r.Pin(); err != nil {
 		return nil, err
 	}
-	p.refs = append(p.refs, r)
-	return p.at(r, len(p.refs)-1), nil
+	p.Refs = append(p.Refs, r)
+	return p.at(r, len(p.Refs)-1), nil
 }
 
 // at notes the place of something in its list.
-func (p *packing) at(what any, i int) int {
+func (p *Packing) at(what any, i int) int {
 	if p.index == nil {
 		p.index = map[any]int{}
 	}

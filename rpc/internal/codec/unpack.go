@@ -1,4 +1,4 @@
-package rpc
+package codec
 
 import (
 	"fmt"
@@ -10,24 +10,36 @@ import (
 	"github.com/weft-project/weft/rpc/internal/wire"
 )
 
-// unpacking is one value on its way in.
-type unpacking struct {
-	tensors []*autodiff.Tensor
-	refs    []*ref
-	used    []bool // which of refs the value has
+// Unpacking is one value on its way in.
+type Unpacking struct {
+	Tensors []*autodiff.Tensor
+	Refs    []Ref  // the value takes them over; those that it does not have are released
+	used    []bool // which of Refs the value has
 }
 
 // leave releases the references that the value does not have: all of them where it failed.
-func (u *unpacking) leave(failed bool) {
-	for i, r := range u.refs {
-		if failed || !u.used[i] {
+func (u *Unpacking) leave(failed bool) {
+	for i, r := range u.Refs {
+		if failed || u.used == nil || !u.used[i] {
 			r.Release()
 		}
 	}
 }
 
+// Decode fills what into points to from its CBOR form.
+func (c *Codec) Decode(u *Unpacking, raw []byte, into any) (err error) {
+	if c.kind == plain {
+		err = c.decodePlain(raw, into)
+	} else {
+		u.used = make([]bool, len(u.Refs))
+		err = c.unpack(u, raw, reflect.ValueOf(into).Elem(), 0)
+	}
+	u.leave(err != nil)
+	return err
+}
+
 // unpack fills v from its CBOR form.
-func (c *codec) unpack(u *unpacking, raw cbor.RawMessage, v reflect.Value, depth int) error {
+func (c *Codec) unpack(u *Unpacking, raw cbor.RawMessage, v reflect.Value, depth int) error {
 	if depth > maxDepth {
 		return fmt.Errorf("%w: a %v nests deeper than %d", ErrArguments, c.typ, maxDepth)
 	}
@@ -47,20 +59,20 @@ func (c *codec) unpack(u *unpacking, raw cbor.RawMessage, v reflect.Value, depth
 		if err := c.decode(raw, &i); err != nil {
 			return err
 		}
-		if i < 0 || i >= len(u.tensors) {
-			return fmt.Errorf("%w: tensor %d of %d", ErrProtocol, i, len(u.tensors))
+		if i < 0 || i >= len(u.Tensors) {
+			return fmt.Errorf("%w: tensor %d of %d", wire.ErrProtocol, i, len(u.Tensors))
 		}
-		v.Set(reflect.ValueOf(u.tensors[i]))
+		v.Set(reflect.ValueOf(u.Tensors[i]))
 	case refValue:
 		var i int
 		if err := c.decode(raw, &i); err != nil {
 			return err
 		}
-		if i < 0 || i >= len(u.refs) {
-			return fmt.Errorf("%w: reference %d of %d", ErrProtocol, i, len(u.refs))
+		if i < 0 || i >= len(u.Refs) {
+			return fmt.Errorf("%w: reference %d of %d", wire.ErrProtocol, i, len(u.Refs))
 		}
 		u.used[i] = true
-		v.Addr().Interface().(settableRef).setCore(u.refs[i])
+		c.types.SetRef(v, u.Refs[i])
 	case pointer:
 		v.Set(reflect.New(c.typ.Elem()))
 		return c.elem.unpack(u, raw, v.Elem(), depth+1)
@@ -84,7 +96,7 @@ func (c *codec) unpack(u *unpacking, raw cbor.RawMessage, v reflect.Value, depth
 	return nil
 }
 
-func (c *codec) unpackList(u *unpacking, raw cbor.RawMessage, v reflect.Value, depth int) error {
+func (c *Codec) unpackList(u *Unpacking, raw cbor.RawMessage, v reflect.Value, depth int) error {
 	var parts []cbor.RawMessage
 	if err := c.decode(raw, &parts); err != nil {
 		return err
@@ -106,7 +118,7 @@ func (c *codec) unpackList(u *unpacking, raw cbor.RawMessage, v reflect.Value, d
 	return nil
 }
 
-func (c *codec) unpackTable(u *unpacking, raw cbor.RawMessage, v reflect.Value, depth int) error {
+func (c *Codec) unpackTable(u *Unpacking, raw cbor.RawMessage, v reflect.Value, depth int) error {
 	var parts map[string]cbor.RawMessage
 	if err := c.decode(raw, &parts); err != nil {
 		return err
@@ -127,14 +139,14 @@ func (c *codec) unpackTable(u *unpacking, raw cbor.RawMessage, v reflect.Value, 
 }
 
 // decodePlain fills what into points to, of a type without tensors and references.
-func (c *codec) decodePlain(raw []byte, into any) error {
+func (c *Codec) decodePlain(raw []byte, into any) error {
 	if c.empty && len(raw) == 0 {
 		return nil
 	}
 	return c.decode(raw, into)
 }
 
-func (c *codec) decode(raw []byte, into any) error {
+func (c *Codec) decode(raw []byte, into any) error {
 	if err := wire.Modes().Dec.Unmarshal(raw, into); err != nil {
 		return fmt.Errorf("%w: %v: %w", ErrArguments, c.typ, err)
 	}
