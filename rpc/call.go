@@ -7,11 +7,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/rpc/internal/admission"
 	"github.com/weft-project/weft/rpc/internal/codec"
 	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/rpc/refs"
+	"github.com/weft-project/weft/rpc/trace"
 )
 
 // calling is what a worker needs for calls, its own and its peers'.
@@ -130,6 +132,29 @@ func (o *outbound) end(err error) {
 	}
 	w.calls.reuse(o)
 	w.finish()
+}
+
+// endSpan ends the caller's span.
+func (o *outbound) endSpan(err error) {
+	if o.span == nil {
+		return
+	}
+	kind, function, to := spanCall, o.what, ""
+	switch {
+	case o.m.Kind == wire.KindFetch:
+		kind, function = spanFetch, ""
+	case o.h.Ref != nil:
+		kind = spanRemote
+	}
+	if o.p != nil {
+		to = o.p.name
+	}
+	pass, _ := ctx.From(o.c)
+	var id ctx.PassID
+	if pass != nil {
+		id = pass.ID()
+	}
+	o.w.calls.trace.end(o.span, trace.Caller, kind, function, to, id, err)
 }
 
 // outbound gives what a request is put together in.

@@ -100,6 +100,10 @@ type Config struct {
 	Logger *slog.Logger
 }
 
+// TraceVariable names a folder into which every worker without Config.Trace writes its trace, as
+// NAME.json; weft run --trace sets it.
+const TraceVariable = traceVariable
+
 // NoTimeout lets calls take as long as they like.
 const NoTimeout time.Duration = -1
 

@@ -11,6 +11,7 @@ import (
 	"github.com/weft-project/weft/kernels"
 	"github.com/weft-project/weft/rpc/internal/codec"
 	"github.com/weft-project/weft/rpc/internal/wire"
+	"github.com/weft-project/weft/transport"
 )
 
 // What can go wrong with calls and with joining.
@@ -84,4 +85,39 @@ var portable = []error{
 	kernels.ErrOperands, kernels.ErrIndex, device.ErrBadMap, device.ErrNoDevice, device.ErrMemory, device.ErrBadShape,
 	ErrRankTaken, ErrNameTaken, ErrWorldSize, ErrRefused, ErrPeerLeft, ErrConfig, ErrBusy, ErrResolved,
 	autodiff.ErrAnomaly, autodiff.ErrRecompute, ErrCheckpoint, ErrNoWorker, device.ErrLost, autodiff.ErrMixedArenas, autodiff.ErrNotLeaf,
+}
+
+// outcomeOf classifies the error of a call. That somebody else was lost on the way is an error of
+// the function, not the loss of its peer.
+func outcomeOf(err error) outcome {
+	if err == nil {
+		return outcomeOK
+	}
+	is := func(targets ...error) bool {
+		for _, t := range targets {
+			if errors.Is(err, t) {
+				return true
+			}
+		}
+		return false
+	}
+	var remote *RemoteError
+	var gone *CancelError
+	switch {
+	case is(ErrBusy):
+		return outcomeBusy
+	case is(ErrTimeout, context.DeadlineExceeded):
+		return outcomeTimeout
+	case errors.As(err, &gone) && is(ErrPeerLost, ErrPeerLeft):
+		return outcomeLost
+	case is(context.Canceled):
+		return outcomeCancelled
+	case errors.As(err, &remote):
+		return outcomeError
+	case is(ErrPeerLost, ErrPeerLeft, transport.ErrPeerLost, transport.ErrPeerClosed):
+		return outcomeLost
+	case is(ErrLeft, transport.ErrReset, transport.ErrClosed):
+		return outcomeCancelled
+	}
+	return outcomeError
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/rpc/internal/codec"
 	"github.com/weft-project/weft/rpc/internal/wire"
+	"github.com/weft-project/weft/rpc/trace"
 	"github.com/weft-project/weft/transport"
 )
 
@@ -116,6 +117,15 @@ func (in *inbound) count(answer error) {
 		return
 	}
 	in.fn.stats.end(outcomeOf(in.err))
+}
+
+// endSpan ends the callee's span.
+func (in *inbound) endSpan() {
+	kind := spanCall
+	if in.h.Ref != nil {
+		kind = spanRemote
+	}
+	in.w.calls.trace.end(in.span, trace.Callee, kind, in.h.Function, in.p.name, in.h.PassID(), in.err)
 }
 
 // next frees the place of a call that ran.

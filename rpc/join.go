@@ -100,7 +100,9 @@ func newWorker(p *prepared, closeStore func() error) *Worker {
 // trace.
 func (w *Worker) become(me roster.Member, p *prepared) error {
 	w.name, w.rank, w.epoch, w.me = me.Name, me.Rank, me.Incarnation, me
-	if err := w.startTrace(p.Trace); err != nil {
+	var err error
+	w.calls.trace, w.endTrace, err = newTracer(p.Trace, w.name, w.rank, w.epoch, func(err error) string { return outcomeOf(err).String() })
+	if err != nil {
 		return err
 	}
 	w.refs = newReferences(w)

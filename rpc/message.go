@@ -126,6 +126,17 @@ func ofPass(c context.Context, tensors []*autodiff.Tensor) error {
 	return mine.Sends(tensors...)
 }
 
+// sizeOf is how many bytes of header and tensors a message has.
+func sizeOf(m *transport.Message) int64 {
+	n := int64(len(m.Header))
+	for _, t := range m.Tensors {
+		if t.Buf != nil {
+			n += int64(t.Buf.Len())
+		}
+	}
+	return n
+}
+
 // arrived is a value that a peer's message brought.
 type arrived struct {
 	m      *transport.Message

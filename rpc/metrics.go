@@ -2,7 +2,6 @@ package rpc
 
 import (
 	"errors"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -127,20 +126,6 @@ func (m *collector) Collect(ch chan<- prometheus.Metric) {
 	} {
 		gauge(m.references, float64(n), kind)
 	}
-}
-
-// histogram is what the durations are for Prometheus. A call that ends meanwhile is in all buckets
-// or in none.
-func (s *callStats) histogram(d *prometheus.Desc) prometheus.Metric {
-	buckets := make(map[float64]uint64, len(bounds))
-	var n uint64
-	for i := range s.buckets {
-		n += s.buckets[i].Load()
-		if i < len(bounds) {
-			buckets[bounds[i].Seconds()] = n
-		}
-	}
-	return prometheus.MustNewConstHistogram(d, n, time.Duration(s.took.Load()).Seconds(), buckets, s.label)
 }
 
 // peerStates counts the other workers by what is known of them.

@@ -2,13 +2,10 @@ package rpc
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/rpc/internal/wire"
-	"github.com/weft-project/weft/rpc/trace"
-	"github.com/weft-project/weft/transport"
 )
 
 // passLinks carries the messages of passes over a worker's links.
@@ -23,39 +20,6 @@ func (l passLinks) peer(id ctx.WorkerID) (*peer, error) {
 		return p, nil
 	}
 	return nil, fmt.Errorf("%w: rank %d", ErrUnknownWorker, id)
-}
-
-func (l passLinks) SendGradients(c context.Context, to ctx.WorkerID, g *ctx.GradientMessage) (err error) {
-	p, err := l.peer(to)
-	if err != nil {
-		return err
-	}
-	c, cancel := l.w.deadline(c)
-	if cancel != nil {
-		defer cancel()
-	}
-	m := &transport.Message{Kind: wire.KindGradients}
-	sparse, err := outgoingGradients(m, g.Grads, g.Targets)
-	if err != nil {
-		return err
-	}
-	defer m.Release()
-	h := wire.GradientsHeader{
-		Pass: uint64(g.Pass), Message: uint64(g.Message), Backward: uint64(g.Backward), Retain: g.Retain, Timeout: left(c), Mode: g.Mode, Anomaly: g.Anomaly, Sparse: sparse,
-	}
-	if g.Plan != nil {
-		h.Plan = g.Plan.Append(nil)
-	}
-	if s := l.w.calls.trace.beginIn(c); s != nil {
-		h.Span, s.sent = uint64(s.id), sizeOf(m)
-		defer func() { l.w.calls.trace.end(s, trace.Caller, spanGradients, g.Message.String(), p.name, g.Pass, err) }()
-	}
-	_, err = l.w.askWith(c, p, m, h)
-	var f *ctx.Failure // as the peer knows it; the cause is what came over the wire
-	if errors.As(err, &f) {
-		return f.Because(err)
-	}
-	return l.w.wrap(p.name, "gradients", err)
 }
 
 func (l passLinks) SendAbort(c context.Context, to ctx.WorkerID, f *ctx.Failure) error {

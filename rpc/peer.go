@@ -280,3 +280,13 @@ func (w *Worker) serveLink(p *peer, link transport.Link) {
 		w.bury(m)
 	}
 }
+
+// target is where a tensor for this peer lands. The error for a device without an entry names both
+// maps: which of them was to be used, and which may have been meant.
+func (p *peer) target(by device.Map, src device.ID) (device.ID, error) {
+	dst, err := by.Target(src)
+	if err != nil {
+		err = fmt.Errorf("%w (calls from %s to %s use %v, answers to calls from %s the reverse of its map, %v)", err, p.w.name, p.name, p.there, p.name, p.back)
+	}
+	return dst, err
+}

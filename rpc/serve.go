@@ -77,26 +77,7 @@ func (w *Worker) control(c context.Context, p *peer, m *transport.Message) error
 	from := ctx.WorkerID(p.rank)
 	switch m.Kind {
 	case wire.KindGradients:
-		var h wire.GradientsHeader
-		if err := wire.Decode(m.Header, &h); err != nil {
-			return err
-		}
-		g := &ctx.GradientMessage{
-			Pass: ctx.PassID(h.Pass), Message: ctx.MessageID(h.Message), Backward: ctx.BackwardID(h.Backward), Retain: h.Retain, Mode: h.Mode, Anomaly: h.Anomaly,
-		}
-		var err error
-		if h.Plan != nil {
-			if g.Plan, err = ctx.ParsePlan(h.Plan); err != nil {
-				return err
-			}
-		}
-		size := sizeOf(m)
-		if g.Grads, err = incomingGradients(m, h.Sparse); err != nil {
-			return err
-		}
-		c, cancel := within(c, h.Timeout)
-		defer cancel()
-		return w.handleGradients(c, p, g, h.Span, size)
+		return w.serveGradients(c, p, m)
 	case wire.KindAbort:
 		var h wire.AbortHeader
 		if err := wire.Decode(m.Header, &h); err != nil {

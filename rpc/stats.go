@@ -1,8 +1,6 @@
 package rpc
 
 import (
-	"context"
-	"errors"
 	"maps"
 	"strconv"
 	"sync"
@@ -10,7 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/weft-project/weft/transport"
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // outcome is how a call ended.
@@ -28,41 +26,6 @@ const (
 
 func (o outcome) String() string {
 	return [outcomes]string{"ok", "error", "timeout", "cancelled", "busy", "lost"}[o]
-}
-
-// outcomeOf classifies the error of a call. That somebody else was lost on the way is an error of
-// the function, not the loss of its peer.
-func outcomeOf(err error) outcome {
-	if err == nil {
-		return outcomeOK
-	}
-	is := func(targets ...error) bool {
-		for _, t := range targets {
-			if errors.Is(err, t) {
-				return true
-			}
-		}
-		return false
-	}
-	var remote *RemoteError
-	var gone *CancelError
-	switch {
-	case is(ErrBusy):
-		return outcomeBusy
-	case is(ErrTimeout, context.DeadlineExceeded):
-		return outcomeTimeout
-	case errors.As(err, &gone) && is(ErrPeerLost, ErrPeerLeft):
-		return outcomeLost
-	case is(context.Canceled):
-		return outcomeCancelled
-	case errors.As(err, &remote):
-		return outcomeError
-	case is(ErrPeerLost, ErrPeerLeft, transport.ErrPeerLost, transport.ErrPeerClosed):
-		return outcomeLost
-	case is(ErrLeft, transport.ErrReset, transport.ErrClosed):
-		return outcomeCancelled
-	}
-	return outcomeError
 }
 
 // clock tells the time since a worker began; that costs half of what time.Now does.
@@ -161,4 +124,18 @@ func (f *functionStats) list() map[string]*callStats {
 		return *all
 	}
 	return nil
+}
+
+// histogram is what the durations are for Prometheus. A call that ends meanwhile is in all buckets
+// or in none.
+func (s *callStats) histogram(d *prometheus.Desc) prometheus.Metric {
+	buckets := make(map[float64]uint64, len(bounds))
+	var n uint64
+	for i := range s.buckets {
+		n += s.buckets[i].Load()
+		if i < len(bounds) {
+			buckets[bounds[i].Seconds()] = n
+		}
+	}
+	return prometheus.MustNewConstHistogram(d, n, time.Duration(s.took.Load()).Seconds(), buckets, s.label)
 }

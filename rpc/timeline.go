@@ -49,7 +49,7 @@ func (l *passTimeline) Did(a ctx.Activity, what string, start, end time.Time) {
 	}
 	l.did = append(l.did, trace.Span{
 		ID: s.id, Parent: s.parent, Side: trace.Local, Worker: l.t.worker, Kind: string(a), Function: what,
-		Start: start.Round(0), End: end.Round(0), Pass: l.pass, Outcome: outcomeOf(nil).String(),
+		Start: start.Round(0), End: end.Round(0), Pass: l.pass, Outcome: l.t.outcome(nil),
 	})
 }
 
@@ -63,17 +63,4 @@ func (l *passTimeline) flush() {
 func (l *passTimeline) End(err error) {
 	l.flush()
 	l.t.end(l.s, trace.Local, spanBackward, l.name, "", l.pass, err)
-}
-
-// handleGradients gives gradients to their pass. The span of the first of a backward lasts as long
-// as this worker's part of it.
-func (w *Worker) handleGradients(c context.Context, p *peer, g *ctx.GradientMessage, parent uint64, size int64) error {
-	s := w.calls.trace.begin(parent)
-	if s != nil {
-		s.received = size
-		c = context.WithValue(c, spanKey{}, s.id)
-	}
-	err := w.passes.HandleGradients(c, ctx.WorkerID(p.rank), g)
-	w.calls.trace.end(s, trace.Callee, spanGradients, g.Message.String(), p.name, g.Pass, err)
-	return err
 }
