@@ -11,6 +11,8 @@ import (
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/rpc/internal/admission"
 	"github.com/weft-project/weft/rpc/internal/codec"
+	"github.com/weft-project/weft/rpc/internal/counts"
+	"github.com/weft-project/weft/rpc/internal/tracing"
 	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/rpc/refs"
 	"github.com/weft-project/weft/rpc/trace"
@@ -25,10 +27,10 @@ type calling struct {
 	outbounds sync.Pool // of *outbound
 	answers   parcels
 
-	clock    clock
-	trace    *tracer
-	out, in  functionStats // this worker's calls, and its peers'
-	unserved atomic.Uint64 // calls of peers that are of no function
+	clock    counts.Clock
+	trace    *tracing.Tracer
+	out, in  counts.FunctionStats // this worker's calls, and its peers'
+	unserved atomic.Uint64        // calls of peers that are of no function
 }
 
 func (c *calling) init(p *prepared, work *sync.WaitGroup, end <-chan struct{}) {
@@ -36,9 +38,9 @@ func (c *calling) init(p *prepared, work *sync.WaitGroup, end <-chan struct{}) {
 	c.errors = p.errors
 	c.gate = admission.New[*inbound](p.MaxRunning, p.MaxQueued)
 	c.pool = admission.NewPool(work, end)
-	c.clock = newClock()
+	c.clock = counts.NewClock()
 	for _, h := range p.serves {
-		h.stats = c.in.of(h.name)
+		h.stats = c.in.Of(h.name)
 	}
 }
 
@@ -62,8 +64,8 @@ type outbound struct {
 	cancel context.CancelFunc // nil where there is nothing to cancel
 	parcel
 	h     wire.CallHeader
-	stats *callStats
-	span  *span
+	stats *counts.CallStats
+	span  *tracing.Span
 	began time.Duration // by the worker's clock
 }
 
@@ -77,8 +79,8 @@ func (w *Worker) start(c context.Context, to string, r request) (*outbound, erro
 	o.w, o.what, o.m.Kind = w, r.name, r.kind
 	o.count(r)
 	o.c, o.cancel = w.deadline(c)
-	if o.span = w.calls.trace.beginIn(c); o.span != nil {
-		o.h.Span = uint64(o.span.id)
+	if o.span = w.calls.trace.BeginIn(c); o.span != nil {
+		o.h.Span = uint64(o.span.ID)
 	}
 	var err error
 	if o.p, err = w.lookup(o.c, to); err == nil {
@@ -114,18 +116,18 @@ func (o *outbound) packUp(r request) error {
 func (o *outbound) count(r request) {
 	name := r.name
 	if r.kind == wire.KindFetch {
-		name = fetchLabel
+		name = counts.FetchLabel
 	}
-	o.stats = o.w.calls.out.of(name)
-	o.stats.inFlight.Add(1)
-	o.began = o.w.calls.clock.now()
+	o.stats = o.w.calls.out.Of(name)
+	o.stats.InFlight.Add(1)
+	o.began = o.w.calls.clock.Now()
 }
 
 // end counts how the call ended and lets go of everything; o is somebody else's afterwards.
 func (o *outbound) end(err error) {
 	w := o.w
-	o.stats.observe(w.calls.clock.now() - o.began)
-	o.stats.end(outcomeOf(err))
+	o.stats.Observe(w.calls.clock.Now() - o.began)
+	o.stats.End(outcomeOf(err))
 	o.endSpan(err)
 	if o.cancel != nil {
 		o.cancel()
@@ -139,12 +141,12 @@ func (o *outbound) endSpan(err error) {
 	if o.span == nil {
 		return
 	}
-	kind, function, to := spanCall, o.what, ""
+	kind, function, to := tracing.SpanCall, o.what, ""
 	switch {
 	case o.m.Kind == wire.KindFetch:
-		kind, function = spanFetch, ""
+		kind, function = tracing.SpanFetch, ""
 	case o.h.Ref != nil:
-		kind = spanRemote
+		kind = tracing.SpanRemote
 	}
 	if o.p != nil {
 		to = o.p.name
@@ -154,7 +156,7 @@ func (o *outbound) endSpan(err error) {
 	if pass != nil {
 		id = pass.ID()
 	}
-	o.w.calls.trace.end(o.span, trace.Caller, kind, function, to, id, err)
+	o.w.calls.trace.End(o.span, trace.Caller, kind, function, to, id, err)
 }
 
 // outbound gives what a request is put together in.
@@ -267,7 +269,7 @@ func (o *outbound) roundTrip(result *codec.Codec, out any) (err error) {
 		return p.explain(c, err)
 	}
 	if o.span != nil {
-		o.span.sent, o.span.received = sizeOf(&o.m), sizeOf(reply)
+		o.span.Sent, o.span.Received = sizeOf(&o.m), sizeOf(reply)
 	}
 	defer reply.Release()
 	var h wire.ReplyHeader

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weft-project/weft/ctx"
+	"github.com/weft-project/weft/rpc/internal/tracing"
 	"github.com/weft-project/weft/transport"
 )
 
@@ -17,9 +18,9 @@ type callContext struct {
 	p        *peer // the caller
 	s        transport.Stream
 	function string
-	pass     ctx.PassID // 0: none
-	deadline time.Time  // zero: none
-	span     *span      // the parent of calls that the handler makes
+	pass     ctx.PassID    // 0: none
+	deadline time.Time     // zero: none
+	span     *tracing.Span // the parent of calls that the handler makes
 
 	mu     sync.Mutex
 	inner  context.Context
@@ -102,9 +103,9 @@ func (c *callContext) Value(key any) any {
 	switch key.(type) {
 	case workerKey:
 		return c.w
-	case spanKey:
+	case tracing.SpanKey:
 		if c.span != nil {
-			return c.span.id
+			return c.span.ID
 		}
 		return nil
 	case timeoutKey, checkpointKey:

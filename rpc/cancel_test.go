@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/ctx"
+	"github.com/weft-project/weft/rpc/internal/counts"
 	"github.com/weft-project/weft/transport"
 	"github.com/weft-project/weft/transport/simnet"
 )
@@ -219,10 +220,10 @@ func TestTheCauseOfAHandlerWhoseCallerOrOpenerIsLostNamesWhoIsLost(t *testing.T)
 func TestWhatWasLostIsCountedAsLostAndOtherCancellationsAsSuch(t *testing.T) {
 	c := &callContext{w: &Worker{name: "worker1"}, p: &peer{name: "worker0"}}
 	lost, reset := &transport.Error{Err: transport.ErrPeerLost}, &transport.Error{Err: transport.ErrReset}
-	require.Equal(t, outcomeLost, outcomeOf(c.streamOver(lost)))
-	require.Equal(t, outcomeCancelled, outcomeOf(c.streamOver(reset)))
-	require.Equal(t, outcomeTimeout, outcomeOf(c.timeOver()))
-	require.Equal(t, outcomeCancelled, outcomeOf(c.passOver(ctx.ErrLeft)))
+	require.Equal(t, counts.OutcomeLost, outcomeOf(c.streamOver(lost)))
+	require.Equal(t, counts.OutcomeCancelled, outcomeOf(c.streamOver(reset)))
+	require.Equal(t, counts.OutcomeTimeout, outcomeOf(c.timeOver()))
+	require.Equal(t, counts.OutcomeCancelled, outcomeOf(c.passOver(ctx.ErrLeft)))
 	require.Same(t, transport.ErrFinished, c.streamOver(transport.ErrFinished), "it was answered")
 	for _, code := range []uint16{0, 9999} {
 		require.Equal(t, []error{context.Canceled}, kindsOf(code))

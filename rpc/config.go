@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/rpc/internal/tracing"
 	"github.com/weft-project/weft/rpc/trace"
 	"github.com/weft-project/weft/store"
 	"github.com/weft-project/weft/transport"
@@ -102,7 +103,7 @@ type Config struct {
 
 // TraceVariable names a folder into which every worker without Config.Trace writes its trace, as
 // NAME.json; weft run --trace sets it.
-const TraceVariable = traceVariable
+const TraceVariable = tracing.TraceVariable
 
 // NoTimeout lets calls take as long as they like.
 const NoTimeout time.Duration = -1

@@ -10,6 +10,7 @@ import (
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels"
 	"github.com/weft-project/weft/rpc/internal/codec"
+	"github.com/weft-project/weft/rpc/internal/counts"
 	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/transport"
 )
@@ -89,9 +90,9 @@ var portable = []error{
 
 // outcomeOf classifies the error of a call. That somebody else was lost on the way is an error of
 // the function, not the loss of its peer.
-func outcomeOf(err error) outcome {
+func outcomeOf(err error) counts.Outcome {
 	if err == nil {
-		return outcomeOK
+		return counts.OutcomeOK
 	}
 	is := func(targets ...error) bool {
 		for _, t := range targets {
@@ -105,19 +106,19 @@ func outcomeOf(err error) outcome {
 	var gone *CancelError
 	switch {
 	case is(ErrBusy):
-		return outcomeBusy
+		return counts.OutcomeBusy
 	case is(ErrTimeout, context.DeadlineExceeded):
-		return outcomeTimeout
+		return counts.OutcomeTimeout
 	case errors.As(err, &gone) && is(ErrPeerLost, ErrPeerLeft):
-		return outcomeLost
+		return counts.OutcomeLost
 	case is(context.Canceled):
-		return outcomeCancelled
+		return counts.OutcomeCancelled
 	case errors.As(err, &remote):
-		return outcomeError
+		return counts.OutcomeError
 	case is(ErrPeerLost, ErrPeerLeft, transport.ErrPeerLost, transport.ErrPeerClosed):
-		return outcomeLost
+		return counts.OutcomeLost
 	case is(ErrLeft, transport.ErrReset, transport.ErrClosed):
-		return outcomeCancelled
+		return counts.OutcomeCancelled
 	}
-	return outcomeError
+	return counts.OutcomeError
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/rpc/internal/codec"
+	"github.com/weft-project/weft/rpc/internal/counts"
 	"github.com/weft-project/weft/rpc/internal/wire"
 )
 
@@ -24,7 +25,7 @@ type Function interface {
 type handler struct {
 	name    string
 	in, out *codec.Codec
-	stats   *callStats
+	stats   *counts.CallStats
 	// call runs the function. It gives what points to the result, or what will give it.
 	call func(c context.Context, in *inbound) (out any, later pending, err error)
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 
 	"github.com/weft-project/weft/ctx"
+	"github.com/weft-project/weft/rpc/internal/payload"
+	"github.com/weft-project/weft/rpc/internal/tracing"
 	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/rpc/trace"
 	"github.com/weft-project/weft/transport"
@@ -23,7 +25,7 @@ func (l passLinks) SendGradients(c context.Context, to ctx.WorkerID, g *ctx.Grad
 		defer cancel()
 	}
 	m := &transport.Message{Kind: wire.KindGradients}
-	sparse, err := outgoingGradients(m, g.Grads, g.Targets)
+	sparse, err := payload.OutgoingGradients(m, g.Grads, g.Targets)
 	if err != nil {
 		return err
 	}
@@ -34,9 +36,11 @@ func (l passLinks) SendGradients(c context.Context, to ctx.WorkerID, g *ctx.Grad
 	if g.Plan != nil {
 		h.Plan = g.Plan.Append(nil)
 	}
-	if s := l.w.calls.trace.beginIn(c); s != nil {
-		h.Span, s.sent = uint64(s.id), sizeOf(m)
-		defer func() { l.w.calls.trace.end(s, trace.Caller, spanGradients, g.Message.String(), p.name, g.Pass, err) }()
+	if s := l.w.calls.trace.BeginIn(c); s != nil {
+		h.Span, s.Sent = uint64(s.ID), sizeOf(m)
+		defer func() {
+			l.w.calls.trace.End(s, trace.Caller, tracing.SpanGradients, g.Message.String(), p.name, g.Pass, err)
+		}()
 	}
 	_, err = l.w.askWith(c, p, m, h)
 	var f *ctx.Failure // as the peer knows it; the cause is what came over the wire
@@ -63,17 +67,17 @@ func (w *Worker) serveGradients(c context.Context, p *peer, m *transport.Message
 		}
 	}
 	size := sizeOf(m)
-	if g.Grads, err = incomingGradients(m, h.Sparse); err != nil {
+	if g.Grads, err = payload.IncomingGradients(m, h.Sparse); err != nil {
 		return err
 	}
 	c, cancel := within(c, h.Timeout)
 	defer cancel()
-	s := w.calls.trace.begin(h.Span) // of the first of a backward it lasts as long as this worker's part of it
+	s := w.calls.trace.Begin(h.Span) // of the first of a backward it lasts as long as this worker's part of it
 	if s != nil {
-		s.received = size
-		c = context.WithValue(c, spanKey{}, s.id)
+		s.Received = size
+		c = context.WithValue(c, tracing.SpanKey{}, s.ID)
 	}
 	err = w.passes.HandleGradients(c, ctx.WorkerID(p.rank), g)
-	w.calls.trace.end(s, trace.Callee, spanGradients, g.Message.String(), p.name, g.Pass, err)
+	w.calls.trace.End(s, trace.Callee, tracing.SpanGradients, g.Message.String(), p.name, g.Pass, err)
 	return err
 }

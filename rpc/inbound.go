@@ -14,6 +14,8 @@ import (
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/rpc/internal/codec"
+	"github.com/weft-project/weft/rpc/internal/payload"
+	"github.com/weft-project/weft/rpc/internal/tracing"
 	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/rpc/trace"
 	"github.com/weft-project/weft/transport"
@@ -42,8 +44,8 @@ func (w *Worker) serveCall(p *peer, s transport.Stream, m *transport.Message) {
 	in.w, in.p, in.s = w, p, s
 	err := in.h.Parse(m.Header)
 	in.function, in.pass = in.h.Function, in.h.PassID()
-	if in.span = w.calls.trace.begin(in.h.Span); in.span != nil {
-		in.span.received = sizeOf(m)
+	if in.span = w.calls.trace.Begin(in.h.Span); in.span != nil {
+		in.span.Received = sizeOf(m)
 	}
 	if err == nil {
 		if in.fn = w.serves[in.h.Function]; in.fn == nil {
@@ -55,7 +57,7 @@ func (w *Worker) serveCall(p *peer, s transport.Stream, m *transport.Message) {
 		in.refuse(err)
 		return
 	}
-	in.fn.stats.inFlight.Add(1)
+	in.fn.stats.InFlight.Add(1)
 	in.start(in.h.Timeout)
 	runs, refused := w.calls.gate.Arrive(p.rank, in)
 	if runs {
@@ -116,16 +118,16 @@ func (in *inbound) count(answer error) {
 	if in.fn == nil {
 		return
 	}
-	in.fn.stats.end(outcomeOf(in.err))
+	in.fn.stats.End(outcomeOf(in.err))
 }
 
 // endSpan ends the callee's span.
 func (in *inbound) endSpan() {
-	kind := spanCall
+	kind := tracing.SpanCall
 	if in.h.Ref != nil {
-		kind = spanRemote
+		kind = tracing.SpanRemote
 	}
-	in.w.calls.trace.end(in.span, trace.Callee, kind, in.h.Function, in.p.name, in.h.PassID(), in.err)
+	in.w.calls.trace.End(in.span, trace.Callee, kind, in.h.Function, in.p.name, in.h.PassID(), in.err)
 }
 
 // next frees the place of a call that ran.
@@ -138,7 +140,7 @@ func (w *Worker) next() {
 // run runs the function on this goroutine, and answers where the result is there.
 func (in *inbound) run() {
 	defer in.w.next()
-	in.began = in.w.calls.clock.now()
+	in.began = in.w.calls.clock.Now()
 	ran := false
 	defer func() { // a function that ends its goroutine
 		if !ran {
@@ -176,7 +178,7 @@ func (in *inbound) finish(out any, err error) {
 	if !in.claimed.CompareAndSwap(false, true) {
 		return
 	}
-	in.fn.stats.observe(in.w.calls.clock.now() - in.began)
+	in.fn.stats.Observe(in.w.calls.clock.Now() - in.began)
 	in.err = err
 	end, answered := errUnanswered, false
 	defer func() {
@@ -287,7 +289,7 @@ func (w *Worker) answer(c context.Context, p *peer, s transport.Stream, fn *hand
 		err = x.load(c, func(i int) (device.ID, error) { return p.target(p.back, x.pack.Tensors[i].Device()) })
 	}
 	if err == nil {
-		err = computed(x.m.Tensors)
+		err = payload.Computed(x.m.Tensors)
 	}
 	h.Refs, h.Value = x.shares, x.value.Bytes()
 	var unsend func()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weft-project/weft/ctx"
+	"github.com/weft-project/weft/rpc/internal/tracing"
 	"github.com/weft-project/weft/rpc/roster"
 	"github.com/weft-project/weft/store"
 	"github.com/weft-project/weft/transport"
@@ -101,13 +102,13 @@ func newWorker(p *prepared, closeStore func() error) *Worker {
 func (w *Worker) become(me roster.Member, p *prepared) error {
 	w.name, w.rank, w.epoch, w.me = me.Name, me.Rank, me.Incarnation, me
 	var err error
-	w.calls.trace, w.endTrace, err = newTracer(p.Trace, w.name, w.rank, w.epoch, func(err error) string { return outcomeOf(err).String() })
+	w.calls.trace, w.endTrace, err = tracing.NewTracer(p.Trace, w.name, w.rank, w.epoch, func(err error) string { return outcomeOf(err).String() })
 	if err != nil {
 		return err
 	}
 	w.refs = newReferences(w)
 	w.passes = ctx.NewContainer(ctx.Config{
-		Worker: ctx.WorkerID(w.rank), Links: passLinks{w}, Timeout: max(p.Timeout, 0), Lease: p.PassLease, Logger: w.log, First: firstID(w.epoch), Observer: w.calls.trace.observes(),
+		Worker: ctx.WorkerID(w.rank), Links: passLinks{w}, Timeout: max(p.Timeout, 0), Lease: p.PassLease, Logger: w.log, First: firstID(w.epoch), Observer: w.calls.trace.Observes(),
 	})
 	w.roster = roster.New(me, meshUpTo)
 	self := w.newPeer(me)

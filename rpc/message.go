@@ -10,6 +10,7 @@ import (
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/rpc/internal/codec"
+	"github.com/weft-project/weft/rpc/internal/payload"
 	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/rpc/refs"
 	"github.com/weft-project/weft/transport"
@@ -66,7 +67,7 @@ func (x *parcel) load(c context.Context, target func(i int) (device.ID, error)) 
 	if err := ofPass(c, x.pack.Tensors); err != nil {
 		return err
 	}
-	return outgoing(&x.m, x.pack.Tensors, target)
+	return payload.Outgoing(&x.m, x.pack.Tensors, target)
 }
 
 // share gives the receiver a share in each reference, which may be released then. ticket is the
@@ -108,7 +109,7 @@ func (p *peer) record(c context.Context, what string, tensors []*autodiff.Tensor
 		pass.NoteSend(id, ctx.WorkerID(p.rank), what, tensors)
 		return info, func() { pass.DropSend(id) }, nil
 	}
-	info.Tensors = infos(tensors)
+	info.Tensors = payload.Infos(tensors)
 	info.Past, err = pass.AttachSend(id, ctx.WorkerID(p.rank), what, tensors)
 	return info, func() { pass.DropSend(id) }, err
 }
@@ -152,8 +153,8 @@ func (a arrived) unpack(c context.Context, from *peer, into any) error {
 	var u codec.Unpacking
 	if len(a.m.Tensors) > 0 || a.pass != nil {
 		pass, _ := ctx.From(c)
-		u.Tensors = incoming(a.m, pass)
-		if err := attachRecv(pass, a.pass, from.rank, u.Tensors); err != nil {
+		u.Tensors = payload.Incoming(a.m, pass)
+		if err := payload.AttachRecv(pass, a.pass, from.rank, u.Tensors); err != nil {
 			return err
 		}
 	}

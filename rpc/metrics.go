@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weft-project/weft/kernels/backend"
+	"github.com/weft-project/weft/rpc/internal/counts"
 	"github.com/weft-project/weft/transport"
 )
 
@@ -69,16 +70,16 @@ func (m *collector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
 	calls := &m.w.calls
-	functions := func(f *functionStats, total, seconds, inFlight *prometheus.Desc) {
-		for name, s := range f.list() {
-			if name != s.label {
+	functions := func(f *counts.FunctionStats, total, seconds, inFlight *prometheus.Desc) {
+		for name, s := range f.List() {
+			if name != s.Label {
 				continue
 			}
-			for o := range outcomes {
-				counter(total, s.ended[o].Load(), s.label, o.String())
+			for o := range counts.Outcomes {
+				counter(total, s.Ended[o].Load(), s.Label, o.String())
 			}
-			gauge(inFlight, float64(s.inFlight.Load()), s.label)
-			ch <- s.histogram(seconds)
+			gauge(inFlight, float64(s.InFlight.Load()), s.Label)
+			ch <- s.Histogram(seconds)
 		}
 	}
 	functions(&calls.out, m.clientCalls, m.clientSeconds, m.clientInFlight)

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/autodiff"
+	"github.com/weft-project/weft/rpc/internal/counts"
 	"github.com/weft-project/weft/transport"
 	"github.com/weft-project/weft/transport/simnet"
 )
@@ -184,59 +185,59 @@ func TestLanesPassesAndReferencesAreShown(t *testing.T) {
 }
 
 func TestNamesOfFunctionsMakeNoBadAndNotTooManyLabels(t *testing.T) {
-	var f functionStats
-	bad := f.of("\xff")
-	require.Equal(t, `"\xff"`, bad.label)
-	require.Same(t, bad, f.of("\xff"))
-	require.Same(t, bad, f.of(`"\xff"`))
+	var f counts.FunctionStats
+	bad := f.Of("\xff")
+	require.Equal(t, `"\xff"`, bad.Label)
+	require.Same(t, bad, f.Of("\xff"))
+	require.Same(t, bad, f.Of(`"\xff"`))
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
-			for i := range 2 * maxLabels {
-				f.of(fmt.Sprint(i)).ended[outcomeOK].Add(1)
+			for i := range 2 * counts.MaxLabels {
+				f.Of(fmt.Sprint(i)).Ended[counts.OutcomeOK].Add(1)
 			}
 		})
 	}
 	wg.Wait()
-	require.LessOrEqual(t, len(f.list()), maxLabels+1)
+	require.LessOrEqual(t, len(f.List()), counts.MaxLabels+1)
 	total := uint64(0)
-	for name, s := range f.list() {
-		if name == s.label {
-			total += s.ended[outcomeOK].Load()
+	for name, s := range f.List() {
+		if name == s.Label {
+			total += s.Ended[counts.OutcomeOK].Load()
 		}
 	}
-	require.EqualValues(t, 8*maxLabels, total, "none is lost")
-	require.NotZero(t, f.of(otherLabel).ended[outcomeOK].Load())
+	require.EqualValues(t, 8*counts.MaxLabels, total, "none is lost")
+	require.NotZero(t, f.Of(counts.OtherLabel).Ended[counts.OutcomeOK].Load())
 }
 
 func TestDurationsFallIntoTheBucketsThatPrometheusExpects(t *testing.T) {
-	var s callStats
-	want := make([]uint64, len(bounds)+1)
+	var s counts.CallStats
+	want := make([]uint64, len(counts.Bounds)+1)
 	for range 10_000 {
 		d := time.Duration(1) << rand.IntN(40)
 		d += time.Duration(rand.Int64N(int64(d)))
 		if rand.IntN(10) == 0 {
-			d = bounds[rand.IntN(len(bounds))]
+			d = counts.Bounds[rand.IntN(len(counts.Bounds))]
 		}
-		s.observe(d)
-		for i, b := range bounds {
+		s.Observe(d)
+		for i, b := range counts.Bounds {
 			if d <= b {
 				want[i]++
 			}
 		}
-		want[len(bounds)]++
+		want[len(counts.Bounds)]++
 	}
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(prometheus.CollectorFunc(func(ch chan<- prometheus.Metric) {
-		ch <- s.histogram(prometheus.NewDesc("x", "", []string{"function"}, nil))
+		ch <- s.Histogram(prometheus.NewDesc("x", "", []string{"function"}, nil))
 	}))
 	families, err := reg.Gather()
 	require.NoError(t, err)
 	h := families[0].Metric[0].Histogram
-	require.Equal(t, want[len(bounds)], h.GetSampleCount())
-	require.Len(t, h.Bucket, len(bounds))
+	require.Equal(t, want[len(counts.Bounds)], h.GetSampleCount())
+	require.Len(t, h.Bucket, len(counts.Bounds))
 	for i, b := range h.Bucket {
-		require.Equal(t, bounds[i].Seconds(), b.GetUpperBound())
+		require.Equal(t, counts.Bounds[i].Seconds(), b.GetUpperBound())
 		require.Equal(t, want[i], b.GetCumulativeCount())
 	}
 }
@@ -245,18 +246,18 @@ func TestOutcomesTellAPeerThatIsLostFromAnErrorItReports(t *testing.T) {
 	remote := func(kind error) error { return &Error{"a", "b", "f", &RemoteError{kinds: []error{kind}}} }
 	for _, c := range []struct {
 		err  error
-		want outcome
+		want counts.Outcome
 	}{
-		{nil, outcomeOK},
-		{io.EOF, outcomeError},
-		{fmt.Errorf("x: %w", ErrPeerLost), outcomeLost},
-		{ErrPeerLeft, outcomeLost},
-		{remote(ErrPeerLost), outcomeError},
-		{remote(ErrBusy), outcomeBusy},
-		{remote(ErrTimeout), outcomeTimeout},
-		{remote(context.Canceled), outcomeCancelled},
-		{ErrLeft, outcomeCancelled},
-		{context.DeadlineExceeded, outcomeTimeout},
+		{nil, counts.OutcomeOK},
+		{io.EOF, counts.OutcomeError},
+		{fmt.Errorf("x: %w", ErrPeerLost), counts.OutcomeLost},
+		{ErrPeerLeft, counts.OutcomeLost},
+		{remote(ErrPeerLost), counts.OutcomeError},
+		{remote(ErrBusy), counts.OutcomeBusy},
+		{remote(ErrTimeout), counts.OutcomeTimeout},
+		{remote(context.Canceled), counts.OutcomeCancelled},
+		{ErrLeft, counts.OutcomeCancelled},
+		{context.DeadlineExceeded, counts.OutcomeTimeout},
 	} {
 		require.Equal(t, c.want, outcomeOf(c.err), "%v", c.err)
 	}
@@ -264,30 +265,30 @@ func TestOutcomesTellAPeerThatIsLostFromAnErrorItReports(t *testing.T) {
 
 // What a call costs at both ends together, for its counters.
 func BenchmarkCounting(b *testing.B) {
-	var out, in functionStats
-	served, clock := in.of("double"), newClock()
-	out.of("double")
+	var out, in counts.FunctionStats
+	served, clock := in.Of("double"), counts.NewClock()
+	out.Of("double")
 	b.ReportAllocs()
 	for b.Loop() {
-		s, began := out.of("double"), clock.now()
-		s.inFlight.Add(1)
-		served.inFlight.Add(1)
-		ran := clock.now()
-		served.observe(clock.now() - ran)
-		served.end(outcomeOf(nil))
-		s.observe(clock.now() - began)
-		s.end(outcomeOf(nil))
+		s, began := out.Of("double"), clock.Now()
+		s.InFlight.Add(1)
+		served.InFlight.Add(1)
+		ran := clock.Now()
+		served.Observe(clock.Now() - ran)
+		served.End(outcomeOf(nil))
+		s.Observe(clock.Now() - began)
+		s.End(outcomeOf(nil))
 	}
 }
 
 func TestCountingACallAllocatesNothing(t *testing.T) {
-	var f functionStats
+	var f counts.FunctionStats
 	name := strings.Repeat("double", 1)
-	f.of(name)
+	f.Of(name)
 	require.Zero(t, testing.AllocsPerRun(100, func() {
-		s := f.of(name)
-		s.inFlight.Add(1)
-		s.observe(time.Microsecond)
-		s.end(outcomeOf(nil))
+		s := f.Of(name)
+		s.InFlight.Add(1)
+		s.Observe(time.Microsecond)
+		s.End(outcomeOf(nil))
 	}))
 }

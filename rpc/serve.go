@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/weft-project/weft/ctx"
+	"github.com/weft-project/weft/rpc/internal/counts"
+	"github.com/weft-project/weft/rpc/internal/tracing"
 	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/rpc/trace"
 	"github.com/weft-project/weft/transport"
@@ -161,22 +163,22 @@ func (w *Worker) enterPass(c *callContext, info *wire.PassInfo) (context.Context
 
 // serveFetch answers with the value of a reference that this worker owns.
 func (w *Worker) serveFetch(p *peer, s transport.Stream, m *transport.Message) (err error) {
-	stats, began := w.calls.in.of(fetchLabel), w.calls.clock.now()
-	stats.inFlight.Add(1)
+	stats, began := w.calls.in.Of(counts.FetchLabel), w.calls.clock.Now()
+	stats.InFlight.Add(1)
 	var refused error
 	var h wire.CallHeader
-	own := &callContext{w: w, p: p, s: s, function: fetchLabel}
+	own := &callContext{w: w, p: p, s: s, function: counts.FetchLabel}
 	defer func() {
-		w.calls.trace.end(own.span, trace.Callee, spanFetch, "", p.name, h.PassID(), cmp.Or(refused, err))
-		stats.observe(w.calls.clock.now() - began)
-		stats.end(outcomeOf(cmp.Or(refused, err)))
+		w.calls.trace.End(own.span, trace.Callee, tracing.SpanFetch, "", p.name, h.PassID(), cmp.Or(refused, err))
+		stats.Observe(w.calls.clock.Now() - began)
+		stats.End(outcomeOf(cmp.Or(refused, err)))
 	}()
 	refuse := func(err error) error {
 		refused = err
 		return w.reply(s, &wire.ReplyHeader{}, nil, err)
 	}
 	err = h.Parse(m.Header)
-	own.span = w.calls.trace.begin(h.Span)
+	own.span = w.calls.trace.Begin(h.Span)
 	if err == nil && h.Ref == nil {
 		err = fmt.Errorf("%w: a fetch of nothing", ErrProtocol)
 	}

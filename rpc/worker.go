@@ -14,6 +14,7 @@ import (
 
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/rpc/internal/counts"
 	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/rpc/roster"
 	"github.com/weft-project/weft/store"
@@ -319,10 +320,10 @@ func (w *Worker) outstanding() string {
 	var parts []string
 	for _, way := range []struct {
 		name string
-		of   *functionStats
+		of   *counts.FunctionStats
 	}{{"to others", &w.calls.out}, {"from others", &w.calls.in}} {
-		for label, s := range way.of.list() {
-			if n := s.inFlight.Load(); n > 0 && label == s.label {
+		for label, s := range way.of.List() {
+			if n := s.InFlight.Load(); n > 0 && label == s.Label {
 				parts = append(parts, fmt.Sprintf("%s: %d %s", label, n, way.name))
 			}
 		}

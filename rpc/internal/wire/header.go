@@ -40,7 +40,7 @@ const (
 
 const requiresBit = 0x80
 
-// callHeader is the header of a call, and of a fetch.
+// CallHeader is the header of a call, and of a fetch.
 type CallHeader struct {
 	Function string
 	Timeout  time.Duration // what is left of the caller's; 0: none
@@ -52,7 +52,7 @@ type CallHeader struct {
 	Args     []byte // to the header's end
 }
 
-// passID is the pass of the call, 0 where it has none.
+// PassID is the pass of the call, 0 where it has none.
 func (h *CallHeader) PassID() ctx.PassID {
 	if h.Pass == nil {
 		return 0
@@ -60,7 +60,7 @@ func (h *CallHeader) PassID() ctx.PassID {
 	return ctx.PassID(h.Pass.Pass)
 }
 
-// replyHeader is the header of an answer.
+// ReplyHeader is the header of an answer.
 type ReplyHeader struct {
 	Err   *Error
 	Refs  []refs.Share
@@ -68,7 +68,7 @@ type ReplyHeader struct {
 	Value []byte // to the header's end
 }
 
-// append writes all but the arguments.
+// Append writes all but the arguments.
 func (h *CallHeader) Append(b []byte) (_ []byte, err error) {
 	var flags byte
 	set := func(flag byte, on bool) {
@@ -108,7 +108,7 @@ func (h *CallHeader) Append(b []byte) (_ []byte, err error) {
 	return h.Pass.append(b), nil
 }
 
-// parse reads what append wrote; the arguments are a part of b.
+// Parse reads what append wrote; the arguments are a part of b.
 func (h *CallHeader) Parse(b []byte) error {
 	r := cursor{b: b}
 	flags := r.flags(callFlags)
@@ -134,7 +134,7 @@ func (h *CallHeader) Parse(b []byte) error {
 	return r.err("call")
 }
 
-// append writes all but the value.
+// Append writes all but the value.
 func (h *ReplyHeader) Append(b []byte) (_ []byte, err error) {
 	var flags byte
 	set := func(flag byte, on bool) {
@@ -160,7 +160,7 @@ func (h *ReplyHeader) Append(b []byte) (_ []byte, err error) {
 	return h.Pass.append(b), nil
 }
 
-// parse reads what append wrote; the value is a part of b.
+// Parse reads what append wrote; the value is a part of b.
 func (h *ReplyHeader) Parse(b []byte) error {
 	r := cursor{b: b}
 	flags := r.flags(replyFlags)

@@ -30,13 +30,13 @@ const (
 	KindStatus    = 32 // in place of a greeting too: see observed
 )
 
-// tensorInfo is what a header says of each tensor of its message, beyond what the frame says.
+// TensorInfo is what a header says of each tensor of its message, beyond what the frame says.
 type TensorInfo struct {
 	Requires bool
 	Origin   device.ID // where it lay at the sender
 }
 
-// passInfo places a message in a pass.
+// PassInfo places a message in a pass.
 type PassInfo struct {
 	Pass    uint64
 	Message uint64
@@ -70,7 +70,7 @@ type GradientsHeader struct {
 	Span     uint64        `cbor:"10,keyasint,omitempty"` // the sender's; 0 where it does not trace
 }
 
-// abortHeader tells of a failure; Err is its cause.
+// AbortHeader tells of a failure; Err is its cause.
 type AbortHeader struct {
 	Failure ctx.Failure `cbor:"1,keyasint"`
 	Err     *Error      `cbor:"2,keyasint"`
@@ -80,29 +80,29 @@ type CleanupHeader struct {
 	Pass uint64 `cbor:"1,keyasint"`
 }
 
-// renewHeader asks for passes that the callee opened. The answer's value is a list of those that it
+// RenewHeader asks for passes that the callee opened. The answer's value is a list of those that it
 // has left.
 type RenewHeader struct {
 	Passes []ctx.PassID `cbor:"1,keyasint"`
 }
 
-// refsHeader carries control messages of references. The answer's value is a list of as many
+// RefsHeader carries control messages of references. The answer's value is a list of as many
 // refs.Answer.
 type RefsHeader struct {
 	Messages []refs.Message `cbor:"1,keyasint"`
 }
 
-// newsHeader carries news of members.
+// NewsHeader carries news of members.
 type NewsHeader struct {
 	News []roster.News `cbor:"1,keyasint"`
 }
 
-// graphHeader asks for a worker's part of a pass's graph; the answer's value is a passgraph.Worker.
+// GraphHeader asks for a worker's part of a pass's graph; the answer's value is a passgraph.Worker.
 type GraphHeader struct {
 	Pass uint64 `cbor:"1,keyasint"`
 }
 
-// sparseInfo says that a gradient of a message is sparse: its indices and its values travel as two
+// SparseInfo says that a gradient of a message is sparse: its indices and its values travel as two
 // tensors in its place.
 type SparseInfo struct {
 	At     int `cbor:"1,keyasint"` // which of the gradients; they ascend
@@ -124,13 +124,13 @@ type Cause struct {
 	Fields []byte `cbor:"2,keyasint"`
 }
 
-// maxName bounds the names of functions and workers.
+// MaxName bounds the names of functions and workers.
 const MaxName = 128
 
-// errProtocol is what is wrong with a message that is none.
+// ErrProtocol is what is wrong with a message that is none.
 var ErrProtocol = errors.New("bad message")
 
-// modes are the CBOR modes: deterministic out, bounded and strict in; unknown keys are ignored, so
+// Modes are the CBOR modes: deterministic out, bounded and strict in; unknown keys are ignored, so
 // that headers can grow.
 var Modes = sync.OnceValue(func() (m struct {
 	Enc cbor.UserBufferEncMode
@@ -145,7 +145,7 @@ var Modes = sync.OnceValue(func() (m struct {
 	return m
 })
 
-// decoding makes the mode for what comes from another worker: a key given twice, or a list beyond
+// Decoding makes the mode for what comes from another worker: a key given twice, or a list beyond
 // the bounds, is refused before there is memory for it.
 func Decoding(o cbor.DecOptions) cbor.DecMode {
 	o.DupMapKey = cbor.DupMapKeyEnforcedAPF

@@ -1,4 +1,4 @@
-package rpc
+package payload
 
 import (
 	"fmt"
@@ -12,9 +12,9 @@ import (
 	"github.com/weft-project/weft/transport"
 )
 
-// outgoing puts tensors into a message, each with the device it is to land on. The message holds a
+// Outgoing puts tensors into a message, each with the device it is to land on. The message holds a
 // reference to every buffer: call m.Release afterwards. nil tensors travel as absent ones.
-func outgoing(m *transport.Message, tensors []*autodiff.Tensor, target func(i int) (device.ID, error)) error {
+func Outgoing(m *transport.Message, tensors []*autodiff.Tensor, target func(i int) (device.ID, error)) error {
 	for i, t := range tensors {
 		if t == nil {
 			m.Tensors = append(m.Tensors, transport.Tensor{})
@@ -35,9 +35,9 @@ func outgoing(m *transport.Message, tensors []*autodiff.Tensor, target func(i in
 	return nil
 }
 
-// computed waits until a result is, and says what went wrong with that. Once the answer is under
+// Computed waits until a result is, and says what went wrong with that. Once the answer is under
 // way its receiver would only hear that it broke off.
-func computed(ts []transport.Tensor) error {
+func Computed(ts []transport.Tensor) error {
 	on := map[*device.Accelerator][]*device.Buffer{}
 	for _, t := range ts {
 		if t.Buf == nil {
@@ -55,8 +55,8 @@ func computed(ts []transport.Tensor) error {
 	return nil
 }
 
-// infos describes tensors in a header.
-func infos(tensors []*autodiff.Tensor) []wire.TensorInfo {
+// Infos describes tensors in a header.
+func Infos(tensors []*autodiff.Tensor) []wire.TensorInfo {
 	if len(tensors) == 0 {
 		return nil
 	}
@@ -67,9 +67,9 @@ func infos(tensors []*autodiff.Tensor) []wire.TensorInfo {
 	return out
 }
 
-// incoming makes tensors of a message's, owned by the pass (nil: nobody). It takes over the
+// Incoming makes tensors of a message's, owned by the pass (nil: nobody). It takes over the
 // message's buffers.
-func incoming(m *transport.Message, p *ctx.Pass) []*autodiff.Tensor {
+func Incoming(m *transport.Message, p *ctx.Pass) []*autodiff.Tensor {
 	var owner *autodiff.Arena
 	if p != nil {
 		owner = p.Arena()
@@ -88,8 +88,8 @@ func typeOf(t transport.Tensor) kernels.Type {
 	return kernels.Type{Dtype: t.Dtype, Shape: t.Shape}
 }
 
-// attachRecv makes the recv function of tensors that arrived in a pass.
-func attachRecv(p *ctx.Pass, info *wire.PassInfo, from int, tensors []*autodiff.Tensor) error {
+// AttachRecv makes the recv function of tensors that arrived in a pass.
+func AttachRecv(p *ctx.Pass, info *wire.PassInfo, from int, tensors []*autodiff.Tensor) error {
 	if p == nil || info == nil {
 		return nil
 	}
@@ -98,16 +98,16 @@ func attachRecv(p *ctx.Pass, info *wire.PassInfo, from int, tensors []*autodiff.
 		return nil
 	}
 	if len(info.Tensors) != len(tensors) {
-		return fmt.Errorf("%w: %d descriptions for %d tensors", ErrProtocol, len(info.Tensors), len(tensors))
+		return fmt.Errorf("%w: %d descriptions for %d tensors", wire.ErrProtocol, len(info.Tensors), len(tensors))
 	}
 	requires, origins := make([]bool, len(tensors)), make([]device.ID, len(tensors))
 	for i, t := range info.Tensors {
 		requires[i], origins[i] = t.Requires, t.Origin
 		if tensors[i] == nil {
-			return fmt.Errorf("%w: tensor %d is absent", ErrProtocol, i)
+			return fmt.Errorf("%w: tensor %d is absent", wire.ErrProtocol, i)
 		}
 		if t.Requires && !tensors[i].Dtype().IsFloat() {
-			return fmt.Errorf("%w: tensor %d is %v and cannot require a gradient", ErrProtocol, i, tensors[i].Dtype())
+			return fmt.Errorf("%w: tensor %d is %v and cannot require a gradient", wire.ErrProtocol, i, tensors[i].Dtype())
 		}
 	}
 	return p.AttachRecv(ctx.MessageID(info.Message), ctx.WorkerID(from), tensors, requires, origins, info.Past)

@@ -1,4 +1,4 @@
-package rpc
+package payload
 
 import (
 	"encoding/binary"
@@ -51,9 +51,9 @@ func TestGradientsArriveInTheFormInWhichTheyLeft(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		grads, targets := someGradients(t, r)
 		m := &transport.Message{}
-		info, err := outgoingGradients(m, grads, targets)
+		info, err := OutgoingGradients(m, grads, targets)
 		require.NoError(t, err)
-		got, err := incomingGradients(m, info)
+		got, err := IncomingGradients(m, info)
 		require.NoError(t, err)
 		require.Len(t, got, len(grads))
 		for i, g := range grads {
@@ -111,9 +111,9 @@ func FuzzSparseGradients(f *testing.F) {
 		before := device.Host().Stats().Live
 		m := tensorsFrom(t, raw)
 		n := len(m.Tensors)
-		grads, err := incomingGradients(m, []wire.SparseInfo{{At: at1, Extent: extent1}, {At: at2, Extent: extent2}})
+		grads, err := IncomingGradients(m, []wire.SparseInfo{{At: at1, Extent: extent1}, {At: at2, Extent: extent2}})
 		if err != nil {
-			require.True(t, errors.Is(err, ErrProtocol), "%v", err)
+			require.True(t, errors.Is(err, wire.ErrProtocol), "%v", err)
 			require.Nil(t, grads)
 		} else {
 			require.Len(t, grads, n-2)
@@ -157,8 +157,8 @@ func TestAMessageOfSparseGradientsThatAreNoneIsRefused(t *testing.T) {
 	} {
 		before := device.Host().Stats().Live
 		m := tensorsFrom(t, c.raw)
-		_, err := incomingGradients(m, c.info)
-		require.ErrorIs(t, err, ErrProtocol, why)
+		_, err := IncomingGradients(m, c.info)
+		require.ErrorIs(t, err, wire.ErrProtocol, why)
 		require.ErrorContains(t, err, c.says, why)
 		m.Release()
 		require.Equal(t, before, device.Host().Stats().Live, why)

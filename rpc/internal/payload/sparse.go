@@ -1,4 +1,4 @@
-package rpc
+package payload
 
 import (
 	"fmt"
@@ -9,9 +9,9 @@ import (
 	"github.com/weft-project/weft/transport"
 )
 
-// outgoingGradients puts gradients into a message as outgoing does, sparse ones coalesced and as
+// OutgoingGradients puts gradients into a message as outgoing does, sparse ones coalesced and as
 // their parts.
-func outgoingGradients(m *transport.Message, grads []*autodiff.Tensor, targets []device.ID) ([]wire.SparseInfo, error) {
+func OutgoingGradients(m *transport.Message, grads []*autodiff.Tensor, targets []device.ID) ([]wire.SparseInfo, error) {
 	var info []wire.SparseInfo
 	var mine, parts []*autodiff.Tensor
 	var to []device.ID
@@ -33,13 +33,13 @@ func outgoingGradients(m *transport.Message, grads []*autodiff.Tensor, targets [
 		parts, to = append(parts, ids, values), append(to, targets[i], targets[i])
 		info = append(info, wire.SparseInfo{At: i, Extent: g.Type().Shape[0]})
 	}
-	return info, outgoing(m, parts, func(i int) (device.ID, error) { return to[i], nil })
+	return info, Outgoing(m, parts, func(i int) (device.ID, error) { return to[i], nil })
 }
 
-// incomingGradients makes gradients of a message's tensors; the receiver must release them. It
+// IncomingGradients makes gradients of a message's tensors; the receiver must release them. It
 // takes over what it used of the message's buffers. Indices are known to lie within their gradient
 // afterwards; what type it has is for the receiver to check.
-func incomingGradients(m *transport.Message, info []wire.SparseInfo) (grads []*autodiff.Tensor, err error) {
+func IncomingGradients(m *transport.Message, info []wire.SparseInfo) (grads []*autodiff.Tensor, err error) {
 	tensors := m.Tensors
 	for len(tensors) > 0 {
 		t := &tensors[0]
@@ -48,7 +48,7 @@ func incomingGradients(m *transport.Message, info []wire.SparseInfo) (grads []*a
 		case len(info) > 0 && info[0].At == len(grads):
 			if len(tensors) < 2 || t.Buf == nil || tensors[1].Buf == nil {
 				autodiff.Release(grads...)
-				return nil, fmt.Errorf("%w: gradient %d is sparse and lacks its parts", ErrProtocol, info[0].At)
+				return nil, fmt.Errorf("%w: gradient %d is sparse and lacks its parts", wire.ErrProtocol, info[0].At)
 			}
 			g, err = autodiff.TransientSparse(info[0].Extent, typeOf(*t), t.Buf, typeOf(tensors[1]), tensors[1].Buf)
 			t.Buf, tensors[1].Buf = nil, nil
@@ -58,13 +58,13 @@ func incomingGradients(m *transport.Message, info []wire.SparseInfo) (grads []*a
 		}
 		if err != nil {
 			autodiff.Release(grads...)
-			return nil, fmt.Errorf("%w: gradient %d: %w", ErrProtocol, len(grads), err)
+			return nil, fmt.Errorf("%w: gradient %d: %w", wire.ErrProtocol, len(grads), err)
 		}
 		grads, tensors = append(grads, g), tensors[1:]
 	}
 	if len(info) > 0 {
 		autodiff.Release(grads...)
-		return nil, fmt.Errorf("%w: gradient %d is said to be sparse, of %d", ErrProtocol, info[0].At, len(grads))
+		return nil, fmt.Errorf("%w: gradient %d is said to be sparse, of %d", wire.ErrProtocol, info[0].At, len(grads))
 	}
 	m.Tensors = nil
 	return grads, nil
