@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"strconv"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/rpc/roster"
+	"github.com/weft-project/weft/store"
 	"github.com/weft-project/weft/transport"
 )
 
@@ -33,6 +35,22 @@ const going = "-"
 
 // lostMark precedes the claims of a worker that another has lost.
 const lostMark = "!"
+
+// registry is a worker's part in the job's store: what it has claimed there, and what it reads of
+// the others.
+type registry struct {
+	store store.Store
+	net   transport.Network // to see whether who has a claim answers
+	log   *slog.Logger
+	life  context.Context // the worker's
+
+	mu     sync.Mutex
+	claims []claim // keys of this worker in the store
+}
+
+func newRegistry(life context.Context, st store.Store, net transport.Network, log *slog.Logger) *registry {
+	return &registry{store: st, net: net, log: log, life: life}
+}
 
 // claim is a key that this worker has taken, and what it holds.
 type claim struct{ key, value string }
@@ -59,23 +77,15 @@ func parseNameClaim(s string) (rank int, incarnation uint64, addr string, err er
 
 // newIncarnation draws a number that grows with every joining; its low half keeps apart what a
 // store that was emptied counts twice.
-func (w *Worker) newIncarnation(c context.Context) (uint64, error) {
-	n, err := w.store.Add(c, keyJoins, 1)
+func (g *registry) newIncarnation(c context.Context) (uint64, error) {
+	n, err := g.store.Add(c, keyJoins, 1)
 	return uint64(n)<<32 | uint64(rand.Uint32()), err
 }
 
-// firstID is where the ids of passes begin in a life, so that they do not meet those of the life
-// before at the same rank.
-func firstID(incarnation uint64) uint64 { return incarnation >> 32 & 0xffff << 32 }
-
-// ofLife says whether a pass can have been opened in that life. Many more ids than fit between two
-// lives may have been drawn in it.
-func ofLife(id, incarnation uint64) bool { return (id-firstID(incarnation))>>32&0xffff < 1<<12 }
-
 // peek reads a key without waiting; empty where there is none.
-func (w *Worker) peek(c context.Context, key string) (string, error) {
+func (g *registry) peek(c context.Context, key string) (string, error) {
 	const never = "\x00"
-	have, err := w.store.CompareSet(c, key, []byte(never), []byte(never))
+	have, err := g.store.CompareSet(c, key, []byte(never), []byte(never))
 	if err != nil || string(have) == never || string(have) == going {
 		return "", err
 	}
@@ -99,17 +109,17 @@ func pause(c context.Context, d time.Duration) error {
 
 // take claims a key. Where its holder answers at its address the key is taken; where it does not,
 // it is about to be declared lost by those that had a link with it.
-func (w *Worker) take(c context.Context, key, value string, addr func(have string) (string, error), taken func(have string) error) error {
+func (g *registry) take(c context.Context, key, value string, addr func(have string) (string, error), taken func(have string) error) error {
 	expected, mute := "", "" // mute is an address where nobody answered
 	for {
-		raw, err := w.store.CompareSet(c, key, []byte(expected), []byte(value))
+		raw, err := g.store.CompareSet(c, key, []byte(expected), []byte(value))
 		if err != nil {
 			return err
 		}
 		if string(raw) == value {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			w.claims = append(w.claims, claim{key, value})
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			g.claims = append(g.claims, claim{key, value})
 			return nil
 		}
 		have, lost := strings.CutPrefix(string(raw), lostMark)
@@ -118,7 +128,7 @@ func (w *Worker) take(c context.Context, key, value string, addr func(have strin
 			if err != nil {
 				return err
 			}
-			if !(lost && at == mute) && w.answers(c, at) {
+			if !(lost && at == mute) && g.answers(c, at) {
 				return taken(have)
 			}
 			mute = at
@@ -138,10 +148,10 @@ func (w *Worker) take(c context.Context, key, value string, addr func(have strin
 const lookTimeout = time.Second
 
 // answers says whether somebody listens at an address.
-func (w *Worker) answers(c context.Context, addr string) bool {
+func (g *registry) answers(c context.Context, addr string) bool {
 	c, cancel := context.WithTimeout(c, lookTimeout)
 	defer cancel()
-	link, err := w.net.Dial(c, addr)
+	link, err := g.net.Dial(c, addr)
 	if err == nil {
 		_ = link.Close("only looked")
 	}
@@ -159,19 +169,19 @@ func nameAddr(have string) (string, error) {
 	return addr, err
 }
 
-func (w *Worker) takeName(c context.Context, me *roster.Member) error {
-	return w.take(c, nameKey(me.Name), nameClaim(me), nameAddr, func(have string) error {
+func (g *registry) takeName(c context.Context, me *roster.Member) error {
+	return g.take(c, nameKey(me.Name), nameClaim(me), nameAddr, func(have string) error {
 		rank, _, _, _ := parseNameClaim(have)
 		return fmt.Errorf("%w: %q by the worker of rank %d", ErrNameTaken, me.Name, rank)
 	})
 }
 
-func (w *Worker) takeRank(c context.Context, me *roster.Member) error {
+func (g *registry) takeRank(c context.Context, me *roster.Member) error {
 	raw, err := wire.Encode(me)
 	if err != nil {
 		return err
 	}
-	return w.take(c, rankKey(me.Rank), string(raw), recordAddr, rankTaken)
+	return g.take(c, rankKey(me.Rank), string(raw), recordAddr, rankTaken)
 }
 
 func rankTaken(have string) error {
@@ -184,12 +194,12 @@ func rankTaken(have string) error {
 
 // claimStatic takes the name and the rank. It prefers to report a taken rank: a worker started
 // twice has both.
-func (w *Worker) claimStatic(c context.Context, me *roster.Member) error {
-	err := w.takeName(c, me)
+func (g *registry) claimStatic(c context.Context, me *roster.Member) error {
+	err := g.takeName(c, me)
 	if err == nil {
-		return w.takeRank(c, me)
+		return g.takeRank(c, me)
 	}
-	if r, perr := w.recordOf(c, me.Rank); perr == nil && r.Member != nil && !r.lost && errors.Is(err, ErrNameTaken) {
+	if r, perr := g.recordOf(c, me.Rank); perr == nil && r.Member != nil && !r.lost && errors.Is(err, ErrNameTaken) {
 		return rankTaken(r.raw)
 	}
 	return err
@@ -203,8 +213,8 @@ type found struct {
 }
 
 // recordOf reads the record of a rank without waiting.
-func (w *Worker) recordOf(c context.Context, rank int) (r found, err error) {
-	if r.raw, err = w.peek(c, rankKey(rank)); err != nil || r.raw == "" {
+func (g *registry) recordOf(c context.Context, rank int) (r found, err error) {
+	if r.raw, err = g.peek(c, rankKey(rank)); err != nil || r.raw == "" {
 		return r, err
 	}
 	var text string
@@ -212,40 +222,6 @@ func (w *Worker) recordOf(c context.Context, rank int) (r found, err error) {
 	m, err := parseRecord([]byte(text), rank)
 	r.Member = m
 	return r, err
-}
-
-// proven refuses a life that would take the place of one that this worker knows, by rank or by
-// name, unless the store has it at its rank. Whoever claims a place leaves it there first; a
-// greeting and news are words of members, any of whom could say so.
-func (w *Worker) proven(c context.Context, m *roster.Member) error {
-	if !w.replaces(m) {
-		return nil
-	}
-	c, cancel := context.WithTimeout(c, lookupTimeout)
-	defer cancel()
-	r, err := w.recordOf(c, m.Rank)
-	switch {
-	case err != nil:
-		return fmt.Errorf("%s of rank %d comes in the place of another, which the store does not confirm: %w", m.Name, m.Rank, err)
-	case r.Member == nil:
-		return fmt.Errorf("%s of rank %d comes in the place of another, but the store has nobody at that rank", m.Name, m.Rank)
-	case r.Name != m.Name || r.Incarnation != m.Incarnation || r.Addr != m.Addr:
-		return fmt.Errorf("%s of rank %d comes in the place of another, but the store has another life at that rank, %s at %q", m.Name, m.Rank, r.Name, r.Addr)
-	}
-	return nil
-}
-
-// replaces says whether a life is another than this worker knows at its rank or under its name, and
-// not an older one.
-func (w *Worker) replaces(m *roster.Member) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, p := range []*peer{w.peers[m.Rank], w.byName[m.Name]} {
-		if p != nil && p.node.Epoch <= m.Incarnation && (p.node.Epoch != m.Incarnation || p.rank != m.Rank || p.name != m.Name) {
-			return true
-		}
-	}
-	return false
 }
 
 func parseRecord(raw []byte, rank int) (*roster.Member, error) {
@@ -269,13 +245,13 @@ func checkMember(m *roster.Member) error {
 
 // scan reads the records of a dynamic world: who is there, and who was lost, as far as somebody
 // said so.
-func (w *Worker) scan(c context.Context) (there, lost []*roster.Member, err error) {
-	n, err := w.store.Add(c, keyRanks, 0)
+func (g *registry) scan(c context.Context) (there, lost []*roster.Member, err error) {
+	n, err := g.store.Add(c, keyRanks, 0)
 	if err != nil {
 		return nil, nil, err
 	}
 	all := make([]found, min(max(n, 0), maxWorld))
-	err = parallel(len(all), func(rank int) (err error) { all[rank], err = w.recordOf(c, rank); return err })
+	err = parallel(len(all), func(rank int) (err error) { all[rank], err = g.recordOf(c, rank); return err })
 	for _, r := range all {
 		if r.Member != nil && r.lost {
 			lost = append(lost, r.Member)
@@ -316,42 +292,87 @@ func parallel(n int, do func(i int) error) error {
 
 // bury marks the claims of a lost life, so that the worker can come back; also where this worker
 // ends because of that loss, as then nobody else might. The store may be gone with the lost.
-func (w *Worker) bury(m roster.Member) {
-	c, cancel := context.WithTimeout(context.WithoutCancel(w.life), helloTimeout)
+func (g *registry) bury(m roster.Member, by string) {
+	c, cancel := context.WithTimeout(context.WithoutCancel(g.life), helloTimeout)
 	defer cancel()
-	defer context.AfterFunc(w.life, func() { time.AfterFunc(time.Second, cancel) })()
-	r, err := w.recordOf(c, m.Rank)
+	defer context.AfterFunc(g.life, func() { time.AfterFunc(time.Second, cancel) })()
+	r, err := g.recordOf(c, m.Rank)
 	if err == nil && r.Member != nil && r.Incarnation == m.Incarnation && !r.lost {
-		_, err = w.store.CompareSet(c, rankKey(m.Rank), []byte(r.raw), []byte(lostMark+r.raw))
+		_, err = g.store.CompareSet(c, rankKey(m.Rank), []byte(r.raw), []byte(lostMark+r.raw))
 	}
 	if name := nameClaim(&m); err == nil {
-		_, err = w.store.CompareSet(c, nameKey(m.Name), []byte(name), []byte(lostMark+name))
+		_, err = g.store.CompareSet(c, nameKey(m.Name), []byte(name), []byte(lostMark+name))
 	}
-	if err != nil && w.life.Err() == nil {
-		w.log.Debug("could not free the place of a lost worker", "worker", w.name, "peer", m.Name, "err", err)
+	if err != nil && g.life.Err() == nil {
+		g.log.Debug("could not free the place of a lost worker", "worker", by, "peer", m.Name, "err", err)
 	}
 }
 
 // unclaim takes this worker's keys out of the store, where they are still its own, so that another
 // can have its place.
-func (w *Worker) unclaim() {
+func (g *registry) unclaim() {
 	c, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	w.mu.Lock()
-	claims := w.claims
-	w.claims = nil
-	w.mu.Unlock()
+	g.mu.Lock()
+	claims := g.claims
+	g.claims = nil
+	g.mu.Unlock()
 	for _, k := range claims {
-		have, err := w.store.CompareSet(c, k.key, []byte(k.value), []byte(going))
+		have, err := g.store.CompareSet(c, k.key, []byte(k.value), []byte(going))
 		if err == nil && string(have) == lostMark+k.value { // somebody has lost this worker, and nobody has come in its place
-			have, err = w.store.CompareSet(c, k.key, have, []byte(going))
+			have, err = g.store.CompareSet(c, k.key, have, []byte(going))
 		}
 		if err == nil && string(have) == going { // whoever wants the key waits until it is gone
-			_, err = w.store.Delete(c, k.key)
+			_, err = g.store.Delete(c, k.key)
 		}
 		if err != nil {
-			w.log.Debug("could not take a key out of the store", "key", k.key, "err", err)
+			g.log.Debug("could not take a key out of the store", "key", k.key, "err", err)
 			return // the store is gone with its job
+		}
+	}
+}
+
+// claimAny takes the rank that is wanted, or the lowest that is free and that mayCome gives, and the
+// name.
+func (g *registry) claimAny(c context.Context, me *roster.Member, mayCome func(from int) (int, error)) error {
+	named := me.Name != ""
+	for rank := me.Rank; rank < maxWorld; rank++ {
+		var err error
+		if rank, err = mayCome(rank); err != nil {
+			return fmt.Errorf("%w: all that this worker may have: %w", ErrRankTaken, err)
+		}
+		mine := *me
+		if mine.Rank = rank; !named {
+			mine.Name = nameOf(rank)
+		}
+		if err := g.raise(c, rank); err != nil {
+			return err
+		}
+		if at, err := g.recordOf(c, rank); me.Rank == 0 && err == nil && at.Member != nil && !at.lost {
+			continue
+		}
+		err = g.takeRank(c, &mine)
+		if errors.Is(err, ErrRankTaken) && me.Rank == 0 && c.Err() == nil {
+			continue
+		}
+		if err == nil {
+			err = g.takeName(c, &mine)
+		}
+		*me = mine
+		return err
+	}
+	return fmt.Errorf("%w: all of them", ErrRankTaken)
+}
+
+// raise makes sure that who reads all ranks reads this one.
+func (g *registry) raise(c context.Context, rank int) error {
+	for {
+		n, err := g.store.Add(c, keyRanks, 0)
+		if err != nil || n > int64(rank) {
+			return err
+		}
+		if _, err = g.store.Add(c, keyRanks, int64(rank)+1-n); err != nil {
+			return err
 		}
 	}
 }

@@ -70,7 +70,7 @@ func TestWhoAnswersThatItIsBusyHoldsItsPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ws, crowd := inCrowds(t, 2)
 		crowd.left.Store(1)
-		require.True(t, ws[0].answers(t.Context(), "nowhere:1"))
+		require.True(t, ws[0].registry.answers(t.Context(), "nowhere:1"))
 	})
 }
 

@@ -59,10 +59,10 @@ func (w *Worker) vouchOpen(c context.Context, incarnation uint64) (voucher, erro
 
 // inOpen is who the store says is in a dynamic world, and who was.
 func (w *Worker) inOpen(c context.Context) (there, lost []*roster.Member, err error) {
-	if there, lost, err = w.scan(c); err != nil {
+	if there, lost, err = w.registry.scan(c); err != nil {
 		return nil, nil, err
 	}
-	first, err := w.recordOf(c, 0)
+	first, err := w.registry.recordOf(c, 0)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -80,13 +80,13 @@ func (w *Worker) inOpen(c context.Context) (there, lost []*roster.Member, err er
 // joinOpen takes a place and links with the others. Of two newcomers, who claims its rank later
 // sees the other.
 func (w *Worker) joinOpen(c context.Context, me roster.Member, p *prepared, v voucher) error {
-	if err := w.claimAny(c, &me, p); err != nil {
+	if err := w.registry.claimAny(c, &me, p.mayCome); err != nil {
 		return err
 	}
 	if err := w.become(me, p); err != nil {
 		return err
 	}
-	members, _, err := w.scan(c)
+	members, _, err := w.registry.scan(c)
 	if err != nil {
 		return err
 	}
@@ -94,49 +94,4 @@ func (w *Worker) joinOpen(c context.Context, me roster.Member, p *prepared, v vo
 		return err
 	}
 	return w.linkUp(c, members, v)
-}
-
-// claimAny takes the rank that is wanted, or the lowest that is free and that its certificate lets
-// it have, and the name.
-func (w *Worker) claimAny(c context.Context, me *roster.Member, p *prepared) error {
-	named := me.Name != ""
-	for rank := me.Rank; rank < maxWorld; rank++ {
-		var err error
-		if rank, err = p.mayCome(rank); err != nil {
-			return fmt.Errorf("%w: all that this worker may have: %w", ErrRankTaken, err)
-		}
-		mine := *me
-		if mine.Rank = rank; !named {
-			mine.Name = nameOf(rank)
-		}
-		if err := w.raise(c, rank); err != nil {
-			return err
-		}
-		if r, err := w.recordOf(c, rank); me.Rank == 0 && err == nil && r.Member != nil && !r.lost {
-			continue
-		}
-		err = w.takeRank(c, &mine)
-		if errors.Is(err, ErrRankTaken) && me.Rank == 0 && c.Err() == nil {
-			continue
-		}
-		if err == nil {
-			err = w.takeName(c, &mine)
-		}
-		*me = mine
-		return err
-	}
-	return fmt.Errorf("%w: all of them", ErrRankTaken)
-}
-
-// raise makes sure that who reads all ranks reads this one.
-func (w *Worker) raise(c context.Context, rank int) error {
-	for {
-		n, err := w.store.Add(c, keyRanks, 0)
-		if err != nil || n > int64(rank) {
-			return err
-		}
-		if _, err = w.store.Add(c, keyRanks, int64(rank)+1-n); err != nil {
-			return err
-		}
-	}
 }

@@ -177,3 +177,37 @@ func worldText(n int) string {
 	}
 	return fmt.Sprintf("a world of %d", n)
 }
+
+// proven refuses a life that would take the place of one that this worker knows, by rank or by
+// name, unless the store has it at its rank. Whoever claims a place leaves it there first; a
+// greeting and news are words of members, any of whom could say so.
+func (w *Worker) proven(c context.Context, m *roster.Member) error {
+	if !w.replaces(m) {
+		return nil
+	}
+	c, cancel := context.WithTimeout(c, lookupTimeout)
+	defer cancel()
+	r, err := w.registry.recordOf(c, m.Rank)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s of rank %d comes in the place of another, which the store does not confirm: %w", m.Name, m.Rank, err)
+	case r.Member == nil:
+		return fmt.Errorf("%s of rank %d comes in the place of another, but the store has nobody at that rank", m.Name, m.Rank)
+	case r.Name != m.Name || r.Incarnation != m.Incarnation || r.Addr != m.Addr:
+		return fmt.Errorf("%s of rank %d comes in the place of another, but the store has another life at that rank, %s at %q", m.Name, m.Rank, r.Name, r.Addr)
+	}
+	return nil
+}
+
+// replaces says whether a life is another than this worker knows at its rank or under its name, and
+// not an older one.
+func (w *Worker) replaces(m *roster.Member) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, p := range []*peer{w.peers[m.Rank], w.byName[m.Name]} {
+		if p != nil && p.node.Epoch <= m.Incarnation && (p.node.Epoch != m.Incarnation || p.rank != m.Rank || p.name != m.Name) {
+			return true
+		}
+	}
+	return false
+}

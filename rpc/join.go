@@ -93,6 +93,7 @@ func newWorker(p *prepared, closeStore func() error) *Worker {
 		peers: map[int]*peer{}, byName: map[string]*peer{}, watchers: map[*watcher]struct{}{}, ready: make(chan struct{}),
 	}
 	w.life, w.end = context.WithCancelCause(context.Background())
+	w.registry = newRegistry(w.life, p.Store, p.Network, p.Logger)
 	w.calls.init(p, &w.work, w.life.Done())
 	return w
 }
@@ -125,7 +126,7 @@ func (w *Worker) join(c context.Context, p *prepared) (err error) {
 	me := roster.Member{
 		Name: w.name, Rank: w.rank, World: w.world, Addr: w.listener.Addr(), Devices: w.devices.IDs(), Maps: p.DeviceMaps,
 	}
-	if me.Incarnation, err = w.newIncarnation(c); err != nil {
+	if me.Incarnation, err = w.registry.newIncarnation(c); err != nil {
 		return err
 	}
 	if p.Dynamic {
@@ -151,7 +152,7 @@ func (w *Worker) joinStatic(c context.Context, me roster.Member, p *prepared) er
 	if dynamic, err := w.store.Check(c, keyRanks); err != nil {
 		return err
 	} else if dynamic {
-		members, _, err := w.scan(c)
+		members, _, err := w.registry.scan(c)
 		if i := slices.IndexFunc(members, func(m *roster.Member) bool { return m.World == 0 }); i >= 0 {
 			err = fmt.Errorf("%w: this worker was told of %s, %s of %s", ErrWorldSize, worldText(w.world), members[i].Name, worldText(0))
 		}
@@ -176,7 +177,7 @@ func (w *Worker) joinStatic(c context.Context, me roster.Member, p *prepared) er
 
 // joinRest takes this worker's place in a static world and links with the others.
 func (w *Worker) joinRest(c context.Context, v voucher) error {
-	if err := w.claimStatic(c, &w.me); err != nil {
+	if err := w.registry.claimStatic(c, &w.me); err != nil {
 		return err
 	}
 	records, err := w.readAll(c)
@@ -248,7 +249,7 @@ func (w *Worker) vouchForFirst(c context.Context) (voucher, error) {
 	}
 	records := make([]*roster.Member, w.world-1)
 	if err := parallel(len(records), func(i int) error {
-		r, err := w.recordOf(c, i+1)
+		r, err := w.registry.recordOf(c, i+1)
 		records[i] = r.Member
 		return err
 	}); err != nil {
@@ -304,12 +305,12 @@ func (w *Worker) member(c context.Context, rank int, after uint64) (*roster.Memb
 		_, err := w.store.Get(c, rankKey(rank)) // waits
 		var r found
 		if err == nil {
-			r, err = w.recordOf(c, rank)
+			r, err = w.registry.recordOf(c, rank)
 		}
 		switch {
 		case err == nil && r.Member != nil && r.World != w.world:
 			return nil, fmt.Errorf("%w: this worker was told of %s, %s of %s", ErrWorldSize, worldText(w.world), r.Name, worldText(r.World))
-		case err == nil && r.Member != nil && r.Incarnation > after && (!r.lost || w.answers(c, r.Addr)):
+		case err == nil && r.Member != nil && r.Incarnation > after && (!r.lost || w.registry.answers(c, r.Addr)):
 			return r.Member, nil
 		case err == nil: // it is not there any more, and may come back
 			err = pause(c, pollEvery)
@@ -348,7 +349,7 @@ func (w *Worker) missing(records []*roster.Member) string {
 	var names []string
 	for rank, m := range records {
 		if m == nil {
-			if r, err := w.recordOf(c, rank); err == nil && (r.Member == nil || r.lost) {
+			if r, err := w.registry.recordOf(c, rank); err == nil && (r.Member == nil || r.lost) {
 				names = append(names, fmt.Sprint(rank))
 			}
 		}

@@ -49,7 +49,7 @@ func (w *Worker) applyLocked() (over []*peer) {
 			if w.closed { // serveLink does it
 				w.graves = append(w.graves, a.Member)
 			} else {
-				w.work.Go(func() { w.bury(a.Member) })
+				w.work.Go(func() { w.registry.bury(a.Member, w.name) })
 			}
 		}
 	}
@@ -232,7 +232,7 @@ func (w *Worker) lookup(c context.Context, name string) (*peer, error) {
 	defer cancel()
 	rank, ok := rankOf(name)
 	if !ok {
-		have, perr := w.peek(c, nameKey(name))
+		have, perr := w.registry.peek(c, nameKey(name))
 		if perr != nil || have == "" {
 			return nil, err
 		}
@@ -257,7 +257,7 @@ func (w *Worker) seek(c context.Context, rank int) *peer {
 	}
 	c, cancel := context.WithTimeout(c, lookupTimeout)
 	defer cancel()
-	if r, err := w.recordOf(c, rank); err == nil && r.Member != nil && r.World == 0 {
+	if r, err := w.registry.recordOf(c, rank); err == nil && r.Member != nil && r.World == 0 {
 		m := *r.Member
 		w.event(func(r *roster.Roster) { _ = r.Hear(m) }) // where it is of a life that is over, there is nobody
 	}

@@ -51,3 +51,11 @@ func (l passLinks) SendRenew(c context.Context, to ctx.WorkerID, passes []ctx.Pa
 	}
 	return left, l.w.wrap(p.name, "renewal of passes", err)
 }
+
+// firstID is where the ids of passes begin in a life, so that they do not meet those of the life
+// before at the same rank.
+func firstID(incarnation uint64) uint64 { return incarnation >> 32 & 0xffff << 32 }
+
+// ofLife says whether a pass can have been opened in that life. Many more ids than fit between two
+// lives may have been drawn in it.
+func ofLife(id, incarnation uint64) bool { return (id-firstID(incarnation))>>32&0xffff < 1<<12 }

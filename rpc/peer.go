@@ -277,7 +277,7 @@ func (w *Worker) serveLink(p *peer, link transport.Link) {
 	w.graves = nil
 	w.mu.Unlock()
 	for _, m := range graves { // a call may have failed of this loss, and its caller have closed the worker, before it was known here
-		w.bury(m)
+		w.registry.bury(m, w.name)
 	}
 }
 

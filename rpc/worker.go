@@ -37,6 +37,7 @@ type Worker struct {
 	refs    *references
 
 	store     store.Store
+	registry  *registry // its part in the store
 	ownsStore func() error
 	endTrace  func() error
 	net       transport.Network
@@ -52,7 +53,6 @@ type Worker struct {
 
 	mu       sync.Mutex
 	roster   *roster.Roster
-	claims   []claim       // keys of this worker in the store
 	peers    map[int]*peer // by rank, the latest life there; this worker is one of them
 	byName   map[string]*peer
 	watchers map[*watcher]struct{}
@@ -286,7 +286,7 @@ func (w *Worker) settleAll(c context.Context) error {
 		return err
 	}
 	if w.world > 0 {
-		w.unclaim() // before the others hear of it, so that whoever has left can join again with the same store
+		w.registry.unclaim() // before the others hear of it, so that whoever has left can join again with the same store
 	}
 	w.event((*roster.Roster).Leave)
 	var staying []string
@@ -375,7 +375,7 @@ func (w *Worker) close() error {
 	if w.listener != nil {
 		errs = append(errs, w.listener.Close())
 	}
-	w.unclaim()
+	w.registry.unclaim()
 	w.work.Wait()
 	if w.endTrace != nil {
 		errs = append(errs, w.endTrace())
