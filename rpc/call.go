@@ -83,7 +83,7 @@ func (w *Worker) start(c context.Context, to string, r request) (*outbound, erro
 		o.h.Span = uint64(o.span.ID)
 	}
 	var err error
-	if o.p, err = w.lookup(o.c, to); err == nil {
+	if o.p, err = w.members.lookup(o.c, to); err == nil {
 		err = o.packUp(r)
 	}
 	if err != nil {
@@ -133,7 +133,7 @@ func (o *outbound) end(err error) {
 		o.cancel()
 	}
 	w.calls.reuse(o)
-	w.finish()
+	w.load.Finish()
 }
 
 // endSpan ends the caller's span.
@@ -243,7 +243,7 @@ func (o *outbound) run(result *codec.Codec, out any) (err error) {
 // roundTrip records the tensors in the pass, sends, and takes the answer.
 func (o *outbound) roundTrip(result *codec.Codec, out any) (err error) {
 	w, p, c := o.w, o.p, o.c
-	info, unsend, err := p.record(c, o.what, o.pack.Tensors)
+	info, unsend, err := record(c, p, o.what, o.pack.Tensors)
 	if err != nil {
 		return err
 	}
@@ -275,7 +275,7 @@ func (o *outbound) roundTrip(result *codec.Codec, out any) (err error) {
 	var h wire.ReplyHeader
 	err = w.parseReply(reply, &h)
 	if err == nil && out != nil {
-		err = arrived{reply, result, h.Pass, h.Refs, h.Value}.unpack(c, p, out)
+		err = arrived{reply, result, h.Pass, h.Refs, h.Value}.unpack(c, w, p, out)
 	}
 	return err
 }

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/weft-project/weft/internal/printable"
 	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/rpc/roster"
 	"github.com/weft-project/weft/store"
@@ -52,6 +54,14 @@ func newRegistry(life context.Context, st store.Store, net transport.Network, lo
 	return &registry{store: st, net: net, log: log, life: life}
 }
 
+// maxWorld bounds the ranks: they have 16 bits in the ids of passes.
+const maxWorld = 1 << 16
+
+var nameRule = regexp.MustCompile(`^[A-Za-z0-9_:-]{1,127}$`)
+
+// helloTimeout bounds a greeting, and what is said of others.
+const helloTimeout = 5 * time.Second
+
 // claim is a key that this worker has taken, and what it holds.
 type claim struct{ key, value string }
 
@@ -70,7 +80,7 @@ func parseNameClaim(s string) (rank int, incarnation uint64, addr string, err er
 		addr = parts[2]
 	}
 	if len(parts) != 3 || err != nil {
-		return 0, 0, "", fmt.Errorf("%w: %q is no claim of a name", ErrProtocol, s)
+		return 0, 0, "", fmt.Errorf("%w: %q is no claim of a name", wire.ErrProtocol, s)
 	}
 	return rank, incarnation, addr, nil
 }
@@ -172,7 +182,7 @@ func nameAddr(have string) (string, error) {
 func (g *registry) takeName(c context.Context, me *roster.Member) error {
 	return g.take(c, nameKey(me.Name), nameClaim(me), nameAddr, func(have string) error {
 		rank, _, _, _ := parseNameClaim(have)
-		return fmt.Errorf("%w: %q by the worker of rank %d", ErrNameTaken, me.Name, rank)
+		return fmt.Errorf("%w: %q by the worker of rank %d", errNameTaken, me.Name, rank)
 	})
 }
 
@@ -189,7 +199,7 @@ func rankTaken(have string) error {
 	if err := wire.Decode([]byte(have), &m); err != nil {
 		return err
 	}
-	return fmt.Errorf("%w: %d, by %s at %s", ErrRankTaken, m.Rank, m.Name, m.Addr)
+	return fmt.Errorf("%w: %d, by %s at %s", errRankTaken, m.Rank, m.Name, m.Addr)
 }
 
 // claimStatic takes the name and the rank. It prefers to report a taken rank: a worker started
@@ -199,7 +209,7 @@ func (g *registry) claimStatic(c context.Context, me *roster.Member) error {
 	if err == nil {
 		return g.takeRank(c, me)
 	}
-	if r, perr := g.recordOf(c, me.Rank); perr == nil && r.Member != nil && !r.lost && errors.Is(err, ErrNameTaken) {
+	if r, perr := g.recordOf(c, me.Rank); perr == nil && r.Member != nil && !r.lost && errors.Is(err, errNameTaken) {
 		return rankTaken(r.raw)
 	}
 	return err
@@ -230,7 +240,7 @@ func parseRecord(raw []byte, rank int) (*roster.Member, error) {
 		return nil, fmt.Errorf("record of rank %d: %w", rank, err)
 	}
 	if err := checkMember(m); err != nil || m.Rank != rank {
-		return nil, fmt.Errorf("%w: the record of rank %d is of %q, rank %d", ErrProtocol, rank, bounded(m.Name, maxStatusText), m.Rank)
+		return nil, fmt.Errorf("%w: the record of rank %d is of %q, rank %d", wire.ErrProtocol, rank, printable.Text(m.Name, 300), m.Rank)
 	}
 	return m, nil
 }
@@ -238,7 +248,7 @@ func parseRecord(raw []byte, rank int) (*roster.Member, error) {
 // checkMember refuses what cannot be a worker.
 func checkMember(m *roster.Member) error {
 	if !nameRule.MatchString(m.Name) || m.Rank < 0 || m.Rank >= maxWorld || len(m.Addr) > 512 || len(m.Devices) > 1<<10 || len(m.Maps) > maxWorld {
-		return fmt.Errorf("%w: no worker can be %q of rank %d", ErrProtocol, m.Name, m.Rank)
+		return fmt.Errorf("%w: no worker can be %q of rank %d", wire.ErrProtocol, m.Name, m.Rank)
 	}
 	return nil
 }
@@ -339,7 +349,7 @@ func (g *registry) claimAny(c context.Context, me *roster.Member, mayCome func(f
 	for rank := me.Rank; rank < maxWorld; rank++ {
 		var err error
 		if rank, err = mayCome(rank); err != nil {
-			return fmt.Errorf("%w: all that this worker may have: %w", ErrRankTaken, err)
+			return fmt.Errorf("%w: all that this worker may have: %w", errRankTaken, err)
 		}
 		mine := *me
 		if mine.Rank = rank; !named {
@@ -352,7 +362,7 @@ func (g *registry) claimAny(c context.Context, me *roster.Member, mayCome func(f
 			continue
 		}
 		err = g.takeRank(c, &mine)
-		if errors.Is(err, ErrRankTaken) && me.Rank == 0 && c.Err() == nil {
+		if errors.Is(err, errRankTaken) && me.Rank == 0 && c.Err() == nil {
 			continue
 		}
 		if err == nil {
@@ -361,7 +371,7 @@ func (g *registry) claimAny(c context.Context, me *roster.Member, mayCome func(f
 		*me = mine
 		return err
 	}
-	return fmt.Errorf("%w: all of them", ErrRankTaken)
+	return fmt.Errorf("%w: all of them", errRankTaken)
 }
 
 // raise makes sure that who reads all ranks reads this one.
@@ -376,3 +386,6 @@ func (g *registry) raise(c context.Context, rank int) error {
 		}
 	}
 }
+
+// nameOf is what a worker of a rank is called to which nobody gave a name.
+func nameOf(rank int) string { return fmt.Sprintf("worker%d", rank) }

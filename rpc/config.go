@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"maps"
 	"net"
-	"regexp"
 	"slices"
 	"time"
 
@@ -113,12 +112,7 @@ const (
 	defaultMaxQueued   = 2048
 	defaultTimeout     = 60 * time.Second
 	defaultJoinTimeout = 60 * time.Second
-	helloTimeout       = 5 * time.Second
-
-	maxWorld = 1 << 16 // ranks have 16 bits in the ids of passes
 )
-
-var nameRule = regexp.MustCompile(`^[A-Za-z0-9_:-]{1,127}$`)
 
 // prepared is a Config with its defaults, checked.
 type prepared struct {

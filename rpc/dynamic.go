@@ -11,12 +11,12 @@ import (
 )
 
 // joinDynamic joins a world that workers come to and leave while others run.
-func (w *Worker) joinDynamic(c context.Context, me roster.Member, p *prepared) error {
-	v, err := w.vouchOpen(c, me.Incarnation)
+func (ms *members) joinDynamic(c context.Context, me roster.Member, mayCome func(from int) (int, error), become func(roster.Member) error) error {
+	v, err := ms.vouchOpen(c, me.Incarnation)
 	if err != nil {
 		return err
 	}
-	if err := w.joinOpen(c, me, p, v); err != nil {
+	if err := ms.joinOpen(c, me, mayCome, become, v); err != nil {
 		v.close()
 		return err
 	}
@@ -26,11 +26,11 @@ func (w *Worker) joinDynamic(c context.Context, me roster.Member, p *prepared) e
 // vouchOpen links with a member of a dynamic world, and with none where there is none. Who is in
 // the store may have died, and another may have come while it was dialled: so the store is asked
 // again until it names nobody who has not been.
-func (w *Worker) vouchOpen(c context.Context, incarnation uint64) (voucher, error) {
+func (ms *members) vouchOpen(c context.Context, incarnation uint64) (voucher, error) {
 	tried := map[uint64]bool{}
 	var errs []error
 	for {
-		there, lost, err := w.inOpen(c)
+		there, lost, err := ms.inOpen(c)
 		if err != nil {
 			return voucher{}, err
 		}
@@ -46,7 +46,7 @@ func (w *Worker) vouchOpen(c context.Context, incarnation uint64) (voucher, erro
 		default:
 			return voucher{}, nil
 		}
-		v, err := w.vouch(c, ask)
+		v, err := ms.vouch(c, ask)
 		if err == nil || errors.Is(err, transport.ErrIdentity) {
 			return v, err
 		}
@@ -58,11 +58,11 @@ func (w *Worker) vouchOpen(c context.Context, incarnation uint64) (voucher, erro
 }
 
 // inOpen is who the store says is in a dynamic world, and who was.
-func (w *Worker) inOpen(c context.Context) (there, lost []*roster.Member, err error) {
-	if there, lost, err = w.registry.scan(c); err != nil {
+func (ms *members) inOpen(c context.Context) (there, lost []*roster.Member, err error) {
+	if there, lost, err = ms.registry.scan(c); err != nil {
 		return nil, nil, err
 	}
-	first, err := w.registry.recordOf(c, 0)
+	first, err := ms.registry.recordOf(c, 0)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -71,7 +71,7 @@ func (w *Worker) inOpen(c context.Context) (there, lost []*roster.Member, err er
 	}
 	for _, m := range there {
 		if m.World != 0 {
-			return nil, nil, fmt.Errorf("%w: this worker was told of %s, %s of %s", ErrWorldSize, worldText(0), m.Name, worldText(m.World))
+			return nil, nil, fmt.Errorf("%w: this worker was told of %s, %s of %s", errWorldSize, worldText(0), m.Name, worldText(m.World))
 		}
 	}
 	return there, lost, nil
@@ -79,19 +79,19 @@ func (w *Worker) inOpen(c context.Context) (there, lost []*roster.Member, err er
 
 // joinOpen takes a place and links with the others. Of two newcomers, who claims its rank later
 // sees the other.
-func (w *Worker) joinOpen(c context.Context, me roster.Member, p *prepared, v voucher) error {
-	if err := w.registry.claimAny(c, &me, p.mayCome); err != nil {
+func (ms *members) joinOpen(c context.Context, me roster.Member, mayCome func(from int) (int, error), become func(roster.Member) error, v voucher) error {
+	if err := ms.registry.claimAny(c, &me, mayCome); err != nil {
 		return err
 	}
-	if err := w.become(me, p); err != nil {
+	if err := become(me); err != nil {
 		return err
 	}
-	members, _, err := w.registry.scan(c)
+	members, _, err := ms.registry.scan(c)
 	if err != nil {
 		return err
 	}
 	if err := checkMaps(members, false); err != nil {
 		return err
 	}
-	return w.linkUp(c, members, v)
+	return ms.linkUp(c, members, v)
 }

@@ -19,21 +19,21 @@ import (
 var (
 	ErrConfig        = errors.New("invalid configuration")
 	ErrNoWorker      = errors.New("no worker in this context; make it with Worker.Context or Worker.Pass")
-	ErrUnknownWorker = errors.New("no such worker")
+	ErrUnknownWorker = errUnknownWorker
 	ErrNotServed     = errors.New("function is not served")
 	ErrArguments     = codec.ErrArguments
 	ErrTimeout       = ctx.ErrTimeout
 	ErrPeerLost      = ctx.ErrPeerLost // one sentinel for calls and passes, as for timeouts
-	ErrPeerLeft      = errors.New("peer has left")
+	ErrPeerLeft      = errPeerLeft
 	ErrPanic         = errors.New("function panicked")
-	ErrLeft          = errors.New("this worker has left")
-	ErrRankTaken     = errors.New("rank is taken")
-	ErrNameTaken     = errors.New("worker name is taken")
-	ErrWorldSize     = errors.New("world sizes differ")
-	ErrRefused       = errors.New("refused by the peer")
+	ErrLeft          = errLeft
+	ErrRankTaken     = errRankTaken
+	ErrNameTaken     = errNameTaken
+	ErrWorldSize     = errWorldSize
+	ErrRefused       = errRefused
 	ErrProtocol      = wire.ErrProtocol
 	ErrReleased      = errors.New("reference was released")
-	ErrBusy          = errors.New("too busy")
+	ErrBusy          = errBusy
 	ErrCheckpoint    = errors.New("a checkpointed function must not call: it is run again when gradients arrive")
 	ErrNotOwner      = errors.New("not the owner; use ToHere")
 )

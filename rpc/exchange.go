@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/transport"
@@ -94,26 +93,6 @@ func (w *Worker) askWith(c context.Context, p *peer, m *transport.Message, heade
 	}
 	h := &wire.ReplyHeader{}
 	return h, w.parseReply(reply, h)
-}
-
-// explain turns what a stream or link says into what it means for the call: the deadline, the
-// cancellation, or the peer.
-func (p *peer) explain(c context.Context, err error) error {
-	if cause := context.Cause(c); cause != nil {
-		return ctx.AsTimeout(cause)
-	}
-	var loss error
-	switch {
-	case errors.Is(err, transport.ErrPeerLost):
-		loss = ErrPeerLost
-	case errors.Is(err, transport.ErrPeerClosed):
-		loss = ErrPeerLeft
-	case errors.Is(err, transport.ErrClosed):
-		loss = ErrLeft
-	default:
-		return ctx.AsTimeout(err)
-	}
-	return fmt.Errorf("%w: %s: %w", loss, p.name, err)
 }
 
 // noTensors refuses tensors where none belong.

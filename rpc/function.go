@@ -116,7 +116,7 @@ func (f *Func[In, Out]) served() (*handler, error) {
 
 func (f *Func[In, Out]) handle(c context.Context, in *inbound) (any, pending, error) {
 	args := new(In)
-	if err := (arrived{in.m, f.in, in.h.Pass, in.h.Refs, in.h.Args}).unpack(c, in.p, args); err != nil {
+	if err := (arrived{in.m, f.in, in.h.Pass, in.h.Refs, in.h.Args}).unpack(c, in.w, in.p, args); err != nil {
 		return nil, nil, err
 	}
 	if f.options.checkpoints(c) {

@@ -89,7 +89,7 @@ func (w *Worker) gather(c context.Context, value []byte, names []string) (map[st
 	}
 	group := make([]*peer, len(names))
 	for i, name := range names {
-		p, err := w.lookup(c, name)
+		p, err := w.members.lookup(c, name)
 		if err == nil {
 			err = p.lost()
 		}

@@ -5,58 +5,48 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/rpc/roster"
 	"github.com/weft-project/weft/transport"
 )
 
 // greet tells the worker at the other end of a new link who dialled, and hears whether it agrees.
-func (w *Worker) greet(c context.Context, link transport.Link, p *peer) (answer wire.HelloAnswer, err error) {
-	w.mu.Lock()
-	h := wire.HelloHeader{Member: w.me, To: p.name, Life: p.node.Epoch, Digest: w.roster.Digest()}
-	w.mu.Unlock()
-	header, err := wire.Encode(h)
+func (ms *members) greet(c context.Context, link transport.Link, p *peer) (answer wire.HelloAnswer, err error) {
+	ms.mu.Lock()
+	h := wire.HelloHeader{Member: ms.me, To: p.name, Life: p.node.Epoch, Digest: ms.roster.Digest()}
+	ms.mu.Unlock()
+	value, err := ms.shell.askOn(c, link, wire.KindHello, h)
 	if err != nil {
 		return answer, err
 	}
-	reply, err := exchange(c, link, &transport.Message{Kind: wire.KindHello, Header: header}, nil)
-	if err != nil {
-		return answer, ctx.AsTimeout(err)
-	}
-	defer reply.Release()
-	var rh wire.ReplyHeader
-	if err := w.parseReply(reply, &rh); err != nil {
-		return answer, err
-	}
-	return answer, wire.Decode(rh.Value, &answer)
+	return answer, wire.Decode(value, &answer)
 }
 
 // acceptLinks takes links until the worker ends: from the start, as who dials waits for it, but
 // nobody is heard before this worker knows the others. Each link must greet before anything else is
 // read from it.
-func (w *Worker) acceptLinks() {
+func (ms *members) acceptLinks() {
 	for {
-		link, err := w.listener.Accept(w.life)
+		link, err := ms.listener.Accept(ms.life)
 		if err != nil {
 			return
 		}
-		w.work.Go(func() {
+		ms.work.Go(func() {
 			select {
-			case <-w.ready:
-			case <-w.life.Done():
+			case <-ms.ready:
+			case <-ms.life.Done():
 				_ = link.Close("left")
 				return
 			case <-link.Done():
 				return
 			}
-			err := w.welcome(link)
+			err := ms.welcome(link)
 			switch {
-			case errors.Is(err, transport.ErrPeerClosed) || errors.Is(err, transport.ErrClosed), w.life.Err() != nil: // who only looked whether somebody is here
+			case errors.Is(err, transport.ErrPeerClosed) || errors.Is(err, transport.ErrClosed), ms.life.Err() != nil: // who only looked whether somebody is here
 				_ = link.Close("nothing was said")
 			case err != nil:
-				w.log.Warn("refused a link", "worker", w.name, "from", link.RemoteAddr(), "err", err)
-				w.linger(link)
+				ms.log.Warn("refused a link", "worker", ms.me.Name, "from", link.RemoteAddr(), "err", err)
+				ms.linger(link)
 				_ = link.Close("refused") // the peer got the reason as its answer
 			}
 		})
@@ -65,8 +55,8 @@ func (w *Worker) acceptLinks() {
 
 // linger gives a refused peer the time to read why, and to close the link itself: closing it here
 // could overtake the answer.
-func (w *Worker) linger(link transport.Link) {
-	c, cancel := context.WithTimeout(w.life, helloTimeout)
+func (ms *members) linger(link transport.Link) {
+	c, cancel := context.WithTimeout(ms.life, helloTimeout)
 	defer cancel()
 	select {
 	case <-link.Done():
@@ -75,8 +65,8 @@ func (w *Worker) linger(link transport.Link) {
 }
 
 // welcome hears a greeting, answers it, and puts the link to use.
-func (w *Worker) welcome(link transport.Link) error {
-	c, cancel := context.WithTimeout(w.life, helloTimeout)
+func (ms *members) welcome(link transport.Link) error {
+	c, cancel := context.WithTimeout(ms.life, helloTimeout)
 	defer cancel()
 	s, err := link.Accept(c)
 	if err != nil {
@@ -88,83 +78,83 @@ func (w *Worker) welcome(link transport.Link) error {
 		return err
 	}
 	if m.Kind == wire.KindStatus {
-		return w.observed(link, s, m)
+		return ms.shell.observed(link, s, m)
 	}
-	p, answer, err := w.admit(c, link, m)
-	if err == nil && !answer.Crossed && p.rank != w.rank {
-		err = w.adopt(p, link, answer.Sync)
+	p, answer, err := ms.admit(c, link, m)
+	if err == nil && !answer.Crossed && p.rank != ms.me.Rank {
+		err = ms.adopt(p, link, answer.Sync)
 	}
-	var h wire.ReplyHeader
+	var value []byte
 	if err == nil {
-		h.Value, err = wire.Encode(answer)
+		value, err = wire.Encode(answer)
 	}
-	if serr := w.reply(s, &h, nil, err); serr == nil {
+	if serr := ms.shell.reply(s, value, err); serr == nil {
 		_, _ = s.Recv(c, noTensors) // the peer's end, so that nothing is reset under it
 	} else if err == nil {
 		err = serr
 	}
 	switch {
 	case err == nil && answer.Crossed:
-		w.linger(link)
+		ms.linger(link)
 		return link.Close("crossed")
-	case err == nil && p.rank == w.rank:
-		return w.adoptSelf(p, link)
+	case err == nil && p.rank == ms.me.Rank:
+		return ms.adoptSelf(p, link)
 	}
 	return err
 }
 
 // admit checks a greeting. Who has not been heard of yet is taken in.
-func (w *Worker) admit(c context.Context, link transport.Link, m *transport.Message) (*peer, wire.HelloAnswer, error) {
+func (ms *members) admit(c context.Context, link transport.Link, m *transport.Message) (*peer, wire.HelloAnswer, error) {
 	var h wire.HelloHeader
 	no := func(format string, args ...any) (*peer, wire.HelloAnswer, error) {
 		return nil, wire.HelloAnswer{}, fmt.Errorf(format, args...)
 	}
 	if m.Kind != wire.KindHello {
-		return no("%w: a link must begin with a greeting, not kind %d", ErrProtocol, m.Kind)
+		return no("%w: a link must begin with a greeting, not kind %d", wire.ErrProtocol, m.Kind)
 	}
 	if err := wire.Decode(m.Header, &h); err != nil {
 		return nil, wire.HelloAnswer{}, err
 	}
 	switch {
-	case h.World != w.world:
-		return no("%w: %s was told of %s, %s of %s", ErrWorldSize, h.Name, worldText(h.World), w.name, worldText(w.world))
-	case h.To != w.name || h.Life != w.epoch:
-		return no("%w: %s means to reach %s; this is %s, in another life perhaps", ErrRefused, h.Name, h.To, w.name)
-	case w.world > 0 && h.Rank >= w.world:
-		return no("%w: rank %d in a world of %d", ErrRefused, h.Rank, w.world)
+	case h.World != ms.me.World:
+		return no("%w: %s was told of %s, %s of %s", errWorldSize, h.Name, worldText(h.World), ms.me.Name, worldText(ms.me.World))
+	case h.To != ms.me.Name || h.Life != ms.me.Incarnation:
+		return no("%w: %s means to reach %s; this is %s, in another life perhaps", errRefused, h.Name, h.To, ms.me.Name)
+	case ms.me.World > 0 && h.Rank >= ms.me.World:
+		return no("%w: rank %d in a world of %d", errRefused, h.Rank, ms.me.World)
 	}
 	if err := checkMember(&h.Member); err != nil {
-		return no("%w: %w", ErrRefused, err)
+		return no("%w: %w", errRefused, err)
 	}
 	if err := link.Vouches(h.Name, h.Rank); err != nil {
-		return no("%w: %w", ErrRefused, err)
+		return no("%w: %w", errRefused, err)
 	}
-	if err := w.proven(c, &h.Member); err != nil {
-		return no("%w: %w", ErrRefused, err)
+	if err := ms.proven(c, &h.Member); err != nil {
+		return no("%w: %w", errRefused, err)
 	}
-	if err := w.hear(&h.Member); err != nil {
+	if err := ms.hear(&h.Member); err != nil {
 		return nil, wire.HelloAnswer{}, err
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	p := w.peers[h.Rank]
+	ms.mu.Lock()
+	defer ms.mu.Unlock()
+	p := ms.peers[h.Rank]
 	if p == nil || p.node.Epoch != h.Incarnation || p.gone != nil {
-		return no("%w: %s of rank %d is gone", ErrRefused, h.Name, h.Rank)
+		return no("%w: %s of rank %d is gone", errRefused, h.Name, h.Rank)
 	}
-	crossed := p.rank != w.rank && (p.link != nil || p.dial != nil && w.rank < p.rank)
-	return p, wire.HelloAnswer{Crossed: crossed, Sync: h.Digest != w.roster.Digest()}, nil
+	crossed := p.rank != ms.me.Rank && (p.link != nil || p.dial != nil && ms.me.Rank < p.rank)
+	return p, wire.HelloAnswer{Crossed: crossed, Sync: h.Digest != ms.roster.Digest()}, nil
 }
 
 // hear takes in who greets. A newcomer must fit this worker's device maps, and this worker its.
-func (w *Worker) hear(m *roster.Member) (err error) {
-	if p := w.peerAt(m.Rank); p == nil || p.node.Epoch != m.Incarnation {
-		if err := checkMaps([]*roster.Member{&w.me, m}, false); err != nil {
+func (ms *members) hear(m *roster.Member) (err error) {
+	if p := ms.peerAt(m.Rank); p == nil || p.node.Epoch != m.Incarnation {
+		if err := checkMaps([]*roster.Member{&ms.me, m}, false); err != nil {
 			return err
 		}
 	}
-	w.event(func(r *roster.Roster) {
+	ms.event(func(r *roster.Roster) {
 		if err = r.Hear(*m); err != nil {
-			err = fmt.Errorf("%w: %s of rank %d: %w", ErrRefused, m.Name, m.Rank, err)
+			err = fmt.Errorf("%w: %s of rank %d: %w", errRefused, m.Name, m.Rank, err)
 		}
 	})
 	return err
@@ -181,13 +171,13 @@ func worldText(n int) string {
 // proven refuses a life that would take the place of one that this worker knows, by rank or by
 // name, unless the store has it at its rank. Whoever claims a place leaves it there first; a
 // greeting and news are words of members, any of whom could say so.
-func (w *Worker) proven(c context.Context, m *roster.Member) error {
-	if !w.replaces(m) {
+func (ms *members) proven(c context.Context, m *roster.Member) error {
+	if !ms.replaces(m) {
 		return nil
 	}
 	c, cancel := context.WithTimeout(c, lookupTimeout)
 	defer cancel()
-	r, err := w.registry.recordOf(c, m.Rank)
+	r, err := ms.registry.recordOf(c, m.Rank)
 	switch {
 	case err != nil:
 		return fmt.Errorf("%s of rank %d comes in the place of another, which the store does not confirm: %w", m.Name, m.Rank, err)
@@ -201,10 +191,10 @@ func (w *Worker) proven(c context.Context, m *roster.Member) error {
 
 // replaces says whether a life is another than this worker knows at its rank or under its name, and
 // not an older one.
-func (w *Worker) replaces(m *roster.Member) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, p := range []*peer{w.peers[m.Rank], w.byName[m.Name]} {
+func (ms *members) replaces(m *roster.Member) bool {
+	ms.mu.Lock()
+	defer ms.mu.Unlock()
+	for _, p := range []*peer{ms.peers[m.Rank], ms.byName[m.Name]} {
 		if p != nil && p.node.Epoch <= m.Incarnation && (p.node.Epoch != m.Incarnation || p.rank != m.Rank || p.name != m.Name) {
 			return true
 		}

@@ -104,9 +104,6 @@ func (p *prepared) mayCome(from int) (rank int, err error) {
 	return 0, err
 }
 
-// nameOf is what a worker of a rank is called to which nobody gave a name.
-func nameOf(rank int) string { return fmt.Sprintf("worker%d", rank) }
-
 // anyRank says whether the worker takes the rank that is free.
 func (p *prepared) anyRank() bool { return p.Dynamic && p.Rank == 0 }
 

@@ -106,7 +106,7 @@ func (in *inbound) close(err error) {
 	in.end()
 	in.m.Release()
 	in.s.Reset(err)
-	in.w.finish()
+	in.w.load.Finish()
 }
 
 // count counts how the call ended. answer says what went wrong with the answer.
@@ -294,7 +294,7 @@ func (w *Worker) answer(c context.Context, p *peer, s transport.Stream, fn *hand
 	h.Refs, h.Value = x.shares, x.value.Bytes()
 	var unsend func()
 	if _, plain := c.(*callContext); err == nil && (!plain || len(x.pack.Tensors) > 0) { // without a pass there is nothing to record
-		h.Pass, unsend, err = p.record(c, "the result of "+fn.name, x.pack.Tensors)
+		h.Pass, unsend, err = record(c, p, "the result of "+fn.name, x.pack.Tensors)
 	}
 	if err != nil {
 		x.recall(w, p)

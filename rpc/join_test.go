@@ -70,7 +70,7 @@ func TestWorldsOfEverySizeJoinKnowEachOtherAndLeave(t *testing.T) {
 					require.Equal(t, 2*i, got)
 				}
 				leaveAll(t, ws)
-				keys, err := ws[0].store.NumKeys(t.Context())
+				keys, err := ws[0].members.registry.store.NumKeys(t.Context())
 				require.NoError(t, err)
 				require.EqualValues(t, 1, keys, "nothing is left in the store but the count of joinings")
 			})
@@ -442,9 +442,9 @@ func TestAStrangersGreetingIsAnsweredWithTheReason(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var logs journal
 		ws, n := simWith(t, 2, simnet.Config{MinDelay: time.Millisecond}, func(_ int, cfg *Config) { cfg.Logger, cfg.Functions = logs.logger(), []Function{double} })
-		addr := ws[0].listener.Addr()
+		addr := ws[0].members.listener.Addr()
 		hello := func(name string, rank, world int, to string, life uint64) wire.HelloHeader {
-			h := wire.HelloHeader{Member: ws[1].me, To: to, Life: ws[0].epoch + life}
+			h := wire.HelloHeader{Member: ws[1].members.me, To: to, Life: ws[0].epoch + life}
 			h.Name, h.Rank, h.World = name, rank, world
 			return h
 		}

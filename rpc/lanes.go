@@ -43,10 +43,8 @@ type linkedPeer struct {
 
 // linked lists the peers and their links; this worker only where it has a link to itself.
 func (w *Worker) linked() []linkedPeer {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	var all []linkedPeer
-	for _, p := range w.sortedLocked() {
+	for _, p := range w.members.all() {
 		if p.rank == w.rank && p.link == nil {
 			continue
 		}

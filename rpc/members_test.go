@@ -25,7 +25,7 @@ import (
 func rejoin(t *testing.T, ws []*Worker, n *simnet.Net, rank int, host string) *Worker {
 	t.Helper()
 	w, err := Join(t.Context(), Config{
-		Store: ws[0].store, Rank: rank, WorldSize: len(ws), Network: n.Host(host), Listen: host + ":0",
+		Store: ws[0].members.registry.store, Rank: rank, WorldSize: len(ws), Network: n.Host(host), Listen: host + ":0",
 		Functions: []Function{double, wait, twice}, Logger: discard, JoinTimeout: 20 * time.Second,
 	})
 	require.NoError(t, err)
@@ -101,7 +101,7 @@ func TestWorkersThatAllEndBecauseOfALossComeBackWithTheSameStore(t *testing.T) {
 		require.ErrorIs(t, err, ErrPeerLost)
 		require.NoError(t, ws[1].Close()) // at once, while the loss is being marked
 		again := func(i int) transport.Network { return n.Host(fmt.Sprint("again", i)) }
-		back, errs := joinAll(t.Context(), ws[0].store, 2, again, func(i int, cfg *Config) { cfg.Listen = fmt.Sprintf("again%d:0", i) })
+		back, errs := joinAll(t.Context(), ws[0].members.registry.store, 2, again, func(i int, cfg *Config) { cfg.Listen = fmt.Sprintf("again%d:0", i) })
 		closeAtEnd(t, back)
 		require.Equal(t, []error{nil, nil}, errs)
 	})
@@ -110,7 +110,7 @@ func TestWorkersThatAllEndBecauseOfALossComeBackWithTheSameStore(t *testing.T) {
 func TestAPlaceIsNotTakenFromAWorkerThatAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ws, n := simWith(t, 2, simnet.Config{MinDelay: time.Millisecond}, serve(double))
-		_, err := Join(t.Context(), Config{Store: ws[0].store, Rank: 1, WorldSize: 2, Network: n.Host("x"), Listen: "x:0", Logger: discard})
+		_, err := Join(t.Context(), Config{Store: ws[0].members.registry.store, Rank: 1, WorldSize: 2, Network: n.Host("x"), Listen: "x:0", Logger: discard})
 		require.ErrorIs(t, err, ErrRankTaken)
 		requireCall(t, ws[0], "worker1")
 	})
@@ -149,13 +149,13 @@ func TestALargeWorldHasFewLinksAndMakesOthersWhenTheyAreNeeded(t *testing.T) {
 		ws, n := simWith(t, size, simnet.Config{MinDelay: time.Millisecond}, serve(double))
 		links := func() (sum int) {
 			for _, w := range ws {
-				w.mu.Lock()
-				for _, p := range w.peers {
+				w.members.mu.Lock()
+				for _, p := range w.members.peers {
 					if p.link != nil && p.gone == nil && p.rank != w.rank {
 						sum++
 					}
 				}
-				w.mu.Unlock()
+				w.members.mu.Unlock()
 			}
 			return sum / 2
 		}
@@ -218,7 +218,7 @@ func TestTwoThatDialEachOtherAtOnceEndWithOneLink(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			ws, _ := simWith(t, 20, simnet.Config{Seed: seed, MaxDelay: 100 * time.Millisecond}, serve(double))
 			a, b := ws[1], ws[6] // no fingers of each other
-			require.Nil(t, a.peers[6].link)
+			require.Nil(t, a.members.peers[6].link)
 			calls := []*Future[int]{double.Async(a.Context(t.Context()), "worker6", 1), double.Async(b.Context(t.Context()), "worker1", 1)}
 			for _, f := range calls {
 				_, err := f.Wait(t.Context())
@@ -229,8 +229,8 @@ func TestTwoThatDialEachOtherAtOnceEndWithOneLink(t *testing.T) {
 				requireCall(t, a, "worker6")
 				requireCall(t, b, "worker1")
 			}
-			require.NoError(t, a.peers[6].link.Err())
-			require.NoError(t, b.peers[1].link.Err())
+			require.NoError(t, a.members.peers[6].link.Err())
+			require.NoError(t, b.members.peers[1].link.Err())
 		})
 	}
 }
@@ -306,12 +306,12 @@ func TestASlowWatcherIsToldHowMuchItMissed(t *testing.T) {
 		ws := sim(t, 2, nil)
 		events := ws[0].Peers(t.Context())
 		synctest.Wait() // the first is being handed over
-		p := ws[0].peers[1]
-		ws[0].mu.Lock()
+		p := ws[0].members.peers[1]
+		ws[0].members.mu.Lock()
 		for i := range maxWatched + 5 {
-			ws[0].notifyLocked(p, 1, errors.New(fmt.Sprint(i)))
+			ws[0].members.notifyLocked(p, 1, errors.New(fmt.Sprint(i)))
 		}
-		ws[0].mu.Unlock()
+		ws[0].members.mu.Unlock()
 		es := drain(events)
 		require.Len(t, es, maxWatched+1)
 		require.Zero(t, es[0].Missed)
@@ -404,8 +404,8 @@ func TestALinkThatTheOtherEndGaveUpBeforeItHeardTheAnswerIsNoDeparture(t *testin
 // FuzzNews feeds a worker news of members.
 func FuzzNews(f *testing.F) {
 	ws := sim(f, 2, serve(double))
-	for _, n := range ws[0].roster.All() {
-		raw, err := wire.Encode(wire.NewsHeader{News: ws[1].roster.All()})
+	for _, n := range ws[0].members.roster.All() {
+		raw, err := wire.Encode(wire.NewsHeader{News: ws[1].members.roster.All()})
 		require.NoError(f, err)
 		f.Add(raw)
 		n.Member.Rank = 1 << 20
@@ -416,11 +416,11 @@ func FuzzNews(f *testing.F) {
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		cfg := &prepared{Config: Config{Logger: discard, Store: store.NewMemory()}}
 		w := newWorker(cfg, nil)
-		require.NoError(t, w.become(ws[0].me, cfg))
-		w.closed = true // it does nothing of what it is asked for
-		p := w.newPeer(ws[1].me)
-		_ = w.serveNews(p, &transport.Message{Kind: wire.KindNews, Header: raw})
-		require.NotNil(t, w.peerAt(0), "this worker stays")
+		require.NoError(t, w.become(ws[0].members.me, cfg))
+		w.members.closed = true // it does nothing of what it is asked for
+		p := w.members.newPeer(ws[1].members.me)
+		_ = w.members.serveNews(p, &transport.Message{Kind: wire.KindNews, Header: raw})
+		require.NotNil(t, w.members.peerAt(0), "this worker stays")
 		w.passes.Close()
 	})
 }

@@ -97,7 +97,7 @@ func (x *parcel) recall(w *Worker, from *peer) {
 
 // record attaches the send function of a message that leaves in a pass. unsend, where there is one,
 // takes it back when nobody will ever send its gradients.
-func (p *peer) record(c context.Context, what string, tensors []*autodiff.Tensor) (info *wire.PassInfo, unsend func(), err error) {
+func record(c context.Context, p *peer, what string, tensors []*autodiff.Tensor) (info *wire.PassInfo, unsend func(), err error) {
 	pass, ok := ctx.From(c)
 	if !ok {
 		return nil, nil, nil
@@ -149,7 +149,7 @@ type arrived struct {
 
 // unpack fills what into points to. The tensors become the pass's that c carries; the references
 // are confirmed by their owners before it returns.
-func (a arrived) unpack(c context.Context, from *peer, into any) error {
+func (a arrived) unpack(c context.Context, w *Worker, from *peer, into any) error {
 	var u codec.Unpacking
 	if len(a.m.Tensors) > 0 || a.pass != nil {
 		pass, _ := ctx.From(c)
@@ -159,7 +159,7 @@ func (a arrived) unpack(c context.Context, from *peer, into any) error {
 		}
 	}
 	var err error
-	if u.Refs, err = from.w.hold(c, from, a.shares); err != nil {
+	if u.Refs, err = w.hold(c, from, a.shares); err != nil {
 		return err
 	}
 	return a.codec.Decode(&u, a.raw, into)

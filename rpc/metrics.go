@@ -132,9 +132,7 @@ func (m *collector) Collect(ch chan<- prometheus.Metric) {
 // peerStates counts the other workers by what is known of them.
 func (w *Worker) peerStates() map[string]int {
 	n := map[string]int{"joining": 0, "linked": 0, "left": 0, "lost": 0}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, p := range w.peers {
+	for _, p := range w.members.all() {
 		switch {
 		case p.rank == w.rank:
 		case errors.Is(p.gone, ErrPeerLost):

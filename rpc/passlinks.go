@@ -13,10 +13,10 @@ type passLinks struct{ w *Worker }
 
 var _ ctx.Links = passLinks{}
 
-func (l passLinks) Name(id ctx.WorkerID) string { return l.w.nameOf(int(id)) }
+func (l passLinks) Name(id ctx.WorkerID) string { return l.w.members.nameOf(int(id)) }
 
 func (l passLinks) peer(id ctx.WorkerID) (*peer, error) {
-	if p := l.w.peerAt(int(id)); p != nil {
+	if p := l.w.members.peerAt(int(id)); p != nil {
 		return p, nil
 	}
 	return nil, fmt.Errorf("%w: rank %d", ErrUnknownWorker, id)

@@ -16,7 +16,7 @@ import (
 
 // peer is another worker, or this one as the target of its own calls.
 type peer struct {
-	w     *Worker
+	of    *members
 	name  string
 	rank  int
 	node  refs.Node // for references
@@ -24,7 +24,7 @@ type peer struct {
 	there device.Map // mine → the peer's, for what leaves in calls
 	back  device.Map // mine → the peer's, for what leaves in responses to its calls
 
-	// guarded by w.mu
+	// guarded by ms.mu
 	link    transport.Link   // nil until linked
 	served  []transport.Link // the other ends of links to oneself
 	gone    error            // why the peer cannot be called any more
@@ -41,8 +41,8 @@ type attempt struct {
 }
 
 func (p *peer) links() []transport.Link {
-	p.w.mu.Lock()
-	defer p.w.mu.Unlock()
+	p.of.mu.Lock()
+	defer p.of.mu.Unlock()
 	var ls []transport.Link
 	if p.link != nil {
 		ls = append(ls, p.link)
@@ -53,16 +53,16 @@ func (p *peer) links() []transport.Link {
 // connection is the link for calls. One that is not there yet is made.
 func (p *peer) connection(c context.Context) (transport.Link, error) {
 	for range maxTries {
-		p.w.mu.Lock()
-		if p.w.closed || p.link != nil || p.gone != nil {
-			defer p.w.mu.Unlock()
-			if p.w.closed {
-				return nil, ErrLeft
+		p.of.mu.Lock()
+		if p.of.closed || p.link != nil || p.gone != nil {
+			defer p.of.mu.Unlock()
+			if p.of.closed {
+				return nil, errLeft
 			}
 			return p.link, p.gone
 		}
 		a := p.attemptLocked()
-		p.w.mu.Unlock()
+		p.of.mu.Unlock()
 		select {
 		case <-a.done:
 		case <-c.Done():
@@ -72,7 +72,7 @@ func (p *peer) connection(c context.Context) (transport.Link, error) {
 			return nil, a.err
 		}
 	}
-	return nil, fmt.Errorf("%w: %s: its links do not last", ErrPeerLost, p.name)
+	return nil, fmt.Errorf("%w: %s: its links do not last", ctx.ErrPeerLost, p.name)
 }
 
 const maxTries = 3
@@ -81,26 +81,26 @@ const maxTries = 3
 // answers.
 const dialTimeout = 2 * helloTimeout
 
-// attemptLocked dials, where nobody does yet. The caller holds w.mu, and the worker is not closed.
+// attemptLocked dials, where nobody does yet. The caller holds ms.mu, and the worker is not closed.
 func (p *peer) attemptLocked() *attempt {
 	if p.dial == nil {
 		a := &attempt{done: make(chan struct{})}
 		p.dial = a
-		p.w.work.Go(func() {
+		p.of.work.Go(func() {
 			err := p.connect()
-			for err != nil && p.w.patientWith(p, err) {
+			for err != nil && p.of.patientWith(p, err) {
 				err = p.connect()
 			}
-			p.w.event(func(r *roster.Roster) {
+			p.of.event(func(r *roster.Roster) {
 				a.err, p.dial = p.unlinked(err), nil
 				switch {
-				case err == nil || p.w.life.Err() != nil || p.link != nil:
+				case err == nil || p.of.life.Err() != nil || p.link != nil:
 				case errors.Is(err, transport.ErrBusy):
 					r.DialBusy(p.rank, p.node.Epoch, err)
 				default:
 					r.DialFailed(p.rank, p.node.Epoch, err)
 				}
-				p.w.changedLocked()
+				p.of.changedLocked()
 			})
 			close(a.done)
 		})
@@ -110,64 +110,64 @@ func (p *peer) attemptLocked() *attempt {
 
 // patientWith says whether to dial once more. While a static world joins, who does not answer and
 // was lost by nobody is rather busy than gone: a machine on which many join is.
-func (w *Worker) patientWith(p *peer, err error) bool {
-	if errors.Is(err, transport.ErrIdentity) || errors.Is(err, ErrRefused) {
+func (ms *members) patientWith(p *peer, err error) bool {
+	if errors.Is(err, transport.ErrIdentity) || errors.Is(err, errRefused) {
 		return false
 	}
-	w.mu.Lock()
-	again := time.Now().Before(w.patience) && p.link == nil && p.gone == nil && !w.closed && !w.roster.Doubted(p.rank, p.node.Epoch)
-	w.mu.Unlock()
-	return again && pause(w.life, pollEvery) == nil
+	ms.mu.Lock()
+	again := time.Now().Before(ms.patience) && p.link == nil && p.gone == nil && !ms.closed && !ms.roster.Doubted(p.rank, p.node.Epoch)
+	ms.mu.Unlock()
+	return again && pause(ms.life, pollEvery) == nil
 }
 
-// unlinked is what the failure of a dial means to calls. The caller holds w.mu.
+// unlinked is what the failure of a dial means to calls. The caller holds ms.mu.
 func (p *peer) unlinked(err error) error {
 	switch {
 	case err == nil || p.link != nil:
 		return nil
-	case p.w.closed:
-		return ErrLeft
+	case p.of.closed:
+		return errLeft
 	case p.gone != nil:
 		return p.gone
-	case errors.Is(err, transport.ErrIdentity), errors.Is(err, ErrRefused):
+	case errors.Is(err, transport.ErrIdentity), errors.Is(err, errRefused):
 		return err
 	case errors.Is(err, transport.ErrBusy):
-		return fmt.Errorf("%w: %s: %w", ErrBusy, p.name, err)
+		return fmt.Errorf("%w: %s: %w", errBusy, p.name, err)
 	}
-	return fmt.Errorf("%w: %s: it does not answer: %w", ErrPeerLost, p.name, ctx.AsTimeout(err))
+	return fmt.Errorf("%w: %s: it does not answer: %w", ctx.ErrPeerLost, p.name, ctx.AsTimeout(err))
 }
 
 // connect makes the link. Where both ends dial at once, the link of the lower rank's stays.
 func (p *peer) connect() error {
-	w := p.w
-	c, cancel := context.WithTimeout(w.life, dialTimeout)
+	ms := p.of
+	c, cancel := context.WithTimeout(ms.life, dialTimeout)
 	defer cancel()
 	addr := p.addr
-	if p.rank == w.rank {
-		addr = w.listener.Addr()
+	if p.rank == ms.me.Rank {
+		addr = ms.listener.Addr()
 	}
-	link, err := w.net.Dial(c, addr)
+	link, err := ms.net.Dial(c, addr)
 	if err != nil {
 		return err
 	}
-	return w.introduce(c, p, link)
+	return ms.introduce(c, p, link)
 }
 
 // introduce greets the peer at the other end of a new link, and puts the link to use.
-func (w *Worker) introduce(c context.Context, p *peer, link transport.Link) error {
+func (ms *members) introduce(c context.Context, p *peer, link transport.Link) error {
 	var answer wire.HelloAnswer
 	err := link.Vouches(p.name, p.rank)
 	if err == nil {
-		answer, err = w.greet(c, link, p)
+		answer, err = ms.greet(c, link, p)
 	}
 	if err == nil && !answer.Crossed {
-		err = w.adopt(p, link, answer.Sync)
+		err = ms.adopt(p, link, answer.Sync)
 	}
 	if err != nil || answer.Crossed {
-		w.giveUp(link)
+		ms.giveUp(link)
 	}
 	if err == nil && answer.Crossed {
-		if err = w.await(c, func() bool { return p.link != nil || p.gone != nil || w.closed }); err != nil {
+		if err = ms.await(c, func() bool { return p.link != nil || p.gone != nil || ms.closed }); err != nil {
 			err = fmt.Errorf("%s has said that it dials, and did not: %w", p.name, err)
 		}
 	}
@@ -179,9 +179,9 @@ func (w *Worker) introduce(c context.Context, p *peer, link transport.Link) erro
 const notWanted = "not wanted"
 
 // giveUp closes a link that never became the one for calls.
-func (w *Worker) giveUp(link transport.Link) {
+func (ms *members) giveUp(link transport.Link) {
 	reason := notWanted
-	if w.life.Err() != nil {
+	if ms.life.Err() != nil {
 		reason = "left"
 	}
 	_ = link.Close(reason) // an error tells, where there is one
@@ -195,76 +195,76 @@ func givenUp(cause error) bool {
 
 // lost says why the peer cannot be called any more, nil while it can.
 func (p *peer) lost() error {
-	p.w.mu.Lock()
-	defer p.w.mu.Unlock()
+	p.of.mu.Lock()
+	defer p.of.mu.Unlock()
 	return p.gone
 }
 
 // adopt makes a greeted link the one for calls, and serves what the peer sends over it. With sync
 // the peer is told of everybody.
-func (w *Worker) adopt(p *peer, link transport.Link, sync bool) (err error) {
-	if p.rank == w.rank {
-		return w.adoptSelf(p, link)
+func (ms *members) adopt(p *peer, link transport.Link, sync bool) (err error) {
+	if p.rank == ms.me.Rank {
+		return ms.adoptSelf(p, link)
 	}
-	w.mu.Lock()
+	ms.mu.Lock()
 	var over []*peer
 	switch {
-	case w.closed:
-		err = ErrLeft
+	case ms.closed:
+		err = errLeft
 	case p.gone != nil:
 		err = p.gone
 	case p.link != nil:
-		err = fmt.Errorf("%w: %s is linked already", ErrRefused, p.name)
+		err = fmt.Errorf("%w: %s is linked already", errRefused, p.name)
 	default:
-		if err = w.roster.LinkUp(p.rank, p.node.Epoch); err == nil {
+		if err = ms.roster.LinkUp(p.rank, p.node.Epoch); err == nil {
 			p.link = link
-			w.changedLocked()
+			ms.changedLocked()
 			if sync {
-				w.tellLocked(p, w.roster.All()...)
+				ms.tellLocked(p, ms.roster.All()...)
 			}
-			w.work.Go(func() { w.serveLink(p, link) })
+			ms.work.Go(func() { ms.serveLink(p, link) })
 		}
-		over = w.applyLocked()
+		over = ms.applyLocked()
 	}
-	w.mu.Unlock()
-	w.mourn(over)
+	ms.mu.Unlock()
+	ms.mourn(over)
 	return err
 }
 
 // adoptSelf takes an end of this worker's link to itself: the first is for calls, the other serves
 // them.
-func (w *Worker) adoptSelf(p *peer, link transport.Link) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.closed {
-		return ErrLeft
+func (ms *members) adoptSelf(p *peer, link transport.Link) error {
+	ms.mu.Lock()
+	defer ms.mu.Unlock()
+	if ms.closed {
+		return errLeft
 	}
 	if p.link == nil {
 		p.link = link
 	} else {
 		p.served = append(p.served, link)
 	}
-	w.changedLocked()
-	w.work.Go(func() { w.serveLink(p, link) })
+	ms.changedLocked()
+	ms.work.Go(func() { ms.serveLink(p, link) })
 	return nil
 }
 
 // serveLink handles the peer's streams until the link is gone.
-func (w *Worker) serveLink(p *peer, link transport.Link) {
+func (ms *members) serveLink(p *peer, link transport.Link) {
 	for {
-		s, err := link.Accept(w.life)
+		s, err := link.Accept(ms.life)
 		if err != nil {
 			break
 		}
-		w.calls.pool.Do(func() { w.serveStream(p, s) })
+		ms.shell.serve(p, s)
 	}
 	<-link.Done()
-	if p.rank == w.rank {
+	if p.rank == ms.me.Rank {
 		return
 	}
 	cause := link.Err()
 	left := errors.Is(cause, transport.ErrPeerClosed) || errors.Is(cause, transport.ErrClosed)
-	w.event(func(r *roster.Roster) {
+	ms.event(func(r *roster.Roster) {
 		if givenUp(cause) && p.gone == nil {
 			p.link = nil
 			r.Unlinked(p.rank, p.node.Epoch)
@@ -272,12 +272,12 @@ func (w *Worker) serveLink(p *peer, link transport.Link) {
 		}
 		r.LinkDown(p.rank, p.node.Epoch, left, cause)
 	})
-	w.mu.Lock()
-	graves := w.graves
-	w.graves = nil
-	w.mu.Unlock()
+	ms.mu.Lock()
+	graves := ms.graves
+	ms.graves = nil
+	ms.mu.Unlock()
 	for _, m := range graves { // a call may have failed of this loss, and its caller have closed the worker, before it was known here
-		w.registry.bury(m, w.name)
+		ms.registry.bury(m, ms.me.Name)
 	}
 }
 
@@ -286,7 +286,27 @@ func (w *Worker) serveLink(p *peer, link transport.Link) {
 func (p *peer) target(by device.Map, src device.ID) (device.ID, error) {
 	dst, err := by.Target(src)
 	if err != nil {
-		err = fmt.Errorf("%w (calls from %s to %s use %v, answers to calls from %s the reverse of its map, %v)", err, p.w.name, p.name, p.there, p.name, p.back)
+		err = fmt.Errorf("%w (calls from %s to %s use %v, answers to calls from %s the reverse of its map, %v)", err, p.of.me.Name, p.name, p.there, p.name, p.back)
 	}
 	return dst, err
+}
+
+// explain turns what a stream or link says into what it means for the call: the deadline, the
+// cancellation, or the peer.
+func (p *peer) explain(c context.Context, err error) error {
+	if cause := context.Cause(c); cause != nil {
+		return ctx.AsTimeout(cause)
+	}
+	var loss error
+	switch {
+	case errors.Is(err, transport.ErrPeerLost):
+		loss = ctx.ErrPeerLost
+	case errors.Is(err, transport.ErrPeerClosed):
+		loss = errPeerLeft
+	case errors.Is(err, transport.ErrClosed):
+		loss = errLeft
+	default:
+		return ctx.AsTimeout(err)
+	}
+	return fmt.Errorf("%w: %s: %w", loss, p.name, err)
 }

@@ -121,12 +121,10 @@ const tryTimeout = 3 * time.Second
 func (r *references) send(a refs.Action) {
 	w := r.w
 	p := w.at(a.To)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.closed || p == nil {
+	if p == nil {
 		return
 	}
-	w.work.Go(func() {
+	w.members.run(func() {
 		c, cancel := context.WithTimeout(w.life, tryTimeout<<min(a.Failures, 3))
 		defer cancel()
 		var answers []refs.Answer
@@ -149,7 +147,7 @@ func (r *references) send(a refs.Action) {
 
 // at is the peer in that life of it, nil where it is not known.
 func (w *Worker) at(n refs.Node) *peer {
-	if p := w.peerAt(n.Rank); p != nil && p.node == n {
+	if p := w.members.peerAt(n.Rank); p != nil && p.node == n {
 		return p
 	}
 	return nil
@@ -307,7 +305,7 @@ func (w *Worker) hold(c context.Context, from *peer, shares []refs.Share) (held 
 		return nil, fmt.Errorf("%w: %d references in one message; %d are allowed", ErrProtocol, len(shares), codec.MaxRefs)
 	}
 	for _, s := range shares {
-		w.seek(c, s.ID.Owner.Rank) // who has just joined may not have been heard of yet
+		w.members.seek(c, s.ID.Owner.Rank) // who has just joined may not have been heard of yet
 	}
 	var lost refs.Node
 	w.refs.do(func(m *refs.Machine, now time.Time) {

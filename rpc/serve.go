@@ -37,7 +37,7 @@ func (w *Worker) serveStream(p *peer, s transport.Stream) {
 		w.serveCall(p, s, m)
 		return
 	}
-	defer w.finish()
+	defer w.load.Finish()
 	defer m.Release()
 	defer s.Reset(errUnanswered) // does nothing to a stream that was ended in good order
 	defer func() {
@@ -97,7 +97,7 @@ func (w *Worker) control(c context.Context, p *peer, m *transport.Message) error
 		w.passes.HandleCleanup(c, ctx.PassID(h.Pass), from)
 		return nil
 	case wire.KindNews:
-		return w.serveNews(p, m)
+		return w.members.serveNews(p, m)
 	}
 	return fmt.Errorf("%w: kind %d is no request", ErrProtocol, m.Kind)
 }
@@ -139,7 +139,7 @@ func within(c context.Context, timeout time.Duration) (context.Context, context.
 func (w *Worker) enterPass(c *callContext, info *wire.PassInfo) (context.Context, func(), error) {
 	p := c.p
 	id := ctx.PassID(info.Pass)
-	opener := w.seek(c, int(id.Creator()))
+	opener := w.members.seek(c, int(id.Creator()))
 	if opener == nil {
 		return c, nil, fmt.Errorf("%w: pass %v of a worker that nobody knows", ErrProtocol, id)
 	}

@@ -46,11 +46,9 @@ const (
 
 // status is this worker's, as far as it fits.
 func (w *Worker) status() Status {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	st := Status{Name: w.name, Rank: w.rank, World: w.world}
 	size := 0
-	for _, p := range w.sortedLocked() {
+	for _, p := range w.members.all() {
 		if p.rank == w.rank {
 			continue
 		}

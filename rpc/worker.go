@@ -10,14 +10,13 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/rpc/internal/admission"
 	"github.com/weft-project/weft/rpc/internal/counts"
 	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/rpc/roster"
-	"github.com/weft-project/weft/store"
 	"github.com/weft-project/weft/transport"
 )
 
@@ -32,17 +31,14 @@ type Worker struct {
 	devices *device.Set
 	calls   calling
 	passes  *ctx.Container
-	epoch   uint64        // of this life of the worker: its incarnation
-	me      roster.Member // what the others are told; it does not change
+	epoch   uint64 // of this life of the worker: its incarnation
 	refs    *references
+	members *members
+	load    *admission.Tally // calls out and handlers in
 
-	store     store.Store
-	registry  *registry // its part in the store
 	ownsStore func() error
 	endTrace  func() error
 	net       transport.Network
-	listener  transport.Listener
-	ready     chan struct{} // closed when this worker knows the others, and hears who links with it
 
 	life context.Context // ends with the worker
 	end  context.CancelCauseFunc
@@ -50,18 +46,6 @@ type Worker struct {
 	over sync.Once      // guards Close
 
 	observers atomic.Int32 // how many are being answered
-
-	mu       sync.Mutex
-	roster   *roster.Roster
-	peers    map[int]*peer // by rank, the latest life there; this worker is one of them
-	byName   map[string]*peer
-	watchers map[*watcher]struct{}
-	patience time.Time     // until when a dial that fails is no loss
-	leaving  bool          // calls of others are not begun any more
-	changed  chan struct{} // closed when a peer's state changes, or no work is left; made by who waits
-	busy     int           // calls out and handlers in
-	closed   bool
-	graves   []roster.Member // the lost that were heard of since, whose claims are to be marked
 }
 
 // WorkerInfo names a member of the job.
@@ -123,12 +107,10 @@ func (w *Worker) Passes() []ctx.PassInfo { return w.passes.Passes() }
 // Workers lists the members by rank, this worker included. In a dynamic world these are the ones
 // that this worker knows to be there; in a static one all, also who has left or is lost.
 func (w *Worker) Workers() []WorkerInfo {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	var infos []WorkerInfo
-	for _, p := range w.sortedLocked() {
+	for _, p := range w.members.all() {
 		if w.world > 0 || p.gone == nil {
-			infos = append(infos, p.info())
+			infos = append(infos, infoOf(p.peer))
 		}
 	}
 	return infos
@@ -137,21 +119,14 @@ func (w *Worker) Workers() []WorkerInfo {
 // Find is the worker of that name, or of that [Rank]. In a dynamic world it may have joined just
 // now. It fails with ErrUnknownWorker, and as calls to it do where it is gone.
 func (w *Worker) Find(c context.Context, name string) (WorkerInfo, error) {
-	p, err := w.lookup(c, name)
+	p, err := w.members.lookup(c, name)
 	if err == nil {
 		err = p.lost()
 	}
 	if err != nil {
 		return WorkerInfo{}, w.wrap("", "find", err)
 	}
-	return p.info(), nil
-}
-
-func (w *Worker) nameOf(rank int) string {
-	if p := w.peerAt(rank); p != nil {
-		return p.name
-	}
-	return fmt.Sprintf("worker %d", rank)
+	return infoOf(p), nil
 }
 
 // rankMark begins what Rank gives; no name may.
@@ -159,36 +134,6 @@ const rankMark = "#"
 
 // Rank names a worker by its rank, wherever calls take a name.
 func Rank(n int) string { return rankMark + strconv.Itoa(n) }
-
-// find is the peer of that name, or of that Rank.
-func (w *Worker) find(name string) (*peer, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if p := w.byName[name]; p != nil {
-		return p, nil
-	}
-	if n, ok := rankOf(name); ok {
-		if p := w.peers[n]; p != nil {
-			return p, nil
-		}
-		if w.world == 0 {
-			return nil, fmt.Errorf("%w: rank %d", ErrUnknownWorker, n)
-		}
-		return nil, fmt.Errorf("%w: rank %d in a world of %d", ErrUnknownWorker, n, w.world)
-	}
-	var names []string
-	for _, p := range w.sortedLocked() {
-		names = append(names, p.name)
-	}
-	return nil, fmt.Errorf("%w: %q; there are %v", ErrUnknownWorker, name, names)
-}
-
-// rankOf reads what Rank gives.
-func rankOf(name string) (int, bool) {
-	digits, ok := strings.CutPrefix(name, rankMark)
-	n, err := strconv.Atoi(digits)
-	return n, ok && err == nil
-}
 
 // wrap dresses an error with this worker, the peer and what was attempted.
 func (w *Worker) wrap(peer, function string, err error) error {
@@ -200,63 +145,19 @@ func (w *Worker) wrap(peer, function string, err error) error {
 
 // begin counts a call or a handler as outstanding work; it fails when the worker is gone.
 func (w *Worker) begin() error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.closed {
+	if !w.load.Begin() {
 		return ErrLeft
 	}
-	w.busy++
-	w.work.Add(1)
 	return nil
 }
 
 // beginFor is begin for a request of a peer: who leaves finishes what it has begun, and begins no
 // calls.
 func (w *Worker) beginFor(kind uint8) error {
-	w.mu.Lock()
-	leaving := w.leaving && kind == wire.KindCall
-	w.mu.Unlock()
-	if leaving {
+	if kind == wire.KindCall && w.load.Leaving() {
 		return fmt.Errorf("%w: %s is about to", ErrPeerLeft, w.name)
 	}
 	return w.begin()
-}
-
-func (w *Worker) finish() {
-	defer w.work.Done()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.busy--; w.busy == 0 {
-		w.changedLocked()
-	}
-}
-
-// changedLocked wakes whoever waits for a state. The caller holds w.mu.
-func (w *Worker) changedLocked() {
-	if w.changed != nil {
-		close(w.changed)
-		w.changed = nil
-	}
-}
-
-// await waits until ok says so; ok is called with w.mu held.
-func (w *Worker) await(c context.Context, ok func() bool) error {
-	for {
-		w.mu.Lock()
-		if w.changed == nil {
-			w.changed = make(chan struct{})
-		}
-		done, changed := ok(), w.changed
-		w.mu.Unlock()
-		if done {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-c.Done():
-			return ctx.AsTimeout(context.Cause(c))
-		}
-	}
 }
 
 // Settle waits until every clean-up of a left pass that this worker began was answered.
@@ -275,44 +176,28 @@ func (w *Worker) Leave(c context.Context) error {
 }
 
 func (w *Worker) settleAll(c context.Context) error {
-	err := w.await(c, func() bool {
-		w.leaving = w.world == 0 && w.busy == 0
-		return w.busy == 0
-	})
+	err := w.load.Idle(c, w.world == 0)
 	if err != nil {
-		return fmt.Errorf("calls are outstanding (%s): %w", w.outstanding(), err)
+		return fmt.Errorf("calls are outstanding (%s): %w", w.outstanding(), ctx.AsTimeout(err))
 	}
 	if err := w.Settle(c); err != nil {
 		return err
 	}
 	if w.world > 0 {
-		w.registry.unclaim() // before the others hear of it, so that whoever has left can join again with the same store
+		w.members.registry.unclaim() // before the others hear of it, so that whoever has left can join again with the same store
 	}
-	w.event((*roster.Roster).Leave)
-	var staying []string
-	err = w.await(c, func() bool {
-		staying = nil
-		for _, p := range w.sortedLocked() {
-			if p.rank != w.rank && !p.leaving && p.gone == nil && w.world > 0 {
-				staying = append(staying, p.name)
-			}
-		}
-		return w.busy == 0 && len(staying) == 0
-	})
+	w.members.event((*roster.Roster).Leave)
+	staying, err := w.members.awaitLeaving(c)
+	if err == nil {
+		err = ctx.AsTimeout(w.load.Idle(c, false))
+	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("these workers have not come to leave, or are still served: %v: %w", staying, err), w.refs.leaks())
 	}
 	if err := errors.Join(w.losses(), w.refs.settle(c)); err != nil {
 		return err
 	}
-	return w.await(c, func() bool { // whoever hears news through this worker has it
-		for _, p := range w.peers {
-			if p.telling && p.gone == nil {
-				return false
-			}
-		}
-		return true
-	})
+	return w.members.awaitTold(c)
 }
 
 // outstanding says which calls are under way, by function.
@@ -334,13 +219,11 @@ func (w *Worker) outstanding() string {
 
 // losses says which workers were lost, and not left.
 func (w *Worker) losses() error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	if w.world == 0 {
 		return nil // the others go on, and so does this worker's leaving
 	}
 	var errs []error
-	for _, p := range w.sortedLocked() {
+	for _, p := range w.members.all() {
 		if errors.Is(p.gone, ErrPeerLost) {
 			errs = append(errs, fmt.Errorf("%s: %w", p.name, p.gone))
 		}
@@ -356,26 +239,15 @@ func (w *Worker) Close() (err error) {
 }
 
 func (w *Worker) close() error {
-	w.mu.Lock()
-	w.closed = true
-	peers := w.sortedLocked()
-	w.changedLocked()
-	w.mu.Unlock()
+	w.load.Close()
+	w.members.close()
 	w.end(ErrLeft)
 	if w.passes != nil {
 		w.passes.Close()
 		w.refs.close()
 	}
-	var errs []error
-	for _, p := range peers {
-		for _, l := range p.links() {
-			errs = append(errs, l.Close("left"))
-		}
-	}
-	if w.listener != nil {
-		errs = append(errs, w.listener.Close())
-	}
-	w.registry.unclaim()
+	errs := []error{w.members.closeLinks()}
+	w.members.registry.unclaim()
 	w.work.Wait()
 	if w.endTrace != nil {
 		errs = append(errs, w.endTrace())
