@@ -12,6 +12,7 @@ import (
 	"github.com/weft-project/weft/rpc/internal/admission"
 	"github.com/weft-project/weft/rpc/internal/codec"
 	"github.com/weft-project/weft/rpc/internal/counts"
+	"github.com/weft-project/weft/rpc/internal/membership"
 	"github.com/weft-project/weft/rpc/internal/tracing"
 	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/rpc/refs"
@@ -58,7 +59,7 @@ type request struct {
 // references until they are shared.
 type outbound struct {
 	w      *Worker
-	p      *peer
+	p      *membership.Peer
 	what   string
 	c      context.Context
 	cancel context.CancelFunc // nil where there is nothing to cancel
@@ -83,7 +84,7 @@ func (w *Worker) start(c context.Context, to string, r request) (*outbound, erro
 		o.h.Span = uint64(o.span.ID)
 	}
 	var err error
-	if o.p, err = w.members.lookup(o.c, to); err == nil {
+	if o.p, err = w.members.Lookup(o.c, to); err == nil {
 		err = o.packUp(r)
 	}
 	if err != nil {
@@ -109,7 +110,7 @@ func (o *outbound) packUp(r request) error {
 		}
 		o.h.Ref = &r.keep.id
 	}
-	return o.load(o.c, func(i int) (device.ID, error) { return o.p.target(o.p.there, o.pack.Tensors[i].Device()) })
+	return o.load(o.c, func(i int) (device.ID, error) { return o.p.Target(o.p.There, o.pack.Tensors[i].Device()) })
 }
 
 // count counts a call that begins.
@@ -149,7 +150,7 @@ func (o *outbound) endSpan(err error) {
 		kind = tracing.SpanRemote
 	}
 	if o.p != nil {
-		to = o.p.name
+		to = o.p.Name
 	}
 	pass, _ := ctx.From(o.c)
 	var id ctx.PassID
@@ -237,7 +238,7 @@ func (o *outbound) run(result *codec.Codec, out any) (err error) {
 		o.recall(o.w, o.p)
 		o.w.abandon(o.p, o.h.Ticket)
 	}
-	return o.w.wrap(o.p.name, o.what, err)
+	return o.w.wrap(o.p.Name, o.what, err)
 }
 
 // roundTrip records the tensors in the pass, sends, and takes the answer.
@@ -260,13 +261,13 @@ func (o *outbound) roundTrip(result *codec.Codec, out any) (err error) {
 	}
 	o.head = append(o.head, o.value.Bytes()...)
 	o.m.Header = o.head
-	link, err := p.connection(c)
+	link, err := p.Connection(c)
 	if err != nil {
 		return err
 	}
 	reply, err := exchange(c, link, &o.m, w.place)
 	if err != nil {
-		return p.explain(c, err)
+		return p.Explain(c, err)
 	}
 	if o.span != nil {
 		o.span.Sent, o.span.Received = sizeOf(&o.m), sizeOf(reply)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weft-project/weft/ctx"
+	"github.com/weft-project/weft/rpc/internal/membership"
 	"github.com/weft-project/weft/rpc/internal/tracing"
 	"github.com/weft-project/weft/transport"
 )
@@ -15,7 +16,7 @@ import (
 // for it.
 type callContext struct {
 	w        *Worker
-	p        *peer // the caller
+	p        *membership.Peer // the caller
 	s        transport.Stream
 	function string
 	pass     ctx.PassID    // 0: none

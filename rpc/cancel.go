@@ -39,12 +39,12 @@ func (e *CancelError) Error() string {
 func (e *CancelError) Unwrap() []error { return e.kinds }
 
 func (c *callContext) cancelled(by, reason string, kinds ...error) *CancelError {
-	return &CancelError{Worker: c.w.name, Function: c.function, Caller: c.p.name, Pass: c.pass, By: by, Reason: reason, kinds: kinds}
+	return &CancelError{Worker: c.w.name, Function: c.function, Caller: c.p.Name, Pass: c.pass, By: by, Reason: reason, kinds: kinds}
 }
 
 // timeOver is the cause at the caller's deadline.
 func (c *callContext) timeOver() error {
-	return c.cancelled(c.p.name, "its deadline has passed", ErrTimeout, context.DeadlineExceeded)
+	return c.cancelled(c.p.Name, "its deadline has passed", ErrTimeout, context.DeadlineExceeded)
 }
 
 // passOver is the cause where the pass has ended.
@@ -63,15 +63,15 @@ func (c *callContext) streamOver(why error) error {
 	case errors.Is(why, transport.ErrFinished): // the call was answered
 		return why
 	case errors.As(why, &reason):
-		return c.cancelled(c.p.name, reason.Text, append(kindsOf(reason.Code), why)...)
+		return c.cancelled(c.p.Name, reason.Text, append(kindsOf(reason.Code), why)...)
 	case errors.Is(why, transport.ErrPeerLost):
-		return c.cancelled(c.p.name, "it is lost: "+why.Error(), ErrPeerLost, context.Canceled, why)
+		return c.cancelled(c.p.Name, "it is lost: "+why.Error(), ErrPeerLost, context.Canceled, why)
 	case errors.Is(why, transport.ErrPeerClosed):
-		return c.cancelled(c.p.name, "it has left: "+why.Error(), ErrPeerLeft, context.Canceled, why)
+		return c.cancelled(c.p.Name, "it has left: "+why.Error(), ErrPeerLeft, context.Canceled, why)
 	case errors.Is(why, transport.ErrClosed):
 		return c.cancelled(c.w.name, "it has left: "+why.Error(), ErrLeft, context.Canceled, why)
 	}
-	return c.cancelled(c.p.name, why.Error(), context.Canceled, why)
+	return c.cancelled(c.p.Name, why.Error(), context.Canceled, why)
 }
 
 // endings are the sentinels of which a cancelled call tells the callee; each has its place in the

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/rpc/internal/counts"
+	"github.com/weft-project/weft/rpc/internal/membership"
 	"github.com/weft-project/weft/transport"
 	"github.com/weft-project/weft/transport/simnet"
 )
@@ -218,7 +219,7 @@ func TestTheCauseOfAHandlerWhoseCallerOrOpenerIsLostNamesWhoIsLost(t *testing.T)
 }
 
 func TestWhatWasLostIsCountedAsLostAndOtherCancellationsAsSuch(t *testing.T) {
-	c := &callContext{w: &Worker{name: "worker1"}, p: &peer{name: "worker0"}}
+	c := &callContext{w: &Worker{name: "worker1"}, p: &membership.Peer{Name: "worker0"}}
 	lost, reset := &transport.Error{Err: transport.ErrPeerLost}, &transport.Error{Err: transport.ErrReset}
 	require.Equal(t, counts.OutcomeLost, outcomeOf(c.streamOver(lost)))
 	require.Equal(t, counts.OutcomeCancelled, outcomeOf(c.streamOver(reset)))

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/rpc/internal/membership"
 	"github.com/weft-project/weft/rpc/internal/tracing"
 	"github.com/weft-project/weft/rpc/trace"
 	"github.com/weft-project/weft/store"
@@ -134,7 +135,7 @@ func (cfg Config) prepare() (*prepared, error) {
 	bad := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf(format, args...))
 	}
-	if p.Name != "" && !nameRule.MatchString(p.Name) {
+	if p.Name != "" && !membership.NameRule.MatchString(p.Name) {
 		bad("worker name %q; expected 1 to 127 of A-Z a-z 0-9 _ : -", p.Name)
 	}
 	if p.Store == nil && p.Dynamic {
@@ -173,7 +174,7 @@ func (cfg Config) prepare() (*prepared, error) {
 	}
 	p.devices = set
 	for name, m := range p.DeviceMaps {
-		if !nameRule.MatchString(name) {
+		if !membership.NameRule.MatchString(name) {
 			bad("device map for %q; expected a worker's name", name)
 		} else if err := m.Validate(set.IDs(), slices.Collect(maps.Values(m))); err != nil { // where the peer has those devices
 			bad("device map for %s: %w", name, err)
@@ -215,19 +216,19 @@ func (cfg Config) prepare() (*prepared, error) {
 // place checks the rank and the world size, and fills in the name that follows from them.
 func (p *prepared) place() error {
 	if p.Dynamic {
-		if p.WorldSize != 0 || p.Rank < 0 || p.Rank >= maxWorld {
-			return fmt.Errorf("world size %d, rank %d in a dynamic world; expected 0, and 0 to %d", p.WorldSize, p.Rank, maxWorld-1)
+		if p.WorldSize != 0 || p.Rank < 0 || p.Rank >= membership.MaxWorld {
+			return fmt.Errorf("world size %d, rank %d in a dynamic world; expected 0, and 0 to %d", p.WorldSize, p.Rank, membership.MaxWorld-1)
 		}
 		return nil
 	}
-	if p.WorldSize < 1 || p.WorldSize > maxWorld {
-		return fmt.Errorf("world size %d; expected 1 to %d", p.WorldSize, maxWorld)
+	if p.WorldSize < 1 || p.WorldSize > membership.MaxWorld {
+		return fmt.Errorf("world size %d; expected 1 to %d", p.WorldSize, membership.MaxWorld)
 	}
 	if p.Rank < 0 || p.Rank >= p.WorldSize {
 		return fmt.Errorf("rank %d; expected 0 to %d for a world of %d", p.Rank, p.WorldSize-1, p.WorldSize)
 	}
 	if p.Name == "" {
-		p.Name = nameOf(p.Rank)
+		p.Name = membership.NameOf(p.Rank)
 	}
 	return nil
 }

@@ -47,8 +47,8 @@ func TestACrowdAtAWorkerIsNoSignThatItIsLost(t *testing.T) {
 		ws, crowd := inCrowds(t, 16)
 		require.EqualValues(t, 16*15, crowd.met.Load(), "the network is told of members")
 		to := -1
-		for rank, p := range ws[1].members.peers {
-			if rank != 1 && len(p.links()) == 0 {
+		for rank, p := range ws[1].members.All() {
+			if rank != 1 && p.Link == nil {
 				to = rank
 			}
 		}
@@ -70,7 +70,7 @@ func TestWhoAnswersThatItIsBusyHoldsItsPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ws, crowd := inCrowds(t, 2)
 		crowd.left.Store(1)
-		require.True(t, ws[0].members.registry.answers(t.Context(), "nowhere:1"))
+		require.True(t, ws[0].members.Registry.Answers(t.Context(), "nowhere:1"))
 	})
 }
 
@@ -78,8 +78,8 @@ func TestANewcomerWaitsUntilTheCrowdAtAMemberIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ws, crowd := inCrowds(t, 2)
 		crowd.left.Store(5)
-		v, err := ws[1].members.vouch(t.Context(), []*roster.Member{&ws[0].members.me})
+		v, err := ws[1].members.Vouch(t.Context(), []*roster.Member{&ws[0].members.Me})
 		require.NoError(t, err)
-		v.close()
+		v.Close()
 	})
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/internal/leak"
+	"github.com/weft-project/weft/rpc/internal/membership"
 	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/rpc/trace"
 	"github.com/weft-project/weft/store"
@@ -318,8 +319,8 @@ func TestWhoSawOnlyAWorkerThatDiesJoinsByOneThatCameMeanwhile(t *testing.T) {
 			}
 			joined <- err
 		}()
-		time.Sleep(time.Second)                        // it dials the dead one
-		_, err := o.st.Delete(t.Context(), rankKey(0)) // the other found nobody there yet
+		time.Sleep(time.Second)                                   // it dials the dead one
+		_, err := o.st.Delete(t.Context(), membership.RankKey(0)) // the other found nobody there yet
 		require.NoError(t, err)
 		o.join(func(cfg *Config) { cfg.Name = "second" })
 		require.NoError(t, <-joined)

@@ -11,6 +11,7 @@ import (
 	"github.com/weft-project/weft/kernels"
 	"github.com/weft-project/weft/rpc/internal/codec"
 	"github.com/weft-project/weft/rpc/internal/counts"
+	"github.com/weft-project/weft/rpc/internal/membership"
 	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/transport"
 )
@@ -19,21 +20,21 @@ import (
 var (
 	ErrConfig        = errors.New("invalid configuration")
 	ErrNoWorker      = errors.New("no worker in this context; make it with Worker.Context or Worker.Pass")
-	ErrUnknownWorker = errUnknownWorker
+	ErrUnknownWorker = membership.ErrUnknownWorker
 	ErrNotServed     = errors.New("function is not served")
 	ErrArguments     = codec.ErrArguments
 	ErrTimeout       = ctx.ErrTimeout
 	ErrPeerLost      = ctx.ErrPeerLost // one sentinel for calls and passes, as for timeouts
-	ErrPeerLeft      = errPeerLeft
+	ErrPeerLeft      = membership.ErrPeerLeft
 	ErrPanic         = errors.New("function panicked")
-	ErrLeft          = errLeft
-	ErrRankTaken     = errRankTaken
-	ErrNameTaken     = errNameTaken
-	ErrWorldSize     = errWorldSize
-	ErrRefused       = errRefused
+	ErrLeft          = membership.ErrLeft
+	ErrRankTaken     = membership.ErrRankTaken
+	ErrNameTaken     = membership.ErrNameTaken
+	ErrWorldSize     = membership.ErrWorldSize
+	ErrRefused       = membership.ErrRefused
 	ErrProtocol      = wire.ErrProtocol
 	ErrReleased      = errors.New("reference was released")
-	ErrBusy          = errBusy
+	ErrBusy          = membership.ErrBusy
 	ErrCheckpoint    = errors.New("a checkpointed function must not call: it is run again when gradients arrive")
 	ErrNotOwner      = errors.New("not the owner; use ToHere")
 )

@@ -7,6 +7,7 @@ import (
 	"io"
 
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/rpc/internal/membership"
 	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/transport"
 )
@@ -31,7 +32,7 @@ func exchange(c context.Context, link transport.Link, m *transport.Message, plac
 // which cancels the work at the peer; otherwise when the peer has said that it has sent all, too.
 func finish(c context.Context, s transport.Stream, err error) {
 	if err == nil {
-		if _, end := s.Recv(c, noTensors); end != io.EOF { // a lost link may wrap it
+		if _, end := s.Recv(c, wire.NoTensors); end != io.EOF { // a lost link may wrap it
 			err = fmt.Errorf("%w: more than one answer: %w", ErrProtocol, end)
 		}
 	}
@@ -73,31 +74,26 @@ func (w *Worker) parseReply(m *transport.Message, h *wire.ReplyHeader) error {
 }
 
 // ask exchanges a message without tensors.
-func (w *Worker) ask(c context.Context, p *peer, kind uint8, header any) (*wire.ReplyHeader, error) {
+func (w *Worker) ask(c context.Context, p *membership.Peer, kind uint8, header any) (*wire.ReplyHeader, error) {
 	return w.askWith(c, p, &transport.Message{Kind: kind}, header)
 }
 
 // askWith exchanges a message whose answer carries no tensors.
-func (w *Worker) askWith(c context.Context, p *peer, m *transport.Message, header any) (*wire.ReplyHeader, error) {
+func (w *Worker) askWith(c context.Context, p *membership.Peer, m *transport.Message, header any) (*wire.ReplyHeader, error) {
 	var err error
 	if m.Header, err = wire.Encode(header); err != nil {
 		return nil, err
 	}
-	link, err := p.connection(c)
+	link, err := p.Connection(c)
 	if err != nil {
 		return nil, err
 	}
-	reply, err := exchange(c, link, m, noTensors)
+	reply, err := exchange(c, link, m, wire.NoTensors)
 	if err != nil {
-		return nil, p.explain(c, err)
+		return nil, p.Explain(c, err)
 	}
 	h := &wire.ReplyHeader{}
 	return h, w.parseReply(reply, h)
-}
-
-// noTensors refuses tensors where none belong.
-func noTensors(device.ID, int) (*device.Buffer, error) {
-	return nil, fmt.Errorf("%w: it carries tensors where none belong", ErrProtocol)
 }
 
 // place gives arriving tensors their buffers, on the device that the sender's map named.

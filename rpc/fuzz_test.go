@@ -148,7 +148,7 @@ func FuzzRequests(f *testing.F) {
 	}
 	var logs journal
 	ws := sim(f, 2, func(_ int, cfg *Config) { cfg.Functions, cfg.Logger = []Function{addFn, double, echo}, logs.logger() })
-	link, err := ws[0].members.peers[1].connection(f.Context())
+	link, err := ws[0].members.PeerAt(1).Connection(f.Context())
 	require.NoError(f, err)
 	f.Fuzz(func(t *testing.T, kind byte, header []byte, tensors byte) {
 		if kind == wire.KindNews {

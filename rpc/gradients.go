@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/weft-project/weft/ctx"
+	"github.com/weft-project/weft/rpc/internal/membership"
 	"github.com/weft-project/weft/rpc/internal/payload"
 	"github.com/weft-project/weft/rpc/internal/tracing"
 	"github.com/weft-project/weft/rpc/internal/wire"
@@ -39,7 +40,7 @@ func (l passLinks) SendGradients(c context.Context, to ctx.WorkerID, g *ctx.Grad
 	if s := l.w.calls.trace.BeginIn(c); s != nil {
 		h.Span, s.Sent = uint64(s.ID), sizeOf(m)
 		defer func() {
-			l.w.calls.trace.End(s, trace.Caller, tracing.SpanGradients, g.Message.String(), p.name, g.Pass, err)
+			l.w.calls.trace.End(s, trace.Caller, tracing.SpanGradients, g.Message.String(), p.Name, g.Pass, err)
 		}()
 	}
 	_, err = l.w.askWith(c, p, m, h)
@@ -47,12 +48,12 @@ func (l passLinks) SendGradients(c context.Context, to ctx.WorkerID, g *ctx.Grad
 	if errors.As(err, &f) {
 		return f.Because(err)
 	}
-	return l.w.wrap(p.name, "gradients", err)
+	return l.w.wrap(p.Name, "gradients", err)
 }
 
 // serveGradients takes the gradients of a message that this worker sent, and gives them to their
 // pass.
-func (w *Worker) serveGradients(c context.Context, p *peer, m *transport.Message) error {
+func (w *Worker) serveGradients(c context.Context, p *membership.Peer, m *transport.Message) error {
 	var h wire.GradientsHeader
 	if err := wire.Decode(m.Header, &h); err != nil {
 		return err
@@ -77,7 +78,7 @@ func (w *Worker) serveGradients(c context.Context, p *peer, m *transport.Message
 		s.Received = size
 		c = context.WithValue(c, tracing.SpanKey{}, s.ID)
 	}
-	err = w.passes.HandleGradients(c, ctx.WorkerID(p.rank), g)
-	w.calls.trace.End(s, trace.Callee, tracing.SpanGradients, g.Message.String(), p.name, g.Pass, err)
+	err = w.passes.HandleGradients(c, ctx.WorkerID(p.Rank), g)
+	w.calls.trace.End(s, trace.Callee, tracing.SpanGradients, g.Message.String(), p.Name, g.Pass, err)
 	return err
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weft-project/weft/ctx"
+	"github.com/weft-project/weft/rpc/internal/membership"
 	"github.com/weft-project/weft/rpc/internal/wire"
 )
 
@@ -87,26 +88,26 @@ func (w *Worker) gather(c context.Context, value []byte, names []string) (map[st
 			names = append(names, info.Name)
 		}
 	}
-	group := make([]*peer, len(names))
+	group := make([]*membership.Peer, len(names))
 	for i, name := range names {
-		p, err := w.members.lookup(c, name)
+		p, err := w.members.Lookup(c, name)
 		if err == nil {
-			err = p.lost()
+			err = p.Lost()
 		}
 		if err != nil {
 			return nil, err
 		}
 		group[i] = p
 	}
-	slices.SortFunc(group, func(a, b *peer) int { return strings.Compare(a.name, b.name) })
+	slices.SortFunc(group, func(a, b *membership.Peer) int { return strings.Compare(a.Name, b.Name) })
 	names = nil
 	sum := sha256.New()
 	for i, p := range group {
 		if i > 0 && group[i-1] == p {
-			return nil, fmt.Errorf("%w: %s is twice in the group", ErrArguments, p.name)
+			return nil, fmt.Errorf("%w: %s is twice in the group", ErrArguments, p.Name)
 		}
-		names = append(names, p.name)
-		fmt.Fprintf(sum, "%s %v\n", p.name, p.node) // who came back under an old name makes another group
+		names = append(names, p.Name)
+		fmt.Fprintf(sum, "%s %v\n", p.Name, p.Node) // who came back under an old name makes another group
 	}
 	if !slices.Contains(names, w.name) {
 		return nil, fmt.Errorf("%w: this worker is not of the group %v", ErrArguments, names)

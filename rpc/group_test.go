@@ -179,7 +179,7 @@ func TestAGatheringWithALostWorkerFailsAtOnce(t *testing.T) {
 		ws, net := simWith(t, 3, simnet.Config{}, nil)
 		net.Kill("host2")
 		for _, w := range ws[:2] {
-			require.NoError(t, w.members.await(t.Context(), func() bool { return w.members.peers[2].gone != nil }))
+			eventually(t, "its loss is noticed", func() bool { return w.members.PeerAt(2).Lost() != nil })
 			require.ErrorIs(t, Barrier(w.Context(t.Context())), ErrPeerLost)
 		}
 	})

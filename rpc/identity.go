@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weft-project/weft/internal/secret"
+	"github.com/weft-project/weft/rpc/internal/membership"
 	"github.com/weft-project/weft/transport"
 )
 
@@ -89,8 +90,8 @@ func (p *prepared) ownIdentity() (*transport.Identity, error) {
 // mayCome is the first rank, from one on, at which peers will take this worker; that one alone,
 // unless it may have any. The error is why they do not take it at the first.
 func (p *prepared) mayCome(from int) (rank int, err error) {
-	for rank = from; rank < maxWorld; rank++ {
-		name := cmp.Or(p.Name, nameOf(rank))
+	for rank = from; rank < membership.MaxWorld; rank++ {
+		name := cmp.Or(p.Name, membership.NameOf(rank))
 		if p.vouches == nil || p.vouches(name, rank) == nil {
 			return rank, nil
 		}

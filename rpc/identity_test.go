@@ -13,6 +13,7 @@ import (
 
 	"github.com/weft-project/weft/internal/disttest/hostile"
 	"github.com/weft-project/weft/internal/leak"
+	"github.com/weft-project/weft/rpc/internal/membership"
 	"github.com/weft-project/weft/store"
 	"github.com/weft-project/weft/transport"
 )
@@ -131,8 +132,8 @@ func (b *blind) CompareSet(c context.Context, key string, expected, desired []by
 
 func TestRankZeroThatCannotReadWhoIsThereClaimsNothing(t *testing.T) {
 	leak.Check(t)
-	st := &blind{Store: memory(t), cannot: rankKey(1), notes: rankKey(0)}
-	require.NoError(t, st.Set(t.Context(), rankKey(0), []byte(going))) // it was there before
+	st := &blind{Store: memory(t), cannot: membership.RankKey(1), notes: membership.RankKey(0)}
+	require.NoError(t, st.Set(t.Context(), membership.RankKey(0), []byte(membership.Going))) // it was there before
 	_, err := Join(t.Context(), Config{Store: st, WorldSize: 2, Token: testToken, JoinTimeout: time.Minute, Logger: discard})
 	require.ErrorIs(t, err, errBlind)
 	require.Zero(t, st.noted.Load(), "claims of its rank")

@@ -14,6 +14,7 @@ import (
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/rpc/internal/codec"
+	"github.com/weft-project/weft/rpc/internal/membership"
 	"github.com/weft-project/weft/rpc/internal/payload"
 	"github.com/weft-project/weft/rpc/internal/tracing"
 	"github.com/weft-project/weft/rpc/internal/wire"
@@ -39,7 +40,7 @@ type inbound struct {
 
 // serveCall checks a call and lets it run, wait its turn, or refuses it. It takes over the message
 // and what begin counted.
-func (w *Worker) serveCall(p *peer, s transport.Stream, m *transport.Message) {
+func (w *Worker) serveCall(p *membership.Peer, s transport.Stream, m *transport.Message) {
 	in := &inbound{m: m}
 	in.w, in.p, in.s = w, p, s
 	err := in.h.Parse(m.Header)
@@ -59,7 +60,7 @@ func (w *Worker) serveCall(p *peer, s transport.Stream, m *transport.Message) {
 	}
 	in.fn.stats.InFlight.Add(1)
 	in.start(in.h.Timeout)
-	runs, refused := w.calls.gate.Arrive(p.rank, in)
+	runs, refused := w.calls.gate.Arrive(p.Rank, in)
 	if runs {
 		in.run()
 		return
@@ -77,7 +78,7 @@ func (w *Worker) serveCall(p *peer, s transport.Stream, m *transport.Message) {
 // wait gives the call up where it ends before its turn has come.
 func (in *inbound) wait() {
 	stop := context.AfterFunc(in.full(), func() {
-		if in.w.calls.gate.Leave(in.p.rank, in) {
+		if in.w.calls.gate.Leave(in.p.Rank, in) {
 			in.refuse(fmt.Errorf("waiting for its turn: %w", ctx.AsTimeout(context.Cause(in.full()))))
 		}
 	})
@@ -127,7 +128,7 @@ func (in *inbound) endSpan() {
 	if in.h.Ref != nil {
 		kind = tracing.SpanRemote
 	}
-	in.w.calls.trace.End(in.span, trace.Callee, kind, in.h.Function, in.p.name, in.h.PassID(), in.err)
+	in.w.calls.trace.End(in.span, trace.Callee, kind, in.h.Function, in.p.Name, in.h.PassID(), in.err)
 }
 
 // next frees the place of a call that ran.
@@ -268,7 +269,7 @@ func (in *inbound) answer(out any, err error) error {
 
 // answer packs the result that out points to and sends it. wrong is what the peer is told instead,
 // err why it cannot be told.
-func (w *Worker) answer(c context.Context, p *peer, s transport.Stream, fn *handler, out any, ticket uint64, failed error) (wrong, err error) {
+func (w *Worker) answer(c context.Context, p *membership.Peer, s transport.Stream, fn *handler, out any, ticket uint64, failed error) (wrong, err error) {
 	h := &wire.ReplyHeader{}
 	if failed != nil {
 		return failed, w.reply(s, h, nil, failed)
@@ -286,7 +287,7 @@ func (w *Worker) answer(c context.Context, p *peer, s transport.Stream, fn *hand
 		err = x.share(c, w, p, ticket)
 	}
 	if err == nil {
-		err = x.load(c, func(i int) (device.ID, error) { return p.target(p.back, x.pack.Tensors[i].Device()) })
+		err = x.load(c, func(i int) (device.ID, error) { return p.Target(p.Back, x.pack.Tensors[i].Device()) })
 	}
 	if err == nil {
 		err = payload.Computed(x.m.Tensors)
@@ -337,13 +338,13 @@ func stack() []string {
 }
 
 // logPanic puts a panic and its stack into the log; other errors are not its business.
-func (w *Worker) logPanic(what string, p *peer, function string, err error) {
+func (w *Worker) logPanic(what string, p *membership.Peer, function string, err error) {
 	if err == nil {
 		return
 	}
 	var panicked *panicError // here, so that a call that succeeds allocates nothing
 	if errors.As(err, &panicked) {
-		logPanic(w.log, what, panicked, "worker", w.name, "peer", p.name, "function", function)
+		logPanic(w.log, what, panicked, "worker", w.name, "peer", p.Name, "function", function)
 	}
 }
 

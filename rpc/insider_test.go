@@ -11,6 +11,7 @@ import (
 
 	"github.com/weft-project/weft/internal/disttest/hostile"
 	"github.com/weft-project/weft/internal/leak"
+	"github.com/weft-project/weft/rpc/internal/membership"
 	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/rpc/roster"
 	"github.com/weft-project/weft/transport"
@@ -29,10 +30,10 @@ func TestAMemberThatGreetsInTheNameOfALivingWorkerIsRefused(t *testing.T) {
 			func(m *roster.Member) { m.Name = "worker2"; m.Incarnation = 1 << 60 },
 			func(m *roster.Member) { m.Rank, m.Incarnation = 2, 1<<60 },
 		} {
-			h := wire.HelloHeader{Member: ws[1].members.me, To: "worker0", Life: ws[0].epoch}
+			h := wire.HelloHeader{Member: ws[1].members.Me, To: "worker0", Life: ws[0].epoch}
 			h.Addr = "insider:1"
 			change(&h.Member)
-			link, err := n.Host("insider").Dial(t.Context(), ws[0].members.listener.Addr())
+			link, err := n.Host("insider").Dial(t.Context(), ws[0].members.Listener.Addr())
 			require.NoError(t, err)
 			reply, err := exchange(t.Context(), link, &transport.Message{Kind: wire.KindHello, Header: rawHeader(t, h)}, nil)
 			require.NoError(t, err)
@@ -52,23 +53,23 @@ func TestNewsOfALifeThatTheStoreDoesNotKnowIsNotBelieved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var logs journal
 		ws, _ := simWith(t, 3, simnet.Config{MinDelay: time.Millisecond}, func(_ int, cfg *Config) { cfg.Logger, cfg.Functions = logs.logger(), []Function{double} })
-		impostor := ws[2].members.me
+		impostor := ws[2].members.Me
 		impostor.Incarnation, impostor.Addr = impostor.Incarnation+1, "insider:1"
-		teller := ws[0].members.peerAt(1)
+		teller := ws[0].members.PeerAt(1)
 		for _, state := range []roster.State{roster.Known, roster.Leaving, roster.Left, roster.Lost} {
 			raw := rawHeader(t, wire.NewsHeader{News: []roster.News{{State: state, Member: impostor, Cause: "a lie"}}})
-			require.NoError(t, ws[0].members.serveNews(teller, &transport.Message{Kind: wire.KindNews, Header: raw}))
+			require.NoError(t, ws[0].members.ServeNews(teller, &transport.Message{Kind: wire.KindNews, Header: raw}))
 		}
 		require.Equal(t, 4, logs.count("does not believe news"))
-		require.Equal(t, ws[2].epoch, ws[0].members.peerAt(2).node.Epoch)
+		require.Equal(t, ws[2].epoch, ws[0].members.PeerAt(2).Node.Epoch)
 		requireCall(t, ws[0], "worker2")
 
 		raw, err := wire.Encode(impostor) // what the store has is believed
 		require.NoError(t, err)
-		require.NoError(t, ws[0].members.registry.store.Set(t.Context(), rankKey(2), raw))
-		require.NoError(t, ws[0].members.proven(t.Context(), &impostor))
+		require.NoError(t, ws[0].members.Registry.Store.Set(t.Context(), membership.RankKey(2), raw))
+		require.NoError(t, ws[0].members.Proven(t.Context(), &impostor))
 		impostor.Addr = "insider:2"
-		require.ErrorContains(t, ws[0].members.proven(t.Context(), &impostor), "the store has another life at that rank")
+		require.ErrorContains(t, ws[0].members.Proven(t.Context(), &impostor), "the store has another life at that rank")
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/rpc/internal/admission"
+	"github.com/weft-project/weft/rpc/internal/membership"
 	"github.com/weft-project/weft/rpc/internal/tracing"
 	"github.com/weft-project/weft/rpc/roster"
 	"github.com/weft-project/weft/store"
@@ -91,7 +92,7 @@ func newWorker(p *prepared, closeStore func() error) *Worker {
 	w.life, w.end = context.WithCancelCause(context.Background())
 	w.load = admission.NewTally(&w.work)
 	known := roster.Member{Name: w.name, Rank: w.rank, World: w.world}
-	w.members = newMembers(known, w.log, w.net, newRegistry(w.life, p.Store, w.net, w.log), w.life, &w.work, memberShell{w})
+	w.members = membership.New(known, w.log, w.net, membership.NewRegistry(w.life, p.Store, w.net, w.log), w.life, &w.work, memberShell{w})
 	w.calls.init(p, &w.work, w.life.Done())
 	return w
 }
@@ -109,25 +110,25 @@ func (w *Worker) become(me roster.Member, p *prepared) error {
 	w.passes = ctx.NewContainer(ctx.Config{
 		Worker: ctx.WorkerID(w.rank), Links: passLinks{w}, Timeout: max(p.Timeout, 0), Lease: p.PassLease, Logger: w.log, First: firstID(w.epoch), Observer: w.calls.trace.Observes(),
 	})
-	w.members.become(me)
+	w.members.Become(me)
 	w.refs.meet(w.refs.me)
 	return nil
 }
 
 func (w *Worker) join(c context.Context, p *prepared) (err error) {
-	if w.members.listener, err = w.net.Listen(c, p.Listen); err != nil {
+	if w.members.Listener, err = w.net.Listen(c, p.Listen); err != nil {
 		return err
 	}
-	w.work.Go(w.members.acceptLinks)
+	w.work.Go(w.members.AcceptLinks)
 	me := roster.Member{
-		Name: w.name, Rank: w.rank, World: w.world, Addr: w.members.listener.Addr(), Devices: w.devices.IDs(), Maps: p.DeviceMaps,
+		Name: w.name, Rank: w.rank, World: w.world, Addr: w.members.Listener.Addr(), Devices: w.devices.IDs(), Maps: p.DeviceMaps,
 	}
-	if me.Incarnation, err = w.members.registry.newIncarnation(c); err != nil {
+	if me.Incarnation, err = w.members.Registry.NewIncarnation(c); err != nil {
 		return err
 	}
 	become := func(me roster.Member) error { return w.become(me, p) }
 	if p.Dynamic {
-		return w.members.joinDynamic(c, me, p.mayCome, become)
+		return w.members.JoinDynamic(c, me, p.mayCome, become)
 	}
-	return w.members.joinStatic(c, me, become)
+	return w.members.JoinStatic(c, me, become)
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/internal/disttest/proctest"
 	"github.com/weft-project/weft/internal/leak"
+	"github.com/weft-project/weft/rpc/internal/membership"
 	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/store"
 	"github.com/weft-project/weft/transport"
@@ -70,7 +71,7 @@ func TestWorldsOfEverySizeJoinKnowEachOtherAndLeave(t *testing.T) {
 					require.Equal(t, 2*i, got)
 				}
 				leaveAll(t, ws)
-				keys, err := ws[0].members.registry.store.NumKeys(t.Context())
+				keys, err := ws[0].members.Registry.Store.NumKeys(t.Context())
 				require.NoError(t, err)
 				require.EqualValues(t, 1, keys, "nothing is left in the store but the count of joinings")
 			})
@@ -200,7 +201,7 @@ func TestTwoWorkersThatClaimOneRankAtOnceNeverBothGetIt(t *testing.T) {
 		wg.Wait()
 		require.NoError(t, errs[0])
 		require.True(t, (errs[1] == nil) != (errs[2] == nil), "%v, %v", errs[1], errs[2])
-		kept, err := st.Check(t.Context(), keyPrefix+"name/worker1", rankKey(1))
+		kept, err := st.Check(t.Context(), membership.KeyPrefix+"name/worker1", membership.RankKey(1))
 		require.NoError(t, err)
 		require.True(t, kept, "the loser takes back nothing of the winner's")
 		for i, err := range errs {
@@ -442,9 +443,9 @@ func TestAStrangersGreetingIsAnsweredWithTheReason(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var logs journal
 		ws, n := simWith(t, 2, simnet.Config{MinDelay: time.Millisecond}, func(_ int, cfg *Config) { cfg.Logger, cfg.Functions = logs.logger(), []Function{double} })
-		addr := ws[0].members.listener.Addr()
+		addr := ws[0].members.Listener.Addr()
 		hello := func(name string, rank, world int, to string, life uint64) wire.HelloHeader {
-			h := wire.HelloHeader{Member: ws[1].members.me, To: to, Life: ws[0].epoch + life}
+			h := wire.HelloHeader{Member: ws[1].members.Me, To: to, Life: ws[0].epoch + life}
 			h.Name, h.Rank, h.World = name, rank, world
 			return h
 		}
@@ -476,7 +477,7 @@ func TestAStrangersGreetingIsAnsweredWithTheReason(t *testing.T) {
 		require.NoError(t, err)
 		start := time.Now()
 		<-silent.Done()
-		require.Less(t, time.Since(start), 3*helloTimeout, "who says nothing is shown the door")
+		require.Less(t, time.Since(start), 3*membership.HelloTimeout, "who says nothing is shown the door")
 		require.Equal(t, 10, logs.count("refused a link"))
 		got, err := double.Call(ws[1].Context(t.Context()), "worker0", 1)
 		require.NoError(t, err)

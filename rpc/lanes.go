@@ -44,15 +44,15 @@ type linkedPeer struct {
 // linked lists the peers and their links; this worker only where it has a link to itself.
 func (w *Worker) linked() []linkedPeer {
 	var all []linkedPeer
-	for _, p := range w.members.all() {
-		if p.rank == w.rank && p.link == nil {
+	for _, p := range w.members.All() {
+		if p.Rank == w.rank && p.Link == nil {
 			continue
 		}
-		link := p.link
-		if p.gone != nil {
+		link := p.Link
+		if p.Gone != nil {
 			link = nil
 		}
-		all = append(all, linkedPeer{p.name, link})
+		all = append(all, linkedPeer{p.Name, link})
 	}
 	return all
 }

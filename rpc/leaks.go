@@ -97,7 +97,7 @@ func (r *references) leaks() error {
 	}
 	list := func(hs []refs.Holding) (ls []Leak) {
 		for _, h := range hs {
-			ls = append(ls, Leak{r.w.refName(h.ID), types[h.ID], r.w.members.nameOf(h.Holder.Rank)})
+			ls = append(ls, Leak{r.w.refName(h.ID), types[h.ID], r.w.members.NameOf(h.Holder.Rank)})
 		}
 		return ls
 	}
@@ -108,5 +108,5 @@ func (r *references) leaks() error {
 
 // refName is how a reference reads.
 func (w *Worker) refName(id refs.ID) string {
-	return fmt.Sprintf("RRef(%s, %d.%d)", w.members.nameOf(id.Owner.Rank), id.By.Rank, id.N)
+	return fmt.Sprintf("RRef(%s, %d.%d)", w.members.NameOf(id.Owner.Rank), id.By.Rank, id.N)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/internal/leak"
 	"github.com/weft-project/weft/internal/soak"
+	"github.com/weft-project/weft/rpc/internal/membership"
 	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/store"
 	"github.com/weft-project/weft/transport"
@@ -25,7 +26,7 @@ import (
 func rejoin(t *testing.T, ws []*Worker, n *simnet.Net, rank int, host string) *Worker {
 	t.Helper()
 	w, err := Join(t.Context(), Config{
-		Store: ws[0].members.registry.store, Rank: rank, WorldSize: len(ws), Network: n.Host(host), Listen: host + ":0",
+		Store: ws[0].members.Registry.Store, Rank: rank, WorldSize: len(ws), Network: n.Host(host), Listen: host + ":0",
 		Functions: []Function{double, wait, twice}, Logger: discard, JoinTimeout: 20 * time.Second,
 	})
 	require.NoError(t, err)
@@ -101,7 +102,7 @@ func TestWorkersThatAllEndBecauseOfALossComeBackWithTheSameStore(t *testing.T) {
 		require.ErrorIs(t, err, ErrPeerLost)
 		require.NoError(t, ws[1].Close()) // at once, while the loss is being marked
 		again := func(i int) transport.Network { return n.Host(fmt.Sprint("again", i)) }
-		back, errs := joinAll(t.Context(), ws[0].members.registry.store, 2, again, func(i int, cfg *Config) { cfg.Listen = fmt.Sprintf("again%d:0", i) })
+		back, errs := joinAll(t.Context(), ws[0].members.Registry.Store, 2, again, func(i int, cfg *Config) { cfg.Listen = fmt.Sprintf("again%d:0", i) })
 		closeAtEnd(t, back)
 		require.Equal(t, []error{nil, nil}, errs)
 	})
@@ -110,7 +111,7 @@ func TestWorkersThatAllEndBecauseOfALossComeBackWithTheSameStore(t *testing.T) {
 func TestAPlaceIsNotTakenFromAWorkerThatAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ws, n := simWith(t, 2, simnet.Config{MinDelay: time.Millisecond}, serve(double))
-		_, err := Join(t.Context(), Config{Store: ws[0].members.registry.store, Rank: 1, WorldSize: 2, Network: n.Host("x"), Listen: "x:0", Logger: discard})
+		_, err := Join(t.Context(), Config{Store: ws[0].members.Registry.Store, Rank: 1, WorldSize: 2, Network: n.Host("x"), Listen: "x:0", Logger: discard})
 		require.ErrorIs(t, err, ErrRankTaken)
 		requireCall(t, ws[0], "worker1")
 	})
@@ -149,13 +150,11 @@ func TestALargeWorldHasFewLinksAndMakesOthersWhenTheyAreNeeded(t *testing.T) {
 		ws, n := simWith(t, size, simnet.Config{MinDelay: time.Millisecond}, serve(double))
 		links := func() (sum int) {
 			for _, w := range ws {
-				w.members.mu.Lock()
-				for _, p := range w.members.peers {
-					if p.link != nil && p.gone == nil && p.rank != w.rank {
+				for _, p := range w.members.All() {
+					if p.Link != nil && p.Gone == nil && p.Rank != w.rank {
 						sum++
 					}
 				}
-				w.members.mu.Unlock()
 			}
 			return sum / 2
 		}
@@ -218,7 +217,7 @@ func TestTwoThatDialEachOtherAtOnceEndWithOneLink(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			ws, _ := simWith(t, 20, simnet.Config{Seed: seed, MaxDelay: 100 * time.Millisecond}, serve(double))
 			a, b := ws[1], ws[6] // no fingers of each other
-			require.Nil(t, a.members.peers[6].link)
+			require.Nil(t, a.members.All()[6].Link)
 			calls := []*Future[int]{double.Async(a.Context(t.Context()), "worker6", 1), double.Async(b.Context(t.Context()), "worker1", 1)}
 			for _, f := range calls {
 				_, err := f.Wait(t.Context())
@@ -229,8 +228,8 @@ func TestTwoThatDialEachOtherAtOnceEndWithOneLink(t *testing.T) {
 				requireCall(t, a, "worker6")
 				requireCall(t, b, "worker1")
 			}
-			require.NoError(t, a.members.peers[6].link.Err())
-			require.NoError(t, b.members.peers[1].link.Err())
+			require.NoError(t, a.members.All()[6].Link.Err())
+			require.NoError(t, b.members.All()[1].Link.Err())
 		})
 	}
 }
@@ -306,14 +305,12 @@ func TestASlowWatcherIsToldHowMuchItMissed(t *testing.T) {
 		ws := sim(t, 2, nil)
 		events := ws[0].Peers(t.Context())
 		synctest.Wait() // the first is being handed over
-		p := ws[0].members.peers[1]
-		ws[0].members.mu.Lock()
-		for i := range maxWatched + 5 {
-			ws[0].members.notifyLocked(p, 1, errors.New(fmt.Sprint(i)))
+		p := ws[0].members.PeerAt(1)
+		for i := range membership.MaxWatched + 5 {
+			ws[0].members.Notify(p, 1, errors.New(fmt.Sprint(i)))
 		}
-		ws[0].members.mu.Unlock()
 		es := drain(events)
-		require.Len(t, es, maxWatched+1)
+		require.Len(t, es, membership.MaxWatched+1)
 		require.Zero(t, es[0].Missed)
 		require.Equal(t, 5, es[1].Missed)
 		require.ErrorContains(t, es[1].Cause, "5")
@@ -379,7 +376,7 @@ func TestALinkThatTheOtherEndGaveUpBeforeItHeardTheAnswerIsNoDeparture(t *testin
 			case at < 2900*time.Millisecond:
 				return time.Second
 			}
-			return dialTimeout + time.Second
+			return membership.DialTimeout + time.Second
 		}
 		n := simnet.New(simnet.Config{Delay: late, Logger: discard})
 		st := memory(t)
@@ -404,8 +401,8 @@ func TestALinkThatTheOtherEndGaveUpBeforeItHeardTheAnswerIsNoDeparture(t *testin
 // FuzzNews feeds a worker news of members.
 func FuzzNews(f *testing.F) {
 	ws := sim(f, 2, serve(double))
-	for _, n := range ws[0].members.roster.All() {
-		raw, err := wire.Encode(wire.NewsHeader{News: ws[1].members.roster.All()})
+	for _, n := range ws[0].members.Known() {
+		raw, err := wire.Encode(wire.NewsHeader{News: ws[1].members.Known()})
 		require.NoError(f, err)
 		f.Add(raw)
 		n.Member.Rank = 1 << 20
@@ -416,11 +413,11 @@ func FuzzNews(f *testing.F) {
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		cfg := &prepared{Config: Config{Logger: discard, Store: store.NewMemory()}}
 		w := newWorker(cfg, nil)
-		require.NoError(t, w.become(ws[0].members.me, cfg))
-		w.members.closed = true // it does nothing of what it is asked for
-		p := w.members.newPeer(ws[1].members.me)
-		_ = w.members.serveNews(p, &transport.Message{Kind: wire.KindNews, Header: raw})
-		require.NotNil(t, w.members.peerAt(0), "this worker stays")
+		require.NoError(t, w.become(ws[0].members.Me, cfg))
+		w.members.Close() // it does nothing of what it is asked for
+		p := ws[0].members.PeerAt(1)
+		_ = w.members.ServeNews(p, &transport.Message{Kind: wire.KindNews, Header: raw})
+		require.NotNil(t, w.members.PeerAt(0), "this worker stays")
 		w.passes.Close()
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/rpc/internal/codec"
+	"github.com/weft-project/weft/rpc/internal/membership"
 	"github.com/weft-project/weft/rpc/internal/payload"
 	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/rpc/refs"
@@ -72,7 +73,7 @@ func (x *parcel) load(c context.Context, target func(i int) (device.ID, error)) 
 
 // share gives the receiver a share in each reference, which may be released then. ticket is the
 // call's where this is an answer.
-func (x *parcel) share(c context.Context, w *Worker, to *peer, ticket uint64) error {
+func (x *parcel) share(c context.Context, w *Worker, to *membership.Peer, ticket uint64) error {
 	for _, r := range x.pack.Refs {
 		s, err := w.share(c, (*ref)(r.(*pinnable)), to, ticket)
 		if err != nil {
@@ -85,11 +86,11 @@ func (x *parcel) share(c context.Context, w *Worker, to *peer, ticket uint64) er
 }
 
 // recall asks the shares back from a receiver that may not have got them.
-func (x *parcel) recall(w *Worker, from *peer) {
+func (x *parcel) recall(w *Worker, from *membership.Peer) {
 	if len(x.shares) > 0 {
 		w.refs.do(func(m *refs.Machine, now time.Time) {
 			for _, s := range x.shares {
-				m.Recall(now, from.node, s)
+				m.Recall(now, from.Node, s)
 			}
 		})
 	}
@@ -97,20 +98,20 @@ func (x *parcel) recall(w *Worker, from *peer) {
 
 // record attaches the send function of a message that leaves in a pass. unsend, where there is one,
 // takes it back when nobody will ever send its gradients.
-func record(c context.Context, p *peer, what string, tensors []*autodiff.Tensor) (info *wire.PassInfo, unsend func(), err error) {
+func record(c context.Context, p *membership.Peer, what string, tensors []*autodiff.Tensor) (info *wire.PassInfo, unsend func(), err error) {
 	pass, ok := ctx.From(c)
 	if !ok {
 		return nil, nil, nil
 	}
 	id := pass.NextMessage()
 	info = &wire.PassInfo{Pass: uint64(pass.ID()), Message: uint64(id), NoGrad: !ctx.Recording(c)}
-	pass.Meet(ctx.WorkerID(p.rank))
+	pass.Meet(ctx.WorkerID(p.Rank))
 	if info.NoGrad {
-		pass.NoteSend(id, ctx.WorkerID(p.rank), what, tensors)
+		pass.NoteSend(id, ctx.WorkerID(p.Rank), what, tensors)
 		return info, func() { pass.DropSend(id) }, nil
 	}
 	info.Tensors = payload.Infos(tensors)
-	info.Past, err = pass.AttachSend(id, ctx.WorkerID(p.rank), what, tensors)
+	info.Past, err = pass.AttachSend(id, ctx.WorkerID(p.Rank), what, tensors)
 	return info, func() { pass.DropSend(id) }, err
 }
 
@@ -149,12 +150,12 @@ type arrived struct {
 
 // unpack fills what into points to. The tensors become the pass's that c carries; the references
 // are confirmed by their owners before it returns.
-func (a arrived) unpack(c context.Context, w *Worker, from *peer, into any) error {
+func (a arrived) unpack(c context.Context, w *Worker, from *membership.Peer, into any) error {
 	var u codec.Unpacking
 	if len(a.m.Tensors) > 0 || a.pass != nil {
 		pass, _ := ctx.From(c)
 		u.Tensors = payload.Incoming(a.m, pass)
-		if err := payload.AttachRecv(pass, a.pass, from.rank, u.Tensors); err != nil {
+		if err := payload.AttachRecv(pass, a.pass, from.Rank, u.Tensors); err != nil {
 			return err
 		}
 	}

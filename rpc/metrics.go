@@ -132,14 +132,14 @@ func (m *collector) Collect(ch chan<- prometheus.Metric) {
 // peerStates counts the other workers by what is known of them.
 func (w *Worker) peerStates() map[string]int {
 	n := map[string]int{"joining": 0, "linked": 0, "left": 0, "lost": 0}
-	for _, p := range w.members.all() {
+	for _, p := range w.members.All() {
 		switch {
-		case p.rank == w.rank:
-		case errors.Is(p.gone, ErrPeerLost):
+		case p.Rank == w.rank:
+		case errors.Is(p.Gone, ErrPeerLost):
 			n["lost"]++
-		case p.gone != nil:
+		case p.Gone != nil:
 			n["left"]++
-		case p.link == nil:
+		case p.Link == nil:
 			n["joining"]++
 		default:
 			n["linked"]++

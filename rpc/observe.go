@@ -12,6 +12,7 @@ import (
 
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/internal/printable"
+	"github.com/weft-project/weft/rpc/internal/membership"
 	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/rpc/roster"
 	"github.com/weft-project/weft/store"
@@ -96,27 +97,27 @@ func (o *observer) look(c context.Context, st store.Store) error {
 
 // joined is what the worker of that rank has written, nil where there is none.
 func joined(c context.Context, st store.Store, rank int) (*roster.Member, error) {
-	there, err := st.Check(c, rankKey(rank))
+	there, err := st.Check(c, membership.RankKey(rank))
 	if err != nil || !there {
 		return nil, err
 	}
 	within, cancel := context.WithTimeout(c, recordTimeout)
 	defer cancel()
-	raw, err := st.Get(within, rankKey(rank))
+	raw, err := st.Get(within, membership.RankKey(rank))
 	if err != nil {
 		if within.Err() != nil && c.Err() == nil { // it has left since
 			return nil, nil
 		}
 		return nil, err
 	}
-	if string(raw) == going { // it leaves
+	if string(raw) == membership.Going { // it leaves
 		return nil, nil
 	}
 	r := &roster.Member{}
-	if err := wire.Decode(bytes.TrimPrefix(raw, []byte(lostMark)), r); err != nil {
+	if err := wire.Decode(bytes.TrimPrefix(raw, []byte(membership.LostMark)), r); err != nil {
 		return nil, fmt.Errorf("its record in the store: %w", err)
 	}
-	if r.Rank != rank || !nameRule.MatchString(r.Name) {
+	if r.Rank != rank || !membership.NameRule.MatchString(r.Name) {
 		return nil, fmt.Errorf("%w: its record in the store is that of rank %d, %q", ErrProtocol, r.Rank, bounded(r.Name, maxStatusText))
 	}
 	return r, nil
@@ -176,7 +177,7 @@ func (o *observer) ask(c context.Context, w *Observed) (*Status, error) {
 			return nil, err
 		}
 	}
-	reply, err := exchange(c, link, &transport.Message{Kind: wire.KindStatus}, noTensors)
+	reply, err := exchange(c, link, &transport.Message{Kind: wire.KindStatus}, wire.NoTensors)
 	if err != nil {
 		return nil, o.explain(c, err)
 	}

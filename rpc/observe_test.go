@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/internal/leak"
+	"github.com/weft-project/weft/rpc/internal/membership"
 	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/rpc/roster"
 	"github.com/weft-project/weft/store"
@@ -31,14 +32,14 @@ func watch(t testing.TB, n *simnet.Net, st store.Store) []Observed {
 // peep makes an observer's link by hand, whose first exchange is of that kind.
 func peep(t testing.TB, n *simnet.Net, w *Worker, kind uint8) (transport.Link, error) {
 	t.Helper()
-	link, err := n.Host("observer").Dial(t.Context(), w.members.listener.Addr())
+	link, err := n.Host("observer").Dial(t.Context(), w.members.Listener.Addr())
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, link.Close("over")) })
 	return link, inquire(t, link, &transport.Message{Kind: kind})
 }
 
 func inquire(t testing.TB, link transport.Link, m *transport.Message) error {
-	reply, err := exchange(t.Context(), link, m, noTensors)
+	reply, err := exchange(t.Context(), link, m, wire.NoTensors)
 	if err != nil {
 		return err
 	}
@@ -54,16 +55,16 @@ func inquire(t testing.TB, link transport.Link, m *transport.Message) error {
 func TestAnObserverSeesEveryPairFromBothEndsAndIsNoMember(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ws, n := simWith(t, 4, simnet.Config{MinDelay: time.Millisecond}, serve(double))
-		all := watch(t, n, ws[0].members.registry.store)
+		all := watch(t, n, ws[0].members.Registry.Store)
 		require.Len(t, all, 4)
 		for i, o := range all {
 			require.NoError(t, o.Err)
-			require.Equal(t, []any{i, ws[i].Name(), ws[i].members.listener.Addr()}, []any{o.Rank, o.Name, o.Addr})
+			require.Equal(t, []any{i, ws[i].Name(), ws[i].members.Listener.Addr()}, []any{o.Rank, o.Name, o.Addr})
 			require.Equal(t, []any{i, ws[i].Name(), 4, 0}, []any{o.Status.Rank, o.Status.Name, o.Status.World, o.Status.Omitted})
 			require.Len(t, o.Status.Peers, 3)
 			for _, p := range o.Status.Peers {
 				require.NotEqual(t, i, p.Rank)
-				require.Equal(t, PeerStatus{Name: ws[p.Rank].Name(), Rank: p.Rank, Addr: ws[p.Rank].members.listener.Addr(), Calls: "sim", Tensors: "sim"}, p)
+				require.Equal(t, PeerStatus{Name: ws[p.Rank].Name(), Rank: p.Rank, Addr: ws[p.Rank].members.Listener.Addr(), Calls: "sim", Tensors: "sim"}, p)
 			}
 			require.Len(t, ws[i].Workers(), 4)
 		}
@@ -114,15 +115,15 @@ func TestObserversAreFewAndDoNotStay(t *testing.T) {
 			require.NoError(t, err)
 			links = append(links, link)
 		}
-		all := watch(t, n, ws[0].members.registry.store)
+		all := watch(t, n, ws[0].members.Registry.Store)
 		require.NoError(t, all[0].Err)
 		require.ErrorIs(t, all[1].Err, ErrBusy)
-		time.Sleep(helloTimeout + time.Second)
+		time.Sleep(membership.HelloTimeout + time.Second)
 		synctest.Wait()
 		for _, link := range links {
 			require.ErrorIs(t, link.Err(), transport.ErrPeerClosed)
 		}
-		require.NoError(t, watch(t, n, ws[0].members.registry.store)[1].Err)
+		require.NoError(t, watch(t, n, ws[0].members.Registry.Store)[1].Err)
 		time.Sleep(time.Second)
 		require.Zero(t, ws[1].observers.Load())
 	})
@@ -133,7 +134,7 @@ func TestAWorkerThatDoesNotAnswerInTimeIsListedAsSuch(t *testing.T) {
 		ws, n := simWith(t, 3, simnet.Config{MinDelay: time.Millisecond, Detect: 10 * time.Second}, nil)
 		n.Cut("observer", "host1")
 		start := time.Now()
-		all := watch(t, n, ws[0].members.registry.store)
+		all := watch(t, n, ws[0].members.Registry.Store)
 		require.Equal(t, observeTimeout, time.Since(start))
 		require.NoError(t, all[0].Err)
 		require.NoError(t, all[2].Err)
@@ -161,13 +162,13 @@ func TestAWorkerThatAcceptsAndSaysNothingIsListedToo(t *testing.T) {
 func put(t testing.TB, st store.Store, r roster.Member) {
 	raw, err := wire.Encode(r)
 	require.NoError(t, err)
-	require.NoError(t, st.Set(t.Context(), rankKey(r.Rank), raw))
+	require.NoError(t, st.Set(t.Context(), membership.RankKey(r.Rank), raw))
 }
 
 func TestAnObserverOfAnotherJobIsRefusedByAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ws, n := simWith(t, 3, simnet.Config{MinDelay: time.Millisecond}, nil)
-		all, err := Observe(t.Context(), ws[0].members.registry.store, n.HostWithToken("observer", "another job's"), 0)
+		all, err := Observe(t.Context(), ws[0].members.Registry.Store, n.HostWithToken("observer", "another job's"), 0)
 		require.NoError(t, err)
 		for _, o := range all {
 			require.ErrorIs(t, o.Err, transport.ErrIdentity)
@@ -181,7 +182,7 @@ func TestALostWorkerIsSeenAsSuchByTheOthers(t *testing.T) {
 		ws, n := simWith(t, 3, simnet.Config{MinDelay: time.Millisecond, Detect: 3 * time.Second}, nil)
 		n.Kill("host1")
 		time.Sleep(4 * time.Second)
-		all := watch(t, n, ws[0].members.registry.store)
+		all := watch(t, n, ws[0].members.Registry.Store)
 		require.Error(t, all[1].Err)
 		for _, i := range []int{0, 2} {
 			at := slices.IndexFunc(all[i].Status.Peers, func(p PeerStatus) bool { return p.Rank == 1 })
@@ -195,13 +196,13 @@ func TestALostWorkerIsSeenAsSuchByTheOthers(t *testing.T) {
 func TestTheStoreSaysWhoIsThereAndTheWorkersWhoElse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ws, n := simWith(t, 3, simnet.Config{MinDelay: time.Millisecond}, nil)
-		st := ws[0].members.registry.store
+		st := ws[0].members.Registry.Store
 		for rank, bad := range map[int]string{0: "", 1: "nonsense"} {
-			if _, err := st.Delete(t.Context(), rankKey(rank)); bad == "" {
+			if _, err := st.Delete(t.Context(), membership.RankKey(rank)); bad == "" {
 				require.NoError(t, err)
 				continue
 			}
-			require.NoError(t, st.Set(t.Context(), rankKey(rank), []byte(bad)))
+			require.NoError(t, st.Set(t.Context(), membership.RankKey(rank), []byte(bad)))
 		}
 		all := watch(t, n, st) // ranks 0 and 1 are known through rank 2
 		require.Len(t, all, 3)
@@ -239,8 +240,8 @@ func TestAnObserversErrorIsTheStores(t *testing.T) {
 func TestAWorkersAddressAnswersForThatWorkerOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ws, n := simWith(t, 2, simnet.Config{MinDelay: time.Millisecond}, nil)
-		put(t, ws[0].members.registry.store, roster.Member{Name: "worker0", Rank: 0, World: 2, Addr: ws[1].members.listener.Addr()})
-		all := watch(t, n, ws[0].members.registry.store)
+		put(t, ws[0].members.Registry.Store, roster.Member{Name: "worker0", Rank: 0, World: 2, Addr: ws[1].members.Listener.Addr()})
+		all := watch(t, n, ws[0].members.Registry.Store)
 		require.ErrorIs(t, all[0].Err, ErrProtocol)
 		require.ErrorContains(t, all[0].Err, "worker1 of rank 1 answers at the address of worker0 of rank 0")
 	})
@@ -252,7 +253,7 @@ func TestObservingOverQUICShowsTheLanesOfRealLinks(t *testing.T) {
 	require.NoError(t, err)
 	net, err := transport.New(transport.Config{Identity: id, Lanes: []string{transport.LaneQUIC}, Logger: discard})
 	require.NoError(t, err)
-	all, err := Observe(t.Context(), ws[0].members.registry.store, net, 10*time.Second)
+	all, err := Observe(t.Context(), ws[0].members.Registry.Store, net, 10*time.Second)
 	require.NoError(t, err)
 	l := ws[0].Lanes()[0]
 	for i, o := range all {
@@ -291,21 +292,21 @@ func TestTheLanesInUseComeWithTheReasonsOfBetterOnes(t *testing.T) {
 }
 
 func TestAStatusThatDoesNotFitSaysHowManyItLeavesOut(t *testing.T) {
-	w := &Worker{name: "w", rank: 1, world: 5000, members: &members{peers: map[int]*peer{}}}
-	for rank := range 5000 {
-		w.members.peers[rank] = &peer{of: w.members, rank: rank, name: fmt.Sprintf("worker%d", rank), addr: "host:1", gone: errors.New(strings.Repeat("x", 40))}
+	all := make([]membership.Standing, 5000)
+	for rank := range all {
+		all[rank].Peer, all[rank].Gone = &membership.Peer{Rank: rank, Name: fmt.Sprintf("worker%d", rank), Addr: "host:1"}, errors.New(strings.Repeat("x", 40))
 	}
-	st := w.status()
+	st := statusOf("w", 1, 5000, all)
 	require.Equal(t, 4999, len(st.Peers)+st.Omitted)
 	raw, err := wire.Encode(st)
 	require.NoError(t, err)
 	got, err := decodeStatus(raw)
 	require.NoError(t, err)
 	require.Equal(t, st, *got)
-	for _, p := range w.members.peers {
-		p.gone = errors.New(strings.Repeat("long ", 1000))
+	for rank := range all {
+		all[rank].Gone = errors.New(strings.Repeat("long ", 1000))
 	}
-	raw, err = wire.Encode(w.status())
+	raw, err = wire.Encode(statusOf("w", 1, 5000, all))
 	require.NoError(t, err)
 	require.LessOrEqual(t, len(raw), maxStatus+maxStatus/8)
 }

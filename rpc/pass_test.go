@@ -164,7 +164,7 @@ func TestARootThatIsNotScalarAndAPassThatIsGoneAreErrorsThatSaySo(t *testing.T) 
 
 	// A call in a pass that worker1 has freed already, from a caller who does not know yet.
 	id, _ := ctx.From(kept)
-	link, err := ws[0].members.peers[1].connection(t.Context())
+	link, err := ws[0].members.PeerAt(1).Connection(t.Context())
 	require.NoError(t, err)
 	for pass, want := range map[uint64]error{uint64(id.ID()): ctx.ErrUnknownPass, 1<<48 | 99: ctx.ErrUnknownPass, 77 << 48: ErrProtocol} {
 		raw := rawHeader(t, wire.CallHeader{Function: "remember", Args: []byte{0xf6}, Pass: &wire.PassInfo{Pass: pass, Message: 1}})

@@ -16,7 +16,7 @@ import (
 // AskGraph asks a worker for its part of a pass's graph.
 func (l passLinks) AskGraph(c context.Context, to ctx.WorkerID, pass ctx.PassID) (passgraph.Worker, error) {
 	var part passgraph.Worker
-	p := l.w.members.seek(c, int(to))
+	p := l.w.members.Seek(c, int(to))
 	if p == nil {
 		return part, fmt.Errorf("%w: rank %d", ErrUnknownWorker, to)
 	}
@@ -24,7 +24,7 @@ func (l passLinks) AskGraph(c context.Context, to ctx.WorkerID, pass ctx.PassID)
 	if err == nil {
 		err = decodeGraph(h.Value, &part)
 	}
-	return part, l.w.wrap(p.name, "graph", err)
+	return part, l.w.wrap(p.Name, "graph", err)
 }
 
 // serveGraph answers with this worker's part.

@@ -110,7 +110,7 @@ func TestTheGraphOfAPassIsGatheredThroughOthersAndWithoutWhoIsLost(t *testing.T)
 			}
 			require.Len(t, g.Links(), 6+2+2+3+1, "six messages; what passes through, and ReLU between; the parameter, the root")
 			net.Kill("host3")
-			eventually(t, "worker0 notices", func() bool { return ws[0].members.peers[3].lost() != nil })
+			eventually(t, "worker0 notices", func() bool { return ws[0].members.PeerAt(3).Lost() != nil })
 			g, err = ctx.Graph(c)
 			require.NoError(t, err)
 			require.Len(t, g.Workers, 4)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/weft-project/weft/ctx"
+	"github.com/weft-project/weft/rpc/internal/membership"
 	"github.com/weft-project/weft/rpc/internal/wire"
 )
 
@@ -13,10 +14,10 @@ type passLinks struct{ w *Worker }
 
 var _ ctx.Links = passLinks{}
 
-func (l passLinks) Name(id ctx.WorkerID) string { return l.w.members.nameOf(int(id)) }
+func (l passLinks) Name(id ctx.WorkerID) string { return l.w.members.NameOf(int(id)) }
 
-func (l passLinks) peer(id ctx.WorkerID) (*peer, error) {
-	if p := l.w.members.peerAt(int(id)); p != nil {
+func (l passLinks) peer(id ctx.WorkerID) (*membership.Peer, error) {
+	if p := l.w.members.PeerAt(int(id)); p != nil {
 		return p, nil
 	}
 	return nil, fmt.Errorf("%w: rank %d", ErrUnknownWorker, id)
@@ -28,7 +29,7 @@ func (l passLinks) SendAbort(c context.Context, to ctx.WorkerID, f *ctx.Failure)
 		return err
 	}
 	_, err = l.w.ask(c, p, wire.KindAbort, wire.AbortHeader{Failure: *f, Err: l.w.calls.errors.toWire(f.Worker, f.Unwrap())})
-	return l.w.wrap(p.name, "news of a failure", err)
+	return l.w.wrap(p.Name, "news of a failure", err)
 }
 
 func (l passLinks) SendCleanup(c context.Context, to ctx.WorkerID, pass ctx.PassID) error {
@@ -37,7 +38,7 @@ func (l passLinks) SendCleanup(c context.Context, to ctx.WorkerID, pass ctx.Pass
 		return err
 	}
 	_, err = l.w.ask(c, p, wire.KindCleanup, wire.CleanupHeader{Pass: uint64(pass)})
-	return l.w.wrap(p.name, "clean-up", err)
+	return l.w.wrap(p.Name, "clean-up", err)
 }
 
 func (l passLinks) SendRenew(c context.Context, to ctx.WorkerID, passes []ctx.PassID) (left []ctx.PassID, err error) {
@@ -49,7 +50,7 @@ func (l passLinks) SendRenew(c context.Context, to ctx.WorkerID, passes []ctx.Pa
 	if err == nil {
 		err = wire.Decode(reply.Value, &left)
 	}
-	return left, l.w.wrap(p.name, "renewal of passes", err)
+	return left, l.w.wrap(p.Name, "renewal of passes", err)
 }
 
 // firstID is where the ids of passes begin in a life, so that they do not meet those of the life

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weft-project/weft/ctx"
+	"github.com/weft-project/weft/rpc/internal/membership"
 	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/rpc/refs"
 	"github.com/weft-project/weft/transport"
@@ -46,38 +47,38 @@ type PeerEvent struct {
 // come the workers that are there, by rank, as joined. The queue of a watcher that does not keep up
 // is bounded: the oldest events are dropped, and the next says how many.
 func (w *Worker) Peers(c context.Context) <-chan PeerEvent {
-	return subscribe(w.members, c, func(x change) PeerEvent {
-		return PeerEvent{WorkerInfo: infoOf(x.who), Change: PeerChange(x.state), Cause: x.cause, Missed: x.missed}
+	return membership.Subscribe(c, w.members, func(x membership.Change) PeerEvent {
+		return PeerEvent{WorkerInfo: infoOf(x.Who), Change: PeerChange(x.State), Cause: x.Cause, Missed: x.Missed}
 	})
 }
 
-func infoOf(p *peer) WorkerInfo { return WorkerInfo{p.name, p.rank, p.node.Epoch} }
+func infoOf(p *membership.Peer) WorkerInfo { return WorkerInfo{p.Name, p.Rank, p.Node.Epoch} }
 
 // memberShell does for a worker's members what only the worker can.
 type memberShell struct{ w *Worker }
 
-func (s memberShell) met(p *peer) { s.w.refs.meet(p.node) }
+func (s memberShell) Met(p *membership.Peer) { s.w.refs.meet(p.Node) }
 
 // ended ends what depends on a life that is over.
-func (s memberShell) ended(p *peer) {
-	s.w.refs.do(func(m *refs.Machine, now time.Time) { m.Lose(now, p.node) })
-	s.w.passes.PeerLost(ctx.WorkerID(p.rank), p.lost())
+func (s memberShell) Ended(p *membership.Peer) {
+	s.w.refs.do(func(m *refs.Machine, now time.Time) { m.Lose(now, p.Node) })
+	s.w.passes.PeerLost(ctx.WorkerID(p.Rank), p.Lost())
 }
 
-func (s memberShell) serve(p *peer, st transport.Stream) {
+func (s memberShell) Serve(p *membership.Peer, st transport.Stream) {
 	s.w.calls.pool.Do(func() { s.w.serveStream(p, st) })
 }
 
-func (s memberShell) reply(st transport.Stream, value []byte, err error) error {
+func (s memberShell) Reply(st transport.Stream, value []byte, err error) error {
 	return s.w.reply(st, &wire.ReplyHeader{Value: value}, nil, err)
 }
 
-func (s memberShell) observed(link transport.Link, st transport.Stream, m *transport.Message) error {
+func (s memberShell) Observed(link transport.Link, st transport.Stream, m *transport.Message) error {
 	return s.w.observed(link, st, m)
 }
 
 // askOn exchanges a message on a link that is not in use yet.
-func (s memberShell) askOn(c context.Context, link transport.Link, kind uint8, h any) (value []byte, err error) {
+func (s memberShell) AskOn(c context.Context, link transport.Link, kind uint8, h any) (value []byte, err error) {
 	header, err := wire.Encode(h)
 	if err != nil {
 		return nil, err
@@ -92,7 +93,7 @@ func (s memberShell) askOn(c context.Context, link transport.Link, kind uint8, h
 	return rh.Value, err
 }
 
-func (s memberShell) tell(c context.Context, p *peer, news wire.NewsHeader) (refused bool, err error) {
+func (s memberShell) Tell(c context.Context, p *membership.Peer, news wire.NewsHeader) (refused bool, err error) {
 	_, err = s.w.ask(c, p, wire.KindNews, news)
 	var there *RemoteError
 	return errors.As(err, &there), err

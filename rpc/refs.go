@@ -10,6 +10,7 @@ import (
 
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/rpc/internal/codec"
+	"github.com/weft-project/weft/rpc/internal/membership"
 	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/rpc/refs"
 )
@@ -124,7 +125,7 @@ func (r *references) send(a refs.Action) {
 	if p == nil {
 		return
 	}
-	w.members.run(func() {
+	w.members.Run(func() {
 		c, cancel := context.WithTimeout(w.life, tryTimeout<<min(a.Failures, 3))
 		defer cancel()
 		var answers []refs.Answer
@@ -140,14 +141,14 @@ func (r *references) send(a refs.Action) {
 			}
 		})
 		if err != nil {
-			w.log.Debug("could not tell of references", "worker", w.name, "peer", p.name, "err", err)
+			w.log.Debug("could not tell of references", "worker", w.name, "peer", p.Name, "err", err)
 		}
 	})
 }
 
 // at is the peer in that life of it, nil where it is not known.
-func (w *Worker) at(n refs.Node) *peer {
-	if p := w.members.peerAt(n.Rank); p != nil && p.node == n {
+func (w *Worker) at(n refs.Node) *membership.Peer {
+	if p := w.members.PeerAt(n.Rank); p != nil && p.Node == n {
 		return p
 	}
 	return nil
@@ -170,7 +171,7 @@ func (w *Worker) why(owner refs.Node, err error) error {
 		return nil
 	case errors.Is(err, refs.ErrLost):
 		if p := w.at(owner); p != nil {
-			if gone := p.lost(); gone != nil {
+			if gone := p.Lost(); gone != nil {
 				return gone
 			}
 		}
@@ -182,9 +183,9 @@ func (w *Worker) why(owner refs.Node, err error) error {
 }
 
 // receive takes a peer's control messages.
-func (r *references) receive(from *peer, msgs []refs.Message) (answers []refs.Answer, err error) {
-	r.do(func(m *refs.Machine, now time.Time) { answers, err = m.Receive(now, from.node, msgs) })
-	return answers, r.w.why(from.node, err)
+func (r *references) receive(from *membership.Peer, msgs []refs.Message) (answers []refs.Answer, err error) {
+	r.do(func(m *refs.Machine, now time.Time) { answers, err = m.Receive(now, from.Node, msgs) })
+	return answers, r.w.why(from.Node, err)
 }
 
 // own makes this worker the owner of a value.
@@ -203,13 +204,13 @@ func (r *references) release(h refs.Hold) {
 }
 
 // serve makes room for a value that a call is about to make; made must follow.
-func (r *references) serve(from *peer, id refs.ID) (err error) {
+func (r *references) serve(from *membership.Peer, id refs.ID) (err error) {
 	r.do(func(m *refs.Machine, _ time.Time) {
-		if err = m.Serve(from.node, id); err == nil {
+		if err = m.Serve(from.Node, id); err == nil {
 			r.values[id] = &owned{ready: make(chan struct{})}
 		}
 	})
-	return r.w.why(from.node, err)
+	return r.w.why(from.Node, err)
 }
 
 // made gives the value, or why there is none; only the first time counts.
@@ -244,21 +245,21 @@ func (r *references) value(c context.Context, id refs.ID) (reflect.Value, error)
 }
 
 // answer marks a caller's ticket as used; it fails where the caller has given up.
-func (r *references) answer(to *peer, ticket uint64) (err error) {
-	r.do(func(m *refs.Machine, _ time.Time) { err = m.Answer(to.node, ticket) })
-	return r.w.why(to.node, err)
+func (r *references) answer(to *membership.Peer, ticket uint64) (err error) {
+	r.do(func(m *refs.Machine, _ time.Time) { err = m.Answer(to.Node, ticket) })
+	return r.w.why(to.Node, err)
 }
 
 // ticket numbers a call whose answer may bring references.
-func (w *Worker) ticket(to *peer) (n uint64) {
-	w.refs.do(func(m *refs.Machine, _ time.Time) { n = m.Ticket(to.node) })
+func (w *Worker) ticket(to *membership.Peer) (n uint64) {
+	w.refs.do(func(m *refs.Machine, _ time.Time) { n = m.Ticket(to.Node) })
 	return n
 }
 
 // abandon says that such a call failed; what its answer brings, or would, is not taken.
-func (w *Worker) abandon(to *peer, ticket uint64) {
+func (w *Worker) abandon(to *membership.Peer, ticket uint64) {
 	if ticket != 0 {
-		w.refs.do(func(m *refs.Machine, now time.Time) { m.Abandon(now, to.node, ticket) })
+		w.refs.do(func(m *refs.Machine, now time.Time) { m.Abandon(now, to.Node, ticket) })
 	}
 }
 
@@ -268,9 +269,9 @@ type creation struct {
 	id   refs.ID
 }
 
-func (k *creation) begin(w *Worker, owner *peer) (err error) {
-	w.refs.do(func(m *refs.Machine, _ time.Time) { k.hold, k.id, err = m.Create(owner.node) })
-	return w.why(owner.node, err)
+func (k *creation) begin(w *Worker, owner *membership.Peer) (err error) {
+	w.refs.do(func(m *refs.Machine, _ time.Time) { k.hold, k.id, err = m.Create(owner.Node) })
+	return w.why(owner.Node, err)
 }
 
 // end says how the call ended, and gives the error for whoever uses the reference.
@@ -285,19 +286,19 @@ func (k *creation) end(w *Worker, err error) error {
 
 // share gives the receiver of a message a share in a reference, as soon as this worker's own is
 // confirmed.
-func (w *Worker) share(c context.Context, r *ref, to *peer, ticket uint64) (s refs.Share, err error) {
+func (w *Worker) share(c context.Context, r *ref, to *membership.Peer, ticket uint64) (s refs.Share, err error) {
 	if r.w != nil && r.w != w {
 		return s, fmt.Errorf("%w: %v belongs to another worker of this process", ErrArguments, r)
 	}
 	if err := r.settled(c); err != nil {
 		return s, err
 	}
-	w.refs.do(func(m *refs.Machine, _ time.Time) { s, err = m.Share(r.hold, to.node, ticket) })
-	return s, w.why(to.node, err)
+	w.refs.do(func(m *refs.Machine, _ time.Time) { s, err = m.Share(r.hold, to.Node, ticket) })
+	return s, w.why(to.Node, err)
 }
 
 // hold takes the shares that a message brings, and waits until their owners have confirmed them.
-func (w *Worker) hold(c context.Context, from *peer, shares []refs.Share) (held []codec.Ref, err error) {
+func (w *Worker) hold(c context.Context, from *membership.Peer, shares []refs.Share) (held []codec.Ref, err error) {
 	if len(shares) == 0 {
 		return nil, nil
 	}
@@ -305,12 +306,12 @@ func (w *Worker) hold(c context.Context, from *peer, shares []refs.Share) (held 
 		return nil, fmt.Errorf("%w: %d references in one message; %d are allowed", ErrProtocol, len(shares), codec.MaxRefs)
 	}
 	for _, s := range shares {
-		w.members.seek(c, s.ID.Owner.Rank) // who has just joined may not have been heard of yet
+		w.members.Seek(c, s.ID.Owner.Rank) // who has just joined may not have been heard of yet
 	}
 	var lost refs.Node
 	w.refs.do(func(m *refs.Machine, now time.Time) {
 		for _, s := range shares {
-			h, confirmed, aerr := m.Arrive(now, from.node, s)
+			h, confirmed, aerr := m.Arrive(now, from.Node, s)
 			if aerr != nil {
 				err, lost = aerr, s.ID.Owner
 				return
@@ -323,7 +324,7 @@ func (w *Worker) hold(c context.Context, from *peer, shares []refs.Share) (held 
 		}
 	})
 	if err != nil {
-		err = fmt.Errorf("a reference that %s sent: %w", from.name, w.why(lost, err))
+		err = fmt.Errorf("a reference that %s sent: %w", from.Name, w.why(lost, err))
 	}
 	for _, h := range held {
 		if r := (*ref)(h.(*pinnable)); err == nil {

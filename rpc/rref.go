@@ -171,7 +171,7 @@ func (r *ref) Owner() string {
 	if r == nil || r.w == nil {
 		return ""
 	}
-	return r.w.members.nameOf(r.id.Owner.Rank)
+	return r.w.members.NameOf(r.id.Owner.Rank)
 }
 
 // Confirmed says whether the owner has the value and counts this reference. It is true of every

@@ -196,7 +196,7 @@ func TestAValueWhoseCallerGaveUpBeforeTheAnswerCameIsNotKept(t *testing.T) {
 func TestAValueIsNamedOnceAndByItsCreator(t *testing.T) {
 	ws := sim(t, 2, refFunctions)
 	ask := func(kind uint8, header any) error {
-		link, err := ws[0].members.peers[1].connection(t.Context())
+		link, err := ws[0].members.PeerAt(1).Connection(t.Context())
 		require.NoError(t, err)
 		reply, err := exchange(t.Context(), link, &transport.Message{Kind: kind, Header: rawHeader(t, header)}, nil)
 		require.NoError(t, err)

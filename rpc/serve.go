@@ -11,6 +11,7 @@ import (
 
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/rpc/internal/counts"
+	"github.com/weft-project/weft/rpc/internal/membership"
 	"github.com/weft-project/weft/rpc/internal/tracing"
 	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/rpc/trace"
@@ -19,7 +20,7 @@ import (
 
 // serveStream answers one request of a peer. Only calls wait for their turn: what they wait for may
 // need the others.
-func (w *Worker) serveStream(p *peer, s transport.Stream) {
+func (w *Worker) serveStream(p *membership.Peer, s transport.Stream) {
 	m, err := s.Recv(context.Background(), w.place) // ends with the stream, and with the link
 	if err != nil {
 		if err != io.EOF && !ended(err) { // what arrived cannot be taken; the peer deserves to hear why
@@ -75,8 +76,8 @@ func ended(err error) bool {
 var errUnanswered = errors.New("the function ended its goroutine")
 
 // control handles the requests whose answer is only whether they succeeded.
-func (w *Worker) control(c context.Context, p *peer, m *transport.Message) error {
-	from := ctx.WorkerID(p.rank)
+func (w *Worker) control(c context.Context, p *membership.Peer, m *transport.Message) error {
+	from := ctx.WorkerID(p.Rank)
 	switch m.Kind {
 	case wire.KindGradients:
 		return w.serveGradients(c, p, m)
@@ -97,7 +98,7 @@ func (w *Worker) control(c context.Context, p *peer, m *transport.Message) error
 		w.passes.HandleCleanup(c, ctx.PassID(h.Pass), from)
 		return nil
 	case wire.KindNews:
-		return w.members.serveNews(p, m)
+		return w.members.ServeNews(p, m)
 	}
 	return fmt.Errorf("%w: kind %d is no request", ErrProtocol, m.Kind)
 }
@@ -139,18 +140,18 @@ func within(c context.Context, timeout time.Duration) (context.Context, context.
 func (w *Worker) enterPass(c *callContext, info *wire.PassInfo) (context.Context, func(), error) {
 	p := c.p
 	id := ctx.PassID(info.Pass)
-	opener := w.members.seek(c, int(id.Creator()))
+	opener := w.members.Seek(c, int(id.Creator()))
 	if opener == nil {
 		return c, nil, fmt.Errorf("%w: pass %v of a worker that nobody knows", ErrProtocol, id)
 	}
-	if opener.lost() == nil && !ofLife(info.Pass, opener.node.Epoch) {
-		return c, nil, fmt.Errorf("%w: pass %v is not of this life of %s", ctx.ErrUnknownPass, id, opener.name)
+	if opener.Lost() == nil && !ofLife(info.Pass, opener.Node.Epoch) {
+		return c, nil, fmt.Errorf("%w: pass %v is not of this life of %s", ctx.ErrUnknownPass, id, opener.Name)
 	}
-	in, _, done, err := w.passes.Enter(c, id, ctx.WorkerID(p.rank), c.passOver)
+	in, _, done, err := w.passes.Enter(c, id, ctx.WorkerID(p.Rank), c.passOver)
 	if err != nil {
 		return c, nil, err
 	}
-	if gone := opener.lost(); gone != nil { // nobody would ever free the pass
+	if gone := opener.Lost(); gone != nil { // nobody would ever free the pass
 		done()
 		w.passes.PeerLost(id.Creator(), gone)
 		return c, nil, fmt.Errorf("%w: the worker that opened it: %w", ctx.ErrUnknownPass, gone)
@@ -162,14 +163,14 @@ func (w *Worker) enterPass(c *callContext, info *wire.PassInfo) (context.Context
 }
 
 // serveFetch answers with the value of a reference that this worker owns.
-func (w *Worker) serveFetch(p *peer, s transport.Stream, m *transport.Message) (err error) {
+func (w *Worker) serveFetch(p *membership.Peer, s transport.Stream, m *transport.Message) (err error) {
 	stats, began := w.calls.in.Of(counts.FetchLabel), w.calls.clock.Now()
 	stats.InFlight.Add(1)
 	var refused error
 	var h wire.CallHeader
 	own := &callContext{w: w, p: p, s: s, function: counts.FetchLabel}
 	defer func() {
-		w.calls.trace.End(own.span, trace.Callee, tracing.SpanFetch, "", p.name, h.PassID(), cmp.Or(refused, err))
+		w.calls.trace.End(own.span, trace.Callee, tracing.SpanFetch, "", p.Name, h.PassID(), cmp.Or(refused, err))
 		stats.Observe(w.calls.clock.Now() - began)
 		stats.End(outcomeOf(cmp.Or(refused, err)))
 	}()
@@ -209,7 +210,7 @@ func (w *Worker) serveFetch(p *peer, s transport.Stream, m *transport.Message) (
 }
 
 // serveRefs takes control messages of references.
-func (w *Worker) serveRefs(p *peer, s transport.Stream, m *transport.Message) error {
+func (w *Worker) serveRefs(p *membership.Peer, s transport.Stream, m *transport.Message) error {
 	var h wire.RefsHeader
 	if err := wire.Decode(m.Header, &h); err != nil {
 		return w.reply(s, &wire.ReplyHeader{}, nil, err)

@@ -10,6 +10,7 @@ import (
 	"github.com/fxamacker/cbor/v2"
 
 	"github.com/weft-project/weft/internal/printable"
+	"github.com/weft-project/weft/rpc/internal/membership"
 	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/transport"
 )
@@ -44,19 +45,19 @@ const (
 	maxLaneName    = 16
 )
 
-// status is this worker's, as far as it fits.
-func (w *Worker) status() Status {
-	st := Status{Name: w.name, Rank: w.rank, World: w.world}
+// statusOf is a worker's, as far as it fits.
+func statusOf(name string, rank, world int, all []membership.Standing) Status {
+	st := Status{Name: name, Rank: rank, World: world}
 	size := 0
-	for _, p := range w.members.all() {
-		if p.rank == w.rank {
+	for _, p := range all {
+		if p.Rank == rank {
 			continue
 		}
-		ps := PeerStatus{Name: p.name, Rank: p.rank, Addr: bounded(p.addr, maxStatusText)}
-		if p.gone != nil {
-			ps.Gone = bounded(p.gone.Error(), maxStatusText)
+		ps := PeerStatus{Name: p.Name, Rank: p.Rank, Addr: bounded(p.Addr, maxStatusText)}
+		if p.Gone != nil {
+			ps.Gone = bounded(p.Gone.Error(), maxStatusText)
 		} else {
-			l := lanesOf(p.name, p.link)
+			l := lanesOf(p.Name, p.Link)
 			ps.Calls, ps.Tensors, ps.Why = l.Calls, l.Tensors, l.whyNotBetter()
 		}
 		size += 64 + len(ps.Name) + len(ps.Addr) + len(ps.Why) + len(ps.Gone)
@@ -96,12 +97,12 @@ func decodeStatus(b []byte) (*Status, error) {
 	if err := statusMode().Unmarshal(b, st); err != nil {
 		return nil, fmt.Errorf("%w: status: %w", ErrProtocol, err)
 	}
-	if !nameRule.MatchString(st.Name) || !isRank(st.Rank) || st.World < 0 || st.World > 1<<16 || st.Omitted < 0 {
+	if !membership.NameRule.MatchString(st.Name) || !isRank(st.Rank) || st.World < 0 || st.World > 1<<16 || st.Omitted < 0 {
 		return nil, fmt.Errorf("%w: a status of %q, rank %d of %d", ErrProtocol, bounded(st.Name, maxStatusText), st.Rank, st.World)
 	}
 	for i := range st.Peers {
 		p := &st.Peers[i]
-		if !nameRule.MatchString(p.Name) || !isRank(p.Rank) || len(p.Calls) > maxLaneName || len(p.Tensors) > maxLaneName {
+		if !membership.NameRule.MatchString(p.Name) || !isRank(p.Rank) || len(p.Calls) > maxLaneName || len(p.Tensors) > maxLaneName {
 			return nil, fmt.Errorf("%w: the status of a peer %q, rank %d", ErrProtocol, bounded(p.Name, maxStatusText), p.Rank)
 		}
 		for _, text := range []*string{&p.Addr, &p.Calls, &p.Tensors, &p.Why, &p.Gone} {
@@ -123,7 +124,7 @@ func (w *Worker) observed(link transport.Link, s transport.Stream, m *transport.
 			w.reply(s, &wire.ReplyHeader{}, nil, fmt.Errorf("%w: %d observers are here already; ask again in some seconds", ErrBusy, maxObservers)))
 	}
 	defer w.observers.Add(-1)
-	c, cancel := context.WithTimeout(w.life, helloTimeout)
+	c, cancel := context.WithTimeout(w.life, membership.HelloTimeout)
 	defer cancel()
 	for {
 		if err := w.answerObserver(c, s, m); err != nil {
@@ -133,7 +134,7 @@ func (w *Worker) observed(link transport.Link, s transport.Stream, m *transport.
 		if s, err = link.Accept(c); err != nil { // it has gone, or its time is over
 			return link.Close("observed")
 		}
-		if m, err = s.Recv(c, noTensors); err != nil {
+		if m, err = s.Recv(c, wire.NoTensors); err != nil {
 			s.Reset(err)
 			return link.Close("observed")
 		}
@@ -152,12 +153,12 @@ func (w *Worker) answerObserver(c context.Context, s transport.Stream, m *transp
 	case len(m.Header) > maxStatusAsk:
 		err = fmt.Errorf("%w: a request for the status of %d bytes", ErrProtocol, len(m.Header))
 	default:
-		h.Value, err = wire.Encode(w.status())
+		h.Value, err = wire.Encode(statusOf(w.name, w.rank, w.world, w.members.All()))
 	}
 	if serr := w.reply(s, &h, nil, err); serr != nil || err != nil {
 		return errors.Join(err, serr)
 	}
-	if _, err = s.Recv(c, noTensors); err == nil { // the observer's end, so that nothing is reset under it
+	if _, err = s.Recv(c, wire.NoTensors); err == nil { // the observer's end, so that nothing is reset under it
 		return fmt.Errorf("%w: an observer said more than one thing", ErrProtocol)
 	}
 	return nil

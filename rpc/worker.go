@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,6 +14,7 @@ import (
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/rpc/internal/admission"
 	"github.com/weft-project/weft/rpc/internal/counts"
+	"github.com/weft-project/weft/rpc/internal/membership"
 	"github.com/weft-project/weft/rpc/internal/wire"
 	"github.com/weft-project/weft/rpc/roster"
 	"github.com/weft-project/weft/transport"
@@ -33,7 +33,7 @@ type Worker struct {
 	passes  *ctx.Container
 	epoch   uint64 // of this life of the worker: its incarnation
 	refs    *references
-	members *members
+	members *membership.Members
 	load    *admission.Tally // calls out and handlers in
 
 	ownsStore func() error
@@ -108,9 +108,9 @@ func (w *Worker) Passes() []ctx.PassInfo { return w.passes.Passes() }
 // that this worker knows to be there; in a static one all, also who has left or is lost.
 func (w *Worker) Workers() []WorkerInfo {
 	var infos []WorkerInfo
-	for _, p := range w.members.all() {
-		if w.world > 0 || p.gone == nil {
-			infos = append(infos, infoOf(p.peer))
+	for _, p := range w.members.All() {
+		if w.world > 0 || p.Gone == nil {
+			infos = append(infos, infoOf(p.Peer))
 		}
 	}
 	return infos
@@ -119,9 +119,9 @@ func (w *Worker) Workers() []WorkerInfo {
 // Find is the worker of that name, or of that [Rank]. In a dynamic world it may have joined just
 // now. It fails with ErrUnknownWorker, and as calls to it do where it is gone.
 func (w *Worker) Find(c context.Context, name string) (WorkerInfo, error) {
-	p, err := w.members.lookup(c, name)
+	p, err := w.members.Lookup(c, name)
 	if err == nil {
-		err = p.lost()
+		err = p.Lost()
 	}
 	if err != nil {
 		return WorkerInfo{}, w.wrap("", "find", err)
@@ -129,11 +129,8 @@ func (w *Worker) Find(c context.Context, name string) (WorkerInfo, error) {
 	return infoOf(p), nil
 }
 
-// rankMark begins what Rank gives; no name may.
-const rankMark = "#"
-
 // Rank names a worker by its rank, wherever calls take a name.
-func Rank(n int) string { return rankMark + strconv.Itoa(n) }
+func Rank(n int) string { return membership.NameOfRank(n) }
 
 // wrap dresses an error with this worker, the peer and what was attempted.
 func (w *Worker) wrap(peer, function string, err error) error {
@@ -184,10 +181,10 @@ func (w *Worker) settleAll(c context.Context) error {
 		return err
 	}
 	if w.world > 0 {
-		w.members.registry.unclaim() // before the others hear of it, so that whoever has left can join again with the same store
+		w.members.Registry.Unclaim() // before the others hear of it, so that whoever has left can join again with the same store
 	}
-	w.members.event((*roster.Roster).Leave)
-	staying, err := w.members.awaitLeaving(c)
+	w.members.Event((*roster.Roster).Leave)
+	staying, err := w.members.AwaitLeaving(c)
 	if err == nil {
 		err = ctx.AsTimeout(w.load.Idle(c, false))
 	}
@@ -197,7 +194,7 @@ func (w *Worker) settleAll(c context.Context) error {
 	if err := errors.Join(w.losses(), w.refs.settle(c)); err != nil {
 		return err
 	}
-	return w.members.awaitTold(c)
+	return w.members.AwaitTold(c)
 }
 
 // outstanding says which calls are under way, by function.
@@ -223,9 +220,9 @@ func (w *Worker) losses() error {
 		return nil // the others go on, and so does this worker's leaving
 	}
 	var errs []error
-	for _, p := range w.members.all() {
-		if errors.Is(p.gone, ErrPeerLost) {
-			errs = append(errs, fmt.Errorf("%s: %w", p.name, p.gone))
+	for _, p := range w.members.All() {
+		if errors.Is(p.Gone, ErrPeerLost) {
+			errs = append(errs, fmt.Errorf("%s: %w", p.Name, p.Gone))
 		}
 	}
 	return errors.Join(errs...)
@@ -240,14 +237,14 @@ func (w *Worker) Close() (err error) {
 
 func (w *Worker) close() error {
 	w.load.Close()
-	w.members.close()
+	w.members.Close()
 	w.end(ErrLeft)
 	if w.passes != nil {
 		w.passes.Close()
 		w.refs.close()
 	}
-	errs := []error{w.members.closeLinks()}
-	w.members.registry.unclaim()
+	errs := []error{w.members.CloseLinks()}
+	w.members.Registry.Unclaim()
 	w.work.Wait()
 	if w.endTrace != nil {
 		errs = append(errs, w.endTrace())

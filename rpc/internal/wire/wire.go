@@ -169,3 +169,8 @@ func Decode(b []byte, into any) error {
 	}
 	return nil
 }
+
+// NoTensors refuses tensors where none belong.
+func NoTensors(device.ID, int) (*device.Buffer, error) {
+	return nil, fmt.Errorf("%w: it carries tensors where none belong", ErrProtocol)
+}

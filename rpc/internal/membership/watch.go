@@ -1,4 +1,4 @@
-package rpc
+package membership
 
 import (
 	"cmp"
@@ -8,26 +8,26 @@ import (
 	"github.com/weft-project/weft/rpc/roster"
 )
 
-// maxWatched is how many events wait for a slow watcher.
-const maxWatched = 1024
+// MaxWatched is how many events wait for a slow watcher.
+const MaxWatched = 1024
 
-// change is what has become of a peer.
-type change struct {
-	who    *peer
-	state  roster.State
-	cause  error // why the worker is gone
-	missed int   // how many changes before this one were dropped
+// Change is what has become of a peer.
+type Change struct {
+	Who    *Peer
+	State  roster.State
+	Cause  error // why the worker is gone
+	Missed int   // how many changes before this one were dropped
 }
 
 // watcher is a queue of changes; it is guarded by members.mu.
 type watcher struct {
-	queue  []change
+	queue  []Change
 	missed int
 	wake   chan struct{} // holds one
 }
 
-func (x *watcher) add(e change) {
-	if len(x.queue) == maxWatched {
+func (x *watcher) add(e Change) {
+	if len(x.queue) == MaxWatched {
 		x.missed++
 		x.queue = x.queue[1:]
 	}
@@ -38,9 +38,9 @@ func (x *watcher) add(e change) {
 	}
 }
 
-// subscribe tells who comes and goes, until c or this worker ends; then the channel is closed. First
+// Subscribe tells who comes and goes, until c or this worker ends; then the channel is closed. First
 // come the workers that are there, by rank.
-func subscribe[E any](ms *members, c context.Context, as func(change) E) <-chan E {
+func Subscribe[E any](c context.Context, ms *Members, as func(Change) E) <-chan E {
 	out := make(chan E)
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
@@ -50,17 +50,17 @@ func subscribe[E any](ms *members, c context.Context, as func(change) E) <-chan 
 	}
 	x := &watcher{wake: make(chan struct{}, 1)}
 	for _, p := range ms.sortedLocked() {
-		if p.rank != ms.me.Rank && p.gone == nil {
-			x.add(change{who: p, state: roster.Known})
+		if p.Rank != ms.Me.Rank && p.gone == nil {
+			x.add(Change{Who: p, State: roster.Known})
 		}
 	}
 	ms.watchers[x] = struct{}{}
-	ms.work.Go(func() { feed(ms, c, x, out, as) })
+	ms.work.Go(func() { feed(c, ms, x, out, as) })
 	return out
 }
 
 // feed hands a watcher its changes.
-func feed[E any](ms *members, c context.Context, x *watcher, out chan<- E, as func(change) E) {
+func feed[E any](c context.Context, ms *Members, x *watcher, out chan<- E, as func(Change) E) {
 	defer close(out)
 	defer func() {
 		ms.mu.Lock()
@@ -73,7 +73,7 @@ func feed[E any](ms *members, c context.Context, x *watcher, out chan<- E, as fu
 		var next E
 		if len(x.queue) > 0 {
 			first := x.queue[0]
-			first.missed, x.missed, x.queue = x.missed, 0, x.queue[1:]
+			first.Missed, x.missed, x.queue = x.missed, 0, x.queue[1:]
 			next, send = as(first), out
 		}
 		ms.mu.Unlock()
@@ -92,20 +92,27 @@ func feed[E any](ms *members, c context.Context, x *watcher, out chan<- E, as fu
 	}
 }
 
+// Notify tells all watchers.
+func (ms *Members) Notify(p *Peer, s roster.State, cause error) {
+	ms.mu.Lock()
+	defer ms.mu.Unlock()
+	ms.notifyLocked(p, s, cause)
+}
+
 // notifyLocked tells all watchers.
-func (ms *members) notifyLocked(p *peer, s roster.State, cause error) {
-	e := change{who: p, state: s, cause: cmp.Or(p.gone, cause)}
+func (ms *Members) notifyLocked(p *Peer, s roster.State, cause error) {
+	e := Change{Who: p, State: s, Cause: cmp.Or(p.gone, cause)}
 	for x := range ms.watchers {
 		x.add(e)
 	}
 }
 
 // sortedLocked lists the peers, this worker included, by rank.
-func (ms *members) sortedLocked() []*peer {
-	ps := make([]*peer, 0, len(ms.peers))
+func (ms *Members) sortedLocked() []*Peer {
+	ps := make([]*Peer, 0, len(ms.peers))
 	for _, p := range ms.peers {
 		ps = append(ps, p)
 	}
-	slices.SortFunc(ps, func(a, b *peer) int { return cmp.Compare(a.rank, b.rank) })
+	slices.SortFunc(ps, func(a, b *Peer) int { return cmp.Compare(a.Rank, b.Rank) })
 	return ps
 }

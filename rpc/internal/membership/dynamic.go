@@ -1,4 +1,4 @@
-package rpc
+package membership
 
 import (
 	"context"
@@ -10,14 +10,14 @@ import (
 	"github.com/weft-project/weft/transport"
 )
 
-// joinDynamic joins a world that workers come to and leave while others run.
-func (ms *members) joinDynamic(c context.Context, me roster.Member, mayCome func(from int) (int, error), become func(roster.Member) error) error {
+// JoinDynamic joins a world that workers come to and leave while others run.
+func (ms *Members) JoinDynamic(c context.Context, me roster.Member, mayCome func(from int) (int, error), become func(roster.Member) error) error {
 	v, err := ms.vouchOpen(c, me.Incarnation)
 	if err != nil {
 		return err
 	}
 	if err := ms.joinOpen(c, me, mayCome, become, v); err != nil {
-		v.close()
+		v.Close()
 		return err
 	}
 	return nil
@@ -26,7 +26,7 @@ func (ms *members) joinDynamic(c context.Context, me roster.Member, mayCome func
 // vouchOpen links with a member of a dynamic world, and with none where there is none. Who is in
 // the store may have died, and another may have come while it was dialled: so the store is asked
 // again until it names nobody who has not been.
-func (ms *members) vouchOpen(c context.Context, incarnation uint64) (voucher, error) {
+func (ms *Members) vouchOpen(c context.Context, incarnation uint64) (voucher, error) {
 	tried := map[uint64]bool{}
 	var errs []error
 	for {
@@ -46,7 +46,7 @@ func (ms *members) vouchOpen(c context.Context, incarnation uint64) (voucher, er
 		default:
 			return voucher{}, nil
 		}
-		v, err := ms.vouch(c, ask)
+		v, err := ms.Vouch(c, ask)
 		if err == nil || errors.Is(err, transport.ErrIdentity) {
 			return v, err
 		}
@@ -58,11 +58,11 @@ func (ms *members) vouchOpen(c context.Context, incarnation uint64) (voucher, er
 }
 
 // inOpen is who the store says is in a dynamic world, and who was.
-func (ms *members) inOpen(c context.Context) (there, lost []*roster.Member, err error) {
-	if there, lost, err = ms.registry.scan(c); err != nil {
+func (ms *Members) inOpen(c context.Context) (there, lost []*roster.Member, err error) {
+	if there, lost, err = ms.Registry.scan(c); err != nil {
 		return nil, nil, err
 	}
-	first, err := ms.registry.recordOf(c, 0)
+	first, err := ms.Registry.recordOf(c, 0)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -71,7 +71,7 @@ func (ms *members) inOpen(c context.Context) (there, lost []*roster.Member, err 
 	}
 	for _, m := range there {
 		if m.World != 0 {
-			return nil, nil, fmt.Errorf("%w: this worker was told of %s, %s of %s", errWorldSize, worldText(0), m.Name, worldText(m.World))
+			return nil, nil, fmt.Errorf("%w: this worker was told of %s, %s of %s", ErrWorldSize, worldText(0), m.Name, worldText(m.World))
 		}
 	}
 	return there, lost, nil
@@ -79,14 +79,14 @@ func (ms *members) inOpen(c context.Context) (there, lost []*roster.Member, err 
 
 // joinOpen takes a place and links with the others. Of two newcomers, who claims its rank later
 // sees the other.
-func (ms *members) joinOpen(c context.Context, me roster.Member, mayCome func(from int) (int, error), become func(roster.Member) error, v voucher) error {
-	if err := ms.registry.claimAny(c, &me, mayCome); err != nil {
+func (ms *Members) joinOpen(c context.Context, me roster.Member, mayCome func(from int) (int, error), become func(roster.Member) error, v voucher) error {
+	if err := ms.Registry.claimAny(c, &me, mayCome); err != nil {
 		return err
 	}
 	if err := become(me); err != nil {
 		return err
 	}
-	members, _, err := ms.registry.scan(c)
+	members, _, err := ms.Registry.scan(c)
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package rpc
+package membership
 
 import (
 	"context"
@@ -24,24 +24,24 @@ import (
 // its claim is marked: then it is free, unless the worker answers after all. joins counts all
 // joinings for ever, and ranks bounds the ranks of a dynamic world.
 const (
-	keyPrefix = "weft/rpc/"
-	keyJoins  = keyPrefix + "joins"
-	keyRanks  = keyPrefix + "ranks"
+	KeyPrefix = "weft/rpc/"
+	keyJoins  = KeyPrefix + "joins"
+	keyRanks  = KeyPrefix + "ranks"
 )
 
-func rankKey(rank int) string    { return fmt.Sprintf("%srank/%d", keyPrefix, rank) }
-func nameKey(name string) string { return keyPrefix + "name/" + name }
+func RankKey(rank int) string    { return fmt.Sprintf("%srank/%d", KeyPrefix, rank) }
+func nameKey(name string) string { return KeyPrefix + "name/" + name }
 
-// going is what a claim holds while its worker takes it back.
-const going = "-"
+// Going is what a claim holds while its worker takes it back.
+const Going = "-"
 
-// lostMark precedes the claims of a worker that another has lost.
-const lostMark = "!"
+// LostMark precedes the claims of a worker that another has lost.
+const LostMark = "!"
 
-// registry is a worker's part in the job's store: what it has claimed there, and what it reads of
+// Registry is a worker's part in the job's store: what it has claimed there, and what it reads of
 // the others.
-type registry struct {
-	store store.Store
+type Registry struct {
+	Store store.Store
 	net   transport.Network // to see whether who has a claim answers
 	log   *slog.Logger
 	life  context.Context // the worker's
@@ -50,17 +50,17 @@ type registry struct {
 	claims []claim // keys of this worker in the store
 }
 
-func newRegistry(life context.Context, st store.Store, net transport.Network, log *slog.Logger) *registry {
-	return &registry{store: st, net: net, log: log, life: life}
+func NewRegistry(life context.Context, st store.Store, net transport.Network, log *slog.Logger) *Registry {
+	return &Registry{Store: st, net: net, log: log, life: life}
 }
 
-// maxWorld bounds the ranks: they have 16 bits in the ids of passes.
-const maxWorld = 1 << 16
+// MaxWorld bounds the ranks: they have 16 bits in the ids of passes.
+const MaxWorld = 1 << 16
 
-var nameRule = regexp.MustCompile(`^[A-Za-z0-9_:-]{1,127}$`)
+var NameRule = regexp.MustCompile(`^[A-Za-z0-9_:-]{1,127}$`)
 
-// helloTimeout bounds a greeting, and what is said of others.
-const helloTimeout = 5 * time.Second
+// HelloTimeout bounds a greeting, and what is said of others.
+const HelloTimeout = 5 * time.Second
 
 // claim is a key that this worker has taken, and what it holds.
 type claim struct{ key, value string }
@@ -85,18 +85,18 @@ func parseNameClaim(s string) (rank int, incarnation uint64, addr string, err er
 	return rank, incarnation, addr, nil
 }
 
-// newIncarnation draws a number that grows with every joining; its low half keeps apart what a
+// NewIncarnation draws a number that grows with every joining; its low half keeps apart what a
 // store that was emptied counts twice.
-func (g *registry) newIncarnation(c context.Context) (uint64, error) {
-	n, err := g.store.Add(c, keyJoins, 1)
+func (g *Registry) NewIncarnation(c context.Context) (uint64, error) {
+	n, err := g.Store.Add(c, keyJoins, 1)
 	return uint64(n)<<32 | uint64(rand.Uint32()), err
 }
 
 // peek reads a key without waiting; empty where there is none.
-func (g *registry) peek(c context.Context, key string) (string, error) {
+func (g *Registry) peek(c context.Context, key string) (string, error) {
 	const never = "\x00"
-	have, err := g.store.CompareSet(c, key, []byte(never), []byte(never))
-	if err != nil || string(have) == never || string(have) == going {
+	have, err := g.Store.CompareSet(c, key, []byte(never), []byte(never))
+	if err != nil || string(have) == never || string(have) == Going {
 		return "", err
 	}
 	return string(have), nil
@@ -119,10 +119,10 @@ func pause(c context.Context, d time.Duration) error {
 
 // take claims a key. Where its holder answers at its address the key is taken; where it does not,
 // it is about to be declared lost by those that had a link with it.
-func (g *registry) take(c context.Context, key, value string, addr func(have string) (string, error), taken func(have string) error) error {
+func (g *Registry) take(c context.Context, key, value string, addr func(have string) (string, error), taken func(have string) error) error {
 	expected, mute := "", "" // mute is an address where nobody answered
 	for {
-		raw, err := g.store.CompareSet(c, key, []byte(expected), []byte(value))
+		raw, err := g.Store.CompareSet(c, key, []byte(expected), []byte(value))
 		if err != nil {
 			return err
 		}
@@ -132,13 +132,13 @@ func (g *registry) take(c context.Context, key, value string, addr func(have str
 			g.claims = append(g.claims, claim{key, value})
 			return nil
 		}
-		have, lost := strings.CutPrefix(string(raw), lostMark)
-		if have != going && have != "" {
+		have, lost := strings.CutPrefix(string(raw), LostMark)
+		if have != Going && have != "" {
 			at, err := addr(have)
 			if err != nil {
 				return err
 			}
-			if !(lost && at == mute) && g.answers(c, at) {
+			if !(lost && at == mute) && g.Answers(c, at) {
 				return taken(have)
 			}
 			mute = at
@@ -157,8 +157,8 @@ func (g *registry) take(c context.Context, key, value string, addr func(have str
 // no longer; of any other it is found out again and again.
 const lookTimeout = time.Second
 
-// answers says whether somebody listens at an address.
-func (g *registry) answers(c context.Context, addr string) bool {
+// Answers says whether somebody listens at an address.
+func (g *Registry) Answers(c context.Context, addr string) bool {
 	c, cancel := context.WithTimeout(c, lookTimeout)
 	defer cancel()
 	link, err := g.net.Dial(c, addr)
@@ -179,19 +179,19 @@ func nameAddr(have string) (string, error) {
 	return addr, err
 }
 
-func (g *registry) takeName(c context.Context, me *roster.Member) error {
+func (g *Registry) takeName(c context.Context, me *roster.Member) error {
 	return g.take(c, nameKey(me.Name), nameClaim(me), nameAddr, func(have string) error {
 		rank, _, _, _ := parseNameClaim(have)
-		return fmt.Errorf("%w: %q by the worker of rank %d", errNameTaken, me.Name, rank)
+		return fmt.Errorf("%w: %q by the worker of rank %d", ErrNameTaken, me.Name, rank)
 	})
 }
 
-func (g *registry) takeRank(c context.Context, me *roster.Member) error {
+func (g *Registry) takeRank(c context.Context, me *roster.Member) error {
 	raw, err := wire.Encode(me)
 	if err != nil {
 		return err
 	}
-	return g.take(c, rankKey(me.Rank), string(raw), recordAddr, rankTaken)
+	return g.take(c, RankKey(me.Rank), string(raw), recordAddr, rankTaken)
 }
 
 func rankTaken(have string) error {
@@ -199,17 +199,17 @@ func rankTaken(have string) error {
 	if err := wire.Decode([]byte(have), &m); err != nil {
 		return err
 	}
-	return fmt.Errorf("%w: %d, by %s at %s", errRankTaken, m.Rank, m.Name, m.Addr)
+	return fmt.Errorf("%w: %d, by %s at %s", ErrRankTaken, m.Rank, m.Name, m.Addr)
 }
 
 // claimStatic takes the name and the rank. It prefers to report a taken rank: a worker started
 // twice has both.
-func (g *registry) claimStatic(c context.Context, me *roster.Member) error {
+func (g *Registry) claimStatic(c context.Context, me *roster.Member) error {
 	err := g.takeName(c, me)
 	if err == nil {
 		return g.takeRank(c, me)
 	}
-	if r, perr := g.recordOf(c, me.Rank); perr == nil && r.Member != nil && !r.lost && errors.Is(err, errNameTaken) {
+	if r, perr := g.recordOf(c, me.Rank); perr == nil && r.Member != nil && !r.lost && errors.Is(err, ErrNameTaken) {
 		return rankTaken(r.raw)
 	}
 	return err
@@ -223,12 +223,12 @@ type found struct {
 }
 
 // recordOf reads the record of a rank without waiting.
-func (g *registry) recordOf(c context.Context, rank int) (r found, err error) {
-	if r.raw, err = g.peek(c, rankKey(rank)); err != nil || r.raw == "" {
+func (g *Registry) recordOf(c context.Context, rank int) (r found, err error) {
+	if r.raw, err = g.peek(c, RankKey(rank)); err != nil || r.raw == "" {
 		return r, err
 	}
 	var text string
-	text, r.lost = strings.CutPrefix(r.raw, lostMark)
+	text, r.lost = strings.CutPrefix(r.raw, LostMark)
 	m, err := parseRecord([]byte(text), rank)
 	r.Member = m
 	return r, err
@@ -247,7 +247,7 @@ func parseRecord(raw []byte, rank int) (*roster.Member, error) {
 
 // checkMember refuses what cannot be a worker.
 func checkMember(m *roster.Member) error {
-	if !nameRule.MatchString(m.Name) || m.Rank < 0 || m.Rank >= maxWorld || len(m.Addr) > 512 || len(m.Devices) > 1<<10 || len(m.Maps) > maxWorld {
+	if !NameRule.MatchString(m.Name) || m.Rank < 0 || m.Rank >= MaxWorld || len(m.Addr) > 512 || len(m.Devices) > 1<<10 || len(m.Maps) > MaxWorld {
 		return fmt.Errorf("%w: no worker can be %q of rank %d", wire.ErrProtocol, m.Name, m.Rank)
 	}
 	return nil
@@ -255,12 +255,12 @@ func checkMember(m *roster.Member) error {
 
 // scan reads the records of a dynamic world: who is there, and who was lost, as far as somebody
 // said so.
-func (g *registry) scan(c context.Context) (there, lost []*roster.Member, err error) {
-	n, err := g.store.Add(c, keyRanks, 0)
+func (g *Registry) scan(c context.Context) (there, lost []*roster.Member, err error) {
+	n, err := g.Store.Add(c, keyRanks, 0)
 	if err != nil {
 		return nil, nil, err
 	}
-	all := make([]found, min(max(n, 0), maxWorld))
+	all := make([]found, min(max(n, 0), MaxWorld))
 	err = parallel(len(all), func(rank int) (err error) { all[rank], err = g.recordOf(c, rank); return err })
 	for _, r := range all {
 		if r.Member != nil && r.lost {
@@ -302,25 +302,25 @@ func parallel(n int, do func(i int) error) error {
 
 // bury marks the claims of a lost life, so that the worker can come back; also where this worker
 // ends because of that loss, as then nobody else might. The store may be gone with the lost.
-func (g *registry) bury(m roster.Member, by string) {
-	c, cancel := context.WithTimeout(context.WithoutCancel(g.life), helloTimeout)
+func (g *Registry) bury(m roster.Member, by string) {
+	c, cancel := context.WithTimeout(context.WithoutCancel(g.life), HelloTimeout)
 	defer cancel()
 	defer context.AfterFunc(g.life, func() { time.AfterFunc(time.Second, cancel) })()
 	r, err := g.recordOf(c, m.Rank)
 	if err == nil && r.Member != nil && r.Incarnation == m.Incarnation && !r.lost {
-		_, err = g.store.CompareSet(c, rankKey(m.Rank), []byte(r.raw), []byte(lostMark+r.raw))
+		_, err = g.Store.CompareSet(c, RankKey(m.Rank), []byte(r.raw), []byte(LostMark+r.raw))
 	}
 	if name := nameClaim(&m); err == nil {
-		_, err = g.store.CompareSet(c, nameKey(m.Name), []byte(name), []byte(lostMark+name))
+		_, err = g.Store.CompareSet(c, nameKey(m.Name), []byte(name), []byte(LostMark+name))
 	}
 	if err != nil && g.life.Err() == nil {
 		g.log.Debug("could not free the place of a lost worker", "worker", by, "peer", m.Name, "err", err)
 	}
 }
 
-// unclaim takes this worker's keys out of the store, where they are still its own, so that another
+// Unclaim takes this worker's keys out of the store, where they are still its own, so that another
 // can have its place.
-func (g *registry) unclaim() {
+func (g *Registry) Unclaim() {
 	c, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	g.mu.Lock()
@@ -328,12 +328,12 @@ func (g *registry) unclaim() {
 	g.claims = nil
 	g.mu.Unlock()
 	for _, k := range claims {
-		have, err := g.store.CompareSet(c, k.key, []byte(k.value), []byte(going))
-		if err == nil && string(have) == lostMark+k.value { // somebody has lost this worker, and nobody has come in its place
-			have, err = g.store.CompareSet(c, k.key, have, []byte(going))
+		have, err := g.Store.CompareSet(c, k.key, []byte(k.value), []byte(Going))
+		if err == nil && string(have) == LostMark+k.value { // somebody has lost this worker, and nobody has come in its place
+			have, err = g.Store.CompareSet(c, k.key, have, []byte(Going))
 		}
-		if err == nil && string(have) == going { // whoever wants the key waits until it is gone
-			_, err = g.store.Delete(c, k.key)
+		if err == nil && string(have) == Going { // whoever wants the key waits until it is gone
+			_, err = g.Store.Delete(c, k.key)
 		}
 		if err != nil {
 			g.log.Debug("could not take a key out of the store", "key", k.key, "err", err)
@@ -344,16 +344,16 @@ func (g *registry) unclaim() {
 
 // claimAny takes the rank that is wanted, or the lowest that is free and that mayCome gives, and the
 // name.
-func (g *registry) claimAny(c context.Context, me *roster.Member, mayCome func(from int) (int, error)) error {
+func (g *Registry) claimAny(c context.Context, me *roster.Member, mayCome func(from int) (int, error)) error {
 	named := me.Name != ""
-	for rank := me.Rank; rank < maxWorld; rank++ {
+	for rank := me.Rank; rank < MaxWorld; rank++ {
 		var err error
 		if rank, err = mayCome(rank); err != nil {
-			return fmt.Errorf("%w: all that this worker may have: %w", errRankTaken, err)
+			return fmt.Errorf("%w: all that this worker may have: %w", ErrRankTaken, err)
 		}
 		mine := *me
 		if mine.Rank = rank; !named {
-			mine.Name = nameOf(rank)
+			mine.Name = NameOf(rank)
 		}
 		if err := g.raise(c, rank); err != nil {
 			return err
@@ -362,7 +362,7 @@ func (g *registry) claimAny(c context.Context, me *roster.Member, mayCome func(f
 			continue
 		}
 		err = g.takeRank(c, &mine)
-		if errors.Is(err, errRankTaken) && me.Rank == 0 && c.Err() == nil {
+		if errors.Is(err, ErrRankTaken) && me.Rank == 0 && c.Err() == nil {
 			continue
 		}
 		if err == nil {
@@ -371,21 +371,21 @@ func (g *registry) claimAny(c context.Context, me *roster.Member, mayCome func(f
 		*me = mine
 		return err
 	}
-	return fmt.Errorf("%w: all of them", errRankTaken)
+	return fmt.Errorf("%w: all of them", ErrRankTaken)
 }
 
 // raise makes sure that who reads all ranks reads this one.
-func (g *registry) raise(c context.Context, rank int) error {
+func (g *Registry) raise(c context.Context, rank int) error {
 	for {
-		n, err := g.store.Add(c, keyRanks, 0)
+		n, err := g.Store.Add(c, keyRanks, 0)
 		if err != nil || n > int64(rank) {
 			return err
 		}
-		if _, err = g.store.Add(c, keyRanks, int64(rank)+1-n); err != nil {
+		if _, err = g.Store.Add(c, keyRanks, int64(rank)+1-n); err != nil {
 			return err
 		}
 	}
 }
 
-// nameOf is what a worker of a rank is called to which nobody gave a name.
-func nameOf(rank int) string { return fmt.Sprintf("worker%d", rank) }
+// NameOf is what a worker of a rank is called to which nobody gave a name.
+func NameOf(rank int) string { return fmt.Sprintf("worker%d", rank) }

@@ -1,4 +1,4 @@
-package rpc
+package membership
 
 import (
 	"errors"
@@ -33,7 +33,7 @@ func checkMaps(members []*roster.Member, closed bool) error {
 					errs = append(errs, eachOf(err, fmt.Sprintf("%s to %s", from.Name, name))...)
 				}
 			case closed:
-				errs = append(errs, fmt.Errorf("%w: %s maps devices to %q; %w", device.ErrBadMap, from.Name, name, errUnknownWorker))
+				errs = append(errs, fmt.Errorf("%w: %s maps devices to %q; %w", device.ErrBadMap, from.Name, name, ErrUnknownWorker))
 			}
 		}
 	}

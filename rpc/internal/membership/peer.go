@@ -1,4 +1,4 @@
-package rpc
+package membership
 
 import (
 	"context"
@@ -14,15 +14,15 @@ import (
 	"github.com/weft-project/weft/transport"
 )
 
-// peer is another worker, or this one as the target of its own calls.
-type peer struct {
-	of    *members
-	name  string
-	rank  int
-	node  refs.Node // for references
-	addr  string
-	there device.Map // mine → the peer's, for what leaves in calls
-	back  device.Map // mine → the peer's, for what leaves in responses to its calls
+// Peer is another worker, or this one as the target of its own calls.
+type Peer struct {
+	of    *Members
+	Name  string
+	Rank  int
+	Node  refs.Node // for references
+	Addr  string
+	There device.Map // mine → the peer's, for what leaves in calls
+	Back  device.Map // mine → the peer's, for what leaves in responses to its calls
 
 	// guarded by ms.mu
 	link    transport.Link   // nil until linked
@@ -40,7 +40,7 @@ type attempt struct {
 	err  error // set before done is closed
 }
 
-func (p *peer) links() []transport.Link {
+func (p *Peer) links() []transport.Link {
 	p.of.mu.Lock()
 	defer p.of.mu.Unlock()
 	var ls []transport.Link
@@ -50,14 +50,14 @@ func (p *peer) links() []transport.Link {
 	return append(ls, p.served...)
 }
 
-// connection is the link for calls. One that is not there yet is made.
-func (p *peer) connection(c context.Context) (transport.Link, error) {
+// Connection is the link for calls. One that is not there yet is made.
+func (p *Peer) Connection(c context.Context) (transport.Link, error) {
 	for range maxTries {
 		p.of.mu.Lock()
 		if p.of.closed || p.link != nil || p.gone != nil {
 			defer p.of.mu.Unlock()
 			if p.of.closed {
-				return nil, errLeft
+				return nil, ErrLeft
 			}
 			return p.link, p.gone
 		}
@@ -72,17 +72,17 @@ func (p *peer) connection(c context.Context) (transport.Link, error) {
 			return nil, a.err
 		}
 	}
-	return nil, fmt.Errorf("%w: %s: its links do not last", ctx.ErrPeerLost, p.name)
+	return nil, fmt.Errorf("%w: %s: its links do not last", ctx.ErrPeerLost, p.Name)
 }
 
 const maxTries = 3
 
-// dialTimeout bounds a dial and its greeting. The network itself gives up earlier where nobody
+// DialTimeout bounds a dial and its greeting. The network itself gives up earlier where nobody
 // answers.
-const dialTimeout = 2 * helloTimeout
+const DialTimeout = 2 * HelloTimeout
 
 // attemptLocked dials, where nobody does yet. The caller holds ms.mu, and the worker is not closed.
-func (p *peer) attemptLocked() *attempt {
+func (p *Peer) attemptLocked() *attempt {
 	if p.dial == nil {
 		a := &attempt{done: make(chan struct{})}
 		p.dial = a
@@ -91,14 +91,14 @@ func (p *peer) attemptLocked() *attempt {
 			for err != nil && p.of.patientWith(p, err) {
 				err = p.connect()
 			}
-			p.of.event(func(r *roster.Roster) {
+			p.of.Event(func(r *roster.Roster) {
 				a.err, p.dial = p.unlinked(err), nil
 				switch {
 				case err == nil || p.of.life.Err() != nil || p.link != nil:
 				case errors.Is(err, transport.ErrBusy):
-					r.DialBusy(p.rank, p.node.Epoch, err)
+					r.DialBusy(p.Rank, p.Node.Epoch, err)
 				default:
-					r.DialFailed(p.rank, p.node.Epoch, err)
+					r.DialFailed(p.Rank, p.Node.Epoch, err)
 				}
 				p.of.changedLocked()
 			})
@@ -110,41 +110,41 @@ func (p *peer) attemptLocked() *attempt {
 
 // patientWith says whether to dial once more. While a static world joins, who does not answer and
 // was lost by nobody is rather busy than gone: a machine on which many join is.
-func (ms *members) patientWith(p *peer, err error) bool {
-	if errors.Is(err, transport.ErrIdentity) || errors.Is(err, errRefused) {
+func (ms *Members) patientWith(p *Peer, err error) bool {
+	if errors.Is(err, transport.ErrIdentity) || errors.Is(err, ErrRefused) {
 		return false
 	}
 	ms.mu.Lock()
-	again := time.Now().Before(ms.patience) && p.link == nil && p.gone == nil && !ms.closed && !ms.roster.Doubted(p.rank, p.node.Epoch)
+	again := time.Now().Before(ms.patience) && p.link == nil && p.gone == nil && !ms.closed && !ms.roster.Doubted(p.Rank, p.Node.Epoch)
 	ms.mu.Unlock()
 	return again && pause(ms.life, pollEvery) == nil
 }
 
 // unlinked is what the failure of a dial means to calls. The caller holds ms.mu.
-func (p *peer) unlinked(err error) error {
+func (p *Peer) unlinked(err error) error {
 	switch {
 	case err == nil || p.link != nil:
 		return nil
 	case p.of.closed:
-		return errLeft
+		return ErrLeft
 	case p.gone != nil:
 		return p.gone
-	case errors.Is(err, transport.ErrIdentity), errors.Is(err, errRefused):
+	case errors.Is(err, transport.ErrIdentity), errors.Is(err, ErrRefused):
 		return err
 	case errors.Is(err, transport.ErrBusy):
-		return fmt.Errorf("%w: %s: %w", errBusy, p.name, err)
+		return fmt.Errorf("%w: %s: %w", ErrBusy, p.Name, err)
 	}
-	return fmt.Errorf("%w: %s: it does not answer: %w", ctx.ErrPeerLost, p.name, ctx.AsTimeout(err))
+	return fmt.Errorf("%w: %s: it does not answer: %w", ctx.ErrPeerLost, p.Name, ctx.AsTimeout(err))
 }
 
 // connect makes the link. Where both ends dial at once, the link of the lower rank's stays.
-func (p *peer) connect() error {
+func (p *Peer) connect() error {
 	ms := p.of
-	c, cancel := context.WithTimeout(ms.life, dialTimeout)
+	c, cancel := context.WithTimeout(ms.life, DialTimeout)
 	defer cancel()
-	addr := p.addr
-	if p.rank == ms.me.Rank {
-		addr = ms.listener.Addr()
+	addr := p.Addr
+	if p.Rank == ms.Me.Rank {
+		addr = ms.Listener.Addr()
 	}
 	link, err := ms.net.Dial(c, addr)
 	if err != nil {
@@ -154,9 +154,9 @@ func (p *peer) connect() error {
 }
 
 // introduce greets the peer at the other end of a new link, and puts the link to use.
-func (ms *members) introduce(c context.Context, p *peer, link transport.Link) error {
+func (ms *Members) introduce(c context.Context, p *Peer, link transport.Link) error {
 	var answer wire.HelloAnswer
-	err := link.Vouches(p.name, p.rank)
+	err := link.Vouches(p.Name, p.Rank)
 	if err == nil {
 		answer, err = ms.greet(c, link, p)
 	}
@@ -168,7 +168,7 @@ func (ms *members) introduce(c context.Context, p *peer, link transport.Link) er
 	}
 	if err == nil && answer.Crossed {
 		if err = ms.await(c, func() bool { return p.link != nil || p.gone != nil || ms.closed }); err != nil {
-			err = fmt.Errorf("%s has said that it dials, and did not: %w", p.name, err)
+			err = fmt.Errorf("%s has said that it dials, and did not: %w", p.Name, err)
 		}
 	}
 	return err
@@ -179,7 +179,7 @@ func (ms *members) introduce(c context.Context, p *peer, link transport.Link) er
 const notWanted = "not wanted"
 
 // giveUp closes a link that never became the one for calls.
-func (ms *members) giveUp(link transport.Link) {
+func (ms *Members) giveUp(link transport.Link) {
 	reason := notWanted
 	if ms.life.Err() != nil {
 		reason = "left"
@@ -193,8 +193,8 @@ func givenUp(cause error) bool {
 	return errors.Is(cause, transport.ErrPeerClosed) && errors.As(cause, &e) && e.Reason == notWanted
 }
 
-// lost says why the peer cannot be called any more, nil while it can.
-func (p *peer) lost() error {
+// Lost says why the peer cannot be called any more, nil while it can.
+func (p *Peer) Lost() error {
 	p.of.mu.Lock()
 	defer p.of.mu.Unlock()
 	return p.gone
@@ -202,21 +202,21 @@ func (p *peer) lost() error {
 
 // adopt makes a greeted link the one for calls, and serves what the peer sends over it. With sync
 // the peer is told of everybody.
-func (ms *members) adopt(p *peer, link transport.Link, sync bool) (err error) {
-	if p.rank == ms.me.Rank {
+func (ms *Members) adopt(p *Peer, link transport.Link, sync bool) (err error) {
+	if p.Rank == ms.Me.Rank {
 		return ms.adoptSelf(p, link)
 	}
 	ms.mu.Lock()
-	var over []*peer
+	var over []*Peer
 	switch {
 	case ms.closed:
-		err = errLeft
+		err = ErrLeft
 	case p.gone != nil:
 		err = p.gone
 	case p.link != nil:
-		err = fmt.Errorf("%w: %s is linked already", errRefused, p.name)
+		err = fmt.Errorf("%w: %s is linked already", ErrRefused, p.Name)
 	default:
-		if err = ms.roster.LinkUp(p.rank, p.node.Epoch); err == nil {
+		if err = ms.roster.LinkUp(p.Rank, p.Node.Epoch); err == nil {
 			p.link = link
 			ms.changedLocked()
 			if sync {
@@ -233,11 +233,11 @@ func (ms *members) adopt(p *peer, link transport.Link, sync bool) (err error) {
 
 // adoptSelf takes an end of this worker's link to itself: the first is for calls, the other serves
 // them.
-func (ms *members) adoptSelf(p *peer, link transport.Link) error {
+func (ms *Members) adoptSelf(p *Peer, link transport.Link) error {
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
 	if ms.closed {
-		return errLeft
+		return ErrLeft
 	}
 	if p.link == nil {
 		p.link = link
@@ -250,50 +250,50 @@ func (ms *members) adoptSelf(p *peer, link transport.Link) error {
 }
 
 // serveLink handles the peer's streams until the link is gone.
-func (ms *members) serveLink(p *peer, link transport.Link) {
+func (ms *Members) serveLink(p *Peer, link transport.Link) {
 	for {
 		s, err := link.Accept(ms.life)
 		if err != nil {
 			break
 		}
-		ms.shell.serve(p, s)
+		ms.shell.Serve(p, s)
 	}
 	<-link.Done()
-	if p.rank == ms.me.Rank {
+	if p.Rank == ms.Me.Rank {
 		return
 	}
 	cause := link.Err()
 	left := errors.Is(cause, transport.ErrPeerClosed) || errors.Is(cause, transport.ErrClosed)
-	ms.event(func(r *roster.Roster) {
+	ms.Event(func(r *roster.Roster) {
 		if givenUp(cause) && p.gone == nil {
 			p.link = nil
-			r.Unlinked(p.rank, p.node.Epoch)
+			r.Unlinked(p.Rank, p.Node.Epoch)
 			return
 		}
-		r.LinkDown(p.rank, p.node.Epoch, left, cause)
+		r.LinkDown(p.Rank, p.Node.Epoch, left, cause)
 	})
 	ms.mu.Lock()
 	graves := ms.graves
 	ms.graves = nil
 	ms.mu.Unlock()
 	for _, m := range graves { // a call may have failed of this loss, and its caller have closed the worker, before it was known here
-		ms.registry.bury(m, ms.me.Name)
+		ms.Registry.bury(m, ms.Me.Name)
 	}
 }
 
-// target is where a tensor for this peer lands. The error for a device without an entry names both
+// Target is where a tensor for this peer lands. The error for a device without an entry names both
 // maps: which of them was to be used, and which may have been meant.
-func (p *peer) target(by device.Map, src device.ID) (device.ID, error) {
+func (p *Peer) Target(by device.Map, src device.ID) (device.ID, error) {
 	dst, err := by.Target(src)
 	if err != nil {
-		err = fmt.Errorf("%w (calls from %s to %s use %v, answers to calls from %s the reverse of its map, %v)", err, p.of.me.Name, p.name, p.there, p.name, p.back)
+		err = fmt.Errorf("%w (calls from %s to %s use %v, answers to calls from %s the reverse of its map, %v)", err, p.of.Me.Name, p.Name, p.There, p.Name, p.Back)
 	}
 	return dst, err
 }
 
-// explain turns what a stream or link says into what it means for the call: the deadline, the
+// Explain turns what a stream or link says into what it means for the call: the deadline, the
 // cancellation, or the peer.
-func (p *peer) explain(c context.Context, err error) error {
+func (p *Peer) Explain(c context.Context, err error) error {
 	if cause := context.Cause(c); cause != nil {
 		return ctx.AsTimeout(cause)
 	}
@@ -302,11 +302,11 @@ func (p *peer) explain(c context.Context, err error) error {
 	case errors.Is(err, transport.ErrPeerLost):
 		loss = ctx.ErrPeerLost
 	case errors.Is(err, transport.ErrPeerClosed):
-		loss = errPeerLeft
+		loss = ErrPeerLeft
 	case errors.Is(err, transport.ErrClosed):
-		loss = errLeft
+		loss = ErrLeft
 	default:
 		return ctx.AsTimeout(err)
 	}
-	return fmt.Errorf("%w: %s: %w", loss, p.name, err)
+	return fmt.Errorf("%w: %s: %w", loss, p.Name, err)
 }

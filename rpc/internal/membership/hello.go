@@ -1,4 +1,4 @@
-package rpc
+package membership
 
 import (
 	"context"
@@ -11,23 +11,23 @@ import (
 )
 
 // greet tells the worker at the other end of a new link who dialled, and hears whether it agrees.
-func (ms *members) greet(c context.Context, link transport.Link, p *peer) (answer wire.HelloAnswer, err error) {
+func (ms *Members) greet(c context.Context, link transport.Link, p *Peer) (answer wire.HelloAnswer, err error) {
 	ms.mu.Lock()
-	h := wire.HelloHeader{Member: ms.me, To: p.name, Life: p.node.Epoch, Digest: ms.roster.Digest()}
+	h := wire.HelloHeader{Member: ms.Me, To: p.Name, Life: p.Node.Epoch, Digest: ms.roster.Digest()}
 	ms.mu.Unlock()
-	value, err := ms.shell.askOn(c, link, wire.KindHello, h)
+	value, err := ms.shell.AskOn(c, link, wire.KindHello, h)
 	if err != nil {
 		return answer, err
 	}
 	return answer, wire.Decode(value, &answer)
 }
 
-// acceptLinks takes links until the worker ends: from the start, as who dials waits for it, but
+// AcceptLinks takes links until the worker ends: from the start, as who dials waits for it, but
 // nobody is heard before this worker knows the others. Each link must greet before anything else is
 // read from it.
-func (ms *members) acceptLinks() {
+func (ms *Members) AcceptLinks() {
 	for {
-		link, err := ms.listener.Accept(ms.life)
+		link, err := ms.Listener.Accept(ms.life)
 		if err != nil {
 			return
 		}
@@ -45,7 +45,7 @@ func (ms *members) acceptLinks() {
 			case errors.Is(err, transport.ErrPeerClosed) || errors.Is(err, transport.ErrClosed), ms.life.Err() != nil: // who only looked whether somebody is here
 				_ = link.Close("nothing was said")
 			case err != nil:
-				ms.log.Warn("refused a link", "worker", ms.me.Name, "from", link.RemoteAddr(), "err", err)
+				ms.log.Warn("refused a link", "worker", ms.Me.Name, "from", link.RemoteAddr(), "err", err)
 				ms.linger(link)
 				_ = link.Close("refused") // the peer got the reason as its answer
 			}
@@ -55,8 +55,8 @@ func (ms *members) acceptLinks() {
 
 // linger gives a refused peer the time to read why, and to close the link itself: closing it here
 // could overtake the answer.
-func (ms *members) linger(link transport.Link) {
-	c, cancel := context.WithTimeout(ms.life, helloTimeout)
+func (ms *Members) linger(link transport.Link) {
+	c, cancel := context.WithTimeout(ms.life, HelloTimeout)
 	defer cancel()
 	select {
 	case <-link.Done():
@@ -65,31 +65,31 @@ func (ms *members) linger(link transport.Link) {
 }
 
 // welcome hears a greeting, answers it, and puts the link to use.
-func (ms *members) welcome(link transport.Link) error {
-	c, cancel := context.WithTimeout(ms.life, helloTimeout)
+func (ms *Members) welcome(link transport.Link) error {
+	c, cancel := context.WithTimeout(ms.life, HelloTimeout)
 	defer cancel()
 	s, err := link.Accept(c)
 	if err != nil {
 		return err
 	}
 	defer s.Reset(nil)
-	m, err := s.Recv(c, noTensors)
+	m, err := s.Recv(c, wire.NoTensors)
 	if err != nil {
 		return err
 	}
 	if m.Kind == wire.KindStatus {
-		return ms.shell.observed(link, s, m)
+		return ms.shell.Observed(link, s, m)
 	}
 	p, answer, err := ms.admit(c, link, m)
-	if err == nil && !answer.Crossed && p.rank != ms.me.Rank {
+	if err == nil && !answer.Crossed && p.Rank != ms.Me.Rank {
 		err = ms.adopt(p, link, answer.Sync)
 	}
 	var value []byte
 	if err == nil {
 		value, err = wire.Encode(answer)
 	}
-	if serr := ms.shell.reply(s, value, err); serr == nil {
-		_, _ = s.Recv(c, noTensors) // the peer's end, so that nothing is reset under it
+	if serr := ms.shell.Reply(s, value, err); serr == nil {
+		_, _ = s.Recv(c, wire.NoTensors) // the peer's end, so that nothing is reset under it
 	} else if err == nil {
 		err = serr
 	}
@@ -97,16 +97,16 @@ func (ms *members) welcome(link transport.Link) error {
 	case err == nil && answer.Crossed:
 		ms.linger(link)
 		return link.Close("crossed")
-	case err == nil && p.rank == ms.me.Rank:
+	case err == nil && p.Rank == ms.Me.Rank:
 		return ms.adoptSelf(p, link)
 	}
 	return err
 }
 
 // admit checks a greeting. Who has not been heard of yet is taken in.
-func (ms *members) admit(c context.Context, link transport.Link, m *transport.Message) (*peer, wire.HelloAnswer, error) {
+func (ms *Members) admit(c context.Context, link transport.Link, m *transport.Message) (*Peer, wire.HelloAnswer, error) {
 	var h wire.HelloHeader
-	no := func(format string, args ...any) (*peer, wire.HelloAnswer, error) {
+	no := func(format string, args ...any) (*Peer, wire.HelloAnswer, error) {
 		return nil, wire.HelloAnswer{}, fmt.Errorf(format, args...)
 	}
 	if m.Kind != wire.KindHello {
@@ -116,21 +116,21 @@ func (ms *members) admit(c context.Context, link transport.Link, m *transport.Me
 		return nil, wire.HelloAnswer{}, err
 	}
 	switch {
-	case h.World != ms.me.World:
-		return no("%w: %s was told of %s, %s of %s", errWorldSize, h.Name, worldText(h.World), ms.me.Name, worldText(ms.me.World))
-	case h.To != ms.me.Name || h.Life != ms.me.Incarnation:
-		return no("%w: %s means to reach %s; this is %s, in another life perhaps", errRefused, h.Name, h.To, ms.me.Name)
-	case ms.me.World > 0 && h.Rank >= ms.me.World:
-		return no("%w: rank %d in a world of %d", errRefused, h.Rank, ms.me.World)
+	case h.World != ms.Me.World:
+		return no("%w: %s was told of %s, %s of %s", ErrWorldSize, h.Name, worldText(h.World), ms.Me.Name, worldText(ms.Me.World))
+	case h.To != ms.Me.Name || h.Life != ms.Me.Incarnation:
+		return no("%w: %s means to reach %s; this is %s, in another life perhaps", ErrRefused, h.Name, h.To, ms.Me.Name)
+	case ms.Me.World > 0 && h.Rank >= ms.Me.World:
+		return no("%w: rank %d in a world of %d", ErrRefused, h.Rank, ms.Me.World)
 	}
 	if err := checkMember(&h.Member); err != nil {
-		return no("%w: %w", errRefused, err)
+		return no("%w: %w", ErrRefused, err)
 	}
 	if err := link.Vouches(h.Name, h.Rank); err != nil {
-		return no("%w: %w", errRefused, err)
+		return no("%w: %w", ErrRefused, err)
 	}
-	if err := ms.proven(c, &h.Member); err != nil {
-		return no("%w: %w", errRefused, err)
+	if err := ms.Proven(c, &h.Member); err != nil {
+		return no("%w: %w", ErrRefused, err)
 	}
 	if err := ms.hear(&h.Member); err != nil {
 		return nil, wire.HelloAnswer{}, err
@@ -138,23 +138,23 @@ func (ms *members) admit(c context.Context, link transport.Link, m *transport.Me
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
 	p := ms.peers[h.Rank]
-	if p == nil || p.node.Epoch != h.Incarnation || p.gone != nil {
-		return no("%w: %s of rank %d is gone", errRefused, h.Name, h.Rank)
+	if p == nil || p.Node.Epoch != h.Incarnation || p.gone != nil {
+		return no("%w: %s of rank %d is gone", ErrRefused, h.Name, h.Rank)
 	}
-	crossed := p.rank != ms.me.Rank && (p.link != nil || p.dial != nil && ms.me.Rank < p.rank)
+	crossed := p.Rank != ms.Me.Rank && (p.link != nil || p.dial != nil && ms.Me.Rank < p.Rank)
 	return p, wire.HelloAnswer{Crossed: crossed, Sync: h.Digest != ms.roster.Digest()}, nil
 }
 
 // hear takes in who greets. A newcomer must fit this worker's device maps, and this worker its.
-func (ms *members) hear(m *roster.Member) (err error) {
-	if p := ms.peerAt(m.Rank); p == nil || p.node.Epoch != m.Incarnation {
-		if err := checkMaps([]*roster.Member{&ms.me, m}, false); err != nil {
+func (ms *Members) hear(m *roster.Member) (err error) {
+	if p := ms.PeerAt(m.Rank); p == nil || p.Node.Epoch != m.Incarnation {
+		if err := checkMaps([]*roster.Member{&ms.Me, m}, false); err != nil {
 			return err
 		}
 	}
-	ms.event(func(r *roster.Roster) {
+	ms.Event(func(r *roster.Roster) {
 		if err = r.Hear(*m); err != nil {
-			err = fmt.Errorf("%w: %s of rank %d: %w", errRefused, m.Name, m.Rank, err)
+			err = fmt.Errorf("%w: %s of rank %d: %w", ErrRefused, m.Name, m.Rank, err)
 		}
 	})
 	return err
@@ -168,16 +168,16 @@ func worldText(n int) string {
 	return fmt.Sprintf("a world of %d", n)
 }
 
-// proven refuses a life that would take the place of one that this worker knows, by rank or by
+// Proven refuses a life that would take the place of one that this worker knows, by rank or by
 // name, unless the store has it at its rank. Whoever claims a place leaves it there first; a
 // greeting and news are words of members, any of whom could say so.
-func (ms *members) proven(c context.Context, m *roster.Member) error {
+func (ms *Members) Proven(c context.Context, m *roster.Member) error {
 	if !ms.replaces(m) {
 		return nil
 	}
 	c, cancel := context.WithTimeout(c, lookupTimeout)
 	defer cancel()
-	r, err := ms.registry.recordOf(c, m.Rank)
+	r, err := ms.Registry.recordOf(c, m.Rank)
 	switch {
 	case err != nil:
 		return fmt.Errorf("%s of rank %d comes in the place of another, which the store does not confirm: %w", m.Name, m.Rank, err)
@@ -191,11 +191,11 @@ func (ms *members) proven(c context.Context, m *roster.Member) error {
 
 // replaces says whether a life is another than this worker knows at its rank or under its name, and
 // not an older one.
-func (ms *members) replaces(m *roster.Member) bool {
+func (ms *Members) replaces(m *roster.Member) bool {
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
-	for _, p := range []*peer{ms.peers[m.Rank], ms.byName[m.Name]} {
-		if p != nil && p.node.Epoch <= m.Incarnation && (p.node.Epoch != m.Incarnation || p.rank != m.Rank || p.name != m.Name) {
+	for _, p := range []*Peer{ms.peers[m.Rank], ms.byName[m.Name]} {
+		if p != nil && p.Node.Epoch <= m.Incarnation && (p.Node.Epoch != m.Incarnation || p.Rank != m.Rank || p.Name != m.Name) {
 			return true
 		}
 	}

@@ -1,4 +1,4 @@
-package rpc
+package membership
 
 import (
 	"context"
@@ -27,32 +27,32 @@ const laterBy = 3 * time.Second
 
 // What can go wrong with peers.
 var (
-	errUnknownWorker = errors.New("no such worker")
-	errPeerLeft      = errors.New("peer has left")
-	errLeft          = errors.New("this worker has left")
-	errRankTaken     = errors.New("rank is taken")
-	errNameTaken     = errors.New("worker name is taken")
-	errWorldSize     = errors.New("world sizes differ")
-	errRefused       = errors.New("refused by the peer")
-	errBusy          = errors.New("too busy")
+	ErrUnknownWorker = errors.New("no such worker")
+	ErrPeerLeft      = errors.New("peer has left")
+	ErrLeft          = errors.New("this worker has left")
+	ErrRankTaken     = errors.New("rank is taken")
+	ErrNameTaken     = errors.New("worker name is taken")
+	ErrWorldSize     = errors.New("world sizes differ")
+	ErrRefused       = errors.New("refused by the peer")
+	ErrBusy          = errors.New("too busy")
 )
 
-// members are the workers of the job, as one of them knows them, and its links with them.
-type members struct {
-	me       roster.Member // what the others are told
+// Members are the workers of the job, as one of them knows them, and its links with them.
+type Members struct {
+	Me       roster.Member // what the others are told
 	log      *slog.Logger
 	net      transport.Network
-	listener transport.Listener
-	registry *registry
-	shell    shell
+	Listener transport.Listener
+	Registry *Registry
+	shell    Shell
 	ready    chan struct{}   // closed when this worker knows the others, and hears who links with it
 	life     context.Context // ends with the worker
 	work     *sync.WaitGroup // goroutines of the worker
 
 	mu       sync.Mutex
 	roster   *roster.Roster
-	peers    map[int]*peer // by rank, the latest life there; this worker is one of them
-	byName   map[string]*peer
+	peers    map[int]*Peer // by rank, the latest life there; this worker is one of them
+	byName   map[string]*Peer
 	watchers map[*watcher]struct{}
 	patience time.Time     // until when a dial that fails is no loss
 	changed  chan struct{} // closed when a peer's state changes; made by who waits
@@ -60,34 +60,42 @@ type members struct {
 	graves   []roster.Member // the lost that were heard of since, whose claims are to be marked
 }
 
-// shell is what the worker does for its members. met is called with members.mu held.
-type shell interface {
-	met(p *peer)                       // there is a worker
-	ended(p *peer)                     // a life is over
-	serve(p *peer, s transport.Stream) // a peer asks for something
-	reply(s transport.Stream, value []byte, err error) error
-	observed(link transport.Link, s transport.Stream, m *transport.Message) error
-	askOn(c context.Context, link transport.Link, kind uint8, header any) (value []byte, err error)
-	tell(c context.Context, p *peer, news wire.NewsHeader) (refused bool, err error)
+// Shell is what the worker does for its members. Met is called with Members.mu held.
+type Shell interface {
+	Met(p *Peer)                       // there is a worker
+	Ended(p *Peer)                     // a life is over
+	Serve(p *Peer, s transport.Stream) // a peer asks for something
+	Reply(s transport.Stream, value []byte, err error) error
+	Observed(link transport.Link, s transport.Stream, m *transport.Message) error
+	AskOn(c context.Context, link transport.Link, kind uint8, header any) (value []byte, err error)
+	Tell(c context.Context, p *Peer, news wire.NewsHeader) (refused bool, err error)
 }
 
-func newMembers(me roster.Member, log *slog.Logger, net transport.Network, g *registry, life context.Context, work *sync.WaitGroup, sh shell) *members {
-	return &members{
-		me: me, log: log, net: net, registry: g, shell: sh, life: life, work: work, ready: make(chan struct{}),
-		peers: map[int]*peer{}, byName: map[string]*peer{}, watchers: map[*watcher]struct{}{},
+// New makes the members of a worker that knows only itself; Become and a Join follow.
+func New(me roster.Member, log *slog.Logger, net transport.Network, g *Registry, life context.Context, work *sync.WaitGroup, sh Shell) *Members {
+	return &Members{
+		Me: me, log: log, net: net, Registry: g, shell: sh, life: life, work: work, ready: make(chan struct{}),
+		peers: map[int]*Peer{}, byName: map[string]*Peer{}, watchers: map[*watcher]struct{}{},
 	}
 }
 
-// become gives this worker its place, before anybody else can see it.
-func (ms *members) become(me roster.Member) {
-	ms.me = me
+// Become gives this worker its place, before anybody else can see it.
+func (ms *Members) Become(me roster.Member) {
+	ms.Me = me
 	ms.roster = roster.New(me, meshUpTo)
 	self := ms.newPeer(me)
 	ms.peers[me.Rank], ms.byName[me.Name] = self, self
 }
 
-// run runs work that the worker waits for when it closes; false where it has closed.
-func (ms *members) run(work func()) bool {
+// Known is what this worker could tell of the others.
+func (ms *Members) Known() []roster.News {
+	ms.mu.Lock()
+	defer ms.mu.Unlock()
+	return ms.roster.All()
+}
+
+// Run runs work that the worker waits for when it closes; false where it has closed.
+func (ms *Members) Run(work func()) bool {
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
 	if ms.closed {
@@ -97,31 +105,31 @@ func (ms *members) run(work func()) bool {
 	return true
 }
 
-// standing is how this worker stands to a peer.
-type standing struct {
-	*peer
-	link    transport.Link // nil where there is none
-	gone    error
+// Standing is how this worker stands to a peer.
+type Standing struct {
+	*Peer
+	Link    transport.Link // nil where there is none
+	Gone    error
 	leaving bool
 }
 
-// all lists the peers by rank, this worker included.
-func (ms *members) all() (list []standing) {
+// All lists the peers by rank, this worker included.
+func (ms *Members) All() (list []Standing) {
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
 	for _, p := range ms.sortedLocked() {
-		list = append(list, standing{p, p.link, p.gone, p.leaving})
+		list = append(list, Standing{p, p.link, p.gone, p.leaving})
 	}
 	return list
 }
 
-// awaitLeaving waits until all others have come to leave, or are lost; else it names who has not.
-func (ms *members) awaitLeaving(c context.Context) (staying []string, err error) {
+// AwaitLeaving waits until all others have come to leave, or are lost; else it names who has not.
+func (ms *Members) AwaitLeaving(c context.Context) (staying []string, err error) {
 	err = ms.await(c, func() bool {
 		staying = nil
 		for _, p := range ms.sortedLocked() {
-			if p.rank != ms.me.Rank && !p.leaving && p.gone == nil && ms.me.World > 0 {
-				staying = append(staying, p.name)
+			if p.Rank != ms.Me.Rank && !p.leaving && p.gone == nil && ms.Me.World > 0 {
+				staying = append(staying, p.Name)
 			}
 		}
 		return len(staying) == 0
@@ -129,8 +137,8 @@ func (ms *members) awaitLeaving(c context.Context) (staying []string, err error)
 	return staying, err
 }
 
-// awaitTold waits until whoever hears news through this worker has it.
-func (ms *members) awaitTold(c context.Context) error {
+// AwaitTold waits until whoever hears news through this worker has it.
+func (ms *Members) AwaitTold(c context.Context) error {
 	return ms.await(c, func() bool {
 		for _, p := range ms.peers {
 			if p.telling && p.gone == nil {
@@ -141,16 +149,16 @@ func (ms *members) awaitTold(c context.Context) error {
 	})
 }
 
-// close begins nothing more.
-func (ms *members) close() {
+// Close begins nothing more.
+func (ms *Members) Close() {
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
 	ms.closed = true
 	ms.changedLocked()
 }
 
-// closeLinks ends the links, and takes no more.
-func (ms *members) closeLinks() error {
+// CloseLinks ends the links, and takes no more.
+func (ms *Members) CloseLinks() error {
 	ms.mu.Lock()
 	peers := ms.sortedLocked()
 	ms.mu.Unlock()
@@ -160,14 +168,14 @@ func (ms *members) closeLinks() error {
 			errs = append(errs, l.Close("left"))
 		}
 	}
-	if ms.listener != nil {
-		errs = append(errs, ms.listener.Close())
+	if ms.Listener != nil {
+		errs = append(errs, ms.Listener.Close())
 	}
 	return errors.Join(errs...)
 }
 
-// event tells the roster what happened, and does what it says.
-func (ms *members) event(happened func(r *roster.Roster)) {
+// Event tells the roster what happened, and does what it says.
+func (ms *Members) Event(happened func(r *roster.Roster)) {
 	ms.mu.Lock()
 	happened(ms.roster)
 	over := ms.applyLocked()
@@ -177,7 +185,7 @@ func (ms *members) event(happened func(r *roster.Roster)) {
 
 // applyLocked does what the roster asks for. The caller holds ms.mu, and has mourn called with the
 // result when it does not any more.
-func (ms *members) applyLocked() (over []*peer) {
+func (ms *Members) applyLocked() (over []*Peer) {
 	for _, a := range ms.roster.Actions() {
 		switch a.Kind {
 		case roster.Changed:
@@ -193,7 +201,7 @@ func (ms *members) applyLocked() (over []*peer) {
 			if ms.closed { // serveLink does it
 				ms.graves = append(ms.graves, a.Member)
 			} else {
-				ms.work.Go(func() { ms.registry.bury(a.Member, ms.me.Name) })
+				ms.work.Go(func() { ms.Registry.bury(a.Member, ms.Me.Name) })
 			}
 		}
 	}
@@ -201,24 +209,24 @@ func (ms *members) applyLocked() (over []*peer) {
 }
 
 // turnLocked notes what has become of a member.
-func (ms *members) turnLocked(a roster.Action) *peer {
+func (ms *Members) turnLocked(a roster.Action) *Peer {
 	p := ms.peers[a.Member.Rank]
 	switch a.State {
 	case roster.Known:
 		p = ms.newPeer(a.Member)
-		ms.peers[p.rank], ms.byName[p.name] = p, p
-		ms.shell.met(p)
+		ms.peers[p.Rank], ms.byName[p.Name] = p, p
+		ms.shell.Met(p)
 		if n, ok := ms.net.(transport.Acquainted); ok {
-			n.Acquaint(p.addr)
+			n.Acquaint(p.Addr)
 		}
 	case roster.Leaving:
 		p.leaving = true
 	case roster.Left:
-		p.gone = fmt.Errorf("%w: %s: %w", errPeerLeft, p.name, a.Cause)
+		p.gone = fmt.Errorf("%w: %s: %w", ErrPeerLeft, p.Name, a.Cause)
 	case roster.Lost:
-		p.gone = fmt.Errorf("%w: %s: %w", ctx.ErrPeerLost, p.name, a.Cause)
+		p.gone = fmt.Errorf("%w: %s: %w", ctx.ErrPeerLost, p.Name, a.Cause)
 		if !ms.closed && !p.leaving {
-			ms.log.Warn("lost a worker", "worker", ms.me.Name, "peer", p.name, "err", a.Cause)
+			ms.log.Warn("lost a worker", "worker", ms.Me.Name, "peer", p.Name, "err", a.Cause)
 		}
 	}
 	ms.changedLocked()
@@ -226,24 +234,24 @@ func (ms *members) turnLocked(a roster.Action) *peer {
 	return p
 }
 
-func (ms *members) newPeer(m roster.Member) *peer {
-	p := &peer{of: ms, name: m.Name, rank: m.Rank, node: refs.Node{Rank: m.Rank, Epoch: m.Incarnation}, addr: m.Addr}
-	p.there, p.back = ms.me.Maps[m.Name], m.Maps[ms.me.Name].Reverse()
+func (ms *Members) newPeer(m roster.Member) *Peer {
+	p := &Peer{of: ms, Name: m.Name, Rank: m.Rank, Node: refs.Node{Rank: m.Rank, Epoch: m.Incarnation}, Addr: m.Addr}
+	p.There, p.Back = ms.Me.Maps[m.Name], m.Maps[ms.Me.Name].Reverse()
 	return p
 }
 
 // mourn ends what depends on lives that are over.
-func (ms *members) mourn(over []*peer) {
+func (ms *Members) mourn(over []*Peer) {
 	for _, p := range over {
 		for _, l := range p.links() {
 			_ = l.Close("the life of this link is over") // mostly it is gone already
 		}
-		ms.shell.ended(p)
+		ms.shell.Ended(p)
 	}
 }
 
 // dialLocked links with a peer, now or when it has had the time to do so itself.
-func (ms *members) dialLocked(p *peer, later bool) {
+func (ms *Members) dialLocked(p *Peer, later bool) {
 	switch {
 	case ms.closed:
 	case !later:
@@ -265,12 +273,12 @@ func (ms *members) dialLocked(p *peer, later bool) {
 // dialInTurn links with the older of some peers, one after the other: a host on which many workers
 // join has so much to do for each link that all at once would take longer than any of them may. The
 // younger are expected to dial.
-func (ms *members) dialInTurn(peers []*peer) {
+func (ms *Members) dialInTurn(peers []*Peer) {
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
-	var mine []*peer
+	var mine []*Peer
 	for _, p := range peers {
-		if p.node.Epoch < ms.me.Incarnation {
+		if p.Node.Epoch < ms.Me.Incarnation {
 			mine = append(mine, p)
 		} else {
 			ms.dialLocked(p, true)
@@ -281,7 +289,7 @@ func (ms *members) dialInTurn(peers []*peer) {
 	}
 	ms.work.Go(func() {
 		for _, p := range mine {
-			_, _ = p.connection(ms.life) // where it fails, the roster knows
+			_, _ = p.Connection(ms.life) // where it fails, the roster knows
 		}
 	})
 }
@@ -290,7 +298,7 @@ func (ms *members) dialInTurn(peers []*peer) {
 const maxNews = 128
 
 // tellLocked queues news for a peer. What comes while a message is under way goes into the next.
-func (ms *members) tellLocked(p *peer, news ...roster.News) {
+func (ms *Members) tellLocked(p *Peer, news ...roster.News) {
 	if ms.closed || p.gone != nil {
 		return
 	}
@@ -302,7 +310,7 @@ func (ms *members) tellLocked(p *peer, news ...roster.News) {
 }
 
 // deliver sends what is queued for a peer, in order.
-func (ms *members) deliver(p *peer) {
+func (ms *Members) deliver(p *Peer) {
 	for {
 		ms.mu.Lock()
 		if len(p.outbox) == 0 || p.gone != nil || ms.closed {
@@ -314,14 +322,14 @@ func (ms *members) deliver(p *peer) {
 		batch := p.outbox[:min(len(p.outbox), maxNews)]
 		p.outbox = p.outbox[len(batch):]
 		ms.mu.Unlock()
-		c, cancel := context.WithTimeout(ms.life, helloTimeout)
-		refused, err := ms.shell.tell(c, p, wire.NewsHeader{News: batch})
+		c, cancel := context.WithTimeout(ms.life, HelloTimeout)
+		refused, err := ms.shell.Tell(c, p, wire.NewsHeader{News: batch})
 		cancel()
-		if refused && errors.Is(err, errLeft) {
-			ms.log.Debug("a worker that leaves takes no news", "worker", ms.me.Name, "peer", p.name, "err", err)
+		if refused && errors.Is(err, ErrLeft) {
+			ms.log.Debug("a worker that leaves takes no news", "worker", ms.Me.Name, "peer", p.Name, "err", err)
 		} else if refused {
-			ms.log.Warn("a worker does not take news", "worker", ms.me.Name, "peer", p.name, "err", err)
-		} else if err != nil && p.lost() == nil { // it may be slow; a link that is gone makes it gone
+			ms.log.Warn("a worker does not take news", "worker", ms.Me.Name, "peer", p.Name, "err", err)
+		} else if err != nil && p.Lost() == nil { // it may be slow; a link that is gone makes it gone
 			ms.mu.Lock()
 			p.outbox = append(slices.Clone(batch), p.outbox...)
 			ms.mu.Unlock()
@@ -330,8 +338,8 @@ func (ms *members) deliver(p *peer) {
 	}
 }
 
-// serveNews takes news from a peer.
-func (ms *members) serveNews(p *peer, m *transport.Message) error {
+// ServeNews takes news from a peer.
+func (ms *Members) ServeNews(p *Peer, m *transport.Message) error {
 	var h wire.NewsHeader
 	if err := wire.Decode(m.Header, &h); err != nil {
 		return err
@@ -341,48 +349,48 @@ func (ms *members) serveNews(p *peer, m *transport.Message) error {
 		if err := checkMember(about); err != nil {
 			return err
 		}
-		if about.World != ms.me.World {
-			return fmt.Errorf("%w: news of %s, in a world of %d", errWorldSize, about.Name, about.World)
+		if about.World != ms.Me.World {
+			return fmt.Errorf("%w: news of %s, in a world of %d", ErrWorldSize, about.Name, about.World)
 		}
 	}
 	c, cancel := context.WithTimeout(ms.life, lookupTimeout)
 	defer cancel()
 	for _, n := range h.News {
-		if err := ms.proven(c, &n.Member); err != nil { // it may be over by now, which is no fault of who tells
-			ms.log.Warn("does not believe news", "worker", ms.me.Name, "from", p.name, "err", err)
+		if err := ms.Proven(c, &n.Member); err != nil { // it may be over by now, which is no fault of who tells
+			ms.log.Warn("does not believe news", "worker", ms.Me.Name, "from", p.Name, "err", err)
 			continue
 		}
-		ms.event(func(r *roster.Roster) { r.Gossip(p.rank, n) })
+		ms.Event(func(r *roster.Roster) { r.Gossip(p.Rank, n) })
 	}
 	return nil
 }
 
-// peerAt is the present life at a rank, nil where there is none.
-func (ms *members) peerAt(rank int) *peer {
+// PeerAt is the present life at a rank, nil where there is none.
+func (ms *Members) PeerAt(rank int) *Peer {
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
 	return ms.peers[rank]
 }
 
-// lookup finds a peer by name. In a dynamic world one that is not known yet may be in the store.
-func (ms *members) lookup(c context.Context, name string) (*peer, error) {
+// Lookup finds a peer by name. In a dynamic world one that is not known yet may be in the store.
+func (ms *Members) Lookup(c context.Context, name string) (*Peer, error) {
 	p, err := ms.find(name)
-	if err == nil || ms.me.World != 0 {
+	if err == nil || ms.Me.World != 0 {
 		return p, err
 	}
 	c, cancel := context.WithTimeout(c, lookupTimeout)
 	defer cancel()
 	rank, ok := rankOf(name)
 	if !ok {
-		have, perr := ms.registry.peek(c, nameKey(name))
+		have, perr := ms.Registry.peek(c, nameKey(name))
 		if perr != nil || have == "" {
 			return nil, err
 		}
-		if rank, _, _, perr = parseNameClaim(strings.TrimPrefix(have, lostMark)); perr != nil {
+		if rank, _, _, perr = parseNameClaim(strings.TrimPrefix(have, LostMark)); perr != nil {
 			return nil, err
 		}
 	}
-	if ms.seek(c, rank) == nil {
+	if ms.Seek(c, rank) == nil {
 		return nil, err
 	}
 	return ms.find(name)
@@ -391,23 +399,23 @@ func (ms *members) lookup(c context.Context, name string) (*peer, error) {
 // lookupTimeout bounds asking the store for a worker: the store may be gone.
 const lookupTimeout = 2 * time.Second
 
-// seek is the peer at a rank; in a dynamic world one that is not known yet may be in the store. nil
+// Seek is the peer at a rank; in a dynamic world one that is not known yet may be in the store. nil
 // where there is none.
-func (ms *members) seek(c context.Context, rank int) *peer {
-	if p := ms.peerAt(rank); p != nil || ms.me.World != 0 || rank < 0 {
+func (ms *Members) Seek(c context.Context, rank int) *Peer {
+	if p := ms.PeerAt(rank); p != nil || ms.Me.World != 0 || rank < 0 {
 		return p
 	}
 	c, cancel := context.WithTimeout(c, lookupTimeout)
 	defer cancel()
-	if r, err := ms.registry.recordOf(c, rank); err == nil && r.Member != nil && r.World == 0 {
+	if r, err := ms.Registry.recordOf(c, rank); err == nil && r.Member != nil && r.World == 0 {
 		m := *r.Member
-		ms.event(func(r *roster.Roster) { _ = r.Hear(m) }) // where it is of a life that is over, there is nobody
+		ms.Event(func(r *roster.Roster) { _ = r.Hear(m) }) // where it is of a life that is over, there is nobody
 	}
-	return ms.peerAt(rank)
+	return ms.PeerAt(rank)
 }
 
 // find is the peer of that name, or of that Rank.
-func (ms *members) find(name string) (*peer, error) {
+func (ms *Members) find(name string) (*Peer, error) {
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
 	if p := ms.byName[name]; p != nil {
@@ -417,26 +425,32 @@ func (ms *members) find(name string) (*peer, error) {
 		if p := ms.peers[n]; p != nil {
 			return p, nil
 		}
-		if ms.me.World == 0 {
-			return nil, fmt.Errorf("%w: rank %d", errUnknownWorker, n)
+		if ms.Me.World == 0 {
+			return nil, fmt.Errorf("%w: rank %d", ErrUnknownWorker, n)
 		}
-		return nil, fmt.Errorf("%w: rank %d in a world of %d", errUnknownWorker, n, ms.me.World)
+		return nil, fmt.Errorf("%w: rank %d in a world of %d", ErrUnknownWorker, n, ms.Me.World)
 	}
 	var names []string
 	for _, p := range ms.sortedLocked() {
-		names = append(names, p.name)
+		names = append(names, p.Name)
 	}
-	return nil, fmt.Errorf("%w: %q; there are %v", errUnknownWorker, name, names)
+	return nil, fmt.Errorf("%w: %q; there are %v", ErrUnknownWorker, name, names)
 }
 
-func (ms *members) nameOf(rank int) string {
-	if p := ms.peerAt(rank); p != nil {
-		return p.name
+func (ms *Members) NameOf(rank int) string {
+	if p := ms.PeerAt(rank); p != nil {
+		return p.Name
 	}
 	return fmt.Sprintf("worker %d", rank)
 }
 
-// rankOf reads what Rank gives.
+// rankMark begins a name that stands for a rank; no other name may.
+const rankMark = "#"
+
+// NameOfRank stands for whoever has a rank.
+func NameOfRank(n int) string { return rankMark + strconv.Itoa(n) }
+
+// rankOf reads what nameOfRank gives.
 func rankOf(name string) (int, bool) {
 	digits, ok := strings.CutPrefix(name, rankMark)
 	n, err := strconv.Atoi(digits)
@@ -444,7 +458,7 @@ func rankOf(name string) (int, bool) {
 }
 
 // changedLocked wakes whoever waits for a state. The caller holds ms.mu.
-func (ms *members) changedLocked() {
+func (ms *Members) changedLocked() {
 	if ms.changed != nil {
 		close(ms.changed)
 		ms.changed = nil
@@ -452,7 +466,7 @@ func (ms *members) changedLocked() {
 }
 
 // await waits until ok says so; ok is called with ms.mu held.
-func (ms *members) await(c context.Context, ok func() bool) error {
+func (ms *Members) await(c context.Context, ok func() bool) error {
 	for {
 		ms.mu.Lock()
 		if ms.changed == nil {

@@ -1,4 +1,4 @@
-package rpc
+package membership
 
 import (
 	"testing"
