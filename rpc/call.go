@@ -228,7 +228,7 @@ func left(c context.Context) time.Duration {
 func (o *outbound) run(result *codec.Codec, out any) (err error) {
 	defer func() { o.end(err) }()
 	if result != nil && result.Refers() {
-		o.h.Ticket = o.w.ticket(o.p)
+		o.h.Ticket = o.w.refs.ticket(o.p)
 	}
 	err = o.share(o.c, o.w, o.p, 0)
 	if err == nil {
@@ -236,7 +236,7 @@ func (o *outbound) run(result *codec.Codec, out any) (err error) {
 	}
 	if err != nil {
 		o.recall(o.w, o.p)
-		o.w.abandon(o.p, o.h.Ticket)
+		o.w.refs.abandon(o.p, o.h.Ticket)
 	}
 	return o.w.wrap(o.p.Name, o.what, err)
 }
@@ -291,7 +291,7 @@ func (w *Worker) remote(c context.Context, to string, r request) *ref {
 		w.refs.release(keep.hold)
 		return failedRef(err)
 	}
-	ref := w.newRef(keep.hold, keep.id, false)
+	ref := w.refs.newRef(keep.hold, keep.id, false)
 	ref.state.users = 1 // the call: the share is not given back while it is under way
 	w.calls.pool.Do(func() {
 		err := o.run(nil, nil)

@@ -97,7 +97,7 @@ func (r *references) leaks() error {
 	}
 	list := func(hs []refs.Holding) (ls []Leak) {
 		for _, h := range hs {
-			ls = append(ls, Leak{r.w.refName(h.ID), types[h.ID], r.w.members.NameOf(h.Holder.Rank)})
+			ls = append(ls, Leak{r.w.refs.refName(h.ID), types[h.ID], r.w.members.NameOf(h.Holder.Rank)})
 		}
 		return ls
 	}
@@ -107,6 +107,6 @@ func (r *references) leaks() error {
 }
 
 // refName is how a reference reads.
-func (w *Worker) refName(id refs.ID) string {
-	return fmt.Sprintf("RRef(%s, %d.%d)", w.members.NameOf(id.Owner.Rank), id.By.Rank, id.N)
+func (rs *references) refName(id refs.ID) string {
+	return fmt.Sprintf("RRef(%s, %d.%d)", rs.w.members.NameOf(id.Owner.Rank), id.By.Rank, id.N)
 }

@@ -75,7 +75,7 @@ func (x *parcel) load(c context.Context, target func(i int) (device.ID, error)) 
 // call's where this is an answer.
 func (x *parcel) share(c context.Context, w *Worker, to *membership.Peer, ticket uint64) error {
 	for _, r := range x.pack.Refs {
-		s, err := w.share(c, (*ref)(r.(*pinnable)), to, ticket)
+		s, err := w.refs.share(c, (*ref)(r.(*pinnable)), to, ticket)
 		if err != nil {
 			return err
 		}
@@ -160,7 +160,7 @@ func (a arrived) unpack(c context.Context, w *Worker, from *membership.Peer, int
 		}
 	}
 	var err error
-	if u.Refs, err = w.hold(c, from, a.shares); err != nil {
+	if u.Refs, err = w.refs.hold(c, from, a.shares); err != nil {
 		return err
 	}
 	return a.codec.Decode(&u, a.raw, into)

@@ -78,7 +78,7 @@ func (r *references) do(event func(m *refs.Machine, now time.Time)) {
 	}
 	r.mu.Unlock()
 	for i, ref := range settled {
-		ref.settle(r.w.why(ref.id.Owner, errs[i]))
+		ref.settle(r.w.refs.why(ref.id.Owner, errs[i]))
 	}
 	for _, a := range todo {
 		if a.Kind == refs.Send {
@@ -121,7 +121,7 @@ const tryTimeout = 3 * time.Second
 // send tries once to deliver control messages.
 func (r *references) send(a refs.Action) {
 	w := r.w
-	p := w.at(a.To)
+	p := w.refs.at(a.To)
 	if p == nil {
 		return
 	}
@@ -147,8 +147,8 @@ func (r *references) send(a refs.Action) {
 }
 
 // at is the peer in that life of it, nil where it is not known.
-func (w *Worker) at(n refs.Node) *membership.Peer {
-	if p := w.members.PeerAt(n.Rank); p != nil && p.Node == n {
+func (rs *references) at(n refs.Node) *membership.Peer {
+	if p := rs.w.members.PeerAt(n.Rank); p != nil && p.Node == n {
 		return p
 	}
 	return nil
@@ -165,12 +165,12 @@ func (r *references) close() {
 }
 
 // why says what the machine's errors about a worker mean to the user.
-func (w *Worker) why(owner refs.Node, err error) error {
+func (rs *references) why(owner refs.Node, err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, refs.ErrLost):
-		if p := w.at(owner); p != nil {
+		if p := rs.at(owner); p != nil {
 			if gone := p.Lost(); gone != nil {
 				return gone
 			}
@@ -185,7 +185,7 @@ func (w *Worker) why(owner refs.Node, err error) error {
 // receive takes a peer's control messages.
 func (r *references) receive(from *membership.Peer, msgs []refs.Message) (answers []refs.Answer, err error) {
 	r.do(func(m *refs.Machine, now time.Time) { answers, err = m.Receive(now, from.Node, msgs) })
-	return answers, r.w.why(from.Node, err)
+	return answers, r.w.refs.why(from.Node, err)
 }
 
 // own makes this worker the owner of a value.
@@ -210,7 +210,7 @@ func (r *references) serve(from *membership.Peer, id refs.ID) (err error) {
 			r.values[id] = &owned{ready: make(chan struct{})}
 		}
 	})
-	return r.w.why(from.Node, err)
+	return r.w.refs.why(from.Node, err)
 }
 
 // made gives the value, or why there is none; only the first time counts.
@@ -247,19 +247,19 @@ func (r *references) value(c context.Context, id refs.ID) (reflect.Value, error)
 // answer marks a caller's ticket as used; it fails where the caller has given up.
 func (r *references) answer(to *membership.Peer, ticket uint64) (err error) {
 	r.do(func(m *refs.Machine, _ time.Time) { err = m.Answer(to.Node, ticket) })
-	return r.w.why(to.Node, err)
+	return r.w.refs.why(to.Node, err)
 }
 
 // ticket numbers a call whose answer may bring references.
-func (w *Worker) ticket(to *membership.Peer) (n uint64) {
-	w.refs.do(func(m *refs.Machine, _ time.Time) { n = m.Ticket(to.Node) })
+func (rs *references) ticket(to *membership.Peer) (n uint64) {
+	rs.do(func(m *refs.Machine, _ time.Time) { n = m.Ticket(to.Node) })
 	return n
 }
 
 // abandon says that such a call failed; what its answer brings, or would, is not taken.
-func (w *Worker) abandon(to *membership.Peer, ticket uint64) {
+func (rs *references) abandon(to *membership.Peer, ticket uint64) {
 	if ticket != 0 {
-		w.refs.do(func(m *refs.Machine, now time.Time) { m.Abandon(now, to.Node, ticket) })
+		rs.do(func(m *refs.Machine, now time.Time) { m.Abandon(now, to.Node, ticket) })
 	}
 }
 
@@ -271,7 +271,7 @@ type creation struct {
 
 func (k *creation) begin(w *Worker, owner *membership.Peer) (err error) {
 	w.refs.do(func(m *refs.Machine, _ time.Time) { k.hold, k.id, err = m.Create(owner.Node) })
-	return w.why(owner.Node, err)
+	return w.refs.why(owner.Node, err)
 }
 
 // end says how the call ended, and gives the error for whoever uses the reference.
@@ -286,19 +286,19 @@ func (k *creation) end(w *Worker, err error) error {
 
 // share gives the receiver of a message a share in a reference, as soon as this worker's own is
 // confirmed.
-func (w *Worker) share(c context.Context, r *ref, to *membership.Peer, ticket uint64) (s refs.Share, err error) {
-	if r.w != nil && r.w != w {
+func (rs *references) share(c context.Context, r *ref, to *membership.Peer, ticket uint64) (s refs.Share, err error) {
+	if r.w != nil && r.w != rs.w {
 		return s, fmt.Errorf("%w: %v belongs to another worker of this process", ErrArguments, r)
 	}
 	if err := r.settled(c); err != nil {
 		return s, err
 	}
-	w.refs.do(func(m *refs.Machine, _ time.Time) { s, err = m.Share(r.hold, to.Node, ticket) })
-	return s, w.why(to.Node, err)
+	rs.do(func(m *refs.Machine, _ time.Time) { s, err = m.Share(r.hold, to.Node, ticket) })
+	return s, rs.why(to.Node, err)
 }
 
 // hold takes the shares that a message brings, and waits until their owners have confirmed them.
-func (w *Worker) hold(c context.Context, from *membership.Peer, shares []refs.Share) (held []codec.Ref, err error) {
+func (rs *references) hold(c context.Context, from *membership.Peer, shares []refs.Share) (held []codec.Ref, err error) {
 	if len(shares) == 0 {
 		return nil, nil
 	}
@@ -306,25 +306,25 @@ func (w *Worker) hold(c context.Context, from *membership.Peer, shares []refs.Sh
 		return nil, fmt.Errorf("%w: %d references in one message; %d are allowed", ErrProtocol, len(shares), codec.MaxRefs)
 	}
 	for _, s := range shares {
-		w.members.Seek(c, s.ID.Owner.Rank) // who has just joined may not have been heard of yet
+		rs.w.members.Seek(c, s.ID.Owner.Rank) // who has just joined may not have been heard of yet
 	}
 	var lost refs.Node
-	w.refs.do(func(m *refs.Machine, now time.Time) {
+	rs.do(func(m *refs.Machine, now time.Time) {
 		for _, s := range shares {
 			h, confirmed, aerr := m.Arrive(now, from.Node, s)
 			if aerr != nil {
 				err, lost = aerr, s.ID.Owner
 				return
 			}
-			r := w.newRef(h, s.ID, confirmed)
+			r := rs.newRef(h, s.ID, confirmed)
 			if !confirmed {
-				w.refs.waiting[h] = r
+				rs.waiting[h] = r
 			}
 			held = append(held, (*pinnable)(r))
 		}
 	})
 	if err != nil {
-		err = fmt.Errorf("a reference that %s sent: %w", from.Name, w.why(lost, err))
+		err = fmt.Errorf("a reference that %s sent: %w", from.Name, rs.why(lost, err))
 	}
 	for _, h := range held {
 		if r := (*ref)(h.(*pinnable)); err == nil {

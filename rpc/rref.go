@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"sync"
 
+	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/rpc/internal/codec"
 	"github.com/weft-project/weft/rpc/refs"
@@ -111,20 +112,20 @@ func failedRef(err error) *ref {
 }
 
 // newRef makes a holder's share; settle must follow where it is not confirmed yet.
-func (w *Worker) newRef(h refs.Hold, id refs.ID, confirmed bool) *ref {
-	r := &ref{w: w, id: id, hold: h, ready: make(chan struct{}), state: &refState{}}
+func (rs *references) newRef(h refs.Hold, id refs.ID, confirmed bool) *ref {
+	r := &ref{w: rs.w, id: id, hold: h, ready: make(chan struct{}), state: &refState{}}
 	if confirmed {
 		close(r.ready)
 	}
 	state := r.state
-	runtime.AddCleanup(r, func(h refs.Hold) { w.drop(h, state) }, h)
+	runtime.AddCleanup(r, func(h refs.Hold) { rs.drop(h, state) }, h)
 	return r
 }
 
 // drop gives a share back, once: now, or when the last call that carries it ends.
-func (w *Worker) drop(h refs.Hold, state *refState) {
+func (rs *references) drop(h refs.Hold, state *refState) {
 	if state.release() {
-		w.refs.release(h)
+		rs.release(h)
 	}
 }
 
@@ -203,14 +204,14 @@ func (r *ref) String() string {
 	if r == nil || r.w == nil {
 		return "RRef(none)"
 	}
-	return r.w.refName(r.id)
+	return r.w.refs.refName(r.id)
 }
 
 // Release gives the share back. The value is dropped when all shares are. Calls under way keep it
 // for as long as they need it. Uses after it fail with ErrReleased; a second Release does nothing.
 func (r *ref) Release() {
 	if r != nil && r.w != nil {
-		r.w.drop(r.hold, r.state)
+		r.w.refs.drop(r.hold, r.state)
 	}
 }
 
@@ -256,5 +257,46 @@ func NewRRef[T any](c context.Context, v T) (RRef[T], error) {
 		return RRef[T]{}, err
 	}
 	h, id := w.refs.own(reflect.ValueOf(&v).Elem())
-	return RRef[T]{w.newRef(h, id, true)}, nil
+	return RRef[T]{w.refs.newRef(h, id, true)}, nil
+}
+
+// rootOf is a request for a backward from a value where it lies.
+type rootOf struct {
+	Root    RRef[*autodiff.Tensor]
+	Mode    ctx.Mode
+	Retain  bool
+	Anomaly bool
+	Grads   []*autodiff.Tensor // of the root; none or one
+}
+
+// backwardAt is served by every worker.
+var backwardAt = Define("weft.backward", func(c context.Context, in rootOf) (struct{}, error) {
+	defer in.Root.Release()
+	root, err := in.Root.LocalValue(c)
+	if err != nil {
+		return struct{}{}, err
+	}
+	return struct{}{}, ctx.BackwardWith(c, ctx.Options{Mode: in.Mode, RetainGraph: in.Retain, Anomaly: in.Anomaly, Grads: in.Grads}, root)
+})
+
+// Backward begins a backward of the pass that c carries at the reference's value, on its owner: as
+// [ctx.Backward] there. The value must be a tensor that was made in the pass.
+func (r RRef[T]) Backward(c context.Context) error { return r.BackwardWith(c, ctx.Options{}) }
+
+// BackwardWith is Backward with options. A gradient among them must lie, or be mapped to, where the
+// value lies.
+func (r RRef[T]) BackwardWith(c context.Context, o ctx.Options) error {
+	root, ok := any(r).(RRef[*autodiff.Tensor])
+	if r.ref == nil || r.w == nil {
+		_, err := r.LocalValue(c) // says what is wrong
+		return err
+	}
+	if !ok {
+		return r.w.wrap(r.Owner(), "backward", fmt.Errorf("%w: a backward begins at a tensor, not at a %v", ErrArguments, reflect.TypeFor[T]()))
+	}
+	if _, ok := ctx.From(c); !ok {
+		return r.w.wrap(r.Owner(), "backward", ctx.ErrNoPass)
+	}
+	_, err := backwardAt.Call(ctx.NoGrad(c), r.Owner(), rootOf{root, o.Mode, o.RetainGraph, o.Anomaly, o.Grads})
+	return err
 }

@@ -224,7 +224,7 @@ func TestAMessageHoldsABoundedNumberOfReferences(t *testing.T) {
 	count := Define("count", func(_ context.Context, in []RRef[int]) (int, error) { return len(in), nil })
 	_, err := count.Call(c, "worker1", many)
 	require.ErrorIs(t, err, ErrArguments)
-	_, err = ws[1].hold(c, ws[1].members.PeerAt(0), make([]refs.Share, codec.MaxRefs+1))
+	_, err = ws[1].refs.hold(c, ws[1].members.PeerAt(0), make([]refs.Share, codec.MaxRefs+1))
 	require.ErrorIs(t, err, ErrProtocol)
 }
 

@@ -229,7 +229,7 @@ func TestAValueIsNamedOnceAndByItsCreator(t *testing.T) {
 	tell(refs.Message{Op: refs.Delete, N: 77})
 	require.Zero(t, ws[1].Owned())
 	require.ErrorIs(t, ask(wire.KindRefs, wire.RefsHeader{Messages: make([]refs.Message, 1000)}), ErrProtocol, "more than a worker sends at once")
-	_, err = readRef.Call(ws[0].Context(t.Context()), "worker1", RRef[int]{ws[0].newRef(99, refs.ID{Owner: refs.Node{Rank: -5}}, true)})
+	_, err = readRef.Call(ws[0].Context(t.Context()), "worker1", RRef[int]{ws[0].refs.newRef(99, refs.ID{Owner: refs.Node{Rank: -5}}, true)})
 	require.ErrorIs(t, err, ErrReleased)
 }
 
