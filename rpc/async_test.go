@@ -143,7 +143,7 @@ func TestNoGoroutineWaitsForAPendingFuture(t *testing.T) {
 		}
 		synctest.Wait()
 		require.Len(t, promises, 100, "one at a time, and yet all are under way")
-		running, queued := ws[1].calls.gate.Load()
+		running, queued := ws[1].serving.gate.Load()
 		require.Zero(t, running+queued)
 		for i := range 100 {
 			require.NoError(t, (<-promises).Resolve(i))

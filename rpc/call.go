@@ -19,30 +19,23 @@ import (
 	"github.com/weft-project/weft/rpc/trace"
 )
 
-// calling is what a worker needs for calls, its own and its peers'.
+// calling is what a worker needs for its calls; what serving them needs as well is here too.
 type calling struct {
 	timeout   atomic.Int64 // nanoseconds, or NoTimeout
 	errors    errorTypes
-	gate      *admission.Gate[*inbound]
 	pool      *admission.Pool
 	outbounds sync.Pool // of *outbound
-	answers   parcels
 
-	clock    counts.Clock
-	trace    *tracing.Tracer
-	out, in  counts.FunctionStats // this worker's calls, and its peers'
-	unserved atomic.Uint64        // calls of peers that are of no function
+	clock counts.Clock
+	trace *tracing.Tracer
+	out   counts.FunctionStats // this worker's calls
 }
 
 func (c *calling) init(p *prepared, work *sync.WaitGroup, end <-chan struct{}) {
 	c.timeout.Store(int64(p.Timeout))
 	c.errors = p.errors
-	c.gate = admission.New[*inbound](p.MaxRunning, p.MaxQueued)
 	c.pool = admission.NewPool(work, end)
 	c.clock = counts.NewClock()
-	for _, h := range p.serves {
-		h.stats = c.in.Of(h.name)
-	}
 }
 
 // request is a call or a fetch before it is put on the wire.
@@ -274,7 +267,7 @@ func (o *outbound) roundTrip(result *codec.Codec, out any) (err error) {
 	}
 	defer reply.Release()
 	var h wire.ReplyHeader
-	err = w.parseReply(reply, &h)
+	err = w.calls.parseReply(reply, &h)
 	if err == nil && out != nil {
 		err = arrived{reply, result, h.Pass, h.Refs, h.Value}.unpack(c, w, p, out)
 	}

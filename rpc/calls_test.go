@@ -189,7 +189,7 @@ func TestFunctionsThatPanicOrEndTheirGoroutineGiveTheirPlacesBack(t *testing.T) 
 		require.NoError(t, err)
 		require.Equal(t, 2, n)
 	}
-	eventually(t, "all places are free", func() bool { running, queued := ws[1].calls.gate.Load(); return running+queued == 0 })
+	eventually(t, "all places are free", func() bool { running, queued := ws[1].serving.gate.Load(); return running+queued == 0 })
 }
 
 func TestAContextKeptBeyondItsCallHasEnded(t *testing.T) {

@@ -63,23 +63,23 @@ func converse(c context.Context, s transport.Stream, m *transport.Message, place
 }
 
 // parseReply reads an answer's header; the error may be what the peer answered with.
-func (w *Worker) parseReply(m *transport.Message, h *wire.ReplyHeader) error {
+func (cs *calling) parseReply(m *transport.Message, h *wire.ReplyHeader) error {
 	if err := h.Parse(m.Header); err != nil {
 		return err
 	}
 	if h.Err != nil {
-		return w.calls.errors.fromWire(h.Err)
+		return cs.errors.fromWire(h.Err)
 	}
 	return nil
 }
 
 // ask exchanges a message without tensors.
-func (w *Worker) ask(c context.Context, p *membership.Peer, kind uint8, header any) (*wire.ReplyHeader, error) {
-	return w.askWith(c, p, &transport.Message{Kind: kind}, header)
+func (cs *calling) ask(c context.Context, p *membership.Peer, kind uint8, header any) (*wire.ReplyHeader, error) {
+	return cs.askWith(c, p, &transport.Message{Kind: kind}, header)
 }
 
 // askWith exchanges a message whose answer carries no tensors.
-func (w *Worker) askWith(c context.Context, p *membership.Peer, m *transport.Message, header any) (*wire.ReplyHeader, error) {
+func (cs *calling) askWith(c context.Context, p *membership.Peer, m *transport.Message, header any) (*wire.ReplyHeader, error) {
 	var err error
 	if m.Header, err = wire.Encode(header); err != nil {
 		return nil, err
@@ -93,7 +93,7 @@ func (w *Worker) askWith(c context.Context, p *membership.Peer, m *transport.Mes
 		return nil, p.Explain(c, err)
 	}
 	h := &wire.ReplyHeader{}
-	return h, w.parseReply(reply, h)
+	return h, cs.parseReply(reply, h)
 }
 
 // place gives arriving tensors their buffers, on the device that the sender's map named.

@@ -120,7 +120,7 @@ func parseHeader(raw []byte, into any) error {
 // answered is the error of an answer.
 func answered(reply *transport.Message) error {
 	defer reply.Release()
-	return (&Worker{}).parseReply(reply, &wire.ReplyHeader{})
+	return (&calling{}).parseReply(reply, &wire.ReplyHeader{})
 }
 
 func sampleHeaders() []any {

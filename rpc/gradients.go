@@ -43,7 +43,7 @@ func (l passLinks) SendGradients(c context.Context, to ctx.WorkerID, g *ctx.Grad
 			l.w.calls.trace.End(s, trace.Caller, tracing.SpanGradients, g.Message.String(), p.Name, g.Pass, err)
 		}()
 	}
-	_, err = l.w.askWith(c, p, m, h)
+	_, err = l.w.calls.askWith(c, p, m, h)
 	var f *ctx.Failure // as the peer knows it; the cause is what came over the wire
 	if errors.As(err, &f) {
 		return f.Because(err)
@@ -53,7 +53,8 @@ func (l passLinks) SendGradients(c context.Context, to ctx.WorkerID, g *ctx.Grad
 
 // serveGradients takes the gradients of a message that this worker sent, and gives them to their
 // pass.
-func (w *Worker) serveGradients(c context.Context, p *membership.Peer, m *transport.Message) error {
+func (sv *serving) serveGradients(c context.Context, p *membership.Peer, m *transport.Message) error {
+	w := sv.w
 	var h wire.GradientsHeader
 	if err := wire.Decode(m.Header, &h); err != nil {
 		return err

@@ -40,7 +40,8 @@ type inbound struct {
 
 // serveCall checks a call and lets it run, wait its turn, or refuses it. It takes over the message
 // and what begin counted.
-func (w *Worker) serveCall(p *membership.Peer, s transport.Stream, m *transport.Message) {
+func (sv *serving) serveCall(p *membership.Peer, s transport.Stream, m *transport.Message) {
+	w := sv.w
 	in := &inbound{m: m}
 	in.w, in.p, in.s = w, p, s
 	err := in.h.Parse(m.Header)
@@ -49,18 +50,18 @@ func (w *Worker) serveCall(p *membership.Peer, s transport.Stream, m *transport.
 		in.span.Received = sizeOf(m)
 	}
 	if err == nil {
-		if in.fn = w.serves[in.h.Function]; in.fn == nil {
+		if in.fn = sv.functions[in.h.Function]; in.fn == nil {
 			err = fmt.Errorf("%w: %q; list it in the rpc.Config of %s", ErrNotServed, in.h.Function, w.name)
 		}
 	}
 	if err != nil {
-		w.calls.unserved.Add(1)
+		sv.unserved.Add(1)
 		in.refuse(err)
 		return
 	}
 	in.fn.stats.InFlight.Add(1)
 	in.start(in.h.Timeout)
-	runs, refused := w.calls.gate.Arrive(p.Rank, in)
+	runs, refused := sv.gate.Arrive(p.Rank, in)
 	if runs {
 		in.run()
 		return
@@ -69,7 +70,7 @@ func (w *Worker) serveCall(p *membership.Peer, s transport.Stream, m *transport.
 		in.wait()
 	}
 	if refused != nil {
-		running, queued := w.calls.gate.Bounds()
+		running, queued := sv.gate.Bounds()
 		refused.refuse(fmt.Errorf("%w: %s has %d calls running and %d waiting, as many as it may; %q was refused",
 			ErrBusy, w.name, running, queued, refused.h.Function))
 	}
@@ -78,7 +79,7 @@ func (w *Worker) serveCall(p *membership.Peer, s transport.Stream, m *transport.
 // wait gives the call up where it ends before its turn has come.
 func (in *inbound) wait() {
 	stop := context.AfterFunc(in.full(), func() {
-		if in.w.calls.gate.Leave(in.p.Rank, in) {
+		if in.w.serving.gate.Leave(in.p.Rank, in) {
 			in.refuse(fmt.Errorf("waiting for its turn: %w", ctx.AsTimeout(context.Cause(in.full()))))
 		}
 	})
@@ -90,7 +91,7 @@ func (in *inbound) wait() {
 // refuse answers a call that never ran.
 func (in *inbound) refuse(err error) {
 	in.err = err
-	in.close(in.w.reply(in.s, &wire.ReplyHeader{}, nil, err))
+	in.close(in.w.serving.reply(in.s, &wire.ReplyHeader{}, nil, err))
 }
 
 // close lets go of everything. err says why the stream cannot end in good order.
@@ -132,15 +133,16 @@ func (in *inbound) endSpan() {
 }
 
 // next frees the place of a call that ran.
-func (w *Worker) next() {
-	if in, ok := w.calls.gate.Done(); ok {
+func (sv *serving) next() {
+	w := sv.w
+	if in, ok := sv.gate.Done(); ok {
 		w.calls.pool.Do(in.run)
 	}
 }
 
 // run runs the function on this goroutine, and answers where the result is there.
 func (in *inbound) run() {
-	defer in.w.next()
+	defer in.w.serving.next()
 	in.began = in.w.calls.clock.Now()
 	ran := false
 	defer func() { // a function that ends its goroutine
@@ -187,7 +189,7 @@ func (in *inbound) finish(out any, err error) {
 			err := in.recovered(recover())
 			in.err = err
 			in.made(nil, err)
-			end = errors.Join(err, in.w.reply(in.s, &wire.ReplyHeader{}, nil, err))
+			end = errors.Join(err, in.w.serving.reply(in.s, &wire.ReplyHeader{}, nil, err))
 		}
 		in.close(end)
 	}()
@@ -218,7 +220,7 @@ func (in *inbound) stale() error {
 func (in *inbound) invoke() (out any, later pending, err error) {
 	in.work = &in.callContext
 	if in.h.Pass != nil {
-		if in.work, in.leave, err = in.w.enterPass(&in.callContext, in.h.Pass); err != nil {
+		if in.work, in.leave, err = in.w.serving.enterPass(&in.callContext, in.h.Pass); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -256,7 +258,7 @@ func (in *inbound) answer(out any, err error) error {
 		return err
 	}
 	if in.h.Ref == nil {
-		in.err, err = in.w.answer(in.work, in.p, in.s, in.fn, out, in.h.Ticket, err)
+		in.err, err = in.w.serving.answer(in.work, in.p, in.s, in.fn, out, in.h.Ticket, err)
 		return err
 	}
 	if err == nil {
@@ -264,18 +266,19 @@ func (in *inbound) answer(out any, err error) error {
 	}
 	in.err = err
 	in.made(out, err)
-	return in.w.reply(in.s, &wire.ReplyHeader{}, nil, err)
+	return in.w.serving.reply(in.s, &wire.ReplyHeader{}, nil, err)
 }
 
 // answer packs the result that out points to and sends it. wrong is what the peer is told instead,
 // err why it cannot be told.
-func (w *Worker) answer(c context.Context, p *membership.Peer, s transport.Stream, fn *handler, out any, ticket uint64, failed error) (wrong, err error) {
+func (sv *serving) answer(c context.Context, p *membership.Peer, s transport.Stream, fn *handler, out any, ticket uint64, failed error) (wrong, err error) {
+	w := sv.w
 	h := &wire.ReplyHeader{}
 	if failed != nil {
-		return failed, w.reply(s, h, nil, failed)
+		return failed, sv.reply(s, h, nil, failed)
 	}
-	x := w.calls.answers.get()
-	defer w.calls.answers.put(x)
+	x := sv.answers.get()
+	defer sv.answers.put(x)
 	err = fn.out.Encode(&x.pack, out, &x.value)
 	if err == nil && len(x.pack.Refs) > 0 && ticket == 0 {
 		err = fmt.Errorf("%w: it holds references, which the caller's declaration does not", ErrArguments)
@@ -300,10 +303,10 @@ func (w *Worker) answer(c context.Context, p *membership.Peer, s transport.Strea
 	if err != nil {
 		x.recall(w, p)
 		err = fmt.Errorf("result: %w", err)
-		return err, w.reply(s, &wire.ReplyHeader{}, nil, err)
+		return err, sv.reply(s, &wire.ReplyHeader{}, nil, err)
 	}
 	x.m.Header = x.head[:0]
-	err = w.reply(s, h, &x.m, nil)
+	err = sv.reply(s, h, &x.m, nil)
 	x.head = x.m.Header
 	if err != nil {
 		if unsend != nil {

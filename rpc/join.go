@@ -87,13 +87,14 @@ func (p *prepared) meet(c context.Context) (closeStore func() error, err error) 
 func newWorker(p *prepared, closeStore func() error) *Worker {
 	w := &Worker{
 		name: p.Name, rank: p.Rank, world: p.WorldSize, log: p.Logger,
-		serves: p.serves, devices: p.devices, ownsStore: closeStore, net: p.Network,
+		devices: p.devices, ownsStore: closeStore, net: p.Network,
 	}
 	w.life, w.end = context.WithCancelCause(context.Background())
 	w.load = admission.NewTally(&w.work)
 	known := roster.Member{Name: w.name, Rank: w.rank, World: w.world}
-	w.members = membership.New(known, w.log, w.net, membership.NewRegistry(w.life, p.Store, w.net, w.log), w.life, &w.work, memberShell{w})
+	w.members = membership.New(w.life, known, w.log, w.net, membership.NewRegistry(w.life, p.Store, w.net, w.log), &w.work, memberShell{w})
 	w.calls.init(p, &w.work, w.life.Done())
+	w.serving = newServing(w, p)
 	return w
 }
 

@@ -59,50 +59,50 @@ func (w *Worker) References() References {
 func (w *Worker) Owned() int { return w.References().Owners }
 
 // settle gives back what this worker holds of others and waits until these hold nothing of it.
-func (r *references) settle(c context.Context) error {
+func (rs *references) settle(c context.Context) error {
 	for {
-		r.do((*refs.Machine).ReleaseAll)
-		r.mu.Lock()
-		theirs, mine := r.m.Holdings()
-		idle := len(theirs)+len(mine)+r.m.Stats().Waiting == 0
-		if r.changed == nil {
-			r.changed = make(chan struct{})
+		rs.do((*refs.Machine).ReleaseAll)
+		rs.mu.Lock()
+		theirs, mine := rs.m.Holdings()
+		idle := len(theirs)+len(mine)+rs.m.Stats().Waiting == 0
+		if rs.changed == nil {
+			rs.changed = make(chan struct{})
 		}
-		changed := r.changed
-		r.mu.Unlock()
+		changed := rs.changed
+		rs.mu.Unlock()
 		if idle {
 			return nil
 		}
 		select {
 		case <-changed:
 		case <-c.Done():
-			return errors.Join(r.leaks(), ctx.AsTimeout(context.Cause(c)))
+			return errors.Join(rs.leaks(), ctx.AsTimeout(context.Cause(c)))
 		}
 	}
 }
 
 // leaks reports what is held now, nil where that is nothing.
-func (r *references) leaks() error {
-	r.mu.Lock()
-	theirs, mine := r.m.Holdings()
+func (rs *references) leaks() error {
+	rs.mu.Lock()
+	theirs, mine := rs.m.Holdings()
 	types := map[refs.ID]string{}
-	for id, o := range r.values {
+	for id, o := range rs.values {
 		if o.value.IsValid() {
 			types[id] = o.value.Type().String()
 		}
 	}
-	r.mu.Unlock()
+	rs.mu.Unlock()
 	if len(theirs)+len(mine) == 0 {
 		return nil
 	}
 	list := func(hs []refs.Holding) (ls []Leak) {
 		for _, h := range hs {
-			ls = append(ls, Leak{r.w.refs.refName(h.ID), types[h.ID], r.w.members.NameOf(h.Holder.Rank)})
+			ls = append(ls, Leak{rs.refName(h.ID), types[h.ID], rs.w.members.NameOf(h.Holder.Rank)})
 		}
 		return ls
 	}
-	err := &LeakError{r.w.name, list(theirs), list(mine)}
-	r.w.log.Warn("references were not given back", "worker", r.w.name, "err", err)
+	err := &LeakError{rs.w.name, list(theirs), list(mine)}
+	rs.w.log.Warn("references were not given back", "worker", rs.w.name, "err", err)
 	return err
 }
 

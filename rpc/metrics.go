@@ -83,9 +83,9 @@ func (m *collector) Collect(ch chan<- prometheus.Metric) {
 		}
 	}
 	functions(&calls.out, m.clientCalls, m.clientSeconds, m.clientInFlight)
-	functions(&calls.in, m.serverCalls, m.serverSeconds, m.serverInFlight)
-	counter(m.unserved, calls.unserved.Load())
-	running, queued := calls.gate.Load()
+	functions(&m.w.serving.stats, m.serverCalls, m.serverSeconds, m.serverInFlight)
+	counter(m.unserved, m.w.serving.unserved.Load())
+	running, queued := m.w.serving.gate.Load()
 	gauge(m.running, float64(running))
 	gauge(m.queued, float64(queued))
 
@@ -111,7 +111,7 @@ func (m *collector) Collect(ch chan<- prometheus.Metric) {
 			}
 		}
 	}
-	for state, n := range m.w.peerStates() {
+	for state, n := range peerStates(m.w) {
 		gauge(m.peers, float64(n), state)
 	}
 	var bytes int64
@@ -130,7 +130,7 @@ func (m *collector) Collect(ch chan<- prometheus.Metric) {
 }
 
 // peerStates counts the other workers by what is known of them.
-func (w *Worker) peerStates() map[string]int {
+func peerStates(w *Worker) map[string]int {
 	n := map[string]int{"joining": 0, "linked": 0, "left": 0, "lost": 0}
 	for _, p := range w.members.All() {
 		switch {

@@ -125,7 +125,7 @@ func TestObserversAreFewAndDoNotStay(t *testing.T) {
 		}
 		require.NoError(t, watch(t, n, ws[0].members.Registry.Store)[1].Err)
 		time.Sleep(time.Second)
-		require.Zero(t, ws[1].observers.Load())
+		require.Zero(t, ws[1].serving.observers.Load())
 	})
 }
 

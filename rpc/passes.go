@@ -33,7 +33,7 @@ func (l passLinks) SendAbort(c context.Context, to ctx.WorkerID, f *ctx.Failure)
 	if err != nil {
 		return err
 	}
-	_, err = l.w.ask(c, p, wire.KindAbort, wire.AbortHeader{Failure: *f, Err: l.w.calls.errors.toWire(f.Worker, f.Unwrap())})
+	_, err = l.w.calls.ask(c, p, wire.KindAbort, wire.AbortHeader{Failure: *f, Err: l.w.calls.errors.toWire(f.Worker, f.Unwrap())})
 	return l.w.wrap(p.Name, "news of a failure", err)
 }
 
@@ -42,7 +42,7 @@ func (l passLinks) SendCleanup(c context.Context, to ctx.WorkerID, pass ctx.Pass
 	if err != nil {
 		return err
 	}
-	_, err = l.w.ask(c, p, wire.KindCleanup, wire.CleanupHeader{Pass: uint64(pass)})
+	_, err = l.w.calls.ask(c, p, wire.KindCleanup, wire.CleanupHeader{Pass: uint64(pass)})
 	return l.w.wrap(p.Name, "clean-up", err)
 }
 
@@ -51,7 +51,7 @@ func (l passLinks) SendRenew(c context.Context, to ctx.WorkerID, passes []ctx.Pa
 	if err != nil {
 		return nil, err
 	}
-	reply, err := l.w.ask(c, p, wire.KindRenew, wire.RenewHeader{Passes: passes})
+	reply, err := l.w.calls.ask(c, p, wire.KindRenew, wire.RenewHeader{Passes: passes})
 	if err == nil {
 		err = wire.Decode(reply.Value, &left)
 	}
@@ -73,7 +73,7 @@ func (l passLinks) AskGraph(c context.Context, to ctx.WorkerID, pass ctx.PassID)
 	if p == nil {
 		return part, fmt.Errorf("%w: rank %d", ErrUnknownWorker, to)
 	}
-	h, err := l.w.ask(c, p, wire.KindGraph, wire.GraphHeader{Pass: uint64(pass)})
+	h, err := l.w.calls.ask(c, p, wire.KindGraph, wire.GraphHeader{Pass: uint64(pass)})
 	if err == nil {
 		err = decodeGraph(h.Value, &part)
 	}
@@ -81,17 +81,18 @@ func (l passLinks) AskGraph(c context.Context, to ctx.WorkerID, pass ctx.PassID)
 }
 
 // serveGraph answers with this worker's part.
-func (w *Worker) serveGraph(s transport.Stream, m *transport.Message) error {
+func (sv *serving) serveGraph(s transport.Stream, m *transport.Message) error {
+	w := sv.w
 	var h wire.GraphHeader
 	if err := wire.Decode(m.Header, &h); err != nil {
-		return w.reply(s, &wire.ReplyHeader{}, nil, err)
+		return sv.reply(s, &wire.ReplyHeader{}, nil, err)
 	}
 	part, err := w.passes.GraphPart(ctx.PassID(h.Pass))
 	reply := &wire.ReplyHeader{}
 	if err == nil {
 		reply.Value, err = wire.Encode(part)
 	}
-	return w.reply(s, reply, nil, err)
+	return sv.reply(s, reply, nil, err)
 }
 
 // graphMode is for parts, whose lists are shorter than those of other messages.

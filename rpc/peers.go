@@ -69,15 +69,15 @@ func (s memberShell) Ended(p *membership.Peer) {
 }
 
 func (s memberShell) Serve(p *membership.Peer, st transport.Stream) {
-	s.w.calls.pool.Do(func() { s.w.serveStream(p, st) })
+	s.w.calls.pool.Do(func() { s.w.serving.serveStream(p, st) })
 }
 
 func (s memberShell) Reply(st transport.Stream, value []byte, err error) error {
-	return s.w.reply(st, &wire.ReplyHeader{Value: value}, nil, err)
+	return s.w.serving.reply(st, &wire.ReplyHeader{Value: value}, nil, err)
 }
 
 func (s memberShell) Observed(link transport.Link, st transport.Stream, m *transport.Message) error {
-	return s.w.observed(link, st, m)
+	return s.w.serving.observed(link, st, m)
 }
 
 // askOn exchanges a message on a link that is not in use yet.
@@ -92,12 +92,12 @@ func (s memberShell) AskOn(c context.Context, link transport.Link, kind uint8, h
 	}
 	defer reply.Release()
 	var rh wire.ReplyHeader
-	err = s.w.parseReply(reply, &rh)
+	err = s.w.calls.parseReply(reply, &rh)
 	return rh.Value, err
 }
 
 func (s memberShell) Tell(c context.Context, p *membership.Peer, news wire.NewsHeader) (refused bool, err error) {
-	_, err = s.w.ask(c, p, wire.KindNews, news)
+	_, err = s.w.calls.ask(c, p, wire.KindNews, news)
 	var there *RemoteError
 	return errors.As(err, &there), err
 }
@@ -122,7 +122,7 @@ type PeerLanes struct {
 // once it has called itself.
 func (w *Worker) Lanes() []PeerLanes {
 	var all []PeerLanes
-	for _, at := range w.linked() {
+	for _, at := range linked(w) {
 		all = append(all, lanesOf(at.name, at.link))
 	}
 	return all
@@ -135,7 +135,7 @@ type linkedPeer struct {
 }
 
 // linked lists the peers and their links; this worker only where it has a link to itself.
-func (w *Worker) linked() []linkedPeer {
+func linked(w *Worker) []linkedPeer {
 	var all []linkedPeer
 	for _, p := range w.members.All() {
 		if p.Rank == w.rank && p.Link == nil {

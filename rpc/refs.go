@@ -47,71 +47,71 @@ func newReferences(w *Worker) *references {
 }
 
 // meet says that there is a worker.
-func (r *references) meet(n refs.Node) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.m.Meet(n)
+func (rs *references) meet(n refs.Node) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	rs.m.Meet(n)
 }
 
 // do tells the machine what happened, and does what it says.
-func (r *references) do(event func(m *refs.Machine, now time.Time)) {
-	r.mu.Lock()
-	event(r.m, time.Now())
-	todo := r.m.Actions()
+func (rs *references) do(event func(m *refs.Machine, now time.Time)) {
+	rs.mu.Lock()
+	event(rs.m, time.Now())
+	todo := rs.m.Actions()
 	var settled []*ref
 	var errs []error
 	for _, a := range todo {
 		switch a.Kind {
 		case refs.Freed:
-			delete(r.values, a.ID)
+			delete(rs.values, a.ID)
 		case refs.Confirmed, refs.Denied:
-			if ref := r.waiting[a.Hold]; ref != nil {
+			if ref := rs.waiting[a.Hold]; ref != nil {
 				settled, errs = append(settled, ref), append(errs, a.Err)
-				delete(r.waiting, a.Hold)
+				delete(rs.waiting, a.Hold)
 			}
 		}
 	}
-	r.wakeLocked()
-	if r.changed != nil {
-		close(r.changed)
-		r.changed = nil
+	rs.wakeLocked()
+	if rs.changed != nil {
+		close(rs.changed)
+		rs.changed = nil
 	}
-	r.mu.Unlock()
+	rs.mu.Unlock()
 	for i, ref := range settled {
-		ref.settle(r.w.refs.why(ref.id.Owner, errs[i]))
+		ref.settle(rs.why(ref.id.Owner, errs[i]))
 	}
 	for _, a := range todo {
 		if a.Kind == refs.Send {
-			r.send(a)
+			rs.send(a)
 		}
 	}
 }
 
 // wakeLocked sets the timer for what the machine waits for.
-func (r *references) wakeLocked() {
-	if r.closed {
+func (rs *references) wakeLocked() {
+	if rs.closed {
 		return
 	}
-	at, _ := r.m.Next()
-	if at.Equal(r.wakes) {
+	at, _ := rs.m.Next()
+	if at.Equal(rs.wakes) {
 		return
 	}
-	r.wakes = at
+	rs.wakes = at
 	switch {
 	case at.IsZero():
-		r.timer.Stop()
-	case r.timer == nil:
-		r.timer = time.AfterFunc(time.Until(at), r.tick)
+		rs.timer.Stop()
+	case rs.timer == nil:
+		rs.timer = time.AfterFunc(time.Until(at), rs.tick)
 	default:
-		r.timer.Reset(time.Until(at))
+		rs.timer.Reset(time.Until(at))
 	}
 }
 
-func (r *references) tick() {
-	r.mu.Lock()
-	r.wakes = time.Time{}
-	r.mu.Unlock()
-	r.do((*refs.Machine).Tick)
+func (rs *references) tick() {
+	rs.mu.Lock()
+	rs.wakes = time.Time{}
+	rs.mu.Unlock()
+	rs.do((*refs.Machine).Tick)
 }
 
 // tryTimeout is how long an answer to control messages is awaited before they are sent again; it
@@ -119,8 +119,8 @@ func (r *references) tick() {
 const tryTimeout = 3 * time.Second
 
 // send tries once to deliver control messages.
-func (r *references) send(a refs.Action) {
-	w := r.w
+func (rs *references) send(a refs.Action) {
+	w := rs.w
 	p := w.refs.at(a.To)
 	if p == nil {
 		return
@@ -129,11 +129,11 @@ func (r *references) send(a refs.Action) {
 		c, cancel := context.WithTimeout(w.life, tryTimeout<<min(a.Failures, 3))
 		defer cancel()
 		var answers []refs.Answer
-		reply, err := w.ask(c, p, wire.KindRefs, wire.RefsHeader{Messages: a.Messages})
+		reply, err := w.calls.ask(c, p, wire.KindRefs, wire.RefsHeader{Messages: a.Messages})
 		if err == nil {
 			err = wire.Decode(reply.Value, &answers)
 		}
-		r.do(func(m *refs.Machine, now time.Time) {
+		rs.do(func(m *refs.Machine, now time.Time) {
 			if err != nil {
 				m.Failed(now, a.To, a.Packet)
 			} else {
@@ -155,12 +155,12 @@ func (rs *references) at(n refs.Node) *membership.Peer {
 }
 
 // close ends all waits for values, and sends nothing more.
-func (r *references) close() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.closed = true
-	if r.timer != nil {
-		r.timer.Stop()
+func (rs *references) close() {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	rs.closed = true
+	if rs.timer != nil {
+		rs.timer.Stop()
 	}
 }
 
@@ -183,40 +183,40 @@ func (rs *references) why(owner refs.Node, err error) error {
 }
 
 // receive takes a peer's control messages.
-func (r *references) receive(from *membership.Peer, msgs []refs.Message) (answers []refs.Answer, err error) {
-	r.do(func(m *refs.Machine, now time.Time) { answers, err = m.Receive(now, from.Node, msgs) })
-	return answers, r.w.refs.why(from.Node, err)
+func (rs *references) receive(from *membership.Peer, msgs []refs.Message) (answers []refs.Answer, err error) {
+	rs.do(func(m *refs.Machine, now time.Time) { answers, err = m.Receive(now, from.Node, msgs) })
+	return answers, rs.why(from.Node, err)
 }
 
 // own makes this worker the owner of a value.
-func (r *references) own(v reflect.Value) (h refs.Hold, id refs.ID) {
-	r.do(func(m *refs.Machine, _ time.Time) {
+func (rs *references) own(v reflect.Value) (h refs.Hold, id refs.ID) {
+	rs.do(func(m *refs.Machine, _ time.Time) {
 		h, id = m.Own()
 		o := &owned{ready: make(chan struct{}), value: v}
 		close(o.ready)
-		r.values[id] = o
+		rs.values[id] = o
 	})
 	return h, id
 }
 
-func (r *references) release(h refs.Hold) {
-	r.do(func(m *refs.Machine, now time.Time) { m.Release(now, h) })
+func (rs *references) release(h refs.Hold) {
+	rs.do(func(m *refs.Machine, now time.Time) { m.Release(now, h) })
 }
 
 // serve makes room for a value that a call is about to make; made must follow.
-func (r *references) serve(from *membership.Peer, id refs.ID) (err error) {
-	r.do(func(m *refs.Machine, _ time.Time) {
+func (rs *references) serve(from *membership.Peer, id refs.ID) (err error) {
+	rs.do(func(m *refs.Machine, _ time.Time) {
 		if err = m.Serve(from.Node, id); err == nil {
-			r.values[id] = &owned{ready: make(chan struct{})}
+			rs.values[id] = &owned{ready: make(chan struct{})}
 		}
 	})
-	return r.w.refs.why(from.Node, err)
+	return rs.why(from.Node, err)
 }
 
 // made gives the value, or why there is none; only the first time counts.
-func (r *references) made(id refs.ID, v reflect.Value, err error) {
-	r.do(func(m *refs.Machine, _ time.Time) {
-		o := r.values[id]
+func (rs *references) made(id refs.ID, v reflect.Value, err error) {
+	rs.do(func(m *refs.Machine, _ time.Time) {
+		o := rs.values[id]
 		if o == nil || o.value.IsValid() || o.err != nil {
 			return
 		}
@@ -229,10 +229,10 @@ func (r *references) made(id refs.ID, v reflect.Value, err error) {
 }
 
 // value waits for a value that is here.
-func (r *references) value(c context.Context, id refs.ID) (reflect.Value, error) {
-	r.mu.Lock()
-	o := r.values[id]
-	r.mu.Unlock()
+func (rs *references) value(c context.Context, id refs.ID) (reflect.Value, error) {
+	rs.mu.Lock()
+	o := rs.values[id]
+	rs.mu.Unlock()
 	if o == nil {
 		return reflect.Value{}, fmt.Errorf("%w: the value is gone", ErrReleased)
 	}
@@ -245,9 +245,9 @@ func (r *references) value(c context.Context, id refs.ID) (reflect.Value, error)
 }
 
 // answer marks a caller's ticket as used; it fails where the caller has given up.
-func (r *references) answer(to *membership.Peer, ticket uint64) (err error) {
-	r.do(func(m *refs.Machine, _ time.Time) { err = m.Answer(to.Node, ticket) })
-	return r.w.refs.why(to.Node, err)
+func (rs *references) answer(to *membership.Peer, ticket uint64) (err error) {
+	rs.do(func(m *refs.Machine, _ time.Time) { err = m.Answer(to.Node, ticket) })
+	return rs.why(to.Node, err)
 }
 
 // ticket numbers a call whose answer may bring references.

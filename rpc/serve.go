@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"sync/atomic"
 	"time"
 
 	"github.com/weft-project/weft/ctx"
+	"github.com/weft-project/weft/rpc/internal/admission"
 	"github.com/weft-project/weft/rpc/internal/counts"
 	"github.com/weft-project/weft/rpc/internal/membership"
 	"github.com/weft-project/weft/rpc/internal/tracing"
@@ -18,24 +20,44 @@ import (
 	"github.com/weft-project/weft/transport"
 )
 
+// serving is the part of a worker that answers its peers.
+type serving struct {
+	w         *Worker
+	functions map[string]*handler
+	gate      *admission.Gate[*inbound]
+	stats     counts.FunctionStats // the calls of peers
+	unserved  atomic.Uint64        // calls of peers that are of no function
+	answers   parcels
+	observers atomic.Int32 // how many are being answered
+}
+
+func newServing(w *Worker, p *prepared) *serving {
+	sv := &serving{w: w, functions: p.serves, gate: admission.New[*inbound](p.MaxRunning, p.MaxQueued)}
+	for _, h := range p.serves {
+		h.stats = sv.stats.Of(h.name)
+	}
+	return sv
+}
+
 // serveStream answers one request of a peer. Only calls wait for their turn: what they wait for may
 // need the others.
-func (w *Worker) serveStream(p *membership.Peer, s transport.Stream) {
+func (sv *serving) serveStream(p *membership.Peer, s transport.Stream) {
+	w := sv.w
 	m, err := s.Recv(context.Background(), w.place) // ends with the stream, and with the link
 	if err != nil {
 		if err != io.EOF && !ended(err) { // what arrived cannot be taken; the peer deserves to hear why
-			err = w.reply(s, &wire.ReplyHeader{}, nil, err)
+			err = sv.reply(s, &wire.ReplyHeader{}, nil, err)
 		}
 		s.Reset(err)
 		return
 	}
-	if err := w.beginFor(m.Kind); err != nil {
+	if err := sv.beginFor(m.Kind); err != nil {
 		m.Release()
-		s.Reset(w.reply(s, &wire.ReplyHeader{}, nil, err))
+		s.Reset(sv.reply(s, &wire.ReplyHeader{}, nil, err))
 		return
 	}
 	if m.Kind == wire.KindCall {
-		w.serveCall(p, s, m)
+		sv.serveCall(p, s, m)
 		return
 	}
 	defer w.load.Finish()
@@ -45,20 +67,20 @@ func (w *Worker) serveStream(p *membership.Peer, s transport.Stream) {
 		if r := recover(); r != nil { // a bug of ours, which must not be a peer's weapon
 			err := &panicError{r, stack()}
 			w.logPanic("a request made this worker panic", p, fmt.Sprintf("kind %d", m.Kind), err)
-			s.Reset(w.reply(s, &wire.ReplyHeader{}, nil, err))
+			s.Reset(sv.reply(s, &wire.ReplyHeader{}, nil, err))
 		}
 	}()
 	switch m.Kind {
 	case wire.KindFetch:
-		err = w.serveFetch(p, s, m)
+		err = sv.serveFetch(p, s, m)
 	case wire.KindRefs:
-		err = w.serveRefs(p, s, m)
+		err = sv.serveRefs(p, s, m)
 	case wire.KindRenew:
-		err = w.serveRenew(s, m)
+		err = sv.serveRenew(s, m)
 	case wire.KindGraph:
-		err = w.serveGraph(s, m)
+		err = sv.serveGraph(s, m)
 	default:
-		err = w.reply(s, &wire.ReplyHeader{}, nil, w.control(w.Context(s.Context()), p, m))
+		err = sv.reply(s, &wire.ReplyHeader{}, nil, sv.control(w.Context(s.Context()), p, m))
 	}
 	s.Reset(err)
 }
@@ -76,11 +98,12 @@ func ended(err error) bool {
 var errUnanswered = errors.New("the function ended its goroutine")
 
 // control handles the requests whose answer is only whether they succeeded.
-func (w *Worker) control(c context.Context, p *membership.Peer, m *transport.Message) error {
+func (sv *serving) control(c context.Context, p *membership.Peer, m *transport.Message) error {
+	w := sv.w
 	from := ctx.WorkerID(p.Rank)
 	switch m.Kind {
 	case wire.KindGradients:
-		return w.serveGradients(c, p, m)
+		return sv.serveGradients(c, p, m)
 	case wire.KindAbort:
 		var h wire.AbortHeader
 		if err := wire.Decode(m.Header, &h); err != nil {
@@ -106,7 +129,8 @@ func (w *Worker) control(c context.Context, p *membership.Peer, m *transport.Mes
 // reply answers. With an error the rest of the answer is left out. An answer that is beyond the
 // wire's limits becomes an error. The work's deadline does not bound it: that the deadline has
 // passed is what it may have to say.
-func (w *Worker) reply(s transport.Stream, h *wire.ReplyHeader, m *transport.Message, err error) error {
+func (sv *serving) reply(s transport.Stream, h *wire.ReplyHeader, m *transport.Message, err error) error {
+	w := sv.w
 	if m == nil || err != nil {
 		m = &transport.Message{}
 	}
@@ -120,7 +144,7 @@ func (w *Worker) reply(s transport.Stream, h *wire.ReplyHeader, m *transport.Mes
 	m.Header = append(m.Header, h.Value...)
 	err = s.Send(context.Background(), m) // ends with the stream, and with the link
 	if errors.Is(err, transport.ErrFrame) && h.Err == nil && !ended(err) {
-		return errors.Join(w.reply(s, h, nil, fmt.Errorf("%w: the result: %w", ErrArguments, err)), errNotDelivered)
+		return errors.Join(sv.reply(s, h, nil, fmt.Errorf("%w: the result: %w", ErrArguments, err)), errNotDelivered)
 	}
 	return err
 }
@@ -137,7 +161,8 @@ func within(c context.Context, timeout time.Duration) (context.Context, context.
 }
 
 // enterPass finds or makes the pass of a request.
-func (w *Worker) enterPass(c *callContext, info *wire.PassInfo) (context.Context, func(), error) {
+func (sv *serving) enterPass(c *callContext, info *wire.PassInfo) (context.Context, func(), error) {
+	w := sv.w
 	p := c.p
 	id := ctx.PassID(info.Pass)
 	opener := w.members.Seek(c, int(id.Creator()))
@@ -163,8 +188,9 @@ func (w *Worker) enterPass(c *callContext, info *wire.PassInfo) (context.Context
 }
 
 // serveFetch answers with the value of a reference that this worker owns.
-func (w *Worker) serveFetch(p *membership.Peer, s transport.Stream, m *transport.Message) (err error) {
-	stats, began := w.calls.in.Of(counts.FetchLabel), w.calls.clock.Now()
+func (sv *serving) serveFetch(p *membership.Peer, s transport.Stream, m *transport.Message) (err error) {
+	w := sv.w
+	stats, began := sv.stats.Of(counts.FetchLabel), w.calls.clock.Now()
 	stats.InFlight.Add(1)
 	var refused error
 	var h wire.CallHeader
@@ -176,7 +202,7 @@ func (w *Worker) serveFetch(p *membership.Peer, s transport.Stream, m *transport
 	}()
 	refuse := func(err error) error {
 		refused = err
-		return w.reply(s, &wire.ReplyHeader{}, nil, err)
+		return sv.reply(s, &wire.ReplyHeader{}, nil, err)
 	}
 	err = h.Parse(m.Header)
 	own.span = w.calls.trace.Begin(h.Span)
@@ -191,7 +217,7 @@ func (w *Worker) serveFetch(p *membership.Peer, s transport.Stream, m *transport
 	var c context.Context = own
 	if h.Pass != nil {
 		own.pass = h.PassID()
-		in, leave, err := w.enterPass(own, h.Pass)
+		in, leave, err := sv.enterPass(own, h.Pass)
 		if err != nil {
 			return refuse(err)
 		}
@@ -205,31 +231,33 @@ func (w *Worker) serveFetch(p *membership.Peer, s transport.Stream, m *transport
 	cd, err := forms.For(v.Type())
 	at := reflect.New(v.Type())
 	at.Elem().Set(v)
-	refused, err = w.answer(c, p, s, &handler{name: "fetch", out: cd}, at.Interface(), h.Ticket, err)
+	refused, err = sv.answer(c, p, s, &handler{name: "fetch", out: cd}, at.Interface(), h.Ticket, err)
 	return err
 }
 
 // serveRefs takes control messages of references.
-func (w *Worker) serveRefs(p *membership.Peer, s transport.Stream, m *transport.Message) error {
+func (sv *serving) serveRefs(p *membership.Peer, s transport.Stream, m *transport.Message) error {
+	w := sv.w
 	var h wire.RefsHeader
 	if err := wire.Decode(m.Header, &h); err != nil {
-		return w.reply(s, &wire.ReplyHeader{}, nil, err)
+		return sv.reply(s, &wire.ReplyHeader{}, nil, err)
 	}
 	answers, err := w.refs.receive(p, h.Messages)
 	reply := &wire.ReplyHeader{}
 	if err == nil {
 		reply.Value, err = wire.Encode(answers)
 	}
-	return w.reply(s, reply, nil, err)
+	return sv.reply(s, reply, nil, err)
 }
 
 // serveRenew says which passes of this worker's are over.
-func (w *Worker) serveRenew(s transport.Stream, m *transport.Message) error {
+func (sv *serving) serveRenew(s transport.Stream, m *transport.Message) error {
+	w := sv.w
 	var h wire.RenewHeader
 	reply := &wire.ReplyHeader{}
 	err := wire.Decode(m.Header, &h)
 	if err == nil {
 		reply.Value, err = wire.Encode(w.passes.HandleRenew(h.Passes))
 	}
-	return w.reply(s, reply, nil, err)
+	return sv.reply(s, reply, nil, err)
 }

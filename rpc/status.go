@@ -117,17 +117,18 @@ func isRank(n int) bool { return n >= 0 && n < 1<<16 }
 // observed answers a dialler that is of the job, but no member: it asked for the status first, and
 // may ask nothing else. m is its first request, on s. The link lasts a while at most, and counts
 // nowhere.
-func (w *Worker) observed(link transport.Link, s transport.Stream, m *transport.Message) error {
-	if w.observers.Add(1) > maxObservers {
-		w.observers.Add(-1)
+func (sv *serving) observed(link transport.Link, s transport.Stream, m *transport.Message) error {
+	w := sv.w
+	if sv.observers.Add(1) > maxObservers {
+		sv.observers.Add(-1)
 		return errors.Join(fmt.Errorf("%w: %s has %d observers already; ask again in some seconds", ErrBusy, w.name, maxObservers),
-			w.reply(s, &wire.ReplyHeader{}, nil, fmt.Errorf("%w: %d observers are here already; ask again in some seconds", ErrBusy, maxObservers)))
+			sv.reply(s, &wire.ReplyHeader{}, nil, fmt.Errorf("%w: %d observers are here already; ask again in some seconds", ErrBusy, maxObservers)))
 	}
-	defer w.observers.Add(-1)
+	defer sv.observers.Add(-1)
 	c, cancel := context.WithTimeout(w.life, membership.HelloTimeout)
 	defer cancel()
 	for {
-		if err := w.answerObserver(c, s, m); err != nil {
+		if err := sv.answerObserver(c, s, m); err != nil {
 			return err
 		}
 		var err error
@@ -142,7 +143,8 @@ func (w *Worker) observed(link transport.Link, s transport.Stream, m *transport.
 }
 
 // answerObserver ends the stream too.
-func (w *Worker) answerObserver(c context.Context, s transport.Stream, m *transport.Message) error {
+func (sv *serving) answerObserver(c context.Context, s transport.Stream, m *transport.Message) error {
+	w := sv.w
 	defer s.Reset(nil)
 	defer m.Release()
 	var h wire.ReplyHeader
@@ -155,7 +157,7 @@ func (w *Worker) answerObserver(c context.Context, s transport.Stream, m *transp
 	default:
 		h.Value, err = wire.Encode(statusOf(w.name, w.rank, w.world, w.members.All()))
 	}
-	if serr := w.reply(s, &h, nil, err); serr != nil || err != nil {
+	if serr := sv.reply(s, &h, nil, err); serr != nil || err != nil {
 		return errors.Join(err, serr)
 	}
 	if _, err = s.Recv(c, wire.NoTensors); err == nil { // the observer's end, so that nothing is reset under it

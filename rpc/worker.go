@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
@@ -27,9 +26,9 @@ type Worker struct {
 	world   int
 	log     *slog.Logger
 	groups  groups
-	serves  map[string]*handler
 	devices *device.Set
 	calls   calling
+	serving *serving
 	passes  *ctx.Container
 	epoch   uint64 // of this life of the worker: its incarnation
 	refs    *references
@@ -45,7 +44,6 @@ type Worker struct {
 	work sync.WaitGroup // goroutines of the worker, and calls
 	over sync.Once      // guards Close
 
-	observers atomic.Int32 // how many are being answered
 }
 
 // WorkerInfo names a member of the job.
@@ -150,7 +148,8 @@ func (w *Worker) begin() error {
 
 // beginFor is begin for a request of a peer: who leaves finishes what it has begun, and begins no
 // calls.
-func (w *Worker) beginFor(kind uint8) error {
+func (sv *serving) beginFor(kind uint8) error {
+	w := sv.w
 	if kind == wire.KindCall && w.load.Leaving() {
 		return fmt.Errorf("%w: %s is about to", ErrPeerLeft, w.name)
 	}
@@ -203,7 +202,7 @@ func (w *Worker) outstanding() string {
 	for _, way := range []struct {
 		name string
 		of   *counts.FunctionStats
-	}{{"to others", &w.calls.out}, {"from others", &w.calls.in}} {
+	}{{"to others", &w.calls.out}, {"from others", &w.serving.stats}} {
 		for label, s := range way.of.List() {
 			if n := s.InFlight.Load(); n > 0 && label == s.Label {
 				parts = append(parts, fmt.Sprintf("%s: %d %s", label, n, way.name))

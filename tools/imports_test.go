@@ -95,7 +95,9 @@ func TestAnUnlistedDependencyAndTestifyOutsideTestsAreRejected(t *testing.T) {
 	plant(t, dir, "autodiff/gpu_test.go", module+"/kernels/gpu/leaf")
 	plant(t, dir, "kernels/gpu/backend_test.go", module+"/kernels/backend/leaf")
 	plant(t, dir, "kernels/cpu/gpu_test.go", module+"/kernels/gpu/leaf")
-	want := []string{"autodiff/suite.go", "internal/kerneltest/up.go", "internal/use/up.go", "kernels/cpu/gpu_test.go", "rpc/unlisted.go", "store/testify.go"}
+	plant(t, dir, "rpc/internal/codec/down.go", module+"/rpc/internal/wire")
+	plant(t, dir, "rpc/internal/codec/beside.go", module+"/rpc/internal/membership")
+	want := []string{"autodiff/suite.go", "internal/kerneltest/up.go", "internal/use/up.go", "kernels/cpu/gpu_test.go", "rpc/internal/codec/beside.go", "rpc/unlisted.go", "store/testify.go"}
 	compare(t, want, depguard(t, dir))
 }
 

@@ -14,6 +14,7 @@ import (
 // Outcome is how a call ended.
 type Outcome uint8
 
+// The ways in which a call can end.
 const (
 	OutcomeOK Outcome = iota
 	OutcomeError
@@ -31,8 +32,10 @@ func (o Outcome) String() string {
 // Clock tells the time since a worker began; that costs half of what time.Now does.
 type Clock struct{ start time.Time }
 
+// NewClock starts a clock.
 func NewClock() Clock { return Clock{time.Now()} }
 
+// Now is the time since the clock began.
 func (c Clock) Now() time.Duration { return time.Since(c.start) }
 
 // Bounds are the upper ends of the buckets of latencies; the last bucket has none.
@@ -53,11 +56,13 @@ type CallStats struct {
 	took     atomic.Int64                   // nanoseconds, all together
 }
 
+// End counts the end of a call that was under way.
 func (s *CallStats) End(o Outcome) {
 	s.InFlight.Add(-1)
 	s.Ended[o].Add(1)
 }
 
+// Observe counts how long a call took.
 func (s *CallStats) Observe(d time.Duration) {
 	i := 0
 	for i < len(Bounds) && d > Bounds[i] {

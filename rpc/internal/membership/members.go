@@ -72,7 +72,7 @@ type Shell interface {
 }
 
 // New makes the members of a worker that knows only itself; Become and a Join follow.
-func New(me roster.Member, log *slog.Logger, net transport.Network, g *Registry, life context.Context, work *sync.WaitGroup, sh Shell) *Members {
+func New(life context.Context, me roster.Member, log *slog.Logger, net transport.Network, g *Registry, work *sync.WaitGroup, sh Shell) *Members {
 	return &Members{
 		Me: me, log: log, net: net, Registry: g, shell: sh, life: life, work: work, ready: make(chan struct{}),
 		peers: map[int]*Peer{}, byName: map[string]*Peer{}, watchers: map[*watcher]struct{}{},
@@ -437,6 +437,7 @@ func (ms *Members) find(name string) (*Peer, error) {
 	return nil, fmt.Errorf("%w: %q; there are %v", ErrUnknownWorker, name, names)
 }
 
+// NameOf names the worker of a rank, also where there is none.
 func (ms *Members) NameOf(rank int) string {
 	if p := ms.PeerAt(rank); p != nil {
 		return p.Name

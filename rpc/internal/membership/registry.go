@@ -29,6 +29,7 @@ const (
 	keyRanks  = KeyPrefix + "ranks"
 )
 
+// RankKey is where the store has the worker of a rank.
 func RankKey(rank int) string    { return fmt.Sprintf("%srank/%d", KeyPrefix, rank) }
 func nameKey(name string) string { return KeyPrefix + "name/" + name }
 
@@ -50,6 +51,7 @@ type Registry struct {
 	claims []claim // keys of this worker in the store
 }
 
+// NewRegistry makes the part of a worker in a store; life is the worker's.
 func NewRegistry(life context.Context, st store.Store, net transport.Network, log *slog.Logger) *Registry {
 	return &Registry{Store: st, net: net, log: log, life: life}
 }
@@ -57,6 +59,7 @@ func NewRegistry(life context.Context, st store.Store, net transport.Network, lo
 // MaxWorld bounds the ranks: they have 16 bits in the ids of passes.
 const MaxWorld = 1 << 16
 
+// NameRule is what names of workers look like.
 var NameRule = regexp.MustCompile(`^[A-Za-z0-9_:-]{1,127}$`)
 
 // HelloTimeout bounds a greeting, and what is said of others.

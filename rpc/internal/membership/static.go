@@ -26,6 +26,7 @@ func (v voucher) Close() {
 	}
 }
 
+// JoinStatic joins a world whose size is known. become is called when this worker has its place.
 func (ms *Members) JoinStatic(c context.Context, me roster.Member, become func(roster.Member) error) error {
 	if dynamic, err := ms.Registry.Store.Check(c, keyRanks); err != nil {
 		return err

@@ -32,6 +32,7 @@ type Span struct {
 	Sent, Received int64
 }
 
+// SpanKey is the key of a context's span: a trace.ID.
 type SpanKey struct{}
 
 // Begin begins a span.

@@ -45,6 +45,7 @@ type PassInfo struct {
 	NoGrad  bool
 }
 
+// HelloHeader is a greeting: who dialled whom.
 type HelloHeader struct {
 	roster.Member        // who dialled
 	To            string `cbor:"11,keyasint"` // whom it means to reach
@@ -52,11 +53,13 @@ type HelloHeader struct {
 	Digest        uint64 `cbor:"13,keyasint"` // of the workers that it knows
 }
 
+// HelloAnswer answers a greeting that was accepted.
 type HelloAnswer struct {
 	Crossed bool `cbor:"1,keyasint,omitempty"` // the callee has linked, or is about to: its link is the one
 	Sync    bool `cbor:"2,keyasint,omitempty"` // the two do not know the same workers: each is to tell the other of all
 }
 
+// GradientsHeader describes the gradients of a message.
 type GradientsHeader struct {
 	Pass     uint64        `cbor:"1,keyasint"`
 	Message  uint64        `cbor:"2,keyasint"`
@@ -76,6 +79,7 @@ type AbortHeader struct {
 	Err     *Error      `cbor:"2,keyasint"`
 }
 
+// CleanupHeader says that a pass was left.
 type CleanupHeader struct {
 	Pass uint64 `cbor:"1,keyasint"`
 }
@@ -109,7 +113,7 @@ type SparseInfo struct {
 	Extent int `cbor:"2,keyasint"` // rows of the whole gradient
 }
 
-// wireError is an error on the wire.
+// Error is an error on the wire.
 type Error struct {
 	Worker string  `cbor:"1,keyasint"`
 	Text   string  `cbor:"2,keyasint"`
@@ -118,7 +122,7 @@ type Error struct {
 	Causes []Cause `cbor:"5,keyasint,omitempty"`
 }
 
-// wireCause is an error of a listed type: its exported fields in CBOR.
+// Cause is an error of a listed type: its exported fields in CBOR.
 type Cause struct {
 	Name   string `cbor:"1,keyasint"`
 	Fields []byte `cbor:"2,keyasint"`
@@ -161,8 +165,10 @@ func fixed[M any](mode M, err error) M {
 	return mode
 }
 
+// Encode writes CBOR.
 func Encode(v any) ([]byte, error) { return Modes().Enc.Marshal(v) }
 
+// Decode reads what another worker wrote.
 func Decode(b []byte, into any) error {
 	if err := Modes().Dec.Unmarshal(b, into); err != nil {
 		return fmt.Errorf("%w: %w", ErrProtocol, err)
