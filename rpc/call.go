@@ -31,11 +31,11 @@ type calling struct {
 	out   counts.FunctionStats // this worker's calls
 }
 
-func (c *calling) init(p *prepared, work *sync.WaitGroup, end <-chan struct{}) {
-	c.timeout.Store(int64(p.Timeout))
-	c.errors = p.errors
-	c.pool = admission.NewPool(work, end)
-	c.clock = counts.NewClock()
+func (cs *calling) init(p *prepared, work *sync.WaitGroup, end <-chan struct{}) {
+	cs.timeout.Store(int64(p.Timeout))
+	cs.errors = p.errors
+	cs.pool = admission.NewPool(work, end)
+	cs.clock = counts.NewClock()
 }
 
 // request is a call or a fetch before it is put on the wire.
@@ -154,8 +154,8 @@ func (o *outbound) endSpan(err error) {
 }
 
 // outbound gives what a request is put together in.
-func (c *calling) outbound() *outbound {
-	o, _ := c.outbounds.Get().(*outbound)
+func (cs *calling) outbound() *outbound {
+	o, _ := cs.outbounds.Get().(*outbound)
 	if o == nil {
 		o = &outbound{}
 	}
@@ -163,10 +163,10 @@ func (c *calling) outbound() *outbound {
 }
 
 // reuse lets go of what a request held, and keeps its memory.
-func (c *calling) reuse(o *outbound) {
+func (cs *calling) reuse(o *outbound) {
 	if o.empty() {
 		*o = outbound{parcel: o.parcel}
-		c.outbounds.Put(o)
+		cs.outbounds.Put(o)
 	}
 }
 
