@@ -284,8 +284,8 @@ func isNil(err error) bool {
 	return v.Kind() == reflect.Pointer && v.IsNil()
 }
 
-// fromWire makes an error of what came over the wire. What cannot be rebuilt is left out: the text tells
-// of it.
+// fromWire makes an error of what came over the wire. What cannot be rebuilt is left out: the text
+// tells of it.
 func (t errorTypes) fromWire(w *wire.Error) error {
 	e := &RemoteError{Worker: printable.Text(w.Worker, wire.MaxName), Type: printable.Text(w.Type, maxErrorType), Text: printable.Lines(w.Text, maxErrorText), causes: w.Causes[:min(len(w.Causes), maxCauses)]}
 	for _, k := range w.Kinds {

@@ -345,8 +345,8 @@ func (g *Registry) Unclaim() {
 	}
 }
 
-// claimAny takes the rank that is wanted, or the lowest that is free and that mayCome gives, and the
-// name.
+// claimAny takes the rank that is wanted, or the lowest that is free and that mayCome gives, and
+// the name.
 func (g *Registry) claimAny(c context.Context, me *roster.Member, mayCome func(from int) (int, error)) error {
 	named := me.Name != ""
 	for rank := me.Rank; rank < MaxWorld; rank++ {

@@ -38,8 +38,8 @@ func (x *watcher) add(e Change) {
 	}
 }
 
-// Subscribe tells who comes and goes, until c or this worker ends; then the channel is closed. First
-// come the workers that are there, by rank.
+// Subscribe tells who comes and goes, until c or this worker ends; then the channel is closed.
+// First come the workers that are there, by rank.
 func Subscribe[E any](c context.Context, ms *Members, as func(Change) E) <-chan E {
 	out := make(chan E)
 	ms.mu.Lock()

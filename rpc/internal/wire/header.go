@@ -14,11 +14,13 @@ import (
 // The headers of calls, fetches and answers are written by hand, for speed; what follows the last
 // field is the value, in CBOR. Numbers are varints, ids 8 bytes, little-endian:
 //
-//	call, fetch  flags 1, function (length, bytes; empty in a fetch), [timeout], [ticket], [span], [reference], [shares], [pass], arguments
+//	call, fetch  flags 1, function (length, bytes; empty in a fetch), [timeout], [ticket], [span],
+//	             [reference], [shares], [pass], arguments
 //	answer       flags 1, [error], [shares], [pass], value
 //	reference, shares, error: length, CBOR
-//	pass         pass id, message id, tensors, and per tensor: device kind 1 (its highest bit: requires a gradient), device index;
-//	             the messages they come from (ids), ancestors, and per ancestor: id, those it comes from (ids)
+//	pass         pass id, message id, tensors, and per tensor: device kind 1 (its highest bit:
+//	             requires a gradient), device index; the messages they come from (ids), ancestors,
+//	             and per ancestor: id, those it comes from (ids)
 const (
 	flagTimeout = 1 << iota
 	flagTicket
