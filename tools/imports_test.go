@@ -36,8 +36,8 @@ func TestImportRulesAreTheTableOfTheDesign(t *testing.T) {
 	compare(t, want, depguard(t, dir))
 }
 
-// TestTheWallsOfTransportAreTheTableOfTheDesign plants imports between all packages inside transport, and
-// from each of them of its public face.
+// TestTheWallsOfTransportAreTheTableOfTheDesign plants imports between all packages inside
+// transport, and from each of them of its public face.
 func TestTheWallsOfTransportAreTheTableOfTheDesign(t *testing.T) {
 	const inside = "transport/internal/"
 	walls := wallsTable(t, inside)
