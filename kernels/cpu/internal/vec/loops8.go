@@ -34,8 +34,8 @@ func zip8(o, a, b []float32, c f32x8, f func(a, b, c f32x8) f32x8) {
 	archsimd.ClearAVXUpperBits()
 }
 
-// products8 is Σ(a−c)(b−c) in float64, in two places, so that an addition need not wait for the one
-// before.
+// products8 is Σ(a−c)(b−c) in float64, in two places, so that an addition need not wait for the
+// one before.
 func products8(a, b []float32, c float64) float64 {
 	b = b[:len(a)]
 	var s0, s1 f64x4

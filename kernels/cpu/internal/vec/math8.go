@@ -28,8 +28,8 @@ func abs8(x f32x8) f32x8 { return x.AsInt32x8().AndNot(k.sign.x8().AsInt32x8()).
 
 func neg8(x f32x8) f32x8 { return x.AsInt32x8().Xor(k.sign.x8().AsInt32x8()).AsFloat32x8() }
 
-// expParts8 gives p and whole n with exp(x+rest) = p·2ⁿ, for a rest far smaller than x. A NaN stays
-// one.
+// expParts8 gives p and whole n with exp(x+rest) = p·2ⁿ, for a rest far smaller than x. A NaN
+// stays one.
 func expParts8(x, rest f32x8) (p, n f32x8) {
 	low, high, whole := k.expLow.x8(), k.expHigh.x8(), k.rounder.x8()
 	x = where8(x.Less(low), low, x)
