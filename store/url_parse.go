@@ -67,6 +67,10 @@ func parse(raw string, cfg OpenConfig) place {
 func (p *place) split(raw string) {
 	scheme, rest, found := strings.Cut(raw, "://")
 	if _, own := p.cfg.Schemes[scheme]; !found || !own && !ownScheme(scheme) {
+		if _, _, err := net.SplitHostPort(raw); !found && err == nil {
+			p.wrong("%q has no scheme; expected tcp://%s", clip(raw), clip(raw))
+			return
+		}
 		there := slices.Sorted(maps.Keys(p.cfg.Schemes))
 		there = append(there, "env", "tcp", "file")
 		p.wrong("No rendezvous handler for %q; there are %s://, and OpenConfig.Schemes takes more",

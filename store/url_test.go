@@ -34,6 +34,7 @@ func TestABadURLIsRefusedWithAllThatIsWrongWithIt(t *testing.T) {
 	}{
 		{"invalid://foo", nil, []string{`No rendezvous handler for "invalid://"`}},
 		{"", nil, []string{"No rendezvous handler for"}},
+		{"127.0.0.1:29500", nil, []string{`"127.0.0.1:29500" has no scheme; expected tcp://127.0.0.1:29500`}},
 		{"://", nil, []string{"No rendezvous handler for"}},
 		{"tcp://127.0.0.1?rank=0&world_size=1", nil, []string{"port number missing"}},
 		{"tcp://127.0.0.1:23456?world_size=1", nil, []string{"rank parameter missing"}},
