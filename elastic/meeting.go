@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -36,7 +35,6 @@ type meeting struct {
 	own string // the key by which this node said last that it is clear
 
 	mu      sync.Mutex
-	last    rdzv.Placement
 	ended   bool     // for all nodes
 	barrier *barrier // of the round that is coming
 }
@@ -139,9 +137,6 @@ func (m *meeting) listen(c context.Context) {
 func (m *meeting) note(a rdzv.Action) {
 	m.mu.Lock()
 	m.ended = a.Kind == rdzv.Finished
-	if a.Kind == rdzv.Place {
-		m.last = a.Placement
-	}
 	m.mu.Unlock()
 	m.waits.heard(a)
 }
@@ -232,27 +227,30 @@ func (m *meeting) hasten(c context.Context, end func()) {
 	}
 }
 
-// part says that this node knows of the end, and waits for the others to say so if their store is
-// here.
+// partedKey is a queue of those who know of the end and need the store no more.
+const partedKey = "parted"
+
+// part says that this node knows of the end. If the store is here it waits for all others to say so,
+// also those that are redundant or wait. Who is lost says nothing: then it is c that ends this.
 func (m *meeting) part(c context.Context) {
 	m.mu.Lock()
-	ended, last := m.ended, m.last
+	ended := m.ended
 	m.mu.Unlock()
 	if !ended {
 		return
 	}
 	m.conclude(c)
-	if last.Nodes < 2 {
+	if m.spec.Meet != nil {
+		return // the store outlives them all
+	}
+	if !m.hosts {
+		_ = m.st.Push(c, partedKey, nil)
 		return
 	}
-	parted := func(rank int) string { return fmt.Sprintf("parted/%d/%d", last.Round, rank) }
-	err := m.st.Set(c, parted(last.Rank), nil)
-	if err != nil || !m.hosts {
-		return
+	all, _ := m.rdzv.Latest()
+	for range all.Nodes + all.Waiting + all.Redundant - 1 {
+		if _, err := m.st.Pop(c, partedKey); err != nil {
+			return
+		}
 	}
-	others := make([]string, last.Nodes)
-	for rank := range others {
-		others[rank] = parted(rank)
-	}
-	_ = m.st.Wait(c, others...) // who is lost says nothing: then it is c that ends this
 }
