@@ -5,5 +5,5 @@
 // stream of the QUIC connection.
 //
 // Who has not proved itself holds one of few places (admission.go). In a crowd only dials with the
-// mark of a member are answered (opening.go).
+// mark of a member are answered (filter.go).
 package link
