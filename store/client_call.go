@@ -104,10 +104,13 @@ func (cl *Client) run(k *call, f func(*link) error) error {
 		if errors.Is(o.err, errNotYet) {
 			return errNotYet
 		}
-		if o.late && last != nil {
+		gone := failedToDial(o.err) && errors.Is(last, ErrNotTLS) // what the server was says more
+		if last != nil && (o.late || o.final && gone) {
 			o.err = fmt.Errorf("%w (%w)", o.err, last)
 		}
-		last = o.err
+		if !gone {
+			last = o.err
+		}
 		wait, over, err := r.next(o, rand.Float64())
 		if over {
 			return err
@@ -174,8 +177,7 @@ func (cl *Client) explain(k *call, o outcome) outcome {
 		o.final = true
 	case hungUp(o.err):
 		cl.dropIdle()
-		var op *net.OpError
-		if errors.As(o.err, &op) && op.Op == "dial" {
+		if failedToDial(o.err) {
 			o.err = unreachable(o.err)
 		} else {
 			o.err = fmt.Errorf("%w: %w", errHungUp, o.err)
@@ -206,6 +208,11 @@ func hungUp(err error) bool {
 	var op *net.OpError
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.ErrClosedPipe) ||
 		errors.As(err, &op)
+}
+
+func failedToDial(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial"
 }
 
 func unreachable(err error) error {

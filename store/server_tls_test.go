@@ -248,3 +248,24 @@ func TestAHandshakeThatDoesNotEndIsGivenUp(t *testing.T) {
 		})
 	}
 }
+
+// A server without TLS hangs up on a hello that it cannot read. If it is gone by the time of the
+// last try, then that it had no TLS is still the news.
+func TestAServerThatHadNoTLSAndIsGoneIsCalledOneWithoutTLS(t *testing.T) {
+	_, client := identity(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		nc, err := l.Accept()
+		_ = l.Close()
+		if err == nil {
+			_ = nc.Close()
+		}
+	}()
+	_, err = Dial(t.Context(), ClientConfig{Addr: l.Addr().String(), TLS: client, Timeout: 200 * time.Millisecond})
+	<-served
+	require.ErrorIs(t, err, ErrTimeout)
+	require.ErrorIs(t, err, ErrNotTLS)
+}
