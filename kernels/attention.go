@@ -37,6 +37,9 @@ func (i Attention) Infer(in []Type) ([]Type, error) {
 	return []Type{in[0], {in[0].Dtype, sums}}, nil
 }
 
+// Two products, and the softmax of a score.
+func (i Attention) flops(in, _ []Type) int { return (4*in[0].Shape[3] + 5) * scores(in, i.Causal) }
+
 // AttentionGrad is the gradient of Attention: (q, k, v, y and the logarithms as Attention gave
 // them, gy like y) → (gq, gk, gv).
 type AttentionGrad struct {
@@ -69,4 +72,19 @@ func (i AttentionGrad) Infer(in []Type) ([]Type, error) {
 		return nil, refuse(i, in, "gradients of %d and %d rows do not lie side by side", q[1], k[1])
 	}
 	return result(i, in, in[0].Dtype, device.Shape{q[0], q[1], 3 * q[2], q[3]})
+}
+
+// Five products.
+func (i AttentionGrad) flops(in, _ []Type) int {
+	return (10*in[0].Shape[3] + 5) * scores(in, i.Causal)
+}
+
+// scores is how many products of a query and a key attention takes.
+func scores(in []Type, causal bool) int {
+	q, s := in[0].Shape, in[1].Shape[1]
+	n := q[1] * s
+	if causal {
+		n -= q[1] * (q[1] - 1) / 2
+	}
+	return q[0] * q[2] * n
 }

@@ -170,6 +170,8 @@ func (i Col2im) Infer(in []Type) ([]Type, error) {
 	return x, nil
 }
 
+func (i Col2im) flops(in, out []Type) int { return elems(in, 0) }
+
 // Conv2d correlates images with kernels: (x (n, c, h, w), w (o, c, kh, kw)) → (n, o, oh, ow).
 // Padding adds nothing.
 type Conv2d struct{ Window }
@@ -194,6 +196,8 @@ func (i Conv2d) Infer(in []Type) ([]Type, error) {
 	}
 	return result(i, in, in[0].Dtype, device.Shape{x[0], w[0], out[0], out[1]})
 }
+
+func (i Conv2d) flops(in, out []Type) int { return 2 * elems(out, 0) * in[1].Shape[1:].Elems() }
 
 // weights checks that operand k is kernels of the window's extents.
 func (w Window) weights(i Instr, in []Type, k int) error {
@@ -234,6 +238,8 @@ func (i Conv2dGradX) Infer(in []Type) ([]Type, error) {
 	return x, i.gradient(i, in, 1, x[0].Shape, w)
 }
 
+func (i Conv2dGradX) flops(in, out []Type) int { return 2 * elems(in, 1) * in[0].Shape[1:].Elems() }
+
 // gradient checks that operand k has the shape of the result of images x and kernels w.
 func (w Window) gradient(i Instr, in []Type, k int, x, kernels device.Shape) error {
 	out, err := w.Whole().Over(x[2], x[3])
@@ -269,3 +275,5 @@ func (i Conv2dGradW) Infer(in []Type) ([]Type, error) {
 	}
 	return w, i.gradient(i, in, 1, x, w[0].Shape)
 }
+
+func (i Conv2dGradW) flops(in, out []Type) int { return 2 * elems(in, 1) * out[0].Shape[1:].Elems() }

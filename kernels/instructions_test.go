@@ -272,3 +272,14 @@ func TestStringTellsInstructionsApart(t *testing.T) {
 	require.Equal(t, 24, f32(2, 3).Bytes())
 	require.Equal(t, 8, f64().Bytes())
 }
+
+func TestEveryElementwiseFunctionHasAWholeRow(t *testing.T) {
+	for fn := range UnaryFn(UnaryFns) {
+		require.NotEmpty(t, unaries[fn].name, "of unary function %d", fn)
+		require.Positive(t, fn.Weight(), "of %v", fn)
+	}
+	for fn := range BinaryFn(BinaryFns) {
+		require.NotEmpty(t, binaries[fn].name, "of binary function %d", fn)
+		require.Positive(t, fn.Weight(), "of %v", fn)
+	}
+}

@@ -37,8 +37,16 @@ func (i UpdateMany) Infer(in []Type) ([]Type, error) {
 	return out, nil
 }
 
+func (i UpdateMany) flops(in, out []Type) int {
+	total := 0
+	for k := range out {
+		total += 4 * elems(out, k)
+	}
+	return total
+}
+
 // overwrites says whether a result replaces an operand.
-func (i UpdateMany) overwrites(result, operand int) bool {
+func (i UpdateMany) overwrites(_, _ []Type, result, operand int) bool {
 	ins, outs := i.Width()
 	return result/outs == operand/ins && operand%ins == Replaced(result%outs)
 }

@@ -96,6 +96,26 @@ func (i Map) Infer(in []Type) ([]Type, error) {
 	return out, nil
 }
 
+func (i Map) flops(in, out []Type) int {
+	folds := 0
+	for _, o := range i.Outs {
+		if o.Fold != nil {
+			folds++
+		}
+	}
+	return (len(i.Steps) + folds) * i.Shape.Elems()
+}
+
+// No step reads the operand, in place, after the one that writes the result.
+func (i Map) overwrites(in, _ []Type, result, operand int) bool {
+	n, o := len(in), i.Outs[result]
+	if o.Fold != nil || o.Reg < n || !in[operand].Shape.Equal(i.Shape) {
+		return false
+	}
+	first := slices.IndexFunc(i.Outs, func(p Out) bool { return p.Fold == nil && p.Reg == o.Reg })
+	return first == result && i.LastReads(n)[operand] <= o.Reg-n
+}
+
 // checkStep checks that step k is a function of registers that are there before it.
 func (i Map) checkStep(in []Type, k int, s Step, whole Type) error {
 	args := s.Args[:]
@@ -140,6 +160,19 @@ func (i MatMulThen) Infer(in []Type) ([]Type, error) {
 		return nil, refuse(i, in, "the map has not the product's shape %v", c[0].Shape)
 	}
 	return i.Then.Infer(append(c, in[2:]...))
+}
+
+func (i MatMulThen) flops(in, out []Type) int {
+	c, err := i.MatMul.Infer(in[:2])
+	if err != nil {
+		return 0
+	}
+	return i.MatMul.flops(in[:2], c) + i.Then.flops(append(c, in[2:]...), out)
+}
+
+func (i MatMulThen) overwrites(in, out []Type, result, operand int) bool {
+	then := append([]Type{{in[0].Dtype, i.Then.Shape}}, in[2:]...)
+	return operand >= 2 && i.Then.overwrites(then, out, result, operand-1)
 }
 
 // LastReads gives for each register of a map of n operands the last step that reads it: len(Steps)

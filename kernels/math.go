@@ -7,138 +7,6 @@ import (
 	"github.com/weft-project/weft/device"
 )
 
-// UnaryFn is a function of one element.
-type UnaryFn uint8
-
-// The unary functions. Scale and Shift use the instruction's constant.
-const (
-	Neg UnaryFn = iota
-	Exp
-	Log
-	Sqrt
-	Tanh
-	Sigmoid
-	Relu
-	Gelu  // exact: x·Φ(x), by the error function
-	Scale // x·C
-	Shift // x+C
-	Abs
-	Ceil
-	Floor
-	Sin
-	Cos
-	Log1p    // log(1+x)
-	Expm1    // eˣ-1
-	Softplus // log(1+eˣ)
-	numUnary
-)
-
-var unaryNames = [numUnary]string{"Neg", "Exp", "Log", "Sqrt", "Tanh", "Sigmoid", "Relu", "Gelu", "Scale", "Shift",
-	"Abs", "Ceil", "Floor", "Sin", "Cos", "Log1p", "Expm1", "Softplus"}
-
-func (f UnaryFn) String() string {
-	if f < numUnary {
-		return unaryNames[f]
-	}
-	return fmt.Sprintf("UnaryFn(%d)", uint8(f))
-}
-
-// Unary applies Fn to each element: x → like x.
-type Unary struct {
-	Fn UnaryFn
-	C  float64 // the constant of Scale and Shift; others ignore it
-}
-
-func (i Unary) String() string {
-	if i.Fn == Scale || i.Fn == Shift {
-		return fmt.Sprintf("%v(%v)", i.Fn, i.C)
-	}
-	return i.Fn.String()
-}
-
-// Infer takes one tensor of floats.
-func (i Unary) Infer(in []Type) ([]Type, error) {
-	if err := expectFloats(i, in, 1); err != nil {
-		return nil, err
-	}
-	if i.Fn >= numUnary {
-		return nil, refuse(i, in, "there is no such function")
-	}
-	return []Type{in[0]}, nil
-}
-
-// BinaryFn is a function of two elements.
-type BinaryFn uint8
-
-// The binary functions. The gradients are functions of a saved value and of the gradient gy of the
-// result y.
-const (
-	Add BinaryFn = iota
-	Sub
-	Mul
-	Div
-	TanhGrad    // (y, gy) → gy·(1-y²)
-	SigmoidGrad // (y, gy) → gy·y·(1-y)
-	ReluGrad    // (x, gy) → 0 where x ≤ 0, else gy: where x is NaN too
-	GeluGrad    // (x, gy) → gy·(Φ(x) + x·φ(x))
-	Pow         // a to the b
-	Maximum     // NaN where either is
-	Minimum     // NaN where either is
-	Less        // 1 where a < b, else 0
-	LessEqual   // 1 where a ≤ b, else 0
-	Equal       // 1 where a = b, else 0
-	numBinary
-)
-
-var binaryNames = [numBinary]string{"Add", "Sub", "Mul", "Div", "TanhGrad", "SigmoidGrad", "ReluGrad", "GeluGrad",
-	"Pow", "Maximum", "Minimum", "Less", "LessEqual", "Equal"}
-
-func (f BinaryFn) String() string {
-	if f < numBinary {
-		return binaryNames[f]
-	}
-	return fmt.Sprintf("BinaryFn(%d)", uint8(f))
-}
-
-// Binary applies Fn to pairs of elements, with numpy's broadcasting: (a, b) → their common shape.
-type Binary struct{ Fn BinaryFn }
-
-func (i Binary) String() string { return i.Fn.String() }
-
-// Infer takes two tensors of one floating-point dtype whose shapes broadcast.
-func (i Binary) Infer(in []Type) ([]Type, error) {
-	if err := expectFloats(i, in, 2); err != nil {
-		return nil, err
-	}
-	if i.Fn >= numBinary {
-		return nil, refuse(i, in, "there is no such function")
-	}
-	s, ok := broadcastShapes(in[0].Shape, in[1].Shape)
-	if !ok {
-		return nil, refuse(i, in, "the shapes do not broadcast")
-	}
-	return result(i, in, in[0].Dtype, s)
-}
-
-// broadcastShapes is the common shape of two operands by numpy's rules.
-func broadcastShapes(a, b device.Shape) (device.Shape, bool) {
-	if len(a) < len(b) {
-		a, b = b, a
-	}
-	s := a.Clone()
-	for k := range b {
-		at := len(a) - len(b) + k
-		switch {
-		case a[at] == b[k] || b[k] == 1:
-		case a[at] == 1:
-			s[at] = b[k]
-		default:
-			return nil, false
-		}
-	}
-	return s, true
-}
-
 // MatMul multiplies matrices in the last two axes, (…, m, k)·(…, k, n) → (…, m, n); the axes before
 // broadcast. TransA and TransB say that an operand's last two axes are stored swapped.
 type MatMul struct{ TransA, TransB bool }
@@ -166,6 +34,11 @@ func (i MatMul) Infer(in []Type) ([]Type, error) {
 		return nil, refuse(i, in, "the axes before the last two do not broadcast")
 	}
 	return result(i, in, in[0].Dtype, append(s, m, n))
+}
+
+func (i MatMul) flops(in, out []Type) int {
+	_, k := matrixDims(in[0].Shape, i.TransA)
+	return 2 * k * elems(out, 0)
 }
 
 // matrixDims gives rows and columns of the last two axes, as used.
@@ -235,6 +108,8 @@ func (i Reduce) Infer(in []Type) ([]Type, error) {
 	}
 	return result(i, in, in[0].Dtype, reducedShape(in[0].Shape, mask, i.Keep))
 }
+
+func (i Reduce) flops(in, out []Type) int { return elems(in, 0) }
 
 // noneEmpty refuses to reduce an empty axis of in[0].
 func noneEmpty(i Instr, in []Type, mask []bool, fn ReduceFn) error {
@@ -308,3 +183,5 @@ func (i MaxGrad) Infer(in []Type) ([]Type, error) {
 	}
 	return []Type{in[0]}, nil
 }
+
+func (i MaxGrad) flops(in, out []Type) int { return 2 * elems(in, 0) }

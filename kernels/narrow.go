@@ -68,6 +68,11 @@ func (i Narrow) Infer(in []Type) ([]Type, error) {
 	return out, nil
 }
 
+// Elements of one size lie at the same places.
+func (i Narrow) overwrites(in, out []Type, result, operand int) bool {
+	return in[operand].Dtype == out[result].Dtype && overwrites(i.Of, Widened(in), Widened(out), result, operand)
+}
+
 func (i Narrow) hasProduct(in []Type) bool {
 	_, ok := Unviewed(i.Of).(MatMulThen)
 	return ok && Widened(in[:1])[0].Dtype == device.Float32

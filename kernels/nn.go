@@ -56,6 +56,8 @@ func (i ScatterAdd) Infer(in []Type) ([]Type, error) {
 	return result(i, in, gy.Dtype, slices.Concat(device.Shape{i.Rows}, gy.Shape[r:]))
 }
 
+func (i ScatterAdd) flops(in, out []Type) int { return elems(in, 1) }
+
 // Softmax is exp(x)/Σexp(x) along an axis, or its logarithm, computed without overflow: x → like x.
 type Softmax struct {
 	Axis int
@@ -73,6 +75,13 @@ func (i Softmax) Infer(in []Type) ([]Type, error) {
 		return nil, err
 	}
 	return []Type{in[0]}, nil
+}
+
+// Of each element: maximum, difference, exponential, sum, quotient, or as much.
+func (i Softmax) flops(in, out []Type) int { return 5 * elems(in, 0) }
+
+func (i Softmax) overwrites(in, out []Type, result, operand int) bool {
+	return in[operand].Equal(out[result])
 }
 
 // SoftmaxGrad is the gradient of Softmax: (y, gy) → like y, where y is the result and gy its
@@ -100,6 +109,12 @@ func (i SoftmaxGrad) Infer(in []Type) ([]Type, error) {
 	return []Type{in[0]}, nil
 }
 
+func (i SoftmaxGrad) flops(in, out []Type) int { return 5 * elems(in, 0) }
+
+func (i SoftmaxGrad) overwrites(in, out []Type, result, operand int) bool {
+	return in[operand].Equal(out[result])
+}
+
 // CrossEntropy is the mean over rows of -log softmax(logits)[label]: (logits [n, c], labels [n],
 // int32 or int64) → scalar. A label out of [0, c) is an [IndexError] of Run.
 type CrossEntropy struct{}
@@ -116,6 +131,8 @@ func (i CrossEntropy) Infer(in []Type) ([]Type, error) {
 	}
 	return []Type{{in[0].Dtype, device.Shape{}}}, nil
 }
+
+func (i CrossEntropy) flops(in, out []Type) int { return 5 * elems(in, 0) }
 
 func checkLogits(i Instr, in []Type) error {
 	logits, labels := in[0], in[1]
@@ -155,6 +172,13 @@ func (i CrossEntropyGrad) Infer(in []Type) ([]Type, error) {
 	return []Type{in[0]}, nil
 }
 
+func (i CrossEntropyGrad) flops(in, out []Type) int { return 5 * elems(in, 0) }
+
+// Row by row; what all rows read must stay.
+func (i CrossEntropyGrad) overwrites(in, out []Type, result, operand int) bool {
+	return operand == 0
+}
+
 // Normalize is (x-mean)/√(variance+Eps) along the last axis, with the biased variance: layer norm
 // without its affine part. x → like x.
 type Normalize struct{ Eps float64 }
@@ -167,6 +191,12 @@ func (i Normalize) Infer(in []Type) ([]Type, error) {
 		return nil, err
 	}
 	return inferNormalize(i, in)
+}
+
+func (i Normalize) flops(in, out []Type) int { return 7 * elems(in, 0) }
+
+func (i Normalize) overwrites(in, out []Type, result, operand int) bool {
+	return in[operand].Equal(out[result])
 }
 
 func inferNormalize(i Instr, in []Type) ([]Type, error) {
@@ -192,6 +222,12 @@ func (i NormalizeGrad) Infer(in []Type) ([]Type, error) {
 	return inferNormalize(i, in)
 }
 
+func (i NormalizeGrad) flops(in, out []Type) int { return 11 * elems(in, 0) }
+
+func (i NormalizeGrad) overwrites(in, out []Type, result, operand int) bool {
+	return in[operand].Equal(out[result])
+}
+
 // LayerNorm normalises the last axis, of extent d, and gives it a scale and a shift of its own: (x,
 // gamma [d], beta [d]) → like x. It is Normalize with its affine part.
 type LayerNorm struct{ Eps float64 }
@@ -207,6 +243,13 @@ func (i LayerNorm) Infer(in []Type) ([]Type, error) {
 		return nil, err
 	}
 	return in[:1:1], nil
+}
+
+func (i LayerNorm) flops(in, out []Type) int { return 9 * elems(in, 0) }
+
+// Row by row; what all rows read must stay.
+func (i LayerNorm) overwrites(in, out []Type, result, operand int) bool {
+	return operand == 0
 }
 
 // affine checks that parameters have the extent of the last axis of in[0].
@@ -237,4 +280,11 @@ func (i LayerNormGrad) Infer(in []Type) ([]Type, error) {
 		return nil, refuse(i, in, "the gradient has not the shape of x")
 	}
 	return []Type{in[0], in[1], in[1]}, nil
+}
+
+func (i LayerNormGrad) flops(in, out []Type) int { return 15 * elems(in, 0) }
+
+// Row by row; what all rows read must stay.
+func (i LayerNormGrad) overwrites(in, out []Type, result, operand int) bool {
+	return result == 0 && operand != 1
 }

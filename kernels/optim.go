@@ -231,6 +231,13 @@ func (i Update) Infer(in []Type) ([]Type, error) {
 	return out, nil
 }
 
+// A handful for each number that is kept.
+func (i Update) flops(in, out []Type) int { return 4 * len(out) * elems(in, 0) }
+
+func (i Update) overwrites(in, out []Type, result, operand int) bool {
+	return operand == Replaced(result) && in[operand].Equal(out[result])
+}
+
 // SumSquares adds the squares of all elements to a float64: (x, sum) → sum. Squares and sums are
 // float64 whatever x is. The result may be written over the sum.
 type SumSquares struct{}
@@ -249,4 +256,10 @@ func (i SumSquares) Infer(in []Type) ([]Type, error) {
 		return nil, refuse(i, in, "the sum must be %v", sum)
 	}
 	return in[1:], nil
+}
+
+func (i SumSquares) flops(in, out []Type) int { return 2 * elems(in, 0) }
+
+func (i SumSquares) overwrites(in, out []Type, result, operand int) bool {
+	return in[operand].Equal(out[result])
 }

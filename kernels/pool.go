@@ -15,6 +15,8 @@ func (i MaxPool2d) String() string { return fmt.Sprintf("MaxPool2d(%v)", i.Windo
 // Infer takes images of floats.
 func (i MaxPool2d) Infer(in []Type) ([]Type, error) { return i.pooled(i, in) }
 
+func (i MaxPool2d) flops(in, out []Type) int { return elems(out, 0) * i.Kernel[0] * i.Kernel[1] }
+
 // pooled is the result of a window that goes over each channel of images, the only operand.
 func (w Window) pooled(i Instr, in []Type) ([]Type, error) {
 	if err := expectFloats(i, in, 1); err != nil {
@@ -67,6 +69,8 @@ func (i MaxPool2dGrad) Infer(in []Type) ([]Type, error) {
 	return []Type{in[0]}, i.halves(i, in)
 }
 
+func (i MaxPool2dGrad) flops(in, out []Type) int { return elems(in, 0) }
+
 // AvgPool2d is the mean of the elements under the window: (n, c, h, w) → (n, c, oh, ow). The
 // padding counts as zeros, unless Inside: then the mean is of what lies inside of the image.
 type AvgPool2d struct {
@@ -80,6 +84,8 @@ func (i AvgPool2d) String() string {
 
 // Infer takes images of floats.
 func (i AvgPool2d) Infer(in []Type) ([]Type, error) { return i.pooled(i, in) }
+
+func (i AvgPool2d) flops(in, out []Type) int { return elems(out, 0) * i.Kernel[0] * i.Kernel[1] }
 
 // AvgPool2dGrad is the gradient of AvgPool2d: gy → (n, c, Height, Width).
 type AvgPool2dGrad struct {
@@ -109,3 +115,5 @@ func (i AvgPool2dGrad) Infer(in []Type) ([]Type, error) {
 	}
 	return x, i.halves(i, in)
 }
+
+func (i AvgPool2dGrad) flops(in, out []Type) int { return elems(out, 0) }

@@ -68,6 +68,8 @@ func (i Random) Infer(in []Type) ([]Type, error) {
 	return result(i, in, i.Type.Dtype, i.Type.Shape)
 }
 
+func (i Random) flops(in, out []Type) int { return elems(out, 0) }
+
 // expectKey checks that operand k is a seed and a counter.
 func expectKey(i Instr, in []Type, k int) error {
 	if in[k].Dtype != device.Int64 || !in[k].Shape.Equal(device.Shape{2}) {
@@ -105,4 +107,10 @@ func (i Dropout) Infer(in []Type) ([]Type, error) {
 		return nil, err
 	}
 	return []Type{in[0]}, nil
+}
+
+func (i Dropout) flops(in, out []Type) int { return elems(out, 0) }
+
+func (i Dropout) overwrites(in, out []Type, result, operand int) bool {
+	return in[operand].Equal(out[result])
 }

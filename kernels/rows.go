@@ -52,6 +52,12 @@ func (i OnRows) Infer(in []Type) ([]Type, error) {
 	return out, nil
 }
 
+func (i OnRows) flops(in, out []Type) int { return 4 * len(out) * elems(in, 1) }
+
+func (i OnRows) overwrites(in, out []Type, result, operand int) bool {
+	return operand == Replaced(result) && in[operand].Equal(out[result])
+}
+
 // Replaced is the operand that result k of an [Update], or of one of rows, replaces: each but the
 // second, which is the gradient.
 func Replaced(k int) int {

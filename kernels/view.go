@@ -96,6 +96,10 @@ func (i Viewed) Infer(in []Type) ([]Type, error) {
 	return out, nil
 }
 
+func (i Viewed) overwrites(in, out []Type, result, operand int) bool {
+	return i.In[operand] == nil && overwrites(i.Of, i.Seen(in), out, result, operand)
+}
+
 // Seen are the types that the instruction sees.
 func (i Viewed) Seen(in []Type) []Type {
 	seen := slices.Clone(in)

@@ -130,7 +130,7 @@ func (g gen) draw(family string) (kernels.Instr, []Tensor) {
 	d := g.float()
 	switch family {
 	case "Unary":
-		i := kernels.Unary{Fn: kernels.UnaryFn(g.IntN(int(kernels.Softplus) + 1)), C: g.NormFloat64()}
+		i := kernels.Unary{Fn: kernels.UnaryFn(g.IntN(kernels.UnaryFns)), C: g.NormFloat64()}
 		x := g.tensor(d, g.shape(0))
 		if i.Fn == kernels.Log || i.Fn == kernels.Sqrt {
 			for k, v := range x.V {
@@ -140,7 +140,7 @@ func (g gen) draw(family string) (kernels.Instr, []Tensor) {
 		return i, []Tensor{x}
 	case "Binary":
 		a, b := g.pair()
-		return kernels.Binary{Fn: kernels.BinaryFn(g.IntN(int(kernels.Equal) + 1))}, []Tensor{g.tensor(d, a), g.tensor(d, b)}
+		return kernels.Binary{Fn: kernels.BinaryFn(g.IntN(kernels.BinaryFns))}, []Tensor{g.tensor(d, a), g.tensor(d, b)}
 	case "MatMul":
 		return g.matMul(d)
 	case "MatMulThen":

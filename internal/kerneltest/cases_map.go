@@ -35,9 +35,9 @@ func (g gen) expression(s device.Shape, operands int) kernels.Map {
 		}
 		step := kernels.Step{Args: [2]int{reg(), reg()}}
 		if g.chance(0.4) {
-			step.Op = kernels.Unary{Fn: kernels.UnaryFn(g.IntN(int(kernels.Softplus) + 1)), C: g.NormFloat64()}
+			step.Op = kernels.Unary{Fn: kernels.UnaryFn(g.IntN(kernels.UnaryFns)), C: g.NormFloat64()}
 		} else {
-			step.Op = kernels.Binary{Fn: kernels.BinaryFn(g.IntN(int(kernels.Equal) + 1))}
+			step.Op = kernels.Binary{Fn: kernels.BinaryFn(g.IntN(kernels.BinaryFns))}
 		}
 		i.Steps = append(i.Steps, step)
 	}

@@ -48,6 +48,17 @@ func checkIDs[I int32 | int64](i kernels.Instr, ids []I, n int) error {
 	return nil
 }
 
+// gathers are the bodies of what reads and adds rows by their numbers.
+func gathers[T vec.Float](i kernels.Instr, in, _ []kernels.Type) parallel.Body {
+	switch i := i.(type) {
+	case kernels.Gather:
+		return gatherBody[T](i, in)
+	case kernels.ScatterAdd:
+		return scatterAddBody[T](i, in)
+	}
+	return nil
+}
+
 func gatherBody[T device.Float](i kernels.Gather, in []kernels.Type) parallel.Body {
 	n, row := in[0].Shape[0], in[0].Shape[1:].Elems()
 	ids := idReader(i, in[1].Dtype)

@@ -10,6 +10,21 @@ import (
 	"github.com/weft-project/weft/kernels/cpu/internal/vec"
 )
 
+// norms are the bodies of what normalises rows.
+func norms[T vec.Float](i kernels.Instr, in, _ []kernels.Type) parallel.Body {
+	switch i := i.(type) {
+	case kernels.Normalize:
+		return normalizeBody[T](i, in[0])
+	case kernels.NormalizeGrad:
+		return normalizeGradBody[T](i, in[0])
+	case kernels.LayerNorm:
+		return layerNormBody[T](i, in[0])
+	case kernels.LayerNormGrad:
+		return layerNormGradBody[T](i, in[0])
+	}
+	return nil
+}
+
 // moments gives the mean of a row and 1/√(variance+eps), in two passes.
 func moments[T vec.Float](v *vec.Loops[T], x []T, eps float64) (mean, rstd float64) {
 	mean = v.Sum(x) / float64(len(x))

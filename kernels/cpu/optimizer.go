@@ -27,6 +27,17 @@ func updateArgsOf[T device.Float](outs, ins [][]byte) updateArgs[T] {
 	return x
 }
 
+// updates are the bodies of optimizers' steps.
+func updates[T vec.Float](i kernels.Instr, _, _ []kernels.Type) parallel.Body {
+	switch i := i.(type) {
+	case kernels.Update:
+		return updateBody[T](i)
+	case kernels.UpdateMany:
+		return updateManyBody[T](i)
+	}
+	return nil
+}
+
 func updateBody[T vec.Float](i kernels.Update) parallel.Body {
 	return updateManyBody[T](kernels.UpdateMany{Of: i})
 }

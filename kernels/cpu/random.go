@@ -74,6 +74,17 @@ func drawBody[T vec.Float](fn func(key philox, o, x []T, first int)) parallel.Bo
 	}
 }
 
+// randoms are the bodies of what draws.
+func randoms[T vec.Float](i kernels.Instr, _, _ []kernels.Type) parallel.Body {
+	switch i := i.(type) {
+	case kernels.Random:
+		return randomBody[T](i)
+	case kernels.Dropout:
+		return dropoutBody[T](i)
+	}
+	return nil
+}
+
 func randomBody[T vec.Float](i kernels.Random) parallel.Body {
 	if i.Fn == kernels.Bernoulli {
 		t := threshold(i.P)

@@ -10,6 +10,21 @@ import (
 	"github.com/weft-project/weft/kernels/cpu/internal/vec"
 )
 
+// softmaxes are the bodies of softmax and of the loss by it.
+func softmaxes[T vec.Float](i kernels.Instr, in, _ []kernels.Type) parallel.Body {
+	switch i := i.(type) {
+	case kernels.Softmax:
+		return softmaxBody[T](i, in[0])
+	case kernels.SoftmaxGrad:
+		return softmaxGradBody[T](i, in[0])
+	case kernels.CrossEntropy:
+		return crossEntropyBody[T](i, in)
+	case kernels.CrossEntropyGrad:
+		return crossEntropyGradBody[T](i, in)
+	}
+	return nil
+}
+
 // lines splits a shape along an axis: outer blocks of n elements that lie inner apart.
 func lines(s device.Shape, axis int) (outer, n, inner int) {
 	return s[:axis].Elems(), s[axis], s[axis+1:].Elems()

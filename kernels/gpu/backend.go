@@ -150,15 +150,19 @@ func (b *backend) lower(i kernels.Instr, in, out []kernels.Type) (*code, error) 
 		return b.lowerConv(i, in, out)
 	case kernels.MaxPool2d, kernels.MaxPool2dGrad, kernels.AvgPool2d, kernels.AvgPool2dGrad:
 		return b.lowerPool(i, in, out)
-	case kernels.Softmax, kernels.SoftmaxGrad, kernels.CrossEntropy, kernels.CrossEntropyGrad, kernels.Normalize, kernels.NormalizeGrad,
-		kernels.LayerNorm, kernels.LayerNormGrad, kernels.Gather, kernels.ScatterAdd:
-		return b.lowerRows(i, in, out)
 	case kernels.Update, kernels.UpdateMany, kernels.OnRows:
 		return b.lowerOptim(i, in, out)
 	case kernels.Random, kernels.Dropout:
 		return b.lowerRandom(i, in, out)
 	}
-	return nil, unknown(i)
+	op, ok := b.rowOp(i, in, out)
+	if !ok {
+		return nil, unknown(i)
+	}
+	if err := countable(i, in); err != nil {
+		return nil, err
+	}
+	return op.lower()
 }
 
 // unknown is the error of an instruction that has no kernel.

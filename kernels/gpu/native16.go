@@ -19,13 +19,8 @@ func (b *backend) readsNarrow(i kernels.Instr, in []kernels.Type, operand int) b
 	case kernels.Attention, kernels.AttentionGrad:
 		return b.readsHeads(i, in) && operand != logarithms
 	}
-	switch i.(type) {
-	case kernels.CrossEntropy, kernels.CrossEntropyGrad, kernels.Normalize, kernels.LayerNorm:
-		return operand == 0
-	case kernels.NormalizeGrad, kernels.LayerNormGrad:
-		return operand == len(in)-1
-	}
-	return false
+	op, ok := b.rowOp(i, in, nil)
+	return ok && operand == op.reads
 }
 
 // writesNarrow says whether i, lowered for operands of the types in, can write a result as
@@ -40,11 +35,8 @@ func (b *backend) writesNarrow(i kernels.Instr, in []kernels.Type, result int) b
 	case kernels.AttentionGrad:
 		return b.readsHeads(i, in)
 	}
-	switch i.(type) {
-	case kernels.CrossEntropyGrad, kernels.Normalize, kernels.LayerNorm, kernels.NormalizeGrad, kernels.LayerNormGrad:
-		return result == 0 && in[0].Dtype != device.Float64
-	}
-	return false
+	op, ok := b.rowOp(i, in, nil)
+	return ok && op.writes && result == 0 && in[0].Dtype != device.Float64
 }
 
 // logarithms is the operand of the gradient of attention that is always float32.

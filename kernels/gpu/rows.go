@@ -8,34 +8,38 @@ import (
 	"github.com/weft-project/weft/kernels"
 )
 
-// lowerRows is lower for what works on rows of numbers.
-func (b *backend) lowerRows(i kernels.Instr, in, out []kernels.Type) (*code, error) {
-	if err := countable(i, in); err != nil {
-		return nil, err
-	}
+// rowOp is what a GPU does with an instruction that works on rows of numbers.
+type rowOp struct {
+	lower  func() (*code, error)
+	reads  int  // the operand that it reads as bfloat16 if it lies so, none if negative
+	writes bool // its first result as bfloat16, if that is asked of it
+}
+
+// rowOp finds it; the types are of operands that Infer has accepted, and of its results.
+func (b *backend) rowOp(i kernels.Instr, in, out []kernels.Type) (op rowOp, ok bool) {
 	switch i := i.(type) {
 	case kernels.Softmax:
-		return b.softmax(in[0], i.Axis, "softmax", []int{0}, i.Log)
+		return rowOp{func() (*code, error) { return b.softmax(in[0], i.Axis, "softmax", []int{0}, i.Log) }, -1, false}, true
 	case kernels.SoftmaxGrad:
-		return b.softmax(in[0], i.Axis, "softmax_grad", []int{0, 1}, i.Log)
+		return rowOp{func() (*code, error) { return b.softmax(in[0], i.Axis, "softmax_grad", []int{0, 1}, i.Log) }, -1, false}, true
 	case kernels.CrossEntropy:
-		return b.entropy(in)
+		return rowOp{func() (*code, error) { return b.entropy(in) }, 0, false}, true
 	case kernels.CrossEntropyGrad:
-		return b.entropyGrad(in, out)
+		return rowOp{func() (*code, error) { return b.entropyGrad(in, out) }, 0, true}, true
 	case kernels.Normalize:
-		return b.norm(in, out[0], i.Eps)
+		return rowOp{func() (*code, error) { return b.norm(in, out[0], i.Eps) }, 0, true}, true
 	case kernels.LayerNorm:
-		return b.norm(in, out[0], i.Eps)
+		return rowOp{func() (*code, error) { return b.norm(in, out[0], i.Eps) }, 0, true}, true
 	case kernels.NormalizeGrad:
-		return b.normGrad(in, out[0], i.Eps)
+		return rowOp{func() (*code, error) { return b.normGrad(in, out[0], i.Eps) }, 1, true}, true
 	case kernels.LayerNormGrad:
-		return b.normGrad(in, out[0], i.Eps)
+		return rowOp{func() (*code, error) { return b.normGrad(in, out[0], i.Eps) }, 2, true}, true
 	case kernels.Gather:
-		return b.gather(in)
+		return rowOp{func() (*code, error) { return b.gather(in) }, -1, false}, true
 	case kernels.ScatterAdd:
-		return b.scatterAdd(i, in, out)
+		return rowOp{func() (*code, error) { return b.scatterAdd(i, in, out) }, -1, false}, true
 	}
-	return nil, unknown(i)
+	return rowOp{}, false
 }
 
 // typed is a kernel's name for a dtype.

@@ -1,8 +1,6 @@
 package elementwise
 
 import (
-	"math"
-
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels"
 	"github.com/weft-project/weft/kernels/cpu/internal/parallel"
@@ -12,8 +10,25 @@ import (
 // small is how many elements are not worth tiles and parts.
 const small = 16 << 10
 
-// Unary applies a function to every element.
-func Unary[T vec.Float](i kernels.Unary, in []kernels.Type) parallel.Body {
+// Body computes an instruction of this package; it is nil for others.
+func Body[T vec.Float](i kernels.Instr, in, out []kernels.Type) parallel.Body {
+	switch i := i.(type) {
+	case kernels.Unary:
+		return unary[T](i, in)
+	case kernels.Binary:
+		return binary[T](i, in, out[0])
+	case kernels.Map:
+		return Map[T](i, in, nil)
+	case kernels.Reduce:
+		return reduce[T](i, in[0])
+	case kernels.MaxGrad:
+		return maxGrad[T](i, in[0])
+	}
+	return nil
+}
+
+// unary applies a function to every element.
+func unary[T vec.Float](i kernels.Unary, in []kernels.Type) parallel.Body {
 	if in[0].Shape.Elems() > small {
 		return Map[T](kernels.Map{Shape: in[0].Shape, Steps: []kernels.Step{{Op: i}}, Outs: []kernels.Out{{Reg: 1}}}, in, nil)
 	}
@@ -24,8 +39,8 @@ func Unary[T vec.Float](i kernels.Unary, in []kernels.Type) parallel.Body {
 	}
 }
 
-// Binary applies a function to pairs of elements, of operands that broadcast.
-func Binary[T vec.Float](i kernels.Binary, in []kernels.Type, out kernels.Type) parallel.Body {
+// binary applies a function to pairs of elements, of operands that broadcast.
+func binary[T vec.Float](i kernels.Binary, in []kernels.Type, out kernels.Type) parallel.Body {
 	if in[0].Shape.Equal(in[1].Shape) && out.Shape.Elems() <= small {
 		loop := binaryLoop(vec.Best[T](), i.Fn)
 		return func(outs, ins [][]byte) error {
@@ -56,22 +71,13 @@ func unaryLoop[T vec.Float](l *vec.Loops[T], fn kernels.UnaryFn) func(o, x []T) 
 	case kernels.Gelu:
 		return l.Gelu
 	}
-	f := unaryMath[fn]
+	f := fn.Scalar()
 	return func(o, x []T) {
 		for k := range o {
 			o[k] = T(f(float64(x[k])))
 		}
 	}
 }
-
-// unaryMath holds the functions that have no loop of their own.
-var unaryMath = [...]func(float64) float64{
-	kernels.Abs: math.Abs, kernels.Ceil: math.Ceil, kernels.Floor: math.Floor, kernels.Sin: math.Sin, kernels.Cos: math.Cos,
-	kernels.Log1p: math.Log1p, kernels.Expm1: math.Expm1, kernels.Softplus: softplus,
-}
-
-// softplus never computes the exponential of a positive number.
-func softplus(x float64) float64 { return max(x, 0) + math.Log1p(math.Exp(-math.Abs(x))) }
 
 // binaryLoop is the loop of a function over a and b, written to o; all have one length and o may be
 // a or b.

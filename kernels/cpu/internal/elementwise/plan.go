@@ -128,12 +128,11 @@ func (p *Plan[T]) share(i kernels.Map) {
 func weight(i kernels.Map, operands int) int {
 	w := operands + len(i.Outs)
 	for _, s := range i.Steps {
-		switch s.Op {
-		case kernels.Binary{Fn: kernels.GeluGrad}, kernels.Binary{Fn: kernels.Pow}, kernels.Unary{Fn: kernels.Exp}, kernels.Unary{Fn: kernels.Log}, kernels.Unary{Fn: kernels.Tanh}, kernels.Unary{Fn: kernels.Sigmoid}, kernels.Unary{Fn: kernels.Gelu},
-			kernels.Unary{Fn: kernels.Sin}, kernels.Unary{Fn: kernels.Cos}, kernels.Unary{Fn: kernels.Log1p}, kernels.Unary{Fn: kernels.Expm1}, kernels.Unary{Fn: kernels.Softplus}:
-			w += 8
-		default:
-			w++
+		switch op := s.Op.(type) {
+		case kernels.Unary:
+			w += op.Fn.Weight()
+		case kernels.Binary:
+			w += op.Fn.Weight()
 		}
 	}
 	return w

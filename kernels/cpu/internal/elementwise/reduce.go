@@ -6,13 +6,13 @@ import (
 	"github.com/weft-project/weft/kernels/cpu/internal/vec"
 )
 
-// Reduce folds some axes.
-func Reduce[T vec.Float](i kernels.Reduce, in kernels.Type) parallel.Body {
+// reduce folds some axes.
+func reduce[T vec.Float](i kernels.Reduce, in kernels.Type) parallel.Body {
 	return Map[T](kernels.Map{Shape: in.Shape, Outs: []kernels.Out{{Fold: &i}}}, []kernels.Type{in}, nil)
 }
 
-// MaxGrad is two maps: how many tie for each maximum, and then gy/ties where x is the maximum.
-func MaxGrad[T vec.Float](i kernels.MaxGrad, x kernels.Type) parallel.Body {
+// maxGrad is two maps: how many tie for each maximum, and then gy/ties where x is the maximum.
+func maxGrad[T vec.Float](i kernels.MaxGrad, x kernels.Type) parallel.Body {
 	fold, _ := newFold(kernels.Reduce{Axes: i.Axes, Keep: true}, x.Shape)
 	y := kernels.Type{Dtype: x.Dtype, Shape: fold.kept}
 	is := kernels.Step{Op: kernels.Binary{Fn: kernels.Equal}, Args: [2]int{0, 1}}

@@ -110,8 +110,8 @@ func col2im[T conv.Float](s *sliding, cols, x []T, p patch) {
 	}
 }
 
-// Im2col lays out what a window sees.
-func Im2col[T conv.Float](i kernels.Im2col, in kernels.Type) parallel.Body {
+// im2colBody lays out what a window sees.
+func im2colBody[T conv.Float](i kernels.Im2col, in kernels.Type) parallel.Body {
 	s := newSliding(i.Window, in.Shape)
 	size, area := s.c*s.h*s.w, s.taps*s.oh*s.ow
 	return func(outs, ins [][]byte) error {
@@ -136,8 +136,8 @@ func Im2col[T conv.Float](i kernels.Im2col, in kernels.Type) parallel.Body {
 	}
 }
 
-// Col2im adds up what Im2col laid out, where it came from.
-func Col2im[T conv.Float](i kernels.Col2im, out kernels.Type) parallel.Body {
+// col2imBody adds up what Im2col laid out, where it came from.
+func col2imBody[T conv.Float](i kernels.Col2im, out kernels.Type) parallel.Body {
 	s := newSliding(i.Window, out.Shape)
 	size, area := s.c*s.h*s.w, s.taps*s.oh*s.ow
 	return func(outs, ins [][]byte) error {
@@ -276,9 +276,9 @@ func summed[T conv.Float](s summer[T]) parallel.Body {
 	}
 }
 
-// Conv is a convolution or one of its gradients. Elements that come out as NaN are computed again:
-// see [redone].
-func Conv[T conv.Float](i kernels.Instr, in []kernels.Type, out kernels.Type, g blas.Gemmer) parallel.Body {
+// convolutionBody is a convolution or one of its gradients. Elements that come out as NaN are
+// computed again: see [redone].
+func convolutionBody[T conv.Float](i kernels.Instr, in []kernels.Type, out kernels.Type, g blas.Gemmer) parallel.Body {
 	k := conv.All[T]()[0]
 	switch i := i.(type) {
 	case kernels.Conv2d:

@@ -106,8 +106,8 @@ func maxAt[T conv.Float](p *pooling, x []T, y, col span) (T, int) {
 	return best, at
 }
 
-// MaxPool gives the largest element that each window sees.
-func MaxPool[T conv.Float](i kernels.MaxPool2d, in, out kernels.Type) parallel.Body {
+// maxPoolBody gives the largest element that each window sees.
+func maxPoolBody[T conv.Float](i kernels.MaxPool2d, in, out kernels.Type) parallel.Body {
 	p, fast := newPooling(i.Window, in.Shape, out.Shape), conv.All[T]()[0].MaxPool
 	return planewise(p, [3]int{p.oh * p.ow, p.h * p.w}, func(o, x, _ []T) {
 		if fast != nil && p.halves && fast(o, x, p.oh, p.ow, p.w) {
@@ -121,8 +121,8 @@ func MaxPool[T conv.Float](i kernels.MaxPool2d, in, out kernels.Type) parallel.B
 	})
 }
 
-// MaxPoolGrad gives each gradient to the element that was the largest.
-func MaxPoolGrad[T conv.Float](i kernels.MaxPool2dGrad, in []kernels.Type) parallel.Body {
+// maxPoolGradBody gives each gradient to the element that was the largest.
+func maxPoolGradBody[T conv.Float](i kernels.MaxPool2dGrad, in []kernels.Type) parallel.Body {
 	p, fast := newPooling(i.Window, in[0].Shape, in[1].Shape), conv.All[T]()[0].MaxPoolGrad
 	return planewise(p, [3]int{p.h * p.w, p.h * p.w, p.oh * p.ow}, func(o, x, gy []T) {
 		if !p.halves || 2*p.oh != p.h || 2*p.ow != p.w {
@@ -150,8 +150,8 @@ func among(i kernels.AvgPool2d, n int) float64 {
 	return float64(i.Kernel[0]) * float64(i.Kernel[1])
 }
 
-// AvgPool gives the mean of what each window sees.
-func AvgPool[T conv.Float](i kernels.AvgPool2d, in, out kernels.Type) parallel.Body {
+// avgPoolBody gives the mean of what each window sees.
+func avgPoolBody[T conv.Float](i kernels.AvgPool2d, in, out kernels.Type) parallel.Body {
 	p := newPooling(i.Window, in.Shape, out.Shape)
 	return planewise(p, [3]int{p.oh * p.ow, p.h * p.w}, func(o, x, _ []T) {
 		for oy, y := range p.ys {
@@ -170,8 +170,8 @@ func AvgPool[T conv.Float](i kernels.AvgPool2d, in, out kernels.Type) parallel.B
 	})
 }
 
-// AvgPoolGrad shares each gradient out over what its window saw.
-func AvgPoolGrad[T conv.Float](i kernels.AvgPool2dGrad, in, out kernels.Type) parallel.Body {
+// avgPoolGradBody shares each gradient out over what its window saw.
+func avgPoolGradBody[T conv.Float](i kernels.AvgPool2dGrad, in, out kernels.Type) parallel.Body {
 	p := newPooling(i.Window, out.Shape, in.Shape)
 	return planewise(p, [3]int{p.h * p.w, p.oh * p.ow}, func(o, gy, _ []T) {
 		clear(o)

@@ -76,104 +76,80 @@ func (c calc) poly(x string, k []float64) string {
 // step is a step of a map; a unary one ignores b.
 func (c calc) step(op kernels.Instr, a, b string) string {
 	if i, ok := op.(kernels.Unary); ok {
-		return c.unary(i, a)
+		return unaryCode[i.Fn].code(c, a, i.C)
 	}
-	return c.binary(op.(kernels.Binary).Fn, a, b)
-}
-
-func (c calc) unary(i kernels.Unary, x string) string {
-	switch i.Fn {
-	case kernels.Neg:
-		return c.neg(x)
-	case kernels.Exp:
-		return c.exp(x)
-	case kernels.Log:
-		return c.log(x)
-	case kernels.Sqrt:
-		return c.do("sqrt.rn", x)
-	case kernels.Tanh:
-		return c.tanh(x)
-	case kernels.Sigmoid:
-		return c.sigmoid(x)
-	case kernels.Relu:
-		return c.pick(c.k(0), x, c.test("le", x, c.k(0)))
-	case kernels.Gelu:
-		return c.gelu(x)
-	case kernels.Scale:
-		return c.mul(x, c.k(i.C))
-	case kernels.Shift:
-		return c.add(x, c.k(i.C))
-	case kernels.Abs:
-		return c.do("abs", x)
-	case kernels.Ceil:
-		return c.do("cvt.rpi."+c.typ(), x)
-	case kernels.Floor:
-		return c.do("cvt.rmi."+c.typ(), x)
-	case kernels.Sin:
-		return c.sine(x, 0)
-	case kernels.Cos:
-		return c.sine(x, 1)
-	case kernels.Log1p:
-		return c.log1p(x)
-	case kernels.Expm1:
-		return c.expm1(x)
-	}
-	return c.softplus(x)
-}
-
-func (c calc) binary(fn kernels.BinaryFn, a, b string) string {
-	switch fn {
-	case kernels.Add:
-		return c.add(a, b)
-	case kernels.Sub:
-		return c.sub(a, b)
-	case kernels.Mul:
-		return c.mul(a, b)
-	case kernels.Div:
-		return c.do("div.rn", a, b)
-	case kernels.TanhGrad:
-		return c.mul(b, c.fma(c.neg(a), a, c.k(1)))
-	case kernels.SigmoidGrad:
-		return c.mul(c.mul(b, a), c.sub(c.k(1), a))
-	case kernels.ReluGrad:
-		return c.pick(c.k(0), b, c.test("le", a, c.k(0)))
-	case kernels.GeluGrad:
-		return c.mul(b, c.geluSlope(a))
-	case kernels.Pow:
-		return c.pow(a, b)
-	case kernels.Maximum:
-		return c.extreme("max", a, b)
-	case kernels.Minimum:
-		return c.extreme("min", a, b)
-	case kernels.Less:
-		return c.pick(c.k(1), c.k(0), c.test("lt", a, b))
-	case kernels.LessEqual:
-		return c.pick(c.k(1), c.k(0), c.test("le", a, b))
-	}
-	return c.pick(c.k(1), c.k(0), c.test("eq", a, b))
+	return binaryCode[op.(kernels.Binary).Fn].code(c, a, b)
 }
 
 // weight is about how many instructions a step is.
 func weight(op kernels.Instr) int {
 	switch op := op.(type) {
 	case kernels.Unary:
-		switch op.Fn {
-		case kernels.Exp, kernels.Sqrt, kernels.Sigmoid:
-			return 12
-		case kernels.Log, kernels.Log1p, kernels.Expm1, kernels.Tanh, kernels.Gelu, kernels.Softplus:
-			return 30
-		case kernels.Sin, kernels.Cos:
-			return 100
-		}
+		return unaryCode[op.Fn].weight
 	case kernels.Binary:
-		switch op.Fn {
-		case kernels.Div:
-			return 10
-		case kernels.GeluGrad:
-			return 30
-		case kernels.Pow:
-			return 100
-		}
+		return binaryCode[op.Fn].weight
 	}
 	return 1
 }
+
+// unaryCode has a row for each function: about how many instructions it is, and how they are made for x
+// and the instruction's constant k.
+var unaryCode = [kernels.UnaryFns]struct {
+	weight int
+	code   func(c calc, x string, k float64) string
+}{
+	kernels.Neg:     {1, func(c calc, x string, _ float64) string { return c.neg(x) }},
+	kernels.Exp:     {12, func(c calc, x string, _ float64) string { return c.exp(x) }},
+	kernels.Log:     {30, func(c calc, x string, _ float64) string { return c.log(x) }},
+	kernels.Sqrt:    {12, func(c calc, x string, _ float64) string { return c.do("sqrt.rn", x) }},
+	kernels.Tanh:    {30, func(c calc, x string, _ float64) string { return c.tanh(x) }},
+	kernels.Sigmoid: {12, func(c calc, x string, _ float64) string { return c.sigmoid(x) }},
+	kernels.Relu: {1, func(c calc, x string, _ float64) string {
+		return c.pick(c.k(0), x, c.test("le", x, c.k(0)))
+	}},
+	kernels.Gelu:  {30, func(c calc, x string, _ float64) string { return c.gelu(x) }},
+	kernels.Scale: {1, func(c calc, x string, k float64) string { return c.mul(x, c.k(k)) }},
+	kernels.Shift: {1, func(c calc, x string, k float64) string { return c.add(x, c.k(k)) }},
+	kernels.Abs:   {1, func(c calc, x string, _ float64) string { return c.do("abs", x) }},
+	kernels.Ceil: {1, func(c calc, x string, _ float64) string {
+		return c.do("cvt.rpi."+c.typ(), x)
+	}},
+	kernels.Floor: {1, func(c calc, x string, _ float64) string {
+		return c.do("cvt.rmi."+c.typ(), x)
+	}},
+	kernels.Sin:      {100, func(c calc, x string, _ float64) string { return c.sine(x, 0) }},
+	kernels.Cos:      {100, func(c calc, x string, _ float64) string { return c.sine(x, 1) }},
+	kernels.Log1p:    {30, func(c calc, x string, _ float64) string { return c.log1p(x) }},
+	kernels.Expm1:    {30, func(c calc, x string, _ float64) string { return c.expm1(x) }},
+	kernels.Softplus: {30, func(c calc, x string, _ float64) string { return c.softplus(x) }},
+}
+
+// binaryCode is unaryCode's of two operands.
+var binaryCode = [kernels.BinaryFns]struct {
+	weight int
+	code   func(c calc, a, b string) string
+}{
+	kernels.Add: {1, calc.add},
+	kernels.Sub: {1, calc.sub},
+	kernels.Mul: {1, calc.mul},
+	kernels.Div: {10, func(c calc, a, b string) string { return c.do("div.rn", a, b) }},
+	kernels.TanhGrad: {1, func(c calc, y, gy string) string {
+		return c.mul(gy, c.fma(c.neg(y), y, c.k(1)))
+	}},
+	kernels.SigmoidGrad: {1, func(c calc, y, gy string) string {
+		return c.mul(c.mul(gy, y), c.sub(c.k(1), y))
+	}},
+	kernels.ReluGrad: {1, func(c calc, x, gy string) string {
+		return c.pick(c.k(0), gy, c.test("le", x, c.k(0)))
+	}},
+	kernels.GeluGrad:  {30, func(c calc, x, gy string) string { return c.mul(gy, c.geluSlope(x)) }},
+	kernels.Pow:       {100, calc.pow},
+	kernels.Maximum:   {1, func(c calc, a, b string) string { return c.extreme("max", a, b) }},
+	kernels.Minimum:   {1, func(c calc, a, b string) string { return c.extreme("min", a, b) }},
+	kernels.Less:      {1, func(c calc, a, b string) string { return c.oneIf("lt", a, b) }},
+	kernels.LessEqual: {1, func(c calc, a, b string) string { return c.oneIf("le", a, b) }},
+	kernels.Equal:     {1, func(c calc, a, b string) string { return c.oneIf("eq", a, b) }},
+}
+
+// oneIf is 1 where the comparison holds, else 0.
+func (c calc) oneIf(how, a, b string) string { return c.pick(c.k(1), c.k(0), c.test(how, a, b)) }

@@ -227,3 +227,14 @@ func TestTablesAreRight(t *testing.T) {
 		inverse.Sub(inverse, new(big.Float).SetInt(i))
 	}
 }
+
+func TestEveryElementwiseFunctionHasCode(t *testing.T) {
+	for fn, row := range unaryCode {
+		require.NotNil(t, row.code, "of %v", kernels.UnaryFn(fn))
+		require.Positive(t, row.weight, "of %v", kernels.UnaryFn(fn))
+	}
+	for fn, row := range binaryCode {
+		require.NotNil(t, row.code, "of %v", kernels.BinaryFn(fn))
+		require.Positive(t, row.weight, "of %v", kernels.BinaryFn(fn))
+	}
+}

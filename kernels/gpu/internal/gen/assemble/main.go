@@ -103,10 +103,10 @@ func narrowed(c gen.Case) kernels.Instr {
 func large(d device.Dtype) (cases []gen.Case) {
 	s := device.Shape{64, 64, 1024}
 	x, row := kernels.Type{Dtype: d, Shape: s}, kernels.Type{Dtype: d, Shape: s[2:]}
-	for fn := range kernels.Softplus + 1 {
+	for fn := range kernels.UnaryFn(kernels.UnaryFns) {
 		cases = append(cases, gen.Case{Instr: kernels.Unary{Fn: fn, C: 2}, In: []kernels.Type{x}})
 	}
-	for fn := range kernels.Equal + 1 {
+	for fn := range kernels.BinaryFn(kernels.BinaryFns) {
 		cases = append(cases, gen.Case{Instr: kernels.Binary{Fn: fn}, In: []kernels.Type{x, row}})
 	}
 	for fn := range kernels.Max + 1 {
