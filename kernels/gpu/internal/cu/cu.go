@@ -2,15 +2,11 @@ package cu
 
 import (
 	"crypto/sha256"
-	"embed"
 	"fmt"
 	"regexp"
 	"slices"
 	"strings"
 )
-
-//go:embed *.ptx
-var images embed.FS
 
 // Header is a file that sources include.
 type Header struct {
@@ -70,28 +66,37 @@ func Modules() map[string][]string {
 	}
 }
 
-// Module is the PTX of a module, nil for one that there is not. It must not be changed.
-func Module(name string) []byte {
-	b, err := images.ReadFile(name + ".ptx")
-	if err != nil {
-		return nil
-	}
-	return b
-}
+const (
+	archOption  = "--gpu-architecture="
+	defaultArch = "compute_75"
+)
 
 // Options are what NVRTC is told: the same for all sources, but for what a source asks for itself
 // in lines that begin with "// nvrtc: ".
 func Options(source []byte) []string {
-	options := []string{"--std=c++17", "--device-as-default-execution-space"}
-	arch := "--gpu-architecture=compute_75"
-	for _, m := range regexp.MustCompile(`(?m)^// nvrtc: (\S+)$`).FindAllSubmatch(source, -1) {
-		if o := string(m[1]); strings.HasPrefix(o, "--gpu-architecture=") {
-			arch = o
+	options, arch := asked(source)
+	return append(options, archOption+arch)
+}
+
+// Archive is the name of the archive for the PTX of a source.
+func Archive(source []byte) string {
+	_, arch := asked(source)
+	return arch + ".zip"
+}
+
+var asks = regexp.MustCompile(`(?m)^// nvrtc: (\S+)$`)
+
+// asked is what all sources are compiled with, and what this one asks for.
+func asked(source []byte) (options []string, arch string) {
+	options, arch = []string{"--std=c++17", "--device-as-default-execution-space"}, defaultArch
+	for _, m := range asks.FindAllSubmatch(source, -1) {
+		if a, is := strings.CutPrefix(string(m[1]), archOption); is {
+			arch = a
 		} else {
-			options = append(options, o)
+			options = append(options, string(m[1]))
 		}
 	}
-	return append(options, arch)
+	return options, arch
 }
 
 // Stamp is how the PTX of a source begins: it tells whether the source has changed since, also

@@ -3,6 +3,7 @@ package cu
 import (
 	"bytes"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -25,17 +26,49 @@ func sources(t *testing.T) map[string][]byte {
 	return all
 }
 
-func TestEverySourceHasItsPTXAndNothingElseDoes(t *testing.T) {
-	all := sources(t)
+func TestEverySourceHasItsPTXInItsArchiveAndNothingElseDoes(t *testing.T) {
+	all, want := sources(t), map[string][]string{}
 	require.Len(t, Modules(), len(all))
-	for name := range all {
+	for name, source := range all {
 		require.Contains(t, Modules(), name)
 		require.NotEmpty(t, Module(name))
+		want[Archive(source)] = append(want[Archive(source)], name+".ptx")
 	}
-	paths, err := filepath.Glob("*.ptx")
-	require.NoError(t, err)
-	require.Len(t, paths, len(all))
 	require.Nil(t, Module("none"))
+	paths, err := filepath.Glob("*.zip")
+	require.NoError(t, err)
+	require.Len(t, paths, len(want))
+	for archive, names := range want {
+		b, err := os.ReadFile(archive)
+		require.NoError(t, err)
+		files, err := Unpack(b)
+		require.NoError(t, err)
+		require.ElementsMatch(t, names, slices.Collect(maps.Keys(files)))
+		for _, name := range names {
+			require.Equal(t, files[name], Module(strings.TrimSuffix(name, ".ptx")))
+			require.Contains(t, string(files[name]), "\n.target sm_"+strings.TrimSuffix(strings.TrimPrefix(archive, "compute_"), ".zip"))
+		}
+	}
+}
+
+func TestAnArchiveIsTheSameForTheSameFilesAndIsReadWholeOrNotAtAll(t *testing.T) {
+	files := map[string][]byte{"b.ptx": []byte(strings.Repeat("b", 1000)), "a.ptx": nil, "c.ptx": []byte("c")}
+	var one, two bytes.Buffer
+	require.NoError(t, Pack(&one, files))
+	require.NoError(t, Pack(&two, maps.Clone(files)))
+	require.Equal(t, one.Bytes(), two.Bytes())
+	back, err := Unpack(one.Bytes())
+	require.NoError(t, err)
+	files["a.ptx"] = []byte{}
+	require.Equal(t, files, back)
+	for n := range one.Len() {
+		_, err := Unpack(one.Bytes()[:n])
+		require.Error(t, err, "cut off after %d bytes", n)
+	}
+	damaged := bytes.Clone(one.Bytes())
+	damaged[bytes.Index(damaged, []byte("b.ptx"))+len("b.ptx")+1] ^= 1
+	_, err = Unpack(damaged)
+	require.ErrorContains(t, err, "b.ptx")
 }
 
 func TestThePTXWasMadeOfTheSourcesAsTheyAre(t *testing.T) {

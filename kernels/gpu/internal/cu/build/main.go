@@ -1,8 +1,9 @@
 //go:build (darwin || freebsd || linux) && (amd64 || arm64)
 
-// Command build compiles the CUDA sources of package cu, and of the interpreter's tests, to the PTX
-// beside them, by NVRTC 11.8, and with -check compares instead: the PTX is committed, so that
-// nobody who builds or runs Weft needs a toolkit. It needs no GPU and no CUDA driver.
+// Command build compiles the CUDA sources of package cu to archives of PTX, and those of tests
+// (testdata) to files beside them, by NVRTC 11.8. With -check it compares instead. The PTX is
+// committed, so that nobody who builds or runs Weft needs a toolkit. It needs no GPU and no CUDA
+// driver.
 package main
 
 import (
@@ -19,7 +20,7 @@ import (
 
 func main() {
 	dirs := flag.String("dirs", "kernels/gpu/internal/cu,device/cuda/ptx/testdata,device/cuda/cudatest/testdata", "where the sources lie, with the headers that they include")
-	check := flag.Bool("check", false, "write nothing; fail where a source's PTX is not what lies beside it")
+	check := flag.Bool("check", false, "write nothing; fail where the PTX of a source is not what is committed")
 	lib := flag.String("nvrtc", os.Getenv("WEFT_NVRTC"), "path of libnvrtc.so.11.2; without it, it is looked for (also $WEFT_NVRTC)")
 	flag.Parse()
 	if err := run(strings.Split(*dirs, ","), *lib, *check); err != nil {
@@ -29,7 +30,7 @@ func main() {
 }
 
 func run(dirs []string, lib string, check bool) error {
-	var sources []string
+	sources := map[string][]string{}
 	for _, dir := range dirs {
 		found, err := filepath.Glob(filepath.Join(dir, "*.cu"))
 		if err != nil {
@@ -38,44 +39,107 @@ func run(dirs []string, lib string, check bool) error {
 		if len(found) == 0 {
 			return fmt.Errorf("%s has no *.cu; run this in the repository's root, or give -dirs", dir)
 		}
-		sources = append(sources, found...)
+		sources[dir] = found
 	}
 	c, err := openNVRTC(lib)
 	if err != nil {
 		return err
 	}
 	var errs []error
-	for _, path := range sources {
-		errs = append(errs, one(c, path, check))
+	for _, dir := range dirs {
+		errs = append(errs, build(c, sources[dir], filepath.Base(dir) != "testdata", check))
 	}
 	return errors.Join(errs...)
 }
 
-// one compiles a source, and writes or compares.
-func one(c *compiler, path string, check bool) error {
+// build compiles the sources of a folder, and writes or compares: their archives, or a file beside
+// each.
+func build(c *compiler, sources []string, archived, check bool) error {
+	var errs []error
+	archives := map[string]map[string][]byte{}
+	for _, path := range sources {
+		archive, ptx, err := compile(c, path)
+		to := strings.TrimSuffix(path, ".cu") + ".ptx"
+		switch {
+		case err != nil:
+			errs = append(errs, err)
+		case !archived && check:
+			was, err := os.ReadFile(to)
+			errs = append(errs, err, compare(to, was, ptx))
+		case !archived:
+			errs = append(errs, os.WriteFile(to, ptx, 0o644))
+		default:
+			if archives[archive] == nil {
+				archives[archive] = map[string][]byte{}
+			}
+			archives[archive][filepath.Base(to)] = ptx
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	for path, files := range archives {
+		if check {
+			errs = append(errs, checkArchive(path, files))
+		} else {
+			errs = append(errs, writeArchive(path, files))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// compile gives the PTX of a source, and the path of its archive.
+func compile(c *compiler, path string) (archive string, ptx []byte, err error) {
 	source, err := os.ReadFile(path)
 	if err != nil {
+		return "", nil, err
+	}
+	dir, name := filepath.Split(path)
+	headers, err := cu.Headers(source, func(name string) ([]byte, error) { return os.ReadFile(filepath.Join(dir, name)) })
+	if err != nil {
+		return "", nil, err
+	}
+	ptx, err = c.compile(name, source, headers, cu.Options(source))
+	if err != nil {
+		return "", nil, err
+	}
+	return filepath.Join(dir, cu.Archive(source)), append([]byte(cu.Stamp(name, source, headers)), uncommented(ptx)...), nil
+}
+
+func writeArchive(path string, files map[string][]byte) error {
+	var b bytes.Buffer
+	if err := cu.Pack(&b, files); err != nil {
 		return err
 	}
-	headers, err := cu.Headers(source, func(name string) ([]byte, error) { return os.ReadFile(filepath.Join(filepath.Dir(path), name)) })
+	return os.WriteFile(path, b.Bytes(), 0o644)
+}
+
+// checkArchive compares what is packed: the bytes of an archive depend on the version of Go.
+func checkArchive(path string, files map[string][]byte) error {
+	b, err := os.ReadFile(path)
 	if err != nil {
 		return err
 	}
-	name := filepath.Base(path)
-	ptx, err := c.compile(name, source, headers, cu.Options(source))
+	had, err := cu.Unpack(b)
 	if err != nil {
-		return err
+		return fmt.Errorf("%s: %w", path, err)
 	}
-	ptx = append([]byte(cu.Stamp(name, source, headers)), uncommented(ptx)...)
-	to := path[:len(path)-len(".cu")] + ".ptx"
-	if !check {
-		return os.WriteFile(to, ptx, 0o644)
+	var errs []error
+	for name, ptx := range files {
+		errs = append(errs, compare(path+": "+name, had[name], ptx))
+		delete(had, name)
 	}
-	was, err := os.ReadFile(to)
-	if err == nil && !bytes.Equal(was, ptx) {
-		err = fmt.Errorf("%s is not what NVRTC makes of %s; run go run ./kernels/gpu/internal/cu/build", to, name)
+	for name := range had {
+		errs = append(errs, fmt.Errorf("%s: %s has no source", path, name))
 	}
-	return err
+	return errors.Join(errs...)
+}
+
+func compare(name string, was, is []byte) error {
+	if !bytes.Equal(was, is) {
+		return fmt.Errorf("%s is not what NVRTC makes of its source; run go run ./kernels/gpu/internal/cu/build", name)
+	}
+	return nil
 }
 
 // uncommented is PTX from its first directive on: what stands before names the build of the
