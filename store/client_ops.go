@@ -36,7 +36,7 @@ func (cl *Client) prepare(c context.Context, name string, cmd command) (*call, c
 	if err != nil {
 		return nil, cmd, err
 	}
-	if err := cl.base.checkCommand(cmd); err != nil {
+	if err := cmd.checkValues(cl.base); err != nil {
 		return nil, cmd, k.fail(err)
 	}
 	if cmd.key != "" {

@@ -60,12 +60,6 @@ func (d Dialect) validate() error {
 	return nil
 }
 
-// Two commands never reach the state: they are of the connection.
-const (
-	opValidate op = 0x80 + iota // sent first, answered by nothing
-	opPing                      // delta comes back
-)
-
 // opcodes has the commands of each dialect in the order of their codes.
 var opcodes = [...][]op{
 	Dialect113: {opSet, opCompareSet, opGet, opAdd, opCheck, opWait, opNumKeys, opWatch, opDelete},
@@ -139,20 +133,4 @@ func (w wire) answered(o op) bool {
 		return false
 	}
 	return true
-}
-
-// opNames are for metrics, logs and errors.
-var opNames = [...]string{
-	opSet: "set", opCompareSet: "compare_set", opGet: "get", opAdd: "add", opCheck: "check", opWait: "wait",
-	opNumKeys: "num_keys", opWatch: "watch", opDelete: "delete", opAppend: "append", opMultiGet: "multi_get",
-	opMultiSet: "multi_set", opCancelWait: "cancel_wait", opPush: "push", opPop: "pop", opLen: "len", opList: "list_keys",
-	opBarrier: "barrier", opFetch: "fetch", opTake: "take", opReady: "ready", opArrive: "arrive", opReach: "reach", opUnwatch: "unwatch", opNews: "news",
-	opValidate: "validate", opPing: "ping",
-}
-
-func (o op) String() string {
-	if int(o) < len(opNames) && opNames[o] != "" {
-		return opNames[o]
-	}
-	return fmt.Sprintf("op(%d)", byte(o))
 }

@@ -81,7 +81,7 @@ func NewFile(path string, cfg FileConfig) (*File, error) {
 	if cfg.WorldSize < 0 || cfg.Timeout < 0 || cfg.Poll < 0 {
 		errs = append(errs, errors.New("WorldSize, Timeout and Poll must not be negative"))
 	}
-	if most := cfg.Limits.withDefaults().longestValue(batchKey); int64(most) > math.MaxUint32 {
+	if most := longestValue(cfg.Limits.withDefaults(), batchKey); int64(most) > math.MaxUint32 {
 		errs = append(errs, fmt.Errorf("limits of %+v allow records of %d bytes, at most %d have a place in the format", cfg.Limits, most, int64(math.MaxUint32)))
 	}
 	if err := errors.Join(append(errs, cfg.Limits.validate())...); err != nil {

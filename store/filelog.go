@@ -153,9 +153,9 @@ func isKey(key []byte, whole bool) bool {
 }
 
 // longest is how long a key may be, and a value.
-func (l Limits) longestKey() int { return l.Key + len(pushPrefix) }
+func longestKey(l Limits) int { return l.Key + len(pushPrefix) }
 
-func (l Limits) longestValue(key string) int {
+func longestValue(l Limits, key string) int {
 	if key == batchKey {
 		return 2*l.Value + mostVarBytes*l.Keys
 	}
@@ -195,11 +195,11 @@ func scan(file io.ReaderAt, from, to int64, limits Limits, visit func(record) er
 }
 
 func (l *logReader) next() (record, error) {
-	key, err := l.field("key", l.limits.longestKey(), isKey)
+	key, err := l.field("key", longestKey(l.limits), isKey)
 	if err != nil {
 		return record{}, err
 	}
-	value, err := l.field("value", l.limits.longestValue(string(key)), nil)
+	value, err := l.field("value", longestValue(l.limits, string(key)), nil)
 	return record{string(key), value}, err
 }
 
@@ -246,7 +246,7 @@ func hidesRecord(b []byte, limits Limits) bool {
 	for at := 1; at < len(b)-2*recordHead; at++ {
 		key := int64(binary.LittleEndian.Uint32(b[at:]))
 		value := int64(at+recordHead) + key // where its length is
-		if key > int64(limits.longestKey()) || value+recordHead > int64(len(b)) {
+		if key > int64(longestKey(limits)) || value+recordHead > int64(len(b)) {
 			continue
 		}
 		n := int64(binary.LittleEndian.Uint32(b[value:]))

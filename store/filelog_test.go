@@ -207,10 +207,10 @@ func recordsOf(b []byte, limits Limits) (all []record, end int) {
 		return s, true
 	}
 	for {
-		key, ok := field(limits.longestKey())
+		key, ok := field(longestKey(limits))
 		value, whole := "", false
 		if ok && isKey([]byte(key), true) {
-			value, whole = field(limits.longestValue(key))
+			value, whole = field(longestValue(limits, key))
 		}
 		if !whole {
 			return all, end

@@ -8,7 +8,7 @@ import (
 )
 
 // inLog is a user's command with the keys that the log has for the user's.
-func (cmd command) inLog() command {
+func inLog(cmd command) command {
 	if cmd.key != "" {
 		cmd.key = filePrefix + cmd.key
 	}
@@ -23,7 +23,7 @@ func (cmd command) inLog() command {
 }
 
 // needs is what a command needs of the file.
-func (cmd command) needs() access {
+func needs(cmd command) access {
 	switch cmd.op {
 	case opFetch, opCheck, opWait, opNumKeys, opList, opLen, opWatch:
 		return read
@@ -36,7 +36,7 @@ func (f *File) begin(c context.Context, name string, cmd command) (*Operation, e
 	if err != nil {
 		return nil, err
 	}
-	if err := f.base.checkCommand(cmd); err != nil {
+	if err := cmd.checkValues(f.base); err != nil {
 		o.End()
 		return nil, o.Fail(err)
 	}
@@ -50,7 +50,7 @@ func (f *File) do(c context.Context, name string, cmd command) (reply, error) {
 		return reply{}, err
 	}
 	defer o.End()
-	r, err := f.ask(o, cmd.inLog())
+	r, err := f.ask(o, inLog(cmd))
 	return r, o.Fail(err)
 }
 
@@ -85,7 +85,7 @@ func (f *File) answer(o *Operation, id clientID, answers <-chan reply) (reply, e
 // visit runs a command. hear gets its answer and all that follows until it says that it needs no
 // more.
 func (f *File) visit(o *Operation, cmd command, hear func(reply) bool) (id clientID, err error) {
-	err = f.locked(o, cmd.needs(), func() error {
+	err = f.locked(o, needs(cmd), func() error {
 		id = f.newID()
 		return f.stay(id, cmd, hear)
 	})
@@ -205,9 +205,9 @@ func (f *File) Pop(c context.Context, key string) ([]byte, error) {
 	}
 	defer o.End()
 	for {
-		r, err := f.ask(o, look.inLog())
+		r, err := f.ask(o, inLog(look))
 		if err == nil && r.n > 0 {
-			r, err = f.ask(o, take.inLog())
+			r, err = f.ask(o, inLog(take))
 		}
 		if err == nil && r.n > 0 {
 			return r.value, nil
@@ -239,12 +239,12 @@ func (f *File) Barrier(c context.Context, key string, world int) error {
 	var id clientID
 	err = f.locked(o, create, func() error {
 		id = f.newID()
-		r, _, err := f.apply(id, add.inLog())
+		r, _, err := f.apply(id, inLog(add))
 		if err != nil || r.n >= int64(world) {
 			answers <- r
 			return err
 		}
-		return f.stay(id, watch.inLog(), func(r reply) bool {
+		return f.stay(id, inLog(watch), func(r reply) bool {
 			n, err := parseDecimal(r.value)
 			complete := r.err != nil || r.op == opNews && err == nil && n >= int64(world)
 			if complete {
@@ -272,7 +272,7 @@ func (f *File) Watch(c context.Context, key string) (w *Watch, err error) {
 		id := f.newID()
 		watch, send, end := NewWatch(c, func() { f.drop(id) })
 		w = watch
-		err := f.stay(id, cmd.inLog(), func(r reply) bool {
+		err := f.stay(id, inLog(cmd), func(r reply) bool {
 			if r.err != nil {
 				end(o.Fail(r.err))
 			} else if r.op == opNews {

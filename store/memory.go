@@ -40,7 +40,7 @@ func (m *Memory) begin(c context.Context, name string, cmd command) (*Operation,
 	if err != nil {
 		return nil, err
 	}
-	if err = s.checkCommand(cmd); err == nil {
+	if err = cmd.checkValues(s); err == nil {
 		m.mu.Lock()
 		m.initLocked()
 		if !m.closed {

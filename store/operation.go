@@ -125,17 +125,3 @@ func (s Settings) CheckValues(values ...[]byte) error {
 	}
 	return nil
 }
-
-// checkCommand refuses values that are too long. The two of a CompareSet count apart.
-func (s Settings) checkCommand(cmd command) error {
-	for _, v := range [][]byte{cmd.expected, cmd.value} {
-		if err := s.limits.checkValue(v); err != nil {
-			return err
-		}
-	}
-	values := make([][]byte, len(cmd.pairs))
-	for i, p := range cmd.pairs {
-		values[i] = p.Value
-	}
-	return s.CheckValues(values...)
-}

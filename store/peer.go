@@ -110,15 +110,6 @@ func (p *peer) owes(after uint64) {
 	p.after = max(p.after, after)
 }
 
-// size is about what a reply costs until it is written.
-func (r *reply) size() int {
-	n := 2*entryBytes + len(r.value) + len(r.old) + len(r.keys)*entryBytes
-	for _, v := range r.values {
-		n += len(v)
-	}
-	return n
-}
-
 func (p *peer) failLocked(err error) {
 	if p.err == nil {
 		p.err, p.queue, p.rest = err, nil, nil

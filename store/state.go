@@ -7,37 +7,6 @@ import (
 	"slices"
 )
 
-// op is what a command asks for. wire.go says by which bytes.
-type op byte
-
-const (
-	opSet op = iota
-	opCompareSet
-	opGet
-	opAdd
-	opCheck
-	opWait
-	opNumKeys
-	opWatch
-	opDelete
-	opAppend
-	opMultiGet
-	opMultiSet
-	opCancelWait
-	opPush    // to a queue
-	opPop     // from a queue, which may be empty
-	opLen     // of a queue
-	opList    // all keys
-	opBarrier // answered when as many have come as delta says
-	opFetch   // opWait and opMultiGet at once, which PyTorch has not
-	opTake    // opWait and opPop at once, of clients in this process
-	opReady   // answered when the queue has something, see state.call; which PyTorch has not
-	opArrive  // opBarrier that only counts; which PyTorch has not
-	opReach   // opBarrier that only waits; which PyTorch has not
-	opUnwatch // which PyTorch has not
-	opNews    // a reply only: of a watched key
-)
-
 // clientID names who sent a command and who gets a reply. The shell gives them out and never uses
 // one twice.
 type clientID uint64
@@ -71,6 +40,20 @@ func (cmd command) names() []string {
 	return []string{cmd.key}
 }
 
+// checkValues refuses values that are too long. The two of a CompareSet count apart.
+func (cmd command) checkValues(s Settings) error {
+	for _, v := range [][]byte{cmd.expected, cmd.value} {
+		if err := s.CheckValues(v); err != nil {
+			return err
+		}
+	}
+	values := make([][]byte, len(cmd.pairs))
+	for i, p := range cmd.pairs {
+		values[i] = p.Value
+	}
+	return s.CheckValues(values...)
+}
+
 // reply is the answer to a command, of which all have one, or a piece of news. Which fields matter
 // depends on op, which is the command's, or opNews. If err is set, the others are not.
 type reply struct {
@@ -85,6 +68,15 @@ type reply struct {
 	old    []byte     // news
 	event  ChangeKind // news
 	err    error      // the command failed and changed nothing
+}
+
+// size is about what a reply costs until it is written.
+func (r *reply) size() int {
+	n := 2*entryBytes + len(r.value) + len(r.old) + len(r.keys)*entryBytes
+	for _, v := range r.values {
+		n += len(v)
+	}
+	return n
 }
 
 // state is the store itself: commands in, replies out. It does no I/O, reads no clock and locks

@@ -161,9 +161,9 @@ func (d *decoder) pairs() ([]Pair, error) {
 		if p.Value, err = d.bytes(d.limits.Value, "value"); err != nil {
 			break
 		}
-		if total += len(p.Key) + len(p.Value); total > d.limits.pairBytes() {
+		if total += len(p.Key) + len(p.Value); total > pairBytes(d.limits) {
 			return nil, fmt.Errorf("%w: the keys and values of one command have more than %d bytes together", ErrTooLarge,
-				d.limits.pairBytes())
+				pairBytes(d.limits))
 		}
 		pairs = append(pairs, p)
 	}
@@ -171,7 +171,7 @@ func (d *decoder) pairs() ([]Pair, error) {
 }
 
 // pairBytes is how much may be in one MULTI_SET.
-func (l Limits) pairBytes() int { return multi * l.Value }
+func pairBytes(l Limits) int { return multi * l.Value }
 
 // count reads how many keys or pairs follow.
 func (d *decoder) count() (int, error) {
