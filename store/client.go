@@ -110,8 +110,6 @@ type Client struct {
 	watches watches
 }
 
-var _ Store = (*Client)(nil)
-
 // Dial connects to a server, trying again until the deadline of c while there is none.
 func Dial(c context.Context, cfg ClientConfig) (*Client, error) {
 	if err := cfg.validate(); err != nil {

@@ -71,9 +71,6 @@ func (k *call) isOver() bool { return k.c.Err() != nil || !time.Now().Before(k.d
 // limit is how long the operation had.
 func (k *call) limit() time.Duration { return max(0, k.deadline.Sub(k.start)) }
 
-// pollEvery is how often is looked for what nobody tells.
-const pollEvery = 10 * time.Millisecond
-
 // pause waits for d, or less if the operation or the client is over, and says why.
 func (cl *Client) pause(k *call, d time.Duration) error {
 	left := time.Until(k.deadline)

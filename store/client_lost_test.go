@@ -128,20 +128,29 @@ var onceOnly = map[op]struct {
 	times func(*state) int
 }{
 	opAdd: {func(c context.Context, cl *Client) error { _, err := cl.Add(c, "k", 1); return err },
-		func(s *state) int { n, _ := strconv.Atoi(string(s.data["/k"])); return n }},
+		func(s *state) int { n, _ := strconv.Atoi(stored(s, "/k")); return n }},
 	opCompareSet: {func(c context.Context, cl *Client) error {
 		_, err := cl.CompareSet(c, "k", nil, []byte("v"))
 		return err
 	},
-		func(s *state) int { return len(s.data["/k"]) }},
+		func(s *state) int { return len(stored(s, "/k")) }},
 	opAppend: {func(c context.Context, cl *Client) error { return cl.Append(c, "k", []byte("x")) },
-		func(s *state) int { return len(s.data["/k"]) }},
+		func(s *state) int { return len(stored(s, "/k")) }},
 	opPush: {func(c context.Context, cl *Client) error { return cl.Push(c, "k", []byte("x")) },
-		func(s *state) int { return s.queues["/k"].len() }},
+		func(s *state) int { return queued(s, "/k") }},
 	opPop: {func(c context.Context, cl *Client) error { _, _, err := cl.TryPop(c, "q"); return err },
-		func(s *state) int { return 9 - s.queues["/q"].len() }},
+		func(s *state) int { return 9 - queued(s, "/q") }},
 	opArrive: {func(c context.Context, cl *Client) error { return cl.Barrier(c, "k", 1) },
-		func(s *state) int { n, _ := strconv.Atoi(string(s.data["/k"])); return n }},
+		func(s *state) int { n, _ := strconv.Atoi(stored(s, "/k")); return n }},
+}
+
+func stored(s *state, key string) string {
+	v, _ := s.value(key)
+	return string(v)
+}
+
+func queued(s *state, key string) int {
+	return int(s.apply(0, command{op: opLen, key: key}, nil)[0].n)
 }
 
 func TestAChangeThatMayHaveBeenAppliedIsNotRepeatedAndItsErrorSaysSo(t *testing.T) {
@@ -193,7 +202,7 @@ func TestAChangeOfWhichNothingWasSentIsMadeWhenTheServerIsBack(t *testing.T) {
 
 // The kernel takes what is written to a server that has gone, so the client looks before it writes.
 func TestAfterARestartNoIdleConnectionSwallowsAChange(t *testing.T) {
-	s := startServer(t, ServerConfig{})
+	s := serve(t, ServerConfig{})
 	addr := s.Addr()
 	cl, err := Dial(t.Context(), ClientConfig{Addr: addr, Timeout: 20 * time.Second})
 	require.NoError(t, err)
@@ -209,7 +218,7 @@ func TestAfterARestartNoIdleConnectionSwallowsAChange(t *testing.T) {
 		require.Len(t, cl.idle, 1)
 		require.Eventually(t, func() bool { return !quiet(cl.idle[0].nc) }, 10*time.Second, time.Millisecond)
 		cl.mu.Unlock()
-		s = startServer(t, ServerConfig{Addr: addr})
+		s = serve(t, ServerConfig{Addr: addr})
 		n, err := cl.Add(t.Context(), "n", 1)
 		require.NoError(t, err)
 		require.Equal(t, int64(1), n)

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -19,6 +18,14 @@ import (
 // spoken are the fakes that differ in how a wait is given up: Weft's mode, CANCEL_WAIT, and
 // nothing.
 var spoken = []string{"weft", "2.6", "1.13"}
+
+func serve(t *testing.T, cfg ServerConfig) *Server {
+	t.Helper()
+	s, err := Serve(cfg)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	return s
+}
 
 // inEach runs a test in a bubble of its own, with a server of each kind and a client of it.
 func inEach(t *testing.T, names []string, test func(t *testing.T, f *fake, cl *Client)) {
@@ -127,7 +134,7 @@ func TestAWaitHoldsUpNoOtherOperation(t *testing.T) {
 }
 
 func TestAThousandGoroutinesWaitWithOneClient(t *testing.T) {
-	s := startServer(t, ServerConfig{})
+	s := serve(t, ServerConfig{})
 	cl, err := Dial(t.Context(), ClientConfig{Addr: s.Addr()})
 	require.NoError(t, err)
 	defer cl.Close()
@@ -191,38 +198,6 @@ func TestAWaiterIsWokenAndAnotherGoesOnWaiting(t *testing.T) {
 		require.Equal(t, "second", <-done)
 		require.NoError(t, m.Set(t.Context(), "a", []byte("first")))
 		require.Equal(t, "first", <-done)
-	})
-}
-
-func TestAMemoryStoreTimesOutExactlyAndForgetsTheWaiter(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for _, m := range []*Memory{NewMemory(), {Timeout: time.Minute}} {
-			want := cmp.Or(m.Timeout, DefaultTimeout)
-			start := time.Now()
-			_, err := m.Get(t.Context(), "k")
-			require.ErrorIs(t, err, ErrTimeout)
-			require.Equal(t, want, time.Since(start))
-			require.ErrorContains(t, err, "wait timeout after "+strconv.Itoa(int(want.Milliseconds()))+"ms, keys: /k")
-			require.Zero(t, m.state.stats().waiters)
-			require.Empty(t, m.waiting)
-		}
-	})
-}
-
-func TestAViewThatIsClosedEndsItsWaitersOnly(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := NewMemory()
-		p, q := NewPrefix("p", m), NewPrefix("p", m)
-		done := make(chan error)
-		go func() { done <- p.Wait(t.Context(), "k") }()
-		other := make(chan error)
-		go func() { other <- q.Wait(t.Context(), "k") }()
-		synctest.Wait()
-		require.NoError(t, p.Close())
-		require.ErrorIs(t, <-done, ErrClosed)
-		require.NoError(t, m.Set(t.Context(), "p/k", nil))
-		require.NoError(t, <-other)
-		require.Same(t, m, q.Underlying())
 	})
 }
 
@@ -408,17 +383,6 @@ func TestABadClientConfigIsRefusedWithAllItsFaults(t *testing.T) {
 	}
 	_, err = Dial(t.Context(), ClientConfig{Addr: "a:1", WorldSize: -1})
 	require.ErrorContains(t, err, "WorldSize")
-}
-
-func TestALongListOfKeysIsCutInErrors(t *testing.T) {
-	keys := make([]string, 20)
-	for i := range keys {
-		keys[i] = "k" + strconv.Itoa(i)
-	}
-	msg := keysTimeout("wait", time.Second, keys).Error()
-	require.Contains(t, msg, "/k15 and 4 more")
-	require.NotContains(t, msg, "k16")
-	require.Less(t, len((&Error{Op: "set", Key: string(make([]byte, 8000)), Err: ErrClosed}).Error()), 1000)
 }
 
 func BenchmarkTCP(b *testing.B) {

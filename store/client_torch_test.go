@@ -268,7 +268,7 @@ func TestAPingThatComesBackWrongIsNoServerOfOurs(t *testing.T) {
 
 func TestAClientWithTLSAndOneWithout(t *testing.T) {
 	server, trusts := identity(t)
-	s := startServer(t, ServerConfig{TLS: server, Plain: PlainNever})
+	s := serve(t, ServerConfig{TLS: server, Plain: PlainNever})
 	c, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	cl, err := Dial(c, ClientConfig{Addr: s.Addr(), TLS: trusts, WorldSize: 1, WaitForWorkers: true})
@@ -315,13 +315,10 @@ func TestWhereOnlyOneEndHasTLSTheErrorSaysSo(t *testing.T) {
 			{ServerConfig{TLS: server, Plain: PlainNever}, ClientConfig{}, "greeting the server: unexpected EOF"},
 			{ServerConfig{}, ClientConfig{TLS: trusts}, "it has no TLS, as far as can be told"},
 		} {
-			s := newServer(tc.server)
-			tc.client.Addr = "sim:1"
-			tc.client.dial = func(context.Context, string) (net.Conn, error) {
-				near, far := net.Pipe()
-				s.attach(far)
-				return near, nil
-			}
+			p := newPipes()
+			tc.server.Listener = p
+			s := serve(t, tc.server)
+			tc.client.Addr, tc.client.dial = "sim:1", p.dial
 			_, err := Dial(t.Context(), tc.client)
 			require.ErrorIs(t, err, ErrUnreachable)
 			require.ErrorIs(t, err, ErrTimeout)

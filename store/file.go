@@ -70,8 +70,6 @@ type visit struct {
 	hear func(reply) (done bool) // is called with File.mu held
 }
 
-var _ Store = (*File)(nil)
-
 // NewFile opens the store in path and makes the file, for this user alone, if it does not exist;
 // its directory must. A file that another user could have made or may change is refused, and so is
 // a link of another user's in its path.

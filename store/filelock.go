@@ -119,8 +119,8 @@ func (f *File) resume() {
 		if cmd.op != opWatch {
 			continue
 		}
-		old, was := before.data[cmd.key]
-		value, is := f.state.data[cmd.key]
+		old, was := before.value(cmd.key)
+		value, is := f.state.value(cmd.key)
 		news := reply{to: id, op: opNews, key: cmd.key, old: old, value: value, n: -1}
 		switch {
 		case was && !is:
@@ -174,7 +174,8 @@ func (f *File) restore() {
 func (f *File) appendChange(b []byte, cmd command) []byte {
 	switch cmd.op {
 	case opAppend:
-		return appendRecord(b, cmd.key, f.state.data[cmd.key])
+		whole, _ := f.state.value(cmd.key)
+		return appendRecord(b, cmd.key, whole)
 	case opDelete:
 		return appendRecord(b, tombstone+cmd.key, nil)
 	case opPush:

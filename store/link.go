@@ -30,6 +30,9 @@ type link struct {
 	late    bool     // its time is over, though what it asked last was answered
 }
 
+// outKept is how large a buffer a link keeps.
+const outKept = 64 << 10
+
 // errGivenUp ends a wait that was cancelled.
 var errGivenUp = errors.New("given up")
 
@@ -110,7 +113,7 @@ func (l *link) send(cmds ...*command) error {
 	if n > 0 {
 		l.sent = max(l.sent, worst)
 	}
-	if cap(l.out) > peerFull {
+	if cap(l.out) > outKept {
 		l.out = nil
 	}
 	return err

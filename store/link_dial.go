@@ -144,11 +144,6 @@ func vouch(c context.Context, nc net.Conn) error {
 	}
 }
 
-// refusal is what a server says to who speaks plain text and is another user of its host, before it
-// hangs up. No answer of any dialect begins so: it is no PING's, whose third byte is 0xff, no byte
-// that ends a wait, and too short for a number.
-const refusal = "!uid"
-
 // refuses says whether a server that has hung up, or will, has said that.
 func refuses(nc net.Conn) bool {
 	var heard [len(refusal)]byte
@@ -161,13 +156,6 @@ func refuses(nc net.Conn) bool {
 func errStranger() error {
 	return fmt.Errorf("%w, and this is uid %d: give both the job's secret, with which they speak TLS, "+
 		"or have it serve everybody", ErrStranger, os.Geteuid())
-}
-
-// refusedTLS says whether the other end has ended a handshake, and said why.
-func refusedTLS(err error) bool {
-	var alert tls.AlertError
-	var op *net.OpError
-	return errors.As(err, &alert) || errors.As(err, &op) && op.Op == "remote error"
 }
 
 // secure puts TLS over nc, or closes it.

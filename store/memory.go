@@ -266,10 +266,6 @@ func (m *Memory) Close() error {
 	for _, w := range m.watches {
 		w.end(ErrClosed)
 	}
-	clear(m.state.data)
-	clear(m.state.queues)
+	m.state.clear()
 	return nil
 }
-
-// copied is a copy of b that is not nil.
-func copied(b []byte) []byte { return append(make([]byte, 0, len(b)), b...) }

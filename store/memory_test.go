@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"runtime"
 	"strconv"
@@ -62,7 +63,6 @@ func TestACallThatEndsLeavesNothingInTheCore(t *testing.T) {
 		require.Equal(t, stats{keys: 1, bytes: 66}, m.state.stats(), "the barrier's count stays")
 		require.Empty(t, m.waiting)
 		require.Empty(t, m.watches)
-		require.Empty(t, m.state.guests)
 	})
 }
 
@@ -97,4 +97,36 @@ func TestAValueThatComesAtTheMomentOfACancellationIsNotLost(t *testing.T) {
 		m.mu.Unlock()
 		require.NoError(t, <-done)
 	}
+}
+
+func TestAMemoryStoreTimesOutExactlyAndForgetsTheWaiter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, m := range []*Memory{NewMemory(), {Timeout: time.Minute}} {
+			want := cmp.Or(m.Timeout, DefaultTimeout)
+			start := time.Now()
+			_, err := m.Get(t.Context(), "k")
+			require.ErrorIs(t, err, ErrTimeout)
+			require.Equal(t, want, time.Since(start))
+			require.ErrorContains(t, err, "wait timeout after "+strconv.Itoa(int(want.Milliseconds()))+"ms, keys: /k")
+			require.Zero(t, m.state.stats().waiters)
+			require.Empty(t, m.waiting)
+		}
+	})
+}
+
+func TestAViewThatIsClosedEndsItsWaitersOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory()
+		p, q := NewPrefix("p", m), NewPrefix("p", m)
+		done := make(chan error)
+		go func() { done <- p.Wait(t.Context(), "k") }()
+		other := make(chan error)
+		go func() { other <- q.Wait(t.Context(), "k") }()
+		synctest.Wait()
+		require.NoError(t, p.Close())
+		require.ErrorIs(t, <-done, ErrClosed)
+		require.NoError(t, m.Set(t.Context(), "p/k", nil))
+		require.NoError(t, <-other)
+		require.Same(t, m, q.Underlying())
+	})
 }

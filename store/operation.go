@@ -125,3 +125,6 @@ func (s Settings) CheckValues(values ...[]byte) error {
 	}
 	return nil
 }
+
+// pollEvery is how often is looked for what nobody tells.
+const pollEvery = 10 * time.Millisecond

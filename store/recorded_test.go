@@ -1,7 +1,6 @@
 package store
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -21,32 +20,7 @@ func TestOurServerSaysWhatPyTorchsDidInEveryRecordedConversation(t *testing.T) {
 			if d == Dialect113 || d == Dialect22 {
 				d = DialectAuto
 			}
-			recordedIn(t, path).run(t, ServerConfig{Dialect: d})
+			talk(recordedIn(t, path)).run(t, ServerConfig{Dialect: d})
 		})
 	}
-}
-
-// recordings are the files that have one.
-func recordings(t testing.TB) []string {
-	t.Helper()
-	paths, err := filepath.Glob("testdata/torch-*.talk")
-	require.NoError(t, err)
-	require.GreaterOrEqual(t, len(paths), 7)
-	return paths
-}
-
-func recordedIn(t testing.TB, path string) (x talk) {
-	t.Helper()
-	content, err := os.ReadFile(path)
-	require.NoError(t, err)
-	for line := range strings.Lines(string(content)) {
-		who, bytes, ok := strings.Cut(strings.TrimSpace(line), " ")
-		require.True(t, ok)
-		if who == ">" {
-			x = append(x, struct{ who, ask, answer string }{"client", bytes, ""})
-		} else {
-			x[len(x)-1].answer = bytes
-		}
-	}
-	return x
 }

@@ -9,14 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const hello = "00 ce f7 85 3c"                                 // VALIDATE
-const ownMode = hello + "  05 01 00*7 06 00*7 'weft/1'"        // answered by 00
-const one = "01 00*7 "                                         // a count, a length or a number
-const two = "02 00*7 "                                         // likewise
-const setK, delK = "01 " + two + "'/k' ", "08 " + two + "'/k'" // in the dialect of 2.2
-
 // talk is a conversation with one server: who says what, and what the answer is.
-type talk []struct{ who, ask, answer string }
+type talk []line
 
 // run has it on pipes, where nothing is lost and nobody waits for a clock.
 func (x talk) run(t *testing.T, cfg ServerConfig) {

@@ -71,7 +71,7 @@ func (s *Server) openJournal() error {
 	}
 	for _, sp := range []*space{&s.members, &s.guests} {
 		sp.state.limits = s.limits
-		if held := sp.state.bytes; held > s.limits.Memory {
+		if held := sp.state.stats().bytes; held > s.limits.Memory {
 			s.cfg.Logger.Warn("store has more in its journal than it may hold, and takes nothing more", "bytes", held, "limit", s.limits.Memory)
 		}
 	}
@@ -203,7 +203,8 @@ func records(spaces ...*space) iter.Seq[[]byte] {
 	}
 	var held []entry
 	for _, sp := range spaces {
-		held = slices.Grow(held, len(sp.state.data)+len(sp.state.queues))
+		has := sp.state.stats()
+		held = slices.Grow(held, has.keys+has.queues)
 		for cmd := range sp.state.snapshot() {
 			held = append(held, entry{sp.mark, cmd.op, cmd.key, cmd.value})
 		}

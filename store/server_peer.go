@@ -54,11 +54,6 @@ func (s *Server) serve(p *peer) {
 	s.say(level, about, "store closes a client", "client", p.nc.RemoteAddr(), "of", p.owner, "err", err)
 }
 
-// brokeRule says whether err is what a client did, and not what became of its connection.
-func brokeRule(err error) bool {
-	return statusOf(err) != statusOther
-}
-
 func (s *Server) converse(p *peer) error {
 	in, err := s.open(p)
 	if err != nil {
@@ -261,7 +256,7 @@ func (s *Server) change(p *peer, cmd *command) (after uint64) {
 	s.replies = p.space.state.apply(p.id, *cmd, s.replies[:0])
 	if k.last > before {
 		p.owes(k.last)
-		if k.due(s.members.state.bytes+s.guests.state.bytes) && !s.closed {
+		if k.due(s.members.state.stats().bytes+s.guests.state.stats().bytes) && !s.closed {
 			s.wg.Go(s.compact)
 		}
 	}

@@ -103,8 +103,8 @@ func holdMany(c context.Context, x talkTo) (struct{}, error) {
 
 func TestSilentConnectionsOfAnotherUserKeepNoClientOfOursFromAStoreWithTLS(t *testing.T) {
 	server, client := identity(t)
-	s := startServer(t, ServerConfig{TLS: server, MaxClients: 64, Logger: new(lines).logger()})
-	before := dialed(t, s)
+	s := served(t, ServerConfig{TLS: server, MaxClients: 64, Logger: new(lines).logger()})
+	before := joined(t, s)
 	stranger := proctest.StartStranger(t, nil)
 	for range 3 {
 		require.NoError(t, stranger.Ask(t.Context(), "hold", talkTo{Addr: s.Addr(), Hear: 200}, nil))
@@ -131,14 +131,14 @@ func TestAnotherUserIsToldThatAPlainStoreServesItsOwnUserAlone(t *testing.T) {
 	server, _ := identity(t)
 	stranger := proctest.StartStranger(t, nil)
 	for name, cfg := range map[string]ServerConfig{"plain": {}, "beside TLS": {TLS: server}} {
-		s := startServer(t, cfg)
+		s := served(t, cfg)
 		for _, url := range []string{"tcp://" + s.Addr(), "tcp://" + s.Addr() + "?any_owner=true"} {
 			var told string
 			require.NoError(t, stranger.Ask(t.Context(), "dial", url, &told), name)
 			require.Regexp(t, `^true .* serves its own user's processes alone, and this is uid 65534: `, told, "%s %s", name, url)
 		}
 	}
-	s := startServer(t, ServerConfig{TLS: server, Plain: PlainNever})
+	s := served(t, ServerConfig{TLS: server, Plain: PlainNever})
 	var heard string
 	require.NoError(t, stranger.Ask(t.Context(), "talk", talkTo{Addr: s.Addr(), Say: hex.EncodeToString(unhex(t, "06")), Hear: 8}, &heard))
 	require.Empty(t, heard, "whose it is, is not the reason")
@@ -160,8 +160,8 @@ var attacks = map[string]struct {
 
 func TestAnotherUserOfTheHostNeitherReadsNorDeletesNorForgesWhatAPlainStoreHas(t *testing.T) {
 	log := new(lines)
-	s := startServer(t, ServerConfig{Logger: log.logger()})
-	cl := dialed(t, s)
+	s := served(t, ServerConfig{Logger: log.logger()})
+	cl := joined(t, s)
 	require.NoError(t, cl.Set(t.Context(), "k", []byte("v")))
 	stranger := proctest.StartStranger(t, nil)
 	for name, x := range attacks {
@@ -178,7 +178,7 @@ func TestAnotherUserOfTheHostNeitherReadsNorDeletesNorForgesWhatAPlainStoreHas(t
 func TestAnotherUserOfTheHostDoesNotGoRoundTLSFromLoopback(t *testing.T) {
 	server, client := identity(t)
 	log := new(lines)
-	s := startServer(t, ServerConfig{Addr: "0.0.0.0:0", TLS: server, Logger: log.logger()})
+	s := served(t, ServerConfig{Addr: "0.0.0.0:0", TLS: server, Logger: log.logger()})
 	_, port, err := net.SplitHostPort(s.Addr())
 	require.NoError(t, err)
 	addr := net.JoinHostPort("127.0.0.1", port)
@@ -241,28 +241,4 @@ func TestAClientSaysNothingToAServerOfAnotherUser(t *testing.T) {
 		}
 		require.Equal(t, "\x00", <-heard, "the beginning of VALIDATE")
 	}
-}
-
-// A listener that accepts nobody yet has a connection without an owner, which would seem to be
-// root's.
-func TestAClientWaitsUntilAServerHasAcceptedItToSeeWhoseItIs(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	nc, err := net.Dial("tcp", l.Addr().String())
-	require.NoError(t, err)
-	defer nc.Close()
-	c, cancel := context.WithCancel(t.Context())
-	vouched := make(chan error, 1)
-	go func() { vouched <- vouch(c, nc) }()
-	require.Empty(t, vouched)
-	server, err := l.Accept()
-	require.NoError(t, err)
-	defer server.Close()
-	require.NoError(t, <-vouched)
-	nc, err = net.Dial("tcp", l.Addr().String())
-	require.NoError(t, err)
-	defer nc.Close()
-	cancel()
-	require.ErrorIs(t, vouch(c, nc), context.Canceled)
 }

@@ -1,14 +1,10 @@
 package store
 
 import (
-	"bytes"
 	"encoding/binary"
-	"encoding/hex"
 	"io"
 	"math/rand/v2"
 	"net"
-	"os"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,12 +20,6 @@ func startServer(t *testing.T, cfg ServerConfig) *Server {
 	return s
 }
 
-// raw is a client that sends and expects bytes.
-type raw struct {
-	t  *testing.T
-	nc net.Conn
-}
-
 func connectRaw(t *testing.T, s *Server) raw {
 	t.Helper()
 	nc, err := net.Dial("tcp", s.Addr())
@@ -37,79 +27,6 @@ func connectRaw(t *testing.T, s *Server) raw {
 	t.Cleanup(func() { nc.Close() })
 	require.NoError(t, nc.SetDeadline(time.Now().Add(20*time.Second)))
 	return raw{t, nc}
-}
-
-// unhex reads "05 00*7 'init/'": bytes in hexadecimal, repetitions, and text in quotes.
-func unhex(t testing.TB, s string) []byte {
-	t.Helper()
-	var out []byte
-	for _, f := range strings.Fields(s) {
-		if text, ok := strings.CutPrefix(f, "'"); ok {
-			out = append(out, strings.TrimSuffix(text, "'")...)
-			continue
-		}
-		f, times, _ := strings.Cut(f, "*")
-		b, err := hex.DecodeString(f)
-		require.NoError(t, err)
-		n := 1
-		if times != "" {
-			n = int(times[0] - '0')
-		}
-		out = append(out, bytes.Repeat(b, n)...)
-	}
-	return out
-}
-
-func (r raw) send(bytes string) {
-	r.t.Helper()
-	_, err := r.nc.Write(unhex(r.t, bytes))
-	require.NoError(r.t, err)
-}
-
-func (r raw) expect(want string) {
-	r.t.Helper()
-	w := unhex(r.t, want)
-	got := make([]byte, len(w))
-	_, err := io.ReadFull(r.nc, got)
-	require.NoError(r.t, err)
-	require.Equal(r.t, hex.EncodeToString(w), hex.EncodeToString(got))
-}
-
-// expectClosed reads to the end: the server hung up and had nothing more to say.
-func (r raw) expectClosed() {
-	r.t.Helper()
-	n, err := r.nc.Read(make([]byte, 1))
-	require.Zero(r.t, n)
-	require.Error(r.t, err)
-	require.NotErrorIs(r.t, err, os.ErrDeadlineExceeded, "the server kept the connection")
-}
-
-// alive asks for the number of keys, which must be answered.
-func (r raw) alive() {
-	r.t.Helper()
-	r.send("06")
-	_, err := io.ReadFull(r.nc, make([]byte, 8))
-	require.NoError(r.t, err)
-}
-
-// captured is a conversation of PyTorch 1.13.1: what its client sent and what its server answered.
-var captured = []struct{ what, ask, answer string }{
-	{"connect with world size 2", "03 05 00*7 'init/' 01 00*7", "01 00*7"},
-	{"set k v", "00 02 00*7 '/k' 01 00*7 'v'", ""},
-	{"get k: wait", "05 01 00*7 02 00*7 '/k'", "00"},
-	{"get k", "02 02 00*7 '/k'", "01 00*7 'v'"},
-	{"add n 5", "03 02 00*7 '/n' 05 00*7", "05 00*7"},
-	{"add n -7", "03 02 00*7 '/n' f9 ff*7", "fe ff*7"},
-	{"get n", "02 02 00*7 '/n'", "02 00*7 '-2'"},
-	{"check k", "04 01 00*7 02 00*7 '/k'", "00"},
-	{"check x", "04 01 00*7 02 00*7 '/x'", "01"},
-	{"check nothing", "04 00*8", "00"},
-	{"wait for nothing", "05 00*8", "00"},
-	{"compare_set c, missing, wrong", "01 02 00*7 '/c' 01 00*7 'x' 01 00*7 'y'", "01 00*7 'x'"},
-	{"compare_set c, missing, nothing", "01 02 00*7 '/c' 00*8 01 00*7 'y'", "01 00*7 'y'"},
-	{"num_keys", "06", "04 00*7"},
-	{"delete k", "08 02 00*7 '/k'", "01 00*7"},
-	{"delete k again", "08 02 00*7 '/k'", "00*8"},
 }
 
 func TestTheServerSpeaksTheCapturedBytes(t *testing.T) {

@@ -121,6 +121,18 @@ func (s *state) stats() stats {
 	return stats{len(s.data), len(s.queues), s.bytes, s.waiting, s.watched}
 }
 
+// value is what a key has now.
+func (s *state) value(key string) (value []byte, there bool) {
+	value, there = s.data[key]
+	return value, there
+}
+
+// clear forgets all values and queues. Who waits or watches stays.
+func (s *state) clear() {
+	clear(s.data)
+	clear(s.queues)
+}
+
 // snapshot is the shortest way to the state's values and queues from an empty state.
 func (s *state) snapshot() iter.Seq[command] {
 	return func(yield func(command) bool) {

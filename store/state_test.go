@@ -15,85 +15,9 @@ import (
 	"github.com/weft-project/weft/internal/soak"
 )
 
-func randomCommand(r *rand.Rand) command {
-	key := func() string { return "k" + strconv.Itoa(r.IntN(4)) }
-	text := func() []byte { return []byte([]string{"", "1", "-3", "x"}[r.IntN(4)]) }
-	cmd := command{op: op(r.IntN(int(opUnwatch) + 1)), turn: r.IntN(2) == 0}
-	switch cmd.op {
-	case opCheck, opWait, opMultiGet, opFetch:
-		for range r.IntN(4) {
-			cmd.keys = append(cmd.keys, key())
-		}
-		return cmd
-	case opNumKeys, opList, opCancelWait:
-		return cmd
-	case opMultiSet:
-		for range r.IntN(4) {
-			cmd.pairs = append(cmd.pairs, Pair{key(), text()})
-		}
-		return cmd
-	case opSet, opAppend, opPush:
-		cmd.value = text()
-	case opCompareSet:
-		cmd.expected, cmd.value = text(), text()
-	case opAdd:
-		cmd.delta = int64(r.IntN(7) - 3)
-	case opBarrier, opArrive, opReach:
-		cmd.delta = int64(r.IntN(5))
-	}
-	cmd.key = key()
-	return cmd
-}
-
-// randomly runs random commands of four clients through a state and a model, and each after every
-// reply.
-func randomly(t *testing.T, seed uint64, changed func(command), each func(s *state, m *model)) {
-	defer func() {
-		if t.Failed() {
-			t.Log("the seed is ", seed)
-		}
-	}()
-	randomlyFrom(t, rand.New(rand.NewPCG(seed, 0)), changed, each)
-}
-
-func randomlyFrom(t *testing.T, r *rand.Rand, changed func(command), each func(s *state, m *model)) {
-	limits := Limits{Value: 8}
-	if r.IntN(2) == 0 {
-		limits.Memory = 200 + r.IntN(1200)
-	}
-	s, m := newState(limits.withDefaults()), newModel(limits.withDefaults())
-	s.changed = changed
-	for step := range 120 {
-		who := clientID(1 + r.IntN(4))
-		if r.IntN(25) == 0 {
-			require.ElementsMatch(t, m.leaves(who), texted(s.leaves(who, nil)), "step %d: client %d leaves", step, who)
-			continue
-		}
-		cmd := randomCommand(r)
-		require.ElementsMatch(t, m.apply(who, cmd), texted(s.apply(who, cmd, nil)), "step %d: client %d asks %+v", step, who, cmd)
-		each(s, m)
-	}
-	for who := range clientID(5) {
-		require.ElementsMatch(t, m.leaves(who), texted(s.leaves(who, nil)))
-	}
-	each(s, m)
-	for kind, line := range s.lines {
-		require.Empty(t, line, "line %d: nothing may be left of clients that are gone", kind)
-	}
-	require.Empty(t, s.guests)
-	require.Empty(t, s.called)
-}
-
-func texted(replies []reply) (out []string) {
-	for _, r := range replies {
-		out = append(out, textOf(r))
-	}
-	return out
-}
-
 func TestRandomCommandsOfSeveralClientsAgreeWithAPlainMap(t *testing.T) {
 	for seed := range uint64(soak.Cases(100)) {
-		randomly(t, seed, nil, counts(t))
+		require.Zero(t, left(randomly(t, seed, nil, counts(t))), "nothing may be left of clients that are gone")
 	}
 }
 
@@ -125,22 +49,8 @@ func FuzzTheCoreAgreesWithAPlainMap(f *testing.F) {
 	f.Add([]byte("a few commands"))
 	f.Add(bytes.Repeat([]byte{0x10, 0xF0, 0x80, 0x40}, 60))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		randomlyFrom(t, rand.New(&picks{bytes: data}), nil, counts(t))
+		require.Zero(t, left(randomlyFrom(t, rand.New(&picks{bytes: data}), nil, counts(t))))
 	})
-}
-
-// contents is what a state keeps, as the model does.
-func contents(s *state) (data map[string]string, queues map[string][]string) {
-	data, queues = map[string]string{}, map[string][]string{}
-	for k, v := range s.data {
-		data[k] = string(v)
-	}
-	for k, q := range s.queues {
-		for _, v := range q.all() {
-			queues[k] = append(queues[k], string(v))
-		}
-	}
-	return data, queues
 }
 
 func TestItsChangesAndItsSnapshotRepeatAState(t *testing.T) {
@@ -185,7 +95,7 @@ func TestAnUnknownCommandChangesNothing(t *testing.T) {
 	out := s.apply(1, command{op: 99, key: "k"}, nil)
 	require.Len(t, out, 1)
 	require.ErrorIs(t, out[0].err, ErrProtocol)
-	require.Empty(t, s.data)
+	require.Zero(t, s.stats().keys)
 }
 
 func TestWatchedKeysOfOneClientAreBounded(t *testing.T) {
@@ -235,7 +145,7 @@ func TestWhoIsCalledToAQueueAndDoesNotPopLeavesItToTheNext(t *testing.T) {
 			require.Equal(t, []string{"9: done", "1: done"}, texted(s.apply(9, command{op: opPush, key: "q"}, nil)), "one is called, in order")
 			require.Equal(t, []string{"2: done"}, texted(elsewhere(s)), name)
 			require.Equal(t, []string{"2: 1 "}, texted(s.apply(2, command{op: opPop, key: "q"}, nil)))
-			require.Empty(t, s.called)
+			require.Zero(t, calledIn(s))
 		}
 	}
 }

@@ -1,9 +1,7 @@
 package store
 
 import (
-	"bytes"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 )
@@ -138,27 +136,4 @@ func (s *state) room(more int) error {
 		return fmt.Errorf("%w: it holds %d bytes and is asked for %d more, at most %d allowed", ErrFull, s.bytes, more, s.limits.Memory)
 	}
 	return nil
-}
-
-// longestNumber is where the search for a number ends: it must not take long to find none in a long
-// value.
-const longestNumber = 4 << 10
-
-// parseDecimal reads a number as C++'s stoll does: blanks before it and anything after it do not
-// matter.
-func parseDecimal(text []byte) (int64, error) {
-	s := bytes.TrimLeft(text[:min(len(text), longestNumber)], " \t\n\v\f\r")
-	end := 0
-	if end < len(s) && (s[0] == '-' || s[0] == '+') {
-		end++
-	}
-	for end < len(s) && s[end] >= '0' && s[end] <= '9' {
-		end++
-	}
-	n, err := strconv.ParseInt(string(s[:end]), 10, 64)
-	if err != nil || end == len(s) && len(text) > longestNumber {
-		return 0, fmt.Errorf("%w: %q, expected a decimal number between %d and %d", ErrNotANumber,
-			clip(string(text[:min(len(text), longestNumber)])), int64(math.MinInt64), int64(math.MaxInt64))
-	}
-	return n, nil
 }

@@ -113,7 +113,7 @@ func TestASchemeOfTheCallersOwnGetsTheURLTakenApart(t *testing.T) {
 }
 
 func TestAGuestNeedsNoRankAndTellsNobody(t *testing.T) {
-	s := startServer(t, ServerConfig{})
+	s := served(t, ServerConfig{})
 	host, port, err := net.SplitHostPort(s.Addr())
 	require.NoError(t, err)
 	for _, url := range []string{"tcp://" + s.Addr(), "tcp://" + s.Addr() + "?rank=0&world_size=9", "env://"} {
@@ -144,7 +144,12 @@ func TestAURLMayNameTheDialectAndTheTimeout(t *testing.T) {
 	r, err := Open(t.Context(), "tcp://127.0.0.1:0?rank=0&world_size=1&dialect=2.1&timeout=0.01", OpenConfig{LookupEnv: environment()})
 	require.NoError(t, err)
 	defer r.Close()
-	require.Equal(t, Dialect21, r.server.cfg.Dialect)
+	nc, err := net.Dial("tcp", r.server.Addr())
+	require.NoError(t, err)
+	defer nc.Close()
+	says := raw{t, nc}
+	says.send("07 02 00*7 '/x'") // a DELETE in 2.1, and a WATCH before
+	says.expect("00*8")
 	require.ErrorContains(t, r.Store.Wait(t.Context(), "k"), "wait timeout after 10ms")
 }
 
@@ -226,7 +231,7 @@ func TestRanksMeetInAFileThatIsRemovedAtTheEnd(t *testing.T) {
 }
 
 func TestWithAnAgentsStoreEveryRankIsAClient(t *testing.T) {
-	agent := startServer(t, ServerConfig{})
+	agent := served(t, ServerConfig{})
 	host, port, err := net.SplitHostPort(agent.Addr())
 	require.NoError(t, err)
 	env := []string{"TORCHELASTIC_USE_AGENT_STORE", "True", "MASTER_ADDR", host, "MASTER_PORT", port,

@@ -250,3 +250,8 @@ func choice(first bool, a, b byte) byte {
 	}
 	return b
 }
+
+// brokeRule says whether err is what a client did, and not what became of its connection.
+func brokeRule(err error) bool {
+	return statusOf(err) != statusOther
+}

@@ -11,11 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// wireNames are the keys of wires, for fuzzers to choose from.
-var wireNames = []string{"1.13", "2.0", "2.1", "2.2", "own"}
-
-func wireOf(n uint8) wire { return wires[wireNames[int(n)%len(wireNames)]] }
-
 // pieces bends a reader as n says.
 func pieces(n uint8, b []byte) io.Reader {
 	if n%2 == 0 {
