@@ -208,7 +208,7 @@ func scripted(t testing.TB, cfg ClientConfig, answer []byte) *Client {
 				if _, err := io.ReadFull(far, greeting); err != nil {
 					return
 				}
-				far.Write(append(greeting[6:10:10], choice(d == DialectAuto, byteReady, byteNotReady)))
+				far.Write(append(greeting[6:10:10], map[bool]byte{true: 0, false: 1}[d == DialectAuto]))
 			}
 			if _, err := far.Read(make([]byte, 4096)); err == nil {
 				go io.Copy(io.Discard, far)

@@ -198,7 +198,7 @@ func TestAWatchOfAServerThatTalksNonsenseEnds(t *testing.T) {
 		}
 		w, err := cl.Watch(t.Context(), "k")
 		require.NoError(t, err)
-		_, err = watch.Write([]byte{statusOK})
+		_, err = watch.Write([]byte{0})
 		require.NoError(t, err)
 		_, open := <-w.C
 		require.False(t, open)
