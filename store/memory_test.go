@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/weft-project/weft/store/internal/state"
 )
 
 func TestAFullStoreRefusesWhatGrowsAndKeepsWhatItHas(t *testing.T) {
@@ -25,15 +26,15 @@ func TestAFullStoreRefusesWhatGrowsAndKeepsWhatItHas(t *testing.T) {
 	watch, watchErr := m.Watch(c, string(long))
 	for name, err := range map[string]error{
 		"set": m.Set(c, "0", long), "compareSet": casErr, "add": addErr, "append": m.Append(c, "0", long),
-		"multiSet": m.MultiSet(c, Pair{"0", nil}, Pair{"1", long}, Pair{"2", long}), "push": m.Push(c, "q", long), "watch": watchErr,
+		"multiSet": m.MultiSet(c, Pair{Key: "0", Value: nil}, Pair{Key: "1", Value: long}, Pair{Key: "2", Value: long}), "push": m.Push(c, "q", long), "watch": watchErr,
 		"wait": m.Wait(c, string(long)), "barrier": m.Barrier(c, string(long), 2),
 	} {
 		require.ErrorIs(t, err, ErrFull, name)
 		require.NotErrorIs(t, err, ErrUncertain, name)
 	}
 	require.Nil(t, watch)
-	require.Equal(t, stats{keys: n, bytes: n * 165}, m.state.stats(), "nothing has changed")
-	require.NoError(t, m.MultiSet(c, Pair{"0", nil}, Pair{"1", long}, Pair{"1", make([]byte, 150)}), "what fits in the end fits")
+	require.Equal(t, state.Stats{Keys: n, Bytes: n * 165}, m.state.Stats(), "nothing has changed")
+	require.NoError(t, m.MultiSet(c, Pair{Key: "0", Value: nil}, Pair{Key: "1", Value: long}, Pair{Key: "1", Value: make([]byte, 150)}), "what fits in the end fits")
 	require.NoError(t, m.Set(c, "1", nil))
 	require.NoError(t, m.Push(c, "q", nil))
 }
@@ -53,14 +54,14 @@ func TestACallThatEndsLeavesNothingInTheCore(t *testing.T) {
 		require.NoError(t, err)
 		synctest.Wait()
 		m.mu.Lock()
-		during := m.state.stats()
+		during := m.state.Stats()
 		m.mu.Unlock()
-		require.Equal(t, 5, during.waiters)
-		require.Equal(t, 1, during.watchers)
+		require.Equal(t, 5, during.Waiters)
+		require.Equal(t, 1, during.Watchers)
 		<-w.C
 		synctest.Wait()
 		require.ErrorIs(t, w.Err(), context.DeadlineExceeded)
-		require.Equal(t, stats{keys: 1, bytes: 66}, m.state.stats(), "the barrier's count stays")
+		require.Equal(t, state.Stats{Keys: 1, Bytes: 66}, m.state.Stats(), "the barrier's count stays")
 		require.Empty(t, m.waiting)
 		require.Empty(t, m.watches)
 	})
@@ -93,7 +94,7 @@ func TestAValueThatComesAtTheMomentOfACancellationIsNotLost(t *testing.T) {
 		}
 		m.mu.Lock()
 		cancel()
-		m.applyLocked(command{op: opPush, key: "q"}) // handed to the Pop, which may have seen the cancellation first
+		m.applyLocked(state.Command{Op: state.OpPush, Key: "q"}) // handed to the Pop, which may have seen the cancellation first
 		m.mu.Unlock()
 		require.NoError(t, <-done)
 	}
@@ -108,7 +109,7 @@ func TestAMemoryStoreTimesOutExactlyAndForgetsTheWaiter(t *testing.T) {
 			require.ErrorIs(t, err, ErrTimeout)
 			require.Equal(t, want, time.Since(start))
 			require.ErrorContains(t, err, "wait timeout after "+strconv.Itoa(int(want.Milliseconds()))+"ms, keys: /k")
-			require.Zero(t, m.state.stats().waiters)
+			require.Zero(t, m.state.Stats().Waiters)
 			require.Empty(t, m.waiting)
 		}
 	})
@@ -128,5 +129,24 @@ func TestAViewThatIsClosedEndsItsWaitersOnly(t *testing.T) {
 		require.NoError(t, m.Set(t.Context(), "p/k", nil))
 		require.NoError(t, <-other)
 		require.Same(t, m, q.Underlying())
+	})
+}
+
+func TestAWaiterIsWokenAndAnotherGoesOnWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := NewMemory()
+		done := make(chan string)
+		for _, k := range []string{"a", "b"} {
+			go func() {
+				v, err := m.Get(t.Context(), k)
+				require.NoError(t, err)
+				done <- string(v)
+			}()
+		}
+		synctest.Wait()
+		require.NoError(t, m.Set(t.Context(), "b", []byte("second")))
+		require.Equal(t, "second", <-done)
+		require.NoError(t, m.Set(t.Context(), "a", []byte("first")))
+		require.Equal(t, "first", <-done)
 	})
 }

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"strings"
+
+	"github.com/weft-project/weft/store/internal/kv"
+	"github.com/weft-project/weft/store/internal/state"
 )
 
 // Prefix is a view of another store in which every key k is the key prefix/k of that store. Views
@@ -32,7 +35,7 @@ func (p *Prefix) Underlying() Store { return p.under }
 // begin makes a context that ends with c and with the view, and the key in the store below.
 func (p *Prefix) begin(c context.Context, name string, keys ...string) (context.Context, func(), []string, error) {
 	fail := func(err error) (context.Context, func(), []string, error) {
-		return nil, nil, nil, (&Operation{name: name, keys: keys}).Fail(err)
+		return nil, nil, nil, (&kv.Operation{Name: name, Keys: keys}).Fail(err)
 	}
 	if p.under == nil {
 		return fail(errors.New("the view has no store"))
@@ -163,14 +166,14 @@ func (p *Prefix) MultiGet(c context.Context, keys ...string) ([][]byte, error) {
 
 // MultiSet implements Store.
 func (p *Prefix) MultiSet(c context.Context, pairs ...Pair) error {
-	c, done, keys, err := p.begin(c, "multi_set", command{op: opMultiSet, pairs: pairs}.names()...)
+	c, done, keys, err := p.begin(c, "multi_set", state.Command{Op: state.OpMultiSet, Pairs: pairs}.Names()...)
 	if err != nil {
 		return err
 	}
 	defer done()
 	full := make([]Pair, len(pairs))
 	for i, k := range keys {
-		full[i] = Pair{k, pairs[i].Value}
+		full[i] = Pair{Key: k, Value: pairs[i].Value}
 	}
 	return p.under.MultiSet(c, full...)
 }

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/weft-project/weft/store/internal/kv"
 )
 
 // URL is a rendezvous URL taken apart, for who opens it.
@@ -68,13 +70,13 @@ func (p *place) split(raw string) {
 	scheme, rest, found := strings.Cut(raw, "://")
 	if _, own := p.cfg.Schemes[scheme]; !found || !own && !ownScheme(scheme) {
 		if _, _, err := net.SplitHostPort(raw); !found && err == nil {
-			p.wrong("%q has no scheme; expected tcp://%s", clip(raw), clip(raw))
+			p.wrong("%q has no scheme; expected tcp://%s", kv.Clip(raw), kv.Clip(raw))
 			return
 		}
 		there := slices.Sorted(maps.Keys(p.cfg.Schemes))
 		there = append(there, "env", "tcp", "file")
 		p.wrong("No rendezvous handler for %q; there are %s://, and OpenConfig.Schemes takes more",
-			clip(scheme)+"://", strings.Join(there, "://, "))
+			kv.Clip(scheme)+"://", strings.Join(there, "://, "))
 		return
 	}
 	rest, _, _ = strings.Cut(rest, "#")

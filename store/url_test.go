@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/internal/disttest/proctest"
+	"github.com/weft-project/weft/store/internal/testkit"
 )
 
 func environment(pairs ...string) func(string) (string, bool) {
@@ -147,9 +148,9 @@ func TestAURLMayNameTheDialectAndTheTimeout(t *testing.T) {
 	nc, err := net.Dial("tcp", r.server.Addr())
 	require.NoError(t, err)
 	defer nc.Close()
-	says := raw{t, nc}
-	says.send("07 02 00*7 '/x'") // a DELETE in 2.1, and a WATCH before
-	says.expect("00*8")
+	says := testkit.NewRaw(t, nc)
+	says.Send("07 02 00*7 '/x'") // a DELETE in 2.1, and a WATCH before
+	says.Expect("00*8")
 	require.ErrorContains(t, r.Store.Wait(t.Context(), "k"), "wait timeout after 10ms")
 }
 

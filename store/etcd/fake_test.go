@@ -8,12 +8,11 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/weft-project/weft/store/internal/kv"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-
-	"github.com/weft-project/weft/store"
 )
 
 // bad is an etcd that lives in this process, knows what Store asks of it, and treats requests
@@ -46,7 +45,7 @@ func newBad(seed uint64, loss float64) *bad {
 // join makes a store on it.
 func (b *bad) join(prefix string) *Store {
 	cfg := Config{Prefix: prefix}.withDefaults()
-	s := &Store{base: store.NewSettings("a bad etcd", 0, cfg.Limits), cfg: cfg, names: layout(cfg.Prefix)}
+	s := &Store{base: kv.NewSettings("a bad etcd", 0, cfg.Limits), cfg: cfg, names: layout(cfg.Prefix)}
 	s.receipts.asking = make(chan struct{}, 1)
 	s.life, s.end = context.WithCancelCause(context.Background())
 	s.client = clientv3.NewCtxClient(context.Background())

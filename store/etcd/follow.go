@@ -4,16 +4,15 @@ import (
 	"context"
 	"errors"
 
+	"github.com/weft-project/weft/store/internal/kv"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-
-	"github.com/weft-project/weft/store"
 )
 
 // follow gives f the events of one or two spans, each in order, from revision rev on, until f says
 // that it has enough. It goes on over lost connections and members. An error is ErrCompacted, bare,
 // if the history is gone: then the caller reads again.
-func (s *Store) follow(o *store.Operation, rev int64, f func(*clientv3.Event) bool, spans ...span) error {
+func (s *Store) follow(o *kv.Operation, rev int64, f func(*clientv3.Event) bool, spans ...span) error {
 	err := s.events(o.Context, rev, f, spans...)
 	if o.Context.Err() != nil && err != nil {
 		return s.over(o, nil)

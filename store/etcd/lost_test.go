@@ -18,6 +18,7 @@ import (
 
 	"github.com/weft-project/weft/internal/leak"
 	"github.com/weft-project/weft/store"
+	"github.com/weft-project/weft/store/internal/kv"
 	"github.com/weft-project/weft/store/storetest"
 )
 
@@ -48,7 +49,7 @@ func TestWhatIsSimplyRepeatedIsDoneTwiceByTheBadEtcd(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			sum, err := store.Sum(keptIn(got).value, keptIn(got).there, 1)
+			sum, err := kv.Sum(keptIn(got).value, keptIn(got).there, 1)
 			require.NoError(t, err)
 			_, err = b.Txn(c).Then(clientv3.OpPut("k", strconv.FormatInt(sum, 10))).Commit()
 			return err

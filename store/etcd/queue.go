@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/weft-project/weft/store"
+	"github.com/weft-project/weft/store/internal/kv"
 )
 
 // Push implements store.Store. What is pushed gets the queue's next number, by which it lies in
@@ -88,7 +89,7 @@ func (s *Store) TryPop(c context.Context, key string) (value []byte, ok bool, er
 }
 
 // pop takes the first, or says at which revision there was none.
-func (s *Store) pop(o *store.Operation, key string) (value []byte, ok bool, rev int64, err error) {
+func (s *Store) pop(o *kv.Operation, key string) (value []byte, ok bool, rev int64, err error) {
 	items := s.names.items(key)
 	got, err := s.one(o, items, clientv3.WithFirstKey()...)
 	if err != nil {

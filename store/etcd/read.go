@@ -5,10 +5,9 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/weft-project/weft/store/internal/kv"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-
-	"github.com/weft-project/weft/store"
 )
 
 // kept is what etcd has under a key: at rev, or since then if it is there.
@@ -38,7 +37,7 @@ const opsMost = 128
 
 // look makes n reads at one revision, which it returns; if the history that it needs is compacted
 // it begins again.
-func (s *Store) look(o *store.Operation, n int, read func(i int, opts ...clientv3.OpOption) clientv3.Op) ([]*clientv3.GetResponse, int64, error) {
+func (s *Store) look(o *kv.Operation, n int, read func(i int, opts ...clientv3.OpOption) clientv3.Op) ([]*clientv3.GetResponse, int64, error) {
 	for {
 		out, rev, err := s.lookOnce(o, n, read)
 		if !errors.Is(err, rpctypes.ErrCompacted) {
@@ -47,7 +46,7 @@ func (s *Store) look(o *store.Operation, n int, read func(i int, opts ...clientv
 	}
 }
 
-func (s *Store) lookOnce(o *store.Operation, n int, read func(int, ...clientv3.OpOption) clientv3.Op) ([]*clientv3.GetResponse, int64, error) {
+func (s *Store) lookOnce(o *kv.Operation, n int, read func(int, ...clientv3.OpOption) clientv3.Op) ([]*clientv3.GetResponse, int64, error) {
 	var out []*clientv3.GetResponse
 	var at int64
 	for len(out) < n {
@@ -77,7 +76,7 @@ func (s *Store) lookOnce(o *store.Operation, n int, read func(int, ...clientv3.O
 }
 
 // one reads one key, or the first of a range.
-func (s *Store) one(o *store.Operation, name string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
+func (s *Store) one(o *kv.Operation, name string, opts ...clientv3.OpOption) (*clientv3.GetResponse, error) {
 	var got *clientv3.GetResponse
 	err := s.try(o, func(c context.Context) (err error) {
 		got, err = s.client.Get(c, name, opts...)
@@ -108,7 +107,7 @@ func (l layout) existence(key string) []span {
 func (l layout) presence(key string) []span { return []span{{name: l.value(key)}} }
 
 // there says for which of keys there is something in its spans, and at which revision.
-func (s *Store) there(o *store.Operation, keys []string, spans func(string) []span) ([]bool, int64, error) {
+func (s *Store) there(o *kv.Operation, keys []string, spans func(string) []span) ([]bool, int64, error) {
 	var all []span
 	for _, k := range keys {
 		all = append(all, spans(k)...)
@@ -170,7 +169,7 @@ func (s *Store) ListKeys(c context.Context) ([]string, error) {
 }
 
 // list reads all keys at one revision, some at a time. etcd gives them sorted.
-func (s *Store) list(o *store.Operation) ([]string, error) {
+func (s *Store) list(o *kv.Operation) ([]string, error) {
 	keys := []string{}
 	from, rev := s.names.values(), int64(0)
 	for {

@@ -12,11 +12,12 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/weft-project/weft/store"
+	"github.com/weft-project/weft/store/internal/kv"
 )
 
 // Store is a store in an etcd cluster. It is safe for concurrent use.
 type Store struct {
-	base   store.Settings
+	base   kv.Settings
 	cfg    Config // with defaults
 	names  layout
 	client *clientv3.Client
@@ -38,7 +39,7 @@ func Dial(c context.Context, cfg Config) (*Store, error) {
 	}
 	cfg = cfg.withDefaults()
 	s := &Store{
-		base:  store.NewSettings("etcd "+strings.Join(cfg.Endpoints, ","), cfg.Timeout, cfg.Limits),
+		base:  kv.NewSettings("etcd "+strings.Join(cfg.Endpoints, ","), cfg.Timeout, cfg.Limits),
 		cfg:   cfg,
 		names: layout(cfg.Prefix),
 	}
@@ -60,7 +61,7 @@ func Dial(c context.Context, cfg Config) (*Store, error) {
 }
 
 // connect returns when the cluster has answered.
-func (s *Store) connect(o *store.Operation) error {
+func (s *Store) connect(o *kv.Operation) error {
 	cfg := s.cfg.client()
 	cfg.Context = s.life
 	cfg.Logger = clientv3.NewCtxClient(s.life).GetLogger() // the silent one; the default writes to stderr
@@ -82,7 +83,7 @@ func (s *Store) connect(o *store.Operation) error {
 }
 
 // begin starts an operation whose context is also over when the store is closed.
-func (s *Store) begin(c context.Context, name string, keys ...string) (*store.Operation, error) {
+func (s *Store) begin(c context.Context, name string, keys ...string) (*kv.Operation, error) {
 	o, err := s.base.Begin(c, name, keys...)
 	if err != nil {
 		return nil, err
@@ -102,7 +103,7 @@ func (s *Store) begin(c context.Context, name string, keys ...string) (*store.Op
 }
 
 // over says why the operation's context is done; last is what went wrong before, if anything did.
-func (s *Store) over(o *store.Operation, last error) error {
+func (s *Store) over(o *kv.Operation, last error) error {
 	err := o.Over()
 	switch {
 	case errors.Is(context.Cause(o.Context), store.ErrClosed):

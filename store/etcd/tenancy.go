@@ -11,6 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/weft-project/weft/store"
+	"github.com/weft-project/weft/store/internal/kv"
 )
 
 // tenancy is this store's part in keeping what lies under its prefix: all of it hangs on one lease,
@@ -43,7 +44,7 @@ func (l layout) all() (out []clientv3.Op) {
 }
 
 // keep is the lease for what is written; 0 where it is to stay for ever.
-func (s *Store) keep(o *store.Operation) (clientv3.LeaseID, error) {
+func (s *Store) keep(o *kv.Operation) (clientv3.LeaseID, error) {
 	t := &s.tenancy
 	for s.cfg.Lease > 0 {
 		t.mu.Lock()
@@ -78,7 +79,7 @@ func (t *tenancy) lapsed(shared clientv3.LeaseID) {
 }
 
 // lodge makes the store a tenant until it is closed.
-func (s *Store) lodge(o *store.Operation) error {
+func (s *Store) lodge(o *kv.Operation) error {
 	s.tenancy.asks, s.tenancy.known = make(chan struct{}, 1), make(chan struct{})
 	kept := clientv3.Compare(clientv3.Version(s.names.tenants()), ">", 0) // what hangs on no lease is not swept
 	if err := s.try(o, func(c context.Context) error {

@@ -8,6 +8,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/weft-project/weft/store"
+	"github.com/weft-project/weft/store/internal/kv"
 )
 
 // Set implements store.Store.
@@ -85,9 +86,9 @@ func (s *Store) Add(c context.Context, key string, delta int64) (int64, error) {
 	return n, o.Fail(err)
 }
 
-func (s *Store) add(o *store.Operation, key string, delta int64) (sum, rev int64, err error) {
+func (s *Store) add(o *kv.Operation, key string, delta int64) (sum, rev int64, err error) {
 	rev, err = s.update(o, key, func(at kept) (next []byte, writes bool, err error) {
-		sum, err = store.Sum(at.value, at.there, delta)
+		sum, err = kv.Sum(at.value, at.there, delta)
 		return strconv.AppendInt(nil, sum, 10), err == nil, err
 	})
 	if err != nil {
@@ -112,7 +113,7 @@ func (s *Store) CompareSet(c context.Context, key string, expected, desired []by
 	var answer []byte
 	_, err = s.update(o, key, func(at kept) ([]byte, bool, error) {
 		var stores bool
-		answer, stores = store.Compared(at.value, at.there, expected, desired)
+		answer, stores = kv.Compared(at.value, at.there, expected, desired)
 		return answer, stores, nil
 	})
 	if err != nil {
@@ -155,7 +156,7 @@ func (s *Store) Delete(c context.Context, key string) (bool, error) {
 // asked first about a key that is not there, which is right for new keys, and again whenever what
 // it was asked about has turned out to be outdated; its last answer counts. update returns the
 // revision of the change, if there was one.
-func (s *Store) update(o *store.Operation, key string, decide func(kept) (next []byte, writes bool, err error)) (int64, error) {
+func (s *Store) update(o *kv.Operation, key string, decide func(kept) (next []byte, writes bool, err error)) (int64, error) {
 	name, at, read := s.names.value(key), kept{}, false
 	for n := 0; ; n++ {
 		next, writes, err := decide(at)

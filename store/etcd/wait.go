@@ -4,10 +4,9 @@ import (
 	"context"
 	"errors"
 
+	"github.com/weft-project/weft/store/internal/kv"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-
-	"github.com/weft-project/weft/store"
 )
 
 // Get implements store.Store.
@@ -83,7 +82,7 @@ const awaitMost = opsMost / 2
 // await returns when each key has been seen to exist. It looks at some keys at a time and watches
 // the first that is missing, from the revision of the first look: so one that comes and goes
 // meanwhile is seen too, and a wait for any number of keys costs etcd one key's watch.
-func (s *Store) await(o *store.Operation, keys []string, spans func(string) []span) error {
+func (s *Store) await(o *kv.Operation, keys []string, spans func(string) []span) error {
 	var first int64
 	for len(keys) > 0 {
 		some := keys[:min(awaitMost, len(keys))]
@@ -154,6 +153,6 @@ func (s *Store) Barrier(c context.Context, key string, world int) error {
 
 // reaches says whether a barrier's count is full.
 func reaches(count []byte, world int) bool {
-	n, err := store.Sum(count, true, 0)
+	n, err := kv.Sum(count, true, 0)
 	return err == nil && n >= int64(world)
 }
