@@ -8,9 +8,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weft-project/weft/internal/storetest"
 	"github.com/weft-project/weft/store"
 	"github.com/weft-project/weft/store/journal"
-	"github.com/weft-project/weft/store/storetest"
 )
 
 func memory(*testing.T) func() store.Store {

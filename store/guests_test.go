@@ -11,7 +11,7 @@ import (
 
 	"github.com/weft-project/weft/internal/leak"
 	"github.com/weft-project/weft/internal/soak"
-	"github.com/weft-project/weft/store/internal/testkit"
+	"github.com/weft-project/weft/store/internal/talktest"
 )
 
 // bothWays is a member's client and a guest's of one server.
@@ -26,7 +26,7 @@ func bothWays(t *testing.T, s *Server, trusts *tls.Config) (member, guest *Clien
 // The oracle is two stores that have nothing to do with one another.
 func TestMembersAndGuestsHaveKeysOfTheirOwn(t *testing.T) {
 	leak.Check(t)
-	server, trusts := testkit.Identity(t)
+	server, trusts := talktest.Identity(t)
 	for seed := range uint64(soak.Cases(4)) {
 		s, err := Serve(ServerConfig{TLS: server})
 		require.NoError(t, err)

@@ -17,7 +17,7 @@ import (
 
 	"github.com/weft-project/weft/internal/disttest/proctest"
 	"github.com/weft-project/weft/internal/leak"
-	"github.com/weft-project/weft/store/internal/testkit"
+	"github.com/weft-project/weft/store/internal/talktest"
 	"github.com/weft-project/weft/store/internal/wire"
 )
 
@@ -104,8 +104,8 @@ func holdMany(c context.Context, x talkTo) (struct{}, error) {
 }
 
 func TestSilentConnectionsOfAnotherUserKeepNoClientOfOursFromAStoreWithTLS(t *testing.T) {
-	server, client := testkit.Identity(t)
-	s := served(t, ServerConfig{TLS: server, MaxClients: 64, Logger: new(testkit.Lines).Logger()})
+	server, client := talktest.Identity(t)
+	s := served(t, ServerConfig{TLS: server, MaxClients: 64, Logger: new(talktest.Lines).Logger()})
 	before := joined(t, s)
 	stranger := proctest.StartStranger(t, nil)
 	for range 3 {
@@ -130,7 +130,7 @@ func dialAs(c context.Context, url string) (string, error) {
 }
 
 func TestAnotherUserIsToldThatAPlainStoreServesItsOwnUserAlone(t *testing.T) {
-	server, _ := testkit.Identity(t)
+	server, _ := talktest.Identity(t)
 	stranger := proctest.StartStranger(t, nil)
 	for name, cfg := range map[string]ServerConfig{"plain": {}, "beside TLS": {TLS: server}} {
 		s := served(t, cfg)
@@ -142,7 +142,7 @@ func TestAnotherUserIsToldThatAPlainStoreServesItsOwnUserAlone(t *testing.T) {
 	}
 	s := served(t, ServerConfig{TLS: server, Plain: PlainNever})
 	var heard string
-	require.NoError(t, stranger.Ask(t.Context(), "talk", talkTo{Addr: s.Addr(), Say: hex.EncodeToString(testkit.Unhex(t, "06")), Hear: 8}, &heard))
+	require.NoError(t, stranger.Ask(t.Context(), "talk", talkTo{Addr: s.Addr(), Say: hex.EncodeToString(talktest.Unhex(t, "06")), Hear: 8}, &heard))
 	require.Empty(t, heard, "whose it is, is not the reason")
 }
 
@@ -157,18 +157,18 @@ var attacks = map[string]struct {
 }{
 	"count": {"06", 8}, "read": {"02 02 00*7 '/k'", 9}, "delete": {"08 02 00*7 '/k'", 8},
 	"forge": {"00 02 00*7 '/k' 01 00*7 'x' 06", 8}, "watch": {"07 02 00*7 '/k'", 1}, "wait": {"05 01 00*7 02 00*7 '/k'", 1},
-	"list": {testkit.Hello + "11", 16},
+	"list": {talktest.Hello + "11", 16},
 }
 
 func TestAnotherUserOfTheHostNeitherReadsNorDeletesNorForgesWhatAPlainStoreHas(t *testing.T) {
-	log := new(testkit.Lines)
+	log := new(talktest.Lines)
 	s := served(t, ServerConfig{Logger: log.Logger()})
 	cl := joined(t, s)
 	require.NoError(t, cl.Set(t.Context(), "k", []byte("v")))
 	stranger := proctest.StartStranger(t, nil)
 	for name, x := range attacks {
 		var heard string
-		require.NoError(t, stranger.Ask(t.Context(), "talk", talkTo{Addr: s.Addr(), Say: hex.EncodeToString(testkit.Unhex(t, x.say)), Hear: x.hear}, &heard))
+		require.NoError(t, stranger.Ask(t.Context(), "talk", talkTo{Addr: s.Addr(), Say: hex.EncodeToString(talktest.Unhex(t, x.say)), Hear: x.hear}, &heard))
 		require.Contains(t, []string{"", refused[:min(2*x.hear, len(refused))]}, heard, name)
 	}
 	v, err := cl.Get(t.Context(), "k")
@@ -178,8 +178,8 @@ func TestAnotherUserOfTheHostNeitherReadsNorDeletesNorForgesWhatAPlainStoreHas(t
 }
 
 func TestAnotherUserOfTheHostDoesNotGoRoundTLSFromLoopback(t *testing.T) {
-	server, client := testkit.Identity(t)
-	log := new(testkit.Lines)
+	server, client := talktest.Identity(t)
+	log := new(talktest.Lines)
 	s := served(t, ServerConfig{Addr: "0.0.0.0:0", TLS: server, Logger: log.Logger()})
 	_, port, err := net.SplitHostPort(s.Addr())
 	require.NoError(t, err)
@@ -192,7 +192,7 @@ func TestAnotherUserOfTheHostDoesNotGoRoundTLSFromLoopback(t *testing.T) {
 	for name, x := range attacks {
 		var heard string
 		require.NoError(t, stranger.Ask(t.Context(), "talk",
-			talkTo{Addr: addr, From: "127.0.0.1", Say: hex.EncodeToString(testkit.Unhex(t, x.say)), Hear: x.hear}, &heard))
+			talkTo{Addr: addr, From: "127.0.0.1", Say: hex.EncodeToString(talktest.Unhex(t, x.say)), Hear: x.hear}, &heard))
 		require.Contains(t, []string{"", refused[:min(2*x.hear, len(refused))]}, heard, name)
 	}
 	v, err := cl.Get(t.Context(), "k")

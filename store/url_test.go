@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/internal/disttest/proctest"
-	"github.com/weft-project/weft/store/internal/testkit"
+	"github.com/weft-project/weft/store/internal/talktest"
 )
 
 func environment(pairs ...string) func(string) (string, bool) {
@@ -148,7 +148,7 @@ func TestAURLMayNameTheDialectAndTheTimeout(t *testing.T) {
 	nc, err := net.Dial("tcp", r.server.Addr())
 	require.NoError(t, err)
 	defer nc.Close()
-	says := testkit.NewRaw(t, nc)
+	says := talktest.NewRaw(t, nc)
 	says.Send("07 02 00*7 '/x'") // a DELETE in 2.1, and a WATCH before
 	says.Expect("00*8")
 	require.ErrorContains(t, r.Store.Wait(t.Context(), "k"), "wait timeout after 10ms")

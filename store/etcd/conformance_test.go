@@ -3,8 +3,8 @@ package etcd
 import (
 	"testing"
 
+	"github.com/weft-project/weft/internal/storetest"
 	"github.com/weft-project/weft/store"
-	"github.com/weft-project/weft/store/storetest"
 )
 
 func TestConformance(t *testing.T) {

@@ -17,9 +17,9 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/weft-project/weft/internal/leak"
+	"github.com/weft-project/weft/internal/storetest"
 	"github.com/weft-project/weft/store"
 	"github.com/weft-project/weft/store/internal/kv"
-	"github.com/weft-project/weft/store/storetest"
 )
 
 func TestConformanceWhereRequestsAndAnswersAreLost(t *testing.T) {

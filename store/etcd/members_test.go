@@ -13,8 +13,8 @@ import (
 
 	"github.com/weft-project/weft/internal/etcdtest"
 	"github.com/weft-project/weft/internal/leak"
+	"github.com/weft-project/weft/internal/storetest"
 	"github.com/weft-project/weft/store"
-	"github.com/weft-project/weft/store/storetest"
 )
 
 // outage kills members of a cluster, one at a time.

@@ -11,8 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weft-project/weft/internal/storetest"
 	weft "github.com/weft-project/weft/store"
-	"github.com/weft-project/weft/store/storetest"
 )
 
 // dial makes a client of ours.

@@ -21,7 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var record = flag.Bool("record", false, "write what the two ends of PyTorch say to each other to store/testdata")
+var record = flag.Bool("record", false, "write what the two ends of PyTorch say to each other to store/internal/talktest/testdata")
 
 // tape is what goes over one connection: in turns what the client and what the server says.
 type tape struct {
@@ -150,7 +150,7 @@ func TestPyTorchsClientSaysWhatWasRecorded(t *testing.T) {
 }
 
 // talks is where the recordings are.
-const talks = "../../../store/testdata"
+const talks = "../../../store/internal/talktest/testdata"
 
 // recordings are the conversations by release.
 func recordings(t *testing.T) map[string]string {

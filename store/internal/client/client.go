@@ -20,7 +20,7 @@ import (
 // without a slash.
 const initKey = "init/"
 
-// ClientConfig says which server to use and how.
+// Config says which server to use and how.
 type Config struct {
 	Addr string // host:port of the server; required
 
@@ -71,7 +71,7 @@ func (cfg Config) validate() error {
 	return errors.Join(errs...)
 }
 
-// Client is a store that lives in a server, a Weft [Server] or PyTorch's. Each operation has a
+// Client is a store that lives in a server, a Weft server or PyTorch's. Each operation has a
 // connection to itself while it runs, taken from a small pool, so one that waits holds up no other.
 // A wait that is given up is taken back where the server knows how (PyTorch 2.1 and later);
 // otherwise its connection is closed, so no late answer can be taken for that of a later question.

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/weft-project/weft/store/internal/kv"
 	"github.com/weft-project/weft/store/internal/server"
-	"github.com/weft-project/weft/store/internal/testkit"
+	"github.com/weft-project/weft/store/internal/talktest"
 	"github.com/weft-project/weft/store/internal/wire"
 )
 
@@ -202,7 +202,7 @@ func (c taped) Write(b []byte) (int, error) {
 
 func requireBytes(t *testing.T, want string, got []byte) {
 	t.Helper()
-	require.Equal(t, hex.EncodeToString(testkit.Unhex(t, want)), hex.EncodeToString(got))
+	require.Equal(t, hex.EncodeToString(talktest.Unhex(t, want)), hex.EncodeToString(got))
 }
 
 // tape is a client of a fake, and what it has sent.
@@ -256,7 +256,7 @@ func TestAnOldServerHangsUpAtAGreetingThatItDoesNotKnow(t *testing.T) {
 		cl, sent := tape(t, newFake(t, "1.13"), Config{})
 		require.Equal(t, []greeting{greetProbe}, cl.ways)
 		for _, length := range [][]byte{(*sent)[1:9], (*sent)[34:42]} {
-			require.Equal(t, hex.EncodeToString(testkit.Unhex(t, "ce f7 85 3c")), hex.EncodeToString(length[:4]))
+			require.Equal(t, hex.EncodeToString(talktest.Unhex(t, "ce f7 85 3c")), hex.EncodeToString(length[:4]))
 			require.GreaterOrEqual(t, length[7], byte(7), "%x: 2^58 bytes are more than there can be", length)
 		}
 		cl.Close()

@@ -3,9 +3,9 @@ package client_test
 import (
 	"testing"
 
+	"github.com/weft-project/weft/internal/storetest"
 	"github.com/weft-project/weft/store"
 	"github.com/weft-project/weft/store/internal/client"
-	"github.com/weft-project/weft/store/storetest"
 )
 
 func TestTheClientConformsWithServersOfEveryRelease(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"github.com/weft-project/weft/store/internal/kv"
 	"github.com/weft-project/weft/store/internal/server"
 	"github.com/weft-project/weft/store/internal/state"
-	"github.com/weft-project/weft/store/internal/testkit"
+	"github.com/weft-project/weft/store/internal/talktest"
 	"github.com/weft-project/weft/store/internal/wire"
 )
 
@@ -109,11 +109,11 @@ func TestABarrierIsPyTorchsOwnWhereTheServerHasIt(t *testing.T) {
 		}
 		nc, err := f.dial(t.Context(), "")
 		require.NoError(t, err)
-		theirs := testkit.NewRaw(t, nc)
-		theirs.Send(testkit.Hello + "04 " + testkit.Two + "'/b' " + testkit.One)
-		theirs.Expect(testkit.One)
+		theirs := talktest.NewRaw(t, nc)
+		theirs.Send(talktest.Hello + "04 " + talktest.Two + "'/b' " + talktest.One)
+		theirs.Expect(talktest.One)
 		if f.has(state.OpBarrier) {
-			theirs.Send("12 " + testkit.Two + "'/c' " + testkit.Two)
+			theirs.Send("12 " + talktest.Two + "'/c' " + talktest.Two)
 			synctest.Wait()
 			require.NoError(t, cl.Barrier(t.Context(), "c", 2))
 			theirs.Expect("00")
@@ -246,7 +246,7 @@ func TestAServerThatAnswersNonsenseIsNotBelieved(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				cl := scripted(t, Config{Dialect: wire.Dialect113}, testkit.Unhex(t, tc.answer))
+				cl := scripted(t, Config{Dialect: wire.Dialect113}, talktest.Unhex(t, tc.answer))
 				defer cl.Close()
 				err := tc.ask(t.Context(), cl)
 				require.ErrorIs(t, err, tc.want)
@@ -272,7 +272,7 @@ func TestAPingThatComesBackWrongIsNoServerOfOurs(t *testing.T) {
 }
 
 func TestAClientWithTLSAndOneWithout(t *testing.T) {
-	serves, trusts := testkit.Identity(t)
+	serves, trusts := talktest.Identity(t)
 	s := serve(t, server.Config{TLS: serves, Plain: server.PlainNever})
 	c, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -303,14 +303,14 @@ func TestAClientWithTLSAndOneWithout(t *testing.T) {
 	require.Equal(t, kv.Created, (<-w.C).Kind)
 	w.Stop()
 
-	_, other := testkit.Identity(t)
+	_, other := talktest.Identity(t)
 	_, err = Dial(c, Config{Addr: s.Addr(), TLS: other})
 	require.ErrorContains(t, err, "no TLS session with the store")
 	require.NoError(t, c.Err(), "what will not get better is not tried until the end")
 }
 
 func TestWhereOnlyOneEndHasTLSTheErrorSaysSo(t *testing.T) {
-	serves, trusts := testkit.Identity(t)
+	serves, trusts := talktest.Identity(t)
 	synctest.Test(t, func(t *testing.T) {
 		for _, tc := range []struct {
 			server server.Config
@@ -320,7 +320,7 @@ func TestWhereOnlyOneEndHasTLSTheErrorSaysSo(t *testing.T) {
 			{server.Config{TLS: serves, Plain: server.PlainNever}, Config{}, "greeting the server: unexpected EOF"},
 			{server.Config{}, Config{TLS: trusts}, "it has no TLS, as far as can be told"},
 		} {
-			p := testkit.NewPipes()
+			p := talktest.NewPipes()
 			tc.server.Listener = p
 			s := serve(t, tc.server)
 			tc.client.Addr, tc.client.dial = "sim:1", p.Dial
@@ -334,19 +334,19 @@ func TestWhereOnlyOneEndHasTLSTheErrorSaysSo(t *testing.T) {
 }
 
 func FuzzReplies(f *testing.F) {
-	for _, x := range testkit.Captured {
-		f.Add(testkit.Unhex(f, x.Answer), byte(0))
+	for _, x := range talktest.Captured {
+		f.Add(talktest.Unhex(f, x.Answer), byte(0))
 	}
-	for _, path := range testkit.Recordings(f) {
-		for _, x := range testkit.RecordedIn(f, path) {
-			f.Add(testkit.Unhex(f, x.Answer), byte(3))
+	for _, path := range talktest.Recordings(f) {
+		for _, x := range talktest.RecordedIn(f, path) {
+			f.Add(talktest.Unhex(f, x.Answer), byte(3))
 		}
 	}
-	f.Add(testkit.Unhex(f, "00*8 ff 00 00 00 00"), byte(3)) // a barrier, from the question whether there is one
-	f.Add(testkit.Unhex(f, "ff*8"), byte(1))
-	f.Add(testkit.Unhex(f, "00 01 00*7 'v' fe"), byte(2))
-	f.Add(testkit.Unhex(f, "02 03 00*7 'not'"), byte(2))
-	f.Add(testkit.Unhex(f, "00 06 ff 01 02 00*7 '/k' 00*8 01 00*7 'v'"), byte(2))
+	f.Add(talktest.Unhex(f, "00*8 ff 00 00 00 00"), byte(3)) // a barrier, from the question whether there is one
+	f.Add(talktest.Unhex(f, "ff*8"), byte(1))
+	f.Add(talktest.Unhex(f, "00 01 00*7 'v' fe"), byte(2))
+	f.Add(talktest.Unhex(f, "02 03 00*7 'not'"), byte(2))
+	f.Add(talktest.Unhex(f, "00 06 ff 01 02 00*7 '/k' 00*8 01 00*7 'v'"), byte(2))
 	f.Fuzz(func(t *testing.T, answer []byte, way byte) {
 		synctest.Test(t, func(t *testing.T) {
 			cfg := Config{Dialect: []wire.Dialect{wire.Dialect113, wire.Dialect20, wire.DialectAuto, wire.Dialect22}[way%4]}

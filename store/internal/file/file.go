@@ -14,7 +14,7 @@ import (
 	"github.com/weft-project/weft/store/internal/state"
 )
 
-// FileConfig says how a file store is used. Its zero value works.
+// Config says how a file store is used. Its zero value works.
 type Config struct {
 	// WorldSize is how many clients the store will have. If it is more than 0, the last of them to
 	// close removes the file; otherwise nobody does, and a file left by an earlier job must be
@@ -73,7 +73,7 @@ type visit struct {
 	hear func(state.Reply) (done bool) // is called with File.mu held
 }
 
-// NewFile opens the store in path and makes the file, for this user alone, if it does not exist;
+// New opens the store in path and makes the file, for this user alone, if it does not exist;
 // its directory must. A file that another user could have made or may change is refused, and so is
 // a link of another user's in its path.
 func New(path string, cfg Config) (*File, error) {

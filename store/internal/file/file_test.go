@@ -14,7 +14,7 @@ import (
 	"github.com/weft-project/weft/internal/flock"
 	"github.com/weft-project/weft/internal/private"
 	"github.com/weft-project/weft/store/internal/kv"
-	"github.com/weft-project/weft/store/internal/testkit"
+	"github.com/weft-project/weft/store/internal/talktest"
 )
 
 func openFile(t *testing.T, path string, cfg Config) *File {
@@ -36,10 +36,10 @@ func TestTheFileHasPyTorchsFormat(t *testing.T) {
 	got, err := os.ReadFile(path)
 	require.NoError(t, err)
 	want := "02 00*3 '/k' 01 00*3 'v'  02 00*3 '/n' 02 00*3 '-2'  03 00*3 '-/k' 00*4"
-	require.Equal(t, hex.EncodeToString(testkit.Unhex(t, want)), hex.EncodeToString(got))
+	require.Equal(t, hex.EncodeToString(talktest.Unhex(t, want)), hex.EncodeToString(got))
 
 	// And read by one that was not there: also the keys of PyTorch's own bookkeeping.
-	more := testkit.Unhex(t, "09 00*3 'refcount/' 01 00*3 '1'")
+	more := talktest.Unhex(t, "09 00*3 'refcount/' 01 00*3 '1'")
 	require.NoError(t, os.WriteFile(path, append(got, more...), 0o600))
 	g := openFile(t, path, Config{})
 	ok, err := g.Check(c, "k")

@@ -13,7 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/weft-project/weft/store/internal/kv"
-	"github.com/weft-project/weft/store/internal/testkit"
+	"github.com/weft-project/weft/store/internal/talktest"
 )
 
 // torchSees is what a process of PyTorch has in memory after reading a log, or an error where it
@@ -76,7 +76,7 @@ func TestQueuesAndChangesOfManyKeysAreTombstonesThatPyTorchIgnores(t *testing.T)
 	require.NoError(t, f.MultiSet(c, kv.Pair{Key: "a", Value: []byte("y")}))
 	require.NoError(t, f.MultiSet(c))
 	require.NoError(t, f.Append(c, "a", []byte("z")))
-	want := testkit.Unhex(t, "07 00*3 '-push/q' 01 00*3 'v'  06 00*3 '-pop/q' 00*4 "+
+	want := talktest.Unhex(t, "07 00*3 '-push/q' 01 00*3 'v'  06 00*3 '-pop/q' 00*4 "+
 		"07 00*3 '-multi/' 09 00*3  02 '/a' 01 'x' 02 '/b' 00 "+
 		"02 00*3 '/a' 01 00*3 'x'  02 00*3 '/b' 00*4  02 00*3 '/a' 01 00*3 'y'  02 00*3 '/a' 02 00*3 'yz'")
 	require.Equal(t, string(want), string(contentOf(t, f)))

@@ -33,7 +33,7 @@ var (
 	ErrUncertain = errors.New("it may have been applied")
 )
 
-// errNoKey is the core's answer to reading what is not there; callers of a Store never see it, as
+// ErrNoKey is the core's answer to reading what is not there; callers of a Store never see it, as
 // Get waits.
 var ErrNoKey = errors.New("no such key")
 
@@ -45,6 +45,7 @@ type Error struct {
 	Err  error
 }
 
+// Error implements error.
 func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString("store")
@@ -76,7 +77,7 @@ func (e *timeoutError) Is(target error) bool {
 // shown is a key as it may stand in a text without quotes.
 func shown(key string) string { return printable.Text(key, 128) }
 
-// clip keeps a key from filling the log.
+// Clip keeps a key from filling the log.
 func Clip(key string) string {
 	const most = 128
 	if len(key) <= most {

@@ -86,7 +86,7 @@ func (o *Operation) Fail(err error) error {
 // maxNamed is how many keys an error names.
 const maxNamed = 16
 
-// keysTimeout is worded as PyTorch's, whose users search for it: keys are shown with the slash put
+// KeysTimeout is worded as PyTorch's, whose users search for it: keys are shown with the slash put
 // before them.
 func KeysTimeout(op string, after time.Duration, keys []string) error {
 	switch op {
@@ -126,5 +126,5 @@ func (s Settings) CheckValues(values ...[]byte) error {
 	return nil
 }
 
-// pollEvery is how often is looked for what nobody tells.
+// PollEvery is how often is looked for what nobody tells.
 const PollEvery = 10 * time.Millisecond

@@ -36,7 +36,7 @@ func Compared(old []byte, there bool, expected, desired []byte) (answer []byte, 
 // value.
 const longestNumber = 4 << 10
 
-// parseDecimal reads a number as C++'s stoll does: blanks before it and anything after it do not
+// ParseDecimal reads a number as C++'s stoll does: blanks before it and anything after it do not
 // matter.
 func ParseDecimal(text []byte) (int64, error) {
 	s := bytes.TrimLeft(text[:min(len(text), longestNumber)], " \t\n\v\f\r")
@@ -55,5 +55,5 @@ func ParseDecimal(text []byte) (int64, error) {
 	return n, nil
 }
 
-// copied is a copy of b that is not nil.
+// Copied is a copy of b that is not nil.
 func Copied(b []byte) []byte { return append(make([]byte, 0, len(b)), b...) }

@@ -15,6 +15,7 @@ const (
 	Deleted
 )
 
+// String is the kind's name.
 func (k ChangeKind) String() string {
 	switch k {
 	case Updated:

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"github.com/weft-project/weft/store/internal/testkit"
+	"github.com/weft-project/weft/store/internal/talktest"
 )
 
 // echo is the least that a server can do.
@@ -71,16 +71,16 @@ func BenchmarkServerTrip(b *testing.B) {
 		{"compare_set", addr, "", "01 02 00*7 '/c' 00*8 00*8", 8},
 		{"wait", addr, "", "05 01 00*7 02 00*7 '/n'", 1},
 		{"get", addr, "00 02 00*7 '/k' 08 00*7 '12345678' 04 00*8", "02 02 00*7 '/k'", 16},
-		{"set-own", addr, testkit.OwnMode, "01 02 00*7 '/k' 08 00*7 '12345678'", 1},
-		{"get-own", addr, testkit.Hello + " 01 02 00*7 '/k' 08 00*7 '12345678' 05 01 00*7 06 00*7 'weft/1'", "40 01 00*7 02 00*7 '/k'", 17},
+		{"set-own", addr, talktest.OwnMode, "01 02 00*7 '/k' 08 00*7 '12345678'", 1},
+		{"get-own", addr, talktest.Hello + " 01 02 00*7 '/k' 08 00*7 '12345678' 05 01 00*7 06 00*7 'weft/1'", "40 01 00*7 02 00*7 '/k'", 17},
 	} {
 		b.Run("op="+x.name, func(b *testing.B) {
 			nc, err := net.Dial("tcp", x.addr)
 			require.NoError(b, err)
 			defer nc.Close()
-			ask := testkit.Unhex(b, x.ask)
+			ask := talktest.Unhex(b, x.ask)
 			if x.before != "" {
-				trip(b, nc, testkit.Unhex(b, x.before), 1)
+				trip(b, nc, talktest.Unhex(b, x.before), 1)
 			}
 			b.ReportAllocs()
 			for b.Loop() {
@@ -98,7 +98,7 @@ func BenchmarkServerPipelined(b *testing.B) {
 	const many = 100
 	var asks []byte
 	for range many {
-		asks = append(asks, testkit.Unhex(b, "03 02 00*7 '/n' 01 00*7")...)
+		asks = append(asks, talktest.Unhex(b, "03 02 00*7 '/n' 01 00*7")...)
 	}
 	answers := make([]byte, 8*many)
 	b.ReportAllocs()
@@ -128,7 +128,7 @@ func BenchmarkServerWake(b *testing.B) {
 			nc, err := net.Dial("tcp", s.Addr())
 			require.NoError(b, err)
 			defer nc.Close()
-			wait, set, del := testkit.Unhex(b, "05 01 00*7 02 00*7 '/k'"), testkit.Unhex(b, "00 02 00*7 '/k' 00*8"), testkit.Unhex(b, "08 02 00*7 '/k'")
+			wait, set, del := talktest.Unhex(b, "05 01 00*7 02 00*7 '/k'"), talktest.Unhex(b, "00 02 00*7 '/k' 00*8"), talktest.Unhex(b, "08 02 00*7 '/k'")
 			var took time.Duration
 			for b.Loop() {
 				for _, w := range waiters {
@@ -172,7 +172,7 @@ func BenchmarkServerWaiting(b *testing.B) {
 		nc, err := net.Dial("tcp", s.Addr())
 		require.NoError(b, err)
 		defer nc.Close()
-		_, err = nc.Write(testkit.Unhex(b, "05 01 00*7 02 00*7 '/k'"))
+		_, err = nc.Write(talktest.Unhex(b, "05 01 00*7 02 00*7 '/k'"))
 		require.NoError(b, err)
 		clients[i] = nc
 	}

@@ -32,7 +32,7 @@ const (
 	PlainNever        // from nobody; needs a TLS configuration
 )
 
-// ServerConfig says where a server listens and what it accepts. The zero value listens on a free
+// Config says where a server listens and what it accepts. The zero value listens on a free
 // port of 127.0.0.1.
 type Config struct {
 	// Addr is the host:port to listen on, and the only one; "" means 127.0.0.1:0. To listen on all

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/weft-project/weft/store/internal/kv"
 	"github.com/weft-project/weft/store/internal/state"
-	"github.com/weft-project/weft/store/internal/testkit"
+	"github.com/weft-project/weft/store/internal/talktest"
 	"github.com/weft-project/weft/store/internal/wire"
 )
 
@@ -44,9 +44,9 @@ func distantServer(t *testing.T, cfg Config) (*Server, func(host int) net.Conn) 
 // While ten thousand connections of 64 hosts say nothing, and new ones come all the time, members
 // come in at once and are served.
 func TestTenThousandSilentConnectionsKeepNoMemberOut(t *testing.T) {
-	server, client := testkit.Identity(t)
+	server, client := talktest.Identity(t)
 	synctest.Test(t, func(t *testing.T) {
-		log := new(testkit.Lines)
+		log := new(talktest.Lines)
 		s, dial := distantServer(t, Config{TLS: server, MaxClients: 1000, Logger: log.Logger()})
 		for i := range 10_000 {
 			defer dial(i % 64).Close()
@@ -55,7 +55,7 @@ func TestTenThousandSilentConnectionsKeepNoMemberOut(t *testing.T) {
 			}
 			nc := dial(1000)
 			defer nc.Close()
-			member := testkit.NewRaw(t, tls.Client(nc, client))
+			member := talktest.NewRaw(t, tls.Client(nc, client))
 			for range 3 {
 				defer dial(i % 64).Close()
 				member.Alive()
@@ -76,11 +76,11 @@ func TestTenThousandSilentConnectionsKeepNoMemberOut(t *testing.T) {
 }
 
 func TestGuestsOfOneAddressTakeHalfTheirRoomAndNoneOfTheMembers(t *testing.T) {
-	server, client := testkit.Identity(t)
+	server, client := talktest.Identity(t)
 	synctest.Test(t, func(t *testing.T) {
-		log := new(testkit.Lines)
+		log := new(talktest.Lines)
 		_, dial := distantServer(t, Config{TLS: server, Plain: PlainAlways, MaxClients: 16, Logger: log.Logger()})
-		served := func(r testkit.Raw) bool {
+		served := func(r talktest.Raw) bool {
 			r.Send("06")
 			n, _ := r.NC.Read(make([]byte, 8))
 			return n == 8
@@ -89,7 +89,7 @@ func TestGuestsOfOneAddressTakeHalfTheirRoomAndNoneOfTheMembers(t *testing.T) {
 		for i := range 40 {
 			nc := dial(i % 4)
 			defer nc.Close()
-			if served(testkit.NewRaw(t, nc)) {
+			if served(talktest.NewRaw(t, nc)) {
 				let[i%4]++
 			}
 		}
@@ -97,7 +97,7 @@ func TestGuestsOfOneAddressTakeHalfTheirRoomAndNoneOfTheMembers(t *testing.T) {
 		for range 4 {
 			nc := dial(5)
 			defer nc.Close()
-			require.True(t, served(testkit.NewRaw(t, tls.Client(nc, client))))
+			require.True(t, served(talktest.NewRaw(t, tls.Client(nc, client))))
 		}
 		synctest.Wait()
 		require.Contains(t, log.String(), "there are as many clients as there may be")
@@ -117,7 +117,7 @@ func TestOneAddressHasHalfOfTheGuestsRoom(t *testing.T) {
 		}
 		nc := dial(2)
 		defer nc.Close()
-		testkit.NewRaw(t, nc).Alive()
+		talktest.NewRaw(t, nc).Alive()
 	})
 }
 
@@ -127,10 +127,10 @@ func TestASilentConnectionMayStayBesideOneOfTheSameHostThatSpeaks(t *testing.T) 
 		s, dial := distantServer(t, Config{})
 		first, second := dial(1), dial(1)
 		defer second.Close()
-		testkit.NewRaw(t, first).Alive()
+		talktest.NewRaw(t, first).Alive()
 		half := dial(1)
 		defer half.Close()
-		_, err := half.Write(testkit.Unhex(t, "00 02 00*7 '/"))
+		_, err := half.Write(talktest.Unhex(t, "00 02 00*7 '/"))
 		require.NoError(t, err)
 		alone := dial(2)
 		defer alone.Close()
@@ -138,7 +138,7 @@ func TestASilentConnectionMayStayBesideOneOfTheSameHostThatSpeaks(t *testing.T) 
 		synctest.Wait()
 		require.Equal(t, 2, s.Stats().Clients, "half a command is given up, and so is a silent one of another host")
 		time.Sleep(10 * proofWithin)
-		testkit.NewRaw(t, second).Alive()
+		talktest.NewRaw(t, second).Alive()
 		third := dial(1)
 		defer third.Close()
 		first.Close()
@@ -152,22 +152,22 @@ func TestASilentConnectionMayStayBesideOneOfTheSameHostThatSpeaks(t *testing.T) 
 // A member that has proved itself has all the time it wants for its first command, and a guest for
 // its second.
 func TestWhoHasProvedItselfIsNotHurried(t *testing.T) {
-	server, client := testkit.Identity(t)
+	server, client := talktest.Identity(t)
 	synctest.Test(t, func(t *testing.T) {
 		_, dial := distantServer(t, Config{TLS: server, Plain: PlainAlways})
 		member, guest := tls.Client(dial(1), client), dial(2)
 		defer member.NetConn().Close()
 		defer guest.Close()
 		require.NoError(t, member.Handshake())
-		testkit.NewRaw(t, guest).Alive()
+		talktest.NewRaw(t, guest).Alive()
 		time.Sleep(time.Hour)
-		testkit.NewRaw(t, guest).Alive()
-		testkit.NewRaw(t, member).Alive()
+		talktest.NewRaw(t, guest).Alive()
+		talktest.NewRaw(t, member).Alive()
 	})
 }
 
 func TestAStoreTakesNoMoreClientsThanItsProcessMayOpenFiles(t *testing.T) {
-	log := new(testkit.Lines)
+	log := new(talktest.Lines)
 	s := newServer(Config{MaxClients: 1 << 30, Logger: log.Logger()})
 	files := fileLimit()
 	require.Equal(t, min(1<<30, files-files/filesPart), s.cfg.MaxClients)
@@ -175,7 +175,7 @@ func TestAStoreTakesNoMoreClientsThanItsProcessMayOpenFiles(t *testing.T) {
 }
 
 func TestAKeyOfAnothersIsShownWithoutWhatMovesACursor(t *testing.T) {
-	r, err := wire.NewDecoder(strings.NewReader("\x01"+string(binary.LittleEndian.AppendUint64(nil, 9))+"\x1b[2Jbad\r\n"), testkit.Wires["own"], kv.Defaulted(kv.Limits{})).
+	r, err := wire.NewDecoder(strings.NewReader("\x01"+string(binary.LittleEndian.AppendUint64(nil, 9))+"\x1b[2Jbad\r\n"), talktest.Wires["own"], kv.Defaulted(kv.Limits{})).
 		Reply(state.Command{Op: state.OpGet})
 	require.NoError(t, err)
 	require.EqualError(t, r.Err, " [2Jbad  ")

@@ -9,40 +9,40 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/weft-project/weft/store/internal/kv"
-	"github.com/weft-project/weft/store/internal/testkit"
+	"github.com/weft-project/weft/store/internal/talktest"
 	"github.com/weft-project/weft/store/internal/wire"
 )
 
 // Whatever some clients send, however it is cut, the server lives, takes memory by what arrived,
 // forgets them, and serves another client.
 func FuzzServer(f *testing.F) {
-	for _, x := range testkit.Captured {
-		f.Add(testkit.Unhex(f, x.Ask), []byte("x"), uint8(3), uint8(0))
+	for _, x := range talktest.Captured {
+		f.Add(talktest.Unhex(f, x.Ask), []byte("x"), uint8(3), uint8(0))
 	}
-	own := testkit.Unhex(f, testkit.OwnMode)
-	for n := range testkit.WireNames {
-		r, w := rand.New(rand.NewPCG(2, uint64(n))), testkit.WireOf(uint8(n))
+	own := talktest.Unhex(f, talktest.OwnMode)
+	for n := range talktest.WireNames {
+		r, w := rand.New(rand.NewPCG(2, uint64(n))), talktest.WireOf(uint8(n))
 		var all []byte
 		if w.Dialect == wire.Dialect22 {
-			all = testkit.Unhex(f, testkit.Hello)
+			all = talktest.Unhex(f, talktest.Hello)
 		}
 		if w.Own {
 			all = own
 		}
 		for range 3 {
-			for _, o := range testkit.CommandsOf(w) {
-				all, _ = w.AppendCommand(all, testkit.FillCommand(r, o))
+			for _, o := range talktest.CommandsOf(w) {
+				all, _ = w.AppendCommand(all, talktest.FillCommand(r, o))
 			}
 		}
 		f.Add(all, all, uint8(100), uint8(w.Dialect))
-		for _, b := range testkit.Lying(w) {
+		for _, b := range talktest.Lying(w) {
 			f.Add(append(all[:0:0], b...), all, uint8(7), uint8(w.Dialect))
 		}
 	}
-	for _, path := range testkit.Recordings(f) {
+	for _, path := range talktest.Recordings(f) {
 		var all []byte
-		for _, x := range testkit.RecordedIn(f, path) {
-			all = append(all, testkit.Unhex(f, x.Ask)...)
+		for _, x := range talktest.RecordedIn(f, path) {
+			all = append(all, talktest.Unhex(f, x.Ask)...)
 		}
 		f.Add(all, all, uint8(50), uint8(wire.DialectAuto))
 	}
@@ -52,7 +52,7 @@ func FuzzServer(f *testing.F) {
 		s := newServer(Config{Limits: limits, Dialect: wire.Dialect(dialect % byte(wire.Dialect22+1))})
 		defer s.Close()
 		given := len(one) + len(other)
-		got := testkit.Allocated(func() {
+		got := talktest.Allocated(func() {
 			a, b := fuzzed(s), fuzzed(s)
 			for len(one)+len(other) > 0 {
 				one, other = a.next(one, piece), b.next(other, piece)
@@ -70,7 +70,7 @@ func FuzzServer(f *testing.F) {
 		require.Zero(t, s.members.arriving.Load())
 		last, far := net.Pipe()
 		s.attach(far)
-		go last.Write(testkit.Unhex(t, testkit.Hello+" 07"))
+		go last.Write(talktest.Unhex(t, talktest.Hello+" 07"))
 		_, err := io.ReadFull(last, make([]byte, 8))
 		require.NoError(t, err, "another client must be served")
 		last.Close()

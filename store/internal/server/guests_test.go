@@ -12,7 +12,7 @@ import (
 	"github.com/weft-project/weft/internal/leak"
 	"github.com/weft-project/weft/store/internal/client"
 	"github.com/weft-project/weft/store/internal/kv"
-	"github.com/weft-project/weft/store/internal/testkit"
+	"github.com/weft-project/weft/store/internal/talktest"
 	"github.com/weft-project/weft/store/journal"
 )
 
@@ -26,29 +26,29 @@ func bothWays(t *testing.T, s *Server, trusts *tls.Config) (member, guest *clien
 }
 
 func TestWhatGuestsDoWakesNoMemberWhoWaitsOrWatches(t *testing.T) {
-	server, trusts := testkit.Identity(t)
+	server, trusts := talktest.Identity(t)
 	s := startServer(t, Config{TLS: server})
 	guest := connectRaw(t, s)
-	ask := "05 " + testkit.One + testkit.Two + "'/k'"
-	news := testkit.NewRaw(t, tls.Client(connectRaw(t, s).NC, trusts))
+	ask := "05 " + talktest.One + talktest.Two + "'/k'"
+	news := talktest.NewRaw(t, tls.Client(connectRaw(t, s).NC, trusts))
 	news.Send("07 02 00*7 '/k'")
 	news.Expect("03")
-	waiter := testkit.NewRaw(t, tls.Client(connectRaw(t, s).NC, trusts))
+	waiter := talktest.NewRaw(t, tls.Client(connectRaw(t, s).NC, trusts))
 	waiter.Send(ask + " 06")
 	waiter.Expect("00*8")
 	guest.Send("00 02 00*7 '/k' 01 00*7 'g' 06")
-	guest.Expect(testkit.One)
+	guest.Expect(talktest.One)
 	guest.Send("08 02 00*7 '/k'")
-	guest.Expect(testkit.One)
-	member := testkit.NewRaw(t, tls.Client(connectRaw(t, s).NC, trusts))
+	guest.Expect(talktest.One)
+	member := talktest.NewRaw(t, tls.Client(connectRaw(t, s).NC, trusts))
 	member.Send("00 02 00*7 '/k' 01 00*7 'm' 06")
-	member.Expect(testkit.One)
+	member.Expect(talktest.One)
 	waiter.Expect("00")
 	news.Expect("01 02 00*7 '/k' 00*8 01 00*7 'm'") // and nothing before
 }
 
 func TestGuestsFillTheirRoomAndNotTheMembers(t *testing.T) {
-	server, trusts := testkit.Identity(t)
+	server, trusts := talktest.Identity(t)
 	s := startServer(t, Config{TLS: server, Limits: kv.Limits{Memory: 4 << 20, Value: 1 << 20}})
 	member, guest := bothWays(t, s, trusts)
 	value := make([]byte, 1_000_000)
@@ -56,7 +56,7 @@ func TestGuestsFillTheirRoomAndNotTheMembers(t *testing.T) {
 		require.NoError(t, guest.Set(t.Context(), fmt.Sprint(i), value))
 	}
 	require.ErrorIs(t, guest.Set(t.Context(), "k", value), kv.ErrFull)
-	begun := binary.LittleEndian.AppendUint64(testkit.Unhex(t, "00 02 00*7 '/h'"), 1<<20)
+	begun := binary.LittleEndian.AppendUint64(talktest.Unhex(t, "00 02 00*7 '/h'"), 1<<20)
 	for range 3 {
 		_, err := connectRaw(t, s).NC.Write(append(begun, value...))
 		require.NoError(t, err)
@@ -71,7 +71,7 @@ func TestGuestsFillTheirRoomAndNotTheMembers(t *testing.T) {
 
 func TestAJournalHasWhatGuestsHaveToo(t *testing.T) {
 	leak.Check(t)
-	server, trusts := testkit.Identity(t)
+	server, trusts := talktest.Identity(t)
 	cfg := Config{TLS: server, Journal: JournalConfig{Path: filepath.Join(t.TempDir(), "journal"), Sync: journal.Never}}
 	for life := range int64(3) {
 		s, err := Serve(cfg)

@@ -24,7 +24,7 @@ import (
 	"github.com/weft-project/weft/store/internal/client"
 	"github.com/weft-project/weft/store/internal/kv"
 	"github.com/weft-project/weft/store/internal/state"
-	"github.com/weft-project/weft/store/internal/testkit"
+	"github.com/weft-project/weft/store/internal/talktest"
 	"github.com/weft-project/weft/store/journal"
 )
 
@@ -107,14 +107,14 @@ func TestTheRecordsOfAStateRepeatIt(t *testing.T) {
 			require.NoError(t, err)
 			require.NoError(t, r.replay(record))
 		}
-		testkit.Randomly(t, seed, follow, func(s *state.State, m *testkit.Model) {
+		talktest.Randomly(t, seed, follow, func(s *state.State, m *talktest.Model) {
 			again := state.New(other.Limits)
 			snapshot := into(again)
 			for record := range records(&space{state: s, mark: mark}) {
 				require.NoError(t, snapshot.replay(record))
 			}
 			for _, copied := range []*state.State{other, again} {
-				data, queues := testkit.Contents(copied)
+				data, queues := talktest.Contents(copied)
 				require.Equal(t, m.Data, data, "seed %d", seed)
 				require.Equal(t, m.Queues, queues, "seed %d", seed)
 				require.Equal(t, m.Stored(), copied.Stats().Bytes)
@@ -192,7 +192,7 @@ func TestAServerWithLowerLimitsKeepsWhatWasAllowedBefore(t *testing.T) {
 	require.NoError(t, cl.Set(t.Context(), "big", big))
 	require.NoError(t, s.Close())
 	cfg.Limits = kv.Limits{Value: 100, Memory: 5000}
-	var log testkit.Lines
+	var log talktest.Lines
 	cfg.Logger = log.Logger()
 	s = startServer(t, cfg)
 	require.Contains(t, log.String(), "more in its journal than it may hold")
@@ -259,16 +259,16 @@ func (l *slowLedger) Size() int64                                      { return 
 func (l *slowLedger) Close() error                                     { return nil }
 
 // ledgerServer is a server without a network and with that ledger.
-func ledgerServer(t *testing.T, l ledger, cfg Config) func() (testkit.Raw, *heard) {
+func ledgerServer(t *testing.T, l ledger, cfg Config) func() (talktest.Raw, *heard) {
 	s := newServer(cfg)
 	s.keep(l)
 	t.Cleanup(func() { s.Close() })
-	return func() (testkit.Raw, *heard) {
+	return func() (talktest.Raw, *heard) {
 		near, far := net.Pipe()
 		s.attach(far)
 		h := new(heard)
 		go h.listen(near)
-		return testkit.NewRaw(t, near), h
+		return talktest.NewRaw(t, near), h
 	}
 }
 
@@ -298,7 +298,7 @@ func (h *heard) is(t *testing.T, want string, what string) {
 	synctest.Wait()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	require.Equal(t, fmt.Sprintf("%x", testkit.Unhex(t, want)), fmt.Sprintf("%x", h.bytes), what)
+	require.Equal(t, fmt.Sprintf("%x", talktest.Unhex(t, want)), fmt.Sprintf("%x", h.bytes), what)
 }
 
 func TestNobodyHearsOfAChangeThatIsNotYetSafe(t *testing.T) {
@@ -310,19 +310,19 @@ func TestNobodyHearsOfAChangeThatIsNotYetSafe(t *testing.T) {
 		watcher, news := connect()
 		reader, read := connect()
 		torch, greeted := connect()
-		for _, r := range []testkit.Raw{writer, waiter, watcher, reader} {
-			r.Send(testkit.OwnMode)
+		for _, r := range []talktest.Raw{writer, waiter, watcher, reader} {
+			r.Send(talktest.OwnMode)
 		}
-		waiter.Send("06 " + testkit.One + testkit.Two + "'/k'")
-		watcher.Send("42 " + testkit.Two + "'/k'")
+		waiter.Send("06 " + talktest.One + talktest.Two + "'/k'")
+		watcher.Send("42 " + talktest.Two + "'/k'")
 		for _, h := range []*heard{answer, read, woken} {
 			h.is(t, "00", "own mode has begun")
 		}
 		news.is(t, "00 00", "and the key is watched")
 
-		writer.Send(testkit.SetK + testkit.One + "'v'")
+		writer.Send(talktest.SetK + talktest.One + "'v'")
 		synctest.Wait()
-		reader.Send("03 " + testkit.Two + "'/k'")
+		reader.Send("03 " + talktest.Two + "'/k'")
 		answer.is(t, "00", "not yet")
 		woken.is(t, "00", "nobody is woken")
 		news.is(t, "00 00", "nobody has news")
@@ -332,11 +332,11 @@ func TestNobodyHearsOfAChangeThatIsNotYetSafe(t *testing.T) {
 		l.set(1, nil)
 		answer.is(t, "00 00", "now it is safe")
 		woken.is(t, "00 00 00", "")
-		news.is(t, "00 00 ff 01 "+testkit.Two+"'/k' 00*8 "+testkit.One+"'v'", "")
-		read.is(t, "00 00 "+testkit.One+"'v'", "")
-		greeted.is(t, testkit.One, "")
-		reader.Send("03 " + testkit.Two + "'/k'")
-		read.is(t, "00 00 "+testkit.One+"'v' 00 "+testkit.One+"'v'", "a reading alone waits for nothing")
+		news.is(t, "00 00 ff 01 "+talktest.Two+"'/k' 00*8 "+talktest.One+"'v'", "")
+		read.is(t, "00 00 "+talktest.One+"'v'", "")
+		greeted.is(t, talktest.One, "")
+		reader.Send("03 " + talktest.Two + "'/k'")
+		read.is(t, "00 00 "+talktest.One+"'v' 00 "+talktest.One+"'v'", "a reading alone waits for nothing")
 	})
 }
 
@@ -345,7 +345,7 @@ func TestAClientThatAsksForNoAnswersIsNotFarAheadOfTheJournal(t *testing.T) {
 		l := newSlowLedger()
 		connect := ledgerServer(t, l, Config{})
 		torch, _ := connect()
-		set := testkit.Unhex(t, "00 02 00*7 '/k' 01 00*7 'v'")
+		set := talktest.Unhex(t, "00 02 00*7 '/k' 01 00*7 'v'")
 		go torch.NC.Write(bytes.Repeat(set, 100_000))
 		synctest.Wait()
 		require.LessOrEqual(t, l.last, uint64(2*(2<<10)/len(set)), "no more than twice what a decoder reads ahead")
@@ -359,23 +359,23 @@ func TestAClientThatAsksForNoAnswersIsNotFarAheadOfTheJournal(t *testing.T) {
 func TestWhenTheJournalFailsNothingIsAcknowledgedAndAllAreToldWhy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newSlowLedger()
-		var log testkit.Lines
+		var log talktest.Lines
 		connect := ledgerServer(t, l, Config{Logger: log.Logger()})
 		writer, answer := connect()
 		other, bystander := connect()
 		old, torch := connect()
-		writer.Send(testkit.OwnMode)
-		other.Send(testkit.OwnMode)
+		writer.Send(talktest.OwnMode)
+		other.Send(talktest.OwnMode)
 		old.Send("06")
 		torch.is(t, "00*8", "")
-		writer.Send(testkit.SetK + testkit.One + "'v'")
+		writer.Send(talktest.SetK + talktest.One + "'v'")
 		synctest.Wait()
 		l.set(0, errors.New("no space left on device"))
 		answer.is(t, "00", "nothing is acknowledged")
 		require.True(t, answer.over)
 		for range 2 { // a change, and a reading of what was not kept
-			other.Send(testkit.SetK + testkit.One + "'w'")
-			other.Send("03 " + testkit.Two + "'/k'")
+			other.Send(talktest.SetK + talktest.One + "'w'")
+			other.Send("03 " + talktest.Two + "'/k'")
 		}
 		said := told(1, "no space left on device")
 		bystander.is(t, "00 "+said+said+said+said, "")
@@ -497,7 +497,7 @@ func TestCompactionUnderLoadLosesNothing(t *testing.T) {
 
 func TestAJournalIsCompactedByItself(t *testing.T) {
 	cfg := journaled(t)
-	var log testkit.Lines
+	var log talktest.Lines
 	cfg.Logger = log.Logger()
 	s := startServer(t, cfg)
 	cl := dialed(t, s)

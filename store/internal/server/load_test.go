@@ -14,7 +14,7 @@ import (
 	"github.com/weft-project/weft/internal/leak"
 	"github.com/weft-project/weft/store/internal/kv"
 	"github.com/weft-project/weft/store/internal/state"
-	"github.com/weft-project/weft/store/internal/testkit"
+	"github.com/weft-project/weft/store/internal/talktest"
 	"github.com/weft-project/weft/store/internal/wire"
 )
 
@@ -23,7 +23,7 @@ import (
 func TestAHundredClientsWithHalfACommandHoldUpNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, dial := pipeServer(t)
-		whole, err := testkit.Wires["2.2"].AppendCommand(testkit.Unhex(t, testkit.Hello), state.Command{Op: state.OpMultiSet, Pairs: []kv.Pair{{Key: "/k", Value: []byte("v")}, {Key: "/j", Value: nil}}})
+		whole, err := talktest.Wires["2.2"].AppendCommand(talktest.Unhex(t, talktest.Hello), state.Command{Op: state.OpMultiSet, Pairs: []kv.Pair{{Key: "/k", Value: []byte("v")}, {Key: "/j", Value: nil}}})
 		require.NoError(t, err)
 		stalled := make([]net.Conn, 100)
 		for i := range stalled {
@@ -34,7 +34,7 @@ func TestAHundredClientsWithHalfACommandHoldUpNobody(t *testing.T) {
 		deaf := dial() // asks and does not read
 		_, err = deaf.Write([]byte{byte(state.OpNumKeys)})
 		require.NoError(t, err)
-		r := testkit.NewRaw(t, dial())
+		r := talktest.NewRaw(t, dial())
 		for i := range 100 {
 			r.Send("03 02 00*7 '/n' 01 00*7")
 			r.Expect(fmt.Sprintf("%02x 00*7", i+1))
@@ -54,13 +54,13 @@ func TestWhoDoesNotReadHoldsUpNobodyWhoWakesIt(t *testing.T) {
 		_, dial := pipeServer(t)
 		for range 300 { // more than one goroutine writes to
 			nc := dial()
-			_, err := nc.Write(testkit.Unhex(t, "05 01 00*7 02 00*7 '/k'"))
+			_, err := nc.Write(talktest.Unhex(t, "05 01 00*7 02 00*7 '/k'"))
 			require.NoError(t, err)
 		}
 		synctest.Wait()
-		last := testkit.NewRaw(t, dial())
+		last := talktest.NewRaw(t, dial())
 		last.Send("05 01 00*7 02 00*7 '/k'")
-		r := testkit.NewRaw(t, dial())
+		r := talktest.NewRaw(t, dial())
 		r.Send("03 02 00*7 '/k' 01 00*7")
 		r.Expect("01 00*7")
 		last.Expect("00")
@@ -74,7 +74,7 @@ func TestThousandsWhoWaitForOneKeyAreAllWoken(t *testing.T) {
 	const n = 2000
 	s := startServer(t, Config{})
 	waiters := make([]net.Conn, n)
-	ask := testkit.Unhex(t, "05 01 00*7 02 00*7 '/k'")
+	ask := talktest.Unhex(t, "05 01 00*7 02 00*7 '/k'")
 	for i := range waiters {
 		waiters[i] = connectRaw(t, s).NC
 		_, err := waiters[i].Write(ask)
@@ -104,11 +104,11 @@ func TestAHundredThousandKeysInOneWait(t *testing.T) {
 		keys[i] = fmt.Sprintf("/key%d", i)
 		pairs[i] = kv.Pair{Key: keys[i], Value: []byte{byte(i)}}
 	}
-	w.Send(testkit.OwnMode)
-	r.Send(testkit.OwnMode)
+	w.Send(talktest.OwnMode)
+	r.Send(talktest.OwnMode)
 	w.Expect("00")
 	r.Expect("00")
-	say := testkit.Wires["own"]
+	say := talktest.Wires["own"]
 	fetch, err := say.AppendCommand(nil, state.Command{Op: state.OpFetch, Keys: keys})
 	require.NoError(t, err)
 	set, err := say.AppendCommand(nil, state.Command{Op: state.OpMultiSet, Pairs: pairs})
@@ -127,9 +127,9 @@ func TestAHundredThousandKeysInOneWait(t *testing.T) {
 
 func TestHalfSentCommandsOfAllClientsAreBoundedTogether(t *testing.T) {
 	s := startServer(t, Config{Limits: kv.Limits{Memory: 1 << 20, Value: 1 << 20}})
-	half := binary.LittleEndian.AppendUint64(testkit.Unhex(t, "00 02 00*7 '/k'"), 400_000)
+	half := binary.LittleEndian.AppendUint64(talktest.Unhex(t, "00 02 00*7 '/k'"), 400_000)
 	half = append(half, make([]byte, 300_000)...)
-	send := func() testkit.Raw {
+	send := func() talktest.Raw {
 		r := connectRaw(t, s)
 		_, err := r.NC.Write(half)
 		require.NoError(t, err)
@@ -160,7 +160,7 @@ func TestHalfSentCommandsOfAllClientsAreBoundedTogether(t *testing.T) {
 }
 
 func TestClientsOverTheMostAreRefusedAndLoggedOnce(t *testing.T) {
-	log := new(testkit.Lines)
+	log := new(talktest.Lines)
 	s := startServer(t, Config{MaxClients: 1, Logger: log.Logger()})
 	r := connectRaw(t, s)
 	r.Alive()
@@ -174,7 +174,7 @@ func TestClientsOverTheMostAreRefusedAndLoggedOnce(t *testing.T) {
 func TestTheServerCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, dial := pipeServer(t)
-		a, b := testkit.NewRaw(t, dial()), testkit.NewRaw(t, dial())
+		a, b := talktest.NewRaw(t, dial()), talktest.NewRaw(t, dial())
 		a.Send("00 02 00*7 '/k' 03 00*7 'abc'")
 		a.Send("06")
 		a.Expect("01 00*7")
@@ -204,14 +204,14 @@ func TestAListenerOfTheCallersOwnIsServedAndClosed(t *testing.T) {
 	nc, err := net.Dial("unix", s.Addr())
 	require.NoError(t, err)
 	defer nc.Close()
-	testkit.NewRaw(t, nc).Alive()
+	talktest.NewRaw(t, nc).Alive()
 	require.NoError(t, s.Close())
 	_, err = l.Accept()
 	require.ErrorIs(t, err, net.ErrClosed)
 }
 
 func TestTheLogNamesTheClientAndTheRuleItBroke(t *testing.T) {
-	log := new(testkit.Lines)
+	log := new(talktest.Lines)
 	s := startServer(t, Config{Logger: log.Logger()})
 	r := connectRaw(t, s)
 	r.Send("ff")

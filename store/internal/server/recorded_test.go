@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"github.com/weft-project/weft/store/internal/testkit"
+	"github.com/weft-project/weft/store/internal/talktest"
 	"github.com/weft-project/weft/store/internal/wire"
 )
 
@@ -14,7 +14,7 @@ import (
 // said to its own server: every operation of its release. internal/disttest/interop records them,
 // and checks that they are still said.
 func TestOurServerSaysWhatPyTorchsDidInEveryRecordedConversation(t *testing.T) {
-	for _, path := range testkit.Recordings(t) {
+	for _, path := range talktest.Recordings(t) {
 		release := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(path), "torch-"), ".talk")
 		t.Run(release, func(t *testing.T) {
 			d, err := wire.ParseDialect(release)
@@ -22,7 +22,7 @@ func TestOurServerSaysWhatPyTorchsDidInEveryRecordedConversation(t *testing.T) {
 			if d == wire.Dialect113 || d == wire.Dialect22 {
 				d = wire.DialectAuto
 			}
-			talk(testkit.RecordedIn(t, path)).run(t, Config{Dialect: d})
+			talk(talktest.RecordedIn(t, path)).run(t, Config{Dialect: d})
 		})
 	}
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // Server keeps a store for clients over TCP. It speaks the protocol of PyTorch's TCPStore in all
-// its dialects, and Weft's own mode of it (dialect.go), and differs from PyTorch's servers on
+// its dialects, and Weft's own mode of it (package wire), and differs from PyTorch's servers on
 // purpose:
 //
 //   - A client that sends half a command or reads no replies delays nobody else.

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/weft-project/weft/store/internal/kv"
 	"github.com/weft-project/weft/store/internal/state"
-	"github.com/weft-project/weft/store/internal/testkit"
+	"github.com/weft-project/weft/store/internal/talktest"
 )
 
 func startServer(t *testing.T, cfg Config) *Server {
@@ -23,18 +23,18 @@ func startServer(t *testing.T, cfg Config) *Server {
 	return s
 }
 
-func connectRaw(t *testing.T, s *Server) testkit.Raw {
+func connectRaw(t *testing.T, s *Server) talktest.Raw {
 	t.Helper()
 	nc, err := net.Dial("tcp", s.Addr())
 	require.NoError(t, err)
 	t.Cleanup(func() { nc.Close() })
 	require.NoError(t, nc.SetDeadline(time.Now().Add(20*time.Second)))
-	return testkit.NewRaw(t, nc)
+	return talktest.NewRaw(t, nc)
 }
 
 func TestTheServerSpeaksTheCapturedBytes(t *testing.T) {
 	r := connectRaw(t, startServer(t, Config{}))
-	for _, x := range testkit.Captured {
+	for _, x := range talktest.Captured {
 		t.Log(x.What)
 		r.Send(x.Ask)
 		r.Expect(x.Answer)
@@ -43,8 +43,8 @@ func TestTheServerSpeaksTheCapturedBytes(t *testing.T) {
 
 func TestPipelinedAndFragmentedCommandsAreAnsweredInOrder(t *testing.T) {
 	var ask, answer []byte
-	for _, x := range testkit.Captured {
-		ask, answer = append(ask, testkit.Unhex(t, x.Ask)...), append(answer, testkit.Unhex(t, x.Answer)...)
+	for _, x := range talktest.Captured {
+		ask, answer = append(ask, talktest.Unhex(t, x.Ask)...), append(answer, talktest.Unhex(t, x.Answer)...)
 	}
 	s := startServer(t, Config{})
 	for seed := range uint64(20) {
@@ -140,7 +140,7 @@ func TestASlowOrSilentClientDelaysNobody(t *testing.T) {
 	half := connectRaw(t, s)
 	half.Send("00 02 00*7 '/k' ff 00*7 'begun'")
 	deaf := connectRaw(t, s) // asks for much and reads nothing
-	big := binary.LittleEndian.AppendUint64(testkit.Unhex(t, "00 04 00*7 '/big'"), 8<<20)
+	big := binary.LittleEndian.AppendUint64(talktest.Unhex(t, "00 04 00*7 '/big'"), 8<<20)
 	_, err := deaf.NC.Write(append(big, make([]byte, 8<<20)...))
 	require.NoError(t, err)
 	for range 8 {
@@ -161,7 +161,7 @@ func TestAWatcherThatDoesNotReadIsClosedBeforeItsNewsFillTheMemory(t *testing.T)
 	nc, far := net.Pipe()
 	defer far.Close()
 	p := newPeer(1, nc, newServer(Config{Limits: kv.Limits{Key: 8, Value: 1024}}))
-	p.say = testkit.Wires["1.13"]
+	p.say = talktest.Wires["1.13"]
 	value := make([]byte, 1024)
 	for i := 0; p.err == nil; i++ {
 		require.Less(t, i, 1000)
@@ -181,7 +181,7 @@ func TestAWaiterThatIsGoneIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, dial := pipeServer(t)
 		nc := dial()
-		nc.Write(testkit.Unhex(t, "05 02 00*7 02 00*7 '/a' 02 00*7 '/b' 07 02 00*7 '/c'"))
+		nc.Write(talktest.Unhex(t, "05 02 00*7 02 00*7 '/a' 02 00*7 '/b' 07 02 00*7 '/c'"))
 		io.ReadFull(nc, make([]byte, 1))
 		synctest.Wait()
 		require.Equal(t, 1, s.members.state.Stats().Waiters)

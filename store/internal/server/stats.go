@@ -2,7 +2,7 @@ package server
 
 import "github.com/weft-project/weft/store/internal/state"
 
-// ServerStats is what a server counts, guests and what they have included. Those without "now" only
+// Stats is what a server counts, guests and what they have included. Those without "now" only
 // grow.
 type Stats struct {
 	Clients  int               // connected now

@@ -16,19 +16,19 @@ import (
 
 	"github.com/weft-project/weft/store/internal/client"
 	"github.com/weft-project/weft/store/internal/kv"
-	"github.com/weft-project/weft/store/internal/testkit"
+	"github.com/weft-project/weft/store/internal/talktest"
 	"github.com/weft-project/weft/store/internal/who"
 )
 
 func TestOneHonestMistakeIsALineOfTheLogAndSaysWhatItIs(t *testing.T) {
-	server, trusts := testkit.Identity(t)
-	_, other := testkit.Identity(t)
+	server, trusts := talktest.Identity(t)
+	_, other := talktest.Identity(t)
 	server.NextProtos, trusts.NextProtos, other.NextProtos = []string{"job 7"}, []string{"job 8"}, []string{"job 7"}
 	for want, conf := range map[string]*tls.Config{
 		"the peer has another secret than this store, or another CA": other,
 		"the peer is of another job's id, or is no worker of Weft":   trusts,
 	} {
-		log := new(testkit.Lines)
+		log := new(talktest.Lines)
 		s := startServer(t, Config{TLS: server, Logger: log.Logger()})
 		for range 20 {
 			_, err := client.Dial(t.Context(), client.Config{Addr: s.Addr(), TLS: conf})
@@ -42,14 +42,14 @@ func TestOneHonestMistakeIsALineOfTheLogAndSaysWhatItIs(t *testing.T) {
 }
 
 func TestTLSAndPlainTextAreTakenOnOnePort(t *testing.T) {
-	server, trusts := testkit.Identity(t)
+	server, trusts := talktest.Identity(t)
 	s := startServer(t, Config{TLS: server})
 	plain, secret := connectRaw(t, s), connectRaw(t, s)
 	secret.NC = tls.Client(secret.NC, trusts)
 	plain.Send("00 02 00*7 '/k' 01 00*7 'p'")
-	for _, dialect := range []string{"", testkit.OwnMode} {
-		r, w := testkit.NewRaw(t, tls.Client(connectRaw(t, s).NC, trusts)), testkit.NewRaw(t, tls.Client(connectRaw(t, s).NC, trusts))
-		for _, c := range []testkit.Raw{r, w} {
+	for _, dialect := range []string{"", talktest.OwnMode} {
+		r, w := talktest.NewRaw(t, tls.Client(connectRaw(t, s).NC, trusts)), talktest.NewRaw(t, tls.Client(connectRaw(t, s).NC, trusts))
+		for _, c := range []talktest.Raw{r, w} {
 			if dialect != "" {
 				c.Send(dialect)
 				c.Expect("00")
@@ -75,7 +75,7 @@ func TestTLSAndPlainTextAreTakenOnOnePort(t *testing.T) {
 }
 
 func TestEveryFragmentationOfATLSHelloIsServed(t *testing.T) {
-	server, trusts := testkit.Identity(t)
+	server, trusts := talktest.Identity(t)
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(Config{TLS: server, Plain: PlainNever})
 		defer s.Close()
@@ -83,7 +83,7 @@ func TestEveryFragmentationOfATLSHelloIsServed(t *testing.T) {
 			near, far := net.Pipe()
 			s.attach(far)
 			nc := tls.Client(&cutting{Conn: near, at: cut}, trusts)
-			r := testkit.NewRaw(t, nc)
+			r := talktest.NewRaw(t, nc)
 			r.Send("06")
 			r.Expect("00*8")
 			nc.NetConn().Close()
@@ -142,23 +142,23 @@ func TestPlainTextIsTakenFromWhomThePolicySays(t *testing.T) {
 }
 
 func TestWhoSpeaksPlainTextWhereItMayNotIsClosed(t *testing.T) {
-	server, trusts := testkit.Identity(t)
-	log := new(testkit.Lines)
+	server, trusts := talktest.Identity(t)
+	log := new(talktest.Lines)
 	s := startServer(t, Config{TLS: server, Plain: PlainNever, Logger: log.Logger()})
-	for _, greeting := range []string{"06", testkit.Hello, "00"} {
+	for _, greeting := range []string{"06", talktest.Hello, "00"} {
 		r := connectRaw(t, s)
 		r.Send(greeting)
 		r.ExpectClosed()
 	}
-	r := testkit.NewRaw(t, tls.Client(connectRaw(t, s).NC, trusts))
+	r := talktest.NewRaw(t, tls.Client(connectRaw(t, s).NC, trusts))
 	r.Alive()
 	require.NoError(t, s.Close())
 	require.Contains(t, log.String(), "it speaks plain text")
 }
 
 func TestTLSWithoutAnIdentityIsRefused(t *testing.T) {
-	_, trusts := testkit.Identity(t)
-	log := new(testkit.Lines)
+	_, trusts := talktest.Identity(t)
+	log := new(talktest.Lines)
 	s := startServer(t, Config{Logger: log.Logger()})
 	require.Error(t, tls.Client(connectRaw(t, s).NC, trusts).Handshake())
 	require.NoError(t, s.Close())
@@ -166,7 +166,7 @@ func TestTLSWithoutAnIdentityIsRefused(t *testing.T) {
 }
 
 func TestAStrangerOfTheIdentityIsNotServed(t *testing.T) {
-	server, trusts := testkit.Identity(t)
+	server, trusts := talktest.Identity(t)
 	server.ClientAuth, server.ClientCAs = tls.RequireAndVerifyClientCert, trusts.RootCAs
 	s := startServer(t, Config{TLS: server})
 	nc := tls.Client(connectRaw(t, s).NC, trusts) // shows no certificate
@@ -180,7 +180,7 @@ func TestAStrangerOfTheIdentityIsNotServed(t *testing.T) {
 
 // TLS 1.3 tells so after the handshake, on what looks like a lost connection.
 func TestAClientWhoseCertificateIsRefusedDoesNotTryAgain(t *testing.T) {
-	server, trusts := testkit.Identity(t)
+	server, trusts := talktest.Identity(t)
 	server.ClientAuth, server.ClientCAs = tls.RequireAndVerifyClientCert, trusts.RootCAs
 	s := startServer(t, Config{TLS: server})
 	_, err := client.Dial(t.Context(), client.Config{Addr: s.Addr(), TLS: trusts, Timeout: time.Hour})
@@ -190,7 +190,7 @@ func TestAClientWhoseCertificateIsRefusedDoesNotTryAgain(t *testing.T) {
 
 // An hour is longer than any test: who tried again would not come back.
 func TestAnotherJobsStoreIsToldAtOnce(t *testing.T) {
-	server, trusts := testkit.Identity(t)
+	server, trusts := talktest.Identity(t)
 	server.NextProtos, trusts.NextProtos = []string{"store/one"}, []string{"store/another"}
 	for _, plain := range []Plain{PlainAuto, PlainAlways, PlainNever} {
 		s := startServer(t, Config{TLS: server, Plain: plain})
@@ -203,7 +203,7 @@ func TestAnotherJobsStoreIsToldAtOnce(t *testing.T) {
 }
 
 func TestAHandshakeThatDoesNotEndIsGivenUp(t *testing.T) {
-	server, _ := testkit.Identity(t)
+	server, _ := talktest.Identity(t)
 	for name, x := range map[string]struct {
 		plain Plain
 		sent  string
@@ -218,7 +218,7 @@ func TestAHandshakeThatDoesNotEndIsGivenUp(t *testing.T) {
 				defer s.Close()
 				near, far := net.Pipe()
 				s.attach(far)
-				r := testkit.NewRaw(t, near)
+				r := talktest.NewRaw(t, near)
 				r.Send(x.sent)
 				time.Sleep(proofWithin - time.Second)
 				synctest.Wait()
@@ -234,7 +234,7 @@ func TestAHandshakeThatDoesNotEndIsGivenUp(t *testing.T) {
 // A server without TLS hangs up on a hello that it cannot read. If it is gone by the time of the
 // last try, then that it had no TLS is still the news.
 func TestAServerThatHadNoTLSAndIsGoneIsCalledOneWithoutTLS(t *testing.T) {
-	_, trusts := testkit.Identity(t)
+	_, trusts := talktest.Identity(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	served := make(chan struct{})

@@ -1,6 +1,6 @@
 package state
 
-// left is how much a state keeps for clients that wait, watch or are called.
+// Left is how much a state keeps for clients that wait, watch or are called.
 func Left(s *State) int {
 	n := len(s.guests) + len(s.called)
 	for _, line := range s.lines {
@@ -9,5 +9,5 @@ func Left(s *State) int {
 	return n
 }
 
-// calledIn is how many clients are called to a queue.
+// CalledIn is how many clients are called to a queue.
 func CalledIn(s *State) int { return len(s.called) }

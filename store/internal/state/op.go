@@ -2,9 +2,10 @@ package state
 
 import "fmt"
 
-// op is what a command asks for. wire.go says by which bytes.
+// Op is what a command asks for. Package wire says by which bytes.
 type Op byte
 
+// The commands.
 const (
 	OpSet Op = iota
 	OpCompareSet
@@ -24,11 +25,11 @@ const (
 	OpLen     // of a queue
 	OpList    // all keys
 	OpBarrier // answered when as many have come as delta says
-	OpFetch   // opWait and opMultiGet at once, which PyTorch has not
-	OpTake    // opWait and opPop at once, of clients in this process
-	OpReady   // answered when the queue has something, see state.call; which PyTorch has not
-	OpArrive  // opBarrier that only counts; which PyTorch has not
-	OpReach   // opBarrier that only waits; which PyTorch has not
+	OpFetch   // OpWait and OpMultiGet at once, which PyTorch has not
+	OpTake    // OpWait and OpPop at once, of clients in this process
+	OpReady   // answered when the queue has something, see State.call; which PyTorch has not
+	OpArrive  // OpBarrier that only counts; which PyTorch has not
+	OpReach   // OpBarrier that only waits; which PyTorch has not
 	OpUnwatch // which PyTorch has not
 	OpNews    // a reply only: of a watched key
 )

@@ -53,7 +53,7 @@ func (s *State) push(answer Reply, cmd Command, out []Reply) []Reply {
 	return s.call(cmd.Key, s.serve(lineExists, cmd.Key, all, append(out, answer)))
 }
 
-// leaves is drop of a client whose turn it may be at a queue, which it leaves to the next one.
+// Leaves is drop of a client whose turn it may be at a queue, which it leaves to the next one.
 func (s *State) Leaves(id ClientID, out []Reply) []Reply {
 	s.Drop(id)
 	if key, called := s.called[id]; called {

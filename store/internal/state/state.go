@@ -9,11 +9,11 @@ import (
 	"github.com/weft-project/weft/store/internal/kv"
 )
 
-// clientID names who sent a command and who gets a reply. The shell gives them out and never uses
+// ClientID names who sent a command and who gets a reply. The shell gives them out and never uses
 // one twice.
 type ClientID uint64
 
-// command is one request. Which fields matter depends on op.
+// Command is one request. Which fields matter depends on Op.
 type Command struct {
 	Op       Op
 	Key      string
@@ -25,7 +25,7 @@ type Command struct {
 	Turn     bool      // wait: as PyTorch's clients do before a pop, see lineTurn
 }
 
-// names is the keys of a command.
+// Names is the keys of a command.
 func (cmd Command) Names() []string {
 	switch cmd.Op {
 	case OpNumKeys, OpList, OpCancelWait:
@@ -42,7 +42,7 @@ func (cmd Command) Names() []string {
 	return []string{cmd.Key}
 }
 
-// checkValues refuses values that are too long. The two of a CompareSet count apart.
+// CheckValues refuses values that are too long. The two of a CompareSet count apart.
 func (cmd Command) CheckValues(s kv.Settings) error {
 	for _, v := range [][]byte{cmd.Expected, cmd.Value} {
 		if err := s.CheckValues(v); err != nil {
@@ -56,8 +56,8 @@ func (cmd Command) CheckValues(s kv.Settings) error {
 	return s.CheckValues(values...)
 }
 
-// reply is the answer to a command, of which all have one, or a piece of news. Which fields matter
-// depends on op, which is the command's, or opNews. If err is set, the others are not.
+// Reply is the answer to a command, of which all have one, or a piece of news. Which fields matter
+// depends on Op, which is the command's, or OpNews. If Err is set, the others are not.
 type Reply struct {
 	To     ClientID
 	Op     Op
@@ -72,7 +72,7 @@ type Reply struct {
 	Err    error         // the command failed and changed nothing
 }
 
-// size is about what a reply costs until it is written.
+// Size is about what a reply costs until it is written.
 func (r *Reply) Size() int {
 	n := 2*EntryBytes + len(r.Value) + len(r.Old) + len(r.Keys)*EntryBytes
 	for _, v := range r.Values {
@@ -81,7 +81,7 @@ func (r *Reply) Size() int {
 	return n
 }
 
-// state is the store itself: commands in, replies out. It does no I/O, reads no clock and locks
+// State is the store itself: commands in, replies out. It does no I/O, reads no clock and locks
 // nothing; its owner does. It keeps the slices it is given and hands the same ones out, so nobody
 // may write to them, nor append in place.
 type State struct {
@@ -92,15 +92,16 @@ type State struct {
 	guests  map[ClientID]*guest         // those that wait or watch
 	lines   [lineKinds]map[string]*spot // the first in each line
 	called  map[ClientID]string         // those whose turn it is at a queue, until their next command
-	bytes   int                         // what counts towards limits.Memory
+	bytes   int                         // what counts towards Limits.Memory
 	waiting int                         // clients
 	watched int                         // pairs of a client and a key
 }
 
-// entryBytes is what a key, a value in a queue, or a client's interest in a key counts beside its
+// EntryBytes is what a key, a value in a queue, or a client's interest in a key counts beside its
 // bytes.
 const EntryBytes = 64
 
+// New makes an empty state.
 func New(limits kv.Limits) *State {
 	s := &State{Limits: limits, data: map[string][]byte{}, queues: map[string]*queue{}, guests: map[ClientID]*guest{},
 		called: map[ClientID]string{}}
@@ -110,7 +111,7 @@ func New(limits kv.Limits) *State {
 	return s
 }
 
-// stats is how much a state holds.
+// Stats is how much a state holds.
 type Stats struct {
 	Keys     int // with a value
 	Queues   int // not empty
@@ -119,23 +120,24 @@ type Stats struct {
 	Watchers int // pairs of a client and a key
 }
 
+// Stats is how much it holds now.
 func (s *State) Stats() Stats {
 	return Stats{len(s.data), len(s.queues), s.bytes, s.waiting, s.watched}
 }
 
-// value is what a key has now.
+// Value is what a key has now.
 func (s *State) Value(key string) (value []byte, there bool) {
 	value, there = s.data[key]
 	return value, there
 }
 
-// clear forgets all values and queues. Who waits or watches stays.
+// Clear forgets all values and queues. Who waits or watches stays.
 func (s *State) Clear() {
 	clear(s.data)
 	clear(s.queues)
 }
 
-// snapshot is the shortest way to the state's values and queues from an empty state.
+// Snapshot is the shortest way to the state's values and queues from an empty state.
 func (s *State) Snapshot() iter.Seq[Command] {
 	return func(yield func(Command) bool) {
 		for k, v := range s.data {
@@ -153,7 +155,7 @@ func (s *State) Snapshot() iter.Seq[Command] {
 	}
 }
 
-// apply does what from asks and appends the answer, unless it has to wait, and after it what others
+// Apply does what from asks and appends the answer, unless it has to wait, and after it what others
 // get to hear.
 func (s *State) Apply(from ClientID, cmd Command, out []Reply) []Reply {
 	key, called := s.called[from]
@@ -242,7 +244,7 @@ func (s *State) values(answer Reply, keys []string) Reply {
 	return answer
 }
 
-// has says whether a wait for key ends: there is a value, or something in the queue.
+// Has says whether a wait for key ends: there is a value, or something in the queue.
 func (s *State) Has(key string) bool {
 	_, there := s.data[key]
 	return there || s.queues[key] != nil

@@ -15,19 +15,19 @@ import (
 	"github.com/weft-project/weft/internal/soak"
 	"github.com/weft-project/weft/store/internal/kv"
 	"github.com/weft-project/weft/store/internal/state"
-	"github.com/weft-project/weft/store/internal/testkit"
+	"github.com/weft-project/weft/store/internal/talktest"
 )
 
 func TestRandomCommandsOfSeveralClientsAgreeWithAPlainMap(t *testing.T) {
 	for seed := range uint64(soak.Cases(100)) {
-		require.Zero(t, state.Left(testkit.Randomly(t, seed, nil, counts(t))), "nothing may be left of clients that are gone")
+		require.Zero(t, state.Left(talktest.Randomly(t, seed, nil, counts(t))), "nothing may be left of clients that are gone")
 	}
 }
 
 // counts compares the sums of a state with those of a model.
-func counts(t *testing.T) func(s *state.State, m *testkit.Model) {
-	return func(s *state.State, m *testkit.Model) {
-		require.Equal(t, state.Stats{len(m.Data), len(m.Queues), m.Stored() + m.Interests(testkit.Anybody), len(m.Waits), len(m.Watches)}, s.Stats())
+func counts(t *testing.T) func(s *state.State, m *talktest.Model) {
+	return func(s *state.State, m *talktest.Model) {
+		require.Equal(t, state.Stats{len(m.Data), len(m.Queues), m.Stored() + m.Interests(talktest.Anybody), len(m.Waits), len(m.Watches)}, s.Stats())
 	}
 }
 
@@ -52,7 +52,7 @@ func FuzzTheCoreAgreesWithAPlainMap(f *testing.F) {
 	f.Add([]byte("a few commands"))
 	f.Add(bytes.Repeat([]byte{0x10, 0xF0, 0x80, 0x40}, 60))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		require.Zero(t, state.Left(testkit.RandomlyFrom(t, rand.New(&picks{bytes: data}), nil, counts(t))))
+		require.Zero(t, state.Left(talktest.RandomlyFrom(t, rand.New(&picks{bytes: data}), nil, counts(t))))
 	})
 }
 
@@ -64,13 +64,13 @@ func TestItsChangesAndItsSnapshotRepeatAState(t *testing.T) {
 				require.NoError(t, r.Err)
 			}
 		}
-		testkit.Randomly(t, seed, follow, func(s *state.State, m *testkit.Model) {
+		talktest.Randomly(t, seed, follow, func(s *state.State, m *talktest.Model) {
 			again := state.New(s.Limits)
 			for cmd := range s.Snapshot() {
 				again.Apply(0, cmd, nil)
 			}
 			for _, copied := range []*state.State{again, other} {
-				data, queues := testkit.Contents(copied)
+				data, queues := talktest.Contents(copied)
 				require.Equal(t, m.Data, data, "seed %d", seed)
 				require.Equal(t, m.Queues, queues, "seed %d", seed)
 			}
@@ -82,7 +82,7 @@ func TestTheAnswerToAnAddPrecedesTheWakeUpItCauses(t *testing.T) {
 	s := state.New(kv.Defaulted(kv.Limits{}))
 	require.Empty(t, s.Apply(1, state.Command{Op: state.OpWait, Keys: []string{"k"}}, nil))
 	out := s.Apply(2, state.Command{Op: state.OpAdd, Key: "k", Delta: 1}, nil)
-	require.Equal(t, []string{"2: 1", "1: done"}, []string{testkit.TextOf(out[0]), testkit.TextOf(out[1])})
+	require.Equal(t, []string{"2: 1", "1: done"}, []string{talktest.TextOf(out[0]), talktest.TextOf(out[1])})
 }
 
 func TestAKeyDeletedAfterItWasSeenIsNotAwaitedAgain(t *testing.T) {
@@ -90,7 +90,7 @@ func TestAKeyDeletedAfterItWasSeenIsNotAwaitedAgain(t *testing.T) {
 	s.Apply(1, state.Command{Op: state.OpWait, Keys: []string{"a", "b"}}, nil)
 	s.Apply(2, state.Command{Op: state.OpSet, Key: "a"}, nil)
 	s.Apply(2, state.Command{Op: state.OpDelete, Key: "a"}, nil)
-	require.Equal(t, "1: done", testkit.TextOf(s.Apply(2, state.Command{Op: state.OpSet, Key: "b"}, nil)[1]))
+	require.Equal(t, "1: done", talktest.TextOf(s.Apply(2, state.Command{Op: state.OpSet, Key: "b"}, nil)[1]))
 }
 
 func TestAnUnknownCommandChangesNothing(t *testing.T) {
@@ -114,7 +114,7 @@ func TestAFetchSeesAllOfAMultiSetOrNothing(t *testing.T) {
 	s.Apply(1, state.Command{Op: state.OpSet, Key: "b", Value: []byte("old")}, nil)
 	require.Empty(t, s.Apply(1, state.Command{Op: state.OpFetch, Keys: []string{"a", "b"}}, nil))
 	out := s.Apply(2, state.Command{Op: state.OpMultiSet, Pairs: []kv.Pair{{Key: "a", Value: []byte("1")}, {Key: "a", Value: []byte("2")}, {Key: "b", Value: []byte("new")}}}, nil)
-	require.Equal(t, []string{"2: done", `1: "2" "new"`}, []string{testkit.TextOf(out[0]), testkit.TextOf(out[1])})
+	require.Equal(t, []string{"2: done", `1: "2" "new"`}, []string{talktest.TextOf(out[0]), talktest.TextOf(out[1])})
 }
 
 func TestAPushGoesToTheTakerThatAskedFirst(t *testing.T) {
@@ -149,9 +149,9 @@ func TestWhoIsCalledToAQueueAndDoesNotPopLeavesItToTheNext(t *testing.T) {
 			for id := range state.ClientID(2) {
 				require.Empty(t, s.Apply(id+1, ready, nil))
 			}
-			require.Equal(t, []string{"9: done", "1: done"}, testkit.Texted(s.Apply(9, state.Command{Op: state.OpPush, Key: "q"}, nil)), "one is called, in order")
-			require.Equal(t, []string{"2: done"}, testkit.Texted(elsewhere(s)), name)
-			require.Equal(t, []string{"2: 1 "}, testkit.Texted(s.Apply(2, state.Command{Op: state.OpPop, Key: "q"}, nil)))
+			require.Equal(t, []string{"9: done", "1: done"}, talktest.Texted(s.Apply(9, state.Command{Op: state.OpPush, Key: "q"}, nil)), "one is called, in order")
+			require.Equal(t, []string{"2: done"}, talktest.Texted(elsewhere(s)), name)
+			require.Equal(t, []string{"2: 1 "}, talktest.Texted(s.Apply(2, state.Command{Op: state.OpPop, Key: "q"}, nil)))
 			require.Zero(t, state.CalledIn(s))
 		}
 	}

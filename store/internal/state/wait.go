@@ -205,7 +205,7 @@ func (s *State) stopWaiting(id ClientID) {
 	}
 }
 
-// drop forgets what a client waits for and watches.
+// Drop forgets what a client waits for and watches.
 func (s *State) Drop(id ClientID) {
 	s.stopWaiting(id)
 	if c := s.guests[id]; c != nil {

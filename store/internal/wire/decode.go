@@ -11,7 +11,7 @@ import (
 	"github.com/weft-project/weft/store/internal/state"
 )
 
-// decoder reads either side of the protocol and believes no length: memory is taken as the bytes
+// Decoder reads either side of the protocol and believes no length: memory is taken as the bytes
 // arrive.
 type Decoder struct {
 	Protocol
@@ -23,17 +23,18 @@ type Decoder struct {
 }
 
 const (
-	ReadAhead = 2 << 10  // what a decoder holds where nothing is under way
-	Promise   = 64 << 10 // what a mere promise of bytes costs us at most
+	readAhead = 2 << 10  // what a decoder holds where nothing is under way
+	promise   = 64 << 10 // what a mere promise of bytes costs us at most
 	multi     = 8        // the pairs of one MULTI_SET may have this many times the bytes of the longest value
 	listMost  = 64       // the same for the keys of a LIST_KEYS
 )
 
+// NewDecoder reads from r what the other end says in w.
 func NewDecoder(r io.Reader, w Protocol, limits kv.Limits) *Decoder {
-	return &Decoder{Protocol: w, Reader: bufio.NewReaderSize(r, ReadAhead), Limits: limits}
+	return &Decoder{Protocol: w, Reader: bufio.NewReaderSize(r, readAhead), Limits: limits}
 }
 
-// greeting reads how the other end opens, and takes its dialect from that where it can be told:
+// Greeting reads how the other end opens, and takes its dialect from that where it can be told:
 // only Dialect22 begins with an opcode 0 and the magic, which would be the half of a SET's length
 // that is never used. Who should begin so, and does not, violates the protocol. Without a greeting
 // nothing of the first command is taken. io.EOF means that nothing came.
@@ -62,7 +63,7 @@ func (d *Decoder) Greeting(otherwise Dialect) error {
 	return nil
 }
 
-// command reads one command. io.EOF means that the client went away between two.
+// Command reads one command. io.EOF means that the client went away between two.
 func (d *Decoder) Command() (state.Command, error) {
 	code, err := d.Reader.ReadByte()
 	if err != nil {
@@ -124,7 +125,7 @@ func (d *Decoder) key() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if n > ReadAhead {
+	if n > readAhead {
 		key, err := d.read(int(n))
 		return string(key), err
 	}
@@ -240,13 +241,13 @@ func (d *Decoder) read(n int) ([]byte, error) {
 // grow makes room for more of n bytes: as much again as there is.
 func (d *Decoder) grow(b []byte, n int) ([]byte, error) {
 	had := cap(b)
-	b = slices.Grow(b, min(n-len(b), max(len(b), Promise)))
+	b = slices.Grow(b, min(n-len(b), max(len(b), promise)))
 	return b, d.hold(cap(b) - had)
 }
 
 // hold counts memory that the command under way takes.
 func (d *Decoder) hold(bytes int) error {
-	if d.held += bytes; d.Took == nil || d.held <= Promise {
+	if d.held += bytes; d.Took == nil || d.held <= promise {
 		return nil
 	}
 	return d.Took(d.held)

@@ -80,10 +80,10 @@ var ownOpcodes = [...]state.Op{state.OpFetch, state.OpReady, state.OpWatch, stat
 
 const ownBase = 0x40
 
-// wire is how the two ends of a connection speak: a dialect, not auto, and within Dialect22 perhaps
+// Protocol is how the two ends of a connection speak: a dialect, not auto, and within Dialect22 perhaps
 // Weft's own mode.
 //
-// A client of ours asks a server of Dialect22 to CHECK the key modeKey, which no user's key can be,
+// A client of ours asks a server of Dialect22 to CHECK the key [ModeKey], which no user's key can be,
 // as those start with a slash. Only a server of ours says that it exists, and from then on
 //
 //   - every reply is preceded by a status byte, 0 or an error that a text follows, and commands
@@ -99,14 +99,15 @@ type Protocol struct {
 	Own     bool
 }
 
+// ModeKey is what a client asks for to begin Weft's own mode.
 const ModeKey = "weft/1"
 
-// asksOwnMode says whether cmd is the question that begins Weft's own mode.
+// AsksOwnMode says whether cmd is the question that begins Weft's own mode.
 func (w Protocol) AsksOwnMode(cmd *state.Command) bool {
 	return cmd.Op == state.OpCheck && len(cmd.Keys) == 1 && cmd.Keys[0] == ModeKey && w.Dialect == Dialect22
 }
 
-// op says what an opcode means.
+// Op says what an opcode means.
 func (w Protocol) Op(code byte) (state.Op, error) {
 	if table := opcodes[w.Dialect]; int(code) < len(table) {
 		return table[code], nil
@@ -117,7 +118,7 @@ func (w Protocol) Op(code byte) (state.Op, error) {
 	return 0, fmt.Errorf("%w: unknown opcode %d in the dialect of PyTorch %v", kv.ErrProtocol, code, w.Dialect)
 }
 
-// code is the opcode of a command.
+// Code is the opcode of a command.
 func (w Protocol) Code(o state.Op) (byte, error) {
 	if i := slices.Index(opcodes[w.Dialect], o); i >= 0 {
 		return byte(i), nil
@@ -128,7 +129,7 @@ func (w Protocol) Code(o state.Op) (byte, error) {
 	return 0, fmt.Errorf("%w: PyTorch %v has no %v", kv.ErrUnsupported, w.Dialect, o)
 }
 
-// answered says whether a server answers such a command, at once or in the end.
+// Answered says whether a server answers such a command, at once or in the end.
 func (w Protocol) Answered(o state.Op) bool {
 	switch o {
 	case state.OpSet, state.OpAppend, state.OpMultiSet, state.OpPush:

@@ -9,10 +9,6 @@ import (
 	"github.com/weft-project/weft/store/internal/state"
 )
 
-// The TCPStore protocol: an opcode byte and its arguments, answered by the bare result. There is no
-// framing. A string is a u64 length and its bytes, a count is u64, a number is i64, all
-// little-endian. dialect.go has the opcodes and says what Weft's own mode is.
-
 // Single-byte answers.
 const (
 	byteReady      = 0 // check: all keys exist
@@ -22,7 +18,7 @@ const (
 	byteRegistered = 3 // watch: news will follow
 )
 
-// magic is what a client of Dialect22 sends first, after the opcode of opValidate.
+// magic is what a client of Dialect22 sends first, after the opcode of OpValidate.
 const magic = 0x3C85F7CE
 
 // appended is what PyTorch 2.0 tells of a watched key that grew: of no old value, and as the new
@@ -60,25 +56,27 @@ func (e *toldError) Error() string { return e.msg }
 func (e *toldError) Unwrap() error { return e.is }
 
 // maxTold bounds the text of an error.
-const MaxTold = 1 << 10
+const maxTold = 1 << 10
 
-// encoder collects what is to be sent. With a writer, b goes there as it fills, and large values do
+// Encoder collects what is to be sent. With a writer, Buf goes there as it fills, and large values do
 // without being copied.
 type Encoder struct {
 	Buf  []byte
-	To   io.Writer // nil: b holds everything
+	To   io.Writer // nil: Buf holds everything
 	Sent uint64    // bytes that the writer took
 	Err  error     // the writer's first
 }
 
-// encoderFull is how much an encoder with a writer collects.
+// EncoderFull is how much an encoder with a writer collects.
 const EncoderFull = 16 << 10
 
+// Flush writes what is collected.
 func (e *Encoder) Flush() {
 	e.Emit(e.Buf)
 	e.Buf = e.Buf[:0]
 }
 
+// Emit writes b as it is.
 func (e *Encoder) Emit(b []byte) {
 	if e.Err == nil && len(b) > 0 {
 		var n int
@@ -118,7 +116,7 @@ func (e *Encoder) strings(keys []string) {
 	}
 }
 
-// appendCommand writes a command as a client does. It fails with ErrUnsupported, and has written
+// AppendCommand writes a command as a client does. It fails with ErrUnsupported, and has written
 // nothing, where the dialect has no such command.
 func (w Protocol) AppendCommand(b []byte, cmd state.Command) ([]byte, error) {
 	e := Encoder{Buf: b}
@@ -166,7 +164,7 @@ func (e *Encoder) arguments(cmd state.Command) {
 	}
 }
 
-// settle says whether a reply is sent, and changes what the dialect puts in other words. An error
+// Settle says whether a reply is sent, and changes what the dialect puts in other words. An error
 // is for what it has no word for: then the connection is closed. cause is the command that led to
 // the reply, another client's perhaps.
 func (w Protocol) Settle(r *state.Reply, cause state.Op) (send bool, err error) {
@@ -188,20 +186,21 @@ func (w Protocol) Settle(r *state.Reply, cause state.Op) (send bool, err error) 
 	return w.Answered(r.Op), nil
 }
 
-// appendReply writes a reply as the server does. Errors can be told in Weft's own mode only.
+// AppendReply writes a reply as the server does. Errors can be told in Weft's own mode only.
 func (w Protocol) AppendReply(b []byte, r state.Reply) []byte {
 	e := Encoder{Buf: b}
 	w.WriteReply(&e, r)
 	return e.Buf
 }
 
+// WriteReply writes a reply as the server does. Errors can be told in Weft's own mode only.
 func (w Protocol) WriteReply(e *Encoder, r state.Reply) {
 	if w.Own {
 		switch {
 		case r.Err != nil:
 			msg := r.Err.Error()
 			e.byte(statusOf(r.Err))
-			e.string(msg[:min(len(msg), MaxTold)])
+			e.string(msg[:min(len(msg), maxTold)])
 			return
 		case r.Op == state.OpCancelWait:
 			e.byte(statusCancelled)
@@ -254,7 +253,7 @@ func choice(first bool, a, b byte) byte {
 	return b
 }
 
-// brokeRule says whether err is what a client did, and not what became of its connection.
+// BrokeRule says whether err is what a client did, and not what became of its connection.
 func BrokeRule(err error) bool {
 	return statusOf(err) != statusOther
 }

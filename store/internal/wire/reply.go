@@ -9,10 +9,10 @@ import (
 	"github.com/weft-project/weft/store/internal/state"
 )
 
-// reply reads what the server says next to who awaits the answer to cmd: that answer, whose err
-// says why the command failed; news of a watched key (opNews), in the middle of which the answer is
-// still to come; or after a CANCEL_WAIT was sent that the wait is cancelled (opCancelWait). A
-// client that awaits no answer but news asks for a command of opNews. An error means that the
+// Reply reads what the server says next to who awaits the answer to cmd: that answer, whose err
+// says why the command failed; news of a watched key (OpNews), in the middle of which the answer is
+// still to come; or after a CANCEL_WAIT was sent that the wait is cancelled (OpCancelWait). A
+// client that awaits no answer but news asks for a command of OpNews. An error means that the
 // connection is of no more use.
 func (d *Decoder) Reply(cmd state.Command) (state.Reply, error) {
 	if d.Own {
@@ -75,11 +75,11 @@ func (d *Decoder) ownReply(cmd state.Command) (state.Reply, error) {
 }
 
 func (d *Decoder) told(status byte) (told, err error) {
-	msg, err := d.bytes(MaxTold, "error")
+	msg, err := d.bytes(maxTold, "error")
 	if err != nil {
 		return nil, err
 	}
-	e := &toldError{msg: printable.Text(string(msg), MaxTold)}
+	e := &toldError{msg: printable.Text(string(msg), maxTold)}
 	if int(status) < len(statusErrors) {
 		e.is = statusErrors[status]
 	}

@@ -14,20 +14,20 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/weft-project/weft/store/internal/kv"
 	"github.com/weft-project/weft/store/internal/state"
-	"github.com/weft-project/weft/store/internal/testkit"
+	"github.com/weft-project/weft/store/internal/talktest"
 	"github.com/weft-project/weft/store/internal/wire"
 )
 
 func TestWhatIsWrittenIsReadTheSameInEveryDialectHoweverItArrives(t *testing.T) {
-	for name, w := range testkit.Wires {
+	for name, w := range talktest.Wires {
 		t.Run(name, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(7, 0))
-			ops := testkit.CommandsOf(w)
+			ops := talktest.CommandsOf(w)
 			var ask, answer []byte
 			var commands []state.Command
 			var replies []state.Reply
 			for range 300 {
-				cmd := testkit.FillCommand(r, ops[r.IntN(len(ops))])
+				cmd := talktest.FillCommand(r, ops[r.IntN(len(ops))])
 				var err error
 				ask, err = w.AppendCommand(ask, cmd)
 				require.NoError(t, err)
@@ -35,14 +35,14 @@ func TestWhatIsWrittenIsReadTheSameInEveryDialectHoweverItArrives(t *testing.T) 
 				if !w.Answered(cmd.Op) {
 					continue
 				}
-				re := testkit.FillReply(r, cmd)
+				re := talktest.FillReply(r, cmd)
 				answer = w.AppendReply(answer, re)
 				replies = append(replies, re)
 			}
 			for how, bent := range map[string]func(io.Reader) io.Reader{"whole": func(r io.Reader) io.Reader { return r },
 				"by byte": iotest.OneByteReader, "by halves": iotest.HalfReader, "with its end": iotest.DataErrReader} {
-				d := wire.NewDecoder(bent(bytes.NewReader(ask)), w, testkit.Tight)
-				back := wire.NewDecoder(bent(bytes.NewReader(answer)), w, testkit.Tight)
+				d := wire.NewDecoder(bent(bytes.NewReader(ask)), w, talktest.Tight)
+				back := wire.NewDecoder(bent(bytes.NewReader(answer)), w, talktest.Tight)
 				n := 0
 				for i, want := range commands {
 					got, err := d.Command()
@@ -66,19 +66,19 @@ func TestWhatIsWrittenIsReadTheSameInEveryDialectHoweverItArrives(t *testing.T) 
 func normal(cmd state.Command) string { return fmt.Sprintf("%v %q", cmd.Op, fmt.Sprint(cmd)) }
 
 func TestACommandThatEndsEarlyIsAnUnexpectedEnd(t *testing.T) {
-	for name, w := range testkit.Wires {
+	for name, w := range talktest.Wires {
 		r := rand.New(rand.NewPCG(1, 0))
-		for _, o := range testkit.CommandsOf(w) {
-			cmd := testkit.FillCommand(r, o)
+		for _, o := range talktest.CommandsOf(w) {
+			cmd := talktest.FillCommand(r, o)
 			whole, err := w.AppendCommand(nil, cmd)
 			require.NoError(t, err)
 			for cut := 1; cut < len(whole); cut++ {
-				_, err := wire.NewDecoder(bytes.NewReader(whole[:cut]), w, testkit.Tight).Command()
+				_, err := wire.NewDecoder(bytes.NewReader(whole[:cut]), w, talktest.Tight).Command()
 				require.ErrorIs(t, err, io.ErrUnexpectedEOF, "%s %v cut at %d of %d", name, o, cut, len(whole))
 			}
-			answer := w.AppendReply(nil, testkit.FillReply(r, cmd))
+			answer := w.AppendReply(nil, talktest.FillReply(r, cmd))
 			for cut := range answer {
-				_, err := wire.NewDecoder(bytes.NewReader(answer[:cut]), w, testkit.Tight).Reply(cmd)
+				_, err := wire.NewDecoder(bytes.NewReader(answer[:cut]), w, talktest.Tight).Reply(cmd)
 				require.ErrorIs(t, err, io.ErrUnexpectedEOF, "%s answer to %v cut at %d of %d", name, o, cut, len(answer))
 			}
 		}
@@ -86,7 +86,7 @@ func TestACommandThatEndsEarlyIsAnUnexpectedEnd(t *testing.T) {
 }
 
 func TestTheOpcodesAreThoseOfEachRelease(t *testing.T) {
-	require.Len(t, testkit.CommandsOf(testkit.Wires["1.13"]), 9)
+	require.Len(t, talktest.CommandsOf(talktest.Wires["1.13"]), 9)
 	for _, x := range []struct {
 		op                 state.Op
 		a, b, c, d, theOwn int // -1: none
@@ -100,7 +100,7 @@ func TestTheOpcodesAreThoseOfEachRelease(t *testing.T) {
 		{state.OpUnwatch, -1, -1, -1, -1, 0x43}, {state.OpArrive, -1, -1, -1, -1, 0x44}, {state.OpReach, -1, -1, -1, -1, 0x45}, {state.OpTake, -1, -1, -1, -1, -1}, {state.OpNews, -1, -1, -1, -1, -1},
 	} {
 		for name, want := range map[string]int{"1.13": x.a, "2.0": x.b, "2.1": x.c, "2.2": x.d, "own": x.theOwn} {
-			w := testkit.Wires[name]
+			w := talktest.Wires[name]
 			code, err := w.Code(x.op)
 			if want < 0 {
 				require.ErrorIs(t, err, kv.ErrUnsupported, "%s %v", name, x.op)
@@ -119,7 +119,7 @@ func TestTheOpcodesAreThoseOfEachRelease(t *testing.T) {
 }
 
 func TestTheEncoderWritesTheCapturedBytes(t *testing.T) {
-	a, e := testkit.Wires["1.13"], testkit.Wires["2.2"]
+	a, e := talktest.Wires["1.13"], talktest.Wires["2.2"]
 	for _, x := range []struct {
 		w           wire.Protocol
 		cmd         state.Command
@@ -140,16 +140,16 @@ func TestTheEncoderWritesTheCapturedBytes(t *testing.T) {
 	} {
 		b, err := x.w.AppendCommand(nil, x.cmd)
 		require.NoError(t, err)
-		require.Equal(t, testkit.Unhex(t, x.ask), b)
+		require.Equal(t, talktest.Unhex(t, x.ask), b)
 		if !x.w.Answered(x.cmd.Op) {
 			require.Empty(t, x.answer)
 			continue
 		}
 		x.reply.Op = x.cmd.Op
-		require.Equal(t, testkit.Unhex(t, x.answer), x.w.AppendReply(nil, x.reply))
+		require.Equal(t, talktest.Unhex(t, x.answer), x.w.AppendReply(nil, x.reply))
 	}
 	news := state.Reply{Op: state.OpNews, Event: kv.Created, Key: "/wk", Value: []byte("a")}
-	require.Equal(t, testkit.Unhex(t, "01 03 00*7 '/wk' 00*8 01 00*7 'a'"), a.AppendReply(nil, news))
+	require.Equal(t, talktest.Unhex(t, "01 03 00*7 '/wk' 00*8 01 00*7 'a'"), a.AppendReply(nil, news))
 }
 
 func TestTheGreetingTellsTheDialectHoweverItArrives(t *testing.T) {
@@ -168,38 +168,38 @@ func TestTheGreetingTellsTheDialectHoweverItArrives(t *testing.T) {
 		{"06", wire.Dialect20, wire.Dialect20, "06"},
 	} {
 		for _, bent := range []func(io.Reader) io.Reader{iotest.OneByteReader, iotest.HalfReader, iotest.DataErrReader} {
-			d := wire.NewDecoder(bent(bytes.NewReader(testkit.Unhex(t, x.first))), wire.Protocol{}, testkit.Tight)
+			d := wire.NewDecoder(bent(bytes.NewReader(talktest.Unhex(t, x.first))), wire.Protocol{}, talktest.Tight)
 			require.NoError(t, d.Greeting(x.otherwise))
 			require.Equal(t, x.want, d.Dialect)
 			left, err := io.ReadAll(d.Reader)
 			require.NoError(t, err)
-			require.Equal(t, testkit.Unhex(t, x.left), left)
+			require.Equal(t, talktest.Unhex(t, x.left), left)
 		}
 	}
 	for _, wrong := range []string{"06", "00 ce f7 85 3d", "00 02 00*7"} {
-		d := wire.NewDecoder(bytes.NewReader(testkit.Unhex(t, wrong)), wire.Protocol{}, testkit.Tight)
+		d := wire.NewDecoder(bytes.NewReader(talktest.Unhex(t, wrong)), wire.Protocol{}, talktest.Tight)
 		require.ErrorIs(t, d.Greeting(wire.Dialect22), kv.ErrProtocol)
 	}
-	require.ErrorIs(t, wire.NewDecoder(bytes.NewReader(nil), wire.Protocol{}, testkit.Tight).Greeting(wire.DialectAuto), io.EOF)
-	require.ErrorIs(t, wire.NewDecoder(bytes.NewReader([]byte{0, 0xce}), wire.Protocol{}, testkit.Tight).Greeting(wire.DialectAuto), io.ErrUnexpectedEOF)
+	require.ErrorIs(t, wire.NewDecoder(bytes.NewReader(nil), wire.Protocol{}, talktest.Tight).Greeting(wire.DialectAuto), io.EOF)
+	require.ErrorIs(t, wire.NewDecoder(bytes.NewReader([]byte{0, 0xce}), wire.Protocol{}, talktest.Tight).Greeting(wire.DialectAuto), io.ErrUnexpectedEOF)
 }
 
 func TestAValidateWithAnotherNumberIsRefused(t *testing.T) {
-	_, err := wire.NewDecoder(bytes.NewReader(testkit.Unhex(t, "00 ce f7 85 3d")), testkit.Wires["2.2"], testkit.Tight).Command()
+	_, err := wire.NewDecoder(bytes.NewReader(talktest.Unhex(t, "00 ce f7 85 3d")), talktest.Wires["2.2"], talktest.Tight).Command()
 	require.ErrorIs(t, err, kv.ErrProtocol)
 }
 
 func TestErrorsKeepTheirIdentityInOwnMode(t *testing.T) {
-	w := testkit.Wires["own"]
+	w := talktest.Wires["own"]
 	for _, is := range []error{kv.ErrNotANumber, kv.ErrTooLarge, kv.ErrFull, kv.ErrNoKey, kv.ErrProtocol, kv.ErrUnsupported, kv.ErrBadKey, kv.ErrClosed} {
 		b := w.AppendReply(nil, state.Reply{Op: state.OpAdd, Err: fmt.Errorf("%w: with a reason", is)})
-		r, err := wire.NewDecoder(bytes.NewReader(b), w, testkit.Tight).Reply(state.Command{Op: state.OpAdd})
+		r, err := wire.NewDecoder(bytes.NewReader(b), w, talktest.Tight).Reply(state.Command{Op: state.OpAdd})
 		require.NoError(t, err)
 		require.ErrorIs(t, r.Err, is)
 		require.EqualError(t, r.Err, is.Error()+": with a reason")
 	}
 	b := w.AppendReply(nil, state.Reply{Op: state.OpAdd, Err: errors.New(string(make([]byte, 5000)))})
-	r, err := wire.NewDecoder(bytes.NewReader(b), w, testkit.Tight).Reply(state.Command{Op: state.OpAdd})
+	r, err := wire.NewDecoder(bytes.NewReader(b), w, talktest.Tight).Reply(state.Command{Op: state.OpAdd})
 	require.NoError(t, err)
 	require.Len(t, r.Err.Error(), wire.MaxTold)
 	require.NoError(t, errors.Unwrap(r.Err))
@@ -207,7 +207,7 @@ func TestErrorsKeepTheirIdentityInOwnMode(t *testing.T) {
 
 func TestACancelledWaitIsToldFromOneThatEndedInTime(t *testing.T) {
 	news := state.Reply{Op: state.OpNews, Event: kv.Updated, Key: "/k", Old: []byte("1"), Value: []byte("2")}
-	for name, w := range testkit.Wires {
+	for name, w := range talktest.Wires {
 		if _, err := w.Code(state.OpCancelWait); err != nil {
 			continue
 		}
@@ -218,7 +218,7 @@ func TestACancelledWaitIsToldFromOneThatEndedInTime(t *testing.T) {
 		for _, wait := range waits {
 			answer := state.Reply{Op: wait.Op, Value: []byte{1}, Values: [][]byte{{1, 2}}}
 			late := w.AppendReply(w.AppendReply(nil, answer), state.Reply{Op: state.OpCancelWait})
-			d := wire.NewDecoder(bytes.NewReader(late), w, testkit.Tight)
+			d := wire.NewDecoder(bytes.NewReader(late), w, talktest.Tight)
 			r, err := d.Reply(wait)
 			require.NoError(t, err, name)
 			require.Equal(t, wait.Op, r.Op)
@@ -230,7 +230,7 @@ func TestACancelledWaitIsToldFromOneThatEndedInTime(t *testing.T) {
 			if w.Own {
 				b = append(w.AppendReply(nil, news), b...)
 			}
-			d = wire.NewDecoder(bytes.NewReader(b), w, testkit.Tight)
+			d = wire.NewDecoder(bytes.NewReader(b), w, talktest.Tight)
 			if w.Own {
 				r, err = d.Reply(wait)
 				require.NoError(t, err)
@@ -244,13 +244,13 @@ func TestACancelledWaitIsToldFromOneThatEndedInTime(t *testing.T) {
 }
 
 func TestNewsComeBeforeAndAfterTheAnswerToAWatch(t *testing.T) {
-	for name, w := range testkit.Wires {
+	for name, w := range talktest.Wires {
 		if _, err := w.Code(state.OpWatch); err != nil {
 			continue
 		}
 		news := state.Reply{Op: state.OpNews, Event: kv.Deleted, Key: "/k", Old: []byte("1"), Value: []byte{}}
 		b := w.AppendReply(w.AppendReply(w.AppendReply(nil, news), state.Reply{Op: state.OpWatch}), news)
-		d := wire.NewDecoder(bytes.NewReader(b), w, testkit.Tight)
+		d := wire.NewDecoder(bytes.NewReader(b), w, talktest.Tight)
 		r, err := d.Reply(state.Command{Op: state.OpWatch, Key: "/j"})
 		require.NoError(t, err, name)
 		require.Equal(t, news, r)
@@ -261,7 +261,7 @@ func TestNewsComeBeforeAndAfterTheAnswerToAWatch(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, news, r)
 		// What nobody asked for is no news.
-		d = wire.NewDecoder(bytes.NewReader(w.AppendReply(nil, state.Reply{Op: state.OpWatch})), w, testkit.Tight)
+		d = wire.NewDecoder(bytes.NewReader(w.AppendReply(nil, state.Reply{Op: state.OpWatch})), w, talktest.Tight)
 		_, err = d.Reply(state.Command{Op: state.OpNews})
 		require.ErrorIs(t, err, kv.ErrProtocol)
 	}
@@ -272,18 +272,18 @@ func TestAnEncoderWithAWriterSendsTheSameBytesAndHoldsFew(t *testing.T) {
 	for _, size := range []int{0, 10, wire.EncoderFull - 8, wire.EncoderFull, wire.EncoderFull + 1, 100000} {
 		re := state.Reply{Op: state.OpFetch, Keys: []string{"x"}}
 		for range 9 {
-			re.Values = append(re.Values, testkit.RandomText(r, size), make([]byte, size))
+			re.Values = append(re.Values, talktest.RandomText(r, size), make([]byte, size))
 		}
 		var got bytes.Buffer
 		e := wire.Encoder{To: &got}
-		testkit.Wires["own"].WriteReply(&e, re)
+		talktest.Wires["own"].WriteReply(&e, re)
 		require.LessOrEqual(t, cap(e.Buf), 2*wire.EncoderFull)
 		e.Flush()
 		require.NoError(t, e.Err)
-		require.True(t, bytes.Equal(testkit.Wires["own"].AppendReply(nil, re), got.Bytes()))
+		require.True(t, bytes.Equal(talktest.Wires["own"].AppendReply(nil, re), got.Bytes()))
 	}
 	e := wire.Encoder{To: iotestWriter{}}
-	testkit.Wires["own"].WriteReply(&e, state.Reply{Op: state.OpGet, Value: make([]byte, 1<<20)})
+	talktest.Wires["own"].WriteReply(&e, state.Reply{Op: state.OpGet, Value: make([]byte, 1<<20)})
 	require.ErrorIs(t, e.Err, io.ErrClosedPipe)
 }
 
@@ -318,15 +318,15 @@ func TestEveryCommandHasAName(t *testing.T) {
 
 func TestAPromiseOfBytesCostsNoMemory(t *testing.T) {
 	wide := kv.Defaulted(kv.Limits{})
-	for name, w := range testkit.Wires {
-		for _, b := range testkit.Lying(w) {
+	for name, w := range talktest.Wires {
+		for _, b := range talktest.Lying(w) {
 			for _, n := range []uint64{1 << 40, 8 << 20} {
 				full := binary.LittleEndian.AppendUint64(b[:1:1], 2)
 				full = binary.LittleEndian.AppendUint64(append(full, "/k"...), n)
 				for _, b := range [][]byte{b, full} {
-					got := testkit.Allocated(func() {
+					got := talktest.Allocated(func() {
 						_, _ = wire.NewDecoder(bytes.NewReader(b), w, wide).Command()
-						for _, o := range testkit.CommandsOf(w) {
+						for _, o := range talktest.CommandsOf(w) {
 							_, _ = wire.NewDecoder(bytes.NewReader(b[1:]), w, wide).Reply(state.Command{Op: o, Keys: make([]string, 2)})
 						}
 					})

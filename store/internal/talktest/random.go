@@ -1,4 +1,4 @@
-package testkit
+package talktest
 
 import (
 	"math/rand/v2"
@@ -40,7 +40,7 @@ func randomCommand(r *rand.Rand) state.Command {
 	return cmd
 }
 
-// randomly runs random commands of four clients through a state and a model, and each after every
+// Randomly runs random commands of four clients through a state and a model, and each after every
 // reply. It returns the state, which all clients have left.
 func Randomly(t *testing.T, seed uint64, changed func(state.Command), each func(s *state.State, m *Model)) *state.State {
 	defer func() {
@@ -51,7 +51,7 @@ func Randomly(t *testing.T, seed uint64, changed func(state.Command), each func(
 	return RandomlyFrom(t, rand.New(rand.NewPCG(seed, 0)), changed, each)
 }
 
-// randomlyFrom is randomly with choices of the caller's own.
+// RandomlyFrom is Randomly with choices of the caller's own.
 func RandomlyFrom(t *testing.T, r *rand.Rand, changed func(state.Command), each func(s *state.State, m *Model)) *state.State {
 	limits := kv.Limits{Value: 8}
 	if r.IntN(2) == 0 {
@@ -76,6 +76,7 @@ func RandomlyFrom(t *testing.T, r *rand.Rand, changed func(state.Command), each 
 	return s
 }
 
+// Texted are replies as the model words them.
 func Texted(replies []state.Reply) (out []string) {
 	for _, r := range replies {
 		out = append(out, TextOf(r))
@@ -83,7 +84,7 @@ func Texted(replies []state.Reply) (out []string) {
 	return out
 }
 
-// contents is what a state keeps, as the model does.
+// Contents is what a state keeps, as the model does.
 func Contents(s *state.State) (data map[string]string, queues map[string][]string) {
 	data, queues = map[string]string{}, map[string][]string{}
 	for cmd := range s.Snapshot() {

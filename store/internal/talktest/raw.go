@@ -1,4 +1,4 @@
-package testkit
+package talktest
 
 import (
 	"encoding/hex"
@@ -36,7 +36,7 @@ func (r Raw) Expect(want string) {
 	require.Equal(r.t, hex.EncodeToString(w), hex.EncodeToString(got))
 }
 
-// expectClosed reads to the end: the server hung up and had nothing more to say.
+// ExpectClosed reads to the end: the server hung up and had nothing more to say.
 func (r Raw) ExpectClosed() {
 	r.t.Helper()
 	n, err := r.NC.Read(make([]byte, 1))
@@ -45,7 +45,7 @@ func (r Raw) ExpectClosed() {
 	require.NotErrorIs(r.t, err, os.ErrDeadlineExceeded, "the server kept the connection")
 }
 
-// alive asks for the number of keys, which must be answered.
+// Alive asks for the number of keys, which must be answered.
 func (r Raw) Alive() {
 	r.t.Helper()
 	r.Send("06")

@@ -1,4 +1,4 @@
-package testkit
+package talktest
 
 import (
 	"errors"
@@ -12,7 +12,7 @@ import (
 	"github.com/weft-project/weft/store/internal/state"
 )
 
-// model is the store done again the dumb way: maps, and lists that are searched from end to end.
+// Model is the store done again the dumb way: maps, and lists that are searched from end to end.
 type Model struct {
 	Data    map[string]string
 	Queues  map[string][]string
@@ -51,7 +51,7 @@ func (m *Model) clone() *Model {
 	return c
 }
 
-// stored and interests are what the memory limit counts.
+// Stored is what the memory limit counts of keys and values.
 func (m *Model) Stored() (n int) {
 	for k, v := range m.Data {
 		n += len(k) + len(v) + 64
@@ -65,6 +65,7 @@ func (m *Model) Stored() (n int) {
 	return n
 }
 
+// Interests is likewise what those clients wait for and watch.
 func (m *Model) Interests(of func(state.ClientID) bool) (n int) {
 	for _, w := range m.Waits {
 		for _, k := range w.keys {
@@ -84,6 +85,7 @@ func (m *Model) Interests(of func(state.ClientID) bool) (n int) {
 	return n
 }
 
+// Anybody is every client.
 func Anybody(state.ClientID) bool { return true }
 
 // apply returns the replies as texts, in no particular order.
@@ -354,7 +356,7 @@ func (m *Model) leaves(who state.ClientID) (out []string) {
 	return out
 }
 
-// textOf is a reply as the model words it.
+// TextOf is a reply as the model words it.
 func TextOf(r state.Reply) string {
 	say := func(what any) string { return fmt.Sprintf("%d: %v", r.To, what) }
 	for text, err := range map[string]error{"no key": kv.ErrNoKey, "no number": kv.ErrNotANumber, "full": kv.ErrFull, "too large": kv.ErrTooLarge} {

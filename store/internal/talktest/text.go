@@ -1,4 +1,4 @@
-package testkit
+package talktest
 
 import (
 	"bytes"
@@ -9,16 +9,20 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const Hello = "00 ce f7 85 3c"                                 // VALIDATE
-const OwnMode = Hello + "  05 01 00*7 06 00*7 'weft/1'"        // answered by 00
-const One = "01 00*7 "                                         // a count, a length or a number
-const Two = "02 00*7 "                                         // likewise
-const SetK, DelK = "01 " + Two + "'/k' ", "08 " + Two + "'/k'" // in the dialect of 2.2
+// Beginnings of conversations, for [Unhex].
+const (
+	Hello   = "00 ce f7 85 3c"                        // VALIDATE
+	OwnMode = Hello + "  05 01 00*7 06 00*7 'weft/1'" // answered by 00
+	One     = "01 00*7 "                              // a count, a length or a number
+	Two     = "02 00*7 "                              // likewise
+	SetK    = "01 " + Two + "'/k' "                   // in the dialect of 2.2
+	DelK    = "08 " + Two + "'/k'"                    // likewise
+)
 
-// line is one of a conversation with a server: who says what, and what the answer is.
+// Line is one of a conversation with a server: who says what, and what the answer is.
 type Line struct{ Who, Ask, Answer string }
 
-// unhex reads "05 00*7 'init/'": bytes in hexadecimal, repetitions, and text in quotes.
+// Unhex reads "05 00*7 'init/'": bytes in hexadecimal, repetitions, and text in quotes.
 func Unhex(t testing.TB, s string) []byte {
 	t.Helper()
 	var out []byte
@@ -39,7 +43,7 @@ func Unhex(t testing.TB, s string) []byte {
 	return out
 }
 
-// captured is a conversation of PyTorch 1.13.1: what its client sent and what its server answered.
+// Captured is a conversation of PyTorch 1.13.1: what its client sent and what its server answered.
 var Captured = []struct{ What, Ask, Answer string }{
 	{"connect with world size 2", "03 05 00*7 'init/' 01 00*7", "01 00*7"},
 	{"set k v", "00 02 00*7 '/k' 01 00*7 'v'", ""},

@@ -1,4 +1,4 @@
-package testkit
+package talktest
 
 import (
 	"encoding/binary"
@@ -10,15 +10,16 @@ import (
 	"github.com/weft-project/weft/store/internal/wire"
 )
 
-// wires are all ways to speak.
+// Wires are all ways to speak.
 var Wires = map[string]wire.Protocol{
 	"1.13": {Dialect: wire.Dialect113}, "2.0": {Dialect: wire.Dialect20}, "2.1": {Dialect: wire.Dialect21},
 	"2.2": {Dialect: wire.Dialect22}, "own": {Dialect: wire.Dialect22, Own: true},
 }
 
+// Tight are limits that are soon reached.
 var Tight = kv.Defaulted(kv.Limits{Key: 64, Value: 256, Keys: 16})
 
-// commandsOf are the commands that w has.
+// CommandsOf are the commands that w has.
 func CommandsOf(w wire.Protocol) (ops []state.Op) {
 	for code := range 256 {
 		if o, err := w.Op(byte(code)); err == nil {
@@ -28,6 +29,7 @@ func CommandsOf(w wire.Protocol) (ops []state.Op) {
 	return ops
 }
 
+// RandomText is up to so many random bytes.
 func RandomText(r *rand.Rand, most int) []byte {
 	b := make([]byte, r.IntN(most+1))
 	for i := range b {
@@ -36,7 +38,7 @@ func RandomText(r *rand.Rand, most int) []byte {
 	return b
 }
 
-// fill gives a command or reply of such an operation the fields that it has on the wire.
+// FillCommand gives a command of such an operation the fields that it has on the wire.
 func FillCommand(r *rand.Rand, o state.Op) state.Command {
 	key := func() string { return string(RandomText(r, 20)) }
 	cmd := state.Command{Op: o}
@@ -64,6 +66,7 @@ func FillCommand(r *rand.Rand, o state.Op) state.Command {
 	return cmd
 }
 
+// FillReply is likewise a reply to a command.
 func FillReply(r *rand.Rand, cmd state.Command) state.Reply {
 	out := state.Reply{Op: cmd.Op}
 	switch cmd.Op {
@@ -91,7 +94,7 @@ func FillReply(r *rand.Rand, cmd state.Command) state.Reply {
 	return out
 }
 
-// lying are beginnings that promise more than is allowed, or than comes.
+// Lying are beginnings that promise more than is allowed, or than comes.
 func Lying(w wire.Protocol) (out [][]byte) {
 	for _, o := range CommandsOf(w) {
 		code, _ := w.Code(o)
@@ -102,6 +105,7 @@ func Lying(w wire.Protocol) (out [][]byte) {
 	return out
 }
 
+// Allocated is how many bytes f allocates.
 func Allocated(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -110,7 +114,8 @@ func Allocated(f func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// wireNames are the keys of wires, for fuzzers to choose from.
+// WireNames are the keys of wires, for fuzzers to choose from.
 var WireNames = []string{"1.13", "2.0", "2.1", "2.2", "own"}
 
+// WireOf is the one that a fuzzer chose.
 func WireOf(n uint8) wire.Protocol { return Wires[WireNames[int(n)%len(WireNames)]] }

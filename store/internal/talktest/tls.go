@@ -1,4 +1,4 @@
-package testkit
+package talktest
 
 import (
 	"crypto/ed25519"
@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// identity makes the TLS configurations of a server and of a client that trusts it.
+// Identity makes the TLS configurations of a server and of a client that trusts it.
 func Identity(t *testing.T) (server, client *tls.Config) {
 	t.Helper()
 	public, private, err := ed25519.GenerateKey(nil)

@@ -1,4 +1,4 @@
-package testkit
+package talktest
 
 import (
 	"embed"

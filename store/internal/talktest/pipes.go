@@ -1,4 +1,4 @@
-package testkit
+package talktest
 
 import (
 	"context"
@@ -6,19 +6,20 @@ import (
 	"sync"
 )
 
-// pipes is a listener without a network.
-type pipes struct {
+// Pipes is a listener without a network.
+type Pipes struct {
 	ends  chan net.Conn
 	over  chan struct{}
 	close sync.Once
 }
 
-func NewPipes() *pipes {
-	return &pipes{ends: make(chan net.Conn), over: make(chan struct{})}
+// NewPipes makes one.
+func NewPipes() *Pipes {
+	return &Pipes{ends: make(chan net.Conn), over: make(chan struct{})}
 }
 
-// dial connects to it.
-func (p *pipes) Dial(c context.Context, _ string) (net.Conn, error) {
+// Dial connects to it.
+func (p *Pipes) Dial(c context.Context, _ string) (net.Conn, error) {
 	near, far := net.Pipe()
 	select {
 	case p.ends <- far:
@@ -31,7 +32,7 @@ func (p *pipes) Dial(c context.Context, _ string) (net.Conn, error) {
 }
 
 // Accept implements net.Listener.
-func (p *pipes) Accept() (net.Conn, error) {
+func (p *Pipes) Accept() (net.Conn, error) {
 	select {
 	case nc := <-p.ends:
 		return nc, nil
@@ -41,10 +42,10 @@ func (p *pipes) Accept() (net.Conn, error) {
 }
 
 // Close implements net.Listener.
-func (p *pipes) Close() error {
+func (p *Pipes) Close() error {
 	p.close.Do(func() { close(p.over) })
 	return nil
 }
 
 // Addr implements net.Listener.
-func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipes", Net: "unix"} }
+func (p *Pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipes", Net: "unix"} }

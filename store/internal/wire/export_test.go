@@ -1,0 +1,8 @@
+package wire
+
+// Bounds that tests measure.
+const (
+	ReadAhead = readAhead
+	Promise   = promise
+	MaxTold   = maxTold
+)
