@@ -38,8 +38,14 @@ func TestImportRulesAreTheTableOfTheDesign(t *testing.T) {
 
 // TestTheWallsOfTransportAreTheTableOfTheDesign plants imports between all packages inside
 // transport, and from each of them of its public face.
-func TestTheWallsOfTransportAreTheTableOfTheDesign(t *testing.T) {
-	const inside = "transport/internal/"
+func TestTheWallsOfTransportAreTheTableOfTheDesign(t *testing.T) { checkWalls(t, "transport") }
+
+// TestTheWallsOfTheStoreAreTheTableOfTheDesign does it with those inside store.
+func TestTheWallsOfTheStoreAreTheTableOfTheDesign(t *testing.T) { checkWalls(t, "store") }
+
+func checkWalls(t *testing.T, room string) {
+	t.Helper()
+	inside := room + "/internal/"
 	walls := wallsTable(t, inside)
 	dir := stubModule(t)
 	for name := range walls {
@@ -55,7 +61,7 @@ func TestTheWallsOfTransportAreTheTableOfTheDesign(t *testing.T) {
 			}
 		}
 		face := inside + from + "/imports_face.go"
-		plant(t, dir, face, module+"/transport/leaf")
+		plant(t, dir, face, module+"/"+room+"/leaf")
 		want = append(want, face)
 	}
 	compare(t, want, depguard(t, dir))
@@ -85,11 +91,15 @@ func TestAnUnlistedDependencyAndTestifyOutsideTestsAreRejected(t *testing.T) {
 	plant(t, dir, "rpc/unlisted.go", "github.com/pkg/errors")
 	plant(t, dir, "store/testify.go", "github.com/stretchr/testify/require")
 	plant(t, dir, "store/testify_test.go", "github.com/stretchr/testify/require")
-	plant(t, dir, "store/storetest/testify.go", "github.com/stretchr/testify/require")
+	plant(t, dir, "internal/storetest/testify.go", "github.com/stretchr/testify/require")
 	plant(t, dir, "internal/use/bottom.go", module+"/device/leaf")
 	plant(t, dir, "internal/use/up.go", module+"/rpc/leaf")
 	plant(t, dir, "internal/kerneltest/bottom.go", module+"/kernels/backend/leaf")
 	plant(t, dir, "internal/kerneltest/up.go", module+"/rpc/leaf")
+	plant(t, dir, "internal/storetest/down.go", module+"/store/leaf")
+	plant(t, dir, "internal/storetest/up.go", module+"/rpc/leaf")
+	plant(t, dir, "store/suite.go", module+"/internal/storetest")
+	plant(t, dir, "store/suite_test.go", module+"/internal/storetest")
 	plant(t, dir, "autodiff/suite.go", module+"/internal/kerneltest")
 	plant(t, dir, "autodiff/suite_test.go", module+"/internal/kerneltest")
 	plant(t, dir, "autodiff/gpu_test.go", module+"/kernels/gpu/leaf")
@@ -97,7 +107,7 @@ func TestAnUnlistedDependencyAndTestifyOutsideTestsAreRejected(t *testing.T) {
 	plant(t, dir, "kernels/cpu/gpu_test.go", module+"/kernels/gpu/leaf")
 	plant(t, dir, "rpc/internal/codec/down.go", module+"/rpc/internal/wire")
 	plant(t, dir, "rpc/internal/codec/beside.go", module+"/rpc/internal/membership")
-	want := []string{"autodiff/suite.go", "internal/kerneltest/up.go", "internal/use/up.go", "kernels/cpu/gpu_test.go", "rpc/internal/codec/beside.go", "rpc/unlisted.go", "store/testify.go"}
+	want := []string{"autodiff/suite.go", "internal/kerneltest/up.go", "internal/storetest/up.go", "internal/use/up.go", "kernels/cpu/gpu_test.go", "rpc/internal/codec/beside.go", "rpc/unlisted.go", "store/suite.go", "store/testify.go"}
 	compare(t, want, depguard(t, dir))
 }
 

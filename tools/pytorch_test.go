@@ -17,7 +17,7 @@ import (
 var lastItems = map[string]int{"": 109, "f": 7, "a": 73, "o": 4, "s": 30, "g": 40, "r": 52}
 
 // suites are tests that run a suite of another folder, whose files name its cases in tables.
-var suites = map[string]string{"store/storetest": "store.TestConformance"}
+var suites = map[string]string{"internal/storetest": "store.TestConformance"}
 
 // scenarios are tests whose cases are the text files of a folder.
 var scenarios = map[string]string{"elastic/rdzv/testdata/scenarios": "elastic/rdzv.TestScenariosAreDecidedAsTheirLogsSay"}
@@ -39,7 +39,7 @@ func TestEveryTestThatTheTableOfPyTorchsTestsNamesExists(t *testing.T) {
 func TestATestThatDoesNotExistAndAMissingNumberAreFound(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "rpc/a_test.go", "package rpc\n\nfunc TestHere(t *testing.T) {}\n\nfunc (s suite) TestMethod() {}\n")
-	write(t, dir, "store/storetest/c.go", "package storetest\n\nvar cases = []any{\n\t\t{\"Here\", 1},\n}\n")
+	write(t, dir, "internal/storetest/c.go", "package storetest\n\nvar cases = []any{\n\t\t{\"Here\", 1},\n}\n")
 	write(t, dir, "elastic/rdzv/testdata/scenarios/two-come.txt", "0s join a")
 	write(t, dir, "rpc/b.go", "package rpc\n\nfunc TestNotATest() {}\n")
 	doc := "| 1, 3 | x | y | `rpc.TestHere`, `rpc.TestGone` |\n| 4 | x | y | `rpc.TestMethod`: `ctx.TestHere` |\n| 5 | x | y | |\n| f1, o2 | x | y | `rpc.TestNotATest`, `TestHere` |\n| s1 | x | y | `store.TestConformance/Here`, `store.TestConformance/Gone`, `rpc.TestHere/Here` |\n" +
