@@ -88,8 +88,10 @@ func NewWatch(c context.Context, release func()) (w *Watch, send func(Change), e
 // A store over TCP.
 type (
 	// Server keeps a store for clients over TCP: Addr, Stats, Failed, Err and Close. It speaks the
-	// protocol of PyTorch's TCPStore in all its dialects, and Weft's own mode of it. The package
-	// comment says where it differs from PyTorch's servers.
+	// protocol of PyTorch's TCPStore in all its dialects, and Weft's own mode of it. It differs
+	// from PyTorch's servers on purpose: a client that sends half a command, or reads no replies,
+	// delays nobody else; all that it takes is bounded; it listens on its address alone; changes
+	// of several keys are atomic; and not everybody is served, see [Plain].
 	Server = server.Server
 	// ServerConfig says where a server listens (Addr or Listener), to whom it speaks how (Dialect,
 	// TLS, Plain), what it keeps (Journal), how much it accepts (Limits, MaxClients), and who hears
@@ -101,9 +103,12 @@ type (
 	// file, which is made if it does not exist; Sync, when a change is brought to the disk, by
 	// default before anybody hears of it; and Growth, how many times as large as what it keeps the
 	// file becomes before it is compacted (4; less means never). The zero value keeps nothing.
+	// What anybody has heard of a change is in the journal first, and a server that is started
+	// again with it knows it.
 	JournalConfig = server.JournalConfig
 	// Plain says from whom a server takes connections that are not encrypted, such as those of
-	// PyTorch's clients.
+	// PyTorch's clients. With TLS, they are guests behind the same port: they have keys of their
+	// own, and neither see nor change the members'.
 	Plain = server.Plain
 
 	// Client is a store that lives in a server, a Weft [Server] or PyTorch's. Each operation has a

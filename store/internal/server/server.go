@@ -23,15 +23,17 @@ import (
 //     others.
 //   - Not everybody who reaches the port is served, see [Plain].
 //   - It listens on the address it is given and on no other.
-//   - A COMPARE_SET that creates a key wakes those who wait for it, and one that does not wakes
-//     nobody.
+//   - A COMPARE_SET that creates a key wakes those who wait for it, in every dialect, and one that
+//     does not wakes nobody.
+//   - A MULTI_SET is applied once and as a whole, and a MULTI_GET sees one moment.
+//   - A BARRIER ends when as many have come as it asks for; no SET, ADD or smaller BARRIER ends it.
 //   - Who watches a key twice gets its news once. A push wakes one of those who wait to pop.
 //   - The greeting of PyTorch 2.2 and later is read whole, however it arrives, and a wrong one ends
 //     the connection.
 //
-// An oversized or unknown command, an ADD to what is no number, and before PyTorch 2.2 a GET of a
-// missing key close that client's connection, as the protocol has no way to say more; from 2.2 on
-// what is missing is read as empty.
+// An oversized or unknown command, one that would exceed the memory, an ADD to what is no number,
+// and before PyTorch 2.2 a GET of a missing key close that client's connection, as the protocol has
+// no way to say more; from 2.2 on what is missing is read as empty.
 type Server struct {
 	cfg      Config // with its defaults
 	limits   kv.Limits

@@ -80,11 +80,11 @@ var ownOpcodes = [...]state.Op{state.OpFetch, state.OpReady, state.OpWatch, stat
 
 const ownBase = 0x40
 
-// Protocol is how the two ends of a connection speak: a dialect, not auto, and within Dialect22 perhaps
-// Weft's own mode.
+// Protocol is how the two ends of a connection speak: a dialect, not auto, and within Dialect22
+// perhaps Weft's own mode.
 //
-// A client of ours asks a server of Dialect22 to CHECK the key [ModeKey], which no user's key can be,
-// as those start with a slash. Only a server of ours says that it exists, and from then on
+// A client of ours asks a server of Dialect22 to CHECK the key [ModeKey], which no user's key can
+// be, as those start with a slash. Only a server of ours says that it exists, and from then on
 //
 //   - every reply is preceded by a status byte, 0 or an error that a text follows, and commands
 //     that PyTorch leaves unanswered are answered by the status alone;

@@ -58,8 +58,8 @@ func (e *toldError) Unwrap() error { return e.is }
 // maxTold bounds the text of an error.
 const maxTold = 1 << 10
 
-// Encoder collects what is to be sent. With a writer, Buf goes there as it fills, and large values do
-// without being copied.
+// Encoder collects what is to be sent. With a writer, Buf goes there as it fills, and large values
+// do without being copied.
 type Encoder struct {
 	Buf  []byte
 	To   io.Writer // nil: Buf holds everything
