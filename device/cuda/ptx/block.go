@@ -8,7 +8,7 @@ import (
 
 // block is the threads that share memory. It is used for one block after another.
 type block struct {
-	m       *Machine
+	proc    *processor
 	k       *kernel
 	params  []byte
 	id      [3]uint32
@@ -27,14 +27,13 @@ type block struct {
 	serial  uint32 // and of this
 	arrived [16]int
 
-	clock int64
 	steps int64
 	limit int64
 	fault *Fault
 }
 
-func newBlock(m *Machine, k *kernel, threads, shared int) *block {
-	b := &block{m: m, k: k, shared: make([]byte, shared)}
+func newBlock(p *processor, k *kernel, threads, shared int) *block {
+	b := &block{proc: p, k: k, shared: make([]byte, shared)}
 	b.shift = uint(bits.TrailingZeros(uint(k.granule)))
 	b.cells = make([]cell, (shared+k.granule-1)/k.granule)
 	b.local = make([]byte, k.local*((threads+31)&^31))
@@ -84,7 +83,7 @@ func (b *block) reset(first bool) {
 		w.strands = append(w.strands[:0], strand{m: w.live})
 		w.epoch++
 		w.async, w.groups = w.async[:0], [32]int{}
-		w.last = &b.m.nowhere
+		w.last = &b.proc.nowhere
 		for _, s := range b.k.special {
 			if first || strings.HasPrefix(s.name, "%ctaid") { // nothing else changes from block to block
 				b.special(w, s)

@@ -5,47 +5,6 @@ import (
 	"strconv"
 )
 
-type opKind uint8
-
-const (
-	opPlain opKind = iota
-	opBranch
-	opExit
-	opSync    // waits for the lanes of its mask
-	opBarrier // waits for other warps
-)
-
-// op is an instruction made ready.
-type op struct {
-	run    exec
-	kind   opKind
-	pred   int32 // predicate register, or -1
-	flip   uint32
-	target int32
-	mask   int32 // register with the lanes that a sync needs; -1: all
-	bar    barrierOp
-}
-
-// param is a kernel's parameter, by its place in the argument blob.
-type param struct{ at, size int }
-
-// kernel is an entry made ready.
-type kernel struct {
-	name     string
-	params   []param
-	pbytes   int
-	threads  int // of a block, at most, or 0
-	code     []op
-	text     []*stmt // what the code was made of
-	preds    int
-	template []lanes // what registers begin as
-	special  []special
-	static   int      // bytes of shared memory
-	local    int      // bytes of local memory of a thread
-	granule  int      // the smallest access to shared memory
-	meter    *Traffic // or nil
-}
-
 type symKind uint8
 
 const (
@@ -102,9 +61,6 @@ const (
 	maxRegs  = 1 << 16
 	maxLocal = 512 << 10
 )
-
-// poison is what registers hold that nobody wrote.
-const poison = 0xCDCDCDCDCDCDCDCD
 
 func compile(src *source, globals map[string]uint64, f *function, meter *Traffic) (*kernel, error) {
 	c := &compiler{src: src, globals: globals, meter: meter}
@@ -257,7 +213,7 @@ func (c *compiler) emit(o op, s *stmt) {
 		o.pred = -1
 	}
 	c.k.code = append(c.k.code, o)
-	c.k.text = append(c.k.text, s)
+	c.k.text = append(c.k.text, origin{s.line, s.text})
 }
 
 // declare gives a variable of a function its place.

@@ -3,30 +3,7 @@ package ptx
 import (
 	"errors"
 	"fmt"
-	"unsafe"
 )
-
-// space is a kind of memory.
-type space uint8
-
-const (
-	generic space = iota
-	global        // constants, too
-	shared
-	local
-	params
-)
-
-// access is a memory instruction's way to its bytes.
-type access struct {
-	space space
-	reg   int    // the address
-	off   uint64 // behind it
-	size  int    // of one element
-	all   int    // of all elements of a vector, which is what must be aligned
-	write bool
-	sync  bool // atomic: many may at once
-}
 
 // addressOf reads an operand [name+off] of a memory instruction on n elements.
 func (c *compiler) addressOf(s *stmt, o operand, n int) (access, error) {
@@ -67,102 +44,6 @@ func spaceOf(s *stmt) space {
 		return params
 	}
 	return generic
-}
-
-// at gives the bytes of a lane's access, or nil after a fault.
-//
-//go:norace
-//go:nocheckptr
-func (w *warp) at(a *access, l int) unsafe.Pointer {
-	q := w.r[a.reg][l] + a.off
-	space := a.space
-	if space == generic {
-		space = spaceAt(q)
-	}
-	switch space {
-	case shared: // a window begins where the lower half of an address is 0
-		return w.shared(a, l, uint64(uint32(q)))
-	case local:
-		return w.local(a, l, uint64(uint32(q)))
-	case params:
-		return w.param(a, l, q)
-	}
-	return w.global(a, l, q)
-}
-
-//go:norace
-//go:nocheckptr
-func (w *warp) aligned(a *access, l int, q uint64, mem []byte) unsafe.Pointer {
-	if q&uint64(a.all-1) != 0 {
-		w.fail(l, q, fmt.Sprintf("%#x is not aligned to the %d bytes of the access", q, a.all))
-		return nil
-	}
-	return unsafe.Pointer(unsafe.SliceData(mem))
-}
-
-//go:norace
-//go:nocheckptr
-func (w *warp) global(a *access, l int, q uint64) unsafe.Pointer {
-	al := w.last
-	if q-al.base >= al.size {
-		if al = w.b.m.mem.at(q); al == nil {
-			return w.wild(a, l, q)
-		}
-		w.last = al
-	}
-	off := q - al.base
-	if uint64(a.all) > al.size-off || a.write && al.readOnly {
-		return w.wild(a, l, q)
-	}
-	if a.write && !a.sync && w.b.m.conf.Races && !w.claim(a, l, al, off) {
-		return nil
-	}
-	return w.aligned(a, l, q, al.mem[off:])
-}
-
-func (w *warp) wild(a *access, l int, q uint64) unsafe.Pointer {
-	what := "reads"
-	if a.write {
-		what = "writes"
-	}
-	w.fail(l, q, fmt.Sprintf("%s %d bytes out of bounds: %s", what, a.all, w.b.m.mem.near(q)))
-	return nil
-}
-
-//go:norace
-//go:nocheckptr
-func (w *warp) shared(a *access, l int, q uint64) unsafe.Pointer {
-	b := w.b
-	if q > uint64(len(b.shared)) || uint64(a.all) > uint64(len(b.shared))-q {
-		w.fail(l, q, fmt.Sprintf("%d bytes at %d of the block's %d bytes of shared memory", a.all, q, len(b.shared)))
-		return nil
-	}
-	p := w.aligned(a, l, q, b.shared[q:])
-	if p == nil || !w.touch(l, q, a) {
-		return nil
-	}
-	return p
-}
-
-//go:norace
-//go:nocheckptr
-func (w *warp) local(a *access, l int, q uint64) unsafe.Pointer {
-	size := uint64(w.b.k.local)
-	if q > size || uint64(a.all) > size-q {
-		w.fail(l, q, fmt.Sprintf("%d bytes at %d of the thread's %d bytes of local memory", a.all, q, size))
-		return nil
-	}
-	return w.aligned(a, l, q, w.b.local[uint64(w.id*32+l)*size+q:])
-}
-
-//go:norace
-//go:nocheckptr
-func (w *warp) param(a *access, l int, q uint64) unsafe.Pointer {
-	if q > uint64(len(w.b.params)) || uint64(a.all) > uint64(len(w.b.params))-q {
-		w.fail(l, q, fmt.Sprintf("reads parameters at %d of %d bytes", q, len(w.b.params)))
-		return nil
-	}
-	return w.aligned(a, l, q, w.b.params[q:])
 }
 
 // elements gives the operands of a vector, or the one.
@@ -229,104 +110,6 @@ func vectorOf(s *stmt, n int) error {
 	return nil
 }
 
-func loads[T integer](a access, d []int) exec {
-	if len(d) == 1 {
-		return loads1[T](a, d[0])
-	}
-	return func(w *warp, m uint32) { loadVectors[T](w, &a, d, m) }
-}
-
-//go:norace
-//go:nocheckptr
-func loadVectors[T integer](w *warp, a *access, d []int, m uint32) {
-	for l := range 32 {
-		if m>>l&1 != 0 {
-			p := w.at(a, l)
-			if p == nil {
-				return
-			}
-			for k, r := range d {
-				w.r[r][l] = uint64(*(*T)(unsafe.Add(p, k*a.size)))
-			}
-		}
-	}
-}
-
-// loads1 has the ways that most accesses take written out, for kernels spend much of their time
-// here.
-func loads1[T integer](a access, d int) exec {
-	switch a.space {
-	case global:
-		return func(w *warp, m uint32) { loadGlobal[T](w, &a, d, m) }
-	case shared:
-		return func(w *warp, m uint32) { loadShared[T](w, &a, d, m) }
-	}
-	return func(w *warp, m uint32) { loadLanes[T](w, &a, d, m) }
-}
-
-//go:norace
-//go:nocheckptr
-func loadGlobal[T integer](w *warp, a *access, d int, m uint32) {
-	n := uint64(a.size)
-	D, A, last := &w.r[d], &w.r[a.reg], w.last
-	for l := range 32 {
-		if m>>l&1 == 0 {
-			continue
-		}
-		q := A[l] + a.off
-		if o := q - last.base; o < last.size && q&(n-1) == 0 && n <= last.size-o {
-			D[l] = uint64(*(*T)(unsafe.Pointer(&last.mem[o])))
-			continue
-		}
-		p := w.at(a, l)
-		if p == nil {
-			return
-		}
-		last = w.last
-		D[l] = uint64(*(*T)(p))
-	}
-}
-
-//go:norace
-//go:nocheckptr
-func loadShared[T integer](w *warp, a *access, d int, m uint32) {
-	n, b := uint64(a.size), w.b
-	D, A := &w.r[d], &w.r[a.reg]
-	epoch, first, mem, cells, shift := b.epoch, b.first, b.shared, b.cells, b.shift&31
-	one := n == 1<<shift
-	for l := range 32 {
-		if m>>l&1 == 0 {
-			continue
-		}
-		if q := A[l] + a.off; one && q < uint64(len(mem)) && q&(n-1) == 0 {
-			c := &cells[q>>shift] // many have read what is there already: there is no more to see
-			if c.read == epoch && c.reader == manyReaders && c.written != epoch && c.written >= first {
-				D[l] = uint64(*(*T)(unsafe.Pointer(&mem[q])))
-				continue
-			}
-		}
-		p := w.at(a, l)
-		if p == nil {
-			return
-		}
-		D[l] = uint64(*(*T)(p))
-	}
-}
-
-//go:norace
-//go:nocheckptr
-func loadLanes[T integer](w *warp, a *access, d int, m uint32) {
-	for l := range 32 {
-		if m>>l&1 != 0 {
-			p := w.at(a, l)
-			if p == nil {
-				return
-			}
-			w.r[d][l] = uint64(*(*T)(p))
-		}
-	}
-}
-
 // store compiles st.
 func (c *compiler) store(s *stmt) (exec, error) {
 	if len(s.args) != 2 {
@@ -367,28 +150,14 @@ func storesOf(size int) func(a access, v []int) exec {
 	return stores[uint64]
 }
 
-func stores[T integer](a access, v []int) exec {
-	return func(w *warp, m uint32) { storeLanes[T](w, &a, v, m) }
-}
-
-//go:norace
-//go:nocheckptr
-func storeLanes[T integer](w *warp, a *access, v []int, m uint32) {
-	n := uint64(a.all)
-	A, races := &w.r[a.reg], w.b.m.conf.Races
-	for l := range 32 {
-		if m>>l&1 == 0 {
-			continue
-		}
-		var p unsafe.Pointer
-		q := A[l] + a.off
-		if o := q - w.last.base; a.space == global && o < w.last.size && q&(n-1) == 0 && n <= w.last.size-o && !w.last.readOnly && !races {
-			p = unsafe.Pointer(&w.last.mem[o])
-		} else if p = w.at(a, l); p == nil {
-			return
-		}
-		for k, r := range v {
-			*(*T)(unsafe.Add(p, k*a.size)) = at[T](&w.r[r], l)
-		}
+// metered counts what an instruction asks of memory, before it does so.
+func (c *compiler) metered(run exec, a access) exec {
+	t := c.k.meter
+	if t == nil {
+		return run
+	}
+	return func(w *warp, m uint32) {
+		t.count(&a, &w.r[a.reg], m)
+		run(w, m)
 	}
 }

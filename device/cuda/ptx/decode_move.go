@@ -24,7 +24,7 @@ func (c *compiler) mov(s *stmt) (exec, error) {
 	}
 	switch a.name {
 	case "%clock", "%clock64", "%clock_hi", "%globaltimer", "%globaltimer_lo":
-		return func(w *warp, m uint32) { w.each(to, m, uint64(w.b.clock)) }, nil
+		return func(w *warp, m uint32) { w.each(to, m, 0) }, nil
 	}
 	from, err := c.in(a, t)
 	return copy64(to, from), err

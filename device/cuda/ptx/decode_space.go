@@ -52,7 +52,7 @@ func (c *compiler) isspacep(s *stmt) (exec, error) {
 			case local:
 				is = "local"
 			default:
-				if al := w.b.m.mem.at(q); al != nil && al.readOnly {
+				if w.constant(q) {
 					is = "const"
 				}
 			}

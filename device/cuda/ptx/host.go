@@ -11,7 +11,7 @@ import (
 // Export is Driver's. Only machines of the same [Host] can open the handle.
 func (m *Machine) Export(at uintptr) (h cuda.Handle, err error) {
 	err = m.do("export", func() error {
-		a := m.mem.at(uint64(at))
+		a := m.proc.mem.at(uint64(at))
 		if a == nil || a.base != uint64(at) || !a.own {
 			return errors.New("what is exported is what Alloc gave, from its beginning")
 		}
@@ -35,10 +35,10 @@ func (m *Machine) Import(h cuda.Handle) (at uintptr, err error) {
 		if a == nil || a.freed {
 			return errors.New("no memory of this host has the handle, or it was freed")
 		}
-		if m.mem.at(a.base) == a {
+		if m.proc.mem.at(a.base) == a {
 			return errors.New("memory of this process")
 		}
-		b := m.mem.add(a.mem)
+		b := m.proc.mem.add(a.mem)
 		b.origin = a
 		m.imports[b.base] = true
 		at = uintptr(b.base)
@@ -50,7 +50,7 @@ func (m *Machine) Import(h cuda.Handle) (at uintptr, err error) {
 // Range is [cuda.Ranger]'s.
 func (m *Machine) Range(at uintptr) (n int, err error) {
 	err = m.do("range", func() error {
-		a := m.mem.at(uint64(at))
+		a := m.proc.mem.at(uint64(at))
 		if a == nil || a.base != uint64(at) {
 			return errors.New("what has a range is what Alloc or Import gave, from its beginning")
 		}
@@ -72,6 +72,6 @@ func (m *Machine) Unimport(at uintptr) error {
 		return failed("unimport", errors.New("memory that Import did not give, or that was given back"))
 	}
 	delete(m.imports, uint64(at))
-	_, err := m.mem.remove(uint64(at))
+	_, err := m.proc.mem.remove(uint64(at))
 	return failed("unimport", err)
 }

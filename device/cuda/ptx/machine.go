@@ -37,16 +37,13 @@ type Machine struct {
 	conf Config
 
 	// The host's mutex guards what follows.
-	mem     memory
+	proc    processor
 	pinned  pinned
 	streams []*stream
 	imports map[uint64]bool
 	lost    error
 	closed  bool
-	time    int64 // advances by one for each instruction, and for each byte moved
-	steps   int64
-	blocks  uint32 // that were run
-	nowhere alloc
+	time    int64               // advances by one for each instruction, and for each byte moved
 	traffic map[string]*Traffic // by kernel
 }
 
@@ -66,7 +63,7 @@ func New(c Config) *Machine {
 	if c.Host == nil {
 		c.Host = new(Host)
 	}
-	return &Machine{host: c.Host, conf: c, mem: memory{limit: c.Bytes}, imports: map[uint64]bool{}, traffic: map[string]*Traffic{}}
+	return &Machine{host: c.Host, conf: c, proc: processor{mem: memory{limit: c.Bytes}, races: c.Races, limit: c.Steps}, imports: map[uint64]bool{}, traffic: map[string]*Traffic{}}
 }
 
 // Info is Driver's.
@@ -90,7 +87,7 @@ func (m *Machine) Info() cuda.Info {
 func (m *Machine) Steps() int64 {
 	m.host.mu.Lock()
 	defer m.host.mu.Unlock()
-	return m.steps
+	return m.proc.steps
 }
 
 func failed(op string, err error) error {
@@ -130,7 +127,7 @@ func (m *Machine) lose(f error) {
 // Alloc is Driver's.
 func (m *Machine) Alloc(n int) (at uintptr, err error) {
 	err = m.do("alloc", func() error {
-		a, err := m.mem.alloc(n)
+		a, err := m.proc.mem.alloc(n)
 		if err == nil {
 			at = uintptr(a.base)
 		}
@@ -150,13 +147,13 @@ func (m *Machine) Free(at uintptr) error {
 	if m.imports[uint64(at)] {
 		return failed("free", errors.New("memory of another process is given back by Unimport"))
 	}
-	_, err := m.mem.remove(uint64(at))
+	_, err := m.proc.mem.remove(uint64(at))
 	return failed("free", err)
 }
 
 // Room is Driver's.
 func (m *Machine) Room() (n int, err error) {
-	err = m.do("room", func() error { n = m.mem.limit - m.mem.used; return nil })
+	err = m.do("room", func() error { n = m.proc.mem.room(); return nil })
 	return n, err
 }
 
@@ -192,12 +189,35 @@ func (m *Machine) Close() error {
 	}
 	m.settle()
 	for h, a := range m.host.exports {
-		if m.mem.at(a.base) == a {
+		if m.proc.mem.at(a.base) == a {
 			delete(m.host.exports, h)
 			a.freed = true
 		}
 	}
 	m.closed = true
-	m.mem, m.pinned, m.streams = memory{}, pinned{}, nil
+	m.proc.mem, m.pinned, m.streams = memory{}, pinned{}, nil
 	return nil
+}
+
+// Traffic gives what was asked of memory on a machine with [Config.Traffic], by kernel: those of
+// one name are one, of whichever module.
+func (m *Machine) Traffic() map[string]Traffic {
+	m.host.mu.Lock()
+	defer m.host.mu.Unlock()
+	all := map[string]Traffic{}
+	for name, t := range m.traffic {
+		all[name] = *t
+	}
+	return all
+}
+
+// meter gives where a kernel's traffic is counted, or nil.
+func (m *Machine) meter(kernel string) *Traffic {
+	if !m.conf.Traffic {
+		return nil
+	}
+	if m.traffic[kernel] == nil {
+		m.traffic[kernel] = new(Traffic)
+	}
+	return m.traffic[kernel]
 }

@@ -81,6 +81,26 @@ func (m *memory) add(mem []byte) *alloc {
 	return a
 }
 
+// room is how many bytes are free.
+func (m *memory) room() int { return m.limit - m.used }
+
+// Piece is memory of somebody else's, with the address at which kernels see it.
+type Piece struct {
+	At  uintptr
+	Mem []byte
+}
+
+// lend puts pieces in the place of those that were lent before.
+func (m *memory) lend(pieces []Piece) {
+	m.live = slices.DeleteFunc(m.live, func(a *alloc) bool { return a.lent })
+	for _, p := range pieces {
+		if len(p.Mem) > 0 {
+			m.live = append(m.live, &alloc{base: uint64(p.At), size: uint64(len(p.Mem)), mem: p.Mem, lent: true})
+		}
+	}
+	slices.SortFunc(m.live, func(a, b *alloc) int { return cmp.Compare(a.base, b.base) })
+}
+
 // at finds the allocation that an address is in.
 func (m *memory) at(q uint64) *alloc {
 	k := sort.Search(len(m.live), func(k int) bool { return m.live[k].base > q }) - 1

@@ -92,42 +92,6 @@ func (c *compiler) regs(s *stmt, t typ, operands int) (d int, x [4]int, err erro
 	return d, x, nil
 }
 
-// has says whether an opcode has a modifier.
-func (s *stmt) has(modifier string) bool {
-	for _, m := range s.op[1:] {
-		if m == modifier {
-			return true
-		}
-	}
-	return false
-}
-
-// oneOf gives the first of some modifiers that an opcode has, or "".
-func (s *stmt) oneOf(modifiers ...string) string {
-	for _, m := range modifiers {
-		if s.has(m) {
-			return m
-		}
-	}
-	return ""
-}
-
-// types gives the types of an opcode, in order.
-func (s *stmt) types() (out []typ) {
-	for _, m := range s.op[1:] {
-		if t, ok := typeOf(m); ok {
-			out = append(out, t)
-		}
-	}
-	return out
-}
-
-// special is a register that the machine fills.
-type special struct {
-	reg  int
-	name string
-}
-
 // specialReg gives the register of %tid.x and the like.
 func (c *compiler) specialReg(name string) (int, bool) {
 	switch name {

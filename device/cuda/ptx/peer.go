@@ -37,8 +37,8 @@ func (s *stream) CopyTo(other cuda.Driver, dst, src uintptr, n int) error {
 		if o.closed {
 			return nil, nil, device.ErrClosed
 		}
-		to, err = o.mem.bytes(uint64(dst), n)
-		from, err2 := s.m.mem.bytes(uint64(src), n)
+		to, err = o.proc.mem.bytes(uint64(dst), n)
+		from, err2 := s.m.proc.mem.bytes(uint64(src), n)
 		return to, from, errors.Join(err, o.lost, err2)
 	})
 }

@@ -154,7 +154,7 @@ func (m *Machine) settle() {
 // CopyIn is Stream's.
 func (s *stream) CopyIn(at uintptr, src []byte) error {
 	return s.move("copy to the device", len(src), func() (to, from []byte, err error) {
-		to, err = s.m.mem.bytes(uint64(at), len(src))
+		to, err = s.m.proc.mem.bytes(uint64(at), len(src))
 		return to, src, errors.Join(err, s.m.pinned.check(src))
 	})
 }
@@ -162,7 +162,7 @@ func (s *stream) CopyIn(at uintptr, src []byte) error {
 // CopyOut is Stream's.
 func (s *stream) CopyOut(dst []byte, at uintptr) error {
 	return s.move("copy from the device", len(dst), func() (to, from []byte, err error) {
-		from, err = s.m.mem.bytes(uint64(at), len(dst))
+		from, err = s.m.proc.mem.bytes(uint64(at), len(dst))
 		return dst, from, errors.Join(err, s.m.pinned.check(dst))
 	})
 }
@@ -170,8 +170,8 @@ func (s *stream) CopyOut(dst []byte, at uintptr) error {
 // Copy is Stream's.
 func (s *stream) Copy(dst, src uintptr, n int) error {
 	return s.move("copy", n, func() (to, from []byte, err error) {
-		to, err = s.m.mem.bytes(uint64(dst), n)
-		from, err2 := s.m.mem.bytes(uint64(src), n)
+		to, err = s.m.proc.mem.bytes(uint64(dst), n)
+		from, err2 := s.m.proc.mem.bytes(uint64(src), n)
 		return to, from, errors.Join(err, err2)
 	})
 }
@@ -179,7 +179,7 @@ func (s *stream) Copy(dst, src uintptr, n int) error {
 // Zero is Stream's.
 func (s *stream) Zero(at uintptr, n int) error {
 	return s.move("zero", n, func() (to, from []byte, err error) {
-		to, err = s.m.mem.bytes(uint64(at), n)
+		to, err = s.m.proc.mem.bytes(uint64(at), n)
 		return to, nil, err
 	})
 }
@@ -226,7 +226,7 @@ func (s *stream) Run(list *cuda.List) error {
 		return task{do: func() error {
 			for k := range launches {
 				l := &launches[k]
-				if err := l.Func.(*fn).run(s.m, l, args[l.Off:l.Off+l.Len]); err != nil {
+				if err := l.Func.(*fn).launch(s.m, l, args); err != nil {
 					return err
 				}
 			}

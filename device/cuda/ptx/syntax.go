@@ -124,3 +124,33 @@ func typeOf(s string) (t typ, ok bool) {
 	}
 	return t, true
 }
+
+// has says whether an opcode has a modifier.
+func (s *stmt) has(modifier string) bool {
+	for _, m := range s.op[1:] {
+		if m == modifier {
+			return true
+		}
+	}
+	return false
+}
+
+// oneOf gives the first of some modifiers that an opcode has, or "".
+func (s *stmt) oneOf(modifiers ...string) string {
+	for _, m := range modifiers {
+		if s.has(m) {
+			return m
+		}
+	}
+	return ""
+}
+
+// types gives the types of an opcode, in order.
+func (s *stmt) types() (out []typ) {
+	for _, m := range s.op[1:] {
+		if t, ok := typeOf(m); ok {
+			out = append(out, t)
+		}
+	}
+	return out
+}

@@ -31,41 +31,6 @@ type Wavefronts struct {
 	Taken int64
 }
 
-// Traffic gives what was asked of memory on a machine with [Config.Traffic], by kernel: those of
-// one name are one, of whichever module.
-func (m *Machine) Traffic() map[string]Traffic {
-	m.host.mu.Lock()
-	defer m.host.mu.Unlock()
-	all := map[string]Traffic{}
-	for name, t := range m.traffic {
-		all[name] = *t
-	}
-	return all
-}
-
-// meter gives where a kernel's traffic is counted, or nil.
-func (m *Machine) meter(kernel string) *Traffic {
-	if !m.conf.Traffic {
-		return nil
-	}
-	if m.traffic[kernel] == nil {
-		m.traffic[kernel] = new(Traffic)
-	}
-	return m.traffic[kernel]
-}
-
-// metered counts what an instruction asks of memory, before it does so.
-func (c *compiler) metered(run exec, a access) exec {
-	t := c.k.meter
-	if t == nil {
-		return run
-	}
-	return func(w *warp, m uint32) {
-		t.count(&a, &w.r[a.reg], m)
-		run(w, m)
-	}
-}
-
 // count adds an access of a warp. Lanes of one instruction are in one space.
 func (t *Traffic) count(a *access, at *lanes, m uint32) {
 	if m == 0 {

@@ -54,6 +54,9 @@ func (w *warp) each(d int, m uint32, v uint64) {
 	}
 }
 
+// order is a bar.warp.sync: what lanes did before it comes before what they do behind it.
+func (w *warp) order(uint32) { w.epoch++ }
+
 // slice is how many instructions a warp does before others have their turn.
 const slice = 1 << 16
 
