@@ -62,7 +62,7 @@ const (
 	maxLocal = 512 << 10
 )
 
-func compile(src *source, globals map[string]uint64, f *function, meter *Traffic) (*kernel, error) {
+func kernelOf(src *source, globals map[string]uint64, f *function, meter *Traffic) (*kernel, error) {
 	c := &compiler{src: src, globals: globals, meter: meter}
 	if err := c.entry(f); err != nil {
 		return nil, err

@@ -31,7 +31,7 @@ func odds(width int) []uint64 {
 		case 32:
 			ints = append(ints, uint64(math.Float32bits(float32(f))))
 		default:
-			ints = append(ints, uint64(toHalf(f, 'n')), uint64(toBrain(f, 'n')))
+			ints = append(ints, uint64(nearestHalf(float32(f))), uint64(nearestBrain(float32(f))))
 		}
 	}
 	return ints
@@ -41,6 +41,14 @@ func f32(v uint64) float32 { return math.Float32frombits(uint32(v)) }
 func f64(v uint64) float64 { return math.Float64frombits(v) }
 func b32(f float32) uint64 { return uint64(math.Float32bits(f)) }
 func i32(v uint64) int32   { return int32(v) }
+
+// normal32 is what .ftz makes of a number.
+func normal32(v float32) float32 {
+	if math.Abs(float64(v)) < 0x1p-126 {
+		return float32(math.Copysign(0, float64(v)))
+	}
+	return v
+}
 
 // exactly rounds a sum of products of finite numbers once.
 func exactly(mode big.RoundingMode, a, b, c float32) float32 {
@@ -148,7 +156,7 @@ func instructions() []instruction {
 		{"add.f64 ddd", func(a, b, _ uint64) uint64 { return math.Float64bits(f64(a) + f64(b)) }},
 		{"div.rn.f64 ddd", func(a, b, _ uint64) uint64 { return math.Float64bits(f64(a) / f64(b)) }},
 		{"fma.rn.f64 dddd", func(a, b, c uint64) uint64 { return math.Float64bits(math.FMA(f64(a), f64(b), f64(c))) }},
-		{"mul.ftz.f32 www", func(a, b, _ uint64) uint64 { return b32(flush(flush(f32(a)) * flush(f32(b)))) }},
+		{"mul.ftz.f32 www", func(a, b, _ uint64) uint64 { return b32(normal32(normal32(f32(a)) * normal32(f32(b)))) }},
 		{"add.sat.f32 www", func(a, b, _ uint64) uint64 {
 			v := f32(a) + f32(b)
 			if v != v {

@@ -1,6 +1,7 @@
 package ptx
 
 import (
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,16 +12,16 @@ func TestProductsOfMatricesAreThoseOfTheirParts(t *testing.T) {
 	out := up(r, make([]float32, 128))
 	a, b := make([]uint16, 256), make([]uint16, 128)
 	for k, v := range normal(256, 1) {
-		a[k] = toBrain(float64(v), 'n')
-		b[k%128] = toBrain(float64(v)*0.7, 'n')
+		a[k] = nearestBrain(v)
+		b[k%128] = nearestBrain(v * 0.7)
 	}
 	want := make([]float64, 128)
-	brain := reader(typ{kind: 'g', size: 2})
+	brain := func(v uint16) float64 { return float64(math.Float32frombits(uint32(v) << 16)) }
 	for i := range 16 {
 		for j := range 8 {
 			want[i*8+j] = 1
 			for k := range 16 {
-				want[i*8+j] += brain(uint64(a[i*16+k])) * brain(uint64(b[j*16+k]))
+				want[i*8+j] += brain(a[i*16+k]) * brain(b[j*16+k])
 			}
 		}
 	}
@@ -52,7 +53,7 @@ func TestProductsOfMatricesAreThoseOfTheirParts(t *testing.T) {
 func TestASumOfTensorCoresIsCutOffAndNotRounded(t *testing.T) {
 	r := newRig(t, Config{}, texts(t)["matrix80"])
 	a, b, out := make([]uint16, 256), make([]uint16, 128), up(r, make([]float32, 128))
-	a[0], b[0] = toBrain(0x1.8p-12, 'n'), toBrain(0x1p-12, 'n') // the nearest to 1 and their product is 1+2⁻²³
+	a[0], b[0] = nearestBrain(0x1.8p-12), nearestBrain(0x1p-12) // the nearest to 1 and their product is 1+2⁻²³
 	require.NoError(t, r.launch("bf16", 1, 32, 0, up(r, a), up(r, b), out))
 	require.Equal(t, float32(1), down[float32](r, out, 1)[0])
 }

@@ -67,7 +67,7 @@ func (m *Machine) load(text string) (_ *module, err error) {
 		if !f.entry || !f.defined {
 			continue
 		}
-		if mod.kernels[f.name], err = compile(src, globals, f, m.meter(f.name)); err != nil {
+		if mod.kernels[f.name], err = kernelOf(src, globals, f, m.meter(f.name)); err != nil {
 			return nil, err
 		}
 	}
