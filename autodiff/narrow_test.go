@@ -12,7 +12,7 @@ import (
 
 	"github.com/weft-project/weft/autodiff/program"
 	"github.com/weft-project/weft/device"
-	"github.com/weft-project/weft/device/cuda/ptx"
+	"github.com/weft-project/weft/internal/ptx"
 	"github.com/weft-project/weft/internal/testgpu"
 	"github.com/weft-project/weft/kernels/gpu"
 )

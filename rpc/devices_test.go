@@ -12,8 +12,8 @@ import (
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
-	"github.com/weft-project/weft/device/cuda/ptx"
 	"github.com/weft-project/weft/internal/gputest"
+	"github.com/weft-project/weft/internal/ptx"
 	"github.com/weft-project/weft/transport"
 )
 

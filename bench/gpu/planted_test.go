@@ -15,7 +15,7 @@ import (
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
-	"github.com/weft-project/weft/device/cuda/ptx"
+	"github.com/weft-project/weft/internal/ptx"
 	"github.com/weft-project/weft/kernels/gpu"
 )
 

@@ -7,9 +7,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/device"
-	"github.com/weft-project/weft/device/cuda/ptx"
-	"github.com/weft-project/weft/device/cuda/ptx/ptxtest"
 	"github.com/weft-project/weft/internal/leak"
+	"github.com/weft-project/weft/internal/ptx"
+	"github.com/weft-project/weft/internal/ptx/ptxtest"
 )
 
 func TestACopyBetweenTwoGPUsNeedsLittleOfTheHostAndIsWhole(t *testing.T) {

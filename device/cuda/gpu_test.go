@@ -9,8 +9,8 @@ import (
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
-	"github.com/weft-project/weft/device/cuda/ptx"
 	"github.com/weft-project/weft/device/devicetest"
+	"github.com/weft-project/weft/internal/ptx"
 )
 
 func TestAGPUIsADevice(t *testing.T) {

@@ -12,9 +12,9 @@ import (
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
-	"github.com/weft-project/weft/device/cuda/ptx"
-	"github.com/weft-project/weft/device/cuda/ptx/ptxtest"
 	"github.com/weft-project/weft/internal/leak"
+	"github.com/weft-project/weft/internal/ptx"
+	"github.com/weft-project/weft/internal/ptx/ptxtest"
 )
 
 // stingy is a machine that counts the host memory which is pinned for it.

@@ -13,8 +13,8 @@ import (
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
-	"github.com/weft-project/weft/device/cuda/ptx"
 	"github.com/weft-project/weft/internal/leak"
+	"github.com/weft-project/weft/internal/ptx"
 	"github.com/weft-project/weft/internal/soak"
 )
 

@@ -10,10 +10,10 @@ import (
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
-	"github.com/weft-project/weft/device/cuda/ptx"
 	"github.com/weft-project/weft/examples/internal/place"
 	"github.com/weft-project/weft/examples/internal/table"
 	"github.com/weft-project/weft/internal/kerneltest"
+	"github.com/weft-project/weft/internal/ptx"
 	"github.com/weft-project/weft/internal/testgpu"
 	"github.com/weft-project/weft/kernels/gpu"
 	"github.com/weft-project/weft/optim"

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/weft-project/weft/device/cuda"
-	"github.com/weft-project/weft/device/cuda/ptx"
+	"github.com/weft-project/weft/internal/ptx"
 )
 
 // Real says that tests run on a real GPU.

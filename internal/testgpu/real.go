@@ -11,7 +11,7 @@ import (
 
 	"github.com/weft-project/weft/device/cuda"
 	"github.com/weft-project/weft/device/cuda/native"
-	"github.com/weft-project/weft/device/cuda/ptx"
+	"github.com/weft-project/weft/internal/ptx"
 )
 
 // variable numbers the GPU, or is interpreter.

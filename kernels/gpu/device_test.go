@@ -7,7 +7,7 @@ import (
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
-	"github.com/weft-project/weft/device/cuda/ptx"
+	"github.com/weft-project/weft/internal/ptx"
 )
 
 func TestAllThatIsWrongWithAGPUsConfigurationIsSaidAtOnce(t *testing.T) {

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/weft-project/weft/device"
-	"github.com/weft-project/weft/device/cuda/ptx"
 	"github.com/weft-project/weft/internal/kerneltest"
+	"github.com/weft-project/weft/internal/ptx"
 	"github.com/weft-project/weft/internal/soak"
 	"github.com/weft-project/weft/internal/testgpu"
 )

@@ -11,7 +11,7 @@ import (
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
-	"github.com/weft-project/weft/device/cuda/ptx"
+	"github.com/weft-project/weft/internal/ptx"
 )
 
 func TestARoutineThatRunsAgainOnTheSameMemoryIsReplayedAsAGraph(t *testing.T) {

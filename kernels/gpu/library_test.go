@@ -12,8 +12,8 @@ import (
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
-	"github.com/weft-project/weft/device/cuda/ptx"
 	"github.com/weft-project/weft/internal/kerneltest"
+	"github.com/weft-project/weft/internal/ptx"
 	"github.com/weft-project/weft/kernels"
 	backends "github.com/weft-project/weft/kernels/backend"
 )

@@ -10,10 +10,11 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
-	"github.com/weft-project/weft/device/cuda/ptx"
 	"github.com/weft-project/weft/internal/kerneltest"
+	"github.com/weft-project/weft/internal/ptx"
 	"github.com/weft-project/weft/internal/testgpu"
 	"github.com/weft-project/weft/kernels"
 	"github.com/weft-project/weft/kernels/gpu/internal/cu"

@@ -12,8 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/device"
-	"github.com/weft-project/weft/device/cuda/ptx"
 	"github.com/weft-project/weft/internal/kerneltest"
+	"github.com/weft-project/weft/internal/ptx"
+	"github.com/weft-project/weft/internal/ptx/simt"
 	"github.com/weft-project/weft/kernels"
 )
 
@@ -38,7 +39,7 @@ type bill struct {
 
 // traffic runs an instruction on a machine of its own, and gives what each of its kernels asked of
 // memory, and the bytes of operands and results.
-func traffic(t *testing.T, l lies, x []kerneltest.Tensor) (by map[string]ptx.Traffic, whole int) {
+func traffic(t *testing.T, l lies, x []kerneltest.Tensor) (by map[string]simt.Traffic, whole int) {
 	m := ptx.New(ptx.Config{Traffic: true})
 	g, err := Config{Precision: BF16}.On(bare{m}, device.CUDA(0))
 	require.NoError(t, err)
@@ -60,7 +61,7 @@ func traffic(t *testing.T, l lies, x []kerneltest.Tensor) (by map[string]ptx.Tra
 }
 
 // over says what of some kernels' traffic is more than a bill.
-func over(by map[string]ptx.Traffic, whole int, most bill) error {
+func over(by map[string]simt.Traffic, whole int, most bill) error {
 	var errs []error
 	sectors, steps := int64(0), int64(0)
 	for name, k := range by {
@@ -68,7 +69,7 @@ func over(by map[string]ptx.Traffic, whole int, most bill) error {
 		steps += k.Steps
 		for _, of := range []struct {
 			what string
-			ptx.Sectors
+			simt.Sectors
 		}{{"loads", k.Loads}, {"stores", k.Stores}} {
 			if unused := 32*of.Sectors.Sectors - of.Bytes; float64(unused) > wasted*float64(whole) {
 				errs = append(errs, fmt.Errorf("%s: %d bytes of the sectors of %s are not used", name, unused, of.what))
@@ -168,7 +169,7 @@ func TestTheUnitsForProductsAreFedWithoutConflicts(t *testing.T) {
 	} {
 		t.Run(k.name, func(t *testing.T) {
 			by, _ := traffic(t, k.l, k.in)
-			maps.DeleteFunc(by, func(_ string, x ptx.Traffic) bool { return x.Products == 0 })
+			maps.DeleteFunc(by, func(_ string, x simt.Traffic) bool { return x.Products == 0 })
 			require.NotEmpty(t, by)
 			for name, x := range by {
 				t.Logf("%s: %+v; %.2f %.3f", name, x, float64(x.Steps)/float64(x.Products), float64(x.Shared.Taken)/float64(x.Shared.Least))
@@ -189,12 +190,12 @@ func TestWhatAsksMemoryForTooMuchIsSeen(t *testing.T) {
 	require.ErrorContains(t, err, "weft_0: 131072 bytes of the sectors of loads are not used")
 	require.ErrorContains(t, err, "1.500 times the bytes of operands and results, at most 1.000")
 	require.ErrorContains(t, err, "of the instructions that there is time for, at most 0.01")
-	for want, k := range map[string]ptx.Traffic{
-		"k: 64 bytes of the sectors of stores are not used":   {Stores: ptx.Sectors{Requests: 1, Sectors: 3, Bytes: 32}},
-		"k: its 100 accesses to shared memory take 106":       {Shared: ptx.Wavefronts{Least: 100, Taken: 106}},
+	for want, k := range map[string]simt.Traffic{
+		"k: 64 bytes of the sectors of stores are not used":   {Stores: simt.Sectors{Requests: 1, Sectors: 3, Bytes: 32}},
+		"k: its 100 accesses to shared memory take 106":       {Shared: simt.Wavefronts{Least: 100, Taken: 106}},
 		"k: 8 bytes of threads' own memory":                   {Local: 8},
 		"1.04 of the instructions that there is time for, at": {Steps: 116},
 	} {
-		require.ErrorContains(t, over(map[string]ptx.Traffic{"k": k}, 512, bill{}), want)
+		require.ErrorContains(t, over(map[string]simt.Traffic{"k": k}, 512, bill{}), want)
 	}
 }

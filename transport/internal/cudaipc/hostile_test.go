@@ -13,9 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/device"
-	"github.com/weft-project/weft/device/cuda/ptx"
-	"github.com/weft-project/weft/device/cuda/ptx/ptxtest"
 	"github.com/weft-project/weft/internal/leak"
+	"github.com/weft-project/weft/internal/ptx"
+	"github.com/weft-project/weft/internal/ptx/ptxtest"
 	"github.com/weft-project/weft/transport/internal/lane"
 	"github.com/weft-project/weft/transport/internal/transporttest"
 	"github.com/weft-project/weft/transport/internal/wire"

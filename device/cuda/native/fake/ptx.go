@@ -7,7 +7,8 @@ import (
 	"sync"
 
 	"github.com/weft-project/weft/device/cuda"
-	"github.com/weft-project/weft/device/cuda/ptx"
+	"github.com/weft-project/weft/internal/ptx"
+	"github.com/weft-project/weft/internal/ptx/simt"
 )
 
 // Interpreter is a [Machine] that runs the PTX text itself, on package ptx. A kernel's fault is its
@@ -113,14 +114,14 @@ func (k *interpreted) Run(l Launch) error {
 	if err := k.find(); err != nil {
 		return err
 	}
-	pieces := make([]ptx.Piece, len(l.Memory))
+	pieces := make([]simt.Piece, len(l.Memory))
 	for n, p := range l.Memory {
-		pieces[n] = ptx.Piece(p)
+		pieces[n] = simt.Piece(p)
 	}
 	in.m.Lend(pieces)
 	err := in.s.Run(&cuda.List{Launches: []cuda.Launch{{Func: k.f, Grid: l.Grid, Block: l.Block, Shared: uint32(l.Shared), Len: len(l.Args)}}, Args: l.Args})
 	in.m.Lend(nil)
-	if fault := (*ptx.Fault)(nil); errors.As(err, &fault) {
+	if fault := (*simt.Fault)(nil); errors.As(err, &fault) {
 		in.m = nil
 	}
 	return err

@@ -1,0 +1,134 @@
+package simt
+
+import (
+	"fmt"
+	"math/bits"
+)
+
+// arrive brings a strand to a barrier.
+func (w *Warp) arrive(s *strand, o *Op, m uint32) {
+	lane := bits.TrailingZeros32(m)
+	id, count := uint32(w.Regs[o.Bar.Barrier][lane]), 0
+	if o.Bar.Count >= 0 {
+		count = int(uint32(w.Regs[o.Bar.Count][lane]))
+		if count == 0 || count%32 != 0 {
+			w.Fail(lane, 0, fmt.Sprintf("a barrier for %d threads, which are no whole warps", count))
+			return
+		}
+	}
+	if id > 15 {
+		w.Fail(lane, 0, fmt.Sprintf("barrier %d of 16", id))
+		return
+	}
+	s.bar, s.count = int(id), count
+	if o.Bar.Arrive {
+		w.b.arrived[id] += bits.OnesCount32(m)
+		s.pc++
+		return
+	}
+	s.state = waiting
+}
+
+// release lets those go on whose barrier is complete. It says whether there was one.
+func (b *block) release() bool {
+	var n, live int
+	var count, at [16]int
+	for id := range at {
+		at[id] = b.arrived[id]
+	}
+	for _, w := range b.warps {
+		live += bits.OnesCount32(w.Live)
+		for _, s := range w.strands {
+			if s.state == waiting {
+				at[s.bar] += bits.OnesCount32(s.m)
+				count[s.bar] = max(count[s.bar], s.count)
+			}
+		}
+	}
+	for id := range at {
+		if at[id] == 0 {
+			continue
+		}
+		need := count[id]
+		if need == 0 {
+			need = live
+		}
+		if at[id] < need || at[id] == b.arrived[id] {
+			continue
+		}
+		n++
+		b.complete(id, count[id] == 0)
+		if b.fault != nil {
+			return false
+		}
+	}
+	return n > 0
+}
+
+// complete opens a barrier, after a look whether those who came to it are where they must be.
+func (b *block) complete(id int, all bool) {
+	b.arrived[id] = 0
+	b.epoch++
+	var yes, total uint32
+	first := int32(-1)
+	for _, w := range b.warps {
+		for _, s := range w.strands {
+			if s.state != waiting || s.bar != id {
+				continue
+			}
+			o := &b.k.Code[s.pc]
+			if o.Bar.Aligned && (s.m != w.born || all && first >= 0 && s.pc != first) {
+				w.pc = s.pc
+				w.FailAt(s.m, 0, "divergent barrier: other threads of the block are at another one, or have ended")
+				return
+			}
+			if first < 0 {
+				first = s.pc
+			}
+			if o.Bar.Fold != 0 {
+				yes += uint32(bits.OnesCount32((w.Preds[o.Bar.Test] ^ o.Bar.Flip) & s.m))
+			}
+			total += uint32(bits.OnesCount32(s.m))
+		}
+	}
+	for _, w := range b.warps {
+		for k := range w.strands {
+			s := &w.strands[k]
+			if s.state != waiting || s.bar != id {
+				continue
+			}
+			b.k.Code[s.pc].Bar.result(w, s.m, yes, total)
+			s.state = running
+			s.pc++
+		}
+	}
+}
+
+// stuck is the fault of a block that cannot go on.
+func (b *block) stuck() {
+	for _, w := range b.warps {
+		for _, s := range w.strands {
+			w.pc = s.pc
+			switch {
+			case s.state == parked:
+				o := &b.k.Code[s.pc]
+				need := ^uint32(0)
+				if o.Mask >= 0 {
+					need = uint32(w.Regs[o.Mask][bits.TrailingZeros32(s.m)])
+				}
+				w.FailAt(s.m, 0, fmt.Sprintf("lanes %08x never come; those of %08x that are alive must", need&w.Live&^s.m, need))
+				return
+			case s.state == waiting && s.m != w.born && b.k.Code[s.pc].Bar.Aligned:
+				w.FailAt(s.m, 0, fmt.Sprintf("divergent barrier: lanes %08x of the warp are not there", w.born&^s.m))
+				return
+			}
+		}
+	}
+	for _, w := range b.warps {
+		for _, s := range w.strands {
+			w.pc = s.pc
+			w.FailAt(s.m, 0, fmt.Sprintf("deadlock: barrier %d waits for threads that never come", s.bar))
+			return
+		}
+	}
+}

@@ -1,0 +1,79 @@
+package simt
+
+// opKind says how a warp goes on behind an instruction.
+type opKind uint8
+
+// Kinds of instructions.
+const (
+	opPlain opKind = iota
+	OpBranch
+	OpExit
+	OpSync    // waits for the lanes of its mask
+	OpBarrier // waits for other warps
+)
+
+// Op is an instruction made ready.
+type Op struct {
+	Run    Exec
+	Kind   opKind
+	Pred   int32 // predicate register, or -1
+	Flip   uint32
+	Target int32
+	Mask   int32 // register with the lanes that a sync needs; -1: all
+	Bar    barrierOp
+}
+
+// Param is a kernel's parameter, by its place in the argument blob.
+type Param struct{ At, Size int }
+
+// Origin is where an instruction stands in the text of a module.
+type Origin struct {
+	Line int
+	Text string
+}
+
+// Kernel is an entry made ready.
+type Kernel struct {
+	Name       string
+	Params     []Param
+	ParamBytes int
+	Threads    int // of a block, at most, or 0
+	Code       []Op
+	Text       []Origin // what the code was made of
+	Preds      int
+	Template   []Lanes // what registers begin as
+	Special    []Special
+	Static     int      // bytes of shared memory
+	Local      int      // bytes of local memory of a thread
+	Granule    int      // the smallest access to shared memory
+	Meter      *Traffic // or nil
+}
+
+// barrierOp is a bar instruction.
+type barrierOp struct {
+	Barrier, Count int32 // registers; count -1: every thread of the block
+	Aligned        bool
+	Arrive         bool // goes on at once
+	Fold           byte // 'p' popc, 'a' and, 'o' or; 0 none
+	Dest, Test     int
+	Flip           uint32
+}
+
+// result gives lanes what a bar.red folds.
+func (o *barrierOp) result(w *Warp, m, yes, total uint32) {
+	switch o.Fold {
+	case 'p':
+		w.Each(o.Dest, m, uint64(yes))
+	case 'a', 'o':
+		w.Preds[o.Dest] &^= m
+		if o.Fold == 'o' && yes > 0 || yes == total {
+			w.Preds[o.Dest] |= m
+		}
+	}
+}
+
+// Special is a register that the machine fills.
+type Special struct {
+	Reg  int
+	Name string
+}

@@ -1,0 +1,271 @@
+package syntax
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// body reads statements up to the brace that closes the function.
+func (p *parser) body() ([]Statement, error) {
+	var out []Statement
+	depth := 1
+	for {
+		t := p.peek()
+		switch {
+		case t.kind == tokenEnd:
+			return nil, fmt.Errorf("line %d: a function without an end", t.line)
+		case t.is("{"):
+			p.next()
+			if depth++; depth > maxDepth {
+				return nil, fmt.Errorf("line %d: too deep", t.line)
+			}
+			out = append(out, Statement{Kind: StmtOpen, Line: t.line})
+		case t.is("}"):
+			p.next()
+			if depth--; depth == 0 {
+				return out, nil
+			}
+			out = append(out, Statement{Kind: StmtClose, Line: t.line})
+		case t.is(";"):
+			p.next()
+		case t.text == ".loc" || t.text == ".file":
+			p.skipLine()
+		case t.text == ".pragma" || t.text == ".callprototype" || t.text == ".branchtargets":
+			p.skipTo(";")
+		case t.text == ".reg":
+			regs, err := p.registers()
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, Statement{Kind: StmtRegs, Line: t.line, Regs: regs})
+		case t.kind == tokenName && t.text[0] == '.':
+			vs, err := p.variables(false)
+			if err != nil {
+				return nil, err
+			}
+			for _, v := range vs {
+				out = append(out, Statement{Kind: StmtVar, Line: t.line, Var: v})
+			}
+		case t.kind == tokenName && p.toks[p.at+1].is(":"):
+			p.at += 2
+			out = append(out, Statement{Kind: StmtLabel, Line: t.line, Name: t.text})
+		default:
+			s, err := p.instruction()
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, s)
+		}
+	}
+}
+
+// registers reads .reg .type %a<n>, %b;
+func (p *parser) registers() ([]Registers, error) {
+	p.next()
+	t := p.next()
+	kind, ok := typeOf(strings.TrimPrefix(t.text, "."))
+	if !ok {
+		return nil, fmt.Errorf("line %d: registers of type %q", t.line, t.text)
+	}
+	var out []Registers
+	for {
+		name, err := p.name()
+		if err != nil {
+			return nil, err
+		}
+		d := Registers{Name: name, Typ: kind}
+		if p.accept("<") {
+			if d.Count, err = p.number(1 << 20); err != nil {
+				return nil, err
+			}
+			if err := p.expect(">"); err != nil {
+				return nil, err
+			}
+		}
+		out = append(out, d)
+		if !p.accept(",") {
+			return out, p.expect(";")
+		}
+	}
+}
+
+// instruction reads @p op a, b, c;
+func (p *parser) instruction() (Statement, error) {
+	first := p.peek()
+	s := Statement{Kind: StmtInstr, Line: first.line}
+	var err error
+	if p.accept("@") {
+		s.Negate = p.accept("!")
+		if s.Pred, err = p.name(); err != nil {
+			return s, err
+		}
+	}
+	op, err := p.name()
+	if err != nil {
+		return s, err
+	}
+	s.Op = strings.Split(op, ".")
+	for !p.peek().is(";") {
+		if len(s.Args) > 0 {
+			if err := p.expect(","); err != nil {
+				return s, err
+			}
+		}
+		o, err := p.operand(0)
+		if err != nil {
+			return s, err
+		}
+		s.Args = append(s.Args, o)
+	}
+	end := p.next()
+	s.Text = strings.Join(strings.Fields(p.src[first.at:end.at]), " ")
+	if len(s.Text) > 200 {
+		s.Text = s.Text[:200] + "…"
+	}
+	return s, nil
+}
+
+func (p *parser) operand(depth int) (Operand, error) {
+	t := p.peek()
+	if depth > 3 {
+		return Operand{}, fmt.Errorf("line %d: operands too deep", t.line)
+	}
+	switch {
+	case t.is("["):
+		p.next()
+		return p.address()
+	case t.is("{"), t.is("("):
+		p.next()
+		o, end := Operand{Kind: OperandVec}, "}"
+		if t.text == "(" {
+			o.Kind, end = OperandList, ")"
+		}
+		for !p.accept(end) {
+			if len(o.List) > 0 {
+				if err := p.expect(","); err != nil {
+					return o, err
+				}
+			}
+			e, err := p.operand(depth + 1)
+			if err != nil {
+				return o, err
+			}
+			o.List = append(o.List, e)
+		}
+		return o, nil
+	case t.is("!"):
+		p.next()
+		name, err := p.name()
+		return Operand{Name: name, Not: true}, err
+	case t.kind == tokenNumber || t.is("-") || t.is("+"):
+		return p.immediate()
+	}
+	name, err := p.name()
+	if err != nil {
+		return Operand{}, err
+	}
+	o := Operand{Name: name}
+	if p.accept("|") {
+		o.Second, err = p.name()
+	} else {
+		o.Off, err = p.offset()
+	}
+	return o, err
+}
+
+// address reads name+off] or number].
+func (p *parser) address() (Operand, error) {
+	o := Operand{Kind: OperandAddr}
+	var err error
+	if p.peek().kind == tokenName {
+		if o.Name, err = p.name(); err != nil {
+			return o, err
+		}
+		if o.Off, err = p.offset(); err != nil {
+			return o, err
+		}
+	} else {
+		imm, err := p.immediate()
+		if err != nil {
+			return o, err
+		}
+		o.Off = int64(imm.Imm)
+	}
+	return o, p.expect("]")
+}
+
+// offset reads +n, +-n or -n, if there is one.
+func (p *parser) offset() (int64, error) {
+	if !p.peek().is("+") && !p.peek().is("-") {
+		return 0, nil
+	}
+	imm, err := p.immediate()
+	if err == nil && imm.float != 0 {
+		err = fmt.Errorf("line %d: a distance must be a whole number", p.peek().line)
+	}
+	return int64(imm.Imm), err
+}
+
+// immediate reads a number with its sign.
+func (p *parser) immediate() (Operand, error) {
+	minus := false
+	for k := 0; k < 2; k++ { // +-8
+		if p.accept("-") {
+			minus = !minus
+		} else {
+			p.accept("+")
+		}
+	}
+	t := p.next()
+	bad := fmt.Errorf("line %d: expected a number, found %q", t.line, t.text)
+	if t.kind != tokenNumber {
+		return Operand{}, bad
+	}
+	o := Operand{Kind: OperandImm}
+	s := t.text
+	var err error
+	switch {
+	case len(s) == 10 && (s[:2] == "0f" || s[:2] == "0F"):
+		o.float = 4
+		o.Imm, err = strconv.ParseUint(s[2:], 16, 32)
+		if minus {
+			o.Imm ^= 1 << 31
+		}
+	case len(s) == 18 && (s[:2] == "0d" || s[:2] == "0D"):
+		o.float = 8
+		o.Imm, err = strconv.ParseUint(s[2:], 16, 64)
+		if minus {
+			o.Imm ^= 1 << 63
+		}
+	case strings.Contains(s, "."):
+		var f float64
+		f, err = strconv.ParseFloat(s, 64)
+		o.float = 8
+		if minus {
+			f = -f
+		}
+		o.Imm = math.Float64bits(f)
+	default:
+		o.Imm, err = strconv.ParseUint(strings.TrimRight(s, "U"), 0, 64)
+		if minus {
+			o.Imm = -o.Imm
+		}
+	}
+	if err != nil {
+		return o, bad
+	}
+	return o, nil
+}
+
+// As gives the bits of an immediate as a value of a type.
+func (o Operand) As(t Type) uint64 {
+	switch {
+	case o.float == 4 && t.Float() && t.Size == 8:
+		return math.Float64bits(float64(math.Float32frombits(uint32(o.Imm))))
+	case o.float == 8 && t.Float() && t.Size == 4 && !t.Pair:
+		return uint64(math.Float32bits(float32(math.Float64frombits(o.Imm))))
+	}
+	return o.Imm
+}
