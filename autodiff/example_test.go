@@ -8,7 +8,7 @@ import (
 
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/device"
-	"github.com/weft-project/weft/internal/ptx"
+	"github.com/weft-project/weft/device/cuda/interpreter"
 	"github.com/weft-project/weft/kernels"
 	"github.com/weft-project/weft/kernels/gpu"
 )
@@ -95,7 +95,7 @@ func ExampleTensor_OnGrad() {
 // A program on a GPU: the interpreter's here, which runs the same kernels. On a real one the driver
 // is native.Open's.
 func ExampleTo() {
-	dev, err := gpu.On(ptx.New(ptx.Config{}), device.CUDA(0))
+	dev, err := gpu.On(interpreter.Open(), device.CUDA(0))
 	if err != nil {
 		fmt.Println(err)
 		return

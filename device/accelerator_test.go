@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/device"
-	"github.com/weft-project/weft/device/devicetest"
+	"github.com/weft-project/weft/internal/devicetest"
 	"github.com/weft-project/weft/internal/thresholds"
 )
 

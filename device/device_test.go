@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/device"
-	"github.com/weft-project/weft/device/devicetest"
+	"github.com/weft-project/weft/internal/devicetest"
 )
 
 func TestTheHostKeepsTheContract(t *testing.T) {

@@ -15,9 +15,9 @@ import (
 
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/ctx"
+	"github.com/weft-project/weft/internal/rpctest"
 	"github.com/weft-project/weft/optim"
 	"github.com/weft-project/weft/rpc"
-	"github.com/weft-project/weft/rpc/rpctest"
 )
 
 // spread is the golden problem with its parameters on several workers.

@@ -16,9 +16,9 @@ import (
 	"github.com/weft-project/weft/autodiff/nn"
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/internal/rpctest"
 	"github.com/weft-project/weft/optim"
 	"github.com/weft-project/weft/rpc"
-	"github.com/weft-project/weft/rpc/rpctest"
 )
 
 // sparseTable is the parameter of testdata/sparse.py.

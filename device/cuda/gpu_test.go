@@ -9,7 +9,7 @@ import (
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
-	"github.com/weft-project/weft/device/devicetest"
+	"github.com/weft-project/weft/internal/devicetest"
 	"github.com/weft-project/weft/internal/ptx"
 )
 

@@ -14,11 +14,11 @@ import (
 	"github.com/weft-project/weft/examples/internal/table"
 	"github.com/weft-project/weft/internal/kerneltest"
 	"github.com/weft-project/weft/internal/ptx"
+	"github.com/weft-project/weft/internal/rpctest"
 	"github.com/weft-project/weft/internal/testgpu"
 	"github.com/weft-project/weft/kernels/gpu"
 	"github.com/weft-project/weft/optim"
 	"github.com/weft-project/weft/rpc"
-	"github.com/weft-project/weft/rpc/rpctest"
 	"github.com/weft-project/weft/transport/simnet"
 )
 

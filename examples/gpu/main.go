@@ -8,8 +8,8 @@ import (
 
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/device/cuda/interpreter"
 	"github.com/weft-project/weft/device/cuda/native"
-	"github.com/weft-project/weft/internal/ptx"
 	"github.com/weft-project/weft/kernels/gpu"
 )
 
@@ -17,7 +17,7 @@ func main() {
 	driver, err := native.Open(0)
 	if err != nil {
 		log.Println("on the interpreter, ten thousand times slower:", err)
-		driver = ptx.New(ptx.Config{})
+		driver = interpreter.Open()
 	}
 	dev, err := gpu.On(driver, device.CUDA(0)) // gpu.Config{Precision: gpu.BF16}.On: products of bfloat16
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/internal/rpctest"
 	"github.com/weft-project/weft/rpc"
-	"github.com/weft-project/weft/rpc/rpctest"
 )
 
 // draws gives the same random micro-batches every time.

@@ -15,8 +15,8 @@ import (
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/internal/rpctest"
 	"github.com/weft-project/weft/rpc"
-	"github.com/weft-project/weft/rpc/rpctest"
 )
 
 // trapsFn passes a call on along its route; every worker of it asks take in the backward, with its

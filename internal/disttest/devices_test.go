@@ -14,7 +14,7 @@ import (
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
-	"github.com/weft-project/weft/device/cuda/cudatest"
+	"github.com/weft-project/weft/internal/cudatest"
 	"github.com/weft-project/weft/internal/gputest"
 	"github.com/weft-project/weft/rpc"
 )

@@ -11,7 +11,7 @@ import (
 	"github.com/weft-project/weft/autodiff"
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
-	"github.com/weft-project/weft/rpc/rpctest"
+	"github.com/weft-project/weft/internal/rpctest"
 )
 
 func TestAWorkerKilledInABackwardFailsItAndIsNamed(t *testing.T) {

@@ -12,9 +12,9 @@ import (
 
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/internal/rpctest"
 	"github.com/weft-project/weft/internal/soak"
 	"github.com/weft-project/weft/rpc"
-	"github.com/weft-project/weft/rpc/rpctest"
 	"github.com/weft-project/weft/transport"
 )
 

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/weft-project/weft/device/cuda"
-	"github.com/weft-project/weft/device/cuda/cudatest"
+	"github.com/weft-project/weft/internal/cudatest"
 	"github.com/weft-project/weft/internal/ptx"
 )
 

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weft-project/weft/device/cuda"
-	"github.com/weft-project/weft/device/cuda/cudatest"
+	"github.com/weft-project/weft/internal/cudatest"
 	"github.com/weft-project/weft/internal/ptx"
 	"github.com/weft-project/weft/internal/soak"
 	"github.com/weft-project/weft/internal/testgpu"

@@ -16,7 +16,7 @@ import (
 	"github.com/weft-project/weft/device/cuda"
 	"github.com/weft-project/weft/device/cuda/native"
 	"github.com/weft-project/weft/device/cuda/native/fake"
-	"github.com/weft-project/weft/device/devicetest"
+	"github.com/weft-project/weft/internal/devicetest"
 )
 
 func TestTheGPUsAreListedAsTheDriverDescribesThem(t *testing.T) {

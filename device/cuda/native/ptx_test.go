@@ -13,8 +13,8 @@ import (
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
-	"github.com/weft-project/weft/device/cuda/cudatest"
 	"github.com/weft-project/weft/device/cuda/native"
+	"github.com/weft-project/weft/internal/cudatest"
 )
 
 func TestTheDriverIsADriver(t *testing.T) {

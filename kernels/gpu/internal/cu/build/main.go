@@ -19,7 +19,7 @@ import (
 )
 
 func main() {
-	dirs := flag.String("dirs", "kernels/gpu/internal/cu,internal/ptx/testdata,device/cuda/cudatest/testdata", "where the sources lie, with the headers that they include")
+	dirs := flag.String("dirs", "kernels/gpu/internal/cu,internal/ptx/testdata,internal/cudatest/testdata", "where the sources lie, with the headers that they include")
 	check := flag.Bool("check", false, "write nothing; fail where the PTX of a source is not what is committed")
 	lib := flag.String("nvrtc", os.Getenv("WEFT_NVRTC"), "path of libnvrtc.so.11.2; without it, it is looked for (also $WEFT_NVRTC)")
 	flag.Parse()

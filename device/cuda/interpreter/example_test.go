@@ -1,11 +1,11 @@
-package ptx_test
+package interpreter_test
 
 import (
 	"fmt"
 
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/device/cuda"
-	"github.com/weft-project/weft/internal/ptx"
+	"github.com/weft-project/weft/device/cuda/interpreter"
 )
 
 // double doubles as many floats as the launch has threads.
@@ -30,7 +30,7 @@ const double = `.version 7.8
 // A kernel runs on the host's processor, and what a GPU would keep to itself is told: here, a
 // thread more than there are numbers.
 func Example() {
-	var m cuda.Driver = ptx.New(ptx.Config{})
+	var m cuda.Driver = interpreter.Open()
 	defer m.Close()
 	numbers := []float32{1, 2, 3}
 	run := func(threads int) error {
