@@ -107,7 +107,17 @@ func TestAnUnlistedDependencyAndTestifyOutsideTestsAreRejected(t *testing.T) {
 	plant(t, dir, "kernels/cpu/gpu_test.go", module+"/kernels/gpu/leaf")
 	plant(t, dir, "rpc/internal/codec/down.go", module+"/rpc/internal/wire")
 	plant(t, dir, "rpc/internal/codec/beside.go", module+"/rpc/internal/membership")
-	want := []string{"autodiff/suite.go", "internal/kerneltest/up.go", "internal/storetest/up.go", "internal/use/up.go", "kernels/cpu/gpu_test.go", "rpc/internal/codec/beside.go", "rpc/unlisted.go", "store/suite.go", "store/testify.go"}
+	plant(t, dir, "internal/rpctest/down.go", module+"/rpc/leaf")
+	plant(t, dir, "internal/rpctest/up.go", module+"/optim/leaf")
+	plant(t, dir, "optim/world.go", module+"/internal/rpctest")
+	plant(t, dir, "optim/world_test.go", module+"/internal/rpctest")
+	plant(t, dir, "device/cuda/interpreter/door.go", module+"/internal/ptx")
+	plant(t, dir, "kernels/gpu/ptx.go", module+"/internal/ptx")
+	plant(t, dir, "kernels/gpu/ptx_test.go", module+"/internal/ptx")
+	plant(t, dir, "internal/ptx/driver.go", module+"/internal/ptx/compile")
+	plant(t, dir, "internal/ptx/compile/down.go", module+"/internal/ptx/simt")
+	plant(t, dir, "internal/ptx/simt/beside.go", module+"/internal/ptx/syntax")
+	want := []string{"autodiff/suite.go", "internal/kerneltest/up.go", "internal/storetest/up.go", "store/suite.go", "internal/ptx/simt/beside.go", "internal/rpctest/up.go", "kernels/gpu/ptx.go", "optim/world.go", "internal/use/up.go", "kernels/cpu/gpu_test.go", "rpc/internal/codec/beside.go", "rpc/unlisted.go", "store/testify.go"}
 	compare(t, want, depguard(t, dir))
 }
 

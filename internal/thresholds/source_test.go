@@ -75,7 +75,7 @@ var rooms = []string{"autodiff", "kernels", "device", "transport", "ctx", "rpc"}
 
 // beside are folders in the rooms that hold no such code: what tests use, generated code, and
 // drivers and interpreters of GPUs, which are beneath the kernels.
-var beside = []string{"kernels/cpu/internal/vec", "device/cuda", "device/devicetest", "transport/internal/transporttest", "transport/simnet", "ctx/passgraph", "rpc/trace"}
+var beside = []string{"kernels/cpu/internal/vec", "device/cuda", "transport/internal/transporttest", "transport/simnet", "ctx/passgraph", "rpc/trace"}
 
 const root = "../.."
 
