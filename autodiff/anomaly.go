@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/weft-project/weft/autodiff/internal/rows"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels"
+	"github.com/weft-project/weft/kernels/backend"
 )
 
 // AnomalyError says which recorded call first turned gradients into something that is not finite.
@@ -23,7 +25,7 @@ func (e *AnomalyError) Error() string {
 	if e.Input < 0 {
 		of = fmt.Sprintf("was given %s as the gradient of result %d, by a hook, by the backward's caller, or by adding up finite ones", e.What, e.Result)
 	}
-	return fmt.Sprintf("backward of %s%s: %v: it %s", e.Function, Site{e.File, e.Line}.calledAt(), ErrAnomaly, of)
+	return fmt.Sprintf("backward of %s%s: %v: it %s", e.Function, Site{File: e.File, Line: e.Line}.CalledAt(), ErrAnomaly, of)
 }
 
 // Unwrap is [ErrAnomaly].
@@ -58,9 +60,9 @@ func inspectLeaf(leaf, sum *Tensor) error {
 		if err != nil {
 			return err
 		}
-		defer r.release()
-		if !r.distinct { // the rows of one id may be finite and their sum not
-			one, err := r.coalesced(*sum.typ)
+		defer r.Release()
+		if !r.Distinct { // the rows of one id may be finite and their sum not
+			one, err := r.Coalesced(*sum.typ)
 			if err != nil {
 				return err
 			}
@@ -96,7 +98,7 @@ func anomalyOf(g *Tensor) (string, error) {
 		return "", err
 	}
 	defer b.Release() //nolint:errcheck // ours
-	found, err := runOne(b.Device(), kernels.NonFinite{}, []kernels.Type{typ}, b)
+	found, err := backend.Run(b.Device(), kernels.NonFinite{}, []kernels.Type{typ}, b)
 	if err != nil {
 		return "", err
 	}
@@ -125,6 +127,6 @@ func (t *Tensor) kept() (kernels.Type, *device.Buffer, error) {
 	if err != nil {
 		return *t.typ, nil, err
 	}
-	_ = r.ids.Release() // ours
-	return valuesType(*t.typ, r.n), r.values, nil
+	_ = r.IDs.Release() // ours
+	return rows.ValuesType(*t.typ, r.N), r.Values, nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weft-project/weft/autodiff/internal/callsite"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels"
 )
@@ -15,7 +16,7 @@ import (
 // thisLine is where it is called.
 func thisLine() Site {
 	_, file, line, _ := runtime.Caller(1)
-	return Site{file, line}
+	return Site{File: file, Line: line}
 }
 
 func TestEveryRecordedCallKnowsTheUsersLine(t *testing.T) {
@@ -46,7 +47,7 @@ func TestEveryRecordedCallKnowsTheUsersLine(t *testing.T) {
 	}
 	for i, y := range made[:len(made)-1] {
 		require.NoError(t, y.Err())
-		require.Equal(t, Site{at.File, at.Line + 2 + i}, y.edge.Node.Site(), "%v", y)
+		require.Equal(t, Site{File: at.File, Line: at.Line + 2 + i}, y.edge.Node.Site(), "%v", y)
 	}
 	require.Equal(t, smallAt, made[len(made)-1].edge.Node.Site())
 	require.Zero(t, x.edge.Node.Site())
@@ -67,7 +68,7 @@ func TestOneFunctionCalledFromManyPlacesKnowsEach(t *testing.T) {
 		}
 		return down(n - 1)
 	}
-	for i := range 3 * maxSites { // more stacks than are remembered
+	for i := range 3 * callsite.MaxSites { // more stacks than are remembered
 		a, b := Tanh(x), thisLine()
 		require.Equal(t, b, a.edge.Node.Site())
 		c, d := Tanh(x), thisLine()
@@ -209,9 +210,9 @@ func BenchmarkWhatRecordingACallCosts(b *testing.B) {
 		}
 	})
 	b.Run("part=site", func(b *testing.B) {
-		var s sites
+		var s callsite.Table
 		for b.Loop() {
-			s.here()
+			s.Here()
 		}
 	})
 }

@@ -197,8 +197,8 @@ func stepOn(dev device.Device, x, w *Tensor) error {
 	if err != nil {
 		return err
 	}
-	outs := make([]*Tensor, len(c.out))
-	err = c.call(dev, x.owner, []*Tensor{x, w}, outs)
+	outs := make([]*Tensor, c.NumResults())
+	err = call(c, dev, x.owner, []*Tensor{x, w}, outs)
 	if err != nil {
 		return err
 	}

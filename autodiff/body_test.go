@@ -24,14 +24,12 @@ func TestABodyThatComputesIsToldSoInsteadOfWaitingForItself(t *testing.T) {
 	shape := func() *Tensor { fresh++; return Rand(fresh, 1, 1) } // for which nothing is compiled yet
 	loss := Define("square sum", func(g *Graph, x node) node { return g.Sum(g.Mul(x, x)) }).Call(a)
 	require.NoError(t, loss.Err())
-	graph := gorgonia.NewGraph()
-	leaf := gorgonia.NewVector(graph, gorgonia.Float64, gorgonia.WithShape(3), gorgonia.WithName("x"))
-	double := gorgonia.Must(gorgonia.Add(leaf, leaf))
+	d := Definition{Body: func(g *Graph, _ []node) ([]node, error) { return nil, nil }}
 	for name, compute := range map[string]func() error{
 		"an op":               func() error { return Exp(shape()).Err() },
 		"an op of deep calls": func() (err error) { deep(1000, func() { err = Exp(shape()).Err() }); return err },
 		"a backward":          func() error { _, err := Backward(loss); return err },
-		"an import":           func() error { _, err := FromGorgonia([]*gorgonia.Node{leaf}, []*gorgonia.Node{double}); return err },
+		"a definition":        func() error { _, err := DefineWith("d", d); return err },
 	} {
 		var got error
 		y := Define(name, func(g *Graph, x node) node {
@@ -50,10 +48,10 @@ func TestAPanicInABodyNamesItsOwnLine(t *testing.T) {
 		return x
 	}).Call(Rand(2))
 	require.ErrorIs(t, y.Err(), ErrFunction)
-	require.ErrorContains(t, y.Err(), "body_test.go:51")
+	require.ErrorContains(t, y.Err(), "body_test.go:47")
 }
 
-func TestAnotherSetOfResultsEveryTimeKeepsNoMoreThanABound(t *testing.T) {
+func TestEverySetOfResultsHasItsGradients(t *testing.T) {
 	const results = 7
 	f := &Func{name: "many", arity: 1, build: func(g *Graph, in []*gorgonia.Node) (outs []*gorgonia.Node) {
 		for k := range results {
@@ -62,8 +60,6 @@ func TestAnotherSetOfResultsEveryTimeKeepsNoMoreThanABound(t *testing.T) {
 		return outs
 	}}
 	x := New([]float64{1, 2}).RequireGrad()
-	var c *compiled
-	nodes := 0
 	for mask := 1; mask < 1<<results; mask++ {
 		outs, want := f.CallAll(x), 0.
 		var roots, grads []*Tensor
@@ -77,11 +73,5 @@ func TestAnotherSetOfResultsEveryTimeKeepsNoMoreThanABound(t *testing.T) {
 		v, err := Values[float64](got.Of(x))
 		require.NoError(t, err)
 		require.Equal(t, []float64{want, want}, v)
-		if c == nil {
-			c = outs[0].edge.Node.fn
-			nodes = len(c.graph.order)
-		}
-		require.LessOrEqual(t, len(c.back), maxBackwards)
-		require.Len(t, c.graph.order, nodes)
 	}
 }

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weft-project/weft/autodiff/internal/compile"
 	"github.com/weft-project/weft/device"
-	"github.com/weft-project/weft/kernels"
 )
 
 // What a call makes lies in one piece of memory where it can: the result, what the tape knows of it
@@ -48,13 +48,13 @@ type piece struct {
 	whole freer // what an arena is to own
 }
 
-// piece makes the memory of a call whose first result has that many bytes of its own.
-func (c *compiled) piece(bytes int) piece {
+// pieceFor makes the memory of a call whose first result has that many bytes of its own.
+func pieceFor(c *compile.Function, bytes int) piece {
 	switch small := uint(bytes) <= device.SmallBytes; {
-	case small && c.grads:
+	case small && c.Grads:
 		r := &smallCall{}
 		return piece{&r.Small, &r.t, &r.n, r}
-	case c.grads:
+	case c.Grads:
 		r := &largeCall{}
 		return piece{nil, &r.t, &r.n, r}
 	case small:
@@ -65,12 +65,9 @@ func (c *compiled) piece(bytes int) piece {
 	return piece{nil, t, nil, t}
 }
 
-// results are the types of the function's results.
-func (c *compiled) results() []kernels.Type { return c.fwd.Types()[:len(c.out)] }
-
 // call runs the function and records it on the tape where an input requires a gradient. It fills
 // outs.
-func (c *compiled) call(dev device.Device, owner *Arena, in, outs []*Tensor) error {
+func call(c *compile.Function, dev device.Device, owner *Arena, in, outs []*Tensor) error {
 	var few, some [6]*device.Buffer
 	bufs, err := owner.hold(few[:0], in)
 	defer func() { releaseAll(bufs) }()
@@ -78,32 +75,32 @@ func (c *compiled) call(dev device.Device, owner *Arena, in, outs []*Tensor) err
 		return err
 	}
 	began := owner.now()
-	results, p := slices.Grow(some[:0], len(c.fwd.Types()))[:len(c.fwd.Types())], piece{}
-	if c.host != nil && dev == onHost {
-		p = c.piece(c.own)
-		err = c.runOnHost(p.value, owner == nil, bufs, results)
+	results, p := slices.Grow(some[:0], len(c.Forward.Types()))[:len(c.Forward.Types())], piece{}
+	if c.Host != nil && dev == onHost {
+		p = pieceFor(c, c.Own)
+		err = runOnHost(c, p.value, owner == nil, bufs, results)
 	} else {
-		p = c.piece(-1)
-		err = c.runForward(dev, in, bufs, results)
+		p = pieceFor(c, -1)
+		err = runForward(c, dev, in, bufs, results)
 	}
 	if err != nil {
 		return err
 	}
 	if p.n != nil {
-		c.record(p.n, owner, in, bufs, results[len(c.out):], since(began))
+		record(p.n, c, owner, in, bufs, results[c.NumResults():], since(began))
 	}
 	for i := range outs {
 		t := p.t
 		if i > 0 {
 			t = &Tensor{}
 		}
-		t.typ, t.dev, t.owner, t.buf = &c.fwd.Types()[i], dev, owner, results[i]
+		t.typ, t.dev, t.owner, t.buf = &c.Forward.Types()[i], dev, owner, results[i]
 		if j := slices.Index(bufs, t.buf); j >= 0 {
 			t.bound = in[j].bound
 		} else {
 			t.bound = i == 0 && p.value != nil && p.n != nil
 		}
-		if c.grads && c.tracked[i] {
+		if c.Grads && c.Tracked[i] {
 			t.requiresGrad, t.edge = true, Edge{p.n, i}
 		}
 		outs[i] = t
@@ -154,12 +151,12 @@ func (a *Arena) take(whole freer, outs []*Tensor) error {
 
 // runOnHost runs the function on the host's memory. value is the place for the first result, where
 // that is small; nil for none.
-func (c *compiled) runOnHost(value *device.Small, nobodys bool, bufs, results []*device.Buffer) (err error) {
+func runOnHost(c *compile.Function, value *device.Small, nobodys bool, bufs, results []*device.Buffer) (err error) {
 	var some [6]*device.Buffer
 	made := some[:0]
-	for m, n := range c.host.Made {
+	for m, n := range c.Host.Made {
 		var b *device.Buffer
-		if value != nil && c.host.Results[0] == len(bufs)+m {
+		if value != nil && c.Host.Results[0] == len(bufs)+m {
 			b = value.Init(n, nobodys)
 		}
 		if b == nil {
@@ -170,15 +167,15 @@ func (c *compiled) runOnHost(value *device.Small, nobodys bool, bufs, results []
 		}
 		made = append(made, b)
 	}
-	if err := onMemory(c.host, bufs, made); err != nil {
+	if err := onMemory(c.Host, bufs, made); err != nil {
 		releaseAll(made)
 		return err
 	}
-	for k, at := range c.host.Results {
+	for k, at := range c.Host.Results {
 		switch {
 		case at < len(bufs):
 			results[k] = bufs[at].Retain()
-		case slices.Contains(c.host.Results[:k], at):
+		case slices.Contains(c.Host.Results[:k], at):
 			results[k] = made[at-len(bufs)].Retain()
 		default:
 			results[k] = made[at-len(bufs)]
@@ -202,8 +199,8 @@ func hostBuffer(n int, nobodys bool) (*device.Buffer, error) {
 }
 
 // record fills the node of a call.
-func (c *compiled) record(n *Node, owner *Arena, in []*Tensor, bufs, kept []*device.Buffer, took time.Duration) {
-	n.fn, n.of, n.at = c, owner, c.sites.here()
+func record(n *Node, c *compile.Function, owner *Arena, in []*Tensor, bufs, kept []*device.Buffer, took time.Duration) {
+	n.fn, n.of, n.at = c, owner, c.Sites.Here()
 	if took > 0 {
 		n.extra().took = took
 	}
@@ -215,10 +212,10 @@ func (c *compiled) record(n *Node, owner *Arena, in []*Tensor, bufs, kept []*dev
 			n.edges[i] = t.edge
 		}
 	}
-	if len(c.reads)+len(kept) > fewSaved {
-		n.extra().saved = make([]*device.Buffer, 0, len(c.reads)+len(kept))
+	if len(c.Reads)+len(kept) > fewSaved {
+		n.extra().saved = make([]*device.Buffer, 0, len(c.Reads)+len(kept))
 	}
-	for _, i := range c.reads {
+	for _, i := range c.Reads {
 		n.save(bufs[i].Retain())
 	}
 	for _, b := range kept {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/weft-project/weft/autodiff/internal/callsite"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels"
 )
@@ -28,7 +29,7 @@ func Checkpoint(fn func(in ...*Tensor) []*Tensor, in ...*Tensor) []*Tensor {
 	if fn == nil {
 		return []*Tensor{failed(opError("checkpoint", fmt.Errorf("%w: the function is nil", ErrFunction)))}
 	}
-	outs, err := CheckpointFunc("checkpoint", siteOutside(), func(in []*Tensor) ([]*Tensor, error) { return fn(in...), nil }, in...)
+	outs, err := CheckpointFunc("checkpoint", callsite.Outside(), func(in []*Tensor) ([]*Tensor, error) { return fn(in...), nil }, in...)
 	if err != nil {
 		return []*Tensor{failed(opError("checkpoint", err))}
 	}

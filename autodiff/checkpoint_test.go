@@ -39,7 +39,7 @@ func (p *pieces) run(vals map[node]*Tensor, from, to, depth int) {
 		if depth < 3 && p.c.pick(2) == 0 {
 			p.checkpoint(vals, from, next, depth)
 		} else {
-			for _, n := range p.b.g.order[from:next] {
+			for _, n := range p.b.g.of.Nodes()[from:next] {
 				p.op(vals, n)
 			}
 		}
@@ -50,7 +50,7 @@ func (p *pieces) run(vals map[node]*Tensor, from, to, depth int) {
 func (p *pieces) op(vals map[node]*Tensor, n node) {
 	if op, ok := n.Op().(*Op); ok {
 		var in []*Tensor
-		for _, x := range p.b.g.operands(n) {
+		for _, x := range p.b.g.of.Operands(n) {
 			in = append(in, vals[x])
 		}
 		vals[n] = Run(op.Instr, in...)
@@ -59,7 +59,7 @@ func (p *pieces) op(vals map[node]*Tensor, n node) {
 
 func (p *pieces) checkpoint(vals map[node]*Tensor, from, to, depth int) {
 	var given []node
-	for _, n := range p.b.g.order[:from] { // a leaf may be captured; what was computed must be given inside another checkpoint
+	for _, n := range p.b.g.of.Nodes()[:from] { // a leaf may be captured; what was computed must be given inside another checkpoint
 		if vals[n] != nil && (vals[n].Owner() != nil || p.c.pick(3) > 0) {
 			given = append(given, n)
 		}
@@ -80,7 +80,7 @@ func (p *pieces) checkpoint(vals map[node]*Tensor, from, to, depth int) {
 		again.run(vals, from, to, depth+1)
 		p.c = again.c
 		outs := slices.Clone(in[:through])
-		for _, n := range p.b.g.order[from:to] {
+		for _, n := range p.b.g.of.Nodes()[from:to] {
 			if _, ok := n.Op().(*Op); ok {
 				outs = append(outs, vals[n])
 			}
@@ -94,7 +94,7 @@ func (p *pieces) checkpoint(vals map[node]*Tensor, from, to, depth int) {
 		vals[n] = outs[i]
 	}
 	outs = outs[through:]
-	for _, n := range p.b.g.order[from:to] {
+	for _, n := range p.b.g.of.Nodes()[from:to] {
 		if _, ok := n.Op().(*Op); ok {
 			vals[n], outs = outs[0], outs[1:]
 		}
@@ -122,9 +122,9 @@ func TestCheckpointsOfRandomPiecesOfRandomGraphsChangeNoGradient(t *testing.T) {
 			}
 			p := &pieces{t, b, choices{bytes: slices.Clone(bytes)}}
 			if check {
-				p.run(vals, 0, len(b.g.order), 0)
+				p.run(vals, 0, len(b.g.of.Nodes()), 0)
 			} else {
-				for _, n := range b.g.order {
+				for _, n := range b.g.of.Nodes() {
 					p.op(vals, n)
 				}
 			}

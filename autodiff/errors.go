@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/weft-project/weft/autodiff/internal/callsite"
+	"github.com/weft-project/weft/autodiff/internal/expr"
 	"github.com/weft-project/weft/kernels"
 )
 
@@ -16,13 +18,13 @@ var (
 	ErrMixedPasses = errors.New("tensors of two passes meet")
 	ErrMixedArenas = errors.New("a tensor of an arena meets others")
 	ErrDevices     = errors.New("tensors lie on different devices")
-	ErrDtype       = errors.New("wrong dtype")
-	ErrFunction    = errors.New("bad function")
+	ErrDtype       = expr.ErrDtype
+	ErrFunction    = expr.ErrFunction
 	ErrNotLeaf     = errors.New("tensor is no leaf")
 	ErrNoRoots     = errors.New("no tensors provided for gradient computation")
 	ErrNoGrad      = errors.New("requires grad is not set")
 	ErrNotScalar   = errors.New("is not a scalar; all roots need to be scalar, or be given an output gradient")
-	ErrGradient    = errors.New("bad gradient")
+	ErrGradient    = expr.ErrGradient
 	ErrRecompute   = errors.New("a checkpoint's function did not repeat itself")
 	ErrGraphFreed  = errors.New("the saved values were freed by an earlier backward; ask that one to retain the graph")
 )
@@ -63,7 +65,7 @@ func opError(op string, err error) error {
 	if errors.As(err, &have) {
 		return err
 	}
-	return &Error{Op: op, At: callerOutside(), Err: err}
+	return &Error{Op: op, At: callsite.Outside().String(), Err: err}
 }
 
 // NodeError says in which recorded function a backward failed.
@@ -73,7 +75,7 @@ type NodeError struct {
 }
 
 func (e *NodeError) Error() string {
-	return fmt.Sprintf("backward of %s%s: %v", e.Node.Name(), e.Node.Site().calledAt(), e.Err)
+	return fmt.Sprintf("backward of %s%s: %v", e.Node.Name(), e.Node.Site().CalledAt(), e.Err)
 }
 
 // Unwrap lets errors.Is find the cause.

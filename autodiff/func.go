@@ -2,20 +2,20 @@ package autodiff
 
 import (
 	"fmt"
+	"io"
 	"log/slog"
 	"reflect"
-	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 
-	"gorgonia.org/gorgonia"
-
+	"github.com/weft-project/weft/autodiff/internal/cache"
+	"github.com/weft-project/weft/autodiff/internal/callsite"
+	"github.com/weft-project/weft/autodiff/internal/compile"
+	"github.com/weft-project/weft/autodiff/internal/expr"
 	"github.com/weft-project/weft/autodiff/program"
 	"github.com/weft-project/weft/device"
-	"github.com/weft-project/weft/kernels"
-	"github.com/weft-project/weft/kernels/backend"
+	"gorgonia.org/gorgonia"
 )
 
 // Func is a differentiable function of tensors. It is compiled when it is first called with given
@@ -29,13 +29,13 @@ type Func struct {
 	err   error // what is wrong with the definition
 
 	prepare func(in []*Tensor) ([]*Tensor, error) // nil, or checks the arguments and adds what the function holds
-	random  *imported                             // nil: it draws no random numbers
+	random  *holding                              // nil: it draws no random numbers
 
 	mu     sync.Mutex // also while a program is made
-	kept   shelf[*compiled]
+	kept   cache.Bounded[*compile.Function]
 	warned bool
 
-	last atomic.Pointer[compiled] // that was not among the recent: of a function with one kind of inputs, the one
+	last atomic.Pointer[compile.Function] // that was not among the recent: of a function with one kind of inputs, the one
 }
 
 // maxCompiled bounds the programs that one function keeps.
@@ -60,7 +60,7 @@ func Define(name string, body any) *Func {
 		ok = v.Type().Out(i) == nodeT
 	}
 	if !ok {
-		f.err = &Error{Op: name, At: callerOutside(), Err: fmt.Errorf(
+		f.err = &Error{Op: name, At: callsite.Outside().String(), Err: fmt.Errorf(
 			"%w: expected func(*autodiff.Graph, ...*gorgonia.Node) *gorgonia.Node with a fixed number of nodes, got %T", ErrFunction, body)}
 		return f
 	}
@@ -88,10 +88,10 @@ func (f *Func) Call(in ...*Tensor) *Tensor {
 	in, p, err := f.find(in)
 	switch {
 	case err != nil:
-	case len(p.fn.out) != 1:
-		err = fmt.Errorf("%w: it has %d results; use CallAll", ErrFunction, len(p.fn.out))
+	case p.fn.NumResults() != 1:
+		err = fmt.Errorf("%w: it has %d results; use CallAll", ErrFunction, p.fn.NumResults())
 	default:
-		err = p.fn.call(p.dev, p.owner, in, out[:])
+		err = call(p.fn, p.dev, p.owner, in, out[:])
 	}
 	if err != nil {
 		return failed(opError(f.name, err))
@@ -104,8 +104,8 @@ func (f *Func) Call(in ...*Tensor) *Tensor {
 func (f *Func) CallAll(in ...*Tensor) []*Tensor {
 	in, p, err := f.find(in)
 	if err == nil {
-		outs := make([]*Tensor, len(p.fn.out))
-		if err = p.fn.call(p.dev, p.owner, in, outs); err == nil {
+		outs := make([]*Tensor, p.fn.NumResults())
+		if err = call(p.fn, p.dev, p.owner, in, outs); err == nil {
 			return outs
 		}
 	}
@@ -114,7 +114,7 @@ func (f *Func) CallAll(in ...*Tensor) []*Tensor {
 
 // prepared is how a function is called with given tensors.
 type prepared struct {
-	fn    *compiled
+	fn    *compile.Function
 	dev   device.Device
 	owner *Arena
 }
@@ -155,11 +155,6 @@ func (f *Func) checked(in []*Tensor) ([]*Tensor, error) {
 	return in, nil
 }
 
-// body is a frame of its own, which insideBody looks for.
-//
-//go:noinline
-func (g *Graph) body(f *Func, in []*gorgonia.Node) []*gorgonia.Node { return f.build(g, in) }
-
 // common is the device and the arena of the inputs.
 func common(in []*Tensor) (dev device.Device, owner *Arena, err error) {
 	dev = onHost
@@ -174,33 +169,33 @@ func common(in []*Tensor) (dev device.Device, owner *Arena, err error) {
 }
 
 // programs finds or compiles the programs for these inputs.
-func (f *Func) programs(dev device.Device, in []*Tensor) (*compiled, error) {
-	at := homeOf(dev)
-	if c := f.last.Load(); c != nil && c.serves(at, in) {
+func (f *Func) programs(dev device.Device, in []*Tensor) (*compile.Function, error) {
+	at := compile.HomeOf(dev)
+	if c := f.last.Load(); c != nil && serves(c, at, in) {
 		return c, nil
 	}
 	h := signature(at, in)
-	if c, ok := f.kept.recent(h); ok && c.serves(at, in) {
+	if c, ok := f.kept.Recent(h); ok && serves(c, at, in) {
 		return c, nil
 	}
 	c, first, err := f.findOrCompile(h, at, dev, in)
 	if first { // outside of the lock: the logger is the user's
 		slog.Warn("autodiff: a function is compiled for ever new shapes, which is slow; pad its inputs, or make what changes an input",
-			"function", f.name, "programs kept", maxCompiled, "called at", callerOutside())
+			"function", f.name, "programs kept", maxCompiled, "called at", callsite.Outside().String())
 	}
 	return c, err
 }
 
 // findOrCompile is programs with a lock. It says whether a program had to go for the first time.
-func (f *Func) findOrCompile(h uint64, at home, dev device.Device, in []*Tensor) (c *compiled, first bool, err error) {
+func (f *Func) findOrCompile(h uint64, at compile.Home, dev device.Device, in []*Tensor) (c *compile.Function, first bool, err error) {
 	if !f.mu.TryLock() {
-		if insideBody() {
-			return nil, false, errInBody
+		if expr.InsideBody() {
+			return nil, false, expr.ErrInBody
 		}
 		f.mu.Lock()
 	}
 	defer f.mu.Unlock()
-	if c, ok := f.kept.find(h); ok && c.serves(at, in) {
+	if c, ok := f.kept.Find(h); ok && serves(c, at, in) {
 		f.last.Store(c)
 		return c, false, nil
 	}
@@ -208,172 +203,110 @@ func (f *Func) findOrCompile(h uint64, at home, dev device.Device, in []*Tensor)
 		return nil, false, err
 	}
 	f.last.Store(c)
-	first = f.kept.put(h, c, maxCompiled) && !f.warned
+	first = f.kept.Put(h, c, maxCompiled) && !f.warned
 	f.warned = f.warned || first
 	return c, first, nil
 }
 
-// home is what programs are made for: a kind of device or, where kernels are loaded into it, one
-// device.
-type home struct {
-	kind    device.Kind
-	only    *device.Accelerator
-	narrows bool // products round what they read, so that it makes a difference what is a parameter
-}
-
-func homeOf(dev device.Device) home {
-	h := home{kind: dev.ID().Kind}
-	if h.only, _ = dev.(*device.Accelerator); h.only == nil {
-		return h
-	}
-	if c, ok := h.only.Memory().(kernels.Computer); ok {
-		n, ok := c.Backend().(kernels.Narrower)
-		h.narrows = ok && n.Narrows()
-	}
-	return h
-}
-
 // signature hashes all that programs are made for.
-func signature(at home, in []*Tensor) uint64 {
-	h := uint64(at.kind)
-	if at.only != nil {
-		h = mix64(h, uint64(at.only.ID().Index))
+func signature(at compile.Home, in []*Tensor) uint64 {
+	h := uint64(at.Kind)
+	if at.Only != nil {
+		h = cache.Mix(h, uint64(at.Only.ID().Index))
 	}
 	for _, t := range in {
 		flag := uint64(0)
 		if t.requiresGrad {
 			flag = 1 << 8
 		}
-		if at.narrows && t.isParameter() {
+		if at.Narrows && t.isParameter() {
 			flag |= 1 << 9
 		}
-		h = mix64(h, uint64(len(t.typ.Shape))<<16|flag|uint64(t.typ.Dtype))
+		h = cache.Mix(h, uint64(len(t.typ.Shape))<<16|flag|uint64(t.typ.Dtype))
 		for _, d := range t.typ.Shape {
-			h = mix64(h, uint64(d))
+			h = cache.Mix(h, uint64(d))
 		}
 	}
 	return h
 }
 
 // serves says that the programs are for these inputs.
-func (c *compiled) serves(at home, in []*Tensor) bool {
-	if c.home != at || len(c.given) != len(in) {
+func serves(c *compile.Function, at compile.Home, in []*Tensor) bool {
+	if c.Home != at || len(c.Given) != len(in) {
 		return false
 	}
 	for i, t := range in {
-		if c.need[i] != t.requiresGrad || !c.given[i].Equal(*t.typ) || at.narrows && c.params[i] != t.isParameter() {
+		if c.Need[i] != t.requiresGrad || !c.Given[i].Equal(*t.typ) || at.Narrows && c.Params[i] != t.isParameter() {
 			return false
 		}
 	}
 	return true
 }
 
-// errInBody is given instead of a deadlock.
-var errInBody = fmt.Errorf("%w: the body of a function was computing with tensors; it may only build its graph", ErrFunction)
-
-// insideBody says whether this goroutine is building a function's graph. It is asked only where a
-// lock is taken already.
-func insideBody() bool {
-	pcs := make([]uintptr, 128)
-	n := runtime.Callers(3, pcs) // from the caller's caller on
-	for n == len(pcs) {
-		pcs = make([]uintptr, 2*len(pcs))
-		n = runtime.Callers(3, pcs)
+// compile makes the programs for these inputs.
+func (f *Func) compile(dev device.Device, in []*Tensor) (*compile.Function, error) {
+	s := compile.Spec{Name: f.name, OneOp: f.arity < 0, Device: dev, Wrap: opError, In: make([]compile.Input, len(in)),
+		Body: func(g *expr.Graph, in []*gorgonia.Node) []*gorgonia.Node { return f.build(&Graph{g}, in) }}
+	for i, t := range in {
+		s.In[i] = compile.Input{Type: *t.typ, Need: t.requiresGrad, Param: t.isParameter()}
 	}
-	frames := runtime.CallersFrames(pcs[:n])
-	for {
-		f, more := frames.Next()
-		if strings.HasSuffix(f.Function, "autodiff.(*Graph).body") {
-			return true
-		}
-		if !more {
-			return false
-		}
-	}
+	return compile.New(s)
 }
 
-// lockBuild takes buildMu, which the body of a function holds already.
-func lockBuild() error {
-	if !buildMu.TryLock() {
-		if insideBody() {
-			return errInBody
-		}
-		buildMu.Lock()
-	}
-	return nil
-}
-
-// compile builds the graph of the body, and then, when others may build theirs, its programs.
-func (f *Func) compile(dev device.Device, in []*Tensor) (*compiled, error) {
-	c, u, err := f.draw(dev, in)
+// Explain prints the programs that calls with such inputs run: the forward and, where one of the
+// inputs requires a gradient, what it saves and the backward of all results. Each instruction has a
+// line, with the ops that were fused into it. Nothing is computed.
+func (f *Func) Explain(w io.Writer, in ...*Tensor) error {
+	c, back, err := f.served(in)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return c, c.finish(u)
+	if err := c.Forward.Explain(w); err != nil || back == nil {
+		return err
+	}
+	if _, err := fmt.Fprintf(w, "saved for the backward: %s\n\n", c.Saves()); err != nil {
+		return err
+	}
+	return back.Explain(w)
 }
 
-// panicked is the error of a panic, with the line where it happened. Call it where the panic is
-// recovered.
-func panicked(doing string, r any) error {
-	pcs := make([]uintptr, 64)
-	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs)])
-	for at := false; ; {
-		f, more := frames.Next()
-		inRuntime := strings.HasPrefix(f.Function, "runtime.")
-		if at && !inRuntime {
-			return fmt.Errorf("%w: panic while %s: %v, at %s:%d", ErrFunction, doing, r, f.File, f.Line)
-		}
-		at = at || inRuntime
-		if !more {
-			return fmt.Errorf("%w: panic while %s: %v", ErrFunction, doing, r)
-		}
-	}
-}
-
-// draw builds the graph and lists the forward. A panic in the body, or in Gorgonia, becomes an
-// error.
-func (f *Func) draw(dev device.Device, in []*Tensor) (c *compiled, u *program.Unit, err error) {
-	if err := lockBuild(); err != nil {
-		return nil, nil, err
-	}
-	defer buildMu.Unlock()
-	g := newGraph()
-	g.aside = g.expr
-	defer func() {
-		if r := recover(); r != nil {
-			err = g.err // a nil node that the body went on to use is the consequence, not the cause
-			if err == nil {
-				err = panicked("building the graph", r)
-			}
-		}
-	}()
-	b, err := backend.For(dev)
+// Dot draws the programs that Explain prints, one graph after the other, for Graphviz.
+func (f *Func) Dot(w io.Writer, in ...*Tensor) error {
+	c, back, err := f.served(in)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	c = &compiled{name: f.name, graph: g, backend: b, home: homeOf(dev)}
-	for _, t := range in {
-		c.in = append(c.in, g.input(*t.typ))
-		c.given = append(c.given, *t.typ)
-		c.need = append(c.need, t.requiresGrad)
-		if c.home.narrows {
-			c.params = append(c.params, t.isParameter())
+	if err := c.Forward.Dot(w); err != nil || back == nil {
+		return err
+	}
+	return back.Dot(w)
+}
+
+// served finds the programs for some inputs; the backward is nil where none has a gradient.
+func (f *Func) served(in []*Tensor) (c *compile.Function, back *program.Program, err error) {
+	in, err = f.checked(in)
+	if err != nil {
+		return nil, nil, opError(f.name, err)
+	}
+	dev, _, err := common(in)
+	if err == nil {
+		c, err = f.programs(dev, in)
+	}
+	if err != nil {
+		return nil, nil, opError(f.name, err)
+	}
+	if !c.Grads {
+		return c, nil, nil
+	}
+	all := uint64(0)
+	for k, tracked := range c.Tracked {
+		if tracked {
+			all |= 1 << k
 		}
 	}
-	c.out = g.body(f, c.in)
-	if g.err != nil {
-		return nil, nil, g.err
+	p, err := c.Backward(all)
+	if err != nil {
+		return nil, nil, opError(f.name, err)
 	}
-	for i, o := range c.out {
-		if _, ok := g.types[o]; !ok {
-			return nil, nil, fmt.Errorf("result %d: %w", i, foreignNode(i, o))
-		}
-	}
-	if f.arity < 0 && len(c.out) == 1 && len(g.order) == len(c.in)+1 { // a primitive is called what it does
-		if op, ok := c.out[0].Op().(*Op); ok {
-			c.name = op.Instr.String()
-		}
-	}
-	u, err = c.prepare()
-	return c, u, err
+	return c, p.Program, nil
 }

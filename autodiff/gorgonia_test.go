@@ -8,6 +8,7 @@ import (
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
 
+	"github.com/weft-project/weft/autodiff/internal/expr"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels"
 )
@@ -19,7 +20,7 @@ func gorgoniaTensor(t testing.TB, a arg, float device.Dtype) gorgonia.Value {
 	b, err := bufferFor(a.tensor(float))
 	require.NoError(t, err)
 	defer b.Release()
-	v, err := valueOf(b, typ)
+	v, err := expr.ValueOf(b, typ)
 	require.NoError(t, err)
 	return v
 }
@@ -41,12 +42,12 @@ func fromGorgonia(t testing.TB, v gorgonia.Value) []float64 {
 // onTape runs a graph of f's on a TapeMachine, with Gorgonia's own reverse pass from given weights.
 func onTape(t testing.TB, args []arg, f func(g *Graph, in []node) (node, error)) outcome {
 	t.Helper()
-	buildMu.Lock()
-	defer buildMu.Unlock()
-	g := newGraph()
+	require.NoError(t, expr.Lock())
+	defer expr.Unlock()
+	g := &Graph{expr.New(opError)}
 	var in, wrt gorgonia.Nodes
 	for _, a := range args {
-		n := g.input(a.typ(device.Float64))
+		n := g.of.Input(a.typ(device.Float64))
 		in = append(in, n)
 		if a.differentiable() {
 			wrt = append(wrt, n)
@@ -54,9 +55,9 @@ func onTape(t testing.TB, args []arg, f func(g *Graph, in []node) (node, error))
 	}
 	y, err := f(g, in)
 	require.NoError(t, err)
-	require.NoError(t, g.err)
+	require.NoError(t, g.Err())
 	shape := device.Shape(y.Shape())
-	w := g.input(arg{nd: newND(shape)}.typ(device.Float64))
+	w := g.of.Input(arg{nd: newND(shape)}.typ(device.Float64))
 	grads, err := gorgonia.Backpropagate(gorgonia.Nodes{y}, gorgonia.Nodes{w}, wrt)
 	require.NoError(t, err)
 	read := make([]gorgonia.Value, 1+len(grads))
@@ -68,7 +69,7 @@ func onTape(t testing.TB, args []arg, f func(g *Graph, in []node) (node, error))
 		require.NoError(t, gorgonia.Let(in[i], gorgoniaTensor(t, a, device.Float64)))
 	}
 	require.NoError(t, gorgonia.Let(w, gorgoniaTensor(t, arg{nd: nd{shape, weights(shape.Elems())}}, device.Float64)))
-	vm := gorgonia.NewTapeMachine(g.expr)
+	vm := gorgonia.NewTapeMachine(g.ExprGraph())
 	defer vm.Close()
 	require.NoError(t, vm.RunAll())
 	o := outcome{shape: shape, y: fromGorgonia(t, read[0]), grads: make([][]float64, len(args))}
@@ -122,23 +123,23 @@ func TestOpsWithACounterpartInGorgoniaAgreeWithIt(t *testing.T) {
 }
 
 func TestGorgoniasGradOfAScalarGoesThroughOurOps(t *testing.T) {
-	buildMu.Lock()
-	defer buildMu.Unlock()
-	g := newGraph()
-	x := g.input(arg{nd: newND(device.Shape{2, 2})}.typ(device.Float64))
+	require.NoError(t, expr.Lock())
+	defer expr.Unlock()
+	g := &Graph{expr.New(opError)}
+	x := g.of.Input(arg{nd: newND(device.Shape{2, 2})}.typ(device.Float64))
 	y := g.Sum(g.Mul(g.Tanh(x), x)) // x is used twice: Gorgonia adds with its own op
-	require.NoError(t, g.err)
+	require.NoError(t, g.Err())
 	grads, err := gorgonia.Grad(y, x)
 	require.NoError(t, err)
 	args := []arg{normal(rng(3), 2, 2)}
 	require.NoError(t, gorgonia.Let(x, gorgoniaTensor(t, args[0], device.Float64)))
-	vm := gorgonia.NewTapeMachine(g.expr)
+	vm := gorgonia.NewTapeMachine(g.ExprGraph())
 	defer vm.Close()
 	require.NoError(t, vm.RunAll())
 	c := opCase{body: func(g *Graph, in []node) node { return g.Sum(g.Mul(g.Tanh(in[0]), in[0])) }}
-	buildMu.Unlock()
+	expr.Unlock()
 	want := build(t, c, device.Float64, args)
-	buildMu.Lock()
+	require.NoError(t, expr.Lock())
 	got := fromGorgonia(t, grads[0].Value())
 	for i := range got {
 		got[i] *= weights(1)[0] // Grad begins with 1

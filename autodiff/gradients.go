@@ -1,5 +1,14 @@
 package autodiff
 
+import (
+	"fmt"
+
+	"github.com/weft-project/weft/autodiff/internal/compile"
+	"github.com/weft-project/weft/device"
+	"github.com/weft-project/weft/kernels"
+	"github.com/weft-project/weft/kernels/backend"
+)
+
 // Gradients are the results of a backward, by leaf. Those of [Backward] belong to the owner of the
 // roots, or to nobody; who accumulates his own owns them until Settle or Free. Not safe for
 // concurrent use.
@@ -128,4 +137,129 @@ func (g *Gradients) Free() {
 		d.free()
 	}
 	g.of, g.err = nil, nil
+}
+
+// AddGradients is a + b for two gradients of one tensor, without a record on the tape: sparse where
+// both are, otherwise dense. It belongs to the arena of either, or to nobody.
+func AddGradients(a, b *Tensor) *Tensor {
+	owner, err := ownerOf([]*Tensor{a, b})
+	if err != nil {
+		return failed(opError("AddGradients", err))
+	}
+	sum, err := sumOf(a, b)
+	if err != nil {
+		return failed(opError("AddGradients", err))
+	}
+	return sum.owned("AddGradients", owner)
+}
+
+// sumOf is a + b as a transient; both stay the caller's.
+func sumOf(a, b *Tensor) (*Tensor, error) {
+	if err := a.Err(); err != nil {
+		return nil, err
+	}
+	if err := b.Err(); err != nil {
+		return nil, err
+	}
+	if !a.typ.Equal(*b.typ) || a.dev != b.dev {
+		return nil, fmt.Errorf("%w: %v on %v and %v on %v are not of one tensor", ErrGradient, *a.typ, a.dev.ID(), *b.typ, b.dev.ID())
+	}
+	if a.sparse && !b.sparse {
+		a, b = b, a
+	}
+	if !b.sparse {
+		return sumDense(a, b)
+	}
+	s, err := b.acquireRows()
+	if err != nil {
+		return nil, err
+	}
+	defer s.Release()
+	if a.sparse {
+		r, err := a.acquireRows()
+		if err != nil {
+			return nil, err
+		}
+		defer r.Release()
+		sum, err := r.Join(s, *a.typ)
+		if err != nil {
+			return nil, err
+		}
+		return sparse(*a.typ, sum), nil
+	}
+	x, err := a.acquire()
+	if err != nil {
+		return nil, err
+	}
+	defer x.Release() //nolint:errcheck // ours
+	add, types := s.Adding(*a.typ)
+	out, err := backend.Run(a.dev, add, types, x, s.Values, s.IDs)
+	if err != nil {
+		return nil, err
+	}
+	return manual(*a.typ, out), nil
+}
+
+func sumDense(a, b *Tensor) (*Tensor, error) {
+	add, err := addition(a)
+	if err != nil {
+		return nil, err
+	}
+	x, err := a.acquire()
+	if err != nil {
+		return nil, err
+	}
+	defer x.Release() //nolint:errcheck // ours
+	y, err := b.acquire()
+	if err != nil {
+		return nil, err
+	}
+	defer y.Release() //nolint:errcheck // ours
+	sum, err := a.dev.Alloc(a.typ.Bytes())
+	if err != nil {
+		return nil, err
+	}
+	if err := add.Sole.Run([]*device.Buffer{sum}, []*device.Buffer{x, y}); err != nil {
+		_ = sum.Release() // ours alone
+		return nil, err
+	}
+	return manual(*a.typ, sum), nil
+}
+
+// addition is what adds two values like t.
+func addition(t *Tensor) (*compile.Function, error) {
+	if t.requiresGrad {
+		t = &Tensor{typ: t.typ, dev: t.dev}
+	}
+	return binaries[kernels.Add].programs(t.dev, []*Tensor{t, t})
+}
+
+// addInPlace adds g to a transient that nobody else sees, where that can be done without another
+// buffer.
+func addInPlace(sum, g *Tensor) (done bool, err error) {
+	if sum.sparse || sum.err != nil || sum.dev != g.dev || !sum.typ.Equal(*g.typ) || sum.buf == nil || !sum.buf.Exclusive() {
+		return false, nil
+	}
+	if g.sparse {
+		r, err := g.acquireRows()
+		if err != nil {
+			return false, err
+		}
+		defer r.Release()
+		add, types := r.Adding(*sum.typ)
+		return true, backend.RunInto(sum.buf, add, types, sum.buf, r.Values, r.IDs)
+	}
+	add, err := addition(sum)
+	if err != nil {
+		return false, err
+	}
+	b, err := g.acquire()
+	if err != nil {
+		return false, err
+	}
+	defer b.Release() //nolint:errcheck // ours
+	if add.Host != nil && sum.dev == onHost {
+		return true, onMemory(add.Host, []*device.Buffer{sum.buf, b}, []*device.Buffer{sum.buf})
+	}
+	return true, add.Sole.Run([]*device.Buffer{sum.buf}, []*device.Buffer{sum.buf, b})
 }

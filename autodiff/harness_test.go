@@ -9,9 +9,12 @@ import (
 	"github.com/stretchr/testify/require"
 	"gorgonia.org/gorgonia"
 
+	"github.com/weft-project/weft/autodiff/internal/expr"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels"
 )
+
+type node = *gorgonia.Node
 
 // arg is an input of a case. dtype Invalid means the float type under test.
 type arg struct {
@@ -178,14 +181,14 @@ type built struct {
 
 func build(t testing.TB, c opCase, float device.Dtype, args []arg) built {
 	t.Helper()
-	buildMu.Lock()
-	defer buildMu.Unlock()
-	b := built{g: newGraph(), args: args}
+	require.NoError(t, expr.Lock())
+	defer expr.Unlock()
+	b := built{g: &Graph{expr.New(opError)}, args: args}
 	for _, a := range args {
-		b.in = append(b.in, b.g.input(a.typ(float)))
+		b.in = append(b.in, b.g.of.Input(a.typ(float)))
 	}
 	b.y = c.body(b.g, b.in)
-	require.NoError(t, b.g.err)
+	require.NoError(t, b.g.Err())
 	return b
 }
 
@@ -200,10 +203,10 @@ func interpretAll[V any](b built, in []V, f func(op *Op, in []V) V) map[node]V {
 	for i, n := range b.in {
 		of[n] = in[i]
 	}
-	for _, n := range b.g.order {
+	for _, n := range b.g.of.Nodes() {
 		if op, ok := n.Op().(*Op); ok {
 			var xs []V
-			for _, x := range b.g.operands(n) {
+			for _, x := range b.g.of.Operands(n) {
 				xs = append(xs, of[x])
 			}
 			of[n] = f(op, xs)
@@ -225,8 +228,8 @@ func (b built) oracle(args []arg) nd {
 // check where few elements do, and nobody's for how it is computed.
 func (b built) pulled(t testing.TB, args []arg) (y nd, grads [][]float64) {
 	t.Helper()
-	buildMu.Lock()
-	defer buildMu.Unlock()
+	require.NoError(t, expr.Lock())
+	defer expr.Unlock()
 	var in []nd
 	var wrt []node
 	for j, a := range args {
@@ -235,9 +238,9 @@ func (b built) pulled(t testing.TB, args []arg) (y nd, grads [][]float64) {
 			wrt = append(wrt, b.in[j])
 		}
 	}
-	typ := b.g.types[b.y]
-	gy := b.g.input(typ)
-	found, err := b.g.reverse([]node{b.y}, []node{gy}, wrt)
+	typ := b.g.Type(b.y)
+	gy := b.g.of.Input(typ)
+	found, err := b.g.of.Reverse([]node{b.y}, []node{gy}, wrt)
 	require.NoError(t, err)
 	b.in, in = append(b.in, gy), append(in, nd{typ.Shape, weights(typ.Shape.Elems())})
 	of := interpretAll(b, in, evaluate)
@@ -385,5 +388,5 @@ func requireOutcome(t testing.TB, shape device.Shape, y []float64, grads [][]flo
 
 // hasEmpty says that some shape has no elements, which Gorgonia's machines do not do.
 func hasEmpty(b built) bool {
-	return slices.ContainsFunc(b.g.order, func(n *gorgonia.Node) bool { return b.g.types[n].Shape.Elems() == 0 })
+	return slices.ContainsFunc(b.g.of.Nodes(), func(n *gorgonia.Node) bool { return b.g.Type(n).Shape.Elems() == 0 })
 }

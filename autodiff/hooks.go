@@ -3,6 +3,8 @@ package autodiff
 import (
 	"fmt"
 	"slices"
+
+	"github.com/weft-project/weft/autodiff/internal/callsite"
 )
 
 // hook is user code that a backward runs at a node.
@@ -53,7 +55,7 @@ func (t *Tensor) register(op string, h *hook) (remove func(), err error) {
 		return nil, opError(op, fmt.Errorf("%w on %v", ErrNoGrad, t))
 	}
 	n := t.edge.Node
-	h.slot, h.at = t.edge.Slot, siteOutside()
+	h.slot, h.at = t.edge.Slot, callsite.Outside()
 	n.editHooks(func(hs []*hook) []*hook { return append(slices.Clone(hs), h) })
 	return func() {
 		n.editHooks(func(hs []*hook) []*hook {
@@ -172,7 +174,7 @@ type HookError struct {
 }
 
 func (e *HookError) Error() string {
-	return fmt.Sprintf("%s: hook on the gradient of %s%s: %v", e.Hook, e.Function, Site{e.File, e.Line}.calledAt(), e.Text)
+	return fmt.Sprintf("%s: hook on the gradient of %s%s: %v", e.Hook, e.Function, Site{File: e.File, Line: e.Line}.CalledAt(), e.Text)
 }
 
 // Unwrap lets errors.Is find the cause, where the hook ran on this worker.

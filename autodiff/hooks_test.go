@@ -96,7 +96,7 @@ func TestHooksInRandomGraphsChangeGradientsWhereTheyStandAndNowhereElse(t *testi
 		args := []arg{normal(r, extents(r, 2)...), normal(r, 2, 3)}
 		b := build(t, opCase{"random", nil, randomBody(&choices{r: r}, 2+r.IntN(10), false), nil}, device.Float64, args)
 		var hooked []bool
-		for range b.g.order {
+		for range b.g.of.Nodes() {
 			hooked = append(hooked, r.IntN(3) == 0)
 		}
 		run := func(at func(*Tensor) *Tensor) outcome {
@@ -173,7 +173,7 @@ func TestAHookThatFailsEndsTheBackwardWithATypedErrorAndNothingLeaks(t *testing.
 				require.Equal(t, "the leaf float64(2)", he.Function)
 			} else {
 				require.Equal(t, "Exp", he.Function)
-				require.Equal(t, at, Site{he.File, he.Line})
+				require.Equal(t, at, Site{File: he.File, Line: he.Line})
 			}
 			a.Free()
 		}

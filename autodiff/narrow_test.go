@@ -117,11 +117,11 @@ func TestOnAGPUABlockRoundsItsWeightsOnceForAllCallsThatWait(t *testing.T) {
 	in := movedTo(narrowDevice(t, gpu.BF16), narrowInputs(rng(5)))
 	c, back, err := narrowBlock.served(in)
 	require.NoError(t, err)
-	require.Nil(t, c.shared.Load(), "nobody has asked for it")
+	require.Nil(t, c.Shared.Load(), "nobody has asked for it")
 	first, second := narrowBlock.Call(in...), narrowBlock.Call(in...)
 	require.NoError(t, second.Err())
 	require.Equal(t, copiesOf(first), copiesOf(second))
-	for want, p := range map[int][]*program.Program{5: {c.fwd}, 0: {c.shared.Load(), back}} {
+	for want, p := range map[int][]*program.Program{5: {c.Forward}, 0: {c.Shared.Load(), back}} {
 		for _, p := range p {
 			var text strings.Builder
 			require.NoError(t, p.Explain(&text))

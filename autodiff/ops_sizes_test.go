@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weft-project/weft/autodiff/internal/expr"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/internal/thresholds"
 	"github.com/weft-project/weft/kernels"
@@ -60,7 +61,7 @@ func largest(args []arg) (n int) {
 // work is about how many steps the oracle takes for the functions that are not one for each
 // element, forward and backward: it goes through whole lines for each.
 func work(b built) (n int) {
-	for _, node := range b.g.order {
+	for _, node := range b.g.of.Nodes() {
 		op, ok := node.Op().(*Op)
 		if !ok {
 			continue
@@ -72,12 +73,12 @@ func work(b built) (n int) {
 		case kernels.LayerNorm, kernels.Normalize:
 			n += x.Elems() * x[len(x)-1]
 		case kernels.MatMul:
-			n += b.g.types[node].Shape.Elems() * max(x[len(x)-1], x[len(x)-2])
+			n += b.g.Type(node).Shape.Elems() * max(x[len(x)-1], x[len(x)-2])
 		case kernels.Attention:
 			s := op.In[1].Shape[1]
 			n += x[0] * x[1] * x[2] * s * s
 		}
-		n += b.g.types[node].Shape.Elems()
+		n += b.g.Type(node).Shape.Elems()
 	}
 	return n
 }
@@ -98,15 +99,15 @@ func requireSized(t *testing.T, c opCase, args []arg) (ran bool, refused error) 
 		in = append(in, a.tensor(device.Float64))
 	}
 	f := c.compiledFunc()
-	buildMu.Lock()
-	g := newGraph()
+	require.NoError(t, expr.Lock())
+	g := &Graph{expr.New(opError)}
 	b := built{g: g, args: args}
 	for _, a := range args {
-		b.in = append(b.in, g.input(a.typ(device.Float64)))
+		b.in = append(b.in, g.of.Input(a.typ(device.Float64)))
 	}
 	b.y = c.body(g, b.in)
-	buildMu.Unlock()
-	if g.err == nil && work(b) > 2_000_000 {
+	expr.Unlock()
+	if g.Err() == nil && work(b) > 2_000_000 {
 		return false, nil
 	}
 	if y := f.Call(in...); y.Err() != nil {

@@ -166,7 +166,7 @@ func (a *Arena) named() (o Owner) {
 	}
 	o.Arena = a.label
 	if file, line := site.Outside(a.made[:a.frames]); file != "" {
-		o.At = Site{file, line}.String()
+		o.At = Site{File: file, Line: line}.String()
 	}
 	return o
 }

@@ -8,6 +8,8 @@ import (
 
 	"gorgonia.org/gorgonia"
 
+	"github.com/weft-project/weft/autodiff/internal/cache"
+	"github.com/weft-project/weft/autodiff/internal/callsite"
 	"github.com/weft-project/weft/device"
 )
 
@@ -77,16 +79,16 @@ func (p *parameters) build(g *Graph, in []*gorgonia.Node) *gorgonia.Node {
 }
 
 func (p *parameters) hash() uint64 {
-	h := mix64(p.c, uint64(p.op)<<8|uint64(p.n))
+	h := cache.Mix(p.c, uint64(p.op)<<8|uint64(p.n))
 	for _, v := range p.list[:p.n] {
-		h = mix64(h, uint64(v))
+		h = cache.Mix(h, uint64(v))
 	}
 	return h
 }
 
 // withParameters keeps the functions of parameters. It is a cache: what it holds changes no result.
 var withParameters struct {
-	kept   shelf[known]
+	kept   cache.Bounded[known]
 	mu     sync.Mutex
 	warned [numParametrised]bool
 }
@@ -99,13 +101,13 @@ type known struct {
 // function finds or makes the function of parameters.
 func (p *parameters) function() *Func {
 	h := p.hash()
-	if k, ok := withParameters.kept.recent(h); ok && *k.parameters == *p {
+	if k, ok := withParameters.kept.Recent(h); ok && *k.parameters == *p {
 		return k.Func
 	}
 	f, first := p.findOrMake(h)
 	if first { // outside of the lock: the logger is the user's
 		slog.Warn("autodiff: ever new parameters, for each of which an op is compiled, which is slow; make what changes a tensor",
-			"op", f.name, "kept", maxPrimitives, "called at", callerOutside())
+			"op", f.name, "kept", maxPrimitives, "called at", callsite.Outside().String())
 	}
 	return f
 }
@@ -116,14 +118,14 @@ func (p *parameters) findOrMake(h uint64) (f *Func, first bool) {
 	all := &withParameters
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	if k, ok := all.kept.find(h); ok && *k.parameters == *p {
+	if k, ok := all.kept.Find(h); ok && *k.parameters == *p {
 		return k.Func, false
 	}
 	own := *p
 	f = &Func{name: parametrisedNames[p.op], arity: -1, build: func(g *Graph, in []*gorgonia.Node) []*gorgonia.Node {
 		return []*gorgonia.Node{own.build(g, in)}
 	}}
-	first = all.kept.put(h, known{&own, f}, maxPrimitives) && !all.warned[p.op]
+	first = all.kept.Put(h, known{&own, f}, maxPrimitives) && !all.warned[p.op]
 	all.warned[p.op] = all.warned[p.op] || first
 	return f, first
 }

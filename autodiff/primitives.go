@@ -8,6 +8,7 @@ import (
 
 	"gorgonia.org/gorgonia"
 
+	"github.com/weft-project/weft/autodiff/internal/cache"
 	"github.com/weft-project/weft/kernels"
 )
 
@@ -36,8 +37,8 @@ var (
 	gathers  = single(kernels.Gather{})
 	entropy  = single(kernels.CrossEntropy{})
 	linear   = Define("linear", (*Graph).Linear)
-	attend   = Define("attention", func(g *Graph, q, k, v node) node { return g.Attention(q, k, v, false) })
-	attended = Define("causal attention", func(g *Graph, q, k, v node) node { return g.Attention(q, k, v, true) })
+	attend   = Define("attention", func(g *Graph, q, k, v *gorgonia.Node) *gorgonia.Node { return g.Attention(q, k, v, false) })
+	attended = Define("causal attention", func(g *Graph, q, k, v *gorgonia.Node) *gorgonia.Node { return g.Attention(q, k, v, true) })
 )
 
 func unary(fn kernels.UnaryFn, x *Tensor) *Tensor      { return unaries[fn].Call(x) }
@@ -47,7 +48,7 @@ func binary(fn kernels.BinaryFn, a, b *Tensor) *Tensor { return binaries[fn].Cal
 // no result.
 var instructions struct {
 	sync.Mutex
-	kept shelf[instruction]
+	kept cache.Bounded[instruction]
 }
 
 type instruction struct {
@@ -66,10 +67,10 @@ func Run(i kernels.Instr, in ...*Tensor) *Tensor {
 	kind, text := reflect.TypeOf(i), i.String()
 	h := maphash.String(seed, text)
 	instructions.Lock()
-	f, ok := instructions.kept.find(h)
+	f, ok := instructions.kept.Find(h)
 	if !ok || f.kind != kind || f.name != text {
 		f = instruction{kind, single(i)}
-		instructions.kept.put(h, f, maxPrimitives)
+		instructions.kept.Put(h, f, maxPrimitives)
 	}
 	instructions.Unlock()
 	return f.Call(in...)
@@ -113,6 +114,52 @@ func ReLU(x *Tensor) *Tensor { return unary(kernels.Relu, x) }
 // GELU is x·Φ(x), exact. Of −∞ it is 0, and so is its gradient, which
 // of ∞ is 1: the limits, where PyTorch's are NaN.
 func GELU(x *Tensor) *Tensor { return unary(kernels.Gelu, x) }
+
+// Abs is the absolute value; at 0 its gradient is 0, whatever comes from above: PyTorch's is NaN
+// there where that is infinite.
+func Abs(x *Tensor) *Tensor { return unary(kernels.Abs, x) }
+
+// Ceil rounds up. No gradient flows through it.
+func Ceil(x *Tensor) *Tensor { return unary(kernels.Ceil, x) }
+
+// Floor rounds down. No gradient flows through it.
+func Floor(x *Tensor) *Tensor { return unary(kernels.Floor, x) }
+
+// Sin is the sine of radians.
+func Sin(x *Tensor) *Tensor { return unary(kernels.Sin, x) }
+
+// Cos is the cosine of radians.
+func Cos(x *Tensor) *Tensor { return unary(kernels.Cos, x) }
+
+// Log1p is log(1+x), exact near 0.
+func Log1p(x *Tensor) *Tensor { return unary(kernels.Log1p, x) }
+
+// Expm1 is e^x−1, exact near 0.
+func Expm1(x *Tensor) *Tensor { return unary(kernels.Expm1, x) }
+
+// Softplus is log(1+e^x), computed without overflow.
+func Softplus(x *Tensor) *Tensor { return unary(kernels.Softplus, x) }
+
+// Pow is a to the b. Where b is 0, or a is 0 and b is not negative, it is constant: the gradient of
+// a, or of b, is 0 whatever comes from above.
+func Pow(a, b *Tensor) *Tensor { return binary(kernels.Pow, a, b) }
+
+// Maximum is the larger of two; where they are equal each gets half of the gradient, and where one
+// is NaN, which the result is then too, each gets all of it.
+func Maximum(a, b *Tensor) *Tensor { return binary(kernels.Maximum, a, b) }
+
+// Minimum is the smaller of two; where they are equal each gets half of the gradient, and where one
+// is NaN, which the result is then too, each gets all of it.
+func Minimum(a, b *Tensor) *Tensor { return binary(kernels.Minimum, a, b) }
+
+// Less is 1 where a < b, else 0. No gradient flows through it.
+func Less(a, b *Tensor) *Tensor { return binary(kernels.Less, a, b) }
+
+// LessEqual is 1 where a ≤ b, else 0. No gradient flows through it.
+func LessEqual(a, b *Tensor) *Tensor { return binary(kernels.LessEqual, a, b) }
+
+// Equal is 1 where a = b, else 0. No gradient flows through it.
+func Equal(a, b *Tensor) *Tensor { return binary(kernels.Equal, a, b) }
 
 // MatMul is the matrix product over the last two axes; the axes before them are a batch and
 // broadcast.

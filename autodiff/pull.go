@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/weft-project/weft/autodiff/internal/compile"
 	"github.com/weft-project/weft/autodiff/program"
 	"github.com/weft-project/weft/device"
 )
@@ -69,7 +70,7 @@ func (n *Node) hold(held []*device.Buffer, retain bool) ([]*device.Buffer, error
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.gone {
-		return held, fmt.Errorf("%s: %w", n.fn.name, ErrGraphFreed)
+		return held, fmt.Errorf("%s: %w", n.fn.Name, ErrGraphFreed)
 	}
 	held = append(held, n.keeps()...)
 	if !retain {
@@ -97,7 +98,7 @@ func (n *Node) backward(gys []*Tensor, retain, consume bool, out []*Tensor) erro
 		}
 		return nil
 	}
-	p, err := n.fn.backward(mask)
+	p, err := n.fn.Backward(mask)
 	if err != nil {
 		return err
 	}
@@ -107,15 +108,15 @@ func (n *Node) backward(gys []*Tensor, retain, consume bool, out []*Tensor) erro
 	if err != nil {
 		return err
 	}
-	r := pullRun{pulling: p, gys: gys, saved: len(in), consume: consume}
+	r := pullRun{Pulling: p, gys: gys, saved: len(in), consume: consume}
 	if in, err = r.acquire(in); err != nil {
 		return err
 	}
-	if p.host != nil && dev == onHost {
+	if p.Host != nil && dev == onHost {
 		return r.onHost(in, out)
 	}
 	var some [6]*device.Buffer
-	bufs := slices.Grow(some[:0], len(p.to))[:len(p.to)]
+	bufs := slices.Grow(some[:0], len(p.To))[:len(p.To)]
 	own := 0 // that the run gives back as it goes
 	if !retain {
 		own = r.saved
@@ -123,10 +124,10 @@ func (n *Node) backward(gys []*Tensor, retain, consume bool, out []*Tensor) erro
 			own++
 		}
 	}
-	if err := p.prog.Spend(dev, in, bufs, own); err != nil {
+	if err := p.Program.Spend(dev, in, bufs, own); err != nil {
 		return err
 	}
-	for i, to := range p.to {
+	for i, to := range p.To {
 		out[to] = r.gradient(i, nil, dev, bufs[i])
 	}
 	return nil
@@ -134,7 +135,7 @@ func (n *Node) backward(gys []*Tensor, retain, consume bool, out []*Tensor) erro
 
 // pullRun is one backward of a call.
 type pullRun struct {
-	*pulling
+	*compile.Pulling
 	gys     []*Tensor // nil where there is none, or it was used up
 	saved   int       // of the inputs; the others are gys'
 	consume bool
@@ -167,7 +168,7 @@ func (r *pullRun) acquire(in []*device.Buffer) ([]*device.Buffer, error) {
 func (r *pullRun) onHost(in []*device.Buffer, out []*Tensor) (err error) {
 	var some [6]*device.Buffer
 	var few [6]*Tensor
-	h, made, shells := r.host, some[:0], few[:0]
+	h, made, shells := r.Host, some[:0], few[:0]
 	for m, n := range h.Made {
 		var b *device.Buffer
 		var t *Tensor
@@ -189,7 +190,7 @@ func (r *pullRun) onHost(in []*device.Buffer, out []*Tensor) (err error) {
 		releaseAll(made)
 		return err
 	}
-	for i, to := range r.to {
+	for i, to := range r.To {
 		switch m := h.Results[i] - len(in); {
 		case m < 0:
 			out[to] = r.gradient(i, nil, onHost, in[h.Results[i]].Retain())
@@ -213,6 +214,43 @@ func (r *pullRun) gradient(i int, t *Tensor, dev device.Device, b *device.Buffer
 	if t == nil {
 		t = &Tensor{}
 	}
-	t.typ, t.dev, t.buf = &r.prog.Types()[i], dev, b
+	t.typ, t.dev, t.buf = &r.Program.Types()[i], dev, b
 	return t
+}
+
+// PullWith computes the gradients of the node's inputs, nil for none, from those of its results
+// (nil: none). The caller keeps gys and must Release what it gets. Hooks on the results run first,
+// and may replace what gys holds. The error is a [NodeError], a [HookError] or an [AnomalyError].
+func (n *Node) PullWith(gys []*Tensor, how Pull) ([]*Tensor, error) {
+	if err := n.RunHooks(gys); err != nil {
+		return nil, err
+	}
+	outs, err := n.run(gys, how)
+	if err != nil {
+		return nil, &NodeError{Node: n, Err: err}
+	}
+	if how.Anomaly {
+		if err := n.inspect(gys, outs); err != nil {
+			freeAll(outs)
+			return nil, err
+		}
+	}
+	return outs, nil
+}
+
+// pullInto is PullWith into outs, one for each input and nil so far. It may use gys up: what it has
+// used is nil then.
+func (n *Node) pullInto(gys []*Tensor, how Pull, outs []*Tensor) error {
+	if n.fn == nil || n.rare != nil && n.rare.gather != nil || how.Anomaly {
+		found, err := n.PullWith(gys, how)
+		copy(outs, found)
+		return err
+	}
+	if err := n.RunHooks(gys); err != nil {
+		return err
+	}
+	if err := n.backward(gys, how.Retain, true, outs); err != nil {
+		return &NodeError{Node: n, Err: err}
+	}
+	return nil
 }

@@ -109,7 +109,7 @@ func randomBody(c *choices, ops int, wild bool) func(g *Graph, in []node) node {
 		pool := slices.Clone(in)
 		for range ops {
 			n := grow(g, pool, &c, wild)
-			if g.err != nil {
+			if g.Err() != nil {
 				return nil
 			}
 			if g.Type(n).Shape.Elems() <= maxElems && len(g.Type(n).Shape) <= 4 {

@@ -1,10 +1,9 @@
 package autodiff
 
 import (
-	"slices"
 	"weak"
 
-	"github.com/weft-project/weft/autodiff/program"
+	"github.com/weft-project/weft/autodiff/internal/compile"
 	"github.com/weft-project/weft/device"
 )
 
@@ -20,22 +19,22 @@ func (t *Tensor) isParameter() bool { return t.requiresGrad && t.edge.Node.Leaf(
 
 // runForward runs the forward on an accelerator, or whatever is not the host's memory itself. bufs
 // are the values of in.
-func (c *compiled) runForward(dev device.Device, in []*Tensor, bufs, results []*device.Buffer) error {
-	if len(c.factors) == 0 {
-		return c.fwd.Run(dev, bufs, results)
+func runForward(c *compile.Function, dev device.Device, in []*Tensor, bufs, results []*device.Buffer) error {
+	if len(c.Factors) == 0 {
+		return c.Forward.Run(dev, bufs, results)
 	}
-	copies := results[len(results)-len(c.factors):]
-	if c.findCopies(in, bufs, copies) {
-		err := c.runWithCopies(dev, bufs, results, copies)
+	copies := results[len(results)-len(c.Factors):]
+	if findCopies(c, in, bufs, copies) {
+		err := runWithCopies(c, dev, bufs, results, copies)
 		if err != nil {
 			releaseAll(copies)
 		}
 		return err
 	}
-	if err := c.fwd.Run(dev, bufs, results); err != nil {
+	if err := c.Forward.Run(dev, bufs, results); err != nil {
 		return err
 	}
-	for k, i := range c.factors {
+	for k, i := range c.Factors {
 		if a, ok := dev.(*device.Accelerator); ok {
 			a.Like(copies[k], bufs[i]) // the call's other inputs are no business of who finds it
 		}
@@ -45,8 +44,8 @@ func (c *compiled) runForward(dev device.Device, in []*Tensor, bufs, results []*
 }
 
 // findCopies finds all rounded copies, or none.
-func (c *compiled) findCopies(in []*Tensor, bufs, copies []*device.Buffer) bool {
-	for k, i := range c.factors {
+func findCopies(c *compile.Function, in []*Tensor, bufs, copies []*device.Buffer) bool {
+	for k, i := range c.Factors {
 		if copies[k] = in[i].rounded(bufs[i]); copies[k] == nil {
 			releaseAll(copies[:k])
 			clear(copies)
@@ -57,69 +56,17 @@ func (c *compiled) findCopies(in []*Tensor, bufs, copies []*device.Buffer) bool 
 }
 
 // runWithCopies is the forward that is given rounded copies, and makes none.
-func (c *compiled) runWithCopies(dev device.Device, bufs, results, copies []*device.Buffer) error {
-	p, err := c.forwardWithCopies()
+func runWithCopies(c *compile.Function, dev device.Device, bufs, results, copies []*device.Buffer) error {
+	p, err := c.WithCopies()
 	if err != nil {
 		return err
 	}
 	var few [6]*device.Buffer
 	given := append(few[:0], bufs...)
-	for k, i := range c.factors {
+	for k, i := range c.Factors {
 		given[i] = copies[k]
 	}
 	return p.Run(dev, given, results[:len(results)-len(copies)])
-}
-
-// forwardWithCopies finds or compiles that program: a loop with one call at a time never asks for
-// it.
-func (c *compiled) forwardWithCopies() (p *program.Program, err error) {
-	if p := c.shared.Load(); p != nil {
-		return p, nil
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if p := c.shared.Load(); p != nil {
-		return p, nil
-	}
-	defer func() {
-		if r := recover(); r != nil {
-			err = panicked("compiling "+c.name, r)
-		}
-	}()
-	if err := lockBuild(); err != nil {
-		return nil, err
-	}
-	u, err := c.listForward(true)
-	buildMu.Unlock()
-	if err != nil {
-		return nil, err
-	}
-	if p, err = program.Compile(u, c.backend); err != nil {
-		return nil, err
-	}
-	c.shared.Store(p)
-	return p, nil
-}
-
-// listForward lists the forward, which makes rounded copies or is given them. The caller holds
-// buildMu.
-func (c *compiled) listForward(copies bool) (*program.Unit, error) {
-	kept := c.kept
-	if copies {
-		kept = kept[:len(kept)-len(c.factors)]
-	}
-	u, err := c.graph.lower(c.name, c.in, slices.Concat(c.out, kept))
-	if err != nil || c.narrow == nil {
-		return u, err
-	}
-	u.NarrowResults = slices.Concat(make([]bool, len(c.out)), c.narrow[:len(kept)])
-	if copies {
-		u.NarrowGiven = make([]bool, len(c.in))
-		for _, i := range c.factors {
-			u.NarrowGiven[i] = true
-		}
-	}
-	return u, nil
 }
 
 // rounded finds the copy of a parameter's value, which the caller holds, and gives a reference to

@@ -27,7 +27,7 @@ func copiesOf(y *Tensor) []*device.Buffer {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	all := n.keeps()
-	return append([]*device.Buffer(nil), all[len(all)-len(n.fn.factors):]...)
+	return append([]*device.Buffer(nil), all[len(all)-len(n.fn.Factors):]...)
 }
 
 // hasCopy says whether somebody has saved a rounded copy of what a parameter is now.

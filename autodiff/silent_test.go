@@ -70,7 +70,6 @@ func TestANilOperandsErrorNamesTheOpAndTheLine(t *testing.T) {
 		"Sparse":                    func() error { return Sparse(3, nil, x).Err() },
 		"Acquire":                   func() error { return second((*Tensor)(nil).Acquire()) },
 		"SGD":                       func() error { return Apply(kernels.Update{Rule: kernels.SGD, LR: 1, Step: 1}, []*Tensor{x, nil}, 0) },
-		"ToGorgoniaValue":           func() error { return second(ToGorgoniaValue(nil)) },
 		`Dropout\(0.5\): operand 0`: func() error { return Dropout(nil, RandomKey(1, 1), 0.5).Err() },
 		`Dropout\(0.5\): operand 1`: func() error { return Dropout(x, nil, 0.5).Err() },
 	} {

@@ -2,43 +2,20 @@ package autodiff
 
 import (
 	"fmt"
-	"slices"
 
+	"github.com/weft-project/weft/autodiff/internal/rows"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels"
+	"github.com/weft-project/weft/kernels/backend"
 )
 
 // A sparse tensor is a gradient of which only some rows are kept: the value of its type, [v, d…],
 // is zero but for row ids[k], to which values[k] was added, for each k. It is a Tensor like any
 // other: what needs the value itself gets a dense copy, made anew each time.
 
-// rows are the parts of a sparse tensor's value, with one reference each.
-type rows struct {
-	ids, values *device.Buffer // int64 [n]; [n, d…]
-	n           int
-	distinct    bool // no id occurs twice, and they ascend
-}
-
-func (r *rows) retain() *rows {
-	r.ids.Retain()
-	r.values.Retain()
-	return r
-}
-
-func (r *rows) release() { releaseAll([]*device.Buffer{r.ids, r.values}) }
-
-func (r *rows) bytes() int { return r.ids.Len() + r.values.Len() }
-
-// valuesType is the type of the values of a sparse tensor of n rows.
-func valuesType(dense kernels.Type, n int) kernels.Type {
-	return kernels.Type{Dtype: dense.Dtype, Shape: slices.Concat(device.Shape{n}, dense.Shape[1:])}
-}
-
-func idsType(n int) kernels.Type { return kernels.Type{Dtype: device.Int64, Shape: device.Shape{n}} }
-
 // sparse is a transient of rows, which it takes over.
-func sparse(typ kernels.Type, r *rows) *Tensor {
-	return &Tensor{typ: &typ, dev: r.values.Device(), rows: r, sparse: true}
+func sparse(typ kernels.Type, r *rows.Rows) *Tensor {
+	return &Tensor{typ: &typ, dev: r.Values.Device(), rows: r, sparse: true}
 }
 
 // Sparse is the tensor of extent rows that is zero but for the rows ids (int64 [n]), to which
@@ -68,40 +45,11 @@ func Sparse(extent int, ids, values *Tensor) *Tensor {
 // TransientSparse is [Transient] for a sparse gradient, of which only the parts are trusted to be
 // what their types say: it checks that the ids lie in [0, extent). It takes over both references.
 func TransientSparse(extent int, idsAre kernels.Type, ids *device.Buffer, valuesAre kernels.Type, values *device.Buffer) (*Tensor, error) {
-	r := &rows{ids: ids, values: values}
-	fail := func(err error) (*Tensor, error) {
-		r.release()
-		return nil, err
-	}
-	if len(idsAre.Shape) != 1 || idsAre.Dtype != device.Int64 || !valuesAre.Dtype.IsFloat() || len(valuesAre.Shape) == 0 || valuesAre.Shape[0] != idsAre.Shape[0] {
-		return fail(fmt.Errorf("%w: indices %v and values %v are no rows; expected int64(n) and floats (n, …)", ErrGradient, idsAre, valuesAre))
-	}
-	typ := kernels.Type{Dtype: valuesAre.Dtype, Shape: slices.Concat(device.Shape{extent}, valuesAre.Shape[1:])}
-	switch err := typ.Shape.Check(); {
-	case err != nil:
-		return fail(err)
-	case ids.Len() != idsAre.Bytes() || values.Len() != valuesAre.Bytes() || ids.Device() != values.Device():
-		return fail(fmt.Errorf("%w: the buffers do not hold %v and %v, on one device", ErrGradient, idsAre, valuesAre))
-	}
-	r.n = idsAre.Shape[0]
-	at, err := r.indices()
+	r, typ, err := rows.New(extent, idsAre, ids, valuesAre, values)
 	if err != nil {
-		return fail(err)
-	}
-	r.distinct = true
-	for k, id := range at {
-		if id < 0 || id >= int64(extent) {
-			return fail(fmt.Errorf("%w: %w", ErrGradient, &kernels.IndexError{Instr: "Sparse", ID: id, At: k, N: extent}))
-		}
-		r.distinct = r.distinct && (k == 0 || at[k-1] < id)
+		return nil, fmt.Errorf("%w: %w", ErrGradient, err)
 	}
 	return sparse(typ, r), nil
-}
-
-// indices copies the ids to the host.
-func (r *rows) indices() ([]int64, error) {
-	at := make([]int64, r.n)
-	return at, r.ids.Device().Download(device.Bytes(at), r.ids, 0)
 }
 
 // IsSparse says whether the tensor is a gradient that is kept as rows; see [Tensor.Rows].
@@ -119,7 +67,7 @@ func (t *Tensor) Rows() (indices, values *Tensor, ok bool) {
 	if err != nil {
 		return failed(err), failed(err), true
 	}
-	return t.part(idsType(r.n), r.ids), t.part(valuesType(*t.typ, r.n), r.values), true
+	return t.part(rows.IDsType(r.N), r.IDs), t.part(rows.ValuesType(*t.typ, r.N), r.Values), true
 }
 
 // part is a view of a part of the value, with the tensor's owner. It takes over the reference.
@@ -142,8 +90,8 @@ func (t *Tensor) densified() (*device.Buffer, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer r.release()
-	return runOne(t.dev, kernels.ScatterAdd{Rows: t.typ.Shape[0]}, []kernels.Type{idsType(r.n), valuesType(*t.typ, r.n)}, r.ids, r.values)
+	defer r.Release()
+	return r.Dense(*t.typ)
 }
 
 // owned gives a transient to an owner, or to nobody.
@@ -164,8 +112,8 @@ func (t *Tensor) settle(owner *Arena) error {
 		return err
 	}
 	if t.sparse {
-		t.rows.ids.Disown()
-		t.rows.values.Disown()
+		t.rows.IDs.Disown()
+		t.rows.Values.Disown()
 	} else {
 		t.buf.Disown()
 	}
@@ -177,13 +125,13 @@ func (t *Tensor) held() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.rows != nil {
-		return t.rows.bytes()
+		return t.rows.Bytes()
 	}
 	return t.typ.Bytes()
 }
 
 // acquireRows gives references to the parts, which the caller must release.
-func (t *Tensor) acquireRows() (*rows, error) {
+func (t *Tensor) acquireRows() (*rows.Rows, error) {
 	if t.err != nil {
 		return nil, t.err
 	}
@@ -192,7 +140,7 @@ func (t *Tensor) acquireRows() (*rows, error) {
 	if t.rows == nil {
 		return nil, t.errFreed()
 	}
-	return t.rows.retain(), nil
+	return t.rows.Retain(), nil
 }
 
 // share is a transient with the same value; nothing is copied, unless it is small.
@@ -209,4 +157,66 @@ func (t *Tensor) share() (*Tensor, error) {
 		return nil, err
 	}
 	return &Tensor{typ: t.typ, dev: t.dev, buf: b}, nil
+}
+
+// EmbeddingSparse is [Embedding] with a sparse gradient of the table: the rows that ids name, in
+// their order, so that neither the backward nor what comes after it costs more than those rows. See
+// [Tensor.Rows].
+func EmbeddingSparse(table, ids *Tensor) *Tensor {
+	y := embed("EmbeddingSparse", table, ids)
+	if n := y.edge.Node; y.err == nil && n != nil {
+		n.mu.Lock() // nobody else has seen it but its arena, which may be freed at any time
+		n.extra().gather = &gather{*table.typ, *ids.typ}
+		n.mu.Unlock()
+	}
+	return y
+}
+
+// gather is what the sparse backward of a recorded Gather knows of its operands.
+type gather struct{ table, ids kernels.Type }
+
+// backward gives the gradient of the table: the ids that the call saved, and the gradient of the
+// result.
+func (g *gather) backward(n *Node, gy *Tensor, retain bool) ([]*Tensor, error) {
+	saved, err := n.hold(nil, retain)
+	defer func() { releaseAll(saved) }()
+	if err != nil {
+		return nil, err
+	}
+	if gy == nil {
+		return []*Tensor{nil, nil}, nil
+	}
+	r := &rows.Rows{IDs: saved[0].Retain(), N: g.ids.Shape.Elems()}
+	if g.ids.Dtype != device.Int64 {
+		_ = r.IDs.Release() // ours
+		if r.IDs, err = backend.Run(gy.dev, kernels.Cast{To: device.Int64}, []kernels.Type{g.ids}, saved[0]); err != nil {
+			return nil, err
+		}
+	}
+	if r.Values, err = gy.acquire(); err != nil {
+		_ = r.IDs.Release() // ours
+		return nil, err
+	}
+	return []*Tensor{sparse(g.table, r), nil}, nil
+}
+
+// Coalesce is the same gradient with every index at most once, in ascending order; t itself where
+// that is so already, or it is not sparse. It belongs to t's arena, or to nobody.
+func (t *Tensor) Coalesce() *Tensor {
+	if !t.IsSparse() {
+		return t
+	}
+	r, err := t.acquireRows()
+	if err != nil {
+		return failed(err)
+	}
+	defer r.Release()
+	if r.Distinct {
+		return t
+	}
+	c, err := r.Coalesced(*t.typ)
+	if err != nil {
+		return failed(opError("Coalesce", err))
+	}
+	return sparse(*t.typ, c).owned("Coalesce", t.owner)
 }

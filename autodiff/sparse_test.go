@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weft-project/weft/autodiff/internal/rows"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/internal/soak"
 	"github.com/weft-project/weft/kernels"
@@ -34,8 +35,8 @@ func lookups(r *rand.Rand, owner *Arena, table *Tensor, lookup func(table, ids *
 			rows := Checkpoint(func(in ...*Tensor) []*Tensor { return []*Tensor{Tanh(lookup(table, in[0]))} }, tensorOf(ids(r, kind, v, n).nd, kind))
 			x = Mul(rows[0], tensorOf(normal(r, n, d).nd, device.Float64))
 		default:
-			rows := lookup(table, tensorOf(ids(r, kind, v, n).nd, kind))
-			x = Mul(Tanh(rows), tensorOf(normal(r, n, d).nd, device.Float64))
+			picked := lookup(table, tensorOf(ids(r, kind, v, n).nd, kind))
+			x = Mul(Tanh(picked), tensorOf(normal(r, n, d).nd, device.Float64))
 		}
 		loss = Add(loss, Sum(x))
 	}
@@ -285,7 +286,7 @@ func TestOnlyRowsOfTheTensorMakeASparseOne(t *testing.T) {
 		require.Error(t, bad.Err(), name)
 	}
 	require.ErrorIs(t, Sparse(2, ids, v).Err(), kernels.ErrIndex)
-	_, err := TransientSparse(3, idsType(2), fillOf(t, idsType(1)), valuesType(*v.typ, 2), fillOf(t, *v.typ))
+	_, err := TransientSparse(3, rows.IDsType(2), fillOf(t, rows.IDsType(1)), rows.ValuesType(*v.typ, 2), fillOf(t, *v.typ))
 	require.ErrorIs(t, err, ErrGradient, "the buffers are looked at, not the types alone")
 	require.ErrorContains(t, Apply(sgd, []*Tensor{good, good}, 0), "sparse")
 	require.ErrorIs(t, AddGradients(good, Sparse(4, ids, v)).Err(), ErrGradient)

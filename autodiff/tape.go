@@ -1,11 +1,14 @@
 package autodiff
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 	"weak"
 
+	"github.com/weft-project/weft/autodiff/internal/callsite"
+	"github.com/weft-project/weft/autodiff/internal/compile"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels"
 )
@@ -17,11 +20,14 @@ type Edge struct {
 	Slot int
 }
 
+// Site is a place in a user's code, File and Line; zero where it is not known.
+type Site = callsite.Site
+
 // Node is a recorded call on the tape: the gradients of its results come in, those of its inputs
 // leave along Next. A leaf has no backward: it is where gradients accumulate. Package ctx makes
 // nodes of its own for what crosses between workers.
 type Node struct {
-	fn    *compiled               // of a function's call; nil for any other node
+	fn    *compile.Function       // of a function's call; nil for any other node
 	at    *Site                   // where the user called the function; nil where that is not known
 	of    *Arena                  // that the results belong to
 	rare  *rare                   // nil where there is nothing in it
@@ -76,7 +82,7 @@ func (n *Node) Site() Site {
 // Name is the function's name.
 func (n *Node) Name() string {
 	if n.fn != nil {
-		return n.fn.name
+		return n.fn.Name
 	}
 	return n.rare.name
 }
@@ -92,7 +98,7 @@ func (n *Node) Next() []Edge {
 // Results are the types of the function's results.
 func (n *Node) Results() []kernels.Type {
 	if n.fn != nil {
-		return n.fn.results()
+		return n.fn.Results()
 	}
 	return n.rare.outs
 }
@@ -176,4 +182,52 @@ func freeAll(ts []*Tensor) {
 	for _, t := range ts {
 		t.free()
 	}
+}
+
+// Walk visits every node that gradients reach which enter the graph at these edges, once each, in a
+// fixed order.
+func Walk(from []Edge, visit func(*Node)) {
+	var few [16]*Node
+	seen, many := few[:0], map[*Node]struct{}(nil)
+	enter := func(n *Node) {
+		if n == nil {
+			return
+		}
+		if many == nil && slices.Contains(seen, n) {
+			return
+		}
+		if many == nil && len(seen) == cap(few[:]) {
+			many = make(map[*Node]struct{}, 4*len(few))
+			for _, m := range seen {
+				many[m] = struct{}{}
+			}
+		}
+		if many != nil {
+			if _, twice := many[n]; twice {
+				return
+			}
+			many[n] = struct{}{}
+		}
+		seen = append(seen, n)
+	}
+	for _, e := range from {
+		enter(e.Node)
+	}
+	for i := 0; i < len(seen); i++ {
+		visit(seen[i])
+		for _, e := range seen[i].Next() {
+			enter(e.Node)
+		}
+	}
+}
+
+// EdgesOf is where gradients of these tensors go, one edge per tensor.
+func EdgesOf(tensors ...*Tensor) []Edge {
+	es := make([]Edge, len(tensors))
+	for i, t := range tensors {
+		if t != nil {
+			es[i] = t.edge
+		}
+	}
+	return es
 }

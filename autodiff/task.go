@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"unsafe"
+
+	"github.com/weft-project/weft/autodiff/internal/cache"
 )
 
 // Task is one backward over one worker's part of the graph, as a state machine: who takes part,
@@ -134,7 +136,7 @@ func (t *Task) look(n *Node) (at int32, place int) {
 		return -1, -1
 	}
 	mask := len(t.table) - 1
-	for p := int(mix64(0, uint64(uintptr(unsafe.Pointer(n))))>>32) & mask; ; p = (p + 1) & mask {
+	for p := int(cache.Mix(0, uint64(uintptr(unsafe.Pointer(n))))>>32) & mask; ; p = (p + 1) & mask {
 		switch at := t.table[p] - 1; {
 		case at < 0:
 			return -1, p

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"unsafe"
 
+	"github.com/weft-project/weft/autodiff/internal/rows"
 	"github.com/weft-project/weft/device"
 	"github.com/weft-project/weft/kernels"
 )
@@ -24,7 +25,7 @@ type Tensor struct {
 
 	mu   sync.Mutex
 	buf  *device.Buffer // one reference; nil once freed, and where sparse. Apply may replace it, or claim it. Atomic to who does not hold the lock.
-	rows *rows          // where sparse; nil once freed
+	rows *rows.Rows     // where sparse; nil once freed
 }
 
 // newTensor takes over the reference to buf that the caller holds. For nobody (owner nil) the
@@ -46,6 +47,13 @@ func newTensor(typ kernels.Type, buf *device.Buffer, owner *Arena) *Tensor {
 func manual(typ kernels.Type, buf *device.Buffer) *Tensor {
 	return &Tensor{typ: &typ, dev: buf.Device(), buf: buf}
 }
+
+// Transient is a tensor that nobody frees but its holder, with [Release]: a gradient on its way
+// between engines. It takes over the caller's reference to buf.
+func Transient(typ kernels.Type, buf *device.Buffer) *Tensor { return manual(typ, buf) }
+
+// Release frees transient tensors; nil ones are skipped.
+func Release(ts ...*Tensor) { freeAll(ts) }
 
 // failed is a tensor that only carries an error.
 func failed(err error) *Tensor { return &Tensor{err: err, typ: &noType} }
@@ -270,6 +278,6 @@ func (t *Tensor) free() {
 		_ = buf.Release() // the tensor's own reference
 	}
 	if r != nil {
-		r.release()
+		r.Release()
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"gorgonia.org/tensor"
 
 	"github.com/weft-project/weft/autodiff"
+	weftgorgonia "github.com/weft-project/weft/autodiff/gorgonia"
 	"github.com/weft-project/weft/device"
 )
 
@@ -31,7 +32,7 @@ func newRandomised(t *testing.T, seed uint64) *randomised {
 	x := gorgonia.NewMatrix(g, tensor.Float32, gorgonia.WithShape(8, 4), gorgonia.WithName("x"))
 	y, err := gorgonia.Dropout(x, 0.5)
 	require.NoError(t, err)
-	f, err := autodiff.FromGorgonia([]*gorgonia.Node{x}, []*gorgonia.Node{y})
+	f, err := weftgorgonia.From([]*gorgonia.Node{x}, []*gorgonia.Node{y})
 	require.NoError(t, err)
 	m := &randomised{Noise: rand.NewPCG(0, seed), Plain: autodiff.Define("plain", nil), Taken: f, Norm: NewBatchNorm(4), Parts: map[string]Layer{}, Scale: map[string]*autodiff.Tensor{"s": Ones(device.Float32, 4).RequireGrad()}}
 	for i := range 5 {

@@ -11,6 +11,7 @@ import (
 	"gorgonia.org/tensor"
 
 	"github.com/weft-project/weft/autodiff"
+	weftgorgonia "github.com/weft-project/weft/autodiff/gorgonia"
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/optim"
 	"github.com/weft-project/weft/rpc"
@@ -66,13 +67,13 @@ func TestAModelOfGorgoniasThatIsCutBetweenTwoWorkersTrainsAsOnItsOwnMachine(t *t
 	want := newGorgoniaNet().onTape(t, steps, rate)
 	require.Less(t, want[steps-1], want[0]/2)
 	n := newGorgoniaNet()
-	before := must(autodiff.FromGorgonia([]*gorgonia.Node{n.x, n.params[0]}, []*gorgonia.Node{n.hidden}))
-	after := must(autodiff.FromGorgonia([]*gorgonia.Node{n.hidden, n.params[1], n.y}, []*gorgonia.Node{n.loss}))
-	params := must(autodiff.FromGorgoniaParams(n.params...))
+	before := must(weftgorgonia.From([]*gorgonia.Node{n.x, n.params[0]}, []*gorgonia.Node{n.hidden}))
+	after := must(weftgorgonia.From([]*gorgonia.Node{n.hidden, n.params[1], n.y}, []*gorgonia.Node{n.loss}))
+	params := must(weftgorgonia.FromParams(n.params...))
 	first := rpc.Define("first", func(_ context.Context, x *autodiff.Tensor) (*autodiff.Tensor, error) {
 		return before.Call(x, params[0]), nil
 	})
-	x, y := autodiff.FromGorgoniaValue(n.x.Value()), autodiff.FromGorgoniaValue(n.y.Value())
+	x, y := weftgorgonia.FromValue(n.x.Value()), weftgorgonia.FromValue(n.y.Value())
 	var steppers []*optim.Local
 	for _, p := range params {
 		steppers = append(steppers, must(optim.New(optim.SGD{LR: rate}, p)))
@@ -90,5 +91,5 @@ func TestAModelOfGorgoniasThatIsCutBetweenTwoWorkersTrainsAsOnItsOwnMachine(t *t
 		}
 		require.InDeltaSlice(t, want, losses, 1e-10, fmt.Sprint(losses))
 	}, first)
-	require.NoError(t, autodiff.ToGorgoniaParams(n.params, params))
+	require.NoError(t, weftgorgonia.ToParams(n.params, params))
 }

@@ -13,6 +13,7 @@ import (
 	"gorgonia.org/tensor"
 
 	"github.com/weft-project/weft/autodiff"
+	weftgorgonia "github.com/weft-project/weft/autodiff/gorgonia"
 	"github.com/weft-project/weft/autodiff/nn"
 	"github.com/weft-project/weft/ctx"
 	"github.com/weft-project/weft/device"
@@ -59,16 +60,16 @@ func TestTheREADMEsStepMovesParametersByTheirGradients(t *testing.T) {
 // oneStep is the sample of docs/gorgonia.md, whose errors stand for themselves there.
 func oneStep(t *testing.T, x, y, w1, w2, loss *gorgonia.Node, xs, ys *autodiff.Tensor) {
 	noError := func(err error) { require.NoError(t, err) }
-	model, err := autodiff.FromGorgonia([]*gorgonia.Node{x, y, w1, w2}, []*gorgonia.Node{loss}) // inputs, outputs
+	model, err := weftgorgonia.From([]*gorgonia.Node{x, y, w1, w2}, []*gorgonia.Node{loss}) // inputs, outputs
 	noError(err)
-	params, err := autodiff.FromGorgoniaParams(w1, w2) // with the values they have there
+	params, err := weftgorgonia.FromParams(w1, w2) // with the values they have there
 	noError(err)
 	grads, err := autodiff.Backward(model.Call(xs, ys, params[0], params[1])) // or ctx.Backward, over workers
 	noError(err)
 	opt, err := optim.New(optim.SGD{LR: 1}, params...)
 	noError(err)
 	noError(opt.Step(grads.All()))
-	err = autodiff.ToGorgoniaParams([]*gorgonia.Node{w1, w2}, params) // and back, after training
+	err = weftgorgonia.ToParams([]*gorgonia.Node{w1, w2}, params) // and back, after training
 	noError(err)
 }
 
