@@ -14,25 +14,15 @@
 //
 // # Functions
 //
-// A [Func] is a Gorgonia graph ([Graph], [Op]) compiled once per set of shapes, dtypes and wanted
-// gradients into flat programs: one forward, and one vector-Jacobian product per set of outputs
-// that have a gradient. A bounded number of sets is kept, the ones in use; a function that is
-// called with ever new ones warns of it once, by slog's default logger. A primitive such as [Add]
-// is a function of one op. The gradient of every op stands in one table (rules.go); broadcasting is
-// undone in one place (reverse.go). Ops are applied to graphs under one lock, because Gorgonia
-// keeps state in package variables; compiled programs run without it. A body only builds: it must
-// not compute with tensors. An op without a gradient rule is an error where a gradient would have
-// to pass through it, and harmless elsewhere.
+// A [Func] is a Gorgonia graph ([Graph], [Op]) that is compiled once per set of shapes, dtypes and
+// wanted gradients: into one forward program, and one backward for each set of results that have a
+// gradient. It keeps a bounded number of sets; see [Func]. A primitive such as [Add] is a function
+// of one op. A body only builds: it must not compute with tensors. An op without a gradient rule is
+// an error where a gradient would have to pass through it. Package autodiff/gorgonia makes functions
+// of graphs of Gorgonia's own ops.
 //
-// [FromGorgonia] makes a function of a graph of Gorgonia's own functions. Gorgonia does not export
-// the types of its ops: they are known by name, their parameters read by reflection, and what is
-// not known is refused by name.
-//
-// # Sparse gradients
-//
-// [EmbeddingSparse] gives its table a gradient that is kept as rows, through sums, passes and the
-// wire, until an optimizer takes them: [Tensor.Rows]. It has the type of the table, and what needs
-// all of it gets a dense copy. Inside of a [Func] gradients are dense.
+// [EmbeddingSparse] gives its table a gradient that is kept as rows, until an optimizer takes them:
+// [Tensor.Rows]. What needs all of it gets a dense copy.
 //
 // # The tape
 //
