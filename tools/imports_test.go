@@ -103,6 +103,11 @@ func TestAnUnlistedDependencyAndTestifyOutsideTestsAreRejected(t *testing.T) {
 	plant(t, dir, "autodiff/suite.go", module+"/internal/kerneltest")
 	plant(t, dir, "autodiff/suite_test.go", module+"/internal/kerneltest")
 	plant(t, dir, "autodiff/gpu_test.go", module+"/kernels/gpu/leaf")
+	plant(t, dir, "autodiff/internal/rows/up.go", module+"/autodiff/leaf")
+	plant(t, dir, "autodiff/internal/expr/down.go", module+"/autodiff/program")
+	plant(t, dir, "autodiff/internal/expr/beside.go", module+"/autodiff/internal/rows")
+	plant(t, dir, "autodiff/nn/down.go", module+"/autodiff/leaf")
+	plant(t, dir, "autodiff/nn/beside.go", module+"/autodiff/gorgonia")
 	plant(t, dir, "kernels/gpu/backend_test.go", module+"/kernels/backend/leaf")
 	plant(t, dir, "kernels/cpu/gpu_test.go", module+"/kernels/gpu/leaf")
 	plant(t, dir, "rpc/internal/codec/down.go", module+"/rpc/internal/wire")
@@ -117,7 +122,7 @@ func TestAnUnlistedDependencyAndTestifyOutsideTestsAreRejected(t *testing.T) {
 	plant(t, dir, "internal/ptx/driver.go", module+"/internal/ptx/compile")
 	plant(t, dir, "internal/ptx/compile/down.go", module+"/internal/ptx/simt")
 	plant(t, dir, "internal/ptx/simt/beside.go", module+"/internal/ptx/syntax")
-	want := []string{"autodiff/suite.go", "internal/kerneltest/up.go", "internal/storetest/up.go", "store/suite.go", "internal/ptx/simt/beside.go", "internal/rpctest/up.go", "kernels/gpu/ptx.go", "optim/world.go", "internal/use/up.go", "kernels/cpu/gpu_test.go", "rpc/internal/codec/beside.go", "rpc/unlisted.go", "store/testify.go"}
+	want := []string{"autodiff/internal/expr/beside.go", "autodiff/internal/rows/up.go", "autodiff/nn/beside.go", "autodiff/suite.go", "internal/kerneltest/up.go", "internal/storetest/up.go", "store/suite.go", "internal/ptx/simt/beside.go", "internal/rpctest/up.go", "kernels/gpu/ptx.go", "optim/world.go", "internal/use/up.go", "kernels/cpu/gpu_test.go", "rpc/internal/codec/beside.go", "rpc/unlisted.go", "store/testify.go"}
 	compare(t, want, depguard(t, dir))
 }
 
