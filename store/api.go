@@ -154,8 +154,8 @@ func Serve(cfg ServerConfig) (*Server, error) { return server.Serve(cfg) }
 // Dial connects to a server, trying again until the deadline of c while there is none.
 func Dial(c context.Context, cfg ClientConfig) (*Client, error) { return client.Dial(c, cfg) }
 
-// ParseDialect reads "auto" or a release of PyTorch, such as "1.13" or "2.15". A release newer than
-// those that were tried is taken to speak as they do.
+// ParseDialect reads "auto" or a release of PyTorch, such as "1.13" or "2.15". One newer than those
+// that were tried is refused: DialectAuto finds out what it speaks.
 func ParseDialect(text string) (Dialect, error) { return wire.ParseDialect(text) }
 
 // A store in a file.

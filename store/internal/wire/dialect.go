@@ -26,11 +26,14 @@ const (
 	Dialect22           // PyTorch 2.2 and later, tried up to 2.15
 )
 
+// newest is the minor version of the newest release of PyTorch that was tried.
+const newest = 15
+
 // names are the spellings of the dialects: "auto", or the first release that speaks it.
 var names = [...]string{DialectAuto: "auto", Dialect113: "1.13", Dialect20: "2.1.dev", Dialect21: "2.1", Dialect22: "2.2"}
 
-// ParseDialect reads "auto" or a release of PyTorch, such as "1.13" or "2.15". A release newer than
-// those that were tried is taken to speak as they do.
+// ParseDialect reads "auto" or a release of PyTorch, such as "1.13" or "2.15". One newer than those
+// that were tried is refused: DialectAuto finds out what it speaks.
 func ParseDialect(text string) (Dialect, error) {
 	switch text {
 	case "":
@@ -42,10 +45,10 @@ func ParseDialect(text string) (Dialect, error) {
 		return Dialect(i), nil
 	}
 	minor, two := strings.CutPrefix(text, "2.")
-	if n, err := strconv.ParseUint(minor, 10, 16); two && err == nil && strconv.FormatUint(n, 10) == minor {
+	if n, err := strconv.ParseUint(minor, 10, 16); two && err == nil && n <= newest && strconv.FormatUint(n, 10) == minor {
 		return Dialect22, nil // 0 and 1 were above
 	}
-	return 0, fmt.Errorf("unknown dialect %q, expected auto or a release of PyTorch, from 1.13 to 2.15 or later", kv.Clip(text))
+	return 0, fmt.Errorf("unknown dialect %q, expected auto or a release of PyTorch: 1.13, 2.0, 2.1, or 2.2 to 2.%d; auto serves newer ones, too", kv.Clip(text), newest)
 }
 
 // String is the first release that speaks d, or "auto".

@@ -301,7 +301,7 @@ func TestDialectsAreReadAsReleasesAndNothingElse(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, again)
 	}
-	for _, text := range []string{"1.12", "1.14", "2", "2.", "2.x", "2.-3", "2.+3", "2.03", "2.8.0", "3.0", "12.2", "2.1.2"} {
+	for _, text := range []string{"1.12", "1.14", "2.16", "2.150", "2", "2.", "2.x", "2.-3", "2.+3", "2.03", "2.8.0", "3.0", "12.2", "2.1.2"} {
 		_, err := wire.ParseDialect(text)
 		require.ErrorContains(t, err, fmt.Sprintf("unknown dialect %q, expected auto or a release", text))
 	}
