@@ -110,11 +110,14 @@ func (h *host) connect(to, addr string, nth uint64) (link transport.Link, err er
 		return nil, &transport.Error{Op: "dial", Peer: addr, Err: transport.ErrIdentity, Reason: "the tokens differ"}, false
 	}
 	name := fmt.Sprintf("link %d of %s", nth, h.name)
-	here := &end{net: n, name: name, host: h.name, peer: to, addr: addr, done: make(chan struct{}), streams: map[*stream]struct{}{}}
-	there := &end{net: n, name: name, host: to, peer: h.name, addr: h.name, done: make(chan struct{}), streams: map[*stream]struct{}{}}
+	here := &end{net: n, name: name, host: h.name, peer: to, addr: addr, dialer: true}
+	there := &end{net: n, name: name, host: to, peer: h.name, addr: h.name}
 	here.other, there.other = there, here
+	here.start()
+	there.start()
+	here.Start()
+	there.Start()
 	n.links[here] = struct{}{}
-	here.dialer = true
 	l.queue = append(l.queue, there)
 	l.bell.ring()
 	return here, nil, false
@@ -172,20 +175,22 @@ func (l *listener) Accept(c context.Context) (transport.Link, error) {
 
 func (l *listener) Close() error {
 	l.host.net.mu.Lock()
-	defer l.host.net.mu.Unlock()
-	l.closeLocked("the listener was closed")
+	left := l.closeLocked()
+	l.host.net.mu.Unlock()
+	for _, e := range left {
+		_ = e.Close("the listener was closed")
+	}
 	return nil
 }
 
-func (l *listener) closeLocked(reason string) {
+// closeLocked gives the links that nobody has accepted.
+func (l *listener) closeLocked() (left []*end) {
 	if l.closed {
-		return
+		return nil
 	}
 	l.closed = true
 	delete(l.host.net.listeners, l.addr)
-	for _, e := range l.queue {
-		e.closeLocked(reason)
-	}
-	l.queue = nil
+	left, l.queue = l.queue, nil
 	l.bell.ring()
+	return left
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weft-project/weft/transport"
+	"github.com/weft-project/weft/transport/internal/mux"
 	"github.com/weft-project/weft/transport/internal/wire"
 )
 
@@ -37,9 +38,10 @@ type Config struct {
 
 // Net is a network. Its hosts come into being when they are named.
 type Net struct {
-	cfg   Config
-	codec *wire.Codec
-	bad   error // what is wrong with the configuration; all calls give it
+	cfg    Config
+	codec  *wire.Codec
+	pieces *mux.Pieces
+	bad    error // what is wrong with the configuration; all calls give it
 
 	// mu guards all state of the network: links, streams, listeners.
 	mu        sync.Mutex
@@ -66,7 +68,7 @@ func New(cfg Config) *Net {
 		cfg.Logger = slog.Default()
 	}
 	n := &Net{
-		cfg: cfg, lives: map[string]int{}, listeners: map[string]*listener{}, ports: map[string]int{}, dials: map[way]uint64{},
+		cfg: cfg, pieces: mux.NewPieces(), lives: map[string]int{}, listeners: map[string]*listener{}, ports: map[string]int{}, dials: map[way]uint64{},
 		links: map[*end]struct{}{}, cuts: map[way]*time.Timer{}, refused: map[way]struct{}{},
 	}
 	n.codec, n.bad = wire.NewCodec(cfg.Limits)
@@ -97,18 +99,23 @@ func (n *Net) Cut(a, b string) {
 		return
 	}
 	n.cuts[w] = time.AfterFunc(n.cfg.Detect, func() {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		if n.cuts[w] == nil {
-			return // healed while the timer fired
-		}
-		for l := range n.links {
-			if between(l.host, l.peer) == w {
-				l.goneLocked(transport.ErrPeerLost, "cut off", nil)
-				l.other.goneLocked(transport.ErrPeerLost, "cut off", nil)
-			}
+		for _, l := range n.severed(w) {
+			l.End(l.lost("cut off", nil))
+			l.other.End(l.other.lost("cut off", nil))
 		}
 	})
+}
+
+// severed gives the dialling ends of the links that a cut has lost: none where it was healed.
+func (n *Net) severed(w way) (all []*end) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for l := range n.links {
+		if n.cuts[w] != nil && between(l.host, l.peer) == w {
+			all = append(all, l)
+		}
+	}
+	return all
 }
 
 // Heal undoes Cut: links that are not lost yet go on, with what waited.
@@ -132,28 +139,32 @@ func (n *Net) Heal(a, b string) {
 // are lost after Config.Detect. Its own ends fail at once with ErrClosed, so that its goroutines
 // can end.
 func (n *Net) Kill(name string) {
+	for _, e := range n.killed(name) {
+		e.End(&transport.Error{Op: "link with", Peer: e.addr, Err: transport.ErrClosed, Reason: "the host was killed"})
+		survivor := e.other
+		time.AfterFunc(n.cfg.Detect, func() { survivor.End(survivor.lost("nothing was heard of "+name, nil)) })
+	}
+}
+
+// killed gives the ends that die with a host, from which nothing comes any more.
+func (n *Net) killed(name string) (all []*end) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.lives[name]++
 	for _, l := range n.listeners {
 		if l.host.name == name {
-			l.closeLocked("killed")
+			l.closeLocked()
 		}
 	}
 	for dialer := range n.links {
 		for _, e := range []*end{dialer, dialer.other} {
-			if e.host != name {
-				continue
+			if e.host == name {
+				e.dead = true
+				all = append(all, e)
 			}
-			e.goneLocked(transport.ErrClosed, "the host was killed", nil)
-			survivor := e.other
-			time.AfterFunc(n.cfg.Detect, func() {
-				n.mu.Lock()
-				defer n.mu.Unlock()
-				survivor.goneLocked(transport.ErrPeerLost, "nothing was heard of "+name, nil)
-			})
 		}
 	}
+	return all
 }
 
 // cutLocked says whether nothing passes between two hosts.
