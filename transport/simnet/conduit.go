@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/weft-project/weft/transport/internal/mux"
@@ -17,26 +18,35 @@ type conduit struct {
 	rest []byte // written, no whole chunk yet; the writer's
 
 	// guarded by Net.mu
-	flows  map[string]*flow // what goes to the other end
-	in     []byte           // arrived, not read
-	over   bool             // nothing more is read or written
-	bell   bell             // for Read
-	theirs []uint64         // of the other end's streams, in order of arrival: their numbers there
-	here   map[uint64]uint64
+	flows  map[key]*flow     // what goes to the other end
+	in     []byte            // arrived, not read
+	over   bool              // nothing more is read or written
+	bell   bell              // for Read
+	theirs []uint64          // of the other end's streams, in order of arrival: their numbers there
+	here   map[uint64]uint64 // and their numbers here
 }
 
 func newConduit(e *end) *conduit {
-	return &conduit{end: e, flows: map[string]*flow{}, here: map[uint64]uint64{}}
+	return &conduit{end: e, flows: map[key]*flow{}, here: map[uint64]uint64{}}
+}
+
+// key is what a flow is of: a stream as its opener numbers it, credit for it, or, the zero value,
+// the link's own words.
+type key struct {
+	stream        uint64 // from 1
+	mine, credits bool
 }
 
 // flow is chunks that stay in order.
 type flow struct {
+	key
 	name    string
 	flight  []packet
 	last    time.Time // when the last of them arrives
 	posted  int
 	message []byte // the beginning of a message
 	stalled bool   // a message was dropped
+	ended   bool   // no message follows
 }
 
 // packet is a chunk under way; nil says that nothing follows.
@@ -51,7 +61,7 @@ func (k *conduit) Write(b []byte) (int, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if k.over {
-		return 0, io.ErrClosedPipe
+		return 0, syscall.EPIPE // the reader has the last words
 	}
 	k.rest = append(k.rest, b...)
 	for {
@@ -70,23 +80,15 @@ func (k *conduit) TryWrite(b []byte) (int, error) { return k.Write(b) }
 // sendLocked puts a chunk into the flow of its stream, or of the link's own words.
 func (k *conduit) sendLocked(c mux.Chunk) {
 	e := k.end
-	name := e.name
+	var of key
 	if number, dialler, ok := c.Stream(); ok {
-		opener := e
-		if dialler != e.dialer {
-			number, opener = k.theirs[number], e.other
+		if of.mine = dialler == e.dialer; !of.mine {
+			number = k.theirs[number]
 			c.Renumber(number, dialler)
 		}
-		name = fmt.Sprintf("%s, stream %d from %s", e.name, number+1, opener.host)
-		if c.Credit() {
-			name += ", credit"
-		}
+		of.stream, of.credits = number+1, c.Credit()
 	}
-	f := k.flows[name]
-	if f == nil {
-		f = &flow{name: name}
-		k.flows[name] = f
-	}
+	f := k.flowLocked(of)
 	part, last := c.Part()
 	f.message = append(f.message, part...)
 	if last {
@@ -94,8 +96,25 @@ func (k *conduit) sendLocked(c mux.Chunk) {
 		f.message = nil
 	}
 	if !f.stalled || !c.Opens() {
+		f.ended = c.Ends()
 		k.postLocked(f, c)
 	}
+}
+
+func (k *conduit) flowLocked(of key) *flow {
+	f := k.flows[of]
+	if f == nil {
+		opener := k.end.peer
+		if of.mine {
+			opener = k.end.host
+		}
+		f = &flow{key: of, name: fmt.Sprintf("%s, stream %d from %s", k.end.name, of.stream, opener)}
+		if of.credits {
+			f.name += ", credit"
+		}
+		k.flows[of] = f
+	}
+	return f
 }
 
 // drops says whether a message is lost.
@@ -144,6 +163,9 @@ func (k *conduit) pumpLocked(f *flow) {
 		p := f.flight[0]
 		f.flight = f.flight[1:]
 		e.other.conduit.arriveLocked(p.chunk)
+	}
+	if f.ended && len(f.flight) == 0 {
+		delete(k.flows, f.key)
 	}
 }
 
@@ -196,9 +218,7 @@ func (k *conduit) Close() error {
 	defer n.mu.Unlock()
 	if !k.over {
 		k.overLocked()
-		if f := k.flows[k.end.name]; f != nil {
-			k.postLocked(f, nil)
-		}
+		k.postLocked(k.flowLocked(key{}), nil)
 	}
 	return nil
 }

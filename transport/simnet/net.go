@@ -17,14 +17,15 @@ import (
 // Config describes a network. The zero value delivers at once and loses nothing.
 type Config struct {
 	Seed uint64
-	// MinDelay and MaxDelay bound the random delay of every message, and of each way of a Dial.
+	// MinDelay and MaxDelay bound the random delay of every chunk, and of each way of a Dial. A
+	// message of up to 32 KiB is one chunk.
 	MinDelay, MaxDelay time.Duration
 	// Delay, where given, is used in their place. It is called with locks held and must not use the
 	// Net.
 	Delay func(from, to string, r *rand.Rand) time.Duration
 	// Drop says that a message is lost. As streams are in order, nothing that follows it on its
-	// stream in that direction arrives, except a Reset. It is called while the message is sent,
-	// must not keep it, and must not use the Net.
+	// stream in that direction arrives, except a Reset where the peer knows the stream. It is
+	// called while the message is sent, must not keep it, and must not use the Net.
 	Drop func(from, to string, m *transport.Message) bool
 	// Detect is after how long silence counts as loss, and for how long a Dial is tried; default
 	// 2.4 s.

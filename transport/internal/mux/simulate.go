@@ -36,6 +36,9 @@ func (c Chunk) Renumber(number uint64, dialler bool) {
 // Opens says whether it may be the first of its stream.
 func (c Chunk) Opens() bool { return c[0] == chunkMessage || c[0] == chunkEnd }
 
+// Ends says whether it is the last of its stream but for a reset.
+func (c Chunk) Ends() bool { return c[0] == chunkEnd || c[0] == chunkReset }
+
 // Credit says whether it allows the other end to send more.
 func (c Chunk) Credit() bool { return c[0] == chunkCredit }
 
