@@ -11,22 +11,9 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/term"
-
 	"github.com/weft-project/weft/elastic/rdzv"
 	"github.com/weft-project/weft/internal/secret"
 )
-
-// TokenVariable is the environment variable that holds the job's shared secret, and
-// TokenFileVariable the one that names a file with it. Only one of the two may be set.
-const (
-	TokenVariable     = secret.Variable
-	TokenFileVariable = secret.FileVariable
-)
-
-// RestartsVariable is the environment variable that tells a worker how many failed workers the job
-// had started again when it was started.
-const RestartsVariable = "WEFT_RESTARTS"
 
 // workerName is what messages call the worker of a rank.
 func workerName(rank int) string { return "worker" + strconv.Itoa(rank) }
@@ -172,10 +159,4 @@ func randomHex(bytes int) string {
 	b := make([]byte, bytes)
 	_, _ = rand.Read(b) // it never fails: crypto/rand ends the process instead
 	return hex.EncodeToString(b)
-}
-
-// isTerminal says whether a writer is a file that is a terminal.
-func isTerminal(w any) bool {
-	f, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
 }

@@ -27,3 +27,15 @@ func (e *epochs) heard(s rdzv.Summary) (another bool) {
 	e.now = s.Epoch
 	return true
 }
+
+// placeOf is the place of a node's worker in a round.
+func placeOf(p rdzv.Placement, epoch, localRank int, master, addr string) Place {
+	source := p.Source
+	if source >= 0 {
+		source = p.SourceFirst
+	}
+	return Place{
+		Rank: p.First + localRank, World: p.World, LocalRank: localRank, LocalWorld: p.Slots, NodeRank: p.Rank, Nodes: p.Nodes,
+		Round: p.Round, Epoch: max(epoch, p.Epoch), Source: source, Restarts: p.Restarts, Store: master, Addr: addr,
+	}
+}

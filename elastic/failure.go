@@ -2,11 +2,17 @@ package elastic
 
 import (
 	"cmp"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/weft-project/weft/elastic/internal/errorfile"
+	"github.com/weft-project/weft/elastic/internal/process"
 	"github.com/weft-project/weft/internal/printable"
 )
 
@@ -31,7 +37,7 @@ func (e Exit) String() string {
 	case e.PID == 0:
 		return fmt.Sprintf("%s (rank %d) did not start", e.Name(), e.Rank)
 	case e.Signal != 0:
-		return fmt.Sprintf("%s was killed by signal %d (%s)", who, e.Signal, signalName(e.Signal))
+		return fmt.Sprintf("%s was killed by signal %d (%s)", who, e.Signal, process.SignalName(e.Signal))
 	}
 	return fmt.Sprintf("%s exited with code %d", who, e.Code)
 }
@@ -60,9 +66,9 @@ type Failure struct {
 // tell adds what the worker's error file says. Its time counts where it is that of a worker which
 // took longer to end, and it is known to the second alone.
 func (f *Failure) tell(raw []byte, started, seen time.Time) {
-	r := parseReason(raw)
-	f.raw, f.Message, f.Stack, f.Time = raw, r.message, r.stack, seen
-	if latest := r.time.Add(time.Second); latest.After(started) && latest.Before(seen) {
+	r := errorfile.Parse(raw)
+	f.raw, f.Message, f.Stack, f.Time = raw, r.Message, r.Stack, seen
+	if latest := r.Time.Add(time.Second); latest.After(started) && latest.Before(seen) {
 		f.Time = latest
 	}
 }
@@ -71,7 +77,7 @@ func (f *Failure) tell(raw []byte, started, seen time.Time) {
 func (f Failure) brief() string {
 	why, most := f.Message, 256
 	if f.Start != nil {
-		why, most = f.Start.Error(), maxMessage
+		why, most = f.Start.Error(), errorfile.MaxMessage
 	}
 	if why == "" {
 		return f.String()
@@ -131,6 +137,26 @@ func (e *WorkerError) Error() string { return "elastic: " + e.brief() }
 
 // Unwrap is why the worker could not be started, nil if it was.
 func (e *WorkerError) Unwrap() error { return e.Start }
+
+// CopyTo writes the worker's error file, with the exit code in it, to a file: a launcher of this
+// launcher may have named one.
+func (e *WorkerError) CopyTo(path string) error {
+	var whole map[string]any
+	if json.Unmarshal(e.raw, &whole) != nil || whole == nil {
+		whole = map[string]any{}
+	}
+	message, ok := whole["message"].(map[string]any)
+	if !ok {
+		message = map[string]any{"message": e.brief(), "extraInfo": map[string]any{"timestamp": strconv.FormatInt(e.Time.Unix(), 10)}}
+		whole["message"] = message
+	}
+	message["errorCode"] = e.Code
+	b, err := json.Marshal(whole)
+	if err != nil {
+		return errors.New("elastic: an error file that cannot be written again")
+	}
+	return os.WriteFile(path, b, 0o600)
+}
 
 // maxOthers is how many failures after the first are told with their details, and how many before
 // it in a line each.

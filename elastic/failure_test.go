@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weft-project/weft/elastic/internal/errorfile"
 	"github.com/weft-project/weft/elastic/rdzv"
 	"github.com/weft-project/weft/internal/disttest/proctest"
 )
@@ -44,26 +45,17 @@ func TestWhatAWorkerSaysInItsErrorFileIsInTheReportAndNothingIsLeftOfIt(t *testi
 		require.NoError(t, failure.CopyTo(file))
 		b, err := os.ReadFile(file)
 		require.NoError(t, err)
-		var copied torchError
+		var copied struct {
+			Message struct {
+				Message   string
+				ExtraInfo struct{ Timestamp string }
+				ErrorCode int
+			}
+		}
 		require.NoError(t, json.Unmarshal(b, &copied))
 		require.Equal(t, failure.Message, copied.Message.Message)
 		require.Equal(t, 4, copied.Message.ErrorCode)
 		require.NotEmpty(t, copied.Message.ExtraInfo.Timestamp)
-	}
-}
-
-func TestAnErrorFileMayBePyTorchsOrPlain(t *testing.T) {
-	torch := `{"message": {"message": "ValueError: bad", "extraInfo": {"py_callstack": "Traceback (most recent call last):\n  File \"a.py\"\nValueError: bad\n", "timestamp": "1700000000"}}}`
-	for text, want := range map[string]reason{
-		torch:                      {"ValueError: bad", []string{"Traceback (most recent call last):", `  File "a.py"`, "ValueError: bad"}, time.Unix(1700000000, 0)},
-		`{"message": "plain"}`:     {message: "plain"},
-		" just a text\n":           {message: "just a text"},
-		`{"message": {"message"`:   {message: `{"message": {"message"`},
-		"":                         {},
-		`{"message":{"extraInfo":`: {message: `{"message":{"extraInfo":`},
-		`{"message":{"message":"x","extraInfo":{"timestamp":"soon"}}}`: {message: "x"},
-	} {
-		require.Equal(t, want, parseReason([]byte(text)), text)
 	}
 }
 
@@ -72,10 +64,10 @@ func FuzzParseReason(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		r := parseReason(b)
-		require.LessOrEqual(t, len(r.message), maxMessage+len("…"))
-		require.LessOrEqual(t, len(r.stack), maxStack)
-		e := newWorkerError([]Failure{{raw: b, Message: r.message, Stack: r.stack}})
+		r := errorfile.Parse(b)
+		require.LessOrEqual(t, len(r.Message), errorfile.MaxMessage+len("…"))
+		require.LessOrEqual(t, len(r.Stack), 40)
+		e := newWorkerError([]Failure{{raw: b, Message: r.Message, Stack: r.Stack}})
 		require.NotEmpty(t, e.Report())
 		file := filepath.Join(t.TempDir(), "error.json")
 		require.NoError(t, e.CopyTo(file))
@@ -118,14 +110,6 @@ func TestTheTimeOfAnErrorFileCountsWhereTheWorkerTookLongToEnd(t *testing.T) {
 		f.tell([]byte(`{"message":{"message":"m","extraInfo":{"timestamp":"`+stamp+`"}}}`), began, seen)
 		require.Equal(t, want, f.Time.Unix(), stamp)
 	}
-}
-
-func TestAnEndlessErrorFileIsReadUpToABound(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "error.json")
-	require.NoError(t, os.WriteFile(path, []byte(strings.Repeat("x", 3*maxErrorFile)), 0o600))
-	require.Len(t, errorFile{path: path}.read(), maxErrorFile)
-	require.Empty(t, errorFile{path: filepath.Join(path, "none")}.read())
-	require.Empty(t, errorFile{path: fifo(t, &Spec{})}.read(), "nobody writes into it, ever")
 }
 
 func TestTheFailureThatEndedTheJobIsToldThoughItsWorkerRunsAgain(t *testing.T) {

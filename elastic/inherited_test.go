@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/weft-project/weft/elastic/internal/pipe"
 )
 
 func TestAFileThatIsNotTheAgentsPipeIsRefusedAndLeftAlone(t *testing.T) {
@@ -24,7 +26,7 @@ func TestAFileThatIsNotTheAgentsPipeIsRefusedAndLeftAlone(t *testing.T) {
 	for name, c := range map[string]struct {
 		file *os.File
 		id   string
-	}{"no pipe": {plain, ""}, "no pipe, and an id": {plain, pipeID(plain)}, "another pipe": {r, pipeID(r) + "0"}} {
+	}{"no pipe": {plain, ""}, "no pipe, and an id": {plain, pipe.ID(plain)}, "another pipe": {r, pipe.ID(r) + "0"}} {
 		fd, err := syscall.Dup(int(c.file.Fd())) // Fd makes it blocking, as what a process inherits is
 		require.NoError(t, err)
 		t.Setenv(AgentVariable, strconv.Itoa(fd)+":"+c.id)

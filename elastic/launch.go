@@ -9,9 +9,32 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/weft-project/weft/elastic/internal/errorfile"
+	"github.com/weft-project/weft/elastic/internal/output"
+	"github.com/weft-project/weft/elastic/internal/pipe"
+	"github.com/weft-project/weft/elastic/internal/process"
 	"github.com/weft-project/weft/elastic/rdzv"
 	"github.com/weft-project/weft/internal/lenient"
 )
+
+// worker is one start of a worker: its process, its output, and what it was told.
+type worker struct {
+	*process.Process
+	rank           int // in its round
+	stdout, stderr *output.Lines
+	errors         errorfile.File
+	told           *os.File  // by which it hears of its places
+	said           int       // bytes that were written there
+	place          string    // the latest of it
+	moved          time.Time // when it was told another than the one it was started with
+	deaf           bool      // it has ended, and never asked for a place
+}
+
+// unborn stands for a worker that could not be started: nothing can be told to it, or asked of it.
+func unborn(rank int) *worker {
+	nothing := &output.Lines{Prefix: output.NewLabel("")}
+	return &worker{Process: process.Unborn(), rank: rank, stdout: nothing, stderr: nothing}
+}
 
 // launch starts a worker in the node's place. One that cannot start has failed at once, and the
 // loop hears of its end as of any other.
@@ -21,22 +44,22 @@ func (a *agent) launch(i int) {
 	p, err := a.begin(i, rank)
 	if err != nil {
 		a.procs[i] = unborn(rank)
-		a.exits <- exit{localRank: i, status: status{code: startCode(err)}, at: time.Now(), start: err} // there is room for one of each worker
+		a.exits <- exit{localRank: i, status: process.Status{Code: process.StartCode(err)}, at: time.Now(), start: err} // there is room for one of each worker
 		return
 	}
 	a.procs[i] = p
 	a.tell(i)
 	a.waiters.Go(func() {
-		e := exit{localRank: i, status: p.wait(), at: time.Now()}
-		a.orphans.reaped(p.pid())
-		p.hear()
+		e := exit{localRank: i, status: p.Wait(), at: time.Now()}
+		a.orphans.Reaped(p.PID())
+		p.Hear()
 		a.exits <- e
-		p.readers.Wait()
+		p.Heard()
 	})
 }
 
 // begin starts the process of a worker. On an error nothing is left behind.
-func (a *agent) begin(i, rank int) (p *process, err error) {
+func (a *agent) begin(i, rank int) (w *worker, err error) {
 	path, err := lookup(a.spec.Program)
 	if err != nil {
 		return nil, err
@@ -44,7 +67,7 @@ func (a *agent) begin(i, rank int) (p *process, err error) {
 	cmd := exec.Command(path, a.spec.args(i)...)
 	place, told, err := os.Pipe()
 	if err != nil {
-		return nil, remedied(fmt.Errorf("pipe: %w", err), "")
+		return nil, process.Remedied(fmt.Errorf("pipe: %w", err), "")
 	}
 	defer place.Close()
 	defer func() {
@@ -59,22 +82,30 @@ func (a *agent) begin(i, rank int) (p *process, err error) {
 	}
 	files, err := a.openFiles(i)
 	if err != nil {
-		return nil, remedied(err, "")
+		return nil, process.Remedied(err, "")
 	}
-	stdout := &lines{sink: a.show(i, Stdout), prefix: newLabel(a.spec.prefix(i, rank)), file: files.stdout, asks: asks}
-	stderr := &lines{sink: a.show(i, Stderr), prefix: stdout.prefix, file: files.stderr, keep: true, asks: asks}
-	cmd.Env = append(a.spec.environ(i, *a.node.place, a.master, files.errors.path, stdout.sink.terminal), AgentVariable+"=3:"+pipeID(place))
+	stdout := &output.Lines{Sink: a.show(i, Stdout), Prefix: output.NewLabel(a.spec.prefix(i, rank)), File: files.stdout, Asks: asks}
+	stderr := &output.Lines{Sink: a.show(i, Stderr), Prefix: stdout.Prefix, File: files.stderr, Keep: true, Asks: asks}
+	cmd.Env = append(a.spec.environ(i, *a.node.place, a.master, files.errors.Path, stdout.Sink.Terminal()), AgentVariable+"=3:"+pipe.ID(place))
+	var p *process.Process
 	if err = a.spec.refusal("start", rank); err == nil {
-		p, err = a.orphans.start(func() (*process, error) {
-			return start(cmd, lenient.Crowded(a.spec.NprocPerNode, runtime.NumCPU()), stdout, stderr)
+		p, err = a.orphans.Start(func() (*process.Process, error) {
+			return process.Start(cmd, lenient.Crowded(a.spec.NprocPerNode, runtime.NumCPU()), stdout, stderr)
 		})
 	}
 	if err != nil {
 		files.close()
-		return nil, remedied(err, path)
+		return nil, process.Remedied(err, path)
 	}
-	p.rank, p.told, p.errors = rank, told, files.errors
-	return p, nil
+	return &worker{Process: p, rank: rank, stdout: stdout, stderr: stderr, errors: files.errors, told: told}, nil
+}
+
+// refusal is what a test has the system say.
+func (s Spec) refusal(step string, rank int) error {
+	if s.refuses == nil {
+		return nil
+	}
+	return s.refuses(step, rank)
 }
 
 // openFiles makes the files of a worker that is about to start.
@@ -86,7 +117,7 @@ func (a *agent) openFiles(i int) (files, error) {
 }
 
 // show is where a stream of a worker is shown.
-func (a *agent) show(i int, stream Streams) *sink {
+func (a *agent) show(i int, stream Streams) *output.Sink {
 	switch {
 	case a.spec.Logs.shown(i)&stream == 0:
 		return a.hidden
@@ -109,14 +140,14 @@ func (a *agent) tell(i int) {
 		p.moved = time.Now()
 	}
 	p.place = string(b)
-	p.said += offer(p.told, append(b, '\n'))
+	p.said += pipe.Offer(p.told, append(b, '\n'))
 }
 
 // deaf says that a worker never asked for its place: it has not called Join. Where that cannot be
 // seen nobody is.
 func (a *agent) deaf(i int) bool {
 	p := a.procs[i]
-	return p != nil && (p.deaf || unread(p.told) >= max(p.said, 1))
+	return p != nil && (p.deaf || pipe.Unread(p.told) >= max(p.said, 1))
 }
 
 // lost says of a worker that it cannot go on without a place in the round that runs.
@@ -163,7 +194,7 @@ func (a *agent) warnOfDeaf() {
 		default:
 			a.warned = true
 			a.say(fmt.Sprintf("%s (rank %d, pid %d) does not hear that the workers are others now, as it has not called elastic.Join; "+
-				"for a program that cannot, there is --restart-policy group, which starts all of them again", workerName(p.rank), p.rank, p.pid()))
+				"for a program that cannot, there is --restart-policy group, which starts all of them again", workerName(p.rank), p.rank, p.PID()))
 		}
 	}
 }

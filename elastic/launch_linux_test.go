@@ -1,7 +1,6 @@
 package elastic
 
 import (
-	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -57,37 +56,4 @@ func TestAJobThatFailsWarnsOfNobody(t *testing.T) {
 	w.runs.Wait()
 	require.Error(t, w.ends[0])
 	require.NotContains(t, w.out.String(), "elastic.Join")
-}
-
-func TestAWorkerThatDoesNotReadItsPlacesNeverKeepsItsAgentWaiting(t *testing.T) {
-	r, w, err := os.Pipe()
-	require.NoError(t, err)
-	defer r.Close()
-	said, line := 0, []byte(strings.Repeat("x", 500)+"\n")
-	for range 1000 { // many times what a pipe holds
-		n := offer(w, line)
-		require.True(t, n == 0 || n == len(line), "a line is whole, or not there")
-		said += n
-	}
-	require.Equal(t, said, unread(w))
-	require.NoError(t, r.Close())
-	require.Zero(t, offer(w, line))
-	require.NoError(t, w.Close())
-	require.Zero(t, offer(w, line))
-	require.Zero(t, offer(nil, line))
-}
-
-func TestWhatIsUnreadInAPipeIsCounted(t *testing.T) {
-	r, w, err := os.Pipe()
-	require.NoError(t, err)
-	defer r.Close()
-	require.Zero(t, unread(w))
-	_, err = w.WriteString("12345")
-	require.NoError(t, err)
-	require.Equal(t, 5, unread(w))
-	_, err = r.Read(make([]byte, 5))
-	require.NoError(t, err)
-	require.Zero(t, unread(w))
-	require.NoError(t, w.Close())
-	require.Zero(t, unread(w))
 }

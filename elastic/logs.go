@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weft-project/weft/elastic/internal/errorfile"
+	"github.com/weft-project/weft/elastic/internal/output"
 	"github.com/weft-project/weft/internal/private"
 )
 
@@ -88,74 +90,39 @@ func fileName(s string) string {
 
 // files are where the output of one start of a worker is kept; nil is nowhere.
 type files struct {
-	stdout, stderr *keeper
-	errors         errorFile
+	stdout, stderr *output.File
+	errors         errorfile.File
 }
 
 // openFiles makes the files of a worker that is about to start. Complain is told once of each that
 // cannot be written any more.
 func (l Logs) openFiles(root *os.Root, round, restarts, localRank int, complain func(error)) (f files, err error) {
 	if root == nil {
-		f.errors = unnamedErrorFile()
+		f.errors = errorfile.Unnamed()
 		return f, nil
 	}
 	folder := filepath.Join("round_"+strconv.Itoa(round), "attempt_"+strconv.Itoa(restarts), strconv.Itoa(localRank))
 	err = root.MkdirAll(folder, 0o700)
-	for name, at := range map[string]**keeper{"stdout.log": &f.stdout, "stderr.log": &f.stderr} {
+	for name, at := range map[string]**output.File{"stdout.log": &f.stdout, "stderr.log": &f.stderr} {
 		stream := map[string]Streams{"stdout.log": Stdout, "stderr.log": Stderr}[name]
 		if err != nil || l.kept(localRank)&stream == 0 {
 			continue
 		}
 		var file *os.File
 		if file, err = root.OpenFile(filepath.Join(folder, name), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600); err == nil {
-			*at = &keeper{file: file, complain: complain}
+			*at = output.NewFile(file, complain)
 		}
 	}
 	if err != nil {
 		f.close()
 		return files{}, fmt.Errorf("its log files: %w", err)
 	}
-	f.errors = errorFile{path: filepath.Join(root.Name(), folder, "error.json")}
+	f.errors = errorfile.File{Path: filepath.Join(root.Name(), folder, "error.json")}
 	return f, nil
 }
 
 func (f files) close() {
 	f.stdout.Close()
 	f.stderr.Close()
-	f.errors.close()
-}
-
-// keeper is a log file. One that cannot be written any more, as the disk is full, does not stall
-// its worker. A nil keeper keeps nothing.
-type keeper struct {
-	file     *os.File
-	complain func(error)
-	broken   bool
-}
-
-func (k *keeper) keep(p []byte) {
-	if k == nil || k.broken {
-		return
-	}
-	if _, err := k.file.Write(p); err != nil {
-		k.broken = true
-		k.complain(fmt.Errorf("no more is kept of a worker's output: %w", err))
-	}
-}
-
-func (k *keeper) name() string {
-	if k == nil {
-		return ""
-	}
-	return k.file.Name()
-}
-
-// Close ends the file.
-func (k *keeper) Close() {
-	if k == nil {
-		return
-	}
-	if err := k.file.Close(); err != nil && !k.broken {
-		k.complain(fmt.Errorf("no more is kept of a worker's output: %w", err))
-	}
+	f.errors.Close()
 }

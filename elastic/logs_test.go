@@ -160,22 +160,3 @@ func TestThePrefixOfTheLinesIsATemplate(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "trainer-0/0: out\ntrainer-0/0: 50%\ntrainer-0/0: of 0\n", out.String())
 }
-
-func TestALogThatCannotBeWrittenAnyMoreIsToldOfOnceAndStallsNobody(t *testing.T) {
-	file, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
-	if err != nil { // as on other systems than Linux: one that is closed does as well
-		file, err = os.Open(os.DevNull)
-	}
-	require.NoError(t, err)
-	var told []string
-	out := &proctest.Output{}
-	l := &lines{sink: &sink{screen: &screen{}, w: out}, prefix: newLabel(""), file: &keeper{file: file, complain: func(err error) { told = append(told, err.Error()) }}}
-	for range 3 {
-		_, err := l.Write([]byte("line\n"))
-		require.NoError(t, err)
-	}
-	l.Close()
-	require.Len(t, told, 1)
-	require.Contains(t, told[0], "no more is kept of a worker's output: write /dev/")
-	require.Equal(t, "line\nline\nline\n", out.String())
-}

@@ -19,7 +19,7 @@ type losses struct {
 // add takes an error of writing what is named. That nobody reads any more is no loss: see
 // ErrNoReader.
 func (l *losses) add(what string, err error) {
-	if l == nil || err == nil || errors.Is(err, syscall.EPIPE) {
+	if err == nil || errors.Is(err, syscall.EPIPE) {
 		return
 	}
 	l.mu.Lock()

@@ -296,7 +296,7 @@ func strays(tries int) string {
 		stacks = stacks[:runtime.Stack(stacks, true)]
 		var found []string
 		for g := range strings.SplitSeq(string(stacks), "\n\n") {
-			if strings.Contains(g, "elastic.(*process)") || strings.Contains(g, "elastic.(*agent)") {
+			if strings.Contains(g, "process.(*Process)") || strings.Contains(g, "elastic.(*agent)") {
 				found = append(found, g)
 			}
 		}

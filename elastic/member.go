@@ -17,14 +17,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weft-project/weft/elastic/rdzv"
+	"github.com/weft-project/weft/elastic/internal/pipe"
 	"github.com/weft-project/weft/store"
 	"github.com/weft-project/weft/transport"
 )
-
-// AgentVariable is the environment variable that holds the number of the file by which the agent
-// tells a worker its places, and after a colon what tells that file from others: its inode.
-const AgentVariable = "WEFT_AGENT_FD"
 
 // ErrNoAgent is a worker's error when its agent has gone.
 var ErrNoAgent = errors.New("elastic: the agent of this worker has ended")
@@ -52,18 +48,6 @@ type Place struct {
 	Over <-chan struct{} `json:"-"`
 	// Told is when this worker was told of it.
 	Told time.Time `json:"-"`
-}
-
-// placeOf is the place of a node's worker in a round.
-func placeOf(p rdzv.Placement, epoch, localRank int, master, addr string) Place {
-	source := p.Source
-	if source >= 0 {
-		source = p.SourceFirst
-	}
-	return Place{
-		Rank: p.First + localRank, World: p.World, LocalRank: localRank, LocalWorld: p.Slots, NodeRank: p.Rank, Nodes: p.Nodes,
-		Round: p.Round, Epoch: max(epoch, p.Epoch), Source: source, Restarts: p.Restarts, Store: master, Addr: addr,
-	}
 }
 
 // errPlain is that a worker would be a guest of its job's store.
@@ -134,7 +118,7 @@ func JoinWith(c context.Context, cfg JoinConfig) (*Membership, error) {
 	if err != nil || n < 3 {
 		return nil, fmt.Errorf("elastic: $%s should be the number of a file, and is %q", AgentVariable, fd)
 	}
-	if m.file, err = inherited(n, id, "agent"); err != nil {
+	if m.file, err = pipe.Inherited(n, id, "agent"); err != nil {
 		return nil, fmt.Errorf("elastic: file %d, by which the agent tells this worker its place: %w; what starts this program has to hand that file on, as Python's subprocess does with pass_fds=[%[1]d]", n, err)
 	}
 	first := make(chan struct{})

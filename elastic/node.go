@@ -5,16 +5,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weft-project/weft/elastic/internal/process"
 	"github.com/weft-project/weft/elastic/rdzv"
 )
-
-// status is how a process ended: a signal, or an exit code.
-type status struct {
-	code   int // exit code; 128 + the signal's number where a signal ended it
-	signal int // 0 if it exited by itself
-}
-
-func (s status) ok() bool { return s.code == 0 && s.signal == 0 }
 
 // deed is what the shell is to do with a worker.
 type deed int
@@ -202,7 +195,7 @@ func (n *node) start(which func(slot) bool) []order {
 
 // exited takes a worker's end. Text says for people how it ended. A failure that is spared counts
 // as a good end.
-func (n *node) exited(i int, st status, spared bool, text string) decision {
+func (n *node) exited(i int, st process.Status, spared bool, text string) decision {
 	s := &n.workers[i]
 	if s.phase != running {
 		return decision{}
@@ -219,7 +212,7 @@ func (n *node) exited(i int, st status, spared bool, text string) decision {
 		return decision{}
 	case old:
 		return decision{clear: left == 0 && n.next != nil}
-	case st.ok():
+	case st.OK():
 		s.phase = well
 		return n.finished("")
 	case spared:

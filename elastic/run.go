@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -16,6 +15,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weft-project/weft/elastic/internal/output"
+	"github.com/weft-project/weft/elastic/internal/process"
 	"github.com/weft-project/weft/elastic/rdzv"
 )
 
@@ -67,7 +68,7 @@ func Run(c context.Context, spec Spec) (*Result, error) {
 		defer folder.Close()
 		a.logs, a.result.Logs = folder, folder.Name()
 	}
-	defer a.orphans.end()
+	defer a.orphans.End()
 	a.enter(stageMeeting)
 	log := slog.New(awayNews{a.say, spec.storeName()})
 	if spec.Store.Logger == nil {
@@ -112,11 +113,11 @@ type agent struct {
 	epochs   epochs
 	logs     *os.Root // the folder of the log files, nil if there are none
 	master   string   // of the workers' store in this round
-	out, err *sink
-	hidden   *sink
+	out, err *output.Sink
+	hidden   *output.Sink
 	losses   *losses
-	orphans  *orphans
-	procs    []*process
+	orphans  *process.Orphans
+	procs    []*worker
 	exits    chan exit
 	unread   chan Streams // which nobody reads any more
 	waiters  sync.WaitGroup
@@ -132,23 +133,27 @@ type agent struct {
 
 type exit struct {
 	localRank int
-	status    status
+	status    process.Status
 	at        time.Time
 	start     error // why it could not be started, nil if it was
 }
 
 func newAgent(spec Spec) *agent {
 	unread := make(chan Streams, 2)
-	out, err := newSinks(spec.Stdout, spec.Stderr)
-	out.unread, err.unread = unread, unread
+	lost := &losses{}
+	out, err := output.NewSinks(spec.Stdout, spec.Stderr)
+	for stream, sink := range map[Streams]*output.Sink{Stdout: out, Stderr: err} {
+		sink.Lost = func(err error) { lost.add(stream.name(), err) }
+		sink.Unread = func() { unread <- stream } // there is room for one word of each
+	}
 	return &agent{
-		orphans: newOrphans(spec.Adopts), unread: unread,
+		orphans: process.NewOrphans(spec.Adopts), unread: unread,
 		spec: spec, node: newNode(spec.NprocPerNode, spec.Grace),
 		out:    out,
 		err:    err,
-		hidden: &sink{screen: &screen{}, w: io.Discard},
-		losses: out.losses,
-		procs:  make([]*process, spec.NprocPerNode), failures: make([]Failure, spec.NprocPerNode),
+		hidden: output.Hidden(),
+		losses: lost,
+		procs:  make([]*worker, spec.NprocPerNode), failures: make([]Failure, spec.NprocPerNode),
 		exits:  make(chan exit, spec.NprocPerNode),
 		result: &Result{Workers: make([]Exit, spec.NprocPerNode), RunID: spec.RunID},
 	}
@@ -197,7 +202,7 @@ func (a *agent) watch(c context.Context) error {
 			a.do(a.node.expire(time.Now()))
 		}
 	}
-	a.orphans.kill() // what holds the output, too
+	a.orphans.Kill() // what holds the output, too
 	a.enter(stageSettling)
 	a.settle(c, asks)
 	if host, port, err := net.SplitHostPort(a.master); err == nil {
@@ -244,7 +249,7 @@ func (a *agent) heard(n news) {
 		for i, p := range a.procs { // who runs may have another rank now
 			if p != nil && a.node.workers[i].phase == running {
 				p.rank = n.Placement.First + i
-				p.stdout.prefix.set(a.spec.prefix(i, p.rank))
+				p.stdout.Prefix.Set(a.spec.prefix(i, p.rank))
 			}
 		}
 		if a.node.place != nil {
@@ -327,14 +332,14 @@ func (a *agent) blame(err error) *WorkerError {
 
 func (a *agent) exited(e exit) {
 	p := a.procs[e.localRank]
-	w := Exit{Rank: p.rank, LocalRank: e.localRank, PID: p.pid(), Code: e.status.code, Signal: e.status.signal}
+	w := Exit{Rank: p.rank, LocalRank: e.localRank, PID: p.PID(), Code: e.status.Code, Signal: e.status.Signal}
 	a.result.Workers[e.localRank] = w
 	p.deaf = a.deaf(e.localRank)
 	_ = p.told.Close()
 	why := w.String()
-	if !e.status.ok() {
-		f := Failure{Exit: w, Start: e.start, Round: a.node.place.Round, Stderr: p.stderr.Tail(), ErrorFile: p.errors.name(), LogFile: p.stderr.file.name()}
-		f.tell(p.errors.read(), p.started, e.at)
+	if !e.status.OK() {
+		f := Failure{Exit: w, Start: e.start, Round: a.node.place.Round, Stderr: p.stderr.Tail(), ErrorFile: p.errors.Name(), LogFile: p.stderr.File.Name()}
+		f.tell(p.errors.Read(), p.Started, e.at)
 		if old := a.failures[e.localRank]; old.nth > 0 {
 			if a.earlier = append(a.earlier, old); len(a.earlier) > maxEarlier {
 				a.earlier = slices.Delete(a.earlier, 1, 2)
@@ -342,9 +347,9 @@ func (a *agent) exited(e exit) {
 		}
 		a.failures[e.localRank], why = f, f.brief()
 	}
-	p.errors.close()
+	p.errors.Close()
 	running := a.node.workers[e.localRank].phase == running && !a.node.ending && !a.node.workers[e.localRank].stale
-	spared := !e.status.ok() && running && a.spec.GoesOn != nil && a.spec.GoesOn(w)
+	spared := !e.status.OK() && running && a.spec.GoesOn != nil && a.spec.GoesOn(w)
 	d := a.node.exited(e.localRank, e.status, spared, why)
 	if d.fail != nil {
 		a.failures[e.localRank].nth = d.fail.nth
@@ -359,7 +364,7 @@ func (a *agent) do(d decision) {
 		case launch:
 			a.launch(o.rank)
 		case terminate, kill:
-			a.procs[o.rank].signal(o.deed == kill)
+			a.procs[o.rank].Signal(o.deed == kill)
 		}
 	}
 	if d.fail != nil {
@@ -389,7 +394,7 @@ func (a *agent) lose(err error) {
 
 func (a *agent) say(what string) {
 	if what != "" {
-		a.err.say(what)
+		a.err.Say(what)
 	}
 }
 

@@ -17,6 +17,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weft-project/weft/elastic/internal/output"
+	"github.com/weft-project/weft/elastic/internal/process"
 	"github.com/weft-project/weft/internal/disttest/proctest"
 	"github.com/weft-project/weft/internal/secret"
 )
@@ -113,8 +115,8 @@ func TestTheFirstFailureEndsTheJobAndIsReportedWithItsLastWords(t *testing.T) {
 	require.ErrorAs(t, err, &failure)
 	require.Equal(t, 1, failure.Rank)
 	require.Equal(t, 3, failure.Code)
-	require.Len(t, failure.Stderr, tailLines)
-	require.Equal(t, "last words without a line end", failure.Stderr[tailLines-1])
+	require.Len(t, failure.Stderr, 10)
+	require.Equal(t, "last words without a line end", failure.Stderr[9])
 	report := strings.Split(failure.Report(), "\n")
 	require.Equal(t, fmt.Sprintf("worker1 (rank 1, pid %d) exited with code 3", failure.PID), report[len(report)-1])
 	require.Contains(t, out.String(), "[1] last words without a line end\n")
@@ -278,17 +280,29 @@ type brokenWriter struct{ err error }
 func (w brokenWriter) Write([]byte) (int, error) { return 0, w.err }
 
 func TestTheStrayCheckSeesAStray(t *testing.T) {
-	var p process
-	p.mu.Lock()
+	a := agent{losses: &losses{}}
+	a.losses.mu.Lock()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		p.signal(true)
+		_ = a.unwritten()
 	}()
 	for strays(1) == "" {
 	}
-	p.gone = true
-	p.mu.Unlock()
+	a.losses.mu.Unlock()
 	<-done
+	require.Empty(t, strays(1000))
+
+	cmd := exec.Command("/bin/cat")
+	stdin, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	nothing := &output.Lines{Sink: output.Hidden(), Prefix: output.NewLabel("")}
+	p, err := process.Start(cmd, false, nothing, nothing)
+	require.NoError(t, err)
+	for !strings.Contains(strays(1), "process.(*Process)") {
+	}
+	require.NoError(t, stdin.Close())
+	p.Wait()
+	p.Heard()
 	require.Empty(t, strays(1000))
 }

@@ -5,10 +5,6 @@ import (
 	"context"
 	"io"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -30,75 +26,6 @@ func (g *gate) Write(p []byte) (int, error) {
 	g.came <- struct{}{}
 	<-g.open
 	return g.Buffer.Write(p)
-}
-
-func TestTheAgentsWordsNeverWaitForWhoReadsThem(t *testing.T) {
-	g := newGate()
-	out, err := newSinks(g, g)
-	require.Same(t, out.screen, err.screen)
-	written := make(chan struct{})
-	go func() { out.put("[0] ", []byte("stalls"), whole); close(written) }()
-	<-g.came
-	var want strings.Builder
-	want.WriteString("[0] stalls\n")
-	for i := range 10 {
-		err.say(strconv.Itoa(i))
-		want.WriteString("weft: " + strconv.Itoa(i) + "\n")
-	}
-	close(g.open)
-	<-written
-	out.put("[0] ", []byte("goes on"), whole)
-	err.say("end")
-	err.settle()
-	require.Equal(t, want.String()+"[0] goes on\nweft: end\n", g.String())
-}
-
-func TestWordsThatNobodyReadsAreBoundedAndTheOldestGo(t *testing.T) {
-	g := newGate()
-	out, err := newSinks(g, g)
-	go out.put("", []byte("stalls"), whole)
-	<-g.came
-	long := strings.Repeat("x", maxWords/4)
-	for i := range 10 {
-		err.say(strconv.Itoa(i) + long[1:])
-	}
-	err.say(strings.Repeat("y", 3*maxWords))
-	err.say("last")
-	require.LessOrEqual(t, out.screen.size, maxWords)
-	close(g.open)
-	err.settle()
-	require.Equal(t, "stalls\nweft: 11 lines of the agent's are missing here, as nobody read them\nweft: last\n", g.String())
-}
-
-func TestNothingIsWrittenToAScreenThatIsClosed(t *testing.T) {
-	g := newGate()
-	out, err := newSinks(g, g)
-	go out.put("", []byte("stalls"), whole)
-	<-g.came
-	err.say("waits")
-	out.screen.close()
-	err.say("late")
-	close(g.open)
-	out.put("", []byte("late"), whole)
-	err.settle()
-	require.Equal(t, "stalls\n", g.String())
-}
-
-func TestTwoFilesDoNotStallEachOtherAndOneFileKeepsItsOrder(t *testing.T) {
-	file := func(name string) *os.File {
-		f, err := os.OpenFile(filepath.Join(t.TempDir(), name), os.O_CREATE|os.O_WRONLY, 0o600)
-		require.NoError(t, err)
-		t.Cleanup(func() { f.Close() })
-		return f
-	}
-	a, b := file("a"), file("b")
-	out, err := newSinks(a, b)
-	require.NotSame(t, out.screen, err.screen)
-	again, openErr := os.OpenFile(a.Name(), os.O_WRONLY, 0)
-	require.NoError(t, openErr)
-	defer again.Close()
-	out, err = newSinks(a, again)
-	require.Same(t, out.screen, err.screen)
 }
 
 // shout is a job whose worker fills a pipe that nobody reads.
@@ -153,25 +80,4 @@ func TestAnAgentWaitsForASlowReaderOfWhatItsWorkersHaveSaid(t *testing.T) {
 	require.NoError(t, <-ended)
 	require.Equal(t, 100000, bytes.Count(got.Bytes(), []byte("\n")))
 	require.True(t, bytes.HasSuffix(got.Bytes(), []byte("[0] 100000\n")))
-}
-
-func TestTheEndOfAWorkerIsHeardThoughAnotherProcessHoldsItsOutput(t *testing.T) {
-	dir := t.TempDir()
-	for _, name := range []string{"there", "fifo"} {
-		require.NoError(t, unix.Mkfifo(filepath.Join(dir, name), 0o600))
-	}
-	cmd := exec.Command("/bin/sh", "-c", `setsid sh -c 'echo >there; read x <fifo; echo late >&2' & read x <there; echo last words >&2; exit 3`)
-	cmd.Dir = dir
-	out := &proctest.Output{}
-	sink, _ := newSinks(out, out)
-	show := func() *lines { return &lines{sink: sink, prefix: newLabel(""), keep: true} }
-	p, err := start(cmd, false, show(), show())
-	require.NoError(t, err)
-	p.drain = time.Hour
-	require.Equal(t, 3, p.wait().code)
-	p.hear()
-	require.Equal(t, []string{"last words"}, p.stderr.Tail())
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "fifo"), []byte("go\n"), 0))
-	p.readers.Wait()
-	require.Equal(t, "last words\nlate\n", out.String())
 }

@@ -3,17 +3,19 @@ package elastic
 import (
 	"context"
 	"time"
+
+	"github.com/weft-project/weft/elastic/internal/process"
 )
 
 // settle waits until all output is written. That may take as long as who reads it likes, until this
-// node is asked to end: then it takes drain at most.
+// node is asked to end: then it takes process.Drain at most.
 func (a *agent) settle(c context.Context, asks <-chan chan<- Status) {
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
 		a.waiters.Wait()
-		a.out.settle()
-		a.err.settle()
+		a.out.Settle()
+		a.err.Settle()
 	}()
 	cancelled, aborted := c.Done(), a.spec.Abort
 	var late <-chan time.Time
@@ -25,12 +27,12 @@ func (a *agent) settle(c context.Context, asks <-chan chan<- Status) {
 			answer <- a.status()
 			continue
 		case <-late:
-			a.out.screen.close()
-			a.err.screen.close()
+			a.out.Close()
+			a.err.Close()
 			return
 		case <-cancelled:
 		case <-aborted:
 		}
-		cancelled, aborted, late = nil, nil, time.After(drain)
+		cancelled, aborted, late = nil, nil, time.After(process.Drain)
 	}
 }

@@ -16,7 +16,7 @@ import "slices"
 //	             and waits until the next round may start
 //	stopping     waits for workers that have got SIGTERM         the same, for Grace at most  killing
 //	killing      waits for workers that have got SIGKILL         the same                     the same
-//	settling     waits until the workers' output is read         for drain at most            for drain at most
+//	settling     waits until the workers' output is read         for Drain at most            for Drain at most
 //	parting      leaves the rendezvous                           for hurry at most            for parting/10 at most
 //
 // (*) stopping where workers run, settling where none does.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weft-project/weft/elastic/internal/process"
 	"github.com/weft-project/weft/elastic/rdzv"
 	"github.com/weft-project/weft/internal/disttest/proctest"
 	"github.com/weft-project/weft/store"
@@ -157,7 +158,7 @@ func (h *hanging) CompareSet(c context.Context, key string, old, value []byte) (
 // TestASignalEndsAnAgentWithinFiveSecondsOfTheGrace goes through what takes time after the workers
 // are gone, and measures it where there are none.
 func TestASignalEndsAnAgentWithinFiveSecondsOfTheGrace(t *testing.T) {
-	hearing, clearing, settling := drain, drain, drain
+	hearing, clearing, settling := process.Drain, process.Drain, process.Drain
 	require.LessOrEqual(t, hearing+clearing+settling+hurry, 5*time.Second)
 	for _, at := range []stage{stageMeeting, stageWaiting} {
 		synctest.Test(t, func(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weft-project/weft/elastic/internal/process"
 	"github.com/weft-project/weft/elastic/rdzv"
 	"github.com/weft-project/weft/internal/soak"
 )
@@ -58,7 +59,7 @@ func (s *schedule) obey(p *player, d decision) {
 		case terminate:
 			p.asked[o.rank] = true
 		case kill:
-			s.ends(p, o.rank, status{code: 137, signal: 9})
+			s.ends(p, o.rank, process.Status{Code: 137, Signal: 9})
 		}
 	}
 	if d.fail != nil {
@@ -79,7 +80,7 @@ func (s *schedule) obey(p *player, d decision) {
 	}
 }
 
-func (s *schedule) ends(p *player, i int, st status) {
+func (s *schedule) ends(p *player, i int, st process.Status) {
 	if p.worlds[i] != "" {
 		p.worlds[i] = ""
 		s.obey(p, p.exited(i, st, false, "it ended"))
@@ -155,7 +156,7 @@ func (s *schedule) step(quiet bool) {
 	case k < 8 && s.may(p):
 		s.obey(p, p.placed(*p.next))
 	case k < 10 && p.asked[i]:
-		s.ends(p, i, status{code: 143, signal: 15})
+		s.ends(p, i, process.Status{Code: 143, Signal: 15})
 	case k == 10 && !quiet && p.worlds[i] != "":
 		p.joined[i] = p.joined[i] || s.r.IntN(3) == 0
 	case k == 11 && !quiet:
@@ -166,7 +167,7 @@ func (s *schedule) step(quiet bool) {
 	case k == 13 && !quiet && s.r.IntN(2) == 0: // its workers die with it
 		s.nodes = slices.DeleteFunc(s.nodes, func(o *player) bool { return o == p })
 	case k == 14 && !quiet && s.r.IntN(4) == 0:
-		s.ends(p, i, status{code: 1})
+		s.ends(p, i, process.Status{Code: 1})
 	case k == 15:
 		s.pass()
 	}
@@ -231,7 +232,7 @@ func play(t *testing.T, seed uint64, hasty bool) error {
 			}
 			for i, asked := range p.asked {
 				if asked {
-					s.ends(p, i, status{code: 143, signal: 15})
+					s.ends(p, i, process.Status{Code: 143, Signal: 15})
 				}
 			}
 			if s.may(p) {

@@ -1,4 +1,4 @@
-package elastic
+package process
 
 import (
 	"errors"
@@ -14,17 +14,17 @@ const (
 	codeNoProgram = 126
 )
 
-// startCode is the exit code of a worker that could not be started.
-func startCode(err error) int {
+// StartCode is the exit code of a worker that could not be started.
+func StartCode(err error) int {
 	if errors.Is(err, fs.ErrNotExist) {
 		return codeNotFound
 	}
 	return codeNoProgram
 }
 
-// remedied is why a worker could not be started, in the system's words, and what to do about it.
+// Remedied is why a worker could not be started, in the system's words, and what to do about it.
 // The program is "" where the error is not about it.
-func remedied(err error, program string) error {
+func Remedied(err error, program string) error {
 	if what := remedy(err, program); what != "" {
 		return fmt.Errorf("%w: %s", err, what)
 	}
@@ -54,12 +54,4 @@ func remedy(err error, program string) string {
 		return "no space, or no inodes, are left there"
 	}
 	return ""
-}
-
-// refusal is what a test has the system say.
-func (s Spec) refusal(step string, rank int) error {
-	if s.refuses == nil {
-		return nil
-	}
-	return s.refuses(step, rank)
 }

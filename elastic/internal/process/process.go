@@ -1,4 +1,4 @@
-package elastic
+package process
 
 import (
 	"errors"
@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// drain is how long output may still come after a worker has ended. Only a process that left
+	// Drain is how long output may still come after a worker has ended. Only a process that left
 	// its worker's process group can hold the pipe open that long.
-	drain = time.Second
+	Drain = time.Second
 	// pause is the silence after which such a process is taken to have said what belongs to the
 	// worker's end.
 	pause = 100 * time.Millisecond
@@ -23,20 +23,22 @@ const (
 	maxPipe = 1 << 20
 )
 
-// process is one worker: a process that leads its own group, and the two goroutines that read its
+// Status is how a process ended: a signal, or an exit code.
+type Status struct {
+	Code   int // exit code; 128 + the signal's number where a signal ended it
+	Signal int // 0 if it exited by itself
+}
+
+// OK says that the process succeeded.
+func (s Status) OK() bool { return s.Code == 0 && s.Signal == 0 }
+
+// Process is one worker: a process that leads its own group, and the two goroutines that read its
 // output.
-type process struct {
+type Process struct {
+	Started time.Time
+
 	cmd            *exec.Cmd
-	rank           int       // in its round
-	told           *os.File  // by which the worker hears of its places
-	said           int       // bytes that were written there
-	place          string    // the latest of it
-	moved          time.Time // when it was told another than the one it was started with
-	deaf           bool      // it has ended, and never asked for a place
-	stdout, stderr *lines
-	pipes          []*os.File // the read ends
-	errors         errorFile
-	started        time.Time
+	pipes          []*os.File     // the read ends
 	readers, words sync.WaitGroup // until the output has ended, and until all is read that was written before the process ended
 	drain          time.Duration
 
@@ -44,10 +46,10 @@ type process struct {
 	gone bool // the process is about to be reaped: its id may soon be another's
 }
 
-// start runs cmd and the readers of its output; crowded says that the worker has no core for
-// itself. On an error nothing is left behind.
-func start(cmd *exec.Cmd, crowded bool, stdout, stderr *lines) (*process, error) {
-	p := &process{cmd: cmd, stdout: stdout, stderr: stderr, started: time.Now(), drain: drain}
+// Start runs cmd and the readers of its output, which each close what they write to at its end;
+// crowded says that the worker has no core for itself. On an error nothing is left behind.
+func Start(cmd *exec.Cmd, crowded bool, stdout, stderr io.WriteCloser) (*Process, error) {
+	p := &Process{cmd: cmd, Started: time.Now(), drain: Drain}
 	outR, outW, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("pipe: %w", err)
@@ -74,14 +76,11 @@ func start(cmd *exec.Cmd, crowded bool, stdout, stderr *lines) (*process, error)
 	return p, nil
 }
 
-// unborn stands for a worker that could not be started: nothing can be told to it, or asked of it.
-func unborn(rank int) *process {
-	nothing := &lines{prefix: newLabel("")}
-	return &process{cmd: &exec.Cmd{}, rank: rank, stdout: nothing, stderr: nothing, started: time.Now(), gone: true}
-}
+// Unborn stands for a process that could not be started: no signal reaches it.
+func Unborn() *Process { return &Process{cmd: &exec.Cmd{}, Started: time.Now(), gone: true} }
 
-// pid is the process's id, 0 of one that could not be started.
-func (p *process) pid() int {
+// PID is the process's id, 0 of one that could not be started.
+func (p *Process) PID() int {
 	if p.cmd.Process == nil {
 		return 0
 	}
@@ -91,7 +90,7 @@ func (p *process) pid() int {
 // read takes a stream to its end. Where that does not come soon after the process has ended, as one
 // that left its group holds the stream open, what belongs to the end is what is there already; more
 // may come for a while.
-func (p *process) read(from *os.File, to *lines) {
+func (p *Process) read(from *os.File, to io.WriteCloser) {
 	p.words.Add(1)
 	p.readers.Go(func() {
 		defer from.Close()
@@ -109,9 +108,9 @@ func (p *process) read(from *os.File, to *lines) {
 	})
 }
 
-// hear returns when all is read that the process wrote before it ended, or after drain: whoever
+// Hear returns when all is read that the process wrote before it ended, or after drain: whoever
 // reads the output may keep it waiting.
-func (p *process) hear() {
+func (p *Process) Hear() {
 	for _, f := range p.pipes {
 		if f.SetReadDeadline(time.Now().Add(pause)) != nil { // here pipes have none
 			time.AfterFunc(p.drain, p.closePipes)
@@ -128,8 +127,11 @@ func (p *process) hear() {
 	}
 }
 
-// wait blocks until the process has ended, kills what is left of its group, and says how it ended.
-func (p *process) wait() status {
+// Heard blocks until the output has ended, or until Drain has passed since Hear.
+func (p *Process) Heard() { p.readers.Wait() }
+
+// Wait blocks until the process has ended, kills what is left of its group, and says how it ended.
+func (p *Process) Wait() Status {
 	early := awaitExit(p.cmd.Process.Pid)
 	if early {
 		p.killRest()
@@ -139,20 +141,20 @@ func (p *process) wait() status {
 		p.killRest()
 	}
 	if p.cmd.ProcessState == nil { // somebody else has waited for it
-		return status{code: 255}
+		return Status{Code: 255}
 	}
 	return statusOf(p.cmd.ProcessState)
 }
 
-func (p *process) killRest() {
+func (p *Process) killRest() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	signalGroup(p.cmd.Process.Pid, true)
 	p.gone = true
 }
 
-// signal sends SIGTERM, or SIGKILL, to the whole group, unless the process has ended.
-func (p *process) signal(kill bool) {
+// Signal sends SIGTERM, or SIGKILL, to the whole group, unless the process has ended.
+func (p *Process) Signal(kill bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.gone {
@@ -160,7 +162,7 @@ func (p *process) signal(kill bool) {
 	}
 }
 
-func (p *process) closePipes() {
+func (p *Process) closePipes() {
 	for _, f := range p.pipes {
 		_ = f.Close()
 	}

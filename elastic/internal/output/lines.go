@@ -1,4 +1,4 @@
-package elastic
+package output
 
 import (
 	"bytes"
@@ -14,40 +14,43 @@ const (
 	maxTailLine = 1 << 10  // and how much of each
 )
 
-// label stands in front of a worker's lines. Its rank may change while it runs.
-type label struct{ text atomic.Pointer[string] }
+// Label stands in front of a worker's lines. Its rank may change while it runs.
+type Label struct{ text atomic.Pointer[string] }
 
-func newLabel(text string) *label {
-	l := &label{}
-	l.set(text)
+// NewLabel makes a label with a text.
+func NewLabel(text string) *Label {
+	l := &Label{}
+	l.Set(text)
 	return l
 }
 
-func (l *label) set(text string) { l.text.Store(&text) }
+// Set replaces the text.
+func (l *Label) Set(text string) { l.text.Store(&text) }
 
-// lines cuts one stream of one worker into lines and gives them to a sink. '\n', "\r\n" and '\r'
+// Lines cuts one stream of one worker into lines and gives them to a sink. '\n', "\r\n" and '\r'
 // end a line. On a terminal a line that '\r' ends, or that follows one, is a progress bar: it is
-// shown as it stands and covered by the next; elsewhere it is a line like others. A lines belongs
+// shown as it stands and covered by the next; elsewhere it is a line like others. A Lines belongs
 // to one goroutine, but for Tail.
-type lines struct {
-	sink   *sink
-	prefix *label
-	file   *keeper // gets the stream as it is; nil if it is not kept
-	buf    []byte  // the unfinished line
-	cr     bool    // the last byte was '\r', and the line before it still waits for what follows
-	bar    bool    // the line before this one ended with '\r'
-	shown  int     // how much of buf is on the terminal already
-	keep   bool    // keep the last lines in tail
-	asks   bool    // the worker reads what somebody types: on a terminal its unfinished line may be a prompt
+type Lines struct {
+	Sink   *Sink
+	Prefix *Label
+	File   *File // gets the stream as it is; nil if it is not kept
+	Keep   bool  // keep the last lines for Tail
+	Asks   bool  // the worker reads what somebody types: on a terminal its unfinished line may be a prompt
+
+	buf   []byte // the unfinished line
+	cr    bool   // the last byte was '\r', and the line before it still waits for what follows
+	bar   bool   // the line before this one ended with '\r'
+	shown int    // how much of buf is on the terminal already
 
 	mu   sync.Mutex
 	tail [][]byte
 }
 
 // Write takes the next piece of the stream. It always succeeds.
-func (l *lines) Write(p []byte) (int, error) {
+func (l *Lines) Write(p []byte) (int, error) {
 	n := len(p)
-	l.file.keep(p)
+	l.File.keep(p)
 	for len(p) > 0 {
 		if l.cr {
 			l.cr = false
@@ -79,34 +82,34 @@ func (l *lines) Write(p []byte) (int, error) {
 			p = p[1:]
 		}
 	}
-	if bar := l.bar || l.cr; l.sink.terminal && (bar || l.asks) && len(l.buf) > l.shown {
+	if bar := l.bar || l.cr; l.Sink.terminal && (bar || l.Asks) && len(l.buf) > l.shown {
 		how := prompt
 		if bar {
 			how = transient
 		}
-		l.sink.put(*l.prefix.text.Load(), l.buf, how)
+		l.Sink.put(*l.Prefix.text.Load(), l.buf, how)
 		l.shown = len(l.buf)
 	}
 	return n, nil
 }
 
 // end finishes the line in buf; bar says that '\r' ended it.
-func (l *lines) end(bar bool) {
+func (l *Lines) end(bar bool) {
 	how := whole
-	if bar && l.sink.terminal {
+	if bar && l.Sink.terminal {
 		how = transient
 	}
 	empty := len(l.buf) == 0
-	if l.keep && !empty {
+	if l.Keep && !empty {
 		l.remember()
 	}
 	if !(bar && empty) && !(how == transient && l.shown == len(l.buf)) {
-		l.sink.put(*l.prefix.text.Load(), l.buf, how)
+		l.Sink.put(*l.Prefix.text.Load(), l.buf, how)
 	}
 	l.buf, l.shown, l.bar = l.buf[:0], 0, bar
 }
 
-func (l *lines) remember() {
+func (l *Lines) remember() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.tail) == tailLines {
@@ -115,18 +118,19 @@ func (l *lines) remember() {
 	l.tail = append(l.tail, bytes.Clone(l.buf[:min(len(l.buf), maxTailLine)]))
 }
 
-// Close shows what is left of the last line, and ends the file.
-func (l *lines) Close() {
+// Close shows what is left of the last line, and ends the file. It always succeeds.
+func (l *Lines) Close() error {
 	if len(l.buf) > 0 {
 		l.end(false)
 	}
 	l.cr, l.bar = false, false
-	l.file.Close()
+	l.File.Close()
+	return nil
 }
 
 // Tail is the last lines so far that were not empty, for a report, without what would steer a
 // terminal. Any goroutine may ask.
-func (l *lines) Tail() []string {
+func (l *Lines) Tail() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	out := make([]string, len(l.tail))

@@ -1,4 +1,4 @@
-package elastic
+package process
 
 import (
 	"errors"
@@ -14,9 +14,9 @@ import (
 	"github.com/weft-project/weft/internal/proctree"
 )
 
-// orphans are the processes that this one inherits, where Spec.Adopts says that it does: they are
-// reaped when they end, and killed when the job ends. Where it does not, orphans does nothing.
-type orphans struct {
+// Orphans are the processes that this one inherits, where it adopts: they are reaped when they end,
+// and killed when the job ends. Where it does not adopt, Orphans does nothing.
+type Orphans struct {
 	adopts bool
 	before map[int]bool // what was below this process before the job: it is none of the job's
 	look   chan os.Signal
@@ -27,8 +27,10 @@ type orphans struct {
 	own map[int]bool // the workers that are to be waited for
 }
 
-func newOrphans(adopts bool) *orphans {
-	o := &orphans{adopts: adopts, own: map[int]bool{}, look: make(chan os.Signal, 1), stop: make(chan struct{}), done: make(chan struct{})}
+// NewOrphans notes what is below this process before the job, and reaps what it inherits from then
+// on.
+func NewOrphans(adopts bool) *Orphans {
+	o := &Orphans{adopts: adopts, own: map[int]bool{}, look: make(chan os.Signal, 1), stop: make(chan struct{}), done: make(chan struct{})}
 	if !adopts {
 		return o
 	}
@@ -52,19 +54,19 @@ func newOrphans(adopts bool) *orphans {
 	return o
 }
 
-// start starts a worker, which is no orphan until it is reaped.
-func (o *orphans) start(begin func() (*process, error)) (*process, error) {
+// Start starts a worker, which is no orphan until it is reaped.
+func (o *Orphans) Start(begin func() (*Process, error)) (*Process, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	p, err := begin()
 	if err == nil {
-		o.own[p.pid()] = true
+		o.own[p.PID()] = true
 	}
 	return p, err
 }
 
-// reaped takes it that a worker was waited for: an orphan may have its number from here on.
-func (o *orphans) reaped(pid int) {
+// Reaped takes it that a worker was waited for: an orphan may have its number from here on.
+func (o *Orphans) Reaped(pid int) {
 	o.mu.Lock()
 	delete(o.own, pid)
 	o.mu.Unlock()
@@ -72,7 +74,7 @@ func (o *orphans) reaped(pid int) {
 }
 
 // again has reap look.
-func (o *orphans) again() {
+func (o *Orphans) again() {
 	select {
 	case o.look <- nil:
 	default:
@@ -81,7 +83,7 @@ func (o *orphans) again() {
 
 // reap reaps the orphans that have ended. Where a worker has, whoever waits for it comes first, and
 // then has reap look again.
-func (o *orphans) reap() {
+func (o *Orphans) reap() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for {
@@ -111,15 +113,15 @@ func ended() int {
 	}
 }
 
-// kill kills all that the job's workers have left below this process, whatever its session or
-// group. It returns when that is gone, or after drain: what the system itself holds cannot be
+// Kill kills all that the job's workers have left below this process, whatever its session or
+// group. It returns when that is gone, or after Drain: what the system itself holds cannot be
 // killed. It looks again each millisecond, as nothing tells of the end of a process that is no
 // child yet.
-func (o *orphans) kill() {
+func (o *Orphans) Kill() {
 	if !o.adopts {
 		return
 	}
-	late := time.Now().Add(drain)
+	late := time.Now().Add(Drain)
 	for left := proctree.Below(os.Getpid(), o.before); len(left) > 0 && time.Now().Before(late); left = proctree.Below(os.Getpid(), o.before) {
 		for _, pid := range left {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
@@ -129,8 +131,8 @@ func (o *orphans) kill() {
 	}
 }
 
-// end reaps what has ended, and no more.
-func (o *orphans) end() {
+// End reaps what has ended, and no more.
+func (o *Orphans) End() {
 	if !o.adopts {
 		return
 	}

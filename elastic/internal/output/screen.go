@@ -1,4 +1,4 @@
-package elastic
+package output
 
 import (
 	"errors"
@@ -7,6 +7,8 @@ import (
 	"os"
 	"sync"
 	"syscall"
+
+	"golang.org/x/term"
 
 	"github.com/weft-project/weft/internal/printable"
 )
@@ -32,30 +34,44 @@ type screen struct {
 
 // word is a line of the agent's.
 type word struct {
-	to   *sink
+	to   *Sink
 	text string
 }
 
-// sink is a writer that the lines of several workers share. Each line goes out in one Write.
-type sink struct {
+// Sink is a writer that the lines of several workers share. Each line goes out in one Write.
+type Sink struct {
+	// Lost is called with an error of writing, and Unread once when nobody reads any more. They must
+	// not wait; nil means that nobody asks.
+	Lost   func(error)
+	Unread func()
+
 	screen   *screen
 	terminal bool
 	w        io.Writer
-	losses   *losses // nil: nobody asks
-	stream   Streams
-	unread   chan<- Streams // is told once that nobody reads what is written
-	gone     bool           // nobody does; held with screen.writing
+	gone     bool // nobody reads any more; held with screen.writing
 }
 
-// newSinks are those of a Run. They have a screen each where they surely are not one terminal or
+// NewSinks are those of a Run. They have a screen each where they surely are not one terminal or
 // file: then one that stalls does not stall the other.
-func newSinks(stdout, stderr io.Writer) (out, err *sink) {
-	out = &sink{screen: &screen{}, w: stdout, terminal: isTerminal(stdout), stream: Stdout, losses: &losses{}}
-	err = &sink{screen: out.screen, w: stderr, terminal: isTerminal(stderr), stream: Stderr, losses: out.losses}
+func NewSinks(stdout, stderr io.Writer) (out, err *Sink) {
+	out = &Sink{screen: &screen{}, w: stdout, terminal: isTerminal(stdout)}
+	err = &Sink{screen: out.screen, w: stderr, terminal: isTerminal(stderr)}
 	if out.terminal != err.terminal || !out.terminal && differ(stdout, stderr) {
 		err.screen = &screen{}
 	}
 	return out, err
+}
+
+// Hidden shows nothing.
+func Hidden() *Sink { return &Sink{screen: &screen{}, w: io.Discard} }
+
+// Terminal says whether the sink is a terminal.
+func (s *Sink) Terminal() bool { return s.terminal }
+
+// isTerminal says whether a writer is a file that is a terminal.
+func isTerminal(w any) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
 }
 
 // differ says that two writers are two files.
@@ -84,16 +100,16 @@ const (
 
 // put writes one line of a worker, and waits until it is written. An error is remembered, and no
 // more: a worker must not stall because nobody reads its output any more.
-func (s *sink) put(prefix string, line []byte, how ending) {
+func (s *Sink) put(prefix string, line []byte, how ending) {
 	s.screen.writing.Lock()
 	defer s.screen.writing.Unlock()
 	s.screen.flush()
 	s.write(prefix, line, how)
 }
 
-// say has a line of the agent's written after what was said before it, and does not wait. Where
+// Say has a line of the agent's written after what was said before it, and does not wait. Where
 // there is no room, the oldest words go.
-func (s *sink) say(text string) {
+func (s *Sink) Say(text string) {
 	sc := s.screen
 	sc.mu.Lock()
 	defer sc.mu.Unlock()
@@ -138,7 +154,7 @@ func (s *screen) flush() {
 }
 
 // write writes one line. The caller holds screen.writing.
-func (s *sink) write(prefix string, line []byte, how ending) {
+func (s *Sink) write(prefix string, line []byte, how ending) {
 	if s.gone || s.screen.over() {
 		return
 	}
@@ -158,29 +174,37 @@ func (s *sink) write(prefix string, line []byte, how ending) {
 	}
 	_, err := s.w.Write(b)
 	if s.gone = errors.Is(err, syscall.EPIPE) || errors.Is(err, io.ErrClosedPipe); s.gone {
-		select {
-		case s.unread <- s.stream: // there is room for one word of each
-		default: // nobody wants to know
+		if s.Unread != nil {
+			s.Unread()
 		}
 		return
 	}
-	s.losses.add(s.stream.name(), err)
+	s.report(err)
 }
 
-// settle waits until all that was said is written, and leaves the cursor of a terminal on a row of
+func (s *Sink) report(err error) {
+	if err != nil && s.Lost != nil {
+		s.Lost(err)
+	}
+}
+
+// Settle waits until all that was said is written, and leaves the cursor of a terminal on a row of
 // its own.
-func (s *sink) settle() {
+func (s *Sink) Settle() {
 	s.screen.writing.Lock()
 	defer s.screen.writing.Unlock()
 	s.screen.flush()
 	if s.terminal && s.screen.dirty && !s.screen.over() {
 		s.screen.dirty, s.screen.open = false, false
 		_, err := s.w.Write([]byte{'\n'})
-		s.losses.add(s.stream.name(), err)
+		s.report(err)
 	}
 }
 
-// close drops what is not written yet, and all that comes. One Write may be under way.
+// Close drops what is not written yet, and all that comes to the sinks of one screen. One Write may
+// be under way.
+func (s *Sink) Close() { s.screen.close() }
+
 func (s *screen) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

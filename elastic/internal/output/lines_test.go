@@ -1,4 +1,4 @@
-package elastic
+package output
 
 import (
 	"bytes"
@@ -12,8 +12,8 @@ import (
 	"github.com/weft-project/weft/internal/soak"
 )
 
-func newLines(w *bytes.Buffer, terminal bool) *lines {
-	return &lines{sink: &sink{screen: &screen{}, w: w, terminal: terminal}, prefix: newLabel("[0] "), keep: true}
+func newLines(w *bytes.Buffer, terminal bool) *Lines {
+	return &Lines{Sink: &Sink{screen: &screen{}, w: w, terminal: terminal}, Prefix: NewLabel("[0] "), Keep: true}
 }
 
 func TestWhatAStreamShows(t *testing.T) {
@@ -71,7 +71,7 @@ func shownAtOnce(stream string) string {
 	return out.String()
 }
 
-func showInPieces(r *rand.Rand, stream string, terminal bool) (string, *lines) {
+func showInPieces(r *rand.Rand, stream string, terminal bool) (string, *Lines) {
 	var got bytes.Buffer
 	l := newLines(&got, terminal)
 	for rest := stream; rest != ""; {
@@ -116,8 +116,8 @@ func TestABarLeftOnTheTerminalIsNotWrittenOver(t *testing.T) {
 	l := newLines(&got, true)
 	_, _ = l.Write([]byte("50%\r\r"))
 	l.Close()
-	l.sink.settle()
-	l.sink.settle()
+	l.Sink.Settle()
+	l.Sink.Settle()
 	require.Equal(t, "[0] 50%\r\n", got.String())
 }
 
@@ -131,7 +131,7 @@ func TestTheTailIsTheLastLinesThatSaySomething(t *testing.T) {
 func TestLinesOfSeveralStreamsNeverMix(t *testing.T) {
 	var got bytes.Buffer
 	shared := &screen{}
-	out, err := &sink{screen: shared, w: &got}, &sink{screen: shared, w: &got}
+	out, err := &Sink{screen: shared, w: &got}, &Sink{screen: shared, w: &got}
 	var wg sync.WaitGroup
 	for i, prefix := range []string{"[0] ", "[1] ", "[2] ", "[3] "} {
 		to := out
@@ -139,7 +139,7 @@ func TestLinesOfSeveralStreamsNeverMix(t *testing.T) {
 			to = err
 		}
 		wg.Go(func() {
-			l := &lines{sink: to, prefix: newLabel(prefix)}
+			l := &Lines{Sink: to, Prefix: NewLabel(prefix)}
 			for range 500 {
 				_, _ = l.Write([]byte("hal"))
 				_, _ = l.Write([]byte("f\n"))
@@ -179,7 +179,7 @@ func TestOnATerminalThePromptOfWhoAsksIsShownAtOnce(t *testing.T) {
 	} {
 		var got bytes.Buffer
 		l := newLines(&got, c.terminal)
-		l.asks = c.asks
+		l.Asks = c.asks
 		_, _ = l.Write([]byte("(Pdb) "))
 		if c.terminal && c.asks {
 			require.Equal(t, "[0] (Pdb) ", got.String())
