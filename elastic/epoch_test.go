@@ -20,7 +20,10 @@ import (
 	"github.com/weft-project/weft/transport"
 )
 
-var errPeer = errors.New("worker1 is lost")
+var (
+	errPeer    = errors.New("worker1 is lost")
+	errStopped = errors.New("the test has ended")
+)
 
 // told is a membership whose places are told by the test.
 func told(first Place) *Membership {
@@ -118,8 +121,8 @@ func TestAFailureAfterWhichNoOtherPlaceFollowsIsReturned(t *testing.T) {
 		require.NoError(t, Final(nil))
 
 		c, cancel := context.WithCancelCause(t.Context())
-		err = m.Each(c, func(context.Context, *Epoch) error { cancel(errTestStop); return errPeer })
-		require.Equal(t, errTestStop, err)
+		err = m.Each(c, func(context.Context, *Epoch) error { cancel(errStopped); return errPeer })
+		require.Equal(t, errStopped, err)
 
 		m.dial = func(context.Context, store.ClientConfig) (store.Store, error) { return nil, store.ErrUnreachable }
 		err = m.Each(t.Context(), func(context.Context, *Epoch) error { panic("there is no store") })

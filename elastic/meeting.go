@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weft-project/weft/elastic/internal/localaddr"
 	"github.com/weft-project/weft/elastic/rdzv"
 	"github.com/weft-project/weft/store"
 )
@@ -78,7 +79,7 @@ func (m *meeting) join(c, life context.Context, log *slog.Logger) (err error) {
 	m.closes = append(m.closes, under.Close)
 	m.st = RendezvousOf(spec.RunID, under)
 	if m.addr == "" {
-		m.addr = towards(spec.Endpoint)
+		m.addr = localaddr.Towards(spec.Endpoint)
 	}
 	node := rdzv.Node{ID: nodeID(m.addr), Addr: m.addr, Slots: spec.NprocPerNode, Role: spec.Role, Want: spec.WantRank}
 	if m.rdzv, err = rdzv.Open(life, m.st, spec.rendezvous(), node, log); err == nil {

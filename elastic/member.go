@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weft-project/weft/elastic/internal/localaddr"
 	"github.com/weft-project/weft/elastic/internal/pipe"
 	"github.com/weft-project/weft/store"
 	"github.com/weft-project/weft/transport"
@@ -256,7 +257,7 @@ func fromEnvironment(lookup func(string) (string, bool)) (Place, error) {
 	host, _ := lookup("MASTER_ADDR")
 	port, _ := lookup("MASTER_PORT")
 	p.Store = net.JoinHostPort(host, port)
-	p.Addr = towards(p.Store)
+	p.Addr = localaddr.Towards(p.Store)
 	if host == "" || port == "" {
 		errs = append(errs, errors.New("$MASTER_ADDR and $MASTER_PORT are not set"))
 	}

@@ -291,9 +291,11 @@ func (n *node) all(d deed) []order {
 	return out
 }
 
-func plural(n int) string {
-	if n == 1 {
-		return "1 worker"
+func plural(n int) string { return count(n, "worker") }
+
+func count(n int, what string) string {
+	if n != 1 {
+		what += "s"
 	}
-	return fmt.Sprintf("%d workers", n)
+	return fmt.Sprintf("%d %s", n, what)
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -172,18 +171,4 @@ func (m *meeting) dial(c context.Context) (store.Store, error) {
 		return nil, err
 	}
 	return client, nil
-}
-
-// towards is the address of this machine that the first host of an endpoint would see.
-func towards(endpoint string) string {
-	if i := strings.IndexAny(endpoint, ",/"); i >= 0 {
-		endpoint = endpoint[:i]
-	}
-	conn, err := net.Dial("udp", endpoint) // sends nothing
-	if err != nil {
-		return "127.0.0.1"
-	}
-	defer conn.Close()
-	host, _, _ := net.SplitHostPort(conn.LocalAddr().String())
-	return host
 }

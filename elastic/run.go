@@ -253,7 +253,7 @@ func (a *agent) heard(n news) {
 			}
 		}
 		if a.node.place != nil {
-			a.note(n.Placement.Round, fmt.Sprintf("%s, %s; this is node %d", many(n.Placement.Nodes, "node"), plural(n.Placement.World), n.Placement.Rank))
+			a.note(n.Placement.Round, fmt.Sprintf("%s, %s; this is node %d", count(n.Placement.Nodes, "node"), plural(n.Placement.World), n.Placement.Rank))
 		}
 		a.epochs.placed(n.Placement)
 		a.do(a.node.placed(n.Placement))

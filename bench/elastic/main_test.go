@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	if to, ok := os.LookupEnv(witnessVariable); !ok {
 		os.Exit(m.Run())
 	} else if len(os.Args) > 1 && os.Args[1] == "run" {
-		err = agent(os.Args[2:])
+		err = runAgent(os.Args[2:])
 	} else {
 		err = report(to)
 	}
@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-func agent(args []string) error {
+func runAgent(args []string) error {
 	f := flag.NewFlagSet("run", flag.ContinueOnError)
 	spec := elastic.Spec{Stdout: os.Stdout, Stderr: os.Stderr}
 	f.IntVar(&spec.NprocPerNode, "nproc-per-node", 0, "")

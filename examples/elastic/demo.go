@@ -17,8 +17,8 @@ import (
 // agentVariable makes this program an agent of the demonstration: it names where the agents meet.
 const agentVariable = "ELASTIC_EXAMPLE_MEETS_AT"
 
-// agent is what weft run would be on one machine of three.
-func agent(c context.Context, s settings, args []string, stdout, stderr io.Writer) error {
+// runAgent is what weft run would be on one machine of three.
+func runAgent(c context.Context, s settings, args []string, stdout, stderr io.Writer) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
@@ -97,8 +97,8 @@ func performAs(c context.Context, command, env []string, events []event, stdout 
 	}
 	defer os.RemoveAll(folder) //nolint:errcheck // what cannot be removed is the system's to remove
 	env = append(env, elastic.TokenVariable+"="+transport.NewToken(), elastic.TokenFileVariable+"=")
-	w := newCrew(append(command, "--checkpoints", folder), env, func(agent, line string) {
-		fmt.Fprintf(stdout, "%s %s\n", agent, line)
+	w := newCrew(append(command, "--checkpoints", folder), env, func(name, line string) {
+		fmt.Fprintf(stdout, "%s %s\n", name, line)
 	})
 	defer w.close()
 	for range 3 {

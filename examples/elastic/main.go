@@ -59,7 +59,7 @@ func run(c context.Context, args []string, stdout, stderr io.Writer) int {
 	case os.Getenv("RANK") != "":
 		err = train(c, s, stdout)
 	case os.Getenv(agentVariable) != "":
-		err = agent(c, s, args, stdout, stderr)
+		err = runAgent(c, s, args, stdout, stderr)
 	default:
 		err = demonstrate(c, s, args, stdout)
 	}

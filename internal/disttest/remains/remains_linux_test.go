@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 	case "":
 		os.Exit(m.Run())
 	case "agent":
-		err = agent(c)
+		err = runAgent(c)
 	case "worker":
 		err = worker(c)
 	}
@@ -51,7 +51,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-func agent(c context.Context) error {
+func runAgent(c context.Context) error {
 	_, err := elastic.Run(c, elastic.Spec{
 		Program: os.Args[0], NprocPerNode: perAgent, MinNodes: 2, Endpoint: os.Getenv(endpointVariable), RunID: "remains", MaxRestarts: 9, NoPrefix: true,
 		JoinTimeout: patience, Env: append(os.Environ(), roleVariable+"=worker"), Stdout: os.Stdout, Stderr: os.Stderr,
